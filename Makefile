@@ -1,0 +1,74 @@
+# Granary: `make demo` and `make test` do all their own set-up; `make` alone builds into build/.
+#
+#	make DEV=1			warnings are errors
+#	make SAN=address,undefined	sanitizers (or SAN=thread), in a build directory of their own
+#	make CC=clang			another compiler, in a build directory of its own
+#	make unit T=base/test_buf	one unit test
+#
+# Each folder has a module.mk that names its libraries and programs; tools/layers.txt says who may include whom.
+
+CC := $(if $(filter default,$(origin CC)),gcc,$(CC))
+SAN ?=
+DEV ?=
+B ?= build$(if $(filter-out gcc,$(CC)),-$(CC))$(if $(SAN),-$(subst $(comma),-,$(SAN)))
+comma := ,
+
+WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wcast-qual \
+	-Wwrite-strings -Wvla -Wundef -Wformat=2 -Wswitch-enum -Wimplicit-fallthrough -Wnull-dereference \
+	-Wconversion -Wno-sign-conversion -fno-common -fno-strict-aliasing
+OPT := $(if $(SAN),-O1 -g -fno-omit-frame-pointer -fsanitize=$(SAN),-O2 -g -fno-omit-frame-pointer)
+CFLAGS += -std=gnu17 -D_GNU_SOURCE -I. -I$(B)/gen $(OPT) $(WARN) $(if $(DEV),-Werror) -pthread
+LDFLAGS += -pthread $(if $(SAN),-fsanitize=$(SAN))
+LDLIBS += -lm
+
+.SUFFIXES:
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+
+all: programs
+
+# $(call library,FOLDER,LIBRARIES IT USES,-l FLAGS): FOLDER/*.c becomes $(B)/FOLDER.a.
+# main_*.c of a folder are programs: $(call program,NAME,FOLDER/main_NAME.c,LIBRARIES).
+LIBS :=
+PROGRAMS :=
+define library
+LIBS += $(1)
+$(1)_deps := $(2)
+$(1)_ldlibs := $(3)
+$(1)_srcs := $(filter-out $(1)/main_%.c,$(wildcard $(1)/*.c)) $($(1)_gen)
+$(1)_objs := $$(patsubst %.c,$(B)/%.o,$$(patsubst $(B)/gen/%,gen/%,$$($(1)_srcs)))
+$(B)/$(1).a: $$($(1)_objs)
+	@mkdir -p $$(@D)
+	@rm -f $$@
+	@$(AR) rcs $$@ $$^
+endef
+define program
+PROGRAMS += $(B)/bin/$(1)
+$(B)/bin/$(1): $(B)/$(2:.c=.o) $(foreach l,$(3),$(B)/$(l).a)
+	@mkdir -p $$(@D)
+	@echo "LINK  $(1)"
+	@$(CC) $(LDFLAGS) -o $$@ $$< -Wl,--start-group $(foreach l,$(3),$(B)/$(l).a) -Wl,--end-group \
+		$$(sort $(foreach l,$(3),$$($(l)_ldlibs))) $(LDLIBS)
+endef
+
+include $(sort $(wildcard */module.mk))
+
+programs: $(PROGRAMS)
+PROGRAMS_ALL = $(PROGRAMS)
+
+$(B)/%.o: %.c
+	@mkdir -p $(@D)
+	@echo "CC    $<"
+	@$(CC) $(CFLAGS) $($(subst /,_,$(basename $<))_CFLAGS) -MMD -MP -c -o $@ $<
+
+$(B)/gen/%.o: $(B)/gen/%.c
+	@mkdir -p $(@D)
+	@echo "CC    $<"
+	@$(CC) -std=gnu17 -I. -I$(B)/gen $(OPT) -w -MMD -MP -c -o $@ $<
+
+-include $(shell find $(B) -name '*.d' 2>/dev/null)
+
+clean:
+	rm -rf build build-*
+
+.PHONY: all programs clean

@@ -1,0 +1,60 @@
+/* Monotonic and wall time. See clock.h. */
+#include "base/clock.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+
+static uint64_t read_ns(clockid_t id)
+{
+	struct timespec ts;
+
+	clock_gettime(id, &ts);
+	return (uint64_t)ts.tv_sec * CLOCK_SECOND + (uint64_t)ts.tv_nsec;
+}
+
+uint64_t clock_mono_ns(void)
+{
+	return read_ns(CLOCK_MONOTONIC);
+}
+
+uint64_t clock_wall_ns(void)
+{
+	return read_ns(CLOCK_REALTIME);
+}
+
+void clock_sleep_ns(uint64_t ns)
+{
+	struct timespec ts = { .tv_sec = (time_t)(ns / CLOCK_SECOND),
+		.tv_nsec = (long)(ns % CLOCK_SECOND) };
+
+	while (nanosleep(&ts, &ts) != 0 && errno == EINTR)
+		;
+}
+
+void clock_wall_text(char *out, size_t size)
+{
+	uint64_t now = clock_wall_ns();
+	time_t seconds = (time_t)(now / CLOCK_SECOND);
+	unsigned int ms = (unsigned int)(now % CLOCK_SECOND / CLOCK_MS);
+	struct tm tm;
+	size_t n;
+
+	gmtime_r(&seconds, &tm);
+	n = strftime(out, size, "%Y-%m-%dT%H:%M:%S", &tm);
+	(void)snprintf(out + n, size - n, ".%03uZ", ms); /* fits by contract */
+}
+
+int clock_parse(const char *s, int64_t *ret_seconds)
+{
+	struct tm tm = { 0 };
+	const char *end = strptime(s, "%a, %d %b %Y %H:%M:%S GMT", &tm);
+
+	if (!end)
+		end = strptime(s, "%Y-%m-%dT%H:%M:%S", &tm);
+	if (!end)
+		return -EINVAL;
+	*ret_seconds = (int64_t)timegm(&tm);
+	return 0;
+}

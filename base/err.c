@@ -1,0 +1,76 @@
+/* Errors with a line of text for the person who must act. See err.h. */
+#include "base/err.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static void one_line(char *s)
+{
+	for (; *s; s++)
+		if ((unsigned char)*s < 0x20 || *s == 0x7f)
+			*s = '?';
+}
+
+int err_vset(struct err *e, int code, const char *fmt, va_list ap)
+{
+	ensure(code < 0);
+	if (!e)
+		return code;
+	e->code = code;
+	(void)vsnprintf(e->text, sizeof(e->text), fmt, ap); /* cut at the maximum: one line */
+	one_line(e->text);
+	return code;
+}
+
+int err_set(struct err *e, int code, const char *fmt, ...)
+{
+	va_list ap;
+
+	va_start(ap, fmt);
+	(void)err_vset(e, code, fmt, ap); /* returns code */
+	va_end(ap);
+	return code;
+}
+
+int err_prefix(struct err *e, const char *fmt, ...)
+{
+	char what[256];
+	char old[ERR_TEXT_MAX];
+	va_list ap;
+
+	if (!e)
+		return -EIO;
+	va_start(ap, fmt);
+	(void)vsnprintf(what, sizeof(what), fmt, ap); /* cut at the maximum */
+	va_end(ap);
+	memcpy(old, e->text, sizeof(old));
+	(void)snprintf(e->text, sizeof(e->text), "%s: %.*s", what,
+		(int)(sizeof(e->text) - sizeof(what) - 3), old);
+	one_line(e->text);
+	return e->code;
+}
+
+int err_default(struct err *e, int code, const char *what)
+{
+	if (e && (e->code == 0 || e->text[0] == '\0'))
+		return err_set(e, code, "%s: %s", what, err_str(code));
+	return code;
+}
+
+const char *err_str(int code)
+{
+	static _Thread_local char text[128];
+
+	return strerror_r(-code, text, sizeof(text));
+}
+
+const char *err_name(int code)
+{
+	static _Thread_local char number[16];
+	const char *name = strerrorname_np(-code);
+
+	if (name)
+		return name;
+	(void)snprintf(number, sizeof(number), "E%d", -code);
+	return number;
+}

@@ -1,0 +1,137 @@
+/* Files and directories. See file.h. */
+#include "base/file.h"
+#include "base/cleanup.h"
+#include "base/err.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/stat.h>
+
+int file_mkdirs(const char *path, mode_t mode)
+{
+	char part[PATH_MAX];
+	size_t len = strlen(path);
+
+	if (len == 0 || len >= sizeof(part))
+		return -ENAMETOOLONG;
+	memcpy(part, path, len + 1);
+	for (char *p = part + 1;; p++) {
+		char c = *p;
+		struct stat st;
+
+		if (c != '/' && c != '\0')
+			continue;
+		*p = '\0';
+		if (mkdir(part, mode) != 0 && (errno != EEXIST || stat(part, &st) != 0))
+			return err_errno();
+		if (c == '\0')
+			break;
+		*p = '/';
+	}
+	return 0;
+}
+
+int file_read_all(const char *path, struct buf *b)
+{
+	_cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC);
+
+	if (fd < 0)
+		return err_errno();
+	for (;;) {
+		size_t step = min(b->max - b->len, (size_t)65536);
+		char probe;
+		ssize_t n;
+		int r = buf_reserve(b, step);
+
+		if (r < 0)
+			return r;
+		n = step ? read(fd, b->data + b->len, step) : read(fd, &probe, 1);
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return err_errno();
+		if (n == 0)
+			return 0;
+		if (step == 0)
+			return -ENOBUFS;
+		b->len += (size_t)n;
+		b->data[b->len] = '\0';
+	}
+}
+
+static int fsync_parent(const char *path)
+{
+	char dir[PATH_MAX];
+	const char *slash = strrchr(path, '/');
+	size_t len = slash ? (size_t)(slash - path) : 0;
+	_cleanup_close_ int fd = -1;
+
+	if (len >= sizeof(dir))
+		return -ENAMETOOLONG;
+	memcpy(dir, path, len);
+	dir[len] = '\0';
+	fd = open(slash ? (len ? dir : "/") : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd < 0 || fsync(fd) != 0)
+		return err_errno();
+	return 0;
+}
+
+int file_write_atomic(const char *path, const void *data, size_t len, mode_t mode)
+{
+	char temp[PATH_MAX];
+	_cleanup_close_ int fd = -1;
+	int r;
+
+	if (snprintf(temp, sizeof(temp), "%s.new", path) >= (int)sizeof(temp))
+		return -ENAMETOOLONG;
+	fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode);
+	if (fd < 0)
+		return err_errno();
+	r = file_pwrite_exact(fd, data, len, 0);
+	if (r == 0 && (fsync(fd) != 0 || rename(temp, path) != 0))
+		r = err_errno();
+	if (r < 0) {
+		(void)unlink(temp); /* the error that matters is r */
+		return r;
+	}
+	return fsync_parent(path);
+}
+
+int file_pread_exact(int fd, void *data, size_t len, uint64_t offset)
+{
+	char *p = data;
+
+	while (len) {
+		ssize_t n = pread(fd, p, len, (off_t)offset);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return err_errno();
+		if (n == 0)
+			return -ENODATA;
+		p += n;
+		offset += (uint64_t)n;
+		len -= (size_t)n;
+	}
+	return 0;
+}
+
+int file_pwrite_exact(int fd, const void *data, size_t len, uint64_t offset)
+{
+	const char *p = data;
+
+	while (len) {
+		ssize_t n = pwrite(fd, p, len, (off_t)offset);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return err_errno();
+		p += n;
+		offset += (uint64_t)n;
+		len -= (size_t)n;
+	}
+	return 0;
+}

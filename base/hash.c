@@ -1,0 +1,102 @@
+/* Hashes over xxHash and OpenSSL. See hash.h. */
+#include "base/hash.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/random.h>
+#include <openssl/evp.h>
+#include <openssl/hmac.h>
+#include <xxhash.h>
+
+uint64_t hash_xxh3(const void *data, size_t len, uint64_t seed)
+{
+	return XXH3_64bits_withSeed(data, len, seed);
+}
+
+void hash_sha256(const void *data, size_t len, uint8_t out[SHA256_BYTES])
+{
+	ensure(EVP_Digest(data, len, out, NULL, EVP_sha256(), NULL) == 1);
+}
+
+void hash_hmac_sha256(
+	const void *key, size_t key_len, const void *data, size_t len, uint8_t out[SHA256_BYTES])
+{
+	ensure(HMAC(EVP_sha256(), key, (int)key_len, data, len, out, NULL));
+}
+
+struct hash_sha256 *hash_sha256_new(void)
+{
+	EVP_MD_CTX *ctx = EVP_MD_CTX_new();
+
+	if (ctx && EVP_DigestInit_ex(ctx, EVP_sha256(), NULL) != 1) {
+		EVP_MD_CTX_free(ctx);
+		return NULL;
+	}
+	return (struct hash_sha256 *)ctx;
+}
+
+void hash_sha256_update(struct hash_sha256 *h, const void *data, size_t len)
+{
+	ensure(EVP_DigestUpdate((EVP_MD_CTX *)h, data, len) == 1);
+}
+
+void hash_sha256_final(struct hash_sha256 *h, uint8_t out[SHA256_BYTES])
+{
+	ensure(EVP_DigestFinal_ex((EVP_MD_CTX *)h, out, NULL) == 1);
+	EVP_MD_CTX_free((EVP_MD_CTX *)h);
+}
+
+void hash_hex(const void *data, size_t len, char *out)
+{
+	static const char digits[] = "0123456789abcdef";
+	const uint8_t *p = data;
+
+	for (size_t i = 0; i < len; i++) {
+		out[2 * i] = digits[p[i] >> 4];
+		out[2 * i + 1] = digits[p[i] & 15];
+	}
+	out[2 * len] = '\0';
+}
+
+static int nibble(char c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	if (c >= 'a' && c <= 'f')
+		return c - 'a' + 10;
+	if (c >= 'A' && c <= 'F')
+		return c - 'A' + 10;
+	return -1;
+}
+
+int hash_unhex(const char *s, void *out, size_t len)
+{
+	uint8_t *p = out;
+
+	if (strlen(s) != 2 * len)
+		return -EINVAL;
+	for (size_t i = 0; i < len; i++) {
+		int high = nibble(s[2 * i]);
+		int low = nibble(s[2 * i + 1]);
+
+		if (high < 0 || low < 0)
+			return -EINVAL;
+		p[i] = (uint8_t)(high << 4 | low);
+	}
+	return 0;
+}
+
+void hash_random(void *out, size_t len)
+{
+	uint8_t *p = out;
+
+	while (len) {
+		ssize_t n = getrandom(p, len, 0);
+
+		ensure(n > 0 || errno == EINTR);
+		if (n > 0) {
+			p += n;
+			len -= (size_t)n;
+		}
+	}
+}

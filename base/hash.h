@@ -1,0 +1,30 @@
+/* Hashes: XXH3 for integrity and placement, SHA-256 and HMAC for identity and signatures, hex for
+ * people. */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+#include "base/check.h"
+
+#define SHA256_BYTES 32
+
+/* XXH3 64 bits, seeded (https://github.com/Cyan4973/xxHash). len 0 is allowed. */
+uint64_t hash_xxh3(const void *data, size_t len, uint64_t seed);
+
+void hash_sha256(const void *data, size_t len, uint8_t out[SHA256_BYTES]);
+void hash_hmac_sha256(
+	const void *key, size_t key_len, const void *data, size_t len, uint8_t out[SHA256_BYTES]);
+
+/* SHA-256 over several parts. */
+struct hash_sha256;
+struct hash_sha256 *hash_sha256_new(void); /* NULL without memory */
+void hash_sha256_update(struct hash_sha256 *h, const void *data, size_t len);
+void hash_sha256_final(struct hash_sha256 *h, uint8_t out[SHA256_BYTES]); /* frees h */
+
+/* Lower-case hex with a NUL: out has 2 * len + 1 bytes. */
+void hash_hex(const void *data, size_t len, char *out);
+/* The reverse; -EINVAL unless `s` is exactly 2 * len hex digits. */
+int hash_unhex(const char *s, void *out, size_t len) __must_check;
+
+/* Cryptographically random bytes; aborts only when the kernel has none. */
+void hash_random(void *out, size_t len);

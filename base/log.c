@@ -1,0 +1,131 @@
+/* One line per event, written by one write(2). See log.h. */
+#include "base/log.h"
+#include "base/clock.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define LINE_MAX_BYTES 4096
+
+static struct {
+	const char *process;
+	int fd;
+	enum log_level level;
+	enum log_format format;
+} the_log = { .process = "granary", .fd = STDERR_FILENO, .level = LOG_INFO, .format = LOG_TEXT };
+
+static const char *const level_names[] = { "error", "warn", "info", "debug" };
+static pthread_mutex_t limit_lock = PTHREAD_MUTEX_INITIALIZER;
+
+void log_init(const char *process, int fd, enum log_level level, enum log_format format)
+{
+	the_log.process = process;
+	the_log.fd = fd;
+	the_log.level = level;
+	the_log.format = format;
+}
+
+int log_level_parse(const char *s, enum log_level *ret_level)
+{
+	for (unsigned int i = 0; i < ARRAY_SIZE(level_names); i++)
+		if (strcmp(s, level_names[i]) == 0) {
+			*ret_level = (enum log_level)i;
+			return 0;
+		}
+	return -EINVAL;
+}
+
+bool log_enabled(enum log_level level)
+{
+	return level <= the_log.level;
+}
+
+bool log_limit_pass(struct log_limit *limit, uint32_t burst, uint32_t *ret_dropped)
+{
+	uint64_t second = clock_mono_ns() / CLOCK_SECOND;
+	bool pass = false;
+
+	pthread_mutex_lock(&limit_lock);
+	if (limit->second != second) {
+		limit->second = second;
+		limit->written = 0;
+	}
+	if (limit->written < burst) {
+		limit->written++;
+		*ret_dropped = limit->dropped;
+		limit->dropped = 0;
+		pass = true;
+	} else {
+		limit->dropped++;
+	}
+	pthread_mutex_unlock(&limit_lock);
+	return pass;
+}
+
+static size_t json_escape(char *out, size_t size, const char *s)
+{
+	size_t n = 0;
+
+	for (; *s && n + 7 < size; s++) {
+		unsigned char c = (unsigned char)*s;
+
+		if (c == '"' || c == '\\') {
+			out[n++] = '\\';
+			out[n++] = (char)c;
+		} else if (c < 0x20) {
+			n += (size_t)snprintf(out + n, size - n, "\\u%04x", c);
+		} else {
+			out[n++] = (char)c;
+		}
+	}
+	out[n] = '\0';
+	return n;
+}
+
+static int format_line(
+	char *line, size_t size, enum log_level level, const char *event, const char *fields)
+{
+	char stamp[40];
+	char escaped[LINE_MAX_BYTES / 2];
+
+	clock_wall_text(stamp, sizeof(stamp));
+	if (the_log.format == LOG_TEXT)
+		return snprintf(line, size, "%s %-5s %s[%d] %s: %s\n", stamp, level_names[level],
+			the_log.process, (int)getpid(), event, fields);
+	(void)json_escape(escaped, sizeof(escaped), fields); /* length not needed */
+	return snprintf(line, size,
+		"{\"time\":\"%s\",\"level\":\"%s\",\"process\":\"%s\",\"pid\":%d,\"event\":\"%s\","
+		"\"fields\":\"%s\"}\n",
+		stamp, level_names[level], the_log.process, (int)getpid(), event, escaped);
+}
+
+void log_write(enum log_level level, const char *event, const char *fmt, ...)
+{
+	char fields[LINE_MAX_BYTES / 2];
+	char line[LINE_MAX_BYTES];
+	int saved = errno;
+	va_list ap;
+	int n;
+
+	if (!log_enabled(level))
+		return;
+	va_start(ap, fmt);
+	(void)vsnprintf(fields, sizeof(fields), fmt, ap); /* cut at the maximum */
+	va_end(ap);
+	for (char *c = fields; *c; c++)
+		if (*c == '\n' || *c == '\r')
+			*c = ' ';
+	n = format_line(line, sizeof(line), level, event, fields);
+	if (n > (int)sizeof(line) - 1) {
+		n = (int)sizeof(line) - 1;
+		line[n - 1] = '\n';
+	}
+	if (n > 0 && write(the_log.fd, line, (size_t)n) < 0)
+		errno = 0; /* nowhere to report a log that cannot be written */
+	errno = saved;
+}

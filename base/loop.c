@@ -1,0 +1,210 @@
+/* An event loop in a thread of its own. See loop.h. */
+#include "base/loop.h"
+#include "base/clock.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <uv.h>
+
+struct loop {
+	uv_loop_t uv;
+	uv_async_t wake;
+	pthread_t thread;
+	pthread_mutex_t lock;
+	struct list tasks;
+	bool closing;
+	char name[16];
+};
+
+struct loop_timer {
+	uv_timer_t uv;
+	void (*fn)(void *arg);
+	void *arg;
+};
+
+static void run_tasks(struct loop *loop)
+{
+	struct list batch = LIST_INIT(batch);
+	struct list *node;
+
+	pthread_mutex_lock(&loop->lock);
+	list_splice_back(&batch, &loop->tasks);
+	pthread_mutex_unlock(&loop->lock);
+	while ((node = list_pop_front(&batch)) != NULL) {
+		struct loop_task *task = list_entry(node, struct loop_task, link);
+
+		task->run(task);
+	}
+}
+
+static void on_wake(uv_async_t *wake)
+{
+	struct loop *loop = wake->data;
+	bool closing;
+
+	run_tasks(loop);
+	pthread_mutex_lock(&loop->lock);
+	closing = loop->closing && list_empty(&loop->tasks);
+	pthread_mutex_unlock(&loop->lock);
+	if (closing && !uv_is_closing((uv_handle_t *)wake))
+		uv_close((uv_handle_t *)wake, NULL);
+}
+
+static void *loop_main(void *arg)
+{
+	struct loop *loop = arg;
+
+	pthread_setname_np(pthread_self(), loop->name);
+	(void)uv_run(&loop->uv, UV_RUN_DEFAULT); /* ends when the last handle is closed */
+	run_tasks(loop);
+	return NULL;
+}
+
+struct loop *loop_new(const char *name)
+{
+	struct loop *loop = calloc(1, sizeof(*loop));
+	sigset_t all;
+	sigset_t old;
+	int r;
+
+	if (!loop)
+		return NULL;
+	list_init(&loop->tasks);
+	pthread_mutex_init(&loop->lock, NULL);
+	(void)snprintf(loop->name, sizeof(loop->name), "%s", name); /* cut to the kernel's 15 */
+	if (uv_loop_init(&loop->uv) != 0)
+		goto fail;
+	if (uv_async_init(&loop->uv, &loop->wake, on_wake) != 0) {
+		(void)uv_loop_close(&loop->uv); /* nothing is open on it */
+		goto fail;
+	}
+	loop->wake.data = loop;
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old); /* signals belong to the main thread */
+	r = pthread_create(&loop->thread, NULL, loop_main, loop);
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	if (r == 0)
+		return loop;
+	uv_close((uv_handle_t *)&loop->wake, NULL);
+	(void)uv_run(&loop->uv, UV_RUN_DEFAULT); /* runs the close */
+	(void)uv_loop_close(&loop->uv);
+fail:
+	pthread_mutex_destroy(&loop->lock);
+	free(loop);
+	return NULL;
+}
+
+void loop_free(struct loop *loop)
+{
+	if (!loop)
+		return;
+	ensure(!loop_on_thread(loop));
+	pthread_mutex_lock(&loop->lock);
+	loop->closing = true;
+	pthread_mutex_unlock(&loop->lock);
+	(void)uv_async_send(&loop->wake); /* fails only on a closing handle */
+	pthread_join(loop->thread, NULL);
+	ensure(uv_loop_close(&loop->uv) == 0);
+	pthread_mutex_destroy(&loop->lock);
+	free(loop);
+}
+
+void loop_post(struct loop *loop, struct loop_task *task)
+{
+	bool first;
+
+	pthread_mutex_lock(&loop->lock);
+	first = list_empty(&loop->tasks);
+	list_push_back(&loop->tasks, &task->link);
+	/* Under the lock: the handle cannot be closed between the queueing and the wake-up. */
+	if (first && !uv_is_closing((uv_handle_t *)&loop->wake))
+		(void)uv_async_send(&loop->wake); /* fails only on a closing handle */
+	pthread_mutex_unlock(&loop->lock);
+}
+
+struct call {
+	struct loop_task task;
+	void (*fn)(void *arg);
+	void *arg;
+	pthread_mutex_t lock;
+	pthread_cond_t done;
+	bool finished;
+};
+
+static void run_call(struct loop_task *task)
+{
+	struct call *call = container_of(task, struct call, task);
+
+	call->fn(call->arg);
+	pthread_mutex_lock(&call->lock);
+	call->finished = true;
+	pthread_cond_signal(&call->done);
+	pthread_mutex_unlock(&call->lock);
+}
+
+void loop_call(struct loop *loop, void (*fn)(void *arg), void *arg)
+{
+	struct call call = { .task.run = run_call, .fn = fn, .arg = arg };
+
+	if (loop_on_thread(loop)) {
+		fn(arg);
+		return;
+	}
+	pthread_mutex_init(&call.lock, NULL);
+	pthread_cond_init(&call.done, NULL);
+	loop_post(loop, &call.task);
+	pthread_mutex_lock(&call.lock);
+	while (!call.finished)
+		pthread_cond_wait(&call.done, &call.lock);
+	pthread_mutex_unlock(&call.lock);
+	pthread_cond_destroy(&call.done);
+	pthread_mutex_destroy(&call.lock);
+}
+
+bool loop_on_thread(const struct loop *loop)
+{
+	return pthread_equal(pthread_self(), loop->thread) != 0;
+}
+
+struct uv_loop_s *loop_uv(struct loop *loop)
+{
+	return &loop->uv;
+}
+
+static void on_timer_closed(uv_handle_t *handle)
+{
+	free(handle->data);
+}
+
+static void on_timer(uv_timer_t *uv)
+{
+	struct loop_timer *timer = uv->data;
+
+	uv_close((uv_handle_t *)uv, on_timer_closed);
+	timer->fn(timer->arg);
+}
+
+struct loop_timer *loop_timer_start(
+	struct loop *loop, uint64_t ns, void (*fn)(void *arg), void *arg)
+{
+	struct loop_timer *timer = calloc(1, sizeof(*timer));
+
+	ensure(loop_on_thread(loop));
+	if (!timer)
+		return NULL;
+	timer->fn = fn;
+	timer->arg = arg;
+	timer->uv.data = timer;
+	ensure(uv_timer_init(&loop->uv, &timer->uv) == 0);
+	uv_update_time(&loop->uv);
+	ensure(uv_timer_start(&timer->uv, on_timer, ns / CLOCK_MS + 1, 0) == 0);
+	return timer;
+}
+
+void loop_timer_stop(struct loop_timer *timer)
+{
+	if (timer && !uv_is_closing((uv_handle_t *)&timer->uv))
+		uv_close((uv_handle_t *)&timer->uv, on_timer_closed);
+}

@@ -1,0 +1,116 @@
+/* A bounded thread pool. See pool.h. */
+#include "base/pool.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+struct pool {
+	pthread_mutex_t lock;
+	pthread_cond_t work;
+	struct list queue;
+	unsigned int queued;
+	unsigned int max_queue;
+	bool closing;
+	char name[16];
+	unsigned int started;
+	pthread_t threads[];
+};
+
+static void *pool_main(void *arg)
+{
+	struct pool *pool = arg;
+
+	pthread_setname_np(pthread_self(), pool->name);
+	pthread_mutex_lock(&pool->lock);
+	for (;;) {
+		struct list *node = list_pop_front(&pool->queue);
+
+		if (node) {
+			struct pool_job *job = list_entry(node, struct pool_job, link);
+
+			pool->queued--;
+			pthread_mutex_unlock(&pool->lock);
+			job->run(job);
+			pthread_mutex_lock(&pool->lock);
+			continue;
+		}
+		if (pool->closing)
+			break;
+		pthread_cond_wait(&pool->work, &pool->lock);
+	}
+	pthread_mutex_unlock(&pool->lock);
+	return NULL;
+}
+
+static int start_threads(struct pool *pool, unsigned int threads)
+{
+	sigset_t all;
+	sigset_t old;
+	int r = 0;
+
+	sigfillset(&all);
+	pthread_sigmask(SIG_SETMASK, &all, &old); /* signals belong to the main loop */
+	while (pool->started < threads && r == 0) {
+		r = pthread_create(&pool->threads[pool->started], NULL, pool_main, pool);
+		if (r == 0)
+			pool->started++;
+	}
+	pthread_sigmask(SIG_SETMASK, &old, NULL);
+	return -r;
+}
+
+struct pool *pool_new(const char *name, unsigned int threads, unsigned int max_queue)
+{
+	struct pool *pool;
+
+	ensure(threads >= 1 && threads <= 256);
+	pool = calloc(1, sizeof(*pool) + threads * sizeof(pool->threads[0]));
+	if (!pool)
+		return NULL;
+	pthread_mutex_init(&pool->lock, NULL);
+	pthread_cond_init(&pool->work, NULL);
+	list_init(&pool->queue);
+	pool->max_queue = max_queue;
+	(void)snprintf(pool->name, sizeof(pool->name), "%s", name); /* cut to the kernel's 15 */
+	if (start_threads(pool, threads) < 0) {
+		pool_free(pool);
+		return NULL;
+	}
+	return pool;
+}
+
+void pool_free(struct pool *pool)
+{
+	if (!pool)
+		return;
+	pthread_mutex_lock(&pool->lock);
+	pool->closing = true;
+	pthread_cond_broadcast(&pool->work);
+	pthread_mutex_unlock(&pool->lock);
+	for (unsigned int i = 0; i < pool->started; i++)
+		pthread_join(pool->threads[i], NULL);
+	pthread_cond_destroy(&pool->work);
+	pthread_mutex_destroy(&pool->lock);
+	free(pool);
+}
+
+int pool_submit(struct pool *pool, struct pool_job *job)
+{
+	int r = 0;
+
+	pthread_mutex_lock(&pool->lock);
+	if (pool->closing) {
+		r = -ECANCELED;
+	} else if (pool->queued >= pool->max_queue) {
+		r = -EAGAIN;
+	} else {
+		list_push_back(&pool->queue, &job->link);
+		pool->queued++;
+		pthread_cond_signal(&pool->work);
+	}
+	pthread_mutex_unlock(&pool->lock);
+	return r;
+}

@@ -1,0 +1,25 @@
+/*
+ * A bounded pool of threads for blocking work (file I/O, RocksDB, hashing of much). One pool per
+ * device class; libuv's shared threads are not used.
+ *
+ * The caller embeds `struct pool_job`; submitting never allocates. pool_free() runs every job
+ * already accepted, then joins.
+ */
+#pragma once
+
+#include "base/list.h"
+
+struct pool;
+
+struct pool_job {
+	struct list link;                  /* the pool's while queued */
+	void (*run)(struct pool_job *job); /* on a pool thread; may free the job */
+};
+
+/* threads 1..256; name at most 15 bytes. NULL without memory or threads. */
+struct pool *pool_new(const char *name, unsigned int threads, unsigned int max_queue);
+void pool_free(struct pool *pool);
+
+/* 0; -EAGAIN when the queue is full; -ECANCELED while closing. The job is the pool's until run() is
+ * called. */
+int pool_submit(struct pool *pool, struct pool_job *job) __must_check;

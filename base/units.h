@@ -1,0 +1,24 @@
+/* Sizes, durations and rates as people write them. */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+#include "base/err.h"
+
+#define KiB (1024ull)
+#define MiB (1024ull * KiB)
+#define GiB (1024ull * MiB)
+#define TiB (1024ull * GiB)
+
+/*
+ * "20GiB", "512MiB", "1.5TB", "4096", "64k": bytes. KiB, MiB, GiB, TiB and the bare letters k m g t
+ * are powers of 1024; kB, MB, GB, TB of 1000. -EINVAL with a line naming the text and the units
+ * allowed, -ERANGE past 2^63.
+ */
+int units_parse_size(const char *s, uint64_t *ret_bytes, struct err *e) __must_check;
+
+/* "30s", "5m", "2h", "1d", "250ms": nanoseconds. */
+int units_parse_duration(const char *s, uint64_t *ret_ns, struct err *e) __must_check;
+
+/* "1.4GiB": three digits, power of 1024. size >= 16. Returns out. */
+const char *units_size(uint64_t bytes, char *out, size_t size);

@@ -1,0 +1,24 @@
+# Unit tests: tests/unit/FOLDER/test_NOUN.c is one program, linked with FOLDER's library and what that uses.
+# Programs beside the tests: tests/tools/NAME.c.
+
+UNIT_SRCS := $(sort $(wildcard tests/unit/*/test_*.c))
+UNIT_BINS := $(UNIT_SRCS:tests/unit/%.c=$(B)/unit/%)
+# FOLDER and everything below it.
+closure = $(sort $(1) $(foreach l,$($(1)_deps),$(call closure,$(l))))
+
+define unit_test
+$(B)/unit/$(1)/$(2): $(B)/tests/unit/$(1)/$(2).o $(foreach l,$(call closure,$(1)) $($(2)_libs),$(B)/$(l).a)
+	@mkdir -p $$(@D)
+	@$(CC) $(LDFLAGS) -o $$@ $$< -Wl,--start-group \
+		$(foreach l,$(call closure,$(1)) $($(2)_libs),$(B)/$(l).a) -Wl,--end-group \
+		$$(sort $(foreach l,$(call closure,$(1)) $($(2)_libs),$$($(l)_ldlibs))) -lcmocka $(LDLIBS)
+endef
+$(foreach s,$(UNIT_SRCS),$(eval $(call unit_test,$(notdir $(patsubst %/,%,$(dir $(s)))),$(basename $(notdir $(s))))))
+
+unit-build: $(UNIT_BINS)
+
+# `make unit` runs all, `make unit T=base/test_buf` one.
+unit: $(if $(T),$(B)/unit/$(T),$(UNIT_BINS))
+	@tests/run-unit $(B) $(T)
+
+.PHONY: unit unit-build
