@@ -1,0 +1,155 @@
+/*
+ * Origins: an object store or a directory, behind one table of operations.
+ *
+ * An origin (struct ufs) is opened from a struct ufs_config; decorators (retry, throttle, fault) wrap one
+ * origin in another behind the same table, so that a stack reads in one function, ufs_open().
+ *
+ * Threads: ufs_get() may be called from any thread and never blocks; its callbacks run on the origin's own
+ * thread and must not block. ufs_list() and ufs_probe() block their caller. ufs_free() waits until every request
+ * has ended (those under way end with -ECANCELED).
+ *
+ * Errors (see base/err.h): -ENOENT no such object, -ENXIO no such bucket, -EACCES forbidden, -EKEYREJECTED key or
+ * signature refused, -ENOKEY no credential found, -EREMCHG other region, -ESTALE the object's tag or size is not
+ * the expected one, -EAGAIN overload (503, 429), -EIO server error or short body, -ECONNREFUSED, -EHOSTUNREACH,
+ * -ETIMEDOUT, -EPROTO an answer that is not understood, -ECANCELED.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "base/buf.h"
+#include "base/counter.h"
+#include "base/err.h"
+#include "base/limits.h"
+#include "base/list.h"
+
+struct ufs;
+
+enum ufs_scheme {
+	UFS_S3,
+	UFS_FILE,
+	UFS_OBS,
+};
+
+/* A source as configured. Strings are owned (ufs_config_release). No secrets: credentials are found by
+ * reference (`profile`) in the environment and the shared credentials file of the process that opens it. */
+struct ufs_config {
+	enum ufs_scheme scheme;
+	char *endpoint; /* "http://127.0.0.1:9000"; NULL: the provider's for the region */
+	char *region;	/* NULL: AWS_REGION, AWS_DEFAULT_REGION, the profile's, "us-east-1" */
+	char *bucket;	/* file: NULL */
+	char *prefix;	/* normalised: "" or ends with '/', never starts with it (file: absolute directory) */
+	char *profile;	/* NULL: AWS_PROFILE or "default" */
+	char *ca_file;	/* NULL: the system's */
+	bool path_style;
+};
+
+void ufs_config_release(struct ufs_config *config);
+int ufs_config_copy(const struct ufs_config *from, struct ufs_config *ret_config) __must_check;
+
+/*
+ * "s3://bucket/prefix" or "file:///dir" to scheme, bucket, normalised prefix. -EINVAL with a line that says what
+ * a URL looks like. Endpoint and the rest are left NULL for the caller.
+ */
+int ufs_config_parse(const char *url, struct ufs_config *ret_config, struct err *e) __must_check;
+
+/*
+ * The canonical text of a source, hashed to its volume id: "s3|endpoint|bucket|prefix" with host lower-cased and
+ * default ports dropped; "file|host-id|/real/path/". out is NUL-terminated. Does not depend on path style.
+ */
+int ufs_config_source(const struct ufs_config *config, struct buf *out, struct err *e) __must_check;
+
+struct ufs_limits {
+	unsigned int max_requests; /* GETs in flight, e.g. 128; further ones queue by class */
+	unsigned int list_requests; /* LISTs in flight, e.g. 32 */
+	uint64_t request_timeout_ns; /* one attempt without progress, e.g. 30 s */
+	uint64_t deadline_ns;	     /* a request with all its retries, e.g. 300 s */
+};
+#define UFS_LIMITS_DEFAULT                                                                         \
+	((struct ufs_limits){ .max_requests = 128, .list_requests = 32,                            \
+		.request_timeout_ns = 30000000000ull, .deadline_ns = 300000000000ull })
+
+/* Opens origin + decorators: s3 or file, then fault (when GRANARY_UFS_FAULT is set in a debug build), then retry. No
+ * network traffic yet. Fails with a line on a missing credential or a bad endpoint. */
+int ufs_open(const struct ufs_config *config, const struct ufs_limits *limits, struct ufs **ret_ufs,
+	struct err *e) __must_check;
+void ufs_free(struct ufs *ufs); /* NULL is allowed */
+
+/*
+ * Asks the origin whether it is there and may be listed: one LIST of one key. The line in `e` names which of
+ * endpoint, region, bucket, key or clock is wrong and what to do. -ENOENT: nothing under the prefix.
+ */
+int ufs_probe(struct ufs *ufs, struct err *e) __must_check;
+
+/* One object of a listing; borrowed for the duration of the sink call. `key` is relative to the prefix and may hold
+ * any byte but NUL; not NUL-terminated. `tag` is the etag without quotes, "lm:SECONDS" without an etag, or
+ * "f:DEV:INO:SIZE:MTIME_NS:CTIME_NS" for a directory. */
+struct ufs_object {
+	const char *key;
+	uint32_t key_len;
+	uint64_t size;
+	int64_t mtime_ns;
+	const char *tag;
+	uint32_t tag_len;
+};
+
+/* Takes objects in any order, never twice for one key as far as the origin allows. Calls do not overlap. A negative
+ * return ends the listing with that error. */
+typedef int (*ufs_list_sink)(void *arg, const struct ufs_object *objects, uint32_t n);
+
+/* Lists everything under the prefix with up to list_requests LISTs in flight (key space split by prefix and by
+ * start-after ranges). Blocks. Complete or an error, never half. */
+int ufs_list(struct ufs *ufs, ufs_list_sink sink, void *arg, struct err *e) __must_check;
+
+enum ufs_class {
+	UFS_DEMAND,   /* a reader waits */
+	UFS_FILL,     /* neighbours of what was asked for */
+	UFS_PREFETCH, /* ahead of a stream, preload */
+	UFS_CLASSES,
+};
+
+/*
+ * One ranged read. The caller owns the struct and everything it points to until on_done was called, exactly once per
+ * successful ufs_get() (never from inside ufs_get itself). Bytes land in `buf` in order; `on_progress` (optional)
+ * says how many are there, and they do not change afterwards. `buf` needs no alignment. Every response is
+ * checked: status, Content-Range start and total, ETag or Last-Modified against `tag` and `size`: -ESTALE.
+ */
+struct ufs_get {
+	struct list link; /* the origin's */
+	const char *key;  /* relative to the prefix */
+	uint32_t key_len;
+	const char *tag; /* expected version, as listed */
+	uint32_t tag_len;
+	uint64_t size;	 /* expected total size of the object */
+	uint64_t offset; /* offset + length <= size, length >= 1 */
+	uint64_t length;
+	void *buf;
+	enum ufs_class class;
+	void (*on_progress)(struct ufs_get *get, uint64_t bytes);
+	void (*on_done)(struct ufs_get *get, int status, const struct err *e);
+	void *arg;  /* the caller's */
+	void *priv; /* the origin's */
+	uint64_t got; /* bytes in buf so far; maintained by the origin and its decorators */
+};
+
+/* 0: on_done will follow. -ECANCELED while closing. */
+int ufs_get(struct ufs *ufs, struct ufs_get *get) __must_check;
+
+/* Raises the class of a waiting request (a reader has come to wait for a prefetch). Any thread; harmless when late. */
+void ufs_promote(struct ufs *ufs, struct ufs_get *get, enum ufs_class class);
+
+#define UFS_COUNTERS(X)                                                                            \
+	X(gets, "granary_origin_gets_total", COUNTER, "requests", "GETs sent to the origin")       \
+	X(lists, "granary_origin_lists_total", COUNTER, "requests", "LISTs sent to the origin")    \
+	X(bytes, "granary_origin_bytes_total", COUNTER, "bytes", "Object bytes received")          \
+	X(in_flight, "granary_origin_in_flight", GAUGE, "requests", "GETs in flight")              \
+	X(queued, "granary_origin_queued", GAUGE, "requests", "GETs waiting for a place")          \
+	X(retries, "granary_origin_retries_total", COUNTER, "requests", "Attempts after the first")\
+	X(errors, "granary_origin_errors_total", COUNTER, "requests", "Attempts that failed")      \
+	X(overloads, "granary_origin_overloads_total", COUNTER, "requests", "503 and 429 answers") \
+	X(timeouts, "granary_origin_timeouts_total", COUNTER, "requests", "Attempts timed out")    \
+	X(stale, "granary_origin_stale_total", COUNTER, "requests", "Objects changed at the origin")
+
+COUNTER_STRUCT(ufs_counters, UFS_COUNTERS);
+const struct ufs_counters *ufs_counters(const struct ufs *ufs);
+const struct counter_info *ufs_counter_table(uint32_t *ret_n);
