@@ -1,0 +1,113 @@
+/*
+ * Messages between daemons: transports behind one table of operations, a server, and a client with deadlines.
+ *
+ * Addresses: "unix:/path" and "tcp:host:port" (loopback only without keys, DESIGN.md section 9). A message is a frame
+ * (proto/frame.h), a payload, and on unix sockets at most one file descriptor.
+ *
+ * Threads: a server or a client lives on one loop (base/loop.h); its callbacks run there and must not block. rpc_call(),
+ * rpc_cancel() and rpc_reply() may be called from any thread.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <sys/types.h>
+#include "base/err.h"
+#include "base/loop.h"
+#include "proto/frame.h"
+
+/* ---- payloads ---------------------------------------------------------------------------------------------- */
+
+#define NET_PARTS 4
+
+/* Bytes to send without copying: parts in order, then release(arg) exactly once when they were sent or given up. */
+struct net_payload {
+	struct {
+		const void *data;
+		size_t len;
+	} parts[NET_PARTS];
+	unsigned int n;
+	void (*release)(void *arg); /* may be NULL; runs on the loop */
+	void *arg;
+	int fd; /* passed along and closed afterwards; -1: none */
+};
+#define NET_PAYLOAD_NONE ((struct net_payload){ .fd = -1 })
+
+/* ---- server ------------------------------------------------------------------------------------------------ */
+
+struct rpc_server;
+struct rpc_conn;
+
+/* One request being served. The handler owns it until rpc_reply(), which must be called exactly once for each, also after
+ * its connection went away. */
+struct rpc_request {
+	struct list link; /* the handler's, e.g. to park it on what it waits for */
+	struct frame frame;
+	struct rpc_conn *conn; /* referenced by the request */
+	void *payload;	       /* malloc'ed, freed with the request; NULL when empty */
+	int fd;		       /* -1, or the request's descriptor, closed with it */
+	_Atomic bool cancelled; /* the peer cancelled or went away: nobody wants the answer */
+	void *priv;	       /* the handler's */
+};
+
+struct rpc_server_ops {
+	void (*on_request)(struct rpc_request *request, void *arg);
+	/* The request's peer cancelled it, or is gone. Optional. The reply is still due. Runs on the loop; never after the
+	 * server has seen rpc_reply() for it. */
+	void (*on_cancel)(struct rpc_request *request, void *arg);
+};
+
+/* Listens (a stale unix socket file is replaced, a live one is -EADDRINUSE; mode 0600; a tcp address that is not loopback is
+ * -EACCES with its line). Bounded by LIMIT_CONNS and LIMIT_CONN_REQUESTS. */
+int rpc_server_new(struct loop *loop, const char *address, const struct rpc_server_ops *ops, void *arg,
+	struct rpc_server **ret_server, struct err *e) __must_check;
+/* Stops listening, closes connections, waits until every request was replied to. Not on the loop's thread. */
+void rpc_server_free(struct rpc_server *server);
+
+/* Sends the reply and frees the request. status: 0 or negative errno. `reply` supplies flags, offset, length, checksums,
+ * generation (the rest is filled in); NULL means all zero. Takes the payload over, also when the peer is gone. */
+void rpc_reply(struct rpc_request *request, int status, const struct frame *reply, struct net_payload payload);
+/* A failed reply with its line of text. */
+void rpc_reply_err(struct rpc_request *request, int status, const struct err *e);
+
+/* ---- client ------------------------------------------------------------------------------------------------ */
+
+struct rpc_client;
+
+/* One call under way. The caller owns the struct until on_done, called exactly once on the client's loop. */
+struct rpc_call {
+	struct list link; /* the client's */
+	struct frame frame;	       /* op, class, flags, volume, ... of the request; id is filled in */
+	struct net_payload payload;    /* of the request */
+	uint64_t deadline_ns;	       /* clock_mono_ns(); 0: none. Waiting for a connection counts */
+	bool resend;		       /* idempotent: sent again over a new connection until the deadline */
+	void (*on_done)(struct rpc_call *call, int status);
+	void *arg;
+	/* The answer, valid in on_done; freed afterwards unless taken (TAKE, TAKE_FD). On failure reply_payload may
+	 * be the operator's line, NUL-terminated. */
+	struct frame reply;
+	void *reply_payload; /* malloc'ed with a NUL behind it */
+	int reply_fd;
+	/* the client's */
+	struct loop_task task;
+	void *priv;
+	uint8_t state;
+	_Atomic bool cancel_wanted;
+};
+
+/* Connects when first needed and again, with backoff, whenever the connection is lost. */
+int rpc_client_new(struct loop *loop, const char *address, struct rpc_client **ret_client, struct err *e) __must_check;
+/* Ends every call with -ECANCELED, then closes. Not on the loop's thread. */
+void rpc_client_free(struct rpc_client *client);
+
+/* Never fails directly: on_done always follows, never from inside rpc_call. */
+void rpc_call(struct rpc_client *client, struct rpc_call *call);
+/* Asks for the call's early end: on_done follows soon with -ECANCELED unless it is done already. Any thread; the caller must know
+ * that on_done has not run yet. */
+void rpc_cancel(struct rpc_client *client, struct rpc_call *call);
+
+/* Blocking convenience for set-up paths: sends and waits; status as on_done's. `e` gets the peer's line. Not on a loop. The call's
+ * reply fields are the caller's to free. */
+int rpc_call_wait(struct rpc_client *client, struct rpc_call *call, struct err *e) __must_check;
+
+/* True while connected. Any thread. */
+bool rpc_client_connected(const struct rpc_client *client);
