@@ -1,0 +1,94 @@
+/*
+ * All a reader needs, and no FUSE in it: open a source, read a range of its volume from wherever it is, stay ahead of a
+ * sequential stream (DESIGN.md section 10).
+ *
+ *	client_read_local()  bytes that this node's worker has published: one pread on a chunk file's descriptor, no RPC,
+ *			     no allocation, no lock held over the disk
+ *	client_read()	     everything else: asks the slot's owner (FETCH), parks, answers later
+ *
+ * The owner's answer is either the bytes, or (on this node) a descriptor of the chunk file with its presence bitmap; the
+ * client keeps descriptor and bitmap, so that the next read of that chunk is local. A piece is verified when this process
+ * touches it first (seeded XXH3 against the chunk file's piece table); a mismatch is told to the worker (RECHECK) and read
+ * again through FETCH, never served.
+ *
+ * Threads: client_read_local() any thread that may block on the disk; client_read() and client_read_cancel() any thread;
+ * on_done runs on the client's loop or on one of its I/O threads, never inside client_read().
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "base/budget.h"
+#include "base/buf.h"
+#include "base/counter.h"
+#include "base/err.h"
+#include "base/loop.h"
+#include "catalog/catalog.h"
+#include "ufs/ufs.h"
+
+struct client;
+struct client_volume;
+
+struct client_config {
+	const char *master;	   /* address, e.g. "unix:/run/granary/x/master.rpc" */
+	const char *local_worker;  /* address of this node's worker; NULL: none */
+	struct budget *budget;	   /* bytes of answers held at once; borrowed */
+	uint64_t read_deadline_ns; /* a read waits at most this long, then -EIO; 300 s by default (0) */
+	unsigned int io_threads;   /* local reads on behalf of client_read(); 0: 2 */
+	uint64_t ahead_bytes;	   /* window of sequential prefetch; 0: 32 MiB */
+};
+
+int client_new(const struct client_config *config, struct client **ret_client, struct err *e) __must_check;
+/* Every volume must be closed. NULL is allowed. */
+void client_free(struct client *client);
+
+/*
+ * Asks the master for the source (which lists it when it is new or `refresh` is set), takes its table, and checks it
+ * against what this process saw before. Blocks. `notice` (may be NULL) gets a line for the operator when there is one.
+ */
+int client_open_source(struct client *client, const struct ufs_config *source, bool refresh,
+	struct client_volume **ret_volume, struct buf *notice, struct err *e) __must_check;
+/* Ends its reads with -ECANCELED, waits for them. */
+void client_volume_close(struct client_volume *volume);
+/* Borrowed. */
+struct table *client_volume_table(struct client_volume *volume);
+
+/*
+ * Reads [offset, offset + length) of the volume into `buf`: all multiples of BLOCK_BYTES, buf aligned to BLOCK_BYTES, length <= 1 MiB.
+ * 0: all there and verified. -EAGAIN: not known to be here; use client_read(). Bytes between objects and past the volume's end
+ * are zeros.
+ */
+int client_read_local(struct client_volume *volume, uint64_t offset, uint32_t length, void *buf) __must_check;
+
+/* One read under way; the caller's until on_done, which is called exactly once. */
+struct client_read {
+	struct list link; /* the client's */
+	uint64_t offset;  /* as for client_read_local() */
+	uint32_t length;
+	/* 0 and `length` bytes (borrowed for the call), or -EIO, -ESTALE, -ECANCELED. */
+	void (*on_done)(struct client_read *read, int status, const void *data);
+	void *arg;
+	void *priv; /* the client's */
+};
+void client_read(struct client_volume *volume, struct client_read *read);
+/* Wants it no more: on_done follows at once with -ECANCELED unless it ran already. The caller knows that it has not freed `read`. */
+void client_read_cancel(struct client_volume *volume, struct client_read *read);
+
+/* Tells the client of every read the kernel sent, also local ones: detection of sequential streams. Cheap, never blocks. */
+void client_note_read(struct client_volume *volume, uint64_t offset, uint32_t length);
+
+#define CLIENT_COUNTERS(X)                                                                         \
+	X(local_reads, "granary_client_local_reads_total", COUNTER, "requests", "Reads served from this node's tier")   \
+	X(local_bytes, "granary_client_local_bytes_total", COUNTER, "bytes", "Bytes served from this node's tier")      \
+	X(remote_reads, "granary_client_fetches_total", COUNTER, "requests", "Reads that asked a worker")               \
+	X(remote_bytes, "granary_client_fetched_bytes_total", COUNTER, "bytes", "Bytes that came from a worker")        \
+	X(failed_reads, "granary_client_failed_reads_total", COUNTER, "requests", "Reads answered with an error")       \
+	X(waiting, "granary_client_waiting", GAUGE, "requests", "Reads under way")                                      \
+	X(verified, "granary_client_verified_pieces_total", COUNTER, "pieces", "Pieces checked at first touch")         \
+	X(mismatches, "granary_client_mismatches_total", COUNTER, "pieces", "Pieces whose checksum did not match")      \
+	X(prefetches, "granary_client_prefetches_total", COUNTER, "requests", "Ranges asked for ahead of a stream")     \
+	X(retries, "granary_client_retries_total", COUNTER, "requests", "Fetches asked again")
+
+COUNTER_STRUCT(client_counters, CLIENT_COUNTERS);
+const struct client_counters *client_counters(const struct client *client);
+const struct counter_info *client_counter_table(uint32_t *ret_n);
