@@ -1,0 +1,88 @@
+/*
+ * Command-line options, declared once as a table: parsing, the line for a bad one, and --help come
+ * from it.
+ *
+ *	struct my_options { const char *listen; uint64_t memory; int ready_fd; };
+ *	static const struct option_spec specs[] = {
+ *		OPTION_STRING_ROW(struct my_options, listen, "listen", "ADDR", "address to serve
+ *on"), OPTION_SIZE_ROW(struct my_options, memory, "memory", 64 * MiB, 0, "bytes to use at most"),
+ *	};
+ *
+ * "--name value" and "--name=value"; a bool is "--name" or "--no-name"; "--" ends the options;
+ *options and arguments may mix. An option given twice takes the last value. Names are never
+ *abbreviated. The values point into argv and live as long as it does.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include "base/err.h"
+
+enum option_kind {
+	OPTION_STRING,   /* const char * */
+	OPTION_CHOICE,   /* const char *: one of `choices`, separated by '|' */
+	OPTION_SIZE,     /* uint64_t, bytes (base/units.h) */
+	OPTION_DURATION, /* uint64_t, nanoseconds */
+	OPTION_UINT,     /* uint64_t */
+	OPTION_OCTAL,    /* uint64_t, digits read as octal: a umask */
+	OPTION_FD,       /* int, a file descriptor number */
+	OPTION_BOOL,     /* bool */
+};
+
+struct option_spec {
+	const char *name; /* without the dashes */
+	char letter;      /* "-o"; 0: none */
+	enum option_kind kind;
+	bool hidden;         /* not in --help */
+	bool required;       /* must be given */
+	size_t offset;       /* of the value in the caller's struct */
+	uint64_t min;        /* smallest number allowed */
+	uint64_t max;        /* largest; 0: no bound */
+	const char *metavar; /* "DIR"; NULL: by kind */
+	const char *choices; /* OPTION_CHOICE: "table|json" */
+	const char *help;    /* one line, no full stop */
+};
+
+#define OPTION_ROW(type, member, optname, optkind, ...)                                 \
+	{                                                                               \
+		.name = (optname), .kind = (optkind), .offset = offsetof(type, member), \
+		__VA_ARGS__                                                             \
+	}
+#define OPTION_STRING_ROW(type, member, name, meta, text) \
+	OPTION_ROW(type, member, name, OPTION_STRING, .metavar = (meta), .help = (text))
+#define OPTION_SIZE_ROW(type, member, name, least, most, text) \
+	OPTION_ROW(type, member, name, OPTION_SIZE, .min = (least), .max = (most), .help = (text))
+#define OPTION_BOOL_ROW(type, member, name, text) \
+	OPTION_ROW(type, member, name, OPTION_BOOL, .help = (text))
+#define OPTION_FD_ROW(type, member, name, text) \
+	OPTION_ROW(type, member, name, OPTION_FD, .help = (text))
+
+/* What a program or command accepts. */
+struct option_set {
+	const char *program;   /* "cachectl mount" */
+	const char *arguments; /* "URL DIR", or "" */
+	const char *about;     /* what it does; may have several lines; may be NULL */
+	const struct option_spec *specs;
+	unsigned int n;
+	unsigned int min_args;
+	unsigned int max_args;
+};
+
+/* Returned by option_parse() when --help was asked for. */
+#define OPTION_HELP 1
+
+/*
+ * Parses argv[1..argc) into `values`, which the caller has filled with the defaults. Arguments that
+ * are no options are moved to argv[1], argv[2], ... in order, *ret_args of them. 0, OPTION_HELP, or
+ * -EINVAL with a line that names what is allowed.
+ */
+int option_parse(const struct option_set *set, int argc, char **argv, void *values, int *ret_args,
+	struct err *e) __must_check;
+
+/* The same for a program's main(): prints the help and exits 0, or the line and exits EXIT_USAGE.
+ * Returns the number of arguments. */
+int option_parse_or_exit(const struct option_set *set, int argc, char **argv, void *values);
+
+void option_help(const struct option_set *set, FILE *out);

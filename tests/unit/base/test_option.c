@@ -1,0 +1,159 @@
+/* Options: every kind, every way to be wrong, and the help that is made from the table. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/option.h"
+#include "base/units.h"
+
+struct values {
+	const char *name;
+	const char *output;
+	uint64_t size;
+	uint64_t wait;
+	uint64_t count;
+	uint64_t umask;
+	int fd;
+	bool force;
+};
+
+static const struct option_spec specs[] = {
+	OPTION_STRING_ROW(struct values, name, "name", "TEXT", "a name"),
+	OPTION_ROW(struct values, output, "output", OPTION_CHOICE, .letter = 'o',
+		.choices = "table|json", .help = "form of the answer"),
+	OPTION_SIZE_ROW(struct values, size, "size", 64 * KiB, 1 * GiB, "a size"),
+	OPTION_ROW(struct values, wait, "wait", OPTION_DURATION, .help = "a time"),
+	OPTION_ROW(
+		struct values, count, "count", OPTION_UINT, .min = 1, .max = 9, .help = "a number"),
+	OPTION_ROW(struct values, umask, "umask", OPTION_OCTAL, .max = 0777, .help = "a umask"),
+	OPTION_ROW(struct values, fd, "fd", OPTION_FD, .hidden = true, .help = "a descriptor"),
+	OPTION_BOOL_ROW(struct values, force, "force", "a switch"),
+};
+
+static const struct option_set set = {
+	.program = "prog",
+	.arguments = "URL DIR",
+	.specs = specs,
+	.n = ARRAY_SIZE(specs),
+	.min_args = 1,
+	.max_args = 2,
+};
+
+/* Splits `line` at blanks and parses it; the words live in a static array. */
+static int parse(
+	const char *line, struct values *values, int *ret_args, char ***ret_argv, struct err *e)
+{
+	static char copy[512];
+	static char *argv[32];
+	int argc = 0;
+
+	(void)snprintf(copy, sizeof(copy), "prog %s", line);
+	for (char *word = strtok(copy, " "); word; word = strtok(NULL, " "))
+		argv[argc++] = word;
+	*ret_argv = argv;
+	return option_parse(&set, argc, argv, values, ret_args, e);
+}
+
+static void test_all_kinds(void **state)
+{
+	struct values v = { .fd = -1, .force = true };
+	struct err e = ERR_INIT;
+	char **argv;
+	int args;
+
+	(void)state;
+	assert_int_equal(parse("--name=x=y first --size 1MiB -o json --wait 250ms --count 9 "
+			       "--umask 027 --fd 7 "
+			       "--no-force -- --second",
+				 &v, &args, &argv, &e),
+		0);
+	assert_string_equal(v.name, "x=y");
+	assert_string_equal(v.output, "json");
+	assert_int_equal(v.size, MiB);
+	assert_int_equal(v.wait, 250000000);
+	assert_int_equal(v.count, 9);
+	assert_int_equal(v.umask, 027);
+	assert_int_equal(v.fd, 7);
+	assert_false(v.force);
+	assert_int_equal(args, 2);
+	assert_string_equal(argv[1], "first");
+	assert_string_equal(argv[2], "--second");
+}
+
+static void test_bad_lines(void **state)
+{
+	static const struct {
+		const char *line;
+		const char *says;
+	} cases[] = {
+		{ "a --nmae x",
+			"unknown option '--nmae': the options of prog are --name, --output" },
+		{ "a --nam x", "unknown option '--nam'" },
+		{ "a -x", "unknown option '-x'" },
+		{ "a --name", "--name needs a value: --name TEXT" },
+		{ "a --name=", "must not be empty" },
+		{ "a -o xml", "'xml' is unknown: it is one of table|json" },
+		{ "a --output tab", "one of table|json" },
+		{ "a --size 20gib5", "--size: '20gib5' is not a size" },
+		{ "a --size 20QB", "such as 512MiB" },
+		{ "a --size 4k", "--size 4k is out of range: 64.0KiB to 1.0GiB" },
+		{ "a --size 2GiB", "out of range" },
+		{ "a --wait 3", "--wait: '3' is not a duration" },
+		{ "a --count 10", "1 to 9 is allowed" },
+		{ "a --count -1", "not a whole number" },
+		{ "a --count 1x", "not a whole number" },
+		{ "a --umask 9", "octal" },
+		{ "a --umask 1777", "000 to 777" },
+		{ "a --fd 99999999999", "not a whole number" },
+		{ "a --force=yes", "takes no value" },
+		{ "a --no-name", "unknown option" },
+		{ "", "an argument is missing: the usage is prog [OPTION...] URL DIR" },
+		{ "a b c", "too many arguments" },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		struct values v = { .fd = -1 };
+		struct err e = ERR_INIT;
+		char **argv;
+		int args;
+
+		assert_int_equal(parse(cases[i].line, &v, &args, &argv, &e), -EINVAL);
+		if (!strstr(e.text, cases[i].says))
+			fail_msg("'%s' says: %s", cases[i].line, e.text);
+	}
+}
+
+static void test_help(void **state)
+{
+	struct values v = { 0 };
+	struct err e = ERR_INIT;
+	_Alignas(8) char text[4096] = "";
+	FILE *out = fmemopen(text, sizeof(text), "w");
+	char **argv;
+	int args;
+
+	(void)state;
+	assert_int_equal(parse("--help", &v, &args, &argv, &e), OPTION_HELP);
+	option_help(&set, out);
+	assert_int_equal(fclose(out), 0);
+	assert_non_null(strstr(text, "Usage: prog [OPTION...] URL DIR"));
+	assert_non_null(strstr(text, "-o, --output table|json"));
+	assert_non_null(strstr(text, "--size SIZE"));
+	assert_null(strstr(text, "--fd"));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_all_kinds),
+		cmocka_unit_test(test_bad_lines),
+		cmocka_unit_test(test_help),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
