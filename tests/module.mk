@@ -1,5 +1,4 @@
 # Unit tests: tests/unit/FOLDER/test_NOUN.c is one program, linked with FOLDER's library and what that uses.
-# Programs beside the tests: tests/tools/NAME.c.
 
 UNIT_SRCS := $(sort $(wildcard tests/unit/*/test_*.c))
 UNIT_BINS := $(UNIT_SRCS:tests/unit/%.c=$(B)/unit/%)
@@ -16,6 +15,13 @@ endef
 $(foreach s,$(UNIT_SRCS),$(eval $(call unit_test,$(notdir $(patsubst %/,%,$(dir $(s)))),$(basename $(notdir $(s))))))
 
 unit-build: $(UNIT_BINS)
+
+# The tests' own S3 server.
+S3D_OBJS := $(patsubst %.c,$(B)/%.o,$(wildcard tests/tools/s3d*.c))
+$(B)/tests/s3d: $(S3D_OBJS) $(B)/base.a
+	@mkdir -p $(@D)
+	@echo "LINK  s3d"
+	@$(CC) $(LDFLAGS) -o $@ $^ $(base_ldlibs) $(LDLIBS)
 
 # `make unit` runs all, `make unit T=base/test_buf` one.
 unit: $(if $(T),$(B)/unit/$(T),$(UNIT_BINS))

@@ -1,0 +1,633 @@
+/*
+ * Standalone mode: one bucket, out of a directory (regular files; an empty directory is the marker
+ * `dir/`) and of synthetic objects.
+ *
+ * LIST answers from a sorted table read at start and on /rescan; GET and HEAD of a file look at the
+ * file as it is now, so that a test changes an object between LIST and GET by writing to the file.
+ * ETags have the form of an MD5 and change with the file's size, time and inode.
+ */
+#include "tests/tools/s3d.h"
+
+#include <fcntl.h>
+#include <fts.h>
+#include <openssl/evp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <strings.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+#include "base/hash.h"
+#include "base/units.h"
+
+#define STORE_SLICE      (256 * KiB) /* bytes handed to the socket at once */
+#define STORE_PACE_SLICE (16 * KiB)  /* the same on a paced reply */
+#define STORE_PAGE       1000u       /* keys of one LIST answer */
+#define SYNTHETIC_TIME   1767225600  /* 2026-01-01T00:00:00Z */
+#define ETAG_TEXT        40
+
+struct entry {
+	char *key;
+	uint64_t size;
+	int64_t seconds;
+	uint64_t version; /* whatever else makes the etag: nanoseconds, inode */
+	bool synthetic;
+};
+
+struct s3d_store {
+	const char *bucket;
+	const char *dir;
+	struct entry *entries;
+	size_t count;
+	size_t room;
+	char *noise; /* S3D_NOISE_BYTES, twice a slice longer so that a slice never wraps */
+};
+
+/* One object as a reply needs it. */
+struct object {
+	uint64_t size;
+	int64_t seconds;
+	char etag[ETAG_TEXT];
+	struct s3d_body body;
+};
+
+static void entry_etag(const struct entry *entry, char out[ETAG_TEXT])
+{
+	struct buf text = BUF_INIT(8 * LIMIT_KEY_BYTES);
+	uint8_t sum[SHA256_BYTES];
+	char hex[33];
+
+	if (buf_printf(&text, "%s\n%llu\n%lld\n%llu", entry->key, (unsigned long long)entry->size,
+		    (long long)entry->seconds, (unsigned long long)entry->version) == 0)
+		hash_sha256(text.data, text.len, sum);
+	else
+		memset(sum, 0, sizeof(sum));
+	hash_hex(sum, 16, hex);
+	(void)snprintf(out, ETAG_TEXT, "\"%s\"", hex);
+	buf_release(&text);
+}
+
+/* The table ------------------------------------------------------------------------------- */
+
+static char *noise_new(void)
+{
+	static const char seed[] = "granary s3d";
+	size_t extra = 2 * STORE_SLICE;
+	char *noise = malloc(S3D_NOISE_BYTES + extra);
+	EVP_MD_CTX *ctx = EVP_MD_CTX_new();
+
+	if (!noise || !ctx || !EVP_DigestInit_ex(ctx, EVP_shake128(), NULL) ||
+		!EVP_DigestUpdate(ctx, seed, sizeof(seed) - 1) ||
+		!EVP_DigestFinalXOF(ctx, (unsigned char *)noise, S3D_NOISE_BYTES)) {
+		free(noise);
+		noise = NULL;
+	} else {
+		memcpy(noise + S3D_NOISE_BYTES, noise, extra);
+	}
+	EVP_MD_CTX_free(ctx);
+	return noise;
+}
+
+static uint64_t noise_start(const char *key)
+{
+	uint8_t sum[SHA256_BYTES];
+	uint64_t n = 0;
+
+	hash_sha256(key, strlen(key), sum);
+	for (int i = 7; i >= 0; i--)
+		n = n << 8 | sum[i];
+	return n % S3D_NOISE_BYTES;
+}
+
+struct s3d_store *s3d_store_new(const char *bucket, const char *dir)
+{
+	struct s3d_store *s = calloc(1, sizeof(*s));
+
+	if (!s)
+		return NULL;
+	s->bucket = bucket;
+	s->dir = dir;
+	s->noise = noise_new();
+	if (!s->noise) {
+		s3d_store_free(s);
+		return NULL;
+	}
+	return s;
+}
+
+void s3d_store_free(struct s3d_store *s)
+{
+	if (!s)
+		return;
+	for (size_t i = 0; i < s->count; i++)
+		free(s->entries[i].key);
+	free(s->entries);
+	free(s->noise);
+	free(s);
+}
+
+static int store_add(struct s3d_store *s, const struct entry *entry)
+{
+	if (s->count == s->room) {
+		size_t room = s->room ? 2 * s->room : 1024;
+		struct entry *entries = reallocarray(s->entries, room, sizeof(*entries));
+
+		if (!entries)
+			return -ENOMEM;
+		s->entries = entries;
+		s->room = room;
+	}
+	s->entries[s->count] = *entry;
+	s->entries[s->count].key = strdup(entry->key);
+	if (!s->entries[s->count].key)
+		return -ENOMEM;
+	s->count++;
+	return 0;
+}
+
+int s3d_store_add_synthetic(struct s3d_store *s, const char *spec, struct err *e)
+{
+	unsigned long long n, dirs;
+	char size_text[32], prefix[256] = "", key[320];
+	uint64_t size;
+	int r;
+
+	if (sscanf(spec, "%llu,%31[^,],%llu,%255s", &n, size_text, &dirs, prefix) < 3 || n == 0 ||
+		n > LIMIT_FILES || dirs == 0 || dirs > n || dirs > 100000)
+		return err_set(e, -EINVAL, "--synthetic %s: it is N,SIZE,DIRS[,PREFIX]", spec);
+	r = units_parse_size(size_text, &size, e);
+	for (uint64_t i = 0; i < n && r == 0; i++) {
+		(void)snprintf(key, sizeof(key), "%sd%05llu/o%08llu", prefix,
+			(unsigned long long)i / ((n + dirs - 1) / dirs), (unsigned long long)i);
+		r = store_add(s, &(struct entry){ .key = key,
+					 .size = size,
+					 .seconds = SYNTHETIC_TIME,
+					 .synthetic = true });
+	}
+	return r ? err_default(e, r, "--synthetic") : 0;
+}
+
+static void entry_of_stat(struct entry *entry, const struct stat *st)
+{
+	entry->size = S_ISDIR(st->st_mode) ? 0 : (uint64_t)st->st_size;
+	entry->seconds = st->st_mtim.tv_sec;
+	entry->version = (uint64_t)st->st_mtim.tv_nsec ^ (uint64_t)st->st_ino << 30;
+}
+
+static int store_add_found(struct s3d_store *s, const FTSENT *found)
+{
+	char key[4 * LIMIT_KEY_BYTES];
+	const char *relative = found->fts_path + strlen(s->dir);
+	struct entry entry = { .key = key };
+
+	relative += strspn(relative, "/");
+	if (found->fts_info == FTS_F) {
+		(void)snprintf(key, sizeof(key), "%s", relative);
+	} else if (found->fts_info == FTS_DP && found->fts_number == 0 && *relative) {
+		(void)snprintf(key, sizeof(key), "%s/", relative);
+	} else {
+		return 0;
+	}
+	entry_of_stat(&entry, found->fts_statp);
+	return store_add(s, &entry);
+}
+
+static int entry_compare(const void *a, const void *b)
+{
+	return strcmp(((const struct entry *)a)->key, ((const struct entry *)b)->key);
+}
+
+static void store_drop_files(struct s3d_store *s)
+{
+	size_t kept = 0;
+
+	for (size_t i = 0; i < s->count; i++) {
+		if (s->entries[i].synthetic)
+			s->entries[kept++] = s->entries[i];
+		else
+			free(s->entries[i].key);
+	}
+	s->count = kept;
+}
+
+int s3d_store_scan(struct s3d_store *s, struct err *e)
+{
+	char *paths[] = { (char *)(uintptr_t)s->dir, NULL };
+	FTS *fts;
+	FTSENT *found;
+	int r = 0;
+
+	store_drop_files(s);
+	if (s->dir) {
+		fts = fts_open(paths, FTS_PHYSICAL | FTS_NOCHDIR, NULL);
+		if (!fts)
+			return err_set(e, err_errno(), "cannot read %s", s->dir);
+		while (r == 0 && (found = fts_read(fts)) != NULL) {
+			if (found->fts_level > 0 && found->fts_info != FTS_DP)
+				found->fts_parent->fts_number = 1; /* not empty */
+			r = store_add_found(s, found);
+		}
+		(void)fts_close(fts);
+	}
+	if (s->count)
+		qsort(s->entries, s->count, sizeof(*s->entries), entry_compare);
+	return r ? err_default(e, r, "scan") : 0;
+}
+
+/* LIST ------------------------------------------------------------------------------------ */
+
+struct list_query {
+	char prefix[4 * LIMIT_KEY_BYTES];
+	char after[4 * LIMIT_KEY_BYTES]; /* exclusive start */
+	char delimiter[16];
+	uint64_t max_keys;
+	bool url;
+};
+
+static bool list_query_parse(struct list_query *q, const char *query)
+{
+	char token[8 * LIMIT_KEY_BYTES + 1];
+	char encoding[8];
+
+	*q = (struct list_query){ 0 };
+	(void)s3d_query_get(query, "prefix", q->prefix, sizeof(q->prefix)); /* all default to "" */
+	(void)s3d_query_get(query, "start-after", q->after, sizeof(q->after));
+	(void)s3d_query_get(query, "delimiter", q->delimiter, sizeof(q->delimiter));
+	q->url = s3d_query_get(query, "encoding-type", encoding, sizeof(encoding)) &&
+		 strcmp(encoding, "url") == 0;
+	q->max_keys = min(s3d_query_number(query, "max-keys", STORE_PAGE), (uint64_t)STORE_PAGE);
+	if (s3d_query_get(query, "continuation-token", token, sizeof(token))) {
+		size_t len = strlen(token) / 2;
+
+		if (len >= sizeof(q->after) || hash_unhex(token, q->after, len))
+			return false;
+		q->after[len] = 0;
+	}
+	return true;
+}
+
+/* A key as the answer shows it. */
+static int list_put_key(struct buf *out, const char *key, bool url)
+{
+	int r = 0;
+
+	for (const char *p = key; *p && r == 0; p++) {
+		unsigned char c = (unsigned char)*p;
+
+		if (url) {
+			bool plain = (c >= '0' && c <= '9') ||
+				     ((c | 32) >= 'a' && (c | 32) <= 'z') || strchr("-_.~/", c);
+
+			r = plain ? buf_append(out, p, 1) : buf_printf(out, "%%%02X", c);
+		} else if (strchr("<>&\"'", c) || c < ' ') {
+			r = buf_printf(out, "&#%u;", c);
+		} else {
+			r = buf_append(out, p, 1);
+		}
+	}
+	return r;
+}
+
+static int list_put_element(struct buf *out, const char *name, const char *key, bool url)
+{
+	int r = buf_printf(out, "<%s>", name);
+
+	if (r == 0)
+		r = list_put_key(out, key, url);
+	return r ? r : buf_printf(out, "</%s>", name);
+}
+
+static int list_put_entry(struct buf *out, const struct entry *entry, bool url)
+{
+	char etag[ETAG_TEXT];
+	char time_text[32];
+	struct tm tm;
+	time_t t = (time_t)entry->seconds;
+	int r;
+
+	entry_etag(entry, etag);
+	etag[strlen(etag) - 1] = 0;
+	(void)gmtime_r(&t, &tm);
+	(void)strftime(time_text, sizeof(time_text), "%Y-%m-%dT%H:%M:%S.000Z", &tm);
+	r = buf_puts(out, "<Contents>");
+	if (r == 0)
+		r = list_put_element(out, "Key", entry->key, url);
+	return r ? r
+		 : buf_printf(out,
+			   "<LastModified>%s</LastModified><ETag>&quot;%s&quot;</ETag><Size>%llu"
+			   "</Size><StorageClass>STANDARD</StorageClass></Contents>",
+			   time_text, etag + 1, (unsigned long long)entry->size);
+}
+
+/* First entry whose key is >= `key` (> with `past`). */
+static size_t store_find(const struct s3d_store *s, const char *key, bool past)
+{
+	size_t low = 0, high = s->count;
+
+	while (low < high) {
+		size_t middle = (low + high) / 2;
+		int order = strcmp(s->entries[middle].key, key);
+
+		if (order < 0 || (past && order == 0))
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
+/* Length of the common prefix that stands for `key`, 0 when it is listed itself. */
+static size_t list_common(const struct list_query *q, const char *key)
+{
+	const char *hit = *q->delimiter ? strstr(key + strlen(q->prefix), q->delimiter) : NULL;
+
+	return hit ? (size_t)(hit - key) + strlen(q->delimiter) : 0;
+}
+
+struct list_page {
+	uint64_t keys;
+	char last[4 * LIMIT_KEY_BYTES]; /* where the next page goes on */
+	bool truncated;
+};
+
+static int list_fill(const struct s3d_store *s, const struct list_query *q, struct buf *out,
+	struct list_page *page)
+{
+	size_t prefix_len = strlen(q->prefix);
+	size_t i = max(store_find(s, q->prefix, false),
+		*q->after ? store_find(s, q->after, true) : (size_t)0);
+	int r = 0;
+
+	while (i < s->count && r == 0) {
+		const struct entry *entry = &s->entries[i];
+		size_t common;
+
+		if (strncmp(entry->key, q->prefix, prefix_len) != 0)
+			break;
+		common = list_common(q, entry->key);
+		if (common && strncmp(entry->key, q->after, common) == 0 && !q->after[common]) {
+			i++; /* told on the page before */
+			continue;
+		}
+		if (page->keys == q->max_keys) {
+			page->truncated = true;
+			break;
+		}
+		page->keys++;
+		(void)snprintf(page->last, sizeof(page->last), "%s", entry->key);
+		if (!common) {
+			r = list_put_entry(out, entry, q->url);
+			i++;
+			continue;
+		}
+		page->last[common] = 0;
+		r = buf_puts(out, "<CommonPrefixes>");
+		if (r == 0)
+			r = list_put_element(out, "Prefix", page->last, q->url);
+		if (r == 0)
+			r = buf_puts(out, "</CommonPrefixes>");
+		while (i < s->count && strncmp(s->entries[i].key, page->last, common) == 0)
+			i++;
+	}
+	return r;
+}
+
+static void store_serve_list(const struct s3d_store *s, struct s3d_conn *c)
+{
+	struct buf out = BUF_INIT(LIMIT_XML_BYTES);
+	struct list_query q;
+	struct list_page page = { 0 };
+	char token[8 * LIMIT_KEY_BYTES + 1];
+	int r;
+
+	if (!list_query_parse(&q, c->req.query)) {
+		s3d_reply_error(c, 400, "InvalidArgument");
+		return;
+	}
+	r = buf_puts(&out, "<?xml version=\"1.0\" encoding=\"UTF-8\"?><ListBucketResult "
+			   "xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">");
+	if (r == 0)
+		r = list_put_element(&out, "Name", s->bucket, false);
+	if (r == 0)
+		r = list_put_element(&out, "Prefix", q.prefix, q.url);
+	if (r == 0 && q.url)
+		r = buf_puts(&out, "<EncodingType>url</EncodingType>");
+	if (r == 0 && q.max_keys)
+		r = list_fill(s, &q, &out, &page);
+	if (r == 0 && page.truncated) {
+		hash_hex(page.last, strlen(page.last), token);
+		r = buf_printf(&out, "<NextContinuationToken>%s</NextContinuationToken>", token);
+	}
+	if (r == 0)
+		r = buf_printf(&out,
+			"<KeyCount>%llu</KeyCount><MaxKeys>%llu</MaxKeys><IsTruncated>%s"
+			"</IsTruncated></ListBucketResult>",
+			(unsigned long long)page.keys, (unsigned long long)q.max_keys,
+			page.truncated ? "true" : "false");
+	if (r)
+		s3d_conn_close(c);
+	else
+		s3d_reply_whole(c, 200, "application/xml", "", &out);
+	buf_release(&out);
+}
+
+/* GET and HEAD ---------------------------------------------------------------------------- */
+
+static bool key_is_path(const char *key)
+{
+	for (const char *part = key; *part; part += strcspn(part, "/"), part += *part == '/') {
+		size_t len = strcspn(part, "/");
+
+		if (len == 0 || len > LIMIT_NAME_BYTES || (len == 1 && part[0] == '.') ||
+			(len == 2 && part[0] == '.' && part[1] == '.'))
+			return false;
+	}
+	return true;
+}
+
+static bool file_object(const struct s3d_store *s, char *key, struct object *o)
+{
+	char path[LIMIT_URL_BYTES + 4 * LIMIT_KEY_BYTES];
+	struct entry entry = { .key = key };
+	struct stat st;
+	bool marker = key[strlen(key) - 1] == '/';
+
+	if (!s->dir || !key_is_path(key))
+		return false;
+	(void)snprintf(path, sizeof(path), "%s/%s", s->dir, key);
+	o->body.fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	if (o->body.fd < 0)
+		return false;
+	if (fstat(o->body.fd, &st) || !(marker ? S_ISDIR(st.st_mode) : S_ISREG(st.st_mode))) {
+		s3d_store_body_release(&o->body);
+		return false;
+	}
+	entry_of_stat(&entry, &st);
+	o->size = entry.size;
+	o->seconds = entry.seconds;
+	entry_etag(&entry, o->etag);
+	return true;
+}
+
+static bool object_find(const struct s3d_store *s, char *key, struct object *o)
+{
+	size_t i = store_find(s, key, false);
+
+	*o = (struct object){ .body = { .fd = -1 } };
+	if (i == s->count || strcmp(s->entries[i].key, key) != 0 || !s->entries[i].synthetic)
+		return file_object(s, key, o);
+	o->size = s->entries[i].size;
+	o->seconds = s->entries[i].seconds;
+	o->body.start = noise_start(key);
+	entry_etag(&s->entries[i], o->etag);
+	return true;
+}
+
+enum range {
+	RANGE_WHOLE,
+	RANGE_PART,
+	RANGE_BAD,
+};
+
+/* RFC 9110 section 14; several ranges in one request are answered whole, as S3 does. */
+static enum range range_parse(
+	const char *text, uint64_t size, uint64_t *ret_first, uint64_t *ret_last)
+{
+	unsigned long long first, last;
+	char rest;
+
+	if (sscanf(text, "bytes=-%llu%c", &last, &rest) == 1) {
+		if (last == 0 || size == 0)
+			return RANGE_BAD;
+		*ret_first = size - min((uint64_t)last, size);
+		*ret_last = size - 1;
+		return RANGE_PART;
+	}
+	if (sscanf(text, "bytes=%llu-%llu%c", &first, &last, &rest) != 2) {
+		if (sscanf(text, "bytes=%llu%c%c", &first, &rest, &rest) != 2 || rest != '-')
+			return RANGE_WHOLE;
+		last = S3D_UNKNOWN;
+	}
+	if (first > last)
+		return RANGE_WHOLE;
+	if (first >= size)
+		return RANGE_BAD;
+	*ret_first = first;
+	*ret_last = min((uint64_t)last, size - 1);
+	return RANGE_PART;
+}
+
+void s3d_store_body_release(struct s3d_body *b)
+{
+	if (b->fd >= 0)
+		(void)close(b->fd); /* read only */
+	b->fd = -1;
+}
+
+static void store_more(struct s3d_conn *c)
+{
+	static char slice[STORE_SLICE];
+	struct s3d_body *b = &c->body;
+	size_t most = c->plan.bytes_per_second ? STORE_PACE_SLICE : STORE_SLICE;
+
+	while (b->left) {
+		size_t n = min((uint64_t)most, b->left);
+		const char *data = slice;
+
+		if (b->fd < 0) {
+			data = c->server->store->noise + (b->start + b->offset) % S3D_NOISE_BYTES;
+		} else {
+			ssize_t got = pread(b->fd, slice, n, (off_t)b->offset);
+
+			if (got <= 0) { /* the file shrank */
+				s3d_conn_close(c);
+				return;
+			}
+			n = (size_t)got;
+		}
+		b->offset += n;
+		b->left -= n;
+		if (!s3d_reply_body(c, data, n)) {
+			if (c->state != S3D_CONN_BUSY || b->left)
+				return;
+		}
+	}
+	s3d_reply_end(c);
+}
+
+static void store_send_object(
+	struct s3d_conn *c, struct object *o, enum range range, uint64_t first, uint64_t last)
+{
+	struct buf head = BUF_INIT(S3D_HEAD_BYTES);
+	uint64_t len = o->size ? last - first + 1 : 0;
+	int status = range == RANGE_PART ? 206 : 200;
+	char modified[64];
+	time_t t = (time_t)o->seconds;
+	struct tm tm;
+	int r;
+
+	(void)gmtime_r(&t, &tm);
+	(void)strftime(modified, sizeof(modified), "%a, %d %b %Y %H:%M:%S GMT", &tm);
+	r = buf_printf(&head,
+		"HTTP/1.1 %d %s\r\nServer: s3d\r\nAccept-Ranges: bytes\r\nContent-Type: "
+		"application/octet-stream\r\nContent-Length: %llu\r\nLast-Modified: %s\r\nETag: "
+		"%s\r\n",
+		status, s3d_reason(status), (unsigned long long)len, modified, o->etag);
+	if (r == 0 && status == 206)
+		r = buf_printf(&head, "Content-Range: bytes %llu-%llu/%llu\r\n",
+			(unsigned long long)first, (unsigned long long)last,
+			(unsigned long long)o->size);
+	if (r == 0)
+		r = buf_puts(&head, "\r\n");
+	if (r)
+		s3d_conn_close(c);
+	else
+		s3d_reply_head(c, &head, status, len);
+	if (c->state == S3D_CONN_BUSY) {
+		c->body = o->body;
+		o->body.fd = -1;
+		c->body.offset = first;
+		c->body.left = c->req.kind == S3D_HEAD ? 0 : len;
+		c->more = store_more;
+		store_more(c);
+	}
+	buf_release(&head);
+}
+
+static void store_serve_object(const struct s3d_store *s, struct s3d_conn *c)
+{
+	struct object o;
+	uint64_t first = 0, last;
+	enum range range = RANGE_WHOLE;
+
+	if (!object_find(s, c->req.key, &o)) {
+		s3d_reply_error(c, 404, "NoSuchKey");
+		return;
+	}
+	last = o.size - 1;
+	if (*c->req.range && !c->plan.whole)
+		range = range_parse(c->req.range, o.size, &first, &last);
+	if (*c->req.if_match && strcmp(c->req.if_match, "*") != 0 &&
+		strcmp(c->req.if_match, o.etag) != 0)
+		s3d_reply_error(c, 412, "PreconditionFailed");
+	else if (range == RANGE_BAD)
+		s3d_reply_error(c, 416, "InvalidRange");
+	else
+		store_send_object(c, &o, range, first, last);
+	s3d_store_body_release(&o.body);
+}
+
+void s3d_store_serve(struct s3d_store *s, struct s3d_conn *c)
+{
+	if (strcmp(c->req.bucket, s->bucket) != 0)
+		s3d_reply_error(c, 404, "NoSuchBucket");
+	else if (c->req.kind == S3D_LIST)
+		store_serve_list(s, c);
+	else if (c->req.kind == S3D_HEAD && !*c->req.key)
+		s3d_reply_whole(c, 200, "application/xml", "", &BUF_INIT(0));
+	else if (c->req.kind == S3D_GET || c->req.kind == S3D_HEAD)
+		store_serve_object(s, c);
+	else
+		s3d_reply_error(c, 501, "NotImplemented");
+}
