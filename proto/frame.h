@@ -1,9 +1,10 @@
 /*
  * The frame every message between daemons starts with, and the operations (DESIGN.md section 9).
  *
- * Little-endian, 80 bytes, then `payload` bytes. Control messages carry a protobuf message (proto/granary.proto) as payload;
- * data messages carry bytes. A reply repeats op and id, has FRAME_REPLY set, and carries its outcome in `status`; a failed
- * reply's payload is the line of text for the operator, or empty.
+ * Little-endian, 80 bytes, then `payload` bytes. Control messages carry a protobuf message
+ *(proto/granary.proto) as payload; data messages carry bytes. A reply repeats op and id, has
+ *FRAME_REPLY set, and carries its outcome in `status`; a failed reply's payload is the line of text
+ *for the operator, or empty.
  *
  *	 0  magic u32      4  version u8   5  op u8       6  class u8   7  flags u8
  *	 8  id u64        16  volume 16 bytes
@@ -11,30 +12,39 @@
  *	48  length u32    52  payload u32  56  status i32  60  checksums u32
  *	64  generation u64                72  reserved u64
  *
- * `length` is the length of the range asked for or answered; `payload` the bytes that follow this header. For FETCH replies
- * with bytes: payload = range bytes, then `checksums` XXH3 values (u64), one per piece touched (of the whole piece).
+ * `length` is the length of the range asked for or answered; `payload` the bytes that follow this
+ *header. For FETCH replies with bytes: payload = range bytes, then `checksums` XXH3 values (u64),
+ *one per piece touched (of the whole piece).
  */
 #pragma once
 
 #include <stdint.h>
 #include "base/err.h"
 #include "base/layout.h"
+#include "base/limits.h"
 
 #define FRAME_MAGIC   0x314e5247u /* "GRN1" */
 #define FRAME_VERSION 1
 #define FRAME_BYTES   80u
 
+/* Pieces that 1 MiB can touch: one per block, and one more for a range that starts inside a piece.
+ */
+#define FRAME_CHECKSUMS_MAX (LIMIT_PAYLOAD_BYTES / BLOCK_BYTES + 1)
+/* What a request for data may carry, and a failed reply's line. */
+#define FRAME_SMALL_BYTES 4096u
+
 enum frame_op {
-	FRAME_HELLO = 1,	/* first message of each side: control */
-	FRAME_OPEN_SOURCE = 2,	/* mount -> master: OpenSource -> Generation + table fd */
-	FRAME_GET_TABLE = 3,	/* worker, mount -> master: volume, lineage, generation -> Generation + table fd */
-	FRAME_GET_SLOTS = 4,	/* -> SlotTable */
-	FRAME_REFRESH = 5,	/* cachectl (through the mount) -> master: list the source again */
-	FRAME_FETCH = 16,	/* FILL of the design: the owner ends it, from tier, peers or origin */
-	FRAME_FETCH_CACHED = 17,/* CACHED_ONLY: never causes another request; -ENODATA */
-	FRAME_PREFETCH = 18,	/* fill the range, answer without bytes when accepted */
-	FRAME_RECHECK = 19,	/* a reader found a piece damaged: verify, drop, repair */
-	FRAME_CANCEL = 20,	/* the request with this id is wanted no more; has no reply of its own */
+	FRAME_HELLO = 1,       /* first message of each side: control */
+	FRAME_OPEN_SOURCE = 2, /* mount -> master: OpenSource -> Generation + table fd */
+	FRAME_GET_TABLE = 3, /* worker, mount -> master: volume, lineage, generation -> Generation +
+				table fd */
+	FRAME_GET_SLOTS = 4, /* -> SlotTable */
+	FRAME_REFRESH = 5,   /* cachectl (through the mount) -> master: list the source again */
+	FRAME_FETCH = 16,    /* FILL of the design: the owner ends it, from tier, peers or origin */
+	FRAME_FETCH_CACHED = 17, /* CACHED_ONLY: never causes another request; -ENODATA */
+	FRAME_PREFETCH = 18,     /* fill the range, answer without bytes when accepted */
+	FRAME_RECHECK = 19,      /* a reader found a piece damaged: verify, drop, repair */
+	FRAME_CANCEL = 20, /* the request with this id is wanted no more; has no reply of its own */
 };
 
 enum frame_class {
@@ -45,8 +55,11 @@ enum frame_class {
 
 enum frame_flags {
 	FRAME_REPLY = 1,
-	FRAME_LOCAL = 2, /* reply: a descriptor of the chunk file comes along, payload = presence bitmap of the chunk */
+	FRAME_LOCAL = 2,    /* reply: a descriptor of the chunk file comes along, payload = presence
+			       bitmap of the chunk */
 	FRAME_LOCAL_OK = 4, /* request: the reader is on this node and takes FRAME_LOCAL answers */
+	FRAME_FD = 128, /* a descriptor comes with this frame's first byte; set and cleared by net/
+			   alone */
 };
 
 struct frame {
@@ -60,15 +73,24 @@ struct frame {
 	uint64_t offset;
 	uint32_t length;
 	uint32_t payload;
-	int32_t status; /* 0 or a code of proto/wire_error.h on the wire; a negative errno in memory */
+	int32_t status; /* 0 or a code of proto/wire_error.c on the wire; a negative errno in memory
+			 */
 	uint32_t checksums;
 	uint64_t generation;
 };
 
 void frame_encode(const struct frame *frame, uint8_t out[FRAME_BYTES]);
 
-/* -EBADMSG: not a frame; -EPROTONOSUPPORT: other version; -EMSGSIZE: payload or length beyond the limits for its op. */
+/*
+ * -EBADMSG: not a frame, or one that contradicts itself; -EPROTONOSUPPORT: other version;
+ * -EMSGSIZE: payload or length beyond the limits for its op. What passes has offset + length
+ * without overflow, checksums * 8 <= payload, a class of enum frame_class, and no status unless it
+ * is a reply. Unknown ops pass as control messages, so that they can be answered.
+ */
 int frame_decode(const uint8_t in[FRAME_BYTES], struct frame *ret_frame) __must_check;
+
+/* The limits alone, for a frame about to be sent: 0 or -EMSGSIZE. */
+int frame_check(const struct frame *frame) __must_check;
 
 /* The wire's own error numbers <-> negative errno; unknown ones become -EIO. Never renumber. */
 int32_t wire_error_from_errno(int code);

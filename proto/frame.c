@@ -1,0 +1,119 @@
+/* The frame's 80 bytes <-> struct frame, and what a frame may ask for. See frame.h. */
+#include "proto/frame.h"
+
+#include <assert.h>
+#include <endian.h>
+
+static_assert(FRAME_BYTES == 80, "the header is fixed for version 1");
+
+static void put32(uint8_t *out, uint32_t v)
+{
+	v = htole32(v);
+	memcpy(out, &v, sizeof(v));
+}
+
+static void put64(uint8_t *out, uint64_t v)
+{
+	v = htole64(v);
+	memcpy(out, &v, sizeof(v));
+}
+
+static uint32_t get32(const uint8_t *in)
+{
+	uint32_t v;
+
+	memcpy(&v, in, sizeof(v));
+	return le32toh(v);
+}
+
+static uint64_t get64(const uint8_t *in)
+{
+	uint64_t v;
+
+	memcpy(&v, in, sizeof(v));
+	return le64toh(v);
+}
+
+void frame_encode(const struct frame *frame, uint8_t out[FRAME_BYTES])
+{
+	memset(out, 0, FRAME_BYTES);
+	put32(out, FRAME_MAGIC);
+	out[4] = FRAME_VERSION;
+	out[5] = frame->op;
+	out[6] = frame->class;
+	out[7] = frame->flags;
+	put64(out + 8, frame->id);
+	memcpy(out + 16, frame->volume.bytes, VOLUME_ID_LEN);
+	put64(out + 32, frame->lineage);
+	put64(out + 40, frame->offset);
+	put32(out + 48, frame->length);
+	put32(out + 52, frame->payload);
+	put32(out + 56, (uint32_t)wire_error_from_errno(frame->status));
+	put32(out + 60, frame->checksums);
+	put64(out + 64, frame->generation);
+}
+
+/* Longest payload and range of a data operation; control messages have no range to speak of. */
+static void frame_limits(const struct frame *f, uint64_t *ret_payload, uint64_t *ret_length)
+{
+	*ret_payload = LIMIT_FRAME_BYTES;
+	*ret_length = UINT32_MAX;
+	if (f->op == FRAME_HELLO || f->op == FRAME_CANCEL || f->status != 0) {
+		*ret_payload = FRAME_SMALL_BYTES;
+	} else if (f->op == FRAME_FETCH || f->op == FRAME_FETCH_CACHED) {
+		*ret_length = LIMIT_PAYLOAD_BYTES;
+		*ret_payload = f->flags & FRAME_REPLY
+				       ? LIMIT_PAYLOAD_BYTES + (uint64_t)f->checksums * 8
+				       : FRAME_SMALL_BYTES;
+	} else if (f->op == FRAME_PREFETCH || f->op == FRAME_RECHECK) {
+		*ret_length = CHUNK_BYTES;
+		*ret_payload = FRAME_SMALL_BYTES;
+	}
+}
+
+int frame_check(const struct frame *frame)
+{
+	uint64_t payload;
+	uint64_t length;
+
+	if (frame->checksums > FRAME_CHECKSUMS_MAX)
+		return -EMSGSIZE;
+	frame_limits(frame, &payload, &length);
+	return frame->payload > payload || frame->length > length ? -EMSGSIZE : 0;
+}
+
+int frame_decode(const uint8_t in[FRAME_BYTES], struct frame *ret_frame)
+{
+	struct frame f = {
+		.version = in[4],
+		.op = in[5],
+		.class = in[6],
+		.flags = in[7],
+		.id = get64(in + 8),
+		.lineage = get64(in + 32),
+		.offset = get64(in + 40),
+		.length = get32(in + 48),
+		.payload = get32(in + 52),
+		.checksums = get32(in + 60),
+		.generation = get64(in + 64),
+	};
+	int r;
+
+	if (get32(in) != FRAME_MAGIC)
+		return -EBADMSG;
+	if (f.version != FRAME_VERSION)
+		return -EPROTONOSUPPORT;
+	memcpy(f.volume.bytes, in + 16, VOLUME_ID_LEN);
+	f.status = wire_error_to_errno((int32_t)get32(in + 56));
+	if (f.op == 0 || f.class > FRAME_AHEAD || f.offset > UINT64_MAX - f.length)
+		return -EBADMSG;
+	if (f.status != 0 && !(f.flags & FRAME_REPLY))
+		return -EBADMSG;
+	r = frame_check(&f);
+	if (r < 0)
+		return r;
+	if ((uint64_t)f.checksums * 8 > f.payload)
+		return -EBADMSG;
+	*ret_frame = f;
+	return 0;
+}

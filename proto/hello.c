@@ -1,0 +1,41 @@
+/* The greeting of a connection. See hello.h. */
+#include "proto/hello.h"
+#include "proto/granary.pb-c.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+size_t hello_pack(const struct hello *hello, uint8_t out[HELLO_BYTES_MAX])
+{
+	Granary__Hello message = GRANARY__HELLO__INIT;
+	char process[HELLO_PROCESS_MAX];
+
+	(void)snprintf(process, sizeof(process), "%s", hello->process); /* fits: same size */
+	message.process = process;
+	message.has_version = 1;
+	message.version = hello->version;
+	message.has_pid = 1;
+	message.pid = hello->pid;
+	ensure(granary__hello__get_packed_size(&message) <= HELLO_BYTES_MAX);
+	return granary__hello__pack(&message, out);
+}
+
+int hello_unpack(const void *data, size_t len, struct hello *ret_hello)
+{
+	Granary__Hello *message = granary__hello__unpack(NULL, len, data);
+	struct hello hello = { 0 };
+
+	if (!message)
+		return -EBADMSG; /* without memory too: the library does not tell them apart */
+	if (message->process)
+		(void)snprintf(hello.process, sizeof(hello.process), "%s", message->process);
+	for (char *c = hello.process; *c; c++)
+		if (*c <= 0x20 || *c == 0x7f)
+			*c = '?';
+	hello.version = message->has_version ? message->version : 0;
+	hello.pid = message->has_pid ? message->pid : 0;
+	granary__hello__free_unpacked(message, NULL);
+	*ret_hello = hello;
+	return 0;
+}

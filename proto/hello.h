@@ -1,0 +1,26 @@
+/*
+ * The greeting that each side of a connection sends first, bytes <-> struct. No memory is kept.
+ */
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+#include "base/check.h"
+
+#define HELLO_PROCESS_MAX 32
+
+/* Packed size is bounded by this. */
+#define HELLO_BYTES_MAX 64u
+
+struct hello {
+	char process[HELLO_PROCESS_MAX]; /* "cacheworker"; printable, cut to fit */
+	uint32_t version;                /* of the frames spoken: FRAME_VERSION */
+	uint32_t pid;
+};
+
+/* Packs into `out`; returns the length. */
+size_t hello_pack(const struct hello *hello, uint8_t out[HELLO_BYTES_MAX]);
+
+/* -EBADMSG when it does not decode (or memory is short). Characters that do not print become '?'.
+ */
+int hello_unpack(const void *data, size_t len, struct hello *ret_hello) __must_check;

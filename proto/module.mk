@@ -1,0 +1,12 @@
+# granary.pb-c.{c,h} are generated into the build directory; whoever may include them waits for that, in order only.
+proto_gen := $(B)/gen/proto/granary.pb-c.c
+proto_users := proto net client cacheworker master fuse ctl tests/*/proto tests/*/net tests/*/client tests/*/cacheworker \
+	tests/*/master tests/*/fuse tests/fuzz tests/tools tests/model
+
+$(proto_gen) $(proto_gen:.c=.h) &: proto/granary.proto
+	@mkdir -p $(B)/gen
+	@echo "GEN   $<"
+	@protoc-c --c_out=$(B)/gen $<
+$(patsubst %.c,$(B)/%.o,$(wildcard $(addsuffix /*.c,$(proto_users)))) $(proto_gen:.c=.o): | $(proto_gen:.c=.h)
+
+$(eval $(call library,proto,base,-lprotobuf-c))
