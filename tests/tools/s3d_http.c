@@ -29,7 +29,7 @@ static void chunk_byte(struct s3d_framing *f, char c)
 			return;
 		}
 		f->state = CHUNK_SIZE_REST;
-		/* fallthrough */
+		__attribute__((fallthrough));
 	case CHUNK_SIZE_REST:
 		if (c == '\n')
 			f->state = f->left ? CHUNK_DATA : CHUNK_TRAILER;

@@ -284,8 +284,9 @@ static void upstream_send_request(struct s3d_upstream *up)
 	buf_clear(&up->head);
 	up->head_done = false;
 	up->bodyless = c->req.kind == S3D_HEAD;
-	if (!upstream_write(up, head->data, head->len) ||
-		uv_read_start((uv_stream_t *)&up->tcp, upstream_alloc, upstream_on_read))
+	(void)uv_read_start((uv_stream_t *)&up->tcp, upstream_alloc,
+		upstream_on_read); /* a kept one reads already */
+	if (!upstream_write(up, head->data, head->len))
 		upstream_fail(up);
 }
 
