@@ -1,0 +1,599 @@
+/*
+ * Requests of readers, from arrival to reply.
+ *
+ *	ARRIVED ─► SOURCE (parked until the table is there) ─► PLAN (serve pool)
+ *	PLAN ─┬─ all present ─► LOCAL, or COMPOSE from the tier ─► reply
+ *	      └─ absent ─► WAITING on flights ─► one unit: reply from its memory
+ *	                                      └► several: COMPOSE ─► reply
+ *	COMPOSE ─ a piece was damaged ─► PLAN, at most FETCH_ATTEMPTS times
+ */
+#include "cacheworker/fetch.h"
+#include "cacheworker/fill.h"
+#include "cacheworker/flight.h"
+#include "base/cleanup.h"
+#include "base/log.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define FETCH_MAGIC    0x66657463u
+#define FETCH_ATTEMPTS 3u
+#define SPANS_MAX      (LIMIT_PAYLOAD_BYTES / BLOCK_BYTES + 1)
+
+/* Bytes of one unit inside the range asked for. */
+struct span {
+	struct flight_wait wait; /* flight set: the bytes come from it; else from the tier */
+	struct fetch *fetch;
+	uint64_t at;            /* volume offset of the first byte wanted */
+	uint32_t length;        /* bytes of the object wanted */
+	uint64_t object_offset; /* of `at` in its object */
+	uint64_t object_size;
+	uint64_t object_seed;
+};
+
+struct fetch {
+	uint32_t magic;
+	struct worker *worker;
+	struct rpc_request *request;
+	struct source_wait source_wait;
+	struct source *source;
+	struct pool_job job;
+	struct span *spans;
+	uint32_t n_spans;
+	unsigned int attempts;
+	/* Under `lock`: flights still awaited, plus one while they are being joined; whoever brings
+	 * it to 0 goes on. */
+	pthread_mutex_t lock;
+	unsigned int awaited;
+	bool waiting; /* every flight is joined; spans stay as they are until awaited is 0 */
+	bool cancelled;
+	int status;
+	struct err err;
+};
+
+static const uint8_t zeros[BLOCK_BYTES];
+
+static void run_plan(struct pool_job *job);
+static void run_compose(struct pool_job *job);
+
+static void drop_spans(struct fetch *fetch)
+{
+	for (uint32_t i = 0; i < fetch->n_spans; i++)
+		flight_unref(fetch->spans[i].wait.flight);
+	free(TAKE(fetch->spans));
+	fetch->n_spans = 0;
+}
+
+/* Unlinks the fetch from its request; on_cancel() finds it no more. The request is still to be
+ * replied to. */
+static struct rpc_request *fetch_end(struct fetch *fetch)
+{
+	struct rpc_request *request = fetch->request;
+
+	pthread_mutex_lock(&fetch->worker->fetch_lock);
+	request->priv = NULL;
+	pthread_mutex_unlock(&fetch->worker->fetch_lock);
+	drop_spans(fetch);
+	pthread_mutex_destroy(&fetch->lock);
+	fetch->magic = 0;
+	free(fetch);
+	return request;
+}
+
+static void fetch_fail(struct fetch *fetch, int status, const struct err *e)
+{
+	struct err copy = ERR_INIT; /* e may lie in the fetch */
+
+	if (e && e->code)
+		copy = *e;
+	else
+		(void)err_set(&copy, status, "%s", err_str(status)); /* returns status */
+	rpc_reply_err(fetch_end(fetch), status, &copy);
+}
+
+static void submit(struct fetch *fetch, void (*run)(struct pool_job *job))
+{
+	int r;
+
+	fetch->job.run = run;
+	r = pool_submit(fetch->worker->serve, &fetch->job);
+	if (r < 0)
+		fetch_fail(fetch, r, NULL);
+}
+
+/* ---- replies
+ * -----------------------------------------------------------------------------------------------
+ */
+
+static void reply_range(struct frame *reply, const struct fetch *fetch)
+{
+	const struct frame *asked = &fetch->request->frame;
+
+	*reply = (struct frame){
+		.offset = asked->offset, .length = asked->length, .generation = asked->generation
+	};
+}
+
+/* Everything is in the chunk file: its descriptor and presence bits. */
+static int reply_local(struct fetch *fetch, struct chunk *chunk)
+{
+	struct net_payload payload = NET_PAYLOAD_NONE;
+	struct frame reply;
+	uint8_t *bitmap = malloc(CHUNK_BITMAP_BYTES);
+	int r;
+
+	if (!bitmap)
+		return -ENOMEM;
+	chunk_bitmap(chunk, bitmap);
+	r = chunk_open_fd(chunk, &payload.fd);
+	if (r < 0) {
+		free(bitmap);
+		return r;
+	}
+	reply_range(&reply, fetch);
+	reply.flags = FRAME_LOCAL;
+	payload.parts[0].data = bitmap;
+	payload.parts[0].len = CHUNK_BITMAP_BYTES;
+	payload.n = 1;
+	payload.release = free;
+	payload.arg = bitmap;
+	rpc_reply(fetch_end(fetch), 0, &reply, payload);
+	return 0;
+}
+
+static void release_flight(void *arg)
+{
+	flight_unref(arg);
+}
+
+/* One unit in memory: its bytes go out as they lie there. */
+static void reply_flight(struct fetch *fetch)
+{
+	struct span *span = &fetch->spans[0];
+	struct flight *flight = TAKE(span->wait.flight);
+	struct net_payload payload = NET_PAYLOAD_NONE;
+	struct frame reply;
+
+	reply_range(&reply, fetch);
+	payload.parts[0].data = flight->data + (span->at - flight->start);
+	payload.parts[0].len = span->length;
+	payload.parts[1].data = zeros;
+	payload.parts[1].len = fetch->request->frame.length - span->length;
+	payload.n = payload.parts[1].len ? 2 : 1;
+	payload.release = release_flight;
+	payload.arg = flight;
+	rpc_reply(fetch_end(fetch), 0, &reply, payload);
+}
+
+/* Copies a span out of the tier, piece by piece, each checked. `piece` holds PIECE_BYTES. */
+static int read_span(
+	struct fetch *fetch, const struct span *span, struct chunk *chunk, char *piece, char *out)
+{
+	uint32_t done = 0;
+
+	while (done < span->length) {
+		uint64_t in_object = span->object_offset + done;
+		uint32_t skip = (uint32_t)(in_object & (PIECE_BYTES - 1));
+		struct piece_run run = {
+			.offset = (uint32_t)((span->at + done - skip) & (CHUNK_BYTES - 1)),
+			.length = (uint32_t)min(
+				(uint64_t)PIECE_BYTES, span->object_size - (in_object - skip)),
+			.object_seed = span->object_seed,
+			.first_piece = in_object >> PIECE_BITS,
+		};
+		uint32_t n = min(run.length - skip, span->length - done);
+		int r = chunk ? chunk_read(chunk, &run, piece) : -ENODATA;
+
+		if (r < 0)
+			return r;
+		memcpy(out + done, piece + skip, n);
+		done += n;
+	}
+	counter_add(&fetch->worker->counters.hit_bytes, span->length);
+	return 0;
+}
+
+static struct chunk *find_chunk(struct fetch *fetch, uint64_t at)
+{
+	struct chunk_id id = { .volume = fetch->source->volume,
+		.lineage = fetch->source->lineage,
+		.chunk = at >> CHUNK_BITS };
+
+	return tier_chunk_find(fetch->worker->tiers, &id);
+}
+
+static int compose(struct fetch *fetch, char *out)
+{
+	_cleanup_free_ char *piece = malloc(PIECE_BYTES);
+	struct chunk *chunk = find_chunk(fetch, fetch->request->frame.offset);
+	int r = piece ? 0 : -ENOMEM;
+
+	for (uint32_t i = 0; i < fetch->n_spans && r == 0; i++) {
+		const struct span *span = &fetch->spans[i];
+		const struct flight *flight = span->wait.flight;
+		char *to = out + (span->at - fetch->request->frame.offset);
+
+		if (flight)
+			memcpy(to, flight->data + (span->at - flight->start), span->length);
+		else
+			r = read_span(fetch, span, chunk, piece, to);
+	}
+	chunk_unref(chunk);
+	return r;
+}
+
+/* Gathers a range that lies in several units, or in a tier for a reader elsewhere. */
+static void run_compose(struct pool_job *job)
+{
+	struct fetch *fetch = container_of(job, struct fetch, job);
+	struct net_payload payload = NET_PAYLOAD_NONE;
+	struct frame reply;
+	char *out = calloc(1, fetch->request->frame.length);
+	int r = out ? compose(fetch, out) : -ENOMEM;
+
+	if (r == 0) {
+		reply_range(&reply, fetch);
+		payload.parts[0].data = out;
+		payload.parts[0].len = fetch->request->frame.length;
+		payload.n = 1;
+		payload.release = free;
+		payload.arg = out;
+		rpc_reply(fetch_end(fetch), 0, &reply, payload);
+		return;
+	}
+	free(out);
+	if ((r == -EBADMSG || r == -ENODATA) && ++fetch->attempts < FETCH_ATTEMPTS) {
+		drop_spans(fetch); /* the damaged piece is absent now: plan again, it comes from the
+				      origin */
+		run_plan(&fetch->job);
+		return;
+	}
+	fetch_fail(fetch, r, NULL);
+}
+
+/* ---- waiting
+ * -----------------------------------------------------------------------------------------------
+ */
+
+/* One flight less to wait for; the last one goes on. */
+static void fetch_arrived(struct fetch *fetch, int status, const struct err *e)
+{
+	bool last;
+	bool cancelled;
+
+	pthread_mutex_lock(&fetch->lock);
+	if (status < 0 && fetch->status == 0) {
+		fetch->status = status;
+		if (e)
+			fetch->err = *e;
+	}
+	last = --fetch->awaited == 0;
+	if (last)
+		fetch->waiting = false;
+	cancelled = fetch->cancelled;
+	pthread_mutex_unlock(&fetch->lock);
+	if (!last)
+		return;
+	if (cancelled)
+		fetch_fail(fetch, -ECANCELED, NULL);
+	else if (fetch->status < 0)
+		fetch_fail(fetch, fetch->status, &fetch->err);
+	else if (fetch->n_spans == 1 && fetch->spans[0].wait.flight &&
+		 fetch->spans[0].at == fetch->request->frame.offset)
+		reply_flight(fetch);
+	else
+		submit(fetch, run_compose);
+}
+
+static void on_landed(struct flight_wait *wait, int status, const struct err *e)
+{
+	fetch_arrived(container_of(wait, struct span, wait)->fetch, status, e);
+}
+
+/* ---- planning
+ * ---------------------------------------------------------------------------------------------- */
+
+static int add_span(struct fetch *fetch, const struct table_row *row, uint64_t at, uint64_t end)
+{
+	uint64_t object_offset;
+	uint64_t start;
+	uint32_t length;
+	struct span *span;
+
+	if (!fetch->spans) {
+		fetch->spans = calloc(SPANS_MAX, sizeof(*fetch->spans));
+		if (!fetch->spans)
+			return -ENOMEM;
+	}
+	if (fetch->n_spans == SPANS_MAX)
+		return -EMSGSIZE;
+	flight_unit_of(row, at, &start, &length, &object_offset);
+	span = &fetch->spans[fetch->n_spans++];
+	list_init(&span->wait.link);
+	span->fetch = fetch;
+	span->at = at;
+	span->length = (uint32_t)(min(start + length, end) - at);
+	span->object_offset = at - row->offset;
+	span->object_size = row->size;
+	span->object_seed = piece_object_seed(row->key, row->key_len, row->tag, row->tag_len);
+	span->wait.need = (uint32_t)(at - start) + span->length;
+	span->wait.done = on_landed;
+	return 0;
+}
+
+/* The units inside the range; blocks of no object stay zero. */
+static int make_spans(struct fetch *fetch, struct table *table, struct table_row *row)
+{
+	uint64_t at = fetch->request->frame.offset;
+	uint64_t end = at + fetch->request->frame.length;
+
+	while (at < end) {
+		int r = source_row_from(table, at, row);
+
+		if (r == -ENOENT || (r == 0 && row->offset >= end))
+			return 0;
+		if (r < 0)
+			return r;
+		at = max(at, row->offset);
+		r = add_span(fetch, row, at, end);
+		if (r < 0)
+			return r;
+		at = align_up(at + fetch->spans[fetch->n_spans - 1].length, BLOCK_BYTES);
+	}
+	return 0;
+}
+
+static bool span_present(const struct span *span, const struct chunk *chunk)
+{
+	return chunk &&
+	       chunk_present(chunk, (uint32_t)(span->at & (CHUNK_BYTES - 1)), span->length);
+}
+
+/* Joins or starts the flight of one absent span. `row` is scratch. */
+static int want_span(
+	struct fetch *fetch, struct span *span, struct table *table, struct table_row *row)
+{
+	struct worker *w = fetch->worker;
+	struct chunk_id id = { .volume = fetch->source->volume,
+		.lineage = fetch->source->lineage,
+		.chunk = span->at >> CHUNK_BITS };
+	enum ufs_class class =
+		fetch->request->frame.class == FRAME_DEMAND ? UFS_DEMAND : UFS_PREFETCH;
+	struct chunk *chunk = NULL;
+	uint64_t object_offset;
+	uint64_t start;
+	uint32_t length;
+	int r = table_find_offset(table, span->at, row);
+
+	if (r < 0)
+		return r;
+	flight_unit_of(row, span->at, &start, &length, &object_offset);
+	r = tier_chunk_admit(w->tiers, &id, &chunk);
+	chunk_unref(chunk);
+	pthread_mutex_lock(&fetch->lock);
+	fetch->awaited++;
+	pthread_mutex_unlock(&fetch->lock);
+	r = flight_want(fetch->source, row, span->at, class, r < 0, &span->wait);
+	if (r < 0) {
+		pthread_mutex_lock(&fetch->lock);
+		fetch->awaited--;
+		pthread_mutex_unlock(&fetch->lock);
+		return r;
+	}
+	fill_asked(fetch->source, start, length);
+	return 0;
+}
+
+/* Takes a cancelled fetch off its flights. True when nothing is awaited any more. */
+static bool leave_flights_locked(struct fetch *fetch)
+{
+	unsigned int left = 0;
+
+	for (uint32_t i = 0; i < fetch->n_spans; i++)
+		if (flight_wait_cancel(fetch->worker, &fetch->spans[i].wait))
+			left++;
+	fetch->awaited -= left;
+	return left > 0 && fetch->awaited == 0;
+}
+
+/* Puts the fetch on the flights of its absent spans, then lets go of it. */
+static void wait_for_spans(
+	struct fetch *fetch, struct table *table, struct chunk *chunk, struct table_row *row)
+{
+	int r = 0;
+
+	fetch->awaited = 1; /* this function's: nobody goes on before every flight is joined */
+	for (uint32_t i = 0; i < fetch->n_spans && r == 0; i++)
+		if (!span_present(&fetch->spans[i], chunk))
+			r = want_span(fetch, &fetch->spans[i], table, row);
+	counter_add(&fetch->worker->counters.waits, 1);
+	pthread_mutex_lock(&fetch->lock);
+	fetch->waiting = true;
+	if (fetch->cancelled)
+		(void)leave_flights_locked(
+			fetch); /* not the last: this function's count is still there */
+	pthread_mutex_unlock(&fetch->lock);
+	fetch_arrived(fetch, r, NULL);
+}
+
+static bool all_present(const struct fetch *fetch, const struct chunk *chunk)
+{
+	for (uint32_t i = 0; i < fetch->n_spans; i++)
+		if (!span_present(&fetch->spans[i], chunk))
+			return false;
+	return true;
+}
+
+static void answer_prefetch(struct fetch *fetch)
+{
+	fill_ahead(fetch->source, fetch->request->frame.offset, fetch->request->frame.length);
+	rpc_reply(fetch_end(fetch), 0, NULL, NET_PAYLOAD_NONE);
+}
+
+/* Verifies every whole piece of the range again; damaged ones are absent afterwards. */
+static int recheck(struct fetch *fetch, struct chunk *chunk)
+{
+	int result = 0;
+
+	for (uint32_t i = 0; i < fetch->n_spans && chunk; i++) {
+		const struct span *span = &fetch->spans[i];
+		uint64_t first = align_down(span->object_offset, PIECE_BYTES);
+		uint64_t back = span->object_offset - first;
+		uint64_t end = min(align_up(span->object_offset + span->length, PIECE_BYTES),
+			span->object_size);
+		uint64_t at = span->at - back;
+		struct piece_run run = {
+			.offset = (uint32_t)(at & (CHUNK_BYTES - 1)),
+			.object_seed = span->object_seed,
+			.first_piece = first >> PIECE_BITS,
+		};
+		int r;
+
+		run.length = (uint32_t)min(end - first, (uint64_t)(CHUNK_BYTES - run.offset));
+		r = chunk_recheck(chunk, &run);
+		if (r < 0)
+			result = r;
+	}
+	return result;
+}
+
+static void plan_range(struct fetch *fetch, struct table *table, struct table_row *row)
+{
+	const struct frame *frame = &fetch->request->frame;
+	struct chunk *chunk = find_chunk(fetch, frame->offset);
+	int r = make_spans(fetch, table, row);
+
+	if (r < 0) {
+		fetch_fail(fetch, r, NULL);
+	} else if (frame->op == FRAME_RECHECK) {
+		r = recheck(fetch, chunk);
+		rpc_reply(fetch_end(fetch), r, NULL, NET_PAYLOAD_NONE);
+	} else if (!all_present(fetch, chunk)) {
+		if (frame->op == FRAME_FETCH_CACHED)
+			fetch_fail(fetch, -ENODATA, NULL);
+		else
+			wait_for_spans(fetch, table, chunk, row);
+	} else {
+		counter_add(&fetch->worker->counters.hits, 1);
+		if (!chunk || !(frame->flags & FRAME_LOCAL_OK) || reply_local(fetch, chunk) < 0)
+			run_compose(&fetch->job);
+	}
+	chunk_unref(chunk);
+}
+
+static void run_plan(struct pool_job *job)
+{
+	struct fetch *fetch = container_of(job, struct fetch, job);
+	struct table_row *row = malloc(sizeof(*row));
+	struct table *table;
+
+	if (!row) {
+		fetch_fail(fetch, -ENOMEM, NULL);
+		return;
+	}
+	if (fetch->request->frame.op == FRAME_PREFETCH) {
+		answer_prefetch(fetch);
+	} else {
+		table = source_table(fetch->source);
+		plan_range(fetch, table, row);
+		table_unref(table);
+	}
+	free(row);
+}
+
+/* ---- arrival
+ * -----------------------------------------------------------------------------------------------
+ */
+
+static void on_source(
+	struct source_wait *wait, struct source *source, int status, const struct err *e)
+{
+	struct fetch *fetch = container_of(wait, struct fetch, source_wait);
+
+	fetch->source = source;
+	if (status < 0)
+		fetch_fail(fetch, status, e);
+	else
+		submit(fetch, run_plan);
+}
+
+/* A range of whole blocks inside one chunk. */
+static bool range_valid(const struct frame *frame)
+{
+	uint32_t max_length = frame->op == FRAME_PREFETCH ? CHUNK_BYTES : LIMIT_PAYLOAD_BYTES;
+
+	return frame->length > 0 && frame->length <= max_length &&
+	       frame->length % BLOCK_BYTES == 0 && frame->offset % BLOCK_BYTES == 0 &&
+	       (frame->offset & (CHUNK_BYTES - 1)) + frame->length <= CHUNK_BYTES;
+}
+
+static void refuse(struct rpc_request *request, int code, const char *why)
+{
+	struct err e = ERR_INIT;
+
+	(void)err_set(&e, code, "%s", why); /* returns code */
+	rpc_reply_err(request, code, &e);
+}
+
+static void on_request(struct rpc_request *request, void *arg)
+{
+	struct worker *w = arg;
+	const struct frame *frame = &request->frame;
+	struct fetch *fetch;
+
+	if (frame->op != FRAME_FETCH && frame->op != FRAME_FETCH_CACHED &&
+		frame->op != FRAME_PREFETCH && frame->op != FRAME_RECHECK) {
+		refuse(request, -EOPNOTSUPP, "a worker does not serve this operation");
+		return;
+	}
+	if (!range_valid(frame)) {
+		refuse(request, -EINVAL, "the range is not whole blocks inside one chunk");
+		return;
+	}
+	fetch = calloc(1, sizeof(*fetch));
+	if (!fetch) {
+		refuse(request, -ENOMEM, "no memory");
+		return;
+	}
+	counter_add(&w->counters.fetches, 1);
+	fetch->magic = FETCH_MAGIC;
+	fetch->worker = w;
+	fetch->request = request;
+	list_init(&fetch->source_wait.link);
+	fetch->source_wait.ready = on_source;
+	pthread_mutex_init(&fetch->lock, NULL);
+	request->priv = fetch;
+	source_find(w, &frame->volume, frame->lineage, frame->generation, &fetch->source_wait);
+}
+
+/*
+ * Nobody wants the answer. A fetch parked on its source or on flights is taken off and answered at
+ * once; in any other state it is about to end by itself.
+ */
+static void on_cancel(struct rpc_request *request, void *arg)
+{
+	struct worker *w = arg;
+	struct fetch *fetch;
+	bool mine = false;
+
+	pthread_mutex_lock(&w->fetch_lock); /* while it is held the fetch does not end */
+	fetch = request->priv;
+	if (fetch) {
+		mine = source_wait_cancel(w, &fetch->source_wait);
+		pthread_mutex_lock(&fetch->lock);
+		fetch->cancelled = true;
+		if (fetch->waiting)
+			mine = leave_flights_locked(fetch);
+		if (mine)
+			fetch->waiting = false;
+		pthread_mutex_unlock(&fetch->lock);
+	}
+	pthread_mutex_unlock(&w->fetch_lock);
+	if (mine)
+		fetch_fail(fetch, -ECANCELED, NULL);
+}
+
+const struct rpc_server_ops fetch_server_ops = {
+	.on_request = on_request,
+	.on_cancel = on_cancel,
+};

@@ -1,0 +1,33 @@
+/*
+ * Fills: which units are fetched without having been asked for (DESIGN.md section 6, fill policy
+ * `auto`).
+ *
+ * The object asked for comes first and alone. Its neighbours in the chunk follow: at most
+ * FILL_NEIGHBOURS times the asked bytes until 2 % of the source was asked for, then the whole
+ * chunk. Ranges announced by a reader (PREFETCH) are filled whole. Nothing is filled that no tier
+ * would admit.
+ *
+ * One pump job at a time takes units from the active fills, oldest first, while fewer than
+ * max_in_flight are under way.
+ */
+#pragma once
+
+#include "cacheworker/source.h"
+
+/* Together with the asked bytes at most 4 x: a job that reads few files at random costs the origin
+ * little. */
+#define FILL_NEIGHBOURS  3u
+#define FILL_WHOLE_SHARE 50u /* 1/50 = 2 % of the source */
+
+/* A reader missed the unit [start, start + length) of `source`. */
+void fill_asked(struct source *source, uint64_t start, uint32_t length);
+
+/* A reader will want [offset, offset + length), which lies in one chunk. */
+void fill_ahead(struct source *source, uint64_t offset, uint32_t length);
+
+/* A unit of a fill ended. */
+void fill_unit_ended(struct worker *w);
+
+int fills_init(struct worker *w) __must_check;
+void fills_close(struct worker *w);   /* starts nothing more */
+void fills_release(struct worker *w); /* after the pools ended */

@@ -1,0 +1,495 @@
+/* The single flight of a worker. See flight.h. */
+#include "cacheworker/flight.h"
+#include "cacheworker/fill.h"
+#include "base/cleanup.h"
+#include "base/log.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define FLIGHTS_EXPECTED 16384u
+
+static void flight_start(struct flight *f);
+
+/* What a waiter is told after the lock was given back. */
+struct outcome {
+	struct list ready; /* struct flight_wait */
+	int status;
+	const struct err *err;
+};
+
+static const uint8_t allowed_next[] = {
+	[FLIGHT_STARVED] = 1 << FLIGHT_FETCHING | 1 << FLIGHT_GONE,
+	[FLIGHT_FETCHING] = 1 << FLIGHT_WRITING | 1 << FLIGHT_KEPT | 1 << FLIGHT_GONE,
+	[FLIGHT_WRITING] = 1 << FLIGHT_KEPT | 1 << FLIGHT_GONE,
+	[FLIGHT_KEPT] = 1 << FLIGHT_GONE,
+	[FLIGHT_GONE] = 0,
+};
+
+static uint64_t unit_hash(const struct source *source, uint64_t start)
+{
+	return hash_xxh3(&start, sizeof(start), (uint64_t)(uintptr_t)source);
+}
+
+void flight_unit_of(const struct table_row *row, uint64_t at, uint64_t *ret_start,
+	uint32_t *ret_length, uint64_t *ret_object_offset)
+{
+	uint64_t object_offset =
+		row->size <= UNIT_BYTES ? 0 : align_down(at - row->offset, UNIT_BYTES);
+
+	*ret_object_offset = object_offset;
+	*ret_start = row->offset + object_offset;
+	*ret_length = (uint32_t)min(row->size - object_offset, (uint64_t)UNIT_BYTES);
+}
+
+/* The one place where a state changes. A flight that is GONE has left the map. */
+static void set_state_locked(struct flight *f, enum flight_state next)
+{
+	ensure(allowed_next[f->state] & 1 << next);
+	f->state = next;
+	if (next != FLIGHT_GONE)
+		return;
+	map_remove(&f->worker->flights.units, &f->node);
+	counter_sub(&f->worker->counters.flights, 1);
+}
+
+/* Memory came free: the first starved flight that fits may start. */
+static struct flight *take_starved_locked(struct worker *w)
+{
+	struct list *node = w->flights.starved.next;
+	struct flight *f;
+
+	if (node == &w->flights.starved)
+		return NULL;
+	f = list_entry(node, struct flight, link);
+	if (!budget_take(&w->memory, (enum budget_class)f->class, f->length))
+		return NULL;
+	list_remove(node);
+	set_state_locked(f, FLIGHT_FETCHING);
+	return f;
+}
+
+static void wake_starved(struct worker *w)
+{
+	struct flight *f;
+
+	do {
+		pthread_mutex_lock(&w->flights.lock);
+		f = take_starved_locked(w);
+		pthread_mutex_unlock(&w->flights.lock);
+		if (f)
+			flight_start(f);
+	} while (f);
+}
+
+void flight_unref(struct flight *f)
+{
+	struct worker *w;
+
+	if (!f)
+		return;
+	CHECK_MAGIC(f, FLIGHT_MAGIC);
+	if (atomic_fetch_sub(&f->refs, 1) != 1)
+		return;
+	w = f->worker;
+	if (f->data) {
+		free(f->data);
+		budget_give(&w->memory, f->length);
+	}
+	f->magic = 0;
+	free(f);
+	wake_starved(w);
+}
+
+static void collect_ready_locked(struct flight *f, struct list *ready, uint64_t landed)
+{
+	list_for_each_safe (node, &f->waiters) {
+		struct flight_wait *wait = list_entry(node, struct flight_wait, link);
+
+		if (wait->need > landed)
+			continue;
+		wait->told = true;
+		list_remove(node);
+		list_push_back(ready, node);
+	}
+}
+
+/* Tells the collected waiters. A waiter that got its bytes keeps the reference; the others lose it
+ * here. */
+static void tell(struct list *ready, int status, const struct err *e)
+{
+	struct list *node;
+
+	while ((node = list_pop_front(ready)) != NULL) {
+		struct flight_wait *wait = list_entry(node, struct flight_wait, link);
+
+		if (status < 0)
+			flight_unref(TAKE(wait->flight));
+		wait->done(wait, status, e);
+	}
+}
+
+/* Out of the map, with its reference; waiters get `status`. */
+static void flight_end(struct flight *f, int status, const struct err *e)
+{
+	struct list ready = LIST_INIT(ready);
+	bool counted;
+
+	pthread_mutex_lock(&f->worker->flights.lock);
+	set_state_locked(f, FLIGHT_GONE);
+	collect_ready_locked(f, &ready, UINT64_MAX);
+	counted = f->counted;
+	f->counted = false;
+	pthread_mutex_unlock(&f->worker->flights.lock);
+	tell(&ready, status, e);
+	if (counted)
+		fill_unit_ended(f->worker);
+	flight_unref(f); /* the map's */
+}
+
+static void push_out_kept(struct worker *w, uint64_t keep)
+{
+	for (;;) {
+		struct flight *f = NULL;
+
+		pthread_mutex_lock(&w->flights.lock);
+		if (w->flights.kept_bytes > keep) {
+			struct list *node = list_pop_front(&w->flights.kept);
+
+			ensure(node); /* kept_bytes is theirs */
+			f = list_entry(node, struct flight, link);
+			w->flights.kept_bytes -= f->length;
+			set_state_locked(f, FLIGHT_GONE);
+		}
+		pthread_mutex_unlock(&w->flights.lock);
+		if (!f)
+			return;
+		flight_unref(f); /* the map's */
+	}
+}
+
+/* A unit no tier takes: kept for the readers that come right after, oldest pushed out. */
+static void flight_keep(struct flight *f)
+{
+	struct worker *w = f->worker;
+	bool counted;
+
+	counter_add(&w->counters.bypass_bytes, f->length);
+	pthread_mutex_lock(&w->flights.lock);
+	set_state_locked(f, FLIGHT_KEPT);
+	list_push_back(&w->flights.kept, &f->link);
+	w->flights.kept_bytes += f->length;
+	counted = f->counted;
+	f->counted = false;
+	pthread_mutex_unlock(&w->flights.lock);
+	push_out_kept(w, w->flights.kept_max);
+	if (counted)
+		fill_unit_ended(w);
+}
+
+/* Writes the unit's pieces into the one or two chunks it lies in. */
+static int write_unit(struct flight *f)
+{
+	uint32_t done = 0;
+
+	while (done < f->length) {
+		uint64_t at = f->start + done;
+		struct chunk_id id = { .volume = f->source->volume,
+			.lineage = f->source->lineage,
+			.chunk = at >> CHUNK_BITS };
+		struct piece_run run = {
+			.offset = (uint32_t)(at & (CHUNK_BYTES - 1)),
+			.object_seed = f->object_seed,
+			.first_piece = (f->object_offset + done) >> PIECE_BITS,
+		};
+		struct chunk *chunk;
+		int r = tier_chunk_admit(f->worker->tiers, &id, &chunk);
+
+		if (r < 0)
+			return r;
+		run.length = min(f->length - done, CHUNK_BYTES - run.offset);
+		r = chunk_write(chunk, &run, f->data + done);
+		chunk_unref(chunk);
+		if (r < 0)
+			return r;
+		done += run.length;
+	}
+	return 0;
+}
+
+static void run_write(struct pool_job *job)
+{
+	struct flight *f = container_of(job, struct flight, write);
+	int r = write_unit(f);
+
+	if (r < 0) {
+		if (r != -ENOSPC)
+			counter_add(&f->worker->counters.write_errors, 1);
+		flight_keep(f);
+	} else {
+		flight_end(f, 0, NULL);
+	}
+	flight_unref(f); /* the write's */
+}
+
+static void on_progress(struct ufs_get *get, uint64_t bytes)
+{
+	struct flight *f = container_of(get, struct flight, get);
+	struct list ready = LIST_INIT(ready);
+
+	pthread_mutex_lock(&f->worker->flights.lock);
+	f->landed = bytes;
+	collect_ready_locked(f, &ready, bytes);
+	pthread_mutex_unlock(&f->worker->flights.lock);
+	tell(&ready, 0, NULL);
+}
+
+static void fetch_failed(struct flight *f, int status, const struct err *e)
+{
+	counter_add(&f->worker->counters.failed_units, 1);
+	if (status != -ECANCELED)
+		LOG_LIMITED(LOG_WARN, "unit not fetched",
+			"key=\"%.*s\" offset=%llu error=%s reason=\"%s\"", (int)f->get.key_len,
+			f->get.key, (unsigned long long)f->object_offset, err_name(status),
+			e ? e->text : "");
+	flight_end(f, status, e);
+}
+
+static void on_done(struct ufs_get *get, int status, const struct err *e)
+{
+	struct flight *f = container_of(get, struct flight, get);
+	struct worker *w = f->worker;
+	struct list ready = LIST_INIT(ready);
+
+	if (status < 0) {
+		fetch_failed(f, status, e);
+		flight_unref(f); /* the origin's */
+		return;
+	}
+	pthread_mutex_lock(&w->flights.lock);
+	f->landed = f->length;
+	collect_ready_locked(f, &ready, f->landed);
+	if (!f->bypass)
+		set_state_locked(f, FLIGHT_WRITING);
+	pthread_mutex_unlock(&w->flights.lock);
+	tell(&ready, 0, NULL);
+	if (f->bypass) {
+		flight_keep(f);
+	} else {
+		atomic_fetch_add(&f->refs, 1);
+		if (pool_submit(w->disk, &f->write) < 0) {
+			flight_unref(f); /* the write's: it will not be */
+			flight_keep(f);
+		}
+	}
+	flight_unref(f); /* the origin's */
+}
+
+/* The origin has the request: from now on its class can be raised; it may have been meanwhile. */
+static void flight_asked(struct flight *f)
+{
+	pthread_mutex_lock(&f->worker->flights.lock);
+	f->asked = true;
+	if (f->state == FLIGHT_FETCHING && f->class != f->get.class)
+		ufs_promote(f->source->ufs, &f->get, f->class);
+	pthread_mutex_unlock(&f->worker->flights.lock);
+}
+
+/* Has its memory in the budget and is FETCHING: asks the origin. */
+static void flight_start(struct flight *f)
+{
+	struct err e = ERR_INIT;
+	int r;
+
+	atomic_fetch_add(&f->refs, 2); /* the origin's, and this function's */
+	f->data = malloc(f->length);
+	if (!f->data) {
+		budget_give(&f->worker->memory, f->length);
+		r = err_set(&e, -ENOMEM, "no memory for %u bytes of '%.*s'", f->length,
+			(int)f->get.key_len, f->get.key);
+	} else {
+		f->get.buf = f->data;
+		r = ufs_get(f->source->ufs, &f->get);
+	}
+	if (r == 0) {
+		flight_asked(f);
+	} else {
+		fetch_failed(f, r, &e);
+		flight_unref(f); /* the origin's, which did not take it */
+	}
+	flight_unref(f);
+}
+
+static struct flight *flight_new(struct source *source, const struct table_row *row, uint64_t at,
+	enum ufs_class class, bool bypass)
+{
+	struct flight *f = calloc(1, sizeof(*f) + row->key_len + row->tag_len);
+
+	if (!f)
+		return NULL;
+	f->magic = FLIGHT_MAGIC;
+	f->refs = 1; /* the map's */
+	f->worker = source->worker;
+	f->source = source;
+	f->class = class;
+	f->bypass = bypass;
+	list_init(&f->link);
+	list_init(&f->waiters);
+	flight_unit_of(row, at, &f->start, &f->length, &f->object_offset);
+	memcpy(f->names, row->key, row->key_len);
+	memcpy(f->names + row->key_len, row->tag, row->tag_len);
+	f->object_seed = piece_object_seed(row->key, row->key_len, row->tag, row->tag_len);
+	f->write.run = run_write;
+	f->get = (struct ufs_get){
+		.key = f->names,
+		.key_len = row->key_len,
+		.tag = f->names + row->key_len,
+		.tag_len = row->tag_len,
+		.size = row->size,
+		.offset = f->object_offset,
+		.length = f->length,
+		.class = class,
+		.on_progress = on_progress,
+		.on_done = on_done,
+	};
+	return f;
+}
+
+static struct flight *find_locked(struct source *source, uint64_t start, uint64_t hash)
+{
+	struct map_node *node = map_first(&source->worker->flights.units, hash);
+
+	for (; node; node = map_next_same(node)) {
+		struct flight *f = container_of(node, struct flight, node);
+
+		if (f->source == source && f->start == start)
+			return f;
+	}
+	return NULL;
+}
+
+/* Puts the wait on the flight. True when its bytes are there already. */
+static bool join_locked(struct flight *f, enum ufs_class class, struct flight_wait *wait)
+{
+	atomic_fetch_add(&f->refs, 1);
+	wait->flight = f;
+	wait->told = f->landed >= wait->need;
+	if (wait->told)
+		return true;
+	list_push_back(&f->waiters, &wait->link);
+	if (class < f->class) {
+		f->class = class;
+		if (f->state == FLIGHT_FETCHING && f->asked)
+			ufs_promote(f->source->ufs, &f->get, class);
+	}
+	return false;
+}
+
+/* Enters a new flight into the map; it is FETCHING when memory was there. -EAGAIN: a neighbour that
+ * must not wait. */
+static int enter_locked(struct flight *f, uint64_t hash, bool demand)
+{
+	struct worker *w = f->worker;
+	bool memory;
+
+	if (w->flights.closing)
+		return -ECANCELED;
+	memory = list_empty(&w->flights.starved) &&
+		 budget_take(&w->memory, (enum budget_class)f->class, f->length);
+	if (!memory && !demand)
+		return -EAGAIN;
+	map_insert(&w->flights.units, &f->node, hash);
+	counter_add(&w->counters.flights, 1);
+	f->state = memory ? FLIGHT_FETCHING : FLIGHT_STARVED;
+	if (!memory) {
+		counter_add(&w->counters.starved, 1);
+		list_push_back(&w->flights.starved, &f->link);
+	}
+	return memory ? 1 : 0;
+}
+
+int flight_want(struct source *source, const struct table_row *row, uint64_t at,
+	enum ufs_class class, bool bypass, struct flight_wait *wait)
+{
+	struct worker *w = source->worker;
+	struct flight *fresh = flight_new(source, row, at, class, bypass);
+	struct flight *f;
+	uint64_t hash;
+	bool there = false;
+	int r = -EALREADY;
+
+	if (!fresh)
+		return -ENOMEM;
+	hash = unit_hash(source, fresh->start);
+	fresh->counted = wait == NULL;
+	pthread_mutex_lock(&w->flights.lock);
+	f = find_locked(source, fresh->start, hash);
+	if (!f) {
+		r = enter_locked(fresh, hash, wait != NULL);
+		f = r >= 0 ? fresh : NULL;
+	}
+	if (f && wait)
+		there = join_locked(f, class, wait);
+	pthread_mutex_unlock(&w->flights.lock);
+
+	if (f != fresh) { /* joined another, or was not let in */
+		free(fresh);
+		if (f && wait) {
+			counter_add(&w->counters.joined, 1);
+			r = 0;
+		}
+		if (there)
+			wait->done(wait, 0, NULL);
+		return r;
+	}
+	counter_add(wait ? &w->counters.units : &w->counters.neighbours, 1);
+	if (r == 1)
+		flight_start(f);
+	else
+		push_out_kept(w, 0); /* starving: what is only kept gives its memory back */
+	return 0;
+}
+
+bool flight_wait_cancel(struct worker *w, struct flight_wait *wait)
+{
+	bool waiting;
+
+	pthread_mutex_lock(&w->flights.lock);
+	waiting = wait->flight && !wait->told;
+	if (waiting) {
+		wait->told = true;
+		list_remove(&wait->link);
+	}
+	pthread_mutex_unlock(&w->flights.lock);
+	return waiting;
+}
+
+int flights_init(struct worker *w)
+{
+	pthread_mutex_init(&w->flights.lock, NULL);
+	list_init(&w->flights.starved);
+	list_init(&w->flights.kept);
+	w->flights.kept_max = min(w->config->memory / 4, 64 * 1024 * 1024ull);
+	return map_init(&w->flights.units, FLIGHTS_EXPECTED);
+}
+
+void flights_close(struct worker *w)
+{
+	struct list starved = LIST_INIT(starved);
+	struct list *node;
+
+	pthread_mutex_lock(&w->flights.lock);
+	w->flights.closing = true;
+	list_splice_back(&starved, &w->flights.starved);
+	pthread_mutex_unlock(&w->flights.lock);
+	while ((node = list_pop_front(&starved)) != NULL)
+		flight_end(list_entry(node, struct flight, link), -ECANCELED, NULL);
+}
+
+void flights_release(struct worker *w)
+{
+	push_out_kept(w, 0);
+	ensure(w->flights.units.count == 0);
+	map_release(&w->flights.units);
+	pthread_mutex_destroy(&w->flights.lock);
+}

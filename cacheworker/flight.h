@@ -1,0 +1,86 @@
+/*
+ * Flights: the single flight of a worker. A unit (an object of at most UNIT_BYTES, or UNIT_BYTES of
+ * a larger one) that is on its way from the origin is in memory once; whoever needs bytes of it
+ * waits on it and is released as soon as they have landed.
+ *
+ *	STARVED ─memory─► FETCHING ─all bytes─► WRITING ─written─► GONE
+ *	   │                 │  └─(bypass)─► KEPT ─pushed out─► GONE
+ *	   └─closing─► GONE  └─origin's error─► GONE; waiters get the error
+ *
+ * Lifetime: reference-counted; the map, the origin's request, the write and each waiter hold one.
+ * The bytes [0, landed) of `data` never change.
+ */
+#pragma once
+
+#include "base/list.h"
+#include "base/map.h"
+#include "cacheworker/source.h"
+
+#define FLIGHT_MAGIC 0x666c6774u
+
+enum flight_state {
+	FLIGHT_STARVED,
+	FLIGHT_FETCHING,
+	FLIGHT_WRITING,
+	FLIGHT_KEPT,
+	FLIGHT_GONE,
+};
+
+struct flight {
+	uint32_t magic;
+	_Atomic uint32_t refs;
+	struct map_node node;
+	struct list link; /* starved or kept */
+	struct worker *worker;
+	struct source *source;
+	enum flight_state state;
+	enum ufs_class class;
+	bool bypass;            /* not admitted to a tier */
+	bool counted;           /* a fill's: fills.in_flight counts it */
+	bool asked;             /* the origin has the request */
+	uint64_t start;         /* volume offset of the unit */
+	uint32_t length;        /* bytes */
+	uint64_t object_offset; /* of the unit in its object; multiple of PIECE_BYTES */
+	uint64_t object_seed;
+	char *data;
+	uint64_t landed;
+	struct list waiters;
+	struct ufs_get get;
+	struct pool_job write;
+	char names[]; /* key, then tag */
+};
+
+/* Waits until the first `need` bytes of a unit are there; embedded in the waiting request. */
+struct flight_wait {
+	struct list link;
+	struct flight
+		*flight; /* referenced while waiting and afterwards, until the owner drops it */
+	uint32_t need;
+	bool told; /* done() is due or was called */
+	void (*done)(struct flight_wait *wait, int status, const struct err *e);
+};
+
+/* The unit of `row` that covers volume offset `at`: its start, length and offset in the object. */
+void flight_unit_of(const struct table_row *row, uint64_t at, uint64_t *ret_start,
+	uint32_t *ret_length, uint64_t *ret_object_offset);
+
+/*
+ * Joins the flight of that unit or starts one. With a `wait`, its done() is called exactly once,
+ * perhaps before this returns, with wait->flight set and referenced when status is 0. Without one
+ * it is a neighbour: nothing happens when the unit is already on its way (-EALREADY), and there is
+ * -EAGAIN when there is no memory for it now. -ENOMEM, -ECANCELED while closing: done() will not be
+ * called.
+ */
+int flight_want(struct source *source, const struct table_row *row, uint64_t at,
+	enum ufs_class class, bool bypass, struct flight_wait *wait) __must_check;
+
+/* Takes a waiting request off its flight: true when it was still waiting (done() will not be
+ * called; the reference on wait->flight stays the owner's). */
+bool flight_wait_cancel(struct worker *w, struct flight_wait *wait);
+
+void flight_unref(struct flight *flight);
+
+int flights_init(struct worker *w) __must_check;
+/* From now on every unit ends with -ECANCELED. */
+void flights_close(struct worker *w);
+void flights_release(struct worker *w);

@@ -1,0 +1,133 @@
+/* cacheworker: the daemon that caches ranges of volumes on this node and serves them. See worker.h.
+ */
+#include "cacheworker/worker.h"
+#include "base/log.h"
+#include "base/option.h"
+#include "base/ready.h"
+#include "base/units.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <stdlib.h>
+
+struct options {
+	const char *tier;
+	uint64_t capacity;
+	bool create;
+	uint64_t memory;
+	const char *master;
+	const char *listen;
+	const char *admin;
+	uint64_t origin_requests;
+	int ready_fd;
+	const char *log_level;
+	const char *log_file;
+};
+
+static const struct option_spec specs[] = {
+	OPTION_ROW(struct options, tier, "tier", OPTION_STRING, .metavar = "DIR", .required = true,
+		.help = "directory that holds the cached bytes"),
+	OPTION_SIZE_ROW(struct options, capacity, "capacity", 0, 0,
+		"bytes the tier may hold; 0: 90 % of what is free"),
+	OPTION_BOOL_ROW(struct options, create, "create",
+		"make the tier when the directory is missing or empty"),
+	OPTION_SIZE_ROW(struct options, memory, "memory", 64 * MiB, 0,
+		"bytes on their way from the origin, at most"),
+	OPTION_ROW(struct options, master, "master", OPTION_STRING, .metavar = "ADDR",
+		.required = true,
+		.help = "address of the master, such as unix:/run/granary/x/master.rpc"),
+	OPTION_ROW(struct options, listen, "listen", OPTION_STRING, .metavar = "ADDR",
+		.required = true, .help = "address to serve readers on"),
+	OPTION_ROW(struct options, admin, "admin", OPTION_STRING, .metavar = "SOCKET",
+		.required = true, .help = "unix socket for status and metrics"),
+	OPTION_ROW(struct options, origin_requests, "origin-requests", OPTION_UINT, .min = 1,
+		.max = 4096, .help = "GETs in flight per source, at most"),
+	OPTION_FD_ROW(struct options, ready_fd, "ready-fd",
+		"descriptor that is told when the worker serves"),
+	OPTION_ROW(struct options, log_level, "log-level", OPTION_CHOICE,
+		.choices = "error|warn|info|debug", .help = "least important lines to log"),
+	OPTION_STRING_ROW(struct options, log_file, "log-file", "FILE",
+		"append the log to FILE instead of standard error"),
+};
+
+static const struct option_set option_set = {
+	.program = "cacheworker",
+	.arguments = "",
+	.about = "Caches ranges of volumes on this node and serves them to readers.",
+	.specs = specs,
+	.n = ARRAY_SIZE(specs),
+};
+
+static void open_log(const struct options *options)
+{
+	enum log_level level = LOG_INFO;
+	int fd = STDERR_FILENO;
+
+	if (log_level_parse(options->log_level, &level) < 0)
+		level = LOG_INFO; /* the option table allows only what parses */
+	if (options->log_file) {
+		fd = open(options->log_file, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+		if (fd < 0)
+			fd = STDERR_FILENO;
+	}
+	log_init("cacheworker", fd, level, LOG_TEXT);
+}
+
+static enum exit_status status_of(const struct err *e)
+{
+	switch (-e->code) {
+	case ENOTEMPTY:
+	case ENOSPC:
+	case EACCES:
+	case EROFS:
+	case EPROTONOSUPPORT:
+	case ENOENT:
+	case ENOTDIR:
+		return EXIT_CACHE;
+	case EBUSY:
+	case EADDRINUSE:
+		return EXIT_BUSY;
+	default:
+		return EXIT_RUNTIME;
+	}
+}
+
+int main(int argc, char **argv)
+{
+	struct options options = {
+		.memory = 512 * MiB, .origin_requests = 128, .ready_fd = -1, .log_level = "info"
+	};
+	struct worker_config config;
+	struct err e = ERR_INIT;
+	struct worker worker;
+	sigset_t stop;
+	int sig = 0;
+
+	(void)option_parse_or_exit(&option_set, argc, argv, &options); /* takes no arguments */
+	open_log(&options);
+	sigemptyset(&stop);
+	sigaddset(&stop, SIGTERM);
+	sigaddset(&stop, SIGINT);
+	sigprocmask(SIG_BLOCK, &stop, NULL);
+	(void)signal(SIGPIPE, SIG_IGN); /* a peer that is gone is an error of its connection */
+	config = (struct worker_config){
+		.tier = options.tier,
+		.capacity = options.capacity,
+		.create = options.create,
+		.memory = options.memory,
+		.master = options.master,
+		.listen = options.listen,
+		.admin = options.admin,
+		.origin_requests = (unsigned int)options.origin_requests,
+	};
+	if (worker_open(&worker, &config, &e) < 0) {
+		worker_close(&worker);
+		return ready_error(options.ready_fd, "cacheworker", status_of(&e), &e);
+	}
+	ready_ok(options.ready_fd, "{}");
+	log_info("serving", "tier=%s listen=%s", options.tier, options.listen);
+	(void)sigwait(&stop, &sig); /* fails only for a bad set */
+	log_info("stopping", "signal=%d", sig);
+	worker_close(&worker);
+	return EXIT_OK;
+}

@@ -1,0 +1,71 @@
+/*
+ * Sources a worker fills from: an origin and the newest object table of one (volume, lineage).
+ *
+ * A source is made when a reader first names it, by asking the master; requests park on it
+ * meanwhile. It lives until the worker closes. The worker remembers, beside its tier, the highest
+ * generation it saw of each volume and refuses a table that does not follow it.
+ */
+#pragma once
+
+#include "base/list.h"
+#include "catalog/catalog.h"
+#include "cacheworker/worker.h"
+#include "ufs/ufs.h"
+
+#define SOURCE_MAGIC 0x736f7572u
+
+/*
+ *	LOADING ──table came──► READY ──a reader names a newer generation──► LOADING
+ *	   └──master or table refused──► FAILED ──next request──► LOADING
+ */
+enum source_state {
+	SOURCE_LOADING,
+	SOURCE_READY,
+	SOURCE_FAILED,
+};
+
+struct source {
+	uint32_t magic;
+	struct list link; /* sources.all */
+	struct worker *worker;
+	struct volume_id volume;
+	uint64_t lineage;
+	enum source_state state;
+	uint64_t wanted_generation; /* the highest a reader named */
+	struct list parked;         /* struct source_wait */
+	struct table *table;        /* sources.lock guards the pointer; NULL until first READY */
+	struct ufs *ufs;            /* set once, before the first READY */
+	struct ufs_config origin;
+	_Atomic uint64_t
+		asked_bytes; /* bytes of units that readers asked for: the fill policy's measure */
+	struct pool_job job;
+};
+
+/* One request waiting for a source; embedded in the request. */
+struct source_wait {
+	struct list link;
+	bool told; /* ready() is due or was called */
+	void (*ready)(
+		struct source_wait *wait, struct source *source, int status, const struct err *e);
+};
+
+/*
+ * Calls wait->ready(): at once when the source is READY with at least `generation`, else when the
+ * master answered, with a negative status when it refused. Never blocks.
+ */
+void source_find(struct worker *w, const struct volume_id *volume, uint64_t lineage,
+	uint64_t generation, struct source_wait *wait);
+
+/* Takes a request off the source it waits for: true when ready() will not be called. */
+bool source_wait_cancel(struct worker *w, struct source_wait *wait);
+
+/* The newest table, referenced. Only of a source that was READY once. */
+struct table *source_table(struct source *source);
+
+/* The row, live or dead, that covers `at` (block-aligned), or the next one with bytes. As
+ * table_next_offset(). */
+int source_row_from(struct table *table, uint64_t at, struct table_row *row) __must_check;
+
+/* Closes the origins: every request of theirs ends with -ECANCELED before this returns. */
+void sources_close_origins(struct worker *w);
+void sources_free(struct worker *w);

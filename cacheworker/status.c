@@ -1,0 +1,131 @@
+/* What a worker tells people. See status.h. */
+#include "cacheworker/status.h"
+#include "cacheworker/source.h"
+#include "base/clock.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static const struct counter_info worker_table[] = {
+#define ROW(symbol, name, kind, unit, help) \
+	COUNTER_ROW(worker_counters, symbol, name, kind, unit, help)
+	WORKER_COUNTERS(ROW)
+#undef ROW
+};
+
+const struct counter_info *worker_counter_table(uint32_t *ret_n)
+{
+	*ret_n = ARRAY_SIZE(worker_table);
+	return worker_table;
+}
+
+static json_t *tiers_json(struct worker *w)
+{
+	json_t *all = json_array();
+
+	for (uint32_t i = 0; i < tier_set_count(w->tiers); i++) {
+		struct tier_status st;
+
+		tier_set_status(w->tiers, i, &st);
+		json_array_append_new(
+			all, json_pack("{s:s, s:s, s:I, s:I, s:I, s:I}", "path", st.path, "state",
+				     st.state, "capacity", (json_int_t)st.capacity, "used",
+				     (json_int_t)st.used, "chunks", (json_int_t)st.chunks,
+				     "data_bytes", (json_int_t)st.data_bytes));
+	}
+	return all;
+}
+
+static json_t *source_json(struct worker *w, struct source *source)
+{
+	uint32_t n;
+	const struct counter_info *table = ufs_counter_table(&n);
+	const struct table_info *info = table_info(source->table);
+	char volume[2 * VOLUME_ID_LEN + 1];
+	char lineage[17];
+
+	hash_hex(&source->volume, VOLUME_ID_LEN, volume);
+	(void)snprintf(lineage, sizeof(lineage), "%016llx",
+		(unsigned long long)source->lineage); /* 16 digits */
+	return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:o}", "volume", volume, "lineage",
+		lineage, "generation", (json_int_t)info->id.generation, "files",
+		(json_int_t)info->live_files, "bytes", (json_int_t)info->live_bytes, "cached_bytes",
+		(json_int_t)tier_set_volume_bytes(w->tiers, &source->volume, source->lineage),
+		"origin", admin_counters_json(table, n, ufs_counters(source->ufs)));
+}
+
+static json_t *sources_json(struct worker *w)
+{
+	json_t *all = json_array();
+
+	pthread_mutex_lock(&w->sources.lock);
+	list_for_each (node, &w->sources.all) {
+		struct source *source = list_entry(node, struct source, link);
+
+		if (source->table && source->ufs)
+			json_array_append_new(all, source_json(w, source));
+	}
+	pthread_mutex_unlock(&w->sources.lock);
+	return all;
+}
+
+static int get_status(
+	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
+{
+	struct worker *w = arg;
+	uint32_t n_worker;
+	uint32_t n_tier;
+	const struct counter_info *worker_info = worker_counter_table(&n_worker);
+	const struct counter_info *tier_info = tier_counter_table(&n_tier);
+
+	(void)request;
+	*ret_json = json_pack("{s:s, s:i, s:I, s:o, s:o, s:{s:I, s:I, s:I}, s:{s:o, s:o}}",
+		"process", "cacheworker", "pid", (int)getpid(), "uptime_s",
+		(json_int_t)((clock_mono_ns() - w->started_ns) / CLOCK_SECOND), "tiers",
+		tiers_json(w), "sources", sources_json(w), "memory", "max",
+		(json_int_t)w->memory.max, "used", (json_int_t)w->memory.used, "peak",
+		(json_int_t)w->memory.peak, "counters", "worker",
+		admin_counters_json(worker_info, n_worker, &w->counters), "tier",
+		admin_counters_json(tier_info, n_tier, tier_set_counters(w->tiers)));
+	return *ret_json ? 0 : err_set(e, -ENOMEM, "no memory for the answer");
+}
+
+static int get_chunk(
+	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
+{
+	struct worker *w = arg;
+	const char *volume = request->query(request, "volume");
+	const char *lineage = request->query(request, "lineage");
+	const char *number = request->query(request, "chunk");
+	struct chunk_id id = { 0 };
+	struct chunk *chunk;
+
+	if (!volume || !lineage || !number ||
+		hash_unhex(volume, id.volume.bytes, VOLUME_ID_LEN) < 0)
+		return err_set(e, -EINVAL, "want volume=HEX&lineage=HEX&chunk=NUMBER");
+	id.lineage = strtoull(lineage, NULL, 16);
+	id.chunk = strtoull(number, NULL, 10);
+	chunk = tier_chunk_find(w->tiers, &id);
+	*ret_json = json_pack("{s:b, s:I}", "cached", chunk != NULL, "present_bytes",
+		(json_int_t)(chunk ? chunk_present_bytes(chunk) : 0));
+	chunk_unref(chunk);
+	return *ret_json ? 0 : err_set(e, -ENOMEM, "no memory for the answer");
+}
+
+const struct admin_route status_routes[] = {
+	{ "GET", "/v1/status", get_status },
+	{ "GET", "/v1/chunk", get_chunk },
+	{ 0 },
+};
+
+int status_add_counters(struct worker *w)
+{
+	uint32_t n;
+	const struct counter_info *table = worker_counter_table(&n);
+	int r = admin_server_add_counters(w->admin, table, n, &w->counters);
+
+	table = tier_counter_table(&n);
+	return r < 0 ? r
+		     : admin_server_add_counters(w->admin, table, n, tier_set_counters(w->tiers));
+}

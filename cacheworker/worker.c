@@ -1,0 +1,89 @@
+/* The worker put together and taken apart. See worker.h. */
+#include "cacheworker/worker.h"
+#include "cacheworker/fetch.h"
+#include "cacheworker/fill.h"
+#include "cacheworker/flight.h"
+#include "cacheworker/source.h"
+#include "cacheworker/status.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+
+#define SERVE_THREADS   2u
+#define DISK_THREADS    4u
+#define CONTROL_THREADS 2u
+
+static int open_tiers(struct worker *w, struct err *e)
+{
+	struct tier_config tier = { .path = w->config->tier,
+		.capacity = w->config->capacity,
+		.create = w->config->create };
+
+	return tier_set_open(&tier, 1, &w->tiers, e);
+}
+
+static int open_threads(struct worker *w, struct err *e)
+{
+	w->loop = loop_new("net");
+	w->serve = pool_new("serve", SERVE_THREADS, LIMIT_POOL_QUEUE);
+	w->disk = pool_new("disk", DISK_THREADS, LIMIT_POOL_QUEUE);
+	w->control = pool_new("control", CONTROL_THREADS, LIMIT_POOL_QUEUE);
+	if (!w->loop || !w->serve || !w->disk || !w->control)
+		return err_set(e, -EAGAIN,
+			"cannot start threads: raise the limit on processes (ulimit -u)");
+	return 0;
+}
+
+static int open_net(struct worker *w, struct err *e)
+{
+	int r = rpc_client_new(w->loop, w->config->master, &w->master, e);
+
+	if (r == 0)
+		r = admin_server_new(w->config->admin, status_routes, w, &w->admin, e);
+	if (r == 0 && status_add_counters(w) < 0)
+		r = err_set(e, -ENOMEM, "no memory for the counters");
+	if (r == 0)
+		r = rpc_server_new(w->loop, w->config->listen, &fetch_server_ops, w, &w->server, e);
+	return r;
+}
+
+int worker_open(struct worker *w, const struct worker_config *config, struct err *e)
+{
+	int r;
+
+	*w = (struct worker){ .config = config, .started_ns = clock_mono_ns() };
+	budget_init(&w->memory, config->memory);
+	pthread_mutex_init(&w->fetch_lock, NULL);
+	pthread_mutex_init(&w->sources.lock, NULL);
+	list_init(&w->sources.all);
+	if (flights_init(w) < 0 || fills_init(w) < 0)
+		return err_set(e, -ENOMEM, "no memory for the tables of requests");
+	r = open_tiers(w, e);
+	if (r == 0)
+		r = open_threads(w, e);
+	return r < 0 ? r : open_net(w, e);
+}
+
+/*
+ * Order: nothing new is started; readers' requests end (their connections close, which cancels what
+ * is parked); the threads that could start a unit end; the origins end theirs; what has landed is
+ * written; the tiers close.
+ */
+void worker_close(struct worker *w)
+{
+	fills_close(w);
+	flights_close(w);
+	rpc_server_free(TAKE(w->server));
+	admin_server_free(TAKE(w->admin));
+	rpc_client_free(TAKE(w->master));
+	pool_free(TAKE(w->control));
+	pool_free(TAKE(w->serve));
+	sources_close_origins(w);
+	pool_free(TAKE(w->disk));
+	loop_free(TAKE(w->loop));
+	flights_release(w);
+	fills_release(w);
+	tier_set_free(TAKE(w->tiers));
+	sources_free(w);
+	pthread_mutex_destroy(&w->sources.lock);
+	pthread_mutex_destroy(&w->fetch_lock);
+}

@@ -1,0 +1,118 @@
+/*
+ * The worker: caches ranges of volumes in its tiers and answers readers. Glue between net
+ * (requests), catalog (what lies where), ufs (origins), and tiers (disks).
+ *
+ *	request ─► fetch ──► all blocks in a tier ──────────────► descriptor + bitmap, or bytes
+ *	             │
+ *	             └─► flight per unit (joined, or started) ─► ufs_get ─► waiters as bytes land
+ *	                                  ▲                                └─► chunk_write
+ *	             fill (neighbours) ───┘
+ *
+ * Threads: requests arrive on the net loop and are handed to the serve pool at once (looking into
+ * an object table may touch the disk); flights finish on origin threads; writes run on the disk
+ * pool. Locks in order: fetch_lock, a fetch's own, then one of `flights.lock`, `sources.lock`,
+ * `fills.lock`, which are leaves but for ufs_promote() and pool_submit().
+ */
+#pragma once
+
+#include <pthread.h>
+#include "base/budget.h"
+#include "base/counter.h"
+#include "base/loop.h"
+#include "base/map.h"
+#include "base/pool.h"
+#include "net/net.h"
+#include "tiers/tiers.h"
+
+#define WORKER_COUNTERS(X)                                                                       \
+	X(fetches, "granary_worker_fetches_total", COUNTER, "requests",                          \
+		"Ranges asked for by readers")                                                   \
+	X(hits, "granary_worker_hits_total", COUNTER, "requests", "Ranges answered from a tier") \
+	X(hit_bytes, "granary_worker_hit_bytes_total", COUNTER, "bytes",                         \
+		"Bytes answered from a tier")                                                    \
+	X(waits, "granary_worker_waits_total", COUNTER, "requests",                              \
+		"Ranges that waited for the origin")                                             \
+	X(joined, "granary_worker_joined_total", COUNTER, "requests",                            \
+		"Waits for a unit already on its way")                                           \
+	X(units, "granary_worker_units_total", COUNTER, "units",                                 \
+		"Units fetched because a reader asked")                                          \
+	X(neighbours, "granary_worker_neighbours_total", COUNTER, "units",                       \
+		"Units fetched as neighbours or ahead")                                          \
+	X(bypass_bytes, "granary_worker_bypass_bytes_total", COUNTER, "bytes",                   \
+		"Bytes fetched and not admitted")                                                \
+	X(failed_units, "granary_worker_failed_units_total", COUNTER, "units",                   \
+		"Units that could not be fetched")                                               \
+	X(write_errors, "granary_worker_write_errors_total", COUNTER, "units",                   \
+		"Units that could not be written")                                               \
+	X(flights, "granary_worker_flights", GAUGE, "units",                                     \
+		"Units in memory: on their way, being written, kept")                            \
+	X(starved, "granary_worker_starved_total", COUNTER, "units", "Units that waited for memory")
+
+COUNTER_STRUCT(worker_counters, WORKER_COUNTERS);
+const struct counter_info *worker_counter_table(uint32_t *ret_n);
+
+struct worker_config {
+	const char *tier;             /* directory */
+	uint64_t capacity;            /* bytes; 0: chosen by the tier */
+	bool create;                  /* make the tier when it is missing or empty */
+	uint64_t memory;              /* bytes of flights at most */
+	const char *master;           /* address */
+	const char *listen;           /* address */
+	const char *admin;            /* socket path */
+	unsigned int origin_requests; /* GETs in flight per source */
+};
+
+/* Units on their way or kept for a moment (flight.c). */
+struct flights {
+	pthread_mutex_t lock;
+	struct map units;
+	struct list starved; /* flights waiting for memory, demand in front */
+	struct list kept;    /* bypassed units, oldest first */
+	uint64_t kept_bytes;
+	uint64_t kept_max;
+	bool closing;
+};
+
+/* Neighbours still to be fetched (fill.c). */
+struct fills {
+	pthread_mutex_t lock;
+	struct list active;
+	struct map chunks; /* one fill per chunk */
+	unsigned int in_flight;
+	unsigned int max_in_flight;
+	bool pumping; /* the pump job is queued or running */
+	bool again;   /* something changed while it ran */
+	bool closing;
+	struct pool_job pump;
+};
+
+/* Sources that readers asked about (source.c). */
+struct sources {
+	pthread_mutex_t lock;
+	struct list all;
+};
+
+struct worker {
+	const struct worker_config *config;
+	struct tier_set *tiers;
+	struct budget memory;
+	struct loop *loop;    /* net */
+	struct pool *serve;   /* looks into tables, answers */
+	struct pool *disk;    /* writes */
+	struct pool *control; /* asks the master */
+	struct rpc_client *master;
+	struct rpc_server *server;
+	struct admin_server *admin;
+	pthread_mutex_t
+		fetch_lock; /* request->priv of every request; taken before any other lock */
+	struct flights flights;
+	struct fills fills;
+	struct sources sources;
+	struct worker_counters counters;
+	uint64_t started_ns;
+};
+
+/* Opens tiers, listens, serves. `config` is borrowed until worker_close(). */
+int worker_open(struct worker *w, const struct worker_config *config, struct err *e) __must_check;
+/* Stops listening, ends every request, closes the tiers. Also after a failed worker_open(). */
+void worker_close(struct worker *w);
