@@ -2,10 +2,9 @@
  * Counters, declared once. A daemon's list is an X-macro of (symbol, name, kind, unit, help):
  *
  *	#define WORKER_COUNTERS(X) \
- *		X(origin_bytes, "granary_origin_bytes_total", COUNTER, "bytes", "Bytes read from the
- *origin")
+ *		X(fetches, "granary_worker_fetches_total", COUNTER, "requests", "Ranges asked for")
  *
- * counter.h makes from it a struct of atomics and a table for /metrics, `status` and the manual.
+ * From it come a struct of atomics and a table for /metrics, `status` and the manual.
  * Threads: any; relaxed order.
  */
 #pragma once

@@ -2,11 +2,11 @@
  * Errors: negative errno everywhere, and one line of text where a person will read it.
  *
  * A function that fails returns a negative errno as `int` and writes its `ret_x` outputs only on
- *success. A few meanings of our own reuse errnos:
+ * success. A few meanings of our own reuse errnos:
  *
  *	-EBADMSG	bytes do not match their checksum, or do not decode
- *	-ESTALE		the origin no longer has the version asked for; or a generation of another
- *lineage -ENODATA	not cached (answer to a cached-only request)
+ *	-ESTALE		the origin no longer has the version asked for; a table of another lineage
+ *	-ENODATA	not cached (answer to a cached-only request)
  *	-ENOKEY		a credential is missing
  *	-EKEYREJECTED	a credential was refused (403 with a signature or key error)
  *	-EACCES		the credential is known and may not do this
@@ -18,8 +18,8 @@
  *	-ENOSPC		no room: the caller bypasses the tier
  *
  * struct err carries the line for an operator: what happened, why, what to do. It is set once,
- *where the failure is understood, and printed once, where it is decided. Callers that need no text
- *pass NULL.
+ * where the failure is understood, and printed once, where it is decided. Callers that need no text
+ * pass NULL.
  */
 #pragma once
 

@@ -2,15 +2,15 @@
  * Command-line options, declared once as a table: parsing, the line for a bad one, and --help come
  * from it.
  *
- *	struct my_options { const char *listen; uint64_t memory; int ready_fd; };
+ *	struct my_options { const char *listen; uint64_t memory; };
  *	static const struct option_spec specs[] = {
- *		OPTION_STRING_ROW(struct my_options, listen, "listen", "ADDR", "address to serve
- *on"), OPTION_SIZE_ROW(struct my_options, memory, "memory", 64 * MiB, 0, "bytes to use at most"),
+ *		OPTION_STRING_ROW(struct my_options, listen, "listen", "ADDR", "address to serve on"),
+ *		OPTION_SIZE_ROW(struct my_options, memory, "memory", 64 * MiB, 0, "bytes at most"),
  *	};
  *
  * "--name value" and "--name=value"; a bool is "--name" or "--no-name"; "--" ends the options;
- *options and arguments may mix. An option given twice takes the last value. Names are never
- *abbreviated. The values point into argv and live as long as it does.
+ * options and arguments may mix. An option given twice takes the last value. Names are never
+ * abbreviated. The values point into argv and live as long as it does.
  */
 #pragma once
 
