@@ -28,7 +28,7 @@ struct net_payload {
 	unsigned int n;
 	void (*release)(void *arg); /* may be NULL; runs on the loop */
 	void *arg;
-	int fd; /* passed along and closed afterwards; -1: none */
+	int fd; /* passed along and closed afterwards; -1: none. Only unix sockets pass it: elsewhere it is just closed */
 };
 #define NET_PAYLOAD_NONE ((struct net_payload){ .fd = -1 })
 
@@ -42,30 +42,36 @@ struct rpc_conn;
 struct rpc_request {
 	struct list link; /* the handler's, e.g. to park it on what it waits for */
 	struct frame frame;
-	struct rpc_conn *conn; /* referenced by the request */
-	void *payload;	       /* malloc'ed, freed with the request; NULL when empty */
-	int fd;		       /* -1, or the request's descriptor, closed with it */
+	struct rpc_conn *conn;  /* referenced by the request */
+	void *payload;          /* malloc'ed, freed with the request; NULL when empty */
+	int fd;                 /* -1, or the request's descriptor, closed with it */
 	_Atomic bool cancelled; /* the peer cancelled or went away: nobody wants the answer */
-	void *priv;	       /* the handler's */
+	void *priv;             /* the handler's */
 };
 
 struct rpc_server_ops {
 	void (*on_request)(struct rpc_request *request, void *arg);
-	/* The request's peer cancelled it, or is gone. Optional. The reply is still due. Runs on the loop; never after the
-	 * server has seen rpc_reply() for it. */
+	/* The request's peer cancelled it, or is gone: once at most, on the loop. Optional. The reply is still due, and may be given
+	 * from inside on_cancel. `request` stays valid throughout on_cancel, even when another thread calls rpc_reply()
+	 * meanwhile; on_cancel does not begin once rpc_reply() was entered. What hangs on request->priv is the handler's: it
+	 * detaches it under its own lock before it replies. */
 	void (*on_cancel)(struct rpc_request *request, void *arg);
 };
 
 /* Listens (a stale unix socket file is replaced, a live one is -EADDRINUSE; mode 0600; a tcp address that is not loopback is
  * -EACCES with its line). Bounded by LIMIT_CONNS and LIMIT_CONN_REQUESTS. */
-int rpc_server_new(struct loop *loop, const char *address, const struct rpc_server_ops *ops, void *arg,
-	struct rpc_server **ret_server, struct err *e) __must_check;
+int rpc_server_new(struct loop *loop, const char *address, const struct rpc_server_ops *ops,
+	void *arg, struct rpc_server **ret_server, struct err *e) __must_check;
+/* Where it listens: as given, with the port filled in for "tcp:...:0". */
+const char *rpc_server_address(const struct rpc_server *server);
 /* Stops listening, closes connections, waits until every request was replied to. Not on the loop's thread. */
 void rpc_server_free(struct rpc_server *server);
 
-/* Sends the reply and frees the request. status: 0 or negative errno. `reply` supplies flags, offset, length, checksums,
+/* Sends the reply and frees the request, from any thread. A cancelled request's reply goes out as -ECANCELED without payload.
+ * status: 0 or negative errno. `reply` supplies flags, offset, length, checksums,
  * generation (the rest is filled in); NULL means all zero. Takes the payload over, also when the peer is gone. */
-void rpc_reply(struct rpc_request *request, int status, const struct frame *reply, struct net_payload payload);
+void rpc_reply(struct rpc_request *request, int status, const struct frame *reply,
+	struct net_payload payload);
 /* A failed reply with its line of text. */
 void rpc_reply_err(struct rpc_request *request, int status, const struct err *e);
 
@@ -73,36 +79,44 @@ void rpc_reply_err(struct rpc_request *request, int status, const struct err *e)
 
 struct rpc_client;
 
-/* One call under way. The caller owns the struct until on_done, called exactly once on the client's loop. */
+/* One call under way. The caller keeps the struct, zeroed but for what it sets, until on_done, called exactly once on the client's
+ * loop. The client does not touch the struct once on_done has begun, so on_done may free it or call again with it. */
 struct rpc_call {
-	struct list link; /* the client's */
-	struct frame frame;	       /* op, class, flags, volume, ... of the request; id is filled in */
-	struct net_payload payload;    /* of the request */
-	uint64_t deadline_ns;	       /* clock_mono_ns(); 0: none. Waiting for a connection counts */
-	bool resend;		       /* idempotent: sent again over a new connection until the deadline */
+	struct list link;   /* the client's */
+	struct frame frame; /* op, class, flags, volume, ... of the request; id is filled in */
+	struct net_payload payload; /* of the request */
+	uint64_t deadline_ns;       /* clock_mono_ns(); 0: none. Waiting for a connection counts */
+	bool resend; /* idempotent: sent again over a new connection until the deadline */
 	void (*on_done)(struct rpc_call *call, int status);
 	void *arg;
-	/* The answer, valid in on_done; freed afterwards unless taken (TAKE, TAKE_FD). On failure reply_payload may
-	 * be the operator's line, NUL-terminated. */
+	/* The answer. From on_done on it is the caller's: taken (TAKE, TAKE_FD), or freed by rpc_call_release(). On failure
+	 * reply_payload may be the operator's line, NUL-terminated. */
 	struct frame reply;
 	void *reply_payload; /* malloc'ed with a NUL behind it */
 	int reply_fd;
-	/* the client's */
-	struct loop_task task;
+	/* the client's, under its lock */
+	struct list cancel_link;
 	void *priv;
 	uint8_t state;
-	_Atomic bool cancel_wanted;
 };
 
+/* Frees an answer's payload and closes its descriptor, if they were not taken. May be called twice. */
+void rpc_call_release(struct rpc_call *call);
+
 /* Connects when first needed and again, with backoff, whenever the connection is lost. */
-int rpc_client_new(struct loop *loop, const char *address, struct rpc_client **ret_client, struct err *e) __must_check;
+int rpc_client_new(struct loop *loop, const char *address, struct rpc_client **ret_client,
+	struct err *e) __must_check;
 /* Ends every call with -ECANCELED, then closes. Not on the loop's thread. */
 void rpc_client_free(struct rpc_client *client);
 
-/* Never fails directly: on_done always follows, never from inside rpc_call. */
+/* Never fails directly: on_done always follows, never from inside rpc_call. Takes the payload over: its release() is called when
+ * the call has ended and no byte of it is needed any more, which may be after on_done.
+ * on_done's status: the peer's, or -ETIMEDOUT, -ECANCELED, -ECONNRESET (lost after it was sent, without `resend`), -EMSGSIZE (beyond
+ * the frame's limits), -EPROTONOSUPPORT (the peer speaks another version), -EMFILE (no room for the answer's descriptor), -ENOMEM. */
 void rpc_call(struct rpc_client *client, struct rpc_call *call);
-/* Asks for the call's early end: on_done follows soon with -ECANCELED unless it is done already. Any thread; the caller must know
- * that on_done has not run yet. */
+/* Asks for the call's early end: on_done follows soon with -ECANCELED unless another end came first; the peer is told, its late
+ * answer dropped. Any thread. The caller keeps the struct alive across the call, e.g. by a lock that its on_done takes too; when
+ * the call has just ended nothing happens. */
 void rpc_cancel(struct rpc_client *client, struct rpc_call *call);
 
 /* Blocking convenience for set-up paths: sends and waits; status as on_done's. `e` gets the peer's line. Not on a loop. The call's
