@@ -1,16 +1,20 @@
 /*
- * The catalog: a source's objects laid out once in a volume, generation by generation (DESIGN.md sections 2, 5).
+ * The catalog: a source's objects laid out once in a volume, generation by generation (DESIGN.md
+ *sections 2, 5).
  *
  *	listing (any order) ──► generation_build() ──► object table of generation N+1
  *	                              ▲ table of generation N: unchanged objects keep their offsets
- *	object table ──► image_build() ──► EROFS image: names, sizes, where in the volume each file lies
+ *	object table ──► image_build() ──► EROFS image: names, sizes, where in the volume each file
+ *lies
  *
- * Rows are objects (key, size, time, tag, offset). An offset once given means one (key, tag) for ever; objects that
- * went leave a tombstone, changed ones a tombstone and a new row at the end. The table is sorted by key, front-coded,
- * in zstd-compressed blocks, each named by its SHA-256 in the index; the generation's hash is the SHA-256 of header and
- * index, and each header carries its predecessor's.
+ * Rows are objects (key, size, time, tag, offset). An offset once given means one (key, tag) for
+ *ever; objects that went leave a tombstone, changed ones a tombstone and a new row at the end. The
+ *table is sorted by key, front-coded, in zstd-compressed blocks, each named by its SHA-256 in the
+ *index; the generation's hash is the SHA-256 of header and index, and each header carries its
+ *predecessor's.
  *
- * Threads: building is single-threaded per call; an open table may be read by any number of threads.
+ * Threads: building is single-threaded per call; an open table may be read by any number of
+ *threads.
  */
 #pragma once
 
@@ -20,6 +24,7 @@
 #include "base/hash.h"
 #include "base/layout.h"
 #include "base/limits.h"
+#include "base/piece.h"
 
 /* Identity of one generation of one source. */
 struct generation_id {
@@ -34,119 +39,129 @@ struct generation_id {
 void volume_id_of_source(const char *source, struct volume_id *ret_id);
 
 enum row_flags {
-	ROW_DEAD = 1,	   /* tombstone: named by older generations only */
+	ROW_DEAD = 1,      /* tombstone: named by older generations only */
 	ROW_DIRECTORY = 2, /* a `dir/` marker or an empty directory: no bytes, no offset */
 };
 
-/* One row. Owns its bytes so that reading one never allocates; about 1.2 KiB: keep one, not many. */
+/* One row. Owns its bytes so that reading one never allocates; about 1.2 KiB: keep one, not many.
+ */
 struct table_row {
 	uint64_t ordinal; /* position in key order, dead rows included */
-	uint64_t offset;  /* in the volume, BLOCK_BYTES-aligned; objects over UNIT_BYTES 64 KiB-aligned */
+	uint64_t offset;  /* in the volume, BLOCK_BYTES-aligned; objects over UNIT_BYTES 64
+			     KiB-aligned */
 	uint64_t size;
 	int64_t mtime_ns;
 	uint32_t flags; /* enum row_flags */
 	uint16_t key_len;
 	uint8_t tag_len;
-	char key[LIMIT_KEY_BYTES + 1];	/* NUL-terminated for printing; may hold any byte but NUL */
-	char tag[LIMIT_TAG_BYTES + 1];	/* as the origin said it, NUL-terminated */
+	char key[LIMIT_KEY_BYTES + 1]; /* NUL-terminated for printing; may hold any byte but NUL */
+	char tag[LIMIT_TAG_BYTES + 1]; /* as the origin said it, NUL-terminated */
 };
 
-/* ---- listing: the objects of a source as they come from the origin, in any order -------------------------- */
+/* ---- listing: the objects of a source as they come from the origin, in any order
+ * -------------------------- */
 
 struct listing;
 struct listing *listing_new(uint64_t max_memory); /* NULL without memory */
 void listing_free(struct listing *listing);
-/* Copies one object; `key` without NUL bytes. -E2BIG past LIMIT_FILES or max_memory; -EINVAL for a key that no origin can
- * have (empty, longer than LIMIT_KEY_BYTES, tag longer than LIMIT_TAG_BYTES). */
-int listing_add(struct listing *listing, const char *key, uint32_t key_len, uint64_t size, int64_t mtime_ns,
-	const char *tag, uint32_t tag_len) __must_check;
+/* Copies one object; `key` without NUL bytes. -E2BIG past LIMIT_FILES or max_memory; -EINVAL for a
+ * key that no origin can have (empty, longer than LIMIT_KEY_BYTES, tag longer than
+ * LIMIT_TAG_BYTES). */
+int listing_add(struct listing *listing, const char *key, uint32_t key_len, uint64_t size,
+	int64_t mtime_ns, const char *tag, uint32_t tag_len) __must_check;
 uint64_t listing_count(const struct listing *listing);
 
-/* ---- object table ------------------------------------------------------------------------------------------ */
+/* ---- object table
+ * ------------------------------------------------------------------------------------------ */
 
 struct table;
 
-/* Opens and checks a table file (header, index, root hash; blocks when first touched). `fd` is the table's afterwards, also
- * on failure. -EBADMSG: not a table or damaged; -EPROTONOSUPPORT: newer format. */
+/* Opens and checks a table file (header, index, root hash; blocks when first touched). `fd` is the
+ * table's afterwards, also on failure. -EBADMSG: not a table or damaged; -EPROTONOSUPPORT: newer
+ * format. */
 int table_open(int fd, struct table **ret_table, struct err *e) __must_check;
 struct table *table_ref(struct table *table);
 void table_unref(struct table *table);
 
 struct table_info {
 	struct generation_id id;
-	uint64_t rows;	     /* live and dead */
+	uint64_t rows;       /* live and dead */
 	uint64_t live_files; /* live rows that are objects */
 	uint64_t live_bytes; /* sum of their sizes */
 	uint64_t dead_rows;
-	uint64_t end;	     /* first offset never given; multiple of CHUNK_BYTES boundaries not implied */
+	uint64_t end; /* first offset never given; multiple of CHUNK_BYTES boundaries not implied */
 	uint64_t table_bytes; /* size of the file */
 	int64_t built_at;     /* seconds since 1970 */
 };
 const struct table_info *table_info(const struct table *table);
 
 /* All return 0, -ENOENT when there is no such row, or -EBADMSG. Live row of a key (exact bytes): */
-int table_find_key(struct table *table, const char *key, uint32_t key_len, struct table_row *row) __must_check;
+int table_find_key(
+	struct table *table, const char *key, uint32_t key_len, struct table_row *row) __must_check;
 /* The row, live or dead, whose bytes cover `offset` (within its size rounded up to BLOCK_BYTES): */
 int table_find_offset(struct table *table, uint64_t offset, struct table_row *row) __must_check;
 /* The row with the lowest offset >= `offset` that has bytes: for walking a chunk. */
 int table_next_offset(struct table *table, uint64_t offset, struct table_row *row) __must_check;
 
-/* In key order, dead rows included; 0, -ENOENT at the end. The cursor is a plain value starting as { 0 }. */
+/* In key order, dead rows included; 0, -ENOENT at the end. The cursor is a plain value starting as
+ * { 0 }. */
 struct table_cursor {
 	uint64_t ordinal;
 	void *block; /* decoded block, released by table_cursor_release() */
 	uint64_t block_number;
 };
-int table_next(struct table *table, struct table_cursor *cursor, struct table_row *row) __must_check;
+int table_next(
+	struct table *table, struct table_cursor *cursor, struct table_row *row) __must_check;
 void table_cursor_release(struct table_cursor *cursor);
 
-/* ---- generations ------------------------------------------------------------------------------------------- */
+/* ---- generations
+ * ------------------------------------------------------------------------------------------- */
 
 struct generation_stats {
-	uint64_t kept;	  /* rows with their old offset */
-	uint64_t added;	  /* new keys */
+	uint64_t kept;    /* rows with their old offset */
+	uint64_t added;   /* new keys */
 	uint64_t changed; /* keys with a new tag or size: new offset, old row a tombstone */
 	uint64_t removed; /* keys gone: tombstone */
 };
 
 /*
- * Lays out `listing` after `prev` (NULL: first generation, a new random lineage) and writes the table to `path`
- * (atomically; fsynced). When nothing differs from prev, writes nothing and returns -EALREADY. `volume` must be prev's.
- * Objects up to UNIT_BYTES never cross a chunk.
+ * Lays out `listing` after `prev` (NULL: first generation, a new random lineage) and writes the
+ * table to `path` (atomically; fsynced). When nothing differs from prev, writes nothing and returns
+ * -EALREADY. `volume` must be prev's. Objects up to UNIT_BYTES never cross a chunk.
  */
-int generation_build(const struct volume_id *volume, struct table *prev, struct listing *listing, const char *path,
-	struct generation_id *ret_id, struct generation_stats *ret_stats, struct err *e) __must_check;
+int generation_build(const struct volume_id *volume, struct table *prev, struct listing *listing,
+	const char *path, struct generation_id *ret_id, struct generation_stats *ret_stats,
+	struct err *e) __must_check;
 
 /*
- * The guard of worker and mount: may `next` follow `old`? Same volume and lineage, higher generation, and no offset
- * that `old` gave to one (key, tag) means another in `next`. -ESTALE with a line naming the first offender.
+ * The guard of worker and mount: may `next` follow `old`? Same volume and lineage, higher
+ * generation, and no offset that `old` gave to one (key, tag) means another in `next`. -ESTALE with
+ * a line naming the first offender.
  */
 int generation_check_successor(struct table *old, struct table *next, struct err *e) __must_check;
 
-/* ---- checksums --------------------------------------------------------------------------------------------- */
+/* ---- checksums
+ * --------------------------------------------------------------------------------------------- */
 
 /* Hash of (key, tag): computed once per object. */
 uint64_t piece_object_seed(const char *key, uint32_t key_len, const char *tag, uint32_t tag_len);
-/* Seed of piece `number` (offset in object / PIECE_BYTES) of that object; the checksum of a piece is
- * hash_xxh3(bytes, length, piece_seed(...)), length < PIECE_BYTES only at the object's end. Cheap: inline mixing. */
-static inline uint64_t piece_seed(uint64_t object_seed, uint64_t number)
-{
-	uint64_t x = object_seed ^ (number + 1) * 0x9E3779B97F4A7C15ull;
+/* The checksum of piece `number` (offset in object / PIECE_BYTES) is hash_xxh3(bytes, length,
+ * piece_seed(seed, number)), length < PIECE_BYTES only at the object's end: piece_seed() is in
+ * base/piece.h. */
 
-	x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull; /* splitmix64's finaliser (Steele et al. 2014) */
-	x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
-	return x ^ (x >> 31);
-}
-
-/* ---- image ------------------------------------------------------------------------------------------------- */
+/* ---- image
+ * -------------------------------------------------------------------------------------------------
+ */
 
 struct image_options {
 	uint32_t uid;
 	uint32_t gid;
-	uint32_t umask;	       /* files 0666, directories 0777, minus this; e.g. 022 -> 0444-like bits are kept: 0644/0755 */
-	uint64_t extent_bytes; /* 0: chosen (power of two >= EXTENT_MIN such that <= LIMIT_DEVICES); tests: any power of
-				* two >= CHUNK_BYTES */
-	const char *subtree;   /* "" or a directory of the table ("a/b/"): becomes the root; NULL = "" */
+	uint32_t umask; /* files 0666, directories 0777, minus this; e.g. 022 -> 0444-like bits are
+			   kept: 0644/0755 */
+	uint64_t extent_bytes; /* 0: chosen (power of two >= EXTENT_MIN such that <= LIMIT_DEVICES);
+				* tests: any power of two >= CHUNK_BYTES */
+	const char
+		*subtree; /* "" or a directory of the table ("a/b/"): becomes the root; NULL = "" */
 };
 
 struct image_info {
@@ -155,22 +170,26 @@ struct image_info {
 	uint64_t skipped; /* keys that POSIX cannot name */
 	uint64_t image_bytes;
 	uint64_t extent_bytes;
-	uint32_t extents; /* devices, numbered 0.. in volume order; device id in the image = number + 1 */
+	uint32_t extents; /* devices, numbered 0.. in volume order; device id in the image = number
+			     + 1 */
 };
 
 /* Called for each key left out of the image, with the reason in words. May be NULL. */
 typedef void (*image_skip_fn)(void *arg, const char *key, uint32_t key_len, const char *reason);
 
 /*
- * Writes the EROFS image of `table` to `path` (mode 0600, beside and renamed). One device per extent of the volume; every
- * device is extent_bytes long. Files whose bytes lie in one extent have one chunk index, others 1 MiB chunks.
+ * Writes the EROFS image of `table` to `path` (mode 0600, beside and renamed). One device per
+ * extent of the volume; every device is extent_bytes long. Files whose bytes lie in one extent have
+ * one chunk index, others 1 MiB chunks.
  */
-int image_build(struct table *table, const struct image_options *options, const char *path, image_skip_fn skip,
-	void *skip_arg, struct image_info *ret_info, struct err *e) __must_check;
+int image_build(struct table *table, const struct image_options *options, const char *path,
+	image_skip_fn skip, void *skip_arg, struct image_info *ret_info,
+	struct err *e) __must_check;
 
 /*
- * How a path below the mount's root ("a/b.jpg") is found in the table by the rules of image_build: its row (a file's or
- * a marker's), or for a directory without a row flags = ROW_DIRECTORY and size 0. -ENOENT, -ENOTDIR.
+ * How a path below the mount's root ("a/b.jpg") is found in the table by the rules of image_build:
+ * its row (a file's or a marker's), or for a directory without a row flags = ROW_DIRECTORY and size
+ * 0. -ENOENT, -ENOTDIR.
  */
-int image_resolve(struct table *table, const struct image_options *options, const char *path, struct table_row *row)
-	__must_check;
+int image_resolve(struct table *table, const struct image_options *options, const char *path,
+	struct table_row *row) __must_check;

@@ -1,0 +1,399 @@
+/*
+ * Generations: a listing laid out after the generation before it, and the guard that refuses one
+ * that gives an offset anew.
+ *
+ * Both walk tables key by key. A key has at most one live row and VERSIONS_MAX dead ones, the
+ * newest; older tombstones are dropped, which gives nothing away: a volume's end never goes back,
+ * so their offsets are not given again.
+ */
+#include "catalog/catalog_internal.h"
+#include "base/cleanup.h"
+
+#include <stdlib.h>
+
+/* All rows of one key: the live one first, if there is one, then the dead ones by offset. */
+struct version {
+	uint64_t offset;
+	uint64_t size;
+	int64_t mtime_ns;
+	uint32_t flags;
+	struct tag_packed tag;
+};
+
+#define GROUP_VERSIONS (VERSIONS_MAX + 2) /* one more than is written: the live one dies */
+struct group {
+	struct table *table; /* NULL: has no rows */
+	struct table_cursor cursor;
+	struct table_row ahead; /* the first row of the next key */
+	bool has_ahead;
+	uint32_t key_len; /* 0: at the end */
+	char key[LIMIT_KEY_BYTES + 1];
+	uint32_t count;
+	struct version versions[GROUP_VERSIONS];
+};
+
+static void group_release(struct group *g)
+{
+	table_cursor_release(&g->cursor);
+	free(g);
+}
+
+static void group_free_p(struct group **g)
+{
+	if (*g)
+		group_release(*g);
+}
+
+static bool version_has_bytes(const struct version *v)
+{
+	return v->size > 0 && !(v->flags & ROW_DIRECTORY);
+}
+
+static int group_read_ahead(struct group *g)
+{
+	int r = g->table ? table_next(g->table, &g->cursor, &g->ahead) : -ENOENT;
+
+	g->has_ahead = r == 0;
+	return r == -ENOENT ? 0 : r;
+}
+
+/* Reads the next key's rows; key_len 0 at the end. */
+static int group_next(struct group *g)
+{
+	int r = 0;
+
+	g->count = 0;
+	g->key_len = g->has_ahead ? g->ahead.key_len : 0;
+	memcpy(g->key, g->ahead.key, g->key_len);
+	g->key[g->key_len] = '\0';
+	while (r == 0 && g->has_ahead &&
+		key_compare(g->key, g->key_len, g->ahead.key, g->ahead.key_len) == 0) {
+		struct version *v = &g->versions[g->count];
+
+		if (g->count == VERSIONS_MAX + 1)
+			return -EBADMSG;
+		v->offset = g->ahead.offset;
+		v->size = g->ahead.size;
+		v->mtime_ns = g->ahead.mtime_ns;
+		v->flags = g->ahead.flags;
+		tag_pack(g->ahead.tag, g->ahead.tag_len, &v->tag);
+		g->count++;
+		r = group_read_ahead(g);
+	}
+	return r;
+}
+
+/* A walk over `table`, at its first key. */
+static int group_new(struct table *table, struct group **ret_group)
+{
+	struct group *g = calloc(1, sizeof(*g));
+	int r;
+
+	if (!g)
+		return -ENOMEM;
+	g->table = table;
+	r = group_read_ahead(g);
+	if (r == 0)
+		r = group_next(g);
+	if (r < 0) {
+		group_release(g);
+		return r;
+	}
+	*ret_group = g;
+	return 0;
+}
+
+/* ---- building ----------------------------------------------------------------------------------
+ */
+
+struct build {
+	struct table_writer *writer;
+	struct group *prev;
+	const struct listing_object *object; /* of the current key, or NULL */
+	uint64_t end;
+	bool differs;
+	struct generation_stats stats;
+	struct err *e;
+	struct table_row row; /* under construction */
+};
+
+static int write_version(
+	struct build *b, const char *key, uint32_t key_len, const struct version *v)
+{
+	struct table_row *row = &b->row;
+	const uint8_t *tag = v->tag.bytes;
+
+	row->offset = v->offset;
+	row->size = v->size;
+	row->mtime_ns = v->mtime_ns;
+	row->flags = v->flags;
+	row->key_len = (uint16_t)key_len;
+	memcpy(row->key, key, key_len);
+	row->key[key_len] = '\0';
+	ensure(tag_unpack(&tag, tag + v->tag.len, row->tag, &row->tag_len) == 0);
+	return table_writer_add(b->writer, row, b->e);
+}
+
+/* The version that `now` is again: the live one, or the one with the highest offset. */
+static struct version *version_find(struct group *g, const struct version *now)
+{
+	for (uint32_t k = g->count; k-- > 0;) {
+		struct version *v = &g->versions[k == g->count - 1 ? 0 : k + 1];
+
+		if (v->size == now->size && !((v->flags ^ now->flags) & ROW_DIRECTORY) &&
+			tag_packed_equal(&v->tag, &now->tag))
+			return v;
+	}
+	return NULL;
+}
+
+/* Gives the listed object its row: an old offset if the key ever had this tag, else a new one at
+ * the end. */
+static int live_write(struct build *b, struct group *g, struct version **ret_matched)
+{
+	const struct listing_object *o = b->object;
+	struct version now = { .size = o->size, .mtime_ns = o->mtime_ns };
+	struct version *matched;
+	bool was_live = g && !(g->versions[0].flags & ROW_DEAD);
+
+	now.flags = o->bytes[o->key_len - 1] == '/' ? ROW_DIRECTORY : 0;
+	now.tag.len = o->tag_len;
+	memcpy(now.tag.bytes, o->bytes + o->key_len, o->tag_len);
+	matched = g ? version_find(g, &now) : NULL;
+	if (matched) {
+		now.offset = matched->offset;
+	} else if (version_has_bytes(&now)) {
+		if (now.size > VOLUME_MAX_BYTES ||
+			layout_place(b->end, now.size) > VOLUME_MAX_BYTES - now.size)
+			return err_set(b->e, -EFBIG,
+				"%.*s: the volume would be larger than %llu TiB: split the source",
+				o->key_len, o->bytes, VOLUME_MAX_BYTES >> 40);
+		now.offset = layout_place(b->end, now.size);
+		b->end = layout_after(now.offset, now.size);
+	}
+	if (!was_live)
+		b->stats.added++;
+	else if (matched == &g->versions[0])
+		b->stats.kept++;
+	else
+		b->stats.changed++;
+	if (!was_live || matched != &g->versions[0] || matched->mtime_ns != now.mtime_ns)
+		b->differs = true;
+	*ret_matched = matched;
+	return write_version(b, o->bytes, o->key_len, &now);
+}
+
+/* Writes the tombstones of a key: all versions but `live`, by offset. */
+static int dead_write(struct build *b, struct group *g, const struct version *live)
+{
+	struct version *dead[GROUP_VERSIONS];
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < g->count; i++) {
+		struct version *v = &g->versions[i];
+		uint32_t at = n;
+
+		if (v == live || !version_has_bytes(v))
+			continue;
+		while (at > 0 && dead[at - 1]->offset > v->offset) {
+			dead[at] = dead[at - 1];
+			at--;
+		}
+		dead[at] = v;
+		n++;
+	}
+	for (uint32_t i = n > VERSIONS_MAX ? n - VERSIONS_MAX : 0; i < n; i++) {
+		int r;
+
+		dead[i]->flags |= ROW_DEAD;
+		r = write_version(b, g->key, g->key_len, dead[i]);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+/* One key: in the listing (b->object), in the previous generation (g), or in both. */
+static int key_write(struct build *b, struct group *g)
+{
+	struct version *live = NULL;
+	int r;
+
+	if (b->object) {
+		r = live_write(b, g, &live);
+		if (r < 0)
+			return r;
+	} else if (!(g->versions[0].flags & ROW_DEAD)) {
+		b->stats.removed++;
+		b->differs = true;
+	}
+	return g ? dead_write(b, g, live) : 0;
+}
+
+/* Merges listing and previous generation by key. */
+static int merge(struct build *b, struct listing *listing)
+{
+	uint64_t n = listing_count(listing);
+	uint64_t i = 0;
+
+	while (i < n || b->prev->key_len) {
+		const struct listing_object *o = i < n ? listing_get(listing, i) : NULL;
+		struct group *g = b->prev->key_len ? b->prev : NULL;
+		int c = !o ? 1 : !g ? -1 : key_compare(o->bytes, o->key_len, g->key, g->key_len);
+		int r;
+
+		b->object = c <= 0 ? o : NULL;
+		r = key_write(b, c >= 0 ? g : NULL);
+		if (r == 0 && c >= 0)
+			r = group_next(b->prev);
+		if (r < 0)
+			return r;
+		i += c <= 0;
+	}
+	return 0;
+}
+
+static void id_next(struct generation_id *id, const struct volume_id *volume, struct table *prev)
+{
+	memset(id, 0, sizeof(*id));
+	id->volume = *volume;
+	id->generation = 1;
+	if (prev) {
+		const struct generation_id *p = &table_info(prev)->id;
+
+		id->lineage = p->lineage;
+		id->generation = p->generation + 1;
+		memcpy(id->prev_hash, p->hash, sizeof(id->prev_hash));
+	}
+	while (id->lineage == 0)
+		hash_random(&id->lineage, sizeof(id->lineage));
+}
+
+DEFINE_CLEANUP(struct table_writer *, table_writer_free);
+
+int generation_build(const struct volume_id *volume, struct table *prev, struct listing *listing,
+	const char *path, struct generation_id *ret_id, struct generation_stats *ret_stats,
+	struct err *e)
+{
+	_cleanup_(table_writer_free_p) struct table_writer *writer = NULL;
+	_cleanup_(group_free_p) struct group *group = NULL;
+	struct build b = { .e = e, .differs = !prev };
+	struct generation_id id;
+	int r;
+
+	if (prev && !volume_id_equal(volume, &table_info(prev)->id.volume))
+		return err_set(e, -EINVAL, "the previous generation is of another source");
+	writer = table_writer_new();
+	if (!writer)
+		return err_default(e, -ENOMEM, "cannot build a generation");
+	r = listing_sort(listing);
+	if (r == 0)
+		r = table_writer_open(writer, path, e);
+	if (r == 0)
+		r = group_new(prev, &group);
+	if (r < 0)
+		return err_default(e, r, "cannot build a generation");
+	b.writer = writer;
+	b.prev = group;
+	b.end = prev ? table_info(prev)->end : 0;
+	r = merge(&b, listing);
+	if (r < 0)
+		return err_default(e, r, "cannot build a generation");
+	if (!b.differs) {
+		if (ret_stats)
+			*ret_stats = b.stats;
+		return -EALREADY;
+	}
+	id_next(&id, volume, prev);
+	r = table_writer_finish(writer, &id, b.end, e);
+	if (r < 0)
+		return r;
+	if (ret_id)
+		*ret_id = id;
+	if (ret_stats)
+		*ret_stats = b.stats;
+	return 0;
+}
+
+/* ---- the guard ---------------------------------------------------------------------------------
+ */
+
+static int ids_check(const struct table_info *old, const struct table_info *next, struct err *e)
+{
+	if (!volume_id_equal(&old->id.volume, &next->id.volume))
+		return err_set(e, -ESTALE, "refused a generation of another source");
+	if (old->id.lineage != next->id.lineage)
+		return err_set(e, -ESTALE, "refused generation %llu: lineage %016llx, not %016llx",
+			(unsigned long long)next->id.generation,
+			(unsigned long long)next->id.lineage, (unsigned long long)old->id.lineage);
+	if (next->id.generation <= old->id.generation || next->end < old->end)
+		return err_set(e, -ESTALE,
+			"refused generation %llu: generation %llu was seen already",
+			(unsigned long long)next->id.generation,
+			(unsigned long long)old->id.generation);
+	if (next->id.generation == old->id.generation + 1 &&
+		memcmp(next->id.prev_hash, old->id.hash, sizeof(old->id.hash)) != 0)
+		return err_set(e, -ESTALE,
+			"refused generation %llu: it does not follow the generation %llu seen",
+			(unsigned long long)next->id.generation,
+			(unsigned long long)old->id.generation);
+	return 0;
+}
+
+static bool version_in(const struct group *g, const struct version *v)
+{
+	for (uint32_t i = 0; i < g->count; i++) {
+		const struct version *w = &g->versions[i];
+
+		if (w->offset == v->offset && w->size == v->size &&
+			!((w->flags ^ v->flags) & ROW_DIRECTORY) &&
+			tag_packed_equal(&w->tag, &v->tag))
+			return true;
+	}
+	return false;
+}
+
+/* Everything below `old_end` was given by `old` or before: a row of `next` there must be one that
+ * `old` has. */
+static int key_check(
+	const struct group *old, const struct group *next, uint64_t old_end, struct err *e)
+{
+	bool same =
+		old->key_len && key_compare(old->key, old->key_len, next->key, next->key_len) == 0;
+
+	for (uint32_t i = 0; i < next->count; i++) {
+		const struct version *v = &next->versions[i];
+
+		if (version_has_bytes(v) && v->offset < old_end && !(same && version_in(old, v)))
+			return err_set(e, -ESTALE,
+				"refused generation %llu: it gives offset %llu anew, to %s",
+				(unsigned long long)table_info(next->table)->id.generation,
+				(unsigned long long)v->offset, next->key);
+	}
+	return 0;
+}
+
+int generation_check_successor(struct table *old, struct table *next, struct err *e)
+{
+	_cleanup_(group_free_p) struct group *a = NULL;
+	_cleanup_(group_free_p) struct group *b = NULL;
+	int r = ids_check(table_info(old), table_info(next), e);
+
+	if (r < 0)
+		return r;
+	r = table_check(next); /* no two rows of its own share bytes */
+	if (r == 0)
+		r = group_new(old, &a);
+	if (r == 0)
+		r = group_new(next, &b);
+	while (r == 0 && b->key_len) {
+		while (r == 0 && a->key_len &&
+			key_compare(a->key, a->key_len, b->key, b->key_len) < 0)
+			r = group_next(a);
+		if (r == 0)
+			r = key_check(a, b, table_info(old)->end, e);
+		if (r == 0)
+			r = group_next(b);
+	}
+	return r < 0 ? err_default(e, r, "cannot check a generation") : 0;
+}
