@@ -1,0 +1,275 @@
+/*
+ * bench-reader: reads files as a training process does and says how fast.
+ *
+ *	bench-reader --mode small --threads 4 --seed 1 DIR	open, read, close every file, random order
+ *	bench-reader --mode sequential FILE			one file from start to end, 1 MiB reads
+ *	bench-reader --mode random --count 20000 FILE		4 KiB reads at random places of one file
+ *	bench-reader --mode stat DIR				stat every file
+ *	bench-reader --mode walk DIR				walk the tree, as find does
+ *
+ * Prints one JSON line: files, bytes, seconds, the worst single file in milliseconds, errors. The list of files is made before
+ * the clock starts (which warms names; --list FILE takes it from a file made earlier instead).
+ */
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/cleanup.h"
+#include "base/option.h"
+#include "base/units.h"
+
+#include <fcntl.h>
+#include <fts.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define READ_BYTES   MiB
+#define RANDOM_BYTES 4096u
+#define FILES_MAX    20000000u
+
+struct options {
+	const char *mode;
+	const char *list;
+	uint64_t threads;
+	uint64_t seed;
+	uint64_t count;
+};
+
+static const struct option_spec specs[] = {
+	OPTION_ROW(struct options, mode, "mode", OPTION_CHOICE,
+		.choices = "small|sequential|random|stat|walk", .help = "what to do"),
+	OPTION_STRING_ROW(struct options, list, "list", "FILE",
+		"relative paths to read, one a line, instead of a walk"),
+	OPTION_ROW(struct options, threads, "threads", OPTION_UINT, .min = 1, .max = 256,
+		.help = "readers"),
+	OPTION_ROW(struct options, seed, "seed", OPTION_UINT,
+		.help = "of the random order; 0: sorted order"),
+	OPTION_ROW(struct options, count, "count", OPTION_UINT,
+		.help = "reads of --mode random; files of small (0: all)"),
+};
+
+static const struct option_set option_set = { .program = "bench-reader",
+	.arguments = "PATH",
+	.about = "Reads files as a training process does and says how fast.",
+	.specs = specs,
+	.n = ARRAY_SIZE(specs),
+	.min_args = 1,
+	.max_args = 1 };
+
+struct work {
+	const struct options *options;
+	char **paths;
+	size_t n;
+	_Atomic size_t next;
+	_Atomic uint64_t bytes;
+	_Atomic uint64_t errors;
+	_Atomic uint64_t worst_ns;
+};
+
+/* xorshift64* (Vigna 2016): repeatable orders. */
+static uint64_t next_random(uint64_t *state)
+{
+	*state ^= *state >> 12;
+	*state ^= *state << 25;
+	*state ^= *state >> 27;
+	return *state * 0x2545F4914F6CDD1Dull;
+}
+
+static int add_path(struct work *w, const char *path)
+{
+	if (w->n % 4096 == 0) {
+		char **more = realloc(w->paths, (w->n + 4096) * sizeof(*more));
+
+		if (!more)
+			return -ENOMEM;
+		w->paths = more;
+	}
+	if (w->n == FILES_MAX)
+		return -E2BIG;
+	w->paths[w->n] = strdup(path);
+	return w->paths[w->n++] ? 0 : -ENOMEM;
+}
+
+static int list_walk(struct work *w, char *root)
+{
+	char *roots[] = { root, NULL };
+	FTS *fts = fts_open(roots, FTS_PHYSICAL | FTS_NOCHDIR | FTS_NOSTAT, NULL);
+	FTSENT *entry;
+	int r = 0;
+
+	if (!fts)
+		return err_errno();
+	while (r == 0 && (entry = fts_read(fts)) != NULL)
+		if (entry->fts_info == FTS_NSOK || entry->fts_info == FTS_F)
+			r = add_path(w, entry->fts_path);
+	(void)fts_close(fts); /* read only */
+	return r;
+}
+
+static int list_file(struct work *w, const char *root, const char *list)
+{
+	_cleanup_fclose_ FILE *f = fopen(list, "re");
+	_cleanup_free_ char *line = NULL;
+	size_t size = 0;
+	ssize_t n;
+	int r = 0;
+
+	if (!f)
+		return err_errno();
+	while (r == 0 && (n = getline(&line, &size, f)) > 0) {
+		_cleanup_free_ char *path = NULL;
+
+		if (line[n - 1] == '\n')
+			line[n - 1] = '\0';
+		r = asprintf(&path, "%s/%s", root, line) < 0 ? -ENOMEM : add_path(w, path);
+	}
+	return r;
+}
+
+static int compare_paths(const void *a, const void *b)
+{
+	return strcmp(*(char *const *)a, *(char *const *)b);
+}
+
+static void shuffle(struct work *w)
+{
+	uint64_t state = w->options->seed;
+
+	qsort(w->paths, w->n, sizeof(*w->paths), compare_paths);
+	for (size_t i = w->n; state && i > 1; i--) {
+		size_t j = next_random(&state) % i;
+		char *swap = w->paths[i - 1];
+
+		w->paths[i - 1] = w->paths[j];
+		w->paths[j] = swap;
+	}
+}
+
+static void read_file(struct work *w, const char *path, char *buffer)
+{
+	uint64_t started = clock_mono_ns();
+	uint64_t took;
+	uint64_t worst;
+	int fd = open(path, O_RDONLY | O_CLOEXEC);
+	ssize_t n = -1;
+
+	while (fd >= 0 && (n = read(fd, buffer, READ_BYTES)) > 0)
+		atomic_fetch_add(&w->bytes, (uint64_t)n);
+	if (n < 0)
+		atomic_fetch_add(&w->errors, 1);
+	if (fd >= 0)
+		(void)close(fd); /* read only */
+	took = clock_mono_ns() - started;
+	worst = atomic_load(&w->worst_ns);
+	while (took > worst && !atomic_compare_exchange_weak(&w->worst_ns, &worst, took))
+		;
+}
+
+static void stat_file(struct work *w, const char *path)
+{
+	struct stat st;
+
+	if (stat(path, &st) != 0)
+		atomic_fetch_add(&w->errors, 1);
+}
+
+static void *run_files(void *arg)
+{
+	struct work *w = arg;
+	bool only_stat = strcmp(w->options->mode, "stat") == 0;
+	_cleanup_free_ char *buffer = malloc(READ_BYTES);
+	size_t i;
+
+	while (buffer && (i = atomic_fetch_add(&w->next, 1)) < w->n)
+		if (only_stat)
+			stat_file(w, w->paths[i]);
+		else
+			read_file(w, w->paths[i], buffer);
+	return NULL;
+}
+
+static void *run_random(void *arg)
+{
+	struct work *w = arg;
+	uint64_t state = w->options->seed ? w->options->seed : 1;
+	_cleanup_close_ int fd = open(w->paths[0], O_RDONLY | O_CLOEXEC);
+	char buffer[RANDOM_BYTES];
+	struct stat st;
+	size_t i;
+
+	if (fd < 0 || fstat(fd, &st) != 0 || st.st_size < RANDOM_BYTES) {
+		atomic_fetch_add(&w->errors, 1);
+		return NULL;
+	}
+	while ((i = atomic_fetch_add(&w->next, 1)) < w->options->count) {
+		off_t at = (off_t)(next_random(&state) % ((uint64_t)st.st_size / RANDOM_BYTES) *
+				   RANDOM_BYTES);
+
+		state += i; /* threads with one seed read different places */
+		if (pread(fd, buffer, sizeof(buffer), at) != (ssize_t)sizeof(buffer))
+			atomic_fetch_add(&w->errors, 1);
+		else
+			atomic_fetch_add(&w->bytes, sizeof(buffer));
+	}
+	return NULL;
+}
+
+static void run_threads(struct work *w, void *(*fn)(void *arg))
+{
+	pthread_t threads[256];
+	size_t started = 0;
+
+	while (started < w->options->threads && pthread_create(&threads[started], NULL, fn, w) == 0)
+		started++;
+	if (started == 0)
+		(void)fn(w); /* no thread to be had: this one reads */
+	for (size_t i = 0; i < started; i++)
+		pthread_join(threads[i], NULL);
+}
+
+static int prepare(struct work *w, char *path)
+{
+	bool one = strcmp(w->options->mode, "sequential") == 0 ||
+		   strcmp(w->options->mode, "random") == 0;
+	int r = one                ? add_path(w, path)
+		: w->options->list ? list_file(w, path, w->options->list)
+				   : list_walk(w, path);
+
+	if (r < 0)
+		return r;
+	shuffle(w);
+	if (!one && w->options->count)
+		w->n = min(w->n, (size_t)w->options->count);
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	struct options options = { .mode = "small", .threads = 1, .seed = 1 };
+	struct work w = { .options = &options };
+	uint64_t started;
+	double seconds;
+	int r = 0;
+
+	(void)option_parse_or_exit(&option_set, argc, argv, &options); /* exactly one argument */
+	started = clock_mono_ns();
+	if (strcmp(options.mode, "walk") == 0) {
+		r = list_walk(&w, argv[1]);
+	} else {
+		r = prepare(&w, argv[1]);
+		started = clock_mono_ns();
+		if (r == 0)
+			run_threads(
+				&w, strcmp(options.mode, "random") == 0 ? run_random : run_files);
+	}
+	seconds = (double)(clock_mono_ns() - started) / 1e9;
+	if (r < 0) {
+		fprintf(stderr, "bench-reader: %s: %s\n", argv[1], err_str(r));
+		return EXIT_FAILURE;
+	}
+	printf("{\"files\": %zu, \"bytes\": %llu, \"seconds\": %.6f, \"worst_ms\": %.3f, "
+	       "\"errors\": %llu}\n",
+		w.n, (unsigned long long)w.bytes, seconds, (double)w.worst_ns / 1e6,
+		(unsigned long long)w.errors);
+	return w.errors ? EXIT_FAILURE : EXIT_SUCCESS;
+}

@@ -1,0 +1,3 @@
+# Load generators of `make bench`: bench/NAME.c is one program.
+$(eval $(call library,bench,base,))
+$(eval $(call program,bench-reader,bench/main_reader.c,base))
