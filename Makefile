@@ -51,7 +51,8 @@ $(B)/bin/$(1): $(B)/$(2:.c=.o) $(foreach l,$(3),$(B)/$(l).a)
 		$$(sort $(foreach l,$(3),$$($(l)_ldlibs))) $(LDLIBS)
 endef
 
-include $(sort $(wildcard */module.mk))
+# The tests' last: it needs to know all libraries.
+include $(sort $(filter-out tests/module.mk,$(wildcard */module.mk))) tests/module.mk
 
 programs: $(PROGRAMS)
 PROGRAMS_ALL = $(PROGRAMS)
@@ -68,7 +69,26 @@ $(B)/gen/%.o: $(B)/gen/%.c
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
 
+# The whole path on a generated data set, or on a bucket of one's own: make demo URL=s3://bucket/prefix
+demo:
+	@deploy/install-packages build test
+	@$(MAKE) -s --no-print-directory -j$(shell nproc) programs $(B)/tests/s3d
+	@examples/demo $(B) $(URL)
+
+bench:
+	@deploy/install-packages build test bench
+	@$(MAKE) -s --no-print-directory -j$(shell nproc) programs $(B)/tests/s3d
+	@bench/run $(B)
+
+lint:
+	@deploy/install-packages build test lint
+	@$(MAKE) -s --no-print-directory -j$(shell nproc) generated
+	@tools/lint $(B)
+
+# Sources that are made, for tools that read the code without building it.
+generated: $(foreach l,$(LIBS),$($(l)_gen))
+
 clean:
 	rm -rf build build-*
 
-.PHONY: all programs clean
+.PHONY: all programs demo bench lint generated clean

@@ -28,3 +28,25 @@ unit: $(if $(T),$(B)/unit/$(T),$(UNIT_BINS))
 	@tests/run-unit $(B) $(T)
 
 .PHONY: unit unit-build
+
+# Fuzzers: tests/fuzz/fuzz_NOUN.c, with all libraries. `make CC=clang SAN=address,fuzzer-no-link fuzz`
+FUZZ_SECONDS ?= 20
+FUZZ_BINS := $(patsubst tests/fuzz/%.c,$(B)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
+$(FUZZ_BINS): $(B)/fuzz/%: $(B)/tests/fuzz/%.o $(foreach l,$(LIBS),$(B)/$(l).a)
+	@mkdir -p $(@D)
+	@echo "LINK  $*"
+	@$(CC) $(LDFLAGS) -fsanitize=fuzzer -o $@ $< -Wl,--start-group $(foreach l,$(LIBS),$(B)/$(l).a) \
+		-Wl,--end-group $(sort $(foreach l,$(LIBS),$($(l)_ldlibs))) $(LDLIBS)
+
+fuzz: $(FUZZ_BINS)
+	@tests/run-fuzz $(B) $(FUZZ_SECONDS)
+
+# Packages, build, unit and end-to-end tests, from nothing.
+test:
+	@MAKE="$(MAKE)" tests/run-all $(B)
+
+# `make e2e T=10-mount-read` runs one.
+e2e: programs $(B)/tests/s3d
+	@tests/run-e2e $(B) $(T)
+
+.PHONY: fuzz test e2e
