@@ -1,0 +1,55 @@
+/*
+ * Parts of the EROFS image writer: the file of blocks (image_store.c), the tree (image.c), and the
+ * rules of names that building and resolving share (image_key.c).
+ */
+#pragma once
+
+#include "catalog/catalog_internal.h"
+#include "catalog/image_format.h"
+
+/* ---- names --------------------------------------------------------------------------------------
+ */
+
+/*
+ * Why a key below the subtree cannot be a path, or NULL when it can. One trailing '/' marks a
+ * directory; "" is the root.
+ */
+const char *image_key_refuse(const char *rel, uint32_t len) __must_check;
+
+/* The subtree as text and its length: "" for NULL. -EINVAL unless it is "" or ends with '/'. */
+int image_subtree(const struct image_options *options, const char **ret_subtree,
+	uint32_t *ret_len) __must_check;
+
+/* ---- blocks -------------------------------------------------------------------------------------
+ */
+
+#define SEGMENT_BYTES 65536u  /* inodes are gathered in such runs of blocks */
+#define PENDING_BYTES 262144u /* directory blocks in a row are written together */
+
+struct image_store {
+	struct output out;
+	uint64_t next_block; /* first block not given */
+	uint64_t segment;    /* offset in the file of the segment of inodes under way; 0: none */
+	uint32_t segment_used;
+	uint64_t pending; /* offset in the file of the bytes in pending_bytes */
+	uint32_t pending_used;
+	uint8_t segment_bytes[SEGMENT_BYTES];
+	uint8_t pending_bytes[PENDING_BYTES];
+};
+
+/* `head_bytes`: room for super block and device table. */
+int image_store_open(
+	struct image_store *s, const char *path, uint64_t head_bytes, struct err *e) __must_check;
+void image_store_release(struct image_store *s);
+/* Room for an inode and what follows it, <= BLOCK_BYTES; its offset in the file, a multiple of 32.
+ * -EFBIG, I/O errors. */
+int image_store_inode(struct image_store *s, uint32_t bytes, uint64_t *ret_offset) __must_check;
+/* `n` blocks in a row. */
+int image_store_blocks(struct image_store *s, uint64_t n, uint64_t *ret_offset) __must_check;
+/* Writes into a given inode, or into given blocks. */
+int image_store_put_inode(
+	struct image_store *s, uint64_t offset, const void *data, uint32_t len) __must_check;
+int image_store_put_blocks(
+	struct image_store *s, uint64_t offset, const void *data, uint32_t len) __must_check;
+/* Everything to the file, which ends at the last block given. */
+int image_store_flush(struct image_store *s) __must_check;

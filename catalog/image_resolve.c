@@ -1,0 +1,86 @@
+/* Paths of an image back to rows of its table, by the rules of image.c. See catalog.h. */
+#include "catalog/image_internal.h"
+#include "base/cleanup.h"
+
+#include <stdlib.h>
+
+/* Is there a live key below `dir` (ends with '/', or is empty) that the image can name? */
+static int directory_exists(struct table *table, const char *dir, uint32_t len,
+	uint32_t subtree_len, struct table_row *row)
+{
+	_cleanup_(table_cursor_release) struct table_cursor cursor = { 0 };
+	int r = table_lower_bound(table, dir, len, &cursor.ordinal);
+
+	while (r == 0 && (r = table_next(table, &cursor, row)) == 0) {
+		if (row->key_len < len || memcmp(row->key, dir, len) != 0)
+			return -ENOENT;
+		if (!(row->flags & ROW_DEAD) &&
+			!image_key_refuse(row->key + subtree_len, row->key_len - subtree_len))
+			return 0;
+	}
+	return r;
+}
+
+/* The row of a directory that exists: its marker's, or one made up. `dir` ends with '/' or is
+ * empty. */
+static int directory_row(struct table *table, const char *dir, uint32_t len, struct table_row *row)
+{
+	int r = len ? table_find_key(table, dir, len, row) : -ENOENT;
+
+	if (r != -ENOENT)
+		return r;
+	memset(row, 0, offsetof(struct table_row, key));
+	row->flags = ROW_DIRECTORY;
+	row->key_len = (uint16_t)len;
+	memcpy(row->key, dir, len);
+	row->key[len] = '\0';
+	row->tag[0] = '\0';
+	return 0;
+}
+
+/* -ENOTDIR when a part of the path is a file, else -ENOENT. */
+static int missing(struct table *table, const char *key, uint32_t len, uint32_t subtree_len,
+	struct table_row *row)
+{
+	for (uint32_t i = subtree_len; i < len; i++) {
+		int r;
+
+		if (key[i] != '/')
+			continue;
+		r = directory_exists(table, key, i + 1, subtree_len, row);
+		if (r == -ENOENT)
+			r = table_find_key(table, key, i, row) == 0 ? -ENOTDIR : -ENOENT;
+		if (r < 0)
+			return r;
+	}
+	return -ENOENT;
+}
+
+int image_resolve(struct table *table, const struct image_options *options, const char *path,
+	struct table_row *row)
+{
+	char key[LIMIT_KEY_BYTES + 2];
+	const char *subtree;
+	uint32_t subtree_len;
+	size_t path_len = strlen(path);
+	uint32_t len;
+	int r;
+
+	if (image_subtree(options, &subtree, &subtree_len) < 0)
+		return -EINVAL;
+	if (path_len > LIMIT_KEY_BYTES - subtree_len || (path_len && path[path_len - 1] == '/') ||
+		image_key_refuse(path, (uint32_t)path_len))
+		return -ENOENT;
+	memcpy(key, subtree, subtree_len);
+	memcpy(key + subtree_len, path, path_len);
+	len = subtree_len + (uint32_t)path_len;
+	if (path_len == 0)
+		return directory_row(table, key, len, row);
+	key[len] = '/';
+	r = directory_exists(table, key, len + 1, subtree_len, row);
+	if (r == 0)
+		return directory_row(table, key, len + 1, row);
+	if (r == -ENOENT)
+		r = table_find_key(table, key, len, row);
+	return r == -ENOENT ? missing(table, key, len, subtree_len, row) : r;
+}
