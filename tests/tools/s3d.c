@@ -104,7 +104,7 @@ static int server_set_source(struct s3d *s, const struct options *o, struct err 
 
 static int server_start(struct s3d *s, const struct options *o, struct err *e)
 {
-	uint16_t data_port = 0, control_port = 0;
+	char data[S3D_ADDRESS], control[S3D_ADDRESS];
 	int r;
 
 	s->domain = o->domain;
@@ -120,13 +120,12 @@ static int server_start(struct s3d *s, const struct options *o, struct err *e)
 	(void)uv_loop_init(&s->loop); /* without memory the first listener fails */
 	r = server_set_source(s, o, e);
 	if (r == 0)
-		r = s3d_conn_listen(s, o->listen, false, &s->data_listener, &data_port, e);
+		r = s3d_conn_listen(s, o->listen, false, &s->data_listener, data, e);
 	if (r == 0)
-		r = s3d_conn_listen(s, o->control, true, &s->control_listener, &control_port, e);
+		r = s3d_conn_listen(s, o->control, true, &s->control_listener, control, e);
 	if (r)
 		return r;
-	(void)printf("data=%.*s:%u control=%.*s:%u\n", (int)strcspn(o->listen, ":"), o->listen,
-		data_port, (int)strcspn(o->control, ":"), o->control, control_port);
+	(void)printf("data=%s control=%s\n", data, control);
 	return fflush(stdout) ? err_errno() : 0;
 }
 

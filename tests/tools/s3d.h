@@ -30,6 +30,7 @@
 
 #define S3D_HEAD_BYTES  (32u * 1024u)   /* one request or response head */
 #define S3D_QUEUE_BYTES (1024u * 1024u) /* bytes queued on one socket before its source waits */
+#define S3D_ADDRESS     80u             /* text of an address */
 #define S3D_FAULTS      256u            /* rules at one time */
 #define S3D_UNKNOWN     UINT64_MAX      /* a body length that is not known */
 #define S3D_NOISE_BYTES 1048583u        /* length of the table of synthetic bytes */
@@ -209,8 +210,9 @@ struct s3d_conn {
 	struct s3d_upstream *upstream;
 };
 
+/* ret_address: the address with the port taken. */
 int s3d_conn_listen(struct s3d *s, const char *address, bool control, uv_tcp_t *listener,
-	uint16_t *ret_port, struct err *e);
+	char ret_address[S3D_ADDRESS], struct err *e);
 
 /* Sends a head, which may be edited by the plan first. body_len: as announced, or S3D_UNKNOWN. */
 void s3d_reply_head(struct s3d_conn *c, struct buf *head, int status, uint64_t body_len);

@@ -534,7 +534,7 @@ static void conn_on_control_client(uv_stream_t *listener, int status)
 }
 
 int s3d_conn_listen(struct s3d *s, const char *address, bool control, uv_tcp_t *listener,
-	uint16_t *ret_port, struct err *e)
+	char ret_address[S3D_ADDRESS], struct err *e)
 {
 	struct sockaddr_in sin;
 	int len = sizeof(sin);
@@ -555,6 +555,6 @@ int s3d_conn_listen(struct s3d *s, const char *address, bool control, uv_tcp_t *
 		r = uv_tcp_getsockname(listener, (struct sockaddr *)&sin, &len);
 	if (r)
 		return err_set(e, r, "cannot listen on %s: %s", address, uv_strerror(r));
-	*ret_port = ntohs(sin.sin_port);
+	(void)snprintf(ret_address, S3D_ADDRESS, "%s:%u", host, ntohs(sin.sin_port));
 	return 0;
 }
