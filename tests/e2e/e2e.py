@@ -134,8 +134,8 @@ class Origin:
 
     def stop(self):
         self.process.terminate()
-        self.process.wait(10)
         self.process.stdout.close()
+        equal(self.process.wait(10), 0, "exit status of s3d")
 
     def ask(self, method, path, **query):
         url = self.control + path + ("?" + urllib.parse.urlencode(query) if query else "")
