@@ -98,6 +98,15 @@ int file_write_atomic(const char *path, const void *data, size_t len, mode_t mod
 	return fsync_parent(path);
 }
 
+int file_sync_dir(const char *path)
+{
+	_cleanup_close_ int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (fd < 0)
+		return err_errno();
+	return fsync(fd) == 0 ? 0 : err_errno();
+}
+
 int file_pread_exact(int fd, void *data, size_t len, uint64_t offset)
 {
 	char *p = data;

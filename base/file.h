@@ -16,6 +16,9 @@ int file_read_all(const char *path, struct buf *b) __must_check;
 /* Writes beside, fsyncs, renames over `path`, fsyncs the directory. */
 int file_write_atomic(const char *path, const void *data, size_t len, mode_t mode) __must_check;
 
+/* Makes the names in a directory durable. */
+int file_sync_dir(const char *path) __must_check;
+
 /* Exactly len bytes at an offset; -ENODATA at an early end of the file. Retries EINTR. */
 int file_pread_exact(int fd, void *data, size_t len, uint64_t offset) __must_check;
 int file_pwrite_exact(int fd, const void *data, size_t len, uint64_t offset) __must_check;

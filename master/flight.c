@@ -1,0 +1,386 @@
+/*
+ * One flight of a source: list the origin if somebody wants that, lay out what was found after the newest generation, store,
+ * publish, answer everybody.
+ *
+ *	askers contradicted the history ──► new lineage: laid out after nothing
+ *	origin out of reach, generation there ──► that generation, with a notice
+ *	nothing changed ──► that generation
+ */
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "master/source_internal.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <string.h>
+
+DEFINE_CLEANUP(struct listing *, listing_free);
+DEFINE_CLEANUP(struct ufs *, ufs_free);
+
+struct flight {
+	struct source *source;
+	const struct ufs_config *config; /* how to reach the origin; NULL: nobody wants it listed */
+	struct table *prev;              /* newest table; NULL: there is none that can be used */
+	bool lost;                       /* there was one, and it is gone or damaged */
+	bool contradicted; /* an asker has seen what this master's history does not have */
+	uint64_t seen;     /* generation that he saw */
+	bool listed;
+	struct generation_stats stats;
+	char notice[512];
+	int status; /* of the listing; answers those who wanted it */
+	struct err failure;
+};
+
+static void table_cleanup(struct table **table)
+{
+	if (*table)
+		table_unref(*table);
+}
+
+struct sink {
+	struct source *source;
+	struct listing *listing;
+};
+
+static int take_objects(void *arg, const struct ufs_object *objects, uint32_t n)
+{
+	struct sink *sink = arg;
+
+	if (atomic_load(&sink->source->set->stopping))
+		return -ECANCELED;
+	for (uint32_t i = 0; i < n; i++) {
+		const struct ufs_object *o = &objects[i];
+		int r = listing_add(sink->listing, o->key, o->key_len, o->size, o->mtime_ns, o->tag,
+			o->tag_len);
+
+		if (r < 0)
+			return r;
+	}
+	atomic_fetch_add(&sink->source->listing_keys, n);
+	return 0;
+}
+
+static int list_objects(struct source *source, const struct ufs_config *config,
+	struct listing *listing, struct err *e)
+{
+	_cleanup_(ufs_free_p) struct ufs *ufs = NULL;
+	struct sink sink = { source, listing };
+	int r = ufs_open(config, &source->set->config.limits, &ufs, e);
+
+	if (r == 0)
+		r = ufs_probe(ufs, e);
+	if (r == 0)
+		r = ufs_list(ufs, take_objects, &sink, e);
+	if (r == -E2BIG)
+		return err_set(e, r,
+			"%s has more objects than a source may have (%u, or %" PRIu64
+			" MiB of names): mount a prefix of it",
+			source->record.text, LIMIT_FILES, source->set->config.listing_bytes >> 20);
+	return r < 0 ? err_default(e, r, source->record.text) : 0;
+}
+
+/* After a listing that worked: the way the origin was reached is the source's way from now on. */
+static void adopt_config(struct source *source, const struct ufs_config *config)
+{
+	struct ufs_config copy;
+	int r;
+
+	if (source_same_way(config, &source->record.config) || ufs_config_copy(config, &copy) < 0)
+		return;
+	pthread_mutex_lock(&source->set->lock);
+	ufs_config_release(&source->record.config);
+	source->record.config = copy;
+	pthread_mutex_unlock(&source->set->lock);
+	if (source->n == 0)
+		return; /* stored with the first generation */
+	r = generations_store_source(source);
+	if (r < 0)
+		log_warn("way to the origin not stored", "source=\"%s\" cause=%s",
+			source->record.text, err_name(r));
+}
+
+/* Lists the origin; the listing is the caller's. */
+static int list_origin(
+	struct flight *flight, const struct ufs_config *config, struct listing **ret_listing)
+{
+	struct source *source = flight->source;
+	_cleanup_(listing_free_p) struct listing *listing =
+		listing_new(source->set->config.listing_bytes);
+	uint64_t start = clock_mono_ns();
+	int r;
+
+	if (!listing)
+		return err_set(
+			&flight->failure, -ENOMEM, "out of memory listing %s", source->record.text);
+	atomic_store(&source->listing_keys, 0);
+	atomic_store(&source->listing, true);
+	r = list_objects(source, config, listing, &flight->failure);
+	atomic_store(&source->listing, false);
+	if (r < 0) {
+		log_warn("listing failed", "source=\"%s\" cause=%s text=\"%s\"",
+			source->record.text, err_name(r), flight->failure.text);
+		return r;
+	}
+	log_info("listed", "source=\"%s\" objects=%" PRIu64 " seconds=%.3f", source->record.text,
+		listing_count(listing), (double)(clock_mono_ns() - start) / 1e9);
+	adopt_config(source, config);
+	flight->listed = true;
+	*ret_listing = TAKE(listing);
+	return 0;
+}
+
+/* The origin may answer again without anybody changing anything. */
+static bool transient(int code)
+{
+	return code == -ECONNREFUSED || code == -ETIMEDOUT || code == -EHOSTUNREACH ||
+	       code == -ENETUNREACH || code == -ECONNRESET || code == -EAGAIN || code == -EIO;
+}
+
+static int open_newest(const struct source *source, struct table **ret_table)
+{
+	const struct record_generation *newest = generations_newest(source);
+	struct table *table = NULL;
+	struct err e = ERR_INIT;
+	int fd = -1;
+	int r;
+
+	if (!newest)
+		return -ENOENT;
+	r = generations_open_table(source, &newest->id, &fd);
+	if (r == 0)
+		r = table_open(fd, &table, &e);
+	if (r == 0 && memcmp(table_info(table)->id.hash, newest->id.hash, SHA256_BYTES) != 0) {
+		table_unref(table);
+		r = -EBADMSG;
+	}
+	if (r < 0) {
+		log_error("newest table unusable",
+			"source=\"%s\" generation=%" PRIu64 " cause=%s text=\"%s\"",
+			source->record.text, newest->id.generation, err_name(r), e.text);
+		return r;
+	}
+	*ret_table = table;
+	return 0;
+}
+
+/* The live objects of a table as a listing: what the origin held when it was made. */
+static int listing_of_table(
+	struct source *source, struct table *table, struct listing **ret_listing)
+{
+	_cleanup_(listing_free_p) struct listing *listing =
+		listing_new(source->set->config.listing_bytes);
+	_cleanup_(table_cursor_release) struct table_cursor cursor = { 0 };
+	_cleanup_free_ struct table_row *row = malloc(sizeof(*row));
+	int r = 0;
+
+	if (!listing || !row)
+		return -ENOMEM;
+	while ((r = table_next(table, &cursor, row)) == 0) {
+		if (row->flags & ROW_DEAD)
+			continue;
+		r = listing_add(listing, row->key, row->key_len, row->size, row->mtime_ns, row->tag,
+			row->tag_len);
+		if (r < 0)
+			return r;
+	}
+	if (r != -ENOENT)
+		return r;
+	*ret_listing = TAKE(listing);
+	return 0;
+}
+
+/* Lays out `listing` after `prev` and puts the table under its name. -EALREADY: nothing changed. */
+static int lay_out(
+	struct flight *flight, struct table *prev, struct listing *listing, struct err *e)
+{
+	struct source *source = flight->source;
+	struct record_generation g = {
+		.serial = source->next_serial, .asked_epoch = 0, .kept = true
+	};
+	_cleanup_(buf_release) struct buf temporary = BUF_INIT(PATH_MAX);
+	_cleanup_(buf_release) struct buf path = BUF_INIT(PATH_MAX);
+	_cleanup_(table_cleanup) struct table *table = NULL;
+	int fd;
+	int r = buf_printf(&temporary, "%s/new.%" PRIu64 ".%p", source->set->config.tables,
+		g.serial, (void *)source);
+
+	if (r < 0)
+		return err_set(e, r, "%s: the path is too long", source->set->config.tables);
+	r = generation_build(&source->record.volume, prev, listing, buf_str(&temporary), &g.id,
+		&flight->stats, e);
+	if (r < 0)
+		return r;
+	r = generations_path(source, &g.id, &path);
+	if (r == 0 && rename(buf_str(&temporary), buf_str(&path)) != 0)
+		r = err_errno();
+	if (r < 0) {
+		(void)unlink(buf_str(&temporary)); /* swept at the next start otherwise */
+		return err_set(e, r, "%s cannot be written: %s", buf_str(&path), err_str(r));
+	}
+	fd = open(buf_str(&path), O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return err_set(e, err_errno(), "%s cannot be read back: %m", buf_str(&path));
+	r = table_open(fd, &table, e);
+	if (r < 0)
+		return r;
+	g.rows = table_info(table)->rows;
+	g.files = table_info(table)->live_files;
+	g.bytes = table_info(table)->live_bytes;
+	g.table_bytes = table_info(table)->table_bytes;
+	g.built_at = table_info(table)->built_at;
+	r = file_sync_dir(source->set->config.tables);
+	if (r < 0)
+		return err_set(
+			e, r, "%s cannot be written: %s", source->set->config.tables, err_str(r));
+	log_info("generation made",
+		"source=\"%s\" lineage=%016" PRIx64 " generation=%" PRIu64 " files=%" PRIu64
+		" bytes=%" PRIu64 " kept=%" PRIu64 " added=%" PRIu64 " changed=%" PRIu64
+		" removed=%" PRIu64,
+		source->record.text, g.id.lineage, g.id.generation, g.files, g.bytes,
+		flight->stats.kept, flight->stats.added, flight->stats.changed,
+		flight->stats.removed);
+	return generations_add(source, &g, e);
+}
+
+/* A new lineage follows nothing; bytes cached under the old one keep their meaning. */
+static void notice_lineage(struct flight *flight)
+{
+	const struct record_generation *newest = generations_newest(flight->source);
+
+	if (flight->contradicted)
+		(void)snprintf(flight->notice, sizeof(flight->notice),
+			"the master's state is older than what was seen of %s (generation %" PRIu64
+			", seen %" PRIu64
+			"): a new lineage was started, cached bytes may be fetched again",
+			flight->source->record.text, newest ? newest->id.generation : 0,
+			flight->seen);
+	else
+		(void)snprintf(flight->notice, sizeof(flight->notice),
+			"the newest table of %s was lost: a new lineage was started, cached bytes "
+			"may be fetched again",
+			flight->source->record.text);
+	log_warn("new lineage", "text=\"%s\"", flight->notice);
+}
+
+/* The origin did not answer the listing: whether the newest generation will do instead. */
+static bool do_without(struct flight *flight)
+{
+	const struct record_generation *newest = generations_newest(flight->source);
+
+	if (!transient(flight->status) || !newest || flight->lost)
+		return false;
+	(void)snprintf(flight->notice, sizeof(flight->notice),
+		"the origin is not reachable (%.300s): serving generation %" PRIu64
+		" from the cache",
+		flight->failure.text, newest->id.generation);
+	flight->status = 0;
+	return true;
+}
+
+/* Makes what the flight is to make. Outcome in flight->status and failure. */
+static void make_generation(struct flight *flight)
+{
+	struct source *source = flight->source;
+	_cleanup_(listing_free_p) struct listing *listing = NULL;
+	bool fresh = flight->contradicted || flight->lost;
+
+	if (flight->config) {
+		flight->status = list_origin(flight, flight->config, &listing);
+		if (flight->status < 0 && !do_without(flight))
+			return;
+	}
+	if (!listing && flight->contradicted)
+		flight->status =
+			flight->prev ? listing_of_table(source, flight->prev, &listing) : -ESTALE;
+	if (listing)
+		flight->status =
+			lay_out(flight, fresh ? NULL : flight->prev, listing, &flight->failure);
+	if (flight->status == -EALREADY)
+		flight->status = 0;
+	else if (flight->status < 0)
+		(void)err_default(&flight->failure, flight->status, source->record.text);
+	else if (listing && fresh)
+		notice_lineage(flight);
+}
+
+static void report(struct flight *flight)
+{
+	struct source *source = flight->source;
+
+	pthread_mutex_lock(&source->set->lock);
+	if (flight->config) {
+		source->failure = flight->failure;
+		if (flight->listed)
+			source->listed_at = (int64_t)(clock_wall_ns() / CLOCK_SECOND);
+	}
+	if (flight->notice[0])
+		memcpy(source->notice, flight->notice, sizeof(source->notice));
+	pthread_mutex_unlock(&source->set->lock);
+}
+
+static void answer(struct flight *flight, struct source_wait *wait)
+{
+	struct source *source = flight->source;
+	const struct record_generation *g =
+		generations_find(source, wait->lineage, wait->generation);
+	struct source_answer answer = {
+		.config = &source->record.config,
+		.stats = flight->stats,
+		.listed = flight->listed,
+		.notice = flight->notice[0] ? flight->notice : NULL,
+		.fd = -1,
+	};
+	struct err e = ERR_INIT;
+	int r;
+
+	if (flight->status < 0 && (wait->refresh || wait->contradicts || !g)) {
+		wait->on_done(wait, flight->status, NULL, &flight->failure);
+		return;
+	}
+	if (!g || (wait->contradicts && wait->generation != 0)) {
+		r = err_set(&e, -ESTALE,
+			"%s: generation %" PRIu64 " is of an older lineage: mount again",
+			source->record.text, wait->generation);
+		wait->on_done(wait, r, NULL, &e);
+		return;
+	}
+	answer.generation = *g;
+	r = generations_open_table(source, &g->id, &answer.fd);
+	if (r < 0) {
+		(void)err_set(&e, r, "the table of %s cannot be opened: %s", source->record.text,
+			err_str(r));
+		wait->on_done(wait, r, NULL, &e);
+		return;
+	}
+	generations_asked(source, g->serial);
+	wait->on_done(wait, 0, &answer, NULL);
+	if (answer.fd >= 0)
+		(void)close(answer.fd); /* read only */
+}
+
+void flight_run(struct source *source, struct list *waiters)
+{
+	struct flight flight = { .source = source };
+	struct list *node;
+
+	flight.lost = source->n > 0 && open_newest(source, &flight.prev) < 0;
+	list_for_each (at, waiters) {
+		struct source_wait *wait = list_entry(at, struct source_wait, link);
+
+		if (wait->config && (wait->refresh || !flight.prev))
+			flight.config = wait->config;
+		wait->contradicts = generations_contradict(source, &wait->seen);
+		if (wait->contradicts) {
+			flight.contradicted = true;
+			flight.seen = wait->seen.generation;
+		}
+	}
+	make_generation(&flight);
+	report(&flight);
+	table_cleanup(&flight.prev);
+	while ((node = list_pop_front(waiters)))
+		answer(&flight, list_entry(node, struct source_wait, link));
+}

@@ -1,0 +1,318 @@
+/* Which generations a source has, which of them keep their table, and what they are called on disk. */
+#include "base/cleanup.h"
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "master/source_internal.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <string.h>
+
+const struct record_generation *generations_newest(const struct source *source)
+{
+	return source->n ? &source->generations[source->n - 1] : NULL;
+}
+
+const struct record_generation *generations_find(
+	const struct source *source, uint64_t lineage, uint64_t generation)
+{
+	const struct record_generation *newest = generations_newest(source);
+
+	if (lineage == 0 && newest)
+		lineage = newest->id.lineage;
+	for (uint32_t i = source->n; i-- > 0;) {
+		const struct record_generation *g = &source->generations[i];
+
+		if (g->kept && g->id.lineage == lineage &&
+			(generation == 0 || g->id.generation == generation))
+			return g;
+	}
+	return NULL;
+}
+
+bool generations_contradict(const struct source *source, const struct source_seen *seen)
+{
+	const struct record_generation *newest = generations_newest(source);
+
+	if (seen->lineage == 0 || !newest || newest->id.lineage != seen->lineage)
+		return false; /* another lineage gives no offset of this one a meaning */
+	if (seen->generation > newest->id.generation)
+		return true;
+	for (uint32_t i = 0; i < source->n; i++) {
+		const struct generation_id *id = &source->generations[i].id;
+
+		if (id->lineage == seen->lineage && id->generation == seen->generation)
+			return memcmp(id->hash, seen->hash, SHA256_BYTES) != 0;
+	}
+	return false; /* older than what is remembered */
+}
+
+int generations_path(const struct source *source, const struct generation_id *id, struct buf *out)
+{
+	char volume[2 * VOLUME_ID_LEN + 1];
+
+	hash_hex(id->volume.bytes, VOLUME_ID_LEN, volume);
+	return buf_printf(out, "%s/%s.%016" PRIx64 ".%" PRIu64, source->set->config.tables, volume,
+		id->lineage, id->generation);
+}
+
+int generations_open_table(const struct source *source, const struct generation_id *id, int *ret_fd)
+{
+	_cleanup_(buf_release) struct buf path = BUF_INIT(PATH_MAX);
+	int r = generations_path(source, id, &path);
+	int fd;
+
+	if (r < 0)
+		return r;
+	fd = open(buf_str(&path), O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return err_errno();
+	*ret_fd = fd;
+	return 0;
+}
+
+static int store_generation(struct source *source, const struct record_generation *generation)
+{
+	_cleanup_(buf_release) struct buf value = BUF_INIT(STORE_VALUE_BYTES);
+	_cleanup_(buf_release) struct buf config = BUF_INIT(STORE_VALUE_BYTES);
+	struct store *store = source->set->config.store;
+	char key[RECORD_KEY_BYTES];
+	char source_key[RECORD_KEY_BYTES];
+	int r = record_generation_encode(generation, &value);
+
+	if (r == 0)
+		r = record_source_encode(&source->record, &config);
+	if (r < 0)
+		return r;
+	record_generation_key(&source->record.volume, generation->serial, key);
+	record_source_key(&source->record.volume, source_key);
+	return store->ops->write(store,
+		(struct store_change[]){
+			{ key, value.data, value.len }, { source_key, config.data, config.len } },
+		2);
+}
+
+int generations_store_source(struct source *source)
+{
+	_cleanup_(buf_release) struct buf value = BUF_INIT(STORE_VALUE_BYTES);
+	struct store *store = source->set->config.store;
+	char key[RECORD_KEY_BYTES];
+	int r = record_source_encode(&source->record, &value);
+
+	if (r < 0)
+		return r;
+	record_source_key(&source->record.volume, key);
+	return store->ops->write(store, &(struct store_change){ key, value.data, value.len }, 1);
+}
+
+/* Forgets the oldest record. */
+static void prune(struct source *source)
+{
+	struct store *store = source->set->config.store;
+	char key[RECORD_KEY_BYTES];
+	char asked[RECORD_KEY_BYTES];
+	int r;
+
+	record_generation_key(&source->record.volume, source->generations[0].serial, key);
+	record_asked_key(&source->record.volume, source->generations[0].serial, asked);
+	r = store->ops->write(
+		store, (struct store_change[]){ { key, NULL, 0 }, { asked, NULL, 0 } }, 2);
+	if (r < 0)
+		log_warn("old generation not forgotten", "cause=%s", err_name(r));
+	pthread_mutex_lock(&source->set->lock);
+	source->n--;
+	memmove(source->generations, source->generations + 1,
+		source->n * sizeof(*source->generations));
+	pthread_mutex_unlock(&source->set->lock);
+}
+
+/* Removes the table of generation i; its hash stays. */
+static void drop_table(struct source *source, uint32_t i)
+{
+	_cleanup_(buf_release) struct buf path = BUF_INIT(PATH_MAX);
+	struct record_generation copy = source->generations[i];
+	int r;
+
+	copy.kept = false;
+	r = store_generation(source, &copy);
+	if (r < 0) {
+		log_warn("old generation kept", "generation=%" PRIu64 " cause=%s",
+			copy.id.generation, err_name(r));
+		return;
+	}
+	pthread_mutex_lock(&source->set->lock);
+	source->generations[i].kept = false;
+	pthread_mutex_unlock(&source->set->lock);
+	if (generations_path(source, &copy.id, &path) == 0 && unlink(buf_str(&path)) != 0 &&
+		errno != ENOENT)
+		log_warn("old table not removed", "path=\"%s\" cause=%s", buf_str(&path),
+			err_name(err_errno()));
+}
+
+static void retain(struct source *source)
+{
+	uint64_t epoch = source->set->config.epoch;
+	uint32_t kept = 0;
+
+	for (uint32_t i = source->n; i-- > 0;) {
+		const struct record_generation *g = &source->generations[i];
+		bool asked = g->asked_epoch + 1 >= epoch && g->asked_epoch > 0;
+
+		if (!g->kept)
+			continue;
+		if (kept < 2 || (asked && kept < GENERATIONS_KEPT))
+			kept++;
+		else
+			drop_table(source, i);
+	}
+	while (source->n > GENERATIONS_REMEMBERED)
+		prune(source);
+}
+
+int generations_add(
+	struct source *source, const struct record_generation *generation, struct err *e)
+{
+	struct record_generation *grown;
+	int r = store_generation(source, generation);
+
+	if (r < 0)
+		return err_set(e, r,
+			"the master's store does not take the new generation of %s: %s: check the "
+			"cache disk",
+			source->record.text, err_str(r));
+	pthread_mutex_lock(&source->set->lock);
+	grown = reallocarray(source->generations, source->n + 1, sizeof(*grown));
+	if (grown) {
+		grown[source->n++] = *generation;
+		source->generations = grown;
+		source->next_serial = generation->serial + 1;
+	}
+	pthread_mutex_unlock(&source->set->lock);
+	if (!grown)
+		return err_set(e, -ENOMEM, "out of memory"); /* stored: the next start finds it */
+	retain(source);
+	return 0;
+}
+
+void generations_asked(struct source *source, uint64_t serial)
+{
+	struct store *store = source->set->config.store;
+	uint64_t epoch = source->set->config.epoch;
+	char key[RECORD_KEY_BYTES];
+	char text[24];
+	bool news = false;
+	int n;
+	int r;
+
+	pthread_mutex_lock(&source->set->lock);
+	for (uint32_t i = 0; i < source->n; i++) {
+		struct record_generation *g = &source->generations[i];
+
+		if (g->serial == serial && g->asked_epoch != epoch) {
+			g->asked_epoch = epoch;
+			news = true;
+		}
+	}
+	pthread_mutex_unlock(&source->set->lock);
+	if (!news)
+		return;
+	record_asked_key(&source->record.volume, serial, key);
+	n = snprintf(text, sizeof(text), "%" PRIu64, epoch);
+	r = store->ops->write(store, &(struct store_change){ key, text, (size_t)n }, 1);
+	if (r < 0)
+		log_warn("use of a generation not stored", "cause=%s", err_name(r));
+}
+
+/* ---- start ----------------------------------------------------------------------------------- */
+
+static int load_generation(void *arg, const char *key, const void *value, size_t len)
+{
+	struct source *source = arg;
+	struct record_generation g;
+	struct record_generation *grown;
+	int r = record_generation_decode(value, len, &g);
+
+	if (r < 0) {
+		log_error("record not understood", "key=%s cause=%s", key, err_name(r));
+		return r;
+	}
+	grown = reallocarray(source->generations, source->n + 1, sizeof(*grown));
+	if (!grown)
+		return -ENOMEM;
+	grown[source->n++] = g;
+	source->generations = grown;
+	source->next_serial = g.serial + 1;
+	return 0;
+}
+
+static int load_asked(void *arg, const char *key, const void *value, size_t len)
+{
+	struct source *source = arg;
+	const char *number = strrchr(key, '/');
+	uint64_t serial = number ? strtoull(number + 1, NULL, 10) : 0;
+	char text[24] = "";
+
+	memcpy(text, value, min(len, sizeof(text) - 1));
+	for (uint32_t i = 0; i < source->n; i++)
+		if (source->generations[i].serial == serial)
+			source->generations[i].asked_epoch = strtoull(text, NULL, 10);
+	return 0;
+}
+
+int generations_load(struct source *source, struct err *e)
+{
+	struct store *store = source->set->config.store;
+	char prefix[RECORD_KEY_BYTES];
+	int r;
+
+	source->next_serial = 1;
+	record_generation_key(&source->record.volume, 0, prefix);
+	*(strrchr(prefix, '/') + 1) = '\0';
+	r = store->ops->scan(store, prefix, load_generation, source);
+	if (r == 0) {
+		record_asked_key(&source->record.volume, 0, prefix);
+		*(strrchr(prefix, '/') + 1) = '\0';
+		r = store->ops->scan(store, prefix, load_asked, source);
+	}
+	if (r < 0)
+		return err_set(e, r,
+			"the master's store has a record of %s that is not understood: %s",
+			source->record.text, err_str(r));
+	return 0;
+}
+
+static bool table_named(struct source_set *set, const char *name)
+{
+	list_for_each (node, &set->sources) {
+		const struct source *source = list_entry(node, struct source, link);
+
+		for (uint32_t i = 0; i < source->n; i++) {
+			_cleanup_(buf_release) struct buf path = BUF_INIT(PATH_MAX);
+
+			if (source->generations[i].kept &&
+				generations_path(source, &source->generations[i].id, &path) == 0 &&
+				strcmp(strrchr(buf_str(&path), '/') + 1, name) == 0)
+				return true;
+		}
+	}
+	return false;
+}
+
+void generations_sweep(struct source_set *set)
+{
+	DIR *dir = opendir(set->config.tables);
+	const struct dirent *entry;
+
+	if (!dir)
+		return;
+	while ((entry = readdir(dir))) {
+		if (entry->d_name[0] == '.' || table_named(set, entry->d_name))
+			continue;
+		if (unlinkat(dirfd(dir), entry->d_name, 0) == 0)
+			log_info("unnamed table removed", "name=%s", entry->d_name);
+	}
+	(void)closedir(dir); /* read only */
+}

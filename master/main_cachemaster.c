@@ -1,0 +1,316 @@
+/*
+ * cachemaster: owns what cannot be recomputed (sources, generations, slots), lists origins, hands out tables. Never on the
+ * path of a warm read.
+ *
+ *	STATE/lock	held by the one master of this state
+ *	STATE/store/	RocksDB: sources, generations, epoch, slots
+ *	STATE/tables/	object tables, VOLUME.LINEAGE.GENERATION
+ *
+ * It ends by SIGTERM, or when supervisor and last mount are gone (base/alive.h): a master whose
+ * supervisor was killed serves its mounts until the last one is gone.
+ */
+#include "admin/admin.h"
+#include "base/alive.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/exit.h"
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/option.h"
+#include "base/ready.h"
+#include "base/units.h"
+#include "base/version.h"
+#include "master/service.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/file.h>
+
+#define MASTER_THREADS  16u
+#define MASTER_QUEUE    1024u
+#define LISTING_BYTES   (2ull * GiB)
+#define ATTEMPT_TIMEOUT (10 * CLOCK_SECOND) /* one LIST without progress */
+#define LIST_DEADLINE \
+	(30 * CLOCK_SECOND) /* one LIST with its retries: somebody waits at a terminal */
+
+struct master_options {
+	const char *state;
+	const char *listen;
+	const char *worker;
+	const char *admin;
+	uint64_t memory;
+	int ready_fd;
+	const char *log_level;
+	const char *log_file;
+};
+
+static const struct option_spec specs[] = {
+	OPTION_ROW(struct master_options, state, "state", OPTION_STRING, .metavar = "DIR",
+		.required = true,
+		.help = "directory of what cannot be recomputed; made when missing"),
+	OPTION_ROW(struct master_options, listen, "listen", OPTION_STRING, .metavar = "ADDR",
+		.required = true,
+		.help = "address for workers and mounts: unix:/path or tcp:host:port"),
+	OPTION_STRING_ROW(struct master_options, worker, "worker", "ADDR",
+		"address of the one worker of this cluster"),
+	OPTION_STRING_ROW(struct master_options, admin, "admin", "SOCKET",
+		"path of the unix socket for /v1 and /metrics"),
+	OPTION_SIZE_ROW(struct master_options, memory, "memory", 16 * MiB, 0,
+		"memory of one listing at most; 2GiB"),
+	OPTION_FD_ROW(struct master_options, ready_fd, "ready-fd",
+		"write READY or ERROR there once it is known"),
+	OPTION_ROW(struct master_options, log_level, "log-level", OPTION_CHOICE,
+		.choices = "error|warn|info|debug", .help = "what to log; info"),
+	OPTION_STRING_ROW(struct master_options, log_file, "log-file", "FILE",
+		"append the log there, not to standard error"),
+};
+
+static const struct option_set options_set = {
+	.program = "cachemaster",
+	.arguments = "",
+	.about = "The master daemon: lists origins, keeps generations, assigns slots.",
+	.specs = specs,
+	.n = ARRAY_SIZE(specs),
+};
+
+struct master {
+	struct master_options options;
+	int lock_fd;
+	struct record_cluster cluster;
+	struct store *store;
+	char tables[PATH_MAX];
+	struct source_set *sources;
+	struct slots slots;
+	struct pool *pool;
+	struct loop *loop;
+	struct service service;
+	struct rpc_server *server;
+	struct admin_server *admin;
+	uint64_t started;
+};
+
+/* ---- status ---------------------------------------------------------------------------------- */
+
+static int get_status(
+	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
+{
+	struct master *m = arg;
+	uint32_t n;
+	const struct counter_info *table = master_counter_table(&n);
+	json_t *json = json_pack("{s:s, s:i, s:s, s:s, s:I, s:s, s:o*, s:{s:I, s:s*}, s:o*, s:I}",
+		"process", "cachemaster", "pid", (int)getpid(), "version", GRANARY_VERSION,
+		"cluster", m->cluster.uuid, "epoch", (json_int_t)m->cluster.epoch, "state",
+		m->options.state, "sources", source_set_json(m->sources), "slots", "sequence",
+		(json_int_t)m->slots.table->sequence, "worker", m->slots.address, "counters",
+		admin_counters_json(table, n, &m->service.counters), "uptime_s",
+		(json_int_t)((clock_mono_ns() - m->started) / CLOCK_SECOND));
+
+	(void)request;
+	if (!json)
+		return err_set(e, -ENOMEM, "out of memory");
+	*ret_json = json;
+	return 0;
+}
+
+static const struct admin_route routes[] = {
+	{ "GET", "/v1/status", get_status },
+	{ 0 },
+};
+
+/* ---- start ----------------------------------------------------------------------------------- */
+
+static int open_state(struct master *m, struct err *e)
+{
+	char path[PATH_MAX];
+	int r = file_mkdirs(m->options.state, 0700);
+
+	if (r < 0)
+		return err_set(e, r, "%s: the state directory cannot be made: %s", m->options.state,
+			err_str(r));
+	if (snprintf(m->tables, sizeof(m->tables), "%s/tables", m->options.state) >=
+			(int)sizeof(m->tables) ||
+		snprintf(path, sizeof(path), "%s/lock", m->options.state) >= (int)sizeof(path))
+		return err_set(e, -ENAMETOOLONG, "%s: the path is too long", m->options.state);
+	m->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	if (m->lock_fd < 0)
+		return err_set(e, err_errno(), "%s cannot be opened: %m", path);
+	if (flock(m->lock_fd, LOCK_EX | LOCK_NB) != 0)
+		return err_set(e, -EBUSY, "%s is in use by another master", m->options.state);
+	r = file_mkdirs(m->tables, 0700);
+	if (r < 0)
+		return err_set(e, r, "%s cannot be made: %s", m->tables, err_str(r));
+	(void)snprintf(path, sizeof(path), "%s/store", m->options.state); /* shorter than tables' */
+	return store_rocksdb_open(path, &m->store, e);
+}
+
+/* Each run has an epoch of its own, higher than all before. */
+static int begin_epoch(struct master *m, struct err *e)
+{
+	_cleanup_(buf_release) struct buf value = BUF_INIT(STORE_VALUE_BYTES);
+	_cleanup_(buf_release) struct buf next = BUF_INIT(STORE_VALUE_BYTES);
+	int r = m->store->ops->get(m->store, "cluster", &value);
+
+	if (r == -ENOENT) {
+		uint8_t uuid[16];
+
+		hash_random(uuid, sizeof(uuid));
+		hash_hex(uuid, sizeof(uuid), m->cluster.uuid);
+		r = 0;
+	} else if (r == 0) {
+		r = record_cluster_decode(value.data, value.len, &m->cluster);
+	}
+	m->cluster.epoch++;
+	if (r == 0)
+		r = record_cluster_encode(&m->cluster, &next);
+	if (r == 0)
+		r = m->store->ops->write(
+			m->store, &(struct store_change){ "cluster", next.data, next.len }, 1);
+	if (r < 0)
+		return err_set(
+			e, r, "the store in %s cannot be used: %s", m->options.state, err_str(r));
+	return 0;
+}
+
+static int serve(struct master *m, struct err *e)
+{
+	uint32_t n;
+	const struct counter_info *table = master_counter_table(&n);
+	int r;
+
+	m->loop = loop_new("master");
+	m->pool = pool_new("master-work", MASTER_THREADS, MASTER_QUEUE);
+	if (!m->loop || !m->pool)
+		return err_set(e, -ENOMEM, "out of memory or threads");
+	m->service.sources = m->sources;
+	m->service.slots = &m->slots;
+	m->service.pool = m->pool;
+	if (m->options.admin) {
+		r = admin_server_new(m->options.admin, routes, m, &m->admin, e);
+		if (r == 0)
+			r = admin_server_add_counters(m->admin, table, n, &m->service.counters);
+		if (r < 0)
+			return err_default(e, r, "the admin socket cannot be served");
+	}
+	return rpc_server_new(m->loop, m->options.listen, &service_ops, &m->service, &m->server, e);
+}
+
+static int start(struct master *m, struct err *e)
+{
+	int r = open_state(m, e);
+
+	if (r == 0)
+		r = begin_epoch(m, e);
+	if (r == 0) {
+		const struct source_set_config config = {
+			.store = m->store,
+			.tables = m->tables,
+			.epoch = m->cluster.epoch,
+			.listing_bytes = m->options.memory,
+			.limits = { .max_requests = 4,
+				.list_requests = 32,
+				.request_timeout_ns = ATTEMPT_TIMEOUT,
+				.deadline_ns = LIST_DEADLINE },
+		};
+
+		r = source_set_new(&config, &m->sources, e);
+	}
+	if (r == 0)
+		r = slots_open(m->store, m->cluster.epoch, m->options.worker, &m->slots, e);
+	return r == 0 ? serve(m, e) : r;
+}
+
+static void stop(struct master *m)
+{
+	if (m->sources)
+		source_set_stop(m->sources);
+	if (m->server)
+		rpc_server_free(m->server);
+	if (m->admin)
+		admin_server_free(m->admin);
+	if (m->pool)
+		pool_free(m->pool);
+	if (m->loop)
+		loop_free(m->loop);
+	slots_release(&m->slots);
+	source_set_free(m->sources);
+	store_close(m->store);
+	if (m->lock_fd >= 0)
+		(void)close(m->lock_fd); /* gives the lock up */
+}
+
+static enum exit_status exit_of(int r)
+{
+	if (r == -EBUSY)
+		return EXIT_BUSY;
+	return r == -EADDRINUSE || r == -ENOMEM ? EXIT_RUNTIME : EXIT_CACHE;
+}
+
+static int open_log(const struct master_options *o, struct err *e)
+{
+	enum log_level level = LOG_INFO;
+	int fd = STDERR_FILENO;
+	int r = log_level_parse(o->log_level, &level);
+
+	if (r < 0)
+		return r;
+	if (o->log_file)
+		fd = open(o->log_file, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return err_set(e, err_errno(), "the log file %s cannot be opened: %m", o->log_file);
+	log_init("master", fd, level, LOG_TEXT);
+	return 0;
+}
+
+/* Until SIGTERM or SIGINT. */
+static void wait_for_end(void)
+{
+	sigset_t set;
+	int sig = 0;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGINT);
+	while (sigwait(&set, &sig) != 0)
+		;
+	log_info("ending", "signal=%d", sig);
+}
+
+int main(int argc, char **argv)
+{
+	struct master m = {
+		.options = { .ready_fd = -1, .log_level = "info", .memory = LISTING_BYTES },
+		.lock_fd = -1,
+		.started = clock_mono_ns(),
+	};
+	struct err e = ERR_INIT;
+	sigset_t set;
+	int r;
+
+	(void)option_parse_or_exit(&options_set, argc, argv, &m.options); /* takes no arguments */
+	sigemptyset(&set);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGINT);
+	pthread_sigmask(SIG_BLOCK, &set, NULL); /* before any thread starts */
+	(void)signal(SIGPIPE, SIG_IGN);
+	r = open_log(&m.options, &e);
+	if (r < 0)
+		return ready_error(m.options.ready_fd, "cachemaster", EXIT_USAGE, &e);
+	r = alive_watch();
+	if (r == 0)
+		r = start(&m, &e);
+	if (r < 0) {
+		(void)err_default(&e, r, "the master cannot start");
+		stop(&m);
+		return ready_error(m.options.ready_fd, "cachemaster", exit_of(r), &e);
+	}
+	log_info("serving", "epoch=%" PRIu64 " listen=%s state=\"%s\"", m.cluster.epoch,
+		m.options.listen, m.options.state);
+	ready_ok(m.options.ready_fd, "{}");
+	wait_for_end();
+	stop(&m);
+	return EXIT_OK;
+}

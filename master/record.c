@@ -1,0 +1,263 @@
+/* Records of the master's store as JSON. See record.h. */
+#include "master/record.h"
+#include "admin/admin.h"
+#include "base/cleanup.h"
+#include "base/hash.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#define RECORD_FORMAT 1
+
+static void json_free_p(json_t **json)
+{
+	json_decref(*json);
+}
+
+void record_source_release(struct record_source *record)
+{
+	ufs_config_release(&record->config);
+	free(record->text);
+	record->text = NULL;
+}
+
+static void volume_key(const char *kind, const struct volume_id *volume, char out[RECORD_KEY_BYTES])
+{
+	char hex[2 * VOLUME_ID_LEN + 1];
+
+	hash_hex(volume->bytes, VOLUME_ID_LEN, hex);
+	(void)snprintf(out, RECORD_KEY_BYTES, "%s/%s", kind, hex); /* always fits */
+}
+
+static void serial_key(const char *kind, const struct volume_id *volume, uint64_t serial,
+	char out[RECORD_KEY_BYTES])
+{
+	char hex[2 * VOLUME_ID_LEN + 1];
+
+	hash_hex(volume->bytes, VOLUME_ID_LEN, hex);
+	(void)snprintf(
+		out, RECORD_KEY_BYTES, "%s/%s/%020" PRIu64, kind, hex, serial); /* always fits */
+}
+
+void record_source_key(const struct volume_id *volume, char out[RECORD_KEY_BYTES])
+{
+	volume_key("source", volume, out);
+}
+
+void record_generation_key(
+	const struct volume_id *volume, uint64_t serial, char out[RECORD_KEY_BYTES])
+{
+	serial_key("generation", volume, serial, out);
+}
+
+void record_asked_key(const struct volume_id *volume, uint64_t serial, char out[RECORD_KEY_BYTES])
+{
+	serial_key("asked", volume, serial, out);
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+static json_t *json_hex(const void *data, size_t len)
+{
+	char hex[2 * SHA256_BYTES + 1];
+
+	ensure(len <= SHA256_BYTES);
+	hash_hex(data, len, hex);
+	return json_string(hex);
+}
+
+static json_t *json_u64_hex(uint64_t value)
+{
+	return json_sprintf("%016" PRIx64, value);
+}
+
+/* Takes the reference `json`, which is NULL without memory. */
+static int append_json(json_t *json, struct buf *out)
+{
+	char *text;
+	int r;
+
+	if (!json)
+		return -ENOMEM;
+	text = json_dumps(json, JSON_COMPACT | JSON_SORT_KEYS);
+	json_decref(json);
+	if (!text)
+		return -ENOMEM;
+	r = buf_puts(out, text);
+	free(text);
+	return r;
+}
+
+int record_source_encode(const struct record_source *record, struct buf *out)
+{
+	const struct ufs_config *c = &record->config;
+
+	return append_json(
+		json_pack("{s:i, s:o, s:s, s:i, s:s*, s:s*, s:s*, s:s*, s:s*, s:s*, s:b}", "format",
+			RECORD_FORMAT, "volume", json_hex(record->volume.bytes, VOLUME_ID_LEN),
+			"text", record->text, "scheme", (int)c->scheme, "endpoint", c->endpoint,
+			"region", c->region, "bucket", c->bucket, "prefix", c->prefix, "profile",
+			c->profile, "ca_file", c->ca_file, "path_style", (int)c->path_style),
+		out);
+}
+
+int record_generation_encode(const struct record_generation *record, struct buf *out)
+{
+	const struct generation_id *id = &record->id;
+
+	return append_json(
+		json_pack("{s:i, s:o, s:o, s:I, s:I, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:b}",
+			"format", RECORD_FORMAT, "volume",
+			json_hex(id->volume.bytes, VOLUME_ID_LEN), "lineage",
+			json_u64_hex(id->lineage), "generation", (json_int_t)id->generation,
+			"serial", (json_int_t)record->serial, "hash",
+			json_hex(id->hash, SHA256_BYTES), "prev_hash",
+			json_hex(id->prev_hash, SHA256_BYTES), "rows", (json_int_t)record->rows,
+			"files", (json_int_t)record->files, "bytes", (json_int_t)record->bytes,
+			"table_bytes", (json_int_t)record->table_bytes, "built_at",
+			(json_int_t)record->built_at, "kept", (int)record->kept),
+		out);
+}
+
+int record_cluster_encode(const struct record_cluster *record, struct buf *out)
+{
+	return append_json(json_pack("{s:i, s:s, s:I}", "format", RECORD_FORMAT, "uuid",
+				   record->uuid, "epoch", (json_int_t)record->epoch),
+		out);
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+static int load(const void *data, size_t len, json_t **ret_json)
+{
+	json_t *json = json_loadb(data, len, JSON_REJECT_DUPLICATES, NULL);
+	json_int_t format;
+
+	if (!json_is_object(json)) {
+		json_decref(json);
+		return -EBADMSG;
+	}
+	format = json_integer_value(json_object_get(json, "format"));
+	if (format != RECORD_FORMAT) {
+		json_decref(json);
+		return format > RECORD_FORMAT ? -EPROTONOSUPPORT : -EBADMSG;
+	}
+	*ret_json = json;
+	return 0;
+}
+
+static int get_hex(const json_t *json, const char *name, void *out, size_t len)
+{
+	const char *text = json_string_value(json_object_get(json, name));
+
+	return text && hash_unhex(text, out, len) == 0 ? 0 : -EBADMSG;
+}
+
+static int get_u64_hex(const json_t *json, const char *name, uint64_t *ret)
+{
+	uint8_t bytes[8];
+	int r = get_hex(json, name, bytes, sizeof(bytes));
+
+	if (r < 0)
+		return r;
+	*ret = 0;
+	for (size_t i = 0; i < sizeof(bytes); i++)
+		*ret = *ret << 8 | bytes[i];
+	return 0;
+}
+
+static int get_u64(const json_t *json, const char *name, uint64_t *ret)
+{
+	const json_t *value = json_object_get(json, name);
+
+	if (!json_is_integer(value) || json_integer_value(value) < 0)
+		return -EBADMSG;
+	*ret = (uint64_t)json_integer_value(value);
+	return 0;
+}
+
+/* A string that may be absent. */
+static int get_text(const json_t *json, const char *name, char **ret)
+{
+	const char *text = json_string_value(json_object_get(json, name));
+
+	*ret = text ? strdup(text) : NULL;
+	return text && !*ret ? -ENOMEM : 0;
+}
+
+int record_source_decode(const void *data, size_t len, struct record_source *ret_record)
+{
+	_cleanup_(json_free_p) json_t *json = NULL;
+	struct record_source record = { 0 };
+	struct ufs_config *c = &record.config;
+	uint64_t scheme;
+	int r = load(data, len, &json);
+
+	if (r < 0)
+		return r;
+	if (get_hex(json, "volume", record.volume.bytes, VOLUME_ID_LEN) < 0 ||
+		get_u64(json, "scheme", &scheme) < 0 || scheme > UFS_OBS)
+		return -EBADMSG;
+	c->scheme = (enum ufs_scheme)scheme;
+	c->path_style = json_is_true(json_object_get(json, "path_style"));
+	if (get_text(json, "text", &record.text) < 0 ||
+		get_text(json, "endpoint", &c->endpoint) < 0 ||
+		get_text(json, "region", &c->region) < 0 ||
+		get_text(json, "bucket", &c->bucket) < 0 ||
+		get_text(json, "prefix", &c->prefix) < 0 ||
+		get_text(json, "profile", &c->profile) < 0 ||
+		get_text(json, "ca_file", &c->ca_file) < 0) {
+		record_source_release(&record);
+		return -ENOMEM;
+	}
+	if (!record.text || !c->prefix) {
+		record_source_release(&record);
+		return -EBADMSG;
+	}
+	*ret_record = record;
+	return 0;
+}
+
+int record_generation_decode(const void *data, size_t len, struct record_generation *ret_record)
+{
+	_cleanup_(json_free_p) json_t *json = NULL;
+	struct record_generation g = { 0 };
+	uint64_t built_at;
+	int r = load(data, len, &json);
+
+	if (r < 0)
+		return r;
+	if (get_hex(json, "volume", g.id.volume.bytes, VOLUME_ID_LEN) < 0 ||
+		get_u64_hex(json, "lineage", &g.id.lineage) < 0 ||
+		get_u64(json, "generation", &g.id.generation) < 0 ||
+		get_u64(json, "serial", &g.serial) < 0 ||
+		get_hex(json, "hash", g.id.hash, SHA256_BYTES) < 0 ||
+		get_hex(json, "prev_hash", g.id.prev_hash, SHA256_BYTES) < 0 ||
+		get_u64(json, "rows", &g.rows) < 0 || get_u64(json, "files", &g.files) < 0 ||
+		get_u64(json, "bytes", &g.bytes) < 0 ||
+		get_u64(json, "table_bytes", &g.table_bytes) < 0 ||
+		get_u64(json, "built_at", &built_at) < 0)
+		return -EBADMSG;
+	g.built_at = (int64_t)built_at;
+	g.kept = json_is_true(json_object_get(json, "kept"));
+	*ret_record = g;
+	return 0;
+}
+
+int record_cluster_decode(const void *data, size_t len, struct record_cluster *ret_record)
+{
+	_cleanup_(json_free_p) json_t *json = NULL;
+	struct record_cluster record = { 0 };
+	const char *uuid;
+	int r = load(data, len, &json);
+
+	if (r < 0)
+		return r;
+	uuid = json_string_value(json_object_get(json, "uuid"));
+	if (!uuid || strlen(uuid) != sizeof(record.uuid) - 1 ||
+		get_u64(json, "epoch", &record.epoch) < 0)
+		return -EBADMSG;
+	memcpy(record.uuid, uuid, sizeof(record.uuid));
+	*ret_record = record;
+	return 0;
+}

@@ -1,0 +1,58 @@
+/*
+ * What the master's store holds, as structs: encoded as JSON so that a person can read a backup.
+ *
+ * Owned by the caller; not thread-safe.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "base/buf.h"
+#include "base/err.h"
+#include "catalog/catalog.h"
+#include "ufs/ufs.h"
+
+#define RECORD_KEY_BYTES 96
+
+/* One generation of one source. */
+struct record_generation {
+	struct generation_id id;
+	uint64_t serial; /* order of making within the source, over all lineages */
+	uint64_t rows;
+	uint64_t files;
+	uint64_t bytes;
+	uint64_t table_bytes;
+	int64_t built_at;     /* seconds since 1970 */
+	uint64_t asked_epoch; /* run of the master in which it was last asked for; own key */
+	bool kept;            /* its table file is there; without it only the hash is remembered */
+};
+
+/* A source as the master knows it. */
+struct record_source {
+	struct volume_id volume;
+	struct ufs_config config; /* owned */
+	char *text;               /* canonical, what the volume id is made from; owned */
+};
+void record_source_release(struct record_source *record);
+
+struct record_cluster {
+	char uuid[33];
+	uint64_t epoch;
+};
+
+void record_source_key(const struct volume_id *volume, char out[RECORD_KEY_BYTES]);
+void record_generation_key(
+	const struct volume_id *volume, uint64_t serial, char out[RECORD_KEY_BYTES]);
+void record_asked_key(const struct volume_id *volume, uint64_t serial, char out[RECORD_KEY_BYTES]);
+
+int record_source_encode(const struct record_source *record, struct buf *out) __must_check;
+int record_generation_encode(const struct record_generation *record, struct buf *out) __must_check;
+int record_cluster_encode(const struct record_cluster *record, struct buf *out) __must_check;
+
+/* -EBADMSG when a field is missing or not understood; -EPROTONOSUPPORT for a newer format. */
+int record_source_decode(
+	const void *data, size_t len, struct record_source *ret_record) __must_check;
+int record_generation_decode(
+	const void *data, size_t len, struct record_generation *ret_record) __must_check;
+int record_cluster_decode(
+	const void *data, size_t len, struct record_cluster *ret_record) __must_check;

@@ -1,0 +1,271 @@
+/* Requests to the master: bytes in, bytes out. See service.h. */
+#include "master/service.h"
+#include "base/cleanup.h"
+#include "base/log.h"
+#include "proto/granary.pb-c.h"
+
+#include <string.h>
+
+static const struct counter_info counter_table[] = {
+#define ROW(symbol, name, kind, unit, help) \
+	COUNTER_ROW(master_counters, symbol, name, kind, unit, help)
+	MASTER_COUNTERS(ROW)
+#undef ROW
+};
+
+const struct counter_info *master_counter_table(uint32_t *ret_n)
+{
+	*ret_n = ARRAY_SIZE(counter_table);
+	return counter_table;
+}
+
+/* One request under way. */
+struct job {
+	struct pool_job pool;
+	struct service *service;
+	struct rpc_request *request;
+	struct source_wait wait;
+	struct ufs_config config; /* owned; OPEN_SOURCE and REFRESH */
+	struct volume_id volume;  /* GET_TABLE */
+	bool named;
+};
+
+static void job_free(struct job *job)
+{
+	ufs_config_release(&job->config);
+	free(job);
+}
+
+static void refuse(struct service *service, struct rpc_request *request, const struct err *e)
+{
+	counter_add(&service->counters.failures, 1);
+	rpc_reply_err(request, e->code, e);
+}
+
+/* ---- replies --------------------------------------------------------------------------------- */
+
+/* Protobuf reads strings through char pointers that it does not change. */
+static char *borrow(const char *s)
+{
+	return (char *)(uintptr_t)s;
+}
+
+static void source_message(const struct ufs_config *config, Granary__Source *out)
+{
+	granary__source__init(out);
+	out->has_scheme = out->has_path_style = 1;
+	out->scheme = config->scheme;
+	out->path_style = config->path_style;
+	out->endpoint = borrow(config->endpoint);
+	out->region = borrow(config->region);
+	out->bucket = borrow(config->bucket);
+	out->prefix = borrow(config->prefix);
+	out->profile = borrow(config->profile);
+	out->ca_file = borrow(config->ca_file);
+}
+
+static uint8_t *generation_message(const struct source_answer *answer, size_t *ret_len)
+{
+	Granary__Generation m = GRANARY__GENERATION__INIT;
+	Granary__Source source;
+	struct generation_id id = answer->generation.id;
+	uint8_t *packed;
+
+	source_message(answer->config, &source);
+	m.source = &source;
+	m.has_volume = m.has_lineage = m.has_generation = m.has_hash = m.has_listed = 1;
+	m.has_kept = m.has_added = m.has_changed = m.has_removed = 1;
+	m.volume = (ProtobufCBinaryData){ VOLUME_ID_LEN, id.volume.bytes };
+	m.hash = (ProtobufCBinaryData){ SHA256_BYTES, id.hash };
+	m.lineage = id.lineage;
+	m.generation = id.generation;
+	m.kept = answer->stats.kept;
+	m.added = answer->stats.added;
+	m.changed = answer->stats.changed;
+	m.removed = answer->stats.removed;
+	m.listed = answer->listed;
+	m.notice = borrow(answer->notice);
+	packed = malloc(granary__generation__get_packed_size(&m));
+	if (packed)
+		*ret_len = granary__generation__pack(&m, packed);
+	return packed;
+}
+
+static void answered(
+	struct source_wait *wait, int status, struct source_answer *answer, const struct err *e)
+{
+	struct job *job = container_of(wait, struct job, wait);
+	struct net_payload payload = NET_PAYLOAD_NONE;
+	struct frame reply = { 0 };
+	uint8_t *packed;
+	size_t len = 0;
+
+	if (status < 0) {
+		refuse(job->service, job->request, e);
+		job_free(job);
+		return;
+	}
+	if (answer->listed)
+		counter_add(&job->service->counters.listings, 1);
+	packed = generation_message(answer, &len);
+	if (packed) {
+		payload.parts[0].data = packed;
+		payload.parts[0].len = len;
+		payload.n = 1;
+		payload.release = free;
+		payload.arg = packed;
+		payload.fd = TAKE_FD(answer->fd);
+	}
+	reply.volume = answer->generation.id.volume;
+	reply.lineage = answer->generation.id.lineage;
+	reply.generation = answer->generation.id.generation;
+	rpc_reply(job->request, packed ? 0 : -ENOMEM, &reply, payload);
+	job_free(job);
+}
+
+/* ---- requests -------------------------------------------------------------------------------- */
+
+static void take_seen(
+	struct source_seen *seen, uint64_t lineage, uint64_t generation, ProtobufCBinaryData hash)
+{
+	if (hash.len != SHA256_BYTES)
+		return; /* has seen nothing */
+	seen->lineage = lineage;
+	seen->generation = generation;
+	memcpy(seen->hash, hash.data, SHA256_BYTES);
+}
+
+static int take_source(const Granary__Source *m, struct ufs_config *ret_config, struct err *e)
+{
+	const struct ufs_config config = {
+		.scheme = (enum ufs_scheme)m->scheme,
+		.endpoint = m->endpoint,
+		.region = m->region,
+		.bucket = m->bucket,
+		.prefix = m->prefix,
+		.profile = m->profile,
+		.ca_file = m->ca_file,
+		.path_style = m->path_style,
+	};
+
+	if (!m->has_scheme || m->scheme > UFS_OBS || !m->prefix ||
+		(m->scheme != UFS_FILE && !m->bucket))
+		return err_set(e, -EINVAL,
+			"the request names no source: scheme, bucket and prefix are needed");
+	return ufs_config_copy(&config, ret_config);
+}
+
+static int take_open(struct job *job, struct err *e)
+{
+	Granary__OpenSource *m = granary__open_source__unpack(
+		NULL, job->request->frame.payload, job->request->payload);
+	int r;
+
+	if (!m || !m->source) {
+		if (m)
+			granary__open_source__free_unpacked(m, NULL);
+		return err_set(e, -EBADMSG, "the request does not decode");
+	}
+	r = take_source(m->source, &job->config, e);
+	job->wait.refresh = m->refresh || job->request->frame.op == FRAME_REFRESH;
+	take_seen(&job->wait.seen, m->seen_lineage, m->seen_generation, m->seen_hash);
+	granary__open_source__free_unpacked(m, NULL);
+	return r;
+}
+
+static int take_table(struct job *job, struct err *e)
+{
+	Granary__GetTable *m = granary__get_table__unpack(
+		NULL, job->request->frame.payload, job->request->payload);
+	int r = 0;
+
+	if (!m)
+		return err_set(e, -EBADMSG, "the request does not decode");
+	job->named = true;
+	job->wait.lineage = m->lineage;
+	job->wait.generation = m->generation;
+	take_seen(&job->wait.seen, m->seen_lineage, m->seen_generation, m->seen_hash);
+	if (m->volume.len == VOLUME_ID_LEN)
+		memcpy(job->volume.bytes, m->volume.data, VOLUME_ID_LEN);
+	else
+		r = err_set(e, -EINVAL, "the request names no volume");
+	granary__get_table__free_unpacked(m, NULL);
+	return r;
+}
+
+static void run(struct pool_job *pool)
+{
+	struct job *job = container_of(pool, struct job, pool);
+
+	if (job->named)
+		source_table(job->service->sources, &job->volume, &job->wait);
+	else
+		source_open(job->service->sources, &job->wait);
+}
+
+static void start_job(struct service *service, struct rpc_request *request)
+{
+	bool named = request->frame.op == FRAME_GET_TABLE;
+	struct job *job = calloc(1, sizeof(*job));
+	struct err e = ERR_INIT;
+	int r = -ENOMEM;
+
+	counter_add(named ? &service->counters.tables : &service->counters.opens, 1);
+	if (job) {
+		job->service = service;
+		job->request = request;
+		job->pool.run = run;
+		job->wait.on_done = answered;
+		r = named ? take_table(job, &e) : take_open(job, &e);
+		job->wait.config = named ? NULL : &job->config;
+	}
+	if (r == 0)
+		r = pool_submit(service->pool, &job->pool);
+	if (r < 0) {
+		if (job)
+			job_free(job);
+		(void)err_default(&e, r, "the master takes no request now");
+		refuse(service, request, &e);
+	}
+}
+
+static void reply_slots(struct service *service, struct rpc_request *request)
+{
+	struct net_payload payload = NET_PAYLOAD_NONE;
+	size_t len = 0;
+	uint8_t *packed = slots_message(service->slots, &len);
+
+	if (packed) {
+		payload.parts[0].data = packed;
+		payload.parts[0].len = len;
+		payload.n = 1;
+		payload.release = free;
+		payload.arg = packed;
+	}
+	rpc_reply(request, packed ? 0 : -ENOMEM, NULL, payload);
+}
+
+static void on_request(struct rpc_request *request, void *arg)
+{
+	struct service *service = arg;
+	struct err e = ERR_INIT;
+
+	switch (request->frame.op) {
+	case FRAME_OPEN_SOURCE:
+	case FRAME_REFRESH:
+	case FRAME_GET_TABLE:
+		start_job(service, request);
+		return;
+	case FRAME_GET_SLOTS:
+		reply_slots(service, request);
+		return;
+	default:
+		(void)err_set(&e, -EOPNOTSUPP, "the master does not serve operation %u",
+			request->frame.op);
+		refuse(service, request, &e);
+	}
+}
+
+const struct rpc_server_ops service_ops = {
+	.on_request = on_request,
+};

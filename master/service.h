@@ -1,0 +1,33 @@
+/*
+ * The master's requests (proto/frame.h): decodes them on the loop, works on a pool, replies from there.
+ *
+ * Threads: service_ops run on the server's loop; the rest from main.
+ */
+#pragma once
+
+#include "base/counter.h"
+#include "base/pool.h"
+#include "master/slots.h"
+#include "master/source.h"
+#include "net/net.h"
+
+#define MASTER_COUNTERS(X)                                                                        \
+	X(opens, "granary_master_opens_total", COUNTER, "requests", "Sources opened")             \
+	X(tables, "granary_master_tables_total", COUNTER, "requests", "Tables asked for by name") \
+	X(failures, "granary_master_failures_total", COUNTER, "requests",                         \
+		"Requests answered with an error")                                                \
+	X(listings, "granary_master_listings_total", COUNTER, "requests",                         \
+		"Answers for which an origin was listed")
+
+COUNTER_STRUCT(master_counters, MASTER_COUNTERS);
+const struct counter_info *master_counter_table(uint32_t *ret_n);
+
+struct service {
+	struct source_set *sources;
+	const struct slots *slots;
+	struct pool *pool;
+	struct master_counters counters;
+};
+
+/* For rpc_server_new(), with the struct service as arg. */
+extern const struct rpc_server_ops service_ops;

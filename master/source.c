@@ -1,0 +1,344 @@
+/* Sources: who asks for what, and one flight at a time for each. See source.h. */
+#include "base/cleanup.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "master/source_internal.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static bool same_text(const char *a, const char *b)
+{
+	return a == b || (a && b && strcmp(a, b) == 0);
+}
+
+bool source_same_way(const struct ufs_config *a, const struct ufs_config *b)
+{
+	return a->path_style == b->path_style && same_text(a->endpoint, b->endpoint) &&
+	       same_text(a->region, b->region) && same_text(a->profile, b->profile) &&
+	       same_text(a->ca_file, b->ca_file);
+}
+
+static void refuse(struct source_wait *wait, const struct err *e)
+{
+	wait->on_done(wait, e->code, NULL, e);
+}
+
+/* ---- flights --------------------------------------------------------------------------------- */
+
+/* Moves to `next` those whom one flight can serve: the first, and all who reach the origin as he does. */
+static void choose_locked(struct source *source, struct list *next)
+{
+	const struct ufs_config *way = NULL;
+
+	list_for_each_safe (node, &source->waiters) {
+		const struct source_wait *wait = list_entry(node, struct source_wait, link);
+
+		if (wait->config && way && !source_same_way(wait->config, way))
+			continue;
+		if (wait->config)
+			way = wait->config;
+		list_remove(node);
+		list_push_back(next, node);
+	}
+}
+
+/* Runs flights until nobody waits, unless another thread does that already. */
+static void fly(struct source *source)
+{
+	struct source_set *set = source->set;
+	struct list next;
+
+	list_init(&next);
+	pthread_mutex_lock(&set->lock);
+	if (source->flying) {
+		pthread_mutex_unlock(&set->lock);
+		return;
+	}
+	source->flying = true;
+	while (choose_locked(source, &next), !list_empty(&next)) {
+		pthread_mutex_unlock(&set->lock);
+		flight_run(source, &next);
+		pthread_mutex_lock(&set->lock);
+	}
+	source->flying = false;
+	pthread_mutex_unlock(&set->lock);
+}
+
+/* ---- finding --------------------------------------------------------------------------------- */
+
+static struct source *find_locked(struct source_set *set, const struct volume_id *volume)
+{
+	list_for_each (node, &set->sources) {
+		struct source *source = list_entry(node, struct source, link);
+
+		if (volume_id_equal(&source->record.volume, volume))
+			return source;
+	}
+	return NULL;
+}
+
+static void source_free(struct source *source)
+{
+	if (!source)
+		return;
+	record_source_release(&source->record);
+	free(source->generations);
+	free(source);
+}
+
+static struct source *source_new(struct source_set *set)
+{
+	struct source *source = calloc(1, sizeof(*source));
+
+	if (!source)
+		return NULL;
+	source->set = set;
+	source->next_serial = 1;
+	list_init(&source->link);
+	list_init(&source->waiters);
+	return source;
+}
+
+/* A source nobody asked for before; NULL with a line. It is stored together with its first generation. */
+static struct source *add_locked(struct source_set *set, const struct volume_id *volume,
+	const char *text, const struct ufs_config *config, struct err *e)
+{
+	struct source *source;
+
+	if (set->n >= SOURCES_MAX) {
+		(void)err_set(e, -ENOSPC, "this master has %u sources, the most it takes", set->n);
+		return NULL;
+	}
+	source = source_new(set);
+	if (source) {
+		source->record.volume = *volume;
+		source->record.text = strdup(text);
+	}
+	if (!source || !source->record.text ||
+		ufs_config_copy(config, &source->record.config) < 0) {
+		(void)err_set(e, -ENOMEM, "out of memory");
+		source_free(source);
+		return NULL;
+	}
+	list_push_back(&set->sources, &source->link);
+	set->n++;
+	return source;
+}
+
+void source_open(struct source_set *set, struct source_wait *wait)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(2 * LIMIT_URL_BYTES);
+	struct source *source;
+	struct volume_id volume;
+	struct err e = ERR_INIT;
+	int r = ufs_config_source(wait->config, &text, &e);
+
+	if (r < 0) {
+		(void)err_default(&e, r, "the source is not understood");
+		refuse(wait, &e);
+		return;
+	}
+	volume_id_of_source(buf_str(&text), &volume);
+	pthread_mutex_lock(&set->lock);
+	source = find_locked(set, &volume);
+	if (!source)
+		source = add_locked(set, &volume, buf_str(&text), wait->config, &e);
+	if (source)
+		list_push_back(&source->waiters, &wait->link);
+	pthread_mutex_unlock(&set->lock);
+	if (source)
+		fly(source);
+	else
+		refuse(wait, &e);
+}
+
+/* Answers from what is there, without waiting for a flight; false when only a flight can help. */
+static bool table_at_once(struct source *source, struct source_wait *wait)
+{
+	struct source_set *set = source->set;
+	const struct record_generation *found;
+	struct source_answer answer = { .fd = -1 };
+	struct ufs_config config;
+	bool contradicts;
+	int r;
+
+	pthread_mutex_lock(&set->lock);
+	contradicts = generations_contradict(source, &wait->seen);
+	found = generations_find(source, wait->lineage, wait->generation);
+	if (found)
+		answer.generation = *found;
+	r = ufs_config_copy(&source->record.config, &config);
+	pthread_mutex_unlock(&set->lock);
+	if (r < 0)
+		return false;
+	answer.config = &config;
+	if (!contradicts && found &&
+		generations_open_table(source, &answer.generation.id, &answer.fd) == 0) {
+		generations_asked(source, answer.generation.serial);
+		wait->on_done(wait, 0, &answer, NULL);
+		if (answer.fd >= 0)
+			(void)close(answer.fd); /* read only */
+		ufs_config_release(&config);
+		return true;
+	}
+	ufs_config_release(&config);
+	return false;
+}
+
+void source_table(struct source_set *set, const struct volume_id *volume, struct source_wait *wait)
+{
+	struct source *source;
+	struct err e = ERR_INIT;
+	bool known;
+
+	pthread_mutex_lock(&set->lock);
+	source = find_locked(set, volume);
+	known = source && source->n > 0;
+	pthread_mutex_unlock(&set->lock);
+	if (!known) {
+		(void)err_set(
+			&e, -ENXIO, "this master does not know the volume: mount its source again");
+		refuse(wait, &e);
+		return;
+	}
+	if (table_at_once(source, wait))
+		return;
+	pthread_mutex_lock(&set->lock);
+	list_push_back(&source->waiters, &wait->link);
+	pthread_mutex_unlock(&set->lock);
+	fly(source);
+}
+
+/* ---- the set --------------------------------------------------------------------------------- */
+
+static int load_source(void *arg, const char *key, const void *value, size_t len)
+{
+	struct source_set *set = arg;
+	struct source *source = source_new(set);
+	int r;
+
+	if (!source)
+		return -ENOMEM;
+	r = record_source_decode(value, len, &source->record);
+	if (r < 0) {
+		log_error("record not understood", "key=%s cause=%s", key, err_name(r));
+		source_free(source);
+		return r;
+	}
+	list_push_back(&set->sources, &source->link);
+	set->n++;
+	return 0;
+}
+
+static int load(struct source_set *set, struct err *e)
+{
+	struct store *store = set->config.store;
+	int r = store->ops->scan(store, "source/", load_source, set);
+
+	if (r < 0)
+		return err_set(e, r, "the master's store has a source that is not understood: %s",
+			err_str(r));
+	list_for_each (node, &set->sources) {
+		r = generations_load(list_entry(node, struct source, link), e);
+		if (r < 0)
+			return r;
+	}
+	generations_sweep(set);
+	return 0;
+}
+
+int source_set_new(
+	const struct source_set_config *config, struct source_set **ret_set, struct err *e)
+{
+	struct source_set *set = calloc(1, sizeof(*set));
+	int r;
+
+	if (!set)
+		return err_set(e, -ENOMEM, "out of memory");
+	set->config = *config;
+	list_init(&set->sources);
+	pthread_mutex_init(&set->lock, NULL);
+	r = load(set, e);
+	if (r < 0) {
+		source_set_free(set);
+		return r;
+	}
+	*ret_set = set;
+	return 0;
+}
+
+void source_set_stop(struct source_set *set)
+{
+	atomic_store(&set->stopping, true);
+}
+
+void source_set_free(struct source_set *set)
+{
+	struct list *node;
+
+	if (!set)
+		return;
+	while ((node = list_pop_front(&set->sources)))
+		source_free(list_entry(node, struct source, link));
+	pthread_mutex_destroy(&set->lock);
+	free(set);
+}
+
+/* ---- status ---------------------------------------------------------------------------------- */
+
+static json_t *generation_json(const struct record_generation *g)
+{
+	return json_pack("{s:o, s:I, s:I, s:I, s:I, s:I, s:b}", "lineage",
+		json_sprintf("%016" PRIx64, g->id.lineage), "generation",
+		(json_int_t)g->id.generation, "files", (json_int_t)g->files, "bytes",
+		(json_int_t)g->bytes, "rows", (json_int_t)g->rows, "built_at",
+		(json_int_t)g->built_at, "kept", (int)g->kept);
+}
+
+static json_t *source_json_locked(const struct source *source)
+{
+	const struct record_generation *newest = generations_newest(source);
+	char volume[2 * VOLUME_ID_LEN + 1];
+	json_t *generations = json_array();
+	json_t *json;
+
+	hash_hex(source->record.volume.bytes, VOLUME_ID_LEN, volume);
+	for (uint32_t i = 0; i < source->n; i++)
+		if (source->generations[i].kept)
+			(void)json_array_append_new(
+				generations, generation_json(&source->generations[i])); /* status */
+	json = json_pack("{s:s, s:s, s:o, s:b, s:I, s:I}", "volume", volume, "source",
+		source->record.text, "generations", generations, "listing",
+		(int)atomic_load(&source->listing), "listed_keys",
+		(json_int_t)atomic_load(&source->listing_keys), "listed_at",
+		(json_int_t)source->listed_at);
+	if (json && newest) {
+		json_t *more = generation_json(newest);
+
+		(void)json_object_update(json, more); /* status only */
+		json_decref(more);
+	}
+	if (json && source->notice[0])
+		(void)json_object_set_new(json, "notice", json_string(source->notice));
+	if (json && source->failure.code != 0)
+		(void)json_object_set_new(json, "last_error", json_string(source->failure.text));
+	return json;
+}
+
+json_t *source_set_json(struct source_set *set)
+{
+	json_t *list = json_array();
+
+	if (!list)
+		return NULL;
+	pthread_mutex_lock(&set->lock);
+	list_for_each (node, &set->sources) {
+		json_t *json = source_json_locked(list_entry(node, struct source, link));
+
+		if (json)
+			(void)json_array_append_new(list, json); /* status only */
+	}
+	pthread_mutex_unlock(&set->lock);
+	return list;
+}

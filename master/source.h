@@ -1,0 +1,88 @@
+/*
+ * Sources and their generations: what the master lists, lays out, remembers and hands out.
+ *
+ *	request ──► waiters of its source ──► one flight at a time: list, lay out, store, publish ──► answers
+ *
+ * A source has at most one flight. Those who come while it is under way wait for the next one, which serves them all: each
+ * sees the bucket as it was after he asked, and the bucket is listed once for any number of them. A table that is asked for
+ * by name never waits for a listing.
+ *
+ * A generation is durable, table file and record, before anybody hears of it. The last two and those asked for in this run
+ * of the master or the one before keep their files, at most GENERATIONS_KEPT; of the others the hash is remembered, so that a
+ * master restored from an old copy is found out by what its askers have seen: it then starts a new lineage.
+ *
+ * Threads: source_open() and source_table() block on disk and network and run flights on the caller's thread: callers are
+ * pool threads. Everything else: any thread.
+ */
+#pragma once
+
+#include <jansson.h>
+#include <stdbool.h>
+#include "base/list.h"
+#include "master/record.h"
+#include "master/store.h"
+
+#define GENERATIONS_KEPT       8u   /* table files of one source */
+#define GENERATIONS_REMEMBERED 256u /* records of one source */
+#define SOURCES_MAX            4096u
+
+struct source_set;
+
+struct source_set_config {
+	struct store *store;      /* borrowed until source_set_free() */
+	const char *tables;       /* directory of the table files; must exist; borrowed */
+	uint64_t epoch;           /* this run of the master */
+	uint64_t listing_bytes;   /* memory of one listing */
+	struct ufs_limits limits; /* of the origins */
+};
+
+/* Loads what the store knows; removes table files that no record names. */
+int source_set_new(const struct source_set_config *config, struct source_set **ret_set,
+	struct err *e) __must_check;
+/* No flight may be under way. NULL is allowed. */
+void source_set_free(struct source_set *set);
+/* Ends listings under way with -ECANCELED. */
+void source_set_stop(struct source_set *set);
+
+/* The highest generation the asker knows of; lineage 0: none. */
+struct source_seen {
+	uint64_t lineage;
+	uint64_t generation;
+	uint8_t hash[SHA256_BYTES];
+};
+
+/* Borrowed for the duration of on_done, except that fd may be taken by TAKE_FD(). */
+struct source_answer {
+	struct record_generation generation;
+	const struct ufs_config *config;
+	struct generation_stats stats; /* zero unless listed */
+	bool listed;                   /* the origin was listed for this answer */
+	const char *notice;            /* NULL, or a line for the operator */
+	int fd;                        /* the table */
+};
+
+/* One asker, owned by the caller until on_done, which is called exactly once without locks held; often before
+ * source_open() returns. */
+struct source_wait {
+	struct list link; /* the source's */
+	const struct ufs_config
+		*config;     /* source_open(): the source, borrowed until on_done; else NULL */
+	bool refresh;        /* list although a generation is there */
+	uint64_t lineage;    /* source_table(): wanted; 0: the current one */
+	uint64_t generation; /* wanted; 0: the newest */
+	struct source_seen seen;
+	bool contradicts; /* the source's: `seen` cannot come from this master's history */
+	/* status 0 with an answer, or a negative errno with its line */
+	void (*on_done)(struct source_wait *wait, int status, struct source_answer *answer,
+		const struct err *e);
+	void *arg;
+};
+
+/* Generation of the source that wait->config names, which may be new. */
+void source_open(struct source_set *set, struct source_wait *wait);
+
+/* A generation by name. -ENXIO: unknown volume; -ESTALE: unknown generation. */
+void source_table(struct source_set *set, const struct volume_id *volume, struct source_wait *wait);
+
+/* [{"volume", "source", "lineage", "generation", "files", ...}]; NULL without memory. */
+json_t *source_set_json(struct source_set *set);
