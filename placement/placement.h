@@ -1,5 +1,6 @@
 /*
- * Placement: which worker owns which chunk. Pure functions over plain memory: no I/O, no allocation but the table's.
+ * Placement: which worker owns which chunk. Pure functions over plain memory: no I/O, no memory but the table's and a
+ * repair's scratch.
  *
  * 65,536 slots; a chunk's slot follows from its volume and number alone, a slot's owner from one array load. The master
  * assigns slots by weighted rendezvous hashing (Thaler & Ravishankar, 1998) with bounded load (Mirrokni, Thorup,
@@ -14,9 +15,9 @@
 #include "base/err.h"
 #include "base/layout.h"
 
-#define PLACEMENT_SLOTS	 65536u
+#define PLACEMENT_SLOTS  65536u
 #define PLACEMENT_NOBODY 0xffffu /* no worker */
-#define PLACEMENT_MAX	 4096u	 /* workers */
+#define PLACEMENT_MAX    4096u   /* workers */
 
 /* Wire and memory form of one slot: worker numbers. */
 struct placement_slot {
@@ -26,7 +27,7 @@ struct placement_slot {
 };
 
 struct placement_table {
-	uint64_t epoch;	   /* of the master */
+	uint64_t epoch;    /* of the master */
 	uint64_t sequence; /* grows with each change; lower (epoch, sequence) is refused */
 	struct placement_slot slots[PLACEMENT_SLOTS];
 };
@@ -35,7 +36,7 @@ struct placement_worker {
 	uint16_t number; /* stable, < PLACEMENT_MAX */
 	uint16_t domain; /* failure domain */
 	uint32_t weight; /* capacity in any unit; 0: drained, owns nothing */
-	uint64_t id;	 /* random for life; what is hashed */
+	uint64_t id;     /* random for life; what is hashed */
 };
 
 static inline uint32_t placement_slot_of(uint64_t volume_hash, uint64_t chunk)
@@ -51,12 +52,15 @@ struct placement_table *placement_table_new(void);
 
 /*
  * Gives every slot an owner among `workers` (n >= 1 with weight > 0): slots whose owner is still there and not over its
- * bound stay; the rest move by rendezvous. A moved slot's old owner becomes `previous`. sequence grows by one when
- * anything changed. Replicas (0..2 per slot) avoid the owner's domain where they can. Returns the number of slots moved, or
- * -EINVAL.
+ * bound stay, but for those that lift a newcomer to its share; the rest move by rendezvous. Loads are within 2 % of the
+ * shares (and a slot, where a share is small). A moved slot's old owner becomes `previous`. sequence grows by one when
+ * anything changed. Replicas (0..2 per slot), best first, avoid the owner's domain and each other's where they can.
+ * Returns the number of slots moved, -EINVAL (no weight, a number twice or too large) or -ENOMEM. Some 10 ms for 10 workers,
+ * half a second for 1,000 at first and less afterwards: not for a loop's thread.
  */
-int placement_repair(struct placement_table *table, const struct placement_worker *workers, uint32_t n,
-	uint32_t replicas) __must_check;
+int placement_repair(struct placement_table *table, const struct placement_worker *workers,
+	uint32_t n, uint32_t replicas) __must_check;
 
 /* True when (epoch, sequence) of `candidate` is newer than `current`'s. */
-bool placement_newer(const struct placement_table *candidate, const struct placement_table *current);
+bool placement_newer(
+	const struct placement_table *candidate, const struct placement_table *current);

@@ -1,0 +1,390 @@
+/*
+ * Who owns which slot after the workers changed, with the fewest moves.
+ *
+ * A worker's share is SLOTS x weight / sum of weights; its load must stay within 2 % of that: in [low, high]. Slots whose
+ * owner went are free. So are what a worker has above `high`, and, when that is not enough to lift everyone to `low`, slots of
+ * those above their share. Nothing else moves.
+ *
+ * A free slot goes to the worker with the best weighted rendezvous score, -ln(u) / weight with u a hash of worker and slot in
+ * (0, 1), among those that may take one:
+ *
+ *	below `low`	while there are not more free slots than are missing below `low`
+ *	below share	a slot taken from a living owner: it goes where it is missed most, to a newcomer
+ *	below `high`	a slot whose owner went
+ *
+ * So a lost worker costs its own slots and a newcomer gets slots from everyone and gives none to others.
+ */
+#include "placement/placement.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include "base/cleanup.h"
+
+#define BOUND    0.02 /* how far from its share a load may be */
+#define NO_INDEX UINT16_MAX
+
+struct candidate {
+	uint64_t id;
+	double weight;
+	uint32_t share; /* of the slots, rounded down */
+	uint32_t low;
+	uint32_t high;
+	uint32_t load;
+	uint16_t number;
+	uint16_t domain;
+};
+
+/* The scratch memory of one repair. */
+struct repair {
+	struct placement_table *table;
+	uint32_t n; /* candidates: workers with a weight */
+	uint32_t domains;
+	uint32_t missing; /* sum of what loads are below `low` */
+	uint32_t orphans; /* free slots whose owner went come first in `free` */
+	uint32_t n_free;
+	struct candidate candidates[PLACEMENT_MAX];
+	uint16_t index[PLACEMENT_MAX];    /* worker number -> candidate */
+	uint16_t owner[PLACEMENT_SLOTS];  /* candidate, or NO_INDEX */
+	uint32_t free[PLACEMENT_SLOTS];   /* slots */
+	uint16_t eligible[PLACEMENT_MAX]; /* candidates that may take a slot */
+	uint32_t n_eligible;
+};
+
+/* u in (0, 1): splitmix64's finaliser over worker and slot. */
+static double unit_hash(uint64_t id, uint32_t slot)
+{
+	uint64_t x = id + (slot + 1) * 0x9E3779B97F4A7C15ull;
+
+	x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
+	x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
+	x ^= x >> 31;
+	return ((double)(x >> 12) + 0.5) * 0x1p-52;
+}
+
+/* Lower is better. Anything >= `limit` may be given for a score that is not below it: -ln(u) >= 1 - u saves most logs. */
+static double score(const struct candidate *c, uint32_t slot, double limit)
+{
+	double u = unit_hash(c->id, slot);
+	double bound = (1 - u) / c->weight;
+
+	return bound >= limit ? bound : -log(u) / c->weight;
+}
+
+/* ---- who there is -------------------------------------------------------------------------------- */
+
+static int candidates_fill(struct repair *r, const struct placement_worker *workers, uint32_t n)
+{
+	bool seen[PLACEMENT_MAX] = { false };
+	double sum = 0;
+
+	if (n > PLACEMENT_MAX)
+		return -EINVAL;
+	memset(r->index, 0xff, sizeof(r->index));
+	for (uint32_t i = 0; i < n; i++) {
+		struct candidate *c = &r->candidates[r->n];
+
+		if (workers[i].number >= PLACEMENT_MAX || seen[workers[i].number])
+			return -EINVAL;
+		seen[workers[i].number] = true;
+		if (workers[i].weight == 0)
+			continue;
+		c->id = workers[i].id;
+		c->weight = workers[i].weight;
+		c->number = workers[i].number;
+		c->domain = workers[i].domain;
+		sum += c->weight;
+		r->index[c->number] = (uint16_t)r->n++;
+	}
+	for (uint32_t i = 0; i < r->n; i++) {
+		struct candidate *c = &r->candidates[i];
+		double share = PLACEMENT_SLOTS * (c->weight / sum);
+
+		c->share = (uint32_t)share;
+		c->low = (uint32_t)(share * (1 - BOUND));
+		c->high = (uint32_t)ceil(share * (1 + BOUND));
+	}
+	return r->n ? 0 : -EINVAL;
+}
+
+static void domains_count(struct repair *r)
+{
+	uint8_t seen[UINT16_MAX / 8 + 1] = { 0 };
+
+	for (uint32_t i = 0; i < r->n; i++) {
+		uint16_t d = r->candidates[i].domain;
+
+		r->domains += !(seen[d / 8] >> d % 8 & 1);
+		seen[d / 8] |= (uint8_t)(1u << d % 8);
+	}
+}
+
+/* ---- which slots move ------------------------------------------------------------------------------ */
+
+static void slot_free(struct repair *r, uint32_t slot)
+{
+	if (r->owner[slot] != NO_INDEX)
+		r->candidates[r->owner[slot]].load--;
+	r->owner[slot] = NO_INDEX;
+	r->free[r->n_free++] = slot;
+}
+
+/* Takes over who owns what; what nobody here owns is free. */
+static void slots_adopt(struct repair *r)
+{
+	for (uint32_t s = 0; s < PLACEMENT_SLOTS; s++) {
+		uint16_t number = r->table->slots[s].owner;
+
+		r->owner[s] = number < PLACEMENT_MAX ? r->index[number] : NO_INDEX;
+		if (r->owner[s] != NO_INDEX)
+			r->candidates[r->owner[s]].load++;
+	}
+	for (uint32_t s = 0; s < PLACEMENT_SLOTS; s++) {
+		if (r->owner[s] == NO_INDEX)
+			slot_free(r, s);
+	}
+	r->orphans = r->n_free;
+}
+
+enum shed_above {
+	ABOVE_HIGH,
+	ABOVE_SHARE,
+	ABOVE_LOW,
+};
+
+static uint32_t shed_limit(const struct candidate *c, enum shed_above above)
+{
+	switch (above) {
+	case ABOVE_HIGH:
+		return c->high;
+	case ABOVE_SHARE:
+		return c->share + 1;
+	case ABOVE_LOW:
+		break;
+	}
+	return c->low;
+}
+
+/* Frees slots of workers above a limit, until `enough` are free. Slots are visited as an odd step mixes them, so that no
+ * stretch of a volume loses all its owners. */
+static void slots_shed(struct repair *r, enum shed_above above, uint32_t enough)
+{
+	for (uint32_t i = 0; i < PLACEMENT_SLOTS && r->n_free < enough; i++) {
+		uint32_t s = i * 25717u % PLACEMENT_SLOTS;
+		const struct candidate *c;
+
+		if (r->owner[s] == NO_INDEX)
+			continue;
+		c = &r->candidates[r->owner[s]];
+		if (c->load > shed_limit(c, above))
+			slot_free(r, s);
+	}
+}
+
+/* ---- where they go --------------------------------------------------------------------------------- */
+
+enum take_below {
+	BELOW_LOW,
+	BELOW_SHARE,
+	BELOW_HIGH,
+};
+
+static uint32_t take_limit(const struct candidate *c, enum take_below below)
+{
+	switch (below) {
+	case BELOW_LOW:
+		return c->low;
+	case BELOW_SHARE:
+		return c->share;
+	case BELOW_HIGH:
+		break;
+	}
+	return c->high;
+}
+
+static void eligible_fill(struct repair *r, enum take_below below)
+{
+	r->n_eligible = 0;
+	for (uint32_t i = 0; i < r->n; i++) {
+		if (r->candidates[i].load < take_limit(&r->candidates[i], below))
+			r->eligible[r->n_eligible++] = (uint16_t)i;
+	}
+}
+
+/* Gives one slot to the best of the eligible, who leaves them when that fills him. */
+static void slot_give(struct repair *r, uint32_t slot, enum take_below below)
+{
+	double best = INFINITY;
+	uint32_t at = 0;
+	struct candidate *c;
+
+	for (uint32_t i = 0; i < r->n_eligible; i++) {
+		double s = score(&r->candidates[r->eligible[i]], slot, best);
+
+		if (s < best) {
+			best = s;
+			at = i;
+		}
+	}
+	c = &r->candidates[r->eligible[at]];
+	r->owner[slot] = r->eligible[at];
+	r->missing -= c->load < c->low;
+	c->load++;
+	if (c->load >= take_limit(c, below))
+		r->eligible[at] = r->eligible[--r->n_eligible];
+}
+
+static void slots_give(struct repair *r)
+{
+	enum take_below below = BELOW_HIGH;
+
+	r->n_eligible = 0;
+	for (uint32_t i = 0; i < r->n_free; i++) {
+		enum take_below now = r->n_free - i <= r->missing ? BELOW_LOW
+				      : i < r->orphans            ? BELOW_HIGH
+								  : BELOW_SHARE;
+
+		if (now != below || r->n_eligible == 0) {
+			below = now;
+			eligible_fill(r, below);
+		}
+		if (r->n_eligible == 0) {
+			below = BELOW_HIGH; /* whose sum is above the number of slots */
+			eligible_fill(r, below);
+		}
+		slot_give(r, r->free[i], below);
+	}
+}
+
+/* ---- replicas -------------------------------------------------------------------------------------- */
+
+/* The best few of a slot, best first. */
+struct ranking {
+	uint32_t n;
+	uint32_t max;
+	uint16_t who[2];
+	double score[2];
+};
+
+static double ranking_limit(const struct ranking *k)
+{
+	return k->n < k->max ? INFINITY : k->max ? k->score[k->max - 1] : -INFINITY;
+}
+
+static void ranking_insert(struct ranking *k, uint32_t at, uint16_t who, double s)
+{
+	if (at == 0 && k->max == 2) {
+		k->who[1] = k->who[0];
+		k->score[1] = k->score[0];
+		k->n = k->n ? 2 : 0;
+	}
+	k->who[at] = who;
+	k->score[at] = s;
+	k->n = max(k->n, at + 1);
+}
+
+/* Enters a candidate; with `apart` two of one domain never stand together. */
+static void ranking_offer(
+	const struct repair *r, struct ranking *k, uint16_t who, double s, bool apart)
+{
+	uint16_t domain = r->candidates[who].domain;
+
+	if (s >= ranking_limit(k))
+		return;
+	if (k->n && apart && r->candidates[k->who[0]].domain == domain) {
+		if (s < k->score[0]) {
+			k->who[0] = who;
+			k->score[0] = s;
+		}
+		return;
+	}
+	if (k->n == 0 || s < k->score[0])
+		ranking_insert(k, 0, who, s);
+	else if (k->max == 2)
+		ranking_insert(k, 1, who, s);
+}
+
+/* The two best others in other domains than the owner's and each other's; then, where there are too few domains, any. */
+static void slot_replicas(const struct repair *r, uint32_t slot, uint32_t replicas, uint16_t ret[2])
+{
+	uint16_t owner = r->owner[slot];
+	struct ranking apart = { .max = min(replicas, r->domains - 1) };
+	struct ranking any = { .max = apart.max == replicas ? 0 : min(replicas, r->n - 1) };
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < r->n; i++) {
+		bool other = r->candidates[i].domain != r->candidates[owner].domain;
+		double limit = max(other ? ranking_limit(&apart) : -INFINITY, ranking_limit(&any));
+		double s;
+
+		if (i == owner || limit < 0)
+			continue;
+		s = score(&r->candidates[i], slot, limit);
+		if (s >= limit)
+			continue;
+		if (other)
+			ranking_offer(r, &apart, (uint16_t)i, s, true);
+		ranking_offer(r, &any, (uint16_t)i, s, false);
+	}
+	for (uint32_t i = 0; i < apart.n; i++)
+		ret[n++] = r->candidates[apart.who[i]].number;
+	for (uint32_t i = 0; i < any.n && n < replicas; i++) {
+		if (apart.n == 0 || any.who[i] != apart.who[0])
+			ret[n++] = r->candidates[any.who[i]].number;
+	}
+	while (n < 2)
+		ret[n++] = PLACEMENT_NOBODY;
+}
+
+/* ---- the whole -------------------------------------------------------------------------------------- */
+
+/* Writes the outcome into the table. Returns how many slots have another owner. */
+static int table_update(struct repair *r, uint32_t replicas)
+{
+	bool changed = false;
+	int moved = 0;
+
+	for (uint32_t s = 0; s < PLACEMENT_SLOTS; s++) {
+		struct placement_slot *slot = &r->table->slots[s];
+		struct placement_slot next = *slot;
+
+		next.owner = r->candidates[r->owner[s]].number;
+		if (next.owner != slot->owner) {
+			next.previous = slot->owner;
+			moved++;
+		}
+		slot_replicas(r, s, replicas, next.replicas);
+		changed |= memcmp(&next, slot, sizeof(next)) != 0;
+		*slot = next;
+	}
+	r->table->sequence += changed;
+	return moved;
+}
+
+int placement_repair(struct placement_table *table, const struct placement_worker *workers,
+	uint32_t n, uint32_t replicas)
+{
+	_cleanup_free_ struct repair *r = NULL;
+	int rc;
+
+	if (replicas > ARRAY_SIZE(table->slots[0].replicas))
+		return -EINVAL;
+	r = calloc(1, sizeof(*r));
+	if (!r)
+		return -ENOMEM;
+	r->table = table;
+	rc = candidates_fill(r, workers, n);
+	if (rc < 0)
+		return rc;
+	domains_count(r);
+	slots_adopt(r);
+	for (uint32_t i = 0; i < r->n; i++) {
+		const struct candidate *c = &r->candidates[i];
+
+		r->missing += c->low > c->load ? c->low - c->load : 0;
+	}
+	slots_shed(r, ABOVE_HIGH, PLACEMENT_SLOTS);
+	slots_shed(r, ABOVE_SHARE, r->missing);
+	slots_shed(r, ABOVE_LOW, r->missing);
+	slots_give(r);
+	return table_update(r, replicas);
+}
