@@ -223,7 +223,7 @@ static int key_write(struct build *b, struct group *g)
 		r = live_write(b, g, &live);
 		if (r < 0)
 			return r;
-	} else if (!(g->versions[0].flags & ROW_DEAD)) {
+	} else if (g && !(g->versions[0].flags & ROW_DEAD)) {
 		b->stats.removed++;
 		b->differs = true;
 	}
