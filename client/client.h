@@ -30,15 +30,17 @@ struct client;
 struct client_volume;
 
 struct client_config {
-	const char *master;	   /* address, e.g. "unix:/run/granary/x/master.rpc" */
-	const char *local_worker;  /* address of this node's worker; NULL: none */
-	struct budget *budget;	   /* bytes of answers held at once; borrowed */
-	uint64_t read_deadline_ns; /* a read waits at most this long, then -EIO; 300 s by default (0) */
-	unsigned int io_threads;   /* local reads on behalf of client_read(); 0: 2 */
-	uint64_t ahead_bytes;	   /* window of sequential prefetch; 0: 32 MiB */
+	const char *master;       /* address, e.g. "unix:/run/granary/x/master.rpc" */
+	const char *local_worker; /* address of this node's worker; NULL: none */
+	struct budget *budget;    /* bytes of answers held at once; borrowed */
+	uint64_t
+		read_deadline_ns; /* a read waits at most this long, then -EIO; 300 s by default (0) */
+	unsigned int io_threads; /* local reads on behalf of client_read(); 0: 2 */
+	uint64_t ahead_bytes;    /* window of sequential prefetch; 0: 32 MiB */
 };
 
-int client_new(const struct client_config *config, struct client **ret_client, struct err *e) __must_check;
+int client_new(
+	const struct client_config *config, struct client **ret_client, struct err *e) __must_check;
 /* Every volume must be closed. NULL is allowed. */
 void client_free(struct client *client);
 
@@ -58,7 +60,8 @@ struct table *client_volume_table(struct client_volume *volume);
  * 0: all there and verified. -EAGAIN: not known to be here; use client_read(). Bytes between objects and past the volume's end
  * are zeros.
  */
-int client_read_local(struct client_volume *volume, uint64_t offset, uint32_t length, void *buf) __must_check;
+int client_read_local(
+	struct client_volume *volume, uint64_t offset, uint32_t length, void *buf) __must_check;
 
 /* One read under way; the caller's until on_done, which is called exactly once. */
 struct client_read {
@@ -77,16 +80,24 @@ void client_read_cancel(struct client_volume *volume, struct client_read *read);
 /* Tells the client of every read the kernel sent, also local ones: detection of sequential streams. Cheap, never blocks. */
 void client_note_read(struct client_volume *volume, uint64_t offset, uint32_t length);
 
-#define CLIENT_COUNTERS(X)                                                                         \
-	X(local_reads, "granary_client_local_reads_total", COUNTER, "requests", "Reads served from this node's tier")   \
-	X(local_bytes, "granary_client_local_bytes_total", COUNTER, "bytes", "Bytes served from this node's tier")      \
-	X(remote_reads, "granary_client_fetches_total", COUNTER, "requests", "Reads that asked a worker")               \
-	X(remote_bytes, "granary_client_fetched_bytes_total", COUNTER, "bytes", "Bytes that came from a worker")        \
-	X(failed_reads, "granary_client_failed_reads_total", COUNTER, "requests", "Reads answered with an error")       \
-	X(waiting, "granary_client_waiting", GAUGE, "requests", "Reads under way")                                      \
-	X(verified, "granary_client_verified_pieces_total", COUNTER, "pieces", "Pieces checked at first touch")         \
-	X(mismatches, "granary_client_mismatches_total", COUNTER, "pieces", "Pieces whose checksum did not match")      \
-	X(prefetches, "granary_client_prefetches_total", COUNTER, "requests", "Ranges asked for ahead of a stream")     \
+#define CLIENT_COUNTERS(X)                                                         \
+	X(local_reads, "granary_client_local_reads_total", COUNTER, "requests",    \
+		"Reads served from this node's tier")                              \
+	X(local_bytes, "granary_client_local_bytes_total", COUNTER, "bytes",       \
+		"Bytes served from this node's tier")                              \
+	X(remote_reads, "granary_client_fetches_total", COUNTER, "requests",       \
+		"Reads that asked a worker")                                       \
+	X(remote_bytes, "granary_client_fetched_bytes_total", COUNTER, "bytes",    \
+		"Bytes that came from a worker")                                   \
+	X(failed_reads, "granary_client_failed_reads_total", COUNTER, "requests",  \
+		"Reads answered with an error")                                    \
+	X(waiting, "granary_client_waiting", GAUGE, "requests", "Reads under way") \
+	X(verified, "granary_client_verified_pieces_total", COUNTER, "pieces",     \
+		"Pieces checked at first touch")                                   \
+	X(mismatches, "granary_client_mismatches_total", COUNTER, "pieces",        \
+		"Pieces whose checksum did not match")                             \
+	X(prefetches, "granary_client_prefetches_total", COUNTER, "requests",      \
+		"Ranges asked for ahead of a stream")                              \
 	X(retries, "granary_client_retries_total", COUNTER, "requests", "Fetches asked again")
 
 COUNTER_STRUCT(client_counters, CLIENT_COUNTERS);

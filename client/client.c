@@ -1,0 +1,117 @@
+/* The client: what its parts stand on, in order. See client.h. */
+#include "client/client_fetch.h"
+#include "client/client_internal.h"
+
+#include <stdlib.h>
+#include <sys/resource.h>
+
+#define READ_DEADLINE (300 * 1000000000ull)
+#define IO_THREADS    2
+#define AHEAD_BYTES   (32ull << 20)
+#define BUDGET_MIN \
+	(4ull * CLIENT_READ_MAX) /* less, and no read of several parts would ever find room */
+
+/* Descriptors are shared with the rest of the process: a quarter of what it may have. */
+static uint32_t max_chunks(void)
+{
+	struct rlimit limit = { .rlim_cur = LIMIT_CHUNK_FDS };
+
+	(void)getrlimit(RLIMIT_NOFILE, &limit); /* cannot fail with these arguments */
+	return (uint32_t)max(min((uint64_t)limit.rlim_cur / 4, (uint64_t)LIMIT_CHUNK_FDS), 4ull);
+}
+
+static void init_parts(struct client *client, const struct client_config *config)
+{
+	client->magic = CLIENT_MAGIC;
+	client->budget = config->budget;
+	client->read_deadline_ns =
+		config->read_deadline_ns ? config->read_deadline_ns : READ_DEADLINE;
+	client->ahead_bytes = config->ahead_bytes ? config->ahead_bytes : AHEAD_BYTES;
+	pthread_mutex_init(&client->lock, NULL);
+	pthread_cond_init(&client->idle, NULL);
+	client_guard_init(&client->guard);
+	list_init(&client->notes_free);
+	for (size_t i = 0; i < ARRAY_SIZE(client->notes); i++)
+		list_push_back(&client->notes_free, &client->notes[i].link);
+}
+
+static int start_parts(struct client *client, const struct client_config *config, struct err *e)
+{
+	unsigned int io_threads = config->io_threads ? config->io_threads : IO_THREADS;
+	int r = client_fetch_init(client, io_threads);
+
+	client->chunks = client_chunks_new(max_chunks());
+	if (r < 0 || !client->chunks)
+		return err_set(e, -ENOMEM, "no memory for reads and chunks");
+	client->loop = loop_new("client");
+	client->pool = pool_new("client-io", io_threads, LIMIT_POOL_QUEUE);
+	if (!client->loop || !client->pool)
+		return err_set(e, -EAGAIN,
+			"cannot start the client's threads: raise the limit of processes or "
+			"descriptors");
+	r = rpc_client_new(client->loop, config->master, &client->master, e);
+	if (r == 0)
+		r = client_owners_new(
+			client->loop, client->master, config->local_worker, &client->owners, e);
+	if (r == 0)
+		r = client_owners_load(client->owners, e);
+	return r < 0 ? err_default(e, r, "slot table") : 0;
+}
+
+int client_new(const struct client_config *config, struct client **ret_client, struct err *e)
+{
+	struct client *client;
+	int r;
+
+	ensure(config->master && config->budget);
+	if (config->budget->max < BUDGET_MIN)
+		return err_set(e, -EINVAL, "memory of %llu bytes is too little: give at least %llu",
+			(unsigned long long)config->budget->max, (unsigned long long)BUDGET_MIN);
+	client = calloc(1, sizeof(*client));
+	if (!client)
+		return err_set(e, -ENOMEM, "no memory for the client");
+	init_parts(client, config);
+	r = start_parts(client, config, e);
+	if (r < 0) {
+		client_free(client);
+		return r;
+	}
+	*ret_client = client;
+	return 0;
+}
+
+void client_free(struct client *client)
+{
+	if (!client)
+		return;
+	CHECK_MAGIC(client, CLIENT_MAGIC);
+	ensure(client->volumes == 0);
+	if (client->loop && client->ops)
+		loop_call(client->loop, client_fetch_stop, client);
+	rpc_client_free(client->master); /* ends a refresh of the slots, which needs the owners */
+	client_owners_free(client->owners);
+	pool_free(client->pool);
+	loop_free(client->loop);
+	client_fetch_release(client);
+	client_chunks_free(client->chunks);
+	client_guard_release(&client->guard);
+	pthread_cond_destroy(&client->idle);
+	pthread_mutex_destroy(&client->lock);
+	client->magic = 0;
+	free(client);
+}
+
+const struct client_counters *client_counters(const struct client *client)
+{
+	return &client->counters;
+}
+
+const struct counter_info *client_counter_table(uint32_t *ret_n)
+{
+#define ROW(...) COUNTER_ROW(client_counters, __VA_ARGS__)
+	static const struct counter_info table[] = { CLIENT_COUNTERS(ROW) };
+#undef ROW
+
+	*ret_n = ARRAY_SIZE(table);
+	return table;
+}

@@ -1,0 +1,365 @@
+/* Chunk files of this node. See client_chunk.h. */
+#include "client/client_chunk.h"
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "base/file.h"
+#include "base/hash.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+
+#define TABLE_PAGES (CHUNK_TABLE_BYTES / BLOCK_BYTES)
+
+/* Entries read so far. An entry never changes in a file, so each value is stored once; a reader that finds no length does
+ * not look at the rest. */
+struct client_piece_table {
+	_Atomic uint64_t xxh3[CHUNK_BLOCKS];
+	_Atomic uint32_t length[CHUNK_BLOCKS];
+};
+
+struct client_chunks {
+	pthread_mutex_t lock;
+	struct map map;
+	struct list clock; /* second chance: oldest first, used ones go round once more */
+	uint32_t count;
+	uint32_t max;
+};
+
+static uint64_t id_hash(const struct chunk_id *id)
+{
+	return hash_xxh3(id, sizeof(*id), 0);
+}
+
+struct client_chunks *client_chunks_new(uint32_t max)
+{
+	struct client_chunks *chunks = calloc(1, sizeof(*chunks));
+
+	ensure(max >= 1);
+	if (!chunks)
+		return NULL;
+	if (map_init(&chunks->map, max) < 0) {
+		free(chunks);
+		return NULL;
+	}
+	pthread_mutex_init(&chunks->lock, NULL);
+	list_init(&chunks->clock);
+	chunks->max = max;
+	return chunks;
+}
+
+static struct client_chunk *chunk_new(const struct chunk_id *id, int fd, const struct stat *st)
+{
+	struct client_chunk *chunk = calloc(1, sizeof(*chunk));
+
+	if (!chunk)
+		return NULL;
+	chunk->magic = CLIENT_CHUNK_MAGIC;
+	atomic_init(&chunk->refs, 1);
+	chunk->id = *id;
+	chunk->fd = fd;
+	chunk->dev = st->st_dev;
+	chunk->ino = st->st_ino;
+	list_init(&chunk->link);
+	return chunk;
+}
+
+void client_chunk_unref(struct client_chunk *chunk)
+{
+	if (!chunk)
+		return;
+	CHECK_MAGIC(chunk, CLIENT_CHUNK_MAGIC);
+	if (atomic_fetch_sub_explicit(&chunk->refs, 1, memory_order_acq_rel) != 1)
+		return;
+	chunk->magic = 0;
+	free(atomic_load_explicit(&chunk->table, memory_order_acquire));
+	(void)close(chunk->fd); /* only ever read from */
+	free(chunk);
+}
+
+static struct client_chunk *find_locked(struct client_chunks *chunks, const struct chunk_id *id)
+{
+	struct map_node *node = map_first(&chunks->map, id_hash(id));
+
+	for (; node; node = map_next_same(node)) {
+		struct client_chunk *chunk = container_of(node, struct client_chunk, node);
+
+		if (chunk_id_equal(&chunk->id, id))
+			return chunk;
+	}
+	return NULL;
+}
+
+/* The cache's reference becomes the caller's. */
+static void remove_locked(struct client_chunks *chunks, struct client_chunk *chunk)
+{
+	map_remove(&chunks->map, &chunk->node);
+	list_remove(&chunk->link);
+	chunk->cached = false;
+	chunks->count--;
+}
+
+/* The chunk to give up, unlinked, with the cache's reference; NULL while there is room. */
+static struct client_chunk *evict_locked(struct client_chunks *chunks)
+{
+	if (chunks->count <= chunks->max)
+		return NULL;
+	for (;;) {
+		struct client_chunk *chunk =
+			list_entry(chunks->clock.next, struct client_chunk, link);
+
+		if (!chunk->used) {
+			remove_locked(chunks, chunk);
+			return chunk;
+		}
+		chunk->used = false;
+		list_remove(&chunk->link);
+		list_push_back(&chunks->clock, &chunk->link);
+	}
+}
+
+void client_chunks_free(struct client_chunks *chunks)
+{
+	struct list *node;
+
+	if (!chunks)
+		return;
+	while ((node = chunks->clock.next) != &chunks->clock) {
+		struct client_chunk *chunk = list_entry(node, struct client_chunk, link);
+
+		remove_locked(chunks, chunk);
+		client_chunk_unref(chunk);
+	}
+	map_release(&chunks->map);
+	pthread_mutex_destroy(&chunks->lock);
+	free(chunks);
+}
+
+struct client_chunk *client_chunks_get(struct client_chunks *chunks, const struct chunk_id *id)
+{
+	struct client_chunk *chunk;
+
+	pthread_mutex_lock(&chunks->lock);
+	chunk = find_locked(chunks, id);
+	if (chunk) {
+		chunk->used = true;
+		atomic_fetch_add_explicit(&chunk->refs, 1, memory_order_relaxed);
+	}
+	pthread_mutex_unlock(&chunks->lock);
+	return chunk;
+}
+
+static int check_file(int fd, const struct chunk_id *id)
+{
+	_Alignas(BLOCK_BYTES) uint8_t block[CHUNK_HEAD_BYTES];
+	struct chunk_head head;
+	int r = file_pread_exact(fd, block, sizeof(block), CHUNK_HEAD_OFFSET);
+
+	if (r == 0)
+		r = chunk_head_decode(block, &head);
+	if (r < 0)
+		return r;
+	return chunk_id_equal(&head.id, id) ? 0 : -EBADMSG;
+}
+
+/* What was found damaged stays absent until the worker was told, whatever its bitmap says. */
+static void set_present(struct client_chunk *chunk, const uint8_t bitmap[CHUNK_BITMAP_BYTES])
+{
+	for (uint32_t w = 0; w < CLIENT_BITS_WORDS; w++) {
+		uint64_t bits = 0;
+
+		for (uint32_t i = 0; i < 8; i++)
+			bits |= (uint64_t)bitmap[w * 8 + i] << i * 8;
+		bits &= ~atomic_load_explicit(&chunk->damaged.words[w], memory_order_acquire);
+		atomic_fetch_and_explicit(&chunk->verified.words[w], bits, memory_order_acq_rel);
+		atomic_store_explicit(&chunk->present.words[w], bits, memory_order_release);
+	}
+}
+
+/* The chunk in the cache when it is this very file (an inode number is not reused while we hold it open), with a reference. */
+static struct client_chunk *same_file(
+	struct client_chunks *chunks, const struct chunk_id *id, const struct stat *st)
+{
+	struct client_chunk *chunk = client_chunks_get(chunks, id);
+
+	if (chunk && chunk->dev == st->st_dev && chunk->ino == st->st_ino)
+		return chunk;
+	client_chunk_unref(chunk);
+	return NULL;
+}
+
+static void insert(struct client_chunks *chunks, struct client_chunk *chunk)
+{
+	struct client_chunk *old;
+	struct client_chunk *evicted;
+
+	atomic_fetch_add_explicit(&chunk->refs, 1, memory_order_relaxed); /* the cache's */
+	chunk->used = true;
+	chunk->cached = true;
+	pthread_mutex_lock(&chunks->lock);
+	old = find_locked(chunks, &chunk->id);
+	if (old)
+		remove_locked(chunks, old);
+	map_insert(&chunks->map, &chunk->node, id_hash(&chunk->id));
+	list_push_back(&chunks->clock, &chunk->link);
+	chunks->count++;
+	evicted = evict_locked(chunks);
+	pthread_mutex_unlock(&chunks->lock);
+	client_chunk_unref(old); /* may close: not under the lock */
+	client_chunk_unref(evicted);
+}
+
+int client_chunks_install(struct client_chunks *chunks, const struct chunk_id *id, int fd,
+	const uint8_t bitmap[CHUNK_BITMAP_BYTES], struct client_chunk **ret_chunk)
+{
+	_cleanup_close_ int own = fd;
+	struct client_chunk *chunk;
+	struct stat st;
+	int r;
+
+	if (fstat(own, &st) != 0)
+		return err_errno();
+	if (!S_ISREG(st.st_mode) || st.st_size < (off_t)CHUNK_FILE_BYTES)
+		return -EBADMSG;
+	chunk = same_file(chunks, id, &st);
+	if (!chunk) {
+		r = check_file(own, id);
+		if (r < 0)
+			return r;
+		chunk = chunk_new(id, own, &st);
+		if (!chunk)
+			return -ENOMEM;
+		(void)TAKE_FD(own); /* the chunk's now */
+		set_present(chunk, bitmap);
+		insert(chunks, chunk);
+	} else {
+		set_present(chunk, bitmap);
+	}
+	*ret_chunk = chunk;
+	return 0;
+}
+
+void client_chunks_drop(struct client_chunks *chunks, struct client_chunk *chunk)
+{
+	bool mine;
+
+	pthread_mutex_lock(&chunks->lock);
+	mine = chunk->cached;
+	if (mine)
+		remove_locked(chunks, chunk);
+	pthread_mutex_unlock(&chunks->lock);
+	if (mine)
+		client_chunk_unref(chunk);
+}
+
+uint32_t client_chunks_count(struct client_chunks *chunks)
+{
+	uint32_t n;
+
+	pthread_mutex_lock(&chunks->lock);
+	n = chunks->count;
+	pthread_mutex_unlock(&chunks->lock);
+	return n;
+}
+
+static struct client_piece_table *table_of(struct client_chunk *chunk)
+{
+	struct client_piece_table *table =
+		atomic_load_explicit(&chunk->table, memory_order_acquire);
+	struct client_piece_table *fresh;
+
+	if (table)
+		return table;
+	fresh = calloc(1, sizeof(*fresh));
+	if (!fresh)
+		return NULL;
+	if (atomic_compare_exchange_strong(&chunk->table, &table, fresh))
+		return fresh;
+	free(fresh); /* another thread was first */
+	return table;
+}
+
+static void take_entries(
+	struct client_piece_table *table, const uint8_t *bytes, uint32_t first, uint32_t n)
+{
+	for (uint32_t i = 0; i < n; i++) {
+		struct piece_entry entry;
+
+		piece_entry_decode(bytes + (size_t)i * CHUNK_ENTRY_BYTES, &entry);
+		if (!entry.length)
+			continue;
+		atomic_store_explicit(&table->xxh3[first + i], entry.xxh3, memory_order_relaxed);
+		atomic_store_explicit(
+			&table->length[first + i], entry.length, memory_order_release);
+	}
+}
+
+/*
+ * Reads the blocks of the table that hold the entries first..last. A chunk that is mostly there is read once, whole; of one that is
+ * filling only what is asked for, because the rest would have to be read again.
+ */
+static int load_entries(
+	struct client_chunk *chunk, struct client_piece_table *table, uint32_t first, uint32_t last)
+{
+	_Alignas(BLOCK_BYTES) uint8_t bytes[CHUNK_TABLE_BYTES];
+	uint32_t from = first * CHUNK_ENTRY_BYTES / BLOCK_BYTES;
+	uint32_t to = ((last + 1) * CHUNK_ENTRY_BYTES - 1) / BLOCK_BYTES;
+	uint32_t present = 0;
+	uint32_t start;
+	int r;
+
+	for (uint32_t w = 0; w < CLIENT_BITS_WORDS; w++)
+		present += (uint32_t)__builtin_popcountll(
+			atomic_load_explicit(&chunk->present.words[w], memory_order_relaxed));
+	if (present > CHUNK_BLOCKS / 2) {
+		from = 0;
+		to = TABLE_PAGES - 1;
+	}
+	r = file_pread_exact(chunk->fd, bytes, (size_t)(to - from + 1) * BLOCK_BYTES,
+		CHUNK_TABLE_OFFSET + (uint64_t)from * BLOCK_BYTES);
+	if (r < 0)
+		return r;
+	/* The first entry that begins in these blocks, and how many end in them. */
+	start = (from * BLOCK_BYTES + CHUNK_ENTRY_BYTES - 1) / CHUNK_ENTRY_BYTES;
+	take_entries(table, bytes + start * CHUNK_ENTRY_BYTES - (size_t)from * BLOCK_BYTES, start,
+		(to + 1) * BLOCK_BYTES / CHUNK_ENTRY_BYTES - start);
+	return 0;
+}
+
+int client_chunk_entry(struct client_chunk *chunk, uint32_t block, uint32_t last_block,
+	struct piece_entry *ret_entry)
+{
+	struct client_piece_table *table = table_of(chunk);
+	uint32_t length;
+
+	ensure(block <= last_block && last_block < CHUNK_BLOCKS);
+	if (!table)
+		return -ENOMEM;
+	length = atomic_load_explicit(&table->length[block], memory_order_acquire);
+	if (!length) {
+		int r = load_entries(chunk, table, block, last_block);
+
+		if (r < 0)
+			return r;
+		length = atomic_load_explicit(&table->length[block], memory_order_acquire);
+	}
+	*ret_entry = (struct piece_entry){
+		.length = length,
+		.xxh3 = atomic_load_explicit(&table->xxh3[block], memory_order_relaxed),
+	};
+	return 0;
+}
+
+void client_chunk_damage(struct client_chunk *chunk, uint32_t block, uint32_t blocks)
+{
+	struct client_piece_table *table =
+		atomic_load_explicit(&chunk->table, memory_order_acquire);
+
+	client_bits_set(&chunk->damaged, block, blocks);
+	client_bits_clear(&chunk->present, block, blocks);
+	client_bits_clear(&chunk->verified, block, blocks);
+	/* The entry itself may be what is wrong: read it again next time. */
+	if (table)
+		atomic_store_explicit(&table->length[block], 0, memory_order_relaxed);
+}

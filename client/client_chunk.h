@@ -1,0 +1,69 @@
+/*
+ * Chunk files of this node: descriptor, presence, what was verified, the piece table as far as it was needed.
+ *
+ * The cache holds at most `max` chunks; the one not used for longest goes. A reference keeps a chunk's descriptor open, so
+ * that nothing is closed under a read. A chunk's descriptor never changes: another file of the same chunk (the worker
+ * evicted and filled it again) is another struct client_chunk, with no verified bits.
+ *
+ * Threads: any; no lock is held over I/O. client_chunks_install() and client_chunk_entry() read from the disk.
+ */
+#pragma once
+
+#include <stdatomic.h>
+#include <sys/types.h>
+#include "base/layout.h"
+#include "base/list.h"
+#include "base/map.h"
+#include "client/client_bits.h"
+#include "locate/chunk_format.h"
+
+#define CLIENT_CHUNK_MAGIC 0x434c4348u
+
+struct client_chunks;
+
+struct client_chunk {
+	uint32_t magic;
+	_Atomic uint32_t refs;
+	struct chunk_id id;
+	int fd;
+	dev_t dev;
+	ino_t ino;
+	struct client_bits present;  /* as the worker said last, without what was found damaged */
+	struct client_bits verified; /* pieces that this process has checked; a subset of present */
+	struct client_bits damaged;  /* pieces whose check failed, until the worker was told */
+	_Atomic(struct client_piece_table *) table; /* NULL until the first entry is asked for */
+	/* The cache's, under its lock: */
+	struct map_node node;
+	struct list link;
+	bool cached;
+	bool used; /* since the hand of the clock passed */
+};
+
+/* NULL without memory. */
+struct client_chunks *client_chunks_new(uint32_t max);
+/* Every reference must be gone. NULL is allowed. */
+void client_chunks_free(struct client_chunks *chunks);
+
+/* Referenced, or NULL. */
+struct client_chunk *client_chunks_get(struct client_chunks *chunks, const struct chunk_id *id);
+void client_chunk_unref(struct client_chunk *chunk); /* NULL is allowed */
+
+/*
+ * Takes a worker's answer: `fd` is the cache's afterwards, also on failure; the bitmap replaces the one known. -EBADMSG: the
+ * file is not that chunk's.
+ */
+int client_chunks_install(struct client_chunks *chunks, const struct chunk_id *id, int fd,
+	const uint8_t bitmap[CHUNK_BITMAP_BYTES], struct client_chunk **ret_chunk) __must_check;
+
+/* Forgets a chunk whose file cannot be read. */
+void client_chunks_drop(struct client_chunks *chunks, struct client_chunk *chunk);
+
+uint32_t client_chunks_count(struct client_chunks *chunks);
+
+/* The entry of the piece that begins at `block`; reads the piece table up to `last_block` along with it when it is not known. 0 with
+ * length 0: the table has no such piece. */
+int client_chunk_entry(struct client_chunk *chunk, uint32_t block, uint32_t last_block,
+	struct piece_entry *ret_entry) __must_check;
+
+/* A piece did not match: no longer present or verified, and to be told to the worker. */
+void client_chunk_damage(struct client_chunk *chunk, uint32_t block, uint32_t blocks);

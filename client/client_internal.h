@@ -1,0 +1,100 @@
+/*
+ * What the files of client/ share. Does not leave the folder.
+ *
+ *	client_pieces	which pieces and gaps a range of the volume consists of
+ *	client_chunk	descriptors, presence and verified bits of chunk files on this node
+ *	client_local	reading through them, verification at first touch
+ *	client_fetch	one client_read(): FETCH, retries, cancel
+ *	client_ahead	sequential streams, PREFETCH
+ *	client_owners	slot table and connections to workers
+ *	client_source	opening a source, guards against a master that lost its memory
+ *
+ * Locks, in order: client.lock, then the locks of loop and pool; ahead.lock, the chunk cache's and guard.lock are leaves.
+ */
+#pragma once
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include "base/check.h"
+#include "base/pool.h"
+#include "client/client.h"
+#include "client/client_ahead.h"
+#include "client/client_chunk.h"
+#include "client/client_owners.h"
+#include "client/client_source.h"
+#include "net/net.h"
+
+#define CLIENT_READ_MAX     (1u << 20)       /* length of one read, as in client.h */
+#define CLIENT_READS        LIMIT_FUSE_SLOTS /* under way at once; more wait for their turn */
+#define CLIENT_LOOK_AHEADS  128u             /* PREFETCH requests under way at once */
+#define CLIENT_MAGIC        0x434c4e54u
+#define CLIENT_VOLUME_MAGIC 0x434c564fu
+
+struct client_op;
+
+/* Messages whose answer nobody waits for. */
+struct client_note {
+	struct list link; /* client.notes_free, or its volume's `notes`; under client.lock */
+	struct rpc_call call;
+	struct rpc_client *rpc;
+	struct client_volume *volume;
+};
+
+struct client {
+	uint32_t magic;
+	struct loop *loop;
+	struct pool *pool;
+	struct budget *budget;
+	struct rpc_client *master;
+	struct client_owners *owners;
+	struct client_chunks *chunks;
+	struct client_guard guard;
+	uint64_t read_deadline_ns;
+	uint64_t ahead_bytes;
+	struct client_counters counters;
+
+	pthread_mutex_t lock;
+	pthread_cond_t idle;   /* a volume's last read or note has ended */
+	struct client_op *ops; /* CLIENT_READS of them */
+	uint32_t ops_used;     /* ops[ops_used..] were never taken */
+	struct list ops_free;
+	struct list active;   /* ops taken, oldest first */
+	struct list overflow; /* struct client_read waiting for an op */
+	struct list overflow_cancelled;
+	struct loop_task overflow_task;
+	bool overflow_posted;
+	struct list notes_free;
+	struct client_note notes[CLIENT_LOOK_AHEADS];
+	struct list buffers; /* CLIENT_READ_MAX each, one per I/O thread */
+	uint32_t volumes;    /* open */
+
+	/* The loop's: */
+	struct list budget_waiters; /* ops */
+	struct loop_timer *budget_timer;
+	struct loop_timer *watch_timer; /* looks for reads that wait long, while there are reads */
+};
+
+struct client_volume {
+	uint32_t magic;
+	struct client *client;
+	struct table *table;
+	struct volume_id id;
+	uint64_t lineage;
+	uint64_t generation;
+	uint64_t hash; /* placement's */
+	struct client_ahead ahead;
+	/* Under client.lock: */
+	struct list notes;
+	uint32_t pending; /* ops, overflow reads and notes that have not ended */
+	bool closing;
+};
+
+static inline struct chunk_id client_volume_chunk(
+	const struct client_volume *volume, uint64_t offset)
+{
+	return (struct chunk_id){
+		.volume = volume->id,
+		.lineage = volume->lineage,
+		.chunk = offset >> CHUNK_BITS,
+	};
+}

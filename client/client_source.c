@@ -1,0 +1,329 @@
+/* Opening a source, and the guards. See client.h, client_source.h. */
+#include "client/client_source.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/units.h"
+#include "client/client_fetch.h"
+#include "client/client_internal.h"
+#include "placement/placement.h"
+#include "proto/granary.pb-c.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Listing a large bucket takes its time: the master ends the call when the origin does not answer. */
+#define OPEN_DEADLINE (3600 * CLOCK_SECOND)
+#define REQUEST_MAX   (16 * KiB)
+
+/* ---- guards ------------------------------------------------------------------------------------------------ */
+
+void client_guard_init(struct client_guard *guard)
+{
+	memset(guard, 0, sizeof(*guard));
+	pthread_mutex_init(&guard->lock, NULL);
+}
+
+void client_guard_release(struct client_guard *guard)
+{
+	for (uint32_t i = 0; i < guard->n; i++)
+		table_unref(guard->seen[i].table);
+	pthread_mutex_destroy(&guard->lock);
+}
+
+/* Index of the lineage, or of the place to put it. */
+static uint32_t find_place_locked(struct client_guard *guard, const struct generation_id *id)
+{
+	uint32_t oldest = 0;
+
+	for (uint32_t i = 0; i < guard->n; i++) {
+		if (guard->seen[i].id.lineage == id->lineage &&
+			volume_id_equal(&guard->seen[i].id.volume, &id->volume))
+			return i;
+		if (guard->seen[i].used < guard->seen[oldest].used)
+			oldest = i;
+	}
+	return guard->n < CLIENT_GUARD_MAX ? guard->n : oldest;
+}
+
+static bool same_lineage(const struct generation_id *a, const struct generation_id *b)
+{
+	return a->lineage == b->lineage && volume_id_equal(&a->volume, &b->volume);
+}
+
+static int check_successor(struct table *old, struct table *next, struct err *e)
+{
+	const struct generation_id *seen = &table_info(old)->id;
+	const struct generation_id *id = &table_info(next)->id;
+
+	if (id->generation < seen->generation)
+		return err_set(e, -ESTALE,
+			"the master answers with generation %llu, but generation %llu was in use "
+			"here: its "
+			"state was restored from an old copy",
+			(unsigned long long)id->generation, (unsigned long long)seen->generation);
+	if (id->generation > seen->generation)
+		return generation_check_successor(old, next, e);
+	if (memcmp(id->hash, seen->hash, sizeof(id->hash)) != 0)
+		return err_set(e, -ESTALE,
+			"the master answers with another generation %llu than was in use here: its "
+			"state was "
+			"restored from an old copy",
+			(unsigned long long)id->generation);
+	return 0;
+}
+
+static void remember_locked(struct client_guard *guard, uint32_t place, struct table *table)
+{
+	if (place == guard->n)
+		guard->n++;
+	table_unref(guard->seen[place].table);
+	guard->seen[place].table = table_ref(table);
+	guard->seen[place].id = table_info(table)->id;
+	guard->seen[place].used = ++guard->clock;
+}
+
+int client_guard_check(struct client_guard *guard, struct table *table, struct err *e)
+{
+	const struct generation_id *id = &table_info(table)->id;
+	struct table *old = NULL;
+	uint32_t place;
+	int r = 0;
+
+	/* The comparison reads both tables: not under the lock. */
+	pthread_mutex_lock(&guard->lock);
+	place = find_place_locked(guard, id);
+	if (place < guard->n && same_lineage(&guard->seen[place].id, id))
+		old = table_ref(guard->seen[place].table);
+	pthread_mutex_unlock(&guard->lock);
+	if (old)
+		r = check_successor(old, table, e);
+	table_unref(old);
+	if (r < 0)
+		return r;
+	pthread_mutex_lock(&guard->lock);
+	place = find_place_locked(guard, id);
+	if (place == guard->n || !same_lineage(&guard->seen[place].id, id) ||
+		guard->seen[place].id.generation <= id->generation)
+		remember_locked(guard, place, table);
+	pthread_mutex_unlock(&guard->lock);
+	return 0;
+}
+
+bool client_guard_last(
+	struct client_guard *guard, const struct volume_id *volume, struct generation_id *ret_id)
+{
+	uint64_t best = 0;
+
+	pthread_mutex_lock(&guard->lock);
+	for (uint32_t i = 0; i < guard->n; i++) {
+		if (guard->seen[i].used <= best ||
+			!volume_id_equal(&guard->seen[i].id.volume, volume))
+			continue;
+		best = guard->seen[i].used;
+		*ret_id = guard->seen[i].id;
+	}
+	pthread_mutex_unlock(&guard->lock);
+	return best != 0;
+}
+
+/* ---- opening ----------------------------------------------------------------------------------------------- */
+
+/* The volume's id as the master will compute it, so that we can say what we saw of it; false when the source has no text. */
+static bool source_volume(const struct ufs_config *source, struct volume_id *ret_id)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(REQUEST_MAX);
+
+	if (ufs_config_source(source, &text, NULL) < 0)
+		return false;
+	volume_id_of_source(buf_str(&text), ret_id);
+	return true;
+}
+
+static void fill_source(const struct ufs_config *config, Granary__Source *source)
+{
+	granary__source__init(source);
+	source->has_scheme = 1;
+	source->scheme = (uint32_t)config->scheme;
+	source->endpoint = config->endpoint;
+	source->region = config->region;
+	source->bucket = config->bucket;
+	source->prefix = config->prefix;
+	source->profile = config->profile;
+	source->ca_file = config->ca_file;
+	source->has_path_style = 1;
+	source->path_style = config->path_style;
+}
+
+static int pack_request(struct client *client, const struct ufs_config *config, bool refresh,
+	struct buf *out, struct err *e)
+{
+	Granary__OpenSource request = GRANARY__OPEN_SOURCE__INIT;
+	Granary__Source source;
+	struct generation_id seen;
+	struct volume_id volume;
+	size_t len;
+
+	fill_source(config, &source);
+	request.source = &source;
+	request.has_refresh = 1;
+	request.refresh = refresh;
+	if (source_volume(config, &volume) && client_guard_last(&client->guard, &volume, &seen)) {
+		request.has_seen_lineage = 1;
+		request.seen_lineage = seen.lineage;
+		request.has_seen_generation = 1;
+		request.seen_generation = seen.generation;
+		request.has_seen_hash = 1;
+		request.seen_hash = (ProtobufCBinaryData){ sizeof(seen.hash), seen.hash };
+	}
+	len = granary__open_source__get_packed_size(&request);
+	if (len > REQUEST_MAX || buf_reserve(out, len) < 0)
+		return err_set(e, -EINVAL, "the source's description is too long");
+	out->len = granary__open_source__pack(&request, (uint8_t *)out->data);
+	return 0;
+}
+
+/* The master's words and the table it sent must be about the same generation. */
+static int check_answer(const Granary__Generation *answer, struct table *table, struct err *e)
+{
+	const struct generation_id *id = &table_info(table)->id;
+
+	if (!answer->has_volume || answer->volume.len != VOLUME_ID_LEN || !answer->has_hash ||
+		answer->hash.len != sizeof(id->hash) ||
+		memcmp(answer->volume.data, id->volume.bytes, VOLUME_ID_LEN) != 0 ||
+		memcmp(answer->hash.data, id->hash, sizeof(id->hash)) != 0 ||
+		answer->lineage != id->lineage || answer->generation != id->generation)
+		return err_set(e, -EBADMSG,
+			"the master sent another object table than it announced: restart the "
+			"master");
+	return 0;
+}
+
+static int take_answer(struct client *client, struct rpc_call *call, struct table **ret_table,
+	struct buf *notice, struct err *e)
+{
+	Granary__Generation *answer =
+		granary__generation__unpack(NULL, call->reply.payload, call->reply_payload);
+	struct table *table = NULL;
+	int r;
+
+	if (!answer)
+		return err_set(e, -EBADMSG, "the master's answer does not decode");
+	if (call->reply_fd < 0)
+		r = err_set(e, -EBADMSG, "the master's answer came without an object table");
+	else
+		r = table_open(TAKE_FD(call->reply_fd), &table, e);
+	if (r == 0)
+		r = check_answer(answer, table, e);
+	if (r == 0)
+		r = client_guard_check(&client->guard, table, e);
+	if (r == 0 && notice && answer->notice && *answer->notice)
+		r = buf_puts(notice, answer->notice);
+	granary__generation__free_unpacked(answer, NULL);
+	if (r < 0) {
+		table_unref(table);
+		return err_default(e, r, "object table");
+	}
+	*ret_table = table;
+	return 0;
+}
+
+static int ask_master(struct client *client, const struct ufs_config *source, bool refresh,
+	struct table **ret_table, struct buf *notice, struct err *e)
+{
+	_cleanup_(buf_release) struct buf request = BUF_INIT(REQUEST_MAX);
+	struct rpc_call call = {
+		.frame = { .op = FRAME_OPEN_SOURCE },
+		.payload = NET_PAYLOAD_NONE,
+		.deadline_ns = clock_mono_ns() + OPEN_DEADLINE,
+		.resend = true,
+		.reply_fd = -1,
+	};
+	int r = pack_request(client, source, refresh, &request, e);
+
+	if (r < 0)
+		return r;
+	call.payload.n = 1;
+	call.payload.parts[0].data = request.data;
+	call.payload.parts[0].len = request.len;
+	r = rpc_call_wait(client->master, &call, e);
+	if (r < 0)
+		r = err_default(e, r, "master");
+	else
+		r = take_answer(client, &call, ret_table, notice, e);
+	rpc_call_release(&call);
+	return r;
+}
+
+int client_open_source(struct client *client, const struct ufs_config *source, bool refresh,
+	struct client_volume **ret_volume, struct buf *notice, struct err *e)
+{
+	struct client_volume *volume;
+	struct table *table;
+	int r;
+
+	CHECK_MAGIC(client, CLIENT_MAGIC);
+	volume = calloc(1, sizeof(*volume));
+	if (!volume)
+		return err_set(e, -ENOMEM, "no memory for a volume");
+	r = ask_master(client, source, refresh, &table, notice, e);
+	if (r < 0) {
+		free(volume);
+		return r;
+	}
+	volume->magic = CLIENT_VOLUME_MAGIC;
+	volume->client = client;
+	volume->table = table;
+	volume->id = table_info(table)->id.volume;
+	volume->lineage = table_info(table)->id.lineage;
+	volume->generation = table_info(table)->id.generation;
+	volume->hash = placement_volume_hash(&volume->id);
+	list_init(&volume->notes);
+	client_ahead_init(&volume->ahead);
+	pthread_mutex_lock(&client->lock);
+	client->volumes++;
+	pthread_mutex_unlock(&client->lock);
+	*ret_volume = volume;
+	return 0;
+}
+
+struct table *client_volume_table(struct client_volume *volume)
+{
+	CHECK_MAGIC(volume, CLIENT_VOLUME_MAGIC);
+	return volume->table;
+}
+
+static void cancel_notes(void *arg)
+{
+	struct client_volume *volume = arg;
+
+	/* The volume is closing, so the list does not grow, and a note leaves it on this thread only: no lock, under which
+	 * an ending call could not run. */
+	list_for_each_safe (node, &volume->notes) {
+		struct client_note *note = list_entry(node, struct client_note, link);
+
+		rpc_cancel(note->rpc, &note->call);
+	}
+}
+
+void client_volume_close(struct client_volume *volume)
+{
+	struct client *client;
+
+	if (!volume)
+		return;
+	CHECK_MAGIC(volume, CLIENT_VOLUME_MAGIC);
+	client = volume->client;
+	ensure(!loop_on_thread(client->loop));
+	client_fetch_cancel_all(volume);
+	loop_call(client->loop, cancel_notes, volume);
+	pthread_mutex_lock(&client->lock);
+	while (volume->pending)
+		pthread_cond_wait(&client->idle, &client->lock);
+	ensure(client->volumes > 0);
+	client->volumes--;
+	pthread_mutex_unlock(&client->lock);
+	client_ahead_release(&volume->ahead);
+	table_unref(volume->table);
+	volume->magic = 0;
+	free(volume);
+}

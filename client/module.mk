@@ -1,0 +1,1 @@
+$(eval $(call library,client,catalog placement locate ufs net proto base,))
