@@ -36,11 +36,11 @@ enum ufs_scheme {
 struct ufs_config {
 	enum ufs_scheme scheme;
 	char *endpoint; /* "http://127.0.0.1:9000"; NULL: the provider's for the region */
-	char *region;	/* NULL: AWS_REGION, AWS_DEFAULT_REGION, the profile's, "us-east-1" */
-	char *bucket;	/* file: NULL */
-	char *prefix;	/* normalised: "" or ends with '/', never starts with it (file: absolute directory) */
-	char *profile;	/* NULL: AWS_PROFILE or "default" */
-	char *ca_file;	/* NULL: the system's */
+	char *region;   /* NULL: AWS_REGION, AWS_DEFAULT_REGION, the profile's, "us-east-1" */
+	char *bucket;   /* file: NULL */
+	char *prefix; /* normalised: "" or ends with '/', never starts with it (file: absolute directory) */
+	char *profile; /* NULL: AWS_PROFILE or "default" */
+	char *ca_file; /* NULL: the system's */
 	bool path_style;
 };
 
@@ -60,14 +60,16 @@ int ufs_config_parse(const char *url, struct ufs_config *ret_config, struct err 
 int ufs_config_source(const struct ufs_config *config, struct buf *out, struct err *e) __must_check;
 
 struct ufs_limits {
-	unsigned int max_requests; /* GETs in flight, e.g. 128; further ones queue by class */
-	unsigned int list_requests; /* LISTs in flight, e.g. 32 */
+	unsigned int max_requests;   /* GETs in flight, e.g. 128; further ones queue by class */
+	unsigned int list_requests;  /* LISTs in flight, e.g. 64 */
 	uint64_t request_timeout_ns; /* one attempt without progress, e.g. 30 s */
-	uint64_t deadline_ns;	     /* a request with all its retries, e.g. 300 s */
+	uint64_t deadline_ns;        /* a request with all its retries, e.g. 300 s */
 };
-#define UFS_LIMITS_DEFAULT                                                                         \
-	((struct ufs_limits){ .max_requests = 128, .list_requests = 32,                            \
-		.request_timeout_ns = 30000000000ull, .deadline_ns = 300000000000ull })
+#define UFS_LIMITS_DEFAULT                            \
+	((struct ufs_limits){ .max_requests = 128,    \
+		.list_requests = 64,                  \
+		.request_timeout_ns = 30000000000ull, \
+		.deadline_ns = 300000000000ull })
 
 /* Opens origin + decorators: s3 or file, then fault (when GRANARY_UFS_FAULT is set in a debug build), then retry. No
  * network traffic yet. Fails with a line on a missing credential or a bad endpoint. */
@@ -120,16 +122,19 @@ struct ufs_get {
 	uint32_t key_len;
 	const char *tag; /* expected version, as listed */
 	uint32_t tag_len;
-	uint64_t size;	 /* expected total size of the object */
+	uint64_t size;   /* expected total size of the object */
 	uint64_t offset; /* offset + length <= size, length >= 1 */
 	uint64_t length;
 	void *buf;
 	enum ufs_class class;
 	void (*on_progress)(struct ufs_get *get, uint64_t bytes);
 	void (*on_done)(struct ufs_get *get, int status, const struct err *e);
-	void *arg;  /* the caller's */
-	void *priv; /* the origin's */
+	void *arg;    /* the caller's */
+	void *priv;   /* the origin's */
 	uint64_t got; /* bytes in buf so far; maintained by the origin and its decorators */
+	/* Between the layers of a stack; callers leave them 0. */
+	uint64_t deadline_ns;    /* monotonic; the request ends by then; 0: none */
+	uint64_t retry_after_ns; /* how long the origin asked to wait */
 };
 
 /* 0: on_done will follow. -ECANCELED while closing. */
@@ -144,7 +149,8 @@ void ufs_promote(struct ufs *ufs, struct ufs_get *get, enum ufs_class class);
 	X(bytes, "granary_origin_bytes_total", COUNTER, "bytes", "Object bytes received")          \
 	X(in_flight, "granary_origin_in_flight", GAUGE, "requests", "GETs in flight")              \
 	X(queued, "granary_origin_queued", GAUGE, "requests", "GETs waiting for a place")          \
-	X(retries, "granary_origin_retries_total", COUNTER, "requests", "Attempts after the first")\
+	X(retries, "granary_origin_retries_total", COUNTER, "requests",                            \
+		"Attempts after the first")                                                        \
 	X(errors, "granary_origin_errors_total", COUNTER, "requests", "Attempts that failed")      \
 	X(overloads, "granary_origin_overloads_total", COUNTER, "requests", "503 and 429 answers") \
 	X(timeouts, "granary_origin_timeouts_total", COUNTER, "requests", "Attempts timed out")    \

@@ -1,0 +1,238 @@
+/* Sources as configured: URLs in, canonical text out. See ufs.h. */
+#include "ufs/ufs.h"
+#include "ufs/s3_endpoint.h"
+#include "base/cleanup.h"
+#include "base/file.h"
+
+#include <ctype.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void ufs_config_release(struct ufs_config *config)
+{
+	free(config->endpoint);
+	free(config->region);
+	free(config->bucket);
+	free(config->prefix);
+	free(config->profile);
+	free(config->ca_file);
+	*config = (struct ufs_config){ 0 };
+}
+
+static int copy_string(const char *from, char **ret_copy)
+{
+	if (!from)
+		return 0;
+	*ret_copy = strdup(from);
+	return *ret_copy ? 0 : -ENOMEM;
+}
+
+int ufs_config_copy(const struct ufs_config *from, struct ufs_config *ret_config)
+{
+	struct ufs_config to = { .scheme = from->scheme, .path_style = from->path_style };
+	int r = copy_string(from->endpoint, &to.endpoint);
+
+	if (r == 0)
+		r = copy_string(from->region, &to.region);
+	if (r == 0)
+		r = copy_string(from->bucket, &to.bucket);
+	if (r == 0)
+		r = copy_string(from->prefix, &to.prefix);
+	if (r == 0)
+		r = copy_string(from->profile, &to.profile);
+	if (r == 0)
+		r = copy_string(from->ca_file, &to.ca_file);
+	if (r < 0) {
+		ufs_config_release(&to);
+		return r;
+	}
+	*ret_config = to;
+	return 0;
+}
+
+/* `s` without a '/' in front, with one behind unless empty. */
+static char *normal_prefix(const char *s)
+{
+	size_t n;
+	char *out;
+
+	s += strspn(s, "/");
+	n = strlen(s);
+	out = malloc(n + 2);
+	if (!out)
+		return NULL;
+	memcpy(out, s, n);
+	if (n && s[n - 1] != '/')
+		out[n++] = '/';
+	out[n] = '\0';
+	return out;
+}
+
+static int parse_s3(const char *url, const char *rest, struct ufs_config *config, struct err *e)
+{
+	size_t n = strcspn(rest, "/");
+
+	if (n == 0)
+		return err_set(
+			e, -EINVAL, "\"%.200s\": no bucket; write it as s3://BUCKET[/PREFIX]", url);
+	for (size_t i = 0; i < n; i++)
+		if (!isalnum((unsigned char)rest[i]) && !strchr("-._", rest[i]))
+			return err_set(e, -EINVAL,
+				"\"%.200s\": '%c' cannot be part of a bucket's name; write it as "
+				"s3://BUCKET[/PREFIX]",
+				url, rest[i]);
+	config->scheme = UFS_S3;
+	config->bucket = strndup(rest, n);
+	config->prefix = normal_prefix(rest + n);
+	if (!config->bucket || !config->prefix)
+		return err_set(e, -ENOMEM, "\"%.200s\": no memory", url);
+	if (n > 255 || strlen(config->prefix) > LIMIT_KEY_BYTES)
+		return err_set(e, -EINVAL,
+			"\"%.200s\": too long; a bucket has at most 255, a prefix at most %u bytes",
+			url, LIMIT_KEY_BYTES);
+	return 0;
+}
+
+/* Repeated '/' and "." parts go; ".." stays for realpath() to resolve. */
+static char *normal_dir(const char *path)
+{
+	char *out = malloc(strlen(path) + 3);
+	size_t n = 0;
+
+	if (!out)
+		return NULL;
+	out[n++] = '/';
+	while (*path) {
+		size_t part;
+
+		path += strspn(path, "/");
+		part = strcspn(path, "/");
+		if (part && !(part == 1 && path[0] == '.')) {
+			memcpy(out + n, path, part);
+			n += part;
+			out[n++] = '/';
+		}
+		path += part;
+	}
+	out[n] = '\0';
+	return out;
+}
+
+static int parse_file(const char *url, const char *rest, struct ufs_config *config, struct err *e)
+{
+	if (rest[0] != '/')
+		return err_set(e, -EINVAL,
+			"\"%.200s\": the directory must be absolute; write it as file:///DIRECTORY",
+			url);
+	config->scheme = UFS_FILE;
+	config->prefix = normal_dir(rest);
+	return config->prefix ? 0 : err_set(e, -ENOMEM, "\"%.200s\": no memory", url);
+}
+
+int ufs_config_parse(const char *url, struct ufs_config *ret_config, struct err *e)
+{
+	struct ufs_config config = { 0 };
+	int r;
+
+	if (strlen(url) > LIMIT_URL_BYTES)
+		r = err_set(e, -EINVAL, "\"%.60s...\": a URL has at most %u bytes", url,
+			LIMIT_URL_BYTES);
+	else if (strncasecmp(url, "s3://", 5) == 0)
+		r = parse_s3(url, url + 5, &config, e);
+	else if (strncasecmp(url, "file://", 7) == 0)
+		r = parse_file(url, url + 7, &config, e);
+	else
+		r = err_set(e, -EINVAL,
+			"\"%.200s\": not a source; write it as s3://BUCKET[/PREFIX] or "
+			"file:///DIRECTORY",
+			url);
+	if (r < 0) {
+		ufs_config_release(&config);
+		return r;
+	}
+	*ret_config = config;
+	return 0;
+}
+
+/* This machine's id, so that equal paths of two machines are two sources. */
+static int host_id(struct buf *out)
+{
+	static const char *const files[] = { "/etc/machine-id", "/var/lib/dbus/machine-id" };
+	char name[256];
+
+	for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
+		_cleanup_(buf_release) struct buf text = BUF_INIT(4096);
+
+		if (file_read_all(files[i], &text) < 0)
+			continue;
+		while (text.len && isspace((unsigned char)text.data[text.len - 1]))
+			text.len--;
+		if (text.len)
+			return buf_append(out, text.data, text.len);
+	}
+	if (gethostname(name, sizeof(name)) != 0)
+		return err_errno();
+	name[sizeof(name) - 1] = '\0';
+	return buf_puts(out, name);
+}
+
+static int file_source(const struct ufs_config *config, struct buf *out, struct err *e)
+{
+	_cleanup_free_ char *real = realpath(config->prefix, NULL);
+	int r;
+
+	if (!real) {
+		r = err_errno();
+		return err_set(e, r, "directory \"%s\": %s; the source must exist", config->prefix,
+			err_str(r));
+	}
+	r = buf_puts(out, "file|");
+	if (r == 0)
+		r = host_id(out);
+	if (r == 0)
+		r = buf_printf(out, "|%s%s", real, strcmp(real, "/") == 0 ? "" : "/");
+	return r < 0 ? err_set(e, r, "directory \"%s\": %s", config->prefix, err_str(r)) : 0;
+}
+
+/*
+ * Amazon's buckets are one name space for all regions of a partition: its regional endpoints are one source, and the
+ * id of a volume does not depend on which region a process was told.
+ */
+static int s3_source(const struct ufs_config *config, struct buf *out, struct err *e)
+{
+	const char *text = config->endpoint;
+	struct s3_endpoint endpoint;
+	char authority[S3_HOST_MAX + 8];
+	int r;
+
+	if (!text)
+		text = getenv("AWS_ENDPOINT_URL_S3");
+	if (!text)
+		text = getenv("AWS_ENDPOINT_URL");
+	if (!text || !*text)
+		text = config->region && strncmp(config->region, "cn-", 3) == 0
+			       ? "https://s3.amazonaws.com.cn"
+			       : "https://s3.amazonaws.com";
+	r = s3_endpoint_parse(text, &endpoint, e);
+	if (r < 0)
+		return r;
+	if (s3_endpoint_is_aws(&endpoint)) {
+		bool cn = endpoint.host[strlen(endpoint.host) - 1] == 'n';
+
+		(void)snprintf(endpoint.host, sizeof(endpoint.host), "s3.amazonaws.com%s",
+			cn ? ".cn" : ""); /* fits */
+	}
+	s3_endpoint_authority(&endpoint, authority, sizeof(authority));
+	r = buf_printf(out, "s3|%s://%s|%s|%s", endpoint.tls ? "https" : "http", authority,
+		config->bucket, config->prefix);
+	return r < 0 ? err_set(e, r, "source: %s", err_str(r)) : 0;
+}
+
+int ufs_config_source(const struct ufs_config *config, struct buf *out, struct err *e)
+{
+	if (config->scheme == UFS_FILE)
+		return file_source(config, out, e);
+	return s3_source(config, out, e);
+}

@@ -1,0 +1,303 @@
+/*
+ * Listing a directory tree by several threads. See file_internal.h.
+ *
+ * Directories to visit are a stack, so that the walk goes deep first and the stack stays short. Regular files become objects,
+ * directories without any object get a marker "dir/"; links and special files are left out and counted.
+ */
+#include "ufs/file_internal.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define WALK_BATCH 512u
+
+struct dir {
+	struct list link;
+	size_t len;
+	char path[]; /* "" the root, else ends with '/' */
+};
+
+struct walk {
+	struct ufs_file *origin;
+	ufs_list_sink sink;
+	void *arg;
+	pthread_mutex_t lock;
+	pthread_mutex_t sink_lock; /* never held together with `lock` */
+	pthread_cond_t news;
+	struct list dirs;
+	unsigned int busy; /* threads that may still add directories */
+	uint64_t skipped;
+	int status;
+	struct err err;
+};
+
+/* Objects of one thread on their way to the sink. The bytes are reserved once, so that pointers into them stay. */
+struct batch {
+	struct buf bytes;
+	uint32_t n;
+	struct ufs_object objects[WALK_BATCH];
+};
+
+struct walk_job {
+	struct pool_job job;
+	struct walk *walk;
+};
+
+static int push_locked(struct walk *w, const char *path, size_t len)
+{
+	struct dir *dir = malloc(sizeof(*dir) + len + 1);
+
+	if (!dir)
+		return -ENOMEM;
+	dir->len = len;
+	memcpy(dir->path, path, len);
+	dir->path[len] = '\0';
+	list_push_front(&w->dirs, &dir->link);
+	pthread_cond_signal(&w->news);
+	return 0;
+}
+
+static int flush(struct walk *w, struct batch *b)
+{
+	int r = 0;
+
+	if (b->n) {
+		pthread_mutex_lock(&w->sink_lock);
+		r = w->sink(w->arg, b->objects, b->n);
+		pthread_mutex_unlock(&w->sink_lock);
+	}
+	b->n = 0;
+	buf_clear(&b->bytes);
+	return min(r, 0);
+}
+
+static int add(struct walk *w, struct batch *b, const char *key, size_t len, const struct stat *st)
+{
+	struct ufs_object *o = &b->objects[b->n];
+	char tag[LIMIT_TAG_BYTES];
+	uint32_t tag_len = ufs_file_tag(st, tag, sizeof(tag));
+	size_t at = b->bytes.len;
+
+	ensure(buf_append(&b->bytes, key, len) == 0); /* room for a full batch is there */
+	ensure(buf_append(&b->bytes, tag, tag_len) == 0);
+	*o = (struct ufs_object){
+		.key = b->bytes.data + at,
+		.key_len = (uint32_t)len,
+		.size = S_ISREG(st->st_mode) ? (uint64_t)st->st_size : 0,
+		.mtime_ns =
+			(int64_t)st->st_mtim.tv_sec * (int64_t)CLOCK_SECOND + st->st_mtim.tv_nsec,
+		.tag = b->bytes.data + at + len,
+		.tag_len = tag_len,
+	};
+	return ++b->n == WALK_BATCH ? flush(w, b) : 0;
+}
+
+static void skip(struct walk *w, const char *path, const char *why)
+{
+	pthread_mutex_lock(&w->lock);
+	w->skipped++;
+	pthread_mutex_unlock(&w->lock);
+	log_debug("listing left out", "path=\"%s%s\" why=\"%s\"", w->origin->dir, path, why);
+}
+
+/* One entry of a directory: 1 when it counts as content, 0 when left out, negative on failure. */
+static int visit_entry(
+	struct walk *w, struct batch *b, int fd, const struct dir *dir, const char *name)
+{
+	char path[LIMIT_KEY_BYTES + 2];
+	size_t len = dir->len + strlen(name);
+	struct stat st;
+	int r;
+
+	if (len + 1 > LIMIT_KEY_BYTES) {
+		skip(w, dir->path, "path too long");
+		return 0;
+	}
+	memcpy(path, dir->path, dir->len);
+	memcpy(path + dir->len, name, len - dir->len + 1);
+	if (fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) != 0)
+		return errno == ENOENT ? 0 : err_errno(); /* removed meanwhile */
+	if (S_ISREG(st.st_mode)) {
+		r = add(w, b, path, len, &st);
+		return r < 0 ? r : 1;
+	}
+	if (!S_ISDIR(st.st_mode)) {
+		skip(w, path, S_ISLNK(st.st_mode) ? "symbolic link" : "special file");
+		return 0;
+	}
+	path[len++] = '/';
+	pthread_mutex_lock(&w->lock);
+	r = push_locked(w, path, len);
+	pthread_mutex_unlock(&w->lock);
+	return r < 0 ? r : 1;
+}
+
+static bool is_dot(const char *name)
+{
+	return name[0] == '.' && (name[1] == '\0' || (name[1] == '.' && name[2] == '\0'));
+}
+
+static bool failed(struct walk *w)
+{
+	bool failed;
+
+	pthread_mutex_lock(&w->lock);
+	failed = w->status < 0;
+	pthread_mutex_unlock(&w->lock);
+	return failed;
+}
+
+static int read_entries(struct walk *w, struct batch *b, const struct dir *dir, DIR *stream)
+{
+	uint64_t content = 0;
+	struct dirent *entry;
+	struct stat st;
+	int r;
+
+	for (;;) {
+		errno = 0;
+		entry = readdir(stream); /* a stream of one thread */
+		if (!entry)
+			break;
+		if (is_dot(entry->d_name))
+			continue;
+		r = visit_entry(w, b, dirfd(stream), dir, entry->d_name);
+		if (r < 0)
+			return r;
+		content += (uint64_t)r;
+		if (content % 1024 == 0 && failed(w))
+			return 0;
+	}
+	if (errno)
+		return err_errno();
+	if (content || dir->len == 0)
+		return 0;
+	return fstat(dirfd(stream), &st) == 0 ? add(w, b, dir->path, dir->len, &st) : err_errno();
+}
+
+static int visit(struct walk *w, struct batch *b, const struct dir *dir)
+{
+	int fd = ufs_file_openat(w->origin, dir->len ? dir->path : ".", O_RDONLY | O_DIRECTORY);
+	DIR *stream;
+	int r;
+
+	if (fd < 0) /* removed or replaced meanwhile: it is no longer there to list */
+		return dir->len && (fd == -ENOENT || fd == -ENOTDIR || fd == -ELOOP) ? 0 : fd;
+	stream = fdopendir(fd);
+	if (!stream) {
+		r = err_errno();
+		(void)close(fd); /* read only */
+		return r;
+	}
+	r = read_entries(w, b, dir, stream);
+	(void)closedir(stream); /* read only */
+	return r;
+}
+
+static void fail_locked(struct walk *w, int r, const struct dir *dir)
+{
+	if (w->status == 0)
+		w->status = err_set(&w->err, r, "directory %s%s: %s", w->origin->dir,
+			dir ? dir->path : "", err_str(r));
+	pthread_cond_broadcast(&w->news);
+}
+
+/* Visits directories until none is left and nobody can add one. */
+static void walk_dirs(struct walk *w, struct batch *b)
+{
+	struct list *node;
+	int r = 0;
+
+	pthread_mutex_lock(&w->lock);
+	while (w->status == 0) {
+		node = list_pop_front(&w->dirs);
+		if (!node) {
+			if (w->busy == 0)
+				break;
+			pthread_cond_wait(&w->news, &w->lock);
+			continue;
+		}
+		w->busy++;
+		pthread_mutex_unlock(&w->lock);
+		r = visit(w, b, list_entry(node, struct dir, link));
+		pthread_mutex_lock(&w->lock);
+		if (r < 0)
+			fail_locked(w, r, list_entry(node, struct dir, link));
+		free(list_entry(node, struct dir, link));
+		if (--w->busy == 0 && list_empty(&w->dirs))
+			pthread_cond_broadcast(&w->news);
+	}
+	pthread_mutex_unlock(&w->lock);
+}
+
+static void walk_thread(struct pool_job *job)
+{
+	struct walk *w = container_of(job, struct walk_job, job)->walk;
+	struct batch *b = calloc(1, sizeof(*b));
+	int r = -ENOMEM;
+
+	if (b) {
+		b->bytes = BUF_INIT(WALK_BATCH * (LIMIT_KEY_BYTES + LIMIT_TAG_BYTES));
+		r = buf_reserve(&b->bytes, b->bytes.max);
+	}
+	if (r == 0) {
+		walk_dirs(w, b);
+		r = failed(w) ? 0 : flush(w, b);
+	}
+	if (r < 0) {
+		pthread_mutex_lock(&w->lock);
+		fail_locked(w, r, NULL);
+		pthread_mutex_unlock(&w->lock);
+	}
+	if (b)
+		buf_release(&b->bytes);
+	free(b);
+}
+
+static int run_threads(struct walk *w, unsigned int n)
+{
+	struct walk_job jobs[FILE_THREADS_MAX];
+	struct pool *pool = pool_new("ufs-walk", n, n);
+
+	if (!pool)
+		return -ENOMEM;
+	for (unsigned int i = 0; i < n; i++) {
+		jobs[i].walk = w;
+		jobs[i].job.run = walk_thread;
+		ensure(pool_submit(pool, &jobs[i].job) == 0); /* room for all was asked for */
+	}
+	pool_free(pool); /* waits for all */
+	return w->status;
+}
+
+int ufs_file_list(struct ufs *ufs, ufs_list_sink sink, void *arg, struct err *e)
+{
+	struct ufs_file *origin = container_of(ufs, struct ufs_file, base);
+	struct walk w = { .origin = origin, .sink = sink, .arg = arg };
+	int r;
+
+	pthread_mutex_init(&w.lock, NULL);
+	pthread_mutex_init(&w.sink_lock, NULL);
+	pthread_cond_init(&w.news, NULL);
+	list_init(&w.dirs);
+	counter_add(&ufs->counters->lists, 1);
+	r = push_locked(&w, "", 0);
+	if (r == 0)
+		r = run_threads(&w, min(ufs->limits.list_requests, FILE_THREADS_MAX));
+	list_for_each_safe (node, &w.dirs)
+		free(list_entry(node, struct dir, link));
+	if (w.skipped)
+		log_debug("listing", "directory=\"%s\" left_out=%llu", origin->dir,
+			(unsigned long long)w.skipped);
+	if (w.status < 0 && e)
+		*e = w.err;
+	pthread_cond_destroy(&w.news);
+	pthread_mutex_destroy(&w.sink_lock);
+	pthread_mutex_destroy(&w.lock);
+	return r < 0 ? err_default(e, r, "listing") : 0;
+}

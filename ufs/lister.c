@@ -1,0 +1,473 @@
+/*
+ * Parallel listing. See lister.h, lister_split.h.
+ *
+ * The first page is listed alone: most listings are no longer. Then each thread takes, in this order: a range that waits; a
+ * directory level to look at, whose names are good places to cut; a cut of the range with the most left, when neither is
+ * there. A range is PENDING -> RUNNING (one page) -> PENDING ... -> gone. When a page reaches into ranges not begun yet,
+ * it swallows them. Memory: the pages in flight, at most LISTER_HINTS names, and some ranges per thread.
+ */
+#include "ufs/lister.h"
+#include "ufs/lister_split.h"
+#include "base/cleanup.h"
+#include "base/log.h"
+#include "base/pool.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LISTER_HINTS  8192u
+#define LISTER_LEVELS 64u /* directory levels looked at, at most */
+
+struct range {
+	struct list link;       /* lister.ranges, in key order */
+	struct lister_key pos;  /* keys beyond it are still to list */
+	struct lister_key high; /* up to and with it */
+	bool has_pos;
+	bool bounded;
+	bool running;
+	bool seen;   /* a page was listed: depth, left and page_n mean something */
+	bool no_cut; /* none was found since the last page */
+	uint32_t depth;
+	uint32_t page_n;
+	double left; /* a guess */
+};
+
+struct lister {
+	struct ufs *ufs;
+	ufs_list_sink sink;
+	void *arg;
+	unsigned int threads;
+	pthread_mutex_t lock;
+	pthread_mutex_t sink_lock; /* never held together with `lock` */
+	pthread_cond_t news;
+	struct list ranges;
+	struct lister_alphabet alphabet;
+	struct lister_key *hints; /* sorted names of directories */
+	uint32_t n_hints;
+	struct lister_key *levels; /* directories to look at */
+	uint32_t n_levels, next_level;
+	struct lister_key *cuts; /* scratch of cut_range_locked(), `threads` long */
+	unsigned int idle;
+	int status;
+	struct err err;
+};
+
+struct lister_job {
+	struct pool_job job;
+	struct lister *lister;
+};
+
+static void fail_locked(struct lister *l, int status, const struct err *e)
+{
+	if (l->status == 0) {
+		l->status = status;
+		l->err = *e;
+	}
+	pthread_cond_broadcast(&l->news);
+}
+
+/* ---- one page of a range ---- */
+
+/* Keys with a NUL cannot be passed on, nor the marker of the prefix itself, whose relative key is empty. */
+static bool is_passed(const struct ufs_object *object)
+{
+	return object->key_len && !memchr(object->key, '\0', object->key_len);
+}
+
+static int pass_on(struct lister *l, const struct ufs_object *objects, uint32_t n)
+{
+	uint32_t from = 0;
+	int r = 0;
+
+	pthread_mutex_lock(&l->sink_lock);
+	while (from < n && r >= 0) {
+		uint32_t to = from;
+
+		while (to < n && is_passed(&objects[to]))
+			to++;
+		if (to > from)
+			r = l->sink(l->arg, objects + from, to - from);
+		from = to + 1;
+	}
+	pthread_mutex_unlock(&l->sink_lock);
+	return min(r, 0);
+}
+
+static struct range *next_range(struct lister *l, struct range *range)
+{
+	return range->link.next == &l->ranges ? NULL
+					      : list_entry(range->link.next, struct range, link);
+}
+
+static void remove_range(struct range *range)
+{
+	list_remove(&range->link);
+	free(range);
+}
+
+static bool beyond(const struct ufs_object *object, const struct range *range)
+{
+	return range->bounded &&
+	       lister_key_cmp(object->key, object->key_len, range->high.bytes, range->high.len) > 0;
+}
+
+/* Ranges behind that nobody began and that this page reaches into become part of this one. */
+static void swallow_locked(struct lister *l, struct range *range, const struct ufs_object *last)
+{
+	struct range *next;
+
+	while (beyond(last, range) && (next = next_range(l, range)) && !next->running &&
+		!next->seen) {
+		range->high = next->high;
+		range->bounded = next->bounded;
+		remove_range(next);
+	}
+}
+
+/* What the page says about the range; returns how many of its objects belong to it. The range may be gone after. */
+static uint32_t advance_locked(struct lister *l, struct range *range, const struct ufs_page *page,
+	const struct lister_lesson *lesson)
+{
+	const struct ufs_object *objects = page->objects;
+	uint32_t n = page->n_objects;
+	bool more = page->truncated;
+
+	lister_alphabet_add(&l->alphabet, lesson);
+	if (n)
+		swallow_locked(l, range, &objects[n - 1]);
+	while (n && beyond(&objects[n - 1], range)) {
+		n--;
+		more = false;
+	}
+	if (!more) {
+		remove_range(range);
+		if (list_empty(&l->ranges))
+			pthread_cond_broadcast(&l->news);
+		return n;
+	}
+	lister_key_set(&range->pos, objects[n - 1].key, objects[n - 1].key_len);
+	range->has_pos = true;
+	range->running = false;
+	range->seen = true;
+	range->no_cut = false;
+	range->depth = lesson->shared;
+	range->page_n = n;
+	range->left = lister_estimate(&l->alphabet, objects[0].key, objects[0].key_len, &range->pos,
+		range->bounded ? &range->high : NULL, n);
+	return n;
+}
+
+/* A page that goes on must have brought the range further: else it would be listed for ever. */
+static int check_page(const struct lister_key *pos, const struct ufs_page *page, struct err *e)
+{
+	const struct ufs_object *first = page->objects;
+
+	if (page->n_objects == 0)
+		return page->truncated
+			       ? err_set(e, -EPROTO, "LIST answer: no key in it, yet truncated")
+			       : 0;
+	if (pos && lister_key_cmp(first->key, first->key_len, pos->bytes, pos->len) <= 0)
+		return err_set(e, -EPROTO,
+			"LIST answer: keys before the one asked for; the service must honour "
+			"start-after");
+	return 0;
+}
+
+static int list_range_locked(struct lister *l, struct range *range, struct ufs_page *page)
+{
+	struct lister_key pos = { .len = 0 };
+	bool has_pos = range->has_pos;
+	struct ufs_page_request request = { 0 };
+	struct lister_lesson lesson;
+	struct err e = ERR_INIT;
+	uint32_t n;
+	int r;
+
+	range->running = true;
+	if (has_pos)
+		lister_key_set(&pos, range->pos.bytes, range->pos.len);
+	pthread_mutex_unlock(&l->lock);
+	request.after = has_pos ? pos.bytes : NULL;
+	request.after_len = pos.len;
+	r = ufs_list_page(l->ufs, &request, page, &e);
+	if (r == 0)
+		r = check_page(has_pos ? &pos : NULL, page, &e);
+	if (r == 0)
+		lister_learn(page->objects, page->n_objects, &lesson);
+	pthread_mutex_lock(&l->lock);
+	if (r < 0) {
+		fail_locked(l, r, &e);
+		return r;
+	}
+	if (page->truncated && lesson.slashes && l->n_levels == 0)
+		l->levels[l->n_levels++].len = 0; /* the top */
+	n = advance_locked(l, range, page, &lesson);
+	pthread_cond_signal(&l->news);
+	pthread_mutex_unlock(&l->lock);
+	r = pass_on(l, page->objects, n);
+	pthread_mutex_lock(&l->lock);
+	if (r < 0) {
+		(void)err_set(&e, r, "listing: stopped by its receiver: %s", err_str(r));
+		fail_locked(l, r, &e);
+	}
+	return r;
+}
+
+/* ---- names of directories, as places to cut ---- */
+
+static int by_key(const void *a, const void *b)
+{
+	const struct lister_key *x = a;
+	const struct lister_key *y = b;
+
+	return lister_key_cmp(x->bytes, x->len, y->bytes, y->len);
+}
+
+static void add_hints_locked(struct lister *l, const struct ufs_page *page)
+{
+	uint32_t n = min(page->n_prefixes, LISTER_HINTS - l->n_hints);
+
+	for (uint32_t i = 0; i < n; i++) {
+		const struct ufs_object *o = &page->prefixes[i];
+
+		lister_key_set(&l->hints[l->n_hints++], o->key, o->key_len);
+	}
+	qsort(l->hints, l->n_hints, sizeof(l->hints[0]), by_key);
+	if (page->n_prefixes >= l->threads)
+		return; /* enough to cut by */
+	for (uint32_t i = 0; i < page->n_prefixes && l->n_levels < LISTER_LEVELS; i++) {
+		const struct ufs_object *o = &page->prefixes[i];
+
+		lister_key_set(&l->levels[l->n_levels++], o->key, o->key_len);
+	}
+}
+
+static void look_at_level_locked(struct lister *l, struct ufs_page *page)
+{
+	const struct lister_key *level = &l->levels[l->next_level++]; /* entries do not move */
+	struct ufs_page_request request = {
+		.dir = level->bytes,
+		.dir_len = level->len,
+		.delimiter = true,
+	};
+	struct err e = ERR_INIT;
+	int r;
+
+	pthread_mutex_unlock(&l->lock);
+	r = ufs_list_page(l->ufs, &request, page, &e);
+	pthread_mutex_lock(&l->lock);
+	if (r == 0) {
+		add_hints_locked(l, page);
+		pthread_cond_signal(&l->news);
+	} else {
+		/* Only speed is lost; a failure that matters strikes the ranges too. */
+		log_debug("listing level failed", "error=\"%s\"", e.text);
+	}
+}
+
+/* ---- cutting ---- */
+
+static bool inside(const struct range *range, const struct lister_key *key)
+{
+	if (range->has_pos && by_key(key, &range->pos) <= 0)
+		return false;
+	return !range->bounded || by_key(key, &range->high) < 0;
+}
+
+/* Up to `want` names of directories inside the range, evenly. */
+static uint32_t hint_cuts_locked(struct lister *l, const struct range *range, uint32_t want)
+{
+	uint32_t from = 0;
+	uint32_t to;
+	uint32_t n;
+
+	while (from < l->n_hints && !inside(range, &l->hints[from]))
+		from++;
+	to = from;
+	while (to < l->n_hints && inside(range, &l->hints[to]))
+		to++;
+	n = min(want, to - from);
+	for (uint32_t i = 0; i < n; i++)
+		l->cuts[i] = l->hints[from + (uint64_t)(to - from) * i / n];
+	return n;
+}
+
+/* Cuts `range` into up to want + 1; the first part keeps what is running. False when no place was found. */
+static bool cut_range_locked(struct lister *l, struct range *range, uint32_t want)
+{
+	const struct lister_key *high = range->bounded ? &range->high : NULL;
+	uint32_t n = hint_cuts_locked(l, range, want);
+	uint32_t total = lister_candidates(&l->alphabet, &range->pos, high, range->depth);
+	uint32_t guesses = min(want - n, total);
+
+	for (uint32_t i = 0; i < guesses; i++)
+		lister_candidate(&l->alphabet, &range->pos, high, range->depth,
+			(uint32_t)((uint64_t)total * i / guesses), &l->cuts[n + i]);
+	n += guesses;
+	qsort(l->cuts, n, sizeof(l->cuts[0]), by_key);
+	for (uint32_t i = n; i > 0; i--) { /* from behind: range->high moves down */
+		struct range *part;
+
+		if (!inside(range, &l->cuts[i - 1]))
+			continue; /* twice, or the end */
+		part = calloc(1, sizeof(*part));
+		if (!part)
+			return true; /* slower, not wrong */
+		part->pos = l->cuts[i - 1];
+		part->has_pos = true;
+		part->high = range->high;
+		part->bounded = range->bounded;
+		range->high = l->cuts[i - 1];
+		range->bounded = true;
+		list_push_front(&range->link, &part->link);
+	}
+	range->no_cut = n == 0;
+	return n > 0;
+}
+
+static bool can_be_cut(const struct range *range)
+{
+	return range->seen && !range->no_cut && range->left > 1.2 * range->page_n;
+}
+
+/* Work for the threads that idle, out of the range with the most left; each range's share follows what is left in it. */
+static bool make_work_locked(struct lister *l)
+{
+	struct range *most = NULL;
+	double total = 0;
+	double want;
+
+	list_for_each (node, &l->ranges) {
+		struct range *range = list_entry(node, struct range, link);
+
+		if (!can_be_cut(range))
+			continue;
+		total += range->left;
+		if (!most || range->left > most->left)
+			most = range;
+	}
+	if (!most)
+		return false;
+	want = (l->idle + 1) * most->left / total + 0.5;
+	want = min(want, most->left / most->page_n);
+	want = min(want, (double)l->threads - 1);
+	want = max(want, 1.0);
+	if (!cut_range_locked(l, most, (uint32_t)want))
+		return true; /* it is marked: look for another */
+	most->left /= want + 1;
+	pthread_cond_broadcast(&l->news);
+	return true;
+}
+
+/* ---- threads ---- */
+
+static struct range *pending_locked(struct lister *l)
+{
+	list_for_each (node, &l->ranges) {
+		struct range *range = list_entry(node, struct range, link);
+
+		if (!range->running)
+			return range;
+	}
+	return NULL;
+}
+
+static void work(struct pool_job *job)
+{
+	struct lister *l = container_of(job, struct lister_job, job)->lister;
+	struct range *range;
+	struct ufs_page page;
+
+	ufs_page_init(&page);
+	pthread_mutex_lock(&l->lock);
+	while (l->status == 0 && !list_empty(&l->ranges)) {
+		if ((range = pending_locked(l)) != NULL) {
+			(void)list_range_locked(l, range, &page); /* kept in l->status */
+		} else if (l->next_level < l->n_levels) {
+			look_at_level_locked(l, &page);
+		} else if (!make_work_locked(l)) {
+			l->idle++;
+			pthread_cond_wait(&l->news, &l->lock);
+			l->idle--;
+		}
+	}
+	pthread_mutex_unlock(&l->lock);
+	ufs_page_release(&page);
+}
+
+static int run_threads(struct lister *l)
+{
+	struct lister_job *jobs = calloc(l->threads, sizeof(*jobs));
+	struct pool *pool = jobs ? pool_new("ufs-list", l->threads, l->threads) : NULL;
+
+	if (!pool) {
+		free(jobs);
+		return -ENOMEM;
+	}
+	for (unsigned int i = 0; i < l->threads; i++) {
+		jobs[i].lister = l;
+		jobs[i].job.run = work;
+		ensure(pool_submit(pool, &jobs[i].job) == 0); /* room for all was asked for */
+	}
+	pool_free(pool); /* waits for all */
+	free(jobs);
+	return 0;
+}
+
+static void release(struct lister *l)
+{
+	list_for_each_safe (node, &l->ranges)
+		remove_range(list_entry(node, struct range, link));
+	free(l->hints);
+	free(l->levels);
+	free(l->cuts);
+	pthread_cond_destroy(&l->news);
+	pthread_mutex_destroy(&l->sink_lock);
+	pthread_mutex_destroy(&l->lock);
+}
+
+static int list_all(struct lister *l)
+{
+	struct range *whole = calloc(1, sizeof(*whole));
+	struct ufs_page page;
+	int r;
+
+	if (!whole || !l->hints || !l->levels || !l->cuts) {
+		free(whole);
+		return -ENOMEM;
+	}
+	list_push_back(&l->ranges, &whole->link);
+	ufs_page_init(&page);
+	pthread_mutex_lock(&l->lock);
+	r = list_range_locked(l, whole, &page);
+	pthread_mutex_unlock(&l->lock);
+	ufs_page_release(&page);
+	if (r == 0 && !list_empty(&l->ranges))
+		r = run_threads(l);
+	return r;
+}
+
+int lister_run(struct ufs *ufs, unsigned int threads, ufs_list_sink sink, void *arg, struct err *e)
+{
+	struct lister l = { .ufs = ufs, .sink = sink, .arg = arg };
+	int r;
+
+	ensure(threads >= 1 && threads <= LISTER_THREADS_MAX);
+	l.threads = threads;
+	l.hints = malloc(LISTER_HINTS * sizeof(l.hints[0])); /* touched as far as used */
+	l.levels = malloc(LISTER_LEVELS * sizeof(l.levels[0]));
+	l.cuts = malloc(l.threads * sizeof(l.cuts[0]));
+	list_init(&l.ranges);
+	pthread_mutex_init(&l.lock, NULL);
+	pthread_mutex_init(&l.sink_lock, NULL);
+	pthread_cond_init(&l.news, NULL);
+	r = list_all(&l);
+	if (l.status < 0) {
+		r = l.status;
+		if (e)
+			*e = l.err;
+	}
+	release(&l);
+	return r < 0 ? err_default(e, r, "listing") : 0;
+}

@@ -1,0 +1,1 @@
+$(eval $(call library,ufs,base,-lcurl -lexpat -luv))

@@ -1,0 +1,370 @@
+/*
+ * The S3 origin: opening, and requests queued by class. See ufs.h.
+ *
+ * Callers put requests into queues under a lock and wake the loop; the loop's thread starts them while there are places,
+ * and runs their callbacks. Demand goes first, and the other classes may hold at most three of four places: a reader
+ * never waits for a place behind prefetch.
+ */
+#include "ufs/s3_internal.h"
+#include "base/clock.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define S3_URL_MAX        (16u * 1024)
+#define S3_EXCHANGES_MORE 8u /* beyond GETs and the lister's LISTs: probes */
+
+static struct s3 *s3_of(struct ufs *ufs)
+{
+	return container_of(ufs, struct s3, base);
+}
+
+/* ---- any thread ---- */
+
+static void wake_locked(struct s3 *s3)
+{
+	if (!s3->woken) {
+		s3->woken = true;
+		loop_post(s3->loop, &s3->wake);
+	}
+}
+
+static int s3_get(struct ufs *ufs, struct ufs_get *get)
+{
+	struct s3 *s3 = s3_of(ufs);
+	int r = 0;
+
+	list_init(&get->link);
+	pthread_mutex_lock(&s3->lock);
+	if (s3->closing) {
+		r = -ECANCELED;
+	} else {
+		list_push_back(&s3->queues[get->class], &get->link);
+		counter_add(&ufs->counters->queued, 1);
+		wake_locked(s3);
+	}
+	pthread_mutex_unlock(&s3->lock);
+	return r;
+}
+
+/* A request that is linked is waiting; one under way, or done, is not. */
+static void s3_promote(struct ufs *ufs, struct ufs_get *get, enum ufs_class class)
+{
+	struct s3 *s3 = s3_of(ufs);
+
+	pthread_mutex_lock(&s3->lock);
+	if (get->link.next && !list_empty(&get->link) && class < get->class) {
+		list_remove(&get->link);
+		get->class = class;
+		list_push_back(&s3->queues[class], &get->link);
+		wake_locked(s3);
+	}
+	pthread_mutex_unlock(&s3->lock);
+}
+
+int s3_list_run(struct s3 *s3, struct s3_list_call *call)
+{
+	call->s3 = s3;
+	call->finished = false;
+	pthread_cond_init(&call->done, NULL);
+	pthread_mutex_lock(&s3->lock);
+	if (s3->closing) {
+		call->status = err_set(&call->e, -ECANCELED, "the origin is being closed");
+	} else {
+		list_push_back(&s3->lists, &call->link);
+		wake_locked(s3);
+		while (!call->finished)
+			pthread_cond_wait(&call->done, &s3->lock);
+	}
+	pthread_mutex_unlock(&s3->lock);
+	pthread_cond_destroy(&call->done);
+	return call->status;
+}
+
+/* ---- the loop's thread ---- */
+
+/* The next GET that may start, unlinked; *ret_low when it takes one of the lower classes' places. */
+static struct ufs_get *next_get_locked(struct s3 *s3, bool *ret_low)
+{
+	unsigned int places = s3->base.limits.max_requests;
+	unsigned int low = max(1u, places - (places + 3) / 4);
+
+	if (s3->in_flight >= places)
+		return NULL;
+	for (int class = UFS_DEMAND; class < UFS_CLASSES; class ++) {
+		struct list *node;
+
+		if (class != UFS_DEMAND && s3->in_flight_low >= low)
+			return NULL;
+		node = list_pop_front(&s3->queues[class]);
+		if (node) {
+			*ret_low = class != UFS_DEMAND;
+			return list_entry(node, struct ufs_get, link);
+		}
+	}
+	return NULL;
+}
+
+void s3_get_end(struct s3 *s3, struct ufs_get *get, int status, const struct err *e)
+{
+	ufs_count_end(&s3->base, status, get->got);
+	get->on_done(get, status, status < 0 ? e : NULL);
+}
+
+void s3_list_end(struct s3 *s3, struct s3_list_call *call, int status)
+{
+	ufs_count_end(&s3->base, status, 0);
+	pthread_mutex_lock(&s3->lock);
+	call->status = status;
+	call->finished = true;
+	pthread_cond_signal(&call->done); /* under the lock: `call` is gone once it is released */
+	pthread_mutex_unlock(&s3->lock);
+}
+
+static void start_get(struct s3 *s3, struct ufs_get *get, bool low)
+{
+	struct err e = ERR_INIT;
+	int r;
+
+	counter_sub(&s3->base.counters->queued, 1);
+	if (get->deadline_ns && clock_mono_ns() >= get->deadline_ns) {
+		r = err_set(&e, -ETIMEDOUT, "%s: the deadline passed while waiting for a place",
+			s3->base_url);
+		s3_get_end(s3, get, r, &e);
+		return;
+	}
+	s3->in_flight++;
+	s3->in_flight_low += low;
+	counter_add(&s3->base.counters->in_flight, 1);
+	counter_add(&s3->base.counters->gets, 1);
+	r = s3_get_start(s3, get, low);
+	if (r < 0) {
+		s3_place_free(s3, low);
+		(void)err_set(&e, r, "%s: no request could be made (%s)", s3->base_url, err_str(r));
+		s3_get_end(s3, get, r, &e);
+	}
+}
+
+static void start_list(struct s3 *s3, struct s3_list_call *call)
+{
+	int r = s3_list_start(s3, call);
+
+	if (r < 0) {
+		(void)err_set(
+			&call->e, r, "%s: no request could be made (%s)", s3->base_url, err_str(r));
+		s3_list_end(s3, call, r);
+	} else {
+		counter_add(&s3->base.counters->lists, 1);
+	}
+}
+
+/* Starts what may start. The lock is not held while something starts: a failure calls back. */
+static void run_queues(struct s3 *s3)
+{
+	for (;;) {
+		struct list *node;
+		struct ufs_get *get;
+		bool low = false;
+
+		pthread_mutex_lock(&s3->lock);
+		node = list_pop_front(&s3->lists);
+		get = node ? NULL : next_get_locked(s3, &low);
+		pthread_mutex_unlock(&s3->lock);
+		if (node)
+			start_list(s3, list_entry(node, struct s3_list_call, link));
+		else if (get)
+			start_get(s3, get, low);
+		else
+			return;
+	}
+}
+
+static void on_wake(struct loop_task *task)
+{
+	struct s3 *s3 = container_of(task, struct s3, wake);
+
+	pthread_mutex_lock(&s3->lock);
+	s3->woken = false;
+	pthread_mutex_unlock(&s3->lock);
+	run_queues(s3);
+}
+
+/* The place is filled by a task of its own, so that a callback that fails at once cannot recurse. */
+void s3_place_free(struct s3 *s3, bool low)
+{
+	s3->in_flight--;
+	s3->in_flight_low -= low;
+	counter_sub(&s3->base.counters->in_flight, 1);
+	pthread_mutex_lock(&s3->lock);
+	if (!s3->closing)
+		wake_locked(s3);
+	pthread_mutex_unlock(&s3->lock);
+}
+
+static void start_http(void *arg)
+{
+	struct s3 *s3 = arg;
+	const char *ca_file = s3->config.ca_file ? s3->config.ca_file : getenv("AWS_CA_BUNDLE");
+	struct s3_http_config config = {
+		.loop = s3->loop,
+		.max_exchanges = s3->base.limits.max_requests + s3->base.limits.list_requests +
+				 S3_EXCHANGES_MORE,
+		.progress_timeout_ns = s3->base.limits.request_timeout_ns,
+		.ca_file = ca_file && *ca_file ? ca_file : NULL,
+		.no_proxy = s3->no_proxy,
+	};
+
+	s3->http = s3_http_new(&config);
+}
+
+/* What waits ends first, so that what is under way frees no place for it. */
+static void close_on_loop(void *arg)
+{
+	struct s3 *s3 = arg;
+	struct list gets = LIST_INIT(gets);
+	struct list lists = LIST_INIT(lists);
+	struct err e = ERR_INIT;
+	struct list *node;
+
+	pthread_mutex_lock(&s3->lock);
+	for (int class = 0; class < UFS_CLASSES; class ++)
+		list_splice_back(&gets, &s3->queues[class]);
+	list_splice_back(&lists, &s3->lists);
+	pthread_mutex_unlock(&s3->lock);
+	(void)err_set(&e, -ECANCELED, "the origin is being closed");
+	while ((node = list_pop_front(&gets)) != NULL) {
+		counter_sub(&s3->base.counters->queued, 1);
+		s3_get_end(s3, list_entry(node, struct ufs_get, link), -ECANCELED, &e);
+	}
+	while ((node = list_pop_front(&lists)) != NULL)
+		s3_list_end(s3, list_entry(node, struct s3_list_call, link), -ECANCELED);
+	s3_http_free(s3->http);
+}
+
+/* ---- open and free ---- */
+
+static void s3_free(struct ufs *ufs)
+{
+	struct s3 *s3 = s3_of(ufs);
+
+	if (s3->loop) {
+		pthread_mutex_lock(&s3->lock);
+		s3->closing = true;
+		pthread_mutex_unlock(&s3->lock);
+		loop_call(s3->loop, close_on_loop, s3);
+		loop_free(s3->loop);
+	}
+	s3_signer_release(&s3->signer);
+	credentials_release(&s3->credentials);
+	ufs_config_release(&s3->config);
+	buf_release(&s3->path);
+	buf_release(&s3->url);
+	buf_release(&s3->line);
+	pthread_mutex_destroy(&s3->lock);
+	ufs_base_release(ufs);
+	free(s3);
+}
+
+static const struct ufs_ops s3_ops = {
+	.name = "s3",
+	.get = s3_get,
+	.promote = s3_promote,
+	.list_page = s3_list_page,
+	.probe = s3_probe,
+	.free = s3_free,
+};
+
+/* Endpoint, region, style: from the configuration, then what the environment and the profile say. */
+static int resolve(struct s3 *s3, struct err *e)
+{
+	const struct ufs_config *config = &s3->config;
+	const char *region = config->region ? config->region : s3->credentials.region;
+	const char *text = config->endpoint ? config->endpoint : s3->credentials.endpoint;
+	struct s3_endpoint endpoint;
+	char authority[S3_HOST_MAX + 8];
+	int n;
+	int r;
+
+	if (!region || !*region)
+		region = "us-east-1";
+	if (strlen(region) >= sizeof(s3->region))
+		return err_set(e, -EINVAL, "region \"%.80s...\": too long", region);
+	(void)snprintf(s3->region, sizeof(s3->region), "%s", region); /* fits: checked */
+	r = text && *text ? s3_endpoint_parse(text, &endpoint, e)
+			  : s3_endpoint_of_region(region, &endpoint, e);
+	if (r < 0)
+		return r;
+	s3->path_style = s3_endpoint_needs_path(&endpoint, config->bucket, config->path_style);
+	s3->no_proxy = s3_endpoint_is_loopback(&endpoint);
+	s3_endpoint_authority(&endpoint, authority, sizeof(authority));
+	n = snprintf(s3->host, sizeof(s3->host), "%s%s%s", s3->path_style ? "" : config->bucket,
+		s3->path_style ? "" : ".", authority);
+	if (n < 0 || (size_t)n >= sizeof(s3->host))
+		return err_set(
+			e, -EINVAL, "endpoint \"%.80s\": the host name is too long", authority);
+	(void)snprintf(s3->base_url, sizeof(s3->base_url), "%s://%s",
+		endpoint.tls ? "https" : "http", s3->host); /* fits */
+	return 0;
+}
+
+static int check_ca_file(const struct s3 *s3, struct err *e)
+{
+	const char *path = s3->config.ca_file ? s3->config.ca_file : getenv("AWS_CA_BUNDLE");
+	int r;
+
+	if (!path || !*path || access(path, R_OK) == 0)
+		return 0;
+	r = err_errno();
+	return err_set(e, r, "file of certificate authorities %s (%s): %s", path,
+		s3->config.ca_file ? "--ca-file" : "AWS_CA_BUNDLE", err_str(r));
+}
+
+static int open_all(struct s3 *s3, const struct ufs_config *config, struct err *e)
+{
+	int r = ufs_config_copy(config, &s3->config);
+
+	if (r == 0)
+		r = credentials_find(config->profile, &s3->credentials, e);
+	if (r == 0)
+		r = resolve(s3, e);
+	if (r == 0)
+		r = check_ca_file(s3, e);
+	if (r < 0)
+		return r;
+	s3_signer_init(&s3->signer, s3->credentials.access_key, s3->credentials.secret_key,
+		s3->region, "s3");
+	s3->loop = loop_new("ufs-s3");
+	if (!s3->loop)
+		return -ENOMEM;
+	loop_call(s3->loop, start_http, s3);
+	return s3->http ? 0 : -ENOMEM;
+}
+
+int s3_open(const struct ufs_config *config, const struct ufs_limits *limits, struct ufs **ret_ufs,
+	struct err *e)
+{
+	struct s3 *s3 = calloc(1, sizeof(*s3));
+	int r;
+
+	if (!s3)
+		return err_set(e, -ENOMEM, "s3: no memory");
+	pthread_mutex_init(&s3->lock, NULL);
+	for (int class = 0; class < UFS_CLASSES; class ++)
+		list_init(&s3->queues[class]);
+	list_init(&s3->lists);
+	s3->wake.run = on_wake;
+	s3->path = BUF_INIT(S3_URL_MAX);
+	s3->url = BUF_INIT(S3_URL_MAX);
+	s3->line = BUF_INIT(S3_URL_MAX);
+	r = ufs_base_init(&s3->base, &s3_ops, NULL, limits);
+	if (r == 0)
+		r = open_all(s3, config, e);
+	if (r < 0) {
+		s3_free(&s3->base);
+		return err_default(e, r, "s3");
+	}
+	*ret_ufs = &s3->base;
+	return 0;
+}

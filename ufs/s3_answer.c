@@ -1,0 +1,198 @@
+/* Status lines and headers of S3. See s3_answer.h. */
+#include "ufs/s3_answer.h"
+#include "base/clock.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define RETRY_AFTER_MAX 3600u /* seconds; the deadline of the request is shorter anyway */
+
+void s3_answer_init(struct s3_answer *answer)
+{
+	*answer = (struct s3_answer){ .modified = -1, .date = -1, .length = -1 };
+}
+
+/* Digits to a number and the place behind; -EPROTO without digits or past 18 of them. */
+static int number(const char **s, uint64_t *ret_number)
+{
+	size_t n = strspn(*s, "0123456789");
+
+	if (n == 0 || n > 18)
+		return -EPROTO;
+	*ret_number = strtoull(*s, NULL, 10);
+	*s += n;
+	return 0;
+}
+
+int s3_content_range(const char *s, uint64_t *ret_start, uint64_t *ret_end, uint64_t *ret_total)
+{
+	uint64_t start, end, total;
+
+	if (strncasecmp(s, "bytes", 5) != 0 || (s[5] != ' ' && s[5] != '='))
+		return -EPROTO;
+	s += 6;
+	s += strspn(s, " ");
+	if (number(&s, &start) < 0 || *s++ != '-' || number(&s, &end) < 0 || *s++ != '/' ||
+		number(&s, &total) < 0 || *s != '\0')
+		return -EPROTO;
+	if (start > end || end >= total)
+		return -EPROTO;
+	*ret_start = start;
+	*ret_end = end;
+	*ret_total = total;
+	return 0;
+}
+
+static void take_etag(struct s3_answer *answer, const char *s)
+{
+	size_t n;
+
+	if (s[0] == 'W' && s[1] == '/')
+		s += 2;
+	n = strlen(s);
+	if (n >= 2 && s[0] == '"' && s[n - 1] == '"') {
+		s++;
+		n -= 2;
+	}
+	if (n >= sizeof(answer->etag))
+		n = 0; /* no tag of ours is that long: it will not match */
+	memcpy(answer->etag, s, n);
+	answer->etag[n] = '\0';
+}
+
+static void take_retry_after(struct s3_answer *answer, const char *s)
+{
+	uint64_t seconds;
+	int64_t then;
+
+	if (number(&s, &seconds) < 0) {
+		int64_t now = (int64_t)(clock_wall_ns() / CLOCK_SECOND);
+
+		if (clock_parse(s, &then) < 0 || then <= now)
+			return;
+		seconds = (uint64_t)(then - now);
+	}
+	answer->retry_after_ns = min(seconds, RETRY_AFTER_MAX) * CLOCK_SECOND;
+}
+
+static void take_header(struct s3_answer *answer, const char *name, const char *value)
+{
+	uint64_t n;
+	const char *end = value;
+
+	if (strcasecmp(name, "etag") == 0) {
+		take_etag(answer, value);
+	} else if (strcasecmp(name, "last-modified") == 0) {
+		if (clock_parse(value, &answer->modified) < 0)
+			answer->modified = -1;
+	} else if (strcasecmp(name, "date") == 0) {
+		if (clock_parse(value, &answer->date) < 0)
+			answer->date = -1;
+	} else if (strcasecmp(name, "content-length") == 0) {
+		answer->length = number(&end, &n) == 0 && *end == '\0' ? (int64_t)n : -1;
+	} else if (strcasecmp(name, "content-range") == 0) {
+		answer->has_range = s3_content_range(value, &answer->range_start,
+					    &answer->range_end, &answer->range_total) == 0;
+	} else if (strcasecmp(name, "retry-after") == 0) {
+		take_retry_after(answer, value);
+	} else if (strcasecmp(name, "x-amz-bucket-region") == 0) {
+		(void)snprintf(answer->region, sizeof(answer->region), "%s", value); /* cut */
+	} else if (strcasecmp(name, "x-amz-request-id") == 0) {
+		(void)snprintf(
+			answer->request_id, sizeof(answer->request_id), "%s", value); /* cut */
+	}
+}
+
+void s3_answer_line(struct s3_answer *answer, const char *line, size_t len)
+{
+	char text[1024];
+	char *colon;
+	char *value;
+
+	while (len && isspace((unsigned char)line[len - 1]))
+		len--;
+	if (len >= sizeof(text))
+		return; /* none of those read is that long */
+	memcpy(text, line, len);
+	text[len] = '\0';
+	if (strncmp(text, "HTTP/", 5) == 0) {
+		const char *space = strchr(text, ' ');
+
+		s3_answer_init(answer);
+		answer->status = space ? (int)strtol(space + 1, NULL, 10) : 0;
+		return;
+	}
+	colon = strchr(text, ':');
+	if (!colon)
+		return;
+	*colon = '\0';
+	value = colon + 1 + strspn(colon + 1, " \t");
+	take_header(answer, text, value);
+}
+
+static int check_version(const struct s3_answer *answer, const struct ufs_get *get, struct err *e)
+{
+	char modified[32];
+
+	if (get->tag_len > 3 && memcmp(get->tag, "lm:", 3) == 0) {
+		int n = snprintf(
+			modified, sizeof(modified), "lm:%lld", (long long)answer->modified);
+
+		if ((uint32_t)n == get->tag_len && memcmp(modified, get->tag, get->tag_len) == 0)
+			return 0;
+		return err_set(
+			e, -ESTALE, "the object was changed at the origin: Last-Modified differs");
+	}
+	if (strlen(answer->etag) == get->tag_len &&
+		memcmp(answer->etag, get->tag, get->tag_len) == 0)
+		return 0;
+	return err_set(e, -ESTALE,
+		"the object was changed at the origin: its ETag is \"%s\", listed was \"%.*s\"",
+		answer->etag, (int)get->tag_len, get->tag);
+}
+
+static int check_whole(const struct s3_answer *answer, const struct ufs_get *get, struct err *e)
+{
+	if (get->offset != 0 || get->length != get->size)
+		return err_set(e, -EPROTO, "the server ignores Range: 200 instead of 206");
+	if (answer->length >= 0 && (uint64_t)answer->length != get->size)
+		return err_set(e, -ESTALE,
+			"the object was changed at the origin: it has %lld bytes, listed were %llu",
+			(long long)answer->length, (unsigned long long)get->size);
+	if (answer->length < 0)
+		return err_set(
+			e, -EPROTO, "neither Content-Range nor Content-Length in the answer");
+	return 0;
+}
+
+static int check_range(const struct s3_answer *answer, const struct ufs_get *get, struct err *e)
+{
+	if (!answer->has_range)
+		return err_set(e, -EPROTO, "206 without a Content-Range that can be read");
+	if (answer->range_total != get->size)
+		return err_set(e, -ESTALE,
+			"the object was changed at the origin: it has %llu bytes, listed were %llu",
+			(unsigned long long)answer->range_total, (unsigned long long)get->size);
+	if (answer->range_start != get->offset ||
+		answer->range_end != get->offset + get->length - 1 ||
+		(answer->length >= 0 && (uint64_t)answer->length != get->length))
+		return err_set(e, -EPROTO, "another range than asked for: %llu-%llu",
+			(unsigned long long)answer->range_start,
+			(unsigned long long)answer->range_end);
+	return 0;
+}
+
+int s3_answer_check(const struct s3_answer *answer, const struct ufs_get *get, struct err *e)
+{
+	int r = check_version(answer, get, e);
+
+	if (r < 0)
+		return r;
+	if (answer->status == 206)
+		return check_range(answer, get, e);
+	if (answer->status == 200)
+		return check_whole(answer, get, e);
+	return err_set(e, -EPROTO, "status %d where 206 was expected", answer->status);
+}

@@ -1,0 +1,36 @@
+/*
+ * What an S3 server said in status line and headers, and whether it is the answer that was asked for. Values; parsing a
+ * peer's input: nothing is trusted.
+ */
+#pragma once
+
+#include "ufs/ufs_internal.h"
+
+struct s3_answer {
+	int status;                     /* 0: none yet */
+	char etag[LIMIT_TAG_BYTES + 1]; /* without quotes and W/; "" none */
+	char region[64];                /* x-amz-bucket-region */
+	char request_id[80];
+	int64_t modified; /* seconds; -1 none */
+	int64_t date;     /* the server's clock; -1 none */
+	int64_t length;   /* Content-Length; -1 none */
+	bool has_range;
+	uint64_t range_start, range_end, range_total;
+	uint64_t retry_after_ns;
+};
+
+void s3_answer_init(struct s3_answer *answer);
+
+/* One line as it came, with or without its CRLF. A status line starts the answer anew (after 100 Continue). */
+void s3_answer_line(struct s3_answer *answer, const char *line, size_t len);
+
+/* "bytes 0-9/100"; -EPROTO otherwise, also when the end is not below the total or before the start. */
+int s3_content_range(
+	const char *s, uint64_t *ret_start, uint64_t *ret_end, uint64_t *ret_total) __must_check;
+
+/*
+ * Whether a 2xx answer carries exactly the bytes of exactly the version asked for: 0, -ESTALE (another version),
+ * -EPROTO (not the range). Everything is checked before the first byte is taken.
+ */
+int s3_answer_check(
+	const struct s3_answer *answer, const struct ufs_get *get, struct err *e) __must_check;

@@ -1,0 +1,155 @@
+/* LISTs of an S3 origin: one page of ListObjectsV2, and the probe. See ufs_internal.h. */
+#include "ufs/s3_internal.h"
+#include "ufs/s3_xml.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define S3_QUERY_MAX (16u * 1024)
+
+/* ---- the loop's thread ---- */
+
+static int list_data(struct s3_exchange *x, const char *data, size_t len)
+{
+	return buf_append(&x->body, data, len) < 0 ? -EPROTO : 0;
+}
+
+static int list_status(struct s3 *s3, const struct s3_exchange *x, const struct s3_list_call *call,
+	int status, struct err *e)
+{
+	struct s3_target target = s3_target_of(s3);
+
+	(void)call;
+	if (status > 0)
+		return s3_error_transfer(&target, status, x->text, e);
+	if (status == -ETIMEDOUT)
+		return err_set(e, status, "%s: no answer for %llu s", s3->base_url,
+			(unsigned long long)((clock_mono_ns() - x->progress_ns) / CLOCK_SECOND));
+	if (status == -ECANCELED)
+		return err_set(e, status, "the origin is being closed");
+	if (status < 0)
+		return err_set(e, status, "%s: a LIST answer is longer than %u bytes", s3->base_url,
+			LIMIT_XML_BYTES);
+	if (x->answer.status != 200)
+		return s3_error_status(
+			&target, NULL, 0, &x->answer, buf_str(&x->body), x->body.len, e);
+	return 0;
+}
+
+static void list_done(struct s3_exchange *x, int status)
+{
+	struct s3_list_call *call = x->arg;
+	int r = list_status(call->s3, x, call, status, &call->e);
+
+	call->retry_after_ns = x->answer.retry_after_ns;
+	if (r == 0) {
+		call->body = x->body;
+		x->body = BUF_INIT(0);
+	}
+	s3_http_give(x);
+	s3_list_end(call->s3, call, r);
+}
+
+int s3_list_start(struct s3 *s3, struct s3_list_call *call)
+{
+	struct s3_exchange *x = s3_http_take(s3->http, LIMIT_XML_BYTES);
+	int r;
+
+	if (!x)
+		return -ENOMEM;
+	x->on_data = list_data;
+	x->on_done = list_done;
+	x->arg = call;
+	r = s3_put_path(s3, NULL, 0);
+	if (r == 0)
+		r = s3_send(s3, x, call->query);
+	if (r < 0)
+		s3_http_give(x);
+	return r;
+}
+
+/* ---- any thread ---- */
+
+/* Prefix and a relative key behind it. */
+static int full_key(const struct s3 *s3, const char *key, size_t len, struct buf *out)
+{
+	int r = buf_puts(out, s3->config.prefix);
+
+	return r < 0 ? r : buf_append(out, key, len);
+}
+
+static int list_query(const struct s3 *s3, const struct ufs_page_request *request,
+	unsigned int max_keys, struct buf *query)
+{
+	_cleanup_(buf_release) struct buf prefix = BUF_INIT(4096);
+	_cleanup_(buf_release) struct buf after = BUF_INIT(4096);
+	char max_text[16];
+	struct s3_param params[6] = {
+		{ "encoding-type", "url", 3 },
+		{ "list-type", "2", 1 },
+		{ "max-keys", max_text,
+			(size_t)snprintf(max_text, sizeof(max_text), "%u", max_keys) },
+	};
+	size_t n = 3;
+	int r = full_key(s3, request->dir ? request->dir : "", request->dir_len, &prefix);
+
+	if (r == 0 && request->after)
+		r = full_key(s3, request->after, request->after_len, &after);
+	if (r < 0)
+		return r;
+	params[n++] = (struct s3_param){ "prefix", buf_str(&prefix), prefix.len };
+	if (request->delimiter)
+		params[n++] = (struct s3_param){ "delimiter", "/", 1 };
+	if (request->after)
+		params[n++] = (struct s3_param){ "start-after", buf_str(&after), after.len };
+	return s3_encode_query(query, params, n);
+}
+
+static int list_once(struct s3 *s3, const struct ufs_page_request *request, unsigned int max_keys,
+	struct ufs_page *page, struct err *e)
+{
+	_cleanup_(buf_release) struct buf query = BUF_INIT(S3_QUERY_MAX);
+	struct s3_list_call call = { .body = BUF_INIT(0) };
+	int r = list_query(s3, request, max_keys, &query);
+
+	if (r < 0)
+		return err_set(e, r, "%s: LIST: %s", s3->base_url, err_str(r));
+	call.query = buf_str(&query);
+	r = s3_list_run(s3, &call);
+	if (r < 0) {
+		if (e)
+			*e = call.e;
+		page->retry_after_ns = call.retry_after_ns;
+		return r;
+	}
+	r = s3_xml_list(buf_str(&call.body), call.body.len, s3->config.prefix, page, e);
+	buf_release(&call.body);
+	if (r < 0)
+		(void)err_prefix(e, "%s", s3->base_url); /* the code stays */
+	return r;
+}
+
+int s3_list_page(struct ufs *ufs, const struct ufs_page_request *request, struct ufs_page *page,
+	struct err *e)
+{
+	return list_once(container_of(ufs, struct s3, base), request, 1000, page, e);
+}
+
+int s3_probe(struct ufs *ufs, struct err *e)
+{
+	struct s3 *s3 = container_of(ufs, struct s3, base);
+	struct ufs_page_request request = { 0 };
+	struct ufs_page page;
+	int r;
+
+	ufs_page_init(&page);
+	r = list_once(s3, &request, 1, &page, e);
+	if (r == 0 && page.n_objects == 0)
+		r = err_set(e, -ENOENT, "s3://%s/%s: nothing is there; check bucket and prefix",
+			s3->config.bucket, s3->config.prefix);
+	ufs_page_release(&page);
+	return r;
+}

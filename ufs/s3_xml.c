@@ -1,0 +1,520 @@
+/* XML answers of S3, by expat. See s3_xml.h. */
+#include "ufs/s3_xml.h"
+#include "base/clock.h"
+
+#include <expat.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define S3_XML_DEPTH 8
+#define S3_XML_TEXT \
+	(8u * 1024) /* of one element: a key of 1,024 bytes, every byte as %XX, and more */
+
+enum element {
+	EL_OTHER,
+	EL_RESULT,
+	EL_CONTENTS,
+	EL_PREFIXES,
+	EL_KEY,
+	EL_SIZE,
+	EL_ETAG,
+	EL_TIME,
+	EL_PREFIX,
+	EL_TRUNCATED,
+	EL_ENCODING,
+};
+
+struct list_parser {
+	XML_Parser xml;
+	struct ufs_page *page;
+	struct err *e;
+	const char *prefix;
+	size_t prefix_len;
+	int status;
+	unsigned int depth;
+	enum element stack[S3_XML_DEPTH];
+	struct buf text;
+	bool encoded; /* EncodingType url was seen */
+	bool truncated_seen;
+	/* The object being read: raw texts. */
+	struct buf key;
+	struct buf etag;
+	uint64_t size;
+	int64_t seconds;
+	bool has_size;
+	bool has_time;
+};
+
+static void fail(struct list_parser *p, int code, const char *why)
+{
+	if (p->status == 0)
+		p->status = err_set(p->e, code, "LIST answer: %s", why);
+	(void)XML_StopParser(p->xml, XML_FALSE); /* fails only when stopped already */
+}
+
+static enum element element_of(const char *name, enum element parent, unsigned int depth)
+{
+	static const struct {
+		const char *name;
+		enum element parent;
+		enum element element;
+	} table[] = {
+		{ "Contents", EL_RESULT, EL_CONTENTS },
+		{ "CommonPrefixes", EL_RESULT, EL_PREFIXES },
+		{ "IsTruncated", EL_RESULT, EL_TRUNCATED },
+		{ "EncodingType", EL_RESULT, EL_ENCODING },
+		{ "Key", EL_CONTENTS, EL_KEY },
+		{ "Size", EL_CONTENTS, EL_SIZE },
+		{ "ETag", EL_CONTENTS, EL_ETAG },
+		{ "LastModified", EL_CONTENTS, EL_TIME },
+		{ "Prefix", EL_PREFIXES, EL_PREFIX },
+	};
+
+	if (depth == 0)
+		return strcmp(name, "ListBucketResult") == 0 ? EL_RESULT : EL_OTHER;
+	for (size_t i = 0; i < ARRAY_SIZE(table); i++)
+		if (table[i].parent == parent && strcmp(table[i].name, name) == 0)
+			return table[i].element;
+	return EL_OTHER;
+}
+
+static void XMLCALL on_start(void *arg, const XML_Char *name, const XML_Char **attributes)
+{
+	struct list_parser *p = arg;
+	enum element parent = p->depth ? p->stack[p->depth - 1] : EL_OTHER;
+	enum element element = element_of(name, parent, p->depth);
+
+	(void)attributes;
+	if (p->depth == S3_XML_DEPTH) {
+		fail(p, -EPROTO, "nested too deeply");
+		return;
+	}
+	if (p->depth == 0 && element != EL_RESULT) {
+		fail(p, -EPROTO, "not a ListBucketResult");
+		return;
+	}
+	p->stack[p->depth++] = element;
+	buf_clear(&p->text);
+	if (element == EL_CONTENTS || element == EL_PREFIXES) {
+		buf_clear(&p->key);
+		buf_clear(&p->etag);
+		p->has_size = false;
+		p->has_time = false;
+	}
+}
+
+static void XMLCALL on_text(void *arg, const XML_Char *s, int len)
+{
+	struct list_parser *p = arg;
+
+	if (p->depth && p->stack[p->depth - 1] >= EL_KEY &&
+		buf_append(&p->text, s, (size_t)len) < 0)
+		fail(p, -EPROTO, "an element is too long");
+}
+
+static int hex_digit(char c)
+{
+	if (c >= '0' && c <= '9')
+		return c - '0';
+	if (c >= 'a' && c <= 'f')
+		return c - 'a' + 10;
+	if (c >= 'A' && c <= 'F')
+		return c - 'A' + 10;
+	return -1;
+}
+
+/* encoding-type=url as servers do it: %XX, and '+' for a blank. In place; -EPROTO on a broken escape. */
+static int url_decode(struct buf *b)
+{
+	size_t out = 0;
+
+	for (size_t i = 0; i < b->len; i++) {
+		char c = b->data[i];
+
+		if (c == '+') {
+			c = ' ';
+		} else if (c == '%') {
+			int high = i + 2 < b->len ? hex_digit(b->data[i + 1]) : -1;
+			int low = i + 2 < b->len ? hex_digit(b->data[i + 2]) : -1;
+
+			if (high < 0 || low < 0)
+				return -EPROTO;
+			c = (char)(high << 4 | low);
+			i += 2;
+		}
+		b->data[out++] = c;
+	}
+	b->len = out;
+	if (b->data)
+		b->data[out] = '\0';
+	return 0;
+}
+
+/* Makes room for one more in an array that doubles. */
+static struct ufs_object *next_row(struct ufs_object **rows, uint32_t n, uint32_t *cap)
+{
+	if (n == *cap) {
+		uint32_t more = *cap ? *cap * 2 : 1024;
+		struct ufs_object *grown = realloc(*rows, more * sizeof(**rows));
+
+		if (!grown)
+			return NULL;
+		*rows = grown;
+		*cap = more;
+	}
+	return &(*rows)[n];
+}
+
+/* Keeps the relative key's bytes; the offset stands in for the pointer until the document ends. */
+static int keep(struct list_parser *p, const char *s, size_t len, const char **ret_at)
+{
+	size_t at = p->page->bytes.len;
+	int r = buf_append(&p->page->bytes, s, len);
+
+	if (r == 0)
+		*ret_at = (const char *)(uintptr_t)at;
+	return r;
+}
+
+/* "etag" without quotes and W/, or "lm:SECONDS". */
+static int keep_tag(struct list_parser *p, struct ufs_object *object)
+{
+	const char *s = buf_str(&p->etag);
+	size_t len = p->etag.len;
+	char modified[32];
+
+	if (len >= 2 && s[0] == 'W' && s[1] == '/') {
+		s += 2;
+		len -= 2;
+	}
+	if (len >= 2 && s[0] == '"' && s[len - 1] == '"') {
+		s++;
+		len -= 2;
+	}
+	if (len == 0) {
+		len = (size_t)snprintf(
+			modified, sizeof(modified), "lm:%lld", (long long)p->seconds);
+		s = modified;
+	}
+	if (len > LIMIT_TAG_BYTES)
+		return -EPROTO;
+	object->tag_len = (uint32_t)len;
+	return keep(p, s, len, &object->tag);
+}
+
+/* Adds a row with its key, checked: within the prefix and beyond the row before it. */
+static int add_key(struct list_parser *p, struct ufs_object **rows, uint32_t n, uint32_t *cap,
+	struct ufs_object **ret_row)
+{
+	struct ufs_object *row;
+	size_t len;
+	int r = p->encoded ? url_decode(&p->key) : 0;
+
+	if (r < 0)
+		return r;
+	if (p->key.len < p->prefix_len || p->key.len > LIMIT_KEY_BYTES ||
+		memcmp(buf_str(&p->key), p->prefix, p->prefix_len) != 0)
+		return -EPROTO;
+	row = next_row(rows, n, cap);
+	if (!row)
+		return -ENOMEM;
+	*row = (struct ufs_object){ 0 };
+	len = p->key.len - p->prefix_len;
+	row->key_len = (uint32_t)len;
+	*ret_row = row;
+	return keep(p, buf_str(&p->key) + p->prefix_len, len, &row->key);
+}
+
+static void end_contents(struct list_parser *p)
+{
+	struct ufs_page *page = p->page;
+	struct ufs_object *row = NULL;
+	int r;
+
+	if (!p->key.len || !p->has_size || (!p->etag.len && !p->has_time)) {
+		fail(p, -EPROTO, "an object without Key, Size or ETag");
+		return;
+	}
+	r = add_key(p, &page->objects, page->n_objects, &page->objects_cap, &row);
+	if (r == 0) {
+		row->size = p->size;
+		row->mtime_ns = p->has_time ? p->seconds * (int64_t)CLOCK_SECOND : 0;
+		r = keep_tag(p, row);
+	}
+	if (r < 0)
+		fail(p, r == -ENOBUFS ? -EPROTO : r, "a key or an etag that cannot be");
+	else
+		page->n_objects++;
+}
+
+static void end_prefixes(struct list_parser *p)
+{
+	struct ufs_page *page = p->page;
+	struct ufs_object *row = NULL;
+	int r;
+
+	if (!p->key.len)
+		return;
+	r = add_key(p, &page->prefixes, page->n_prefixes, &page->prefixes_cap, &row);
+	if (r < 0)
+		fail(p, r == -ENOBUFS ? -EPROTO : r, "a common prefix that cannot be");
+	else
+		page->n_prefixes++;
+}
+
+static void take_size(struct list_parser *p)
+{
+	const char *s = buf_str(&p->text);
+	size_t n = strspn(s, "0123456789");
+
+	if (n == 0 || n > 18 || s[n] != '\0') {
+		fail(p, -EPROTO, "a Size that is not a number");
+		return;
+	}
+	p->size = strtoull(s, NULL, 10);
+	p->has_size = true;
+}
+
+static void take_time(struct list_parser *p)
+{
+	if (clock_parse(buf_str(&p->text), &p->seconds) < 0 || p->seconds < 0 ||
+		p->seconds > INT64_MAX / (int64_t)CLOCK_SECOND)
+		fail(p, -EPROTO, "a LastModified that is not a time");
+	else
+		p->has_time = true;
+}
+
+static void move_text(struct list_parser *p, struct buf *to)
+{
+	struct buf empty = *to;
+
+	*to = p->text;
+	p->text = empty;
+	buf_clear(&p->text);
+}
+
+static void XMLCALL on_end(void *arg, const XML_Char *name)
+{
+	struct list_parser *p = arg;
+	enum element element = p->stack[--p->depth];
+
+	(void)name;
+	switch (element) {
+	case EL_KEY:
+	case EL_PREFIX:
+		move_text(p, &p->key);
+		break;
+	case EL_ETAG:
+		move_text(p, &p->etag);
+		break;
+	case EL_SIZE:
+		take_size(p);
+		break;
+	case EL_TIME:
+		take_time(p);
+		break;
+	case EL_TRUNCATED:
+		p->page->truncated = strcmp(buf_str(&p->text), "true") == 0;
+		p->truncated_seen = true;
+		break;
+	case EL_ENCODING:
+		p->encoded = strcmp(buf_str(&p->text), "url") == 0;
+		break;
+	case EL_CONTENTS:
+		end_contents(p);
+		break;
+	case EL_PREFIXES:
+		end_prefixes(p);
+		break;
+	case EL_RESULT:
+	case EL_OTHER:
+		break;
+	}
+	buf_clear(&p->text);
+}
+
+/* S3 never sends a document type; one that does may hold entities that grow without end. */
+static void XMLCALL on_doctype(void *arg, const XML_Char *name, const XML_Char *system_id,
+	const XML_Char *public_id, int internal)
+{
+	(void)name;
+	(void)system_id;
+	(void)public_id;
+	(void)internal;
+	fail(arg, -EPROTO, "holds a document type");
+}
+
+static int key_order(const struct ufs_object *a, const struct ufs_object *b)
+{
+	int c = memcmp(a->key, b->key, min(a->key_len, b->key_len));
+
+	if (c == 0)
+		return a->key_len < b->key_len ? -1 : a->key_len > b->key_len;
+	return c;
+}
+
+/* Offsets to pointers, now that the bytes stay; and the order that splitting a listing stands on. */
+static int finish_rows(const struct buf *bytes, struct ufs_object *rows, uint32_t n)
+{
+	const char *base = buf_str(bytes);
+
+	for (uint32_t i = 0; i < n; i++) {
+		rows[i].key = base + (uintptr_t)rows[i].key;
+		rows[i].tag = base + (uintptr_t)rows[i].tag;
+		if (i && key_order(&rows[i - 1], &rows[i]) >= 0)
+			return -EPROTO;
+	}
+	return 0;
+}
+
+static int parse_list(struct list_parser *p, const char *xml, size_t len)
+{
+	p->xml = XML_ParserCreate(NULL);
+	if (!p->xml)
+		return err_set(p->e, -ENOMEM, "LIST answer: no memory");
+	XML_SetUserData(p->xml, p);
+	XML_SetElementHandler(p->xml, on_start, on_end);
+	XML_SetCharacterDataHandler(p->xml, on_text);
+	XML_SetStartDoctypeDeclHandler(p->xml, on_doctype);
+	if (XML_Parse(p->xml, xml, (int)len, XML_TRUE) != XML_STATUS_OK && p->status == 0)
+		p->status = err_set(p->e, -EPROTO, "LIST answer: %s in line %lu",
+			XML_ErrorString(XML_GetErrorCode(p->xml)),
+			(unsigned long)XML_GetCurrentLineNumber(p->xml));
+	XML_ParserFree(p->xml);
+	return p->status;
+}
+
+/* EncodingType may stand behind the keys (not with Amazon); it must be known before the first of them. */
+static bool encoding_comes_late(const char *xml, size_t len)
+{
+	const char *encoding = memmem(xml, len, "<EncodingType>url<", 18);
+	const char *contents = memmem(xml, len, "<Contents>", 10);
+	const char *prefixes = memmem(xml, len, "<CommonPrefixes>", 16);
+
+	return encoding && ((contents && contents < encoding) || (prefixes && prefixes < encoding));
+}
+
+int s3_xml_list(
+	const char *xml, size_t len, const char *prefix, struct ufs_page *page, struct err *e)
+{
+	struct list_parser p = {
+		.page = page,
+		.e = e,
+		.prefix = prefix,
+		.prefix_len = strlen(prefix),
+		.text = BUF_INIT(S3_XML_TEXT),
+		.key = BUF_INIT(S3_XML_TEXT),
+		.etag = BUF_INIT(S3_XML_TEXT),
+	};
+	int r;
+
+	ufs_page_clear(page);
+	if (len > LIMIT_XML_BYTES)
+		return err_set(e, -EPROTO, "LIST answer: longer than %u bytes", LIMIT_XML_BYTES);
+	p.encoded = encoding_comes_late(xml, len);
+	r = parse_list(&p, xml, len);
+	if (r == 0 && !p.truncated_seen)
+		r = err_set(e, -EPROTO, "LIST answer: no IsTruncated in it");
+	if (r == 0 && (finish_rows(&page->bytes, page->objects, page->n_objects) < 0 ||
+			      finish_rows(&page->bytes, page->prefixes, page->n_prefixes) < 0))
+		r = err_set(e, -EPROTO,
+			"LIST answer: keys are not in byte order, which parallel listing needs");
+	buf_release(&p.text);
+	buf_release(&p.key);
+	buf_release(&p.etag);
+	if (r < 0)
+		ufs_page_clear(page);
+	return r;
+}
+
+struct error_parser {
+	XML_Parser xml;
+	struct s3_error *out;
+	unsigned int depth;
+	char *field;
+	size_t size;
+};
+
+static void XMLCALL error_start(void *arg, const XML_Char *name, const XML_Char **attributes)
+{
+	struct error_parser *p = arg;
+	struct s3_error *o = p->out;
+	const struct {
+		const char *name;
+		char *field;
+		size_t size;
+	} table[] = {
+		{ "Code", o->code, sizeof(o->code) },
+		{ "Message", o->message, sizeof(o->message) },
+		{ "Region", o->region, sizeof(o->region) },
+		{ "Endpoint", o->endpoint, sizeof(o->endpoint) },
+		{ "RequestTime", o->request_time, sizeof(o->request_time) },
+		{ "ServerTime", o->server_time, sizeof(o->server_time) },
+	};
+
+	(void)attributes;
+	p->field = NULL;
+	if (p->depth++ != 1)
+		return;
+	for (size_t i = 0; i < ARRAY_SIZE(table); i++)
+		if (strcmp(name, table[i].name) == 0) {
+			p->field = table[i].field;
+			p->size = table[i].size;
+		}
+}
+
+static void XMLCALL error_text(void *arg, const XML_Char *s, int len)
+{
+	struct error_parser *p = arg;
+	size_t at;
+	size_t n;
+
+	if (!p->field)
+		return;
+	at = strlen(p->field);
+	n = min((size_t)len, p->size - 1 - at);
+	memcpy(p->field + at, s, n);
+	p->field[at + n] = '\0';
+}
+
+static void XMLCALL error_end(void *arg, const XML_Char *name)
+{
+	struct error_parser *p = arg;
+
+	(void)name;
+	p->field = NULL;
+	p->depth--;
+}
+
+static void XMLCALL error_doctype(void *arg, const XML_Char *name, const XML_Char *system_id,
+	const XML_Char *public_id, int internal)
+{
+	struct error_parser *p = arg;
+
+	(void)name;
+	(void)system_id;
+	(void)public_id;
+	(void)internal;
+	(void)XML_StopParser(p->xml, XML_FALSE); /* cannot be stopped already */
+}
+
+void s3_xml_error(const char *xml, size_t len, struct s3_error *ret_error)
+{
+	struct error_parser p = { .out = ret_error };
+
+	*ret_error = (struct s3_error){ 0 };
+	if (len == 0 || len > LIMIT_XML_BYTES)
+		return;
+	p.xml = XML_ParserCreate(NULL);
+	if (!p.xml)
+		return;
+	XML_SetUserData(p.xml, &p);
+	XML_SetElementHandler(p.xml, error_start, error_end);
+	XML_SetCharacterDataHandler(p.xml, error_text);
+	XML_SetStartDoctypeDeclHandler(p.xml, error_doctype);
+	(void)XML_Parse(
+		p.xml, xml, (int)len, XML_TRUE); /* a broken document: what was found so far */
+	XML_ParserFree(p.xml);
+}

@@ -1,0 +1,26 @@
+/*
+ * The two XML documents of S3 that are read: a page of ListObjectsV2 and an error. Input is a peer's: anything may be
+ * in it. Document types (entity bombs) are refused, depth and lengths are bounded.
+ */
+#pragma once
+
+#include "ufs/ufs_internal.h"
+
+/*
+ * Appends nothing on failure: the page is cleared before. Keys are relative: `prefix` is cut off, and a key or a
+ * common prefix that does not begin with it is -EPROTO. The object that is named exactly as the prefix (its marker) has an
+ * empty relative key. -EPROTO: not the document expected, or keys not in byte order.
+ */
+int s3_xml_list(const char *xml, size_t len, const char *prefix, struct ufs_page *page,
+	struct err *e) __must_check;
+
+struct s3_error {
+	char code[64];
+	char message[256];
+	char region[64];
+	char endpoint[256];
+	char request_time[40];
+	char server_time[40];
+};
+/* Whatever can be found; fields are empty when the document is not an error or is broken. */
+void s3_xml_error(const char *xml, size_t len, struct s3_error *ret_error);

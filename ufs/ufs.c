@@ -1,0 +1,152 @@
+/* The functions of ufs.h over a stack's table, and the stack itself. See ufs.h, ufs_internal.h. */
+#include "ufs/ufs_internal.h"
+#include "ufs/lister.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int ufs_base_init(struct ufs *ufs, const struct ufs_ops *ops, struct ufs *lower,
+	const struct ufs_limits *limits)
+{
+	ufs->magic = UFS_MAGIC;
+	ufs->ops = ops;
+	ufs->lower = lower;
+	ufs->limits = *limits;
+	ufs->counters = lower ? lower->counters : calloc(1, sizeof(*ufs->counters));
+	return ufs->counters ? 0 : -ENOMEM;
+}
+
+void ufs_base_release(struct ufs *ufs)
+{
+	ufs->magic = 0;
+	if (!ufs->lower)
+		free(ufs->counters);
+}
+
+void ufs_count_end(struct ufs *ufs, int status, uint64_t got)
+{
+	struct ufs_counters *c = ufs->counters;
+
+	counter_add(&c->bytes, got);
+	if (status == 0 || status == -ECANCELED)
+		return;
+	counter_add(&c->errors, 1);
+	if (status == -EAGAIN)
+		counter_add(&c->overloads, 1);
+	if (status == -ETIMEDOUT)
+		counter_add(&c->timeouts, 1);
+	if (status == -ESTALE)
+		counter_add(&c->stale, 1);
+}
+
+static int open_origin(const struct ufs_config *config, const struct ufs_limits *limits,
+	struct ufs **ret_ufs, struct err *e)
+{
+	switch (config->scheme) {
+	case UFS_S3:
+		return s3_open(config, limits, ret_ufs, e);
+	case UFS_FILE:
+		return ufs_file_open(config, limits, ret_ufs, e);
+	case UFS_OBS:
+		break;
+	}
+	return err_set(e, -EINVAL, "origin: this build reads s3:// and file:// only");
+}
+
+/* The fault decorator exists in every build, but two variables must agree before it is used. */
+static const char *fault_spec(void)
+{
+	const char *debug = getenv("GRANARY_DEBUG");
+
+	return debug && strcmp(debug, "1") == 0 ? getenv("GRANARY_UFS_FAULT") : NULL;
+}
+
+int ufs_open(const struct ufs_config *config, const struct ufs_limits *limits, struct ufs **ret_ufs,
+	struct err *e)
+{
+	const char *fault = fault_spec();
+	struct ufs *ufs = NULL;
+	int r;
+
+	ensure(limits->max_requests >= 1 && limits->list_requests >= 1);
+	r = open_origin(config, limits, &ufs, e);
+
+	if (r == 0 && fault)
+		r = ufs_fault_new(ufs, fault, &ufs, e);
+	if (r == 0)
+		r = ufs_retry_new(ufs, &ufs);
+	if (r < 0) {
+		ufs_free(ufs);
+		return err_default(e, r, "origin");
+	}
+	*ret_ufs = ufs;
+	return 0;
+}
+
+void ufs_free(struct ufs *ufs)
+{
+	if (!ufs)
+		return;
+	CHECK_MAGIC(ufs, UFS_MAGIC);
+	ufs->ops->free(ufs);
+}
+
+int ufs_probe(struct ufs *ufs, struct err *e)
+{
+	CHECK_MAGIC(ufs, UFS_MAGIC);
+	return ufs->ops->probe(ufs, e);
+}
+
+int ufs_list(struct ufs *ufs, ufs_list_sink sink, void *arg, struct err *e)
+{
+	unsigned int threads = min(ufs->limits.list_requests, LISTER_THREADS_MAX);
+
+	CHECK_MAGIC(ufs, UFS_MAGIC);
+	for (struct ufs *u = ufs; u; u = u->lower)
+		if (u->ops->list)
+			return u->ops->list(u, sink, arg, e);
+	return lister_run(ufs, threads, sink, arg, e);
+}
+
+int ufs_list_page(struct ufs *ufs, const struct ufs_page_request *request, struct ufs_page *page,
+	struct err *e)
+{
+	CHECK_MAGIC(ufs, UFS_MAGIC);
+	ensure(ufs->ops->list_page);
+	ufs_page_clear(page);
+	return ufs->ops->list_page(ufs, request, page, e);
+}
+
+int ufs_get(struct ufs *ufs, struct ufs_get *get)
+{
+	CHECK_MAGIC(ufs, UFS_MAGIC);
+	ensure(get->length >= 1 && get->offset <= get->size &&
+		get->length <= get->size - get->offset);
+	ensure(get->class < UFS_CLASSES && get->on_done);
+	get->got = 0;
+	get->retry_after_ns = 0;
+	return ufs->ops->get(ufs, get);
+}
+
+void ufs_promote(struct ufs *ufs, struct ufs_get *get, enum ufs_class class)
+{
+	CHECK_MAGIC(ufs, UFS_MAGIC);
+	if (ufs->ops->promote)
+		ufs->ops->promote(ufs, get, class);
+}
+
+const struct ufs_counters *ufs_counters(const struct ufs *ufs)
+{
+	CHECK_MAGIC(ufs, UFS_MAGIC);
+	return ufs->counters;
+}
+
+#define ROW(symbol, name, kind, unit, help) \
+	COUNTER_ROW(ufs_counters, symbol, name, kind, unit, help)
+static const struct counter_info counter_table[] = { UFS_COUNTERS(ROW) };
+
+const struct counter_info *ufs_counter_table(uint32_t *ret_n)
+{
+	*ret_n = ARRAY_SIZE(counter_table);
+	return counter_table;
+}

@@ -1,0 +1,94 @@
+/*
+ * What every origin and every decorator is made of; does not leave this folder.
+ *
+ * A stack is a chain of struct ufs through `lower`. ufs.c checks what callers owe, calls the table of the
+ * uppermost one, and that is all: a decorator is an ordinary ufs that calls the functions of ufs.h on its lower one.
+ */
+#pragma once
+
+#include "ufs/ufs.h"
+
+#define UFS_MAGIC 0x55465331u
+
+/* One LIST. Borrowed strings, relative to the prefix of the origin. */
+struct ufs_page_request {
+	const char *dir; /* only keys that begin with it */
+	uint32_t dir_len;
+	const char *after; /* only keys beyond it in byte order; NULL: from the start */
+	uint32_t after_len;
+	bool delimiter; /* roll keys up to their next '/' into `prefixes` */
+};
+
+/* The answer, in byte order. Filled by the origin, released by the caller; reusable. */
+struct ufs_page {
+	struct buf bytes; /* what the keys and tags point into */
+	struct ufs_object *objects;
+	uint32_t n_objects;
+	uint32_t objects_cap;
+	struct ufs_object *prefixes; /* key only, ends with '/' */
+	uint32_t n_prefixes;
+	uint32_t prefixes_cap;
+	bool truncated;          /* more keys follow the last one */
+	uint64_t retry_after_ns; /* the origin's wish with a failure, else 0 */
+};
+
+void ufs_page_init(struct ufs_page *page);
+void ufs_page_clear(struct ufs_page *page);
+void ufs_page_release(struct ufs_page *page);
+
+struct ufs_ops {
+	const char *name;
+
+	/* As ufs_get(). May call on_done only after it returned 0, never from inside; sets get->got to 0 first. On
+	 * failure sets get->retry_after_ns when the origin asked for a pause. Ends by get->deadline_ns. */
+	int (*get)(struct ufs *ufs, struct ufs_get *get);
+
+	/* As ufs_promote(). May be NULL: nothing waits here. */
+	void (*promote)(struct ufs *ufs, struct ufs_get *get, enum ufs_class class);
+
+	/* One page, blocking; any number of threads. NULL for an origin that has no pages. */
+	int (*list_page)(struct ufs *ufs, const struct ufs_page_request *request,
+		struct ufs_page *page, struct err *e);
+
+	/* As ufs_list(), for an origin without pages; else NULL and ufs_list() works by list_page. */
+	int (*list)(struct ufs *ufs, ufs_list_sink sink, void *arg, struct err *e);
+
+	/* As ufs_probe(). Quick: tells a person what is wrong, so it does not try for long. */
+	int (*probe)(struct ufs *ufs, struct err *e);
+
+	/* Ends what is under way with -ECANCELED, waits for it, frees. A decorator frees its lower one. */
+	void (*free)(struct ufs *ufs);
+};
+
+/* First member of every implementation. */
+struct ufs {
+	uint32_t magic;
+	const struct ufs_ops *ops;
+	struct ufs *lower;             /* owned; NULL for an origin */
+	struct ufs_counters *counters; /* one per stack, owned by the origin at its bottom */
+	struct ufs_limits limits;
+};
+
+/* For constructors: of an origin (lower NULL, allocates the counters: -ENOMEM) or of a decorator. */
+int ufs_base_init(struct ufs *ufs, const struct ufs_ops *ops, struct ufs *lower,
+	const struct ufs_limits *limits) __must_check;
+/* For destructors, last: also frees the counters of an origin. */
+void ufs_base_release(struct ufs *ufs);
+
+/* Counts how an attempt of an origin ended; `got` object bytes came with it. */
+void ufs_count_end(struct ufs *ufs, int status, uint64_t got);
+
+int ufs_list_page(struct ufs *ufs, const struct ufs_page_request *request, struct ufs_page *page,
+	struct err *e) __must_check;
+
+/* Origins. */
+int s3_open(const struct ufs_config *config, const struct ufs_limits *limits, struct ufs **ret_ufs,
+	struct err *e) __must_check;
+int ufs_file_open(const struct ufs_config *config, const struct ufs_limits *limits,
+	struct ufs **ret_ufs, struct err *e) __must_check;
+
+/* Decorators; they own `lower` when they succeed. */
+int ufs_retry_new(struct ufs *lower, struct ufs **ret_ufs) __must_check;
+/* `spec` as described in fault.c; -EINVAL with a line. */
+int ufs_fault_new(
+	struct ufs *lower, const char *spec, struct ufs **ret_ufs, struct err *e) __must_check;
