@@ -330,19 +330,20 @@ static int directory_blocks(struct builder *b, const struct entry *entries, uint
 static uint64_t entries_unique(
 	struct builder *b, const struct frame *f, struct entry *entries, uint64_t n)
 {
-	uint64_t kept = 0;
+	uint64_t kept = 1;
 
-	for (uint64_t i = 0; i < n; i++) {
-		struct entry *last = &entries[kept - 1];
+	for (uint64_t i = 1; i < n; i++) { /* "." and ".." are always there */
+		const struct entry *last = &entries[kept - 1];
+		const struct entry *this = &entries[i];
 
-		if (kept && key_compare(b->names + last->name, last->name_len,
-				    b->names + entries[i].name, entries[i].name_len) == 0) {
-			skip_key(b, b->path, f->path_len, b->names + entries[i].name,
-				(uint32_t)entries[i].name_len, "a directory has the same name");
-			b->info.files--;
+		if (key_compare(b->names + last->name, last->name_len, b->names + this->name,
+			    this->name_len) != 0) {
+			entries[kept++] = *this;
 			continue;
 		}
-		entries[kept++] = entries[i];
+		skip_key(b, b->path, f->path_len, b->names + this->name, (uint32_t)this->name_len,
+			"a directory has the same name");
+		b->info.files--;
 	}
 	return kept;
 }
