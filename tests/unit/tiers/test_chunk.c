@@ -1,0 +1,528 @@
+/* Chunks of one tier: what is written is read, what is damaged is dropped, what is there survives. */
+#include "tests/unit/tiers/tier_fixture.h"
+
+#define OBJECT_BYTES (110u * 1024u) /* two pieces, the last one not whole */
+
+static void test_write_read(void **state)
+{
+	struct fixture *f = *state;
+	struct piece_run run = run_of(8 * BLOCK_BYTES, OBJECT_BYTES, 5);
+	struct piece_run second = run;
+	struct chunk_id id = chunk_number(1);
+	uint8_t bitmap[CHUNK_BITMAP_BYTES];
+	uint8_t data[PIECE_BYTES];
+	struct chunk *chunk;
+
+	fixture_open(f);
+	assert_null(tier_chunk_find(f->set, &id));
+	assert_int_equal(read_run(f, 1, &run), -ENODATA);
+	assert_int_equal(write_run(f, 1, &run), 0);
+	assert_int_equal(read_run(f, 1, &run), 0);
+
+	chunk = tier_chunk_find(f->set, &id);
+	assert_non_null(chunk);
+	assert_true(chunk_id_equal(chunk_id_of(chunk), &id));
+	assert_true(chunk_present(chunk, 8 * BLOCK_BYTES, OBJECT_BYTES));
+	assert_false(chunk_present(chunk, 7 * BLOCK_BYTES, BLOCK_BYTES + 1));
+	assert_false(chunk_present(chunk, 8 * BLOCK_BYTES, 28 * BLOCK_BYTES + 1));
+	assert_false(chunk_present(chunk, CHUNK_BYTES - 1, 2));
+	assert_int_equal(chunk_present_bytes(chunk), 28 * BLOCK_BYTES);
+	chunk_bitmap(chunk, bitmap);
+	assert_int_equal(bitmap[0], 0x00);
+	assert_int_equal(bitmap[1], 0xff);
+	assert_int_equal(bitmap[4], 0x0f);
+
+	/* The second piece alone is addressed by its number. */
+	second.offset += PIECE_BYTES;
+	second.length -= PIECE_BYTES;
+	second.first_piece = 1;
+	assert_int_equal(chunk_read(chunk, &second, data), 0);
+	second.offset += 32 * PIECE_BYTES;
+	assert_int_equal(chunk_read(chunk, &second, data), -ENODATA);
+	chunk_unref(chunk);
+	assert_int_equal(tier_set_volume_bytes(f->set, &id.volume, id.lineage), 28 * BLOCK_BYTES);
+	assert_int_equal(tier_set_volume_bytes(f->set, &id.volume, id.lineage + 1), 0);
+}
+
+static void test_bad_runs(void **state)
+{
+	struct fixture *f = *state;
+	struct piece_run bad[] = { run_of(1, 4096, 1), run_of(0, 0, 1),
+		run_of(CHUNK_BYTES, 4096, 1), run_of(CHUNK_BYTES - 4096, 4097, 1) };
+
+	fixture_open(f);
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
+		assert_int_equal(write_run(f, 1, &bad[i]), -EINVAL);
+}
+
+static void test_big_run(void **state)
+{
+	struct fixture *f = *state;
+	struct piece_run hole = run_of(5 * PIECE_BYTES, PIECE_BYTES, 9);
+	struct piece_run all = run_of(0, CHUNK_BYTES, 3);
+	struct chunk_id id = chunk_number(0);
+	uint64_t written;
+	struct stat st;
+	char path[800];
+
+	fixture_open(f);
+	assert_int_equal(write_run(f, 0, &all), 0);
+	assert_int_equal(read_run(f, 0, &all), 0);
+	assert_int_equal(tier_set_volume_bytes(f->set, &id.volume, id.lineage), CHUNK_BYTES);
+	only_file(f, path);
+	assert_int_equal(stat(path, &st), 0);
+	assert_int_equal(st.st_mode & 0777, 0400);
+	assert_int_equal(st.st_size, CHUNK_FILE_BYTES);
+
+	/* Present pieces are not written again. */
+	written = counter_get(&tier_set_counters(f->set)->written);
+	assert_int_equal(write_run(f, 0, &hole), 0);
+	assert_int_equal(counter_get(&tier_set_counters(f->set)->written), written);
+	assert_int_equal(read_run(f, 0, &all), 0);
+}
+
+static void test_fills_gaps_only(void **state)
+{
+	struct fixture *f = *state;
+	struct piece_run all = run_of(0, UNIT_BYTES - 5, 3);
+	uint8_t *data = malloc(UNIT_BYTES);
+	struct piece_run middle = all;
+	struct chunk_id id = chunk_number(4);
+	struct chunk *chunk;
+
+	fixture_open(f);
+	assert_non_null(data);
+	pattern(3, data, UNIT_BYTES);
+	assert_int_equal(tier_chunk_admit(f->set, &id, &chunk), 0);
+	middle.offset = 4 * PIECE_BYTES;
+	middle.first_piece = 4;
+	middle.length = 2 * PIECE_BYTES;
+	assert_int_equal(chunk_write(chunk, &middle, data + middle.offset), 0);
+	middle.offset = 9 * PIECE_BYTES;
+	middle.first_piece = 9;
+	middle.length = PIECE_BYTES;
+	assert_int_equal(chunk_write(chunk, &middle, data + middle.offset), 0);
+	assert_int_equal(chunk_write(chunk, &all, data), 0);
+	assert_int_equal(counter_get(&tier_set_counters(f->set)->written), all.length);
+	assert_int_equal(read_run(f, 4, &all), 0);
+	chunk_unref(chunk);
+	free(data);
+}
+
+static void test_wrong_seed(void **state)
+{
+	struct fixture *f = *state;
+	struct piece_run run = run_of(0, OBJECT_BYTES, 5);
+	struct piece_run wrong = run_of(0, OBJECT_BYTES, 6);
+
+	fixture_open(f);
+	assert_int_equal(write_run(f, 1, &run), 0);
+	assert_int_equal(read_run(f, 1, &wrong), -EBADMSG);
+	assert_int_equal(counter_get(&tier_set_counters(f->set)->mismatches), 2);
+	assert_int_equal(read_run(f, 1, &run), -ENODATA);
+	assert_int_equal(write_run(f, 1, &run), 0);
+	assert_int_equal(read_run(f, 1, &run), 0);
+}
+
+/* Flips a byte of the file at `offset`: the first piece is dropped and the second stays. */
+static void damage(struct fixture *f, off_t offset)
+{
+	struct piece_run run = run_of(0, OBJECT_BYTES, 5);
+	struct piece_run first = run_of(0, PIECE_BYTES, 5);
+	uint8_t data[PIECE_BYTES];
+	struct chunk_id id = chunk_number(1);
+	struct chunk *chunk;
+	char path[800];
+
+	fixture_open(f);
+	assert_int_equal(write_run(f, 1, &run), 0);
+	only_file(f, path);
+	flip_byte(path, offset);
+	assert_int_equal(read_run(f, 1, &run), -EBADMSG);
+	chunk = tier_chunk_find(f->set, &id);
+	assert_non_null(chunk);
+	assert_false(chunk_present(chunk, 0, 1));
+	assert_true(chunk_present(chunk, PIECE_BYTES, OBJECT_BYTES - PIECE_BYTES));
+	assert_int_equal(chunk_read(chunk, &first, data), -ENODATA);
+	chunk_unref(chunk);
+	assert_int_equal(counter_get(&tier_set_counters(f->set)->mismatches), 1);
+
+	/* The hole survives a restart and can be filled. */
+	fixture_reopen(f);
+	assert_int_equal(read_run(f, 1, &run), -ENODATA);
+	assert_int_equal(write_run(f, 1, &run), 0);
+	assert_int_equal(read_run(f, 1, &run), 0);
+}
+
+static void test_damaged_data(void **state)
+{
+	damage(*state, 4711);
+}
+
+static void test_damaged_checksum(void **state)
+{
+	damage(*state, CHUNK_TABLE_OFFSET + 3);
+}
+
+static void test_damaged_length(void **state)
+{
+	damage(*state, CHUNK_TABLE_OFFSET + 9);
+}
+
+static void test_damage_in_complete_chunk(void **state)
+{
+	struct fixture *f = *state;
+	struct piece_run all = run_of(0, CHUNK_BYTES, 3);
+	char path[800];
+
+	fixture_open(f);
+	assert_int_equal(write_run(f, 0, &all), 0);
+	fixture_close(f);
+	only_file(f, path);
+	flip_byte(path, 77 * BLOCK_BYTES);
+	assert_int_equal(chmod(path, 0400), 0);
+	fixture_open(f);
+	assert_int_equal(read_run(f, 0, &all), -EBADMSG);
+	assert_int_equal(counter_get(&tier_set_counters(f->set)->mismatches), 1);
+	fixture_reopen(f);
+	assert_int_equal(read_run(f, 0, &all), -ENODATA);
+	assert_int_equal(write_run(f, 0, &all), 0);
+	assert_int_equal(counter_get(&tier_set_counters(f->set)->written), PIECE_BYTES);
+	assert_int_equal(read_run(f, 0, &all), 0);
+}
+
+static void test_recheck(void **state)
+{
+	struct fixture *f = *state;
+	struct piece_run run = run_of(0, OBJECT_BYTES, 5);
+	struct chunk_id id = chunk_number(1);
+	struct chunk *chunk;
+	char path[800];
+
+	fixture_open(f);
+	assert_int_equal(write_run(f, 1, &run), 0);
+	chunk = tier_chunk_find(f->set, &id);
+	assert_non_null(chunk);
+	assert_int_equal(chunk_recheck(chunk, &run), 0); /* a reader's mistake */
+	assert_int_equal(chunk_present_bytes(chunk), 28 * BLOCK_BYTES);
+	only_file(f, path);
+	flip_byte(path, PIECE_BYTES + 1);
+	assert_int_equal(chunk_recheck(chunk, &run), -EBADMSG);
+	assert_int_equal(chunk_present_bytes(chunk), PIECE_BYTES);
+	assert_int_equal(chunk_recheck(chunk, &run), -ENODATA);
+	chunk_unref(chunk);
+}
+
+/* A reader on the node sees data and entries through its O_DIRECT descriptor as soon as they are
+ * marked, also after others. */
+static void test_open_fd(void **state)
+{
+	struct fixture *f = *state;
+	uint8_t *in = aligned_alloc(BLOCK_BYTES, PIECE_BYTES);
+	uint8_t *want = malloc(PIECE_BYTES);
+	struct chunk_id id = chunk_number(1);
+	struct chunk *chunk;
+	int fd;
+
+	fixture_open(f);
+	assert_non_null(in);
+	assert_non_null(want);
+	assert_int_equal(tier_chunk_admit(f->set, &id, &chunk), 0);
+	assert_int_equal(chunk_open_fd(chunk, &fd), 0);
+	assert_true(fcntl(fd, F_GETFL) & O_DIRECT);
+	assert_int_equal(fcntl(fd, F_GETFL) & O_ACCMODE, O_RDONLY);
+	for (uint32_t i = 0; i < 64; i++) {
+		struct piece_run run = run_of(i * PIECE_BYTES, PIECE_BYTES - i, i + 1);
+		struct piece_entry entry;
+
+		assert_int_equal(write_run(f, 1, &run), 0);
+		assert_int_equal(
+			pread(fd, in, BLOCK_BYTES,
+				(off_t)align_down(
+					CHUNK_TABLE_OFFSET + i * CHUNK_PIECE_STRIDE, BLOCK_BYTES)),
+			BLOCK_BYTES);
+		piece_entry_decode(in + (i * CHUNK_PIECE_STRIDE) % BLOCK_BYTES, &entry);
+		if ((i * CHUNK_PIECE_STRIDE) % BLOCK_BYTES <= BLOCK_BYTES - CHUNK_ENTRY_BYTES)
+			assert_int_equal(entry.length, PIECE_BYTES - i);
+		assert_int_equal(pread(fd, in, PIECE_BYTES, i * PIECE_BYTES), PIECE_BYTES);
+		pattern(i + 1, want, run.length);
+		memset(want + run.length, 0, i);
+		assert_memory_equal(in, want, PIECE_BYTES);
+	}
+	close(fd);
+	chunk_unref(chunk);
+	free(in);
+	free(want);
+}
+
+#define RESTART_CHUNKS 12u
+
+static void write_many(struct fixture *f)
+{
+	for (uint32_t i = 0; i < RESTART_CHUNKS; i++) {
+		struct piece_run run = run_of(i * 3 * BLOCK_BYTES, OBJECT_BYTES + i, i);
+		struct piece_run all = run_of(0, CHUNK_BYTES, i);
+
+		assert_int_equal(write_run(f, i, i % 4 == 3 ? &all : &run), 0);
+	}
+}
+
+static void read_many(struct fixture *f)
+{
+	for (uint32_t i = 0; i < RESTART_CHUNKS; i++) {
+		struct piece_run run = run_of(i * 3 * BLOCK_BYTES, OBJECT_BYTES + i, i);
+		struct piece_run all = run_of(0, CHUNK_BYTES, i);
+
+		assert_int_equal(read_run(f, i, i % 4 == 3 ? &all : &run), 0);
+	}
+}
+
+static void test_restart_adopts_all(void **state)
+{
+	struct fixture *f = *state;
+	struct tier_status before;
+	struct tier_status after;
+
+	fixture_open(f);
+	write_many(f);
+	before = status_of(f);
+	fixture_reopen(f);
+	after = status_of(f);
+	assert_int_equal(after.chunks, RESTART_CHUNKS);
+	assert_int_equal(after.data_bytes, before.data_bytes);
+	assert_int_equal(counter_get(&tier_set_counters(f->set)->adopted), RESTART_CHUNKS);
+	assert_int_equal(counter_get(&tier_set_counters(f->set)->rebuilt), 0);
+	read_many(f);
+}
+
+static void test_other_boot_verifies(void **state)
+{
+	struct fixture *f = *state;
+	struct piece_run first = run_of(0, OBJECT_BYTES, 0);
+	char path[800];
+
+	fixture_open(f);
+	assert_int_equal(write_run(f, 0, &first), 0);
+	fixture_close(f);
+	only_file(f, path);
+	flip_byte(path, 100);
+	another_boot(f);
+	fixture_open(f);
+	assert_int_equal(status_of(f).data_bytes, 28 * BLOCK_BYTES); /* there, to be checked */
+	assert_int_equal(read_run(f, 0, &first), -EBADMSG);
+	assert_int_equal(write_run(f, 0, &first), 0);
+	write_many(f);
+	fixture_close(f);
+	another_boot(f);
+	fixture_open(f);
+	assert_int_equal(status_of(f).chunks, RESTART_CHUNKS);
+	read_many(f);
+	fixture_reopen(f);
+	read_many(f);
+}
+
+static void test_lost_index(void **state)
+{
+	struct fixture *f = *state;
+	struct tier_status before;
+	char index[400];
+
+	fixture_open(f);
+	write_many(f);
+	before = status_of(f);
+	fixture_close(f);
+	(void)snprintf(index, sizeof(index), "%s/index", f->path);
+	fixture_remove_tree(index);
+	fixture_open(f);
+	assert_int_equal(counter_get(&tier_set_counters(f->set)->rebuilt), 1);
+	assert_int_equal(status_of(f).chunks, RESTART_CHUNKS);
+	assert_int_equal(status_of(f).data_bytes, before.data_bytes);
+	read_many(f);
+	fixture_reopen(f);
+	assert_int_equal(counter_get(&tier_set_counters(f->set)->rebuilt), 0);
+	read_many(f);
+}
+
+static void damage_index(const char *index, const char *prefix)
+{
+	DIR *d = opendir(index);
+	struct dirent *entry;
+
+	assert_non_null(d);
+	while ((entry = readdir(d))) {
+		char path[800];
+		int fd;
+
+		if (strncmp(entry->d_name, prefix, strlen(prefix)) != 0)
+			continue;
+		(void)snprintf(path, sizeof(path), "%s/%s", index, entry->d_name);
+		fd = open(path, O_WRONLY | O_CLOEXEC);
+		assert_true(fd >= 0);
+		assert_int_equal(pwrite(fd, "garbage garbage", 15, 0), 15);
+		close(fd);
+	}
+	closedir(d);
+}
+
+static void test_damaged_index(void **state)
+{
+	struct fixture *f = *state;
+	char index[400];
+
+	fixture_open(f);
+	write_many(f);
+	fixture_close(f);
+	(void)snprintf(index, sizeof(index), "%s/index", f->path);
+	damage_index(index, "MANIFEST");
+	damage_index(index, "CURRENT");
+	fixture_open(f);
+	assert_int_equal(counter_get(&tier_set_counters(f->set)->rebuilt), 1);
+	read_many(f);
+}
+
+static void unlink_file(const char *path, void *arg)
+{
+	(void)arg;
+	assert_int_equal(unlink(path), 0);
+}
+
+static void test_lost_files(void **state)
+{
+	struct fixture *f = *state;
+	struct piece_run run = run_of(0, OBJECT_BYTES, 0);
+
+	fixture_open(f);
+	write_many(f);
+	fixture_close(f);
+	each_chunk_file(f, unlink_file, NULL);
+	fixture_open(f);
+	assert_int_equal(status_of(f).chunks, 0);
+	assert_int_equal(status_of(f).data_bytes, 0);
+	assert_int_equal(read_run(f, 0, &run), -ENODATA);
+	assert_int_equal(write_run(f, 0, &run), 0);
+	assert_int_equal(read_run(f, 0, &run), 0);
+}
+
+/* Files that lost their head, or were cut, are of no use to anybody. */
+static void test_headless_files(void **state)
+{
+	struct fixture *f = *state;
+	struct piece_run run = run_of(0, OBJECT_BYTES, 0);
+	char path[800];
+
+	fixture_open(f);
+	assert_int_equal(write_run(f, 0, &run), 0);
+	fixture_close(f);
+	only_file(f, path);
+	flip_byte(path, CHUNK_HEAD_OFFSET + 17);
+	fixture_open(f);
+	assert_int_equal(read_run(f, 0, &run), -ENODATA);
+	assert_int_equal(each_chunk_file(f, NULL, NULL), 0);
+	assert_int_equal(write_run(f, 0, &run), 0);
+	fixture_close(f);
+	only_file(f, path);
+	assert_int_equal(truncate(path, 1 << 20), 0);
+	fixture_open(f);
+	assert_int_equal(read_run(f, 0, &run), -ENODATA);
+	assert_int_equal(write_run(f, 0, &run), 0);
+	assert_int_equal(read_run(f, 0, &run), 0);
+}
+
+static bool keep_even(void *arg, uint64_t chunk)
+{
+	(*(uint32_t *)arg)++;
+	return chunk % 2 == 0;
+}
+
+static void test_drop(void **state)
+{
+	struct fixture *f = *state;
+	struct piece_run held_run = run_of(3 * BLOCK_BYTES, OBJECT_BYTES + 1, 1);
+	struct chunk_id id = chunk_number(1);
+	uint8_t *data = malloc(held_run.length);
+	uint32_t asked = 0;
+	struct chunk *held;
+	uint64_t freed;
+	uint64_t used;
+	int fd;
+
+	fixture_open(f);
+	write_many(f);
+	assert_non_null(data);
+	held = tier_chunk_find(f->set, &id);
+	assert_non_null(held);
+	assert_int_equal(chunk_open_fd(held, &fd), 0);
+	used = status_of(f).used;
+	assert_int_equal(tier_set_drop(f->set, &id.volume, id.lineage + 1, keep_even, &asked), 0);
+	assert_int_equal(asked, 0);
+	freed = tier_set_drop(f->set, &id.volume, id.lineage, keep_even, &asked);
+	assert_int_equal(asked, RESTART_CHUNKS);
+	assert_true(freed > 3 * CHUNK_BYTES);
+	assert_int_equal(each_chunk_file(f, NULL, NULL), RESTART_CHUNKS / 2);
+
+	/* Held: unlinked, charged, readable by whoever has it open, but not to be found. */
+	assert_null(tier_chunk_find(f->set, &id));
+	assert_true(status_of(f).used > used - freed);
+	assert_int_equal(pread(fd, data, 0, 0), 0);
+	assert_int_equal(chunk_write(held, &held_run, data), 0); /* present: nothing to do */
+	assert_int_equal(read_run(f, 1, &held_run), -ENODATA);
+	assert_int_equal(write_run(f, 1, &held_run), 0); /* a new file beside the held one */
+	assert_int_equal(read_run(f, 1, &held_run), 0);
+	chunk_unref(held);
+	close(fd);
+	fixture_reopen(f);
+	assert_int_equal(status_of(f).chunks, RESTART_CHUNKS / 2 + 1);
+	free(data);
+}
+
+static void test_unlinked_behind_our_back(void **state)
+{
+	struct fixture *f = *state;
+	struct piece_run run = run_of(0, OBJECT_BYTES, 5);
+	struct chunk_id id = chunk_number(1);
+	struct chunk *chunk;
+	char path[800];
+	int fd;
+
+	fixture_open(f);
+	assert_int_equal(write_run(f, 1, &run), 0);
+	only_file(f, path);
+	assert_int_equal(unlink(path), 0);
+	chunk = tier_chunk_find(f->set, &id);
+	assert_non_null(chunk);
+	assert_int_equal(chunk_open_fd(chunk, &fd), -ENODATA);
+	chunk_unref(chunk);
+	assert_null(tier_chunk_find(f->set, &id));
+	assert_int_equal(write_run(f, 1, &run), 0);
+	assert_int_equal(read_run(f, 1, &run), 0);
+	assert_string_equal(status_of(f).state, "ok");
+}
+
+#define T(fn) cmocka_unit_test_setup_teardown(fn, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(test_write_read),
+		T(test_bad_runs),
+		T(test_big_run),
+		T(test_fills_gaps_only),
+		T(test_wrong_seed),
+		T(test_damaged_data),
+		T(test_damaged_checksum),
+		T(test_damaged_length),
+		T(test_damage_in_complete_chunk),
+		T(test_recheck),
+		T(test_open_fd),
+		T(test_restart_adopts_all),
+		T(test_other_boot_verifies),
+		T(test_lost_index),
+		T(test_damaged_index),
+		T(test_lost_files),
+		T(test_headless_files),
+		T(test_drop),
+		T(test_unlinked_behind_our_back),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

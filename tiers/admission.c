@@ -1,0 +1,70 @@
+/* Room in a tier: capacity, reservations, and the filesystem's watermark. See tier_internal.h. */
+#include "tiers/tier_internal.h"
+#include "base/clock.h"
+
+#include <sys/statvfs.h>
+
+#define SPACE_AGE_NS       CLOCK_SECOND
+#define WATERMARK_BYTES    (64ull << 20)
+#define WATERMARK_PERCENT  1u
+#define WATERMARK_SMALL_FS 16u /* on a small filesystem: one sixteenth of it */
+#define INODES_MIN         64u
+
+/* What is to stay free on a filesystem of that size, for its own sake and for its other users. */
+static uint64_t watermark(uint64_t size)
+{
+	return max(size / 100 * WATERMARK_PERCENT, min(WATERMARK_BYTES, size / WATERMARK_SMALL_FS));
+}
+
+void tier_refresh_space(struct tier *tier, bool now)
+{
+	uint64_t time = clock_mono_ns();
+	struct statvfs fs;
+	bool due;
+
+	pthread_mutex_lock(&tier->space_lock);
+	due = now || tier->space_checked == 0 || time - tier->space_checked > SPACE_AGE_NS;
+	if (due)
+		tier->space_checked = time;
+	pthread_mutex_unlock(&tier->space_lock);
+	if (!due || fstatvfs(tier->dir_fd, &fs) != 0)
+		return; /* the last look holds; a disk that is gone shows in its reads */
+	atomic_store(&tier->space, (int64_t)((uint64_t)fs.f_bavail * fs.f_frsize) -
+					   (int64_t)watermark((uint64_t)fs.f_blocks * fs.f_frsize));
+	/* Filesystems without a fixed number of inodes (btrfs) report none. */
+	atomic_store(&tier->inodes_short, fs.f_files != 0 && fs.f_favail < INODES_MIN);
+}
+
+uint64_t tier_room(const struct tier *tier)
+{
+	uint64_t used = atomic_load(&tier->used);
+	int64_t space = atomic_load(&tier->space);
+	uint64_t room = used < tier->capacity ? tier->capacity - used : 0;
+
+	return min(room, space > 0 ? (uint64_t)space : 0);
+}
+
+int tier_reserve(struct tier *tier, uint64_t bytes, uint64_t at_least)
+{
+	uint64_t need = bytes + at_least;
+	uint64_t used;
+
+	tier_refresh_space(tier, false);
+	if (atomic_load(&tier->space) < (int64_t)need)
+		return -ENOSPC;
+	used = atomic_load(&tier->used);
+	do {
+		if (used > tier->capacity || need > tier->capacity - used)
+			return -ENOSPC;
+	} while (!atomic_compare_exchange_weak(&tier->used, &used, used + bytes));
+	counter_add(&tier->counters->used, bytes);
+	atomic_fetch_sub(&tier->space, (int64_t)bytes);
+	return 0;
+}
+
+void tier_settle(struct tier *tier, uint64_t reserved, uint64_t charged)
+{
+	atomic_fetch_add(&tier->used, charged - reserved); /* modulo 2^64: mostly less */
+	counter_add(&tier->counters->used, charged - reserved);
+	atomic_fetch_add(&tier->space, (int64_t)reserved - (int64_t)charged);
+}

@@ -1,0 +1,275 @@
+/* Chunks in memory. See chunk_internal.h. */
+#include "tiers/chunk_internal.h"
+#include "tiers/tier_set_internal.h"
+
+#include <stdlib.h>
+
+#define TO(state) (1u << (state))
+
+static const uint8_t transitions[] = {
+	[CHUNK_CREATING] = TO(CHUNK_FILLING) | TO(CHUNK_COMPLETE) | TO(CHUNK_GONE),
+	[CHUNK_FILLING] = TO(CHUNK_COMPLETE) | TO(CHUNK_UNLINKING),
+	[CHUNK_COMPLETE] = TO(CHUNK_FILLING) | TO(CHUNK_UNLINKING),
+	[CHUNK_UNLINKING] = TO(CHUNK_GONE),
+	[CHUNK_GONE] = 0,
+};
+
+enum chunk_state chunk_state(const struct chunk *chunk)
+{
+	return (enum chunk_state)atomic_load(&chunk->state);
+}
+
+void chunk_set_state_locked(struct chunk *chunk, enum chunk_state to)
+{
+	ensure(transitions[chunk_state(chunk)] & TO(to));
+	atomic_store(&chunk->state, (int)to);
+}
+
+bool chunk_is_live(const struct chunk *chunk)
+{
+	enum chunk_state state = chunk_state(chunk);
+
+	return state == CHUNK_FILLING || state == CHUNK_COMPLETE;
+}
+
+struct chunk *chunk_new(struct tier_set *set, struct tier *tier, const struct chunk_id *id)
+{
+	struct chunk *chunk = calloc(1, sizeof(*chunk));
+
+	if (!chunk)
+		return NULL;
+	chunk->magic = CHUNK_MAGIC;
+	chunk->refs = 1;
+	chunk->state = CHUNK_CREATING;
+	chunk->id = *id;
+	chunk->set = set;
+	chunk->tier = tier;
+	chunk->boot = tier->identity.boot;
+	list_init(&chunk->link);
+	descriptor_init(&chunk->descriptor);
+	pthread_mutex_init(&chunk->lock, NULL);
+	pthread_mutex_init(&chunk->repair, NULL);
+	atomic_fetch_add(&tier->chunks, 1);
+	counter_add(&set->counters.chunks, 1);
+	return chunk;
+}
+
+struct chunk *chunk_ref(struct chunk *chunk)
+{
+	CHECK_MAGIC(chunk, CHUNK_MAGIC);
+	atomic_fetch_add_explicit(&chunk->refs, 1, memory_order_relaxed);
+	return chunk;
+}
+
+void chunk_unref(struct chunk *chunk)
+{
+	if (!chunk)
+		return;
+	CHECK_MAGIC(chunk, CHUNK_MAGIC);
+	if (atomic_fetch_sub_explicit(&chunk->refs, 1, memory_order_acq_rel) != 1)
+		return;
+	descriptor_close(&chunk->set->descriptors, &chunk->descriptor);
+	tier_settle(chunk->tier, chunk->charged, 0);
+	atomic_fetch_sub(&chunk->tier->blocks, chunk->present_blocks);
+	atomic_fetch_sub(&chunk->tier->chunks, 1);
+	counter_sub(&chunk->set->counters.chunks, 1);
+	pthread_mutex_destroy(&chunk->repair);
+	pthread_mutex_destroy(&chunk->lock);
+	chunk->magic = 0;
+	free(chunk);
+}
+
+const struct chunk_id *chunk_id_of(const struct chunk *chunk)
+{
+	return &chunk->id;
+}
+
+/* The bits of word `w` that lie in [first, first + n). */
+static uint64_t word_mask(uint32_t w, uint32_t first, uint32_t n)
+{
+	uint32_t from = max(first, w * 64);
+	uint32_t to = min(first + n, (w + 1) * 64);
+	uint32_t bits = to - from;
+
+	return (bits == 64 ? ~0ull : (1ull << bits) - 1) << (from % 64);
+}
+
+#define for_each_word(w, first, n) for (uint32_t w = (first) / 64; w * 64 < (first) + (n); w++)
+
+static uint32_t ones(uint64_t word)
+{
+	return (uint32_t)__builtin_popcountll(word);
+}
+
+void chunk_bits_set(struct chunk *chunk, uint32_t first, uint32_t n)
+{
+	uint32_t added = 0;
+
+	for_each_word(w, first, n)
+	{
+		uint64_t mask = word_mask(w, first, n);
+
+		added += ones(mask & ~atomic_fetch_or(&chunk->present[w], mask));
+	}
+	atomic_fetch_add(&chunk->present_blocks, added);
+	atomic_fetch_add(&chunk->tier->blocks, added);
+}
+
+void chunk_bits_verified(struct chunk *chunk, uint32_t first, uint32_t n)
+{
+	uint32_t cleared = 0;
+
+	for_each_word(w, first, n)
+	{
+		uint64_t mask = word_mask(w, first, n);
+
+		cleared += ones(mask & atomic_fetch_and(&chunk->unverified[w], ~mask));
+	}
+	atomic_fetch_sub(&chunk->unverified_blocks, cleared);
+}
+
+void chunk_bits_clear(struct chunk *chunk, uint32_t first, uint32_t n)
+{
+	uint32_t removed = 0;
+
+	for_each_word(w, first, n)
+	{
+		uint64_t mask = word_mask(w, first, n);
+
+		removed += ones(mask & atomic_fetch_and(&chunk->present[w], ~mask));
+	}
+	atomic_fetch_sub(&chunk->present_blocks, removed);
+	atomic_fetch_sub(&chunk->tier->blocks, removed);
+	chunk_bits_verified(chunk, first, n);
+}
+
+bool chunk_bits_all(const _Atomic uint64_t *words, uint32_t first, uint32_t n)
+{
+	for_each_word(w, first, n)
+	{
+		uint64_t mask = word_mask(w, first, n);
+
+		if ((atomic_load_explicit(&words[w], memory_order_acquire) & mask) != mask)
+			return false;
+	}
+	return true;
+}
+
+bool chunk_bits_any(const _Atomic uint64_t *words, uint32_t first, uint32_t n)
+{
+	for_each_word(w, first, n)
+	{
+		if (atomic_load_explicit(&words[w], memory_order_acquire) & word_mask(w, first, n))
+			return true;
+	}
+	return false;
+}
+
+void chunk_bits_load(struct chunk *chunk, const uint64_t present[CHUNK_WORDS], bool verified)
+{
+	uint32_t blocks = 0;
+
+	for (uint32_t w = 0; w < CHUNK_WORDS; w++) {
+		atomic_store(&chunk->present[w], present[w]);
+		atomic_store(&chunk->unverified[w], verified ? 0 : present[w]);
+		blocks += ones(present[w]);
+	}
+	chunk->present_blocks = blocks;
+	chunk->unverified_blocks = verified ? 0 : blocks;
+	atomic_fetch_add(&chunk->tier->blocks, blocks);
+}
+
+/* Blocks of [offset, offset + length); false when that is not inside a chunk. */
+static bool blocks_of(uint32_t offset, uint32_t length, uint32_t *ret_first, uint32_t *ret_n)
+{
+	if (offset > CHUNK_BYTES || length > CHUNK_BYTES - offset)
+		return false;
+	*ret_first = offset / BLOCK_BYTES;
+	*ret_n = (uint32_t)(align_up((uint64_t)offset + length, BLOCK_BYTES) / BLOCK_BYTES) -
+		 *ret_first;
+	return true;
+}
+
+bool chunk_present(const struct chunk *chunk, uint32_t offset, uint32_t length)
+{
+	uint32_t first;
+	uint32_t n;
+
+	CHECK_MAGIC(chunk, CHUNK_MAGIC);
+	return blocks_of(offset, length, &first, &n) && chunk_bits_all(chunk->present, first, n);
+}
+
+void chunk_bitmap(const struct chunk *chunk, uint8_t out[CHUNK_BITMAP_BYTES])
+{
+	CHECK_MAGIC(chunk, CHUNK_MAGIC);
+	for (uint32_t w = 0; w < CHUNK_WORDS; w++) {
+		uint64_t word = atomic_load_explicit(&chunk->present[w], memory_order_acquire);
+
+		for (uint32_t i = 0; i < 8; i++)
+			out[w * 8 + i] = (uint8_t)(word >> (8 * i));
+	}
+}
+
+uint64_t chunk_present_bytes(const struct chunk *chunk)
+{
+	CHECK_MAGIC(chunk, CHUNK_MAGIC);
+	return (uint64_t)atomic_load(&chunk->present_blocks) * BLOCK_BYTES;
+}
+
+void chunk_settle(struct chunk *chunk, uint64_t reserved, uint64_t allocated)
+{
+	uint64_t grown = 0;
+
+	/* Blocks are never given back while the file lives, so the larger of two racing looks is the
+	 * later. */
+	pthread_mutex_lock(&chunk->lock);
+	if (allocated > chunk->charged) {
+		grown = allocated - chunk->charged;
+		chunk->charged = allocated;
+	}
+	pthread_mutex_unlock(&chunk->lock);
+	tier_settle(chunk->tier, reserved, grown);
+}
+
+struct index_row chunk_row(struct chunk *chunk)
+{
+	struct index_row row = { .id = chunk->id, .file = chunk->file };
+
+	pthread_mutex_lock(&chunk->lock);
+	row.boot = chunk->boot;
+	row.complete = chunk_state(chunk) == CHUNK_COMPLETE;
+	pthread_mutex_unlock(&chunk->lock);
+	return row;
+}
+
+bool chunk_note_progress(struct chunk *chunk)
+{
+	bool complete = atomic_load(&chunk->present_blocks) == CHUNK_BLOCKS;
+	bool verified = atomic_load(&chunk->unverified_blocks) == 0;
+	enum chunk_state state;
+	struct index_row row;
+	bool turned = false;
+	bool changed = false;
+
+	pthread_mutex_lock(&chunk->lock);
+	state = chunk_state(chunk);
+	if (chunk_is_live(chunk)) {
+		if (complete != (state == CHUNK_COMPLETE)) {
+			chunk_set_state_locked(chunk, complete ? CHUNK_COMPLETE : CHUNK_FILLING);
+			turned = true;
+			changed = true;
+		}
+		if (verified && chunk->boot != chunk->tier->identity.boot) {
+			chunk->boot = chunk->tier->identity.boot;
+			changed = true;
+		}
+	}
+	pthread_mutex_unlock(&chunk->lock);
+	if (changed) {
+		/* May pass another thread's newer row: what is wrong then shows at the first read of the
+		 * piece or at the next start. A failure is noted by the tier. */
+		row = chunk_row(chunk);
+		(void)tier_index_put(chunk->tier, &row);
+	}
+	return turned;
+}

@@ -1,0 +1,262 @@
+/* Chunk files on disk. See chunk_file_internal.h. */
+#include "tiers/chunk_file_internal.h"
+#include "base/cleanup.h"
+#include "base/file.h"
+#include "base/hash.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+void file_id_path(uint64_t id, char out[FILE_NAME_BYTES])
+{
+	(void)snprintf(out, FILE_NAME_BYTES, "%02x/%016" PRIx64, (unsigned int)(id & 0xff), id);
+}
+
+int file_id_parse(const char *name, uint64_t *ret_id)
+{
+	uint8_t raw[FILE_ID_HEX / 2];
+	uint64_t id = 0;
+	int r = hash_unhex(name, raw, sizeof(raw));
+
+	if (r < 0)
+		return r;
+	for (size_t i = 0; i < sizeof(raw); i++)
+		id = id << 8 | raw[i];
+	*ret_id = id;
+	return 0;
+}
+
+void chunk_table_scan(const uint8_t table[CHUNK_TABLE_BYTES], uint64_t ret_present[CHUNK_WORDS])
+{
+	uint32_t block = 0;
+
+	memset(ret_present, 0, CHUNK_WORDS * sizeof(*ret_present));
+	while (block < CHUNK_BLOCKS) {
+		struct piece_entry entry;
+		uint32_t blocks;
+
+		piece_entry_decode(table + (size_t)block * CHUNK_ENTRY_BYTES, &entry);
+		blocks = (entry.length + BLOCK_BYTES - 1) / BLOCK_BYTES;
+		if (blocks == 0 || blocks > CHUNK_BLOCKS - block) {
+			block++;
+			continue;
+		}
+		for (uint32_t end = block + blocks; block < end; block++)
+			ret_present[block / 64] |= 1ull << (block % 64);
+	}
+}
+
+void chunk_fds_close(struct chunk_fds *fds)
+{
+	/* A failing close tells nothing that the writes did not: nothing here is fsynced. */
+	if (fds->buffered >= 0)
+		(void)close(fds->buffered);
+	if (fds->direct >= 0)
+		(void)close(fds->direct);
+	*fds = CHUNK_FDS_NONE;
+}
+
+/* Opens the second descriptor; a filesystem without O_DIRECT leaves it -1. */
+static int open_direct(int chk, const char *path, int flags, int *ret_fd)
+{
+	int fd = openat(chk, path, flags | O_DIRECT | O_CLOEXEC | O_NOFOLLOW);
+
+	if (fd < 0 && errno != EINVAL)
+		return err_errno();
+	*ret_fd = fd;
+	return 0;
+}
+
+int chunk_file_create(int chk, const struct chunk_head *head, struct chunk_fds *ret_fds)
+{
+	_cleanup_(chunk_fds_close) struct chunk_fds fds = CHUNK_FDS_NONE;
+	const int flags = O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW;
+	uint8_t bytes[CHUNK_HEAD_BYTES];
+	char path[FILE_NAME_BYTES];
+	char dir[3];
+	int r = 0;
+
+	file_id_path(head->file_id, path);
+	fds.buffered = openat(chk, path, flags, CHUNK_FILE_MODE);
+	if (fds.buffered < 0 && errno == ENOENT) {
+		memcpy(dir, path, 2);
+		dir[2] = '\0';
+		if (mkdirat(chk, dir, 0700) != 0 && errno != EEXIST)
+			return err_errno();
+		fds.buffered = openat(chk, path, flags, CHUNK_FILE_MODE);
+	}
+	if (fds.buffered < 0)
+		return err_errno();
+	chunk_head_encode(head, bytes);
+	if (ftruncate(fds.buffered, CHUNK_FILE_BYTES) != 0)
+		r = err_errno();
+	if (r == 0)
+		r = file_pwrite_exact(fds.buffered, bytes, sizeof(bytes), CHUNK_HEAD_OFFSET);
+	if (r == 0)
+		r = open_direct(chk, path, O_RDWR, &fds.direct);
+	if (r < 0) {
+		(void)unlinkat(chk, path, 0); /* what matters is r */
+		return r;
+	}
+	*ret_fds = fds;
+	fds = CHUNK_FDS_NONE;
+	return 0;
+}
+
+int chunk_file_open(int chk, uint64_t id, struct chunk_fds *ret_fds)
+{
+	_cleanup_(chunk_fds_close) struct chunk_fds fds = CHUNK_FDS_NONE;
+	const int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW;
+	char path[FILE_NAME_BYTES];
+	bool locked = false;
+	int r;
+
+	file_id_path(id, path);
+	fds.buffered = openat(chk, path, flags);
+	if (fds.buffered < 0 && errno == EACCES) { /* complete: its mode keeps even us out */
+		locked = true;
+		if (fchmodat(chk, path, CHUNK_FILE_MODE, 0) != 0)
+			return err_errno();
+		fds.buffered = openat(chk, path, flags);
+	}
+	if (fds.buffered < 0)
+		return err_errno();
+	r = open_direct(chk, path, O_RDWR, &fds.direct);
+	if (locked && fchmod(fds.buffered, CHUNK_FILE_READY) != 0 && r == 0)
+		r = err_errno();
+	if (r < 0)
+		return r;
+	*ret_fds = fds;
+	fds = CHUNK_FDS_NONE;
+	return 0;
+}
+
+int chunk_file_set_complete(const struct chunk_fds *fds, bool complete)
+{
+	if (fchmod(fds->buffered, complete ? CHUNK_FILE_READY : CHUNK_FILE_MODE) != 0)
+		return err_errno();
+	return 0;
+}
+
+int chunk_file_read_meta(int chk, uint64_t id, struct chunk_head *ret_head,
+	uint8_t ret_table[CHUNK_TABLE_BYTES], uint64_t *ret_allocated)
+{
+	_cleanup_close_ int fd = -1;
+	uint8_t bytes[CHUNK_HEAD_BYTES];
+	char path[FILE_NAME_BYTES];
+	struct stat st;
+	int r;
+
+	file_id_path(id, path);
+	fd = openat(chk, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	if (fd < 0 || fstat(fd, &st) != 0)
+		return err_errno();
+	r = file_pread_exact(fd, bytes, sizeof(bytes), CHUNK_HEAD_OFFSET);
+	if (r == 0)
+		r = chunk_head_decode(bytes, ret_head);
+	if (r == 0)
+		r = file_pread_exact(fd, ret_table, CHUNK_TABLE_BYTES, CHUNK_TABLE_OFFSET);
+	if (r < 0)
+		return r;
+	*ret_allocated = (uint64_t)st.st_blocks * 512;
+	return 0;
+}
+
+int chunk_file_allocated(const struct chunk_fds *fds, uint64_t *ret_bytes)
+{
+	struct stat st;
+
+	if (fstat(fds->buffered, &st) != 0)
+		return err_errno();
+	*ret_bytes = (uint64_t)st.st_blocks * 512;
+	return 0;
+}
+
+static int data_fd(const struct chunk_fds *fds)
+{
+	return fds->direct >= 0 ? fds->direct : fds->buffered;
+}
+
+static bool aligned(const void *p)
+{
+	return ((uintptr_t)p & (BLOCK_BYTES - 1)) == 0;
+}
+
+int chunk_file_write(const struct chunk_fds *fds, uint32_t offset, const void *data,
+	uint32_t length, void *bounce)
+{
+	uint32_t whole = aligned(data) ? (uint32_t)align_down(length, BLOCK_BYTES) : 0;
+	uint32_t rest = length - whole;
+	uint32_t padded = (uint32_t)align_up(rest, BLOCK_BYTES);
+	int r = 0;
+
+	ensure(length <= CHUNK_IO_BYTES && offset % BLOCK_BYTES == 0);
+	if (whole)
+		r = file_pwrite_exact(data_fd(fds), data, whole, offset);
+	if (r < 0 || rest == 0)
+		return r;
+	memcpy(bounce, (const char *)data + whole, rest);
+	memset((char *)bounce + rest, 0, padded - rest);
+	return file_pwrite_exact(data_fd(fds), bounce, padded, offset + whole);
+}
+
+int chunk_file_read(
+	const struct chunk_fds *fds, uint32_t offset, void *out, uint32_t length, void *bounce)
+{
+	uint32_t whole = aligned(out) ? (uint32_t)align_down(length, BLOCK_BYTES) : 0;
+	uint32_t rest = length - whole;
+	int r = 0;
+
+	ensure(length <= CHUNK_IO_BYTES && offset % BLOCK_BYTES == 0);
+	if (whole)
+		r = file_pread_exact(data_fd(fds), out, whole, offset);
+	if (r < 0 || rest == 0)
+		return r;
+	r = file_pread_exact(
+		data_fd(fds), bounce, align_up(rest, BLOCK_BYTES), (uint64_t)offset + whole);
+	if (r == 0)
+		memcpy((char *)out + whole, bounce, rest);
+	return r;
+}
+
+static uint64_t entry_offset(uint32_t offset)
+{
+	return CHUNK_TABLE_OFFSET + (uint64_t)(offset / BLOCK_BYTES) * CHUNK_ENTRY_BYTES;
+}
+
+/*
+ * One call for all: the entries between belong to blocks inside these pieces and are zero for ever.
+ * A kill in the middle leaves whole entries or, where an entry crosses two pages, one whose length
+ * (on the second page) is still zero, which means absent.
+ */
+int chunk_file_write_entries(
+	const struct chunk_fds *fds, uint32_t offset, const struct piece_entry *entries, uint32_t n)
+{
+	uint8_t span[CHUNK_RUN_SPAN_BYTES] = { 0 };
+
+	ensure(n >= 1 && n <= CHUNK_RUN_PIECES);
+	for (uint32_t i = 0; i < n; i++)
+		piece_entry_encode(&entries[i], span + (size_t)i * CHUNK_PIECE_STRIDE);
+	return file_pwrite_exact(fds->buffered, span,
+		(n - 1) * CHUNK_PIECE_STRIDE + CHUNK_ENTRY_BYTES, entry_offset(offset));
+}
+
+int chunk_file_read_entries(
+	const struct chunk_fds *fds, uint32_t offset, struct piece_entry *ret_entries, uint32_t n)
+{
+	uint8_t span[CHUNK_RUN_SPAN_BYTES];
+	int r;
+
+	ensure(n >= 1 && n <= CHUNK_RUN_PIECES);
+	r = file_pread_exact(fds->buffered, span, (n - 1) * CHUNK_PIECE_STRIDE + CHUNK_ENTRY_BYTES,
+		entry_offset(offset));
+	if (r < 0)
+		return r;
+	for (uint32_t i = 0; i < n; i++)
+		piece_entry_decode(span + (size_t)i * CHUNK_PIECE_STRIDE, &ret_entries[i]);
+	return 0;
+}

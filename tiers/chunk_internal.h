@@ -1,0 +1,79 @@
+/*
+ * A cached chunk in memory: identity, reference count, state, presence bits.
+ *
+ *	CREATING ──file made──► FILLING ──last block──► COMPLETE
+ *	    │                     │  ▲──a piece dropped─────┘│
+ *	    └──failed──► GONE ◄── UNLINKING ◄── dropped ─────┘
+ *
+ * CREATING and UNLINKING hold the chunk's place in the map so that nobody else makes or removes the
+ * same chunk's file meanwhile; find() does not see them. The set holds one reference from CREATING
+ * to GONE.
+ *
+ * Locks: the map's place under the shard's lock; state, charge and boot under `lock`; bits are
+ * atomic and read without one. `repair` serialises the rare second look at a damaged piece and is
+ * held over its I/O; no loop takes it.
+ */
+#pragma once
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include "base/list.h"
+#include "base/map.h"
+#include "tiers/chunk_file_internal.h"
+#include "tiers/descriptor_internal.h"
+#include "tiers/tier_internal.h"
+
+enum chunk_state {
+	CHUNK_CREATING,
+	CHUNK_FILLING,
+	CHUNK_COMPLETE,
+	CHUNK_UNLINKING,
+	CHUNK_GONE,
+};
+
+#define CHUNK_MAGIC 0x43484e4bu
+
+struct chunk {
+	uint32_t magic;
+	_Atomic uint32_t refs;
+	_Atomic int state; /* enum chunk_state; changed by chunk_set_state_locked() only */
+	uint32_t boot;     /* of the tier when last all its pieces were known to be good */
+	struct chunk_id id;
+	uint64_t file; /* id */
+	struct tier_set *set;
+	struct tier *tier;
+	struct map_node node;
+	struct list link; /* in a list of chunks being dropped */
+	struct descriptor descriptor;
+	pthread_mutex_t lock;
+	pthread_mutex_t repair;
+	uint64_t charged;
+	_Atomic uint32_t present_blocks;
+	_Atomic uint32_t unverified_blocks;
+	_Atomic uint64_t present[CHUNK_WORDS];
+	_Atomic uint64_t unverified[CHUNK_WORDS]; /* a subset of present */
+};
+
+/* State CREATING, one reference. NULL without memory. */
+struct chunk *chunk_new(struct tier_set *set, struct tier *tier, const struct chunk_id *id);
+
+void chunk_set_state_locked(struct chunk *chunk, enum chunk_state to);
+enum chunk_state chunk_state(const struct chunk *chunk);
+/* In use: its file is there. */
+bool chunk_is_live(const struct chunk *chunk);
+
+/* Marks blocks [first, first + n); counts what changed. */
+void chunk_bits_set(struct chunk *chunk, uint32_t first, uint32_t n);
+void chunk_bits_clear(struct chunk *chunk, uint32_t first, uint32_t n);
+void chunk_bits_verified(struct chunk *chunk, uint32_t first, uint32_t n);
+bool chunk_bits_all(const _Atomic uint64_t *words, uint32_t first, uint32_t n);
+bool chunk_bits_any(const _Atomic uint64_t *words, uint32_t first, uint32_t n);
+/* Takes a table's bits at start, all unverified or none. */
+void chunk_bits_load(struct chunk *chunk, const uint64_t present[CHUNK_WORDS], bool verified);
+
+/* Charges what the file really takes, in place of a reservation. */
+void chunk_settle(struct chunk *chunk, uint64_t reserved, uint64_t allocated);
+/* After a change of bits: FILLING <-> COMPLETE, and all verified; tells the index. True when the
+ * state changed, and with it the mode that the file should have. */
+bool chunk_note_progress(struct chunk *chunk);
+struct index_row chunk_row(struct chunk *chunk);

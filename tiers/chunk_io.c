@@ -1,0 +1,380 @@
+/* Writing, reading and checking the pieces of a chunk. See tiers.h. */
+#include "tiers/tier_set_internal.h"
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/piece.h"
+
+#include <fcntl.h>
+
+/* Most that a write adds to a file beside its data: pages of the table and of the tree of extents. */
+#define WRITE_SLACK_BYTES (24u << 10)
+
+/* Pieces that follow one another, at most CHUNK_IO_BYTES: what one call of the file takes. */
+struct span {
+	uint32_t offset; /* in the chunk */
+	uint32_t length;
+	uint32_t n;     /* pieces */
+	uint64_t piece; /* number of the first in its object */
+	uint64_t object_seed;
+};
+
+static bool run_is_valid(const struct piece_run *run)
+{
+	return run->offset % BLOCK_BYTES == 0 && run->length > 0 && run->offset < CHUNK_BYTES &&
+	       run->length <= CHUNK_BYTES - run->offset;
+}
+
+static struct span span_at(const struct piece_run *run, uint32_t done)
+{
+	uint32_t length = min(run->length - done, CHUNK_IO_BYTES);
+
+	return (struct span){
+		.offset = run->offset + done,
+		.length = length,
+		.n = (length + PIECE_BYTES - 1) / PIECE_BYTES,
+		.piece = run->first_piece + done / PIECE_BYTES,
+		.object_seed = run->object_seed,
+	};
+}
+
+static uint32_t piece_length(const struct span *span, uint32_t i)
+{
+	return min(span->length - i * PIECE_BYTES, PIECE_BYTES);
+}
+
+static struct span span_piece(const struct span *span, uint32_t i)
+{
+	return (struct span){
+		.offset = span->offset + i * PIECE_BYTES,
+		.length = piece_length(span, i),
+		.n = 1,
+		.piece = span->piece + i,
+		.object_seed = span->object_seed,
+	};
+}
+
+static uint32_t first_block(const struct span *span)
+{
+	return span->offset / BLOCK_BYTES;
+}
+
+static uint32_t blocks(const struct span *span)
+{
+	return (span->length + BLOCK_BYTES - 1) / BLOCK_BYTES;
+}
+
+static uint64_t checksum(const struct span *span, uint32_t i, const void *data)
+{
+	return hash_xxh3(
+		data, piece_length(span, i), piece_seed(span->object_seed, span->piece + i));
+}
+
+/* Opens the chunk's file; one that was unlinked behind our back leaves the set. */
+static int pin(struct chunk *chunk)
+{
+	uint64_t began = clock_mono_ns();
+	int r;
+
+	if (health_get(&chunk->tier->health) == HEALTH_OUT)
+		return -EIO;
+	r = descriptor_pin(
+		&chunk->set->descriptors, &chunk->descriptor, chunk->tier->chk_fd, chunk->file);
+	if (r == -ENOENT) {
+		(void)set_unlink(chunk->set, chunk); /* false: somebody else did, as well */
+		return -ENODATA;
+	}
+	return tier_io(chunk->tier, r, began);
+}
+
+static void unpin(struct chunk *chunk)
+{
+	descriptor_unpin(&chunk->set->descriptors, &chunk->descriptor);
+}
+
+/* The file's mode after its state changed; a failure only leaves it as it was. */
+static void note_progress(struct chunk *chunk)
+{
+	if (chunk_note_progress(chunk))
+		(void)chunk_file_set_complete(
+			&chunk->descriptor.fds, chunk_state(chunk) == CHUNK_COMPLETE);
+}
+
+/* ---- writing --------------------------------------------------------------------------------- */
+
+/* Data, then entries, then bits: a non-zero entry is a present piece at any time. */
+static int write_span(struct chunk *chunk, const struct span *span, const void *data, void *bounce)
+{
+	struct piece_entry entries[CHUNK_RUN_PIECES];
+	const struct chunk_fds *fds = &chunk->descriptor.fds;
+	uint64_t began = clock_mono_ns();
+	int r;
+
+	for (uint32_t i = 0; i < span->n; i++)
+		entries[i] = (struct piece_entry){
+			.xxh3 = checksum(span, i, (const char *)data + (size_t)i * PIECE_BYTES),
+			.length = piece_length(span, i),
+		};
+	r = chunk_file_write(fds, span->offset, data, span->length, bounce);
+	if (r == 0)
+		r = chunk_file_write_entries(fds, span->offset, entries, span->n);
+	if (tier_io(chunk->tier, r, began) < 0)
+		return r;
+	chunk_bits_set(chunk, first_block(span), blocks(span));
+	counter_add(&chunk->set->counters.written, span->length);
+	return 0;
+}
+
+/* The same with its bytes charged, before and after. */
+static int write_charged(
+	struct chunk *chunk, const struct span *span, const void *data, void *bounce)
+{
+	uint64_t reserved = (uint64_t)blocks(span) * BLOCK_BYTES + WRITE_SLACK_BYTES;
+	uint64_t allocated = 0;
+	int r = tier_reserve(chunk->tier, reserved, 0);
+
+	if (r < 0)
+		return r;
+	r = write_span(chunk, span, data, bounce);
+	if (chunk_file_allocated(&chunk->descriptor.fds, &allocated) < 0)
+		allocated = 0; /* the next look will charge it */
+	chunk_settle(chunk, reserved, allocated);
+	if (r == -ENOSPC)
+		tier_refresh_space(chunk->tier, true);
+	return r;
+}
+
+/* The next pieces of the span that are not present: cut from its front; n == 0 when none is left. */
+static struct span next_absent(const struct chunk *chunk, struct span *rest)
+{
+	struct span found = { 0 };
+	uint32_t i = 0;
+
+	for (; i < rest->n; i++) {
+		struct span piece = span_piece(rest, i);
+		bool present = chunk_bits_all(chunk->present, first_block(&piece), blocks(&piece));
+
+		if (present && found.n)
+			break;
+		if (present)
+			continue;
+		if (!found.n)
+			found = piece;
+		else
+			found.length += piece.length;
+		found.n += piece.offset != found.offset;
+	}
+	rest->offset += i * PIECE_BYTES;
+	rest->length -= min(i * PIECE_BYTES, rest->length);
+	rest->piece += i;
+	rest->n -= i;
+	return found;
+}
+
+int chunk_write(struct chunk *chunk, const struct piece_run *run, const void *data)
+{
+	void *bounce;
+	int r;
+
+	CHECK_MAGIC(chunk, CHUNK_MAGIC);
+	if (!run_is_valid(run))
+		return -EINVAL;
+	r = pin(chunk);
+	if (r < 0)
+		return r == -ENODATA ? -ENOSPC : r;
+	bounce = bounce_take(&chunk->set->bounce);
+	if (!bounce)
+		r = -ENOMEM;
+	for (uint32_t done = 0; r == 0 && done < run->length; done += CHUNK_IO_BYTES) {
+		struct span rest = span_at(run, done);
+		struct span absent = next_absent(chunk, &rest);
+
+		while (r == 0 && absent.n) {
+			r = write_charged(chunk, &absent,
+				(const char *)data + (absent.offset - run->offset), bounce);
+			absent = next_absent(chunk, &rest);
+		}
+	}
+	bounce_give(&chunk->set->bounce, bounce);
+	note_progress(chunk);
+	unpin(chunk);
+	return r;
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+/* Reads a span and its entries. */
+static int load_span(struct chunk *chunk, const struct span *span, void *out,
+	struct piece_entry entries[CHUNK_RUN_PIECES], void *bounce)
+{
+	const struct chunk_fds *fds = &chunk->descriptor.fds;
+	uint64_t began = clock_mono_ns();
+	int r = chunk_file_read_entries(fds, span->offset, entries, span->n);
+
+	if (r == 0)
+		r = chunk_file_read(fds, span->offset, out, span->length, bounce);
+	if (r == -ENODATA)
+		r = -EIO; /* somebody cut the file */
+	return tier_io(chunk->tier, r, began);
+}
+
+static bool piece_matches(
+	const struct span *span, uint32_t i, const struct piece_entry *entry, const void *data)
+{
+	return entry->length == piece_length(span, i) && entry->xxh3 == checksum(span, i, data);
+}
+
+/* Makes a piece ABSENT. The entry goes first: a writer that sees the bit gone may write at once. */
+static void drop_piece(struct chunk *chunk, const struct span *piece)
+{
+	static const struct piece_entry none = { 0 };
+	uint64_t began = clock_mono_ns();
+	int r = chunk_file_write_entries(&chunk->descriptor.fds, piece->offset, &none, 1);
+
+	/* When the entry stays, the next start sees the piece again, and its first read drops it. */
+	(void)tier_io(chunk->tier, r, began);
+	chunk_bits_clear(chunk, first_block(piece), blocks(piece));
+	counter_add(&chunk->set->counters.mismatches, 1);
+	note_progress(chunk);
+}
+
+/*
+ * A second look at a piece that seemed damaged; drops it when it is. The file is read again: what a
+ * reader saw may have been its own fault, or replaced since.
+ */
+static int look_again(struct chunk *chunk, const struct span *piece, void *out, void *bounce)
+{
+	struct piece_entry entries[CHUNK_RUN_PIECES];
+	int r = -ENODATA;
+
+	pthread_mutex_lock(&chunk->repair);
+	if (chunk_bits_any(chunk->present, first_block(piece), blocks(piece))) {
+		r = load_span(chunk, piece, out, entries, bounce);
+		if (r == 0 && !piece_matches(piece, 0, &entries[0], out))
+			r = -EBADMSG;
+		if (r < 0)
+			drop_piece(chunk, piece);
+		else
+			chunk_bits_verified(chunk, first_block(piece), blocks(piece));
+	}
+	pthread_mutex_unlock(&chunk->repair);
+	return r;
+}
+
+/* -ENODATA, -EBADMSG or -EIO of the worst piece; every piece is looked at. */
+static int look_at_each(struct chunk *chunk, const struct span *span, void *out, void *bounce)
+{
+	int worst = 0;
+
+	for (uint32_t i = 0; i < span->n; i++) {
+		struct span piece = span_piece(span, i);
+		int r = look_again(chunk, &piece, (char *)out + (size_t)i * PIECE_BYTES, bounce);
+
+		if (r == -EBADMSG || worst == 0)
+			worst = r;
+	}
+	return worst;
+}
+
+static int read_span(struct chunk *chunk, const struct span *span, void *out, void *bounce)
+{
+	struct piece_entry entries[CHUNK_RUN_PIECES];
+	bool all_match = true;
+	int r;
+
+	if (!chunk_bits_all(chunk->present, first_block(span), blocks(span)))
+		return -ENODATA;
+	r = load_span(chunk, span, out, entries, bounce);
+	for (uint32_t i = 0; r == 0 && all_match && i < span->n; i++)
+		all_match = piece_matches(
+			span, i, &entries[i], (const char *)out + (size_t)i * PIECE_BYTES);
+	if (r < 0 || !all_match)
+		return look_at_each(chunk, span, out, bounce);
+	if (atomic_load(&chunk->unverified_blocks))
+		chunk_bits_verified(chunk, first_block(span), blocks(span));
+	counter_add(&chunk->set->counters.read, span->length);
+	return 0;
+}
+
+int chunk_read(struct chunk *chunk, const struct piece_run *run, void *out)
+{
+	bool unverified;
+	void *bounce;
+	int r;
+
+	CHECK_MAGIC(chunk, CHUNK_MAGIC);
+	if (!run_is_valid(run))
+		return -EINVAL;
+	if (!chunk_present(chunk, run->offset, run->length))
+		return -ENODATA;
+	r = pin(chunk);
+	if (r < 0)
+		return r;
+	unverified = atomic_load(&chunk->unverified_blocks) > 0;
+	bounce = bounce_take(&chunk->set->bounce);
+	if (!bounce)
+		r = -ENOMEM;
+	for (uint32_t done = 0; r == 0 && done < run->length; done += CHUNK_IO_BYTES) {
+		struct span span = span_at(run, done);
+
+		r = read_span(chunk, &span, (char *)out + done, bounce);
+	}
+	bounce_give(&chunk->set->bounce, bounce);
+	if (unverified && atomic_load(&chunk->unverified_blocks) == 0)
+		note_progress(chunk);
+	unpin(chunk);
+	return r;
+}
+
+int chunk_recheck(struct chunk *chunk, const struct piece_run *run)
+{
+	void *bounce = NULL;
+	void *data = NULL;
+	int worst = 0;
+	int r;
+
+	CHECK_MAGIC(chunk, CHUNK_MAGIC);
+	if (!run_is_valid(run))
+		return -EINVAL;
+	r = pin(chunk);
+	if (r < 0)
+		return r;
+	bounce = bounce_take(&chunk->set->bounce);
+	data = bounce_take(&chunk->set->bounce);
+	if (!bounce || !data)
+		worst = -ENOMEM;
+	for (uint32_t done = 0; worst != -ENOMEM && done < run->length; done += CHUNK_IO_BYTES) {
+		struct span span = span_at(run, done);
+
+		r = look_at_each(chunk, &span, data, bounce);
+		if (r == -EBADMSG || worst == 0)
+			worst = r;
+	}
+	bounce_give(&chunk->set->bounce, data);
+	bounce_give(&chunk->set->bounce, bounce);
+	unpin(chunk);
+	return worst;
+}
+
+int chunk_open_fd(struct chunk *chunk, int *ret_fd)
+{
+	const int flags = O_RDONLY | O_CLOEXEC | O_NOFOLLOW;
+	uint64_t began = clock_mono_ns();
+	char path[FILE_NAME_BYTES];
+	int fd;
+
+	CHECK_MAGIC(chunk, CHUNK_MAGIC);
+	if (health_get(&chunk->tier->health) == HEALTH_OUT)
+		return -EIO;
+	file_id_path(chunk->file, path);
+	fd = openat(chunk->tier->chk_fd, path, flags | O_DIRECT);
+	if (fd < 0 && errno == EINVAL)
+		fd = openat(chunk->tier->chk_fd, path, flags);
+	if (fd < 0 && errno == ENOENT) {
+		(void)set_unlink(chunk->set, chunk);
+		return -ENODATA;
+	}
+	if (fd < 0)
+		return tier_io(chunk->tier, err_errno(), began);
+	*ret_fd = fd;
+	return 0;
+}

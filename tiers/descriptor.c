@@ -1,0 +1,137 @@
+/* The LRU of open chunk files. See descriptor_internal.h. */
+#include "tiers/descriptor_internal.h"
+#include "base/limits.h"
+
+#include <sys/resource.h>
+
+#define FDS_PER_FILE 2u
+#define FILES_MIN    8u
+
+static uint32_t default_max(void)
+{
+	uint64_t fds = LIMIT_CHUNK_FDS;
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+		fds = min(fds, (uint64_t)limit.rlim_cur / 4);
+	return max((uint32_t)fds / FDS_PER_FILE, FILES_MIN);
+}
+
+void descriptor_cache_init(struct descriptor_cache *cache, uint32_t max_files)
+{
+	*cache = (struct descriptor_cache){ .max = max_files ? max_files : default_max() };
+	pthread_mutex_init(&cache->lock, NULL);
+	pthread_cond_init(&cache->opened, NULL);
+	list_init(&cache->lru);
+}
+
+void descriptor_cache_release(struct descriptor_cache *cache)
+{
+	ensure(cache->open == 0);
+	pthread_cond_destroy(&cache->opened);
+	pthread_mutex_destroy(&cache->lock);
+}
+
+void descriptor_init(struct descriptor *d)
+{
+	*d = (struct descriptor){ .fds = CHUNK_FDS_NONE };
+	list_init(&d->link);
+}
+
+/* Takes the oldest unpinned file out, so that its caller closes it without the lock. */
+static struct chunk_fds evict_locked(struct descriptor_cache *cache)
+{
+	struct chunk_fds fds = CHUNK_FDS_NONE;
+
+	if (cache->open > cache->max && !list_empty(&cache->lru)) {
+		struct descriptor *d =
+			list_entry(list_pop_front(&cache->lru), struct descriptor, link);
+
+		fds = d->fds;
+		d->fds = CHUNK_FDS_NONE;
+		cache->open--;
+	}
+	return fds;
+}
+
+static void shrink(struct descriptor_cache *cache)
+{
+	struct chunk_fds fds;
+
+	do {
+		pthread_mutex_lock(&cache->lock);
+		fds = evict_locked(cache);
+		pthread_mutex_unlock(&cache->lock);
+		if (fds.buffered < 0)
+			return;
+		chunk_fds_close(&fds);
+	} while (true);
+}
+
+void descriptor_adopt(struct descriptor_cache *cache, struct descriptor *d, struct chunk_fds *fds)
+{
+	pthread_mutex_lock(&cache->lock);
+	d->fds = *fds;
+	*fds = CHUNK_FDS_NONE;
+	list_push_back(&cache->lru, &d->link);
+	cache->open++;
+	pthread_mutex_unlock(&cache->lock);
+	shrink(cache);
+}
+
+int descriptor_pin(struct descriptor_cache *cache, struct descriptor *d, int chk, uint64_t id)
+{
+	struct chunk_fds fds = CHUNK_FDS_NONE;
+	int r;
+
+	pthread_mutex_lock(&cache->lock);
+	while (d->opening)
+		pthread_cond_wait(&cache->opened, &cache->lock);
+	if (d->fds.buffered >= 0) {
+		d->pins++;
+		list_remove(&d->link);
+		pthread_mutex_unlock(&cache->lock);
+		return 0;
+	}
+	d->opening = true;
+	pthread_mutex_unlock(&cache->lock);
+
+	r = chunk_file_open(chk, id, &fds);
+
+	pthread_mutex_lock(&cache->lock);
+	d->opening = false;
+	if (r == 0) {
+		d->fds = fds;
+		d->pins = 1;
+		cache->open++;
+	}
+	pthread_cond_broadcast(&cache->opened);
+	pthread_mutex_unlock(&cache->lock);
+	shrink(cache);
+	return r;
+}
+
+void descriptor_unpin(struct descriptor_cache *cache, struct descriptor *d)
+{
+	pthread_mutex_lock(&cache->lock);
+	ensure(d->pins > 0);
+	if (--d->pins == 0)
+		list_push_back(&cache->lru, &d->link);
+	pthread_mutex_unlock(&cache->lock);
+	shrink(cache);
+}
+
+void descriptor_close(struct descriptor_cache *cache, struct descriptor *d)
+{
+	struct chunk_fds fds;
+
+	pthread_mutex_lock(&cache->lock);
+	ensure(d->pins == 0 && !d->opening);
+	fds = d->fds;
+	d->fds = CHUNK_FDS_NONE;
+	list_remove(&d->link);
+	if (fds.buffered >= 0)
+		cache->open--;
+	pthread_mutex_unlock(&cache->lock);
+	chunk_fds_close(&fds);
+}

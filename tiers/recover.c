@@ -1,0 +1,421 @@
+/*
+ * What a tier holds, found at start, and an index built anew.
+ *
+ *	index rows ──► chunks; each one's file must be there
+ *	files in chk/ ──► a file without a row is adopted by its head (a kill between file and row, or a lost index)
+ *	tables     ──► presence bits, by a few threads; not read when the row says complete under this boot
+ *
+ * A chunk written under this boot is trusted, any other is UNVERIFIED. Only files that can never
+ * be read again are removed: without a valid head, or a second file of the same chunk.
+ */
+#include "tiers/tier_set_internal.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/pool.h"
+#include "base/units.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#define LOAD_THREADS 4u
+#define BOOT_UNKNOWN 0u /* boots count from 1 */
+
+struct recovery {
+	struct tier_set *set;
+	struct tier *tier;
+	struct chunk **chunks; /* of this tier; borrowed from the map */
+	size_t n;
+	size_t cap;
+	_Atomic size_t next; /* chunk to load */
+	_Atomic int error;
+	pthread_mutex_t lost_lock;
+	struct list lost; /* chunks to take out: without a file, damaged or unreadable */
+};
+
+static struct chunk *find(struct recovery *rec, const struct chunk_id *id)
+{
+	uint64_t hash = set_hash(id);
+
+	return set_find_locked(set_shard(rec->set, hash), id, hash);
+}
+
+/* Adds a chunk in state CREATING. The set is not shared yet, so no lock is needed. */
+static int add(struct recovery *rec, const struct index_row *row)
+{
+	uint64_t hash = set_hash(&row->id);
+	struct chunk *chunk;
+
+	if (rec->n == rec->cap) {
+		size_t cap = rec->cap ? rec->cap * 2 : 256;
+		struct chunk **chunks = reallocarray(rec->chunks, cap, sizeof(struct chunk *));
+
+		if (!chunks)
+			return -ENOMEM;
+		rec->chunks = chunks;
+		rec->cap = cap;
+	}
+	chunk = chunk_new(rec->set, rec->tier, &row->id);
+	if (!chunk)
+		return -ENOMEM;
+	chunk->file = row->file;
+	chunk->boot = row->boot;
+	if (row->complete)
+		chunk_set_state_locked(chunk, CHUNK_COMPLETE);
+	set_insert_locked(set_shard(rec->set, hash), chunk, hash);
+	rec->chunks[rec->n++] = chunk;
+	return 0;
+}
+
+/* A chunk that another tier holds too: this one's file is a second copy; the scan removes it. */
+static int add_row(void *arg, const struct index_row *row)
+{
+	struct recovery *rec = arg;
+
+	return find(rec, &row->id) ? tier_index_remove(rec->tier, &row->id) : add(rec, row);
+}
+
+static void forget(struct recovery *rec, struct chunk *chunk)
+{
+	map_remove(&set_shard(rec->set, chunk->node.hash)->map, &chunk->node);
+	chunk_unref(chunk);
+}
+
+/* ---- the files ------------------------------------------------------------------------------- */
+
+static int by_file(const void *a, const void *b)
+{
+	uint64_t x = (*(struct chunk *const *)a)->file;
+	uint64_t y = (*(struct chunk *const *)b)->file;
+
+	return (x > y) - (x < y);
+}
+
+/* Whether a row names the file; the first `sorted` chunks are in order of their files. */
+static bool known(const struct recovery *rec, size_t sorted, uint64_t file)
+{
+	size_t low = 0;
+	size_t high = sorted;
+
+	while (low < high) {
+		size_t middle = low + (high - low) / 2;
+		uint64_t there = rec->chunks[middle]->file;
+
+		if (there == file)
+			return true;
+		if (there < file)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return false;
+}
+
+/* A file without a row. */
+static int adopt(struct recovery *rec, uint64_t file)
+{
+	_cleanup_free_ uint8_t *table = malloc(CHUNK_TABLE_BYTES);
+	struct index_row row = { .file = file, .boot = BOOT_UNKNOWN };
+	char path[FILE_NAME_BYTES];
+	struct chunk_head head;
+	uint64_t allocated;
+	int r;
+
+	if (!table)
+		return -ENOMEM;
+	r = chunk_file_read_meta(rec->tier->chk_fd, file, &head, table, &allocated);
+	if (r != 0 && r != -EBADMSG && r != -ENODATA)
+		return r == -ENOMEM ? r : 0; /* not ours to judge; it stays */
+	if (r == 0 && head.file_id == file && !find(rec, &head.id)) {
+		row.id = head.id;
+		(void)tier_index_put(rec->tier, &row); /* the tier knows when it failed */
+		return add(rec, &row);
+	}
+	file_id_path(file, path);
+	(void)unlinkat(rec->tier->chk_fd, path, 0);
+	return 0;
+}
+
+static int scan_directory(struct recovery *rec, const char *name, size_t sorted)
+{
+	int fd = openat(rec->tier->chk_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
+	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
+	struct dirent *entry;
+	int r = 0;
+
+	if (!dir) {
+		r = err_errno();
+		if (fd >= 0)
+			(void)close(fd);
+		return r == -ENOENT ? 0 : r;
+	}
+	/* The stream is this call's own. NOLINTNEXTLINE(concurrency-mt-unsafe) */
+	while (r == 0 && (entry = readdir(dir))) {
+		uint64_t file;
+
+		if (file_id_parse(entry->d_name, &file) == 0 && !known(rec, sorted, file))
+			r = adopt(rec, file);
+	}
+	closedir(dir);
+	return r;
+}
+
+static int scan_files(struct recovery *rec, size_t sorted)
+{
+	int r = 0;
+
+	if (sorted)
+		qsort(rec->chunks, sorted, sizeof(struct chunk *), by_file);
+	for (unsigned int i = 0; r == 0 && i < 256; i++) {
+		uint8_t spread = (uint8_t)i;
+		char name[3];
+
+		hash_hex(&spread, 1, name);
+		r = scan_directory(rec, name, sorted);
+	}
+	return r;
+}
+
+/* ---- the tables ------------------------------------------------------------------------------ */
+
+/* The file of a row that says complete, under this boot: only its size is looked at. */
+static int load_complete(struct chunk *chunk)
+{
+	uint64_t all[CHUNK_WORDS];
+	char path[FILE_NAME_BYTES];
+	struct stat st;
+
+	file_id_path(chunk->file, path);
+	if (fstatat(chunk->tier->chk_fd, path, &st, AT_SYMLINK_NOFOLLOW) != 0)
+		return err_errno();
+	if (st.st_size != CHUNK_FILE_BYTES)
+		return -EBADMSG;
+	memset(all, 0xff, sizeof(all));
+	chunk_bits_load(chunk, all, true);
+	chunk_settle(chunk, 0, (uint64_t)st.st_blocks * 512);
+	return 0;
+}
+
+static int load_table(struct chunk *chunk, uint8_t *table)
+{
+	uint64_t present[CHUNK_WORDS];
+	struct chunk_head head;
+	uint64_t allocated;
+	int r = chunk_file_read_meta(chunk->tier->chk_fd, chunk->file, &head, table, &allocated);
+
+	if (r == 0 && !chunk_id_equal(&head.id, &chunk->id))
+		r = -EBADMSG;
+	if (r < 0)
+		return r;
+	chunk_table_scan(table, present);
+	chunk_bits_load(chunk, present, chunk->boot == chunk->tier->identity.boot);
+	chunk_settle(chunk, 0, allocated);
+	return 0;
+}
+
+/* Sets the state that the bits mean. A chunk that cannot be read stays CREATING and is dropped. */
+static int load(struct chunk *chunk, uint8_t *table)
+{
+	bool was_complete = chunk_state(chunk) == CHUNK_COMPLETE;
+	bool complete;
+	int r;
+
+	if (was_complete && chunk->boot == chunk->tier->identity.boot)
+		return load_complete(chunk);
+	r = load_table(chunk, table);
+	if (r < 0)
+		return r;
+	complete = chunk->present_blocks == CHUNK_BLOCKS;
+	pthread_mutex_lock(&chunk->lock);
+	if (complete != was_complete || !was_complete)
+		chunk_set_state_locked(chunk, complete ? CHUNK_COMPLETE : CHUNK_FILLING);
+	pthread_mutex_unlock(&chunk->lock);
+	return 0;
+}
+
+/*
+ * A chunk whose file is lost or damaged goes, file and row. One that cannot be read now is not
+ * served, but stays on disk for the next start.
+ */
+static void lose(struct recovery *rec, struct chunk *chunk, int why)
+{
+	char path[FILE_NAME_BYTES];
+
+	if (why == -ENOENT || why == -ENODATA || why == -EBADMSG) {
+		file_id_path(chunk->file, path);
+		(void)tier_index_remove(rec->tier, &chunk->id);
+		(void)unlinkat(rec->tier->chk_fd, path, 0);
+	}
+	pthread_mutex_lock(&rec->lost_lock);
+	list_push_back(&rec->lost, &chunk->link);
+	pthread_mutex_unlock(&rec->lost_lock);
+}
+
+struct loader {
+	struct pool_job job;
+	struct recovery *rec;
+};
+
+static void load_run(struct pool_job *job)
+{
+	struct recovery *rec = container_of(job, struct loader, job)->rec;
+	_cleanup_free_ uint8_t *table = malloc(CHUNK_TABLE_BYTES);
+
+	for (;;) {
+		size_t i = atomic_fetch_add(&rec->next, 1);
+		int r;
+
+		if (i >= rec->n)
+			return;
+		r = table ? tier_io(rec->tier, load(rec->chunks[i], table), clock_mono_ns())
+			  : -ENOMEM;
+		if (r == -ENOMEM || r == -EMFILE || r == -ENFILE)
+			atomic_store(&rec->error, r);
+		else if (r < 0)
+			lose(rec, rec->chunks[i], r);
+	}
+}
+
+/* Loads chunks from `first` on; those that cannot be are taken out. */
+static int load_from(struct recovery *rec, size_t first)
+{
+	struct loader loaders[LOAD_THREADS];
+	struct pool *pool = pool_new("tier-load", LOAD_THREADS, LOAD_THREADS);
+	struct list *node;
+	int r = 0;
+
+	if (!pool)
+		return -ENOMEM;
+	atomic_store(&rec->next, first);
+	for (uint32_t i = 0; r == 0 && i < LOAD_THREADS; i++) {
+		loaders[i] = (struct loader){ .job.run = load_run, .rec = rec };
+		r = pool_submit(pool, &loaders[i].job);
+	}
+	pool_free(pool); /* waits for all */
+	while ((node = list_pop_front(&rec->lost)))
+		forget(rec, list_entry(node, struct chunk, link));
+	return r < 0 ? r : atomic_load(&rec->error);
+}
+
+/* Rows first, so that a file whose chunk's row names a lost one is adopted and not removed. */
+static int recover(struct recovery *rec, struct err *e)
+{
+	struct tier *tier = rec->tier;
+	size_t rows;
+	int r = tier->index->ops->each(tier->index, add_row, rec);
+
+	if (r < 0 && r != -ENOMEM) {
+		while (rec->n)
+			forget(rec, rec->chunks[--rec->n]);
+		r = tier_index_recreate(tier, e);
+	}
+	rows = rec->n;
+	if (r == 0 && rows)
+		r = load_from(rec, 0);
+	if (r == 0)
+		r = scan_files(rec, rows);
+	if (r == 0 && rec->n > rows)
+		r = load_from(rec, rows);
+	return r;
+}
+
+/* 90 % of what the filesystem has for a tier whose capacity nobody said. */
+static int default_capacity(struct tier *tier, struct err *e)
+{
+	uint64_t used = atomic_load(&tier->used);
+	char have[16];
+	struct statvfs fs;
+
+	if (fstatvfs(tier->dir_fd, &fs) != 0)
+		return err_errno();
+	tier->capacity = (used + (uint64_t)fs.f_bavail * fs.f_frsize) / 10 * 9;
+	if (tier->capacity < TIER_CAPACITY_MIN)
+		return err_set(e, -ENOSPC,
+			"%s: the filesystem leaves %s for the cache, too little; free some or give "
+			"another directory",
+			tier->path, units_size(tier->capacity, have, sizeof(have)));
+	return 0;
+}
+
+int recover_tier(struct tier_set *set, struct tier *tier, struct err *e)
+{
+	struct recovery rec = { .set = set, .tier = tier };
+	int r;
+
+	pthread_mutex_init(&rec.lost_lock, NULL);
+	list_init(&rec.lost);
+	r = recover(&rec, e);
+	pthread_mutex_destroy(&rec.lost_lock);
+	free(rec.chunks);
+	tier_index_charge(tier);
+	counter_add(&set->counters.adopted, atomic_load(&tier->chunks));
+	if (r == 0 && tier->capacity == 0)
+		r = default_capacity(tier, e);
+	if (r < 0)
+		return err_default(e, r, tier->path);
+	tier_refresh_space(tier, true);
+	return 0;
+}
+
+/* ---- a tier that is out ---------------------------------------------------------------------- */
+
+struct chunk_refs {
+	const struct tier *tier;
+	struct chunk **chunks;
+	size_t n;
+};
+
+static void collect(struct map_node *node, void *arg)
+{
+	struct chunk *chunk = container_of(node, struct chunk, node);
+	struct chunk_refs *refs = arg;
+
+	if (chunk->tier == refs->tier && chunk_is_live(chunk))
+		refs->chunks[refs->n++] = chunk_ref(chunk);
+}
+
+/* Writes the rows of all chunks that are in memory. */
+static int put_all(struct tier_set *set, struct tier *tier)
+{
+	int r = 0;
+
+	for (uint32_t i = 0; r == 0 && i < SET_SHARDS; i++) {
+		struct shard *shard = &set->shards[i];
+		struct chunk_refs refs = { .tier = tier };
+
+		pthread_mutex_lock(&shard->lock);
+		refs.chunks = calloc(shard->map.count + 1, sizeof(struct chunk *));
+		if (refs.chunks)
+			map_each(&shard->map, collect, &refs);
+		pthread_mutex_unlock(&shard->lock);
+		if (!refs.chunks)
+			return -ENOMEM;
+		for (size_t c = 0; c < refs.n; c++) {
+			struct index_row row = chunk_row(refs.chunks[c]);
+
+			if (r == 0)
+				r = tier_index_put(tier, &row);
+			chunk_unref(refs.chunks[c]);
+		}
+		free(refs.chunks);
+	}
+	return r;
+}
+
+void recover_probe(struct tier_set *set, struct tier *tier)
+{
+	if (tier_probe(tier) < 0)
+		return;
+	if (atomic_load(&tier->index_failed)) {
+		if (tier_index_recreate(tier, NULL) < 0 || put_all(set, tier) < 0)
+			return; /* the next probe tries again */
+		atomic_store(&tier->index_failed, false);
+	}
+	health_recovered(&tier->health);
+}

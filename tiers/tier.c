@@ -1,0 +1,363 @@
+/* Opening a tier, and its index. See tier_internal.h. */
+#include "tiers/tier_internal.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/units.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#define INDEX_LOOK_EVERY 64u /* writes between two looks at the size of index/ */
+#define PROBE_NAME       "probe"
+
+/* 1: the directory is missing or holds nothing of anybody's; 0: it holds something; or an error. */
+static int directory_is_free(const char *path, char *ret_name, size_t size)
+{
+	DIR *dir = opendir(path);
+	struct dirent *entry;
+	int is_free = 1;
+
+	if (!dir)
+		return errno == ENOENT ? 1 : err_errno();
+	/* The stream is this call's own. NOLINTNEXTLINE(concurrency-mt-unsafe) */
+	while (is_free && (entry = readdir(dir))) {
+		const char *name = entry->d_name;
+
+		if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 ||
+			strcmp(name, "lost+found") == 0 || strcmp(name, IDENTITY_NAME ".new") == 0)
+			continue;
+		(void)snprintf(ret_name, size, "%s", name);
+		is_free = 0;
+	}
+	closedir(dir);
+	return is_free;
+}
+
+static int refuse_access(const char *path, int r, struct err *e)
+{
+	return err_set(e, r,
+		"%s: cannot be used as a cache: %s; give a directory that this user may write",
+		path, err_str(r));
+}
+
+/* The identity is written first, so that a crash in the middle leaves a tier and no foreign files. */
+static int create(struct tier *tier, const struct tier_config *config, struct err *e)
+{
+	char name[NAME_MAX + 1];
+	int r = directory_is_free(config->path, name, sizeof(name));
+
+	if (r < 0)
+		return refuse_access(config->path, r, e);
+	if (r == 0)
+		return err_set(e, -ENOTEMPTY,
+			"%s: holds other files (\"%s\"), a cache is never made over them; give an "
+			"empty directory",
+			config->path, name);
+	if (!config->create)
+		return err_set(e, -ENOENT,
+			"%s: is not a Granary cache; is its disk mounted? a new one is made only "
+			"when asked for",
+			config->path);
+	r = file_mkdirs(config->path, 0700);
+	if (r == 0) {
+		identity_init(&tier->identity);
+		r = identity_store(config->path, &tier->identity);
+	}
+	if (r < 0)
+		return refuse_access(config->path, r, e);
+	tier->created = true;
+	return 0;
+}
+
+static int lock_directory(struct tier *tier, struct err *e)
+{
+	tier->dir_fd = open(tier->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (tier->dir_fd < 0)
+		return refuse_access(tier->path, err_errno(), e);
+	if (flock(tier->dir_fd, LOCK_EX | LOCK_NB) != 0) {
+		if (errno == EWOULDBLOCK)
+			return err_set(e, -EBUSY,
+				"%s: another Granary uses this cache; stop it or give another "
+				"directory",
+				tier->path);
+		return refuse_access(tier->path, err_errno(), e);
+	}
+	return 0;
+}
+
+/* Counts boots: a chunk of an earlier one is not trusted. A copied or moved directory is a new boot too. */
+static int begin_boot(struct tier *tier, struct err *e)
+{
+	char boot_id[IDENTITY_UUID + 1];
+	struct identity *identity = &tier->identity;
+	struct statvfs fs;
+	int r = identity_boot_id(boot_id);
+
+	if (r < 0)
+		return err_set(e, r, "the kernel's boot id cannot be read: %s", err_str(r));
+	if (fstatvfs(tier->dir_fd, &fs) != 0)
+		return refuse_access(tier->path, err_errno(), e);
+	if (strcmp(identity->boot_id, boot_id) == 0 && identity->filesystem == fs.f_fsid)
+		return 0;
+	identity->boot++;
+	identity->filesystem = fs.f_fsid;
+	strcpy(identity->boot_id, boot_id);
+	r = identity_store(tier->path, identity);
+	return r < 0 ? refuse_access(tier->path, r, e) : 0;
+}
+
+int tier_probe(struct tier *tier)
+{
+	_cleanup_free_ uint8_t *out = aligned_alloc(BLOCK_BYTES, BLOCK_BYTES);
+	_cleanup_free_ uint8_t *in = aligned_alloc(BLOCK_BYTES, BLOCK_BYTES);
+	_cleanup_close_ int fd = -1;
+	int flags = O_RDWR | O_CREAT | O_CLOEXEC;
+	int r;
+
+	if (!out || !in)
+		return -ENOMEM;
+	hash_random(out, BLOCK_BYTES);
+	fd = openat(tier->dir_fd, PROBE_NAME, flags | O_DIRECT, 0600);
+	if (fd < 0 && errno == EINVAL)
+		fd = openat(tier->dir_fd, PROBE_NAME, flags, 0600);
+	if (fd < 0)
+		return err_errno();
+	r = file_pwrite_exact(fd, out, BLOCK_BYTES, 0);
+	if (r == 0)
+		r = file_pread_exact(fd, in, BLOCK_BYTES, 0);
+	if (r == 0 && memcmp(in, out, BLOCK_BYTES) != 0)
+		r = -EIO;
+	if (unlinkat(tier->dir_fd, PROBE_NAME, 0) != 0 && r == 0)
+		r = err_errno();
+	return r;
+}
+
+static int open_chk(struct tier *tier, struct err *e)
+{
+	if (mkdirat(tier->dir_fd, "chk", 0700) != 0 && errno != EEXIST)
+		return refuse_access(tier->path, err_errno(), e);
+	tier->chk_fd = openat(tier->dir_fd, "chk", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	return tier->chk_fd < 0 ? refuse_access(tier->path, err_errno(), e) : 0;
+}
+
+static int open_index(struct tier *tier, struct err *e)
+{
+	struct stat st;
+	bool missing = stat(tier->index_path, &st) != 0 && errno == ENOENT;
+	struct err why = ERR_INIT;
+	int r = index_rocksdb_open(tier->index_path, &tier->index, &why);
+
+	if (r == -EBUSY || r == -ENOSPC || r == -ENOMEM)
+		return err_set(e, r, "%s", why.text);
+	if (r < 0)
+		return tier_index_recreate(tier, e);
+	if (missing && !tier->created)
+		counter_add(&tier->counters->rebuilt, 1);
+	return 0;
+}
+
+int tier_index_recreate(struct tier *tier, struct err *e)
+{
+	int r;
+
+	pthread_rwlock_wrlock(&tier->index_lock);
+	if (tier->index)
+		tier->index->ops->close(tier->index);
+	tier->index = NULL;
+	r = index_dir_remove(tier->index_path);
+	if (r < 0)
+		(void)err_set(e, r, "%s: cannot be removed to build it anew: %s", tier->index_path,
+			err_str(r));
+	else
+		r = index_rocksdb_open(tier->index_path, &tier->index, e);
+	pthread_rwlock_unlock(&tier->index_lock);
+	if (r == 0)
+		counter_add(&tier->counters->rebuilt, 1);
+	return r;
+}
+
+/* Free bytes of the filesystem, for a capacity that nobody set and for refusing what is too small. */
+static int set_capacity(struct tier *tier, uint64_t capacity, struct err *e)
+{
+	char have[16];
+	char need[16];
+	struct statvfs fs;
+	uint64_t available;
+
+	if (fstatvfs(tier->dir_fd, &fs) != 0)
+		return refuse_access(tier->path, err_errno(), e);
+	available = (uint64_t)fs.f_bavail * fs.f_frsize;
+	tier->capacity = capacity;
+	if (capacity && capacity < TIER_CAPACITY_MIN)
+		return err_set(e, -ENOSPC, "%s: a cache of %s is too small; give at least %s",
+			tier->path, units_size(capacity, have, sizeof(have)),
+			units_size(TIER_CAPACITY_MIN, need, sizeof(need)));
+	if (tier->created && available < TIER_CAPACITY_MIN)
+		return err_set(e, -ENOSPC,
+			"%s: the filesystem has %s free, a cache needs at least %s; free some or "
+			"give another directory",
+			tier->path, units_size(available, have, sizeof(have)),
+			units_size(TIER_CAPACITY_MIN, need, sizeof(need)));
+	return 0;
+}
+
+static struct tier *tier_new(const char *path, struct tier_counters *counters)
+{
+	struct tier *tier = calloc(1, sizeof(*tier));
+	uint64_t first_file;
+
+	if (!tier)
+		return NULL;
+	tier->magic = TIER_MAGIC;
+	tier->dir_fd = -1;
+	tier->chk_fd = -1;
+	tier->counters = counters;
+	health_init(&tier->health);
+	pthread_rwlock_init(&tier->index_lock, NULL);
+	pthread_mutex_init(&tier->space_lock, NULL);
+	hash_random(&first_file, sizeof(first_file));
+	atomic_init(&tier->next_file, first_file);
+	tier->path = strdup(path);
+	if (!tier->path || asprintf(&tier->index_path, "%s/index", path) < 0) {
+		tier->index_path = NULL;
+		tier_free(tier);
+		return NULL;
+	}
+	return tier;
+}
+
+/* The directory was just made and refused: nothing of it stays. */
+static void undo_create(struct tier *tier)
+{
+	char path[PATH_MAX];
+
+	if (!tier->created)
+		return;
+	if (snprintf(path, sizeof(path), "%s/" IDENTITY_NAME, tier->path) < (int)sizeof(path))
+		(void)unlink(path); /* what remains is refused or found empty next time */
+}
+
+DEFINE_CLEANUP(struct tier *, tier_free);
+
+int tier_open(const struct tier_config *config, struct tier_counters *counters,
+	struct tier **ret_tier, struct err *e)
+{
+	_cleanup_(tier_free_p) struct tier *tier = tier_new(config->path, counters);
+	int r;
+
+	if (!tier)
+		return err_set(e, -ENOMEM, "%s: no memory", config->path);
+	r = identity_load(config->path, &tier->identity, e);
+	if (r == -ENOENT)
+		r = create(tier, config, e);
+	if (r == 0)
+		r = lock_directory(tier, e);
+	if (r < 0)
+		return r;
+	r = set_capacity(tier, config->capacity, e);
+	if (r < 0) {
+		undo_create(tier);
+		return r;
+	}
+	r = tier_probe(tier);
+	if (r < 0)
+		return refuse_access(tier->path, r, e);
+	r = begin_boot(tier, e);
+	if (r == 0)
+		r = open_chk(tier, e);
+	if (r == 0)
+		r = open_index(tier, e);
+	if (r < 0)
+		return r;
+	tier_index_charge(tier);
+	*ret_tier = TAKE(tier);
+	return 0;
+}
+
+void tier_free(struct tier *tier)
+{
+	if (!tier)
+		return;
+	CHECK_MAGIC(tier, TIER_MAGIC);
+	if (tier->index)
+		tier->index->ops->close(tier->index);
+	if (tier->chk_fd >= 0)
+		(void)close(tier->chk_fd);
+	if (tier->dir_fd >= 0)
+		(void)close(tier->dir_fd); /* and unlocks */
+	pthread_mutex_destroy(&tier->space_lock);
+	pthread_rwlock_destroy(&tier->index_lock);
+	health_release(&tier->health);
+	free(tier->index_path);
+	free(tier->path);
+	tier->magic = 0;
+	free(tier);
+}
+
+uint64_t tier_new_file_id(struct tier *tier)
+{
+	return atomic_fetch_add(&tier->next_file, 1);
+}
+
+int tier_io(struct tier *tier, int code, uint64_t began)
+{
+	uint64_t now = clock_mono_ns();
+
+	health_took(&tier->health, now, now - began);
+	if (health_counts(code)) {
+		counter_add(&tier->counters->io_errors, 1);
+		(void)health_error(&tier->health, now); /* read again by whoever asks */
+	}
+	return code;
+}
+
+/* A failed index call: what it says can no longer be relied on, so nothing more is admitted. */
+static int index_result(struct tier *tier, int r)
+{
+	if (r < 0) {
+		counter_add(&tier->counters->io_errors, 1);
+		atomic_store(&tier->index_failed, true);
+		health_fail(&tier->health);
+	}
+	if (atomic_fetch_add(&tier->index_writes, 1) % INDEX_LOOK_EVERY == INDEX_LOOK_EVERY - 1)
+		tier_index_charge(tier);
+	return r;
+}
+
+int tier_index_put(struct tier *tier, const struct index_row *row)
+{
+	int r;
+
+	pthread_rwlock_rdlock(&tier->index_lock);
+	r = tier->index ? tier->index->ops->put(tier->index, row) : -EIO;
+	pthread_rwlock_unlock(&tier->index_lock);
+	return index_result(tier, r);
+}
+
+int tier_index_remove(struct tier *tier, const struct chunk_id *id)
+{
+	int r;
+
+	pthread_rwlock_rdlock(&tier->index_lock);
+	r = tier->index ? tier->index->ops->remove(tier->index, id) : -EIO;
+	pthread_rwlock_unlock(&tier->index_lock);
+	return index_result(tier, r);
+}
+
+void tier_index_charge(struct tier *tier)
+{
+	uint64_t bytes = index_dir_bytes(tier->index_path);
+	uint64_t before = atomic_exchange(&tier->index_bytes, bytes);
+
+	atomic_fetch_add(&tier->used, bytes - before); /* modulo 2^64: may be less */
+	counter_add(&tier->counters->used, bytes - before);
+}

@@ -1,0 +1,94 @@
+/*
+ * One tier: its directory, identity, lock, index, health, and what is charged to it.
+ *
+ * Charging. A chunk is charged what the filesystem gave to its file, so a job that touches 1 % of
+ * its data burns 1 % and a cache full of partly filled chunks still uses its last MiB. Before bytes
+ * are written their blocks (and what table and extent tree may need) are reserved; afterwards the
+ * reservation is replaced by the file's real blocks. Hence used = charges + reservations + index
+ * never passes the capacity by more than the index's growth between two looks at it. An unlinked
+ * chunk stays charged until its last reference goes.
+ *
+ * Room is what capacity and the filesystem's watermark leave. Order of locks: index, shard, chunk,
+ * then space, health, descriptor cache, bounce: leaves.
+ */
+#pragma once
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include "tiers/health_internal.h"
+#include "tiers/identity_internal.h"
+#include "tiers/index_internal.h"
+#include "tiers/tiers.h"
+
+#define TIER_CAPACITY_MIN (64ull << 20)
+/* New chunks need room for one unit, head, table and the tree of extents. */
+#define TIER_ADMIT_BYTES ((uint64_t)UNIT_BYTES + CHUNK_HEAD_BYTES + CHUNK_TABLE_BYTES + (32u << 10))
+/* A chunk costs about 1.3 KiB of memory: at most one per 256 KiB of capacity. */
+#define TIER_BYTES_PER_CHUNK (256ull << 10)
+#define TIER_CHUNKS_MIN      4096ull
+
+#define TIER_MAGIC 0x54494552u
+
+struct tier {
+	uint32_t magic;
+	char *path;
+	int dir_fd; /* locked with flock() */
+	int chk_fd;
+	struct identity identity;
+	bool created;               /* by this open */
+	_Atomic uint64_t next_file; /* id */
+	struct health health;
+
+	pthread_rwlock_t index_lock; /* read: one index call; write: replacing `index` */
+	struct index *index;
+	char *index_path;
+	_Atomic bool index_failed;
+	_Atomic uint32_t index_writes;
+	_Atomic uint64_t index_bytes; /* charged */
+
+	uint64_t capacity;
+	_Atomic uint64_t used;
+	_Atomic uint64_t chunks;
+	_Atomic uint64_t blocks; /* present */
+
+	pthread_mutex_t space_lock; /* of the refresh below */
+	uint64_t space_checked;     /* monotonic ns */
+	_Atomic int64_t
+		space; /* bytes above the watermark when last looked, less what was reserved since */
+	_Atomic bool inodes_short;
+
+	struct tier_counters *counters; /* the set's */
+};
+
+/* Opens the directory as tiers.h says; the index is opened, not read. */
+int tier_open(const struct tier_config *config, struct tier_counters *counters,
+	struct tier **ret_tier, struct err *e) __must_check;
+void tier_free(struct tier *tier); /* NULL is allowed */
+
+/* A name that no chunk file had before. */
+uint64_t tier_new_file_id(struct tier *tier);
+
+/* Takes room for bytes about to be written. -ENOSPC; `at_least` more must be left besides. */
+int tier_reserve(struct tier *tier, uint64_t bytes, uint64_t at_least) __must_check;
+/* Replaces a reservation by what is really charged. */
+void tier_settle(struct tier *tier, uint64_t reserved, uint64_t charged);
+/* Bytes that may still be reserved. Never blocks. */
+uint64_t tier_room(const struct tier *tier);
+/* Looks at the filesystem when the last look is old; `now` forces it. */
+void tier_refresh_space(struct tier *tier, bool now);
+
+/* Notes the outcome of a disk call that began at `began` (monotonic ns); returns `code`. */
+int tier_io(struct tier *tier, int code, uint64_t began);
+
+/* Index calls; a failing one takes the tier out. */
+int tier_index_put(struct tier *tier, const struct index_row *row);
+int tier_index_remove(struct tier *tier, const struct chunk_id *id);
+/* Removes index/ and opens an empty one in its place. */
+int tier_index_recreate(struct tier *tier, struct err *e) __must_check;
+/* Charges what index/ takes now. */
+void tier_index_charge(struct tier *tier);
+
+/* Writes and reads back a file; 0 when the disk works. */
+int tier_probe(struct tier *tier) __must_check;

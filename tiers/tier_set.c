@@ -1,0 +1,452 @@
+/* All tiers of a worker: the map of chunks, admission, dropping. See tiers.h, tier_set_internal.h. */
+#include "tiers/tier_set_internal.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/hash.h"
+
+#include <stdlib.h>
+#include <unistd.h>
+
+#define SHARD_BUCKETS_MIN 1024u
+
+uint64_t set_hash(const struct chunk_id *id)
+{
+	return hash_xxh3(id, sizeof(*id), 0); /* no padding: 16 + 8 + 8 bytes */
+}
+
+struct shard *set_shard(struct tier_set *set, uint64_t hash)
+{
+	return &set->shards[hash >> 58]; /* the map uses the low bits */
+}
+
+struct chunk *set_find_locked(struct shard *shard, const struct chunk_id *id, uint64_t hash)
+{
+	for (struct map_node *n = map_first(&shard->map, hash); n; n = map_next_same(n)) {
+		struct chunk *chunk = container_of(n, struct chunk, node);
+
+		if (chunk_id_equal(&chunk->id, id))
+			return chunk;
+	}
+	return NULL;
+}
+
+void set_insert_locked(struct shard *shard, struct chunk *chunk, uint64_t hash)
+{
+	map_insert(&shard->map, &chunk->node, hash);
+}
+
+struct chunk *tier_chunk_find(struct tier_set *set, const struct chunk_id *id)
+{
+	uint64_t hash = set_hash(id);
+	struct shard *shard = set_shard(set, hash);
+	struct chunk *chunk;
+
+	CHECK_MAGIC(set, SET_MAGIC);
+	pthread_mutex_lock(&shard->lock);
+	chunk = set_find_locked(shard, id, hash);
+	if (chunk && (!chunk_is_live(chunk) || health_get(&chunk->tier->health) == HEALTH_OUT))
+		chunk = NULL;
+	if (chunk)
+		chunk_ref(chunk);
+	pthread_mutex_unlock(&shard->lock);
+	return chunk;
+}
+
+/* ---- admission ------------------------------------------------------------------------------- */
+
+static uint64_t max_chunks(const struct tier *tier)
+{
+	return max(tier->capacity / TIER_BYTES_PER_CHUNK, TIER_CHUNKS_MIN);
+}
+
+static bool may_admit(const struct tier *tier)
+{
+	return health_get(&tier->health) == HEALTH_OK && !atomic_load(&tier->inodes_short) &&
+	       atomic_load(&tier->chunks) < max_chunks(tier) && tier_room(tier) >= TIER_ADMIT_BYTES;
+}
+
+/* The tier with the most room. -ENOSPC; -EIO when no tier is in service. */
+static int choose_tier(struct tier_set *set, struct tier **ret_tier)
+{
+	struct tier *best = NULL;
+	bool in_service = false;
+
+	for (uint32_t i = 0; i < set->n_tiers; i++) {
+		struct tier *tier = set->tiers[i];
+		uint64_t now = clock_mono_ns();
+
+		if (health_probe_due(&tier->health, now))
+			recover_probe(set, tier);
+		health_tick(&tier->health, now);
+		in_service |= health_get(&tier->health) != HEALTH_OUT;
+		tier_refresh_space(tier, false);
+		if (may_admit(tier) && (!best || tier_room(tier) > tier_room(best)))
+			best = tier;
+	}
+	if (!best)
+		return in_service ? -ENOSPC : -EIO;
+	*ret_tier = best;
+	return 0;
+}
+
+/* Makes the chunk's file, charges it, tells the index. */
+static int make_file(struct tier_set *set, struct chunk *chunk)
+{
+	const uint64_t reserved = 2ull * CHUNK_HEAD_BYTES;
+	struct chunk_head head = { .id = chunk->id };
+	struct chunk_fds fds = CHUNK_FDS_NONE;
+	struct tier *tier = chunk->tier;
+	uint64_t began = clock_mono_ns();
+	uint64_t allocated = CHUNK_HEAD_BYTES;
+	struct index_row row;
+	int r = tier_reserve(tier, reserved, TIER_ADMIT_BYTES - reserved);
+
+	if (r < 0)
+		return r;
+	do {
+		chunk->file = head.file_id = tier_new_file_id(tier);
+		r = chunk_file_create(tier->chk_fd, &head, &fds);
+	} while (r == -EEXIST);
+	r = tier_io(tier, r, began);
+	if (r < 0) {
+		tier_settle(tier, reserved, 0);
+		if (r == -ENOSPC)
+			tier_refresh_space(tier, true);
+		return r;
+	}
+	if (chunk_file_allocated(&fds, &allocated) < 0)
+		allocated = CHUNK_HEAD_BYTES;
+	chunk_settle(chunk, reserved, allocated);
+	descriptor_adopt(&set->descriptors, &chunk->descriptor, &fds);
+	row = chunk_row(chunk);
+	r = tier_index_put(tier, &row);
+	if (r < 0) {
+		char path[FILE_NAME_BYTES];
+
+		file_id_path(chunk->file, path);
+		(void)unlinkat(tier->chk_fd, path, 0); /* empty; the next start would adopt it */
+	}
+	return r;
+}
+
+/* Makes the file of a chunk that is in the map as CREATING; on failure takes it out again. */
+static int finish_creating(struct tier_set *set, struct shard *shard, struct chunk *chunk)
+{
+	int r = make_file(set, chunk);
+
+	pthread_mutex_lock(&shard->lock);
+	pthread_mutex_lock(&chunk->lock);
+	chunk_set_state_locked(chunk, r == 0 ? CHUNK_FILLING : CHUNK_GONE);
+	pthread_mutex_unlock(&chunk->lock);
+	if (r < 0)
+		map_remove(&shard->map, &chunk->node);
+	pthread_cond_broadcast(&shard->settled);
+	pthread_mutex_unlock(&shard->lock);
+	if (r < 0)
+		chunk_unref(chunk); /* the set's */
+	return r;
+}
+
+/* The chunk, live and referenced; or NULL, and no other thread is making or removing it. */
+static struct chunk *find_settled_locked(
+	struct shard *shard, const struct chunk_id *id, uint64_t hash)
+{
+	for (;;) {
+		struct chunk *chunk = set_find_locked(shard, id, hash);
+
+		if (!chunk || chunk_is_live(chunk))
+			return chunk ? chunk_ref(chunk) : NULL;
+		pthread_cond_wait(&shard->settled, &shard->lock);
+	}
+}
+
+int tier_chunk_admit(struct tier_set *set, const struct chunk_id *id, struct chunk **ret_chunk)
+{
+	uint64_t hash = set_hash(id);
+	struct shard *shard = set_shard(set, hash);
+	struct tier *tier = NULL;
+	struct chunk *chunk;
+	int r = 0;
+
+	CHECK_MAGIC(set, SET_MAGIC);
+	pthread_mutex_lock(&shard->lock);
+	chunk = find_settled_locked(shard, id, hash);
+	pthread_mutex_unlock(&shard->lock);
+	if (!chunk) {
+		r = choose_tier(set, &tier);
+		if (r == -ENOSPC)
+			counter_add(&set->counters.refused, 1);
+		if (r < 0)
+			return r;
+		pthread_mutex_lock(&shard->lock);
+		chunk = find_settled_locked(shard, id, hash); /* while the tier was chosen */
+		if (chunk) {
+			tier = NULL;
+		} else {
+			chunk = chunk_new(set, tier, id);
+			if (chunk)
+				set_insert_locked(shard, chunk, hash);
+		}
+		pthread_mutex_unlock(&shard->lock);
+		if (!chunk)
+			return -ENOMEM;
+		if (tier) {
+			chunk_ref(chunk); /* the caller's */
+			r = finish_creating(set, shard, chunk);
+		}
+	}
+	if (r == 0 && health_get(&chunk->tier->health) == HEALTH_OUT)
+		r = -EIO;
+	if (r == 0)
+		*ret_chunk = TAKE(chunk);
+	chunk_unref(chunk);
+	return r;
+}
+
+bool tier_set_full(struct tier_set *set)
+{
+	CHECK_MAGIC(set, SET_MAGIC);
+	for (uint32_t i = 0; i < set->n_tiers; i++) {
+		if (may_admit(set->tiers[i]))
+			return false;
+	}
+	return true;
+}
+
+/* ---- removal --------------------------------------------------------------------------------- */
+
+bool set_unlink(struct tier_set *set, struct chunk *chunk)
+{
+	struct shard *shard = set_shard(set, chunk->node.hash);
+	char path[FILE_NAME_BYTES];
+	bool mine;
+
+	pthread_mutex_lock(&chunk->lock);
+	mine = chunk_is_live(chunk);
+	if (mine)
+		chunk_set_state_locked(chunk, CHUNK_UNLINKING);
+	pthread_mutex_unlock(&chunk->lock);
+	if (!mine)
+		return false;
+	/* The index first: a file without a row is found again, a row without a file only looks odd. */
+	(void)tier_index_remove(chunk->tier, &chunk->id);
+	file_id_path(chunk->file, path);
+	(void)unlinkat(
+		chunk->tier->chk_fd, path, 0); /* gone already, or adopted at the next start */
+
+	pthread_mutex_lock(&shard->lock);
+	pthread_mutex_lock(&chunk->lock);
+	chunk_set_state_locked(chunk, CHUNK_GONE);
+	pthread_mutex_unlock(&chunk->lock);
+	map_remove(&shard->map, &chunk->node);
+	pthread_cond_broadcast(&shard->settled);
+	pthread_mutex_unlock(&shard->lock);
+	chunk_unref(chunk); /* the set's; charged until the last one */
+	return true;
+}
+
+struct selection {
+	const struct volume_id *volume;
+	uint64_t lineage;
+	bool (*keep)(void *arg, uint64_t chunk);
+	void *arg;
+	struct list chosen; /* chunks, referenced */
+	uint64_t bytes;
+};
+
+static bool of_volume(const struct selection *s, const struct chunk *chunk)
+{
+	return chunk_is_live(chunk) && chunk->id.lineage == s->lineage &&
+	       volume_id_equal(&chunk->id.volume, s->volume);
+}
+
+static void select_for_drop(struct map_node *node, void *arg)
+{
+	struct chunk *chunk = container_of(node, struct chunk, node);
+	struct selection *s = arg;
+
+	/* A link in use: another drop has chosen it already. */
+	if (!of_volume(s, chunk) || !list_empty(&chunk->link) || s->keep(s->arg, chunk->id.chunk))
+		return;
+	list_push_back(&s->chosen, &chunk_ref(chunk)->link);
+}
+
+uint64_t tier_set_drop(struct tier_set *set, const struct volume_id *volume, uint64_t lineage,
+	bool (*keep)(void *arg, uint64_t chunk), void *arg)
+{
+	struct selection s = { .volume = volume, .lineage = lineage, .keep = keep, .arg = arg };
+
+	CHECK_MAGIC(set, SET_MAGIC);
+	for (uint32_t i = 0; i < SET_SHARDS; i++) {
+		struct shard *shard = &set->shards[i];
+
+		list_init(&s.chosen);
+		pthread_mutex_lock(&shard->lock);
+		map_each(&shard->map, select_for_drop, &s);
+		pthread_mutex_unlock(&shard->lock);
+		list_for_each_safe (node, &s.chosen) {
+			struct chunk *chunk = list_entry(node, struct chunk, link);
+			uint64_t charged;
+
+			pthread_mutex_lock(&chunk->lock);
+			charged = chunk->charged;
+			pthread_mutex_unlock(&chunk->lock);
+			if (set_unlink(set, chunk))
+				s.bytes += charged;
+			pthread_mutex_lock(&shard->lock);
+			list_remove(&chunk->link);
+			pthread_mutex_unlock(&shard->lock);
+			chunk_unref(chunk);
+		}
+	}
+	return s.bytes;
+}
+
+/* ---- status ---------------------------------------------------------------------------------- */
+
+static void add_volume_bytes(struct map_node *node, void *arg)
+{
+	struct chunk *chunk = container_of(node, struct chunk, node);
+	struct selection *s = arg;
+
+	if (of_volume(s, chunk))
+		s->bytes += chunk_present_bytes(chunk);
+}
+
+uint64_t tier_set_volume_bytes(
+	struct tier_set *set, const struct volume_id *volume, uint64_t lineage)
+{
+	struct selection s = { .volume = volume, .lineage = lineage };
+
+	CHECK_MAGIC(set, SET_MAGIC);
+	for (uint32_t i = 0; i < SET_SHARDS; i++) {
+		pthread_mutex_lock(&set->shards[i].lock);
+		map_each(&set->shards[i].map, add_volume_bytes, &s);
+		pthread_mutex_unlock(&set->shards[i].lock);
+	}
+	return s.bytes;
+}
+
+uint32_t tier_set_count(const struct tier_set *set)
+{
+	return set->n_tiers;
+}
+
+void tier_set_status(struct tier_set *set, uint32_t tier, struct tier_status *ret_status)
+{
+	const struct tier *t;
+
+	CHECK_MAGIC(set, SET_MAGIC);
+	ensure(tier < set->n_tiers);
+	t = set->tiers[tier];
+	*ret_status = (struct tier_status){
+		.path = t->path,
+		.state = health_name(health_get(&t->health)),
+		.capacity = t->capacity,
+		.used = atomic_load(&t->used),
+		.chunks = atomic_load(&t->chunks),
+		.data_bytes = atomic_load(&t->blocks) * BLOCK_BYTES,
+	};
+}
+
+static const struct counter_info counter_table[] = {
+#define ROW(symbol, name, kind, unit, help) \
+	COUNTER_ROW(tier_counters, symbol, name, kind, unit, help)
+	TIER_COUNTERS(ROW)
+#undef ROW
+};
+
+const struct counter_info *tier_counter_table(uint32_t *ret_n)
+{
+	*ret_n = ARRAY_SIZE(counter_table);
+	return counter_table;
+}
+
+const struct tier_counters *tier_set_counters(const struct tier_set *set)
+{
+	CHECK_MAGIC(set, SET_MAGIC);
+	return &set->counters;
+}
+
+/* ---- opening and closing --------------------------------------------------------------------- */
+
+DEFINE_CLEANUP(struct tier_set *, tier_set_free);
+
+static int init_shards(struct tier_set *set, const struct tier_config *configs, uint32_t n)
+{
+	uint64_t chunks = 0;
+	int r = 0;
+
+	for (uint32_t i = 0; i < n; i++)
+		chunks += configs[i].capacity / CHUNK_FILE_BYTES * 2;
+	for (uint32_t i = 0; i < SET_SHARDS; i++) {
+		struct shard *shard = &set->shards[i];
+
+		pthread_mutex_init(&shard->lock, NULL);
+		pthread_cond_init(&shard->settled, NULL);
+		if (r == 0)
+			r = map_init(
+				&shard->map, max(chunks / SET_SHARDS, (uint64_t)SHARD_BUCKETS_MIN));
+	}
+	return r;
+}
+
+int tier_set_open(
+	const struct tier_config *configs, uint32_t n, struct tier_set **ret_set, struct err *e)
+{
+	_cleanup_(tier_set_free_p) struct tier_set *set = NULL;
+	int r = 0;
+
+	if (n < 1 || n > SET_TIERS_MAX)
+		return err_set(e, -EINVAL, "%u tiers: give 1 to %u", n, SET_TIERS_MAX);
+	set = calloc(1, sizeof(*set));
+	if (!set)
+		return err_set(e, -ENOMEM, "no memory for the tiers");
+	set->magic = SET_MAGIC;
+	descriptor_cache_init(&set->descriptors, 0);
+	bounce_init(&set->bounce);
+	r = init_shards(set, configs, n);
+	if (r < 0)
+		return err_set(e, r, "no memory for the map of chunks");
+	for (uint32_t i = 0; r == 0 && i < n; i++) {
+		r = tier_open(&configs[i], &set->counters, &set->tiers[i], e);
+		if (r == 0)
+			set->n_tiers++;
+	}
+	for (uint32_t i = 0; r == 0 && i < n; i++)
+		r = recover_tier(set, set->tiers[i], e);
+	for (uint32_t i = 0; r == 0 && i < n; i++)
+		counter_add(&set->counters.capacity, set->tiers[i]->capacity);
+	if (r < 0)
+		return r;
+	*ret_set = TAKE(set);
+	return 0;
+}
+
+static void free_chunk(struct map_node *node, void *arg)
+{
+	struct chunk *chunk = container_of(node, struct chunk, node);
+
+	(void)arg;
+	ensure(atomic_load(&chunk->refs) == 1); /* the set's: every caller gave his back */
+	chunk_unref(chunk);
+}
+
+void tier_set_free(struct tier_set *set)
+{
+	if (!set)
+		return;
+	CHECK_MAGIC(set, SET_MAGIC);
+	for (uint32_t i = 0; i < SET_SHARDS; i++) {
+		map_each(&set->shards[i].map, free_chunk, NULL);
+		map_release(&set->shards[i].map);
+		pthread_cond_destroy(&set->shards[i].settled);
+		pthread_mutex_destroy(&set->shards[i].lock);
+	}
+	for (uint32_t i = 0; i < set->n_tiers; i++)
+		tier_free(set->tiers[i]);
+	bounce_release(&set->bounce);
+	descriptor_cache_release(&set->descriptors);
+	set->magic = 0;
+	free(set);
+}

@@ -1,0 +1,40 @@
+/* All tiers of a worker, and the map of their chunks, in shards. See tiers.h and chunk_internal.h. */
+#pragma once
+
+#include "tiers/bounce_internal.h"
+#include "tiers/chunk_internal.h"
+#include "tiers/descriptor_internal.h"
+#include "tiers/tier_internal.h"
+
+#define SET_SHARDS    64u
+#define SET_TIERS_MAX 16u
+#define SET_MAGIC     0x54534554u
+
+struct shard {
+	pthread_mutex_t lock;
+	pthread_cond_t settled; /* a chunk left CREATING or UNLINKING */
+	struct map map;
+};
+
+struct tier_set {
+	uint32_t magic;
+	uint32_t n_tiers;
+	struct tier *tiers[SET_TIERS_MAX];
+	struct shard shards[SET_SHARDS];
+	struct descriptor_cache descriptors;
+	struct bounce bounce;
+	struct tier_counters counters;
+};
+
+uint64_t set_hash(const struct chunk_id *id);
+struct shard *set_shard(struct tier_set *set, uint64_t hash);
+/* The chunk in any state, not referenced. */
+struct chunk *set_find_locked(struct shard *shard, const struct chunk_id *id, uint64_t hash);
+void set_insert_locked(struct shard *shard, struct chunk *chunk, uint64_t hash);
+/* Takes a live chunk out for ever: UNLINKING, index, file, GONE. False when somebody else did. */
+bool set_unlink(struct tier_set *set, struct chunk *chunk);
+
+/* Fills the map from index and files of a tier just opened. */
+int recover_tier(struct tier_set *set, struct tier *tier, struct err *e) __must_check;
+/* Tries to bring a tier back that is out: probes the disk, builds a failed index anew from memory. */
+void recover_probe(struct tier_set *set, struct tier *tier);
