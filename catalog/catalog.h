@@ -1,20 +1,18 @@
 /*
  * The catalog: a source's objects laid out once in a volume, generation by generation (DESIGN.md
- *sections 2, 5).
+ * sections 2, 5).
  *
  *	listing (any order) ──► generation_build() ──► object table of generation N+1
  *	                              ▲ table of generation N: unchanged objects keep their offsets
- *	object table ──► image_build() ──► EROFS image: names, sizes, where in the volume each file
- *lies
+ *	object table ──► image_build() ──► EROFS image: names, sizes, where each file lies
  *
  * Rows are objects (key, size, time, tag, offset). An offset once given means one (key, tag) for
- *ever; objects that went leave a tombstone, changed ones a tombstone and a new row at the end. The
- *table is sorted by key, front-coded, in zstd-compressed blocks, each named by its SHA-256 in the
- *index; the generation's hash is the SHA-256 of header and index, and each header carries its
- *predecessor's.
+ * ever; objects that went leave a tombstone, changed ones a tombstone and a new row at the end.
+ * The table is sorted by key, front-coded, in zstd-compressed blocks, each named by its SHA-256 in
+ * the index; the generation's hash is the SHA-256 of header and index, and each header carries its
+ * predecessor's.
  *
- * Threads: building is single-threaded per call; an open table may be read by any number of
- *threads.
+ * Threads: building is single-threaded per call; an open table may be read by any number.
  */
 #pragma once
 
@@ -47,8 +45,9 @@ enum row_flags {
  */
 struct table_row {
 	uint64_t ordinal; /* position in key order, dead rows included */
-	uint64_t offset;  /* in the volume, BLOCK_BYTES-aligned; objects over UNIT_BYTES 64
-			     KiB-aligned */
+	/* In the volume, BLOCK_BYTES-aligned; of objects over UNIT_BYTES 64 KiB-aligned, of
+	 * those that cross a multiple of EXTENT_MIN 1 MiB-aligned. 0 without bytes. */
+	uint64_t offset;
 	uint64_t size;
 	int64_t mtime_ns;
 	uint32_t flags; /* enum row_flags */
@@ -89,7 +88,7 @@ struct table_info {
 	uint64_t live_files; /* live rows that are objects */
 	uint64_t live_bytes; /* sum of their sizes */
 	uint64_t dead_rows;
-	uint64_t end; /* first offset never given; multiple of CHUNK_BYTES boundaries not implied */
+	uint64_t end;         /* first offset never given; a multiple of BLOCK_BYTES only */
 	uint64_t table_bytes; /* size of the file */
 	int64_t built_at;     /* seconds since 1970 */
 };
@@ -126,8 +125,16 @@ struct generation_stats {
 
 /*
  * Lays out `listing` after `prev` (NULL: first generation, a new random lineage) and writes the
- * table to `path` (atomically; fsynced). When nothing differs from prev, writes nothing and returns
- * -EALREADY. `volume` must be prev's. Objects up to UNIT_BYTES never cross a chunk.
+ * table to `path` (atomically; fsynced; beside it is PATH.new meanwhile, so one builder a path).
+ * When nothing differs from prev, writes nothing and returns -EALREADY; another time with the same
+ * tag is a difference, but not another offset. `volume` must be prev's. Sorts the listing; of
+ * several objects with one key the last added counts. ret_id and ret_stats may be NULL.
+ *
+ * Objects up to UNIT_BYTES never cross a chunk. An object that comes back with a tag it had takes
+ * its old offset again. Keys that end with '/' become rows without bytes (ROW_DIRECTORY); these and
+ * empty objects leave no tombstone. Of one key the newest 64 tombstones are kept.
+ *
+ * -E2BIG: too many rows; -EFBIG: the volume would pass 128 PiB.
  */
 int generation_build(const struct volume_id *volume, struct table *prev, struct listing *listing,
 	const char *path, struct generation_id *ret_id, struct generation_stats *ret_stats,
@@ -156,12 +163,11 @@ uint64_t piece_object_seed(const char *key, uint32_t key_len, const char *tag, u
 struct image_options {
 	uint32_t uid;
 	uint32_t gid;
-	uint32_t umask; /* files 0666, directories 0777, minus this; e.g. 022 -> 0444-like bits are
-			   kept: 0644/0755 */
+	uint32_t umask; /* files 0666, directories 0777, minus this: 022 gives 0644 and 0755 */
 	uint64_t extent_bytes; /* 0: chosen (power of two >= EXTENT_MIN such that <= LIMIT_DEVICES);
 				* tests: any power of two >= CHUNK_BYTES */
-	const char
-		*subtree; /* "" or a directory of the table ("a/b/"): becomes the root; NULL = "" */
+	/* "" or a directory of the table ("a/b/"), which becomes the root; NULL = "". */
+	const char *subtree;
 };
 
 struct image_info {
@@ -178,18 +184,25 @@ struct image_info {
 typedef void (*image_skip_fn)(void *arg, const char *key, uint32_t key_len, const char *reason);
 
 /*
- * Writes the EROFS image of `table` to `path` (mode 0600, beside and renamed). One device per
- * extent of the volume; every device is extent_bytes long. Files whose bytes lie in one extent have
- * one chunk index, others 1 MiB chunks.
+ * Writes the EROFS image of `table` to `path` (mode 0600, PATH.new beside meanwhile, fsynced and
+ * renamed). One device per extent of the volume, none for an empty one; every device is
+ * extent_bytes long. A file whose bytes lie in one extent has one chunk index, others chunks of 1
+ * MiB (less with extents smaller than EXTENT_MIN). Memory: 16 bytes and the name for each entry of
+ * the directories from the root to the one being written.
+ *
+ * A directory's time is its marker's, else the latest below it. Of a file and a directory of one
+ * name the directory stays. -ENOENT: no such subtree; -EINVAL: bad options; -EBADMSG: damaged
+ * table.
  */
 int image_build(struct table *table, const struct image_options *options, const char *path,
 	image_skip_fn skip, void *skip_arg, struct image_info *ret_info,
 	struct err *e) __must_check;
 
 /*
- * How a path below the mount's root ("a/b.jpg") is found in the table by the rules of image_build:
- * its row (a file's or a marker's), or for a directory without a row flags = ROW_DIRECTORY and size
- * 0. -ENOENT, -ENOTDIR.
+ * How a path below the mount's root ("a/b.jpg", "" for the root) is found in the table by the rules
+ * of image_build: its row (a file's or a marker's), or for a directory without a row flags =
+ * ROW_DIRECTORY and size 0. -ENOENT, -ENOTDIR. Only the subtree of `options` counts, which may be
+ * NULL.
  */
 int image_resolve(struct table *table, const struct image_options *options, const char *path,
 	struct table_row *row) __must_check;

@@ -1,14 +1,13 @@
 /*
  * What of EROFS we write (Linux fs/erofs/erofs_fs.h), little-endian, blocks of 4 KiB:
  *
- *	0     1024      1152       1280                        ...
- *	| -   | super   | root     | device slots, 128 each    | blocks of inodes and blocks of
- *directories, mixed |
+ *	0     1024      1152       1280                    the next block
+ *	| -   | super   | root     | device slots, 128 each | blocks of inodes and of directories
  *
- * meta_blkaddr is 0, so an inode's nid is its offset / 32; the root's must fit 16 bits and is 36. A
- *file with bytes is "chunk based": after its inode one index of 8 bytes per chunk names device and
- *block. A directory is "flat plain": its blocks lie together, each with its dirents, then their
- *names, the whole in memcmp order.
+ * meta_blkaddr is 0, so an inode's nid is its offset / 32; the root's must fit 16 bits and is 36.
+ * A file with bytes is "chunk based": after its inode one index of 8 bytes per chunk names device
+ * and block. A directory is "flat plain": its blocks lie together, each with its dirents, then
+ * their names, the whole in memcmp order.
  */
 #pragma once
 

@@ -1,13 +1,13 @@
 /*
  * One row of the object table as bytes, front-coded against the row before it:
  *
- *	flags u8 | shared varint | rest varint | rest bytes of key | [size varint] | [offset / 4096
- *varint] | mtime varint | tag
+ *	flags u8 | shared varint | rest varint | rest bytes of the key
+ *	[size varint] | [offset / 4096 varint] | time varint | tag
  *
  * `shared` bytes of the key are the previous row's. No size for directories; no offset without
- *bytes, nor where the layout rule would have put the row after the previous one, which is nearly
- *everywhere. The time is a zigzag difference to the previous row's, in milliseconds where both are
- *whole ones, else in nanoseconds. Rows at restarts are coded against nothing.
+ * bytes, nor where the layout rule would have put the row after the previous one, which is nearly
+ * everywhere. The time is a zigzag difference to the previous row's, in milliseconds where that is
+ * exact, else in nanoseconds. Rows at restarts are coded against nothing.
  */
 #include "catalog/catalog_internal.h"
 

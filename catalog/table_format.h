@@ -1,20 +1,21 @@
 /*
  * The object table on disk, little-endian throughout:
  *
- *	0      header, TABLE_HEADER_BYTES
- *	...    blocks, one after the other: zstd frames of 32 KiB or a little more of rows (row.c)
- *	index  one entry a block: struct table_index_entry, then its first key; ends the file
+ *	header  TABLE_HEADER_BYTES
+ *	blocks  one after the other: zstd frames of 32 KiB or a little more of rows (row.c)
+ *	index   an entry a block: struct table_index_entry, then its first key; ends the file
  *
- *	header   0 magic "GRNTABLE"      8 version u16 | 0 u16 | features u32
- *	        16 volume[16]           32 lineage u64        40 generation u64
- *	        48 prev_hash[32]
- *	        80 rows u64             88 live_files u64     96 live_bytes u64    104 dead_rows u64
- *	       112 end u64             120 built_at i64      128 index_offset u64  136 index_bytes
- *u64 144 blocks u32          148 0 u32 152 hash[32]: SHA-256 over header[0..152) and the index,
- *which holds each block's SHA-256 184 0 u64
+ *	  0 magic "GRNTABLE"      8 version u16, 0 u16   12 features u32
+ *	 16 volume[16]           32 lineage u64          40 generation u64
+ *	 48 prev_hash[32]
+ *	 80 rows u64             88 live_files u64       96 live_bytes u64     104 dead_rows u64
+ *	112 end u64             120 built_at i64        128 index_offset u64   136 index_bytes u64
+ *	144 blocks u32          148 0 u32
+ *	152 hash[32]: SHA-256 over header[0..152) and the index, which holds each block's SHA-256
+ *	184 0 u64
  *
- * Within a block the row with number k * TABLE_RESTART is coded against nothing, so that a key is
- *found by bisection over these and at most TABLE_RESTART - 1 rows more.
+ * Within a block the rows with numbers k * TABLE_RESTART are coded against nothing, so that a key
+ * is found by bisection over these and at most TABLE_RESTART - 1 rows more.
  *
  * A reader refuses a newer version and unknown feature bits.
  */

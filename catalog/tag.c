@@ -7,7 +7,7 @@
  *	form 2 multipart   head | 16 bytes | parts varint      ("<32 hex>-<parts>")
  *
  * Only lower-case hex and a part count without leading zeros are packed, so that unpacking gives
- *back every byte.
+ * back every byte.
  */
 #include "catalog/catalog_internal.h"
 

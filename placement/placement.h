@@ -1,10 +1,11 @@
 /*
- * Placement: which worker owns which chunk. Pure functions over plain memory: no I/O, no memory but the table's and a
- * repair's scratch.
+ * Placement: which worker owns which chunk. Pure functions over plain memory: no I/O, no memory but
+ * the table's and a repair's scratch.
  *
- * 65,536 slots; a chunk's slot follows from its volume and number alone, a slot's owner from one array load. The master
- * assigns slots by weighted rendezvous hashing (Thaler & Ravishankar, 1998) with bounded load (Mirrokni, Thorup,
- * Zadimoghaddam, 2018; bound 2 %) and sticky repair: only slots that must move do.
+ * 65,536 slots; a chunk's slot follows from its volume and number alone, a slot's owner from one
+ * array load. The master assigns slots by weighted rendezvous hashing (Thaler & Ravishankar, 1998)
+ * with bounded load (Mirrokni, Thorup, Zadimoghaddam, 2018; bound 2 %) and sticky repair: only
+ * slots that must move do.
  *
  * A table is written by one thread (the master) and read by any after it was published.
  */
@@ -47,16 +48,18 @@ static inline uint32_t placement_slot_of(uint64_t volume_hash, uint64_t chunk)
 /* XXH3 of the volume id: computed once per volume. */
 uint64_t placement_volume_hash(const struct volume_id *volume);
 
-/* An empty table: every slot owned by nobody, epoch and sequence 0. NULL without memory; free with free(). */
+/* An empty table: every slot owned by nobody, epoch and sequence 0. NULL without memory; free
+ * with free(). */
 struct placement_table *placement_table_new(void);
 
 /*
- * Gives every slot an owner among `workers` (n >= 1 with weight > 0): slots whose owner is still there and not over its
- * bound stay, but for those that lift a newcomer to its share; the rest move by rendezvous. Loads are within 2 % of the
- * shares (and a slot, where a share is small). A moved slot's old owner becomes `previous`. sequence grows by one when
- * anything changed. Replicas (0..2 per slot), best first, avoid the owner's domain and each other's where they can.
- * Returns the number of slots moved, -EINVAL (no weight, a number twice or too large) or -ENOMEM. Some 10 ms for 10 workers,
- * half a second for 1,000 at first and less afterwards: not for a loop's thread.
+ * Gives every slot an owner among `workers` (n >= 1 with weight > 0): slots whose owner is still
+ * there and not over its bound stay, but for those that lift a newcomer to its share; the rest move
+ * by rendezvous. Loads are within 2 % of the shares (and a slot, where a share is small). A moved
+ * slot's old owner becomes `previous`. sequence grows by one when anything changed. Replicas (0..2
+ * per slot), best first, avoid the owner's domain and each other's where they can. Returns the
+ * number of slots moved, -EINVAL (no weight, a number twice or too large) or -ENOMEM. Some 10 ms
+ * for 10 workers, half a second for 1,000 at first and less afterwards: not for a loop's thread.
  */
 int placement_repair(struct placement_table *table, const struct placement_worker *workers,
 	uint32_t n, uint32_t replicas) __must_check;

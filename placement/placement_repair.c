@@ -1,18 +1,20 @@
 /*
  * Who owns which slot after the workers changed, with the fewest moves.
  *
- * A worker's share is SLOTS x weight / sum of weights; its load must stay within 2 % of that: in [low, high]. Slots whose
- * owner went are free. So are what a worker has above `high`, and, when that is not enough to lift everyone to `low`, slots of
- * those above their share. Nothing else moves.
+ * A worker's share is SLOTS x weight / sum of weights; its load must stay within 2 % of that: in
+ * [low, high]. Slots whose owner went are free. So are what a worker has above `high`, and, when
+ * that is not enough to lift everyone to `low`, slots of those above their share. Nothing else
+ * moves.
  *
- * A free slot goes to the worker with the best weighted rendezvous score, -ln(u) / weight with u a hash of worker and slot in
- * (0, 1), among those that may take one:
+ * A free slot goes to the worker with the best weighted rendezvous score, -ln(u) / weight with u a
+ * hash of worker and slot in (0, 1), among those that may take one:
  *
  *	below `low`	while there are not more free slots than are missing below `low`
- *	below share	a slot taken from a living owner: it goes where it is missed most, to a newcomer
+ *	below share	a slot taken from a living owner: where it is missed, to a newcomer
  *	below `high`	a slot whose owner went
  *
- * So a lost worker costs its own slots and a newcomer gets slots from everyone and gives none to others.
+ * So a lost worker costs its own slots and a newcomer gets slots from everyone and gives none to
+ * others.
  */
 #include "placement/placement.h"
 
@@ -61,7 +63,8 @@ static double unit_hash(uint64_t id, uint32_t slot)
 	return ((double)(x >> 12) + 0.5) * 0x1p-52;
 }
 
-/* Lower is better. Anything >= `limit` may be given for a score that is not below it: -ln(u) >= 1 - u saves most logs. */
+/* Lower is better. Anything >= `limit` may be given for a score that is not below it: -ln(u) >=
+ * 1 - u saves most logs. */
 static double score(const struct candidate *c, uint32_t slot, double limit)
 {
 	double u = unit_hash(c->id, slot);
@@ -70,7 +73,7 @@ static double score(const struct candidate *c, uint32_t slot, double limit)
 	return bound >= limit ? bound : -log(u) / c->weight;
 }
 
-/* ---- who there is -------------------------------------------------------------------------------- */
+/* ---- who there is ------------------------------------------------------------------------ */
 
 static int candidates_fill(struct repair *r, const struct placement_worker *workers, uint32_t n)
 {
@@ -118,7 +121,7 @@ static void domains_count(struct repair *r)
 	}
 }
 
-/* ---- which slots move ------------------------------------------------------------------------------ */
+/* ---- which slots move -------------------------------------------------------------------- */
 
 static void slot_free(struct repair *r, uint32_t slot)
 {
@@ -164,8 +167,8 @@ static uint32_t shed_limit(const struct candidate *c, enum shed_above above)
 	return c->low;
 }
 
-/* Frees slots of workers above a limit, until `enough` are free. Slots are visited as an odd step mixes them, so that no
- * stretch of a volume loses all its owners. */
+/* Frees slots of workers above a limit, until `enough` are free. Slots are visited as an odd
+ * step mixes them, so that no stretch of a volume loses all its owners. */
 static void slots_shed(struct repair *r, enum shed_above above, uint32_t enough)
 {
 	for (uint32_t i = 0; i < PLACEMENT_SLOTS && r->n_free < enough; i++) {
@@ -180,7 +183,7 @@ static void slots_shed(struct repair *r, enum shed_above above, uint32_t enough)
 	}
 }
 
-/* ---- where they go --------------------------------------------------------------------------------- */
+/* ---- where they go ----------------------------------------------------------------------- */
 
 enum take_below {
 	BELOW_LOW,
@@ -255,7 +258,7 @@ static void slots_give(struct repair *r)
 	}
 }
 
-/* ---- replicas -------------------------------------------------------------------------------------- */
+/* ---- replicas ---------------------------------------------------------------------------- */
 
 /* The best few of a slot, best first. */
 struct ranking {
@@ -303,7 +306,8 @@ static void ranking_offer(
 		ranking_insert(k, 1, who, s);
 }
 
-/* The two best others in other domains than the owner's and each other's; then, where there are too few domains, any. */
+/* The two best others in other domains than the owner's and each other's; then, where there are
+ * too few domains, any. */
 static void slot_replicas(const struct repair *r, uint32_t slot, uint32_t replicas, uint16_t ret[2])
 {
 	uint16_t owner = r->owner[slot];
@@ -335,7 +339,7 @@ static void slot_replicas(const struct repair *r, uint32_t slot, uint32_t replic
 		ret[n++] = PLACEMENT_NOBODY;
 }
 
-/* ---- the whole -------------------------------------------------------------------------------------- */
+/* ---- the whole --------------------------------------------------------------------------- */
 
 /* Writes the outcome into the table. Returns how many slots have another owner. */
 static int table_update(struct repair *r, uint32_t replicas)

@@ -1,9 +1,10 @@
 /*
- * Fuzzer of the object table and what is built from it: no input may crash, every row that is read obeys the rules, is
- * found by its key and its offset, and the image of a table that checks out can be built and resolved.
+ * Fuzzer of the object table and what is built from it: no input may crash, every row that is read
+ * obeys the rules, is found by its key and its offset, and the image of a table that checks out can
+ * be built and resolved.
  *
- * The first byte chooses what the rest is: 0 a table file whose hashes are put right first, so that damage gets past
- * them; else the rows of one block, wrapped in a valid file.
+ * The first byte chooses what the rest is: 0 a table file whose hashes are put right first, so that
+ * damage gets past them; else the rows of one block, wrapped in a valid file.
  */
 #include <fcntl.h>
 #include <stdlib.h>

@@ -1,4 +1,5 @@
-/* What the tests of catalog/ share: a directory of their own, tables built from small listings, a random source. */
+/* What the tests of catalog/ share: a directory of their own, tables built from small listings,
+ * a random source. */
 #pragma once
 
 #include <stdarg.h>
@@ -76,7 +77,8 @@ static inline struct table *fixture_open(const char *path)
 	return t;
 }
 
-/* Builds the generation after `prev`, frees the listing, opens the table. NULL when nothing differs. */
+/* Builds the generation after `prev`, frees the listing, opens the table. NULL when nothing
+ * differs. */
 static inline struct table *fixture_build(
 	struct table *prev, struct listing *l, const char *name, struct generation_stats *stats)
 {

@@ -1,7 +1,8 @@
 /*
- * Generations against a model: random buckets that change, 30 generations each, and after every one: the live rows are the
- * bucket's, what did not change kept its offset, no offset ever means another (key, tag), the hashes chain, and the
- * guard lets each generation follow each earlier one. Then: what the guard must refuse.
+ * Generations against a model: random buckets that change, 30 generations each, and after every
+ * one: the live rows are the bucket's, what did not change kept its offset, no offset ever means
+ * another (key, tag), the hashes chain, and the guard lets each generation follow each earlier one.
+ * Then: what the guard must refuse.
  */
 #include "tests/unit/catalog/fixture.h"
 #include "catalog/catalog_internal.h"
@@ -106,7 +107,8 @@ static struct listing *model_listing(struct model *m)
 	return l;
 }
 
-/* Records that `offset` belongs to (key, tag); it must not have belonged to another, nor overlap one. */
+/* Records that `offset` belongs to (key, tag); it must not have belonged to another, nor overlap
+ * one. */
 static void model_give(struct model *m, const struct table_row *row, uint32_t key, uint32_t tag)
 {
 	uint64_t end = layout_after(row->offset, row->size);
@@ -324,7 +326,7 @@ static void many_versions(void **state)
 	table_unref(prev);
 }
 
-/* ---- forgeries: valid tables that must not follow ------------------------------------------------- */
+/* ---- forgeries: valid tables that must not follow ---------------------------------------- */
 
 static struct table *forge(
 	const struct generation_id *id, uint64_t end, const struct table_row *rows, int n)

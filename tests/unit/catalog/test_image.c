@@ -1,8 +1,8 @@
 /*
  * EROFS images: what fsck.erofs and the kernel make of them, against the bytes laid in the volume.
  *
- * As root on a kernel with file-backed EROFS the image is mounted over plain files as extents and every file is read and
- * compared; elsewhere these tests are skipped.
+ * As root on a kernel with file-backed EROFS the image is mounted over plain files as extents and
+ * every file is read and compared; elsewhere these tests are skipped.
  */
 #include "tests/unit/catalog/fixture.h"
 #include "catalog/catalog_internal.h"
@@ -146,7 +146,8 @@ static void extents_share(const char *name, const struct image_info *info)
 		assert_int_equal(symlink(target, extent_path(name, i)), 0);
 }
 
-/* Runs fsck.erofs, which reads all bytes with `extract`; nothing is checked when it is not there. */
+/* Runs fsck.erofs, which reads all bytes with `extract`; nothing is checked when it is not
+ * there. */
 static void fsck_image(const char *name, uint32_t extents, bool extract)
 {
 	char command[16384];
@@ -510,7 +511,8 @@ static void wide_directory(void **state)
 	table_unref(t);
 }
 
-/* The kernel takes a device table of the largest size, and a file of TiBs whose indexes take many blocks. */
+/* The kernel takes a device table of the largest size, and a file of TiBs whose indexes take
+ * many blocks. */
 static void many_extents(void **state)
 {
 	struct listing *l = listing_new(1 << 20);

@@ -3,6 +3,8 @@
 #include "catalog/catalog_internal.h"
 #include "catalog/table_format.h"
 
+#include <pthread.h>
+
 static void tags_round_trip(void **state)
 {
 	static const char *const tags[] = { "", "x", "\"\"", "\"",
@@ -282,6 +284,49 @@ static void hostile_rows(void **state)
 	}
 }
 
+/* Threads that read one table, more blocks of it than its cache holds. */
+struct reader {
+	struct table *table;
+	uint64_t seed;
+	uint64_t wrong;
+};
+
+static void *reader_run(void *arg)
+{
+	struct reader *r = arg;
+	struct table_row row;
+	struct table_row again;
+
+	for (int i = 0; i < 5000; i++) {
+		uint64_t offset = fixture_random(&r->seed) % (table_info(r->table)->end - 200000);
+
+		if (table_next_offset(r->table, offset, &row) < 0 || row.offset < offset ||
+			table_find_key(r->table, row.key, row.key_len, &again) < 0 ||
+			again.ordinal != row.ordinal || again.offset != row.offset ||
+			strcmp(again.tag, row.tag) != 0)
+			r->wrong++;
+	}
+	return NULL;
+}
+
+static void read_by_threads(const char *path)
+{
+	struct reader readers[4];
+	pthread_t threads[4];
+	struct table *t = fixture_open(path);
+
+	for (int i = 0; i < 4; i++) {
+		readers[i] = (struct reader){ .table = table_ref(t), .seed = 1000 + (uint64_t)i };
+		assert_int_equal(pthread_create(&threads[i], NULL, reader_run, &readers[i]), 0);
+	}
+	table_unref(t);
+	for (int i = 0; i < 4; i++) {
+		pthread_join(threads[i], NULL);
+		assert_int_equal(readers[i].wrong, 0);
+		table_unref(readers[i].table);
+	}
+}
+
 static void one_million(void **state)
 {
 	enum { N = 1000000 };
@@ -337,6 +382,7 @@ static void one_million(void **state)
 			(double)(t2 - t1) / 1e3 / 100000, sum % 10);
 	}
 	table_unref(t);
+	read_by_threads(fixture_path("million"));
 }
 
 int main(void)

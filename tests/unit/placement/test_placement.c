@@ -199,7 +199,8 @@ static void weights(void **state)
 	free(t);
 }
 
-/* The least that must move: slots without an owner and above the bounds, or what is missing below them. */
+/* The least that must move: slots without an owner and above the bounds, or what is missing
+ * below them. */
 static uint32_t fewest_moves(
 	const struct placement_table *t, const struct placement_worker *w, uint32_t n)
 {
