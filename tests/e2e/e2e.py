@@ -246,9 +246,9 @@ class Mount:
             equal(os.listdir(self.path), [], "what is under the mount point after cachectl umount")
 
     def status(self):
-        """The part of `cachectl status -o json` that is about this mount: the objects that name its path."""
+        """The parts of `cachectl status -o json` that name this mount's cache or mount point, the outermost of them."""
         tree = json.loads(run("cachectl", "status", "-o", "json"))
-        ours = list(find_object(tree, self.path))
+        ours = list(find_object(tree, {self.path, self.cache}))
         check(ours, "%s is not in the status: %.1000r" % (self.path, tree))
         return ours
 
@@ -262,13 +262,15 @@ class Mount:
         return os.path.join(self.path, key)
 
 
-def find_object(tree, value):
-    """The outermost objects that have `value` as a value."""
-    if isinstance(tree, dict) and value in tree.values():
-        yield tree
-    else:
-        for part in tree.values() if isinstance(tree, dict) else tree if isinstance(tree, list) else ():
-            yield from find_object(part, value)
+def find_object(tree, values):
+    """The outermost objects that have one of `values` as a value."""
+    if isinstance(tree, dict):
+        if any(isinstance(value, str) and value in values for value in tree.values()):
+            yield tree
+            return
+        tree = list(tree.values())
+    for part in tree if isinstance(tree, list) else ():
+        yield from find_object(part, values)
 
 
 def find_key(tree, name):
