@@ -28,8 +28,9 @@ struct net_payload {
 	unsigned int n;
 	void (*release)(void *arg); /* may be NULL; runs on the loop */
 	void *arg;
-	int fd; /* passed along and closed afterwards; -1: none. Only unix sockets pass it: elsewhere it is just closed */
+	int fd; /* passed along and closed afterwards; <= 0: none. Only unix sockets pass it: elsewhere it is just closed */
 };
+/* A zeroed payload is none too. */
 #define NET_PAYLOAD_NONE ((struct net_payload){ .fd = -1 })
 
 /* ---- server ------------------------------------------------------------------------------------------------ */

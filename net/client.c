@@ -1,0 +1,750 @@
+/*
+ * The calling side: calls pipelined by id over one connection, deadlines, cancels, and a connection that comes back. See net.h.
+ *
+ * Other threads leave calls and cancels in the inbox; everything else is the loop's. A struct rpc_call is the caller's and gone after
+ * on_done; what the wire still needs after that (the rest of a frame that is half sent, the memory of an id whose late reply must
+ * be known) is in the exchange:
+ *
+ *	state       leaves by
+ *	WAITING     connection ready, room -> SENT; deadline, cancel -> ended
+ *	SENT        reply -> ended; connection lost: `resend` or nothing on the wire yet -> WAITING, else -> ended;
+ *		    deadline, cancel: nothing on the wire yet -> ended, else FRAME_CANCEL and -> ABANDONED
+ *	ABANDONED   reply (dropped), connection lost -> freed
+ *	(ended)     on_done was called; freed when no queue holds its messages
+ */
+#include "net/conn_internal.h"
+#include "net/wheel.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/map.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <uv.h>
+
+#define CLIENT_MAGIC   0x434c4e54u
+#define CLIENT_BUCKETS 4096 /* of calls by id */
+#define WATCH_MS       1000
+#define BACKOFF_MIN_NS (10 * CLOCK_MS)
+#define BACKOFF_MAX_NS (2 * CLOCK_SECOND)
+
+/* rpc_call.state */
+enum call_state {
+	CALL_ACTIVE = 1,
+	CALL_ENDED,
+};
+
+enum exchange_state {
+	EXCHANGE_WAITING,
+	EXCHANGE_SENT,
+	EXCHANGE_ABANDONED,
+};
+
+struct exchange {
+	struct rpc_client *client;
+	struct rpc_call *call; /* NULL once ended */
+	enum exchange_state state;
+	struct list link;     /* of client->waiting, sent; unlinked when abandoned or ended */
+	struct map_node node; /* in client->by_id while SENT or ABANDONED */
+	struct wheel_entry deadline;
+	struct frame frame;
+	bool resend;
+	bool message_queued; /* the connection holds `message` */
+	bool cancel_queued;
+	struct conn_message message;
+	struct conn_message cancel;
+};
+
+struct rpc_client {
+	uint32_t magic;
+	struct loop *loop;
+	const struct transport_ops *transport;
+	const char *where; /* inside address */
+	char *address;
+
+	pthread_mutex_t lock;
+	pthread_cond_t idle;
+	struct list starts;  /* under lock: calls not seen by the loop */
+	struct list cancels; /* under lock */
+	bool woken;          /* under lock: `wake` is posted */
+	bool gone;           /* under lock: closed, nothing of the loop's is left */
+	struct loop_task wake;
+
+	/* The loop's. */
+	struct conn conn;
+	bool has_conn; /* from connect to on_closed */
+	bool wanted;   /* somebody called once */
+	bool closing;
+	struct list waiting;
+	struct list sent;
+	struct map by_id; /* SENT and ABANDONED */
+	uint64_t next_id;
+	uint64_t backoff_ns;
+	struct err last; /* why there is no connection */
+	struct wheel wheel;
+	uv_timer_t deadlines;
+	uv_timer_t reconnect;
+	uv_timer_t watch;
+	unsigned int handles;
+
+	_Atomic bool connected;
+};
+
+static void client_pump(struct rpc_client *client);
+
+/* ---- exchanges --------------------------------------------------------------------------------------------- */
+
+static struct exchange *exchange_find(struct rpc_client *client, uint64_t id)
+{
+	for (struct map_node *node = map_first(&client->by_id, id); node;
+		node = map_next_same(node)) {
+		struct exchange *x = container_of(node, struct exchange, node);
+
+		if (x->frame.id == id)
+			return x;
+	}
+	return NULL;
+}
+
+static bool exchange_in_map(const struct exchange *x)
+{
+	return x->state != EXCHANGE_WAITING;
+}
+
+/* Frees an exchange that neither the caller nor the connection has a use for. */
+static void exchange_settle(struct exchange *x)
+{
+	if (x->call || x->message_queued || x->cancel_queued || exchange_in_map(x))
+		return;
+	net_payload_release(&x->message.payload);
+	free(x);
+}
+
+static void exchange_forget_id(struct exchange *x)
+{
+	if (!exchange_in_map(x))
+		return;
+	map_remove(&x->client->by_id, &x->node);
+	x->state = EXCHANGE_WAITING;
+}
+
+/* The call has ended: on_done, after which the call is not touched. */
+static void call_end(struct rpc_client *client, struct rpc_call *call, int status)
+{
+	pthread_mutex_lock(&client->lock);
+	call->state = CALL_ENDED;
+	list_remove(&call->cancel_link);
+	pthread_mutex_unlock(&client->lock);
+	call->priv = NULL;
+	call->on_done(call, status);
+}
+
+static void exchange_end(struct exchange *x, int status)
+{
+	struct rpc_call *call = TAKE(x->call);
+
+	list_remove(&x->link);
+	wheel_remove(&x->deadline);
+	call_end(x->client, call, status);
+}
+
+/* Gives the call a line of text to end with. */
+static void call_set_text(struct rpc_call *call, const char *text)
+{
+	size_t len = strlen(text);
+
+	call->reply_payload = strdup(text); /* without memory the status alone must do */
+	call->reply.payload = call->reply_payload ? (uint32_t)len : 0;
+}
+
+static void on_cancel_sent(struct conn_message *message, int status)
+{
+	struct exchange *x = container_of(message, struct exchange, cancel);
+
+	(void)status; /* a lost connection cancels as well */
+	x->cancel_queued = false;
+	exchange_settle(x);
+}
+
+/* Ends a call before its reply: by deadline or cancel. */
+static void exchange_abort(struct exchange *x, int status)
+{
+	struct rpc_client *client = x->client;
+
+	if (x->state == EXCHANGE_SENT && x->message_queued &&
+		conn_recall(&client->conn, &x->message)) {
+		x->message_queued = false;
+		exchange_forget_id(x);
+	} else if (x->state == EXCHANGE_SENT && client->conn.transport) {
+		struct frame cancel = { .op = FRAME_CANCEL, .id = x->frame.id };
+
+		x->state = EXCHANGE_ABANDONED;
+		x->cancel.payload = NET_PAYLOAD_NONE;
+		x->cancel.done = on_cancel_sent;
+		x->cancel_queued = true;
+		conn_send(&client->conn, &x->cancel, &cancel);
+	}
+	if (status == -ETIMEDOUT && !client->connected) {
+		char text[ERR_TEXT_MAX + 64];
+
+		(void)snprintf(text, sizeof(text), "no connection to %s: %s", client->address,
+			client->last.text[0] ? client->last.text : "no answer yet"); /* fits */
+		call_set_text(x->call, text);
+	}
+	exchange_end(x, status);
+	exchange_settle(x);
+}
+
+static void on_request_sent(struct conn_message *message, int status)
+{
+	struct exchange *x = container_of(message, struct exchange, message);
+
+	x->message_queued = false;
+	if (status == 0 && !x->resend)
+		net_payload_release(&x->message.payload);
+	exchange_settle(x);
+}
+
+static void exchange_send(struct exchange *x)
+{
+	struct rpc_client *client = x->client;
+
+	list_remove(&x->link);
+	list_push_back(&client->sent, &x->link);
+	x->frame.id = client->next_id++;
+	x->state = EXCHANGE_SENT;
+	map_insert(&client->by_id, &x->node, x->frame.id);
+	x->message_queued = true;
+	conn_send(&client->conn, &x->message, &x->frame);
+}
+
+/* NULL without memory, and the payload is still the caller's. */
+static struct exchange *exchange_new(
+	struct rpc_client *client, struct rpc_call *call, const struct frame *frame)
+{
+	struct exchange *x = calloc(1, sizeof(*x));
+
+	if (!x)
+		return NULL;
+	x->client = client;
+	x->call = call;
+	x->frame = *frame;
+	x->resend = call->resend;
+	x->message.payload = call->payload;
+	x->message.done = on_request_sent;
+	list_init(&x->deadline.link);
+	call->payload = NET_PAYLOAD_NONE;
+	return x;
+}
+
+/* On the loop: takes a call over from the inbox. */
+static void call_start(struct rpc_client *client, struct rpc_call *call)
+{
+	struct frame frame = call->frame;
+	struct exchange *x = NULL;
+	int r = client->closing ? -ECANCELED : 0;
+
+	frame.flags &= (uint8_t) ~(FRAME_REPLY | FRAME_FD);
+	frame.status = 0;
+	frame.payload = (uint32_t)min(net_payload_bytes(&call->payload), (size_t)UINT32_MAX);
+	if (r == 0 && call->deadline_ns && call->deadline_ns <= clock_mono_ns())
+		r = -ETIMEDOUT;
+	if (r == 0)
+		r = frame_check(&frame);
+	if (r == 0)
+		x = exchange_new(client, call, &frame);
+	if (!x) {
+		net_payload_release(&call->payload);
+		call_end(client, call, r < 0 ? r : -ENOMEM);
+		return;
+	}
+	call->priv = x;
+	list_push_back(&client->waiting, &x->link);
+	if (call->deadline_ns)
+		wheel_add(&client->wheel, &x->deadline, call->deadline_ns);
+}
+
+/* ---- replies ----------------------------------------------------------------------------------------------- */
+
+static struct rpc_client *client_of(struct conn *conn)
+{
+	struct rpc_client *client = container_of(conn, struct rpc_client, conn);
+
+	CHECK_MAGIC(client, CLIENT_MAGIC);
+	return client;
+}
+
+static int on_header(struct conn *conn, const struct frame *frame)
+{
+	struct exchange *x;
+
+	if (!(frame->flags & FRAME_REPLY))
+		return -EPROTO; /* a client serves nothing */
+	x = exchange_find(client_of(conn), frame->id);
+	/* A request that was not sent has no reply; nor can it be recalled once it was. */
+	return x && x->frame.op == frame->op && x->message.transport.sent > 0 ? 0 : -EPROTO;
+}
+
+static void on_message(struct conn *conn, const struct frame *frame, void *payload, int fd)
+{
+	struct rpc_client *client = client_of(conn);
+	struct exchange *x = exchange_find(client, frame->id);
+	struct rpc_call *call;
+	int status = frame->status;
+
+	ensure(x); /* on_header() saw it, and its id stays until the reply or the connection's end */
+	client->backoff_ns = BACKOFF_MIN_NS;
+	exchange_forget_id(x);
+	call = x->call;
+	if (!call) {
+		free(payload);
+		if (fd >= 0)
+			(void)close(fd); /* a late reply's */
+		exchange_settle(x);
+		client_pump(client);
+		return;
+	}
+	call->reply = *frame;
+	call->reply.flags &= (uint8_t)~FRAME_FD;
+	call->reply_payload = payload;
+	call->reply_fd = fd;
+	if (frame->flags & FRAME_FD && fd < 0 && status == 0)
+		status = -EMFILE;
+	exchange_end(x, status);
+	exchange_settle(x);
+	if (!list_empty(&client->waiting))
+		client_pump(client);
+}
+
+/* ---- connection -------------------------------------------------------------------------------------------- */
+
+static void client_connect(struct rpc_client *client);
+static void client_check_gone(struct rpc_client *client);
+
+static void on_reconnect(uv_timer_t *timer)
+{
+	client_connect(timer->data);
+}
+
+/* Comes back after the backoff, of which half is chance: a restarted server is not met by all at once. */
+static void client_retry(struct rpc_client *client)
+{
+	uint64_t chance;
+	uint64_t ns;
+
+	if (client->closing)
+		return;
+	hash_random(&chance, sizeof(chance));
+	ns = client->backoff_ns / 2 + chance % (client->backoff_ns / 2 + 1);
+	client->backoff_ns = min(client->backoff_ns * 2, BACKOFF_MAX_NS);
+	uv_update_time(loop_uv(client->loop));
+	(void)uv_timer_start(
+		&client->reconnect, on_reconnect, ns / CLOCK_MS + 1, 0); /* has a callback */
+}
+
+static void on_ready(struct conn *conn)
+{
+	struct rpc_client *client = client_of(conn);
+
+	client->connected = true;
+	client->last = ERR_INIT;
+	client_pump(client);
+}
+
+static void on_drained(struct conn *conn)
+{
+	client_pump(client_of(conn));
+}
+
+/* What was sent and not answered: waits for the next connection, or ends. Keeps the order of the calls. */
+static void exchange_lost(struct exchange *x, struct list *again)
+{
+	bool started = x->message.transport.sent > 0;
+
+	exchange_forget_id(x);
+	if (x->call && (x->resend || !started)) {
+		list_remove(&x->link);
+		list_push_back(again, &x->link);
+		return;
+	}
+	if (x->call)
+		exchange_end(x, -ECONNRESET);
+	exchange_settle(x);
+}
+
+static void forget_abandoned(struct map_node *node, void *arg)
+{
+	struct exchange *x = container_of(node, struct exchange, node);
+
+	(void)arg;
+	if (x->state != EXCHANGE_ABANDONED)
+		return;
+	exchange_forget_id(x);
+	exchange_settle(x);
+}
+
+static void on_closed(struct conn *conn, int status)
+{
+	struct rpc_client *client = client_of(conn);
+	struct list again = LIST_INIT(again);
+
+	client->has_conn = false;
+	client->connected = false;
+	if (status == -EPROTONOSUPPORT)
+		(void)err_set(&client->last, status,
+			"%s speaks another version of the protocol (we speak %u): upgrade the "
+			"older of the two",
+			client->address, FRAME_VERSION);
+	else
+		(void)err_set(
+			&client->last, status, "the connection was lost: %s", err_str(status));
+	LOG_LIMITED(LOG_DEBUG, "connection lost", "address=%s error=%s", client->address,
+		err_name(status));
+	map_each(&client->by_id, forget_abandoned, NULL);
+	while (!list_empty(&client->sent))
+		exchange_lost(list_entry(client->sent.next, struct exchange, link), &again);
+	list_splice_back(&again, &client->waiting);
+	list_splice_back(&client->waiting, &again);
+	if (status == -EPROTONOSUPPORT) /* waiting helps nobody */
+		while (!list_empty(&client->waiting)) {
+			struct exchange *x =
+				list_entry(client->waiting.next, struct exchange, link);
+
+			call_set_text(x->call, client->last.text);
+			exchange_end(x, status);
+			exchange_settle(x);
+		}
+	client_retry(client);
+	client_check_gone(client);
+}
+
+static const struct conn_ops client_conn_ops = {
+	.on_ready = on_ready,
+	.on_header = on_header,
+	.on_message = on_message,
+	.on_drained = on_drained,
+	.on_closed = on_closed,
+};
+
+static void client_connect(struct rpc_client *client)
+{
+	int r;
+
+	if (client->has_conn || client->closing)
+		return;
+	r = conn_connect(&client->conn, client->loop, client->transport, client->where,
+		&client_conn_ops, &client->last);
+	if (r < 0)
+		client_retry(client);
+	else
+		client->has_conn = true;
+}
+
+/* Sends what waits, as far as the connection and its bounds allow. */
+static void client_pump(struct rpc_client *client)
+{
+	while (client->connected && client->conn.transport && !client->conn.congested &&
+		!list_empty(&client->waiting) && client->by_id.count < LIMIT_CONN_REQUESTS)
+		exchange_send(list_entry(client->waiting.next, struct exchange, link));
+}
+
+/* ---- deadlines --------------------------------------------------------------------------------------------- */
+
+static void arm_deadlines(struct rpc_client *client);
+
+static void on_deadlines(uv_timer_t *timer)
+{
+	struct rpc_client *client = timer->data;
+	struct list expired = LIST_INIT(expired);
+	struct list *node;
+
+	wheel_advance(&client->wheel, clock_mono_ns(), &expired);
+	while ((node = list_pop_front(&expired)) != NULL)
+		exchange_abort(list_entry(node, struct exchange, deadline.link), -ETIMEDOUT);
+	arm_deadlines(client);
+}
+
+static void arm_deadlines(struct rpc_client *client)
+{
+	uint64_t next = wheel_next_ns(&client->wheel);
+	uint64_t now = clock_mono_ns();
+
+	if (next == UINT64_MAX || client->closing) {
+		(void)uv_timer_stop(&client->deadlines); /* never fails */
+		return;
+	}
+	uv_update_time(loop_uv(client->loop));
+	(void)uv_timer_start(&client->deadlines, on_deadlines,
+		next > now ? (next - now) / CLOCK_MS + 1 : 0, 0); /* has a callback */
+}
+
+static void on_watch(uv_timer_t *timer)
+{
+	struct rpc_client *client = timer->data;
+
+	conn_watch(&client->conn, clock_mono_ns());
+}
+
+/* ---- inbox ------------------------------------------------------------------------------------------------- */
+
+/* The list is the loop's, but its links are looked at by rpc_cancel(). */
+static struct rpc_call *pop_cancel(struct rpc_client *client, struct list *cancels)
+{
+	struct list *node;
+
+	pthread_mutex_lock(&client->lock);
+	node = list_pop_front(cancels);
+	pthread_mutex_unlock(&client->lock);
+	return node ? list_entry(node, struct rpc_call, cancel_link) : NULL;
+}
+
+static void on_wake(struct loop_task *task)
+{
+	struct rpc_client *client = container_of(task, struct rpc_client, wake);
+	struct list starts = LIST_INIT(starts);
+	struct list cancels = LIST_INIT(cancels);
+	struct rpc_call *call;
+	struct list *node;
+
+	CHECK_MAGIC(client, CLIENT_MAGIC);
+	pthread_mutex_lock(&client->lock);
+	client->woken = false;
+	list_splice_back(&starts, &client->starts);
+	list_splice_back(&cancels, &client->cancels); /* of calls in `starts` or before */
+	pthread_mutex_unlock(&client->lock);
+	if (!list_empty(&starts))
+		client->wanted = true;
+	while ((node = list_pop_front(&starts)) != NULL)
+		call_start(client, list_entry(node, struct rpc_call, link));
+	while ((call = pop_cancel(client, &cancels)) != NULL)
+		exchange_abort(call->priv, -ECANCELED);
+	if (client->wanted && !client->has_conn && !uv_is_active((uv_handle_t *)&client->reconnect))
+		client_connect(client);
+	client_pump(client);
+	arm_deadlines(client);
+	client_check_gone(client);
+}
+
+/* Posts the wake-up unless one is on its way. Called with the lock held, which it releases. */
+static void wake_and_unlock(struct rpc_client *client)
+{
+	bool post = !client->woken;
+
+	client->woken = true;
+	if (post)
+		loop_post(client->loop,
+			&client->wake); /* under the lock, so that rpc_client_free() cannot overtake it */
+	pthread_mutex_unlock(&client->lock);
+}
+
+void rpc_call(struct rpc_client *client, struct rpc_call *call)
+{
+	CHECK_MAGIC(client, CLIENT_MAGIC);
+	call->reply = (struct frame){ 0 };
+	call->reply_payload = NULL;
+	call->reply_fd = -1;
+	call->priv = NULL;
+	list_init(&call->cancel_link);
+	pthread_mutex_lock(&client->lock);
+	call->state = CALL_ACTIVE;
+	list_push_back(&client->starts, &call->link);
+	wake_and_unlock(client);
+}
+
+void rpc_cancel(struct rpc_client *client, struct rpc_call *call)
+{
+	CHECK_MAGIC(client, CLIENT_MAGIC);
+	pthread_mutex_lock(&client->lock);
+	if (call->state == CALL_ENDED || !list_empty(&call->cancel_link)) {
+		pthread_mutex_unlock(&client->lock);
+		return;
+	}
+	list_push_back(&client->cancels, &call->cancel_link);
+	wake_and_unlock(client);
+}
+
+void rpc_call_release(struct rpc_call *call)
+{
+	free(TAKE(call->reply_payload));
+	if (call->reply_fd >= 0)
+		(void)close(TAKE_FD(call->reply_fd)); /* only read from */
+}
+
+/* ---- the client -------------------------------------------------------------------------------------------- */
+
+/* Nothing of the loop's is left: rpc_client_free() may go on. The last thing the loop does with a client. */
+static void client_check_gone(struct rpc_client *client)
+{
+	if (!client->closing || client->has_conn || client->handles > 0)
+		return;
+	pthread_mutex_lock(&client->lock);
+	if (!client->woken) {
+		client->gone = true;
+		pthread_cond_signal(&client->idle);
+	}
+	pthread_mutex_unlock(&client->lock);
+}
+
+static void on_handle_closed(uv_handle_t *handle)
+{
+	struct rpc_client *client = handle->data;
+
+	client->handles--;
+	client_check_gone(client);
+}
+
+static void start_on_loop(void *arg)
+{
+	struct rpc_client *client = arg;
+	uv_timer_t *timers[] = { &client->deadlines, &client->reconnect, &client->watch };
+
+	for (unsigned int i = 0; i < ARRAY_SIZE(timers); i++) {
+		ensure(uv_timer_init(loop_uv(client->loop), timers[i]) == 0);
+		timers[i]->data = client;
+		client->handles++;
+	}
+	(void)uv_timer_start(&client->watch, on_watch, WATCH_MS, WATCH_MS); /* has a callback */
+}
+
+static void end_all(struct list *exchanges)
+{
+	while (!list_empty(exchanges)) {
+		struct exchange *x = list_entry(exchanges->next, struct exchange, link);
+
+		if (x->state == EXCHANGE_SENT)
+			x->state = EXCHANGE_ABANDONED; /* its id is forgotten with the connection */
+		exchange_end(x, -ECANCELED);
+		exchange_settle(x);
+	}
+}
+
+static void stop_on_loop(void *arg)
+{
+	struct rpc_client *client = arg;
+
+	client->closing = true;
+	client->connected = false;
+	end_all(&client->sent);
+	end_all(&client->waiting);
+	conn_close(&client->conn, -ECANCELED);
+	uv_close((uv_handle_t *)&client->deadlines, on_handle_closed);
+	uv_close((uv_handle_t *)&client->reconnect, on_handle_closed);
+	uv_close((uv_handle_t *)&client->watch, on_handle_closed);
+}
+
+int rpc_client_new(
+	struct loop *loop, const char *address, struct rpc_client **ret_client, struct err *e)
+{
+	struct rpc_client *client = calloc(1, sizeof(*client));
+	int r;
+
+	if (!client || map_init(&client->by_id, CLIENT_BUCKETS) < 0 ||
+		!(client->address = strdup(address))) {
+		r = err_set(e, -ENOMEM, "no memory to connect to '%s'", address);
+		goto fail;
+	}
+	r = transport_find(client->address, &client->transport, &client->where, e);
+	if (r == 0)
+		r = client->transport->check(client->where, e);
+	if (r < 0)
+		goto fail;
+	client->magic = CLIENT_MAGIC;
+	client->loop = loop;
+	client->next_id = 1;
+	client->backoff_ns = BACKOFF_MIN_NS;
+	client->wake.run = on_wake;
+	list_init(&client->starts);
+	list_init(&client->cancels);
+	list_init(&client->waiting);
+	list_init(&client->sent);
+	wheel_init(&client->wheel, clock_mono_ns());
+	pthread_mutex_init(&client->lock, NULL);
+	pthread_cond_init(&client->idle, NULL);
+	loop_call(loop, start_on_loop, client);
+	*ret_client = client;
+	return 0;
+fail:
+	if (client) {
+		map_release(&client->by_id);
+		free(client->address);
+	}
+	free(client);
+	return r;
+}
+
+void rpc_client_free(struct rpc_client *client)
+{
+	if (!client)
+		return;
+	CHECK_MAGIC(client, CLIENT_MAGIC);
+	ensure(!loop_on_thread(client->loop));
+	loop_call(client->loop, stop_on_loop, client);
+	pthread_mutex_lock(&client->lock);
+	while (!client->gone)
+		pthread_cond_wait(&client->idle, &client->lock);
+	pthread_mutex_unlock(&client->lock);
+	ensure(client->by_id.count == 0);
+	map_release(&client->by_id);
+	pthread_cond_destroy(&client->idle);
+	pthread_mutex_destroy(&client->lock);
+	client->magic = 0;
+	free(client->address);
+	free(client);
+}
+
+bool rpc_client_connected(const struct rpc_client *client)
+{
+	CHECK_MAGIC(client, CLIENT_MAGIC);
+	return client->connected;
+}
+
+/* ---- blocking ---------------------------------------------------------------------------------------------- */
+
+struct wait {
+	pthread_mutex_t lock;
+	pthread_cond_t ended;
+	bool done;
+	int status;
+};
+
+static void on_wait_done(struct rpc_call *call, int status)
+{
+	struct wait *wait = call->arg;
+
+	pthread_mutex_lock(&wait->lock);
+	wait->done = true;
+	wait->status = status;
+	pthread_cond_signal(&wait->ended);
+	pthread_mutex_unlock(&wait->lock);
+}
+
+int rpc_call_wait(struct rpc_client *client, struct rpc_call *call, struct err *e)
+{
+	struct wait wait = { .done = false };
+
+	ensure(!loop_on_thread(client->loop));
+	pthread_mutex_init(&wait.lock, NULL);
+	pthread_cond_init(&wait.ended, NULL);
+	call->on_done = on_wait_done;
+	call->arg = &wait;
+	rpc_call(client, call);
+	pthread_mutex_lock(&wait.lock);
+	while (!wait.done)
+		pthread_cond_wait(&wait.ended, &wait.lock);
+	pthread_mutex_unlock(&wait.lock);
+	pthread_cond_destroy(&wait.ended);
+	pthread_mutex_destroy(&wait.lock);
+	if (wait.status < 0) {
+		if (call->reply_payload)
+			return err_set(e, wait.status, "%s", (const char *)call->reply_payload);
+		return err_set(e, wait.status, "request to %s failed: %s", client->address,
+			err_str(wait.status));
+	}
+	return 0;
+}

@@ -1,0 +1,79 @@
+/*
+ * One connection between two processes of ours, whichever side: the exchange of greetings, the bound on what waits to be sent, the
+ * watch for peers that stall. server.c and client.c build on it.
+ *
+ *	CONN_OPENING   connecting; our greeting is queued
+ *	CONN_GREETING  open; waits for the peer's greeting
+ *	CONN_READY     greeted: messages flow
+ *	CONN_CLOSED    on_closed() was called
+ *
+ * Embedded in its owner, who frees it in or after on_closed(). Threads: the loop's only.
+ */
+#pragma once
+
+#include "net/transport.h"
+#include "proto/hello.h"
+
+#define CONN_GREETING_NS (10 * 1000000000ull) /* a peer must greet within */
+#define CONN_STALL_NS    (30 * 1000000000ull) /* a message begun must move on within, either way */
+
+enum conn_state {
+	CONN_OPENING,
+	CONN_GREETING,
+	CONN_READY,
+	CONN_CLOSED,
+};
+
+struct conn;
+
+struct conn_ops {
+	void (*on_ready)(struct conn *conn);
+	/* As transport_events, after the greeting; never for FRAME_HELLO. */
+	int (*on_header)(struct conn *conn, const struct frame *frame);
+	void (*on_message)(struct conn *conn, const struct frame *frame, void *payload, int fd);
+	/* The queue of messages got shorter: conn_congested() may be false again. */
+	void (*on_drained)(struct conn *conn);
+	void (*on_closed)(struct conn *conn, int status);
+};
+
+/* A message of its own memory, until `done`. Set `payload` and `done`, then conn_send(). */
+struct conn_message {
+	struct transport_message transport;
+	struct net_payload payload; /* never released by the connection */
+	struct conn *conn;
+	void (*done)(struct conn_message *message, int status); /* as transport_message.on_sent */
+};
+
+struct conn {
+	uint32_t magic;
+	enum conn_state state;
+	struct transport *transport;
+	const struct conn_ops *ops;
+	struct hello peer;
+	size_t out_bytes; /* queued, not yet wholly on the wire */
+	bool congested;   /* beyond LIMIT_CONN_OUT_BYTES, until half of it */
+	bool paused;
+	uint64_t began_ns;    /* connecting or accepted */
+	uint64_t moved_in_ns; /* conn_watch() last saw bytes move */
+	uint64_t moved_out_ns;
+	uint64_t seen_in;
+	uint64_t seen_out;
+	struct conn_message hello;
+	uint8_t hello_bytes[HELLO_BYTES_MAX];
+};
+
+/* Connects; on failure conn is as before. */
+int conn_connect(struct conn *conn, struct loop *loop, const struct transport_ops *transport,
+	const char *where, const struct conn_ops *ops, struct err *e) __must_check;
+/* Takes an accepted connection. */
+void conn_accept(struct conn *conn, struct transport *transport, const struct conn_ops *ops);
+
+/* Queues a frame (id, op, ... set; payload and descriptor are the message's). done() follows, never from inside. After the
+ * connection closed: not allowed. */
+void conn_send(struct conn *conn, struct conn_message *message, const struct frame *frame);
+/* Takes back a message of which nothing was sent: true, and no done(). */
+bool conn_recall(struct conn *conn, struct conn_message *message);
+void conn_pause(struct conn *conn, bool paused);
+void conn_close(struct conn *conn, int status);
+/* Closes the connection when its peer stalls; to be called about once a second. */
+void conn_watch(struct conn *conn, uint64_t now_ns);

@@ -1,0 +1,1 @@
+$(eval $(call library,net,proto base,-luv))

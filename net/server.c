@@ -1,0 +1,474 @@
+/*
+ * The serving side: accepts connections, hands requests to the handler, sends its replies. See net.h.
+ *
+ * Lifetimes: a connection lives while its transport does and while requests refer to it; a request lives until its reply was sent or
+ * given up. The server counts both, and rpc_server_free() waits for them. All of that happens on the loop; rpc_reply() from
+ * another thread posts the request there.
+ *
+ * Bounds: a connection is not read from while LIMIT_CONN_REQUESTS requests, or LIMIT_CONN_OUT_BYTES of their payloads, are under way, or
+ * LIMIT_CONN_OUT_BYTES of replies wait for a peer that does not take them.
+ */
+#include "net/conn_internal.h"
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/map.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <uv.h>
+
+#define SERVER_MAGIC  0x53525652u
+#define PEER_MAGIC    0x50454552u
+#define REQUEST_MAGIC 0x52455153u
+#define CONN_BUCKETS  1024 /* of requests by id; chains of 8 at the maximum */
+#define WATCH_MS      1000
+
+struct rpc_server {
+	uint32_t magic;
+	struct loop *loop;
+	const struct rpc_server_ops *ops;
+	void *arg;
+	struct transport_listener *listener;
+	uint64_t seed; /* of the hash over request ids, which peers choose */
+
+	/* The loop's. */
+	struct list conns;
+	uint32_t n_conns;
+	unsigned int handles; /* listener and timer */
+	bool closing;
+	uv_timer_t watch;
+
+	pthread_mutex_t lock;
+	pthread_cond_t idle;
+	uint64_t alive; /* under lock: connections, requests, and 1 while handles are open */
+};
+
+struct rpc_conn {
+	uint32_t magic;
+	struct conn conn;
+	struct rpc_server *server;
+	struct list link;
+	struct list requests; /* under way, not cancelled */
+	struct map by_id;     /* those and the cancelled ones */
+	uint64_t in_bytes;    /* their payloads */
+	uint64_t refs;        /* its requests, and 1 while the transport lives */
+};
+
+struct request {
+	struct rpc_request rpc;
+	uint32_t magic;
+	struct list link; /* of rpc_conn.requests, unlinked once cancelled */
+	struct map_node node;
+	struct loop_task task;
+	struct frame reply;
+	struct conn_message message;
+	_Atomic bool replied;
+};
+
+/* ---- lifetimes --------------------------------------------------------------------------------------------- */
+
+static void server_hold(struct rpc_server *server)
+{
+	pthread_mutex_lock(&server->lock);
+	server->alive++;
+	pthread_mutex_unlock(&server->lock);
+}
+
+static void server_drop(struct rpc_server *server)
+{
+	pthread_mutex_lock(&server->lock);
+	if (--server->alive == 0)
+		pthread_cond_signal(&server->idle);
+	pthread_mutex_unlock(&server->lock);
+}
+
+static void peer_unref(struct rpc_conn *peer)
+{
+	struct rpc_server *server = peer->server;
+
+	CHECK_MAGIC(peer, PEER_MAGIC);
+	if (--peer->refs > 0)
+		return;
+	ensure(peer->by_id.count == 0);
+	map_release(&peer->by_id);
+	peer->magic = 0;
+	free(peer);
+	server_drop(server);
+}
+
+static void request_free(struct request *request)
+{
+	struct rpc_conn *peer = request->rpc.conn;
+
+	net_payload_release(&request->message.payload);
+	free(request->rpc.payload);
+	if (request->rpc.fd >= 0)
+		(void)close(request->rpc.fd); /* only read from */
+	request->magic = 0;
+	free(request);
+	peer_unref(peer);
+}
+
+/* ---- requests ---------------------------------------------------------------------------------------------- */
+
+static uint64_t id_hash(const struct rpc_conn *peer, uint64_t id)
+{
+	return hash_xxh3(&id, sizeof(id), peer->server->seed);
+}
+
+static struct request *request_find(struct rpc_conn *peer, uint64_t id)
+{
+	for (struct map_node *node = map_first(&peer->by_id, id_hash(peer, id)); node;
+		node = map_next_same(node)) {
+		struct request *request = container_of(node, struct request, node);
+
+		if (request->rpc.frame.id == id)
+			return request;
+	}
+	return NULL;
+}
+
+static void peer_throttle(struct rpc_conn *peer)
+{
+	conn_pause(&peer->conn, peer->conn.congested || peer->by_id.count >= LIMIT_CONN_REQUESTS ||
+					peer->in_bytes >= LIMIT_CONN_OUT_BYTES);
+}
+
+static void request_cancel(struct request *request)
+{
+	struct rpc_server *server = request->rpc.conn->server;
+
+	list_remove(&request->link);
+	request->rpc.cancelled = true;
+	if (server->ops->on_cancel && !request->replied)
+		server->ops->on_cancel(&request->rpc, server->arg);
+}
+
+static struct rpc_conn *peer_of(struct conn *conn)
+{
+	struct rpc_conn *peer = container_of(conn, struct rpc_conn, conn);
+
+	CHECK_MAGIC(peer, PEER_MAGIC);
+	return peer;
+}
+
+static int on_header(struct conn *conn, const struct frame *frame)
+{
+	struct rpc_conn *peer = peer_of(conn);
+
+	if (frame->flags & FRAME_REPLY)
+		return -EPROTO; /* a server asks for nothing */
+	if (frame->op == FRAME_CANCEL)
+		return frame->payload ? -EPROTO : 0;
+	return request_find(peer, frame->id) ? -EPROTO : 0;
+}
+
+static void on_message(struct conn *conn, const struct frame *frame, void *payload, int fd)
+{
+	struct rpc_conn *peer = peer_of(conn);
+	struct rpc_server *server = peer->server;
+	struct request *request;
+
+	if (frame->op == FRAME_CANCEL) {
+		request = request_find(peer, frame->id);
+		if (fd >= 0)
+			(void)close(fd); /* not asked for */
+		if (request && !request->rpc.cancelled)
+			request_cancel(request); /* else its reply crossed the cancel */
+		return;
+	}
+	request = calloc(1, sizeof(*request));
+	if (!request) {
+		free(payload);
+		if (fd >= 0)
+			(void)close(fd); /* not used */
+		conn_close(conn, -ENOMEM);
+		return;
+	}
+	request->magic = REQUEST_MAGIC;
+	request->rpc.frame = *frame;
+	request->rpc.frame.flags &= (uint8_t)~FRAME_FD;
+	request->rpc.conn = peer;
+	request->rpc.payload = payload;
+	request->rpc.fd = fd;
+	list_init(&request->rpc.link);
+	request->message.payload = NET_PAYLOAD_NONE;
+	list_push_back(&peer->requests, &request->link);
+	map_insert(&peer->by_id, &request->node, id_hash(peer, frame->id));
+	peer->in_bytes += frame->payload;
+	peer->refs++;
+	peer_throttle(peer);
+	server->ops->on_request(&request->rpc, server->arg);
+}
+
+static void on_reply_sent(struct conn_message *message, int status)
+{
+	(void)status; /* a peer that is gone needs no reply */
+	request_free(container_of(message, struct request, message));
+}
+
+/* On the loop: the handler is done with the request. */
+static void reply_send(struct request *request)
+{
+	struct rpc_conn *peer = request->rpc.conn;
+	struct frame *reply = &request->reply;
+
+	list_remove(&request->link);
+	map_remove(&peer->by_id, &request->node);
+	peer->in_bytes -= request->rpc.frame.payload;
+	if (!peer->conn.transport) {
+		request_free(request);
+		return;
+	}
+	if (request->rpc.cancelled) {
+		net_payload_release(&request->message.payload);
+		*reply = (struct frame){ .status = -ECANCELED };
+	}
+	reply->op = request->rpc.frame.op;
+	reply->class = request->rpc.frame.class;
+	reply->id = request->rpc.frame.id;
+	reply->volume = request->rpc.frame.volume;
+	reply->lineage = request->rpc.frame.lineage;
+	reply->flags |= FRAME_REPLY;
+	reply->payload =
+		(uint32_t)min(net_payload_bytes(&request->message.payload), (size_t)UINT32_MAX);
+	if (frame_check(reply) < 0 || (uint64_t)reply->checksums * 8 > reply->payload) {
+		/* The handler's answer does not fit a frame: the caller hears that instead. */
+		net_payload_release(&request->message.payload);
+		reply->status = -EMSGSIZE;
+		reply->length = 0;
+		reply->checksums = 0;
+	}
+	request->message.done = on_reply_sent;
+	conn_send(&peer->conn, &request->message, reply);
+	peer_throttle(peer);
+}
+
+static void on_reply_task(struct loop_task *task)
+{
+	reply_send(container_of(task, struct request, task));
+}
+
+void rpc_reply(
+	struct rpc_request *rpc, int status, const struct frame *reply, struct net_payload payload)
+{
+	struct request *request = container_of(rpc, struct request, rpc);
+	struct loop *loop = rpc->conn->server->loop;
+
+	CHECK_MAGIC(request, REQUEST_MAGIC);
+	ensure(!atomic_exchange(&request->replied, true));
+	if (reply)
+		request->reply = *reply;
+	request->reply.status = status;
+	request->message.payload = payload;
+	if (loop_on_thread(loop)) {
+		reply_send(request);
+		return;
+	}
+	request->task.run = on_reply_task;
+	loop_post(loop, &request->task);
+}
+
+void rpc_reply_err(struct rpc_request *rpc, int status, const struct err *e)
+{
+	struct net_payload payload = NET_PAYLOAD_NONE;
+	char *text = e && e->text[0] ? strdup(e->text) : NULL;
+
+	if (text) { /* without memory the status alone must do */
+		payload.parts[0].data = text;
+		payload.parts[0].len = strlen(text);
+		payload.n = 1;
+		payload.release = free;
+		payload.arg = text;
+	}
+	rpc_reply(rpc, status, NULL, payload);
+}
+
+/* ---- connections ------------------------------------------------------------------------------------------- */
+
+static void on_ready(struct conn *conn)
+{
+	(void)conn; /* the peer speaks first */
+}
+
+static void on_drained(struct conn *conn)
+{
+	peer_throttle(peer_of(conn));
+}
+
+static void on_conn_closed(struct conn *conn, int status)
+{
+	struct rpc_conn *peer = peer_of(conn);
+	struct list *node;
+
+	if (status != -ECONNRESET && status != -ECANCELED && status != -EPIPE)
+		LOG_LIMITED(LOG_DEBUG, "connection dropped", "process=%s pid=%u error=%s",
+			conn->peer.process, conn->peer.pid, err_name(status));
+	list_remove(&peer->link);
+	peer->server->n_conns--;
+	while ((node = list_pop_front(&peer->requests)) != NULL)
+		request_cancel(list_entry(node, struct request, link));
+	peer_unref(peer);
+}
+
+static const struct conn_ops peer_ops = {
+	.on_ready = on_ready,
+	.on_header = on_header,
+	.on_message = on_message,
+	.on_drained = on_drained,
+	.on_closed = on_conn_closed,
+};
+
+static void on_refused(void *arg, int status)
+{
+	(void)arg;
+	(void)status; /* there is nobody to tell */
+}
+
+static void refuse(struct transport *transport, int status)
+{
+	static const struct transport_events refused = { .on_closed = on_refused };
+
+	transport->ops->start(transport, &refused, NULL);
+	transport->ops->close(transport, status);
+}
+
+static void on_accept(void *arg, struct transport *transport)
+{
+	struct rpc_server *server = arg;
+	struct rpc_conn *peer;
+
+	if (server->closing || server->n_conns >= LIMIT_CONNS) {
+		LOG_LIMITED(LOG_DEBUG, "too many connections", "max=%u", LIMIT_CONNS);
+		refuse(transport, -EMFILE);
+		return;
+	}
+	peer = calloc(1, sizeof(*peer));
+	if (!peer || map_init(&peer->by_id, CONN_BUCKETS) < 0) {
+		free(peer);
+		refuse(transport, -ENOMEM);
+		return;
+	}
+	peer->magic = PEER_MAGIC;
+	peer->server = server;
+	peer->refs = 1;
+	list_init(&peer->requests);
+	list_push_back(&server->conns, &peer->link);
+	server->n_conns++;
+	server_hold(server);
+	conn_accept(&peer->conn, transport, &peer_ops);
+}
+
+/* ---- the server -------------------------------------------------------------------------------------------- */
+
+static void on_watch(uv_timer_t *timer)
+{
+	struct rpc_server *server = timer->data;
+	uint64_t now = clock_mono_ns();
+
+	list_for_each (node, &server->conns)
+		conn_watch(&list_entry(node, struct rpc_conn, link)->conn, now);
+}
+
+static void handle_closed(struct rpc_server *server)
+{
+	if (--server->handles == 0)
+		server_drop(server);
+}
+
+static void on_timer_closed(uv_handle_t *handle)
+{
+	handle_closed(handle->data);
+}
+
+static void on_listener_closed(void *arg)
+{
+	handle_closed(arg);
+}
+
+static void start_on_loop(void *arg)
+{
+	struct rpc_server *server = arg;
+
+	ensure(uv_timer_init(loop_uv(server->loop), &server->watch) == 0);
+	server->watch.data = server;
+	(void)uv_timer_start(
+		&server->watch, on_watch, WATCH_MS, WATCH_MS); /* fails only without a callback */
+	server->handles++;
+}
+
+static void stop_on_loop(void *arg)
+{
+	struct rpc_server *server = arg;
+
+	server->closing = true;
+	uv_close((uv_handle_t *)&server->watch, on_timer_closed);
+	if (server->listener) {
+		server->handles++;
+		server->listener->ops->unlisten(server->listener);
+	}
+	list_for_each (node, &server->conns)
+		conn_close(&list_entry(node, struct rpc_conn, link)->conn, -ECANCELED);
+}
+
+int rpc_server_new(struct loop *loop, const char *address, const struct rpc_server_ops *ops,
+	void *arg, struct rpc_server **ret_server, struct err *e)
+{
+	struct transport_listener user = { .on_accept = on_accept,
+		.on_closed = on_listener_closed };
+	const struct transport_ops *transport;
+	struct rpc_server *server;
+	const char *where;
+	int r = transport_find(address, &transport, &where, e);
+
+	if (r < 0)
+		return r;
+	server = calloc(1, sizeof(*server));
+	if (!server)
+		return err_set(e, -ENOMEM, "no memory to listen on '%s'", address);
+	server->magic = SERVER_MAGIC;
+	server->loop = loop;
+	server->ops = ops;
+	server->arg = arg;
+	server->alive = 1;
+	hash_random(&server->seed, sizeof(server->seed));
+	list_init(&server->conns);
+	pthread_mutex_init(&server->lock, NULL);
+	pthread_cond_init(&server->idle, NULL);
+	loop_call(loop, start_on_loop, server);
+	user.arg = server;
+	r = transport->listen(loop, where, &user, &server->listener, e);
+	if (r < 0) {
+		rpc_server_free(server);
+		return r;
+	}
+	*ret_server = server;
+	return 0;
+}
+
+const char *rpc_server_address(const struct rpc_server *server)
+{
+	CHECK_MAGIC(server, SERVER_MAGIC);
+	return server->listener->address;
+}
+
+void rpc_server_free(struct rpc_server *server)
+{
+	if (!server)
+		return;
+	CHECK_MAGIC(server, SERVER_MAGIC);
+	ensure(!loop_on_thread(server->loop));
+	loop_call(server->loop, stop_on_loop, server);
+	pthread_mutex_lock(&server->lock);
+	while (server->alive > 0)
+		pthread_cond_wait(&server->idle, &server->lock);
+	pthread_mutex_unlock(&server->lock);
+	pthread_cond_destroy(&server->idle);
+	pthread_mutex_destroy(&server->lock);
+	server->magic = 0;
+	free(server);
+}

@@ -1,0 +1,558 @@
+/*
+ * Messages over a stream socket. See stream_internal.h.
+ *
+ * Out: messages queue up and are written together, once per turn of the loop, by one sendmsg(2). A descriptor rides on the first
+ * byte of its message: a sendmsg never has a descriptor behind its first message.
+ *
+ * In: headers and small payloads come through a buffer of 16 KiB; of a larger payload all but the first part is read directly
+ * into its own memory. The kernel ends a recvmsg(2) behind the segment that carried a descriptor, and gives it with the
+ * segment's first byte, so a descriptor is there no later than its frame's header; FRAME_FD says which frame takes it.
+ *
+ *	state        leaves by
+ *	CONNECTING   writable -> OPEN, error -> FAILED
+ *	ACCEPTED     start() -> OPEN, close() -> FAILED
+ *	OPEN         error, end of file, close() -> FAILED
+ *	FAILED       next turn of the loop: on_sent() of the rest, on_closed() -> CLOSED
+ *	CLOSED       both handles closed -> freed
+ */
+#include "net/stream_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+#include <unistd.h>
+#include <uv.h>
+
+#define STREAM_MAGIC   0x5354524du
+#define RX_BYTES       16384u
+#define SEND_PARTS     64
+#define READS_PER_TURN 16 /* then others have their turn */
+#define FDS_MAX        2  /* one of a frame whose header is split, one of the frame behind it */
+#define FD_LOST        (-2)
+
+enum stream_state {
+	STREAM_CONNECTING,
+	STREAM_ACCEPTED,
+	STREAM_OPEN,
+	STREAM_FAILED,
+	STREAM_CLOSED,
+};
+
+struct stream {
+	struct transport transport;
+	uint32_t magic;
+	enum stream_state state;
+	int status; /* why it failed */
+	int fd;
+	uv_poll_t poll;
+	uv_idle_t
+		turn; /* runs before the loop waits again: writes what was queued, ends what failed */
+	unsigned int handles;
+	int watching; /* events that poll watches */
+	bool paused;
+	bool blocked; /* the socket is full */
+
+	struct list out;
+
+	struct frame frame; /* when have_header */
+	uint8_t *payload;   /* its payload */
+	size_t payload_got;
+	bool have_header;
+	int fds[FDS_MAX]; /* arrived, not yet claimed by a frame */
+	unsigned int n_fds;
+	size_t rx_begin;
+	size_t rx_end;
+	uint8_t rx[RX_BYTES];
+};
+
+static struct stream *stream_of(struct transport *transport)
+{
+	struct stream *s = container_of(transport, struct stream, transport);
+
+	CHECK_MAGIC(s, STREAM_MAGIC);
+	return s;
+}
+
+static void on_turn(uv_idle_t *turn);
+static void on_poll(uv_poll_t *poll, int status, int events);
+
+static void stream_want_turn(struct stream *s)
+{
+	(void)uv_idle_start(&s->turn, on_turn); /* fails only without a callback */
+}
+
+static void stream_fail(struct stream *s, int status)
+{
+	if (s->state >= STREAM_FAILED)
+		return;
+	s->state = STREAM_FAILED;
+	s->status = status;
+	(void)uv_poll_stop(&s->poll); /* never fails */
+	s->watching = 0;
+	stream_want_turn(s);
+}
+
+static void stream_watch(struct stream *s)
+{
+	int events = UV_DISCONNECT;
+
+	if (s->state == STREAM_CONNECTING)
+		events = UV_WRITABLE;
+	else if (s->state != STREAM_OPEN)
+		return;
+	else
+		events |= (s->paused ? 0 : UV_READABLE) | (s->blocked ? UV_WRITABLE : 0);
+	if (events == s->watching)
+		return;
+	s->watching = events;
+	if (uv_poll_start(&s->poll, events, on_poll) != 0)
+		stream_fail(s, -EIO);
+}
+
+/* ---- out --------------------------------------------------------------------------------------------------- */
+
+/* Adds what is left of a message to iov; false when it did not fit whole. */
+static bool gather(const struct transport_message *m, struct iovec *iov, int *n)
+{
+	size_t skip = m->sent;
+	unsigned int parts = m->payload ? m->payload->n : 0;
+
+	if (*n + (int)parts + 1 > SEND_PARTS)
+		return false;
+	for (unsigned int i = 0; i <= parts; i++) {
+		const void *data = i == 0 ? m->header : m->payload->parts[i - 1].data;
+		size_t len = i == 0 ? FRAME_BYTES : m->payload->parts[i - 1].len;
+
+		if (skip < len)
+			iov[(*n)++] = (struct iovec){ .iov_base = (char *)(uintptr_t)data + skip,
+				.iov_len = len - skip };
+		skip -= min(skip, len);
+	}
+	return true;
+}
+
+static bool message_passes_fd(const struct transport_message *m)
+{
+	return m->sent == 0 && m->header[7] & FRAME_FD;
+}
+
+static ssize_t send_some(struct stream *s)
+{
+	union {
+		struct cmsghdr align;
+		char bytes[CMSG_SPACE(sizeof(int))];
+	} control;
+	struct iovec iov[SEND_PARTS];
+	struct msghdr h = { .msg_iov = iov };
+	int n = 0;
+
+	list_for_each (node, &s->out) {
+		struct transport_message *m = list_entry(node, struct transport_message, link);
+
+		if (message_passes_fd(m)) {
+			struct cmsghdr *c;
+
+			if (n > 0)
+				break;
+			memset(&control, 0, sizeof(control));
+			h.msg_control = &control;
+			h.msg_controllen = sizeof(control.bytes);
+			c = CMSG_FIRSTHDR(&h);
+			c->cmsg_level = SOL_SOCKET;
+			c->cmsg_type = SCM_RIGHTS;
+			c->cmsg_len = CMSG_LEN(sizeof(int));
+			memcpy(CMSG_DATA(c), &m->payload->fd, sizeof(int));
+		}
+		if (!gather(m, iov, &n))
+			break;
+	}
+	h.msg_iovlen = (size_t)n;
+	return sendmsg(s->fd, &h, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+/* Counts n bytes off the queue's head, then ends the messages that are gone: on_sent() may recall those behind them. */
+static void sent_some(struct stream *s, size_t n)
+{
+	struct list gone = LIST_INIT(gone);
+	struct list *node;
+
+	s->transport.bytes_out += n;
+	while (n > 0) {
+		struct transport_message *m =
+			list_entry(s->out.next, struct transport_message, link);
+		size_t step = min(n, m->bytes - m->sent);
+
+		m->sent += step;
+		n -= step;
+		if (m->sent == m->bytes) {
+			list_remove(&m->link);
+			list_push_back(&gone, &m->link);
+		}
+	}
+	while ((node = list_pop_front(&gone)) != NULL) {
+		struct transport_message *m = list_entry(node, struct transport_message, link);
+
+		m->on_sent(m, 0);
+	}
+}
+
+static void flush(struct stream *s)
+{
+	while (s->state == STREAM_OPEN && !list_empty(&s->out)) {
+		ssize_t n = send_some(s);
+
+		if (n > 0) {
+			sent_some(s, (size_t)n);
+		} else if (n < 0 && errno == EINTR) {
+			continue;
+		} else if (n < 0 && errno == EAGAIN) {
+			s->blocked = true;
+			break;
+		} else {
+			stream_fail(s, n < 0 ? err_errno() : -EIO);
+		}
+	}
+	stream_watch(s);
+}
+
+/* ---- in ---------------------------------------------------------------------------------------------------- */
+
+static int claim_fd(struct stream *s, int *ret_fd)
+{
+	int fd;
+
+	if (!(s->frame.flags & FRAME_FD)) {
+		*ret_fd = -1;
+		return 0;
+	}
+	if (s->n_fds == 0)
+		return -EPROTO;
+	fd = s->fds[0];
+	s->fds[0] = s->fds[1];
+	s->n_fds--;
+	*ret_fd = fd == FD_LOST ? -1 : fd;
+	return 0;
+}
+
+/* The next header in rx, if it is whole: 1, 0 or a negative errno. */
+static int take_header(struct stream *s)
+{
+	void *payload = NULL;
+	struct frame frame;
+	int r;
+
+	if (s->rx_end - s->rx_begin < FRAME_BYTES)
+		return 0;
+	r = frame_decode(s->rx + s->rx_begin, &frame);
+	if (r == 0)
+		r = s->transport.events->on_header(s->transport.arg, &frame, &payload);
+	if (r < 0)
+		return r;
+	s->rx_begin += FRAME_BYTES;
+	s->frame = frame;
+	s->payload = payload;
+	s->payload_got = 0;
+	s->have_header = true;
+	return 1;
+}
+
+static int deliver(struct stream *s)
+{
+	uint8_t *payload = s->payload;
+	int fd;
+	int r = claim_fd(s, &fd);
+
+	if (r < 0)
+		return r;
+	if (payload)
+		payload[s->frame.payload] = '\0';
+	s->payload = NULL;
+	s->have_header = false;
+	s->transport.events->on_message(s->transport.arg, &s->frame, payload, fd);
+	return 0;
+}
+
+/* Everything that rx holds. */
+static int parse(struct stream *s)
+{
+	while (s->state == STREAM_OPEN) {
+		size_t step;
+		int r;
+
+		if (!s->have_header) {
+			r = take_header(s);
+			if (r <= 0)
+				return r;
+			if (s->state != STREAM_OPEN)
+				break;
+		}
+		step = min(s->frame.payload - s->payload_got, s->rx_end - s->rx_begin);
+		if (step)
+			memcpy(s->payload + s->payload_got, s->rx + s->rx_begin, step);
+		s->payload_got += step;
+		s->rx_begin += step;
+		if (s->payload_got < s->frame.payload)
+			return 0;
+		r = deliver(s);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+/* Keeps the descriptors of one recvmsg. More than one at a time, or more than frames can claim, is no peer of ours. */
+static int take_fds(struct stream *s, struct msghdr *h)
+{
+	int r = 0;
+	unsigned int got = 0;
+
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(h); c; c = CMSG_NXTHDR(h, c)) {
+		size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+
+		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+			continue;
+		for (size_t i = 0; i < n; i++) {
+			int fd;
+
+			memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(int));
+			if (got++ == 0 && s->n_fds < FDS_MAX) {
+				s->fds[s->n_fds++] = fd;
+			} else {
+				(void)close(fd); /* not ours to keep */
+				r = -EPROTO;
+			}
+		}
+	}
+	if (h->msg_flags & MSG_CTRUNC) {
+		if (got > 0 || s->n_fds == FDS_MAX)
+			return -EPROTO;
+		s->fds[s->n_fds++] = FD_LOST; /* this process had no descriptor left for it */
+	}
+	return r;
+}
+
+static ssize_t receive(struct stream *s, struct msghdr *h, size_t *ret_wanted)
+{
+	size_t left = s->have_header ? s->frame.payload - s->payload_got : 0;
+	ssize_t n;
+
+	if (s->rx_begin > 0) {
+		memmove(s->rx, s->rx + s->rx_begin, s->rx_end - s->rx_begin);
+		s->rx_end -= s->rx_begin;
+		s->rx_begin = 0;
+	}
+	h->msg_iovlen = 0;
+	if (left)
+		h->msg_iov[h->msg_iovlen++] =
+			(struct iovec){ .iov_base = s->payload + s->payload_got, .iov_len = left };
+	h->msg_iov[h->msg_iovlen++] =
+		(struct iovec){ .iov_base = s->rx + s->rx_end, .iov_len = RX_BYTES - s->rx_end };
+	*ret_wanted = left + RX_BYTES - s->rx_end;
+	do
+		n = recvmsg(s->fd, h, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	while (n < 0 && errno == EINTR);
+	if (n > 0) {
+		size_t direct = min(left, (size_t)n);
+
+		s->payload_got += direct;
+		s->rx_end += (size_t)n - direct;
+		s->transport.bytes_in += (size_t)n;
+	}
+	return n;
+}
+
+/* One read: 1 when there may be more, 0 when the socket is drained, or a negative errno. */
+static int read_once(struct stream *s)
+{
+	union {
+		struct cmsghdr align;
+		char bytes[CMSG_SPACE(sizeof(int))];
+	} control;
+	struct iovec iov[2];
+	struct msghdr h = { .msg_iov = iov,
+		.msg_control = s->transport.ops->passes_fd ? &control : NULL,
+		.msg_controllen = s->transport.ops->passes_fd ? sizeof(control.bytes) : 0 };
+	size_t wanted;
+	ssize_t n = receive(s, &h, &wanted);
+	bool split;
+	int r;
+
+	if (n == 0)
+		return -ECONNRESET;
+	if (n < 0)
+		return errno == EAGAIN ? 0 : err_errno();
+	r = h.msg_controllen > 0 || h.msg_flags & MSG_CTRUNC ? take_fds(s, &h) : 0;
+	if (r == 0)
+		r = parse(s);
+	split = !s->have_header && s->rx_end > s->rx_begin;
+	s->transport.mid_frame = s->have_header || split;
+	/* A descriptor comes with a first byte of a frame: all frames begun have claimed theirs but one whose header is split. */
+	if (r == 0 && s->n_fds > (split ? 1u : 0u))
+		r = -EPROTO;
+	return r < 0 ? r : (size_t)n == wanted || s->n_fds > 0;
+}
+
+static void on_readable(struct stream *s)
+{
+	int r = 1;
+
+	for (int i = 0; i < READS_PER_TURN && r > 0 && s->state == STREAM_OPEN && !s->paused; i++)
+		r = read_once(s);
+	if (r < 0)
+		stream_fail(s, r);
+}
+
+/* ---- life -------------------------------------------------------------------------------------------------- */
+
+static void on_connected(struct stream *s)
+{
+	socklen_t len = sizeof(int);
+	int error = 0;
+
+	if (getsockopt(s->fd, SOL_SOCKET, SO_ERROR, &error, &len) != 0 || error != 0) {
+		stream_fail(s, error ? -error : -EIO);
+		return;
+	}
+	s->state = STREAM_OPEN;
+	s->transport.events->on_open(s->transport.arg);
+	if (!list_empty(&s->out))
+		stream_want_turn(s);
+	stream_watch(s);
+}
+
+static void on_poll(uv_poll_t *poll, int status, int events)
+{
+	struct stream *s = poll->data;
+
+	CHECK_MAGIC(s, STREAM_MAGIC);
+	if (s->state == STREAM_CONNECTING) {
+		on_connected(s);
+		return;
+	}
+	if (status < 0 || (events & UV_DISCONNECT && s->paused)) {
+		stream_fail(s, -ECONNRESET);
+		return;
+	}
+	if (events & UV_WRITABLE) {
+		s->blocked = false;
+		flush(s);
+	}
+	if (events & (UV_READABLE | UV_DISCONNECT))
+		on_readable(s);
+	stream_watch(s);
+}
+
+static void on_handle_closed(uv_handle_t *handle)
+{
+	struct stream *s = handle->data;
+
+	if (--s->handles > 0)
+		return;
+	(void)close(s->fd); /* nothing of ours can be lost by it */
+	s->magic = 0;
+	free(s);
+}
+
+static void stream_finish(struct stream *s)
+{
+	struct list *node;
+
+	/* What is sent from inside on_sent() ends here as well. */
+	while ((node = list_pop_front(&s->out)) != NULL) {
+		struct transport_message *m = list_entry(node, struct transport_message, link);
+
+		m->on_sent(m, s->status);
+	}
+	s->state = STREAM_CLOSED;
+	for (unsigned int i = 0; i < s->n_fds; i++)
+		if (s->fds[i] >= 0)
+			(void)close(s->fds[i]); /* nobody claimed it */
+	free(s->payload);
+	uv_close((uv_handle_t *)&s->poll, on_handle_closed);
+	uv_close((uv_handle_t *)&s->turn, on_handle_closed);
+	if (s->transport.events)
+		s->transport.events->on_closed(s->transport.arg, s->status);
+}
+
+static void on_turn(uv_idle_t *turn)
+{
+	struct stream *s = turn->data;
+
+	CHECK_MAGIC(s, STREAM_MAGIC);
+	(void)uv_idle_stop(turn); /* never fails */
+	if (s->state == STREAM_OPEN && !s->blocked)
+		flush(s);
+	if (s->state == STREAM_FAILED)
+		stream_finish(s);
+}
+
+int stream_new(const struct transport_ops *ops, struct loop *loop, int fd, bool connecting,
+	struct transport **ret_transport)
+{
+	struct stream *s = calloc(1, sizeof(*s));
+
+	if (!s || uv_poll_init(loop_uv(loop), &s->poll, fd) != 0) {
+		free(s);
+		(void)close(fd); /* never used */
+		return -ENOMEM;
+	}
+	s->transport.ops = ops;
+	s->magic = STREAM_MAGIC;
+	s->state = connecting ? STREAM_CONNECTING : STREAM_ACCEPTED;
+	s->fd = fd;
+	s->handles = 2;
+	s->poll.data = s;
+	ensure(uv_idle_init(loop_uv(loop), &s->turn) == 0);
+	s->turn.data = s;
+	list_init(&s->out);
+	stream_watch(s);
+	*ret_transport = &s->transport;
+	return 0;
+}
+
+void stream_start(struct transport *transport, const struct transport_events *events, void *arg)
+{
+	struct stream *s = stream_of(transport);
+
+	transport->events = events;
+	transport->arg = arg;
+	if (s->state == STREAM_ACCEPTED)
+		s->state = STREAM_OPEN;
+	stream_watch(s);
+}
+
+void stream_send(struct transport *transport, struct transport_message *message)
+{
+	struct stream *s = stream_of(transport);
+
+	ensure(s->state != STREAM_CLOSED);
+	message->sent = 0;
+	message->bytes = FRAME_BYTES + (message->payload ? net_payload_bytes(message->payload) : 0);
+	list_push_back(&s->out, &message->link);
+	if (s->state == STREAM_OPEN && !s->blocked)
+		stream_want_turn(s);
+}
+
+bool stream_recall(struct transport *transport, struct transport_message *message)
+{
+	struct stream *s = stream_of(transport);
+
+	if (message->sent > 0 || s->state >= STREAM_FAILED)
+		return false;
+	list_remove(&message->link);
+	return true;
+}
+
+void stream_pause(struct transport *transport, bool paused)
+{
+	struct stream *s = stream_of(transport);
+
+	s->paused = paused;
+	stream_watch(s);
+}
+
+void stream_close(struct transport *transport, int status)
+{
+	stream_fail(stream_of(transport), status);
+}
