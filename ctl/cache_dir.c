@@ -1,0 +1,270 @@
+/* The cache directory: ours or refused. See cache_dir.h. */
+#include "ctl/cache_dir.h"
+#include "admin/admin.h"
+#include "base/cleanup.h"
+#include "base/file.h"
+#include "base/hash.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <linux/magic.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/vfs.h>
+
+#define CACHE_FORMAT 1
+
+int cache_dir_default(char out[PATH_MAX], struct err *e)
+{
+	const char *base = secure_getenv("XDG_CACHE_HOME");
+	const char *home = secure_getenv("HOME");
+	int n;
+
+	if (base && base[0] == '/')
+		n = snprintf(out, PATH_MAX, "%s/granary", base);
+	else if (home && home[0] == '/')
+		n = snprintf(out, PATH_MAX, "%s/.cache/granary", home);
+	else if (geteuid() == 0)
+		n = snprintf(out, PATH_MAX, "/root/.cache/granary");
+	else
+		return err_set(e, -ENOENT, "no cache directory: HOME is not set, give --cache DIR");
+	if (n >= PATH_MAX)
+		return err_set(e, -ENAMETOOLONG,
+			"the cache directory's path is too long: give --cache DIR");
+	return 0;
+}
+
+int cache_dir_run_base(char out[PATH_MAX], struct err *e)
+{
+	const char *base = secure_getenv("GRANARY_RUN_DIR");
+	const char *user = secure_getenv("XDG_RUNTIME_DIR");
+	int n;
+
+	if (base && base[0] == '/')
+		n = snprintf(out, PATH_MAX, "%s", base);
+	else if (geteuid() == 0)
+		n = snprintf(out, PATH_MAX, "/run/granary");
+	else if (user && user[0] == '/')
+		n = snprintf(out, PATH_MAX, "%s/granary", user);
+	else
+		return err_set(e, -ENOENT, "no directory for sockets: XDG_RUNTIME_DIR is not set");
+	if (n >= PATH_MAX)
+		return err_set(e, -ENAMETOOLONG, "the runtime directory's path is too long");
+	return 0;
+}
+
+const char *cache_dir_socket(
+	const struct cache_dir *cache, const char *name, char out[SOCKET_PATH_MAX])
+{
+	int n = snprintf(out, SOCKET_PATH_MAX, "%s/%s", cache->run, name);
+
+	ensure(n < SOCKET_PATH_MAX);
+	return out;
+}
+
+/* True when the directory has no entry at all; lost+found of a fresh filesystem does not count. */
+static int is_empty(const char *path, bool *ret_empty)
+{
+	DIR *dir = opendir(path);
+	const struct dirent *entry;
+
+	if (!dir)
+		return err_errno();
+	*ret_empty = true;
+	while ((entry = readdir(dir)))
+		if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
+			strcmp(entry->d_name, "lost+found") != 0)
+			*ret_empty = false;
+	(void)closedir(dir); /* read only */
+	return 0;
+}
+
+static int create_identity(const char *path, const char *identity, struct err *e)
+{
+	uint8_t uuid[16];
+	char hex[33];
+	char text[128];
+	int n;
+	int r;
+
+	hash_random(uuid, sizeof(uuid));
+	hash_hex(uuid, sizeof(uuid), hex);
+	n = snprintf(text, sizeof(text), "{\"format\": %d, \"uuid\": \"%s\"}\n", CACHE_FORMAT, hex);
+	r = file_write_atomic(identity, text, (size_t)n, 0600);
+	if (r < 0)
+		return err_set(e, r,
+			"%s cannot be written: %s: give another directory with --cache", path,
+			err_str(r));
+	return 0;
+}
+
+static int check_identity(const char *path, struct err *e)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(4096);
+	char identity[PATH_MAX];
+	json_int_t format;
+	json_t *json;
+	bool empty;
+	int r;
+
+	if (snprintf(identity, sizeof(identity), "%s/granary.cache", path) >= (int)sizeof(identity))
+		return err_set(
+			e, -ENAMETOOLONG, "%s: the path is too long for a cache directory", path);
+	r = file_read_all(identity, &text);
+	if (r == -ENOENT) {
+		r = is_empty(path, &empty);
+		if (r < 0)
+			return err_set(e, r,
+				"%s cannot be read: %s: give another directory with --cache", path,
+				err_str(r));
+		if (!empty)
+			return err_set(e, -ENOTEMPTY,
+				"%s is not a Granary cache and not empty: give an empty or new "
+				"directory with --cache",
+				path);
+		return create_identity(path, identity, e);
+	}
+	if (r < 0)
+		return err_set(e, r, "%s cannot be read: %s", identity, err_str(r));
+	json = json_loadb(buf_str(&text), text.len, 0, NULL);
+	format = json_integer_value(json_object_get(json, "format"));
+	json_decref(json);
+	if (format > CACHE_FORMAT)
+		return err_set(e, -EPROTONOSUPPORT,
+			"%s was made by a newer version (format %lld, this one knows %d): use that "
+			"version or another "
+			"--cache",
+			path, (long long)format, CACHE_FORMAT);
+	if (format != CACHE_FORMAT)
+		return err_set(e, -ENOTEMPTY,
+			"%s is damaged, so %s is not taken for a cache: give another --cache",
+			identity, path);
+	return 0;
+}
+
+static int check_filesystem(const char *path, uint64_t capacity, struct err *e)
+{
+	char has[16];
+	char wants[16];
+	struct statfs fs;
+	uint64_t total;
+
+	if (statfs(path, &fs) != 0)
+		return err_set(e, err_errno(), "%s: %m", path);
+	if (fs.f_type == TMPFS_MAGIC)
+		return err_set(e, -EOPNOTSUPP,
+			"%s lies on tmpfs, from which the kernel cannot mount images: give a "
+			"--cache on a disk",
+			path);
+	total = (uint64_t)fs.f_blocks * (uint64_t)fs.f_bsize;
+	(void)units_size(total, has, sizeof(has));
+	(void)units_size(max(capacity, CACHE_MIN_BYTES), wants, sizeof(wants));
+	if (total < CACHE_MIN_BYTES || total < capacity)
+		return err_set(e, -ENOSPC, "%s is too small: its filesystem has %s, %s are needed",
+			path, has, wants);
+	return 0;
+}
+
+static int make_parts(const char *path, struct err *e)
+{
+	static const char *const parts[] = { "master", "images", "log" };
+	char part[PATH_MAX];
+
+	for (size_t i = 0; i < ARRAY_SIZE(parts); i++) {
+		int r = -ENAMETOOLONG;
+
+		if (snprintf(part, sizeof(part), "%s/%s", path, parts[i]) < (int)sizeof(part))
+			r = file_mkdirs(part, 0700);
+		if (r < 0)
+			return err_set(e, r,
+				"%s/%s cannot be made: %s: give another directory with --cache",
+				path, parts[i], err_str(r));
+	}
+	return 0;
+}
+
+/* A directory on a read-only filesystem passes access() for root; a file does not get written there. */
+static int check_writable(const char *path, struct err *e)
+{
+	char probe[PATH_MAX];
+	int fd;
+
+	if (snprintf(probe, sizeof(probe), "%s/.probe.%d", path, (int)getpid()) >=
+		(int)sizeof(probe))
+		return err_set(
+			e, -ENAMETOOLONG, "%s: the path is too long for a cache directory", path);
+	fd = open(probe, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return err_set(e, err_errno(),
+			"%s is not writable: %m: give another directory with --cache", path);
+	(void)close(fd);     /* nothing was written */
+	(void)unlink(probe); /* ours, just made */
+	return 0;
+}
+
+static int find_run(struct cache_dir *cache, struct err *e)
+{
+	uint8_t hash[SHA256_BYTES];
+	char hex[2 * SHA256_BYTES + 1];
+	char base[PATH_MAX];
+	int r = cache_dir_run_base(base, e);
+
+	if (r < 0)
+		return r;
+	hash_sha256(cache->path, strlen(cache->path), hash);
+	hash_hex(hash, sizeof(hash), hex);
+	memcpy(cache->id, hex, CACHE_ID_LEN);
+	cache->id[CACHE_ID_LEN] = '\0';
+	if (snprintf(cache->run, sizeof(cache->run), "%s/%s", base, cache->id) >=
+		(int)sizeof(cache->run))
+		return err_set(e, -ENAMETOOLONG, "%s is too long a path for sockets", base);
+	return 0;
+}
+
+int cache_dir_open(const char *path, uint64_t capacity, struct cache_dir *ret_cache, struct err *e)
+{
+	struct cache_dir cache = { 0 };
+	struct stat st;
+	int r = file_mkdirs(path, 0700);
+
+	if (r < 0)
+		return err_set(e, r,
+			"the cache directory %s cannot be made: %s: give another one with --cache",
+			path, err_str(r));
+	if (!realpath(path, cache.path) || stat(cache.path, &st) != 0)
+		return err_set(e, err_errno(), "the cache directory %s cannot be used: %m", path);
+	if (!S_ISDIR(st.st_mode))
+		return err_set(e, -ENOTDIR,
+			"the cache directory %s is not a directory: give another --cache", path);
+	r = check_identity(cache.path, e);
+	if (r == 0)
+		r = check_writable(cache.path, e);
+	if (r == 0)
+		r = check_filesystem(cache.path, capacity, e);
+	if (r == 0)
+		r = make_parts(cache.path, e);
+	if (r == 0)
+		r = find_run(&cache, e);
+	if (r == 0)
+		*ret_cache = cache;
+	return r;
+}
+
+int cache_dir_lock(const struct cache_dir *cache, int *ret_fd, struct err *e)
+{
+	char path[PATH_MAX + 8];
+	int fd;
+
+	(void)snprintf(path, sizeof(path), "%s/lock", cache->path); /* fits */
+	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return err_set(e, err_errno(), "%s cannot be opened: %m", path);
+	if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
+		(void)close(fd); /* not locked */
+		return err_set(
+			e, -EBUSY, "the cache %s is in use by another supervisor", cache->path);
+	}
+	*ret_fd = fd;
+	return 0;
+}

@@ -1,0 +1,425 @@
+/* A supervised daemon. See child.h. */
+#include "ctl/child.h"
+#include "base/alive.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/ready.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/pidfd.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#define CHILD_MAGIC     0x43484c44u
+#define CHILD_WORDS_MAX (CHILD_ARGS_MAX + 2 * CHILD_FDS_MAX + 5)
+#define CHILD_LOG_MAX   (16u << 20) /* a longer log is moved aside at the next start */
+
+static const char *const state_names[CHILD_STATES] = {
+	[CHILD_STOPPED] = "stopped",
+	[CHILD_STARTING] = "starting",
+	[CHILD_SERVING] = "serving",
+	[CHILD_WAITING] = "restarting",
+	[CHILD_ENDING] = "ending",
+	[CHILD_FAILED] = "failed",
+};
+
+/* allowed[from] has a bit per state that may follow. */
+static const unsigned int allowed[CHILD_STATES] = {
+	[CHILD_STOPPED] = 1u << CHILD_STARTING | 1u << CHILD_SERVING | 1u << CHILD_FAILED,
+	[CHILD_STARTING] = 1u << CHILD_SERVING | 1u << CHILD_WAITING | 1u << CHILD_FAILED |
+			   1u << CHILD_ENDING | 1u << CHILD_STOPPED,
+	[CHILD_SERVING] = 1u << CHILD_WAITING | 1u << CHILD_ENDING | 1u << CHILD_STOPPED,
+	[CHILD_WAITING] = 1u << CHILD_STARTING | 1u << CHILD_STOPPED | 1u << CHILD_WAITING,
+	[CHILD_ENDING] = 1u << CHILD_STOPPED,
+	[CHILD_FAILED] = 1u << CHILD_STOPPED,
+};
+
+const char *child_state_name(enum child_state state)
+{
+	return state_names[state];
+}
+
+static void set_state(struct child *child, enum child_state state)
+{
+	ensure(allowed[child->state] >> state & 1);
+	child->state = state;
+	child->since_ns = clock_mono_ns();
+	child->wake_ns = 0;
+}
+
+void child_init(struct child *child, const char *name)
+{
+	*child = (struct child){
+		.magic = CHILD_MAGIC,
+		.alive_fd = -1,
+		.pidfd = -1,
+		.ready_fd = -1,
+		.backoff_ns = CHILD_BACKOFF_NS,
+		.line = BUF_INIT(4096),
+	};
+	(void)snprintf(child->name, sizeof(child->name), "%s", name); /* names are ours and short */
+}
+
+static void drop_process(struct child *child)
+{
+	cleanup_close(&child->pidfd);
+	cleanup_close(&child->ready_fd);
+	child->pidfd = -1;
+	child->ready_fd = -1;
+	child->pid = 0;
+	buf_clear(&child->line);
+}
+
+void child_release(struct child *child)
+{
+	CHECK_MAGIC(child, CHILD_MAGIC);
+	drop_process(child);
+	for (unsigned int i = 0; i < child->n_args; i++)
+		free(child->args[i]);
+	free(child->log_path);
+	buf_release(&child->line);
+	child->magic = 0;
+}
+
+int child_arg(struct child *child, const char *fmt, ...)
+{
+	va_list ap;
+	char *text = NULL;
+	int n;
+
+	if (child->n_args >= CHILD_ARGS_MAX)
+		return -E2BIG;
+	va_start(ap, fmt);
+	n = vasprintf(&text, fmt, ap);
+	va_end(ap);
+	if (n < 0)
+		return -ENOMEM;
+	child->args[child->n_args++] = text;
+	return 0;
+}
+
+void child_keep_fd(struct child *child, const char *option, int fd)
+{
+	ensure(child->n_keep < CHILD_FDS_MAX);
+	child->keep[child->n_keep].option = option;
+	child->keep[child->n_keep++].fd = fd;
+}
+
+/* ---- starting -------------------------------------------------------------------------------- */
+
+static void rotate_log(const char *path)
+{
+	char old[PATH_MAX];
+	struct stat st;
+
+	if (stat(path, &st) != 0 || st.st_size < CHILD_LOG_MAX)
+		return;
+	if (snprintf(old, sizeof(old), "%s.1", path) < (int)sizeof(old))
+		(void)rename(path, old); /* else it grows on; no reason not to start */
+}
+
+/* In the new process: only calls that are safe after fork() of a threaded process. */
+_Noreturn static void exec_child(const struct child *child, char **argv, char **envp, int ready_fd)
+{
+	sigset_t none;
+	int null = open("/dev/null", O_RDWR); // NOLINT(android-cloexec-open): becomes stdin
+
+	sigemptyset(&none);
+	(void)sigprocmask(SIG_SETMASK, &none, NULL); /* cannot fail */
+	(void)signal(SIGPIPE, SIG_DFL);              /* cannot fail */
+	if (null >= 0)
+		(void)dup2(null, STDIN_FILENO);
+	(void)fcntl(ready_fd, F_SETFD, 0);
+	for (unsigned int i = 0; i < child->n_keep; i++)
+		(void)fcntl(child->keep[i].fd, F_SETFD, 0);
+	(void)execve(argv[0], argv, envp);
+	_exit(127);
+}
+
+/* The environment with GRANARY_ALIVE_FD; the array is the caller's to free, the first string too. */
+static char **make_environment(int alive_fd)
+{
+	size_t n = 0;
+	size_t out = 0;
+	char **envp;
+	char *alive = NULL;
+
+	while (environ[n])
+		n++;
+	envp = calloc(n + 2, sizeof(*envp));
+	if (!envp || asprintf(&alive, ALIVE_ENV "=%d", alive_fd) < 0) {
+		free(envp);
+		return NULL;
+	}
+	envp[out++] = alive; /* -1: watches nothing */
+	for (size_t i = 0; i < n; i++)
+		if (strncmp(environ[i], ALIVE_ENV "=", sizeof(ALIVE_ENV)) != 0)
+			envp[out++] = environ[i];
+	return envp;
+}
+
+/* The words of the command line; numbers are printed into `numbers`. */
+static void make_argv(const struct child *child, int ready_fd, char *argv[CHILD_WORDS_MAX],
+	char numbers[CHILD_FDS_MAX + 1][12])
+{
+	unsigned int n = child->n_args;
+
+	memcpy(argv, child->args, n * sizeof(*argv));
+	if (child->log_path) {
+		argv[n++] = (char *)(uintptr_t) "--log-file"; /* execve() changes nothing */
+		argv[n++] = child->log_path;
+	}
+	for (unsigned int i = 0; i < child->n_keep; i++) {
+		if (!child->keep[i].option)
+			continue;
+		(void)snprintf(numbers[i], sizeof(numbers[i]), "%d", child->keep[i].fd); /* fits */
+		argv[n++] = (char *)(uintptr_t)child->keep[i].option;
+		argv[n++] = numbers[i];
+	}
+	(void)snprintf(numbers[CHILD_FDS_MAX], sizeof(numbers[0]), "%d", ready_fd); /* fits */
+	argv[n++] = (char *)(uintptr_t) "--ready-fd";
+	argv[n++] = numbers[CHILD_FDS_MAX];
+	argv[n] = NULL;
+}
+
+static int spawn(struct child *child, int ready_fd)
+{
+	char numbers[CHILD_FDS_MAX + 1][12];
+	char *argv[CHILD_WORDS_MAX];
+	char **envp = make_environment(child->alive_fd);
+	pid_t pid;
+
+	if (!envp)
+		return -ENOMEM;
+	if (child->log_path)
+		rotate_log(child->log_path);
+	make_argv(child, ready_fd, argv, numbers);
+	pid = fork();
+	if (pid == 0)
+		exec_child(child, argv, envp, ready_fd);
+	free(envp[0]);
+	free(envp);
+	if (pid < 0)
+		return err_errno();
+	child->pid = pid;
+	child->pidfd = pidfd_open(pid, 0);
+	return child->pidfd < 0 ? err_errno() : 0;
+}
+
+/* Will not serve this time: for good when it never did, else after a while. */
+static void give_up(struct child *child)
+{
+	drop_process(child);
+	if (!child->served) {
+		set_state(child, CHILD_FAILED);
+		return;
+	}
+	set_state(child, CHILD_WAITING);
+	child->wake_ns = clock_mono_ns() + child->backoff_ns;
+	log_warn("daemon restarts", "name=%s in_ms=%" PRIu64 " restarts=%" PRIu64 " cause=\"%s\"",
+		child->name, (uint64_t)(child->backoff_ns / CLOCK_MS), child->restarts,
+		child->failure.text);
+	child->backoff_ns = min(child->backoff_ns * 2, CHILD_BACKOFF_MAX_NS);
+}
+
+void child_start(struct child *child)
+{
+	int ready[2];
+	int r;
+
+	CHECK_MAGIC(child, CHILD_MAGIC);
+	ensure(!child_running(child));
+	if (child->served)
+		child->restarts++;
+	set_state(child, CHILD_STARTING);
+	child->exit_status = EXIT_RUNTIME;
+	child->adopted = false;
+	child->told = false;
+	if (access(child->args[0], X_OK) != 0) {
+		(void)err_set(&child->failure, err_errno(),
+			"%s cannot be run: %m: the programs lie beside cachectl, or where "
+			"GRANARY_BIN_DIR says",
+			child->args[0]);
+		give_up(child);
+		return;
+	}
+	if (pipe2(ready, O_CLOEXEC) != 0) {
+		(void)err_set(
+			&child->failure, err_errno(), "%s cannot be started: %m", child->name);
+		give_up(child);
+		return;
+	}
+	child->ready_fd = ready[0];
+	(void)fcntl(ready[0], F_SETFL, O_NONBLOCK); /* a descriptor just made */
+	r = spawn(child, ready[1]);
+	(void)close(ready[1]); /* the daemon's end */
+	if (r < 0) {
+		(void)err_set(
+			&child->failure, r, "%s cannot be started: %s", child->name, err_str(r));
+		if (child->pid > 0) { /* started, but not to be watched */
+			(void)kill(child->pid, SIGKILL);
+			(void)waitpid(child->pid, NULL, 0);
+		}
+		give_up(child);
+		return;
+	}
+	log_info("daemon started", "name=%s pid=%d", child->name, (int)child->pid);
+}
+
+int child_adopt(struct child *child, pid_t pid)
+{
+	int fd = pidfd_open(pid, 0);
+
+	if (fd < 0)
+		return err_errno();
+	child->pid = pid;
+	child->pidfd = fd;
+	child->adopted = true;
+	child->served = true;
+	set_state(child, CHILD_SERVING);
+	log_info("daemon adopted", "name=%s pid=%d", child->name, (int)pid);
+	return 0;
+}
+
+void child_end(struct child *child)
+{
+	switch (child->state) {
+	case CHILD_STARTING:
+	case CHILD_SERVING:
+		set_state(child, CHILD_ENDING);
+		child->wake_ns = clock_mono_ns() + CHILD_KILL_NS;
+		(void)pidfd_send_signal(
+			child->pidfd, SIGTERM, NULL, 0); /* gone already: seen by its pidfd */
+		break;
+	case CHILD_WAITING:
+	case CHILD_FAILED:
+		set_state(child, CHILD_STOPPED);
+		break;
+	case CHILD_STOPPED:
+	case CHILD_ENDING:
+	case CHILD_STATES:
+		break;
+	}
+}
+
+/* ---- events ---------------------------------------------------------------------------------- */
+
+/* How it died, in words; true when it ended of itself with status 0. */
+static bool describe_exit(struct child *child, const siginfo_t *info)
+{
+	if (child->adopted) {
+		(void)err_set(&child->failure, -EIO, "%s (started earlier) ended", child->name);
+		return false;
+	}
+	if (info->si_code == CLD_EXITED && info->si_status == 0)
+		return true;
+	if (info->si_code == CLD_EXITED) {
+		if (info->si_status >= EXIT_RUNTIME && info->si_status <= EXIT_BUSY)
+			child->exit_status = info->si_status;
+		if (!child->told)
+			(void)err_set(&child->failure, -EIO,
+				"%s ended with status %d: its log is %s", child->name,
+				info->si_status,
+				child->log_path ? child->log_path : "its standard error");
+	} else {
+		(void)err_set(&child->failure, -EIO,
+			"%s was ended by signal %d (%s): its log is %s", child->name,
+			info->si_status,
+			strsignal(info->si_status), // NOLINT(concurrency-mt-unsafe): loop only
+			child->log_path ? child->log_path : "its standard error");
+	}
+	return false;
+}
+
+void child_on_exit(struct child *child)
+{
+	siginfo_t info = { 0 };
+	bool done;
+
+	CHECK_MAGIC(child, CHILD_MAGIC);
+	if (child->state == CHILD_STARTING)
+		child_on_ready(child); /* its last line may still be in the pipe */
+	if (!child->adopted && waitid(P_PIDFD, (id_t)child->pidfd, &info, WEXITED) != 0)
+		info.si_code = CLD_KILLED;
+	done = describe_exit(child, &info);
+	log_info("daemon ended", "name=%s pid=%d code=%d status=%d", child->name, (int)child->pid,
+		info.si_code, info.si_status);
+	if (child->state == CHILD_ENDING || (done && child->served && !child->endless)) {
+		drop_process(child);
+		set_state(child, CHILD_STOPPED);
+		return;
+	}
+	if (done)
+		(void)err_set(
+			&child->failure, -EIO, "%s ended, though it was not asked to", child->name);
+	if (child->state == CHILD_SERVING && clock_mono_ns() - child->since_ns > CHILD_STEADY_NS)
+		child->backoff_ns = CHILD_BACKOFF_NS;
+	give_up(child);
+}
+
+static void take_line(struct child *child, const char *line)
+{
+	const char *json = NULL;
+	struct err e = ERR_INIT;
+	int status = EXIT_RUNTIME;
+
+	if (ready_parse(line, &json, &status, &e) < 0) {
+		(void)err_set(&child->failure, -EPROTO, "%s says something else than READY: %.100s",
+			child->name, line);
+		return;
+	}
+	if (!json) {
+		child->failure = e;
+		child->told = true;
+		child->exit_status = status;
+		return; /* its end follows */
+	}
+	child->served = true;
+	set_state(child, CHILD_SERVING);
+	log_info("daemon serves", "name=%s pid=%d", child->name, (int)child->pid);
+}
+
+void child_on_ready(struct child *child)
+{
+	char *newline;
+
+	CHECK_MAGIC(child, CHILD_MAGIC);
+	while (child->ready_fd >= 0) {
+		char part[512];
+		ssize_t n = read(child->ready_fd, part, sizeof(part));
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0 && errno == EAGAIN)
+			return;
+		if (n > 0 && buf_append(&child->line, part, (size_t)n) < 0)
+			n = 0; /* too long a line: takes what fits */
+		newline = child->line.data ? strchr(child->line.data, '\n') : NULL;
+		if (n > 0 && !newline)
+			return;               /* more will come, or the end */
+		(void)close(child->ready_fd); /* read only */
+		child->ready_fd = -1;
+		if (newline) {
+			*newline = '\0';
+			take_line(child, child->line.data);
+		}
+	}
+}
+
+void child_on_time(struct child *child)
+{
+	CHECK_MAGIC(child, CHILD_MAGIC);
+	if (child->state == CHILD_WAITING) {
+		child_start(child);
+	} else if (child->state == CHILD_ENDING) {
+		log_warn("daemon does not end", "name=%s pid=%d", child->name, (int)child->pid);
+		(void)pidfd_send_signal(
+			child->pidfd, SIGKILL, NULL, 0); /* gone already: seen by its pidfd */
+		child->wake_ns = 0;
+	}
+}

@@ -1,0 +1,92 @@
+/*
+ * One daemon that the supervisor keeps alive: started, waited for its READY line, watched, started again when it dies.
+ *
+ *	STOPPED ──start──► STARTING ──READY──► SERVING ──died──► WAITING ──time──► STARTING
+ *	                      │ ERROR, died                         ▲
+ *	                      ├── never served before ──► FAILED    │
+ *	                      └── served before ────────────────────┘
+ *	STARTING, SERVING ──end──► ENDING ──died──► STOPPED        WAITING, FAILED ──end──► STOPPED
+ *
+ * A daemon that ends with status 0 without being told to has done its work (its mount was unmounted): STOPPED; unless it is
+ * `endless`.
+ * Threads: the supervisor's loop only; its lock covers readers of the fields.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include "base/buf.h"
+#include "base/err.h"
+
+#define CHILD_ARGS_MAX       64
+#define CHILD_FDS_MAX        4u
+#define CHILD_BACKOFF_NS     100000000ull /* first wait before a restart */
+#define CHILD_BACKOFF_MAX_NS 5000000000ull
+#define CHILD_STEADY_NS      10000000000ull /* serving for so long forgets earlier deaths */
+#define CHILD_KILL_NS        10000000000ull /* from SIGTERM to SIGKILL */
+
+enum child_state {
+	CHILD_STOPPED,
+	CHILD_STARTING,
+	CHILD_SERVING,
+	CHILD_WAITING,
+	CHILD_ENDING,
+	CHILD_FAILED,
+	CHILD_STATES,
+};
+
+struct child {
+	uint32_t magic;
+	enum child_state state;
+	char name[32];              /* "master", "mount-1" */
+	char *args[CHILD_ARGS_MAX]; /* owned; args[0] is the program's path */
+	unsigned int n_args;
+	struct {
+		const char *option; /* "--fuse-fd", static; NULL: only inherited */
+		int fd;             /* borrowed; the daemon has it under the same number */
+	} keep[CHILD_FDS_MAX];
+	unsigned int n_keep;
+	int alive_fd;   /* its environment names this one as GRANARY_ALIVE_FD; -1: none; borrowed */
+	char *log_path; /* owned; --log-file is not part of args */
+	pid_t pid;
+	int pidfd;    /* -1 without a process */
+	int ready_fd; /* reading end while STARTING, else -1 */
+	bool adopted; /* started by an earlier supervisor: no exit status to be had */
+	bool served;  /* was READY once */
+	bool told;    /* gave its reason in an ERROR line this time */
+	bool endless; /* never ends by itself: status 0 is a death too */
+	struct buf line;
+	uint64_t since_ns;   /* of the state */
+	uint64_t backoff_ns; /* next wait */
+	uint64_t wake_ns;    /* WAITING: start then; ENDING: kill then; 0: never */
+	uint64_t restarts;
+	int exit_status;    /* FAILED: of enum exit_status */
+	struct err failure; /* why it died or did not start, last time */
+};
+
+void child_init(struct child *child, const char *name);
+/* The process, if any, goes on. */
+void child_release(struct child *child);
+
+/* -ENOMEM or -E2BIG. */
+int child_arg(struct child *child, const char *fmt, ...) __printf(2, 3) __must_check;
+void child_keep_fd(struct child *child, const char *option, int fd);
+
+/* STOPPED or WAITING -> STARTING, or FAILED/WAITING when that cannot be. */
+void child_start(struct child *child);
+/* Takes over a process that serves already. -ESRCH: there is none. */
+int child_adopt(struct child *child, pid_t pid) __must_check;
+/* Asks it to end; harmless when it has none to end. */
+void child_end(struct child *child);
+
+/* What the loop calls: the pidfd is readable, the ready_fd is readable, wake_ns has come. */
+void child_on_exit(struct child *child);
+void child_on_ready(struct child *child);
+void child_on_time(struct child *child);
+
+const char *child_state_name(enum child_state state);
+static inline bool child_running(const struct child *child)
+{
+	return child->pidfd >= 0;
+}

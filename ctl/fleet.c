@@ -1,0 +1,122 @@
+/* Finding what runs. See fleet.h. */
+#include "ctl/fleet.h"
+#include "admin/admin.h"
+#include "base/cleanup.h"
+#include "base/file.h"
+
+#include <dirent.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+#define STATE_BYTES (1024u * 1024u)
+
+int fleet_each_run(int (*fn)(void *arg, const char *run), void *arg)
+{
+	char base[PATH_MAX];
+	char run[PATH_MAX];
+	struct err e = ERR_INIT;
+	const struct dirent *entry;
+	DIR *dir;
+	int r = cache_dir_run_base(base, &e);
+
+	if (r < 0)
+		return r;
+	dir = opendir(base);
+	if (!dir)
+		return errno == ENOENT ? 0 : err_errno();
+	while (r == 0 && (entry = readdir(dir))) {
+		if (entry->d_name[0] == '.')
+			continue;
+		if (snprintf(run, sizeof(run), "%s/%s", base, entry->d_name) < (int)sizeof(run))
+			r = fn(arg, run);
+	}
+	(void)closedir(dir); /* read only */
+	return r;
+}
+
+json_t *fleet_state(const char *run)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(STATE_BYTES);
+	char path[PATH_MAX];
+
+	if (snprintf(path, sizeof(path), "%s/state.json", run) >= (int)sizeof(path) ||
+		file_read_all(path, &text) < 0)
+		return NULL;
+	return json_loadb(buf_str(&text), text.len, 0, NULL);
+}
+
+struct search {
+	const char *point;
+	bool below;
+	struct fleet_mount *mount;
+	size_t best; /* length of the mount point found */
+};
+
+static bool covers(const struct search *search, const char *mountpoint)
+{
+	size_t len = strlen(mountpoint);
+
+	if (!search->below)
+		return strcmp(mountpoint, search->point) == 0;
+	return strncmp(mountpoint, search->point, len) == 0 &&
+	       (search->point[len] == '\0' || search->point[len] == '/');
+}
+
+static int look(void *arg, const char *run)
+{
+	struct search *search = arg;
+	json_t *state = fleet_state(run);
+	const json_t *mount;
+	size_t i;
+
+	json_array_foreach(json_object_get(state, "mounts"), i, mount)
+	{
+		const char *mountpoint = json_string_value(json_object_get(mount, "mountpoint"));
+		const char *socket = json_string_value(json_object_get(mount, "socket"));
+		struct fleet_mount *m = search->mount;
+
+		if (!mountpoint || !socket || !covers(search, mountpoint) ||
+			strlen(mountpoint) < search->best)
+			continue;
+		search->best = strlen(mountpoint);
+		(void)snprintf(m->run, sizeof(m->run), "%s",
+			run); /* lengths were checked when they were made */
+		(void)snprintf(m->mountpoint, sizeof(m->mountpoint), "%s", mountpoint);
+		(void)snprintf(m->socket, sizeof(m->socket), "%s", socket);
+		m->pid = (pid_t)json_integer_value(json_object_get(mount, "pid"));
+	}
+	json_decref(state);
+	return 0;
+}
+
+int fleet_find(const char *point, bool below, struct fleet_mount *ret_mount)
+{
+	struct search search = { .point = point, .below = below, .mount = ret_mount };
+	int r = fleet_each_run(look, &search);
+
+	if (r < 0)
+		return r;
+	return search.best > 0 ? 0 : -ENOENT;
+}
+
+int fleet_call(
+	const char *run, const char *name, const char *path, json_t **ret_json, struct err *e)
+{
+	char socket[PATH_MAX];
+
+	if (snprintf(socket, sizeof(socket), "%s/%s", run, name) >= SOCKET_PATH_MAX)
+		return err_set(e, -ENAMETOOLONG, "%s is too long for a socket", run);
+	return admin_call(socket, NULL, path, NULL, FLEET_TIMEOUT_NS, ret_json, e);
+}
+
+bool fleet_alive(const char *run, const char *name)
+{
+	_cleanup_close_ int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+
+	if (fd < 0 || snprintf(address.sun_path, sizeof(address.sun_path), "%s/%s", run, name) >=
+			      (int)sizeof(address.sun_path))
+		return false;
+	return connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0;
+}

@@ -1,0 +1,36 @@
+/*
+ * What runs on this node: every runtime directory with its supervisor, daemons and mounts, found from the outside.
+ *
+ * Reading never starts, waits for or changes anything.
+ */
+#pragma once
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <sys/types.h>
+#include "ctl/cache_dir.h"
+
+#define FLEET_TIMEOUT_NS 5000000000ull /* for one answer of a daemon that is there */
+
+struct fleet_mount {
+	char run[PATH_MAX]; /* its runtime directory */
+	char mountpoint[PATH_MAX];
+	char socket[SOCKET_PATH_MAX]; /* its admin socket */
+	pid_t pid;                    /* last known; 0: none */
+};
+
+/* Calls fn for each runtime directory; a negative return ends the walk with it. */
+int fleet_each_run(int (*fn)(void *arg, const char *run), void *arg) __must_check;
+
+/* state.json of a runtime directory: a new reference, or NULL. */
+json_t *fleet_state(const char *run);
+
+/* The mount whose mount point is `point`, or, with `below`, holds the path `point`. -ENOENT: none of ours. */
+int fleet_find(const char *point, bool below, struct fleet_mount *ret_mount) __must_check;
+
+/* One request to RUN/name; see admin_call(). */
+int fleet_call(const char *run, const char *name, const char *path, json_t **ret_json,
+	struct err *e) __must_check;
+
+/* True when a process listens on RUN/name. */
+bool fleet_alive(const char *run, const char *name);

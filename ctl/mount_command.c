@@ -1,0 +1,419 @@
+/*
+ * cachectl mount: every check that needs nothing started, then the supervisor of the cache (started, or joined), then
+ * wait for the mount.
+ */
+#include "admin/admin.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/option.h"
+#include "base/ready.h"
+#include "base/units.h"
+#include "ctl/command.h"
+#include "ctl/fleet.h"
+#include "ctl/kernel.h"
+#include "ctl/mount_table.h"
+#include "ufs/ufs.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+
+#define JOIN_NS \
+	(30 * CLOCK_SECOND) /* until the supervisor takes the mount: another may be ending */
+#define ALIVE_NS       (10 * CLOCK_SECOND) /* without any answer of the supervisor, waiting ends */
+#define POLL_NS        (15 * CLOCK_MS)
+#define MEMORY_DEFAULT (1 * GiB)
+
+struct mount_options {
+	const char *endpoint;
+	const char *region;
+	bool path_style;
+	const char *profile;
+	const char *ca_file;
+	const char *cache;
+	uint64_t cache_size;
+	uint64_t memory;
+	uint64_t uid;
+	uint64_t gid;
+	uint64_t umask;
+	uint64_t extent_size;
+	const char *log_level;
+};
+
+static const struct option_spec specs[] = {
+	OPTION_STRING_ROW(struct mount_options, endpoint, "endpoint", "URL",
+		"S3 server, such as http://127.0.0.1:9000; the provider's"),
+	OPTION_STRING_ROW(struct mount_options, region, "region", "NAME",
+		"region of the bucket; AWS_REGION, the profile's, us-east-1"),
+	OPTION_BOOL_ROW(struct mount_options, path_style, "path-style",
+		"bucket in the path instead of the host name"),
+	OPTION_STRING_ROW(struct mount_options, profile, "profile", "NAME",
+		"section of the shared credentials file"),
+	OPTION_STRING_ROW(struct mount_options, ca_file, "ca-file", "FILE",
+		"certificates that sign the endpoint's"),
+	OPTION_STRING_ROW(
+		struct mount_options, cache, "cache", "DIR", "cache directory; ~/.cache/granary"),
+	OPTION_SIZE_ROW(struct mount_options, cache_size, "cache-size", 64 * MiB, 0,
+		"bytes the cache may hold; 90 % of what is free"),
+	OPTION_SIZE_ROW(struct mount_options, memory, "memory", 128 * MiB, 0,
+		"memory of the daemons together; 1GiB"),
+	OPTION_ROW(struct mount_options, uid, "uid", OPTION_UINT, .max = UINT32_MAX - 1,
+		.help = "owner of the files; you"),
+	OPTION_ROW(struct mount_options, gid, "gid", OPTION_UINT, .max = UINT32_MAX - 1,
+		.help = "group of the files; yours"),
+	OPTION_ROW(struct mount_options, umask, "umask", OPTION_OCTAL, .max = 0777,
+		.help = "permissions the files do not have; 022"),
+	OPTION_ROW(struct mount_options, extent_size, "extent-size", OPTION_SIZE, .min = 16 * MiB,
+		.hidden = true, .help = "size of an extent, for tests"),
+	OPTION_ROW(struct mount_options, log_level, "log-level", OPTION_CHOICE,
+		.choices = "error|warn|info|debug", .help = "what the daemons log; info"),
+};
+
+static const struct option_set set = {
+	.program = "cachectl mount",
+	.arguments = "URL DIR",
+	.about = "Mounts s3://BUCKET/PREFIX or file:///DIRECTORY at DIR through the cache, and "
+		 "returns when it\n"
+		 "serves. Credentials come from the environment or the shared credentials file.",
+	.specs = specs,
+	.n = ARRAY_SIZE(specs),
+	.min_args = 2,
+	.max_args = 2,
+};
+
+/* A mount on its way. */
+struct job {
+	struct mount_options options;
+	const char *url;
+	char point[PATH_MAX];
+	char cache_path[PATH_MAX];
+	char ca_file[PATH_MAX];
+	struct cache_dir cache;
+	unsigned int id;
+	char socket[SOCKET_PATH_MAX];
+	bool progress; /* standard error is a terminal */
+	bool dirty;    /* a progress line stands on it */
+};
+
+/* ---- checks ---------------------------------------------------------------------------------- */
+
+static int check_url(struct job *job, struct err *e)
+{
+	_cleanup_(ufs_config_release) struct ufs_config config = { 0 };
+	int r = ufs_config_parse(job->url, &config, e);
+
+	if (r < 0)
+		return r;
+	if (config.scheme == UFS_FILE &&
+		(job->options.endpoint || job->options.region || job->options.profile))
+		return err_set(e, -EINVAL,
+			"--endpoint, --region and --profile say nothing about %s: leave them out",
+			job->url);
+	if (job->options.endpoint && strncmp(job->options.endpoint, "http://", 7) != 0 &&
+		strncmp(job->options.endpoint, "https://", 8) != 0)
+		return err_set(e, -EINVAL,
+			"--endpoint '%s' is not a URL: write http://HOST:PORT or https://HOST",
+			job->options.endpoint);
+	return 0;
+}
+
+static int check_paths(struct job *job, struct err *e)
+{
+	int r = 0;
+
+	if (job->options.ca_file) {
+		if (!realpath(job->options.ca_file, job->ca_file))
+			return err_set(e, err_errno(), "--ca-file %s cannot be read: %m",
+				job->options.ca_file);
+		job->options.ca_file = job->ca_file;
+	}
+	if (job->options.cache)
+		(void)snprintf(job->cache_path, sizeof(job->cache_path), "%s", job->options.cache);
+	else
+		r = cache_dir_default(job->cache_path, e);
+	return r;
+}
+
+/* In the order in which a person would want to hear of it. Returns an exit status. */
+static int check_all(struct job *job, const char *dir, struct err *e)
+{
+	if (check_url(job, e) < 0)
+		return EXIT_USAGE;
+	if (mount_point_path(dir, job->point, e) < 0 || mount_point_check(job->point, e) < 0)
+		return EXIT_MOUNTPOINT;
+	if (kernel_check(e) < 0)
+		return EXIT_KERNEL;
+	if (check_paths(job, e) < 0)
+		return job->options.cache ? EXIT_USAGE : EXIT_CACHE;
+	if (cache_dir_open(job->cache_path, job->options.cache_size, &job->cache, e) < 0)
+		return EXIT_CACHE;
+	return EXIT_OK;
+}
+
+/* ---- supervisor ------------------------------------------------------------------------------ */
+
+_Noreturn static void exec_supervisor(const struct job *job, int ready_fd)
+{
+	char log[PATH_MAX + 32];
+	char ready[16];
+	char capacity[32];
+	char memory[32];
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	int out;
+
+	(void)snprintf(log, sizeof(log), "%s/log/supervisor.log", job->cache.path); /* fits */
+	out = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+	(void)setsid(); /* a child is no group leader: cannot fail */
+	(void)dup2(null, STDIN_FILENO);
+	(void)dup2(out >= 0 ? out : null, STDOUT_FILENO);
+	(void)dup2(out >= 0 ? out : null, STDERR_FILENO);
+	(void)fcntl(ready_fd, F_SETFD, 0);
+	if (chdir("/") != 0)
+		_exit(EXIT_RUNTIME);
+	(void)snprintf(ready, sizeof(ready), "%d", ready_fd);
+	(void)snprintf(capacity, sizeof(capacity), "%" PRIu64, job->options.cache_size);
+	(void)snprintf(memory, sizeof(memory), "%" PRIu64, job->options.memory);
+	(void)execl("/proc/self/exe", "cachectl", "supervise", "--cache", job->cache.path,
+		"--cache-size", capacity, "--memory", memory, "--log-level", job->options.log_level,
+		"--ready-fd", ready, (char *)NULL);
+	_exit(EXIT_RUNTIME);
+}
+
+static ssize_t read_line(int fd, char *line, size_t size)
+{
+	size_t len = 0;
+
+	while (len + 1 < size) {
+		ssize_t n = read(fd, line + len, size - 1 - len);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			break;
+		len += (size_t)n;
+	}
+	line[len] = '\0';
+	line[strcspn(line, "\n")] = '\0';
+	return (ssize_t)len;
+}
+
+/* Starts one and waits until it serves. EXIT_OK; EXIT_BUSY: another one has the cache. */
+static int start_supervisor(struct job *job, struct err *e)
+{
+	char line[ERR_TEXT_MAX + 64];
+	const char *json = NULL;
+	int status = EXIT_RUNTIME;
+	int ready[2];
+	pid_t pid;
+
+	if (pipe2(ready, O_CLOEXEC) != 0) {
+		(void)err_set(e, err_errno(), "no descriptors: %m");
+		return EXIT_RUNTIME;
+	}
+	pid = fork();
+	if (pid == 0)
+		exec_supervisor(job, ready[1]);
+	(void)close(ready[1]); /* the supervisor's end */
+	if (pid < 0)
+		(void)err_set(e, err_errno(), "no process can be started: %m");
+	else if (read_line(ready[0], line, sizeof(line)) == 0 ||
+		 ready_parse(line, &json, &status, e) < 0)
+		(void)err_set(e, -EIO,
+			"the supervisor ended at once: its log is %s/log/supervisor.log",
+			job->cache.path);
+	(void)close(ready[0]); /* read only */
+	if (!json && pid > 0)
+		(void)waitpid(pid, NULL, 0); /* its line has said why */
+	return status;
+}
+
+/* ---- the mount ------------------------------------------------------------------------------- */
+
+static void set_text(json_t *wish, const char *name, const char *text)
+{
+	if (text)
+		(void)json_object_set_new(
+			wish, name, json_string(text)); /* without memory the post fails */
+}
+
+static json_t *make_wish(const struct job *job)
+{
+	const struct mount_options *o = &job->options;
+	char mask[8];
+	json_t *wish = json_pack("{s:s, s:s, s:b, s:I, s:I}", "source", job->url, "mountpoint",
+		job->point, "path_style", (int)o->path_style, "uid", (json_int_t)o->uid, "gid",
+		(json_int_t)o->gid);
+
+	if (!wish)
+		return NULL;
+	(void)snprintf(mask, sizeof(mask), "%03" PRIo64, o->umask); /* fits */
+	set_text(wish, "umask", mask);
+	set_text(wish, "endpoint", o->endpoint);
+	set_text(wish, "region", o->region);
+	set_text(wish, "profile", o->profile);
+	set_text(wish, "ca_file", o->ca_file);
+	if (o->extent_size)
+		(void)json_object_set_new(
+			wish, "extent_size", json_integer((json_int_t)o->extent_size));
+	return wish;
+}
+
+/* Gives the wish to a supervisor, starting one when there is none. Returns an exit status. */
+static int join(struct job *job, const json_t *wish, struct err *e)
+{
+	char socket[SOCKET_PATH_MAX];
+	uint64_t deadline = clock_mono_ns() + JOIN_NS;
+	json_t *answer = NULL;
+
+	(void)cache_dir_socket(&job->cache, "supervisor.sock", socket);
+	for (;;) {
+		int r = admin_call(socket, "POST", "/v1/mounts", wish, JOIN_NS, &answer, e);
+		int status;
+
+		if (r == 0)
+			break;
+		if (r == -EEXIST)
+			return EXIT_MOUNTPOINT;
+		if (r != -ECONNREFUSED && r != -ENOENT && r != -EAGAIN && r != -ECONNRESET)
+			return EXIT_RUNTIME;
+		if (clock_mono_ns() > deadline)
+			return EXIT_BUSY;
+		status = r == -EAGAIN ? EXIT_BUSY : start_supervisor(job, e);
+		if (status == EXIT_BUSY)
+			clock_sleep_ns(50 * CLOCK_MS); /* it is starting or ending: ask again */
+		else if (status != EXIT_OK)
+			return status;
+	}
+	job->id = (unsigned int)json_integer_value(json_object_get(answer, "id"));
+	(void)snprintf(job->socket, sizeof(job->socket), "%s",
+		json_string_value(json_object_get(answer, "socket")));
+	json_decref(answer);
+	return EXIT_OK;
+}
+
+static void show_progress(struct job *job, const char *state)
+{
+	json_t *status = NULL;
+	const json_t *source;
+	long long keys = -1;
+	struct err e = ERR_INIT;
+	size_t i;
+
+	if (!job->progress)
+		return;
+	if (fleet_call(job->cache.run, "master.sock", "/v1/status", &status, &e) == 0)
+		json_array_foreach(json_object_get(status, "sources"), i,
+			source) if (json_is_true(json_object_get(source, "listing"))) keys =
+			json_integer_value(json_object_get(source, "listed_keys"));
+	json_decref(status);
+	if (keys >= 0)
+		(void)fprintf(stderr, "\r\033[Klisting: %lld objects", keys);
+	else
+		(void)fprintf(stderr, "\r\033[K%s", state);
+	(void)fflush(stderr); /* a progress line: nothing lost */
+	job->dirty = true;
+}
+
+static void end_progress(struct job *job)
+{
+	if (job->dirty)
+		(void)fprintf(stderr, "\r\033[K");
+	job->dirty = false;
+}
+
+/* Until the mount serves or is known not to. Returns an exit status. */
+static int wait_mount(struct job *job, struct err *e)
+{
+	char socket[SOCKET_PATH_MAX];
+	char path[64];
+	uint64_t heard = clock_mono_ns();
+	unsigned int rounds = 0;
+
+	(void)cache_dir_socket(&job->cache, "supervisor.sock", socket);
+	(void)snprintf(path, sizeof(path), "/v1/mount?id=%u", job->id); /* fits */
+	for (;;) {
+		json_t *json = NULL;
+		const char *state;
+		int status = -1;
+		int r = admin_call(socket, NULL, path, NULL, ALIVE_NS, &json, e);
+
+		if (r == 0)
+			heard = clock_mono_ns();
+		else if (r == -ENOENT || clock_mono_ns() - heard > ALIVE_NS)
+			return EXIT_RUNTIME;
+		state = json_string_value(json_object_get(json, "state"));
+		if (state && strcmp(state, "serving") == 0) {
+			status = EXIT_OK;
+		} else if (state && strcmp(state, "failed") == 0) {
+			status = (int)json_integer_value(json_object_get(json, "exit"));
+			(void)err_set(
+				e, -EIO, "%s", json_string_value(json_object_get(json, "text")));
+		} else if (state && ++rounds % 20 == 0) {
+			show_progress(job, state);
+		}
+		json_decref(json);
+		if (status >= 0)
+			return status;
+		clock_sleep_ns(POLL_NS);
+	}
+}
+
+static void print_success(struct job *job)
+{
+	json_t *status = NULL;
+	struct err e = ERR_INIT;
+	char size[16];
+	int r = admin_call(job->socket, NULL, "/v1/status", NULL, FLEET_TIMEOUT_NS, &status, &e);
+	const char *engine = json_string_value(json_object_get(status, "engine"));
+	const char *notice = json_string_value(json_object_get(status, "notice"));
+
+	if (notice && *notice)
+		(void)fprintf(stderr, "cachectl: %s\n", notice);
+	if (r < 0) {
+		(void)printf("%s mounted at %s\n", job->url, job->point);
+		return;
+	}
+	(void)printf("%s mounted at %s: %lld files, %s, %s engine\n", job->url, job->point,
+		(long long)json_integer_value(json_object_get(status, "files")),
+		units_size((uint64_t)json_integer_value(json_object_get(status, "bytes")), size,
+			sizeof(size)),
+		engine ? engine : "native");
+	json_decref(status);
+}
+
+int command_mount(int argc, char **argv)
+{
+	struct job job = {
+		.options = { .memory = MEMORY_DEFAULT,
+			.uid = geteuid(),
+			.gid = getegid(),
+			.umask = 022,
+			.log_level = "info" },
+		.progress = isatty(STDERR_FILENO),
+	};
+	struct err e = ERR_INIT;
+	json_t *wish;
+	int status;
+
+	(void)option_parse_or_exit(&set, argc, argv, &job.options); /* exactly two arguments */
+	job.url = argv[1];
+	status = check_all(&job, argv[2], &e);
+	if (status != EXIT_OK)
+		return command_fail(status, &e);
+	wish = make_wish(&job);
+	status = wish ? join(&job, wish, &e) : EXIT_RUNTIME;
+	json_decref(wish);
+	if (status == EXIT_OK)
+		status = wait_mount(&job, &e);
+	end_progress(&job);
+	if (status != EXIT_OK) {
+		(void)err_default(&e, -EIO, "the mount did not come to serve");
+		return command_fail(status, &e);
+	}
+	print_success(&job);
+	return EXIT_OK;
+}

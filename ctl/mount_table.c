@@ -1,0 +1,156 @@
+/* Mounts and mount points. See mount_table.h. */
+#include "ctl/mount_table.h"
+#include "base/cleanup.h"
+
+#include <dirent.h>
+#include <string.h>
+#include <sys/stat.h>
+
+/* "\040" and the like back to bytes. */
+static void unescape(const char *in, size_t len, char *out, size_t size)
+{
+	size_t n = 0;
+
+	for (size_t i = 0; i < len && n + 1 < size; i++) {
+		if (in[i] == '\\' && i + 3 < len) {
+			out[n++] = (char)((in[i + 1] - '0') << 6 | (in[i + 2] - '0') << 3 |
+					  (in[i + 3] - '0'));
+			i += 3;
+		} else {
+			out[n++] = in[i];
+		}
+	}
+	out[n] = '\0';
+}
+
+/* The word at *p into out; *p moves behind it. */
+static bool take_word(const char **p, char *out, size_t size)
+{
+	size_t len = strcspn(*p, " \n");
+
+	if (len == 0)
+		return false;
+	if (out)
+		unescape(*p, len, out, size);
+	*p += len;
+	*p += **p == ' ';
+	return true;
+}
+
+/* 36 35 98:0 /root /point options [optional fields] - type source super-options */
+int mount_table_parse(const char *line, struct mount_entry *ret_entry)
+{
+	struct mount_entry e;
+	char dev[32];
+	const char *p = line;
+
+	if (!take_word(&p, NULL, 0) || !take_word(&p, NULL, 0) ||
+		!take_word(&p, dev, sizeof(dev)) || !take_word(&p, NULL, 0) ||
+		!take_word(&p, e.point, sizeof(e.point)))
+		return -EPROTO;
+	if (sscanf(dev, "%u:%u", &e.dev_major, &e.dev_minor) !=
+		2) // NOLINT(cert-err34-c): numbers of the kernel
+		return -EPROTO;
+	p = strstr(p, " - ");
+	if (!p)
+		return -EPROTO;
+	p += 3;
+	if (!take_word(&p, e.type, sizeof(e.type)) || !take_word(&p, e.source, sizeof(e.source)))
+		return -EPROTO;
+	*ret_entry = e;
+	return 0;
+}
+
+int mount_table_find(const char *point, struct mount_entry *ret_entry)
+{
+	_cleanup_fclose_ FILE *f = fopen("/proc/self/mountinfo", "re");
+	_cleanup_free_ char *line = NULL;
+	struct mount_entry entry;
+	size_t size = 0;
+	int r = -ENOENT;
+
+	if (!f)
+		return err_errno();
+	while (getline(&line, &size, f) > 0) {
+		if (mount_table_parse(line, &entry) < 0 || strcmp(entry.point, point) != 0)
+			continue;
+		*ret_entry = entry; /* a later line lies on top */
+		r = 0;
+	}
+	return r;
+}
+
+bool mount_entry_ours(const struct mount_entry *entry)
+{
+	return strcmp(entry->type, "erofs") == 0 &&
+	       (strstr(entry->source, "/images/") || strcmp(entry->source, "granary") == 0);
+}
+
+int mount_point_path(const char *dir, char out[PATH_MAX], struct err *e)
+{
+	char copy[PATH_MAX];
+	char parent[PATH_MAX];
+	char whole[PATH_MAX];
+	struct stat st;
+	char *slash;
+	size_t len = strlen(dir);
+
+	if (len == 0 || len >= sizeof(copy))
+		return err_set(e, -ENAMETOOLONG, "the mount point's path is empty or too long");
+	memcpy(copy, dir, len + 1);
+	while (len > 1 && copy[len - 1] == '/')
+		copy[--len] = '\0';
+	slash = strrchr(copy, '/');
+	if (strcmp(slash ? slash + 1 : copy, "..") == 0 ||
+		strcmp(slash ? slash + 1 : copy, ".") == 0 || len == 1) {
+		if (!realpath(copy, out))
+			return err_set(
+				e, err_errno(), "the mount point %s cannot be used: %m", dir);
+		return 0;
+	}
+	if (slash)
+		*slash = '\0';
+	if (!realpath(slash ? (slash == copy ? "/" : copy) : ".", parent))
+		return err_set(e, err_errno(),
+			"the mount point %s cannot be used: %m: create it first", dir);
+	if (snprintf(whole, sizeof(whole), "%s/%s", strcmp(parent, "/") == 0 ? "" : parent,
+		    slash ? slash + 1 : copy) >= (int)sizeof(whole))
+		return err_set(e, -ENAMETOOLONG, "the mount point's path is too long");
+	if (lstat(whole, &st) == 0 && S_ISLNK(st.st_mode)) {
+		if (!realpath(whole, out))
+			return err_set(
+				e, err_errno(), "the mount point %s is a link to nowhere: %m", dir);
+		return 0;
+	}
+	memcpy(out, whole, sizeof(whole));
+	return 0;
+}
+
+int mount_point_check(const char *point, struct err *e)
+{
+	struct mount_entry entry;
+	const struct dirent *name;
+	struct stat st;
+	unsigned int names = 0;
+	DIR *dir;
+
+	if (mount_table_find(point, &entry) == 0)
+		return err_set(e, -EBUSY, "%s is already mounted (%s, %s): %s %s first", point,
+			entry.type, entry.source,
+			mount_entry_ours(&entry) ? "cachectl umount" : "umount", point);
+	if (lstat(point, &st) != 0)
+		return err_set(e, err_errno(),
+			"the mount point %s does not exist: create it with mkdir %s", point, point);
+	if (!S_ISDIR(st.st_mode))
+		return err_set(e, -ENOTDIR, "the mount point %s is not a directory", point);
+	dir = opendir(point);
+	if (!dir)
+		return err_set(e, err_errno(), "the mount point %s cannot be read: %m", point);
+	while ((name = readdir(dir)))
+		names += strcmp(name->d_name, ".") != 0 && strcmp(name->d_name, "..") != 0;
+	(void)closedir(dir); /* read only */
+	if (names)
+		return err_set(e, -ENOTEMPTY,
+			"the mount point %s is not empty: give an empty directory", point);
+	return 0;
+}

@@ -1,0 +1,32 @@
+/* What is mounted where: /proc/self/mountinfo, and the checks of a mount point. */
+#pragma once
+
+#include <limits.h>
+#include <stdbool.h>
+#include "base/err.h"
+
+struct mount_entry {
+	char point[PATH_MAX];
+	char source[PATH_MAX];
+	char type[64];
+	unsigned int dev_major;
+	unsigned int dev_minor;
+};
+
+/* A line of mountinfo; -EPROTO when it is none. */
+int mount_table_parse(const char *line, struct mount_entry *ret_entry) __must_check;
+
+/* The topmost mount at exactly `point` (canonical). -ENOENT: nothing is mounted there. */
+int mount_table_find(const char *point, struct mount_entry *ret_entry) __must_check;
+
+/* True for an image of ours, mounted. */
+bool mount_entry_ours(const struct mount_entry *entry);
+
+/*
+ * An absolute path for a mount point, links resolved as far as that is possible without asking the last part, whose
+ * filesystem may be dead. -ENOENT: a directory above it is missing.
+ */
+int mount_point_path(const char *dir, char out[PATH_MAX], struct err *e) __must_check;
+
+/* May something be mounted there? -ENOENT, -ENOTDIR, -ENOTEMPTY, -EBUSY (already a mount), each with its line. */
+int mount_point_check(const char *point, struct err *e) __must_check;

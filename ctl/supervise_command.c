@@ -1,0 +1,45 @@
+/* cachectl supervise: what `cachectl mount` starts in the background. */
+#include "base/log.h"
+#include "base/option.h"
+#include "base/units.h"
+#include "ctl/command.h"
+#include "ctl/supervisor.h"
+
+struct supervise_options {
+	struct supervisor_config config;
+	int ready_fd;
+};
+
+static const struct option_spec specs[] = {
+	OPTION_ROW(struct supervise_options, config.cache, "cache", OPTION_STRING, .metavar = "DIR",
+		.required = true, .help = "cache directory"),
+	OPTION_SIZE_ROW(struct supervise_options, config.capacity, "cache-size", 0, 0,
+		"bytes the cache may hold; 0: not said"),
+	OPTION_SIZE_ROW(struct supervise_options, config.memory, "memory", 128 * MiB, 0,
+		"memory of the daemons together"),
+	OPTION_FD_ROW(struct supervise_options, ready_fd, "ready-fd",
+		"write READY or ERROR there once it is known"),
+	OPTION_ROW(struct supervise_options, config.log_level, "log-level", OPTION_CHOICE,
+		.choices = "error|warn|info|debug", .help = "what to log"),
+};
+
+static const struct option_set set = {
+	.program = "cachectl supervise",
+	.arguments = "",
+	.about = "Keeps the daemons of one cache directory running while it has mounts.",
+	.specs = specs,
+	.n = ARRAY_SIZE(specs),
+};
+
+int command_supervise(int argc, char **argv)
+{
+	struct supervise_options options = { .config = { .memory = 1 * GiB, .log_level = "info" },
+		.ready_fd = -1 };
+	enum log_level level = LOG_INFO;
+
+	(void)option_parse_or_exit(&set, argc, argv, &options); /* takes no arguments */
+	if (log_level_parse(options.config.log_level, &level) < 0)
+		level = LOG_INFO; /* the table allows only what parses */
+	log_init("supervisor", 2, level, LOG_TEXT);
+	return supervisor_run(&options.config, options.ready_fd);
+}

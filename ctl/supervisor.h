@@ -1,0 +1,101 @@
+/*
+ * The supervisor: one per cache directory, parent of master, worker and one daemon per mount.
+ *
+ *	GET  /v1/status			all of it
+ *	POST /v1/mounts			{"source", "mountpoint", ...} -> {"id"}: starts what is needed
+ *	GET  /v1/mount?id=N		{"state", "text", "exit", "socket"}: how far that came
+ *	POST /v1/end			ends every mount, then everything
+ *
+ * It ends by itself when its last mount is gone. Mounts survive its death: daemons are not tied to it, RUN/ID/state.json says
+ * who they are, and the next supervisor of the cache adopts them, with the descriptors of the FUSE connection and the request
+ * slots, which it takes from the mount's daemon.
+ *
+ * Threads: one loop (poll) changes things, under the lock; the admin server's threads read, and add wishes, under the lock.
+ */
+#pragma once
+
+#include <jansson.h>
+#include <pthread.h>
+#include "base/list.h"
+#include "ctl/cache_dir.h"
+#include "ctl/child.h"
+
+#define SUPERVISOR_MOUNTS 64u
+#define SUPERVISOR_IDLE_NS \
+	15000000000ull /* without a mount ever, or after the last answer nobody fetched */
+
+struct supervisor_config {
+	const char *cache;
+	uint64_t capacity; /* of the tier; 0: the worker's choice */
+	uint64_t memory;   /* of worker and each mount */
+	const char *log_level;
+};
+
+enum mount_state {
+	MOUNT_WAITING, /* for master and worker */
+	MOUNT_ACTIVE,  /* its daemon is started, and started again */
+	MOUNT_FAILED,  /* never came to serve; kept until fetched */
+	MOUNT_GONE,    /* unmounted: to be freed by the loop */
+};
+
+struct mount {
+	struct list link;
+	unsigned int id;
+	enum mount_state state;
+	struct child child;
+	char *source;
+	char *mountpoint;
+	char socket[SOCKET_PATH_MAX];
+	char run[SOCKET_PATH_MAX];
+	int fuse_fd;
+	int slots_fd;
+	int exit_status; /* MOUNT_FAILED */
+	struct err failure;
+	uint64_t forget_ns; /* MOUNT_FAILED: freed then */
+};
+
+struct supervisor {
+	const struct supervisor_config *config;
+	struct cache_dir cache;
+	int lock_fd;
+	char bin[PATH_MAX];
+	pthread_mutex_t lock;
+	struct child master;
+	struct child worker;
+	struct list mounts;
+	unsigned int n_mounts;
+	unsigned int next_id;
+	int alive[2];   /* base/alive.h */
+	int wake_fd;    /* eventfd: something was added */
+	bool ending;    /* takes no more mounts */
+	bool forced;    /* told to end: mounts are ended too */
+	bool done;      /* everything has ended: the runtime directory may go */
+	uint64_t saved; /* hash of what state.json holds */
+	uint64_t idle_since_ns;
+	uint64_t started_ns;
+	struct admin_server *admin;
+};
+
+/* Runs until nothing is left to supervise. `ready_fd` as in base/ready.h. Returns the exit status. */
+int supervisor_run(const struct supervisor_config *config, int ready_fd);
+
+/* ---- supervisor_state.c: what survives it ---- */
+
+int supervisor_save(struct supervisor *s) __must_check;
+/* Takes over what an earlier supervisor left running; nothing to take over is no error. */
+void supervisor_adopt(struct supervisor *s);
+json_t *supervisor_json_locked(struct supervisor *s);
+
+/* ---- supervisor_mount.c: what is started, and how ---- */
+
+int supervisor_plan_daemons(struct supervisor *s) __must_check;
+/* `wish`: the body of POST /v1/mounts. */
+int supervisor_add_locked(struct supervisor *s, const json_t *wish, struct mount **ret_mount,
+	struct err *e) __must_check;
+/* Opens the FUSE device and the slots of a mount. */
+int mount_open_fds(struct mount *mount, struct err *e) __must_check;
+void mount_free(struct mount *mount);
+/* Builds the daemon's command line; fds must be open. `args` are words after the fixed ones (JSON array). */
+int mount_plan(struct supervisor *s, struct mount *mount, const json_t *args) __must_check;
+struct mount *mount_new(
+	struct supervisor *s, unsigned int id, const char *source, const char *mountpoint);

@@ -1,0 +1,293 @@
+/* The command lines of the daemons, and what a mount's daemon is given to survive itself. */
+#include "admin/admin.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "ctl/supervisor.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/mman.h>
+
+#define SLOTS_BYTES ((off_t)LIMIT_FUSE_SLOTS * 8192 + 65536) /* slots, and room for their head */
+
+/* ---- master and worker ----------------------------------------------------------------------- */
+
+static int plan_common(
+	struct supervisor *s, struct child *child, const char *program, const char *log)
+{
+	int r = child_arg(child, "%s/%s", s->bin, program);
+
+	if (r == 0)
+		r = child_arg(child, "--log-level");
+	if (r == 0)
+		r = child_arg(child, "%s", s->config->log_level);
+	if (r == 0 && asprintf(&child->log_path, "%s/log/%s.log", s->cache.path, log) < 0) {
+		child->log_path = NULL;
+		r = -ENOMEM;
+	}
+	return r;
+}
+
+/* "--option value" */
+static int plan_text(struct child *child, const char *option, const char *value)
+{
+	int r = child_arg(child, "%s", option);
+
+	return r == 0 ? child_arg(child, "%s", value) : r;
+}
+
+static int plan_number(struct child *child, const char *option, uint64_t value)
+{
+	int r = child_arg(child, "%s", option);
+
+	return r == 0 ? child_arg(child, "%" PRIu64, value) : r;
+}
+
+/* "--option unix:RUN/name" (prefix "unix:") or the bare path (prefix ""). */
+static int plan_socket(struct supervisor *s, struct child *child, const char *option,
+	const char *prefix, const char *name)
+{
+	char path[SOCKET_PATH_MAX];
+	int r = child_arg(child, "%s", option);
+
+	return r == 0 ? child_arg(child, "%s%s", prefix, cache_dir_socket(&s->cache, name, path))
+		      : r;
+}
+
+static int plan_master(struct supervisor *s)
+{
+	struct child *c = &s->master;
+	char state[PATH_MAX + 8];
+	int r = plan_common(s, c, "cachemaster", "master");
+
+	(void)snprintf(state, sizeof(state), "%s/master", s->cache.path); /* fits */
+	if (r == 0)
+		r = plan_text(c, "--state", state);
+	if (r == 0)
+		r = plan_socket(s, c, "--listen", "unix:", "master.rpc");
+	if (r == 0)
+		r = plan_socket(s, c, "--worker", "unix:", "worker.rpc");
+	if (r == 0)
+		r = plan_socket(s, c, "--admin", "", "master.sock");
+	return r;
+}
+
+static int plan_worker(struct supervisor *s)
+{
+	struct child *c = &s->worker;
+	char tier[PATH_MAX + 8];
+	int r = plan_common(s, c, "cacheworker", "worker");
+
+	(void)snprintf(tier, sizeof(tier), "%s/tier", s->cache.path); /* fits */
+	if (r == 0)
+		r = plan_text(c, "--tier", tier);
+	if (r == 0)
+		r = child_arg(c, "--create");
+	if (r == 0 && s->config->capacity)
+		r = plan_number(c, "--capacity", s->config->capacity);
+	if (r == 0)
+		r = plan_number(c, "--memory", s->config->memory / 2);
+	if (r == 0)
+		r = plan_socket(s, c, "--master", "unix:", "master.rpc");
+	if (r == 0)
+		r = plan_socket(s, c, "--listen", "unix:", "worker.rpc");
+	if (r == 0)
+		r = plan_socket(s, c, "--admin", "", "worker.sock");
+	return r;
+}
+
+int supervisor_plan_daemons(struct supervisor *s)
+{
+	int r = plan_master(s);
+
+	if (r == 0)
+		r = plan_worker(s);
+	if (r < 0)
+		return r;
+	s->master.endless = true;
+	s->worker.endless = true;
+	s->master.alive_fd = s->alive[0];
+	s->worker.alive_fd = s->alive[0];
+	child_keep_fd(&s->master, NULL, s->alive[0]);
+	child_keep_fd(&s->worker, NULL, s->alive[0]);
+	return 0;
+}
+
+/* ---- mounts ---------------------------------------------------------------------------------- */
+
+void mount_free(struct mount *mount)
+{
+	if (!mount)
+		return;
+	child_release(&mount->child);
+	cleanup_close(&mount->fuse_fd);
+	cleanup_close(&mount->slots_fd);
+	free(mount->source);
+	free(mount->mountpoint);
+	free(mount);
+}
+
+struct mount *mount_new(
+	struct supervisor *s, unsigned int id, const char *source, const char *mountpoint)
+{
+	struct mount *mount = calloc(1, sizeof(*mount));
+	char name[32];
+
+	if (!mount)
+		return NULL;
+	(void)snprintf(name, sizeof(name), "mount-%u", id); /* fits */
+	child_init(&mount->child, name);
+	list_init(&mount->link);
+	mount->id = id;
+	mount->fuse_fd = -1;
+	mount->slots_fd = -1;
+	mount->source = strdup(source);
+	mount->mountpoint = strdup(mountpoint);
+	(void)cache_dir_socket(&s->cache, name, mount->run);
+	(void)snprintf(name, sizeof(name), "mount-%u.sock", id); /* fits */
+	(void)cache_dir_socket(&s->cache, name, mount->socket);
+	if (!mount->source || !mount->mountpoint) {
+		mount_free(mount);
+		return NULL;
+	}
+	return mount;
+}
+
+/* A connection lives as long as anybody holds its descriptor: while we do, readers wait out a crash of the daemon. */
+int mount_open_fds(struct mount *mount, struct err *e)
+{
+	mount->fuse_fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+	if (mount->fuse_fd < 0)
+		return err_set(e, err_errno(), "/dev/fuse cannot be opened: %m");
+	mount->slots_fd = memfd_create("granary-slots", MFD_CLOEXEC);
+	if (mount->slots_fd < 0 || ftruncate(mount->slots_fd, SLOTS_BYTES) != 0)
+		return err_set(e, err_errno(), "no memory for the requests of a mount: %m");
+	return 0;
+}
+
+/* Options that are passed on as they came, when they came. */
+static int plan_wishes(struct child *c, const json_t *wish)
+{
+	static const char *const texts[][2] = {
+		{ "endpoint", "--endpoint" },
+		{ "region", "--region" },
+		{ "profile", "--profile" },
+		{ "ca_file", "--ca-file" },
+		{ "umask", "--umask" },
+	};
+	static const char *const numbers[][2] = {
+		{ "uid", "--uid" },
+		{ "gid", "--gid" },
+		{ "extent_size", "--extent-size" },
+	};
+	int r = 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(texts) && r == 0; i++) {
+		const char *text = json_string_value(json_object_get(wish, texts[i][0]));
+
+		if (text)
+			r = plan_text(c, texts[i][1], text);
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(numbers) && r == 0; i++) {
+		const json_t *number = json_object_get(wish, numbers[i][0]);
+
+		if (json_is_integer(number))
+			r = plan_number(c, numbers[i][1], (uint64_t)json_integer_value(number));
+	}
+	if (r == 0 && json_is_true(json_object_get(wish, "path_style")))
+		r = child_arg(c, "--path-style");
+	return r;
+}
+
+static int plan_fixed(struct supervisor *s, struct mount *mount)
+{
+	struct child *c = &mount->child;
+	char images[PATH_MAX + 8];
+	int r = plan_common(s, c, "cachefuse", c->name);
+
+	(void)snprintf(images, sizeof(images), "%s/images", s->cache.path); /* fits */
+	if (r == 0)
+		r = plan_text(c, "--source", mount->source);
+	if (r == 0)
+		r = plan_text(c, "--mountpoint", mount->mountpoint);
+	if (r == 0)
+		r = plan_socket(s, c, "--master", "unix:", "master.rpc");
+	if (r == 0)
+		r = plan_socket(s, c, "--worker", "unix:", "worker.rpc");
+	if (r == 0)
+		r = plan_text(c, "--run-dir", mount->run);
+	if (r == 0)
+		r = plan_text(c, "--image-dir", images);
+	if (r == 0)
+		r = plan_text(c, "--admin", mount->socket);
+	if (r == 0)
+		r = plan_number(c, "--memory", s->config->memory / 2);
+	return r;
+}
+
+int mount_plan(struct supervisor *s, struct mount *mount, const json_t *wish)
+{
+	struct child *c = &mount->child;
+	int r = plan_fixed(s, mount);
+
+	if (r == 0)
+		r = plan_wishes(c, wish);
+	if (r == 0)
+		r = child_arg(c, "--refresh"); /* last: left out when it is started again */
+	if (r < 0)
+		return r;
+	child_keep_fd(c, NULL, s->alive[1]);
+	child_keep_fd(c, "--fuse-fd", mount->fuse_fd);
+	child_keep_fd(c, "--slots-fd", mount->slots_fd);
+	return 0;
+}
+
+int supervisor_add_locked(
+	struct supervisor *s, const json_t *wish, struct mount **ret_mount, struct err *e)
+{
+	const char *source = json_string_value(json_object_get(wish, "source"));
+	const char *mountpoint = json_string_value(json_object_get(wish, "mountpoint"));
+	struct mount *mount;
+	int r;
+
+	if (!source || !mountpoint || mountpoint[0] != '/')
+		return err_set(e, -EINVAL, "a mount needs a source and an absolute mountpoint");
+	if (s->ending)
+		return err_set(
+			e, -EAGAIN, "the supervisor of %s is ending: try again", s->cache.path);
+	if (s->n_mounts >= SUPERVISOR_MOUNTS)
+		return err_set(e, -ENOSPC,
+			"this cache has %u mounts, the most it takes: use another --cache",
+			s->n_mounts);
+	list_for_each (node, &s->mounts) {
+		const struct mount *other = list_entry(node, struct mount, link);
+
+		if ((other->state == MOUNT_WAITING || other->state == MOUNT_ACTIVE) &&
+			strcmp(other->mountpoint, mountpoint) == 0)
+			return err_set(
+				e, -EEXIST, "%s is already mounted, or about to be", mountpoint);
+	}
+	mount = mount_new(s, s->next_id, source, mountpoint);
+	if (!mount)
+		return err_set(e, -ENOMEM, "out of memory");
+	r = file_mkdirs(mount->run, 0700);
+	if (r < 0)
+		(void)err_set(e, r, "%s cannot be made: %s", mount->run, err_str(r));
+	else
+		r = mount_open_fds(mount, e);
+	if (r == 0)
+		r = mount_plan(s, mount, wish);
+	if (r < 0) {
+		mount_free(mount);
+		return err_default(e, r, "the mount cannot be prepared");
+	}
+	s->next_id++;
+	s->n_mounts++;
+	list_push_back(&s->mounts, &mount->link);
+	*ret_mount = mount;
+	return 0;
+}
