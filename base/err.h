@@ -41,7 +41,7 @@ struct err {
  * `return err_set(e, -EINVAL, "...")`. Control characters in the result are replaced by '?'.
  */
 int err_set(struct err *e, int code, const char *fmt, ...) __printf(3, 4);
-int err_vset(struct err *e, int code, const char *fmt, va_list ap);
+int err_vset(struct err *e, int code, const char *fmt, va_list ap) __printf(3, 0);
 
 /* Puts `what: ` before the text already in `e`; the code stays. Returns e's code. */
 int err_prefix(struct err *e, const char *fmt, ...) __printf(2, 3);
