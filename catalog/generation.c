@@ -292,6 +292,7 @@ int generation_build(const struct volume_id *volume, struct table *prev, struct 
 		r = group_new(prev, &group);
 	if (r < 0)
 		return err_default(e, r, "cannot build a generation");
+	ensure(group);
 	b.writer = writer;
 	b.prev = group;
 	b.end = prev ? table_info(prev)->end : 0;

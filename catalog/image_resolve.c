@@ -72,7 +72,7 @@ int image_resolve(struct table *table, const struct image_options *options, cons
 		image_key_refuse(path, (uint32_t)path_len))
 		return -ENOENT;
 	memcpy(key, subtree, subtree_len);
-	memcpy(key + subtree_len, path, path_len);
+	memcpy(key + subtree_len, path, path_len + 1);
 	len = subtree_len + (uint32_t)path_len;
 	if (path_len == 0)
 		return directory_row(table, key, len, row);

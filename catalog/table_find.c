@@ -333,9 +333,11 @@ static int by_offset_get(struct table *t, const struct table_place **ret_places)
 		places = t->by_offset;
 		pthread_mutex_unlock(&t->by_offset_lock);
 	}
-	if (r == 0)
-		*ret_places = places;
-	return r;
+	if (r < 0)
+		return r;
+	ensure(places);
+	*ret_places = places;
+	return 0;
 }
 
 int table_check(struct table *t)

@@ -348,8 +348,8 @@ static struct table_row forged_row(const char *key, uint64_t offset, uint64_t si
 
 	row.key_len = (uint16_t)strlen(key);
 	row.tag_len = (uint8_t)strlen(tag);
-	strcpy(row.key, key);
-	strcpy(row.tag, tag);
+	memcpy(row.key, key, row.key_len);
+	memcpy(row.tag, tag, row.tag_len);
 	return row;
 }
 

@@ -230,7 +230,7 @@ static int walk_visit(const char *path, const struct stat *st, int type, struct 
 		assert_true(st->st_ino != 0);
 		while ((d = readdir(dir))) {
 			assert_true(strcmp(last, d->d_name) < 0);
-			strcpy(last, d->d_name);
+			snprintf(last, sizeof(last), "%s", d->d_name);
 			subdirectories += d->d_type == DT_DIR && strcmp(d->d_name, ".") &&
 					  strcmp(d->d_name, "..");
 		}
