@@ -248,8 +248,6 @@ bool set_unlink(struct tier_set *set, struct chunk *chunk)
 struct selection {
 	const struct volume_id *volume;
 	uint64_t lineage;
-	bool (*keep)(void *arg, uint64_t chunk);
-	void *arg;
 	struct list chosen; /* chunks, referenced */
 	uint64_t bytes;
 };
@@ -260,21 +258,30 @@ static bool of_volume(const struct selection *s, const struct chunk *chunk)
 	       volume_id_equal(&chunk->id.volume, s->volume);
 }
 
-static void select_for_drop(struct map_node *node, void *arg)
+static void collect_of_volume(struct map_node *node, void *arg)
 {
 	struct chunk *chunk = container_of(node, struct chunk, node);
 	struct selection *s = arg;
 
-	/* A link in use: another drop has chosen it already. */
-	if (!of_volume(s, chunk) || !list_empty(&chunk->link) || s->keep(s->arg, chunk->id.chunk))
-		return;
-	list_push_back(&s->chosen, &chunk_ref(chunk)->link);
+	/* A link in use: another drop has the chunk. */
+	if (of_volume(s, chunk) && list_empty(&chunk->link))
+		list_push_back(&s->chosen, &chunk_ref(chunk)->link);
+}
+
+static uint64_t drop_one(struct tier_set *set, struct chunk *chunk)
+{
+	uint64_t charged;
+
+	pthread_mutex_lock(&chunk->lock);
+	charged = chunk->charged;
+	pthread_mutex_unlock(&chunk->lock);
+	return set_unlink(set, chunk) ? charged : 0;
 }
 
 uint64_t tier_set_drop(struct tier_set *set, const struct volume_id *volume, uint64_t lineage,
 	bool (*keep)(void *arg, uint64_t chunk), void *arg)
 {
-	struct selection s = { .volume = volume, .lineage = lineage, .keep = keep, .arg = arg };
+	struct selection s = { .volume = volume, .lineage = lineage };
 
 	CHECK_MAGIC(set, SET_MAGIC);
 	for (uint32_t i = 0; i < SET_SHARDS; i++) {
@@ -282,17 +289,13 @@ uint64_t tier_set_drop(struct tier_set *set, const struct volume_id *volume, uin
 
 		list_init(&s.chosen);
 		pthread_mutex_lock(&shard->lock);
-		map_each(&shard->map, select_for_drop, &s);
+		map_each(&shard->map, collect_of_volume, &s);
 		pthread_mutex_unlock(&shard->lock);
 		list_for_each_safe (node, &s.chosen) {
 			struct chunk *chunk = list_entry(node, struct chunk, link);
-			uint64_t charged;
 
-			pthread_mutex_lock(&chunk->lock);
-			charged = chunk->charged;
-			pthread_mutex_unlock(&chunk->lock);
-			if (set_unlink(set, chunk))
-				s.bytes += charged;
+			if (!keep(arg, chunk->id.chunk))
+				s.bytes += drop_one(set, chunk);
 			pthread_mutex_lock(&shard->lock);
 			list_remove(&chunk->link);
 			pthread_mutex_unlock(&shard->lock);

@@ -1,0 +1,285 @@
+/*
+ * Random operations against a model, and many threads at once. GRANARY_SEED repeats a run.
+ *
+ * The model knows of every piece whether it is absent, present or damaged, and from that what each
+ * call must answer.
+ */
+#include "tests/unit/tiers/tier_fixture.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include "base/clock.h"
+
+#define CHUNKS 5u
+#define SLOTS  16u /* objects of up to 1 MiB, one per MiB */
+#define PIECES (UNIT_BYTES / PIECE_BYTES)
+#define STEPS  1500
+
+enum piece {
+	PIECE_ABSENT,
+	PIECE_PRESENT,
+	PIECE_DAMAGED,
+};
+
+struct model {
+	struct fixture *f;
+	unsigned int seed;
+	enum piece pieces[CHUNKS][SLOTS][PIECES];
+};
+
+static uint32_t pick(struct model *m, uint32_t n)
+{
+	return (uint32_t)rand_r(&m->seed) % n;
+}
+
+static struct piece_run object(uint32_t c, uint32_t s)
+{
+	uint32_t length = 1 + (c * 7919u + s * 104729u) * 31u % UNIT_BYTES;
+
+	return run_of(s * UNIT_BYTES, length, c * 100 + s + 1);
+}
+
+static uint32_t pieces_of(const struct piece_run *run)
+{
+	return (run->length + PIECE_BYTES - 1) / PIECE_BYTES;
+}
+
+static void do_write(struct model *m, uint32_t c, uint32_t s)
+{
+	struct piece_run run = object(c, s);
+
+	assert_int_equal(write_run(m->f, c, &run), 0);
+	for (uint32_t p = 0; p < pieces_of(&run); p++) {
+		if (m->pieces[c][s][p] == PIECE_ABSENT)
+			m->pieces[c][s][p] = PIECE_PRESENT;
+	}
+}
+
+/* What reading or rechecking answers; damaged pieces that were looked at are absent afterwards. */
+static int expect(struct model *m, uint32_t c, uint32_t s, bool recheck)
+{
+	struct piece_run run = object(c, s);
+	int answer = 0;
+	bool absent = false;
+
+	for (uint32_t p = 0; p < pieces_of(&run); p++)
+		absent |= m->pieces[c][s][p] == PIECE_ABSENT;
+	if (absent && !recheck)
+		return -ENODATA;
+	for (uint32_t p = 0; p < pieces_of(&run); p++) {
+		if (m->pieces[c][s][p] == PIECE_DAMAGED) {
+			m->pieces[c][s][p] = PIECE_ABSENT;
+			answer = -EBADMSG;
+		}
+	}
+	if (answer == 0 && absent)
+		return -ENODATA;
+	return answer;
+}
+
+static void do_read(struct model *m, uint32_t c, uint32_t s)
+{
+	struct piece_run run = object(c, s);
+	int want = expect(m, c, s, false);
+
+	assert_int_equal(read_run(m->f, c, &run), want);
+}
+
+static void do_recheck(struct model *m, uint32_t c, uint32_t s)
+{
+	struct piece_run run = object(c, s);
+	struct chunk_id id = chunk_number(c);
+	struct chunk *chunk = tier_chunk_find(m->f->set, &id);
+
+	if (!chunk)
+		return;
+	assert_int_equal(chunk_recheck(chunk, &run), expect(m, c, s, true));
+	chunk_unref(chunk);
+}
+
+static void do_damage(struct model *m, uint32_t c, uint32_t s)
+{
+	struct piece_run run = object(c, s);
+	struct chunk_id id = chunk_number(c);
+	struct chunk *chunk = tier_chunk_find(m->f->set, &id);
+	uint32_t p = pick(m, pieces_of(&run));
+	char path[800];
+	char link[64];
+	int fd;
+
+	if (chunk && m->pieces[c][s][p] == PIECE_PRESENT) {
+		assert_int_equal(chunk_open_fd(chunk, &fd), 0);
+		(void)snprintf(link, sizeof(link), "/proc/self/fd/%d", fd);
+		memset(path, 0, sizeof(path));
+		assert_true(readlink(link, path, sizeof(path) - 1) > 0);
+		close(fd);
+		flip_byte(path, run.offset + p * PIECE_BYTES);
+		m->pieces[c][s][p] = PIECE_DAMAGED;
+	}
+	chunk_unref(chunk);
+}
+
+static bool keep_some(void *arg, uint64_t chunk)
+{
+	return chunk != *(uint32_t *)arg;
+}
+
+static void do_drop(struct model *m, uint32_t c)
+{
+	struct chunk_id id = chunk_number(c);
+
+	(void)tier_set_drop(m->f->set, &id.volume, id.lineage, keep_some, &c);
+	memset(m->pieces[c], 0, sizeof(m->pieces[c]));
+}
+
+static void check_all(struct model *m)
+{
+	struct chunk_id id = chunk_number(0);
+	uint64_t blocks = 0;
+
+	for (uint32_t c = 0; c < CHUNKS; c++) {
+		for (uint32_t s = 0; s < SLOTS; s++) {
+			struct piece_run run = object(c, s);
+
+			for (uint32_t p = 0; p < pieces_of(&run); p++) {
+				uint32_t length = min(run.length - p * PIECE_BYTES, PIECE_BYTES);
+
+				if (m->pieces[c][s][p] != PIECE_ABSENT)
+					blocks += (length + BLOCK_BYTES - 1) / BLOCK_BYTES;
+			}
+		}
+	}
+	assert_int_equal(status_of(m->f).data_bytes, blocks * BLOCK_BYTES);
+	assert_int_equal(
+		tier_set_volume_bytes(m->f->set, &id.volume, id.lineage), blocks * BLOCK_BYTES);
+	assert_true(status_of(m->f).used <= status_of(m->f).capacity);
+}
+
+static void do_reopen(struct model *m, uint32_t how)
+{
+	char index[400];
+
+	fixture_close(m->f);
+	(void)snprintf(index, sizeof(index), "%s/index", m->f->path);
+	if (how == 0)
+		another_boot(m->f);
+	if (how == 1)
+		fixture_remove_tree(index);
+	fixture_open(m->f);
+	check_all(m);
+}
+
+static void test_model(void **state)
+{
+	const char *given = getenv("GRANARY_SEED");
+	struct model *m = calloc(1, sizeof(*m));
+
+	assert_non_null(m);
+	m->f = *state;
+	m->seed = given ? (unsigned int)strtoul(given, NULL, 10) : (unsigned int)clock_mono_ns();
+	print_message("GRANARY_SEED=%u\n", m->seed);
+	fixture_open(m->f);
+	for (uint32_t i = 0; i < STEPS; i++) {
+		uint32_t c = pick(m, CHUNKS);
+		uint32_t s = pick(m, SLOTS);
+		uint32_t dice = pick(m, 1000);
+
+		if (dice < 400)
+			do_write(m, c, s);
+		else if (dice < 800)
+			do_read(m, c, s);
+		else if (dice < 880)
+			do_recheck(m, c, s);
+		else if (dice < 970)
+			do_damage(m, c, s);
+		else if (dice < 985)
+			do_drop(m, c);
+		else
+			do_reopen(m, pick(m, 4));
+	}
+	check_all(m);
+	do_reopen(m, 3);
+	free(m);
+}
+
+/* ---- threads --------------------------------------------------------------------------------- */
+
+#define WORKERS     6
+#define WORKER_OPS  250
+#define BUSY_CHUNKS 3u
+
+struct worker {
+	pthread_t thread;
+	struct fixture *f;
+	unsigned int seed;
+	uint32_t reads;
+	uint32_t wrong;
+};
+
+static _Atomic uint32_t drops;
+
+static void *worker_main(void *arg)
+{
+	struct worker *w = arg;
+
+	for (uint32_t i = 0; i < WORKER_OPS; i++) {
+		uint32_t c = (uint32_t)rand_r(&w->seed) % BUSY_CHUNKS;
+		uint32_t dice = (uint32_t)rand_r(&w->seed) % 100;
+		struct piece_run run = object(c, (uint32_t)rand_r(&w->seed) % SLOTS);
+		struct chunk_id id = chunk_number(c);
+		int r = 0;
+
+		if (dice < 45) {
+			r = write_run(w->f, c, &run);
+		} else if (dice < 98) {
+			r = read_run(w->f, c, &run);
+			w->reads += r == 0;
+			r = r == -ENODATA ? 0 : r;
+		} else {
+			(void)tier_set_drop(w->f->set, &id.volume, id.lineage, keep_some, &c);
+			atomic_fetch_add(&drops, 1);
+		}
+		w->wrong += r != 0 && r != -ENOSPC; /* -ENOSPC: dropped under the write */
+		if (tier_set_volume_bytes(w->f->set, &id.volume, id.lineage) >
+			(uint64_t)BUSY_CHUNKS * CHUNK_BYTES)
+			w->wrong++;
+	}
+	return NULL;
+}
+
+static void test_threads(void **state)
+{
+	struct fixture *f = *state;
+	struct worker workers[WORKERS];
+	uint32_t reads = 0;
+
+	fixture_open(f);
+	for (unsigned int i = 0; i < WORKERS; i++) {
+		workers[i] = (struct worker){ .f = f, .seed = i + 1 };
+		assert_int_equal(
+			pthread_create(&workers[i].thread, NULL, worker_main, &workers[i]), 0);
+	}
+	for (unsigned int i = 0; i < WORKERS; i++) {
+		pthread_join(workers[i].thread, NULL);
+		assert_int_equal(workers[i].wrong, 0);
+		reads += workers[i].reads;
+	}
+	assert_true(reads > 0 && drops > 0);
+	assert_int_equal(counter_get(&tier_set_counters(f->set)->mismatches), 0);
+	assert_int_equal(each_chunk_file(f, NULL, NULL), status_of(f).chunks);
+	fixture_reopen(f);
+	assert_int_equal(counter_get(&tier_set_counters(f->set)->rebuilt), 0);
+	assert_int_equal(each_chunk_file(f, NULL, NULL), status_of(f).chunks);
+}
+
+#define T(fn) cmocka_unit_test_setup_teardown(fn, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(test_model),
+		T(test_threads),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,250 @@
+/* Which directories become a tier, and the line for each that does not. */
+#include "tests/unit/tiers/tier_fixture.h"
+
+#include <pwd.h>
+#include <sys/mount.h>
+#include <sys/wait.h>
+
+static int try_open(struct fixture *f, bool create, uint64_t capacity, struct err *e)
+{
+	struct tier_config config = { .path = f->path, .capacity = capacity, .create = create };
+	struct tier_set *set = NULL;
+	int r;
+
+	*e = ERR_INIT;
+	r = tier_set_open(&config, 1, &set, e);
+	tier_set_free(set);
+	return r;
+}
+
+static void put_file(struct fixture *f, const char *name, const char *text)
+{
+	char path[400];
+	FILE *file;
+
+	(void)mkdir(f->path, 0700);
+	(void)snprintf(path, sizeof(path), "%s/%s", f->path, name);
+	file = fopen(path, "w");
+	assert_non_null(file);
+	assert_true(fputs(text, file) >= 0);
+	assert_int_equal(fclose(file), 0);
+}
+
+static bool has_file(struct fixture *f, const char *name)
+{
+	char path[400];
+
+	(void)snprintf(path, sizeof(path), "%s/%s", f->path, name);
+	return access(path, F_OK) == 0;
+}
+
+static void test_create(void **state)
+{
+	struct fixture *f = *state;
+	struct err e;
+
+	assert_int_equal(try_open(f, false, GiB, &e), -ENOENT);
+	assert_non_null(strstr(e.text, "not a Granary cache"));
+	assert_false(has_file(f, "."));
+	assert_int_equal(try_open(f, true, GiB, &e), 0);
+	assert_true(has_file(f, IDENTITY_NAME));
+	assert_int_equal(try_open(f, false, GiB, &e), 0);
+}
+
+static void test_create_in_empty(void **state)
+{
+	struct fixture *f = *state;
+	char lost[400];
+	struct err e;
+
+	assert_int_equal(mkdir(f->path, 0700), 0);
+	(void)snprintf(lost, sizeof(lost), "%s/lost+found", f->path);
+	assert_int_equal(mkdir(lost, 0700), 0);
+	assert_int_equal(
+		try_open(f, false, GiB, &e), -ENOENT); /* an unmounted disk looks like this */
+	assert_int_equal(try_open(f, true, GiB, &e), 0);
+}
+
+static void test_foreign(void **state)
+{
+	struct fixture *f = *state;
+	struct err e;
+
+	put_file(f, "thesis.tex", "precious");
+	assert_int_equal(try_open(f, true, GiB, &e), -ENOTEMPTY);
+	assert_non_null(strstr(e.text, "thesis.tex"));
+	assert_true(has_file(f, "thesis.tex"));
+	assert_false(has_file(f, IDENTITY_NAME));
+}
+
+static void test_foreign_identity(void **state)
+{
+	struct fixture *f = *state;
+	struct err e;
+
+	put_file(f, IDENTITY_NAME, "something else\n");
+	assert_int_equal(try_open(f, true, GiB, &e), -ENOTEMPTY);
+}
+
+static void test_damaged_identity(void **state)
+{
+	struct fixture *f = *state;
+	char path[400];
+	struct err e;
+
+	assert_int_equal(try_open(f, true, GiB, &e), 0);
+	(void)snprintf(path, sizeof(path), "%s/" IDENTITY_NAME, f->path);
+	flip_byte(path, 60);
+	assert_int_equal(try_open(f, true, GiB, &e), -EBADMSG);
+	assert_non_null(strstr(e.text, "damaged"));
+	put_file(f, IDENTITY_NAME, "granary tier\nformat 1\n");
+	assert_int_equal(try_open(f, true, GiB, &e), -EBADMSG);
+}
+
+static void test_newer(void **state)
+{
+	struct fixture *f = *state;
+	struct identity identity;
+	struct err e;
+
+	assert_int_equal(try_open(f, true, GiB, &e), 0);
+	assert_int_equal(identity_load(f->path, &identity, NULL), 0);
+	identity.format = IDENTITY_FORMAT + 1;
+	assert_int_equal(identity_store(f->path, &identity), 0);
+	assert_int_equal(try_open(f, true, GiB, &e), -EPROTONOSUPPORT);
+	identity.format = IDENTITY_FORMAT;
+	identity.features = 1;
+	assert_int_equal(identity_store(f->path, &identity), 0);
+	assert_int_equal(try_open(f, true, GiB, &e), -EPROTONOSUPPORT);
+	assert_non_null(strstr(e.text, "features 1"));
+}
+
+static void test_busy(void **state)
+{
+	struct fixture *f = *state;
+	struct err e;
+
+	fixture_open(f);
+	assert_int_equal(try_open(f, true, GiB, &e), -EBUSY);
+	assert_non_null(strstr(e.text, "another Granary"));
+	fixture_close(f);
+	assert_int_equal(try_open(f, true, GiB, &e), 0);
+}
+
+static void test_too_small(void **state)
+{
+	struct fixture *f = *state;
+	struct err e;
+
+	assert_int_equal(try_open(f, true, MiB, &e), -ENOSPC);
+	assert_non_null(strstr(e.text, "too small"));
+	assert_false(has_file(f, IDENTITY_NAME)); /* nothing of the attempt stays */
+	assert_int_equal(try_open(f, true, GiB, &e), 0);
+}
+
+static void test_not_a_directory(void **state)
+{
+	struct fixture *f = *state;
+	struct err e;
+	FILE *file = fopen(f->path, "w");
+
+	assert_non_null(file);
+	fclose(file);
+	assert_int_equal(try_open(f, true, GiB, &e), -ENOTDIR);
+	assert_non_null(strstr(e.text, f->path));
+}
+
+static void test_default_capacity(void **state)
+{
+	struct fixture *f = *state;
+
+	f->capacity = 0;
+	fixture_open(f);
+	assert_true(status_of(f).capacity > TiB / 1024);
+	assert_int_equal(counter_get(&tier_set_counters(f->set)->capacity), status_of(f).capacity);
+}
+
+static void test_boots_are_counted(void **state)
+{
+	struct fixture *f = *state;
+	struct identity first;
+	struct identity identity;
+	struct err e;
+
+	assert_int_equal(try_open(f, true, GiB, &e), 0);
+	assert_int_equal(identity_load(f->path, &first, NULL), 0);
+	assert_int_equal(first.boot, 1);
+	assert_int_equal(try_open(f, true, GiB, &e), 0);
+	assert_int_equal(identity_load(f->path, &identity, NULL), 0);
+	assert_int_equal(identity.boot, 1);
+	another_boot(f);
+	assert_int_equal(try_open(f, true, GiB, &e), 0);
+	assert_int_equal(identity_load(f->path, &identity, NULL), 0);
+	assert_int_equal(identity.boot, 2);
+	assert_string_equal(identity.boot_id, first.boot_id);
+	assert_string_equal(identity.uuid, first.uuid);
+}
+
+/* In a process of its own, as an ordinary user. */
+static void test_not_writable(void **state)
+{
+	struct fixture *f = *state;
+	struct passwd *nobody = getpwnam("nobody");
+	struct err e;
+	int status;
+	pid_t pid;
+
+	if (geteuid() != 0 || !nobody) {
+		print_message("SKIPPED: needs root and the user nobody\n");
+		skip();
+	}
+	assert_int_equal(mkdir(f->path, 0755), 0);
+	assert_int_equal(chmod(f->root, 0755), 0);
+	pid = fork();
+	if (pid == 0) {
+		if (setgid(nobody->pw_gid) != 0 || setuid(nobody->pw_uid) != 0)
+			_exit(99);
+		_exit(try_open(f, true, GiB, &e) == -EACCES ? 0 : 1);
+	}
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+}
+
+static void test_read_only(void **state)
+{
+	struct fixture *f = *state;
+	struct err e;
+
+	assert_int_equal(mkdir(f->path, 0700), 0);
+	if (mount("granary-test", f->path, "tmpfs", 0, "size=128m") != 0) {
+		print_message("SKIPPED: needs the right to mount\n");
+		skip();
+	}
+	assert_int_equal(try_open(f, true, 64 * MiB, &e), 0);
+	assert_int_equal(mount(NULL, f->path, NULL, MS_REMOUNT | MS_RDONLY, NULL), 0);
+	assert_int_equal(try_open(f, true, 64 * MiB, &e), -EROFS);
+	assert_int_equal(umount(f->path), 0);
+}
+
+#define T(fn) cmocka_unit_test_setup_teardown(fn, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(test_not_writable), /* forks: before RocksDB has threads */
+		T(test_create),
+		T(test_create_in_empty),
+		T(test_foreign),
+		T(test_foreign_identity),
+		T(test_damaged_identity),
+		T(test_newer),
+		T(test_busy),
+		T(test_too_small),
+		T(test_not_a_directory),
+		T(test_default_capacity),
+		T(test_boots_are_counted),
+		T(test_read_only),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
