@@ -7,6 +7,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <ftw.h>
 #include <linux/magic.h>
 #include <string.h>
 #include <sys/file.h>
@@ -267,4 +268,21 @@ int cache_dir_lock(const struct cache_dir *cache, int *ret_fd, struct err *e)
 	}
 	*ret_fd = fd;
 	return 0;
+}
+
+static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+	(void)st;
+	(void)ftw;
+	if (type == FTW_DP || type == FTW_D)
+		(void)rmdir(path); /* what cannot be removed is left: the next start copes */
+	else
+		(void)unlink(path);
+	return 0;
+}
+
+void cache_dir_remove_run(const char *run)
+{
+	(void)nftw(run, remove_one, 8,
+		FTW_DEPTH | FTW_PHYS | FTW_MOUNT); /* what stays is found by the next start */
 }

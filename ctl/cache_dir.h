@@ -46,3 +46,6 @@ int cache_dir_lock(const struct cache_dir *cache, int *ret_fd, struct err *e) __
 /* RUN/ID/name; always fits. */
 const char *cache_dir_socket(
 	const struct cache_dir *cache, const char *name, char out[SOCKET_PATH_MAX]);
+
+/* Removes RUN/ID with all that is in it, but nothing that is mounted there. Only when nothing runs any more. */
+void cache_dir_remove_run(const char *run);

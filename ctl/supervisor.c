@@ -9,7 +9,6 @@
 #include "ctl/mount_table.h"
 
 #include <fcntl.h>
-#include <ftw.h>
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
@@ -335,17 +334,6 @@ static void loop(struct supervisor *s, int signal_fd)
 
 /* ---- start and end --------------------------------------------------------------------------- */
 
-static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
-{
-	(void)st;
-	(void)ftw;
-	if (type == FTW_DP || type == FTW_D)
-		(void)rmdir(path); /* what cannot be removed is left: the next start copes */
-	else
-		(void)unlink(path);
-	return 0;
-}
-
 static int find_bin(char out[PATH_MAX], struct err *e)
 {
 	const char *given = secure_getenv("GRANARY_BIN_DIR");
@@ -401,8 +389,7 @@ static void stop(struct supervisor *s)
 	while ((node = list_pop_front(&s->mounts)))
 		mount_free(list_entry(node, struct mount, link));
 	if (s->done)
-		(void)nftw(s->cache.run, remove_one, 8,
-			FTW_DEPTH | FTW_PHYS | FTW_MOUNT); /* ours, nothing runs */
+		cache_dir_remove_run(s->cache.run);
 	child_release(&s->master);
 	child_release(&s->worker);
 	cleanup_close(&s->alive[0]);

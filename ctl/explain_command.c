@@ -1,0 +1,175 @@
+/* cachectl explain PATH: which object a file is, where its bytes lie, and what went wrong with it last. */
+#include "admin/admin.h"
+#include "base/cleanup.h"
+#include "base/option.h"
+#include "base/units.h"
+#include "ctl/command.h"
+#include "ctl/fleet.h"
+#include "ctl/mount_table.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#define CHUNKS_SHOWN 4096u /* of one file: 64 GiB */
+
+struct explain_options {
+	const char *output;
+};
+
+static const struct option_spec specs[] = {
+	OPTION_ROW(struct explain_options, output, "output", OPTION_CHOICE, .letter = 'o',
+		.choices = "table|json", .help = "form of the answer; table"),
+};
+
+static const struct option_set set = {
+	.program = "cachectl explain",
+	.arguments = "PATH",
+	.about = "Shows which object a file under a mount is, and where its bytes are cached.",
+	.specs = specs,
+	.n = ARRAY_SIZE(specs),
+	.min_args = 1,
+	.max_args = 1,
+};
+
+/* Percent-encodes everything but what a query may hold as it is. */
+static int append_encoded(struct buf *out, const char *text)
+{
+	int r = 0;
+
+	for (const char *p = text; *p && r == 0; p++) {
+		unsigned char c = (unsigned char)*p;
+
+		if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+			(c < 0x80 && strchr("-_.~/", c)))
+			r = buf_append(out, p, 1);
+		else
+			r = buf_printf(out, "%%%02X", c);
+	}
+	return r;
+}
+
+/* Adds to each chunk of the mount's answer what the worker knows of it. */
+static void merge_worker(const struct fleet_mount *mount, json_t *answer)
+{
+	const char *volume = json_string_value(json_object_get(answer, "volume"));
+	const char *lineage = json_string_value(json_object_get(answer, "lineage"));
+	json_t *chunk;
+	size_t i;
+
+	json_array_foreach(json_object_get(answer, "chunks"), i, chunk)
+	{
+		char path[256];
+		json_t *known = NULL;
+		struct err e = ERR_INIT;
+
+		if (!volume || !lineage || i >= CHUNKS_SHOWN)
+			break;
+		(void)snprintf(path, sizeof(path),
+			"/v1/chunk?volume=%.40s&lineage=%.20s&chunk=%" JSON_INTEGER_FORMAT, volume,
+			lineage, json_integer_value(json_object_get(chunk, "chunk"))); /* fits */
+		if (fleet_call(mount->run, "worker.sock", path, &known, &e) < 0)
+			break; /* the worker is away: the mount's part stands alone */
+		(void)json_object_update(chunk, known); /* shown only */
+		json_decref(known);
+	}
+}
+
+static void print_scalar(const char *name, const json_t *value)
+{
+	if (json_is_string(value))
+		(void)printf("%-12s %s\n", name, json_string_value(value));
+	else if (json_is_integer(value))
+		(void)printf("%-12s %" JSON_INTEGER_FORMAT "\n", name, json_integer_value(value));
+	else if (json_is_boolean(value))
+		(void)printf("%-12s %s\n", name, json_is_true(value) ? "yes" : "no");
+}
+
+static void print_chunk(const json_t *chunk)
+{
+	const char *name;
+	const json_t *value;
+	const char *gap = "  ";
+
+	json_object_foreach((json_t *)(uintptr_t)chunk, name, value)
+	{
+		if (json_is_string(value))
+			(void)printf("%s%s %s", gap, name, json_string_value(value));
+		else if (json_is_integer(value))
+			(void)printf(
+				"%s%s %" JSON_INTEGER_FORMAT, gap, name, json_integer_value(value));
+		else if (json_is_boolean(value))
+			(void)printf("%s%s %s", gap, name, json_is_true(value) ? "yes" : "no");
+		else
+			continue;
+		gap = ", ";
+	}
+	(void)putchar('\n');
+}
+
+static void print_answer(const json_t *answer)
+{
+	const json_t *chunks = json_object_get(answer, "chunks");
+	const json_t *chunk;
+	const char *name;
+	const json_t *value;
+	size_t i;
+
+	json_object_foreach((json_t *)(uintptr_t)answer, name, value) print_scalar(name, value);
+	if (json_array_size(chunks) > 0)
+		(void)printf("chunks\n");
+	json_array_foreach(chunks, i, chunk) print_chunk(chunk);
+}
+
+static int explain(const char *path, json_t **ret_answer, struct err *e)
+{
+	_cleanup_(buf_release) struct buf query = BUF_INIT(4 * PATH_MAX);
+	char whole[PATH_MAX];
+	struct fleet_mount mount;
+	const char *rest;
+	int r = mount_point_path(path, whole, e);
+
+	if (r < 0)
+		return EXIT_MOUNTPOINT;
+	if (fleet_find(whole, true, &mount) < 0) {
+		(void)err_set(e, -ENOENT,
+			"%s is not below a mount of Granary: cachectl status lists them", whole);
+		return EXIT_MOUNTPOINT;
+	}
+	rest = whole + strlen(mount.mountpoint);
+	r = buf_puts(&query, "/v1/explain?path=");
+	if (r == 0)
+		r = append_encoded(&query, *rest == '/' ? rest + 1 : rest);
+	if (r == 0)
+		r = admin_call(
+			mount.socket, NULL, buf_str(&query), NULL, FLEET_TIMEOUT_NS, ret_answer, e);
+	if (r < 0) {
+		(void)err_default(e, r, whole);
+		return EXIT_RUNTIME;
+	}
+	(void)json_object_set_new(
+		*ret_answer, "mountpoint", json_string(mount.mountpoint)); /* shown only */
+	merge_worker(&mount, *ret_answer);
+	return EXIT_OK;
+}
+
+int command_explain(int argc, char **argv)
+{
+	struct explain_options options = { .output = "table" };
+	struct err e = ERR_INIT;
+	json_t *answer = NULL;
+	int status;
+
+	(void)option_parse_or_exit(&set, argc, argv, &options); /* exactly one argument */
+	status = explain(argv[1], &answer, &e);
+	if (status != EXIT_OK)
+		return command_fail(status, &e);
+	if (strcmp(options.output, "json") == 0) {
+		if (json_dumpf(answer, stdout, JSON_INDENT(2)) < 0)
+			status = EXIT_RUNTIME;
+		(void)putchar('\n');
+	} else {
+		print_answer(answer);
+	}
+	json_decref(answer);
+	return status;
+}

@@ -1,0 +1,88 @@
+/* cachectl: the command line of Granary. One file per command. */
+#include "base/check.h"
+#include "base/version.h"
+#include "ctl/command.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static int command_version(int argc, char **argv);
+static int command_help(int argc, char **argv);
+
+static const struct command {
+	const char *name;
+	int (*run)(int argc, char **argv);
+	const char *help; /* NULL: not listed */
+} commands[] = {
+	{ "mount", command_mount, "mount URL at DIR through the cache" },
+	{ "umount", command_umount, "unmount DIR" },
+	{ "status", command_status, "what is mounted, cached and running" },
+	{ "explain", command_explain, "which object a file is and where its bytes lie" },
+	{ "version", command_version, "print the version" },
+	{ "help", command_help, "print this, or the help of a command" },
+	{ "supervise", command_supervise, NULL },
+};
+
+static const struct command *find(const char *name)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(commands); i++)
+		if (strcmp(commands[i].name, name) == 0)
+			return &commands[i];
+	return NULL;
+}
+
+static int command_version(int argc, char **argv)
+{
+	(void)argc;
+	(void)argv;
+	(void)printf("cachectl %s\n", GRANARY_VERSION);
+	return EXIT_OK;
+}
+
+static void print_help(FILE *out)
+{
+	(void)fprintf(out, "Usage: cachectl COMMAND [OPTION...]\n\nCommands:\n");
+	for (size_t i = 0; i < ARRAY_SIZE(commands); i++)
+		if (commands[i].help)
+			(void)fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].help);
+	(void)fprintf(out, "\n`cachectl COMMAND --help` lists the options of a command.\n"
+			   "Exit status: 0 done, 1 error while running, 2 usage, 3 mount point, 4 "
+			   "origin, 5 cache directory,\n"
+			   "6 kernel, 7 busy.\n");
+}
+
+static int command_help(int argc, char **argv)
+{
+	const struct command *command = argc > 1 ? find(argv[1]) : NULL;
+	char help[] = "--help";
+	char *words[] = { argv[0], help, NULL };
+
+	if (command && command->run != command_help && command->run != command_version)
+		return command->run(2, words);
+	print_help(stdout);
+	return EXIT_OK;
+}
+
+int main(int argc, char **argv)
+{
+	const struct command *command;
+
+	if (argc < 2) {
+		print_help(stderr);
+		return EXIT_USAGE;
+	}
+	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
+		return command_help(1, argv);
+	if (strcmp(argv[1], "--version") == 0)
+		return command_version(1, argv);
+	command = find(argv[1]);
+	if (!command) {
+		(void)fprintf(stderr,
+			"cachectl: unknown command '%s': the commands are mount, umount, status, "
+			"explain, version "
+			"and help\n",
+			argv[1]);
+		return EXIT_USAGE;
+	}
+	return command->run(argc - 1, argv + 1);
+}

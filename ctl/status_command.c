@@ -1,0 +1,320 @@
+/* cachectl status: what is mounted, from where, how much of it is cached, and how its daemons are. */
+#include "admin/admin.h"
+#include "base/cleanup.h"
+#include "base/option.h"
+#include "base/units.h"
+#include "ctl/command.h"
+#include "ctl/fleet.h"
+#include "ctl/mount_table.h"
+
+#include <string.h>
+
+struct status_options {
+	const char *output;
+};
+
+static const struct option_spec specs[] = {
+	OPTION_ROW(struct status_options, output, "output", OPTION_CHOICE, .letter = 'o',
+		.choices = "table|json", .help = "form of the answer; table"),
+};
+
+static const struct option_set set = {
+	.program = "cachectl status",
+	.arguments = "[DIR]",
+	.about = "Shows the mounts of this node and their daemons; with DIR, only that mount's.",
+	.specs = specs,
+	.n = ARRAY_SIZE(specs),
+	.max_args = 1,
+};
+
+/* What was found; arrays are owned. */
+struct found {
+	const char *only; /* mount point, or NULL: all */
+	json_t *mounts;
+	json_t *workers;
+	json_t *masters;
+	json_t *supervisors;
+};
+
+/* ---- gathering ------------------------------------------------------------------------------- */
+
+/* A daemon's status with its runtime directory, or NULL when it does not answer. */
+static json_t *ask(const char *run, const char *name)
+{
+	struct err e = ERR_INIT;
+	json_t *json = NULL;
+
+	if (fleet_call(run, name, "/v1/status", &json, &e) < 0)
+		return NULL;
+	(void)json_object_set_new(json, "run", json_string(run)); /* status */
+	return json;
+}
+
+/* The mount's own answer, over what the supervisor knows of it. */
+static void add_mount(struct found *found, const char *run, const json_t *known, bool supervised)
+{
+	static const char *const kept[] = { "name", "pid", "state", "restarts", "last_failure",
+		"source", "mountpoint", "socket" };
+	const char *socket = json_string_value(json_object_get(known, "socket"));
+	struct err e = ERR_INIT;
+	json_t *json = NULL;
+	int r = socket ? admin_call(socket, NULL, "/v1/status", NULL, FLEET_TIMEOUT_NS, &json, &e)
+		       : -ENOENT;
+
+	if (r < 0)
+		json = json_object();
+	for (size_t i = 0; i < ARRAY_SIZE(kept); i++) {
+		json_t *value = json_object_get(known, kept[i]);
+
+		if (value && !(r == 0 && strcmp(kept[i], "source") == 0))
+			(void)json_object_set(json, kept[i], value); /* status */
+	}
+	if (!supervised || r < 0)
+		(void)json_object_set_new(json, "state",
+			json_string(r < 0 ? "unreachable" : "serving, unsupervised"));
+	(void)json_object_set_new(json, "run", json_string(run)); /* status */
+	(void)json_array_append_new(found->mounts, json);         /* status */
+}
+
+static bool concerns(const struct found *found, const json_t *mounts)
+{
+	const json_t *mount;
+	size_t i;
+
+	if (!found->only)
+		return true;
+	json_array_foreach(mounts, i, mount)
+	{
+		const char *point = json_string_value(json_object_get(mount, "mountpoint"));
+
+		if (point && strcmp(point, found->only) == 0)
+			return true;
+	}
+	return false;
+}
+
+static void add(json_t *list, json_t *json)
+{
+	if (json)
+		(void)json_array_append_new(list, json); /* status */
+}
+
+static int visit(void *arg, const char *run)
+{
+	struct found *found = arg;
+	json_t *supervisor = ask(run, "supervisor.sock");
+	json_t *state = supervisor ? NULL : fleet_state(run);
+	const json_t *mounts = json_object_get(supervisor ? supervisor : state, "mounts");
+	const json_t *mount;
+	size_t i;
+
+	if ((supervisor || state) && concerns(found, mounts)) {
+		json_array_foreach(mounts, i, mount)
+		{
+			const char *point = json_string_value(json_object_get(mount, "mountpoint"));
+
+			if (point && (!found->only || strcmp(point, found->only) == 0))
+				add_mount(found, run, mount, supervisor != NULL);
+		}
+		add(found->workers, ask(run, "worker.sock"));
+		add(found->masters, ask(run, "master.sock"));
+		add(found->supervisors, json_incref(supervisor));
+	}
+	json_decref(supervisor);
+	json_decref(state);
+	return 0;
+}
+
+/* ---- table ----------------------------------------------------------------------------------- */
+
+static uint64_t number(const json_t *json, const char *name)
+{
+	return (uint64_t)json_integer_value(json_object_get(json, name));
+}
+
+static const json_t *worker_of(const struct found *found, const json_t *mount)
+{
+	const char *run = json_string_value(json_object_get(mount, "run"));
+	const json_t *worker;
+	size_t i;
+
+	json_array_foreach(found->workers, i,
+		worker) if (run && strcmp(json_string_value(json_object_get(worker, "run")), run) ==
+					   0) return worker;
+	return NULL;
+}
+
+/* The worker's entry of the mount's volume, or NULL. */
+static const json_t *source_of(const json_t *worker, const json_t *mount)
+{
+	const char *volume = json_string_value(json_object_get(mount, "volume"));
+	const json_t *source;
+	size_t i;
+
+	json_array_foreach(json_object_get(worker, "sources"), i, source)
+	{
+		const char *its = json_string_value(json_object_get(source, "volume"));
+
+		if (volume && its && strcmp(its, volume) == 0)
+			return source;
+	}
+	return NULL;
+}
+
+/* Share of the bytes given to readers that did not come from the origin for them; "-" before the first read. */
+static const char *hit_ratio(const json_t *mount, const json_t *source, char *out, size_t size)
+{
+	const json_t *counters = json_object_get(mount, "counters");
+	const json_t *client = json_object_get(counters, "client");
+	uint64_t origin = number(json_object_get(source, "origin"), "bytes");
+	uint64_t given;
+
+	if (!client)
+		client = counters;
+	given = number(client, "local_bytes") + number(client, "remote_bytes");
+	if (given == 0)
+		(void)snprintf(out, size, "-");
+	else
+		(void)snprintf(out, size, "%.3f",
+			origin >= given ? 0.0 : 1.0 - (double)origin / (double)given);
+	return out;
+}
+
+static void print_mount(const struct found *found, const json_t *mount)
+{
+	const json_t *worker = worker_of(found, mount);
+	const json_t *source = source_of(worker, mount);
+	const json_t *tier;
+	const char *state = json_string_value(json_object_get(mount, "state"));
+	uint64_t restarts = number(mount, "restarts");
+	uint64_t capacity = 0;
+	char size[16];
+	char cached[16];
+	char room[16];
+	char hit[16];
+	char again[48] = "";
+	size_t i;
+
+	json_array_foreach(json_object_get(worker, "tiers"), i, tier) capacity +=
+		number(tier, "capacity");
+	if (restarts)
+		(void)snprintf(
+			again, sizeof(again), " (%llu restarts)", (unsigned long long)restarts);
+	(void)printf("%-24s %-32s %10lld %9s %9s %9s %6s  %s%s\n",
+		json_string_value(json_object_get(mount, "mountpoint")),
+		json_string_value(json_object_get(mount, "source")) ?: "?",
+		(long long)json_integer_value(json_object_get(mount, "files")),
+		units_size(number(mount, "bytes"), size, sizeof(size)),
+		units_size(number(source, "cached_bytes"), cached, sizeof(cached)),
+		units_size(capacity, room, sizeof(room)),
+		hit_ratio(mount, source, hit, sizeof(hit)), state ? state : "?", again);
+}
+
+static void print_notices(const struct found *found)
+{
+	const json_t *master;
+	const json_t *source;
+	size_t i;
+	size_t k;
+
+	json_array_foreach(found->masters, i, master)
+		json_array_foreach(json_object_get(master, "sources"), k, source)
+	{
+		const char *notice = json_string_value(json_object_get(source, "notice"));
+
+		if (notice)
+			(void)printf("note: %s\n", notice);
+	}
+}
+
+static void print_daemons(const struct found *found)
+{
+	const json_t *supervisor;
+	const json_t *daemon;
+	size_t i;
+	size_t k;
+
+	json_array_foreach(found->supervisors, i, supervisor)
+		json_array_foreach(json_object_get(supervisor, "daemons"), k, daemon)
+	{
+		const char *failure = json_string_value(json_object_get(daemon, "last_failure"));
+
+		if (number(daemon, "restarts") > 0)
+			(void)printf("note: %s was restarted %llu times%s%s\n",
+				json_string_value(json_object_get(daemon, "name")),
+				(unsigned long long)number(daemon, "restarts"),
+				failure ? ", last because " : "", failure ? failure : "");
+	}
+}
+
+static void print_table(const struct found *found)
+{
+	const json_t *mount;
+	size_t i;
+
+	if (json_array_size(found->mounts) == 0) {
+		(void)printf("nothing is mounted\n");
+		return;
+	}
+	(void)printf("%-24s %-32s %10s %9s %9s %9s %6s  %s\n", "MOUNT", "SOURCE", "FILES", "SIZE",
+		"CACHED", "CAPACITY", "HIT", "STATE");
+	json_array_foreach(found->mounts, i, mount) print_mount(found, mount);
+	print_notices(found);
+	print_daemons(found);
+}
+
+static int print_json(const struct found *found)
+{
+	json_t *first = json_array_get(found->supervisors, 0);
+	json_t *all = json_pack("{s:O, s:O, s:O, s:O, s:O?}", "mounts", found->mounts, "workers",
+		found->workers, "masters", found->masters, "supervisors", found->supervisors,
+		"supervisor", first);
+	int r = all ? json_dumpf(all, stdout, JSON_INDENT(2)) : -1;
+
+	json_decref(all);
+	(void)putchar('\n');
+	return r;
+}
+
+int command_status(int argc, char **argv)
+{
+	struct status_options options = { .output = "table" };
+	struct found found = {
+		.mounts = json_array(),
+		.workers = json_array(),
+		.masters = json_array(),
+		.supervisors = json_array(),
+	};
+	char point[PATH_MAX];
+	struct err e = ERR_INIT;
+	int args = option_parse_or_exit(&set, argc, argv, &options);
+	int status = EXIT_OK;
+	int r;
+
+	if (args == 1) {
+		if (mount_point_path(argv[1], point, &e) < 0)
+			return command_fail(EXIT_MOUNTPOINT, &e);
+		found.only = point;
+	}
+	r = fleet_each_run(visit, &found);
+	if (r < 0) {
+		(void)err_set(&e, r, "the daemons of this node cannot be found: %s", err_str(r));
+		status = EXIT_RUNTIME;
+	} else if (found.only && json_array_size(found.mounts) == 0) {
+		(void)err_set(&e, -ENOENT,
+			"%s is not a mount of Granary: cachectl status lists them", point);
+		status = EXIT_MOUNTPOINT;
+	} else if (strcmp(options.output, "json") == 0) {
+		if (print_json(&found) < 0) {
+			(void)err_set(&e, -EIO, "the answer cannot be written");
+			status = EXIT_RUNTIME;
+		}
+	} else {
+		print_table(&found);
+	}
+	json_decref(found.mounts);
+	json_decref(found.workers);
+	json_decref(found.masters);
+	json_decref(found.supervisors);
+	return status == EXIT_OK ? EXIT_OK : command_fail(status, &e);
+}

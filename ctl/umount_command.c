@@ -1,0 +1,294 @@
+/*
+ * cachectl umount: asks the mount's own daemon, which knows the right order; when there is no daemon to ask, cuts the FUSE
+ * connection and detaches the mount, so that it always comes off.
+ */
+#include "admin/admin.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/option.h"
+#include "ctl/command.h"
+#include "ctl/fleet.h"
+#include "ctl/mount_table.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/pidfd.h>
+#include <sys/wait.h>
+
+#define ASK_NS    (40 * CLOCK_SECOND) /* the daemon waits up to 10 s for readers, then cuts them off */
+#define DOWN_NS   (10 * CLOCK_SECOND) /* a daemon that is being started again */
+#define END_NS    (25 * CLOCK_SECOND) /* worker and master after the last mount */
+#define DETACH_NS (10 * CLOCK_SECOND)
+
+struct umount_options {
+	bool force;
+};
+
+static const struct option_spec specs[] = {
+	OPTION_BOOL_ROW(
+		struct umount_options, force, "force", "also when it is in use: readers get EIO"),
+};
+
+static const struct option_set set = {
+	.program = "cachectl umount",
+	.arguments = "DIR",
+	.about = "Unmounts DIR. Exit status 7 and the processes that use it when it is busy.",
+	.specs = specs,
+	.n = ARRAY_SIZE(specs),
+	.min_args = 1,
+	.max_args = 1,
+};
+
+/* ---- without a daemon ------------------------------------------------------------------------ */
+
+/* Number of the FUSE connection that process `pid` holds, from /proc/PID/fdinfo (Linux 6.16); -1: not known. */
+static int connection_of(pid_t pid)
+{
+	char path[64];
+	char link[32];
+	const struct dirent *entry;
+	int found = -1;
+	DIR *dir;
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid); /* fits */
+	dir = pid > 0 ? opendir(path) : NULL;
+	while (dir && found < 0 && (entry = readdir(dir))) {
+		ssize_t n = readlinkat(dirfd(dir), entry->d_name, link, sizeof(link) - 1);
+		char info[PATH_MAX];
+		char line[128];
+		FILE *f;
+
+		if (n != 9 || memcmp(link, "/dev/fuse", 9) != 0)
+			continue;
+		(void)snprintf(info, sizeof(info), "/proc/%d/fdinfo/%s", (int)pid,
+			entry->d_name); /* fits */
+		f = fopen(info, "re");
+		while (f && fgets(line, sizeof(line), f))
+			if (strncmp(line, "fuse_connection:", 16) == 0)
+				found = (int)strtol(line + 16, NULL, 10);
+		if (f)
+			(void)fclose(f); /* read only */
+	}
+	if (dir)
+		(void)closedir(dir); /* read only */
+	return found;
+}
+
+/* Every request of that connection ends with an error, and no new one starts. */
+static void abort_connection(int number)
+{
+	char path[64];
+	_cleanup_close_ int fd = -1;
+
+	if (number < 0)
+		return;
+	(void)snprintf(path, sizeof(path), "/sys/fs/fuse/connections/%d/abort", number); /* fits */
+	fd = open(path, O_WRONLY | O_CLOEXEC);
+	if (fd >= 0 && write(fd, "1", 1) < 0)
+		return; /* gone already */
+}
+
+/* umount() may hang on a read that nobody answers: done by a helper, which is waited for only so long. */
+static int detach(const char *point, struct err *e)
+{
+	uint64_t deadline = clock_mono_ns() + DETACH_NS;
+	pid_t pid = fork();
+	int status = 0;
+
+	if (pid == 0)
+		_exit(umount2(point, MNT_DETACH | UMOUNT_NOFOLLOW) == 0 || errno == EINVAL
+				? 0
+				: errno & 0x7f);
+	if (pid < 0)
+		return err_set(e, err_errno(), "no process can be started: %m");
+	while (waitpid(pid, &status, WNOHANG) == 0) {
+		if (clock_mono_ns() > deadline)
+			return err_set(e, -ETIMEDOUT,
+				"%s does not come off: a read of it hangs in the kernel", point);
+		clock_sleep_ns(5 * CLOCK_MS);
+	}
+	if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+		return err_set(e, -EIO, "%s cannot be unmounted: %s", point,
+			err_str(WIFEXITED(status) && WEXITSTATUS(status) ? -WEXITSTATUS(status)
+									 : -EIO));
+	return 0;
+}
+
+/* Signals process `pid` if it runs `program`, and waits for its end. */
+static void end_process(pid_t pid, const char *program, int signal)
+{
+	char path[64];
+	char exe[PATH_MAX];
+	_cleanup_close_ int fd = pid > 0 ? pidfd_open(pid, 0) : -1;
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+	ssize_t n;
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/exe", (int)pid); /* fits */
+	n = fd >= 0 ? readlink(path, exe, sizeof(exe) - 1) : -1;
+	if (n < 0)
+		return;
+	exe[n] = '\0';
+	if (!strstr(exe, program))
+		return;                               /* the number was used again */
+	(void)pidfd_send_signal(fd, signal, NULL, 0); /* gone already: fine */
+	if (poll(&p, 1, 10000) == 0)
+		(void)pidfd_send_signal(fd, SIGKILL, NULL, 0); /* gone already: fine */
+}
+
+/* A daemon that does not answer must not answer later either: its mount is gone then. */
+static int cut_off(const char *point, const struct fleet_mount *mount, struct err *e)
+{
+	if (mount) {
+		abort_connection(connection_of(mount->pid));
+		end_process(mount->pid, "cachefuse", SIGKILL);
+	}
+	return detach(point, e);
+}
+
+/* ---- with one -------------------------------------------------------------------------------- */
+
+/* 0, -EBUSY with its line, or -ENODEV: nobody to ask. */
+static int ask_daemon(const struct fleet_mount *mount, bool force, struct err *e)
+{
+	uint64_t deadline = clock_mono_ns() + DOWN_NS;
+	json_t *wish = json_pack("{s:b}", "force", (int)force);
+	int r;
+
+	for (;;) {
+		json_t *answer = NULL;
+
+		r = admin_call(mount->socket, "POST", "/v1/unmount", wish, ASK_NS, &answer, e);
+		json_decref(answer);
+		if (r != -ECONNREFUSED && r != -ENOENT && r != -ECONNRESET)
+			break;
+		r = -ENODEV;
+		if (!fleet_alive(mount->run, "supervisor.sock") || clock_mono_ns() > deadline)
+			break; /* nobody starts it again */
+		clock_sleep_ns(50 * CLOCK_MS);
+	}
+	json_decref(wish);
+	return r == -ETIMEDOUT ? -ENODEV : r;
+}
+
+static bool gone(const char *point)
+{
+	struct mount_entry entry;
+
+	return mount_table_find(point, &entry) == -ENOENT;
+}
+
+/* ---- afterwards ------------------------------------------------------------------------------ */
+
+/* Mounts of a supervisor that are still there or on their way; -1: it does not answer. */
+static int count_mounts(const char *run, const char *point, bool *ret_point)
+{
+	json_t *json = NULL;
+	const json_t *mount;
+	struct err e = ERR_INIT;
+	int n = 0;
+	size_t i;
+
+	*ret_point = false;
+	if (fleet_call(run, "supervisor.sock", "/v1/status", &json, &e) < 0)
+		return -1;
+	json_array_foreach(json_object_get(json, "mounts"), i, mount)
+	{
+		const char *at = json_string_value(json_object_get(mount, "mountpoint"));
+
+		n++;
+		*ret_point |= at && strcmp(at, point) == 0;
+	}
+	json_decref(json);
+	return n;
+}
+
+/* Until the supervisor has noticed, and has ended if that was its last mount. */
+static void wait_supervisor(const char *run, const char *point)
+{
+	uint64_t deadline = clock_mono_ns() + END_NS;
+	bool there = true;
+
+	while (clock_mono_ns() < deadline && fleet_alive(run, "supervisor.sock")) {
+		int n = count_mounts(run, point, &there);
+
+		if (n > 0 && !there)
+			return; /* it has others */
+		clock_sleep_ns(20 * CLOCK_MS);
+	}
+}
+
+/* No supervisor: whoever takes off the last mount ends what served it. */
+static void end_orphans(const char *run)
+{
+	json_t *state = fleet_state(run);
+	const json_t *mount;
+	bool others = false;
+	size_t i;
+
+	json_array_foreach(json_object_get(state, "mounts"), i, mount)
+	{
+		const char *point = json_string_value(json_object_get(mount, "mountpoint"));
+
+		others |= point && !gone(point);
+	}
+	if (state && !others) {
+		end_process((pid_t)json_integer_value(json_object_get(state, "worker")),
+			"cacheworker", SIGTERM);
+		end_process((pid_t)json_integer_value(json_object_get(state, "master")),
+			"cachemaster", SIGTERM);
+		cache_dir_remove_run(run);
+	}
+	json_decref(state);
+}
+
+static int unmount(const char *point, const struct umount_options *options, struct err *e)
+{
+	struct fleet_mount mount;
+	struct mount_entry entry;
+	uint64_t deadline;
+	bool known = fleet_find(point, false, &mount) == 0;
+	bool mounted = mount_table_find(point, &entry) == 0;
+	int r = -ENODEV;
+
+	if (!known && (!mounted || !mount_entry_ours(&entry))) {
+		(void)err_set(e, -EINVAL, "%s is not a mount of Granary%s", point,
+			mounted ? ": use umount" : ": cachectl status lists them");
+		return EXIT_MOUNTPOINT;
+	}
+	if (known)
+		r = ask_daemon(&mount, options->force, e);
+	if (r == -EBUSY)
+		return EXIT_BUSY;
+	if (r < 0 && r != -ENODEV && !options->force)
+		return EXIT_RUNTIME;
+	if (r < 0)
+		r = gone(point) ? 0 : cut_off(point, known ? &mount : NULL, e);
+	if (r < 0)
+		return EXIT_RUNTIME;
+	deadline = clock_mono_ns() + DETACH_NS;
+	while (!gone(point) && clock_mono_ns() < deadline)
+		clock_sleep_ns(5 * CLOCK_MS);
+	if (known && fleet_alive(mount.run, "supervisor.sock"))
+		wait_supervisor(mount.run, point);
+	else if (known)
+		end_orphans(mount.run);
+	return EXIT_OK;
+}
+
+int command_umount(int argc, char **argv)
+{
+	struct umount_options options = { 0 };
+	char point[PATH_MAX];
+	struct err e = ERR_INIT;
+	int status;
+
+	(void)option_parse_or_exit(&set, argc, argv, &options); /* exactly one argument */
+	if (mount_point_path(argv[1], point, &e) < 0)
+		return command_fail(EXIT_MOUNTPOINT, &e);
+	status = unmount(point, &options, &e);
+	return status == EXIT_OK ? EXIT_OK : command_fail(status, &e);
+}
