@@ -255,6 +255,16 @@ static void run_compose(struct pool_job *job)
  * -----------------------------------------------------------------------------------------------
  */
 
+/* The range is one unit from its first byte, and at most the rest of its last block. */
+static bool one_flight_answers(const struct fetch *fetch)
+{
+	const struct frame *asked = &fetch->request->frame;
+	const struct span *span = &fetch->spans[0];
+
+	return fetch->n_spans == 1 && span->wait.flight && span->at == asked->offset &&
+	       asked->length - span->length < BLOCK_BYTES;
+}
+
 /* One flight less to wait for; the last one goes on. */
 static void fetch_arrived(struct fetch *fetch, int status, const struct err *e)
 {
@@ -278,8 +288,7 @@ static void fetch_arrived(struct fetch *fetch, int status, const struct err *e)
 		fetch_fail(fetch, -ECANCELED, NULL);
 	else if (fetch->status < 0)
 		fetch_fail(fetch, fetch->status, &fetch->err);
-	else if (fetch->n_spans == 1 && fetch->spans[0].wait.flight &&
-		 fetch->spans[0].at == fetch->request->frame.offset)
+	else if (one_flight_answers(fetch))
 		reply_flight(fetch);
 	else
 		submit(fetch, run_compose);
