@@ -202,7 +202,7 @@ static void on_done(struct ufs_get *get, int status, const struct err *e)
 	a->received += get->got;
 	a->fruitless = get->got ? 0 : a->fruitless + 1;
 	a->outer->got = a->received;
-	if (status == 0 || a->received == a->outer->length) {
+	if (status == 0 || (passes(status) && a->received == a->outer->length)) {
 		finish(a, 0, NULL); /* whole, even if the end of the answer was not */
 	} else if (is_closing(a->retry)) {
 		cancel(a);

@@ -1,0 +1,447 @@
+/* The retry decorator over an origin that follows a script; the fault decorator between them. */
+#include "ufs/ufs_internal.h"
+#include "base/clock.h"
+#include "base/loop.h"
+
+#include <pthread.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+#include <cmocka.h>
+
+#define SIZE 1000u
+
+/* One answer: so many bytes, then this status. */
+struct step {
+	uint32_t bytes;
+	int status;
+	uint64_t retry_after_ns;
+};
+
+struct script {
+	struct ufs base;
+	struct loop *loop;
+	const struct step *steps;
+	uint32_t n;
+	_Atomic uint32_t at;
+	_Atomic bool hangs; /* never answers until freed */
+	struct list hanging;
+	uint64_t deadline_ns; /* of the last request */
+	enum ufs_class promoted;
+	uint32_t probes;
+};
+
+struct answer {
+	struct loop_task task;
+	struct script *script;
+	struct ufs_get *get;
+};
+
+static char data_at(uint64_t offset)
+{
+	return (char)(offset * 7 + offset / 256);
+}
+
+static void on_task(struct loop_task *task)
+{
+	struct answer *a = container_of(task, struct answer, task);
+	struct script *s = a->script;
+	struct ufs_get *get = a->get;
+	struct step step = s->at < s->n ? s->steps[s->at++] : (struct step){ SIZE, 0, 0 };
+	struct err e = ERR_INIT;
+	uint64_t n = min((uint64_t)step.bytes, get->length);
+
+	free(a);
+	for (uint64_t i = 0; i < n; i++)
+		((char *)get->buf)[i] = data_at(get->offset + i);
+	get->got = n;
+	if (get->on_progress && n)
+		get->on_progress(get, n);
+	get->retry_after_ns = step.retry_after_ns;
+	if (step.status < 0)
+		(void)err_set(&e, step.status, "scripted");
+	get->on_done(get, step.status, step.status < 0 ? &e : NULL);
+}
+
+static int script_get(struct ufs *ufs, struct ufs_get *get)
+{
+	struct script *s = container_of(ufs, struct script, base);
+	struct answer *a;
+
+	s->deadline_ns = get->deadline_ns;
+	if (s->hangs) {
+		list_push_back(&s->hanging, &get->link);
+		return 0;
+	}
+	a = calloc(1, sizeof(*a));
+	*a = (struct answer){ .task.run = on_task, .script = s, .get = get };
+	loop_post(s->loop, &a->task);
+	return 0;
+}
+
+static void script_promote(struct ufs *ufs, struct ufs_get *get, enum ufs_class class)
+{
+	(void)get;
+	container_of(ufs, struct script, base)->promoted = class;
+}
+
+static int script_page(struct ufs *ufs, const struct ufs_page_request *request,
+	struct ufs_page *page, struct err *e)
+{
+	struct script *s = container_of(ufs, struct script, base);
+	int status = s->at < s->n ? s->steps[s->at++].status : 0;
+
+	(void)request;
+	(void)page;
+	return status < 0 ? err_set(e, status, "scripted") : 0;
+}
+
+static int script_probe(struct ufs *ufs, struct err *e)
+{
+	container_of(ufs, struct script, base)->probes++;
+	return script_page(ufs, NULL, NULL, e);
+}
+
+static void script_free(struct ufs *ufs)
+{
+	struct script *s = container_of(ufs, struct script, base);
+	struct err e = ERR_INIT;
+	struct list *node;
+
+	(void)err_set(&e, -ECANCELED, "closing");
+	while ((node = list_pop_front(&s->hanging)) != NULL) {
+		struct ufs_get *get = list_entry(node, struct ufs_get, link);
+
+		get->on_done(get, -ECANCELED, &e);
+	}
+	loop_free(s->loop);
+	ufs_base_release(ufs);
+	free(s);
+}
+
+static const struct ufs_ops script_ops = {
+	.name = "script",
+	.get = script_get,
+	.promote = script_promote,
+	.list_page = script_page,
+	.probe = script_probe,
+	.free = script_free,
+};
+
+static struct script *script_new(const struct step *steps, uint32_t n, uint64_t deadline_ns)
+{
+	struct script *s = calloc(1, sizeof(*s));
+	struct ufs_limits limits = UFS_LIMITS_DEFAULT;
+
+	limits.deadline_ns = deadline_ns;
+	assert_int_equal(ufs_base_init(&s->base, &script_ops, NULL, &limits), 0);
+	s->loop = loop_new("script");
+	s->steps = steps;
+	s->n = n;
+	list_init(&s->hanging);
+	return s;
+}
+
+/* ---- a request that is waited for ---- */
+
+struct wait {
+	struct ufs_get get;
+	pthread_mutex_t lock;
+	pthread_cond_t news;
+	bool done;
+	int status;
+	struct err e;
+	uint64_t progress; /* must only grow */
+	char buf[SIZE];
+};
+
+static void on_progress(struct ufs_get *get, uint64_t bytes)
+{
+	struct wait *w = get->arg;
+
+	assert_true(bytes >= w->progress && bytes <= get->length);
+	for (uint64_t i = w->progress; i < bytes; i++)
+		assert_int_equal(w->buf[i], data_at(get->offset + i));
+	w->progress = bytes;
+}
+
+static void on_done(struct ufs_get *get, int status, const struct err *e)
+{
+	struct wait *w = get->arg;
+
+	pthread_mutex_lock(&w->lock);
+	assert_false(w->done);
+	w->done = true;
+	w->status = status;
+	assert_true((status < 0) == (e != NULL));
+	if (e)
+		w->e = *e;
+	pthread_cond_signal(&w->news);
+	pthread_mutex_unlock(&w->lock);
+}
+
+static struct wait *start(struct ufs *ufs, uint64_t offset, uint64_t length)
+{
+	struct wait *w = calloc(1, sizeof(*w));
+
+	pthread_mutex_init(&w->lock, NULL);
+	pthread_cond_init(&w->news, NULL);
+	w->get = (struct ufs_get){ .key = "k",
+		.key_len = 1,
+		.tag = "t",
+		.tag_len = 1,
+		.size = SIZE,
+		.offset = offset,
+		.length = length,
+		.buf = w->buf,
+		.class = UFS_PREFETCH,
+		.on_progress = on_progress,
+		.on_done = on_done,
+		.arg = w };
+	assert_int_equal(ufs_get(ufs, &w->get), 0);
+	return w;
+}
+
+static int finish(struct wait *w, struct err *e)
+{
+	int status;
+
+	pthread_mutex_lock(&w->lock);
+	while (!w->done)
+		pthread_cond_wait(&w->news, &w->lock);
+	pthread_mutex_unlock(&w->lock);
+	status = w->status;
+	if (status == 0) {
+		assert_int_equal(w->get.got, w->get.length);
+		for (uint64_t i = 0; i < w->get.length; i++)
+			assert_int_equal(w->buf[i], data_at(w->get.offset + i));
+	}
+	if (e)
+		*e = w->e;
+	free(w);
+	return status;
+}
+
+static int run(const struct step *steps, uint32_t n, uint64_t deadline_ns, uint32_t *ret_used,
+	struct err *e)
+{
+	struct script *s = script_new(steps, n, deadline_ns);
+	struct ufs *ufs;
+	int status;
+
+	assert_int_equal(ufs_retry_new(&s->base, &ufs), 0);
+	status = finish(start(ufs, 100, 800), e);
+	if (ret_used)
+		*ret_used = s->at;
+	ufs_free(ufs);
+	return status;
+}
+
+/* ---- tests ---- */
+
+static void resumes(void **state)
+{
+	static const struct step steps[] = { { 10, -EIO, 0 }, { 0, -EAGAIN, 0 },
+		{ 700, -ETIMEDOUT, 0 }, { 0, -ECONNREFUSED, 0 }, { 89, -EIO, 0 }, { SIZE, 0, 0 } };
+	uint32_t used;
+
+	(void)state;
+	assert_int_equal(run(steps, ARRAY_SIZE(steps), 60 * CLOCK_SECOND, &used, NULL), 0);
+	assert_int_equal(used, 6);
+}
+
+/* All bytes came, the end of the connection was not clean: that is a success. */
+static void whole_at_failure(void **state)
+{
+	static const struct step steps[] = { { 800, -EIO, 0 } };
+	uint32_t used;
+
+	(void)state;
+	assert_int_equal(run(steps, 1, 60 * CLOCK_SECOND, &used, NULL), 0);
+	assert_int_equal(used, 1);
+}
+
+static void final_failures(void **state)
+{
+	static const int codes[] = { -ENOENT, -ESTALE, -EACCES, -EKEYREJECTED, -ENXIO, -EREMCHG,
+		-EPROTO };
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(codes); i++) {
+		const struct step steps[] = { { 5, codes[i], 0 }, { SIZE, 0, 0 } };
+		struct err e;
+		uint32_t used;
+
+		assert_int_equal(run(steps, 2, 60 * CLOCK_SECOND, &used, &e), codes[i]);
+		assert_int_equal(used, 1);
+		assert_string_equal(e.text, "scripted");
+	}
+}
+
+static void deadline(void **state)
+{
+	struct step steps[64];
+	struct err e;
+	uint32_t used;
+	uint64_t t = clock_mono_ns();
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(steps); i++)
+		steps[i] = (struct step){ 0, -EIO, 0 };
+	assert_int_equal(run(steps, ARRAY_SIZE(steps), CLOCK_SECOND, &used, &e), -EIO);
+	assert_true(clock_mono_ns() - t <= 2 * CLOCK_SECOND);
+	assert_true(used >= 2 && used < 64);
+	assert_non_null(strstr(e.text, "attempts"));
+}
+
+static void retry_after(void **state)
+{
+	static const struct step steps[] = { { 0, -EAGAIN, 700 * CLOCK_MS }, { SIZE, 0, 0 } };
+	static const struct step never[] = { { 0, -EAGAIN, 3600 * CLOCK_SECOND }, { SIZE, 0, 0 } };
+	uint64_t t = clock_mono_ns();
+	uint32_t used;
+
+	(void)state;
+	assert_int_equal(run(steps, 2, 60 * CLOCK_SECOND, &used, NULL), 0);
+	assert_true(clock_mono_ns() - t >= 700 * CLOCK_MS);
+	assert_int_equal(run(never, 2, 60 * CLOCK_SECOND, &used, NULL), -EAGAIN);
+	assert_int_equal(used, 1);
+}
+
+/* Requests under way and waiting ones end with -ECANCELED; none is lost, none follows. */
+static void closing(void **state)
+{
+	static const struct step slow[] = { { 0, -EAGAIN, 50 * CLOCK_SECOND } };
+	struct script *s = script_new(slow, 1, 60 * CLOCK_SECOND);
+	struct wait *waiting, *hanging;
+	struct ufs *ufs;
+	uint64_t t;
+
+	(void)state;
+	assert_int_equal(ufs_retry_new(&s->base, &ufs), 0);
+	waiting = start(ufs, 0, 10);
+	while (counter_get(&ufs_counters(ufs)->retries) == 0 && s->at == 0)
+		clock_sleep_ns(CLOCK_MS);
+	s->hangs = true;
+	hanging = start(ufs, 0, 10);
+	t = clock_mono_ns();
+	ufs_free(ufs);
+	assert_true(clock_mono_ns() - t < 10 * CLOCK_SECOND);
+	assert_int_equal(finish(waiting, NULL), -ECANCELED);
+	assert_int_equal(finish(hanging, NULL), -ECANCELED);
+}
+
+static void promotes(void **state)
+{
+	struct script *s = script_new(NULL, 0, 60 * CLOCK_SECOND);
+	struct ufs_get late = { .priv = NULL };
+	struct wait *w;
+	struct ufs *ufs;
+
+	(void)state;
+	s->hangs = true;
+	s->promoted = UFS_CLASSES;
+	assert_int_equal(ufs_retry_new(&s->base, &ufs), 0);
+	w = start(ufs, 0, 10);
+	ufs_promote(ufs, &late, UFS_DEMAND);
+	assert_int_equal(s->promoted, UFS_CLASSES);
+	ufs_promote(ufs, &w->get, UFS_DEMAND);
+	assert_int_equal(s->promoted, UFS_DEMAND);
+	assert_true(s->deadline_ns > clock_mono_ns());
+	ufs_free(ufs);
+	assert_int_equal(finish(w, NULL), -ECANCELED);
+}
+
+static void pages(void **state)
+{
+	static const struct step steps[] = { { 0, -EAGAIN, 0 }, { 0, -EIO, 0 }, { 0, 0, 0 },
+		{ 0, -EACCES, 0 }, { 0, -EIO, 0 }, { 0, -ECONNREFUSED, 0 } };
+	struct script *s = script_new(steps, ARRAY_SIZE(steps), 60 * CLOCK_SECOND);
+	struct ufs_page_request request = { 0 };
+	struct ufs_page page;
+	struct ufs *ufs;
+	struct err e = ERR_INIT;
+
+	(void)state;
+	ufs_page_init(&page);
+	assert_int_equal(ufs_retry_new(&s->base, &ufs), 0);
+	assert_int_equal(ufs_list_page(ufs, &request, &page, &e), 0);
+	assert_int_equal(s->at, 3);
+	assert_int_equal(ufs_list_page(ufs, &request, &page, &e), -EACCES);
+	assert_int_equal(s->at, 4);
+	assert_int_equal(
+		ufs_probe(ufs, &e), -ECONNREFUSED); /* one that may pass, then one for the person */
+	assert_int_equal(s->probes, 2);
+	assert_int_equal(counter_get(&ufs_counters(ufs)->retries), 3);
+	ufs_free(ufs);
+	ufs_page_release(&page);
+}
+
+/* A thousand requests over an origin that fails in every way: all right or stale, as drawn. */
+static void faults(void **state)
+{
+	struct script *s = script_new(NULL, 0, 60 * CLOCK_SECOND);
+	struct wait *w[1000];
+	struct ufs *ufs = &s->base;
+	uint32_t stale = 0;
+
+	(void)state;
+	s->base.limits.request_timeout_ns = 50 * CLOCK_MS;
+	assert_int_equal(
+		ufs_fault_new(ufs, "seed=7,eio=0.1,short=0.1,stale=0.02,stall=0.02,delay_ms=1",
+			&ufs, NULL),
+		0);
+	assert_int_equal(ufs_retry_new(ufs, &ufs), 0);
+	for (size_t i = 0; i < ARRAY_SIZE(w); i++) {
+		w[i] = start(ufs, i % 500, 1 + i % 400);
+		ufs_promote(ufs, &w[i]->get, UFS_DEMAND);
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(w); i++) {
+		int status = finish(w[i], NULL);
+
+		assert_true(status == 0 || status == -ESTALE);
+		stale += status == -ESTALE;
+	}
+	assert_true(stale > 5 && stale < 60);
+	assert_true(counter_get(&ufs_counters(ufs)->retries) > 100);
+	ufs_free(ufs);
+}
+
+static void bad_faults(void **state)
+{
+	static const char *const bad[] = { "eio", "eio=", "eio=x", "eio=2", "eio=-1", "what=1",
+		"eio=0.1;short=1", "=1" };
+	struct script *s = script_new(NULL, 0, CLOCK_SECOND);
+	struct ufs *ufs = NULL;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+		struct err e = ERR_INIT;
+
+		if (ufs_fault_new(&s->base, bad[i], &ufs, &e) != -EINVAL)
+			fail_msg("accepted: %s", bad[i]);
+		assert_non_null(strstr(e.text, "GRANARY_UFS_FAULT"));
+	}
+	ufs_free(&s->base);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(resumes),
+		cmocka_unit_test(whole_at_failure),
+		cmocka_unit_test(final_failures),
+		cmocka_unit_test(deadline),
+		cmocka_unit_test(retry_after),
+		cmocka_unit_test(closing),
+		cmocka_unit_test(promotes),
+		cmocka_unit_test(pages),
+		cmocka_unit_test(faults),
+		cmocka_unit_test(bad_faults),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
