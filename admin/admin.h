@@ -16,9 +16,10 @@
 struct admin_server;
 
 struct admin_request {
-	const char *path;	      /* "/v1/status" */
-	const char *(*query)(const struct admin_request *request, const char *name); /* value or NULL */
-	const json_t *body;	      /* parsed JSON body; NULL when there is none */
+	const char *path; /* "/v1/status" */
+	const char *(*query)(
+		const struct admin_request *request, const char *name); /* value or NULL */
+	const json_t *body; /* parsed JSON body; NULL when there is none */
 	void *priv;
 };
 
@@ -27,7 +28,8 @@ struct admin_request {
  * {"error": {"code": "ENOENT", "text": "..."}} from `e` with a matching HTTP status (404 -ENOENT, 400 -EINVAL,
  * 409 -EBUSY/-EEXIST, 403 -EACCES, 503 -EAGAIN, else 500).
  */
-typedef int (*admin_handler)(void *arg, const struct admin_request *request, json_t **ret_json, struct err *e);
+typedef int (*admin_handler)(
+	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e);
 
 struct admin_route {
 	const char *method; /* "GET", "POST", "DELETE" */
@@ -36,13 +38,13 @@ struct admin_route {
 };
 
 /* `routes` ends with { 0 } and is borrowed, like arg, until admin_server_free(). Replaces a stale socket file. */
-int admin_server_new(const char *socket_path, const struct admin_route *routes, void *arg, struct admin_server **ret_server,
-	struct err *e) __must_check;
+int admin_server_new(const char *socket_path, const struct admin_route *routes, void *arg,
+	struct admin_server **ret_server, struct err *e) __must_check;
 void admin_server_free(struct admin_server *server); /* waits for handlers under way */
 
 /* Adds a table of counters to /metrics and to admin_counters_json(); all borrowed. Before the first request only. */
-int admin_server_add_counters(struct admin_server *server, const struct counter_info *table, uint32_t n, const void *counters)
-	__must_check;
+int admin_server_add_counters(struct admin_server *server, const struct counter_info *table,
+	uint32_t n, const void *counters) __must_check;
 /* {"symbol": value, ...} of one table; NULL without memory. */
 json_t *admin_counters_json(const struct counter_info *table, uint32_t n, const void *counters);
 
@@ -50,7 +52,8 @@ json_t *admin_counters_json(const struct counter_info *table, uint32_t n, const 
  * One request to a daemon: GET when body is NULL and method NULL. 0 and *ret_json (a new reference); the daemon's own error code
  * and line on a failed answer; -ECONNREFUSED/-ENOENT when nobody listens; -ETIMEDOUT past the deadline (ns from now).
  */
-int admin_call(const char *socket_path, const char *method, const char *path, const json_t *body, uint64_t timeout_ns,
-	json_t **ret_json, struct err *e) __must_check;
+int admin_call(const char *socket_path, const char *method, const char *path, const json_t *body,
+	uint64_t timeout_ns, json_t **ret_json, struct err *e) __must_check;
 /* The same for text answers (/metrics). */
-int admin_call_text(const char *socket_path, const char *path, uint64_t timeout_ns, struct buf *out, struct err *e) __must_check;
+int admin_call_text(const char *socket_path, const char *path, uint64_t timeout_ns, struct buf *out,
+	struct err *e) __must_check;

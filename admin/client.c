@@ -1,0 +1,250 @@
+/* Asks a daemon over its unix socket: one blocking request with a deadline. See admin.h. */
+#include "admin/admin_internal.h"
+#include "admin/http_reply.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+int admin_address(const char *path, struct sockaddr_un *ret_address)
+{
+	struct sockaddr_un sun = { .sun_family = AF_UNIX };
+
+	if (strlen(path) >= sizeof(sun.sun_path))
+		return -ENAMETOOLONG;
+	memcpy(sun.sun_path, path, strlen(path));
+	*ret_address = sun;
+	return 0;
+}
+
+int admin_connect(const char *path, int *ret_fd)
+{
+	_cleanup_close_ int fd = -1;
+	struct sockaddr_un sun;
+	int r = admin_address(path, &sun);
+
+	if (r < 0)
+		return r;
+	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	if (fd < 0 || connect(fd, (struct sockaddr *)&sun, sizeof(sun)) != 0)
+		return err_errno();
+	*ret_fd = TAKE_FD(fd);
+	return 0;
+}
+
+static int wait_ready(int fd, short events, uint64_t deadline_ns)
+{
+	for (;;) {
+		struct pollfd p = { .fd = fd, .events = events };
+		uint64_t now = clock_mono_ns();
+		uint64_t ms = now < deadline_ns ? (deadline_ns - now) / CLOCK_MS + 1 : 0;
+		int n = poll(&p, 1, (int)min(ms, 1000000ull));
+
+		if (n > 0)
+			return 0;
+		if (n < 0 && errno != EINTR)
+			return err_errno();
+		if (clock_mono_ns() >= deadline_ns)
+			return -ETIMEDOUT;
+	}
+}
+
+static int send_all(int fd, const char *data, size_t len, uint64_t deadline_ns)
+{
+	while (len > 0) {
+		ssize_t n = send(fd, data, len, MSG_NOSIGNAL);
+
+		if (n < 0 && errno == EAGAIN) {
+			int r = wait_ready(fd, POLLOUT, deadline_ns);
+
+			if (r < 0)
+				return r;
+		} else if (n < 0 && errno != EINTR) {
+			return err_errno();
+		} else if (n > 0) {
+			data += n;
+			len -= (size_t)n;
+		}
+	}
+	return 0;
+}
+
+static int receive_all(int fd, struct http_reply *reply, uint64_t deadline_ns)
+{
+	char piece[16384];
+
+	while (reply->state != HTTP_DONE) {
+		ssize_t n;
+		int r = wait_ready(fd, POLLIN, deadline_ns);
+
+		if (r < 0)
+			return r;
+		n = recv(fd, piece, sizeof(piece), 0);
+		if (n == 0)
+			return http_reply_end(reply);
+		if (n < 0 && (errno == EINTR || errno == EAGAIN))
+			continue;
+		r = n < 0 ? err_errno() : http_reply_feed(reply, piece, (size_t)n);
+		if (r < 0)
+			return r;
+	}
+	return 0;
+}
+
+static int connect_until(const char *path, uint64_t deadline_ns, int *ret_fd)
+{
+	int r;
+
+	while ((r = admin_connect(path, ret_fd)) == -EAGAIN) { /* its queue is full */
+		if (clock_mono_ns() >= deadline_ns)
+			return -ETIMEDOUT;
+		clock_sleep_ns(5 * CLOCK_MS);
+	}
+	return r;
+}
+
+static int exchange(
+	const char *path, const struct buf *request, uint64_t deadline_ns, struct http_reply *reply)
+{
+	_cleanup_close_ int fd = -1;
+	int r = connect_until(path, deadline_ns, &fd);
+
+	if (r == 0)
+		r = send_all(fd, request->data, request->len, deadline_ns);
+	return r < 0 ? r : receive_all(fd, reply, deadline_ns);
+}
+
+static int describe(int code, const char *socket_path, struct err *e)
+{
+	switch (code) {
+	case -ENOENT:
+	case -ECONNREFUSED:
+		return err_set(e, code, "no daemon listens on '%s': start it, or name its socket",
+			socket_path);
+	case -EACCES:
+		return err_set(e, code, "'%s' belongs to another user: run as that user or as root",
+			socket_path);
+	case -ETIMEDOUT:
+		return err_set(e, code, "the daemon at '%s' did not answer in time: see its log",
+			socket_path);
+	case -EBADMSG:
+		return err_set(e, code,
+			"what listens on '%s' does not speak HTTP: name a daemon's socket",
+			socket_path);
+	case -ENOBUFS:
+		return err_set(e, code, "the answer of '%s' is larger than %u bytes", socket_path,
+			ADMIN_ANSWER_BYTES);
+	default:
+		return err_set(
+			e, code, "cannot ask the daemon at '%s': %s", socket_path, err_str(code));
+	}
+}
+
+/* Sends one request; *ret_status and `body` are the answer's. */
+static int request_http(const char *socket_path, const char *method, const char *path,
+	const json_t *json, uint64_t timeout_ns, unsigned int *ret_status, struct buf *body,
+	struct err *e)
+{
+	_cleanup_free_ char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
+	_cleanup_(buf_release) struct buf request =
+		BUF_INIT(ADMIN_REQUEST_BYTES + ADMIN_HEADER_BYTES);
+	_cleanup_(http_reply_release) struct http_reply reply;
+	int r;
+
+	http_reply_init(&reply, body);
+	if (path[0] != '/' || strpbrk(path, " \r\n"))
+		return err_set(e, -EINVAL, "'%s' is not a path of an HTTP request", path);
+	if (json && !text)
+		return err_set(e, -EINVAL, "the request cannot be written as JSON");
+	r = buf_printf(&request, "%s %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n",
+		method, path);
+	if (r == 0 && text)
+		r = buf_printf(&request,
+			"Content-Type: application/json\r\nContent-Length: %zu\r\n\r\n%s",
+			strlen(text), text);
+	else if (r == 0)
+		r = buf_printf(&request, "Content-Length: 0\r\n\r\n");
+	if (r == 0)
+		r = exchange(socket_path, &request, clock_mono_ns() + timeout_ns, &reply);
+	if (r < 0)
+		return describe(r, socket_path, e);
+	*ret_status = reply.status;
+	return 0;
+}
+
+/* The negative errno that a name such as "ENOENT" stands for; -EIO for others. */
+static int code_of_name(const char *name)
+{
+	for (int n = 1; name && n < 134; n++) {
+		const char *known = strerrorname_np(n);
+
+		if (known && strcmp(known, name) == 0)
+			return -n;
+	}
+	return -EIO;
+}
+
+/* A failed answer: the daemon's own code and line when it gave them. */
+static int failed(unsigned int status, const char *path, const json_t *json, struct err *e)
+{
+	const json_t *error = json ? json_object_get(json, "error") : NULL;
+	const char *text = json_string_value(json_object_get(error, "text"));
+
+	if (!text)
+		return err_set(e, -EIO, "the daemon answered %s with HTTP status %u", path, status);
+	return err_set(
+		e, code_of_name(json_string_value(json_object_get(error, "code"))), "%s", text);
+}
+
+int admin_call(const char *socket_path, const char *method, const char *path, const json_t *body,
+	uint64_t timeout_ns, json_t **ret_json, struct err *e)
+{
+	_cleanup_(buf_release) struct buf answer = BUF_INIT(ADMIN_ANSWER_BYTES);
+	unsigned int status;
+	json_t *json;
+	int r = request_http(socket_path,
+		method ? method
+		: body ? "POST"
+		       : "GET",
+		path, body, timeout_ns, &status, &answer, e);
+
+	if (r < 0)
+		return r;
+	json = json_loadb(
+		buf_str(&answer), answer.len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, NULL);
+	if (status / 100 != 2) {
+		r = failed(status, path, json, e);
+		json_decref(json);
+		return r;
+	}
+	if (!json)
+		return err_set(e, -EBADMSG, "the daemon's answer to %s is not JSON", path);
+	if (ret_json)
+		*ret_json = json;
+	else
+		json_decref(json);
+	return 0;
+}
+
+int admin_call_text(const char *socket_path, const char *path, uint64_t timeout_ns, struct buf *out,
+	struct err *e)
+{
+	unsigned int status;
+	size_t before = out->len;
+	int r = request_http(socket_path, "GET", path, NULL, timeout_ns, &status, out, e);
+
+	if (r < 0)
+		return r;
+	if (status / 100 != 2) {
+		json_t *json =
+			json_loadb(out->data ? out->data + before : "", out->len - before, 0, NULL);
+
+		r = failed(status, path, json, e);
+		json_decref(json);
+		return r;
+	}
+	return 0;
+}

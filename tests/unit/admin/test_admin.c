@@ -1,0 +1,295 @@
+/* The admin server and its client: routes, errors, bounds, metrics, and a server that is silent. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include "admin/admin.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+
+#define TIMEOUT (10 * CLOCK_SECOND)
+
+#define TEST_COUNTERS(X)                                                               \
+	X(reads, "granary_test_reads_total", COUNTER, "requests", "Reads of the test") \
+	X(waiting, "granary_test_waiting", GAUGE, "requests", "Reads of the test under way")
+COUNTER_STRUCT(test_counters, TEST_COUNTERS);
+#define TEST_ROW(symbol, name, kind, unit, help) \
+	COUNTER_ROW(test_counters, symbol, name, kind, unit, help)
+static const struct counter_info rows[] = { TEST_COUNTERS(TEST_ROW) };
+
+struct fixture {
+	char dir[64];
+	char path[100];
+	struct admin_server *server;
+	struct test_counters counters;
+	int calls;
+};
+
+static int get_status(
+	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
+{
+	struct fixture *f = arg;
+
+	(void)e;
+	f->calls++;
+	*ret_json = json_pack(
+		"{s:s,s:s?}", "path", request->path, "verbose", request->query(request, "verbose"));
+	return 0;
+}
+
+static int echo(void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
+{
+	struct fixture *f = arg;
+
+	f->calls++;
+	if (!request->body)
+		return err_set(e, -EINVAL, "a body is needed");
+	*ret_json = json_incref((json_t *)(uintptr_t)request->body);
+	return 0;
+}
+
+static int fail_as_asked(
+	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
+{
+	const char *code = request->query(request, "code");
+
+	(void)arg;
+	(void)ret_json;
+	if (code && strcmp(code, "busy") == 0)
+		return err_set(e, -EBUSY, "the mount is \"in use\" by 3 processes: stop them");
+	if (code && strcmp(code, "stale") == 0)
+		return -ESTALE; /* without a line of its own */
+	return err_set(e, -ENOENT, "no dataset of that name");
+}
+
+static int nothing(void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
+{
+	(void)arg;
+	(void)request;
+	(void)ret_json;
+	(void)e;
+	return 0;
+}
+
+static const struct admin_route routes[] = {
+	{ "GET", "/v1/status", get_status },
+	{ "POST", "/v1/echo", echo },
+	{ "PUT", "/v1/echo", echo },
+	{ "GET", "/v1/fail", fail_as_asked },
+	{ "DELETE", "/v1/nothing", nothing },
+	{ 0 },
+};
+
+static int setup(void **state)
+{
+	struct fixture *f = calloc(1, sizeof(*f));
+	struct err e = ERR_INIT;
+
+	assert_non_null(f);
+	(void)snprintf(f->dir, sizeof(f->dir), "/tmp/granary-test-XXXXXX");
+	assert_non_null(mkdtemp(f->dir));
+	(void)snprintf(f->path, sizeof(f->path), "%s/admin", f->dir);
+	assert_int_equal(admin_server_new(f->path, routes, f, &f->server, &e), 0);
+	assert_int_equal(
+		admin_server_add_counters(f->server, rows, ARRAY_SIZE(rows), &f->counters), 0);
+	*state = f;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct fixture *f = *state;
+
+	admin_server_free(f->server);
+	assert_int_equal(rmdir(f->dir), 0); /* the socket went with its server */
+	free(f);
+	return 0;
+}
+
+static void test_routes(void **state)
+{
+	struct fixture *f = *state;
+	struct err e = ERR_INIT;
+	json_t *body = json_pack("{s:[i,i,s]}", "list", 1, 2, "three \xc3\xa9");
+	json_t *json = NULL;
+	struct stat st;
+
+	assert_int_equal(stat(f->path, &st), 0);
+	assert_int_equal(st.st_mode & 0777, 0600);
+	assert_int_equal(
+		admin_call(f->path, NULL, "/v1/status?verbose=a%20b", NULL, TIMEOUT, &json, &e), 0);
+	assert_string_equal(json_string_value(json_object_get(json, "path")), "/v1/status");
+	assert_string_equal(json_string_value(json_object_get(json, "verbose")), "a b");
+	json_decref(json);
+	assert_int_equal(admin_call(f->path, NULL, "/v1/echo", body, TIMEOUT, &json, &e), 0);
+	assert_true(json_equal(json, body));
+	json_decref(json);
+	assert_int_equal(admin_call(f->path, "PUT", "/v1/echo", body, TIMEOUT, NULL, &e), 0);
+	assert_int_equal(admin_call(f->path, "DELETE", "/v1/nothing", NULL, TIMEOUT, &json, &e), 0);
+	assert_int_equal(json_object_size(json), 0);
+	json_decref(json);
+	json_decref(body);
+	assert_int_equal(f->calls, 3);
+}
+
+static void test_errors(void **state)
+{
+	struct fixture *f = *state;
+	struct err e = ERR_INIT;
+	json_t *json = NULL;
+
+	assert_int_equal(
+		admin_call(f->path, NULL, "/v1/nowhere", NULL, TIMEOUT, &json, &e), -ENOENT);
+	assert_int_equal(
+		admin_call(f->path, "DELETE", "/v1/status", NULL, TIMEOUT, &json, &e), -EOPNOTSUPP);
+	assert_int_equal(
+		admin_call(f->path, "POST", "/metrics", NULL, TIMEOUT, &json, &e), -EOPNOTSUPP);
+	assert_int_equal(admin_call(f->path, NULL, "/v1/fail", NULL, TIMEOUT, &json, &e), -ENOENT);
+	assert_string_equal(e.text, "no dataset of that name");
+	assert_int_equal(
+		admin_call(f->path, NULL, "/v1/fail?code=busy", NULL, TIMEOUT, &json, &e), -EBUSY);
+	assert_string_equal(e.text, "the mount is \"in use\" by 3 processes: stop them");
+	assert_int_equal(admin_call(f->path, NULL, "/v1/fail?code=stale", NULL, TIMEOUT, &json, &e),
+		-ESTALE);
+	assert_int_equal(
+		admin_call(f->path, "POST", "/v1/echo", NULL, TIMEOUT, &json, &e), -EINVAL);
+	assert_string_equal(e.text, "a body is needed");
+	assert_int_equal(
+		admin_call(f->path, NULL, "/v1/status HTTP/1.1\r\n", NULL, TIMEOUT, &json, &e),
+		-EINVAL);
+	assert_null(json);
+}
+
+/* The server's answer to raw bytes. */
+static void raw(const struct fixture *f, const void *data, size_t len, char *out, size_t size)
+{
+	struct sockaddr_un sun = { .sun_family = AF_UNIX };
+	_cleanup_close_ int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+	size_t got = 0;
+	ssize_t n;
+
+	(void)snprintf(sun.sun_path, sizeof(sun.sun_path), "%s", f->path);
+	assert_int_equal(connect(fd, (struct sockaddr *)&sun, sizeof(sun)), 0);
+	for (size_t at = 0; at < len; at += (size_t)n) {
+		n = send(fd, (const char *)data + at, len - at, MSG_NOSIGNAL);
+		if (n <= 0)
+			break; /* refused before the end */
+	}
+	assert_int_equal(shutdown(fd, SHUT_WR), 0);
+	while (got + 1 < size && (n = recv(fd, out + got, size - got - 1, 0)) > 0)
+		got += (size_t)n;
+	out[got] = '\0';
+}
+
+static void test_hostile(void **state)
+{
+	static const char bad[] = "POST /v1/echo HTTP/1.1\r\nHost: x\r\nConnection: "
+				  "close\r\nContent-Length: 5\r\n\r\n{\"a\":";
+	static const char method[] =
+		"PATCH /v1/echo HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+	enum { LARGE = (1 << 20) + 4096 };
+	struct fixture *f = *state;
+	_cleanup_free_ char *large = malloc(LARGE);
+	char out[4096];
+	int n;
+
+	raw(f, bad, sizeof(bad) - 1, out, sizeof(out));
+	assert_non_null(strstr(out, " 400 "));
+	assert_non_null(strstr(out, "not JSON"));
+	raw(f, method, sizeof(method) - 1, out, sizeof(out));
+	assert_non_null(strstr(out, " 405 "));
+	assert_non_null(strstr(out, "Allow: POST, PUT\r\n"));
+	memset(large, ' ', LARGE);
+	n = snprintf(large, LARGE,
+		"POST /v1/echo HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: "
+		"%d\r\n\r\n",
+		(1 << 20) + 1);
+	large[n] = ' ';
+	raw(f, large, (size_t)n + (1 << 20) + 1, out, sizeof(out));
+	assert_non_null(strstr(out, " 413 "));
+	raw(f, "\x16\x03\x01 garbage\r\n\r\n", 15, out, sizeof(out));
+	assert_null(strstr(out, " 200 "));
+	assert_int_equal(f->calls, 0); /* no handler saw any of it */
+}
+
+static void test_metrics(void **state)
+{
+	static const char want[] =
+		"# HELP granary_test_reads_total Reads of the test (requests)\n"
+		"# TYPE granary_test_reads_total counter\n"
+		"granary_test_reads_total 41\n"
+		"# HELP granary_test_waiting Reads of the test under way (requests)\n"
+		"# TYPE granary_test_waiting gauge\n"
+		"granary_test_waiting 7\n";
+	struct fixture *f = *state;
+	struct buf out = BUF_INIT(100000);
+	struct err e = ERR_INIT;
+	json_t *json;
+
+	counter_add(&f->counters.reads, 41);
+	counter_set(&f->counters.waiting, 7);
+	assert_int_equal(admin_call_text(f->path, "/metrics", TIMEOUT, &out, &e), 0);
+	assert_string_equal(buf_str(&out), want);
+	buf_clear(&out);
+	assert_int_equal(admin_call_text(f->path, "/healthz", TIMEOUT, &out, &e), 0);
+	assert_string_equal(buf_str(&out), "ok\n");
+	assert_int_equal(admin_call_text(f->path, "/nowhere", TIMEOUT, &out, &e), -ENOENT);
+	buf_release(&out);
+	json = admin_counters_json(rows, ARRAY_SIZE(rows), &f->counters);
+	assert_int_equal(json_integer_value(json_object_get(json, "reads")), 41);
+	assert_int_equal(json_integer_value(json_object_get(json, "waiting")), 7);
+	json_decref(json);
+}
+
+static void test_nobody(void **state)
+{
+	struct fixture *f = *state;
+	struct sockaddr_un sun = { .sun_family = AF_UNIX };
+	_cleanup_close_ int fd = socket(AF_UNIX, SOCK_STREAM, 0);
+	struct admin_server *other = NULL;
+	struct err e = ERR_INIT;
+	json_t *json = NULL;
+	uint64_t began = clock_mono_ns();
+	char path[80];
+
+	assert_int_equal(admin_server_new(f->path, routes, f, &other, &e), -EADDRINUSE);
+	(void)snprintf(path, sizeof(path), "%s/silent", f->dir);
+	assert_int_equal(admin_call(path, NULL, "/v1/status", NULL, TIMEOUT, &json, &e), -ENOENT);
+	assert_non_null(strstr(e.text, "no daemon listens"));
+	/* One that takes the connection and says nothing. */
+	(void)snprintf(sun.sun_path, sizeof(sun.sun_path), "%s", path);
+	assert_int_equal(bind(fd, (struct sockaddr *)&sun, sizeof(sun)), 0);
+	assert_int_equal(listen(fd, 1), 0);
+	assert_int_equal(
+		admin_call(path, NULL, "/v1/status", NULL, 200 * CLOCK_MS, &json, &e), -ETIMEDOUT);
+	assert_true(clock_mono_ns() - began < 5 * CLOCK_SECOND);
+	assert_int_equal(close(TAKE_FD(fd)), 0);
+	assert_int_equal(
+		admin_call(path, NULL, "/v1/status", NULL, TIMEOUT, &json, &e), -ECONNREFUSED);
+	/* A dead socket is replaced. */
+	assert_int_equal(admin_server_new(path, routes, f, &other, &e), 0);
+	assert_int_equal(admin_call(path, NULL, "/v1/status", NULL, TIMEOUT, NULL, &e), 0);
+	admin_server_free(other);
+}
+
+#define WITH_SERVER(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		WITH_SERVER(test_routes),
+		WITH_SERVER(test_errors),
+		WITH_SERVER(test_hostile),
+		WITH_SERVER(test_metrics),
+		WITH_SERVER(test_nobody),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
