@@ -103,7 +103,7 @@ static void remove_locked(struct client_chunks *chunks, struct client_chunk *chu
 /* The chunk to give up, unlinked, with the cache's reference; NULL while there is room. */
 static struct client_chunk *evict_locked(struct client_chunks *chunks)
 {
-	if (chunks->count <= chunks->max)
+	if (chunks->count < chunks->max)
 		return NULL;
 	for (;;) {
 		struct client_chunk *chunk =
@@ -195,16 +195,15 @@ static void insert(struct client_chunks *chunks, struct client_chunk *chunk)
 	struct client_chunk *evicted;
 
 	atomic_fetch_add_explicit(&chunk->refs, 1, memory_order_relaxed); /* the cache's */
-	chunk->used = true;
 	chunk->cached = true;
 	pthread_mutex_lock(&chunks->lock);
 	old = find_locked(chunks, &chunk->id);
 	if (old)
 		remove_locked(chunks, old);
+	evicted = evict_locked(chunks); /* before the newcomer, which nobody has used yet */
 	map_insert(&chunks->map, &chunk->node, id_hash(&chunk->id));
 	list_push_back(&chunks->clock, &chunk->link);
 	chunks->count++;
-	evicted = evict_locked(chunks);
 	pthread_mutex_unlock(&chunks->lock);
 	client_chunk_unref(old); /* may close: not under the lock */
 	client_chunk_unref(evicted);

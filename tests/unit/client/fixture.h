@@ -28,7 +28,7 @@
 
 #define FIX_OBJECTS 64
 #define FIX_CHUNKS  4
-#define FIX_LOG     1024
+#define FIX_LOG     16384
 
 struct fix_object {
 	char key[32];
@@ -58,6 +58,8 @@ struct fix {
 	char master_address[96];
 	char worker_address[96];
 	char table_path[128]; /* what the master hands out */
+	char sent_path[128];  /* the table it sends with that, when another one */
+	bool master_fails;
 	struct volume_id volume_id;
 	uint64_t lineage;
 
@@ -430,7 +432,16 @@ static inline void fix_reply_generation(struct fix *f, struct rpc_request *reque
 	len = granary__generation__get_packed_size(&answer);
 	packed = malloc(len);
 	granary__generation__pack(&answer, packed);
-	fix_reply_packed(request, packed, len, open(f->table_path, O_RDONLY | O_CLOEXEC));
+	fix_reply_packed(request, packed, len,
+		open(f->sent_path[0] ? f->sent_path : f->table_path, O_RDONLY | O_CLOEXEC));
+}
+
+static inline void fix_refuse(struct rpc_request *request)
+{
+	struct err e = ERR_INIT;
+
+	err_set(&e, -EKEYREJECTED, "the key was refused by http://127.0.0.1:9");
+	rpc_reply_err(request, -EKEYREJECTED, &e);
 }
 
 static inline void fix_on_master(struct rpc_request *request, void *arg)
@@ -439,6 +450,8 @@ static inline void fix_on_master(struct rpc_request *request, void *arg)
 
 	if (request->frame.op == FRAME_GET_SLOTS)
 		fix_reply_slots(f, request);
+	else if (f->master_fails)
+		fix_refuse(request);
 	else
 		fix_reply_generation(f, request);
 }

@@ -1,0 +1,227 @@
+/* The cache of chunk files alone: its bound, references across eviction, files that are refused. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include "base/file.h"
+#include "client/client_chunk.h"
+
+static char dir[64];
+
+static struct chunk_id id_of(uint64_t chunk)
+{
+	return (struct chunk_id){ .volume = { { 9, 8, 7 } }, .lineage = 5, .chunk = chunk };
+}
+
+/* A chunk file with one entry, for block 342, which lies over two blocks of the table's area. */
+static int make_file(uint64_t chunk, uint64_t head_chunk)
+{
+	static unsigned int number;
+	char path[128];
+	uint8_t head[CHUNK_HEAD_BYTES];
+	uint8_t entry[CHUNK_ENTRY_BYTES];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/%u", dir, number++);
+	fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	assert_true(fd >= 0);
+	chunk_head_encode(&(struct chunk_head){ .id = id_of(head_chunk), .file_id = number }, head);
+	piece_entry_encode(&(struct piece_entry){ .xxh3 = chunk + 1000, .length = 4096 }, entry);
+	assert_int_equal(ftruncate(fd, CHUNK_FILE_BYTES), 0);
+	assert_int_equal(file_pwrite_exact(fd, head, sizeof(head), CHUNK_HEAD_OFFSET), 0);
+	assert_int_equal(file_pwrite_exact(fd, entry, sizeof(entry),
+				 CHUNK_TABLE_OFFSET + 341u * CHUNK_ENTRY_BYTES),
+		0);
+	assert_int_equal(unlink(path), 0);
+	return fd;
+}
+
+static int open_fds(void)
+{
+	int n = 0;
+
+	for (int fd = 0; fd < 1024; fd++)
+		n += fcntl(fd, F_GETFD) >= 0;
+	return n;
+}
+
+static void test_bound(void **state)
+{
+	struct client_chunks *chunks = client_chunks_new(4);
+	uint8_t bitmap[CHUNK_BITMAP_BYTES] = { 0 };
+	struct client_chunk *held = NULL;
+	struct client_chunk *chunk;
+	struct piece_entry entry;
+	int before = open_fds();
+
+	(void)state;
+	for (uint64_t i = 0; i < 20; i++) {
+		struct chunk_id id = id_of(i);
+
+		assert_int_equal(
+			client_chunks_install(chunks, &id, make_file(i, i), bitmap, &chunk), 0);
+		if (i == 0)
+			held = chunk;
+		else
+			client_chunk_unref(chunk);
+		assert_true(client_chunks_count(chunks) <= 4);
+		assert_true(open_fds() - before <= 5);
+	}
+	for (uint64_t i = 0; i < 20; i++) {
+		struct chunk_id id = id_of(i);
+
+		chunk = client_chunks_get(chunks, &id);
+		assert_true((chunk != NULL) == (i >= 16));
+		client_chunk_unref(chunk);
+	}
+	/* Evicted long ago, and still readable by whoever holds it. */
+	assert_int_equal(client_chunk_entry(held, 341, 341, &entry), 0);
+	assert_int_equal(entry.xxh3, 1000);
+	assert_int_equal(entry.length, 4096);
+	client_chunk_unref(held);
+	client_chunks_free(chunks);
+	assert_int_equal(open_fds(), before);
+}
+
+static void test_used_ones_stay(void **state)
+{
+	struct client_chunks *chunks = client_chunks_new(4);
+	uint8_t bitmap[CHUNK_BITMAP_BYTES] = { 0 };
+	struct client_chunk *chunk;
+	struct chunk_id hot = id_of(0);
+
+	(void)state;
+	for (uint64_t i = 0; i < 12; i++) {
+		struct chunk_id id = id_of(i);
+
+		assert_int_equal(
+			client_chunks_install(chunks, &id, make_file(i, i), bitmap, &chunk), 0);
+		client_chunk_unref(chunk);
+		chunk = client_chunks_get(chunks, &hot);
+		assert_non_null(chunk);
+		client_chunk_unref(chunk);
+	}
+	client_chunks_free(chunks);
+}
+
+static void test_refused_files(void **state)
+{
+	struct client_chunks *chunks = client_chunks_new(4);
+	uint8_t bitmap[CHUNK_BITMAP_BYTES] = { 0 };
+	struct client_chunk *chunk = NULL;
+	struct chunk_id id = id_of(1);
+	int before = open_fds();
+	int fd;
+
+	(void)state;
+	assert_int_equal(
+		client_chunks_install(chunks, &id, make_file(1, 2), bitmap, &chunk), -EBADMSG);
+	fd = make_file(1, 1);
+	assert_int_equal(ftruncate(fd, CHUNK_FILE_BYTES - 1), 0);
+	assert_int_equal(client_chunks_install(chunks, &id, fd, bitmap, &chunk), -EBADMSG);
+	fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
+	assert_int_equal(client_chunks_install(chunks, &id, fd, bitmap, &chunk), -EBADMSG);
+	assert_null(chunk);
+	assert_int_equal(client_chunks_count(chunks), 0);
+	assert_int_equal(open_fds(), before);
+	client_chunks_free(chunks);
+}
+
+static void test_bitmap_is_replaced(void **state)
+{
+	struct client_chunks *chunks = client_chunks_new(4);
+	uint8_t bitmap[CHUNK_BITMAP_BYTES] = { 0 };
+	struct client_chunk *chunk;
+	struct client_chunk *again;
+	struct chunk_id id = id_of(3);
+	int fd = make_file(3, 3);
+	int copy = dup(fd);
+
+	(void)state;
+	bitmap[0] = 0x0e;
+	bitmap[9] = 0xff;
+	assert_int_equal(client_chunks_install(chunks, &id, fd, bitmap, &chunk), 0);
+	assert_true(client_bits_all(&chunk->present, 1, 3));
+	assert_false(client_bits_any(&chunk->present, 0, 1));
+	assert_true(client_bits_all(&chunk->present, 72, 8));
+	client_bits_set(&chunk->verified, 72, 8);
+	client_chunk_damage(chunk, 1, 1);
+	/* The same file: one descriptor, what was verified and is still there stays, what was damaged stays out. */
+	bitmap[9] = 0x0f;
+	assert_int_equal(client_chunks_install(chunks, &id, copy, bitmap, &again), 0);
+	assert_ptr_equal(chunk, again);
+	assert_int_equal(fcntl(copy, F_GETFD), -1);
+	assert_true(client_bits_all(&chunk->verified, 72, 4));
+	assert_false(client_bits_any(&chunk->verified, 76, 4));
+	assert_false(client_bits_any(&chunk->present, 1, 1));
+	assert_true(client_bits_all(&chunk->present, 2, 2));
+	client_chunk_unref(again);
+	client_chunk_unref(chunk);
+	client_chunks_free(chunks);
+}
+
+static void test_bits(void **state)
+{
+	static struct client_bits bits;
+	static bool model[CHUNK_BLOCKS];
+	uint64_t x = 88172645463325252ull;
+
+	(void)state;
+	for (int i = 0; i < 20000; i++) {
+		uint32_t from;
+		uint32_t n;
+		bool all = true;
+		bool any = false;
+
+		x ^= x << 13;
+		x ^= x >> 7;
+		x ^= x << 17;
+		from = (uint32_t)(x % CHUNK_BLOCKS);
+		n = (uint32_t)(x >> 20) % (x & 1ull << 50 ? 70 : 300) + 1;
+		n = min(n, CHUNK_BLOCKS - from);
+		for (uint32_t b = from; b < from + n; b++) {
+			all = all && model[b];
+			any = any || model[b];
+		}
+		assert_int_equal(client_bits_all(&bits, from, n), all);
+		assert_int_equal(client_bits_any(&bits, from, n), any);
+		memset(model + from, x >> 60 & 1, n);
+		if (x >> 60 & 1)
+			client_bits_set(&bits, from, n);
+		else
+			client_bits_clear(&bits, from, n);
+	}
+}
+
+static int group_setup(void **state)
+{
+	(void)state;
+	snprintf(dir, sizeof(dir), "/var/tmp/granary-chunk-XXXXXX");
+	return mkdtemp(dir) ? 0 : -1;
+}
+
+static int group_teardown(void **state)
+{
+	(void)state;
+	return rmdir(dir);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_bound),
+		cmocka_unit_test(test_used_ones_stay),
+		cmocka_unit_test(test_refused_files),
+		cmocka_unit_test(test_bitmap_is_replaced),
+		cmocka_unit_test(test_bits),
+	};
+
+	return cmocka_run_group_tests(tests, group_setup, group_teardown);
+}
