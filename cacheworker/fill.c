@@ -110,7 +110,7 @@ static bool fill_step(struct fill *fill, struct table_row *row, bool *ret_no_mem
 	uint64_t object_offset;
 	uint64_t start;
 	uint32_t length;
-	uint64_t at;
+	uint64_t at = 0;
 	int r;
 
 	if (next_unit(fill, row, &at) < 0)

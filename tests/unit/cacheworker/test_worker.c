@@ -330,11 +330,21 @@ static uint64_t units_of_table(const struct world *w)
 	return units;
 }
 
+static unsigned int fills_in_flight(struct world *w)
+{
+	unsigned int n;
+
+	pthread_mutex_lock(&w->worker.fills.lock);
+	n = w->worker.fills.in_flight;
+	pthread_mutex_unlock(&w->worker.fills.lock);
+	return n;
+}
+
 static void wait_until_written(struct world *w)
 {
 	uint64_t deadline = clock_mono_ns() + DEADLINE;
 
-	while (counter_get(&w->worker.counters.flights) || w->worker.fills.in_flight) {
+	while (counter_get(&w->worker.counters.flights) || fills_in_flight(w)) {
 		assert_true(clock_mono_ns() < deadline);
 		clock_sleep_ns(5 * CLOCK_MS);
 	}
