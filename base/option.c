@@ -270,7 +270,8 @@ int option_parse_or_exit(const struct option_set *set, int argc, char **argv, vo
 		exit(fflush(stdout) == 0 ? EXIT_OK : EXIT_RUNTIME);
 	}
 	if (r < 0) {
-		(void)fprintf(stderr, "%s: %s\n", set->program, e.text);
+		(void)fprintf(stderr, "%.*s: %s\n", (int)strcspn(set->program, " "), set->program,
+			e.text);
 		exit(EXIT_USAGE);
 	}
 	return args;

@@ -81,8 +81,9 @@ static int is_empty(const char *path, bool *ret_empty)
 	return 0;
 }
 
-static int create_identity(const char *path, const char *identity, struct err *e)
+static int create_identity(const char *path, struct err *e)
 {
+	char identity[PATH_MAX + 16];
 	uint8_t uuid[16];
 	char hex[33];
 	char text[128];
@@ -92,6 +93,7 @@ static int create_identity(const char *path, const char *identity, struct err *e
 	hash_random(uuid, sizeof(uuid));
 	hash_hex(uuid, sizeof(uuid), hex);
 	n = snprintf(text, sizeof(text), "{\"format\": %d, \"uuid\": \"%s\"}\n", CACHE_FORMAT, hex);
+	(void)snprintf(identity, sizeof(identity), "%s/granary.cache", path); /* fits */
 	r = file_write_atomic(identity, text, (size_t)n, 0600);
 	if (r < 0)
 		return err_set(e, r,
@@ -100,42 +102,39 @@ static int create_identity(const char *path, const char *identity, struct err *e
 	return 0;
 }
 
-static int check_identity(const char *path, struct err *e)
+/* Ours: *ret_new false. Empty: true, nothing written yet. */
+static int check_identity(const char *path, bool *ret_new, struct err *e)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(4096);
-	char identity[PATH_MAX];
+	char identity[PATH_MAX + 16];
 	json_int_t format;
 	json_t *json;
 	bool empty;
 	int r;
 
-	if (snprintf(identity, sizeof(identity), "%s/granary.cache", path) >= (int)sizeof(identity))
-		return err_set(
-			e, -ENAMETOOLONG, "%s: the path is too long for a cache directory", path);
+	(void)snprintf(identity, sizeof(identity), "%s/granary.cache", path); /* fits */
 	r = file_read_all(identity, &text);
+	*ret_new = r == -ENOENT;
 	if (r == -ENOENT) {
 		r = is_empty(path, &empty);
-		if (r < 0)
-			return err_set(e, r,
-				"%s cannot be read: %s: give another directory with --cache", path,
-				err_str(r));
-		if (!empty)
+		if (r == 0 && !empty)
 			return err_set(e, -ENOTEMPTY,
 				"%s is not a Granary cache and not empty: give an empty or new "
 				"directory with --cache",
 				path);
-		return create_identity(path, identity, e);
 	}
 	if (r < 0)
-		return err_set(e, r, "%s cannot be read: %s", identity, err_str(r));
+		return err_set(e, r, "%s cannot be read: %s: give another directory with --cache",
+			path, err_str(r));
+	if (*ret_new)
+		return 0;
 	json = json_loadb(buf_str(&text), text.len, 0, NULL);
 	format = json_integer_value(json_object_get(json, "format"));
 	json_decref(json);
 	if (format > CACHE_FORMAT)
 		return err_set(e, -EPROTONOSUPPORT,
 			"%s was made by a newer version (format %lld, this one knows %d): use that "
-			"version or another "
-			"--cache",
+			"version or another --cache",
 			path, (long long)format, CACHE_FORMAT);
 	if (format != CACHE_FORMAT)
 		return err_set(e, -ENOTEMPTY,
@@ -223,10 +222,27 @@ static int find_run(struct cache_dir *cache, struct err *e)
 	return 0;
 }
 
+static int check_all(struct cache_dir *cache, uint64_t capacity, struct err *e)
+{
+	bool fresh = false;
+	int r = check_identity(cache->path, &fresh, e);
+
+	if (r == 0)
+		r = check_filesystem(cache->path, capacity, e);
+	if (r == 0)
+		r = check_writable(cache->path, e);
+	if (r == 0 && fresh)
+		r = create_identity(cache->path, e);
+	if (r == 0)
+		r = make_parts(cache->path, e);
+	return r == 0 ? find_run(cache, e) : r;
+}
+
 int cache_dir_open(const char *path, uint64_t capacity, struct cache_dir *ret_cache, struct err *e)
 {
 	struct cache_dir cache = { 0 };
 	struct stat st;
+	bool made = stat(path, &st) != 0;
 	int r = file_mkdirs(path, 0700);
 
 	if (r < 0)
@@ -238,15 +254,9 @@ int cache_dir_open(const char *path, uint64_t capacity, struct cache_dir *ret_ca
 	if (!S_ISDIR(st.st_mode))
 		return err_set(e, -ENOTDIR,
 			"the cache directory %s is not a directory: give another --cache", path);
-	r = check_identity(cache.path, e);
-	if (r == 0)
-		r = check_writable(cache.path, e);
-	if (r == 0)
-		r = check_filesystem(cache.path, capacity, e);
-	if (r == 0)
-		r = make_parts(cache.path, e);
-	if (r == 0)
-		r = find_run(&cache, e);
+	r = check_all(&cache, capacity, e);
+	if (r < 0 && made)
+		(void)rmdir(cache.path); /* leaves nothing behind, unless something is in it */
 	if (r == 0)
 		*ret_cache = cache;
 	return r;

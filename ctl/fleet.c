@@ -2,6 +2,7 @@
 #include "ctl/fleet.h"
 #include "admin/admin.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/file.h"
 
 #include <dirent.h>
@@ -10,6 +11,7 @@
 #include <sys/un.h>
 
 #define STATE_BYTES (1024u * 1024u)
+#define SETTLE_NS   (25 * CLOCK_SECOND) /* worker and master after the last mount */
 
 int fleet_each_run(int (*fn)(void *arg, const char *run), void *arg)
 {
@@ -119,4 +121,41 @@ bool fleet_alive(const char *run, const char *name)
 			      (int)sizeof(address.sun_path))
 		return false;
 	return connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0;
+}
+
+/* Mounts of a supervisor that are still there or on their way; -1: it does not answer. */
+static int count_mounts(const char *run, const char *point, bool *ret_point)
+{
+	json_t *json = NULL;
+	const json_t *mount;
+	struct err e = ERR_INIT;
+	int n = 0;
+	size_t i;
+
+	*ret_point = false;
+	if (fleet_call(run, "supervisor.sock", "/v1/status", &json, &e) < 0)
+		return -1;
+	json_array_foreach(json_object_get(json, "mounts"), i, mount)
+	{
+		const char *at = json_string_value(json_object_get(mount, "mountpoint"));
+
+		n++;
+		*ret_point |= at && strcmp(at, point) == 0;
+	}
+	json_decref(json);
+	return n;
+}
+
+void fleet_settle(const char *run, const char *point)
+{
+	uint64_t deadline = clock_mono_ns() + SETTLE_NS;
+	bool there = true;
+
+	while (clock_mono_ns() < deadline && fleet_alive(run, "supervisor.sock")) {
+		int n = count_mounts(run, point, &there);
+
+		if (n > 0 && !there)
+			return; /* it has others */
+		clock_sleep_ns(20 * CLOCK_MS);
+	}
 }

@@ -34,3 +34,7 @@ int fleet_call(const char *run, const char *name, const char *path, json_t **ret
 
 /* True when a process listens on RUN/name. */
 bool fleet_alive(const char *run, const char *name);
+
+/* Waits until the supervisor has noticed that nothing is mounted at `point` any more, and has ended if that was its last
+ * mount. Bounded. */
+void fleet_settle(const char *run, const char *point);

@@ -412,6 +412,7 @@ int command_mount(int argc, char **argv)
 	end_progress(&job);
 	if (status != EXIT_OK) {
 		(void)err_default(&e, -EIO, "the mount did not come to serve");
+		fleet_settle(job.cache.run, job.point); /* nothing of it is left running */
 		return command_fail(status, &e);
 	}
 	print_success(&job);

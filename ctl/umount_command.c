@@ -21,7 +21,6 @@
 
 #define ASK_NS    (40 * CLOCK_SECOND) /* the daemon waits up to 10 s for readers, then cuts them off */
 #define DOWN_NS   (10 * CLOCK_SECOND) /* a daemon that is being started again */
-#define END_NS    (25 * CLOCK_SECOND) /* worker and master after the last mount */
 #define DETACH_NS (10 * CLOCK_SECOND)
 
 struct umount_options {
@@ -183,44 +182,6 @@ static bool gone(const char *point)
 
 /* ---- afterwards ------------------------------------------------------------------------------ */
 
-/* Mounts of a supervisor that are still there or on their way; -1: it does not answer. */
-static int count_mounts(const char *run, const char *point, bool *ret_point)
-{
-	json_t *json = NULL;
-	const json_t *mount;
-	struct err e = ERR_INIT;
-	int n = 0;
-	size_t i;
-
-	*ret_point = false;
-	if (fleet_call(run, "supervisor.sock", "/v1/status", &json, &e) < 0)
-		return -1;
-	json_array_foreach(json_object_get(json, "mounts"), i, mount)
-	{
-		const char *at = json_string_value(json_object_get(mount, "mountpoint"));
-
-		n++;
-		*ret_point |= at && strcmp(at, point) == 0;
-	}
-	json_decref(json);
-	return n;
-}
-
-/* Until the supervisor has noticed, and has ended if that was its last mount. */
-static void wait_supervisor(const char *run, const char *point)
-{
-	uint64_t deadline = clock_mono_ns() + END_NS;
-	bool there = true;
-
-	while (clock_mono_ns() < deadline && fleet_alive(run, "supervisor.sock")) {
-		int n = count_mounts(run, point, &there);
-
-		if (n > 0 && !there)
-			return; /* it has others */
-		clock_sleep_ns(20 * CLOCK_MS);
-	}
-}
-
 /* No supervisor: whoever takes off the last mount ends what served it. */
 static void end_orphans(const char *run)
 {
@@ -273,7 +234,7 @@ static int unmount(const char *point, const struct umount_options *options, stru
 	while (!gone(point) && clock_mono_ns() < deadline)
 		clock_sleep_ns(5 * CLOCK_MS);
 	if (known && fleet_alive(mount.run, "supervisor.sock"))
-		wait_supervisor(mount.run, point);
+		fleet_settle(mount.run, point);
 	else if (known)
 		end_orphans(mount.run);
 	return EXIT_OK;
