@@ -1,0 +1,369 @@
+/*
+ * The supervisor with stand-ins for the daemons: shell scripts that say READY or ERROR and then sleep. Their process ids and
+ * starts are seen through its own answers.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "admin/admin.h"
+#include "base/clock.h"
+#include "base/exit.h"
+#include "base/file.h"
+#include "ctl/supervisor.h"
+
+#define DEADLINE (20 * CLOCK_SECOND)
+
+static char dir[64];
+static char path_buffer[256];
+static struct cache_dir cache;
+static pid_t supervisor;
+
+static const char *in(const char *name)
+{
+	(void)snprintf(path_buffer, sizeof(path_buffer), "%s/%s", dir, name);
+	return path_buffer;
+}
+
+/* `serving` runs once the arguments are parsed: $fd is the ready descriptor, $all all arguments. */
+static void write_daemon(const char *name, const char *serving)
+{
+	char text[1024];
+	int n = snprintf(text, sizeof(text),
+		"#!/bin/bash\nall=\"$*\"\nfd=2\nwhile [ $# -gt 0 ]; do [ \"$1\" = --ready-fd ] && "
+		"fd=$2; shift; done\n"
+		"echo \"$all\" >>%s/%s.starts\n%s\n",
+		dir, name, serving);
+
+	assert_int_equal(file_mkdirs(in("bin"), 0755), 0);
+	(void)snprintf(path_buffer, sizeof(path_buffer), "%s/bin/%s", dir, name);
+	assert_int_equal(file_write_atomic(path_buffer, text, (size_t)n, 0755), 0);
+}
+
+#define SERVES "eval \"echo READY {} >&$fd; exec $fd>&-\"; exec -a \"$0\" sleep 1000"
+
+static int setup(void **state)
+{
+	struct err e = ERR_INIT;
+
+	(void)state;
+	(void)snprintf(dir, sizeof(dir), "/var/tmp/granary-sv.XXXXXX");
+	if (!mkdtemp(dir))
+		return -1;
+	setenv("GRANARY_RUN_DIR", in("run"), 1);
+	setenv("GRANARY_BIN_DIR", in("bin"), 1);
+	write_daemon("cachemaster", SERVES);
+	write_daemon("cacheworker", SERVES);
+	write_daemon("cachefuse", SERVES);
+	return cache_dir_open(in("cache"), 0, &cache, &e);
+}
+
+static void start(void)
+{
+	int ready[2];
+	char line[8] = "";
+
+	assert_int_equal(pipe(ready), 0);
+	supervisor = fork();
+	if (supervisor == 0) {
+		const struct supervisor_config config = {
+			.cache = cache.path, .memory = 1 << 30, .log_level = "info"
+		};
+
+		close(ready[0]);
+		_exit(supervisor_run(&config, ready[1]));
+	}
+	close(ready[1]);
+	assert_true(read(ready[0], line, sizeof(line) - 1) > 0);
+	assert_memory_equal(line, "READY", 5);
+	close(ready[0]);
+}
+
+static int teardown(void **state)
+{
+	char command[128];
+
+	(void)state;
+	if (supervisor > 0) {
+		kill(supervisor, SIGTERM);
+		waitpid(supervisor, NULL, 0);
+		supervisor = 0;
+	}
+	(void)snprintf(command, sizeof(command), "rm -rf %s", dir);
+	return system(command);
+}
+
+static json_t *ask(const char *method, const char *path, const json_t *body, int expect)
+{
+	char socket[SOCKET_PATH_MAX];
+	json_t *json = NULL;
+	struct err e = ERR_INIT;
+	int r = admin_call(cache_dir_socket(&cache, "supervisor.sock", socket), method, path, body,
+		DEADLINE, &json, &e);
+
+	if (r != expect)
+		fail_msg("%s: %s %s", path, err_name(r), e.text);
+	return json;
+}
+
+static int post_mount(const char *mountpoint, int expect)
+{
+	json_t *wish = json_pack("{s:s, s:s}", "source", "s3://bucket/x", "mountpoint", mountpoint);
+	json_t *answer = ask("POST", "/v1/mounts", wish, expect);
+	int id = (int)json_integer_value(json_object_get(answer, "id"));
+
+	json_decref(wish);
+	json_decref(answer);
+	return id;
+}
+
+/* Waits until daemon or mount `name` is in `state` with at least `restarts`; returns its pid. */
+static pid_t await(const char *name, const char *state, int restarts)
+{
+	uint64_t deadline = clock_mono_ns() + DEADLINE;
+
+	while (clock_mono_ns() < deadline) {
+		json_t *status = ask(NULL, "/v1/status", NULL, 0);
+		const char *lists[] = { "daemons", "mounts" };
+		const json_t *child;
+		pid_t pid = -1;
+		size_t i;
+
+		for (size_t k = 0; k < 2; k++)
+			json_array_foreach(json_object_get(status, lists[k]), i,
+				child) if (strcmp(json_string_value(json_object_get(child, "name")),
+						   name) == 0 &&
+					   strcmp(json_string_value(
+							  json_object_get(child, "state")),
+						   state) == 0 &&
+					   json_integer_value(json_object_get(child, "restarts")) >=
+						   restarts) pid =
+				(pid_t)json_integer_value(json_object_get(child, "pid"));
+		json_decref(status);
+		if (pid >= 0)
+			return pid;
+		clock_sleep_ns(5 * CLOCK_MS);
+	}
+	fail_msg("%s never was %s with %d restarts", name, state, restarts);
+	return -1;
+}
+
+static void expect_end(int status)
+{
+	int got = 0;
+
+	assert_int_equal(waitpid(supervisor, &got, 0), supervisor);
+	assert_true(WIFEXITED(got));
+	assert_int_equal(WEXITSTATUS(got), status);
+	assert_int_equal(access(cache.run, F_OK), -1);
+	supervisor = 0;
+}
+
+static bool starts_contain(const char *name, unsigned int line, const char *word)
+{
+	struct buf text = BUF_INIT(65536);
+	char file[64];
+	char *at;
+	bool found;
+
+	(void)snprintf(file, sizeof(file), "%s.starts", name);
+	assert_int_equal(file_read_all(in(file), &text), 0);
+	at = text.data;
+	while (line-- > 0 && at)
+		at = strchr(at, '\n') + 1;
+	at[strcspn(at, "\n")] = '\0';
+	found = strstr(at, word) != NULL;
+	buf_release(&text);
+	return found;
+}
+
+/* /proc stands for a mount that is there; a directory that is no mount for one that is gone. */
+static void test_restarts(void **state)
+{
+	pid_t worker;
+	pid_t mount;
+	uint64_t died;
+
+	(void)state;
+	start();
+	post_mount("/proc", 0);
+	mount = await("mount-1", "serving", 0);
+	worker = await("worker", "serving", 0);
+	assert_true(starts_contain("cachefuse", 0, "--source s3://bucket/x --mountpoint /proc"));
+	assert_true(starts_contain("cachefuse", 0, "--fuse-fd"));
+	assert_true(starts_contain("cachefuse", 0, "--refresh"));
+	assert_int_equal(kill(worker, SIGKILL), 0);
+	assert_int_not_equal(await("worker", "serving", 1), worker);
+	died = clock_mono_ns();
+	assert_int_equal(kill(mount, SIGKILL), 0);
+	assert_int_not_equal(await("mount-1", "serving", 1), mount);
+	assert_true(clock_mono_ns() - died < CLOCK_SECOND);
+	assert_false(starts_contain("cachefuse", 1, "--refresh"));
+	assert_true(starts_contain("cachefuse", 1, "--slots-fd"));
+	/* a worker that is told to end by somebody else is needed all the same */
+	assert_int_equal(kill(await("worker", "serving", 1), SIGTERM), 0);
+	await("worker", "serving", 2);
+}
+
+static void test_ends_with_last_mount(void **state)
+{
+	(void)state;
+	write_daemon("cachefuse", "eval \"echo READY {} >&$fd; exec $fd>&-\"; sleep 0.3; exit 0");
+	start();
+	post_mount("/proc", 0);
+	expect_end(EXIT_OK);
+}
+
+static void test_unmounted_behind_its_back(void **state)
+{
+	pid_t mount;
+
+	(void)state;
+	start();
+	post_mount(dir, 0);
+	mount = await("mount-1", "serving", 0);
+	assert_int_equal(kill(mount, SIGKILL), 0);
+	expect_end(EXIT_OK);
+}
+
+static void await_failed(int id, int status, const char *says)
+{
+	char path[64];
+	uint64_t deadline = clock_mono_ns() + DEADLINE;
+
+	(void)snprintf(path, sizeof(path), "/v1/mount?id=%d", id);
+	while (clock_mono_ns() < deadline) {
+		json_t *json = ask(NULL, path, NULL, 0);
+		bool failed =
+			strcmp(json_string_value(json_object_get(json, "state")), "failed") == 0;
+
+		if (failed) {
+			assert_int_equal(json_integer_value(json_object_get(json, "exit")), status);
+			assert_non_null(
+				strstr(json_string_value(json_object_get(json, "text")), says));
+		}
+		json_decref(json);
+		if (failed)
+			return;
+		clock_sleep_ns(5 * CLOCK_MS);
+	}
+	fail_msg("the mount never failed");
+}
+
+static void test_mount_fails(void **state)
+{
+	(void)state;
+	write_daemon("cachefuse", "eval \"echo ERROR 4 no such bucket: create it >&$fd\"; exit 4");
+	start();
+	await_failed(post_mount("/proc", 0), EXIT_ORIGIN, "no such bucket: create it");
+	expect_end(EXIT_OK);
+	assert_false(starts_contain("cachefuse", 0, "\n")); /* once */
+}
+
+static void test_worker_fails(void **state)
+{
+	(void)state;
+	write_daemon("cacheworker", "eval \"echo ERROR 5 the tier is foreign >&$fd\"; exit 5");
+	start();
+	await_failed(post_mount("/proc", 0), EXIT_CACHE, "the tier is foreign");
+	expect_end(EXIT_OK);
+	assert_int_equal(access(in("cachefuse.starts"), F_OK), -1);
+}
+
+static void test_dies_without_a_word(void **state)
+{
+	(void)state;
+	write_daemon("cachemaster", "kill -SEGV $$");
+	start();
+	await_failed(post_mount("/proc", 0), EXIT_RUNTIME, "was ended by signal 11");
+	expect_end(EXIT_OK);
+}
+
+static void test_refuses(void **state)
+{
+	int second;
+	const struct supervisor_config config = {
+		.cache = cache.path, .memory = 1 << 30, .log_level = "info"
+	};
+
+	(void)state;
+	start();
+	post_mount("/proc", 0);
+	post_mount("/proc", -EEXIST);
+	post_mount("relative", -EINVAL);
+	second = fork();
+	if (second == 0)
+		_exit(supervisor_run(&config, -1));
+	assert_int_equal(waitpid(second, &second, 0) > 0 && WIFEXITED(second), 1);
+	assert_int_equal(WEXITSTATUS(second), EXIT_BUSY);
+	await("mount-1", "serving", 0); /* the loser took nothing away */
+}
+
+/* Killed, its daemons go on; the next one finds and keeps them. */
+static void test_adopts(void **state)
+{
+	pid_t worker;
+	pid_t mount;
+
+	(void)state;
+	/* the process must be recognised by its executable: a copy of sleep under the daemon's name */
+	assert_int_equal(system("true"), 0);
+	(void)snprintf(path_buffer, sizeof(path_buffer),
+		"mkdir -p %s/real && for d in cachemaster cacheworker cachefuse; do cp /bin/sleep "
+		"%s/real/$d; done",
+		dir, dir);
+	assert_int_equal(system(path_buffer), 0);
+	for (int i = 0; i < 3; i++) {
+		static const char *const names[] = { "cachemaster", "cacheworker", "cachefuse" };
+		char serving[256];
+
+		(void)snprintf(serving, sizeof(serving),
+			"eval \"echo READY {} >&$fd; exec $fd>&-\"; exec %s/real/%s 1000", dir,
+			names[i]);
+		write_daemon(names[i], serving);
+	}
+	start();
+	post_mount("/proc", 0);
+	mount = await("mount-1", "serving", 0);
+	worker = await("worker", "serving", 0);
+	assert_int_equal(kill(supervisor, SIGKILL), 0);
+	assert_int_equal(waitpid(supervisor, NULL, 0), supervisor);
+	assert_int_equal(kill(mount, 0), 0);
+	start();
+	assert_int_equal(await("mount-1", "serving", 0), mount);
+	assert_int_equal(await("worker", "serving", 0), worker);
+	assert_int_equal(kill(mount, SIGKILL), 0);
+	assert_int_not_equal(await("mount-1", "serving", 1), mount);
+	assert_true(
+		starts_contain("cachefuse", 1, "--fuse-fd")); /* taken out of the first daemon */
+	assert_true(starts_contain("cachefuse", 1, "--slots-fd"));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_restarts, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_ends_with_last_mount, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_unmounted_behind_its_back, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_mount_fails, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_worker_fails, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_dies_without_a_word, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_refuses, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_adopts, setup, teardown),
+	};
+
+	if (access("/dev/fuse", R_OK | W_OK) != 0) {
+		(void)fprintf(stderr, "skipped: /dev/fuse cannot be opened\n");
+		return 0;
+	}
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
