@@ -298,9 +298,12 @@ static void move_text(struct list_parser *p, struct buf *to)
 static void XMLCALL on_end(void *arg, const XML_Char *name)
 {
 	struct list_parser *p = arg;
-	enum element element = p->stack[--p->depth];
+	enum element element;
 
 	(void)name;
+	if (p->status < 0)
+		return; /* expat still ends an empty element in whose start it was stopped */
+	element = p->stack[--p->depth];
 	switch (element) {
 	case EL_KEY:
 	case EL_PREFIX:

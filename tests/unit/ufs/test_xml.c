@@ -121,6 +121,8 @@ static void refused(void **state)
 		"",
 		"   ",
 		"not xml",
+		"<Error/>",
+		"<Error/><Code>x</Code>",
 		"<html><body>please log in</body></html>",
 		HEAD,
 		HEAD DONE,
