@@ -1,0 +1,650 @@
+/*
+ * Sources against a real directory as the origin: generations, retention, restarts, a master restored from an old copy, an
+ * origin that is away, a store that takes nothing; directly, and once through a real rpc client.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <dirent.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/units.h"
+#include "master/service.h"
+#include "proto/granary.pb-c.h"
+
+static char dir[64];
+static char path_buffer[512];
+static struct store *store;
+static struct source_set *set;
+static struct ufs_config origin;
+static uint64_t epoch;
+
+static const char *in(const char *fmt, ...)__printf(1, 2);
+static const char *in(const char *fmt, ...)
+{
+	va_list ap;
+	int n = snprintf(path_buffer, sizeof(path_buffer), "%s/", dir);
+
+	va_start(ap, fmt);
+	(void)vsnprintf(path_buffer + n, sizeof(path_buffer) - (size_t)n, fmt, ap);
+	va_end(ap);
+	return path_buffer;
+}
+
+static void put(const char *name, const char *text)
+{
+	assert_int_equal(file_write_atomic(in("origin/%s", name), text, strlen(text), 0644), 0);
+}
+
+static void open_set(void)
+{
+	struct err e = ERR_INIT;
+	static char tables[128];
+
+	(void)snprintf(tables, sizeof(tables), "%s/state/tables", dir);
+	if (store_rocksdb_open(in("state/store"), &store, &e) < 0)
+		fail_msg("%s", e.text);
+	const struct source_set_config config = {
+		.store = store,
+		.tables = tables,
+		.epoch = ++epoch,
+		.listing_bytes = 64 * MiB,
+		.limits = { .max_requests = 4,
+			.list_requests = 4,
+			.request_timeout_ns = CLOCK_SECOND,
+			.deadline_ns = 2 * CLOCK_SECOND },
+	};
+	if (source_set_new(&config, &set, &e) < 0)
+		fail_msg("%s", e.text);
+}
+
+static void close_set(void)
+{
+	source_set_free(set);
+	store_close(store);
+	set = NULL;
+	store = NULL;
+}
+
+static int setup(void **state)
+{
+	struct err e = ERR_INIT;
+	char url[128];
+
+	(void)state;
+	(void)snprintf(dir, sizeof(dir), "/var/tmp/granary-so.XXXXXX");
+	if (!mkdtemp(dir) || file_mkdirs(in("origin/sub"), 0755) < 0 ||
+		file_mkdirs(in("state/tables"), 0700) < 0)
+		return -1;
+	put("a", "aaa");
+	put("sub/b", "bbbbb");
+	(void)snprintf(url, sizeof(url), "file://%s/origin", dir);
+	if (ufs_config_parse(url, &origin, &e) < 0)
+		return -1;
+	open_set();
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	char command[128];
+
+	(void)state;
+	close_set();
+	ufs_config_release(&origin);
+	(void)snprintf(command, sizeof(command), "rm -rf %s", dir);
+	return system(command);
+}
+
+/* What one asker got. */
+struct got {
+	struct source_wait wait;
+	int status;
+	struct err e;
+	struct record_generation generation;
+	bool listed;
+	char notice[512];
+	struct table *table;
+};
+
+static void on_done(
+	struct source_wait *wait, int status, struct source_answer *answer, const struct err *e)
+{
+	struct got *got = container_of(wait, struct got, wait);
+
+	if (status < 0) {
+		got->e = *e;
+	} else {
+		got->generation = answer->generation;
+		got->listed = answer->listed;
+		(void)snprintf(got->notice, sizeof(got->notice), "%s",
+			answer->notice ? answer->notice : "");
+		assert_int_equal(table_open(TAKE_FD(answer->fd), &got->table, &got->e), 0);
+		assert_memory_equal(
+			table_info(got->table)->id.hash, got->generation.id.hash, SHA256_BYTES);
+	}
+	__atomic_store_n(
+		&got->status, status, __ATOMIC_RELEASE); /* another thread may wait for it */
+}
+
+static struct got ask(bool refresh, const struct source_seen *seen)
+{
+	struct got got = { .wait = { .config = &origin, .refresh = refresh, .on_done = on_done },
+		.status = 1 };
+
+	if (seen)
+		got.wait.seen = *seen;
+	source_open(set, &got.wait);
+	assert_int_not_equal(got.status, 1);
+	return got;
+}
+
+static struct got ask_table(const struct volume_id *volume, uint64_t lineage, uint64_t generation,
+	const struct source_seen *seen)
+{
+	struct got got = {
+		.wait = { .lineage = lineage, .generation = generation, .on_done = on_done },
+		.status = 1
+	};
+
+	if (seen)
+		got.wait.seen = *seen;
+	source_table(set, volume, &got.wait);
+	assert_int_not_equal(got.status, 1);
+	return got;
+}
+
+static struct source_seen seen_of(const struct got *got)
+{
+	struct source_seen seen = { got->generation.id.lineage, got->generation.id.generation,
+		{ 0 } };
+
+	memcpy(seen.hash, got->generation.id.hash, SHA256_BYTES);
+	return seen;
+}
+
+static void drop(struct got *got)
+{
+	if (got->table)
+		table_unref(got->table);
+	got->table = NULL;
+}
+
+static unsigned int count_tables(void)
+{
+	DIR *d = opendir(in("state/tables"));
+	const struct dirent *entry;
+	unsigned int n = 0;
+
+	while ((entry = readdir(d)))
+		n += entry->d_name[0] != '.';
+	(void)closedir(d);
+	return n;
+}
+
+static void expect_generation(struct got *got, uint64_t number, uint64_t files)
+{
+	if (got->status < 0)
+		fail_msg("%s", got->e.text);
+	assert_int_equal(got->generation.id.generation, number);
+	assert_int_equal(got->generation.files, files);
+	drop(got);
+}
+
+static void test_generations(void **state)
+{
+	struct got first = ask(true, NULL);
+	struct got same;
+	struct got next;
+	struct got named;
+	uint64_t lineage = first.generation.id.lineage;
+	struct volume_id volume = first.generation.id.volume;
+
+	(void)state;
+	assert_true(first.listed);
+	expect_generation(&first, 1, 2);
+	same = ask(true, NULL);
+	assert_true(same.listed);
+	expect_generation(&same, 1, 2);
+	same = ask(false, NULL);
+	assert_false(same.listed);
+	expect_generation(&same, 1, 2);
+	put("c", "cc");
+	same = ask(false, NULL);
+	expect_generation(&same, 1, 2);
+	next = ask(true, NULL);
+	assert_int_equal(next.generation.id.lineage, lineage);
+	assert_memory_equal(next.generation.id.prev_hash, first.generation.id.hash, SHA256_BYTES);
+	expect_generation(&next, 2, 3);
+	named = ask_table(&volume, lineage, 1, NULL);
+	expect_generation(&named, 1, 2);
+	named = ask_table(&volume, 0, 0, NULL);
+	expect_generation(&named, 2, 3);
+	named = ask_table(&volume, lineage, 9, NULL);
+	assert_int_equal(named.status, -ESTALE);
+	volume.bytes[0] ^= 1;
+	named = ask_table(&volume, 0, 0, NULL);
+	assert_int_equal(named.status, -ENXIO);
+}
+
+static void test_restart(void **state)
+{
+	struct got got = ask(true, NULL);
+	struct volume_id volume = got.generation.id.volume;
+	uint64_t lineage = got.generation.id.lineage;
+
+	(void)state;
+	expect_generation(&got, 1, 2);
+	put("c", "cc");
+	close_set();
+	assert_int_equal(file_write_atomic(in("state/tables/orphan"), "x", 1, 0600), 0);
+	open_set();
+	assert_int_equal(count_tables(), 1);
+	got = ask_table(&volume, lineage, 1, NULL);
+	expect_generation(&got, 1, 2);
+	got = ask(true, NULL);
+	assert_int_equal(got.generation.id.lineage, lineage);
+	expect_generation(&got, 2, 3);
+}
+
+/* Asked for in this run or the one before, at most eight; others: the last two. */
+static void test_retention(void **state)
+{
+	char name[16];
+	struct got got;
+
+	(void)state;
+	for (unsigned int i = 0; i < 12; i++) {
+		(void)snprintf(name, sizeof(name), "n%u", i);
+		put(name, name);
+		got = ask(true, NULL);
+		expect_generation(&got, i + 1, i + 3);
+	}
+	assert_int_equal(count_tables(), GENERATIONS_KEPT);
+	for (unsigned int run = 0; run < 2; run++) {
+		close_set();
+		open_set();
+	}
+	put("last", "last");
+	got = ask(true, NULL);
+	assert_int_equal(count_tables(), 2);
+	struct volume_id volume = got.generation.id.volume;
+	uint64_t lineage = got.generation.id.lineage;
+
+	expect_generation(&got, 13, 15);
+	got = ask_table(&volume, lineage, 12, NULL);
+	expect_generation(&got, 12, 14);
+	got = ask_table(&volume, lineage, 3, NULL);
+	assert_int_equal(got.status, -ESTALE);
+}
+
+static void copy_state(const char *from, const char *to)
+{
+	char command[256];
+
+	(void)snprintf(command, sizeof(command), "rm -rf %s/%s && cp -a %s/%s %s/%s", dir, to, dir,
+		from, dir, to);
+	assert_int_equal(system(command), 0);
+}
+
+/* State rolled back to generation 1; others have seen generation 2 with other contents. */
+static void test_restored_from_old_copy(void **state)
+{
+	struct got got = ask(true, NULL);
+	uint64_t lineage = got.generation.id.lineage;
+	struct volume_id volume = got.generation.id.volume;
+	struct source_seen seen;
+	struct source_seen older;
+
+	(void)state;
+	older = seen_of(&got);
+	expect_generation(&got, 1, 2);
+	close_set();
+	copy_state("state", "backup");
+	open_set();
+	put("c", "first");
+	got = ask(true, NULL);
+	seen = seen_of(&got);
+	expect_generation(&got, 2, 3);
+	close_set();
+	copy_state("backup", "state");
+	open_set();
+	/* who has seen what is in the history changes nothing */
+	got = ask_table(&volume, 0, 0, &older);
+	assert_int_equal(got.generation.id.lineage, lineage);
+	expect_generation(&got, 1, 2);
+	/* newer than anything here: a new lineage, without asking the origin */
+	got = ask_table(&volume, lineage, 2, &seen);
+	assert_int_equal(got.status, -ESTALE);
+	got = ask_table(&volume, 0, 0, &seen);
+	assert_int_not_equal(got.generation.id.lineage, lineage);
+	lineage = got.generation.id.lineage;
+	expect_generation(&got, 1, 2);
+	/* once: the new lineage contradicts nobody */
+	got = ask(true, &seen);
+	assert_int_equal(got.generation.id.lineage, lineage);
+	assert_string_equal(got.notice, "");
+	expect_generation(&got, 2, 3);
+}
+
+/* The same number with another hash, found out by the mount that opens the source. */
+static void test_other_hash(void **state)
+{
+	struct got got = ask(true, NULL);
+	uint64_t lineage = got.generation.id.lineage;
+	struct source_seen seen = seen_of(&got);
+
+	(void)state;
+	expect_generation(&got, 1, 2);
+	got = ask(true, &seen);
+	assert_int_equal(got.generation.id.lineage, lineage);
+	expect_generation(&got, 1, 2);
+	seen.hash[0] ^= 1;
+	got = ask(true, &seen);
+	assert_int_not_equal(got.generation.id.lineage, lineage);
+	assert_non_null(strstr(got.notice, "a new lineage was started"));
+	expect_generation(&got, 1, 2);
+}
+
+static void test_table_lost(void **state)
+{
+	struct got got = ask(true, NULL);
+	uint64_t lineage = got.generation.id.lineage;
+	char command[128];
+
+	(void)state;
+	expect_generation(&got, 1, 2);
+	(void)snprintf(command, sizeof(command), "rm -f %s/state/tables/*", dir);
+	assert_int_equal(system(command), 0);
+	got = ask(false, NULL);
+	assert_int_not_equal(got.generation.id.lineage, lineage);
+	assert_non_null(strstr(got.notice, "lost"));
+	expect_generation(&got, 1, 2);
+}
+
+static void test_origin_refuses(void **state)
+{
+	struct got got;
+
+	(void)state;
+	assert_int_equal(rename(in("origin"), "/var/tmp/granary-so-away"), 0);
+	got = ask(true, NULL);
+	assert_true(got.status < 0);
+	assert_true(strlen(got.e.text) > 0);
+	assert_int_equal(rename("/var/tmp/granary-so-away", in("origin")), 0);
+	got = ask(true, NULL);
+	expect_generation(&got, 1, 2);
+}
+
+/* An S3 server that nobody runs: a first mount is refused with the line, a later one is served from what is known. */
+static void test_origin_away(void **state)
+{
+	struct ufs_config s3 = { 0 };
+	struct err e = ERR_INIT;
+	struct got got = { .wait = { .config = &s3, .refresh = true, .on_done = on_done },
+		.status = 1 };
+	json_t *json;
+
+	(void)state;
+	setenv("AWS_ACCESS_KEY_ID", "x", 1);
+	setenv("AWS_SECRET_ACCESS_KEY", "y", 1);
+	assert_int_equal(ufs_config_parse("s3://bucket/p", &s3, &e), 0);
+	s3.endpoint = strdup("http://127.0.0.1:1");
+	source_open(set, &got.wait);
+	assert_int_equal(got.status, -ECONNREFUSED);
+	assert_non_null(strstr(got.e.text, "127.0.0.1"));
+	json = source_set_json(set);
+	assert_int_equal(json_array_size(json), 1);
+	assert_non_null(json_object_get(json_array_get(json, 0), "last_error"));
+	json_decref(json);
+	ufs_config_release(&s3);
+}
+
+/* A store over the real one that can be told to take nothing. */
+struct full_store {
+	struct store base;
+	struct store *real;
+	bool full;
+};
+
+static int full_get(struct store *s, const char *key, struct buf *value)
+{
+	struct full_store *f = container_of(s, struct full_store, base);
+
+	return f->real->ops->get(f->real, key, value);
+}
+
+static int full_write(struct store *s, const struct store_change *changes, unsigned int n)
+{
+	struct full_store *f = container_of(s, struct full_store, base);
+
+	return f->full ? -ENOSPC : f->real->ops->write(f->real, changes, n);
+}
+
+static int full_scan(struct store *s, const char *prefix, store_visit visit, void *arg)
+{
+	struct full_store *f = container_of(s, struct full_store, base);
+
+	return f->real->ops->scan(f->real, prefix, visit, arg);
+}
+
+static void full_close(struct store *s)
+{
+	(void)s;
+}
+
+static const struct store_ops full_ops = { full_get, full_write, full_scan, full_close };
+
+/* A generation that is not durable is not handed out, and its number and offsets are free for another try. */
+static void test_store_full(void **state)
+{
+	struct full_store full = { .base = { &full_ops }, .real = store, .full = true };
+	const struct source_set_config config = {
+		.store = &full.base,
+		.tables = "",
+		.epoch = 1,
+		.listing_bytes = 64 * MiB,
+		.limits = UFS_LIMITS_DEFAULT,
+	};
+	struct source_set_config with_tables = config;
+	struct source_set *other;
+	struct source_set *mine = set;
+	struct err e = ERR_INIT;
+	char tables[128];
+	struct got got;
+
+	(void)state;
+	(void)snprintf(tables, sizeof(tables), "%s/state/tables", dir);
+	with_tables.tables = tables;
+	assert_int_equal(source_set_new(&with_tables, &other, &e), 0);
+	set = other;
+	got = ask(true, NULL);
+	assert_int_equal(got.status, -ENOSPC);
+	assert_non_null(strstr(got.e.text, "does not take"));
+	full.full = false;
+	got = ask(true, NULL);
+	expect_generation(&got, 1, 2);
+	source_set_free(other);
+	set = mine;
+}
+
+struct asker {
+	pthread_t thread;
+	struct got got;
+};
+
+static void *ask_thread(void *arg)
+{
+	struct asker *asker = arg;
+	uint64_t deadline = clock_mono_ns() + 30 * CLOCK_SECOND;
+
+	asker->got =
+		(struct got){ .wait = { .config = &origin, .refresh = true, .on_done = on_done } };
+	source_open(set, &asker->got.wait);
+	while (clock_mono_ns() < deadline &&
+		__atomic_load_n(&asker->got.status, __ATOMIC_ACQUIRE) == 1)
+		clock_sleep_ns(CLOCK_MS);
+	return NULL;
+}
+
+/* Many at once end up with one generation. */
+static void test_many_askers(void **state)
+{
+	struct asker askers[16];
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(askers); i++)
+		assert_int_equal(
+			pthread_create(&askers[i].thread, NULL, ask_thread, &askers[i]), 0);
+	for (size_t i = 0; i < ARRAY_SIZE(askers); i++) {
+		pthread_join(askers[i].thread, NULL);
+		assert_memory_equal(askers[i].got.generation.id.hash,
+			askers[0].got.generation.id.hash, SHA256_BYTES);
+		assert_int_equal(askers[i].got.generation.id.generation, 1);
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(askers); i++)
+		expect_generation(&askers[i].got, 1, 2);
+	assert_int_equal(count_tables(), 1);
+}
+
+/* ---- over the wire --------------------------------------------------------------------------- */
+
+struct wire {
+	struct loop *loop;
+	struct pool *pool;
+	struct slots slots;
+	struct service service;
+	struct rpc_server *server;
+	struct rpc_client *client;
+};
+
+static void wire_open(struct wire *w)
+{
+	struct err e = ERR_INIT;
+	char address[128];
+
+	*w = (struct wire){ .loop = loop_new("test"), .pool = pool_new("test-work", 4, 64) };
+	assert_int_equal(slots_open(store, epoch, "unix:/none", &w->slots, &e), 0);
+	w->service.sources = set;
+	w->service.slots = &w->slots;
+	w->service.pool = w->pool;
+	(void)snprintf(address, sizeof(address), "unix:%s/rpc", dir);
+	assert_int_equal(
+		rpc_server_new(w->loop, address, &service_ops, &w->service, &w->server, &e), 0);
+	assert_int_equal(rpc_client_new(w->loop, address, &w->client, &e), 0);
+}
+
+static void wire_close(struct wire *w)
+{
+	rpc_client_free(w->client);
+	rpc_server_free(w->server);
+	pool_free(w->pool);
+	loop_free(w->loop);
+	slots_release(&w->slots);
+}
+
+static int call(
+	struct wire *w, struct rpc_call *call, uint8_t op, void *message, size_t len, struct err *e)
+{
+	*call = (struct rpc_call){
+		.frame = { .op = op },
+		.payload = NET_PAYLOAD_NONE,
+		.deadline_ns = clock_mono_ns() + 10 * CLOCK_SECOND,
+		.reply_fd = -1,
+	};
+	call->payload.parts[0].data = message;
+	call->payload.parts[0].len = len;
+	call->payload.n = len ? 1 : 0;
+	return rpc_call_wait(w->client, call, e);
+}
+
+static int call_open(struct wire *w, struct rpc_call *rpc, const char *prefix, struct err *e)
+{
+	Granary__OpenSource m = GRANARY__OPEN_SOURCE__INIT;
+	Granary__Source source = GRANARY__SOURCE__INIT;
+	uint8_t packed[1024];
+	size_t len;
+
+	source.has_scheme = 1;
+	source.scheme = UFS_FILE;
+	source.prefix = (char *)(uintptr_t)prefix;
+	m.source = &source;
+	m.has_refresh = 1;
+	m.refresh = 1;
+	len = granary__open_source__pack(&m, packed);
+	return call(w, rpc, FRAME_OPEN_SOURCE, packed, len, e);
+}
+
+static void test_over_the_wire(void **state)
+{
+	struct wire w;
+	struct rpc_call rpc;
+	struct err e = ERR_INIT;
+	struct table *table = NULL;
+	Granary__Generation *g;
+	Granary__SlotTable *slots;
+
+	(void)state;
+	wire_open(&w);
+	assert_int_equal(call_open(&w, &rpc, origin.prefix, &e), 0);
+	g = granary__generation__unpack(NULL, rpc.reply.payload, rpc.reply_payload);
+	assert_non_null(g);
+	assert_int_equal(g->generation, 1);
+	assert_string_equal(g->source->prefix, origin.prefix);
+	assert_true(g->listed);
+	assert_int_equal(table_open(rpc.reply_fd, &table, &e), 0);
+	assert_memory_equal(table_info(table)->id.hash, g->hash.data, SHA256_BYTES);
+	assert_int_equal(table_info(table)->live_files, 2);
+	table_unref(table);
+	granary__generation__free_unpacked(g, NULL);
+	free(rpc.reply_payload);
+
+	assert_true(call_open(&w, &rpc, "/nowhere/at/all/", &e) < 0);
+	assert_non_null(strstr(e.text, "nowhere"));
+	free(rpc.reply_payload);
+	assert_int_equal(
+		call(&w, &rpc, FRAME_OPEN_SOURCE, (char[]){ "\xff\xff\xff" }, 3, &e), -EBADMSG);
+	free(rpc.reply_payload);
+	assert_int_equal(call(&w, &rpc, FRAME_GET_TABLE, (char[]){ "" }, 0, &e), -EINVAL);
+	free(rpc.reply_payload);
+
+	assert_int_equal(call(&w, &rpc, FRAME_GET_SLOTS, NULL, 0, &e), 0);
+	slots = granary__slot_table__unpack(NULL, rpc.reply.payload, rpc.reply_payload);
+	assert_non_null(slots);
+	assert_int_equal(slots->slots.len, SLOTS_BYTES);
+	assert_int_equal(slots->n_workers, 1);
+	assert_string_equal(slots->workers[0]->address, "unix:/none");
+	granary__slot_table__free_unpacked(slots, NULL);
+	free(rpc.reply_payload);
+	wire_close(&w);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_generations, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_restart, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_retention, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_restored_from_old_copy, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_other_hash, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_table_lost, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_origin_refuses, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_origin_away, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_store_full, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_many_askers, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_over_the_wire, setup, teardown),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
