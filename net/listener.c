@@ -85,8 +85,6 @@ static void listener_free(struct listener *l)
 {
 	if (l->fd >= 0)
 		(void)close(l->fd); /* not written to */
-	if (l->unlink_path)
-		(void)unlink(l->unlink_path); /* a leftover is replaced at the next start */
 	free(l->unlink_path);
 	l->magic = 0;
 	free(l);
@@ -144,6 +142,8 @@ int listener_new(const struct transport_ops *ops, struct loop *loop, int fd,
 	*ret_listener = &l->listener;
 	loop_call(loop, start_on_loop, l);
 	if (l->started != 0) {
+		if (unlink_path)
+			(void)unlink(unlink_path); /* as in listener_unlisten() */
 		listener_free(l);
 		return -ENOMEM;
 	}
@@ -155,6 +155,9 @@ void listener_unlisten(struct transport_listener *listener)
 	struct listener *l = container_of(listener, struct listener, listener);
 
 	CHECK_MAGIC(l, LISTENER_MAGIC);
+	/* While it is still listened on, so that it cannot be a successor's. A leftover is replaced at the next start. */
+	if (l->unlink_path)
+		(void)unlink(l->unlink_path);
 	uv_close((uv_handle_t *)&l->poll, on_handle_closed);
 	uv_close((uv_handle_t *)&l->rest, on_handle_closed);
 }

@@ -16,6 +16,7 @@
  *	CLOSED       both handles closed -> freed
  */
 #include "net/stream_internal.h"
+#include "base/cleanup.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -58,6 +59,7 @@ struct stream {
 	struct frame frame; /* when have_header */
 	uint8_t *payload;   /* its payload */
 	size_t payload_got;
+	int frame_fd;
 	bool have_header;
 	int fds[FDS_MAX]; /* arrived, not yet claimed by a frame */
 	unsigned int n_fds;
@@ -218,11 +220,12 @@ static void flush(struct stream *s)
 
 /* ---- in ---------------------------------------------------------------------------------------------------- */
 
-static int claim_fd(struct stream *s, int *ret_fd)
+/* The descriptor of a frame whose header is whole. */
+static int claim_fd(struct stream *s, const struct frame *frame, int *ret_fd)
 {
 	int fd;
 
-	if (!(s->frame.flags & FRAME_FD)) {
+	if (!(frame->flags & FRAME_FD)) {
 		*ret_fd = -1;
 		return 0;
 	}
@@ -247,30 +250,27 @@ static int take_header(struct stream *s)
 	r = frame_decode(s->rx + s->rx_begin, &frame);
 	if (r == 0)
 		r = s->transport.events->on_header(s->transport.arg, &frame, &payload);
+	if (r == 0) {
+		s->payload = payload; /* stream_finish() frees it when there is no descriptor */
+		r = claim_fd(s, &frame, &s->frame_fd);
+	}
 	if (r < 0)
 		return r;
 	s->rx_begin += FRAME_BYTES;
 	s->frame = frame;
-	s->payload = payload;
 	s->payload_got = 0;
 	s->have_header = true;
 	return 1;
 }
 
-static int deliver(struct stream *s)
+static void deliver(struct stream *s)
 {
-	uint8_t *payload = s->payload;
-	int fd;
-	int r = claim_fd(s, &fd);
+	uint8_t *payload = TAKE(s->payload);
 
-	if (r < 0)
-		return r;
 	if (payload)
 		payload[s->frame.payload] = '\0';
-	s->payload = NULL;
 	s->have_header = false;
-	s->transport.events->on_message(s->transport.arg, &s->frame, payload, fd);
-	return 0;
+	s->transport.events->on_message(s->transport.arg, &s->frame, payload, TAKE_FD(s->frame_fd));
 }
 
 /* Everything that rx holds. */
@@ -294,9 +294,7 @@ static int parse(struct stream *s)
 		s->rx_begin += step;
 		if (s->payload_got < s->frame.payload)
 			return 0;
-		r = deliver(s);
-		if (r < 0)
-			return r;
+		deliver(s);
 	}
 	return 0;
 }
@@ -468,6 +466,8 @@ static void stream_finish(struct stream *s)
 	for (unsigned int i = 0; i < s->n_fds; i++)
 		if (s->fds[i] >= 0)
 			(void)close(s->fds[i]); /* nobody claimed it */
+	if (s->frame_fd >= 0)
+		(void)close(s->frame_fd); /* its message did not come to an end */
 	free(s->payload);
 	uv_close((uv_handle_t *)&s->poll, on_handle_closed);
 	uv_close((uv_handle_t *)&s->turn, on_handle_closed);
@@ -501,6 +501,7 @@ int stream_new(const struct transport_ops *ops, struct loop *loop, int fd, bool 
 	s->magic = STREAM_MAGIC;
 	s->state = connecting ? STREAM_CONNECTING : STREAM_ACCEPTED;
 	s->fd = fd;
+	s->frame_fd = -1;
 	s->handles = 2;
 	s->poll.data = s;
 	ensure(uv_idle_init(loop_uv(loop), &s->turn) == 0);
