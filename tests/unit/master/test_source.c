@@ -489,8 +489,8 @@ static void *ask_thread(void *arg)
 	struct asker *asker = arg;
 	uint64_t deadline = clock_mono_ns() + 30 * CLOCK_SECOND;
 
-	asker->got =
-		(struct got){ .wait = { .config = &origin, .refresh = true, .on_done = on_done } };
+	asker->got = (struct got){ .status = 1,
+		.wait = { .config = &origin, .refresh = true, .on_done = on_done } };
 	source_open(set, &asker->got.wait);
 	while (clock_mono_ns() < deadline &&
 		__atomic_load_n(&asker->got.status, __ATOMIC_ACQUIRE) == 1)
