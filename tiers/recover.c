@@ -31,12 +31,11 @@ struct recovery {
 	struct tier_set *set;
 	struct tier *tier;
 	struct chunk **chunks; /* of this tier; borrowed from the map */
+	int *results;          /* of loading each, while it is done */
 	size_t n;
 	size_t cap;
 	_Atomic size_t next; /* chunk to load */
 	_Atomic int error;
-	pthread_mutex_t lost_lock;
-	struct list lost; /* chunks to take out: without a file, damaged or unreadable */
 };
 
 static struct chunk *find(struct recovery *rec, const struct chunk_id *id)
@@ -239,24 +238,6 @@ static int load(struct chunk *chunk, uint8_t *table)
 	return 0;
 }
 
-/*
- * A chunk whose file is lost or damaged goes, file and row. One that cannot be read now is not
- * served, but stays on disk for the next start.
- */
-static void lose(struct recovery *rec, struct chunk *chunk, int why)
-{
-	char path[FILE_NAME_BYTES];
-
-	if (why == -ENOENT || why == -ENODATA || why == -EBADMSG) {
-		file_id_path(chunk->file, path);
-		(void)tier_index_remove(rec->tier, &chunk->id);
-		(void)unlinkat(rec->tier->chk_fd, path, 0);
-	}
-	pthread_mutex_lock(&rec->lost_lock);
-	list_push_back(&rec->lost, &chunk->link);
-	pthread_mutex_unlock(&rec->lost_lock);
-}
-
 struct loader {
 	struct pool_job job;
 	struct recovery *rec;
@@ -277,30 +258,64 @@ static void load_run(struct pool_job *job)
 			  : -ENOMEM;
 		if (r == -ENOMEM || r == -EMFILE || r == -ENFILE)
 			atomic_store(&rec->error, r);
-		else if (r < 0)
-			lose(rec, rec->chunks[i], r);
+		rec->results[i] = r; /* this thread's own slot */
 	}
+}
+
+/*
+ * A chunk whose file is lost or damaged goes, file and row. One that cannot be read now is not
+ * served, but stays on disk for the next start.
+ */
+static void lose(struct recovery *rec, struct chunk *chunk, int why)
+{
+	char path[FILE_NAME_BYTES];
+
+	if (why == -ENOENT || why == -ENODATA || why == -EBADMSG) {
+		file_id_path(chunk->file, path);
+		(void)tier_index_remove(rec->tier, &chunk->id);
+		(void)unlinkat(rec->tier->chk_fd, path, 0);
+	}
+	forget(rec, chunk);
+}
+
+/* Takes out what could not be loaded. */
+static void sift(struct recovery *rec, size_t first)
+{
+	size_t n = first;
+
+	for (size_t i = first; i < rec->n; i++) {
+		if (rec->results[i] < 0)
+			lose(rec, rec->chunks[i], rec->results[i]);
+		else
+			rec->chunks[n++] = rec->chunks[i];
+	}
+	rec->n = n;
 }
 
 /* Loads chunks from `first` on; those that cannot be are taken out. */
 static int load_from(struct recovery *rec, size_t first)
 {
 	struct loader loaders[LOAD_THREADS];
-	struct pool *pool = pool_new("tier-load", LOAD_THREADS, LOAD_THREADS);
-	struct list *node;
+	struct pool *pool = NULL;
 	int r = 0;
 
-	if (!pool)
-		return -ENOMEM;
+	rec->results = calloc(rec->n, sizeof(*rec->results));
+	if (rec->results)
+		pool = pool_new("tier-load", LOAD_THREADS, LOAD_THREADS);
 	atomic_store(&rec->next, first);
-	for (uint32_t i = 0; r == 0 && i < LOAD_THREADS; i++) {
+	for (uint32_t i = 0; pool && r == 0 && i < LOAD_THREADS; i++) {
 		loaders[i] = (struct loader){ .job.run = load_run, .rec = rec };
 		r = pool_submit(pool, &loaders[i].job);
 	}
 	pool_free(pool); /* waits for all */
-	while ((node = list_pop_front(&rec->lost)))
-		forget(rec, list_entry(node, struct chunk, link));
-	return r < 0 ? r : atomic_load(&rec->error);
+	if (!pool)
+		r = -ENOMEM;
+	if (r == 0)
+		r = atomic_load(&rec->error);
+	if (r == 0)
+		sift(rec, first);
+	free(TAKE(rec->results));
+	return r;
 }
 
 /* Rows first, so that a file whose chunk's row names a lost one is adopted and not removed. */
@@ -315,9 +330,9 @@ static int recover(struct recovery *rec, struct err *e)
 			forget(rec, rec->chunks[--rec->n]);
 		r = tier_index_recreate(tier, e);
 	}
-	rows = rec->n;
-	if (r == 0 && rows)
+	if (r == 0 && rec->n)
 		r = load_from(rec, 0);
+	rows = rec->n;
 	if (r == 0)
 		r = scan_files(rec, rows);
 	if (r == 0 && rec->n > rows)
@@ -348,10 +363,7 @@ int recover_tier(struct tier_set *set, struct tier *tier, struct err *e)
 	struct recovery rec = { .set = set, .tier = tier };
 	int r;
 
-	pthread_mutex_init(&rec.lost_lock, NULL);
-	list_init(&rec.lost);
 	r = recover(&rec, e);
-	pthread_mutex_destroy(&rec.lost_lock);
 	free(rec.chunks);
 	tier_index_charge(tier);
 	counter_add(&set->counters.adopted, atomic_load(&tier->chunks));
