@@ -8,10 +8,12 @@ import json
 import os
 import random
 import secrets
+import signal
 import stat
 import subprocess
 import threading
 import time
+import traceback
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -169,6 +171,19 @@ class Origin:
         self.ask("POST", "/rescan")
 
 
+    def settled(self, seconds=20):
+        """Waits until no GET is under way for a while, prefetches included; returns the counters."""
+        quiet = 0
+
+        def still():
+            nonlocal quiet
+            quiet = quiet + 1 if self.stats()["gets_now"] == 0 else 0
+            return quiet >= 10  # polled every 20 ms
+
+        poll(still, "the origin has nothing to do", seconds)
+        return self.stats()
+
+
 def proxy():
     """An origin in front of the run's S3 server."""
     return Origin("--upstream", urllib.parse.urlsplit(os.environ["RGW_ENDPOINT"]).netloc)
@@ -209,6 +224,43 @@ class Bucket:
         return "s3://%s/%s" % (self.name, prefix)
 
 
+class Tree:
+    """A directory of objects that an s3d serves as `bucket`: changed behind the mount's back by writing files."""
+
+    url = "s3://bucket/"
+
+    def __init__(self, sizes=None, name="tree"):
+        self.path = os.path.join(DIR, name)
+        self.sizes = {}
+        self.versions = {}
+        os.makedirs(self.path)
+        self.put(sizes or {})
+
+    def put(self, sizes, version=0):
+        for key, size in sizes.items():
+            path = os.path.join(self.path, key)
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "wb") as f:
+                f.write(dataset.content(key, size, version=version))
+            self.sizes[key] = size
+            self.versions[key] = version
+
+    def delete(self, key):
+        os.unlink(os.path.join(self.path, key))
+        del self.sizes[key]
+        del self.versions[key]
+
+    def origin(self, *options):
+        return Origin("--dir", self.path, *options)
+
+
+def synthetic(count, size, directories, prefix=""):
+    """({key: size}, options of an Origin) of objects that s3d makes up: the bytes are dataset.content()."""
+    per_directory = (count + directories - 1) // directories
+    sizes = {"%sd%05d/o%08d" % (prefix, i // per_directory, i): size for i in range(count)}
+    return sizes, ("--synthetic", "%d,%d,%d,%s" % (count, size, directories, prefix))
+
+
 # Mounts --------------------------------------------------------------------------------------
 
 
@@ -225,7 +277,8 @@ class Mount:
             endpoint = origin if isinstance(origin, str) else origin.endpoint
             command += ["--endpoint", endpoint, "--path-style"]
         began = time.monotonic()
-        run(*command, *options, timeout=timeout, env=env)
+        code, out, self.notice = attempt(*command, *options, timeout=timeout, env=env)
+        equal(code, 0, "exit of cachectl mount: " + out + self.notice)
         self.mounted = True
         print("mounted %s in %.2f s" % (url, time.monotonic() - began))
         check(os.path.ismount(self.path), "%s is not a mount point after cachectl mount" % self.path)
@@ -237,40 +290,49 @@ class Mount:
         if self.mounted:
             self.umount(check_exit=kind is None)
 
-    def umount(self, timeout=60, check_exit=True):
+    def umount(self, *options, timeout=60, check_exit=True):
         self.mounted = False
-        code, out, err = attempt("cachectl", "umount", self.path, timeout=timeout)
+        code, out, err = attempt("cachectl", "umount", self.path, *options, timeout=timeout)
         if check_exit:
             equal(code, 0, "exit of cachectl umount: " + out + err)
             check(not os.path.ismount(self.path), "still mounted after cachectl umount")
             equal(os.listdir(self.path), [], "what is under the mount point after cachectl umount")
 
     def status(self):
-        """The parts of `cachectl status -o json` that name this mount's cache or mount point, the outermost of them."""
-        tree = json.loads(run("cachectl", "status", "-o", "json"))
-        ours = list(find_object(tree, {self.path, self.cache}))
-        check(ours, "%s is not in the status: %.1000r" % (self.path, tree))
-        return ours
+        """`cachectl status -o json`: {"mounts": [...], "workers": [...], "masters": [...], "supervisor": {...}}."""
+        return json.loads(run("cachectl", "status", "-o", "json"))
 
-    def counter(self, name):
-        """The value of the one key `name`, wherever it stands in the status."""
-        found = list(find_key(self.status(), name))
-        equal(len(found), 1, "how often %s stands in the status" % name)
+    def own(self):
+        """What the status says of this mount."""
+        found = [mount for mount in self.status()["mounts"] if mount.get("mountpoint") == self.path]
+        equal(len(found), 1, "entries of %s in the status" % self.path)
         return found[0]
+
+    def requests(self):
+        """Requests that the mount's daemon has handled."""
+        return self.own()["daemon_requests"]
+
+    def sum(self, *names):
+        """Of all numbers under the last name that lie somewhere below the others, in what mounts and daemons say."""
+        trees = [{part: self.status()[part] for part in ("mounts", "workers", "masters")}]
+        for name in names:
+            trees = [found for tree in trees for found in find_key(tree, name)]
+        check(trees, "%s is not in the status" % ".".join(names))
+        return sum(trees)
+
+    def restarts(self, name):
+        """How often the supervisor has started `master`, `worker` or, with "mount", this mount's daemon again."""
+        if name == "mount":
+            return self.own()["restarts"]
+        found = [daemon for daemon in self.status()["supervisor"]["daemons"] if daemon["name"] == name]
+        equal(len(found), 1, "daemons with the name " + name)
+        return found[0]["restarts"]
+
+    def explain(self, key):
+        return json.loads(run("cachectl", "explain", "-o", "json", self.file(key)))
 
     def file(self, key):
         return os.path.join(self.path, key)
-
-
-def find_object(tree, values):
-    """The outermost objects that have one of `values` as a value."""
-    if isinstance(tree, dict):
-        if any(isinstance(value, str) and value in values for value in tree.values()):
-            yield tree
-            return
-        tree = list(tree.values())
-    for part in tree if isinstance(tree, list) else ():
-        yield from find_object(part, values)
 
 
 def find_key(tree, name):
@@ -318,14 +380,15 @@ def check_file(mount, key, size, version=0, prefix=""):
 def check_files(mount, sizes, version=0, prefix="", readers=4, seed=1):
     """Reads files in random order and compares every byte with dataset.content(); returns the bytes read.
 
-    mount: a Mount or a directory. prefix: of the keys, when it was mounted away.
+    mount: a Mount or a directory. version: of all, or {key: version}. prefix: of the keys, when it was mounted away.
     """
+    versions = version if isinstance(version, dict) else dict.fromkeys(sizes, version)
     keys = list(sizes)
     random.Random(seed).shuffle(keys)
     path = mount.path if isinstance(mount, Mount) else mount
     began = time.monotonic()
     with ThreadPoolExecutor(readers) as pool:
-        done = sum(pool.map(lambda key: check_file(path, key, sizes[key], version, prefix), keys))
+        done = sum(pool.map(lambda key: check_file(path, key, sizes[key], versions[key], prefix), keys))
     seconds = time.monotonic() - began
     print("%d files, %.1f MiB, %.0f files/s" % (len(keys), done / dataset.MiB, len(keys) / max(seconds, 1e-6)))
     return done
@@ -389,6 +452,9 @@ class Background:
         return self.value
 
 
+# Processes -----------------------------------------------------------------------------------
+
+
 def daemons(program):
     """Pids of this test's processes with that program name."""
     marker = ("E2E_MARKER=" + os.environ["E2E_MARKER"]).encode()
@@ -403,3 +469,71 @@ def daemons(program):
         except OSError:
             continue  # gone meanwhile
     return found
+
+
+def kill(*programs):
+    """kill -9 of this test's processes with these program names; each must have at least one."""
+    found = [daemons(program) for program in programs]
+    for program, pids in zip(programs, found):
+        check(pids, "no %s runs" % program)
+        for pid in pids:
+            os.kill(pid, signal.SIGKILL)
+    for pid in sum(found, []):
+        poll(lambda: not alive(pid), "process %d is gone" % pid)
+
+
+def alive(pid):
+    """A zombie, which waits for its parent only, is not."""
+    try:
+        with open("/proc/%d/stat" % pid) as f:
+            return f.read().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def fork(fn, *args):
+    """Runs fn in a child; its exit status is 0, 1 when fn raised, or the errno of an OSError."""
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        fn(*args)
+        code = 0
+    except OSError as error:
+        code = error.errno or 1
+    except BaseException:
+        traceback.print_exc()
+    os._exit(code)
+
+
+def reap(pids, seconds=60):
+    """{pid: exit status, -SIGNAL when killed} once all children have ended."""
+    codes = {}
+
+    def wait():
+        for pid in set(pids) - set(codes):
+            done, status = os.waitpid(pid, os.WNOHANG)
+            if done:
+                codes[pid] = os.waitstatus_to_exitcode(status)
+        return len(codes) == len(set(pids))
+
+    poll(wait, "children have ended", seconds)
+    return codes
+
+
+DAEMONS = ("cachectl", "cachemaster", "cacheworker", "cachefuse")
+
+
+def nothing_left(seconds=0):
+    """No daemon of this test runs and nothing is mounted below its directory, after `seconds` at the latest."""
+
+    def left():
+        with open("/proc/self/mountinfo") as f:
+            mounts = [line.split()[4] for line in f if line.split()[4].startswith(DIR + "/")]
+        return {name: daemons(name) for name in DAEMONS if daemons(name)}, mounts
+
+    deadline = time.monotonic() + seconds
+    while left() != ({}, []):
+        check(time.monotonic() < deadline, "left behind: %s %s" % left())
+        time.sleep(0.05)

@@ -110,6 +110,7 @@ struct s3d_plan {
 	uint64_t bytes_per_second; /* 0 = no limit */
 	int status;                /* answer this instead, 0 = no */
 	char code[64];             /* S3 error code for status */
+	uint64_t retry_after;      /* seconds, with status; 0 = not said */
 	enum s3d_cut cut;
 	uint64_t cut_after; /* body bytes, S3D_UNKNOWN = half */
 	bool silent;        /* no answer at all */

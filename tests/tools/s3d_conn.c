@@ -325,7 +325,11 @@ void s3d_reply_whole(
 void s3d_reply_error(struct s3d_conn *c, int status, const char *code)
 {
 	struct buf body = BUF_INIT(4096);
+	char extra[64] = "";
 
+	if (c->plan.retry_after)
+		(void)snprintf(extra, sizeof(extra), "Retry-After: %llu\r\n",
+			(unsigned long long)c->plan.retry_after); /* fits */
 	if (c->req.has_body)
 		c->close_after = true; /* the rest of the request is not wanted */
 	if (buf_printf(&body,
@@ -334,7 +338,7 @@ void s3d_reply_error(struct s3d_conn *c, int status, const char *code)
 		    code, s3d_reason(status)))
 		s3d_conn_close(c);
 	else
-		s3d_reply_whole(c, status, "application/xml", "", &body);
+		s3d_reply_whole(c, status, "application/xml", extra, &body);
 	buf_release(&body);
 }
 

@@ -3,7 +3,8 @@
  *
  *	kind=latency	ms=N [jitter=N]		before the request is looked at
  *	kind=pace	bps=N			bytes a second of each body
- *	kind=status	code=N [error=TEXT]	that status with an S3 error document
+ *	kind=status	code=N [error=TEXT] [wait=SECONDS]	that status with an S3 error document,
+ *				with Retry-After when `wait` is given
  *	kind=reset	[after=N]		connection reset after N body bytes
  *	kind=short	[after=N]		orderly close before the announced length
  *	kind=stall	[after=N]		nothing more after N body bytes, until released
@@ -52,6 +53,7 @@ struct s3d_fault {
 	uint64_t jitter;
 	uint64_t after;
 	char code[64];
+	uint64_t wait; /* seconds of Retry-After, 0 = none */
 	uint64_t fired;
 };
 
@@ -135,6 +137,7 @@ static int fault_parse_value(struct s3d_fault *f, const char *query, struct err 
 		f->value = s3d_query_number(query, "code", 0);
 		if (f->value < 400 || f->value > 599)
 			return err_set(e, -EINVAL, "kind=status needs code=400..599");
+		f->wait = s3d_query_number(query, "wait", 0);
 		if (!s3d_query_get(query, "error", f->code, sizeof(f->code)))
 			(void)snprintf(f->code, sizeof(f->code), "%s", status_code(f->value));
 	}
@@ -228,6 +231,7 @@ static void plan_apply(struct s3d_faults *f, const struct s3d_fault *rule, struc
 		break;
 	case FAULT_STATUS:
 		plan->status = (int)rule->value;
+		plan->retry_after = rule->wait;
 		memcpy(plan->code, rule->code, sizeof(plan->code));
 		break;
 	case FAULT_RESET:
