@@ -273,10 +273,10 @@ static void deliver(struct stream *s)
 	s->transport.events->on_message(s->transport.arg, &s->frame, payload, TAKE_FD(s->frame_fd));
 }
 
-/* Everything that rx holds. */
-static int parse(struct stream *s)
+/* What rx holds, as long as it is wanted. */
+static int parse_rx(struct stream *s)
 {
-	while (s->state == STREAM_OPEN) {
+	while (s->state == STREAM_OPEN && !s->paused) {
 		size_t step;
 		int r;
 
@@ -297,6 +297,18 @@ static int parse(struct stream *s)
 		deliver(s);
 	}
 	return 0;
+}
+
+static int parse(struct stream *s)
+{
+	int r = parse_rx(s);
+	bool split = !s->have_header && s->rx_end > s->rx_begin;
+
+	s->transport.mid_frame = s->have_header || split;
+	/* A descriptor comes with a first byte of a frame: all frames begun have claimed theirs but one whose header is split. */
+	if (r == 0 && !s->paused && s->n_fds > (split ? 1u : 0u))
+		r = -EPROTO;
+	return r;
 }
 
 /* Keeps the descriptors of one recvmsg. More than one at a time, or more than frames can claim, is no peer of ours. */
@@ -373,7 +385,6 @@ static int read_once(struct stream *s)
 		.msg_controllen = s->transport.ops->passes_fd ? sizeof(control.bytes) : 0 };
 	size_t wanted;
 	ssize_t n = receive(s, &h, &wanted);
-	bool split;
 	int r;
 
 	if (n == 0)
@@ -383,12 +394,16 @@ static int read_once(struct stream *s)
 	r = h.msg_controllen > 0 || h.msg_flags & MSG_CTRUNC ? take_fds(s, &h) : 0;
 	if (r == 0)
 		r = parse(s);
-	split = !s->have_header && s->rx_end > s->rx_begin;
-	s->transport.mid_frame = s->have_header || split;
-	/* A descriptor comes with a first byte of a frame: all frames begun have claimed theirs but one whose header is split. */
-	if (r == 0 && s->n_fds > (split ? 1u : 0u))
-		r = -EPROTO;
 	return r < 0 ? r : (size_t)n == wanted || s->n_fds > 0;
+}
+
+/* Goes on where a pause stopped it. */
+static void parse_again(struct stream *s)
+{
+	int r = parse(s);
+
+	if (r < 0)
+		stream_fail(s, r);
 }
 
 static void on_readable(struct stream *s)
@@ -481,6 +496,8 @@ static void on_turn(uv_idle_t *turn)
 
 	CHECK_MAGIC(s, STREAM_MAGIC);
 	(void)uv_idle_stop(turn); /* never fails */
+	if (s->state == STREAM_OPEN && !s->paused && s->rx_end > s->rx_begin)
+		parse_again(s);
 	if (s->state == STREAM_OPEN && !s->blocked)
 		flush(s);
 	if (s->state == STREAM_FAILED)
@@ -550,6 +567,8 @@ void stream_pause(struct transport *transport, bool paused)
 	struct stream *s = stream_of(transport);
 
 	s->paused = paused;
+	if (!paused && s->rx_end > s->rx_begin)
+		stream_want_turn(s); /* for what was read before the pause */
 	stream_watch(s);
 }
 

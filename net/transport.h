@@ -92,7 +92,7 @@ struct transport_ops {
 	void (*send)(struct transport *transport, struct transport_message *message);
 	/* Takes back a message of which nothing is on the wire: true, and no on_sent(). */
 	bool (*recall)(struct transport *transport, struct transport_message *message);
-	/* Stops reading (messages already buffered may still come: fewer than 256), or goes on. */
+	/* Stops messages, or lets them come again. The one being delivered is the last. */
 	void (*pause)(struct transport *transport, bool paused);
 	/* Ends the connection with `status` for those who wait; what is not sent is not. on_closed() follows. May be repeated. */
 	void (*close)(struct transport *transport, int status);

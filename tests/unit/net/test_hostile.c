@@ -29,7 +29,10 @@ struct fixture {
 	char address[80];
 	int fds; /* open at the start */
 	_Atomic unsigned int with_fd;
+	_Atomic unsigned int requests;
 };
+
+static uint8_t large[LIMIT_PAYLOAD_BYTES];
 
 /* ---- raw peers ---------------------------------------------------------------------------------------------- */
 
@@ -154,14 +157,20 @@ static void expect_closed(int fd)
 static void on_request(struct rpc_request *request, void *arg)
 {
 	struct frame reply = { .generation = request->frame.generation };
+	struct net_payload payload = NET_PAYLOAD_NONE;
 	struct fixture *f = arg;
 	uint64_t value = 0;
 
+	f->requests++;
 	if (request->fd >= 0 && pread(request->fd, &value, sizeof(value), 0) == sizeof(value)) {
 		f->with_fd++;
 		reply.generation = value;
 	}
-	rpc_reply(request, 0, &reply, NET_PAYLOAD_NONE);
+	payload.parts[0].data = large;
+	payload.parts[0].len = request->frame.length;
+	payload.n = 1;
+	reply.length = request->frame.length;
+	rpc_reply(request, 0, &reply, payload);
 }
 
 static const struct rpc_server_ops server_ops = { .on_request = on_request };
@@ -427,6 +436,42 @@ static void test_dribble(void **state)
 	expect_no_leak(f);
 }
 
+/* A peer that asks and does not take: no more is read from it than the bound lets answers pile up; nothing is lost. */
+static void test_takes_nothing(void **state)
+{
+	enum { N = 300, BOUND = LIMIT_CONN_OUT_BYTES / LIMIT_PAYLOAD_BYTES };
+	struct frame frame = { .op = FRAME_FETCH, .length = LIMIT_PAYLOAD_BYTES };
+	uint64_t until = clock_mono_ns() + 20 * CLOCK_SECOND;
+	struct fixture *f = *state;
+	int fd = raw_connect(f);
+	unsigned int before = f->requests;
+	struct frame reply;
+	_cleanup_free_ uint8_t *answer = malloc(LIMIT_PAYLOAD_BYTES);
+
+	send_hello(fd);
+	for (unsigned int i = 0; i < N; i++) {
+		frame.id = i;
+		send_frame(fd, &frame);
+	}
+	while (f->requests - before < BOUND && clock_mono_ns() < until)
+		clock_sleep_ns(CLOCK_MS);
+	for (int i = 0; i < 50; i++)
+		check_alive(f); /* the same loop: had it gone on reading, it would have by now */
+	assert_in_range(f->requests - before - 50, BOUND, BOUND + 2);
+	read_frame(fd, &reply);
+	for (unsigned int i = 0; i < N; i++) {
+		uint8_t bytes[FRAME_BYTES];
+
+		read_exact(fd, bytes, sizeof(bytes));
+		assert_int_equal(frame_decode(bytes, &reply), 0);
+		assert_int_equal(reply.id, i);
+		assert_int_equal(reply.payload, LIMIT_PAYLOAD_BYTES);
+		read_exact(fd, answer, reply.payload);
+	}
+	assert_int_equal(close(fd), 0);
+	expect_no_leak(f);
+}
+
 /* ---- a good client, hostile servers ------------------------------------------------------------------------- */
 
 static int raw_listen(const struct fixture *f)
@@ -601,6 +646,7 @@ int main(void)
 		BEFORE_SERVER(test_duplicate_and_unknown_ids),
 		BEFORE_SERVER(test_unexpected_descriptors),
 		BEFORE_SERVER(test_dribble),
+		BEFORE_SERVER(test_takes_nothing),
 		BEFORE_CLIENT(test_hostile_server),
 		BEFORE_CLIENT(test_server_of_other_version),
 		BEFORE_CLIENT(test_no_room_for_descriptor),
