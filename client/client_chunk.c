@@ -15,6 +15,7 @@
 /* Entries read so far. An entry never changes in a file, so each value is stored once; a reader that finds no length does
  * not look at the rest. */
 struct client_piece_table {
+	_Atomic bool begun; /* read from once */
 	_Atomic uint64_t xxh3[CHUNK_BLOCKS];
 	_Atomic uint32_t length[CHUNK_BLOCKS];
 };
@@ -294,24 +295,31 @@ static void take_entries(
 	}
 }
 
-/*
- * Reads the blocks of the table that hold the entries first..last. A chunk that is mostly there is read once, whole; of one that is
- * filling only what is asked for, because the rest would have to be read again.
- */
+/* True for the first read of the table of a chunk that is mostly there: then all of it is worth reading. While a chunk fills, what
+ * is not asked for would have to be read again. */
+static bool worth_whole(const struct client_chunk *chunk, struct client_piece_table *table)
+{
+	uint32_t present = 0;
+
+	if (atomic_exchange_explicit(&table->begun, true, memory_order_relaxed))
+		return false;
+	for (uint32_t w = 0; w < CLIENT_BITS_WORDS; w++)
+		present += (uint32_t)__builtin_popcountll(
+			atomic_load_explicit(&chunk->present.words[w], memory_order_relaxed));
+	return present > CHUNK_BLOCKS / 2;
+}
+
+/* Reads the blocks of the table that hold the entries first..last. */
 static int load_entries(
 	struct client_chunk *chunk, struct client_piece_table *table, uint32_t first, uint32_t last)
 {
 	_Alignas(BLOCK_BYTES) uint8_t bytes[CHUNK_TABLE_BYTES];
 	uint32_t from = first * CHUNK_ENTRY_BYTES / BLOCK_BYTES;
 	uint32_t to = ((last + 1) * CHUNK_ENTRY_BYTES - 1) / BLOCK_BYTES;
-	uint32_t present = 0;
 	uint32_t start;
 	int r;
 
-	for (uint32_t w = 0; w < CLIENT_BITS_WORDS; w++)
-		present += (uint32_t)__builtin_popcountll(
-			atomic_load_explicit(&chunk->present.words[w], memory_order_relaxed));
-	if (present > CHUNK_BLOCKS / 2) {
+	if (worth_whole(chunk, table)) {
 		from = 0;
 		to = TABLE_PAGES - 1;
 	}

@@ -1,6 +1,7 @@
 /* Reads through the worker: bytes, chunk borders, retries, cancel, a worker that goes and comes back, bounds. */
 #include <signal.h>
 #include <sys/wait.h>
+#include "base/log.h"
 #include "tests/unit/client/fixture.h"
 
 static uint64_t border(const struct fix *f)
@@ -217,42 +218,78 @@ static void test_worker_gone_and_back(void **state)
 	assert_int_equal(fix_counter(f, "failed_reads"), 0);
 }
 
-/* A process that listens and never answers, then dies by SIGKILL; the real worker takes its place. */
+/* A process that listens at the address it is sent and never answers; made before this one has threads. */
+static struct {
+	pid_t pid;
+	int to;
+	int from;
+} victim;
+
+static void hold(struct rpc_request *request, void *arg)
+{
+	(void)request;
+	(void)arg;
+}
+
+static _Noreturn void run_victim(int in, int out)
+{
+	static const struct rpc_server_ops ops = { hold, NULL };
+	char address[96] = { 0 };
+	struct rpc_server *server;
+	struct loop *loop;
+
+	if (read(in, address, sizeof(address) - 1) <= 0)
+		_exit(0); /* the test was not run */
+	loop = loop_new("victim");
+	if (!loop || rpc_server_new(loop, address, &ops, NULL, &server, NULL) < 0 ||
+		write(out, "x", 1) != 1)
+		_exit(1);
+	(void)read(
+		in, address, sizeof(address)); /* until SIGKILL, or the end of the test program */
+	_exit(0);
+}
+
+static int start_victim(void **state)
+{
+	int to[2];
+	int from[2];
+
+	(void)state;
+	if (pipe(to) != 0 || pipe(from) != 0)
+		return -1;
+	victim.pid = fork();
+	if (victim.pid == 0) {
+		close(to[1]);
+		run_victim(to[0], from[1]);
+	}
+	close(to[0]);
+	close(from[1]);
+	victim.to = to[1];
+	victim.from = from[0];
+	return victim.pid > 0 ? 0 : -1;
+}
+
+/* The process dies by SIGKILL with a read in its hands; the real worker takes its place. */
 static void test_worker_killed(void **state)
 {
 	struct fix *f = *state;
 	struct fix_read *r;
-	int ready[2];
+	size_t len = strlen(f->worker_address);
 	char c;
-	pid_t pid;
 
 	fix_stop_worker(f);
-	assert_int_equal(pipe(ready), 0);
-	pid = fork();
-	if (pid == 0) {
-		static const struct rpc_server_ops ops = { fix_on_worker, NULL };
-		struct loop *loop = loop_new("victim");
-		struct rpc_server *server;
-
-		f->park = true;
-		f->seen_n = 0;
-		if (!loop || rpc_server_new(loop, f->worker_address, &ops, f, &server, NULL) < 0 ||
-			write(ready[1], "x", 1) != 1)
-			_exit(1);
-		for (;;)
-			pause();
-	}
-	assert_true(pid > 0);
-	assert_int_equal(read(ready[0], &c, 1), 1);
+	assert_int_equal(write(victim.to, f->worker_address, len), len);
+	assert_int_equal(read(victim.from, &c, 1), 1);
 	r = fix_read_start(f, border(f), PIECE_BYTES);
 	clock_sleep_ns(200 * CLOCK_MS);
 	assert_false(fix_read_done(r));
-	assert_int_equal(kill(pid, SIGKILL), 0);
-	assert_int_equal(waitpid(pid, NULL, 0), pid);
-	close(ready[0]);
-	close(ready[1]);
+	assert_int_equal(kill(victim.pid, SIGKILL), 0);
+	assert_int_equal(waitpid(victim.pid, NULL, 0), victim.pid);
+	clock_sleep_ns(100 * CLOCK_MS);
+	assert_false(fix_read_done(r));
 	fix_start_worker(f);
 	fix_read_end(f, r, 0);
+	assert_int_equal(fix_counter(f, "failed_reads"), 0);
 }
 
 static void test_budget(void **state)
@@ -322,6 +359,36 @@ static void test_deadline(void **state)
 	assert_true(clock_mono_ns() - began < 20 * CLOCK_SECOND);
 }
 
+/* What the log says of a read that waits: one line with its cause, once. */
+static void test_slow_is_logged(void **state)
+{
+	struct fix *f = *state;
+	struct buf text = BUF_INIT(64 * KiB);
+	const char *path = fix_path(f, "log");
+	int fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+	struct fix_read *r;
+	const char *line;
+
+	log_init("test", fd, LOG_INFO, LOG_TEXT);
+	f->park = true;
+	r = fix_read_start(f, border(f), PIECE_BYTES);
+	clock_sleep_ns(9 * CLOCK_SECOND);
+	assert_int_equal(file_read_all(path, &text), 0);
+	assert_null(strstr(buf_str(&text), "read waits"));
+	clock_sleep_ns(5 * CLOCK_SECOND);
+	fix_unpark(f);
+	fix_read_end(f, r, 0);
+	log_init("test", STDERR_FILENO, LOG_INFO, LOG_TEXT);
+	close(fd);
+	buf_clear(&text);
+	assert_int_equal(file_read_all(path, &text), 0);
+	line = strstr(buf_str(&text), "read waits");
+	assert_non_null(line);
+	assert_non_null(strstr(line, "cause=\"no answer from the worker\""));
+	assert_null(strstr(line + 1, "read waits"));
+	buf_release(&text);
+}
+
 /* A worker on another node: no descriptors, the same bytes. */
 static void test_tcp(void **state)
 {
@@ -357,9 +424,10 @@ int main(void)
 		CASE(test_worker_killed),
 		CASE(test_budget),
 		CASE(test_overflow),
+		CASE(test_slow_is_logged),
 		cmocka_unit_test_teardown(test_deadline, fix_teardown),
 		cmocka_unit_test_teardown(test_tcp, fix_teardown),
 	};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	return cmocka_run_group_tests(tests, start_victim, NULL);
 }
