@@ -7,7 +7,7 @@
 static const struct transport_ops *const transports[] = {
 	&transport_unix,
 	&transport_tcp,
-
+	&transport_fake,
 };
 
 int transport_find(const char *address, const struct transport_ops **ret_ops,

@@ -14,6 +14,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/hash.h"
+#include "net/fake.h"
 #include "net/net.h"
 
 /* What the server of the tests does with a request, in frame.lineage. */
@@ -575,6 +576,60 @@ static void test_back_pressure(void **state)
 	stop(&f);
 }
 
+/* ---- fake only ---------------------------------------------------------------------------------------------- */
+
+/* Connections that lag, overtake each other and are cut again and again: every call that may be sent again is answered. */
+static void test_cut(void **state)
+{
+	enum { N = 400, CLIENTS = 4 };
+	struct rpc_client *clients[CLIENTS];
+	struct fixture f;
+	struct batch b;
+	struct err e = ERR_INIT;
+
+	(void)state;
+	start(&f, "fake");
+	fake_set_delay("rpc", 3 * CLOCK_MS);
+	for (unsigned int i = 0; i < CLIENTS; i++)
+		assert_int_equal(rpc_client_new(f.client_loop, f.address, &clients[i], &e), 0);
+	batch_init(&b, N);
+	for (unsigned int i = 0; i < N; i++) {
+		struct rpc_call *call = &b.probes[i].call;
+
+		call->frame.lineage = i % 4 == 3 ? FD : THREAD;
+		call->frame.offset = i;
+		call->frame.length = i % 4 == 3 ? 0 : i * 100;
+		call->resend = true;
+		rpc_call(clients[i % CLIENTS], call);
+		if (i % 40 == 39) {
+			fake_set_refuse("rpc", i % 80 == 39);
+			fake_cut("rpc");
+			clock_sleep_ns(5 * CLOCK_MS);
+		}
+	}
+	fake_set_refuse("rpc", false);
+	batch_wait(&b);
+	for (unsigned int i = 0; i < N; i++) {
+		struct rpc_call *call = &b.probes[i].call;
+		_cleanup_free_ uint8_t *want = malloc(i * 100 + 1);
+		uint64_t value = 0;
+
+		assert_int_equal(b.probes[i].status, 0);
+		fill(want, call->frame.length, i);
+		if (call->frame.length)
+			assert_memory_equal(call->reply_payload, want, call->frame.length);
+		if (i % 4 == 3) {
+			assert_int_equal(
+				pread(call->reply_fd, &value, sizeof(value), 0), sizeof(value));
+			assert_int_equal(value, i);
+		}
+	}
+	batch_release(&b);
+	for (unsigned int i = 0; i < CLIENTS; i++)
+		rpc_client_free(clients[i]);
+	stop(&f);
+}
+
 /* ---- unix only ---------------------------------------------------------------------------------------------- */
 
 static void test_descriptors(void **state)
@@ -645,10 +700,13 @@ static void test_listen_errors(void **state)
 
 static char scheme_unix[] = "unix";
 static char scheme_tcp[] = "tcp";
-#define EACH(test)                                         \
-	{ #test "/unix", test, NULL, NULL, scheme_unix },  \
-	{                                                  \
-#test "/tcp", test, NULL, NULL, scheme_tcp \
+static char scheme_fake[] = "fake";
+
+#define EACH(test)                                              \
+	{ #test "/unix", test, NULL, NULL, scheme_unix },       \
+		{ #test "/tcp", test, NULL, NULL, scheme_tcp }, \
+	{                                                       \
+#test "/fake", test, NULL, NULL, scheme_fake    \
 	}
 
 int main(void)
@@ -665,6 +723,7 @@ int main(void)
 		EACH(test_server_free_under_way),
 		EACH(test_resend),
 		EACH(test_back_pressure),
+		cmocka_unit_test(test_cut),
 		cmocka_unit_test(test_descriptors),
 		cmocka_unit_test(test_listen_errors),
 	};
