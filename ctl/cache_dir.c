@@ -161,7 +161,9 @@ static int check_filesystem(const char *path, uint64_t capacity, struct err *e)
 	(void)units_size(total, has, sizeof(has));
 	(void)units_size(max(capacity, CACHE_MIN_BYTES), wants, sizeof(wants));
 	if (total < CACHE_MIN_BYTES || total < capacity)
-		return err_set(e, -ENOSPC, "%s is too small: its filesystem has %s, %s are needed",
+		return err_set(e, -ENOSPC,
+			"%s is too small: its filesystem has %s, %s are needed: give a smaller "
+			"--cache-size or another --cache",
 			path, has, wants);
 	return 0;
 }
