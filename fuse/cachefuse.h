@@ -1,0 +1,64 @@
+/* The parts of the daemon, put together by main_cachefuse.c and looked at by status.c. */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "admin/admin.h"
+#include "client/client.h"
+#include "fuse/failures.h"
+#include "fuse/images.h"
+#include "fuse/native.h"
+#include "fuse/reader.h"
+#include "fuse/slots.h"
+
+struct cachefuse_options {
+	const char *source;
+	const char *endpoint;
+	const char *region;
+	const char *profile;
+	const char *ca_file;
+	bool path_style;
+	bool refresh;
+	const char *master;
+	const char *worker;
+	const char *mountpoint;
+	const char *run_dir;
+	const char *image_dir;
+	const char *admin;
+	uint64_t uid;
+	uint64_t gid;
+	uint64_t umask;
+	uint64_t memory;
+	uint64_t extent_size;
+	int ready_fd;
+	int fuse_fd;
+	int slots_fd;
+	const char *log_level;
+	const char *log_file;
+};
+
+struct cachefuse {
+	struct cachefuse_options options;
+	char *mountpoint; /* absolute, links resolved */
+	struct image_options image_options;
+	int dev_fd;
+	int slots_fd;
+	int point_fd;
+	int wake_fd; /* eventfd of the main thread: something below changed */
+	_Atomic bool gone;
+	_Atomic bool failed_reads; /* failures has rows without a line in the log */
+	struct slots *slots;
+	struct budget budget;
+	struct client *client;
+	struct client_volume *volume;
+	struct reader reader;
+	struct failures *failures;
+	struct native *native;
+	struct admin_server *server;
+	char notice[ERR_TEXT_MAX];
+	uint64_t started;
+	bool taken_over;
+};
+
+/* Routes of the admin socket; their argument is a struct cachefuse. */
+const struct admin_route *status_routes(void);

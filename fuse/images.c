@@ -1,0 +1,284 @@
+/* Images built on this node. See images.h. */
+#include "fuse/images.h"
+#include "base/cleanup.h"
+#include "base/file.h"
+#include "base/log.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+
+#define INFO_BYTES 1024u
+#define KEY_DIGITS 32u
+
+struct image_facts {
+	struct image_info info;
+	uint64_t checksum; /* XXH3 of the file */
+	char boot[40];
+};
+
+static int need_private_dir(const char *dir, struct err *e)
+{
+	struct stat st;
+	int r = file_mkdirs(dir, 0700);
+
+	if (r < 0)
+		return err_set(e, r, "the image directory %s cannot be made: %s", dir, err_str(r));
+	if (stat(dir, &st) != 0)
+		return err_set(e, err_errno(), "the image directory %s cannot be used: %m", dir);
+	if (st.st_uid != geteuid() || (st.st_mode & 022))
+		return err_set(e, -EPERM,
+			"the image directory %s may be written by others: the kernel must not read "
+			"what they "
+			"write: chown it to this user and chmod it 0700",
+			dir);
+	return 0;
+}
+
+static void boot_id(char out[40])
+{
+	_cleanup_(buf_release) struct buf b = BUF_INIT(64);
+
+	if (file_read_all("/proc/sys/kernel/random/boot_id", &b) < 0)
+		buf_clear(&b);
+	(void)snprintf(out, 40, "%s", buf_str(&b)); /* 36 digits and a newline */
+	out[strcspn(out, "\n")] = '\0';
+}
+
+/* Everything but the generation that changes an image. */
+static void image_key(
+	const struct generation_id *id, const struct image_options *o, char out[KEY_DIGITS + 1])
+{
+	uint8_t digest[SHA256_BYTES];
+	char text[256];
+	struct hash_sha256 *h = hash_sha256_new();
+	int n = snprintf(text, sizeof(text), "|%u|%u|%o|%" PRIu64 "|", o->uid, o->gid, o->umask,
+		o->extent_bytes);
+
+	ensure(h && n > 0);
+	hash_sha256_update(h, id->volume.bytes, sizeof(id->volume.bytes));
+	hash_sha256_update(h, text, (size_t)n);
+	if (o->subtree)
+		hash_sha256_update(h, o->subtree, strlen(o->subtree));
+	hash_sha256_final(h, digest);
+	hash_hex(digest, KEY_DIGITS / 2, out);
+}
+
+/* ---- info ------------------------------------------------------------------------------------ */
+
+static int write_info(const char *path, const struct image_facts *f)
+{
+	char text[INFO_BYTES];
+	int n = snprintf(text, sizeof(text),
+		"granary-image 1\nfiles %" PRIu64 "\ndirectories %" PRIu64 "\nskipped %" PRIu64
+		"\nimage_bytes %" PRIu64 "\nextent_bytes %" PRIu64 "\nextents %" PRIu32
+		"\nxxh3 %" PRIx64 "\nboot %s\n",
+		f->info.files, f->info.directories, f->info.skipped, f->info.image_bytes,
+		f->info.extent_bytes, f->info.extents, f->checksum, f->boot);
+
+	return file_write_atomic(path, text, (size_t)n, 0600);
+}
+
+static int read_info(const char *path, struct image_facts *ret)
+{
+	_cleanup_(buf_release) struct buf b = BUF_INIT(INFO_BYTES);
+	struct image_facts f = { 0 };
+	int r = file_read_all(path, &b);
+
+	if (r < 0)
+		return r;
+	if (sscanf(buf_str(&b),
+		    "granary-image 1\nfiles %" SCNu64 "\ndirectories %" SCNu64 "\nskipped %" SCNu64
+		    "\nimage_bytes %" SCNu64 "\nextent_bytes %" SCNu64 "\nextents %" SCNu32
+		    "\nxxh3 %" SCNx64 "\nboot %39s\n",
+		    &f.info.files, &f.info.directories, &f.info.skipped, &f.info.image_bytes,
+		    &f.info.extent_bytes, &f.info.extents, &f.checksum, f.boot) != 8)
+		return -EBADMSG;
+	if (f.info.extents > LIMIT_DEVICES)
+		return -EBADMSG;
+	*ret = f;
+	return 0;
+}
+
+static int checksum_file(const char *path, uint64_t bytes, uint64_t *ret_checksum)
+{
+	_cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	struct stat st;
+	void *map;
+
+	if (fd < 0 || fstat(fd, &st) != 0)
+		return err_errno();
+	if (st.st_uid != geteuid() || (st.st_mode & 022) || (uint64_t)st.st_size != bytes ||
+		bytes == 0)
+		return -EBADMSG;
+	map = mmap(NULL, bytes, PROT_READ, MAP_SHARED, fd, 0);
+	if (map == MAP_FAILED)
+		return err_errno();
+	*ret_checksum = hash_xxh3(map, bytes, 0);
+	(void)munmap(map, bytes); /* just mapped */
+	return 0;
+}
+
+/* The image that is there already, when it is whole. */
+static int find_image(const char *image, const char *info, struct image_facts *ret)
+{
+	struct image_facts f;
+	struct stat st;
+	uint64_t checksum = 0;
+	char boot[40];
+	int r = read_info(info, &f);
+
+	if (r < 0)
+		return r;
+	boot_id(boot);
+	if (strcmp(boot, f.boot) == 0) {
+		if (lstat(image, &st) != 0)
+			return err_errno();
+		if (!S_ISREG(st.st_mode) || st.st_uid != geteuid() || (st.st_mode & 022) ||
+			(uint64_t)st.st_size != f.info.image_bytes)
+			return -EBADMSG;
+	} else {
+		r = checksum_file(image, f.info.image_bytes, &checksum);
+		if (r < 0 || checksum != f.checksum)
+			return r < 0 ? r : -EBADMSG;
+		memcpy(f.boot, boot, sizeof(boot));
+		(void)write_info(info, &f); /* only saves the next check */
+	}
+	(void)utimensat(
+		AT_FDCWD, image, NULL, 0); /* used now; only the order of cleaning depends on it */
+	*ret = f;
+	return 0;
+}
+
+/* ---- cleaning -------------------------------------------------------------------------------- */
+
+struct found_image {
+	char name[IMAGES_NAME_BYTES];
+	struct timespec used;
+};
+
+static void remove_image(int dir, const char *name)
+{
+	char info[IMAGES_NAME_BYTES + 8];
+	size_t stem = strlen(name) - strlen(".erofs");
+
+	(void)snprintf(info, sizeof(info), "%.*s.info", (int)stem, name); /* fits */
+	(void)unlinkat(dir, info, 0); /* first: an image without info is not used */
+	(void)unlinkat(dir, name, 0); /* a mounted one lives on */
+	log_debug("image removed", "name=%s", name);
+}
+
+static bool is_image(const char *name)
+{
+	size_t len = strlen(name);
+
+	return len < IMAGES_NAME_BYTES && len > 6 && strcmp(name + len - 6, ".erofs") == 0;
+}
+
+static bool older(const struct timespec *a, const struct timespec *b)
+{
+	return a->tv_sec != b->tv_sec ? a->tv_sec < b->tv_sec : a->tv_nsec < b->tv_nsec;
+}
+
+/* Removes older generations of `keep`'s key, and then the longest unused while there are too many. */
+static void clean(const char *path, const char *keep)
+{
+	_cleanup_close_ int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	struct found_image found[IMAGES_KEEP];
+	uint32_t n = 0;
+	const struct dirent *entry;
+	DIR *dir = opendir(path);
+
+	while (fd >= 0 && dir && (entry = readdir(dir)) != NULL) {
+		struct stat st;
+		uint32_t at = n;
+
+		if (!is_image(entry->d_name) || strcmp(entry->d_name, keep) == 0)
+			continue;
+		if (strncmp(entry->d_name, keep, KEY_DIGITS + 1) == 0) {
+			remove_image(fd, entry->d_name);
+			continue;
+		}
+		if (fstatat(fd, entry->d_name, &st, AT_SYMLINK_NOFOLLOW) != 0)
+			continue;
+		if (n == IMAGES_KEEP - 1) { /* full: the oldest goes, the newer stays */
+			at = 0;
+			for (uint32_t i = 1; i < n; i++)
+				if (older(&found[i].used, &found[at].used))
+					at = i;
+			if (!older(&found[at].used, &st.st_mtim)) {
+				remove_image(fd, entry->d_name);
+				continue;
+			}
+			remove_image(fd, found[at].name);
+		} else {
+			n++;
+		}
+		(void)snprintf(found[at].name, sizeof(found[at].name), "%s",
+			entry->d_name); /* checked by is_image() */
+		found[at].used = st.st_mtim;
+	}
+	if (dir)
+		(void)closedir(dir); /* read only */
+}
+
+/* ---------------------------------------------------------------------------------------------- */
+
+static int build(const char *image, const char *info, struct table *table,
+	const struct image_options *options, image_skip_fn log_skipped, void *skip_arg,
+	struct image_facts *ret, struct err *e)
+{
+	struct image_facts f = { 0 };
+	int r;
+
+	(void)unlink(info); /* says nothing of the image that is about to be written */
+	r = image_build(table, options, image, log_skipped, skip_arg, &f.info, e);
+	if (r < 0)
+		return err_default(e, r, "the image cannot be built");
+	r = checksum_file(image, f.info.image_bytes, &f.checksum);
+	if (r < 0)
+		return err_set(e, r, "the image %s cannot be read back: %s", image, err_str(r));
+	boot_id(f.boot);
+	r = write_info(info, &f);
+	if (r < 0)
+		return err_set(e, r, "%s cannot be written: %s", info, err_str(r));
+	*ret = f;
+	return 0;
+}
+
+int images_get(const char *dir, struct table *table, const struct image_options *options,
+	image_skip_fn log_skipped, void *skip_arg, struct images_result *ret, struct err *e)
+{
+	const struct generation_id *id = &table_info(table)->id;
+	struct images_result result = { 0 };
+	struct image_facts facts;
+	char key[KEY_DIGITS + 1];
+	char generation[17];
+	char image[PATH_MAX];
+	char info[PATH_MAX];
+	int r = need_private_dir(dir, e);
+
+	if (r < 0)
+		return r;
+	image_key(id, options, key);
+	hash_hex(id->hash, 8, generation);
+	(void)snprintf(result.name, sizeof(result.name), "%s.%s.erofs", key, generation); /* 55 */
+	if (snprintf(image, sizeof(image), "%s/%s", dir, result.name) >= (int)sizeof(image) ||
+		snprintf(info, sizeof(info), "%s/%s.%s.info", dir, key, generation) >=
+			(int)sizeof(info))
+		return err_set(e, -ENAMETOOLONG, "%s: the path is too long", dir);
+	result.reused = find_image(image, info, &facts) == 0;
+	if (!result.reused)
+		r = build(image, info, table, options, log_skipped, skip_arg, &facts, e);
+	if (r < 0)
+		return r;
+	clean(dir, result.name);
+	result.info = facts.info;
+	*ret = result;
+	return 0;
+}

@@ -1,0 +1,389 @@
+/* fsopen(2) and its kin. See kernel.h. */
+#include "fuse/kernel.h"
+#include "base/cleanup.h"
+#include "base/file.h"
+#include "base/log.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <linux/capability.h>
+#include <linux/mount.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/sysmacros.h>
+#include <sys/utsname.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define READ_AHEAD_KB "1024"
+#define BDI_DIR       "/sys/class/bdi"
+#define BDI_MAX       1024u
+
+#define PRIVATE_ATTRS (MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC)
+#define IMAGE_ATTRS   (MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV)
+
+/* ---- system calls without a wrapper in Debian 12's C library for every header we include ----- */
+
+static int sys_fsopen(const char *type)
+{
+	return (int)syscall(SYS_fsopen, type, FSOPEN_CLOEXEC);
+}
+
+static int sys_fsconfig(int fs, unsigned int cmd, const char *key, const char *value)
+{
+	return (int)syscall(SYS_fsconfig, fs, cmd, key, value, 0);
+}
+
+static int set_string(int fs, const char *key, const char *value)
+{
+	return sys_fsconfig(fs, FSCONFIG_SET_STRING, key, value) < 0 ? err_errno() : 0;
+}
+
+/* What the kernel says in words about a failed step ("e erofs: ..."), or the errno's text. */
+static const char *fs_complaint(int fs, int code, char text[256])
+{
+	ssize_t n = read(fs, text, 255);
+
+	if (n <= 2)
+		return err_str(code);
+	text[n] = '\0';
+	text[strcspn(text, "\n")] = '\0';
+	return text + 2; /* after "e " */
+}
+
+static int create_and_mount(
+	int fs, unsigned int attrs, int *ret_fd, char text[256], const char **ret_why)
+{
+	int fd;
+	int r;
+
+	if (sys_fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL) < 0) {
+		r = err_errno();
+		*ret_why = fs_complaint(fs, r, text);
+		return r;
+	}
+	fd = (int)syscall(SYS_fsmount, fs, FSMOUNT_CLOEXEC, attrs);
+	if (fd < 0) {
+		r = err_errno();
+		*ret_why = fs_complaint(fs, r, text);
+		return r;
+	}
+	*ret_fd = fd;
+	return 0;
+}
+
+/* ---- FUSE -------------------------------------------------------------------------------------- */
+
+int kernel_open_fuse(int *ret_fd, struct err *e)
+{
+	int fd = open("/dev/fuse", O_RDWR | O_CLOEXEC | O_NONBLOCK);
+
+	if (fd < 0)
+		return err_set(e, errno == ENOENT || errno == ENXIO ? -ENODEV : err_errno(),
+			"/dev/fuse cannot be opened: %m: load the module fuse, and give a "
+			"container the device");
+	*ret_fd = fd;
+	return 0;
+}
+
+int kernel_mount_fuse(int dev_fd, int *ret_fd, dev_t *ret_dev, struct err *e)
+{
+	_cleanup_close_ int fs = sys_fsopen("fuse");
+	char number[16];
+	char text[256];
+	const char *why = NULL;
+	struct statx stx;
+	int fd = -1;
+	int r;
+
+	if (fs < 0)
+		return err_set(e, err_errno(), "this kernel has no FUSE: %m");
+	(void)snprintf(number, sizeof(number), "%d", dev_fd); /* fits */
+	r = set_string(fs, "source", "granary");
+	if (r == 0)
+		r = set_string(fs, "fd", number);
+	if (r == 0)
+		r = set_string(fs, "rootmode", "40000");
+	if (r == 0)
+		r = set_string(fs, "user_id", "0");
+	if (r == 0)
+		r = set_string(fs, "group_id", "0");
+	if (r < 0)
+		why = fs_complaint(fs, r, text);
+	else
+		r = create_and_mount(fs, PRIVATE_ATTRS, &fd, text, &why);
+	if (r < 0)
+		return err_set(e, r, "the private FUSE mount failed: %s", why);
+	/* Of the device number only: no request to the daemon, which may be about to start. */
+	if (statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &stx) != 0) {
+		r = err_set(e, err_errno(), "the private FUSE mount does not answer: %m");
+		(void)close(fd); /* ends the mount */
+		return r;
+	}
+	*ret_fd = fd;
+	*ret_dev = makedev(stx.stx_dev_major, stx.stx_dev_minor);
+	return 0;
+}
+
+int kernel_abort(dev_t fuse_dev)
+{
+	_cleanup_close_ int fs = sys_fsopen("fusectl");
+	_cleanup_close_ int root = -1;
+	_cleanup_close_ int file = -1;
+	char text[256];
+	char path[32];
+	const char *why;
+	int r;
+
+	if (fs < 0)
+		return err_errno();
+	r = create_and_mount(fs, PRIVATE_ATTRS & ~MOUNT_ATTR_RDONLY, &root, text, &why);
+	if (r < 0)
+		return r;
+	/* A connection is named by its mount's device number, as the kernel makes one word of it. */
+	(void)snprintf(
+		path, sizeof(path), "%u/abort", major(fuse_dev) << 20 | minor(fuse_dev)); /* fits */
+	file = openat(root, path, O_WRONLY | O_CLOEXEC);
+	if (file < 0 || write(file, "1", 1) != 1)
+		return err_errno();
+	return 0;
+}
+
+/* ---- read-ahead ------------------------------------------------------------------------------ */
+
+struct bdi_set {
+	uint32_t n;
+	uint32_t number[BDI_MAX]; /* N of erofs-N */
+};
+
+/* EROFS' backing devices are numbered by a counter that nothing else shows: what is new after a mount is the mount's. */
+static void bdi_list(struct bdi_set *ret_set)
+{
+	DIR *dir = opendir(BDI_DIR);
+	const struct dirent *entry;
+
+	ret_set->n = 0;
+	while (dir && (entry = readdir(dir)) != NULL && ret_set->n < BDI_MAX)
+		if (strncmp(entry->d_name, "erofs-", 6) == 0)
+			ret_set->number[ret_set->n++] =
+				(uint32_t)strtoul(entry->d_name + 6, NULL, 10);
+	if (dir)
+		(void)closedir(dir); /* read only */
+}
+
+static bool bdi_has(const struct bdi_set *set, uint32_t number)
+{
+	for (uint32_t i = 0; i < set->n; i++)
+		if (set->number[i] == number)
+			return true;
+	return false;
+}
+
+/* Another mount made at the same moment gets the same setting, which is right for it too. */
+static void set_read_ahead(const struct bdi_set *before)
+{
+	struct bdi_set after;
+	bool done = false;
+
+	bdi_list(&after);
+	for (uint32_t i = 0; i < after.n; i++) {
+		char path[64];
+		int fd;
+
+		if (bdi_has(before, after.number[i]))
+			continue;
+		(void)snprintf(path, sizeof(path), BDI_DIR "/erofs-%u/read_ahead_kb",
+			after.number[i]); /* fits */
+		fd = open(path, O_WRONLY | O_CLOEXEC);
+		done = fd >= 0 && write(fd, READ_AHEAD_KB, strlen(READ_AHEAD_KB)) > 0;
+		cleanup_close(&fd);
+	}
+	if (!done)
+		log_warn("read-ahead not set", "dir=" BDI_DIR " effect=\"large reads are slower\"");
+}
+
+/* ---- EROFS ----------------------------------------------------------------------------------- */
+
+/* The words for an image that the kernel did not take. */
+static int image_error(int code, const char *image, const char *why, struct err *e)
+{
+	struct utsname name;
+
+	if (uname(&name) != 0)
+		name.release[0] = '\0';
+	if (code == -ENOTBLK)
+		return err_set(e, code,
+			"kernel %s mounts EROFS from block devices only: files need 6.12 or newer "
+			"with "
+			"CONFIG_EROFS_FS_BACKED_BY_FILE, and an image directory that is not on "
+			"tmpfs or "
+			"overlayfs (%s)",
+			name.release, image);
+	return err_set(e, code, "the kernel did not mount the image %s: %s", image, why);
+}
+
+static int mount_erofs(
+	const char *image, int fuse_mount_fd, uint32_t extents, int *ret_fd, struct err *e)
+{
+	_cleanup_close_ int fs = sys_fsopen("erofs");
+	char text[256];
+	const char *why = NULL;
+	int r;
+
+	if (fs < 0)
+		return err_set(e, -ENODEV, "this kernel has no EROFS: %m");
+	r = set_string(fs, "source", image);
+	if (r == 0 && sys_fsconfig(fs, FSCONFIG_SET_FLAG, "ro", NULL) < 0)
+		r = err_errno();
+	for (uint32_t i = 0; i < extents && r == 0; i++) {
+		char path[64];
+
+		(void)snprintf(
+			path, sizeof(path), "/proc/self/fd/%d/%u", fuse_mount_fd, i); /* fits */
+		r = set_string(fs, "device", path);
+	}
+	if (r < 0)
+		why = fs_complaint(fs, r, text);
+	else
+		r = create_and_mount(fs, IMAGE_ATTRS, ret_fd, text, &why);
+	return r < 0 ? image_error(r, image, why, e) : 0;
+}
+
+int kernel_mount_image(const char *image, int fuse_mount_fd, uint32_t extents, int *ret_fd,
+	dev_t *ret_dev, struct err *e)
+{
+	struct bdi_set before;
+	struct stat st;
+	int fd = -1;
+	int r;
+
+	bdi_list(&before);
+	r = mount_erofs(image, fuse_mount_fd, extents, &fd, e);
+	if (r < 0)
+		return r;
+	if (fstatat(fd, "", &st, AT_EMPTY_PATH) != 0) {
+		r = err_set(e, err_errno(), "the mounted image %s does not answer: %m", image);
+		(void)close(fd); /* ends the mount */
+		return r;
+	}
+	set_read_ahead(&before);
+	*ret_fd = fd;
+	*ret_dev = st.st_dev;
+	return 0;
+}
+
+int kernel_attach(int mount_fd, int point_fd, struct err *e)
+{
+	if (syscall(SYS_move_mount, mount_fd, "", point_fd, "",
+		    MOVE_MOUNT_F_EMPTY_PATH | MOVE_MOUNT_T_EMPTY_PATH) != 0)
+		return err_set(e, err_errno(), "the image cannot be mounted there: %m");
+	return 0;
+}
+
+/* ---- probe ----------------------------------------------------------------------------------- */
+
+static bool may_mount(void)
+{
+	_cleanup_(buf_release) struct buf status = BUF_INIT(65536);
+	const char *line;
+
+	if (file_read_all("/proc/self/status", &status) < 0)
+		return true; /* the mount will tell */
+	line = strstr(buf_str(&status), "CapEff:");
+	return !line || (strtoull(line + 7, NULL, 16) >> CAP_SYS_ADMIN & 1);
+}
+
+static bool has_filesystem(const char *name)
+{
+	_cleanup_(buf_release) struct buf list = BUF_INIT(65536);
+	char line[32];
+
+	(void)snprintf(line, sizeof(line), "\t%s\n", name); /* fits */
+	return file_read_all("/proc/filesystems", &list) == 0 && strstr(buf_str(&list), line);
+}
+
+static void load_module(const char *name)
+{
+	char *argv[] = { (char[]){ "modprobe" }, (char[]){ "-q" }, strdup(name), NULL };
+	char *envp[] = { (char[]){ "PATH=/usr/sbin:/usr/bin:/sbin:/bin" }, NULL };
+	pid_t pid;
+
+	if (argv[2] && posix_spawnp(&pid, "modprobe", NULL, NULL, argv, envp) == 0)
+		(void)waitpid(pid, NULL, 0); /* /proc/filesystems tells whether it helped */
+	free(argv[2]);
+}
+
+static int need_filesystem(const char *name, struct err *e)
+{
+	if (!has_filesystem(name))
+		load_module(name);
+	if (!has_filesystem(name))
+		return err_set(e, -ENODEV,
+			"this kernel has no %s: it needs the module of that name (6.12 or newer "
+			"for EROFS "
+			"on files)",
+			name);
+	return 0;
+}
+
+/* The smallest image: a super block and an empty root directory, two blocks. */
+static void tiny_image(unsigned char image[8192])
+{
+	static const unsigned char super[] = { 0xe2, 0xe1, 0xf5, 0xe0 };
+	static const unsigned char names[] = { '.', '.', '.' };
+
+	memset(image, 0, 8192);
+	memcpy(image + 1024, super, sizeof(super));
+	image[1024 + 12] = 12; /* blocks of 4 KiB */
+	image[1024 + 14] = 0;  /* root: first inode of block 1 */
+	image[1024 + 16] = 1;  /* inodes */
+	image[1024 + 36] = 2;  /* blocks */
+	image[1024 + 40] = 1;  /* inodes start at block 1 */
+	/* Compact inode, its 27 bytes of directory inline behind it (layout 2). */
+	image[4096] = 2 << 1;
+	image[4096 + 4] = 0x6d; /* S_IFDIR | 0555 */
+	image[4096 + 5] = 0x41;
+	image[4096 + 6] = 2;  /* links */
+	image[4096 + 8] = 27; /* size: two entries and the names "." and ".." */
+	image[4096 + 32 + 8] = 24;
+	image[4096 + 32 + 10] = 2; /* a directory */
+	image[4096 + 32 + 12 + 8] = 25;
+	image[4096 + 32 + 12 + 10] = 2;
+	memcpy(image + 4096 + 32 + 24, names, sizeof(names));
+}
+
+static int probe_erofs(const char *dir, struct err *e)
+{
+	unsigned char image[8192];
+	char path[4096];
+	int fd = -1;
+	int r;
+
+	if (snprintf(path, sizeof(path), "%s/probe.%d", dir, (int)getpid()) >= (int)sizeof(path))
+		return err_set(e, -ENAMETOOLONG, "%s: the path is too long", dir);
+	tiny_image(image);
+	r = file_write_atomic(path, image, sizeof(image), 0600);
+	if (r < 0)
+		return err_set(e, r, "%s cannot be written: %s", path, err_str(r));
+	r = mount_erofs(path, -1, 0, &fd, e);
+	(void)unlink(path); /* ours; mounted or not */
+	cleanup_close(&fd);
+	return r;
+}
+
+int kernel_probe(const char *dir, struct err *e)
+{
+	int r;
+
+	if (!may_mount())
+		return err_set(
+			e, -EPERM, "mounting needs CAP_SYS_ADMIN: run it as root, or with sudo");
+	r = need_filesystem("fuse", e);
+	if (r == 0)
+		r = need_filesystem("erofs", e);
+	return r == 0 ? probe_erofs(dir, e) : r;
+}

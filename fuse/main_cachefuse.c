@@ -1,0 +1,532 @@
+/*
+ * cachefuse: mounts one source natively and serves what the kernel asks for.
+ *
+ * Start, in order: options; slots; mount point; kernel; master, table; image; mounts; admin socket; READY. Each step that fails says
+ * why in one line and ends the process with the status of its kind (base/exit.h), nothing left mounted.
+ *
+ * Started with the slots of a predecessor that died (--fuse-fd, --slots-fd) it takes the mount over: no image, no mount, and
+ * first of all the requests that were left.
+ *
+ * It ends with status 0 when the mount is gone: by POST /v1/unmount, SIGTERM (busy or not), or umount(8).
+ */
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/exit.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/option.h"
+#include "base/ready.h"
+#include "base/units.h"
+#include "fuse/cachefuse.h"
+#include "fuse/kernel.h"
+#include "fuse/mountpoint.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/signalfd.h>
+
+#define PROGRAM        "cachefuse"
+#define MEMORY_DEFAULT (512 * MiB)
+#define MEMORY_FIXED   (40 * MiB) /* slots and the threads' buffers */
+#define SKIPPED_LOGGED 20u
+
+#define STRING(member, name, meta, ...)                                                      \
+	OPTION_ROW(struct cachefuse_options, member, name, OPTION_STRING, .metavar = (meta), \
+		__VA_ARGS__)
+
+static const struct option_spec specs[] = {
+	STRING(source, "source", "URL", .required = true,
+		.help = "what to mount: s3://bucket/prefix or file:///dir"),
+	STRING(endpoint, "endpoint", "URL", .help = "S3 endpoint; the provider's for the region"),
+	STRING(region, "region", "NAME", .help = "region of the bucket"),
+	STRING(profile, "profile", "NAME", .help = "profile of the shared credentials file"),
+	STRING(ca_file, "ca-file", "FILE", .help = "certificates to trust; the system's"),
+	OPTION_BOOL_ROW(struct cachefuse_options, path_style, "path-style",
+		"bucket in the path, not in the host name"),
+	OPTION_BOOL_ROW(struct cachefuse_options, refresh, "refresh",
+		"list the source again before mounting"),
+	STRING(master, "master", "ADDR", .required = true, .help = "address of the master"),
+	STRING(worker, "worker", "ADDR", .help = "address of this node's worker"),
+	STRING(mountpoint, "mountpoint", "DIR", .required = true,
+		.help = "where to mount: an empty directory"),
+	STRING(run_dir, "run-dir", "DIR",
+		.help = "private directory: the admin socket, mount.sock, is there unless --admin "
+			"names another place"),
+	STRING(image_dir, "image-dir", "DIR", .required = true,
+		.help = "private directory for images, on a disk"),
+	STRING(admin, "admin", "SOCKET", .help = "path of the unix socket for /v1 and /metrics"),
+	OPTION_ROW(struct cachefuse_options, uid, "uid", OPTION_UINT, .max = UINT32_MAX - 1,
+		.help = "owner of the files; who mounts"),
+	OPTION_ROW(struct cachefuse_options, gid, "gid", OPTION_UINT, .max = UINT32_MAX - 1,
+		.help = "group of the files; who mounts"),
+	OPTION_ROW(struct cachefuse_options, umask, "umask", OPTION_OCTAL, .max = 0777,
+		.help = "permissions taken away; 022"),
+	OPTION_SIZE_ROW(
+		struct cachefuse_options, memory, "memory", 16 * MiB, 0, "memory at most; 512MiB"),
+	OPTION_ROW(struct cachefuse_options, extent_size, "extent-size", OPTION_SIZE,
+		.hidden = true, .min = CHUNK_BYTES,
+		.help = "size of the image's devices, a power of two"),
+	OPTION_FD_ROW(struct cachefuse_options, ready_fd, "ready-fd",
+		"write READY or ERROR there once it is known"),
+	OPTION_FD_ROW(struct cachefuse_options, fuse_fd, "fuse-fd",
+		"an open /dev/fuse, kept by whoever starts a successor"),
+	OPTION_FD_ROW(struct cachefuse_options, slots_fd, "slots-fd",
+		"a memfd for requests, kept likewise"),
+	OPTION_ROW(struct cachefuse_options, log_level, "log-level", OPTION_CHOICE,
+		.choices = "error|warn|info|debug", .help = "what to log; info"),
+	STRING(log_file, "log-file", "FILE", .help = "append the log there, not to standard error"),
+};
+
+static const struct option_set options_set = {
+	.program = PROGRAM,
+	.arguments = "",
+	.about = "The mount daemon: mounts a source through the kernel's EROFS and serves what is "
+		 "not resident.",
+	.specs = specs,
+	.n = ARRAY_SIZE(specs),
+};
+
+/* ---- events of other threads ----------------------------------------------------------------- */
+
+static void on_gone(void *arg)
+{
+	struct cachefuse *c = arg;
+
+	atomic_store(&c->gone, true);
+	(void)eventfd_write(c->wake_fd, 1); /* cannot overflow */
+}
+
+static void on_failure(void *arg, uint64_t offset, uint32_t length, int status)
+{
+	struct cachefuse *c = arg;
+
+	if (!failures_note(c->failures, offset, length, status))
+		return;
+	atomic_store(&c->failed_reads, true);
+	(void)eventfd_write(c->wake_fd, 1); /* cannot overflow */
+}
+
+static void log_skipped(void *arg, const char *key, uint32_t key_len, const char *reason)
+{
+	uint32_t *n = arg;
+
+	if ((*n)++ < SKIPPED_LOGGED)
+		log_warn("key left out", "key=\"%.*s\" reason=\"%s\"", (int)key_len, key, reason);
+}
+
+/* ---- start ----------------------------------------------------------------------------------- */
+
+static int check_options(struct cachefuse *c, struct err *e)
+{
+	uint64_t extent = c->options.extent_size;
+	char path[PATH_MAX];
+
+	if (extent & (extent - 1))
+		return err_set(
+			e, -EINVAL, "--extent-size must be a power of two of at least 16MiB");
+	if (!c->options.admin && !c->options.run_dir)
+		return err_set(e, -EINVAL, "one of --admin and --run-dir is needed");
+	if (!c->options.admin) {
+		char *socket;
+
+		if (asprintf(&socket, "%s/mount.sock", c->options.run_dir) < 0)
+			return err_set(e, -ENOMEM, "out of memory");
+		c->options.admin = socket; /* for the life of the process */
+	}
+	c->image_options = (struct image_options){
+		.uid = (uint32_t)c->options.uid,
+		.gid = (uint32_t)c->options.gid,
+		.umask = (uint32_t)c->options.umask,
+		.extent_bytes = extent,
+	};
+	c->mountpoint =
+		strdup(realpath(c->options.mountpoint, path) ? path : c->options.mountpoint);
+	return c->mountpoint ? 0 : err_set(e, -ENOMEM, "out of memory");
+}
+
+static enum exit_status open_slots(struct cachefuse *c, struct err *e)
+{
+	c->slots_fd = c->options.slots_fd;
+	c->dev_fd = c->options.fuse_fd;
+	c->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	c->failures = failures_new();
+	if (c->wake_fd < 0 || !c->failures) {
+		(void)err_set(e, -ENOMEM, "out of memory or descriptors");
+		return EXIT_RUNTIME;
+	}
+	if (c->slots_fd < 0)
+		c->slots_fd = memfd_create("granary-slots", MFD_CLOEXEC);
+	if (slots_open(c->slots_fd, &c->slots, e) < 0)
+		return EXIT_RUNTIME;
+	c->taken_over = slots_phase(c->slots) != SLOTS_NEW;
+	if (c->dev_fd < 0 && c->taken_over) {
+		(void)err_set(e, -EINVAL, "--slots-fd of a mount needs its --fuse-fd");
+		return EXIT_USAGE;
+	}
+	if (c->dev_fd < 0 && kernel_open_fuse(&c->dev_fd, e) < 0)
+		return EXIT_KERNEL;
+	/* Helpers that we start must not keep the connection alive. */
+	(void)fcntl(c->dev_fd, F_SETFD, FD_CLOEXEC); /* checked when it is used */
+	(void)fcntl(c->slots_fd, F_SETFD, FD_CLOEXEC);
+	return EXIT_OK;
+}
+
+/* What is cheap to know, before anything is listed. */
+static enum exit_status check_place(struct cachefuse *c, struct err *e)
+{
+	int r = mountpoint_open(c->mountpoint, &c->point_fd, e);
+
+	if (r < 0)
+		return EXIT_MOUNTPOINT;
+	r = file_mkdirs(c->options.image_dir, 0700);
+	if (r < 0) {
+		(void)err_set(e, r, "the image directory %s cannot be made: %s",
+			c->options.image_dir, err_str(r));
+		return EXIT_CACHE;
+	}
+	r = kernel_probe(c->options.image_dir, e);
+	if (r == -EROFS || r == -ENOSPC || r == -EACCES)
+		return EXIT_CACHE;
+	return r < 0 ? EXIT_KERNEL : EXIT_OK;
+}
+
+static int source_config(const struct cachefuse_options *o, struct ufs_config *ret, struct err *e)
+{
+	const char *const texts[] = { o->endpoint, o->region, o->profile, o->ca_file };
+	char **const fields[] = { &ret->endpoint, &ret->region, &ret->profile, &ret->ca_file };
+	int r = ufs_config_parse(o->source, ret, e);
+
+	for (size_t i = 0; i < ARRAY_SIZE(texts) && r == 0; i++)
+		if (texts[i]) {
+			free(*fields[i]);
+			*fields[i] = strdup(texts[i]);
+			r = *fields[i] ? 0 : err_set(e, -ENOMEM, "out of memory");
+		}
+	ret->path_style = o->path_style;
+	return r;
+}
+
+static enum exit_status source_exit(int r)
+{
+	switch (-r) {
+	case EINVAL:
+		return EXIT_USAGE;
+	case ENOMEM:
+	case EBADMSG:
+	case ESTALE:
+	case EPROTONOSUPPORT:
+		return EXIT_RUNTIME;
+	case ENOSPC:
+	case EROFS:
+		return EXIT_CACHE;
+	default:
+		return EXIT_ORIGIN;
+	}
+}
+
+static enum exit_status open_source(struct cachefuse *c, struct err *e)
+{
+	const uint64_t memory = c->options.memory;
+	const struct client_config config = {
+		.master = c->options.master,
+		.local_worker = c->options.worker,
+		.budget = &c->budget,
+	};
+	_cleanup_(ufs_config_release) struct ufs_config source = { 0 };
+	_cleanup_(buf_release) struct buf notice = BUF_INIT(ERR_TEXT_MAX - 1);
+	int r = source_config(&c->options, &source, e);
+
+	if (r < 0)
+		return r == -ENOMEM ? EXIT_RUNTIME : EXIT_USAGE;
+	budget_init(&c->budget, memory > 2 * MEMORY_FIXED ? memory - MEMORY_FIXED : memory / 2);
+	r = client_new(&config, &c->client, e);
+	if (r < 0) {
+		(void)err_default(e, r, "the master cannot be reached");
+		return EXIT_RUNTIME;
+	}
+	/* A successor serves the generation that is mounted: no look at the origin. */
+	r = client_open_source(
+		c->client, &source, c->options.refresh && !c->taken_over, &c->volume, &notice, e);
+	if (r < 0) {
+		(void)err_default(e, r, "the source cannot be opened");
+		return source_exit(r);
+	}
+	(void)snprintf(c->notice, sizeof(c->notice), "%s", buf_str(&notice)); /* bounded alike */
+	if (c->notice[0])
+		log_warn("notice", "text=\"%s\"", c->notice);
+	reader_client_init(&c->reader, c->volume);
+	return EXIT_OK;
+}
+
+/* Offsets of a later generation of the same lineage mean the same objects; of another lineage they do not. */
+static enum exit_status check_successor(struct cachefuse *c, struct err *e)
+{
+	const struct generation_id *id = &table_info(client_volume_table(c->volume))->id;
+	const struct slots_mount *m = slots_mount(c->slots);
+
+	if (volume_id_equal(&id->volume, &m->volume) && id->lineage == m->lineage &&
+		id->generation >= m->generation)
+		return EXIT_OK;
+	(void)err_set(e, -ESTALE,
+		"%s was mounted from another lineage or a later generation than the master has "
+		"now: unmount "
+		"with --force and mount again",
+		c->mountpoint);
+	return EXIT_RUNTIME;
+}
+
+static enum exit_status make_image(struct cachefuse *c, char path[PATH_MAX], struct err *e)
+{
+	struct table *table = client_volume_table(c->volume);
+	const struct table_info *info = table_info(table);
+	struct slots_mount *m = slots_mount(c->slots);
+	struct images_result image;
+	uint64_t begin = clock_mono_ns();
+	uint32_t skipped = 0;
+	int r = images_get(
+		c->options.image_dir, table, &c->image_options, log_skipped, &skipped, &image, e);
+
+	if (r == -ENOMEM || r == -EINVAL || r == -EBADMSG || r == -E2BIG)
+		return EXIT_RUNTIME;
+	if (r < 0)
+		return EXIT_CACHE;
+	m->volume = info->id.volume;
+	m->lineage = info->id.lineage;
+	m->generation = info->id.generation;
+	memcpy(m->hash, info->id.hash, sizeof(m->hash));
+	m->files = image.info.files;
+	m->directories = image.info.directories;
+	m->skipped = image.info.skipped;
+	m->bytes = info->live_bytes;
+	m->image_bytes = image.info.image_bytes;
+	m->extent_bytes = image.info.extent_bytes;
+	m->extents = image.info.extents;
+	(void)snprintf(m->image, sizeof(m->image), "%s", image.name); /* the same size */
+	if (snprintf(path, PATH_MAX, "%s/%s", c->options.image_dir, image.name) >= PATH_MAX) {
+		(void)err_set(e, -ENAMETOOLONG, "%s: the path is too long", c->options.image_dir);
+		return EXIT_CACHE;
+	}
+	log_info("image ready", "name=%s files=%" PRIu64 " bytes=%" PRIu64 " reused=%d ms=%" PRIu64,
+		m->image, m->files, m->image_bytes, image.reused,
+		(uint64_t)((clock_mono_ns() - begin) / CLOCK_MS));
+	return EXIT_OK;
+}
+
+static enum exit_status mount_exit(int r)
+{
+	switch (-r) {
+	case ENOTBLK:
+	case EPERM:
+	case EINVAL:
+	case EOPNOTSUPP:
+		return EXIT_KERNEL;
+	default:
+		return EXIT_RUNTIME;
+	}
+}
+
+static enum exit_status serve(struct cachefuse *c, const char *image, struct err *e)
+{
+	const struct native_config config = {
+		.mountpoint = c->mountpoint,
+		.point_fd = c->point_fd,
+		.image = image,
+		.dev_fd = c->dev_fd,
+		.slots = c->slots,
+		.reader = &c->reader,
+		.on_failure = on_failure,
+		.on_gone = on_gone,
+		.arg = c,
+	};
+	uint32_t n;
+	const struct counter_info *table;
+	int r = native_new(&config, &c->native, e);
+
+	if (r < 0)
+		return mount_exit(r);
+	r = admin_server_new(c->options.admin, status_routes(), c, &c->server, e);
+	if (r == 0) {
+		table = session_counter_table(&n);
+		r = admin_server_add_counters(
+			c->server, table, n, session_counters(native_session(c->native)));
+	}
+	if (r == 0) {
+		table = client_counter_table(&n);
+		r = admin_server_add_counters(c->server, table, n, client_counters(c->client));
+	}
+	if (r == 0)
+		return EXIT_OK;
+	(void)err_default(e, r, "the admin socket cannot be served");
+	if (!c->taken_over)
+		r = native_unmount(c->native, true, NULL);
+	if (r == -ETIMEDOUT)
+		log_error("unmount failed", "mountpoint=\"%s\"", c->mountpoint);
+	return EXIT_RUNTIME;
+}
+
+static enum exit_status start(struct cachefuse *c, struct err *e)
+{
+	char image[PATH_MAX] = "";
+	enum exit_status status = check_options(c, e) < 0 ? EXIT_USAGE : EXIT_OK;
+
+	if (status == EXIT_OK)
+		status = open_slots(c, e);
+	if (status == EXIT_OK && !c->taken_over)
+		status = check_place(c, e);
+	if (status == EXIT_OK)
+		status = open_source(c, e);
+	if (status == EXIT_OK)
+		status = c->taken_over ? check_successor(c, e) : make_image(c, image, e);
+	if (status == EXIT_OK)
+		status = serve(c, image, e);
+	return status;
+}
+
+static void stop(struct cachefuse *c)
+{
+	if (c->server)
+		admin_server_free(c->server); /* first: its handlers look at the rest */
+	native_free(c->native);
+	if (c->volume)
+		client_volume_close(c->volume);
+	client_free(c->client);
+	failures_free(c->failures);
+	slots_free(c->slots);
+	cleanup_close(&c->point_fd);
+	cleanup_close(&c->dev_fd);
+	cleanup_close(&c->slots_fd);
+	cleanup_close(&c->wake_fd);
+	free(c->mountpoint);
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+static void tell_ready(struct cachefuse *c)
+{
+	const struct slots_mount *m = slots_mount(c->slots);
+	json_t *json = json_pack("{s:i, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:b}", "pid",
+		(int)getpid(), "mountpoint", c->mountpoint, "source", c->options.source, "engine",
+		"native", "admin", c->options.admin, "files", (json_int_t)m->files, "directories",
+		(json_int_t)m->directories, "skipped", (json_int_t)m->skipped, "bytes",
+		(json_int_t)m->bytes, "generation", (json_int_t)m->generation, "taken_over",
+		c->taken_over);
+	char *text;
+
+	if (json && c->notice[0])
+		(void)json_object_set_new(
+			json, "notice", json_string(c->notice)); /* only a remark */
+	text = json ? json_dumps(json, JSON_COMPACT | JSON_PRESERVE_ORDER) : NULL;
+	ready_ok(c->options.ready_fd, text ? text : "{}");
+	free(text);
+	json_decref(json);
+	log_info("serving",
+		"mountpoint=\"%s\" source=\"%s\" generation=%" PRIu64 " files=%" PRIu64
+		" taken_over=%d",
+		c->mountpoint, c->options.source, m->generation, m->files, c->taken_over);
+}
+
+static void end_by_signal(struct cachefuse *c)
+{
+	struct err e = ERR_INIT;
+	int r = native_unmount(c->native, false, &e);
+
+	if (r == -EBUSY) {
+		log_warn("unmounting by force", "why=\"%s\"", e.text);
+		r = native_unmount(c->native, true, &e);
+	}
+	if (r < 0)
+		log_error("unmount failed", "why=\"%s\" next=\"ending, readers get EIO\"", e.text);
+	atomic_store(&c->gone, true);
+}
+
+static int open_signals(void)
+{
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGINT);
+	pthread_sigmask(SIG_BLOCK, &set, NULL); /* before any thread starts */
+	(void)signal(SIGPIPE, SIG_IGN);
+	return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+}
+
+static void run(struct cachefuse *c, int signal_fd)
+{
+	struct pollfd wait[2] = { { .fd = signal_fd, .events = POLLIN },
+		{ .fd = c->wake_fd, .events = POLLIN } };
+
+	while (!atomic_load(&c->gone)) {
+		struct signalfd_siginfo info;
+		eventfd_t events;
+
+		(void)poll(wait, 2, -1);                 /* EINTR: look around */
+		(void)eventfd_read(c->wake_fd, &events); /* only a wake-up */
+		if (read(signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+			log_info("ending", "signal=%u", info.ssi_signo);
+			end_by_signal(c);
+		}
+		if (atomic_exchange(&c->failed_reads, false))
+			failures_log(c->failures, client_volume_table(c->volume));
+	}
+	log_info("ended", "mountpoint=\"%s\"", c->mountpoint);
+}
+
+static int open_log(const struct cachefuse_options *o, struct err *e)
+{
+	enum log_level level = LOG_INFO;
+	int fd = STDERR_FILENO;
+	int r = log_level_parse(o->log_level, &level);
+
+	if (r < 0)
+		return err_set(e, r, "'%s' is not a log level", o->log_level);
+	if (o->log_file)
+		fd = open(o->log_file, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+	if (fd < 0)
+		return err_set(e, err_errno(), "the log file %s cannot be opened: %m", o->log_file);
+	log_init("fuse", fd, level, LOG_TEXT);
+	return 0;
+}
+
+int main(int argc, char **argv)
+{
+	struct cachefuse c = {
+		.options = { .ready_fd = -1,
+			.fuse_fd = -1,
+			.slots_fd = -1,
+			.uid = getuid(),
+			.gid = getgid(),
+			.umask = 022,
+			.memory = MEMORY_DEFAULT,
+			.log_level = "info" },
+		.dev_fd = -1,
+		.slots_fd = -1,
+		.point_fd = -1,
+		.wake_fd = -1,
+		.started = clock_mono_ns(),
+	};
+	struct err e = ERR_INIT;
+	enum exit_status status;
+	_cleanup_close_ int signal_fd = -1;
+
+	(void)option_parse_or_exit(&options_set, argc, argv, &c.options); /* takes no arguments */
+	signal_fd = open_signals();
+	if (open_log(&c.options, &e) < 0)
+		return ready_error(c.options.ready_fd, PROGRAM, EXIT_USAGE, &e);
+	status = start(&c, &e);
+	if (status != EXIT_OK) {
+		stop(&c);
+		return ready_error(c.options.ready_fd, PROGRAM, status, &e);
+	}
+	tell_ready(&c);
+	run(&c, signal_fd);
+	stop(&c);
+	return EXIT_OK;
+}

@@ -1,0 +1,2 @@
+$(eval $(call library,fuse,client catalog placement locate ufs net proto admin base,))
+$(eval $(call program,cachefuse,fuse/main_cachefuse.c,fuse client catalog placement locate ufs net proto admin base))

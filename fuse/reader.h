@@ -1,0 +1,31 @@
+/*
+ * Where a mount's bytes come from: the seam between the FUSE protocol and the client library. Two implementations: the
+ * client (reader_client.c), and a synthetic volume in the tests.
+ *
+ * Threads: as client/client.h says for its functions; on_done never runs inside read().
+ */
+#pragma once
+
+#include <stdint.h>
+#include "client/client.h"
+
+struct reader;
+
+struct reader_ops {
+	/* May block on the disk, never on the network. 0: all `length` bytes are in buf; anything else: use read(). */
+	int (*read_local)(struct reader *reader, uint64_t offset, uint32_t length, void *buf);
+	/* Answers by read->on_done, exactly once. */
+	void (*read)(struct reader *reader, struct client_read *read);
+	/* Not wanted any more: on_done follows soon, unless it ran. `read` still belongs to the caller. */
+	void (*cancel)(struct reader *reader, struct client_read *read);
+	/* What the kernel asked for, in the order in which it did. Cheap. */
+	void (*note)(struct reader *reader, uint64_t offset, uint32_t length);
+};
+
+struct reader {
+	const struct reader_ops *ops;
+	struct client_volume *volume; /* reader_client only; borrowed */
+};
+
+/* `volume` is borrowed and must live longer. */
+void reader_client_init(struct reader *reader, struct client_volume *volume);

@@ -1,0 +1,62 @@
+/*
+ * One request of the FUSE protocol (linux/fuse.h), taken apart and checked: pure functions on bytes.
+ *
+ * The kernel is trusted to be the kernel, but nothing here believes a length, an offset or a name that was not checked.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <linux/fuse.h>
+#include "base/check.h"
+
+/* Inode numbers of the private mount: the root, and extent N at N + 2. */
+#define REQUEST_ROOT_NODE      1ull
+#define REQUEST_EXTENT_NODE(n) ((uint64_t)(n) + 2)
+
+struct request {
+	uint32_t opcode; /* enum fuse_opcode */
+	uint64_t unique;
+	uint64_t nodeid;
+	union {
+		struct fuse_init_in init; /* the fields of 7.31 and, when sent, flags2 */
+		const char *name;         /* LOOKUP: inside the bytes given, NUL-terminated */
+		struct {
+			uint64_t offset;
+			uint32_t size;
+		} read;
+		uint64_t
+			interrupted; /* INTERRUPT: unique of the request that is not wanted any more */
+	};
+};
+
+/*
+ * Takes apart the `len` bytes that one read(2) of /dev/fuse gave. -EPROTO: not a whole request; *ret is not written then, but
+ * request_unique() may tell whom to answer.
+ */
+int request_parse(const void *data, size_t len, struct request *ret) __must_check;
+
+/* The unique of a request whose header is whole, else 0 (which no request has). */
+uint64_t request_unique(const void *data, size_t len);
+
+/* True for requests that get no answer. */
+bool request_is_oneway(uint32_t opcode);
+
+/* What the kernel offered, and how much is to be in flight, to our answer to INIT. -EPROTO: a kernel older than 7.31. */
+int request_answer_init(const struct fuse_init_in *in, uint16_t max_background,
+	struct fuse_init_out *ret_out) __must_check;
+
+/* "0", "17": the number of an extent below `extents`; -ENOENT otherwise. */
+int request_extent_of_name(const char *name, uint32_t extents, uint32_t *ret_extent) __must_check;
+
+/*
+ * A READ of the file of one extent to a range of the volume. -EINVAL: not an extent's file, not in whole blocks, longer
+ * than LIMIT_PAYLOAD_BYTES or past the extent's end: nothing EROFS sends.
+ */
+int request_volume_range(const struct request *read, uint64_t extent_bytes, uint32_t extents,
+	uint64_t *ret_offset) __must_check;
+
+/* Attributes of the root or of an extent; -ENOENT for other nodes. */
+int request_attr(uint64_t nodeid, uint64_t extent_bytes, uint32_t extents,
+	struct fuse_attr *ret_attr) __must_check;

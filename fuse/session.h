@@ -1,0 +1,71 @@
+/*
+ * Serves one FUSE connection: reads requests into slots, answers them, from a few threads.
+ *
+ *	kernel ──read(2)──► slot ──parse──► what this node has: answered by this thread, one writev(2)
+ *					└─► everything else: parked in its slot, answered when the bytes come
+ *
+ * A READ is answered whole or with an errno, never short: a short answer would shrink the file under every other reader.
+ * Threads never wait for the network, so a range that nobody can read is in nobody's way; they wait for the disk.
+ *
+ * A session starts on a new connection, or on one that a predecessor left together with its slots (slots.h): then
+ * it first answers what is in them.
+ */
+#pragma once
+
+#include <assert.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include "base/counter.h"
+#include "base/err.h"
+#include "fuse/reader.h"
+#include "fuse/slots.h"
+
+#define SESSION_COUNTERS(X)                                                                      \
+	X(total, "granary_fuse_requests_total", COUNTER, "requests", "Requests of the kernel")   \
+	X(lookup, "granary_fuse_lookups_total", COUNTER, "requests", "LOOKUPs")                  \
+	X(open, "granary_fuse_opens_total", COUNTER, "requests", "OPENs")                        \
+	X(read, "granary_fuse_reads_total", COUNTER, "requests", "READs")                        \
+	X(read_bytes, "granary_fuse_read_bytes_total", COUNTER, "bytes", "Bytes asked by READs") \
+	X(interrupt, "granary_fuse_interrupts_total", COUNTER, "requests", "INTERRUPTs")         \
+	X(other, "granary_fuse_other_requests_total", COUNTER, "requests", "Other requests")     \
+	X(failed, "granary_fuse_failed_reads_total", COUNTER, "requests",                        \
+		"READs answered with an error")                                                  \
+	X(taken_over, "granary_fuse_requests_taken_over_total", COUNTER, "requests",             \
+		"Requests that a daemon which died had left")                                    \
+	X(crashes, "granary_fuse_crashes_total", COUNTER, "daemons",                             \
+		"Daemons of this mount that died")
+
+/* In the slots' memory: counts of the whole mount, over crashes. */
+COUNTER_STRUCT(session_counters, SESSION_COUNTERS);
+static_assert(
+	sizeof(struct session_counters) <= SLOTS_COUNTERS * sizeof(uint64_t), "fits the slots");
+const struct counter_info *session_counter_table(uint32_t *ret_n);
+
+struct session;
+
+struct session_config {
+	int dev_fd;            /* the connection; borrowed, made non-blocking */
+	struct slots *slots;   /* borrowed */
+	struct reader *reader; /* borrowed */
+	uint64_t extent_bytes;
+	uint32_t extents;
+	unsigned int threads; /* 0: 4 */
+	/* A READ failed, in words of errno; any thread, must not block. May be NULL. */
+	void (*on_failure)(void *arg, uint64_t offset, uint32_t length, int status);
+	/* The connection is gone: everything was unmounted, or aborted. Once, on a thread of the session. */
+	void (*on_gone)(void *arg);
+	void *arg;
+};
+
+/* Starts the threads. */
+int session_new(const struct session_config *config, struct session **ret_session,
+	struct err *e) __must_check;
+/* Stops the threads; what is still parked is answered EIO, cancelled and waited for. NULL is allowed. */
+void session_free(struct session *session);
+
+/* From now on (until false) READs are answered EIO at once, those parked too: the way to an unmount that cannot hang. */
+void session_refuse(struct session *session, bool refuse);
+
+/* True once the connection is gone. */
+bool session_gone(const struct session *session);
+const struct session_counters *session_counters(const struct session *session);

@@ -1,0 +1,338 @@
+/* Requests in memory that outlives a crash. See slots.h. */
+#include "fuse/slots.h"
+#include "base/limits.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define SLOTS_MAGIC      0x31544F4C53524E47ull /* "GNRSLOT1" */
+#define SLOTS_VERSION    1u
+#define SLOTS_OBJ_MAGIC  0x510751A5u
+#define STATE_BITS       4u
+#define STATE_MASK       ((1u << STATE_BITS) - 1)
+#define SLOTS_FIRST_BYTE 8192u /* of the crash counts in the head */
+
+struct slots_head {
+	uint64_t magic;
+	uint32_t version;
+	uint32_t count;
+	_Atomic uint32_t phase; /* enum slots_phase */
+	uint32_t reserved;
+	_Atomic uint64_t counters[SLOTS_COUNTERS];
+	struct slots_mount mount;
+};
+
+static_assert(sizeof(struct slots_head) <= SLOTS_FIRST_BYTE, "the crash counts follow the head");
+static_assert(SLOTS_FIRST_BYTE + LIMIT_FUSE_SLOTS <= SLOTS_HEAD_BYTES, "one byte per slot");
+
+struct slots {
+	uint32_t magic;
+	uint32_t count;
+	struct slots_head *head;
+	uint8_t *crashes; /* per slot, in the memfd */
+	unsigned char *data;
+	size_t mapped;
+	pthread_mutex_t lock;
+	pthread_cond_t freed;
+	uint32_t *free; /* stack of free slots: the last used is the warmest */
+	uint32_t n_free;
+	uint32_t waiting; /* threads in slots_take() */
+	uint32_t *left;   /* slots that were full when the memory was opened, the lowest last */
+	uint32_t n_left;
+	bool stopped;
+	_Atomic uint32_t held;
+	_Atomic uint32_t peak;
+	_Atomic uint32_t word[]; /* per slot: times taken << STATE_BITS | enum slot_state */
+};
+
+/* Rows: from. What a state may become. */
+static const uint8_t allowed[SLOT_STATES] = {
+	[SLOT_FREE] = 1 << SLOT_READING,
+	[SLOT_READING] = 1 << SLOT_FREE | 1 << SLOT_HELD | 1 << SLOT_ANSWERING,
+	[SLOT_HELD] = 1 << SLOT_ANSWERING,
+	[SLOT_ANSWERING] = 1 << SLOT_FREE,
+};
+
+static int size_memory(int fd, uint64_t *ret_size, struct err *e)
+{
+	struct stat st;
+
+	if (fstat(fd, &st) != 0)
+		return err_set(e, err_errno(), "the slots' descriptor %d cannot be used: %m", fd);
+	if (st.st_size == 0) {
+		st.st_size = SLOTS_HEAD_BYTES + (off_t)LIMIT_FUSE_SLOTS * SLOT_BYTES;
+		if (ftruncate(fd, st.st_size) != 0)
+			return err_set(e, err_errno(), "no memory for the slots: %m");
+	}
+	if (st.st_size < (off_t)(SLOTS_HEAD_BYTES + SLOTS_MIN * SLOT_BYTES))
+		return err_set(e, -EINVAL, "the slots' memory is too small: %lld bytes",
+			(long long)st.st_size);
+	*ret_size = (uint64_t)st.st_size;
+	return 0;
+}
+
+static int check_head(struct slots *slots, struct err *e)
+{
+	struct slots_head *head = slots->head;
+
+	if (head->magic == 0) {
+		head->version = SLOTS_VERSION;
+		head->count = slots->count;
+		head->magic = SLOTS_MAGIC;
+		return 0;
+	}
+	if (head->magic != SLOTS_MAGIC || head->version != SLOTS_VERSION)
+		return err_set(e, -EPROTONOSUPPORT,
+			"the slots' memory is of another version of cachefuse: unmount and mount "
+			"again");
+	if (head->count != slots->count)
+		return err_set(e, -EINVAL, "the slots' memory changed its size");
+	return 0;
+}
+
+/* From the end, so that slot 0 comes first. */
+static void collect(struct slots *slots)
+{
+	for (uint32_t i = slots->count; i-- > 0;)
+		if (slot_len(slots, i) == 0)
+			slots->free[slots->n_free++] = i;
+		else
+			slots->left[slots->n_left++] = i;
+}
+
+int slots_open(int fd, struct slots **ret_slots, struct err *e)
+{
+	uint64_t size = 0;
+	uint64_t count;
+	struct slots *slots;
+	void *memory;
+	int r = size_memory(fd, &size, e);
+
+	if (r < 0)
+		return r;
+	count = min((size - SLOTS_HEAD_BYTES) / SLOT_BYTES, (uint64_t)LIMIT_FUSE_SLOTS);
+	/* Populated: a page fault inside the kernel's copy must not be able to fail. */
+	memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+	if (memory == MAP_FAILED)
+		return err_set(e, err_errno(), "the slots' memory cannot be mapped: %m");
+	slots = calloc(1, sizeof(*slots) + count * sizeof(slots->word[0]));
+	if (slots) {
+		slots->free = calloc(count, sizeof(slots->free[0]));
+		slots->left = calloc(count, sizeof(slots->left[0]));
+	}
+	if (!slots || !slots->free || !slots->left) {
+		(void)munmap(memory, size); /* just mapped */
+		if (slots) {
+			free(slots->free);
+			free(slots->left);
+		}
+		free(slots);
+		return err_set(e, -ENOMEM, "out of memory");
+	}
+	slots->magic = SLOTS_OBJ_MAGIC;
+	slots->count = (uint32_t)count;
+	slots->mapped = size;
+	slots->head = memory;
+	slots->crashes = (uint8_t *)memory + SLOTS_FIRST_BYTE;
+	slots->data = (unsigned char *)memory + SLOTS_HEAD_BYTES;
+	pthread_mutex_init(&slots->lock, NULL);
+	pthread_cond_init(&slots->freed, NULL);
+	r = check_head(slots, e);
+	if (r < 0) {
+		slots_free(slots);
+		return r;
+	}
+	collect(slots);
+	*ret_slots = slots;
+	return 0;
+}
+
+void slots_free(struct slots *slots)
+{
+	if (!slots)
+		return;
+	CHECK_MAGIC(slots, SLOTS_OBJ_MAGIC);
+	slots->magic = 0;
+	(void)munmap(slots->head, slots->mapped); /* mapped by slots_open() */
+	pthread_cond_destroy(&slots->freed);
+	pthread_mutex_destroy(&slots->lock);
+	free(slots->free);
+	free(slots->left);
+	free(slots);
+}
+
+uint32_t slots_count(const struct slots *slots)
+{
+	return slots->count;
+}
+
+enum slots_phase slots_phase(const struct slots *slots)
+{
+	return (enum slots_phase)atomic_load(&slots->head->phase);
+}
+
+void slots_set_phase(struct slots *slots, enum slots_phase phase)
+{
+	ensure(slots_phase(slots) <= phase);
+	atomic_store(&slots->head->phase, (uint32_t)phase);
+}
+
+struct slots_mount *slots_mount(struct slots *slots)
+{
+	return &slots->head->mount;
+}
+
+void *slots_counters(struct slots *slots)
+{
+	return slots->head->counters;
+}
+
+void *slot_data(struct slots *slots, uint32_t slot)
+{
+	ensure(slot < slots->count);
+	return slots->data + (size_t)slot * SLOT_BYTES;
+}
+
+/* The kernel writes the word too, by a system call of the thread that owns the slot. */
+static _Atomic uint32_t *len_word(struct slots *slots, uint32_t slot)
+{
+	return slot_data(slots, slot);
+}
+
+uint32_t slot_len(struct slots *slots, uint32_t slot)
+{
+	return min(atomic_load(len_word(slots, slot)), SLOT_BYTES);
+}
+
+uint32_t slot_ticket(struct slots *slots, uint32_t slot)
+{
+	ensure(slot < slots->count);
+	return atomic_load(&slots->word[slot]) >> STATE_BITS;
+}
+
+enum slot_state slot_state(struct slots *slots, uint32_t slot)
+{
+	ensure(slot < slots->count);
+	return (enum slot_state)(atomic_load(&slots->word[slot]) & STATE_MASK);
+}
+
+static void count_held(struct slots *slots)
+{
+	uint32_t held = atomic_fetch_add(&slots->held, 1) + 1;
+	uint32_t peak = atomic_load(&slots->peak);
+
+	while (held > peak && !atomic_compare_exchange_weak(&slots->peak, &peak, held))
+		;
+}
+
+static void put_free(struct slots *slots, uint32_t slot)
+{
+	pthread_mutex_lock(&slots->lock);
+	slots->free[slots->n_free++] = slot;
+	if (slots->waiting)
+		pthread_cond_signal(&slots->freed);
+	pthread_mutex_unlock(&slots->lock);
+}
+
+static bool move_word(struct slots *slots, uint32_t slot, uint32_t word, enum slot_state to)
+{
+	enum slot_state from = (enum slot_state)(word & STATE_MASK);
+	uint32_t ticket = (word >> STATE_BITS) + (to == SLOT_READING);
+
+	if (to == SLOT_FREE) /* before the state: nobody else may have the slot yet */
+		atomic_store(len_word(slots, slot), 0);
+	if (!atomic_compare_exchange_strong(
+		    &slots->word[slot], &word, ticket << STATE_BITS | (uint32_t)to))
+		return false;
+	if (to == SLOT_HELD)
+		count_held(slots);
+	if (from == SLOT_HELD)
+		atomic_fetch_sub(&slots->held, 1);
+	if (to == SLOT_FREE)
+		put_free(slots, slot);
+	return true;
+}
+
+/* Only HELD is contended (who answers?); whoever is in another state has the slot alone. */
+bool slot_move(struct slots *slots, uint32_t slot, enum slot_state from, enum slot_state to)
+{
+	uint32_t word;
+
+	CHECK_MAGIC(slots, SLOTS_OBJ_MAGIC);
+	ensure(slot < slots->count && (allowed[from] & 1 << to));
+	word = atomic_load(&slots->word[slot]);
+	return (word & STATE_MASK) == from && move_word(slots, slot, word, to);
+}
+
+bool slot_move_ticket(struct slots *slots, uint32_t slot, uint32_t ticket, enum slot_state from,
+	enum slot_state to)
+{
+	uint32_t word = ticket << STATE_BITS | (uint32_t)from;
+
+	CHECK_MAGIC(slots, SLOTS_OBJ_MAGIC);
+	ensure(slot < slots->count && (allowed[from] & 1 << to));
+	return move_word(slots, slot, word, to);
+}
+
+int slots_take(struct slots *slots, uint32_t *ret_slot)
+{
+	uint32_t slot;
+
+	pthread_mutex_lock(&slots->lock);
+	while (slots->n_free == 0 && !slots->stopped) {
+		slots->waiting++;
+		pthread_cond_wait(&slots->freed, &slots->lock);
+		slots->waiting--;
+	}
+	if (slots->stopped) {
+		pthread_mutex_unlock(&slots->lock);
+		return -EAGAIN;
+	}
+	slot = slots->free[--slots->n_free];
+	pthread_mutex_unlock(&slots->lock);
+	slots->crashes[slot] = 0;
+	atomic_store(len_word(slots, slot), 0);
+	ensure(slot_move(slots, slot, SLOT_FREE, SLOT_READING));
+	*ret_slot = slot;
+	return 0;
+}
+
+void slots_wake(struct slots *slots)
+{
+	pthread_mutex_lock(&slots->lock);
+	slots->stopped = true;
+	pthread_cond_broadcast(&slots->freed);
+	pthread_mutex_unlock(&slots->lock);
+}
+
+int slots_take_left(struct slots *slots, uint32_t *ret_slot, uint32_t *ret_crashes)
+{
+	uint32_t slot;
+
+	pthread_mutex_lock(&slots->lock);
+	if (slots->n_left == 0) {
+		pthread_mutex_unlock(&slots->lock);
+		return -ENOENT;
+	}
+	slot = slots->left[--slots->n_left];
+	pthread_mutex_unlock(&slots->lock);
+	if (slots->crashes[slot] < UINT8_MAX)
+		slots->crashes[slot]++;
+	ensure(slot_move(slots, slot, SLOT_FREE, SLOT_READING));
+	*ret_crashes = slots->crashes[slot];
+	*ret_slot = slot;
+	return 0;
+}
+
+void slots_use(struct slots *slots, struct slots_use *ret_use)
+{
+	ret_use->max = slots->count;
+	ret_use->held = atomic_load(&slots->held);
+	ret_use->peak = atomic_load(&slots->peak);
+}

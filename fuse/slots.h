@@ -1,0 +1,127 @@
+/*
+ * The slots of one mount: where its requests are while they are not answered, in a memfd that outlives a crash.
+ *
+ *	offset 0	struct slots_head (64 KiB reserved)	what a successor must know of the mount
+ *	offset 64 KiB	count x 8 KiB				one request each, as the kernel wrote it
+ *
+ * A request is read(2) from /dev/fuse straight into a free slot. The first word of a request is its length, which the
+ * kernel never makes 0: it is zeroed before the read and again after the reply, so at every instant a slot whose first word is not 0
+ * holds a request that wants an answer, and no instruction lies between "taken from the kernel" and "recorded". A
+ * successor answers the full slots and then goes on; nothing has to be sent again by the kernel. A second answer to one request is
+ * refused by the kernel with ENOENT and harms nobody.
+ *
+ * The states are of this process; a successor starts with FREE and puts what was left through READING:
+ *
+ *	FREE ──take──► READING ──parked──► HELD ──who answers──► ANSWERING ──► FREE
+ *	                  │  └──────────answered at once───────────────▲
+ *	                  └──nothing came──► FREE
+ *
+ * Threads: any. The lock is a leaf and is never held over I/O.
+ */
+#pragma once
+
+#include <assert.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include "base/check.h"
+#include "base/err.h"
+#include "base/hash.h"
+#include "base/layout.h"
+
+#define SLOT_BYTES       8192u  /* FUSE_MIN_READ_BUFFER: the smallest buffer the kernel accepts */
+#define SLOTS_HEAD_BYTES 65536u /* room for the head */
+#define SLOTS_MIN        16u    /* of which a quarter is for what is not a READ */
+
+enum slot_state {
+	SLOT_FREE,
+	SLOT_READING,
+	SLOT_HELD,
+	SLOT_ANSWERING,
+	SLOT_STATES,
+};
+
+/* How far the mount has come; only grows. A crash before MOUNTED takes the mount with it. */
+enum slots_phase {
+	SLOTS_NEW,
+	SLOTS_CONNECTED, /* the kernel's INIT was answered */
+	SLOTS_MOUNTED,   /* attached to the mount point, or about to be */
+};
+
+/* What a successor must know of the mount. Native byte order: it never leaves the machine. */
+struct slots_mount {
+	struct volume_id volume;
+	uint64_t lineage;
+	uint64_t generation;
+	uint8_t hash[SHA256_BYTES];
+	uint64_t files;
+	uint64_t directories;
+	uint64_t skipped;
+	uint64_t bytes;
+	uint64_t image_bytes;
+	uint64_t extent_bytes;
+	uint32_t extents;
+	uint32_t fuse_minor; /* protocol 7.N as agreed by INIT */
+	uint64_t fuse_dev;   /* st_dev of the private mount: its minor names the connection */
+	uint64_t erofs_dev;  /* st_dev of the image's mount */
+	uint64_t mounted_at; /* seconds since 1970 */
+	char image[64];      /* file name in the image directory */
+};
+
+#define SLOTS_COUNTERS 16u
+
+struct slots;
+
+/*
+ * Maps `fd` (a memfd; the caller's, must stay open as long as the slots). One that holds nothing yet is formatted, and
+ * made large enough when its size is 0. -EPROTONOSUPPORT: of another version; -EINVAL: too small.
+ */
+int slots_open(int fd, struct slots **ret_slots, struct err *e) __must_check;
+void slots_free(
+	struct slots *slots); /* NULL is allowed; the memory lives as long as its descriptors */
+
+uint32_t slots_count(const struct slots *slots);
+enum slots_phase slots_phase(const struct slots *slots);
+/* Only forward. */
+void slots_set_phase(struct slots *slots, enum slots_phase phase);
+/* The mount's facts; written by one thread before SLOTS_MOUNTED, read by anyone afterwards. */
+struct slots_mount *slots_mount(struct slots *slots);
+/* Counts of the mount's whole life, kept over crashes. */
+void *slots_counters(struct slots *slots);
+
+/*
+ * Takes a free slot for a read: READING, its length 0. Waits while all are taken. -EAGAIN after slots_wake(), and then
+ * for ever.
+ */
+int slots_take(struct slots *slots, uint32_t *ret_slot) __must_check;
+void slots_wake(struct slots *slots);
+/* The next full slot that a predecessor left, once each: READING. `ret_crashes`: how many daemons died holding it, this
+ * time included. -ENOENT: no more. */
+int slots_take_left(struct slots *slots, uint32_t *ret_slot, uint32_t *ret_crashes) __must_check;
+
+/* SLOT_BYTES for the request. */
+void *slot_data(struct slots *slots, uint32_t slot);
+/* Length of the request in it by its first word; 0: none. Never more than SLOT_BYTES. */
+uint32_t slot_len(struct slots *slots, uint32_t slot);
+enum slot_state slot_state(struct slots *slots, uint32_t slot);
+
+/*
+ * The one way a state changes. True when the slot was in `from` and is in `to` now; false when somebody else was first. A
+ * move the picture above does not show is a bug. To FREE: the length is zeroed and the slot may be taken again.
+ */
+bool slot_move(
+	struct slots *slots, uint32_t slot, enum slot_state from, enum slot_state to) __must_check;
+
+/*
+ * A ticket names the request that a slot holds now: once the slot was given to another request it is of no use. For those
+ * who look at slots that are not theirs; take it first, then look.
+ */
+uint32_t slot_ticket(struct slots *slots, uint32_t slot);
+bool slot_move_ticket(struct slots *slots, uint32_t slot, uint32_t ticket, enum slot_state from,
+	enum slot_state to) __must_check;
+
+struct slots_use {
+	uint32_t max;
+	uint32_t held; /* HELD now */
+	uint32_t peak; /* most HELD at once */
+};
+void slots_use(struct slots *slots, struct slots_use *ret_use);

@@ -1,0 +1,193 @@
+/* What the mount says about itself: /v1/status, /v1/explain, /v1/unmount. */
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/version.h"
+#include "fuse/cachefuse.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#define EXPLAIN_CHUNKS 4096u /* chunks listed of one file */
+
+static json_t *number(uint64_t n)
+{
+	return json_integer((json_int_t)n);
+}
+
+static json_t *requests_json(const struct cachefuse *c)
+{
+	uint32_t n;
+	const struct counter_info *table = session_counter_table(&n);
+
+	return admin_counters_json(table, n, session_counters(native_session(c->native)));
+}
+
+static json_t *client_json(const struct cachefuse *c)
+{
+	uint32_t n;
+	const struct counter_info *table = client_counter_table(&n);
+
+	return admin_counters_json(table, n, client_counters(c->client));
+}
+
+static json_t *volume_json(const struct slots_mount *m)
+{
+	char volume[2 * VOLUME_ID_LEN + 1];
+	char lineage[17];
+
+	hash_hex(m->volume.bytes, VOLUME_ID_LEN, volume);
+	(void)snprintf(lineage, sizeof(lineage), "%016" PRIx64, m->lineage); /* fits */
+	return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "volume", volume,
+		"lineage", lineage, "generation", (json_int_t)m->generation, "files",
+		(json_int_t)m->files, "directories", (json_int_t)m->directories, "skipped",
+		(json_int_t)m->skipped, "bytes", (json_int_t)m->bytes, "extent_bytes",
+		(json_int_t)m->extent_bytes, "extents", (json_int_t)m->extents, "image_bytes",
+		(json_int_t)m->image_bytes);
+}
+
+static int get_status(
+	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
+{
+	struct cachefuse *c = arg;
+	const struct slots_mount *m = slots_mount(c->slots);
+	const struct session_counters *counters = session_counters(native_session(c->native));
+	struct slots_use use;
+	json_t *json = volume_json(m);
+	json_t *more;
+
+	(void)request;
+	slots_use(c->slots, &use);
+	more = json_pack(
+		"{s:s, s:i, s:s, s:s, s:s, s:s, s:s, s:I, s:o, s:{s:i, s:i, s:i}, s:o, s:o, "
+		"s:I, s:I, s:{s:I, s:I, s:I}, s:i, s:b}",
+		"process", "cachefuse", "pid", (int)getpid(), "version", GRANARY_VERSION,
+		"mountpoint", c->mountpoint, "source", c->options.source, "engine", "native",
+		"engine_why", "this kernel mounts EROFS from files, and the daemon may mount",
+		"daemon_requests", (json_int_t)counter_get(&counters->total), "requests",
+		requests_json(c), "slots", "max", (int)use.max, "held", (int)use.held, "peak",
+		(int)use.peak, "counters", client_json(c), "failures",
+		failures_json(c->failures, client_volume_table(c->volume)), "uptime_s",
+		(json_int_t)((clock_mono_ns() - c->started) / CLOCK_SECOND), "mounted_at",
+		(json_int_t)m->mounted_at, "memory", "max", (json_int_t)c->budget.max, "used",
+		(json_int_t)c->budget.used, "peak", (json_int_t)c->budget.peak, "fuse_connection",
+		(int)minor((dev_t)m->fuse_dev), "taken_over", c->taken_over);
+	if (!json || !more || json_object_update(json, more) != 0) {
+		json_decref(json);
+		json_decref(more);
+		return err_set(e, -ENOMEM, "out of memory");
+	}
+	json_decref(more);
+	if (c->notice[0])
+		(void)json_object_set_new(
+			json, "notice", json_string(c->notice)); /* only a remark */
+	*ret_json = json;
+	return 0;
+}
+
+/* ---- explain --------------------------------------------------------------------------------- */
+
+static json_t *chunks_json(const struct table_row *row, bool *ret_cut)
+{
+	json_t *list = json_array();
+	uint64_t first = row->offset / CHUNK_BYTES;
+	uint64_t last = row->size ? (row->offset + row->size - 1) / CHUNK_BYTES : first;
+
+	*ret_cut = last - first >= EXPLAIN_CHUNKS;
+	for (uint64_t chunk = first; row->size && chunk <= last && chunk - first < EXPLAIN_CHUNKS;
+		chunk++) {
+		uint64_t from = max(row->offset, chunk * CHUNK_BYTES);
+		uint64_t to = min(row->offset + row->size, (chunk + 1) * CHUNK_BYTES);
+
+		(void)json_array_append_new(
+			list, json_pack("{s:I, s:I, s:I}", "chunk", (json_int_t)chunk, "offset",
+				      (json_int_t)(from % CHUNK_BYTES), "bytes",
+				      (json_int_t)(to - from))); /* without memory: a row less */
+	}
+	return list;
+}
+
+static json_t *row_json(struct cachefuse *c, const struct table_row *row)
+{
+	const struct slots_mount *m = slots_mount(c->slots);
+	json_t *json = volume_json(m);
+	bool cut = false;
+	int last = failures_last(c->failures, row->offset, row->size);
+
+	if (!json)
+		return NULL;
+	(void)json_object_set_new(
+		json, "key", json_string(row->key)); /* absent without memory or when not UTF-8 */
+	(void)json_object_set_new(json, "tag", json_string(row->tag));
+	(void)json_object_set_new(json, "size", number(row->size));
+	(void)json_object_set_new(json, "mtime_ns", json_integer(row->mtime_ns));
+	(void)json_object_set_new(json, "offset", number(row->offset));
+	(void)json_object_set_new(json, "extent", number(row->offset / m->extent_bytes));
+	(void)json_object_set_new(json, "directory", json_boolean(row->flags & ROW_DIRECTORY));
+	(void)json_object_set_new(json, "dead", json_boolean(row->flags & ROW_DEAD));
+	(void)json_object_set_new(json, "chunks", chunks_json(row, &cut));
+	(void)json_object_set_new(json, "chunks_cut", json_boolean(cut));
+	(void)json_object_set_new(
+		json, "last_failure", last ? json_string(err_name(last)) : json_null());
+	(void)json_object_set_new(json, "mountpoint", json_string(c->mountpoint));
+	(void)json_object_set_new(json, "source", json_string(c->options.source));
+	return json;
+}
+
+static int get_explain(
+	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
+{
+	struct cachefuse *c = arg;
+	const char *path = request->query(request, "path");
+	struct table_row *row;
+	int r;
+
+	if (!path)
+		return err_set(e, -EINVAL, "explain needs ?path=, relative to the mount point");
+	while (*path == '/')
+		path++;
+	row = malloc(sizeof(*row));
+	if (!row)
+		return err_set(e, -ENOMEM, "out of memory");
+	r = image_resolve(client_volume_table(c->volume), &c->image_options, path, row);
+	if (r < 0)
+		(void)err_set(e, r, "%s: %s in generation %" PRIu64 " of %s", path, err_str(r),
+			slots_mount(c->slots)->generation, c->options.source);
+	else
+		*ret_json = row_json(c, row);
+	free(row);
+	return r;
+}
+
+/* ---- unmount --------------------------------------------------------------------------------- */
+
+static int post_unmount(
+	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
+{
+	struct cachefuse *c = arg;
+	bool force = request->body && json_is_true(json_object_get(request->body, "force"));
+	int r = native_unmount(c->native, force, e);
+
+	if (r < 0)
+		return err_default(e, r, "unmount failed");
+	log_info("unmounted", "mountpoint=\"%s\" force=%d", c->mountpoint, force);
+	atomic_store(&c->gone, true);
+	(void)eventfd_write(c->wake_fd, 1); /* cannot overflow */
+	*ret_json = json_pack("{s:b}", "unmounted", 1);
+	return 0;
+}
+
+static const struct admin_route routes[] = {
+	{ "GET", "/v1/status", get_status },
+	{ "GET", "/v1/explain", get_explain },
+	{ "POST", "/v1/unmount", post_unmount },
+	{ 0 },
+};
+
+const struct admin_route *status_routes(void)
+{
+	return routes;
+}
