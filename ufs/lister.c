@@ -48,7 +48,7 @@ struct lister {
 	struct lister_key *levels; /* directories to look at */
 	uint32_t n_levels, next_level;
 	struct lister_key *cuts; /* scratch of cut_range_locked(), `threads` long */
-	unsigned int idle;
+	unsigned int busy;       /* threads with a page under way; those not started yet are not */
 	int status;
 	struct err err;
 };
@@ -65,6 +65,14 @@ static void fail_locked(struct lister *l, int status, const struct err *e)
 		l->err = *e;
 	}
 	pthread_cond_broadcast(&l->news);
+}
+
+static int by_key(const void *a, const void *b)
+{
+	const struct lister_key *x = a;
+	const struct lister_key *y = b;
+
+	return lister_key_cmp(x->bytes, x->len, y->bytes, y->len);
 }
 
 /* ---- one page of a range ---- */
@@ -112,13 +120,22 @@ static bool beyond(const struct ufs_object *object, const struct range *range)
 	       lister_key_cmp(object->key, object->key_len, range->high.bytes, range->high.len) > 0;
 }
 
+/* The range directly behind that nobody began; what lay between two ranges may be listed and gone. */
+static struct range *untouched_neighbour_locked(struct lister *l, struct range *range)
+{
+	struct range *next = next_range(l, range);
+
+	if (!next || next->running || next->seen || by_key(&next->pos, &range->high) != 0)
+		return NULL;
+	return next;
+}
+
 /* Ranges behind that nobody began and that this page reaches into become part of this one. */
 static void swallow_locked(struct lister *l, struct range *range, const struct ufs_object *last)
 {
 	struct range *next;
 
-	while (beyond(last, range) && (next = next_range(l, range)) && !next->running &&
-		!next->seen) {
+	while (beyond(last, range) && (next = untouched_neighbour_locked(l, range))) {
 		range->high = next->high;
 		range->bounded = next->bounded;
 		remove_range(next);
@@ -216,14 +233,6 @@ static int list_range_locked(struct lister *l, struct range *range, struct ufs_p
 
 /* ---- names of directories, as places to cut ---- */
 
-static int by_key(const void *a, const void *b)
-{
-	const struct lister_key *x = a;
-	const struct lister_key *y = b;
-
-	return lister_key_cmp(x->bytes, x->len, y->bytes, y->len);
-}
-
 static void add_hints_locked(struct lister *l, const struct ufs_page *page)
 {
 	uint32_t n = min(page->n_prefixes, LISTER_HINTS - l->n_hints);
@@ -275,6 +284,12 @@ static bool inside(const struct range *range, const struct lister_key *key)
 	return !range->bounded || by_key(key, &range->high) < 0;
 }
 
+/* The i-th of n places that divide `total` places into about equal parts. */
+static uint32_t evenly(uint32_t i, uint32_t n, uint32_t total)
+{
+	return (uint32_t)((uint64_t)total * (2 * i + 1) / (2 * (uint64_t)n));
+}
+
 /* Up to `want` names of directories inside the range, evenly. */
 static uint32_t hint_cuts_locked(struct lister *l, const struct range *range, uint32_t want)
 {
@@ -289,7 +304,7 @@ static uint32_t hint_cuts_locked(struct lister *l, const struct range *range, ui
 		to++;
 	n = min(want, to - from);
 	for (uint32_t i = 0; i < n; i++)
-		l->cuts[i] = l->hints[from + (uint64_t)(to - from) * i / n];
+		l->cuts[i] = l->hints[from + evenly(i, n, to - from)];
 	return n;
 }
 
@@ -303,7 +318,7 @@ static bool cut_range_locked(struct lister *l, struct range *range, uint32_t wan
 
 	for (uint32_t i = 0; i < guesses; i++)
 		lister_candidate(&l->alphabet, &range->pos, high, range->depth,
-			(uint32_t)((uint64_t)total * i / guesses), &l->cuts[n + i]);
+			evenly(i, guesses, total), &l->cuts[n + i]);
 	n += guesses;
 	qsort(l->cuts, n, sizeof(l->cuts[0]), by_key);
 	for (uint32_t i = n; i > 0; i--) { /* from behind: range->high moves down */
@@ -349,7 +364,7 @@ static bool make_work_locked(struct lister *l)
 	}
 	if (!most)
 		return false;
-	want = (l->idle + 1) * most->left / total + 0.5;
+	want = (l->threads - l->busy) * most->left / total + 0.5;
 	want = min(want, most->left / most->page_n);
 	want = min(want, (double)l->threads - 1);
 	want = max(want, 1.0);
@@ -383,13 +398,15 @@ static void work(struct pool_job *job)
 	pthread_mutex_lock(&l->lock);
 	while (l->status == 0 && !list_empty(&l->ranges)) {
 		if ((range = pending_locked(l)) != NULL) {
+			l->busy++;
 			(void)list_range_locked(l, range, &page); /* kept in l->status */
+			l->busy--;
 		} else if (l->next_level < l->n_levels) {
+			l->busy++;
 			look_at_level_locked(l, &page);
+			l->busy--;
 		} else if (!make_work_locked(l)) {
-			l->idle++;
 			pthread_cond_wait(&l->news, &l->lock);
-			l->idle--;
 		}
 	}
 	pthread_mutex_unlock(&l->lock);
