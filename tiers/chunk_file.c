@@ -60,6 +60,14 @@ void chunk_fds_close(struct chunk_fds *fds)
 	*fds = CHUNK_FDS_NONE;
 }
 
+static struct chunk_fds fds_take(struct chunk_fds *fds)
+{
+	struct chunk_fds taken = *fds;
+
+	*fds = CHUNK_FDS_NONE;
+	return taken;
+}
+
 /* Opens the second descriptor; a filesystem without O_DIRECT leaves it -1. */
 static int open_direct(int chk, const char *path, int flags, int *ret_fd)
 {
@@ -102,8 +110,7 @@ int chunk_file_create(int chk, const struct chunk_head *head, struct chunk_fds *
 		(void)unlinkat(chk, path, 0); /* what matters is r */
 		return r;
 	}
-	*ret_fds = fds;
-	fds = CHUNK_FDS_NONE;
+	*ret_fds = fds_take(&fds);
 	return 0;
 }
 
@@ -130,8 +137,7 @@ int chunk_file_open(int chk, uint64_t id, struct chunk_fds *ret_fds)
 		r = err_errno();
 	if (r < 0)
 		return r;
-	*ret_fds = fds;
-	fds = CHUNK_FDS_NONE;
+	*ret_fds = fds_take(&fds);
 	return 0;
 }
 

@@ -31,7 +31,7 @@ void identity_init(struct identity *identity)
 	raw[8] = (uint8_t)((raw[8] & 0x3f) | 0x80);
 	*identity = (struct identity){ .format = IDENTITY_FORMAT };
 	uuid_text(raw, identity->uuid);
-	strcpy(identity->boot_id, "-");
+	identity->boot_id[0] = '-'; /* no boot has this id */
 }
 
 int identity_boot_id(char out[IDENTITY_UUID + 1])

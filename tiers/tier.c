@@ -110,7 +110,7 @@ static int begin_boot(struct tier *tier, struct err *e)
 		return 0;
 	identity->boot++;
 	identity->filesystem = fs.f_fsid;
-	strcpy(identity->boot_id, boot_id);
+	memcpy(identity->boot_id, boot_id, sizeof(identity->boot_id));
 	r = identity_store(tier->path, identity);
 	return r < 0 ? refuse_access(tier->path, r, e) : 0;
 }

@@ -1,5 +1,6 @@
 /* Chunks of one tier: what is written is read, what is damaged is dropped, what is there survives. */
 #include "tests/unit/tiers/tier_fixture.h"
+#include "tiers/chunk_internal.h"
 
 #define OBJECT_BYTES (110u * 1024u) /* two pieces, the last one not whole */
 
@@ -321,6 +322,45 @@ static void test_other_boot_verifies(void **state)
 	read_many(f);
 }
 
+static uint32_t unverified(struct fixture *f, uint64_t n)
+{
+	struct chunk_id id = chunk_number(n);
+	struct chunk *chunk = tier_chunk_find(f->set, &id);
+	uint32_t blocks;
+
+	assert_non_null(chunk);
+	blocks = chunk->unverified_blocks;
+	chunk_unref(chunk);
+	return blocks;
+}
+
+/* What another boot wrote is not trusted until it was read, and is then for the rest of this boot. */
+static void test_unverified_until_read(void **state)
+{
+	struct fixture *f = *state;
+	struct piece_run first = run_of(0, OBJECT_BYTES, 1);
+	struct piece_run second = run_of(64 * BLOCK_BYTES, OBJECT_BYTES, 2);
+
+	fixture_open(f);
+	assert_int_equal(write_run(f, 0, &first), 0);
+	assert_int_equal(write_run(f, 0, &second), 0);
+	fixture_reopen(f);
+	assert_int_equal(unverified(f, 0), 0);
+	fixture_close(f);
+	another_boot(f);
+	fixture_open(f);
+	assert_int_equal(unverified(f, 0), 56);
+	assert_int_equal(read_run(f, 0, &first), 0);
+	assert_int_equal(unverified(f, 0), 28);
+	fixture_reopen(f);
+	assert_int_equal(unverified(f, 0), 56); /* half is not enough to remember */
+	assert_int_equal(read_run(f, 0, &first), 0);
+	assert_int_equal(read_run(f, 0, &second), 0);
+	assert_int_equal(unverified(f, 0), 0);
+	fixture_reopen(f);
+	assert_int_equal(unverified(f, 0), 0);
+}
+
 static void test_lost_index(void **state)
 {
 	struct fixture *f = *state;
@@ -516,6 +556,7 @@ int main(void)
 		T(test_open_fd),
 		T(test_restart_adopts_all),
 		T(test_other_boot_verifies),
+		T(test_unverified_until_read),
 		T(test_lost_index),
 		T(test_damaged_index),
 		T(test_lost_files),

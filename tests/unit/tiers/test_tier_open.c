@@ -189,12 +189,14 @@ static void test_boots_are_counted(void **state)
 static void test_not_writable(void **state)
 {
 	struct fixture *f = *state;
-	struct passwd *nobody = getpwnam("nobody");
+	const struct passwd *nobody = getpwnam("nobody");
+	uid_t uid = nobody ? nobody->pw_uid : 0;
+	gid_t gid = nobody ? nobody->pw_gid : 0;
 	struct err e;
 	int status;
 	pid_t pid;
 
-	if (geteuid() != 0 || !nobody) {
+	if (geteuid() != 0 || uid == 0) {
 		print_message("SKIPPED: needs root and the user nobody\n");
 		skip();
 	}
@@ -202,7 +204,7 @@ static void test_not_writable(void **state)
 	assert_int_equal(chmod(f->root, 0755), 0);
 	pid = fork();
 	if (pid == 0) {
-		if (setgid(nobody->pw_gid) != 0 || setuid(nobody->pw_uid) != 0)
+		if (setgid(gid) != 0 || setuid(uid) != 0)
 			_exit(99);
 		_exit(try_open(f, true, GiB, &e) == -EACCES ? 0 : 1);
 	}

@@ -133,7 +133,7 @@ static inline struct piece_run run_of(uint32_t offset, uint32_t length, uint64_t
 
 static inline int write_run(struct fixture *f, uint64_t n, const struct piece_run *run)
 {
-	uint8_t *data = malloc(run->length);
+	uint8_t *data = malloc(run->length + 1); /* also of runs that are refused */
 	struct chunk_id id = chunk_number(n);
 	struct chunk *chunk = NULL;
 	int r = tier_chunk_admit(f->set, &id, &chunk);
@@ -153,7 +153,7 @@ static inline int write_run(struct fixture *f, uint64_t n, const struct piece_ru
 static inline int read_run(struct fixture *f, uint64_t n, const struct piece_run *run)
 {
 	uint8_t *want = malloc(run->length);
-	uint8_t *data = malloc(run->length);
+	uint8_t *data = malloc(run->length + 1); /* also of runs that are refused */
 	struct chunk_id id = chunk_number(n);
 	struct chunk *chunk = tier_chunk_find(f->set, &id);
 	int r = -ENODATA;
