@@ -1,6 +1,6 @@
 /* The client: what its parts stand on, in order. See client.h. */
-#include "client/client_fetch.h"
 #include "client/client_internal.h"
+#include "client/client_op.h"
 
 #include <stdlib.h>
 #include <sys/resource.h>
@@ -38,7 +38,7 @@ static void init_parts(struct client *client, const struct client_config *config
 static int start_parts(struct client *client, const struct client_config *config, struct err *e)
 {
 	unsigned int io_threads = config->io_threads ? config->io_threads : IO_THREADS;
-	int r = client_fetch_init(client, io_threads);
+	int r = client_ops_init(client, io_threads);
 
 	client->chunks = client_chunks_new(max_chunks());
 	if (r < 0 || !client->chunks)
@@ -92,7 +92,7 @@ void client_free(struct client *client)
 	client_owners_free(client->owners);
 	pool_free(client->pool);
 	loop_free(client->loop);
-	client_fetch_release(client);
+	client_ops_release(client);
 	client_chunks_free(client->chunks);
 	client_guard_release(&client->guard);
 	pthread_cond_destroy(&client->idle);

@@ -154,7 +154,7 @@ struct client_chunk *client_chunks_get(struct client_chunks *chunks, const struc
 static int check_file(int fd, const struct chunk_id *id)
 {
 	_Alignas(BLOCK_BYTES) uint8_t block[CHUNK_HEAD_BYTES];
-	struct chunk_head head;
+	struct chunk_head head = { 0 };
 	int r = file_pread_exact(fd, block, sizeof(block), CHUNK_HEAD_OFFSET);
 
 	if (r == 0)

@@ -4,12 +4,15 @@
  *	client_pieces	which pieces and gaps a range of the volume consists of
  *	client_chunk	descriptors, presence and verified bits of chunk files on this node
  *	client_local	reading through them, verification at first touch
- *	client_fetch	one client_read(): FETCH, retries, cancel
+ *	client_op	one client_read(): its life, cancel, the bound on how many
+ *	client_plan	the parts it is asked for in
+ *	client_fetch	FETCH, RECHECK, retries, waiting
+ *	client_answer	checking what came
  *	client_ahead	sequential streams, PREFETCH
  *	client_owners	slot table and connections to workers
  *	client_source	opening a source, guards against a master that lost its memory
  *
- * Locks, in order: client.lock, then the locks of loop and pool; ahead.lock, the chunk cache's and guard.lock are leaves.
+ * Locks, in order: client.lock, then those of net and the loop; ahead.lock, the chunk cache's and guard.lock are leaves.
  */
 #pragma once
 

@@ -131,6 +131,7 @@ static __attribute__((noinline)) int first_touch(
 		memset(seg->buf, 0, seg->length);
 		return 0;
 	}
+	ensure(seg->chunk); /* or its pieces would not have been found present */
 	r = file_pread_exact(seg->chunk->fd, seg->buf, seg->length, in_chunk(seg->offset));
 	for (uint32_t i = 0; i < n && r == 0; i++) {
 		bool was = !spans[i].length ||

@@ -3,8 +3,8 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/units.h"
-#include "client/client_fetch.h"
 #include "client/client_internal.h"
+#include "client/client_op.h"
 #include "placement/placement.h"
 #include "proto/granary.pb-c.h"
 
@@ -258,7 +258,7 @@ int client_open_source(struct client *client, const struct ufs_config *source, b
 	struct client_volume **ret_volume, struct buf *notice, struct err *e)
 {
 	struct client_volume *volume;
-	struct table *table;
+	struct table *table = NULL;
 	int r;
 
 	CHECK_MAGIC(client, CLIENT_MAGIC);
@@ -314,7 +314,7 @@ void client_volume_close(struct client_volume *volume)
 	CHECK_MAGIC(volume, CLIENT_VOLUME_MAGIC);
 	client = volume->client;
 	ensure(!loop_on_thread(client->loop));
-	client_fetch_cancel_all(volume);
+	client_ops_cancel_all(volume);
 	loop_call(client->loop, cancel_notes, volume);
 	pthread_mutex_lock(&client->lock);
 	while (volume->pending)

@@ -1,0 +1,365 @@
+/*
+ * Reads from their call to their end: the table of ops, those waiting for one, cancel. See client_op.h, client.h.
+ */
+#include "client/client_op.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+
+#include <stdlib.h>
+
+#define TO(s) (1u << (s))
+static const unsigned int transitions[] = {
+	[OP_START] = TO(OP_BUDGET) | TO(OP_RECHECK) | TO(OP_FETCH) | TO(OP_WORK) | TO(OP_BACKOFF) |
+		     TO(OP_ENDED),
+	[OP_BUDGET] = TO(OP_START) | TO(OP_ENDED),
+	[OP_RECHECK] = TO(OP_START) | TO(OP_BACKOFF) | TO(OP_ENDED),
+	[OP_FETCH] = TO(OP_WORK) | TO(OP_BACKOFF) | TO(OP_ENDED),
+	[OP_WORK] = TO(OP_START) | TO(OP_BACKOFF) | TO(OP_ENDED),
+	[OP_BACKOFF] = TO(OP_START) | TO(OP_ENDED),
+	[OP_ENDED] = 0,
+};
+
+void client_op_set_state(struct client_op *op, enum client_op_state state)
+{
+	ensure(transitions[op->state] & TO(state));
+	op->state = state;
+}
+
+/* ---- memory ------------------------------------------------------------------------------------------------ */
+
+int client_ops_init(struct client *client, unsigned int io_threads)
+{
+	list_init(&client->ops_free);
+	list_init(&client->active);
+	list_init(&client->overflow);
+	list_init(&client->overflow_cancelled);
+	list_init(&client->budget_waiters);
+	list_init(&client->buffers);
+	/* Touched page by page as reads come. */
+	client->ops = calloc(CLIENT_READS, sizeof(*client->ops));
+	if (!client->ops)
+		return -ENOMEM;
+	for (unsigned int i = 0; i < io_threads; i++) {
+		struct client_buffer *buffer = calloc(1, sizeof(*buffer));
+
+		if (!buffer)
+			return -ENOMEM;
+		list_push_back(&client->buffers, &buffer->link);
+		buffer->data = aligned_alloc(BLOCK_BYTES, CLIENT_READ_MAX);
+		if (!buffer->data)
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+void client_ops_release(struct client *client)
+{
+	struct list *node;
+
+	if (!client->ops)
+		return;
+	while ((node = list_pop_front(&client->buffers)) != NULL) {
+		struct client_buffer *buffer = list_entry(node, struct client_buffer, link);
+
+		free(buffer->data);
+		free(buffer);
+	}
+	free(client->ops);
+	client->ops = NULL;
+}
+
+struct client_buffer *client_buffer_take(struct client *client)
+{
+	struct list *node;
+
+	pthread_mutex_lock(&client->lock);
+	node = list_pop_front(&client->buffers);
+	pthread_mutex_unlock(&client->lock);
+	ensure(node);
+	return list_entry(node, struct client_buffer, link);
+}
+
+void client_buffer_give(struct client *client, struct client_buffer *buffer)
+{
+	if (!buffer)
+		return;
+	pthread_mutex_lock(&client->lock);
+	list_push_front(&client->buffers, &buffer->link);
+	pthread_mutex_unlock(&client->lock);
+}
+
+void client_op_drop_answer(struct client_op *op)
+{
+	free(op->payload);
+	op->payload = NULL;
+	if (op->charged)
+		budget_give(client_op_client(op)->budget, op->charged);
+	op->charged = 0;
+	if (op->fd >= 0)
+		(void)close(op->fd); /* only ever read from */
+	op->fd = -1;
+}
+
+/* ---- the life of an op ------------------------------------------------------------------------------------- */
+
+static struct client_op *op_take_locked(
+	struct client *client, struct client_volume *volume, struct client_read *read)
+{
+	struct list *node = list_pop_front(&client->ops_free);
+	struct client_op *op;
+
+	if (node)
+		op = list_entry(node, struct client_op, link);
+	else if (client->ops_used < CLIENT_READS)
+		op = &client->ops[client->ops_used++];
+	else
+		return NULL;
+	*op = (struct client_op){
+		.magic = CLIENT_OP_MAGIC,
+		.state = OP_START,
+		.volume = volume,
+		.read = read,
+		.offset = read->offset,
+		.length = read->length,
+		.refs = 1,
+		.task.run = client_fetch_run,
+		.fd = -1,
+		.started_ns = clock_mono_ns(),
+	};
+	op->deadline_ns = op->started_ns + client->read_deadline_ns;
+	list_init(&op->waiter);
+	list_push_back(&client->active, &op->link);
+	read->priv = op;
+	return op;
+}
+
+static void volume_unpend_locked(struct client_volume *volume)
+{
+	ensure(volume->pending > 0);
+	if (--volume->pending == 0)
+		pthread_cond_broadcast(&volume->client->idle);
+}
+
+/* A read that waited for an op gets this one. Its parts are planned by an I/O thread. */
+static void start_overflow_locked(struct client *client)
+{
+	struct list *node = list_pop_front(&client->overflow);
+	struct client_read *read;
+	struct client_op *op;
+
+	if (!node)
+		return;
+	read = list_entry(node, struct client_read, link);
+	op = op_take_locked(client, read->priv, read);
+	ensure(op);
+	loop_post(client->loop, &op->task);
+}
+
+void client_op_unref(struct client_op *op)
+{
+	struct client_volume *volume = op->volume;
+	struct client *client = volume->client;
+
+	pthread_mutex_lock(&client->lock);
+	ensure(op->magic == CLIENT_OP_MAGIC && op->refs > 0);
+	if (--op->refs == 0) {
+		ensure(op->finished && !op->buffer && !op->payload);
+		op->magic = 0;
+		list_remove(&op->link);
+		list_push_front(&client->ops_free, &op->link);
+		start_overflow_locked(client);
+		volume_unpend_locked(volume); /* which may go now */
+	}
+	pthread_mutex_unlock(&client->lock);
+}
+
+void client_op_release(struct client_op *op)
+{
+	client_op_drop_answer(op);
+	if (op->buffer)
+		budget_give(client_op_client(op)->budget, op->length);
+	free(op->buffer);
+	op->buffer = NULL;
+	client_op_unref(op);
+}
+
+void client_op_finish(struct client_op *op, int status, const void *data)
+{
+	struct client *client = client_op_client(op);
+	struct client_read *read = op->read;
+	bool first;
+
+	pthread_mutex_lock(&client->lock);
+	first = !op->finished;
+	op->finished = true;
+	if (first)
+		read->priv = NULL;
+	pthread_mutex_unlock(&client->lock);
+	if (!first)
+		return;
+	counter_sub(&client->counters.waiting, 1);
+	if (status < 0 && status != -ECANCELED)
+		counter_add(&client->counters.failed_reads, 1);
+	read->on_done(read, status, data);
+}
+
+void client_op_end(struct client_op *op, int status, const void *data)
+{
+	client_op_finish(op, status, data);
+	client_op_set_state(op, OP_ENDED);
+	client_op_release(op);
+}
+
+bool client_op_over(struct client_op *op)
+{
+	struct client *client = client_op_client(op);
+	bool over;
+
+	pthread_mutex_lock(&client->lock);
+	over = op->finished || op->volume->closing;
+	pthread_mutex_unlock(&client->lock);
+	if (over)
+		client_op_end(op, -ECANCELED, NULL);
+	return over;
+}
+
+/* ---- the caller's side ------------------------------------------------------------------------------------- */
+
+void client_read(struct client_volume *volume, struct client_read *read)
+{
+	struct client *client = volume->client;
+	struct client_op *op;
+
+	CHECK_MAGIC(volume, CLIENT_VOLUME_MAGIC);
+	ensure(read->length && read->length <= CLIENT_READ_MAX && read->on_done);
+	ensure(read->offset % BLOCK_BYTES == 0 && read->length % BLOCK_BYTES == 0);
+	ensure(read->offset <= UINT64_MAX - CHUNK_BYTES);
+	counter_add(&client->counters.remote_reads, 1);
+	counter_add(&client->counters.waiting, 1);
+	list_init(&read->link);
+	pthread_mutex_lock(&client->lock);
+	volume->pending++;
+	op = op_take_locked(client, volume, read);
+	if (!op) {
+		read->priv = volume;
+		list_push_back(&client->overflow, &read->link);
+	}
+	pthread_mutex_unlock(&client->lock);
+	if (!op)
+		return;
+	op->work_status = client_plan(
+		op); /* here: a lookup may decode a block of the table, which the loop must not wait for */
+	loop_post(client->loop, &op->task);
+}
+
+static void run_cancel(struct loop_task *task)
+{
+	struct client_op *op = container_of(task, struct client_op, cancel_task);
+
+	client_op_finish(op, -ECANCELED, NULL);
+	switch (op->state) {
+	case OP_BUDGET:
+		list_remove(&op->waiter);
+		client_op_set_state(op, OP_ENDED);
+		client_op_release(op);
+		break;
+	case OP_BACKOFF:
+		loop_timer_stop(op->timer);
+		client_op_set_state(op, OP_ENDED);
+		client_op_release(op);
+		break;
+	case OP_RECHECK:
+	case OP_FETCH:
+		rpc_cancel(op->owner->rpc, &op->call);
+		break;
+	case OP_START: /* its task or job follows and finds it finished */
+	case OP_WORK:
+	case OP_ENDED:
+		break;
+	}
+	client_op_unref(op);
+}
+
+static void cancel_op_locked(struct client_op *op)
+{
+	if (op->finished || op->cancel_posted)
+		return;
+	op->cancel_posted = true;
+	op->refs++;
+	op->cancel_task.run = run_cancel;
+	loop_post(client_op_client(op)->loop, &op->cancel_task);
+}
+
+static void run_overflow(struct loop_task *task)
+{
+	struct client *client = container_of(task, struct client, overflow_task);
+
+	for (;;) {
+		struct client_volume *volume = NULL;
+		struct client_read *read = NULL;
+		struct list *node;
+
+		pthread_mutex_lock(&client->lock);
+		node = list_pop_front(&client->overflow_cancelled);
+		if (node) {
+			read = list_entry(node, struct client_read, link);
+			volume = read->priv;
+			read->priv = NULL;
+		} else {
+			client->overflow_posted = false;
+		}
+		pthread_mutex_unlock(&client->lock);
+		if (!read)
+			return;
+		counter_sub(&client->counters.waiting, 1);
+		read->on_done(read, -ECANCELED, NULL);
+		pthread_mutex_lock(&client->lock);
+		volume_unpend_locked(volume);
+		pthread_mutex_unlock(&client->lock);
+	}
+}
+
+static void cancel_overflow_locked(struct client *client, struct client_read *read)
+{
+	list_remove(&read->link);
+	list_push_back(&client->overflow_cancelled, &read->link);
+	if (client->overflow_posted)
+		return;
+	client->overflow_posted = true;
+	client->overflow_task.run = run_overflow;
+	loop_post(client->loop, &client->overflow_task);
+}
+
+void client_read_cancel(struct client_volume *volume, struct client_read *read)
+{
+	struct client *client = volume->client;
+
+	CHECK_MAGIC(volume, CLIENT_VOLUME_MAGIC);
+	pthread_mutex_lock(&client->lock);
+	if (read->priv == volume)
+		cancel_overflow_locked(client, read);
+	else if (read->priv)
+		cancel_op_locked(read->priv);
+	pthread_mutex_unlock(&client->lock);
+}
+
+void client_ops_cancel_all(struct client_volume *volume)
+{
+	struct client *client = volume->client;
+
+	pthread_mutex_lock(&client->lock);
+	volume->closing = true;
+	list_for_each (node, &client->active) {
+		struct client_op *op = list_entry(node, struct client_op, link);
+
+		if (op->volume == volume)
+			cancel_op_locked(op);
+	}
+	list_for_each_safe (node, &client->overflow) {
+		struct client_read *read = list_entry(node, struct client_read, link);
+
+		if (read->priv == volume)
+			cancel_overflow_locked(client, read);
+	}
+	pthread_mutex_unlock(&client->lock);
+}

@@ -1,0 +1,136 @@
+/*
+ * One read under way, and its life: taken from the client's table, told to the caller once, given back when nothing of it is left.
+ *
+ *	START ──► BUDGET	a read of several parts has no memory to put them together yet
+ *	  │ ▲◄──────┘
+ *	  │ ├──── WORK ◄──┐	an I/O thread reads the chunk file or checks the bytes
+ *	  │ │		  │
+ *	  ├─┼───► FETCH ──┤	a worker was asked
+ *	  ├─┼───► RECHECK │	a worker looks at a piece that did not match here
+ *	  │ │	     └────┼──► FETCH, without asking for a descriptor
+ *	  │ └── BACKOFF ◄─┘	the worker is away or busy
+ *	  └──► BACKOFF
+ *
+ * A read has one continuation (a posted task, a call, a job, a timer or a place in a queue) and owns one reference for it; a
+ * cancel that was posted owns another. State changes happen on the loop. The caller hears of the end once (`finished`); what is
+ * still under way then ends silently.
+ *
+ * Threads: as each function says; `state` is the loop's.
+ */
+#pragma once
+
+#include "client/client_internal.h"
+
+#define CLIENT_OP_MAGIC 0x434c4f50u
+#define CLIENT_PARTS    4 /* chunks and payload limits cut a read into at most 3 */
+
+enum client_op_state {
+	OP_START,
+	OP_BUDGET,
+	OP_RECHECK,
+	OP_FETCH,
+	OP_WORK,
+	OP_BACKOFF,
+	OP_ENDED,
+};
+
+/* What one FETCH asks for: whole pieces of one chunk, or a gap that needs none. */
+struct client_part {
+	uint64_t offset;
+	uint32_t length;
+	bool gap;
+};
+
+struct client_op {
+	uint32_t magic;
+	enum client_op_state state; /* the loop's */
+	struct list link;           /* client.active or client.ops_free; under client.lock */
+	struct client_volume *volume;
+	struct client_read *read; /* the caller's: not looked at once finished */
+	uint64_t offset;
+	uint32_t length;
+	unsigned int refs; /* under client.lock, with the next two */
+	bool finished;     /* on_done was called, or is being called */
+	bool cancel_posted;
+	struct loop_task task; /* the next step */
+	struct loop_task cancel_task;
+	struct list waiter; /* client.budget_waiters */
+	struct loop_timer *timer;
+	struct pool_job job;
+	struct rpc_call call;
+	struct client_owner *owner; /* that was asked last */
+
+	struct client_part parts[CLIENT_PARTS];
+	uint32_t n_parts; /* 0: not planned yet */
+	uint32_t part;
+	uint8_t *buffer; /* of several parts; `length` bytes out of the budget */
+
+	uint64_t started_ns;
+	uint64_t deadline_ns;
+	uint32_t attempts; /* without an answer since the last progress */
+	uint32_t bad_answers;
+	uint32_t bad_files; /* descriptors that did not give the bytes */
+	bool no_local;      /* asks for bytes: the file did not do */
+	bool logged;
+	int last_error;
+
+	/* The answer being worked on: */
+	uint8_t *payload;
+	uint64_t charged; /* for the payload */
+	uint32_t checksums;
+	int fd;
+	int work_status;
+};
+
+struct client_buffer {
+	struct list link;
+	uint8_t *data;
+};
+
+/* Allocates what reads need, once. -ENOMEM. */
+int client_ops_init(struct client *client, unsigned int io_threads) __must_check;
+/* No read may be under way. */
+void client_ops_release(struct client *client);
+/* Marks the volume as closing and ends its reads with -ECANCELED, soon. Any thread. */
+void client_ops_cancel_all(struct client_volume *volume);
+
+static inline struct client *client_op_client(const struct client_op *op)
+{
+	return op->volume->client;
+}
+
+/* On the loop. Asserts that the states follow one another. */
+void client_op_set_state(struct client_op *op, enum client_op_state state);
+
+/* Tells the caller, unless it was told before. Any thread. */
+void client_op_finish(struct client_op *op, int status, const void *data);
+/* Ends the continuation. Whoever calls this touches the op no more. Any thread. */
+void client_op_release(struct client_op *op);
+/* On the loop: told and ended. */
+void client_op_end(struct client_op *op, int status, const void *data);
+/* True when there is nothing left to do for the caller; the continuation is ended then. On the loop. */
+bool client_op_over(struct client_op *op) __must_check;
+/* Gives up a reference. Any thread. */
+void client_op_unref(struct client_op *op);
+/* Frees the answer and gives its bytes back to the budget. */
+void client_op_drop_answer(struct client_op *op);
+
+/* One for each I/O thread, so there always is one. */
+struct client_buffer *client_buffer_take(struct client *client);
+void client_buffer_give(struct client *client, struct client_buffer *buffer); /* NULL is allowed */
+
+/* client_plan.c: cuts the read into parts. Looks up the table: any thread but the loop. -EBADMSG: the table is damaged. */
+int client_plan(struct client_op *op) __must_check;
+/* The part being worked on. */
+const struct client_part *client_plan_part(const struct client_op *op);
+/* The bytes of that part that the caller asked for. */
+void client_plan_wanted(const struct client_op *op, uint64_t *ret_from, uint32_t *ret_length);
+
+/* client_answer.c: checks the answer and puts its bytes where they belong; *ret_data is the wanted part of them. `buffer` is for an answer
+ * with a descriptor. -EBADMSG: they do not match; -EAGAIN: the file has not all of them. */
+int client_answer_work(
+	struct client_op *op, struct client_buffer *buffer, const void **ret_data) __must_check;
+
+/* client_fetch.c: the first step, as a task; and the end of the timers, on the loop. */
+void client_fetch_run(struct loop_task *task);
+void client_fetch_stop(void *client);

@@ -1,0 +1,74 @@
+/* Cuts a read into what one FETCH may ask for. See client_op.h. */
+#include "client/client_op.h"
+#include "client/client_pieces.h"
+
+#define FETCH_MAX LIMIT_PAYLOAD_BYTES /* length of one FETCH */
+
+static void add_part(struct client_op *op, uint64_t from, uint64_t to, bool gap)
+{
+	ensure(op->n_parts < CLIENT_PARTS);
+	op->parts[op->n_parts++] = (struct client_part){
+		.offset = from,
+		.length = (uint32_t)(to - from),
+		.gap = gap,
+	};
+}
+
+/* The pieces of [from, to), which lies in one chunk, in parts of at most FETCH_MAX. */
+static int plan_chunk(struct client_op *op, uint64_t from, uint64_t to)
+{
+	uint64_t start = from;
+	uint64_t end = to;
+	bool any;
+	int r = piece_range_widen(op->volume->table, &start, &end, &any);
+
+	if (r < 0)
+		return r;
+	if (!any) {
+		add_part(op, from, to, true);
+		return 0;
+	}
+	while (end - start > FETCH_MAX) {
+		uint64_t cut = start + FETCH_MAX;
+		uint64_t cut_end = cut + BLOCK_BYTES;
+
+		r = piece_range_widen(op->volume->table, &cut, &cut_end, &any);
+		if (r < 0)
+			return r;
+		add_part(op, start, cut, false);
+		start = cut;
+	}
+	add_part(op, start, end, false);
+	return 0;
+}
+
+int client_plan(struct client_op *op)
+{
+	uint64_t end = op->offset + op->length;
+	int r = 0;
+
+	for (uint64_t pos = op->offset; pos < end && r == 0;) {
+		uint64_t stop = min(end, align_down(pos, CHUNK_BYTES) + CHUNK_BYTES);
+
+		r = plan_chunk(op, pos, stop);
+		pos = stop;
+	}
+	if (r < 0)
+		op->n_parts = 0;
+	return r;
+}
+
+const struct client_part *client_plan_part(const struct client_op *op)
+{
+	return &op->parts[op->part];
+}
+
+void client_plan_wanted(const struct client_op *op, uint64_t *ret_from, uint32_t *ret_length)
+{
+	const struct client_part *part = client_plan_part(op);
+	uint64_t from = max(part->offset, op->offset);
+	uint64_t to = min(part->offset + part->length, op->offset + op->length);
+
+	*ret_from = from;
+	*ret_length = (uint32_t)(to - from);
+}
