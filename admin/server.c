@@ -1,15 +1,18 @@
 /*
  * The daemons' HTTP server, over libmicrohttpd on a unix socket. See admin.h.
  *
- * A small pool of threads waits on the socket and its connections; a handler may hold its thread for a short while, so there is
- * more than one. Everything is bounded: connections, size of a body, time a connection may be silent. The library calls
- * on_request() first with nothing, then with each part of the body, then with none left.
+ * A small pool of threads waits on the socket and its connections; a handler may hold its thread
+ * for a short while, so there is more than one. Everything is bounded: connections, size of a body,
+ * time a connection may be silent. The library calls on_request() first with nothing, then with
+ * each part of the body, then with none left.
  */
 #include "admin/admin_internal.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/log.h"
 
 #include <microhttpd.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
@@ -23,6 +26,7 @@
 #define BACKLOG       64
 #define TABLES_MAX    16u
 #define METRICS_BYTES (1u << 20)
+#define ANSWER_GRACE  (2 * CLOCK_SECOND) /* at the end: for answers that are on their way */
 
 struct table {
 	const struct counter_info *rows;
@@ -38,6 +42,7 @@ struct admin_server {
 	struct MHD_Daemon *daemon;
 	struct table tables[TABLES_MAX];
 	uint32_t n_tables;
+	_Atomic uint32_t under_way; /* requests that began and whose answers are not out */
 };
 
 /* A request while its body arrives. */
@@ -245,7 +250,7 @@ static enum MHD_Result dispatch(const struct admin_server *server,
 static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, const char *path,
 	const char *method, const char *version, const char *data, size_t *len, void **state)
 {
-	const struct admin_server *server = arg;
+	struct admin_server *server = arg;
 	struct upload *upload = *state;
 
 	(void)version; /* 1.0 or 1.1 */
@@ -255,12 +260,14 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
 		if (!upload)
 			return MHD_NO;
 		upload->body.max = ADMIN_REQUEST_BYTES;
+		atomic_fetch_add(&server->under_way, 1);
 		*state = upload;
 		return MHD_YES;
 	}
 	if (*len == 0)
 		return dispatch(server, connection, path, method, upload);
-	/* What is too large is read to its end and thrown away, so that the peer hears the answer. */
+	/* What is too large is read to its end and thrown away, so that the peer hears the answer.
+	 * */
 	if (!upload->too_large && buf_append(&upload->body, data, *len) < 0) {
 		upload->too_large = true;
 		buf_release(&upload->body);
@@ -272,9 +279,9 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
 static void on_completed(void *arg, struct MHD_Connection *connection, void **state,
 	enum MHD_RequestTerminationCode why)
 {
+	struct admin_server *server = arg;
 	struct upload *upload = *state;
 
-	(void)arg;
 	(void)connection;
 	(void)why; /* finished, or the peer went */
 	if (!upload)
@@ -282,6 +289,7 @@ static void on_completed(void *arg, struct MHD_Connection *connection, void **st
 	buf_release(&upload->body);
 	free(upload);
 	*state = NULL;
+	atomic_fetch_sub(&server->under_way, 1);
 }
 
 static void on_log(void *arg, const char *fmt, va_list ap) __printf(2, 0);
@@ -333,7 +341,8 @@ static int listen_unix(const char *path, struct sockaddr_un *address, int *ret_f
 	if (r < 0)
 		return r;
 	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	/* The mode before bind(2), which takes the new file's from it: at no time can others connect. */
+	/* The mode before bind(2), which takes the new file's from it: at no time can others
+	 * connect. */
 	if (fd < 0 || fchmod(fd, 0600) != 0 ||
 		bind(fd, (struct sockaddr *)address, sizeof(*address)) != 0 ||
 		listen(fd, BACKLOG) != 0)
@@ -364,7 +373,7 @@ int admin_server_new(const char *socket_path, const struct admin_route *routes, 
 		MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_THREAD_POOL_SIZE, THREADS,
 		MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT,
 		IDLE_SECONDS, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONN_BYTES,
-		MHD_OPTION_NOTIFY_COMPLETED, on_completed, NULL, MHD_OPTION_END);
+		MHD_OPTION_NOTIFY_COMPLETED, on_completed, server, MHD_OPTION_END);
 	if (!server->daemon) {
 		(void)close(fd);           /* nothing was served on it */
 		(void)unlink(socket_path); /* a leftover is replaced at the next start */
@@ -378,13 +387,23 @@ int admin_server_new(const char *socket_path, const struct admin_route *routes, 
 	return 0;
 }
 
+/* Stopping cuts connections whose answer has not left: the answer to "end" would be lost. */
+static void await_answers(struct admin_server *server)
+{
+	uint64_t deadline = clock_mono_ns() + ANSWER_GRACE;
+
+	while (atomic_load(&server->under_way) > 0 && clock_mono_ns() < deadline)
+		clock_sleep_ns(CLOCK_MS);
+}
+
 void admin_server_free(struct admin_server *server)
 {
 	if (!server)
 		return;
 	CHECK_MAGIC(server, SERVER_MAGIC);
 	(void)unlink(server->address.sun_path); /* a leftover is replaced at the next start */
-	MHD_stop_daemon(server->daemon);        /* closes the socket, waits for handlers */
+	await_answers(server);
+	MHD_stop_daemon(server->daemon); /* closes the socket, waits for handlers */
 	server->magic = 0;
 	free(server);
 }
