@@ -1,8 +1,10 @@
 /*
- * What people and tools ask a daemon: JSON over HTTP/1.1 on a unix socket (`/v1/...`), `/metrics`, `/healthz`.
+ * What people and tools ask a daemon: JSON over HTTP/1.1 on a unix socket (`/v1/...`), `/metrics`,
+ * `/healthz`.
  *
- * A daemon registers routes; handlers run on the server's own threads, may block for a short while, and must take the locks of what
- * they read. JSON values are jansson's (json_t), whose header comes with this one.
+ * A daemon registers routes; handlers run on the server's own threads, may block for a short while,
+ * and must take the locks of what they read. JSON values are jansson's (json_t), whose header comes
+ * with this one.
  */
 #pragma once
 
@@ -24,9 +26,9 @@ struct admin_request {
 };
 
 /*
- * Answers one request: *ret_json (a new reference, may be NULL for "{}") on 0; on a negative errno the answer is
- * {"error": {"code": "ENOENT", "text": "..."}} from `e` with a matching HTTP status (404 -ENOENT, 400 -EINVAL,
- * 409 -EBUSY/-EEXIST, 403 -EACCES, 503 -EAGAIN, else 500).
+ * Answers one request: *ret_json (a new reference, may be NULL for "{}") on 0; on a negative errno
+ * the answer is {"error": {"code": "ENOENT", "text": "..."}} from `e` with a matching HTTP status
+ * (404 -ENOENT, 400 -EINVAL, 409 -EBUSY/-EEXIST, 403 -EACCES, 503 -EAGAIN, else 500).
  */
 typedef int (*admin_handler)(
 	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e);
@@ -37,20 +39,23 @@ struct admin_route {
 	admin_handler handler;
 };
 
-/* `routes` ends with { 0 } and is borrowed, like arg, until admin_server_free(). Replaces a stale socket file. */
+/* `routes` ends with { 0 } and is borrowed, like arg, until admin_server_free(). Replaces a stale
+ * socket file. */
 int admin_server_new(const char *socket_path, const struct admin_route *routes, void *arg,
 	struct admin_server **ret_server, struct err *e) __must_check;
 void admin_server_free(struct admin_server *server); /* waits for handlers under way */
 
-/* Adds a table of counters to /metrics and to admin_counters_json(); all borrowed. Before the first request only. */
+/* Adds a table of counters to /metrics and to admin_counters_json(); all borrowed. Before the first
+ * request only. */
 int admin_server_add_counters(struct admin_server *server, const struct counter_info *table,
 	uint32_t n, const void *counters) __must_check;
 /* {"symbol": value, ...} of one table; NULL without memory. */
 json_t *admin_counters_json(const struct counter_info *table, uint32_t n, const void *counters);
 
 /*
- * One request to a daemon: GET when body is NULL and method NULL. 0 and *ret_json (a new reference); the daemon's own error code
- * and line on a failed answer; -ECONNREFUSED/-ENOENT when nobody listens; -ETIMEDOUT past the deadline (ns from now).
+ * One request to a daemon: GET when body is NULL and method NULL. 0 and *ret_json (a new
+ * reference); the daemon's own error code and line on a failed answer; -ECONNREFUSED/-ENOENT when
+ * nobody listens; -ETIMEDOUT past the deadline (ns from now).
  */
 int admin_call(const char *socket_path, const char *method, const char *path, const json_t *body,
 	uint64_t timeout_ns, json_t **ret_json, struct err *e) __must_check;

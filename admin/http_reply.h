@@ -1,5 +1,6 @@
 /*
- * Parses an HTTP/1.1 answer as it arrives: Content-Length, chunked, or up to the connection's end (RFC 9112). Pure: no I/O.
+ * Parses an HTTP/1.1 answer as it arrives: Content-Length, chunked, or up to the connection's end
+ * (RFC 9112). Pure: no I/O.
  *
  * Bounded by what it was made with; the peer may be anyone.
  */

@@ -51,7 +51,7 @@ struct upload {
 	bool too_large;
 };
 
-/* ---- answers ----------------------------------------------------------------------------------------------- */
+/* ---- answers --------------------------------------------------------------------------------- */
 
 static enum MHD_Result respond(struct MHD_Connection *connection, unsigned int status,
 	const char *type, const void *data, size_t len, const char *allow)
@@ -115,7 +115,7 @@ static unsigned int http_status(int code)
 	}
 }
 
-/* ---- counters ---------------------------------------------------------------------------------------------- */
+/* ---- counters -------------------------------------------------------------------------------- */
 
 int admin_server_add_counters(struct admin_server *server, const struct counter_info *table,
 	uint32_t n, const void *counters)
@@ -169,7 +169,7 @@ static enum MHD_Result respond_metrics(
 		buf_str(&out), out.len, NULL);
 }
 
-/* ---- requests ---------------------------------------------------------------------------------------------- */
+/* ---- requests -------------------------------------------------------------------------------- */
 
 static const char *query(const struct admin_request *request, const char *name)
 {
@@ -266,8 +266,8 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
 	}
 	if (*len == 0)
 		return dispatch(server, connection, path, method, upload);
-	/* What is too large is read to its end and thrown away, so that the peer hears the answer.
-	 * */
+	/* What is too large is read to its end and thrown away, so that the peer hears the
+	 * answer. */
 	if (!upload->too_large && buf_append(&upload->body, data, *len) < 0) {
 		upload->too_large = true;
 		buf_release(&upload->body);
@@ -303,7 +303,7 @@ static void on_log(void *arg, const char *fmt, va_list ap)
 	LOG_LIMITED(LOG_DEBUG, "admin", "%s", text);
 }
 
-/* ---- the socket -------------------------------------------------------------------------------------------- */
+/* ---- the socket ------------------------------------------------------------------------------ */
 
 /* Makes way for a new socket: removes a dead one, refuses what is alive or no socket. */
 static int clear_stale(const char *path, struct err *e)

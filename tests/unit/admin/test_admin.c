@@ -4,6 +4,7 @@
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -279,6 +280,64 @@ static void test_nobody(void **state)
 	admin_server_free(other);
 }
 
+struct ending {
+	pthread_mutex_t lock;
+	pthread_cond_t called;
+	bool begun;
+	char path[80];
+	int result;
+};
+
+static int end_daemon(
+	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
+{
+	struct ending *ending = arg;
+
+	(void)request;
+	(void)e;
+	*ret_json = json_pack("{s:b}", "ending", 1);
+	pthread_mutex_lock(&ending->lock);
+	ending->begun = true;
+	pthread_cond_signal(&ending->called);
+	pthread_mutex_unlock(&ending->lock);
+	return 0;
+}
+
+static void *ask_to_end(void *arg)
+{
+	struct ending *ending = arg;
+
+	ending->result = admin_call(ending->path, "POST", "/v1/end", NULL, TIMEOUT, NULL, NULL);
+	return NULL;
+}
+
+/* Who asks a daemon to end hears the answer, although the server is freed at once. */
+static void test_last_answer(void **state)
+{
+	static const struct admin_route end_routes[] = { { "POST", "/v1/end", end_daemon }, { 0 } };
+	struct fixture *f = *state;
+
+	for (int i = 0; i < 30; i++) {
+		struct ending ending = { .lock = PTHREAD_MUTEX_INITIALIZER,
+			.called = PTHREAD_COND_INITIALIZER };
+		struct admin_server *server;
+		struct err e = ERR_INIT;
+		pthread_t thread;
+
+		(void)snprintf(ending.path, sizeof(ending.path), "%s/end", f->dir);
+		assert_int_equal(
+			admin_server_new(ending.path, end_routes, &ending, &server, &e), 0);
+		assert_int_equal(pthread_create(&thread, NULL, ask_to_end, &ending), 0);
+		pthread_mutex_lock(&ending.lock);
+		while (!ending.begun)
+			pthread_cond_wait(&ending.called, &ending.lock);
+		pthread_mutex_unlock(&ending.lock);
+		admin_server_free(server);
+		assert_int_equal(pthread_join(thread, NULL), 0);
+		assert_int_equal(ending.result, 0);
+	}
+}
+
 #define WITH_SERVER(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
 
 int main(void)
@@ -289,6 +348,7 @@ int main(void)
 		WITH_SERVER(test_hostile),
 		WITH_SERVER(test_metrics),
 		WITH_SERVER(test_nobody),
+		WITH_SERVER(test_last_answer),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,7 +8,8 @@
 #include <string.h>
 #include "admin/http_reply.h"
 
-/* Feeds `text` in steps of `step` bytes, then the end when `closed`. The parser's result; body in `out`. */
+/* Feeds `text` in steps of `step` bytes, then the end when `closed`. The parser's result; body in
+ * `out`. */
 static int parse(
 	const char *text, size_t step, bool closed, struct buf *out, unsigned int *ret_status)
 {
