@@ -1,14 +1,17 @@
 /*
- * The calling side: calls pipelined by id over one connection, deadlines, cancels, and a connection that comes back. See net.h.
+ * The calling side: calls pipelined by id over one connection, deadlines, cancels, and a connection
+ * that comes back. See net.h.
  *
- * Other threads leave calls and cancels in the inbox; everything else is the loop's. A struct rpc_call is the caller's and gone after
- * on_done; what the wire still needs after that (the rest of a frame that is half sent, the memory of an id whose late reply must
- * be known) is in the exchange:
+ * Other threads leave calls and cancels in the inbox; everything else is the loop's. A struct
+ * rpc_call is the caller's and gone after on_done; what the wire still needs after that (the rest
+ * of a frame that is half sent, the memory of an id whose late reply must be known) is in the
+ * exchange:
  *
  *	state       leaves by
  *	WAITING     connection ready, room -> SENT; deadline, cancel -> ended
- *	SENT        reply -> ended; connection lost: `resend` or nothing on the wire yet -> WAITING, else -> ended;
- *		    deadline, cancel: nothing on the wire yet -> ended, else FRAME_CANCEL and -> ABANDONED
+ *	SENT        reply -> ended;
+ *		    connection lost: `resend` or nothing on the wire yet -> WAITING, else -> ended;
+ *		    deadline, cancel: nothing on the wire yet -> ended, else FRAME_CANCEL, -> ABANDONED
  *	ABANDONED   reply (dropped), connection lost -> freed
  *	(ended)     on_done was called; freed when no queue holds its messages
  */
@@ -98,7 +101,7 @@ struct rpc_client {
 
 static void client_pump(struct rpc_client *client);
 
-/* ---- exchanges --------------------------------------------------------------------------------------------- */
+/* ---- exchanges ------------------------------------------------------------------------------- */
 
 static struct exchange *exchange_find(struct rpc_client *client, uint64_t id)
 {
@@ -270,7 +273,7 @@ static void call_start(struct rpc_client *client, struct rpc_call *call)
 		wheel_add(&client->wheel, &x->deadline, call->deadline_ns);
 }
 
-/* ---- replies ----------------------------------------------------------------------------------------------- */
+/* ---- replies --------------------------------------------------------------------------------- */
 
 static struct rpc_client *client_of(struct conn *conn)
 {
@@ -298,7 +301,7 @@ static void on_message(struct conn *conn, const struct frame *frame, void *paylo
 	struct rpc_call *call;
 	int status = frame->status;
 
-	ensure(x); /* on_header() saw it, and its id stays until the reply or the connection's end */
+	ensure(x); /* on_header() saw it; ids stay until reply or connection's end */
 	client->backoff_ns = BACKOFF_MIN_NS;
 	exchange_forget_id(x);
 	call = x->call;
@@ -322,7 +325,7 @@ static void on_message(struct conn *conn, const struct frame *frame, void *paylo
 		client_pump(client);
 }
 
-/* ---- connection -------------------------------------------------------------------------------------------- */
+/* ---- connection ------------------------------------------------------------------------------ */
 
 static void client_connect(struct rpc_client *client);
 static void client_check_gone(struct rpc_client *client);
@@ -332,7 +335,8 @@ static void on_reconnect(uv_timer_t *timer)
 	client_connect(timer->data);
 }
 
-/* Comes back after the backoff, of which half is chance: a restarted server is not met by all at once. */
+/* Comes back after the backoff, of which half is chance: a restarted server is not met by all at
+ * once. */
 static void client_retry(struct rpc_client *client)
 {
 	uint64_t chance;
@@ -362,7 +366,8 @@ static void on_drained(struct conn *conn)
 	client_pump(client_of(conn));
 }
 
-/* What was sent and not answered: waits for the next connection, or ends. Keeps the order of the calls. */
+/* What was sent and not answered: waits for the next connection, or ends. Keeps the order of the
+ * calls. */
 static void exchange_lost(struct exchange *x, struct list *again)
 {
 	bool started = x->message.transport.sent > 0;
@@ -454,7 +459,7 @@ static void client_pump(struct rpc_client *client)
 		exchange_send(list_entry(client->waiting.next, struct exchange, link));
 }
 
-/* ---- deadlines --------------------------------------------------------------------------------------------- */
+/* ---- deadlines ------------------------------------------------------------------------------- */
 
 static void arm_deadlines(struct rpc_client *client);
 
@@ -491,7 +496,7 @@ static void on_watch(uv_timer_t *timer)
 	conn_watch(&client->conn, clock_mono_ns());
 }
 
-/* ---- inbox ------------------------------------------------------------------------------------------------- */
+/* ---- inbox ----------------------------------------------------------------------------------- */
 
 /* The list is the loop's, but its links are looked at by rpc_cancel(). */
 static struct rpc_call *pop_cancel(struct rpc_client *client, struct list *cancels)
@@ -538,8 +543,7 @@ static void wake_and_unlock(struct rpc_client *client)
 
 	client->woken = true;
 	if (post)
-		loop_post(client->loop,
-			&client->wake); /* under the lock, so that rpc_client_free() cannot overtake it */
+		loop_post(client->loop, &client->wake); /* locked: rpc_client_free() waits */
 	pthread_mutex_unlock(&client->lock);
 }
 
@@ -576,9 +580,10 @@ void rpc_call_release(struct rpc_call *call)
 		(void)close(TAKE_FD(call->reply_fd)); /* only read from */
 }
 
-/* ---- the client -------------------------------------------------------------------------------------------- */
+/* ---- the client ------------------------------------------------------------------------------ */
 
-/* Nothing of the loop's is left: rpc_client_free() may go on. The last thing the loop does with a client. */
+/* Nothing of the loop's is left: rpc_client_free() may go on. The last thing the loop does with a
+ * client. */
 static void client_check_gone(struct rpc_client *client)
 {
 	if (!client->closing || client->has_conn || client->handles > 0)
@@ -704,7 +709,7 @@ bool rpc_client_connected(const struct rpc_client *client)
 	return client->connected;
 }
 
-/* ---- blocking ---------------------------------------------------------------------------------------------- */
+/* ---- blocking -------------------------------------------------------------------------------- */
 
 struct wait {
 	pthread_mutex_t lock;

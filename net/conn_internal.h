@@ -1,6 +1,7 @@
 /*
- * One connection between two processes of ours, whichever side: the exchange of greetings, the bound on what waits to be sent, the
- * watch for peers that stall. server.c and client.c build on it.
+ * One connection between two processes of ours, whichever side: the exchange of greetings, the
+ * bound on what waits to be sent, the watch for peers that stall. server.c and client.c build on
+ * it.
  *
  *	CONN_OPENING   connecting; our greeting is queued
  *	CONN_GREETING  open; waits for the peer's greeting
@@ -68,8 +69,8 @@ int conn_connect(struct conn *conn, struct loop *loop, const struct transport_op
 /* Takes an accepted connection. */
 void conn_accept(struct conn *conn, struct transport *transport, const struct conn_ops *ops);
 
-/* Queues a frame (id, op, ... set; payload and descriptor are the message's). done() follows, never from inside. After the
- * connection closed: not allowed. */
+/* Queues a frame (id, op, ... set; payload and descriptor are the message's). done() follows, never
+ * from inside. After the connection closed: not allowed. */
 void conn_send(struct conn *conn, struct conn_message *message, const struct frame *frame);
 /* Takes back a message of which nothing was sent: true, and no done(). */
 bool conn_recall(struct conn *conn, struct conn_message *message);

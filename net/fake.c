@@ -1,9 +1,10 @@
 /*
  * In-process transport that misbehaves on demand. See fake.h.
  *
- * Each end is run by its own loop: end_run() moves what it may. Whatever another end needs to know (a packet, room in the window, a
- * cut) is written under the_fakes.lock, and its loop woken. An end is freed on its own loop when nothing refers to it: handle
- * closed, no wake-up on its way, peer told.
+ * Each end is run by its own loop: end_run() moves what it may. Whatever another end needs to know
+ * (a packet, room in the window, a cut) is written under the_fakes.lock, and its loop woken. An end
+ * is freed on its own loop when nothing refers to it: handle closed, no wake-up on its way, peer
+ * told.
  */
 #include "net/fake.h"
 #include "net/transport.h"
@@ -84,7 +85,7 @@ static struct {
 } the_fakes = { PTHREAD_MUTEX_INITIALIZER, LIST_INIT(the_fakes.listeners),
 	LIST_INIT(the_fakes.ends) };
 
-/* ---- listeners --------------------------------------------------------------------------------------------- */
+/* ---- listeners ------------------------------------------------------------------------------- */
 
 static struct fake_listener *listener_find_locked(const char *name)
 {
@@ -168,7 +169,7 @@ static void fake_unlisten(struct transport_listener *listener)
 	loop_post(l->loop, &l->task);
 }
 
-/* ---- ends -------------------------------------------------------------------------------------------------- */
+/* ---- ends ------------------------------------------------------------------------------------ */
 
 static void end_wake_locked(struct end *end)
 {
@@ -250,7 +251,7 @@ static void end_fail(struct end *end, int status)
 	end_wake(end);
 }
 
-/* ---- messages ---------------------------------------------------------------------------------------------- */
+/* ---- messages -------------------------------------------------------------------------------- */
 
 static struct packet *packet_new(const struct transport_message *m)
 {
@@ -460,7 +461,7 @@ static void on_timer(uv_timer_t *timer)
 	end_run(timer->data);
 }
 
-/* ---- operations -------------------------------------------------------------------------------------------- */
+/* ---- operations ------------------------------------------------------------------------------ */
 
 static struct end *end_new(struct loop *loop, const char *name)
 {
@@ -579,7 +580,7 @@ const struct transport_ops transport_fake = {
 	.close = fake_close,
 };
 
-/* ---- mischief ---------------------------------------------------------------------------------------------- */
+/* ---- mischief -------------------------------------------------------------------------------- */
 
 void fake_set_delay(const char *name, uint64_t max_ns)
 {

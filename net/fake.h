@@ -1,10 +1,12 @@
 /*
- * The fake transport, "fake:NAME": pairs of ends in this process, for tests and behind a debug flag. It can hold messages back for a
- * while by chance, so that connections overtake each other (never messages of one connection), cut connections, and refuse
- * new ones. Flow is bounded as over a socket: an end takes FAKE_WINDOW bytes that its user has not seen; the rest waits at
- * the sender.
+ * The fake transport, "fake:NAME": pairs of ends in this process, for tests and behind a debug
+ * flag. It can hold messages back for a while by chance, so that connections overtake each other
+ * (never messages of one connection), cut connections, and refuse new ones. Flow is bounded as over
+ * a socket: an end takes FAKE_WINDOW bytes that its user has not seen; the rest waits at the
+ * sender.
  *
- * Ends may live on different loops. Descriptors are passed (duplicated). Threads of these functions: any.
+ * Ends may live on different loops. Descriptors are passed (duplicated). Threads of these
+ * functions: any.
  */
 #pragma once
 

@@ -1,7 +1,8 @@
 /*
  * Accepts connections of a listening stream socket. See stream_internal.h.
  *
- * Without a free descriptor accepting rests for a moment: the socket stays readable, and the loop must not spin on it.
+ * Without a free descriptor accepting rests for a moment: the socket stays readable, and the loop
+ * must not spin on it.
  */
 #include "net/stream_internal.h"
 #include "base/clock.h"
@@ -22,7 +23,7 @@ struct listener {
 	uint32_t magic;
 	struct loop *loop;
 	int fd;
-	bool (*peer_ok)(int fd);
+	bool (*admit)(int fd);
 	char *unlink_path;
 	uv_poll_t poll;
 	uv_timer_t rest;
@@ -51,7 +52,7 @@ static void accepted(struct listener *l, int fd)
 {
 	struct transport *transport;
 
-	if (l->peer_ok && !l->peer_ok(fd)) {
+	if (l->admit && !l->admit(fd)) {
 		LOG_LIMITED(LOG_DEBUG, "peer refused", "address=%s", l->listener.address);
 		(void)close(fd); /* never used */
 		return;
@@ -117,7 +118,7 @@ static void start_on_loop(void *arg)
 }
 
 int listener_new(const struct transport_ops *ops, struct loop *loop, int fd,
-	const struct transport_listener *user, bool (*peer_ok)(int fd), const char *address,
+	const struct transport_listener *user, bool (*admit)(int fd), const char *address,
 	const char *unlink_path, struct transport_listener **ret_listener)
 {
 	struct listener *l = calloc(1, sizeof(*l));
@@ -131,7 +132,7 @@ int listener_new(const struct transport_ops *ops, struct loop *loop, int fd,
 	l->magic = LISTENER_MAGIC;
 	l->loop = loop;
 	l->fd = fd;
-	l->peer_ok = peer_ok;
+	l->admit = admit;
 	(void)snprintf(l->listener.address, sizeof(l->listener.address), "%s",
 		address); /* bounded by check() */
 	l->unlink_path = unlink_path ? strdup(unlink_path) : NULL;
@@ -155,7 +156,8 @@ void listener_unlisten(struct transport_listener *listener)
 	struct listener *l = container_of(listener, struct listener, listener);
 
 	CHECK_MAGIC(l, LISTENER_MAGIC);
-	/* While it is still listened on, so that it cannot be a successor's. A leftover is replaced at the next start. */
+	/* While it is still listened on, so that it cannot be a successor's. A leftover is replaced
+	 * at the next start. */
 	if (l->unlink_path)
 		(void)unlink(l->unlink_path);
 	uv_close((uv_handle_t *)&l->poll, on_handle_closed);

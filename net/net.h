@@ -1,11 +1,12 @@
 /*
- * Messages between daemons: transports behind one table of operations, a server, and a client with deadlines.
+ * Messages between daemons: transports behind one table of operations, a server, and a client with
+ * deadlines.
  *
- * Addresses: "unix:/path" and "tcp:host:port" (loopback only without keys, DESIGN.md section 9). A message is a frame
- * (proto/frame.h), a payload, and on unix sockets at most one file descriptor.
+ * Addresses: "unix:/path" and "tcp:host:port" (loopback only without keys, DESIGN.md section 9). A
+ * message is a frame (proto/frame.h), a payload, and on unix sockets at most one file descriptor.
  *
- * Threads: a server or a client lives on one loop (base/loop.h); its callbacks run there and must not block. rpc_call(),
- * rpc_cancel() and rpc_reply() may be called from any thread.
+ * Threads: a server or a client lives on one loop (base/loop.h); its callbacks run there and must
+ * not block. rpc_call(), rpc_cancel() and rpc_reply() may be called from any thread.
  */
 #pragma once
 
@@ -15,11 +16,12 @@
 #include "base/loop.h"
 #include "proto/frame.h"
 
-/* ---- payloads ---------------------------------------------------------------------------------------------- */
+/* ---- payloads -------------------------------------------------------------------------------- */
 
 #define NET_PARTS 4
 
-/* Bytes to send without copying: parts in order, then release(arg) exactly once when they were sent or given up. */
+/* Bytes to send without copying: parts in order, then release(arg) exactly once when they were sent
+ * or given up. */
 struct net_payload {
 	struct {
 		const void *data;
@@ -28,18 +30,18 @@ struct net_payload {
 	unsigned int n;
 	void (*release)(void *arg); /* may be NULL; runs on the loop */
 	void *arg;
-	int fd; /* passed along and closed afterwards; <= 0: none. Only unix sockets pass it: elsewhere it is just closed */
+	int fd; /* <= 0: none. Passed along (unix sockets) and closed afterwards (everywhere) */
 };
 /* A zeroed payload is none too. */
 #define NET_PAYLOAD_NONE ((struct net_payload){ .fd = -1 })
 
-/* ---- server ------------------------------------------------------------------------------------------------ */
+/* ---- server ---------------------------------------------------------------------------------- */
 
 struct rpc_server;
 struct rpc_conn;
 
-/* One request being served. The handler owns it until rpc_reply(), which must be called exactly once for each, also after
- * its connection went away. */
+/* One request being served. The handler owns it until rpc_reply(), which must be called exactly
+ * once for each, also after its connection went away. */
 struct rpc_request {
 	struct list link; /* the handler's, e.g. to park it on what it waits for */
 	struct frame frame;
@@ -52,36 +54,41 @@ struct rpc_request {
 
 struct rpc_server_ops {
 	void (*on_request)(struct rpc_request *request, void *arg);
-	/* The request's peer cancelled it, or is gone: once at most, on the loop. Optional. The reply is still due, and may be given
-	 * from inside on_cancel. `request` stays valid throughout on_cancel, even when another thread calls rpc_reply()
-	 * meanwhile; on_cancel does not begin once rpc_reply() was entered. What hangs on request->priv is the handler's: it
-	 * detaches it under its own lock before it replies. */
+	/* The request's peer cancelled it, or is gone: once at most, on the loop. Optional. The
+	 * reply is still due, and may be given from inside on_cancel. `request` stays valid
+	 * throughout on_cancel, even when another thread calls rpc_reply() meanwhile; on_cancel
+	 * does not begin once rpc_reply() was entered. What hangs on request->priv is the
+	 * handler's: it detaches it under its own lock before it replies. */
 	void (*on_cancel)(struct rpc_request *request, void *arg);
 };
 
-/* Listens (a stale unix socket file is replaced, a live one is -EADDRINUSE; mode 0600; a tcp address that is not loopback is
- * -EACCES with its line). Bounded by LIMIT_CONNS and LIMIT_CONN_REQUESTS. */
+/* Listens (a stale unix socket file is replaced, a live one is -EADDRINUSE; mode 0600; a tcp
+ * address that is not loopback is -EACCES with its line). Bounded by LIMIT_CONNS and
+ * LIMIT_CONN_REQUESTS. */
 int rpc_server_new(struct loop *loop, const char *address, const struct rpc_server_ops *ops,
 	void *arg, struct rpc_server **ret_server, struct err *e) __must_check;
 /* Where it listens: as given, with the port filled in for "tcp:...:0". */
 const char *rpc_server_address(const struct rpc_server *server);
-/* Stops listening, closes connections, waits until every request was replied to. Not on the loop's thread. */
+/* Stops listening, closes connections, waits until every request was replied to. Not on the loop's
+ * thread. */
 void rpc_server_free(struct rpc_server *server);
 
-/* Sends the reply and frees the request, from any thread. A cancelled request's reply goes out as -ECANCELED without payload.
- * status: 0 or negative errno. `reply` supplies flags, offset, length, checksums,
- * generation (the rest is filled in); NULL means all zero. Takes the payload over, also when the peer is gone. */
+/* Sends the reply and frees the request, from any thread. A cancelled request's reply goes out as
+ * -ECANCELED without payload. status: 0 or negative errno. `reply` supplies flags, offset, length,
+ * checksums, generation (the rest is filled in); NULL means all zero. Takes the payload over, also
+ * when the peer is gone. */
 void rpc_reply(struct rpc_request *request, int status, const struct frame *reply,
 	struct net_payload payload);
 /* A failed reply with its line of text. */
 void rpc_reply_err(struct rpc_request *request, int status, const struct err *e);
 
-/* ---- client ------------------------------------------------------------------------------------------------ */
+/* ---- client ---------------------------------------------------------------------------------- */
 
 struct rpc_client;
 
-/* One call under way. The caller keeps the struct, zeroed but for what it sets, until on_done, called exactly once on the client's
- * loop. The client does not touch the struct once on_done has begun, so on_done may free it or call again with it. */
+/* One call under way. The caller keeps the struct, zeroed but for what it sets, until on_done,
+ * called exactly once on the client's loop. The client does not touch the struct once on_done has
+ * begun, so on_done may free it or call again with it. */
 struct rpc_call {
 	struct list link;   /* the client's */
 	struct frame frame; /* op, class, flags, volume, ... of the request; id is filled in */
@@ -90,8 +97,9 @@ struct rpc_call {
 	bool resend; /* idempotent: sent again over a new connection until the deadline */
 	void (*on_done)(struct rpc_call *call, int status);
 	void *arg;
-	/* The answer. From on_done on it is the caller's: taken (TAKE, TAKE_FD), or freed by rpc_call_release(). On failure
-	 * reply_payload may be the operator's line, NUL-terminated. */
+	/* The answer. From on_done on it is the caller's: taken (TAKE, TAKE_FD), or freed by
+	 * rpc_call_release(). On failure reply_payload may be the operator's line,
+	 * NUL-terminated. */
 	struct frame reply;
 	void *reply_payload; /* malloc'ed with a NUL behind it */
 	int reply_fd;
@@ -101,7 +109,8 @@ struct rpc_call {
 	uint8_t state;
 };
 
-/* Frees an answer's payload and closes its descriptor, if they were not taken. May be called twice. */
+/* Frees an answer's payload and closes its descriptor, if they were not taken. May be called
+ * twice. */
 void rpc_call_release(struct rpc_call *call);
 
 /* Connects when first needed and again, with backoff, whenever the connection is lost. */
@@ -110,18 +119,20 @@ int rpc_client_new(struct loop *loop, const char *address, struct rpc_client **r
 /* Ends every call with -ECANCELED, then closes. Not on the loop's thread. */
 void rpc_client_free(struct rpc_client *client);
 
-/* Never fails directly: on_done always follows, never from inside rpc_call. Takes the payload over: its release() is called when
- * the call has ended and no byte of it is needed any more, which may be after on_done.
- * on_done's status: the peer's, or -ETIMEDOUT, -ECANCELED, -ECONNRESET (lost after it was sent, without `resend`), -EMSGSIZE (beyond
- * the frame's limits), -EPROTONOSUPPORT (the peer speaks another version), -EMFILE (no room for the answer's descriptor), -ENOMEM. */
+/* Never fails directly: on_done always follows, never from inside rpc_call. Takes the payload over:
+ * its release() is called when the call has ended and no byte of it is needed any more, which may
+ * be after on_done. on_done's status: the peer's, or -ETIMEDOUT, -ECANCELED, -ECONNRESET (lost
+ * after it was sent, without `resend`), -EMSGSIZE (beyond the frame's limits), -EPROTONOSUPPORT
+ * (the peer speaks another version), -EMFILE (no room for the answer's descriptor), -ENOMEM. */
 void rpc_call(struct rpc_client *client, struct rpc_call *call);
-/* Asks for the call's early end: on_done follows soon with -ECANCELED unless another end came first; the peer is told, its late
- * answer dropped. Any thread. The caller keeps the struct alive across the call, e.g. by a lock that its on_done takes too; when
- * the call has just ended nothing happens. */
+/* Asks for the call's early end: on_done follows soon with -ECANCELED unless another end came
+ * first; the peer is told, its late answer dropped. Any thread. The caller keeps the struct alive
+ * across the call, e.g. by a lock that its on_done takes too; when the call has just ended nothing
+ * happens. */
 void rpc_cancel(struct rpc_client *client, struct rpc_call *call);
 
-/* Blocking convenience for set-up paths: sends and waits; status as on_done's. `e` gets the peer's line. Not on a loop. The call's
- * reply fields are the caller's to free. */
+/* Blocking convenience for set-up paths: sends and waits; status as on_done's. `e` gets the peer's
+ * line. Not on a loop. The call's reply fields are the caller's to free. */
 int rpc_call_wait(struct rpc_client *client, struct rpc_call *call, struct err *e) __must_check;
 
 /* True while connected. Any thread. */

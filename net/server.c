@@ -1,12 +1,15 @@
 /*
- * The serving side: accepts connections, hands requests to the handler, sends its replies. See net.h.
+ * The serving side: accepts connections, hands requests to the handler, sends its replies. See
+ * net.h.
  *
- * Lifetimes: a connection lives while its transport does and while requests refer to it; a request lives until its reply was sent or
- * given up. The server counts both, and rpc_server_free() waits for them. All of that happens on the loop; rpc_reply() from
- * another thread posts the request there.
+ * Lifetimes: a connection lives while its transport does and while requests refer to it; a request
+ * lives until its reply was sent or given up. The server counts both, and rpc_server_free() waits
+ * for them. All of that happens on the loop; rpc_reply() from another thread posts the request
+ * there.
  *
- * Bounds: a connection is not read from while LIMIT_CONN_REQUESTS requests, or LIMIT_CONN_OUT_BYTES of their payloads, are under way, or
- * LIMIT_CONN_OUT_BYTES of replies wait for a peer that does not take them.
+ * Bounds: a connection is not read from while LIMIT_CONN_REQUESTS requests, or LIMIT_CONN_OUT_BYTES
+ * of their payloads, are under way, or LIMIT_CONN_OUT_BYTES of replies wait for a peer that does
+ * not take them.
  */
 #include "net/conn_internal.h"
 #include "base/clock.h"
@@ -69,7 +72,7 @@ struct request {
 	_Atomic bool replied;
 };
 
-/* ---- lifetimes --------------------------------------------------------------------------------------------- */
+/* ---- lifetimes ------------------------------------------------------------------------------- */
 
 static void server_hold(struct rpc_server *server)
 {
@@ -113,7 +116,7 @@ static void request_free(struct request *request)
 	peer_unref(peer);
 }
 
-/* ---- requests ---------------------------------------------------------------------------------------------- */
+/* ---- requests -------------------------------------------------------------------------------- */
 
 static uint64_t id_hash(const struct rpc_conn *peer, uint64_t id)
 {
@@ -288,7 +291,7 @@ void rpc_reply_err(struct rpc_request *rpc, int status, const struct err *e)
 	rpc_reply(rpc, status, NULL, payload);
 }
 
-/* ---- connections ------------------------------------------------------------------------------------------- */
+/* ---- connections ----------------------------------------------------------------------------- */
 
 static void on_ready(struct conn *conn)
 {
@@ -363,7 +366,7 @@ static void on_accept(void *arg, struct transport *transport)
 	conn_accept(&peer->conn, transport, &peer_ops);
 }
 
-/* ---- the server -------------------------------------------------------------------------------------------- */
+/* ---- the server ------------------------------------------------------------------------------ */
 
 static void on_watch(uv_timer_t *timer)
 {

@@ -1,12 +1,14 @@
 /*
  * Messages over a stream socket. See stream_internal.h.
  *
- * Out: messages queue up and are written together, once per turn of the loop, by one sendmsg(2). A descriptor rides on the first
- * byte of its message: a sendmsg never has a descriptor behind its first message.
+ * Out: messages queue up and are written together, once per turn of the loop, by one sendmsg(2). A
+ * descriptor rides on the first byte of its message: a sendmsg never has a descriptor behind its
+ * first message.
  *
- * In: headers and small payloads come through a buffer of 16 KiB; of a larger payload all but the first part is read directly
- * into its own memory. The kernel ends a recvmsg(2) behind the segment that carried a descriptor, and gives it with the
- * segment's first byte, so a descriptor is there no later than its frame's header; FRAME_FD says which frame takes it.
+ * In: headers and small payloads come through a buffer of 16 KiB; of a larger payload all but the
+ * first part is read directly into its own memory. The kernel ends a recvmsg(2) behind the segment
+ * that carried a descriptor, and gives it with the segment's first byte, so a descriptor is there
+ * no later than its frame's header; FRAME_FD says which frame takes it.
  *
  *	state        leaves by
  *	CONNECTING   writable -> OPEN, error -> FAILED
@@ -47,8 +49,7 @@ struct stream {
 	int status; /* why it failed */
 	int fd;
 	uv_poll_t poll;
-	uv_idle_t
-		turn; /* runs before the loop waits again: writes what was queued, ends what failed */
+	uv_idle_t turn; /* before the loop waits again: writes what is queued, ends what failed */
 	unsigned int handles;
 	int watching; /* events that poll watches */
 	bool paused;
@@ -112,7 +113,7 @@ static void stream_watch(struct stream *s)
 		stream_fail(s, -EIO);
 }
 
-/* ---- out --------------------------------------------------------------------------------------------------- */
+/* ---- out ------------------------------------------------------------------------------------- */
 
 /* Adds what is left of a message to iov; false when it did not fit whole. */
 static bool gather(const struct transport_message *m, struct iovec *iov, int *n)
@@ -173,7 +174,8 @@ static ssize_t send_some(struct stream *s)
 	return sendmsg(s->fd, &h, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-/* Counts n bytes off the queue's head, then ends the messages that are gone: on_sent() may recall those behind them. */
+/* Counts n bytes off the queue's head, then ends the messages that are gone: on_sent() may recall
+ * those behind them. */
 static void sent_some(struct stream *s, size_t n)
 {
 	struct list gone = LIST_INIT(gone);
@@ -218,7 +220,7 @@ static void flush(struct stream *s)
 	stream_watch(s);
 }
 
-/* ---- in ---------------------------------------------------------------------------------------------------- */
+/* ---- in -------------------------------------------------------------------------------------- */
 
 /* The descriptor of a frame whose header is whole. */
 static int claim_fd(struct stream *s, const struct frame *frame, int *ret_fd)
@@ -305,13 +307,15 @@ static int parse(struct stream *s)
 	bool split = !s->have_header && s->rx_end > s->rx_begin;
 
 	s->transport.mid_frame = s->have_header || split;
-	/* A descriptor comes with a first byte of a frame: all frames begun have claimed theirs but one whose header is split. */
+	/* A descriptor comes with a first byte of a frame: all frames begun have claimed theirs but
+	 * one whose header is split. */
 	if (r == 0 && !s->paused && s->n_fds > (split ? 1u : 0u))
 		r = -EPROTO;
 	return r;
 }
 
-/* Keeps the descriptors of one recvmsg. More than one at a time, or more than frames can claim, is no peer of ours. */
+/* Keeps the descriptors of one recvmsg. More than one at a time, or more than frames can claim, is
+ * no peer of ours. */
 static int take_fds(struct stream *s, struct msghdr *h)
 {
 	int r = 0;
@@ -416,7 +420,7 @@ static void on_readable(struct stream *s)
 		stream_fail(s, r);
 }
 
-/* ---- life -------------------------------------------------------------------------------------------------- */
+/* ---- life ------------------------------------------------------------------------------------ */
 
 static void on_connected(struct stream *s)
 {

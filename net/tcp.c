@@ -1,6 +1,7 @@
 /*
- * TCP: "tcp:host:port", "tcp:[::1]:port". Without keys daemons speak over loopback only (DESIGN.md section 9): any other address is
- * refused. Hosts are numbers or "localhost", so that nothing waits for DNS.
+ * TCP: "tcp:host:port", "tcp:[::1]:port". Without keys daemons speak over loopback only (DESIGN.md
+ * section 9): any other address is refused. Hosts are numbers or "localhost", so that nothing waits
+ * for DNS.
  */
 #include "net/stream_internal.h"
 #include "base/cleanup.h"
@@ -82,7 +83,8 @@ static int tcp_socket(const struct tcp_address *address)
 
 	if (fd < 0)
 		return err_errno();
-	/* Writes are already gathered per turn of the loop. Accepted sockets inherit it. Slower without, not wrong. */
+	/* Writes are already gathered per turn of the loop. Accepted sockets inherit it. Slower
+	 * without, not wrong. */
 	(void)setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one));
 	return fd;
 }

@@ -1,22 +1,24 @@
 /*
- * A transport: how whole messages reach a peer. One table of operations, several implementations: unix (descriptors are passed),
- * tcp, fake (in-process, for tests), later RDMA.
+ * A transport: how whole messages reach a peer. One table of operations, several implementations:
+ * unix (descriptors are passed), tcp, fake (in-process, for tests), later RDMA.
  *
  *	conn.c ── send(message) ──►┌───────────┐◄── socket, memory, queue pair
  *	       ◄─ on_message() ────│ transport │
  *	                           └───────────┘
  *
- * The unit is a message (header, payload, at most one descriptor), not a byte, so that a transport is free in how it moves one:
- *   - a stream (unix, tcp) writes header and parts behind each other and reads the payload straight into the buffer that
- *     on_header() gave it;
- *   - RDMA SENDs the header and WRITEs the parts from registered memory into the buffer that on_header() named when the
- *     request went out, and SENDs the completion. Therefore `parts` stay the transport's until on_sent(), which is there a
- *     completion and not the end of a write(2); a message for which there is no credit waits in the transport's queue as one
- *     waits here for a full socket; recall() succeeds only while no work request names the message's memory; close() moves the
- *     queue pair to ERR and calls on_sent() for what was flushed before on_closed().
+ * The unit is a message (header, payload, at most one descriptor), not a byte, so that a transport
+ * is free in how it moves one:
+ *   - a stream (unix, tcp) writes header and parts behind each other and reads the payload straight
+ *     into the buffer that on_header() gave it;
+ *   - RDMA SENDs the header and WRITEs the parts from registered memory into the buffer that
+ *     on_header() named when the request went out, and SENDs the completion. Therefore `parts` stay
+ *     the transport's until on_sent(), which is there a completion and not the end of a write(2); a
+ *     message for which there is no credit waits in the transport's queue as one waits here for a
+ *     full socket; recall() succeeds only while no work request names the message's memory; close()
+ *     moves the queue pair to ERR and calls on_sent() for what was flushed before on_closed().
  *
- * Threads: everything on the transport's loop, except listen(). Upcalls never come from inside an operation, with one exception that
- * is said there. Inside any upcall every operation is allowed.
+ * Threads: everything on the transport's loop, except listen(). Upcalls never come from inside an
+ * operation. Inside any upcall every operation is allowed.
  */
 #pragma once
 
@@ -26,28 +28,31 @@
 struct transport;
 struct transport_listener;
 
-/* One message on its way out; embedded in what is being sent. The sender's memory until on_sent(). */
+/* One message on its way out; embedded in what is being sent. The sender's memory until
+ * on_sent(). */
 struct transport_message {
 	struct list link;                  /* the transport's */
 	uint8_t header[FRAME_BYTES];       /* encoded; FRAME_FD set when payload->fd goes along */
 	const struct net_payload *payload; /* borrowed; NULL: none */
 	size_t bytes;                      /* header and payload */
 	size_t sent; /* of them, handed to the wire; 0 = the peer cannot have seen any */
-	/* Once for each message sent and not recalled: 0, or the status its connection ended with. */
+	/* Once for each message sent and not recalled: 0, or the status its connection ended
+	 * with. */
 	void (*on_sent)(struct transport_message *message, int status);
 };
 
 /* What a transport tells its user. */
 struct transport_events {
 	void (*on_open)(void *arg); /* a connect() succeeded; not for accepted ones */
-	/* A frame's header arrived and passed frame_decode(). Returns 0 and a malloc'ed buffer of payload + 1 bytes (NULL when
-	 * payload is 0), or a negative errno that ends the connection before anything was allocated. */
+	/* A frame's header arrived and passed frame_decode(). Returns 0 and a malloc'ed buffer of
+	 * payload + 1 bytes (NULL when payload is 0), or a negative errno that ends the connection
+	 * before anything was allocated. */
 	int (*on_header)(void *arg, const struct frame *frame, void **ret_payload);
-	/* The whole message; payload and fd (-1: none) are the user's. FRAME_FD set with fd -1: this process had no room for the
-	 * descriptor. */
+	/* The whole message; payload and fd (-1: none) are the user's. FRAME_FD set with fd -1:
+	 * this process had no room for the descriptor. */
 	void (*on_message)(void *arg, const struct frame *frame, void *payload, int fd);
-	/* The last upcall, exactly once, after close() or a failure, and after on_sent() of every message. The transport frees
-	 * itself behind it. status: why. */
+	/* The last upcall, exactly once, after close() or a failure, and after on_sent() of every
+	 * message. The transport frees itself behind it. status: why. */
 	void (*on_closed)(void *arg, int status);
 };
 
@@ -65,8 +70,8 @@ struct transport_listener {
 	const struct transport_ops *ops;
 	/* A new connection: the user calls start() or close() on it, now. */
 	void (*on_accept)(void *arg, struct transport *transport);
-	void (*on_closed)(
-		void *arg); /* after unlisten(): the last upcall; the listener frees itself behind it */
+	/* After unlisten(): the last upcall; the listener frees itself behind it. */
+	void (*on_closed)(void *arg);
 	void *arg;
 	char address[160]; /* whole, with the scheme */
 };
@@ -75,26 +80,30 @@ struct transport_ops {
 	const char *scheme; /* "unix" */
 	bool passes_fd;
 
-	/* Is `where` (the address behind "scheme:") one to connect to? 0, or -EINVAL, -EACCES, -ENAMETOOLONG with a line. */
+	/* Is `where` (the address behind "scheme:") one to connect to? 0, or -EINVAL, -EACCES,
+	 * -ENAMETOOLONG with a line. */
 	int (*check)(const char *where, struct err *e);
-	/* Any thread but the loop's. `user` gives on_accept, on_closed and arg; they may be called before listen() returns. */
+	/* Any thread but the loop's. `user` gives on_accept, on_closed and arg; they may be called
+	 * before listen() returns. */
 	int (*listen)(struct loop *loop, const char *where, const struct transport_listener *user,
 		struct transport_listener **ret_listener, struct err *e);
 	void (*unlisten)(struct transport_listener *listener);
-	/* Starts to connect; on_open() or on_closed() follows. Fails at once when there is nobody (-ENOENT, -ECONNREFUSED). */
+	/* Starts to connect; on_open() or on_closed() follows. Fails at once when there is nobody
+	 * (-ENOENT, -ECONNREFUSED). */
 	int (*connect)(struct loop *loop, const char *where, const struct transport_events *events,
 		void *arg, struct transport **ret_transport, struct err *e);
 	/* Gives an accepted connection its user. */
 	void (*start)(
 		struct transport *transport, const struct transport_events *events, void *arg);
-	/* Queues a message behind those sent before; order is kept. Never fails; after a failure on_sent() says so. The user bounds
-	 * the queue. */
+	/* Queues a message behind those sent before; order is kept. Never fails; after a failure
+	 * on_sent() says so. The user bounds the queue. */
 	void (*send)(struct transport *transport, struct transport_message *message);
 	/* Takes back a message of which nothing is on the wire: true, and no on_sent(). */
 	bool (*recall)(struct transport *transport, struct transport_message *message);
 	/* Stops messages, or lets them come again. The one being delivered is the last. */
 	void (*pause)(struct transport *transport, bool paused);
-	/* Ends the connection with `status` for those who wait; what is not sent is not. on_closed() follows. May be repeated. */
+	/* Ends the connection with `status` for those who wait; what is not sent is not.
+	 * on_closed() follows. May be repeated. */
 	void (*close)(struct transport *transport, int status);
 };
 

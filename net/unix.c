@@ -1,5 +1,6 @@
 /*
- * Unix sockets: "unix:/path". Descriptors are passed; only processes of the same user, and root, are talked to.
+ * Unix sockets: "unix:/path". Descriptors are passed; only processes of the same user, and root,
+ * are talked to.
  */
 #include "net/stream_internal.h"
 #include "base/cleanup.h"
@@ -34,30 +35,39 @@ static void unix_address(const char *where, struct sockaddr_un *sun)
 	(void)strncpy(sun->sun_path, where, sizeof(sun->sun_path) - 1); /* unix_check() bounds it */
 }
 
-static int unix_socket(void)
+/* Slower without, not wrong. FORCE is for root; the other is cut to the system's maximum. */
+static void unix_set_buffer(int fd)
 {
 	const int bytes = SOCKET_BYTES;
+
+	if (setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &bytes, sizeof(bytes)) != 0)
+		(void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
+}
+
+static int unix_socket(void)
+{
 	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 
 	if (fd < 0)
 		return err_errno();
-	/* FORCE is for root; the other is cut to the system's maximum. Slower without, not wrong. */
-	if (setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &bytes, sizeof(bytes)) != 0)
-		(void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
+	unix_set_buffer(fd);
 	return fd;
 }
 
 static bool unix_peer_ok(int fd)
 {
-	const int bytes = SOCKET_BYTES;
 	struct ucred cred;
 	socklen_t len = sizeof(cred);
 
-	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) != 0)
-		return false;
-	if (setsockopt(fd, SOL_SOCKET, SO_SNDBUFFORCE, &bytes, sizeof(bytes)) != 0)
-		(void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes)); /* as above */
-	return cred.uid == geteuid() || cred.uid == 0;
+	return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) == 0 &&
+	       (cred.uid == geteuid() || cred.uid == 0);
+}
+
+/* Accepted sockets do not inherit the buffer. */
+static bool unix_admit(int fd)
+{
+	unix_set_buffer(fd);
+	return unix_peer_ok(fd);
 }
 
 /* Makes way for a new socket: removes a dead one, refuses what is alive or no socket. */
@@ -102,13 +112,14 @@ static int unix_listen(struct loop *loop, const char *where, const struct transp
 	fd = unix_socket();
 	if (fd < 0)
 		return err_set(e, fd, "cannot make a socket: %s", err_str(fd));
-	/* Before bind(2), which takes the new file's mode from it: at no time can others connect. */
+	/* Before bind(2), which takes the new file's mode from it: at no time can others
+	 * connect. */
 	if (fchmod(fd, 0600) != 0 || bind(fd, (struct sockaddr *)&sun, sizeof(sun)) != 0 ||
 		listen(fd, BACKLOG) != 0)
 		return err_set(e, err_errno(), "cannot listen on '%s': %s", where, err_str(-errno));
 	(void)snprintf(address, sizeof(address), "unix:%s", where); /* fits: unix_check() */
-	r = listener_new(&transport_unix, loop, TAKE_FD(fd), user, unix_peer_ok, address, where,
-		ret_listener);
+	r = listener_new(
+		&transport_unix, loop, TAKE_FD(fd), user, unix_admit, address, where, ret_listener);
 	return r < 0 ? err_set(e, r, "cannot listen on '%s': %s", where, err_str(r)) : 0;
 }
 
@@ -125,7 +136,8 @@ static int unix_connect(struct loop *loop, const char *where, const struct trans
 	fd = unix_socket();
 	if (fd < 0)
 		return err_set(e, fd, "cannot make a socket: %s", err_str(fd));
-	/* Never in progress on a unix socket: connected, or refused, or EAGAIN when the listener is behind. */
+	/* Never in progress on a unix socket: connected, or refused, or EAGAIN when the listener is
+	 * behind. */
 	if (connect(fd, (struct sockaddr *)&sun, sizeof(sun)) != 0)
 		return err_set(
 			e, err_errno(), "nobody answers at 'unix:%s': %s", where, err_str(-errno));

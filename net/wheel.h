@@ -1,7 +1,7 @@
 /*
- * Deadlines of many calls under one timer: a hashed timing wheel (Varghese and Lauck, SOSP 1987, scheme 6). Adding and removing cost
- * nothing; a deadline fires at most WHEEL_TICK_NS late, never early. A deadline further away than one turn of the wheel is
- * looked at once per turn.
+ * Deadlines of many calls under one timer: a hashed timing wheel (Varghese and Lauck, SOSP 1987,
+ * scheme 6). Adding and removing cost nothing; a deadline fires at most WHEEL_TICK_NS late, never
+ * early. A deadline further away than one turn of the wheel is looked at once per turn.
  *
  * Not thread-safe. Entries are the caller's.
  */
@@ -30,5 +30,6 @@ void wheel_remove(struct wheel_entry *entry); /* may be unlinked already */
 /* Moves every entry whose deadline passed to `expired`. */
 void wheel_advance(struct wheel *wheel, uint64_t now_ns, struct list *expired);
 
-/* When to advance next: a time at or before the earliest deadline's tick; UINT64_MAX when the wheel is empty. */
+/* When to advance next: a time at or before the earliest deadline's tick; UINT64_MAX when the wheel
+ * is empty. */
 uint64_t wheel_next_ns(const struct wheel *wheel);

@@ -1,4 +1,5 @@
-/* Peers that break the protocol cost their own connection only; bytes that come one at a time cost nothing. */
+/* Peers that break the protocol cost their own connection only; bytes that come one at a time cost
+ * nothing. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -34,7 +35,7 @@ struct fixture {
 
 static uint8_t large[LIMIT_PAYLOAD_BYTES];
 
-/* ---- raw peers ---------------------------------------------------------------------------------------------- */
+/* ---- raw peers ------------------------------------------------------------------------------- */
 
 static int count_fds(void)
 {
@@ -152,7 +153,7 @@ static void expect_closed(int fd)
 	assert_int_equal(close(fd), 0);
 }
 
-/* ---- a good server, hostile peers --------------------------------------------------------------------------- */
+/* ---- a good server, hostile peers ------------------------------------------------------------ */
 
 static void on_request(struct rpc_request *request, void *arg)
 {
@@ -436,7 +437,8 @@ static void test_dribble(void **state)
 	expect_no_leak(f);
 }
 
-/* A peer that asks and does not take: no more is read from it than the bound lets answers pile up; nothing is lost. */
+/* A peer that asks and does not take: no more is read from it than the bound lets answers pile up;
+ * nothing is lost. */
 static void test_takes_nothing(void **state)
 {
 	enum { N = 300, BOUND = LIMIT_CONN_OUT_BYTES / LIMIT_PAYLOAD_BYTES };
@@ -472,7 +474,7 @@ static void test_takes_nothing(void **state)
 	expect_no_leak(f);
 }
 
-/* ---- a good client, hostile servers ------------------------------------------------------------------------- */
+/* ---- a good client, hostile servers ---------------------------------------------------------- */
 
 static int raw_listen(const struct fixture *f)
 {

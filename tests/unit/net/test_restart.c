@@ -1,4 +1,5 @@
-/* A server process that is killed and comes back: what may be sent again is answered, the rest is told. */
+/* A server process that is killed and comes back: what may be sent again is answered, the rest is
+ * told. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

@@ -1,4 +1,5 @@
-/* Calls over each transport: pipelining, payloads, descriptors, cancel, deadline, limits, closing with calls under way. */
+/* Calls over each transport: pipelining, payloads, descriptors, cancel, deadline, limits, closing
+ * with calls under way. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -305,7 +306,7 @@ static void wait_for(const _Atomic unsigned int *counter, unsigned int value)
 		clock_sleep_ns(CLOCK_MS);
 }
 
-/* ---- tests, for each transport ------------------------------------------------------------------------------ */
+/* ---- tests, for each transport --------------------------------------------------------------- */
 
 static void test_pipelined(void **state)
 {
@@ -576,9 +577,10 @@ static void test_back_pressure(void **state)
 	stop(&f);
 }
 
-/* ---- fake only ---------------------------------------------------------------------------------------------- */
+/* ---- fake only ------------------------------------------------------------------------------- */
 
-/* Connections that lag, overtake each other and are cut again and again: every call that may be sent again is answered. */
+/* Connections that lag, overtake each other and are cut again and again: every call that may be
+ * sent again is answered. */
 static void test_cut(void **state)
 {
 	enum { N = 400, CLIENTS = 4 };
@@ -630,7 +632,7 @@ static void test_cut(void **state)
 	stop(&f);
 }
 
-/* ---- unix only ---------------------------------------------------------------------------------------------- */
+/* ---- unix only ------------------------------------------------------------------------------- */
 
 static void test_descriptors(void **state)
 {

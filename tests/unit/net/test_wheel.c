@@ -1,4 +1,5 @@
-/* The timing wheel: never early, at most a tick late, whatever the distance and the gaps between looks. */
+/* The timing wheel: never early, at most a tick late, whatever the distance and the gaps between
+ * looks. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
