@@ -17,7 +17,7 @@
 #define CHUNKS  6u
 #define SLOTS   140u /* objects of 110 KiB in a chunk */
 #define THREADS 3
-#define KILLS   12
+#define KILLS   16
 
 /* Shared by the processes. */
 struct journal {
@@ -54,11 +54,23 @@ static void *writer_main(void *arg)
 	return NULL;
 }
 
-static void write_until_killed(struct fixture *f, unsigned int seed)
+static bool keep_others(void *arg, uint64_t chunk)
 {
+	return chunk % 2 != *(unsigned int *)arg % 2;
+}
+
+/* Half of the chunks start empty, so that there is something to write when the kill comes. */
+static void write_until_killed(struct fixture *f, unsigned int round, unsigned int seed)
+{
+	struct chunk_id id = chunk_number(0);
 	struct writer writers[THREADS];
 
 	fixture_open(f);
+	for (uint32_t c = round % 2; c < CHUNKS; c += 2) {
+		for (uint32_t s = 0; s < SLOTS; s++)
+			atomic_store(&journal->done[c][s], false);
+	}
+	(void)tier_set_drop(f->set, &id.volume, id.lineage, keep_others, &round);
 	atomic_store(&journal->ready, true);
 	for (unsigned int i = 0; i < THREADS; i++) {
 		writers[i] = (struct writer){ .f = f, .seed = seed + i };
@@ -120,11 +132,11 @@ static void test_kill(void **state)
 		atomic_store(&journal->ready, false);
 		pid = fork();
 		if (pid == 0)
-			write_until_killed(f, seed + 100 * (unsigned int)i);
+			write_until_killed(f, (unsigned int)i, seed + 100 * (unsigned int)i);
 		while (!atomic_load(&journal->ready) && clock_mono_ns() < deadline)
 			clock_sleep_ns(CLOCK_MS);
 		assert_true(atomic_load(&journal->ready));
-		clock_sleep_ns((uint64_t)rand_r(&seed) % 40 * CLOCK_MS);
+		clock_sleep_ns((uint64_t)rand_r(&seed) % 30000 * (CLOCK_MS / 1000));
 		assert_int_equal(kill(pid, SIGKILL), 0);
 		assert_true(WIFSIGNALED(wait_for(pid)));
 
@@ -133,7 +145,7 @@ static void test_kill(void **state)
 			_exit(verify(f));
 		assert_int_equal(wait_for(pid), 0);
 	}
-	assert_int_equal(journal->adopted, CHUNKS);
+	assert_in_range(journal->adopted, CHUNKS / 2, CHUNKS);
 	munmap(journal, sizeof(*journal));
 }
 
