@@ -278,6 +278,12 @@ static void refused(struct client_op *op, int status, const char *line)
 	client_op_end(op, status == -ESTALE ? -ESTALE : -EIO, NULL);
 }
 
+/* True when a RECHECK reached the worker: what it found, damage or nothing, is an answer too. */
+static bool told(int status)
+{
+	return status == -EBADMSG || status == -ENODATA || !worth_retrying(status);
+}
+
 static void on_answer(struct rpc_call *call, int status)
 {
 	struct client_op *op = call->arg;
@@ -286,7 +292,7 @@ static void on_answer(struct rpc_call *call, int status)
 
 	if (client_op_over(op))
 		return;
-	if (op->state == OP_RECHECK && (status == 0 || !worth_retrying(status))) {
+	if (op->state == OP_RECHECK && told(status)) {
 		/* Told. Whatever the worker found, this read does not rely on the file again. */
 		clear_damage(op);
 		op->no_local = true;

@@ -71,6 +71,7 @@ struct fix {
 	bool park;      /* holds FETCHes */
 	int fail;       /* status of the next `fail_n` FETCHes */
 	uint32_t fail_n;
+	int recheck;                       /* answer to RECHECK */
 	uint32_t corrupt_n;                /* next answers with bytes to damage */
 	uint32_t file_version[FIX_CHUNKS]; /* another number: another file */
 	uint8_t bitmap[FIX_CHUNKS][CHUNK_BITMAP_BYTES];
@@ -294,7 +295,8 @@ static inline void fix_on_worker(struct rpc_request *request, void *arg)
 	f->seen[f->seen_n++ % FIX_LOG] = (struct fix_seen){ frame->op, frame->class, frame->flags,
 		frame->offset, frame->length };
 	if (frame->op != FRAME_FETCH) {
-		rpc_reply(request, 0, NULL, NET_PAYLOAD_NONE);
+		rpc_reply(request, frame->op == FRAME_RECHECK ? f->recheck : 0, NULL,
+			NET_PAYLOAD_NONE);
 	} else if (f->fail_n) {
 		f->fail_n--;
 		rpc_reply(request, f->fail, NULL, NET_PAYLOAD_NONE);

@@ -139,6 +139,15 @@ static void test_damaged_data(void **state)
 	check_damage(*state, false);
 }
 
+static void test_worker_finds_damage(void **state)
+{
+	struct fix *f = *state;
+
+	f->recheck = -EBADMSG;
+	check_damage(f, false);
+	assert_int_equal(fix_counter(f, "retries"), 1); /* the file's; none for the RECHECK */
+}
+
 static void test_damaged_entry(void **state)
 {
 	check_damage(*state, true);
@@ -237,6 +246,7 @@ int main(void)
 		CASE(test_every_range),
 		CASE(test_gaps_and_end),
 		CASE(test_damaged_data),
+		CASE(test_worker_finds_damage),
 		CASE(test_damaged_entry),
 		CASE(test_damage_found_locally),
 		CASE(test_another_file),
