@@ -1,5 +1,6 @@
 /* Sources as configured: URLs in, canonical text out. See ufs.h. */
 #include "ufs/ufs.h"
+#include "ufs/credentials.h"
 #include "ufs/s3_endpoint.h"
 #include "base/cleanup.h"
 #include "base/file.h"
@@ -202,15 +203,16 @@ static int file_source(const struct ufs_config *config, struct buf *out, struct 
  */
 static int s3_source(const struct ufs_config *config, struct buf *out, struct err *e)
 {
+	_cleanup_(credentials_release) struct credentials found = { 0 };
 	const char *text = config->endpoint;
 	struct s3_endpoint endpoint;
 	char authority[S3_HOST_MAX + 8];
 	int r;
 
-	if (!text)
-		text = getenv("AWS_ENDPOINT_URL_S3");
-	if (!text)
-		text = getenv("AWS_ENDPOINT_URL");
+	if (!text) { /* as an origin that is opened finds it */
+		credentials_find_settings(config->profile, &found);
+		text = found.endpoint;
+	}
 	if (!text || !*text)
 		text = config->region && strncmp(config->region, "cn-", 3) == 0
 			       ? "https://s3.amazonaws.com.cn"

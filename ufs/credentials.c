@@ -264,21 +264,37 @@ static int from_files(const char *profile, struct credentials *c, struct err *e)
 		*config_path ? config_path : "(no HOME)");
 }
 
-int credentials_find(const char *profile, struct credentials *ret_credentials, struct err *e)
+/* Fills `c` as far as it gets; the caller releases it. */
+static int search(const char *profile, struct credentials *c, struct err *e)
 {
-	struct credentials c = { 0 };
-	int r = profile ? 0 : from_environment(&c);
+	int r = profile ? 0 : from_environment(c);
 
 	if (!profile)
 		profile = environment("AWS_PROFILE");
 	if (r == 0)
-		r = settings_from_environment(&c);
+		r = settings_from_environment(c);
 	if (r == 0)
-		r = from_files(profile ? profile : "default", &c, e);
-	if (r < 0) {
+		r = from_files(profile ? profile : "default", c, e);
+	return r < 0 ? err_default(e, r, "credentials") : 0;
+}
+
+int credentials_find(const char *profile, struct credentials *ret_credentials, struct err *e)
+{
+	struct credentials c = { 0 };
+	int r = search(profile, &c, e);
+
+	if (r < 0)
 		credentials_release(&c);
-		return err_default(e, r, "credentials");
-	}
+	else
+		*ret_credentials = c;
+	return r;
+}
+
+void credentials_find_settings(const char *profile, struct credentials *ret_credentials)
+{
+	struct credentials c = { 0 };
+	int r = search(profile, &c, NULL);
+
+	(void)r; /* keys are not needed here */
 	*ret_credentials = c;
-	return 0;
 }

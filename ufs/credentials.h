@@ -22,6 +22,9 @@ struct credentials {
 int credentials_find(
 	const char *profile, struct credentials *ret_credentials, struct err *e) __must_check;
 
+/* The same search for region and endpoint only: a failure is none. What is not found stays NULL. */
+void credentials_find_settings(const char *profile, struct credentials *ret_credentials);
+
 /* Wipes the secrets. */
 void credentials_release(struct credentials *credentials);
 

@@ -40,6 +40,7 @@ struct attempt {
 	uint64_t deadline_ns;
 	uint64_t started_ns;
 	uint64_t delay_ns;
+	_Atomic enum ufs_class class; /* as promoted; the next attempt's */
 	unsigned int attempts;
 	unsigned int fruitless; /* attempts in a row that brought nothing: the backoff's exponent */
 	int status;             /* of the last attempt */
@@ -136,6 +137,7 @@ static int submit(struct attempt *a)
 	a->get.on_done = on_done;
 	a->get.arg = a;
 	a->get.deadline_ns = a->deadline_ns;
+	a->get.class = a->class;
 	a->attempts++;
 	return ufs_get(a->retry->base.lower, &a->get);
 }
@@ -229,7 +231,7 @@ static int retry_get(struct ufs *ufs, struct ufs_get *outer)
 	a->retry = retry;
 	a->outer = outer;
 	a->task.run = on_task;
-	a->get.class = outer->class;
+	a->class = outer->class;
 	a->started_ns = clock_mono_ns();
 	a->deadline_ns = a->started_ns + ufs->limits.deadline_ns;
 	list_init(&a->link);
@@ -255,6 +257,8 @@ static void retry_promote(struct ufs *ufs, struct ufs_get *outer, enum ufs_class
 	a = outer->priv;
 	if (a) {
 		CHECK_MAGIC(a, RETRY_MAGIC);
+		if (class < a->class)
+			a->class = class;
 		/* Under our lock, so that the attempt cannot end meanwhile; the lower's lock ranks below. */
 		ufs_promote(ufs->lower, &a->get, class);
 	}

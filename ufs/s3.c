@@ -13,8 +13,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define S3_URL_MAX        (16u * 1024)
-#define S3_EXCHANGES_MORE 8u /* beyond GETs and the lister's LISTs: probes */
+#define S3_URL_MAX    (16u * 1024)
+#define S3_LISTS_MORE 8u /* beyond one listing's: probes */
 
 static struct s3 *s3_of(struct ufs *ufs)
 {
@@ -85,6 +85,16 @@ int s3_list_run(struct s3 *s3, struct s3_list_call *call)
 
 /* ---- the loop's thread ---- */
 
+/* The next LIST that may start, unlinked. More than one listing at a time share the places. */
+static struct s3_list_call *next_list_locked(struct s3 *s3)
+{
+	struct list *node = NULL;
+
+	if (s3->lists_in_flight < s3->base.limits.list_requests + S3_LISTS_MORE)
+		node = list_pop_front(&s3->lists);
+	return node ? list_entry(node, struct s3_list_call, link) : NULL;
+}
+
 /* The next GET that may start, unlinked; *ret_low when it takes one of the lower classes' places. */
 static struct ufs_get *next_get_locked(struct s3 *s3, bool *ret_low)
 {
@@ -120,6 +130,8 @@ void s3_list_end(struct s3 *s3, struct s3_list_call *call, int status)
 	call->status = status;
 	call->finished = true;
 	pthread_cond_signal(&call->done); /* under the lock: `call` is gone once it is released */
+	if (!s3->closing && !list_empty(&s3->lists))
+		wake_locked(s3);
 	pthread_mutex_unlock(&s3->lock);
 }
 
@@ -149,9 +161,13 @@ static void start_get(struct s3 *s3, struct ufs_get *get, bool low)
 
 static void start_list(struct s3 *s3, struct s3_list_call *call)
 {
-	int r = s3_list_start(s3, call);
+	int r;
+
+	s3->lists_in_flight++;
+	r = s3_list_start(s3, call);
 
 	if (r < 0) {
+		s3->lists_in_flight--;
 		(void)err_set(
 			&call->e, r, "%s: no request could be made (%s)", s3->base_url, err_str(r));
 		s3_list_end(s3, call, r);
@@ -164,16 +180,16 @@ static void start_list(struct s3 *s3, struct s3_list_call *call)
 static void run_queues(struct s3 *s3)
 {
 	for (;;) {
-		struct list *node;
+		struct s3_list_call *call;
 		struct ufs_get *get;
 		bool low = false;
 
 		pthread_mutex_lock(&s3->lock);
-		node = list_pop_front(&s3->lists);
-		get = node ? NULL : next_get_locked(s3, &low);
+		call = next_list_locked(s3);
+		get = call ? NULL : next_get_locked(s3, &low);
 		pthread_mutex_unlock(&s3->lock);
-		if (node)
-			start_list(s3, list_entry(node, struct s3_list_call, link));
+		if (call)
+			start_list(s3, call);
 		else if (get)
 			start_get(s3, get, low);
 		else
@@ -210,7 +226,7 @@ static void start_http(void *arg)
 	struct s3_http_config config = {
 		.loop = s3->loop,
 		.max_exchanges = s3->base.limits.max_requests + s3->base.limits.list_requests +
-				 S3_EXCHANGES_MORE,
+				 S3_LISTS_MORE,
 		.progress_timeout_ns = s3->base.limits.request_timeout_ns,
 		.ca_file = ca_file && *ca_file ? ca_file : NULL,
 		.no_proxy = s3->no_proxy,

@@ -33,6 +33,7 @@ struct s3 {
 	struct s3_signer signer;
 	unsigned int in_flight;
 	unsigned int in_flight_low; /* of classes below demand */
+	unsigned int lists_in_flight;
 	struct buf path;
 	struct buf url;
 	struct buf line;

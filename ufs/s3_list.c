@@ -49,6 +49,7 @@ static void list_done(struct s3_exchange *x, int status)
 		call->body = x->body;
 		x->body = BUF_INIT(0);
 	}
+	call->s3->lists_in_flight--;
 	s3_http_give(x);
 	s3_list_end(call->s3, call, r);
 }

@@ -6,7 +6,8 @@
  *
  * Threads: ufs_get() may be called from any thread and never blocks; its callbacks run on the origin's own
  * thread and must not block. ufs_list() and ufs_probe() block their caller. ufs_free() waits until every request
- * has ended (those under way end with -ECANCELED).
+ * has ended (those under way end with -ECANCELED). A listing is ended by its sink: ufs_free() must not run beside
+ * ufs_list() or ufs_probe().
  *
  * Errors (see base/err.h): -ENOENT no such object, -ENXIO no such bucket, -EACCES forbidden, -EKEYREJECTED key or
  * signature refused, -ENOKEY no credential found, -EREMCHG other region, -ESTALE the object's tag or size is not
@@ -35,12 +36,13 @@ enum ufs_scheme {
  * reference (`profile`) in the environment and the shared credentials file of the process that opens it. */
 struct ufs_config {
 	enum ufs_scheme scheme;
-	char *endpoint; /* "http://127.0.0.1:9000"; NULL: the provider's for the region */
-	char *region;   /* NULL: AWS_REGION, AWS_DEFAULT_REGION, the profile's, "us-east-1" */
-	char *bucket;   /* file: NULL */
+	/* "http://127.0.0.1:9000"; NULL: AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, the profile's endpoint_url, Amazon's. */
+	char *endpoint;
+	char *region; /* NULL: AWS_REGION, AWS_DEFAULT_REGION, the profile's, "us-east-1" */
+	char *bucket; /* file: NULL */
 	char *prefix; /* normalised: "" or ends with '/', never starts with it (file: absolute directory) */
 	char *profile; /* NULL: AWS_PROFILE or "default" */
-	char *ca_file; /* NULL: the system's */
+	char *ca_file; /* NULL: AWS_CA_BUNDLE, or the system's */
 	bool path_style;
 };
 

@@ -89,6 +89,9 @@ static void sources(void **state)
 {
 	(void)state;
 	unsetenv("AWS_ENDPOINT_URL");
+	unsetenv("AWS_PROFILE");
+	setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent/a", 1);
+	setenv("AWS_CONFIG_FILE", "/nonexistent/b", 1);
 	unsetenv("AWS_ENDPOINT_URL_S3");
 	expect_source("s3://b/p", "HTTP://Host.Example:80/", NULL, "s3|http://host.example|b|p/");
 	expect_source("s3://b/p", "https://h:443", NULL, "s3|https://h|b|p/");

@@ -128,6 +128,27 @@ static void order(void **state)
 	credentials_release(&c);
 }
 
+/* What the source of a volume is made of is found without keys too. */
+static void settings(void **state)
+{
+	struct credentials c;
+
+	(void)state;
+	write_file(config_file, "[profile bare]\nendpoint_url = http://profile:1\nregion = r\n");
+	credentials_find_settings("bare", &c);
+	assert_string_equal(c.endpoint, "http://profile:1");
+	assert_string_equal(c.region, "r");
+	credentials_release(&c);
+	setenv("AWS_ENDPOINT_URL", "http://environment:1", 1);
+	credentials_find_settings("bare", &c);
+	assert_string_equal(c.endpoint, "http://environment:1");
+	credentials_release(&c);
+	unsetenv("AWS_ENDPOINT_URL");
+	credentials_find_settings("nobody", &c);
+	assert_null(c.endpoint);
+	credentials_release(&c);
+}
+
 static void missing(void **state)
 {
 	struct credentials c;
@@ -155,6 +176,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(sections),
 		cmocka_unit_test_setup(order, setup),
+		cmocka_unit_test_setup(settings, setup),
 		cmocka_unit_test_setup(missing, setup),
 	};
 	int failed;
