@@ -78,8 +78,8 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 	int flags = 0;
 	int running;
 
-	if (status < 0)
-		flags |= CURL_CSELECT_ERR;
+	if (status < 0) /* curl finds the socket's error by using it, and may connect anew */
+		flags |= CURL_CSELECT_IN | CURL_CSELECT_OUT;
 	if (events & UV_READABLE)
 		flags |= CURL_CSELECT_IN;
 	if (events & UV_WRITABLE)
