@@ -363,12 +363,11 @@ static void on_other(struct session *s, uint32_t slot, const struct request *req
 	}
 }
 
-/* The request in `slot` (READING), from now on somebody's care. */
-static void handle(struct worker *w, uint32_t slot)
+/* The request of `len` bytes in `slot` (READING), from now on somebody's care. */
+static void handle(struct worker *w, uint32_t slot, uint32_t len)
 {
 	struct session *s = w->session;
 	const void *data = slot_data(s->config.slots, slot);
-	uint32_t len = slot_len(s->config.slots, slot);
 	struct request req;
 
 	counter_add(&s->counters->total, 1);
@@ -432,7 +431,7 @@ static int serve_one(struct worker *w)
 		return -ECANCELED;
 	n = read(s->config.dev_fd, slot_data(s->config.slots, slot), SLOT_BYTES);
 	if (n > 0) {
-		handle(w, slot);
+		handle(w, slot, (uint32_t)n);
 		return 0;
 	}
 	drop(s, slot);
@@ -458,7 +457,7 @@ static void serve_left(struct worker *w)
 	while (slots_take_left(s->config.slots, &slot, &crashes) == 0) {
 		counter_add(&s->counters->taken_over, 1);
 		if (crashes < CRASHES_MAX) {
-			handle(w, slot);
+			handle(w, slot, slot_len(s->config.slots, slot));
 			continue;
 		}
 		log_error("request given up", "unique=%" PRIu64 " crashes=%u answer=EIO",

@@ -1,0 +1,515 @@
+/* A session on a socket pair instead of /dev/fuse: the test is the kernel. */
+#include "tests/unit/fuse/synthetic.h"
+
+#include <poll.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include "base/limits.h"
+#include "fuse/request.h"
+#include "fuse/session.h"
+
+#define EXTENT  (64ull << 20)
+#define EXTENTS 3u
+#define SLOTS   32u
+
+struct fake {
+	int kernel; /* our end */
+	int dev;    /* the session's */
+	int memory;
+	struct slots *slots;
+	struct synthetic reader;
+	struct session *session;
+	_Atomic uint32_t gone;
+	_Atomic uint32_t failures;
+	_Atomic int last_failure;
+};
+
+static struct synthetic_control *control;
+static unsigned char answer_bytes[sizeof(struct fuse_out_header) + LIMIT_PAYLOAD_BYTES];
+
+static void on_gone(void *arg)
+{
+	struct fake *f = arg;
+
+	atomic_fetch_add(&f->gone, 1);
+}
+
+static void on_failure(void *arg, uint64_t offset, uint32_t length, int status)
+{
+	struct fake *f = arg;
+
+	(void)offset;
+	(void)length;
+	atomic_store(&f->last_failure, status);
+	atomic_fetch_add(&f->failures, 1);
+}
+
+static void serve(struct fake *f)
+{
+	struct session_config config = {
+		.dev_fd = f->dev,
+		.reader = &f->reader.reader,
+		.extent_bytes = EXTENT,
+		.extents = EXTENTS,
+		.threads = 2,
+		.on_failure = on_failure,
+		.on_gone = on_gone,
+		.arg = f,
+	};
+	struct err e = ERR_INIT;
+
+	synthetic_start(&f->reader, control);
+	assert_int_equal(slots_open(f->memory, &f->slots, &e), 0);
+	config.slots = f->slots;
+	assert_int_equal(session_new(&config, &f->session, &e), 0);
+}
+
+static void connect_pair(struct fake *f)
+{
+	int pair[2];
+	int room = 4 << 20;
+
+	memset(f, 0, sizeof(*f));
+	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+	for (int i = 0; i < 2; i++)
+		(void)setsockopt(pair[i], SOL_SOCKET, SO_SNDBUFFORCE, &room, sizeof(room));
+	f->kernel = pair[0];
+	f->dev = pair[1];
+	f->memory = memfd_create("test-slots", MFD_CLOEXEC);
+	assert_int_equal(ftruncate(f->memory, SLOTS_HEAD_BYTES + (off_t)SLOTS * SLOT_BYTES), 0);
+}
+
+static void begin(struct fake *f)
+{
+	synthetic_set(&control->stall, 0, 0);
+	synthetic_set(&control->fail, 0, 0);
+	synthetic_set(&control->later, 0, 0);
+	connect_pair(f);
+	serve(f);
+}
+
+static void end(struct fake *f)
+{
+	session_free(f->session);
+	synthetic_stop(&f->reader);
+	slots_free(f->slots);
+	close(f->kernel);
+	close(f->dev);
+	close(f->memory);
+}
+
+/* ---- the kernel's side ----------------------------------------------------------------------- */
+
+static void ask(struct fake *f, uint64_t unique, uint32_t opcode, uint64_t node, const void *body,
+	size_t len)
+{
+	unsigned char bytes[512];
+	const struct fuse_in_header head = { .len = (uint32_t)(sizeof(head) + len),
+		.opcode = opcode,
+		.unique = unique,
+		.nodeid = node };
+
+	memcpy(bytes, &head, sizeof(head));
+	if (len)
+		memcpy(bytes + sizeof(head), body, len);
+	assert_int_equal(write(f->kernel, bytes, head.len), head.len);
+}
+
+static void ask_read(struct fake *f, uint64_t unique, uint64_t offset, uint32_t size)
+{
+	const struct fuse_read_in in = { .offset = offset % EXTENT, .size = size };
+
+	ask(f, unique, FUSE_READ, REQUEST_EXTENT_NODE(offset / EXTENT), &in, sizeof(in));
+}
+
+/* The next answer within `ms`; 0: none. Its body is in answer_bytes after the header. */
+static uint64_t hear_for(struct fake *f, int ms, int *ret_error, size_t *ret_len)
+{
+	struct fuse_out_header head;
+	struct pollfd wait = { .fd = f->kernel, .events = POLLIN };
+	ssize_t n;
+
+	if (poll(&wait, 1, ms) != 1)
+		return 0;
+	n = read(f->kernel, answer_bytes, sizeof(answer_bytes));
+	assert_true(n >= (ssize_t)sizeof(head));
+	memcpy(&head, answer_bytes, sizeof(head));
+	assert_int_equal(head.len, n);
+	*ret_error = head.error;
+	*ret_len = (size_t)n - sizeof(head);
+	return head.unique;
+}
+
+static void hear(struct fake *f, uint64_t unique, int error, size_t len)
+{
+	int got_error = 1;
+	size_t got_len = 0;
+
+	assert_int_equal(hear_for(f, 5000, &got_error, &got_len), unique);
+	assert_int_equal(got_error, error);
+	assert_int_equal(got_len, len);
+}
+
+static void check_bytes(uint64_t offset, uint32_t size)
+{
+	unsigned char *want = malloc(size);
+
+	synthetic_fill(offset, size, want);
+	assert_memory_equal(answer_bytes + sizeof(struct fuse_out_header), want, size);
+	free(want);
+}
+
+static void hear_nothing(struct fake *f)
+{
+	int error;
+	size_t len;
+
+	assert_int_equal(hear_for(f, 50, &error, &len), 0);
+}
+
+static uint32_t held(struct fake *f)
+{
+	struct slots_use use;
+
+	slots_use(f->slots, &use);
+	return use.held;
+}
+
+/* ---------------------------------------------------------------------------------------------- */
+
+static void protocol(void **state)
+{
+	const struct fuse_init_in init = { .major = 7, .minor = 38, .flags = UINT32_MAX };
+	const struct fuse_open_in open_in = { 0 };
+	struct fuse_entry_out entry;
+	struct fuse_open_out opened;
+	struct fake f;
+
+	(void)state;
+	begin(&f);
+	ask(&f, 2, FUSE_INIT, 0, &init, sizeof(init));
+	hear(&f, 2, 0, sizeof(struct fuse_init_out));
+	eventually(slots_phase(f.slots) == SLOTS_CONNECTED);
+	ask(&f, 4, FUSE_LOOKUP, 1, "2", 2);
+	hear(&f, 4, 0, sizeof(entry));
+	memcpy(&entry, answer_bytes + sizeof(struct fuse_out_header), sizeof(entry));
+	assert_int_equal(entry.nodeid, REQUEST_EXTENT_NODE(2));
+	assert_int_equal(entry.attr.size, EXTENT);
+	ask(&f, 6, FUSE_LOOKUP, 1, "3", 2);
+	hear(&f, 6, -ENOENT, 0);
+	ask(&f, 8, FUSE_GETATTR, 1, NULL, 0);
+	hear(&f, 8, 0, sizeof(struct fuse_attr_out));
+	ask(&f, 10, FUSE_OPEN, REQUEST_EXTENT_NODE(2), &open_in, sizeof(open_in));
+	hear(&f, 10, 0, sizeof(opened));
+	memcpy(&opened, answer_bytes + sizeof(struct fuse_out_header), sizeof(opened));
+	assert_true(opened.open_flags & FOPEN_DIRECT_IO);
+	ask(&f, 12, FUSE_STATFS, 1, NULL, 0);
+	hear(&f, 12, 0, sizeof(struct fuse_statfs_out));
+	ask(&f, 14, FUSE_READDIR, 1, NULL, 0);
+	hear(&f, 14, -ENOSYS, 0);
+	ask(&f, 16, FUSE_WRITE, 2, NULL, 0);
+	hear(&f, 16, -ENOSYS, 0);
+	ask(&f, 18, FUSE_FORGET, 2, NULL, 0); /* no answer */
+	ask(&f, 20, FUSE_RELEASE, 2, NULL, 0);
+	hear(&f, 20, 0, 0);
+	assert_int_equal(counter_get(&session_counters(f.session)->lookup), 2);
+	assert_int_equal(counter_get(&session_counters(f.session)->total), 10);
+	end(&f);
+}
+
+static void reads(void **state)
+{
+	struct fake f;
+
+	(void)state;
+	begin(&f);
+	ask_read(&f, 2, 4096, 65536);
+	hear(&f, 2, 0, 65536);
+	check_bytes(4096, 65536);
+	ask_read(&f, 4, 2 * EXTENT + (1 << 20), 1 << 20);
+	hear(&f, 4, 0, 1 << 20);
+	check_bytes(2 * EXTENT + (1 << 20), 1 << 20);
+	synthetic_set(&control->later, 0, EXTENT);
+	ask_read(&f, 6, 8192, 131072);
+	hear(&f, 6, 0, 131072);
+	check_bytes(8192, 131072);
+	ask_read(&f, 8, 100, 4096); /* nothing EROFS sends */
+	hear(&f, 8, -EINVAL, 0);
+	synthetic_set(&control->fail, EXTENT, EXTENT + 4096);
+	ask_read(&f, 10, EXTENT, 8192);
+	hear(&f, 10, -EIO, 0); /* whole or an errno */
+	assert_int_equal(f.failures, 1);
+	assert_int_equal(f.last_failure, -ESTALE);
+	eventually(held(&f) == 0);
+	end(&f);
+}
+
+static void malformed(void **state)
+{
+	struct fake f;
+	unsigned char junk[300];
+
+	(void)state;
+	begin(&f);
+	memset(junk, 0xee, sizeof(junk));
+	for (size_t len = 1; len < sizeof(junk); len += 7)
+		assert_int_equal(write(f.kernel, junk, len), len);
+	ask(&f, 2, FUSE_READ, 2, junk, 3);
+	/* Those with a header of their own unique are answered EINVAL; then the good one. */
+	for (;;) {
+		int error = 0;
+		size_t len;
+		uint64_t unique = hear_for(&f, 5000, &error, &len);
+
+		assert_int_not_equal(unique, 0);
+		assert_int_equal(error, -EINVAL);
+		if (unique == 2)
+			break;
+	}
+	end(&f);
+}
+
+/* More reads in a range that stalls than threads: what is here is served, and nobody is forgotten. */
+static void stalled(void **state)
+{
+	struct fake f;
+	uint64_t seen = 0;
+
+	(void)state;
+	begin(&f);
+	synthetic_set(&control->stall, 0, EXTENT);
+	for (uint64_t i = 0; i < SLOTS - 4; i++)
+		ask_read(&f, 100 + 2 * i, i * 4096, 4096);
+	eventually(held(&f) == SLOTS - 4);
+	for (uint64_t i = 0; i < 50; i++) {
+		ask_read(&f, 1000 + 2 * i, EXTENT + i * 4096, 4096);
+		hear(&f, 1000 + 2 * i, 0, 4096);
+	}
+	synthetic_set(&control->stall, 0, 0);
+	for (uint64_t i = 0; i < SLOTS - 4; i++) {
+		int error = 1;
+		size_t len = 0;
+		uint64_t unique = hear_for(&f, 5000, &error, &len);
+
+		assert_true(unique >= 100 && unique < 100 + 2 * (SLOTS - 4));
+		assert_int_equal(error, 0);
+		check_bytes((unique - 100) / 2 * 4096, 4096);
+		assert_false(seen >> (unique - 100) / 2 & 1);
+		seen |= 1ull << (unique - 100) / 2;
+	}
+	end(&f);
+}
+
+/* More requests than slots: the rest waits in the kernel, and comes. */
+static void more_than_slots(void **state)
+{
+	struct fake f;
+
+	(void)state;
+	begin(&f);
+	synthetic_set(&control->stall, 0, EXTENT);
+	for (uint64_t i = 0; i < 2 * SLOTS; i++)
+		ask_read(&f, 100 + i, i * 4096, 4096);
+	eventually(held(&f) == SLOTS);
+	hear_nothing(&f);
+	synthetic_set(&control->stall, 0, 0);
+	for (uint64_t i = 0; i < 2 * SLOTS; i++) {
+		int error = 1;
+		size_t len = 0;
+
+		assert_int_not_equal(hear_for(&f, 5000, &error, &len), 0);
+		assert_int_equal(error, 0);
+	}
+	end(&f);
+}
+
+static void interrupts(void **state)
+{
+	const struct fuse_interrupt_in in = { .unique = 50 };
+	const struct fuse_interrupt_in unknown = { .unique = 4711 };
+	uint32_t cancels = atomic_load(&control->cancels);
+	struct fake f;
+
+	(void)state;
+	begin(&f);
+	synthetic_set(&control->stall, 0, EXTENT);
+	ask_read(&f, 48, 4096, 4096);
+	ask_read(&f, 50, 0, 4096);
+	eventually(held(&f) == 2);
+	ask(&f, 51, FUSE_INTERRUPT, 2, &in, sizeof(in));
+	hear(&f, 50, -EINTR, 0);
+	eventually(atomic_load(&control->cancels) == cancels + 1);
+	assert_int_equal(held(&f), 1);
+	ask(&f, 4712, FUSE_INTERRUPT, 2, &unknown, sizeof(unknown));
+	hear(&f, 4712, -EAGAIN, 0);
+	synthetic_set(&control->stall, 0, 0);
+	hear(&f, 48, 0, 4096);
+	hear_nothing(&f); /* 50 is not answered twice */
+	end(&f);
+}
+
+static void refused(void **state)
+{
+	struct fake f;
+
+	(void)state;
+	begin(&f);
+	synthetic_set(&control->stall, 0, EXTENT);
+	ask_read(&f, 2, 0, 4096);
+	eventually(held(&f) == 1);
+	session_refuse(f.session, true);
+	hear(&f, 2, -EIO, 0);
+	ask_read(&f, 4, EXTENT, 4096); /* here, yet refused */
+	hear(&f, 4, -EIO, 0);
+	session_refuse(f.session, false);
+	ask_read(&f, 6, EXTENT, 4096);
+	hear(&f, 6, 0, 4096);
+	end(&f);
+}
+
+static void ends(void **state)
+{
+	struct fake f;
+
+	(void)state;
+	begin(&f);
+	synthetic_set(&control->stall, 0, EXTENT);
+	ask_read(&f, 2, 0, 4096);
+	eventually(held(&f) == 1);
+	session_free(f.session); /* answers what is parked */
+	f.session = NULL;
+	hear(&f, 2, -EIO, 0);
+	end(&f);
+	begin(&f);
+	close(f.kernel);
+	f.kernel = -1;
+	eventually(session_gone(f.session));
+	assert_int_equal(f.gone, 1);
+	end(&f);
+}
+
+/* The daemon is killed with parked requests; a successor with the same descriptors answers them, and the third gives
+ * them up. */
+static void takeover(void **state)
+{
+	struct fake f;
+	struct session_counters *counters;
+
+	(void)state;
+	connect_pair(&f);
+	synthetic_set(&control->stall, 0, EXTENT);
+	for (int crash = 0; crash < 2; crash++) {
+		pid_t pid = fork();
+		int status;
+
+		if (pid == 0) {
+			serve(&f);
+			while (held(&f) < (crash == 0 ? 10 : 15))
+				clock_sleep_ns(CLOCK_MS);
+			slots_set_phase(f.slots, SLOTS_MOUNTED);
+			(void)kill(getpid(), SIGKILL);
+		}
+		/* The second finds the first ten, and five more. */
+		for (uint64_t i = crash == 0 ? 0 : 10; i < (crash == 0 ? 10 : 15); i++)
+			ask_read(&f, 100 + i, i * 4096, 4096);
+		assert_int_equal(waitpid(pid, &status, 0), pid);
+		assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+	}
+	synthetic_set(&control->stall, 0, 0);
+	serve(&f);
+	for (uint64_t i = 0; i < 15; i++) {
+		int error = 1;
+		size_t len = 0;
+		uint64_t unique = hear_for(&f, 5000, &error, &len);
+
+		assert_true(unique >= 100 && unique < 115);
+		/* Two daemons died with the first ten: that may be no accident. */
+		assert_int_equal(error, unique < 110 ? -EIO : 0);
+		if (error == 0)
+			check_bytes((unique - 100) * 4096, 4096);
+	}
+	counters = slots_counters(f.slots);
+	assert_int_equal(counter_get(&counters->taken_over), 25);
+	assert_int_equal(counter_get(&counters->crashes), 2);
+	end(&f);
+}
+
+static _Atomic bool storm_on;
+
+static void *storm(void *arg)
+{
+	struct fake *f = arg;
+
+	while (atomic_load(&storm_on)) { /* the same reads are stalled and not, all the time */
+		synthetic_set(&control->stall, 0, EXTENT);
+		clock_sleep_ns(CLOCK_MS);
+		synthetic_set(&control->stall, 0, 0);
+		session_refuse(f->session, true);
+		session_refuse(f->session, false);
+	}
+	return NULL;
+}
+
+/* Reads, interrupts and refusals at once: every request gets one answer, bytes are right. */
+static void races(void **state)
+{
+	struct fake f;
+	pthread_t thread;
+	uint64_t answers = 0;
+	uint64_t asked = 0;
+
+	(void)state;
+	begin(&f);
+	synthetic_set(&control->later, 0, 2 * EXTENT);
+	atomic_store(&storm_on, true);
+	assert_int_equal(pthread_create(&thread, NULL, storm, &f), 0);
+	while (answers < 3000) {
+		int error = 1;
+		size_t len = 0;
+		uint64_t unique;
+
+		for (; asked < answers + 20; asked++) {
+			const struct fuse_interrupt_in in = { .unique = 2 * asked };
+
+			ask_read(&f, 2 * asked + 2, asked * 4096 % EXTENT, 4096);
+			if (asked % 3 == 0)
+				ask(&f, 2 * asked + 1, FUSE_INTERRUPT, 2, &in, sizeof(in));
+		}
+		unique = hear_for(&f, 5000, &error, &len);
+		assert_int_not_equal(unique, 0);
+		if (unique % 2 == 1)
+			continue; /* an INTERRUPT that came too late or too early */
+		answers++;
+		if (error == 0)
+			check_bytes((unique - 2) / 2 * 4096 % EXTENT, 4096);
+	}
+	atomic_store(&storm_on, false);
+	pthread_join(thread, NULL);
+	end(&f);
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	control = synthetic_control_new();
+	return 0;
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(protocol),
+		cmocka_unit_test(reads),
+		cmocka_unit_test(malformed),
+		cmocka_unit_test(stalled),
+		cmocka_unit_test(more_than_slots),
+		cmocka_unit_test(interrupts),
+		cmocka_unit_test(refused),
+		cmocka_unit_test(ends),
+		cmocka_unit_test(takeover),
+		cmocka_unit_test(races),
+	};
+
+	return cmocka_run_group_tests(tests, setup, NULL);
+}
