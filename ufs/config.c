@@ -198,8 +198,8 @@ static int file_source(const struct ufs_config *config, struct buf *out, struct 
 }
 
 /*
- * Amazon's buckets are one name space for all regions of a partition: its regional endpoints are one source, and the
- * id of a volume does not depend on which region a process was told.
+ * Amazon's buckets are one name space for all regions of a partition: its regional endpoints are
+ * one source, and the id of a volume does not depend on which region a process was told.
  */
 static int s3_source(const struct ufs_config *config, struct buf *out, struct err *e)
 {

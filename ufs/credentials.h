@@ -1,9 +1,10 @@
 /*
  * Keys of an S3 account and what a profile says beside them, found as Amazon's tools find them.
  *
- * Order: a profile named in the configuration is looked up in the files only; else AWS_ACCESS_KEY_ID and
- * AWS_SECRET_ACCESS_KEY, else the profile AWS_PROFILE, or "default". Files: AWS_SHARED_CREDENTIALS_FILE or
- * ~/.aws/credentials, then AWS_CONFIG_FILE or ~/.aws/config. Read once, when an origin is opened.
+ * Order: a profile named in the configuration is looked up in the files only; else
+ * AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, else the profile AWS_PROFILE, or "default". Files:
+ * AWS_SHARED_CREDENTIALS_FILE or ~/.aws/credentials, then AWS_CONFIG_FILE or ~/.aws/config. Read
+ * once, when an origin is opened.
  */
 #pragma once
 
@@ -29,8 +30,9 @@ void credentials_find_settings(const char *profile, struct credentials *ret_cred
 void credentials_release(struct credentials *credentials);
 
 /*
- * Takes what the section [name] or [profile name] of an INI text says into members that are still NULL. -ENOENT when
- * there is no such section. Unknown keys and lines that are no assignment are skipped, as Amazon's tools do.
+ * Takes what the section [name] or [profile name] of an INI text says into members that are still
+ * NULL. -ENOENT when there is no such section. Unknown keys and lines that are no assignment are
+ * skipped, as Amazon's tools do.
  */
 int credentials_parse(const char *text, size_t len, const char *name,
 	struct credentials *credentials) __must_check;

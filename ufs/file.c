@@ -1,9 +1,10 @@
 /*
  * The directory origin: reads files by a small pool of threads. See ufs.h.
  *
- * A file's version is its tag (device, inode, size, times). It is compared before a byte is read and again after each slice,
- * before the slice is shown to anybody. A file changed less than two seconds ago may change once more within the same tick of
- * a coarse clock; its read waits until it is that old. Paths are resolved by openat2 beneath the root without links.
+ * A file's version is its tag (device, inode, size, times). It is compared before a byte is read
+ * and again after each slice, before the slice is shown to anybody. A file changed less than two
+ * seconds ago may change once more within the same tick of a coarse clock; its read waits until it
+ * is that old. Paths are resolved by openat2 beneath the root without links.
  */
 #include "ufs/file_internal.h"
 #include "base/cleanup.h"

@@ -1,8 +1,9 @@
 /*
  * Listing a directory tree by several threads. See file_internal.h.
  *
- * Directories to visit are a stack, so that the walk goes deep first and the stack stays short. Regular files become objects,
- * directories without any object get a marker "dir/"; links and special files are left out and counted.
+ * Directories to visit are a stack, so that the walk goes deep first and the stack stays short.
+ * Regular files become objects, directories without any object get a marker "dir/"; links and
+ * special files are left out and counted.
  */
 #include "ufs/file_internal.h"
 #include "base/cleanup.h"
@@ -36,7 +37,8 @@ struct walk {
 	struct err err;
 };
 
-/* Objects of one thread on their way to the sink. The bytes are reserved once, so that pointers into them stay. */
+/* Objects of one thread on their way to the sink. The bytes are reserved once, so that pointers
+ * into them stay. */
 struct batch {
 	struct buf bytes;
 	uint32_t n;

@@ -1,10 +1,11 @@
 /*
  * Parallel listing. See lister.h, lister_split.h.
  *
- * The first page is listed alone: most listings are no longer. Then each thread takes, in this order: a range that waits; a
- * directory level to look at, whose names are good places to cut; a cut of the range with the most left, when neither is
- * there. A range is PENDING -> RUNNING (one page) -> PENDING ... -> gone. When a page reaches into ranges not begun yet,
- * it swallows them. Memory: the pages in flight, at most LISTER_HINTS names, and some ranges per thread.
+ * The first page is listed alone: most listings are no longer. Then each thread takes, in this
+ * order: a range that waits; a directory level to look at, whose names are good places to cut; a
+ * cut of the range with the most left, when neither is there. A range is PENDING -> RUNNING (one
+ * page) -> PENDING ... -> gone. When a page reaches into ranges not begun yet, it swallows them.
+ * Memory: the pages in flight, at most LISTER_HINTS names, and some ranges per thread.
  */
 #include "ufs/lister.h"
 #include "ufs/lister_split.h"
@@ -77,7 +78,8 @@ static int by_key(const void *a, const void *b)
 
 /* ---- one page of a range ---- */
 
-/* Keys with a NUL cannot be passed on, nor the marker of the prefix itself, whose relative key is empty. */
+/* Keys with a NUL cannot be passed on, nor the marker of the prefix itself, whose relative key
+ * is empty. */
 static bool is_passed(const struct ufs_object *object)
 {
 	return object->key_len && !memchr(object->key, '\0', object->key_len);
@@ -120,7 +122,8 @@ static bool beyond(const struct ufs_object *object, const struct range *range)
 	       lister_key_cmp(object->key, object->key_len, range->high.bytes, range->high.len) > 0;
 }
 
-/* The range directly behind that nobody began; what lay between two ranges may be listed and gone. */
+/* The range directly behind that nobody began; what lay between two ranges may be listed and
+ * gone. */
 static struct range *untouched_neighbour_locked(struct lister *l, struct range *range)
 {
 	struct range *next = next_range(l, range);
@@ -142,7 +145,8 @@ static void swallow_locked(struct lister *l, struct range *range, const struct u
 	}
 }
 
-/* What the page says about the range; returns how many of its objects belong to it. The range may be gone after. */
+/* What the page says about the range; returns how many of its objects belong to it. The range
+ * may be gone after. */
 static uint32_t advance_locked(struct lister *l, struct range *range, const struct ufs_page *page,
 	const struct lister_lesson *lesson)
 {
@@ -308,7 +312,8 @@ static uint32_t hint_cuts_locked(struct lister *l, const struct range *range, ui
 	return n;
 }
 
-/* Cuts `range` into up to want + 1; the first part keeps what is running. False when no place was found. */
+/* Cuts `range` into up to want + 1; the first part keeps what is running. False when no place
+ * was found. */
 static bool cut_range_locked(struct lister *l, struct range *range, uint32_t want)
 {
 	const struct lister_key *high = range->bounded ? &range->high : NULL;
@@ -346,7 +351,8 @@ static bool can_be_cut(const struct range *range)
 	return range->seen && !range->no_cut && range->left > 1.2 * range->page_n;
 }
 
-/* Work for the threads that idle, out of the range with the most left; each range's share follows what is left in it. */
+/* Work for the threads that idle, out of the range with the most left; each range's share
+ * follows what is left in it. */
 static bool make_work_locked(struct lister *l)
 {
 	struct range *most = NULL;

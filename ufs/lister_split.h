@@ -1,13 +1,14 @@
 /*
  * Where to cut a range of keys of which a page is known: pure functions on keys, no I/O, no locks.
  *
- * Keys of a data set are a tree of short alphabets (digits, hex, letters). The bytes at which neighbours of a page differ
- * tell the alphabet; the successors of the last key in that tree, at each depth, are the candidates:
+ * Keys of a data set are a tree of short alphabets (digits, hex, letters). The bytes at which
+ * neighbours of a page differ tell the alphabet; the successors of the last key in that tree, at
+ * each depth, are the candidates:
  *
  *	last key img_000999, alphabet 0-9:  img_001 ... img_009 | img_01 ... img_09 | img_1 ... img_9
  *
- * A cut in a wrong place costs one LIST with no news. Cuts are plain ASCII after whole characters, because a server may
- * refuse a start-after that is not UTF-8.
+ * A cut in a wrong place costs one LIST with no news. Cuts are plain ASCII after whole characters,
+ * because a server may refuse a start-after that is not UTF-8.
  */
 #pragma once
 
@@ -37,7 +38,8 @@ struct lister_lesson {
 void lister_learn(const struct ufs_object *objects, uint32_t n, struct lister_lesson *ret_lesson);
 void lister_alphabet_add(struct lister_alphabet *alphabet, const struct lister_lesson *lesson);
 
-/* Candidates between `pos` and `high` (NULL: no end), both excluded, down to `depth`; in key order by `i`. */
+/* Candidates between `pos` and `high` (NULL: no end), both excluded, down to `depth`; in key
+ * order by `i`. */
 uint32_t lister_candidates(const struct lister_alphabet *alphabet, const struct lister_key *pos,
 	const struct lister_key *high, uint32_t depth);
 void lister_candidate(const struct lister_alphabet *alphabet, const struct lister_key *pos,

@@ -1,6 +1,7 @@
 /*
- * The retry decorator: failures that pass are tried again, with exponential backoff and full jitter, until a request's
- * deadline. What was received stays received: the next attempt asks for the rest.
+ * The retry decorator: failures that pass are tried again, with exponential backoff and full
+ * jitter, until a request's deadline. What was received stays received: the next attempt asks for
+ * the rest.
  *
  *	attempt under way (the lower's) -> failed -> waiting for its timer (on our loop) -> under way ... -> done
  *
@@ -59,7 +60,8 @@ static bool passes(int status)
 	       status == -ETIMEDOUT || status == -ENOMEM;
 }
 
-/* Full jitter: anything up to the cap, so that many who failed together do not come back together. */
+/* Full jitter: anything up to the cap, so that many who failed together do not come back
+ * together. */
 static uint64_t backoff_ns(unsigned int fruitless, uint64_t asked_ns)
 {
 	static _Atomic uint64_t calls;
@@ -259,7 +261,8 @@ static void retry_promote(struct ufs *ufs, struct ufs_get *outer, enum ufs_class
 		CHECK_MAGIC(a, RETRY_MAGIC);
 		if (class < a->class)
 			a->class = class;
-		/* Under our lock, so that the attempt cannot end meanwhile; the lower's lock ranks below. */
+		/* Under our lock, so that the attempt cannot end meanwhile; the lower's lock
+		 * ranks below. */
 		ufs_promote(ufs->lower, &a->get, class);
 	}
 	pthread_mutex_unlock(&retry->lock);

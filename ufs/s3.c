@@ -1,9 +1,9 @@
 /*
  * The S3 origin: opening, and requests queued by class. See ufs.h.
  *
- * Callers put requests into queues under a lock and wake the loop; the loop's thread starts them while there are places,
- * and runs their callbacks. Demand goes first, and the other classes may hold at most three of four places: a reader
- * never waits for a place behind prefetch.
+ * Callers put requests into queues under a lock and wake the loop; the loop's thread starts them
+ * while there are places, and runs their callbacks. Demand goes first, and the other classes may
+ * hold at most three of four places: a reader never waits for a place behind prefetch.
  */
 #include "ufs/s3_internal.h"
 #include "base/clock.h"
@@ -95,7 +95,8 @@ static struct s3_list_call *next_list_locked(struct s3 *s3)
 	return node ? list_entry(node, struct s3_list_call, link) : NULL;
 }
 
-/* The next GET that may start, unlinked; *ret_low when it takes one of the lower classes' places. */
+/* The next GET that may start, unlinked; *ret_low when it takes one of the lower classes'
+ * places. */
 static struct ufs_get *next_get_locked(struct s3 *s3, bool *ret_low)
 {
 	unsigned int places = s3->base.limits.max_requests;
@@ -207,7 +208,8 @@ static void on_wake(struct loop_task *task)
 	run_queues(s3);
 }
 
-/* The place is filled by a task of its own, so that a callback that fails at once cannot recurse. */
+/* The place is filled by a task of its own, so that a callback that fails at once cannot
+ * recurse. */
 void s3_place_free(struct s3 *s3, bool low)
 {
 	s3->in_flight--;
@@ -292,7 +294,8 @@ static const struct ufs_ops s3_ops = {
 	.free = s3_free,
 };
 
-/* Endpoint, region, style: from the configuration, then what the environment and the profile say. */
+/* Endpoint, region, style: from the configuration, then what the environment and the profile
+ * say. */
 static int resolve(struct s3 *s3, struct err *e)
 {
 	const struct ufs_config *config = &s3->config;

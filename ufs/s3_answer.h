@@ -1,6 +1,6 @@
 /*
- * What an S3 server said in status line and headers, and whether it is the answer that was asked for. Values; parsing a
- * peer's input: nothing is trusted.
+ * What an S3 server said in status line and headers, and whether it is the answer that was asked
+ * for. Values; parsing a peer's input: nothing is trusted.
  */
 #pragma once
 
@@ -21,16 +21,18 @@ struct s3_answer {
 
 void s3_answer_init(struct s3_answer *answer);
 
-/* One line as it came, with or without its CRLF. A status line starts the answer anew (after 100 Continue). */
+/* One line as it came, with or without its CRLF. A status line starts the answer anew (after 100
+ * Continue). */
 void s3_answer_line(struct s3_answer *answer, const char *line, size_t len);
 
-/* "bytes 0-9/100"; -EPROTO otherwise, also when the end is not below the total or before the start. */
+/* "bytes 0-9/100"; -EPROTO otherwise, also when the end is not below the total or before the
+ * start. */
 int s3_content_range(
 	const char *s, uint64_t *ret_start, uint64_t *ret_end, uint64_t *ret_total) __must_check;
 
 /*
- * Whether a 2xx answer carries exactly the bytes of exactly the version asked for: 0, -ESTALE (another version),
- * -EPROTO (not the range). Everything is checked before the first byte is taken.
+ * Whether a 2xx answer carries exactly the bytes of exactly the version asked for: 0, -ESTALE
+ * (another version), -EPROTO (not the range). Everything is checked before the first byte is taken.
  */
 int s3_answer_check(
 	const struct s3_answer *answer, const struct ufs_get *get, struct err *e) __must_check;

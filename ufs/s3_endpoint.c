@@ -123,7 +123,8 @@ bool s3_endpoint_is_loopback(const struct s3_endpoint *endpoint)
 	       strcmp(host, "[::1]") == 0 || (is_address(host) && strncmp(host, "127.", 4) == 0);
 }
 
-/* Lower-case letters, digits and '-'; with TLS no '.', which a wildcard certificate does not cover. */
+/* Lower-case letters, digits and '-'; with TLS no '.', which a wildcard certificate does not
+ * cover. */
 static bool bucket_makes_host(const char *bucket, bool tls)
 {
 	size_t n = strlen(bucket);

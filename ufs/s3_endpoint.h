@@ -1,5 +1,6 @@
 /*
- * Where an S3 service answers: "https://s3.eu-west-1.amazonaws.com", "http://127.0.0.1:9000". A value; no ownership.
+ * Where an S3 service answers: "https://s3.eu-west-1.amazonaws.com", "http://127.0.0.1:9000". A
+ * value; no ownership.
  */
 #pragma once
 
@@ -27,7 +28,8 @@ int s3_endpoint_of_region(
 bool s3_endpoint_is_aws(const struct s3_endpoint *endpoint);
 bool s3_endpoint_is_loopback(const struct s3_endpoint *endpoint); /* no proxy on the way */
 
-/* Whether buckets are named in the path: asked for, or the host or the bucket cannot make a host name. */
+/* Whether buckets are named in the path: asked for, or the host or the bucket cannot make a host
+ * name. */
 bool s3_endpoint_needs_path(const struct s3_endpoint *endpoint, const char *bucket, bool asked);
 
 /* "host" or "host:port" as the Host header has it; size >= S3_HOST_MAX + 8. */

@@ -181,7 +181,8 @@ int s3_error_status(const struct s3_target *target, const char *key, uint32_t ke
 		(int)min(key_len, 200u), key ? key : ""); /* cut: for the eye */
 	if (strcmp(f.xml.code, "AuthorizationHeaderMalformed") == 0 && *f.xml.region)
 		return wrong_region(&f, e);
-	/* A gateway's 5xx with a body of its own is the gateway's failure, whatever the code says. */
+	/* A gateway's 5xx with a body of its own is the gateway's failure, whatever the code
+	 * says. */
 	explain = answer->status >= 500 ? NULL : by_code(f.xml.code);
 	if (!explain)
 		explain = by_status(answer->status, key == NULL);

@@ -1,4 +1,5 @@
-/* From what went wrong with a request to a negative errno and the line a person reads. No secrets in it. */
+/* From what went wrong with a request to a negative errno and the line a person reads. No
+ * secrets in it. */
 #pragma once
 
 #include "ufs/s3_answer.h"

@@ -1,9 +1,10 @@
 /*
  * libcurl's multi interface under libuv. See s3_http.h.
  *
- * curl tells which sockets to watch (on_socket) and when to be called at the latest (on_timer_wish); uv_poll and a uv_timer
- * report back through curl_multi_socket_action(). Lack of progress and deadlines are watched by a tick of our own,
- * because curl's low-speed limit counts in whole seconds.
+ * curl tells which sockets to watch (on_socket) and when to be called at the latest
+ * (on_timer_wish); uv_poll and a uv_timer report back through curl_multi_socket_action(). Lack of
+ * progress and deadlines are watched by a tick of our own, because curl's low-speed limit counts in
+ * whole seconds.
  */
 #include "ufs/s3_http.h"
 #include "base/clock.h"
@@ -275,7 +276,8 @@ static void set_options(struct s3_exchange *x)
 	const struct s3_http_config *config = &x->http->config;
 	CURL *easy = x->easy;
 
-	/* Options known to this libcurl fail only for want of memory for their strings, which on_done would show. */
+	/* Options known to this libcurl fail only for want of memory for their strings, which
+	 * on_done would show. */
 	(void)curl_easy_setopt(easy, CURLOPT_PRIVATE, x);
 	(void)curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, x->text);
 	(void)curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);

@@ -1,8 +1,9 @@
 /*
  * HTTP exchanges over kept connections: libcurl's multi interface driven by a loop of ours.
  *
- * Everything here happens on the loop's thread. An exchange is taken, filled, started; it ends by exactly one on_done,
- * after which it is given back. Exchanges keep their curl handles, so that a warm request allocates little.
+ * Everything here happens on the loop's thread. An exchange is taken, filled, started; it ends by
+ * exactly one on_done, after which it is given back. Exchanges keep their curl handles, so that a
+ * warm request allocates little.
  */
 #pragma once
 
@@ -43,10 +44,12 @@ struct s3_http_config {
 
 /* On the loop's thread. NULL without memory. */
 struct s3_http *s3_http_new(const struct s3_http_config *config);
-/* Ends all exchanges with -ECANCELED, then frees; the loop's handles are closing when it returns. */
+/* Ends all exchanges with -ECANCELED, then frees; the loop's handles are closing when it
+ * returns. */
 void s3_http_free(struct s3_http *http);
 
-/* NULL without memory, or when max_exchanges are out. Clean: no headers, body empty with its maximum `body_max`. */
+/* NULL without memory, or when max_exchanges are out. Clean: no headers, body empty with its
+ * maximum `body_max`. */
 struct s3_exchange *s3_http_take(struct s3_http *http, size_t body_max);
 void s3_http_give(struct s3_exchange *x);
 

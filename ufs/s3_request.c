@@ -1,6 +1,6 @@
 /*
- * One request of an S3 origin: path, signature, headers, and what becomes of its answer. See s3_internal.h. All on the
- * loop's thread.
+ * One request of an S3 origin: path, signature, headers, and what becomes of its answer. See
+ * s3_internal.h. All on the loop's thread.
  */
 #include "ufs/s3_internal.h"
 #include "base/cleanup.h"

@@ -2,7 +2,8 @@
  * AWS Signature Version 4 in the Authorization header, and the encoding of URIs that it prescribes.
  * https://docs.aws.amazon.com/AmazonS3/latest/API/sig-v4-header-based-auth.html
  *
- * For S3: a path is encoded once and never normalised. Not thread-safe: one signer belongs to one thread.
+ * For S3: a path is encoded once and never normalised. Not thread-safe: one signer belongs to one
+ * thread.
  */
 #pragma once
 
@@ -55,7 +56,8 @@ void s3_signer_init(struct s3_signer *signer, const char *access_key, const char
 	const char *region, const char *service);
 void s3_signer_release(struct s3_signer *signer);
 
-/* Appends "AWS4-HMAC-SHA256 Credential=..., SignedHeaders=..., Signature=...". The key of a day is derived once. */
+/* Appends "AWS4-HMAC-SHA256 Credential=..., SignedHeaders=..., Signature=...". The key of a day
+ * is derived once. */
 int s3_sign(
 	struct s3_signer *signer, const struct s3_signed *request, struct buf *out) __must_check;
 

@@ -125,7 +125,8 @@ static int hex_digit(char c)
 	return -1;
 }
 
-/* encoding-type=url as servers do it: %XX, and '+' for a blank. In place; -EPROTO on a broken escape. */
+/* encoding-type=url as servers do it: %XX, and '+' for a blank. In place; -EPROTO on a broken
+ * escape. */
 static int url_decode(struct buf *b)
 {
 	size_t out = 0;
@@ -358,7 +359,8 @@ static int key_order(const struct ufs_object *a, const struct ufs_object *b)
 	return c;
 }
 
-/* Offsets to pointers, now that the bytes stay; and the order that splitting a listing stands on. */
+/* Offsets to pointers, now that the bytes stay; and the order that splitting a listing stands
+ * on. */
 static int finish_rows(const struct buf *bytes, struct ufs_object *rows, uint32_t n)
 {
 	const char *base = buf_str(bytes);
@@ -389,7 +391,8 @@ static int parse_list(struct list_parser *p, const char *xml, size_t len)
 	return p->status;
 }
 
-/* EncodingType may stand behind the keys (not with Amazon); it must be known before the first of them. */
+/* EncodingType may stand behind the keys (not with Amazon); it must be known before the first of
+ * them. */
 static bool encoding_comes_late(const char *xml, size_t len)
 {
 	const char *encoding = memmem(xml, len, "<EncodingType>url<", 18);

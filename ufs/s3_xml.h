@@ -1,15 +1,17 @@
 /*
- * The two XML documents of S3 that are read: a page of ListObjectsV2 and an error. Input is a peer's: anything may be
- * in it. Document types (entity bombs) are refused, depth and lengths are bounded.
+ * The two XML documents of S3 that are read: a page of ListObjectsV2 and an error. Input is a
+ * peer's: anything may be in it. Document types (entity bombs) are refused, depth and lengths are
+ * bounded.
  */
 #pragma once
 
 #include "ufs/ufs_internal.h"
 
 /*
- * Appends nothing on failure: the page is cleared before. Keys are relative: `prefix` is cut off, and a key or a
- * common prefix that does not begin with it is -EPROTO. The object that is named exactly as the prefix (its marker) has an
- * empty relative key. -EPROTO: not the document expected, or keys not in byte order.
+ * Appends nothing on failure: the page is cleared before. Keys are relative: `prefix` is cut off,
+ * and a key or a common prefix that does not begin with it is -EPROTO. The object that is named
+ * exactly as the prefix (its marker) has an empty relative key. -EPROTO: not the document expected,
+ * or keys not in byte order.
  */
 int s3_xml_list(const char *xml, size_t len, const char *prefix, struct ufs_page *page,
 	struct err *e) __must_check;

@@ -1,18 +1,20 @@
 /*
  * Origins: an object store or a directory, behind one table of operations.
  *
- * An origin (struct ufs) is opened from a struct ufs_config; decorators (retry, throttle, fault) wrap one
- * origin in another behind the same table, so that a stack reads in one function, ufs_open().
+ * An origin (struct ufs) is opened from a struct ufs_config; decorators (retry, throttle, fault)
+ * wrap one origin in another behind the same table, so that a stack reads in one function,
+ * ufs_open().
  *
- * Threads: ufs_get() may be called from any thread and never blocks; its callbacks run on the origin's own
- * thread and must not block. ufs_list() and ufs_probe() block their caller. ufs_free() waits until every request
- * has ended (those under way end with -ECANCELED). A listing is ended by its sink: ufs_free() must not run beside
- * ufs_list() or ufs_probe().
+ * Threads: ufs_get() may be called from any thread and never blocks; its callbacks run on the
+ * origin's own thread and must not block. ufs_list() and ufs_probe() block their caller. ufs_free()
+ * waits until every request has ended (those under way end with -ECANCELED). A listing is ended by
+ * its sink: ufs_free() must not run beside ufs_list() or ufs_probe().
  *
- * Errors (see base/err.h): -ENOENT no such object, -ENXIO no such bucket, -EACCES forbidden, -EKEYREJECTED key or
- * signature refused, -ENOKEY no credential found, -EREMCHG other region, -ESTALE the object's tag or size is not
- * the expected one, -EAGAIN overload (503, 429), -EIO server error or short body, -ECONNREFUSED, -EHOSTUNREACH,
- * -ETIMEDOUT, -EPROTO an answer that is not understood, -ECANCELED.
+ * Errors (see base/err.h): -ENOENT no such object, -ENXIO no such bucket, -EACCES forbidden,
+ * -EKEYREJECTED key or signature refused, -ENOKEY no credential found, -EREMCHG other region,
+ * -ESTALE the object's tag or size is not the expected one, -EAGAIN overload (503, 429), -EIO
+ * server error or short body, -ECONNREFUSED, -EHOSTUNREACH, -ETIMEDOUT, -EPROTO an answer that is
+ * not understood, -ECANCELED.
  */
 #pragma once
 
@@ -36,7 +38,8 @@ enum ufs_scheme {
  * reference (`profile`) in the environment and the shared credentials file of the process that opens it. */
 struct ufs_config {
 	enum ufs_scheme scheme;
-	/* "http://127.0.0.1:9000"; NULL: AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, the profile's endpoint_url, Amazon's. */
+	/* "http://127.0.0.1:9000"; NULL: AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, the profile's
+	 * endpoint_url, Amazon's. */
 	char *endpoint;
 	char *region; /* NULL: AWS_REGION, AWS_DEFAULT_REGION, the profile's, "us-east-1" */
 	char *bucket; /* file: NULL */
@@ -50,14 +53,15 @@ void ufs_config_release(struct ufs_config *config);
 int ufs_config_copy(const struct ufs_config *from, struct ufs_config *ret_config) __must_check;
 
 /*
- * "s3://bucket/prefix" or "file:///dir" to scheme, bucket, normalised prefix. -EINVAL with a line that says what
- * a URL looks like. Endpoint and the rest are left NULL for the caller.
+ * "s3://bucket/prefix" or "file:///dir" to scheme, bucket, normalised prefix. -EINVAL with a line
+ * that says what a URL looks like. Endpoint and the rest are left NULL for the caller.
  */
 int ufs_config_parse(const char *url, struct ufs_config *ret_config, struct err *e) __must_check;
 
 /*
- * The canonical text of a source, hashed to its volume id: "s3|endpoint|bucket|prefix" with host lower-cased and
- * default ports dropped; "file|host-id|/real/path/". out is NUL-terminated. Does not depend on path style.
+ * The canonical text of a source, hashed to its volume id: "s3|endpoint|bucket|prefix" with host
+ * lower-cased and default ports dropped; "file|host-id|/real/path/". out is NUL-terminated. Does
+ * not depend on path style.
  */
 int ufs_config_source(const struct ufs_config *config, struct buf *out, struct err *e) __must_check;
 
@@ -80,13 +84,15 @@ int ufs_open(const struct ufs_config *config, const struct ufs_limits *limits, s
 void ufs_free(struct ufs *ufs); /* NULL is allowed */
 
 /*
- * Asks the origin whether it is there and may be listed: one LIST of one key. The line in `e` names which of
- * endpoint, region, bucket, key or clock is wrong and what to do. -ENOENT: nothing under the prefix.
+ * Asks the origin whether it is there and may be listed: one LIST of one key. The line in `e` names
+ * which of endpoint, region, bucket, key or clock is wrong and what to do. -ENOENT: nothing under
+ * the prefix.
  */
 int ufs_probe(struct ufs *ufs, struct err *e) __must_check;
 
 /* One object of a listing; borrowed for the duration of the sink call. `key` is relative to the prefix and may hold
- * any byte but NUL; not NUL-terminated. `tag` is the etag without quotes, "lm:SECONDS" without an etag, or
+ * any byte but NUL; not NUL-terminated. `tag` is the etag without quotes, "lm:SECONDS" without an
+ * etag, or
  * "f:DEV:INO:SIZE:MTIME_NS:CTIME_NS" for a directory. */
 struct ufs_object {
 	const char *key;
@@ -113,10 +119,11 @@ enum ufs_class {
 };
 
 /*
- * One ranged read. The caller owns the struct and everything it points to until on_done was called, exactly once per
- * successful ufs_get() (never from inside ufs_get itself). Bytes land in `buf` in order; `on_progress` (optional)
- * says how many are there, and they do not change afterwards. `buf` needs no alignment. Every response is
- * checked: status, Content-Range start and total, ETag or Last-Modified against `tag` and `size`: -ESTALE.
+ * One ranged read. The caller owns the struct and everything it points to until on_done was called,
+ * exactly once per successful ufs_get() (never from inside ufs_get itself). Bytes land in `buf` in
+ * order; `on_progress` (optional) says how many are there, and they do not change afterwards. `buf`
+ * needs no alignment. Every response is checked: status, Content-Range start and total, ETag or
+ * Last-Modified against `tag` and `size`: -ESTALE.
  */
 struct ufs_get {
 	struct list link; /* the origin's */
@@ -142,7 +149,8 @@ struct ufs_get {
 /* 0: on_done will follow. -ECANCELED while closing. */
 int ufs_get(struct ufs *ufs, struct ufs_get *get) __must_check;
 
-/* Raises the class of a waiting request (a reader has come to wait for a prefetch). Any thread; harmless when late. */
+/* Raises the class of a waiting request (a reader has come to wait for a prefetch). Any thread;
+ * harmless when late. */
 void ufs_promote(struct ufs *ufs, struct ufs_get *get, enum ufs_class class);
 
 #define UFS_COUNTERS(X)                                                                            \

@@ -1,8 +1,9 @@
 /*
  * What every origin and every decorator is made of; does not leave this folder.
  *
- * A stack is a chain of struct ufs through `lower`. ufs.c checks what callers owe, calls the table of the
- * uppermost one, and that is all: a decorator is an ordinary ufs that calls the functions of ufs.h on its lower one.
+ * A stack is a chain of struct ufs through `lower`. ufs.c checks what callers owe, calls the table
+ * of the uppermost one, and that is all: a decorator is an ordinary ufs that calls the functions of
+ * ufs.h on its lower one.
  */
 #pragma once
 
@@ -50,13 +51,15 @@ struct ufs_ops {
 	int (*list_page)(struct ufs *ufs, const struct ufs_page_request *request,
 		struct ufs_page *page, struct err *e);
 
-	/* As ufs_list(), for an origin without pages; else NULL and ufs_list() works by list_page. */
+	/* As ufs_list(), for an origin without pages; else NULL and ufs_list() works by
+	 * list_page. */
 	int (*list)(struct ufs *ufs, ufs_list_sink sink, void *arg, struct err *e);
 
 	/* As ufs_probe(). Quick: tells a person what is wrong, so it does not try for long. */
 	int (*probe)(struct ufs *ufs, struct err *e);
 
-	/* Ends what is under way with -ECANCELED, waits for it, frees. A decorator frees its lower one. */
+	/* Ends what is under way with -ECANCELED, waits for it, frees. A decorator frees its
+	 * lower one. */
 	void (*free)(struct ufs *ufs);
 };
 
@@ -69,7 +72,8 @@ struct ufs {
 	struct ufs_limits limits;
 };
 
-/* For constructors: of an origin (lower NULL, allocates the counters: -ENOMEM) or of a decorator. */
+/* For constructors: of an origin (lower NULL, allocates the counters: -ENOMEM) or of a
+ * decorator. */
 int ufs_base_init(struct ufs *ufs, const struct ufs_ops *ops, struct ufs *lower,
 	const struct ufs_limits *limits) __must_check;
 /* For destructors, last: also frees the counters of an origin. */

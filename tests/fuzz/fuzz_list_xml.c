@@ -1,6 +1,6 @@
 /*
- * Fuzzer of LIST answers and errors of S3: no input may crash, and a page that is accepted is sorted, within bounds and below
- * the prefix. The first byte chooses the prefix.
+ * Fuzzer of LIST answers and errors of S3: no input may crash, and a page that is accepted is
+ * sorted, within bounds and below the prefix. The first byte chooses the prefix.
  */
 #include <stdlib.h>
 #include <string.h>

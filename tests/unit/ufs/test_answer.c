@@ -1,4 +1,5 @@
-/* Headers of S3 answers, what is accepted as the bytes asked for, and how failures are told apart. */
+/* Headers of S3 answers, what is accepted as the bytes asked for, and how failures are told
+ * apart. */
 #include "ufs/s3_error.h"
 
 #include <curl/curl.h>

@@ -249,7 +249,8 @@ static void wide(void **state)
 	ufs_free(ufs);
 }
 
-/* Ranges are right, over slices too; a young file is waited for; a file that changed in any way is refused. */
+/* Ranges are right, over slices too; a young file is waited for; a file that changed in any way
+ * is refused. */
 static void reads(void **state)
 {
 	size_t size = 3 * 1024 * 1024 + 17;

@@ -1,6 +1,6 @@
 /*
- * The S3 origin against a server that misbehaves: each key names what happens to its GETs. The server keeps connections,
- * one thread each.
+ * The S3 origin against a server that misbehaves: each key names what happens to its GETs. The
+ * server keeps connections, one thread each.
  */
 #include "ufs/ufs.h"
 #include "base/clock.h"
@@ -94,7 +94,8 @@ static void reset(int fd)
 	(void)setsockopt(fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger));
 }
 
-/* Answers one GET of an object; false: close the connection. `first`: nobody asked for this key before at this place. */
+/* Answers one GET of an object; false: close the connection. `first`: nobody asked for this key
+ * before at this place. */
 static bool answer(int fd, const char *key, uint64_t start, uint64_t end, uint32_t nth)
 {
 	uint64_t n = end - start + 1;
@@ -420,7 +421,8 @@ static const char *last_head(const char *from, char *out)
 	return out;
 }
 
-/* What stands in the request: odd keys as they are, nothing that makes a server change the bytes. */
+/* What stands in the request: odd keys as they are, nothing that makes a server change the
+ * bytes. */
 static void request(void **state)
 {
 	static const char line[] =
