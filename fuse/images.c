@@ -162,12 +162,14 @@ struct found_image {
 	struct timespec used;
 };
 
+/* `name` passed is_image(). */
 static void remove_image(int dir, const char *name)
 {
-	char info[IMAGES_NAME_BYTES + 8];
 	size_t stem = strlen(name) - strlen(".erofs");
+	char info[IMAGES_NAME_BYTES];
 
-	(void)snprintf(info, sizeof(info), "%.*s.info", (int)stem, name); /* fits */
+	memcpy(info, name, stem);
+	memcpy(info + stem, ".info", sizeof(".info"));
 	(void)unlinkat(dir, info, 0); /* first: an image without info is not used */
 	(void)unlinkat(dir, name, 0); /* a mounted one lives on */
 	log_debug("image removed", "name=%s", name);
@@ -219,8 +221,7 @@ static void clean(const char *path, const char *keep)
 		} else {
 			n++;
 		}
-		(void)snprintf(found[at].name, sizeof(found[at].name), "%s",
-			entry->d_name); /* checked by is_image() */
+		memcpy(found[at].name, entry->d_name, strlen(entry->d_name) + 1);
 		found[at].used = st.st_mtim;
 	}
 	if (dir)
