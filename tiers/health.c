@@ -94,6 +94,14 @@ void health_took(struct health *h, uint64_t now, uint64_t ns)
 	pthread_mutex_unlock(&h->lock);
 }
 
+void health_suspect(struct health *h)
+{
+	pthread_mutex_lock(&h->lock);
+	if (health_get(h) == HEALTH_OK)
+		set_state_locked(h, HEALTH_SUSPECT);
+	pthread_mutex_unlock(&h->lock);
+}
+
 void health_fail(struct health *h)
 {
 	pthread_mutex_lock(&h->lock);
@@ -111,12 +119,12 @@ void health_tick(struct health *h, uint64_t now)
 	pthread_mutex_unlock(&h->lock);
 }
 
-bool health_probe_due(struct health *h, uint64_t now)
+bool health_probe_due(struct health *h, uint64_t now, bool wanted)
 {
 	bool due;
 
 	pthread_mutex_lock(&h->lock);
-	due = health_get(h) == HEALTH_OUT && now - h->last_probe >= HEALTH_PROBE_NS;
+	due = (wanted || health_get(h) == HEALTH_OUT) && now - h->last_probe >= HEALTH_PROBE_NS;
 	if (due)
 		h->last_probe = now;
 	pthread_mutex_unlock(&h->lock);

@@ -47,11 +47,13 @@ bool health_counts(int code);
 enum health_state health_error(struct health *h, uint64_t now);
 /* A call took `ns`. */
 void health_took(struct health *h, uint64_t now, uint64_t ns);
+/* Not fully in service, for another reason than errors. */
+void health_suspect(struct health *h);
 /* The index failed: out at once. */
 void health_fail(struct health *h);
 
 /* suspect becomes ok after a quiet minute. */
 void health_tick(struct health *h, uint64_t now);
-/* True when the tier is out and it is this caller's turn to probe. */
-bool health_probe_due(struct health *h, uint64_t now);
+/* True when the tier is out, or `wanted`, and it is this caller's turn to probe. */
+bool health_probe_due(struct health *h, uint64_t now, bool wanted);
 void health_recovered(struct health *h);

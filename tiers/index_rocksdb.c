@@ -7,6 +7,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/statvfs.h>
 #include <rocksdb/c.h>
 
 #define WRITE_BUFFER_BYTES   (1u << 20)
@@ -14,9 +15,9 @@
 #define WAL_BYTES            (4u << 20)
 #define CACHE_BYTES          (1u << 20)
 #define OPEN_FILES           32
-#define LOG_FILES            2u
-#define LOG_BYTES            (128u << 10)
-#define LOG_LEVEL_ERROR      3
+#define LOG_FILES            1u
+#define LOG_LEVEL_FATAL      4
+#define OPEN_FREE_BYTES      (8ull << 20)
 #define MANIFEST_BYTES       (1u << 20)
 #define MANIFEST_PREALLOCATE (64u << 10)
 
@@ -150,8 +151,9 @@ static void set_options(struct index_rocksdb *x)
 		x->options, (size_t)WRITE_BUFFER_BYTES * WRITE_BUFFERS);
 	rocksdb_options_set_max_total_wal_size(x->options, WAL_BYTES);
 	rocksdb_options_set_max_open_files(x->options, OPEN_FILES);
-	rocksdb_options_set_info_log_level(x->options, LOG_LEVEL_ERROR);
-	rocksdb_options_set_max_log_file_size(x->options, LOG_BYTES);
+	/* The text log stays empty but for its head: what matters comes back as errors, and Debian's
+	 * build aborts the process when it writes to a log that failed for want of room. */
+	rocksdb_options_set_info_log_level(x->options, LOG_LEVEL_FATAL);
 	rocksdb_options_set_keep_log_file_num(x->options, LOG_FILES);
 	rocksdb_options_set_max_manifest_file_size(x->options, MANIFEST_BYTES);
 	rocksdb_options_set_manifest_preallocation_size(x->options, MANIFEST_PREALLOCATE);
@@ -159,12 +161,28 @@ static void set_options(struct index_rocksdb *x)
 	rocksdb_options_set_stats_persist_period_sec(x->options, 0);
 }
 
+/* Opening writes: without room it would abort, see set_options(). */
+static bool has_room(const char *path)
+{
+	_cleanup_free_ char *parent = strdup(path);
+	char *slash = parent ? strrchr(parent, '/') : NULL;
+	struct statvfs fs;
+
+	if (!slash)
+		return true;
+	*slash = '\0';
+	return statvfs(parent, &fs) != 0 || (uint64_t)fs.f_bavail * fs.f_frsize >= OPEN_FREE_BYTES;
+}
+
 int index_rocksdb_open(const char *path, struct index **ret_index, struct err *e)
 {
-	struct index_rocksdb *x = calloc(1, sizeof(*x));
+	struct index_rocksdb *x;
 	char *message = NULL;
 	int r;
 
+	if (!has_room(path))
+		return err_set(e, -ENOSPC, "%s: the filesystem is full; free some", path);
+	x = calloc(1, sizeof(*x));
 	if (!x)
 		return err_set(e, -ENOMEM, "%s: no memory", path);
 	x->base.ops = &rocksdb_index_ops;

@@ -323,7 +323,7 @@ static int recover(struct recovery *rec, struct err *e)
 {
 	struct tier *tier = rec->tier;
 	size_t rows;
-	int r = tier->index->ops->each(tier->index, add_row, rec);
+	int r = tier->index ? tier->index->ops->each(tier->index, add_row, rec) : 0;
 
 	if (r < 0 && r != -ENOMEM) {
 		while (rec->n)

@@ -156,6 +156,12 @@ static int open_index(struct tier *tier, struct err *e)
 	struct err why = ERR_INIT;
 	int r = index_rocksdb_open(tier->index_path, &tier->index, &why);
 
+	if (r == -ENOSPC && !tier->created) {
+		/* What is cached can be served without an index; a probe builds it when there is room. */
+		atomic_store(&tier->index_failed, true);
+		health_suspect(&tier->health);
+		return 0;
+	}
 	if (r == -EBUSY || r == -ENOSPC || r == -ENOMEM)
 		return err_set(e, r, "%s", why.text);
 	if (r < 0)
@@ -269,7 +275,7 @@ int tier_open(const struct tier_config *config, struct tier_counters *counters,
 		return r;
 	}
 	r = tier_probe(tier);
-	if (r < 0)
+	if (r < 0 && r != -ENOSPC) /* a full disk can still be read */
 		return refuse_access(tier->path, r, e);
 	r = begin_boot(tier, e);
 	if (r == 0)
@@ -320,7 +326,7 @@ int tier_io(struct tier *tier, int code, uint64_t began)
 	return code;
 }
 
-/* A failed index call: what it says can no longer be relied on, so nothing more is admitted. */
+/* What a failed index says can no longer be relied on, so nothing more is admitted. */
 static int index_result(struct tier *tier, int r)
 {
 	if (r < 0) {
@@ -333,24 +339,29 @@ static int index_result(struct tier *tier, int r)
 	return r;
 }
 
-int tier_index_put(struct tier *tier, const struct index_row *row)
+/* Calls one of the index's operations; a tier without an index is known to be without. */
+static int index_call(struct tier *tier, const struct index_row *put, const struct chunk_id *remove)
 {
-	int r;
+	int r = -EIO;
+	bool there;
 
 	pthread_rwlock_rdlock(&tier->index_lock);
-	r = tier->index ? tier->index->ops->put(tier->index, row) : -EIO;
+	there = tier->index != NULL;
+	if (there)
+		r = put ? tier->index->ops->put(tier->index, put)
+			: tier->index->ops->remove(tier->index, remove);
 	pthread_rwlock_unlock(&tier->index_lock);
-	return index_result(tier, r);
+	return there ? index_result(tier, r) : r;
+}
+
+int tier_index_put(struct tier *tier, const struct index_row *row)
+{
+	return index_call(tier, row, NULL);
 }
 
 int tier_index_remove(struct tier *tier, const struct chunk_id *id)
 {
-	int r;
-
-	pthread_rwlock_rdlock(&tier->index_lock);
-	r = tier->index ? tier->index->ops->remove(tier->index, id) : -EIO;
-	pthread_rwlock_unlock(&tier->index_lock);
-	return index_result(tier, r);
+	return index_call(tier, NULL, id);
 }
 
 void tier_index_charge(struct tier *tier)

@@ -74,10 +74,12 @@ static int choose_tier(struct tier_set *set, struct tier **ret_tier)
 	for (uint32_t i = 0; i < set->n_tiers; i++) {
 		struct tier *tier = set->tiers[i];
 		uint64_t now = clock_mono_ns();
+		bool index_failed = atomic_load(&tier->index_failed);
 
-		if (health_probe_due(&tier->health, now))
+		if (health_probe_due(&tier->health, now, index_failed))
 			recover_probe(set, tier);
-		health_tick(&tier->health, now);
+		else if (!index_failed)
+			health_tick(&tier->health, now);
 		in_service |= health_get(&tier->health) != HEALTH_OUT;
 		tier_refresh_space(tier, false);
 		if (may_admit(tier) && (!best || tier_room(tier) > tier_room(best)))
