@@ -6,29 +6,35 @@
  *	      └─ absent ─► WAITING on flights ─► one unit: reply from its memory
  *	                                      └► several: COMPOSE ─► reply
  *	COMPOSE ─ a piece was damaged ─► PLAN, at most FETCH_ATTEMPTS times
+ *
+ * Bytes are answered with the checksum of every piece they touch. A fetch of several units copies
+ * each as it lands and lets go of it: it never holds one unit's memory while it waits for another's.
  */
 #include "cacheworker/fetch.h"
 #include "cacheworker/fill.h"
 #include "cacheworker/flight.h"
 #include "base/cleanup.h"
 #include "base/log.h"
+#include "base/piece.h"
 
+#include <endian.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define FETCH_MAGIC    0x66657463u
 #define FETCH_ATTEMPTS 3u
-#define SPANS_MAX      (LIMIT_PAYLOAD_BYTES / BLOCK_BYTES + 1)
 
 /* Bytes of one unit inside the range asked for. */
 struct span {
 	struct flight_wait wait; /* flight set: the bytes come from it; else from the tier */
+	bool copied;             /* they are in fetch->out already */
 	struct fetch *fetch;
 	uint64_t at;            /* volume offset of the first byte wanted */
 	uint32_t length;        /* bytes of the object wanted */
 	uint64_t object_offset; /* of `at` in its object */
 	uint64_t object_size;
 	uint64_t object_seed;
+	uint32_t first_sum; /* place of its first piece among the answer's checksums */
 };
 
 struct fetch {
@@ -40,6 +46,8 @@ struct fetch {
 	struct pool_job job;
 	struct span *spans;
 	uint32_t n_spans;
+	uint32_t n_sums; /* pieces that the spans touch */
+	char *out;       /* the range and the checksums behind it, when it is gathered */
 	unsigned int attempts;
 	/* Under `lock`: flights still awaited, plus one while they are being joined; whoever brings
 	 * it to 0 goes on. */
@@ -61,7 +69,9 @@ static void drop_spans(struct fetch *fetch)
 	for (uint32_t i = 0; i < fetch->n_spans; i++)
 		flight_unref(fetch->spans[i].wait.flight);
 	free(TAKE(fetch->spans));
+	free(TAKE(fetch->out));
 	fetch->n_spans = 0;
+	fetch->n_sums = 0;
 }
 
 /* Unlinks the fetch from its request; on_cancel() finds it no more. The request is still to be
@@ -141,34 +151,97 @@ static int reply_local(struct fetch *fetch, struct chunk *chunk)
 	return 0;
 }
 
-static void release_flight(void *arg)
+static uint64_t piece_sum(const struct span *span, uint64_t number, const char *data, size_t len)
 {
-	flight_unref(arg);
+	return htole64(hash_xxh3(data, len, piece_seed(span->object_seed, number)));
+}
+
+/* The checksums of the pieces that a span touches, of which the flight has all bytes. */
+static void sum_flight(const struct span *span, const struct flight *flight, uint64_t *sums)
+{
+	uint64_t end = span->object_offset + span->length;
+	uint64_t at = align_down(span->object_offset, PIECE_BYTES);
+
+	for (; at < end; at += PIECE_BYTES) {
+		uint64_t in_unit = at - flight->object_offset;
+
+		*sums++ = piece_sum(span, at >> PIECE_BITS, flight->data + in_unit,
+			min((uint64_t)PIECE_BYTES, flight->length - in_unit));
+	}
+}
+
+/* What an answer out of a unit's memory holds on to. */
+struct lent {
+	struct flight *flight;
+	uint64_t sums[];
+};
+
+static void release_lent(void *arg)
+{
+	struct lent *lent = arg;
+
+	flight_unref(lent->flight);
+	free(lent);
 }
 
 /* One unit in memory: its bytes go out as they lie there. */
 static void reply_flight(struct fetch *fetch)
 {
 	struct span *span = &fetch->spans[0];
-	struct flight *flight = TAKE(span->wait.flight);
+	size_t sums_bytes = fetch->n_sums * sizeof(uint64_t);
+	struct lent *lent = malloc(sizeof(*lent) + sums_bytes);
 	struct net_payload payload = NET_PAYLOAD_NONE;
 	struct frame reply;
 
+	if (!lent) {
+		fetch_fail(fetch, -ENOMEM, NULL);
+		return;
+	}
+	lent->flight = TAKE(span->wait.flight);
+	sum_flight(span, lent->flight, lent->sums);
 	reply_range(&reply, fetch);
-	payload.parts[0].data = flight->data + (span->at - flight->start);
+	reply.checksums = fetch->n_sums;
+	payload.parts[0].data = lent->flight->data + (span->at - lent->flight->start);
 	payload.parts[0].len = span->length;
 	payload.parts[1].data = zeros;
 	payload.parts[1].len = fetch->request->frame.length - span->length;
-	payload.n = payload.parts[1].len ? 2 : 1;
-	payload.release = release_flight;
-	payload.arg = flight;
+	payload.parts[2].data = lent->sums;
+	payload.parts[2].len = sums_bytes;
+	payload.n = 3;
+	payload.release = release_lent;
+	payload.arg = lent;
 	rpc_reply(fetch_end(fetch), 0, &reply, payload);
 }
 
-/* Copies a span out of the tier, piece by piece, each checked. `piece` holds PIECE_BYTES. */
-static int read_span(
-	struct fetch *fetch, const struct span *span, struct chunk *chunk, char *piece, char *out)
+static int make_out(struct fetch *fetch)
 {
+	fetch->out = calloc(1, fetch->request->frame.length + fetch->n_sums * sizeof(uint64_t));
+	return fetch->out ? 0 : -ENOMEM;
+}
+
+static char *out_of_span(struct fetch *fetch, const struct span *span, uint64_t **ret_sums)
+{
+	/* Whole blocks, so the checksums behind them are aligned. */
+	*ret_sums =
+		(uint64_t *)(void *)(fetch->out + fetch->request->frame.length) + span->first_sum;
+	return fetch->out + (span->at - fetch->request->frame.offset);
+}
+
+static void copy_flight(struct fetch *fetch, const struct span *span)
+{
+	const struct flight *flight = span->wait.flight;
+	uint64_t *sums;
+	char *out = out_of_span(fetch, span, &sums);
+
+	memcpy(out, flight->data + (span->at - flight->start), span->length);
+	sum_flight(span, flight, sums);
+}
+
+/* Copies a span out of the tier, piece by piece, each checked. `piece` holds PIECE_BYTES. */
+static int read_span(struct fetch *fetch, const struct span *span, struct chunk *chunk, char *piece)
+{
+	uint64_t *sums;
+	char *out = out_of_span(fetch, span, &sums);
 	uint32_t done = 0;
 
 	while (done < span->length) {
@@ -187,6 +260,7 @@ static int read_span(
 		if (r < 0)
 			return r;
 		memcpy(out + done, piece + skip, n);
+		*sums++ = piece_sum(span, run.first_piece, piece, run.length);
 		done += n;
 	}
 	counter_add(&fetch->worker->counters.hit_bytes, span->length);
@@ -202,49 +276,54 @@ static struct chunk *find_chunk(struct fetch *fetch, uint64_t at)
 	return tier_chunk_find(fetch->worker->tiers, &id);
 }
 
-static int compose(struct fetch *fetch, char *out)
+static int compose(struct fetch *fetch)
 {
 	_cleanup_free_ char *piece = malloc(PIECE_BYTES);
 	struct chunk *chunk = find_chunk(fetch, fetch->request->frame.offset);
 	int r = piece ? 0 : -ENOMEM;
 
+	if (r == 0 && !fetch->out)
+		r = make_out(fetch);
 	for (uint32_t i = 0; i < fetch->n_spans && r == 0; i++) {
 		const struct span *span = &fetch->spans[i];
-		const struct flight *flight = span->wait.flight;
-		char *to = out + (span->at - fetch->request->frame.offset);
 
-		if (flight)
-			memcpy(to, flight->data + (span->at - flight->start), span->length);
-		else
-			r = read_span(fetch, span, chunk, piece, to);
+		if (span->wait.flight)
+			copy_flight(fetch, span);
+		else if (!span->copied)
+			r = read_span(fetch, span, chunk, piece);
 	}
 	chunk_unref(chunk);
 	return r;
+}
+
+static void reply_out(struct fetch *fetch)
+{
+	struct net_payload payload = NET_PAYLOAD_NONE;
+	struct frame reply;
+
+	reply_range(&reply, fetch);
+	reply.checksums = fetch->n_sums;
+	payload.parts[0].len = reply.length + fetch->n_sums * sizeof(uint64_t);
+	payload.arg = TAKE(fetch->out);
+	payload.parts[0].data = payload.arg;
+	payload.n = 1;
+	payload.release = free;
+	rpc_reply(fetch_end(fetch), 0, &reply, payload);
 }
 
 /* Gathers a range that lies in several units, or in a tier for a reader elsewhere. */
 static void run_compose(struct pool_job *job)
 {
 	struct fetch *fetch = container_of(job, struct fetch, job);
-	struct net_payload payload = NET_PAYLOAD_NONE;
-	struct frame reply;
-	char *out = calloc(1, fetch->request->frame.length);
-	int r = out ? compose(fetch, out) : -ENOMEM;
+	int r = fetch->request->cancelled ? -ECANCELED : compose(fetch);
 
 	if (r == 0) {
-		reply_range(&reply, fetch);
-		payload.parts[0].data = out;
-		payload.parts[0].len = fetch->request->frame.length;
-		payload.n = 1;
-		payload.release = free;
-		payload.arg = out;
-		rpc_reply(fetch_end(fetch), 0, &reply, payload);
+		reply_out(fetch);
 		return;
 	}
-	free(out);
-	if ((r == -EBADMSG || r == -ENODATA) && ++fetch->attempts < FETCH_ATTEMPTS) {
-		drop_spans(fetch); /* the damaged piece is absent now: plan again, it comes from the
-				      origin */
+	/* What was damaged or not to be read is absent now: planned again, it comes from the origin. */
+	if ((r == -EBADMSG || r == -ENODATA || r == -EIO) && ++fetch->attempts < FETCH_ATTEMPTS) {
+		drop_spans(fetch);
 		run_plan(&fetch->job);
 		return;
 	}
@@ -296,7 +375,14 @@ static void fetch_arrived(struct fetch *fetch, int status, const struct err *e)
 
 static void on_landed(struct flight_wait *wait, int status, const struct err *e)
 {
-	fetch_arrived(container_of(wait, struct span, wait)->fetch, status, e);
+	struct span *span = container_of(wait, struct span, wait);
+
+	if (status == 0 && span->fetch->out) {
+		copy_flight(span->fetch, span);
+		span->copied = true;
+		flight_unref(TAKE(wait->flight));
+	}
+	fetch_arrived(span->fetch, status, e);
 }
 
 /* ---- planning
@@ -307,15 +393,15 @@ static int add_span(struct fetch *fetch, const struct table_row *row, uint64_t a
 	uint64_t object_offset;
 	uint64_t start;
 	uint32_t length;
+	uint32_t max_spans = fetch->request->frame.length / BLOCK_BYTES; /* each begins a block */
 	struct span *span;
 
 	if (!fetch->spans) {
-		fetch->spans = calloc(SPANS_MAX, sizeof(*fetch->spans));
+		fetch->spans = calloc(max_spans, sizeof(*fetch->spans));
 		if (!fetch->spans)
 			return -ENOMEM;
 	}
-	if (fetch->n_spans == SPANS_MAX)
-		return -EMSGSIZE;
+	ensure(fetch->n_spans < max_spans);
 	flight_unit_of(row, at, &start, &length, &object_offset);
 	span = &fetch->spans[fetch->n_spans++];
 	list_init(&span->wait.link);
@@ -325,7 +411,12 @@ static int add_span(struct fetch *fetch, const struct table_row *row, uint64_t a
 	span->object_offset = at - row->offset;
 	span->object_size = row->size;
 	span->object_seed = piece_object_seed(row->key, row->key_len, row->tag, row->tag_len);
-	span->wait.need = (uint32_t)(at - start) + span->length;
+	span->first_sum = fetch->n_sums;
+	fetch->n_sums += (uint32_t)(((span->object_offset + span->length - 1) >> PIECE_BITS) -
+				    (span->object_offset >> PIECE_BITS) + 1);
+	/* Whole pieces, for their checksums. */
+	span->wait.need =
+		(uint32_t)min(align_up(at - start + span->length, PIECE_BYTES), (uint64_t)length);
 	span->wait.done = on_landed;
 	return 0;
 }
@@ -389,7 +480,8 @@ static int want_span(
 		pthread_mutex_unlock(&fetch->lock);
 		return r;
 	}
-	fill_asked(fetch->source, start, length);
+	if (r > 0)
+		fill_asked(fetch->source, start, length);
 	return 0;
 }
 
@@ -409,7 +501,7 @@ static bool leave_flights_locked(struct fetch *fetch)
 static void wait_for_spans(
 	struct fetch *fetch, struct table *table, struct chunk *chunk, struct table_row *row)
 {
-	int r = 0;
+	int r = fetch->n_spans > 1 ? make_out(fetch) : 0;
 
 	fetch->awaited = 1; /* this function's: nobody goes on before every flight is joined */
 	for (uint32_t i = 0; i < fetch->n_spans && r == 0; i++)
@@ -435,8 +527,13 @@ static bool all_present(const struct fetch *fetch, const struct chunk *chunk)
 
 static void answer_prefetch(struct fetch *fetch)
 {
-	fill_ahead(fetch->source, fetch->request->frame.offset, fetch->request->frame.length);
-	rpc_reply(fetch_end(fetch), 0, NULL, NET_PAYLOAD_NONE);
+	const struct frame *frame = &fetch->request->frame;
+	int r = fill_ahead(fetch->source, frame->offset, frame->length);
+
+	if (r < 0)
+		fetch_fail(fetch, r, NULL);
+	else
+		rpc_reply(fetch_end(fetch), 0, NULL, NET_PAYLOAD_NONE);
 }
 
 /* Verifies every whole piece of the range again; damaged ones are absent afterwards. */
@@ -500,7 +597,9 @@ static void run_plan(struct pool_job *job)
 		fetch_fail(fetch, -ENOMEM, NULL);
 		return;
 	}
-	if (fetch->request->frame.op == FRAME_PREFETCH) {
+	if (fetch->request->cancelled) {
+		fetch_fail(fetch, -ECANCELED, NULL);
+	} else if (fetch->request->frame.op == FRAME_PREFETCH) {
 		answer_prefetch(fetch);
 	} else {
 		table = source_table(fetch->source);

@@ -1,11 +1,22 @@
 /* Which units are fetched without having been asked for. See fill.h. */
 #include "cacheworker/fill.h"
 #include "cacheworker/flight.h"
+#include "base/cleanup.h"
 
 #include <stdlib.h>
 
 #define FILLS_EXPECTED 4096u
+#define FILLS_MAX      65536u /* 1 TiB announced ahead */
+#define WHOLE          UINT64_MAX
 
+/* Bytes to look for, within one chunk. */
+struct stretch {
+	uint64_t start; /* volume offset */
+	uint64_t end;
+	uint64_t credit; /* bytes it may fetch; WHOLE: all */
+};
+
+/* The pump alone works on a fill and removes it; others leave what they want in `next`. */
 struct fill {
 	struct list link;     /* fills.active */
 	struct map_node node; /* fills.chunks */
@@ -13,9 +24,16 @@ struct fill {
 	struct table *table; /* referenced */
 	enum ufs_class class;
 	uint64_t chunk;
-	uint64_t cursor; /* next volume offset to look at */
-	uint64_t end;    /* of the range, within the chunk */
-	uint64_t credit; /* bytes it may still fetch */
+	struct stretch now;  /* changes under the lock */
+	struct stretch next; /* under the lock: to be done after `now`; end 0: nothing */
+	uint64_t cursor;     /* the pump's: next volume offset to look at */
+	uint64_t credit;     /* the pump's: what is left of it */
+};
+
+enum step {
+	STEP_TAKEN,
+	STEP_NO_MEMORY,
+	STEP_DONE, /* or it can go no further */
 };
 
 static uint64_t fill_hash(const struct source *source, uint64_t chunk)
@@ -23,14 +41,15 @@ static uint64_t fill_hash(const struct source *source, uint64_t chunk)
 	return hash_xxh3(&chunk, sizeof(chunk), (uint64_t)(uintptr_t)source);
 }
 
-static struct fill *find_locked(struct source *source, uint64_t chunk, uint64_t hash)
+static struct fill *find_locked(
+	struct source *source, uint64_t chunk, enum ufs_class class, uint64_t hash)
 {
 	struct map_node *node = map_first(&source->worker->fills.chunks, hash);
 
 	for (; node; node = map_next_same(node)) {
 		struct fill *fill = container_of(node, struct fill, node);
 
-		if (fill->source == source && fill->chunk == chunk)
+		if (fill->source == source && fill->chunk == chunk && fill->class == class)
 			return fill;
 	}
 	return NULL;
@@ -64,37 +83,46 @@ static void pump_locked(struct worker *w)
 			 0; /* a full queue: the next event asks again */
 }
 
+/* Is the unit in a tier, in both chunks if it crosses from one into the next? */
+static bool unit_present(const struct source *source, uint64_t start, uint32_t length)
+{
+	uint32_t done = 0;
+	bool present = true;
+
+	while (present && done < length) {
+		uint64_t at = start + done;
+		uint32_t offset = (uint32_t)(at & (CHUNK_BYTES - 1));
+		uint32_t n = min(length - done, CHUNK_BYTES - offset);
+		struct chunk_id id = { .volume = source->volume,
+			.lineage = source->lineage,
+			.chunk = at >> CHUNK_BITS };
+		struct chunk *chunk = tier_chunk_find(source->worker->tiers, &id);
+
+		present = chunk && chunk_present(chunk, offset, n);
+		chunk_unref(chunk);
+		done += n;
+	}
+	return present;
+}
+
 /* The next unit of the fill that is not there: 0, -ENOENT at its end, or the table's error. */
 static int next_unit(struct fill *fill, struct table_row *row, uint64_t *ret_at)
 {
-	while (fill->cursor < fill->end) {
+	while (fill->cursor < fill->now.end) {
 		uint64_t object_offset;
 		uint64_t start;
 		uint32_t length;
 		uint64_t at;
-		struct chunk_id id = { .volume = fill->source->volume,
-			.lineage = fill->source->lineage };
-		struct chunk *chunk;
-		bool present;
 		int r = source_row_from(fill->table, fill->cursor, row);
 
-		if (r == -ENOENT || (r == 0 && row->offset >= fill->end))
+		if (r == -ENOENT || (r == 0 && row->offset >= fill->now.end))
 			return -ENOENT;
 		if (r < 0)
 			return r;
 		at = max(row->offset, fill->cursor);
 		flight_unit_of(row, at, &start, &length, &object_offset);
 		fill->cursor = start + align_up(length, BLOCK_BYTES);
-		if (row->flags & ROW_DEAD)
-			continue;
-		id.chunk = start >> CHUNK_BITS;
-		chunk = tier_chunk_find(fill->source->worker->tiers, &id);
-		present =
-			chunk &&
-			chunk_present(chunk, (uint32_t)(start & (CHUNK_BYTES - 1)),
-				min(length, (uint32_t)(CHUNK_BYTES - (start & (CHUNK_BYTES - 1)))));
-		chunk_unref(chunk);
-		if (present)
+		if (row->flags & ROW_DEAD || unit_present(fill->source, start, length))
 			continue;
 		*ret_at = start;
 		return 0;
@@ -102,8 +130,8 @@ static int next_unit(struct fill *fill, struct table_row *row, uint64_t *ret_at)
 	return -ENOENT;
 }
 
-/* Takes one unit of the fill into flight. False when the fill is done (or can go no further). */
-static bool fill_step(struct fill *fill, struct table_row *row, bool *ret_no_memory)
+/* Takes one unit of the fill into flight. `row` is scratch. */
+static enum step fill_step(struct fill *fill, struct table_row *row)
 {
 	struct worker *w = fill->source->worker;
 	uint64_t before = fill->cursor;
@@ -114,26 +142,25 @@ static bool fill_step(struct fill *fill, struct table_row *row, bool *ret_no_mem
 	int r;
 
 	if (next_unit(fill, row, &at) < 0)
-		return false;
+		return STEP_DONE;
 	flight_unit_of(row, at, &start, &length, &object_offset);
 	if (length > fill->credit)
-		return false;
+		return STEP_DONE;
 	pthread_mutex_lock(&w->fills.lock);
 	w->fills.in_flight++;
 	pthread_mutex_unlock(&w->fills.lock);
 	r = flight_want(fill->source, row, at, fill->class, false, NULL);
 	if (r == 0) {
 		fill->credit -= length;
-		return true;
+		return STEP_TAKEN;
 	}
 	pthread_mutex_lock(&w->fills.lock);
 	w->fills.in_flight--;
 	pthread_mutex_unlock(&w->fills.lock);
 	if (r == -EALREADY)
-		return true;
-	*ret_no_memory = r == -EAGAIN || r == -ENOMEM;
+		return STEP_TAKEN;
 	fill->cursor = before;
-	return *ret_no_memory;
+	return r == -EAGAIN || r == -ENOMEM ? STEP_NO_MEMORY : STEP_DONE;
 }
 
 /* The first fill, while there is room in flight. It stays in the list; only the pump removes. */
@@ -149,86 +176,148 @@ static struct fill *current_fill(struct worker *w)
 	return fill;
 }
 
+/* The fill goes on with what was asked for meanwhile, behind the others; or it is done. */
+static void fill_done(struct worker *w, struct fill *fill)
+{
+	bool more;
+
+	pthread_mutex_lock(&w->fills.lock);
+	more = fill->next.end != 0;
+	if (more) {
+		fill->now = fill->next;
+		fill->next = (struct stretch){ 0 };
+		fill->cursor = fill->now.start;
+		fill->credit = fill->now.credit;
+		list_remove(&fill->link);
+		list_push_back(&w->fills.active, &fill->link);
+	} else {
+		fill_remove_locked(&w->fills, fill);
+	}
+	pthread_mutex_unlock(&w->fills.lock);
+	if (!more)
+		fill_free(fill);
+}
+
 static void run_pump(struct pool_job *job)
 {
 	struct worker *w = container_of(job, struct worker, fills.pump);
-	struct table_row *row = malloc(sizeof(*row));
-	bool no_memory = row == NULL;
+	struct table_row row;
+	bool hungry = false;
 	struct fill *fill;
 
-	while (!no_memory && (fill = current_fill(w)) != NULL) {
-		if (fill_step(fill, row, &no_memory))
-			continue;
-		pthread_mutex_lock(&w->fills.lock);
-		fill_remove_locked(&w->fills, fill);
-		pthread_mutex_unlock(&w->fills.lock);
-		fill_free(fill);
+	while ((fill = current_fill(w)) != NULL) {
+		enum step step = fill_step(fill, &row);
+
+		if (step == STEP_DONE)
+			fill_done(w, fill);
+		if (step == STEP_NO_MEMORY && hungry)
+			break;
+		/* Told from now on; but memory may have come free just before: once more. */
+		hungry = step == STEP_NO_MEMORY;
+		if (hungry)
+			w->fills.hungry = true;
 	}
-	free(row);
 	pthread_mutex_lock(&w->fills.lock);
 	w->fills.pumping = false;
-	/* Without memory the units under way end first, and ask again. */
-	if (w->fills.again && !no_memory)
+	if (w->fills.again)
 		pump_locked(w);
 	w->fills.again = false;
 	pthread_mutex_unlock(&w->fills.lock);
 }
 
-static void fill_add(
-	struct source *source, uint64_t offset, uint64_t end, uint64_t credit, enum ufs_class class)
+/* Adds a stretch to those of a fill under way, unless it is part of what is done anyway. */
+static void stretch_add(struct fill *fill, const struct stretch *more)
+{
+	struct stretch *next = &fill->next;
+
+	if (fill->now.credit == WHOLE && more->start >= fill->now.start &&
+		more->end <= fill->now.end)
+		return;
+	if (next->end == 0) {
+		*next = *more;
+		return;
+	}
+	next->start = min(next->start, more->start);
+	next->end = max(next->end, more->end);
+	next->credit = next->credit == WHOLE || more->credit == WHOLE ? WHOLE
+								      : next->credit + more->credit;
+}
+
+static int fill_add(struct source *source, const struct stretch *stretch, enum ufs_class class)
 {
 	struct fills *fills = &source->worker->fills;
-	uint64_t chunk = offset >> CHUNK_BITS;
+	uint64_t chunk = stretch->start >> CHUNK_BITS;
 	uint64_t hash = fill_hash(source, chunk);
 	struct fill *fresh = calloc(1, sizeof(*fresh));
 	struct fill *fill;
+	int r = 0;
 
 	if (!fresh)
-		return; /* neighbours are a favour */
+		return -ENOMEM;
 	fresh->table = source_table(source);
 	pthread_mutex_lock(&fills->lock);
-	fill = find_locked(source, chunk, hash);
-	if (!fill && !fills->closing) {
-		fill = fresh;
+	fill = find_locked(source, chunk, class, hash);
+	if (fill) {
+		stretch_add(fill, stretch);
+	} else if (fills->closing) {
+		r = -ECANCELED;
+	} else if (fills->chunks.count >= FILLS_MAX) {
+		r = -EAGAIN;
+	} else {
+		fill = TAKE(fresh);
 		fill->source = source;
 		fill->chunk = chunk;
-		fill->cursor = offset;
-		fill->end = end;
-		fill->credit = credit;
 		fill->class = class;
+		fill->now = *stretch;
+		fill->cursor = stretch->start;
+		fill->credit = stretch->credit;
 		map_insert(&fills->chunks, &fill->node, hash);
 		list_push_back(&fills->active, &fill->link);
-		fresh = NULL;
 	}
 	pump_locked(source->worker);
 	pthread_mutex_unlock(&fills->lock);
 	if (fresh)
 		fill_free(fresh);
+	return r;
 }
 
 void fill_asked(struct source *source, uint64_t start, uint32_t length)
 {
 	uint64_t chunk_start = align_down(start, CHUNK_BYTES);
 	uint64_t asked = atomic_fetch_add(&source->asked_bytes, length) + length;
+	struct stretch stretch = { .end = chunk_start + CHUNK_BYTES };
 	struct table *table;
-	bool whole;
 
 	if (tier_set_full(source->worker->tiers))
 		return;
 	table = source_table(source);
-	whole = asked >= table_info(table)->live_bytes / FILL_WHOLE_SHARE;
+	if (asked >= table_info(table)->live_bytes / FILL_WHOLE_SHARE) {
+		stretch.start = chunk_start;
+		stretch.credit = WHOLE;
+	} else {
+		stretch.start = start + align_up(length, BLOCK_BYTES);
+		stretch.credit = (uint64_t)length * FILL_NEIGHBOURS;
+	}
 	table_unref(table);
-	if (whole)
-		fill_add(source, chunk_start, chunk_start + CHUNK_BYTES, UINT64_MAX, UFS_FILL);
-	else
-		fill_add(source, start + align_up(length, BLOCK_BYTES), chunk_start + CHUNK_BYTES,
-			(uint64_t)length * FILL_NEIGHBOURS, UFS_FILL);
+	if (stretch.start < stretch.end)
+		(void)fill_add(source, &stretch, UFS_FILL); /* neighbours are a favour */
 }
 
-void fill_ahead(struct source *source, uint64_t offset, uint32_t length)
+int fill_ahead(struct source *source, uint64_t offset, uint32_t length)
 {
-	if (!tier_set_full(source->worker->tiers))
-		fill_add(source, offset, offset + length, UINT64_MAX, UFS_PREFETCH);
+	struct stretch stretch = { .start = offset, .end = offset + length, .credit = WHOLE };
+
+	return tier_set_full(source->worker->tiers) ? 0 : fill_add(source, &stretch, UFS_PREFETCH);
+}
+
+void fill_memory_freed(struct worker *w)
+{
+	if (!w->fills.hungry)
+		return;
+	pthread_mutex_lock(&w->fills.lock);
+	w->fills.hungry = false;
+	pump_locked(w);
+	pthread_mutex_unlock(&w->fills.lock);
 }
 
 void fill_unit_ended(struct worker *w)

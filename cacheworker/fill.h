@@ -19,14 +19,17 @@
 #define FILL_NEIGHBOURS  3u
 #define FILL_WHOLE_SHARE 50u /* 1/50 = 2 % of the source */
 
-/* A reader missed the unit [start, start + length) of `source`. */
+/* A reader was the first to miss the unit [start, start + length) of `source`. */
 void fill_asked(struct source *source, uint64_t start, uint32_t length);
 
-/* A reader will want [offset, offset + length), which lies in one chunk. */
-void fill_ahead(struct source *source, uint64_t offset, uint32_t length);
+/* A reader will want [offset, offset + length), which lies in one chunk. -EAGAIN: too much is
+ * announced already; -ENOMEM, -ECANCELED. */
+int fill_ahead(struct source *source, uint64_t offset, uint32_t length) __must_check;
 
 /* A unit of a fill ended. */
 void fill_unit_ended(struct worker *w);
+/* A unit's memory was given back. Any thread, no lock held. */
+void fill_memory_freed(struct worker *w);
 
 int fills_init(struct worker *w) __must_check;
 void fills_close(struct worker *w);   /* starts nothing more */

@@ -53,19 +53,32 @@ static void set_state_locked(struct flight *f, enum flight_state next)
 	counter_sub(&f->worker->counters.flights, 1);
 }
 
-/* Memory came free: the first starved flight that fits may start. */
+/* Does a flight of that class, or of one before it, wait for memory? */
+static bool starving_locked(const struct flights *flights, enum ufs_class class)
+{
+	for (unsigned int i = 0; i <= (unsigned int)class; i++)
+		if (!list_empty(&flights->starved[i]))
+			return true;
+	return false;
+}
+
+/* Memory came free: the first starved flight may start, if it fits. None overtakes it. */
 static struct flight *take_starved_locked(struct worker *w)
 {
-	struct list *node = w->flights.starved.next;
+	struct list *node = NULL;
 	struct flight *f;
 
-	if (node == &w->flights.starved)
+	for (unsigned int i = 0; i < FLIGHT_CLASSES && !node; i++)
+		if (!list_empty(&w->flights.starved[i]))
+			node = w->flights.starved[i].next;
+	if (!node)
 		return NULL;
 	f = list_entry(node, struct flight, link);
 	if (!budget_take(&w->memory, (enum budget_class)f->class, f->length))
 		return NULL;
 	list_remove(node);
 	set_state_locked(f, FLIGHT_FETCHING);
+	w->flights.starting++;
 	return f;
 }
 
@@ -73,13 +86,15 @@ static void wake_starved(struct worker *w)
 {
 	struct flight *f;
 
-	do {
-		pthread_mutex_lock(&w->flights.lock);
-		f = take_starved_locked(w);
+	pthread_mutex_lock(&w->flights.lock);
+	while ((f = take_starved_locked(w)) != NULL) {
 		pthread_mutex_unlock(&w->flights.lock);
-		if (f)
-			flight_start(f);
-	} while (f);
+		flight_start(f);
+		pthread_mutex_lock(&w->flights.lock);
+		if (--w->flights.starting == 0)
+			pthread_cond_broadcast(&w->flights.started);
+	}
+	pthread_mutex_unlock(&w->flights.lock);
 }
 
 void flight_unref(struct flight *f)
@@ -99,6 +114,7 @@ void flight_unref(struct flight *f)
 	f->magic = 0;
 	free(f);
 	wake_starved(w);
+	fill_memory_freed(w);
 }
 
 static void collect_ready_locked(struct flight *f, struct list *ready, uint64_t landed)
@@ -147,12 +163,15 @@ static void flight_end(struct flight *f, int status, const struct err *e)
 	flight_unref(f); /* the map's */
 }
 
+/* Nothing is kept while others starve for the memory. */
 static void push_out_kept(struct worker *w, uint64_t keep)
 {
 	for (;;) {
 		struct flight *f = NULL;
 
 		pthread_mutex_lock(&w->flights.lock);
+		if (starving_locked(&w->flights, UFS_PREFETCH))
+			keep = 0;
 		if (w->flights.kept_bytes > keep) {
 			struct list *node = list_pop_front(&w->flights.kept);
 
@@ -368,6 +387,20 @@ static struct flight *find_locked(struct source *source, uint64_t start, uint64_
 	return NULL;
 }
 
+/* The flight is as urgent as the most urgent of its waiters. */
+static void raise_class_locked(struct flight *f, enum ufs_class class)
+{
+	if (class >= f->class)
+		return;
+	f->class = class;
+	if (f->state == FLIGHT_FETCHING && f->asked) {
+		ufs_promote(f->source->ufs, &f->get, class);
+	} else if (f->state == FLIGHT_STARVED) {
+		list_remove(&f->link);
+		list_push_back(&f->worker->flights.starved[class], &f->link);
+	}
+}
+
 /* Puts the wait on the flight. True when its bytes are there already. */
 static bool join_locked(struct flight *f, enum ufs_class class, struct flight_wait *wait)
 {
@@ -377,11 +410,7 @@ static bool join_locked(struct flight *f, enum ufs_class class, struct flight_wa
 	if (wait->told)
 		return true;
 	list_push_back(&f->waiters, &wait->link);
-	if (class < f->class) {
-		f->class = class;
-		if (f->state == FLIGHT_FETCHING && f->asked)
-			ufs_promote(f->source->ufs, &f->get, class);
-	}
+	raise_class_locked(f, class);
 	return false;
 }
 
@@ -394,7 +423,7 @@ static int enter_locked(struct flight *f, uint64_t hash, bool demand)
 
 	if (w->flights.closing)
 		return -ECANCELED;
-	memory = list_empty(&w->flights.starved) &&
+	memory = !starving_locked(&w->flights, demand ? f->class : UFS_PREFETCH) &&
 		 budget_take(&w->memory, (enum budget_class)f->class, f->length);
 	if (!memory && !demand)
 		return -EAGAIN;
@@ -403,7 +432,7 @@ static int enter_locked(struct flight *f, uint64_t hash, bool demand)
 	f->state = memory ? FLIGHT_FETCHING : FLIGHT_STARVED;
 	if (!memory) {
 		counter_add(&w->counters.starved, 1);
-		list_push_back(&w->flights.starved, &f->link);
+		list_push_back(&w->flights.starved[f->class], &f->link);
 	}
 	return memory ? 1 : 0;
 }
@@ -416,6 +445,8 @@ int flight_want(struct source *source, const struct table_row *row, uint64_t at,
 	struct flight *f;
 	uint64_t hash;
 	bool there = false;
+	bool first = false;
+	bool starved = false;
 	int r = -EALREADY;
 
 	if (!fresh)
@@ -428,18 +459,24 @@ int flight_want(struct source *source, const struct table_row *row, uint64_t at,
 		r = enter_locked(fresh, hash, wait != NULL);
 		f = r >= 0 ? fresh : NULL;
 	}
-	if (f && wait)
+	if (f && wait) {
 		there = join_locked(f, class, wait);
+		first = !f->demanded;
+		f->demanded = true;
+		starved = f->state == FLIGHT_STARVED;
+	}
 	pthread_mutex_unlock(&w->flights.lock);
 
 	if (f != fresh) { /* joined another, or was not let in */
 		free(fresh);
 		if (f && wait) {
 			counter_add(&w->counters.joined, 1);
-			r = 0;
+			r = first;
 		}
 		if (there)
 			wait->done(wait, 0, NULL);
+		if (starved)
+			wake_starved(w); /* a higher class may have what it lacked */
 		return r;
 	}
 	counter_add(wait ? &w->counters.units : &w->counters.neighbours, 1);
@@ -447,7 +484,15 @@ int flight_want(struct source *source, const struct table_row *row, uint64_t at,
 		flight_start(f);
 	else
 		push_out_kept(w, 0); /* starving: what is only kept gives its memory back */
-	return 0;
+	return first;
+}
+
+/* Nobody waits for it and nothing was begun. Its waiter, who leaves, still has a reference. */
+static void drop_starved_locked(struct flight *f)
+{
+	list_remove(&f->link);
+	set_state_locked(f, FLIGHT_GONE);
+	ensure(atomic_fetch_sub(&f->refs, 1) > 1); /* the map's */
 }
 
 bool flight_wait_cancel(struct worker *w, struct flight_wait *wait)
@@ -455,10 +500,12 @@ bool flight_wait_cancel(struct worker *w, struct flight_wait *wait)
 	bool waiting;
 
 	pthread_mutex_lock(&w->flights.lock);
-	waiting = wait->flight && !wait->told;
+	waiting = !wait->told && wait->flight; /* once told, the flight is not ours to look at */
 	if (waiting) {
 		wait->told = true;
 		list_remove(&wait->link);
+		if (wait->flight->state == FLIGHT_STARVED && list_empty(&wait->flight->waiters))
+			drop_starved_locked(wait->flight);
 	}
 	pthread_mutex_unlock(&w->flights.lock);
 	return waiting;
@@ -467,7 +514,9 @@ bool flight_wait_cancel(struct worker *w, struct flight_wait *wait)
 int flights_init(struct worker *w)
 {
 	pthread_mutex_init(&w->flights.lock, NULL);
-	list_init(&w->flights.starved);
+	pthread_cond_init(&w->flights.started, NULL);
+	for (unsigned int i = 0; i < FLIGHT_CLASSES; i++)
+		list_init(&w->flights.starved[i]);
 	list_init(&w->flights.kept);
 	w->flights.kept_max = min(w->config->memory / 4, 64 * 1024 * 1024ull);
 	return map_init(&w->flights.units, FLIGHTS_EXPECTED);
@@ -480,7 +529,11 @@ void flights_close(struct worker *w)
 
 	pthread_mutex_lock(&w->flights.lock);
 	w->flights.closing = true;
-	list_splice_back(&starved, &w->flights.starved);
+	for (unsigned int i = 0; i < FLIGHT_CLASSES; i++)
+		list_splice_back(&starved, &w->flights.starved[i]);
+	/* Whoever took one off the lists is on the way to its origin, which must be open still. */
+	while (w->flights.starting > 0)
+		pthread_cond_wait(&w->flights.started, &w->flights.lock);
 	pthread_mutex_unlock(&w->flights.lock);
 	while ((node = list_pop_front(&starved)) != NULL)
 		flight_end(list_entry(node, struct flight, link), -ECANCELED, NULL);
@@ -491,5 +544,6 @@ void flights_release(struct worker *w)
 	push_out_kept(w, 0);
 	ensure(w->flights.units.count == 0);
 	map_release(&w->flights.units);
+	pthread_cond_destroy(&w->flights.started);
 	pthread_mutex_destroy(&w->flights.lock);
 }

@@ -38,6 +38,7 @@ struct flight {
 	bool bypass;            /* not admitted to a tier */
 	bool counted;           /* a fill's: fills.in_flight counts it */
 	bool asked;             /* the origin has the request */
+	bool demanded;          /* a reader waited for it */
 	uint64_t start;         /* volume offset of the unit */
 	uint32_t length;        /* bytes */
 	uint64_t object_offset; /* of the unit in its object; multiple of PIECE_BYTES */
@@ -66,16 +67,17 @@ void flight_unit_of(const struct table_row *row, uint64_t at, uint64_t *ret_star
 
 /*
  * Joins the flight of that unit or starts one. With a `wait`, its done() is called exactly once,
- * perhaps before this returns, with wait->flight set and referenced when status is 0. Without one
- * it is a neighbour: nothing happens when the unit is already on its way (-EALREADY), and there is
- * -EAGAIN when there is no memory for it now. -ENOMEM, -ECANCELED while closing: done() will not be
- * called.
+ * perhaps before this returns, with wait->flight set and referenced when status is 0; returns 1 when
+ * this is the first that waits for the unit, else 0. Without one it is a neighbour: nothing happens
+ * when the unit is already on its way (-EALREADY), and there is -EAGAIN when there is no memory for
+ * it now. -ENOMEM, -ECANCELED while closing: done() will not be called.
  */
 int flight_want(struct source *source, const struct table_row *row, uint64_t at,
 	enum ufs_class class, bool bypass, struct flight_wait *wait) __must_check;
 
 /* Takes a waiting request off its flight: true when it was still waiting (done() will not be
- * called; the reference on wait->flight stays the owner's). */
+ * called; the reference on wait->flight stays the owner's). A unit that still starves is given up
+ * with its last waiter. */
 bool flight_wait_cancel(struct worker *w, struct flight_wait *wait);
 
 void flight_unref(struct flight *flight);

@@ -62,12 +62,16 @@ struct worker_config {
 	unsigned int origin_requests; /* GETs in flight per source */
 };
 
+#define FLIGHT_CLASSES 3u /* enum ufs_class, enum budget_class */
+
 /* Units on their way or kept for a moment (flight.c). */
 struct flights {
 	pthread_mutex_t lock;
 	struct map units;
-	struct list starved; /* flights waiting for memory, demand in front */
-	struct list kept;    /* bypassed units, oldest first */
+	struct list starved[FLIGHT_CLASSES]; /* flights waiting for memory, by class */
+	unsigned int starting; /* taken off these lists, not yet given to their origin */
+	pthread_cond_t started;
+	struct list kept; /* bypassed units, oldest first */
 	uint64_t kept_bytes;
 	uint64_t kept_max;
 	bool closing;
@@ -77,11 +81,12 @@ struct flights {
 struct fills {
 	pthread_mutex_t lock;
 	struct list active;
-	struct map chunks; /* one fill per chunk */
+	struct map chunks; /* one fill per chunk and class */
 	unsigned int in_flight;
 	unsigned int max_in_flight;
-	bool pumping; /* the pump job is queued or running */
-	bool again;   /* something changed while it ran */
+	bool pumping;        /* the pump job is queued or running */
+	bool again;          /* something changed while it ran */
+	_Atomic bool hungry; /* it found no memory: to be told when some came free */
 	bool closing;
 	struct pool_job pump;
 };
@@ -90,6 +95,7 @@ struct fills {
 struct sources {
 	pthread_mutex_t lock;
 	struct list all;
+	bool closing;
 };
 
 struct worker {
