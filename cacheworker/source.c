@@ -122,16 +122,67 @@ static int origin_from_message(const Granary__Source *message, struct ufs_config
 	return 0;
 }
 
-static int ask_master(struct source *source, uint64_t generation, struct ufs_config *ret_origin,
-	int *ret_fd, struct err *e)
+struct answer {
+	struct rpc_call call;
+	pthread_mutex_t lock;
+	pthread_cond_t ended;
+	bool done;
+	int status;
+};
+
+static void on_answer(struct rpc_call *call, int status)
+{
+	struct answer *answer = call->arg;
+
+	pthread_mutex_lock(&answer->lock);
+	answer->done = true;
+	answer->status = status;
+	pthread_cond_signal(&answer->ended);
+	pthread_mutex_unlock(&answer->lock);
+}
+
+/*
+ * Sends and waits. Not rpc_call_wait(): once sources_close() was called no call begins, and after
+ * the call's end the client, which may be freed by then, is not touched.
+ */
+static int call_master(struct worker *w, struct answer *answer, struct err *e)
+{
+	bool closing;
+
+	pthread_mutex_init(&answer->lock, NULL);
+	pthread_cond_init(&answer->ended, NULL);
+	answer->call.on_done = on_answer;
+	answer->call.arg = answer;
+	answer->status = -ECANCELED;
+	pthread_mutex_lock(&w->sources.lock);
+	closing = w->sources.closing;
+	if (!closing)
+		rpc_call(w->master, &answer->call);
+	pthread_mutex_unlock(&w->sources.lock);
+	pthread_mutex_lock(&answer->lock);
+	while (!closing && !answer->done)
+		pthread_cond_wait(&answer->ended, &answer->lock);
+	pthread_mutex_unlock(&answer->lock);
+	pthread_cond_destroy(&answer->ended);
+	pthread_mutex_destroy(&answer->lock);
+	if (answer->status < 0 && answer->call.reply_payload)
+		return err_set(e, answer->status, "%s", (const char *)answer->call.reply_payload);
+	if (answer->status < 0)
+		return err_set(e, answer->status, "the master at %s was asked for a table: %s",
+			w->config->master, err_str(answer->status));
+	return 0;
+}
+
+static int ask_master(
+	struct source *source, struct ufs_config *ret_origin, int *ret_fd, struct err *e)
 {
 	Granary__GetTable ask = GRANARY__GET_TABLE__INIT;
-	struct rpc_call call = { .frame = { .op = FRAME_GET_TABLE },
-		.payload = NET_PAYLOAD_NONE,
-		.reply_fd = -1,
-		.deadline_ns = clock_mono_ns() + MASTER_DEADLINE_NS,
-		.resend = true };
-	_cleanup_free_ void *answer = NULL;
+	struct answer answer = { .call = { .frame = { .op = FRAME_GET_TABLE },
+					 .payload = NET_PAYLOAD_NONE,
+					 .reply_fd = -1,
+					 .deadline_ns = clock_mono_ns() + MASTER_DEADLINE_NS,
+					 .resend = true } };
+	_cleanup_free_ void *payload = NULL;
 	_cleanup_close_ int fd = -1;
 	Granary__Generation *message;
 	uint8_t packed[256];
@@ -141,18 +192,17 @@ static int ask_master(struct source *source, uint64_t generation, struct ufs_con
 	ask.volume = (ProtobufCBinaryData){ .data = source->volume.bytes, .len = VOLUME_ID_LEN };
 	ask.has_lineage = true;
 	ask.lineage = source->lineage;
-	ask.has_generation = true;
-	ask.generation = generation;
+	ask.has_generation = true; /* 0: the newest */
 	ensure(granary__get_table__get_packed_size(&ask) <= sizeof(packed));
-	call.payload.parts[0].data = packed;
-	call.payload.parts[0].len = granary__get_table__pack(&ask, packed);
-	call.payload.n = 1;
-	r = rpc_call_wait(source->worker->master, &call, e);
-	answer = call.reply_payload;
-	fd = call.reply_fd;
+	answer.call.payload.parts[0].data = packed;
+	answer.call.payload.parts[0].len = granary__get_table__pack(&ask, packed);
+	answer.call.payload.n = 1;
+	r = call_master(source->worker, &answer, e);
+	payload = answer.call.reply_payload;
+	fd = answer.call.reply_fd;
 	if (r < 0)
 		return r;
-	message = granary__generation__unpack(NULL, call.reply.payload, answer);
+	message = granary__generation__unpack(NULL, answer.call.reply.payload, payload);
 	if (!message || !message->source || fd < 0)
 		r = err_set(
 			e, -EBADMSG, "the master's answer is not understood: do versions differ?");
@@ -162,25 +212,6 @@ static int ask_master(struct source *source, uint64_t generation, struct ufs_con
 		granary__generation__free_unpacked(message, NULL);
 	if (r == 0)
 		*ret_fd = TAKE_FD(fd);
-	return r;
-}
-
-static int check_table(struct source *source, struct table *table, struct err *e)
-{
-	const struct generation_id *id = &table_info(table)->id;
-	int r;
-
-	if (!volume_id_equal(&id->volume, &source->volume) || id->lineage != source->lineage)
-		return err_set(e, -ESTALE,
-			"the master answered with the table of another volume or lineage");
-	if (source->table && table_info(source->table)->id.generation != id->generation)
-		r = generation_check_successor(source->table, table, e);
-	else
-		r = seen_check(source, id, e);
-	if (r == 0 && seen_save(source, id) < 0)
-		log_warn("generation not remembered",
-			"tier=%s next=\"guard after a restart is weaker\"",
-			source->worker->config->tier);
 	return r;
 }
 
@@ -196,23 +227,41 @@ static void drop_older_lineage(struct source *source)
 	log_info("older lineage dropped", "bytes=%llu", (unsigned long long)freed);
 }
 
+static int check_table(struct source *source, struct table *table, struct err *e)
+{
+	const struct generation_id *id = &table_info(table)->id;
+	int r;
+
+	if (!volume_id_equal(&id->volume, &source->volume) || id->lineage != source->lineage)
+		return err_set(e, -ESTALE,
+			"the master answered with the table of another volume or lineage");
+	if (source->table && table_info(source->table)->id.generation != id->generation)
+		r = generation_check_successor(source->table, table, e);
+	else
+		r = seen_check(source, id, e);
+	if (r == 0 && !source->table)
+		drop_older_lineage(source);
+	if (r == 0 && seen_save(source, id) < 0)
+		log_warn("generation not remembered",
+			"tier=%s next=\"guard after a restart is weaker\"",
+			source->worker->config->tier);
+	return r;
+}
+
 /* Fetches the table and opens the origin: on a control thread. */
-static int source_load(
-	struct source *source, uint64_t generation, struct table **ret_table, struct err *e)
+static int source_load(struct source *source, struct table **ret_table, struct err *e)
 {
 	_cleanup_(ufs_config_release) struct ufs_config origin = { 0 };
 	struct ufs_limits limits = UFS_LIMITS_DEFAULT;
 	struct table *table;
 	int fd = -1;
-	int r = ask_master(source, generation, &origin, &fd, e);
+	int r = ask_master(source, &origin, &fd, e);
 
 	if (r < 0)
 		return r;
 	r = table_open(fd, &table, e);
 	if (r < 0)
 		return r;
-	if (!source->table)
-		drop_older_lineage(source);
 	r = check_table(source, table, e);
 	limits.max_requests = source->worker->config->origin_requests;
 	if (r == 0 && !source->ufs) {
@@ -229,48 +278,107 @@ static int source_load(
 	return r;
 }
 
-static void run_load(struct pool_job *job)
+static void source_free(struct source *source)
 {
-	struct source *source = container_of(job, struct source, job);
+	ufs_free(source->ufs);
+	table_unref(source->table);
+	ufs_config_release(&source->origin);
+	source->magic = 0;
+	free(source);
+}
+
+/* Those who are parked now have asked before the master answers. */
+static void mark_asked(struct source *source)
+{
+	pthread_mutex_lock(&source->worker->sources.lock);
+	list_for_each (node, &source->parked)
+		list_entry(node, struct source_wait, link)->asked = true;
+	pthread_mutex_unlock(&source->worker->sources.lock);
+}
+
+/*
+ * Moves to `told` whom this load answers, with their status: all when it failed, else whose
+ * generation is there; of the others those who asked before it get -ESTALE. True when somebody is
+ * left who came later and names a newer generation: it must be asked for again.
+ */
+static bool collect_told_locked(struct source *source, int r, struct list *told)
+{
+	bool left = false;
+
+	list_for_each_safe (node, &source->parked) {
+		struct source_wait *wait = list_entry(node, struct source_wait, link);
+
+		wait->status = r;
+		if (r == 0 && table_info(source->table)->id.generation < wait->generation) {
+			if (!wait->asked) {
+				left = true;
+				continue;
+			}
+			wait->status = -ESTALE;
+		}
+		wait->told = true;
+		list_remove(node);
+		list_push_back(told, node);
+	}
+	return left;
+}
+
+static void tell(struct list *told, struct source *source, const struct err *failed)
+{
+	struct list *node;
+
+	while ((node = list_pop_front(told)) != NULL) {
+		struct source_wait *wait = list_entry(node, struct source_wait, link);
+		struct err stale = ERR_INIT;
+
+		if (wait->status < 0 && failed->code == 0)
+			(void)err_set(&stale, wait->status, /* returns the status */
+				"the reader names generation %llu, which the master does not know",
+				(unsigned long long)wait->generation);
+		wait->ready(wait, source, wait->status, stale.code ? &stale : failed);
+	}
+}
+
+/* One question to the master and what follows from it. True: to be asked again. */
+static bool load_once(struct source *source)
+{
 	struct worker *w = source->worker;
-	struct list parked = LIST_INIT(parked);
+	struct list told = LIST_INIT(told);
 	struct table *table = NULL;
 	struct table *old = NULL;
 	struct err e = ERR_INIT;
-	struct list *node;
-	uint64_t wanted;
+	bool again;
+	bool drop;
 	int r;
 
-	pthread_mutex_lock(&w->sources.lock);
-	wanted = source->wanted_generation;
-	pthread_mutex_unlock(&w->sources.lock);
-	r = source_load(source, 0, &table, &e);
-	if (r == 0 && table_info(table)->id.generation < wanted) {
-		r = err_set(&e, -ESTALE,
-			"the master knows generation %llu only, a reader named %llu",
-			(unsigned long long)table_info(table)->id.generation,
-			(unsigned long long)wanted);
-		table_unref(TAKE(table));
-	}
+	mark_asked(source);
+	r = source_load(source, &table, &e);
 	if (r < 0)
 		log_warn("source not opened",
 			"reason=\"%s\" next=\"asked again with the next request\"", e.text);
 	pthread_mutex_lock(&w->sources.lock);
-	source->state = r < 0 ? SOURCE_FAILED : SOURCE_READY;
 	if (table) {
 		old = source->table;
 		source->table = table;
 	}
-	list_for_each (parked_node, &source->parked)
-		list_entry(parked_node, struct source_wait, link)->told = true;
-	list_splice_back(&parked, &source->parked);
+	again = collect_told_locked(source, r, &told);
+	if (!again)
+		source->state = r < 0 ? SOURCE_FAILED : SOURCE_READY;
+	drop = r < 0 && !source->table;
+	if (drop)
+		list_remove(&source->link);
 	pthread_mutex_unlock(&w->sources.lock);
 	table_unref(old);
-	while ((node = list_pop_front(&parked)) != NULL) {
-		struct source_wait *wait = list_entry(node, struct source_wait, link);
+	tell(&told, source, &e);
+	if (drop)
+		source_free(source);
+	return again;
+}
 
-		wait->ready(wait, source, r, &e);
-	}
+static void run_load(struct pool_job *job)
+{
+	while (load_once(container_of(job, struct source, job)))
+		;
 }
 
 /* ---- finding
@@ -301,10 +409,10 @@ static struct source *find_locked(
 	return source;
 }
 
+/* Whatever became of the last question to the master: what is there is good. */
 static bool ready_locked(const struct source *source, uint64_t generation)
 {
-	return source->state == SOURCE_READY &&
-	       table_info(source->table)->id.generation >= generation;
+	return source->table && table_info(source->table)->id.generation >= generation;
 }
 
 void source_find(struct worker *w, const struct volume_id *volume, uint64_t lineage,
@@ -318,10 +426,14 @@ void source_find(struct worker *w, const struct volume_id *volume, uint64_t line
 	if (!source) {
 		r = -ENOMEM;
 	} else if (!ready_locked(source, generation)) {
-		source->wanted_generation = max(source->wanted_generation, generation);
+		wait->generation = generation;
 		if (source->state != SOURCE_LOADING) {
 			r = pool_submit(w->control, &source->job);
 			source->state = r < 0 ? source->state : SOURCE_LOADING;
+			if (r < 0 && !source->table) {
+				list_remove(&source->link);
+				source_free(TAKE(source));
+			}
 		}
 		if (r == 0) {
 			list_push_back(&source->parked, &wait->link);
@@ -364,6 +476,13 @@ int source_row_from(struct table *table, uint64_t at, struct table_row *row)
 	return r == -ENOENT ? table_next_offset(table, at, row) : r;
 }
 
+void sources_close(struct worker *w)
+{
+	pthread_mutex_lock(&w->sources.lock);
+	w->sources.closing = true;
+	pthread_mutex_unlock(&w->sources.lock);
+}
+
 void sources_close_origins(struct worker *w)
 {
 	/* No source is added any more: requests are refused and the control pool has ended. */
@@ -377,9 +496,6 @@ void sources_free(struct worker *w)
 		struct source *source = list_entry(node, struct source, link);
 
 		list_remove(node);
-		table_unref(source->table);
-		ufs_config_release(&source->origin);
-		source->magic = 0;
-		free(source);
+		source_free(source);
 	}
 }

@@ -2,7 +2,8 @@
  * Sources a worker fills from: an origin and the newest object table of one (volume, lineage).
  *
  * A source is made when a reader first names it, by asking the master; requests park on it
- * meanwhile. It lives until the worker closes. The worker remembers, beside its tier, the highest
+ * meanwhile. Once it had a table it lives until the worker closes; one that the master does not know
+ * is forgotten at once. The worker remembers, beside its tier, the highest
  * generation it saw of each volume and refuses a table that does not follow it.
  */
 #pragma once
@@ -17,6 +18,8 @@
 /*
  *	LOADING ──table came──► READY ──a reader names a newer generation──► LOADING
  *	   └──master or table refused──► FAILED ──next request──► LOADING
+ *
+ * A table that is there serves whoever names its generation or an older one, in every state.
  */
 enum source_state {
 	SOURCE_LOADING,
@@ -31,10 +34,9 @@ struct source {
 	struct volume_id volume;
 	uint64_t lineage;
 	enum source_state state;
-	uint64_t wanted_generation; /* the highest a reader named */
-	struct list parked;         /* struct source_wait */
-	struct table *table;        /* sources.lock guards the pointer; NULL until first READY */
-	struct ufs *ufs;            /* set once, before the first READY */
+	struct list parked;  /* struct source_wait */
+	struct table *table; /* sources.lock guards the pointer; NULL until first READY */
+	struct ufs *ufs;     /* set once, before the first READY */
 	struct ufs_config origin;
 	_Atomic uint64_t
 		asked_bytes; /* bytes of units that readers asked for: the fill policy's measure */
@@ -44,7 +46,10 @@ struct source {
 /* One request waiting for a source; embedded in the request. */
 struct source_wait {
 	struct list link;
-	bool told; /* ready() is due or was called */
+	bool told;           /* ready() is due or was called */
+	bool asked;          /* was parked before the master was asked */
+	uint64_t generation; /* the lowest that will do */
+	int status;          /* of ready() */
 	void (*ready)(
 		struct source_wait *wait, struct source *source, int status, const struct err *e);
 };
@@ -66,6 +71,8 @@ struct table *source_table(struct source *source);
  * table_next_offset(). */
 int source_row_from(struct table *table, uint64_t at, struct table_row *row) __must_check;
 
+/* The master is asked no more: its client may be freed, and what waits for it ends soon. */
+void sources_close(struct worker *w);
 /* Closes the origins: every request of theirs ends with -ECANCELED before this returns. */
 void sources_close_origins(struct worker *w);
 void sources_free(struct worker *w);

@@ -55,7 +55,8 @@ int worker_open(struct worker *w, const struct worker_config *config, struct err
 	pthread_mutex_init(&w->fetch_lock, NULL);
 	pthread_mutex_init(&w->sources.lock, NULL);
 	list_init(&w->sources.all);
-	if (flights_init(w) < 0 || fills_init(w) < 0)
+	r = flights_init(w);
+	if (fills_init(w) < 0 || r < 0) /* both, for worker_close() */
 		return err_set(e, -ENOMEM, "no memory for the tables of requests");
 	r = open_tiers(w, e);
 	if (r == 0)
@@ -65,7 +66,7 @@ int worker_open(struct worker *w, const struct worker_config *config, struct err
 
 /*
  * Order: nothing new is started; readers' requests end (their connections close, which cancels what
- * is parked); the threads that could start a unit end; the origins end theirs; what has landed is
+ * is parked); so do questions to the master; the threads that could start a unit end; the origins end theirs; what has landed is
  * written; the tiers close.
  */
 void worker_close(struct worker *w)
@@ -74,6 +75,7 @@ void worker_close(struct worker *w)
 	flights_close(w);
 	rpc_server_free(TAKE(w->server));
 	admin_server_free(TAKE(w->admin));
+	sources_close(w);
 	rpc_client_free(TAKE(w->master));
 	pool_free(TAKE(w->control));
 	pool_free(TAKE(w->serve));
