@@ -11,6 +11,7 @@
 #include <sys/un.h>
 
 #define STATE_BYTES (1024u * 1024u)
+#define SILENCE_NS  (2 * CLOCK_SECOND)
 #define SETTLE_NS   (25 * CLOCK_SECOND) /* worker and master after the last mount */
 
 int fleet_each_run(int (*fn)(void *arg, const char *run), void *arg)
@@ -148,14 +149,20 @@ static int count_mounts(const char *run, const char *point, bool *ret_point)
 
 void fleet_settle(const char *run, const char *point)
 {
-	uint64_t deadline = clock_mono_ns() + SETTLE_NS;
-	bool there = true;
+	uint64_t now = clock_mono_ns();
+	uint64_t deadline = now + SETTLE_NS;
+	uint64_t heard = now;
 
-	while (clock_mono_ns() < deadline && fleet_alive(run, "supervisor.sock")) {
+	/* its directory goes last; one that was killed leaves it */
+	while (now < deadline && now - heard < SILENCE_NS && access(run, F_OK) == 0) {
+		bool there = true;
 		int n = count_mounts(run, point, &there);
 
 		if (n > 0 && !there)
 			return; /* it has others */
-		clock_sleep_ns(20 * CLOCK_MS);
+		if (n >= 0)
+			heard = now;
+		clock_sleep_ns(10 * CLOCK_MS);
+		now = clock_mono_ns();
 	}
 }

@@ -32,6 +32,13 @@ int fleet_find(const char *point, bool below, struct fleet_mount *ret_mount) __m
 int fleet_call(const char *run, const char *name, const char *path, json_t **ret_json,
 	struct err *e) __must_check;
 
+/* True for an outcome of admin_call() that says: nobody listens, or who did ended before the answer was out. */
+static inline bool fleet_unreachable(int r)
+{
+	return r == -ECONNREFUSED || r == -ENOENT || r == -ECONNRESET || r == -EPIPE ||
+	       r == -EBADMSG;
+}
+
 /* True when a process listens on RUN/name. */
 bool fleet_alive(const char *run, const char *name);
 

@@ -278,7 +278,7 @@ static int join(struct job *job, const json_t *wish, struct err *e)
 			break;
 		if (r == -EEXIST)
 			return EXIT_MOUNTPOINT;
-		if (r != -ECONNREFUSED && r != -ENOENT && r != -EAGAIN && r != -ECONNRESET)
+		if (r != -EAGAIN && !fleet_unreachable(r))
 			return EXIT_RUNTIME;
 		if (clock_mono_ns() > deadline)
 			return EXIT_BUSY;
@@ -356,6 +356,9 @@ static int wait_mount(struct job *job, struct err *e)
 			show_progress(job, state);
 		}
 		json_decref(json);
+		if (status > EXIT_OK)
+			(void)!admin_call(socket, "POST", path, NULL, ALIVE_NS, NULL,
+				NULL); /* told: it may forget */
 		if (status >= 0)
 			return status;
 		clock_sleep_ns(POLL_NS);

@@ -73,17 +73,32 @@ static int get_mount(
 	json_array_foreach(json_object_get(all, "mounts"), i,
 		one) if (json_integer_value(json_object_get(one, "id")) == (json_int_t)id) found =
 		json_deep_copy(one);
+	pthread_mutex_unlock(&s->lock);
+	json_decref(all);
+	*ret_json = found;
+	return found ? 0 : err_set(e, -ENOENT, "no mount has that id");
+}
+
+/* The starter has read why it failed: nobody else will ask. */
+static int post_mount_read(
+	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
+{
+	struct supervisor *s = arg;
+	const char *text = request->query(request, "id");
+	unsigned long id = text ? strtoul(text, NULL, 10) : 0;
+
+	(void)e;
+	pthread_mutex_lock(&s->lock);
 	list_for_each (node, &s->mounts) {
 		struct mount *mount = list_entry(node, struct mount, link);
 
 		if (mount->id == id && mount->state == MOUNT_FAILED)
-			mount->forget_ns = clock_mono_ns(); /* told: no reason to remember */
+			mount->forget_ns = clock_mono_ns();
 	}
 	pthread_mutex_unlock(&s->lock);
 	wake(s);
-	json_decref(all);
-	*ret_json = found;
-	return found ? 0 : err_set(e, -ENOENT, "no mount has that id");
+	*ret_json = NULL;
+	return 0;
 }
 
 static int post_end(
@@ -106,6 +121,7 @@ static const struct admin_route routes[] = {
 	{ "GET", "/v1/status", get_status },
 	{ "POST", "/v1/mounts", post_mounts },
 	{ "GET", "/v1/mount", get_mount },
+	{ "POST", "/v1/mount", post_mount_read },
 	{ "POST", "/v1/end", post_end },
 	{ 0 },
 };

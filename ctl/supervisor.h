@@ -4,6 +4,7 @@
  *	GET  /v1/status			all of it
  *	POST /v1/mounts			{"source", "mountpoint", ...} -> {"id"}: starts what is needed
  *	GET  /v1/mount?id=N		{"state", "text", "exit", "socket"}: how far that came
+ *	POST /v1/mount?id=N		the failure was read: forget it
  *	POST /v1/end			ends every mount, then everything
  *
  * It ends by itself when its last mount is gone. Mounts survive its death: daemons are not tied to it, RUN/ID/state.json says

@@ -150,6 +150,13 @@ static int cut_off(const char *point, const struct fleet_mount *mount, struct er
 
 /* ---- with one -------------------------------------------------------------------------------- */
 
+static bool gone(const char *point)
+{
+	struct mount_entry entry;
+
+	return mount_table_find(point, &entry) == -ENOENT;
+}
+
 /* 0, -EBUSY with its line, or -ENODEV: nobody to ask. */
 static int ask_daemon(const struct fleet_mount *mount, bool force, struct err *e)
 {
@@ -162,8 +169,12 @@ static int ask_daemon(const struct fleet_mount *mount, bool force, struct err *e
 
 		r = admin_call(mount->socket, "POST", "/v1/unmount", wish, ASK_NS, &answer, e);
 		json_decref(answer);
-		if (r != -ECONNREFUSED && r != -ENOENT && r != -ECONNRESET)
+		if (!fleet_unreachable(r))
 			break;
+		if (gone(mount->mountpoint)) { /* it ended before its answer was out */
+			r = 0;
+			break;
+		}
 		r = -ENODEV;
 		if (!fleet_alive(mount->run, "supervisor.sock") || clock_mono_ns() > deadline)
 			break; /* nobody starts it again */
@@ -171,13 +182,6 @@ static int ask_daemon(const struct fleet_mount *mount, bool force, struct err *e
 	}
 	json_decref(wish);
 	return r == -ETIMEDOUT ? -ENODEV : r;
-}
-
-static bool gone(const char *point)
-{
-	struct mount_entry entry;
-
-	return mount_table_find(point, &entry) == -ENOENT;
 }
 
 /* ---- afterwards ------------------------------------------------------------------------------ */
@@ -227,7 +231,7 @@ static int unmount(const char *point, const struct umount_options *options, stru
 	if (r < 0 && r != -ENODEV && !options->force)
 		return EXIT_RUNTIME;
 	if (r < 0)
-		r = gone(point) ? 0 : cut_off(point, known ? &mount : NULL, e);
+		r = cut_off(point, known ? &mount : NULL, e);
 	if (r < 0)
 		return EXIT_RUNTIME;
 	deadline = clock_mono_ns() + DETACH_NS;
