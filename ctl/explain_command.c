@@ -108,13 +108,15 @@ static void print_chunk(const json_t *chunk)
 
 static void print_answer(const json_t *answer)
 {
+	static const char *const shown[] = { "mountpoint", "source", "key", "tag", "size",
+		"mtime_ns", "directory", "dead", "volume", "lineage", "generation", "offset",
+		"extent", "last_failure" };
 	const json_t *chunks = json_object_get(answer, "chunks");
 	const json_t *chunk;
-	const char *name;
-	const json_t *value;
 	size_t i;
 
-	json_object_foreach((json_t *)(uintptr_t)answer, name, value) print_scalar(name, value);
+	for (i = 0; i < ARRAY_SIZE(shown); i++)
+		print_scalar(shown[i], json_object_get(answer, shown[i]));
 	if (json_array_size(chunks) > 0)
 		(void)printf("chunks\n");
 	json_array_foreach(chunks, i, chunk) print_chunk(chunk);
