@@ -44,7 +44,8 @@ struct cachefuse {
 	int dev_fd;
 	int slots_fd;
 	int point_fd;
-	int wake_fd; /* eventfd of the main thread: something below changed */
+	int wake_fd;   /* eventfd of the main thread: something below changed */
+	int signal_fd; /* SIGTERM and SIGINT, from the mount on */
 	_Atomic bool gone;
 	_Atomic bool failed_reads; /* failures has rows without a line in the log */
 	struct slots *slots;

@@ -1,6 +1,6 @@
 /*
- * Reads that failed, for people: a bounded table of (where, why, how often), newest kept. Names are looked up when somebody
- * asks, not when a read fails.
+ * Reads that failed, for people: a bounded table of (where, why, how often), newest kept. Names are
+ * looked up when somebody asks, not when a read fails.
  *
  * Threads: any.
  */
@@ -17,11 +17,16 @@ struct failures;
 struct failures *failures_new(void);           /* NULL without memory */
 void failures_free(struct failures *failures); /* NULL is allowed */
 
-/* Counts a failed read of the volume; `status` is its negative errno. Never blocks for long. True when it is a new entry:
- * worth a line in the log. */
+/*
+ * Counts a failed read of the volume; `status` is its negative errno. Never blocks for long. True
+ * when it is a new entry: worth a line in the log.
+ */
 bool failures_note(struct failures *failures, uint64_t offset, uint32_t length, int status);
 
-/* [{"key", "error", "count", "last_s", "offset"}], one row per object and error, newest first; NULL without memory. */
+/*
+ * [{"key", "error", "count", "last_s", "offset"}], one row per object and error, newest first; NULL
+ * without memory.
+ */
 json_t *failures_json(struct failures *failures, struct table *table);
 
 /* Last failure that touches [offset, offset + bytes): its negative errno, 0 when there is none. */

@@ -13,8 +13,9 @@
 #include <sys/stat.h>
 #include <time.h>
 
-#define INFO_BYTES 1024u
-#define KEY_DIGITS 32u
+#define INFO_BYTES    1024u
+#define KEY_DIGITS    32u
+#define STALE_SECONDS 3600
 
 struct image_facts {
 	struct image_info info;
@@ -182,12 +183,27 @@ static bool is_image(const char *name)
 	return len < IMAGES_NAME_BYTES && len > 6 && strcmp(name + len - 6, ".erofs") == 0;
 }
 
+/* What a build that was killed left: nobody else writes in this directory for so long. */
+static void remove_stale(int dir, const char *name)
+{
+	const char *end = strrchr(name, '.');
+	struct stat st;
+
+	if ((!end || strcmp(end, ".new") != 0) && strncmp(name, "probe.", 6) != 0)
+		return;
+	if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0 &&
+		st.st_mtime < time(NULL) - STALE_SECONDS)
+		(void)unlinkat(dir, name, 0); /* or the next time */
+}
+
 static bool older(const struct timespec *a, const struct timespec *b)
 {
 	return a->tv_sec != b->tv_sec ? a->tv_sec < b->tv_sec : a->tv_nsec < b->tv_nsec;
 }
 
-/* Removes older generations of `keep`'s key, and then the longest unused while there are too many. */
+/*
+ * Removes older generations of `keep`'s key, and then the longest unused while there are too many.
+ */
 static void clean(const char *path, const char *keep)
 {
 	_cleanup_close_ int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -200,6 +216,7 @@ static void clean(const char *path, const char *keep)
 		struct stat st;
 		uint32_t at = n;
 
+		remove_stale(fd, entry->d_name);
 		if (!is_image(entry->d_name) || strcmp(entry->d_name, keep) == 0)
 			continue;
 		if (strncmp(entry->d_name, keep, KEY_DIGITS + 1) == 0) {

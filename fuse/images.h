@@ -1,11 +1,15 @@
 /*
- * The images that a node has built: a private directory of files, each with a small text file that says what is in it.
+ * The images that a node has built: a private directory of files, each with a small text file that
+ * says what is in it.
  *
- *	DIR/KEY.GENERATION.erofs	KEY: volume and options; GENERATION: first 16 digits of the generation's hash
- *	DIR/KEY.GENERATION.info		facts of the image and its checksum; written last
+ *	DIR/KEY.GENERATION.erofs	the image
+ *	DIR/KEY.GENERATION.info		its facts and its checksum; written last
  *
- * An image is built once and used again by every later mount of the same generation with the same options. Written under another
- * boot of the machine it is checked against its checksum before the kernel sees it, since nothing was fsynced for sure.
+ * KEY is a hash of volume and options, GENERATION the first 16 digits of the generation's hash.
+ *
+ * An image is built once and used again by every later mount of the same generation with the same
+ * options. Written under another boot of the machine it is checked against its checksum before the
+ * kernel sees it, since nothing was fsynced for sure.
  */
 #pragma once
 
@@ -22,9 +26,10 @@ struct images_result {
 };
 
 /*
- * Makes sure that the image of `table` with `options` is in `dir` (created 0700 when missing; refused with -EPERM when others may
- * write there). Drops images of older generations of the same source and options, which may be mounted: that keeps their
- * bytes. `log_skipped` is called for the first few keys that POSIX cannot name, when the image is built.
+ * Makes sure that the image of `table` with `options` is in `dir` (created 0700 when missing;
+ * refused with -EPERM when others may write there). Drops images of older generations of the same
+ * source and options, which may be mounted: that keeps their bytes. `log_skipped` is called for the
+ * first few keys that POSIX cannot name, when the image is built.
  */
 int images_get(const char *dir, struct table *table, const struct image_options *options,
 	image_skip_fn log_skipped, void *skip_arg, struct images_result *ret,

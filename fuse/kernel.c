@@ -76,7 +76,9 @@ static int create_and_mount(
 	return 0;
 }
 
-/* ---- FUSE -------------------------------------------------------------------------------------- */
+/*
+ * ---- FUSE --------------------------------------------------------------------------------------
+ */
 
 int kernel_open_fuse(int *ret_fd, struct err *e)
 {
@@ -144,7 +146,9 @@ int kernel_abort(dev_t fuse_dev)
 	r = create_and_mount(fs, PRIVATE_ATTRS & ~MOUNT_ATTR_RDONLY, &root, text, &why);
 	if (r < 0)
 		return r;
-	/* A connection is named by its mount's device number, as the kernel makes one word of it. */
+	/*
+	 * A connection is named by its mount's device number, as the kernel makes one word of it.
+	 */
 	(void)snprintf(
 		path, sizeof(path), "%u/abort", major(fuse_dev) << 20 | minor(fuse_dev)); /* fits */
 	file = openat(root, path, O_WRONLY | O_CLOEXEC);
@@ -160,7 +164,10 @@ struct bdi_set {
 	uint32_t number[BDI_MAX]; /* N of erofs-N */
 };
 
-/* EROFS' backing devices are numbered by a counter that nothing else shows: what is new after a mount is the mount's. */
+/*
+ * EROFS' backing devices are numbered by a counter that nothing else shows: what is new after a
+ * mount is the mount's.
+ */
 static void bdi_list(struct bdi_set *ret_set)
 {
 	DIR *dir = opendir(BDI_DIR);
@@ -212,18 +219,23 @@ static void set_read_ahead(const struct bdi_set *before)
 static int image_error(int code, const char *image, const char *why, struct err *e)
 {
 	struct utsname name;
+	unsigned int major_version = 0;
+	unsigned int minor_version = 0;
 
-	if (uname(&name) != 0)
-		name.release[0] = '\0';
-	if (code == -ENOTBLK)
+	if (code != -ENOTBLK)
+		return err_set(e, code, "the kernel did not mount the image %s: %s", image, why);
+	if (uname(&name) != 0 ||
+		sscanf(name.release, "%u.%u", &major_version, &minor_version) != 2 ||
+		major_version < 6 || (major_version == 6 && minor_version < 12))
 		return err_set(e, code,
-			"kernel %s mounts EROFS from block devices only: files need 6.12 or newer "
-			"with "
-			"CONFIG_EROFS_FS_BACKED_BY_FILE, and an image directory that is not on "
-			"tmpfs or "
-			"overlayfs (%s)",
-			name.release, image);
-	return err_set(e, code, "the kernel did not mount the image %s: %s", image, why);
+			"kernel %s mounts EROFS from block devices only: images in files need 6.12 "
+			"or newer",
+			name.release);
+	return err_set(e, -EOPNOTSUPP,
+		"the file system of %s cannot hold an image (tmpfs and overlayfs cannot, or the "
+		"kernel lacks "
+		"CONFIG_EROFS_FS_BACKED_BY_FILE): choose a directory on a disk",
+		image);
 }
 
 static int mount_erofs(

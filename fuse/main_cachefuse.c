@@ -1,13 +1,15 @@
 /*
  * cachefuse: mounts one source natively and serves what the kernel asks for.
  *
- * Start, in order: options; slots; mount point; kernel; master, table; image; mounts; admin socket; READY. Each step that fails says
- * why in one line and ends the process with the status of its kind (base/exit.h), nothing left mounted.
+ * Start, in order: options; slots; mount point; kernel; master, table; image; mounts; admin socket;
+ * READY. Each step that fails says why in one line and ends the process with the status of its kind
+ * (base/exit.h), nothing left mounted.
  *
- * Started with the slots of a predecessor that died (--fuse-fd, --slots-fd) it takes the mount over: no image, no mount, and
- * first of all the requests that were left.
+ * Started with the slots of a predecessor that died (--fuse-fd, --slots-fd) it takes the mount
+ * over: no image, no mount, and first of all the requests that were left.
  *
- * It ends with status 0 when the mount is gone: by POST /v1/unmount, SIGTERM (busy or not), or umount(8).
+ * It ends with status 0 when the mount is gone: by POST /v1/unmount, SIGTERM (busy or not), or
+ * umount(8).
  */
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -192,7 +194,7 @@ static enum exit_status check_place(struct cachefuse *c, struct err *e)
 		return EXIT_CACHE;
 	}
 	r = kernel_probe(c->options.image_dir, e);
-	if (r == -EROFS || r == -ENOSPC || r == -EACCES)
+	if (r == -EROFS || r == -ENOSPC || r == -EACCES || r == -EOPNOTSUPP)
 		return EXIT_CACHE;
 	return r < 0 ? EXIT_KERNEL : EXIT_OK;
 }
@@ -238,6 +240,7 @@ static enum exit_status open_source(struct cachefuse *c, struct err *e)
 		.master = c->options.master,
 		.local_worker = c->options.worker,
 		.budget = &c->budget,
+		.seen_dir = c->options.image_dir,
 	};
 	_cleanup_(ufs_config_release) struct ufs_config source = { 0 };
 	_cleanup_(buf_release) struct buf notice = BUF_INIT(ERR_TEXT_MAX - 1);
@@ -265,7 +268,10 @@ static enum exit_status open_source(struct cachefuse *c, struct err *e)
 	return EXIT_OK;
 }
 
-/* Offsets of a later generation of the same lineage mean the same objects; of another lineage they do not. */
+/*
+ * Offsets of a later generation of the same lineage mean the same objects; of another lineage they
+ * do not.
+ */
 static enum exit_status check_successor(struct cachefuse *c, struct err *e)
 {
 	const struct generation_id *id = &table_info(client_volume_table(c->volume))->id;
@@ -325,8 +331,9 @@ static enum exit_status mount_exit(int r)
 	case ENOTBLK:
 	case EPERM:
 	case EINVAL:
-	case EOPNOTSUPP:
 		return EXIT_KERNEL;
+	case EOPNOTSUPP:
+		return EXIT_CACHE;
 	default:
 		return EXIT_RUNTIME;
 	}
@@ -371,6 +378,19 @@ static enum exit_status serve(struct cachefuse *c, const char *image, struct err
 	return EXIT_RUNTIME;
 }
 
+/* Until here SIGTERM simply ended the process: nothing was mounted. */
+static int open_signals(struct cachefuse *c, struct err *e)
+{
+	sigset_t set;
+
+	sigemptyset(&set);
+	sigaddset(&set, SIGTERM);
+	sigaddset(&set, SIGINT);
+	pthread_sigmask(SIG_BLOCK, &set, NULL); /* threads of before block all signals themselves */
+	c->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	return c->signal_fd < 0 ? err_set(e, err_errno(), "no descriptor for signals: %m") : 0;
+}
+
 static enum exit_status start(struct cachefuse *c, struct err *e)
 {
 	char image[PATH_MAX] = "";
@@ -384,6 +404,8 @@ static enum exit_status start(struct cachefuse *c, struct err *e)
 		status = open_source(c, e);
 	if (status == EXIT_OK)
 		status = c->taken_over ? check_successor(c, e) : make_image(c, image, e);
+	if (status == EXIT_OK && open_signals(c, e) < 0)
+		status = EXIT_RUNTIME;
 	if (status == EXIT_OK)
 		status = serve(c, image, e);
 	return status;
@@ -403,6 +425,7 @@ static void stop(struct cachefuse *c)
 	cleanup_close(&c->dev_fd);
 	cleanup_close(&c->slots_fd);
 	cleanup_close(&c->wake_fd);
+	cleanup_close(&c->signal_fd);
 	free(c->mountpoint);
 }
 
@@ -446,21 +469,9 @@ static void end_by_signal(struct cachefuse *c)
 	atomic_store(&c->gone, true);
 }
 
-static int open_signals(void)
+static void run(struct cachefuse *c)
 {
-	sigset_t set;
-
-	sigemptyset(&set);
-	sigaddset(&set, SIGTERM);
-	sigaddset(&set, SIGINT);
-	pthread_sigmask(SIG_BLOCK, &set, NULL); /* before any thread starts */
-	(void)signal(SIGPIPE, SIG_IGN);
-	return signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-}
-
-static void run(struct cachefuse *c, int signal_fd)
-{
-	struct pollfd wait[2] = { { .fd = signal_fd, .events = POLLIN },
+	struct pollfd wait[2] = { { .fd = c->signal_fd, .events = POLLIN },
 		{ .fd = c->wake_fd, .events = POLLIN } };
 
 	while (!atomic_load(&c->gone)) {
@@ -469,7 +480,7 @@ static void run(struct cachefuse *c, int signal_fd)
 
 		(void)poll(wait, 2, -1);                 /* EINTR: look around */
 		(void)eventfd_read(c->wake_fd, &events); /* only a wake-up */
-		if (read(signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
+		if (read(c->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
 			log_info("ending", "signal=%u", info.ssi_signo);
 			end_by_signal(c);
 		}
@@ -510,14 +521,14 @@ int main(int argc, char **argv)
 		.slots_fd = -1,
 		.point_fd = -1,
 		.wake_fd = -1,
+		.signal_fd = -1,
 		.started = clock_mono_ns(),
 	};
 	struct err e = ERR_INIT;
 	enum exit_status status;
-	_cleanup_close_ int signal_fd = -1;
 
 	(void)option_parse_or_exit(&options_set, argc, argv, &c.options); /* takes no arguments */
-	signal_fd = open_signals();
+	(void)signal(SIGPIPE, SIG_IGN);
 	if (open_log(&c.options, &e) < 0)
 		return ready_error(c.options.ready_fd, PROGRAM, EXIT_USAGE, &e);
 	status = start(&c, &e);
@@ -526,7 +537,7 @@ int main(int argc, char **argv)
 		return ready_error(c.options.ready_fd, PROGRAM, status, &e);
 	}
 	tell_ready(&c);
-	run(&c, signal_fd);
+	run(&c);
 	stop(&c);
 	return EXIT_OK;
 }

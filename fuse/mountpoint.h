@@ -4,7 +4,7 @@
 #include "base/err.h"
 
 /*
- * Opens `path` (O_PATH) when it is an empty directory and nothing is mounted on it. -ENOENT, -ENOTDIR, -ENOTEMPTY, -EEXIST (a
- * mount already), each with its line.
+ * Opens `path` (O_PATH) when it is an empty directory and nothing is mounted on it. -ENOENT,
+ * -ENOTDIR, -ENOTEMPTY, -EEXIST (a mount already), each with its line.
  */
 int mountpoint_open(const char *path, int *ret_fd, struct err *e) __must_check;

@@ -71,7 +71,10 @@ static int mount_new_one(struct native *n, struct err *e)
 		return r;
 	m->erofs_dev = dev;
 	m->mounted_at = clock_wall_ns() / CLOCK_SECOND;
-	/* Before the fact: a crash between the two takes the mount with it, and a successor sees its connection gone. */
+	/*
+	 * Before the fact: a crash between the two takes the mount with it, and a successor sees
+	 * its connection gone.
+	 */
 	slots_set_phase(n->config.slots, SLOTS_MOUNTED);
 	r = kernel_attach(image, n->config.point_fd, e);
 	return r < 0 ? err_prefix(e, "%s", n->config.mountpoint) : 0;
@@ -144,7 +147,10 @@ static bool is_attached(const struct native *n)
 {
 	struct statx stx;
 
-	/* Also takes back the mark of an earlier MNT_EXPIRE, after which the next would unmount instead of asking. */
+	/*
+	 * Also takes back the mark of an earlier MNT_EXPIRE, after which the next would unmount
+	 * instead of asking.
+	 */
 	return statx(AT_FDCWD, n->config.mountpoint, AT_SYMLINK_NOFOLLOW | AT_STATX_DONT_SYNC,
 		       STATX_TYPE, &stx) == 0 &&
 	       makedev(stx.stx_dev_major, stx.stx_dev_minor) ==
@@ -171,8 +177,8 @@ static int await_helper(pid_t pid, uint64_t ns)
 }
 
 /*
- * umount2() in a process of its own: with a READ that nobody answers it would wait in the kernel for ever, deaf to
- * signals. At the deadline the connection is cut, which answers everything.
+ * umount2() in a process of its own: with a READ that nobody answers it would wait in the kernel
+ * for ever, deaf to signals. At the deadline the connection is cut, which answers everything.
  */
 static int unmount_helped(struct native *n, int flags)
 {

@@ -1,7 +1,8 @@
 /*
  * One native mount: a FUSE connection that serves extents, an image over it, and its end.
  *
- *	application ──► EROFS (names, sizes, page cache) ──► extent N: a file of the private FUSE mount ──► session ──► reader
+ *	application ──► EROFS: names, sizes, page cache
+ *			  └─► extent N, a file of the private FUSE mount ──► session ──► reader
  *
  * Threads: native_unmount() any, one at a time; everything else the thread that made it.
  */
@@ -19,8 +20,7 @@ struct native_config {
 	int point_fd;           /* of mountpoint_open(); -1 at a takeover */
 	const char *image;      /* path; NULL at a takeover */
 	int dev_fd;             /* /dev/fuse */
-	struct slots *
-		slots; /* phase MOUNTED: a takeover; else its slots_mount() holds the image's facts */
+	struct slots *slots;    /* phase MOUNTED: a takeover; NEW: with the facts of the image */
 	struct reader *reader;
 	unsigned int threads; /* 0: the session's default */
 	void (*on_failure)(void *arg, uint64_t offset, uint32_t length, int status);
@@ -35,8 +35,9 @@ int native_new(
 void native_free(struct native *native);
 
 /*
- * Ends the mount; 0 once the kernel has let go of everything, or was told to. Without `force`: -EBUSY with a line that names who
- * uses it, and nothing has changed. With it: readers get EIO, open files die. -ETIMEDOUT: the kernel does not let go.
+ * Ends the mount; 0 once the kernel has let go of everything, or was told to. Without `force`:
+ * -EBUSY with a line that names who uses it, and nothing has changed. With it: readers get EIO,
+ * open files die. -ETIMEDOUT: the kernel does not let go.
  */
 int native_unmount(struct native *native, bool force, struct err *e) __must_check;
 

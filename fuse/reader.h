@@ -1,6 +1,6 @@
 /*
- * Where a mount's bytes come from: the seam between the FUSE protocol and the client library. Two implementations: the
- * client (reader_client.c), and a synthetic volume in the tests.
+ * Where a mount's bytes come from: the seam between the FUSE protocol and the client library. Two
+ * implementations: the client (reader_client.c), and a synthetic volume in the tests.
  *
  * Threads: as client/client.h says for its functions; on_done never runs inside read().
  */
@@ -12,11 +12,17 @@
 struct reader;
 
 struct reader_ops {
-	/* May block on the disk, never on the network. 0: all `length` bytes are in buf; anything else: use read(). */
+	/*
+	 * May block on the disk, never on the network. 0: all `length` bytes are in buf; anything
+	 * else: use read().
+	 */
 	int (*read_local)(struct reader *reader, uint64_t offset, uint32_t length, void *buf);
 	/* Answers by read->on_done, exactly once. */
 	void (*read)(struct reader *reader, struct client_read *read);
-	/* Not wanted any more: on_done follows soon, unless it ran. `read` still belongs to the caller. */
+	/*
+	 * Not wanted any more: on_done follows soon, unless it ran. `read` still belongs to the
+	 * caller.
+	 */
 	void (*cancel)(struct reader *reader, struct client_read *read);
 	/* What the kernel asked for, in the order in which it did. Cheap. */
 	void (*note)(struct reader *reader, uint64_t offset, uint32_t length);

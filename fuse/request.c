@@ -125,8 +125,10 @@ int request_answer_init(
 	out.minor = min(in->minor, (uint32_t)FUSE_KERNEL_MINOR_VERSION);
 	out.max_readahead = in->max_readahead;
 	out.flags = in->flags & (uint32_t)INIT_FLAGS;
-	/* READs of EROFS are asynchronous: max_background is how many the kernel lets be in flight. Never queue there, behind
-	 * one that waits for a stalled origin. */
+	/*
+	 * READs of EROFS are asynchronous: max_background is how many the kernel lets be in flight.
+	 * Never queue there, behind one that waits for a stalled origin.
+	 */
 	out.max_background = max_background;
 	out.congestion_threshold = max_background;
 	out.max_write = WRITE_BYTES;

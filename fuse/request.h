@@ -1,7 +1,9 @@
 /*
- * One request of the FUSE protocol (linux/fuse.h), taken apart and checked: pure functions on bytes.
+ * One request of the FUSE protocol (linux/fuse.h), taken apart and checked: pure functions on
+ * bytes.
  *
- * The kernel is trusted to be the kernel, but nothing here believes a length, an offset or a name that was not checked.
+ * The kernel is trusted to be the kernel, but nothing here believes a length, an offset or a name
+ * that was not checked.
  */
 #pragma once
 
@@ -26,14 +28,13 @@ struct request {
 			uint64_t offset;
 			uint32_t size;
 		} read;
-		uint64_t
-			interrupted; /* INTERRUPT: unique of the request that is not wanted any more */
+		uint64_t interrupted; /* INTERRUPT: unique of what is not wanted any more */
 	};
 };
 
 /*
- * Takes apart the `len` bytes that one read(2) of /dev/fuse gave. -EPROTO: not a whole request; *ret is not written then, but
- * request_unique() may tell whom to answer.
+ * Takes apart the `len` bytes that one read(2) of /dev/fuse gave. -EPROTO: not a whole request;
+ * *ret is not written then, but request_unique() may tell whom to answer.
  */
 int request_parse(const void *data, size_t len, struct request *ret) __must_check;
 
@@ -43,7 +44,10 @@ uint64_t request_unique(const void *data, size_t len);
 /* True for requests that get no answer. */
 bool request_is_oneway(uint32_t opcode);
 
-/* What the kernel offered, and how much is to be in flight, to our answer to INIT. -EPROTO: a kernel older than 7.31. */
+/*
+ * What the kernel offered, and how much is to be in flight, to our answer to INIT. -EPROTO: a
+ * kernel older than 7.31.
+ */
 int request_answer_init(const struct fuse_init_in *in, uint16_t max_background,
 	struct fuse_init_out *ret_out) __must_check;
 
@@ -51,8 +55,8 @@ int request_answer_init(const struct fuse_init_in *in, uint16_t max_background,
 int request_extent_of_name(const char *name, uint32_t extents, uint32_t *ret_extent) __must_check;
 
 /*
- * A READ of the file of one extent to a range of the volume. -EINVAL: not an extent's file, not in whole blocks, longer
- * than LIMIT_PAYLOAD_BYTES or past the extent's end: nothing EROFS sends.
+ * A READ of the file of one extent to a range of the volume. -EINVAL: not an extent's file, not in
+ * whole blocks, longer than LIMIT_PAYLOAD_BYTES or past the extent's end: nothing EROFS sends.
  */
 int request_volume_range(const struct request *read, uint64_t extent_bytes, uint32_t extents,
 	uint64_t *ret_offset) __must_check;

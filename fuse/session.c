@@ -26,11 +26,11 @@
 #define STOP_GRACE    (10 * CLOCK_SECOND)
 
 /*
- * A READ that waits for the network, in the slot of the same number. Three parties touch it, each until it gave its
- * reference back; the last one frees the slot:
+ * A READ that waits for the network, in the slot of the same number. Three parties touch it, each
+ * until it gave its reference back; the last one frees the slot:
  *
  *	the reader	until on_done
- *	the answer	until the request was answered: by on_done, or by whoever gave up on it (INTERRUPT, refusal)
+ *	the answer	until the request was answered: by on_done, or by who gave up on it
  *	the submitter	until read() returned
  */
 struct parked {
@@ -88,7 +88,10 @@ static int write_whole(int fd, const struct iovec *iov, int n)
 	return 0;
 }
 
-/* Sends the answer to `unique`: `data`, or a negative errno. The request may be gone by now (-ENOENT), which is fine. */
+/*
+ * Sends the answer to `unique`: `data`, or a negative errno. The request may be gone by now
+ * (-ENOENT), which is fine.
+ */
 static void send_answer(
 	struct session *s, uint64_t unique, int status, const void *data, size_t len)
 {
@@ -189,7 +192,10 @@ static void park(struct session *s, uint32_t slot, uint64_t offset, uint32_t len
 	ensure(slot_move(s->config.slots, slot, SLOT_READING, SLOT_HELD));
 	s->config.reader->ops->read(s->config.reader, &p->read);
 	if (atomic_fetch_or(&p->flags, PARKED_SUBMITTED) & PARKED_UNWANTED) {
-		/* Given up while it was being submitted: that party left its reference for us to cancel under. */
+		/*
+		 * Given up while it was being submitted: that party left its reference for us to
+		 * cancel under.
+		 */
 		s->config.reader->ops->cancel(s->config.reader, &p->read);
 		parked_unref(p, 1);
 	}
@@ -197,8 +203,8 @@ static void park(struct session *s, uint32_t slot, uint64_t offset, uint32_t len
 }
 
 /*
- * Answers a parked request with `status` at once and cancels its read. False: it is not parked (any more). `ticket` says which
- * request is meant, should the slot be given to another meanwhile.
+ * Answers a parked request with `status` at once and cancels its read. False: it is not parked (any
+ * more). `ticket` says which request is meant, should the slot be given to another meanwhile.
  */
 static bool give_up(struct session *s, uint32_t slot, uint32_t ticket, int status)
 {
@@ -311,8 +317,8 @@ static void on_read(struct worker *w, uint32_t slot, const struct request *req)
 }
 
 /*
- * Somebody was killed while he waits for `unique`. If that is not parked it is being read, answered or was answered:
- * the kernel asks again on EAGAIN as long as it is not.
+ * Somebody was killed while he waits for `unique`. If that is not parked it is being read, answered
+ * or was answered: the kernel asks again on EAGAIN as long as it is not.
  */
 static void on_interrupt(struct session *s, uint32_t slot, const struct request *req)
 {
@@ -420,7 +426,10 @@ static void connection_gone(struct session *s)
 		s->config.on_gone(s->config.arg);
 }
 
-/* One request into a free slot. 0: handled; -EAGAIN: none there; -ENODEV: connection gone; -ECANCELED: stopping. */
+/*
+ * One request into a free slot. 0: handled; -EAGAIN: none there; -ENODEV: connection gone;
+ * -ECANCELED: stopping.
+ */
 static int serve_one(struct worker *w)
 {
 	struct session *s = w->session;
@@ -575,7 +584,10 @@ void session_free(struct session *s)
 		free(s->workers[i].buf);
 	if (s->stop_fd >= 0)
 		(void)close(s->stop_fd); /* an eventfd */
-	/* A reader that did not give its reads back in time still points here: leak rather than corrupt. */
+	/*
+	 * A reader that did not give its reads back in time still points here: leak rather than
+	 * corrupt.
+	 */
 	if (atomic_load(&s->n_parked) > 0)
 		return;
 	free(s->parked);

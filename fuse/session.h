@@ -1,14 +1,15 @@
 /*
  * Serves one FUSE connection: reads requests into slots, answers them, from a few threads.
  *
- *	kernel ──read(2)──► slot ──parse──► what this node has: answered by this thread, one writev(2)
- *					└─► everything else: parked in its slot, answered when the bytes come
+ *	kernel ──read(2)──► slot ──┬─► this node has it: answered by this thread, one writev(2)
+ *				   └─► else: parked in its slot, answered when the bytes come
  *
- * A READ is answered whole or with an errno, never short: a short answer would shrink the file under every other reader.
- * Threads never wait for the network, so a range that nobody can read is in nobody's way; they wait for the disk.
+ * A READ is answered whole or with an errno, never short: a short answer would shrink the file
+ * under every other reader. Threads never wait for the network, so a range that nobody can read is
+ * in nobody's way; they wait for the disk.
  *
- * A session starts on a new connection, or on one that a predecessor left together with its slots (slots.h): then
- * it first answers what is in them.
+ * A session starts on a new connection, or on one that a predecessor left together with its slots
+ * (slots.h): then it first answers what is in them.
  */
 #pragma once
 
@@ -52,7 +53,10 @@ struct session_config {
 	unsigned int threads; /* 0: 4 */
 	/* A READ failed, in words of errno; any thread, must not block. May be NULL. */
 	void (*on_failure)(void *arg, uint64_t offset, uint32_t length, int status);
-	/* The connection is gone: everything was unmounted, or aborted. Once, on a thread of the session. */
+	/*
+	 * The connection is gone: everything was unmounted, or aborted. Once, on a thread of the
+	 * session.
+	 */
 	void (*on_gone)(void *arg);
 	void *arg;
 };
@@ -60,10 +64,16 @@ struct session_config {
 /* Starts the threads. */
 int session_new(const struct session_config *config, struct session **ret_session,
 	struct err *e) __must_check;
-/* Stops the threads; what is still parked is answered EIO, cancelled and waited for. NULL is allowed. */
+/*
+ * Stops the threads; what is still parked is answered EIO, cancelled and waited for. NULL is
+ * allowed.
+ */
 void session_free(struct session *session);
 
-/* From now on (until false) READs are answered EIO at once, those parked too: the way to an unmount that cannot hang. */
+/*
+ * From now on (until false) READs are answered EIO at once, those parked too: the way to an unmount
+ * that cannot hang.
+ */
 void session_refuse(struct session *session, bool refuse);
 
 /* True once the connection is gone. */

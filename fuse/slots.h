@@ -1,16 +1,19 @@
 /*
- * The slots of one mount: where its requests are while they are not answered, in a memfd that outlives a crash.
+ * The slots of one mount: where its requests are while they are not answered, in a memfd that
+ * outlives a crash.
  *
- *	offset 0	struct slots_head (64 KiB reserved)	what a successor must know of the mount
- *	offset 64 KiB	count x 8 KiB				one request each, as the kernel wrote it
+ *	offset 0		struct slots_head: what a successor must know of the mount
+ *	offset 64 KiB		count x 8 KiB: one request each, as the kernel wrote it
  *
- * A request is read(2) from /dev/fuse straight into a free slot. The first word of a request is its length, which the
- * kernel never makes 0: it is zeroed before the read and again after the reply, so at every instant a slot whose first word is not 0
- * holds a request that wants an answer, and no instruction lies between "taken from the kernel" and "recorded". A
- * successor answers the full slots and then goes on; nothing has to be sent again by the kernel. A second answer to one request is
- * refused by the kernel with ENOENT and harms nobody.
+ * A request is read(2) from /dev/fuse straight into a free slot. The first word of a request is its
+ * length, which the kernel never makes 0: it is zeroed before the read and again after the reply,
+ * so at every instant a slot whose first word is not 0 holds a request that wants an answer, and no
+ * instruction lies between "taken from the kernel" and "recorded". A successor answers the full
+ * slots and then goes on; nothing has to be sent again by the kernel. A second answer to one
+ * request is refused by the kernel with ENOENT and harms nobody.
  *
- * The states are of this process; a successor starts with FREE and puts what was left through READING:
+ * The states are of this process; a successor starts with FREE and puts what was left through
+ * READING:
  *
  *	FREE ──take──► READING ──parked──► HELD ──who answers──► ANSWERING ──► FREE
  *	                  │  └──────────answered at once───────────────▲
@@ -72,8 +75,9 @@ struct slots_mount {
 struct slots;
 
 /*
- * Maps `fd` (a memfd; the caller's, must stay open as long as the slots). One that holds nothing yet is formatted, and
- * made large enough when its size is 0. -EPROTONOSUPPORT: of another version; -EINVAL: too small.
+ * Maps `fd` (a memfd; the caller's, must stay open as long as the slots). One that holds nothing
+ * yet is formatted, and made large enough when its size is 0. -EPROTONOSUPPORT: of another version;
+ * -EINVAL: too small.
  */
 int slots_open(int fd, struct slots **ret_slots, struct err *e) __must_check;
 void slots_free(
@@ -89,13 +93,15 @@ struct slots_mount *slots_mount(struct slots *slots);
 void *slots_counters(struct slots *slots);
 
 /*
- * Takes a free slot for a read: READING, its length 0. Waits while all are taken. -EAGAIN after slots_wake(), and then
- * for ever.
+ * Takes a free slot for a read: READING, its length 0. Waits while all are taken. -EAGAIN after
+ * slots_wake(), and then for ever.
  */
 int slots_take(struct slots *slots, uint32_t *ret_slot) __must_check;
 void slots_wake(struct slots *slots);
-/* The next full slot that a predecessor left, once each: READING. `ret_crashes`: how many daemons died holding it, this
- * time included. -ENOENT: no more. */
+/*
+ * The next full slot that a predecessor left, once each: READING. `ret_crashes`: how many daemons
+ * died holding it, this time included. -ENOENT: no more.
+ */
 int slots_take_left(struct slots *slots, uint32_t *ret_slot, uint32_t *ret_crashes) __must_check;
 
 /* SLOT_BYTES for the request. */
@@ -105,15 +111,16 @@ uint32_t slot_len(struct slots *slots, uint32_t slot);
 enum slot_state slot_state(struct slots *slots, uint32_t slot);
 
 /*
- * The one way a state changes. True when the slot was in `from` and is in `to` now; false when somebody else was first. A
- * move the picture above does not show is a bug. To FREE: the length is zeroed and the slot may be taken again.
+ * The one way a state changes. True when the slot was in `from` and is in `to` now; false when
+ * somebody else was first. A move the picture above does not show is a bug. To FREE: the length is
+ * zeroed and the slot may be taken again.
  */
 bool slot_move(
 	struct slots *slots, uint32_t slot, enum slot_state from, enum slot_state to) __must_check;
 
 /*
- * A ticket names the request that a slot holds now: once the slot was given to another request it is of no use. For those
- * who look at slots that are not theirs; take it first, then look.
+ * A ticket names the request that a slot holds now: once the slot was given to another request it
+ * is of no use. For those who look at slots that are not theirs; take it first, then look.
  */
 uint32_t slot_ticket(struct slots *slots, uint32_t slot);
 bool slot_move_ticket(struct slots *slots, uint32_t slot, uint32_t ticket, enum slot_state from,

@@ -25,7 +25,9 @@ static bool on_dev(const struct search *s, int dir, const char *name)
 {
 	struct statx stx;
 
-	/* Attributes as they are known: never a request to a daemon that may be the one which asks. */
+	/*
+	 * Attributes as they are known: never a request to a daemon that may be the one which asks.
+	 */
 	return statx(dir, name, AT_STATX_DONT_SYNC, STATX_TYPE, &stx) == 0 &&
 	       makedev(stx.stx_dev_major, stx.stx_dev_minor) == s->dev;
 }

@@ -7,8 +7,9 @@
 #define USERS_NAMED 8u /* processes named in a line */
 
 /*
- * Writes "pid 12 (python3), pid 40 (bash)" into `out`: processes with an open file, a mapping, the working directory or the root on
- * the filesystem with st_dev `dev`. Bounded in processes and descriptors looked at. Returns how many were found (at most USERS_NAMED
- * + 1); 0 leaves `out` empty.
+ * Writes "pid 12 (python3), pid 40 (bash)" into `out`: processes with an open file, a mapping, the
+ * working directory or the root on the filesystem with st_dev `dev`. Bounded in processes and
+ * descriptors looked at. Returns how many were found (at most USERS_NAMED + 1); 0 leaves `out`
+ * empty.
  */
 unsigned int users_of(dev_t dev, char *out, size_t size);

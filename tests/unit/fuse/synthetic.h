@@ -1,7 +1,7 @@
 /*
- * A reader without client, worker or origin: the bytes of a volume as a function of their offset. What lies in `stall` is
- * parked until it is released; what lies in `fail` fails; what lies in `later` is answered by another thread. The control block may
- * be shared between processes.
+ * A reader without client, worker or origin: the bytes of a volume as a function of their offset.
+ * What lies in `stall` is parked until it is released; what lies in `fail` fails; what lies in
+ * `later` is answered by another thread. The control block may be shared between processes.
  */
 #pragma once
 

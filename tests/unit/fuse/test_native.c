@@ -1,7 +1,7 @@
 /*
- * A real mount of a made-up volume: read, stalled, killed, taken over, unmounted. Needs root and a kernel with file-backed
- * EROFS; skipped without, and says so. The daemon is a process of its own; the test holds its descriptors, as a supervisor
- * does.
+ * A real mount of a made-up volume: read, stalled, killed, taken over, unmounted. Needs root and a
+ * kernel with file-backed EROFS; skipped without, and says so. The daemon is a process of its own;
+ * the test holds its descriptors, as a supervisor does.
  */
 #include "tests/unit/fuse/synthetic.h"
 
@@ -428,7 +428,10 @@ static void errors_are_errors(void **state)
 	daemon_ended();
 }
 
-/* Readers of a range that stalls hold up nobody, die at once, and what they asked for does not hold up the unmount. */
+/*
+ * Readers of a range that stalls hold up nobody, die at once, and what they asked for does not hold
+ * up the unmount.
+ */
 static void stalled_readers(void **state)
 {
 	enum { READERS = 100 };
@@ -504,7 +507,10 @@ static void unmounted_by_hand(void **state)
 	daemon_ended();
 }
 
-/* Reads everything again and again, from the daemon each time, until told; status 0 unless a read failed. */
+/*
+ * Reads everything again and again, from the daemon each time, until told; status 0 unless a read
+ * failed.
+ */
 static pid_t reader_of_all(uint32_t seed, const _Atomic bool *stop)
 {
 	pid_t pid = fork();
@@ -526,8 +532,10 @@ static pid_t reader_of_all(uint32_t seed, const _Atomic bool *stop)
 	return pid;
 }
 
-/* The daemon is killed under its readers, again and again; half of the volume is answered later, so that requests are parked
- * when it dies. No error, no wrong byte. */
+/*
+ * The daemon is killed under its readers, again and again; half of the volume is answered later, so
+ * that requests are parked when it dies. No error, no wrong byte.
+ */
 static void takeover(void **state)
 {
 	enum { READERS = 4, KILLS = 8 };

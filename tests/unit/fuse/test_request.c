@@ -51,8 +51,10 @@ static void whole(void **state)
 	assert_string_equal(req.name, "17");
 }
 
-/* Every prefix of every request, with the true and with a false length: an error or a request, never a byte past the end. The
- * copy ends where the request does, so that the sanitizer sees more. */
+/*
+ * Every prefix of every request, with the true and with a false length: an error or a request,
+ * never a byte past the end. The copy ends where the request does, so that the sanitizer sees more.
+ */
 static void cut(void **state)
 {
 	static const uint32_t opcodes[] = { FUSE_INIT, FUSE_LOOKUP, FUSE_GETATTR, FUSE_OPEN,

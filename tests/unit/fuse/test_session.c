@@ -270,7 +270,9 @@ static void malformed(void **state)
 	end(&f);
 }
 
-/* More reads in a range that stalls than threads: what is here is served, and nobody is forgotten. */
+/*
+ * More reads in a range that stalls than threads: what is here is served, and nobody is forgotten.
+ */
 static void stalled(void **state)
 {
 	struct fake f;
@@ -389,8 +391,10 @@ static void ends(void **state)
 	end(&f);
 }
 
-/* The daemon is killed with parked requests; a successor with the same descriptors answers them, and the third gives
- * them up. */
+/*
+ * The daemon is killed with parked requests; a successor with the same descriptors answers them,
+ * and the third gives them up.
+ */
 static void takeover(void **state)
 {
 	struct fake f;

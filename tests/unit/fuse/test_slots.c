@@ -138,7 +138,9 @@ static void exhausted(void **state)
 	close(fd);
 }
 
-/* A process dies with full slots: the next finds those, each once, and counts the crashes of each. */
+/*
+ * A process dies with full slots: the next finds those, each once, and counts the crashes of each.
+ */
 static void left_by_the_dead(void **state)
 {
 	int fd = memory(SLOTS);
