@@ -27,6 +27,7 @@ static void init_parts(struct client *client, const struct client_config *config
 	client->read_deadline_ns =
 		config->read_deadline_ns ? config->read_deadline_ns : READ_DEADLINE;
 	client->ahead_bytes = config->ahead_bytes ? config->ahead_bytes : AHEAD_BYTES;
+	client->seen_dir = config->seen_dir;
 	pthread_mutex_init(&client->lock, NULL);
 	pthread_cond_init(&client->idle, NULL);
 	client_guard_init(&client->guard);

@@ -11,6 +11,7 @@
  *	client_ahead	sequential streams, PREFETCH
  *	client_owners	slot table and connections to workers
  *	client_source	opening a source, guards against a master that lost its memory
+ *	client_seen	what these guards know, over restarts
  *
  * Locks, in order: client.lock, then those of net and the loop; ahead.lock, the chunk cache's and guard.lock are leaves.
  */
@@ -54,6 +55,7 @@ struct client {
 	struct client_guard guard;
 	uint64_t read_deadline_ns;
 	uint64_t ahead_bytes;
+	const char *seen_dir; /* borrowed, may be NULL */
 	struct client_counters counters;
 
 	pthread_mutex_t lock;

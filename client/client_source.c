@@ -2,9 +2,11 @@
 #include "client/client_source.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/units.h"
 #include "client/client_internal.h"
 #include "client/client_op.h"
+#include "client/client_seen.h"
 #include "placement/placement.h"
 #include "proto/granary.pb-c.h"
 
@@ -139,6 +141,42 @@ static bool source_volume(const struct ufs_config *source, struct volume_id *ret
 	return true;
 }
 
+/* What this process saw of the volume, or an earlier one. */
+static bool last_seen(
+	struct client *client, const struct volume_id *volume, struct generation_id *ret_id)
+{
+	return client_guard_last(&client->guard, volume, ret_id) ||
+	       (client->seen_dir && client_seen_load(client->seen_dir, volume, ret_id));
+}
+
+/* What an earlier process saw is known by its name only; within this one client_guard_check() compares row by row. */
+static int check_seen(struct client *client, struct table *table, struct err *e)
+{
+	const struct generation_id *id = &table_info(table)->id;
+	struct generation_id seen;
+
+	if (!client->seen_dir || !client_seen_load(client->seen_dir, &id->volume, &seen) ||
+		seen.lineage != id->lineage || id->generation > seen.generation)
+		return 0;
+	if (id->generation == seen.generation &&
+		memcmp(id->hash, seen.hash, sizeof(id->hash)) == 0)
+		return 0;
+	return err_set(e, -ESTALE,
+		"the master answers with generation %llu, but generation %llu was in use here: its "
+		"state was restored from an old copy",
+		(unsigned long long)id->generation, (unsigned long long)seen.generation);
+}
+
+static void remember(struct client *client, struct table *table)
+{
+	int r = client->seen_dir ? client_seen_save(client->seen_dir, &table_info(table)->id) : 0;
+
+	if (r < 0)
+		log_warn("generation not remembered",
+			"dir=\"%s\" error=%s next=\"the guard is weaker after a restart\"",
+			client->seen_dir, err_name(r));
+}
+
 static void fill_source(const struct ufs_config *config, Granary__Source *source)
 {
 	granary__source__init(source);
@@ -167,7 +205,7 @@ static int pack_request(struct client *client, const struct ufs_config *config, 
 	request.source = &source;
 	request.has_refresh = 1;
 	request.refresh = refresh;
-	if (source_volume(config, &volume) && client_guard_last(&client->guard, &volume, &seen)) {
+	if (source_volume(config, &volume) && last_seen(client, &volume, &seen)) {
 		request.has_seen_lineage = 1;
 		request.seen_lineage = seen.lineage;
 		request.has_seen_generation = 1;
@@ -215,7 +253,11 @@ static int take_answer(struct client *client, struct rpc_call *call, struct tabl
 	if (r == 0)
 		r = check_answer(answer, table, e);
 	if (r == 0)
+		r = check_seen(client, table, e);
+	if (r == 0)
 		r = client_guard_check(&client->guard, table, e);
+	if (r == 0)
+		remember(client, table);
 	if (r == 0 && notice && answer->notice && *answer->notice)
 		r = buf_puts(notice, answer->notice);
 	granary__generation__free_unpacked(answer, NULL);
