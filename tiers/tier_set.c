@@ -296,7 +296,7 @@ uint64_t tier_set_drop(struct tier_set *set, const struct volume_id *volume, uin
 		list_for_each_safe (node, &s.chosen) {
 			struct chunk *chunk = list_entry(node, struct chunk, link);
 
-			if (!keep(arg, chunk->id.chunk))
+			if (!keep || !keep(arg, chunk->id.chunk))
 				s.bytes += drop_one(set, chunk);
 			pthread_mutex_lock(&shard->lock);
 			list_remove(&chunk->link);

@@ -124,7 +124,8 @@ void tier_set_status(struct tier_set *set, uint32_t tier, struct tier_status *re
 /* True when nothing more can be admitted: callers then do not fetch neighbours. Never blocks. */
 bool tier_set_full(struct tier_set *set);
 
-/* Unlinks every chunk of a (volume, lineage) that `keep` does not want; for dropped generations. Returns bytes freed. */
+/* Unlinks every chunk of a (volume, lineage) that `keep` does not want, with NULL all; for dropped generations. Returns bytes
+ * freed. */
 uint64_t tier_set_drop(struct tier_set *set, const struct volume_id *volume, uint64_t lineage,
 	bool (*keep)(void *arg, uint64_t chunk), void *arg);
 
