@@ -109,7 +109,7 @@ static int check_identity(const char *path, bool *ret_new, struct err *e)
 	char identity[PATH_MAX + 16];
 	json_int_t format;
 	json_t *json;
-	bool empty;
+	bool empty = false;
 	int r;
 
 	(void)snprintf(identity, sizeof(identity), "%s/granary.cache", path); /* fits */

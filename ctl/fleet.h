@@ -5,7 +5,7 @@
  */
 #pragma once
 
-#include <jansson.h>
+#include "admin/admin.h"
 #include <stdbool.h>
 #include <sys/types.h>
 #include "ctl/cache_dir.h"

@@ -42,15 +42,17 @@ int mount_table_parse(const char *line, struct mount_entry *ret_entry)
 {
 	struct mount_entry e;
 	char dev[32];
+	char *end;
 	const char *p = line;
 
 	if (!take_word(&p, NULL, 0) || !take_word(&p, NULL, 0) ||
 		!take_word(&p, dev, sizeof(dev)) || !take_word(&p, NULL, 0) ||
 		!take_word(&p, e.point, sizeof(e.point)))
 		return -EPROTO;
-	if (sscanf(dev, "%u:%u", &e.dev_major, &e.dev_minor) !=
-		2) // NOLINT(cert-err34-c): numbers of the kernel
+	e.dev_major = (unsigned int)strtoul(dev, &end, 10);
+	if (end == dev || *end != ':')
 		return -EPROTO;
+	e.dev_minor = (unsigned int)strtoul(end + 1, NULL, 10);
 	p = strstr(p, " - ");
 	if (!p)
 		return -EPROTO;

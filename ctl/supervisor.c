@@ -328,10 +328,9 @@ static void loop(struct supervisor *s, int signal_fd)
 {
 	struct pollfd polls[POLLS_MAX];
 	struct watch watches[POLLS_MAX];
-	bool more = true;
 
 	pthread_mutex_lock(&s->lock);
-	while ((more = advance(s))) {
+	while (advance(s)) {
 		int r = supervisor_save(s);
 		int timeout = time_left(s);
 		unsigned int n = collect(s, signal_fd, polls, watches);

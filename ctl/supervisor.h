@@ -15,7 +15,7 @@
  */
 #pragma once
 
-#include <jansson.h>
+#include "admin/admin.h"
 #include <pthread.h>
 #include "base/list.h"
 #include "ctl/cache_dir.h"

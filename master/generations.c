@@ -21,7 +21,9 @@ const struct record_generation *generations_find(
 {
 	const struct record_generation *newest = generations_newest(source);
 
-	if (lineage == 0 && newest)
+	if (!newest)
+		return NULL;
+	if (lineage == 0)
 		lineage = newest->id.lineage;
 	for (uint32_t i = source->n; i-- > 0;) {
 		const struct record_generation *g = &source->generations[i];

@@ -16,7 +16,7 @@
  */
 #pragma once
 
-#include <jansson.h>
+#include "admin/admin.h"
 #include <stdbool.h>
 #include "base/list.h"
 #include "master/record.h"
