@@ -1,6 +1,7 @@
 /* cacheworker: the daemon that caches ranges of volumes on this node and serves them. See worker.h.
  */
 #include "cacheworker/worker.h"
+#include "base/alive.h"
 #include "base/log.h"
 #include "base/option.h"
 #include "base/ready.h"
@@ -110,6 +111,8 @@ int main(int argc, char **argv)
 	sigaddset(&stop, SIGINT);
 	sigprocmask(SIG_BLOCK, &stop, NULL);
 	(void)signal(SIGPIPE, SIG_IGN); /* a peer that is gone is an error of its connection */
+	if (alive_watch() < 0)
+		log_warn("orphan watch not started", "next=\"ends only when told\"");
 	config = (struct worker_config){
 		.tier = options.tier,
 		.capacity = options.capacity,
