@@ -353,8 +353,8 @@ static bool load_once(struct source *source)
 
 	mark_asked(source);
 	r = source_load(source, &table, &e);
-	if (r < 0)
-		log_warn("source not opened",
+	if (r < 0 && r != -ECANCELED) /* readers can name what they like */
+		LOG_LIMITED(LOG_WARN, "source not opened",
 			"reason=\"%s\" next=\"asked again with the next request\"", e.text);
 	pthread_mutex_lock(&w->sources.lock);
 	if (table) {

@@ -24,6 +24,7 @@
 #include "base/file.h"
 #include "base/units.h"
 #include "cacheworker/worker.h"
+#include "cacheworker/flight.h"
 #include "cacheworker/source.h"
 #include "base/piece.h"
 #include "proto/granary.pb-c.h"
@@ -48,6 +49,7 @@ struct world {
 	uint64_t model_bytes;
 	uint64_t size;   /* of every file; 0: of many sizes */
 	uint64_t memory; /* of the worker; 0: 64 MiB */
+	uint64_t taken;  /* of it, by the test */
 	/* Under lock: the master keeps requests until it is let go. */
 	pthread_mutex_t lock;
 	bool hold;
@@ -124,7 +126,7 @@ static inline uint64_t file_size(const struct world *w, unsigned int i)
 	return w->size ? w->size : sizes[i % ARRAY_SIZE(sizes)];
 }
 
-static inline void write_files(struct world *w, unsigned int first, unsigned int files)
+static inline void write_files(struct world *w, unsigned int first, unsigned int end)
 {
 	_cleanup_free_ uint8_t *data = malloc(4 * MiB);
 	char path[160];
@@ -132,7 +134,7 @@ static inline void write_files(struct world *w, unsigned int first, unsigned int
 	assert_non_null(data);
 	(void)snprintf(path, sizeof(path), "%s/data", w->dir);
 	assert_int_equal(file_mkdirs(path, 0700), 0);
-	for (unsigned int i = first; i < files; i++) {
+	for (unsigned int i = first; i < end; i++) {
 		uint64_t size = file_size(w, i);
 
 		for (uint64_t k = 0; k < size; k++)
@@ -392,12 +394,13 @@ static inline uint64_t units_of_table(const struct world *w)
 	return units;
 }
 
-static inline unsigned int fills_in_flight(struct world *w)
+static inline unsigned int fills_under_way(struct world *w)
 {
 	unsigned int n;
 
 	pthread_mutex_lock(&w->worker.fills.lock);
-	n = w->worker.fills.in_flight;
+	n = w->worker.fills.in_flight + w->worker.fills.pumping +
+	    !list_empty(&w->worker.fills.active);
 	pthread_mutex_unlock(&w->worker.fills.lock);
 	return n;
 }
@@ -406,8 +409,52 @@ static inline void wait_until_written(struct world *w)
 {
 	uint64_t deadline = clock_mono_ns() + DEADLINE;
 
-	while (counter_get(&w->worker.counters.flights) || fills_in_flight(w)) {
+	while (counter_get(&w->worker.counters.flights) || fills_under_way(w)) {
 		assert_true(clock_mono_ns() < deadline);
 		clock_sleep_ns(5 * CLOCK_MS);
 	}
+}
+
+static inline uint64_t offset_of(const struct world *w, unsigned int file)
+{
+	struct table_row *row = malloc(sizeof(*row));
+	char key[32];
+	uint64_t offset;
+
+	(void)snprintf(key, sizeof(key), "file-%03u", file);
+	assert_int_equal(table_find_key(w->table, key, (uint32_t)strlen(key), row), 0);
+	offset = row->offset;
+	free(row);
+	return offset;
+}
+
+/* All of the budget for the test. */
+static inline void take_memory(struct world *w)
+{
+	uint64_t unit = 64 * KiB;
+
+	while (budget_take(&w->worker.memory, BUDGET_DEMAND, unit))
+		w->taken += unit;
+}
+
+/* Gives some of it back as the worker does. */
+static inline void give_memory_of(struct world *w, uint64_t bytes)
+{
+	struct flight *f = calloc(1, sizeof(*f));
+
+	assert_non_null(f);
+	f->magic = FLIGHT_MAGIC;
+	f->refs = 1;
+	f->worker = &w->worker;
+	f->length = (uint32_t)bytes;
+	f->data = malloc(1);
+	flight_unref(f);
+}
+
+static inline void give_memory(struct world *w)
+{
+	uint64_t taken = w->taken;
+
+	w->taken = 0;
+	give_memory_of(w, taken);
 }

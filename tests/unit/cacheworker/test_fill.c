@@ -1,0 +1,152 @@
+/* Fills: what a few reads cost the origin, the 2 % rule, ranges announced ahead, memory. */
+#include "tests/unit/cacheworker/world.h"
+
+#include "cacheworker/fill.h"
+
+#define FILES  320u
+#define FILE_B (256 * KiB)
+
+static void announce(const struct world *w, uint64_t offset, uint32_t length)
+{
+	struct rpc_call call = make_call(w, FRAME_PREFETCH, offset, length, 0);
+	struct err e = ERR_INIT;
+
+	assert_int_equal(rpc_call_wait(w->client, &call, &e), 0);
+	rpc_call_release(&call);
+}
+
+static uint64_t present_bytes(struct world *w, uint64_t chunk)
+{
+	const struct generation_id *id = &table_info(w->table)->id;
+	struct chunk_id chunk_id = { .volume = id->volume, .lineage = id->lineage, .chunk = chunk };
+	struct chunk *c = tier_chunk_find(w->worker.tiers, &chunk_id);
+	uint64_t bytes = c ? chunk_present_bytes(c) : 0;
+
+	chunk_unref(c);
+	return bytes;
+}
+
+struct part {
+	struct rpc_call call;
+	pthread_mutex_t *lock;
+	unsigned int *left;
+};
+
+static void on_part(struct rpc_call *call, int status)
+{
+	struct part *part = call->arg;
+
+	assert_int_equal(status, 0);
+	rpc_call_release(call);
+	pthread_mutex_lock(part->lock);
+	(*part->left)--;
+	pthread_mutex_unlock(part->lock);
+}
+
+/* A unit asked for in many parts at once, as a kernel does, counts once. */
+static void test_few_reads_cost_little(void **state)
+{
+	struct world *w = world_new_sized(1 * GiB, FILES, FILE_B, 0);
+	pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	struct part parts[16];
+	unsigned int left = ARRAY_SIZE(parts);
+	uint64_t deadline = clock_mono_ns() + DEADLINE;
+	bool done = false;
+
+	(void)state;
+	(void)read_range(w, offset_of(w, 200), BLOCK_BYTES, 0); /* the table is there */
+	wait_until_written(w);
+	assert_true(origin_gets(w) <= 1 + FILL_NEIGHBOURS);
+	take_memory(w); /* so that all parts wait for one unit */
+	for (unsigned int i = 0; i < ARRAY_SIZE(parts); i++) {
+		parts[i] = (struct part){ .lock = &lock, .left = &left };
+		parts[i].call = make_call(w, FRAME_FETCH,
+			offset_of(w, 10) + i * (FILE_B / ARRAY_SIZE(parts)),
+			FILE_B / ARRAY_SIZE(parts), 0);
+		parts[i].call.arg = &parts[i];
+		parts[i].call.on_done = on_part;
+		rpc_call(w->client, &parts[i].call);
+	}
+	while (counter_get(&w->worker.counters.joined) < ARRAY_SIZE(parts) - 1) {
+		assert_true(clock_mono_ns() < deadline);
+		clock_sleep_ns(CLOCK_MS);
+	}
+	give_memory(w);
+	while (!done) {
+		pthread_mutex_lock(&lock);
+		done = left == 0;
+		pthread_mutex_unlock(&lock);
+		assert_true(clock_mono_ns() < deadline);
+		clock_sleep_ns(CLOCK_MS);
+	}
+	wait_until_written(w);
+	assert_int_equal(origin_gets(w), 2 * (1 + FILL_NEIGHBOURS));
+	world_free(w);
+}
+
+static void test_whole_chunks_after_2_percent(void **state)
+{
+	struct world *w = world_new_sized(1 * GiB, FILES, FILE_B, 0);
+	uint64_t chunk = offset_of(w, 200) / CHUNK_BYTES;
+
+	(void)state;
+	/* 7 of 320 files are over 2 %: the seventh fills its chunk, no other is. */
+	for (unsigned int i = 0; i < 7; i++)
+		(void)read_range(w, offset_of(w, i < 6 ? i * 10 : 200), BLOCK_BYTES, 0);
+	wait_until_written(w);
+	assert_int_equal(present_bytes(w, chunk), CHUNK_BYTES);
+	assert_true(present_bytes(w, 0) < CHUNK_BYTES);
+	world_free(w);
+}
+
+/* Ranges of one chunk, announced in a row while the first is still filled. */
+static void test_every_announced_range_comes(void **state)
+{
+	struct world *w = world_new_sized(1 * GiB, FILES, FILE_B, 0);
+	uint64_t chunk = 3;
+
+	(void)state;
+	for (uint32_t i = 0; i < 16; i++)
+		announce(w, chunk * CHUNK_BYTES + i * MiB, MiB);
+	wait_until_written(w);
+	assert_int_equal(present_bytes(w, chunk), CHUNK_BYTES);
+	assert_int_equal(present_bytes(w, 2), 0);
+	assert_int_equal(origin_gets(w), CHUNK_BYTES / FILE_B);
+	world_free(w);
+}
+
+/* A fill that found no memory goes on when some comes free, without another request. */
+static void test_fill_wakes_with_memory(void **state)
+{
+	struct world *w = world_new_sized(1 * GiB, FILES, FILE_B, 0);
+	uint64_t deadline = clock_mono_ns() + DEADLINE;
+
+	(void)state;
+	(void)read_range(w, 0, BLOCK_BYTES, 0);
+	wait_until_written(w);
+	take_memory(w);
+	announce(w, 4 * CHUNK_BYTES, CHUNK_BYTES);
+	while (!w->worker.fills.hungry) {
+		assert_true(clock_mono_ns() < deadline);
+		clock_sleep_ns(CLOCK_MS);
+	}
+	assert_int_equal(present_bytes(w, 4), 0);
+	give_memory(w);
+	while (present_bytes(w, 4) < CHUNK_BYTES) {
+		assert_true(clock_mono_ns() < deadline);
+		clock_sleep_ns(CLOCK_MS);
+	}
+	world_free(w);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_few_reads_cost_little),
+		cmocka_unit_test(test_whole_chunks_after_2_percent),
+		cmocka_unit_test(test_every_announced_range_comes),
+		cmocka_unit_test(test_fill_wakes_with_memory),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,242 @@
+/* Flights: memory used up, readers who leave, origins that fail. */
+#include "tests/unit/cacheworker/world.h"
+
+#define FILES  96u
+#define MANY   256u
+#define PARKED 200u
+#define BIG    (3 * MiB)
+
+/* Many calls under way; `bad` counts those that ended otherwise than they should. */
+struct crowd {
+	struct world *world;
+	struct rpc_call *calls;
+	unsigned int n;
+	int want;
+	pthread_mutex_t lock;
+	unsigned int left;
+	unsigned int bad;
+};
+
+static void on_crowd(struct rpc_call *call, int status)
+{
+	struct crowd *crowd = call->arg;
+	const struct world *w = crowd->world;
+	bool bad = status != crowd->want;
+
+	if (status == 0)
+		bad |= memcmp(call->reply_payload, w->model + call->frame.offset,
+			       call->frame.length) != 0;
+	rpc_call_release(call);
+	pthread_mutex_lock(&crowd->lock);
+	crowd->bad += bad;
+	crowd->left--;
+	pthread_mutex_unlock(&crowd->lock);
+}
+
+static void crowd_init(struct crowd *crowd, struct world *w, unsigned int n, int want)
+{
+	*crowd = (struct crowd){ .world = w,
+		.calls = calloc(n, sizeof(*crowd->calls)),
+		.n = n,
+		.left = n,
+		.want = want };
+	assert_non_null(crowd->calls);
+	pthread_mutex_init(&crowd->lock, NULL);
+}
+
+static void crowd_call(struct crowd *crowd, unsigned int i, uint64_t offset, uint32_t length,
+	enum frame_class class)
+{
+	crowd->calls[i] = make_call(crowd->world, FRAME_FETCH, offset, length, 0);
+	crowd->calls[i].frame.class = class;
+	crowd->calls[i].on_done = on_crowd;
+	crowd->calls[i].arg = crowd;
+	rpc_call(crowd->world->client, &crowd->calls[i]);
+}
+
+static unsigned int crowd_left(struct crowd *crowd)
+{
+	unsigned int left;
+
+	pthread_mutex_lock(&crowd->lock);
+	left = crowd->left;
+	pthread_mutex_unlock(&crowd->lock);
+	return left;
+}
+
+static void crowd_wait(struct crowd *crowd)
+{
+	uint64_t deadline = clock_mono_ns() + DEADLINE;
+
+	while (crowd_left(crowd)) {
+		if (clock_mono_ns() > deadline)
+			fail_msg("%u of %u calls wait still", crowd_left(crowd), crowd->n);
+		clock_sleep_ns(CLOCK_MS);
+	}
+	assert_int_equal(crowd->bad, 0);
+	pthread_mutex_destroy(&crowd->lock);
+	free(crowd->calls);
+}
+
+static void wait_flights(struct world *w, uint64_t n)
+{
+	uint64_t deadline = clock_mono_ns() + DEADLINE;
+
+	while (counter_get(&w->worker.counters.flights) != n) {
+		if (clock_mono_ns() > deadline)
+			fail_msg("%llu flights, not %llu",
+				(unsigned long long)counter_get(&w->worker.counters.flights),
+				(unsigned long long)n);
+		clock_sleep_ns(CLOCK_MS);
+	}
+}
+
+/* Far more units than memory, at once, a third of them announced only, through a tier that takes few. */
+static void starve(uint64_t capacity)
+{
+	struct world *w = world_new_sized(capacity, FILES, BIG, 16 * MiB);
+	struct crowd crowd;
+
+	crowd_init(&crowd, w, MANY, 0);
+	for (unsigned int i = 0; i < MANY; i++)
+		crowd_call(&crowd, i, offset_of(w, i / 3 % FILES) + i % 3 * MiB, 64 * KiB,
+			i % 3 ? FRAME_DEMAND : FRAME_AHEAD);
+	crowd_wait(&crowd);
+	assert_true(counter_get(&w->worker.counters.starved) > 0);
+	assert_true(w->worker.memory.peak <= 16 * MiB);
+	world_free(w);
+}
+
+static void test_more_units_than_memory(void **state)
+{
+	(void)state;
+	starve(1 * GiB);
+}
+
+static void test_more_units_than_memory_when_full(void **state)
+{
+	(void)state;
+	starve(80 * MiB);
+}
+
+/* Each range lies in two units: no fetch may sit on one while it waits for the other. */
+static void test_ranges_over_units_do_not_lock_up(void **state)
+{
+	struct world *w = world_new_sized(1 * GiB, FILES, BIG, 6 * MiB);
+	struct crowd crowd;
+
+	(void)state;
+	crowd_init(&crowd, w, FILES, 0);
+	/* The first units are in memory when the ranges that also need the second come. */
+	for (unsigned int i = 0; i < FILES; i++) {
+		uint64_t at = offset_of(w, i) + MiB - 64 * KiB;
+
+		at -= (at & (CHUNK_BYTES - 1)) > CHUNK_BYTES - 128 * KiB ? 128 * KiB : 0;
+		crowd_call(&crowd, i, at, 128 * KiB, FRAME_DEMAND);
+	}
+	crowd_wait(&crowd);
+	wait_until_written(w);
+	world_free(w);
+}
+
+/* Readers who disconnect while their units starve leave nothing behind; others still get theirs. */
+static void test_parked_readers_leave(void **state)
+{
+	struct world *w = world_new_sized(1 * GiB, FILES, BIG, 64 * MiB);
+	struct rpc_client *other;
+	struct rpc_client *client = w->client;
+	struct crowd gone;
+	struct crowd stays;
+	struct err e = ERR_INIT;
+
+	(void)state;
+	(void)read_range(w, 0, BLOCK_BYTES, 0); /* the table is there */
+	wait_until_written(w);
+	take_memory(w);
+	assert_int_equal(rpc_client_new(w->loop, w->address, &other, &e), 0);
+	w->client = other;
+	crowd_init(&gone, w, PARKED, -ECANCELED);
+	for (unsigned int i = 0; i < PARKED; i++)
+		crowd_call(&gone, i, offset_of(w, 10 + i / 3) + i % 3 * MiB, BLOCK_BYTES,
+			FRAME_DEMAND);
+	wait_flights(w, PARKED);
+	w->client = client;
+	crowd_init(&stays, w, 1, 0);
+	crowd_call(&stays, 0, offset_of(w, 10), BLOCK_BYTES, FRAME_DEMAND);
+	while (counter_get(&w->worker.counters.joined) == 0)
+		clock_sleep_ns(CLOCK_MS);
+	rpc_client_free(other);
+	crowd_wait(&gone);
+	wait_flights(w, 1);
+	give_memory(w);
+	crowd_wait(&stays);
+	world_free(w);
+}
+
+/* Demand goes before what is only announced, however long that has waited. */
+static void test_demand_overtakes(void **state)
+{
+	struct world *w = world_new_sized(1 * GiB, FILES, BIG, 64 * MiB);
+	struct crowd ahead;
+	struct crowd demand;
+
+	(void)state;
+	(void)read_range(w, 0, BLOCK_BYTES, 0);
+	wait_until_written(w);
+	take_memory(w);
+	crowd_init(&ahead, w, 8, 0);
+	for (unsigned int i = 0; i < 8; i++)
+		crowd_call(&ahead, i, offset_of(w, 10 + i), BLOCK_BYTES, FRAME_AHEAD);
+	wait_flights(w, 8);
+	crowd_init(&demand, w, 2, 0);
+	crowd_call(&demand, 0, offset_of(w, 40), BLOCK_BYTES, FRAME_DEMAND);
+	crowd_call(&demand, 1, offset_of(w, 17), BLOCK_BYTES, FRAME_DEMAND); /* joins the last */
+	wait_flights(w, 9);
+	while (counter_get(&w->worker.counters.joined) == 0)
+		clock_sleep_ns(CLOCK_MS);
+	/* Room for demand alone: it is given 100 % of the budget, the others 70 %. */
+	w->taken -= 4 * MiB;
+	give_memory_of(w, 4 * MiB);
+	crowd_wait(&demand);
+	assert_int_equal(crowd_left(&ahead), 7);
+	give_memory(w);
+	crowd_wait(&ahead);
+	world_free(w);
+}
+
+/* What the origin says reaches every waiter, and the unit can be asked for again. */
+static void test_origin_errors(void **state)
+{
+	struct world *w = world_new_sized(1 * GiB, FILES, BIG, 0);
+	char path[160];
+	char aside[160];
+	struct crowd crowd;
+
+	(void)state;
+	(void)snprintf(path, sizeof(path), "%s/data/file-007", w->dir);
+	(void)snprintf(aside, sizeof(aside), "%s/aside", w->dir);
+	assert_int_equal(rename(path, aside), 0);
+	crowd_init(&crowd, w, 16, -ENOENT);
+	for (unsigned int i = 0; i < 16; i++)
+		crowd_call(&crowd, i, offset_of(w, 7) + i * 64 * KiB, 64 * KiB, FRAME_DEMAND);
+	crowd_wait(&crowd);
+	wait_until_written(w);
+	assert_true(counter_get(&w->worker.counters.failed_units) > 0);
+	assert_int_equal(w->worker.memory.used, 0);
+	(void)read_range(w, offset_of(w, 8), 64 * KiB, 0);
+	world_free(w);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_more_units_than_memory),
+		cmocka_unit_test(test_more_units_than_memory_when_full),
+		cmocka_unit_test(test_ranges_over_units_do_not_lock_up),
+		cmocka_unit_test(test_parked_readers_leave),
+		cmocka_unit_test(test_demand_overtakes),
+		cmocka_unit_test(test_origin_errors),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,250 @@
+/* Sources: which generation a reader gets, masters that are slow, silent or do not know. */
+#include "tests/unit/cacheworker/world.h"
+
+#define FILES  12u
+#define FILE_B (64 * KiB)
+
+static void hold_master(struct world *w, bool hold)
+{
+	pthread_mutex_lock(&w->lock);
+	w->hold = hold;
+	pthread_mutex_unlock(&w->lock);
+}
+
+/* Answers what the master kept, out of the table it has now. */
+static void answer_held(struct world *w)
+{
+	struct list held = LIST_INIT(held);
+	struct list *node;
+
+	pthread_mutex_lock(&w->lock);
+	list_splice_back(&held, &w->held);
+	pthread_mutex_unlock(&w->lock);
+	while ((node = list_pop_front(&held)) != NULL)
+		answer_table(w, list_entry(node, struct rpc_request, link));
+}
+
+static void wait_asked(struct world *w, unsigned int n)
+{
+	uint64_t deadline = clock_mono_ns() + DEADLINE;
+	unsigned int asked;
+
+	do {
+		assert_true(clock_mono_ns() < deadline);
+		clock_sleep_ns(CLOCK_MS);
+		pthread_mutex_lock(&w->lock);
+		asked = w->asked;
+		pthread_mutex_unlock(&w->lock);
+	} while (asked < n);
+}
+
+struct one {
+	struct rpc_call call;
+	pthread_mutex_t lock;
+	bool done;
+	int status;
+};
+
+static void on_one(struct rpc_call *call, int status)
+{
+	struct one *one = call->arg;
+
+	pthread_mutex_lock(&one->lock);
+	one->done = true;
+	one->status = status;
+	pthread_mutex_unlock(&one->lock);
+}
+
+static void one_call(struct one *one, struct world *w, uint64_t offset, uint64_t generation)
+{
+	*one = (struct one){ .call = make_call(w, FRAME_FETCH, offset, BLOCK_BYTES, 0) };
+	pthread_mutex_init(&one->lock, NULL);
+	one->call.frame.generation = generation;
+	one->call.on_done = on_one;
+	one->call.arg = one;
+	rpc_call(w->client, &one->call);
+}
+
+static bool one_done(struct one *one)
+{
+	bool done;
+
+	pthread_mutex_lock(&one->lock);
+	done = one->done;
+	pthread_mutex_unlock(&one->lock);
+	return done;
+}
+
+static int one_wait(struct one *one)
+{
+	uint64_t deadline = clock_mono_ns() + DEADLINE;
+
+	while (!one_done(one)) {
+		assert_true(clock_mono_ns() < deadline);
+		clock_sleep_ns(CLOCK_MS);
+	}
+	return one->status;
+}
+
+static void one_release(struct one *one)
+{
+	rpc_call_release(&one->call);
+	pthread_mutex_destroy(&one->lock);
+}
+
+static unsigned int sources(struct world *w)
+{
+	unsigned int n = 0;
+
+	pthread_mutex_lock(&w->worker.sources.lock);
+	list_for_each (node, &w->worker.sources.all)
+		n++;
+	pthread_mutex_unlock(&w->worker.sources.lock);
+	return n;
+}
+
+/*
+ * The master is asked while generation 1 is the newest; before it has answered, a reader comes who
+ * names generation 2 and an object of it. He must not get the zeros that lie there in generation 1.
+ */
+static void test_newer_reader_during_load(void **state)
+{
+	struct world *w = world_new_sized(1 * GiB, FILES, FILE_B, 0);
+	struct table *first = w->table;
+	struct one old;
+	struct one new;
+
+	(void)state;
+	hold_master(w, true);
+	one_call(&old, w, 0, 1);
+	wait_asked(w, 1);
+	write_files(w, FILES, FILES + 1);
+	w->table = make_table(w, "table2"); /* for the offset; the master sends the first */
+	one_call(&new, w, offset_of(w, FILES), 2);
+	while (counter_get(&w->worker.counters.fetches) < 2)
+		clock_sleep_ns(CLOCK_MS);
+	free(w->table_path);
+	assert_true(asprintf(&w->table_path, "%s/table", w->dir) > 0);
+	answer_held(w);
+	assert_int_equal(one_wait(&old), 0);
+	wait_asked(w, 2); /* for the other one */
+	assert_false(one_done(&new));
+	free(w->table_path);
+	assert_true(asprintf(&w->table_path, "%s/table2", w->dir) > 0);
+	hold_master(w, false);
+	answer_held(w);
+	assert_int_equal(one_wait(&new), 0);
+	free(w->model);
+	make_model(w);
+	assert_memory_equal(new.call.reply_payload, w->model + offset_of(w, FILES), BLOCK_BYTES);
+	one_release(&old);
+	one_release(&new);
+	table_unref(first);
+	world_free(w);
+}
+
+/* One that names what does not exist is refused, and harms nobody else, before or after. */
+static void test_unknown_generation_harms_nobody(void **state)
+{
+	struct world *w = world_new_sized(1 * GiB, FILES, FILE_B, 0);
+	struct one wrong;
+
+	(void)state;
+	for (unsigned int i = 0; i < 3; i++) {
+		one_call(&wrong, w, 0, 1000 + i);
+		assert_int_equal(one_wait(&wrong), -ESTALE);
+		one_release(&wrong);
+		(void)read_range(w, i * FILE_B, BLOCK_BYTES, 0);
+	}
+	world_free(w);
+}
+
+/* The table at hand serves while the master is asked for a newer one and does not answer. */
+static void test_served_while_master_is_silent(void **state)
+{
+	struct world *w = world_new_sized(1 * GiB, FILES, FILE_B, 0);
+	struct one newer;
+
+	(void)state;
+	(void)read_range(w, 0, BLOCK_BYTES, 0);
+	hold_master(w, true);
+	one_call(&newer, w, 0, 2);
+	wait_asked(w, 2);
+	(void)read_range(w, FILE_B, BLOCK_BYTES, 0);
+	assert_false(one_done(&newer));
+	hold_master(w, false);
+	answer_held(w);
+	assert_int_equal(one_wait(&newer), -ESTALE);
+	one_release(&newer);
+	world_free(w);
+}
+
+/* Names that the master's table does not bear are not remembered. */
+static void test_unknown_sources_are_forgotten(void **state)
+{
+	struct world *w = world_new_sized(1 * GiB, FILES, FILE_B, 0);
+
+	(void)state;
+	for (unsigned int i = 0; i < 20; i++) {
+		struct rpc_call call = make_call(w, FRAME_FETCH, 0, BLOCK_BYTES, 0);
+		struct err e = ERR_INIT;
+
+		call.frame.lineage ^= i + 1;
+		assert_true(rpc_call_wait(w->client, &call, &e) < 0);
+		rpc_call_release(&call);
+	}
+	(void)read_range(w, 0, BLOCK_BYTES, 0);
+	assert_int_equal(sources(w), 1);
+	world_free(w);
+}
+
+/* More questions than control threads, none answered: readers may leave and the worker may stop. */
+static void test_stops_while_master_is_silent(void **state)
+{
+	struct world *w = world_new_sized(1 * GiB, FILES, FILE_B, 0);
+	struct one ones[6];
+
+	(void)state;
+	hold_master(w, true);
+	for (unsigned int i = 0; i < ARRAY_SIZE(ones); i++) {
+		one_call(&ones[i], w, 0, 1);
+		if (i % 2 == 1) { /* every second one leaves */
+			while (counter_get(&w->worker.counters.fetches) < i + 1)
+				clock_sleep_ns(CLOCK_MS);
+			rpc_cancel(w->client, &ones[i].call);
+			assert_int_equal(one_wait(&ones[i]), -ECANCELED);
+		}
+	}
+	for (unsigned int i = 1; i < 6; i++) { /* sources of their own */
+		struct rpc_call call = make_call(w, FRAME_FETCH, 0, BLOCK_BYTES, 0);
+		struct err e = ERR_INIT;
+
+		call.frame.lineage ^= i;
+		call.deadline_ns = clock_mono_ns() + 20 * CLOCK_MS;
+		assert_int_equal(rpc_call_wait(w->client, &call, &e), -ETIMEDOUT);
+		rpc_call_release(&call);
+	}
+	stop_worker(w);
+	for (unsigned int i = 0; i < ARRAY_SIZE(ones); i++) {
+		assert_true(one_wait(&ones[i]) < 0);
+		one_release(&ones[i]);
+	}
+	hold_master(w, false);
+	answer_held(w);
+	start_worker(w, 1 * GiB);
+	(void)read_range(w, 0, BLOCK_BYTES, 0);
+	world_free(w);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_newer_reader_during_load),
+		cmocka_unit_test(test_unknown_generation_harms_nobody),
+		cmocka_unit_test(test_served_while_master_is_silent),
+		cmocka_unit_test(test_unknown_sources_are_forgotten),
+		cmocka_unit_test(test_stops_while_master_is_silent),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
