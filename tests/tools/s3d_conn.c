@@ -182,8 +182,8 @@ static int head_make_wrong(struct s3d_conn *c, struct buf *head)
 	if (r == 0 && c->plan.wrong_range &&
 		s3d_header_get(head, "Content-Range", range, sizeof(range)) &&
 		sscanf(range, "bytes %llu-%llu/%llu", &first, &last, &total) == 3) {
-		(void)snprintf(range, sizeof(range), "bytes %llu-%llu/%llu", first + 1, last + 1,
-			total + 1);
+		(void)snprintf(
+			range, sizeof(range), "bytes %llu-%llu/%llu", first + 1, last + 1, total);
 		r = s3d_header_set(head, "Content-Range", range);
 	}
 	return r;
