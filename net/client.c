@@ -732,8 +732,11 @@ static void on_wait_done(struct rpc_call *call, int status)
 int rpc_call_wait(struct rpc_client *client, struct rpc_call *call, struct err *e)
 {
 	struct wait wait = { .done = false };
+	char address[160];
 
 	ensure(!loop_on_thread(client->loop));
+	/* A client that is being freed ends the call, and is gone when this goes on. */
+	(void)snprintf(address, sizeof(address), "%s", client->address); /* cut */
 	pthread_mutex_init(&wait.lock, NULL);
 	pthread_cond_init(&wait.ended, NULL);
 	call->on_done = on_wait_done;
@@ -748,8 +751,8 @@ int rpc_call_wait(struct rpc_client *client, struct rpc_call *call, struct err *
 	if (wait.status < 0) {
 		if (call->reply_payload)
 			return err_set(e, wait.status, "%s", (const char *)call->reply_payload);
-		return err_set(e, wait.status, "request to %s failed: %s", client->address,
-			err_str(wait.status));
+		return err_set(
+			e, wait.status, "request to %s failed: %s", address, err_str(wait.status));
 	}
 	return 0;
 }

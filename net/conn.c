@@ -184,6 +184,8 @@ bool conn_recall(struct conn *conn, struct conn_message *message)
 	if (!conn->transport || !conn->transport->ops->recall(conn->transport, &message->transport))
 		return false;
 	conn->out_bytes -= message->transport.bytes;
+	if (conn->out_bytes == 0)
+		conn->congested = false; /* nothing is left whose sending would say so */
 	return true;
 }
 

@@ -446,6 +446,7 @@ int rpc_server_new(struct loop *loop, const char *address, const struct rpc_serv
 	user.arg = server;
 	r = transport->listen(loop, where, &user, &server->listener, e);
 	if (r < 0) {
+		server->listener = NULL; /* one that could not start is freed already */
 		rpc_server_free(server);
 		return r;
 	}
