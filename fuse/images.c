@@ -7,12 +7,15 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <jansson.h>
 #include <limits.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
 
+#define INFO_VERSION  1
 #define INFO_BYTES    1024u
 #define KEY_DIGITS    32u
 #define STALE_SECONDS 3600
@@ -74,36 +77,71 @@ static void image_key(
 
 static int write_info(const char *path, const struct image_facts *f)
 {
-	char text[INFO_BYTES];
-	int n = snprintf(text, sizeof(text),
-		"granary-image 1\nfiles %" PRIu64 "\ndirectories %" PRIu64 "\nskipped %" PRIu64
-		"\nimage_bytes %" PRIu64 "\nextent_bytes %" PRIu64 "\nextents %" PRIu32
-		"\nxxh3 %" PRIx64 "\nboot %s\n",
-		f->info.files, f->info.directories, f->info.skipped, f->info.image_bytes,
-		f->info.extent_bytes, f->info.extents, f->checksum, f->boot);
+	char checksum[17];
+	json_t *json;
+	char *text;
+	int r;
 
-	return file_write_atomic(path, text, (size_t)n, 0600);
+	(void)snprintf(checksum, sizeof(checksum), "%016" PRIx64, f->checksum); /* fits */
+	json = json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:i, s:s, s:s}", "version", INFO_VERSION,
+		"files", (json_int_t)f->info.files, "directories", (json_int_t)f->info.directories,
+		"skipped", (json_int_t)f->info.skipped, "image_bytes",
+		(json_int_t)f->info.image_bytes, "extent_bytes", (json_int_t)f->info.extent_bytes,
+		"extents", (int)f->info.extents, "xxh3", checksum, "boot", f->boot);
+	text = json ? json_dumps(json, JSON_INDENT(1) | JSON_PRESERVE_ORDER) : NULL;
+	r = text ? file_write_atomic(path, text, strlen(text), 0600) : -ENOMEM;
+	free(text);
+	json_decref(json);
+	return r;
+}
+
+static int take_info(json_t *json, struct image_facts *ret)
+{
+	struct image_facts f = { 0 };
+	const char *checksum;
+	const char *boot;
+	json_int_t files;
+	json_int_t directories;
+	json_int_t skipped;
+	json_int_t image_bytes;
+	json_int_t extent_bytes;
+	int version;
+	int extents;
+
+	if (json_unpack(json, "{s:i, s:I, s:I, s:I, s:I, s:I, s:i, s:s, s:s}", "version", &version,
+		    "files", &files, "directories", &directories, "skipped", &skipped,
+		    "image_bytes", &image_bytes, "extent_bytes", &extent_bytes, "extents", &extents,
+		    "xxh3", &checksum, "boot", &boot) != 0)
+		return -EBADMSG;
+	if (version != INFO_VERSION || extents < 0 || extents > (int)LIMIT_DEVICES ||
+		strlen(checksum) != 16 || strlen(boot) >= sizeof(f.boot))
+		return -EBADMSG;
+	f.info = (struct image_info){
+		.files = (uint64_t)files,
+		.directories = (uint64_t)directories,
+		.skipped = (uint64_t)skipped,
+		.image_bytes = (uint64_t)image_bytes,
+		.extent_bytes = (uint64_t)extent_bytes,
+		.extents = (uint32_t)extents,
+	};
+	f.checksum = strtoull(checksum, NULL, 16);
+	memcpy(f.boot, boot, strlen(boot) + 1);
+	*ret = f;
+	return 0;
 }
 
 static int read_info(const char *path, struct image_facts *ret)
 {
 	_cleanup_(buf_release) struct buf b = BUF_INIT(INFO_BYTES);
-	struct image_facts f = { 0 };
+	json_t *json;
 	int r = file_read_all(path, &b);
 
 	if (r < 0)
 		return r;
-	if (sscanf(buf_str(&b),
-		    "granary-image 1\nfiles %" SCNu64 "\ndirectories %" SCNu64 "\nskipped %" SCNu64
-		    "\nimage_bytes %" SCNu64 "\nextent_bytes %" SCNu64 "\nextents %" SCNu32
-		    "\nxxh3 %" SCNx64 "\nboot %39s\n",
-		    &f.info.files, &f.info.directories, &f.info.skipped, &f.info.image_bytes,
-		    &f.info.extent_bytes, &f.info.extents, &f.checksum, f.boot) != 8)
-		return -EBADMSG;
-	if (f.info.extents > LIMIT_DEVICES)
-		return -EBADMSG;
-	*ret = f;
-	return 0;
+	json = json_loadb(buf_str(&b), b.len, 0, NULL);
+	r = json ? take_info(json, ret) : -EBADMSG;
+	json_decref(json);
+	return r;
 }
 
 static int checksum_file(const char *path, uint64_t bytes, uint64_t *ret_checksum)
@@ -169,7 +207,7 @@ static void remove_image(int dir, const char *name)
 	size_t stem = strlen(name) - strlen(".erofs");
 	char info[IMAGES_NAME_BYTES];
 
-	memcpy(info, name, stem);
+	memcpy(info, name, strlen(name) + 1);
 	memcpy(info + stem, ".info", sizeof(".info"));
 	(void)unlinkat(dir, info, 0); /* first: an image without info is not used */
 	(void)unlinkat(dir, name, 0); /* a mounted one lives on */

@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <linux/capability.h>
 #include <linux/mount.h>
 #include <spawn.h>
@@ -55,14 +56,55 @@ static const char *fs_complaint(int fs, int code, char text[256])
 	return text + 2; /* after "e " */
 }
 
-static int create_and_mount(
-	int fs, unsigned int attrs, int *ret_fd, char text[256], const char **ret_why)
+static int create(int fs)
+{
+	return sys_fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL) < 0 ? err_errno() : 0;
+}
+
+/* Every descriptor but two. */
+static void close_others(int a, int b)
+{
+	unsigned int low = (unsigned int)min(a, b);
+	unsigned int high = (unsigned int)max(a, b);
+
+	if (low > 0)
+		(void)close_range(0, low - 1, 0); /* what stays open only stays longer */
+	if (high > low + 1)
+		(void)close_range(low + 1, high - 1, 0);
+	(void)close_range(high + 1, UINT_MAX, 0);
+}
+
+/*
+ * In a process of its own: it opens files of the private FUSE mount, and who waits for such an
+ * answer cannot be killed. Were it this process, then killed before it has answered itself it would
+ * never end, and nobody would learn of it. The helper does not hold the connection: it ends with it.
+ */
+static int create_apart(int fs, int fuse_mount_fd)
+{
+	pid_t pid = fork();
+	int status = 0;
+
+	if (pid < 0)
+		return err_errno();
+	if (pid == 0) {
+		/* Only system calls: other threads' locks were copied as they were. */
+		close_others(fs, fuse_mount_fd);
+		_exit(-create(fs) & 0xff);
+	}
+	while (waitpid(pid, &status, 0) < 0)
+		if (errno != EINTR)
+			return err_errno();
+	return WIFEXITED(status) ? -WEXITSTATUS(status) : -EIO;
+}
+
+/* `fuse_mount_fd`: where its devices lie; -1 for none. */
+static int create_and_mount(int fs, int fuse_mount_fd, unsigned int attrs, int *ret_fd,
+	char text[256], const char **ret_why)
 {
 	int fd;
-	int r;
+	int r = fuse_mount_fd < 0 ? create(fs) : create_apart(fs, fuse_mount_fd);
 
-	if (sys_fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL) < 0) {
-		r = err_errno();
+	if (r < 0) {
 		*ret_why = fs_complaint(fs, r, text);
 		return r;
 	}
@@ -117,7 +159,7 @@ int kernel_mount_fuse(int dev_fd, int *ret_fd, dev_t *ret_dev, struct err *e)
 	if (r < 0)
 		why = fs_complaint(fs, r, text);
 	else
-		r = create_and_mount(fs, PRIVATE_ATTRS, &fd, text, &why);
+		r = create_and_mount(fs, -1, PRIVATE_ATTRS, &fd, text, &why);
 	if (r < 0)
 		return err_set(e, r, "the private FUSE mount failed: %s", why);
 	/* Of the device number only: no request to the daemon, which may be about to start. */
@@ -143,7 +185,7 @@ int kernel_abort(dev_t fuse_dev)
 
 	if (fs < 0)
 		return err_errno();
-	r = create_and_mount(fs, PRIVATE_ATTRS & ~MOUNT_ATTR_RDONLY, &root, text, &why);
+	r = create_and_mount(fs, -1, PRIVATE_ATTRS & ~MOUNT_ATTR_RDONLY, &root, text, &why);
 	if (r < 0)
 		return r;
 	/*
@@ -215,26 +257,30 @@ static void set_read_ahead(const struct bdi_set *before)
 
 /* ---- EROFS ----------------------------------------------------------------------------------- */
 
+/* Is this kernel 6.12 or newer, by its own words? */
+static bool kernel_is_new(const char *release)
+{
+	char *end;
+	unsigned long version = strtoul(release, &end, 10);
+
+	return version > 6 || (version == 6 && *end == '.' && strtoul(end + 1, NULL, 10) >= 12);
+}
+
 /* The words for an image that the kernel did not take. */
 static int image_error(int code, const char *image, const char *why, struct err *e)
 {
-	struct utsname name;
-	unsigned int major_version = 0;
-	unsigned int minor_version = 0;
+	struct utsname name = { 0 };
 
 	if (code != -ENOTBLK)
 		return err_set(e, code, "the kernel did not mount the image %s: %s", image, why);
-	if (uname(&name) != 0 ||
-		sscanf(name.release, "%u.%u", &major_version, &minor_version) != 2 ||
-		major_version < 6 || (major_version == 6 && minor_version < 12))
+	if (uname(&name) != 0 || !kernel_is_new(name.release))
 		return err_set(e, code,
 			"kernel %s mounts EROFS from block devices only: images in files need 6.12 "
 			"or newer",
 			name.release);
 	return err_set(e, -EOPNOTSUPP,
 		"the file system of %s cannot hold an image (tmpfs and overlayfs cannot, or the "
-		"kernel lacks "
-		"CONFIG_EROFS_FS_BACKED_BY_FILE): choose a directory on a disk",
+		"kernel lacks CONFIG_EROFS_FS_BACKED_BY_FILE): choose a directory on a disk",
 		image);
 }
 
@@ -261,7 +307,7 @@ static int mount_erofs(
 	if (r < 0)
 		why = fs_complaint(fs, r, text);
 	else
-		r = create_and_mount(fs, IMAGE_ATTRS, ret_fd, text, &why);
+		r = create_and_mount(fs, fuse_mount_fd, IMAGE_ATTRS, ret_fd, text, &why);
 	return r < 0 ? image_error(r, image, why, e) : 0;
 }
 

@@ -7,6 +7,8 @@
 #include "fuse/users.h"
 
 #include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
@@ -14,6 +16,7 @@
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #define NATIVE_MAGIC    0x4A71FE01u
 #define UMOUNT_DEADLINE (10 * CLOCK_SECOND)
@@ -147,20 +150,20 @@ static bool is_attached(const struct native *n)
 {
 	struct statx stx;
 
-	/*
-	 * Also takes back the mark of an earlier MNT_EXPIRE, after which the next would unmount
-	 * instead of asking.
-	 */
 	return statx(AT_FDCWD, n->config.mountpoint, AT_SYMLINK_NOFOLLOW | AT_STATX_DONT_SYNC,
 		       STATX_TYPE, &stx) == 0 &&
 	       makedev(stx.stx_dev_major, stx.stx_dev_minor) ==
 		       slots_mount(n->config.slots)->erofs_dev;
 }
 
-/* The errno of the helper, or -ETIMEDOUT while it still runs at the deadline. */
-static int await_helper(pid_t pid, uint64_t ns)
+/*
+ * The errno of the helper, or -ETIMEDOUT while it still runs at the deadline. Once the image is off the mount point nobody
+ * can want a READ any more; those of readers that were killed, or of read-ahead, would hold the helper up.
+ */
+static int await_helper(struct native *n, pid_t pid, uint64_t ns)
 {
 	uint64_t deadline = clock_mono_ns() + ns;
+	bool refusing = false;
 	int status = 0;
 
 	for (;;) {
@@ -170,10 +173,24 @@ static int await_helper(pid_t pid, uint64_t ns)
 			return WIFEXITED(status) ? -WEXITSTATUS(status) : -EIO;
 		if (got < 0 && errno != EINTR)
 			return err_errno();
+		if (!refusing && !is_attached(n)) {
+			session_refuse(n->session, true);
+			refusing = true;
+		}
 		if (clock_mono_ns() > deadline)
 			return -ETIMEDOUT;
 		clock_sleep_ns(CLOCK_MS);
 	}
+}
+
+/* Cuts the connection if it is still ours: its number may be somebody else's once it is gone. */
+static int cut_connection(struct native *n)
+{
+	struct pollfd dev = { .fd = n->config.dev_fd };
+
+	if (session_gone(n->session) || (poll(&dev, 1, 0) == 1 && dev.revents & POLLERR))
+		return 0;
+	return kernel_abort((dev_t)slots_mount(n->config.slots)->fuse_dev);
 }
 
 /*
@@ -189,19 +206,19 @@ static int unmount_helped(struct native *n, int flags)
 		return err_errno();
 	if (pid == 0) {
 		/* Only system calls: other threads' locks were copied as they were. */
-		(void)close(n->config.dev_fd); /* must not keep the connection alive */
+		(void)close_range(0, UINT_MAX, 0); /* must not keep the connection alive */
 		_exit(umount2(n->config.mountpoint, flags | UMOUNT_NOFOLLOW) == 0 ? 0
 										  : errno & 0xff);
 	}
-	r = await_helper(pid, UMOUNT_DEADLINE);
+	r = await_helper(n, pid, UMOUNT_DEADLINE);
 	if (r != -ETIMEDOUT)
 		return r;
 	log_warn("unmount is stuck", "mountpoint=\"%s\" next=\"cutting the connection\"",
 		n->config.mountpoint);
-	r = kernel_abort((dev_t)slots_mount(n->config.slots)->fuse_dev);
+	r = cut_connection(n);
 	if (r < 0)
 		log_error("connection not cut", "error=%s", err_name(r));
-	return await_helper(pid, ABORT_DEADLINE);
+	return await_helper(n, pid, ABORT_DEADLINE);
 }
 
 static int busy_line(struct native *n, struct err *e)
@@ -237,21 +254,14 @@ static int unmount_detached(struct native *n, bool force, struct err *e)
 	return busy_line(n, e);
 }
 
+/* The kernel looks whether it is idle and takes it off in one step: nobody who comes in between gets an error. */
 static int unmount_when_idle(struct native *n, struct err *e)
 {
-	int r = unmount_helped(n, MNT_EXPIRE); /* first time: only asks whether it is idle */
+	int r = unmount_helped(n, 0);
 
 	if (r == -EBUSY)
 		return busy_line(n, e);
-	if (r != -EAGAIN)
-		return r < 0 ? unmount_error(n, r, e) : 0;
-	/* READs of readers that were killed, or of read-ahead, would hang the unmount. */
-	session_refuse(n->session, true);
-	r = unmount_helped(n, 0);
-	if (r == 0)
-		return 0;
-	session_refuse(n->session, false); /* somebody came in between */
-	return r == -EBUSY ? busy_line(n, e) : unmount_error(n, r, e);
+	return r < 0 ? unmount_error(n, r, e) : 0;
 }
 
 static int unmount_by_force(struct native *n, struct err *e)
@@ -273,8 +283,7 @@ static void end_connection(struct native *n, bool force)
 	if (!force)
 		log_warn("still mounted elsewhere",
 			"mountpoint=\"%s\" next=\"its readers get EIO\"", n->config.mountpoint);
-	r = session_gone(n->session) ? 0
-				     : kernel_abort((dev_t)slots_mount(n->config.slots)->fuse_dev);
+	r = cut_connection(n);
 	if (r < 0 && r != -ENOENT)
 		log_warn("connection not cut", "error=%s next=\"it ends with its last descriptor\"",
 			err_name(r));
@@ -297,6 +306,8 @@ int native_unmount(struct native *n, bool force, struct err *e)
 		r = unmount_when_idle(n, e);
 	if (r == 0)
 		end_connection(n, force);
+	else
+		session_refuse(n->session, false); /* it goes on as before */
 	pthread_mutex_unlock(&n->unmounting);
 	return r;
 }

@@ -51,6 +51,26 @@ static bool has_descriptor(struct search *s, int proc)
 	return found;
 }
 
+/* "FROM-TO PERM OFFSET MAJOR:MINOR INODE PATH", all in hexadecimal but the inode. */
+static bool mapped_from(const char *line, dev_t dev)
+{
+	char *end;
+	unsigned long maj;
+	unsigned long mnr;
+
+	for (int blanks = 0; blanks < 3; blanks++) {
+		line = strchr(line, ' ');
+		if (!line)
+			return false;
+		line++;
+	}
+	maj = strtoul(line, &end, 16);
+	if (*end != ':')
+		return false;
+	mnr = strtoul(end + 1, NULL, 16);
+	return makedev((unsigned int)maj, (unsigned int)mnr) == dev;
+}
+
 static bool has_mapping(struct search *s, int proc)
 {
 	int fd = openat(proc, "maps", O_RDONLY | O_CLOEXEC);
@@ -62,12 +82,8 @@ static bool has_mapping(struct search *s, int proc)
 		return false;
 	}
 	while (s->lines < MAP_LINES && fgets(line, sizeof(line), maps)) {
-		unsigned int maj;
-		unsigned int mnr;
-
 		s->lines++;
-		if (sscanf(line, "%*x-%*x %*4s %*x %x:%x", &maj, &mnr) == 2 &&
-			makedev(maj, mnr) == s->dev)
+		if (mapped_from(line, s->dev))
 			return true;
 	}
 	return false;

@@ -158,7 +158,8 @@ static void rewrite(const char *path, const char *from, const char *to)
 	assert_int_equal(file_read_all(path, &b), 0);
 	at = strstr(b.data, from);
 	assert_non_null(at);
-	memcpy(at, to, strlen(to));
+	while (*to)
+		*at++ = *to++;
 	assert_int_equal(file_write_atomic(path, b.data, b.len, 0600), 0);
 	buf_release(&b);
 }
@@ -181,9 +182,10 @@ static void damaged(void **state)
 	struct images_result r = get(t, &plain);
 
 	(void)state;
-	rewrite(info_path(&r), "boot ", "boot 0"); /* written before a power loss, and whole */
+	rewrite(info_path(&r), "\"boot\": \"",
+		"\"boot\": \"0x"); /* written before a power loss, and whole */
 	assert_true(get(t, &plain).reused);
-	rewrite(info_path(&r), "boot ", "boot 0"); /* and not whole */
+	rewrite(info_path(&r), "\"boot\": \"", "\"boot\": \"0x"); /* and not whole */
 	flip_byte(image_path(&r), 5000);
 	assert_false(get(t, &plain).reused);
 	assert_true(get(t, &plain).reused);
@@ -191,7 +193,7 @@ static void damaged(void **state)
 	assert_false(get(t, &plain).reused);
 	assert_int_equal(chmod(image_path(&r), 0666), 0); /* others could have written */
 	assert_false(get(t, &plain).reused);
-	rewrite(info_path(&r), "granary-image 1", "granary-image 9");
+	rewrite(info_path(&r), "\"version\": 1", "\"version\": 9");
 	assert_false(get(t, &plain).reused);
 	assert_int_equal(truncate(info_path(&r), 20), 0);
 	assert_false(get(t, &plain).reused);

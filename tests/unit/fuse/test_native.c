@@ -10,12 +10,14 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/statfs.h>
+#include <sys/uio.h>
 #include <sys/wait.h>
 #include "base/file.h"
 #include "fuse/images.h"
 #include "fuse/kernel.h"
 #include "fuse/mountpoint.h"
 #include "fuse/native.h"
+#include "fuse/request.h"
 
 #define FILES      150u
 #define FILE_BYTES 70001u
@@ -460,6 +462,7 @@ static void stalled_readers(void **state)
 static void busy(void **state)
 {
 	char pid[32];
+	void *map;
 	int fd;
 
 	NEED_KERNEL();
@@ -469,7 +472,12 @@ static void busy(void **state)
 	assert_non_null(strstr(shared->line, pid));
 	assert_int_equal(unmount(COMMAND_UNMOUNT), -EBUSY); /* asking twice is not unmounting */
 	check_all();
+	map = mmap(NULL, 4096, PROT_READ, MAP_PRIVATE, fd, 0);
+	assert_true(map != MAP_FAILED);
 	close(fd);
+	assert_int_equal(unmount(COMMAND_UNMOUNT), -EBUSY); /* a mapping is use too */
+	assert_non_null(strstr(shared->line, pid));
+	assert_int_equal(munmap(map, 4096), 0);
 	assert_int_equal(unmount(COMMAND_UNMOUNT), 0);
 	daemon_ended();
 }
@@ -588,6 +596,108 @@ static void unmounted_while_dead(void **state)
 	daemon_ended();
 }
 
+struct half_mounted {
+	int dev_fd;
+	_Atomic uint64_t dev;
+	_Atomic bool asked;
+};
+
+/* Answers INIT, and nothing else. */
+static void *answer_init(void *arg)
+{
+	struct half_mounted *h = arg;
+	static _Alignas(8) char request[SLOT_BYTES];
+
+	for (;;) {
+		ssize_t n = read(h->dev_fd, request, sizeof(request));
+		struct fuse_out_header head = { .len = sizeof(head) +
+						       sizeof(struct fuse_init_out) };
+		struct fuse_init_out out;
+		struct request req;
+
+		if (n <= 0 || request_parse(request, (size_t)n, &req) < 0) {
+			clock_sleep_ns(CLOCK_MS);
+			continue;
+		}
+		if (req.opcode != FUSE_INIT) {
+			atomic_store(&h->asked, true);
+			continue;
+		}
+		head.unique = req.unique;
+		assert_int_equal(request_answer_init(&req.init, 64, &out), 0);
+		(void)writev(h->dev_fd,
+			(struct iovec[]){ { &head, sizeof(head) }, { &out, sizeof(out) } }, 2);
+	}
+	return NULL;
+}
+
+/*
+ * The daemon dies while the kernel opens an extent and waits for it to answer: it must be gone at once, though its descriptors
+ * live on elsewhere, or nobody would clear up behind it.
+ */
+static void killed_while_mounting(void **state)
+{
+	struct half_mounted *h;
+	struct err e = ERR_INIT;
+	bool ended;
+	int status;
+	pid_t pid;
+
+	NEED_KERNEL();
+	h = mmap(NULL, sizeof(*h), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	assert_int_equal(kernel_open_fuse(&h->dev_fd, &e), 0);
+	pid = fork();
+	if (pid == 0) {
+		pthread_t thread;
+		dev_t dev;
+		int fuse;
+		int fd;
+
+		if (kernel_mount_fuse(h->dev_fd, &fuse, &dev, &e) < 0)
+			_exit(1);
+		atomic_store(&h->dev, dev);
+		pthread_create(&thread, NULL, answer_init, h);
+		_exit(kernel_mount_image(image_path, fuse, image.info.extents, &fd, &dev, &e) < 0);
+	}
+	eventually(atomic_load(&h->asked));
+	assert_int_equal(kill(pid, SIGKILL), 0);
+	ended = ends_within(pid, 5 * CLOCK_SECOND, &status);
+	if (!ended) /* or it stays for ever: it holds the connection that it waits for */
+		assert_int_equal(kernel_abort((dev_t)atomic_load(&h->dev)), 0);
+	assert_true(ended);
+	close(h->dev_fd);
+	munmap(h, sizeof(*h));
+}
+
+/* An unmount that is refused hurts nobody, also not who opens a file at the wrong moment. */
+static void refused_unmounts(void **state)
+{
+	enum { TRIES = 60 };
+	_Atomic bool *stop;
+	pid_t reader;
+	int status;
+
+	NEED_KERNEL();
+	stop = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	synthetic_set(&control->later, 0, UINT64_MAX / 2);
+	/* Keeps it in use without an open file half of the time. */
+	reader = reader_of_all(1, stop);
+	for (uint32_t i = 0; i < TRIES; i++) {
+		int r = unmount(COMMAND_UNMOUNT);
+
+		if (r == 0)
+			break;
+		assert_int_equal(r, -EBUSY);
+		assert_false(ends_within(reader, 0, &status));
+	}
+	atomic_store(stop, true);
+	assert_true(ends_within(reader, 5 * CLOCK_SECOND, &status));
+	assert_int_equal(status, 0);
+	munmap(stop, 4096);
+	assert_int_equal(unmount(COMMAND_UNMOUNT), 0);
+	daemon_ended();
+}
+
 /* ---- the mount point ------------------------------------------------------------------------- */
 
 static void mount_points(void **state)
@@ -620,6 +730,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(unmounted_by_hand, setup, teardown),
 		cmocka_unit_test_setup_teardown(takeover, setup, teardown),
 		cmocka_unit_test_setup_teardown(unmounted_while_dead, setup, teardown),
+		cmocka_unit_test_setup_teardown(refused_unmounts, setup, teardown),
+		cmocka_unit_test(killed_while_mounting),
 		cmocka_unit_test(mount_points),
 	};
 
