@@ -5,7 +5,8 @@
  *
  *	attempt under way (the lower's) -> failed -> waiting for its timer (on our loop) -> under way ... -> done
  *
- * A changed object, a refused key or a missing bucket do not pass and are handed on at once.
+ * A changed object, a refused key or a missing bucket do not pass and are handed on at once. An answer that is none to the
+ * question asked (another range, no range) is asked again a few times.
  */
 #include "ufs/ufs_internal.h"
 #include "base/clock.h"
@@ -17,9 +18,11 @@
 
 #define RETRY_MAGIC        0x55525452u
 #define RETRY_ATTEMPTS_MAX 64u
-#define RETRY_PROBES_MAX   3u
-#define RETRY_BASE_NS      (100 * CLOCK_MS)
-#define RETRY_CAP_NS       (10 * CLOCK_SECOND)
+#define RETRY_STRANGE_MAX \
+	8u /* of answers that are none to the question: a broken proxy, rarely for long */
+#define RETRY_PROBES_MAX 3u
+#define RETRY_BASE_NS    (100 * CLOCK_MS)
+#define RETRY_CAP_NS     (10 * CLOCK_SECOND)
 
 struct retry {
 	struct ufs base;
@@ -192,7 +195,8 @@ static bool may_try_again(struct attempt *a, int status)
 {
 	uint64_t now = clock_mono_ns();
 
-	if (!passes(status) || a->attempts >= RETRY_ATTEMPTS_MAX)
+	if (status == -EPROTO ? a->attempts >= RETRY_STRANGE_MAX
+			      : !passes(status) || a->attempts >= RETRY_ATTEMPTS_MAX)
 		return false;
 	a->delay_ns = backoff_ns(a->fruitless, a->get.retry_after_ns);
 	return now + a->delay_ns < a->deadline_ns;

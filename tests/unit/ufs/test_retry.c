@@ -266,8 +266,7 @@ static void whole_at_failure(void **state)
 
 static void final_failures(void **state)
 {
-	static const int codes[] = { -ENOENT, -ESTALE, -EACCES, -EKEYREJECTED, -ENXIO, -EREMCHG,
-		-EPROTO };
+	static const int codes[] = { -ENOENT, -ESTALE, -EACCES, -EKEYREJECTED, -ENXIO, -EREMCHG };
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(codes); i++) {
@@ -279,6 +278,24 @@ static void final_failures(void **state)
 		assert_int_equal(used, 1);
 		assert_string_equal(e.text, "scripted");
 	}
+}
+
+/* An answer that is none to the question: again, but not for as long as a server may be away. */
+static void strange_answers(void **state)
+{
+	struct step steps[64];
+	uint32_t used;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(steps); i++)
+		steps[i] = (struct step){ 0, i < 2 ? -EPROTO : 0, 0 };
+	steps[2].bytes = SIZE;
+	assert_int_equal(run(steps, 3, 60 * CLOCK_SECOND, &used, NULL), 0);
+	assert_int_equal(used, 3);
+	for (size_t i = 0; i < ARRAY_SIZE(steps); i++)
+		steps[i] = (struct step){ 0, -EPROTO, 0 };
+	assert_int_equal(run(steps, ARRAY_SIZE(steps), 600 * CLOCK_SECOND, &used, NULL), -EPROTO);
+	assert_int_equal(used, 8);
 }
 
 static void deadline(void **state)
@@ -434,6 +451,7 @@ int main(void)
 		cmocka_unit_test(resumes),
 		cmocka_unit_test(whole_at_failure),
 		cmocka_unit_test(final_failures),
+		cmocka_unit_test(strange_answers),
 		cmocka_unit_test(deadline),
 		cmocka_unit_test(retry_after),
 		cmocka_unit_test(closing),
