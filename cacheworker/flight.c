@@ -265,6 +265,8 @@ static void on_progress(struct ufs_get *get, uint64_t bytes)
 
 static void fetch_failed(struct flight *f, int status, const struct err *e)
 {
+	if (status == -ENOENT)
+		status = -ESTALE; /* gone is changed: this version is not there any more */
 	counter_add(&f->worker->counters.failed_units, 1);
 	if (status != -ECANCELED)
 		LOG_LIMITED(LOG_WARN, "unit not fetched",

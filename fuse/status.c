@@ -110,6 +110,25 @@ static json_t *chunks_json(const struct table_row *row, bool *ret_cut)
 	return list;
 }
 
+/* For a person: EIO is all that the reader saw. */
+static json_t *failure_json(int status)
+{
+	switch (-status) {
+	case 0:
+		return json_null();
+	case ESTALE:
+		return json_string(
+			"ESTALE: the object was changed or removed at the origin after it was "
+			"listed: mount again to see what is there now");
+	case EIO:
+		return json_string(
+			"EIO: the origin or the worker stayed away for too long: see the "
+			"worker's log");
+	default:
+		return json_sprintf("%s: %s", err_name(status), err_str(status));
+	}
+}
+
 static json_t *row_json(struct cachefuse *c, const struct table_row *row)
 {
 	const struct slots_mount *m = slots_mount(c->slots);
@@ -130,8 +149,7 @@ static json_t *row_json(struct cachefuse *c, const struct table_row *row)
 	(void)json_object_set_new(json, "dead", json_boolean(row->flags & ROW_DEAD));
 	(void)json_object_set_new(json, "chunks", chunks_json(row, &cut));
 	(void)json_object_set_new(json, "chunks_cut", json_boolean(cut));
-	(void)json_object_set_new(
-		json, "last_failure", last ? json_string(err_name(last)) : json_null());
+	(void)json_object_set_new(json, "last_failure", failure_json(last));
 	(void)json_object_set_new(json, "mountpoint", json_string(c->mountpoint));
 	(void)json_object_set_new(json, "source", json_string(c->options.source));
 	return json;
