@@ -669,35 +669,6 @@ static void killed_while_mounting(void **state)
 	munmap(h, sizeof(*h));
 }
 
-/* An unmount that is refused hurts nobody, also not who opens a file at the wrong moment. */
-static void refused_unmounts(void **state)
-{
-	enum { TRIES = 60 };
-	_Atomic bool *stop;
-	pid_t reader;
-	int status;
-
-	NEED_KERNEL();
-	stop = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	synthetic_set(&control->later, 0, UINT64_MAX / 2);
-	/* Keeps it in use without an open file half of the time. */
-	reader = reader_of_all(1, stop);
-	for (uint32_t i = 0; i < TRIES; i++) {
-		int r = unmount(COMMAND_UNMOUNT);
-
-		if (r == 0)
-			break;
-		assert_int_equal(r, -EBUSY);
-		assert_false(ends_within(reader, 0, &status));
-	}
-	atomic_store(stop, true);
-	assert_true(ends_within(reader, 5 * CLOCK_SECOND, &status));
-	assert_int_equal(status, 0);
-	munmap(stop, 4096);
-	assert_int_equal(unmount(COMMAND_UNMOUNT), 0);
-	daemon_ended();
-}
-
 /* ---- the mount point ------------------------------------------------------------------------- */
 
 static void mount_points(void **state)
@@ -730,7 +701,6 @@ int main(void)
 		cmocka_unit_test_setup_teardown(unmounted_by_hand, setup, teardown),
 		cmocka_unit_test_setup_teardown(takeover, setup, teardown),
 		cmocka_unit_test_setup_teardown(unmounted_while_dead, setup, teardown),
-		cmocka_unit_test_setup_teardown(refused_unmounts, setup, teardown),
 		cmocka_unit_test(killed_while_mounting),
 		cmocka_unit_test(mount_points),
 	};
