@@ -2,13 +2,12 @@
  */
 #include "cacheworker/worker.h"
 #include "base/alive.h"
+#include "base/daemon.h"
 #include "base/log.h"
 #include "base/option.h"
 #include "base/ready.h"
 #include "base/units.h"
 
-#include <fcntl.h>
-#include <signal.h>
 #include <stdlib.h>
 
 struct options {
@@ -59,21 +58,6 @@ static const struct option_set option_set = {
 	.n = ARRAY_SIZE(specs),
 };
 
-static void open_log(const struct options *options)
-{
-	enum log_level level = LOG_INFO;
-	int fd = STDERR_FILENO;
-
-	if (log_level_parse(options->log_level, &level) < 0)
-		level = LOG_INFO; /* the option table allows only what parses */
-	if (options->log_file) {
-		fd = open(options->log_file, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-		if (fd < 0)
-			fd = STDERR_FILENO;
-	}
-	log_init("cacheworker", fd, level, LOG_TEXT);
-}
-
 static enum exit_status status_of(const struct err *e)
 {
 	switch (-e->code) {
@@ -101,16 +85,12 @@ int main(int argc, char **argv)
 	struct worker_config config;
 	struct err e = ERR_INIT;
 	struct worker worker;
-	sigset_t stop;
-	int sig = 0;
+	sigset_t signals;
 
 	(void)option_parse_or_exit(&option_set, argc, argv, &options); /* takes no arguments */
-	open_log(&options);
-	sigemptyset(&stop);
-	sigaddset(&stop, SIGTERM);
-	sigaddset(&stop, SIGINT);
-	sigprocmask(SIG_BLOCK, &stop, NULL);
-	(void)signal(SIGPIPE, SIG_IGN); /* a peer that is gone is an error of its connection */
+	if (daemon_begin("worker", options.log_level, options.log_file, &e) < 0)
+		return ready_error(options.ready_fd, "cacheworker", EXIT_USAGE, &e);
+	daemon_signals_block(&signals);
 	if (alive_watch() < 0)
 		log_warn("orphan watch not started", "next=\"ends only when told\"");
 	config = (struct worker_config){
@@ -129,8 +109,7 @@ int main(int argc, char **argv)
 	}
 	ready_ok(options.ready_fd, "{}");
 	log_info("serving", "tier=%s listen=%s", options.tier, options.listen);
-	(void)sigwait(&stop, &sig); /* fails only for a bad set */
-	log_info("stopping", "signal=%d", sig);
+	daemon_signals_wait(&signals);
 	worker_close(&worker);
 	return EXIT_OK;
 }

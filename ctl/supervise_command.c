@@ -1,6 +1,7 @@
 /* cachectl supervise: what `cachectl mount` starts in the background. */
-#include "base/log.h"
+#include "base/daemon.h"
 #include "base/option.h"
+#include "base/ready.h"
 #include "base/units.h"
 #include "ctl/command.h"
 #include "ctl/supervisor.h"
@@ -35,11 +36,10 @@ int command_supervise(int argc, char **argv)
 {
 	struct supervise_options options = { .config = { .memory = 1 * GiB, .log_level = "info" },
 		.ready_fd = -1 };
-	enum log_level level = LOG_INFO;
+	struct err e = ERR_INIT;
 
 	(void)option_parse_or_exit(&set, argc, argv, &options); /* takes no arguments */
-	if (log_level_parse(options.config.log_level, &level) < 0)
-		level = LOG_INFO; /* the table allows only what parses */
-	log_init("supervisor", 2, level, LOG_TEXT);
+	if (daemon_begin("supervisor", options.config.log_level, NULL, &e) < 0)
+		return ready_error(options.ready_fd, "cachectl", EXIT_USAGE, &e);
 	return supervisor_run(&options.config, options.ready_fd);
 }

@@ -3,6 +3,7 @@
 #include "admin/admin.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/daemon.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/ready.h"
@@ -435,12 +436,9 @@ int supervisor_run(const struct supervisor_config *config, int ready_fd)
 	sigset_t set;
 	int r;
 
-	sigemptyset(&set);
-	sigaddset(&set, SIGTERM);
-	sigaddset(&set, SIGINT);
+	daemon_signals_block(&set);
 	sigaddset(&set, SIGHUP);
 	pthread_sigmask(SIG_BLOCK, &set, NULL); /* before any thread starts */
-	(void)signal(SIGPIPE, SIG_IGN);
 	signal_fd = signalfd(-1, &set, SFD_CLOEXEC);
 	pthread_mutex_init(&s.lock, NULL);
 	list_init(&s.mounts);

@@ -13,6 +13,7 @@
  */
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/daemon.h"
 #include "base/exit.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -27,7 +28,6 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <poll.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -381,13 +381,10 @@ static enum exit_status serve(struct cachefuse *c, const char *image, struct err
 /* Until here SIGTERM simply ended the process: nothing was mounted. */
 static int open_signals(struct cachefuse *c, struct err *e)
 {
-	sigset_t set;
+	sigset_t signals;
 
-	sigemptyset(&set);
-	sigaddset(&set, SIGTERM);
-	sigaddset(&set, SIGINT);
-	pthread_sigmask(SIG_BLOCK, &set, NULL); /* threads of before block all signals themselves */
-	c->signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+	daemon_signals_block(&signals);
+	c->signal_fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
 	return c->signal_fd < 0 ? err_set(e, err_errno(), "no descriptor for signals: %m") : 0;
 }
 
@@ -490,22 +487,6 @@ static void run(struct cachefuse *c)
 	log_info("ended", "mountpoint=\"%s\"", c->mountpoint);
 }
 
-static int open_log(const struct cachefuse_options *o, struct err *e)
-{
-	enum log_level level = LOG_INFO;
-	int fd = STDERR_FILENO;
-	int r = log_level_parse(o->log_level, &level);
-
-	if (r < 0)
-		return err_set(e, r, "'%s' is not a log level", o->log_level);
-	if (o->log_file)
-		fd = open(o->log_file, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-	if (fd < 0)
-		return err_set(e, err_errno(), "the log file %s cannot be opened: %m", o->log_file);
-	log_init("fuse", fd, level, LOG_TEXT);
-	return 0;
-}
-
 int main(int argc, char **argv)
 {
 	struct cachefuse c = {
@@ -528,8 +509,7 @@ int main(int argc, char **argv)
 	enum exit_status status;
 
 	(void)option_parse_or_exit(&options_set, argc, argv, &c.options); /* takes no arguments */
-	(void)signal(SIGPIPE, SIG_IGN);
-	if (open_log(&c.options, &e) < 0)
+	if (daemon_begin("fuse", c.options.log_level, c.options.log_file, &e) < 0)
 		return ready_error(c.options.ready_fd, PROGRAM, EXIT_USAGE, &e);
 	status = start(&c, &e);
 	if (status != EXIT_OK) {

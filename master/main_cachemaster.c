@@ -13,6 +13,7 @@
 #include "base/alive.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/daemon.h"
 #include "base/exit.h"
 #include "base/file.h"
 #include "base/hash.h"
@@ -26,7 +27,6 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/file.h>
 
@@ -249,36 +249,6 @@ static enum exit_status exit_of(int r)
 	return r == -EADDRINUSE || r == -ENOMEM ? EXIT_RUNTIME : EXIT_CACHE;
 }
 
-static int open_log(const struct master_options *o, struct err *e)
-{
-	enum log_level level = LOG_INFO;
-	int fd = STDERR_FILENO;
-	int r = log_level_parse(o->log_level, &level);
-
-	if (r < 0)
-		return r;
-	if (o->log_file)
-		fd = open(o->log_file, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-	if (fd < 0)
-		return err_set(e, err_errno(), "the log file %s cannot be opened: %m", o->log_file);
-	log_init("master", fd, level, LOG_TEXT);
-	return 0;
-}
-
-/* Until SIGTERM or SIGINT. */
-static void wait_for_end(void)
-{
-	sigset_t set;
-	int sig = 0;
-
-	sigemptyset(&set);
-	sigaddset(&set, SIGTERM);
-	sigaddset(&set, SIGINT);
-	while (sigwait(&set, &sig) != 0)
-		;
-	log_info("ending", "signal=%d", sig);
-}
-
 int main(int argc, char **argv)
 {
 	struct master m = {
@@ -287,18 +257,14 @@ int main(int argc, char **argv)
 		.started = clock_mono_ns(),
 	};
 	struct err e = ERR_INIT;
-	sigset_t set;
+	sigset_t signals;
 	int r;
 
 	(void)option_parse_or_exit(&options_set, argc, argv, &m.options); /* takes no arguments */
-	sigemptyset(&set);
-	sigaddset(&set, SIGTERM);
-	sigaddset(&set, SIGINT);
-	pthread_sigmask(SIG_BLOCK, &set, NULL); /* before any thread starts */
-	(void)signal(SIGPIPE, SIG_IGN);
-	r = open_log(&m.options, &e);
+	r = daemon_begin("master", m.options.log_level, m.options.log_file, &e);
 	if (r < 0)
 		return ready_error(m.options.ready_fd, "cachemaster", EXIT_USAGE, &e);
+	daemon_signals_block(&signals);
 	r = alive_watch();
 	if (r == 0)
 		r = start(&m, &e);
@@ -310,7 +276,7 @@ int main(int argc, char **argv)
 	log_info("serving", "epoch=%" PRIu64 " listen=%s state=\"%s\"", m.cluster.epoch,
 		m.options.listen, m.options.state);
 	ready_ok(m.options.ready_fd, "{}");
-	wait_for_end();
+	daemon_signals_wait(&signals);
 	stop(&m);
 	return EXIT_OK;
 }

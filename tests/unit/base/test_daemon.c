@@ -1,0 +1,96 @@
+/* The log and the signals of a daemon: what is written where, and what ends a wait. */
+#include "base/daemon.h"
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/file.h"
+#include "base/log.h"
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <string.h>
+#include <sys/stat.h>
+
+#define DIR_TEMPLATE "/tmp/granary-daemon-XXXXXX"
+
+static void log_goes_to_the_file_from_the_level_on(void **state)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(4096);
+	char dir[] = DIR_TEMPLATE;
+	char path[sizeof(dir) + 8];
+	struct stat st;
+
+	(void)state;
+	assert_non_null(mkdtemp(dir));
+	(void)snprintf(path, sizeof(path), "%s/log", dir);
+	for (int run = 0; run < 2; run++) {
+		assert_int_equal(daemon_begin("worker", "warn", path, NULL), 0);
+		log_info("quiet", "run=%d", run);
+		log_warn("loud", "run=%d", run);
+	}
+	assert_int_equal(file_read_all(path, &text), 0);
+	assert_non_null(strstr(buf_str(&text), "worker["));
+	assert_non_null(strstr(buf_str(&text), "loud: run=0"));
+	assert_non_null(strstr(buf_str(&text), "loud: run=1")); /* appended */
+	assert_null(strstr(buf_str(&text), "quiet"));
+	assert_int_equal(stat(path, &st), 0);
+	assert_int_equal(st.st_mode & 0777, 0600);
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(rmdir(dir), 0);
+}
+
+static void what_cannot_be_opened_is_said(void **state)
+{
+	struct err e = ERR_INIT;
+
+	(void)state;
+	assert_int_equal(daemon_begin("worker", "loud", NULL, &e), -EINVAL);
+	assert_non_null(strstr(e.text, "'loud'"));
+	e = ERR_INIT;
+	assert_int_equal(daemon_begin("worker", "info", "/nonexistent/log", &e), -ENOENT);
+	assert_non_null(strstr(e.text, "/nonexistent/log"));
+}
+
+static void a_lost_peer_is_an_error_not_a_death(void **state)
+{
+	int ends[2];
+
+	(void)state;
+	assert_int_equal(daemon_begin("worker", "error", NULL, NULL), 0);
+	assert_int_equal(pipe(ends), 0);
+	assert_int_equal(close(ends[0]), 0);
+	assert_int_equal(write(ends[1], "x", 1), -1);
+	assert_int_equal(errno, EPIPE);
+	assert_int_equal(close(ends[1]), 0);
+}
+
+static void a_held_signal_ends_the_wait(void **state)
+{
+	static const int ends[] = { SIGTERM, SIGINT };
+	sigset_t signals;
+	sigset_t left;
+
+	(void)state;
+	daemon_signals_block(&signals);
+	for (size_t i = 0; i < ARRAY_SIZE(ends); i++) {
+		assert_int_equal(raise(ends[i]), 0);
+		daemon_signals_wait(&signals);
+		assert_int_equal(sigpending(&left), 0);
+		assert_int_equal(sigismember(&left, ends[i]), 0);
+	}
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(log_goes_to_the_file_from_the_level_on),
+		cmocka_unit_test(what_cannot_be_opened_is_said),
+		cmocka_unit_test(a_lost_peer_is_an_error_not_a_death),
+		cmocka_unit_test(a_held_signal_ends_the_wait),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
