@@ -1,9 +1,9 @@
 /* Flights: memory used up, readers who leave, origins that fail. */
 #include "tests/unit/cacheworker/world.h"
 
-#define FILES  96u
+#define FILES  40u
 #define MANY   256u
-#define PARKED 200u
+#define PARKED 80u
 #define BIG    (3 * MiB)
 
 /* Many calls under way; `bad` counts those that ended otherwise than they should. */
@@ -189,7 +189,7 @@ static void test_demand_overtakes(void **state)
 		crowd_call(&ahead, i, offset_of(w, 10 + i), BLOCK_BYTES, FRAME_AHEAD);
 	wait_flights(w, 8);
 	crowd_init(&demand, w, 2, 0);
-	crowd_call(&demand, 0, offset_of(w, 40), BLOCK_BYTES, FRAME_DEMAND);
+	crowd_call(&demand, 0, offset_of(w, 30), BLOCK_BYTES, FRAME_DEMAND);
 	crowd_call(&demand, 1, offset_of(w, 17), BLOCK_BYTES, FRAME_DEMAND); /* joins the last */
 	wait_flights(w, 9);
 	while (counter_get(&w->worker.counters.joined) == 0)
