@@ -111,9 +111,7 @@ static void submit(struct fetch *fetch, void (*run)(struct pool_job *job))
 		fetch_fail(fetch, r, NULL);
 }
 
-/* ---- replies
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- replies --------------------------------------------------------------------------------- */
 
 static void reply_range(struct frame *reply, const struct fetch *fetch)
 {
@@ -330,9 +328,7 @@ static void run_compose(struct pool_job *job)
 	fetch_fail(fetch, r, NULL);
 }
 
-/* ---- waiting
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- waiting --------------------------------------------------------------------------------- */
 
 /* The range is one unit from its first byte, and at most the rest of its last block. */
 static bool one_flight_answers(const struct fetch *fetch)
@@ -385,8 +381,7 @@ static void on_landed(struct flight_wait *wait, int status, const struct err *e)
 	fetch_arrived(span->fetch, status, e);
 }
 
-/* ---- planning
- * ---------------------------------------------------------------------------------------------- */
+/* ---- planning -------------------------------------------------------------------------------- */
 
 static int add_span(struct fetch *fetch, const struct table_row *row, uint64_t at, uint64_t end)
 {
@@ -609,9 +604,7 @@ static void run_plan(struct pool_job *job)
 	free(row);
 }
 
-/* ---- arrival
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- arrival --------------------------------------------------------------------------------- */
 
 static void on_source(
 	struct source_wait *wait, struct source *source, int status, const struct err *e)

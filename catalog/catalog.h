@@ -57,8 +57,7 @@ struct table_row {
 	char tag[LIMIT_TAG_BYTES + 1]; /* as the origin said it, NUL-terminated */
 };
 
-/* ---- listing: the objects of a source as they come from the origin, in any order
- * -------------------------- */
+/* ---- listing: the objects of a source as they come from the origin, in any order ------------- */
 
 struct listing;
 struct listing *listing_new(uint64_t max_memory); /* NULL without memory */
@@ -70,8 +69,7 @@ int listing_add(struct listing *listing, const char *key, uint32_t key_len, uint
 	int64_t mtime_ns, const char *tag, uint32_t tag_len) __must_check;
 uint64_t listing_count(const struct listing *listing);
 
-/* ---- object table
- * ------------------------------------------------------------------------------------------ */
+/* ---- object table ---------------------------------------------------------------------------- */
 
 struct table;
 
@@ -113,8 +111,7 @@ int table_next(
 	struct table *table, struct table_cursor *cursor, struct table_row *row) __must_check;
 void table_cursor_release(struct table_cursor *cursor);
 
-/* ---- generations
- * ------------------------------------------------------------------------------------------- */
+/* ---- generations ----------------------------------------------------------------------------- */
 
 struct generation_stats {
 	uint64_t kept;    /* rows with their old offset */
@@ -147,8 +144,7 @@ int generation_build(const struct volume_id *volume, struct table *prev, struct 
  */
 int generation_check_successor(struct table *old, struct table *next, struct err *e) __must_check;
 
-/* ---- checksums
- * --------------------------------------------------------------------------------------------- */
+/* ---- checksums ------------------------------------------------------------------------------- */
 
 /* Hash of (key, tag): computed once per object. */
 uint64_t piece_object_seed(const char *key, uint32_t key_len, const char *tag, uint32_t tag_len);
@@ -156,9 +152,7 @@ uint64_t piece_object_seed(const char *key, uint32_t key_len, const char *tag, u
  * piece_seed(seed, number)), length < PIECE_BYTES only at the object's end: piece_seed() is in
  * base/piece.h. */
 
-/* ---- image
- * -------------------------------------------------------------------------------------------------
- */
+/* ---- image ----------------------------------------------------------------------------------- */
 
 struct image_options {
 	uint32_t uid;

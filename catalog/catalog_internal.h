@@ -164,8 +164,7 @@ int output_open(struct output *o, const char *path, struct err *e) __must_check;
 int output_publish(struct output *o, struct err *e) __must_check;
 void output_release(struct output *o); /* removes what was not published */
 
-/* ---- table, beyond catalog.h
- * ---------------------------------------------------------------------- */
+/* ---- table, beyond catalog.h ----------------------------------------------------------------- */
 
 struct table_writer;
 struct table_writer *table_writer_new(void);
