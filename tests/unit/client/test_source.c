@@ -61,6 +61,43 @@ static void test_guards(void **state)
 	table_unref(one);
 }
 
+static void restart_client(struct fix *f, const char *table_path)
+{
+	client_volume_close(f->volume);
+	client_free(f->client);
+	f->volume = NULL;
+	f->client = NULL;
+	snprintf(f->table_path, sizeof(f->table_path), "%s", table_path);
+	fix_start_client(f, (struct client_config){ .seen_dir = f->dir });
+}
+
+/* Another process, later, knows what this one saw. */
+static void test_guard_over_restarts(void **state)
+{
+	struct fix *f = *state;
+	struct table *one = table_ref(client_volume_table(f->volume));
+	struct table *tables[2];
+	char first[128];
+	char two[128];
+	char two_b[128];
+	struct err e;
+
+	snprintf(first, sizeof(first), "%s", f->table_path);
+	tables[0] = build_next(f, one, "d/more", 4096, two, sizeof(two));
+	tables[1] = build_next(f, one, "d/other", 4096, two_b, sizeof(two_b));
+	restart_client(f, first);
+	assert_int_equal(open_again(f, two, &e), 0);
+	restart_client(f, two);
+	assert_int_equal(open_again(f, first, &e), -ESTALE);
+	assert_non_null(strstr(e.text, "generation 2"));
+	restart_client(f, two);
+	assert_int_equal(open_again(f, two_b, &e), -ESTALE);
+	assert_int_equal(open_again(f, two, &e), 0);
+	for (size_t i = 0; i < ARRAY_SIZE(tables); i++)
+		table_unref(tables[i]);
+	table_unref(one);
+}
+
 /* A new lineage is the master's way out, and is taken. */
 static void test_new_lineage(void **state)
 {
@@ -144,6 +181,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		CASE(test_guards),
+		CASE(test_guard_over_restarts),
 		CASE(test_new_lineage),
 		CASE(test_damaged_table),
 		CASE(test_other_table_than_announced),
