@@ -1,56 +1,28 @@
 /* The frame's 80 bytes <-> struct frame, and what a frame may ask for. See frame.h. */
 #include "proto/frame.h"
+#include "base/little.h"
 
 #include <assert.h>
-#include <endian.h>
 
 static_assert(FRAME_BYTES == 80, "the header is fixed for version 1");
-
-static void put32(uint8_t *out, uint32_t v)
-{
-	v = htole32(v);
-	memcpy(out, &v, sizeof(v));
-}
-
-static void put64(uint8_t *out, uint64_t v)
-{
-	v = htole64(v);
-	memcpy(out, &v, sizeof(v));
-}
-
-static uint32_t get32(const uint8_t *in)
-{
-	uint32_t v;
-
-	memcpy(&v, in, sizeof(v));
-	return le32toh(v);
-}
-
-static uint64_t get64(const uint8_t *in)
-{
-	uint64_t v;
-
-	memcpy(&v, in, sizeof(v));
-	return le64toh(v);
-}
 
 void frame_encode(const struct frame *frame, uint8_t out[FRAME_BYTES])
 {
 	memset(out, 0, FRAME_BYTES);
-	put32(out, FRAME_MAGIC);
+	little_put32(out, FRAME_MAGIC);
 	out[4] = FRAME_VERSION;
 	out[5] = frame->op;
 	out[6] = frame->class;
 	out[7] = frame->flags;
-	put64(out + 8, frame->id);
+	little_put64(out + 8, frame->id);
 	memcpy(out + 16, frame->volume.bytes, VOLUME_ID_LEN);
-	put64(out + 32, frame->lineage);
-	put64(out + 40, frame->offset);
-	put32(out + 48, frame->length);
-	put32(out + 52, frame->payload);
-	put32(out + 56, (uint32_t)wire_error_from_errno(frame->status));
-	put32(out + 60, frame->checksums);
-	put64(out + 64, frame->generation);
+	little_put64(out + 32, frame->lineage);
+	little_put64(out + 40, frame->offset);
+	little_put32(out + 48, frame->length);
+	little_put32(out + 52, frame->payload);
+	little_put32(out + 56, (uint32_t)wire_error_from_errno(frame->status));
+	little_put32(out + 60, frame->checksums);
+	little_put64(out + 64, frame->generation);
 }
 
 /* Longest payload and range of a data operation; control messages have no range to speak of. */
@@ -89,22 +61,22 @@ int frame_decode(const uint8_t in[FRAME_BYTES], struct frame *ret_frame)
 		.op = in[5],
 		.class = in[6],
 		.flags = in[7],
-		.id = get64(in + 8),
-		.lineage = get64(in + 32),
-		.offset = get64(in + 40),
-		.length = get32(in + 48),
-		.payload = get32(in + 52),
-		.checksums = get32(in + 60),
-		.generation = get64(in + 64),
+		.id = little_get64(in + 8),
+		.lineage = little_get64(in + 32),
+		.offset = little_get64(in + 40),
+		.length = little_get32(in + 48),
+		.payload = little_get32(in + 52),
+		.checksums = little_get32(in + 60),
+		.generation = little_get64(in + 64),
 	};
 	int r;
 
-	if (get32(in) != FRAME_MAGIC)
+	if (little_get32(in) != FRAME_MAGIC)
 		return -EBADMSG;
 	if (f.version != FRAME_VERSION)
 		return -EPROTONOSUPPORT;
 	memcpy(f.volume.bytes, in + 16, VOLUME_ID_LEN);
-	f.status = wire_error_to_errno((int32_t)get32(in + 56));
+	f.status = wire_error_to_errno((int32_t)little_get32(in + 56));
 	if (f.op == 0 || f.class > FRAME_AHEAD || f.offset > UINT64_MAX - f.length)
 		return -EBADMSG;
 	if (f.status != 0 && !(f.flags & FRAME_REPLY))
