@@ -4,78 +4,42 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "catalog/generation_seen.h"
 #include "proto/granary.pb-c.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define MASTER_DEADLINE_NS (60 * CLOCK_SECOND)
-#define SEEN_BYTES_MAX     4096u
 
-/* ---- what this worker has seen
- * ----------------------------------------------------------------------------- */
+/* ---- what this worker has seen --------------------------------------------------------------- */
 
-/* One text line beside the tier: "lineage generation hash" of the newest table of a volume. */
-struct seen {
-	uint64_t lineage;
-	uint64_t generation;
-	uint8_t hash[SHA256_BYTES];
-};
+#define SEEN_DIR "%s/seen" /* beside the tier */
 
-static void seen_path(const struct source *source, char *out, size_t size)
+static int seen_load(const struct source *source, struct generation_id *ret_seen)
 {
-	char hex[2 * VOLUME_ID_LEN + 1];
+	char dir[PATH_MAX];
 
-	hash_hex(&source->volume, VOLUME_ID_LEN, hex);
-	(void)snprintf(out, size, "%s/seen/%s", source->worker->config->tier,
-		hex); /* cut paths fail to open */
-}
-
-static int seen_load(const struct source *source, struct seen *ret_seen)
-{
-	_cleanup_(buf_release) struct buf text = BUF_INIT(SEEN_BYTES_MAX);
-	unsigned long long lineage;
-	unsigned long long generation;
-	char path[PATH_MAX];
-	char hex[2 * SHA256_BYTES + 1];
-	int r;
-
-	seen_path(source, path, sizeof(path));
-	r = file_read_all(path, &text);
-	if (r < 0)
-		return r;
-	if (sscanf(buf_str(&text), "%16llx %llu %64s", &lineage, &generation, hex) != 3 ||
-		hash_unhex(hex, ret_seen->hash, SHA256_BYTES) < 0)
-		return -EBADMSG;
-	ret_seen->lineage = lineage;
-	ret_seen->generation = generation;
-	return 0;
+	if (snprintf(dir, sizeof(dir), SEEN_DIR, source->worker->config->tier) >= (int)sizeof(dir))
+		return -ENAMETOOLONG;
+	return generation_seen_load(dir, &source->volume, ret_seen);
 }
 
 static int seen_save(const struct source *source, const struct generation_id *id)
 {
-	char path[PATH_MAX];
-	char line[128];
-	char hex[2 * SHA256_BYTES + 1];
-	int n;
+	char dir[PATH_MAX];
 	int r;
 
-	(void)snprintf(
-		path, sizeof(path), "%s/seen", source->worker->config->tier); /* as seen_path */
-	r = file_mkdirs(path, 0700);
-	if (r < 0)
-		return r;
-	seen_path(source, path, sizeof(path));
-	hash_hex(id->hash, SHA256_BYTES, hex);
-	n = snprintf(line, sizeof(line), "%016llx %llu %s\n", (unsigned long long)id->lineage,
-		(unsigned long long)id->generation, hex);
-	return file_write_atomic(path, line, (size_t)n, 0600);
+	if (snprintf(dir, sizeof(dir), SEEN_DIR, source->worker->config->tier) >= (int)sizeof(dir))
+		return -ENAMETOOLONG;
+	r = file_mkdirs(dir, 0700);
+	return r < 0 ? r : generation_seen_save(dir, id);
 }
 
 /* The guard across restarts; within one, generation_check_successor() compares row by row. */
 static int seen_check(const struct source *source, const struct generation_id *id, struct err *e)
 {
-	struct seen seen;
+	struct generation_id seen;
 	bool same;
 
 	if (seen_load(source, &seen) < 0 || seen.lineage != id->lineage)
@@ -93,8 +57,7 @@ static int seen_check(const struct source *source, const struct generation_id *i
 	return 0;
 }
 
-/* ---- asking the master
- * ------------------------------------------------------------------------------------- */
+/* ---- asking the master ----------------------------------------------------------------------- */
 
 static int copy_string(char *from, char **ret_to)
 {
@@ -104,21 +67,19 @@ static int copy_string(char *from, char **ret_to)
 
 static int origin_from_message(const Granary__Source *message, struct ufs_config *ret_config)
 {
-	_cleanup_(ufs_config_release) struct ufs_config config = {
-		.scheme = (enum ufs_scheme)message->scheme, .path_style = message->path_style
-	};
+	struct ufs_config config = { .scheme = (enum ufs_scheme)message->scheme,
+		.path_style = message->path_style };
 
 	if (copy_string(message->endpoint, &config.endpoint) < 0 ||
 		copy_string(message->region, &config.region) < 0 ||
 		copy_string(message->bucket, &config.bucket) < 0 ||
 		copy_string(message->profile, &config.profile) < 0 ||
-		copy_string(message->ca_file, &config.ca_file) < 0)
+		copy_string(message->ca_file, &config.ca_file) < 0 ||
+		!(config.prefix = strdup(message->prefix ? message->prefix : ""))) {
+		ufs_config_release(&config);
 		return -ENOMEM;
-	config.prefix = strdup(message->prefix ? message->prefix : "");
-	if (!config.prefix)
-		return -ENOMEM;
+	}
 	*ret_config = config;
-	config = (struct ufs_config){ 0 };
 	return 0;
 }
 
@@ -218,7 +179,7 @@ static int ask_master(
 /* An older lineage of this volume has bytes that no table names any more. */
 static void drop_older_lineage(struct source *source)
 {
-	struct seen seen;
+	struct generation_id seen;
 	uint64_t freed;
 
 	if (seen_load(source, &seen) < 0 || seen.lineage == source->lineage)
@@ -381,9 +342,7 @@ static void run_load(struct pool_job *job)
 		;
 }
 
-/* ---- finding
- * -----------------------------------------------------------------------------------------------
- */
+/* ---- finding --------------------------------------------------------------------------------- */
 
 static struct source *find_locked(
 	struct worker *w, const struct volume_id *volume, uint64_t lineage)

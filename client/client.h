@@ -37,7 +37,8 @@ struct client_config {
 		read_deadline_ns; /* a read waits at most this long, then -EIO; 300 s by default (0) */
 	unsigned int io_threads; /* local reads on behalf of client_read(); 0: 2 */
 	uint64_t ahead_bytes;    /* window of sequential prefetch; 0: 32 MiB */
-	const char *seen_dir;    /* keeps the generations in use over restarts; borrowed; NULL: nowhere */
+	const char
+		*seen_dir; /* keeps the generations in use over restarts; borrowed; NULL: nowhere */
 };
 
 int client_new(

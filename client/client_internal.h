@@ -11,7 +11,6 @@
  *	client_ahead	sequential streams, PREFETCH
  *	client_owners	slot table and connections to workers
  *	client_source	opening a source, guards against a master that lost its memory
- *	client_seen	what these guards know, over restarts
  *
  * Locks, in order: client.lock, then those of net and the loop; ahead.lock, the chunk cache's and guard.lock are leaves.
  */

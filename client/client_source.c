@@ -4,9 +4,9 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/units.h"
+#include "catalog/generation_seen.h"
 #include "client/client_internal.h"
 #include "client/client_op.h"
-#include "client/client_seen.h"
 #include "placement/placement.h"
 #include "proto/granary.pb-c.h"
 
@@ -146,7 +146,7 @@ static bool last_seen(
 	struct client *client, const struct volume_id *volume, struct generation_id *ret_id)
 {
 	return client_guard_last(&client->guard, volume, ret_id) ||
-	       (client->seen_dir && client_seen_load(client->seen_dir, volume, ret_id));
+	       (client->seen_dir && generation_seen_load(client->seen_dir, volume, ret_id) == 0);
 }
 
 /* What an earlier process saw is known by its name only; within this one client_guard_check() compares row by row. */
@@ -155,11 +155,10 @@ static int check_seen(struct client *client, struct table *table, struct err *e)
 	const struct generation_id *id = &table_info(table)->id;
 	struct generation_id seen;
 
-	if (!client->seen_dir || !client_seen_load(client->seen_dir, &id->volume, &seen) ||
+	if (!client->seen_dir || generation_seen_load(client->seen_dir, &id->volume, &seen) < 0 ||
 		seen.lineage != id->lineage || id->generation > seen.generation)
 		return 0;
-	if (id->generation == seen.generation &&
-		memcmp(id->hash, seen.hash, sizeof(id->hash)) == 0)
+	if (id->generation == seen.generation && memcmp(id->hash, seen.hash, sizeof(id->hash)) == 0)
 		return 0;
 	return err_set(e, -ESTALE,
 		"the master answers with generation %llu, but generation %llu was in use here: its "
@@ -169,7 +168,8 @@ static int check_seen(struct client *client, struct table *table, struct err *e)
 
 static void remember(struct client *client, struct table *table)
 {
-	int r = client->seen_dir ? client_seen_save(client->seen_dir, &table_info(table)->id) : 0;
+	int r = client->seen_dir ? generation_seen_save(client->seen_dir, &table_info(table)->id)
+				 : 0;
 
 	if (r < 0)
 		log_warn("generation not remembered",

@@ -1,0 +1,77 @@
+/* The generations in use, on disk. See generation_seen.h. */
+#include "catalog/generation_seen.h"
+#include "base/cleanup.h"
+#include "base/file.h"
+
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define SEEN_MAX 256u
+
+static int seen_path(const char *dir, const struct volume_id *volume, char out[PATH_MAX])
+{
+	char hex[2 * VOLUME_ID_LEN + 1];
+
+	hash_hex(volume->bytes, VOLUME_ID_LEN, hex);
+	return snprintf(out, PATH_MAX, "%s/%s.seen", dir, hex) < PATH_MAX ? 0 : -ENAMETOOLONG;
+}
+
+/* The number before a blank; moves `at` behind that. */
+static int take_number(const char **at, int base, uint64_t *ret_number)
+{
+	uint64_t number;
+	char *end;
+
+	errno = 0;
+	number = strtoull(*at, &end, base);
+	if (errno || end == *at || *end != ' ')
+		return -EBADMSG;
+	*ret_number = number;
+	*at = end + 1;
+	return 0;
+}
+
+int generation_seen_load(
+	const char *dir, const struct volume_id *volume, struct generation_id *ret_id)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(SEEN_MAX);
+	struct generation_id id = { .volume = *volume };
+	char hex[2 * SHA256_BYTES + 1];
+	char path[PATH_MAX];
+	const char *at;
+	int r = seen_path(dir, volume, path);
+
+	if (r == 0)
+		r = file_read_all(path, &text);
+	if (r < 0)
+		return r == -ENOBUFS ? -EBADMSG : r;
+	at = buf_str(&text);
+	if (take_number(&at, 16, &id.lineage) < 0 || take_number(&at, 10, &id.generation) < 0 ||
+		strlen(at) != sizeof(hex) || at[sizeof(hex) - 1] != '\n')
+		return -EBADMSG;
+	memcpy(hex, at, sizeof(hex) - 1);
+	hex[sizeof(hex) - 1] = '\0';
+	if (hash_unhex(hex, id.hash, SHA256_BYTES) < 0)
+		return -EBADMSG;
+	*ret_id = id;
+	return 0;
+}
+
+int generation_seen_save(const char *dir, const struct generation_id *id)
+{
+	char hex[2 * SHA256_BYTES + 1];
+	char path[PATH_MAX];
+	char line[SEEN_MAX];
+	int n;
+	int r = seen_path(dir, &id->volume, path);
+
+	if (r < 0)
+		return r;
+	hash_hex(id->hash, SHA256_BYTES, hex);
+	n = snprintf(line, sizeof(line), "%016" PRIx64 " %" PRIu64 " %s\n", id->lineage,
+		id->generation, hex); /* fits */
+	return file_write_atomic(path, line, (size_t)n, 0600);
+}

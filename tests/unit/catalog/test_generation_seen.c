@@ -1,0 +1,85 @@
+/* What is remembered of a generation comes back, and nothing else does. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+#include <cmocka.h>
+#include "base/file.h"
+#include "catalog/generation_seen.h"
+
+#define DIR_TEMPLATE "/tmp/granary-seen.XXXXXX"
+#define HASH         "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
+
+static char dir[] = DIR_TEMPLATE;
+static char file[64];
+static struct generation_id id = { .lineage = 0xfedcba9876543210, .generation = 1234567890123 };
+
+static int setup(void **state)
+{
+	(void)state;
+	memcpy(dir, DIR_TEMPLATE, sizeof(dir));
+	memset(id.volume.bytes, 0xab, VOLUME_ID_LEN);
+	memset(id.hash, 0x5c, sizeof(id.hash));
+	if (!mkdtemp(dir))
+		return -1;
+	(void)snprintf(file, sizeof(file), "%s/abababababababababababababababab.seen", dir);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	(void)unlink(file); /* not every test makes it */
+	return rmdir(dir);
+}
+
+static void remembers(void **state)
+{
+	struct generation_id got;
+
+	(void)state;
+	assert_int_equal(generation_seen_load(dir, &id.volume, &got), -ENOENT);
+	assert_int_equal(generation_seen_save(dir, &id), 0);
+	assert_int_equal(generation_seen_load(dir, &id.volume, &got), 0);
+	assert_memory_equal(&got, &id, sizeof(got));
+	id.generation++;
+	assert_int_equal(generation_seen_save(dir, &id), 0);
+	assert_int_equal(generation_seen_load(dir, &id.volume, &got), 0);
+	assert_true(got.generation == id.generation);
+	assert_int_equal(generation_seen_save("/nowhere/at/all", &id), -ENOENT);
+}
+
+static void refuses(void **state)
+{
+	static const char *const bad[] = { "", "\n", "12 ", "12 13\n", "xyz 1 " HASH "\n",
+		"1 99999999999999999999999 " HASH "\n", "1 2 " HASH, "1 2 " HASH "3\n",
+		"1 2x" HASH "\n", "1 2 z" HASH "\n" };
+	static const char good[] = "1 2 " HASH "\n";
+	struct generation_id got;
+	char text[512];
+
+	(void)state;
+	assert_int_equal(file_write_atomic(file, good, strlen(good), 0600), 0);
+	assert_int_equal(generation_seen_load(dir, &id.volume, &got), 0);
+	for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+		assert_int_equal(file_write_atomic(file, bad[i], strlen(bad[i]), 0600), 0);
+		assert_int_equal(generation_seen_load(dir, &id.volume, &got), -EBADMSG);
+	}
+	memset(text, '1', sizeof(text));
+	assert_int_equal(file_write_atomic(file, text, sizeof(text), 0600), 0);
+	assert_int_equal(generation_seen_load(dir, &id.volume, &got), -EBADMSG);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(remembers, setup, teardown),
+		cmocka_unit_test_setup_teardown(refuses, setup, teardown),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
