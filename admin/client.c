@@ -3,37 +3,12 @@
 #include "admin/http_reply.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/unix_socket.h"
 
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-
-int admin_address(const char *path, struct sockaddr_un *ret_address)
-{
-	struct sockaddr_un sun = { .sun_family = AF_UNIX };
-
-	if (strlen(path) >= sizeof(sun.sun_path))
-		return -ENAMETOOLONG;
-	memcpy(sun.sun_path, path, strlen(path));
-	*ret_address = sun;
-	return 0;
-}
-
-int admin_connect(const char *path, int *ret_fd)
-{
-	_cleanup_close_ int fd = -1;
-	struct sockaddr_un sun;
-	int r = admin_address(path, &sun);
-
-	if (r < 0)
-		return r;
-	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	if (fd < 0 || connect(fd, (struct sockaddr *)&sun, sizeof(sun)) != 0)
-		return err_errno();
-	*ret_fd = TAKE_FD(fd);
-	return 0;
-}
 
 static int wait_ready(int fd, short events, uint64_t deadline_ns)
 {
@@ -98,7 +73,7 @@ static int connect_until(const char *path, uint64_t deadline_ns, int *ret_fd)
 {
 	int r;
 
-	while ((r = admin_connect(path, ret_fd)) == -EAGAIN) { /* its queue is full */
+	while ((r = unix_socket_connect(path, ret_fd)) == -EAGAIN) { /* its queue is full */
 		if (clock_mono_ns() >= deadline_ns)
 			return -ETIMEDOUT;
 		clock_sleep_ns(5 * CLOCK_MS);
@@ -203,7 +178,7 @@ int admin_call(const char *socket_path, const char *method, const char *path, co
 	uint64_t timeout_ns, json_t **ret_json, struct err *e)
 {
 	_cleanup_(buf_release) struct buf answer = BUF_INIT(ADMIN_ANSWER_BYTES);
-	unsigned int status;
+	unsigned int status = 0;
 	json_t *json;
 	int r = request_http(socket_path,
 		method ? method
@@ -232,7 +207,7 @@ int admin_call(const char *socket_path, const char *method, const char *path, co
 int admin_call_text(const char *socket_path, const char *path, uint64_t timeout_ns, struct buf *out,
 	struct err *e)
 {
-	unsigned int status;
+	unsigned int status = 0;
 	size_t before = out->len;
 	int r = request_http(socket_path, "GET", path, NULL, timeout_ns, &status, out, e);
 

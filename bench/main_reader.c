@@ -135,6 +135,8 @@ static void shuffle(struct work *w)
 {
 	uint64_t state = w->options->seed;
 
+	if (w->n == 0)
+		return;
 	qsort(w->paths, w->n, sizeof(*w->paths), compare_paths);
 	for (size_t i = w->n; state && i > 1; i--) {
 		size_t j = next_random(&state) % i;

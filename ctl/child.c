@@ -126,12 +126,13 @@ static void rotate_log(const char *path)
 /* In the new process: only calls that are safe after fork() of a threaded process. */
 _Noreturn static void exec_child(const struct child *child, char **argv, char **envp, int ready_fd)
 {
+	const struct sigaction plain = { .sa_handler = SIG_DFL };
 	sigset_t none;
 	int null = open("/dev/null", O_RDWR); // NOLINT(android-cloexec-open): becomes stdin
 
 	sigemptyset(&none);
 	(void)sigprocmask(SIG_SETMASK, &none, NULL); /* cannot fail */
-	(void)signal(SIGPIPE, SIG_DFL);              /* cannot fail */
+	(void)sigaction(SIGPIPE, &plain, NULL);      /* cannot fail */
 	if (null >= 0)
 		(void)dup2(null, STDIN_FILENO);
 	(void)fcntl(ready_fd, F_SETFD, 0);

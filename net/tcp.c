@@ -71,7 +71,7 @@ static int tcp_parse(const char *where, struct tcp_address *ret_address, struct 
 
 static int tcp_check(const char *where, struct err *e)
 {
-	struct tcp_address address;
+	struct tcp_address address = { 0 };
 
 	return tcp_parse(where, &address, e);
 }
@@ -108,7 +108,7 @@ static int tcp_listen(struct loop *loop, const char *where, const struct transpo
 	struct transport_listener **ret_listener, struct err *e)
 {
 	char text[sizeof(user->address)];
-	struct tcp_address address;
+	struct tcp_address address = { 0 };
 	_cleanup_close_ int fd = -1;
 	const int one = 1;
 	int r = tcp_parse(where, &address, e);
@@ -131,7 +131,7 @@ static int tcp_listen(struct loop *loop, const char *where, const struct transpo
 static int tcp_connect(struct loop *loop, const char *where, const struct transport_events *events,
 	void *arg, struct transport **ret_transport, struct err *e)
 {
-	struct tcp_address address;
+	struct tcp_address address = { 0 };
 	_cleanup_close_ int fd = -1;
 	int r = tcp_parse(where, &address, e);
 

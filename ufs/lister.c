@@ -200,7 +200,7 @@ static int list_range_locked(struct lister *l, struct range *range, struct ufs_p
 	struct lister_key pos = { .len = 0 };
 	bool has_pos = range->has_pos;
 	struct ufs_page_request request = { 0 };
-	struct lister_lesson lesson;
+	struct lister_lesson lesson = { 0 };
 	struct err e = ERR_INIT;
 	uint32_t n;
 	int r;

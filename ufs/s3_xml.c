@@ -1,6 +1,7 @@
 /* XML answers of S3, by expat. See s3_xml.h. */
 #include "ufs/s3_xml.h"
 #include "base/clock.h"
+#include "base/hash.h"
 
 #include <expat.h>
 #include <limits.h>
@@ -114,17 +115,6 @@ static void XMLCALL on_text(void *arg, const XML_Char *s, int len)
 		fail(p, -EPROTO, "an element is too long");
 }
 
-static int hex_digit(char c)
-{
-	if (c >= '0' && c <= '9')
-		return c - '0';
-	if (c >= 'a' && c <= 'f')
-		return c - 'a' + 10;
-	if (c >= 'A' && c <= 'F')
-		return c - 'A' + 10;
-	return -1;
-}
-
 /* encoding-type=url as servers do it: %XX, and '+' for a blank. In place; -EPROTO on a broken
  * escape. */
 static int url_decode(struct buf *b)
@@ -137,12 +127,13 @@ static int url_decode(struct buf *b)
 		if (c == '+') {
 			c = ' ';
 		} else if (c == '%') {
-			int high = i + 2 < b->len ? hex_digit(b->data[i + 1]) : -1;
-			int low = i + 2 < b->len ? hex_digit(b->data[i + 2]) : -1;
+			char digits[3] = { 0 };
 
-			if (high < 0 || low < 0)
+			if (i + 2 >= b->len)
 				return -EPROTO;
-			c = (char)(high << 4 | low);
+			memcpy(digits, b->data + i + 1, 2);
+			if (hash_unhex(digits, &c, 1) < 0)
+				return -EPROTO;
 			i += 2;
 		}
 		b->data[out++] = c;

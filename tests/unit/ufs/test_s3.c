@@ -6,6 +6,7 @@
 #include "base/clock.h"
 
 #include <arpa/inet.h>
+#include <inttypes.h>
 #include <netinet/in.h>
 #include <pthread.h>
 #include <stdarg.h>
@@ -78,10 +79,9 @@ static void put_object(
 {
 	char head[512];
 	int h = snprintf(head, sizeof(head),
-		"HTTP/1.1 206 Partial Content\r\nETag: \"%s\"\r\nContent-Length: %llu\r\n"
-		"Content-Range: bytes %llu-%llu/%llu\r\n\r\n",
-		etag, (unsigned long long)(end - start + 1), (unsigned long long)start,
-		(unsigned long long)end, (unsigned long long)total);
+		"HTTP/1.1 206 Partial Content\r\nETag: \"%s\"\r\nContent-Length: %" PRIu64 "\r\n"
+		"Content-Range: bytes %" PRIu64 "-%" PRIu64 "/%" PRIu64 "\r\n\r\n",
+		etag, end - start + 1, start, end, total);
 
 	put(fd, head, (size_t)h);
 	put(fd, server.blob + start, send_bytes);
