@@ -216,7 +216,7 @@ static void test_origin_errors(void **state)
 	(void)snprintf(path, sizeof(path), "%s/data/file-007", w->dir);
 	(void)snprintf(aside, sizeof(aside), "%s/aside", w->dir);
 	assert_int_equal(rename(path, aside), 0);
-	crowd_init(&crowd, w, 16, -ENOENT);
+	crowd_init(&crowd, w, 16, -ESTALE);
 	for (unsigned int i = 0; i < 16; i++)
 		crowd_call(&crowd, i, offset_of(w, 7) + i * 64 * KiB, 64 * KiB, FRAME_DEMAND);
 	crowd_wait(&crowd);
