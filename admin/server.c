@@ -10,13 +10,12 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/unix_socket.h"
 
 #include <microhttpd.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/stat.h>
 
 #define SERVER_MAGIC  0x41444d53u
 #define THREADS       4u
@@ -38,7 +37,7 @@ struct admin_server {
 	uint32_t magic;
 	const struct admin_route *routes;
 	void *arg;
-	struct sockaddr_un address;
+	char path[SOCKET_PATH_MAX];
 	struct MHD_Daemon *daemon;
 	struct table tables[TABLES_MAX];
 	uint32_t n_tables;
@@ -303,53 +302,7 @@ static void on_log(void *arg, const char *fmt, va_list ap)
 	LOG_LIMITED(LOG_DEBUG, "admin", "%s", text);
 }
 
-/* ---- the socket ------------------------------------------------------------------------------ */
-
-/* Makes way for a new socket: removes a dead one, refuses what is alive or no socket. */
-static int clear_stale(const char *path, struct err *e)
-{
-	_cleanup_close_ int fd = -1;
-	struct stat st;
-
-	if (lstat(path, &st) != 0)
-		return errno == ENOENT ? 0
-				       : err_set(e, err_errno(), "cannot look at '%s': %s", path,
-						 err_str(-errno));
-	if (!S_ISSOCK(st.st_mode))
-		return err_set(e, -EEXIST,
-			"'%s' exists and is not a socket: remove it or choose another path", path);
-	if (admin_connect(path, &fd) != -ECONNREFUSED)
-		return err_set(e, -EADDRINUSE,
-			"another process listens on '%s': stop it or choose another path", path);
-	if (unlink(path) != 0 && errno != ENOENT)
-		return err_set(e, err_errno(), "cannot remove the dead socket '%s': %s", path,
-			err_str(-errno));
-	return 0;
-}
-
-static int listen_unix(const char *path, struct sockaddr_un *address, int *ret_fd, struct err *e)
-{
-	_cleanup_close_ int fd = -1;
-	int r = admin_address(path, address);
-
-	if (r < 0)
-		return err_set(e, r,
-			"socket path '%s' is longer than the %zu bytes a socket may have: use a "
-			"shorter directory",
-			path, sizeof(address->sun_path) - 1);
-	r = clear_stale(path, e);
-	if (r < 0)
-		return r;
-	fd = socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
-	/* The mode before bind(2), which takes the new file's from it: at no time can others
-	 * connect. */
-	if (fd < 0 || fchmod(fd, 0600) != 0 ||
-		bind(fd, (struct sockaddr *)address, sizeof(*address)) != 0 ||
-		listen(fd, BACKLOG) != 0)
-		return err_set(e, err_errno(), "cannot listen on '%s': %s", path, err_str(-errno));
-	*ret_fd = TAKE_FD(fd);
-	return 0;
-}
+/* ---- life ------------------------------------------------------------------------------------ */
 
 int admin_server_new(const char *socket_path, const struct admin_route *routes, void *arg,
 	struct admin_server **ret_server, struct err *e)
@@ -363,11 +316,12 @@ int admin_server_new(const char *socket_path, const struct admin_route *routes, 
 	server->magic = SERVER_MAGIC;
 	server->routes = routes;
 	server->arg = arg;
-	r = listen_unix(socket_path, &server->address, &fd, e);
+	r = unix_socket_listen(socket_path, BACKLOG, &fd, e);
 	if (r < 0) {
 		free(server);
 		return r;
 	}
+	memcpy(server->path, socket_path, strlen(socket_path)); /* fits: it is listened on */
 	server->daemon = MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_ERROR_LOG, 0,
 		NULL, NULL, on_request, server, MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL,
 		MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_THREAD_POOL_SIZE, THREADS,
@@ -401,7 +355,7 @@ void admin_server_free(struct admin_server *server)
 	if (!server)
 		return;
 	CHECK_MAGIC(server, SERVER_MAGIC);
-	(void)unlink(server->address.sun_path); /* a leftover is replaced at the next start */
+	(void)unlink(server->path); /* a leftover is replaced at the next start */
 	await_answers(server);
 	MHD_stop_daemon(server->daemon); /* closes the socket, waits for handlers */
 	server->magic = 0;

@@ -15,10 +15,10 @@
 #include <stdint.h>
 #include "base/err.h"
 #include "base/units.h"
+#include "base/unix_socket.h"
 
 #define CACHE_MIN_BYTES (128 * MiB) /* a smaller filesystem holds no cache */
 #define CACHE_ID_LEN    12
-#define SOCKET_PATH_MAX 108 /* sizeof(sockaddr_un.sun_path) */
 
 struct cache_dir {
 	char path[PATH_MAX]; /* canonical */

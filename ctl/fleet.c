@@ -4,11 +4,10 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/unix_socket.h"
 
 #include <dirent.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <sys/un.h>
 
 #define STATE_BYTES (1024u * 1024u)
 #define SILENCE_NS  (2 * CLOCK_SECOND)
@@ -115,13 +114,14 @@ int fleet_call(
 
 bool fleet_alive(const char *run, const char *name)
 {
-	_cleanup_close_ int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	_cleanup_close_ int fd = -1;
+	char socket[SOCKET_PATH_MAX];
+	int r;
 
-	if (fd < 0 || snprintf(address.sun_path, sizeof(address.sun_path), "%s/%s", run, name) >=
-			      (int)sizeof(address.sun_path))
+	if (snprintf(socket, sizeof(socket), "%s/%s", run, name) >= SOCKET_PATH_MAX)
 		return false;
-	return connect(fd, (struct sockaddr *)&address, sizeof(address)) == 0;
+	r = unix_socket_connect(socket, &fd);
+	return r == 0 || r == -EAGAIN; /* behind with answers is alive */
 }
 
 /* Mounts of a supervisor that are still there or on their way; -1: it does not answer. */
