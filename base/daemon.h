@@ -9,14 +9,15 @@
 #include "base/err.h"
 
 /*
- * The log of process `name` ("worker") from `level` on ("info"), appended to `file` (0600), or on standard error when that
- * is NULL; and no SIGPIPE: a peer that is gone is an error of its connection. -EINVAL, or -errno of the file, with a line.
+ * The log of process `name` ("worker") from `level` on ("info"), appended to `file` (0600), or on
+ * standard error when that is NULL; and no SIGPIPE: a peer that is gone is an error of its
+ * connection. -EINVAL, or -errno of the file, with a line.
  */
 int daemon_begin(const char *name, const char *level, const char *file, struct err *e) __must_check;
 
 /*
- * Blocks SIGTERM and SIGINT, which from here on wait for whoever asks for *ret_signals. Threads started before must block
- * all signals themselves, as those of base/loop.h and base/pool.h do.
+ * Blocks SIGTERM and SIGINT, which from here on wait for whoever asks for *ret_signals. Threads
+ * started before must block all signals themselves, as those of base/loop.h and base/pool.h do.
  */
 void daemon_signals_block(sigset_t *ret_signals);
 

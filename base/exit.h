@@ -1,5 +1,5 @@
-/* Exit statuses of every program, and of the "ERROR status line" a daemon writes to its --ready-fd.
- */
+/* Exit statuses of every program, and of the "ERROR status line" a daemon writes to its
+ * --ready-fd. */
 #pragma once
 
 enum exit_status {

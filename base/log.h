@@ -25,8 +25,8 @@ enum log_format {
 	LOG_JSON,
 };
 
-/* Names the process ("worker") and opens the log on `fd` (borrowed, kept for the process's life).
- */
+/* Names the process ("worker") and opens the log on `fd` (borrowed, kept for the process's
+ * life). */
 void log_init(const char *process, int fd, enum log_level level, enum log_format format);
 
 /* "error", "warn", "info" or "debug"; -EINVAL otherwise. */
@@ -56,8 +56,8 @@ struct log_limit {
 /* True when the line may be written; *ret_dropped is how many were swallowed before it. */
 bool log_limit_pass(struct log_limit *limit, uint32_t burst, uint32_t *ret_dropped);
 
-/* At most 5 lines a second from this place; the next line that passes says how many were left out.
- */
+/* At most 5 lines a second from this place; the next line that passes says how many were left
+ * out. */
 #define LOG_LIMITED(level, event, fmt, ...)                                                        \
 	do {                                                                                       \
 		static struct log_limit limit_here;                                                \

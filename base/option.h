@@ -4,7 +4,7 @@
  *
  *	struct my_options { const char *listen; uint64_t memory; };
  *	static const struct option_spec specs[] = {
- *		OPTION_STRING_ROW(struct my_options, listen, "listen", "ADDR", "address to serve on"),
+ *		OPTION_STRING_ROW(struct my_options, listen, "listen", "ADDR", "where to serve"),
  *		OPTION_SIZE_ROW(struct my_options, memory, "memory", 64 * MiB, 0, "bytes at most"),
  *	};
  *

@@ -1,14 +1,15 @@
 /*
  * bench-reader: reads files as a training process does and says how fast.
  *
- *	bench-reader --mode small --threads 4 --seed 1 DIR	open, read, close every file, random order
- *	bench-reader --mode sequential FILE			one file from start to end, 1 MiB reads
- *	bench-reader --mode random --count 20000 FILE		4 KiB reads at random places of one file
+ *	bench-reader --mode small --threads 4 --seed 1 DIR	every file in random order
+ *	bench-reader --mode sequential FILE			one file in order, by 1 MiB
+ *	bench-reader --mode random --count 20000 FILE		4 KiB at random places
  *	bench-reader --mode stat DIR				stat every file
  *	bench-reader --mode walk DIR				walk the tree, as find does
  *
- * Prints one JSON line: files, bytes, seconds, the worst single file in milliseconds, errors. The list of files is made before
- * the clock starts (which warms names; --list FILE takes it from a file made earlier instead).
+ * Prints one JSON line: files, bytes, seconds, the worst single file in milliseconds, errors. The
+ * list of files is made before the clock starts (which warms names; --list FILE takes it from a
+ * file made earlier instead).
  */
 #include "base/buf.h"
 #include "base/clock.h"

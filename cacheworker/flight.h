@@ -67,10 +67,10 @@ void flight_unit_of(const struct table_row *row, uint64_t at, uint64_t *ret_star
 
 /*
  * Joins the flight of that unit or starts one. With a `wait`, its done() is called exactly once,
- * perhaps before this returns, with wait->flight set and referenced when status is 0; returns 1 when
- * this is the first that waits for the unit, else 0. Without one it is a neighbour: nothing happens
- * when the unit is already on its way (-EALREADY), and there is -EAGAIN when there is no memory for
- * it now. -ENOMEM, -ECANCELED while closing: done() will not be called.
+ * perhaps before this returns, with wait->flight set and referenced when status is 0; returns 1
+ * when this is the first that waits for the unit, else 0. Without one it is a neighbour: nothing
+ * happens when the unit is already on its way (-EALREADY), and there is -EAGAIN when there is no
+ * memory for it now. -ENOMEM, -ECANCELED while closing: done() will not be called.
  */
 int flight_want(struct source *source, const struct table_row *row, uint64_t at,
 	enum ufs_class class, bool bypass, struct flight_wait *wait) __must_check;

@@ -1,5 +1,5 @@
-/* cacheworker: the daemon that caches ranges of volumes on this node and serves them. See worker.h.
- */
+/* cacheworker: the daemon that caches ranges of volumes on this node and serves them. See
+ * worker.h. */
 #include "cacheworker/worker.h"
 #include "base/alive.h"
 #include "base/daemon.h"

@@ -2,9 +2,9 @@
  * Sources a worker fills from: an origin and the newest object table of one (volume, lineage).
  *
  * A source is made when a reader first names it, by asking the master; requests park on it
- * meanwhile. Once it had a table it lives until the worker closes; one that the master does not know
- * is forgotten at once. The worker remembers, beside its tier, the highest
- * generation it saw of each volume and refuses a table that does not follow it.
+ * meanwhile. Once it had a table it lives until the worker closes; one that the master does not
+ * know is forgotten at once. The worker remembers, beside its tier, the highest generation it saw
+ * of each volume and refuses a table that does not follow it.
  */
 #pragma once
 

@@ -41,8 +41,8 @@ enum row_flags {
 	ROW_DIRECTORY = 2, /* a `dir/` marker or an empty directory: no bytes, no offset */
 };
 
-/* One row. Owns its bytes so that reading one never allocates; about 1.2 KiB: keep one, not many.
- */
+/* One row. Owns its bytes so that reading one never allocates; about 1.2 KiB: keep one, not
+ * many. */
 struct table_row {
 	uint64_t ordinal; /* position in key order, dead rows included */
 	/* In the volume, BLOCK_BYTES-aligned; of objects over UNIT_BYTES 64 KiB-aligned, of

@@ -16,7 +16,7 @@
 #define ROWS_MAX         (2ull * LIMIT_FILES) /* live and dead rows of one table */
 #define VERSIONS_MAX     64u                  /* dead rows kept for one key, the newest */
 
-/* ---- layout ------------------------------------------------------------------------------ */
+/* ---- layout ---------------------------------------------------------------------------------- */
 
 /*
  * Where an object of `size` > 0 bytes goes when `end` is the first free offset. One that crosses an
@@ -46,7 +46,7 @@ static inline bool row_has_bytes(const struct table_row *row)
 	return row->size > 0 && !(row->flags & ROW_DIRECTORY);
 }
 
-/* ---- varints (LEB128) and tags ----------------------------------------------------------- */
+/* ---- varints (LEB128) and tags --------------------------------------------------------------- */
 
 #define VARINT_MAX 10u
 
@@ -94,7 +94,7 @@ static inline bool tag_packed_equal(const struct tag_packed *a, const struct tag
 	return a->len == b->len && memcmp(a->bytes, b->bytes, a->len) == 0;
 }
 
-/* ---- rows -------------------------------------------------------------------------------- */
+/* ---- rows ------------------------------------------------------------------------------------ */
 
 #define ROW_ENCODED_MAX (1u + 5u * VARINT_MAX + LIMIT_KEY_BYTES + TAG_PACKED_MAX)
 
@@ -124,7 +124,7 @@ static inline int key_compare(const char *a, uint32_t a_len, const char *b, uint
 /* Copies the used part of a row. */
 void row_copy(struct table_row *to, const struct table_row *from);
 
-/* ---- sort -------------------------------------------------------------------------------- */
+/* ---- sort ------------------------------------------------------------------------------------ */
 
 /*
  * Stable natural merge sort of elements of 8 or 16 bytes: sorted runs, which is how pages of a LIST
@@ -135,7 +135,7 @@ typedef int sort_compare_fn(const void *a, const void *b, const void *arg);
 int sort_runs(
 	void *base, size_t n, size_t width, sort_compare_fn *compare, const void *arg) __must_check;
 
-/* ---- listing ----------------------------------------------------------------------------- */
+/* ---- listing --------------------------------------------------------------------------------- */
 
 struct listing_object {
 	uint64_t size;
@@ -149,7 +149,7 @@ struct listing_object {
 int listing_sort(struct listing *listing) __must_check;
 const struct listing_object *listing_get(const struct listing *listing, uint64_t number);
 
-/* ---- output ------------------------------------------------------------------------------ */
+/* ---- output ---------------------------------------------------------------------------------- */
 
 /* A file written beside its place and renamed into it. */
 struct output {

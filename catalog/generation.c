@@ -103,7 +103,7 @@ static int group_new(struct table *table, struct group **ret_group)
 	return 0;
 }
 
-/* ---- building ---------------------------------------------------------------------------- */
+/* ---- building -------------------------------------------------------------------------------- */
 
 struct build {
 	struct table_writer *writer;
@@ -315,7 +315,7 @@ int generation_build(const struct volume_id *volume, struct table *prev, struct 
 	return 0;
 }
 
-/* ---- the guard --------------------------------------------------------------------------- */
+/* ---- the guard ------------------------------------------------------------------------------- */
 
 static int ids_check(const struct table_info *old, const struct table_info *next, struct err *e)
 {

@@ -101,7 +101,7 @@ static void skip_key(struct builder *b, const char *path, uint32_t path_len, con
 	b->skip(b->skip_arg, key, len, reason);
 }
 
-/* ---- entries ----------------------------------------------------------------------------- */
+/* ---- entries --------------------------------------------------------------------------------- */
 
 static int entry_add(
 	struct builder *b, const char *name, uint32_t name_len, uint8_t type, uint64_t inode)
@@ -146,7 +146,7 @@ static int entry_compare(const void *a, const void *b, const void *arg)
 	return c ? c : y->type - x->type;
 }
 
-/* ---- inodes ------------------------------------------------------------------------------ */
+/* ---- inodes ---------------------------------------------------------------------------------- */
 
 static void inode_init(
 	struct builder *b, struct erofs_inode *inode, uint32_t mode, int64_t mtime_ns)
@@ -258,7 +258,7 @@ static int file_write(struct builder *b, const struct table_row *row, uint64_t *
 	return r < 0 ? r : image_store_put_inode(&b->store, *ret_offset, &file, len);
 }
 
-/* ---- directories ------------------------------------------------------------------------- */
+/* ---- directories ----------------------------------------------------------------------------- */
 
 /* How many of the `n` entries fit one block, and their bytes. */
 static uint64_t block_fit(const struct entry *entries, uint64_t n, uint32_t *ret_bytes)
@@ -469,7 +469,7 @@ static int row_add(struct builder *b, const struct table_row *row)
 	return entry_add(b, name, (uint32_t)(rel + len - name), EROFS_TYPE_FILE, inode);
 }
 
-/* ---- the whole --------------------------------------------------------------------------- */
+/* ---- the whole ------------------------------------------------------------------------------- */
 
 static int rows_add(struct builder *b, struct table *table)
 {

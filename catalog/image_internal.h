@@ -7,7 +7,7 @@
 #include "catalog/catalog_internal.h"
 #include "catalog/image_format.h"
 
-/* ---- names ------------------------------------------------------------------------------- */
+/* ---- names ----------------------------------------------------------------------------------- */
 
 /*
  * Why a key below the subtree cannot be a path, or NULL when it can. One trailing '/' marks a
@@ -19,7 +19,7 @@ const char *image_key_refuse(const char *rel, uint32_t len) __must_check;
 int image_subtree(const struct image_options *options, const char **ret_subtree,
 	uint32_t *ret_len) __must_check;
 
-/* ---- blocks ------------------------------------------------------------------------------ */
+/* ---- blocks ---------------------------------------------------------------------------------- */
 
 #define SEGMENT_BYTES 65536u  /* inodes are gathered in such runs of blocks */
 #define PENDING_BYTES 262144u /* directory blocks in a row are written together */

@@ -58,7 +58,7 @@ static int row_at(struct table *t, uint64_t ordinal, struct table_row *row)
 	return block_row(t, b, (uint32_t)(ordinal - t->blocks[number].first_ordinal), row);
 }
 
-/* ---- in order ---------------------------------------------------------------------------- */
+/* ---- in order -------------------------------------------------------------------------------- */
 
 /* What a cursor's `block` points to: the decoder between two rows. */
 struct cursor_state {
@@ -140,7 +140,7 @@ int table_next(struct table *t, struct table_cursor *cursor, struct table_row *r
 	return 0;
 }
 
-/* ---- by key ------------------------------------------------------------------------------ */
+/* ---- by key ---------------------------------------------------------------------------------- */
 
 /* The first block whose first key is >= key: the row sought is there or at the end of the one
  * before. */
@@ -242,7 +242,7 @@ int table_find_key(struct table *t, const char *key, uint32_t key_len, struct ta
 	return 0;
 }
 
-/* ---- by offset --------------------------------------------------------------------------- */
+/* ---- by offset ------------------------------------------------------------------------------- */
 
 #define PLACE_MASK ((1ull << 48) - 1) /* of struct table_place's two wide fields */
 

@@ -215,7 +215,7 @@ const struct table_info *table_info(const struct table *t)
 	return &t->info;
 }
 
-/* ---- blocks ------------------------------------------------------------------------------ */
+/* ---- blocks ---------------------------------------------------------------------------------- */
 
 void table_block_unref(struct table_block *b)
 {

@@ -1,18 +1,20 @@
 /*
- * All a reader needs, and no FUSE in it: open a source, read a range of its volume from wherever it is, stay ahead of a
- * sequential stream (DESIGN.md section 10).
+ * All a reader needs, and no FUSE in it: open a source, read a range of its volume from wherever it
+ * is, stay ahead of a sequential stream (DESIGN.md section 10).
  *
- *	client_read_local()  bytes that this node's worker has published: one pread on a chunk file's descriptor, no RPC,
- *			     no allocation, no lock held over the disk
+ *	client_read_local()  bytes that this node's worker has published: one pread on a chunk
+ *			     file's descriptor, no RPC, no allocation, no lock held over the disk
  *	client_read()	     everything else: asks the slot's owner (FETCH), parks, answers later
  *
- * The owner's answer is either the bytes, or (on this node) a descriptor of the chunk file with its presence bitmap; the
- * client keeps descriptor and bitmap, so that the next read of that chunk is local. A piece is verified when this process
- * touches it first (seeded XXH3 against the chunk file's piece table); a mismatch is told to the worker (RECHECK) and read
- * again through FETCH, never served.
+ * The owner's answer is either the bytes, or (on this node) a descriptor of the chunk file with its
+ * presence bitmap; the client keeps descriptor and bitmap, so that the next read of that chunk is
+ * local. A piece is verified when this process touches it first (seeded XXH3 against the chunk
+ * file's piece table); a mismatch is told to the worker (RECHECK) and read again through FETCH,
+ * never served.
  *
- * Threads: client_read_local() any thread that may block on the disk; client_read() and client_read_cancel() any thread;
- * on_done runs on the client's loop or on one of its I/O threads, never inside client_read().
+ * Threads: client_read_local() any thread that may block on the disk; client_read() and
+ * client_read_cancel() any thread; on_done runs on the client's loop or on one of its I/O threads,
+ * never inside client_read().
  */
 #pragma once
 
@@ -30,13 +32,12 @@ struct client;
 struct client_volume;
 
 struct client_config {
-	const char *master;       /* address, e.g. "unix:/run/granary/x/master.rpc" */
-	const char *local_worker; /* address of this node's worker; NULL: none */
-	struct budget *budget;    /* bytes of answers held at once; borrowed */
-	uint64_t
-		read_deadline_ns; /* a read waits at most this long, then -EIO; 300 s by default (0) */
-	unsigned int io_threads; /* local reads on behalf of client_read(); 0: 2 */
-	uint64_t ahead_bytes;    /* window of sequential prefetch; 0: 32 MiB */
+	const char *master;        /* address, e.g. "unix:/run/granary/x/master.rpc" */
+	const char *local_worker;  /* address of this node's worker; NULL: none */
+	struct budget *budget;     /* bytes of answers held at once; borrowed */
+	uint64_t read_deadline_ns; /* a read waits at most this long, then -EIO; 0: 300 s */
+	unsigned int io_threads;   /* local reads on behalf of client_read(); 0: 2 */
+	uint64_t ahead_bytes;      /* window of sequential prefetch; 0: 32 MiB */
 	const char
 		*seen_dir; /* keeps the generations in use over restarts; borrowed; NULL: nowhere */
 };
@@ -47,8 +48,9 @@ int client_new(
 void client_free(struct client *client);
 
 /*
- * Asks the master for the source (which lists it when it is new or `refresh` is set), takes its table, and checks it
- * against what this process saw before. Blocks. `notice` (may be NULL) gets a line for the operator when there is one.
+ * Asks the master for the source (which lists it when it is new or `refresh` is set), takes its
+ * table, and checks it against what this process saw before. Blocks. `notice` (may be NULL) gets a
+ * line for the operator when there is one.
  */
 int client_open_source(struct client *client, const struct ufs_config *source, bool refresh,
 	struct client_volume **ret_volume, struct buf *notice, struct err *e) __must_check;
@@ -58,9 +60,9 @@ void client_volume_close(struct client_volume *volume);
 struct table *client_volume_table(struct client_volume *volume);
 
 /*
- * Reads [offset, offset + length) of the volume into `buf`: all multiples of BLOCK_BYTES, buf aligned to BLOCK_BYTES, length <= 1 MiB.
- * 0: all there and verified. -EAGAIN: not known to be here; use client_read(). Bytes between objects and past the volume's end
- * are zeros.
+ * Reads [offset, offset + length) of the volume into `buf`: all multiples of BLOCK_BYTES, buf
+ * aligned to BLOCK_BYTES, length <= 1 MiB. 0: all there and verified. -EAGAIN: not known to be
+ * here; use client_read(). Bytes between objects and past the volume's end are zeros.
  */
 int client_read_local(
 	struct client_volume *volume, uint64_t offset, uint32_t length, void *buf) __must_check;
@@ -76,10 +78,12 @@ struct client_read {
 	void *priv; /* the client's */
 };
 void client_read(struct client_volume *volume, struct client_read *read);
-/* Wants it no more: on_done follows at once with -ECANCELED unless it ran already. The caller knows that it has not freed `read`. */
+/* Wants it no more: on_done follows at once with -ECANCELED unless it ran already. The caller knows
+ * that it has not freed `read`. */
 void client_read_cancel(struct client_volume *volume, struct client_read *read);
 
-/* Tells the client of every read the kernel sent, also local ones: detection of sequential streams. Cheap, never blocks. */
+/* Tells the client of every read the kernel sent, also local ones: detection of sequential streams.
+ * Cheap, never blocks. */
 void client_note_read(struct client_volume *volume, uint64_t offset, uint32_t length);
 
 #define CLIENT_COUNTERS(X)                                                         \

@@ -6,10 +6,12 @@
 
 #define PREFETCH_DEADLINE (60 * CLOCK_SECOND)
 
-/* Handlers take the kernel's asynchronous reads in any order: how far one may lie behind or before the furthest. */
+/* Handlers take the kernel's asynchronous reads in any order: how far one may lie behind or before
+ * the furthest. */
 #define REORDER_BYTES (4ull * CLIENT_READ_MAX)
 
-/* Reads in a row of at least this much together are looked up in the table: not those of small files. */
+/* Reads in a row of at least this much together are looked up in the table: not those of small
+ * files. */
 #define SEQUENTIAL_BYTES (128u << 10)
 
 /* Ranges asked for at once. What does not fit goes out with the next read of the stream. */
@@ -43,7 +45,8 @@ static struct client_stream *find_stream_locked(struct client_ahead *ahead, uint
 	return NULL;
 }
 
-/* True when the read goes on where another one ended, and both are more than one small file has: time to look what it is. */
+/* True when the read goes on where another one ended, and both are more than one small file has:
+ * time to look what it is. */
 static bool note_candidate_locked(struct client_ahead *ahead, uint64_t offset, uint64_t end)
 {
 	struct client_candidate *c;
@@ -74,7 +77,8 @@ static struct client_stream *oldest_stream_locked(struct client_ahead *ahead)
 	return oldest;
 }
 
-/* Ends of units count from the object's start and never lie behind a chunk's end: what the worker fills at once. */
+/* Ends of units count from the object's start and never lie behind a chunk's end: what the worker
+ * fills at once. */
 static uint64_t unit_end(const struct client_stream *s)
 {
 	uint64_t end = s->start + align_down(s->ahead - s->start, UNIT_BYTES) + UNIT_BYTES;
@@ -154,14 +158,16 @@ static void send_prefetch(struct client_volume *volume, const struct range *rang
 		.reply_fd = -1,
 	};
 	volume->pending++;
-	/* Under the lock: client_volume_close() cancels what is on the list, which must have been sent. */
+	/* Under the lock: client_volume_close() cancels what is on the list, which must have been
+	 * sent. */
 	rpc_call(note->rpc, &note->call);
 	list_push_back(&volume->notes, &note->link);
 	pthread_mutex_unlock(&client->lock);
 	counter_add(&client->counters.prefetches, 1);
 }
 
-/* A second read in a row: which object is it, and is it worth running ahead of? Not under the lock: the lookup may decode. */
+/* A second read in a row: which object is it, and is it worth running ahead of? Not under the lock:
+ * the lookup may decode. */
 static void add_stream(struct client_volume *volume, uint64_t offset, uint64_t end)
 {
 	struct client_ahead *ahead = &volume->ahead;

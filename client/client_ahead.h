@@ -1,9 +1,10 @@
 /*
- * Sequential streams over large objects: found from the reads the kernel sends, and run ahead of with PREFETCH requests, because the
- * kernel's own read-ahead does not hide an origin's latency (FACTS: 92 MiB/s at 20 ms per MiB).
+ * Sequential streams over large objects: found from the reads the kernel sends, and run ahead of
+ * with PREFETCH requests, because the kernel's own read-ahead does not hide an origin's latency
+ * (FACTS: 92 MiB/s at 20 ms per MiB).
  *
- * A fixed table per volume; what does not fit pushes out what was used longest ago. Threads: any; the lock is held for some
- * comparisons only.
+ * A fixed table per volume; what does not fit pushes out what was used longest ago. Threads: any;
+ * the lock is held for some comparisons only.
  */
 #pragma once
 

@@ -1,4 +1,5 @@
-/* What a worker answered: a chunk file to read, or bytes to check. On an I/O thread as a rule. See client_op.h. */
+/* What a worker answered: a chunk file to read, or bytes to check. On an I/O thread as a rule. See
+ * client_op.h. */
 #include "base/cleanup.h"
 #include "base/hash.h"
 #include "client/client_local.h"
@@ -8,7 +9,8 @@
 #include <endian.h>
 #include <string.h>
 
-/* Every piece of the answer against the checksums that came with it, seeded as our table says; gaps and ends become zeros. */
+/* Every piece of the answer against the checksums that came with it, seeded as our table says; gaps
+ * and ends become zeros. */
 static int check_payload(struct client_op *op)
 {
 	const struct client_part *part = client_plan_part(op);

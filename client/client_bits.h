@@ -1,6 +1,6 @@
 /*
- * One bit per block of a chunk, read and changed by any thread without a lock. Ranges are in blocks; every word is changed
- * atomically, a range over two words is not.
+ * One bit per block of a chunk, read and changed by any thread without a lock. Ranges are in
+ * blocks; every word is changed atomically, a range over two words is not.
  */
 #pragma once
 

@@ -12,8 +12,8 @@
 
 #define TABLE_PAGES (CHUNK_TABLE_BYTES / BLOCK_BYTES)
 
-/* Entries read so far. An entry never changes in a file, so each value is stored once; a reader that finds no length does
- * not look at the rest. */
+/* Entries read so far. An entry never changes in a file, so each value is stored once; a reader
+ * that finds no length does not look at the rest. */
 struct client_piece_table {
 	_Atomic bool begun; /* read from once */
 	_Atomic uint64_t xxh3[CHUNK_BLOCKS];
@@ -178,7 +178,8 @@ static void set_present(struct client_chunk *chunk, const uint8_t bitmap[CHUNK_B
 	}
 }
 
-/* The chunk in the cache when it is this very file (an inode number is not reused while we hold it open), with a reference. */
+/* The chunk in the cache when it is this very file (an inode number is not reused while we hold it
+ * open), with a reference. */
 static struct client_chunk *same_file(
 	struct client_chunks *chunks, const struct chunk_id *id, const struct stat *st)
 {
@@ -295,8 +296,8 @@ static void take_entries(
 	}
 }
 
-/* True for the first read of the table of a chunk that is mostly there: then all of it is worth reading. While a chunk fills, what
- * is not asked for would have to be read again. */
+/* True for the first read of the table of a chunk that is mostly there: then all of it is worth
+ * reading. While a chunk fills, what is not asked for would have to be read again. */
 static bool worth_whole(const struct client_chunk *chunk, struct client_piece_table *table)
 {
 	uint32_t present = 0;

@@ -1,11 +1,14 @@
 /*
- * Chunk files of this node: descriptor, presence, what was verified, the piece table as far as it was needed.
+ * Chunk files of this node: descriptor, presence, what was verified, the piece table as far as it
+ * was needed.
  *
- * The cache holds at most `max` chunks; the one not used for longest goes. A reference keeps a chunk's descriptor open, so
- * that nothing is closed under a read. A chunk's descriptor never changes: another file of the same chunk (the worker
- * evicted and filled it again) is another struct client_chunk, with no verified bits.
+ * The cache holds at most `max` chunks; the one not used for longest goes. A reference keeps a
+ * chunk's descriptor open, so that nothing is closed under a read. A chunk's descriptor never
+ * changes: another file of the same chunk (the worker evicted and filled it again) is another
+ * struct client_chunk, with no verified bits.
  *
- * Threads: any; no lock is held over I/O. client_chunks_install() and client_chunk_entry() read from the disk.
+ * Threads: any; no lock is held over I/O. client_chunks_install() and client_chunk_entry() read
+ * from the disk.
  */
 #pragma once
 
@@ -49,8 +52,8 @@ struct client_chunk *client_chunks_get(struct client_chunks *chunks, const struc
 void client_chunk_unref(struct client_chunk *chunk); /* NULL is allowed */
 
 /*
- * Takes a worker's answer: `fd` is the cache's afterwards, also on failure; the bitmap replaces the one known. -EBADMSG: the
- * file is not that chunk's.
+ * Takes a worker's answer: `fd` is the cache's afterwards, also on failure; the bitmap replaces the
+ * one known. -EBADMSG: the file is not that chunk's.
  */
 int client_chunks_install(struct client_chunks *chunks, const struct chunk_id *id, int fd,
 	const uint8_t bitmap[CHUNK_BITMAP_BYTES], struct client_chunk **ret_chunk) __must_check;
@@ -60,8 +63,8 @@ void client_chunks_drop(struct client_chunks *chunks, struct client_chunk *chunk
 
 uint32_t client_chunks_count(struct client_chunks *chunks);
 
-/* The entry of the piece that begins at `block`; reads the piece table up to `last_block` along with it when it is not known. 0 with
- * length 0: the table has no such piece. */
+/* The entry of the piece that begins at `block`; reads the piece table up to `last_block` along
+ * with it when it is not known. 0 with length 0: the table has no such piece. */
 int client_chunk_entry(struct client_chunk *chunk, uint32_t block, uint32_t last_block,
 	struct piece_entry *ret_entry) __must_check;
 

@@ -1,5 +1,6 @@
 /*
- * What a read does next: asks the owner, waits, takes the answer, goes on. See client_op.h for the states.
+ * What a read does next: asks the owner, waits, takes the answer, goes on. See client_op.h for the
+ * states.
  */
 #include "client/client_op.h"
 #include "base/cleanup.h"
@@ -22,7 +23,7 @@
 static void step(struct client_op *op);
 static void run_job(struct pool_job *job);
 
-/* ---- waiting ----------------------------------------------------------------------------------------------- */
+/* ---- waiting --------------------------------------------------------------------------------- */
 
 static bool needs_buffer(const struct client_op *op)
 {
@@ -150,7 +151,8 @@ static void log_slow(const struct client_op *op, uint64_t now)
 		op->last_error ? err_name(op->last_error) : "none", op->attempts);
 }
 
-/* A write to a log may wait: a few lines a round, and the ops cannot go while their reference is held. */
+/* A write to a log may wait: a few lines a round, and the ops cannot go while their reference is
+ * held. */
 static void on_watch(void *arg)
 {
 	struct client *client = arg;
@@ -193,7 +195,7 @@ void client_fetch_stop(void *arg)
 	client->watch_timer = NULL;
 }
 
-/* ---- asking ------------------------------------------------------------------------------------------------ */
+/* ---- asking ---------------------------------------------------------------------------------- */
 
 /* The blocks of the part that did not match here and of which no worker was told. */
 static bool find_damage(struct client_op *op, uint64_t *ret_offset, uint32_t *ret_length)
@@ -254,8 +256,8 @@ static void start_work(struct client_op *op)
 	client_op_set_state(op, OP_WORK);
 	op->job.run = run_job;
 	/*
-	 * Bytes that the budget has no room for are checked and handed over here and now: until that is done the connection
-	 * takes no more of them.
+	 * Bytes that the budget has no room for are checked and handed over here and now: until
+	 * that is done the connection takes no more of them.
 	 */
 	if (!local && !op->charged) {
 		run_job(&op->job);
@@ -376,7 +378,7 @@ static void step(struct client_op *op)
 	}
 }
 
-/* ---- the answer -------------------------------------------------------------------------------------------- */
+/* ---- the answer ------------------------------------------------------------------------------ */
 
 static void after_bad_file(struct client_op *op)
 {

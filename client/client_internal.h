@@ -12,7 +12,8 @@
  *	client_owners	slot table and connections to workers
  *	client_source	opening a source, guards against a master that lost its memory
  *
- * Locks, in order: client.lock, then those of net and the loop; ahead.lock, the chunk cache's and guard.lock are leaves.
+ * Locks, in order: client.lock, then those of net and the loop; ahead.lock, the chunk cache's and
+ * guard.lock are leaves.
  */
 #pragma once
 

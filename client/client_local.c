@@ -1,7 +1,7 @@
 /*
- * Reads from chunk files of this node. What was verified once is one pread; at first touch every piece is read whole and
- * checked against the piece table with a seed made from the object's key and tag, so that bytes under a wrong layout
- * fail as damaged ones do.
+ * Reads from chunk files of this node. What was verified once is one pread; at first touch every
+ * piece is read whole and checked against the piece table with a seed made from the object's key
+ * and tag, so that bytes under a wrong layout fail as damaged ones do.
  */
 #include "client/client_local.h"
 #include "base/file.h"
@@ -54,7 +54,9 @@ static int find_spans(struct client_volume *volume, const struct segment *seg,
 			return -EAGAIN;
 	}
 	if (r < 0)
-		return -EAGAIN; /* the worker's bytes are checked against the same table: it fails there, with a line */
+		/* The worker's bytes are checked against the same table: it fails there, with a
+		 * line. */
+		return -EAGAIN;
 	*ret_n = n;
 	*ret_any = any;
 	return 0;
@@ -78,7 +80,8 @@ static int check_bytes(
 	return -EBADMSG;
 }
 
-/* A piece that reaches out of the segment is read whole, beside; the part asked for is taken from the bytes that were checked. */
+/* A piece that reaches out of the segment is read whole, beside; the part asked for is taken from
+ * the bytes that were checked. */
 static __attribute__((noinline)) int check_edge(
 	const struct segment *seg, const struct piece_span *span, uint32_t last)
 {
@@ -160,7 +163,8 @@ static int read_segment(struct client_volume *volume, struct segment *seg)
 	else
 		r = first_touch(volume, seg);
 	if (r < 0 && r != -EAGAIN && r != -EBADMSG) {
-		/* The disk failed: whoever asks the worker gets the bytes from where they are whole. */
+		/* The disk failed: whoever asks the worker gets the bytes from where they are
+		 * whole. */
 		if (seg->chunk && r != -ENOMEM)
 			client_chunks_drop(chunks, seg->chunk);
 		r = -EAGAIN;

@@ -1,5 +1,6 @@
 /*
- * Reads from chunk files of this node. Threads: any that may block on the disk. See client.h, client_read_local().
+ * Reads from chunk files of this node. Threads: any that may block on the disk. See client.h,
+ * client_read_local().
  */
 #pragma once
 
@@ -10,8 +11,8 @@
 struct client_volume;
 
 /*
- * As client_read_local(), without its counters, and with the reason: -EAGAIN when something is not there, -EBADMSG when a piece did
- * not match (it is marked damaged then; the worker is to be told).
+ * As client_read_local(), without its counters, and with the reason: -EAGAIN when something is not
+ * there, -EBADMSG when a piece did not match (it is marked damaged then; the worker is to be told).
  */
 int client_local_read(
 	struct client_volume *volume, uint64_t offset, uint32_t length, void *buf) __must_check;

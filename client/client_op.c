@@ -1,5 +1,6 @@
 /*
- * Reads from their call to their end: the table of ops, those waiting for one, cancel. See client_op.h, client.h.
+ * Reads from their call to their end: the table of ops, those waiting for one, cancel. See
+ * client_op.h, client.h.
  */
 #include "client/client_op.h"
 #include "base/cleanup.h"
@@ -25,7 +26,7 @@ void client_op_set_state(struct client_op *op, enum client_op_state state)
 	op->state = state;
 }
 
-/* ---- memory ------------------------------------------------------------------------------------------------ */
+/* ---- memory ---------------------------------------------------------------------------------- */
 
 int client_ops_init(struct client *client, unsigned int io_threads)
 {
@@ -100,7 +101,7 @@ void client_op_drop_answer(struct client_op *op)
 	op->fd = -1;
 }
 
-/* ---- the life of an op ------------------------------------------------------------------------------------- */
+/* ---- the life of an op ----------------------------------------------------------------------- */
 
 static struct client_op *op_take_locked(
 	struct client *client, struct client_volume *volume, struct client_read *read)
@@ -223,7 +224,7 @@ bool client_op_over(struct client_op *op)
 	return over;
 }
 
-/* ---- the caller's side ------------------------------------------------------------------------------------- */
+/* ---- the caller's side ----------------------------------------------------------------------- */
 
 void client_read(struct client_volume *volume, struct client_read *read)
 {
@@ -247,8 +248,8 @@ void client_read(struct client_volume *volume, struct client_read *read)
 	pthread_mutex_unlock(&client->lock);
 	if (!op)
 		return;
-	op->work_status = client_plan(
-		op); /* here: a lookup may decode a block of the table, which the loop must not wait for */
+	/* Here: a lookup may decode a block of the table, which the loop must not wait for. */
+	op->work_status = client_plan(op);
 	loop_post(client->loop, &op->task);
 }
 

@@ -1,5 +1,6 @@
 /*
- * One read under way, and its life: taken from the client's table, told to the caller once, given back when nothing of it is left.
+ * One read under way, and its life: taken from the client's table, told to the caller once, given
+ * back when nothing of it is left.
  *
  *	START ──► BUDGET	a read of several parts has no memory to put them together yet
  *	  │ ▲◄──────┘
@@ -11,9 +12,9 @@
  *	  │ └── BACKOFF ◄─┘	the worker is away or busy
  *	  └──► BACKOFF
  *
- * A read has one continuation (a posted task, a call, a job, a timer or a place in a queue) and owns one reference for it; a
- * cancel that was posted owns another. State changes happen on the loop. The caller hears of the end once (`finished`); what is
- * still under way then ends silently.
+ * A read has one continuation (a posted task, a call, a job, a timer or a place in a queue) and
+ * owns one reference for it; a cancel that was posted owns another. State changes happen on the
+ * loop. The caller hears of the end once (`finished`); what is still under way then ends silently.
  *
  * Threads: as each function says; `state` is the loop's.
  */
@@ -108,7 +109,8 @@ void client_op_finish(struct client_op *op, int status, const void *data);
 void client_op_release(struct client_op *op);
 /* On the loop: told and ended. */
 void client_op_end(struct client_op *op, int status, const void *data);
-/* True when there is nothing left to do for the caller; the continuation is ended then. On the loop. */
+/* True when there is nothing left to do for the caller; the continuation is ended then. On the
+ * loop. */
 bool client_op_over(struct client_op *op) __must_check;
 /* Gives up a reference. Any thread. */
 void client_op_unref(struct client_op *op);
@@ -119,15 +121,17 @@ void client_op_drop_answer(struct client_op *op);
 struct client_buffer *client_buffer_take(struct client *client);
 void client_buffer_give(struct client *client, struct client_buffer *buffer); /* NULL is allowed */
 
-/* client_plan.c: cuts the read into parts. Looks up the table: any thread but the loop. -EBADMSG: the table is damaged. */
+/* client_plan.c: cuts the read into parts. Looks up the table: any thread but the loop. -EBADMSG:
+ * the table is damaged. */
 int client_plan(struct client_op *op) __must_check;
 /* The part being worked on. */
 const struct client_part *client_plan_part(const struct client_op *op);
 /* The bytes of that part that the caller asked for. */
 void client_plan_wanted(const struct client_op *op, uint64_t *ret_from, uint32_t *ret_length);
 
-/* client_answer.c: checks the answer and puts its bytes where they belong; *ret_data is the wanted part of them. `buffer` is for an answer
- * with a descriptor. -EBADMSG: they do not match; -EAGAIN: the file has not all of them. */
+/* client_answer.c: checks the answer and puts its bytes where they belong; *ret_data is the wanted
+ * part of them. `buffer` is for an answer with a descriptor. -EBADMSG: they do not match; -EAGAIN:
+ * the file has not all of them. */
 int client_answer_work(
 	struct client_op *op, struct client_buffer *buffer, const void **ret_data) __must_check;
 

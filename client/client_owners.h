@@ -1,8 +1,9 @@
 /*
- * Which worker owns a chunk, and the connections to workers. The table comes from the master once at the start and again when
- * workers do not answer; a table older than the one known is refused.
+ * Which worker owns a chunk, and the connections to workers. The table comes from the master once
+ * at the start and again when workers do not answer; a table older than the one known is refused.
  *
- * Threads: client_owners_find() and client_owners_refresh() any, they never block; client_owners_load() blocks, not on the loop.
+ * Threads: client_owners_find() and client_owners_refresh() any, they never block;
+ * client_owners_load() blocks, not on the loop.
  */
 #pragma once
 

@@ -11,7 +11,8 @@ void piece_walk_init(struct piece_walk *walk, struct table *table, uint64_t offs
 	walk->inside = false;
 }
 
-/* What the table says is checked again where a wrong offset would make us write outside a buffer. */
+/* What the table says is checked again where a wrong offset would make us write outside a
+ * buffer. */
 static int check_row(const struct piece_walk *walk)
 {
 	const struct table_row *row = &walk->row;

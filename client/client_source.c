@@ -13,11 +13,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Listing a large bucket takes its time: the master ends the call when the origin does not answer. */
+/* Listing a large bucket takes its time: the master ends the call when the origin does not
+ * answer. */
 #define OPEN_DEADLINE (3600 * CLOCK_SECOND)
 #define REQUEST_MAX   (16 * KiB)
 
-/* ---- guards ------------------------------------------------------------------------------------------------ */
+/* ---- guards ---------------------------------------------------------------------------------- */
 
 void client_guard_init(struct client_guard *guard)
 {
@@ -128,9 +129,10 @@ bool client_guard_last(
 	return best != 0;
 }
 
-/* ---- opening ----------------------------------------------------------------------------------------------- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
-/* The volume's id as the master will compute it, so that we can say what we saw of it; false when the source has no text. */
+/* The volume's id as the master will compute it, so that we can say what we saw of it; false when
+ * the source has no text. */
 static bool source_volume(const struct ufs_config *source, struct volume_id *ret_id)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(REQUEST_MAX);
@@ -149,7 +151,8 @@ static bool last_seen(
 	       (client->seen_dir && generation_seen_load(client->seen_dir, volume, ret_id) == 0);
 }
 
-/* What an earlier process saw is known by its name only; within this one client_guard_check() compares row by row. */
+/* What an earlier process saw is known by its name only; within this one client_guard_check()
+ * compares row by row. */
 static int check_seen(struct client *client, struct table *table, struct err *e)
 {
 	const struct generation_id *id = &table_info(table)->id;
@@ -338,8 +341,8 @@ static void cancel_notes(void *arg)
 {
 	struct client_volume *volume = arg;
 
-	/* The volume is closing, so the list does not grow, and a note leaves it on this thread only: no lock, under which
-	 * an ending call could not run. */
+	/* The volume is closing, so the list does not grow, and a note leaves it on this thread
+	 * only: no lock, under which an ending call could not run. */
 	list_for_each_safe (node, &volume->notes) {
 		struct client_note *note = list_entry(node, struct client_note, link);
 

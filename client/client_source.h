@@ -1,6 +1,7 @@
 /*
- * What this process remembers of the generations it saw, so that a master restored from an old copy cannot give an offset another
- * meaning (DESIGN.md section 2). Embedded in struct client. Threads: any.
+ * What this process remembers of the generations it saw, so that a master restored from an old copy
+ * cannot give an offset another meaning (DESIGN.md section 2). Embedded in struct client. Threads:
+ * any.
  */
 #pragma once
 
@@ -24,8 +25,8 @@ struct client_guard {
 void client_guard_init(struct client_guard *guard);
 void client_guard_release(struct client_guard *guard);
 
-/* Remembers the table, or refuses it with -ESTALE and a line: older than one seen of its lineage, another one under the same number, or
- * one that gives an offset a new meaning. */
+/* Remembers the table, or refuses it with -ESTALE and a line: older than one seen of its lineage,
+ * another one under the same number, or one that gives an offset a new meaning. */
 int client_guard_check(struct client_guard *guard, struct table *table, struct err *e) __must_check;
 
 /* The generation of `volume` that was taken last; false when there is none. */

@@ -186,7 +186,8 @@ static int make_parts(const char *path, struct err *e)
 	return 0;
 }
 
-/* A directory on a read-only filesystem passes access() for root; a file does not get written there. */
+/* A directory on a read-only filesystem passes access() for root; a file does not get written
+ * there. */
 static int check_writable(const char *path, struct err *e)
 {
 	char probe[PATH_MAX];

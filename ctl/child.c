@@ -142,7 +142,8 @@ _Noreturn static void exec_child(const struct child *child, char **argv, char **
 	_exit(127);
 }
 
-/* The environment with GRANARY_ALIVE_FD; the array is the caller's to free, the first string too. */
+/* The environment with GRANARY_ALIVE_FD; the array is the caller's to free, the first string
+ * too. */
 static char **make_environment(int alive_fd)
 {
 	size_t n = 0;

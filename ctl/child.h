@@ -1,5 +1,6 @@
 /*
- * One daemon that the supervisor keeps alive: started, waited for its READY line, watched, started again when it dies.
+ * One daemon that the supervisor keeps alive: started, waited for its READY line, watched, started
+ * again when it dies.
  *
  *	STOPPED ──start──► STARTING ──READY──► SERVING ──died──► WAITING ──time──► STARTING
  *	                      │ ERROR, died                         ▲
@@ -7,8 +8,8 @@
  *	                      └── served before ────────────────────┘
  *	STARTING, SERVING ──end──► ENDING ──died──► STOPPED        WAITING, FAILED ──end──► STOPPED
  *
- * A daemon that ends with status 0 without being told to has done its work (its mount was unmounted): STOPPED; unless it is
- * `endless`.
+ * A daemon that ends with status 0 without being told to has done its work (its mount was
+ * unmounted): STOPPED; unless it is `endless`.
  * Threads: the supervisor's loop only; its lock covers readers of the fields.
  */
 #pragma once

@@ -1,6 +1,6 @@
 /*
- * The commands of cachectl: each parses its own arguments and returns an exit status (base/exit.h). A failing command has
- * printed its one line.
+ * The commands of cachectl: each parses its own arguments and returns an exit status (base/exit.h).
+ * A failing command has printed its one line.
  */
 #pragma once
 

@@ -1,4 +1,5 @@
-/* cachectl explain PATH: which object a file is, where its bytes lie, and what went wrong with it last. */
+/* cachectl explain PATH: which object a file is, where its bytes lie, and what went wrong with it
+ * last. */
 #include "admin/admin.h"
 #include "base/cleanup.h"
 #include "base/option.h"

@@ -1,5 +1,6 @@
 /*
- * What runs on this node: every runtime directory with its supervisor, daemons and mounts, found from the outside.
+ * What runs on this node: every runtime directory with its supervisor, daemons and mounts, found
+ * from the outside.
  *
  * Reading never starts, waits for or changes anything.
  */
@@ -25,14 +26,16 @@ int fleet_each_run(int (*fn)(void *arg, const char *run), void *arg) __must_chec
 /* state.json of a runtime directory: a new reference, or NULL. */
 json_t *fleet_state(const char *run);
 
-/* The mount whose mount point is `point`, or, with `below`, holds the path `point`. -ENOENT: none of ours. */
+/* The mount whose mount point is `point`, or, with `below`, holds the path `point`. -ENOENT: none
+ * of ours. */
 int fleet_find(const char *point, bool below, struct fleet_mount *ret_mount) __must_check;
 
 /* One request to RUN/name; see admin_call(). */
 int fleet_call(const char *run, const char *name, const char *path, json_t **ret_json,
 	struct err *e) __must_check;
 
-/* True for an outcome of admin_call() that says: nobody listens, or who did ended before the answer was out. */
+/* True for an outcome of admin_call() that says: nobody listens, or who did ended before the answer
+ * was out. */
 static inline bool fleet_unreachable(int r)
 {
 	return r == -ECONNREFUSED || r == -ENOENT || r == -ECONNRESET || r == -EPIPE ||
@@ -42,6 +45,6 @@ static inline bool fleet_unreachable(int r)
 /* True when a process listens on RUN/name. */
 bool fleet_alive(const char *run, const char *name);
 
-/* Waits until the supervisor has noticed that nothing is mounted at `point` any more, and has ended if that was its last
- * mount. Bounded. */
+/* Waits until the supervisor has noticed that nothing is mounted at `point` any more, and has ended
+ * if that was its last mount. Bounded. */
 void fleet_settle(const char *run, const char *point);

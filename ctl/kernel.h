@@ -1,4 +1,5 @@
-/* May this process mount, and can this kernel? Cheap questions only; the mount itself probes the rest. */
+/* May this process mount, and can this kernel? Cheap questions only; the mount itself probes the
+ * rest. */
 #pragma once
 
 #include "base/err.h"

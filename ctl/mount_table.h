@@ -23,10 +23,11 @@ int mount_table_find(const char *point, struct mount_entry *ret_entry) __must_ch
 bool mount_entry_ours(const struct mount_entry *entry);
 
 /*
- * An absolute path for a mount point, links resolved as far as that is possible without asking the last part, whose
- * filesystem may be dead. -ENOENT: a directory above it is missing.
+ * An absolute path for a mount point, links resolved as far as that is possible without asking the
+ * last part, whose filesystem may be dead. -ENOENT: a directory above it is missing.
  */
 int mount_point_path(const char *dir, char out[PATH_MAX], struct err *e) __must_check;
 
-/* May something be mounted there? -ENOENT, -ENOTDIR, -ENOTEMPTY, -EBUSY (already a mount), each with its line. */
+/* May something be mounted there? -ENOENT, -ENOTDIR, -ENOTEMPTY, -EBUSY (already a mount), each
+ * with its line. */
 int mount_point_check(const char *point, struct err *e) __must_check;

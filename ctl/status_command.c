@@ -1,4 +1,5 @@
-/* cachectl status: what is mounted, from where, how much of it is cached, and how its daemons are. */
+/* cachectl status: what is mounted, from where, how much of it is cached, and how its daemons
+ * are. */
 #include "admin/admin.h"
 #include "base/cleanup.h"
 #include "base/option.h"
@@ -161,7 +162,8 @@ static const json_t *source_of(const json_t *worker, const json_t *mount)
 	return NULL;
 }
 
-/* Share of the bytes given to readers that did not come from the origin for them; "-" before the first read. */
+/* Share of the bytes given to readers that did not come from the origin for them; "-" before the
+ * first read. */
 static const char *hit_ratio(const json_t *mount, const json_t *source, char *out, size_t size)
 {
 	const json_t *counters = json_object_get(mount, "counters");

@@ -157,7 +157,8 @@ struct mount *mount_new(
 	return mount;
 }
 
-/* A connection lives as long as anybody holds its descriptor: while we do, readers wait out a crash of the daemon. */
+/* A connection lives as long as anybody holds its descriptor: while we do, readers wait out a crash
+ * of the daemon. */
 int mount_open_fds(struct mount *mount, struct err *e)
 {
 	mount->fuse_fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);

@@ -1,6 +1,6 @@
 /*
- * cachectl umount: asks the mount's own daemon, which knows the right order; when there is no daemon to ask, cuts the FUSE
- * connection and detaches the mount, so that it always comes off.
+ * cachectl umount: asks the mount's own daemon, which knows the right order; when there is no
+ * daemon to ask, cuts the FUSE connection and detaches the mount, so that it always comes off.
  */
 #include "admin/admin.h"
 #include "base/cleanup.h"
@@ -19,7 +19,7 @@
 #include <sys/pidfd.h>
 #include <sys/wait.h>
 
-#define ASK_NS    (40 * CLOCK_SECOND) /* the daemon waits up to 10 s for readers, then cuts them off */
+#define ASK_NS    (40 * CLOCK_SECOND) /* the daemon gives readers 10 s, then cuts them off */
 #define DOWN_NS   (10 * CLOCK_SECOND) /* a daemon that is being started again */
 #define DETACH_NS (10 * CLOCK_SECOND)
 
@@ -44,7 +44,8 @@ static const struct option_set set = {
 
 /* ---- without a daemon ------------------------------------------------------------------------ */
 
-/* Number of the FUSE connection that process `pid` holds, from /proc/PID/fdinfo (Linux 6.16); -1: not known. */
+/* Number of the FUSE connection that process `pid` holds, from /proc/PID/fdinfo (Linux 6.16); -1:
+ * not known. */
 static int connection_of(pid_t pid)
 {
 	char path[64];
@@ -91,7 +92,8 @@ static void abort_connection(int number)
 		return; /* gone already */
 }
 
-/* umount() may hang on a read that nobody answers: done by a helper, which is waited for only so long. */
+/* umount() may hang on a read that nobody answers: done by a helper, which is waited for only so
+ * long. */
 static int detach(const char *point, struct err *e)
 {
 	uint64_t deadline = clock_mono_ns() + DETACH_NS;

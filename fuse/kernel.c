@@ -77,7 +77,8 @@ static void close_others(int a, int b)
 /*
  * In a process of its own: it opens files of the private FUSE mount, and who waits for such an
  * answer cannot be killed. Were it this process, then killed before it has answered itself it would
- * never end, and nobody would learn of it. The helper does not hold the connection: it ends with it.
+ * never end, and nobody would learn of it. The helper does not hold the connection: it ends with
+ * it.
  */
 static int create_apart(int fs, int fuse_mount_fd)
 {

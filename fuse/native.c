@@ -157,8 +157,9 @@ static bool is_attached(const struct native *n)
 }
 
 /*
- * The errno of the helper, or -ETIMEDOUT while it still runs at the deadline. Once the image is off the mount point nobody
- * can want a READ any more; those of readers that were killed, or of read-ahead, would hold the helper up.
+ * The errno of the helper, or -ETIMEDOUT while it still runs at the deadline. Once the image is off
+ * the mount point nobody can want a READ any more; those of readers that were killed, or of
+ * read-ahead, would hold the helper up.
  */
 static int await_helper(struct native *n, pid_t pid, uint64_t ns)
 {
@@ -254,7 +255,8 @@ static int unmount_detached(struct native *n, bool force, struct err *e)
 	return busy_line(n, e);
 }
 
-/* The kernel looks whether it is idle and takes it off in one step: nobody who comes in between gets an error. */
+/* The kernel looks whether it is idle and takes it off in one step: nobody who comes in between
+ * gets an error. */
 static int unmount_when_idle(struct native *n, struct err *e)
 {
 	int r = unmount_helped(n, 0);

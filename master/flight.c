@@ -1,6 +1,6 @@
 /*
- * One flight of a source: list the origin if somebody wants that, lay out what was found after the newest generation, store,
- * publish, answer everybody.
+ * One flight of a source: list the origin if somebody wants that, lay out what was found after the
+ * newest generation, store, publish, answer everybody.
  *
  *	askers contradicted the history ──► new lineage: laid out after nothing
  *	origin out of reach, generation there ──► that generation, with a notice

@@ -1,4 +1,5 @@
-/* Which generations a source has, which of them keep their table, and what they are called on disk. */
+/* Which generations a source has, which of them keep their table, and what they are called on
+ * disk. */
 #include "base/cleanup.h"
 #include "base/file.h"
 #include "base/hash.h"

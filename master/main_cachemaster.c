@@ -1,6 +1,6 @@
 /*
- * cachemaster: owns what cannot be recomputed (sources, generations, slots), lists origins, hands out tables. Never on the
- * path of a warm read.
+ * cachemaster: owns what cannot be recomputed (sources, generations, slots), lists origins, hands
+ * out tables. Never on the path of a warm read.
  *
  *	STATE/lock	held by the one master of this state
  *	STATE/store/	RocksDB: sources, generations, epoch, slots

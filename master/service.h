@@ -1,5 +1,6 @@
 /*
- * The master's requests (proto/frame.h): decodes them on the loop, works on a pool, replies from there.
+ * The master's requests (proto/frame.h): decodes them on the loop, works on a pool, replies from
+ * there.
  *
  * Threads: service_ops run on the server's loop; the rest from main.
  */

@@ -1,5 +1,6 @@
 /*
- * Who owns which slot: members and the slot table, kept in the store so that a restart moves nothing.
+ * Who owns which slot: members and the slot table, kept in the store so that a restart moves
+ * nothing.
  *
  * Threads: slots_open() blocks on the store; afterwards the object never changes.
  */
@@ -16,7 +17,8 @@ struct slots {
 	char *address; /* of the worker; NULL: none */
 };
 
-/* One worker, number 0, at `address` (NULL: no worker, every slot is nobody's). Its random id is made once. */
+/* One worker, number 0, at `address` (NULL: no worker, every slot is nobody's). Its random id is
+ * made once. */
 int slots_open(struct store *store, uint64_t epoch, const char *address, struct slots *ret_slots,
 	struct err *e) __must_check;
 void slots_release(struct slots *slots);

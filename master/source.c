@@ -26,7 +26,8 @@ static void refuse(struct source_wait *wait, const struct err *e)
 
 /* ---- flights --------------------------------------------------------------------------------- */
 
-/* Moves to `next` those whom one flight can serve: the first, and all who reach the origin as he does. */
+/* Moves to `next` those whom one flight can serve: the first, and all who reach the origin as he
+ * does. */
 static void choose_locked(struct source *source, struct list *next)
 {
 	const struct ufs_config *way = NULL;
@@ -100,7 +101,8 @@ static struct source *source_new(struct source_set *set)
 	return source;
 }
 
-/* A source nobody asked for before; NULL with a line. It is stored together with its first generation. */
+/* A source nobody asked for before; NULL with a line. It is stored together with its first
+ * generation. */
 static struct source *add_locked(struct source_set *set, const struct volume_id *volume,
 	const char *text, const struct ufs_config *config, struct err *e)
 {

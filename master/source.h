@@ -1,18 +1,20 @@
 /*
  * Sources and their generations: what the master lists, lays out, remembers and hands out.
  *
- *	request ──► waiters of its source ──► one flight at a time: list, lay out, store, publish ──► answers
+ *	request ──► waiters of its source ──► one flight at a time ──► answers
+ *	                                      list, lay out, store, publish
  *
- * A source has at most one flight. Those who come while it is under way wait for the next one, which serves them all: each
- * sees the bucket as it was after he asked, and the bucket is listed once for any number of them. A table that is asked for
- * by name never waits for a listing.
+ * A source has at most one flight. Those who come while it is under way wait for the next one,
+ * which serves them all: each sees the bucket as it was after he asked, and the bucket is listed
+ * once for any number of them. A table that is asked for by name never waits for a listing.
  *
- * A generation is durable, table file and record, before anybody hears of it. The last two and those asked for in this run
- * of the master or the one before keep their files, at most GENERATIONS_KEPT; of the others the hash is remembered, so that a
- * master restored from an old copy is found out by what its askers have seen: it then starts a new lineage.
+ * A generation is durable, table file and record, before anybody hears of it. The last two and
+ * those asked for in this run of the master or the one before keep their files, at most
+ * GENERATIONS_KEPT; of the others the hash is remembered, so that a master restored from an old
+ * copy is found out by what its askers have seen: it then starts a new lineage.
  *
- * Threads: source_open() and source_table() block on disk and network and run flights on the caller's thread: callers are
- * pool threads. Everything else: any thread.
+ * Threads: source_open() and source_table() block on disk and network and run flights on the
+ * caller's thread: callers are pool threads. Everything else: any thread.
  */
 #pragma once
 
@@ -61,8 +63,8 @@ struct source_answer {
 	int fd;                        /* the table */
 };
 
-/* One asker, owned by the caller until on_done, which is called exactly once without locks held; often before
- * source_open() returns. */
+/* One asker, owned by the caller until on_done, which is called exactly once without locks held;
+ * often before source_open() returns. */
 struct source_wait {
 	struct list link; /* the source's */
 	const struct ufs_config

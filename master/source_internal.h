@@ -1,4 +1,5 @@
-/* Inside of a source: shared by source.c (who asks), flight.c (what is done for them) and generations.c (what is kept). */
+/* Inside of a source: shared by source.c (who asks), flight.c (what is done for them) and
+ * generations.c (what is kept). */
 #pragma once
 
 #include <pthread.h>
@@ -12,7 +13,8 @@ struct source {
 	struct record_source record; /* config under the lock, the rest never changes */
 	struct list waiters;         /* for the next flight */
 	bool flying;
-	/* by serial; changed by the flight under the lock, read under the lock (by the flight also without) */
+	/* by serial; changed by the flight under the lock, read under the lock (by the flight also
+	 * without) */
 	struct record_generation *generations;
 	uint32_t n;
 	uint64_t next_serial;
@@ -31,24 +33,28 @@ struct source_set {
 	_Atomic bool stopping;
 };
 
-/* Whether two askers reach the origin in the same way: one's refused key must not fail the other. */
+/* Whether two askers reach the origin in the same way: one's refused key must not fail the
+ * other. */
 bool source_same_way(const struct ufs_config *a, const struct ufs_config *b);
 
-/* ---- generations.c ---- */
+/* ---- generations.c --------------------------------------------------------------------------- */
 
 /* The newest generation, or NULL. */
 const struct record_generation *generations_newest(const struct source *source);
-/* By name, 0 meaning the current lineage or the newest generation of it; only such as have their table. NULL: none. */
+/* By name, 0 meaning the current lineage or the newest generation of it; only such as have their
+ * table. NULL: none. */
 const struct record_generation *generations_find(
 	const struct source *source, uint64_t lineage, uint64_t generation);
-/* True when what was seen cannot come from this master's history: same lineage, but newer, or another hash. */
+/* True when what was seen cannot come from this master's history: same lineage, but newer, or
+ * another hash. */
 bool generations_contradict(const struct source *source, const struct source_seen *seen);
 /* Path of a table file. -ENAMETOOLONG. */
 int generations_path(
 	const struct source *source, const struct generation_id *id, struct buf *out) __must_check;
 int generations_open_table(
 	const struct source *source, const struct generation_id *id, int *ret_fd) __must_check;
-/* Stores and publishes a new one, whose table file is in place; then drops what is kept no more. Flight only. */
+/* Stores and publishes a new one, whose table file is in place; then drops what is kept no more.
+ * Flight only. */
 int generations_add(struct source *source, const struct record_generation *generation,
 	struct err *e) __must_check;
 int generations_store_source(struct source *source) __must_check;
@@ -57,7 +63,7 @@ void generations_asked(struct source *source, uint64_t serial);
 int generations_load(struct source *source, struct err *e) __must_check;
 void generations_sweep(struct source_set *set); /* removes table files without a record */
 
-/* ---- flight.c ---- */
+/* ---- flight.c -------------------------------------------------------------------------------- */
 
 /* Serves everybody in `waiters`. */
 void flight_run(struct source *source, struct list *waiters);

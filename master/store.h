@@ -1,6 +1,6 @@
 /*
  * The master's memory: what cannot be recomputed, as ordered text keys with values, behind one
- *table of operations (RocksDB here; a consensus store fits the same shape).
+ * table of operations (RocksDB here; a consensus store fits the same shape).
  *
  *	cluster				{"uuid", "epoch"}
  *	source/VOLUME			how the origin is reached, current lineage, next serial
@@ -9,7 +9,7 @@
  *	worker/NUMBER, slots		members, and who owns which slot
  *
  * Threads: any. All operations block on the disk; none is called on a loop. A write is durable when
- *it returns: a master that forgot what it handed out would hand it out again with another meaning.
+ * it returns: a master that forgot what it handed out would hand it out again with another meaning.
  */
 #pragma once
 

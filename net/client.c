@@ -11,7 +11,8 @@
  *	WAITING     connection ready, room -> SENT; deadline, cancel -> ended
  *	SENT        reply -> ended;
  *		    connection lost: `resend` or nothing on the wire yet -> WAITING, else -> ended;
- *		    deadline, cancel: nothing on the wire yet -> ended, else FRAME_CANCEL, -> ABANDONED
+ *		    deadline, cancel: nothing on the wire yet -> ended,
+ *		    else FRAME_CANCEL, -> ABANDONED
  *	ABANDONED   reply (dropped), connection lost -> freed
  *	(ended)     on_done was called; freed when no queue holds its messages
  */

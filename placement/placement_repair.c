@@ -73,7 +73,7 @@ static double score(const struct candidate *c, uint32_t slot, double limit)
 	return bound >= limit ? bound : -log(u) / c->weight;
 }
 
-/* ---- who there is ------------------------------------------------------------------------ */
+/* ---- who there is ---------------------------------------------------------------------------- */
 
 static int candidates_fill(struct repair *r, const struct placement_worker *workers, uint32_t n)
 {
@@ -121,7 +121,7 @@ static void domains_count(struct repair *r)
 	}
 }
 
-/* ---- which slots move -------------------------------------------------------------------- */
+/* ---- which slots move ------------------------------------------------------------------------ */
 
 static void slot_free(struct repair *r, uint32_t slot)
 {
@@ -183,7 +183,7 @@ static void slots_shed(struct repair *r, enum shed_above above, uint32_t enough)
 	}
 }
 
-/* ---- where they go ----------------------------------------------------------------------- */
+/* ---- where they go --------------------------------------------------------------------------- */
 
 enum take_below {
 	BELOW_LOW,
@@ -258,7 +258,7 @@ static void slots_give(struct repair *r)
 	}
 }
 
-/* ---- replicas ---------------------------------------------------------------------------- */
+/* ---- replicas -------------------------------------------------------------------------------- */
 
 /* The best few of a slot, best first. */
 struct ranking {
@@ -339,7 +339,7 @@ static void slot_replicas(const struct repair *r, uint32_t slot, uint32_t replic
 		ret[n++] = PLACEMENT_NOBODY;
 }
 
-/* ---- the whole --------------------------------------------------------------------------- */
+/* ---- the whole ------------------------------------------------------------------------------- */
 
 /* Writes the outcome into the table. Returns how many slots have another owner. */
 static int table_update(struct repair *r, uint32_t replicas)

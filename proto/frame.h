@@ -2,9 +2,9 @@
  * The frame every message between daemons starts with, and the operations (DESIGN.md section 9).
  *
  * Little-endian, 80 bytes, then `payload` bytes. Control messages carry a protobuf message
- *(proto/granary.proto) as payload; data messages carry bytes. A reply repeats op and id, has
- *FRAME_REPLY set, and carries its outcome in `status`; a failed reply's payload is the line of text
- *for the operator, or empty.
+ * (proto/granary.proto) as payload; data messages carry bytes. A reply repeats op and id, has
+ * FRAME_REPLY set, and carries its outcome in `status`; a failed reply's payload is the line of
+ * text for the operator, or empty.
  *
  *	 0  magic u32      4  version u8   5  op u8       6  class u8   7  flags u8
  *	 8  id u64        16  volume 16 bytes
@@ -13,8 +13,8 @@
  *	64  generation u64                72  reserved u64
  *
  * `length` is the length of the range asked for or answered; `payload` the bytes that follow this
- *header. For FETCH replies with bytes: payload = range bytes, then `checksums` XXH3 values (u64),
- *one per piece touched (of the whole piece).
+ * header. For FETCH replies with bytes: payload = range bytes, then `checksums` XXH3 values (u64),
+ * one per piece touched (of the whole piece).
  */
 #pragma once
 
@@ -27,8 +27,8 @@
 #define FRAME_VERSION 1
 #define FRAME_BYTES   80u
 
-/* Pieces that 1 MiB can touch: one per block, and one more for a range that starts inside a piece.
- */
+/* Pieces that 1 MiB can touch: one per block, and one more for a range that starts inside a
+ * piece. */
 #define FRAME_CHECKSUMS_MAX (LIMIT_PAYLOAD_BYTES / BLOCK_BYTES + 1)
 /* What a request for data may carry, and a failed reply's line. */
 #define FRAME_SMALL_BYTES 4096u

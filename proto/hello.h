@@ -21,6 +21,6 @@ struct hello {
 /* Packs into `out`; returns the length. */
 size_t hello_pack(const struct hello *hello, uint8_t out[HELLO_BYTES_MAX]);
 
-/* -EBADMSG when it does not decode (or memory is short). Characters that do not print become '?'.
- */
+/* -EBADMSG when it does not decode (or memory is short). Characters that do not print become
+ * '?'. */
 int hello_unpack(const void *data, size_t len, struct hello *ret_hello) __must_check;

@@ -220,8 +220,8 @@ void chunk_settle(struct chunk *chunk, uint64_t reserved, uint64_t allocated)
 {
 	uint64_t grown = 0;
 
-	/* Blocks are never given back while the file lives, so the larger of two racing looks is the
-	 * later. */
+	/* Blocks are never given back while the file lives, so the larger of two racing looks is
+	 * the later. */
 	pthread_mutex_lock(&chunk->lock);
 	if (allocated > chunk->charged) {
 		grown = allocated - chunk->charged;
@@ -266,8 +266,8 @@ bool chunk_note_progress(struct chunk *chunk)
 	}
 	pthread_mutex_unlock(&chunk->lock);
 	if (changed) {
-		/* May pass another thread's newer row: what is wrong then shows at the first read of the
-		 * piece or at the next start. A failure is noted by the tier. */
+		/* May pass another thread's newer row: what is wrong then shows at the first read
+		 * of the piece or at the next start. A failure is noted by the tier. */
 		row = chunk_row(chunk);
 		(void)tier_index_put(chunk->tier, &row);
 	}

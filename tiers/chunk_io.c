@@ -6,7 +6,8 @@
 
 #include <fcntl.h>
 
-/* Most that a write adds to a file beside its data: pages of the table and of the tree of extents. */
+/* Most that a write adds to a file beside its data: pages of the table and of the tree of
+ * extents. */
 #define WRITE_SLACK_BYTES (24u << 10)
 
 /* Pieces that follow one another, at most CHUNK_IO_BYTES: what one call of the file takes. */
@@ -143,7 +144,8 @@ static int write_charged(
 	return r;
 }
 
-/* The next pieces of the span that are not present: cut from its front; n == 0 when none is left. */
+/* The next pieces of the span that are not present: cut from its front; n == 0 when none is
+ * left. */
 static struct span next_absent(const struct chunk *chunk, struct span *rest)
 {
 	struct span found = { 0 };
@@ -230,7 +232,8 @@ static void drop_piece(struct chunk *chunk, const struct span *piece)
 	uint64_t began = clock_mono_ns();
 	int r = chunk_file_write_entries(&chunk->descriptor.fds, piece->offset, &none, 1);
 
-	/* When the entry stays, the next start sees the piece again, and its first read drops it. */
+	/* When the entry stays, the next start sees the piece again, and its first read drops
+	 * it. */
 	(void)tier_io(chunk->tier, r, began);
 	chunk_bits_clear(chunk, first_block(piece), blocks(piece));
 	counter_add(&chunk->set->counters.mismatches, 1);

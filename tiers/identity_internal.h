@@ -34,8 +34,8 @@ struct identity {
 /* A new tier's: random uuid, no boot yet. */
 void identity_init(struct identity *identity);
 /*
- * -ENOENT: no such file (`e` is not set). -ENOTEMPTY: not a tier's. -EPROTONOSUPPORT: newer format or features.
- * -EBADMSG: damaged.
+ * -ENOENT: no such file (`e` is not set). -ENOTEMPTY: not a tier's. -EPROTONOSUPPORT: newer format
+ * or features. -EBADMSG: damaged.
  */
 int identity_load(const char *dir, struct identity *ret_identity, struct err *e) __must_check;
 int identity_store(const char *dir, const struct identity *identity) __must_check;

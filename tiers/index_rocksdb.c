@@ -151,8 +151,9 @@ static void set_options(struct index_rocksdb *x)
 		x->options, (size_t)WRITE_BUFFER_BYTES * WRITE_BUFFERS);
 	rocksdb_options_set_max_total_wal_size(x->options, WAL_BYTES);
 	rocksdb_options_set_max_open_files(x->options, OPEN_FILES);
-	/* The text log stays empty but for its head: what matters comes back as errors, and Debian's
-	 * build aborts the process when it writes to a log that failed for want of room. */
+	/* The text log stays empty but for its head: what matters comes back as errors, and
+	 * Debian's build aborts the process when it writes to a log that failed for want of
+	 * room. */
 	rocksdb_options_set_info_log_level(x->options, LOG_LEVEL_FATAL);
 	rocksdb_options_set_keep_log_file_num(x->options, LOG_FILES);
 	rocksdb_options_set_max_manifest_file_size(x->options, MANIFEST_BYTES);

@@ -2,8 +2,10 @@
  * What a tier holds, found at start, and an index built anew.
  *
  *	index rows ──► chunks; each one's file must be there
- *	files in chk/ ──► a file without a row is adopted by its head (a kill between file and row, or a lost index)
- *	tables     ──► presence bits, by a few threads; not read when the row says complete under this boot
+ *	files in chk/ ──► a file without a row is adopted by its head (a kill between file and row,
+ *	                  or a lost index)
+ *	tables     ──► presence bits, by a few threads; not read when the row says complete under
+ *	               this boot
  *
  * A chunk written under this boot is trusted, any other is UNVERIFIED. Only files that can never
  * be read again are removed: without a valid head, or a second file of the same chunk.

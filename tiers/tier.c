@@ -49,7 +49,8 @@ static int refuse_access(const char *path, int r, struct err *e)
 		path, err_str(r));
 }
 
-/* The identity is written first, so that a crash in the middle leaves a tier and no foreign files. */
+/* The identity is written first, so that a crash in the middle leaves a tier and no foreign
+ * files. */
 static int create(struct tier *tier, const struct tier_config *config, struct err *e)
 {
 	char name[NAME_MAX + 1];
@@ -94,7 +95,8 @@ static int lock_directory(struct tier *tier, struct err *e)
 	return 0;
 }
 
-/* Counts boots: a chunk of an earlier one is not trusted. A copied or moved directory is a new boot too. */
+/* Counts boots: a chunk of an earlier one is not trusted. A copied or moved directory is a new boot
+ * too. */
 static int begin_boot(struct tier *tier, struct err *e)
 {
 	char boot_id[IDENTITY_UUID + 1];
@@ -157,7 +159,8 @@ static int open_index(struct tier *tier, struct err *e)
 	int r = index_rocksdb_open(tier->index_path, &tier->index, &why);
 
 	if (r == -ENOSPC && !tier->created) {
-		/* What is cached can be served without an index; a probe builds it when there is room. */
+		/* What is cached can be served without an index; a probe builds it when there is
+		 * room. */
 		atomic_store(&tier->index_failed, true);
 		health_suspect(&tier->health);
 		return 0;
@@ -191,7 +194,8 @@ int tier_index_recreate(struct tier *tier, struct err *e)
 	return r;
 }
 
-/* Free bytes of the filesystem, for a capacity that nobody set and for refusing what is too small. */
+/* Free bytes of the filesystem, for a capacity that nobody set and for refusing what is too
+ * small. */
 static int set_capacity(struct tier *tier, uint64_t capacity, struct err *e)
 {
 	char have[16];

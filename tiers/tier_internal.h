@@ -55,8 +55,8 @@ struct tier {
 
 	pthread_mutex_t space_lock; /* of the refresh below */
 	uint64_t space_checked;     /* monotonic ns */
-	_Atomic int64_t
-		space; /* bytes above the watermark when last looked, less what was reserved since */
+	/* Bytes above the watermark when last looked, less what was reserved since. */
+	_Atomic int64_t space;
 	_Atomic bool inodes_short;
 
 	struct tier_counters *counters; /* the set's */

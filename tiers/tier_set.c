@@ -1,4 +1,5 @@
-/* All tiers of a worker: the map of chunks, admission, dropping. See tiers.h, tier_set_internal.h. */
+/* All tiers of a worker: the map of chunks, admission, dropping. See tiers.h,
+ * tier_set_internal.h. */
 #include "tiers/tier_set_internal.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -230,7 +231,8 @@ bool set_unlink(struct tier_set *set, struct chunk *chunk)
 	pthread_mutex_unlock(&chunk->lock);
 	if (!mine)
 		return false;
-	/* The index first: a file without a row is found again, a row without a file only looks odd. */
+	/* The index first: a file without a row is found again, a row without a file only looks
+	 * odd. */
 	(void)tier_index_remove(chunk->tier, &chunk->id);
 	file_id_path(chunk->file, path);
 	(void)unlinkat(

@@ -1,4 +1,5 @@
-/* All tiers of a worker, and the map of their chunks, in shards. See tiers.h and chunk_internal.h. */
+/* All tiers of a worker, and the map of their chunks, in shards. See tiers.h and
+ * chunk_internal.h. */
 #pragma once
 
 #include "tiers/bounce_internal.h"
@@ -36,5 +37,6 @@ bool set_unlink(struct tier_set *set, struct chunk *chunk);
 
 /* Fills the map from index and files of a tier just opened. */
 int recover_tier(struct tier_set *set, struct tier *tier, struct err *e) __must_check;
-/* Tries to bring a tier back that is out: probes the disk, builds a failed index anew from memory. */
+/* Tries to bring a tier back that is out: probes the disk, builds a failed index anew from
+ * memory. */
 void recover_probe(struct tier_set *set, struct tier *tier);

@@ -5,21 +5,26 @@
  *	index/		RocksDB: chunk id -> file id, state, class
  *	chk/xx/ID	one chunk: 16 MiB of data (sparse while filling), a head, the piece table
  *
- * Nothing here knows keys or origins: callers name a run of pieces of one object by its offset in the volume, its object
- * seed (catalog.h: piece_object_seed) and the number of its first piece.
+ * Nothing here knows keys or origins: callers name a run of pieces of one object by its offset in
+ * the volume, its object seed (catalog.h: piece_object_seed) and the number of its first piece.
  *
  * The chunk file's format is locate/chunk_format.h.
  *
- * An entry is written after its piece's data, so a non-zero entry is a present piece: bitmap, checksums and recovery in one.
- * A published byte never changes; eviction unlinks whole files.
+ * An entry is written after its piece's data, so a non-zero entry is a present piece: bitmap,
+ * checksums and recovery in one. A published byte never changes; eviction unlinks whole files.
  *
- * States of a piece as callers see it; FILLING belongs to the caller's single flight and is not stored:
+ * States of a piece as callers see it; FILLING belongs to the caller's single flight and is not
+ * stored:
  *
  *	ABSENT ──write──► CLEAN ──mismatch──► ABSENT
- *	UNVERIFIED (present in the table, written under another boot) ──read ok──► CLEAN, ──mismatch──► ABSENT
+ *	UNVERIFIED ──read ok──► CLEAN
+ *	UNVERIFIED ──mismatch──► ABSENT
  *
- * Threads: all functions block on the disk unless stated, and may be called from any thread except a loop.
- * tier_chunk_find(), tier_chunk_present() and tier_chunk_bitmap() never block on I/O and may be called on a loop.
+ * UNVERIFIED is what is present in the table and was written under another boot.
+ *
+ * Threads: all functions block on the disk unless stated, and may be called from any thread except
+ * a loop. tier_chunk_find(), tier_chunk_present() and tier_chunk_bitmap() never block on I/O and
+ * may be called on a loop.
  */
 #pragma once
 
@@ -36,33 +41,38 @@ struct chunk;    /* one cached chunk; reference-counted */
 
 struct tier_config {
 	const char *path;
-	uint64_t
-		capacity; /* bytes the tier may charge, index included; 0: 90 % of the filesystem's free + own bytes */
+	/* Bytes the tier may charge, index included; 0: 90 % of the filesystem's free and own
+	 * bytes. */
+	uint64_t capacity;
 	bool create; /* make the tier when the directory is missing or empty */
 };
 
 /*
- * Opens every tier or none. With `create`, a missing or empty directory becomes a tier; a directory with other contents
- * is refused (-ENOTEMPTY), one of a newer format too (-EPROTONOSUPPORT), one in use by another process (-EBUSY), too small
- * a capacity or filesystem (-ENOSPC), not writable (-EACCES/-EROFS): each with its line. Loads the index; a lost or damaged
- * index is rebuilt from the chunk files.
+ * Opens every tier or none. With `create`, a missing or empty directory becomes a tier; a directory
+ * with other contents is refused (-ENOTEMPTY), one of a newer format too (-EPROTONOSUPPORT), one in
+ * use by another process (-EBUSY), too small a capacity or filesystem (-ENOSPC), not writable
+ * (-EACCES/-EROFS): each with its line. Loads the index; a lost or damaged index is rebuilt from
+ * the chunk files.
  */
 int tier_set_open(const struct tier_config *configs, uint32_t n, struct tier_set **ret_set,
 	struct err *e) __must_check;
-/* Publishes what is written (no fsync of data), closes; every chunk reference must be gone. NULL is allowed. */
+/* Publishes what is written (no fsync of data), closes; every chunk reference must be gone. NULL is
+ * allowed. */
 void tier_set_free(struct tier_set *set);
 
 /* A cached chunk, referenced, or NULL. Never blocks on I/O. */
 struct chunk *tier_chunk_find(struct tier_set *set, const struct chunk_id *id);
 
 /*
- * The chunk, created empty if it is not there. Admission of a new chunk: -ENOSPC when the capacity has no room for a unit
- * of 1 MiB with its metadata, when the filesystem is at its watermark of bytes or inodes, or when the tier's disk is
- * suspect; the caller bypasses. -EIO: every tier, or the chunk's, is out.
+ * The chunk, created empty if it is not there. Admission of a new chunk: -ENOSPC when the capacity
+ * has no room for a unit of 1 MiB with its metadata, when the filesystem is at its watermark of
+ * bytes or inodes, or when the tier's disk is suspect; the caller bypasses. -EIO: every tier, or
+ * the chunk's, is out.
  *
- * Bytes are charged when they are written, by the blocks that the file takes: a job that touches 1 % of a dataset
- * burns 1 %, and partly filled chunks leave nothing of the capacity unused. Charges and reservations of writes under
- * way never exceed the capacity. What was unlinked stays charged until the chunk's last reference is gone.
+ * Bytes are charged when they are written, by the blocks that the file takes: a job that touches 1
+ * % of a dataset burns 1 %, and partly filled chunks leave nothing of the capacity unused. Charges
+ * and reservations of writes under way never exceed the capacity. What was unlinked stays charged
+ * until the chunk's last reference is gone.
  */
 int tier_chunk_admit(
 	struct tier_set *set, const struct chunk_id *id, struct chunk **ret_chunk) __must_check;
@@ -80,24 +90,27 @@ struct piece_run {
 };
 
 /*
- * Writes the run's data (`length` bytes; the last block is padded with zeros on disk), then its entries, then marks the blocks
- * present. Computes the checksums. Writing present pieces again is harmless (the same bytes by construction) and skipped.
- * -ENOSPC (no room, or the chunk was dropped meanwhile), -EIO: the pieces of the MiB that failed are not marked; the
- * tier's health is told. -EINVAL: not a run.
+ * Writes the run's data (`length` bytes; the last block is padded with zeros on disk), then its
+ * entries, then marks the blocks present. Computes the checksums. Writing present pieces again is
+ * harmless (the same bytes by construction) and skipped. -ENOSPC (no room, or the chunk was dropped
+ * meanwhile), -EIO: the pieces of the MiB that failed are not marked; the tier's health is told.
+ * -EINVAL: not a run.
  */
 int chunk_write(struct chunk *chunk, const struct piece_run *run, const void *data) __must_check;
 
 /*
- * Reads and checks whole pieces: `out` gets run->length bytes. UNVERIFIED pieces become CLEAN. -ENODATA when a piece is
- * absent; -EBADMSG on a mismatch, -EIO when the disk cannot read them: those pieces are ABSENT afterwards, counted, and the caller fetches them again.
+ * Reads and checks whole pieces: `out` gets run->length bytes. UNVERIFIED pieces become CLEAN.
+ * -ENODATA when a piece is absent; -EBADMSG on a mismatch, -EIO when the disk cannot read them:
+ * those pieces are ABSENT afterwards, counted, and the caller fetches them again.
  */
 int chunk_read(struct chunk *chunk, const struct piece_run *run, void *out) __must_check;
 
-/* A reader found these pieces damaged: they are read and checked again here, and ABSENT afterwards if so. 0: they are
- * fine; -EBADMSG, -EIO: dropped; -ENODATA: absent already. */
+/* A reader found these pieces damaged: they are read and checked again here, and ABSENT afterwards
+ * if so. 0: they are fine; -EBADMSG, -EIO: dropped; -ENODATA: absent already. */
 int chunk_recheck(struct chunk *chunk, const struct piece_run *run) __must_check;
 
-/* True when every block of [offset, offset + length) is present (CLEAN or UNVERIFIED). Never blocks. */
+/* True when every block of [offset, offset + length) is present (CLEAN or UNVERIFIED). Never
+ * blocks. */
 bool chunk_present(const struct chunk *chunk, uint32_t offset, uint32_t length);
 /* Snapshot of the presence bits. Never blocks. */
 void chunk_bitmap(const struct chunk *chunk, uint8_t out[CHUNK_BITMAP_BYTES]);
@@ -105,8 +118,9 @@ void chunk_bitmap(const struct chunk *chunk, uint8_t out[CHUNK_BITMAP_BYTES]);
 uint64_t chunk_present_bytes(const struct chunk *chunk);
 
 /*
- * A new descriptor on the chunk file for handing to a reader on this node: read-only, O_DIRECT where the filesystem has
- * it. The caller closes it. Data may be read from it at every offset whose blocks are present; the piece table too.
+ * A new descriptor on the chunk file for handing to a reader on this node: read-only, O_DIRECT
+ * where the filesystem has it. The caller closes it. Data may be read from it at every offset whose
+ * blocks are present; the piece table too.
  */
 int chunk_open_fd(struct chunk *chunk, int *ret_fd) __must_check;
 
@@ -124,8 +138,8 @@ void tier_set_status(struct tier_set *set, uint32_t tier, struct tier_status *re
 /* True when nothing more can be admitted: callers then do not fetch neighbours. Never blocks. */
 bool tier_set_full(struct tier_set *set);
 
-/* Unlinks every chunk of a (volume, lineage) that `keep` does not want, with NULL all; for dropped generations. Returns bytes
- * freed. */
+/* Unlinks every chunk of a (volume, lineage) that `keep` does not want, with NULL all; for dropped
+ * generations. Returns bytes freed. */
 uint64_t tier_set_drop(struct tier_set *set, const struct volume_id *volume, uint64_t lineage,
 	bool (*keep)(void *arg, uint64_t chunk), void *arg);
 

@@ -1,7 +1,7 @@
 /*
  * The fault decorator: an origin that misbehaves on command, for tests of everything above it.
  *
- *	GRANARY_DEBUG=1 GRANARY_UFS_FAULT="seed=1,eio=0.05,short=0.02,stale=0.01,stall=0.001,delay_ms=20"
+ *	GRANARY_DEBUG=1 GRANARY_UFS_FAULT="seed=1,eio=0.05,short=0.02,stale=0.01,delay_ms=20"
  *
  * eio: fails with -EIO; short: half of the bytes, then -EIO; stale: -ESTALE; stall: nothing until
  * the timeout; each with its probability per request. delay_ms: every request waits as long. The

@@ -58,7 +58,7 @@ uint32_t ufs_file_tag(const struct stat *st, char *out, size_t size)
 	return (uint32_t)n;
 }
 
-/* ---- reading ---- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 static bool is_closing(struct ufs_file *origin)
 {
@@ -164,7 +164,7 @@ static int serve(struct ufs_file *origin, struct ufs_get *get, struct err *e)
 	return r;
 }
 
-/* ---- the queue ---- */
+/* ---- the queue ------------------------------------------------------------------------------- */
 
 static struct ufs_get *next_get_locked(struct ufs_file *origin, bool *ret_low)
 {
@@ -263,7 +263,7 @@ static void file_promote(struct ufs *ufs, struct ufs_get *get, enum ufs_class cl
 	pthread_mutex_unlock(&origin->lock);
 }
 
-/* ---- open, probe, free ---- */
+/* ---- open, probe, free ----------------------------------------------------------------------- */
 
 struct probe {
 	bool any;

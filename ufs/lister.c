@@ -76,7 +76,7 @@ static int by_key(const void *a, const void *b)
 	return lister_key_cmp(x->bytes, x->len, y->bytes, y->len);
 }
 
-/* ---- one page of a range ---- */
+/* ---- one page of a range --------------------------------------------------------------------- */
 
 /* Keys with a NUL cannot be passed on, nor the marker of the prefix itself, whose relative key
  * is empty. */
@@ -235,7 +235,7 @@ static int list_range_locked(struct lister *l, struct range *range, struct ufs_p
 	return r;
 }
 
-/* ---- names of directories, as places to cut ---- */
+/* ---- names of directories, as places to cut -------------------------------------------------- */
 
 static void add_hints_locked(struct lister *l, const struct ufs_page *page)
 {
@@ -279,7 +279,7 @@ static void look_at_level_locked(struct lister *l, struct ufs_page *page)
 	}
 }
 
-/* ---- cutting ---- */
+/* ---- cutting --------------------------------------------------------------------------------- */
 
 static bool inside(const struct range *range, const struct lister_key *key)
 {
@@ -381,7 +381,7 @@ static bool make_work_locked(struct lister *l)
 	return true;
 }
 
-/* ---- threads ---- */
+/* ---- threads --------------------------------------------------------------------------------- */
 
 static struct range *pending_locked(struct lister *l)
 {

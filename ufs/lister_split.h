@@ -5,7 +5,7 @@
  * neighbours of a page differ tell the alphabet; the successors of the last key in that tree, at
  * each depth, are the candidates:
  *
- *	last key img_000999, alphabet 0-9:  img_001 ... img_009 | img_01 ... img_09 | img_1 ... img_9
+ *	last key img_000999, alphabet 0-9: img_001 ... img_009 | img_01 ... img_09 | img_1 ... img_9
  *
  * A cut in a wrong place costs one LIST with no news. Cuts are plain ASCII after whole characters,
  * because a server may refuse a start-after that is not UTF-8.

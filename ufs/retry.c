@@ -3,10 +3,11 @@
  * jitter, until a request's deadline. What was received stays received: the next attempt asks for
  * the rest.
  *
- *	attempt under way (the lower's) -> failed -> waiting for its timer (on our loop) -> under way ... -> done
+ *	attempt under way (the lower's) -> failed -> waiting for its timer (on our loop)
+ *	-> under way ... -> done
  *
- * A changed object, a refused key or a missing bucket do not pass and are handed on at once. An answer that is none to the
- * question asked (another range, no range) is asked again a few times.
+ * A changed object, a refused key or a missing bucket do not pass and are handed on at once. An
+ * answer that is none to the question asked (another range, no range) is asked again a few times.
  */
 #include "ufs/ufs_internal.h"
 #include "base/clock.h"
@@ -147,7 +148,7 @@ static int submit(struct attempt *a)
 	return ufs_get(a->retry->base.lower, &a->get);
 }
 
-/* ---- the loop's thread: attempts that wait ---- */
+/* ---- the loop's thread: attempts that wait --------------------------------------------------- */
 
 static void on_timer(void *arg)
 {
@@ -189,7 +190,7 @@ static void cancel_waiting(void *arg)
 	}
 }
 
-/* ---- the origin's thread ---- */
+/* ---- the origin's thread --------------------------------------------------------------------- */
 
 static bool may_try_again(struct attempt *a, int status)
 {
@@ -223,7 +224,7 @@ static void on_done(struct ufs_get *get, int status, const struct err *e)
 	}
 }
 
-/* ---- the table ---- */
+/* ---- the table ------------------------------------------------------------------------------- */
 
 static int retry_get(struct ufs *ufs, struct ufs_get *outer)
 {

@@ -21,7 +21,7 @@ static struct s3 *s3_of(struct ufs *ufs)
 	return container_of(ufs, struct s3, base);
 }
 
-/* ---- any thread ---- */
+/* ---- any thread ------------------------------------------------------------------------------ */
 
 static void wake_locked(struct s3 *s3)
 {
@@ -83,7 +83,7 @@ int s3_list_run(struct s3 *s3, struct s3_list_call *call)
 	return call->status;
 }
 
-/* ---- the loop's thread ---- */
+/* ---- the loop's thread ----------------------------------------------------------------------- */
 
 /* The next LIST that may start, unlinked. More than one listing at a time share the places. */
 static struct s3_list_call *next_list_locked(struct s3 *s3)
@@ -261,7 +261,7 @@ static void close_on_loop(void *arg)
 	s3_http_free(s3->http);
 }
 
-/* ---- open and free ---- */
+/* ---- open and free --------------------------------------------------------------------------- */
 
 static void s3_free(struct ufs *ufs)
 {

@@ -27,8 +27,9 @@ struct s3_exchange {
 
 	/* Bytes of the body, headers complete. Negative: ends the exchange with that code. */
 	int (*on_data)(struct s3_exchange *x, const char *data, size_t len);
-	/* `status`: 0 the answer is complete; negative: on_data's code, -ETIMEDOUT (no progress, or the deadline),
-	 * -ECANCELED; positive: a CURLcode, `text` says more. May start other exchanges, not this one. */
+	/* `status`: 0 the answer is complete; negative: on_data's code, -ETIMEDOUT (no progress, or
+	 * the deadline), -ECANCELED; positive: a CURLcode, `text` says more. May start other
+	 * exchanges, not this one. */
 	void (*on_done)(struct s3_exchange *x, int status);
 	void *arg; /* the owner's */
 	bool low;  /* the owner's: counts among the places of the lower classes */

@@ -10,7 +10,7 @@
 
 #define S3_QUERY_MAX (16u * 1024)
 
-/* ---- the loop's thread ---- */
+/* ---- the loop's thread ----------------------------------------------------------------------- */
 
 static int list_data(struct s3_exchange *x, const char *data, size_t len)
 {
@@ -72,7 +72,7 @@ int s3_list_start(struct s3 *s3, struct s3_list_call *call)
 	return r;
 }
 
-/* ---- any thread ---- */
+/* ---- any thread ------------------------------------------------------------------------------ */
 
 /* Prefix and a relative key behind it. */
 static int full_key(const struct s3 *s3, const char *key, size_t len, struct buf *out)

@@ -34,8 +34,9 @@ enum ufs_scheme {
 	UFS_OBS,
 };
 
-/* A source as configured. Strings are owned (ufs_config_release). No secrets: credentials are found by
- * reference (`profile`) in the environment and the shared credentials file of the process that opens it. */
+/* A source as configured. Strings are owned (ufs_config_release). No secrets: credentials are found
+ * by reference (`profile`) in the environment and the shared credentials file of the process that
+ * opens it. */
 struct ufs_config {
 	enum ufs_scheme scheme;
 	/* "http://127.0.0.1:9000"; NULL: AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, the profile's
@@ -43,7 +44,8 @@ struct ufs_config {
 	char *endpoint;
 	char *region; /* NULL: AWS_REGION, AWS_DEFAULT_REGION, the profile's, "us-east-1" */
 	char *bucket; /* file: NULL */
-	char *prefix; /* normalised: "" or ends with '/', never starts with it (file: absolute directory) */
+	/* Normalised: "" or ends with '/', never starts with it (file: absolute directory). */
+	char *prefix;
 	char *profile; /* NULL: AWS_PROFILE or "default" */
 	char *ca_file; /* NULL: AWS_CA_BUNDLE, or the system's */
 	bool path_style;
@@ -77,8 +79,9 @@ struct ufs_limits {
 		.request_timeout_ns = 30000000000ull, \
 		.deadline_ns = 300000000000ull })
 
-/* Opens origin + decorators: s3 or file, then fault (when GRANARY_UFS_FAULT is set in a debug build), then retry. No
- * network traffic yet. Fails with a line on a missing credential or a bad endpoint. */
+/* Opens origin + decorators: s3 or file, then fault (when GRANARY_UFS_FAULT is set in a debug
+ * build), then retry. No network traffic yet. Fails with a line on a missing credential or a bad
+ * endpoint. */
 int ufs_open(const struct ufs_config *config, const struct ufs_limits *limits, struct ufs **ret_ufs,
 	struct err *e) __must_check;
 void ufs_free(struct ufs *ufs); /* NULL is allowed */
@@ -90,9 +93,9 @@ void ufs_free(struct ufs *ufs); /* NULL is allowed */
  */
 int ufs_probe(struct ufs *ufs, struct err *e) __must_check;
 
-/* One object of a listing; borrowed for the duration of the sink call. `key` is relative to the prefix and may hold
- * any byte but NUL; not NUL-terminated. `tag` is the etag without quotes, "lm:SECONDS" without an
- * etag, or
+/* One object of a listing; borrowed for the duration of the sink call. `key` is relative to the
+ * prefix and may hold any byte but NUL; not NUL-terminated. `tag` is the etag without quotes,
+ * "lm:SECONDS" without an etag, or
  * "f:DEV:INO:SIZE:MTIME_NS:CTIME_NS" for a directory. */
 struct ufs_object {
 	const char *key;
@@ -103,12 +106,12 @@ struct ufs_object {
 	uint32_t tag_len;
 };
 
-/* Takes objects in any order, never twice for one key as far as the origin allows. Calls do not overlap. A negative
- * return ends the listing with that error. */
+/* Takes objects in any order, never twice for one key as far as the origin allows. Calls do not
+ * overlap. A negative return ends the listing with that error. */
 typedef int (*ufs_list_sink)(void *arg, const struct ufs_object *objects, uint32_t n);
 
-/* Lists everything under the prefix with up to list_requests LISTs in flight (key space split by prefix and by
- * start-after ranges). Blocks. Complete or an error, never half. */
+/* Lists everything under the prefix with up to list_requests LISTs in flight (key space split by
+ * prefix and by start-after ranges). Blocks. Complete or an error, never half. */
 int ufs_list(struct ufs *ufs, ufs_list_sink sink, void *arg, struct err *e) __must_check;
 
 enum ufs_class {

@@ -40,8 +40,9 @@ void ufs_page_release(struct ufs_page *page);
 struct ufs_ops {
 	const char *name;
 
-	/* As ufs_get(). May call on_done only after it returned 0, never from inside; sets get->got to 0 first. On
-	 * failure sets get->retry_after_ns when the origin asked for a pause. Ends by get->deadline_ns. */
+	/* As ufs_get(). May call on_done only after it returned 0, never from inside; sets get->got
+	 * to 0 first. On failure sets get->retry_after_ns when the origin asked for a pause. Ends
+	 * by get->deadline_ns. */
 	int (*get)(struct ufs *ufs, struct ufs_get *get);
 
 	/* As ufs_promote(). May be NULL: nothing waits here. */

@@ -48,7 +48,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	static uint8_t bytes[CHUNK_HEAD_BYTES + CHUNK_TABLE_BYTES];
 	struct chunk_head head = { .file_id = size };
 
-	/* Most inputs would fail at the head's sum: one of the tests' own comes first in half of them. */
+	/* Most inputs would fail at the head's sum: one of the tests' own comes first in half of
+	 * them. */
 	memset(bytes, 0, sizeof(bytes));
 	if (size % 2)
 		chunk_head_encode(&head, bytes);

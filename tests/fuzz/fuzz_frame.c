@@ -1,9 +1,6 @@
 /*
  * Fuzzer of frame_decode() and hello_unpack(): no input may crash, and what decodes encodes to the
- *same frame again.
- *
- *	clang -std=gnu17 -D_GNU_SOURCE -fsanitize=fuzzer,address,undefined ...
- *tests/fuzz/fuzz_frame.c
+ * same frame again.
  */
 #include <stddef.h>
 #include <stdint.h>

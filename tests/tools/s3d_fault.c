@@ -3,7 +3,7 @@
  *
  *	kind=latency	ms=N [jitter=N]		before the request is looked at
  *	kind=pace	bps=N			bytes a second of each body
- *	kind=status	code=N [error=TEXT] [wait=SECONDS]	that status with an S3 error document,
+ *	kind=status	code=N [error=TEXT] [wait=SECONDS]	that status, an S3 error document,
  *				with Retry-After when `wait` is given
  *	kind=reset	[after=N]		connection reset after N body bytes
  *	kind=short	[after=N]		orderly close before the announced length

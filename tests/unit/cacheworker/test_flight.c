@@ -91,7 +91,8 @@ static void wait_flights(struct world *w, uint64_t n)
 	}
 }
 
-/* Far more units than memory, at once, a third of them announced only, through a tier that takes few. */
+/* Far more units than memory, at once, a third of them announced only, through a tier that takes
+ * few. */
 static void starve(uint64_t capacity)
 {
 	struct world *w = world_new_sized(capacity, FILES, BIG, 16 * MiB);

@@ -1,6 +1,6 @@
 /*
- * The worker whole, for its tests: a directory as origin, a real tier, real sockets, and a master of
- * the test's own that hands out a table.
+ * The worker whole, for its tests: a directory as origin, a real tier, real sockets, and a master
+ * of the test's own that hands out a table.
  */
 #pragma once
 
@@ -65,7 +65,7 @@ static inline int remove_entry(const char *path, const struct stat *st, int type
 	return remove(path);
 }
 
-/* ---- a master that knows one table ------------------------------------------------------------------------- */
+/* ---- a master that knows one table ----------------------------------------------------------- */
 
 static inline void answer_table(struct world *w, struct rpc_request *request)
 {
@@ -116,7 +116,7 @@ static inline void on_master_request(struct rpc_request *request, void *arg)
 
 static const struct rpc_server_ops master_ops = { .on_request = on_master_request };
 
-/* ---- a source --------------------------------------------------------------------------------------------- */
+/* ---- a source -------------------------------------------------------------------------------- */
 
 static inline uint64_t file_size(const struct world *w, unsigned int i)
 {
@@ -280,7 +280,7 @@ static inline void world_free(struct world *w)
 	free(w);
 }
 
-/* ---- reading ----------------------------------------------------------------------------------------------- */
+/* ---- reading --------------------------------------------------------------------------------- */
 
 static inline struct rpc_call make_call(
 	const struct world *w, enum frame_op op, uint64_t offset, uint32_t length, uint8_t flags)
@@ -327,7 +327,8 @@ static inline void check_sums(const struct world *w, uint64_t offset, uint32_t l
 	free(row);
 }
 
-/* Reads a range by whatever answer comes and compares it. Returns true when the answer was a descriptor. */
+/* Reads a range by whatever answer comes and compares it. Returns true when the answer was a
+ * descriptor. */
 static inline bool read_range(
 	const struct world *w, uint64_t offset, uint32_t length, uint8_t flags)
 {

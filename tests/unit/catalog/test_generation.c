@@ -326,7 +326,7 @@ static void many_versions(void **state)
 	table_unref(prev);
 }
 
-/* ---- forgeries: valid tables that must not follow ---------------------------------------- */
+/* ---- forgeries: valid tables that must not follow -------------------------------------------- */
 
 static struct table *forge(
 	const struct generation_id *id, uint64_t end, const struct table_row *rows, int n)

@@ -1,6 +1,6 @@
 /*
- * What the tests of client/ share: a small volume with known bytes, a master and a worker that answer for it over real sockets and
- * can misbehave, and reads that wait.
+ * What the tests of client/ share: a small volume with known bytes, a master and a worker that
+ * answer for it over real sockets and can misbehave, and reads that wait.
  */
 #pragma once
 
@@ -86,7 +86,7 @@ struct fix {
 	uint64_t end; /* of the last object, rounded up */
 };
 
-/* ---- the bytes --------------------------------------------------------------------------------------------- */
+/* ---- the bytes ------------------------------------------------------------------------------- */
 
 static inline uint64_t fix_mix(uint64_t x)
 {
@@ -109,7 +109,8 @@ static inline void fix_content(
 	}
 }
 
-/* What the volume holds in a range, gaps and ends as zeros: computed from the objects, not from pieces. */
+/* What the volume holds in a range, gaps and ends as zeros: computed from the objects, not from
+ * pieces. */
 static inline void fix_expected(const struct fix *f, uint64_t offset, uint64_t length, uint8_t *out)
 {
 	memset(out, 0, length);
@@ -212,7 +213,7 @@ static inline void fix_write_chunk(const struct fix *f, uint32_t chunk)
 	close(fd);
 }
 
-/* ---- the worker -------------------------------------------------------------------------------------------- */
+/* ---- the worker ------------------------------------------------------------------------------ */
 
 static inline void fix_mark(const struct fix_object *o, uint64_t number, void *arg)
 {
@@ -369,7 +370,7 @@ static inline uint32_t fix_count(struct fix *f, enum frame_op op)
 	return n;
 }
 
-/* ---- the master -------------------------------------------------------------------------------------------- */
+/* ---- the master ------------------------------------------------------------------------------ */
 
 static inline void fix_reply_packed(
 	struct rpc_request *request, uint8_t *packed, size_t len, int fd)
@@ -458,7 +459,7 @@ static inline void fix_on_master(struct rpc_request *request, void *arg)
 		fix_reply_generation(f, request);
 }
 
-/* ---- set-up ------------------------------------------------------------------------------------------------ */
+/* ---- set-up ---------------------------------------------------------------------------------- */
 
 static inline void fix_add(struct listing *l, const char *key, uint64_t size)
 {
@@ -606,7 +607,7 @@ static inline int fix_teardown(void **state)
 	return 0;
 }
 
-/* ---- reads ------------------------------------------------------------------------------------------------- */
+/* ---- reads ----------------------------------------------------------------------------------- */
 
 struct fix_read {
 	struct client_read read;

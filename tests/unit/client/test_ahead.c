@@ -11,7 +11,8 @@ static int setup(void **state)
 	return fix_start_client(f, (struct client_config){ .ahead_bytes = WINDOW });
 }
 
-/* PREFETCH requests are on their way when client_note_read() returns: waits until all have arrived. */
+/* PREFETCH requests are on their way when client_note_read() returns: waits until all have
+ * arrived. */
 static uint32_t settle(struct fix *f)
 {
 	uint64_t deadline = clock_mono_ns() + 10 * CLOCK_SECOND;
@@ -70,7 +71,8 @@ static void test_stream(void **state)
 	}
 	assert_int_equal(last, end);
 	assert_true(settle(f) <= 45);
-	/* Read once more from the start: a second stream, of which nothing is asked twice while it runs. */
+	/* Read once more from the start: a second stream, of which nothing is asked twice while it
+	 * runs. */
 	client_note_read(f->volume, o->offset, MiB);
 }
 

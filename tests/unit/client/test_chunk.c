@@ -153,7 +153,8 @@ static void test_bitmap_is_replaced(void **state)
 	assert_true(client_bits_all(&chunk->present, 72, 8));
 	client_bits_set(&chunk->verified, 72, 8);
 	client_chunk_damage(chunk, 1, 1);
-	/* The same file: one descriptor, what was verified and is still there stays, what was damaged stays out. */
+	/* The same file: one descriptor, what was verified and is still there stays, what was
+	 * damaged stays out. */
 	bitmap[9] = 0x0f;
 	assert_int_equal(client_chunks_install(chunks, &id, copy, bitmap, &again), 0);
 	assert_ptr_equal(chunk, again);

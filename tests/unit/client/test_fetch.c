@@ -1,4 +1,5 @@
-/* Reads through the worker: bytes, chunk borders, retries, cancel, a worker that goes and comes back, bounds. */
+/* Reads through the worker: bytes, chunk borders, retries, cancel, a worker that goes and comes
+ * back, bounds. */
 #include <signal.h>
 #include <sys/wait.h>
 #include "base/log.h"
@@ -218,7 +219,8 @@ static void test_worker_gone_and_back(void **state)
 	assert_int_equal(fix_counter(f, "failed_reads"), 0);
 }
 
-/* A process that listens at the address it is sent and never answers; made before this one has threads. */
+/* A process that listens at the address it is sent and never answers; made before this one has
+ * threads. */
 static struct {
 	pid_t pid;
 	int to;

@@ -180,7 +180,8 @@ static void test_another_file(void **state)
 
 	fix_read(f, a->offset, PIECE_BYTES);
 	assert_int_equal(fix_counter(f, "verified"), 1);
-	/* Evicted and filled again: another inode, of which nothing was checked, and less is there. */
+	/* Evicted and filled again: another inode, of which nothing was checked, and less is
+	 * there. */
 	assert_int_equal(unlink(fix_chunk_path(f, 0)), 0);
 	f->file_version[0]++;
 	memset(f->bitmap[0], 0, CHUNK_BITMAP_BYTES);

@@ -1,4 +1,5 @@
-/* Opening a source: answers that are refused, and what a process remembers of a master that lost its memory. */
+/* Opening a source: answers that are refused, and what a process remembers of a master that lost
+ * its memory. */
 #include "tests/unit/client/fixture.h"
 
 /* Generation 2 of the fixture's volume with one more object, as a file of its own. */
@@ -51,7 +52,8 @@ static void test_guards(void **state)
 	/* The master's state was put back to the day before. */
 	assert_int_equal(open_again(f, first, &e), -ESTALE);
 	assert_non_null(strstr(e.text, "generation 2"));
-	/* It went on from there: another second generation, and a third that gives an offset a new meaning. */
+	/* It went on from there: another second generation, and a third that gives an offset a new
+	 * meaning. */
 	assert_int_equal(open_again(f, two_b, &e), -ESTALE);
 	assert_int_equal(open_again(f, three_b, &e), -ESTALE);
 	assert_true(e.text[0] != '\0');

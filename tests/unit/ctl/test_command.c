@@ -1,4 +1,5 @@
-/* The commands with bad input: one line that says what is wrong, the documented exit status, nothing started. */
+/* The commands with bad input: one line that says what is wrong, the documented exit status,
+ * nothing started. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -167,7 +168,8 @@ static void test_bad_cache(void **state)
 	assert_int_equal(access("big", F_OK), -1);
 }
 
-/* Everything is right but the programs are not there: said, and the supervisor that found out is gone. */
+/* Everything is right but the programs are not there: said, and the supervisor that found out is
+ * gone. */
 static void test_nothing_left(void **state)
 {
 	struct err e = ERR_INIT;

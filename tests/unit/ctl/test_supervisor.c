@@ -1,6 +1,6 @@
 /*
- * The supervisor with stand-ins for the daemons: shell scripts that say READY or ERROR and then sleep. Their process ids and
- * starts are seen through its own answers.
+ * The supervisor with stand-ins for the daemons: shell scripts that say READY or ERROR and then
+ * sleep. Their process ids and starts are seen through its own answers.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -320,7 +320,8 @@ static void test_adopts(void **state)
 	pid_t mount;
 
 	(void)state;
-	/* the process must be recognised by its executable: a copy of sleep under the daemon's name */
+	/* the process must be recognised by its executable: a copy of sleep under the daemon's
+	 * name */
 	assert_int_equal(system("true"), 0);
 	(void)snprintf(path_buffer, sizeof(path_buffer),
 		"mkdir -p %s/real && for d in cachemaster cacheworker cachefuse; do cp /bin/sleep "

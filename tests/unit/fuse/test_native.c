@@ -632,8 +632,8 @@ static void *answer_init(void *arg)
 }
 
 /*
- * The daemon dies while the kernel opens an extent and waits for it to answer: it must be gone at once, though its descriptors
- * live on elsewhere, or nobody would clear up behind it.
+ * The daemon dies while the kernel opens an extent and waits for it to answer: it must be gone at
+ * once, though its descriptors live on elsewhere, or nobody would clear up behind it.
  */
 static void killed_while_mounting(void **state)
 {

@@ -1,6 +1,7 @@
 /*
- * Sources against a real directory as the origin: generations, retention, restarts, a master restored from an old copy, an
- * origin that is away, a store that takes nothing; directly, and once through a real rpc client.
+ * Sources against a real directory as the origin: generations, retention, restarts, a master
+ * restored from an old copy, an origin that is away, a store that takes nothing; directly, and once
+ * through a real rpc client.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -387,7 +388,8 @@ static void test_origin_refuses(void **state)
 	expect_generation(&got, 1, 2);
 }
 
-/* An S3 server that nobody runs: a first mount is refused with the line, a later one is served from what is known. */
+/* An S3 server that nobody runs: a first mount is refused with the line, a later one is served from
+ * what is known. */
 static void test_origin_away(void **state)
 {
 	struct ufs_config s3 = { 0 };
@@ -446,7 +448,8 @@ static void full_close(struct store *s)
 
 static const struct store_ops full_ops = { full_get, full_write, full_scan, full_close };
 
-/* A generation that is not durable is not handed out, and its number and offsets are free for another try. */
+/* A generation that is not durable is not handed out, and its number and offsets are free for
+ * another try. */
 static void test_store_full(void **state)
 {
 	struct full_store full = { .base = { &full_ops }, .real = store, .full = true };

@@ -1,4 +1,5 @@
-/* The store: writes are atomic and there after a reopen; records survive a round trip; newer and damaged ones are refused. */
+/* The store: writes are atomic and there after a reopen; records survive a round trip; newer and
+ * damaged ones are refused. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>

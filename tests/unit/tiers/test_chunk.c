@@ -1,4 +1,5 @@
-/* Chunks of one tier: what is written is read, what is damaged is dropped, what is there survives. */
+/* Chunks of one tier: what is written is read, what is damaged is dropped, what is there
+ * survives. */
 #include "tests/unit/tiers/tier_fixture.h"
 #include "tiers/chunk_internal.h"
 
@@ -334,7 +335,8 @@ static uint32_t unverified(struct fixture *f, uint64_t n)
 	return blocks;
 }
 
-/* What another boot wrote is not trusted until it was read, and is then for the rest of this boot. */
+/* What another boot wrote is not trusted until it was read, and is then for the rest of this
+ * boot. */
 static void test_unverified_until_read(void **state)
 {
 	struct fixture *f = *state;

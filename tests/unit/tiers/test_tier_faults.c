@@ -242,7 +242,8 @@ static void test_disk_full(void **state)
 	assert_string_equal(status_of(f).state, "ok");
 }
 
-/* The index itself finds no room: nothing more is admitted, nothing dies, and all is there later. */
+/* The index itself finds no room: nothing more is admitted, nothing dies, and all is there
+ * later. */
 static void test_index_without_room(void **state)
 {
 	struct fixture *f = *state;
@@ -306,7 +307,8 @@ static void test_inodes_unknown(void **state)
 	assert_int_equal(write_run(f, 0, &run), 0);
 }
 
-/* Reads past the end of a cut file are errors of the disk: their pieces go, then the tier is suspect, then out. */
+/* Reads past the end of a cut file are errors of the disk: their pieces go, then the tier is
+ * suspect, then out. */
 static void test_failing_reads(void **state)
 {
 	struct fixture *f = *state;
@@ -347,7 +349,8 @@ static void test_failing_reads(void **state)
 	assert_null(tier_chunk_find(f->set, &id));
 	chunk_unref(chunk);
 
-	/* A probe finds the disk working: back in service, and what is damaged is seen piece by piece. */
+	/* A probe finds the disk working: back in service, and what is damaged is seen piece by
+	 * piece. */
 	assert_int_equal(write_run(f, 1, &other), 0);
 	assert_string_equal(status_of(f).state, "ok");
 	assert_int_equal(read_run(f, 1, &other), 0);
@@ -373,7 +376,8 @@ static void failing_close(struct index *index)
 	(void)index;
 }
 
-/* Nothing is admitted that the index does not know; it is built anew from memory once the disk works. */
+/* Nothing is admitted that the index does not know; it is built anew from memory once the disk
+ * works. */
 static void test_failing_index(void **state)
 {
 	static const struct index_ops ops = {

@@ -61,7 +61,7 @@ static void sections(void **state)
 	assert_int_equal(parse("[default]\n=\n==\n[", "default", &c), 0);
 }
 
-/* ---- the search ---- */
+/* ---- the search ------------------------------------------------------------------------------ */
 
 static char dir[] = "/tmp/granary-credentials-XXXXXX";
 static char credentials_file[64], config_file[64];

@@ -12,7 +12,7 @@
 #include <string.h>
 #include <cmocka.h>
 
-/* ---- an origin of pages in memory ---- */
+/* ---- an origin of pages in memory ------------------------------------------------------------ */
 
 struct fake {
 	struct ufs base;
@@ -162,7 +162,7 @@ static void fake_release(struct fake *f)
 	ufs_base_release(&f->base);
 }
 
-/* ---- a sink that keeps everything ---- */
+/* ---- a sink that keeps everything ------------------------------------------------------------ */
 
 struct kept {
 	char **keys;
@@ -210,7 +210,7 @@ static void expect_whole(struct fake *f, unsigned int threads)
 	kept_release(&k);
 }
 
-/* ---- tests ---- */
+/* ---- tests ----------------------------------------------------------------------------------- */
 
 static uint32_t next_random(uint64_t *seed)
 {

@@ -145,7 +145,7 @@ static struct script *script_new(const struct step *steps, uint32_t n, uint64_t 
 	return s;
 }
 
-/* ---- a request that is waited for ---- */
+/* ---- a request that is waited for ------------------------------------------------------------ */
 
 struct wait {
 	struct ufs_get get;
@@ -240,7 +240,7 @@ static int run(const struct step *steps, uint32_t n, uint64_t deadline_ns, uint3
 	return status;
 }
 
-/* ---- tests ---- */
+/* ---- tests ----------------------------------------------------------------------------------- */
 
 static void resumes(void **state)
 {

@@ -28,7 +28,7 @@ static char data_at(uint64_t offset)
 	return (char)(offset * 13 + offset / 999);
 }
 
-/* ---- the server ---- */
+/* ---- the server ------------------------------------------------------------------------------ */
 
 struct server {
 	int fd;
@@ -279,7 +279,7 @@ static int stop_server(void **state)
 	return 0;
 }
 
-/* ---- the client ---- */
+/* ---- the client ------------------------------------------------------------------------------ */
 
 static struct ufs *open_origin(unsigned int max_requests)
 {
@@ -388,7 +388,7 @@ static int get(struct ufs *ufs, const char *key, uint64_t offset, uint64_t lengt
 	return finish(start(ufs, key, offset, length, UFS_DEMAND), e);
 }
 
-/* ---- tests ---- */
+/* ---- tests ----------------------------------------------------------------------------------- */
 
 static void right_bytes(void **state)
 {
