@@ -20,9 +20,9 @@
 #define THREADS_DEFAULT 4u
 #define THREADS_MAX     16u
 #define SPARE_SLOTS(n) \
-	((n) / 4 < 64 ? (n) / 4 : 64) /* never filled by READs: for all other requests */
-#define VALID_SECONDS 1000000000ull   /* names and attributes of extents never change */
-#define CRASHES_MAX   2u              /* a request that saw so many daemons die gets EIO */
+	((n) / 4 < 64 ? (n) / 4 : 64)           /* never filled by READs: for all other requests */
+#define VALID_SECONDS 1000000000ull             /* names and attributes of extents never change */
+#define BLAME_MAX     (2 * SLOTS_BLAME_HANDLED) /* a request that saw so much death gets EIO */
 #define STOP_GRACE    (10 * CLOCK_SECOND)
 
 /*
@@ -73,7 +73,7 @@ const struct counter_info *session_counter_table(uint32_t *ret_n)
 	return counter_rows;
 }
 
-/* ---- answers ------------------------------------------------------------------------------- */
+/* ---- answers --------------------------------------------------------------------------------- */
 
 static int write_whole(int fd, const struct iovec *iov, int n)
 {
@@ -143,7 +143,7 @@ static void count_failure(struct session *s, uint64_t offset, uint32_t length, i
 		s->config.on_failure(s->config.arg, offset, length, status);
 }
 
-/* ---- parked reads -------------------------------------------------------------------------- */
+/* ---- parked reads ---------------------------------------------------------------------------- */
 
 static void parked_unref(struct parked *p, uint32_t refs)
 {
@@ -229,7 +229,7 @@ static void give_up_all(struct session *s)
 				-EIO); /* or it is answered */
 }
 
-/* ---- requests ------------------------------------------------------------------------------ */
+/* ---- requests -------------------------------------------------------------------------------- */
 
 static void on_init(struct session *s, uint32_t slot, const struct request *req)
 {
@@ -418,7 +418,7 @@ static void handle(struct worker *w, uint32_t slot, uint32_t len)
 	}
 }
 
-/* ---- threads ------------------------------------------------------------------------------- */
+/* ---- threads --------------------------------------------------------------------------------- */
 
 static void connection_gone(struct session *s)
 {
@@ -461,16 +461,16 @@ static void serve_left(struct worker *w)
 {
 	struct session *s = w->session;
 	uint32_t slot;
-	uint32_t crashes;
+	uint32_t blame;
 
-	while (slots_take_left(s->config.slots, &slot, &crashes) == 0) {
+	while (slots_take_left(s->config.slots, &slot, &blame) == 0) {
 		counter_add(&s->counters->taken_over, 1);
-		if (crashes < CRASHES_MAX) {
+		if (blame < BLAME_MAX) {
 			handle(w, slot, slot_len(s->config.slots, slot));
 			continue;
 		}
-		log_error("request given up", "unique=%" PRIu64 " crashes=%u answer=EIO",
-			request_unique(slot_data(s->config.slots, slot), SLOT_BYTES), crashes);
+		log_error("request given up", "unique=%" PRIu64 " blame=%u answer=EIO",
+			request_unique(slot_data(s->config.slots, slot), SLOT_BYTES), blame);
 		answer(s, slot, -EIO, NULL, 0);
 	}
 }

@@ -16,7 +16,7 @@
 #define SLOTS_OBJ_MAGIC  0x510751A5u
 #define STATE_BITS       4u
 #define STATE_MASK       ((1u << STATE_BITS) - 1)
-#define SLOTS_FIRST_BYTE 8192u /* of the crash counts in the head */
+#define SLOTS_FIRST_BYTE 8192u /* of the blame in the head */
 
 struct slots_head {
 	uint64_t magic;
@@ -28,14 +28,15 @@ struct slots_head {
 	struct slots_mount mount;
 };
 
-static_assert(sizeof(struct slots_head) <= SLOTS_FIRST_BYTE, "the crash counts follow the head");
-static_assert(SLOTS_FIRST_BYTE + LIMIT_FUSE_SLOTS <= SLOTS_HEAD_BYTES, "one byte per slot");
+static_assert(sizeof(struct slots_head) <= SLOTS_FIRST_BYTE, "the blame follows the head");
+static_assert(SLOTS_FIRST_BYTE + 2 * LIMIT_FUSE_SLOTS <= SLOTS_HEAD_BYTES, "two bytes per slot");
 
 struct slots {
 	uint32_t magic;
 	uint32_t count;
 	struct slots_head *head;
-	uint8_t *crashes; /* per slot, in the memfd */
+	uint8_t *blame; /* per slot, in the memfd */
+	uint8_t *waits; /* likewise: HELD */
 	unsigned char *data;
 	size_t mapped;
 	pthread_mutex_t lock;
@@ -139,7 +140,8 @@ int slots_open(int fd, struct slots **ret_slots, struct err *e)
 	slots->count = (uint32_t)count;
 	slots->mapped = size;
 	slots->head = memory;
-	slots->crashes = (uint8_t *)memory + SLOTS_FIRST_BYTE;
+	slots->blame = (uint8_t *)memory + SLOTS_FIRST_BYTE;
+	slots->waits = slots->blame + LIMIT_FUSE_SLOTS;
 	slots->data = (unsigned char *)memory + SLOTS_HEAD_BYTES;
 	pthread_mutex_init(&slots->lock, NULL);
 	pthread_cond_init(&slots->freed, NULL);
@@ -247,9 +249,13 @@ static bool move_word(struct slots *slots, uint32_t slot, uint32_t word, enum sl
 
 	if (to == SLOT_FREE) /* before the state: nobody else may have the slot yet */
 		atomic_store(len_word(slots, slot), 0);
+	if (to == SLOT_HELD) /* likewise */
+		slots->waits[slot] = 1;
 	if (!atomic_compare_exchange_strong(
 		    &slots->word[slot], &word, ticket << STATE_BITS | (uint32_t)to))
 		return false;
+	if (from == SLOT_HELD)
+		slots->waits[slot] = 0;
 	if (to == SLOT_HELD)
 		count_held(slots);
 	if (from == SLOT_HELD)
@@ -296,7 +302,8 @@ int slots_take(struct slots *slots, uint32_t *ret_slot)
 	}
 	slot = slots->free[--slots->n_free];
 	pthread_mutex_unlock(&slots->lock);
-	slots->crashes[slot] = 0;
+	slots->blame[slot] = 0;
+	slots->waits[slot] = 0;
 	atomic_store(len_word(slots, slot), 0);
 	ensure(slot_move(slots, slot, SLOT_FREE, SLOT_READING));
 	*ret_slot = slot;
@@ -311,9 +318,10 @@ void slots_wake(struct slots *slots)
 	pthread_mutex_unlock(&slots->lock);
 }
 
-int slots_take_left(struct slots *slots, uint32_t *ret_slot, uint32_t *ret_crashes)
+int slots_take_left(struct slots *slots, uint32_t *ret_slot, uint32_t *ret_blame)
 {
 	uint32_t slot;
+	uint32_t blame;
 
 	pthread_mutex_lock(&slots->lock);
 	if (slots->n_left == 0) {
@@ -322,10 +330,11 @@ int slots_take_left(struct slots *slots, uint32_t *ret_slot, uint32_t *ret_crash
 	}
 	slot = slots->left[--slots->n_left];
 	pthread_mutex_unlock(&slots->lock);
-	if (slots->crashes[slot] < UINT8_MAX)
-		slots->crashes[slot]++;
+	blame = slots->blame[slot] + (slots->waits[slot] ? 1 : SLOTS_BLAME_HANDLED);
+	slots->blame[slot] = (uint8_t)min(blame, (uint32_t)UINT8_MAX);
+	slots->waits[slot] = 0;
 	ensure(slot_move(slots, slot, SLOT_FREE, SLOT_READING));
-	*ret_crashes = slots->crashes[slot];
+	*ret_blame = slots->blame[slot];
 	*ret_slot = slot;
 	return 0;
 }

@@ -31,9 +31,10 @@
 #include "base/hash.h"
 #include "base/layout.h"
 
-#define SLOT_BYTES       8192u  /* FUSE_MIN_READ_BUFFER: the smallest buffer the kernel accepts */
-#define SLOTS_HEAD_BYTES 65536u /* room for the head */
-#define SLOTS_MIN        16u    /* of which a quarter is for what is not a READ */
+#define SLOT_BYTES          8192u /* FUSE_MIN_READ_BUFFER: the smallest buffer the kernel accepts */
+#define SLOTS_HEAD_BYTES    65536u /* room for the head */
+#define SLOTS_BLAME_HANDLED 8u     /* see slots_take_left() */
+#define SLOTS_MIN           16u    /* of which a quarter is for what is not a READ */
 
 enum slot_state {
 	SLOT_FREE,
@@ -99,10 +100,11 @@ void *slots_counters(struct slots *slots);
 int slots_take(struct slots *slots, uint32_t *ret_slot) __must_check;
 void slots_wake(struct slots *slots);
 /*
- * The next full slot that a predecessor left, once each: READING. `ret_crashes`: how many daemons
- * died holding it, this time included. -ENOENT: no more.
+ * The next full slot that a predecessor left, once each: READING. `ret_blame` grows with each daemon
+ * that died while it had the request, this time included: by SLOTS_BLAME_HANDLED when it worked on
+ * it, by one when it only waited with it (HELD). -ENOENT: no more.
  */
-int slots_take_left(struct slots *slots, uint32_t *ret_slot, uint32_t *ret_crashes) __must_check;
+int slots_take_left(struct slots *slots, uint32_t *ret_slot, uint32_t *ret_blame) __must_check;
 
 /* SLOT_BYTES for the request. */
 void *slot_data(struct slots *slots, uint32_t slot);
