@@ -8,7 +8,8 @@
  *	COMPOSE ─ a piece was damaged ─► PLAN, at most FETCH_ATTEMPTS times
  *
  * Bytes are answered with the checksum of every piece they touch. A fetch of several units copies
- * each as it lands and lets go of it: it never holds one unit's memory while it waits for another's.
+ * each as it lands and lets go of it: it never holds one unit's memory while it waits for
+ * another's.
  */
 #include "cacheworker/fetch.h"
 #include "cacheworker/fill.h"
@@ -37,6 +38,8 @@ struct span {
 	uint32_t first_sum; /* place of its first piece among the answer's checksums */
 };
 
+struct gathered;
+
 struct fetch {
 	uint32_t magic;
 	struct worker *worker;
@@ -46,8 +49,8 @@ struct fetch {
 	struct pool_job job;
 	struct span *spans;
 	uint32_t n_spans;
-	uint32_t n_sums; /* pieces that the spans touch */
-	char *out;       /* the range and the checksums behind it, when it is gathered */
+	uint32_t n_sums;      /* pieces that the spans touch */
+	struct gathered *out; /* the range and the checksums behind it, when it is gathered */
 	unsigned int attempts;
 	/* Under `lock`: flights still awaited, plus one while they are being joined; whoever brings
 	 * it to 0 goes on. */
@@ -64,12 +67,29 @@ static const uint8_t zeros[BLOCK_BYTES];
 static void run_plan(struct pool_job *job);
 static void run_compose(struct pool_job *job);
 
+/* Memory that a reply is gathered in, out of a budget of its own. */
+struct gathered {
+	struct worker *worker;
+	uint64_t bytes; /* taken from the budget */
+	uint64_t data[];
+};
+
+static void gathered_free(void *arg)
+{
+	struct gathered *out = arg;
+
+	if (!out)
+		return;
+	budget_give(&out->worker->gathered, out->bytes);
+	free(out);
+}
+
 static void drop_spans(struct fetch *fetch)
 {
 	for (uint32_t i = 0; i < fetch->n_spans; i++)
 		flight_unref(fetch->spans[i].wait.flight);
 	free(TAKE(fetch->spans));
-	free(TAKE(fetch->out));
+	gathered_free(TAKE(fetch->out));
 	fetch->n_spans = 0;
 	fetch->n_sums = 0;
 }
@@ -211,18 +231,35 @@ static void reply_flight(struct fetch *fetch)
 	rpc_reply(fetch_end(fetch), 0, &reply, payload);
 }
 
+/*
+ * -EAGAIN when the budget is used up: the reader asks again. Whoever has its memory waits for units at most, which
+ * never wait for this budget: no two can hold each other up.
+ */
 static int make_out(struct fetch *fetch)
 {
-	fetch->out = calloc(1, fetch->request->frame.length + fetch->n_sums * sizeof(uint64_t));
-	return fetch->out ? 0 : -ENOMEM;
+	struct worker *w = fetch->worker;
+	uint64_t bytes = sizeof(*fetch->out) + fetch->request->frame.length +
+			 fetch->n_sums * sizeof(uint64_t);
+
+	if (!budget_take(&w->gathered, BUDGET_DEMAND, bytes))
+		return -EAGAIN;
+	fetch->out = calloc(1, bytes);
+	if (!fetch->out) {
+		budget_give(&w->gathered, bytes);
+		return -ENOMEM;
+	}
+	fetch->out->worker = w;
+	fetch->out->bytes = bytes;
+	return 0;
 }
 
 static char *out_of_span(struct fetch *fetch, const struct span *span, uint64_t **ret_sums)
 {
+	char *data = (char *)fetch->out->data;
+
 	/* Whole blocks, so the checksums behind them are aligned. */
-	*ret_sums =
-		(uint64_t *)(void *)(fetch->out + fetch->request->frame.length) + span->first_sum;
-	return fetch->out + (span->at - fetch->request->frame.offset);
+	*ret_sums = (uint64_t *)(void *)(data + fetch->request->frame.length) + span->first_sum;
+	return data + (span->at - fetch->request->frame.offset);
 }
 
 static void copy_flight(struct fetch *fetch, const struct span *span)
@@ -302,10 +339,10 @@ static void reply_out(struct fetch *fetch)
 	reply_range(&reply, fetch);
 	reply.checksums = fetch->n_sums;
 	payload.parts[0].len = reply.length + fetch->n_sums * sizeof(uint64_t);
+	payload.parts[0].data = fetch->out->data;
 	payload.arg = TAKE(fetch->out);
-	payload.parts[0].data = payload.arg;
 	payload.n = 1;
-	payload.release = free;
+	payload.release = gathered_free;
 	rpc_reply(fetch_end(fetch), 0, &reply, payload);
 }
 
@@ -319,7 +356,8 @@ static void run_compose(struct pool_job *job)
 		reply_out(fetch);
 		return;
 	}
-	/* What was damaged or not to be read is absent now: planned again, it comes from the origin. */
+	/* What was damaged or not to be read is absent now: planned again, it comes from the
+	 * origin. */
 	if ((r == -EBADMSG || r == -ENODATA || r == -EIO) && ++fetch->attempts < FETCH_ATTEMPTS) {
 		drop_spans(fetch);
 		run_plan(&fetch->job);

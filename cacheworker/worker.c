@@ -51,7 +51,8 @@ int worker_open(struct worker *w, const struct worker_config *config, struct err
 	int r;
 
 	*w = (struct worker){ .config = config, .started_ns = clock_mono_ns() };
-	budget_init(&w->memory, config->memory);
+	budget_init(&w->memory, config->memory - config->memory / 4);
+	budget_init(&w->gathered, config->memory / 4);
 	pthread_mutex_init(&w->fetch_lock, NULL);
 	pthread_mutex_init(&w->sources.lock, NULL);
 	list_init(&w->sources.all);
@@ -66,8 +67,8 @@ int worker_open(struct worker *w, const struct worker_config *config, struct err
 
 /*
  * Order: nothing new is started; readers' requests end (their connections close, which cancels what
- * is parked); so do questions to the master; the threads that could start a unit end; the origins end theirs; what has landed is
- * written; the tiers close.
+ * is parked); so do questions to the master; the threads that could start a unit end; the origins
+ * end theirs; what has landed is written; the tiers close.
  */
 void worker_close(struct worker *w)
 {

@@ -101,7 +101,8 @@ struct sources {
 struct worker {
 	const struct worker_config *config;
 	struct tier_set *tiers;
-	struct budget memory;
+	struct budget memory;   /* units: three quarters of --memory */
+	struct budget gathered; /* replies made of several units: the rest */
 	struct loop *loop;    /* net */
 	struct pool *serve;   /* looks into tables, answers */
 	struct pool *disk;    /* writes */
