@@ -1,10 +1,11 @@
 /*
- * cachectl mount: every check that needs nothing started, then the supervisor of the cache (started, or joined), then
- * wait for the mount.
+ * cachectl mount: every check that needs nothing started, then the supervisor of the cache
+ * (started, or joined), then wait for the mount.
  */
 #include "admin/admin.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/option.h"
 #include "base/ready.h"
 #include "base/units.h"
@@ -325,6 +326,39 @@ static void end_progress(struct job *job)
 	job->dirty = false;
 }
 
+static volatile sig_atomic_t interrupted; /* the signal's number */
+
+static void on_interrupt(int number)
+{
+	interrupted = number;
+}
+
+/* From here on something may be running that nobody would end. */
+static void catch_interrupts(void)
+{
+	const struct sigaction action = { .sa_handler = on_interrupt, .sa_flags = SA_RESTART };
+
+	(void)sigaction(SIGINT, &action, NULL); /* cannot fail with these arguments */
+	(void)sigaction(SIGTERM, &action, NULL);
+	(void)sigaction(SIGHUP, &action, NULL);
+}
+
+static int give_up(struct job *job, struct err *e)
+{
+	char socket[SOCKET_PATH_MAX];
+	char path[64];
+	json_t *answer = NULL;
+
+	(void)cache_dir_socket(&job->cache, "supervisor.sock", socket);
+	(void)snprintf(path, sizeof(path), "/v1/mount?id=%u&give_up=1", job->id); /* fits */
+	if (admin_call(socket, "POST", path, NULL, ALIVE_NS, &answer, e) < 0)
+		log_debug("mount not given up", "why=\"%s\"", e->text); /* then it is gone anyway */
+	json_decref(answer);
+	*e = ERR_INIT;
+	return err_set(e, -EINTR, "interrupted by signal %d: %s is not mounted", (int)interrupted,
+		job->point);
+}
+
 /* Until the mount serves or is known not to. Returns an exit status. */
 static int wait_mount(struct job *job, struct err *e)
 {
@@ -361,6 +395,10 @@ static int wait_mount(struct job *job, struct err *e)
 				NULL); /* told: it may forget */
 		if (status >= 0)
 			return status;
+		if (interrupted) {
+			(void)give_up(job, e); /* the reason */
+			return EXIT_RUNTIME;
+		}
 		clock_sleep_ns(POLL_NS);
 	}
 }
@@ -408,6 +446,7 @@ int command_mount(int argc, char **argv)
 	if (status != EXIT_OK)
 		return command_fail(status, &e);
 	wish = make_wish(&job);
+	catch_interrupts();
 	status = wish ? join(&job, wish, &e) : EXIT_RUNTIME;
 	json_decref(wish);
 	if (status == EXIT_OK)

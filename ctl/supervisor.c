@@ -80,13 +80,14 @@ static int get_mount(
 	return found ? 0 : err_set(e, -ENOENT, "no mount has that id");
 }
 
-/* The starter has read why it failed: nobody else will ask. */
+/* The starter has read why it failed: nobody else will ask. Or he does not wait for it any longer. */
 static int post_mount_read(
 	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
 {
 	struct supervisor *s = arg;
 	const char *text = request->query(request, "id");
 	unsigned long id = text ? strtoul(text, NULL, 10) : 0;
+	bool give_up = request->query(request, "give_up") != NULL;
 
 	(void)e;
 	pthread_mutex_lock(&s->lock);
@@ -95,6 +96,8 @@ static int post_mount_read(
 
 		if (mount->id == id && mount->state == MOUNT_FAILED)
 			mount->forget_ns = clock_mono_ns();
+		else if (mount->id == id)
+			mount->given_up |= give_up;
 	}
 	pthread_mutex_unlock(&s->lock);
 	wake(s);
@@ -139,7 +142,8 @@ static void fail_mount(struct mount *mount, int status, const struct err *e)
 		status, e->text);
 }
 
-/* A daemon that all mounts need: started, or the reason why nobody can be mounted. True when it serves. */
+/* A daemon that all mounts need: started, or the reason why nobody can be mounted. True when it
+ * serves. */
 static bool need(struct supervisor *s, struct child *child)
 {
 	if (child->state == CHILD_STOPPED)
@@ -161,6 +165,8 @@ static void advance_mount(struct supervisor *s, struct mount *mount, bool daemon
 	struct child *c = &mount->child;
 	struct mount_entry entry;
 
+	if (mount->state == MOUNT_WAITING && mount->given_up)
+		mount->state = MOUNT_GONE;
 	if (mount->state == MOUNT_WAITING && daemons_serve) {
 		mount->state = MOUNT_ACTIVE;
 		child_start(c);
@@ -171,7 +177,7 @@ static void advance_mount(struct supervisor *s, struct mount *mount, bool daemon
 		free(c->args[--c->n_args]); /* started again, it serves what it served */
 	if (c->state == CHILD_WAITING && mount_table_find(mount->mountpoint, &entry) == -ENOENT)
 		child_end(c); /* unmounted behind its back */
-	if (s->forced)
+	if (s->forced || mount->given_up)
 		child_end(c);
 	if (c->state == CHILD_FAILED)
 		fail_mount(mount, c->exit_status, &c->failure);
@@ -269,7 +275,8 @@ static unsigned int collect(struct supervisor *s, int signal_fd, struct pollfd p
 	return n;
 }
 
-/* Milliseconds until something is due; at most a second, after which unmounts from outside are looked for. */
+/* Milliseconds until something is due; at most a second, after which unmounts from outside are
+ * looked for. */
 static int time_left(struct supervisor *s)
 {
 	struct child *all[CHILDREN_MAX];

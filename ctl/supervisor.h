@@ -2,16 +2,19 @@
  * The supervisor: one per cache directory, parent of master, worker and one daemon per mount.
  *
  *	GET  /v1/status			all of it
- *	POST /v1/mounts			{"source", "mountpoint", ...} -> {"id"}: starts what is needed
+ *	POST /v1/mounts			{"source", "mountpoint", ...} -> {"id"}: starts what it needs
  *	GET  /v1/mount?id=N		{"state", "text", "exit", "socket"}: how far that came
  *	POST /v1/mount?id=N		the failure was read: forget it
+ *	POST /v1/mount?id=N		its failure was read; with &give_up=1: nobody waits for it any more, it is ended
  *	POST /v1/end			ends every mount, then everything
  *
- * It ends by itself when its last mount is gone. Mounts survive its death: daemons are not tied to it, RUN/ID/state.json says
- * who they are, and the next supervisor of the cache adopts them, with the descriptors of the FUSE connection and the request
- * slots, which it takes from the mount's daemon.
+ * It ends by itself when its last mount is gone. Mounts survive its death: daemons are not tied to
+ * it, RUN/ID/state.json says who they are, and the next supervisor of the cache adopts them, with
+ * the descriptors of the FUSE connection and the request slots, which it takes from the mount's
+ * daemon.
  *
- * Threads: one loop (poll) changes things, under the lock; the admin server's threads read, and add wishes, under the lock.
+ * Threads: one loop (poll) changes things, under the lock; the admin server's threads read, and add
+ * wishes, under the lock.
  */
 #pragma once
 
@@ -53,6 +56,7 @@ struct mount {
 	int exit_status; /* MOUNT_FAILED */
 	struct err failure;
 	uint64_t forget_ns; /* MOUNT_FAILED: freed then */
+	bool given_up;      /* whoever asked for it went away before it served */
 };
 
 struct supervisor {
@@ -77,17 +81,18 @@ struct supervisor {
 	struct admin_server *admin;
 };
 
-/* Runs until nothing is left to supervise. `ready_fd` as in base/ready.h. Returns the exit status. */
+/* Runs until nothing is left to supervise. `ready_fd` as in base/ready.h. Returns the exit
+ * status. */
 int supervisor_run(const struct supervisor_config *config, int ready_fd);
 
-/* ---- supervisor_state.c: what survives it ---- */
+/* ---- supervisor_state.c: what survives it ---------------------------------------------------- */
 
 int supervisor_save(struct supervisor *s) __must_check;
 /* Takes over what an earlier supervisor left running; nothing to take over is no error. */
 void supervisor_adopt(struct supervisor *s);
 json_t *supervisor_json_locked(struct supervisor *s);
 
-/* ---- supervisor_mount.c: what is started, and how ---- */
+/* ---- supervisor_mount.c: what is started, and how -------------------------------------------- */
 
 int supervisor_plan_daemons(struct supervisor *s) __must_check;
 /* `wish`: the body of POST /v1/mounts. */
@@ -96,7 +101,8 @@ int supervisor_add_locked(struct supervisor *s, const json_t *wish, struct mount
 /* Opens the FUSE device and the slots of a mount. */
 int mount_open_fds(struct mount *mount, struct err *e) __must_check;
 void mount_free(struct mount *mount);
-/* Builds the daemon's command line; fds must be open. `args` are words after the fixed ones (JSON array). */
+/* Builds the daemon's command line; fds must be open. `args` are words after the fixed ones (JSON
+ * array). */
 int mount_plan(struct supervisor *s, struct mount *mount, const json_t *args) __must_check;
 struct mount *mount_new(
 	struct supervisor *s, unsigned int id, const char *source, const char *mountpoint);
