@@ -58,6 +58,11 @@ int client_open_source(struct client *client, const struct ufs_config *source, b
 void client_volume_close(struct client_volume *volume);
 /* Borrowed. */
 struct table *client_volume_table(struct client_volume *volume);
+/*
+ * For a reader whose ranges come from an earlier generation than the volume's: what lies in no
+ * object (any more) is -ESTALE, not zeros. Before the first read.
+ */
+void client_volume_named_only(struct client_volume *volume);
 
 /*
  * Reads [offset, offset + length) of the volume into `buf`: all multiples of BLOCK_BYTES, buf

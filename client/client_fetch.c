@@ -440,6 +440,12 @@ static void run_job(struct pool_job *job)
 	loop_post(client->loop, &op->task);
 }
 
+/* The table is damaged, or an object is not in it any more. */
+static void end_unplanned(struct client_op *op)
+{
+	client_op_end(op, op->work_status == -ESTALE ? -ESTALE : -EIO, NULL);
+}
+
 static void after_plan(struct loop_task *task)
 {
 	struct client_op *op = container_of(task, struct client_op, task);
@@ -448,7 +454,7 @@ static void after_plan(struct loop_task *task)
 	if (client_op_over(op))
 		return;
 	if (op->work_status < 0) {
-		client_op_end(op, -EIO, NULL);
+		end_unplanned(op);
 		return;
 	}
 	client_op_set_state(op, OP_START);
@@ -470,8 +476,8 @@ void client_fetch_run(struct loop_task *task)
 
 	if (op->n_parts) {
 		step(op);
-	} else if (op->work_status < 0) { /* the table is damaged */
-		client_op_end(op, -EIO, NULL);
+	} else if (op->work_status < 0) {
+		end_unplanned(op);
 	} else {
 		client_op_set_state(op, OP_WORK);
 		op->job.run = run_plan;

@@ -88,6 +88,7 @@ struct client_volume {
 	uint64_t generation;
 	uint64_t hash; /* placement's */
 	struct client_ahead ahead;
+	bool named_only; /* gaps are errors; set before the first read */
 	/* Under client.lock: */
 	struct list notes;
 	uint32_t pending; /* ops, overflow reads and notes that have not ended */

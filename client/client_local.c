@@ -46,6 +46,8 @@ static int find_spans(struct client_volume *volume, const struct segment *seg,
 		const struct piece_span *span = &spans[n];
 
 		n++;
+		if (!span->length && volume->named_only)
+			return -EAGAIN; /* client_plan() says what it is */
 		if (!span->length)
 			continue;
 		any = true;

@@ -122,7 +122,7 @@ struct client_buffer *client_buffer_take(struct client *client);
 void client_buffer_give(struct client *client, struct client_buffer *buffer); /* NULL is allowed */
 
 /* client_plan.c: cuts the read into parts. Looks up the table: any thread but the loop. -EBADMSG:
- * the table is damaged. */
+ * the table is damaged; -ESTALE: see client_volume_named_only(). */
 int client_plan(struct client_op *op) __must_check;
 /* The part being worked on. */
 const struct client_part *client_plan_part(const struct client_op *op);

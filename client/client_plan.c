@@ -42,10 +42,24 @@ static int plan_chunk(struct client_op *op, uint64_t from, uint64_t to)
 	return 0;
 }
 
+/* -ESTALE when a part of the read belongs to no object. */
+static int check_named(const struct client_op *op)
+{
+	struct piece_walk walk;
+	struct piece_span span;
+	int r;
+
+	piece_walk_init(&walk, op->volume->table, op->offset, op->length);
+	while ((r = piece_walk_next(&walk, &span)) > 0)
+		if (!span.length)
+			return -ESTALE;
+	return r;
+}
+
 int client_plan(struct client_op *op)
 {
 	uint64_t end = op->offset + op->length;
-	int r = 0;
+	int r = op->volume->named_only ? check_named(op) : 0;
 
 	for (uint64_t pos = op->offset; pos < end && r == 0;) {
 		uint64_t stop = min(end, align_down(pos, CHUNK_BYTES) + CHUNK_BYTES);

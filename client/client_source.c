@@ -337,6 +337,12 @@ struct table *client_volume_table(struct client_volume *volume)
 	return volume->table;
 }
 
+void client_volume_named_only(struct client_volume *volume)
+{
+	CHECK_MAGIC(volume, CLIENT_VOLUME_MAGIC);
+	volume->named_only = true;
+}
+
 static void cancel_notes(void *arg)
 {
 	struct client_volume *volume = arg;

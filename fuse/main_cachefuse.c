@@ -278,8 +278,12 @@ static enum exit_status check_successor(struct cachefuse *c, struct err *e)
 	const struct slots_mount *m = slots_mount(c->slots);
 
 	if (volume_id_equal(&id->volume, &m->volume) && id->lineage == m->lineage &&
-		id->generation >= m->generation)
+		id->generation >= m->generation) {
+		/* It may have forgotten objects that ours names: of each key it keeps so many. */
+		if (id->generation > m->generation)
+			client_volume_named_only(c->volume);
 		return EXIT_OK;
+	}
 	(void)err_set(e, -ESTALE,
 		"%s was mounted from another lineage or a later generation than the master has "
 		"now: unmount "

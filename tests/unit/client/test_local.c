@@ -92,6 +92,23 @@ static void test_gaps_and_end(void **state)
 	assert_int_equal(fix_read_local(f, f->end - BLOCK_BYTES, 4 * BLOCK_BYTES), 0);
 }
 
+/* For a reader that has its ranges from an earlier generation a gap is an object that was forgotten: never zeros. */
+static void test_named_only(void **state)
+{
+	struct fix *f = *state;
+	uint64_t gap = small_end(f);
+
+	client_volume_named_only(f->volume);
+	assert_int_equal(fix_read_local(f, gap, BLOCK_BYTES), -EAGAIN);
+	fix_read_end(f, fix_read_start(f, gap, BLOCK_BYTES), -ESTALE);
+	fix_read_end(f, fix_read_start(f, gap - BLOCK_BYTES, 2 * BLOCK_BYTES), -ESTALE);
+	fix_read_end(f, fix_read_start(f, f->end, BLOCK_BYTES), -ESTALE);
+	assert_int_equal(fix_count(f, FRAME_FETCH), 0);
+	fix_read(f, gap - BLOCK_BYTES, BLOCK_BYTES);
+	assert_int_equal(fix_read_local(f, gap - BLOCK_BYTES, BLOCK_BYTES), 0);
+	assert_int_equal(fix_read_local(f, gap - BLOCK_BYTES, 2 * BLOCK_BYTES), -EAGAIN);
+}
+
 /* Damages the chunk file behind the client's back. */
 static void flip(struct fix *f, uint64_t offset, bool in_table)
 {
@@ -246,6 +263,7 @@ int main(void)
 		CASE(test_part_of_a_piece),
 		CASE(test_every_range),
 		CASE(test_gaps_and_end),
+		CASE(test_named_only),
 		CASE(test_damaged_data),
 		CASE(test_worker_finds_damage),
 		CASE(test_damaged_entry),
