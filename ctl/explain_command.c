@@ -57,8 +57,7 @@ static void merge_worker(const struct fleet_mount *mount, json_t *answer)
 	json_t *chunk;
 	size_t i;
 
-	json_array_foreach(json_object_get(answer, "chunks"), i, chunk)
-	{
+	json_array_foreach (json_object_get(answer, "chunks"), i, chunk) {
 		char path[256];
 		json_t *known = NULL;
 		struct err e = ERR_INIT;
@@ -91,8 +90,7 @@ static void print_chunk(const json_t *chunk)
 	const json_t *value;
 	const char *gap = "  ";
 
-	json_object_foreach((json_t *)(uintptr_t)chunk, name, value)
-	{
+	json_object_foreach ((json_t *)(uintptr_t)chunk, name, value) {
 		if (json_is_string(value))
 			(void)printf("%s%s %s", gap, name, json_string_value(value));
 		else if (json_is_integer(value))
@@ -120,7 +118,8 @@ static void print_answer(const json_t *answer)
 		print_scalar(shown[i], json_object_get(answer, shown[i]));
 	if (json_array_size(chunks) > 0)
 		(void)printf("chunks\n");
-	json_array_foreach(chunks, i, chunk) print_chunk(chunk);
+	json_array_foreach (chunks, i, chunk)
+		print_chunk(chunk);
 }
 
 static int explain(const char *path, json_t **ret_answer, struct err *e)

@@ -72,8 +72,7 @@ static int look(void *arg, const char *run)
 	const json_t *mount;
 	size_t i;
 
-	json_array_foreach(json_object_get(state, "mounts"), i, mount)
-	{
+	json_array_foreach (json_object_get(state, "mounts"), i, mount) {
 		const char *mountpoint = json_string_value(json_object_get(mount, "mountpoint"));
 		const char *socket = json_string_value(json_object_get(mount, "socket"));
 		struct fleet_mount *m = search->mount;
@@ -136,8 +135,7 @@ static int count_mounts(const char *run, const char *point, bool *ret_point)
 	*ret_point = false;
 	if (fleet_call(run, "supervisor.sock", "/v1/status", &json, &e) < 0)
 		return -1;
-	json_array_foreach(json_object_get(json, "mounts"), i, mount)
-	{
+	json_array_foreach (json_object_get(json, "mounts"), i, mount) {
 		const char *at = json_string_value(json_object_get(mount, "mountpoint"));
 
 		n++;

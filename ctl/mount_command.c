@@ -307,9 +307,9 @@ static void show_progress(struct job *job, const char *state)
 	if (!job->progress)
 		return;
 	if (fleet_call(job->cache.run, "master.sock", "/v1/status", &status, &e) == 0)
-		json_array_foreach(json_object_get(status, "sources"), i,
-			source) if (json_is_true(json_object_get(source, "listing"))) keys =
-			json_integer_value(json_object_get(source, "listed_keys"));
+		json_array_foreach (json_object_get(status, "sources"), i, source)
+			if (json_is_true(json_object_get(source, "listing")))
+				keys = json_integer_value(json_object_get(source, "listed_keys"));
 	json_decref(status);
 	if (keys >= 0)
 		(void)fprintf(stderr, "\r\033[Klisting: %lld objects", keys);

@@ -84,8 +84,7 @@ static bool concerns(const struct found *found, const json_t *mounts)
 
 	if (!found->only)
 		return true;
-	json_array_foreach(mounts, i, mount)
-	{
+	json_array_foreach (mounts, i, mount) {
 		const char *point = json_string_value(json_object_get(mount, "mountpoint"));
 
 		if (point && strcmp(point, found->only) == 0)
@@ -110,8 +109,7 @@ static int visit(void *arg, const char *run)
 	size_t i;
 
 	if ((supervisor || state) && concerns(found, mounts)) {
-		json_array_foreach(mounts, i, mount)
-		{
+		json_array_foreach (mounts, i, mount) {
 			const char *point = json_string_value(json_object_get(mount, "mountpoint"));
 
 			if (point && (!found->only || strcmp(point, found->only) == 0))
@@ -139,9 +137,9 @@ static const json_t *worker_of(const struct found *found, const json_t *mount)
 	const json_t *worker;
 	size_t i;
 
-	json_array_foreach(found->workers, i,
-		worker) if (run && strcmp(json_string_value(json_object_get(worker, "run")), run) ==
-					   0) return worker;
+	json_array_foreach (found->workers, i, worker)
+		if (run && strcmp(json_string_value(json_object_get(worker, "run")), run) == 0)
+			return worker;
 	return NULL;
 }
 
@@ -152,8 +150,7 @@ static const json_t *source_of(const json_t *worker, const json_t *mount)
 	const json_t *source;
 	size_t i;
 
-	json_array_foreach(json_object_get(worker, "sources"), i, source)
-	{
+	json_array_foreach (json_object_get(worker, "sources"), i, source) {
 		const char *its = json_string_value(json_object_get(source, "volume"));
 
 		if (volume && its && strcmp(its, volume) == 0)
@@ -197,8 +194,8 @@ static void print_mount(const struct found *found, const json_t *mount)
 	char again[48] = "";
 	size_t i;
 
-	json_array_foreach(json_object_get(worker, "tiers"), i, tier) capacity +=
-		number(tier, "capacity");
+	json_array_foreach (json_object_get(worker, "tiers"), i, tier)
+		capacity += number(tier, "capacity");
 	if (restarts)
 		(void)snprintf(
 			again, sizeof(again), " (%llu restarts)", (unsigned long long)restarts);
@@ -219,14 +216,13 @@ static void print_notices(const struct found *found)
 	size_t i;
 	size_t k;
 
-	json_array_foreach(found->masters, i, master)
-		json_array_foreach(json_object_get(master, "sources"), k, source)
-	{
-		const char *notice = json_string_value(json_object_get(source, "notice"));
+	json_array_foreach (found->masters, i, master)
+		json_array_foreach (json_object_get(master, "sources"), k, source) {
+			const char *notice = json_string_value(json_object_get(source, "notice"));
 
-		if (notice)
-			(void)printf("note: %s\n", notice);
-	}
+			if (notice)
+				(void)printf("note: %s\n", notice);
+		}
 }
 
 static void print_daemons(const struct found *found)
@@ -236,17 +232,17 @@ static void print_daemons(const struct found *found)
 	size_t i;
 	size_t k;
 
-	json_array_foreach(found->supervisors, i, supervisor)
-		json_array_foreach(json_object_get(supervisor, "daemons"), k, daemon)
-	{
-		const char *failure = json_string_value(json_object_get(daemon, "last_failure"));
+	json_array_foreach (found->supervisors, i, supervisor)
+		json_array_foreach (json_object_get(supervisor, "daemons"), k, daemon) {
+			const char *failure =
+				json_string_value(json_object_get(daemon, "last_failure"));
 
-		if (number(daemon, "restarts") > 0)
-			(void)printf("note: %s was restarted %llu times%s%s\n",
-				json_string_value(json_object_get(daemon, "name")),
-				(unsigned long long)number(daemon, "restarts"),
-				failure ? ", last because " : "", failure ? failure : "");
-	}
+			if (number(daemon, "restarts") > 0)
+				(void)printf("note: %s was restarted %llu times%s%s\n",
+					json_string_value(json_object_get(daemon, "name")),
+					(unsigned long long)number(daemon, "restarts"),
+					failure ? ", last because " : "", failure ? failure : "");
+		}
 }
 
 static void print_table(const struct found *found)
@@ -260,7 +256,8 @@ static void print_table(const struct found *found)
 	}
 	(void)printf("%-24s %-32s %10s %9s %9s %9s %6s  %s\n", "MOUNT", "SOURCE", "FILES", "SIZE",
 		"CACHED", "CAPACITY", "HIT", "STATE");
-	json_array_foreach(found->mounts, i, mount) print_mount(found, mount);
+	json_array_foreach (found->mounts, i, mount)
+		print_mount(found, mount);
 	print_notices(found);
 	print_daemons(found);
 }

@@ -71,9 +71,9 @@ static int get_mount(
 
 	pthread_mutex_lock(&s->lock);
 	all = supervisor_json_locked(s);
-	json_array_foreach(json_object_get(all, "mounts"), i,
-		one) if (json_integer_value(json_object_get(one, "id")) == (json_int_t)id) found =
-		json_deep_copy(one);
+	json_array_foreach (json_object_get(all, "mounts"), i, one)
+		if (json_integer_value(json_object_get(one, "id")) == (json_int_t)id)
+			found = json_deep_copy(one);
 	pthread_mutex_unlock(&s->lock);
 	json_decref(all);
 	*ret_json = found;

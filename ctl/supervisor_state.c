@@ -162,8 +162,7 @@ static int adopt_args(struct child *child, const json_t *args)
 	const json_t *arg;
 	int r = 0;
 
-	json_array_foreach(args, i, arg)
-	{
+	json_array_foreach (args, i, arg) {
 		const char *word = json_string_value(arg);
 
 		if (r == 0 && word && strcmp(word, "--refresh") != 0)
@@ -230,7 +229,7 @@ void supervisor_adopt(struct supervisor *s)
 	if (json_integer_value(json_object_get(json, "format")) == 1) {
 		adopt_daemon(&s->master, json_object_get(json, "master"));
 		adopt_daemon(&s->worker, json_object_get(json, "worker"));
-		json_array_foreach(json_object_get(json, "mounts"), i, record)
+		json_array_foreach (json_object_get(json, "mounts"), i, record)
 			adopt_mount(s, record);
 	}
 	json_decref(json);

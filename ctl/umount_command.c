@@ -196,8 +196,7 @@ static void end_orphans(const char *run)
 	bool others = false;
 	size_t i;
 
-	json_array_foreach(json_object_get(state, "mounts"), i, mount)
-	{
+	json_array_foreach (json_object_get(state, "mounts"), i, mount) {
 		const char *point = json_string_value(json_object_get(mount, "mountpoint"));
 
 		others |= point && !gone(point);

@@ -105,10 +105,10 @@ static json_t *find_row(json_t *list, const char *key, const char *error)
 	size_t i;
 	json_t *row;
 
-	json_array_foreach(list, i,
-		row) if (strcmp(json_string_value(json_object_get(row, "key")), key) == 0 &&
-			 strcmp(json_string_value(json_object_get(row, "error")), error) ==
-				 0) return row;
+	json_array_foreach (list, i, row)
+		if (strcmp(json_string_value(json_object_get(row, "key")), key) == 0 &&
+			strcmp(json_string_value(json_object_get(row, "error")), error) == 0)
+			return row;
 	return NULL;
 }
 

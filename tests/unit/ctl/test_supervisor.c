@@ -139,15 +139,15 @@ static pid_t await(const char *name, const char *state, int restarts)
 		size_t i;
 
 		for (size_t k = 0; k < 2; k++)
-			json_array_foreach(json_object_get(status, lists[k]), i,
-				child) if (strcmp(json_string_value(json_object_get(child, "name")),
-						   name) == 0 &&
-					   strcmp(json_string_value(
-							  json_object_get(child, "state")),
-						   state) == 0 &&
-					   json_integer_value(json_object_get(child, "restarts")) >=
-						   restarts) pid =
-				(pid_t)json_integer_value(json_object_get(child, "pid"));
+			json_array_foreach (json_object_get(status, lists[k]), i, child)
+				if (strcmp(json_string_value(json_object_get(child, "name")),
+					    name) == 0 &&
+					strcmp(json_string_value(json_object_get(child, "state")),
+						state) == 0 &&
+					json_integer_value(json_object_get(child, "restarts")) >=
+						restarts)
+					pid = (pid_t)json_integer_value(
+						json_object_get(child, "pid"));
 		json_decref(status);
 		if (pid >= 0)
 			return pid;
