@@ -134,7 +134,7 @@ static const struct admin_route routes[] = {
 
 static void fail_mount(struct mount *mount, int status, const struct err *e)
 {
-	mount->state = MOUNT_FAILED;
+	mount_set_state_locked(mount, MOUNT_FAILED);
 	mount->exit_status = status;
 	mount->failure = *e;
 	mount->forget_ns = clock_mono_ns() + SUPERVISOR_IDLE_NS;
@@ -166,9 +166,9 @@ static void advance_mount(struct supervisor *s, struct mount *mount, bool daemon
 	struct mount_entry entry;
 
 	if (mount->state == MOUNT_WAITING && mount->given_up)
-		mount->state = MOUNT_GONE;
+		mount_set_state_locked(mount, MOUNT_GONE);
 	if (mount->state == MOUNT_WAITING && daemons_serve) {
-		mount->state = MOUNT_ACTIVE;
+		mount_set_state_locked(mount, MOUNT_ACTIVE);
 		child_start(c);
 	}
 	if (mount->state != MOUNT_ACTIVE)
@@ -182,7 +182,7 @@ static void advance_mount(struct supervisor *s, struct mount *mount, bool daemon
 	if (c->state == CHILD_FAILED)
 		fail_mount(mount, c->exit_status, &c->failure);
 	else if (c->state == CHILD_STOPPED)
-		mount->state = MOUNT_GONE;
+		mount_set_state_locked(mount, MOUNT_GONE);
 }
 
 static bool wanted(const struct mount *mount)

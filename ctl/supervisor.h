@@ -4,7 +4,6 @@
  *	GET  /v1/status			all of it
  *	POST /v1/mounts			{"source", "mountpoint", ...} -> {"id"}: starts what it needs
  *	GET  /v1/mount?id=N		{"state", "text", "exit", "socket"}: how far that came
- *	POST /v1/mount?id=N		the failure was read: forget it
  *	POST /v1/mount?id=N		its failure was read; with &give_up=1: nobody waits for it any more, it is ended
  *	POST /v1/end			ends every mount, then everything
  *
@@ -18,15 +17,15 @@
  */
 #pragma once
 
-#include "admin/admin.h"
 #include <pthread.h>
+#include "admin/admin.h"
+#include "base/clock.h"
 #include "base/list.h"
 #include "ctl/cache_dir.h"
 #include "ctl/child.h"
 
-#define SUPERVISOR_MOUNTS 64u
-#define SUPERVISOR_IDLE_NS \
-	15000000000ull /* without a mount ever, or after the last answer nobody fetched */
+#define SUPERVISOR_MOUNTS  64u
+#define SUPERVISOR_IDLE_NS (15 * CLOCK_SECOND) /* without a mount, or a failure nobody fetched */
 
 struct supervisor_config {
 	const char *cache;
@@ -35,6 +34,11 @@ struct supervisor_config {
 	const char *log_level;
 };
 
+/*
+ *	WAITING ──master and worker serve──► ACTIVE ──unmounted, or ended──► GONE
+ *	   ├──given up──► GONE                  └──never came to serve──► FAILED
+ *	   └──master or worker cannot start──► FAILED
+ */
 enum mount_state {
 	MOUNT_WAITING, /* for master and worker */
 	MOUNT_ACTIVE,  /* its daemon is started, and started again */
@@ -98,11 +102,9 @@ int supervisor_plan_daemons(struct supervisor *s) __must_check;
 /* `wish`: the body of POST /v1/mounts. */
 int supervisor_add_locked(struct supervisor *s, const json_t *wish, struct mount **ret_mount,
 	struct err *e) __must_check;
-/* Opens the FUSE device and the slots of a mount. */
-int mount_open_fds(struct mount *mount, struct err *e) __must_check;
-void mount_free(struct mount *mount);
-/* Builds the daemon's command line; fds must be open. `args` are words after the fixed ones (JSON
- * array). */
-int mount_plan(struct supervisor *s, struct mount *mount, const json_t *args) __must_check;
+/* WAITING, without descriptors and command line. NULL without memory. */
 struct mount *mount_new(
 	struct supervisor *s, unsigned int id, const char *source, const char *mountpoint);
+void mount_free(struct mount *mount); /* NULL is allowed */
+/* The one place where a state changes. */
+void mount_set_state_locked(struct mount *mount, enum mount_state next);

@@ -3,7 +3,6 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/file.h"
-#include "base/limits.h"
 #include "base/log.h"
 #include "ctl/supervisor.h"
 
@@ -11,8 +10,6 @@
 #include <inttypes.h>
 #include <string.h>
 #include <sys/mman.h>
-
-#define SLOTS_BYTES ((off_t)LIMIT_FUSE_SLOTS * 8192 + 65536) /* slots, and room for their head */
 
 /* ---- master and worker ----------------------------------------------------------------------- */
 
@@ -119,6 +116,19 @@ int supervisor_plan_daemons(struct supervisor *s)
 
 /* ---- mounts ---------------------------------------------------------------------------------- */
 
+static const uint8_t allowed_next[] = {
+	[MOUNT_WAITING] = 1 << MOUNT_ACTIVE | 1 << MOUNT_FAILED | 1 << MOUNT_GONE,
+	[MOUNT_ACTIVE] = 1 << MOUNT_FAILED | 1 << MOUNT_GONE,
+	[MOUNT_FAILED] = 0,
+	[MOUNT_GONE] = 0,
+};
+
+void mount_set_state_locked(struct mount *mount, enum mount_state next)
+{
+	ensure(allowed_next[mount->state] & 1 << next);
+	mount->state = next;
+}
+
 void mount_free(struct mount *mount)
 {
 	if (!mount)
@@ -159,13 +169,14 @@ struct mount *mount_new(
 
 /* A connection lives as long as anybody holds its descriptor: while we do, readers wait out a crash
  * of the daemon. */
-int mount_open_fds(struct mount *mount, struct err *e)
+static int mount_open_fds(struct mount *mount, struct err *e)
 {
 	mount->fuse_fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
 	if (mount->fuse_fd < 0)
 		return err_set(e, err_errno(), "/dev/fuse cannot be opened: %m");
-	mount->slots_fd = memfd_create("granary-slots", MFD_CLOEXEC);
-	if (mount->slots_fd < 0 || ftruncate(mount->slots_fd, SLOTS_BYTES) != 0)
+	mount->slots_fd =
+		memfd_create("granary-slots", MFD_CLOEXEC); /* its daemon gives it a size */
+	if (mount->slots_fd < 0)
 		return err_set(e, err_errno(), "no memory for the requests of a mount: %m");
 	return 0;
 }
@@ -230,7 +241,8 @@ static int plan_fixed(struct supervisor *s, struct mount *mount)
 	return r;
 }
 
-int mount_plan(struct supervisor *s, struct mount *mount, const json_t *wish)
+/* The daemon's command line; its descriptors are open. `wish`: the body of POST /v1/mounts. */
+static int mount_plan(struct supervisor *s, struct mount *mount, const json_t *wish)
 {
 	struct child *c = &mount->child;
 	int r = plan_fixed(s, mount);

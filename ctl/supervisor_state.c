@@ -208,7 +208,7 @@ static void adopt_mount(struct supervisor *s, const json_t *record)
 		return;
 	}
 	mount->child.log_path = log ? strdup(log) : NULL;
-	mount->state = MOUNT_ACTIVE;
+	mount_set_state_locked(mount, MOUNT_ACTIVE); /* nobody else knows it yet */
 	child_keep_fd(&mount->child, NULL, s->alive[1]);
 	adopt_fds(mount, record);
 	list_push_back(&s->mounts, &mount->link);
