@@ -22,14 +22,6 @@
 #include "tiers/identity_internal.h"
 #include "tiers/tiers.h"
 
-/* Debian's RocksDB is not instrumented: its own locks and atomics look like races to TSan. Nothing
- * else here uses libstdc++. */
-const char *__tsan_default_suppressions(void);
-const char *__tsan_default_suppressions(void)
-{
-	return "race:librocksdb.so\nrace:libstdc++.so\n";
-}
-
 struct fixture {
 	char root[256]; /* temporary directory */
 	char path[300]; /* of the tier */
