@@ -321,7 +321,7 @@ int admin_server_new(const char *socket_path, const struct admin_route *routes, 
 		free(server);
 		return r;
 	}
-	memcpy(server->path, socket_path, strlen(socket_path)); /* fits: it is listened on */
+	memcpy(server->path, socket_path, strlen(socket_path) + 1); /* fits: it is listened on */
 	server->daemon = MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_ERROR_LOG, 0,
 		NULL, NULL, on_request, server, MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL,
 		MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_THREAD_POOL_SIZE, THREADS,

@@ -195,7 +195,7 @@ static void *run_random(void *arg)
 {
 	struct work *w = arg;
 	uint64_t state = w->options->seed ? w->options->seed : 1;
-	_cleanup_close_ int fd = open(w->paths[0], O_RDONLY | O_CLOEXEC);
+	_cleanup_close_ int fd = w->n ? open(w->paths[0], O_RDONLY | O_CLOEXEC) : -1;
 	char buffer[RANDOM_BYTES];
 	struct stat st;
 	size_t i;

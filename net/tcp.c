@@ -91,7 +91,7 @@ static int tcp_socket(const struct tcp_address *address)
 
 static void tcp_name(int fd, const char *where, char *out, size_t size)
 {
-	struct sockaddr_storage sa;
+	struct sockaddr_storage sa = { 0 };
 	socklen_t len = sizeof(sa);
 	char host[64];
 	char port[16];

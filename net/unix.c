@@ -49,7 +49,7 @@ static int unix_listen(struct loop *loop, const char *where, const struct transp
 	struct transport_listener **ret_listener, struct err *e)
 {
 	char address[sizeof(user->address)];
-	int fd;
+	int fd = -1;
 	int r = unix_check(where, e);
 
 	if (r == 0)
