@@ -13,7 +13,7 @@ struct failure {
 	uint32_t length;
 	int status; /* 0: free entry */
 	uint64_t count;
-	uint64_t last_ns; /* wall time */
+	uint64_t last_ns; /* monotonic: a clock set back must not make what is new the oldest */
 	bool logged;
 };
 
@@ -64,7 +64,7 @@ bool failures_note(struct failures *f, uint64_t offset, uint32_t length, int sta
 	row->offset = offset;
 	row->length = length;
 	row->count++;
-	row->last_ns = clock_wall_ns();
+	row->last_ns = clock_mono_ns();
 	pthread_mutex_unlock(&f->lock);
 	return fresh;
 }
@@ -125,7 +125,7 @@ json_t *failures_json(struct failures *f, struct table *table)
 	struct table_row *object = malloc(sizeof(*object));
 	json_t *list = json_array();
 	uint32_t n = copy_rows(f, rows);
-	uint64_t now = clock_wall_ns();
+	uint64_t now = clock_mono_ns();
 
 	for (uint32_t i = 0; i < n && object && list; i++) {
 		const char *error = err_name(rows[i].status);
