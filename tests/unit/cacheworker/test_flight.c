@@ -55,7 +55,7 @@ static void crowd_call(struct crowd *crowd, unsigned int i, uint64_t offset, uin
 	enum frame_class class)
 {
 	crowd->calls[i] = make_call(crowd->world, FRAME_FETCH, offset, length, 0);
-	crowd->calls[i].frame.class = class;
+	crowd->calls[i].frame.class = (uint8_t)class;
 	crowd->calls[i].on_done = on_crowd;
 	crowd->calls[i].arg = crowd;
 	rpc_call(crowd->world->client, &crowd->calls[i]);

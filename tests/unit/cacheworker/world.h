@@ -288,7 +288,7 @@ static inline struct rpc_call make_call(
 	const struct generation_id *id = &table_info(w->table)->id;
 
 	return (struct rpc_call){
-		.frame = { .op = op,
+		.frame = { .op = (uint8_t)op,
 			.flags = flags,
 			.volume = id->volume,
 			.lineage = id->lineage,
