@@ -11,6 +11,7 @@
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <time.h>
@@ -41,6 +42,24 @@ static int need_private_dir(const char *dir, struct err *e)
 			"what they "
 			"write: chown it to this user and chmod it 0700",
 			dir);
+	return 0;
+}
+
+/*
+ * One process at a time looks, builds and cleans: mounts of one source that start together would
+ * write one file. Whoever waits finds the image that it waited for. Closing gives the lock up.
+ */
+static int lock_dir(const char *dir, int *ret_fd, struct err *e)
+{
+	_cleanup_close_ int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+
+	if (fd < 0)
+		return err_set(e, err_errno(), "the image directory %s cannot be read: %m", dir);
+	while (flock(fd, LOCK_EX) != 0)
+		if (errno != EINTR)
+			return err_set(
+				e, err_errno(), "the image directory %s cannot be locked: %m", dir);
+	*ret_fd = TAKE_FD(fd);
 	return 0;
 }
 
@@ -317,8 +336,11 @@ int images_get(const char *dir, struct table *table, const struct image_options 
 	char generation[17];
 	char image[PATH_MAX];
 	char info[PATH_MAX];
+	_cleanup_close_ int lock = -1;
 	int r = need_private_dir(dir, e);
 
+	if (r == 0)
+		r = lock_dir(dir, &lock, e);
 	if (r < 0)
 		return r;
 	image_key(id, options, key);

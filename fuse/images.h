@@ -10,6 +10,8 @@
  * An image is built once and used again by every later mount of the same generation with the same
  * options. Written under another boot of the machine it is checked against its checksum before the
  * kernel sees it, since nothing was fsynced for sure.
+ *
+ * Threads and processes: any number; one at a time works in a directory, the others wait for it.
  */
 #pragma once
 

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include "base/file.h"
 #include "fuse/failures.h"
@@ -113,6 +114,51 @@ static void built_once(void **state)
 	assert_false(others.reused);
 	assert_string_not_equal(others.name, first.name);
 	assert_int_equal(images(), 2);
+	table_unref(t);
+}
+
+#define BUILDERS 6
+
+/* A mount that starts when `gate` closes. Its status: 0 built, 1 reused, others: failed. */
+static pid_t mount_behind(int gate[2], struct table *t)
+{
+	struct images_result result;
+	char byte;
+	pid_t pid = fork();
+
+	if (pid != 0)
+		return pid;
+	(void)close(gate[1]);
+	if (read(gate[0], &byte, 1) != 0 ||
+		images_get(in_dir("images"), t, &plain, NULL, NULL, &result, NULL) < 0)
+		_exit(2);
+	_exit(result.reused);
+}
+
+/* Mounts of one source that start together: one builds, the others use what it built. */
+static void built_once_by_many(void **state)
+{
+	struct table *t = generation(NULL, 20000);
+	unsigned int built = 0;
+	pid_t pids[BUILDERS];
+	int gate[2];
+
+	(void)state;
+	assert_int_equal(pipe(gate), 0);
+	for (unsigned int i = 0; i < BUILDERS; i++)
+		pids[i] = mount_behind(gate, t);
+	(void)close(gate[0]);
+	(void)close(gate[1]);
+	for (unsigned int i = 0; i < BUILDERS; i++) {
+		int status;
+
+		assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
+		assert_true(WIFEXITED(status));
+		assert_in_range(WEXITSTATUS(status), 0, 1);
+		built += WEXITSTATUS(status) == 0;
+	}
+	assert_int_equal(built, 1);
+	assert_true(get(t, &plain).reused);
 	table_unref(t);
 }
 
@@ -273,6 +319,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(built_once),
+		cmocka_unit_test(built_once_by_many),
 		cmocka_unit_test(replaced_by_the_next_generation),
 		cmocka_unit_test(bounded),
 		cmocka_unit_test(damaged),
