@@ -150,18 +150,6 @@ static int request_http(const char *socket_path, const char *method, const char 
 	return 0;
 }
 
-/* The negative errno that a name such as "ENOENT" stands for; -EIO for others. */
-static int code_of_name(const char *name)
-{
-	for (int n = 1; name && n < 134; n++) {
-		const char *known = strerrorname_np(n);
-
-		if (known && strcmp(known, name) == 0)
-			return -n;
-	}
-	return -EIO;
-}
-
 /* A failed answer: the daemon's own code and line when it gave them. */
 static int failed(unsigned int status, const char *path, const json_t *json, struct err *e)
 {
@@ -171,7 +159,7 @@ static int failed(unsigned int status, const char *path, const json_t *json, str
 	if (!text)
 		return err_set(e, -EIO, "the daemon answered %s with HTTP status %u", path, status);
 	return err_set(
-		e, code_of_name(json_string_value(json_object_get(error, "code"))), "%s", text);
+		e, err_of_name(json_string_value(json_object_get(error, "code"))), "%s", text);
 }
 
 int admin_call(const char *socket_path, const char *method, const char *path, const json_t *body,

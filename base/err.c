@@ -4,6 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#define ERRNO_MAX 133 /* EHWPOISON, Linux' last */
+
 static void one_line(char *s)
 {
 	for (; *s; s++)
@@ -73,4 +75,15 @@ const char *err_name(int code)
 		return name;
 	(void)snprintf(number, sizeof(number), "E%d", -code);
 	return number;
+}
+
+int err_of_name(const char *name)
+{
+	for (int n = 1; name && n <= ERRNO_MAX; n++) {
+		const char *known = strerrorname_np(n);
+
+		if (known && strcmp(known, name) == 0)
+			return -n;
+	}
+	return -EIO;
 }

@@ -51,6 +51,8 @@ int err_default(struct err *e, int code, const char *what);
 
 /* "ENOSPC"-like name of a negative errno, or "E<number>"; static storage per thread. */
 const char *err_name(int code);
+/* The reverse: -ENOSPC of "ENOSPC"; -EIO of what is no such name, or NULL. */
+int err_of_name(const char *name);
 
 /* Text of a negative errno as strerror gives it; thread-safe, static storage per thread. */
 const char *err_str(int code);
