@@ -1,5 +1,7 @@
-/* Files and directories: whole reads, atomic writes, exact transfers. All return 0 or a negative
- * errno. */
+/*
+ * Files and directories: whole reads, atomic writes, exact transfers. All block, and return 0 or a
+ * negative errno. Threads: any but a loop's; two writers of one path must not meet.
+ */
 #pragma once
 
 #include <stddef.h>

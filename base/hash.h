@@ -1,5 +1,7 @@
-/* Hashes: XXH3 for integrity and placement, SHA-256 and HMAC for identity and signatures, hex for
- * people. */
+/*
+ * Hashes: XXH3 for integrity and placement, SHA-256 and HMAC for identity and signatures, hex for
+ * people. Threads: any; a struct hash_sha256 is one thread's at a time.
+ */
 #pragma once
 
 #include <stddef.h>

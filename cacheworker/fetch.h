@@ -1,4 +1,8 @@
-/* Requests of readers: FETCH, FETCH_CACHED, PREFETCH, RECHECK, from arrival to reply. */
+/*
+ * Requests of readers: FETCH, FETCH_CACHED, PREFETCH, RECHECK, from arrival to reply.
+ *
+ * Threads: they arrive and are cancelled on the net loop; the rest is said in fetch.c.
+ */
 #pragma once
 
 #include "cacheworker/worker.h"

@@ -9,6 +9,8 @@
  *
  * Lifetime: reference-counted; the map, the origin's request, the write and each waiter hold one.
  * The bytes [0, landed) of `data` never change.
+ *
+ * Threads: any; done() runs on an origin's, on the disk pool's, or inside flight_want().
  */
 #pragma once
 

@@ -5,6 +5,8 @@
  * meanwhile. Once it had a table it lives until the worker closes; one that the master does not
  * know is forgotten at once. The worker remembers, beside its tier, the highest generation it saw
  * of each volume and refuses a table that does not follow it.
+ *
+ * Threads: any; ready() runs on a control thread or inside source_find().
  */
 #pragma once
 

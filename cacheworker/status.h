@@ -1,4 +1,4 @@
-/* What a worker tells people: /v1/status, /v1/chunk, /metrics. */
+/* What a worker tells people: /v1/status, /v1/chunk, /metrics. On threads of the admin server. */
 #pragma once
 
 #include "admin/admin.h"

@@ -163,7 +163,7 @@ int table_open(int fd, struct table **ret_table, struct err *e)
 	int r;
 
 	if (!t) {
-		(void)close(fd);
+		(void)close(fd); /* nothing was read */
 		return err_default(e, -ENOMEM, "object table");
 	}
 	t->magic = TABLE_MAGIC;

@@ -5,6 +5,8 @@
  * The FUSE mount is never attached anywhere: EROFS opens its files through /proc/self/fd/N and
  * keeps them open, which keeps the file system alive until EROFS is gone. Nobody else can reach it,
  * find(1) and backups never walk into it, and it needs no unmount of its own.
+ *
+ * Threads: any, but all calls block, some on the disk: never a loop's or a handler's.
  */
 #pragma once
 

@@ -321,6 +321,7 @@ static json_t *source_json_locked(const struct source *source)
 		(void)json_object_update(json, more); /* status only */
 		json_decref(more);
 	}
+	/* Without memory for a remark the rest is still the status. */
 	if (json && source->notice[0])
 		(void)json_object_set_new(json, "notice", json_string(source->notice));
 	if (json && source->failure.code != 0)

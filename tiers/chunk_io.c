@@ -373,7 +373,7 @@ int chunk_open_fd(struct chunk *chunk, int *ret_fd)
 	if (fd < 0 && errno == EINVAL)
 		fd = openat(chunk->tier->chk_fd, path, flags);
 	if (fd < 0 && errno == ENOENT) {
-		(void)set_unlink(chunk->set, chunk);
+		(void)set_unlink(chunk->set, chunk); /* its file is gone already */
 		return -ENODATA;
 	}
 	if (fd < 0)

@@ -139,7 +139,7 @@ static int adopt(struct recovery *rec, uint64_t file)
 		return add(rec, &row);
 	}
 	file_id_path(file, path);
-	(void)unlinkat(rec->tier->chk_fd, path, 0);
+	(void)unlinkat(rec->tier->chk_fd, path, 0); /* or at the next start */
 	return 0;
 }
 
@@ -153,7 +153,7 @@ static int scan_directory(struct recovery *rec, const char *name, size_t sorted)
 	if (!dir) {
 		r = err_errno();
 		if (fd >= 0)
-			(void)close(fd);
+			(void)close(fd); /* nothing was read */
 		return r == -ENOENT ? 0 : r;
 	}
 	/* The stream is this call's own. NOLINTNEXTLINE(concurrency-mt-unsafe) */
@@ -274,6 +274,7 @@ static void lose(struct recovery *rec, struct chunk *chunk, int why)
 
 	if (why == -ENOENT || why == -ENODATA || why == -EBADMSG) {
 		file_id_path(chunk->file, path);
+		/* What fails is tried again at the next start. */
 		(void)tier_index_remove(rec->tier, &chunk->id);
 		(void)unlinkat(rec->tier->chk_fd, path, 0);
 	}
