@@ -179,7 +179,7 @@ typedef void (*image_skip_fn)(void *arg, const char *key, uint32_t key_len, cons
 
 /*
  * Writes the EROFS image of `table` to `path` (mode 0600, PATH.new beside meanwhile, fsynced and
- * renamed). One device per extent of the volume, none for an empty one; every device is
+ * renamed). One device per extent of the volume, and at least one; every device is
  * extent_bytes long. A file whose bytes lie in one extent has one chunk index, others chunks of 1
  * MiB (less with extents smaller than EXTENT_MIN). Memory: 16 bytes and the name for each entry of
  * the directories from the root to the one being written.

@@ -132,7 +132,7 @@ static int take_info(json_t *json, struct image_facts *ret)
 		    "image_bytes", &image_bytes, "extent_bytes", &extent_bytes, "extents", &extents,
 		    "xxh3", &checksum, "boot", &boot) != 0)
 		return -EBADMSG;
-	if (version != INFO_VERSION || extents < 0 || extents > (int)LIMIT_DEVICES ||
+	if (version != INFO_VERSION || extents < 1 || extents > (int)LIMIT_DEVICES ||
 		strlen(checksum) != 16 || strlen(boot) >= sizeof(f.boot))
 		return -EBADMSG;
 	f.info = (struct image_info){

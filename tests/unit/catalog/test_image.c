@@ -413,10 +413,14 @@ static void odd_keys(void **state)
 static void empty_image(void **state)
 {
 	struct table *t = fixture_build(NULL, listing_new(1 << 20), "none.t", NULL);
+	struct image_info info;
 	struct skipped s;
 
 	(void)state;
 	check_image(t, &small_extents, "none", &s);
+	build_image(t, &small_extents, "none", &s, &info);
+	assert_int_equal(
+		info.extents, 1); /* who serves extents knows by it that the image is mounted */
 	table_unref(t);
 }
 
@@ -492,8 +496,9 @@ static void wide_directory(void **state)
 	}
 	t = fixture_build(NULL, l, "wide.t", NULL);
 	build_image(t, &small_extents, "wide", &s, &info);
-	fsck_image("wide", 0, true);
-	dir = mount_image("wide", 0);
+	extents_share("wide", &info);
+	fsck_image("wide", info.extents, true);
+	dir = mount_image("wide", info.extents);
 	for (uint32_t i = 0; i < 100000; i++) {
 		snprintf(path, sizeof(path),
 			i % 3   ? "%s/wide/%u"
