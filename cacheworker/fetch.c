@@ -232,8 +232,8 @@ static void reply_flight(struct fetch *fetch)
 }
 
 /*
- * -EAGAIN when the budget is used up: the reader asks again. Whoever has its memory waits for units at most, which
- * never wait for this budget: no two can hold each other up.
+ * -EAGAIN when the budget is used up: the reader asks again. Whoever has its memory waits for units
+ * at most, which never wait for this budget: no two can hold each other up.
  */
 static int make_out(struct fetch *fetch)
 {

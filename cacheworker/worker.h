@@ -103,10 +103,10 @@ struct worker {
 	struct tier_set *tiers;
 	struct budget memory;   /* units: three quarters of --memory */
 	struct budget gathered; /* replies made of several units: the rest */
-	struct loop *loop;    /* net */
-	struct pool *serve;   /* looks into tables, answers */
-	struct pool *disk;    /* writes */
-	struct pool *control; /* asks the master */
+	struct loop *loop;      /* net */
+	struct pool *serve;     /* looks into tables, answers */
+	struct pool *disk;      /* writes */
+	struct pool *control;   /* asks the master */
 	struct rpc_client *master;
 	struct rpc_server *server;
 	struct admin_server *admin;

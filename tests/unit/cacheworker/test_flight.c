@@ -55,7 +55,7 @@ static void crowd_call(struct crowd *crowd, unsigned int i, uint64_t offset, uin
 	enum frame_class class)
 {
 	crowd->calls[i] = make_call(crowd->world, FRAME_FETCH, offset, length, 0);
-	crowd->calls[i].frame.class = (uint8_t)class;
+	crowd->calls[i].frame.class = (uint8_t) class;
 	crowd->calls[i].on_done = on_crowd;
 	crowd->calls[i].arg = crowd;
 	rpc_call(crowd->world->client, &crowd->calls[i]);
@@ -128,8 +128,9 @@ static void test_more_units_than_memory_when_full(void **state)
 }
 
 /*
- * Each range lies in two units: no fetch may sit on one while it waits for the other. What they are gathered in is
- * bounded too: whoever finds no room is told to ask again, and gets its bytes in the end.
+ * Each range lies in two units: no fetch may sit on one while it waits for the other. What they are
+ * gathered in is bounded too: whoever finds no room is told to ask again, and gets its bytes in the
+ * end.
  */
 static void test_ranges_over_units_do_not_lock_up(void **state)
 {

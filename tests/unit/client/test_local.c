@@ -92,7 +92,8 @@ static void test_gaps_and_end(void **state)
 	assert_int_equal(fix_read_local(f, f->end - BLOCK_BYTES, 4 * BLOCK_BYTES), 0);
 }
 
-/* For a reader that has its ranges from an earlier generation a gap is an object that was forgotten: never zeros. */
+/* For a reader that has its ranges from an earlier generation a gap is an object that was
+ * forgotten: never zeros. */
 static void test_named_only(void **state)
 {
 	struct fix *f = *state;
