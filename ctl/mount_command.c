@@ -13,6 +13,7 @@
 #include "ctl/fleet.h"
 #include "ctl/kernel.h"
 #include "ctl/mount_table.h"
+#include "ctl/terms.h"
 #include "ufs/ufs.h"
 
 #include <fcntl.h>
@@ -96,6 +97,7 @@ struct job {
 	struct cache_dir cache;
 	unsigned int id;
 	char socket[SOCKET_PATH_MAX];
+	bool s3;       /* credentials matter */
 	bool progress; /* standard error is a terminal */
 	bool dirty;    /* a progress line stands on it */
 };
@@ -109,8 +111,8 @@ static int check_url(struct job *job, struct err *e)
 
 	if (r < 0)
 		return r;
-	if (config.scheme == UFS_FILE &&
-		(job->options.endpoint || job->options.region || job->options.profile))
+	job->s3 = config.scheme != UFS_FILE;
+	if (!job->s3 && (job->options.endpoint || job->options.region || job->options.profile))
 		return err_set(e, -EINVAL,
 			"--endpoint, --region and --profile say nothing about %s: leave them out",
 			job->url);
@@ -163,6 +165,7 @@ _Noreturn static void exec_supervisor(const struct job *job, int ready_fd)
 	char ready[16];
 	char capacity[32];
 	char memory[32];
+	uint64_t bytes = job->options.memory ? job->options.memory : MEMORY_DEFAULT;
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 	int out;
 
@@ -177,10 +180,11 @@ _Noreturn static void exec_supervisor(const struct job *job, int ready_fd)
 		_exit(EXIT_RUNTIME);
 	(void)snprintf(ready, sizeof(ready), "%d", ready_fd);
 	(void)snprintf(capacity, sizeof(capacity), "%" PRIu64, job->options.cache_size);
-	(void)snprintf(memory, sizeof(memory), "%" PRIu64, job->options.memory);
+	(void)snprintf(memory, sizeof(memory), "%" PRIu64, bytes);
 	(void)execl("/proc/self/exe", "cachectl", "supervise", "--cache", job->cache.path,
-		"--cache-size", capacity, "--memory", memory, "--log-level", job->options.log_level,
-		"--ready-fd", ready, (char *)NULL);
+		"--cache-size", capacity, "--memory", memory, "--log-level",
+		job->options.log_level ? job->options.log_level : "info", "--ready-fd", ready,
+		(char *)NULL);
 	_exit(EXIT_RUNTIME);
 }
 
@@ -241,9 +245,24 @@ static void set_text(json_t *wish, const char *name, const char *text)
 			wish, name, json_string(text)); /* without memory the post fails */
 }
 
+/* The first of two variables that is set, or NULL. */
+static const char *environment(const char *name, const char *other)
+{
+	const char *value = getenv(name); // NOLINT(concurrency-mt-unsafe): one thread
+
+	if (!value || !*value)
+		value = getenv(other); // NOLINT(concurrency-mt-unsafe): one thread
+	return value && *value ? value : NULL;
+}
+
+/* Endpoint and region of this environment are said: daemons that run already have that of another mount. */
 static json_t *make_wish(const struct job *job)
 {
 	const struct mount_options *o = &job->options;
+	const struct terms terms = { .capacity = o->cache_size,
+		.memory = o->memory,
+		.log_level = o->log_level,
+		.credentials = job->s3 && !o->profile };
 	char mask[8];
 	json_t *wish = json_pack("{s:s, s:s, s:b, s:I, s:I}", "source", job->url, "mountpoint",
 		job->point, "path_style", (int)o->path_style, "uid", (json_int_t)o->uid, "gid",
@@ -255,11 +274,22 @@ static json_t *make_wish(const struct job *job)
 	set_text(wish, "umask", mask);
 	set_text(wish, "endpoint", o->endpoint);
 	set_text(wish, "region", o->region);
+	if (job->s3) {
+		if (!o->endpoint)
+			set_text(wish, "endpoint",
+				environment("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"));
+		if (!o->region)
+			set_text(wish, "region", environment("AWS_REGION", "AWS_DEFAULT_REGION"));
+	}
 	set_text(wish, "profile", o->profile);
 	set_text(wish, "ca_file", o->ca_file);
 	if (o->extent_size)
 		(void)json_object_set_new(
 			wish, "extent_size", json_integer((json_int_t)o->extent_size));
+	if (terms_add(wish, &terms) < 0) {
+		json_decref(wish);
+		return NULL;
+	}
 	return wish;
 }
 
@@ -268,6 +298,7 @@ static int join(struct job *job, const json_t *wish, struct err *e)
 {
 	char socket[SOCKET_PATH_MAX];
 	uint64_t deadline = clock_mono_ns() + JOIN_NS;
+	const char *notice;
 	json_t *answer = NULL;
 
 	(void)cache_dir_socket(&job->cache, "supervisor.sock", socket);
@@ -292,6 +323,9 @@ static int join(struct job *job, const json_t *wish, struct err *e)
 	job->id = (unsigned int)json_integer_value(json_object_get(answer, "id"));
 	(void)snprintf(job->socket, sizeof(job->socket), "%s",
 		json_string_value(json_object_get(answer, "socket")));
+	notice = json_string_value(json_object_get(answer, "notice"));
+	if (notice && *notice)
+		(void)fprintf(stderr, "cachectl: %s\n", notice);
 	json_decref(answer);
 	return EXIT_OK;
 }
@@ -406,6 +440,7 @@ static int wait_mount(struct job *job, struct err *e)
 static void print_success(struct job *job)
 {
 	json_t *status = NULL;
+	unsigned long long skipped;
 	struct err e = ERR_INIT;
 	char size[16];
 	int r = admin_call(job->socket, NULL, "/v1/status", NULL, FLEET_TIMEOUT_NS, &status, &e);
@@ -423,17 +458,19 @@ static void print_success(struct job *job)
 		units_size((uint64_t)json_integer_value(json_object_get(status, "bytes")), size,
 			sizeof(size)),
 		engine ? engine : "native");
+	skipped = (unsigned long long)json_integer_value(json_object_get(status, "skipped"));
+	if (skipped)
+		(void)fprintf(stderr,
+			"cachectl: objects left out because a file cannot have their names: %llu: "
+			"grep 'key left out' %s/log/mount-*.log\n",
+			skipped, job->cache.path);
 	json_decref(status);
 }
 
 int command_mount(int argc, char **argv)
 {
 	struct job job = {
-		.options = { .memory = MEMORY_DEFAULT,
-			.uid = geteuid(),
-			.gid = getegid(),
-			.umask = 022,
-			.log_level = "info" },
+		.options = { .uid = geteuid(), .gid = getegid(), .umask = 022 },
 		.progress = isatty(STDERR_FILENO),
 	};
 	struct err e = ERR_INIT;

@@ -1,5 +1,6 @@
 /* The supervisor's loop and its answers. See supervisor.h. */
 #include "ctl/supervisor.h"
+#include "ctl/terms.h"
 #include "admin/admin.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -46,13 +47,19 @@ static int post_mounts(
 	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
 {
 	struct supervisor *s = arg;
+	const struct terms terms = { .capacity = s->config->capacity,
+		.memory = s->config->memory,
+		.log_level = s->config->log_level };
 	struct mount *mount = NULL;
+	char notice[TERMS_NOTICE_MAX];
 	int r;
 
+	terms_notice(request->body, &terms, notice);
 	pthread_mutex_lock(&s->lock);
 	r = supervisor_add_locked(s, request->body, &mount, e);
 	if (r == 0)
-		*ret_json = json_pack("{s:i, s:s}", "id", (int)mount->id, "socket", mount->socket);
+		*ret_json = json_pack("{s:i, s:s, s:s}", "id", (int)mount->id, "socket",
+			mount->socket, "notice", notice);
 	pthread_mutex_unlock(&s->lock);
 	wake(s);
 	return r;

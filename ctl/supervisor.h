@@ -2,7 +2,7 @@
  * The supervisor: one per cache directory, parent of master, worker and one daemon per mount.
  *
  *	GET  /v1/status			all of it
- *	POST /v1/mounts			{"source", "mountpoint", ...} -> {"id"}: starts what it needs
+ *	POST /v1/mounts			{"source", "mountpoint", ...} -> {"id", "socket", "notice"}: starts what it needs
  *	GET  /v1/mount?id=N		{"state", "text", "exit", "socket"}: how far that came
  *	POST /v1/mount?id=N		its failure was read; with &give_up=1: nobody waits for it any more, it is ended
  *	POST /v1/end			ends every mount, then everything

@@ -1,0 +1,96 @@
+/* What a mount asked of daemons that run already. See terms.h. */
+#include "ctl/terms.h"
+#include "base/hash.h"
+#include "base/units.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+void terms_digest(char out[TERMS_DIGEST_SIZE])
+{
+	static const char *const names[] = { "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY",
+		"AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_SHARED_CREDENTIALS_FILE",
+		"AWS_CONFIG_FILE", "HOME" };
+	bool keys =
+		getenv(names[0]) && getenv(names[1]); // NOLINT(concurrency-mt-unsafe): read only
+	size_t n = keys ? 3 : ARRAY_SIZE(names);      /* with keys no file is looked into */
+	uint8_t digest[SHA256_BYTES] = { 0 };
+	struct hash_sha256 *hash = hash_sha256_new();
+
+	for (size_t i = 0; hash && i < n; i++) {
+		const char *value = getenv(names[i]); // NOLINT(concurrency-mt-unsafe): read only
+
+		if (value)
+			hash_sha256_update(hash, value, strlen(value));
+		hash_sha256_update(hash, "", 1);
+	}
+	if (hash)
+		hash_sha256_final(hash, digest);
+	hash_hex(digest, (TERMS_DIGEST_SIZE - 1) / 2, out);
+}
+
+static int add(json_t *wish, const char *name, json_t *value)
+{
+	return json_object_set_new(wish, name, value) == 0 ? 0 : -ENOMEM;
+}
+
+int terms_add(json_t *wish, const struct terms *terms)
+{
+	char digest[TERMS_DIGEST_SIZE];
+	int r = 0;
+
+	if (terms->capacity)
+		r = add(wish, "cache_size", json_integer((json_int_t)terms->capacity));
+	if (r == 0 && terms->memory)
+		r = add(wish, "memory", json_integer((json_int_t)terms->memory));
+	if (r == 0 && terms->log_level)
+		r = add(wish, "log_level", json_string(terms->log_level));
+	if (r == 0 && terms->credentials) {
+		terms_digest(digest);
+		r = add(wish, "credentials", json_string(digest));
+	}
+	return r;
+}
+
+static void list(char *out, const char *name, const char *value)
+{
+	size_t len = strlen(out);
+
+	(void)snprintf(out + len, TERMS_NOTICE_MAX - len, "%s%s%s", len ? ", " : "", name,
+		value); /* fits: few and short */
+}
+
+static void list_size(char *out, const char *name, const json_t *asked, uint64_t in_force)
+{
+	char size[16];
+
+	if (json_is_integer(asked) && (uint64_t)json_integer_value(asked) != in_force)
+		list(out, name,
+			units_size((uint64_t)json_integer_value(asked), size, sizeof(size)));
+}
+
+void terms_notice(const json_t *wish, const struct terms *in_force, char out[TERMS_NOTICE_MAX])
+{
+	const char *level = json_string_value(json_object_get(wish, "log_level"));
+	const char *digest = json_string_value(json_object_get(wish, "credentials"));
+	char mine[TERMS_DIGEST_SIZE];
+	char ignored[TERMS_NOTICE_MAX / 2] = "";
+
+	out[0] = '\0';
+	list_size(out, "--cache-size ", json_object_get(wish, "cache_size"), in_force->capacity);
+	list_size(out, "--memory ", json_object_get(wish, "memory"), in_force->memory);
+	if (level && strcmp(level, in_force->log_level) != 0)
+		list(out, "--log-level ", level);
+	terms_digest(mine);
+	if (digest && strcmp(digest, mine) != 0)
+		list(out, "", "the credentials of this environment");
+	if (!out[0])
+		return;
+	(void)snprintf(ignored, sizeof(ignored), "%.250s", out);
+	(void)snprintf(out, TERMS_NOTICE_MAX,
+		"not used: %s: the cache is already mounted with others: unmount all of its mounts "
+		"to change them, or give another --cache",
+		ignored);
+}

@@ -1,0 +1,30 @@
+/*
+ * The terms on which a cache is served: sizes, log level and credentials are those of the mount that started its daemons.
+ * A later mount joins them; what it asked for in vain it is told.
+ */
+#pragma once
+
+#include <stdint.h>
+#include "admin/admin.h"
+#include "base/check.h"
+
+#define TERMS_DIGEST_SIZE 33u /* hex and NUL */
+#define TERMS_NOTICE_MAX  512u
+
+/* What a mount asked for. */
+struct terms {
+	uint64_t capacity;     /* 0: not asked for, or the worker's choice */
+	uint64_t memory;       /* 0: not asked for */
+	const char *log_level; /* NULL: not asked for */
+	bool credentials;      /* those of the environment are to be used */
+};
+
+/* Digest of the environment's S3 credentials and of where else they are looked for: equal for two processes that would use
+ * the same ones. Not reversible, and never logged. */
+void terms_digest(char out[TERMS_DIGEST_SIZE]);
+
+/* Adds them to the body of POST /v1/mounts. */
+int terms_add(json_t *wish, const struct terms *terms) __must_check;
+
+/* Writes which of the wish's terms are not those in force, for a person; "" when all are. */
+void terms_notice(const json_t *wish, const struct terms *in_force, char out[TERMS_NOTICE_MAX]);

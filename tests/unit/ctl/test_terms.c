@@ -1,0 +1,76 @@
+/* Which terms of a later mount are not in force, and that credentials are compared, not shown. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/units.h"
+#include "ctl/terms.h"
+
+static const struct terms in_force = { .capacity = 0, .memory = 1 * GiB, .log_level = "info" };
+static char notice[TERMS_NOTICE_MAX];
+
+static const char *notice_for(const struct terms *asked)
+{
+	json_t *wish = json_object();
+
+	assert_int_equal(terms_add(wish, asked), 0);
+	terms_notice(wish, &in_force, notice);
+	json_decref(wish);
+	return notice;
+}
+
+static void test_silent_when_in_force(void **state)
+{
+	const struct terms nothing = { 0 };
+	const struct terms same = { .memory = 1 * GiB, .log_level = "info", .credentials = true };
+
+	(void)state;
+	assert_string_equal(notice_for(&nothing), "");
+	assert_string_equal(notice_for(&same), "");
+}
+
+static void test_names_what_is_not_used(void **state)
+{
+	const struct terms other = {
+		.capacity = 20 * GiB, .memory = 256 * MiB, .log_level = "debug"
+	};
+
+	(void)state;
+	assert_non_null(strstr(notice_for(&other),
+		"not used: --cache-size 20.0GiB, --memory 256MiB, --log-level debug: "));
+}
+
+static void test_other_credentials(void **state)
+{
+	json_t *wish = json_object();
+	const struct terms asked = { .credentials = true };
+
+	(void)state;
+	setenv("AWS_ACCESS_KEY_ID", "key", 1);
+	setenv("AWS_SECRET_ACCESS_KEY", "one secret", 1);
+	assert_int_equal(terms_add(wish, &asked), 0);
+	assert_null(strstr(json_string_value(json_object_get(wish, "credentials")), "secret"));
+	setenv("HOME", "/elsewhere", 1); /* no file is looked into */
+	terms_notice(wish, &in_force, notice);
+	assert_string_equal(notice, "");
+	setenv("AWS_SECRET_ACCESS_KEY", "quite different", 1);
+	terms_notice(wish, &in_force, notice);
+	assert_non_null(strstr(notice, "not used: the credentials of this environment: "));
+	assert_null(strstr(notice, "different"));
+	json_decref(wish);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_silent_when_in_force),
+		cmocka_unit_test(test_names_what_is_not_used),
+		cmocka_unit_test(test_other_credentials),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
