@@ -349,8 +349,8 @@ void child_on_exit(struct child *child)
 	if (!child->adopted && waitid(P_PIDFD, (id_t)child->pidfd, &info, WEXITED) != 0)
 		info.si_code = CLD_KILLED;
 	done = describe_exit(child, &info);
-	log_info("daemon ended", "name=%s pid=%d code=%d status=%d", child->name, (int)child->pid,
-		info.si_code, info.si_status);
+	log_info("daemon ended", "name=%s pid=%d %s=%d", child->name, (int)child->pid,
+		info.si_code == CLD_EXITED ? "exit" : "signal", info.si_status);
 	if (child->state == CHILD_ENDING || (done && child->served && !child->endless)) {
 		drop_process(child);
 		set_state(child, CHILD_STOPPED);

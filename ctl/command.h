@@ -15,3 +15,6 @@ int command_supervise(int argc, char **argv);
 
 /* Prints "cachectl: LINE" on standard error and returns `status`. */
 int command_fail(int status, const struct err *e);
+
+/* What to do when a mount is not found: mounts of root answer root only. */
+const char *command_hint(void);

@@ -10,6 +10,7 @@
 
 #include <inttypes.h>
 #include <string.h>
+#include <time.h>
 
 #define CHUNKS_SHOWN 4096u /* of one file: 64 GiB */
 
@@ -76,12 +77,24 @@ static void merge_worker(const struct fleet_mount *mount, json_t *answer)
 
 static void print_scalar(const char *name, const json_t *value)
 {
+	if (json_is_string(value) && json_string_length(value) == 0)
+		return; /* a directory has no tag */
 	if (json_is_string(value))
 		(void)printf("%-12s %s\n", name, json_string_value(value));
 	else if (json_is_integer(value))
 		(void)printf("%-12s %" JSON_INTEGER_FORMAT "\n", name, json_integer_value(value));
 	else if (json_is_boolean(value))
 		(void)printf("%-12s %s\n", name, json_is_true(value) ? "yes" : "no");
+}
+
+static void print_time(const json_t *mtime_ns)
+{
+	time_t seconds = (time_t)(json_integer_value(mtime_ns) / 1000000000);
+	struct tm tm;
+	char text[32];
+
+	if (seconds && gmtime_r(&seconds, &tm) && strftime(text, sizeof(text), "%FT%TZ", &tm))
+		(void)printf("%-12s %s\n", "modified", text);
 }
 
 static void print_chunk(const json_t *chunk)
@@ -108,14 +121,15 @@ static void print_chunk(const json_t *chunk)
 static void print_answer(const json_t *answer)
 {
 	static const char *const shown[] = { "mountpoint", "source", "key", "tag", "size",
-		"mtime_ns", "directory", "dead", "volume", "lineage", "generation", "offset",
-		"extent", "last_failure" };
+		"directory", "dead", "volume", "lineage", "generation", "offset", "extent",
+		"last_failure" };
 	const json_t *chunks = json_object_get(answer, "chunks");
 	const json_t *chunk;
 	size_t i;
 
 	for (i = 0; i < ARRAY_SIZE(shown); i++)
 		print_scalar(shown[i], json_object_get(answer, shown[i]));
+	print_time(json_object_get(answer, "mtime_ns"));
 	if (json_array_size(chunks) > 0)
 		(void)printf("chunks\n");
 	json_array_foreach (chunks, i, chunk)
@@ -133,8 +147,8 @@ static int explain(const char *path, json_t **ret_answer, struct err *e)
 	if (r < 0)
 		return EXIT_MOUNTPOINT;
 	if (fleet_find(whole, true, &mount) < 0) {
-		(void)err_set(e, -ENOENT,
-			"%s is not below a mount of Granary: cachectl status lists them", whole);
+		(void)err_set(e, -ENOENT, "%s is not below a mount of Granary: %s", whole,
+			command_hint());
 		return EXIT_MOUNTPOINT;
 	}
 	rest = whole + strlen(mount.mountpoint);

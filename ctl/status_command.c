@@ -179,6 +179,18 @@ static const char *hit_ratio(const json_t *mount, const json_t *source, char *ou
 	return out;
 }
 
+/* Of a column: its longest entry, never cut, so that it can be copied. */
+static int width_of(const struct found *found, const char *name, const char *title)
+{
+	const json_t *mount;
+	size_t width = strlen(title);
+	size_t i;
+
+	json_array_foreach (found->mounts, i, mount)
+		width = max(width, json_string_length(json_object_get(mount, name)));
+	return (int)width;
+}
+
 static void print_mount(const struct found *found, const json_t *mount)
 {
 	const json_t *worker = worker_of(found, mount);
@@ -198,9 +210,11 @@ static void print_mount(const struct found *found, const json_t *mount)
 		capacity += number(tier, "capacity");
 	if (restarts)
 		(void)snprintf(
-			again, sizeof(again), " (%llu restarts)", (unsigned long long)restarts);
-	(void)printf("%-24s %-32s %10lld %9s %9s %9s %6s  %s%s\n",
+			again, sizeof(again), " (restarts: %llu)", (unsigned long long)restarts);
+	(void)printf("%-*s  %-*s %10lld %9s %9s %9s %6s  %s%s\n",
+		width_of(found, "mountpoint", "MOUNT"),
 		json_string_value(json_object_get(mount, "mountpoint")),
+		width_of(found, "source", "SOURCE"),
 		json_string_value(json_object_get(mount, "source")) ?: "?",
 		(long long)json_integer_value(json_object_get(mount, "files")),
 		units_size(number(mount, "bytes"), size, sizeof(size)),
@@ -238,7 +252,7 @@ static void print_daemons(const struct found *found)
 				json_string_value(json_object_get(daemon, "last_failure"));
 
 			if (number(daemon, "restarts") > 0)
-				(void)printf("note: %s was restarted %llu times%s%s\n",
+				(void)printf("note: restarts of %s: %llu%s%s\n",
 					json_string_value(json_object_get(daemon, "name")),
 					(unsigned long long)number(daemon, "restarts"),
 					failure ? ", last because " : "", failure ? failure : "");
@@ -251,11 +265,14 @@ static void print_table(const struct found *found)
 	size_t i;
 
 	if (json_array_size(found->mounts) == 0) {
-		(void)printf("nothing is mounted\n");
+		(void)printf("nothing is mounted%s\n",
+			geteuid() == 0 ? "" : " by you: mounts of root are seen with sudo");
 		return;
 	}
-	(void)printf("%-24s %-32s %10s %9s %9s %9s %6s  %s\n", "MOUNT", "SOURCE", "FILES", "SIZE",
-		"CACHED", "CAPACITY", "HIT", "STATE");
+	(void)printf("%-*s  %-*s %10s %9s %9s %9s %6s  %s\n",
+		width_of(found, "mountpoint", "MOUNT"), "MOUNT",
+		width_of(found, "source", "SOURCE"), "SOURCE", "FILES", "SIZE", "CACHED",
+		"CAPACITY", "HIT", "STATE");
 	json_array_foreach (found->mounts, i, mount)
 		print_mount(found, mount);
 	print_notices(found);
@@ -300,8 +317,8 @@ int command_status(int argc, char **argv)
 		(void)err_set(&e, r, "the daemons of this node cannot be found: %s", err_str(r));
 		status = EXIT_RUNTIME;
 	} else if (found.only && json_array_size(found.mounts) == 0) {
-		(void)err_set(&e, -ENOENT,
-			"%s is not a mount of Granary: cachectl status lists them", point);
+		(void)err_set(
+			&e, -ENOENT, "%s is not a mount of Granary: %s", point, command_hint());
 		status = EXIT_MOUNTPOINT;
 	} else if (strcmp(options.output, "json") == 0) {
 		if (print_json(&found) < 0) {

@@ -225,6 +225,10 @@ static int unmount(const char *point, const struct umount_options *options, stru
 			mounted ? ": use umount" : ": cachectl status lists them");
 		return EXIT_MOUNTPOINT;
 	}
+	if (!known && geteuid() != 0) {
+		(void)err_set(e, -EPERM, "unmounting %s needs root: run with sudo", point);
+		return EXIT_KERNEL;
+	}
 	if (known)
 		r = ask_daemon(&mount, options->force, e);
 	if (r == -EBUSY)
