@@ -107,8 +107,8 @@ static int get_chunk(
 	id.lineage = strtoull(lineage, NULL, 16);
 	id.chunk = strtoull(number, NULL, 10);
 	chunk = tier_chunk_find(w->tiers, &id);
-	*ret_json = json_pack("{s:b, s:I}", "cached", chunk != NULL, "present_bytes",
-		(json_int_t)(chunk ? chunk_present_bytes(chunk) : 0));
+	*ret_json = json_pack("{s:b, s:I}", "cached", chunk && chunk_present_bytes(chunk) > 0,
+		"present_bytes", (json_int_t)(chunk ? chunk_present_bytes(chunk) : 0));
 	chunk_unref(chunk);
 	return *ret_json ? 0 : err_set(e, -ENOMEM, "no memory for the answer");
 }
