@@ -6,6 +6,7 @@
 #include <fcntl.h>
 #include <limits.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 
 int file_mkdirs(const char *path, mode_t mode)
@@ -60,7 +61,7 @@ int file_read_all(const char *path, struct buf *b)
 	}
 }
 
-static int fsync_parent(const char *path)
+int file_sync_parent(const char *path)
 {
 	char dir[PATH_MAX];
 	const char *slash = strrchr(path, '/');
@@ -77,6 +78,34 @@ static int fsync_parent(const char *path)
 	return 0;
 }
 
+/*
+ * The file that is written first, empty and locked: writers of one path go one after the other, and
+ * who waited for one that was published meanwhile begins with another.
+ */
+static int open_temp(const char *temp, mode_t mode, int *ret_fd)
+{
+	for (;;) {
+		_cleanup_close_ int fd = open(temp, O_WRONLY | O_CREAT | O_CLOEXEC, mode);
+		struct stat ours;
+		struct stat there;
+
+		if (fd < 0 || fstat(fd, &ours) != 0)
+			return err_errno();
+		if (flock(fd, LOCK_EX) != 0) {
+			if (errno == EINTR)
+				continue;
+			return err_errno();
+		}
+		if (stat(temp, &there) != 0 || there.st_ino != ours.st_ino ||
+			there.st_dev != ours.st_dev)
+			continue;
+		if (ftruncate(fd, 0) != 0)
+			return err_errno();
+		*ret_fd = TAKE_FD(fd);
+		return 0;
+	}
+}
+
 int file_write_atomic(const char *path, const void *data, size_t len, mode_t mode)
 {
 	char temp[PATH_MAX];
@@ -85,9 +114,9 @@ int file_write_atomic(const char *path, const void *data, size_t len, mode_t mod
 
 	if (snprintf(temp, sizeof(temp), "%s.new", path) >= (int)sizeof(temp))
 		return -ENAMETOOLONG;
-	fd = open(temp, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode);
-	if (fd < 0)
-		return err_errno();
+	r = open_temp(temp, mode, &fd);
+	if (r < 0)
+		return r;
 	r = file_pwrite_exact(fd, data, len, 0);
 	if (r == 0 && (fsync(fd) != 0 || rename(temp, path) != 0))
 		r = err_errno();
@@ -95,7 +124,7 @@ int file_write_atomic(const char *path, const void *data, size_t len, mode_t mod
 		(void)unlink(temp); /* the error that matters is r */
 		return r;
 	}
-	return fsync_parent(path);
+	return file_sync_parent(path);
 }
 
 int file_sync_dir(const char *path)

@@ -1,6 +1,6 @@
 /* A file written beside its place and renamed into it. See catalog_internal.h. */
 #include "catalog/catalog_internal.h"
-#include "base/cleanup.h"
+#include "base/file.h"
 
 #include <fcntl.h>
 #include <stdio.h>
@@ -23,19 +23,6 @@ int output_open(struct output *o, const char *path, struct err *e)
 	return 0;
 }
 
-static int sync_parent(const char *path)
-{
-	char dir[PATH_MAX];
-	const char *slash = strrchr(path, '/');
-	size_t len = slash ? (size_t)(slash - path) : 0;
-	_cleanup_close_ int fd = -1;
-
-	memcpy(dir, path, len);
-	dir[len] = '\0';
-	fd = open(slash ? (len ? dir : "/") : ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	return fd < 0 || fsync(fd) != 0 ? err_errno() : 0;
-}
-
 int output_publish(struct output *o, struct err *e)
 {
 	int r = 0;
@@ -45,7 +32,7 @@ int output_publish(struct output *o, struct err *e)
 	if (r == 0) {
 		(void)close(o->fd); /* synced already */
 		o->fd = -1;
-		r = sync_parent(o->path);
+		r = file_sync_parent(o->path);
 	}
 	return r < 0 ? err_set(e, r, "cannot write %s: %s", o->path, err_str(r)) : 0;
 }
