@@ -3,20 +3,22 @@
 #include "cacheworker/fill.h"
 #include "base/cleanup.h"
 #include "base/log.h"
+#include "base/units.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define FLIGHTS_EXPECTED 16384u
+#define KEPT_BYTES_MAX   (64 * MiB)
+
+/* A flight's class says who waits at the origin and whose memory it is. */
+static_assert((int)UFS_DEMAND == (int)BUDGET_DEMAND && (int)UFS_FILL == (int)BUDGET_FILL &&
+		      (int)UFS_PREFETCH == (int)BUDGET_PREFETCH,
+	"the classes are the same");
+static_assert(UFS_PREFETCH + 1 == FLIGHT_CLASSES, "a list for each class");
 
 static void flight_start(struct flight *f);
-
-/* What a waiter is told after the lock was given back. */
-struct outcome {
-	struct list ready; /* struct flight_wait */
-	int status;
-	const struct err *err;
-};
 
 static const uint8_t allowed_next[] = {
 	[FLIGHT_STARVED] = 1 << FLIGHT_FETCHING | 1 << FLIGHT_GONE,
@@ -520,7 +522,7 @@ int flights_init(struct worker *w)
 	for (unsigned int i = 0; i < FLIGHT_CLASSES; i++)
 		list_init(&w->flights.starved[i]);
 	list_init(&w->flights.kept);
-	w->flights.kept_max = min(w->config->memory / 4, 64 * 1024 * 1024ull);
+	w->flights.kept_max = min(w->config->memory / 4, KEPT_BYTES_MAX);
 	return map_init(&w->flights.units, FLIGHTS_EXPECTED);
 }
 
