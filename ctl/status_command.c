@@ -218,7 +218,7 @@ static void print_mount(const struct found *found, const json_t *mount)
 		json_string_value(json_object_get(mount, "source")) ?: "?",
 		(long long)json_integer_value(json_object_get(mount, "files")),
 		units_size(number(mount, "bytes"), size, sizeof(size)),
-		units_size(number(source, "cached_bytes"), cached, sizeof(cached)),
+		source ? units_size(number(source, "cached_bytes"), cached, sizeof(cached)) : "-",
 		units_size(capacity, room, sizeof(room)),
 		hit_ratio(mount, source, hit, sizeof(hit)), state ? state : "?", again);
 }
