@@ -1,11 +1,13 @@
 /* The client: what its parts stand on, in order. See client.h. */
+#include "base/clock.h"
 #include "client/client_internal.h"
 #include "client/client_op.h"
 
 #include <stdlib.h>
 #include <sys/resource.h>
 
-#define READ_DEADLINE (300 * 1000000000ull)
+#define READ_DEADLINE (300 * CLOCK_SECOND)
+#define VERIFY_AGE    (24 * 3600 * CLOCK_SECOND)
 #define IO_THREADS    2
 #define AHEAD_BYTES   (32ull << 20)
 #define BUDGET_MIN \
@@ -26,6 +28,7 @@ static void init_parts(struct client *client, const struct client_config *config
 	client->budget = config->budget;
 	client->read_deadline_ns =
 		config->read_deadline_ns ? config->read_deadline_ns : READ_DEADLINE;
+	client->verify_age_ns = config->verify_age_ns ? config->verify_age_ns : VERIFY_AGE;
 	client->ahead_bytes = config->ahead_bytes ? config->ahead_bytes : AHEAD_BYTES;
 	client->seen_dir = config->seen_dir;
 	pthread_mutex_init(&client->lock, NULL);

@@ -38,6 +38,7 @@ struct client_config {
 	uint64_t read_deadline_ns; /* a read waits at most this long, then -EIO; 0: 300 s */
 	unsigned int io_threads;   /* local reads on behalf of client_read(); 0: 2 */
 	uint64_t ahead_bytes;      /* window of sequential prefetch; 0: 32 MiB */
+	uint64_t verify_age_ns;    /* what was verified longer ago is verified anew; 0: a day */
 	const char
 		*seen_dir; /* keeps the generations in use over restarts; borrowed; NULL: nowhere */
 };

@@ -1,6 +1,7 @@
 /* Chunk files of this node. See client_chunk.h. */
 #include "client/client_chunk.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/err.h"
 #include "base/file.h"
 #include "base/hash.h"
@@ -62,6 +63,7 @@ static struct client_chunk *chunk_new(const struct chunk_id *id, int fd, const s
 	chunk->fd = fd;
 	chunk->dev = st->st_dev;
 	chunk->ino = st->st_ino;
+	atomic_init(&chunk->verified_ns, clock_mono_ns());
 	list_init(&chunk->link);
 	return chunk;
 }
@@ -357,6 +359,17 @@ int client_chunk_entry(struct client_chunk *chunk, uint32_t block, uint32_t last
 		.xxh3 = atomic_load_explicit(&table->xxh3[block], memory_order_relaxed),
 	};
 	return 0;
+}
+
+void client_chunk_age(struct client_chunk *chunk, uint64_t age_ns)
+{
+	uint64_t now = clock_mono_ns();
+	uint64_t since = atomic_load(&chunk->verified_ns);
+
+	/* One reader clears; what others verify at this moment is verified once more. */
+	if (now > since + age_ns &&
+		atomic_compare_exchange_strong(&chunk->verified_ns, &since, now))
+		client_bits_clear(&chunk->verified, 0, CHUNK_BLOCKS);
 }
 
 void client_chunk_damage(struct client_chunk *chunk, uint32_t block, uint32_t blocks)

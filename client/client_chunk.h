@@ -33,7 +33,8 @@ struct client_chunk {
 	ino_t ino;
 	struct client_bits present;  /* as the worker said last, without what was found damaged */
 	struct client_bits verified; /* pieces that this process has checked; a subset of present */
-	struct client_bits damaged;  /* pieces whose check failed, until the worker was told */
+	_Atomic uint64_t verified_ns; /* when the first of them was; clock_mono_ns() */
+	struct client_bits damaged;   /* pieces whose check failed, until the worker was told */
 	_Atomic(struct client_piece_table *) table; /* NULL until the first entry is asked for */
 	/* The cache's, under its lock: */
 	struct map_node node;
@@ -67,6 +68,9 @@ uint32_t client_chunks_count(struct client_chunks *chunks);
  * with it when it is not known. 0 with length 0: the table has no such piece. */
 int client_chunk_entry(struct client_chunk *chunk, uint32_t block, uint32_t last_block,
 	struct piece_entry *ret_entry) __must_check;
+
+/* Forgets what was verified when that began more than `age_ns` ago. */
+void client_chunk_age(struct client_chunk *chunk, uint64_t age_ns);
 
 /* A piece did not match: no longer present or verified, and to be told to the worker. */
 void client_chunk_damage(struct client_chunk *chunk, uint32_t block, uint32_t blocks);

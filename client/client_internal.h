@@ -54,6 +54,7 @@ struct client {
 	struct client_chunks *chunks;
 	struct client_guard guard;
 	uint64_t read_deadline_ns;
+	uint64_t verify_age_ns;
 	uint64_t ahead_bytes;
 	const char *seen_dir; /* borrowed, may be NULL */
 	struct client_counters counters;

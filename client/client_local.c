@@ -159,6 +159,8 @@ static int read_segment(struct client_volume *volume, struct segment *seg)
 	int r;
 
 	seg->chunk = client_chunks_get(chunks, &id);
+	if (seg->chunk)
+		client_chunk_age(seg->chunk, volume->client->verify_age_ns);
 	if (seg->chunk && client_bits_all(&seg->chunk->verified, block_of(seg->offset),
 				  seg->length / BLOCK_BYTES))
 		r = file_pread_exact(seg->chunk->fd, seg->buf, seg->length, in_chunk(seg->offset));

@@ -1,4 +1,5 @@
 /* Reads from the node's own chunk files: descriptors, first touch, damage, gaps, replacement. */
+#include "client/client_internal.h"
 #include "tests/unit/client/fixture.h"
 
 static uint64_t small_end(const struct fix *f)
@@ -190,6 +191,24 @@ static void test_damage_found_locally(void **state)
 	assert_int_equal(fix_counter(f, "mismatches"), 1);
 }
 
+/* A bit that flips after a piece was verified is found when that was too long ago. */
+static void test_verified_again(void **state)
+{
+	struct fix *f = *state;
+	const struct fix_object *o = fix_object(f, "a/small-10");
+
+	f->whole = true;
+	fix_read(f, o->offset, PIECE_BYTES);
+	assert_int_equal(fix_read_local(f, o->offset, PIECE_BYTES), 0);
+	assert_int_equal(fix_counter(f, "verified"), 1);
+	f->client->verify_age_ns = 1;
+	assert_int_equal(fix_read_local(f, o->offset, PIECE_BYTES), 0);
+	assert_int_equal(fix_counter(f, "verified"), 2);
+	flip(f, o->offset, false);
+	assert_int_equal(fix_read_local(f, o->offset, PIECE_BYTES), -EAGAIN);
+	assert_int_equal(fix_counter(f, "mismatches"), 1);
+}
+
 static void test_another_file(void **state)
 {
 	struct fix *f = *state;
@@ -266,6 +285,7 @@ int main(void)
 		CASE(test_gaps_and_end),
 		CASE(test_named_only),
 		CASE(test_damaged_data),
+		CASE(test_verified_again),
 		CASE(test_worker_finds_damage),
 		CASE(test_damaged_entry),
 		CASE(test_damage_found_locally),
