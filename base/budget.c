@@ -18,7 +18,9 @@ void budget_init(struct budget *b, uint64_t max)
 
 bool budget_take(struct budget *b, enum budget_class class, uint64_t bytes)
 {
-	uint64_t limit = b->max / 100 * share_percent[class];
+	uint64_t percent = share_percent[class];
+	/* In two parts: exact, and no product overflows. */
+	uint64_t limit = b->max / 100 * percent + b->max % 100 * percent / 100;
 	uint64_t used = atomic_load(&b->used);
 	uint64_t peak;
 

@@ -21,16 +21,17 @@ void buf_clear(struct buf *b)
 
 int buf_reserve(struct buf *b, size_t more)
 {
-	size_t want = b->len + more;
 	size_t cap = b->cap ? b->cap : 64;
+	size_t want;
 	char *data;
 
-	if (more > b->max || want > b->max)
+	if (b->len > b->max || more > b->max - b->len)
 		return -ENOBUFS;
+	want = b->len + more;
 	if (want <= b->cap && b->data)
 		return 0;
 	while (cap < want)
-		cap *= 2;
+		cap = cap > b->max / 2 ? b->max : cap * 2;
 	cap = min(cap, b->max);
 	data = realloc(b->data, cap + 1);
 	if (!data)

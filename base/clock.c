@@ -2,6 +2,7 @@
 #include "base/clock.h"
 
 #include <errno.h>
+#include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
 #include <time.h>
@@ -46,15 +47,40 @@ void clock_wall_text(char *out, size_t size)
 	(void)snprintf(out + n, size - n, ".%03uZ", ms); /* fits by contract */
 }
 
+/* What may follow the seconds of ISO 8601: a fraction, then nothing, Z or +00:00: always UTC. */
+static bool iso_tail(const char *s)
+{
+	if (*s == '.') {
+		size_t digits = strspn(s + 1, "0123456789");
+
+		if (digits == 0)
+			return false;
+		s += 1 + digits;
+	}
+	return *s == '\0' || strcmp(s, "Z") == 0 || strcmp(s, "+00:00") == 0;
+}
+
 int clock_parse(const char *s, int64_t *ret_seconds)
 {
 	struct tm tm = { 0 };
 	const char *end = strptime(s, "%a, %d %b %Y %H:%M:%S GMT", &tm);
+	int day;
+	bool leap;
+	time_t t;
 
-	if (!end)
-		end = strptime(s, "%Y-%m-%dT%H:%M:%S", &tm);
-	if (!end)
+	if (end && *end != '\0')
 		return -EINVAL;
-	*ret_seconds = (int64_t)timegm(&tm);
+	if (!end) {
+		tm = (struct tm){ 0 };
+		end = strptime(s, "%Y-%m-%dT%H:%M:%S", &tm);
+		if (!end || !iso_tail(end))
+			return -EINVAL;
+	}
+	day = tm.tm_mday;
+	leap = tm.tm_sec == 60; /* may end the day */
+	t = timegm(&tm);
+	if (tm.tm_mday != day && !leap) /* 31 February */
+		return -EINVAL;
+	*ret_seconds = (int64_t)t;
 	return 0;
 }

@@ -17,5 +17,5 @@ void clock_sleep_ns(uint64_t ns);
 void clock_wall_text(char *out, size_t size);
 
 /* RFC 1123 ("Wed, 21 Oct 2015 07:28:00 GMT") or ISO 8601 ("2015-10-21T07:28:00.000Z") to seconds
- * since 1970 UTC; -EINVAL when it is neither. */
+ * since 1970 UTC; -EINVAL when it is neither, of another zone or of no such day. */
 int clock_parse(const char *s, int64_t *ret_seconds);

@@ -75,14 +75,11 @@ int hash_unhex(const char *s, void *out, size_t len)
 
 	if (strlen(s) != 2 * len)
 		return -EINVAL;
-	for (size_t i = 0; i < len; i++) {
-		int high = nibble(s[2 * i]);
-		int low = nibble(s[2 * i + 1]);
-
-		if (high < 0 || low < 0)
+	for (size_t i = 0; i < 2 * len; i++)
+		if (nibble(s[i]) < 0)
 			return -EINVAL;
-		p[i] = (uint8_t)(high << 4 | low);
-	}
+	for (size_t i = 0; i < len; i++)
+		p[i] = (uint8_t)(nibble(s[2 * i]) << 4 | nibble(s[2 * i + 1]));
 	return 0;
 }
 

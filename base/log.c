@@ -67,14 +67,38 @@ bool log_limit_pass(struct log_limit *limit, uint32_t burst, uint32_t *ret_dropp
 	return pass;
 }
 
+/* Bytes of the UTF-8 character at `s`; 0 when it is none. */
+static size_t utf8_bytes(const unsigned char *s)
+{
+	size_t n = s[0] < 0x80 ? 1 : s[0] < 0xc2 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
+
+	if (s[0] > 0xf4)
+		return 0;
+	for (size_t i = 1; i < n; i++)
+		if ((s[i] & 0xc0) != 0x80)
+			return 0;
+	/* Overlong, surrogates, past U+10FFFF. */
+	if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) ||
+		(s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f))
+		return 0;
+	return n;
+}
+
 static size_t json_escape(char *out, size_t size, const char *s)
 {
 	size_t n = 0;
 
-	for (; *s && n + 7 < size; s++) {
+	while (*s && n + 7 < size) {
 		unsigned char c = (unsigned char)*s;
+		size_t bytes = utf8_bytes((const unsigned char *)s);
 
-		if (c == '"' || c == '\\') {
+		if (bytes == 0) {
+			n += (size_t)snprintf(out + n, size - n, "\\ufffd");
+			bytes = 1;
+		} else if (bytes > 1) {
+			memcpy(out + n, s, bytes);
+			n += bytes;
+		} else if (c == '"' || c == '\\') {
 			out[n++] = '\\';
 			out[n++] = (char)c;
 		} else if (c < 0x20) {
@@ -82,6 +106,7 @@ static size_t json_escape(char *out, size_t size, const char *s)
 		} else {
 			out[n++] = (char)c;
 		}
+		s += bytes;
 	}
 	out[n] = '\0';
 	return n;
@@ -120,6 +145,8 @@ void log_write(enum log_level level, const char *event, const char *fmt, ...)
 	for (char *c = fields; *c; c++)
 		if (*c == '\n' || *c == '\r')
 			*c = ' ';
+		else if (the_log.format == LOG_TEXT && ((unsigned char)*c < 0x20 || *c == 0x7f))
+			*c = '?'; /* would command the reader's terminal; JSON escapes it */
 	n = format_line(line, sizeof(line), level, event, fields);
 	if (n > (int)sizeof(line) - 1) {
 		n = (int)sizeof(line) - 1;

@@ -24,32 +24,35 @@ struct loop_timer {
 	void *arg;
 };
 
-static void run_tasks(struct loop *loop)
+/* False when there was nothing to run. */
+static bool run_tasks(struct loop *loop)
 {
 	struct list batch = LIST_INIT(batch);
 	struct list *node;
+	bool any;
 
 	pthread_mutex_lock(&loop->lock);
 	list_splice_back(&batch, &loop->tasks);
 	pthread_mutex_unlock(&loop->lock);
+	any = !list_empty(&batch);
 	while ((node = list_pop_front(&batch)) != NULL) {
 		struct loop_task *task = list_entry(node, struct loop_task, link);
 
 		task->run(task);
 	}
+	return any;
 }
 
 static void on_wake(uv_async_t *wake)
 {
 	struct loop *loop = wake->data;
-	bool closing;
 
-	run_tasks(loop);
+	(void)run_tasks(loop); /* what these post wakes the loop again */
+	/* Closed under the lock: other threads look at the handle when they post. */
 	pthread_mutex_lock(&loop->lock);
-	closing = loop->closing && list_empty(&loop->tasks);
-	pthread_mutex_unlock(&loop->lock);
-	if (closing && !uv_is_closing((uv_handle_t *)wake))
+	if (loop->closing && list_empty(&loop->tasks) && !uv_is_closing((uv_handle_t *)wake))
 		uv_close((uv_handle_t *)wake, NULL);
+	pthread_mutex_unlock(&loop->lock);
 }
 
 static void *loop_main(void *arg)
@@ -57,8 +60,11 @@ static void *loop_main(void *arg)
 	struct loop *loop = arg;
 
 	pthread_setname_np(pthread_self(), loop->name);
-	(void)uv_run(&loop->uv, UV_RUN_DEFAULT); /* ends when the last handle is closed */
-	run_tasks(loop);
+	/* Ends when the last handle is closed. What handles post while they close finds no wake-up
+	 * any more; it may post and open again. */
+	do
+		(void)uv_run(&loop->uv, UV_RUN_DEFAULT);
+	while (run_tasks(loop));
 	return NULL;
 }
 
@@ -103,8 +109,8 @@ void loop_free(struct loop *loop)
 	ensure(!loop_on_thread(loop));
 	pthread_mutex_lock(&loop->lock);
 	loop->closing = true;
+	(void)uv_async_send(&loop->wake); /* not closing yet: that needs the lock */
 	pthread_mutex_unlock(&loop->lock);
-	(void)uv_async_send(&loop->wake); /* fails only on a closing handle */
 	pthread_join(loop->thread, NULL);
 	ensure(uv_loop_close(&loop->uv) == 0);
 	pthread_mutex_destroy(&loop->lock);

@@ -1,7 +1,6 @@
 /* Sizes and durations as people write them. See units.h. */
 #include "base/units.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,7 +8,7 @@
 
 struct unit {
 	const char *name;
-	double factor;
+	uint64_t factor;
 };
 
 static const struct unit sizes[] = {
@@ -23,41 +22,58 @@ static const struct unit sizes[] = {
 	{ "MiB", 1048576 },
 	{ "GiB", 1073741824 },
 	{ "TiB", 1099511627776 },
-	{ "kB", 1e3 },
-	{ "MB", 1e6 },
-	{ "GB", 1e9 },
-	{ "TB", 1e12 },
+	{ "kB", 1000 },
+	{ "MB", 1000000 },
+	{ "GB", 1000000000 },
+	{ "TB", 1000000000000 },
 };
 
 static const struct unit durations[] = {
 	{ "ns", 1 },
-	{ "us", 1e3 },
-	{ "ms", 1e6 },
-	{ "s", 1e9 },
-	{ "m", 60e9 },
-	{ "h", 3600e9 },
-	{ "d", 86400e9 },
+	{ "us", 1000 },
+	{ "ms", 1000000 },
+	{ "s", 1000000000 },
+	{ "m", 60 * 1000000000ull },
+	{ "h", 3600 * 1000000000ull },
+	{ "d", 86400 * 1000000000ull },
 };
 
-static int parse(const char *s, const struct unit *units, size_t n, uint64_t *ret)
+/* Digits, perhaps with a fraction; whole numbers are exact. */
+static int scale(const char *s, size_t digits, uint64_t factor, uint64_t *ret)
 {
-	char *end;
+	uint64_t whole = 0;
 	double value;
 
-	if (*s < '0' || *s > '9')
-		return -EINVAL;
-	value = strtod(s, &end);
-	while (*end == ' ')
-		end++;
-	for (size_t i = 0; i < n; i++) {
-		if (strcasecmp(end, units[i].name) != 0)
-			continue;
-		value *= units[i].factor;
-		if (!isfinite(value) || value >= 9.2e18)
+	if (memchr(s, '.', digits)) {
+		value = strtod(s, NULL) * (double)factor;
+		if (value >= 0x1p63)
 			return -ERANGE;
 		*ret = (uint64_t)value;
 		return 0;
 	}
+	for (size_t i = 0; i < digits; i++)
+		if (__builtin_mul_overflow(whole, 10, &whole) ||
+			__builtin_add_overflow(whole, (uint64_t)(s[i] - '0'), &whole))
+			return -ERANGE;
+	if (__builtin_mul_overflow(whole, factor, &whole) || whole > INT64_MAX)
+		return -ERANGE;
+	*ret = whole;
+	return 0;
+}
+
+static int parse(const char *s, const struct unit *units, size_t n, uint64_t *ret)
+{
+	size_t digits = strspn(s, "0123456789");
+	const char *unit;
+
+	if (digits == 0)
+		return -EINVAL;
+	if (s[digits] == '.')
+		digits += 1 + strspn(s + digits + 1, "0123456789");
+	unit = s + digits + strspn(s + digits, " ");
+	for (size_t i = 0; i < n; i++)
+		if (strcasecmp(unit, units[i].name) == 0)
+			return scale(s, digits, units[i].factor, ret);
 	return -EINVAL;
 }
 
@@ -65,6 +81,8 @@ int units_parse_size(const char *s, uint64_t *ret_bytes, struct err *e)
 {
 	int r = parse(s, sizes, ARRAY_SIZE(sizes), ret_bytes);
 
+	if (r == -ERANGE)
+		return err_set(e, r, "'%s' is too large a size: write less than 8388608TiB", s);
 	if (r < 0)
 		return err_set(e, r,
 			"'%s' is not a size: write a number and a unit, such as 512MiB, 20GiB or "
@@ -77,6 +95,8 @@ int units_parse_duration(const char *s, uint64_t *ret_ns, struct err *e)
 {
 	int r = parse(s, durations, ARRAY_SIZE(durations), ret_ns);
 
+	if (r == -ERANGE)
+		return err_set(e, r, "'%s' is too long a duration: write at most 106751d", s);
 	if (r < 0)
 		return err_set(e, r,
 			"'%s' is not a duration: write a number and a unit, such as 250ms, 30s, 5m "
@@ -91,7 +111,7 @@ const char *units_size(uint64_t bytes, char *out, size_t size)
 	double value = (double)bytes;
 	unsigned int i = 0;
 
-	while (value >= 1023.95 && i < ARRAY_SIZE(names) - 1) {
+	while (value >= 1023.5 && i < ARRAY_SIZE(names) - 1) {
 		value /= 1024;
 		i++;
 	}

@@ -13,11 +13,11 @@
 /*
  * "20GiB", "512MiB", "1.5TB", "4096", "64k": bytes. KiB, MiB, GiB, TiB and the bare letters k m g t
  * are powers of 1024; kB, MB, GB, TB of 1000. -EINVAL with a line naming the text and the units
- * allowed, -ERANGE past 2^63.
+ * allowed, -ERANGE from 2^63.
  */
 int units_parse_size(const char *s, uint64_t *ret_bytes, struct err *e) __must_check;
 
-/* "30s", "5m", "2h", "1d", "250ms": nanoseconds. */
+/* "30s", "5m", "2h", "1d", "250ms": nanoseconds; errors as above. */
 int units_parse_duration(const char *s, uint64_t *ret_ns, struct err *e) __must_check;
 
 /* "1.4GiB": three digits, power of 1024. size >= 16. Returns out. */

@@ -1,0 +1,199 @@
+/* The log: one line per event whatever is in it, JSON that parses, levels and limits. */
+#include "base/log.h"
+#include "base/clock.h"
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+static int ends[2];
+
+/* What was written since the last time. */
+static const char *written(void)
+{
+	static char text[65536];
+	ssize_t n = read(ends[0], text, sizeof(text) - 1);
+
+	text[n > 0 ? n : 0] = '\0';
+	return text;
+}
+
+static unsigned int lines(const char *text)
+{
+	unsigned int n = 0;
+
+	for (; *text; text++)
+		n += *text == '\n';
+	return n;
+}
+
+static void open_log(enum log_level level, enum log_format format)
+{
+	if (ends[1] == 0)
+		assert_int_equal(pipe2(ends, O_NONBLOCK | O_CLOEXEC), 0);
+	(void)written();
+	log_init("tester", ends[1], level, format);
+}
+
+static void levels_are_obeyed(void **state)
+{
+	enum log_level level = LOG_WARN;
+
+	(void)state;
+	open_log(LOG_INFO, LOG_TEXT);
+	errno = ENOTTY;
+	log_error("one", "n=%d", 1);
+	log_info("two", "n=%d", 2);
+	log_debug("three", "n=%d", 3);
+	log_write(LOG_DEBUG, "four", "n=%d", 4);
+	assert_int_equal(errno, ENOTTY);
+	assert_int_equal(lines(written()), 2);
+	assert_int_equal(log_level_parse("loud", &level), -EINVAL);
+	assert_int_equal(level, LOG_WARN);
+	assert_int_equal(log_level_parse("debug", &level), 0);
+	assert_int_equal(level, LOG_DEBUG);
+}
+
+static void text_is_one_line_without_control_characters(void **state)
+{
+	const char *text;
+	char want[64];
+
+	(void)state;
+	open_log(LOG_INFO, LOG_TEXT);
+	log_warn("origin slow", "key=\"%s\"", "a\r\nb\x1b[2Jc\x7f\td \xc3\xa9");
+	text = written();
+	assert_int_equal(lines(text), 1);
+	assert_int_equal(text[strlen(text) - 1], '\n');
+	assert_non_null(strstr(text, " origin slow: key=\"a  b?[2Jc??d \xc3\xa9\"\n"));
+	(void)snprintf(want, sizeof(want), "Z warn  tester[%d] origin slow: ", (int)getpid());
+	assert_non_null(strstr(text, want));
+}
+
+static void json_is_escaped(void **state)
+{
+	const char *text;
+
+	(void)state;
+	open_log(LOG_INFO, LOG_JSON);
+	log_warn("origin slow", "key=\"%s\"", "a\\b\nc\x1b\td\x01\xc3\xa9\xe2\x82\xac");
+	text = written();
+	assert_int_equal(lines(text), 1);
+	assert_non_null(strstr(text, "\"fields\":\"key=\\\"a\\\\b c\\u001b\\u0009d\\u0001"
+				     "\xc3\xa9\xe2\x82\xac\\\"\"}\n"));
+	assert_non_null(strstr(text, "\"level\":\"warn\",\"process\":\"tester\",\"pid\":"));
+	assert_non_null(strstr(text, ",\"event\":\"origin slow\","));
+	for (const char *c = text; c[1]; c++)
+		assert_true((unsigned char)*c >= 0x20);
+}
+
+static void json_is_utf8(void **state)
+{
+	static const char *const bad[] = { "\xff", "\x80", "\xc3", "\xc0\xaf", "\xe2\x82",
+		"\xe0\x80\x80", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\xf0\x9f\x92" };
+
+	(void)state;
+	open_log(LOG_INFO, LOG_JSON);
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+		const char *text;
+
+		log_info("key", "<%s>", bad[i]);
+		text = written();
+		assert_non_null(strstr(text, "<\\ufffd"));
+		for (const char *c = text; *c; c++)
+			assert_true((unsigned char)*c < 0x80);
+	}
+	log_info("key", "<%s>", "\xf0\x9f\x92\xbe");
+	assert_non_null(strstr(written(), "<\xf0\x9f\x92\xbe>"));
+}
+
+static void a_long_line_is_cut_and_stays_whole(void **state)
+{
+	static const char fillers[] = { 'x', '"', '\x01', '\xff' };
+	char long_text[10000];
+
+	(void)state;
+	for (size_t i = 0; i < sizeof(fillers); i++) {
+		const char *text;
+		size_t n;
+
+		memset(long_text, fillers[i], sizeof(long_text));
+		long_text[sizeof(long_text) - 1] = '\0';
+		open_log(LOG_INFO, LOG_JSON);
+		log_info("long", "%s", long_text);
+		text = written();
+		n = strlen(text);
+		assert_int_equal(lines(text), 1);
+		assert_true(n > 1000 && n < 4096);
+		assert_string_equal(text + n - 3, "\"}\n");
+		open_log(LOG_INFO, LOG_TEXT);
+		log_info("long", "%s", long_text);
+		text = written();
+		assert_int_equal(lines(text), 1);
+		assert_int_equal(text[strlen(text) - 1], '\n');
+	}
+}
+
+static void a_limit_counts_what_it_swallows(void **state)
+{
+	struct log_limit limit;
+	uint32_t dropped;
+	unsigned int passed;
+	uint64_t second;
+
+	(void)state;
+	do { /* until all of it was within one second */
+		limit = (struct log_limit){ 0 };
+		passed = 0;
+		second = clock_mono_ns() / CLOCK_SECOND;
+		for (int i = 0; i < 20; i++) {
+			dropped = 77;
+			if (log_limit_pass(&limit, 5, &dropped)) {
+				passed++;
+				assert_int_equal(dropped, 0);
+			}
+		}
+	} while (clock_mono_ns() / CLOCK_SECOND != second);
+	assert_int_equal(passed, 5);
+	limit.second--; /* as if it had been a second ago */
+	assert_true(log_limit_pass(&limit, 5, &dropped));
+	assert_int_equal(dropped, 15);
+	assert_true(log_limit_pass(&limit, 5, &dropped));
+	assert_int_equal(dropped, 0);
+}
+
+static void a_limited_place_says_so(void **state)
+{
+	unsigned int n;
+
+	(void)state;
+	open_log(LOG_INFO, LOG_TEXT);
+	for (int i = 0; i < 100; i++)
+		LOG_LIMITED(LOG_WARN, "peer", "n=%d", i);
+	n = lines(written());
+	assert_in_range(n, 5, 50); /* ten seconds for a hundred lines at most */
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(levels_are_obeyed),
+		cmocka_unit_test(text_is_one_line_without_control_characters),
+		cmocka_unit_test(json_is_escaped),
+		cmocka_unit_test(json_is_utf8),
+		cmocka_unit_test(a_long_line_is_cut_and_stays_whole),
+		cmocka_unit_test(a_limit_counts_what_it_swallows),
+		cmocka_unit_test(a_limited_place_says_so),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,279 @@
+/* The event loop: posting from many threads, calls, timers, and its end while work is queued. */
+#include "base/loop.h"
+#include "base/clock.h"
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+
+#define POSTERS    4u
+#define TASKS_EACH 2000u
+
+struct poster;
+
+struct task {
+	struct loop_task task;
+	struct poster *poster;
+	unsigned int number;
+};
+
+struct poster {
+	struct loop *loop;
+	pthread_t thread;
+	unsigned int next; /* the loop's */
+	bool in_order;     /* the loop's */
+	struct task tasks[TASKS_EACH];
+};
+
+static void run_in_order(struct loop_task *loop_task)
+{
+	struct task *task = container_of(loop_task, struct task, task);
+	struct poster *p = task->poster;
+
+	p->in_order = p->in_order && loop_on_thread(p->loop) && task->number == p->next;
+	p->next++;
+}
+
+static void *post_all(void *arg)
+{
+	struct poster *p = arg;
+
+	for (unsigned int i = 0; i < TASKS_EACH; i++)
+		loop_post(p->loop, &p->tasks[i].task);
+	return NULL;
+}
+
+static void many_threads_post_in_order(void **state)
+{
+	static struct poster posters[POSTERS];
+	struct loop *loop = loop_new("a name longer than fifteen");
+
+	(void)state;
+	assert_non_null(loop);
+	assert_false(loop_on_thread(loop));
+	for (unsigned int i = 0; i < POSTERS; i++) {
+		struct poster *p = &posters[i];
+
+		p->loop = loop;
+		p->in_order = true;
+		for (unsigned int j = 0; j < TASKS_EACH; j++)
+			p->tasks[j] =
+				(struct task){ .task.run = run_in_order, .poster = p, .number = j };
+		assert_int_equal(pthread_create(&p->thread, NULL, post_all, p), 0);
+	}
+	for (unsigned int i = 0; i < POSTERS; i++)
+		pthread_join(posters[i].thread, NULL);
+	loop_free(loop); /* right away: what is queued still runs */
+	for (unsigned int i = 0; i < POSTERS; i++) {
+		assert_int_equal(posters[i].next, TASKS_EACH);
+		assert_true(posters[i].in_order);
+	}
+}
+
+struct chain {
+	struct loop_task task;
+	struct loop *loop;
+	unsigned int left;
+};
+
+static void run_chain(struct loop_task *task)
+{
+	struct chain *chain = container_of(task, struct chain, task);
+
+	if (--chain->left > 0)
+		loop_post(chain->loop, task);
+}
+
+static void tasks_of_tasks_run_before_the_end(void **state)
+{
+	struct loop *loop = loop_new("chain");
+	struct chain chain = { .task.run = run_chain, .loop = loop, .left = 1000 };
+
+	(void)state;
+	assert_non_null(loop);
+	loop_post(loop, &chain.task);
+	loop_free(loop);
+	assert_int_equal(chain.left, 0);
+}
+
+static void run_freed(struct loop_task *task)
+{
+	free(task);
+}
+
+static void a_task_may_free_itself(void **state)
+{
+	struct loop *loop = loop_new("freed");
+
+	(void)state;
+	assert_non_null(loop);
+	for (int i = 0; i < 100; i++) {
+		struct loop_task *task = malloc(sizeof(*task));
+
+		assert_non_null(task);
+		task->run = run_freed;
+		loop_post(loop, task);
+	}
+	loop_free(loop); /* the sanitizer counts them */
+	loop_free(NULL);
+}
+
+struct call {
+	struct loop *loop;
+	bool on_thread;
+	unsigned int depth;
+};
+
+static void fn_call(void *arg)
+{
+	struct call *call = arg;
+
+	call->on_thread = loop_on_thread(call->loop);
+	if (++call->depth < 3)
+		loop_call(call->loop, fn_call, call); /* there already: no waiting for itself */
+}
+
+static void a_call_is_over_when_it_returns(void **state)
+{
+	struct loop *loop = loop_new("call");
+
+	(void)state;
+	assert_non_null(loop);
+	for (int i = 0; i < 500; i++) {
+		struct call call = { .loop = loop };
+
+		loop_call(loop, fn_call, &call);
+		assert_int_equal(call.depth, 3);
+		assert_true(call.on_thread);
+	}
+	loop_free(loop);
+}
+
+struct timers {
+	struct loop *loop;
+	struct loop_timer *stopped;
+	uint64_t started;
+	uint64_t fired_at[2];
+	char order[4];
+	_Atomic unsigned int fired;
+	bool wrong;
+};
+
+static void fire(struct timers *t, char name)
+{
+	unsigned int n = atomic_load(&t->fired);
+
+	if (n < 2) {
+		t->order[n] = name;
+		t->fired_at[n] = clock_mono_ns();
+	}
+	atomic_store(&t->fired, n + 1);
+}
+
+static void on_late(void *arg)
+{
+	fire(arg, 'l');
+}
+
+static void on_wrong(void *arg)
+{
+	struct timers *t = arg;
+
+	t->wrong = true;
+}
+
+static void on_early(void *arg)
+{
+	struct timers *t = arg;
+
+	fire(t, 'e');
+	loop_timer_stop(t->stopped);
+	loop_timer_stop(NULL);
+}
+
+static void start_timers(void *arg)
+{
+	struct timers *t = arg;
+
+	t->started = clock_mono_ns();
+	if (!loop_timer_start(t->loop, 60 * CLOCK_MS, on_late, t) ||
+		!loop_timer_start(t->loop, 10 * CLOCK_MS, on_early, t))
+		t->wrong = true;
+	t->stopped = loop_timer_start(t->loop, 50 * CLOCK_MS, on_wrong, t);
+}
+
+static void timers_fire_once_in_time_or_not_at_all(void **state)
+{
+	struct loop *loop = loop_new("timers");
+	struct timers t = { .loop = loop };
+
+	(void)state;
+	assert_non_null(loop);
+	loop_call(loop, start_timers, &t);
+	for (uint64_t end = clock_mono_ns() + 20 * CLOCK_SECOND;
+		atomic_load(&t.fired) < 2 && clock_mono_ns() < end;)
+		clock_sleep_ns(CLOCK_MS);
+	loop_free(loop);
+	assert_int_equal(atomic_load(&t.fired), 2);
+	assert_string_equal(t.order, "el");
+	assert_true(t.fired_at[0] - t.started >= 10 * CLOCK_MS);
+	assert_true(t.fired_at[1] - t.started >= 60 * CLOCK_MS);
+	assert_false(t.wrong);
+}
+
+struct late {
+	struct timers timers; /* first fires after loop_free() began */
+	struct chain chain;
+};
+
+static void on_after_wake(void *arg)
+{
+	struct late *late = arg;
+
+	loop_post(late->timers.loop, &late->chain.task);
+	atomic_fetch_add(&late->timers.fired, 1);
+}
+
+static void start_late(void *arg)
+{
+	struct late *late = arg;
+
+	late->timers.wrong =
+		!loop_timer_start(late->timers.loop, 50 * CLOCK_MS, on_after_wake, late);
+}
+
+/* A timer still holds the loop when it may no longer be woken; what it posts is run all the same. */
+static void what_the_last_handle_posts_runs(void **state)
+{
+	struct loop *loop = loop_new("late");
+	struct late late = { .timers.loop = loop, .chain.loop = loop, .chain.left = 5 };
+
+	(void)state;
+	assert_non_null(loop);
+	late.chain.task.run = run_chain;
+	loop_call(loop, start_late, &late);
+	loop_free(loop);
+	assert_false(late.timers.wrong);
+	assert_int_equal(atomic_load(&late.timers.fired), 1);
+	assert_int_equal(late.chain.left, 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(many_threads_post_in_order),
+		cmocka_unit_test(tasks_of_tasks_run_before_the_end),
+		cmocka_unit_test(a_task_may_free_itself),
+		cmocka_unit_test(a_call_is_over_when_it_returns),
+		cmocka_unit_test(timers_fire_once_in_time_or_not_at_all),
+		cmocka_unit_test(what_the_last_handle_posts_runs),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

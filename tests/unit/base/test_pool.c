@@ -1,0 +1,175 @@
+/* The thread pool: its bound, its width, and that what was accepted is run. */
+#include "base/pool.h"
+#include "base/clock.h"
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <errno.h>
+#include <pthread.h>
+#include <semaphore.h>
+#include <stdatomic.h>
+
+struct job {
+	struct pool_job job;
+	sem_t *started;
+	sem_t *gate;
+	struct pool *again; /* submits itself there, once */
+	int again_result;
+	_Atomic unsigned int *ran;
+};
+
+static void run(struct pool_job *pool_job)
+{
+	struct job *job = container_of(pool_job, struct job, job);
+
+	if (job->started)
+		sem_post(job->started);
+	if (job->gate)
+		while (sem_wait(job->gate) != 0)
+			;
+	if (job->again) {
+		struct pool *pool = job->again;
+
+		job->again = NULL;
+		job->again_result = pool_submit(pool, &job->job);
+	}
+	atomic_fetch_add(job->ran, 1);
+}
+
+static void the_queue_is_bounded(void **state)
+{
+	struct pool *pool = pool_new("bounded", 1, 2);
+	_Atomic unsigned int ran = 0;
+	sem_t started;
+	sem_t gate;
+	struct job jobs[4];
+
+	(void)state;
+	assert_non_null(pool);
+	sem_init(&started, 0, 0);
+	sem_init(&gate, 0, 0);
+	for (unsigned int i = 0; i < 4; i++)
+		jobs[i] = (struct job){ .job.run = run, .ran = &ran };
+	jobs[0].started = &started;
+	jobs[0].gate = &gate;
+	assert_int_equal(pool_submit(pool, &jobs[0].job), 0);
+	while (sem_wait(&started) != 0)
+		; /* it runs: the queue is empty again */
+	assert_int_equal(pool_submit(pool, &jobs[1].job), 0);
+	assert_int_equal(pool_submit(pool, &jobs[2].job), 0);
+	assert_int_equal(pool_submit(pool, &jobs[3].job), -EAGAIN);
+	assert_int_equal(atomic_load(&ran), 0);
+	sem_post(&gate);
+	pool_free(pool);
+	assert_int_equal(atomic_load(&ran), 3);
+	sem_destroy(&gate);
+	sem_destroy(&started);
+}
+
+static void all_threads_work_at_once(void **state)
+{
+	enum { THREADS = 8 };
+	struct pool *pool = pool_new("a name longer than fifteen", THREADS, THREADS);
+	_Atomic unsigned int ran = 0;
+	struct job jobs[THREADS];
+	sem_t started;
+	sem_t gate;
+
+	(void)state;
+	assert_non_null(pool);
+	sem_init(&started, 0, 0);
+	sem_init(&gate, 0, 0);
+	for (unsigned int i = 0; i < THREADS; i++) {
+		jobs[i] = (struct job){
+			.job.run = run, .ran = &ran, .started = &started, .gate = &gate
+		};
+		assert_int_equal(pool_submit(pool, &jobs[i].job), 0);
+	}
+	for (unsigned int i = 0; i < THREADS; i++) { /* every one started, none has ended */
+		struct timespec until = { .tv_sec = (time_t)(clock_wall_ns() / CLOCK_SECOND) + 20 };
+
+		assert_int_equal(sem_timedwait(&started, &until), 0);
+	}
+	for (unsigned int i = 0; i < THREADS; i++)
+		sem_post(&gate);
+	pool_free(pool);
+	assert_int_equal(atomic_load(&ran), THREADS);
+	sem_destroy(&gate);
+	sem_destroy(&started);
+}
+
+static void a_job_may_submit_itself_again(void **state)
+{
+	struct pool *pool = pool_new("again", 2, 4);
+	_Atomic unsigned int ran = 0;
+	struct job job = { .job.run = run, .ran = &ran, .again = pool, .again_result = 1 };
+
+	(void)state;
+	assert_non_null(pool);
+	assert_int_equal(pool_submit(pool, &job.job), 0);
+	for (uint64_t end = clock_mono_ns() + 20 * CLOCK_SECOND;
+		atomic_load(&ran) < 2 && clock_mono_ns() < end;)
+		clock_sleep_ns(CLOCK_MS);
+	pool_free(pool);
+	assert_int_equal(job.again_result, 0);
+	assert_int_equal(atomic_load(&ran), 2);
+}
+
+#define SUBMITTERS 4u
+#define JOBS_EACH  2000u
+
+struct submitter {
+	struct pool *pool;
+	pthread_t thread;
+	unsigned int refused;
+	struct job jobs[JOBS_EACH];
+};
+
+static void *submit_all(void *arg)
+{
+	struct submitter *s = arg;
+
+	for (unsigned int i = 0; i < JOBS_EACH; i++)
+		while (pool_submit(s->pool, &s->jobs[i].job) != 0) {
+			s->refused++;
+			clock_sleep_ns(CLOCK_MS / 10);
+		}
+	return NULL;
+}
+
+static void many_submitters_lose_nothing(void **state)
+{
+	static struct submitter s[SUBMITTERS];
+	struct pool *pool = pool_new("many", 3, 16);
+	_Atomic unsigned int ran = 0;
+
+	(void)state;
+	assert_non_null(pool);
+	for (unsigned int i = 0; i < SUBMITTERS; i++) {
+		s[i].pool = pool;
+		for (unsigned int j = 0; j < JOBS_EACH; j++)
+			s[i].jobs[j] = (struct job){ .job.run = run, .ran = &ran };
+		assert_int_equal(pthread_create(&s[i].thread, NULL, submit_all, &s[i]), 0);
+	}
+	for (unsigned int i = 0; i < SUBMITTERS; i++)
+		pthread_join(s[i].thread, NULL);
+	pool_free(pool);
+	assert_int_equal(atomic_load(&ran), SUBMITTERS * JOBS_EACH);
+	pool_free(NULL);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(the_queue_is_bounded),
+		cmocka_unit_test(all_threads_work_at_once),
+		cmocka_unit_test(a_job_may_submit_itself_again),
+		cmocka_unit_test(many_submitters_lose_nothing),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
