@@ -79,7 +79,7 @@ int hash_unhex(const char *s, void *out, size_t len)
 		if (nibble(s[i]) < 0)
 			return -EINVAL;
 	for (size_t i = 0; i < len; i++)
-		p[i] = (uint8_t)(nibble(s[2 * i]) << 4 | nibble(s[2 * i + 1]));
+		p[i] = (uint8_t)(nibble(s[2 * i]) * 16 + nibble(s[2 * i + 1]));
 	return 0;
 }
 

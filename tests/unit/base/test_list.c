@@ -99,11 +99,11 @@ static void a_safe_walk_may_free(void **state)
 	char out[16];
 
 	(void)state;
-	for (char name = 'a'; name <= 'h'; name++) {
+	for (int name = 'a'; name <= 'h'; name++) {
 		struct item *item = calloc(1, sizeof(*item));
 
 		assert_non_null(item);
-		item->name = name;
+		item->name = (char)name;
 		list_push_back(&head, &item->link);
 	}
 	list_for_each_safe (node, &head) {
