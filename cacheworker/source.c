@@ -68,7 +68,8 @@ static int copy_string(char *from, char **ret_to)
 static int origin_from_message(const Granary__Source *message, struct ufs_config *ret_config)
 {
 	struct ufs_config config = { .scheme = (enum ufs_scheme)message->scheme,
-		.path_style = message->path_style };
+		.path_style = message->path_style,
+		.anonymous = message->anonymous };
 
 	if (copy_string(message->endpoint, &config.endpoint) < 0 ||
 		copy_string(message->region, &config.region) < 0 ||

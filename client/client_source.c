@@ -193,6 +193,8 @@ static void fill_source(const struct ufs_config *config, Granary__Source *source
 	source->ca_file = config->ca_file;
 	source->has_path_style = 1;
 	source->path_style = config->path_style;
+	source->has_anonymous = 1;
+	source->anonymous = config->anonymous;
 }
 
 static int pack_request(struct client *client, const struct ufs_config *config, bool refresh,

@@ -18,6 +18,7 @@ struct cachefuse_options {
 	const char *profile;
 	const char *ca_file;
 	bool path_style;
+	bool anonymous;
 	bool refresh;
 	const char *master;
 	const char *worker;

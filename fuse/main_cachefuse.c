@@ -49,6 +49,9 @@ static const struct option_spec specs[] = {
 	STRING(endpoint, "endpoint", "URL", .help = "S3 endpoint; the provider's for the region"),
 	STRING(region, "region", "NAME", .help = "region of the bucket"),
 	STRING(profile, "profile", "NAME", .help = "profile of the shared credentials file"),
+	STRING(profile, "profile-name", "NAME", .help = "the same as --profile"),
+	OPTION_BOOL_ROW(struct cachefuse_options, anonymous, "anonymous",
+		"send requests without a signature: a public bucket"),
 	STRING(ca_file, "ca-file", "FILE", .help = "certificates to trust; the system's"),
 	OPTION_BOOL_ROW(struct cachefuse_options, path_style, "path-style",
 		"bucket in the path, not in the host name"),
@@ -212,6 +215,7 @@ static int source_config(const struct cachefuse_options *o, struct ufs_config *r
 			r = *fields[i] ? 0 : err_set(e, -ENOMEM, "out of memory");
 		}
 	ret->path_style = o->path_style;
+	ret->anonymous = o->anonymous;
 	return r;
 }
 

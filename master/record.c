@@ -93,11 +93,13 @@ int record_source_encode(const struct record_source *record, struct buf *out)
 	const struct ufs_config *c = &record->config;
 
 	return append_json(
-		json_pack("{s:i, s:o, s:s, s:i, s:s*, s:s*, s:s*, s:s*, s:s*, s:s*, s:b}", "format",
-			RECORD_FORMAT, "volume", json_hex(record->volume.bytes, VOLUME_ID_LEN),
-			"text", record->text, "scheme", (int)c->scheme, "endpoint", c->endpoint,
-			"region", c->region, "bucket", c->bucket, "prefix", c->prefix, "profile",
-			c->profile, "ca_file", c->ca_file, "path_style", (int)c->path_style),
+		json_pack("{s:i, s:o, s:s, s:i, s:s*, s:s*, s:s*, s:s*, s:s*, s:s*, s:b, s:b}",
+			"format", RECORD_FORMAT, "volume",
+			json_hex(record->volume.bytes, VOLUME_ID_LEN), "text", record->text,
+			"scheme", (int)c->scheme, "endpoint", c->endpoint, "region", c->region,
+			"bucket", c->bucket, "prefix", c->prefix, "profile", c->profile, "ca_file",
+			c->ca_file, "path_style", (int)c->path_style, "anonymous",
+			(int)c->anonymous),
 		out);
 }
 
@@ -200,6 +202,7 @@ int record_source_decode(const void *data, size_t len, struct record_source *ret
 		return -EBADMSG;
 	c->scheme = (enum ufs_scheme)scheme;
 	c->path_style = json_is_true(json_object_get(json, "path_style"));
+	c->anonymous = json_is_true(json_object_get(json, "anonymous"));
 	if (get_text(json, "text", &record.text) < 0 ||
 		get_text(json, "endpoint", &c->endpoint) < 0 ||
 		get_text(json, "region", &c->region) < 0 ||

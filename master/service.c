@@ -53,9 +53,10 @@ static char *borrow(const char *s)
 static void source_message(const struct ufs_config *config, Granary__Source *out)
 {
 	granary__source__init(out);
-	out->has_scheme = out->has_path_style = 1;
+	out->has_scheme = out->has_path_style = out->has_anonymous = 1;
 	out->scheme = config->scheme;
 	out->path_style = config->path_style;
+	out->anonymous = config->anonymous;
 	out->endpoint = borrow(config->endpoint);
 	out->region = borrow(config->region);
 	out->bucket = borrow(config->bucket);
@@ -146,6 +147,7 @@ static int take_source(const Granary__Source *m, struct ufs_config *ret_config, 
 		.profile = m->profile,
 		.ca_file = m->ca_file,
 		.path_style = m->path_style,
+		.anonymous = m->anonymous,
 	};
 
 	if (!m->has_scheme || m->scheme > UFS_OBS || !m->prefix ||

@@ -14,9 +14,9 @@ static bool same_text(const char *a, const char *b)
 
 bool source_same_way(const struct ufs_config *a, const struct ufs_config *b)
 {
-	return a->path_style == b->path_style && same_text(a->endpoint, b->endpoint) &&
-	       same_text(a->region, b->region) && same_text(a->profile, b->profile) &&
-	       same_text(a->ca_file, b->ca_file);
+	return a->path_style == b->path_style && a->anonymous == b->anonymous &&
+	       same_text(a->endpoint, b->endpoint) && same_text(a->region, b->region) &&
+	       same_text(a->profile, b->profile) && same_text(a->ca_file, b->ca_file);
 }
 
 static void refuse(struct source_wait *wait, const struct err *e)

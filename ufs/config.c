@@ -32,7 +32,9 @@ static int copy_string(const char *from, char **ret_copy)
 
 int ufs_config_copy(const struct ufs_config *from, struct ufs_config *ret_config)
 {
-	struct ufs_config to = { .scheme = from->scheme, .path_style = from->path_style };
+	struct ufs_config to = {
+		.scheme = from->scheme, .path_style = from->path_style, .anonymous = from->anonymous
+	};
 	int r = copy_string(from->endpoint, &to.endpoint);
 
 	if (r == 0)

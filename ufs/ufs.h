@@ -49,6 +49,7 @@ struct ufs_config {
 	char *profile; /* NULL: AWS_PROFILE or "default" */
 	char *ca_file; /* NULL: AWS_CA_BUNDLE, or the system's */
 	bool path_style;
+	bool anonymous; /* requests are not signed; no credential is looked for */
 };
 
 void ufs_config_release(struct ufs_config *config);

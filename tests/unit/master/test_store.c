@@ -148,12 +148,14 @@ static void test_records(void **state)
 	assert_int_equal(ufs_config_parse("s3://bucket/some prefix", &s.config, &e), 0);
 	s.text = strdup("s3|x|bucket|some prefix/");
 	s.config.path_style = true;
+	s.config.anonymous = true;
 	assert_int_equal(record_source_encode(&s, &out), 0);
 	assert_int_equal(record_source_decode(out.data, out.len, &s2), 0);
 	assert_string_equal(s2.config.bucket, "bucket");
 	assert_string_equal(s2.config.prefix, s.config.prefix);
 	assert_null(s2.config.endpoint);
 	assert_true(s2.config.path_style);
+	assert_true(s2.config.anonymous);
 	assert_string_equal(s2.text, s.text);
 	record_source_release(&s);
 	record_source_release(&s2);

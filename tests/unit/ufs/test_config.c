@@ -76,7 +76,9 @@ static void expect_source(
 	assert_int_equal(ufs_config_parse(url, &config, NULL), 0);
 	config.endpoint = endpoint ? strdup(endpoint) : NULL;
 	config.region = region ? strdup(region) : NULL;
+	config.anonymous = true;
 	assert_int_equal(ufs_config_copy(&config, &copy), 0);
+	assert_true(copy.anonymous);
 	ufs_config_release(&config);
 	copy.path_style = !copy.path_style;
 	assert_int_equal(ufs_config_source(&copy, &out, NULL), 0);
