@@ -108,6 +108,7 @@ enum s3d_cut {
 struct s3d_plan {
 	uint64_t latency_ms;
 	uint64_t bytes_per_second; /* 0 = no limit */
+	uint64_t total_per_second; /* of all such bodies together, 0 = no limit */
 	int status;                /* answer this instead, 0 = no */
 	char code[64];             /* S3 error code for status */
 	uint64_t retry_after;      /* seconds, with status; 0 = not said */
@@ -259,7 +260,8 @@ struct s3d {
 	struct list conns;
 	struct s3d_stats stats;
 	struct s3d_faults faults;
-	struct s3d_store *store;     /* NULL in proxy mode */
+	uint64_t total_due_ns;   /* when the bytes sent under a total pace are due (uv_hrtime()) */
+	struct s3d_store *store; /* NULL in proxy mode */
 	struct sockaddr_in upstream; /* sin_port 0 in standalone mode */
 	struct list idle_upstreams;
 	const char *domain;

@@ -10,6 +10,9 @@
 
 #define CONN_MAGIC 0x73336463u
 
+/* Timers are late: so much of a total pace may be caught up with. */
+#define TOTAL_BURST_NS (4 * CLOCK_MS)
+
 static void conn_advance(struct s3d_conn *c);
 
 static void conn_count_begin(struct s3d_conn *c)
@@ -237,12 +240,22 @@ static void conn_on_pace(uv_timer_t *timer)
 	conn_more(c);
 }
 
-static void reply_pace(struct s3d_conn *c, size_t len)
+static void reply_pause(struct s3d_conn *c, uint64_t ms)
 {
-	uint64_t ms = (uint64_t)len * 1000 / c->plan.bytes_per_second;
-
 	c->paused = true;
 	(void)uv_timer_start(&c->timer, conn_on_pace, max(ms, (uint64_t)1), 0); /* never fails */
+}
+
+/* Bodies under a total pace take turns: each goes on when its last bytes were due. */
+static void reply_pace_total(struct s3d_conn *c, size_t len)
+{
+	uint64_t *due = &c->server->total_due_ns;
+	uint64_t now = uv_hrtime();
+
+	*due = max(*due, now - TOTAL_BURST_NS) +
+	       (uint64_t)len * CLOCK_SECOND / c->plan.total_per_second;
+	if (*due >= now + CLOCK_MS)
+		reply_pause(c, (*due - now) / CLOCK_MS);
 }
 
 bool s3d_reply_body(struct s3d_conn *c, const char *data, size_t len)
@@ -262,7 +275,9 @@ bool s3d_reply_body(struct s3d_conn *c, const char *data, size_t len)
 		return false;
 	}
 	if (c->plan.bytes_per_second && len)
-		reply_pace(c, len);
+		reply_pause(c, (uint64_t)len * 1000 / c->plan.bytes_per_second);
+	else if (c->plan.total_per_second && len)
+		reply_pace_total(c, len);
 	return c->state == S3D_CONN_BUSY && !c->queued && !c->paused;
 }
 

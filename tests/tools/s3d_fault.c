@@ -3,6 +3,7 @@
  *
  *	kind=latency	ms=N [jitter=N]		before the request is looked at
  *	kind=pace	bps=N			bytes a second of each body
+ *	kind=total	bps=N			bytes a second of all these bodies together
  *	kind=status	code=N [error=TEXT] [wait=SECONDS]	that status, an S3 error document,
  *				with Retry-After when `wait` is given
  *	kind=reset	[after=N]		connection reset after N body bytes
@@ -26,6 +27,7 @@
 enum fault_kind {
 	FAULT_LATENCY,
 	FAULT_PACE,
+	FAULT_TOTAL,
 	FAULT_STATUS,
 	FAULT_RESET,
 	FAULT_SHORT,
@@ -37,8 +39,8 @@ enum fault_kind {
 	FAULT_KINDS,
 };
 
-static const char *const fault_names[FAULT_KINDS] = { "latency", "pace", "status", "reset", "short",
-	"stall", "silent", "range", "whole", "etag" };
+static const char *const fault_names[FAULT_KINDS] = { "latency", "pace", "total", "status", "reset",
+	"short", "stall", "silent", "range", "whole", "etag" };
 static const char *const op_names[S3D_KINDS] = { "list", "get", "head", "other" };
 
 struct s3d_fault {
@@ -129,10 +131,11 @@ static int fault_parse_value(struct s3d_fault *f, const char *query, struct err 
 	f->jitter = s3d_query_number(query, "jitter", 0);
 	if (f->kind == FAULT_LATENCY) {
 		f->value = s3d_query_number(query, "ms", 0);
-	} else if (f->kind == FAULT_PACE) {
+	} else if (f->kind == FAULT_PACE || f->kind == FAULT_TOTAL) {
 		f->value = s3d_query_number(query, "bps", 0);
 		if (f->value == 0)
-			return err_set(e, -EINVAL, "kind=pace needs bps=BYTES_PER_SECOND");
+			return err_set(e, -EINVAL, "kind=%s needs bps=BYTES_PER_SECOND",
+				fault_names[f->kind]);
 	} else if (f->kind == FAULT_STATUS) {
 		f->value = s3d_query_number(query, "code", 0);
 		if (f->value < 400 || f->value > 599)
@@ -156,7 +159,8 @@ static int fault_parse(struct s3d_fault *f, const char *query, struct err *e)
 			f->kind = (enum fault_kind)i;
 	if (f->kind == FAULT_KINDS)
 		return err_set(e, -EINVAL,
-			"kind=%s: allowed are latency, pace, status, reset, short, stall, silent, "
+			"kind=%s: allowed are latency, pace, total, status, reset, short, stall, "
+			"silent, "
 			"range, whole, etag",
 			text);
 	f->rate = 1;
@@ -228,6 +232,9 @@ static void plan_apply(struct s3d_faults *f, const struct s3d_fault *rule, struc
 		break;
 	case FAULT_PACE:
 		plan->bytes_per_second = rule->value;
+		break;
+	case FAULT_TOTAL:
+		plan->total_per_second = rule->value;
 		break;
 	case FAULT_STATUS:
 		plan->status = (int)rule->value;

@@ -21,11 +21,12 @@
 #include "base/hash.h"
 #include "base/units.h"
 
-#define STORE_SLICE      (256 * KiB) /* bytes handed to the socket at once */
-#define STORE_PACE_SLICE (16 * KiB)  /* the same on a paced reply */
-#define STORE_PAGE       1000u       /* keys of one LIST answer */
-#define SYNTHETIC_TIME   1767225600  /* 2026-01-01T00:00:00Z */
-#define ETAG_TEXT        40
+#define STORE_SLICE       (256 * KiB) /* bytes handed to the socket at once */
+#define STORE_PACE_SLICE  (16 * KiB)  /* the same on a paced reply */
+#define STORE_TOTAL_SLICE (64 * KiB)  /* the same where replies share a pace */
+#define STORE_PAGE        1000u       /* keys of one LIST answer */
+#define SYNTHETIC_TIME    1767225600  /* 2026-01-01T00:00:00Z */
+#define ETAG_TEXT         40
 
 struct entry {
 	char *key;
@@ -529,7 +530,9 @@ static void store_more(struct s3d_conn *c)
 {
 	static char slice[STORE_SLICE];
 	struct s3d_body *b = &c->body;
-	size_t most = c->plan.bytes_per_second ? STORE_PACE_SLICE : STORE_SLICE;
+	size_t most = c->plan.bytes_per_second   ? STORE_PACE_SLICE
+		      : c->plan.total_per_second ? STORE_TOTAL_SLICE
+						 : STORE_SLICE;
 
 	while (b->left) {
 		size_t n = min((uint64_t)most, b->left);
