@@ -21,8 +21,7 @@ struct image;
 
 /* `fd` is the image's afterwards, also on failure. `extent_bytes` as in struct image_info. -EBADMSG:
  * not an image of ours; -EPROTONOSUPPORT: one with features that we do not write. */
-int image_open(
-	int fd, uint64_t extent_bytes, struct image **ret_image, struct err *e) __must_check;
+int image_open(int fd, uint64_t extent_bytes, struct image **ret_image, struct err *e) __must_check;
 void image_close(struct image *image); /* NULL is allowed */
 
 /* A thread's window on the image: the last blocks it looked at. Plain memory, about 8 KiB. */
@@ -41,17 +40,21 @@ struct image_inode {
 	uint64_t size; /* of a directory: bytes of its blocks */
 	int64_t mtime;
 	uint32_t mtime_nsec;
-	uint64_t offset; /* of a file with bytes: in the volume; its bytes lie together */
+	/* Of a file with bytes: in the volume, where they lie together. Of a directory: of its
+	 * blocks in the image. Else 0. */
+	uint64_t offset;
 };
 
 uint64_t image_root(const struct image *image);     /* nid */
 uint64_t image_n_inodes(const struct image *image); /* as the superblock says, checked for sense */
 
-/* -ENOENT: no inode can be there; -EBADMSG, or an error of the disk. */
+/* -ENOENT: no inode can be there; -EBADMSG, or an error of the disk. Of a file that crosses extents
+ * it reads all chunk indexes, 8 bytes per MiB. */
 int image_inode(struct image *image, struct image_view *view, uint64_t nid,
 	struct image_inode *ret) __must_check;
 
-/* By binary search over the directory's blocks and names. -ENOENT, -ENOTDIR, -EBADMSG. */
+/* By binary search over the directory's blocks and names, "." and ".." among them. -ENOENT, -ENOTDIR,
+ * -EBADMSG. `dir` is as image_inode() or image_lookup() gave it. */
 int image_lookup(struct image *image, struct image_view *view, const struct image_inode *dir,
 	const char *name, uint32_t name_len, struct image_inode *ret) __must_check;
 
@@ -59,14 +62,16 @@ struct image_entry {
 	uint64_t nid;
 	bool directory;
 	uint32_t name_len;
-	const char *name;     /* in the view; until its next use */
+	/* In the view, without a NUL: stays through image_inode(), until the next look at a
+	 * directory. */
+	const char *name;
 	uint64_t next_cookie; /* of the entry that follows */
 };
 
 /*
  * The entry at `cookie`, 0 being the first, in the directory's order, without "." and "..". A
- * cookie means the same entry for as long as the image lives. -ENOENT: the end; -EINVAL: no such
- * cookie; -EBADMSG.
+ * cookie means the same entry for as long as the image lives, and is < 2^42. -ENOENT: the end;
+ * -EINVAL: no such cookie; -ENOTDIR; -EBADMSG.
  */
 int image_read_entry(struct image *image, struct image_view *view, const struct image_inode *dir,
 	uint64_t cookie, struct image_entry *ret) __must_check;

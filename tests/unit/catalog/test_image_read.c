@@ -1,0 +1,304 @@
+/*
+ * The reader of images against the table that the image was built from, and against images that
+ * were damaged: whatever the bytes are, each call ends with an answer or an errno.
+ */
+#include "tests/unit/catalog/fixture.h"
+#include "catalog/catalog_internal.h"
+#include "catalog/image_format.h"
+#include "catalog/image_read.h"
+
+#include <errno.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+
+static const struct image_options small_extents = {
+	.uid = 1234, .gid = 4321, .umask = 022, .extent_bytes = CHUNK_BYTES
+};
+static struct image_view view;
+
+static struct image *build(
+	struct table *t, const struct image_options *o, const char *name, struct image_info *info)
+{
+	struct image *image = NULL;
+	struct err e = ERR_INIT;
+	int r = image_build(t, o, fixture_path(name), NULL, NULL, info, &e);
+
+	assert_int_equal(r, 0);
+	r = image_open(
+		open(fixture_path(name), O_RDONLY | O_CLOEXEC), info->extent_bytes, &image, &e);
+	if (r < 0)
+		print_message("%s\n", e.text);
+	assert_int_equal(r, 0);
+	memset(&view, 0, sizeof(view));
+	assert_int_equal(image_n_inodes(image), info->files + info->directories);
+	return image;
+}
+
+static void get_root(struct image *image, struct image_inode *ret)
+{
+	assert_int_equal(image_inode(image, &view, image_root(image), ret), 0);
+	assert_true(ret->directory);
+}
+
+/* Name by name from the root. */
+static int find(struct image *image, const char *path, struct image_inode *ret)
+{
+	int r = 0;
+
+	get_root(image, ret);
+	while (r == 0 && *path) {
+		size_t n = strcspn(path, "/");
+
+		r = image_lookup(image, &view, ret, path, (uint32_t)n, ret);
+		path += n + (path[n] == '/');
+	}
+	return r;
+}
+
+/* ---- against the table ----------------------------------------------------------------------- */
+
+struct walk {
+	struct image *image;
+	struct table *table;
+	const struct image_options *options;
+	uint64_t files;
+	uint64_t directories;
+	char path[LIMIT_KEY_BYTES + 2];
+};
+
+static void compare_inode(
+	const struct walk *w, const struct image_inode *inode, const struct table_row *row)
+{
+	assert_int_equal(inode->uid, w->options->uid);
+	assert_int_equal(inode->gid, w->options->gid);
+	if (inode->directory) {
+		assert_true(row->flags & ROW_DIRECTORY);
+		assert_int_equal(inode->mode, S_IFDIR | (0777 & ~w->options->umask));
+		return;
+	}
+	assert_false(row->flags & ROW_DIRECTORY);
+	assert_int_equal(inode->mode, S_IFREG | (0666 & ~w->options->umask));
+	assert_int_equal(inode->nlink, 1);
+	assert_int_equal(inode->size, row->size);
+	assert_int_equal(inode->offset, row_has_bytes(row) ? row->offset : 0);
+	assert_int_equal(
+		inode->mtime * (int64_t)CLOCK_SECOND + (int64_t)inode->mtime_nsec, row->mtime_ns);
+}
+
+static void assert_inode_equal(const struct image_inode *a, const struct image_inode *b)
+{
+	assert_int_equal(a->nid, b->nid);
+	assert_int_equal(a->mode, b->mode);
+	assert_int_equal(a->size, b->size);
+	assert_int_equal(a->nlink, b->nlink);
+	assert_int_equal(a->offset, b->offset);
+}
+
+/* Lists a directory, looks each name up, compares it with its row, and goes down. */
+static void walk(struct walk *w, const struct image_inode *dir, size_t path_len)
+{
+	static struct table_row row;
+	struct image_entry entry;
+	struct image_inode inode;
+	char last[IMAGE_NAME_MAX + 1] = "";
+	uint32_t subdirectories = 0;
+	uint64_t cookie = 0;
+	int r;
+
+	w->directories++;
+	while ((r = image_read_entry(w->image, &view, dir, cookie, &entry)) == 0) {
+		struct image_inode found;
+
+		assert_int_equal(image_inode(w->image, &view, entry.nid, &inode), 0);
+		memcpy(w->path + path_len, entry.name, entry.name_len);
+		w->path[path_len + entry.name_len] = '\0';
+		assert_true(strcmp(last, w->path + path_len) < 0);
+		strcpy(last, w->path + path_len);
+		assert_int_equal(
+			image_lookup(w->image, &view, dir, last, entry.name_len, &found), 0);
+		assert_inode_equal(&found, &inode);
+		assert_int_equal(inode.directory, entry.directory);
+		if (image_resolve(w->table, w->options, w->path, &row) != 0)
+			fail_msg("%s is in the image, but not resolved", w->path);
+		compare_inode(w, &inode, &row);
+		assert_true(entry.next_cookie > cookie);
+		cookie = entry.next_cookie;
+		if (!inode.directory) {
+			w->files++;
+			continue;
+		}
+		subdirectories++;
+		strcpy(w->path + path_len + entry.name_len, "/");
+		walk(w, &inode, path_len + entry.name_len + 1);
+	}
+	assert_int_equal(r, -ENOENT);
+	assert_int_equal(dir->nlink, 2 + subdirectories);
+	assert_int_equal(image_read_entry(w->image, &view, dir, cookie, &entry), -ENOENT);
+	assert_int_equal(image_read_entry(w->image, &view, dir, cookie + 513, &entry), -EINVAL);
+}
+
+/* Builds the image of a table and compares all of it. */
+static struct image *check(struct table *t, const struct image_options *o, const char *name)
+{
+	struct image_info info;
+	struct walk w = { .table = t, .options = o, .image = build(t, o, name, &info) };
+	struct image_inode root;
+
+	get_root(w.image, &root);
+	walk(&w, &root, 0);
+	assert_int_equal(w.files, info.files);
+	assert_int_equal(w.directories, info.directories);
+	return w.image;
+}
+
+static struct listing *odd_listing(void)
+{
+	struct listing *l = listing_new(64 << 20);
+	char name[LIMIT_KEY_BYTES + 1];
+
+	fixture_add(l, "a", 10, "t"); /* also a directory, and "a-b" sorts between */
+	fixture_add(l, "a-b", 11, "t");
+	fixture_add(l, "a/b", 12, "t");
+	fixture_add(l, "a/b/c", 13, "t");
+	fixture_add(l, "a/b!/c", 14, "t");
+	fixture_add(l, "a0", 15, "t");
+	fixture_add(l, "!first", 16, "t"); /* before "." */
+	fixture_add(l, ".-between", 16, "t");
+	fixture_add(l, "...", 19, "t");
+	fixture_add(l, "marked/x/", 0, "t");
+	fixture_add(l, "empty", 0, "t");
+	fixture_add(l, "sp ace/%41+?&#/\xc3\xa9\xff\x01", 20, "t");
+	memset(name, 'n', sizeof(name));
+	name[255] = '\0';
+	for (char c = 'a'; c < 'z'; c++) { /* 255 bytes, several blocks */
+		name[254] = c;
+		fixture_add(l, name, 21, "t");
+	}
+	for (size_t i = 0; i < LIMIT_KEY_BYTES; i++)
+		name[i] = i % 2 ? '/' : 'z';
+	name[LIMIT_KEY_BYTES] = '\0';
+	name[LIMIT_KEY_BYTES - 1] = 'z';
+	fixture_add(l, name, 22, "t");
+	/* across extents of 16 and 32 MiB, with one index and many */
+	fixture_add(l, "big/40", 40 << 20, "t");
+	fixture_add(l, "big/17+1", (17 << 20) + 1, "t");
+	fixture_add(l, "big/1+1", (1 << 20) + 1, "t");
+	fixture_add(l, "big/1", 1 << 20, "t");
+	fixture_add(l, "big/33-1", (33 << 20) - 1, "t");
+	fixture_add(l, "big/900", 900ll << 20, "t"); /* indexes in more than a block */
+	fixture_add(l, "block", 4096, "t");
+	return l;
+}
+
+static void odd_names(void **state)
+{
+	static const uint64_t extents[] = { CHUNK_BYTES, 2 * CHUNK_BYTES, 16 * CHUNK_BYTES, 0 };
+	struct table *t = fixture_build(NULL, odd_listing(), "odd.t", NULL);
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(extents); i++) {
+		struct image_options o = small_extents;
+
+		o.extent_bytes = extents[i];
+		image_close(check(t, &o, "odd"));
+	}
+	table_unref(t);
+}
+
+static void subtree(void **state)
+{
+	struct image_options o = small_extents;
+	struct table *t = fixture_build(NULL, odd_listing(), "subtree.t", NULL);
+	struct image_inode inode;
+	struct image *image;
+
+	(void)state;
+	o.subtree = "a/";
+	image = check(t, &o, "subtree");
+	assert_int_equal(find(image, "b/c", &inode), 0);
+	assert_int_equal(inode.size, 13);
+	assert_int_equal(find(image, "a", &inode), -ENOENT);
+	image_close(image);
+	table_unref(t);
+}
+
+static void many_names(void **state)
+{
+	struct listing *l = listing_new(64 << 20);
+	struct image_inode inode;
+	struct image *image;
+	struct table *t;
+	char key[64];
+
+	(void)state;
+	for (uint32_t i = 0; i < 20000; i++) {
+		snprintf(key, sizeof(key), "flat/%u-%x", i, i * 2654435761u);
+		fixture_add(l, key, i % 5000, "t");
+	}
+	t = fixture_build(NULL, l, "many.t", NULL);
+	image = check(t, &small_extents, "many");
+	assert_int_equal(find(image, "flat", &inode), 0);
+	assert_true(inode.size > 100ull * BLOCK_BYTES);
+	for (uint32_t i = 0; i < 20000; i++) {
+		struct image_inode file;
+		int n = snprintf(key, sizeof(key), "%u-%x.", i, i * 2654435761u);
+
+		/* between its neighbours, and before the first name of a block */
+		assert_int_equal(
+			image_lookup(image, &view, &inode, key, (uint32_t)n, &file), -ENOENT);
+		assert_int_equal(
+			image_lookup(image, &view, &inode, key, (uint32_t)n - 2, &file), -ENOENT);
+	}
+	image_close(image);
+	table_unref(t);
+}
+
+static void lookups(void **state)
+{
+	struct table *t = fixture_build(NULL, odd_listing(), "lookups.t", NULL);
+	struct image_info info;
+	struct image *image = build(t, &small_extents, "lookups", &info);
+	struct image_inode root;
+	struct image_inode inode;
+	struct image_entry entry;
+
+	(void)state;
+	get_root(image, &root);
+	assert_int_equal(find(image, "missing", &inode), -ENOENT);
+	assert_int_equal(find(image, "a", &inode), 0);
+	assert_true(inode.directory);
+	assert_int_equal(find(image, "a0/x", &inode), -ENOTDIR);
+	assert_int_equal(find(image, "a0", &inode), 0);
+	assert_int_equal(image_read_entry(image, &view, &inode, 0, &entry), -ENOTDIR);
+	assert_int_equal(image_lookup(image, &view, &root, "", 0, &inode), -ENOENT);
+	assert_int_equal(image_lookup(image, &view, &root, ".", 1, &inode), 0);
+	assert_int_equal(inode.nid, root.nid);
+	assert_int_equal(find(image, "a/b", &inode), 0);
+	assert_int_equal(image_lookup(image, &view, &inode, "..", 2, &inode), 0);
+	assert_int_equal(image_lookup(image, &view, &inode, "..", 2, &inode), 0);
+	assert_int_equal(inode.nid, root.nid);
+	/* where no inode can be: the head, the end, numbers that overflow */
+	assert_int_equal(image_inode(image, &view, 0, &inode), -ENOENT);
+	assert_int_equal(image_inode(image, &view, image_root(image) + 4, &inode), -ENOENT);
+	assert_int_equal(image_inode(image, &view, info.image_bytes / 32 - 1, &inode), -ENOENT);
+	assert_int_equal(image_inode(image, &view, info.image_bytes / 32, &inode), -ENOENT);
+	assert_int_equal(image_inode(image, &view, UINT64_MAX, &inode), -ENOENT);
+	assert_int_equal(
+		image_inode(image, &view, (1ull << 59) + image_root(image), &inode), -ENOENT);
+	assert_int_equal(image_read_entry(image, &view, &root, 511, &entry), -EINVAL);
+	assert_int_equal(image_read_entry(image, &view, &root, UINT64_MAX, &entry), -EINVAL);
+	image_close(image);
+	table_unref(t);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(odd_names),
+		cmocka_unit_test(subtree),
+		cmocka_unit_test(many_names),
+		cmocka_unit_test(lookups),
+	};
+
+	return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
+}
