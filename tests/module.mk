@@ -23,6 +23,16 @@ $(B)/tests/s3d: $(S3D_OBJS) $(B)/base.a
 	@echo "LINK  s3d"
 	@$(CC) $(LDFLAGS) -o $@ $^ $(base_ldlibs) $(LDLIBS)
 
+# Reads as an application with asynchronous I/O.
+$(B)/tests/async-read: $(B)/tests/tools/async_read.o
+	@mkdir -p $(@D)
+	@echo "LINK  async-read"
+	@$(CC) $(LDFLAGS) -o $@ $^ -luring $(LDLIBS)
+
+# Everything that the end-to-end tests run, besides the programs.
+E2E_TOOLS := $(B)/tests/s3d $(B)/tests/async-read
+e2e-tools: $(E2E_TOOLS)
+
 # `make unit` runs all, `make unit T=base/test_buf` one.
 unit: $(if $(T),$(B)/unit/$(T),$(UNIT_BINS))
 	@tests/run-unit $(B) $(T)
@@ -46,7 +56,7 @@ test:
 	@MAKE="$(MAKE)" tests/run-all $(B)
 
 # `make e2e T=10-mount-read` runs one.
-e2e: programs $(B)/tests/s3d
+e2e: programs e2e-tools
 	@tests/run-e2e $(B) $(T)
 
-.PHONY: fuzz test e2e
+.PHONY: fuzz test e2e e2e-tools

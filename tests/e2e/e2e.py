@@ -4,6 +4,7 @@ A test is a script that raises on the first thing that is not as it should be. t
 environment of the S3 server and the programs of the build on PATH, and clears up after it.
 """
 
+import errno
 import json
 import os
 import random
@@ -25,6 +26,10 @@ import s3put
 BUILD = os.environ["E2E_BUILD"]
 DIR = os.environ["E2E_TEST_DIR"]
 NAME = os.environ["E2E_NAME"]
+ENGINE = os.environ["E2E_ENGINE"]  # that mounts use unless they ask for another
+
+# What a read of an object says that changed after the listing, and is not cached.
+STALE = errno.ESTALE if ENGINE == "fuse" else errno.EIO
 
 
 def step(text):
@@ -276,6 +281,8 @@ class Mount:
         if origin:
             endpoint = origin if isinstance(origin, str) else origin.endpoint
             command += ["--endpoint", endpoint, "--path-style"]
+        if ENGINE != "native" and "--engine" not in options:
+            command += ["--engine", ENGINE]
         began = time.monotonic()
         code, out, self.notice = attempt(*command, *options, timeout=timeout, env=env)
         equal(code, 0, "exit of cachectl mount: " + out + self.notice)
