@@ -6,6 +6,7 @@
 #include "catalog/catalog_internal.h"
 #include "catalog/image_format.h"
 #include "catalog/image_read.h"
+#include "tests/fuzz/image_walk.h"
 
 #include <errno.h>
 #include <sys/mman.h>
@@ -291,6 +292,300 @@ static void lookups(void **state)
 	table_unref(t);
 }
 
+/* ---- damage ---------------------------------------------------------------------------------- */
+
+/* An image in memory that tests write into. */
+struct damaged {
+	int fd;
+	uint64_t bytes;
+	uint8_t *sound;
+};
+
+static struct listing *small_listing(void)
+{
+	struct listing *l = listing_new(16 << 20);
+	char key[300];
+
+	fixture_add(l, "!before", 1, "t");
+	fixture_add(l, "a", 1, "t");
+	fixture_add(l, "a/b/c", 5000, "t");
+	fixture_add(l, "empty", 0, "t");
+	fixture_add(l, "big", 17 << 20, "t");
+	fixture_add(l, "one", 3 << 20, "t");
+	for (uint32_t i = 0; i < 20; i++) {
+		snprintf(key, sizeof(key), "m/%0230u", i);
+		fixture_add(l, key, i * 1000, "t");
+	}
+	return l;
+}
+
+static void damaged_init(struct damaged *d)
+{
+	struct table *t = fixture_build(NULL, small_listing(), "small.t", NULL);
+	struct image_info info;
+	int fd;
+
+	assert_int_equal(
+		image_build(t, &small_extents, fixture_path("small"), NULL, NULL, &info, NULL), 0);
+	table_unref(t);
+	d->bytes = info.image_bytes;
+	d->sound = malloc(d->bytes);
+	fd = open(fixture_path("small"), O_RDONLY | O_CLOEXEC);
+	assert_int_equal(file_pread_exact(fd, d->sound, d->bytes, 0), 0);
+	close(fd);
+	d->fd = memfd_create("image", MFD_CLOEXEC);
+	assert_int_equal(file_pwrite_exact(d->fd, d->sound, d->bytes, 0), 0);
+}
+
+static void damaged_release(struct damaged *d)
+{
+	close(d->fd);
+	free(d->sound);
+}
+
+static int damaged_open(const struct damaged *d, struct image **ret_image)
+{
+	return image_open(dup(d->fd), CHUNK_BYTES, ret_image, NULL);
+}
+
+static void damage(const struct damaged *d, uint64_t offset, const void *bytes, size_t n)
+{
+	assert_int_equal(file_pwrite_exact(d->fd, bytes, n, offset), 0);
+}
+
+static void repair(const struct damaged *d, uint64_t offset, size_t n)
+{
+	assert_int_equal(file_pwrite_exact(d->fd, d->sound + offset, n, offset), 0);
+}
+
+/* Every byte in use, and some that are not, each in several ways: an answer or -EBADMSG, no crash,
+ * no loop. */
+static void damaged_bytes(void **state)
+{
+	static const uint8_t patterns[] = { 0x00, 0x01, 0x2f, 0x7f, 0x80, 0xff };
+	uint64_t found = 0;
+	struct damaged d;
+
+	(void)state;
+	damaged_init(&d);
+	for (uint64_t at = 0; at < d.bytes; at++) {
+		if (d.sound[at] == 0 && at % 61 != 0 && (at % 8 || at > 2048))
+			continue;
+		for (size_t i = 0; i < ARRAY_SIZE(patterns); i++) {
+			uint8_t byte = d.sound[at] ^ patterns[i];
+			struct image *image;
+			int r;
+
+			damage(&d, at, i % 2 ? &byte : &patterns[i], 1);
+			r = damaged_open(&d, &image);
+			if (r == 0) {
+				found += image_walk(image, CHUNK_BYTES, d.bytes) > 0;
+				image_close(image);
+			} else {
+				assert_true(r == -EBADMSG || r == -EPROTONOSUPPORT);
+				found++;
+			}
+		}
+		repair(&d, at, 1);
+	}
+	assert_true(found > 1000);
+	damaged_release(&d);
+}
+
+/* Whole fields and blocks. */
+static void damaged_regions(void **state)
+{
+	uint8_t bytes[2 * BLOCK_BYTES];
+	struct damaged d;
+	uint64_t seed = 5;
+
+	(void)state;
+	damaged_init(&d);
+	for (uint32_t round = 0; round < 3000; round++) {
+		size_t n = 1ull << fixture_random(&seed) % 14;
+		uint64_t at = fixture_random(&seed) % d.bytes;
+		uint64_t kind = fixture_random(&seed) % 4;
+		uint64_t from = fixture_random(&seed) % d.bytes;
+		struct image *image;
+
+		if (round % 2) /* most of the image is room for inodes */
+			at %= 3 * BLOCK_BYTES;
+		n = min(n, d.bytes - max(at, from));
+		for (size_t i = 0; i < n; i++)
+			bytes[i] = kind == 0   ? 0
+				   : kind == 1 ? 0xff
+				   : kind == 2 ? (uint8_t)fixture_random(&seed)
+					       : d.sound[from + i];
+		damage(&d, at, bytes, n);
+		if (damaged_open(&d, &image) == 0) {
+			(void)image_walk(image, CHUNK_BYTES, d.bytes);
+			image_close(image);
+		}
+		if (round % 3 == 0)
+			repair(&d, 0, d.bytes);
+	}
+	damaged_release(&d);
+}
+
+/* The offset of an inode in the image. */
+static uint64_t inode_at(const struct damaged *d, const char *path)
+{
+	struct image_inode inode;
+	struct image *image;
+
+	memset(&view, 0, sizeof(view));
+	assert_int_equal(damaged_open(d, &image), 0);
+	assert_int_equal(find(image, path, &inode), 0);
+	image_close(image);
+	return inode.nid << EROFS_NID_BITS;
+}
+
+/* One changed field of the inode `path`; what finding it says then. */
+static void expect_field(const struct damaged *d, const char *path, size_t field, const void *bytes,
+	size_t n, int expected)
+{
+	uint64_t at = inode_at(d, path) + field;
+	struct image_inode inode;
+	struct image *image;
+	int r;
+
+	damage(d, at, bytes, n);
+	memset(&view, 0, sizeof(view));
+	assert_int_equal(damaged_open(d, &image), 0);
+	r = find(image, path, &inode);
+	if (r != expected)
+		fail_msg("%s with another field at %zu: %d, not %d", path, field, r, expected);
+	image_close(image);
+	repair(d, at, n);
+}
+
+#define EXPECT_FIELD(d, path, field, type, value, expected)                                        \
+	expect_field(d, path, offsetof(struct erofs_inode, field), &(type){ value }, sizeof(type), \
+		expected)
+#define INDEX(i, field)                                                  \
+	(sizeof(struct erofs_inode) + (i) * sizeof(struct erofs_chunk) + \
+		offsetof(struct erofs_chunk, field))
+
+static void damaged_inodes(void **state)
+{
+	const struct erofs_chunk *chunks;
+	struct damaged d;
+	uint16_t device;
+	uint32_t block;
+
+	(void)state;
+	damaged_init(&d);
+	EXPECT_FIELD(&d, "one", mode, uint16_t, S_IFREG | 04755, -EBADMSG);
+	EXPECT_FIELD(&d, "one", mode, uint16_t, S_IFLNK | 0777, -EBADMSG);
+	EXPECT_FIELD(&d, "one", mode, uint16_t, S_IFDIR | 0755, -EBADMSG);
+	EXPECT_FIELD(&d, "one", mode, uint16_t, S_IFREG | 0600, 0);
+	EXPECT_FIELD(&d, "one", format, uint16_t, EROFS_LAYOUT_PLAIN, -EBADMSG);
+	EXPECT_FIELD(&d, "empty", format, uint16_t, EROFS_LAYOUT_CHUNKED, -EBADMSG);
+	EXPECT_FIELD(&d, "empty", size, uint64_t, 1, -EBADMSG);
+	EXPECT_FIELD(&d, "one", size, uint64_t, 0, -EBADMSG);
+	EXPECT_FIELD(&d, "one", size, uint64_t, 17 << 20, -EBADMSG); /* past its extent */
+	EXPECT_FIELD(&d, "one", size, uint64_t, UINT64_MAX, -EBADMSG);
+	EXPECT_FIELD(&d, "one", u, uint32_t, 10, -EBADMSG);   /* no indexes */
+	EXPECT_FIELD(&d, "one", u, uint32_t, 0x60, -EBADMSG); /* a bit that nobody knows */
+	EXPECT_FIELD(&d, "one", u, uint32_t, 0x20, -EBADMSG); /* more indexes than were written */
+	EXPECT_FIELD(&d, "one", xattr_count, uint16_t, 1, -EBADMSG);
+	EXPECT_FIELD(&d, "one", mtime_nsec, uint32_t, 1000000000, -EBADMSG);
+	EXPECT_FIELD(&d, "one", nlink, uint32_t, 0, -EBADMSG);
+	EXPECT_FIELD(&d, "a", size, uint64_t, UINT64_MAX, -EBADMSG);
+	EXPECT_FIELD(&d, "a", size, uint64_t, 0, -EBADMSG);
+	EXPECT_FIELD(&d, "a", u, uint32_t, 0, -EBADMSG);
+	EXPECT_FIELD(&d, "a", u, uint32_t, UINT32_MAX, -EBADMSG);
+	/* the second index of many: not where the first leads to */
+	chunks = (const void *)(d.sound + inode_at(&d, "big") + sizeof(struct erofs_inode));
+	device = chunks[1].device;
+	block = chunks[1].block;
+	expect_field(&d, "big", INDEX(1, device), &(uint16_t){ device + 1 }, 2, -EBADMSG);
+	expect_field(&d, "big", INDEX(1, device), &(uint16_t){ 0 }, 2, -EBADMSG);
+	expect_field(&d, "big", INDEX(1, device), &(uint16_t){ UINT16_MAX }, 2, -EBADMSG);
+	expect_field(&d, "big", INDEX(1, block), &(uint32_t){ block + 1 }, 4, -EBADMSG);
+	expect_field(&d, "big", INDEX(1, block), &(uint32_t){ UINT32_MAX }, 4, -EBADMSG);
+	expect_field(&d, "big", INDEX(1, advise), &(uint16_t){ 1 }, 2, -EBADMSG);
+	expect_field(&d, "big", INDEX(1, block), &block, 4, 0);
+	damaged_release(&d);
+}
+
+static void expect_open(const struct damaged *d, uint64_t extent_bytes, int expected)
+{
+	struct image *image = NULL;
+	struct err e = ERR_INIT;
+	int fd = dup(d->fd);
+	int r = image_open(fd, extent_bytes, &image, &e);
+
+	assert_int_equal(r, expected);
+	if (r == 0)
+		image_close(image);
+	else
+		assert_true(e.code == r && *e.text);
+	assert_int_equal(fcntl(fd, F_GETFD), -1); /* closed in either case */
+}
+
+#define EXPECT_SUPER(d, field, type, value, expected)                                         \
+	do {                                                                                  \
+		uint64_t super_at = EROFS_SUPER_OFFSET + offsetof(struct erofs_super, field); \
+		damage(d, super_at, &(type){ value }, sizeof(type));                          \
+		expect_open(d, CHUNK_BYTES, expected);                                        \
+		repair(d, super_at, sizeof(type));                                            \
+	} while (0)
+
+static void damaged_heads(void **state)
+{
+	struct damaged d;
+
+	(void)state;
+	damaged_init(&d);
+	expect_open(&d, CHUNK_BYTES, 0);
+	expect_open(&d, 2 * CHUNK_BYTES, -EBADMSG); /* not what the devices say */
+	expect_open(&d, CHUNK_BYTES + 1, -EINVAL);
+	expect_open(&d, 0, -EINVAL);
+	EXPECT_SUPER(&d, magic, uint32_t, 1, -EBADMSG);
+	EXPECT_SUPER(&d, feature_incompat, uint32_t, 0xd, -EPROTONOSUPPORT);
+	EXPECT_SUPER(&d, feature_incompat, uint32_t, 0x4, -EPROTONOSUPPORT);
+	EXPECT_SUPER(&d, feature_compat, uint32_t, 1, -EPROTONOSUPPORT);
+	EXPECT_SUPER(&d, block_bits, uint8_t, 9, -EPROTONOSUPPORT);
+	EXPECT_SUPER(&d, root_nid, uint16_t, 0, -EBADMSG);
+	EXPECT_SUPER(&d, root_nid, uint16_t, UINT16_MAX, -EBADMSG);
+	EXPECT_SUPER(&d, inodes, uint64_t, UINT64_MAX, -EBADMSG);
+	EXPECT_SUPER(&d, inodes, uint64_t, 0, -EBADMSG);
+	EXPECT_SUPER(&d, blocks, uint32_t, UINT32_MAX, -EBADMSG);
+	EXPECT_SUPER(&d, blocks, uint32_t, 0, -EBADMSG);
+	EXPECT_SUPER(&d, extra_devices, uint16_t, 0, -EBADMSG);
+	EXPECT_SUPER(&d, extra_devices, uint16_t, UINT16_MAX, -EBADMSG);
+	EXPECT_SUPER(&d, device_slot, uint16_t, UINT16_MAX, -EBADMSG);
+	EXPECT_SUPER(&d, device_slot, uint16_t, 0, -EBADMSG);
+	/* cut at every length, also between blocks */
+	for (uint64_t bytes = 0; bytes < d.bytes; bytes += BLOCK_BYTES / 4) {
+		assert_int_equal(ftruncate(d.fd, (off_t)bytes), 0);
+		expect_open(&d, CHUNK_BYTES, -EBADMSG);
+		repair(&d, 0, d.bytes);
+	}
+	expect_open(&d, CHUNK_BYTES, 0);
+	damaged_release(&d);
+}
+
+/* The file shrinks under an open reader. */
+static void damaged_late(void **state)
+{
+	struct image_inode inode;
+	struct image *image;
+	struct damaged d;
+
+	(void)state;
+	damaged_init(&d);
+	assert_int_equal(damaged_open(&d, &image), 0);
+	memset(&view, 0, sizeof(view));
+	assert_int_equal(find(image, "one", &inode), 0);
+	assert_int_equal(ftruncate(d.fd, BLOCK_BYTES + 100), 0);
+	memset(&view, 0, sizeof(view));
+	assert_int_equal(find(image, "one", &inode), -EBADMSG);
+	image_close(image);
+	damaged_release(&d);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -298,6 +593,11 @@ int main(void)
 		cmocka_unit_test(subtree),
 		cmocka_unit_test(many_names),
 		cmocka_unit_test(lookups),
+		cmocka_unit_test(damaged_bytes),
+		cmocka_unit_test(damaged_regions),
+		cmocka_unit_test(damaged_inodes),
+		cmocka_unit_test(damaged_heads),
+		cmocka_unit_test(damaged_late),
 	};
 
 	return cmocka_run_group_tests(tests, fixture_setup, fixture_teardown);
