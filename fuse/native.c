@@ -26,6 +26,7 @@
 struct native {
 	uint32_t magic;
 	struct native_config config;
+	struct tree *tree;
 	struct session *session;
 	pthread_mutex_t unmounting; /* held over one native_unmount() */
 };
@@ -40,18 +41,20 @@ struct session *native_session(struct native *native)
 static int start_session(struct native *n, struct err *e)
 {
 	const struct slots_mount *m = slots_mount(n->config.slots);
-	const struct session_config config = {
+	struct session_config config = {
 		.dev_fd = n->config.dev_fd,
 		.slots = n->config.slots,
 		.reader = n->config.reader,
-		.extent_bytes = m->extent_bytes,
-		.extents = m->extents,
 		.threads = n->config.threads,
 		.on_failure = n->config.on_failure,
 		.on_gone = n->config.on_gone,
 		.arg = n->config.arg,
 	};
+	int r = tree_extents_new(m->extent_bytes, m->extents, &n->tree, e);
 
+	if (r < 0)
+		return r;
+	config.tree = n->tree;
 	return session_new(&config, &n->session, e);
 }
 
@@ -126,6 +129,7 @@ void native_free(struct native *n)
 		return;
 	CHECK_MAGIC(n, NATIVE_MAGIC);
 	session_free(n->session);
+	tree_extents_free(n->tree);
 	pthread_mutex_destroy(&n->unmounting);
 	n->magic = 0;
 	free(n);

@@ -37,9 +37,43 @@ uint64_t request_unique(const void *data, size_t len)
 	return head.unique;
 }
 
+uint64_t request_unique_of_refused(const void *data, size_t len)
+{
+	struct fuse_in_header head;
+
+	if (len < sizeof(head))
+		return 0;
+	memcpy(&head, data, sizeof(head));
+	return request_is_oneway(head.opcode) ? 0 : head.unique;
+}
+
 bool request_is_oneway(uint32_t opcode)
 {
 	return opcode == FUSE_FORGET || opcode == FUSE_BATCH_FORGET || opcode == FUSE_INTERRUPT;
+}
+
+bool request_is_write(uint32_t opcode)
+{
+	switch (opcode) {
+	case FUSE_SETATTR:
+	case FUSE_SYMLINK:
+	case FUSE_MKNOD:
+	case FUSE_MKDIR:
+	case FUSE_UNLINK:
+	case FUSE_RMDIR:
+	case FUSE_RENAME:
+	case FUSE_RENAME2:
+	case FUSE_LINK:
+	case FUSE_WRITE:
+	case FUSE_CREATE:
+	case FUSE_SETXATTR:
+	case FUSE_REMOVEXATTR:
+	case FUSE_FALLOCATE:
+	case FUSE_COPY_FILE_RANGE:
+		return true;
+	default:
+		return false;
+	}
 }
 
 static int parse_init(const void *body, size_t len, struct request *req)
@@ -63,6 +97,36 @@ static int parse_read(const void *body, size_t len, struct request *req)
 	return 0;
 }
 
+static int parse_forget(const void *body, size_t len, struct request *req)
+{
+	struct fuse_forget_in in;
+
+	if (len < sizeof(in))
+		return -EPROTO;
+	memcpy(&in, body, sizeof(in));
+	req->forgotten = in.nlookup;
+	return 0;
+}
+
+static int parse_batch_forget(const char *body, size_t len, struct request *req)
+{
+	struct fuse_batch_forget_in in;
+	struct fuse_forget_one one;
+
+	if (len < sizeof(in))
+		return -EPROTO;
+	memcpy(&in, body, sizeof(in));
+	if (in.count > (len - sizeof(in)) / sizeof(one))
+		return -EPROTO;
+	req->forgotten = 0;
+	for (uint32_t i = 0; i < in.count; i++) {
+		memcpy(&one, body + sizeof(in) + i * sizeof(one), sizeof(one));
+		if (__builtin_add_overflow(req->forgotten, one.nlookup, &req->forgotten))
+			return -EPROTO;
+	}
+	return 0;
+}
+
 static int parse_interrupt(const void *body, size_t len, struct request *req)
 {
 	struct fuse_interrupt_in in;
@@ -80,7 +144,13 @@ static int parse_body(const void *body, size_t len, struct request *req)
 	case FUSE_INIT:
 		return parse_init(body, len, req);
 	case FUSE_READ:
+	case FUSE_READDIR:
+	case FUSE_READDIRPLUS:
 		return parse_read(body, len, req);
+	case FUSE_FORGET:
+		return parse_forget(body, len, req);
+	case FUSE_BATCH_FORGET:
+		return parse_batch_forget(body, len, req);
 	case FUSE_INTERRUPT:
 		return parse_interrupt(body, len, req);
 	case FUSE_LOOKUP:
@@ -114,17 +184,20 @@ int request_parse(const void *data, size_t len, struct request *ret)
 	return 0;
 }
 
-int request_answer_init(
-	const struct fuse_init_in *in, uint16_t max_background, struct fuse_init_out *ret_out)
+int request_answer_init(const struct fuse_init_in *in, uint64_t wanted, uint16_t max_background,
+	struct fuse_init_out *ret_out)
 {
 	struct fuse_init_out out = { 0 };
+	uint64_t flags = INIT_FLAGS | wanted;
 
 	if (in->major != FUSE_KERNEL_VERSION || in->minor < FUSE_MINOR_LEAST)
 		return -EPROTO;
 	out.major = FUSE_KERNEL_VERSION;
 	out.minor = min(in->minor, (uint32_t)FUSE_KERNEL_MINOR_VERSION);
 	out.max_readahead = in->max_readahead;
-	out.flags = in->flags & (uint32_t)INIT_FLAGS;
+	out.flags = in->flags & (uint32_t)flags;
+	if (out.flags & FUSE_INIT_EXT)
+		out.flags2 = in->flags2 & (uint32_t)(flags >> 32);
 	/*
 	 * READs of EROFS are asynchronous: max_background is how many the kernel lets be in flight.
 	 * Never queue there, behind one that waits for a stalled origin.

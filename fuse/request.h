@@ -13,7 +13,7 @@
 #include <linux/fuse.h>
 #include "base/check.h"
 
-/* Inode numbers of the private mount: the root, and extent N at N + 2. */
+/* Node ids of the private mount: the root's, which every FUSE mount has, and extent N at N + 2. */
 #define REQUEST_ROOT_NODE      1ull
 #define REQUEST_EXTENT_NODE(n) ((uint64_t)(n) + 2)
 
@@ -27,7 +27,8 @@ struct request {
 		struct {
 			uint64_t offset;
 			uint32_t size;
-		} read;
+		} read;               /* READ, READDIR, READDIRPLUS */
+		uint64_t forgotten;   /* FORGET, BATCH_FORGET: lookups, of all nodes together */
 		uint64_t interrupted; /* INTERRUPT: unique of what is not wanted any more */
 	};
 };
@@ -40,15 +41,20 @@ int request_parse(const void *data, size_t len, struct request *ret) __must_chec
 
 /* The unique of a request whose header is whole, else 0 (which no request has). */
 uint64_t request_unique(const void *data, size_t len);
+/* The same of what request_parse() refused; also 0 when nobody waits for an answer. */
+uint64_t request_unique_of_refused(const void *data, size_t len);
 
 /* True for requests that get no answer. */
 bool request_is_oneway(uint32_t opcode);
 
+/* True for requests that would change something. */
+bool request_is_write(uint32_t opcode);
+
 /*
- * What the kernel offered, and how much is to be in flight, to our answer to INIT. -EPROTO: a
- * kernel older than 7.31.
+ * What the kernel offered, and how much is to be in flight, to our answer to INIT. `wanted`: flags
+ * beside those that every session asks for. -EPROTO: a kernel older than 7.31.
  */
-int request_answer_init(const struct fuse_init_in *in, uint16_t max_background,
+int request_answer_init(const struct fuse_init_in *in, uint64_t wanted, uint16_t max_background,
 	struct fuse_init_out *ret_out) __must_check;
 
 /* "0", "17": the number of an extent below `extents`; -ENOENT otherwise. */

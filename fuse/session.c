@@ -20,10 +20,10 @@
 #define THREADS_DEFAULT 4u
 #define THREADS_MAX     16u
 #define SPARE_SLOTS(n) \
-	((n) / 4 < 64 ? (n) / 4 : 64)           /* never filled by READs: for all other requests */
-#define VALID_SECONDS 1000000000ull             /* names and attributes of extents never change */
-#define BLAME_MAX     (2 * SLOTS_BLAME_HANDLED) /* a request that saw so much death gets EIO */
-#define STOP_GRACE    (10 * CLOCK_SECOND)
+	((n) / 4 < 64 ? (n) / 4 : 64)        /* never filled by READs: for all other requests */
+#define BLAME_MAX  (2 * SLOTS_BLAME_HANDLED) /* a request that saw so much death gets EIO */
+#define STOP_GRACE (10 * CLOCK_SECOND)
+#define BUF_BYTES  (LIMIT_PAYLOAD_BYTES + BLOCK_BYTES) /* the longest range of a READ */
 
 /*
  * A READ that waits for the network, in the slot of the same number. Three parties touch it, each
@@ -37,6 +37,8 @@ struct parked {
 	struct client_read read;
 	struct session *session;
 	uint32_t slot;
+	uint32_t skip; /* the answer is `size` bytes from here on */
+	uint32_t size;
 	_Atomic uint32_t refs;
 	_Atomic uint32_t flags; /* PARKED_* */
 };
@@ -47,7 +49,8 @@ struct parked {
 struct worker {
 	struct session *session;
 	pthread_t thread;
-	void *buf; /* LIMIT_PAYLOAD_BYTES, aligned for direct I/O */
+	unsigned char *buf; /* BUF_BYTES, aligned for direct I/O */
+	void *scratch;      /* the tree's */
 };
 
 struct session {
@@ -89,10 +92,10 @@ static int write_whole(int fd, const struct iovec *iov, int n)
 }
 
 /*
- * Sends the answer to `unique`: `data`, or a negative errno. The request may be gone by now
- * (-ENOENT), which is fine.
+ * Sends the answer to `unique`: `data`, or a negative errno. False: the kernel did not take it; the
+ * request may be gone by now (-ENOENT), which is fine.
  */
-static void send_answer(
+static bool send_answer(
 	struct session *s, uint64_t unique, int status, const void *data, size_t len)
 {
 	struct fuse_out_header head = { .error = status, .unique = unique };
@@ -103,8 +106,10 @@ static void send_answer(
 
 	head.len = (uint32_t)(sizeof(head) + (n == 2 ? len : 0));
 	r = write_whole(s->config.dev_fd, iov, n);
-	if (r == 0 || r == -ENOENT || r == -ENODEV || r == -EPIPE)
-		return;
+	if (r == 0)
+		return true;
+	if (r == -ENOENT || r == -ENODEV || r == -EPIPE)
+		return false;
 	LOG_LIMITED(LOG_WARN, "answer refused by the kernel",
 		"unique=%" PRIu64 " bytes=%zu error=%s", unique, len, err_name(r));
 	if (status == 0) { /* bytes could not be taken; an errno can */
@@ -112,16 +117,37 @@ static void send_answer(
 		head.len = sizeof(head);
 		(void)write_whole(s->config.dev_fd, iov, 1); /* nothing more can be done for it */
 	}
+	return false;
 }
 
-/* Answers the request of a slot that this thread alone has (READING), and frees the slot. */
-static void answer(struct session *s, uint32_t slot, int status, const void *data, size_t len)
+/* Nodes that the kernel does not know (any more). A daemon that died may have counted one twice. */
+static void forget(struct session *s, uint64_t n)
+{
+	uint64_t known = counter_get(&s->counters->known);
+
+	while (!atomic_compare_exchange_weak(&s->counters->known, &known, known - min(known, n)))
+		;
+}
+
+/*
+ * Answers the request of a slot that this thread alone has (READING), and frees the slot. `given`:
+ * the nodes that the kernel knows by it.
+ */
+static void answer_giving(
+	struct session *s, uint32_t slot, int status, const void *data, size_t len, uint64_t given)
 {
 	uint64_t unique = request_unique(slot_data(s->config.slots, slot), SLOT_BYTES);
 
 	ensure(slot_move(s->config.slots, slot, SLOT_READING, SLOT_ANSWERING));
-	send_answer(s, unique, status, data, len);
+	counter_add(&s->counters->known, given);
+	if (!send_answer(s, unique, status, data, len) && given)
+		forget(s, given);
 	ensure(slot_move(s->config.slots, slot, SLOT_ANSWERING, SLOT_FREE));
+}
+
+static void answer(struct session *s, uint32_t slot, int status, const void *data, size_t len)
+{
+	answer_giving(s, slot, status, data, len, 0);
 }
 
 /* Frees the slot of a request that wants no answer. */
@@ -130,10 +156,14 @@ static void drop(struct session *s, uint32_t slot)
 	ensure(slot_move(s->config.slots, slot, SLOT_READING, SLOT_FREE));
 }
 
-/* EROFS has one errno for a device that cannot be read. */
-static int device_errno(int status)
+/* What the reader of a READ that failed gets to see. */
+static int read_errno(const struct session *s, int status)
 {
-	return status == -EINTR ? -EINTR : -EIO;
+	if (status == -EINTR)
+		return -EINTR;
+	if (s->config.tree->read_status)
+		return s->config.tree->read_status;
+	return status == -ESTALE ? -ESTALE : -EIO;
 }
 
 static void count_failure(struct session *s, uint64_t offset, uint32_t length, int status)
@@ -166,22 +196,25 @@ static void on_read_done(struct client_read *read, int status, const void *data)
 
 		if (status < 0)
 			count_failure(s, read->offset, read->length, status);
-		send_answer(s, unique, status < 0 ? device_errno(status) : 0, data, read->length);
+		(void)send_answer(s, unique, status < 0 ? read_errno(s, status) : 0,
+			status < 0 ? NULL : (const char *)data + p->skip, p->size);
 		refs = 2;
 	}
 	parked_unref(p, refs);
 	atomic_fetch_sub(&s->n_parked, 1); /* last: the session may end now */
 }
 
-static void park(struct session *s, uint32_t slot, uint64_t offset, uint32_t length)
+static void park(struct session *s, uint32_t slot, const struct tree_range *range)
 {
 	struct parked *p = &s->parked[slot];
 
 	p->session = s;
 	p->slot = slot;
+	p->skip = range->skip;
+	p->size = range->size;
 	p->read = (struct client_read){
-		.offset = offset,
-		.length = length,
+		.offset = range->offset,
+		.length = range->length,
 		.on_done = on_read_done,
 		.arg = p,
 	};
@@ -212,7 +245,7 @@ static bool give_up(struct session *s, uint32_t slot, uint32_t ticket, int statu
 
 	if (!slot_move_ticket(s->config.slots, slot, ticket, SLOT_HELD, SLOT_ANSWERING))
 		return false;
-	send_answer(
+	(void)send_answer(
 		s, request_unique(slot_data(s->config.slots, slot), SLOT_BYTES), status, NULL, 0);
 	if (atomic_fetch_or(&p->flags, PARKED_UNWANTED) & PARKED_SUBMITTED) {
 		s->config.reader->ops->cancel(s->config.reader, &p->read);
@@ -235,7 +268,8 @@ static void on_init(struct session *s, uint32_t slot, const struct request *req)
 {
 	uint32_t count = slots_count(s->config.slots);
 	struct fuse_init_out out;
-	int r = request_answer_init(&req->init, (uint16_t)(count - SPARE_SLOTS(count)), &out);
+	int r = request_answer_init(&req->init, s->config.tree->init_flags,
+		(uint16_t)(count - SPARE_SLOTS(count)), &out);
 
 	if (r < 0) {
 		log_error("this kernel's FUSE is too old", "protocol=%u.%u", req->init.major,
@@ -249,26 +283,23 @@ static void on_init(struct session *s, uint32_t slot, const struct request *req)
 		slots_set_phase(s->config.slots, SLOTS_CONNECTED);
 }
 
-static void on_lookup(struct session *s, uint32_t slot, const struct request *req)
+static void on_lookup(struct worker *w, uint32_t slot, const struct request *req)
 {
-	struct fuse_entry_out out = { .entry_valid = VALID_SECONDS, .attr_valid = VALID_SECONDS };
-	uint32_t extent = 0;
-	int r = req->nodeid == REQUEST_ROOT_NODE
-			? request_extent_of_name(req->name, s->config.extents, &extent)
-			: -ENOTDIR;
+	struct session *s = w->session;
+	struct tree *tree = s->config.tree;
+	struct fuse_entry_out out = { 0 };
+	int r = tree->ops->lookup(tree, w->scratch, req->nodeid, req->name, &out);
 
 	counter_add(&s->counters->lookup, 1);
-	if (r == 0)
-		r = request_attr(REQUEST_EXTENT_NODE(extent), s->config.extent_bytes,
-			s->config.extents, &out.attr);
-	out.nodeid = REQUEST_EXTENT_NODE(extent);
-	answer(s, slot, r, &out, sizeof(out));
+	answer_giving(s, slot, r, &out, sizeof(out), r == 0 && out.nodeid != 0);
 }
 
-static void on_getattr(struct session *s, uint32_t slot, const struct request *req)
+static void on_getattr(struct worker *w, uint32_t slot, const struct request *req)
 {
-	struct fuse_attr_out out = { .attr_valid = VALID_SECONDS };
-	int r = request_attr(req->nodeid, s->config.extent_bytes, s->config.extents, &out.attr);
+	struct session *s = w->session;
+	struct tree *tree = s->config.tree;
+	struct fuse_attr_out out = { 0 };
+	int r = tree->ops->getattr(tree, w->scratch, req->nodeid, &out);
 
 	counter_add(&s->counters->other, 1);
 	answer(s, slot, r, &out, sizeof(out));
@@ -276,41 +307,73 @@ static void on_getattr(struct session *s, uint32_t slot, const struct request *r
 
 static void on_open(struct session *s, uint32_t slot, const struct request *req)
 {
-	/* Direct: the bytes land once, in EROFS' page cache, and nothing in FUSE's. */
-	const struct fuse_open_out out = { .open_flags = FOPEN_DIRECT_IO | FOPEN_NOFLUSH };
-	struct fuse_attr attr;
-	int r = request_attr(req->nodeid, s->config.extent_bytes, s->config.extents, &attr);
+	struct tree *tree = s->config.tree;
+	struct fuse_open_out out = { 0 };
+	int r;
 
-	counter_add(&s->counters->open, 1);
-	if (r == 0 && req->nodeid == REQUEST_ROOT_NODE)
-		r = -EISDIR;
+	if (req->opcode == FUSE_OPEN) {
+		counter_add(&s->counters->open, 1);
+		r = tree->ops->open(tree, req->nodeid, &out);
+	} else {
+		counter_add(&s->counters->other, 1);
+		r = tree->ops->opendir(tree, req->nodeid, &out);
+	}
 	answer(s, slot, r, &out, sizeof(out));
+}
+
+static void on_readdir(struct worker *w, uint32_t slot, const struct request *req)
+{
+	struct session *s = w->session;
+	struct tree *tree = s->config.tree;
+	uint64_t known = counter_get(&s->counters->known);
+	struct tree_entries entries = {
+		.buf = w->buf,
+		.size = min(req->read.size, LIMIT_PAYLOAD_BYTES),
+		.prime = tree->prime_max - min(tree->prime_max, known),
+	};
+	int r = tree->ops->readdir(tree, w->scratch, req, &entries);
+
+	counter_add(&s->counters->readdir, 1);
+	answer_giving(s, slot, r, w->buf, entries.len, r == 0 ? entries.given : 0);
+}
+
+/* 0: the whole range is in the thread's buffer. */
+static int read_local(struct worker *w, const struct tree_range *range)
+{
+	struct reader *reader = w->session->config.reader;
+	uint32_t first = min(range->length, LIMIT_PAYLOAD_BYTES);
+	int r = reader->ops->read_local(reader, range->offset, first, w->buf);
+
+	if (r == 0 && first < range->length)
+		r = reader->ops->read_local(
+			reader, range->offset + first, range->length - first, w->buf + first);
+	return r;
 }
 
 static void on_read(struct worker *w, uint32_t slot, const struct request *req)
 {
 	struct session *s = w->session;
+	struct tree *tree = s->config.tree;
 	struct reader *reader = s->config.reader;
-	uint32_t length = req->read.size;
-	uint64_t offset = 0;
+	struct tree_range range = { 0 };
 	uint32_t ticket;
-	int r = request_volume_range(req, s->config.extent_bytes, s->config.extents, &offset);
+	int r = tree->ops->range(tree, w->scratch, req, &range);
 
 	counter_add(&s->counters->read, 1);
-	counter_add(&s->counters->read_bytes, length);
+	counter_add(&s->counters->read_bytes, req->read.size);
 	if (r == 0 && atomic_load(&s->refusing))
 		r = -EIO;
-	if (r < 0) {
+	if (r < 0 || range.size == 0) {
 		answer(s, slot, r, NULL, 0);
 		return;
 	}
-	reader->ops->note(reader, offset, length);
+	reader->ops->note(reader, range.offset, range.length);
 	ticket = slot_ticket(s->config.slots, slot);
-	if (reader->ops->read_local(reader, offset, length, w->buf) == 0) {
-		answer(s, slot, 0, w->buf, length);
+	if (read_local(w, &range) == 0) {
+		answer(s, slot, 0, w->buf + range.skip, range.size);
 		return;
 	}
-	park(s, slot, offset, length);
+	park(s, slot, &range);
 	/* A refusal that looked for parked reads just before this one was. */
 	if (atomic_load(&s->refusing))
 		(void)give_up(s, slot, ticket, -EIO); /* or it is answered already */
@@ -337,39 +400,41 @@ static void on_interrupt(struct session *s, uint32_t slot, const struct request 
 	drop(s, slot);
 	if (!found) {
 		sched_yield(); /* to the thread that has it */
-		send_answer(s, self, -EAGAIN, NULL, 0);
+		(void)send_answer(s, self, -EAGAIN, NULL, 0);
 	}
 }
 
 static void on_statfs(struct session *s, uint32_t slot)
 {
-	const struct fuse_statfs_out out = {
-		.st = { .bsize = BLOCK_BYTES,
-			.frsize = BLOCK_BYTES,
-			.namelen = 16,
-			.files = s->config.extents,
-			.blocks = s->config.extents * (s->config.extent_bytes / BLOCK_BYTES) }
-	};
+	struct fuse_statfs_out out = { 0 };
 
+	s->config.tree->ops->statfs(s->config.tree, &out);
 	counter_add(&s->counters->other, 1);
 	answer(s, slot, 0, &out, sizeof(out));
 }
 
-static void on_other(struct session *s, uint32_t slot, const struct request *req)
+/* ENOSYS: the kernel does not ask again, or knows what to do. */
+static int status_of_other(const struct session *s, uint32_t opcode)
 {
-	counter_add(&s->counters->other, 1);
-	switch (req->opcode) {
+	switch (opcode) {
 	case FUSE_RELEASE:
+	case FUSE_RELEASEDIR:
 	case FUSE_DESTROY:
-		answer(s, slot, 0, NULL, 0);
-		return;
+		return 0;
+	case FUSE_IOCTL:
+		return -ENOTTY;
 	default:
-		answer(s, slot, -ENOSYS, NULL, 0);
-		return;
+		return request_is_write(opcode) ? s->config.tree->write_status : -ENOSYS;
 	}
 }
 
-/* The request of `len` bytes in `slot` (READING), from now on somebody's care. */
+static void on_forget(struct session *s, uint32_t slot, const struct request *req)
+{
+	counter_add(&s->counters->other, 1);
+	forget(s, req->forgotten);
+	drop(s, slot);
+}
+
 static void handle(struct worker *w, uint32_t slot, uint32_t len)
 {
 	struct session *s = w->session;
@@ -379,15 +444,10 @@ static void handle(struct worker *w, uint32_t slot, uint32_t len)
 	counter_add(&s->counters->total, 1);
 	if (request_parse(data, len, &req) < 0) {
 		LOG_LIMITED(LOG_WARN, "request not understood", "bytes=%u", len);
-		if (request_unique(data, len) != 0)
+		if (request_unique_of_refused(data, len) != 0)
 			answer(s, slot, -EINVAL, NULL, 0);
 		else
 			drop(s, slot);
-		return;
-	}
-	if (request_is_oneway(req.opcode) && req.opcode != FUSE_INTERRUPT) {
-		counter_add(&s->counters->other, 1);
-		drop(s, slot);
 		return;
 	}
 	switch (req.opcode) {
@@ -395,25 +455,35 @@ static void handle(struct worker *w, uint32_t slot, uint32_t len)
 		on_init(s, slot, &req);
 		return;
 	case FUSE_LOOKUP:
-		on_lookup(s, slot, &req);
+		on_lookup(w, slot, &req);
 		return;
 	case FUSE_GETATTR:
-		on_getattr(s, slot, &req);
+		on_getattr(w, slot, &req);
 		return;
 	case FUSE_OPEN:
+	case FUSE_OPENDIR:
 		on_open(s, slot, &req);
 		return;
 	case FUSE_READ:
 		on_read(w, slot, &req);
 		return;
+	case FUSE_READDIR:
+	case FUSE_READDIRPLUS:
+		on_readdir(w, slot, &req);
+		return;
 	case FUSE_INTERRUPT:
 		on_interrupt(s, slot, &req);
+		return;
+	case FUSE_FORGET:
+	case FUSE_BATCH_FORGET:
+		on_forget(s, slot, &req);
 		return;
 	case FUSE_STATFS:
 		on_statfs(s, slot);
 		return;
 	default:
-		on_other(s, slot, &req);
+		counter_add(&s->counters->other, 1);
+		answer(s, slot, status_of_other(s, req.opcode), NULL, 0);
 		return;
 	}
 }
@@ -500,6 +570,12 @@ static void *worker_main(void *arg)
 	return NULL;
 }
 
+static void worker_release(struct worker *w)
+{
+	free(w->buf);
+	free(w->scratch);
+}
+
 static int start_threads(struct session *s, unsigned int threads)
 {
 	sigset_t all;
@@ -512,12 +588,14 @@ static int start_threads(struct session *s, unsigned int threads)
 		struct worker *w = &s->workers[s->started];
 
 		w->session = s;
-		w->buf = aligned_alloc(BLOCK_BYTES, LIMIT_PAYLOAD_BYTES);
-		r = w->buf ? pthread_create(&w->thread, NULL, worker_main, w) : ENOMEM;
+		w->buf = aligned_alloc(BLOCK_BYTES, BUF_BYTES);
+		w->scratch = calloc(1, max(s->config.tree->scratch_bytes, (size_t)1));
+		r = w->buf && w->scratch ? pthread_create(&w->thread, NULL, worker_main, w)
+					 : ENOMEM;
 		if (r == 0)
 			s->started++;
 		else
-			free(w->buf);
+			worker_release(w);
 	}
 	pthread_sigmask(SIG_SETMASK, &old, NULL);
 	return -r;
@@ -581,7 +659,7 @@ void session_free(struct session *s)
 	if (s->parked)
 		end_parked(s);
 	for (unsigned int i = 0; i < s->started; i++)
-		free(s->workers[i].buf);
+		worker_release(&s->workers[i]);
 	if (s->stop_fd >= 0)
 		(void)close(s->stop_fd); /* an eventfd */
 	/*

@@ -4,6 +4,8 @@
  *	kernel ──read(2)──► slot ──┬─► this node has it: answered by this thread, one writev(2)
  *				   └─► else: parked in its slot, answered when the bytes come
  *
+ * What there is to be seen is a tree's (tree.h), the bytes are a reader's (reader.h).
+ *
  * A READ is answered whole or with an errno, never short: a short answer would shrink the file
  * under every other reader. Threads never wait for the network, so a range that nobody can read is
  * in nobody's way; they wait for the disk.
@@ -20,6 +22,7 @@
 #include "base/err.h"
 #include "fuse/reader.h"
 #include "fuse/slots.h"
+#include "fuse/tree.h"
 
 #define SESSION_COUNTERS(X)                                                                      \
 	X(total, "granary_fuse_requests_total", COUNTER, "requests", "Requests of the kernel")   \
@@ -34,7 +37,12 @@
 	X(taken_over, "granary_fuse_requests_taken_over_total", COUNTER, "requests",             \
 		"Requests that a daemon which died had left")                                    \
 	X(crashes, "granary_fuse_crashes_total", COUNTER, "daemons",                             \
-		"Daemons of this mount that died")
+		"Daemons of this mount that died")                                               \
+	X(readdir, "granary_fuse_readdirs_total", COUNTER, "requests",                           \
+		"READDIRs and READDIRPLUSes")                                                    \
+	X(known, "granary_fuse_known_nodes", GAUGE, "nodes",                                     \
+		"Files and directories that the kernel knows: lookups given, less those "        \
+		"forgotten")
 
 /* In the slots' memory: counts of the whole mount, over crashes. */
 COUNTER_STRUCT(session_counters, SESSION_COUNTERS);
@@ -48,9 +56,8 @@ struct session_config {
 	int dev_fd;            /* the connection; borrowed, made non-blocking */
 	struct slots *slots;   /* borrowed */
 	struct reader *reader; /* borrowed */
-	uint64_t extent_bytes;
-	uint32_t extents;
-	unsigned int threads; /* 0: 4 */
+	struct tree *tree;     /* borrowed */
+	unsigned int threads;  /* 0: 4 */
 	/* A READ failed, in words of errno; any thread, must not block. May be NULL. */
 	void (*on_failure)(void *arg, uint64_t offset, uint32_t length, int status);
 	/*

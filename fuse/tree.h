@@ -16,6 +16,7 @@
 #include <stdint.h>
 #include <linux/fuse.h>
 #include "base/check.h"
+#include "base/err.h"
 #include "fuse/request.h"
 
 struct tree;
@@ -30,6 +31,15 @@ struct tree_range {
 	uint32_t size;
 };
 
+/* Entries of a directory, as the kernel takes them. */
+struct tree_entries {
+	void *buf; /* the caller's, aligned to 8; `size` bytes of it may be used */
+	size_t size;
+	uint64_t prime; /* READDIRPLUS: so many entries may come with a node id */
+	size_t len;     /* out: bytes used; 0: the end of the directory */
+	uint64_t given; /* out: entries that came with a node id */
+};
+
 struct tree_ops {
 	/* A negative answer that the kernel may keep is 0 with ret->nodeid 0. */
 	int (*lookup)(struct tree *tree, void *scratch, uint64_t parent, const char *name,
@@ -38,13 +48,11 @@ struct tree_ops {
 	/* -ENOSYS: the kernel is not to ask again, for no file of the connection. */
 	int (*open)(struct tree *tree, uint64_t node, struct fuse_open_out *ret);
 	int (*opendir)(struct tree *tree, uint64_t node, struct fuse_open_out *ret);
-	/* Entries from `req->read.offset` on, with attributes when `plus`, at most `size` bytes into
-	 * buf. *ret_len 0: the end. */
-	int (*readdir)(struct tree *tree, void *scratch, const struct request *req, bool plus,
-		void *buf, size_t size, size_t *ret_len);
+	/* READDIR and READDIRPLUS: entries from `req->read.offset` on. */
+	int (*readdir)(struct tree *tree, void *scratch, const struct request *req,
+		struct tree_entries *entries);
 	int (*range)(struct tree *tree, void *scratch, const struct request *req,
 		struct tree_range *ret);
-	void (*forget)(struct tree *tree, uint64_t node, uint64_t n);
 	void (*statfs)(struct tree *tree, struct fuse_statfs_out *ret);
 };
 
@@ -53,5 +61,13 @@ struct tree {
 	size_t scratch_bytes; /* what each thread passes, zeroed before its first use; may be 0 */
 	/* INIT: what is asked for when the kernel offers it, beside what every session asks for. */
 	uint64_t init_flags;
-	uint32_t read_errno; /* positive: of a READ that failed, when there is only one; 0: its own */
+	/* READDIRPLUS gives no more node ids once the kernel knows this many (SESSION_COUNTERS). */
+	uint64_t prime_max;
+	int read_status;  /* of every READ that failed; 0: its own, in words a reader knows */
+	int write_status; /* of requests that would change something; negative */
 };
+
+/* The extents of a volume, files "0", "1", ... of one directory. */
+int tree_extents_new(uint64_t extent_bytes, uint32_t extents, struct tree **ret_tree,
+	struct err *e) __must_check;
+void tree_extents_free(struct tree *tree); /* NULL is allowed */

@@ -101,7 +101,7 @@ static void init(void **state)
 	struct fuse_init_out out;
 
 	(void)state;
-	assert_int_equal(request_answer_init(&in, 4032, &out), 0);
+	assert_int_equal(request_answer_init(&in, 0, 4032, &out), 0);
 	assert_int_equal(out.major, 7);
 	assert_true(out.minor >= 31 && out.minor <= 45);
 	assert_int_equal(out.max_background, 4032);
@@ -113,13 +113,13 @@ static void init(void **state)
 	assert_false(out.flags & FUSE_AUTO_INVAL_DATA);
 	assert_false(out.flags & FUSE_WRITEBACK_CACHE);
 	in.flags = FUSE_ASYNC_READ; /* nothing that was not offered */
-	assert_int_equal(request_answer_init(&in, 12, &out), 0);
+	assert_int_equal(request_answer_init(&in, 0, 12, &out), 0);
 	assert_int_equal(out.flags, FUSE_ASYNC_READ);
 	in.minor = 30;
-	assert_int_equal(request_answer_init(&in, 12, &out), -EPROTO);
+	assert_int_equal(request_answer_init(&in, 0, 12, &out), -EPROTO);
 	in.minor = 45;
 	in.major = 8;
-	assert_int_equal(request_answer_init(&in, 12, &out), -EPROTO);
+	assert_int_equal(request_answer_init(&in, 0, 12, &out), -EPROTO);
 }
 
 static void names(void **state)

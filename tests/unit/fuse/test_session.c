@@ -18,6 +18,7 @@ struct fake {
 	int dev;    /* the session's */
 	int memory;
 	struct slots *slots;
+	struct tree *tree;
 	struct synthetic reader;
 	struct session *session;
 	_Atomic uint32_t gone;
@@ -50,8 +51,6 @@ static void serve(struct fake *f)
 	struct session_config config = {
 		.dev_fd = f->dev,
 		.reader = &f->reader.reader,
-		.extent_bytes = EXTENT,
-		.extents = EXTENTS,
 		.threads = 2,
 		.on_failure = on_failure,
 		.on_gone = on_gone,
@@ -61,7 +60,9 @@ static void serve(struct fake *f)
 
 	synthetic_start(&f->reader, control);
 	assert_int_equal(slots_open(f->memory, &f->slots, &e), 0);
+	assert_int_equal(tree_extents_new(EXTENT, EXTENTS, &f->tree, &e), 0);
 	config.slots = f->slots;
+	config.tree = f->tree;
 	assert_int_equal(session_new(&config, &f->session, &e), 0);
 }
 
@@ -92,6 +93,7 @@ static void begin(struct fake *f)
 static void end(struct fake *f)
 {
 	session_free(f->session);
+	tree_extents_free(f->tree);
 	synthetic_stop(&f->reader);
 	slots_free(f->slots);
 	close(f->kernel);
@@ -182,6 +184,8 @@ static void protocol(void **state)
 {
 	const struct fuse_init_in init = { .major = 7, .minor = 38, .flags = UINT32_MAX };
 	const struct fuse_open_in open_in = { 0 };
+	const struct fuse_read_in list = { .size = 4096 };
+	const struct fuse_forget_in forget = { .nlookup = 1 };
 	struct fuse_entry_out entry;
 	struct fuse_open_out opened;
 	struct fake f;
@@ -206,15 +210,18 @@ static void protocol(void **state)
 	assert_true(opened.open_flags & FOPEN_DIRECT_IO);
 	ask(&f, 12, FUSE_STATFS, 1, NULL, 0);
 	hear(&f, 12, 0, sizeof(struct fuse_statfs_out));
-	ask(&f, 14, FUSE_READDIR, 1, NULL, 0);
+	ask(&f, 14, FUSE_READDIR, 1, &list, sizeof(list));
 	hear(&f, 14, -ENOSYS, 0);
 	ask(&f, 16, FUSE_WRITE, 2, NULL, 0);
 	hear(&f, 16, -ENOSYS, 0);
-	ask(&f, 18, FUSE_FORGET, 2, NULL, 0); /* no answer */
+	assert_int_equal(counter_get(&session_counters(f.session)->known), 1);
+	ask(&f, 18, FUSE_FORGET, 2, &forget, sizeof(forget)); /* no answer */
+	ask(&f, 18, FUSE_FORGET, 2, NULL, 0);                 /* nor to this */
 	ask(&f, 20, FUSE_RELEASE, 2, NULL, 0);
 	hear(&f, 20, 0, 0);
 	assert_int_equal(counter_get(&session_counters(f.session)->lookup), 2);
-	assert_int_equal(counter_get(&session_counters(f.session)->total), 10);
+	assert_int_equal(counter_get(&session_counters(f.session)->total), 11);
+	assert_int_equal(counter_get(&session_counters(f.session)->known), 0);
 	end(&f);
 }
 

@@ -1,0 +1,147 @@
+/*
+ * The private mount of the native engine: one directory, one file per extent, for EROFS alone. See
+ * tree.h.
+ */
+#include "fuse/tree.h"
+#include "base/layout.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#define VALID_SECONDS 1000000000ull /* names and attributes of extents never change */
+
+struct tree_extents {
+	struct tree tree;
+	uint64_t extent_bytes;
+	uint32_t extents;
+};
+
+static const struct tree_extents *extents_of(struct tree *tree)
+{
+	return container_of(tree, struct tree_extents, tree);
+}
+
+static int extents_lookup(struct tree *tree, void *scratch, uint64_t parent, const char *name,
+	struct fuse_entry_out *ret)
+{
+	const struct tree_extents *t = extents_of(tree);
+	struct fuse_entry_out out = { .entry_valid = VALID_SECONDS, .attr_valid = VALID_SECONDS };
+	uint32_t extent = 0;
+	int r;
+
+	(void)scratch;
+	if (parent != REQUEST_ROOT_NODE)
+		return -ENOTDIR;
+	r = request_extent_of_name(name, t->extents, &extent);
+	if (r < 0)
+		return r;
+	out.nodeid = REQUEST_EXTENT_NODE(extent);
+	r = request_attr(out.nodeid, t->extent_bytes, t->extents, &out.attr);
+	if (r == 0)
+		*ret = out;
+	return r;
+}
+
+static int extents_getattr(
+	struct tree *tree, void *scratch, uint64_t node, struct fuse_attr_out *ret)
+{
+	const struct tree_extents *t = extents_of(tree);
+	struct fuse_attr_out out = { .attr_valid = VALID_SECONDS };
+	int r = request_attr(node, t->extent_bytes, t->extents, &out.attr);
+
+	(void)scratch;
+	if (r == 0)
+		*ret = out;
+	return r;
+}
+
+static int extents_open(struct tree *tree, uint64_t node, struct fuse_open_out *ret)
+{
+	const struct tree_extents *t = extents_of(tree);
+	struct fuse_attr attr;
+	int r = request_attr(node, t->extent_bytes, t->extents, &attr);
+
+	if (r < 0)
+		return r;
+	if (node == REQUEST_ROOT_NODE)
+		return -EISDIR;
+	/* Direct: the bytes land once, in EROFS' page cache, and nothing in FUSE's. */
+	*ret = (struct fuse_open_out){ .open_flags = FOPEN_DIRECT_IO | FOPEN_NOFLUSH };
+	return 0;
+}
+
+static int extents_opendir(struct tree *tree, uint64_t node, struct fuse_open_out *ret)
+{
+	(void)tree;
+	(void)node;
+	(void)ret;
+	return -ENOSYS;
+}
+
+static int extents_readdir(
+	struct tree *tree, void *scratch, const struct request *req, struct tree_entries *entries)
+{
+	(void)tree;
+	(void)scratch;
+	(void)req;
+	(void)entries;
+	return -ENOSYS; /* EROFS knows its devices by name */
+}
+
+static int extents_range(
+	struct tree *tree, void *scratch, const struct request *req, struct tree_range *ret)
+{
+	const struct tree_extents *t = extents_of(tree);
+	uint64_t offset = 0;
+	int r = request_volume_range(req, t->extent_bytes, t->extents, &offset);
+
+	(void)scratch;
+	if (r == 0)
+		*ret = (struct tree_range){
+			.offset = offset, .length = req->read.size, .size = req->read.size
+		};
+	return r;
+}
+
+static void extents_statfs(struct tree *tree, struct fuse_statfs_out *ret)
+{
+	const struct tree_extents *t = extents_of(tree);
+
+	*ret = (struct fuse_statfs_out){ .st = { .bsize = BLOCK_BYTES,
+						 .frsize = BLOCK_BYTES,
+						 .namelen = 16,
+						 .files = t->extents,
+						 .blocks = t->extents *
+							   (t->extent_bytes / BLOCK_BYTES) } };
+}
+
+static const struct tree_ops ops = {
+	.lookup = extents_lookup,
+	.getattr = extents_getattr,
+	.open = extents_open,
+	.opendir = extents_opendir,
+	.readdir = extents_readdir,
+	.range = extents_range,
+	.statfs = extents_statfs,
+};
+
+int tree_extents_new(uint64_t extent_bytes, uint32_t extents, struct tree **ret_tree, struct err *e)
+{
+	struct tree_extents *t = calloc(1, sizeof(*t));
+
+	if (!t)
+		return err_set(e, -ENOMEM, "out of memory");
+	t->tree.ops = &ops;
+	t->tree.read_status = -EIO; /* EROFS has one errno for a device that cannot be read */
+	t->tree.write_status = -ENOSYS;
+	t->extent_bytes = extent_bytes;
+	t->extents = extents;
+	*ret_tree = &t->tree;
+	return 0;
+}
+
+void tree_extents_free(struct tree *tree)
+{
+	if (tree)
+		free(container_of(tree, struct tree_extents, tree));
+}
