@@ -36,23 +36,72 @@ int cache_dir_default(char out[PATH_MAX], struct err *e)
 	return 0;
 }
 
-int cache_dir_run_base(char out[PATH_MAX], struct err *e)
+/* Is there, is this user's, and nobody else may write there; `own`: is or becomes a directory of ours alone. */
+static bool usable_base(const char *path, bool own)
 {
-	const char *base = secure_getenv("GRANARY_RUN_DIR");
-	const char *user = secure_getenv("XDG_RUNTIME_DIR");
-	int n;
+	struct stat st;
 
-	if (base && base[0] == '/')
-		n = snprintf(out, PATH_MAX, "%s", base);
-	else if (geteuid() == 0)
-		n = snprintf(out, PATH_MAX, "/run/granary");
-	else if (user && user[0] == '/')
-		n = snprintf(out, PATH_MAX, "%s/granary", user);
-	else
-		return err_set(e, -ENOENT, "no directory for sockets: XDG_RUNTIME_DIR is not set");
-	if (n >= PATH_MAX)
-		return err_set(e, -ENAMETOOLONG, "the runtime directory's path is too long");
-	return 0;
+	if (lstat(path, &st) != 0)
+		return own && errno == ENOENT;
+	return S_ISDIR(st.st_mode) && st.st_uid == geteuid() && (st.st_mode & 022) == 0 &&
+	       access(path, R_OK | W_OK | X_OK) == 0;
+}
+
+/* Adds PARENT/granary when PARENT, of which the system takes care, is this user's. */
+static void add_base(char out[CACHE_RUN_BASES][PATH_MAX], unsigned int *n, const char *parent)
+{
+	if (!parent || parent[0] != '/' || !usable_base(parent, false))
+		return;
+	if (snprintf(out[*n], PATH_MAX, "%s/granary", parent) < PATH_MAX &&
+		(*n == 0 || strcmp(out[*n], out[*n - 1]) != 0))
+		++*n;
+}
+
+void cache_dir_run_bases(char out[CACHE_RUN_BASES][PATH_MAX], unsigned int *ret_n)
+{
+	const char *given = secure_getenv("GRANARY_RUN_DIR");
+	unsigned int n = 0;
+	char path[64];
+
+	if (given && given[0] == '/' && strlen(given) < PATH_MAX) {
+		(void)snprintf(out[n++], PATH_MAX, "%s", given); /* fits */
+	} else if (geteuid() == 0) {
+		(void)snprintf(out[n++], PATH_MAX, "/run/granary"); /* fits */
+	} else {
+		add_base(out, &n, secure_getenv("XDG_RUNTIME_DIR"));
+		(void)snprintf(path, sizeof(path), "/run/user/%u", geteuid()); /* fits */
+		add_base(out, &n, path);
+		(void)snprintf(path, sizeof(path), "/tmp/granary-%u", geteuid()); /* fits */
+		if (usable_base(path, true))
+			(void)snprintf(out[n++], PATH_MAX, "%s", path); /* fits */
+	}
+	*ret_n = n;
+}
+
+bool cache_dir_path_below(const char *path, const char *dir)
+{
+	char copy[PATH_MAX];
+	char whole[PATH_MAX];
+	size_t len = strlen(path);
+	size_t dir_len = strcmp(dir, "/") == 0 ? 0 : strlen(dir);
+	const char *rest = "";
+
+	if (len >= sizeof(copy))
+		return false;
+	memcpy(copy, path, len + 1);
+	/* what exists of it tells where it lies; the rest is to be made there */
+	while (!realpath(copy[0] ? copy : (path[0] == '/' ? "/" : "."), whole)) {
+		char *slash = strrchr(copy, '/');
+
+		if (!copy[0])
+			return false;
+		*(slash ? slash : copy) = '\0';
+		rest = path + strlen(copy);
+	}
+	len = strcmp(whole, "/") == 0 ? 0 : strlen(whole);
+	(void)snprintf(whole + len, sizeof(whole) - len, "%s%s", *rest && *rest != '/' ? "/" : "",
+		rest); /* cut only where it is far below already */
+	return strncmp(whole, dir, dir_len) == 0 && (whole[dir_len] == '/' || !whole[dir_len]);
 }
 
 const char *cache_dir_socket(
@@ -152,11 +201,6 @@ static int check_filesystem(const char *path, uint64_t capacity, struct err *e)
 
 	if (statfs(path, &fs) != 0)
 		return err_set(e, err_errno(), "%s: %m", path);
-	if (fs.f_type == TMPFS_MAGIC)
-		return err_set(e, -EOPNOTSUPP,
-			"%s lies on tmpfs, from which the kernel cannot mount images: give a "
-			"--cache on a disk",
-			path);
 	total = (uint64_t)fs.f_blocks * (uint64_t)fs.f_bsize;
 	(void)units_size(total, has, sizeof(has));
 	(void)units_size(max(capacity, CACHE_MIN_BYTES), wants, sizeof(wants));
@@ -165,6 +209,21 @@ static int check_filesystem(const char *path, uint64_t capacity, struct err *e)
 			"%s is too small: its filesystem has %s, %s are needed: give a smaller "
 			"--cache-size or another --cache",
 			path, has, wants);
+	return 0;
+}
+
+int cache_dir_check_images(const struct cache_dir *cache, struct err *e)
+{
+	struct statfs fs;
+
+	if (statfs(cache->path, &fs) != 0)
+		return err_set(
+			e, err_errno(), "the cache directory %s cannot be used: %m", cache->path);
+	if (fs.f_type == TMPFS_MAGIC)
+		return err_set(e, -EOPNOTSUPP,
+			"%s lies on tmpfs, from which the kernel cannot mount images: give a "
+			"--cache on a disk, or use --engine fuse",
+			cache->path);
 	return 0;
 }
 
@@ -206,22 +265,60 @@ static int check_writable(const char *path, struct err *e)
 	return 0;
 }
 
+static bool run_at(struct cache_dir *cache, const char *base)
+{
+	return snprintf(cache->run, sizeof(cache->run), "%s/%s", base, cache->id) <
+	       (int)sizeof(cache->run);
+}
+
+/* The base where it runs already, else the best one. */
 static int find_run(struct cache_dir *cache, struct err *e)
 {
 	uint8_t hash[SHA256_BYTES];
 	char hex[2 * SHA256_BYTES + 1];
-	char base[PATH_MAX];
-	int r = cache_dir_run_base(base, e);
+	char bases[CACHE_RUN_BASES][PATH_MAX];
+	unsigned int n;
 
-	if (r < 0)
-		return r;
 	hash_sha256(cache->path, strlen(cache->path), hash);
 	hash_hex(hash, sizeof(hash), hex);
 	memcpy(cache->id, hex, CACHE_ID_LEN);
 	cache->id[CACHE_ID_LEN] = '\0';
-	if (snprintf(cache->run, sizeof(cache->run), "%s/%s", base, cache->id) >=
-		(int)sizeof(cache->run))
-		return err_set(e, -ENAMETOOLONG, "%s is too long a path for sockets", base);
+	cache_dir_run_bases(bases, &n);
+	for (unsigned int i = 0; i < n; i++)
+		if (run_at(cache, bases[i]) && access(cache->run, F_OK) == 0)
+			return 0;
+	for (unsigned int i = 0; i < n; i++)
+		if (run_at(cache, bases[i]))
+			return 0;
+	if (n > 0)
+		return err_set(e, -ENAMETOOLONG,
+			"%s is too long a path for sockets: set GRANARY_RUN_DIR to a shorter one",
+			bases[0]);
+	return err_set(e, -ENOENT,
+		"no directory for sockets: neither $XDG_RUNTIME_DIR nor /run/user/%u nor "
+		"/tmp/granary-%u is yours alone: set XDG_RUNTIME_DIR to a directory that is",
+		geteuid(), geteuid());
+}
+
+int cache_dir_make_run(const struct cache_dir *cache, struct err *e)
+{
+	char base[SOCKET_PATH_MAX];
+	struct stat st;
+	int r = file_mkdirs(cache->run, 0700);
+
+	if (r < 0)
+		return err_set(e, r,
+			"the directory for sockets %s cannot be made: %s: set GRANARY_RUN_DIR to a "
+			"directory of yours",
+			cache->run, err_str(r));
+	(void)snprintf(base, sizeof(base), "%s", cache->run); /* longer than it */
+	*strrchr(base, '/') = '\0';
+	/* In /tmp somebody else may have been faster. */
+	if (!usable_base(base, true) || lstat(cache->run, &st) != 0 || st.st_uid != geteuid())
+		return err_set(e, -EPERM,
+			"the directory for sockets %s belongs to somebody else or is open to "
+			"others: set XDG_RUNTIME_DIR to a directory that is yours alone",
+			base);
 	return 0;
 }
 

@@ -9,11 +9,13 @@
  *	RUN/ID/			sockets and state.json, gone when nothing runs; ID = hash of the
  *				canonical cache path
  *
- * RUN is /run/granary for root, $XDG_RUNTIME_DIR/granary for others, GRANARY_RUN_DIR when set.
+ * RUN is GRANARY_RUN_DIR when set; else /run/granary for root; for others the first that is theirs of $XDG_RUNTIME_DIR/granary,
+ * /run/user/UID/granary and /tmp/granary-UID. A login without XDG_RUNTIME_DIR finds what one with it has started.
  */
 #pragma once
 
 #include <limits.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include "base/err.h"
 #include "base/units.h"
@@ -34,17 +36,32 @@ int cache_dir_default(char out[PATH_MAX], struct err *e) __must_check;
 /*
  * Checks, and creates what is missing: the directory, its identity, its parts. `capacity` is what
  * the tier is to hold, 0: not said. -ENOTEMPTY foreign, -EPROTONOSUPPORT newer format,
- * -EACCES/-EROFS/-ENOTDIR, -ENOSPC too small, -EOPNOTSUPP on a filesystem that cannot hold images:
- * each with its line.
+ * -EACCES/-EROFS/-ENOTDIR, -ENOSPC too small: each with its line.
  */
 int cache_dir_open(const char *path, uint64_t capacity, struct cache_dir *ret_cache,
 	struct err *e) __must_check;
 
-/* The directory above all runtime directories. */
-int cache_dir_run_base(char out[PATH_MAX], struct err *e) __must_check;
+#define CACHE_RUN_BASES 3u
+
+/*
+ * The directories above runtime directories that this user may have, best first, *ret_n of them (0: no place for sockets). They
+ * need not exist; those that do are his own and closed to others.
+ */
+void cache_dir_run_bases(char out[CACHE_RUN_BASES][PATH_MAX], unsigned int *ret_n);
+
+/*
+ * Does `path`, which need not exist, lie in the directory `dir` (canonical), or is it that directory?
+ */
+bool cache_dir_path_below(const char *path, const char *dir);
+
+/* May the kernel mount images that lie in this cache (the native engine)? -EOPNOTSUPP: not from tmpfs. */
+int cache_dir_check_images(const struct cache_dir *cache, struct err *e) __must_check;
 
 /* Takes CACHE/lock; *ret_fd holds it until closed. -EBUSY: another supervisor has it. */
 int cache_dir_lock(const struct cache_dir *cache, int *ret_fd, struct err *e) __must_check;
+
+/* Makes RUN/ID, private. -EPERM: what is there belongs to somebody else. */
+int cache_dir_make_run(const struct cache_dir *cache, struct err *e) __must_check;
 
 /* RUN/ID/name; always fits. */
 const char *cache_dir_socket(

@@ -242,6 +242,7 @@ void child_start(struct child *child)
 	child->exit_status = EXIT_RUNTIME;
 	child->adopted = false;
 	child->told = false;
+	child->killed = false;
 	if (access(child->args[0], X_OK) != 0) {
 		(void)err_set(&child->failure, err_errno(),
 			"%s cannot be run: %m: the programs lie beside cachectl, or where "
@@ -422,6 +423,7 @@ void child_on_time(struct child *child)
 		log_warn("daemon does not end", "name=%s pid=%d", child->name, (int)child->pid);
 		(void)pidfd_send_signal(
 			child->pidfd, SIGKILL, NULL, 0); /* gone already: seen by its pidfd */
+		child->killed = true;
 		child->wake_ns = 0;
 	}
 }

@@ -56,6 +56,7 @@ struct child {
 	bool adopted; /* started by an earlier supervisor: no exit status to be had */
 	bool served;  /* was READY once */
 	bool told;    /* gave its reason in an ERROR line this time */
+	bool killed;  /* did not end when it was asked to */
 	bool endless; /* never ends by itself: status 0 is a death too */
 	struct buf line;
 	uint64_t since_ns;   /* of the state */

@@ -13,18 +13,13 @@
 #define SILENCE_NS  (2 * CLOCK_SECOND)
 #define SETTLE_NS   (25 * CLOCK_SECOND) /* worker and master after the last mount */
 
-int fleet_each_run(int (*fn)(void *arg, const char *run), void *arg)
+static int each_run_of(const char *base, int (*fn)(void *arg, const char *run), void *arg)
 {
-	char base[PATH_MAX];
 	char run[PATH_MAX];
-	struct err e = ERR_INIT;
 	const struct dirent *entry;
-	DIR *dir;
-	int r = cache_dir_run_base(base, &e);
+	DIR *dir = opendir(base);
+	int r = 0;
 
-	if (r < 0)
-		return r == -ENOENT ? 0 : r; /* no place for sockets: nothing runs */
-	dir = opendir(base);
 	if (!dir)
 		return errno == ENOENT ? 0 : err_errno();
 	while (r == 0 && (entry = readdir(dir))) {
@@ -34,6 +29,18 @@ int fleet_each_run(int (*fn)(void *arg, const char *run), void *arg)
 			r = fn(arg, run);
 	}
 	(void)closedir(dir); /* read only */
+	return r;
+}
+
+int fleet_each_run(int (*fn)(void *arg, const char *run), void *arg)
+{
+	char bases[CACHE_RUN_BASES][PATH_MAX];
+	unsigned int n;
+	int r = 0;
+
+	cache_dir_run_bases(bases, &n); /* none: no place for sockets, so nothing runs */
+	for (unsigned int i = 0; i < n && r == 0; i++)
+		r = each_run_of(bases[i], fn, arg);
 	return r;
 }
 

@@ -12,6 +12,7 @@
 #include "ctl/command.h"
 #include "ctl/fleet.h"
 #include "ctl/kernel.h"
+#include "ctl/memory.h"
 #include "ctl/mount_table.h"
 #include "ctl/terms.h"
 #include "ufs/ufs.h"
@@ -35,7 +36,11 @@ struct mount_options {
 	const char *region;
 	bool path_style;
 	const char *profile;
+	bool anonymous;
 	const char *ca_file;
+	const char *engine;
+	bool allow_other;
+	uint64_t prime_max;
 	const char *cache;
 	uint64_t cache_size;
 	uint64_t memory;
@@ -53,10 +58,22 @@ static const struct option_spec specs[] = {
 		"region of the bucket; AWS_REGION, the profile's, us-east-1"),
 	OPTION_BOOL_ROW(struct mount_options, path_style, "path-style",
 		"bucket in the path instead of the host name"),
-	OPTION_STRING_ROW(struct mount_options, profile, "profile", "NAME",
-		"section of the shared credentials file"),
+	OPTION_STRING_ROW(struct mount_options, profile, "profile-name", "NAME",
+		"section of the shared credentials file; AWS_PROFILE, default"),
+	OPTION_ROW(struct mount_options, profile, "profile", OPTION_STRING, .metavar = "NAME",
+		.hidden = true, .help = "the same"),
+	OPTION_BOOL_ROW(struct mount_options, anonymous, "anonymous",
+		"without credentials: a public bucket"),
 	OPTION_STRING_ROW(struct mount_options, ca_file, "ca-file", "FILE",
 		"certificates that sign the endpoint's"),
+	OPTION_ROW(struct mount_options, engine, "engine", OPTION_CHOICE,
+		.choices = "auto|native|fuse",
+		.help = "who reads the image: the kernel (native) or a daemon (fuse); auto"),
+	OPTION_BOOL_ROW(struct mount_options, allow_other, "allow-other",
+		"fuse engine: users other than you may read, as far as --umask lets them"),
+	OPTION_ROW(struct mount_options, prime_max, "prime-max", OPTION_UINT, .max = UINT32_MAX,
+		.hidden = true, .min = 1,
+		.help = "fuse engine: names that may be put into the kernel ahead of their use"),
 	OPTION_STRING_ROW(
 		struct mount_options, cache, "cache", "DIR", "cache directory; ~/.cache/granary"),
 	OPTION_SIZE_ROW(struct mount_options, cache_size, "cache-size", 64 * MiB, 0,
@@ -112,15 +129,52 @@ static int check_url(struct job *job, struct err *e)
 	if (r < 0)
 		return r;
 	job->s3 = config.scheme != UFS_FILE;
-	if (!job->s3 && (job->options.endpoint || job->options.region || job->options.profile))
+	if (!job->s3 && (job->options.endpoint || job->options.region || job->options.profile ||
+				job->options.anonymous))
 		return err_set(e, -EINVAL,
-			"--endpoint, --region and --profile say nothing about %s: leave them out",
+			"--endpoint, --region, --profile-name and --anonymous say nothing about "
+			"%s: leave them out",
 			job->url);
+	if (job->options.anonymous && job->options.profile)
+		return err_set(e, -EINVAL,
+			"--anonymous uses no credentials, --profile-name %s does: leave one of "
+			"them out",
+			job->options.profile);
 	if (job->options.endpoint && strncmp(job->options.endpoint, "http://", 7) != 0 &&
 		strncmp(job->options.endpoint, "https://", 8) != 0)
 		return err_set(e, -EINVAL,
 			"--endpoint '%s' is not a URL: write http://HOST:PORT or https://HOST",
 			job->options.endpoint);
+	return 0;
+}
+
+/* Nothing may lie in what it is made of. */
+static int check_apart(const struct job *job, struct err *e)
+{
+	_cleanup_(ufs_config_release) struct ufs_config config = { 0 };
+	char whole[PATH_MAX];
+
+	if (cache_dir_path_below(job->cache_path, job->point))
+		return err_set(e, -EINVAL,
+			"the cache directory %s lies inside the mount point %s: give another "
+			"--cache",
+			job->cache_path, job->point);
+	if (realpath(job->cache_path, whole) && cache_dir_path_below(job->point, whole))
+		return err_set(e, -EINVAL,
+			"the mount point %s lies inside the cache directory %s: give another "
+			"directory",
+			job->point, whole);
+	if (job->s3 || ufs_config_parse(job->url, &config, e) < 0 ||
+		!realpath(config.prefix, whole))
+		return 0; /* a directory that is not there is the origin's to refuse */
+	if (cache_dir_path_below(job->cache_path, whole))
+		return err_set(e, -EINVAL,
+			"the cache directory %s lies inside the source %s: give another --cache",
+			job->cache_path, whole);
+	if (cache_dir_path_below(job->point, whole))
+		return err_set(e, -EINVAL,
+			"the mount point %s lies inside the source %s: give another directory",
+			job->point, whole);
 	return 0;
 }
 
@@ -138,21 +192,38 @@ static int check_paths(struct job *job, struct err *e)
 		(void)snprintf(job->cache_path, sizeof(job->cache_path), "%s", job->options.cache);
 	else
 		r = cache_dir_default(job->cache_path, e);
-	return r;
+	return r < 0 ? r : check_apart(job, e);
+}
+
+/* More than there is would only be noticed when the machine is out of it. */
+static int check_memory(const struct job *job, struct err *e)
+{
+	char wants[16];
+	char has[16];
+	uint64_t there = memory_there();
+
+	if (there == 0 || job->options.memory <= there)
+		return 0;
+	return err_set(e, -EINVAL, "--memory %s is more than there is (%s): give less",
+		units_size(job->options.memory, wants, sizeof(wants)),
+		units_size(there, has, sizeof(has)));
 }
 
 /* In the order in which a person would want to hear of it. Returns an exit status. */
 static int check_all(struct job *job, const char *dir, struct err *e)
 {
-	if (check_url(job, e) < 0)
+	if (check_url(job, e) < 0 || check_memory(job, e) < 0)
 		return EXIT_USAGE;
 	if (mount_point_path(dir, job->point, e) < 0 || mount_point_check(job->point, e) < 0)
 		return EXIT_MOUNTPOINT;
-	if (kernel_check(e) < 0)
+	if (kernel_check(job->options.engine ?: "auto", e) < 0)
 		return EXIT_KERNEL;
 	if (check_paths(job, e) < 0)
 		return job->options.cache ? EXIT_USAGE : EXIT_CACHE;
 	if (cache_dir_open(job->cache_path, job->options.cache_size, &job->cache, e) < 0)
+		return EXIT_CACHE;
+	if (job->options.engine && strcmp(job->options.engine, "native") == 0 &&
+		cache_dir_check_images(&job->cache, e) < 0)
 		return EXIT_CACHE;
 	return EXIT_OK;
 }
@@ -245,6 +316,13 @@ static void set_text(json_t *wish, const char *name, const char *text)
 			wish, name, json_string(text)); /* without memory the post fails */
 }
 
+static void set_number(json_t *wish, const char *name, uint64_t number)
+{
+	if (number)
+		(void)json_object_set_new(wish, name,
+			json_integer((json_int_t)number)); /* without memory the post fails */
+}
+
 /* The first of two variables that is set, or NULL. */
 static const char *environment(const char *name, const char *other)
 {
@@ -262,11 +340,12 @@ static json_t *make_wish(const struct job *job)
 	const struct terms terms = { .capacity = o->cache_size,
 		.memory = o->memory,
 		.log_level = o->log_level,
-		.credentials = job->s3 && !o->profile };
+		.credentials = job->s3 && !o->profile && !o->anonymous };
 	char mask[8];
-	json_t *wish = json_pack("{s:s, s:s, s:b, s:I, s:I}", "source", job->url, "mountpoint",
-		job->point, "path_style", (int)o->path_style, "uid", (json_int_t)o->uid, "gid",
-		(json_int_t)o->gid);
+	json_t *wish = json_pack("{s:s, s:s, s:b, s:b, s:b, s:I, s:I}", "source", job->url,
+		"mountpoint", job->point, "path_style", (int)o->path_style, "anonymous",
+		(int)o->anonymous, "allow_other", (int)o->allow_other, "uid", (json_int_t)o->uid,
+		"gid", (json_int_t)o->gid);
 
 	if (!wish)
 		return NULL;
@@ -283,9 +362,9 @@ static json_t *make_wish(const struct job *job)
 	}
 	set_text(wish, "profile", o->profile);
 	set_text(wish, "ca_file", o->ca_file);
-	if (o->extent_size)
-		(void)json_object_set_new(
-			wish, "extent_size", json_integer((json_int_t)o->extent_size));
+	set_text(wish, "engine", o->engine);
+	set_number(wish, "extent_size", o->extent_size);
+	set_number(wish, "prime_max", o->prime_max);
 	if (terms_add(wish, &terms) < 0) {
 		json_decref(wish);
 		return NULL;
@@ -445,6 +524,7 @@ static void print_success(struct job *job)
 	char size[16];
 	int r = admin_call(job->socket, NULL, "/v1/status", NULL, FLEET_TIMEOUT_NS, &status, &e);
 	const char *engine = json_string_value(json_object_get(status, "engine"));
+	const char *why = json_string_value(json_object_get(status, "engine_why"));
 	const char *notice = json_string_value(json_object_get(status, "notice"));
 
 	if (notice && *notice)
@@ -453,11 +533,12 @@ static void print_success(struct job *job)
 		(void)printf("%s mounted at %s\n", job->url, job->point);
 		return;
 	}
-	(void)printf("%s mounted at %s: %lld files, %s, %s engine\n", job->url, job->point,
+	(void)printf("%s mounted at %s: %lld files, %s, %s engine%s%s%s\n", job->url, job->point,
 		(long long)json_integer_value(json_object_get(status, "files")),
 		units_size((uint64_t)json_integer_value(json_object_get(status, "bytes")), size,
 			sizeof(size)),
-		engine ? engine : "native");
+		engine ? engine : "?", why && *why ? " (" : "", why && *why ? why : "",
+		why && *why ? ")" : "");
 	skipped = (unsigned long long)json_integer_value(json_object_get(status, "skipped"));
 	if (skipped)
 		(void)fprintf(stderr,

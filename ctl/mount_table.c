@@ -84,6 +84,8 @@ int mount_table_find(const char *point, struct mount_entry *ret_entry)
 
 bool mount_entry_ours(const struct mount_entry *entry)
 {
+	if (strcmp(entry->type, "fuse.granary") == 0)
+		return true;
 	return strcmp(entry->type, "erofs") == 0 &&
 	       (strstr(entry->source, "/images/") || strcmp(entry->source, "granary") == 0);
 }
@@ -93,6 +95,7 @@ int mount_point_path(const char *dir, char out[PATH_MAX], struct err *e)
 	char copy[PATH_MAX];
 	char parent[PATH_MAX];
 	char whole[PATH_MAX];
+	struct mount_entry entry;
 	struct stat st;
 	char *slash;
 	size_t len = strlen(dir);
@@ -113,12 +116,13 @@ int mount_point_path(const char *dir, char out[PATH_MAX], struct err *e)
 	if (slash)
 		*slash = '\0';
 	if (!realpath(slash ? (slash == copy ? "/" : copy) : ".", parent))
-		return err_set(e, err_errno(),
-			"the mount point %s cannot be used: %m: create it first", dir);
+		return err_set(e, err_errno(), "the mount point %s cannot be used: %s: %m%s", dir,
+			slash ? copy : ".", errno == ENOENT ? ": create it first" : "");
 	if (snprintf(whole, sizeof(whole), "%s/%s", strcmp(parent, "/") == 0 ? "" : parent,
 		    slash ? slash + 1 : copy) >= (int)sizeof(whole))
 		return err_set(e, -ENAMETOOLONG, "the mount point's path is too long");
-	if (lstat(whole, &st) == 0 && S_ISLNK(st.st_mode)) {
+	if (mount_table_find(whole, &entry) == -ENOENT && lstat(whole, &st) == 0 &&
+		S_ISLNK(st.st_mode)) {
 		if (!realpath(whole, out))
 			return err_set(
 				e, err_errno(), "the mount point %s is a link to nowhere: %m", dir);

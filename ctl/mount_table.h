@@ -19,7 +19,7 @@ int mount_table_parse(const char *line, struct mount_entry *ret_entry) __must_ch
 /* The topmost mount at exactly `point` (canonical). -ENOENT: nothing is mounted there. */
 int mount_table_find(const char *point, struct mount_entry *ret_entry) __must_check;
 
-/* True for an image of ours, mounted. */
+/* True for a mount of ours, of either engine. */
 bool mount_entry_ours(const struct mount_entry *entry);
 
 /*

@@ -141,6 +141,8 @@ static const struct admin_route routes[] = {
 
 static void fail_mount(struct mount *mount, int status, const struct err *e)
 {
+	if (mount->state == MOUNT_ACTIVE && !mount->child.told)
+		mount_clear_point(mount); /* it died without a word: nor did it clean up */
 	mount_set_state_locked(mount, MOUNT_FAILED);
 	mount->exit_status = status;
 	mount->failure = *e;
@@ -188,8 +190,11 @@ static void advance_mount(struct supervisor *s, struct mount *mount, bool daemon
 		child_end(c);
 	if (c->state == CHILD_FAILED)
 		fail_mount(mount, c->exit_status, &c->failure);
-	else if (c->state == CHILD_STOPPED)
-		mount_set_state_locked(mount, MOUNT_GONE);
+	if (c->state != CHILD_STOPPED)
+		return;
+	if (c->killed)
+		mount_clear_point(mount);
+	mount_set_state_locked(mount, MOUNT_GONE);
 }
 
 static bool wanted(const struct mount *mount)
@@ -282,6 +287,13 @@ static unsigned int collect(struct supervisor *s, int signal_fd, struct pollfd p
 	return n;
 }
 
+/* What a daemon handed over came before its READY, and is taken before that is read. */
+static void take_hands(struct supervisor *s)
+{
+	list_for_each (node, &s->mounts)
+		mount_take_hand(list_entry(node, struct mount, link));
+}
+
 /* Milliseconds until something is due; at most a second, after which unmounts from outside are
  * looked for. */
 static int time_left(struct supervisor *s)
@@ -325,6 +337,7 @@ static void dispatch(struct supervisor *s, const struct pollfd *polls, const str
 		log_debug("wake not read", "cause=%s", err_name(err_errno())); /* comes again */
 	if (polls[1].revents)
 		on_signal(s, polls[1].fd);
+	take_hands(s);
 	for (unsigned int i = 2; i < n; i++) {
 		if (!polls[i].revents)
 			continue;
@@ -396,9 +409,9 @@ static int start(struct supervisor *s, struct err *e)
 		r = find_bin(s->bin, e);
 	if (r < 0)
 		return r;
-	r = file_mkdirs(s->cache.run, 0700);
+	r = cache_dir_make_run(&s->cache, e);
 	if (r < 0)
-		return err_set(e, r, "%s cannot be made: %s", s->cache.run, err_str(r));
+		return r;
 	s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (s->wake_fd < 0 || pipe2(s->alive, O_CLOEXEC) != 0)
 		return err_set(e, err_errno(), "no descriptors: %m");

@@ -55,11 +55,14 @@ struct mount {
 	char *mountpoint;
 	char socket[SOCKET_PATH_MAX];
 	char run[SOCKET_PATH_MAX];
-	int fuse_fd;
+	int fuse_fd; /* its connection, or /dev/null until the daemon hands one over */
 	int slots_fd;
+	int hand[2]; /* ours, the daemon's: SOCK_SEQPACKET, over which a connection that fusermount3
+		      * made comes before READY; -1 once adopted */
 	int exit_status; /* MOUNT_FAILED */
 	struct err failure;
 	uint64_t forget_ns; /* MOUNT_FAILED: freed then */
+	bool point_taken;   /* something was mounted there before: not ours to take off */
 	bool given_up;      /* whoever asked for it went away before it served */
 };
 
@@ -106,5 +109,9 @@ int supervisor_add_locked(struct supervisor *s, const json_t *wish, struct mount
 struct mount *mount_new(
 	struct supervisor *s, unsigned int id, const char *source, const char *mountpoint);
 void mount_free(struct mount *mount); /* NULL is allowed */
+/* Takes what the daemon handed over, if anything, to the place of fuse_fd: its number stays, as the daemon's does. */
+void mount_take_hand(struct mount *mount);
+/* It died without unmounting: nothing of it may stay on its mount point. */
+void mount_clear_point(struct mount *mount);
 /* The one place where a state changes. */
 void mount_set_state_locked(struct mount *mount, enum mount_state next);

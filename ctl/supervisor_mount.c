@@ -4,12 +4,15 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "ctl/detach.h"
+#include "ctl/mount_table.h"
 #include "ctl/supervisor.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/socket.h>
 
 /* ---- master and worker ----------------------------------------------------------------------- */
 
@@ -136,6 +139,8 @@ void mount_free(struct mount *mount)
 	child_release(&mount->child);
 	cleanup_close(&mount->fuse_fd);
 	cleanup_close(&mount->slots_fd);
+	cleanup_close(&mount->hand[0]);
+	cleanup_close(&mount->hand[1]);
 	free(mount->source);
 	free(mount->mountpoint);
 	free(mount);
@@ -155,6 +160,7 @@ struct mount *mount_new(
 	mount->id = id;
 	mount->fuse_fd = -1;
 	mount->slots_fd = -1;
+	mount->hand[0] = mount->hand[1] = -1;
 	mount->source = strdup(source);
 	mount->mountpoint = strdup(mountpoint);
 	(void)cache_dir_socket(&s->cache, name, mount->run);
@@ -172,13 +178,64 @@ struct mount *mount_new(
 static int mount_open_fds(struct mount *mount, struct err *e)
 {
 	mount->fuse_fd = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+	if (mount->fuse_fd < 0) /* fusermount3 may open it for us: a place for what it gives */
+		mount->fuse_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
 	if (mount->fuse_fd < 0)
-		return err_set(e, err_errno(), "/dev/fuse cannot be opened: %m");
+		return err_set(e, err_errno(), "no descriptor for a mount: %m");
+	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, mount->hand) != 0) {
+		mount->hand[0] = mount->hand[1] = -1;
+		return err_set(e, err_errno(), "no descriptors for a mount: %m");
+	}
 	mount->slots_fd =
 		memfd_create("granary-slots", MFD_CLOEXEC); /* its daemon gives it a size */
 	if (mount->slots_fd < 0)
 		return err_set(e, err_errno(), "no memory for the requests of a mount: %m");
 	return 0;
+}
+
+void mount_take_hand(struct mount *mount)
+{
+	for (;;) {
+		_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+		char byte;
+		struct iovec iov = { .iov_base = &byte, .iov_len = 1 };
+		struct msghdr message = { .msg_iov = &iov,
+			.msg_iovlen = 1,
+			.msg_control = control,
+			.msg_controllen = sizeof(control) };
+		const struct cmsghdr *c;
+		_cleanup_close_ int fd = -1;
+
+		if (mount->hand[0] < 0 ||
+			recvmsg(mount->hand[0], &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) <= 0)
+			return;
+		c = CMSG_FIRSTHDR(&message);
+		if (!c || c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS ||
+			c->cmsg_len != CMSG_LEN(sizeof(int)))
+			continue;
+		memcpy(&fd, CMSG_DATA(c), sizeof(fd));
+		if (dup3(fd, mount->fuse_fd, O_CLOEXEC) < 0)
+			log_error("a mount's connection is not kept: it will not survive its "
+				  "daemon",
+				"mountpoint=\"%s\" cause=%s", mount->mountpoint,
+				err_name(err_errno()));
+	}
+}
+
+void mount_clear_point(struct mount *mount)
+{
+	struct mount_entry entry;
+	struct err e = ERR_INIT;
+
+	mount_take_hand(mount);
+	cleanup_close(&mount->fuse_fd); /* the last one: whatever reads there gets an error now */
+	mount->fuse_fd = -1;
+	if (mount->point_taken || mount_table_find(mount->mountpoint, &entry) < 0 ||
+		!mount_entry_ours(&entry))
+		return;
+	if (detach_mount(mount->mountpoint, true, &e) < 0)
+		log_error("a failed mount stays", "mountpoint=\"%s\" why=\"%s\"", mount->mountpoint,
+			e.text);
 }
 
 /* Options that are passed on as they came, when they came. */
@@ -190,11 +247,18 @@ static int plan_wishes(struct child *c, const json_t *wish)
 		{ "profile", "--profile" },
 		{ "ca_file", "--ca-file" },
 		{ "umask", "--umask" },
+		{ "engine", "--engine" },
 	};
 	static const char *const numbers[][2] = {
 		{ "uid", "--uid" },
 		{ "gid", "--gid" },
 		{ "extent_size", "--extent-size" },
+		{ "prime_max", "--prime-max" },
+	};
+	static const char *const flags[][2] = {
+		{ "path_style", "--path-style" },
+		{ "anonymous", "--anonymous" },
+		{ "allow_other", "--allow-other" },
 	};
 	int r = 0;
 
@@ -210,8 +274,9 @@ static int plan_wishes(struct child *c, const json_t *wish)
 		if (json_is_integer(number))
 			r = plan_number(c, numbers[i][1], (uint64_t)json_integer_value(number));
 	}
-	if (r == 0 && json_is_true(json_object_get(wish, "path_style")))
-		r = child_arg(c, "--path-style");
+	for (size_t i = 0; i < ARRAY_SIZE(flags) && r == 0; i++)
+		if (json_is_true(json_object_get(wish, flags[i][0])))
+			r = child_arg(c, "%s", flags[i][1]);
 	return r;
 }
 
@@ -256,6 +321,7 @@ static int mount_plan(struct supervisor *s, struct mount *mount, const json_t *w
 	child_keep_fd(c, NULL, s->alive[1]);
 	child_keep_fd(c, "--fuse-fd", mount->fuse_fd);
 	child_keep_fd(c, "--slots-fd", mount->slots_fd);
+	child_keep_fd(c, NULL, mount->hand[1]);
 	return 0;
 }
 
@@ -264,6 +330,7 @@ int supervisor_add_locked(
 {
 	const char *source = json_string_value(json_object_get(wish, "source"));
 	const char *mountpoint = json_string_value(json_object_get(wish, "mountpoint"));
+	struct mount_entry entry;
 	struct mount *mount;
 	int r;
 
@@ -287,6 +354,7 @@ int supervisor_add_locked(
 	mount = mount_new(s, s->next_id, source, mountpoint);
 	if (!mount)
 		return err_set(e, -ENOMEM, "out of memory");
+	mount->point_taken = mount_table_find(mountpoint, &entry) == 0;
 	r = file_mkdirs(mount->run, 0700);
 	if (r < 0)
 		(void)err_set(e, r, "%s cannot be made: %s", mount->run, err_str(r));

@@ -7,17 +7,14 @@
 #include "base/clock.h"
 #include "base/option.h"
 #include "ctl/command.h"
+#include "ctl/detach.h"
 #include "ctl/fleet.h"
 #include "ctl/mount_table.h"
 
-#include <dirent.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <string.h>
-#include <sys/mount.h>
 #include <sys/pidfd.h>
-#include <sys/wait.h>
 
 #define ASK_NS    (40 * CLOCK_SECOND) /* the daemon gives readers 10 s, then cuts them off */
 #define DOWN_NS   (10 * CLOCK_SECOND) /* a daemon that is being started again */
@@ -44,81 +41,6 @@ static const struct option_set set = {
 
 /* ---- without a daemon ------------------------------------------------------------------------ */
 
-/* Number of the FUSE connection that process `pid` holds, from /proc/PID/fdinfo (Linux 6.16); -1:
- * not known. */
-static int connection_of(pid_t pid)
-{
-	char path[64];
-	char link[32];
-	const struct dirent *entry;
-	int found = -1;
-	DIR *dir;
-
-	(void)snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid); /* fits */
-	dir = pid > 0 ? opendir(path) : NULL;
-	while (dir && found < 0 && (entry = readdir(dir))) {
-		ssize_t n = readlinkat(dirfd(dir), entry->d_name, link, sizeof(link) - 1);
-		char info[PATH_MAX];
-		char line[128];
-		FILE *f;
-
-		if (n != 9 || memcmp(link, "/dev/fuse", 9) != 0)
-			continue;
-		(void)snprintf(info, sizeof(info), "/proc/%d/fdinfo/%s", (int)pid,
-			entry->d_name); /* fits */
-		f = fopen(info, "re");
-		while (f && fgets(line, sizeof(line), f))
-			if (strncmp(line, "fuse_connection:", 16) == 0)
-				found = (int)strtol(line + 16, NULL, 10);
-		if (f)
-			(void)fclose(f); /* read only */
-	}
-	if (dir)
-		(void)closedir(dir); /* read only */
-	return found;
-}
-
-/* Every request of that connection ends with an error, and no new one starts. */
-static void abort_connection(int number)
-{
-	char path[64];
-	_cleanup_close_ int fd = -1;
-
-	if (number < 0)
-		return;
-	(void)snprintf(path, sizeof(path), "/sys/fs/fuse/connections/%d/abort", number); /* fits */
-	fd = open(path, O_WRONLY | O_CLOEXEC);
-	if (fd >= 0 && write(fd, "1", 1) < 0)
-		return; /* gone already */
-}
-
-/* umount() may hang on a read that nobody answers: done by a helper, which is waited for only so
- * long. */
-static int detach(const char *point, struct err *e)
-{
-	uint64_t deadline = clock_mono_ns() + DETACH_NS;
-	pid_t pid = fork();
-	int status = 0;
-
-	if (pid == 0)
-		_exit(umount2(point, MNT_DETACH | UMOUNT_NOFOLLOW) == 0 || errno == EINVAL
-				? 0
-				: errno & 0x7f);
-	if (pid < 0)
-		return err_set(e, err_errno(), "no process can be started: %m");
-	while (waitpid(pid, &status, WNOHANG) == 0) {
-		if (clock_mono_ns() > deadline)
-			return err_set(e, -ETIMEDOUT,
-				"%s does not come off: a read of it hangs in the kernel", point);
-		clock_sleep_ns(5 * CLOCK_MS);
-	}
-	if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
-		return err_set(e, -EIO, "%s cannot be unmounted: %s", point,
-			err_str(WIFEXITED(status) && WEXITSTATUS(status) ? -WEXITSTATUS(status)
-									 : -EIO));
-	return 0;
-}
-
 /* Signals process `pid` if it runs `program`, and waits for its end. */
 static void end_process(pid_t pid, const char *program, int signal)
 {
@@ -141,13 +63,15 @@ static void end_process(pid_t pid, const char *program, int signal)
 }
 
 /* A daemon that does not answer must not answer later either: its mount is gone then. */
-static int cut_off(const char *point, const struct fleet_mount *mount, struct err *e)
+static int cut_off(const char *point, const struct fleet_mount *mount, bool force, struct err *e)
 {
+	bool lazy = force || mount;
+
 	if (mount) {
-		abort_connection(connection_of(mount->pid));
+		detach_cut_connection(mount->pid);
 		end_process(mount->pid, "cachefuse", SIGKILL);
 	}
-	return detach(point, e);
+	return detach_mount(point, lazy, e);
 }
 
 /* ---- with one -------------------------------------------------------------------------------- */
@@ -225,10 +149,6 @@ static int unmount(const char *point, const struct umount_options *options, stru
 			mounted ? ": use umount" : ": cachectl status lists them");
 		return EXIT_MOUNTPOINT;
 	}
-	if (!known && geteuid() != 0) {
-		(void)err_set(e, -EPERM, "unmounting %s needs root: run with sudo", point);
-		return EXIT_KERNEL;
-	}
 	if (known)
 		r = ask_daemon(&mount, options->force, e);
 	if (r == -EBUSY)
@@ -236,9 +156,9 @@ static int unmount(const char *point, const struct umount_options *options, stru
 	if (r < 0 && r != -ENODEV && !options->force)
 		return EXIT_RUNTIME;
 	if (r < 0)
-		r = cut_off(point, known ? &mount : NULL, e);
+		r = cut_off(point, known ? &mount : NULL, options->force, e);
 	if (r < 0)
-		return EXIT_RUNTIME;
+		return r == -EBUSY ? EXIT_BUSY : r == -EPERM ? EXIT_KERNEL : EXIT_RUNTIME;
 	deadline = clock_mono_ns() + DETACH_NS;
 	while (!gone(point) && clock_mono_ns() < deadline)
 		clock_sleep_ns(5 * CLOCK_MS);

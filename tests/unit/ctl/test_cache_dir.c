@@ -8,6 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/file.h"
@@ -99,8 +100,98 @@ static void test_refused(void **state)
 	expect_refused(in("huge"), 1ull << 60, -ENOSPC, "too small");
 	assert_int_equal(access(in("huge"), F_OK), -1);
 	expect_refused("/proc/none", 0, -ENOENT, "cannot be made");
-	if (access("/dev/shm", W_OK) == 0)
-		expect_refused("/dev/shm/granary-test-cache", 0, -EOPNOTSUPP, "tmpfs");
+}
+
+/* The fuse engine may have its cache on tmpfs, the native one may not. */
+static void test_images(void **state)
+{
+	struct cache_dir cache;
+	struct err e = ERR_INIT;
+	const char *at = "/dev/shm/granary-test-cache";
+
+	(void)state;
+	assert_int_equal(cache_dir_open(in("disk"), 0, &cache, &e), 0);
+	assert_int_equal(cache_dir_check_images(&cache, &e), 0);
+	if (access("/dev/shm", W_OK) != 0)
+		skip();
+	assert_int_equal(cache_dir_open(at, 0, &cache, &e), 0);
+	assert_int_equal(cache_dir_check_images(&cache, &e), -EOPNOTSUPP);
+	assert_non_null(strstr(e.text, "tmpfs"));
+	assert_non_null(strstr(e.text, "--engine fuse"));
+	assert_int_equal(system("rm -rf /dev/shm/granary-test-cache"), 0);
+}
+
+static void test_below(void **state)
+{
+	char real[PATH_MAX];
+
+	(void)state;
+	assert_non_null(realpath(dir, real));
+	assert_int_equal(file_mkdirs(in("x/y"), 0755), 0);
+	assert_int_equal(symlink("x/y", in("link")), 0);
+	assert_true(cache_dir_path_below(in("x"), real));
+	assert_true(cache_dir_path_below(in("new/newer"), real));
+	assert_true(cache_dir_path_below(real, real));
+	assert_true(cache_dir_path_below("/new", "/"));
+	assert_false(cache_dir_path_below("/new", real));
+	assert_false(cache_dir_path_below(in("xx"), strcat(real, "/x")));
+	assert_true(cache_dir_path_below(in("link/new"), strcat(real, "/y")));
+	assert_int_equal(chdir(in("x/y")), 0);
+	assert_true(cache_dir_path_below("new", real));
+	assert_true(cache_dir_path_below("../y/new", real));
+	assert_int_equal(chdir("/"), 0);
+}
+
+#define USER 54321
+
+/* In a process of an ordinary user: 0 when `expect` is the only or first base. */
+static int user_bases(const char *runtime, const char *expect, bool foreign)
+{
+	char bases[CACHE_RUN_BASES][PATH_MAX];
+	unsigned int n = 0;
+
+	if (unsetenv("GRANARY_RUN_DIR") != 0 || unsetenv("XDG_RUNTIME_DIR") != 0 ||
+		(runtime && setenv("XDG_RUNTIME_DIR", runtime, 1) != 0))
+		return 10;
+	if (foreign && mkdir("/tmp/granary-54321", 0755) != 0 && errno != EEXIST)
+		return 11; /* still root's */
+	if (setresgid(USER, USER, USER) != 0 || setresuid(USER, USER, USER) != 0)
+		return 12;
+	cache_dir_run_bases(bases, &n);
+	if (!expect)
+		return n == 0 ? 0 : 13;
+	return n > 0 && strcmp(bases[0], expect) == 0 ? 0 : 14;
+}
+
+static void expect_bases(const char *runtime, const char *expect, bool foreign)
+{
+	int status = -1;
+	pid_t pid = fork();
+
+	if (pid == 0)
+		_exit(user_bases(runtime, expect, foreign));
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+}
+
+static void test_run_of_a_user(void **state)
+{
+	char expect[300];
+	char runtime[256];
+
+	(void)state;
+	if (geteuid() != 0)
+		skip();
+	assert_int_equal(chmod(dir, 0755), 0);
+	(void)snprintf(runtime, sizeof(runtime), "%s/runtime", dir);
+	(void)snprintf(expect, sizeof(expect), "%s/granary", runtime);
+	assert_int_equal(mkdir(runtime, 0700), 0);
+	expect_bases(NULL, "/tmp/granary-54321", false);
+	expect_bases(runtime, "/tmp/granary-54321", false); /* another user's: left alone */
+	assert_int_equal(chown(runtime, USER, USER), 0);
+	expect_bases(runtime, expect, false);
+	expect_bases(NULL, NULL, true); /* somebody else took the name in /tmp */
+	assert_int_equal(rmdir("/tmp/granary-54321"), 0);
 }
 
 static void test_default(void **state)
@@ -123,6 +214,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_made_and_found, make_dir, remove_dir),
 		cmocka_unit_test_setup_teardown(test_refused, make_dir, remove_dir),
+		cmocka_unit_test_setup_teardown(test_images, make_dir, remove_dir),
+		cmocka_unit_test_setup_teardown(test_below, make_dir, remove_dir),
+		cmocka_unit_test_setup_teardown(test_run_of_a_user, make_dir, remove_dir),
 		cmocka_unit_test(test_default),
 	};
 

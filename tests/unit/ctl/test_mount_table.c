@@ -45,6 +45,12 @@ static void test_parse(void **state)
 	assert_string_equal(e.source, "/c/images/x.img");
 	assert_int_equal(e.dev_minor, 41);
 	assert_true(mount_entry_ours(&e));
+	assert_int_equal(mount_table_parse("36 35 0:50 / /home/u/data ro,nosuid,nodev - "
+					   "fuse.granary s3://bucket/a\\040b ro,user_id=1000\n",
+				 &e),
+		0);
+	assert_string_equal(e.source, "s3://bucket/a b");
+	assert_true(mount_entry_ours(&e));
 	assert_int_equal(mount_table_parse("36 35 98:0 / /proc rw - proc proc rw", &e), 0);
 	assert_false(mount_entry_ours(&e));
 	assert_int_equal(mount_table_parse("", &e), -EPROTO);

@@ -313,6 +313,47 @@ static void test_refuses(void **state)
 	await("mount-1", "serving", 0); /* the loser took nothing away */
 }
 
+/* What stands at descriptor `fd` of the supervisor. */
+static const char *descriptor(int fd)
+{
+	static char target[256];
+	char path[64];
+	ssize_t n;
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)supervisor, fd);
+	n = readlink(path, target, sizeof(target) - 1);
+	target[n > 0 ? n : 0] = '\0';
+	return target;
+}
+
+/* A daemon whose connection was made by somebody else hands it over before it is READY. */
+static void test_takes_connection(void **state)
+{
+	char path[SOCKET_PATH_MAX];
+	struct buf text = BUF_INIT(65536);
+	json_t *json;
+	int fd;
+
+	(void)state;
+	write_daemon("cachefuse", "hand=${all##*--hand-fd }; hand=${hand%% *}; python3 -c \"\n"
+				  "import os, socket\n"
+				  "s = socket.socket(fileno=$hand)\n"
+				  "assert s.type == socket.SOCK_SEQPACKET\n"
+				  "fd = os.memfd_create('the-connection')\n"
+				  "socket.send_fds(s, [b'c'], [fd])\n"
+				  "\" || exit 1; " SERVES);
+	start();
+	post_mount("/proc", 0);
+	await("mount-1", "serving", 0);
+	assert_int_equal(file_read_all(cache_dir_socket(&cache, "state.json", path), &text), 0);
+	json = json_loadb(buf_str(&text), text.len, 0, NULL);
+	fd = (int)json_integer_value(
+		json_object_get(json_array_get(json_object_get(json, "mounts"), 0), "fuse_fd"));
+	json_decref(json);
+	buf_release(&text);
+	assert_non_null(strstr(descriptor(fd), "the-connection"));
+}
+
 /* Killed, its daemons go on; the next one finds and keeps them. */
 static void test_adopts(void **state)
 {
@@ -364,6 +405,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_worker_fails, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_dies_without_a_word, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_refuses, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_takes_connection, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_adopts, setup, teardown),
 	};
 

@@ -1,0 +1,207 @@
+/* Taking a mount off. See detach.h. */
+#include "ctl/detach.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "ctl/kernel.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/wait.h>
+
+#define DETACH_NS (10 * CLOCK_SECOND)
+
+/* ---- connection ------------------------------------------------------------------------------ */
+
+/* Number of the FUSE connection behind descriptor `name` of /proc/PID/fd, from its fdinfo (Linux 6.16); -1: not known. */
+static int connection_of_fd(pid_t pid, const char *name)
+{
+	_cleanup_fclose_ FILE *f = NULL;
+	char info[PATH_MAX];
+	char line[128];
+
+	(void)snprintf(info, sizeof(info), "/proc/%d/fdinfo/%s", (int)pid, name); /* fits */
+	f = fopen(info, "re");
+	while (f && fgets(line, sizeof(line), f))
+		if (strncmp(line, "fuse_connection:", 16) == 0)
+			return (int)strtol(line + 16, NULL, 10);
+	return -1;
+}
+
+static int connection_of(pid_t pid)
+{
+	char path[64];
+	char link[32];
+	const struct dirent *entry;
+	int found = -1;
+	DIR *dir;
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/fd", (int)pid); /* fits */
+	dir = pid > 0 ? opendir(path) : NULL;
+	while (dir && found < 0 && (entry = readdir(dir))) {
+		ssize_t n = readlinkat(dirfd(dir), entry->d_name, link, sizeof(link) - 1);
+
+		if (n == 9 && memcmp(link, "/dev/fuse", 9) == 0)
+			found = connection_of_fd(pid, entry->d_name);
+	}
+	if (dir)
+		(void)closedir(dir); /* read only */
+	return found;
+}
+
+void detach_cut_connection(pid_t pid)
+{
+	int number = connection_of(pid);
+	char path[64];
+	_cleanup_close_ int fd = -1;
+
+	if (number < 0)
+		return;
+	(void)snprintf(path, sizeof(path), "/sys/fs/fuse/connections/%d/abort", number); /* fits */
+	fd = open(path, O_WRONLY | O_CLOEXEC);
+	if (fd >= 0 && write(fd, "1", 1) < 0)
+		return; /* gone already */
+}
+
+/* ---- helper ---------------------------------------------------------------------------------- */
+
+const char *detach_find_program(const char *name, char *out, size_t size)
+{
+	const char *path = getenv("PATH"); // NOLINT(concurrency-mt-unsafe): read only
+	const char *p = path && *path ? path : "/usr/local/bin:/usr/bin:/bin";
+
+	for (;;) {
+		size_t len = strcspn(p, ":");
+
+		if (snprintf(out, size, "%.*s/%s", (int)len, p, name) < (int)size && len > 0 &&
+			access(out, X_OK) == 0)
+			return out;
+		if (!p[len])
+			return NULL;
+		p += len + 1;
+	}
+}
+
+_Noreturn static void detach_self(const char *point, bool lazy)
+{
+	if (umount2(point, UMOUNT_NOFOLLOW | (lazy ? MNT_DETACH : 0)) == 0 || errno == EINVAL)
+		_exit(0); /* EINVAL: nothing is mounted there */
+	_exit(errno & 0x7f);
+}
+
+_Noreturn static void detach_by_program(const char *program, const char *point, bool lazy, int out)
+{
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+	(void)dup2(null, STDIN_FILENO);
+	(void)dup2(null, STDOUT_FILENO);
+	(void)dup2(out, STDERR_FILENO);
+	(void)execl(program, "fusermount3", lazy ? "-uz" : "-u", "--", point, (char *)NULL);
+	_exit(127);
+}
+
+/* Its exit status; -ETIMEDOUT: it hangs. */
+static int await_helper(pid_t pid)
+{
+	uint64_t deadline = clock_mono_ns() + DETACH_NS;
+	int status = 0;
+
+	while (waitpid(pid, &status, WNOHANG) == 0) {
+		if (clock_mono_ns() > deadline) {
+			(void)kill(pid, SIGKILL); /* one that hangs in the kernel stays */
+			return -ETIMEDOUT;
+		}
+		clock_sleep_ns(5 * CLOCK_MS);
+	}
+	return WIFEXITED(status) ? WEXITSTATUS(status) : 127;
+}
+
+static int hangs(const char *point, struct err *e)
+{
+	return err_set(e, -ETIMEDOUT,
+		"%s does not come off: a read of it hangs in the kernel: end its readers", point);
+}
+
+static int detach_privileged(const char *point, bool lazy, struct err *e)
+{
+	pid_t pid = fork();
+	int status;
+
+	if (pid == 0)
+		detach_self(point, lazy);
+	if (pid < 0)
+		return err_set(e, err_errno(), "no process can be started: %m");
+	status = await_helper(pid);
+	if (status == -ETIMEDOUT)
+		return hangs(point, e);
+	if (status == EBUSY)
+		return err_set(e, -EBUSY,
+			"%s is in use: end the processes that use it (fuser -vm %s), or add "
+			"--force",
+			point, point);
+	if (status != 0)
+		return err_set(e, -status, "%s cannot be unmounted: %s", point, err_str(-status));
+	return 0;
+}
+
+/* The last line that fusermount3 wrote, without its name. */
+static const char *last_words(int fd, char *out, size_t size)
+{
+	ssize_t n = read(fd, out, size - 1);
+	const char *words = out;
+	char *newline;
+
+	out[n > 0 ? n : 0] = '\0';
+	newline = strchr(out, '\n');
+	if (newline)
+		*newline = '\0';
+	if (strncmp(words, "fusermount3: ", 13) == 0)
+		words += 13;
+	return *words ? words : "fusermount3 does not say why";
+}
+
+static int detach_unprivileged(const char *point, bool lazy, struct err *e)
+{
+	char program[PATH_MAX];
+	char text[512];
+	const char *words;
+	int ends[2];
+	int status;
+	pid_t pid;
+
+	if (!detach_find_program("fusermount3", program, sizeof(program)))
+		return err_set(e, -EPERM,
+			"unmounting %s needs root, or fusermount3, which is not installed: run "
+			"with sudo, or install fuse3",
+			point);
+	if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0)
+		return err_set(e, err_errno(), "no descriptors: %m");
+	pid = fork();
+	if (pid == 0)
+		detach_by_program(program, point, lazy, ends[1]);
+	(void)close(ends[1]); /* the helper's */
+	status = pid > 0 ? await_helper(pid) : 127;
+	words = last_words(ends[0], text, sizeof(text));
+	(void)close(ends[0]); /* read only */
+	if (status == -ETIMEDOUT)
+		return hangs(point, e);
+	if (status == 0)
+		return 0;
+	if (strstr(words, "busy"))
+		return err_set(e, -EBUSY,
+			"%s is in use: end the processes that use it (fuser -vm %s), or add "
+			"--force",
+			point, point);
+	return err_set(e, -EPERM, "%s cannot be unmounted: %s: run with sudo", point, words);
+}
+
+int detach_mount(const char *point, bool lazy, struct err *e)
+{
+	return kernel_may_mount() ? detach_privileged(point, lazy, e)
+				  : detach_unprivileged(point, lazy, e);
+}

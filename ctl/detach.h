@@ -1,0 +1,21 @@
+/*
+ * Taking a mount off from the outside, when there is no daemon that could do it: umount2(2) for who may, fusermount3 for others.
+ * Both may hang on a read that nobody answers, so a helper process does it and is waited for only so long.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <sys/types.h>
+#include "base/err.h"
+
+/*
+ * `lazy`: also when it is in use, and when its connection is dead. 0 when nothing is mounted there any more; -EBUSY, -EPERM (nobody
+ * here may), -ETIMEDOUT, or another -errno, with a line.
+ */
+int detach_mount(const char *point, bool lazy, struct err *e) __must_check;
+
+/* Ends every request of the FUSE connection that process `pid` holds, and lets no new one start; best effort. */
+void detach_cut_connection(pid_t pid);
+
+/* Path of the program `name` as $PATH has it, into out[size]; NULL: not there. */
+const char *detach_find_program(const char *name, char *out, size_t size);
