@@ -75,6 +75,7 @@ static void finish(struct faulty *f, int status, const struct err *e)
 	pthread_mutex_unlock(&f->fault->lock);
 	outer->got = f->get.got;
 	outer->retry_after_ns = f->get.retry_after_ns;
+	outer->cause = f->get.cause;
 	free(f);
 	outer->on_done(outer, status, e);
 }

@@ -184,9 +184,27 @@ static struct ufs_get *next_get_locked(struct ufs_file *origin, bool *ret_low)
 	return NULL;
 }
 
+static enum ufs_cause file_cause(int status)
+{
+	switch (status) {
+	case 0:
+		return UFS_CAUSE_NONE;
+	case -ESTALE:
+		return UFS_CAUSE_WRONG_ETAG;
+	case -ENOENT:
+		return UFS_CAUSE_NOT_FOUND;
+	case -EACCES:
+	case -EPERM:
+		return UFS_CAUSE_FORBIDDEN;
+	default:
+		return UFS_CAUSE_OTHER;
+	}
+}
+
 static void end(struct ufs_file *origin, struct ufs_get *get, int status, const struct err *e)
 {
-	ufs_count_end(&origin->base, status, get->got);
+	get->cause = file_cause(status);
+	ufs_count_end(&origin->base, status, get->cause, get->got);
 	get->on_done(get, status, status < 0 ? e : NULL);
 }
 

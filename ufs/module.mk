@@ -1,1 +1,1 @@
-$(eval $(call library,ufs,base,-lcurl -lexpat -luv))
+$(eval $(call library,ufs,base,-lcurl -lexpat -luv -lm))

@@ -120,13 +120,13 @@ static struct ufs_get *next_get_locked(struct s3 *s3, bool *ret_low)
 
 void s3_get_end(struct s3 *s3, struct ufs_get *get, int status, const struct err *e)
 {
-	ufs_count_end(&s3->base, status, get->got);
+	ufs_count_end(&s3->base, status, get->cause, get->got);
 	get->on_done(get, status, status < 0 ? e : NULL);
 }
 
 void s3_list_end(struct s3 *s3, struct s3_list_call *call, int status)
 {
-	ufs_count_end(&s3->base, status, 0);
+	ufs_count_end(&s3->base, status, UFS_CAUSE_NONE, 0);
 	pthread_mutex_lock(&s3->lock);
 	call->status = status;
 	call->finished = true;

@@ -2,6 +2,7 @@
 #include "ufs/ufs_internal.h"
 #include "ufs/lister.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -23,14 +24,33 @@ void ufs_base_release(struct ufs *ufs)
 		free(ufs->counters);
 }
 
-void ufs_count_end(struct ufs *ufs, int status, uint64_t got)
+static const struct {
+	const char *name;
+	size_t offset; /* of its counter */
+} causes[UFS_CAUSE_COUNT] = { [UFS_CAUSE_NONE] = { "none", 0 },
+#define ROW(X, NAME, name, help) \
+	[UFS_CAUSE_##NAME] = { #name, offsetof(struct ufs_counters, cause_##name) },
+	UFS_CAUSES(ROW, )
+#undef ROW
+};
+
+const char *ufs_cause_name(enum ufs_cause cause)
+{
+	ensure(cause < UFS_CAUSE_COUNT);
+	return causes[cause].name;
+}
+
+void ufs_count_end(struct ufs *ufs, int status, enum ufs_cause cause, uint64_t got)
 {
 	struct ufs_counters *c = ufs->counters;
 
 	counter_add(&c->bytes, got);
 	if (status == 0 || status == -ECANCELED)
 		return;
+	if (cause == UFS_CAUSE_NONE)
+		cause = UFS_CAUSE_OTHER;
 	counter_add(&c->errors, 1);
+	counter_add((counter_t *)(void *)((char *)c + causes[cause].offset), 1);
 	if (status == -EAGAIN)
 		counter_add(&c->overloads, 1);
 	if (status == -ETIMEDOUT)
@@ -125,6 +145,7 @@ int ufs_get(struct ufs *ufs, struct ufs_get *get)
 	ensure(get->class < UFS_CLASSES && get->on_done);
 	get->got = 0;
 	get->retry_after_ns = 0;
+	get->cause = UFS_CAUSE_NONE;
 	return ufs->ops->get(ufs, get);
 }
 

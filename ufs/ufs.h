@@ -115,6 +115,40 @@ typedef int (*ufs_list_sink)(void *arg, const struct ufs_object *objects, uint32
  * prefix and by start-after ranges). Blocks. Complete or an error, never half. */
 int ufs_list(struct ufs *ufs, ufs_list_sink sink, void *arg, struct err *e) __must_check;
 
+/*
+ * Why an attempt failed, told apart for counters and logs: (C)(X, name in capitals, name, help).
+ * The first row is no failure.
+ */
+#define UFS_CAUSES(C, X)                                                                  \
+	C(X, DNS, dns, "Host name of the endpoint not known")                             \
+	C(X, CONNECT, connect, "No connection to the endpoint")                           \
+	C(X, TLS, tls, "TLS handshake or certificate refused")                            \
+	C(X, PROXY, proxy, "The proxy refused, or could not be reached")                  \
+	C(X, RESET, reset, "Connections lost before the answer was complete")             \
+	C(X, STALL, stall, "No byte, or too few of them, within the time of an attempt")  \
+	C(X, SHORT_BODY, short_body, "Answers with fewer bytes than asked for")           \
+	C(X, LONG_BODY, long_body, "Answers with more bytes than asked for")              \
+	C(X, SLOW_DOWN, slow_down, "503 and 429 answers")                                 \
+	C(X, SERVER_ERROR, server_error, "Other 5xx answers")                             \
+	C(X, WRONG_RANGE, wrong_range, "Answers with another range than asked for")       \
+	C(X, WRONG_ETAG, wrong_etag, "Answers with another version of the object")        \
+	C(X, ENCODING, encoding, "Answers with encoded (compressed) bytes")               \
+	C(X, BAD_XML, bad_xml, "LIST answers that are cut, or not understood")            \
+	C(X, NOT_S3, not_s3, "Answers that are none of an S3 service, as a proxy's page") \
+	C(X, REDIRECT, redirect, "Answers that name another region or endpoint")          \
+	C(X, EXPIRED, expired, "Session tokens refused")                                  \
+	C(X, KEY, key, "Access keys or signatures refused")                               \
+	C(X, CLOCK, clock, "Requests refused because the clocks differ")                  \
+	C(X, FORBIDDEN, forbidden, "Other 401 and 403 answers")                           \
+	C(X, NOT_FOUND, not_found, "No such object or bucket")                            \
+	C(X, OTHER, other, "What is none of the other causes")
+
+#define UFS_CAUSE_ENUM(X, NAME, name, help) UFS_CAUSE_##NAME,
+enum ufs_cause { UFS_CAUSE_NONE, UFS_CAUSES(UFS_CAUSE_ENUM, ) UFS_CAUSE_COUNT };
+
+/* "slow_down"; "none". */
+const char *ufs_cause_name(enum ufs_cause cause);
+
 enum ufs_class {
 	UFS_DEMAND,   /* a reader waits */
 	UFS_FILL,     /* neighbours of what was asked for */
@@ -148,6 +182,7 @@ struct ufs_get {
 	/* Between the layers of a stack; callers leave them 0. */
 	uint64_t deadline_ns;    /* monotonic; the request ends by then; 0: none */
 	uint64_t retry_after_ns; /* how long the origin asked to wait */
+	enum ufs_cause cause;    /* why the last attempt failed */
 };
 
 /* 0: on_done will follow. -ECANCELED while closing. */
@@ -168,7 +203,19 @@ void ufs_promote(struct ufs *ufs, struct ufs_get *get, enum ufs_class class);
 	X(errors, "granary_origin_errors_total", COUNTER, "requests", "Attempts that failed")      \
 	X(overloads, "granary_origin_overloads_total", COUNTER, "requests", "503 and 429 answers") \
 	X(timeouts, "granary_origin_timeouts_total", COUNTER, "requests", "Attempts timed out")    \
-	X(stale, "granary_origin_stale_total", COUNTER, "requests", "Objects changed at the origin")
+	X(stale, "granary_origin_stale_total", COUNTER, "requests",                                \
+		"Answers of another version of the object")                                        \
+	X(window, "granary_origin_window", GAUGE, "requests",                                      \
+		"GETs that may be in flight, by latency and 503 or 429 answers")                   \
+	X(list_window, "granary_origin_list_window", GAUGE, "requests",                            \
+		"LISTs that may be in flight, as granary_origin_window")                           \
+	X(window_cuts, "granary_origin_window_cuts_total", COUNTER, "times",                       \
+		"Reductions of the two windows")                                                   \
+	X(waits, "granary_origin_waits_total", COUNTER, "requests", "GETs that waited for 10 s")   \
+	UFS_CAUSES(UFS_CAUSE_ROW, X)
+
+#define UFS_CAUSE_ROW(X, NAME, name, help) \
+	X(cause_##name, "granary_origin_cause_" #name "_total", COUNTER, "attempts", help)
 
 COUNTER_STRUCT(ufs_counters, UFS_COUNTERS);
 const struct ufs_counters *ufs_counters(const struct ufs *ufs);

@@ -81,7 +81,7 @@ int ufs_base_init(struct ufs *ufs, const struct ufs_ops *ops, struct ufs *lower,
 void ufs_base_release(struct ufs *ufs);
 
 /* Counts how an attempt of an origin ended; `got` object bytes came with it. */
-void ufs_count_end(struct ufs *ufs, int status, uint64_t got);
+void ufs_count_end(struct ufs *ufs, int status, enum ufs_cause cause, uint64_t got);
 
 int ufs_list_page(struct ufs *ufs, const struct ufs_page_request *request, struct ufs_page *page,
 	struct err *e) __must_check;
