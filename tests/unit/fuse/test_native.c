@@ -624,7 +624,7 @@ static void *answer_init(void *arg)
 			continue;
 		}
 		head.unique = req.unique;
-		assert_int_equal(request_answer_init(&req.init, 64, &out), 0);
+		assert_int_equal(request_answer_init(&req.init, 0, 64, &out), 0);
 		(void)writev(h->dev_fd,
 			(struct iovec[]){ { &head, sizeof(head) }, { &out, sizeof(out) } }, 2);
 	}
