@@ -27,6 +27,18 @@ void credentials_release(struct credentials *credentials)
 	wipe(&credentials->session_token);
 	wipe(&credentials->region);
 	wipe(&credentials->endpoint);
+	wipe(&credentials->place);
+}
+
+static bool same_text(const char *a, const char *b)
+{
+	return a == b || (a && b && strcmp(a, b) == 0);
+}
+
+bool credentials_same(const struct credentials *a, const struct credentials *b)
+{
+	return same_text(a->access_key, b->access_key) && same_text(a->secret_key, b->secret_key) &&
+	       same_text(a->session_token, b->session_token);
 }
 
 /* A piece of the text. */
@@ -89,6 +101,19 @@ static int take(char **member, struct span value)
 	return *member ? 0 : -ENOMEM;
 }
 
+/* Ways to keys that are not gone. */
+static const char *find_setting(struct span name)
+{
+	static const char *const settings[] = { "credential_process", "sso_session",
+		"sso_start_url", "role_arn", "web_identity_token_file", "credential_source",
+		"login_session" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(settings); i++)
+		if (span_is(name, settings[i]))
+			return settings[i];
+	return NULL;
+}
+
 static int assign(struct span line, struct credentials *c)
 {
 	const char *equals = memchr(line.s, '=', line.len);
@@ -110,6 +135,8 @@ static int assign(struct span line, struct credentials *c)
 		return take(&c->region, value);
 	if (span_is(name, "endpoint_url"))
 		return take(&c->endpoint, value);
+	if (!c->setting && value.len)
+		c->setting = find_setting(name);
 	return 0;
 }
 
@@ -210,7 +237,8 @@ static int from_environment(struct credentials *c)
 		if (!*member)
 			return -ENOMEM;
 	}
-	return 0;
+	c->place = strdup("AWS_ACCESS_KEY_ID of the environment");
+	return c->place ? 0 : -ENOMEM;
 }
 
 /* Region and endpoint of the environment go before the profile's. */
@@ -228,40 +256,79 @@ static int settings_from_environment(struct credentials *c)
 	return 0;
 }
 
+/* What a person reads when there are no keys. */
+static int missing(const char *profile, const struct credentials *c, bool incomplete,
+	const char *credentials_path, const char *config_path, struct err *e)
+{
+	const char *variables = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY not set";
+
+	if (c->setting)
+		return err_set(e, -ENOKEY,
+			"no S3 credentials: profile \"%.100s\" gets its keys by %s, which is not "
+			"supported; put keys into the environment (aws configure "
+			"export-credentials --profile %.100s --format env) or into %.200s",
+			profile, c->setting, profile, credentials_path);
+	if (environment("AWS_ACCESS_KEY_ID"))
+		variables = "AWS_ACCESS_KEY_ID without AWS_SECRET_ACCESS_KEY, or not used because "
+			    "a profile is named";
+	return err_set(e, -ENOKEY,
+		"no S3 credentials: %s, profile \"%.100s\" %s %.200s and in %.200s; set the "
+		"variables, or write the profile with aws_access_key_id and "
+		"aws_secret_access_key, or use --anonymous for a public bucket",
+		variables, profile, incomplete ? "incomplete in" : "not found in",
+		*credentials_path ? credentials_path : "(no HOME)",
+		*config_path ? config_path : "(no HOME)");
+}
+
+static int set_place(struct credentials *c, const char *path, const char *profile)
+{
+	if (c->place || !c->access_key || !c->secret_key)
+		return 0;
+	return asprintf(&c->place, "profile \"%s\" of %s", profile, path) < 0 ? -ENOMEM : 0;
+}
+
+/* Region and endpoint of the profile beside keys that are there already. */
+static int settings_of_profile(
+	const char *config_path, const char *profile, struct credentials *c, struct err *e)
+{
+	_cleanup_(credentials_release) struct credentials more = { 0 };
+	int r = read_profile(config_path, profile, &more, e);
+
+	if (r == -ENOMEM)
+		return r;
+	if (!c->region)
+		c->region = TAKE(more.region);
+	if (!c->endpoint)
+		c->endpoint = TAKE(more.endpoint);
+	return 0; /* there need not be a file */
+}
+
 static int from_files(const char *profile, struct credentials *c, struct err *e)
 {
 	char credentials_path[CREDENTIALS_PATH_MAX];
 	char config_path[CREDENTIALS_PATH_MAX];
 	struct err why = ERR_INIT;
-	bool had_keys = c->access_key && c->secret_key;
 	int first;
 	int second;
 
 	find_path("AWS_SHARED_CREDENTIALS_FILE", ".aws/credentials", credentials_path,
 		sizeof(credentials_path));
 	find_path("AWS_CONFIG_FILE", ".aws/config", config_path, sizeof(config_path));
-	first = had_keys ? 0 : read_profile(credentials_path, profile, c, &why);
-	second = read_profile(config_path, profile, c, had_keys || why.code ? NULL : &why);
 	if (c->access_key && c->secret_key)
-		return 0;
+		return settings_of_profile(config_path, profile, c, e);
+	first = read_profile(credentials_path, profile, c, &why);
+	if (first == 0)
+		first = set_place(c, credentials_path, profile);
+	second = read_profile(config_path, profile, c, why.code ? NULL : &why);
+	if (second == 0)
+		second = set_place(c, config_path, profile);
 	if (first == -ENOMEM || second == -ENOMEM)
 		return err_set(e, -ENOMEM, "credentials: no memory");
-	if (why.code) {
-		if (e)
-			*e = why;
-		return why.code;
-	}
-	return err_set(e, -ENOKEY,
-		"no S3 credentials: %s, profile \"%.100s\" %s %.200s and in %.200s; set the "
-		"variables, or write the "
-		"profile with aws_access_key_id and aws_secret_access_key",
-		environment("AWS_ACCESS_KEY_ID")
-			? "AWS_ACCESS_KEY_ID without AWS_SECRET_ACCESS_KEY, or not used because a "
-			  "profile is named"
-			: "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY not set",
-		profile, first == 0 || second == 0 ? "incomplete in" : "not found in",
-		*credentials_path ? credentials_path : "(no HOME)",
-		*config_path ? config_path : "(no HOME)");
+	if (c->access_key && c->secret_key)
+		return 0;
+	if (why.code)
+		return err_set(e, why.code, "%s", why.text);
+	return missing(profile, c, first == 0 || second == 0, credentials_path, config_path, e);
 }
 
 /* Fills `c` as far as it gets; the caller releases it. */

@@ -92,6 +92,8 @@ static int setup(void **state)
 		"[half]\naws_access_key_id=HALF\n");
 	write_file(config_file,
 		"[default]\nregion=eu-north-1\n[profile other]\nregion=ap-east-1\n"
+		"aws_session_token=of-the-file\n[profile sso]\nsso_session = x\n"
+		"[profile run]\ncredential_process = /bin/false\n"
 		"[profile inconfig]\naws_access_key_id=CONF\naws_secret_access_key=s3\n");
 	return 0;
 }
@@ -104,6 +106,8 @@ static void order(void **state)
 	assert_int_equal(credentials_find(NULL, &c, NULL), 0);
 	assert_string_equal(c.access_key, "FILE");
 	assert_string_equal(c.region, "eu-north-1");
+	assert_non_null(strstr(c.place, credentials_file));
+	assert_non_null(strstr(c.place, "default"));
 	credentials_release(&c);
 
 	setenv("AWS_PROFILE", "other", 1);
@@ -119,6 +123,7 @@ static void order(void **state)
 	assert_int_equal(credentials_find(NULL, &c, NULL), 0);
 	assert_string_equal(c.access_key, "ENV");
 	assert_null(c.session_token); /* never one of another source */
+	assert_non_null(strstr(c.place, "environment"));
 	assert_string_equal(c.region, "us-west-2");
 	credentials_release(&c);
 
@@ -171,6 +176,42 @@ static void missing(void **state)
 	assert_non_null(strstr(e.text, dir));
 }
 
+/* Keys that a profile only tells how to get. */
+static void elsewhere(void **state)
+{
+	struct credentials c;
+	struct err e = ERR_INIT;
+
+	(void)state;
+	assert_int_equal(credentials_find("run", &c, &e), -ENOKEY);
+	assert_non_null(strstr(e.text, "credential_process"));
+	assert_non_null(strstr(e.text, "export-credentials --profile run"));
+	assert_int_equal(credentials_find("sso", &c, &e), -ENOKEY);
+	assert_non_null(strstr(e.text, "sso_session"));
+	assert_int_equal(credentials_find("nobody", &c, &e), -ENOKEY);
+	assert_non_null(strstr(e.text, "--anonymous"));
+}
+
+static void same(void **state)
+{
+	struct credentials a, b;
+
+	(void)state;
+	assert_int_equal(credentials_find(NULL, &a, NULL), 0);
+	assert_int_equal(credentials_find(NULL, &b, NULL), 0);
+	assert_true(credentials_same(&a, &b));
+	credentials_release(&b);
+	assert_int_equal(credentials_find("other", &b, NULL), 0);
+	assert_false(credentials_same(&a, &b));
+	credentials_release(&b);
+	write_file(credentials_file, "[default]\naws_access_key_id=FILE\n"
+				     "aws_secret_access_key=s1\naws_session_token=new\n");
+	assert_int_equal(credentials_find(NULL, &b, NULL), 0);
+	assert_false(credentials_same(&a, &b));
+	credentials_release(&a);
+	credentials_release(&b);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -178,6 +219,8 @@ int main(void)
 		cmocka_unit_test_setup(order, setup),
 		cmocka_unit_test_setup(settings, setup),
 		cmocka_unit_test_setup(missing, setup),
+		cmocka_unit_test_setup(elsewhere, setup),
+		cmocka_unit_test_setup(same, setup),
 	};
 	int failed;
 
