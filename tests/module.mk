@@ -14,6 +14,25 @@ $(B)/unit/$(1)/$(2): $(B)/tests/unit/$(1)/$(2).o $(foreach l,$(call closure,$(1)
 endef
 $(foreach s,$(UNIT_SRCS),$(eval $(call unit_test,$(notdir $(patsubst %/,%,$(dir $(s)))),$(basename $(notdir $(s))))))
 
+# Allocations that fail: tests/alloc/test_FOLDER.c is linked with FOLDER and what that uses, the daemons once more, so that
+# each allocation of our own can be made to fail (tests/alloc/alloc_fail.h).
+ALLOC_WRAP := malloc calloc realloc reallocarray aligned_alloc strdup strndup asprintf vasprintf realpath \
+	XML_ParserCreate protobuf_c_message_unpack
+ALLOC_BINS := $(patsubst tests/alloc/%.c,$(B)/unit/alloc/%,$(wildcard tests/alloc/test_*.c))
+ALLOC_DAEMONS := $(addprefix $(B)/tests/alloc/bin/,cachemaster cacheworker cachefuse)
+# $(call alloc_program,PROGRAM,OBJECT,FOLDER,-l FLAGS)
+define alloc_program
+$(1): $(2) $(B)/tests/alloc/alloc_fail.o $(foreach l,$(call closure,$(3)),$(B)/$(l).a)
+	@mkdir -p $$(@D)
+	@$(CC) $(LDFLAGS) $(ALLOC_WRAP:%=-Wl,--wrap=%) -o $$@ $$(filter %.o,$$^) -Wl,--start-group \
+		$$(filter %.a,$$^) -Wl,--end-group $$(sort $(foreach l,$(LIBS),$$($(l)_ldlibs))) $(4) $(LDLIBS)
+endef
+$(foreach b,$(ALLOC_BINS),$(eval $(call alloc_program,$(b),$(B)/tests/alloc/$(notdir $(b)).o,$(patsubst test_%,%,$(notdir $(b))),-lcmocka)))
+$(eval $(call alloc_program,$(B)/tests/alloc/bin/cachemaster,$(B)/master/main_cachemaster.o,master))
+$(eval $(call alloc_program,$(B)/tests/alloc/bin/cacheworker,$(B)/cacheworker/main_cacheworker.o,cacheworker))
+$(eval $(call alloc_program,$(B)/tests/alloc/bin/cachefuse,$(B)/fuse/main_cachefuse.o,fuse))
+UNIT_BINS += $(ALLOC_BINS)
+
 unit-build: $(UNIT_BINS)
 
 # The tests' own S3 server.
@@ -30,7 +49,7 @@ $(B)/tests/async-read: $(B)/tests/tools/async_read.o
 	@$(CC) $(LDFLAGS) -o $@ $^ -luring $(LDLIBS)
 
 # Everything that the end-to-end tests run, besides the programs.
-E2E_TOOLS := $(B)/tests/s3d $(B)/tests/async-read
+E2E_TOOLS := $(B)/tests/s3d $(B)/tests/async-read $(ALLOC_DAEMONS)
 e2e-tools: $(E2E_TOOLS)
 
 # `make unit` runs all, `make unit T=base/test_buf` one.
