@@ -4,6 +4,7 @@
  */
 #pragma once
 
+#include <stddef.h>
 #include "base/err.h"
 #include "base/exit.h"
 
@@ -16,5 +17,8 @@ int command_supervise(int argc, char **argv);
 /* Prints "cachectl: LINE" on standard error and returns `status`. */
 int command_fail(int status, const struct err *e);
 
-/* What to do when a mount is not found: mounts of root answer root only. */
-const char *command_hint(void);
+/* The line for a path at or below which no mount of ours is that answers: whose it is then, or what to do. */
+int command_not_found(const char *path, struct err *e);
+
+/* How the commands are run as that user: "sudo cachectl", "sudo -u '#1000' cachectl". */
+const char *command_as_user(unsigned int user, char *out, size_t size);

@@ -147,8 +147,7 @@ static int explain(const char *path, json_t **ret_answer, struct err *e)
 	if (r < 0)
 		return EXIT_MOUNTPOINT;
 	if (fleet_find(whole, true, &mount) < 0) {
-		(void)err_set(e, -ENOENT, "%s is not below a mount of Granary: %s", whole,
-			command_hint());
+		(void)command_not_found(whole, e); /* sets the line */
 		return EXIT_MOUNTPOINT;
 	}
 	rest = whole + strlen(mount.mountpoint);

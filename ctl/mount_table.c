@@ -59,7 +59,60 @@ int mount_table_parse(const char *line, struct mount_entry *ret_entry)
 	p += 3;
 	if (!take_word(&p, e.type, sizeof(e.type)) || !take_word(&p, e.source, sizeof(e.source)))
 		return -EPROTO;
+	e.user = 0;
+	p = strstr(p, "user_id=");
+	if (p && (p[-1] == ',' || p[-1] == ' '))
+		e.user = (unsigned int)strtoul(p + 8, NULL, 10);
 	*ret_entry = e;
+	return 0;
+}
+
+int mount_table_each_ours(int (*fn)(void *arg, const struct mount_entry *entry), void *arg)
+{
+	_cleanup_fclose_ FILE *f = fopen("/proc/self/mountinfo", "re");
+	_cleanup_free_ char *line = NULL;
+	struct mount_entry entry;
+	size_t size = 0;
+	int r = 0;
+
+	if (!f)
+		return err_errno();
+	while (r == 0 && getline(&line, &size, f) > 0)
+		if (mount_table_parse(line, &entry) == 0 && mount_entry_ours(&entry))
+			r = fn(arg, &entry);
+	return r;
+}
+
+struct search {
+	const char *path;
+	struct mount_entry *nearest;
+	size_t best; /* length of its point; 0: none yet */
+};
+
+static int look(void *arg, const struct mount_entry *entry)
+{
+	struct search *search = arg;
+	size_t len = strlen(entry->point);
+
+	if (strncmp(search->path, entry->point, len) != 0 || len < search->best ||
+		(search->path[len] && search->path[len] != '/'))
+		return 0;
+	*search->nearest = *entry;
+	search->best = len;
+	return 0;
+}
+
+int mount_table_find_above(const char *path, struct mount_entry *ret_entry)
+{
+	struct mount_entry entry;
+	struct search search = { .path = path, .nearest = &entry };
+	int r = mount_table_each_ours(look, &search);
+
+	if (r < 0)
+		return r;
+	if (search.best == 0)
+		return -ENOENT;
+	*ret_entry = entry;
 	return 0;
 }
 

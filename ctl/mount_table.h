@@ -11,6 +11,7 @@ struct mount_entry {
 	char type[64];
 	unsigned int dev_major;
 	unsigned int dev_minor;
+	unsigned int user; /* who mounted it, as FUSE keeps it; else 0, root */
 };
 
 /* A line of mountinfo; -EPROTO when it is none. */
@@ -18,6 +19,13 @@ int mount_table_parse(const char *line, struct mount_entry *ret_entry) __must_ch
 
 /* The topmost mount at exactly `point` (canonical). -ENOENT: nothing is mounted there. */
 int mount_table_find(const char *point, struct mount_entry *ret_entry) __must_check;
+
+/* Calls fn for each mount of ours, topmost or not. A negative return ends the walk with it. */
+int mount_table_each_ours(
+	int (*fn)(void *arg, const struct mount_entry *entry), void *arg) __must_check;
+
+/* The mount of ours at `path` or nearest above it. -ENOENT: there is none. */
+int mount_table_find_above(const char *path, struct mount_entry *ret_entry) __must_check;
 
 /* True for a mount of ours, of either engine. */
 bool mount_entry_ours(const struct mount_entry *entry);

@@ -4,6 +4,7 @@
 #include "base/cleanup.h"
 #include "base/option.h"
 #include "base/units.h"
+#include "ctl/columns.h"
 #include "ctl/command.h"
 #include "ctl/fleet.h"
 #include "ctl/mount_table.h"
@@ -16,7 +17,7 @@ struct status_options {
 
 static const struct option_spec specs[] = {
 	OPTION_ROW(struct status_options, output, "output", OPTION_CHOICE, .letter = 'o',
-		.choices = "table|json", .help = "form of the answer; table"),
+		.choices = "table|wide|json", .help = "form of the answer; table"),
 };
 
 static const struct option_set set = {
@@ -35,6 +36,7 @@ struct found {
 	json_t *workers;
 	json_t *masters;
 	json_t *supervisors;
+	json_t *others; /* mounts in the kernel of which no daemon answered */
 };
 
 /* ---- gathering ------------------------------------------------------------------------------- */
@@ -124,6 +126,25 @@ static int visit(void *arg, const char *run)
 	return 0;
 }
 
+static int add_other(void *arg, const struct mount_entry *entry)
+{
+	struct found *found = arg;
+	const json_t *mount;
+	size_t i;
+
+	if (found->only)
+		return 0;
+	json_array_foreach (found->mounts, i, mount) {
+		const char *point = json_string_value(json_object_get(mount, "mountpoint"));
+
+		if (point && strcmp(point, entry->point) == 0)
+			return 0;
+	}
+	add(found->others, json_pack("{s:s, s:s, s:s, s:i}", "mountpoint", entry->point, "type",
+				   entry->type, "source", entry->source, "user", (int)entry->user));
+	return 0;
+}
+
 /* ---- table ----------------------------------------------------------------------------------- */
 
 static uint64_t number(const json_t *json, const char *name)
@@ -179,48 +200,128 @@ static const char *hit_ratio(const json_t *mount, const json_t *source, char *ou
 	return out;
 }
 
-/* Of a column: its longest entry, never cut, so that it can be copied. */
-static int width_of(const struct found *found, const char *name, const char *title)
+static const char *text_of(const json_t *json, const char *name)
 {
-	const json_t *mount;
-	size_t width = strlen(title);
-	size_t i;
-
-	json_array_foreach (found->mounts, i, mount)
-		width = max(width, json_string_length(json_object_get(mount, name)));
-	return (int)width;
+	return json_string_value(json_object_get(json, name));
 }
 
-static void print_mount(const struct found *found, const json_t *mount)
+/* "serving (restarts: 2)" */
+static void state_text(const json_t *mount, char *out, size_t size)
+{
+	const char *state = text_of(mount, "state");
+	uint64_t restarts = number(mount, "restarts");
+
+	if (restarts)
+		(void)snprintf(out, size, "%s (restarts: %llu)", state ? state : "?",
+			(unsigned long long)restarts);
+	else
+		(void)snprintf(out, size, "%s", state ? state : "?");
+}
+
+/* What the narrow table shows comes first. */
+enum {
+	MOUNT,
+	SOURCE,
+	FILES,
+	SIZE,
+	CACHED,
+	HIT,
+	ENGINE,
+	STATE,
+	NARROW,
+	CAPACITY = NARROW,
+	WHY,
+	WIDE
+};
+
+static const char *const titles[WIDE] = {
+	[MOUNT] = "MOUNT",
+	[SOURCE] = "SOURCE",
+	[FILES] = "FILES",
+	[SIZE] = "SIZE",
+	[CACHED] = "CACHED",
+	[HIT] = "HIT",
+	[ENGINE] = "ENGINE",
+	[STATE] = "STATE",
+	[CAPACITY] = "CAPACITY",
+	[WHY] = "WHY THIS ENGINE",
+};
+
+static int add_row(struct columns *columns, const struct found *found, const json_t *mount)
 {
 	const json_t *worker = worker_of(found, mount);
 	const json_t *source = source_of(worker, mount);
 	const json_t *tier;
-	const char *state = json_string_value(json_object_get(mount, "state"));
-	uint64_t restarts = number(mount, "restarts");
+	const char *cells[WIDE];
 	uint64_t capacity = 0;
+	char files[24];
 	char size[16];
 	char cached[16];
 	char room[16];
 	char hit[16];
-	char again[48] = "";
+	char state[96];
 	size_t i;
 
 	json_array_foreach (json_object_get(worker, "tiers"), i, tier)
 		capacity += number(tier, "capacity");
-	if (restarts)
-		(void)snprintf(
-			again, sizeof(again), " (restarts: %llu)", (unsigned long long)restarts);
-	(void)printf("%-*s  %-*s %10lld %9s %9s %9s %6s  %s%s\n",
-		width_of(found, "mountpoint", "MOUNT"),
-		json_string_value(json_object_get(mount, "mountpoint")),
-		width_of(found, "source", "SOURCE"),
-		json_string_value(json_object_get(mount, "source")) ?: "?",
-		(long long)json_integer_value(json_object_get(mount, "files")),
-		units_size(number(mount, "bytes"), size, sizeof(size)),
-		source ? units_size(number(source, "cached_bytes"), cached, sizeof(cached)) : "-",
-		units_size(capacity, room, sizeof(room)),
-		hit_ratio(mount, source, hit, sizeof(hit)), state ? state : "?", again);
+	(void)snprintf(files, sizeof(files), "%llu",
+		(unsigned long long)number(mount, "files")); /* fits */
+	state_text(mount, state, sizeof(state));
+	cells[MOUNT] = text_of(mount, "mountpoint");
+	cells[SOURCE] = text_of(mount, "source");
+	cells[FILES] = files;
+	cells[SIZE] = units_size(number(mount, "bytes"), size, sizeof(size));
+	cells[CACHED] =
+		source ? units_size(number(source, "cached_bytes"), cached, sizeof(cached)) : NULL;
+	cells[HIT] = hit_ratio(mount, source, hit, sizeof(hit));
+	cells[ENGINE] = text_of(mount, "engine");
+	cells[STATE] = state;
+	cells[CAPACITY] = worker ? units_size(capacity, room, sizeof(room)) : NULL;
+	cells[WHY] = text_of(mount, "engine_why");
+	return columns_add(columns, cells);
+}
+
+/* What went wrong with the origin since the worker started; all of it was tried again. */
+static void print_origin(const json_t *worker)
+{
+	const json_t *source;
+	const json_t *value;
+	const char *name;
+	size_t i;
+
+	json_array_foreach (json_object_get(worker, "sources"), i, source) {
+		const char *gap = "note: failed attempts at the origin: ";
+
+		json_object_foreach (json_object_get(source, "origin"), name, value) {
+			if (strncmp(name, "cause_", 6) != 0 || json_integer_value(value) == 0)
+				continue;
+			(void)printf("%s%s %" JSON_INTEGER_FORMAT, gap, name + 6,
+				json_integer_value(value));
+			gap = ", ";
+		}
+		if (*gap == ',')
+			(void)printf(": causes are explained in docs/operations.md\n");
+	}
+}
+
+static void print_others(const struct found *found)
+{
+	const json_t *other;
+	char as[64];
+	size_t i;
+
+	json_array_foreach (found->others, i, other) {
+		const char *point = text_of(other, "mountpoint");
+		unsigned int user = (unsigned int)number(other, "user");
+
+		if (user != geteuid())
+			(void)printf("note: %s is mounted by user %u: seen with %s status\n", point,
+				user, command_as_user(user, as, sizeof(as)));
+		else
+			(void)printf("note: %s is mounted, but no daemon of it is found: cachectl "
+				     "umount %s takes it off\n",
+				point, point);
+	}
 }
 
 static void print_notices(const struct found *found)
@@ -259,32 +360,37 @@ static void print_daemons(const struct found *found)
 		}
 }
 
-static void print_table(const struct found *found)
+static int print_table(const struct found *found, bool wide)
 {
-	const json_t *mount;
+	_cleanup_(columns_release) struct columns columns = { 0 };
+	const json_t *one;
 	size_t i;
+	int r = columns_init(&columns, titles, wide ? WIDE : NARROW,
+		1u << FILES | 1u << SIZE | 1u << CACHED | 1u << HIT | 1u << CAPACITY);
 
-	if (json_array_size(found->mounts) == 0) {
-		(void)printf("nothing is mounted%s\n",
-			geteuid() == 0 ? "" : " by you: mounts of root are seen with sudo");
-		return;
-	}
-	(void)printf("%-*s  %-*s %10s %9s %9s %9s %6s  %s\n",
-		width_of(found, "mountpoint", "MOUNT"), "MOUNT",
-		width_of(found, "source", "SOURCE"), "SOURCE", "FILES", "SIZE", "CACHED",
-		"CAPACITY", "HIT", "STATE");
-	json_array_foreach (found->mounts, i, mount)
-		print_mount(found, mount);
+	json_array_foreach (found->mounts, i, one)
+		if (r == 0)
+			r = add_row(&columns, found, one);
+	if (r < 0)
+		return r;
+	if (i > 0)
+		columns_print(&columns, stdout);
+	else
+		(void)printf("nothing is mounted%s\n", geteuid() == 0 ? "" : " by you");
+	print_others(found);
 	print_notices(found);
 	print_daemons(found);
+	json_array_foreach (found->workers, i, one)
+		print_origin(one);
+	return 0;
 }
 
 static int print_json(const struct found *found)
 {
 	json_t *first = json_array_get(found->supervisors, 0);
-	json_t *all = json_pack("{s:O, s:O, s:O, s:O, s:O?}", "mounts", found->mounts, "workers",
-		found->workers, "masters", found->masters, "supervisors", found->supervisors,
-		"supervisor", first);
+	json_t *all = json_pack("{s:O, s:O, s:O, s:O, s:O, s:O?}", "mounts", found->mounts,
+		"other_mounts", found->others, "workers", found->workers, "masters", found->masters,
+		"supervisors", found->supervisors, "supervisor", first);
 	int r = all ? json_dumpf(all, stdout, JSON_INDENT(2)) : -1;
 
 	json_decref(all);
@@ -300,6 +406,7 @@ int command_status(int argc, char **argv)
 		.workers = json_array(),
 		.masters = json_array(),
 		.supervisors = json_array(),
+		.others = json_array(),
 	};
 	char point[PATH_MAX];
 	struct err e = ERR_INIT;
@@ -313,24 +420,27 @@ int command_status(int argc, char **argv)
 		found.only = point;
 	}
 	r = fleet_each_run(visit, &found);
+	if (r == 0)
+		r = mount_table_each_ours(add_other, &found);
 	if (r < 0) {
 		(void)err_set(&e, r, "the daemons of this node cannot be found: %s", err_str(r));
 		status = EXIT_RUNTIME;
 	} else if (found.only && json_array_size(found.mounts) == 0) {
-		(void)err_set(
-			&e, -ENOENT, "%s is not a mount of Granary: %s", point, command_hint());
+		(void)command_not_found(point, &e); /* sets the line */
 		status = EXIT_MOUNTPOINT;
 	} else if (strcmp(options.output, "json") == 0) {
 		if (print_json(&found) < 0) {
 			(void)err_set(&e, -EIO, "the answer cannot be written");
 			status = EXIT_RUNTIME;
 		}
-	} else {
-		print_table(&found);
+	} else if (print_table(&found, strcmp(options.output, "wide") == 0) < 0) {
+		(void)err_set(&e, -ENOMEM, "out of memory for the answer");
+		status = EXIT_RUNTIME;
 	}
 	json_decref(found.mounts);
 	json_decref(found.workers);
 	json_decref(found.masters);
 	json_decref(found.supervisors);
+	json_decref(found.others);
 	return status == EXIT_OK ? EXIT_OK : command_fail(status, &e);
 }

@@ -9,6 +9,7 @@
 #include "ctl/command.h"
 #include "ctl/detach.h"
 #include "ctl/fleet.h"
+#include "ctl/kernel.h"
 #include "ctl/mount_table.h"
 
 #include <poll.h>
@@ -140,14 +141,20 @@ static int unmount(const char *point, const struct umount_options *options, stru
 	struct fleet_mount mount;
 	struct mount_entry entry;
 	uint64_t deadline;
+	char as[64];
 	bool known = fleet_find(point, false, &mount) == 0;
 	bool mounted = mount_table_find(point, &entry) == 0;
 	int r = -ENODEV;
 
 	if (!known && (!mounted || !mount_entry_ours(&entry))) {
-		(void)err_set(e, -EINVAL, "%s is not a mount of Granary%s", point,
-			mounted ? ": use umount" : ": cachectl status lists them");
+		(void)err_set(e, -EINVAL, "%s is not a mount of Granary: %s", point,
+			mounted ? "use umount" : "cachectl status lists them");
 		return EXIT_MOUNTPOINT;
+	}
+	if (!known && entry.user != geteuid() && !kernel_may_mount()) {
+		(void)err_set(e, -EPERM, "%s is a mount of user %u: run %s umount %s", point,
+			entry.user, command_as_user(entry.user, as, sizeof(as)), point);
+		return EXIT_KERNEL;
 	}
 	if (known)
 		r = ask_daemon(&mount, options->force, e);
