@@ -1,14 +1,7 @@
 /*
  * The names, sizes and places of an image as a FUSE tree: what the fuse engine shows.
  *
- * Node ids are the same for every daemon of a mount, and for a name in every generation of its
- * source (see tree_image.c):
- *
- *	1				the root
- *	4096 + offset in volume / 4096	a file with bytes
- *	2^62 + hash of the path		a directory, or a file without bytes
- *
- * Memory: 8 bytes per file with bytes, about 24 per directory and per file without bytes.
+ * Node ids, and what they cost in memory: nodes.h.
  */
 #pragma once
 

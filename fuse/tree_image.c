@@ -1,0 +1,391 @@
+/*
+ * The fuse engine's tree. See tree_image.h.
+ *
+ * Zero-message mode: OPEN and OPENDIR are answered ENOSYS, so that the kernel opens, lists and
+ * closes by itself; names and attributes are good for ever, and so is the absence of a name.
+ */
+#include "fuse/tree_image.h"
+#include "base/layout.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "fuse/nodes.h"
+
+#include <assert.h>
+#include <dirent.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TREE_MAGIC    0x7EE1A6E0u
+#define VALID_SECONDS 1000000000ull
+#define HASH_BITS     62u
+#define SIZES_BITS    6u
+#define SIZES         (1u << SIZES_BITS) /* files whose size a thread remembers */
+
+/* Not READDIRPLUS_AUTO: the kernel would give it up in the middle of a directory. */
+#define INIT_FLAGS (FUSE_DO_READDIRPLUS | FUSE_NO_OPENDIR_SUPPORT)
+
+/* Offsets of a directory: "." is at 0, ".." at 1, the entry with cookie c at c + 2. */
+#define OFFSET_PARENT  1u
+#define OFFSET_ENTRIES 2u
+
+struct tree_image {
+	uint32_t magic;
+	struct tree tree;
+	struct image *image;
+	struct nodes *nodes;
+};
+
+/* What a thread brings. */
+struct scratch {
+	struct image_view view;
+	struct {
+		uint64_t node; /* 0: none */
+		uint64_t size;
+	} sizes[SIZES];
+};
+
+static struct tree_image *image_of(struct tree *tree)
+{
+	struct tree_image *t = container_of(tree, struct tree_image, tree);
+
+	CHECK_MAGIC(t, TREE_MAGIC);
+	return t;
+}
+
+static struct image_view *view_of(void *scratch)
+{
+	return &((struct scratch *)scratch)->view;
+}
+
+/* What an application gets to see of an image that cannot be read. */
+static int image_errno(int r)
+{
+	if (r == 0 || r == -ENOENT || r == -ENOTDIR || r == -EINVAL)
+		return r;
+	LOG_LIMITED(LOG_ERROR, "the image cannot be read", "error=%s next=\"mount again\"",
+		err_name(r));
+	return -EIO;
+}
+
+static int inode_of(
+	const struct tree_image *t, void *scratch, uint64_t node, struct image_inode *ret)
+{
+	uint64_t nid = 0;
+	int r = nodes_nid(t->nodes, node, &nid);
+
+	if (r < 0)
+		return r;
+	r = image_inode(t->image, view_of(scratch), nid, ret);
+	return image_errno(r == -ENOENT ? -EBADMSG : r);
+}
+
+static int directory_of(
+	const struct tree_image *t, void *scratch, uint64_t node, struct image_inode *ret)
+{
+	int r = inode_of(t, scratch, node, ret);
+
+	return r == 0 && !ret->directory ? -ENOTDIR : r;
+}
+
+static void attr_of(uint64_t node, const struct image_inode *inode, struct fuse_attr *ret)
+{
+	*ret = (struct fuse_attr){
+		.ino = node,
+		.size = inode->size,
+		.blocks = align_up(inode->size, BLOCK_BYTES) / 512,
+		.atime = (uint64_t)inode->mtime,
+		.mtime = (uint64_t)inode->mtime,
+		.ctime = (uint64_t)inode->mtime,
+		.atimensec = inode->mtime_nsec,
+		.mtimensec = inode->mtime_nsec,
+		.ctimensec = inode->mtime_nsec,
+		.mode = inode->mode,
+		.nlink = inode->nlink,
+		.uid = inode->uid,
+		.gid = inode->gid,
+		.blksize = BLOCK_BYTES,
+	};
+}
+
+static void entry_of(uint64_t node, const struct image_inode *inode, struct fuse_entry_out *ret)
+{
+	*ret = (struct fuse_entry_out){
+		.nodeid = node, .entry_valid = VALID_SECONDS, .attr_valid = VALID_SECONDS
+	};
+	attr_of(node, inode, &ret->attr);
+}
+
+static int tree_image_lookup(struct tree *tree, void *scratch, uint64_t parent, const char *name,
+	struct fuse_entry_out *ret)
+{
+	struct tree_image *t = image_of(tree);
+	size_t len = strlen(name);
+	struct image_inode dir;
+	struct image_inode inode;
+	uint64_t node = 0;
+	int r = directory_of(t, scratch, parent, &dir);
+
+	if (r < 0)
+		return r;
+	if (len > IMAGE_NAME_MAX)
+		return -ENAMETOOLONG;
+	if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0)
+		return -EINVAL; /* the kernel knows them */
+	r = image_lookup(t->image, view_of(scratch), &dir, name, (uint32_t)len, &inode);
+	if (r == -ENOENT) {
+		*ret = (struct fuse_entry_out){ .entry_valid = VALID_SECONDS };
+		return 0;
+	}
+	if (r == 0)
+		r = nodes_of(t->nodes, parent, name, len, &inode, &node);
+	if (r < 0)
+		return image_errno(r);
+	entry_of(node, &inode, ret);
+	return 0;
+}
+
+static int tree_image_getattr(
+	struct tree *tree, void *scratch, uint64_t node, struct fuse_attr_out *ret)
+{
+	struct image_inode inode;
+	int r = inode_of(image_of(tree), scratch, node, &inode);
+
+	if (r < 0)
+		return r;
+	*ret = (struct fuse_attr_out){ .attr_valid = VALID_SECONDS };
+	attr_of(node, &inode, &ret->attr);
+	return 0;
+}
+
+static int tree_image_open(struct tree *tree, uint64_t node, struct fuse_open_out *ret)
+{
+	(void)tree;
+	(void)node;
+	(void)ret;
+	return -ENOSYS;
+}
+
+/* One entry of a directory, as the kernel gets it. */
+struct listed {
+	uint64_t node;
+	uint64_t next; /* offset of what follows */
+	uint32_t type; /* DT_* */
+	const char *name;
+	uint32_t name_len;
+};
+
+static size_t listed_bytes(bool plus, uint32_t name_len)
+{
+	return (plus ? FUSE_NAME_OFFSET_DIRENTPLUS : FUSE_NAME_OFFSET) +
+	       align_up(name_len, sizeof(uint64_t));
+}
+
+/* `inode` NULL: without attributes. False: no room. */
+static bool entries_add(struct tree_entries *entries, bool plus, const struct listed *listed,
+	const struct image_inode *inode)
+{
+	unsigned char *at = (unsigned char *)entries->buf + entries->len;
+	size_t bytes = listed_bytes(plus, listed->name_len);
+	struct fuse_entry_out out = { 0 };
+	const struct fuse_dirent dirent = {
+		.ino = listed->node,
+		.off = listed->next,
+		.namelen = listed->name_len,
+		.type = listed->type,
+	};
+
+	if (bytes > entries->size - entries->len)
+		return false;
+	memset(at, 0, bytes);
+	if (plus && inode && entries->given < entries->prime) {
+		entry_of(listed->node, inode, &out);
+		entries->given++;
+	}
+	if (plus) {
+		memcpy(at, &out, sizeof(out));
+		at += sizeof(out);
+	}
+	memcpy(at, &dirent, FUSE_NAME_OFFSET);
+	memcpy(at + FUSE_NAME_OFFSET, listed->name, listed->name_len);
+	entries->len += bytes;
+	return true;
+}
+
+/* The entry at `offset` >= OFFSET_ENTRIES. -ENOSPC: no room; -ENOENT: there is none. */
+static int list_entry(const struct tree_image *t, void *scratch, const struct image_inode *dir,
+	const struct request *req, uint64_t *offset, struct tree_entries *entries)
+{
+	bool plus = req->opcode == FUSE_READDIRPLUS;
+	char name[IMAGE_NAME_MAX];
+	struct image_entry entry;
+	struct image_inode inode;
+	struct listed listed = { .name = name };
+	int r = image_read_entry(t->image, view_of(scratch), dir, *offset - OFFSET_ENTRIES, &entry);
+
+	if (r < 0)
+		return image_errno(r);
+	if (listed_bytes(plus, entry.name_len) > entries->size - entries->len)
+		return -ENOSPC;
+	memcpy(name, entry.name, entry.name_len); /* the view's */
+	r = image_inode(t->image, view_of(scratch), entry.nid, &inode);
+	if (r == 0)
+		r = nodes_of(t->nodes, req->nodeid, name, entry.name_len, &inode, &listed.node);
+	if (r < 0)
+		return image_errno(r == -ENOENT ? -EBADMSG : r);
+	listed.name_len = entry.name_len;
+	listed.type = inode.directory ? DT_DIR : DT_REG;
+	listed.next = entry.next_cookie + OFFSET_ENTRIES;
+	*offset = listed.next;
+	return entries_add(entries, plus, &listed, &inode) ? 0 : -ENOSPC;
+}
+
+/* "." and "..": never with attributes. -ENOSPC: no room. */
+static int list_dots(const struct tree_image *t, const struct request *req, uint64_t *offset,
+	struct tree_entries *entries)
+{
+	uint64_t parent = 0;
+	int r = nodes_parent(t->nodes, req->nodeid, &parent);
+
+	for (; r == 0 && *offset < OFFSET_ENTRIES; ++*offset) {
+		bool up = *offset == OFFSET_PARENT;
+		const struct listed listed = {
+			.node = up ? parent : req->nodeid,
+			.next = *offset + 1,
+			.type = DT_DIR,
+			.name = "..",
+			.name_len = up ? 2 : 1,
+		};
+
+		if (!entries_add(entries, req->opcode == FUSE_READDIRPLUS, &listed, NULL))
+			return -ENOSPC;
+	}
+	return r;
+}
+
+static int tree_image_readdir(
+	struct tree *tree, void *scratch, const struct request *req, struct tree_entries *entries)
+{
+	struct tree_image *t = image_of(tree);
+	uint64_t offset = req->read.offset;
+	struct image_inode dir;
+	int r = directory_of(t, scratch, req->nodeid, &dir);
+
+	if (r < 0)
+		return r;
+	entries->len = 0;
+	entries->given = 0;
+	r = list_dots(t, req, &offset, entries);
+	while (r == 0)
+		r = list_entry(t, scratch, &dir, req, &offset, entries);
+	if (entries->len || r == -ENOENT)
+		return 0; /* an error shows when it is met first */
+	return r == -ENOSPC ? -EINVAL : r;
+}
+
+/*
+ * The size of a file; from what the thread remembers when it can: the inode of a file in several
+ * extents takes a look at an index per MiB.
+ */
+static int size_of(
+	const struct tree_image *t, struct scratch *scratch, uint64_t node, uint64_t *ret_size)
+{
+	size_t i = node * 0x9E3779B97F4A7C15ull >> (64 - SIZES_BITS);
+	struct image_inode inode;
+	int r;
+
+	if (scratch->sizes[i].node != node || node == 0) {
+		r = inode_of(t, scratch, node, &inode);
+		if (r < 0)
+			return r;
+		if (inode.directory)
+			return -EISDIR;
+		scratch->sizes[i].node = node;
+		scratch->sizes[i].size = inode.size;
+	}
+	*ret_size = scratch->sizes[i].size;
+	return 0;
+}
+
+static int tree_image_range(
+	struct tree *tree, void *scratch, const struct request *req, struct tree_range *ret)
+{
+	uint64_t size = 0;
+	uint64_t at;
+	int r = size_of(image_of(tree), scratch, req->nodeid, &size);
+
+	if (r < 0)
+		return r;
+	if (req->read.size > LIMIT_PAYLOAD_BYTES)
+		return -EINVAL; /* more than INIT allows */
+	*ret = (struct tree_range){ 0 };
+	if (req->read.offset >= size || req->read.size == 0)
+		return 0;
+	at = (req->nodeid - NODES_FILES) * BLOCK_BYTES + req->read.offset;
+	ret->size = (uint32_t)min(req->read.size, size - req->read.offset);
+	ret->skip = at % BLOCK_BYTES;
+	ret->offset = at - ret->skip;
+	ret->length = (uint32_t)align_up(ret->skip + ret->size, BLOCK_BYTES);
+	return 0;
+}
+
+static void tree_image_statfs(struct tree *tree, struct fuse_statfs_out *ret)
+{
+	const struct tree_image *t = image_of(tree);
+
+	*ret = (struct fuse_statfs_out){ .st = { .bsize = BLOCK_BYTES,
+						 .frsize = BLOCK_BYTES,
+						 .namelen = IMAGE_NAME_MAX,
+						 .files = nodes_count(t->nodes),
+						 .blocks = nodes_blocks(t->nodes) } };
+}
+
+static const struct tree_ops ops = {
+	.lookup = tree_image_lookup,
+	.getattr = tree_image_getattr,
+	.open = tree_image_open,
+	.opendir = tree_image_open,
+	.readdir = tree_image_readdir,
+	.range = tree_image_range,
+	.statfs = tree_image_statfs,
+};
+
+/* ---------------------------------------------------------------------------------------------- */
+
+int tree_image_new(struct image *image, const struct tree_image_config *config,
+	struct tree **ret_tree, struct err *e)
+{
+	struct tree_image *t = calloc(1, sizeof(*t));
+	int r;
+
+	if (!t)
+		return err_set(e, -ENOMEM, "out of memory");
+	t->magic = TREE_MAGIC;
+	t->tree.ops = &ops;
+	t->tree.scratch_bytes = sizeof(struct scratch);
+	t->tree.init_flags = INIT_FLAGS;
+	t->tree.prime_max = config->prime_max;
+	t->tree.write_status = -EROFS;
+	t->image = image;
+	r = nodes_new(image, config->hash_bits ? config->hash_bits : HASH_BITS, &t->nodes);
+	if (r < 0) {
+		tree_image_free(&t->tree);
+		if (r == -ENOMEM)
+			return err_set(e, r, "out of memory for the names of the mount");
+		return err_set(e, r, "the image cannot be read: %s", err_str(r));
+	}
+	*ret_tree = &t->tree;
+	return 0;
+}
+
+void tree_image_free(struct tree *tree)
+{
+	struct tree_image *t;
+
+	if (!tree)
+		return;
+	t = image_of(tree);
+	nodes_free(t->nodes);
+	t->magic = 0;
+	free(t);
+}
