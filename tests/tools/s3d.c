@@ -17,14 +17,22 @@ static const char usage[] =
 	"  --bucket NAME         standalone: the bucket's name (bucket)\n"
 	"  --domain NAME         a Host below it is virtual-host style (s3.localhost)\n"
 	"  --seed N              random numbers of the faults (1)\n"
+	"  --key ID:SECRET[:TOKEN]  checks signatures; may be given several times\n"
+	"  --anonymous           beside keys: unsigned requests are allowed\n"
+	"  --region NAME         signatures for another region are refused\n"
 	"  --log FILE            one line per request\n"
 	"\n"
-	"Prints `data=IPV4:PORT control=IPV4:PORT` when it serves.\n";
+	"Prints `data=IPV4:PORT control=IPV4:PORT` when it serves. Faults and objects that "
+	"change:\n"
+	"POST to the control port, see the heads of s3d_control.c and s3d_fault.c.\n";
 
 struct options {
 	const char *listen, *control, *dir, *bucket, *upstream, *domain, *log;
+	const char *region;
 	const char *synthetic[16];
-	size_t synthetics;
+	const char *keys[S3D_KEYS];
+	size_t synthetics, n_keys;
+	bool anonymous;
 	uint64_t seed;
 };
 
@@ -33,7 +41,8 @@ static void options_parse(struct options *o, int argc, char **argv)
 	static const struct option names[] = { { "listen", 1, 0, 'l' }, { "control", 1, 0, 'c' },
 		{ "dir", 1, 0, 'd' }, { "bucket", 1, 0, 'b' }, { "synthetic", 1, 0, 's' },
 		{ "upstream", 1, 0, 'u' }, { "domain", 1, 0, 'D' }, { "seed", 1, 0, 'S' },
-		{ "log", 1, 0, 'L' }, { "help", 0, 0, 'h' }, { 0 } };
+		{ "log", 1, 0, 'L' }, { "key", 1, 0, 'k' }, { "anonymous", 0, 0, 'a' },
+		{ "region", 1, 0, 'r' }, { "help", 0, 0, 'h' }, { 0 } };
 	int c;
 
 	*o = (struct options){ .listen = "127.0.0.1:0",
@@ -66,6 +75,16 @@ static void options_parse(struct options *o, int argc, char **argv)
 			break;
 		case 'S':
 			o->seed = strtoull(optarg, NULL, 10);
+			break;
+		case 'k':
+			if (o->n_keys < ARRAY_SIZE(o->keys))
+				o->keys[o->n_keys++] = optarg;
+			break;
+		case 'a':
+			o->anonymous = true;
+			break;
+		case 'r':
+			o->region = optarg;
 			break;
 		case 's':
 			if (o->synthetics < ARRAY_SIZE(o->synthetic))
@@ -102,6 +121,17 @@ static int server_set_source(struct s3d *s, const struct options *o, struct err 
 	return r ? r : s3d_store_scan(s->store, e);
 }
 
+static int server_set_auth(struct s3d *s, const struct options *o, struct err *e)
+{
+	int r = 0;
+
+	s->auth.anonymous = o->anonymous;
+	(void)snprintf(s->auth.region, sizeof(s->auth.region), "%s", o->region ? o->region : "");
+	for (size_t i = 0; i < o->n_keys && r == 0; i++)
+		r = s3d_auth_add(&s->auth, o->keys[i], e);
+	return r;
+}
+
 static int server_start(struct s3d *s, const struct options *o, struct err *e)
 {
 	char data[S3D_ADDRESS], control[S3D_ADDRESS];
@@ -110,7 +140,7 @@ static int server_start(struct s3d *s, const struct options *o, struct err *e)
 	s->domain = o->domain;
 	list_init(&s->conns);
 	list_init(&s->idle_upstreams);
-	s3d_faults_init(&s->faults, o->seed);
+	s3d_faults_init(&s->faults, o->seed, !o->upstream);
 	if (o->log) {
 		s->log = fopen(o->log, "ae");
 		if (!s->log)
@@ -118,7 +148,9 @@ static int server_start(struct s3d *s, const struct options *o, struct err *e)
 		(void)setvbuf(s->log, NULL, _IOLBF, 0); /* only slower to appear without */
 	}
 	(void)uv_loop_init(&s->loop); /* without memory the first listener fails */
-	r = server_set_source(s, o, e);
+	r = server_set_auth(s, o, e);
+	if (r == 0)
+		r = server_set_source(s, o, e);
 	if (r == 0)
 		r = s3d_conn_listen(s, o->listen, false, &s->data_listener, data, e);
 	if (r == 0)

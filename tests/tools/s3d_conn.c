@@ -1,19 +1,12 @@
-/* A client connection: requests in, one at a time; replies out, as the request's plan has it. */
+/* A client connection: requests in, one at a time, and what is sent back. */
 #include "tests/tools/s3d.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
-#include "base/clock.h"
 #include "base/units.h"
 
 #define CONN_MAGIC 0x73336463u
-
-/* Timers are late: so much of a total pace may be caught up with. */
-#define TOTAL_BURST_NS (4 * CLOCK_MS)
-
-static void conn_advance(struct s3d_conn *c);
 
 static void conn_count_begin(struct s3d_conn *c)
 {
@@ -32,7 +25,7 @@ static void conn_count_begin(struct s3d_conn *c)
 	st->max_in_flight[kind] = max(st->max_in_flight[kind], st->in_flight[kind]);
 }
 
-static void conn_count_end(struct s3d_conn *c)
+void s3d_conn_count_end(struct s3d_conn *c)
 {
 	struct s3d_stats *st = &c->server->stats;
 
@@ -67,7 +60,7 @@ static bool conn_begin_close(struct s3d_conn *c)
 		return false;
 	c->state = S3D_CONN_CLOSING;
 	c->more = NULL;
-	conn_count_end(c);
+	s3d_conn_count_end(c);
 	s3d_proxy_abandon(c);
 	s3d_store_body_release(&c->body);
 	list_remove(&c->link);
@@ -99,7 +92,7 @@ static void conn_on_shutdown(uv_shutdown_t *shutdown, int status)
 }
 
 /* Closes once everything queued is sent. */
-static void conn_finish(struct s3d_conn *c)
+void s3d_conn_finish(struct s3d_conn *c)
 {
 	if (!conn_begin_close(c))
 		return;
@@ -117,7 +110,7 @@ struct conn_write {
 	char data[];
 };
 
-static void conn_more(struct s3d_conn *c)
+void s3d_conn_more(struct s3d_conn *c)
 {
 	if (c->more && !c->queued && !c->paused && c->state == S3D_CONN_BUSY)
 		c->more(c);
@@ -133,10 +126,10 @@ static void conn_on_written(uv_write_t *uv, int status)
 	if (status < 0)
 		s3d_conn_close(c);
 	else
-		conn_more(c);
+		s3d_conn_more(c);
 }
 
-static void conn_write(struct s3d_conn *c, const char *data, size_t len)
+void s3d_conn_write(struct s3d_conn *c, const char *data, size_t len)
 {
 	uv_buf_t piece = uv_buf_init((char *)(uintptr_t)data, (unsigned int)len);
 	struct conn_write *w;
@@ -172,191 +165,6 @@ static void conn_write(struct s3d_conn *c, const char *data, size_t len)
 	}
 }
 
-/* Replying -------------------------------------------------------------------------------- */
-
-static int head_make_wrong(struct s3d_conn *c, struct buf *head)
-{
-	char range[64];
-	unsigned long long first, last, total;
-	int r = 0;
-
-	if (c->plan.wrong_etag)
-		r = s3d_header_set(head, "ETag", "\"00000000000000000000000000000bad\"");
-	if (r == 0 && c->plan.wrong_range &&
-		s3d_header_get(head, "Content-Range", range, sizeof(range)) &&
-		sscanf(range, "bytes %llu-%llu/%llu", &first, &last, &total) == 3) {
-		(void)snprintf(
-			range, sizeof(range), "bytes %llu-%llu/%llu", first + 1, last + 1, total);
-		r = s3d_header_set(head, "Content-Range", range);
-	}
-	return r;
-}
-
-void s3d_reply_head(struct s3d_conn *c, struct buf *head, int status, uint64_t body_len)
-{
-	c->status = status;
-	c->cut_at = S3D_UNKNOWN;
-	if (status < 300 && c->plan.cut != S3D_CUT_NONE) {
-		c->cut_at = c->plan.cut_after;
-		if (c->cut_at == S3D_UNKNOWN)
-			c->cut_at = body_len == S3D_UNKNOWN ? 0 : body_len / 2;
-		else if (body_len != S3D_UNKNOWN)
-			c->cut_at = min(c->cut_at, body_len ? body_len - 1 : 0);
-	}
-	if (head_make_wrong(c, head))
-		s3d_conn_close(c);
-	else
-		conn_write(c, head->data, head->len);
-}
-
-static void conn_park(struct s3d_conn *c)
-{
-	c->state = S3D_CONN_PARKED;
-}
-
-static void reply_cut(struct s3d_conn *c)
-{
-	c->more = NULL;
-	switch (c->plan.cut) {
-	case S3D_CUT_RESET:
-		s3d_conn_reset(c);
-		break;
-	case S3D_CUT_SHORT:
-		conn_finish(c);
-		break;
-	case S3D_CUT_STALL:
-		conn_park(c);
-		break;
-	case S3D_CUT_NONE:
-		break;
-	}
-}
-
-static void conn_on_pace(uv_timer_t *timer)
-{
-	struct s3d_conn *c = timer->data;
-
-	c->paused = false;
-	conn_more(c);
-}
-
-static void reply_pause(struct s3d_conn *c, uint64_t ms)
-{
-	c->paused = true;
-	(void)uv_timer_start(&c->timer, conn_on_pace, max(ms, (uint64_t)1), 0); /* never fails */
-}
-
-/* Bodies under a total pace take turns: each goes on when its last bytes were due. */
-static void reply_pace_total(struct s3d_conn *c, size_t len)
-{
-	uint64_t *due = &c->server->total_due_ns;
-	uint64_t now = uv_hrtime();
-
-	*due = max(*due, now - TOTAL_BURST_NS) +
-	       (uint64_t)len * CLOCK_SECOND / c->plan.total_per_second;
-	if (*due >= now + CLOCK_MS)
-		reply_pause(c, (*due - now) / CLOCK_MS);
-}
-
-bool s3d_reply_body(struct s3d_conn *c, const char *data, size_t len)
-{
-	bool cut = c->cut_at - c->body_sent <= len;
-
-	if (c->state != S3D_CONN_BUSY)
-		return false;
-	if (cut)
-		len = c->cut_at - c->body_sent;
-	conn_write(c, data, len);
-	c->body_sent += len;
-	if (!c->control && c->status < 300)
-		c->server->stats.body_bytes[c->req.kind] += len;
-	if (cut) {
-		reply_cut(c);
-		return false;
-	}
-	if (c->plan.bytes_per_second && len)
-		reply_pause(c, (uint64_t)len * 1000 / c->plan.bytes_per_second);
-	else if (c->plan.total_per_second && len)
-		reply_pace_total(c, len);
-	return c->state == S3D_CONN_BUSY && !c->queued && !c->paused;
-}
-
-void s3d_reply_end(struct s3d_conn *c)
-{
-	if (c->state != S3D_CONN_BUSY)
-		return;
-	c->more = NULL;
-	c->replied = true;
-	conn_count_end(c);
-	s3d_store_body_release(&c->body);
-	if (!c->req.keep_alive || c->close_after)
-		conn_finish(c);
-	else
-		conn_advance(c);
-}
-
-const char *s3d_reason(int status)
-{
-	static const struct {
-		int status;
-		const char *reason;
-	} reasons[] = { { 200, "OK" }, { 206, "Partial Content" }, { 400, "Bad Request" },
-		{ 403, "Forbidden" }, { 404, "Not Found" }, { 412, "Precondition Failed" },
-		{ 416, "Requested Range Not Satisfiable" }, { 429, "Too Many Requests" },
-		{ 500, "Internal Server Error" }, { 501, "Not Implemented" },
-		{ 502, "Bad Gateway" }, { 503, "Service Unavailable" } };
-
-	for (size_t i = 0; i < ARRAY_SIZE(reasons); i++)
-		if (reasons[i].status == status)
-			return reasons[i].reason;
-	return "Status";
-}
-
-void s3d_reply_whole(
-	struct s3d_conn *c, int status, const char *type, const char *extra, const struct buf *body)
-{
-	struct buf head = BUF_INIT(S3D_HEAD_BYTES);
-	char date[64];
-	time_t now = time(NULL);
-	struct tm tm;
-
-	(void)gmtime_r(&now, &tm);
-	(void)strftime(date, sizeof(date), "%a, %d %b %Y %H:%M:%S GMT", &tm);
-	if (buf_printf(&head,
-		    "HTTP/1.1 %d %s\r\nServer: s3d\r\nDate: %s\r\nContent-Type: %s\r\n"
-		    "Content-Length: %zu\r\n%s%s\r\n",
-		    status, s3d_reason(status), date, type, body->len, extra,
-		    c->close_after ? "Connection: close\r\n" : "")) {
-		s3d_conn_close(c);
-	} else {
-		s3d_reply_head(c, &head, status, body->len);
-		if (c->req.kind != S3D_HEAD && body->len)
-			(void)s3d_reply_body(c, body->data, body->len); /* all queued, or cut */
-		s3d_reply_end(c);
-	}
-	buf_release(&head);
-}
-
-void s3d_reply_error(struct s3d_conn *c, int status, const char *code)
-{
-	struct buf body = BUF_INIT(4096);
-	char extra[64] = "";
-
-	if (c->plan.retry_after)
-		(void)snprintf(extra, sizeof(extra), "Retry-After: %llu\r\n",
-			(unsigned long long)c->plan.retry_after); /* fits */
-	if (c->req.has_body)
-		c->close_after = true; /* the rest of the request is not wanted */
-	if (buf_printf(&body,
-		    "<?xml version=\"1.0\" encoding=\"UTF-8\"?><Error><Code>%s</Code>"
-		    "<Message>%s</Message><RequestId>s3d</RequestId></Error>",
-		    code, s3d_reason(status)))
-		s3d_conn_close(c);
-	else
-		s3d_reply_whole(c, status, "application/xml", extra, &body);
-	buf_release(&body);
-}
-
 /* Requests -------------------------------------------------------------------------------- */
 
 static void conn_serve(struct s3d_conn *c)
@@ -366,9 +174,11 @@ static void conn_serve(struct s3d_conn *c)
 	if (c->control)
 		s3d_control_serve(c);
 	else if (c->plan.silent)
-		conn_park(c);
-	else if (c->plan.status)
-		s3d_reply_error(c, c->plan.status, c->plan.code);
+		c->state = S3D_CONN_PARKED;
+	else if (c->plan.status || c->plan.empty)
+		s3d_reply_plan(c);
+	else if (!s3d_auth_check(c))
+		return; /* it is answered */
 	else if (s->store)
 		s3d_store_serve(s->store, c);
 	else
@@ -380,7 +190,7 @@ static void conn_on_latency(uv_timer_t *timer)
 	struct s3d_conn *c = timer->data;
 
 	conn_serve(c);
-	conn_advance(c);
+	s3d_conn_advance(c);
 	s3d_conn_resume_reading(c);
 }
 
@@ -392,14 +202,16 @@ static void conn_begin(struct s3d_conn *c)
 	c->cut_at = S3D_UNKNOWN;
 	c->replied = false;
 	c->paused = false;
+	c->chunked = false;
 	(void)uv_timer_stop(&c->timer);
 	c->body = (struct s3d_body){ .fd = -1 };
 	conn_count_begin(c);
 	if (c->control)
 		c->plan = (struct s3d_plan){ 0 };
 	else
-		s3d_faults_plan(&c->server->faults, &c->req, &c->plan);
-	if (c->plan.latency_ms)
+		s3d_faults_plan(&c->server->faults, &c->req,
+			c->server->stats.in_flight[c->req.kind], &c->plan);
+	if (c->plan.latency_ms && !c->plan.at_once)
 		(void)uv_timer_start(&c->timer, conn_on_latency, c->plan.latency_ms, 0);
 	else
 		conn_serve(c);
@@ -439,7 +251,7 @@ static bool conn_take_body(struct s3d_conn *c)
 }
 
 /* Does all that can be done with what was received. Not re-entered: a reply ends inside. */
-static void conn_advance(struct s3d_conn *c)
+void s3d_conn_advance(struct s3d_conn *c)
 {
 	if (c->advancing)
 		return;
@@ -479,7 +291,7 @@ static void conn_on_read(uv_stream_t *stream, ssize_t n, const uv_buf_t *data)
 		s3d_conn_close(c);
 		return;
 	}
-	conn_advance(c);
+	s3d_conn_advance(c);
 }
 
 void s3d_conn_resume_reading(struct s3d_conn *c)
@@ -505,7 +317,7 @@ uint32_t s3d_conn_release_parked(struct s3d *s)
 		c->state = S3D_CONN_BUSY;
 		c->plan.silent = false;
 		conn_serve(c);
-		conn_advance(c);
+		s3d_conn_advance(c);
 	}
 	return n;
 }

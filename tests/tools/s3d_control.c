@@ -9,9 +9,16 @@
  *	POST /seed?value=N	starts the random numbers of `rate` anew
  *	POST /release		answers silent requests, closes stalled connections
  *	POST /rescan		standalone: reads the directory again
+ *	POST /object?key=K | prefix=P [&version=N] [&size=N] [&delete=1]	standalone: synthetic
+ *				objects become the next version, or that one, of that size, or go; a key
+ *				that is not there is added (with size); answers {"objects":N}
+ *	POST /clock?offset=S	the server's clock is that many seconds ahead (behind: negative)
+ *	POST /keys?key=ID:SECRET[:TOKEN]	allows that key, or changes its secret and token
+ *	DELETE /keys?id=ID	forgets it
  */
 #include "tests/tools/s3d.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static int stats_statuses(const struct s3d_stats *st, struct buf *out)
@@ -85,6 +92,50 @@ static int control_faults(
 	return error ? error : buf_printf(out, "{\"id\":%u}\n", id);
 }
 
+static int control_object(
+	struct s3d *s, const struct s3d_request *r, struct buf *out, struct err *e)
+{
+	char key[LIMIT_URL_BYTES] = "";
+	struct s3d_change change = { .key = key,
+		.prefix = s3d_query_get(r->query, "prefix", key, sizeof(key)),
+		.remove = s3d_query_number(r->query, "delete", 0) == 1,
+		.version = s3d_query_number(r->query, "version", S3D_UNKNOWN),
+		.size = s3d_query_number(r->query, "size", S3D_UNKNOWN) };
+	uint32_t n;
+	int error;
+
+	if (!change.prefix && !s3d_query_get(r->query, "key", key, sizeof(key)))
+		return err_set(e, -EINVAL, "/object needs key=K or prefix=P");
+	error = s3d_store_change(s->store, &change, &n, e);
+	return error ? error : buf_printf(out, "{\"objects\":%u}\n", n);
+}
+
+static int control_keys(struct s3d *s, const struct s3d_request *r, struct err *e)
+{
+	char text[2048] = "";
+
+	if (strcmp(r->method, "DELETE") == 0) {
+		(void)s3d_query_get(r->query, "id", text, sizeof(text)); /* "": unknown */
+		return s3d_auth_remove(&s->auth, text) ? 0 : err_set(e, -ENOENT, "no key %s", text);
+	}
+	(void)s3d_query_get(r->query, "key", text, sizeof(text)); /* "" is refused */
+	return s3d_auth_add(&s->auth, text, e);
+}
+
+static int control_clock(struct s3d *s, const struct s3d_request *r, struct err *e)
+{
+	char text[32] = "";
+	char *end = text;
+	long long offset = 0;
+
+	if (s3d_query_get(r->query, "offset", text, sizeof(text)))
+		offset = strtoll(text, &end, 10);
+	if (end == text || *end)
+		return err_set(e, -EINVAL, "/clock needs offset=SECONDS");
+	s->auth.clock_offset = offset;
+	return 0;
+}
+
 static int control_run(struct s3d *s, const struct s3d_request *r, struct buf *out, struct err *e)
 {
 	bool post = strcmp(r->method, "POST") == 0;
@@ -102,6 +153,12 @@ static int control_run(struct s3d *s, const struct s3d_request *r, struct buf *o
 		return buf_printf(out, "{\"released\":%u}\n", s3d_conn_release_parked(s));
 	else if (post && strcmp(r->path, "/rescan") == 0 && s->store)
 		error = s3d_store_scan(s->store, e);
+	else if (post && strcmp(r->path, "/object") == 0 && s->store)
+		return control_object(s, r, out, e);
+	else if (strcmp(r->path, "/keys") == 0)
+		error = control_keys(s, r, e);
+	else if (post && strcmp(r->path, "/clock") == 0)
+		error = control_clock(s, r, e);
 	else
 		return err_set(e, -ENOENT, "%s %s: no such control", r->method, r->path);
 	return error ? error : buf_puts(out, "{}\n");

@@ -161,6 +161,14 @@ int s3d_header_set(struct buf *head, const char *name, const char *value)
 	return 0;
 }
 
+int s3d_header_add(struct buf *head, const char *name, const char *value)
+{
+	if (head->len < 2)
+		return -EINVAL;
+	head->len -= 2; /* the empty line */
+	return buf_printf(head, "%s: %s\r\n\r\n", name, value);
+}
+
 bool s3d_url_decode(const char *s, size_t len, bool plus_is_blank, char *out, size_t size)
 {
 	size_t n = 0;
@@ -288,23 +296,26 @@ static int parse_resource(struct s3d_request *r, const char *domain)
 	return 0;
 }
 
-static bool range_is_signed(const struct buf *head)
+/* The region of "Credential=ID/DATE/REGION/s3/aws4_request", and whether Range is signed. */
+static void parse_authorization(struct s3d_request *r)
 {
-	char authorization[1024];
-	const char *names;
+	char authorization[2048];
+	const char *at;
 	size_t len;
 
-	if (!s3d_header_get(head, "Authorization", authorization, sizeof(authorization)))
-		return false;
-	names = strstr(authorization, "SignedHeaders=");
-	if (!names)
-		return false;
-	names += strlen("SignedHeaders=");
-	len = strcspn(names, ", ");
-	for (size_t i = 0; i < len; i += strcspn(names + i, ";,") + 1)
-		if (strncasecmp(names + i, "range", 5) == 0 && strchr(";, ", names[i + 5]))
-			return true;
-	return false;
+	if (!s3d_header_get(&r->head, "Authorization", authorization, sizeof(authorization)))
+		return;
+	at = strstr(authorization, "Credential=");
+	if (at)
+		(void)sscanf(at, "Credential=%*[^/]/%*[^/]/%63[^/]", r->region); /* stays "" */
+	at = strstr(authorization, "SignedHeaders=");
+	if (!at)
+		return;
+	at += strlen("SignedHeaders=");
+	len = strcspn(at, ", ");
+	for (size_t i = 0; i < len; i += strcspn(at + i, ";,") + 1)
+		if (strncasecmp(at + i, "range", 5) == 0 && strchr(";, ", at[i + 5]))
+			r->range_signed = true;
 }
 
 int s3d_request_parse(struct s3d_request *r, const char *data, size_t head_len, const char *domain)
@@ -325,6 +336,6 @@ int s3d_request_parse(struct s3d_request *r, const char *data, size_t head_len, 
 	if (s3d_header_get(&r->head, "Connection", connection, sizeof(connection)) &&
 		strcasecmp(connection, "close") == 0)
 		r->keep_alive = false;
-	r->range_signed = range_is_signed(&r->head);
+	parse_authorization(r);
 	return parse_resource(r, domain);
 }

@@ -2,11 +2,12 @@
  * Standalone mode: one bucket, out of a directory (regular files; an empty directory is the marker
  * `dir/`) and of synthetic objects.
  *
- * LIST answers from a sorted table read at start and on /rescan; GET and HEAD of a file look at the
- * file as it is now, so that a test changes an object between LIST and GET by writing to the file.
- * ETags have the form of an MD5 and change with the file's size, time and inode.
+ * LIST (s3d_list.c) answers from a sorted table read at start and on /rescan; GET and HEAD of a file
+ * look at the file as it is now, so that a test changes an object between LIST and GET by writing to
+ * the file. ETags have the form of an MD5 and change with the file's size, time and inode. Synthetic
+ * objects are changed by POST /object.
  */
-#include "tests/tools/s3d.h"
+#include "tests/tools/s3d_store.h"
 
 #include <fcntl.h>
 #include <fts.h>
@@ -14,7 +15,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <strings.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -24,49 +24,26 @@
 #define STORE_SLICE       (256 * KiB) /* bytes handed to the socket at once */
 #define STORE_PACE_SLICE  (16 * KiB)  /* the same on a paced reply */
 #define STORE_TOTAL_SLICE (64 * KiB)  /* the same where replies share a pace */
-#define STORE_PAGE        1000u       /* keys of one LIST answer */
 #define SYNTHETIC_TIME    1767225600  /* 2026-01-01T00:00:00Z */
-#define ETAG_TEXT         40
-
-struct entry {
-	char *key;
-	uint64_t size;
-	int64_t seconds;
-	uint64_t version; /* whatever else makes the etag: nanoseconds, inode */
-	bool synthetic;
-};
-
-struct s3d_store {
-	const char *bucket;
-	const char *dir;
-	struct entry *entries;
-	size_t count;
-	size_t room;
-	char *noise; /* S3D_NOISE_BYTES, twice a slice longer so that a slice never wraps */
-};
 
 /* One object as a reply needs it. */
 struct object {
 	uint64_t size;
 	int64_t seconds;
-	char etag[ETAG_TEXT];
+	char etag[STORE_ETAG];
 	struct s3d_body body;
 };
 
-static void entry_etag(const struct entry *entry, char out[ETAG_TEXT])
+/* Not an MD5, but it looks like one. */
+void s3d_entry_etag(const struct s3d_entry *entry, char out[STORE_ETAG])
 {
-	struct buf text = BUF_INIT(8 * LIMIT_KEY_BYTES);
-	uint8_t sum[SHA256_BYTES];
-	char hex[33];
+	uint64_t rest[3] = { entry->size, (uint64_t)entry->seconds, entry->version };
+	size_t len = strlen(entry->key);
+	uint64_t sum = hash_xxh3(rest, sizeof(rest), 1);
 
-	if (buf_printf(&text, "%s\n%llu\n%lld\n%llu", entry->key, (unsigned long long)entry->size,
-		    (long long)entry->seconds, (unsigned long long)entry->version) == 0)
-		hash_sha256(text.data, text.len, sum);
-	else
-		memset(sum, 0, sizeof(sum));
-	hash_hex(sum, 16, hex);
-	(void)snprintf(out, ETAG_TEXT, "\"%s\"", hex);
-	buf_release(&text);
+	(void)snprintf(out, STORE_ETAG, "\"%016llx%016llx\"",
+		(unsigned long long)hash_xxh3(entry->key, len, sum),
+		(unsigned long long)hash_xxh3(entry->key, len, sum + 1));
 }
 
 /* The table ------------------------------------------------------------------------------- */
@@ -90,12 +67,15 @@ static char *noise_new(void)
 	return noise;
 }
 
-static uint64_t noise_start(const char *key)
+static uint64_t noise_start(const char *key, uint64_t version)
 {
+	char seed[4 * LIMIT_KEY_BYTES + 24];
 	uint8_t sum[SHA256_BYTES];
 	uint64_t n = 0;
 
-	hash_sha256(key, strlen(key), sum);
+	(void)snprintf(seed, sizeof(seed), version ? "%s\n%llu" : "%s", key,
+		(unsigned long long)version); /* fits */
+	hash_sha256(seed, strlen(seed), sum);
 	for (int i = 7; i >= 0; i--)
 		n = n << 8 | sum[i];
 	return n % S3D_NOISE_BYTES;
@@ -128,11 +108,11 @@ void s3d_store_free(struct s3d_store *s)
 	free(s);
 }
 
-static int store_add(struct s3d_store *s, const struct entry *entry)
+static int store_add(struct s3d_store *s, const struct s3d_entry *entry)
 {
 	if (s->count == s->room) {
 		size_t room = s->room ? 2 * s->room : 1024;
-		struct entry *entries = reallocarray(s->entries, room, sizeof(*entries));
+		struct s3d_entry *entries = reallocarray(s->entries, room, sizeof(*entries));
 
 		if (!entries)
 			return -ENOMEM;
@@ -161,7 +141,7 @@ int s3d_store_add_synthetic(struct s3d_store *s, const char *spec, struct err *e
 	for (uint64_t i = 0; i < n && r == 0; i++) {
 		(void)snprintf(key, sizeof(key), "%sd%05llu/o%08llu", prefix,
 			(unsigned long long)i / ((n + dirs - 1) / dirs), (unsigned long long)i);
-		r = store_add(s, &(struct entry){ .key = key,
+		r = store_add(s, &(struct s3d_entry){ .key = key,
 					 .size = size,
 					 .seconds = SYNTHETIC_TIME,
 					 .synthetic = true });
@@ -169,7 +149,7 @@ int s3d_store_add_synthetic(struct s3d_store *s, const char *spec, struct err *e
 	return r ? err_default(e, r, "--synthetic") : 0;
 }
 
-static void entry_of_stat(struct entry *entry, const struct stat *st)
+static void entry_of_stat(struct s3d_entry *entry, const struct stat *st)
 {
 	entry->size = S_ISDIR(st->st_mode) ? 0 : (uint64_t)st->st_size;
 	entry->seconds = st->st_mtim.tv_sec;
@@ -180,7 +160,7 @@ static int store_add_found(struct s3d_store *s, const FTSENT *found)
 {
 	char key[4 * LIMIT_KEY_BYTES];
 	const char *relative = found->fts_path + strlen(s->dir);
-	struct entry entry = { .key = key };
+	struct s3d_entry entry = { .key = key };
 
 	relative += strspn(relative, "/");
 	if (found->fts_info == FTS_F) {
@@ -196,7 +176,7 @@ static int store_add_found(struct s3d_store *s, const FTSENT *found)
 
 static int entry_compare(const void *a, const void *b)
 {
-	return strcmp(((const struct entry *)a)->key, ((const struct entry *)b)->key);
+	return strcmp(((const struct s3d_entry *)a)->key, ((const struct s3d_entry *)b)->key);
 }
 
 static void store_drop_files(struct s3d_store *s)
@@ -236,93 +216,7 @@ int s3d_store_scan(struct s3d_store *s, struct err *e)
 	return r ? err_default(e, r, "scan") : 0;
 }
 
-/* LIST ------------------------------------------------------------------------------------ */
-
-struct list_query {
-	char prefix[4 * LIMIT_KEY_BYTES];
-	char after[4 * LIMIT_KEY_BYTES]; /* exclusive start */
-	char delimiter[16];
-	uint64_t max_keys;
-	bool url;
-};
-
-static bool list_query_parse(struct list_query *q, const char *query)
-{
-	char token[8 * LIMIT_KEY_BYTES + 1];
-	char encoding[8];
-
-	*q = (struct list_query){ 0 };
-	(void)s3d_query_get(query, "prefix", q->prefix, sizeof(q->prefix)); /* all default to "" */
-	(void)s3d_query_get(query, "start-after", q->after, sizeof(q->after));
-	(void)s3d_query_get(query, "delimiter", q->delimiter, sizeof(q->delimiter));
-	q->url = s3d_query_get(query, "encoding-type", encoding, sizeof(encoding)) &&
-		 strcmp(encoding, "url") == 0;
-	q->max_keys = min(s3d_query_number(query, "max-keys", STORE_PAGE), (uint64_t)STORE_PAGE);
-	if (s3d_query_get(query, "continuation-token", token, sizeof(token))) {
-		size_t len = strlen(token) / 2;
-
-		if (len >= sizeof(q->after) || hash_unhex(token, q->after, len))
-			return false;
-		q->after[len] = 0;
-	}
-	return true;
-}
-
-/* A key as the answer shows it. */
-static int list_put_key(struct buf *out, const char *key, bool url)
-{
-	int r = 0;
-
-	for (const char *p = key; *p && r == 0; p++) {
-		unsigned char c = (unsigned char)*p;
-
-		if (url) {
-			bool plain = (c >= '0' && c <= '9') ||
-				     ((c | 32) >= 'a' && (c | 32) <= 'z') || strchr("-_.~/", c);
-
-			r = plain ? buf_append(out, p, 1) : buf_printf(out, "%%%02X", c);
-		} else if (strchr("<>&\"'", c) || c < ' ') {
-			r = buf_printf(out, "&#%u;", c);
-		} else {
-			r = buf_append(out, p, 1);
-		}
-	}
-	return r;
-}
-
-static int list_put_element(struct buf *out, const char *name, const char *key, bool url)
-{
-	int r = buf_printf(out, "<%s>", name);
-
-	if (r == 0)
-		r = list_put_key(out, key, url);
-	return r ? r : buf_printf(out, "</%s>", name);
-}
-
-static int list_put_entry(struct buf *out, const struct entry *entry, bool url)
-{
-	char etag[ETAG_TEXT];
-	char time_text[32];
-	struct tm tm;
-	time_t t = (time_t)entry->seconds;
-	int r;
-
-	entry_etag(entry, etag);
-	etag[strlen(etag) - 1] = 0;
-	(void)gmtime_r(&t, &tm);
-	(void)strftime(time_text, sizeof(time_text), "%Y-%m-%dT%H:%M:%S.000Z", &tm);
-	r = buf_puts(out, "<Contents>");
-	if (r == 0)
-		r = list_put_element(out, "Key", entry->key, url);
-	return r ? r
-		 : buf_printf(out,
-			   "<LastModified>%s</LastModified><ETag>&quot;%s&quot;</ETag><Size>%llu"
-			   "</Size><StorageClass>STANDARD</StorageClass></Contents>",
-			   time_text, etag + 1, (unsigned long long)entry->size);
-}
-
-/* First entry whose key is >= `key` (> with `past`). */
-static size_t store_find(const struct s3d_store *s, const char *key, bool past)
+size_t s3d_store_find(const struct s3d_store *s, const char *key, bool past)
 {
 	size_t low = 0, high = s->count;
 
@@ -338,99 +232,65 @@ static size_t store_find(const struct s3d_store *s, const char *key, bool past)
 	return low;
 }
 
-/* Length of the common prefix that stands for `key`, 0 when it is listed itself. */
-static size_t list_common(const struct list_query *q, const char *key)
-{
-	const char *hit = *q->delimiter ? strstr(key + strlen(q->prefix), q->delimiter) : NULL;
+/* Changes at run time --------------------------------------------------------------------- */
 
-	return hit ? (size_t)(hit - key) + strlen(q->delimiter) : 0;
+static bool change_concerns(const struct s3d_change *change, const char *key)
+{
+	return change->prefix ? strncmp(key, change->key, strlen(change->key)) == 0
+			      : strcmp(key, change->key) == 0;
 }
 
-struct list_page {
-	uint64_t keys;
-	char last[4 * LIMIT_KEY_BYTES]; /* where the next page goes on */
-	bool truncated;
-};
-
-static int list_fill(const struct s3d_store *s, const struct list_query *q, struct buf *out,
-	struct list_page *page)
+static void change_entry(struct s3d_entry *entry, const struct s3d_change *change)
 {
-	size_t prefix_len = strlen(q->prefix);
-	size_t i = max(store_find(s, q->prefix, false),
-		*q->after ? store_find(s, q->after, true) : (size_t)0);
-	int r = 0;
-
-	while (i < s->count && r == 0) {
-		const struct entry *entry = &s->entries[i];
-		size_t common;
-
-		if (strncmp(entry->key, q->prefix, prefix_len) != 0)
-			break;
-		common = list_common(q, entry->key);
-		if (common && strncmp(entry->key, q->after, common) == 0 && !q->after[common]) {
-			i++; /* told on the page before */
-			continue;
-		}
-		if (page->keys == q->max_keys) {
-			page->truncated = true;
-			break;
-		}
-		page->keys++;
-		(void)snprintf(page->last, sizeof(page->last), "%s", entry->key);
-		if (!common) {
-			r = list_put_entry(out, entry, q->url);
-			i++;
-			continue;
-		}
-		page->last[common] = 0;
-		r = buf_puts(out, "<CommonPrefixes>");
-		if (r == 0)
-			r = list_put_element(out, "Prefix", page->last, q->url);
-		if (r == 0)
-			r = buf_puts(out, "</CommonPrefixes>");
-		while (i < s->count && strncmp(s->entries[i].key, page->last, common) == 0)
-			i++;
-	}
-	return r;
+	entry->version = change->version == S3D_UNKNOWN ? entry->version + 1 : change->version;
+	entry->seconds = SYNTHETIC_TIME + (int64_t)entry->version;
+	if (change->size != S3D_UNKNOWN)
+		entry->size = change->size;
 }
 
-static void store_serve_list(const struct s3d_store *s, struct s3d_conn *c)
+int s3d_store_change(
+	struct s3d_store *s, const struct s3d_change *change, uint32_t *ret_n, struct err *e)
 {
-	struct buf out = BUF_INIT(LIMIT_XML_BYTES);
-	struct list_query q;
-	struct list_page page = { 0 };
-	char token[8 * LIMIT_KEY_BYTES + 1];
-	int r;
+	struct s3d_entry added = { .size = change->size, .synthetic = true };
+	char key[LIMIT_KEY_BYTES + 1];
+	size_t i = s3d_store_find(s, change->key, false);
+	size_t kept = i;
+	uint32_t n = 0;
 
-	if (!list_query_parse(&q, c->req.query)) {
-		s3d_reply_error(c, 400, "InvalidArgument");
-		return;
+	for (; i < s->count && change_concerns(change, s->entries[i].key); i++) {
+		struct s3d_entry *entry = &s->entries[i];
+
+		if (entry->synthetic && change->remove) {
+			n++;
+			free(entry->key);
+			continue;
+		}
+		if (entry->synthetic) {
+			n++;
+			change_entry(entry, change);
+		}
+		s->entries[kept++] = *entry;
 	}
-	r = buf_puts(&out, "<?xml version=\"1.0\" encoding=\"UTF-8\"?><ListBucketResult "
-			   "xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">");
-	if (r == 0)
-		r = list_put_element(&out, "Name", s->bucket, false);
-	if (r == 0)
-		r = list_put_element(&out, "Prefix", q.prefix, q.url);
-	if (r == 0 && q.url)
-		r = buf_puts(&out, "<EncodingType>url</EncodingType>");
-	if (r == 0 && q.max_keys)
-		r = list_fill(s, &q, &out, &page);
-	if (r == 0 && page.truncated) {
-		hash_hex(page.last, strlen(page.last), token);
-		r = buf_printf(&out, "<NextContinuationToken>%s</NextContinuationToken>", token);
-	}
-	if (r == 0)
-		r = buf_printf(&out,
-			"<KeyCount>%llu</KeyCount><MaxKeys>%llu</MaxKeys><IsTruncated>%s"
-			"</IsTruncated></ListBucketResult>",
-			(unsigned long long)page.keys, (unsigned long long)q.max_keys,
-			page.truncated ? "true" : "false");
-	if (r)
-		s3d_conn_close(c);
-	else
-		s3d_reply_whole(c, 200, "application/xml", "", &out);
-	buf_release(&out);
+	memmove(&s->entries[kept], &s->entries[i], (s->count - i) * sizeof(*s->entries));
+	s->count -= i - kept;
+	*ret_n = n;
+	if (n || change->prefix || change->remove)
+		return 0;
+	if (change->size == S3D_UNKNOWN || !*change->key || strlen(change->key) >= sizeof(key))
+		return err_set(
+			e, -EINVAL, "%s: no such object; a new one needs size=N", change->key);
+	(void)snprintf(key, sizeof(key), "%s", change->key);
+	added.key = key;
+	added.version = change->version == S3D_UNKNOWN ? 0 : change->version;
+	added.seconds = SYNTHETIC_TIME + (int64_t)added.version;
+	*ret_n = 1;
+	if (store_add(s, &added) < 0)
+		return err_set(e, -ENOMEM, "no memory");
+	added = s->entries[s->count - 1];
+	memmove(&s->entries[kept + 1], &s->entries[kept],
+		(s->count - 1 - kept) * sizeof(*s->entries));
+	s->entries[kept] = added;
+	return 0;
 }
 
 /* GET and HEAD ---------------------------------------------------------------------------- */
@@ -450,7 +310,7 @@ static bool key_is_path(const char *key)
 static bool file_object(const struct s3d_store *s, char *key, struct object *o)
 {
 	char path[LIMIT_URL_BYTES + 4 * LIMIT_KEY_BYTES];
-	struct entry entry = { .key = key };
+	struct s3d_entry entry = { .key = key };
 	struct stat st;
 	bool marker = key[strlen(key) - 1] == '/';
 
@@ -467,21 +327,26 @@ static bool file_object(const struct s3d_store *s, char *key, struct object *o)
 	entry_of_stat(&entry, &st);
 	o->size = entry.size;
 	o->seconds = entry.seconds;
-	entry_etag(&entry, o->etag);
+	s3d_entry_etag(&entry, o->etag);
 	return true;
 }
 
-static bool object_find(const struct s3d_store *s, char *key, struct object *o)
+/* `newer`: as the next version of it will be. */
+static bool object_find(const struct s3d_store *s, char *key, bool newer, struct object *o)
 {
-	size_t i = store_find(s, key, false);
+	size_t i = s3d_store_find(s, key, false);
+	struct s3d_entry entry;
 
 	*o = (struct object){ .body = { .fd = -1 } };
 	if (i == s->count || strcmp(s->entries[i].key, key) != 0 || !s->entries[i].synthetic)
 		return file_object(s, key, o);
-	o->size = s->entries[i].size;
-	o->seconds = s->entries[i].seconds;
-	o->body.start = noise_start(key);
-	entry_etag(&s->entries[i], o->etag);
+	entry = s->entries[i];
+	entry.version += newer;
+	entry.seconds += newer;
+	o->size = entry.size;
+	o->seconds = entry.seconds;
+	o->body.start = noise_start(key, entry.version);
+	s3d_entry_etag(&entry, o->etag);
 	return true;
 }
 
@@ -598,13 +463,15 @@ static void store_send_object(
 	buf_release(&head);
 }
 
-static void store_serve_object(const struct s3d_store *s, struct s3d_conn *c)
+static void store_serve_object(struct s3d_store *s, struct s3d_conn *c)
 {
+	struct s3d_change swap = { .key = c->req.key, .version = S3D_UNKNOWN, .size = S3D_UNKNOWN };
+	uint32_t swapped;
 	struct object o;
 	uint64_t first = 0, last;
 	enum range range = RANGE_WHOLE;
 
-	if (!object_find(s, c->req.key, &o)) {
+	if (!object_find(s, c->req.key, c->plan.newer, &o)) {
 		s3d_reply_error(c, 404, "NoSuchKey");
 		return;
 	}
@@ -612,12 +479,15 @@ static void store_serve_object(const struct s3d_store *s, struct s3d_conn *c)
 	if (*c->req.range && !c->plan.whole)
 		range = range_parse(c->req.range, o.size, &first, &last);
 	if (*c->req.if_match && strcmp(c->req.if_match, "*") != 0 &&
-		strcmp(c->req.if_match, o.etag) != 0)
+		strcmp(c->req.if_match, o.etag) != 0 && !c->plan.match_ignored) {
 		s3d_reply_error(c, 412, "PreconditionFailed");
-	else if (range == RANGE_BAD)
+	} else if (range == RANGE_BAD) {
 		s3d_reply_error(c, 416, "InvalidRange");
-	else
+	} else {
+		if (c->plan.swap) /* a file is not there to be changed: nothing happens */
+			(void)s3d_store_change(s, &swap, &swapped, NULL);
 		store_send_object(c, &o, range, first, last);
+	}
 	s3d_store_body_release(&o.body);
 }
 
@@ -626,7 +496,7 @@ void s3d_store_serve(struct s3d_store *s, struct s3d_conn *c)
 	if (strcmp(c->req.bucket, s->bucket) != 0)
 		s3d_reply_error(c, 404, "NoSuchBucket");
 	else if (c->req.kind == S3D_LIST)
-		store_serve_list(s, c);
+		s3d_list_serve(s, c);
 	else if (c->req.kind == S3D_HEAD && !*c->req.key)
 		s3d_reply_whole(c, 200, "application/xml", "", &BUF_INIT(0));
 	else if (c->req.kind == S3D_GET || c->req.kind == S3D_HEAD)
