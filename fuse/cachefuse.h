@@ -6,8 +6,9 @@
 #include "admin/admin.h"
 #include "client/client.h"
 #include "fuse/failures.h"
+#include "fuse/engine.h"
 #include "fuse/images.h"
-#include "fuse/native.h"
+#include "fuse/mounted.h"
 #include "fuse/reader.h"
 #include "fuse/slots.h"
 
@@ -31,9 +32,13 @@ struct cachefuse_options {
 	uint64_t umask;
 	uint64_t memory;
 	uint64_t extent_size;
+	const char *engine;
+	bool allow_other;
+	uint64_t prime_max;
 	int ready_fd;
 	int fuse_fd;
 	int slots_fd;
+	int hand_fd;
 	const char *log_level;
 	const char *log_file;
 };
@@ -55,7 +60,8 @@ struct cachefuse {
 	struct client_volume *volume;
 	struct reader reader;
 	struct failures *failures;
-	struct native *native;
+	const struct engine *engine; /* of a new mount */
+	struct mounted *mounted;
 	struct admin_server *server;
 	char notice[ERR_TEXT_MAX];
 	uint64_t started;

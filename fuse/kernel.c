@@ -3,13 +3,13 @@
 #include "base/cleanup.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "fuse/kernel_internal.h"
 
 #include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <linux/capability.h>
-#include <linux/mount.h>
 #include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,32 +20,23 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define READ_AHEAD_KB "4096" /* four READs: see docs/decisions/read-ahead.md */
-#define BDI_DIR       "/sys/class/bdi"
-#define BDI_MAX       1024u
-
-#define PRIVATE_ATTRS (MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC)
-#define IMAGE_ATTRS   (MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV)
+#define BDI_MAX     1024u
+#define IMAGE_ATTRS (MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV)
 
 /* ---- system calls without a wrapper in Debian 12's C library for every header we include ----- */
 
-static int sys_fsopen(const char *type)
+int kernel_fsopen(const char *type)
 {
 	return (int)syscall(SYS_fsopen, type, FSOPEN_CLOEXEC);
 }
 
-static int sys_fsconfig(int fs, unsigned int cmd, const char *key, const char *value)
+int kernel_fsconfig(int fs, unsigned int cmd, const char *key, const char *value)
 {
-	return (int)syscall(SYS_fsconfig, fs, cmd, key, value, 0);
-}
-
-static int set_string(int fs, const char *key, const char *value)
-{
-	return sys_fsconfig(fs, FSCONFIG_SET_STRING, key, value) < 0 ? err_errno() : 0;
+	return syscall(SYS_fsconfig, fs, cmd, key, value, 0) < 0 ? err_errno() : 0;
 }
 
 /* What the kernel says in words about a failed step ("e erofs: ..."), or the errno's text. */
-static const char *fs_complaint(int fs, int code, char text[256])
+const char *kernel_complaint(int fs, int code, char text[256])
 {
 	ssize_t n = read(fs, text, 255);
 
@@ -58,7 +49,7 @@ static const char *fs_complaint(int fs, int code, char text[256])
 
 static int create(int fs)
 {
-	return sys_fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL) < 0 ? err_errno() : 0;
+	return kernel_fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL);
 }
 
 /* Every descriptor but two. */
@@ -99,104 +90,23 @@ static int create_apart(int fs, int fuse_mount_fd)
 }
 
 /* `fuse_mount_fd`: where its devices lie; -1 for none. */
-static int create_and_mount(int fs, int fuse_mount_fd, unsigned int attrs, int *ret_fd,
+int kernel_create_and_mount(int fs, int fuse_mount_fd, unsigned int attrs, int *ret_fd,
 	char text[256], const char **ret_why)
 {
 	int fd;
 	int r = fuse_mount_fd < 0 ? create(fs) : create_apart(fs, fuse_mount_fd);
 
 	if (r < 0) {
-		*ret_why = fs_complaint(fs, r, text);
+		*ret_why = kernel_complaint(fs, r, text);
 		return r;
 	}
 	fd = (int)syscall(SYS_fsmount, fs, FSMOUNT_CLOEXEC, attrs);
 	if (fd < 0) {
 		r = err_errno();
-		*ret_why = fs_complaint(fs, r, text);
+		*ret_why = kernel_complaint(fs, r, text);
 		return r;
 	}
 	*ret_fd = fd;
-	return 0;
-}
-
-/*
- * ---- FUSE --------------------------------------------------------------------------------------
- */
-
-int kernel_open_fuse(int *ret_fd, struct err *e)
-{
-	int fd = open("/dev/fuse", O_RDWR | O_CLOEXEC | O_NONBLOCK);
-
-	if (fd < 0)
-		return err_set(e, errno == ENOENT || errno == ENXIO ? -ENODEV : err_errno(),
-			"/dev/fuse cannot be opened: %m: load the module fuse, and give a "
-			"container the device");
-	*ret_fd = fd;
-	return 0;
-}
-
-int kernel_mount_fuse(int dev_fd, int *ret_fd, dev_t *ret_dev, struct err *e)
-{
-	_cleanup_close_ int fs = sys_fsopen("fuse");
-	char number[16];
-	char text[256];
-	const char *why = NULL;
-	struct statx stx;
-	int fd = -1;
-	int r;
-
-	if (fs < 0)
-		return err_set(e, err_errno(), "this kernel has no FUSE: %m");
-	(void)snprintf(number, sizeof(number), "%d", dev_fd); /* fits */
-	r = set_string(fs, "source", "granary");
-	if (r == 0)
-		r = set_string(fs, "fd", number);
-	if (r == 0)
-		r = set_string(fs, "rootmode", "40000");
-	if (r == 0)
-		r = set_string(fs, "user_id", "0");
-	if (r == 0)
-		r = set_string(fs, "group_id", "0");
-	if (r < 0)
-		why = fs_complaint(fs, r, text);
-	else
-		r = create_and_mount(fs, -1, PRIVATE_ATTRS, &fd, text, &why);
-	if (r < 0)
-		return err_set(e, r, "the private FUSE mount failed: %s", why);
-	/* Of the device number only: no request to the daemon, which may be about to start. */
-	if (statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &stx) != 0) {
-		r = err_set(e, err_errno(), "the private FUSE mount does not answer: %m");
-		(void)close(fd); /* ends the mount */
-		return r;
-	}
-	*ret_fd = fd;
-	*ret_dev = makedev(stx.stx_dev_major, stx.stx_dev_minor);
-	return 0;
-}
-
-int kernel_abort(dev_t fuse_dev)
-{
-	_cleanup_close_ int fs = sys_fsopen("fusectl");
-	_cleanup_close_ int root = -1;
-	_cleanup_close_ int file = -1;
-	char text[256];
-	char path[32];
-	const char *why;
-	int r;
-
-	if (fs < 0)
-		return err_errno();
-	r = create_and_mount(fs, -1, PRIVATE_ATTRS & ~MOUNT_ATTR_RDONLY, &root, text, &why);
-	if (r < 0)
-		return r;
-	/*
-	 * A connection is named by its mount's device number, as the kernel makes one word of it.
-	 */
-	(void)snprintf(
-		path, sizeof(path), "%u/abort", major(fuse_dev) << 20 | minor(fuse_dev)); /* fits */
-	file = openat(root, path, O_WRONLY | O_CLOEXEC);
-	if (file < 0 || write(file, "1", 1) != 1)
-		return err_errno();
 	return 0;
 }
 
@@ -213,7 +123,7 @@ struct bdi_set {
  */
 static void bdi_list(struct bdi_set *ret_set)
 {
-	DIR *dir = opendir(BDI_DIR);
+	DIR *dir = opendir(KERNEL_BDI_DIR);
 	const struct dirent *entry;
 
 	ret_set->n = 0;
@@ -246,14 +156,15 @@ static void set_read_ahead(const struct bdi_set *before)
 
 		if (bdi_has(before, after.number[i]))
 			continue;
-		(void)snprintf(path, sizeof(path), BDI_DIR "/erofs-%u/read_ahead_kb",
+		(void)snprintf(path, sizeof(path), KERNEL_BDI_DIR "/erofs-%u/read_ahead_kb",
 			after.number[i]); /* fits */
 		fd = open(path, O_WRONLY | O_CLOEXEC);
-		done = fd >= 0 && write(fd, READ_AHEAD_KB, strlen(READ_AHEAD_KB)) > 0;
+		done = fd >= 0 && write(fd, KERNEL_READ_AHEAD_KB, strlen(KERNEL_READ_AHEAD_KB)) > 0;
 		cleanup_close(&fd);
 	}
 	if (!done)
-		log_warn("read-ahead not set", "dir=" BDI_DIR " effect=\"large reads are slower\"");
+		log_warn("read-ahead not set",
+			"dir=" KERNEL_BDI_DIR " effect=\"large reads are slower\"");
 }
 
 /* ---- EROFS ----------------------------------------------------------------------------------- */
@@ -288,27 +199,30 @@ static int image_error(int code, const char *image, const char *why, struct err 
 static int mount_erofs(
 	const char *image, int fuse_mount_fd, uint32_t extents, int *ret_fd, struct err *e)
 {
-	_cleanup_close_ int fs = sys_fsopen("erofs");
+	_cleanup_close_ int fs = kernel_fsopen("erofs");
 	char text[256];
 	const char *why = NULL;
 	int r;
 
+	if (fs < 0 && errno == EPERM)
+		return err_set(e, -EPERM,
+			"EROFS cannot be mounted in a user namespace: run it as root outside");
 	if (fs < 0)
 		return err_set(e, -ENODEV, "this kernel has no EROFS: %m");
-	r = set_string(fs, "source", image);
-	if (r == 0 && sys_fsconfig(fs, FSCONFIG_SET_FLAG, "ro", NULL) < 0)
-		r = err_errno();
+	r = kernel_fsconfig(fs, FSCONFIG_SET_STRING, "source", image);
+	if (r == 0)
+		r = kernel_fsconfig(fs, FSCONFIG_SET_FLAG, "ro", NULL);
 	for (uint32_t i = 0; i < extents && r == 0; i++) {
 		char path[64];
 
 		(void)snprintf(
 			path, sizeof(path), "/proc/self/fd/%d/%u", fuse_mount_fd, i); /* fits */
-		r = set_string(fs, "device", path);
+		r = kernel_fsconfig(fs, FSCONFIG_SET_STRING, "device", path);
 	}
 	if (r < 0)
-		why = fs_complaint(fs, r, text);
+		why = kernel_complaint(fs, r, text);
 	else
-		r = create_and_mount(fs, fuse_mount_fd, IMAGE_ATTRS, ret_fd, text, &why);
+		r = kernel_create_and_mount(fs, fuse_mount_fd, IMAGE_ATTRS, ret_fd, text, &why);
 	return r < 0 ? image_error(r, image, why, e) : 0;
 }
 
@@ -345,7 +259,7 @@ int kernel_attach(int mount_fd, int point_fd, struct err *e)
 
 /* ---- probe ----------------------------------------------------------------------------------- */
 
-static bool may_mount(void)
+bool kernel_may_mount(void)
 {
 	_cleanup_(buf_release) struct buf status = BUF_INIT(65536);
 	const char *line;
@@ -376,7 +290,7 @@ static void load_module(const char *name)
 	free(argv[2]);
 }
 
-static int need_filesystem(const char *name, struct err *e)
+int kernel_need_filesystem(const char *name, struct err *e)
 {
 	if (!has_filesystem(name))
 		load_module(name);
@@ -438,11 +352,11 @@ int kernel_probe(const char *dir, struct err *e)
 {
 	int r;
 
-	if (!may_mount())
-		return err_set(
-			e, -EPERM, "mounting needs CAP_SYS_ADMIN: run it as root, or with sudo");
-	r = need_filesystem("fuse", e);
+	if (!kernel_may_mount())
+		return err_set(e, -EPERM,
+			"mounting EROFS needs CAP_SYS_ADMIN: run it as root, or with sudo");
+	r = kernel_need_filesystem("fuse", e);
 	if (r == 0)
-		r = need_filesystem("erofs", e);
+		r = kernel_need_filesystem("erofs", e);
 	return r == 0 ? probe_erofs(dir, e) : r;
 }

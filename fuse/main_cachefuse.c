@@ -1,7 +1,7 @@
 /*
- * cachefuse: mounts one source natively and serves what the kernel asks for.
+ * cachefuse: mounts one source and serves what the kernel asks for.
  *
- * Start, in order: options; slots; mount point; kernel; master, table; image; mounts; admin socket;
+ * Start, in order: options; slots; mount point; engine; master, table; image; mounts; admin socket;
  * READY. Each step that fails says why in one line and ends the process with the status of its kind
  * (base/exit.h), nothing left mounted.
  *
@@ -21,7 +21,6 @@
 #include "base/ready.h"
 #include "base/units.h"
 #include "fuse/cachefuse.h"
-#include "fuse/kernel.h"
 #include "fuse/mountpoint.h"
 
 #include <fcntl.h>
@@ -38,6 +37,11 @@
 #define MEMORY_DEFAULT (512 * MiB)
 #define MEMORY_FIXED   (40 * MiB) /* slots and the threads' buffers */
 #define SKIPPED_LOGGED 20u
+#define PRIME_LIMIT    4000000u   /* inodes and names in the kernel: 4.4 GB */
+#define PRIME_AUTO     UINT64_MAX /* no --prime-max */
+#define PRIME_LEAST    10000u
+#define PRIME_BYTES    1100u /* of an inode and a name */
+#define PRIME_SHARE    4u    /* part of the memory available */
 
 #define STRING(member, name, meta, ...)                                                      \
 	OPTION_ROW(struct cachefuse_options, member, name, OPTION_STRING, .metavar = (meta), \
@@ -78,12 +82,23 @@ static const struct option_spec specs[] = {
 	OPTION_ROW(struct cachefuse_options, extent_size, "extent-size", OPTION_SIZE,
 		.hidden = true, .min = CHUNK_BYTES,
 		.help = "size of the image's devices, a power of two"),
+	OPTION_ROW(struct cachefuse_options, engine, "engine", OPTION_CHOICE,
+		.choices = "auto|native|fuse",
+		.help = "who shows the files: the kernel (EROFS, as root) or this daemon; auto"),
+	OPTION_BOOL_ROW(struct cachefuse_options, allow_other, "allow-other",
+		"let other users read what an ordinary user mounts"),
+	OPTION_ROW(struct cachefuse_options, prime_max, "prime-max", OPTION_UINT,
+		.max = PRIME_LIMIT, .metavar = "N",
+		.help = "files whose attributes a listing may leave in the kernel, 1.1 KB each; "
+			"what fits a quarter of the memory available"),
 	OPTION_FD_ROW(struct cachefuse_options, ready_fd, "ready-fd",
 		"write READY or ERROR there once it is known"),
 	OPTION_FD_ROW(struct cachefuse_options, fuse_fd, "fuse-fd",
-		"an open /dev/fuse, kept by whoever starts a successor"),
+		"an open /dev/fuse, kept by whoever starts a successor; or /dev/null"),
 	OPTION_FD_ROW(struct cachefuse_options, slots_fd, "slots-fd",
 		"a memfd for requests, kept likewise"),
+	OPTION_FD_ROW(struct cachefuse_options, hand_fd, "hand-fd",
+		"a socket that gets the connection, should it be another one than --fuse-fd"),
 	OPTION_ROW(struct cachefuse_options, log_level, "log-level", OPTION_CHOICE,
 		.choices = "error|warn|info|debug", .help = "what to log; info"),
 	STRING(log_file, "log-file", "FILE", .help = "append the log there, not to standard error"),
@@ -92,8 +107,8 @@ static const struct option_spec specs[] = {
 static const struct option_set options_set = {
 	.program = PROGRAM,
 	.arguments = "",
-	.about = "The mount daemon: mounts a source through the kernel's EROFS and serves what is "
-		 "not resident.",
+	.about = "The mount daemon: mounts a source, through the kernel's EROFS or by itself, and "
+		 "serves what is not resident.",
 	.specs = specs,
 	.n = ARRAY_SIZE(specs),
 };
@@ -156,10 +171,20 @@ static int check_options(struct cachefuse *c, struct err *e)
 	return c->mountpoint ? 0 : err_set(e, -ENOMEM, "out of memory");
 }
 
+/* --fuse-fd, or a number for the connection: a /dev/fuse of our own where it can be opened. */
+static int open_device(struct cachefuse *c, struct err *e)
+{
+	c->dev_fd = c->options.fuse_fd;
+	if (c->dev_fd < 0)
+		c->dev_fd = open("/dev/fuse", O_RDWR | O_CLOEXEC | O_NONBLOCK);
+	if (c->dev_fd < 0)
+		c->dev_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+	return c->dev_fd < 0 ? err_set(e, err_errno(), "/dev/null cannot be opened: %m") : 0;
+}
+
 static enum exit_status open_slots(struct cachefuse *c, struct err *e)
 {
 	c->slots_fd = c->options.slots_fd;
-	c->dev_fd = c->options.fuse_fd;
 	c->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	c->failures = failures_new();
 	if (c->wake_fd < 0 || !c->failures) {
@@ -171,15 +196,36 @@ static enum exit_status open_slots(struct cachefuse *c, struct err *e)
 	if (slots_open(c->slots_fd, &c->slots, e) < 0)
 		return EXIT_RUNTIME;
 	c->taken_over = slots_phase(c->slots) != SLOTS_NEW;
-	if (c->dev_fd < 0 && c->taken_over) {
+	if (c->options.fuse_fd < 0 && c->taken_over) {
 		(void)err_set(e, -EINVAL, "--slots-fd of a mount needs its --fuse-fd");
 		return EXIT_USAGE;
 	}
-	if (c->dev_fd < 0 && kernel_open_fuse(&c->dev_fd, e) < 0)
-		return EXIT_KERNEL;
+	if (open_device(c, e) < 0)
+		return EXIT_RUNTIME;
 	/* Helpers that we start must not keep the connection alive. */
 	(void)fcntl(c->dev_fd, F_SETFD, FD_CLOEXEC); /* checked when it is used */
 	(void)fcntl(c->slots_fd, F_SETFD, FD_CLOEXEC);
+	return EXIT_OK;
+}
+
+static enum exit_status choose_engine(struct cachefuse *c, struct err *e)
+{
+	const struct engine_wish wish = {
+		.engine = c->options.engine,
+		.image_dir = c->options.image_dir,
+		.mountpoint = c->mountpoint,
+		.allow_other = c->options.allow_other,
+	};
+	char *why = slots_mount(c->slots)->engine_why;
+	int r = engine_choose(&wish, &c->engine, why, e);
+
+	if (r == -EROFS || r == -ENOSPC || r == -EACCES || r == -EOPNOTSUPP)
+		return EXIT_CACHE;
+	if (r < 0)
+		return EXIT_KERNEL;
+	log_info("engine", "engine=%s why=\"%s\"", c->engine->name, why);
+	if (c->engine->check_point && c->engine->check_point(&wish, e) < 0)
+		return EXIT_MOUNTPOINT;
 	return EXIT_OK;
 }
 
@@ -196,10 +242,7 @@ static enum exit_status check_place(struct cachefuse *c, struct err *e)
 			c->options.image_dir, err_str(r));
 		return EXIT_CACHE;
 	}
-	r = kernel_probe(c->options.image_dir, e);
-	if (r == -EROFS || r == -ENOSPC || r == -EACCES || r == -EOPNOTSUPP)
-		return EXIT_CACHE;
-	return r < 0 ? EXIT_KERNEL : EXIT_OK;
+	return choose_engine(c, e);
 }
 
 static int source_config(const struct cachefuse_options *o, struct ufs_config *ret, struct err *e)
@@ -296,7 +339,7 @@ static enum exit_status check_successor(struct cachefuse *c, struct err *e)
 	return EXIT_RUNTIME;
 }
 
-static enum exit_status make_image(struct cachefuse *c, char path[PATH_MAX], struct err *e)
+static enum exit_status make_image(struct cachefuse *c, struct err *e)
 {
 	struct table *table = client_volume_table(c->volume);
 	const struct table_info *info = table_info(table);
@@ -323,10 +366,6 @@ static enum exit_status make_image(struct cachefuse *c, char path[PATH_MAX], str
 	m->extent_bytes = image.info.extent_bytes;
 	m->extents = image.info.extents;
 	(void)snprintf(m->image, sizeof(m->image), "%s", image.name); /* the same size */
-	if (snprintf(path, PATH_MAX, "%s/%s", c->options.image_dir, image.name) >= PATH_MAX) {
-		(void)err_set(e, -ENAMETOOLONG, "%s: the path is too long", c->options.image_dir);
-		return EXIT_CACHE;
-	}
 	log_info("image ready", "name=%s files=%" PRIu64 " bytes=%" PRIu64 " reused=%d ms=%" PRIu64,
 		m->image, m->files, m->image_bytes, image.reused,
 		(uint64_t)((clock_mono_ns() - begin) / CLOCK_MS));
@@ -340,37 +379,69 @@ static enum exit_status mount_exit(int r)
 	case EPERM:
 	case EINVAL:
 		return EXIT_KERNEL;
+	case EUSERS:
+		return EXIT_KERNEL;
 	case EOPNOTSUPP:
 		return EXIT_CACHE;
+	case EACCES:
+		return EXIT_MOUNTPOINT;
 	default:
 		return EXIT_RUNTIME;
 	}
 }
 
-static enum exit_status serve(struct cachefuse *c, const char *image, struct err *e)
+/* What a listing may leave in the kernel: what fits a quarter of the memory available. */
+static uint64_t prime_max(const struct cachefuse *c)
 {
-	const struct native_config config = {
+	_cleanup_(buf_release) struct buf info = BUF_INIT(65536);
+	const char *line = NULL;
+	uint64_t kb;
+
+	if (c->options.prime_max != PRIME_AUTO)
+		return c->options.prime_max;
+	if (file_read_all("/proc/meminfo", &info) == 0)
+		line = strstr(buf_str(&info), "MemAvailable:");
+	kb = line ? strtoull(line + strlen("MemAvailable:"), NULL, 10) : 0;
+	return max(min(kb * KiB / PRIME_SHARE / PRIME_BYTES, (uint64_t)PRIME_LIMIT),
+		(uint64_t)PRIME_LEAST);
+}
+
+static enum exit_status serve(struct cachefuse *c, struct err *e)
+{
+	char image[PATH_MAX];
+	const struct mounted_config config = {
+		.engine = c->engine,
 		.mountpoint = c->mountpoint,
-		.point_fd = c->point_fd,
+		.source = c->options.source,
 		.image = image,
+		.point_fd = c->point_fd,
 		.dev_fd = c->dev_fd,
+		.hand_fd = c->options.hand_fd,
 		.slots = c->slots,
 		.reader = &c->reader,
+		.allow_other = c->options.allow_other,
+		.prime_max = prime_max(c),
 		.on_failure = on_failure,
 		.on_gone = on_gone,
 		.arg = c,
 	};
 	uint32_t n;
 	const struct counter_info *table;
-	int r = native_new(&config, &c->native, e);
+	int r;
 
+	if (snprintf(image, sizeof(image), "%s/%s", c->options.image_dir,
+		    slots_mount(c->slots)->image) >= (int)sizeof(image)) {
+		(void)err_set(e, -ENAMETOOLONG, "%s: the path is too long", c->options.image_dir);
+		return EXIT_CACHE;
+	}
+	r = mounted_new(&config, &c->mounted, e);
 	if (r < 0)
 		return mount_exit(r);
 	r = admin_server_new(c->options.admin, status_routes(), c, &c->server, e);
 	if (r == 0) {
 		table = session_counter_table(&n);
 		r = admin_server_add_counters(
-			c->server, table, n, session_counters(native_session(c->native)));
+			c->server, table, n, session_counters(mounted_session(c->mounted)));
 	}
 	if (r == 0) {
 		table = client_counter_table(&n);
@@ -380,7 +451,7 @@ static enum exit_status serve(struct cachefuse *c, const char *image, struct err
 		return EXIT_OK;
 	(void)err_default(e, r, "the admin socket cannot be served");
 	if (!c->taken_over)
-		r = native_unmount(c->native, true, NULL);
+		r = mounted_unmount(c->mounted, true, NULL);
 	if (r == -ETIMEDOUT)
 		log_error("unmount failed", "mountpoint=\"%s\"", c->mountpoint);
 	return EXIT_RUNTIME;
@@ -398,7 +469,6 @@ static int open_signals(struct cachefuse *c, struct err *e)
 
 static enum exit_status start(struct cachefuse *c, struct err *e)
 {
-	char image[PATH_MAX] = "";
 	enum exit_status status = check_options(c, e) < 0 ? EXIT_USAGE : EXIT_OK;
 
 	if (status == EXIT_OK)
@@ -408,11 +478,11 @@ static enum exit_status start(struct cachefuse *c, struct err *e)
 	if (status == EXIT_OK)
 		status = open_source(c, e);
 	if (status == EXIT_OK)
-		status = c->taken_over ? check_successor(c, e) : make_image(c, image, e);
+		status = c->taken_over ? check_successor(c, e) : make_image(c, e);
 	if (status == EXIT_OK && open_signals(c, e) < 0)
 		status = EXIT_RUNTIME;
 	if (status == EXIT_OK)
-		status = serve(c, image, e);
+		status = serve(c, e);
 	return status;
 }
 
@@ -420,7 +490,7 @@ static void stop(struct cachefuse *c)
 {
 	if (c->server)
 		admin_server_free(c->server); /* first: its handlers look at the rest */
-	native_free(c->native);
+	mounted_free(c->mounted);
 	if (c->volume)
 		client_volume_close(c->volume);
 	client_free(c->client);
@@ -439,12 +509,13 @@ static void stop(struct cachefuse *c)
 static void tell_ready(struct cachefuse *c)
 {
 	const struct slots_mount *m = slots_mount(c->slots);
-	json_t *json = json_pack("{s:i, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:b}", "pid",
-		(int)getpid(), "mountpoint", c->mountpoint, "source", c->options.source, "engine",
-		"native", "admin", c->options.admin, "files", (json_int_t)m->files, "directories",
-		(json_int_t)m->directories, "skipped", (json_int_t)m->skipped, "bytes",
-		(json_int_t)m->bytes, "generation", (json_int_t)m->generation, "taken_over",
-		c->taken_over);
+	const char *engine = mounted_engine(c->mounted)->name;
+	json_t *json = json_pack("{s:i, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:b}",
+		"pid", (int)getpid(), "mountpoint", c->mountpoint, "source", c->options.source,
+		"engine", engine, "engine_why", m->engine_why, "admin", c->options.admin, "files",
+		(json_int_t)m->files, "directories", (json_int_t)m->directories, "skipped",
+		(json_int_t)m->skipped, "bytes", (json_int_t)m->bytes, "generation",
+		(json_int_t)m->generation, "taken_over", c->taken_over);
 	char *text;
 
 	if (json && c->notice[0])
@@ -454,20 +525,21 @@ static void tell_ready(struct cachefuse *c)
 	ready_ok(c->options.ready_fd, text ? text : "{}");
 	free(text);
 	json_decref(json);
+	mounted_settle(c->mounted);
 	log_info("serving",
-		"mountpoint=\"%s\" source=\"%s\" generation=%" PRIu64 " files=%" PRIu64
+		"mountpoint=\"%s\" source=\"%s\" engine=%s generation=%" PRIu64 " files=%" PRIu64
 		" taken_over=%d",
-		c->mountpoint, c->options.source, m->generation, m->files, c->taken_over);
+		c->mountpoint, c->options.source, engine, m->generation, m->files, c->taken_over);
 }
 
 static void end_by_signal(struct cachefuse *c)
 {
 	struct err e = ERR_INIT;
-	int r = native_unmount(c->native, false, &e);
+	int r = mounted_unmount(c->mounted, false, &e);
 
 	if (r == -EBUSY) {
 		log_warn("unmounting by force", "why=\"%s\"", e.text);
-		r = native_unmount(c->native, true, &e);
+		r = mounted_unmount(c->mounted, true, &e);
 	}
 	if (r < 0)
 		log_error("unmount failed", "why=\"%s\" next=\"ending, readers get EIO\"", e.text);
@@ -501,6 +573,9 @@ int main(int argc, char **argv)
 		.options = { .ready_fd = -1,
 			.fuse_fd = -1,
 			.slots_fd = -1,
+			.hand_fd = -1,
+			.engine = "auto",
+			.prime_max = PRIME_AUTO,
 			.uid = getuid(),
 			.gid = getgid(),
 			.umask = 022,

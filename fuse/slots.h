@@ -51,6 +51,8 @@ enum slots_phase {
 	SLOTS_MOUNTED,   /* attached to the mount point, or about to be */
 };
 
+#define SLOTS_WHY_BYTES 256u
+
 /* What a successor must know of the mount. Native byte order: it never leaves the machine. */
 struct slots_mount {
 	struct volume_id volume;
@@ -65,10 +67,13 @@ struct slots_mount {
 	uint64_t extent_bytes;
 	uint32_t extents;
 	uint32_t fuse_minor; /* protocol 7.N as agreed by INIT */
-	uint64_t fuse_dev;   /* st_dev of the private mount: its minor names the connection */
-	uint64_t erofs_dev;  /* st_dev of the image's mount */
+	uint32_t engine;     /* struct engine.number */
+	uint32_t reserved;
+	uint64_t fuse_dev;   /* st_dev of the connection's mount: its minor names the connection */
+	uint64_t point_dev;  /* st_dev of what the mount point shows; 0: nothing of ours yet */
 	uint64_t mounted_at; /* seconds since 1970 */
 	char image[64];      /* file name in the image directory */
+	char engine_why[SLOTS_WHY_BYTES]; /* why that engine, for people */
 };
 
 #define SLOTS_COUNTERS 16u

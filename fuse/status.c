@@ -23,7 +23,7 @@ static json_t *requests_json(const struct cachefuse *c)
 	uint32_t n;
 	const struct counter_info *table = session_counter_table(&n);
 
-	return admin_counters_json(table, n, session_counters(native_session(c->native)));
+	return admin_counters_json(table, n, session_counters(mounted_session(c->mounted)));
 }
 
 static json_t *client_json(const struct cachefuse *c)
@@ -54,7 +54,7 @@ static int get_status(
 {
 	struct cachefuse *c = arg;
 	const struct slots_mount *m = slots_mount(c->slots);
-	const struct session_counters *counters = session_counters(native_session(c->native));
+	const struct session_counters *counters = session_counters(mounted_session(c->mounted));
 	struct slots_use use;
 	json_t *json = volume_json(m);
 	json_t *more;
@@ -65,11 +65,11 @@ static int get_status(
 		"{s:s, s:i, s:s, s:s, s:s, s:s, s:s, s:I, s:o, s:{s:i, s:i, s:i}, s:o, s:o, "
 		"s:I, s:I, s:{s:I, s:I, s:I}, s:i, s:b}",
 		"process", "cachefuse", "pid", (int)getpid(), "version", GRANARY_VERSION,
-		"mountpoint", c->mountpoint, "source", c->options.source, "engine", "native",
-		"engine_why", "this kernel mounts EROFS from files, and the daemon may mount",
-		"daemon_requests", (json_int_t)counter_get(&counters->total), "requests",
-		requests_json(c), "slots", "max", (int)use.max, "held", (int)use.held, "peak",
-		(int)use.peak, "counters", client_json(c), "failures",
+		"mountpoint", c->mountpoint, "source", c->options.source, "engine",
+		mounted_engine(c->mounted)->name, "engine_why", m->engine_why, "daemon_requests",
+		(json_int_t)counter_get(&counters->total), "requests", requests_json(c), "slots",
+		"max", (int)use.max, "held", (int)use.held, "peak", (int)use.peak, "counters",
+		client_json(c), "failures",
 		failures_json(c->failures, client_volume_table(c->volume)), "uptime_s",
 		(json_int_t)((clock_mono_ns() - c->started) / CLOCK_SECOND), "mounted_at",
 		(json_int_t)m->mounted_at, "memory", "max", (json_int_t)c->budget.max, "used",
@@ -152,6 +152,8 @@ static json_t *row_json(struct cachefuse *c, const struct table_row *row)
 	(void)json_object_set_new(json, "last_failure", failure_json(last));
 	(void)json_object_set_new(json, "mountpoint", json_string(c->mountpoint));
 	(void)json_object_set_new(json, "source", json_string(c->options.source));
+	(void)json_object_set_new(json, "engine", json_string(mounted_engine(c->mounted)->name));
+	(void)json_object_set_new(json, "engine_why", json_string(m->engine_why));
 	return json;
 }
 
@@ -187,7 +189,7 @@ static int post_unmount(
 {
 	struct cachefuse *c = arg;
 	bool force = request->body && json_is_true(json_object_get(request->body, "force"));
-	int r = native_unmount(c->native, force, e);
+	int r = mounted_unmount(c->mounted, force, e);
 
 	if (r < 0)
 		return err_default(e, r, "unmount failed");

@@ -16,7 +16,7 @@
 #include "fuse/images.h"
 #include "fuse/kernel.h"
 #include "fuse/mountpoint.h"
-#include "fuse/native.h"
+#include "fuse/mounted.h"
 #include "fuse/request.h"
 
 #define FILES      150u
@@ -61,7 +61,7 @@ static void on_gone(void *arg)
 	atomic_store(&gone, true);
 }
 
-static void obey(struct native *native)
+static void obey(struct mounted *native)
 {
 	struct err e = ERR_INIT;
 	int command = atomic_exchange(&shared->command, COMMAND_NONE);
@@ -69,7 +69,7 @@ static void obey(struct native *native)
 
 	if (command == COMMAND_NONE)
 		return;
-	r = native_unmount(native, command == COMMAND_FORCE, &e);
+	r = mounted_unmount(native, command == COMMAND_FORCE, &e);
 	memcpy(shared->line, e.text, sizeof(e.text));
 	if (r == 0)
 		atomic_store(&gone, true);
@@ -80,7 +80,7 @@ _Noreturn static void daemon_main(void)
 {
 	struct synthetic reader;
 	struct slots *slots;
-	struct native *native;
+	struct mounted *native;
 	struct err e = ERR_INIT;
 	int point_fd = -1;
 
@@ -93,13 +93,16 @@ _Noreturn static void daemon_main(void)
 		if (mountpoint_open(point, &point_fd, &e) < 0)
 			goto fail;
 	}
-	if (native_new(&(struct native_config){ .mountpoint = point,
-			       .point_fd = point_fd,
-			       .image = image_path,
-			       .dev_fd = dev_fd,
-			       .slots = slots,
-			       .reader = &reader.reader,
-			       .on_gone = on_gone },
+	if (mounted_new(&(struct mounted_config){ .engine = &engine_native,
+				.mountpoint = point,
+				.source = "test",
+				.point_fd = point_fd,
+				.image = image_path,
+				.dev_fd = dev_fd,
+				.hand_fd = -1,
+				.slots = slots,
+				.reader = &reader.reader,
+				.on_gone = on_gone },
 		    &native, &e) < 0)
 		goto fail;
 	if (point_fd >= 0)
@@ -109,7 +112,7 @@ _Noreturn static void daemon_main(void)
 		obey(native);
 		clock_sleep_ns(CLOCK_MS);
 	}
-	native_free(native);
+	mounted_free(native);
 	slots_free(slots);
 	synthetic_stop(&reader);
 	_exit(0);
@@ -653,7 +656,7 @@ static void killed_while_mounting(void **state)
 		int fuse;
 		int fd;
 
-		if (kernel_mount_fuse(h->dev_fd, &fuse, &dev, &e) < 0)
+		if (kernel_mount_fuse(h->dev_fd, NULL, &fuse, &dev, &e) < 0)
 			_exit(1);
 		atomic_store(&h->dev, dev);
 		pthread_create(&thread, NULL, answer_init, h);

@@ -1,0 +1,81 @@
+/* Which engine. See engine.h. */
+#include "fuse/engine.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define WHY_MAX ((int)SLOTS_WHY_BYTES - 20) /* of a probe's line */
+
+/* In the order in which `auto` asks. */
+static const struct engine *const engines[] = { &engine_native, &engine_fuse };
+
+const struct engine *engine_of_number(uint32_t number)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(engines); i++)
+		if (engines[i]->number == number)
+			return engines[i];
+	return NULL;
+}
+
+/* The one that was asked for; if it cannot be had, whether another could. */
+static int choose_named(const struct engine_wish *wish, const struct engine **ret, struct err *e)
+{
+	const struct engine *engine = engines[0];
+	int r;
+
+	for (size_t i = 1; i < ARRAY_SIZE(engines); i++)
+		if (strcmp(engines[i]->name, wish->engine) == 0)
+			engine = engines[i];
+	r = engine->probe(wish, e);
+	if (r == 0) {
+		*ret = engine;
+		return 0;
+	}
+	if (engine == &engine_native && engine_fuse.probe(wish, NULL) == 0 && e) {
+		struct err line = *e;
+
+		return err_set(e, r, "%s, or use --engine fuse", line.text);
+	}
+	return r;
+}
+
+/* `why` gets the lines of those that cannot be had. */
+static int choose_any(const struct engine_wish *wish, const struct engine **ret,
+	char why[SLOTS_WHY_BYTES], struct err *e)
+{
+	struct err native = ERR_INIT;
+	struct err fuse = ERR_INIT;
+	int r = engine_native.probe(wish, &native);
+
+	if (r == 0) {
+		*ret = &engine_native;
+		(void)snprintf(why, SLOTS_WHY_BYTES, "auto: %s", engine_native.auto_why); /* fits */
+		return 0;
+	}
+	(void)snprintf(why, SLOTS_WHY_BYTES, "auto: not native: %.*s", WHY_MAX,
+		native.text); /* cut where it is too long: only words */
+	r = engine_fuse.probe(wish, &fuse);
+	if (r == 0) {
+		*ret = &engine_fuse;
+		return 0;
+	}
+	return err_set(e, r, "neither engine can mount here: fuse: %s; native: %s", fuse.text,
+		native.text);
+}
+
+int engine_choose(const struct engine_wish *wish, const struct engine **ret_engine,
+	char ret_why[SLOTS_WHY_BYTES], struct err *e)
+{
+	char why[SLOTS_WHY_BYTES];
+	int r;
+
+	if (strcmp(wish->engine, "auto") == 0) {
+		r = choose_any(wish, ret_engine, why, e);
+	} else {
+		r = choose_named(wish, ret_engine, e);
+		(void)snprintf(why, sizeof(why), "%s: asked for", wish->engine); /* fits */
+	}
+	if (r == 0)
+		memcpy(ret_why, why, sizeof(why));
+	return r;
+}

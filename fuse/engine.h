@@ -1,0 +1,64 @@
+/*
+ * The two ways to show a source at a mount point, behind one ops table:
+ *
+ *	native	the kernel mounts the image (EROFS) over extents that we serve; root only
+ *	fuse	we show the image's names and bytes ourselves; any kernel, any user
+ *
+ * What both have in common, the life of a mount, is mounted.c.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "base/err.h"
+#include "fuse/slots.h"
+#include "fuse/tree.h"
+
+struct mounted;
+
+struct engine_wish {
+	const char *engine;     /* "native", "fuse" or "auto" */
+	const char *image_dir;  /* where images are to lie; exists */
+	const char *mountpoint; /* absolute */
+	bool allow_other;
+};
+
+struct engine {
+	const char *name;
+	uint32_t number;      /* struct slots_mount.engine */
+	const char *auto_why; /* why `auto` takes it */
+
+	/* Can it be had here? A negative errno with a line that says what is missing. Cheap; leaves
+	 * nothing behind. */
+	int (*probe)(const struct engine_wish *wish, struct err *e);
+	/* May it mount on this directory? Beside mountpoint_open()'s questions; may be NULL. */
+	int (*check_point)(const struct engine_wish *wish, struct err *e);
+
+	/*
+	 * The steps of a new mount, in order, each with a line when it fails.
+	 *
+	 * connect: a connection on m->config.dev_fd and the root of its file system, *ret_root; the
+	 * mount's slots_mount.fuse_dev. Nothing answers yet.
+	 * tree: what the session shows. At a takeover too.
+	 * finish: with the session answering. *ret_shown is to be attached to the mount point, or
+	 * -1 when it is already; slots_mount.point_dev.
+	 */
+	int (*connect)(struct mounted *m, int *ret_root, struct err *e);
+	int (*tree)(struct mounted *m, struct tree **ret_tree, struct err *e);
+	int (*finish)(struct mounted *m, int root, int *ret_shown, struct err *e);
+	/* What tree() made; NULL is allowed. */
+	void (*free_tree)(struct mounted *m, struct tree *tree);
+};
+
+extern const struct engine engine_native;
+extern const struct engine engine_fuse;
+
+/* Of struct slots_mount.engine; NULL: no such engine. */
+const struct engine *engine_of_number(uint32_t number);
+
+/*
+ * The engine for a new mount, and why it is that one ("auto: ..."). `auto`: native where it can be
+ * had, else fuse. What its probe gave otherwise, with one line for all that was looked at.
+ */
+int engine_choose(const struct engine_wish *wish, const struct engine **ret_engine,
+	char ret_why[SLOTS_WHY_BYTES], struct err *e) __must_check;

@@ -1,0 +1,219 @@
+/*
+ * The fuse engine: we show the names and bytes of the image. As root by the calls of fsopen(2), and
+ * attached when all works; as an ordinary user by fusermount3, which attaches at once.
+ */
+#include "base/cleanup.h"
+#include "base/log.h"
+#include "catalog/image_read.h"
+#include "fuse/kernel.h"
+#include "fuse/learn.h"
+#include "fuse/mounted_internal.h"
+#include "fuse/tree_image.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LEARN_ENTRIES 4096u /* looked at for a file to open */
+#define LEARN_DEPTH   64u
+
+/* Root mounts by itself; where it may not, and for all others, fusermount3 does. */
+static int fuse_probe(const struct engine_wish *wish, struct err *e)
+{
+	int r;
+
+	if (!kernel_may_mount())
+		return fusermount_probe(wish->allow_other, e);
+	r = kernel_need_filesystem("fuse", e);
+	if (r == 0 && access("/dev/fuse", R_OK | W_OK) != 0)
+		r = err_set(e, -ENODEV,
+			"/dev/fuse cannot be opened: %m: load the module fuse, and give a "
+			"container the device");
+	return r;
+}
+
+static int fuse_check_point(const struct engine_wish *wish, struct err *e)
+{
+	return kernel_may_mount() ? 0 : fusermount_check_point(wish->mountpoint, e);
+}
+
+/* ---- connect --------------------------------------------------------------------------------- */
+
+static int connect_by_fusermount(struct mounted *m, int *ret_root, struct err *e)
+{
+	const struct fusermount_options options = {
+		.mountpoint = m->config.mountpoint,
+		.source = m->config.source,
+		.allow_other = m->config.allow_other,
+	};
+	struct slots_mount *facts = slots_mount(m->config.slots);
+	_cleanup_close_ int fd = -1;
+	_cleanup_close_ int root = -1;
+	dev_t dev = 0;
+	int r = fusermount_guard_start(&m->guard, m->config.mountpoint, e);
+
+	if (r == 0)
+		r = fusermount_mount(&options, &fd, e);
+	if (r < 0)
+		return r;
+	root = open(m->config.mountpoint, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	r = root < 0 ? err_errno() : kernel_dev(root, "", &dev);
+	if (r < 0)
+		return err_set(e, r, "%s cannot be used after it was mounted: %s",
+			m->config.mountpoint, err_str(r));
+	facts->fuse_dev = dev;
+	facts->point_dev = dev;
+	r = mounted_take_device(m, fd, e);
+	if (r == 0)
+		*ret_root = TAKE_FD(root);
+	return r;
+}
+
+static int connect_by_kernel(struct mounted *m, int *ret_root, struct err *e)
+{
+	dev_t dev = 0;
+	int r = mounted_need_device(m, e);
+
+	if (r == 0)
+		r = kernel_mount_fuse(m->config.dev_fd, m->config.source, ret_root, &dev, e);
+	if (r == 0)
+		slots_mount(m->config.slots)->fuse_dev = dev;
+	return r;
+}
+
+static int fuse_connect(struct mounted *m, int *ret_root, struct err *e)
+{
+	int r;
+
+	if (!kernel_may_mount())
+		return connect_by_fusermount(m, ret_root, e);
+	r = connect_by_kernel(m, ret_root, e);
+	if (r != -EPERM || fusermount_probe(m->config.allow_other, NULL) < 0)
+		return r;
+	log_info("mounting through fusermount3", "why=\"%s\"", e ? e->text : "EPERM");
+	return connect_by_fusermount(m, ret_root, e);
+}
+
+/* ---- tree ------------------------------------------------------------------------------------ */
+
+static int fuse_tree(struct mounted *m, struct tree **ret_tree, struct err *e)
+{
+	const struct tree_image_config config = { .prime_max = m->config.prime_max };
+	int fd = open(m->config.image, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+	int r;
+
+	if (fd < 0)
+		return err_set(
+			e, err_errno(), "the image %s cannot be opened: %m", m->config.image);
+	r = image_open(fd, slots_mount(m->config.slots)->extent_bytes, &m->image, e);
+	if (r == 0)
+		r = tree_image_new(m->image, &config, ret_tree, e);
+	return r;
+}
+
+static void fuse_free_tree(struct mounted *m, struct tree *tree)
+{
+	tree_image_free(tree);
+	image_close(m->image);
+	m->image = NULL;
+}
+
+/* ---- finish ---------------------------------------------------------------------------------- */
+
+/* A search for any file, first names first; its state is a path. */
+struct file_search {
+	struct image_view view;
+	struct image *image;
+	uint32_t left; /* entries that may still be looked at */
+	char path[PATH_MAX];
+};
+
+static bool find_file(struct file_search *s, const struct image_inode *dir, size_t len, int depth)
+{
+	struct image_entry entry;
+	struct image_inode inode;
+
+	for (uint64_t cookie = 0; s->left > 0; cookie = entry.next_cookie) {
+		s->left--;
+		if (image_read_entry(s->image, &s->view, dir, cookie, &entry) < 0 ||
+			len + entry.name_len + 2 > sizeof(s->path))
+			return false;
+		memcpy(s->path + len, entry.name, entry.name_len);
+		s->path[len + entry.name_len] = '\0';
+		if (!entry.directory)
+			return true;
+		s->path[len + entry.name_len] = '/';
+		if (depth < (int)LEARN_DEPTH &&
+			image_inode(s->image, &s->view, entry.nid, &inode) == 0 &&
+			find_file(s, &inode, len + entry.name_len + 1, depth + 1))
+			return true;
+	}
+	return false;
+}
+
+/* Without it the kernel asks at the first open of somebody: only slower. */
+static void learn(struct mounted *m, int root)
+{
+	struct file_search *s = calloc(1, sizeof(*s));
+	struct image_inode top;
+	bool found = false;
+	int r = -ENOMEM;
+
+	if (s) {
+		s->image = m->image;
+		s->left = LEARN_ENTRIES;
+		found = image_inode(m->image, &s->view, image_root(m->image), &top) == 0 &&
+			find_file(s, &top, 0, 0);
+		r = learn_to_open(root, found ? s->path : NULL);
+	}
+	if (r < 0)
+		log_warn("no first open", "error=%s effect=\"the kernel asks at the next one\"",
+			err_name(r));
+	free(s);
+}
+
+/* What the kernel does for an ordinary user is less, by its settings. */
+static void check_limits(const struct mounted *m)
+{
+	const struct slots_mount *facts = slots_mount(m->config.slots);
+	uint32_t slots = slots_count(m->config.slots);
+	uint32_t max = 0;
+	int r = kernel_fuse_read_ahead((dev_t)facts->fuse_dev);
+
+	if (r < 0 && kernel_may_mount())
+		log_warn("read-ahead not set", "error=%s effect=\"large reads are slower\"",
+			err_name(r));
+	/* A few slots are for what is not a READ. */
+	if (kernel_background((dev_t)facts->fuse_dev, &max) == 0 && max < slots / 2)
+		log_warn("few reads at once",
+			"max_background=%u slots=%u effect=\"a stalled origin may hold up other "
+			"reads\" next=\"raise /sys/module/fuse/parameters/max_user_bgreq\"",
+			max, slots);
+}
+
+static int fuse_finish(struct mounted *m, int root, int *ret_shown, struct err *e)
+{
+	struct slots_mount *facts = slots_mount(m->config.slots);
+
+	learn(m, root);
+	check_limits(m);
+	if (facts->point_dev != 0) {
+		*ret_shown = -1;
+		return 0;
+	}
+	facts->point_dev = facts->fuse_dev;
+	*ret_shown = fcntl(root, F_DUPFD_CLOEXEC, 0);
+	return *ret_shown < 0 ? err_set(e, err_errno(), "no descriptor for the mount: %m") : 0;
+}
+
+const struct engine engine_fuse = {
+	.name = "fuse",
+	.number = 2,
+	.auto_why = "FUSE",
+	.probe = fuse_probe,
+	.check_point = fuse_check_point,
+	.connect = fuse_connect,
+	.tree = fuse_tree,
+	.finish = fuse_finish,
+	.free_tree = fuse_free_tree,
+};

@@ -1,0 +1,403 @@
+/* Spawns fusermount3. See fusermount.h. */
+#include "fuse/fusermount.h"
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+
+#define PATH_DEFAULT   "/usr/local/bin:/usr/bin:/bin:/run/wrappers/bin"
+#define CONF           "/etc/fuse.conf"
+#define CONF_BYTES     65536u
+#define MOUNT_DEADLINE (30 * CLOCK_SECOND)
+#define SOURCE_MAX     1024u /* shown of a URL; the kernel takes 4096, escapes included */
+#define READ_MAX       "1048576"
+
+#define INSTALL "install the package fuse3, or mount as root"
+
+/* ---- where it is, and whether it will work --------------------------------------------------- */
+
+static int find_in(const char *dirs, const char *name, char ret_path[PATH_MAX])
+{
+	while (*dirs) {
+		size_t len = strcspn(dirs, ":");
+
+		if (len > 0 &&
+			snprintf(ret_path, PATH_MAX, "%.*s/%s", (int)len, dirs, name) < PATH_MAX &&
+			access(ret_path, X_OK) == 0)
+			return 0;
+		dirs += len + (dirs[len] == ':');
+	}
+	return -ENOENT;
+}
+
+/* fusermount of libfuse 2 speaks the same. */
+static int find(char ret_path[PATH_MAX])
+{
+	const char *path = secure_getenv("PATH");
+	int r = path ? find_in(path, "fusermount3", ret_path) : -ENOENT;
+
+	if (r < 0)
+		r = find_in(PATH_DEFAULT, "fusermount3", ret_path);
+	if (r < 0)
+		r = find_in(PATH_DEFAULT, "fusermount", ret_path);
+	return r;
+}
+
+/* Does /proc/self/status say that set-user-id programs gain nothing? */
+static bool gains_nothing(void)
+{
+	return prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1;
+}
+
+/* A line of the configuration that says just this. */
+static bool conf_says(const char *word)
+{
+	_cleanup_(buf_release) struct buf conf = BUF_INIT(CONF_BYTES);
+	size_t len = strlen(word);
+
+	if (file_read_all(CONF, &conf) < 0)
+		return false;
+	for (const char *line = buf_str(&conf); line; line = strchr(line, '\n')) {
+		line += strspn(line, " \t\n");
+		if (strncmp(line, word, len) == 0 &&
+			line[len + strspn(line + len, " \t\r")] == '\n')
+			return true;
+	}
+	return false;
+}
+
+int fusermount_probe(bool allow_other, struct err *e)
+{
+	char path[PATH_MAX];
+	struct stat st;
+
+	if (find(path) < 0)
+		return err_set(e, -ENOENT,
+			"an ordinary user mounts through fusermount3, which is not "
+			"installed: " INSTALL);
+	if (access("/dev/fuse", F_OK) != 0)
+		return err_set(e, -ENODEV,
+			"there is no /dev/fuse: have the module fuse loaded, and give a container "
+			"the device");
+	if (geteuid() == 0)
+		return 0;
+	if (stat(path, &st) != 0 || !(st.st_mode & S_ISUID) || st.st_uid != 0)
+		return err_set(e, -EPERM,
+			"%s is not set-user-id root, so it cannot mount: chmod u+s it as root, or "
+			"mount as root",
+			path);
+	if (gains_nothing())
+		return err_set(e, -EPERM,
+			"this process may not gain privileges (no_new_privs), so %s cannot mount: "
+			"allow it in the container or unit, or mount as root",
+			path);
+	if (allow_other && !conf_says("user_allow_other"))
+		return err_set(e, -EPERM,
+			"--allow-other needs the line user_allow_other in " CONF
+			": have root add it, or leave the option out");
+	return 0;
+}
+
+int fusermount_check_point(const char *mountpoint, struct err *e)
+{
+	struct stat st;
+
+	if (geteuid() == 0)
+		return 0;
+	if (stat(mountpoint, &st) != 0)
+		return err_set(e, err_errno(), "the mount point %s cannot be used: %m", mountpoint);
+	if ((st.st_mode & S_ISVTX) && st.st_uid != geteuid())
+		return err_set(e, -EACCES,
+			"the mount point %s belongs to another user: choose a directory of your "
+			"own",
+			mountpoint);
+	if (access(mountpoint, W_OK) != 0)
+		return err_set(e, -EACCES,
+			"you have no write access to the mount point %s, which fusermount3 wants: "
+			"choose a directory of your own",
+			mountpoint);
+	return 0;
+}
+
+/* ---- what it says ---------------------------------------------------------------------------- */
+
+const char *fusermount_words(char *said)
+{
+	const char *colon;
+
+	said[strcspn(said, "\n")] = '\0';
+	colon = strncmp(said, "fusermount", 10) == 0 ? strstr(said, ": ") : NULL;
+	return colon ? colon + 2 : said;
+}
+
+/* What to do about its refusals, by words in them. */
+static const struct {
+	const char *words;
+	int code;
+	const char *advice;
+} refusals[] = {
+	{ "user_allow_other", -EPERM,
+		"have root add that line to " CONF ", or leave --allow-other out" },
+	{ "no write access", -EACCES, "choose a directory of your own" },
+	{ "not owned by user", -EACCES, "choose a directory of your own" },
+	{ "mountpoint", -EACCES, "choose an empty directory of your own" },
+	{ "mounting over filesystem", -EACCES,
+		"choose a directory on another file system, such as your home directory" },
+	{ "mount_max", -EUSERS,
+		"unmount what is not needed, or have root raise mount_max in " CONF },
+	{ "device not found", -ENODEV, "have the module fuse loaded" },
+	{ "/dev/fuse", -ENODEV, "have root allow it, and give a container the device" },
+	{ "ermission", -EPERM, "mount as root, or give the container CAP_SYS_ADMIN" },
+	{ "not permitted", -EPERM, "mount as root, or give the container CAP_SYS_ADMIN" },
+};
+
+static int refused(char *said, struct err *e)
+{
+	const char *words = fusermount_words(said);
+
+	for (size_t i = 0; i < ARRAY_SIZE(refusals); i++)
+		if (strstr(words, refusals[i].words))
+			return err_set(e, refusals[i].code, "fusermount3 did not mount: %s: %s",
+				words, refusals[i].advice);
+	if (!words[0])
+		return err_set(e, -EIO,
+			"fusermount3 did not mount and did not say why: try it by hand, or mount "
+			"as root");
+	return err_set(e, -EIO, "fusermount3 did not mount: %s", words);
+}
+
+int fusermount_unmount_errno(const char *said)
+{
+	if (strstr(said, "busy"))
+		return -EBUSY;
+	if (strstr(said, "not found in") || strstr(said, "Invalid argument") ||
+		strstr(said, "not mounted"))
+		return -EINVAL;
+	if (strstr(said, "not permitted") || strstr(said, "ermission"))
+		return -EPERM;
+	return -EIO;
+}
+
+/* ---- mount ----------------------------------------------------------------------------------- */
+
+/* Commas and backslashes of a value are marked by a backslash. */
+static void escape(const char *in, char *out, size_t size)
+{
+	size_t n = 0;
+
+	for (; *in && n + 3 < size; in++) {
+		if (*in == ',' || *in == '\\')
+			out[n++] = '\\';
+		out[n++] = *in;
+	}
+	out[n] = '\0';
+}
+
+static int spawn(
+	const struct fusermount_options *o, int comm_fd, int said_fd, pid_t *ret_pid, struct err *e)
+{
+	char program[PATH_MAX];
+	char source[SOURCE_MAX];
+	char options[SOURCE_MAX + 160];
+	char *const argv[] = { (char[]){ "fusermount3" }, (char[]){ "-o" }, options,
+		(char[]){ "--" }, (char *)(uintptr_t)o->mountpoint, NULL };
+	char *const envp[] = { (char[]){ "_FUSE_COMMFD=3" }, (char[]){ "LC_ALL=C" },
+		(char[]){ "PATH=/usr/sbin:/usr/bin:/sbin:/bin" }, NULL };
+	posix_spawn_file_actions_t files;
+	int r = find(program);
+
+	if (r < 0)
+		return fusermount_probe(false, e);
+	escape(o->source, source, sizeof(source));
+	(void)snprintf(options, sizeof(options),
+		"ro,nosuid,nodev,default_permissions,max_read=" READ_MAX
+		",subtype=granary,fsname=%s%s",
+		source, o->allow_other ? ",allow_other" : ""); /* fits */
+	posix_spawn_file_actions_init(&files);
+	/* Nothing of ours is to live on in it, and it writes where we read. */
+	posix_spawn_file_actions_addopen(&files, STDIN_FILENO, "/dev/null", O_RDWR, 0);
+	posix_spawn_file_actions_adddup2(&files, said_fd, STDOUT_FILENO);
+	posix_spawn_file_actions_adddup2(&files, said_fd, STDERR_FILENO);
+	posix_spawn_file_actions_adddup2(&files, comm_fd, 3);
+	posix_spawn_file_actions_addclosefrom_np(&files, 4);
+	r = posix_spawn(ret_pid, program, &files, NULL, argv, envp);
+	posix_spawn_file_actions_destroy(&files);
+	return r ? err_set(e, -r, "%s cannot be started: %s", program, err_str(-r)) : 0;
+}
+
+/* The descriptor in the next message; -ENODATA: the other side is gone without one. */
+static int receive(int fd, uint64_t deadline)
+{
+	char byte;
+	struct iovec iov = { &byte, 1 };
+	union {
+		struct cmsghdr head;
+		char space[CMSG_SPACE(sizeof(int))];
+	} control = { 0 };
+	struct msghdr message = { .msg_iov = &iov,
+		.msg_iovlen = 1,
+		.msg_control = &control,
+		.msg_controllen = sizeof(control) };
+	struct pollfd wait = { .fd = fd, .events = POLLIN };
+	const struct cmsghdr *c;
+	int got = -1;
+
+	for (;;) {
+		uint64_t now = clock_mono_ns();
+		int n = now < deadline ? poll(&wait, 1, (int)((deadline - now) / CLOCK_MS) + 1) : 0;
+
+		if (n == 0)
+			return -ETIMEDOUT;
+		if (n > 0)
+			break;
+		if (errno != EINTR)
+			return err_errno();
+	}
+	if (recvmsg(fd, &message, MSG_CMSG_CLOEXEC) < 0)
+		return err_errno();
+	c = CMSG_FIRSTHDR(&message);
+	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS &&
+		c->cmsg_len == CMSG_LEN(sizeof(int)))
+		memcpy(&got, CMSG_DATA(c), sizeof(got));
+	return got >= 0 ? got : -ENODATA;
+}
+
+static void read_said(int fd, char said[FUSERMOUNT_TEXT])
+{
+	ssize_t n = read(fd, said, FUSERMOUNT_TEXT - 1);
+
+	said[n > 0 ? n : 0] = '\0';
+}
+
+int fusermount_mount(const struct fusermount_options *options, int *ret_dev_fd, struct err *e)
+{
+	char said[FUSERMOUNT_TEXT];
+	int comm[2] = { -1, -1 };
+	int words[2] = { -1, -1 };
+	pid_t pid = -1;
+	int fd = -1;
+	int r = 0;
+
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, comm) != 0 ||
+		pipe2(words, O_CLOEXEC | O_NONBLOCK) != 0)
+		r = err_set(e, err_errno(), "no descriptors for fusermount3: %m");
+	if (r == 0)
+		r = spawn(options, comm[1], words[1], &pid, e);
+	cleanup_close(&comm[1]);
+	cleanup_close(&words[1]);
+	if (r == 0) {
+		fd = receive(comm[0], clock_mono_ns() + MOUNT_DEADLINE);
+		if (fd == -ETIMEDOUT)
+			r = err_set(e, fd,
+				"fusermount3 does not end: is the mount point on a "
+				"file system that hangs?");
+		else if (waitpid(pid, NULL, 0) < 0)
+			log_debug("fusermount3 not waited for", "cause=%s", err_name(err_errno()));
+	}
+	if (r == 0 && fd < 0) {
+		read_said(words[0], said);
+		r = refused(said, e);
+	}
+	cleanup_close(&comm[0]);
+	cleanup_close(&words[0]);
+	if (r == 0)
+		*ret_dev_fd = fd;
+	return r;
+}
+
+/* ---- unmount --------------------------------------------------------------------------------- */
+
+int fusermount_unmount_command(const char *mountpoint, bool lazy, struct fusermount_command *ret)
+{
+	int r = find(ret->program);
+
+	if (r < 0)
+		return r;
+	if (snprintf(ret->mountpoint, sizeof(ret->mountpoint), "%s", mountpoint) >=
+		(int)sizeof(ret->mountpoint))
+		return -ENAMETOOLONG;
+	ret->argv[0] = ret->program;
+	ret->argv[1] = (char *)(uintptr_t)(lazy ? "-uz" : "-u");
+	ret->argv[2] = (char *)(uintptr_t) "--";
+	ret->argv[3] = ret->mountpoint;
+	ret->argv[4] = NULL;
+	return 0;
+}
+
+/* ---- guard ----------------------------------------------------------------------------------- */
+
+/* Only system calls: other threads' locks were copied as they were. */
+_Noreturn static void guard_main(int fd, const struct fusermount_command *command)
+{
+	static char *const envp[] = { NULL };
+	char byte;
+	ssize_t n;
+
+	/* A signal to all of our processes is about us: it comes into its own when we are gone. */
+	(void)setsid();
+	for (int i = 1; i < NSIG; i++)
+		(void)signal(i, i == SIGCHLD ? SIG_DFL : SIG_IGN);
+	(void)dup2(fd, STDIN_FILENO);
+	(void)close_range(1, UINT_MAX, 0); /* the connection above all must end without us */
+	do {
+		n = read(STDIN_FILENO, &byte, 1);
+	} while (n < 0 && errno == EINTR);
+	if (n == 0) {
+		int null = open("/dev/null", O_RDWR);
+
+		(void)dup2(null, STDIN_FILENO);
+		(void)dup2(null, STDERR_FILENO);
+		(void)execve(command->program, command->argv, envp);
+	}
+	_exit(0);
+}
+
+int fusermount_guard_start(struct fusermount_guard *guard, const char *mountpoint, struct err *e)
+{
+	struct fusermount_command command;
+	int ends[2];
+	pid_t pid;
+
+	if (fusermount_unmount_command(mountpoint, true, &command) < 0)
+		return fusermount_probe(false, e);
+	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
+		return err_set(e, err_errno(), "no descriptors: %m");
+	pid = fork();
+	if (pid == 0)
+		guard_main(ends[0], &command);
+	(void)close(ends[0]); /* the guard's */
+	if (pid < 0) {
+		int r = err_set(e, err_errno(), "no process for the mount's guard: %m");
+
+		(void)close(ends[1]); /* nobody reads */
+		return r;
+	}
+	guard->pid = pid;
+	guard->fd = ends[1];
+	return 0;
+}
+
+void fusermount_guard_dismiss(struct fusermount_guard *guard)
+{
+	if (guard->pid <= 0)
+		return;
+	if (send(guard->fd, "x", 1, MSG_NOSIGNAL) != 1)
+		log_debug("guard gone", "cause=%s", err_name(err_errno())); /* nothing to dismiss */
+	(void)close(guard->fd);
+	while (waitpid(guard->pid, NULL, 0) < 0 && errno == EINTR)
+		;
+	guard->pid = 0;
+}

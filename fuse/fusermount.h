@@ -1,0 +1,64 @@
+/*
+ * fusermount3, the set-user-id program by which an ordinary user mounts a FUSE file system, and
+ * takes it off again.
+ *
+ *	us ──fork, _FUSE_COMMFD──► fusermount3 ──mount(2)──► kernel
+ *	   ◄──── the connection, by SCM_RIGHTS ────┘
+ *
+ * What it says on its standard error becomes part of one line of ours.
+ *
+ * Threads: any; the calls wait for the program, with a deadline.
+ */
+#pragma once
+
+#include <limits.h>
+#include <stdbool.h>
+#include <sys/types.h>
+#include "base/err.h"
+
+#define FUSERMOUNT_TEXT 256u
+
+/* Is it there, and will it work for this process? -ENOENT, -EPERM, -ENODEV, with a line. */
+int fusermount_probe(bool allow_other, struct err *e) __must_check;
+/* Will it mount on this directory? -EACCES with a line. */
+int fusermount_check_point(const char *mountpoint, struct err *e) __must_check;
+
+struct fusermount_options {
+	const char *mountpoint;
+	const char *source;
+	bool allow_other;
+};
+
+/*
+ * Mounts; *ret_dev_fd is the connection. Nothing is mounted after a failure. -EACCES: not on this
+ * mount point; else as the probe.
+ */
+int fusermount_mount(
+	const struct fusermount_options *options, int *ret_dev_fd, struct err *e) __must_check;
+
+/* The command that unmounts; memory for argv of execv(3), made before a fork(). */
+struct fusermount_command {
+	char program[PATH_MAX];
+	char mountpoint[PATH_MAX];
+	char *argv[5];
+};
+/* -ENOENT: there is no fusermount3. */
+int fusermount_unmount_command(
+	const char *mountpoint, bool lazy, struct fusermount_command *ret) __must_check;
+/* What it said when it failed to unmount: -EBUSY, -EINVAL (nothing is mounted there), -EIO. */
+int fusermount_unmount_errno(const char *said);
+/* The first of its lines without its name, cut at the end of the line. Points into `said`. */
+const char *fusermount_words(char *said);
+
+/*
+ * A process that unmounts (lazily) once this one is gone without having dismissed it: else
+ * "Transport endpoint is not connected" would stay at the mount point.
+ */
+struct fusermount_guard {
+	pid_t pid; /* 0: none */
+	int fd;    /* closed: unmount */
+};
+int fusermount_guard_start(
+	struct fusermount_guard *guard, const char *mountpoint, struct err *e) __must_check;
+/* It ends without doing anything. Nothing happens where there is none. */
+void fusermount_guard_dismiss(struct fusermount_guard *guard);

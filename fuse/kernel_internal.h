@@ -1,0 +1,21 @@
+/* What kernel.c and kernel_fuse.c share: fsopen(2) and its kin, with the kernel's words. */
+#pragma once
+
+#include <linux/mount.h>
+#include "base/err.h"
+
+#define KERNEL_READ_AHEAD_KB "4096" /* four READs: see docs/decisions/read-ahead.md */
+#define KERNEL_BDI_DIR       "/sys/class/bdi"
+
+/* A file system context, closed at exec, or -1 with errno. */
+int kernel_fsopen(const char *type) __must_check;
+/* FSCONFIG_SET_STRING or FSCONFIG_SET_FLAG (value NULL). */
+int kernel_fsconfig(int fs, unsigned int cmd, const char *key, const char *value) __must_check;
+/* What the kernel says in words about a failed step, or the errno's text. */
+const char *kernel_complaint(int fs, int code, char text[256]);
+/*
+ * The detached mount of a configured context. `fuse_mount_fd`: where its devices lie; -1 for none.
+ * *ret_why points into `text`, and is written on failure only.
+ */
+int kernel_create_and_mount(int fs, int fuse_mount_fd, unsigned int attrs, int *ret_fd,
+	char text[256], const char **ret_why) __must_check;

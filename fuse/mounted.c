@@ -1,0 +1,216 @@
+/* The life of a mount but for its end. See mounted.h. */
+#include "fuse/mounted.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "fuse/kernel.h"
+#include "fuse/mounted_internal.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+
+struct session *mounted_session(struct mounted *m)
+{
+	return m->session;
+}
+
+const struct engine *mounted_engine(const struct mounted *m)
+{
+	return m->engine;
+}
+
+bool mounted_is_attached(const struct mounted *m)
+{
+	const struct slots_mount *facts = slots_mount(m->config.slots);
+	dev_t dev = 0;
+
+	return facts->point_dev != 0 && kernel_dev(AT_FDCWD, m->config.mountpoint, &dev) == 0 &&
+	       dev == (dev_t)facts->point_dev;
+}
+
+/* ---- the device ------------------------------------------------------------------------------ */
+
+/* One byte with the descriptor. Whoever is not there to take it needs none. */
+static int hand_over(const struct mounted *m)
+{
+	char byte = 'f';
+	struct iovec iov = { &byte, 1 };
+	union {
+		struct cmsghdr head;
+		char space[CMSG_SPACE(sizeof(int))];
+	} control = { 0 };
+	struct msghdr message = { .msg_iov = &iov,
+		.msg_iovlen = 1,
+		.msg_control = &control,
+		.msg_controllen = sizeof(control) };
+	struct cmsghdr *c = CMSG_FIRSTHDR(&message);
+
+	c->cmsg_level = SOL_SOCKET;
+	c->cmsg_type = SCM_RIGHTS;
+	c->cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(c), &m->config.dev_fd, sizeof(int));
+	while (sendmsg(m->config.hand_fd, &message, MSG_NOSIGNAL) < 0)
+		if (errno != EINTR)
+			return err_errno();
+	return 0;
+}
+
+int mounted_take_device(struct mounted *m, int fd, struct err *e)
+{
+	int r = 0;
+
+	if (dup3(fd, m->config.dev_fd, O_CLOEXEC) < 0)
+		return err_set(e, err_errno(), "no descriptor for the connection: %m");
+	if (m->config.hand_fd >= 0)
+		r = hand_over(m);
+	return r < 0 ? err_set(e, r, "the connection cannot be handed over: %s", err_str(r)) : 0;
+}
+
+int mounted_need_device(struct mounted *m, struct err *e)
+{
+	_cleanup_close_ int fd = -1;
+	int r;
+
+	if (kernel_is_fuse(m->config.dev_fd))
+		return 0;
+	r = kernel_open_fuse(&fd, e);
+	return r < 0 ? r : mounted_take_device(m, fd, e);
+}
+
+/* ---- start ----------------------------------------------------------------------------------- */
+
+static int start_session(struct mounted *m, struct err *e)
+{
+	struct session_config config = {
+		.dev_fd = m->config.dev_fd,
+		.slots = m->config.slots,
+		.reader = m->config.reader,
+		.threads = m->config.threads,
+		.on_failure = m->config.on_failure,
+		.on_gone = m->config.on_gone,
+		.arg = m->config.arg,
+	};
+	int r = m->engine->tree(m, &m->tree, e);
+
+	if (r < 0)
+		return r;
+	config.tree = m->tree;
+	return session_new(&config, &m->session, e);
+}
+
+static int mount_new_one(struct mounted *m, struct err *e)
+{
+	struct slots_mount *facts = slots_mount(m->config.slots);
+	_cleanup_close_ int root = -1;
+	_cleanup_close_ int shown = -1;
+	int r;
+
+	facts->engine = m->engine->number;
+	r = m->engine->connect(m, &root, e);
+	if (r == 0)
+		r = start_session(m, e);
+	if (r == 0)
+		r = m->engine->finish(m, root, &shown, e);
+	if (r < 0)
+		return r;
+	facts->mounted_at = clock_wall_ns() / CLOCK_SECOND;
+	/*
+	 * Before the fact: a crash between the two takes the mount with it, and a successor sees
+	 * its connection gone.
+	 */
+	slots_set_phase(m->config.slots, SLOTS_MOUNTED);
+	if (shown >= 0)
+		r = kernel_attach(shown, m->config.point_fd, e);
+	return r < 0 ? err_prefix(e, "%s", m->config.mountpoint) : 0;
+}
+
+static int take_over(struct mounted *m, struct err *e)
+{
+	m->engine = engine_of_number(slots_mount(m->config.slots)->engine);
+	if (!m->engine)
+		return err_set(e, -EPROTONOSUPPORT,
+			"%s was mounted by another version of cachefuse: unmount with --force and "
+			"mount again",
+			m->config.mountpoint);
+	log_info("taking a mount over", "mountpoint=\"%s\" engine=%s", m->config.mountpoint,
+		m->engine->name);
+	if (!kernel_is_fuse(m->config.dev_fd))
+		return err_set(e, -ENODEV,
+			"the connection of %s died with its daemon: mount it again",
+			m->config.mountpoint);
+	return start_session(m, e);
+}
+
+int mounted_new(const struct mounted_config *config, struct mounted **ret_mounted, struct err *e)
+{
+	struct mounted *m = calloc(1, sizeof(*m));
+	int r;
+
+	if (!m)
+		return err_set(e, -ENOMEM, "out of memory");
+	m->magic = MOUNTED_MAGIC;
+	m->config = *config;
+	m->engine = config->engine;
+	pthread_mutex_init(&m->unmounting, NULL);
+	switch (slots_phase(config->slots)) {
+	case SLOTS_NEW:
+		r = mount_new_one(m, e);
+		break;
+	case SLOTS_MOUNTED:
+		r = take_over(m, e);
+		break;
+	case SLOTS_CONNECTED:
+	default:
+		r = err_set(e, -ENODEV,
+			"the daemon of %s died before the mount was whole: mount it again",
+			config->mountpoint);
+	}
+	/* A takeover that fails leaves it to the next one, as long as there is a connection. */
+	if (r < 0 && (slots_phase(config->slots) != SLOTS_MOUNTED || r == -ENODEV) &&
+		mounted_is_attached(m) && mounted_detach(m, NULL) < 0)
+		log_error("mount left behind", "mountpoint=\"%s\"", config->mountpoint);
+	if (r < 0) {
+		mounted_free(m);
+		return r;
+	}
+	*ret_mounted = m;
+	return 0;
+}
+
+void mounted_settle(struct mounted *m)
+{
+	CHECK_MAGIC(m, MOUNTED_MAGIC);
+	if (m->config.hand_fd >= 0)
+		fusermount_guard_dismiss(&m->guard);
+}
+
+/* Somebody cut the connection: every access would fail, for as long as it is attached. */
+static void tidy(struct mounted *m)
+{
+	struct err e = ERR_INIT;
+
+	if (!session_gone(m->session) || !mounted_is_attached(m))
+		return;
+	log_warn("connection lost", "mountpoint=\"%s\" next=unmounting", m->config.mountpoint);
+	if (mounted_detach(m, &e) < 0)
+		log_error("mount left behind", "mountpoint=\"%s\" why=\"%s\"", m->config.mountpoint,
+			e.text);
+}
+
+void mounted_free(struct mounted *m)
+{
+	if (!m)
+		return;
+	CHECK_MAGIC(m, MOUNTED_MAGIC);
+	if (m->session)
+		tidy(m);
+	fusermount_guard_dismiss(&m->guard);
+	session_free(m->session);
+	if (m->engine)
+		m->engine->free_tree(m, m->tree);
+	pthread_mutex_destroy(&m->unmounting);
+	m->magic = 0;
+	free(m);
+}

@@ -1,0 +1,58 @@
+/*
+ * One mount: a FUSE connection that a session serves, what the mount point shows, and its end. How
+ * the two hang together is the engine's (engine.h):
+ *
+ *	native	application ──► EROFS: names, sizes, page cache
+ *				  └─► extent N, a file of the private FUSE mount ──► session ──► reader
+ *	fuse	application ──► FUSE: page cache ──► session ──► reader
+ *
+ * Threads: mounted_unmount() any, one at a time; everything else the thread that made it.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include "base/err.h"
+#include "fuse/engine.h"
+#include "fuse/session.h"
+#include "fuse/slots.h"
+
+struct mounted;
+
+struct mounted_config {
+	const struct engine *engine; /* NULL at a takeover: that of the slots */
+	const char *mountpoint;      /* absolute; all borrowed */
+	const char *source;          /* URL, as df(1) is to show it */
+	const char *image;           /* path */
+	int point_fd;                /* of mountpoint_open(); -1 at a takeover */
+	int dev_fd;  /* /dev/fuse; or something else, whose number the connection is to get */
+	int hand_fd; /* a socket: whoever keeps dev_fd for a successor; -1: nobody does */
+	struct slots *slots; /* phase MOUNTED: a takeover; NEW: with the facts of the image */
+	struct reader *reader;
+	bool allow_other;     /* a mount of an ordinary user is for all */
+	uint64_t prime_max;   /* nodes the kernel may know by READDIRPLUS; fuse engine */
+	unsigned int threads; /* 0: the session's default */
+	void (*on_failure)(void *arg, uint64_t offset, uint32_t length, int status);
+	void (*on_gone)(void *arg);
+	void *arg;
+};
+
+/* Mounts, or takes a mount over. -ENODEV at a takeover: there is nothing (more) to take over. */
+int mounted_new(const struct mounted_config *config, struct mounted **ret_mounted,
+	struct err *e) __must_check;
+/*
+ * Those who keep the connection for a successor know that it serves. Until then the mount ends with
+ * this process, however that ends.
+ */
+void mounted_settle(struct mounted *m);
+/* Stops serving; the mount should be gone. NULL is allowed. */
+void mounted_free(struct mounted *m);
+
+/*
+ * Ends the mount; 0 once the kernel has let go of everything, or was told to. Without `force`:
+ * -EBUSY with a line that names who uses it, and nothing has changed. With it: readers get EIO,
+ * open files die. -ETIMEDOUT: the kernel does not let go.
+ */
+int mounted_unmount(struct mounted *m, bool force, struct err *e) __must_check;
+
+struct session *mounted_session(struct mounted *m);
+const struct engine *mounted_engine(const struct mounted *m);

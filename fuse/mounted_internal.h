@@ -1,0 +1,33 @@
+/* What mounted.c, mounted_unmount.c and the engines know of a mount. */
+#pragma once
+
+#include <pthread.h>
+#include <sys/types.h>
+#include "fuse/fusermount.h"
+#include "fuse/mounted.h"
+
+#define MOUNTED_MAGIC 0x4A71FE01u
+
+struct image;
+
+struct mounted {
+	uint32_t magic;
+	struct mounted_config config;
+	const struct engine *engine;
+	struct tree *tree;
+	struct image *image; /* the fuse engine's; NULL: none */
+	struct session *session;
+	struct fusermount_guard guard;
+	pthread_mutex_t unmounting; /* held over one mounted_unmount() */
+};
+
+/* That dev_fd is a /dev/fuse: one of our own, where whoever started us had none to give. */
+int mounted_need_device(struct mounted *m, struct err *e) __must_check;
+/* `fd` becomes m->config.dev_fd, also for who keeps that; the caller closes `fd`. */
+int mounted_take_device(struct mounted *m, int fd, struct err *e) __must_check;
+
+/* True while what the mount point shows is ours. */
+bool mounted_is_attached(const struct mounted *m);
+/* Takes it off the mount point at once, whoever uses it. 0, or what the kernel or fusermount3
+ * said. */
+int mounted_detach(struct mounted *m, struct err *e) __must_check;
