@@ -7,13 +7,14 @@
  *
  * HTTP without TLS, unsigned, one thread per connection, blocking calls; bytes are not checked.
  * Files are written through the page cache and not synced, or with --direct by O_DIRECT (one object
- * only). Prints one JSON line: files, bytes, seconds.
+ * only). Prints one JSON line: files, bytes, seconds, CPU seconds.
  */
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/cleanup.h"
 #include "base/option.h"
 #include "base/units.h"
+#include "bench/cpu.h"
 
 #include <fcntl.h>
 #include <netdb.h>
@@ -362,7 +363,7 @@ int main(int argc, char **argv)
 		fprintf(stderr, "bench-downloader: %s: %s\n", argv[1], err_str(r));
 		return EXIT_FAILURE;
 	}
-	printf("{\"files\": %zu, \"bytes\": %llu, \"seconds\": %.6f}\n", d.keys ? d.n_keys : 1,
-		(unsigned long long)d.bytes, seconds);
+	printf("{\"files\": %zu, \"bytes\": %llu, \"seconds\": %.6f, \"cpu\": %.6f}\n",
+		d.keys ? d.n_keys : 1, (unsigned long long)d.bytes, seconds, cpu_seconds());
 	return EXIT_SUCCESS;
 }
