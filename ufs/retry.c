@@ -6,8 +6,10 @@
  *	attempt under way (the lower's) -> failed -> waiting for its timer (on our loop)
  *	-> under way ... -> done
  *
- * A changed object, a refused key or a missing bucket do not pass and are handed on at once. An
- * answer that is none to the question asked (another range, no range) is asked again a few times.
+ * Refusals (a changed or missing object, a refused key, a missing bucket) do not pass by waiting. An
+ * object store is many servers, though, and one of them may be behind, or wrong for a moment: a
+ * refusal is believed when the same comes several times in a row, within about a second. So is an
+ * answer that is none to the question asked (another range, no range).
  */
 #include "ufs/ufs_internal.h"
 #include "base/clock.h"
@@ -17,13 +19,13 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#define RETRY_MAGIC        0x55525452u
-#define RETRY_ATTEMPTS_MAX 64u
-#define RETRY_STRANGE_MAX \
-	8u /* of answers that are none to the question: a broken proxy, rarely for long */
-#define RETRY_PROBES_MAX 3u
-#define RETRY_BASE_NS    (100 * CLOCK_MS)
-#define RETRY_CAP_NS     (10 * CLOCK_SECOND)
+#define RETRY_MAGIC          0x55525452u
+#define RETRY_ATTEMPTS_MAX   64u
+#define RETRY_REFUSALS_MAX   8u /* in a row; then it is true */
+#define RETRY_PROBES_MAX     3u
+#define RETRY_BASE_NS        (100 * CLOCK_MS)
+#define RETRY_CAP_NS         (10 * CLOCK_SECOND)
+#define RETRY_REFUSAL_CAP_NS (250 * CLOCK_MS) /* a reader waits for an error that is likely true */
 
 struct retry {
 	struct ufs base;
@@ -48,6 +50,7 @@ struct attempt {
 	_Atomic enum ufs_class class; /* as promoted; the next attempt's */
 	unsigned int attempts;
 	unsigned int fruitless; /* attempts in a row that brought nothing: the backoff's exponent */
+	unsigned int refusals;  /* the same refusal in a row */
 	int status;             /* of the last attempt */
 	struct err e;
 };
@@ -62,6 +65,13 @@ static bool passes(int status)
 	return status == -EAGAIN || status == -EIO || status == -ECONNREFUSED ||
 	       status == -ECONNRESET || status == -EHOSTUNREACH || status == -ENETUNREACH ||
 	       status == -ETIMEDOUT || status == -ENOMEM;
+}
+
+static bool refuses(int status)
+{
+	return status == -ESTALE || status == -ENOENT || status == -EACCES ||
+	       status == -EKEYREJECTED || status == -ENXIO || status == -EREMCHG ||
+	       status == -EPROTO;
 }
 
 /* Full jitter: anything up to the cap, so that many who failed together do not come back
@@ -196,10 +206,13 @@ static bool may_try_again(struct attempt *a, int status)
 {
 	uint64_t now = clock_mono_ns();
 
-	if (status == -EPROTO ? a->attempts >= RETRY_STRANGE_MAX
-			      : !passes(status) || a->attempts >= RETRY_ATTEMPTS_MAX)
+	if (!passes(status) && !refuses(status))
+		return false;
+	if (a->attempts >= RETRY_ATTEMPTS_MAX || a->refusals >= RETRY_REFUSALS_MAX)
 		return false;
 	a->delay_ns = backoff_ns(a->fruitless, a->get.retry_after_ns);
+	if (a->refusals && status != -EPROTO) /* a broken proxy takes longer */
+		a->delay_ns = min(a->delay_ns, (uint64_t)RETRY_REFUSAL_CAP_NS);
 	return now + a->delay_ns < a->deadline_ns;
 }
 
@@ -210,6 +223,7 @@ static void on_done(struct ufs_get *get, int status, const struct err *e)
 	CHECK_MAGIC(a, RETRY_MAGIC);
 	a->received += get->got;
 	a->fruitless = get->got ? 0 : a->fruitless + 1;
+	a->refusals = !refuses(status) ? 0 : status == a->status ? a->refusals + 1 : 1;
 	a->outer->got = a->received;
 	if (status == 0 || (passes(status) && a->received == a->outer->length)) {
 		finish(a, 0, NULL); /* whole, even if the end of the answer was not */
