@@ -92,6 +92,11 @@ int fusermount_probe(bool allow_other, struct err *e)
 		return err_set(e, -ENODEV,
 			"there is no /dev/fuse: have the module fuse loaded, and give a container "
 			"the device");
+	/* fusermount3 opens it as the user who calls it. */
+	if (access("/dev/fuse", R_OK | W_OK) != 0)
+		return err_set(e, -EPERM,
+			"/dev/fuse may not be opened by this user: have root run chmod 666 "
+			"/dev/fuse, as udev does");
 	if (geteuid() == 0)
 		return 0;
 	if (stat(path, &st) != 0 || !(st.st_mode & S_ISUID) || st.st_uid != 0)
@@ -158,8 +163,10 @@ static const struct {
 		"choose a directory on another file system, such as your home directory" },
 	{ "mount_max", -EUSERS,
 		"unmount what is not needed, or have root raise mount_max in " CONF },
+	{ "username", -EPERM,
+		"your user id has no name in /etc/passwd: have root add one, or mount as root" },
 	{ "device not found", -ENODEV, "have the module fuse loaded" },
-	{ "/dev/fuse", -ENODEV, "have root allow it, and give a container the device" },
+	{ "/dev/fuse", -EPERM, "have root run chmod 666 /dev/fuse, as udev does" },
 	{ "ermission", -EPERM, "mount as root, or give the container CAP_SYS_ADMIN" },
 	{ "not permitted", -EPERM, "mount as root, or give the container CAP_SYS_ADMIN" },
 };
