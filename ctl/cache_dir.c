@@ -151,8 +151,7 @@ static int create_identity(const char *path, struct err *e)
 	return 0;
 }
 
-/* Ours: *ret_new false. Empty: true, nothing written yet. */
-static int check_identity(const char *path, bool *ret_new, struct err *e)
+int cache_dir_identify(const char *path, bool *ret_new, struct err *e)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(4096);
 	char identity[PATH_MAX + 16];
@@ -325,7 +324,7 @@ int cache_dir_make_run(const struct cache_dir *cache, struct err *e)
 static int check_all(struct cache_dir *cache, uint64_t capacity, struct err *e)
 {
 	bool fresh = false;
-	int r = check_identity(cache->path, &fresh, e);
+	int r = cache_dir_identify(cache->path, &fresh, e);
 
 	if (r == 0)
 		r = check_filesystem(cache->path, capacity, e);

@@ -67,7 +67,9 @@ int mount_table_parse(const char *line, struct mount_entry *ret_entry)
 	return 0;
 }
 
-int mount_table_each_ours(int (*fn)(void *arg, const struct mount_entry *entry), void *arg)
+typedef int (*entry_fn)(void *arg, const struct mount_entry *entry);
+
+static int each(bool only_ours, entry_fn fn, void *arg)
 {
 	_cleanup_fclose_ FILE *f = fopen("/proc/self/mountinfo", "re");
 	_cleanup_free_ char *line = NULL;
@@ -78,9 +80,15 @@ int mount_table_each_ours(int (*fn)(void *arg, const struct mount_entry *entry),
 	if (!f)
 		return err_errno();
 	while (r == 0 && getline(&line, &size, f) > 0)
-		if (mount_table_parse(line, &entry) == 0 && mount_entry_ours(&entry))
+		if (mount_table_parse(line, &entry) == 0 &&
+			(!only_ours || mount_entry_ours(&entry)))
 			r = fn(arg, &entry);
 	return r;
+}
+
+int mount_table_each_ours(entry_fn fn, void *arg)
+{
+	return each(true, fn, arg);
 }
 
 struct search {
@@ -93,20 +101,21 @@ static int look(void *arg, const struct mount_entry *entry)
 {
 	struct search *search = arg;
 	size_t len = strlen(entry->point);
+	bool root = len == 1;
 
 	if (strncmp(search->path, entry->point, len) != 0 || len < search->best ||
-		(search->path[len] && search->path[len] != '/'))
+		(!root && search->path[len] && search->path[len] != '/'))
 		return 0;
 	*search->nearest = *entry;
 	search->best = len;
 	return 0;
 }
 
-int mount_table_find_above(const char *path, struct mount_entry *ret_entry)
+static int find_above(bool only_ours, const char *path, struct mount_entry *ret_entry)
 {
 	struct mount_entry entry;
 	struct search search = { .path = path, .nearest = &entry };
-	int r = mount_table_each_ours(look, &search);
+	int r = each(only_ours, look, &search);
 
 	if (r < 0)
 		return r;
@@ -114,6 +123,16 @@ int mount_table_find_above(const char *path, struct mount_entry *ret_entry)
 		return -ENOENT;
 	*ret_entry = entry;
 	return 0;
+}
+
+int mount_table_find_above(const char *path, struct mount_entry *ret_entry)
+{
+	return find_above(true, path, ret_entry);
+}
+
+int mount_table_filesystem(const char *path, struct mount_entry *ret_entry)
+{
+	return find_above(false, path, ret_entry);
 }
 
 int mount_table_find(const char *point, struct mount_entry *ret_entry)

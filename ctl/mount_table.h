@@ -27,6 +27,9 @@ int mount_table_each_ours(
 /* The mount of ours at `path` or nearest above it. -ENOENT: there is none. */
 int mount_table_find_above(const char *path, struct mount_entry *ret_entry) __must_check;
 
+/* The mount that `path` (canonical) lies on, of whatever kind. */
+int mount_table_filesystem(const char *path, struct mount_entry *ret_entry) __must_check;
+
 /* True for a mount of ours, of either engine. */
 bool mount_entry_ours(const struct mount_entry *entry);
 

@@ -321,7 +321,7 @@ static int mount_plan(struct supervisor *s, struct mount *mount, const json_t *w
 	child_keep_fd(c, NULL, s->alive[1]);
 	child_keep_fd(c, "--fuse-fd", mount->fuse_fd);
 	child_keep_fd(c, "--slots-fd", mount->slots_fd);
-	child_keep_fd(c, NULL, mount->hand[1]);
+	child_keep_fd(c, "--hand-fd", mount->hand[1]);
 	return 0;
 }
 
