@@ -53,6 +53,18 @@ int admin_server_add_counters(struct admin_server *server, const struct counter_
 json_t *admin_counters_json(const struct counter_info *table, uint32_t n, const void *counters);
 
 /*
+ * What json_dumps() and json_loadb() do, but never cut short for want of memory: jansson alone may
+ * then drop what it could not hold. Text is the caller's to free; NULL without memory. Parsing:
+ * -ENOMEM, -EBADMSG (`ret_where`, may be NULL, says where).
+ */
+char *admin_json_text(const json_t *json, size_t flags) __must_check;
+int admin_json_parse(const char *text, size_t len, size_t flags, json_t **ret_json,
+	json_error_t *ret_where) __must_check;
+/* How often this thread's JSON was out of memory: unchanged around json_pack() with optional
+ * values, which it leaves out then. */
+uint64_t admin_json_failures(void);
+
+/*
  * One request to a daemon: GET when body is NULL and method NULL. 0 and *ret_json (a new
  * reference); the daemon's own error code and line on a failed answer; -ECONNREFUSED/-ENOENT when
  * nobody listens; -ETIMEDOUT past the deadline (ns from now).

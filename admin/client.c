@@ -123,7 +123,7 @@ static int request_http(const char *socket_path, const char *method, const char 
 	const json_t *json, uint64_t timeout_ns, unsigned int *ret_status, struct buf *body,
 	struct err *e)
 {
-	_cleanup_free_ char *text = json ? json_dumps(json, JSON_COMPACT) : NULL;
+	_cleanup_free_ char *text = admin_json_text(json, JSON_COMPACT);
 	_cleanup_(buf_release) struct buf request =
 		BUF_INIT(ADMIN_REQUEST_BYTES + ADMIN_HEADER_BYTES);
 	_cleanup_(http_reply_release) struct http_reply reply;
@@ -133,7 +133,7 @@ static int request_http(const char *socket_path, const char *method, const char 
 	if (path[0] != '/' || strpbrk(path, " \r\n"))
 		return err_set(e, -EINVAL, "'%s' is not a path of an HTTP request", path);
 	if (json && !text)
-		return err_set(e, -EINVAL, "the request cannot be written as JSON");
+		return err_set(e, -ENOMEM, "out of memory");
 	r = buf_printf(&request, "%s %s HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n",
 		method, path);
 	if (r == 0 && text)
@@ -167,7 +167,7 @@ int admin_call(const char *socket_path, const char *method, const char *path, co
 {
 	_cleanup_(buf_release) struct buf answer = BUF_INIT(ADMIN_ANSWER_BYTES);
 	unsigned int status = 0;
-	json_t *json;
+	json_t *json = NULL;
 	int r = request_http(socket_path,
 		method ? method
 		: body ? "POST"
@@ -176,15 +176,17 @@ int admin_call(const char *socket_path, const char *method, const char *path, co
 
 	if (r < 0)
 		return r;
-	json = json_loadb(
-		buf_str(&answer), answer.len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, NULL);
+	r = admin_json_parse(buf_str(&answer), answer.len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY,
+		&json, NULL);
 	if (status / 100 != 2) {
 		r = failed(status, path, json, e);
 		json_decref(json);
 		return r;
 	}
-	if (!json)
-		return err_set(e, -EBADMSG, "the daemon's answer to %s is not JSON", path);
+	if (r == -ENOMEM)
+		return err_set(e, r, "out of memory");
+	if (r < 0)
+		return err_set(e, r, "the daemon's answer to %s is not JSON", path);
 	if (ret_json)
 		*ret_json = json;
 	else
@@ -202,9 +204,10 @@ int admin_call_text(const char *socket_path, const char *path, uint64_t timeout_
 	if (r < 0)
 		return r;
 	if (status / 100 != 2) {
-		json_t *json =
-			json_loadb(out->data ? out->data + before : "", out->len - before, 0, NULL);
+		json_t *json = NULL;
 
+		r = admin_json_parse(out->data ? out->data + before : "", out->len - before, 0,
+			&json, NULL); /* without JSON there is the status to tell */
 		r = failed(status, path, json, e);
 		json_decref(json);
 		return r;

@@ -73,7 +73,7 @@ static enum MHD_Result respond(struct MHD_Connection *connection, unsigned int s
 static enum MHD_Result respond_json(struct MHD_Connection *connection, unsigned int status,
 	const json_t *json, const char *allow)
 {
-	_cleanup_free_ char *text = json ? json_dumps(json, JSON_COMPACT | JSON_ENCODE_ANY) : NULL;
+	_cleanup_free_ char *text = admin_json_text(json, JSON_COMPACT | JSON_ENCODE_ANY);
 
 	if (json && !text)
 		return MHD_NO;
@@ -188,9 +188,12 @@ static enum MHD_Result call_route(const struct admin_server *server,
 	int r;
 
 	if (upload->body.len > 0) {
-		body = json_loadb(
-			upload->body.data, upload->body.len, JSON_REJECT_DUPLICATES, &where);
-		if (!body) {
+		r = admin_json_parse(
+			upload->body.data, upload->body.len, JSON_REJECT_DUPLICATES, &body, &where);
+		if (r == -ENOMEM)
+			return respond_error(connection, MHD_HTTP_INTERNAL_SERVER_ERROR, r,
+				"out of memory", NULL);
+		if (r < 0) {
 			(void)err_set(&e, -EINVAL, "the request's body is not JSON: line %d: %s",
 				where.line, where.text);
 			return respond_error(

@@ -98,6 +98,7 @@ int supervisor_save(struct supervisor *s)
 	char path[SOCKET_PATH_MAX];
 	json_t *mounts = json_array();
 	json_t *json;
+	uint64_t failures = admin_json_failures();
 	char *text;
 	uint64_t hash;
 	int r = 0;
@@ -107,12 +108,12 @@ int supervisor_save(struct supervisor *s)
 
 		if (mount->state == MOUNT_ACTIVE)
 			(void)json_array_append_new(
-				mounts, mount_record(mount)); /* fails without memory only */
+				mounts, mount_record(mount)); /* counted in failures */
 	}
 	json = json_pack("{s:i, s:s, s:i, s:i, s:i, s:o}", "format", 1, "cache", s->cache.path,
 		"supervisor", (int)getpid(), "master", (int)s->master.pid, "worker",
 		(int)s->worker.pid, "mounts", mounts);
-	text = json_dumps(json, JSON_INDENT(1));
+	text = failures == admin_json_failures() ? admin_json_text(json, JSON_INDENT(1)) : NULL;
 	json_decref(json);
 	if (!text)
 		return -ENOMEM;
@@ -225,7 +226,8 @@ void supervisor_adopt(struct supervisor *s)
 
 	if (file_read_all(cache_dir_socket(&s->cache, "state.json", path), &text) < 0)
 		return;
-	json = json_loadb(buf_str(&text), text.len, 0, NULL);
+	if (admin_json_parse(buf_str(&text), text.len, 0, &json, NULL) < 0)
+		return;
 	if (json_integer_value(json_object_get(json, "format")) == 1) {
 		adopt_daemon(&s->master, json_object_get(json, "master"));
 		adopt_daemon(&s->worker, json_object_get(json, "worker"));

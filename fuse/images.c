@@ -1,5 +1,6 @@
 /* Images built on this node. See images.h. */
 #include "fuse/images.h"
+#include "admin/admin.h"
 #include "base/cleanup.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -7,7 +8,6 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <jansson.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
@@ -107,7 +107,7 @@ static int write_info(const char *path, const struct image_facts *f)
 		"skipped", (json_int_t)f->info.skipped, "image_bytes",
 		(json_int_t)f->info.image_bytes, "extent_bytes", (json_int_t)f->info.extent_bytes,
 		"extents", (int)f->info.extents, "xxh3", checksum, "boot", f->boot);
-	text = json ? json_dumps(json, JSON_INDENT(1) | JSON_PRESERVE_ORDER) : NULL;
+	text = admin_json_text(json, JSON_INDENT(1) | JSON_PRESERVE_ORDER);
 	r = text ? file_write_atomic(path, text, strlen(text), 0600) : -ENOMEM;
 	free(text);
 	json_decref(json);
@@ -152,13 +152,14 @@ static int take_info(json_t *json, struct image_facts *ret)
 static int read_info(const char *path, struct image_facts *ret)
 {
 	_cleanup_(buf_release) struct buf b = BUF_INIT(INFO_BYTES);
-	json_t *json;
+	json_t *json = NULL;
 	int r = file_read_all(path, &b);
 
 	if (r < 0)
 		return r;
-	json = json_loadb(buf_str(&b), b.len, 0, NULL);
-	r = json ? take_info(json, ret) : -EBADMSG;
+	r = admin_json_parse(buf_str(&b), b.len, 0, &json, NULL);
+	if (r == 0)
+		r = take_info(json, ret);
 	json_decref(json);
 	return r;
 }

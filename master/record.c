@@ -71,15 +71,16 @@ static json_t *json_u64_hex(uint64_t value)
 	return json_sprintf("%016" PRIx64, value);
 }
 
-/* Takes the reference `json`, which is NULL without memory. */
-static int append_json(json_t *json, struct buf *out)
+/* Takes the reference `json`, which is NULL without memory, and not whole when JSON has failed more
+ * often than `failures`. */
+static int append_json(json_t *json, uint64_t failures, struct buf *out)
 {
 	char *text;
 	int r;
 
-	if (!json)
-		return -ENOMEM;
-	text = json_dumps(json, JSON_COMPACT | JSON_SORT_KEYS);
+	text = failures == admin_json_failures()
+		       ? admin_json_text(json, JSON_COMPACT | JSON_SORT_KEYS)
+		       : NULL;
 	json_decref(json);
 	if (!text)
 		return -ENOMEM;
@@ -91,6 +92,7 @@ static int append_json(json_t *json, struct buf *out)
 int record_source_encode(const struct record_source *record, struct buf *out)
 {
 	const struct ufs_config *c = &record->config;
+	uint64_t failures = admin_json_failures();
 
 	return append_json(
 		json_pack("{s:i, s:o, s:s, s:i, s:s*, s:s*, s:s*, s:s*, s:s*, s:s*, s:b, s:b}",
@@ -100,12 +102,13 @@ int record_source_encode(const struct record_source *record, struct buf *out)
 			"bucket", c->bucket, "prefix", c->prefix, "profile", c->profile, "ca_file",
 			c->ca_file, "path_style", (int)c->path_style, "anonymous",
 			(int)c->anonymous),
-		out);
+		failures, out);
 }
 
 int record_generation_encode(const struct record_generation *record, struct buf *out)
 {
 	const struct generation_id *id = &record->id;
+	uint64_t failures = admin_json_failures();
 
 	return append_json(
 		json_pack("{s:i, s:o, s:o, s:I, s:I, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:b}",
@@ -118,23 +121,28 @@ int record_generation_encode(const struct record_generation *record, struct buf 
 			"files", (json_int_t)record->files, "bytes", (json_int_t)record->bytes,
 			"table_bytes", (json_int_t)record->table_bytes, "built_at",
 			(json_int_t)record->built_at, "kept", (int)record->kept),
-		out);
+		failures, out);
 }
 
 int record_cluster_encode(const struct record_cluster *record, struct buf *out)
 {
+	uint64_t failures = admin_json_failures();
+
 	return append_json(json_pack("{s:i, s:s, s:I}", "format", RECORD_FORMAT, "uuid",
 				   record->uuid, "epoch", (json_int_t)record->epoch),
-		out);
+		failures, out);
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
 static int load(const void *data, size_t len, json_t **ret_json)
 {
-	json_t *json = json_loadb(data, len, JSON_REJECT_DUPLICATES, NULL);
+	json_t *json;
 	json_int_t format;
+	int r = admin_json_parse(data, len, JSON_REJECT_DUPLICATES, &json, NULL);
 
+	if (r < 0)
+		return r;
 	if (!json_is_object(json)) {
 		json_decref(json);
 		return -EBADMSG;

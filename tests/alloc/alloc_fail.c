@@ -5,7 +5,6 @@
 
 #include <expat.h>
 #include <fcntl.h>
-#include <jansson.h>
 #include <protobuf-c/protobuf-c.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -166,7 +165,6 @@ __attribute__((constructor)) static void begin(void)
 		ensure(control != MAP_FAILED);
 		(void)close(fd);
 	}
-	json_set_alloc_funcs(__wrap_malloc, free);
 }
 
 void alloc_fail(uint64_t n)
