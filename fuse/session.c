@@ -1,5 +1,5 @@
 /* Threads that read requests into slots and answer them. See session.h. */
-#include "fuse/session.h"
+#include "fuse/session_internal.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "fuse/request.h"
@@ -18,54 +18,11 @@
 
 #define SESSION_MAGIC   0x5E5510A1u
 #define THREADS_DEFAULT 4u
-#define THREADS_MAX     16u
 #define SPARE_SLOTS(n) \
 	((n) / 4 < 64 ? (n) / 4 : 64)        /* never filled by READs: for all other requests */
 #define BLAME_MAX  (2 * SLOTS_BLAME_HANDLED) /* a request that saw so much death gets EIO */
 #define STOP_GRACE (10 * CLOCK_SECOND)
 #define BUF_BYTES  (LIMIT_PAYLOAD_BYTES + BLOCK_BYTES) /* the longest range of a READ */
-
-/*
- * A READ that waits for the network, in the slot of the same number. Three parties touch it, each
- * until it gave its reference back; the last one frees the slot:
- *
- *	the reader	until on_done
- *	the answer	until the request was answered: by on_done, or by who gave up on it
- *	the submitter	until read() returned
- */
-struct parked {
-	struct client_read read;
-	struct session *session;
-	uint32_t slot;
-	uint32_t skip; /* the answer is `size` bytes from here on */
-	uint32_t size;
-	_Atomic uint32_t refs;
-	_Atomic uint32_t flags; /* PARKED_* */
-};
-
-#define PARKED_SUBMITTED 1u /* read() returned: cancel() may be called */
-#define PARKED_UNWANTED  2u /* answered without the bytes */
-
-struct worker {
-	struct session *session;
-	pthread_t thread;
-	unsigned char *buf; /* BUF_BYTES, aligned for direct I/O */
-	void *scratch;      /* the tree's */
-};
-
-struct session {
-	uint32_t magic;
-	struct session_config config;
-	struct session_counters *counters;
-	struct parked *parked; /* one per slot */
-	struct worker workers[THREADS_MAX];
-	unsigned int started;
-	int stop_fd; /* eventfd: readable once the threads are to end */
-	_Atomic bool stopping;
-	_Atomic bool refusing;
-	_Atomic bool gone;
-	_Atomic uint32_t n_parked; /* parked reads whose on_done has not run */
-};
 
 #define ROW(...) COUNTER_ROW(session_counters, __VA_ARGS__)
 static const struct counter_info counter_rows[] = { SESSION_COUNTERS(ROW) };
@@ -76,190 +33,10 @@ const struct counter_info *session_counter_table(uint32_t *ret_n)
 	return counter_rows;
 }
 
-/* ---- answers --------------------------------------------------------------------------------- */
-
-static int write_whole(int fd, const struct iovec *iov, int n)
-{
-	while (writev(fd, iov, n) < 0) {
-		struct pollfd wait = { .fd = fd, .events = POLLOUT };
-
-		if (errno == EAGAIN)
-			(void)poll(&wait, 1, 1000); /* only a test's socket is ever full */
-		else if (errno != EINTR)
-			return err_errno();
-	}
-	return 0;
-}
-
-/*
- * Sends the answer to `unique`: `data`, or a negative errno. False: the kernel did not take it; the
- * request may be gone by now (-ENOENT), which is fine.
- */
-static bool send_answer(
-	struct session *s, uint64_t unique, int status, const void *data, size_t len)
-{
-	struct fuse_out_header head = { .error = status, .unique = unique };
-	struct iovec iov[2] = { { .iov_base = &head, .iov_len = sizeof(head) },
-		{ .iov_base = (void *)(uintptr_t)data, .iov_len = len } };
-	int n = status == 0 && len > 0 ? 2 : 1;
-	int r;
-
-	head.len = (uint32_t)(sizeof(head) + (n == 2 ? len : 0));
-	r = write_whole(s->config.dev_fd, iov, n);
-	if (r == 0)
-		return true;
-	if (r == -ENOENT || r == -ENODEV || r == -EPIPE)
-		return false;
-	LOG_LIMITED(LOG_WARN, "answer refused by the kernel",
-		"unique=%" PRIu64 " bytes=%zu error=%s", unique, len, err_name(r));
-	if (status == 0) { /* bytes could not be taken; an errno can */
-		head.error = -EIO;
-		head.len = sizeof(head);
-		(void)write_whole(s->config.dev_fd, iov, 1); /* nothing more can be done for it */
-	}
-	return false;
-}
-
-/* Nodes that the kernel does not know (any more). A daemon that died may have counted one twice. */
-static void forget(struct session *s, uint64_t n)
-{
-	uint64_t known = counter_get(&s->counters->known);
-
-	while (!atomic_compare_exchange_weak(&s->counters->known, &known, known - min(known, n)))
-		;
-}
-
-/*
- * Answers the request of a slot that this thread alone has (READING), and frees the slot. `given`:
- * the nodes that the kernel knows by it.
- */
-static void answer_giving(
-	struct session *s, uint32_t slot, int status, const void *data, size_t len, uint64_t given)
-{
-	uint64_t unique = request_unique(slot_data(s->config.slots, slot), SLOT_BYTES);
-
-	ensure(slot_move(s->config.slots, slot, SLOT_READING, SLOT_ANSWERING));
-	counter_add(&s->counters->known, given);
-	if (!send_answer(s, unique, status, data, len) && given)
-		forget(s, given);
-	ensure(slot_move(s->config.slots, slot, SLOT_ANSWERING, SLOT_FREE));
-}
-
-static void answer(struct session *s, uint32_t slot, int status, const void *data, size_t len)
-{
-	answer_giving(s, slot, status, data, len, 0);
-}
-
 /* Frees the slot of a request that wants no answer. */
 static void drop(struct session *s, uint32_t slot)
 {
 	ensure(slot_move(s->config.slots, slot, SLOT_READING, SLOT_FREE));
-}
-
-/* What the reader of a READ that failed gets to see. */
-static int read_errno(const struct session *s, int status)
-{
-	if (status == -EINTR)
-		return -EINTR;
-	if (s->config.tree->read_status)
-		return s->config.tree->read_status;
-	return status == -ESTALE ? -ESTALE : -EIO;
-}
-
-static void count_failure(struct session *s, uint64_t offset, uint32_t length, int status)
-{
-	counter_add(&s->counters->failed, 1);
-	if (s->config.on_failure)
-		s->config.on_failure(s->config.arg, offset, length, status);
-}
-
-/* ---- parked reads ---------------------------------------------------------------------------- */
-
-static void parked_unref(struct parked *p, uint32_t refs)
-{
-	struct session *s = p->session;
-
-	if (atomic_fetch_sub(&p->refs, refs) != refs)
-		return;
-	ensure(slot_move(s->config.slots, p->slot, SLOT_ANSWERING, SLOT_FREE));
-}
-
-/* The reader's answer; on a thread of the reader. */
-static void on_read_done(struct client_read *read, int status, const void *data)
-{
-	struct parked *p = read->arg;
-	struct session *s = p->session;
-	uint32_t refs = 1;
-
-	if (slot_move(s->config.slots, p->slot, SLOT_HELD, SLOT_ANSWERING)) {
-		uint64_t unique = request_unique(slot_data(s->config.slots, p->slot), SLOT_BYTES);
-
-		if (status < 0)
-			count_failure(s, read->offset, read->length, status);
-		(void)send_answer(s, unique, status < 0 ? read_errno(s, status) : 0,
-			status < 0 ? NULL : (const char *)data + p->skip, p->size);
-		refs = 2;
-	}
-	parked_unref(p, refs);
-	atomic_fetch_sub(&s->n_parked, 1); /* last: the session may end now */
-}
-
-static void park(struct session *s, uint32_t slot, const struct tree_range *range)
-{
-	struct parked *p = &s->parked[slot];
-
-	p->session = s;
-	p->slot = slot;
-	p->skip = range->skip;
-	p->size = range->size;
-	p->read = (struct client_read){
-		.offset = range->offset,
-		.length = range->length,
-		.on_done = on_read_done,
-		.arg = p,
-	};
-	list_init(&p->read.link);
-	atomic_store(&p->refs, 3);
-	atomic_store(&p->flags, 0);
-	atomic_fetch_add(&s->n_parked, 1);
-	ensure(slot_move(s->config.slots, slot, SLOT_READING, SLOT_HELD));
-	s->config.reader->ops->read(s->config.reader, &p->read);
-	if (atomic_fetch_or(&p->flags, PARKED_SUBMITTED) & PARKED_UNWANTED) {
-		/*
-		 * Given up while it was being submitted: that party left its reference for us to
-		 * cancel under.
-		 */
-		s->config.reader->ops->cancel(s->config.reader, &p->read);
-		parked_unref(p, 1);
-	}
-	parked_unref(p, 1);
-}
-
-/*
- * Answers a parked request with `status` at once and cancels its read. False: it is not parked (any
- * more). `ticket` says which request is meant, should the slot be given to another meanwhile.
- */
-static bool give_up(struct session *s, uint32_t slot, uint32_t ticket, int status)
-{
-	struct parked *p = &s->parked[slot];
-
-	if (!slot_move_ticket(s->config.slots, slot, ticket, SLOT_HELD, SLOT_ANSWERING))
-		return false;
-	(void)send_answer(
-		s, request_unique(slot_data(s->config.slots, slot), SLOT_BYTES), status, NULL, 0);
-	if (atomic_fetch_or(&p->flags, PARKED_UNWANTED) & PARKED_SUBMITTED) {
-		s->config.reader->ops->cancel(s->config.reader, &p->read);
-		parked_unref(p, 1);
-	}
-	return true;
-}
-
-static void give_up_all(struct session *s)
-{
-	for (uint32_t i = 0; i < slots_count(s->config.slots); i++)
-		if (slot_state(s->config.slots, i) == SLOT_HELD)
-			(void)give_up(s, i, slot_ticket(s->config.slots, i),
-				-EIO); /* or it is answered */
 }
 
 /* ---- requests -------------------------------------------------------------------------------- */
@@ -274,11 +51,11 @@ static void on_init(struct session *s, uint32_t slot, const struct request *req)
 	if (r < 0) {
 		log_error("this kernel's FUSE is too old", "protocol=%u.%u", req->init.major,
 			req->init.minor);
-		answer(s, slot, r, NULL, 0);
+		session_answer(s, slot, r, NULL, 0);
 		return;
 	}
 	slots_mount(s->config.slots)->fuse_minor = out.minor;
-	answer(s, slot, 0, &out, sizeof(out));
+	session_answer(s, slot, 0, &out, sizeof(out));
 	if (slots_phase(s->config.slots) == SLOTS_NEW)
 		slots_set_phase(s->config.slots, SLOTS_CONNECTED);
 }
@@ -291,7 +68,7 @@ static void on_lookup(struct worker *w, uint32_t slot, const struct request *req
 	int r = tree->ops->lookup(tree, w->scratch, req->nodeid, req->name, &out);
 
 	counter_add(&s->counters->lookup, 1);
-	answer_giving(s, slot, r, &out, sizeof(out), r == 0 && out.nodeid != 0);
+	session_answer_giving(s, slot, r, &out, sizeof(out), r == 0 && out.nodeid != 0);
 }
 
 static void on_getattr(struct worker *w, uint32_t slot, const struct request *req)
@@ -302,7 +79,7 @@ static void on_getattr(struct worker *w, uint32_t slot, const struct request *re
 	int r = tree->ops->getattr(tree, w->scratch, req->nodeid, &out);
 
 	counter_add(&s->counters->other, 1);
-	answer(s, slot, r, &out, sizeof(out));
+	session_answer(s, slot, r, &out, sizeof(out));
 }
 
 static void on_open(struct session *s, uint32_t slot, const struct request *req)
@@ -318,7 +95,7 @@ static void on_open(struct session *s, uint32_t slot, const struct request *req)
 		counter_add(&s->counters->other, 1);
 		r = tree->ops->opendir(tree, req->nodeid, &out);
 	}
-	answer(s, slot, r, &out, sizeof(out));
+	session_answer(s, slot, r, &out, sizeof(out));
 }
 
 static void on_readdir(struct worker *w, uint32_t slot, const struct request *req)
@@ -334,7 +111,7 @@ static void on_readdir(struct worker *w, uint32_t slot, const struct request *re
 	int r = tree->ops->readdir(tree, w->scratch, req, &entries);
 
 	counter_add(&s->counters->readdir, 1);
-	answer_giving(s, slot, r, w->buf, entries.len, r == 0 ? entries.given : 0);
+	session_answer_giving(s, slot, r, w->buf, entries.len, r == 0 ? entries.given : 0);
 }
 
 /* 0: the whole range is in the thread's buffer. */
@@ -356,7 +133,6 @@ static void on_read(struct worker *w, uint32_t slot, const struct request *req)
 	struct tree *tree = s->config.tree;
 	struct reader *reader = s->config.reader;
 	struct tree_range range = { 0 };
-	uint32_t ticket;
 	int r = tree->ops->range(tree, w->scratch, req, &range);
 
 	counter_add(&s->counters->read, 1);
@@ -364,19 +140,15 @@ static void on_read(struct worker *w, uint32_t slot, const struct request *req)
 	if (r == 0 && atomic_load(&s->refusing))
 		r = -EIO;
 	if (r < 0 || range.size == 0) {
-		answer(s, slot, r, NULL, 0);
+		session_answer(s, slot, r, NULL, 0);
 		return;
 	}
 	reader->ops->note(reader, range.offset, range.length);
-	ticket = slot_ticket(s->config.slots, slot);
 	if (read_local(w, &range) == 0) {
-		answer(s, slot, 0, w->buf + range.skip, range.size);
+		session_answer(s, slot, 0, w->buf + range.skip, range.size);
 		return;
 	}
-	park(s, slot, &range);
-	/* A refusal that looked for parked reads just before this one was. */
-	if (atomic_load(&s->refusing))
-		(void)give_up(s, slot, ticket, -EIO); /* or it is answered already */
+	session_park(s, slot, &range);
 }
 
 /*
@@ -395,12 +167,12 @@ static void on_interrupt(struct session *s, uint32_t slot, const struct request 
 		if (slot_state(s->config.slots, i) == SLOT_HELD &&
 			request_unique(slot_data(s->config.slots, i), SLOT_BYTES) ==
 				req->interrupted)
-			found = give_up(s, i, ticket, -EINTR);
+			found = session_give_up(s, i, ticket, -EINTR);
 	}
 	drop(s, slot);
 	if (!found) {
 		sched_yield(); /* to the thread that has it */
-		(void)send_answer(s, self, -EAGAIN, NULL, 0);
+		session_answer_errno(s, self, -EAGAIN);
 	}
 }
 
@@ -410,7 +182,7 @@ static void on_statfs(struct session *s, uint32_t slot)
 
 	s->config.tree->ops->statfs(s->config.tree, &out);
 	counter_add(&s->counters->other, 1);
-	answer(s, slot, 0, &out, sizeof(out));
+	session_answer(s, slot, 0, &out, sizeof(out));
 }
 
 /* ENOSYS: the kernel does not ask again, or knows what to do. */
@@ -431,7 +203,7 @@ static int status_of_other(const struct session *s, uint32_t opcode)
 static void on_forget(struct session *s, uint32_t slot, const struct request *req)
 {
 	counter_add(&s->counters->other, 1);
-	forget(s, req->forgotten);
+	session_forget(s, req->forgotten);
 	drop(s, slot);
 }
 
@@ -445,7 +217,7 @@ static void handle(struct worker *w, uint32_t slot, uint32_t len)
 	if (request_parse(data, len, &req) < 0) {
 		LOG_LIMITED(LOG_WARN, "request not understood", "bytes=%u", len);
 		if (request_unique_of_refused(data, len) != 0)
-			answer(s, slot, -EINVAL, NULL, 0);
+			session_answer(s, slot, -EINVAL, NULL, 0);
 		else
 			drop(s, slot);
 		return;
@@ -483,7 +255,7 @@ static void handle(struct worker *w, uint32_t slot, uint32_t len)
 		return;
 	default:
 		counter_add(&s->counters->other, 1);
-		answer(s, slot, status_of_other(s, req.opcode), NULL, 0);
+		session_answer(s, slot, status_of_other(s, req.opcode), NULL, 0);
 		return;
 	}
 }
@@ -541,7 +313,7 @@ static void serve_left(struct worker *w)
 		}
 		log_error("request given up", "unique=%" PRIu64 " blame=%u answer=EIO",
 			request_unique(slot_data(s->config.slots, slot), SLOT_BYTES), blame);
-		answer(s, slot, -EIO, NULL, 0);
+		session_answer(s, slot, -EIO, NULL, 0);
 	}
 }
 
@@ -604,7 +376,7 @@ static int start_threads(struct session *s, unsigned int threads)
 int session_new(const struct session_config *config, struct session **ret_session, struct err *e)
 {
 	unsigned int threads =
-		config->threads ? min(config->threads, THREADS_MAX) : THREADS_DEFAULT;
+		config->threads ? min(config->threads, SESSION_THREADS_MAX) : THREADS_DEFAULT;
 	struct session *s = calloc(1, sizeof(*s));
 	int flags = fcntl(config->dev_fd, F_GETFL);
 	int r;
@@ -614,9 +386,10 @@ int session_new(const struct session_config *config, struct session **ret_sessio
 	s->magic = SESSION_MAGIC;
 	s->config = *config;
 	s->counters = slots_counters(config->slots);
-	s->parked = calloc(slots_count(config->slots), sizeof(s->parked[0]));
+	s->parked = calloc(2 * (size_t)slots_count(config->slots), sizeof(s->parked[0]));
+	s->part = calloc(slots_count(config->slots), sizeof(s->part[0]));
 	s->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (!s->parked || s->stop_fd < 0) {
+	if (!s->parked || !s->part || s->stop_fd < 0) {
 		session_free(s);
 		return err_set(e, -ENOMEM, "out of memory or descriptors");
 	}
@@ -639,7 +412,7 @@ static void end_parked(struct session *s)
 {
 	uint64_t deadline = clock_mono_ns() + STOP_GRACE;
 
-	give_up_all(s);
+	session_give_up_all(s);
 	while (atomic_load(&s->n_parked) > 0 && clock_mono_ns() < deadline)
 		clock_sleep_ns(CLOCK_MS);
 }
@@ -669,6 +442,7 @@ void session_free(struct session *s)
 	if (atomic_load(&s->n_parked) > 0)
 		return;
 	free(s->parked);
+	free(s->part);
 	s->magic = 0;
 	free(s);
 }
@@ -678,7 +452,7 @@ void session_refuse(struct session *s, bool refuse)
 	CHECK_MAGIC(s, SESSION_MAGIC);
 	atomic_store(&s->refusing, refuse);
 	if (refuse)
-		give_up_all(s);
+		session_give_up_all(s);
 }
 
 bool session_gone(const struct session *s)

@@ -56,7 +56,7 @@ struct slots {
 static const uint8_t allowed[SLOT_STATES] = {
 	[SLOT_FREE] = 1 << SLOT_READING,
 	[SLOT_READING] = 1 << SLOT_FREE | 1 << SLOT_HELD | 1 << SLOT_ANSWERING,
-	[SLOT_HELD] = 1 << SLOT_ANSWERING,
+	[SLOT_HELD] = 1 << SLOT_READING | 1 << SLOT_ANSWERING,
 	[SLOT_ANSWERING] = 1 << SLOT_FREE,
 };
 

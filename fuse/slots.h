@@ -19,6 +19,8 @@
  *	                  │  └──────────answered at once───────────────▲
  *	                  └──nothing came──► FREE
  *
+ * and HELD ──a part came──► READING, when there is more to wait for.
+ *
  * Threads: any. The lock is a leaf and is never held over I/O.
  */
 #pragma once

@@ -18,6 +18,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 #include "base/clock.h"
+#include "base/limits.h"
 #include "fuse/reader.h"
 
 struct synthetic_range {
@@ -31,6 +32,7 @@ struct synthetic_control {
 	struct synthetic_range later;
 	_Atomic uint32_t cancels;
 	_Atomic uint32_t notes;
+	_Atomic uint32_t reads; /* that were not answered at once */
 };
 
 struct synthetic {
@@ -67,6 +69,7 @@ static int synthetic_read_local(struct reader *reader, uint64_t offset, uint32_t
 {
 	struct synthetic *s = container_of(reader, struct synthetic, reader);
 
+	assert_true(length <= LIMIT_PAYLOAD_BYTES);
 	if (synthetic_in(&s->control->stall, offset, length) ||
 		synthetic_in(&s->control->fail, offset, length) ||
 		synthetic_in(&s->control->later, offset, length))
@@ -79,9 +82,11 @@ static void synthetic_read(struct reader *reader, struct client_read *read)
 {
 	struct synthetic *s = container_of(reader, struct synthetic, reader);
 
+	assert_true(read->length <= LIMIT_PAYLOAD_BYTES);
 	pthread_mutex_lock(&s->lock);
 	list_push_back(&s->parked, &read->link);
 	pthread_mutex_unlock(&s->lock);
+	atomic_fetch_add(&s->control->reads, 1);
 }
 
 static void synthetic_cancel(struct reader *reader, struct client_read *read)

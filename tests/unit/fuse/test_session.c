@@ -19,6 +19,7 @@ struct fake {
 	int memory;
 	struct slots *slots;
 	struct tree *tree;
+	bool own_tree; /* not the extents */
 	struct synthetic reader;
 	struct session *session;
 	_Atomic uint32_t gone;
@@ -46,6 +47,45 @@ static void on_failure(void *arg, uint64_t offset, uint32_t length, int status)
 	atomic_fetch_add(&f->failures, 1);
 }
 
+/* ---- a tree whose READs are of any bytes ----------------------------------------------------- */
+
+#define LISTED 3u
+
+static int unaligned_range(
+	struct tree *tree, void *scratch, const struct request *req, struct tree_range *ret)
+{
+	uint64_t at = (req->nodeid - REQUEST_EXTENT_NODE(0)) * EXTENT + req->read.offset;
+
+	(void)tree;
+	assert_int_equal(*(uint64_t *)scratch, 0);
+	ret->skip = at % 4096;
+	ret->offset = at - ret->skip;
+	ret->size = req->read.size;
+	ret->length = (ret->skip + ret->size + 4095) / 4096 * 4096;
+	return 0;
+}
+
+static int unaligned_readdir(
+	struct tree *tree, void *scratch, const struct request *req, struct tree_entries *entries)
+{
+	(void)tree;
+	(void)scratch;
+	(void)req;
+	memset(entries->buf, 'e', 100);
+	entries->len = 100;
+	entries->given = min(entries->prime, (uint64_t)LISTED);
+	return 0;
+}
+
+static const struct tree_ops unaligned_ops = {
+	.range = unaligned_range,
+	.readdir = unaligned_readdir,
+};
+static struct tree unaligned_tree = { .ops = &unaligned_ops,
+	.scratch_bytes = 8,
+	.prime_max = 2 * LISTED + 1,
+	.write_status = -EROFS };
+
 static void serve(struct fake *f)
 {
 	struct session_config config = {
@@ -60,7 +100,10 @@ static void serve(struct fake *f)
 
 	synthetic_start(&f->reader, control);
 	assert_int_equal(slots_open(f->memory, &f->slots, &e), 0);
-	assert_int_equal(tree_extents_new(EXTENT, EXTENTS, &f->tree, &e), 0);
+	if (f->own_tree)
+		f->tree = &unaligned_tree;
+	else
+		assert_int_equal(tree_extents_new(EXTENT, EXTENTS, &f->tree, &e), 0);
 	config.slots = f->slots;
 	config.tree = f->tree;
 	assert_int_equal(session_new(&config, &f->session, &e), 0);
@@ -90,10 +133,21 @@ static void begin(struct fake *f)
 	serve(f);
 }
 
+static void begin_unaligned(struct fake *f)
+{
+	synthetic_set(&control->stall, 0, 0);
+	synthetic_set(&control->fail, 0, 0);
+	synthetic_set(&control->later, 0, 0);
+	connect_pair(f);
+	f->own_tree = true;
+	serve(f);
+}
+
 static void end(struct fake *f)
 {
 	session_free(f->session);
-	tree_extents_free(f->tree);
+	if (!f->own_tree)
+		tree_extents_free(f->tree);
 	synthetic_stop(&f->reader);
 	slots_free(f->slots);
 	close(f->kernel);
@@ -151,6 +205,18 @@ static void hear(struct fake *f, uint64_t unique, int error, size_t len)
 	assert_int_equal(hear_for(f, 5000, &got_error, &got_len), unique);
 	assert_int_equal(got_error, error);
 	assert_int_equal(got_len, len);
+}
+
+static void check_odd_bytes(uint64_t offset, uint32_t size)
+{
+	uint64_t from = offset / 4096 * 4096;
+	uint32_t length = (uint32_t)((offset + size + 4095) / 4096 * 4096 - from);
+	unsigned char *want = malloc(length);
+
+	synthetic_fill(from, length, want);
+	assert_memory_equal(
+		answer_bytes + sizeof(struct fuse_out_header), want + offset - from, size);
+	free(want);
 }
 
 static void check_bytes(uint64_t offset, uint32_t size)
@@ -449,6 +515,165 @@ static void takeover(void **state)
 	end(&f);
 }
 
+/* Ranges that do not begin or end with a block, up to one block longer than a reader takes. */
+static void between_blocks(void **state)
+{
+	static const uint64_t offsets[] = { 0, 1, 4095, 4096, 5000, 70001 };
+	static const uint32_t sizes[] = { 1, 4095, 4096, 4097, 1000000, (1 << 20) - 1, 1 << 20 };
+	uint64_t unique = 2;
+	struct fake f;
+
+	(void)state;
+	begin_unaligned(&f);
+	for (int later = 0; later < 2; later++) {
+		synthetic_set(&control->later, 0, later ? EXTENT : 0);
+		for (size_t o = 0; o < ARRAY_SIZE(offsets); o++)
+			for (size_t i = 0; i < ARRAY_SIZE(sizes); i++) {
+				ask_read(&f, unique, offsets[o], sizes[i]);
+				hear(&f, unique, 0, sizes[i]);
+				check_odd_bytes(offsets[o], sizes[i]);
+				unique += 2;
+			}
+	}
+	eventually(held(&f) == 0);
+	end(&f);
+}
+
+/* The two parts of a long range: either may stall, fail, be interrupted, or be taken over. */
+static void two_parts(void **state)
+{
+	const struct fuse_interrupt_in in = { .unique = 100 };
+	const uint64_t last = 1 << 20; /* block */
+	struct fake f;
+
+	(void)state;
+	begin_unaligned(&f);
+	for (int part = 0; part < 2; part++) {
+		uint64_t stalled = part ? 8192 : last;
+		uint32_t cancels = atomic_load(&control->cancels);
+
+		synthetic_set(&control->later, 0, EXTENT);
+		synthetic_set(&control->stall, stalled, stalled + 4096);
+		ask_read(&f, 100, 1, 1 << 20);
+		hear_nothing(&f);
+		assert_int_equal(held(&f), 1);
+		ask(&f, 101, FUSE_INTERRUPT, 2, &in, sizeof(in));
+		hear(&f, 100, -EINTR, 0);
+		eventually(atomic_load(&control->cancels) == cancels + 1 && held(&f) == 0);
+		ask_read(&f, 102, 1, 1 << 20);
+		hear_nothing(&f);
+		synthetic_set(&control->stall, 0, 0);
+		hear(&f, 102, 0, 1 << 20);
+		check_odd_bytes(1, 1 << 20);
+		synthetic_set(&control->fail, stalled, stalled + 4096);
+		ask_read(&f, 104, 1, 1 << 20);
+		hear(&f, 104, -ESTALE, 0); /* this tree's readers know what that means */
+		synthetic_set(&control->fail, 0, 0);
+		synthetic_set(&control->stall, stalled, stalled + 4096);
+		ask_read(&f, 106, 1, 1 << 20);
+		eventually(held(&f) == 1);
+		session_refuse(f.session, true);
+		hear(&f, 106, -EIO, 0);
+		session_refuse(f.session, false);
+	}
+	end(&f);
+}
+
+static void two_parts_taken_over(void **state)
+{
+	struct fake f;
+
+	(void)state;
+	for (int part = 0; part < 2; part++) {
+		uint64_t stalled = part ? 8192 : 1 << 20;
+		pid_t pid;
+		int status;
+
+		connect_pair(&f);
+		f.own_tree = true;
+		synthetic_set(&control->later, 0, EXTENT);
+		synthetic_set(&control->stall, stalled, stalled + 4096);
+		atomic_store(&control->reads, 0);
+		pid = fork();
+		if (pid == 0) {
+			serve(&f);
+			while (held(&f) == 0 || atomic_load(&control->reads) < (part ? 2u : 1u))
+				clock_sleep_ns(CLOCK_MS);
+			(void)kill(getpid(), SIGKILL);
+		}
+		ask_read(&f, 100, 1, 1 << 20);
+		assert_int_equal(waitpid(pid, &status, 0), pid);
+		synthetic_set(&control->stall, 0, 0);
+		serve(&f);
+		hear(&f, 100, 0, 1 << 20);
+		check_odd_bytes(1, 1 << 20);
+		end(&f);
+	}
+}
+
+/* Node ids are given with a listing until the kernel knows as many as it may, and again later. */
+static void known_nodes(void **state)
+{
+	const struct fuse_read_in list = { .size = 4096 };
+	const struct fuse_forget_in one = { .nlookup = 1 };
+	struct {
+		struct fuse_batch_forget_in head;
+		struct fuse_forget_one nodes[2];
+	} many = { .head = { .count = 2 },
+		.nodes = { { .nodeid = 2, .nlookup = 4 }, { .nodeid = 3, .nlookup = 1 } } };
+	static const uint64_t known[] = { 3, 6, 7, 7 };
+	struct fake f;
+
+	(void)state;
+	begin_unaligned(&f);
+	for (size_t i = 0; i < ARRAY_SIZE(known); i++) {
+		ask(&f, 2 + 2 * i, FUSE_READDIRPLUS, 1, &list, sizeof(list));
+		hear(&f, 2 + 2 * i, 0, 100);
+		assert_int_equal(counter_get(&session_counters(f.session)->known), known[i]);
+	}
+	ask(&f, 20, FUSE_BATCH_FORGET, 0, &many, sizeof(many));
+	ask(&f, 22, FUSE_FORGET, 2, &one, sizeof(one));
+	eventually(counter_get(&session_counters(f.session)->known) == 1);
+	many.head.count = 3; /* more than there are: not believed */
+	ask(&f, 24, FUSE_BATCH_FORGET, 0, &many, sizeof(many));
+	ask(&f, 26, FUSE_READDIRPLUS, 1, &list, sizeof(list));
+	hear(&f, 26, 0, 100);
+	assert_int_equal(counter_get(&session_counters(f.session)->known), 4);
+	many.head.count = 2;
+	for (int i = 0; i < 2; i++) /* more than were given: a crash may count one twice */
+		ask(&f, 28, FUSE_BATCH_FORGET, 0, &many, sizeof(many));
+	eventually(counter_get(&session_counters(f.session)->known) == 0);
+	end(&f);
+}
+
+/* What a mount that nobody can write to, and that has no more than files, says to the rest. */
+static void refusals(void **state)
+{
+	static const uint32_t writes[] = { FUSE_SETATTR, FUSE_WRITE, FUSE_CREATE, FUSE_MKNOD,
+		FUSE_MKDIR, FUSE_UNLINK, FUSE_RMDIR, FUSE_RENAME, FUSE_RENAME2, FUSE_LINK,
+		FUSE_SYMLINK, FUSE_SETXATTR, FUSE_REMOVEXATTR, FUSE_FALLOCATE,
+		FUSE_COPY_FILE_RANGE };
+	static const uint32_t unknown[] = { FUSE_ACCESS, FUSE_GETXATTR, FUSE_LISTXATTR, FUSE_FLUSH,
+		FUSE_FSYNC, FUSE_LSEEK, FUSE_POLL, FUSE_BMAP, 52 /* STATX */, 4711 };
+	struct fake f;
+
+	(void)state;
+	begin_unaligned(&f);
+	for (size_t i = 0; i < ARRAY_SIZE(writes); i++) {
+		ask(&f, 2, writes[i], 2, "name", 5);
+		hear(&f, 2, -EROFS, 0);
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(unknown); i++) {
+		ask(&f, 2, unknown[i], 2, "name", 5);
+		hear(&f, 2, -ENOSYS, 0);
+	}
+	ask(&f, 2, FUSE_IOCTL, 2, "name", 5);
+	hear(&f, 2, -ENOTTY, 0);
+	ask(&f, 2, FUSE_RELEASEDIR, 2, "name", 5);
+	hear(&f, 2, 0, 0);
+	end(&f);
+}
+
 static _Atomic bool storm_on;
 
 static void *storm(void *arg)
@@ -466,19 +691,16 @@ static void *storm(void *arg)
 }
 
 /* Reads, interrupts and refusals at once: every request gets one answer, bytes are right. */
-static void races(void **state)
+static void race(struct fake *f, uint64_t skip, uint32_t size, uint64_t reads)
 {
-	struct fake f;
 	pthread_t thread;
 	uint64_t answers = 0;
 	uint64_t asked = 0;
 
-	(void)state;
-	begin(&f);
 	synthetic_set(&control->later, 0, 2 * EXTENT);
 	atomic_store(&storm_on, true);
-	assert_int_equal(pthread_create(&thread, NULL, storm, &f), 0);
-	while (answers < 3000) {
+	assert_int_equal(pthread_create(&thread, NULL, storm, f), 0);
+	while (answers < reads) {
 		int error = 1;
 		size_t len = 0;
 		uint64_t unique;
@@ -486,20 +708,41 @@ static void races(void **state)
 		for (; asked < answers + 20; asked++) {
 			const struct fuse_interrupt_in in = { .unique = 2 * asked };
 
-			ask_read(&f, 2 * asked + 2, asked * 4096 % EXTENT, 4096);
+			ask_read(f, 2 * asked + 2, asked * 4096 % EXTENT + skip, size);
 			if (asked % 3 == 0)
-				ask(&f, 2 * asked + 1, FUSE_INTERRUPT, 2, &in, sizeof(in));
+				ask(f, 2 * asked + 1, FUSE_INTERRUPT, 2, &in, sizeof(in));
 		}
-		unique = hear_for(&f, 5000, &error, &len);
+		unique = hear_for(f, 5000, &error, &len);
 		assert_int_not_equal(unique, 0);
 		if (unique % 2 == 1)
 			continue; /* an INTERRUPT that came too late or too early */
 		answers++;
-		if (error == 0)
-			check_bytes((unique - 2) / 2 * 4096 % EXTENT, 4096);
+		if (error == 0) {
+			assert_int_equal(len, size);
+			check_odd_bytes((unique - 2) / 2 * 4096 % EXTENT + skip, size);
+		}
 	}
 	atomic_store(&storm_on, false);
 	pthread_join(thread, NULL);
+}
+
+static void races(void **state)
+{
+	struct fake f;
+
+	(void)state;
+	begin(&f);
+	race(&f, 0, 4096, 3000);
+	end(&f);
+}
+
+static void races_of_two_parts(void **state)
+{
+	struct fake f;
+
+	(void)state;
+	begin_unaligned(&f);
+	race(&f, 17, 1 << 20, 500);
 	end(&f);
 }
 
@@ -523,6 +766,12 @@ int main(void)
 		cmocka_unit_test(ends),
 		cmocka_unit_test(takeover),
 		cmocka_unit_test(races),
+		cmocka_unit_test(between_blocks),
+		cmocka_unit_test(two_parts),
+		cmocka_unit_test(two_parts_taken_over),
+		cmocka_unit_test(races_of_two_parts),
+		cmocka_unit_test(known_nodes),
+		cmocka_unit_test(refusals),
 	};
 
 	return cmocka_run_group_tests(tests, setup, NULL);

@@ -1,0 +1,272 @@
+/* Answers, and READs that wait for their bytes. See session_internal.h. */
+#include "fuse/session_internal.h"
+#include "base/layout.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "fuse/request.h"
+
+#include <assert.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <string.h>
+#include <sys/uio.h>
+
+#define PARKED_SUBMITTED 1u /* read() returned: cancel() may be called */
+#define PARKED_UNWANTED  2u /* answered without the bytes */
+
+/* ---- answers --------------------------------------------------------------------------------- */
+
+static int write_whole(int fd, const struct iovec *iov, int n)
+{
+	while (writev(fd, iov, n) < 0) {
+		struct pollfd wait = { .fd = fd, .events = POLLOUT };
+
+		if (errno == EAGAIN)
+			(void)poll(&wait, 1, 1000); /* only a test's socket is ever full */
+		else if (errno != EINTR)
+			return err_errno();
+	}
+	return 0;
+}
+
+static struct iovec part_of(const void *data, size_t len)
+{
+	return (struct iovec){ .iov_base = (void *)(uintptr_t)data, .iov_len = len };
+}
+
+/*
+ * Sends the answer to `unique`: the bytes of two parts, or a negative errno. False: the kernel did
+ * not take it; the request may be gone by now (-ENOENT), which is fine.
+ */
+static bool send_parts(
+	struct session *s, uint64_t unique, int status, struct iovec first, struct iovec second)
+{
+	size_t len = status == 0 ? first.iov_len + second.iov_len : 0;
+	struct fuse_out_header head = {
+		.len = (uint32_t)(sizeof(head) + len), .error = status, .unique = unique
+	};
+	const struct iovec iov[3] = { part_of(&head, sizeof(head)), first, second };
+	int r = write_whole(s->config.dev_fd, iov, len == 0 ? 1 : second.iov_len ? 3 : 2);
+
+	if (r == 0)
+		return true;
+	if (r == -ENOENT || r == -ENODEV || r == -EPIPE)
+		return false;
+	LOG_LIMITED(LOG_WARN, "answer refused by the kernel",
+		"unique=%" PRIu64 " bytes=%zu error=%s", unique, len, err_name(r));
+	if (status == 0) { /* bytes could not be taken; an errno can */
+		head.error = -EIO;
+		head.len = sizeof(head);
+		(void)write_whole(s->config.dev_fd, iov, 1); /* nothing more can be done for it */
+	}
+	return false;
+}
+
+static bool send_answer(
+	struct session *s, uint64_t unique, int status, const void *data, size_t len)
+{
+	return send_parts(s, unique, status, part_of(data, len), part_of(NULL, 0));
+}
+
+void session_answer_errno(struct session *s, uint64_t unique, int status)
+{
+	(void)send_answer(s, unique, status, NULL, 0); /* if the request is still there */
+}
+
+/* A daemon that died may have counted one twice. */
+void session_forget(struct session *s, uint64_t n)
+{
+	uint64_t known = counter_get(&s->counters->known);
+
+	while (!atomic_compare_exchange_weak(&s->counters->known, &known, known - min(known, n)))
+		;
+}
+
+void session_answer_giving(
+	struct session *s, uint32_t slot, int status, const void *data, size_t len, uint64_t given)
+{
+	uint64_t unique = request_unique(slot_data(s->config.slots, slot), SLOT_BYTES);
+
+	ensure(slot_move(s->config.slots, slot, SLOT_READING, SLOT_ANSWERING));
+	counter_add(&s->counters->known, given);
+	if (!send_answer(s, unique, status, data, len) && given)
+		session_forget(s, given);
+	ensure(slot_move(s->config.slots, slot, SLOT_ANSWERING, SLOT_FREE));
+}
+
+void session_answer(struct session *s, uint32_t slot, int status, const void *data, size_t len)
+{
+	session_answer_giving(s, slot, status, data, len, 0);
+}
+
+/* What the reader of a READ that failed gets to see. */
+static int read_errno(const struct session *s, int status)
+{
+	if (status == -EINTR)
+		return -EINTR;
+	if (s->config.tree->read_status)
+		return s->config.tree->read_status;
+	return status == -ESTALE ? -ESTALE : -EIO;
+}
+
+static void count_failure(struct session *s, uint64_t offset, uint32_t length, int status)
+{
+	counter_add(&s->counters->failed, 1);
+	if (s->config.on_failure)
+		s->config.on_failure(s->config.arg, offset, length, status);
+}
+
+/* ---- parked reads ---------------------------------------------------------------------------- */
+
+static struct parked *parked_of(struct session *s, uint32_t slot, enum parked_part part)
+{
+	return &s->parked[2 * (size_t)slot + (part == PARKED_LAST_BLOCK)];
+}
+
+/* Where the last block of a range waits for the rest. */
+static unsigned char *kept_block(struct session *s, uint32_t slot)
+{
+	static_assert(sizeof(struct fuse_in_header) + sizeof(struct fuse_read_in) <=
+			      SLOT_BYTES - BLOCK_BYTES,
+		"behind the request");
+	return (unsigned char *)slot_data(s->config.slots, slot) + SLOT_BYTES - BLOCK_BYTES;
+}
+
+static void parked_unref(struct parked *p, uint32_t refs)
+{
+	struct session *s = p->session;
+
+	if (atomic_fetch_sub(&p->refs, refs) != refs)
+		return;
+	if (p->goes_on)
+		parked_unref(parked_of(s, p->slot, PARKED_REST), 1);
+	else
+		ensure(slot_move(s->config.slots, p->slot, SLOT_ANSWERING, SLOT_FREE));
+}
+
+static void answer_parked(struct parked *p, int status, const void *data)
+{
+	struct session *s = p->session;
+	uint64_t unique = request_unique(slot_data(s->config.slots, p->slot), SLOT_BYTES);
+	uint32_t here;
+
+	if (status < 0) {
+		count_failure(s, p->read.offset, p->read.length, status);
+		(void)send_answer(s, unique, read_errno(s, status), NULL, 0);
+		return;
+	}
+	here = min(p->size, p->read.length - p->skip);
+	(void)send_parts(s, unique, 0, part_of((const char *)data + p->skip, here),
+		part_of(kept_block(s, p->slot), p->size - here));
+}
+
+static void park_rest(struct parked *last, const void *data);
+
+/* The reader's answer; on a thread of the reader. */
+static void on_read_done(struct client_read *read, int status, const void *data)
+{
+	struct parked *p = read->arg;
+	struct session *s = p->session;
+	bool more = p->part == PARKED_LAST_BLOCK && status == 0;
+	uint32_t refs = 1;
+
+	if (slot_move(s->config.slots, p->slot, SLOT_HELD, more ? SLOT_READING : SLOT_ANSWERING)) {
+		if (more)
+			park_rest(p, data);
+		else
+			answer_parked(p, status, data);
+		refs = 2;
+	}
+	parked_unref(p, refs);
+	atomic_fetch_sub(&s->n_parked, 1); /* last: the session may end now */
+}
+
+/* Hands a part of a READ to the reader; set are its part, skip and size, offset and length. */
+static void park(struct session *s, uint32_t slot, struct parked *p, uint32_t refs)
+{
+	uint32_t ticket = slot_ticket(s->config.slots, slot);
+
+	p->session = s;
+	p->slot = slot;
+	p->goes_on = false;
+	p->read.on_done = on_read_done;
+	p->read.arg = p;
+	list_init(&p->read.link);
+	atomic_store(&p->refs, refs);
+	atomic_store(&p->flags, 0);
+	atomic_store(&s->part[slot], (uint8_t)p->part);
+	atomic_fetch_add(&s->n_parked, 1);
+	ensure(slot_move(s->config.slots, slot, SLOT_READING, SLOT_HELD));
+	s->config.reader->ops->read(s->config.reader, &p->read);
+	if (atomic_fetch_or(&p->flags, PARKED_SUBMITTED) & PARKED_UNWANTED) {
+		/*
+		 * Given up while it was being submitted: that party left its reference for us to
+		 * cancel under.
+		 */
+		s->config.reader->ops->cancel(s->config.reader, &p->read);
+		parked_unref(p, 1);
+	}
+	parked_unref(p, 1);
+	/* Who refuses, or ends the session, looked for parked reads just before this one was. */
+	if (atomic_load(&s->refusing) || atomic_load(&s->stopping))
+		(void)session_give_up(s, slot, ticket, -EIO); /* or it is answered already */
+}
+
+void session_park(struct session *s, uint32_t slot, const struct tree_range *range)
+{
+	enum parked_part part =
+		range->length > LIMIT_PAYLOAD_BYTES ? PARKED_LAST_BLOCK : PARKED_WHOLE;
+	struct parked *p = parked_of(s, slot, part);
+
+	p->part = part;
+	p->skip = range->skip;
+	p->size = range->size;
+	p->read = (struct client_read){ .offset = range->offset, .length = range->length };
+	if (part == PARKED_LAST_BLOCK) {
+		p->read.offset += LIMIT_PAYLOAD_BYTES;
+		p->read.length -= LIMIT_PAYLOAD_BYTES;
+	}
+	park(s, slot, p, 3);
+}
+
+/* The last block is here, and the slot this thread's (READING). */
+static void park_rest(struct parked *last, const void *data)
+{
+	struct session *s = last->session;
+	struct parked *p = parked_of(s, last->slot, PARKED_REST);
+
+	memcpy(kept_block(s, last->slot), data, last->read.length);
+	p->part = PARKED_REST;
+	p->skip = last->skip;
+	p->size = last->size;
+	p->read = (struct client_read){
+		.offset = last->read.offset - LIMIT_PAYLOAD_BYTES,
+		.length = LIMIT_PAYLOAD_BYTES,
+	};
+	last->goes_on = true;
+	park(s, last->slot, p, 4); /* one of `last`, whose submitter may still be in read() */
+}
+
+bool session_give_up(struct session *s, uint32_t slot, uint32_t ticket, int status)
+{
+	struct parked *p;
+
+	if (!slot_move_ticket(s->config.slots, slot, ticket, SLOT_HELD, SLOT_ANSWERING))
+		return false;
+	p = parked_of(s, slot, (enum parked_part)atomic_load(&s->part[slot]));
+	(void)send_answer(
+		s, request_unique(slot_data(s->config.slots, slot), SLOT_BYTES), status, NULL, 0);
+	if (atomic_fetch_or(&p->flags, PARKED_UNWANTED) & PARKED_SUBMITTED) {
+		s->config.reader->ops->cancel(s->config.reader, &p->read);
+		parked_unref(p, 1);
+	}
+	return true;
+}
+
+void session_give_up_all(struct session *s)
+{
+	for (uint32_t i = 0; i < slots_count(s->config.slots); i++)
+		if (slot_state(s->config.slots, i) == SLOT_HELD)
+			(void)session_give_up(s, i, slot_ticket(s->config.slots, i),
+				-EIO); /* or it is answered */
+}

@@ -1,0 +1,77 @@
+/* What the files of a session share: session.c (requests, threads) and session_answer.c (answers,
+ * and READs that wait). */
+#pragma once
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include "fuse/session.h"
+
+#define SESSION_THREADS_MAX 16u
+
+/*
+ * A READ that waits for the network, in the slot of the same number. Three parties touch it, each
+ * until it gave its reference back; the last one frees the slot:
+ *
+ *	the reader	until on_done
+ *	the answer	until the request was answered: by on_done, or by who gave up on it
+ *	the submitter	until read() returned
+ *
+ * A range of one block more than a reader takes (1 MiB from an offset inside a block) is parked
+ * twice: for its last block, which then waits in the slot behind the request, and for the rest.
+ */
+enum parked_part { PARKED_WHOLE, PARKED_LAST_BLOCK, PARKED_REST };
+
+struct parked {
+	struct client_read read;
+	struct session *session;
+	uint32_t slot;
+	enum parked_part part;
+	bool goes_on;  /* LAST_BLOCK: REST has the slot now, and a reference is held on it */
+	uint32_t skip; /* the answer is `size` bytes from here on */
+	uint32_t size;
+	_Atomic uint32_t refs;
+	_Atomic uint32_t flags; /* PARKED_* */
+};
+
+struct worker {
+	struct session *session;
+	pthread_t thread;
+	unsigned char *buf; /* BUF_BYTES, aligned for direct I/O */
+	void *scratch;      /* the tree's */
+};
+
+struct session {
+	uint32_t magic;
+	struct session_config config;
+	struct session_counters *counters;
+	struct parked *parked; /* two per slot: WHOLE or REST, and LAST_BLOCK */
+	_Atomic uint8_t *part; /* per slot: enum parked_part of what it is HELD for */
+	struct worker workers[SESSION_THREADS_MAX];
+	unsigned int started;
+	int stop_fd; /* eventfd: readable once the threads are to end */
+	_Atomic bool stopping;
+	_Atomic bool refusing;
+	_Atomic bool gone;
+	_Atomic uint32_t n_parked; /* parked reads whose on_done has not run */
+};
+
+/* Takes nodes off the count of those that the kernel knows. */
+void session_forget(struct session *s, uint64_t n);
+/*
+ * Answers the request of a slot that this thread alone has (READING): `data`, or a negative errno,
+ * and frees the slot. `given`: the nodes that the kernel knows by it.
+ */
+void session_answer_giving(
+	struct session *s, uint32_t slot, int status, const void *data, size_t len, uint64_t given);
+void session_answer(struct session *s, uint32_t slot, int status, const void *data, size_t len);
+/* Answers a request that is in no slot: an errno. */
+void session_answer_errno(struct session *s, uint64_t unique, int status);
+
+/* Waits for the bytes of a READ in its slot (READING), which is not the caller's any more. */
+void session_park(struct session *s, uint32_t slot, const struct tree_range *range);
+/*
+ * Answers a parked request with `status` at once and cancels its read. False: it is not parked (any
+ * more). `ticket` says which request is meant, should the slot be given to another meanwhile.
+ */
+bool session_give_up(struct session *s, uint32_t slot, uint32_t ticket, int status);
+void session_give_up_all(struct session *s);
