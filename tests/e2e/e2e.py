@@ -30,10 +30,15 @@ ENGINE = os.environ["E2E_ENGINE"]  # that mounts use unless they ask for another
 
 # What a read of an object says that changed after the listing, and is not cached.
 STALE = errno.ESTALE if ENGINE == "fuse" else errno.EIO
+# What an open file says whose mount was forced off.
+CUT = {errno.EIO, errno.ENOTCONN} if ENGINE == "fuse" else {errno.EIO}
+
+
+_began = time.monotonic()
 
 
 def step(text):
-    print("--- %s" % text)
+    print("--- %5.1f s: %s" % (time.monotonic() - _began, text))
 
 
 def check(condition, what):
