@@ -22,6 +22,7 @@
 #include "base/units.h"
 #include "fuse/cachefuse.h"
 #include "fuse/mountpoint.h"
+#include "fuse/probe_command.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -205,6 +206,8 @@ static enum exit_status open_slots(struct cachefuse *c, struct err *e)
 	/* Helpers that we start must not keep the connection alive. */
 	(void)fcntl(c->dev_fd, F_SETFD, FD_CLOEXEC); /* checked when it is used */
 	(void)fcntl(c->slots_fd, F_SETFD, FD_CLOEXEC);
+	if (c->options.hand_fd >= 0)
+		(void)fcntl(c->options.hand_fd, F_SETFD, FD_CLOEXEC);
 	return EXIT_OK;
 }
 
@@ -591,6 +594,8 @@ int main(int argc, char **argv)
 	struct err e = ERR_INIT;
 	enum exit_status status;
 
+	if (argc > 1 && strcmp(argv[1], "--probe") == 0)
+		return probe_command(argc, argv);
 	(void)option_parse_or_exit(&options_set, argc, argv, &c.options); /* takes no arguments */
 	if (daemon_begin("fuse", c.options.log_level, c.options.log_file, &e) < 0)
 		return ready_error(c.options.ready_fd, PROGRAM, EXIT_USAGE, &e);

@@ -239,9 +239,12 @@ static void end_connection(struct mounted *m, bool force)
 		log_warn("still mounted elsewhere",
 			"mountpoint=\"%s\" next=\"its readers get EIO\"", m->config.mountpoint);
 	r = cut_connection(m);
-	if (r < 0 && r != -ENOENT)
+	if (r < 0 && r != -ENOENT) {
+		/* An ordinary user's way to it is often not mounted. Until then all READs fail. */
 		log_warn("connection not cut", "error=%s next=\"it ends with its last descriptor\"",
 			err_name(r));
+		return;
+	}
 	(void)await_gone(m, GONE_DEADLINE); /* else its readers hold it, with EIO */
 }
 
