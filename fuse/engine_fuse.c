@@ -5,6 +5,7 @@
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "catalog/image_read.h"
+#include "fuse/image_use.h"
 #include "fuse/kernel.h"
 #include "fuse/learn.h"
 #include "fuse/mounted_internal.h"
@@ -50,10 +51,8 @@ static int connect_by_fusermount(struct mounted *m, int *ret_root, struct err *e
 	_cleanup_close_ int fd = -1;
 	_cleanup_close_ int root = -1;
 	dev_t dev = 0;
-	int r = fusermount_guard_start(&m->guard, m->config.mountpoint, e);
+	int r = fusermount_mount(&options, &fd, e);
 
-	if (r == 0)
-		r = fusermount_mount(&options, &fd, e);
 	if (r < 0)
 		return r;
 	root = open(m->config.mountpoint, O_PATH | O_DIRECTORY | O_CLOEXEC);
@@ -96,26 +95,57 @@ static int fuse_connect(struct mounted *m, int *ret_root, struct err *e)
 
 /* ---- tree ------------------------------------------------------------------------------------ */
 
+/* The directory of the image that was given, with the name that the slots say. */
+static int image_path(const struct mounted *m, char ret_path[PATH_MAX])
+{
+	const char *slash = strrchr(m->config.image, '/');
+	int dir = slash ? (int)(slash - m->config.image) : 0;
+	int n = snprintf(ret_path, PATH_MAX, "%.*s/%s", dir, m->config.image,
+		slots_mount(m->config.slots)->image);
+
+	return n < PATH_MAX ? 0 : -ENAMETOOLONG;
+}
+
+static int open_image(struct mounted *m, struct err *e)
+{
+	struct slots_mount *facts = slots_mount(m->config.slots);
+	char path[PATH_MAX];
+	int fd = -1;
+	int r = 0;
+
+	if (slots_phase(m->config.slots) == SLOTS_NEW)
+		r = image_use_take(m->config.image, (dev_t)facts->fuse_dev, facts->image,
+			sizeof(facts->image));
+	if (r < 0)
+		log_info("image not kept",
+			"error=%s effect=\"a newer mount may remove it from a successor\"",
+			err_name(r));
+	r = image_path(m, path);
+	if (r == 0)
+		r = image_use_open(path, &fd);
+	if (r < 0)
+		return err_set(e, r, "the image %s cannot be opened: %s", path, err_str(r));
+	return image_open(fd, facts->extent_bytes, &m->image, e);
+}
+
 static int fuse_tree(struct mounted *m, struct tree **ret_tree, struct err *e)
 {
 	const struct tree_image_config config = { .prime_max = m->config.prime_max };
-	int fd = open(m->config.image, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-	int r;
+	int r = open_image(m, e);
 
-	if (fd < 0)
-		return err_set(
-			e, err_errno(), "the image %s cannot be opened: %m", m->config.image);
-	r = image_open(fd, slots_mount(m->config.slots)->extent_bytes, &m->image, e);
-	if (r == 0)
-		r = tree_image_new(m->image, &config, ret_tree, e);
-	return r;
+	return r < 0 ? r : tree_image_new(m->image, &config, ret_tree, e);
 }
 
 static void fuse_free_tree(struct mounted *m, struct tree *tree)
 {
+	char path[PATH_MAX];
+
 	tree_image_free(tree);
 	image_close(m->image);
 	m->image = NULL;
+	/* Else there may be a successor. */
+	if ((m->ended || slots_phase(m->config.slots) != SLOTS_MOUNTED) && image_path(m, path) == 0)
+		image_use_drop(path);
 }
 
 /* ---- finish ---------------------------------------------------------------------------------- */

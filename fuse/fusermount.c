@@ -15,7 +15,6 @@
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #define PATH_DEFAULT   "/usr/local/bin:/usr/bin:/bin:/run/wrappers/bin"
@@ -342,69 +341,4 @@ int fusermount_unmount_command(const char *mountpoint, bool lazy, struct fusermo
 	ret->argv[3] = ret->mountpoint;
 	ret->argv[4] = NULL;
 	return 0;
-}
-
-/* ---- guard ----------------------------------------------------------------------------------- */
-
-/* Only system calls: other threads' locks were copied as they were. */
-_Noreturn static void guard_main(int fd, const struct fusermount_command *command)
-{
-	static char *const envp[] = { NULL };
-	char byte;
-	ssize_t n;
-
-	/* A signal to all of our processes is about us: it comes into its own when we are gone. */
-	(void)setsid();
-	for (int i = 1; i < NSIG; i++)
-		(void)signal(i, i == SIGCHLD ? SIG_DFL : SIG_IGN);
-	(void)dup2(fd, STDIN_FILENO);
-	(void)close_range(1, UINT_MAX, 0); /* the connection above all must end without us */
-	do {
-		n = read(STDIN_FILENO, &byte, 1);
-	} while (n < 0 && errno == EINTR);
-	if (n == 0) {
-		int null = open("/dev/null", O_RDWR);
-
-		(void)dup2(null, STDIN_FILENO);
-		(void)dup2(null, STDERR_FILENO);
-		(void)execve(command->program, command->argv, envp);
-	}
-	_exit(0);
-}
-
-int fusermount_guard_start(struct fusermount_guard *guard, const char *mountpoint, struct err *e)
-{
-	struct fusermount_command command;
-	int ends[2];
-	pid_t pid;
-
-	if (fusermount_unmount_command(mountpoint, true, &command) < 0)
-		return fusermount_probe(false, e);
-	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0)
-		return err_set(e, err_errno(), "no descriptors: %m");
-	pid = fork();
-	if (pid == 0)
-		guard_main(ends[0], &command);
-	(void)close(ends[0]); /* the guard's */
-	if (pid < 0) {
-		int r = err_set(e, err_errno(), "no process for the mount's guard: %m");
-
-		(void)close(ends[1]); /* nobody reads */
-		return r;
-	}
-	guard->pid = pid;
-	guard->fd = ends[1];
-	return 0;
-}
-
-void fusermount_guard_dismiss(struct fusermount_guard *guard)
-{
-	if (guard->pid <= 0)
-		return;
-	if (send(guard->fd, "x", 1, MSG_NOSIGNAL) != 1)
-		log_debug("guard gone", "cause=%s", err_name(err_errno())); /* nothing to dismiss */
-	(void)close(guard->fd);
-	while (waitpid(guard->pid, NULL, 0) < 0 && errno == EINTR)
-		;
-	guard->pid = 0;
 }

@@ -49,16 +49,3 @@ int fusermount_unmount_command(
 int fusermount_unmount_errno(const char *said);
 /* The first of its lines without its name, cut at the end of the line. Points into `said`. */
 const char *fusermount_words(char *said);
-
-/*
- * A process that unmounts (lazily) once this one is gone without having dismissed it: else
- * "Transport endpoint is not connected" would stay at the mount point.
- */
-struct fusermount_guard {
-	pid_t pid; /* 0: none */
-	int fd;    /* closed: unmount */
-};
-int fusermount_guard_start(
-	struct fusermount_guard *guard, const char *mountpoint, struct err *e) __must_check;
-/* It ends without doing anything. Nothing happens where there is none. */
-void fusermount_guard_dismiss(struct fusermount_guard *guard);

@@ -419,6 +419,7 @@ static enum exit_status serve(struct cachefuse *c, struct err *e)
 		.image = image,
 		.point_fd = c->point_fd,
 		.dev_fd = c->dev_fd,
+		.kept = c->options.fuse_fd >= 0,
 		.hand_fd = c->options.hand_fd,
 		.slots = c->slots,
 		.reader = &c->reader,
@@ -525,10 +526,10 @@ static void tell_ready(struct cachefuse *c)
 		(void)json_object_set_new(
 			json, "notice", json_string(c->notice)); /* only a remark */
 	text = json ? json_dumps(json, JSON_COMPACT | JSON_PRESERVE_ORDER) : NULL;
+	mounted_settle(c->mounted);
 	ready_ok(c->options.ready_fd, text ? text : "{}");
 	free(text);
 	json_decref(json);
-	mounted_settle(c->mounted);
 	log_info("serving",
 		"mountpoint=\"%s\" source=\"%s\" engine=%s generation=%" PRIu64 " files=%" PRIu64
 		" taken_over=%d",

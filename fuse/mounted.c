@@ -63,6 +63,7 @@ int mounted_take_device(struct mounted *m, int fd, struct err *e)
 
 	if (dup3(fd, m->config.dev_fd, O_CLOEXEC) < 0)
 		return err_set(e, err_errno(), "no descriptor for the connection: %m");
+	m->own_device = true;
 	if (m->config.hand_fd >= 0)
 		r = hand_over(m);
 	return r < 0 ? err_set(e, r, "the connection cannot be handed over: %s", err_str(r)) : 0;
@@ -108,7 +109,9 @@ static int mount_new_one(struct mounted *m, struct err *e)
 	int r;
 
 	facts->engine = m->engine->number;
-	r = m->engine->connect(m, &root, e);
+	r = guard_start(&m->guard, m->config.mountpoint, e);
+	if (r == 0)
+		r = m->engine->connect(m, &root, e);
 	if (r == 0)
 		r = start_session(m, e);
 	if (r == 0)
@@ -182,16 +185,17 @@ int mounted_new(const struct mounted_config *config, struct mounted **ret_mounte
 void mounted_settle(struct mounted *m)
 {
 	CHECK_MAGIC(m, MOUNTED_MAGIC);
-	if (m->config.hand_fd >= 0)
-		fusermount_guard_dismiss(&m->guard);
+	if (m->config.hand_fd >= 0 || (m->config.kept && !m->own_device))
+		guard_dismiss(&m->guard);
 }
 
-/* Somebody cut the connection: every access would fail, for as long as it is attached. */
+/* Was it unmounted? Or somebody cut the connection: every access would fail, for as long as it is attached. */
 static void tidy(struct mounted *m)
 {
 	struct err e = ERR_INIT;
 
-	if (!session_gone(m->session) || !mounted_is_attached(m))
+	m->ended |= session_gone(m->session);
+	if (!m->ended || !mounted_is_attached(m))
 		return;
 	log_warn("connection lost", "mountpoint=\"%s\" next=unmounting", m->config.mountpoint);
 	if (mounted_detach(m, &e) < 0)
@@ -206,7 +210,7 @@ void mounted_free(struct mounted *m)
 	CHECK_MAGIC(m, MOUNTED_MAGIC);
 	if (m->session)
 		tidy(m);
-	fusermount_guard_dismiss(&m->guard);
+	guard_dismiss(&m->guard);
 	session_free(m->session);
 	if (m->engine)
 		m->engine->free_tree(m, m->tree);

@@ -25,7 +25,8 @@ struct mounted_config {
 	const char *image;           /* path */
 	int point_fd;                /* of mountpoint_open(); -1 at a takeover */
 	int dev_fd;  /* /dev/fuse; or something else, whose number the connection is to get */
-	int hand_fd; /* a socket: whoever keeps dev_fd for a successor; -1: nobody does */
+	bool kept;   /* somebody keeps dev_fd for a successor */
+	int hand_fd; /* a socket to who does, should the connection be another one; -1: none */
 	struct slots *slots; /* phase MOUNTED: a takeover; NEW: with the facts of the image */
 	struct reader *reader;
 	bool allow_other;     /* a mount of an ordinary user is for all */
@@ -40,8 +41,8 @@ struct mounted_config {
 int mounted_new(const struct mounted_config *config, struct mounted **ret_mounted,
 	struct err *e) __must_check;
 /*
- * Those who keep the connection for a successor know that it serves. Until then the mount ends with
- * this process, however that ends.
+ * Whoever keeps the connection for a successor is about to hear that it serves. Until then the mount
+ * ends with this process, however that ends; where nobody keeps it, always.
  */
 void mounted_settle(struct mounted *m);
 /* Stops serving; the mount should be gone. NULL is allowed. */

@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <sys/types.h>
 #include "fuse/fusermount.h"
+#include "fuse/guard.h"
 #include "fuse/mounted.h"
 
 #define MOUNTED_MAGIC 0x4A71FE01u
@@ -17,7 +18,9 @@ struct mounted {
 	struct tree *tree;
 	struct image *image; /* the fuse engine's; NULL: none */
 	struct session *session;
-	struct fusermount_guard guard;
+	bool own_device; /* dev_fd is another connection than the one given */
+	bool ended;      /* the connection is gone: no successor */
+	struct guard guard;
 	pthread_mutex_t unmounting; /* held over one mounted_unmount() */
 };
 

@@ -262,6 +262,7 @@ int mounted_unmount(struct mounted *m, bool force, struct err *e)
 		r = unmount_by_force(m, e);
 	else
 		r = unmount_when_idle(m, e);
+	m->ended |= r == 0;
 	if (r == 0)
 		end_connection(m, force);
 	else

@@ -39,6 +39,8 @@ struct shared {
 	_Atomic int command;
 	_Atomic int result; /* 1: none yet */
 	_Atomic bool serving;
+	_Atomic bool hesitates; /* a daemon stops before it is settled */
+	_Atomic bool mounted;   /* and got so far */
 	char line[ERR_TEXT_MAX];
 };
 
@@ -107,6 +109,7 @@ _Noreturn static void daemon_main(void)
 				.image = image_path,
 				.prime_max = 100000,
 				.dev_fd = dev_fd,
+				.kept = true,
 				.hand_fd = hand[1],
 				.slots = slots,
 				.reader = &reader.reader,
@@ -115,6 +118,9 @@ _Noreturn static void daemon_main(void)
 		goto fail;
 	if (point_fd >= 0)
 		close(point_fd);
+	atomic_store(&shared->mounted, true);
+	while (atomic_load(&shared->hesitates))
+		clock_sleep_ns(CLOCK_MS);
 	mounted_settle(mounted);
 	atomic_store(&shared->serving, true);
 	while (!atomic_load(&gone)) {
@@ -156,10 +162,15 @@ static void take_connection(void)
 static void daemon_start(void)
 {
 	atomic_store(&shared->serving, false);
+	atomic_store(&shared->mounted, false);
 	atomic_store(&shared->command, COMMAND_NONE);
 	daemon_pid = fork();
 	if (daemon_pid == 0)
 		daemon_main();
+	if (atomic_load(&shared->hesitates)) {
+		eventually(atomic_load(&shared->mounted));
+		return;
+	}
 	eventually(atomic_load(&shared->serving) || waitpid(daemon_pid, NULL, WNOHANG) != 0);
 	assert_true(shared->serving);
 	take_connection();

@@ -210,8 +210,43 @@ static void unmounted_while_dead(void **state)
 	daemon_ended();
 }
 
+static bool is_mounted(void)
+{
+	dev_t above = 0;
+	dev_t below = 0;
+
+	assert_int_equal(kernel_dev(AT_FDCWD, dir, &below), 0);
+	assert_int_equal(kernel_dev(AT_FDCWD, point, &above), 0);
+	return above != below;
+}
+
+/* The daemon is killed when all is mounted and nobody knows yet: nothing may stay. */
+static void killed_before_ready(void **state)
+{
+	struct err e = ERR_INIT;
+
+	NEED_KERNEL();
+	assert_int_equal(unmount(COMMAND_UNMOUNT), 0);
+	daemon_ended();
+	close(dev_fd);
+	close(slots_fd);
+	dev_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+	if (!fixture_user) {
+		close(dev_fd);
+		assert_int_equal(kernel_open_fuse(&dev_fd, &e), 0);
+	}
+	slots_fd = memfd_create("test-slots", MFD_CLOEXEC);
+	atomic_store(&shared->hesitates, true);
+	daemon_start();
+	assert_true(is_mounted());
+	daemon_kill();
+	atomic_store(&shared->hesitates, false);
+	eventually(!is_mounted());
+}
+
 #define MOUNT_TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 #define MOUNT_TESTS                                                                     \
 	MOUNT_TEST(serves), MOUNT_TEST(errors_are_errors), MOUNT_TEST(stalled_readers), \
 		MOUNT_TEST(busy), MOUNT_TEST(force), MOUNT_TEST(unmounted_by_hand),     \
-		MOUNT_TEST(takeover), MOUNT_TEST(unmounted_while_dead)
+		MOUNT_TEST(takeover), MOUNT_TEST(unmounted_while_dead),                 \
+		MOUNT_TEST(killed_before_ready)

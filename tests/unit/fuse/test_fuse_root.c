@@ -2,12 +2,12 @@
  * The fuse engine as root: real mounts. Needs CAP_SYS_ADMIN and /dev/fuse; skipped without, and
  * says so.
  */
-#include "tests/unit/fuse/mount_tests.h"
+#include "tests/unit/fuse/mount_fuse_tests.h"
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		MOUNT_TESTS,
+		MOUNT_FUSE_TESTS,
 	};
 
 	if (!kernel_may_mount())

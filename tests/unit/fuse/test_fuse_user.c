@@ -3,7 +3,7 @@
  * mount namespace of its own, where /dev/fuse is as udev makes it. Skipped, saying so, where that
  * cannot be had.
  */
-#include "tests/unit/fuse/mount_tests.h"
+#include "tests/unit/fuse/mount_fuse_tests.h"
 
 #include <grp.h>
 #include <sched.h>
@@ -48,7 +48,7 @@ static const char *become_nobody(void)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		MOUNT_TESTS,
+		MOUNT_FUSE_TESTS,
 	};
 
 	if (geteuid() == 0)

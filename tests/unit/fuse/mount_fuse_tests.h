@@ -1,0 +1,124 @@
+/* What the fuse engine does, as root and as an ordinary user; see mount_tests.h. */
+#pragma once
+
+#include "tests/unit/fuse/mount_tests.h"
+
+#include <dirent.h>
+#include <sys/file.h>
+
+static struct session_counters counters(void)
+{
+	struct slots *slots = NULL;
+	struct err e = ERR_INIT;
+	struct session_counters c;
+
+	assert_int_equal(slots_open(slots_fd, &slots, &e), 0);
+	memcpy(&c, slots_counters(slots), sizeof(c));
+	slots_free(slots);
+	return c;
+}
+
+/* The kernel was told before anybody came that it need not ask who opens. */
+static void opens_without_a_request(void **state)
+{
+	struct session_counters before;
+	struct session_counters after;
+	char path[128];
+	int fd;
+
+	NEED_KERNEL();
+	before = counters();
+	assert_int_equal(counter_get(&before.open), 1);
+	fd = open(file_path(BIG), O_RDONLY | O_CLOEXEC);
+	assert_true(fd >= 0);
+	close(fd);
+	snprintf(path, sizeof(path), "%s/d1", point);
+	fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	assert_true(fd >= 0);
+	close(fd);
+	after = counters();
+	assert_int_equal(counter_get(&after.open), 1);
+	assert_true(counter_get(&after.total) - counter_get(&before.total) <=
+		    2 + (counter_get(&after.lookup) - counter_get(&before.lookup)));
+	assert_int_equal(unmount(COMMAND_UNMOUNT), 0);
+	daemon_ended();
+}
+
+static unsigned int names_in_use(void)
+{
+	char path[96];
+	unsigned int n = 0;
+	const struct dirent *entry;
+	DIR *images;
+
+	snprintf(path, sizeof(path), "%s/images", dir);
+	images = opendir(path);
+	assert_non_null(images);
+	while ((entry = readdir(images)) != NULL)
+		n += strncmp(entry->d_name, "mounted.", 8) == 0;
+	closedir(images);
+	return n;
+}
+
+/* A newer mount of the source removes the image; the successor of a daemon that died needs it. */
+static void image_removed(void **state)
+{
+	char kept[224];
+
+	NEED_KERNEL();
+	check_all();
+	assert_int_equal(names_in_use(), 1);
+	snprintf(kept, sizeof(kept), "%s.kept", image_path);
+	assert_int_equal(rename(image_path, kept), 0);
+	daemon_kill();
+	daemon_start();
+	check_all();
+	assert_int_equal(read_file("d3/f003", offset_of("d3/f003"), FILE_BYTES), 0);
+	assert_int_equal(rename(kept, image_path), 0);
+	assert_int_equal(unmount(COMMAND_UNMOUNT), 0);
+	daemon_ended();
+	assert_int_equal(names_in_use(), 0);
+}
+
+/* Somebody cuts the connection: no dead mount stays, the daemon ends. Root only. */
+static void connection_cut(void **state)
+{
+	dev_t dev = 0;
+
+	NEED_KERNEL();
+	if (fixture_user) {
+		print_message("skipped: needs the control file system\n");
+		assert_int_equal(unmount(COMMAND_UNMOUNT), 0);
+		daemon_ended();
+		skip();
+	}
+	assert_int_equal(kernel_dev(AT_FDCWD, point, &dev), 0);
+	assert_int_equal(kernel_abort(dev), 0);
+	daemon_ended();
+	assert_false(is_mounted());
+}
+
+/* A successor without the connection cannot go on; it leaves nothing dead behind. */
+static void connection_lost(void **state)
+{
+	int status = 0;
+
+	NEED_KERNEL();
+	daemon_kill();
+	close(dev_fd);
+	dev_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
+	assert_true(is_mounted());
+	daemon_pid = fork();
+	if (daemon_pid == 0) {
+		close(STDERR_FILENO);
+		daemon_main();
+	}
+	assert_true(ends_within(daemon_pid, 10 * CLOCK_SECOND, &status));
+	daemon_pid = 0;
+	assert_int_equal(WEXITSTATUS(status), 1);
+	assert_false(is_mounted());
+}
+
+#define MOUNT_FUSE_TESTS                                                             \
+	MOUNT_TESTS, MOUNT_TEST(opens_without_a_request), MOUNT_TEST(image_removed), \
+		MOUNT_TEST(connection_cut), MOUNT_TEST(connection_lost)
