@@ -265,16 +265,31 @@ static void on_progress(struct ufs_get *get, uint64_t bytes)
 	tell(&ready, 0, NULL);
 }
 
+static void note_trouble(struct flight *f, int status, const struct err *e)
+{
+	struct trouble what = { .volume = f->source->volume,
+		.lineage = f->source->lineage,
+		.start = f->start,
+		.length = f->length,
+		.status = status };
+
+	(void)snprintf(what.text, sizeof(what.text), "%.*s", (int)sizeof(what.text) - 1,
+		e && e->text[0] ? e->text : err_str(status)); /* cut: for people */
+	troubles_note(&f->worker->troubles, &what);
+}
+
 static void fetch_failed(struct flight *f, int status, const struct err *e)
 {
 	if (status == -ENOENT)
 		status = -ESTALE; /* gone is changed: this version is not there any more */
 	counter_add(&f->worker->counters.failed_units, 1);
-	if (status != -ECANCELED)
+	if (status != -ECANCELED) {
+		note_trouble(f, status, e);
 		LOG_LIMITED(LOG_WARN, "unit not fetched",
 			"key=\"%.*s\" offset=%llu error=%s reason=\"%s\"", (int)f->get.key_len,
 			f->get.key, (unsigned long long)f->object_offset, err_name(status),
 			e ? e->text : "");
+	}
 	flight_end(f, status, e);
 }
 

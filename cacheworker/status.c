@@ -2,6 +2,7 @@
 #include "cacheworker/status.h"
 #include "cacheworker/source.h"
 #include "base/clock.h"
+#include "placement/placement.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -91,6 +92,24 @@ static int get_status(
 	return *ret_json ? 0 : err_set(e, -ENOMEM, "no memory for the answer");
 }
 
+/* Why a range of the chunk was not to be had last. */
+static void add_trouble(struct worker *w, const struct chunk_id *id,
+	const struct admin_request *request, json_t *json)
+{
+	const char *offset = request->query(request, "offset");
+	const char *bytes = request->query(request, "bytes");
+	uint64_t start = id->chunk * CHUNK_BYTES + (offset ? strtoull(offset, NULL, 10) : 0);
+	uint64_t length = bytes ? strtoull(bytes, NULL, 10) : CHUNK_BYTES;
+	struct trouble trouble;
+
+	if (!troubles_find(&w->troubles, &id->volume, id->lineage, start, length, &trouble))
+		return;
+	(void)json_object_set_new(json, "last_failure",
+		json_sprintf("%s: %s", err_name(trouble.status), trouble.text)); /* told only */
+	(void)json_object_set_new(json, "last_failure_s",
+		json_integer((json_int_t)((clock_mono_ns() - trouble.at_ns) / CLOCK_SECOND)));
+}
+
 static int get_chunk(
 	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
 {
@@ -107,10 +126,16 @@ static int get_chunk(
 	id.lineage = strtoull(lineage, NULL, 16);
 	id.chunk = strtoull(number, NULL, 10);
 	chunk = tier_chunk_find(w->tiers, &id);
-	*ret_json = json_pack("{s:b, s:I}", "cached", chunk && chunk_present_bytes(chunk) > 0,
-		"present_bytes", (json_int_t)(chunk ? chunk_present_bytes(chunk) : 0));
+	*ret_json =
+		json_pack("{s:b, s:I, s:i, s:s}", "cached", chunk && chunk_present_bytes(chunk) > 0,
+			"present_bytes", (json_int_t)(chunk ? chunk_present_bytes(chunk) : 0),
+			"slot", (int)placement_slot_of(placement_volume_hash(&id.volume), id.chunk),
+			"owner", w->config->listen);
 	chunk_unref(chunk);
-	return *ret_json ? 0 : err_set(e, -ENOMEM, "no memory for the answer");
+	if (!*ret_json)
+		return err_set(e, -ENOMEM, "no memory for the answer");
+	add_trouble(w, &id, request, *ret_json);
+	return 0;
 }
 
 const struct admin_route status_routes[] = {

@@ -56,6 +56,7 @@ int worker_open(struct worker *w, const struct worker_config *config, struct err
 	pthread_mutex_init(&w->fetch_lock, NULL);
 	pthread_mutex_init(&w->sources.lock, NULL);
 	list_init(&w->sources.all);
+	troubles_init(&w->troubles);
 	r = flights_init(w);
 	if (fills_init(w) < 0 || r < 0) /* both, for worker_close() */
 		return err_set(e, -ENOMEM, "no memory for the tables of requests");
@@ -87,6 +88,7 @@ void worker_close(struct worker *w)
 	fills_release(w);
 	tier_set_free(TAKE(w->tiers));
 	sources_free(w);
+	troubles_release(&w->troubles);
 	pthread_mutex_destroy(&w->sources.lock);
 	pthread_mutex_destroy(&w->fetch_lock);
 }

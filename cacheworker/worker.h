@@ -21,6 +21,7 @@
 #include "base/loop.h"
 #include "base/map.h"
 #include "base/pool.h"
+#include "cacheworker/troubles.h"
 #include "net/net.h"
 #include "tiers/tiers.h"
 
@@ -115,6 +116,7 @@ struct worker {
 	struct flights flights;
 	struct fills fills;
 	struct sources sources;
+	struct troubles troubles;
 	struct worker_counters counters;
 	uint64_t started_ns;
 };
