@@ -174,6 +174,12 @@ struct image_info {
 			     + 1 */
 };
 
+/*
+ * Why a key below the subtree cannot be a path ("a name longer than 255 bytes"), or NULL when it
+ * can. One trailing '/' marks a directory; "" is the root.
+ */
+const char *image_key_refuse(const char *rel, uint32_t len) __must_check;
+
 /* Called for each key left out of the image, with the reason in words. May be NULL. */
 typedef void (*image_skip_fn)(void *arg, const char *key, uint32_t key_len, const char *reason);
 

@@ -9,12 +9,6 @@
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
-/*
- * Why a key below the subtree cannot be a path, or NULL when it can. One trailing '/' marks a
- * directory; "" is the root.
- */
-const char *image_key_refuse(const char *rel, uint32_t len) __must_check;
-
 /* The subtree as text and its length: "" for NULL. -EINVAL unless it is "" or ends with '/'. */
 int image_subtree(const struct image_options *options, const char **ret_subtree,
 	uint32_t *ret_len) __must_check;

@@ -39,9 +39,10 @@ void failures_free(struct failures *f)
 	free(f);
 }
 
+/* Objects begin at blocks: what failed of one is never taken for its neighbour. */
 static bool same_place(const struct failure *row, uint64_t offset, int status)
 {
-	return row->status == status && row->offset / UNIT_BYTES == offset / UNIT_BYTES;
+	return row->status == status && row->offset / BLOCK_BYTES == offset / BLOCK_BYTES;
 }
 
 bool failures_note(struct failures *f, uint64_t offset, uint32_t length, int status)

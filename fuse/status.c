@@ -157,6 +157,38 @@ static json_t *row_json(struct cachefuse *c, const struct table_row *row)
 	return json;
 }
 
+/* The line for a path that shows no object. */
+static void explain_missing(
+	struct cachefuse *c, const char *path, struct table_row *row, int code, struct err *e)
+{
+	const char *reason = image_key_refuse(path, (uint32_t)strlen(path));
+	struct table *table = client_volume_table(c->volume);
+
+	if (reason && table_find_key(table, path, (uint32_t)strlen(path), row) == 0)
+		(void)err_set(e, code,
+			"the object %s is left out: it has %s, as no file can: rename it at the "
+			"origin",
+			path, reason);
+	else if (code == -ENOENT)
+		(void)err_set(e, code,
+			"%s: no such object in generation %" PRIu64
+			" of %s: what came later is seen after a new mount",
+			path, slots_mount(c->slots)->generation, c->options.source);
+	else
+		(void)err_set(e, code, "%s: %s in generation %" PRIu64 " of %s", path,
+			err_str(code), slots_mount(c->slots)->generation, c->options.source);
+}
+
+/* A directory whose name is also an object's; `row` is scratch. */
+static bool hidden_object(struct cachefuse *c, const char *path, struct table_row *row)
+{
+	size_t len = strlen(path);
+
+	return (row->flags & ROW_DIRECTORY) && len > 0 &&
+	       table_find_key(client_volume_table(c->volume), path, (uint32_t)len, row) == 0 &&
+	       !(row->flags & (ROW_DEAD | ROW_DIRECTORY));
+}
+
 static int get_explain(
 	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
 {
@@ -174,10 +206,13 @@ static int get_explain(
 		return err_set(e, -ENOMEM, "out of memory");
 	r = image_resolve(client_volume_table(c->volume), &c->image_options, path, row);
 	if (r < 0)
-		(void)err_set(e, r, "%s: %s in generation %" PRIu64 " of %s", path, err_str(r),
-			slots_mount(c->slots)->generation, c->options.source);
+		explain_missing(c, path, row, r, e);
 	else
 		*ret_json = row_json(c, row);
+	if (r == 0 && hidden_object(c, path, row))
+		(void)json_object_set_new(*ret_json, "left_out",
+			json_string("an object has the same name: a directory goes first, so that "
+				    "no file can show the object: rename it")); /* told only */
 	free(row);
 	return r;
 }
