@@ -78,26 +78,41 @@ void cache_dir_run_bases(char out[CACHE_RUN_BASES][PATH_MAX], unsigned int *ret_
 	*ret_n = n;
 }
 
-bool cache_dir_path_below(const char *path, const char *dir)
+/* What does not exist of it comes back in *ret_rest. */
+static bool find_existing(const char *path, char out[PATH_MAX], const char **ret_rest)
 {
 	char copy[PATH_MAX];
-	char whole[PATH_MAX];
-	size_t len = strlen(path);
-	size_t dir_len = strcmp(dir, "/") == 0 ? 0 : strlen(dir);
-	const char *rest = "";
 
-	if (len >= sizeof(copy))
+	*ret_rest = "";
+	if (snprintf(copy, sizeof(copy), "%s", path) >= (int)sizeof(copy))
 		return false;
-	memcpy(copy, path, len + 1);
-	/* what exists of it tells where it lies; the rest is to be made there */
-	while (!realpath(copy[0] ? copy : (path[0] == '/' ? "/" : "."), whole)) {
+	while (!realpath(copy[0] ? copy : (path[0] == '/' ? "/" : "."), out)) {
 		char *slash = strrchr(copy, '/');
 
 		if (!copy[0])
 			return false;
 		*(slash ? slash : copy) = '\0';
-		rest = path + strlen(copy);
+		*ret_rest = path + strlen(copy);
 	}
+	return true;
+}
+
+bool cache_dir_existing(const char *path, char out[PATH_MAX])
+{
+	const char *rest;
+
+	return find_existing(path, out, &rest);
+}
+
+bool cache_dir_path_below(const char *path, const char *dir)
+{
+	char whole[PATH_MAX];
+	const char *rest;
+	size_t len;
+	size_t dir_len = strcmp(dir, "/") == 0 ? 0 : strlen(dir);
+
+	if (!find_existing(path, whole, &rest))
+		return false;
 	len = strcmp(whole, "/") == 0 ? 0 : strlen(whole);
 	(void)snprintf(whole + len, sizeof(whole) - len, "%s%s", *rest && *rest != '/' ? "/" : "",
 		rest); /* cut only where it is far below already */

@@ -52,6 +52,9 @@ int cache_dir_identify(const char *path, bool *ret_new, struct err *e) __must_ch
  */
 void cache_dir_run_bases(char out[CACHE_RUN_BASES][PATH_MAX], unsigned int *ret_n);
 
+/* The nearest directory at or above `path` that exists, canonical. False: its working directory is gone. */
+bool cache_dir_existing(const char *path, char out[PATH_MAX]);
+
 /*
  * Does `path`, which need not exist, lie in the directory `dir` (canonical), or is it that directory?
  */

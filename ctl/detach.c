@@ -3,6 +3,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "ctl/kernel.h"
+#include "ctl/programs.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -69,23 +70,6 @@ void detach_cut_connection(pid_t pid)
 }
 
 /* ---- helper ---------------------------------------------------------------------------------- */
-
-const char *detach_find_program(const char *name, char *out, size_t size)
-{
-	const char *path = getenv("PATH"); // NOLINT(concurrency-mt-unsafe): read only
-	const char *p = path && *path ? path : "/usr/local/bin:/usr/bin:/bin";
-
-	for (;;) {
-		size_t len = strcspn(p, ":");
-
-		if (snprintf(out, size, "%.*s/%s", (int)len, p, name) < (int)size && len > 0 &&
-			access(out, X_OK) == 0)
-			return out;
-		if (!p[len])
-			return NULL;
-		p += len + 1;
-	}
-}
 
 _Noreturn static void detach_self(const char *point, bool lazy)
 {
@@ -160,8 +144,8 @@ static const char *last_words(int fd, char *out, size_t size)
 	newline = strchr(out, '\n');
 	if (newline)
 		*newline = '\0';
-	if (strncmp(words, "fusermount3: ", 13) == 0)
-		words += 13;
+	if (strncmp(words, "fusermount", 10) == 0 && strstr(words, ": "))
+		words = strstr(words, ": ") + 2;
 	return *words ? words : "fusermount3 does not say why";
 }
 
@@ -174,7 +158,7 @@ static int detach_unprivileged(const char *point, bool lazy, struct err *e)
 	int status;
 	pid_t pid;
 
-	if (!detach_find_program("fusermount3", program, sizeof(program)))
+	if (!programs_fusermount(program))
 		return err_set(e, -EPERM,
 			"unmounting %s needs root, or fusermount3, which is not installed: run "
 			"with sudo, or install fuse3",

@@ -16,6 +16,3 @@ int detach_mount(const char *point, bool lazy, struct err *e) __must_check;
 
 /* Ends every request of the FUSE connection that process `pid` holds, and lets no new one start; best effort. */
 void detach_cut_connection(pid_t pid);
-
-/* Path of the program `name` as $PATH has it, into out[size]; NULL: not there. */
-const char *detach_find_program(const char *name, char *out, size_t size);

@@ -60,17 +60,27 @@ static void merge_worker(const struct fleet_mount *mount, json_t *answer)
 
 	json_array_foreach (json_object_get(answer, "chunks"), i, chunk) {
 		char path[256];
+		const char *failure;
 		json_t *known = NULL;
 		struct err e = ERR_INIT;
 
 		if (!volume || !lineage || i >= CHUNKS_SHOWN)
 			break;
 		(void)snprintf(path, sizeof(path),
-			"/v1/chunk?volume=%.40s&lineage=%.20s&chunk=%" JSON_INTEGER_FORMAT, volume,
-			lineage, json_integer_value(json_object_get(chunk, "chunk"))); /* fits */
+			"/v1/chunk?volume=%.40s&lineage=%.20s&chunk=%" JSON_INTEGER_FORMAT
+			"&offset=%" JSON_INTEGER_FORMAT "&bytes=%" JSON_INTEGER_FORMAT,
+			volume, lineage, json_integer_value(json_object_get(chunk, "chunk")),
+			json_integer_value(json_object_get(chunk, "offset")),
+			json_integer_value(json_object_get(chunk, "bytes"))); /* fits */
 		if (fleet_call(mount->run, "worker.sock", path, &known, &e) < 0)
 			break; /* the worker is away: the mount's part stands alone */
 		(void)json_object_update(chunk, known); /* shown only */
+		failure = json_string_value(json_object_get(known, "last_failure"));
+		if (failure && !json_object_get(answer, "last_cause"))
+			(void)json_object_set_new(answer, "last_cause",
+				json_sprintf("%s (%" JSON_INTEGER_FORMAT " s ago)", failure,
+					json_integer_value(json_object_get(
+						known, "last_failure_s")))); /* shown only */
 		json_decref(known);
 	}
 }
@@ -104,6 +114,8 @@ static void print_chunk(const json_t *chunk)
 	const char *gap = "  ";
 
 	json_object_foreach ((json_t *)(uintptr_t)chunk, name, value) {
+		if (strncmp(name, "last_failure", 12) == 0)
+			continue; /* stands above, once */
 		if (json_is_string(value))
 			(void)printf("%s%s %s", gap, name, json_string_value(value));
 		else if (json_is_integer(value))
@@ -121,8 +133,8 @@ static void print_chunk(const json_t *chunk)
 static void print_answer(const json_t *answer)
 {
 	static const char *const shown[] = { "mountpoint", "source", "key", "tag", "size",
-		"directory", "dead", "volume", "lineage", "generation", "offset", "extent",
-		"last_failure" };
+		"directory", "dead", "left_out", "volume", "lineage", "generation", "offset",
+		"extent", "engine", "engine_why", "last_failure", "last_cause" };
 	const json_t *chunks = json_object_get(answer, "chunks");
 	const json_t *chunk;
 	size_t i;
@@ -136,10 +148,37 @@ static void print_answer(const json_t *answer)
 		print_chunk(chunk);
 }
 
-static int explain(const char *path, json_t **ret_answer, struct err *e)
+static int ask(
+	const struct fleet_mount *mount, const char *rest, json_t **ret_answer, struct err *e)
 {
 	_cleanup_(buf_release) struct buf query = BUF_INIT(4 * PATH_MAX);
+	int r = buf_puts(&query, "/v1/explain?path=");
+
+	if (r == 0)
+		r = append_encoded(&query, rest);
+	return r < 0 ? r
+		     : admin_call(mount->socket, NULL, buf_str(&query), NULL, FLEET_TIMEOUT_NS,
+			       ret_answer, e);
+}
+
+/* What follows the mount point in `path` as it was typed, "a//b" and all; NULL when it is not below it. */
+static const char *as_written(const struct fleet_mount *mount, const char *path, char out[PATH_MAX])
+{
+	size_t len = strlen(mount->mountpoint);
+	char cwd[PATH_MAX] = "";
+
+	if (path[0] != '/' && !getcwd(cwd, sizeof(cwd)))
+		return NULL;
+	if (snprintf(out, PATH_MAX, "%s%s%s", cwd, path[0] == '/' ? "" : "/", path) >= PATH_MAX ||
+		strncmp(out, mount->mountpoint, len) != 0 || out[len] != '/')
+		return NULL;
+	return out + len + 1;
+}
+
+static int explain(const char *path, json_t **ret_answer, struct err *e)
+{
 	char whole[PATH_MAX];
+	char written[PATH_MAX];
 	struct fleet_mount mount;
 	const char *rest;
 	int r = mount_point_path(path, whole, e);
@@ -151,12 +190,14 @@ static int explain(const char *path, json_t **ret_answer, struct err *e)
 		return EXIT_MOUNTPOINT;
 	}
 	rest = whole + strlen(mount.mountpoint);
-	r = buf_puts(&query, "/v1/explain?path=");
-	if (r == 0)
-		r = append_encoded(&query, *rest == '/' ? rest + 1 : rest);
-	if (r == 0)
-		r = admin_call(
-			mount.socket, NULL, buf_str(&query), NULL, FLEET_TIMEOUT_NS, ret_answer, e);
+	r = ask(&mount, *rest == '/' ? rest + 1 : rest, ret_answer, e);
+	if (r == -ENOENT && (rest = as_written(&mount, path, written)))
+		r = ask(&mount, rest, ret_answer, e); /* a key that no file can have */
+	if (fleet_unreachable(r) && access(mount.socket, F_OK) != 0) {
+		(void)err_set(e, r,
+			"the daemon of %s does not run: cachectl umount %s, then mount it again",
+			mount.mountpoint, mount.mountpoint);
+	}
 	if (r < 0) {
 		(void)err_default(e, r, whole);
 		return EXIT_RUNTIME;

@@ -3,7 +3,7 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/file.h"
-#include "ctl/detach.h"
+#include "ctl/programs.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -83,7 +83,7 @@ static int check_fuse(struct err *e)
 
 	if (kernel_may_mount())
 		return check_device(R_OK | W_OK, e);
-	if (!detach_find_program("fusermount3", program, sizeof(program)))
+	if (!programs_fusermount(program))
 		return err_set(e, -EPERM,
 			"mounting needs root (CAP_SYS_ADMIN), or fusermount3 for other users: run "
 			"with sudo, or install fuse3");

@@ -260,6 +260,7 @@ static int add_row(struct columns *columns, const struct found *found, const jso
 	char room[16];
 	char hit[16];
 	char state[96];
+	bool answers = json_object_get(mount, "files") != NULL;
 	size_t i;
 
 	json_array_foreach (json_object_get(worker, "tiers"), i, tier)
@@ -269,8 +270,8 @@ static int add_row(struct columns *columns, const struct found *found, const jso
 	state_text(mount, state, sizeof(state));
 	cells[MOUNT] = text_of(mount, "mountpoint");
 	cells[SOURCE] = text_of(mount, "source");
-	cells[FILES] = files;
-	cells[SIZE] = units_size(number(mount, "bytes"), size, sizeof(size));
+	cells[FILES] = answers ? files : NULL;
+	cells[SIZE] = !answers ? NULL : units_size(number(mount, "bytes"), size, sizeof(size));
 	cells[CACHED] =
 		source ? units_size(number(source, "cached_bytes"), cached, sizeof(cached)) : NULL;
 	cells[HIT] = hit_ratio(mount, source, hit, sizeof(hit));

@@ -1,11 +1,13 @@
 /* The supervisor's loop and its answers. See supervisor.h. */
 #include "ctl/supervisor.h"
+#include "ctl/programs.h"
 #include "ctl/terms.h"
 #include "admin/admin.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/daemon.h"
 #include "base/file.h"
+#include "base/limits.h"
 #include "base/log.h"
 #include "base/ready.h"
 #include "ctl/mount_table.h"
@@ -15,8 +17,10 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 
+#define DESCRIPTORS  (8u * LIMIT_CHUNK_FDS) /* of each daemon: chunk files and connections */
 #define CHILDREN_MAX (SUPERVISOR_MOUNTS + 2)
 #define POLLS_MAX    (2 + 2 * CHILDREN_MAX)
 
@@ -377,25 +381,18 @@ static void loop(struct supervisor *s, int signal_fd)
 
 /* ---- start and end --------------------------------------------------------------------------- */
 
-static int find_bin(char out[PATH_MAX], struct err *e)
+/* The daemons keep chunk files open by how many they may: the soft limit is for programs that use select(2). */
+static void raise_descriptors(void)
 {
-	const char *given = secure_getenv("GRANARY_BIN_DIR");
-	char *slash;
-	ssize_t n;
+	struct rlimit limit;
 
-	if (given) {
-		if (snprintf(out, PATH_MAX, "%s", given) >= PATH_MAX)
-			return err_set(e, -ENAMETOOLONG, "GRANARY_BIN_DIR is too long");
-		return 0;
-	}
-	n = readlink("/proc/self/exe", out, PATH_MAX - 1);
-	if (n < 0)
-		return err_set(e, err_errno(), "the directory of the programs cannot be found: %m");
-	out[n] = '\0';
-	slash = strrchr(out, '/');
-	if (slash)
-		*slash = '\0';
-	return 0;
+	if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= DESCRIPTORS)
+		return;
+	limit.rlim_cur = min((rlim_t)DESCRIPTORS, limit.rlim_max);
+	if (setrlimit(RLIMIT_NOFILE, &limit) != 0)
+		log_warn("descriptors not raised",
+			"cause=%s effect=\"fewer chunk files are kept open\"",
+			err_name(err_errno()));
 }
 
 static int start(struct supervisor *s, struct err *e)
@@ -406,7 +403,7 @@ static int start(struct supervisor *s, struct err *e)
 	if (r == 0)
 		r = cache_dir_lock(&s->cache, &s->lock_fd, e);
 	if (r == 0)
-		r = find_bin(s->bin, e);
+		r = programs_dir(s->bin, e);
 	if (r < 0)
 		return r;
 	r = cache_dir_make_run(&s->cache, e);
@@ -476,6 +473,7 @@ int supervisor_run(const struct supervisor_config *config, int ready_fd)
 		stop(&s);
 		return ready_error(ready_fd, "cachectl", exit_of(r), &e);
 	}
+	raise_descriptors();
 	log_info("supervising", "cache=\"%s\" run=%s", s.cache.path, s.cache.run);
 	ready_ok(ready_fd, "{}");
 	loop(&s, signal_fd);

@@ -157,6 +157,7 @@ struct mount *mount_new(
 	(void)snprintf(name, sizeof(name), "mount-%u", id); /* fits */
 	child_init(&mount->child, name);
 	list_init(&mount->link);
+	mount->child.adoptable = true;
 	mount->id = id;
 	mount->fuse_fd = -1;
 	mount->slots_fd = -1;

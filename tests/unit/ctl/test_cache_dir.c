@@ -142,7 +142,8 @@ static void test_below(void **state)
 	assert_int_equal(chdir("/"), 0);
 }
 
-#define USER 54321
+static uid_t user;      /* nobody's: it must not meet what is there */
+static char in_tmp[64]; /* where it falls back to */
 
 /* In a process of an ordinary user: 0 when `expect` is the only or first base. */
 static int user_bases(const char *runtime, const char *expect, bool foreign)
@@ -153,9 +154,9 @@ static int user_bases(const char *runtime, const char *expect, bool foreign)
 	if (unsetenv("GRANARY_RUN_DIR") != 0 || unsetenv("XDG_RUNTIME_DIR") != 0 ||
 		(runtime && setenv("XDG_RUNTIME_DIR", runtime, 1) != 0))
 		return 10;
-	if (foreign && mkdir("/tmp/granary-54321", 0755) != 0 && errno != EEXIST)
+	if (foreign && mkdir(in_tmp, 0755) != 0 && errno != EEXIST)
 		return 11; /* still root's */
-	if (setresgid(USER, USER, USER) != 0 || setresuid(USER, USER, USER) != 0)
+	if (setresgid(user, user, user) != 0 || setresuid(user, user, user) != 0)
 		return 12;
 	cache_dir_run_bases(bases, &n);
 	if (!expect)
@@ -182,16 +183,18 @@ static void test_run_of_a_user(void **state)
 	(void)state;
 	if (geteuid() != 0)
 		skip();
+	user = 1000000 + (uid_t)getpid();
+	(void)snprintf(in_tmp, sizeof(in_tmp), "/tmp/granary-%u", user);
 	assert_int_equal(chmod(dir, 0755), 0);
 	(void)snprintf(runtime, sizeof(runtime), "%s/runtime", dir);
 	(void)snprintf(expect, sizeof(expect), "%s/granary", runtime);
 	assert_int_equal(mkdir(runtime, 0700), 0);
-	expect_bases(NULL, "/tmp/granary-54321", false);
-	expect_bases(runtime, "/tmp/granary-54321", false); /* another user's: left alone */
-	assert_int_equal(chown(runtime, USER, USER), 0);
+	expect_bases(NULL, in_tmp, false);
+	expect_bases(runtime, in_tmp, false); /* another user's: left alone */
+	assert_int_equal(chown(runtime, user, user), 0);
 	expect_bases(runtime, expect, false);
 	expect_bases(NULL, NULL, true); /* somebody else took the name in /tmp */
-	assert_int_equal(rmdir("/tmp/granary-54321"), 0);
+	assert_int_equal(rmdir(in_tmp), 0);
 }
 
 static void test_default(void **state)

@@ -118,11 +118,21 @@ static void test_bad_usage(void **state)
 		{ command_mount, "--endpoint localhost:9000 s3://b empty", EXIT_USAGE,
 			"is not a URL" },
 		{ command_mount, "--region x file:///tmp empty", EXIT_USAGE, "leave them out" },
+		{ command_mount, "--engine ext4 s3://b empty", EXIT_USAGE, "auto|native|fuse" },
+		{ command_mount, "--anonymous file:///tmp empty", EXIT_USAGE, "leave them out" },
+		{ command_mount, "--anonymous --profile-name x s3://b empty", EXIT_USAGE,
+			"leave one of them out" },
+		{ command_mount, "--memory 4000TiB s3://b empty", EXIT_USAGE,
+			"more than there is" },
+		{ command_mount, "--cache empty/c s3://b empty", EXIT_USAGE,
+			"lies inside the mount point" },
+		{ command_mount, "--cache /proc/c file:///proc empty", EXIT_USAGE,
+			"lies inside the source" },
 		{ command_mount, "ftp://b empty", EXIT_USAGE, "ftp" },
 		{ command_mount, "s3:// empty", EXIT_USAGE, "s3://" },
 		{ command_umount, "", EXIT_USAGE, "an argument is missing" },
 		{ command_umount, "--now empty", EXIT_USAGE, "unknown option '--now'" },
-		{ command_status, "-o xml", EXIT_USAGE, "one of table|json" },
+		{ command_status, "-o xml", EXIT_USAGE, "one of table|wide|json" },
 		{ command_explain, "a b", EXIT_USAGE, "too many" },
 	};
 
@@ -141,7 +151,7 @@ static void test_bad_mountpoint(void **state)
 		{ command_umount, "empty", EXIT_MOUNTPOINT, "not a mount of Granary" },
 		{ command_umount, "/proc", EXIT_MOUNTPOINT, "not a mount of Granary: use umount" },
 		{ command_status, "empty", EXIT_MOUNTPOINT, "not a mount of Granary" },
-		{ command_explain, "file", EXIT_MOUNTPOINT, "not below a mount of Granary" },
+		{ command_explain, "file", EXIT_MOUNTPOINT, "nor below one" },
 	};
 
 	(void)state;
@@ -160,7 +170,7 @@ static void test_bad_cache(void **state)
 	struct err e = ERR_INIT;
 
 	(void)state;
-	if (kernel_check(&e) < 0) { /* said first, and rightly so */
+	if (kernel_check("auto", &e) < 0) { /* said first, and rightly so */
 		assert_int_equal(run(command_mount, "--cache full s3://b empty"), EXIT_KERNEL);
 		skip();
 	}
@@ -175,7 +185,7 @@ static void test_nothing_left(void **state)
 	struct err e = ERR_INIT;
 
 	(void)state;
-	if (kernel_check(&e) < 0)
+	if (kernel_check("auto", &e) < 0)
 		skip();
 	assert_int_equal(run(command_mount, "--cache c s3://b empty"), EXIT_RUNTIME);
 	if (!strstr(output, "GRANARY_BIN_DIR"))
@@ -187,7 +197,8 @@ static void test_nothing_mounted(void **state)
 {
 	(void)state;
 	assert_int_equal(run(command_status, ""), EXIT_OK);
-	assert_string_equal(output, "nothing is mounted\n");
+	/* notes may follow: of mounts that somebody else has */
+	assert_int_equal(strncmp(output, "nothing is mounted\n", 19), 0);
 	assert_int_equal(run(command_status, "-o json"), EXIT_OK);
 	assert_non_null(strstr(output, "\"mounts\": []"));
 	assert_non_null(strstr(output, "\"supervisor\": null"));
