@@ -456,8 +456,10 @@ static void catch_interrupts(void)
 	(void)sigaction(SIGHUP, &action, NULL);
 }
 
+/* What was started ends in its own time, which may be that of an origin's answer; who does not want to wait for it need not. */
 static int give_up(struct job *job, struct err *e)
 {
+	const struct sigaction plain = { .sa_handler = SIG_DFL };
 	char socket[SOCKET_PATH_MAX];
 	char path[64];
 	json_t *answer = NULL;
@@ -467,6 +469,15 @@ static int give_up(struct job *job, struct err *e)
 	if (admin_call(socket, "POST", path, NULL, ALIVE_NS, &answer, e) < 0)
 		log_debug("mount not given up", "why=\"%s\"", e->text); /* then it is gone anyway */
 	json_decref(answer);
+	(void)sigaction(SIGINT, &plain, NULL); /* cannot fail with these arguments */
+	(void)sigaction(SIGTERM, &plain, NULL);
+	(void)sigaction(SIGHUP, &plain, NULL);
+	if (job->progress) {
+		(void)fprintf(
+			stderr, "\r\033[Kending what was started (Ctrl-C again: do not wait)");
+		(void)fflush(stderr); /* a progress line: nothing lost */
+		job->dirty = true;
+	}
 	*e = ERR_INIT;
 	return err_set(e, -EINTR, "interrupted by signal %d: %s is not mounted", (int)interrupted,
 		job->point);
@@ -569,12 +580,13 @@ int command_mount(int argc, char **argv)
 	json_decref(wish);
 	if (status == EXIT_OK)
 		status = wait_mount(&job, &e);
-	end_progress(&job);
 	if (status != EXIT_OK) {
 		(void)err_default(&e, -EIO, "the mount did not come to serve");
 		fleet_settle(job.cache.run, job.point); /* nothing of it is left running */
-		return command_fail(status, &e);
 	}
+	end_progress(&job);
+	if (status != EXIT_OK)
+		return command_fail(status, &e);
 	print_success(&job);
 	return EXIT_OK;
 }
