@@ -110,11 +110,12 @@ static int describe(int code, const char *socket_path, struct err *e)
 			"what listens on '%s' does not speak HTTP: name a daemon's socket",
 			socket_path);
 	case -ENOBUFS:
-		return err_set(e, code, "the answer of '%s' is larger than %u bytes", socket_path,
-			ADMIN_ANSWER_BYTES);
+		return err_set(e, code,
+			"the answer of '%s' is larger than %u bytes: is it of this version?",
+			socket_path, ADMIN_ANSWER_BYTES);
 	default:
-		return err_set(
-			e, code, "cannot ask the daemon at '%s': %s", socket_path, err_str(code));
+		return err_set(e, code, "cannot ask the daemon at '%s': %s: see its log",
+			socket_path, err_str(code));
 	}
 }
 
@@ -157,7 +158,9 @@ static int failed(unsigned int status, const char *path, const json_t *json, str
 	const char *text = json_string_value(json_object_get(error, "text"));
 
 	if (!text)
-		return err_set(e, -EIO, "the daemon answered %s with HTTP status %u", path, status);
+		return err_set(e, -EIO,
+			"the daemon answered %s with HTTP status %u: is it of this version?", path,
+			status);
 	return err_set(
 		e, err_of_name(json_string_value(json_object_get(error, "code"))), "%s", text);
 }
@@ -186,7 +189,8 @@ int admin_call(const char *socket_path, const char *method, const char *path, co
 	if (r == -ENOMEM)
 		return err_set(e, r, "out of memory");
 	if (r < 0)
-		return err_set(e, r, "the daemon's answer to %s is not JSON", path);
+		return err_set(e, r,
+			"the daemon's answer to %s is not JSON: is it of this version?", path);
 	if (ret_json)
 		*ret_json = json;
 	else

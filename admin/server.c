@@ -315,7 +315,7 @@ int admin_server_new(const char *socket_path, const struct admin_route *routes, 
 	int r;
 
 	if (!server)
-		return err_set(e, -ENOMEM, "no memory to listen on '%s'", socket_path);
+		return err_set(e, -ENOMEM, "no memory to listen on '%s': free some", socket_path);
 	server->magic = SERVER_MAGIC;
 	server->routes = routes;
 	server->arg = arg;

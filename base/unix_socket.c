@@ -55,8 +55,11 @@ static int clear_stale(const char *path, struct err *e)
 	struct stat st;
 
 	if (lstat(path, &st) != 0)
-		return errno == ENOENT ? 0
-				       : err_set(e, err_errno(), "cannot look at '%s': %m", path);
+		return errno == ENOENT
+			       ? 0
+			       : err_set(e, err_errno(),
+					 "cannot look at '%s': %m: choose a directory of yours",
+					 path);
 	if (!S_ISSOCK(st.st_mode))
 		return err_set(e, -EEXIST,
 			"'%s' exists and is not a socket: remove it or choose another path", path);
@@ -64,7 +67,8 @@ static int clear_stale(const char *path, struct err *e)
 		return err_set(e, -EADDRINUSE,
 			"another process listens on '%s': stop it or choose another path", path);
 	if (unlink(path) != 0 && errno != ENOENT)
-		return err_set(e, err_errno(), "cannot remove the dead socket '%s': %m", path);
+		return err_set(
+			e, err_errno(), "cannot remove the dead socket '%s': %m: remove it", path);
 	return 0;
 }
 
@@ -80,14 +84,17 @@ int unix_socket_listen(const char *path, int backlog, int *ret_fd, struct err *e
 		return r;
 	r = open_socket(&fd);
 	if (r < 0)
-		return err_set(e, r, "cannot make a socket: %s", err_str(r));
+		return err_set(e, r,
+			"cannot make a socket: %s: raise the limit of open files (ulimit -n)",
+			err_str(r));
 	address = address_of(path);
 	/* The mode before bind(2), which takes the new file's from it: at no time can others
 	 * connect. */
 	if (fchmod(fd, 0600) != 0 ||
 		bind(fd, (const struct sockaddr *)&address, sizeof(address)) != 0 ||
 		listen(fd, backlog) != 0)
-		return err_set(e, err_errno(), "cannot listen on '%s': %m", path);
+		return err_set(e, err_errno(),
+			"cannot listen on '%s': %m: choose a directory of yours", path);
 	*ret_fd = TAKE_FD(fd);
 	return 0;
 }

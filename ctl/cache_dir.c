@@ -214,7 +214,8 @@ static int check_filesystem(const char *path, uint64_t capacity, struct err *e)
 	uint64_t total;
 
 	if (statfs(path, &fs) != 0)
-		return err_set(e, err_errno(), "%s: %m", path);
+		return err_set(e, err_errno(),
+			"the filesystem of %s does not answer: %m: give another --cache", path);
 	total = (uint64_t)fs.f_blocks * (uint64_t)fs.f_bsize;
 	(void)units_size(total, has, sizeof(has));
 	(void)units_size(max(capacity, CACHE_MIN_BYTES), wants, sizeof(wants));
@@ -231,8 +232,9 @@ int cache_dir_check_images(const struct cache_dir *cache, struct err *e)
 	struct statfs fs;
 
 	if (statfs(cache->path, &fs) != 0)
-		return err_set(
-			e, err_errno(), "the cache directory %s cannot be used: %m", cache->path);
+		return err_set(e, err_errno(),
+			"the cache directory %s cannot be used: %m: give another --cache",
+			cache->path);
 	if (fs.f_type == TMPFS_MAGIC)
 		return err_set(e, -EOPNOTSUPP,
 			"%s lies on tmpfs, from which the kernel cannot mount images: give a "
@@ -268,8 +270,9 @@ static int check_writable(const char *path, struct err *e)
 
 	if (snprintf(probe, sizeof(probe), "%s/.probe.%d", path, (int)getpid()) >=
 		(int)sizeof(probe))
-		return err_set(
-			e, -ENAMETOOLONG, "%s: the path is too long for a cache directory", path);
+		return err_set(e, -ENAMETOOLONG,
+			"%s: the path is too long for a cache directory: give a shorter --cache",
+			path);
 	fd = open(probe, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
 	if (fd < 0)
 		return err_set(e, err_errno(),
@@ -364,7 +367,8 @@ int cache_dir_open(const char *path, uint64_t capacity, struct cache_dir *ret_ca
 			"the cache directory %s cannot be made: %s: give another one with --cache",
 			path, err_str(r));
 	if (!realpath(path, cache.path) || stat(cache.path, &st) != 0)
-		return err_set(e, err_errno(), "the cache directory %s cannot be used: %m", path);
+		return err_set(e, err_errno(),
+			"the cache directory %s cannot be used: %m: give another --cache", path);
 	if (!S_ISDIR(st.st_mode))
 		return err_set(e, -ENOTDIR,
 			"the cache directory %s is not a directory: give another --cache", path);
@@ -384,11 +388,14 @@ int cache_dir_lock(const struct cache_dir *cache, int *ret_fd, struct err *e)
 	(void)snprintf(path, sizeof(path), "%s/lock", cache->path); /* fits */
 	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 	if (fd < 0)
-		return err_set(e, err_errno(), "%s cannot be opened: %m", path);
+		return err_set(
+			e, err_errno(), "%s cannot be opened: %m: give another --cache", path);
 	if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
 		(void)close(fd); /* not locked */
-		return err_set(
-			e, -EBUSY, "the cache %s is in use by another supervisor", cache->path);
+		return err_set(e, -EBUSY,
+			"the cache %s is in use by another supervisor, which does not answer here: "
+			"end its mounts first, or give another --cache",
+			cache->path);
 	}
 	*ret_fd = fd;
 	return 0;

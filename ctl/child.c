@@ -255,8 +255,9 @@ void child_start(struct child *child)
 		return;
 	}
 	if (pipe2(ready, O_CLOEXEC) != 0) {
-		(void)err_set(
-			&child->failure, err_errno(), "%s cannot be started: %m", child->name);
+		(void)err_set(&child->failure, err_errno(),
+			"%s cannot be started: %m: raise the limit of open files (ulimit -n)",
+			child->name);
 		give_up(child);
 		return;
 	}
@@ -265,8 +266,10 @@ void child_start(struct child *child)
 	r = spawn(child, ready[1]);
 	(void)close(ready[1]); /* the daemon's end */
 	if (r < 0) {
-		(void)err_set(
-			&child->failure, r, "%s cannot be started: %s", child->name, err_str(r));
+		(void)err_set(&child->failure, r,
+			"%s cannot be started: %s: raise the limits of processes and memory "
+			"(ulimit -u, ulimit -v)",
+			child->name, err_str(r));
 		if (child->pid > 0) { /* started, but not to be watched */
 			(void)kill(child->pid, SIGKILL);
 			(void)waitpid(child->pid, NULL, 0);
@@ -315,11 +318,18 @@ void child_end(struct child *child)
 
 /* ---- events ---------------------------------------------------------------------------------- */
 
+static const char *log_of(const struct child *child)
+{
+	return child->log_path ? child->log_path : "its standard error";
+}
+
 /* How it died, in words; true when it ended of itself with status 0. */
 static bool describe_exit(struct child *child, const siginfo_t *info)
 {
 	if (child->adopted) {
-		(void)err_set(&child->failure, -EIO, "%s (started earlier) ended", child->name);
+		(void)err_set(&child->failure, -EIO,
+			"%s, which an earlier supervisor started, ended: its log is %s",
+			child->name, log_of(child));
 		return false;
 	}
 	if (info->si_code == CLD_EXITED && info->si_status == 0)
@@ -330,14 +340,13 @@ static bool describe_exit(struct child *child, const siginfo_t *info)
 		if (!child->told)
 			(void)err_set(&child->failure, -EIO,
 				"%s ended with status %d: its log is %s", child->name,
-				info->si_status,
-				child->log_path ? child->log_path : "its standard error");
+				info->si_status, log_of(child));
 	} else {
 		(void)err_set(&child->failure, -EIO,
 			"%s was ended by signal %d (%s): its log is %s", child->name,
 			info->si_status,
 			strsignal(info->si_status), // NOLINT(concurrency-mt-unsafe): loop only
-			child->log_path ? child->log_path : "its standard error");
+			log_of(child));
 	}
 	return false;
 }
@@ -361,8 +370,9 @@ void child_on_exit(struct child *child)
 		return;
 	}
 	if (done)
-		(void)err_set(
-			&child->failure, -EIO, "%s ended, though it was not asked to", child->name);
+		(void)err_set(&child->failure, -EIO,
+			"%s ended, though it was not asked to: its log is %s", child->name,
+			log_of(child));
 	if (child->state == CHILD_SERVING && clock_mono_ns() - child->since_ns > CHILD_STEADY_NS)
 		child->backoff_ns = CHILD_BACKOFF_NS;
 	give_up(child);
@@ -375,7 +385,8 @@ static void take_line(struct child *child, const char *line)
 	int status = EXIT_RUNTIME;
 
 	if (ready_parse(line, &json, &status, &e) < 0) {
-		(void)err_set(&child->failure, -EPROTO, "%s says something else than READY: %.100s",
+		(void)err_set(&child->failure, -EPROTO,
+			"%s says something else than READY (\"%.100s\"): is it of this version?",
 			child->name, line);
 		return;
 	}

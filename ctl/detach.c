@@ -119,7 +119,8 @@ static int detach_privileged(const char *point, bool lazy, struct err *e)
 	if (pid == 0)
 		detach_self(point, lazy);
 	if (pid < 0)
-		return err_set(e, err_errno(), "no process can be started: %m");
+		return err_set(e, err_errno(),
+			"no process can be started: %m: raise the limit of processes (ulimit -u)");
 	status = await_helper(pid);
 	if (status == -ETIMEDOUT)
 		return hangs(point, e);
@@ -129,7 +130,8 @@ static int detach_privileged(const char *point, bool lazy, struct err *e)
 			"--force",
 			point, point);
 	if (status != 0)
-		return err_set(e, -status, "%s cannot be unmounted: %s", point, err_str(-status));
+		return err_set(e, -status, "%s cannot be unmounted: %s: try --force", point,
+			err_str(-status));
 	return 0;
 }
 
@@ -164,7 +166,8 @@ static int detach_unprivileged(const char *point, bool lazy, struct err *e)
 			"with sudo, or install fuse3",
 			point);
 	if (pipe2(ends, O_CLOEXEC | O_NONBLOCK) != 0)
-		return err_set(e, err_errno(), "no descriptors: %m");
+		return err_set(e, err_errno(),
+			"no descriptors: %m: raise the limit of open files (ulimit -n)");
 	pid = fork();
 	if (pid == 0)
 		detach_by_program(program, point, lazy, ends[1]);

@@ -114,7 +114,8 @@ int fleet_call(
 	char socket[PATH_MAX];
 
 	if (snprintf(socket, sizeof(socket), "%s/%s", run, name) >= SOCKET_PATH_MAX)
-		return err_set(e, -ENAMETOOLONG, "%s is too long for a socket", run);
+		return err_set(e, -ENAMETOOLONG,
+			"%s is too long for a socket: set GRANARY_RUN_DIR to a shorter one", run);
 	return admin_call(socket, NULL, path, NULL, FLEET_TIMEOUT_NS, ret_json, e);
 }
 

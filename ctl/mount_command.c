@@ -184,7 +184,9 @@ static int check_paths(struct job *job, struct err *e)
 
 	if (job->options.ca_file) {
 		if (!realpath(job->options.ca_file, job->ca_file))
-			return err_set(e, err_errno(), "--ca-file %s cannot be read: %m",
+			return err_set(e, err_errno(),
+				"--ca-file %s cannot be read: %m: name a file, or a directory, "
+				"that can",
 				job->options.ca_file);
 		job->options.ca_file = job->ca_file;
 	}
@@ -287,7 +289,8 @@ static int start_supervisor(struct job *job, struct err *e)
 	pid_t pid;
 
 	if (pipe2(ready, O_CLOEXEC) != 0) {
-		(void)err_set(e, err_errno(), "no descriptors: %m");
+		(void)err_set(e, err_errno(),
+			"no descriptors: %m: raise the limit of open files (ulimit -n)");
 		return EXIT_RUNTIME;
 	}
 	pid = fork();
@@ -295,7 +298,8 @@ static int start_supervisor(struct job *job, struct err *e)
 		exec_supervisor(job, ready[1]);
 	(void)close(ready[1]); /* the supervisor's end */
 	if (pid < 0)
-		(void)err_set(e, err_errno(), "no process can be started: %m");
+		(void)err_set(e, err_errno(),
+			"no process can be started: %m: raise the limit of processes (ulimit -u)");
 	else if (read_line(ready[0], line, sizeof(line)) == 0 ||
 		 ready_parse(line, &json, &status, e) < 0)
 		(void)err_set(e, -EIO,

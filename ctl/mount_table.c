@@ -173,7 +173,8 @@ int mount_point_path(const char *dir, char out[PATH_MAX], struct err *e)
 	size_t len = strlen(dir);
 
 	if (len == 0 || len >= sizeof(copy))
-		return err_set(e, -ENAMETOOLONG, "the mount point's path is empty or too long");
+		return err_set(e, -ENAMETOOLONG,
+			"the mount point's path is empty or too long: name a directory");
 	memcpy(copy, dir, len + 1);
 	while (len > 1 && copy[len - 1] == '/')
 		copy[--len] = '\0';
@@ -181,8 +182,9 @@ int mount_point_path(const char *dir, char out[PATH_MAX], struct err *e)
 	if (strcmp(slash ? slash + 1 : copy, "..") == 0 ||
 		strcmp(slash ? slash + 1 : copy, ".") == 0 || len == 1) {
 		if (!realpath(copy, out))
-			return err_set(
-				e, err_errno(), "the mount point %s cannot be used: %m", dir);
+			return err_set(e, err_errno(),
+				"the mount point %s cannot be used: %m: name an empty directory",
+				dir);
 		return 0;
 	}
 	if (slash)
@@ -192,12 +194,14 @@ int mount_point_path(const char *dir, char out[PATH_MAX], struct err *e)
 			slash ? copy : ".", errno == ENOENT ? ": create it first" : "");
 	if (snprintf(whole, sizeof(whole), "%s/%s", strcmp(parent, "/") == 0 ? "" : parent,
 		    slash ? slash + 1 : copy) >= (int)sizeof(whole))
-		return err_set(e, -ENAMETOOLONG, "the mount point's path is too long");
+		return err_set(
+			e, -ENAMETOOLONG, "the mount point's path is too long: name a shorter one");
 	if (mount_table_find(whole, &entry) == -ENOENT && lstat(whole, &st) == 0 &&
 		S_ISLNK(st.st_mode)) {
 		if (!realpath(whole, out))
-			return err_set(
-				e, err_errno(), "the mount point %s is a link to nowhere: %m", dir);
+			return err_set(e, err_errno(),
+				"the mount point %s is a link to nowhere: %m: name a directory",
+				dir);
 		return 0;
 	}
 	memcpy(out, whole, sizeof(whole));
@@ -220,10 +224,13 @@ int mount_point_check(const char *point, struct err *e)
 		return err_set(e, err_errno(),
 			"the mount point %s does not exist: create it with mkdir %s", point, point);
 	if (!S_ISDIR(st.st_mode))
-		return err_set(e, -ENOTDIR, "the mount point %s is not a directory", point);
+		return err_set(
+			e, -ENOTDIR, "the mount point %s is not a directory: name one", point);
 	dir = opendir(point);
 	if (!dir)
-		return err_set(e, err_errno(), "the mount point %s cannot be read: %m", point);
+		return err_set(e, err_errno(),
+			"the mount point %s cannot be read: %m: name an empty directory of yours",
+			point);
 	while ((name = readdir(dir)))
 		names += strcmp(name->d_name, ".") != 0 && strcmp(name->d_name, "..") != 0;
 	(void)closedir(dir); /* read only */

@@ -424,14 +424,18 @@ int command_status(int argc, char **argv)
 	if (r == 0)
 		r = mount_table_each_ours(add_other, &found);
 	if (r < 0) {
-		(void)err_set(&e, r, "the daemons of this node cannot be found: %s", err_str(r));
+		(void)err_set(&e, r,
+			"the runtime directory cannot be read, so the daemons are not found: %s: "
+			"run as the user who mounted",
+			err_str(r));
 		status = EXIT_RUNTIME;
 	} else if (found.only && json_array_size(found.mounts) == 0) {
 		(void)command_not_found(point, &e); /* sets the line */
 		status = EXIT_MOUNTPOINT;
 	} else if (strcmp(options.output, "json") == 0) {
 		if (print_json(&found) < 0) {
-			(void)err_set(&e, -EIO, "the answer cannot be written");
+			(void)err_set(
+				&e, -EIO, "the answer cannot be written: is standard output open?");
 			status = EXIT_RUNTIME;
 		}
 	} else if (print_table(&found, strcmp(options.output, "wide") == 0) < 0) {

@@ -411,10 +411,12 @@ static int start(struct supervisor *s, struct err *e)
 		return r;
 	s->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
 	if (s->wake_fd < 0 || pipe2(s->alive, O_CLOEXEC) != 0)
-		return err_set(e, err_errno(), "no descriptors: %m");
+		return err_set(e, err_errno(),
+			"no descriptors: %m: raise the limit of open files (ulimit -n)");
 	r = supervisor_plan_daemons(s);
 	if (r < 0)
-		return err_set(e, r, "out of memory");
+		return err_set(
+			e, r, "out of memory: free some, or raise the control group's limit");
 	supervisor_adopt(s);
 	return admin_server_new(
 		cache_dir_socket(&s->cache, "supervisor.sock", path), routes, s, &s->admin, e);

@@ -182,15 +182,20 @@ static int mount_open_fds(struct mount *mount, struct err *e)
 	if (mount->fuse_fd < 0) /* fusermount3 may open it for us: a place for what it gives */
 		mount->fuse_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
 	if (mount->fuse_fd < 0)
-		return err_set(e, err_errno(), "no descriptor for a mount: %m");
+		return err_set(e, err_errno(),
+			"no descriptor for a mount: %m: raise the limit of open files (ulimit -n)");
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, mount->hand) != 0) {
 		mount->hand[0] = mount->hand[1] = -1;
-		return err_set(e, err_errno(), "no descriptors for a mount: %m");
+		return err_set(e, err_errno(),
+			"no descriptors for a mount: %m: raise the limit of open files (ulimit "
+			"-n)");
 	}
 	mount->slots_fd =
 		memfd_create("granary-slots", MFD_CLOEXEC); /* its daemon gives it a size */
 	if (mount->slots_fd < 0)
-		return err_set(e, err_errno(), "no memory for the requests of a mount: %m");
+		return err_set(e, err_errno(),
+			"no memory for the requests of a mount: %m: free some, or give less "
+			"--memory");
 	return 0;
 }
 
