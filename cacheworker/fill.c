@@ -8,6 +8,7 @@
 #define FILLS_EXPECTED 4096u
 #define FILLS_MAX      65536u /* 1 TiB announced ahead */
 #define WHOLE          UINT64_MAX
+#define PUMP_SHARE     8u /* this part of the units in flight may end before others are sought */
 
 /* Bytes to look for, within one chunk. */
 struct stretch {
@@ -325,7 +326,9 @@ void fill_unit_ended(struct worker *w)
 	pthread_mutex_lock(&w->fills.lock);
 	ensure(w->fills.in_flight > 0);
 	w->fills.in_flight--;
-	pump_locked(w);
+	/* Several at a time: the pump is a job of another thread. */
+	if (w->fills.in_flight <= w->fills.max_in_flight - w->fills.max_in_flight / PUMP_SHARE)
+		pump_locked(w);
 	pthread_mutex_unlock(&w->fills.lock);
 }
 
