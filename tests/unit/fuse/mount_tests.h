@@ -10,10 +10,14 @@ static void serves(void **state)
 	uint64_t before;
 
 	NEED_KERNEL();
-	check_all();
-	before = requests();
-	check_all();
-	assert_int_equal(requests(), before); /* warm: the kernel alone */
+	/* Warm: the kernel alone, unless somebody emptied the machine's caches just then. */
+	for (int passes = 0; passes < 5; passes++) {
+		before = requests();
+		check_all();
+		if (requests() == before)
+			break;
+	}
+	assert_int_equal(requests(), before);
 	assert_int_equal(stat(file_path(BIG), &st), 0);
 	assert_int_equal(st.st_size, BIG_BYTES);
 	assert_int_equal(st.st_mode, S_IFREG | 0644);
