@@ -166,7 +166,7 @@ static const struct {
 		"your user id has no name in /etc/passwd: have root add one, or mount as root" },
 	{ "device not found", -ENODEV, "have the module fuse loaded" },
 	{ "/dev/fuse", -EPERM, "have root run chmod 666 /dev/fuse, as udev does" },
-	{ "ermission", -EPERM, "mount as root, or give the container CAP_SYS_ADMIN" },
+	{ "ermission denied", -EPERM, "mount as root, or give the container CAP_SYS_ADMIN" },
 	{ "not permitted", -EPERM, "mount as root, or give the container CAP_SYS_ADMIN" },
 };
 

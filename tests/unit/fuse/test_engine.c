@@ -1,0 +1,176 @@
+/* Which engine, and the line that says why none: for root, an ordinary user, one without rights. */
+#include "tests/unit/fuse/nobody.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include "fuse/engine.h"
+#include "fuse/kernel.h"
+
+struct choice {
+	int r;
+	const struct engine *engine;
+	char why[SLOTS_WHY_BYTES];
+	char line[ERR_TEXT_MAX];
+	const char *skipped;
+};
+
+enum who { AS_WE_ARE, AS_NOBODY, WITHOUT_RIGHTS };
+
+static struct choice *choice;
+
+static void choose_here(const char *wanted, bool allow_other)
+{
+	char dir[] = "/var/tmp/granary-engine-XXXXXX";
+	const struct engine_wish wish = {
+		.engine = wanted,
+		.image_dir = mkdtemp(dir),
+		.mountpoint = "/mnt",
+		.allow_other = allow_other,
+	};
+	struct err e = ERR_INIT;
+
+	choice->r = engine_choose(&wish, &choice->engine, choice->why, &e);
+	memcpy(choice->line, e.text, sizeof(e.text));
+	rmdir(dir);
+}
+
+/* In a process of its own, whose identity it changes. */
+static void choose(enum who who, const char *wanted, bool allow_other)
+{
+	pid_t pid;
+
+	memset(choice, 0, sizeof(*choice));
+	pid = fork();
+	if (pid == 0) {
+		if (who != AS_WE_ARE && geteuid() == 0)
+			choice->skipped = become_nobody();
+		if (who == WITHOUT_RIGHTS)
+			prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0);
+		if (!choice->skipped)
+			choose_here(wanted, allow_other);
+		_exit(0);
+	}
+	waitpid(pid, NULL, 0);
+	if (choice->skipped) {
+		print_message("%s\n", choice->skipped);
+		skip();
+	}
+	print_message("%s%s\n", choice->why, choice->line);
+}
+
+static bool have_fusermount(void)
+{
+	if (access("/usr/bin/fusermount3", X_OK) == 0)
+		return true;
+	print_message("skipped: no fusermount3\n");
+	return false;
+}
+
+static void setup_shared(void)
+{
+	choice = mmap(
+		NULL, sizeof(*choice), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	assert_true(choice != MAP_FAILED);
+}
+
+static void asked_for(void **state)
+{
+	(void)state;
+	if (!kernel_may_mount())
+		skip();
+	choose(AS_WE_ARE, "fuse", false);
+	assert_int_equal(choice->r, 0);
+	assert_ptr_equal(choice->engine, &engine_fuse);
+	assert_string_equal(choice->why, "fuse: asked for");
+}
+
+static void automatic_as_root(void **state)
+{
+	struct err e = ERR_INIT;
+
+	(void)state;
+	if (!kernel_may_mount() || kernel_probe("/var/tmp", &e) < 0)
+		skip();
+	choose(AS_WE_ARE, "auto", false);
+	assert_int_equal(choice->r, 0);
+	assert_ptr_equal(choice->engine, &engine_native);
+	assert_string_equal(choice->why, "auto: this kernel mounts EROFS from files");
+}
+
+static void automatic_as_a_user(void **state)
+{
+	(void)state;
+	if (!have_fusermount())
+		skip();
+	choose(AS_NOBODY, "auto", false);
+	assert_int_equal(choice->r, 0);
+	assert_ptr_equal(choice->engine, &engine_fuse);
+	assert_non_null(
+		strstr(choice->why, "auto: not native: mounting EROFS needs CAP_SYS_ADMIN"));
+}
+
+static void native_as_a_user(void **state)
+{
+	(void)state;
+	if (!have_fusermount())
+		skip();
+	choose(AS_NOBODY, "native", false);
+	assert_int_equal(choice->r, -EPERM);
+	assert_non_null(strstr(choice->line, "or use --engine fuse"));
+}
+
+static void neither(void **state)
+{
+	(void)state;
+	if (!have_fusermount())
+		skip();
+	choose(WITHOUT_RIGHTS, "auto", false);
+	assert_int_equal(choice->r, -EPERM);
+	assert_non_null(strstr(choice->line, "neither engine can mount here"));
+	assert_non_null(strstr(choice->line, "no_new_privs"));
+	assert_non_null(strstr(choice->line, "CAP_SYS_ADMIN"));
+	choose(WITHOUT_RIGHTS, "native", false);
+	assert_int_equal(choice->r, -EPERM);
+	assert_null(strstr(choice->line, "--engine fuse")); /* which would not help */
+}
+
+static void for_others(void **state)
+{
+	FILE *conf = fopen("/etc/fuse.conf", "re");
+	char line[128];
+	bool allowed = false;
+
+	(void)state;
+	while (conf && fgets(line, sizeof(line), conf))
+		allowed |= strcmp(line, "user_allow_other\n") == 0;
+	if (conf)
+		fclose(conf);
+	if (!have_fusermount())
+		skip();
+	choose(AS_NOBODY, "fuse", true);
+	assert_int_equal(choice->r, allowed ? 0 : -EPERM);
+	if (!allowed)
+		assert_non_null(strstr(choice->line, "user_allow_other"));
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(asked_for),
+		cmocka_unit_test(automatic_as_root),
+		cmocka_unit_test(automatic_as_a_user),
+		cmocka_unit_test(native_as_a_user),
+		cmocka_unit_test(neither),
+		cmocka_unit_test(for_others),
+	};
+
+	setup_shared();
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
