@@ -1,38 +1,58 @@
 /*
- * The retry decorator: failures that pass are tried again, with exponential backoff and full
- * jitter, until a request's deadline. What was received stays received: the next attempt asks for
- * the rest.
+ * The retry decorator: failures are tried again, with exponential backoff and full jitter, until a
+ * request's deadline. What was received stays received: the next attempt asks for the rest.
  *
  *	attempt under way (the lower's) -> failed -> waiting for its timer (on our loop)
  *	-> under way ... -> done
  *
- * Refusals (a changed or missing object, a refused key, a missing bucket) do not pass by waiting. An
- * object store is many servers, though, and one of them may be behind, or wrong for a moment: a
- * refusal is believed when the same comes several times in a row, within about a second. So is an
- * answer that is none to the question asked (another range, no range).
+ * - A reader waits for whatever may pass, or an operator may mend: an origin that is away,
+ *   overloaded or confused, a refused key, a policy, a certificate. The end is -ETIMEDOUT, at the
+ *   deadline and not before, with the line of the last failure.
+ * - That the object was changed or removed does not pass. An object store is many servers, though,
+ *   and one of them may be behind, or wrong for a moment: it is believed when it comes several
+ *   times in a row, within about a second.
+ * - For a LIST a person waits: what is not an overload or a lost connection ends after as many.
+ *
+ * A read that waits for RETRY_TELL_NS is logged with its cause, once.
  */
 #include "ufs/ufs_internal.h"
 #include "base/clock.h"
 #include "base/hash.h"
+#include "base/log.h"
 #include "base/loop.h"
 
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 
 #define RETRY_MAGIC          0x55525452u
-#define RETRY_ATTEMPTS_MAX   64u
 #define RETRY_REFUSALS_MAX   8u /* in a row; then it is true */
 #define RETRY_PROBES_MAX     3u
 #define RETRY_BASE_NS        (100 * CLOCK_MS)
 #define RETRY_CAP_NS         (10 * CLOCK_SECOND)
 #define RETRY_REFUSAL_CAP_NS (250 * CLOCK_MS) /* a reader waits for an error that is likely true */
+#define RETRY_AFTER_MAX_NS   (60 * CLOCK_SECOND) /* of what an origin asks for by Retry-After */
+#define RETRY_LAST_NS        (100 * CLOCK_MS) /* before the deadline no attempt begins any more */
+#define RETRY_TELL_NS        (10 * CLOCK_SECOND)
+#define RETRY_TICK_NS        CLOCK_SECOND
+#define RETRY_TELL_MAX       5u /* lines a tick; the rest is told by the next ones */
 
 struct retry {
 	struct ufs base;
 	struct loop *loop;
-	pthread_mutex_t lock; /* closing, and the priv of the callers' requests */
+	struct loop_task tick_task;
+	struct loop_task cancel_task;
+
+	pthread_mutex_t lock; /* of the following, and the priv of the callers' requests */
 	bool closing;
-	struct list waiting; /* attempts with a timer; the loop's thread only */
+	bool ticking;      /* the tick is started, or its task is posted */
+	bool cancels;      /* the cancel task is posted */
+	struct list fresh; /* attempts by age, not yet told of */
+	struct list told;  /* those that have waited long */
+
+	/* The loop's thread only. */
+	struct list waiting; /* attempts with a timer */
+	struct loop_timer *tick;
 };
 
 struct attempt {
@@ -51,8 +71,14 @@ struct attempt {
 	unsigned int attempts;
 	unsigned int fruitless; /* attempts in a row that brought nothing: the backoff's exponent */
 	unsigned int refusals;  /* the same refusal in a row */
-	int status;             /* of the last attempt */
+
+	/* Under the lock: */
+	struct list by_age; /* retry.fresh or .told */
+	bool cancelled;
+	unsigned int failures; /* attempts that have failed */
+	int status;            /* of the last of them */
 	struct err e;
+	enum ufs_cause cause;
 };
 
 static struct retry *retry_of(struct ufs *ufs)
@@ -60,6 +86,7 @@ static struct retry *retry_of(struct ufs *ufs)
 	return container_of(ufs, struct retry, base);
 }
 
+/* Lost connections and overload: they pass by themselves. */
 static bool passes(int status)
 {
 	return status == -EAGAIN || status == -EIO || status == -ECONNREFUSED ||
@@ -67,11 +94,16 @@ static bool passes(int status)
 	       status == -ETIMEDOUT || status == -ENOMEM;
 }
 
+/* Said of the object: waiting does not mend it. */
 static bool refuses(int status)
 {
-	return status == -ESTALE || status == -ENOENT || status == -EACCES ||
-	       status == -EKEYREJECTED || status == -ENXIO || status == -EREMCHG ||
-	       status == -EPROTO;
+	return status == -ESTALE || status == -ENOENT;
+}
+
+/* Not the origin's doing. */
+static bool is_final(int status)
+{
+	return status == -ECANCELED || status == -EINVAL || status == -ENAMETOOLONG;
 }
 
 /* Full jitter: anything up to the cap, so that many who failed together do not come back
@@ -83,7 +115,7 @@ static uint64_t backoff_ns(unsigned int fruitless, uint64_t asked_ns)
 	unsigned int doublings = min(fruitless, 10u);
 	uint64_t cap = min(RETRY_CAP_NS, RETRY_BASE_NS << doublings);
 
-	return max(hash_xxh3(seed, sizeof(seed), 0) % cap, asked_ns);
+	return max(hash_xxh3(seed, sizeof(seed), 0) % cap, min(asked_ns, RETRY_AFTER_MAX_NS));
 }
 
 static bool is_closing(struct retry *retry)
@@ -94,6 +126,17 @@ static bool is_closing(struct retry *retry)
 	closing = retry->closing;
 	pthread_mutex_unlock(&retry->lock);
 	return closing;
+}
+
+/* Nobody wants it any more. */
+static bool is_over(struct attempt *a)
+{
+	bool over;
+
+	pthread_mutex_lock(&a->retry->lock);
+	over = a->retry->closing || a->cancelled;
+	pthread_mutex_unlock(&a->retry->lock);
+	return over;
 }
 
 static void finish(struct attempt *a, int status, const struct err *e)
@@ -113,6 +156,7 @@ static void finish(struct attempt *a, int status, const struct err *e)
 	}
 	pthread_mutex_lock(&a->retry->lock);
 	outer->priv = NULL; /* from here on a promotion is late */
+	list_remove(&a->by_age);
 	pthread_mutex_unlock(&a->retry->lock);
 	a->magic = 0;
 	free(a);
@@ -123,7 +167,7 @@ static void cancel(struct attempt *a)
 {
 	struct err e = ERR_INIT;
 
-	(void)err_set(&e, -ECANCELED, "the origin is being closed");
+	(void)err_set(&e, -ECANCELED, "the request was given up");
 	finish(a, -ECANCELED, &e);
 }
 
@@ -168,7 +212,7 @@ static void on_timer(void *arg)
 	list_remove(&a->link);
 	a->timer = NULL;
 	counter_add(&a->retry->base.counters->retries, 1);
-	if (submit(a) < 0)
+	if (is_over(a) || submit(a) < 0)
 		cancel(a);
 }
 
@@ -176,7 +220,7 @@ static void on_task(struct loop_task *task)
 {
 	struct attempt *a = container_of(task, struct attempt, task);
 
-	if (is_closing(a->retry)) {
+	if (is_over(a)) {
 		cancel(a);
 		return;
 	}
@@ -192,6 +236,8 @@ static void cancel_waiting(void *arg)
 	struct retry *retry = arg;
 	struct list *node;
 
+	loop_timer_stop(retry->tick);
+	retry->tick = NULL;
 	while ((node = list_pop_front(&retry->waiting)) != NULL) {
 		struct attempt *a = list_entry(node, struct attempt, link);
 
@@ -200,20 +246,141 @@ static void cancel_waiting(void *arg)
 	}
 }
 
+static void cancel_marked(struct loop_task *task)
+{
+	struct retry *retry = container_of(task, struct retry, cancel_task);
+	struct list ended = LIST_INIT(ended);
+	struct list *node;
+
+	pthread_mutex_lock(&retry->lock);
+	retry->cancels = false;
+	list_for_each_safe (at, &retry->waiting) {
+		if (!list_entry(at, struct attempt, link)->cancelled)
+			continue;
+		list_remove(at);
+		list_push_back(&ended, at);
+	}
+	pthread_mutex_unlock(&retry->lock);
+	while ((node = list_pop_front(&ended)) != NULL) {
+		struct attempt *a = list_entry(node, struct attempt, link);
+
+		loop_timer_stop(a->timer);
+		cancel(a);
+	}
+}
+
+/* ---- the loop's thread: those that wait for long --------------------------------------------- */
+
+/* What is said of one of them. */
+struct tale {
+	char key[128];
+	uint64_t offset, length, waited_s;
+	unsigned int failures;
+	enum ufs_cause cause;
+	char reason[512];
+};
+
+static void tell(const struct tale *t)
+{
+	LOG_LIMITED(LOG_WARN, "read waits for the origin",
+		"key=\"%s\" offset=%llu length=%llu waited_s=%llu failed_attempts=%u cause=%s "
+		"reason=\"%s\" next=\"asked again until its deadline\"",
+		t->key, (unsigned long long)t->offset, (unsigned long long)t->length,
+		(unsigned long long)t->waited_s, t->failures,
+		t->failures ? ufs_cause_name(t->cause) : "no_answer", t->reason);
+}
+
+/* The next one that nobody was told of and that has waited long enough. */
+static bool next_tale_locked(struct retry *retry, uint64_t now, struct tale *t)
+{
+	struct attempt *a;
+
+	if (list_empty(&retry->fresh))
+		return false;
+	a = list_entry(retry->fresh.next, struct attempt, by_age);
+	if (now - a->started_ns < min(RETRY_TELL_NS, retry->base.limits.deadline_ns / 4))
+		return false;
+	list_remove(&a->by_age);
+	list_push_back(&retry->told, &a->by_age);
+	counter_add(&retry->base.counters->waits, 1);
+	*t = (struct tale){ .offset = a->outer->offset,
+		.length = a->outer->length,
+		.waited_s = (now - a->started_ns) / CLOCK_SECOND,
+		.failures = a->failures,
+		.cause = a->cause };
+	(void)snprintf(t->key, sizeof(t->key), "%.*s", (int)min(a->outer->key_len, 120u),
+		a->outer->key); /* cut: for the eye */
+	(void)snprintf(t->reason, sizeof(t->reason), "%.500s", a->e.text);
+	return true;
+}
+
+static void on_tick(void *arg)
+{
+	struct retry *retry = arg;
+	uint64_t now = clock_mono_ns();
+	struct tale tales[RETRY_TELL_MAX];
+	uint32_t n = 0;
+	bool more;
+
+	retry->tick = NULL;
+	pthread_mutex_lock(&retry->lock);
+	while (n < ARRAY_SIZE(tales) && next_tale_locked(retry, now, &tales[n]))
+		n++;
+	more = !retry->closing && (!list_empty(&retry->fresh) || !list_empty(&retry->told));
+	retry->ticking = more;
+	pthread_mutex_unlock(&retry->lock);
+	for (uint32_t i = 0; i < n; i++)
+		tell(&tales[i]);
+	if (more)
+		retry->tick = loop_timer_start(retry->loop, RETRY_TICK_NS, on_tick, retry);
+}
+
+static void start_tick(struct loop_task *task)
+{
+	struct retry *retry = container_of(task, struct retry, tick_task);
+	bool closing;
+
+	pthread_mutex_lock(&retry->lock);
+	closing = retry->closing;
+	pthread_mutex_unlock(&retry->lock);
+	if (!closing)
+		retry->tick = loop_timer_start(retry->loop, RETRY_TICK_NS, on_tick, retry);
+}
+
 /* ---- the origin's thread --------------------------------------------------------------------- */
 
 static bool may_try_again(struct attempt *a, int status)
 {
 	uint64_t now = clock_mono_ns();
+	uint64_t left = a->deadline_ns > now ? a->deadline_ns - now : 0;
 
-	if (!passes(status) && !refuses(status))
-		return false;
-	if (a->attempts >= RETRY_ATTEMPTS_MAX || a->refusals >= RETRY_REFUSALS_MAX)
+	if (is_final(status) || a->refusals >= RETRY_REFUSALS_MAX || left < RETRY_LAST_NS)
 		return false;
 	a->delay_ns = backoff_ns(a->fruitless, a->get.retry_after_ns);
-	if (a->refusals && status != -EPROTO) /* a broken proxy takes longer */
-		a->delay_ns = min(a->delay_ns, (uint64_t)RETRY_REFUSAL_CAP_NS);
-	return now + a->delay_ns < a->deadline_ns;
+	if (a->refusals)
+		a->delay_ns = min(a->delay_ns, RETRY_REFUSAL_CAP_NS);
+	if (a->delay_ns >= left)
+		a->delay_ns = left / 2;
+	return true;
+}
+
+/* Notes how an attempt ended. True when nobody wants the request any more. */
+static bool note_failure(struct attempt *a, int status, const struct err *e)
+{
+	bool over;
+
+	pthread_mutex_lock(&a->retry->lock);
+	over = a->retry->closing || a->cancelled;
+	if (!refuses(status))
+		a->refusals = 0;
+	else
+		a->refusals = status == a->status ? a->refusals + 1 : 1;
+	a->failures++;
+	a->status = status;
+	a->e = e ? *e : ERR_INIT;
+	a->cause = a->get.cause;
+	pthread_mutex_unlock(&a->retry->lock);
+	return over;
 }
 
 static void on_done(struct ufs_get *get, int status, const struct err *e)
@@ -223,22 +390,36 @@ static void on_done(struct ufs_get *get, int status, const struct err *e)
 	CHECK_MAGIC(a, RETRY_MAGIC);
 	a->received += get->got;
 	a->fruitless = get->got ? 0 : a->fruitless + 1;
-	a->refusals = !refuses(status) ? 0 : status == a->status ? a->refusals + 1 : 1;
 	a->outer->got = a->received;
-	if (status == 0 || (passes(status) && a->received == a->outer->length)) {
+	a->outer->cause = get->cause;
+	if (status == 0 || a->received == a->outer->length)
 		finish(a, 0, NULL); /* whole, even if the end of the answer was not */
-	} else if (is_closing(a->retry)) {
+	else if (note_failure(a, status, e))
 		cancel(a);
-	} else if (may_try_again(a, status)) {
-		a->status = status;
-		a->e = e ? *e : ERR_INIT;
+	else if (may_try_again(a, status))
 		loop_post(a->retry->loop, &a->task);
-	} else {
-		finish(a, status, e);
-	}
+	else
+		finish(a, is_final(status) || refuses(status) ? status : -ETIMEDOUT, e);
 }
 
 /* ---- the table ------------------------------------------------------------------------------- */
+
+static int add(struct retry *retry, struct attempt *a)
+{
+	pthread_mutex_lock(&retry->lock);
+	if (retry->closing) {
+		pthread_mutex_unlock(&retry->lock);
+		return -ECANCELED;
+	}
+	a->outer->priv = a;
+	list_push_back(&retry->fresh, &a->by_age);
+	if (!retry->ticking) {
+		retry->ticking = true;
+		loop_post(retry->loop, &retry->tick_task);
+	}
+	pthread_mutex_unlock(&retry->lock);
+	return 0;
+}
 
 static int retry_get(struct ufs *ufs, struct ufs_get *outer)
 {
@@ -256,14 +437,15 @@ static int retry_get(struct ufs *ufs, struct ufs_get *outer)
 	a->started_ns = clock_mono_ns();
 	a->deadline_ns = a->started_ns + ufs->limits.deadline_ns;
 	list_init(&a->link);
-	pthread_mutex_lock(&retry->lock);
-	outer->priv = a;
-	r = retry->closing ? -ECANCELED : 0;
-	pthread_mutex_unlock(&retry->lock);
+	list_init(&a->by_age);
+	r = add(retry, a);
 	if (r == 0)
 		r = submit(a);
 	if (r < 0) {
+		pthread_mutex_lock(&retry->lock);
 		outer->priv = NULL;
+		list_remove(&a->by_age);
+		pthread_mutex_unlock(&retry->lock);
 		free(a);
 	}
 	return r;
@@ -287,34 +469,63 @@ static void retry_promote(struct ufs *ufs, struct ufs_get *outer, enum ufs_class
 	pthread_mutex_unlock(&retry->lock);
 }
 
+static void retry_cancel(struct ufs *ufs, struct ufs_get *outer)
+{
+	struct retry *retry = retry_of(ufs);
+	struct attempt *a;
+
+	pthread_mutex_lock(&retry->lock);
+	a = outer->priv;
+	if (a) {
+		CHECK_MAGIC(a, RETRY_MAGIC);
+		a->cancelled = true;
+		/* Under our lock, as above. It is under way, or waits on our loop. */
+		ufs_cancel(ufs->lower, &a->get);
+		if (!retry->cancels)
+			loop_post(retry->loop, &retry->cancel_task);
+		retry->cancels = true;
+	}
+	pthread_mutex_unlock(&retry->lock);
+}
+
 static int retry_list_page(struct ufs *ufs, const struct ufs_page_request *request,
 	struct ufs_page *page, struct err *e)
 {
 	struct retry *retry = retry_of(ufs);
 	uint64_t deadline = clock_mono_ns() + ufs->limits.deadline_ns;
+	unsigned int refusals = 0;
 
 	for (unsigned int attempt = 0;; attempt++) {
 		int r = ufs_list_page(ufs->lower, request, page, e);
 		uint64_t delay = backoff_ns(attempt, page->retry_after_ns);
 
-		if (r == 0 || !passes(r) || attempt + 1 >= RETRY_ATTEMPTS_MAX ||
-			is_closing(retry) || clock_mono_ns() + delay >= deadline)
+		refusals = passes(r) ? 0 : refusals + 1;
+		if (refusals)
+			delay = min(delay, RETRY_REFUSAL_CAP_NS);
+		if (r == 0 || is_final(r) || refusals >= RETRY_REFUSALS_MAX || is_closing(retry) ||
+			clock_mono_ns() + delay >= deadline)
 			return r;
 		counter_add(&ufs->counters->retries, 1);
 		clock_sleep_ns(delay);
 	}
 }
 
-/* A person waits: only what a busy server answers is asked again. */
+/* A person waits: what may have been said by mistake is asked again, but not for long. */
+static bool probe_again(int status)
+{
+	return status != 0 && !is_final(status) && status != -ENOENT && status != -ETIMEDOUT &&
+	       status != -ECONNREFUSED && status != -EHOSTUNREACH && status != -ENOMEM;
+}
+
 static int retry_probe(struct ufs *ufs, struct err *e)
 {
 	for (unsigned int attempt = 1;; attempt++) {
 		int r = ufs_probe(ufs->lower, e);
 
-		if ((r != -EAGAIN && r != -EIO) || attempt == RETRY_PROBES_MAX)
+		if (!probe_again(r) || attempt == RETRY_PROBES_MAX)
 			return r;
 		counter_add(&ufs->counters->retries, 1);
-		clock_sleep_ns(backoff_ns(attempt, 0));
+		clock_sleep_ns(backoff_ns(attempt - 1, 0));
 	}
 }
 
@@ -338,6 +549,7 @@ static const struct ufs_ops retry_ops = {
 	.name = "retry",
 	.get = retry_get,
 	.promote = retry_promote,
+	.cancel = retry_cancel,
 	.list_page = retry_list_page,
 	.probe = retry_probe,
 	.free = retry_free,
@@ -357,6 +569,10 @@ int ufs_retry_new(struct ufs *lower, struct ufs **ret_ufs)
 	}
 	pthread_mutex_init(&retry->lock, NULL);
 	list_init(&retry->waiting);
+	list_init(&retry->fresh);
+	list_init(&retry->told);
+	retry->tick_task.run = start_tick;
+	retry->cancel_task.run = cancel_marked;
 	*ret_ufs = &retry->base;
 	return 0;
 }

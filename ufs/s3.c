@@ -11,10 +11,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
-#define S3_URL_MAX    (16u * 1024)
-#define S3_LISTS_MORE 8u /* beyond one listing's: probes */
+#define S3_URL_MAX      (16u * 1024)
+#define S3_LISTS_MORE   8u  /* beyond one listing's: probes */
+#define S3_WINDOW_FIRST 32u /* GETs before the first answers */
 
 static struct s3 *s3_of(struct ufs *ufs)
 {
@@ -38,7 +40,7 @@ static int s3_get(struct ufs *ufs, struct ufs_get *get)
 
 	list_init(&get->link);
 	pthread_mutex_lock(&s3->lock);
-	if (s3->closing) {
+	if (s3->closing || atomic_load(&get->cancelled)) {
 		r = -ECANCELED;
 	} else {
 		list_push_back(&s3->queues[get->class], &get->link);
@@ -61,6 +63,23 @@ static void s3_promote(struct ufs *ufs, struct ufs_get *get, enum ufs_class clas
 		list_push_back(&s3->queues[class], &get->link);
 		wake_locked(s3);
 	}
+	pthread_mutex_unlock(&s3->lock);
+}
+
+/* The callers keep a request that may still be promoted or cancelled from ending: see retry.c. */
+static void s3_cancel(struct ufs *ufs, struct ufs_get *get)
+{
+	struct s3 *s3 = s3_of(ufs);
+
+	pthread_mutex_lock(&s3->lock);
+	if (get->link.next && !list_empty(&get->link)) {
+		list_remove(&get->link);
+		list_push_back(&s3->cancelled, &get->link);
+	} else {
+		atomic_store(&get->cancelled, true);
+		s3->cancels = true;
+	}
+	wake_locked(s3);
 	pthread_mutex_unlock(&s3->lock);
 }
 
@@ -90,7 +109,7 @@ static struct s3_list_call *next_list_locked(struct s3 *s3)
 {
 	struct list *node = NULL;
 
-	if (s3->lists_in_flight < s3->base.limits.list_requests + S3_LISTS_MORE)
+	if (s3->lists_in_flight < window_places(&s3->list_window))
 		node = list_pop_front(&s3->lists);
 	return node ? list_entry(node, struct s3_list_call, link) : NULL;
 }
@@ -99,7 +118,7 @@ static struct s3_list_call *next_list_locked(struct s3 *s3)
  * places. */
 static struct ufs_get *next_get_locked(struct s3 *s3, bool *ret_low)
 {
-	unsigned int places = s3->base.limits.max_requests;
+	unsigned int places = window_places(&s3->window);
 	unsigned int low = max(1u, places - (places + 3) / 4);
 
 	if (s3->in_flight >= places)
@@ -124,9 +143,9 @@ void s3_get_end(struct s3 *s3, struct ufs_get *get, int status, const struct err
 	get->on_done(get, status, status < 0 ? e : NULL);
 }
 
-void s3_list_end(struct s3 *s3, struct s3_list_call *call, int status)
+void s3_list_end(struct s3 *s3, struct s3_list_call *call, int status, enum ufs_cause cause)
 {
-	ufs_count_end(&s3->base, status, UFS_CAUSE_NONE, 0);
+	ufs_count_end(&s3->base, status, cause, 0);
 	pthread_mutex_lock(&s3->lock);
 	call->status = status;
 	call->finished = true;
@@ -134,6 +153,22 @@ void s3_list_end(struct s3 *s3, struct s3_list_call *call, int status)
 	if (!s3->closing && !list_empty(&s3->lists))
 		wake_locked(s3);
 	pthread_mutex_unlock(&s3->lock);
+}
+
+void s3_learn_window(struct s3 *s3, struct window *window, const struct s3_exchange *x,
+	enum ufs_cause cause, unsigned int in_flight)
+{
+	struct ufs_counters *counters = s3->base.counters;
+	uint64_t cuts = window->cuts;
+	uint64_t now = clock_mono_ns();
+
+	if (cause == UFS_CAUSE_SLOW_DOWN)
+		window_refused(window, now, x->sent_ns);
+	else if (x->latency_ns && (cause == UFS_CAUSE_NONE || cause == UFS_CAUSE_SHORT_BODY))
+		window_answered(window, now, x->latency_ns, in_flight);
+	counter_add(&counters->window_cuts, window->cuts - cuts);
+	counter_set(window == &s3->window ? &counters->window : &counters->list_window,
+		window_places(window));
 }
 
 static void start_get(struct s3 *s3, struct ufs_get *get, bool low)
@@ -144,7 +179,7 @@ static void start_get(struct s3 *s3, struct ufs_get *get, bool low)
 	counter_sub(&s3->base.counters->queued, 1);
 	if (get->deadline_ns && clock_mono_ns() >= get->deadline_ns) {
 		r = err_set(&e, -ETIMEDOUT, "%s: the deadline passed while waiting for a place",
-			s3->base_url);
+			s3->name);
 		s3_get_end(s3, get, r, &e);
 		return;
 	}
@@ -155,7 +190,7 @@ static void start_get(struct s3 *s3, struct ufs_get *get, bool low)
 	r = s3_get_start(s3, get, low);
 	if (r < 0) {
 		s3_place_free(s3, low);
-		(void)err_set(&e, r, "%s: no request could be made (%s)", s3->base_url, err_str(r));
+		(void)err_set(&e, r, "%s: no request could be made (%s)", s3->name, err_str(r));
 		s3_get_end(s3, get, r, &e);
 	}
 }
@@ -170,8 +205,8 @@ static void start_list(struct s3 *s3, struct s3_list_call *call)
 	if (r < 0) {
 		s3->lists_in_flight--;
 		(void)err_set(
-			&call->e, r, "%s: no request could be made (%s)", s3->base_url, err_str(r));
-		s3_list_end(s3, call, r);
+			&call->e, r, "%s: no request could be made (%s)", s3->name, err_str(r));
+		s3_list_end(s3, call, r, UFS_CAUSE_OTHER);
 	} else {
 		counter_add(&s3->base.counters->lists, 1);
 	}
@@ -198,13 +233,34 @@ static void run_queues(struct s3 *s3)
 	}
 }
 
+/* Those that were waiting end here, those under way by their exchange. */
+static void end_cancelled(struct s3 *s3, struct list *gets, bool marked)
+{
+	struct err e = ERR_INIT;
+	struct list *node;
+
+	(void)err_set(&e, -ECANCELED, "the request was given up");
+	while ((node = list_pop_front(gets)) != NULL) {
+		counter_sub(&s3->base.counters->queued, 1);
+		s3_get_end(s3, list_entry(node, struct ufs_get, link), -ECANCELED, &e);
+	}
+	if (marked)
+		s3_get_cancel_marked(s3);
+}
+
 static void on_wake(struct loop_task *task)
 {
 	struct s3 *s3 = container_of(task, struct s3, wake);
+	struct list cancelled = LIST_INIT(cancelled);
+	bool marked;
 
 	pthread_mutex_lock(&s3->lock);
 	s3->woken = false;
+	list_splice_back(&cancelled, &s3->cancelled);
+	marked = s3->cancels;
+	s3->cancels = false;
 	pthread_mutex_unlock(&s3->lock);
+	end_cancelled(s3, &cancelled, marked);
 	run_queues(s3);
 }
 
@@ -224,13 +280,13 @@ void s3_place_free(struct s3 *s3, bool low)
 static void start_http(void *arg)
 {
 	struct s3 *s3 = arg;
-	const char *ca_file = s3->config.ca_file ? s3->config.ca_file : getenv("AWS_CA_BUNDLE");
 	struct s3_http_config config = {
 		.loop = s3->loop,
 		.max_exchanges = s3->base.limits.max_requests + s3->base.limits.list_requests +
 				 S3_LISTS_MORE,
 		.progress_timeout_ns = s3->base.limits.request_timeout_ns,
-		.ca_file = ca_file && *ca_file ? ca_file : NULL,
+		.ca_file = s3->ca_file,
+		.ca_is_dir = s3->ca_is_dir,
 		.no_proxy = s3->no_proxy,
 	};
 
@@ -249,6 +305,7 @@ static void close_on_loop(void *arg)
 	pthread_mutex_lock(&s3->lock);
 	for (int class = 0; class < UFS_CLASSES; class ++)
 		list_splice_back(&gets, &s3->queues[class]);
+	list_splice_back(&gets, &s3->cancelled);
 	list_splice_back(&lists, &s3->lists);
 	pthread_mutex_unlock(&s3->lock);
 	(void)err_set(&e, -ECANCELED, "the origin is being closed");
@@ -257,7 +314,9 @@ static void close_on_loop(void *arg)
 		s3_get_end(s3, list_entry(node, struct ufs_get, link), -ECANCELED, &e);
 	}
 	while ((node = list_pop_front(&lists)) != NULL)
-		s3_list_end(s3, list_entry(node, struct s3_list_call, link), -ECANCELED);
+		s3_list_end(s3, list_entry(node, struct s3_list_call, link), -ECANCELED,
+			UFS_CAUSE_NONE);
+	s3_renew_close(s3);
 	s3_http_free(s3->http);
 }
 
@@ -274,6 +333,7 @@ static void s3_free(struct ufs *ufs)
 		loop_call(s3->loop, close_on_loop, s3);
 		loop_free(s3->loop);
 	}
+	s3_renew_free(s3->renew);
 	s3_signer_release(&s3->signer);
 	credentials_release(&s3->credentials);
 	ufs_config_release(&s3->config);
@@ -289,55 +349,54 @@ static const struct ufs_ops s3_ops = {
 	.name = "s3",
 	.get = s3_get,
 	.promote = s3_promote,
+	.cancel = s3_cancel,
 	.list_page = s3_list_page,
 	.probe = s3_probe,
 	.free = s3_free,
 };
 
-/* Endpoint, region, style: from the configuration, then what the environment and the profile
- * say. */
-static int resolve(struct s3 *s3, struct err *e)
-{
-	const struct ufs_config *config = &s3->config;
-	const char *region = config->region ? config->region : s3->credentials.region;
-	const char *text = config->endpoint ? config->endpoint : s3->credentials.endpoint;
-	struct s3_endpoint endpoint;
-	char authority[S3_HOST_MAX + 8];
-	int n;
-	int r;
-
-	if (!region || !*region)
-		region = "us-east-1";
-	if (strlen(region) >= sizeof(s3->region))
-		return err_set(e, -EINVAL, "region \"%.80s...\": too long", region);
-	(void)snprintf(s3->region, sizeof(s3->region), "%s", region); /* fits: checked */
-	r = text && *text ? s3_endpoint_parse(text, &endpoint, e)
-			  : s3_endpoint_of_region(region, &endpoint, e);
-	if (r < 0)
-		return r;
-	s3->path_style = s3_endpoint_needs_path(&endpoint, config->bucket, config->path_style);
-	s3->no_proxy = s3_endpoint_is_loopback(&endpoint);
-	s3_endpoint_authority(&endpoint, authority, sizeof(authority));
-	n = snprintf(s3->host, sizeof(s3->host), "%s%s%s", s3->path_style ? "" : config->bucket,
-		s3->path_style ? "" : ".", authority);
-	if (n < 0 || (size_t)n >= sizeof(s3->host))
-		return err_set(
-			e, -EINVAL, "endpoint \"%.80s\": the host name is too long", authority);
-	(void)snprintf(s3->base_url, sizeof(s3->base_url), "%s://%s",
-		endpoint.tls ? "https" : "http", s3->host); /* fits */
-	return 0;
-}
-
-static int check_ca_file(const struct s3 *s3, struct err *e)
+/* Whom to trust; a file that is not there is told now, not with the first request. */
+static int find_ca_file(struct s3 *s3, struct err *e)
 {
 	const char *path = s3->config.ca_file ? s3->config.ca_file : getenv("AWS_CA_BUNDLE");
-	int r;
+	const char *name = s3->config.ca_file ? "--ca-file" : "AWS_CA_BUNDLE";
+	struct stat st;
+	int r = 0;
 
-	if (!path || !*path || access(path, R_OK) == 0)
+	if (!path || !*path)
 		return 0;
-	r = err_errno();
-	return err_set(e, r, "file of certificate authorities %s (%s): %s", path,
-		s3->config.ca_file ? "--ca-file" : "AWS_CA_BUNDLE", err_str(r));
+	if (stat(path, &st) != 0 || access(path, R_OK) != 0)
+		r = err_errno();
+	s3->ca_file = path;
+	s3->ca_is_dir = r == 0 && S_ISDIR(st.st_mode);
+	return r < 0 ? err_set(e, r,
+			       "file of certificate authorities %s (%s): %s; name a file in PEM "
+			       "form, or a directory made by c_rehash, that can be read",
+			       path, name, err_str(r))
+		     : 0;
+}
+
+/* Keys, unless none are wanted; endpoint and region: from the configuration, then what the
+ * environment and the profile say. */
+static int find_place(struct s3 *s3, struct err *e)
+{
+	const struct ufs_config *config = &s3->config;
+	struct credentials *found = &s3->credentials;
+	int r = 0;
+
+	if (config->anonymous)
+		credentials_find_settings(config->profile, found);
+	else
+		r = credentials_find(config->profile, found, e);
+	if (r == 0)
+		r = s3_place_init(&s3->place, config->endpoint ? config->endpoint : found->endpoint,
+			config->region ? config->region : found->region, config->bucket,
+			config->path_style, e);
+	if (config->anonymous)
+		credentials_release(found);
+	s3->no_proxy = s3_endpoint_is_loopback(&s3->place.endpoint);
+	memcpy(s3->name, s3->place.base_url, sizeof(s3->name));
+	return r;
 }
 
 static int open_all(struct s3 *s3, const struct ufs_config *config, struct err *e)
@@ -345,20 +404,30 @@ static int open_all(struct s3 *s3, const struct ufs_config *config, struct err *
 	int r = ufs_config_copy(config, &s3->config);
 
 	if (r == 0)
-		r = credentials_find(config->profile, &s3->credentials, e);
+		r = find_place(s3, e);
 	if (r == 0)
-		r = resolve(s3, e);
-	if (r == 0)
-		r = check_ca_file(s3, e);
+		r = find_ca_file(s3, e);
 	if (r < 0)
 		return r;
 	s3_signer_init(&s3->signer, s3->credentials.access_key, s3->credentials.secret_key,
-		s3->region, "s3");
-	s3->loop = loop_new("ufs-s3");
+		s3->place.region, "s3");
+	s3->renew = s3_renew_new(s3);
+	s3->loop = s3->renew ? loop_new("ufs-s3") : NULL;
 	if (!s3->loop)
 		return -ENOMEM;
 	loop_call(s3->loop, start_http, s3);
 	return s3->http ? 0 : -ENOMEM;
+}
+
+static void init_windows(struct s3 *s3)
+{
+	const struct ufs_limits *limits = &s3->base.limits;
+	unsigned int lists = limits->list_requests + S3_LISTS_MORE;
+
+	window_init(&s3->window, min(S3_WINDOW_FIRST, limits->max_requests), limits->max_requests);
+	window_init(&s3->list_window, lists, lists);
+	counter_set(&s3->base.counters->window, window_places(&s3->window));
+	counter_set(&s3->base.counters->list_window, lists);
 }
 
 int s3_open(const struct ufs_config *config, const struct ufs_limits *limits, struct ufs **ret_ufs,
@@ -373,13 +442,16 @@ int s3_open(const struct ufs_config *config, const struct ufs_limits *limits, st
 	for (int class = 0; class < UFS_CLASSES; class ++)
 		list_init(&s3->queues[class]);
 	list_init(&s3->lists);
+	list_init(&s3->cancelled);
 	s3->wake.run = on_wake;
 	s3->path = BUF_INIT(S3_URL_MAX);
 	s3->url = BUF_INIT(S3_URL_MAX);
 	s3->line = BUF_INIT(S3_URL_MAX);
 	r = ufs_base_init(&s3->base, &s3_ops, NULL, limits);
-	if (r == 0)
+	if (r == 0) {
+		init_windows(s3);
 		r = open_all(s3, config, e);
+	}
 	if (r < 0) {
 		s3_free(&s3->base);
 		return err_default(e, r, "s3");

@@ -49,7 +49,8 @@ static void take_etag(struct s3_answer *answer, const char *s)
 {
 	size_t n;
 
-	if (s[0] == 'W' && s[1] == '/')
+	answer->weak = s[0] == 'W' && s[1] == '/';
+	if (answer->weak)
 		s += 2;
 	n = strlen(s);
 	if (n >= 2 && s[0] == '"' && s[n - 1] == '"') {
@@ -95,6 +96,10 @@ static void take_header(struct s3_answer *answer, const char *name, const char *
 	} else if (strcasecmp(name, "content-range") == 0) {
 		answer->has_range = s3_content_range(value, &answer->range_start,
 					    &answer->range_end, &answer->range_total) == 0;
+	} else if (strcasecmp(name, "content-encoding") == 0) {
+		answer->encoded = strcasecmp(value, "identity") != 0 && *value != '\0';
+	} else if (strcasecmp(name, "content-type") == 0) {
+		answer->html = strncasecmp(value, "text/html", 9) == 0;
 	} else if (strcasecmp(name, "retry-after") == 0) {
 		take_retry_after(answer, value);
 	} else if (strcasecmp(name, "x-amz-bucket-region") == 0) {
@@ -132,67 +137,106 @@ void s3_answer_line(struct s3_answer *answer, const char *line, size_t len)
 	take_header(answer, text, value);
 }
 
-static int check_version(const struct s3_answer *answer, const struct ufs_get *get, struct err *e)
+/* What is wrong, for a counter; returns `code`. */
+static int blame(enum ufs_cause *ret_cause, enum ufs_cause cause, int code)
 {
+	*ret_cause = cause;
+	return code;
+}
+
+static int check_version(const struct s3_answer *answer, const struct ufs_get *get,
+	enum ufs_cause *cause, struct err *e)
+{
+	bool by_time = get->tag_len > 3 && memcmp(get->tag, "lm:", 3) == 0;
 	char modified[32];
 
-	if (get->tag_len > 3 && memcmp(get->tag, "lm:", 3) == 0) {
+	if (by_time ? answer->modified < 0 : answer->etag[0] == '\0')
+		return err_set(e, blame(cause, UFS_CAUSE_NOT_S3, -EPROTO), "the answer has no %s%s",
+			by_time ? "Last-Modified" : "ETag",
+			answer->html ? "; it is a page for people: a proxy on the way?" : "");
+	if (by_time) {
 		int n = snprintf(
 			modified, sizeof(modified), "lm:%lld", (long long)answer->modified);
 
 		if ((uint32_t)n == get->tag_len && memcmp(modified, get->tag, get->tag_len) == 0)
 			return 0;
-		return err_set(
-			e, -ESTALE, "the object was changed at the origin: Last-Modified differs");
+		return err_set(e, blame(cause, UFS_CAUSE_WRONG_ETAG, -ESTALE),
+			"the object was changed at the origin: Last-Modified differs");
 	}
 	if (strlen(answer->etag) == get->tag_len &&
 		memcmp(answer->etag, get->tag, get->tag_len) == 0)
 		return 0;
-	return err_set(e, -ESTALE,
+	return err_set(e, blame(cause, UFS_CAUSE_WRONG_ETAG, -ESTALE),
 		"the object was changed at the origin: its ETag is \"%s\", listed was \"%.*s\"",
 		answer->etag, (int)get->tag_len, get->tag);
 }
 
-static int check_whole(const struct s3_answer *answer, const struct ufs_get *get, struct err *e)
+/* A length that differs from what the range needs. */
+static int check_length(
+	const struct s3_answer *answer, uint64_t want, enum ufs_cause *cause, struct err *e)
 {
-	if (get->offset != 0 || get->length != get->size)
-		return err_set(e, -EPROTO, "the server ignores Range: 200 instead of 206");
-	if (answer->length >= 0 && (uint64_t)answer->length != get->size)
-		return err_set(e, -ESTALE,
-			"the object was changed at the origin: it has %lld bytes, listed were %llu",
-			(long long)answer->length, (unsigned long long)get->size);
-	if (answer->length < 0)
-		return err_set(
-			e, -EPROTO, "neither Content-Range nor Content-Length in the answer");
-	return 0;
+	enum ufs_cause how = UFS_CAUSE_LONG_BODY;
+
+	if (answer->encoded && (answer->weak || answer->length < 0))
+		return err_set(e, blame(cause, UFS_CAUSE_ENCODING, -EPROTO),
+			"the bytes were encoded on the way, though nobody asked for it");
+	if (answer->length < 0 || (uint64_t)answer->length == want)
+		return 0;
+	if (answer->encoded)
+		how = UFS_CAUSE_ENCODING;
+	else if ((uint64_t)answer->length < want)
+		how = UFS_CAUSE_SHORT_BODY;
+	return err_set(e, blame(cause, how, -EPROTO), "%lld bytes where %llu were asked for%s",
+		(long long)answer->length, (unsigned long long)want,
+		answer->encoded ? " (encoded on the way)" : "");
 }
 
-static int check_range(const struct s3_answer *answer, const struct ufs_get *get, struct err *e)
+static int check_whole(const struct s3_answer *answer, const struct ufs_get *get,
+	enum ufs_cause *cause, struct err *e)
+{
+	if (get->offset != 0 || get->length != get->size)
+		return err_set(e, blame(cause, UFS_CAUSE_WRONG_RANGE, -EPROTO),
+			"the server ignores Range: 200 instead of 206");
+	if (answer->length < 0)
+		return err_set(e, blame(cause, UFS_CAUSE_WRONG_RANGE, -EPROTO),
+			"neither Content-Range nor Content-Length in the answer");
+	if (!answer->encoded && (uint64_t)answer->length != get->size)
+		return err_set(e, blame(cause, UFS_CAUSE_WRONG_ETAG, -ESTALE),
+			"the object was changed at the origin: it has %lld bytes, listed were %llu",
+			(long long)answer->length, (unsigned long long)get->size);
+	return check_length(answer, get->size, cause, e);
+}
+
+static int check_range(const struct s3_answer *answer, const struct ufs_get *get,
+	enum ufs_cause *cause, struct err *e)
 {
 	if (!answer->has_range)
-		return err_set(e, -EPROTO, "206 without a Content-Range that can be read");
+		return err_set(e, blame(cause, UFS_CAUSE_WRONG_RANGE, -EPROTO),
+			"206 without a Content-Range that can be read");
 	if (answer->range_total != get->size)
-		return err_set(e, -ESTALE,
+		return err_set(e, blame(cause, UFS_CAUSE_WRONG_ETAG, -ESTALE),
 			"the object was changed at the origin: it has %llu bytes, listed were %llu",
 			(unsigned long long)answer->range_total, (unsigned long long)get->size);
 	if (answer->range_start != get->offset ||
-		answer->range_end != get->offset + get->length - 1 ||
-		(answer->length >= 0 && (uint64_t)answer->length != get->length))
-		return err_set(e, -EPROTO, "another range than asked for: %llu-%llu",
+		answer->range_end != get->offset + get->length - 1)
+		return err_set(e, blame(cause, UFS_CAUSE_WRONG_RANGE, -EPROTO),
+			"another range than asked for: %llu-%llu",
 			(unsigned long long)answer->range_start,
 			(unsigned long long)answer->range_end);
-	return 0;
+	return check_length(answer, get->length, cause, e);
 }
 
-int s3_answer_check(const struct s3_answer *answer, const struct ufs_get *get, struct err *e)
+int s3_answer_check(const struct s3_answer *answer, const struct ufs_get *get,
+	enum ufs_cause *ret_cause, struct err *e)
 {
-	int r = check_version(answer, get, e);
+	int r;
 
+	if (answer->status != 206 && answer->status != 200)
+		return err_set(e, blame(ret_cause, UFS_CAUSE_NOT_S3, -EPROTO),
+			"status %d where 206 was expected", answer->status);
+	r = check_version(answer, get, ret_cause, e);
 	if (r < 0)
 		return r;
-	if (answer->status == 206)
-		return check_range(answer, get, e);
-	if (answer->status == 200)
-		return check_whole(answer, get, e);
-	return err_set(e, -EPROTO, "status %d where 206 was expected", answer->status);
+	return answer->status == 206 ? check_range(answer, get, ret_cause, e)
+				     : check_whole(answer, get, ret_cause, e);
 }

@@ -9,6 +9,9 @@
 struct s3_answer {
 	int status;                     /* 0: none yet */
 	char etag[LIMIT_TAG_BYTES + 1]; /* without quotes and W/; "" none */
+	bool weak;                      /* the etag had W/: perhaps other bytes */
+	bool encoded;                   /* Content-Encoding says so: of the object, or on the way */
+	bool html;                      /* a page for people */
 	char region[64];                /* x-amz-bucket-region */
 	char request_id[80];
 	int64_t modified; /* seconds; -1 none */
@@ -33,6 +36,9 @@ int s3_content_range(
 /*
  * Whether a 2xx answer carries exactly the bytes of exactly the version asked for: 0, -ESTALE
  * (another version), -EPROTO (not the range). Everything is checked before the first byte is taken.
+ *
+ * An encoded answer may be right: objects are stored with a Content-Encoding of their own, and
+ * delivered as they are. Its length tells, once it is complete; a part of it is worth nothing.
  */
-int s3_answer_check(
-	const struct s3_answer *answer, const struct ufs_get *get, struct err *e) __must_check;
+int s3_answer_check(const struct s3_answer *answer, const struct ufs_get *get,
+	enum ufs_cause *ret_cause, struct err *e) __must_check;

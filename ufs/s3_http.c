@@ -41,8 +41,24 @@ static void init_curl(void)
 	ensure(curl_global_init(CURL_GLOBAL_DEFAULT) == CURLE_OK);
 }
 
+/* What curl measured of it. */
+static void take_measures(struct s3_exchange *x)
+{
+	curl_off_t sent = 0;
+	curl_off_t first = 0;
+	long proxy = 0;
+
+	/* Known to this libcurl, of a handle that was used: do not fail. */
+	(void)curl_easy_getinfo(x->easy, CURLINFO_PRETRANSFER_TIME_T, &sent);
+	(void)curl_easy_getinfo(x->easy, CURLINFO_STARTTRANSFER_TIME_T, &first);
+	(void)curl_easy_getinfo(x->easy, CURLINFO_HTTP_CONNECTCODE, &proxy);
+	x->latency_ns = first > sent && sent > 0 ? (uint64_t)(first - sent) * 1000 : 0;
+	x->proxy_status = (int)proxy;
+}
+
 static void finish(struct s3_exchange *x, int status)
 {
+	take_measures(x);
 	(void)curl_multi_remove_handle(
 		x->http->multi, x->easy); /* fails only on a foreign handle */
 	list_remove(&x->link);
@@ -192,7 +208,11 @@ static size_t on_write(char *data, size_t size, size_t n, void *arg)
 {
 	struct s3_exchange *x = arg;
 
-	x->progress_ns = clock_mono_ns();
+	x->since += size * n;
+	if (x->since >= S3_HTTP_PROGRESS_BYTES) {
+		x->progress_ns = clock_mono_ns();
+		x->since = 0;
+	}
 	x->abort_code = x->on_data(x, data, size * n);
 	return x->abort_code < 0 ? 0 : size * n;
 }
@@ -270,6 +290,17 @@ void s3_http_free(struct s3_http *http)
 	free(http);
 }
 
+/* Those who are named, and nobody else, may vouch for the server. */
+static void set_tls(CURL *easy, const struct s3_http_config *config)
+{
+	/* As below. */
+	(void)curl_easy_setopt(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
+	if (!config->ca_file)
+		return;
+	(void)curl_easy_setopt(easy, CURLOPT_CAINFO, config->ca_is_dir ? NULL : config->ca_file);
+	(void)curl_easy_setopt(easy, CURLOPT_CAPATH, config->ca_is_dir ? config->ca_file : NULL);
+}
+
 /* Options that stay for the life of a handle. */
 static void set_options(struct s3_exchange *x)
 {
@@ -298,8 +329,8 @@ static void set_options(struct s3_exchange *x)
 	(void)curl_easy_setopt(easy, CURLOPT_WRITEDATA, x);
 	if (config->no_proxy)
 		(void)curl_easy_setopt(easy, CURLOPT_PROXY, "");
-	if (config->ca_file)
-		(void)curl_easy_setopt(easy, CURLOPT_CAINFO, config->ca_file);
+	(void)curl_easy_setopt(easy, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
+	set_tls(easy, config);
 }
 
 static struct s3_exchange *new_exchange(struct s3_http *http)
@@ -331,12 +362,39 @@ struct s3_exchange *s3_http_take(struct s3_http *http, size_t body_max)
 
 	if (!x)
 		return NULL;
-	s3_answer_init(&x->answer);
 	x->body.max = body_max;
+	x->deadline_ns = 0;
+	x->resends = 0;
+	s3_http_again(x);
+	return x;
+}
+
+void s3_http_again(struct s3_exchange *x)
+{
+	s3_answer_init(&x->answer);
+	curl_slist_free_all(x->headers);
+	x->headers = NULL;
+	buf_clear(&x->body);
 	x->text[0] = '\0';
 	x->abort_code = 0;
-	x->deadline_ns = 0;
-	return x;
+	x->latency_ns = 0;
+	x->proxy_status = 0;
+}
+
+void s3_http_cancel(
+	struct s3_http *http, bool (*want)(const struct s3_exchange *x, void *arg), void *arg)
+{
+	struct list ended = LIST_INIT(ended);
+	struct list *node;
+
+	list_for_each_safe (at, &http->active) {
+		if (!want(list_entry(at, struct s3_exchange, link), arg))
+			continue;
+		list_remove(at);
+		list_push_back(&ended, at);
+	}
+	while ((node = list_pop_front(&ended)) != NULL)
+		finish(list_entry(node, struct s3_exchange, link), -ECANCELED);
 }
 
 void s3_http_give(struct s3_exchange *x)
@@ -368,7 +426,8 @@ int s3_http_start(struct s3_exchange *x, const char *url)
 		curl_easy_setopt(x->easy, CURLOPT_HTTPHEADER, x->headers) != CURLE_OK ||
 		curl_multi_add_handle(http->multi, x->easy) != CURLM_OK)
 		return -ENOMEM;
-	x->progress_ns = clock_mono_ns();
+	x->sent_ns = x->progress_ns = clock_mono_ns();
+	x->since = 0;
 	if (list_empty(&http->active)) {
 		uint64_t ms = min((uint64_t)S3_HTTP_TICK_MS,
 			http->config.progress_timeout_ns / CLOCK_MS / 4 + 1);

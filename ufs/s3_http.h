@@ -19,9 +19,13 @@ struct s3_exchange {
 	void *easy;    /* CURL */
 	void *headers; /* struct curl_slist */
 	struct s3_answer answer;
-	uint64_t progress_ns; /* when bytes last came */
+	uint64_t sent_ns;     /* when it was started */
+	uint64_t latency_ns;  /* from the request to the first byte; 0: none came */
+	uint64_t progress_ns; /* when enough bytes last came */
+	uint64_t since;       /* bytes since then */
 	uint64_t deadline_ns; /* absolute; 0: none */
 	int abort_code;       /* what on_data returned */
+	int proxy_status;     /* a proxy's answer to CONNECT; 0: none */
 	char text[256];       /* curl's text for a failure */
 	struct buf body;      /* the owner's: an error's body, a LIST's answer */
 
@@ -31,15 +35,26 @@ struct s3_exchange {
 	 * the deadline), -ECANCELED; positive: a CURLcode, `text` says more. May start other
 	 * exchanges, not this one. */
 	void (*on_done)(struct s3_exchange *x, int status);
-	void *arg; /* the owner's */
-	bool low;  /* the owner's: counts among the places of the lower classes */
+
+	/* The rest is the owner's. */
+	int (*send)(struct s3_exchange *x); /* builds the request and starts it, also again */
+	void *owner;
+	void *arg;
+	bool low; /* counts among the places of the lower classes */
+	unsigned int resends;
+	uint64_t epoch; /* of the place and the keys that it was sent with */
+	int status;     /* while parked: what on_done got */
 };
+
+/* An attempt must bring this much, or end, within each progress timeout. */
+#define S3_HTTP_PROGRESS_BYTES (16u * 1024)
 
 struct s3_http_config {
 	struct loop *loop;
 	unsigned int max_exchanges;
 	uint64_t progress_timeout_ns;
 	const char *ca_file; /* borrowed; NULL: the system's */
+	bool ca_is_dir;      /* a directory as c_rehash makes it */
 	bool no_proxy;
 };
 
@@ -53,6 +68,12 @@ void s3_http_free(struct s3_http *http);
  * maximum `body_max`. */
 struct s3_exchange *s3_http_take(struct s3_http *http, size_t body_max);
 void s3_http_give(struct s3_exchange *x);
+
+/* Clean as s3_http_take() gives it, for being sent again; not while it is under way. */
+void s3_http_again(struct s3_exchange *x);
+/* Ends those under way for which `want` says so with -ECANCELED. */
+void s3_http_cancel(
+	struct s3_http *http, bool (*want)(const struct s3_exchange *x, void *arg), void *arg);
 
 int s3_http_header(struct s3_exchange *x, const char *line) __must_check; /* "name: value" */
 /* Sends a GET. `url` is copied. -ENOMEM: nothing was started, on_done will not be called. */

@@ -3,40 +3,49 @@
 
 #include <pthread.h>
 #include "base/loop.h"
+#include "base/pool.h"
 #include "ufs/credentials.h"
 #include "ufs/s3_endpoint.h"
 #include "ufs/s3_error.h"
 #include "ufs/s3_http.h"
+#include "ufs/s3_place.h"
 #include "ufs/s3_sign.h"
 #include "ufs/ufs_internal.h"
+#include "ufs/window.h"
 
 struct s3 {
 	struct ufs base;
-	struct ufs_config config; /* a copy of its own */
-	struct credentials credentials;
-	char region[S3_REGION_MAX];
-	char host[S3_HOST_MAX + 8]; /* the Host header: with the bucket in virtual-host style */
-	char base_url[S3_HOST_MAX + 16]; /* scheme and host */
-	bool path_style;
+	struct ufs_config config;    /* a copy of its own */
+	char name[S3_HOST_MAX + 16]; /* the URL as configured: for lines of any thread */
+	const char *ca_file;         /* borrowed; NULL: the system's */
+	bool ca_is_dir;
 	bool no_proxy;
 	struct loop *loop;
 
 	pthread_mutex_t lock; /* of the following; held for list operations only */
 	struct list queues[UFS_CLASSES];
-	struct list lists; /* struct s3_list_call */
+	struct list lists;     /* struct s3_list_call */
+	struct list cancelled; /* struct ufs_get that were waiting */
+	bool cancels;          /* of requests under way */
 	bool woken;
 	bool closing;
 	struct loop_task wake;
 
 	/* The loop's thread only. */
+	struct s3_place place;
+	struct credentials credentials;
+	uint64_t epoch; /* grows with each change of the two */
 	struct s3_http *http;
 	struct s3_signer signer;
+	struct window window;      /* of GETs */
+	struct window list_window; /* of LISTs */
 	unsigned int in_flight;
 	unsigned int in_flight_low; /* of classes below demand */
 	unsigned int lists_in_flight;
 	struct buf path;
 	struct buf url;
 	struct buf line;
+	struct s3_renew *renew;
 };
 
 /* Another thread waits for it (s3_list.c). */
@@ -59,15 +68,37 @@ int s3_list_run(struct s3 *s3, struct s3_list_call *call) __must_check;
 /* The rest is for the loop's thread. */
 void s3_place_free(struct s3 *s3, bool low);
 void s3_get_end(struct s3 *s3, struct ufs_get *get, int status, const struct err *e);
-void s3_list_end(struct s3 *s3, struct s3_list_call *call, int status);
+void s3_list_end(struct s3 *s3, struct s3_list_call *call, int status, enum ufs_cause cause);
+/* What an exchange teaches about how many may be in flight. */
+void s3_learn_window(struct s3 *s3, struct window *window, const struct s3_exchange *x,
+	enum ufs_cause cause, unsigned int in_flight);
 
 /* s3_request.c */
-struct s3_target s3_target_of(const struct s3 *s3);
 /* Encoded path of an object into s3->path; of the bucket when key is NULL. */
 int s3_put_path(struct s3 *s3, const char *key, size_t len) __must_check;
 /* Signs a GET of s3->path with `query` and starts it. */
 int s3_send(struct s3 *s3, struct s3_exchange *x, const char *query) __must_check;
 int s3_get_start(struct s3 *s3, struct ufs_get *get, bool low) __must_check;
+/* Ends those under way that are marked `cancelled`. */
+void s3_get_cancel_marked(struct s3 *s3);
+
+/* Why an exchange under way failed, for all kinds of requests; `status` as s3_http.h's on_done
+ * has it. 0: it did not. `key` is NULL for a LIST. */
+int s3_exchange_status(struct s3 *s3, const struct s3_exchange *x, int status, const char *key,
+	uint32_t key_len, struct s3_failure *ret_failure, struct err *e) __must_check;
+
+/*
+ * s3_renew.c: after a failure that another place or other keys may cure. True: the exchange was
+ * sent again, or is parked until the keys were looked for; its on_done follows. False: the failure
+ * stands.
+ */
+bool s3_send_again(struct s3 *s3, struct s3_exchange *x, int http_status, int status,
+	const struct s3_failure *failure) __must_check;
+struct s3_renew *s3_renew_new(struct s3 *s3); /* NULL without memory */
+void s3_renew_cancel(
+	struct s3 *s3, bool (*want)(const struct s3_exchange *x, void *arg), void *arg);
+void s3_renew_close(struct s3 *s3);         /* what is parked ends */
+void s3_renew_free(struct s3_renew *renew); /* after the loop's end; NULL is allowed */
 
 /* s3_list.c */
 int s3_list_start(struct s3 *s3, struct s3_list_call *call) __must_check;

@@ -17,41 +17,45 @@ static int list_data(struct s3_exchange *x, const char *data, size_t len)
 	return buf_append(&x->body, data, len) < 0 ? -EPROTO : 0;
 }
 
-static int list_status(struct s3 *s3, const struct s3_exchange *x, const struct s3_list_call *call,
-	int status, struct err *e)
+static int list_status(struct s3 *s3, const struct s3_exchange *x, int status,
+	struct s3_failure *failure, struct err *e)
 {
-	struct s3_target target = s3_target_of(s3);
+	int r = s3_exchange_status(s3, x, status, NULL, 0, failure, e);
 
-	(void)call;
-	if (status > 0)
-		return s3_error_transfer(&target, status, x->text, e);
-	if (status == -ETIMEDOUT)
-		return err_set(e, status, "%s: no answer for %llu s", s3->base_url,
-			(unsigned long long)((clock_mono_ns() - x->progress_ns) / CLOCK_SECOND));
-	if (status == -ECANCELED)
-		return err_set(e, status, "the origin is being closed");
-	if (status < 0)
-		return err_set(e, status, "%s: a LIST answer is longer than %u bytes", s3->base_url,
-			LIMIT_XML_BYTES);
-	if (x->answer.status != 200)
-		return s3_error_status(
-			&target, NULL, 0, &x->answer, buf_str(&x->body), x->body.len, e);
-	return 0;
+	if (r == 0 && status < 0) {
+		failure->cause = UFS_CAUSE_BAD_XML;
+		r = err_set(e, status, "%s: a LIST answer is longer than %u bytes",
+			s3->place.base_url, LIMIT_XML_BYTES);
+	}
+	return r;
 }
 
 static void list_done(struct s3_exchange *x, int status)
 {
 	struct s3_list_call *call = x->arg;
-	int r = list_status(call->s3, x, call, status, &call->e);
+	struct s3 *s3 = call->s3;
+	struct s3_failure failure;
+	int r = list_status(s3, x, status, &failure, &call->e);
 
+	s3_learn_window(s3, &s3->list_window, x, failure.cause, s3->lists_in_flight);
+	if (r < 0 && s3_send_again(s3, x, status, r, &failure))
+		return;
 	call->retry_after_ns = x->answer.retry_after_ns;
 	if (r == 0) {
 		call->body = x->body;
 		x->body = BUF_INIT(0);
 	}
-	call->s3->lists_in_flight--;
+	s3->lists_in_flight--;
 	s3_http_give(x);
-	s3_list_end(call->s3, call, r);
+	s3_list_end(s3, call, r, failure.cause);
+}
+
+static int list_send(struct s3_exchange *x)
+{
+	struct s3_list_call *call = x->arg;
+	int r = s3_put_path(call->s3, NULL, 0);
+
+	return r < 0 ? r : s3_send(call->s3, x, call->query);
 }
 
 int s3_list_start(struct s3 *s3, struct s3_list_call *call)
@@ -63,10 +67,10 @@ int s3_list_start(struct s3 *s3, struct s3_list_call *call)
 		return -ENOMEM;
 	x->on_data = list_data;
 	x->on_done = list_done;
+	x->send = list_send;
+	x->owner = s3;
 	x->arg = call;
-	r = s3_put_path(s3, NULL, 0);
-	if (r == 0)
-		r = s3_send(s3, x, call->query);
+	r = list_send(x);
 	if (r < 0)
 		s3_http_give(x);
 	return r;
@@ -117,7 +121,7 @@ static int list_once(struct s3 *s3, const struct ufs_page_request *request, unsi
 	int r = list_query(s3, request, max_keys, &query);
 
 	if (r < 0)
-		return err_set(e, r, "%s: LIST: %s", s3->base_url, err_str(r));
+		return err_set(e, r, "%s: LIST: %s", s3->name, err_str(r));
 	call.query = buf_str(&query);
 	r = s3_list_run(s3, &call);
 	if (r < 0) {
@@ -128,8 +132,10 @@ static int list_once(struct s3 *s3, const struct ufs_page_request *request, unsi
 	}
 	r = s3_xml_list(buf_str(&call.body), call.body.len, s3->config.prefix, page, e);
 	buf_release(&call.body);
-	if (r < 0)
-		(void)err_prefix(e, "%s", s3->base_url); /* the code stays */
+	if (r < 0) {
+		ufs_count_end(&s3->base, r, UFS_CAUSE_BAD_XML, 0);
+		(void)err_prefix(e, "%s", s3->name); /* the code stays */
+	}
 	return r;
 }
 

@@ -20,9 +20,9 @@ int s3_put_path(struct s3 *s3, const char *key, size_t len)
 
 	buf_clear(path);
 	r = buf_puts(path, "/");
-	if (r == 0 && s3->path_style)
+	if (r == 0 && s3->place.path_style)
 		r = buf_puts(path, s3->config.bucket);
-	if (r == 0 && s3->path_style && (key || len))
+	if (r == 0 && s3->place.path_style && (key || len))
 		r = buf_puts(path, "/");
 	if (r == 0 && key)
 		r = s3_encode(path, s3->config.prefix, strlen(s3->config.prefix), true);
@@ -40,12 +40,13 @@ static int add_header(struct s3 *s3, struct s3_exchange *x, const char *name, co
 	return r < 0 ? r : s3_http_header(x, buf_str(&s3->line));
 }
 
-/* Only host and x-amz-* are signed: proxies may touch the rest. */
-int s3_send(struct s3 *s3, struct s3_exchange *x, const char *query)
+/* Authorization and what it covers. Only host and x-amz-* are signed: proxies may touch the
+ * rest. */
+static int add_signature(struct s3 *s3, struct s3_exchange *x, const char *query)
 {
 	char time[S3_TIME_SIZE];
 	struct s3_header headers[4] = {
-		{ "host", s3->host },
+		{ "host", s3->place.host },
 		{ "x-amz-content-sha256", S3_EMPTY_SHA256 },
 		{ "x-amz-date", time },
 		{ "x-amz-security-token", s3->credentials.session_token },
@@ -68,23 +69,60 @@ int s3_send(struct s3 *s3, struct s3_exchange *x, const char *query)
 		r = add_header(s3, x, "Authorization", buf_str(&authorization));
 	for (size_t i = 1; i < request.n_headers && r == 0; i++)
 		r = add_header(s3, x, headers[i].name, headers[i].value);
+	return r;
+}
+
+int s3_send(struct s3 *s3, struct s3_exchange *x, const char *query)
+{
+	int r = s3->config.anonymous ? 0 : add_signature(s3, x, query);
+
 	if (r == 0)
 		r = s3_http_header(x, "Accept:"); /* curl's own is not sent */
 	buf_clear(&s3->url);
 	if (r == 0)
-		r = buf_printf(
-			&s3->url, "%s%s%s%s", s3->base_url, request.path, *query ? "?" : "", query);
+		r = buf_printf(&s3->url, "%s%s%s%s", s3->place.base_url, buf_str(&s3->path),
+			*query ? "?" : "", query);
+	x->epoch = s3->epoch;
 	return r < 0 ? r : s3_http_start(x, buf_str(&s3->url));
 }
 
-struct s3_target s3_target_of(const struct s3 *s3)
+static struct s3_target target_of(const struct s3 *s3)
 {
 	return (struct s3_target){
-		.url = s3->base_url,
+		.url = s3->place.base_url,
 		.bucket = s3->config.bucket,
-		.region = s3->region,
+		.region = s3->place.region,
 		.access_key = s3->credentials.access_key,
+		.key_place = s3->credentials.place ? s3->credentials.place : "",
 	};
+}
+
+int s3_exchange_status(struct s3 *s3, const struct s3_exchange *x, int status, const char *key,
+	uint32_t key_len, struct s3_failure *ret_failure, struct err *e)
+{
+	struct s3_target target = target_of(s3);
+	const struct s3_transfer transfer = {
+		.curl_code = status,
+		.text = x->text,
+		.proxy_status = x->proxy_status,
+	};
+
+	*ret_failure = (struct s3_failure){ 0 };
+	if (status > 0)
+		return s3_error_transfer(&target, &transfer, &ret_failure->cause, e);
+	if (status == -ECANCELED)
+		return err_set(e, status, "the request was given up");
+	if (status == -ETIMEDOUT) {
+		ret_failure->cause = UFS_CAUSE_STALL;
+		return err_set(e, status,
+			"%s: no answer, or less than %u KiB of it, for %llu s; asked again later",
+			s3->place.base_url, S3_HTTP_PROGRESS_BYTES / 1024,
+			(unsigned long long)((clock_mono_ns() - x->progress_ns) / CLOCK_SECOND));
+	}
+	if (status == 0 && (x->answer.status >= 300 || x->answer.status < 200))
+		return s3_error_status(&target, key, key_len, &x->answer, buf_str(&x->body),
+			x->body.len, ret_failure, e);
+	return 0;
 }
 
 /* Of an error's body the start will do, and without memory nothing. */
@@ -92,6 +130,13 @@ static void keep_text(struct s3_exchange *x, const char *data, size_t len)
 {
 	if (buf_append(&x->body, data, min(len, x->body.max - x->body.len)) < 0)
 		buf_clear(&x->body);
+}
+
+/* Whether a part of the answer is worth something: its length was checked, and its bytes are the
+ * object's own. Else only all of it tells. */
+static bool parts_count(const struct s3_answer *answer)
+{
+	return answer->length >= 0 && !answer->encoded;
 }
 
 static int get_data(struct s3_exchange *x, const char *data, size_t len)
@@ -105,60 +150,74 @@ static int get_data(struct s3_exchange *x, const char *data, size_t len)
 	}
 	if (get->got == 0) {
 		struct err e = ERR_INIT;
-		int r = s3_answer_check(&x->answer, get, &e);
+		int r = s3_answer_check(&x->answer, get, &get->cause, &e);
 
 		if (r < 0) {
 			keep_text(x, e.text, strlen(e.text)); /* for get_status() */
 			return r;
 		}
 	}
-	if (len > get->length - get->got)
+	if (len > get->length - get->got) {
+		get->cause = x->answer.encoded ? UFS_CAUSE_ENCODING : UFS_CAUSE_LONG_BODY;
 		return -EPROTO;
+	}
 	memcpy((char *)get->buf + get->got, data, len);
 	get->got += len;
 	/* Once per piece that became complete: a waiter has no use for less. */
 	if (get->on_progress && before / PIECE_BYTES != (before + len) / PIECE_BYTES &&
-		get->got < get->length)
+		get->got < get->length && parts_count(&x->answer))
 		get->on_progress(get, get->got);
 	return 0;
 }
 
+/* The answer is there and none of those that say no: is it all? */
+static int check_complete(struct s3 *s3, struct s3_exchange *x, struct ufs_get *get, struct err *e)
+{
+	int r = get->got ? 0 : s3_answer_check(&x->answer, get, &get->cause, e);
+
+	if (r < 0)
+		return err_prefix(e, "s3://%s/%s%.*s", s3->config.bucket, s3->config.prefix,
+			(int)min(get->key_len, 200u), get->key);
+	if (get->got == get->length)
+		return 0;
+	get->cause = x->answer.encoded ? UFS_CAUSE_ENCODING : UFS_CAUSE_SHORT_BODY;
+	return err_set(e, -EIO, "%s: the answer ended after %llu of %llu bytes", s3->place.base_url,
+		(unsigned long long)get->got, (unsigned long long)get->length);
+}
+
 /* The final status of an attempt and its line. */
-static int get_status(struct s3 *s3, struct s3_exchange *x, int status, struct err *e)
+static int get_status(
+	struct s3 *s3, struct s3_exchange *x, int status, struct s3_failure *failure, struct err *e)
 {
 	struct ufs_get *get = x->arg;
-	struct s3_target target = s3_target_of(s3);
+	int r = s3_exchange_status(s3, x, status, get->key, get->key_len, failure, e);
 
-	if (status > 0)
-		return s3_error_transfer(&target, status, x->text, e);
-	if (status == -ETIMEDOUT)
-		return err_set(e, status, "%s: no byte came for %llu s (%llu of %llu received)",
-			s3->base_url,
-			(unsigned long long)((clock_mono_ns() - x->progress_ns) / CLOCK_SECOND),
-			(unsigned long long)get->got, (unsigned long long)get->length);
-	if (status == -ECANCELED)
-		return err_set(e, status, "the origin is being closed");
-	if (status < 0)
-		return err_set(e, status, "s3://%s/%s%.*s: %s", s3->config.bucket,
-			s3->config.prefix, (int)min(get->key_len, 200u), get->key,
+	if (r < 0) {
+		get->cause = failure->cause;
+	} else if (status < 0) {
+		r = err_set(e, status, "s3://%s/%s%.*s: %s", s3->config.bucket, s3->config.prefix,
+			(int)min(get->key_len, 200u), get->key,
 			x->body.len ? buf_str(&x->body) : "more bytes than asked for");
-	if (x->answer.status >= 300 || x->answer.status < 200)
-		return s3_error_status(&target, get->key, get->key_len, &x->answer,
-			buf_str(&x->body), x->body.len, e);
-	if (get->got < get->length)
-		return err_set(e, -EIO, "%s: the answer ended after %llu of %llu bytes",
-			s3->base_url, (unsigned long long)get->got,
-			(unsigned long long)get->length);
-	return 0;
+	} else {
+		r = check_complete(s3, x, get, e);
+	}
+	if (r < 0 && !parts_count(&x->answer))
+		get->got = 0;
+	failure->cause = get->cause;
+	return r;
 }
 
 static void get_done(struct s3_exchange *x, int status)
 {
 	struct ufs_get *get = x->arg;
-	struct s3 *s3 = get->priv;
+	struct s3 *s3 = x->owner;
+	struct s3_failure failure;
 	struct err e = ERR_INIT;
-	int r = get_status(s3, x, status, &e);
+	int r = get_status(s3, x, status, &failure, &e);
 
+	s3_learn_window(s3, &s3->window, x, failure.cause, s3->in_flight);
+	if (r < 0 && s3_send_again(s3, x, status, r, &failure))
+		return;
 	get->retry_after_ns = x->answer.retry_after_ns;
 	s3_place_free(s3, x->low);
 	s3_http_give(x);
@@ -191,6 +250,20 @@ static int add_if_match(struct s3 *s3, struct s3_exchange *x, const struct ufs_g
 	return r < 0 ? r : s3_http_header(x, buf_str(&s3->line));
 }
 
+static int get_send(struct s3_exchange *x)
+{
+	struct ufs_get *get = x->arg;
+	struct s3 *s3 = x->owner;
+	int r = s3_put_path(s3, get->key, get->key_len);
+
+	get->cause = UFS_CAUSE_NONE;
+	if (r == 0)
+		r = add_range(s3, x, get);
+	if (r == 0)
+		r = add_if_match(s3, x, get);
+	return r < 0 ? r : s3_send(s3, x, "");
+}
+
 int s3_get_start(struct s3 *s3, struct ufs_get *get, bool low)
 {
 	struct s3_exchange *x = s3_http_take(s3->http, S3_ERROR_BODY_MAX);
@@ -200,18 +273,27 @@ int s3_get_start(struct s3 *s3, struct ufs_get *get, bool low)
 		return -ENOMEM;
 	x->on_data = get_data;
 	x->on_done = get_done;
+	x->send = get_send;
+	x->owner = s3;
 	x->arg = get;
 	x->low = low;
 	x->deadline_ns = get->deadline_ns;
-	get->priv = s3;
-	r = s3_put_path(s3, get->key, get->key_len);
-	if (r == 0)
-		r = add_range(s3, x, get);
-	if (r == 0)
-		r = add_if_match(s3, x, get);
-	if (r == 0)
-		r = s3_send(s3, x, "");
+	r = get_send(x);
 	if (r < 0)
 		s3_http_give(x);
 	return r;
+}
+
+static bool is_cancelled(const struct s3_exchange *x, void *arg)
+{
+	const struct ufs_get *get = x->arg;
+
+	(void)arg;
+	return x->on_done == get_done && atomic_load(&get->cancelled);
+}
+
+void s3_get_cancel_marked(struct s3 *s3)
+{
+	s3_http_cancel(s3->http, is_cancelled, NULL);
+	s3_renew_cancel(s3, is_cancelled, NULL);
 }

@@ -156,6 +156,13 @@ void ufs_promote(struct ufs *ufs, struct ufs_get *get, enum ufs_class class)
 		ufs->ops->promote(ufs, get, class);
 }
 
+void ufs_cancel(struct ufs *ufs, struct ufs_get *get)
+{
+	CHECK_MAGIC(ufs, UFS_MAGIC);
+	if (ufs->ops->cancel)
+		ufs->ops->cancel(ufs, get);
+}
+
 const struct ufs_counters *ufs_counters(const struct ufs *ufs)
 {
 	CHECK_MAGIC(ufs, UFS_MAGIC);

@@ -183,6 +183,7 @@ struct ufs_get {
 	uint64_t deadline_ns;    /* monotonic; the request ends by then; 0: none */
 	uint64_t retry_after_ns; /* how long the origin asked to wait */
 	enum ufs_cause cause;    /* why the last attempt failed */
+	_Atomic bool cancelled;  /* by ufs_cancel() */
 };
 
 /* 0: on_done will follow. -ECANCELED while closing. */
@@ -191,6 +192,10 @@ int ufs_get(struct ufs *ufs, struct ufs_get *get) __must_check;
 /* Raises the class of a waiting request (a reader has come to wait for a prefetch). Any thread;
  * harmless when late. */
 void ufs_promote(struct ufs *ufs, struct ufs_get *get, enum ufs_class class);
+
+/* Ends a request soon, by its on_done, with -ECANCELED unless it was done already. Any thread;
+ * harmless when late; what an origin has begun and cannot end goes on. */
+void ufs_cancel(struct ufs *ufs, struct ufs_get *get);
 
 #define UFS_COUNTERS(X)                                                                            \
 	X(gets, "granary_origin_gets_total", COUNTER, "requests", "GETs sent to the origin")       \

@@ -48,6 +48,9 @@ struct ufs_ops {
 	/* As ufs_promote(). May be NULL: nothing waits here. */
 	void (*promote)(struct ufs *ufs, struct ufs_get *get, enum ufs_class class);
 
+	/* As ufs_cancel(). May be NULL: what was begun goes on. */
+	void (*cancel)(struct ufs *ufs, struct ufs_get *get);
+
 	/* One page, blocking; any number of threads. NULL for an origin that has no pages. */
 	int (*list_page)(struct ufs *ufs, const struct ufs_page_request *request,
 		struct ufs_page *page, struct err *e);

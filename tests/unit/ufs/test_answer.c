@@ -62,6 +62,8 @@ static void headers(void **state)
 	assert_true(a.retry_after_ns <= 3600000000000ull);
 }
 
+static enum ufs_cause cause; /* of the last check */
+
 static int check(
 	const char *tag, uint64_t size, uint64_t offset, uint64_t length, const struct s3_answer *a)
 {
@@ -72,7 +74,8 @@ static int check(
 		.length = length };
 	struct err e;
 
-	return s3_answer_check(a, &get, &e);
+	cause = UFS_CAUSE_NONE;
+	return s3_answer_check(a, &get, &cause, &e);
 }
 
 static void versions(void **state)
@@ -106,7 +109,64 @@ static void versions(void **state)
 	assert_int_equal(check("t", 9, 0, 9, &a), -EPROTO);
 }
 
-static const struct s3_target target = { "http://h", "b", "us-east-1", "AKID" };
+/* Every way in which an answer is none to the question: its errno and its cause. */
+static void causes(void **state)
+{
+	static const struct {
+		const char *lines[6];
+		int want;
+		enum ufs_cause cause;
+	} cases[] = {
+		{ { "HTTP/1.1 206 x", "ETag: \"u\"", "Content-Range: bytes 2-4/9" }, -ESTALE,
+			UFS_CAUSE_WRONG_ETAG },
+		{ { "HTTP/1.1 206 x", "ETag: \"t\"", "Content-Range: bytes 2-4/10" }, -ESTALE,
+			UFS_CAUSE_WRONG_ETAG },
+		{ { "HTTP/1.1 206 x", "ETag: \"t\"", "Content-Range: bytes 3-5/9" }, -EPROTO,
+			UFS_CAUSE_WRONG_RANGE },
+		{ { "HTTP/1.1 200 x", "ETag: \"t\"", "Content-Length: 9" }, -EPROTO,
+			UFS_CAUSE_WRONG_RANGE },
+		{ { "HTTP/1.1 206 x", "ETag: \"t\"", "Content-Range: bytes 2-4/9",
+			  "Content-Length: 4" },
+			-EPROTO, UFS_CAUSE_LONG_BODY },
+		{ { "HTTP/1.1 206 x", "ETag: \"t\"", "Content-Range: bytes 2-4/9",
+			  "Content-Length: 2" },
+			-EPROTO, UFS_CAUSE_SHORT_BODY },
+		{ { "HTTP/1.1 200 x", "Content-Type: text/html; charset=x", "Content-Length: 9" },
+			-EPROTO, UFS_CAUSE_NOT_S3 },
+		{ { "HTTP/1.1 200 x", "Content-Length: 0" }, -EPROTO, UFS_CAUSE_NOT_S3 },
+		{ { "HTTP/1.1 304 x", "ETag: \"t\"" }, -EPROTO, UFS_CAUSE_NOT_S3 },
+		{ { "HTTP/1.1 206 x", "ETag: \"t\"", "Content-Range: bytes 2-4/9",
+			  "Content-Encoding: gzip", "Content-Length: 40" },
+			-EPROTO, UFS_CAUSE_ENCODING },
+		{ { "HTTP/1.1 206 x", "ETag: W/\"t\"", "Content-Range: bytes 2-4/9",
+			  "Content-Encoding: gzip", "Content-Length: 3" },
+			-EPROTO, UFS_CAUSE_ENCODING },
+		{ { "HTTP/1.1 206 x", "ETag: \"t\"", "Content-Range: bytes 2-4/9",
+			  "Content-Encoding: gzip" },
+			-EPROTO, UFS_CAUSE_ENCODING },
+		/* an object that was stored encoded */
+		{ { "HTTP/1.1 206 x", "ETag: \"t\"", "Content-Range: bytes 2-4/9",
+			  "Content-Encoding: gzip", "Content-Length: 3" },
+			0, UFS_CAUSE_NONE },
+		{ { "HTTP/1.1 206 x", "ETag: \"t\"", "Content-Range: bytes 2-4/9",
+			  "Content-Encoding: identity" },
+			0, UFS_CAUSE_NONE },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		struct s3_answer a;
+
+		s3_answer_init(&a);
+		for (size_t k = 0; k < 6 && cases[i].lines[k]; k++)
+			s3_answer_line(&a, cases[i].lines[k], strlen(cases[i].lines[k]));
+		if (check("t", 9, 2, 3, &a) != cases[i].want || cause != cases[i].cause)
+			fail_msg("case %zu: %s", i, ufs_cause_name(cause));
+	}
+}
+
+static const struct s3_target target = { "http://h", "b", "us-east-1", "AKID", "a file" };
+static const struct s3_target nobody = { "http://h", "b", "us-east-1", NULL, "" };
 
 static void statuses(void **state)
 {
@@ -116,31 +176,33 @@ static void statuses(void **state)
 		bool list;
 		int want;
 		const char *text;
+		enum ufs_cause cause;
 	} cases[] = {
-		{ 404, "NoSuchKey", false, -ENOENT, "s3://b/k" },
-		{ 404, "NoSuchBucket", true, -ENXIO, "no such bucket" },
-		{ 404, "NoSuchBucket", false, -ENXIO, "no such bucket" },
-		{ 404, "", true, -ENXIO, "" },
-		{ 404, "", false, -ENOENT, "" },
-		{ 403, "AccessDenied", true, -EACCES, "AKID" },
-		{ 403, "", true, -EACCES, "" },
-		{ 403, "InvalidAccessKeyId", true, -EKEYREJECTED, "AKID" },
-		{ 403, "SignatureDoesNotMatch", true, -EKEYREJECTED, "secret" },
-		{ 403, "RequestTimeTooSkewed", true, -EKEYREJECTED, "clock" },
-		{ 400, "ExpiredToken", true, -EKEYREJECTED, "token" },
-		{ 301, "PermanentRedirect", true, -EREMCHG, "eu-west-1" },
-		{ 400, "AuthorizationHeaderMalformed", true, -EREMCHG, "eu-west-1" },
-		{ 307, "", true, -EREMCHG, "" },
-		{ 412, "PreconditionFailed", false, -ESTALE, "changed" },
-		{ 416, "InvalidRange", false, -ESTALE, "changed" },
-		{ 429, "", false, -EAGAIN, "" },
-		{ 503, "SlowDown", false, -EAGAIN, "overload" },
-		{ 503, "AccessDenied", false, -EAGAIN, "" },
-		{ 500, "InternalError", false, -EIO, "" },
-		{ 502, "", false, -EIO, "" },
-		{ 504, "", false, -EIO, "" },
-		{ 400, "RequestTimeout", false, -EIO, "" },
-		{ 400, "Strange", false, -EPROTO, "Strange" },
+		{ 404, "NoSuchKey", false, -ENOENT, "s3://b/k", UFS_CAUSE_NOT_FOUND },
+		{ 404, "NoSuchBucket", true, -ENXIO, "no such bucket", UFS_CAUSE_NOT_FOUND },
+		{ 404, "NoSuchBucket", false, -ENXIO, "no such bucket", UFS_CAUSE_NOT_FOUND },
+		{ 404, "", true, -ENXIO, "", UFS_CAUSE_NOT_FOUND },
+		{ 404, "", false, -ENOENT, "", UFS_CAUSE_NOT_FOUND },
+		{ 403, "AccessDenied", true, -EACCES, "AKID", UFS_CAUSE_FORBIDDEN },
+		{ 403, "", true, -EACCES, "", UFS_CAUSE_FORBIDDEN },
+		{ 403, "InvalidAccessKeyId", true, -EKEYREJECTED, "AKID", UFS_CAUSE_KEY },
+		{ 403, "SignatureDoesNotMatch", true, -EKEYREJECTED, "secret", UFS_CAUSE_KEY },
+		{ 403, "RequestTimeTooSkewed", true, -EKEYREJECTED, "clock", UFS_CAUSE_CLOCK },
+		{ 400, "ExpiredToken", true, -EKEYREJECTED, "token", UFS_CAUSE_EXPIRED },
+		{ 301, "PermanentRedirect", true, -EREMCHG, "eu-west-1", UFS_CAUSE_REDIRECT },
+		{ 400, "AuthorizationHeaderMalformed", true, -EREMCHG, "eu-west-1",
+			UFS_CAUSE_REDIRECT },
+		{ 307, "", true, -EREMCHG, "", UFS_CAUSE_REDIRECT },
+		{ 412, "PreconditionFailed", false, -ESTALE, "changed", UFS_CAUSE_WRONG_ETAG },
+		{ 416, "InvalidRange", false, -ESTALE, "changed", UFS_CAUSE_WRONG_ETAG },
+		{ 429, "", false, -EAGAIN, "", UFS_CAUSE_SLOW_DOWN },
+		{ 503, "SlowDown", false, -EAGAIN, "overload", UFS_CAUSE_SLOW_DOWN },
+		{ 503, "AccessDenied", false, -EAGAIN, "", UFS_CAUSE_SLOW_DOWN },
+		{ 500, "InternalError", false, -EIO, "", UFS_CAUSE_SERVER_ERROR },
+		{ 502, "", false, -EIO, "", UFS_CAUSE_SERVER_ERROR },
+		{ 504, "", false, -EIO, "", UFS_CAUSE_SERVER_ERROR },
+		{ 400, "RequestTimeout", false, -EIO, "", UFS_CAUSE_STALL },
+		{ 400, "Strange", false, -EPROTO, "Strange", UFS_CAUSE_NOT_S3 },
 	};
 
 	(void)state;
@@ -148,6 +210,7 @@ static void statuses(void **state)
 		struct buf body = BUF_INIT(1000);
 		struct s3_answer a;
 		struct err e = ERR_INIT;
+		struct s3_failure failure;
 		int r;
 
 		s3_answer_init(&a);
@@ -156,11 +219,13 @@ static void statuses(void **state)
 					 "<Error><Code>%s</Code><Region>eu-west-1</Region></Error>",
 					 cases[i].code),
 			0);
-		r = s3_error_status(
-			&target, cases[i].list ? NULL : "k", 1, &a, buf_str(&body), body.len, &e);
+		r = s3_error_status(&target, cases[i].list ? NULL : "k", 1, &a, buf_str(&body),
+			body.len, &failure, &e);
 		if (r != cases[i].want)
 			fail_msg("%d %s: %s", cases[i].status, cases[i].code, err_name(r));
 		assert_int_equal(e.code, r);
+		assert_string_equal(ufs_cause_name(failure.cause), ufs_cause_name(cases[i].cause));
+		assert_string_equal(failure.region, "eu-west-1");
 		if (!strstr(e.text, cases[i].text))
 			fail_msg("%s: %s", cases[i].code, e.text);
 		buf_release(&body);
@@ -172,32 +237,88 @@ static void clock_difference(void **state)
 	const char *body = "<Error><Code>RequestTimeTooSkewed</"
 			   "Code><ServerTime>2001-01-01T00:00:00Z</ServerTime></Error>";
 	struct s3_answer a;
+	struct s3_failure failure;
+	struct err e = ERR_INIT;
+
+	(void)state;
+	s3_answer_init(&a);
+	a.status = 403;
+	assert_int_equal(s3_error_status(&target, NULL, 0, &a, body, strlen(body), &failure, &e),
+		-EKEYREJECTED);
+	assert_non_null(strstr(e.text, "ahead of"));
+	assert_non_null(strstr(e.text, "(2001-01-01T00:00:00Z)"));
+	assert_non_null(strstr(e.text, "clock (20"));
+}
+
+static void anonymous(void **state)
+{
+	const char *body = "<Error><Code>AccessDenied</Code></Error>";
+	struct s3_answer a;
+	struct s3_failure failure;
 	struct err e = ERR_INIT;
 
 	(void)state;
 	s3_answer_init(&a);
 	a.status = 403;
 	assert_int_equal(
-		s3_error_status(&target, NULL, 0, &a, body, strlen(body), &e), -EKEYREJECTED);
-	assert_non_null(strstr(e.text, "ahead of"));
+		s3_error_status(&nobody, "k", 1, &a, body, strlen(body), &failure, &e), -EACCES);
+	assert_non_null(strstr(e.text, "anonymous"));
+	body = "<Error><Code>InvalidAccessKeyId</Code></Error>"; /* of a confused server */
+	assert_int_equal(s3_error_status(&nobody, "k", 1, &a, body, strlen(body), &failure, &e),
+		-EKEYREJECTED);
 }
 
 static void transfers(void **state)
 {
-	struct err e;
+	static const struct {
+		int code;
+		const char *text;
+		int proxy;
+		int want;
+		enum ufs_cause cause;
+		const char *line;
+	} cases[] = {
+		{ CURLE_COULDNT_CONNECT, "Failed to connect to h port 80 after 0 ms: Couldn't", 0,
+			-ECONNREFUSED, UFS_CAUSE_CONNECT, "running there" },
+		{ CURLE_COULDNT_CONNECT, "Failed to connect to proxy port 3128 after 0 ms", 0,
+			-ECONNREFUSED, UFS_CAUSE_PROXY, "https_proxy" },
+		{ CURLE_COULDNT_RESOLVE_HOST, "x", 0, -EHOSTUNREACH, UFS_CAUSE_DNS, "not known" },
+		{ CURLE_COULDNT_RESOLVE_PROXY, "x", 0, -EHOSTUNREACH, UFS_CAUSE_PROXY, "proxy" },
+		{ CURLE_OPERATION_TIMEDOUT, "x", 0, -ETIMEDOUT, UFS_CAUSE_CONNECT, "network" },
+		{ CURLE_OPERATION_TIMEDOUT, "Resolving timed out after 1 ms", 0, -ETIMEDOUT,
+			UFS_CAUSE_DNS, "resolver" },
+		{ CURLE_PARTIAL_FILE, "x", 0, -EIO, UFS_CAUSE_SHORT_BODY, "early" },
+		{ CURLE_RECV_ERROR, "x", 0, -EIO, UFS_CAUSE_RESET, "lost" },
+		{ CURLE_GOT_NOTHING, "x", 0, -EIO, UFS_CAUSE_RESET, "lost" },
+		{ CURLE_RECV_ERROR, "CONNECT tunnel failed", 403, -ECONNREFUSED, UFS_CAUSE_PROXY,
+			"(403)" },
+		{ CURLE_RECV_ERROR, "CONNECT tunnel failed", 407, -EACCES, UFS_CAUSE_PROXY,
+			"password" },
+		{ CURLE_RECV_ERROR, "x", 200, -EIO, UFS_CAUSE_RESET, "lost" },
+		{ CURLE_PEER_FAILED_VERIFICATION, "certificate has expired", 0, -EPROTO,
+			UFS_CAUSE_TLS, "renew" },
+		{ CURLE_PEER_FAILED_VERIFICATION, "unable to get local issuer certificate", 0,
+			-EPROTO, UFS_CAUSE_TLS, "--ca-file" },
+		{ CURLE_PEER_FAILED_VERIFICATION, "no alternative certificate subject name matches",
+			0, -EPROTO, UFS_CAUSE_TLS, "another host" },
+		{ CURLE_SSL_CACERT_BADFILE, "x", 0, -EPROTO, UFS_CAUSE_TLS, "PEM" },
+		{ CURLE_SSL_CONNECT_ERROR, "wrong version number", 0, -EPROTO, UFS_CAUSE_TLS,
+			"http://" },
+		{ CURLE_WEIRD_SERVER_REPLY, "x", 0, -EPROTO, UFS_CAUSE_NOT_S3, "HTTP" },
+	};
 
 	(void)state;
-	assert_int_equal(
-		s3_error_transfer(&target, CURLE_COULDNT_CONNECT, "refused", &e), -ECONNREFUSED);
-	assert_int_equal(
-		s3_error_transfer(&target, CURLE_COULDNT_RESOLVE_HOST, "x", &e), -EHOSTUNREACH);
-	assert_int_equal(s3_error_transfer(&target, CURLE_OPERATION_TIMEDOUT, "x", &e), -ETIMEDOUT);
-	assert_int_equal(s3_error_transfer(&target, CURLE_PARTIAL_FILE, "x", &e), -EIO);
-	assert_int_equal(s3_error_transfer(&target, CURLE_RECV_ERROR, "x", &e), -EIO);
-	assert_int_equal(s3_error_transfer(&target, CURLE_GOT_NOTHING, "x", &e), -EIO);
-	assert_int_equal(
-		s3_error_transfer(&target, CURLE_PEER_FAILED_VERIFICATION, "x", &e), -EPROTO);
-	assert_non_null(strstr(e.text, "certificate"));
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		const struct s3_transfer transfer = { cases[i].code, cases[i].text,
+			cases[i].proxy };
+		enum ufs_cause why = UFS_CAUSE_NONE;
+		struct err e = ERR_INIT;
+
+		if (s3_error_transfer(&target, &transfer, &why, &e) != cases[i].want ||
+			why != cases[i].cause || !strstr(e.text, cases[i].line) ||
+			!strstr(e.text, target.url))
+			fail_msg("case %zu: %s %s", i, ufs_cause_name(why), e.text);
+	}
 }
 
 int main(void)
@@ -206,8 +327,10 @@ int main(void)
 		cmocka_unit_test(content_range),
 		cmocka_unit_test(headers),
 		cmocka_unit_test(versions),
+		cmocka_unit_test(causes),
 		cmocka_unit_test(statuses),
 		cmocka_unit_test(clock_difference),
+		cmocka_unit_test(anonymous),
 		cmocka_unit_test(transfers),
 	};
 

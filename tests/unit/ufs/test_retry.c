@@ -31,6 +31,7 @@ struct script {
 	struct list hanging;
 	uint64_t deadline_ns; /* of the last request */
 	enum ufs_class promoted;
+	const struct ufs_get *cancelled;
 	uint32_t probes;
 };
 
@@ -88,6 +89,14 @@ static void script_promote(struct ufs *ufs, struct ufs_get *get, enum ufs_class 
 	container_of(ufs, struct script, base)->promoted = class;
 }
 
+static void script_cancel(struct ufs *ufs, struct ufs_get *get)
+{
+	struct script *s = container_of(ufs, struct script, base);
+
+	if (s->hangs)
+		s->cancelled = get;
+}
+
 static int script_page(struct ufs *ufs, const struct ufs_page_request *request,
 	struct ufs_page *page, struct err *e)
 {
@@ -126,6 +135,7 @@ static const struct ufs_ops script_ops = {
 	.name = "script",
 	.get = script_get,
 	.promote = script_promote,
+	.cancel = script_cancel,
 	.list_page = script_page,
 	.probe = script_probe,
 	.free = script_free,
@@ -267,7 +277,7 @@ static void whole_at_failure(void **state)
 /* A refusal counts when it was said eight times in a row. */
 static void refusals(void **state)
 {
-	static const int codes[] = { -ENOENT, -ESTALE, -EACCES, -EKEYREJECTED, -ENXIO, -EREMCHG };
+	static const int codes[] = { -ENOENT, -ESTALE };
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(codes); i++) {
@@ -297,38 +307,45 @@ static void slips(void **state)
 	assert_int_equal(used, 16);
 }
 
-/* An answer that is none to the question: again, but not for as long as a server may be away. */
-static void strange_answers(void **state)
+/* What an operator may mend is waited for like an origin that is away. */
+static void mended(void **state)
 {
-	struct step steps[64];
-	uint32_t used;
+	static const int codes[] = { -EACCES, -EKEYREJECTED, -ENXIO, -EREMCHG, -EPROTO };
 
 	(void)state;
-	for (size_t i = 0; i < ARRAY_SIZE(steps); i++)
-		steps[i] = (struct step){ 0, i < 2 ? -EPROTO : 0, 0 };
-	steps[2].bytes = SIZE;
-	assert_int_equal(run(steps, 3, 60 * CLOCK_SECOND, &used, NULL), 0);
-	assert_int_equal(used, 3);
-	for (size_t i = 0; i < ARRAY_SIZE(steps); i++)
-		steps[i] = (struct step){ 0, -EPROTO, 0 };
-	assert_int_equal(run(steps, ARRAY_SIZE(steps), 600 * CLOCK_SECOND, &used, NULL), -EPROTO);
-	assert_int_equal(used, 8);
+	for (size_t i = 0; i < ARRAY_SIZE(codes); i++) {
+		struct step steps[10];
+		uint32_t used;
+
+		for (size_t k = 0; k < ARRAY_SIZE(steps); k++)
+			steps[k] = (struct step){ 0, k < 4 ? codes[i] : 0, 0 };
+		steps[4].bytes = SIZE;
+		assert_int_equal(run(steps, 10, 60 * CLOCK_SECOND, &used, NULL), 0);
+		assert_int_equal(used, 5);
+	}
 }
 
 static void deadline(void **state)
 {
-	struct step steps[64];
-	struct err e;
-	uint32_t used;
-	uint64_t t = clock_mono_ns();
+	static const int codes[] = { -EIO, -EAGAIN, -EACCES, -EPROTO };
 
 	(void)state;
-	for (size_t i = 0; i < ARRAY_SIZE(steps); i++)
-		steps[i] = (struct step){ 0, -EIO, 0 };
-	assert_int_equal(run(steps, ARRAY_SIZE(steps), CLOCK_SECOND, &used, &e), -EIO);
-	assert_true(clock_mono_ns() - t <= 2 * CLOCK_SECOND);
-	assert_true(used >= 2 && used < 64);
-	assert_non_null(strstr(e.text, "attempts"));
+	for (size_t k = 0; k < ARRAY_SIZE(codes); k++) {
+		struct step steps[64];
+		struct err e;
+		uint32_t used;
+		uint64_t t = clock_mono_ns();
+
+		for (size_t i = 0; i < ARRAY_SIZE(steps); i++)
+			steps[i] = (struct step){ 0, codes[k], i == 0 ? 500 * CLOCK_SECOND : 0 };
+		assert_int_equal(
+			run(steps, ARRAY_SIZE(steps), CLOCK_SECOND, &used, &e), -ETIMEDOUT);
+		/* Neither before its time, even if the origin asked for a longer pause, nor
+		 * late. */
+		assert_in_range(clock_mono_ns() - t, 800 * CLOCK_MS, 2 * CLOCK_SECOND);
+		assert_true(used >= 3 && used < 64);
+		assert_non_null(strstr(e.text, "scripted (after"));
+	}
 }
 
 static void retry_after(void **state)
@@ -341,8 +358,9 @@ static void retry_after(void **state)
 	(void)state;
 	assert_int_equal(run(steps, 2, 60 * CLOCK_SECOND, &used, NULL), 0);
 	assert_true(clock_mono_ns() - t >= 700 * CLOCK_MS);
-	assert_int_equal(run(never, 2, 60 * CLOCK_SECOND, &used, NULL), -EAGAIN);
-	assert_int_equal(used, 1);
+	/* One that asks for more than there is: half of what is left. */
+	assert_int_equal(run(never, 2, 2 * CLOCK_SECOND, &used, NULL), 0);
+	assert_int_equal(used, 2);
 }
 
 /* Requests under way and waiting ones end with -ECANCELED; none is lost, none follows. */
@@ -389,10 +407,62 @@ static void promotes(void **state)
 	assert_int_equal(finish(w, NULL), -ECANCELED);
 }
 
+/* One that waits for its next attempt, and one that the origin has: the first ends at once, the
+ * second when the origin says so. */
+static void cancels(void **state)
+{
+	static const struct step slow[] = { { 0, -EAGAIN, 50 * CLOCK_SECOND } };
+	struct script *s = script_new(slow, 1, 60 * CLOCK_SECOND);
+	struct ufs_get late = { .priv = NULL };
+	struct wait *w;
+	struct ufs *ufs;
+	uint64_t t = clock_mono_ns();
+
+	(void)state;
+	assert_int_equal(ufs_retry_new(&s->base, &ufs), 0);
+	w = start(ufs, 0, 10);
+	while (s->at == 0)
+		clock_sleep_ns(CLOCK_MS);
+	clock_sleep_ns(10 * CLOCK_MS);
+	ufs_cancel(ufs, &w->get);
+	ufs_cancel(ufs, &late);
+	assert_int_equal(finish(w, NULL), -ECANCELED);
+	assert_true(clock_mono_ns() - t < 5 * CLOCK_SECOND);
+	assert_null(s->cancelled);
+	s->hangs = true;
+	w = start(ufs, 0, 10);
+	ufs_cancel(ufs, &w->get);
+	assert_non_null(s->cancelled);
+	ufs_free(ufs);
+	assert_int_equal(finish(w, NULL), -ECANCELED);
+}
+
+/* One that has waited for long is told of, with its cause. */
+static void waits(void **state)
+{
+	struct step steps[8] = { 0 };
+	struct script *s = script_new(steps, ARRAY_SIZE(steps), 2 * CLOCK_SECOND);
+	struct ufs *ufs;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(steps); i++)
+		steps[i] = (struct step){ 0, -EAGAIN, CLOCK_SECOND };
+	assert_int_equal(ufs_retry_new(&s->base, &ufs), 0);
+	assert_int_equal(finish(start(ufs, 0, 10), NULL), -ETIMEDOUT);
+	assert_int_equal(counter_get(&ufs_counters(ufs)->waits), 1);
+	s->at = ARRAY_SIZE(steps);
+	assert_int_equal(finish(start(ufs, 0, 10), NULL), 0);
+	assert_int_equal(counter_get(&ufs_counters(ufs)->waits), 1);
+	ufs_free(ufs);
+}
+
 static void pages(void **state)
 {
 	static const struct step steps[] = { { 0, -EAGAIN, 0 }, { 0, -EIO, 0 }, { 0, 0, 0 },
-		{ 0, -EACCES, 0 }, { 0, -EIO, 0 }, { 0, -ECONNREFUSED, 0 } };
+		{ 0, -EPROTO, 0 }, { 0, 0, 0 }, { 0, -EACCES, 0 }, { 0, -EACCES, 0 },
+		{ 0, -EACCES, 0 }, { 0, -EACCES, 0 }, { 0, -EACCES, 0 }, { 0, -EACCES, 0 },
+		{ 0, -EACCES, 0 }, { 0, -EACCES, 0 }, { 0, -EIO, 0 }, { 0, -ECONNREFUSED, 0 },
+		{ 0, -EACCES, 0 }, { 0, -EACCES, 0 }, { 0, -EACCES, 0 } };
 	struct script *s = script_new(steps, ARRAY_SIZE(steps), 60 * CLOCK_SECOND);
 	struct ufs_page_request request = { 0 };
 	struct ufs_page page;
@@ -404,12 +474,15 @@ static void pages(void **state)
 	assert_int_equal(ufs_retry_new(&s->base, &ufs), 0);
 	assert_int_equal(ufs_list_page(ufs, &request, &page, &e), 0);
 	assert_int_equal(s->at, 3);
+	assert_int_equal(ufs_list_page(ufs, &request, &page, &e), 0); /* a slip */
+	assert_int_equal(s->at, 5);
 	assert_int_equal(ufs_list_page(ufs, &request, &page, &e), -EACCES);
-	assert_int_equal(s->at, 4);
+	assert_int_equal(s->at, 13);
 	assert_int_equal(
 		ufs_probe(ufs, &e), -ECONNREFUSED); /* one that may pass, then one for the person */
 	assert_int_equal(s->probes, 2);
-	assert_int_equal(counter_get(&ufs_counters(ufs)->retries), 3);
+	assert_int_equal(ufs_probe(ufs, &e), -EACCES);
+	assert_int_equal(s->probes, 5);
 	ufs_free(ufs);
 	ufs_page_release(&page);
 }
@@ -464,11 +537,13 @@ int main(void)
 		cmocka_unit_test(whole_at_failure),
 		cmocka_unit_test(refusals),
 		cmocka_unit_test(slips),
-		cmocka_unit_test(strange_answers),
+		cmocka_unit_test(mended),
 		cmocka_unit_test(deadline),
 		cmocka_unit_test(retry_after),
 		cmocka_unit_test(closing),
 		cmocka_unit_test(promotes),
+		cmocka_unit_test(cancels),
+		cmocka_unit_test(waits),
 		cmocka_unit_test(pages),
 		cmocka_unit_test(faults),
 		cmocka_unit_test(bad_faults),

@@ -87,6 +87,21 @@ static void put_object(
 	put(fd, server.blob + start, send_bytes);
 }
 
+static void put_text(int fd, const char *text)
+{
+	put(fd, text, strlen(text));
+}
+
+/* The right headers for 1000 bytes at 10, and another body. */
+static void put_long(int fd, const char *more, uint64_t start, uint64_t send_bytes)
+{
+	put_text(fd, "HTTP/1.1 206 x\r\nETag: \"tag\"\r\n"
+		     "Content-Range: bytes 10-1009/1048653\r\n");
+	put_text(fd, more);
+	put_text(fd, "\r\n");
+	put(fd, server.blob + start, send_bytes);
+}
+
 static void reset(int fd)
 {
 	struct linger linger = { 1, 0 };
@@ -136,8 +151,28 @@ static bool answer(int fd, const char *key, uint64_t start, uint64_t end, uint32
 		put_error(fd, 412, "PreconditionFailed", "");
 	} else if (strcmp(key, "denied") == 0) {
 		put_error(fd, 403, "AccessDenied", "");
-	} else if (strcmp(key, "moved") == 0) {
-		put_error(fd, 301, "PermanentRedirect", "<Region>eu-west-1</Region>");
+	} else if (strcmp(key, "other") == 0) {
+		put_error(fd, 307, "TemporaryRedirect", "<Endpoint>evil.example</Endpoint>");
+	} else if (strcmp(key, "key") == 0) {
+		put_error(fd, 403, "InvalidAccessKeyId", "");
+	} else if (strcmp(key, "clock") == 0) {
+		put_error(fd, 403, "RequestTimeTooSkewed",
+			"<ServerTime>2001-01-01T00:00:00Z</ServerTime>");
+	} else if (strcmp(key, "page") == 0) {
+		put_text(fd, "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n"
+			     "Content-Length: 4\r\n\r\nsorr");
+	} else if (strcmp(key, "empty") == 0) {
+		put_text(fd, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+	} else if (strcmp(key, "same") == 0) {
+		put_text(fd, "HTTP/1.1 304 Not Modified\r\nETag: \"tag\"\r\n\r\n");
+	} else if (strcmp(key, "long") == 0) {
+		put_long(fd, "Content-Length: 1001\r\n", start, n + 1);
+	} else if (strcmp(key, "flood") == 0) {
+		put_long(fd, "Connection: close\r\n", start, n + 1);
+		return false;
+	} else if (strcmp(key, "gzip") == 0) {
+		put_long(fd, "Content-Encoding: gzip\r\nConnection: close\r\n", start, n / 2);
+		return false;
 	} else if (strcmp(key, "mute") == 0 && nth % 2) {
 		return false;
 	} else {
@@ -281,12 +316,12 @@ static int stop_server(void **state)
 
 /* ---- the client ------------------------------------------------------------------------------ */
 
-static struct ufs *open_origin(unsigned int max_requests)
+static struct ufs *open_origin_until(unsigned int max_requests, uint64_t deadline_ns)
 {
 	struct ufs_limits limits = { .max_requests = max_requests,
 		.list_requests = 4,
 		.request_timeout_ns = 400 * CLOCK_MS,
-		.deadline_ns = 20 * CLOCK_SECOND };
+		.deadline_ns = deadline_ns };
 	struct ufs_config config;
 	struct err e = ERR_INIT;
 	struct ufs *ufs = NULL;
@@ -304,6 +339,11 @@ static struct ufs *open_origin(unsigned int max_requests)
 		fail_msg("%s", e.text);
 	ufs_config_release(&config);
 	return ufs;
+}
+
+static struct ufs *open_origin(unsigned int max_requests)
+{
+	return open_origin_until(max_requests, 20 * CLOCK_SECOND);
 }
 
 struct wait {
@@ -452,17 +492,13 @@ static void refusals(void **state)
 	static const struct {
 		const char *key;
 		int want;
-		unsigned int requests; /* answers that are none to the question: eight */
+		unsigned int requests; /* what is said of the object: eight times */
 		const char *text;
 	} cases[] = {
-		{ "etag", -ESTALE, 1, "changed" },
-		{ "total", -ESTALE, 1, "changed" },
-		{ "range", -EPROTO, 8, "range" },
-		{ "ignores", -EPROTO, 8, "Range" },
-		{ "gone", -ENOENT, 1, "gone" },
-		{ "changed", -ESTALE, 1, "changed" },
-		{ "denied", -EACCES, 1, "AKID" },
-		{ "moved", -EREMCHG, 1, "eu-west-1" },
+		{ "etag", -ESTALE, 8, "changed" },
+		{ "total", -ESTALE, 8, "changed" },
+		{ "gone", -ENOENT, 8, "gone" },
+		{ "changed", -ESTALE, 8, "changed" },
 	};
 	struct ufs *ufs = open_origin(4);
 	unsigned int requests = 0;
@@ -479,8 +515,51 @@ static void refusals(void **state)
 		requests += cases[i].requests;
 		assert_int_equal(server.requests, requests);
 	}
-	assert_int_equal(counter_get(&ufs_counters(ufs)->stale), 3);
+	assert_int_equal(counter_get(&ufs_counters(ufs)->stale), 24);
+	assert_int_equal(counter_get(&ufs_counters(ufs)->cause_wrong_etag), 24);
+	assert_int_equal(counter_get(&ufs_counters(ufs)->cause_not_found), 8);
 	ufs_free(ufs);
+}
+
+/* What an operator can mend, or a proxy may stop doing: waited for until the deadline. */
+static void waits_for_mending(void **state)
+{
+	static const struct {
+		const char *key;
+		const char *text;
+		size_t counter;
+	} cases[] = {
+		{ "range", "range", offsetof(struct ufs_counters, cause_wrong_range) },
+		{ "ignores", "Range", offsetof(struct ufs_counters, cause_wrong_range) },
+		{ "denied", "AKID", offsetof(struct ufs_counters, cause_forbidden) },
+		{ "silent", "no answer", offsetof(struct ufs_counters, cause_stall) },
+		{ "page", "page for people", offsetof(struct ufs_counters, cause_not_s3) },
+		{ "long", "bytes where", offsetof(struct ufs_counters, cause_long_body) },
+		{ "flood", "more bytes", offsetof(struct ufs_counters, cause_long_body) },
+		{ "gzip", "encoded", offsetof(struct ufs_counters, cause_encoding) },
+		{ "empty", "ETag", offsetof(struct ufs_counters, cause_not_s3) },
+		{ "same", "304", offsetof(struct ufs_counters, cause_not_s3) },
+		{ "other", "another host", offsetof(struct ufs_counters, cause_redirect) },
+		{ "key", "AKID", offsetof(struct ufs_counters, cause_key) },
+		{ "clock", "clock", offsetof(struct ufs_counters, cause_clock) },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		struct ufs *ufs = open_origin_until(4, 2 * CLOCK_SECOND);
+		uint64_t t = clock_mono_ns();
+		struct err e = ERR_INIT;
+		int r = get(ufs, cases[i].key, 10, 1000, &e);
+
+		if (r != -ETIMEDOUT || !strstr(e.text, cases[i].text))
+			fail_msg("%s: %d %s", cases[i].key, r, e.text);
+		assert_true(clock_mono_ns() - t > 900 * CLOCK_MS);
+		assert_true(
+			counter_get(
+				(const counter_t *)(const void *)((const char *)ufs_counters(ufs) +
+								  cases[i].counter)) >= 2);
+		ufs_free(ufs);
+	}
 }
 
 static void passing_failures(void **state)
@@ -585,6 +664,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(right_bytes, start_server, stop_server),
 		cmocka_unit_test_setup_teardown(request, start_server, stop_server),
 		cmocka_unit_test_setup_teardown(refusals, start_server, stop_server),
+		cmocka_unit_test_setup_teardown(waits_for_mending, start_server, stop_server),
 		cmocka_unit_test_setup_teardown(passing_failures, start_server, stop_server),
 		cmocka_unit_test_setup_teardown(classes, start_server, stop_server),
 		cmocka_unit_test_setup_teardown(closing, start_server, stop_server),
