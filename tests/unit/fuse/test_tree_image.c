@@ -113,7 +113,12 @@ static uint64_t node_at(struct shown *s, const char *path)
 /* One entry of what list() gave; false at the end. */
 struct listed {
 	struct fuse_entry_out out;
-	struct fuse_dirent head;
+	struct { /* of struct fuse_dirent, which ends with the name */
+		uint64_t ino;
+		uint64_t off;
+		uint32_t namelen;
+		uint32_t type;
+	} head;
 	char name[IMAGE_NAME_MAX + 1];
 };
 

@@ -1,0 +1,999 @@
+/*
+ * An image shown by a real kernel: what applications get, and what the kernel asks for.
+ *
+ * The mount is attached nowhere; it is reached through its descriptor and ends with it. Its daemon
+ * is another process: who waits for an answer must not be who gives it.
+ */
+#include "tests/unit/fuse/synthetic.h"
+#include "catalog/catalog.h"
+#include "fuse/kernel.h"
+#include "fuse/session.h"
+#include "fuse/tree_image.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/ioctl.h>
+#include <sys/mount.h>
+#include <sys/sendfile.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/wait.h>
+
+#define EXTENT    (64ull << 20)
+#define SMALL     500u
+#define MANY      100000u
+#define DEPTH     100u
+#define BIG_BYTES ((30ull << 20) + 3)
+#define PRIME_MAX 1000000ull
+
+static char dir[64];
+static char root[64]; /* path of the mount */
+static const char *why_not;
+static struct image_info image;
+static char image_path[128];
+static struct synthetic_control *control;
+static int dev_fd = -1;
+static int slots_fd = -1;
+static int mount_fd = -1;
+static struct slots *slots; /* the test's view of the daemon's */
+static pid_t daemon_pid;
+static uint64_t prime_max;
+
+#define may_mount()                                     \
+	do {                                            \
+		if (why_not) {                          \
+			print_message("%s\n", why_not); \
+			skip();                         \
+		}                                       \
+	} while (0)
+
+/* ---- the daemon ------------------------------------------------------------------------------ */
+
+static _Atomic bool gone;
+
+static void on_gone(void *arg)
+{
+	(void)arg;
+	atomic_store(&gone, true);
+}
+
+_Noreturn static void daemon_main(void)
+{
+	struct synthetic reader;
+	struct slots *own;
+	struct image *open_image;
+	struct tree *tree;
+	struct session *session;
+	struct err e = ERR_INIT;
+
+	close(mount_fd); /* must not keep itself alive */
+	synthetic_start(&reader, control);
+	if (slots_open(slots_fd, &own, &e) < 0 ||
+		image_open(open(image_path, O_RDONLY | O_CLOEXEC), image.extent_bytes, &open_image,
+			&e) < 0 ||
+		tree_image_new(open_image, &(struct tree_image_config){ .prime_max = prime_max },
+			&tree, &e) < 0 ||
+		session_new(&(struct session_config){ .dev_fd = dev_fd,
+				    .slots = own,
+				    .reader = &reader.reader,
+				    .tree = tree,
+				    .on_gone = on_gone },
+			&session, &e) < 0) {
+		fprintf(stderr, "daemon: %s\n", e.text);
+		_exit(1);
+	}
+	while (!atomic_load(&gone))
+		clock_sleep_ns(CLOCK_MS);
+	session_free(session);
+	tree_image_free(tree);
+	image_close(open_image);
+	slots_free(own);
+	synthetic_stop(&reader);
+	_exit(0);
+}
+
+static void daemon_start(void)
+{
+	daemon_pid = fork();
+	if (daemon_pid == 0)
+		daemon_main();
+	assert_true(daemon_pid > 0);
+}
+
+static void daemon_kill(void)
+{
+	assert_int_equal(kill(daemon_pid, SIGKILL), 0);
+	assert_int_equal(waitpid(daemon_pid, NULL, 0), daemon_pid);
+}
+
+static struct session_counters *counters(void)
+{
+	return slots_counters(slots);
+}
+
+static uint64_t requests(void)
+{
+	return counter_get(&counters()->total);
+}
+
+/* ---- set-up ---------------------------------------------------------------------------------- */
+
+static void add(struct listing *l, const char *key, uint64_t size)
+{
+	assert_int_equal(listing_add(l, key, (uint32_t)strlen(key), size,
+				 1700000000123456789 + (int64_t)size, "tag", 3),
+		0);
+}
+
+static void build(void)
+{
+	static const char *const odd[] = { "odd/ ", "odd/  x ", "odd/new\nline", "odd/quote'\"",
+		"odd/\xff\xfe", "odd/-rf", "odd/*", "odd/é", "odd/%41", "odd/a", "odd/a-b",
+		"odd/a/b", "odd/empty", "odd/dir/" };
+	const struct image_options options = {
+		.uid = 7, .gid = 8, .umask = 022, .extent_bytes = EXTENT
+	};
+	const struct volume_id volume = { { 1, 2, 3 } };
+	struct listing *l = listing_new(64 << 20);
+	struct table *table;
+	struct err e = ERR_INIT;
+	char path[512];
+	size_t len = 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(odd); i++)
+		add(l, odd[i], odd[i][strlen(odd[i]) - 1] == '/' || i == 12 ? 0 : 1000 * i + 1);
+	for (uint32_t i = 0; i < SMALL; i++) {
+		snprintf(path, sizeof(path), "small/d%u/f%03u", i % 10, i);
+		add(l, path, i % 50 == 7 ? 0 : i * 97);
+	}
+	for (uint32_t i = 0; i < MANY; i++) {
+		snprintf(path, sizeof(path), "many/entry-%06u", i);
+		add(l, path, i % 3);
+	}
+	for (uint32_t i = 0; i < DEPTH; i++)
+		len += (size_t)snprintf(
+			path + len, sizeof(path) - len, "%s%c", i ? "/" : "", 'a' + (int)(i % 26));
+	add(l, path, 12345);
+	add(l, "big", BIG_BYTES);
+	add(l, "stall", 8 << 20);
+	snprintf(path, sizeof(path), "%s/table", dir);
+	assert_int_equal(generation_build(&volume, NULL, l, path, NULL, NULL, &e), 0);
+	listing_free(l);
+	assert_int_equal(table_open(open(path, O_RDONLY | O_CLOEXEC), &table, &e), 0);
+	snprintf(image_path, sizeof(image_path), "%s/image", dir);
+	assert_int_equal(image_build(table, &options, image_path, NULL, NULL, &image, &e), 0);
+	table_unref(table);
+}
+
+static int setup_group(void **state)
+{
+	(void)state;
+	snprintf(dir, sizeof(dir), "/var/tmp/granary-tree-XXXXXX");
+	assert_non_null(mkdtemp(dir));
+	control = synthetic_control_new();
+	if (!kernel_may_mount())
+		why_not = "only root may mount";
+	else if (access("/dev/fuse", R_OK | W_OK) != 0)
+		why_not = "no /dev/fuse";
+	build();
+	return 0;
+}
+
+static int teardown_group(void **state)
+{
+	char command[128];
+
+	(void)state;
+	snprintf(command, sizeof(command), "rm -rf %s", dir);
+	return system(command);
+}
+
+static int mount_it(void)
+{
+	struct err e = ERR_INIT;
+	dev_t dev;
+	int fd = -1;
+
+	if (why_not)
+		return 0;
+	synthetic_set(&control->stall, 0, 0);
+	synthetic_set(&control->fail, 0, 0);
+	synthetic_set(&control->later, 0, 0);
+	assert_int_equal(kernel_open_fuse(&dev_fd, &e), 0);
+	slots_fd = memfd_create("test-slots", MFD_CLOEXEC);
+	if (kernel_mount_fuse(dev_fd, "s3://test/tree", &fd, &dev, &e) < 0) {
+		print_message("%s\n", e.text);
+		return -1;
+	}
+	mount_fd = fd;
+	daemon_start();
+	assert_int_equal(slots_open(slots_fd, &slots, &e), 0);
+	slots_set_phase(slots, SLOTS_MOUNTED);
+	snprintf(root, sizeof(root), "/proc/%d/fd/%d", (int)getpid(), mount_fd);
+	return 0;
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	prime_max = PRIME_MAX;
+	return mount_it();
+}
+
+static int setup_little_priming(void **state)
+{
+	(void)state;
+	prime_max = 300;
+	return mount_it();
+}
+
+static int teardown(void **state)
+{
+	int status = -1;
+
+	(void)state;
+	if (why_not)
+		return 0;
+	synthetic_set(&control->stall, 0, 0);
+	close(mount_fd);
+	mount_fd = -1;
+	slots_free(slots);
+	assert_int_equal(waitpid(daemon_pid, &status, 0), daemon_pid);
+	close(dev_fd);
+	close(slots_fd);
+	return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : -1;
+}
+
+/* ---- readers --------------------------------------------------------------------------------- */
+
+static const char *at(const char *path)
+{
+	static char full[8][600];
+	static unsigned int next;
+	char *p = full[next++ % 8];
+
+	snprintf(p, sizeof(full[0]), "%s/%s", root, path);
+	return p;
+}
+
+static void die(const char *what)
+{
+	fprintf(stderr, "reader: %s: %m\n", what);
+	_exit(1);
+}
+
+/* Runs `fn` in a process of its own; true when it returned 0 within `ns`. */
+static pid_t start(int (*fn)(void *arg), void *arg)
+{
+	pid_t pid = fork();
+
+	if (pid == 0)
+		_exit(fn(arg));
+	return pid;
+}
+
+static bool ended(pid_t pid, uint64_t ns, int *ret_status)
+{
+	uint64_t until = clock_mono_ns() + ns;
+
+	while (waitpid(pid, ret_status, WNOHANG) != pid) {
+		if (clock_mono_ns() > until) {
+			(void)kill(pid, SIGKILL);
+			(void)waitpid(pid, NULL, 0);
+			return false;
+		}
+		clock_sleep_ns(CLOCK_MS);
+	}
+	return true;
+}
+
+static void run(int (*fn)(void *arg), void *arg)
+{
+	int status = -1;
+
+	assert_true(ended(start(fn, arg), 120 * CLOCK_SECOND, &status));
+	assert_true(WIFEXITED(status));
+	assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+/* The bytes [offset, offset + len) of a file, from its place: its inode number says which. */
+static void want(const struct stat *st, uint64_t offset, size_t len, unsigned char *buf)
+{
+	uint64_t at_byte = ((uint64_t)st->st_ino - CHUNK_BLOCKS) * BLOCK_BYTES + offset;
+	uint64_t from = at_byte / 8 * 8;
+	uint32_t n = (uint32_t)((at_byte + len + 7) / 8 * 8 - from);
+	unsigned char *words = malloc(n);
+
+	synthetic_fill(from, n, words);
+	memcpy(buf, words + (at_byte - from), len);
+	free(words);
+}
+
+static void check(const struct stat *st, uint64_t offset, size_t len, const unsigned char *got)
+{
+	unsigned char *wanted = malloc(len + 1);
+
+	want(st, offset, len, wanted);
+	if (memcmp(got, wanted, len) != 0)
+		die("wrong bytes");
+	free(wanted);
+}
+
+/* Everything below `path`: listed, looked at, opened, read, mapped, closed. */
+static uint32_t visit(const char *path)
+{
+	DIR *d = opendir(path);
+	struct dirent *entry;
+	uint32_t n = 0;
+
+	if (!d)
+		die(path);
+	while ((entry = readdir(d)) != NULL) {
+		char below[1024];
+		struct stat st;
+		unsigned char *buf;
+		int fd;
+
+		if (strcmp(entry->d_name, ".") == 0 || strcmp(entry->d_name, "..") == 0)
+			continue;
+		n++;
+		snprintf(below, sizeof(below), "%s/%s", path, entry->d_name);
+		if (lstat(below, &st) != 0 || st.st_ino != entry->d_ino)
+			die(below);
+		if (S_ISDIR(st.st_mode) != (entry->d_type == DT_DIR))
+			die("type");
+		if (S_ISDIR(st.st_mode)) {
+			n += visit(below);
+			continue;
+		}
+		fd = open(below, O_RDONLY | O_CLOEXEC);
+		buf = malloc((size_t)st.st_size + 1);
+		if (fd < 0 || pread(fd, buf, (size_t)st.st_size + 1, 0) != st.st_size)
+			die(below);
+		check(&st, 0, (size_t)st.st_size, buf);
+		free(buf);
+		if (st.st_size) {
+			void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
+
+			if (p == MAP_FAILED)
+				die("mmap");
+			check(&st, 0, (size_t)st.st_size, p);
+			munmap(p, (size_t)st.st_size);
+		}
+		if (close(fd) != 0)
+			die("close");
+	}
+	closedir(d);
+	return n;
+}
+
+static int visit_some(void *arg)
+{
+	(void)arg;
+	if (visit(at("small")) != SMALL + 10)
+		return 1;
+	if (visit(at("odd")) != 14)
+		return 2;
+	return 0;
+}
+
+static int visit_all(void *arg)
+{
+	uint32_t n = visit(root);
+
+	(void)arg;
+	return n + 1 == image.files + image.directories ? 0 : 1;
+}
+
+/* ---------------------------------------------------------------------------------------------- */
+
+/* Not find(1) or grep -r: they ask for the file system, of which the kernel keeps nothing. */
+static int look_with_ls(void *arg)
+{
+	char command[400];
+
+	(void)arg;
+	snprintf(command, sizeof(command),
+		"LC_ALL=C ls -lRa %s/small %s/odd >/dev/null && cat %s/small/d1/* >/dev/null", root,
+		root, root);
+	return system(command) == 0 ? 0 : 1;
+}
+
+static int look_for_absent(void *arg)
+{
+	struct stat st;
+
+	(void)arg;
+	for (int i = 0; i < 3; i++)
+		if (stat(at("small/absent"), &st) == 0 || errno != ENOENT)
+			return 1;
+	return 0;
+}
+
+/*
+ * What was seen once is not asked for again: neither names nor attributes, nor to open, read, map
+ * or close. Somebody may empty the caches of this machine meanwhile, so one silent pass is enough.
+ */
+static void second_pass_is_silent(void **state)
+{
+	int (*const looks[])(void *arg) = { visit_some, look_with_ls, look_for_absent };
+	uint64_t asked = 1;
+
+	(void)state;
+	may_mount();
+	run(visit_all, NULL);
+	for (int pass = 0; pass < 20 && asked != 0; pass++) {
+		asked = requests();
+		for (size_t i = 0; i < ARRAY_SIZE(looks); i++)
+			run(looks[i], NULL);
+		asked = requests() - asked;
+	}
+	assert_int_equal(asked, 0);
+	assert_true(requests() > 500);
+	assert_int_equal(counter_get(&counters()->open), 1);
+}
+
+/* An IOCTL is the one thing that an application (Python's open()) can make the kernel send. */
+static int try_ioctl(void *arg)
+{
+	int fd = open(at("small/d1/f001"), O_RDONLY | O_CLOEXEC);
+	char buf[64];
+
+	(void)arg;
+	return ioctl(fd, TCGETS, buf) == -1 && errno == ENOTTY ? 0 : 1;
+}
+
+static void ioctls(void **state)
+{
+	uint64_t before;
+
+	(void)state;
+	may_mount();
+	run(try_ioctl, NULL);
+	before = requests();
+	run(try_ioctl, NULL);
+	assert_in_range(requests() - before, 0, 1);
+}
+
+/* ---- bytes ----------------------------------------------------------------------------------- */
+
+static uint64_t random_state = 88172645463325252ull;
+
+static uint64_t any(uint64_t below)
+{
+	random_state ^= random_state << 13;
+	random_state ^= random_state >> 7;
+	random_state ^= random_state << 17;
+	return random_state % below;
+}
+
+static int read_anywhere(void *arg)
+{
+	int flags = *(int *)arg;
+	int fd = open(at("big"), O_RDONLY | O_CLOEXEC | flags);
+	unsigned char *buf = malloc(3 << 20);
+	struct stat st;
+
+	if (fd < 0 || fstat(fd, &st) != 0 || (uint64_t)st.st_size != BIG_BYTES)
+		die("big");
+	for (int i = 0; i < 400; i++) {
+		size_t size = 1 + any(i % 4 == 0 ? 2 << 20 : 10000);
+		uint64_t offset = any(BIG_BYTES + 5000);
+		size_t expect = offset >= BIG_BYTES ? 0 : min(size, BIG_BYTES - offset);
+		ssize_t n = pread(fd, buf + any(4096), size, (off_t)offset);
+
+		if (n < 0 || (size_t)n != expect)
+			die("length");
+	}
+	for (int i = 0; i < 400; i++) {
+		size_t size = 1 + any(i % 4 == 0 ? 2 << 20 : 10000);
+		uint64_t offset = any(BIG_BYTES);
+		size_t expect = min(size, BIG_BYTES - offset);
+		size_t skip = any(4096);
+
+		memset(buf, 0xcc, skip + expect + 1);
+		if (pread(fd, buf + skip, size, (off_t)offset) != (ssize_t)expect)
+			die("length");
+		check(&st, offset, expect, buf + skip);
+		if (buf[skip + expect] != 0xcc)
+			die("more than there is");
+	}
+	return 0;
+}
+
+static void any_bytes(void **state)
+{
+	int flags[] = { O_DIRECT, 0 };
+
+	(void)state;
+	may_mount();
+	for (int later = 0; later < 2; later++) {
+		synthetic_set(&control->later, 0, later ? UINT64_MAX : 0);
+		run(read_anywhere, &flags[0]);
+		run(read_anywhere, &flags[1]);
+	}
+}
+
+static int map_privately(void *arg)
+{
+	int fd = open(at("big"), O_RDONLY | O_CLOEXEC);
+	unsigned char *p;
+	struct stat st;
+
+	(void)arg;
+	if (fd < 0 || fstat(fd, &st) != 0)
+		die("big");
+	p = mmap(NULL, BIG_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
+	if (p == MAP_FAILED)
+		die("mmap");
+	for (int i = 0; i < 50; i++) {
+		uint64_t offset = any(BIG_BYTES - 5000);
+
+		check(&st, offset, 5000, p + offset);
+	}
+	p[0] ^= 0xff; /* a copy: the file stays as it is */
+	p[BIG_BYTES] = 1;
+	munmap(p, BIG_BYTES);
+	p = mmap(NULL, BIG_BYTES, PROT_READ, MAP_SHARED, fd, 0);
+	if (p == MAP_FAILED)
+		die("mmap");
+	check(&st, 0, BIG_BYTES, p);
+	if (p[BIG_BYTES] != 0)
+		die("what follows the file is not zero");
+	munmap(p, BIG_BYTES);
+	return mmap(NULL, 4096, PROT_WRITE, MAP_SHARED, fd, 0) == MAP_FAILED && errno == EACCES ? 0
+												: 1;
+}
+
+static int copy_out(void *arg)
+{
+	int fd = open(at("big"), O_RDONLY | O_CLOEXEC);
+	unsigned char *buf = malloc(BIG_BYTES);
+	struct stat st;
+	char path[128];
+	int out;
+
+	(void)arg;
+	snprintf(path, sizeof(path), "%s/copy", dir);
+	out = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	if (fd < 0 || out < 0 || fstat(fd, &st) != 0)
+		die("open");
+	if (posix_fadvise(fd, 0, 0, POSIX_FADV_WILLNEED) != 0 ||
+		readahead(fd, 1 << 20, 1 << 20) != 0)
+		die("advice");
+	for (off_t done = 0; done < (off_t)BIG_BYTES;)
+		if (sendfile(out, fd, &done, BIG_BYTES) <= 0)
+			die("sendfile");
+	if (pread(out, buf, BIG_BYTES, 0) != (ssize_t)BIG_BYTES)
+		die("copy");
+	check(&st, 0, BIG_BYTES, buf);
+	if (ftruncate(out, 0) != 0)
+		die("truncate");
+	if (copy_file_range(fd, NULL, out, NULL, 4096, 0) >= 0 || errno != EXDEV)
+		die("copy_file_range"); /* since Linux 5.19 not between file systems */
+	unlink(path);
+	if (lseek(fd, 0, SEEK_HOLE) != (off_t)BIG_BYTES || lseek(fd, 5, SEEK_DATA) != 5)
+		die("lseek");
+	return 0;
+}
+
+static void mapped_and_copied(void **state)
+{
+	(void)state;
+	may_mount();
+	run(map_privately, NULL);
+	run(copy_out, NULL);
+}
+
+static bool fails(int r, int error)
+{
+	return r == -1 && errno == error;
+}
+
+static int change(void *arg)
+{
+	const char *file = at("small/d1/f001");
+	int fd = open(file, O_RDONLY | O_CLOEXEC);
+
+	(void)arg;
+	if (!fails(open(file, O_RDWR | O_CLOEXEC), EROFS) ||
+		!fails(open(file, O_WRONLY | O_TRUNC | O_CLOEXEC), EROFS) ||
+		!fails(open(at("new"), O_WRONLY | O_CREAT | O_CLOEXEC, 0600), EROFS) ||
+		!fails(mkdir(at("new"), 0700), EROFS) || !fails(unlink(file), EROFS) ||
+		!fails(rmdir(at("odd/dir")), EROFS) || !fails(rename(file, at("new")), EROFS) ||
+		!fails(link(file, at("new")), EROFS) || !fails(symlink("x", at("new")), EROFS) ||
+		!fails(chmod(file, 0600), EROFS) || !fails(chown(file, 0, 0), EROFS) ||
+		!fails(truncate(file, 0), EROFS) ||
+		!fails(utimensat(AT_FDCWD, file, NULL, 0), EROFS) ||
+		!fails(fchmod(fd, 0600), EROFS) || !fails((int)write(fd, "x", 1), EBADF))
+		return 1;
+	return 0;
+}
+
+static void no_changes(void **state)
+{
+	(void)state;
+	may_mount();
+	run(change, NULL);
+}
+
+/* An error of the origin is the reader's to see, and is not kept. */
+static int read_start_of_stall(void *arg)
+{
+	int fd = open(at("stall"), O_RDONLY | O_CLOEXEC | (arg ? O_DIRECT : 0));
+	char *buf = aligned_alloc(4096, 4096);
+
+	return pread(fd, buf, 4096, 0) == 4096 ? 0 : errno;
+}
+
+static void failing_origin(void **state)
+{
+	struct stat st;
+	int status = -1;
+
+	(void)state;
+	may_mount();
+	assert_int_equal(stat(at("stall"), &st), 0);
+	synthetic_set(&control->fail, ((uint64_t)st.st_ino - CHUNK_BLOCKS) * BLOCK_BYTES,
+		((uint64_t)st.st_ino - CHUNK_BLOCKS) * BLOCK_BYTES + 4096);
+	for (int direct = 0; direct < 2; direct++) {
+		assert_true(ended(start(read_start_of_stall, direct ? &st : NULL),
+			10 * CLOCK_SECOND, &status));
+		assert_int_equal(WEXITSTATUS(status), ESTALE);
+	}
+	synthetic_set(&control->fail, 0, 0);
+	run(read_start_of_stall, NULL);
+	run(read_start_of_stall, &st);
+}
+
+/* ---- names ----------------------------------------------------------------------------------- */
+
+static int list_many(void *arg)
+{
+	DIR *d = opendir(at("many"));
+	long *places = calloc(MANY + 2, sizeof(*places));
+	struct dirent *entry;
+	uint32_t n = 0;
+	char last[300] = "";
+
+	(void)arg;
+	if (!d)
+		die("many");
+	for (places[0] = telldir(d); (entry = readdir(d)) != NULL; places[n] = telldir(d)) {
+		if (++n > MANY + 2)
+			die("too many");
+		if (n <= 2)
+			continue;
+		if (strcmp(last, entry->d_name) >= 0)
+			die("order");
+		snprintf(last, sizeof(last), "%s", entry->d_name);
+	}
+	if (n != MANY + 2)
+		die("too few");
+	for (int i = 0; i < 300; i++) {
+		uint32_t from = 2 + (uint32_t)any(MANY);
+
+		seekdir(d, places[from]);
+		for (uint32_t k = from; k < min(from + 20, MANY + 2); k++) {
+			char name[32];
+
+			snprintf(name, sizeof(name), "entry-%06u", k - 2);
+			entry = readdir(d);
+			if (!entry || strcmp(entry->d_name, name) != 0)
+				die("seekdir");
+		}
+	}
+	rewinddir(d);
+	entry = readdir(d);
+	if (!entry || strcmp(entry->d_name, ".") != 0)
+		die("rewinddir");
+	closedir(d);
+	free(places);
+	return 0;
+}
+
+static void many_entries(void **state)
+{
+	(void)state;
+	may_mount();
+	run(list_many, NULL);
+	run(list_many, NULL); /* from the kernel's cache */
+}
+
+/* Priming stops; the names and the bytes are there all the same. */
+static void little_priming(void **state)
+{
+	(void)state;
+	may_mount();
+	run(list_many, NULL);
+	run(list_many, NULL);
+	assert_in_range(counter_get(&counters()->known), 0, 310);
+	run(visit_some, NULL); /* by LOOKUPs, which are always answered */
+	assert_true(counter_get(&counters()->lookup) > SMALL / 2);
+}
+
+/* The kernel forgets a name that it is told to forget, and tells us; the id stays. */
+static void forgotten(void **state)
+{
+	struct {
+		struct fuse_out_header head;
+		struct fuse_notify_inval_entry_out out;
+		char name[8];
+	} notice = { .head = { .error = FUSE_NOTIFY_INVAL_ENTRY },
+		.out = { .namelen = 4 },
+		.name = "f493" };
+	uint64_t lookups;
+	uint64_t others;
+	struct stat parent;
+	struct stat st;
+	struct stat again;
+
+	(void)state;
+	may_mount();
+	notice.head.len = (uint32_t)(sizeof(notice.head) + sizeof(notice.out) + 5);
+	assert_int_equal(stat(at("small/d3"), &parent), 0);
+	assert_int_equal(stat(at("small/d3/f493"), &st), 0);
+	lookups = counter_get(&counters()->lookup);
+	others = counter_get(&counters()->other);
+	notice.out.parent = parent.st_ino;
+	assert_int_equal(write(dev_fd, &notice, notice.head.len), notice.head.len);
+	eventually(counter_get(&counters()->other) > others);
+	assert_int_equal(stat(at("small/d3/f493"), &again), 0);
+	assert_int_equal(again.st_ino, st.st_ino);
+	assert_true(counter_get(&counters()->lookup) > lookups);
+	assert_true(counter_get(&counters()->known) < 20);
+}
+
+static int go_deep(void *arg)
+{
+	char path[256] = "";
+	struct stat st;
+	size_t len = 0;
+
+	(void)arg;
+	for (uint32_t i = 0; i < DEPTH; i++)
+		len += (size_t)snprintf(
+			path + len, sizeof(path) - len, "%s%c", i ? "/" : "", 'a' + (int)(i % 26));
+	if (stat(at(path), &st) != 0 || st.st_size != 12345)
+		die("deep");
+	if (chdir(at("a/b/c/d/e")) != 0 || stat("../../../../../big", &st) != 0)
+		die("up");
+	return 0;
+}
+
+static void deep(void **state)
+{
+	(void)state;
+	may_mount();
+	run(go_deep, NULL);
+}
+
+/* ---- beside the native engine ---------------------------------------------------------------- */
+
+static uint32_t compare(const char *ours, const char *theirs)
+{
+	DIR *d = opendir(ours);
+	DIR *e = opendir(theirs);
+	struct dirent *entry;
+	uint32_t here = 0;
+	uint32_t n = 0;
+
+	assert_non_null(d);
+	assert_non_null(e);
+	while ((entry = readdir(d)) != NULL) {
+		char a[1024];
+		char b[1024];
+		struct stat x;
+		struct stat y;
+
+		snprintf(a, sizeof(a), "%s/%s", ours, entry->d_name);
+		snprintf(b, sizeof(b), "%s/%s", theirs, entry->d_name);
+		assert_int_equal(lstat(a, &x), 0);
+		if (lstat(b, &y) != 0)
+			fail_msg("%s is not there", b);
+		assert_int_equal(x.st_mode, y.st_mode);
+		assert_int_equal(x.st_nlink, y.st_nlink);
+		assert_int_equal(x.st_uid, y.st_uid);
+		assert_int_equal(x.st_gid, y.st_gid);
+		assert_int_equal(x.st_size, y.st_size);
+		assert_int_equal(x.st_blocks, y.st_blocks);
+		assert_int_equal(x.st_blksize, y.st_blksize);
+		assert_memory_equal(&x.st_mtim, &y.st_mtim, sizeof(x.st_mtim));
+		assert_memory_equal(&x.st_ctim, &y.st_ctim, sizeof(x.st_ctim));
+		assert_memory_equal(&x.st_atim, &y.st_atim, sizeof(x.st_atim));
+		here++;
+		n++;
+		if (S_ISDIR(x.st_mode) && strcmp(entry->d_name, ".") != 0 &&
+			strcmp(entry->d_name, "..") != 0)
+			n += compare(a, b);
+	}
+	while ((entry = readdir(e)) != NULL)
+		here--;
+	assert_int_equal(here, 0); /* none is only in theirs */
+	closedir(d);
+	closedir(e);
+	return n;
+}
+
+/* The extents, for EROFS to hold on to. */
+static void same_as_native(void **state)
+{
+	struct synthetic reader;
+	struct session_config config = { .reader = &reader.reader };
+	struct session *session;
+	struct tree *tree;
+	struct slots *extent_slots;
+	struct err e = ERR_INIT;
+	int extent_dev = -1;
+	int memory = memfd_create("test-extents", MFD_CLOEXEC);
+	int fuse = -1;
+	int erofs = -1;
+	char theirs[64];
+	dev_t dev;
+
+	(void)state;
+	may_mount();
+	if (kernel_probe(dir, &e) < 0) {
+		print_message("%s\n", e.text);
+		close(memory);
+		skip();
+	}
+	synthetic_start(&reader, control);
+	assert_int_equal(kernel_open_fuse(&extent_dev, &e), 0);
+	assert_int_equal(slots_open(memory, &extent_slots, &e), 0);
+	assert_int_equal(tree_extents_new(image.extent_bytes, image.extents, &tree, &e), 0);
+	config.dev_fd = extent_dev;
+	config.slots = extent_slots;
+	config.tree = tree;
+	config.on_gone = on_gone;
+	assert_int_equal(kernel_mount_fuse(extent_dev, NULL, &fuse, &dev, &e), 0);
+	assert_int_equal(session_new(&config, &session, &e), 0);
+	assert_int_equal(kernel_mount_image(image_path, fuse, image.extents, &erofs, &dev, &e), 0);
+	snprintf(theirs, sizeof(theirs), "/proc/self/fd/%d", erofs);
+	assert_true(compare(root, theirs) > image.files + image.directories);
+	close(erofs);
+	close(fuse);
+	eventually(session_gone(session));
+	session_free(session);
+	atomic_store(&gone, false);
+	tree_extents_free(tree);
+	slots_free(extent_slots);
+	synthetic_stop(&reader);
+	close(extent_dev);
+	close(memory);
+}
+
+/* ---- stalls and crashes ---------------------------------------------------------------------- */
+
+static int read_stalled(void *arg)
+{
+	int fd = open(at("stall"), O_RDONLY | O_CLOEXEC);
+	char byte;
+
+	if (arg) {
+		const volatile char *p = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
+
+		return p[17];
+	}
+	return pread(fd, &byte, 1, 0) == 1 ? 0 : 1;
+}
+
+/* A stalled range is in nobody's way, and whoever waits for it can be killed. */
+static void stalled_and_killed(void **state)
+{
+	pid_t pids[20];
+	struct stat st;
+	uint64_t begin;
+
+	(void)state;
+	may_mount();
+	assert_int_equal(stat(at("stall"), &st), 0);
+	begin = ((uint64_t)st.st_ino - CHUNK_BLOCKS) * BLOCK_BYTES;
+	synthetic_set(&control->stall, begin, begin + (8 << 20));
+	for (size_t i = 0; i < ARRAY_SIZE(pids); i++)
+		pids[i] = start(read_stalled, i % 2 ? &st : NULL);
+	eventually(counter_get(&counters()->read) > 0);
+	run(visit_some, NULL);
+	run(look_for_absent, NULL);
+	for (size_t i = 0; i < ARRAY_SIZE(pids); i++)
+		assert_int_equal(kill(pids[i], SIGKILL), 0);
+	for (size_t i = 0; i < ARRAY_SIZE(pids); i++) {
+		int status = 0;
+
+		assert_true(ended(pids[i], CLOCK_SECOND, &status));
+		assert_true(WIFSIGNALED(status));
+	}
+	synthetic_set(&control->stall, 0, 0);
+	run(read_stalled, NULL);
+}
+
+static struct {
+	_Atomic bool on;
+} * stop;
+
+static int read_all_the_time(void *arg)
+{
+	while (!atomic_load(&stop->on)) {
+		if (arg) {
+			int flags = O_DIRECT;
+
+			if (read_anywhere(&flags) != 0)
+				return 1;
+		} else {
+			int r = list_many(NULL);
+
+			if (r)
+				return r;
+		}
+	}
+	return 0;
+}
+
+/* The daemon is killed again and again, in the middle of listings and reads: nobody notices. */
+static void crashes(void **state)
+{
+	enum { CRASHES = 15 };
+	pid_t pids[3];
+	int status = -1;
+
+	(void)state;
+	may_mount();
+	stop = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	assert_true(stop != MAP_FAILED);
+	for (size_t i = 0; i < ARRAY_SIZE(pids); i++)
+		pids[i] = start(read_all_the_time, i % 2 ? root : NULL);
+	for (int i = 0; i < CRASHES; i++) {
+		clock_sleep_ns((20 + any(60)) * CLOCK_MS);
+		daemon_kill();
+		daemon_start();
+	}
+	atomic_store(&stop->on, true);
+	for (size_t i = 0; i < ARRAY_SIZE(pids); i++) {
+		assert_true(ended(pids[i], 60 * CLOCK_SECOND, &status));
+		assert_true(WIFEXITED(status));
+		assert_int_equal(WEXITSTATUS(status), 0);
+	}
+	run(visit_some, NULL);
+	assert_true(counter_get(&counters()->crashes) >= CRASHES - 5); /* some before they began */
+	munmap(stop, 4096);
+}
+
+static void df(void **state)
+{
+	struct statvfs st;
+
+	(void)state;
+	may_mount();
+	assert_int_equal(statvfs(root, &st), 0);
+	assert_int_equal(st.f_bfree, 0);
+	assert_int_equal(st.f_files, image.files + image.directories);
+	assert_true(st.f_blocks * st.f_frsize >= BIG_BYTES);
+	assert_int_equal(st.f_namemax, 255);
+	assert_true(st.f_flag & ST_RDONLY);
+}
+
+#define mounted(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		mounted(second_pass_is_silent),
+		mounted(ioctls),
+		mounted(any_bytes),
+		mounted(mapped_and_copied),
+		mounted(no_changes),
+		mounted(failing_origin),
+		mounted(many_entries),
+		cmocka_unit_test_setup_teardown(little_priming, setup_little_priming, teardown),
+		mounted(forgotten),
+		mounted(deep),
+		mounted(same_as_native),
+		mounted(stalled_and_killed),
+		mounted(crashes),
+		mounted(df),
+	};
+
+	return cmocka_run_group_tests(tests, setup_group, teardown_group);
+}
