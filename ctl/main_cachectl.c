@@ -18,6 +18,7 @@ static const struct command {
 	{ "umount", command_umount, "unmount DIR" },
 	{ "status", command_status, "what is mounted, cached and running" },
 	{ "explain", command_explain, "which object a file is and where its bytes lie" },
+	{ "doctor", command_doctor, "whether a mount would work here, and what it would lack" },
 	{ "version", command_version, "print the version" },
 	{ "help", command_help, "print this, or the help of a command" },
 	{ "supervise", command_supervise, NULL },
@@ -79,8 +80,7 @@ int main(int argc, char **argv)
 	if (!command) {
 		(void)fprintf(stderr,
 			"cachectl: unknown command '%s': the commands are mount, umount, status, "
-			"explain, version "
-			"and help\n",
+			"explain, doctor, version and help\n",
 			argv[1]);
 		return EXIT_USAGE;
 	}

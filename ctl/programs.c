@@ -16,6 +16,7 @@
 int programs_dir(char out[PATH_MAX], struct err *e)
 {
 	const char *given = secure_getenv("GRANARY_BIN_DIR");
+	char self[PATH_MAX];
 	char *slash;
 	ssize_t n;
 
@@ -26,14 +27,15 @@ int programs_dir(char out[PATH_MAX], struct err *e)
 				PATH_MAX - 1);
 		return 0;
 	}
-	n = readlink("/proc/self/exe", out, PATH_MAX - 1);
+	n = readlink("/proc/self/exe", self, sizeof(self) - 1);
 	if (n < 0)
 		return err_set(e, err_errno(),
 			"the directory of the programs cannot be found: %m: set GRANARY_BIN_DIR");
-	out[n] = '\0';
-	slash = strrchr(out, '/');
+	self[n] = '\0';
+	slash = strrchr(self, '/');
 	if (slash)
 		*slash = '\0';
+	memcpy(out, self, (size_t)n + 1);
 	return 0;
 }
 

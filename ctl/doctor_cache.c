@@ -1,0 +1,212 @@
+/* doctor: the cache directory, or where it would be made. */
+#include "base/cleanup.h"
+#include "base/layout.h"
+#include "base/units.h"
+#include "ctl/cache_dir.h"
+#include "ctl/doctor.h"
+#include "ctl/mount_table.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <linux/fs.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <sys/sysmacros.h>
+
+#define SPACE_LITTLE (2 * GiB)
+
+static bool listed(const char *type, const char *const *types)
+{
+	for (; *types; types++)
+		if (strcmp(type, *types) == 0)
+			return true;
+	return false;
+}
+
+static void check_type(struct doctor *d, const char *at)
+{
+	static const char *const memory[] = { "tmpfs", "ramfs", NULL };
+	static const char *const remote[] = { "nfs", "nfs4", "cifs", "smb3", "9p", "virtiofs",
+		"ceph", "lustre", "gpfs", "beegfs", NULL };
+	struct mount_entry fs;
+
+	if (mount_table_filesystem(at, &fs) < 0)
+		return;
+	if (listed(fs.type, memory) && strcmp(d->options->engine, "native") == 0)
+		doctor_fail(d, EXIT_CACHE, "cache",
+			"filesystem: %s, from which the kernel cannot mount images: give a --cache "
+			"on a disk, or use --engine fuse",
+			fs.type);
+	else if (listed(fs.type, memory))
+		doctor_warn(d, "cache",
+			"filesystem: %s: what is cached takes memory and is gone after a reboot, "
+			"and the native engine cannot be used: give a --cache on a disk",
+			fs.type);
+	else if (listed(fs.type, remote) || strncmp(fs.type, "fuse", 4) == 0)
+		doctor_warn(d, "cache",
+			"filesystem: %s: cached bytes cross the network or another daemon again: "
+			"give a --cache on a local disk",
+			fs.type);
+	else if (strcmp(fs.type, "overlay") == 0)
+		doctor_warn(d, "cache",
+			"filesystem: overlay: the cache is lost with its container: give a --cache "
+			"on a volume");
+	else
+		doctor_ok(d, "cache", "filesystem: %s on %s", fs.type, fs.source);
+}
+
+/* A hypervisor's disk says that it turns, whatever lies below. */
+static bool virtual_disk(dev_t dev)
+{
+	char path[64];
+	char target[PATH_MAX];
+	const char *name;
+	ssize_t n;
+
+	(void)snprintf(
+		path, sizeof(path), "/sys/dev/block/%u:%u", major(dev), minor(dev)); /* fits */
+	n = readlink(path, target, sizeof(target) - 1);
+	target[n > 0 ? n : 0] = '\0';
+	name = strrchr(target, '/');
+	return name && (strncmp(name, "/vd", 3) == 0 || strncmp(name, "/xvd", 4) == 0);
+}
+
+static void check_disk(struct doctor *d, const char *at)
+{
+	static const char *const places[] = { "queue", "../queue" }; /* a disk, a partition */
+	struct stat st;
+
+	if (stat(at, &st) != 0)
+		return;
+	for (size_t i = 0; i < ARRAY_SIZE(places); i++) {
+		char path[96];
+		uint64_t turns;
+
+		(void)snprintf(path, sizeof(path), "/sys/dev/block/%u:%u/%s/rotational",
+			major(st.st_dev), minor(st.st_dev), places[i]); /* fits */
+		if (doctor_read_number(path, &turns) < 0)
+			continue;
+		if (turns && !virtual_disk(st.st_dev))
+			doctor_warn(d, "cache",
+				"disk: it turns: random reads wait for its head: give a --cache on "
+				"an SSD");
+		return;
+	}
+}
+
+static void check_inodes(struct doctor *d, const struct statvfs *fs, uint64_t capacity)
+{
+	uint64_t chunks = capacity / CHUNK_BYTES + 1;
+
+	if (fs->f_files == 0)
+		doctor_ok(d, "cache", "inodes: not counted by this filesystem");
+	else if (fs->f_favail < chunks)
+		doctor_warn(d, "cache",
+			"inodes: %llu are free, %llu chunk files fit into the space: what finds "
+			"none is read from the origin each time: use a filesystem with more",
+			(unsigned long long)fs->f_favail, (unsigned long long)chunks);
+	else
+		doctor_ok(d, "cache", "inodes: %llu are free, up to %llu are needed",
+			(unsigned long long)fs->f_favail, (unsigned long long)chunks);
+}
+
+static void check_space(struct doctor *d, const char *at)
+{
+	uint64_t wants = d->options->cache_size;
+	uint64_t total;
+	uint64_t room;
+	struct statvfs fs;
+	char r[16];
+	char w[16];
+
+	if (statvfs(at, &fs) != 0) {
+		doctor_fail(d, EXIT_CACHE, "cache", "%s: %m: give another --cache", at);
+		return;
+	}
+	total = (uint64_t)fs.f_blocks * fs.f_frsize;
+	room = (uint64_t)fs.f_bavail * fs.f_frsize;
+	(void)units_size(room, r, sizeof(r));
+	(void)units_size(max(wants, CACHE_MIN_BYTES), w, sizeof(w));
+	if (total < CACHE_MIN_BYTES || total < wants)
+		doctor_fail(d, EXIT_CACHE, "cache",
+			"space: the filesystem of %s is smaller than %s: give a smaller "
+			"--cache-size, or another --cache",
+			at, w);
+	else if (wants > room || room < SPACE_LITTLE)
+		doctor_warn(d, "cache",
+			"space: %s are free: what does not fit is read from the origin each time: "
+			"free some, or give another --cache",
+			r);
+	else
+		doctor_ok(d, "cache", "space: %s are free", r);
+	check_inodes(d, &fs, wants ? wants : room / 10 * 9);
+}
+
+/* With files that have no name: they are gone when they are closed, whatever happens. */
+static void check_features(struct doctor *d, const char *at)
+{
+	_cleanup_close_ int plain = open(at, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+	_cleanup_close_ int direct = open(at, O_TMPFILE | O_RDWR | O_DIRECT | O_CLOEXEC, 0600);
+	_cleanup_close_ int clone = open(at, O_TMPFILE | O_RDWR | O_CLOEXEC, 0600);
+
+	if (plain < 0 || clone < 0) {
+		doctor_ok(d, "cache", "O_DIRECT, reflink: not known (%m)");
+		return;
+	}
+	if (direct >= 0)
+		doctor_ok(d, "cache", "O_DIRECT: yes: cached bytes are in memory once");
+	else
+		doctor_warn(d, "cache",
+			"O_DIRECT: no: what is read stays twice in memory, as page of the mount "
+			"and "
+			"of the cache: give a --cache on ext4, XFS or btrfs");
+	doctor_ok(d, "cache", "reflink: %s: nothing in this version needs it",
+		ioctl(clone, FICLONE, plain) == 0 ? "yes" : "no");
+}
+
+static void check_identity(struct doctor *d, const char *path, const char *at, bool there)
+{
+	struct err e = ERR_INIT;
+	bool fresh = true;
+
+	if (there && cache_dir_identify(at, &fresh, &e) < 0)
+		doctor_fail(d, EXIT_CACHE, "cache", "%s", e.text);
+	else if (access(at, W_OK | X_OK) != 0)
+		doctor_fail(d, EXIT_CACHE, "cache",
+			"%s is not writable: %m: give another directory with --cache", at);
+	else
+		doctor_ok(d, "cache", "directory: %s: %s", path,
+			!there  ? "will be made"
+			: fresh ? "empty, will be used"
+				: "a cache of this version");
+}
+
+void doctor_cache(struct doctor *d)
+{
+	char path[PATH_MAX];
+	char at[PATH_MAX];
+	struct err e = ERR_INIT;
+	struct stat st;
+	bool there;
+
+	if (d->options->cache)
+		(void)snprintf(path, sizeof(path), "%s", d->options->cache); /* cut: not there */
+	else if (cache_dir_default(path, &e) < 0) {
+		doctor_fail(d, EXIT_CACHE, "cache", "%s", e.text);
+		return;
+	}
+	there = stat(path, &st) == 0;
+	if (!cache_dir_existing(path, at) || stat(at, &st) != 0 || !S_ISDIR(st.st_mode)) {
+		doctor_fail(d, EXIT_CACHE, "cache",
+			"%s is not a directory, nor can it be made: give another --cache", path);
+		return;
+	}
+	check_identity(d, path, at, there);
+	check_type(d, at);
+	check_disk(d, at);
+	check_space(d, at);
+	if (access(at, W_OK | X_OK) == 0)
+		check_features(d, at);
+}

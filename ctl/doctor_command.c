@@ -1,0 +1,77 @@
+/* cachectl doctor: would a mount work here, and as well as it could? */
+#include "base/log.h"
+#include "base/option.h"
+#include "base/units.h"
+#include "ctl/command.h"
+#include "ctl/doctor.h"
+
+#include <string.h>
+#include <unistd.h>
+
+static const struct option_spec specs[] = {
+	OPTION_STRING_ROW(struct doctor_options, endpoint, "endpoint", "URL",
+		"S3 server, such as http://127.0.0.1:9000; the provider's"),
+	OPTION_STRING_ROW(struct doctor_options, region, "region", "NAME", "region of the bucket"),
+	OPTION_BOOL_ROW(struct doctor_options, path_style, "path-style",
+		"bucket in the path instead of the host name"),
+	OPTION_STRING_ROW(struct doctor_options, profile, "profile-name", "NAME",
+		"section of the shared credentials file"),
+	OPTION_ROW(struct doctor_options, profile, "profile", OPTION_STRING, .metavar = "NAME",
+		.hidden = true, .help = "the same"),
+	OPTION_BOOL_ROW(struct doctor_options, anonymous, "anonymous",
+		"without credentials: a public bucket"),
+	OPTION_STRING_ROW(struct doctor_options, ca_file, "ca-file", "FILE",
+		"certificates that sign the endpoint's"),
+	OPTION_ROW(struct doctor_options, engine, "engine", OPTION_CHOICE,
+		.choices = "auto|native|fuse", .help = "the engine that is to work; auto"),
+	OPTION_STRING_ROW(
+		struct doctor_options, cache, "cache", "DIR", "cache directory; ~/.cache/granary"),
+	OPTION_SIZE_ROW(struct doctor_options, cache_size, "cache-size", 64 * MiB, 0,
+		"bytes the cache is to hold; 90 % of what is free"),
+	OPTION_SIZE_ROW(struct doctor_options, memory, "memory", 128 * MiB, 0,
+		"memory of the daemons together; 1GiB"),
+	OPTION_ROW(struct doctor_options, output, "output", OPTION_CHOICE, .letter = 'o',
+		.choices = "table|json", .help = "form of the answer; table"),
+};
+
+static const struct option_set set = {
+	.program = "cachectl doctor",
+	.arguments = "[URL]",
+	.about =
+		"Looks at kernel, FUSE, limits and cache directory, and with URL at the way to the "
+		"bucket and the\n"
+		"rights on it, as a mount with the same options would. One line per finding: OK, "
+		"WARN (what it costs,\n"
+		"how to have it) or FAIL. Starts, mounts and changes nothing. Exit status 0, or "
+		"that of the first FAIL.",
+	.specs = specs,
+	.n = ARRAY_SIZE(specs),
+	.max_args = 1,
+};
+
+int command_doctor(int argc, char **argv)
+{
+	struct doctor_options options = { .engine = "auto", .memory = 1 * GiB, .output = "table" };
+	int args = option_parse_or_exit(&set, argc, argv, &options);
+	struct doctor d = { .options = &options, .url = args == 1 ? argv[1] : NULL };
+	bool written = true;
+
+	log_init("cachectl", STDERR_FILENO, LOG_ERROR, LOG_TEXT); /* the findings say it all */
+	doctor_kernel(&d);
+	doctor_limits(&d);
+	doctor_cache(&d);
+	if (d.url)
+		doctor_origin(&d);
+	if (strcmp(options.output, "json") == 0) {
+		json_t *json = doctor_json(&d);
+
+		written = json && json_dumpf(json, stdout, JSON_INDENT(2)) == 0 &&
+			  putchar('\n') != EOF;
+		json_decref(json);
+	} else {
+		doctor_print(&d, stdout);
+	}
+	written = fflush(stdout) == 0 && written;
+	doctor_release(&d);
+	return written ? d.status : EXIT_RUNTIME;
+}

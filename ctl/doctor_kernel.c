@@ -1,0 +1,221 @@
+/* doctor: what the kernel and fusermount3 can, and which engine that gives. */
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/limits.h"
+#include "ctl/cache_dir.h"
+#include "ctl/doctor.h"
+#include "ctl/kernel.h"
+#include "ctl/programs.h"
+
+#include <limits.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
+
+#define PROBE_NS        (20 * CLOCK_SECOND)
+#define FUSE_PARAMETERS "/sys/module/fuse/parameters/"
+#define READ_DEADLINE_S 300u
+
+/* ---- engines --------------------------------------------------------------------------------- */
+
+/* What `cachefuse --probe` says, or NULL. Images would lie where the cache is to be. */
+static json_t *run_probe(const struct doctor *d, struct err *e)
+{
+	_cleanup_(buf_release) struct buf out = BUF_INIT(65536);
+	char program[PATH_MAX + 16];
+	char dir[PATH_MAX];
+	char cache[PATH_MAX];
+	char *argv[] = { program, (char[]){ "--probe" }, (char[]){ "--image-dir" }, dir, NULL };
+	int status = 0;
+	int r = programs_dir(cache, e);
+	json_t *json;
+
+	if (r < 0)
+		return NULL;
+	(void)snprintf(program, sizeof(program), "%s/cachefuse", cache); /* fits */
+	if (d->options->cache)
+		(void)snprintf(cache, sizeof(cache), "%s", d->options->cache); /* cut: not there */
+	else if (cache_dir_default(cache, e) < 0)
+		return NULL;
+	if (!cache_dir_existing(cache, dir))
+		(void)snprintf(dir, sizeof(dir), "/"); /* fits */
+	r = programs_run(argv, PROBE_NS, &out, &status);
+	if (r < 0 || status != 0) {
+		(void)err_set(e, r < 0 ? r : -EIO,
+			"%s --probe does not answer: %s: the programs lie beside cachectl, or "
+			"where "
+			"GRANARY_BIN_DIR says",
+			program, r < 0 ? err_str(r) : "it failed");
+		return NULL;
+	}
+	json = json_loadb(buf_str(&out), out.len, 0, NULL);
+	if (!json)
+		(void)err_set(
+			e, -EPROTO, "%s --probe gives no answer: is it of this version?", program);
+	return json;
+}
+
+static const json_t *find_engine(const json_t *probe, const char *name)
+{
+	const json_t *engine;
+	size_t i;
+
+	json_array_foreach (json_object_get(probe, "engines"), i, engine) {
+		const char *its = json_string_value(json_object_get(engine, "name"));
+
+		if (its && strcmp(its, name) == 0)
+			return engine;
+	}
+	return NULL;
+}
+
+static const char *text_of(const json_t *engine)
+{
+	const char *text = json_string_value(json_object_get(engine, "text"));
+
+	return text ? text : "not known";
+}
+
+static void add_engine(struct doctor *d, const json_t *probe, const char *name, const char *cost)
+{
+	const json_t *engine = find_engine(probe, name);
+
+	if (json_is_true(json_object_get(engine, "ok")))
+		doctor_ok(d, "engine", "%s: can be had", name);
+	else if (strcmp(d->options->engine, name) == 0)
+		doctor_fail(d, EXIT_KERNEL, "engine", "%s: %s", name, text_of(engine));
+	else
+		doctor_warn(d, "engine", "%s: cannot be had%s: %s", name, cost, text_of(engine));
+}
+
+static void check_engines(struct doctor *d)
+{
+	struct err e = ERR_INIT;
+	json_t *probe = run_probe(d, &e);
+	const char *first = json_string_value(json_object_get(probe, "auto"));
+	const char *protocol = json_string_value(json_object_get(probe, "protocol"));
+	const char *asked = d->options->engine;
+
+	if (!probe) {
+		doctor_fail(d, EXIT_RUNTIME, "engine", "%s", e.text);
+		return;
+	}
+	add_engine(d, probe, "native", ", so a cold read and a walk cost the way through a daemon");
+	add_engine(d, probe, "fuse", ", so there is nothing to fall back to");
+	if (strcmp(asked, "auto") == 0 && first)
+		doctor_ok(d, "engine", "auto: takes %s", first);
+	else if (strcmp(asked, "auto") == 0)
+		doctor_fail(d, EXIT_KERNEL, "engine",
+			"auto: neither engine can mount here: see the two lines above");
+	if (protocol)
+		doctor_ok(d, "fuse", "protocol: %s", protocol);
+	json_decref(probe);
+}
+
+/* ---- FUSE ------------------------------------------------------------------------------------ */
+
+static void check_fusermount(struct doctor *d)
+{
+	char path[PATH_MAX];
+	struct stat st;
+
+	if (!programs_fusermount(path)) {
+		doctor_warn(d, "fuse",
+			"fusermount3: not there: only root can mount: install the package fuse3");
+		return;
+	}
+	if (stat(path, &st) == 0 && st.st_uid == 0 && (st.st_mode & S_ISUID))
+		doctor_ok(d, "fuse", "fusermount3: %s, for ordinary users", path);
+	else
+		doctor_warn(d, "fuse",
+			"fusermount3: %s is not set-user-id root: only root can mount: chmod u+s "
+			"it",
+			path);
+}
+
+static void check_device(struct doctor *d)
+{
+	struct stat st;
+
+	if (stat("/dev/fuse", &st) != 0)
+		doctor_warn(d, "fuse",
+			"/dev/fuse: %m: nothing can be mounted: load the module fuse, or give the "
+			"container the device");
+	else if ((st.st_mode & 0666) != 0666)
+		doctor_warn(d, "fuse",
+			"/dev/fuse: mode %04o: ordinary users cannot mount: chmod 666 it, as udev "
+			"does",
+			st.st_mode & 07777);
+	else
+		doctor_ok(d, "fuse", "/dev/fuse: there, for all users");
+}
+
+static void check_conf(struct doctor *d)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(65536);
+	uint64_t number = 0;
+	bool there = file_read_all("/etc/fuse.conf", &text) == 0;
+
+	if (there && doctor_fuse_conf(buf_str(&text), "user_allow_other", &number))
+		doctor_ok(
+			d, "fuse", "user_allow_other: set: ordinary users may give --allow-other");
+	else if (geteuid() != 0)
+		doctor_warn(d, "fuse",
+			"user_allow_other: not set: nobody but you can read your mounts: have root "
+			"add the line user_allow_other to /etc/fuse.conf");
+	if (there && doctor_fuse_conf(buf_str(&text), "mount_max", &number))
+		doctor_ok(d, "fuse", "mount_max: %llu mounts of ordinary users",
+			(unsigned long long)number);
+}
+
+/* What the kernel takes away from a mount of an ordinary user, or from all. */
+static void check_parameters(struct doctor *d)
+{
+	uint64_t number;
+
+	if (doctor_read_number(FUSE_PARAMETERS "max_user_bgreq", &number) == 0) {
+		if (number >= LIMIT_FUSE_SLOTS)
+			doctor_ok(d, "fuse", "max_user_bgreq: %llu", (unsigned long long)number);
+		else if (geteuid() != 0)
+			doctor_warn(d, "fuse",
+				"max_user_bgreq: %llu: so many reads that wait for a stalled "
+				"origin "
+				"hold up all others of your mounts: have root write %u "
+				"to " FUSE_PARAMETERS "max_user_bgreq",
+				(unsigned long long)number, LIMIT_FUSE_SLOTS);
+		else
+			doctor_ok(d, "fuse",
+				"max_user_bgreq: %llu, for mounts of ordinary users; yours are not "
+				"bound by it",
+				(unsigned long long)number);
+	}
+	if (doctor_read_number("/proc/sys/fs/fuse/default_request_timeout", &number) == 0 &&
+		number > 0 && number < READ_DEADLINE_S)
+		doctor_warn(d, "fuse",
+			"default_request_timeout: the kernel ends a mount whose origin stalls for "
+			"%llu s: write 0 to /proc/sys/fs/fuse/default_request_timeout",
+			(unsigned long long)number);
+	if (doctor_read_number("/proc/sys/fs/fuse/max_request_timeout", &number) == 0 &&
+		number > 0 && number < READ_DEADLINE_S)
+		doctor_warn(d, "fuse",
+			"max_request_timeout: the kernel ends a mount whose origin stalls for %llu "
+			"s: write 0 to /proc/sys/fs/fuse/max_request_timeout",
+			(unsigned long long)number);
+}
+
+void doctor_kernel(struct doctor *d)
+{
+	struct utsname name;
+
+	if (uname(&name) == 0)
+		doctor_ok(d, "kernel", "%s %s, %s; %s", name.sysname, name.release, name.machine,
+			kernel_may_mount() ? "you may mount (CAP_SYS_ADMIN)"
+					   : "you may mount through fusermount3 only");
+	check_engines(d);
+	check_device(d);
+	check_fusermount(d);
+	check_conf(d);
+	check_parameters(d);
+}

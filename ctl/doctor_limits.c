@@ -1,0 +1,97 @@
+/* doctor: descriptors, memory, and a place for sockets. */
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/file.h"
+#include "base/limits.h"
+#include "base/units.h"
+#include "ctl/cache_dir.h"
+#include "ctl/doctor.h"
+#include "ctl/memory.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/resource.h>
+
+static void check_descriptors(struct doctor *d)
+{
+	struct rlimit limit = { 0 };
+	const uint64_t wanted = 4ull * LIMIT_CHUNK_FDS; /* a quarter goes to chunk files */
+
+	(void)getrlimit(RLIMIT_NOFILE, &limit); /* cannot fail with these arguments */
+	if (limit.rlim_max >= wanted)
+		doctor_ok(d, "limits", "open files: up to %llu, %llu are enough",
+			(unsigned long long)limit.rlim_max, (unsigned long long)wanted);
+	else
+		doctor_warn(d, "limits",
+			"open files: at most %llu, so that %llu chunk files are kept open instead "
+			"of %u and others are opened again for each read: raise it with ulimit -Hn "
+			"or in /etc/security/limits.conf",
+			(unsigned long long)limit.rlim_max, (unsigned long long)limit.rlim_max / 4,
+			LIMIT_CHUNK_FDS);
+}
+
+static uint64_t available(void)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(65536);
+	const char *line;
+
+	if (file_read_all("/proc/meminfo", &text) < 0)
+		return 0;
+	line = strstr(buf_str(&text), "MemAvailable:");
+	return line ? strtoull(line + 13, NULL, 10) * KiB : 0;
+}
+
+static void check_memory(struct doctor *d)
+{
+	uint64_t wants = d->options->memory;
+	uint64_t there = memory_there();
+	uint64_t free_now = available();
+	bool group = memory_group_limit() == there;
+	char w[16];
+	char t[16];
+	char f[16];
+
+	(void)units_size(wants, w, sizeof(w));
+	(void)units_size(there, t, sizeof(t));
+	(void)units_size(free_now, f, sizeof(f));
+	if (there && wants > there)
+		doctor_fail(d, EXIT_USAGE, "limits",
+			"memory: --memory %s is more than %s: give less with --memory", w, t);
+	else if (group && wants > there / 2)
+		doctor_warn(d, "limits",
+			"memory: the control group allows %s, %s of it for the daemons: pages of "
+			"the dataset count too and little is left for them: raise memory.max",
+			t, w);
+	else if (free_now && wants > free_now)
+		doctor_warn(d, "limits",
+			"memory: --memory %s is more than the %s that are available now: give "
+			"less, "
+			"or free some",
+			w, f);
+	else
+		doctor_ok(d, "limits", "memory: %s for the daemons, %s available of %s%s", w, f, t,
+			group ? " (control group)" : "");
+}
+
+static void check_sockets(struct doctor *d)
+{
+	char bases[CACHE_RUN_BASES][PATH_MAX];
+	unsigned int n;
+
+	cache_dir_run_bases(bases, &n);
+	if (n > 0)
+		doctor_ok(d, "limits", "sockets: in %s", bases[0]);
+	else
+		doctor_fail(d, EXIT_CACHE, "limits",
+			"sockets: neither $XDG_RUNTIME_DIR nor /run/user/%u nor /tmp/granary-%u is "
+			"yours alone: set XDG_RUNTIME_DIR to a directory that is",
+			geteuid(), geteuid());
+}
+
+void doctor_limits(struct doctor *d)
+{
+	check_descriptors(d);
+	check_memory(d);
+	check_sockets(d);
+}
