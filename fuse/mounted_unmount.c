@@ -16,6 +16,7 @@
 #define UMOUNT_DEADLINE (10 * CLOCK_SECOND)
 #define ABORT_DEADLINE  (10 * CLOCK_SECOND)
 #define GONE_DEADLINE   (5 * CLOCK_SECOND)
+#define FORCE_GRACE     (100 * CLOCK_MS)
 
 static bool await_gone(struct mounted *m, uint64_t ns)
 {
@@ -233,7 +234,8 @@ static void end_connection(struct mounted *m, bool force)
 {
 	int r;
 
-	if (!force && await_gone(m, GONE_DEADLINE))
+	/* By force too: who gets EIO and closes his files sees nothing stranger. */
+	if (await_gone(m, force ? FORCE_GRACE : GONE_DEADLINE))
 		return;
 	if (!force)
 		log_warn("still mounted elsewhere",
