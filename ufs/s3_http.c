@@ -112,13 +112,41 @@ static void free_handle(uv_handle_t *handle)
 	free(handle->data);
 }
 
+static struct watch *new_watch(struct s3_http *http, curl_socket_t fd)
+{
+	struct watch *watch = calloc(1, sizeof(*watch));
+
+	if (!watch)
+		return NULL;
+	watch->http = http;
+	watch->fd = fd;
+	watch->poll.data = watch;
+	if (uv_poll_init_socket(loop_uv(http->config.loop), &watch->poll, fd) != 0) {
+		free(watch);
+		return NULL;
+	}
+	(void)curl_multi_assign(http->multi, fd, watch); /* fd is known to it */
+	return watch;
+}
+
+/* Nobody will tell of this socket: its exchange ends by the next tick. */
+static void unwatched(CURL *easy)
+{
+	struct s3_exchange *x = NULL;
+
+	(void)curl_easy_getinfo(easy, CURLINFO_PRIVATE, (char **)&x); /* NULL: curl's own handle */
+	if (x)
+		x->progress_ns = 0;
+}
+
+/* Always 0: after any other answer curl gives up every transfer of the multi handle, and takes no
+ * more until they are gone. */
 static int on_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *socket_arg)
 {
 	struct s3_http *http = arg;
 	struct watch *watch = socket_arg;
 	int events = 0;
 
-	(void)easy;
 	if (what == CURL_POLL_REMOVE) {
 		if (watch) {
 			(void)uv_poll_stop(&watch->poll); /* cannot fail */
@@ -127,24 +155,15 @@ static int on_socket(CURL *easy, curl_socket_t fd, int what, void *arg, void *so
 		}
 		return 0;
 	}
-	if (!watch) {
-		watch = calloc(1, sizeof(*watch));
-		if (!watch)
-			return -1;
-		watch->http = http;
-		watch->fd = fd;
-		watch->poll.data = watch;
-		if (uv_poll_init_socket(loop_uv(http->config.loop), &watch->poll, fd) != 0) {
-			free(watch);
-			return -1;
-		}
-		(void)curl_multi_assign(http->multi, fd, watch); /* fd is known to it */
-	}
+	if (!watch)
+		watch = new_watch(http, fd);
 	if (what & CURL_POLL_IN)
 		events |= UV_READABLE;
 	if (what & CURL_POLL_OUT)
 		events |= UV_WRITABLE;
-	return uv_poll_start(&watch->poll, events, on_poll) == 0 ? 0 : -1;
+	if (!watch || uv_poll_start(&watch->poll, events, on_poll) != 0)
+		unwatched(easy);
+	return 0;
 }
 
 static void on_timer(uv_timer_t *timer)
