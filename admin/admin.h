@@ -49,6 +49,9 @@ void admin_server_free(struct admin_server *server); /* waits for handlers under
  * request only. */
 int admin_server_add_counters(struct admin_server *server, const struct counter_info *table,
 	uint32_t n, const void *counters) __must_check;
+/* Calls refresh(arg) before /metrics is written: for counters that are sums of others. On the
+ * server's threads, several at a time. Before the first request only. */
+void admin_server_on_metrics(struct admin_server *server, void (*refresh)(void *arg), void *arg);
 /* {"symbol": value, ...} of one table; NULL without memory. */
 json_t *admin_counters_json(const struct counter_info *table, uint32_t n, const void *counters);
 

@@ -41,6 +41,8 @@ struct admin_server {
 	struct MHD_Daemon *daemon;
 	struct table tables[TABLES_MAX];
 	uint32_t n_tables;
+	void (*refresh)(void *arg); /* may be NULL */
+	void *refresh_arg;
 	_Atomic uint32_t under_way; /* requests that began and whose answers are not out */
 };
 
@@ -127,6 +129,13 @@ int admin_server_add_counters(struct admin_server *server, const struct counter_
 	return 0;
 }
 
+void admin_server_on_metrics(struct admin_server *server, void (*refresh)(void *arg), void *arg)
+{
+	CHECK_MAGIC(server, SERVER_MAGIC);
+	server->refresh = refresh;
+	server->refresh_arg = arg;
+}
+
 json_t *admin_counters_json(const struct counter_info *table, uint32_t n, const void *counters)
 {
 	json_t *json = json_object();
@@ -154,6 +163,8 @@ static enum MHD_Result respond_metrics(
 	_cleanup_(buf_release) struct buf out = BUF_INIT(METRICS_BYTES);
 	int r = 0;
 
+	if (server->refresh)
+		server->refresh(server->refresh_arg);
 	for (uint32_t t = 0; t < server->n_tables; t++) {
 		const struct table *table = &server->tables[t];
 

@@ -71,6 +71,50 @@ static json_t *sources_json(struct worker *w)
 	return all;
 }
 
+static counter_t *row_of(struct ufs_counters *counters, const struct counter_info *row)
+{
+	return (counter_t *)(void *)((char *)counters + row->offset);
+}
+
+/* Sums the counters of all origins. */
+static void sum_origins(void *arg)
+{
+	struct worker *w = arg;
+	uint32_t n;
+	const struct counter_info *table = ufs_counter_table(&n);
+
+	pthread_mutex_lock(&w->sources.lock);
+	for (uint32_t i = 0; i < n; i++) {
+		uint64_t sum = 0;
+
+		list_for_each (node, &w->sources.all) {
+			const struct source *source = list_entry(node, struct source, link);
+
+			if (source->table && source->ufs)
+				sum += counter_read(&table[i], ufs_counters(source->ufs));
+		}
+		counter_set(row_of(&w->origins, &table[i]), sum);
+	}
+	pthread_mutex_unlock(&w->sources.lock);
+}
+
+/* {"slow_down": 3, ...}: why attempts failed, over all origins. */
+static json_t *causes_json(struct worker *w)
+{
+	static const char prefix[] = "cause_";
+	uint32_t n;
+	const struct counter_info *table = ufs_counter_table(&n);
+	json_t *json = json_object();
+
+	sum_origins(w);
+	for (uint32_t i = 0; json && i < n; i++)
+		if (strncmp(table[i].symbol, prefix, strlen(prefix)) == 0)
+			(void)json_object_set_new(json, table[i].symbol + strlen(prefix),
+				json_integer((json_int_t)counter_read(
+					&table[i], &w->origins))); /* told only */
+	return json;
+}
+
 static int get_status(
 	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
 {
@@ -81,12 +125,12 @@ static int get_status(
 	const struct counter_info *tier_info = tier_counter_table(&n_tier);
 
 	(void)request;
-	*ret_json = json_pack("{s:s, s:i, s:I, s:o, s:o, s:{s:I, s:I, s:I}, s:{s:o, s:o}}",
+	*ret_json = json_pack("{s:s, s:i, s:I, s:o, s:o, s:o, s:{s:I, s:I, s:I}, s:{s:o, s:o}}",
 		"process", "cacheworker", "pid", (int)getpid(), "uptime_s",
 		(json_int_t)((clock_mono_ns() - w->started_ns) / CLOCK_SECOND), "tiers",
-		tiers_json(w), "sources", sources_json(w), "memory", "max",
-		(json_int_t)w->memory.max, "used", (json_int_t)w->memory.used, "peak",
-		(json_int_t)w->memory.peak, "counters", "worker",
+		tiers_json(w), "sources", sources_json(w), "origin_causes", causes_json(w),
+		"memory", "max", (json_int_t)w->memory.max, "used", (json_int_t)w->memory.used,
+		"peak", (json_int_t)w->memory.peak, "counters", "worker",
 		admin_counters_json(worker_info, n_worker, &w->counters), "tier",
 		admin_counters_json(tier_info, n_tier, tier_set_counters(w->tiers)));
 	return *ret_json ? 0 : err_set(e, -ENOMEM, "no memory for the answer");
@@ -151,6 +195,11 @@ int status_add_counters(struct worker *w)
 	int r = admin_server_add_counters(w->admin, table, n, &w->counters);
 
 	table = tier_counter_table(&n);
-	return r < 0 ? r
-		     : admin_server_add_counters(w->admin, table, n, tier_set_counters(w->tiers));
+	if (r == 0)
+		r = admin_server_add_counters(w->admin, table, n, tier_set_counters(w->tiers));
+	table = ufs_counter_table(&n);
+	if (r == 0)
+		r = admin_server_add_counters(w->admin, table, n, &w->origins);
+	admin_server_on_metrics(w->admin, sum_origins, w);
+	return r;
 }

@@ -24,6 +24,7 @@
 #include "cacheworker/troubles.h"
 #include "net/net.h"
 #include "tiers/tiers.h"
+#include "ufs/ufs.h"
 
 #define WORKER_COUNTERS(X)                                                                       \
 	X(fetches, "granary_worker_fetches_total", COUNTER, "requests",                          \
@@ -118,6 +119,7 @@ struct worker {
 	struct sources sources;
 	struct troubles troubles;
 	struct worker_counters counters;
+	struct ufs_counters origins; /* sums over the sources, brought up to date when asked for */
 	uint64_t started_ns;
 };
 
