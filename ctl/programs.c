@@ -119,7 +119,7 @@ int programs_run(char *const argv[], uint64_t timeout_ns, struct buf *out, int *
 {
 	int status = 0;
 	int ends[2];
-	pid_t pid;
+	pid_t pid = 0;
 	int r;
 
 	if (pipe2(ends, O_CLOEXEC) != 0)
