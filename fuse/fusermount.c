@@ -7,6 +7,7 @@
 #include "base/log.h"
 
 #include <fcntl.h>
+#include <linux/capability.h>
 #include <poll.h>
 #include <signal.h>
 #include <spawn.h>
@@ -91,6 +92,10 @@ int fusermount_probe(bool allow_other, struct err *e)
 		return err_set(e, -ENODEV,
 			"there is no /dev/fuse: have the module fuse loaded, and give a container "
 			"the device");
+	if (prctl(PR_CAPBSET_READ, CAP_SYS_ADMIN, 0, 0, 0) == 0)
+		return err_set(e, -EPERM,
+			"nothing in this container may mount, fusermount3 neither: give it "
+			"CAP_SYS_ADMIN");
 	/* fusermount3 opens it as the user who calls it. */
 	if (access("/dev/fuse", R_OK | W_OK) != 0)
 		return err_set(e, -EPERM,

@@ -20,6 +20,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#define NOT_HERE                                                                                 \
+	"EROFS may not be mounted from a user namespace or where a security module forbids it: " \
+	"run it as root outside"
 #define BDI_MAX     1024u
 #define IMAGE_ATTRS (MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV)
 
@@ -183,6 +186,8 @@ static int image_error(int code, const char *image, const char *why, struct err 
 {
 	struct utsname name = { 0 };
 
+	if (code == -EPERM)
+		return err_set(e, code, NOT_HERE);
 	if (code != -ENOTBLK)
 		return err_set(e, code, "the kernel did not mount the image %s: %s", image, why);
 	if (uname(&name) != 0 || !kernel_is_new(name.release))
@@ -205,8 +210,7 @@ static int mount_erofs(
 	int r;
 
 	if (fs < 0 && errno == EPERM)
-		return err_set(e, -EPERM,
-			"EROFS cannot be mounted in a user namespace: run it as root outside");
+		return err_set(e, -EPERM, NOT_HERE);
 	if (fs < 0)
 		return err_set(e, -ENODEV, "this kernel has no EROFS: %m");
 	r = kernel_fsconfig(fs, FSCONFIG_SET_STRING, "source", image);
