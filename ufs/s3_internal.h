@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include "base/loop.h"
 #include "base/pool.h"
+#include "ufs/background.h"
 #include "ufs/credentials.h"
 #include "ufs/s3_endpoint.h"
 #include "ufs/s3_error.h"
@@ -37,8 +38,9 @@ struct s3 {
 	uint64_t epoch; /* grows with each change of the two */
 	struct s3_http *http;
 	struct s3_signer signer;
-	struct window window;      /* of GETs */
-	struct window list_window; /* of LISTs */
+	struct window window;         /* of GETs */
+	struct window list_window;    /* of LISTs */
+	struct background background; /* of GETs that nobody waits for */
 	unsigned int in_flight;
 	unsigned int in_flight_low; /* of classes below demand */
 	unsigned int lists_in_flight;

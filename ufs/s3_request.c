@@ -207,6 +207,16 @@ static int get_status(
 	return r;
 }
 
+/* What a complete answer says about the way it came. */
+static void learn_background(struct s3 *s3, const struct s3_exchange *x, uint64_t bytes)
+{
+	uint64_t now = clock_mono_ns();
+
+	background_answered(&s3->background, now, x->latency_ns, now - x->sent_ns - x->latency_ns,
+		bytes, s3->in_flight_low);
+	counter_set(&s3->base.counters->background, background_places(&s3->background));
+}
+
 static void get_done(struct s3_exchange *x, int status)
 {
 	struct ufs_get *get = x->arg;
@@ -215,6 +225,8 @@ static void get_done(struct s3_exchange *x, int status)
 	struct err e = ERR_INIT;
 	int r = get_status(s3, x, status, &failure, &e);
 
+	if (r == 0)
+		learn_background(s3, x, get->got);
 	s3_learn_window(s3, &s3->window, x, failure.cause, s3->in_flight);
 	if (r < 0 && s3_send_again(s3, x, status, r, &failure))
 		return;

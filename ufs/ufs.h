@@ -216,6 +216,8 @@ void ufs_cancel(struct ufs *ufs, struct ufs_get *get);
 		"LISTs that may be in flight, as granary_origin_window")                           \
 	X(window_cuts, "granary_origin_window_cuts_total", COUNTER, "times",                       \
 		"Reductions of the two windows")                                                   \
+	X(background, "granary_origin_background", GAUGE, "requests",                              \
+		"GETs that nobody waits for that may be in flight: what fills the way")            \
 	X(waits, "granary_origin_waits_total", COUNTER, "requests", "GETs that waited for 10 s")   \
 	UFS_CAUSES(UFS_CAUSE_ROW, X)
 
