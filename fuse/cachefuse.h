@@ -1,6 +1,7 @@
 /* The parts of the daemon, put together by main_cachefuse.c and looked at by status.c. */
 #pragma once
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include "admin/admin.h"
@@ -46,6 +47,7 @@ struct cachefuse_options {
 struct cachefuse {
 	struct cachefuse_options options;
 	char *mountpoint; /* absolute, links resolved */
+	char image[PATH_MAX];
 	struct image_options image_options;
 	int dev_fd;
 	int slots_fd;

@@ -411,12 +411,11 @@ static uint64_t prime_max(const struct cachefuse *c)
 
 static enum exit_status serve(struct cachefuse *c, struct err *e)
 {
-	char image[PATH_MAX];
 	const struct mounted_config config = {
 		.engine = c->engine,
 		.mountpoint = c->mountpoint,
 		.source = c->options.source,
-		.image = image,
+		.image = c->image,
 		.point_fd = c->point_fd,
 		.dev_fd = c->dev_fd,
 		.kept = c->options.fuse_fd >= 0,
@@ -433,8 +432,8 @@ static enum exit_status serve(struct cachefuse *c, struct err *e)
 	const struct counter_info *table;
 	int r;
 
-	if (snprintf(image, sizeof(image), "%s/%s", c->options.image_dir,
-		    slots_mount(c->slots)->image) >= (int)sizeof(image)) {
+	if (snprintf(c->image, sizeof(c->image), "%s/%s", c->options.image_dir,
+		    slots_mount(c->slots)->image) >= (int)sizeof(c->image)) {
 		(void)err_set(e, -ENAMETOOLONG, "%s: the path is too long", c->options.image_dir);
 		return EXIT_CACHE;
 	}
