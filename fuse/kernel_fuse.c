@@ -99,7 +99,9 @@ int kernel_mount_fuse(int dev_fd, const char *source, int *ret_fd, dev_t *ret_de
 	int r;
 
 	if (fs < 0)
-		return err_set(e, err_errno(), "this kernel mounts no FUSE for us: %m");
+		return err_set(e, err_errno(),
+			"this kernel mounts no FUSE for us: %m: run as root, or have the module "
+			"fuse loaded");
 	r = configure(fs, dev_fd, source);
 	if (r < 0)
 		why = kernel_complaint(fs, r, text);
@@ -107,11 +109,12 @@ int kernel_mount_fuse(int dev_fd, const char *source, int *ret_fd, dev_t *ret_de
 		r = kernel_create_and_mount(
 			fs, -1, source ? SHOWN_ATTRS : PRIVATE_ATTRS, &fd, text, &why);
 	if (r < 0)
-		return err_set(e, r, "the %sFUSE mount failed: %s", source ? "" : "private ", why);
+		return err_set(e, r, "the %sFUSE mount failed: %s: dmesg may say more",
+			source ? "" : "private ", why);
 	r = kernel_dev(fd, "", &dev);
 	if (r < 0) {
 		(void)close(fd); /* ends the mount */
-		return err_set(e, r, "the FUSE mount does not answer: %s", err_str(r));
+		return err_set(e, r, "the FUSE mount does not answer: %s: mount again", err_str(r));
 	}
 	*ret_fd = fd;
 	*ret_dev = dev;
@@ -202,4 +205,19 @@ int kernel_fuse_read_ahead(dev_t fuse_dev)
 	if (fd < 0 || write(fd, KERNEL_READ_AHEAD_KB, strlen(KERNEL_READ_AHEAD_KB)) < 0)
 		return err_errno();
 	return 0;
+}
+
+static uint32_t read_number(const char *path)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(64);
+
+	return file_read_all(path, &text) == 0 ? (uint32_t)strtoul(buf_str(&text), NULL, 10) : 0;
+}
+
+uint32_t kernel_request_timeout(void)
+{
+	uint32_t most = read_number("/proc/sys/fs/fuse/max_request_timeout");
+	uint32_t usual = read_number("/proc/sys/fs/fuse/default_request_timeout");
+
+	return most && (!usual || most < usual) ? most : usual;
 }

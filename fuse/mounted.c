@@ -62,7 +62,9 @@ int mounted_take_device(struct mounted *m, int fd, struct err *e)
 	int r = 0;
 
 	if (dup3(fd, m->config.dev_fd, O_CLOEXEC) < 0)
-		return err_set(e, err_errno(), "no descriptor for the connection: %m");
+		return err_set(e, err_errno(),
+			"no descriptor for the connection: %m: raise the limit of open files "
+			"(ulimit -n)");
 	m->own_device = true;
 	if (m->config.hand_fd >= 0)
 		r = hand_over(m);
@@ -101,6 +103,18 @@ static int start_session(struct mounted *m, struct err *e)
 	return session_new(&config, &m->session, e);
 }
 
+/* A READ may wait for minutes: its origin's deadline is ours, not the kernel's. */
+static void warn_of_timeout(void)
+{
+	uint32_t seconds = kernel_request_timeout();
+
+	if (seconds)
+		log_warn("the kernel ends slow mounts",
+			"seconds=%u effect=\"a stalled origin ends the mount\" next=\"write 0 to "
+			"/proc/sys/fs/fuse/default_request_timeout and max_request_timeout\"",
+			seconds);
+}
+
 static int mount_new_one(struct mounted *m, struct err *e)
 {
 	struct slots_mount *facts = slots_mount(m->config.slots);
@@ -118,6 +132,7 @@ static int mount_new_one(struct mounted *m, struct err *e)
 		r = m->engine->finish(m, root, &shown, e);
 	if (r < 0)
 		return r;
+	warn_of_timeout();
 	facts->mounted_at = clock_wall_ns() / CLOCK_SECOND;
 	/*
 	 * Before the fact: a crash between the two takes the mount with it, and a successor sees
