@@ -3,7 +3,8 @@
  *
  * Callers put requests into queues under a lock and wake the loop; the loop's thread starts them
  * while there are places, and runs their callbacks. Demand goes first, and the other classes may
- * hold at most three of four places: a reader never waits for a place behind prefetch.
+ * hold at most three of four places, and no more than fill the way to the origin (background.h): a
+ * reader never waits for a place behind prefetch.
  */
 #include "ufs/s3_internal.h"
 #include "base/clock.h"
@@ -114,12 +115,18 @@ static struct s3_list_call *next_list_locked(struct s3 *s3)
 	return node ? list_entry(node, struct s3_list_call, link) : NULL;
 }
 
+/* How many of the places the lower classes may hold. */
+static unsigned int places_for_low(unsigned int places)
+{
+	return max(1u, places - (places + 3) / 4);
+}
+
 /* The next GET that may start, unlinked; *ret_low when it takes one of the lower classes'
  * places. */
 static struct ufs_get *next_get_locked(struct s3 *s3, bool *ret_low)
 {
 	unsigned int places = window_places(&s3->window);
-	unsigned int low = max(1u, places - (places + 3) / 4);
+	unsigned int low = min(places_for_low(places), background_places(&s3->background));
 
 	if (s3->in_flight >= places)
 		return NULL;
@@ -426,6 +433,7 @@ static void init_windows(struct s3 *s3)
 
 	window_init(&s3->window, min(S3_WINDOW_FIRST, limits->max_requests), limits->max_requests);
 	window_init(&s3->list_window, lists, lists);
+	background_init(&s3->background, places_for_low(limits->max_requests));
 	counter_set(&s3->base.counters->window, window_places(&s3->window));
 	counter_set(&s3->base.counters->list_window, lists);
 }
