@@ -284,7 +284,7 @@ static int set_place(struct credentials *c, const char *path, const char *profil
 {
 	if (c->place || !c->access_key || !c->secret_key)
 		return 0;
-	return asprintf(&c->place, "profile \"%s\" of %s", profile, path) < 0 ? -ENOMEM : 0;
+	return asprintf(&c->place, "profile %s of %s", profile, path) < 0 ? -ENOMEM : 0;
 }
 
 /* Region and endpoint of the profile beside keys that are there already. */
