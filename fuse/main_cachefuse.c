@@ -241,7 +241,8 @@ static enum exit_status check_place(struct cachefuse *c, struct err *e)
 		return EXIT_MOUNTPOINT;
 	r = file_mkdirs(c->options.image_dir, 0700);
 	if (r < 0) {
-		(void)err_set(e, r, "the image directory %s cannot be made: %s",
+		(void)err_set(e, r,
+			"the image directory %s cannot be made: %s: give another --cache",
 			c->options.image_dir, err_str(r));
 		return EXIT_CACHE;
 	}
@@ -381,8 +382,7 @@ static enum exit_status mount_exit(int r)
 	case ENOTBLK:
 	case EPERM:
 	case EINVAL:
-		return EXIT_KERNEL;
-	case EUSERS:
+	case EUSERS: /* as many mounts as an ordinary user may have */
 		return EXIT_KERNEL;
 	case EOPNOTSUPP:
 		return EXIT_CACHE;
@@ -434,7 +434,8 @@ static enum exit_status serve(struct cachefuse *c, struct err *e)
 
 	if (snprintf(c->image, sizeof(c->image), "%s/%s", c->options.image_dir,
 		    slots_mount(c->slots)->image) >= (int)sizeof(c->image)) {
-		(void)err_set(e, -ENAMETOOLONG, "%s: the path is too long", c->options.image_dir);
+		(void)err_set(e, -ENAMETOOLONG, "%s: the path is too long: give a shorter --cache",
+			c->options.image_dir);
 		return EXIT_CACHE;
 	}
 	r = mounted_new(&config, &c->mounted, e);
@@ -467,7 +468,10 @@ static int open_signals(struct cachefuse *c, struct err *e)
 
 	daemon_signals_block(&signals);
 	c->signal_fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
-	return c->signal_fd < 0 ? err_set(e, err_errno(), "no descriptor for signals: %m") : 0;
+	return c->signal_fd < 0 ? err_set(e, err_errno(),
+					  "no descriptor for signals: %m: raise the limit of open "
+					  "files (ulimit -n)")
+				: 0;
 }
 
 static enum exit_status start(struct cachefuse *c, struct err *e)

@@ -143,7 +143,7 @@ static int cut_connection(struct mounted *m)
  */
 static int unmount_helped(struct mounted *m, int flags, struct err *e)
 {
-	struct helper helper;
+	struct helper helper = { .said = -1 };
 	int r = start_helper(m, flags, &helper);
 
 	if (r < 0)
@@ -181,15 +181,15 @@ static int unmount_error(struct mounted *m, int r, const struct err *words, stru
 {
 	if (r == -ETIMEDOUT)
 		return err_set(e, r,
-			"%s cannot be unmounted: the kernel does not let go of it; its processes "
-			"may need to be killed",
+			"%s cannot be unmounted: the kernel does not let go of it: kill the "
+			"processes that use it",
 			m->config.mountpoint);
 	if (r == -EPERM && !words->text[0])
 		return err_set(e, r,
 			"%s cannot be unmounted: only root may, and fusermount3 is not installed: "
 			"install the package fuse3",
 			m->config.mountpoint);
-	return err_set(e, r, "%s cannot be unmounted: %s", m->config.mountpoint,
+	return err_set(e, r, "%s cannot be unmounted: %s: try --force", m->config.mountpoint,
 		words->text[0] ? words->text : err_str(r));
 }
 
