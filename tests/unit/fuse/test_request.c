@@ -58,8 +58,8 @@ static void whole(void **state)
 static void cut(void **state)
 {
 	static const uint32_t opcodes[] = { FUSE_INIT, FUSE_LOOKUP, FUSE_GETATTR, FUSE_OPEN,
-		FUSE_READ, FUSE_INTERRUPT, FUSE_STATFS, FUSE_FORGET, FUSE_BATCH_FORGET,
-		FUSE_DESTROY, 0, 4096, UINT32_MAX };
+		FUSE_READ, FUSE_READDIR, FUSE_READDIRPLUS, FUSE_INTERRUPT, FUSE_STATFS, FUSE_FORGET,
+		FUSE_BATCH_FORGET, FUSE_DESTROY, 0, 4096, UINT32_MAX };
 
 	(void)state;
 	for (size_t o = 0; o < ARRAY_SIZE(opcodes); o++)
@@ -93,6 +93,107 @@ static void cut(void **state)
 		}
 }
 
+static uint64_t random_word(uint64_t *state)
+{
+	*state ^= *state << 13;
+	*state ^= *state >> 7;
+	*state ^= *state << 17;
+	return *state;
+}
+
+static uint64_t lookups_of(const unsigned char *body, uint32_t count)
+{
+	uint64_t sum = 0;
+
+	for (uint32_t i = 0; i < count; i++) {
+		struct fuse_forget_one one;
+
+		memcpy(&one, body + 8 + i * sizeof(one), sizeof(one));
+		sum += one.nlookup;
+	}
+	return sum;
+}
+
+/* FORGETs of any count and length, in memory that ends where they do. */
+static void forgets(void **state)
+{
+	uint64_t seed = 88172645463325252ull;
+	uint32_t believed = 0;
+
+	(void)state;
+	for (int i = 0; i < 200000; i++) {
+		size_t nodes = random_word(&seed) % 8;
+		size_t cut = random_word(&seed) % 3 ? 0 : random_word(&seed) % 24;
+		size_t len = sizeof(struct fuse_batch_forget_in) +
+			     nodes * sizeof(struct fuse_forget_one);
+		uint32_t count =
+			random_word(&seed) % 4 ? (uint32_t)nodes : (uint32_t)random_word(&seed);
+		struct fuse_in_header head = { .opcode = FUSE_BATCH_FORGET, .unique = 7 };
+		unsigned char *exact;
+		struct request req;
+		int r;
+
+		len -= min(cut, len);
+		head.len = (uint32_t)(sizeof(head) + len);
+		exact = malloc(head.len);
+		memcpy(exact, &head, sizeof(head));
+		for (size_t k = 0; k < len; k++)
+			exact[sizeof(head) + k] =
+				(unsigned char)(k % 8 < 6 ? random_word(&seed) : 0);
+		memcpy(exact + sizeof(head), &count, min(len, sizeof(count)));
+		r = request_parse(exact, head.len, &req);
+		if (len < 8 || count > (len - 8) / sizeof(struct fuse_forget_one)) {
+			assert_int_equal(r, -EPROTO);
+			assert_int_equal(request_unique_of_refused(exact, head.len), 0);
+		} else {
+			assert_int_equal(r, 0);
+			assert_int_equal(req.forgotten, lookups_of(exact + sizeof(head), count));
+			believed++;
+		}
+		free(exact);
+	}
+	assert_true(believed > 50000);
+}
+
+/* Lookups that no counter holds are not the kernel's. */
+static void forgets_that_overflow(void **state)
+{
+	const struct {
+		struct fuse_batch_forget_in in;
+		struct fuse_forget_one nodes[2];
+	} body = { .in = { .count = 2 }, .nodes = { { 2, UINT64_MAX }, { 3, 1 } } };
+	const struct fuse_forget_in one = { .nlookup = UINT64_MAX };
+	struct bytes b = make(FUSE_BATCH_FORGET, &body, sizeof(body));
+	struct request req;
+
+	(void)state;
+	assert_int_equal(request_parse(&b, b.head.len, &req), -EPROTO);
+	b = make(FUSE_FORGET, &one, sizeof(one));
+	assert_int_equal(request_parse(&b, b.head.len, &req), 0);
+	assert_true(req.forgotten == UINT64_MAX);
+}
+
+/* A listing is asked for like a READ; what is refused is answered unless nobody waits. */
+static void listings(void **state)
+{
+	const struct fuse_read_in in = { .offset = UINT64_MAX, .size = UINT32_MAX };
+	static const uint32_t opcodes[] = { FUSE_READDIR, FUSE_READDIRPLUS };
+	struct request req;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(opcodes); i++) {
+		struct bytes b = make(opcodes[i], &in, sizeof(in));
+
+		assert_int_equal(request_parse(&b, b.head.len, &req), 0);
+		assert_true(req.read.offset == UINT64_MAX && req.read.size == UINT32_MAX);
+		b = make(opcodes[i], &in, sizeof(in) - 1);
+		assert_int_equal(request_parse(&b, b.head.len, &req), -EPROTO);
+		assert_int_equal(request_unique_of_refused(&b, b.head.len), 4242);
+	}
+	assert_true(request_is_write(FUSE_WRITE) && request_is_write(FUSE_RENAME2));
+	assert_false(request_is_write(FUSE_READ) || request_is_write(FUSE_IOCTL));
+}
+
 static void init(void **state)
 {
 	struct fuse_init_in in = {
@@ -112,6 +213,13 @@ static void init(void **state)
 	assert_true(out.flags & FUSE_ASYNC_DIO);
 	assert_false(out.flags & FUSE_AUTO_INVAL_DATA);
 	assert_false(out.flags & FUSE_WRITEBACK_CACHE);
+	assert_false(out.flags & FUSE_DO_READDIRPLUS);
+	assert_int_equal(request_answer_init(&in, FUSE_DO_READDIRPLUS | 1ull << 40, 12, &out), 0);
+	assert_true(out.flags & FUSE_DO_READDIRPLUS);
+	assert_int_equal(out.flags2, 0); /* not offered */
+	in.flags2 = UINT32_MAX;
+	assert_int_equal(request_answer_init(&in, 1ull << 40, 12, &out), 0);
+	assert_int_equal(out.flags2, 1 << 8);
 	in.flags = FUSE_ASYNC_READ; /* nothing that was not offered */
 	assert_int_equal(request_answer_init(&in, 0, 12, &out), 0);
 	assert_int_equal(out.flags, FUSE_ASYNC_READ);
@@ -191,6 +299,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(whole),
 		cmocka_unit_test(cut),
+		cmocka_unit_test(forgets),
+		cmocka_unit_test(forgets_that_overflow),
+		cmocka_unit_test(listings),
 		cmocka_unit_test(init),
 		cmocka_unit_test(names),
 		cmocka_unit_test(ranges),
