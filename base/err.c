@@ -52,6 +52,21 @@ int err_prefix(struct err *e, const char *fmt, ...)
 	return e->code;
 }
 
+int err_advise(struct err *e)
+{
+	const char *what = NULL;
+	size_t len = strlen(e->text);
+
+	if (e->code == -ENOMEM && !strstr(e->text, "free some") && !strstr(e->text, "--memory"))
+		what = "free some, or raise the limit of the control group";
+	else if ((e->code == -EMFILE || e->code == -ENFILE) && !strstr(e->text, "ulimit"))
+		what = "raise the limit of open files (ulimit -n)";
+	if (what)
+		(void)snprintf(
+			e->text + len, sizeof(e->text) - len, ": %s", what); /* cut where long */
+	return e->code;
+}
+
 int err_default(struct err *e, int code, const char *what)
 {
 	if (e && (e->code == 0 || e->text[0] == '\0'))

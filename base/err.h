@@ -46,6 +46,12 @@ int err_vset(struct err *e, int code, const char *fmt, va_list ap) __printf(3, 0
 /* Puts `what: ` before the text already in `e`; the code stays. Returns e's code. */
 int err_prefix(struct err *e, const char *fmt, ...) __printf(2, 3);
 
+/*
+ * Adds what to do to a line that ran out of memory or descriptors, which few places can know better;
+ * for where lines leave a process. Harmless when it was said. Returns e's code.
+ */
+int err_advise(struct err *e);
+
 /* Sets `e` from `code` alone when it holds no text yet. Returns code. */
 int err_default(struct err *e, int code, const char *what);
 

@@ -34,16 +34,18 @@ void ready_ok(int fd, const char *json)
 	tell(fd, line, (size_t)n);
 }
 
-int ready_error(int fd, const char *program, enum exit_status status, const struct err *e)
+int ready_error(int fd, const char *program, enum exit_status status, const struct err *why)
 {
+	struct err told = *why;
 	char line[ERR_TEXT_MAX + 32];
 	int n;
 
+	(void)err_advise(&told); /* returns the code */
 	if (fd < 0) {
-		(void)fprintf(stderr, "%s: %s\n", program, e->text);
+		(void)fprintf(stderr, "%s: %s\n", program, told.text);
 		return (int)status;
 	}
-	n = snprintf(line, sizeof(line), "ERROR %d %s\n", (int)status, e->text);
+	n = snprintf(line, sizeof(line), "ERROR %d %s\n", (int)status, told.text);
 	tell(fd, line, (size_t)n);
 	return (int)status;
 }

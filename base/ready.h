@@ -15,7 +15,7 @@ void ready_ok(int fd, const char *json);
 
 /* Tells the line; returns `status` for main() to return. Without a descriptor the line goes to
  * standard error. */
-int ready_error(int fd, const char *program, enum exit_status status, const struct err *e);
+int ready_error(int fd, const char *program, enum exit_status status, const struct err *why);
 
 /*
  * Takes such a line apart (without its newline). *ret_json points into `line` and is NULL for

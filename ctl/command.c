@@ -5,8 +5,9 @@
 #include <stdio.h>
 #include <unistd.h>
 
-int command_fail(int status, const struct err *e)
+int command_fail(int status, struct err *e)
 {
+	(void)err_advise(e); /* returns the code */
 	(void)fprintf(stderr, "cachectl: %s\n", e->text);
 	return status;
 }

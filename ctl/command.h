@@ -16,7 +16,7 @@ int command_doctor(int argc, char **argv);
 int command_supervise(int argc, char **argv);
 
 /* Prints "cachectl: LINE" on standard error and returns `status`. */
-int command_fail(int status, const struct err *e);
+int command_fail(int status, struct err *e);
 
 /* The line for a path at or below which no mount of ours is that answers: whose it is then, or what to do. */
 int command_not_found(const char *path, struct err *e);

@@ -33,6 +33,27 @@ static void what_is_said_stays_said(void **state)
 	assert_int_equal(e.code, -ENOSPC);
 }
 
+static void what_to_do_is_added_once(void **state)
+{
+	struct err e = ERR_INIT;
+	char before[ERR_TEXT_MAX];
+
+	(void)state;
+	(void)err_set(&e, -ENOMEM, "out of memory");
+	assert_int_equal(err_advise(&e), -ENOMEM);
+	assert_string_equal(
+		e.text, "out of memory: free some, or raise the limit of the control group");
+	memcpy(before, e.text, sizeof(before));
+	(void)err_advise(&e);
+	assert_string_equal(e.text, before);
+	(void)err_set(&e, -EMFILE, "no descriptors");
+	(void)err_advise(&e);
+	assert_non_null(strstr(e.text, "ulimit -n"));
+	(void)err_set(&e, -EIO, "a failure");
+	(void)err_advise(&e);
+	assert_string_equal(e.text, "a failure");
+}
+
 static void a_long_line_is_cut(void **state)
 {
 	char text[2 * ERR_TEXT_MAX];
@@ -64,6 +85,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_line_is_one_line),
 		cmocka_unit_test(what_is_said_stays_said),
+		cmocka_unit_test(what_to_do_is_added_once),
 		cmocka_unit_test(a_long_line_is_cut),
 		cmocka_unit_test(names_go_both_ways),
 	};
