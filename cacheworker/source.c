@@ -130,7 +130,8 @@ static int call_master(struct worker *w, struct answer *answer, struct err *e)
 	if (answer->status < 0 && answer->call.reply_payload)
 		return err_set(e, answer->status, "%s", (const char *)answer->call.reply_payload);
 	if (answer->status < 0)
-		return err_set(e, answer->status, "the master at %s was asked for a table: %s",
+		return err_set(e, answer->status,
+			"the master at %s was asked for a table: %s: see its log",
 			w->config->master, err_str(answer->status));
 	return 0;
 }
@@ -196,7 +197,8 @@ static int check_table(struct source *source, struct table *table, struct err *e
 
 	if (!volume_id_equal(&id->volume, &source->volume) || id->lineage != source->lineage)
 		return err_set(e, -ESTALE,
-			"the master answered with the table of another volume or lineage");
+			"the master answered with the table of another volume or lineage: mount "
+			"again");
 	if (source->table && table_info(source->table)->id.generation != id->generation)
 		r = generation_check_successor(source->table, table, e);
 	else

@@ -320,20 +320,25 @@ int generation_build(const struct volume_id *volume, struct table *prev, struct 
 static int ids_check(const struct table_info *old, const struct table_info *next, struct err *e)
 {
 	if (!volume_id_equal(&old->id.volume, &next->id.volume))
-		return err_set(e, -ESTALE, "refused a generation of another source");
+		return err_set(e, -ESTALE,
+			"refused a generation of another source: unmount, and mount again");
 	if (old->id.lineage != next->id.lineage)
-		return err_set(e, -ESTALE, "refused generation %llu: lineage %016llx, not %016llx",
+		return err_set(e, -ESTALE,
+			"refused generation %llu: lineage %016llx, not %016llx: unmount, and mount "
+			"again",
 			(unsigned long long)next->id.generation,
 			(unsigned long long)next->id.lineage, (unsigned long long)old->id.lineage);
 	if (next->id.generation <= old->id.generation || next->end < old->end)
 		return err_set(e, -ESTALE,
-			"refused generation %llu: generation %llu was seen already",
+			"refused generation %llu: generation %llu was seen already: unmount, and "
+			"mount again for a new lineage",
 			(unsigned long long)next->id.generation,
 			(unsigned long long)old->id.generation);
 	if (next->id.generation == old->id.generation + 1 &&
 		memcmp(next->id.prev_hash, old->id.hash, sizeof(old->id.hash)) != 0)
 		return err_set(e, -ESTALE,
-			"refused generation %llu: it does not follow the generation %llu seen",
+			"refused generation %llu: it does not follow the generation %llu seen: "
+			"unmount, and mount again for a new lineage",
 			(unsigned long long)next->id.generation,
 			(unsigned long long)old->id.generation);
 	return 0;
@@ -365,7 +370,8 @@ static int key_check(
 
 		if (version_has_bytes(v) && v->offset < old_end && !(same && version_in(old, v)))
 			return err_set(e, -ESTALE,
-				"refused generation %llu: it gives offset %llu anew, to %s",
+				"refused generation %llu: it gives offset %llu anew, to %s: "
+				"unmount, and mount again for a new lineage",
 				(unsigned long long)table_info(next->table)->id.generation,
 				(unsigned long long)v->offset, next->key);
 	}

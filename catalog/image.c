@@ -585,9 +585,11 @@ int image_build(struct table *table, const struct image_options *options, const 
 		return r;
 	r = build(b, table);
 	if (r == -ENOENT)
-		return err_set(e, r, "the source has no directory %s", b->subtree);
+		return err_set(
+			e, r, "the source has no directory %s: check the prefix", b->subtree);
 	if (r < 0)
-		return err_set(e, r, "cannot build the image %s: %s", path, err_str(r));
+		return err_set(e, r, "cannot build the image %s: %s: check the disk of the cache",
+			path, err_str(r));
 	b->info.image_bytes = b->store.next_block * BLOCK_BYTES;
 	r = output_publish(&b->store.out, e);
 	if (r == 0 && ret_info)

@@ -497,7 +497,8 @@ int image_open(int fd, uint64_t extent_bytes, struct image **ret_image, struct e
 			"the image has features that this version does not read: remove it, it is "
 			"built again");
 	if (r < 0)
-		return err_set(e, r, "cannot read the image: %s", err_str(r));
+		return err_set(
+			e, r, "cannot read the image: %s: check the disk of the cache", err_str(r));
 	*ret_image = TAKE(image);
 	return 0;
 }

@@ -12,13 +12,15 @@ int output_open(struct output *o, const char *path, struct err *e)
 	*o = OUTPUT_NONE;
 	if (snprintf(o->path, sizeof(o->path), "%s", path) >= (int)sizeof(o->path) ||
 		snprintf(o->temp, sizeof(o->temp), "%s.new", path) >= (int)sizeof(o->temp))
-		return err_set(
-			e, -ENAMETOOLONG, "cannot write %.64s...: the path is too long", path);
+		return err_set(e, -ENAMETOOLONG,
+			"cannot write %.64s...: the path is too long: give a shorter --cache",
+			path);
 	o->fd = open(o->temp, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (o->fd < 0) {
 		int r = err_errno();
 
-		return err_set(e, r, "cannot create %s: %s", o->temp, err_str(r));
+		return err_set(e, r, "cannot create %s: %s: check the disk of the cache", o->temp,
+			err_str(r));
 	}
 	return 0;
 }
@@ -34,7 +36,9 @@ int output_publish(struct output *o, struct err *e)
 		o->fd = -1;
 		r = file_sync_parent(o->path);
 	}
-	return r < 0 ? err_set(e, r, "cannot write %s: %s", o->path, err_str(r)) : 0;
+	return r < 0 ? err_set(e, r, "cannot write %s: %s: check the disk of the cache", o->path,
+			       err_str(r))
+		     : 0;
 }
 
 void output_release(struct output *o)

@@ -64,7 +64,8 @@ int table_writer_open(struct table_writer *w, const char *path, struct err *e)
 
 static int write_failed(const struct table_writer *w, int r, struct err *e)
 {
-	return err_set(e, r, "cannot write %s: %s", w->out.temp, err_str(r));
+	return err_set(
+		e, r, "cannot write %s: %s: check the disk of the cache", w->out.temp, err_str(r));
 }
 
 static int block_flush(struct table_writer *w, struct err *e)

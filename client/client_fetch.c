@@ -132,7 +132,7 @@ static bool worth_retrying(int status)
 static void log_slow(const struct client_op *op, uint64_t now)
 {
 	char volume[2 * VOLUME_ID_LEN + 1];
-	const char *cause = "no answer from the worker";
+	const char *cause = "no answer from the worker: its log has the origin's cause";
 
 	if (op->state == OP_BUDGET)
 		cause = "memory budget used up";

@@ -150,8 +150,9 @@ static int take_workers(struct client_owners *owners, const Granary__SlotTable *
 		int r;
 
 		if (worker->number >= PLACEMENT_MAX || !worker->address)
-			return err_set(
-				e, -EBADMSG, "slot table: a worker without number or address");
+			return err_set(e, -EBADMSG,
+				"slot table: a worker without number or address: do versions "
+				"differ?");
 		r = add_address(owners, worker->address, &by_number[worker->number], e);
 		if (r < 0)
 			return r;
@@ -171,10 +172,12 @@ static int take_table(struct client_owners *owners, const void *payload, size_t 
 		return err_set(e, -ENOMEM, "no memory for the slot table");
 	message = granary__slot_table__unpack(NULL, len, payload);
 	if (!message)
-		return err_set(e, -EBADMSG, "the master's slot table does not decode");
+		return err_set(e, -EBADMSG,
+			"the master's slot table does not decode: do versions differ?");
 	r = decode_slots(message, table);
 	if (r < 0)
-		(void)err_set(e, r, "the master's slot table has not %u slots", PLACEMENT_SLOTS);
+		(void)err_set(e, r, "the master's slot table has not %u slots: do versions differ?",
+			PLACEMENT_SLOTS);
 	if (r == 0)
 		r = take_workers(owners, message, by_number, e);
 	granary__slot_table__free_unpacked(message, NULL);

@@ -62,15 +62,16 @@ static int check_successor(struct table *old, struct table *next, struct err *e)
 		return err_set(e, -ESTALE,
 			"the master answers with generation %llu, but generation %llu was in use "
 			"here: its "
-			"state was restored from an old copy",
+			"state was restored from an old copy: unmount, and mount again for a new "
+			"lineage",
 			(unsigned long long)id->generation, (unsigned long long)seen->generation);
 	if (id->generation > seen->generation)
 		return generation_check_successor(old, next, e);
 	if (memcmp(id->hash, seen->hash, sizeof(id->hash)) != 0)
 		return err_set(e, -ESTALE,
 			"the master answers with another generation %llu than was in use here: its "
-			"state was "
-			"restored from an old copy",
+			"state was restored from an old copy: unmount, and mount again for a new "
+			"lineage",
 			(unsigned long long)id->generation);
 	return 0;
 }
@@ -165,7 +166,7 @@ static int check_seen(struct client *client, struct table *table, struct err *e)
 		return 0;
 	return err_set(e, -ESTALE,
 		"the master answers with generation %llu, but generation %llu was in use here: its "
-		"state was restored from an old copy",
+		"state was restored from an old copy: unmount, and mount again for a new lineage",
 		(unsigned long long)id->generation, (unsigned long long)seen.generation);
 }
 
@@ -220,7 +221,8 @@ static int pack_request(struct client *client, const struct ufs_config *config, 
 	}
 	len = granary__open_source__get_packed_size(&request);
 	if (len > REQUEST_MAX || buf_reserve(out, len) < 0)
-		return err_set(e, -EINVAL, "the source's description is too long");
+		return err_set(
+			e, -EINVAL, "the source's description is too long: use shorter names");
 	out->len = granary__open_source__pack(&request, (uint8_t *)out->data);
 	return 0;
 }
@@ -250,9 +252,11 @@ static int take_answer(struct client *client, struct rpc_call *call, struct tabl
 	int r;
 
 	if (!answer)
-		return err_set(e, -EBADMSG, "the master's answer does not decode");
+		return err_set(
+			e, -EBADMSG, "the master's answer does not decode: do versions differ?");
 	if (call->reply_fd < 0)
-		r = err_set(e, -EBADMSG, "the master's answer came without an object table");
+		r = err_set(e, -EBADMSG,
+			"the master's answer came without an object table: do versions differ?");
 	else
 		r = table_open(TAKE_FD(call->reply_fd), &table, e);
 	if (r == 0)

@@ -13,7 +13,8 @@ static int check_not_mounted(int fd, const char *path, struct err *e)
 	struct statx stx;
 
 	if (statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_BASIC_STATS, &stx) != 0)
-		return err_set(e, err_errno(), "the mount point %s cannot be used: %m", path);
+		return err_set(e, err_errno(),
+			"the mount point %s cannot be used: %m: choose another directory", path);
 	if ((stx.stx_attributes_mask & STATX_ATTR_MOUNT_ROOT) &&
 		(stx.stx_attributes & STATX_ATTR_MOUNT_ROOT))
 		return err_set(e, -EEXIST,
@@ -30,7 +31,8 @@ static int check_empty(int fd, const char *path, struct err *e)
 	bool empty = true;
 
 	if (!dir) {
-		int r = err_set(e, err_errno(), "the mount point %s cannot be read: %m", path);
+		int r = err_set(e, err_errno(),
+			"the mount point %s cannot be read: %m: choose a directory of yours", path);
 
 		cleanup_close(&real);
 		return r;
@@ -54,9 +56,11 @@ int mountpoint_open(const char *path, int *ret_fd, struct err *e)
 		return err_set(
 			e, -ENOENT, "the mount point %s does not exist: create it first", path);
 	if (fd < 0 && errno == ENOTDIR)
-		return err_set(e, -ENOTDIR, "the mount point %s is not a directory", path);
+		return err_set(
+			e, -ENOTDIR, "the mount point %s is not a directory: name one", path);
 	if (fd < 0)
-		return err_set(e, err_errno(), "the mount point %s cannot be used: %m", path);
+		return err_set(e, err_errno(),
+			"the mount point %s cannot be used: %m: choose another directory", path);
 	r = check_not_mounted(fd, path, e);
 	if (r == 0)
 		r = check_empty(fd, path, e);

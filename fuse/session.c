@@ -402,7 +402,9 @@ int session_new(const struct session_config *config, struct session **ret_sessio
 	r = start_threads(s, threads);
 	if (r < 0) {
 		session_free(s);
-		return err_set(e, r, "threads cannot be started: %s", err_str(r));
+		return err_set(e, r,
+			"threads cannot be started: %s: raise the limit of processes (ulimit -u)",
+			err_str(r));
 	}
 	*ret_session = s;
 	return 0;

@@ -65,14 +65,16 @@ static int size_memory(int fd, uint64_t *ret_size, struct err *e)
 	struct stat st;
 
 	if (fstat(fd, &st) != 0)
-		return err_set(e, err_errno(), "the slots' descriptor %d cannot be used: %m", fd);
+		return err_set(e, err_errno(),
+			"the slots' descriptor %d cannot be used: %m: unmount and mount again", fd);
 	if (st.st_size == 0) {
 		st.st_size = SLOTS_HEAD_BYTES + (off_t)LIMIT_FUSE_SLOTS * SLOT_BYTES;
 		if (ftruncate(fd, st.st_size) != 0)
 			return err_set(e, err_errno(), "no memory for the slots: %m");
 	}
 	if (st.st_size < (off_t)(SLOTS_HEAD_BYTES + SLOTS_MIN * SLOT_BYTES))
-		return err_set(e, -EINVAL, "the slots' memory is too small: %lld bytes",
+		return err_set(e, -EINVAL,
+			"the slots' memory is too small: %lld bytes: unmount and mount again",
 			(long long)st.st_size);
 	*ret_size = (uint64_t)st.st_size;
 	return 0;
@@ -93,7 +95,8 @@ static int check_head(struct slots *slots, struct err *e)
 			"the slots' memory is of another version of cachefuse: unmount and mount "
 			"again");
 	if (head->count != slots->count)
-		return err_set(e, -EINVAL, "the slots' memory changed its size");
+		return err_set(
+			e, -EINVAL, "the slots' memory changed its size: unmount and mount again");
 	return 0;
 }
 
@@ -121,7 +124,8 @@ int slots_open(int fd, struct slots **ret_slots, struct err *e)
 	/* Populated: a page fault inside the kernel's copy must not be able to fail. */
 	memory = mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
 	if (memory == MAP_FAILED)
-		return err_set(e, err_errno(), "the slots' memory cannot be mapped: %m");
+		return err_set(
+			e, err_errno(), "the slots' memory cannot be mapped: %m: free some memory");
 	slots = calloc(1, sizeof(*slots) + count * sizeof(slots->word[0]));
 	if (slots) {
 		slots->free = calloc(count, sizeof(slots->free[0]));

@@ -372,7 +372,8 @@ int tree_image_new(struct image *image, const struct tree_image_config *config,
 		tree_image_free(&t->tree);
 		if (r == -ENOMEM)
 			return err_set(e, r, "out of memory for the names of the mount");
-		return err_set(e, r, "the image cannot be read: %s", err_str(r));
+		return err_set(e, r, "the image cannot be read: %s: check the disk of the cache",
+			err_str(r));
 	}
 	*ret_tree = &t->tree;
 	return 0;

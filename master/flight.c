@@ -208,7 +208,8 @@ static int lay_out(
 		g.serial, (void *)source);
 
 	if (r < 0)
-		return err_set(e, r, "%s: the path is too long", source->set->config.tables);
+		return err_set(e, r, "%s: the path is too long: give a shorter --cache",
+			source->set->config.tables);
 	r = generation_build(&source->record.volume, prev, listing, buf_str(&temporary), &g.id,
 		&flight->stats, e);
 	if (r < 0)
@@ -218,11 +219,13 @@ static int lay_out(
 		r = err_errno();
 	if (r < 0) {
 		(void)unlink(buf_str(&temporary)); /* swept at the next start otherwise */
-		return err_set(e, r, "%s cannot be written: %s", buf_str(&path), err_str(r));
+		return err_set(e, r, "%s cannot be written: %s: check the disk of the cache",
+			buf_str(&path), err_str(r));
 	}
 	fd = open(buf_str(&path), O_RDONLY | O_CLOEXEC);
 	if (fd < 0)
-		return err_set(e, err_errno(), "%s cannot be read back: %m", buf_str(&path));
+		return err_set(e, err_errno(),
+			"%s cannot be read back: %m: check the disk of the cache", buf_str(&path));
 	r = table_open(fd, &table, e);
 	if (r < 0)
 		return r;
@@ -233,8 +236,8 @@ static int lay_out(
 	g.built_at = table_info(table)->built_at;
 	r = file_sync_dir(source->set->config.tables);
 	if (r < 0)
-		return err_set(
-			e, r, "%s cannot be written: %s", source->set->config.tables, err_str(r));
+		return err_set(e, r, "%s cannot be written: %s: check the disk of the cache",
+			source->set->config.tables, err_str(r));
 	log_info("generation made",
 		"source=\"%s\" lineage=%016" PRIx64 " generation=%" PRIu64 " files=%" PRIu64
 		" bytes=%" PRIu64 " kept=%" PRIu64 " added=%" PRIu64 " changed=%" PRIu64
@@ -350,8 +353,9 @@ static void answer(struct flight *flight, struct source_wait *wait)
 	answer.generation = *g;
 	r = generations_open_table(source, &g->id, &answer.fd);
 	if (r < 0) {
-		(void)err_set(&e, r, "the table of %s cannot be opened: %s", source->record.text,
-			err_str(r));
+		(void)err_set(&e, r,
+			"the table of %s cannot be opened: %s: mount again, it is listed anew",
+			source->record.text, err_str(r));
 		wait->on_done(wait, r, NULL, &e);
 		return;
 	}

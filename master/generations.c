@@ -282,7 +282,8 @@ int generations_load(struct source *source, struct err *e)
 	}
 	if (r < 0)
 		return err_set(e, r,
-			"the master's store has a record of %s that is not understood: %s",
+			"the master's store has a record of %s that is not understood: %s: give "
+			"another --cache",
 			source->record.text, err_str(r));
 	return 0;
 }

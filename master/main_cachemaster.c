@@ -129,20 +129,26 @@ static int open_state(struct master *m, struct err *e)
 	int r = file_mkdirs(m->options.state, 0700);
 
 	if (r < 0)
-		return err_set(e, r, "%s: the state directory cannot be made: %s", m->options.state,
-			err_str(r));
+		return err_set(e, r,
+			"%s: the state directory cannot be made: %s: give another --cache",
+			m->options.state, err_str(r));
 	if (snprintf(m->tables, sizeof(m->tables), "%s/tables", m->options.state) >=
 			(int)sizeof(m->tables) ||
 		snprintf(path, sizeof(path), "%s/lock", m->options.state) >= (int)sizeof(path))
-		return err_set(e, -ENAMETOOLONG, "%s: the path is too long", m->options.state);
+		return err_set(e, -ENAMETOOLONG, "%s: the path is too long: give a shorter --cache",
+			m->options.state);
 	m->lock_fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
 	if (m->lock_fd < 0)
-		return err_set(e, err_errno(), "%s cannot be opened: %m", path);
+		return err_set(
+			e, err_errno(), "%s cannot be opened: %m: give another --cache", path);
 	if (flock(m->lock_fd, LOCK_EX | LOCK_NB) != 0)
-		return err_set(e, -EBUSY, "%s is in use by another master", m->options.state);
+		return err_set(e, -EBUSY,
+			"%s is in use by another master: end its mounts, or give another --cache",
+			m->options.state);
 	r = file_mkdirs(m->tables, 0700);
 	if (r < 0)
-		return err_set(e, r, "%s cannot be made: %s", m->tables, err_str(r));
+		return err_set(
+			e, r, "%s cannot be made: %s: give another --cache", m->tables, err_str(r));
 	(void)snprintf(path, sizeof(path), "%s/store", m->options.state); /* shorter than tables' */
 	return store_rocksdb_open(path, &m->store, e);
 }
@@ -170,8 +176,8 @@ static int begin_epoch(struct master *m, struct err *e)
 		r = m->store->ops->write(
 			m->store, &(struct store_change){ "cluster", next.data, next.len }, 1);
 	if (r < 0)
-		return err_set(
-			e, r, "the store in %s cannot be used: %s", m->options.state, err_str(r));
+		return err_set(e, r, "the store in %s cannot be used: %s: give another --cache",
+			m->options.state, err_str(r));
 	return 0;
 }
 

@@ -153,7 +153,8 @@ static int take_source(const Granary__Source *m, struct ufs_config *ret_config, 
 	if (!m->has_scheme || m->scheme > UFS_OBS || !m->prefix ||
 		(m->scheme != UFS_FILE && !m->bucket))
 		return err_set(e, -EINVAL,
-			"the request names no source: scheme, bucket and prefix are needed");
+			"the request names no source: scheme, bucket and prefix are needed: do "
+			"versions differ?");
 	return ufs_config_copy(&config, ret_config);
 }
 
@@ -166,7 +167,7 @@ static int take_open(struct job *job, struct err *e)
 	if (!m || !m->source) {
 		if (m)
 			granary__open_source__free_unpacked(m, NULL);
-		return err_set(e, -EBADMSG, "the request does not decode");
+		return err_set(e, -EBADMSG, "the request does not decode: do versions differ?");
 	}
 	r = take_source(m->source, &job->config, e);
 	job->wait.refresh = m->refresh || job->request->frame.op == FRAME_REFRESH;
@@ -182,7 +183,7 @@ static int take_table(struct job *job, struct err *e)
 	int r = 0;
 
 	if (!m)
-		return err_set(e, -EBADMSG, "the request does not decode");
+		return err_set(e, -EBADMSG, "the request does not decode: do versions differ?");
 	job->named = true;
 	job->wait.lineage = m->lineage;
 	job->wait.generation = m->generation;
@@ -190,7 +191,7 @@ static int take_table(struct job *job, struct err *e)
 	if (m->volume.len == VOLUME_ID_LEN)
 		memcpy(job->volume.bytes, m->volume.data, VOLUME_ID_LEN);
 	else
-		r = err_set(e, -EINVAL, "the request names no volume");
+		r = err_set(e, -EINVAL, "the request names no volume: do versions differ?");
 	granary__get_table__free_unpacked(m, NULL);
 	return r;
 }
@@ -262,7 +263,8 @@ static void on_request(struct rpc_request *request, void *arg)
 		reply_slots(service, request);
 		return;
 	default:
-		(void)err_set(&e, -EOPNOTSUPP, "the master does not serve operation %u",
+		(void)err_set(&e, -EOPNOTSUPP,
+			"the master does not serve operation %u: do versions differ?",
 			request->frame.op);
 		refuse(service, request, &e);
 	}

@@ -90,8 +90,10 @@ int slots_open(struct store *store, uint64_t epoch, const char *address, struct 
 	}
 	if (r < 0) {
 		slots_release(&slots);
-		return err_set(
-			e, r, "the master's slot table cannot be read or stored: %s", err_str(r));
+		return err_set(e, r,
+			"the master's slot table cannot be read or stored: %s: check the disk of "
+			"the cache",
+			err_str(r));
 	}
 	*ret_slots = slots;
 	return 0;

@@ -109,7 +109,9 @@ static struct source *add_locked(struct source_set *set, const struct volume_id 
 	struct source *source;
 
 	if (set->n >= SOURCES_MAX) {
-		(void)err_set(e, -ENOSPC, "this master has %u sources, the most it takes", set->n);
+		(void)err_set(e, -ENOSPC,
+			"this master has %u sources, the most it takes: give another --cache",
+			set->n);
 		return NULL;
 	}
 	source = source_new(set);
@@ -239,7 +241,9 @@ static int load(struct source_set *set, struct err *e)
 	int r = store->ops->scan(store, "source/", load_source, set);
 
 	if (r < 0)
-		return err_set(e, r, "the master's store has a source that is not understood: %s",
+		return err_set(e, r,
+			"the master's store has a source that is not understood: %s: give another "
+			"--cache",
 			err_str(r));
 	list_for_each (node, &set->sources) {
 		r = generations_load(list_entry(node, struct source, link), e);

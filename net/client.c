@@ -752,8 +752,9 @@ int rpc_call_wait(struct rpc_client *client, struct rpc_call *call, struct err *
 	if (wait.status < 0) {
 		if (call->reply_payload)
 			return err_set(e, wait.status, "%s", (const char *)call->reply_payload);
-		return err_set(
-			e, wait.status, "request to %s failed: %s", address, err_str(wait.status));
+		return err_set(e, wait.status,
+			"request to %s failed: %s: see the log of the daemon there", address,
+			err_str(wait.status));
 	}
 	return 0;
 }

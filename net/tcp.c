@@ -44,7 +44,7 @@ static int tcp_parse(const char *where, struct tcp_address *ret_address, struct 
 	size_t n = colon ? (size_t)(colon - where) : 0;
 
 	if (!colon || n == 0 || n >= sizeof(host) || colon[1] == '\0')
-		return err_set(e, -EINVAL, "address 'tcp:%s' is not tcp:HOST:PORT", where);
+		return err_set(e, -EINVAL, "address 'tcp:%s' is none: write tcp:HOST:PORT", where);
 	memcpy(host, where, n);
 	host[n] = '\0';
 	if (host[0] == '[' && host[n - 1] == ']') {
@@ -121,11 +121,13 @@ static int tcp_listen(struct loop *loop, const char *where, const struct transpo
 	(void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one,
 		sizeof(one)); /* bind() tells when it is needed */
 	if (bind(fd, (struct sockaddr *)&address.sa, address.len) != 0 || listen(fd, BACKLOG) != 0)
-		return err_set(
-			e, err_errno(), "cannot listen on 'tcp:%s': %s", where, err_str(-errno));
+		return err_set(e, err_errno(), "cannot listen on 'tcp:%s': %s: choose another port",
+			where, err_str(-errno));
 	tcp_name(fd, where, text, sizeof(text));
 	r = listener_new(&transport_tcp, loop, TAKE_FD(fd), user, NULL, text, NULL, ret_listener);
-	return r < 0 ? err_set(e, r, "cannot listen on 'tcp:%s': %s", where, err_str(r)) : 0;
+	return r < 0 ? err_set(e, r, "cannot listen on 'tcp:%s': %s: choose another port", where,
+			       err_str(r))
+		     : 0;
 }
 
 static int tcp_connect(struct loop *loop, const char *where, const struct transport_events *events,
@@ -141,11 +143,13 @@ static int tcp_connect(struct loop *loop, const char *where, const struct transp
 	if (fd < 0)
 		return err_set(e, fd, "cannot make a socket: %s", err_str(fd));
 	if (connect(fd, (struct sockaddr *)&address.sa, address.len) != 0 && errno != EINPROGRESS)
-		return err_set(
-			e, err_errno(), "nobody answers at 'tcp:%s': %s", where, err_str(-errno));
+		return err_set(e, err_errno(),
+			"nobody answers at 'tcp:%s': %s: is its daemon running?", where,
+			err_str(-errno));
 	r = stream_new(&transport_tcp, loop, TAKE_FD(fd), true, ret_transport);
 	if (r < 0)
-		return err_set(e, r, "cannot connect to 'tcp:%s': %s", where, err_str(r));
+		return err_set(e, r, "cannot connect to 'tcp:%s': %s: see the log of its daemon",
+			where, err_str(r));
 	stream_start(*ret_transport, events, arg);
 	return 0;
 }

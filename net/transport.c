@@ -23,7 +23,8 @@ int transport_find(const char *address, const struct transport_ops **ret_ops,
 			return 0;
 		}
 	}
-	return err_set(e, -EINVAL, "address '%s' is neither unix:/PATH nor tcp:HOST:PORT", address);
+	return err_set(
+		e, -EINVAL, "address '%s' is none: write unix:/PATH or tcp:HOST:PORT", address);
 }
 
 void net_payload_release(struct net_payload *payload)

@@ -16,7 +16,8 @@
 static int unix_check(const char *where, struct err *e)
 {
 	if (where[0] != '/')
-		return err_set(e, -EINVAL, "address 'unix:%s' needs an absolute path", where);
+		return err_set(e, -EINVAL,
+			"address 'unix:%s' needs an absolute path: write unix:/PATH", where);
 	return unix_socket_check(where, e);
 }
 
@@ -58,7 +59,9 @@ static int unix_listen(struct loop *loop, const char *where, const struct transp
 		return r;
 	(void)snprintf(address, sizeof(address), "unix:%s", where); /* fits: unix_check() */
 	r = listener_new(&transport_unix, loop, fd, user, unix_admit, address, where, ret_listener);
-	return r < 0 ? err_set(e, r, "cannot listen on '%s': %s", where, err_str(r)) : 0;
+	return r < 0 ? err_set(e, r, "cannot listen on '%s': %s: choose a directory of yours",
+			       where, err_str(r))
+		     : 0;
 }
 
 static int unix_connect(struct loop *loop, const char *where, const struct transport_events *events,
@@ -71,13 +74,16 @@ static int unix_connect(struct loop *loop, const char *where, const struct trans
 		return r;
 	r = unix_socket_connect(where, &fd);
 	if (r < 0)
-		return err_set(e, r, "nobody answers at 'unix:%s': %s", where, err_str(r));
+		return err_set(e, r, "nobody answers at 'unix:%s': %s: is its daemon running?",
+			where, err_str(r));
 	unix_set_buffer(fd);
 	if (!unix_peer_ok(fd))
-		return err_set(e, -EACCES, "'unix:%s' belongs to another user", where);
+		return err_set(e, -EACCES,
+			"'unix:%s' belongs to another user: run as that user or as root", where);
 	r = stream_new(&transport_unix, loop, TAKE_FD(fd), true, ret_transport);
 	if (r < 0)
-		return err_set(e, r, "cannot connect to 'unix:%s': %s", where, err_str(r));
+		return err_set(e, r, "cannot connect to 'unix:%s': %s: see the log of its daemon",
+			where, err_str(r));
 	stream_start(*ret_transport, events, arg);
 	return 0;
 }

@@ -115,12 +115,14 @@ int identity_load(const char *dir, struct identity *ret_identity, struct err *e)
 	int r;
 
 	if (snprintf(path, sizeof(path), "%s/" IDENTITY_NAME, dir) >= (int)sizeof(path))
-		return err_set(e, -ENAMETOOLONG, "%s: the path is too long", dir);
+		return err_set(
+			e, -ENAMETOOLONG, "%s: the path is too long; give a shorter one", dir);
 	r = file_read_all(path, &b);
 	if (r == -ENOENT)
 		return r;
 	if (r < 0 && r != -ENOBUFS)
-		return err_set(e, r, "%s: cannot be read: %s", path, err_str(r));
+		return err_set(e, r, "%s: cannot be read: %s; check its disk and whose it is", path,
+			err_str(r));
 	if (strncmp(buf_str(&b), FIRST_LINE, strlen(FIRST_LINE)) != 0)
 		return err_set(e, -ENOTEMPTY,
 			"%s: this file is not Granary's; choose another directory", path);

@@ -105,7 +105,8 @@ static int begin_boot(struct tier *tier, struct err *e)
 	int r = identity_boot_id(boot_id);
 
 	if (r < 0)
-		return err_set(e, r, "the kernel's boot id cannot be read: %s", err_str(r));
+		return err_set(e, r, "the kernel's boot id cannot be read: %s; is /proc mounted?",
+			err_str(r));
 	if (fstatvfs(tier->dir_fd, &fs) != 0)
 		return refuse_access(tier->path, err_errno(), e);
 	if (strcmp(identity->boot_id, boot_id) == 0 && identity->filesystem == fs.f_fsid)
@@ -184,8 +185,10 @@ int tier_index_recreate(struct tier *tier, struct err *e)
 	tier->index = NULL;
 	r = index_dir_remove(tier->index_path);
 	if (r < 0)
-		(void)err_set(e, r, "%s: cannot be removed to build it anew: %s", tier->index_path,
-			err_str(r));
+		(void)err_set(e, r,
+			"%s: cannot be removed to build it anew: %s; check its disk and whose it "
+			"is",
+			tier->index_path, err_str(r));
 	else
 		r = index_rocksdb_open(tier->index_path, &tier->index, e);
 	pthread_rwlock_unlock(&tier->index_lock);
