@@ -8,11 +8,12 @@
 #define SMOOTH      8.0  /* times are averaged over about so many answers */
 #define STEP        0.6  /* of the size, tried */
 #define GROW        1.25 /* of the size, when it matters no more */
-#define SAME        0.9  /* of the rate before: as much as before, on a noisy way */
+#define SAME        0.85 /* of the rate before: as much as before, on a noisy way */
+#define WORSE       2u   /* rounds with fewer bytes that undo a step: one may be noise */
 #define FORGET      0.97 /* the best rate is worth so much less each round */
 #define ROUND_NS    (100 * CLOCK_MS)
 #define ROUND_TURNS 2u /* answers of a round, times the size */
-#define HOLD_MIN    (2 * CLOCK_SECOND)
+#define HOLD_MIN    (CLOCK_SECOND / 2)
 #define HOLD_MAX    (60 * CLOCK_SECOND)
 
 void background_init(struct background *b, unsigned int max)
@@ -48,12 +49,17 @@ static void judge(struct background *b, uint64_t now, double rate)
 	double least = min(BACKGROUND_LEAST, b->max);
 	bool fewer = rate < SAME * b->rate;
 
-	b->rate = fmax(rate, b->rate * FORGET);
+	b->worse = fewer ? b->worse + 1 : 0;
+	if (rate > b->rate)
+		b->rate = b->rate > 0 ? (rate + b->rate) / 2 : rate;
+	else
+		b->rate *= FORGET;
 	if (b->body_ns <= b->begin_ns) { /* latency */
 		b->before = 0;
 		b->size = fmin(b->max, b->size * GROW);
 	} else if (b->before > 0 && fewer) {
-		undo_step(b, now);
+		if (b->worse >= WORSE)
+			undo_step(b, now);
 	} else if (now >= b->resume_ns && b->size > least) {
 		b->before = b->size;
 		b->size = fmax(least, b->size * STEP);

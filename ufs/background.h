@@ -4,8 +4,9 @@
  *
  * Only the rate tells whether the way is full. While bodies take longer than answers take to begin,
  * the number shrinks step by step for as long as as many bytes come as before; a step after which
- * fewer came is undone, and not tried again for a while that doubles each time. An origin that takes
- * long to begin (latency) needs many in flight: there the number grows back and nothing is tried.
+ * fewer came, twice in a row, is undone, and not tried again for a while that doubles each time. An
+ * origin that takes long to begin (latency) needs many in flight: there the number grows back and
+ * nothing is tried.
  *
  * The idea is that of PCC (Dong et al., NSDI 2015): judge by what an experiment brought, not by a
  * model of the path.
@@ -25,7 +26,8 @@ struct background {
 	double before;      /* the size before the step that is being tried; 0: none is */
 	double begin_ns;    /* request to first byte, smoothed; 0: none yet */
 	double body_ns;     /* first byte to last, smoothed */
-	double rate;        /* bytes a second that came at best, of late */
+	double rate;        /* bytes a second that came at best, of late, smoothed */
+	unsigned int worse; /* rounds in a row with fewer */
 	uint64_t hold_ns;   /* how long no step is tried after the next undone one */
 	uint64_t resume_ns; /* none before */
 	/* This round: */
