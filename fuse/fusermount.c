@@ -108,6 +108,10 @@ int fusermount_probe(bool allow_other, struct err *e)
 			"%s is not set-user-id root, so it cannot mount: chmod u+s it as root, or "
 			"mount as root",
 			path);
+	if (access("/etc/mtab", R_OK) != 0)
+		return err_set(e, -EPERM,
+			"there is no /etc/mtab, without which fusermount3 does not unmount: have "
+			"root run ln -s /proc/self/mounts /etc/mtab");
 	if (gains_nothing())
 		return err_set(e, -EPERM,
 			"this process may not gain privileges (no_new_privs), so %s cannot mount: "
@@ -340,7 +344,7 @@ int fusermount_unmount_command(const char *mountpoint, bool lazy, struct fusermo
 	if (snprintf(ret->mountpoint, sizeof(ret->mountpoint), "%s", mountpoint) >=
 		(int)sizeof(ret->mountpoint))
 		return -ENAMETOOLONG;
-	ret->argv[0] = ret->program;
+	ret->argv[0] = (char *)(uintptr_t) "fusermount3"; /* what it calls itself */
 	ret->argv[1] = (char *)(uintptr_t)(lazy ? "-uz" : "-u");
 	ret->argv[2] = (char *)(uintptr_t) "--";
 	ret->argv[3] = ret->mountpoint;
