@@ -31,6 +31,7 @@ $(foreach b,$(ALLOC_BINS),$(eval $(call alloc_program,$(b),$(B)/tests/alloc/$(no
 $(eval $(call alloc_program,$(B)/tests/alloc/bin/cachemaster,$(B)/master/main_cachemaster.o,master))
 $(eval $(call alloc_program,$(B)/tests/alloc/bin/cacheworker,$(B)/cacheworker/main_cacheworker.o,cacheworker))
 $(eval $(call alloc_program,$(B)/tests/alloc/bin/cachefuse,$(B)/fuse/main_cachefuse.o,fuse))
+$(B)/unit/alloc/test_ufs: | $(B)/tests/s3d
 UNIT_BINS += $(ALLOC_BINS)
 
 unit-build: $(UNIT_BINS)

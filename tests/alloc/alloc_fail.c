@@ -15,6 +15,7 @@
 
 static struct alloc_control own;
 static struct alloc_control *control = &own;
+static _Thread_local bool spared;
 
 void *__real_malloc(size_t n);
 void *__real_calloc(size_t n, size_t size);
@@ -47,8 +48,11 @@ extern const char __executable_start[]; /* the linker's */
 /* Counts one; true when it is to fail. */
 static bool fails(const void *caller)
 {
-	uint64_t n = atomic_fetch_add(&control->count, 1) + 1;
+	uint64_t n;
 
+	if (spared)
+		return false;
+	n = atomic_fetch_add(&control->count, 1) + 1;
 	if (n != atomic_load(&control->fail_at))
 		return false;
 	atomic_store(&control->where, (uint64_t)((const char *)caller - __executable_start));
@@ -178,6 +182,11 @@ bool alloc_fail_end(void)
 {
 	atomic_store(&control->fail_at, 0);
 	return atomic_load(&control->failed) > 0;
+}
+
+void alloc_fail_spare(void)
+{
+	spared = true;
 }
 
 uint64_t alloc_fail_count(void)

@@ -22,6 +22,8 @@ struct alloc_control {
 void alloc_fail(uint64_t n);
 /* Stops failing. True when one failed since alloc_fail(). */
 bool alloc_fail_end(void);
+/* Those of the calling thread neither count nor fail from now on. */
+void alloc_fail_spare(void);
 /* Allocations since alloc_fail(). */
 uint64_t alloc_fail_count(void);
 
