@@ -133,6 +133,7 @@ static int fuse_tree(struct mounted *m, struct tree **ret_tree, struct err *e)
 	const struct tree_image_config config = { .prime_max = m->config.prime_max };
 	int r = open_image(m, e);
 
+	slots_mount(m->config.slots)->prime_max = m->config.prime_max;
 	return r < 0 ? r : tree_image_new(m->image, &config, ret_tree, e);
 }
 
@@ -202,23 +203,13 @@ static void learn(struct mounted *m, int root)
 	free(s);
 }
 
-/* What the kernel does for an ordinary user is less, by its settings. */
-static void check_limits(const struct mounted *m)
+static void set_read_ahead(const struct mounted *m)
 {
-	const struct slots_mount *facts = slots_mount(m->config.slots);
-	uint32_t slots = slots_count(m->config.slots);
-	uint32_t max = 0;
-	int r = kernel_fuse_read_ahead((dev_t)facts->fuse_dev);
+	int r = kernel_fuse_read_ahead((dev_t)slots_mount(m->config.slots)->fuse_dev);
 
-	if (r < 0 && kernel_may_mount())
+	if (r < 0 && geteuid() == 0) /* an ordinary user has to do with the kernel's */
 		log_warn("read-ahead not set", "error=%s effect=\"large reads are slower\"",
 			err_name(r));
-	/* A few slots are for what is not a READ. */
-	if (kernel_background((dev_t)facts->fuse_dev, &max) == 0 && max < slots / 2)
-		log_warn("few reads at once",
-			"max_background=%u slots=%u effect=\"a stalled origin may hold up other "
-			"reads\" next=\"raise /sys/module/fuse/parameters/max_user_bgreq\"",
-			max, slots);
 }
 
 static int fuse_finish(struct mounted *m, int root, int *ret_shown, struct err *e)
@@ -226,7 +217,7 @@ static int fuse_finish(struct mounted *m, int root, int *ret_shown, struct err *
 	struct slots_mount *facts = slots_mount(m->config.slots);
 
 	learn(m, root);
-	check_limits(m);
+	set_read_ahead(m);
 	if (facts->point_dev != 0) {
 		*ret_shown = -1;
 		return 0;

@@ -62,8 +62,8 @@ int kernel_attach(int mount_fd, int point_fd, struct err *e) __must_check;
  */
 /* Cuts it: every request fails, also those in the kernel's hands. */
 int kernel_abort(dev_t fuse_dev) __must_check;
-/* How many READs it lets be under way. */
-int kernel_background(dev_t fuse_dev, uint32_t *ret_max) __must_check;
+/* How many READs it lets be under way, or how many at most it would; 0: not known. */
+uint32_t kernel_background(dev_t fuse_dev);
 
 /* Sets the read-ahead of such a mount, once it has answered INIT; root only. */
 int kernel_fuse_read_ahead(dev_t fuse_dev) __must_check;

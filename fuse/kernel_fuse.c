@@ -178,20 +178,24 @@ int kernel_abort(dev_t fuse_dev)
 	return write(file, "1", 1) == 1 ? 0 : err_errno();
 }
 
-int kernel_background(dev_t fuse_dev, uint32_t *ret_max)
+static uint32_t read_number(const char *path)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(64);
+
+	return file_read_all(path, &text) == 0 ? (uint32_t)strtoul(buf_str(&text), NULL, 10) : 0;
+}
+
+uint32_t kernel_background(dev_t fuse_dev)
 {
 	_cleanup_close_ int file = open_either(fuse_dev, "max_background", O_RDONLY);
 	char text[24];
-	ssize_t n;
+	ssize_t n = file >= 0 ? read(file, text, sizeof(text) - 1) : -1;
 
-	if (file < 0)
-		return file;
-	n = read(file, text, sizeof(text) - 1);
+	/* Who cannot look is an ordinary user, for whom the kernel has a limit. */
 	if (n <= 0)
-		return n < 0 ? err_errno() : -ENODATA;
+		return read_number("/sys/module/fuse/parameters/max_user_bgreq");
 	text[n] = '\0';
-	*ret_max = (uint32_t)strtoul(text, NULL, 10);
-	return 0;
+	return (uint32_t)strtoul(text, NULL, 10);
 }
 
 int kernel_fuse_read_ahead(dev_t fuse_dev)
@@ -205,13 +209,6 @@ int kernel_fuse_read_ahead(dev_t fuse_dev)
 	if (fd < 0 || write(fd, KERNEL_READ_AHEAD_KB, strlen(KERNEL_READ_AHEAD_KB)) < 0)
 		return err_errno();
 	return 0;
-}
-
-static uint32_t read_number(const char *path)
-{
-	_cleanup_(buf_release) struct buf text = BUF_INIT(64);
-
-	return file_read_all(path, &text) == 0 ? (uint32_t)strtoul(buf_str(&text), NULL, 10) : 0;
 }
 
 uint32_t kernel_request_timeout(void)

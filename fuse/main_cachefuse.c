@@ -394,7 +394,7 @@ static enum exit_status mount_exit(int r)
 }
 
 /* What a listing may leave in the kernel: what fits a quarter of the memory available. */
-static uint64_t prime_max(const struct cachefuse *c)
+static uint64_t choose_prime_max(const struct cachefuse *c)
 {
 	_cleanup_(buf_release) struct buf info = BUF_INIT(65536);
 	const char *line = NULL;
@@ -423,7 +423,7 @@ static enum exit_status serve(struct cachefuse *c, struct err *e)
 		.slots = c->slots,
 		.reader = &c->reader,
 		.allow_other = c->options.allow_other,
-		.prime_max = prime_max(c),
+		.prime_max = choose_prime_max(c),
 		.on_failure = on_failure,
 		.on_gone = on_gone,
 		.arg = c,

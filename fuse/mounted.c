@@ -115,6 +115,21 @@ static void warn_of_timeout(void)
 			seconds);
 }
 
+/* For an ordinary user the kernel has a limit of its own. */
+static void note_background(const struct mounted *m)
+{
+	struct slots_mount *facts = slots_mount(m->config.slots);
+	uint32_t slots = slots_count(m->config.slots);
+
+	facts->max_background = min(kernel_background((dev_t)facts->fuse_dev), slots);
+	/* A few slots are for what is not a READ. */
+	if (facts->max_background && facts->max_background < slots / 2)
+		log_warn("few reads at once",
+			"max_background=%u slots=%u effect=\"a stalled origin may hold up other "
+			"reads\" next=\"raise /sys/module/fuse/parameters/max_user_bgreq\"",
+			facts->max_background, slots);
+}
+
 static int mount_new_one(struct mounted *m, struct err *e)
 {
 	struct slots_mount *facts = slots_mount(m->config.slots);
@@ -133,6 +148,7 @@ static int mount_new_one(struct mounted *m, struct err *e)
 	if (r < 0)
 		return r;
 	warn_of_timeout();
+	note_background(m);
 	facts->mounted_at = clock_wall_ns() / CLOCK_SECOND;
 	/*
 	 * Before the fact: a crash between the two takes the mount with it, and a successor sees

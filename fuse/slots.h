@@ -68,9 +68,10 @@ struct slots_mount {
 	uint64_t image_bytes;
 	uint64_t extent_bytes;
 	uint32_t extents;
-	uint32_t fuse_minor; /* protocol 7.N as agreed by INIT */
-	uint32_t engine;     /* struct engine.number */
-	uint32_t reserved;
+	uint32_t fuse_minor;     /* protocol 7.N as agreed by INIT */
+	uint32_t engine;         /* struct engine.number */
+	uint32_t max_background; /* READs that the kernel lets be under way; 0: not known */
+	uint64_t prime_max;      /* nodes it may know by READDIRPLUS; 0: the engine has none */
 	uint64_t fuse_dev;   /* st_dev of the connection's mount: its minor names the connection */
 	uint64_t point_dev;  /* st_dev of what the mount point shows; 0: nothing of ours yet */
 	uint64_t mounted_at; /* seconds since 1970 */

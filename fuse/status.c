@@ -63,7 +63,7 @@ static int get_status(
 	slots_use(c->slots, &use);
 	more = json_pack(
 		"{s:s, s:i, s:s, s:s, s:s, s:s, s:s, s:I, s:o, s:{s:i, s:i, s:i}, s:o, s:o, "
-		"s:I, s:I, s:{s:I, s:I, s:I}, s:i, s:b}",
+		"s:I, s:I, s:{s:I, s:I, s:I}, s:i, s:i, s:I, s:b}",
 		"process", "cachefuse", "pid", (int)getpid(), "version", GRANARY_VERSION,
 		"mountpoint", c->mountpoint, "source", c->options.source, "engine",
 		mounted_engine(c->mounted)->name, "engine_why", m->engine_why, "daemon_requests",
@@ -74,7 +74,8 @@ static int get_status(
 		(json_int_t)((clock_mono_ns() - c->started) / CLOCK_SECOND), "mounted_at",
 		(json_int_t)m->mounted_at, "memory", "max", (json_int_t)c->budget.max, "used",
 		(json_int_t)c->budget.used, "peak", (json_int_t)c->budget.peak, "fuse_connection",
-		(int)minor((dev_t)m->fuse_dev), "taken_over", c->taken_over);
+		(int)minor((dev_t)m->fuse_dev), "max_background", (int)m->max_background,
+		"prime_max", (json_int_t)m->prime_max, "taken_over", c->taken_over);
 	if (!json || !more || json_object_update(json, more) != 0) {
 		json_decref(json);
 		json_decref(more);
