@@ -79,4 +79,8 @@ test:
 e2e: programs e2e-tools
 	@tests/run-e2e $(B) $(T)
 
-.PHONY: fuzz test e2e e2e-tools
+# What takes too long for every change; `make soak T=no-memory` runs one.
+soak: programs e2e-tools
+	@MAKE="$(MAKE)" tests/run-soak $(B) $(T)
+
+.PHONY: fuzz test e2e e2e-tools soak
