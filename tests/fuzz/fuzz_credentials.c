@@ -16,6 +16,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct ufs_config config;
 	char *text = malloc(size + 1);
 	const char *line = (const char *)data;
+	enum ufs_cause cause = UFS_CAUSE_NONE;
 	uint64_t start, end, total;
 
 	ensure(text);
@@ -33,7 +34,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 		line += n;
 		left -= n;
 	}
-	(void)!s3_answer_check(&answer, &get, NULL); /* any verdict will do */
+	if (s3_answer_check(&answer, &get, &cause, NULL) < 0) /* any verdict, with a cause */
+		ensure(cause != UFS_CAUSE_NONE && cause < UFS_CAUSE_COUNT);
 	if (s3_content_range(text, &start, &end, &total) == 0)
 		ensure(start <= end && end < total);
 	(void)!s3_endpoint_parse(text, &endpoint, NULL); /* any verdict will do */
