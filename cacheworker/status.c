@@ -182,9 +182,48 @@ static int get_chunk(
 	return 0;
 }
 
+static struct ufs *find_origin(struct worker *w, const struct volume_id *volume, uint64_t lineage)
+{
+	struct ufs *ufs = NULL;
+
+	pthread_mutex_lock(&w->sources.lock);
+	list_for_each (node, &w->sources.all) {
+		const struct source *source = list_entry(node, struct source, link);
+
+		if (source->lineage == lineage && volume_id_equal(&source->volume, volume))
+			ufs = source->ufs; /* lives until the worker closes */
+	}
+	pthread_mutex_unlock(&w->sources.lock);
+	return ufs;
+}
+
+/* What a read of the object `key` waits for; {} when none does. */
+static int get_waiting(
+	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
+{
+	const char *volume = request->query(request, "volume");
+	const char *lineage = request->query(request, "lineage");
+	const char *key = request->query(request, "key");
+	struct volume_id id;
+	struct ufs_wait wait;
+	struct ufs *ufs;
+
+	if (!volume || !lineage || !key || hash_unhex(volume, id.bytes, VOLUME_ID_LEN) < 0)
+		return err_set(e, -EINVAL, "want volume=HEX&lineage=HEX&key=KEY");
+	ufs = find_origin(arg, &id, strtoull(lineage, NULL, 16));
+	if (!ufs || !ufs_find_wait(ufs, key, (uint32_t)strlen(key), &wait))
+		return 0;
+	*ret_json = json_pack("{s:I, s:i, s:s, s:s}", "waited_s",
+		(json_int_t)(wait.waited_ns / CLOCK_SECOND), "failed_attempts", (int)wait.failures,
+		"cause", wait.failures ? ufs_cause_name(wait.cause) : "no_answer", "reason",
+		wait.reason);
+	return *ret_json ? 0 : err_set(e, -ENOMEM, "no memory for the answer");
+}
+
 const struct admin_route status_routes[] = {
 	{ "GET", "/v1/status", get_status },
 	{ "GET", "/v1/chunk", get_chunk },
+	{ "GET", "/v1/waiting", get_waiting },
 	{ 0 },
 };
 

@@ -85,6 +85,36 @@ static void merge_worker(const struct fleet_mount *mount, json_t *answer)
 	}
 }
 
+/* What a read of it waits for just now. */
+static void add_waiting(const struct fleet_mount *mount, json_t *answer)
+{
+	_cleanup_(buf_release) struct buf query = BUF_INIT(4 * PATH_MAX);
+	const char *volume = json_string_value(json_object_get(answer, "volume"));
+	const char *lineage = json_string_value(json_object_get(answer, "lineage"));
+	const char *key = json_string_value(json_object_get(answer, "key"));
+	const char *cause;
+	const char *reason;
+	json_t *wait = NULL;
+	struct err e = ERR_INIT;
+
+	if (!volume || !lineage || !key ||
+		buf_printf(&query, "/v1/waiting?volume=%s&lineage=%s&key=", volume, lineage) < 0 ||
+		append_encoded(&query, key) < 0 ||
+		fleet_call(mount->run, "worker.sock", buf_str(&query), &wait, &e) < 0)
+		return; /* the worker is away: the mount's part stands alone */
+	cause = json_string_value(json_object_get(wait, "cause"));
+	reason = json_string_value(json_object_get(wait, "reason"));
+	if (cause)
+		(void)json_object_set_new(answer, "waits",
+			json_sprintf("for the origin, %" JSON_INTEGER_FORMAT
+				     " s, failed attempts %" JSON_INTEGER_FORMAT ": %s%s%s",
+				json_integer_value(json_object_get(wait, "waited_s")),
+				json_integer_value(json_object_get(wait, "failed_attempts")), cause,
+				reason && *reason ? ": " : "",
+				reason ? reason : "")); /* shown only */
+	json_decref(wait);
+}
+
 static void print_scalar(const char *name, const json_t *value)
 {
 	if (json_is_string(value) && json_string_length(value) == 0)
@@ -134,7 +164,7 @@ static void print_answer(const json_t *answer)
 {
 	static const char *const shown[] = { "mountpoint", "source", "key", "tag", "size",
 		"directory", "dead", "left_out", "volume", "lineage", "generation", "offset",
-		"extent", "engine", "engine_why", "last_failure", "last_cause" };
+		"extent", "engine", "engine_why", "waits", "last_failure", "last_cause" };
 	const json_t *chunks = json_object_get(answer, "chunks");
 	const json_t *chunk;
 	size_t i;
@@ -205,6 +235,7 @@ static int explain(const char *path, json_t **ret_answer, struct err *e)
 	(void)json_object_set_new(
 		*ret_answer, "mountpoint", json_string(mount.mountpoint)); /* shown only */
 	merge_worker(&mount, *ret_answer);
+	add_waiting(&mount, *ret_answer);
 	return EXIT_OK;
 }
 

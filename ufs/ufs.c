@@ -149,6 +149,12 @@ int ufs_get(struct ufs *ufs, struct ufs_get *get)
 	return ufs->ops->get(ufs, get);
 }
 
+bool ufs_find_wait(struct ufs *ufs, const char *key, uint32_t key_len, struct ufs_wait *ret_wait)
+{
+	CHECK_MAGIC(ufs, UFS_MAGIC);
+	return ufs->ops->find_wait && ufs->ops->find_wait(ufs, key, key_len, ret_wait);
+}
+
 void ufs_promote(struct ufs *ufs, struct ufs_get *get, enum ufs_class class)
 {
 	CHECK_MAGIC(ufs, UFS_MAGIC);

@@ -193,6 +193,17 @@ int ufs_get(struct ufs *ufs, struct ufs_get *get) __must_check;
  * harmless when late. */
 void ufs_promote(struct ufs *ufs, struct ufs_get *get, enum ufs_class class);
 
+/* What a request that has not ended is waiting for, for people. */
+struct ufs_wait {
+	uint64_t waited_ns;
+	unsigned int failures; /* attempts that have failed; 0: no answer yet */
+	enum ufs_cause cause;  /* of the last of them */
+	char reason[512];      /* its line, cut where it is longer */
+};
+
+/* The oldest GET under way of that object. False: there is none. Any thread. */
+bool ufs_find_wait(struct ufs *ufs, const char *key, uint32_t key_len, struct ufs_wait *ret_wait);
+
 /* Ends a request soon, by its on_done, with -ECANCELED unless it was done already. Any thread;
  * harmless when late; what an origin has begun and cannot end goes on. */
 void ufs_cancel(struct ufs *ufs, struct ufs_get *get);

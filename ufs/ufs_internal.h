@@ -48,6 +48,10 @@ struct ufs_ops {
 	/* As ufs_promote(). May be NULL: nothing waits here. */
 	void (*promote)(struct ufs *ufs, struct ufs_get *get, enum ufs_class class);
 
+	/* As ufs_find_wait(). May be NULL: not known here. */
+	bool (*find_wait)(
+		struct ufs *ufs, const char *key, uint32_t key_len, struct ufs_wait *ret_wait);
+
 	/* As ufs_cancel(). May be NULL: what was begun goes on. */
 	void (*cancel)(struct ufs *ufs, struct ufs_get *get);
 
