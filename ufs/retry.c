@@ -364,12 +364,19 @@ static bool may_try_again(struct attempt *a, int status)
 	return true;
 }
 
-/* Notes how an attempt ended. True when nobody wants the request any more. */
+/* Notes how an attempt ended. True when nobody wants the request any more. One that the deadline
+ * cut off has nothing to say: what the attempts before met counts. */
 static bool note_failure(struct attempt *a, int status, const struct err *e)
 {
 	bool over;
 
 	pthread_mutex_lock(&a->retry->lock);
+	if (a->failures && status == -ETIMEDOUT && a->get.cause == UFS_CAUSE_NONE) {
+		over = a->retry->closing || a->cancelled;
+		a->refusals = 0;
+		pthread_mutex_unlock(&a->retry->lock);
+		return over;
+	}
 	over = a->retry->closing || a->cancelled;
 	if (!refuses(status))
 		a->refusals = 0;
@@ -399,7 +406,7 @@ static void on_done(struct ufs_get *get, int status, const struct err *e)
 	else if (may_try_again(a, status))
 		loop_post(a->retry->loop, &a->task);
 	else
-		finish(a, is_final(status) || refuses(status) ? status : -ETIMEDOUT, e);
+		finish(a, is_final(status) || refuses(status) ? status : -ETIMEDOUT, &a->e);
 }
 
 /* ---- the table ------------------------------------------------------------------------------- */

@@ -63,7 +63,7 @@ static void on_task(struct loop_task *task)
 		get->on_progress(get, n);
 	get->retry_after_ns = step.retry_after_ns;
 	if (step.status < 0)
-		(void)err_set(&e, step.status, "scripted");
+		(void)err_set(&e, step.status, "scripted %s", err_name(step.status));
 	get->on_done(get, step.status, step.status < 0 ? &e : NULL);
 }
 
@@ -289,7 +289,8 @@ static void refusals(void **state)
 			steps[k] = (struct step){ 0, codes[i], 0 };
 		assert_int_equal(run(steps, 20, 60 * CLOCK_SECOND, &used, &e), codes[i]);
 		assert_int_equal(used, 8);
-		assert_ptr_equal(strstr(e.text, "scripted (after 8 attempts"), e.text);
+		assert_ptr_equal(strstr(e.text, "scripted E"), e.text);
+		assert_non_null(strstr(e.text, "(after 8 attempts"));
 	}
 }
 
@@ -344,7 +345,7 @@ static void deadline(void **state)
 		 * late. */
 		assert_in_range(clock_mono_ns() - t, 800 * CLOCK_MS, 2 * CLOCK_SECOND);
 		assert_true(used >= 3 && used < 64);
-		assert_non_null(strstr(e.text, "scripted (after"));
+		assert_non_null(strstr(e.text, "(after"));
 	}
 }
 
@@ -407,6 +408,19 @@ static void promotes(void **state)
 	assert_int_equal(finish(w, NULL), -ECANCELED);
 }
 
+/* The line at the end is of what was met, not of the attempt that the deadline cut off. */
+static void cut_off(void **state)
+{
+	struct step steps[30];
+	struct err e;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(steps); i++)
+		steps[i] = (struct step){ 0, i < 2 ? -EACCES : -ETIMEDOUT, 0 };
+	assert_int_equal(run(steps, ARRAY_SIZE(steps), CLOCK_SECOND, NULL, &e), -ETIMEDOUT);
+	assert_ptr_equal(strstr(e.text, "scripted EACCES (after"), e.text);
+}
+
 /* One that waits for its next attempt, and one that the origin has: the first ends at once, the
  * second when the origin says so. */
 static void cancels(void **state)
@@ -442,13 +456,26 @@ static void waits(void **state)
 {
 	struct step steps[8] = { 0 };
 	struct script *s = script_new(steps, ARRAY_SIZE(steps), 2 * CLOCK_SECOND);
+	struct ufs_wait found = { 0 };
+	const char *key;
+	uint32_t key_len;
+	struct wait *w;
 	struct ufs *ufs;
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(steps); i++)
 		steps[i] = (struct step){ 0, -EAGAIN, CLOCK_SECOND };
 	assert_int_equal(ufs_retry_new(&s->base, &ufs), 0);
-	assert_int_equal(finish(start(ufs, 0, 10), NULL), -ETIMEDOUT);
+	w = start(ufs, 0, 10);
+	key = w->get.key;
+	key_len = w->get.key_len;
+	while (ufs_find_wait(ufs, key, key_len, &found) && found.failures == 0)
+		clock_sleep_ns(CLOCK_MS);
+	assert_true(found.failures > 0);
+	assert_true(found.waited_ns < 2 * CLOCK_SECOND);
+	assert_false(ufs_find_wait(ufs, "no such key", 11, &found));
+	assert_int_equal(finish(w, NULL), -ETIMEDOUT);
+	assert_false(ufs_find_wait(ufs, key, key_len, &found));
 	assert_int_equal(counter_get(&ufs_counters(ufs)->waits), 1);
 	s->at = ARRAY_SIZE(steps);
 	assert_int_equal(finish(start(ufs, 0, 10), NULL), 0);
@@ -539,6 +566,7 @@ int main(void)
 		cmocka_unit_test(slips),
 		cmocka_unit_test(mended),
 		cmocka_unit_test(deadline),
+		cmocka_unit_test(cut_off),
 		cmocka_unit_test(retry_after),
 		cmocka_unit_test(closing),
 		cmocka_unit_test(promotes),
