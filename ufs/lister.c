@@ -17,8 +17,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LISTER_HINTS  8192u
-#define LISTER_LEVELS 64u /* directory levels looked at, at most */
+#define LISTER_HINTS        8192u
+#define LISTER_LEVELS       64u /* directory levels looked at, at most */
+#define LISTER_FIRST_LEVELS 4u
 
 struct range {
 	struct list link;       /* lister.ranges, in key order */
@@ -27,10 +28,11 @@ struct range {
 	bool has_pos;
 	bool bounded;
 	bool running;
-	bool seen;   /* a page was listed: depth, left and page_n mean something */
-	bool no_cut; /* none was found since the last page */
+	bool seen;   /* a page was listed: what follows means something */
+	bool no_cut; /* no place was found since the last page */
 	uint32_t depth;
 	uint32_t page_n;
+	double keys; /* of one sibling at `depth` */
 	double left; /* a guess */
 };
 
@@ -145,6 +147,48 @@ static void swallow_locked(struct lister *l, struct range *range, const struct u
 	}
 }
 
+/* Bytes of the directory that `key` lies in, with its '/'. */
+static uint32_t directory_of(const struct lister_key *key)
+{
+	uint32_t n = key->len;
+
+	while (n > 0 && key->bytes[n - 1] != '/')
+		n--;
+	return n;
+}
+
+/* What is known of a range, for cutting it. Where the directories behind the one of its position are
+ * known, and are no part of the range, keys are expected in that one only. */
+static struct lister_spot spot_of_locked(const struct lister *l, const struct range *range)
+{
+	struct lister_spot spot = {
+		.pos = &range->pos,
+		.high = range->bounded ? &range->high : NULL,
+		.depth = range->depth,
+		.keys = range->keys,
+		.page_n = range->page_n,
+	};
+	uint32_t len = directory_of(&range->pos);
+
+	for (uint32_t i = 0; i + 1 < l->n_hints && len; i++) {
+		const struct lister_key *hint = &l->hints[i];
+
+		if (hint->len == len && memcmp(hint->bytes, range->pos.bytes, len) == 0) {
+			if (range->bounded && by_key(&l->hints[i + 1], &range->high) >= 0)
+				spot.floor = len;
+			break;
+		}
+	}
+	return spot;
+}
+
+static double estimate_locked(const struct lister *l, const struct range *range)
+{
+	struct lister_spot spot = spot_of_locked(l, range);
+
+	return lister_estimate(&l->alphabet, &spot);
+}
+
 /* What the page says about the range; returns how many of its objects belong to it. The range
  * may be gone after. */
 static uint32_t advance_locked(struct lister *l, struct range *range, const struct ufs_page *page,
@@ -154,7 +198,7 @@ static uint32_t advance_locked(struct lister *l, struct range *range, const stru
 	uint32_t n = page->n_objects;
 	bool more = page->truncated;
 
-	lister_alphabet_add(&l->alphabet, lesson);
+	lister_alphabet_add(&l->alphabet, &lesson->alphabet);
 	if (n)
 		swallow_locked(l, range, &objects[n - 1]);
 	while (n && beyond(&objects[n - 1], range)) {
@@ -173,9 +217,9 @@ static uint32_t advance_locked(struct lister *l, struct range *range, const stru
 	range->seen = true;
 	range->no_cut = false;
 	range->depth = lesson->shared;
+	range->keys = lesson->keys;
 	range->page_n = n;
-	range->left = lister_estimate(&l->alphabet, objects[0].key, objects[0].key_len, &range->pos,
-		range->bounded ? &range->high : NULL, n);
+	range->left = estimate_locked(l, range);
 	return n;
 }
 
@@ -193,6 +237,20 @@ static int check_page(const struct lister_key *pos, const struct ufs_page *page,
 			"LIST answer: keys before the one asked for; the service must honour "
 			"start-after");
 	return 0;
+}
+
+/* The directories above the one that the first page ended in, the nearest first. */
+static void add_first_levels_locked(struct lister *l, const struct ufs_object *last)
+{
+	struct lister_key dir;
+
+	lister_key_set(&dir, last->key, last->key_len);
+	dir.len = directory_of(&dir);
+	while (dir.len && l->n_levels < LISTER_FIRST_LEVELS) {
+		dir.len--;
+		dir.len = directory_of(&dir);
+		l->levels[l->n_levels++] = dir;
+	}
 }
 
 static int list_range_locked(struct lister *l, struct range *range, struct ufs_page *page)
@@ -222,7 +280,7 @@ static int list_range_locked(struct lister *l, struct range *range, struct ufs_p
 		return r;
 	}
 	if (page->truncated && lesson.slashes && l->n_levels == 0)
-		l->levels[l->n_levels++].len = 0; /* the top */
+		add_first_levels_locked(l, &page->objects[page->n_objects - 1]);
 	n = advance_locked(l, range, page, &lesson);
 	pthread_cond_signal(&l->news);
 	pthread_mutex_unlock(&l->lock);
@@ -237,6 +295,15 @@ static int list_range_locked(struct lister *l, struct range *range, struct ufs_p
 
 /* ---- names of directories, as places to cut -------------------------------------------------- */
 
+static void add_level_locked(struct lister *l, const struct lister_key *dir)
+{
+	for (uint32_t i = 0; i < l->n_levels; i++)
+		if (by_key(&l->levels[i], dir) == 0)
+			return;
+	if (l->n_levels < LISTER_LEVELS)
+		l->levels[l->n_levels++] = *dir;
+}
+
 static void add_hints_locked(struct lister *l, const struct ufs_page *page)
 {
 	uint32_t n = min(page->n_prefixes, LISTER_HINTS - l->n_hints);
@@ -249,10 +316,11 @@ static void add_hints_locked(struct lister *l, const struct ufs_page *page)
 	qsort(l->hints, l->n_hints, sizeof(l->hints[0]), by_key);
 	if (page->n_prefixes >= l->threads)
 		return; /* enough to cut by */
-	for (uint32_t i = 0; i < page->n_prefixes && l->n_levels < LISTER_LEVELS; i++) {
-		const struct ufs_object *o = &page->prefixes[i];
+	for (uint32_t i = 0; i < page->n_prefixes; i++) {
+		struct lister_key dir;
 
-		lister_key_set(&l->levels[l->n_levels++], o->key, o->key_len);
+		lister_key_set(&dir, page->prefixes[i].key, page->prefixes[i].key_len);
+		add_level_locked(l, &dir);
 	}
 }
 
@@ -316,15 +384,11 @@ static uint32_t hint_cuts_locked(struct lister *l, const struct range *range, ui
  * was found. */
 static bool cut_range_locked(struct lister *l, struct range *range, uint32_t want)
 {
-	const struct lister_key *high = range->bounded ? &range->high : NULL;
+	struct lister_spot spot = spot_of_locked(l, range);
 	uint32_t n = hint_cuts_locked(l, range, want);
-	uint32_t total = lister_candidates(&l->alphabet, &range->pos, high, range->depth);
-	uint32_t guesses = min(want - n, total);
+	uint32_t made = 0;
 
-	for (uint32_t i = 0; i < guesses; i++)
-		lister_candidate(&l->alphabet, &range->pos, high, range->depth,
-			evenly(i, guesses, total), &l->cuts[n + i]);
-	n += guesses;
+	n += lister_cuts(&l->alphabet, &spot, want - n, l->cuts + n);
 	qsort(l->cuts, n, sizeof(l->cuts[0]), by_key);
 	for (uint32_t i = n; i > 0; i--) { /* from behind: range->high moves down */
 		struct range *part;
@@ -341,9 +405,10 @@ static bool cut_range_locked(struct lister *l, struct range *range, uint32_t wan
 		range->high = l->cuts[i - 1];
 		range->bounded = true;
 		list_push_front(&range->link, &part->link);
+		made++;
 	}
-	range->no_cut = n == 0;
-	return n > 0;
+	range->no_cut = made == 0;
+	return made > 0;
 }
 
 static bool can_be_cut(const struct range *range)

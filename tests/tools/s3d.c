@@ -10,8 +10,12 @@
 #include "base/file.h"
 
 static const char usage[] =
-	"usage: s3d --dir DIR | --synthetic N,SIZE,DIRS[,PREFIX] ... | --upstream IPV4:PORT\n"
+	"usage: s3d --dir DIR | --synthetic [SHAPE:]N,SIZE,DIRS[,PREFIX] ... | --upstream "
+	"IPV4:PORT\n"
 	"\n"
+	"  SHAPE of the keys     dirs (d00003/o00000042), flat (img_000000042.jpg), hash (16 hex\n"
+	"                        digits), classes (train/n00000007/n00000007_42.JPEG), cjk (four\n"
+	"                        ideographs)\n"
 	"  --listen IPV4:PORT    S3 (127.0.0.1:0; port 0 takes a free one)\n"
 	"  --control IPV4:PORT   counters and faults (127.0.0.1:0)\n"
 	"  --bucket NAME         standalone: the bucket's name (bucket)\n"

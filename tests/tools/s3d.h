@@ -238,7 +238,7 @@ struct s3d_body {
 /* dir may be NULL. */
 struct s3d_store *s3d_store_new(const char *bucket, const char *dir);
 void s3d_store_free(struct s3d_store *s);
-/* "N,SIZE,DIRS[,PREFIX]": N objects of SIZE bytes, PREFIXdDDDDD/oNNNNNNNN. */
+/* "[SHAPE:]N,SIZE,DIRS[,PREFIX]": N objects of SIZE bytes; PREFIXdDDDDD/oNNNNNNNN without a shape. */
 int s3d_store_add_synthetic(struct s3d_store *s, const char *spec, struct err *e);
 /* Reads the directory again and sorts everything. */
 int s3d_store_scan(struct s3d_store *s, struct err *e);

@@ -127,20 +127,82 @@ static int store_add(struct s3d_store *s, const struct s3d_entry *entry)
 	return 0;
 }
 
+/* How the keys of synthetic objects look. */
+enum shape {
+	SHAPE_DIRS,    /* d00003/o00000042 */
+	SHAPE_FLAT,    /* img_000000042.jpg */
+	SHAPE_HASH,    /* 9e3779b10000002a */
+	SHAPE_CLASSES, /* train/n00000007/n00000007_42.JPEG */
+	SHAPE_CJK,     /* four ideographs */
+	SHAPES,
+};
+
+/* The i-th key of `n`, in `dirs` directories or classes. */
+static void shape_key(char *out, size_t size, enum shape shape, const char *prefix, uint64_t i,
+	uint64_t n, uint64_t dirs)
+{
+	unsigned long long number = i;
+	unsigned int class = (unsigned int)(i % dirs * 7919);
+	char *end;
+
+	switch (shape) {
+	case SHAPE_DIRS:
+		(void)snprintf(out, size, "%sd%05llu/o%08llu", prefix,
+			number / ((n + dirs - 1) / dirs), number);
+		return;
+	case SHAPE_FLAT:
+		(void)snprintf(out, size, "%simg_%09llu.jpg", prefix, number);
+		return;
+	case SHAPE_HASH:
+		(void)snprintf(
+			out, size, "%s%08x%08llx", prefix, (unsigned int)i * 2654435761u, number);
+		return;
+	case SHAPE_CLASSES:
+		(void)snprintf(
+			out, size, "%strain/n%08u/n%08u_%llu.JPEG", prefix, class, class, number);
+		return;
+	case SHAPE_CJK:
+	case SHAPES:
+		break;
+	}
+	(void)snprintf(out, size, "%s", prefix); /* digits of base 20, spread over U+4E00..9FBF */
+	end = out + strlen(out);
+	for (uint64_t place = 160000; place > 1 && end + 4 < out + size; place /= 20) {
+		unsigned int c = 0x4e00 + (unsigned int)(i % place / (place / 20)) * 0x429;
+
+		*end++ = (char)(0xe0 | c >> 12);
+		*end++ = (char)(0x80 | (c >> 6 & 0x3f));
+		*end++ = (char)(0x80 | (c & 0x3f));
+	}
+	*end = 0;
+}
+
 int s3d_store_add_synthetic(struct s3d_store *s, const char *spec, struct err *e)
 {
+	static const char *const shapes[SHAPES] = { "dirs", "flat", "hash", "classes", "cjk" };
 	unsigned long long n, dirs;
-	char size_text[32], prefix[256] = "", key[320];
+	char size_text[32], prefix[256] = "", key[512];
+	const char *numbers = strchr(spec, ':');
+	enum shape shape = SHAPE_DIRS;
 	uint64_t size;
 	int r;
 
-	if (sscanf(spec, "%llu,%31[^,],%llu,%255s", &n, size_text, &dirs, prefix) < 3 || n == 0 ||
-		n > LIMIT_FILES || dirs == 0 || dirs > n || dirs > 100000)
-		return err_set(e, -EINVAL, "--synthetic %s: it is N,SIZE,DIRS[,PREFIX]", spec);
+	while (numbers && shape < SHAPES &&
+		(strlen(shapes[shape]) != (size_t)(numbers - spec) ||
+			strncmp(spec, shapes[shape], (size_t)(numbers - spec)) != 0))
+		shape++;
+	if (shape == SHAPES ||
+		sscanf(numbers ? numbers + 1 : spec, "%llu,%31[^,],%llu,%255s", &n, size_text,
+			&dirs, prefix) < 3 ||
+		n == 0 || n > (shape == SHAPE_CJK ? 160000 : LIMIT_FILES) || dirs == 0 ||
+		dirs > n || dirs > 100000)
+		return err_set(e, -EINVAL,
+			"--synthetic %s: it is [SHAPE:]N,SIZE,DIRS[,PREFIX], SHAPE one of dirs, "
+			"flat, hash, classes, cjk",
+			spec);
 	r = units_parse_size(size_text, &size, e);
 	for (uint64_t i = 0; i < n && r == 0; i++) {
-		(void)snprintf(key, sizeof(key), "%sd%05llu/o%08llu", prefix,
-			(unsigned long long)i / ((n + dirs - 1) / dirs), (unsigned long long)i);
+		shape_key(key, sizeof(key), shape, prefix, i, n, dirs);
 		r = store_add(s, &(struct s3d_entry){ .key = key,
 					 .size = size,
 					 .seconds = SYNTHETIC_TIME,
