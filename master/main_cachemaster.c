@@ -217,7 +217,7 @@ static int start(struct master *m, struct err *e)
 			.epoch = m->cluster.epoch,
 			.listing_bytes = m->options.memory,
 			.limits = { .max_requests = 4,
-				.list_requests = 32,
+				.list_requests = 96,
 				.request_timeout_ns = ATTEMPT_TIMEOUT,
 				.deadline_ns = LIST_DEADLINE },
 		};

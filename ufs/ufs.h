@@ -70,13 +70,13 @@ int ufs_config_source(const struct ufs_config *config, struct buf *out, struct e
 
 struct ufs_limits {
 	unsigned int max_requests;   /* GETs in flight, e.g. 128; further ones queue by class */
-	unsigned int list_requests;  /* LISTs in flight, e.g. 64 */
+	unsigned int list_requests;  /* LISTs in flight, e.g. 96 */
 	uint64_t request_timeout_ns; /* one attempt without progress, e.g. 30 s */
 	uint64_t deadline_ns;        /* a request with all its retries, e.g. 300 s */
 };
 #define UFS_LIMITS_DEFAULT                            \
 	((struct ufs_limits){ .max_requests = 128,    \
-		.list_requests = 64,                  \
+		.list_requests = 96,                  \
 		.request_timeout_ns = 30000000000ull, \
 		.deadline_ns = 300000000000ull })
 
