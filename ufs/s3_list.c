@@ -134,7 +134,11 @@ static int list_once(struct s3 *s3, const struct ufs_page_request *request, unsi
 	buf_release(&call.body);
 	if (r < 0) {
 		ufs_count_end(&s3->base, r, UFS_CAUSE_BAD_XML, 0);
-		(void)err_prefix(e, "%s", s3->name); /* the code stays */
+		if (r == -EPROTO && e) /* the code stays */
+			(void)err_set(e, r, "%s: %s; is it an S3 service, and no proxy in between?",
+				s3->name, (const char *)strdupa(e->text));
+		else
+			(void)err_prefix(e, "%s", s3->name);
 	}
 	return r;
 }

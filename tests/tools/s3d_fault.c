@@ -29,7 +29,7 @@
  *				the object, last byte, left out, in another unit
  *	kind=whole				Range ignored: 200
  *	kind=etag	[how=other|none|weak]	another ETag than LIST gave, none, or W/"..."
- *	kind=gzip				Content-Encoding: gzip, and the bytes begin so
+ *	kind=gzip				Content-Encoding: gzip, a weak ETag, and the bytes begin so
  *
  * Synthetic objects that change (a file is replaced on disk, and seen at once):
  *	kind=changed				the object is a newer version: 412 with If-Match

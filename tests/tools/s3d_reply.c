@@ -42,19 +42,24 @@ static int head_make_wrong_range(const struct s3d_plan *plan, struct buf *head)
 	return s3d_header_set(head, "Content-Range", range);
 }
 
-static int head_make_wrong_etag(const struct s3d_plan *plan, struct buf *head)
+static int head_make_weak_etag(struct buf *head)
 {
 	char etag[256];
 	char weak[260];
 
-	if (plan->wrong_etag == S3D_ETAG_NONE)
-		return s3d_header_set(head, "ETag", NULL);
-	if (plan->wrong_etag == S3D_ETAG_OTHER)
-		return s3d_header_set(head, "ETag", "\"00000000000000000000000000000bad\"");
 	if (!s3d_header_get(head, "ETag", etag, sizeof(etag)))
 		return 0;
 	(void)snprintf(weak, sizeof(weak), "W/%s", etag);
 	return s3d_header_set(head, "ETag", weak);
+}
+
+static int head_make_wrong_etag(const struct s3d_plan *plan, struct buf *head)
+{
+	if (plan->wrong_etag == S3D_ETAG_NONE)
+		return s3d_header_set(head, "ETag", NULL);
+	if (plan->wrong_etag == S3D_ETAG_OTHER)
+		return s3d_header_set(head, "ETag", "\"00000000000000000000000000000bad\"");
+	return head_make_weak_etag(head);
 }
 
 /* A body that is longer than it ought to be. */
@@ -88,8 +93,11 @@ static int head_make_wrong(struct s3d_conn *c, struct buf *head, uint64_t body_l
 		r = head_make_wrong_etag(plan, head);
 	if (r == 0 && plan->wrong_range)
 		r = head_make_wrong_range(plan, head);
+	/* An object may be stored so; what compresses on the way says by the ETag that it changed it. */
 	if (r == 0 && plan->gzip)
 		r = s3d_header_add(head, "Content-Encoding", "gzip");
+	if (r == 0 && plan->gzip)
+		r = head_make_weak_etag(head);
 	if (r == 0 && plan->extra_how)
 		r = head_make_long(c, head, body_len);
 	return r;
