@@ -24,6 +24,7 @@
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define RETRY_MAGIC          0x55525452u
 #define RETRY_REFUSALS_MAX   8u /* in a row; then it is true */
@@ -552,10 +553,44 @@ static void retry_free(struct ufs *ufs)
 	free(retry);
 }
 
+/* Of one list, which is sorted by age. */
+static const struct attempt *find_locked(const struct list *all, const char *key, uint32_t key_len)
+{
+	list_for_each (node, all) {
+		const struct attempt *a = list_entry(node, struct attempt, by_age);
+
+		if (a->outer->key_len == key_len && memcmp(a->outer->key, key, key_len) == 0)
+			return a;
+	}
+	return NULL;
+}
+
+static bool retry_find_wait(
+	struct ufs *ufs, const char *key, uint32_t key_len, struct ufs_wait *ret_wait)
+{
+	struct retry *retry = retry_of(ufs);
+	const struct attempt *a;
+
+	pthread_mutex_lock(&retry->lock);
+	a = find_locked(&retry->told, key, key_len); /* older than the fresh ones */
+	if (!a)
+		a = find_locked(&retry->fresh, key, key_len);
+	if (a) {
+		*ret_wait = (struct ufs_wait){ .waited_ns = clock_mono_ns() - a->started_ns,
+			.failures = a->failures,
+			.cause = a->cause };
+		(void)snprintf(ret_wait->reason, sizeof(ret_wait->reason), "%.500s",
+			a->e.text); /* cut: for people */
+	}
+	pthread_mutex_unlock(&retry->lock);
+	return a != NULL;
+}
+
 static const struct ufs_ops retry_ops = {
 	.name = "retry",
 	.get = retry_get,
 	.promote = retry_promote,
+	.find_wait = retry_find_wait,
 	.cancel = retry_cancel,
 	.list_page = retry_list_page,
 	.probe = retry_probe,
