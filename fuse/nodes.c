@@ -15,8 +15,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NODES_MAGIC 0x70DE5A11u
-#define FIRST_NAMES 1024u
+#define NODES_MAGIC  0x70DE5A11u
+#define FIRST_NAMES  1024u
+#define ATTEMPTS_MAX 4096u /* with hashes of 62 bits the second is hardly ever needed */
 
 struct name {
 	uint64_t node;
@@ -58,11 +59,13 @@ static struct name *name_find(const struct nodes *nodes, uint64_t node)
 	return at ? &nodes->names[at - 1] : NULL;
 }
 
-/* The id that a name asks for; the following ones are asked for when that is taken. */
+/* The id that a name asks for, and when that is taken the next that it asks for. Each by a hash of
+ * its own: whoever chooses names such that many meet once does not have them meet again. */
 static uint64_t name_node(
 	const struct nodes *nodes, uint64_t parent, const char *name, size_t len, uint64_t attempt)
 {
-	return NODES_NAMES | ((hash_xxh3(name, len, parent) + attempt) & nodes->hash_mask);
+	return NODES_NAMES |
+	       (hash_xxh3(name, len, parent + attempt * 0x9E3779B97F4A7C15ull) & nodes->hash_mask);
 }
 
 static int names_grow(struct nodes *nodes)
@@ -101,17 +104,18 @@ static int name_add(struct nodes *nodes, uint64_t node, uint64_t nid, uint32_t p
 static int name_node_of(const struct nodes *nodes, uint64_t parent, const char *name, size_t len,
 	uint64_t nid, uint64_t *ret_node)
 {
-	for (uint64_t i = 0;; i++) {
+	for (uint64_t i = 0; i < ATTEMPTS_MAX; i++) {
 		uint64_t node = name_node(nodes, parent, name, len, i);
 		const struct name *found = name_find(nodes, node);
 
-		if (!found || i > nodes->n_names)
-			return -EBADMSG;
+		if (!found)
+			break;
 		if (found->nid == nid) {
 			*ret_node = node;
 			return 0;
 		}
 	}
+	return -EBADMSG;
 }
 
 /* ---- files with bytes ------------------------------------------------------------------------ */
@@ -182,15 +186,14 @@ static int walk_file(struct walk *w, const struct image_inode *inode)
 static int walk_name(struct walk *w, uint32_t parent, const char *name, size_t len, uint64_t nid)
 {
 	struct nodes *nodes = w->nodes;
-	uint64_t node;
-	uint64_t attempt = 0;
 
-	if (nodes->n_names >= nodes->hash_mask)
-		return -E2BIG;
-	do
-		node = name_node(nodes, nodes->names[parent].node, name, len, attempt++);
-	while (name_find(nodes, node));
-	return name_add(nodes, node, nid, parent);
+	for (uint64_t i = 0; i < ATTEMPTS_MAX; i++) {
+		uint64_t node = name_node(nodes, nodes->names[parent].node, name, len, i);
+
+		if (!name_find(nodes, node))
+			return name_add(nodes, node, nid, parent);
+	}
+	return -E2BIG;
 }
 
 static int walk_entry(struct walk *w, uint32_t parent, const struct image_entry *entry)

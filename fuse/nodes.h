@@ -7,8 +7,8 @@
  *
  * The bytes of a file have a place in the volume that no other ever gets, so that place is its id;
  * the first chunk's worth of ids is left to the root. What has no bytes is named by its path:
- * hash(name, seeded with the id of its directory), or the next free id when two names meet, in the
- * order of the walk. So an id is the same for every daemon of a mount and, hashes that meet aside,
+ * hash(name, seeded with the id of its directory); when two meet, the later in the order of the walk
+ * takes another seed. So an id is the same for every daemon of a mount and, hashes that meet aside,
  * for a path in every generation of its source. A volume has the ids below 2^48: several can share
  * those below 2^62.
  *
