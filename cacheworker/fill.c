@@ -142,7 +142,8 @@ static enum step fill_step(struct fill *fill, struct table_row *row)
 	uint64_t at = 0;
 	int r;
 
-	if (next_unit(fill, row, &at) < 0)
+	/* What no tier takes would be pushed out before it is read. */
+	if (tier_set_full(w->tiers) || next_unit(fill, row, &at) < 0)
 		return STEP_DONE;
 	flight_unit_of(row, at, &start, &length, &object_offset);
 	if (length > fill->credit)

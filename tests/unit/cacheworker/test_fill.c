@@ -139,6 +139,29 @@ static void test_fill_wakes_with_memory(void **state)
 	world_free(w);
 }
 
+/* Fills that were begun end when the tier is full: what it does not take is fetched for nothing. */
+static void test_full_tier_ends_fills(void **state)
+{
+	const uint64_t capacity = 64 * MiB;
+	struct world *w = world_new_sized(capacity, FILES, FILE_B, 0);
+	uint64_t deadline = clock_mono_ns() + DEADLINE;
+
+	(void)state;
+	(void)read_range(w, 0, BLOCK_BYTES, 0);
+	wait_until_written(w);
+	take_memory(w); /* so that all are begun before the first byte comes */
+	for (uint64_t chunk = 0; chunk < FILES * FILE_B / CHUNK_BYTES; chunk++)
+		announce(w, chunk * CHUNK_BYTES, CHUNK_BYTES);
+	give_memory(w);
+	while (fills_under_way(w)) {
+		assert_true(clock_mono_ns() < deadline);
+		clock_sleep_ns(CLOCK_MS);
+	}
+	assert_true(origin_gets(w) * FILE_B > capacity / 2);
+	assert_true(origin_gets(w) <= capacity / FILE_B + w->config.origin_requests);
+	world_free(w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -146,6 +169,7 @@ int main(void)
 		cmocka_unit_test(test_whole_chunks_after_2_percent),
 		cmocka_unit_test(test_every_announced_range_comes),
 		cmocka_unit_test(test_fill_wakes_with_memory),
+		cmocka_unit_test(test_full_tier_ends_fills),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
