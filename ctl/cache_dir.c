@@ -16,15 +16,23 @@
 
 #define CACHE_FORMAT 1
 
+/* An absolute path. Not another user's, whose HOME `sudo -E` keeps: what root leaves there he could not use. */
+static bool own_base(const char *path)
+{
+	struct stat st;
+
+	return path && path[0] == '/' && (geteuid() != 0 || stat(path, &st) != 0 || st.st_uid == 0);
+}
+
 int cache_dir_default(char out[PATH_MAX], struct err *e)
 {
 	const char *base = secure_getenv("XDG_CACHE_HOME");
 	const char *home = secure_getenv("HOME");
 	int n;
 
-	if (base && base[0] == '/')
+	if (own_base(base))
 		n = snprintf(out, PATH_MAX, "%s/granary", base);
-	else if (home && home[0] == '/')
+	else if (own_base(home))
 		n = snprintf(out, PATH_MAX, "%s/.cache/granary", home);
 	else if (geteuid() == 0)
 		n = snprintf(out, PATH_MAX, "/root/.cache/granary");

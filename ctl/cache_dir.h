@@ -30,7 +30,7 @@ struct cache_dir {
 	char run[SOCKET_PATH_MAX - 24]; /* RUN/ID; leaves room for the names of sockets */
 };
 
-/* The default: ${XDG_CACHE_HOME:-$HOME/.cache}/granary. */
+/* The default: ${XDG_CACHE_HOME:-$HOME/.cache}/granary; for root never in another user's home. */
 int cache_dir_default(char out[PATH_MAX], struct err *e) __must_check;
 
 /*

@@ -33,7 +33,8 @@ struct doctor_options {
 	bool anonymous;
 	const char *ca_file;
 	const char *engine; /* "auto", "native", "fuse" */
-	const char *cache;  /* NULL: the default */
+	bool allow_other;
+	const char *cache; /* NULL: the default */
 	uint64_t cache_size;
 	uint64_t memory;
 	const char *output;

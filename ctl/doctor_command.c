@@ -21,9 +21,11 @@ static const struct option_spec specs[] = {
 	OPTION_BOOL_ROW(struct doctor_options, anonymous, "anonymous",
 		"without credentials: a public bucket"),
 	OPTION_STRING_ROW(struct doctor_options, ca_file, "ca-file", "FILE",
-		"certificates that sign the endpoint's"),
+		"file or directory of certificates that sign the endpoint's"),
 	OPTION_ROW(struct doctor_options, engine, "engine", OPTION_CHOICE,
 		.choices = "auto|native|fuse", .help = "the engine that is to work; auto"),
+	OPTION_BOOL_ROW(struct doctor_options, allow_other, "allow-other",
+		"users other than you are to read the mount"),
 	OPTION_STRING_ROW(
 		struct doctor_options, cache, "cache", "DIR", "cache directory; ~/.cache/granary"),
 	OPTION_SIZE_ROW(struct doctor_options, cache_size, "cache-size", 64 * MiB, 0,

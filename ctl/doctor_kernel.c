@@ -27,7 +27,8 @@ static json_t *run_probe(const struct doctor *d, struct err *e)
 	char program[PATH_MAX + 16];
 	char dir[PATH_MAX];
 	char cache[PATH_MAX];
-	char *argv[] = { program, (char[]){ "--probe" }, (char[]){ "--image-dir" }, dir, NULL };
+	char *argv[] = { program, (char[]){ "--probe" }, (char[]){ "--image-dir" }, dir,
+		d->options->allow_other ? (char[]){ "--allow-other" } : NULL, NULL };
 	int status = 0;
 	int r = programs_dir(cache, e);
 	json_t *json;

@@ -65,7 +65,7 @@ static const struct option_spec specs[] = {
 	OPTION_BOOL_ROW(struct mount_options, anonymous, "anonymous",
 		"without credentials: a public bucket"),
 	OPTION_STRING_ROW(struct mount_options, ca_file, "ca-file", "FILE",
-		"certificates that sign the endpoint's"),
+		"file or directory of certificates that sign the endpoint's"),
 	OPTION_ROW(struct mount_options, engine, "engine", OPTION_CHOICE,
 		.choices = "auto|native|fuse",
 		.help = "who reads the image: the kernel (native) or a daemon (fuse); auto"),

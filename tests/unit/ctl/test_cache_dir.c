@@ -210,6 +210,16 @@ static void test_default(void **state)
 	assert_int_equal(setenv("HOME", "/home/x", 1), 0);
 	assert_int_equal(cache_dir_default(path, &e), 0);
 	assert_string_equal(path, "/home/x/.cache/granary");
+	if (geteuid() != 0)
+		return;
+	/* a user's home, as sudo -E leaves it */
+	(void)snprintf(path, sizeof(path), "/var/tmp/granary-cd.XXXXXX");
+	assert_non_null(mkdtemp(path));
+	assert_int_equal(chown(path, 1000000, 1000000), 0);
+	assert_int_equal(setenv("HOME", path, 1), 0);
+	assert_int_equal(cache_dir_default(path, &e), 0);
+	assert_string_equal(path, "/root/.cache/granary");
+	assert_int_equal(rmdir(getenv("HOME")), 0);
 }
 
 int main(void)
