@@ -36,7 +36,7 @@ static const struct option_spec specs[] = {
 	OPTION_STRING_ROW(struct options, endpoint, "endpoint", "URL", "of the S3 server"),
 	OPTION_STRING_ROW(struct options, build, "build", "DIR", "makes table and image there"),
 	OPTION_ROW(struct options, requests, "requests", OPTION_UINT, .min = 1, .max = 256,
-		.help = "LISTs at a time; 64"),
+		.help = "LISTs at a time; the default of ufs/ufs.h"),
 };
 
 static const struct option_set option_set = { .program = "bench-lister",
@@ -147,7 +147,7 @@ static int run(const struct options *options, const char *url, struct err *e)
 
 int main(int argc, char **argv)
 {
-	struct options options = { .requests = 64 };
+	struct options options = { .requests = UFS_LIMITS_DEFAULT.list_requests };
 	struct err e = ERR_INIT;
 	int r;
 
