@@ -1,0 +1,93 @@
+"""Ordinary users for the tests: who they are, what they run, and a place where they may mount."""
+
+import os
+import pwd
+import shutil
+import stat
+import sys
+
+import e2e
+
+BIN = os.path.join(e2e.DIR, "bin")  # copies of the programs: the build may lie where users may not look
+
+
+class User:
+    """Somebody with a home of his own below the test's directory; fusermount3 wants him in /etc/passwd."""
+
+    def __init__(self, name):
+        entry = pwd.getpwnam(name)
+        self.uid, self.gid = entry.pw_uid, entry.pw_gid
+        self.home = os.path.join(e2e.DIR, name)
+        self.env = {
+            "HOME": self.home,
+            "XDG_RUNTIME_DIR": self.directory("run"),
+            "XDG_CACHE_HOME": None,
+            "GRANARY_RUN_DIR": None,
+            "TMPDIR": None,
+            "PATH": BIN + ":" + os.environ["PATH"].partition(":")[2],
+        }
+        self.prefix = (shutil.which("setpriv"), "--reuid", str(self.uid), "--regid", str(self.gid), "--clear-groups")
+
+    def directory(self, name):
+        path = os.path.join(self.home, name)
+        os.makedirs(path, mode=0o700, exist_ok=True)
+        for made in (self.home, path):
+            os.chown(made, self.uid, self.gid)
+        return path
+
+    def attempt(self, *command, before=(), env=None):
+        return e2e.attempt(*before, *self.prefix, *command, env=dict(self.env, **(env or {})))
+
+    def run(self, *command, **more):
+        code, out, err = self.attempt(*command, **more)
+        e2e.equal(code, 0, "exit of %s: %s%s" % (" ".join(command), out, err))
+        return out
+
+    def refused(self, *command, text, status, **more):
+        code, out, err = self.attempt(*command, **more)
+        print("exit %d: %s" % (code, err.strip()))
+        e2e.equal((code, out, err.count("\n")), (status, "", 1), "exit, output and lines of " + " ".join(command) + err)
+        for part in [text] if isinstance(text, str) else text:
+            e2e.check(part in err, "%r is not in: %s" % (part, err))
+
+    def fork(self, fn, *args):
+        """fn in a child of this user; see e2e.fork."""
+
+        def become():
+            os.setgroups([])
+            os.setresgid(self.gid, self.gid, self.gid)
+            os.setresuid(self.uid, self.uid, self.uid)
+            fn(*args)
+
+        return e2e.fork(become)
+
+    def does(self, fn, *args):
+        """The exit status of fn as this user: 0, or an errno."""
+        pid = self.fork(fn, *args)
+        return e2e.reap([pid])[pid]
+
+
+def kind(path):
+    """Of the file system mounted at a path, or None."""
+    with open("/proc/self/mountinfo") as f:
+        for line in f:
+            if line.split()[4] == path:
+                return line.split(" - ")[1].split()[0]
+    return None
+
+
+def enter_namespace():
+    """The test once more, in a mount namespace where everybody may open /dev/fuse, as where udev has made it.
+
+    Users may pass to the test's directory, and run the programs.
+    """
+    if not os.environ.get("E2E_INSIDE"):
+        node = os.path.join(e2e.DIR, "fuse")
+        os.mknod(node, 0o666 | stat.S_IFCHR, os.makedev(10, 229))
+        os.chmod(node, 0o666)
+        os.environ["E2E_INSIDE"] = "1"
+        script = 'mount --bind "$0" /dev/fuse && exec "$@"'
+        os.execvp("unshare", ["unshare", "-m", "sh", "-c", script, node, os.path.realpath(sys.argv[0])])
+    for directory in (os.path.dirname(e2e.DIR), e2e.DIR):
+        os.chmod(directory, 0o711)
+    shutil.copytree(os.path.join(e2e.BUILD, "bin"), BIN)
