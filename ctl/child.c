@@ -262,8 +262,10 @@ void child_start(struct child *child)
 		return;
 	}
 	child->ready_fd = ready[0];
-	(void)fcntl(ready[0], F_SETFL, O_NONBLOCK); /* a descriptor just made */
-	r = spawn(child, ready[1]);
+	(void)fcntl(ready[0], F_SETFL, O_NONBLOCK);     /* a descriptor just made */
+	r = buf_reserve(&child->line, child->line.max); /* what it says is not lost later */
+	if (r == 0)
+		r = spawn(child, ready[1]);
 	(void)close(ready[1]); /* the daemon's end */
 	if (r < 0) {
 		(void)err_set(&child->failure, r,

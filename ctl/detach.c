@@ -55,18 +55,41 @@ static int connection_of(pid_t pid)
 	return found;
 }
 
+/* The control file system, attached nowhere: not every machine has it at its usual place. */
+static int mount_control(void)
+{
+	_cleanup_close_ int fs = fsopen("fusectl", FSOPEN_CLOEXEC);
+
+	if (fs < 0 || fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL, 0) != 0)
+		return -1;
+	return fsmount(fs, FSMOUNT_CLOEXEC, 0);
+}
+
+void detach_abort(unsigned int connection)
+{
+	char path[64];
+	_cleanup_close_ int root = open("/sys/fs/fuse/connections", O_PATH | O_CLOEXEC);
+	_cleanup_close_ int own = -1;
+	_cleanup_close_ int fd = -1;
+
+	(void)snprintf(path, sizeof(path), "%u/abort", connection); /* fits */
+	if (root >= 0)
+		fd = openat(root, path, O_WRONLY | O_CLOEXEC);
+	if (fd < 0) {
+		own = mount_control();
+		if (own >= 0)
+			fd = openat(own, path, O_WRONLY | O_CLOEXEC);
+	}
+	if (fd >= 0 && write(fd, "1", 1) < 0)
+		return; /* gone already */
+}
+
 void detach_cut_connection(pid_t pid)
 {
 	int number = connection_of(pid);
-	char path[64];
-	_cleanup_close_ int fd = -1;
 
-	if (number < 0)
-		return;
-	(void)snprintf(path, sizeof(path), "/sys/fs/fuse/connections/%d/abort", number); /* fits */
-	fd = open(path, O_WRONLY | O_CLOEXEC);
-	if (fd >= 0 && write(fd, "1", 1) < 0)
-		return; /* gone already */
+	if (number >= 0)
+		detach_abort((unsigned int)number);
 }
 
 /* ---- helper ---------------------------------------------------------------------------------- */

@@ -16,3 +16,5 @@ int detach_mount(const char *point, bool lazy, struct err *e) __must_check;
 
 /* Ends every request of the FUSE connection that process `pid` holds, and lets no new one start; best effort. */
 void detach_cut_connection(pid_t pid);
+/* The same by the number of the connection: the minor device number of a FUSE mount. */
+void detach_abort(unsigned int connection);

@@ -5,6 +5,7 @@
 #include "admin/admin.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/option.h"
 #include "base/ready.h"
@@ -317,14 +318,14 @@ static void set_text(json_t *wish, const char *name, const char *text)
 {
 	if (text)
 		(void)json_object_set_new(
-			wish, name, json_string(text)); /* without memory the post fails */
+			wish, name, json_string(text)); /* make_wish() looks at failures */
 }
 
 static void set_number(json_t *wish, const char *name, uint64_t number)
 {
 	if (number)
-		(void)json_object_set_new(wish, name,
-			json_integer((json_int_t)number)); /* without memory the post fails */
+		(void)json_object_set_new(
+			wish, name, json_integer((json_int_t)number)); /* as above */
 }
 
 /* The first of two variables that is set, or NULL. */
@@ -345,6 +346,8 @@ static json_t *make_wish(const struct job *job)
 		.memory = o->memory,
 		.log_level = o->log_level,
 		.credentials = job->s3 && !o->profile && !o->anonymous };
+	uint64_t failures = admin_json_failures();
+	uint64_t token;
 	char mask[8];
 	json_t *wish = json_pack("{s:s, s:s, s:b, s:b, s:b, s:I, s:I}", "source", job->url,
 		"mountpoint", job->point, "path_style", (int)o->path_style, "anonymous",
@@ -369,7 +372,9 @@ static json_t *make_wish(const struct job *job)
 	set_text(wish, "engine", o->engine);
 	set_number(wish, "extent_size", o->extent_size);
 	set_number(wish, "prime_max", o->prime_max);
-	if (terms_add(wish, &terms) < 0) {
+	hash_random(&token, sizeof(token));
+	set_number(wish, "token", token >> 1); /* JSON has signed numbers */
+	if (terms_add(wish, &terms) < 0 || admin_json_failures() != failures) {
 		json_decref(wish);
 		return NULL;
 	}
@@ -580,6 +585,8 @@ int command_mount(int argc, char **argv)
 		return command_fail(status, &e);
 	wish = make_wish(&job);
 	catch_interrupts();
+	if (!wish)
+		(void)err_set(&e, -ENOMEM, "out of memory");
 	status = wish ? join(&job, wish, &e) : EXIT_RUNTIME;
 	json_decref(wish);
 	if (status == EXIT_OK)

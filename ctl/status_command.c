@@ -53,12 +53,21 @@ static json_t *ask(const char *run, const char *name)
 	return json;
 }
 
+static bool is_mounted(const json_t *mount)
+{
+	const char *point = json_string_value(json_object_get(mount, "mountpoint"));
+	struct mount_entry entry;
+
+	return !point || mount_table_find(point, &entry) != -ENOENT;
+}
+
 /* The mount's own answer, over what the supervisor knows of it. */
 static void add_mount(struct found *found, const char *run, const json_t *known, bool supervised)
 {
 	static const char *const kept[] = { "name", "pid", "state", "restarts", "last_failure",
 		"source", "mountpoint", "socket" };
 	const char *socket = json_string_value(json_object_get(known, "socket"));
+	const char *state = json_string_value(json_object_get(known, "state"));
 	struct err e = ERR_INIT;
 	json_t *json = NULL;
 	int r = socket ? admin_call(socket, NULL, "/v1/status", NULL, FLEET_TIMEOUT_NS, &json, &e)
@@ -72,9 +81,12 @@ static void add_mount(struct found *found, const char *run, const json_t *known,
 		if (value && !(r == 0 && strcmp(kept[i], "source") == 0))
 			(void)json_object_set(json, kept[i], value); /* status */
 	}
-	if (!supervised || r < 0)
+	/* "starting" and the like are the supervisor's to say */
+	if (!supervised || (r < 0 && state && strcmp(state, "serving") == 0))
 		(void)json_object_set_new(json, "state",
-			json_string(r < 0 ? "unreachable" : "serving, unsupervised"));
+			json_string(r == 0              ? "serving, unsupervised"
+				    : is_mounted(known) ? "unreachable"
+							: "not mounted"));
 	(void)json_object_set_new(json, "run", json_string(run)); /* status */
 	(void)json_array_append_new(found->mounts, json);         /* status */
 }

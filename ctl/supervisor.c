@@ -61,9 +61,12 @@ static int post_mounts(
 	terms_notice(request->body, &terms, notice);
 	pthread_mutex_lock(&s->lock);
 	r = supervisor_add_locked(s, request->body, &mount, e);
-	if (r == 0)
+	if (r == 0) {
 		*ret_json = json_pack("{s:i, s:s, s:s}", "id", (int)mount->id, "socket",
 			mount->socket, "notice", notice);
+		if (!*ret_json)
+			r = err_set(e, -EAGAIN, "out of memory"); /* asked again, with its token */
+	}
 	pthread_mutex_unlock(&s->lock);
 	wake(s);
 	return r;
@@ -78,6 +81,7 @@ static int get_mount(
 	json_t *all;
 	const json_t *one;
 	json_t *found = NULL;
+	uint64_t failures = admin_json_failures();
 	size_t i;
 
 	pthread_mutex_lock(&s->lock);
@@ -88,6 +92,8 @@ static int get_mount(
 	pthread_mutex_unlock(&s->lock);
 	json_decref(all);
 	*ret_json = found;
+	if (!found && admin_json_failures() != failures)
+		return err_set(e, -ENOMEM, "out of memory");
 	return found ? 0 : err_set(e, -ENOENT, "no mount has that id");
 }
 

@@ -63,7 +63,8 @@ struct mount {
 	struct err failure;
 	uint64_t forget_ns; /* MOUNT_FAILED: freed then */
 	bool point_taken;   /* something was mounted there before: not ours to take off */
-	bool given_up;      /* whoever asked for it went away before it served */
+	uint64_t token; /* of the request for it, which may come twice when its answer was lost */
+	bool given_up;  /* whoever asked for it went away before it served */
 };
 
 struct supervisor {

@@ -336,6 +336,7 @@ int supervisor_add_locked(
 {
 	const char *source = json_string_value(json_object_get(wish, "source"));
 	const char *mountpoint = json_string_value(json_object_get(wish, "mountpoint"));
+	uint64_t token = (uint64_t)json_integer_value(json_object_get(wish, "token"));
 	struct mount_entry entry;
 	struct mount *mount;
 	int r;
@@ -350,12 +351,16 @@ int supervisor_add_locked(
 			"this cache has %u mounts, the most it takes: use another --cache",
 			s->n_mounts);
 	list_for_each (node, &s->mounts) {
-		const struct mount *other = list_entry(node, struct mount, link);
+		struct mount *other = list_entry(node, struct mount, link);
 
-		if ((other->state == MOUNT_WAITING || other->state == MOUNT_ACTIVE) &&
-			strcmp(other->mountpoint, mountpoint) == 0)
+		if ((other->state != MOUNT_WAITING && other->state != MOUNT_ACTIVE) ||
+			strcmp(other->mountpoint, mountpoint) != 0)
+			continue;
+		if (!token || other->token != token)
 			return err_set(
 				e, -EEXIST, "%s is already mounted, or about to be", mountpoint);
+		*ret_mount = other;
+		return 0;
 	}
 	mount = mount_new(s, s->next_id, source, mountpoint);
 	if (!mount)
@@ -372,6 +377,7 @@ int supervisor_add_locked(
 		mount_free(mount);
 		return err_default(e, r, "the mount cannot be prepared");
 	}
+	mount->token = token;
 	s->next_id++;
 	s->n_mounts++;
 	list_push_back(&s->mounts, &mount->link);

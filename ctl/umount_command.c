@@ -64,7 +64,8 @@ static void end_process(pid_t pid, const char *program, int signal)
 }
 
 /* A daemon that does not answer must not answer later either: its mount is gone then. */
-static int cut_off(const char *point, const struct fleet_mount *mount, bool force, struct err *e)
+static int cut_off(const struct mount_entry *entry, const char *point,
+	const struct fleet_mount *mount, bool force, struct err *e)
 {
 	bool lazy = force || mount;
 
@@ -72,6 +73,9 @@ static int cut_off(const char *point, const struct fleet_mount *mount, bool forc
 		detach_cut_connection(mount->pid);
 		end_process(mount->pid, "cachefuse", SIGKILL);
 	}
+	if (!mount && force && strncmp(entry->type, "fuse", 4) == 0)
+		detach_abort(
+			entry->dev_minor); /* whose daemon is not ours to ask: it ends by that */
 	return detach_mount(point, lazy, e);
 }
 
@@ -139,7 +143,7 @@ static void end_orphans(const char *run)
 static int unmount(const char *point, const struct umount_options *options, struct err *e)
 {
 	struct fleet_mount mount;
-	struct mount_entry entry;
+	struct mount_entry entry = { 0 };
 	uint64_t deadline;
 	char as[64];
 	bool known = fleet_find(point, false, &mount) == 0;
@@ -163,7 +167,7 @@ static int unmount(const char *point, const struct umount_options *options, stru
 	if (r < 0 && r != -ENODEV && !options->force)
 		return EXIT_RUNTIME;
 	if (r < 0)
-		r = cut_off(point, known ? &mount : NULL, options->force, e);
+		r = cut_off(&entry, point, known ? &mount : NULL, options->force, e);
 	if (r < 0)
 		return r == -EBUSY ? EXIT_BUSY : r == -EPERM ? EXIT_KERNEL : EXIT_RUNTIME;
 	deadline = clock_mono_ns() + DETACH_NS;
