@@ -63,6 +63,18 @@ static int take_objects(void *arg, const struct ufs_object *objects, uint32_t n)
 	return 0;
 }
 
+/* Whom source_set_stop() ends; NULL: nobody. -ECANCELED when it was there before. */
+static int set_lister(struct source *source, struct ufs *ufs)
+{
+	bool stopping;
+
+	pthread_mutex_lock(&source->set->lock);
+	source->lister = ufs;
+	stopping = atomic_load(&source->set->stopping);
+	pthread_mutex_unlock(&source->set->lock);
+	return stopping ? -ECANCELED : 0;
+}
+
 static int list_objects(struct source *source, const struct ufs_config *config,
 	struct listing *listing, struct err *e)
 {
@@ -71,9 +83,12 @@ static int list_objects(struct source *source, const struct ufs_config *config,
 	int r = ufs_open(config, &source->set->config.limits, &ufs, e);
 
 	if (r == 0)
+		r = set_lister(source, ufs);
+	if (r == 0)
 		r = ufs_probe(ufs, e);
 	if (r == 0)
 		r = ufs_list(ufs, take_objects, &sink, e);
+	(void)set_lister(source, NULL); /* it ends below */
 	if (r == -E2BIG)
 		return err_set(e, r,
 			"%s has more objects than a source may have (%u, or %" PRIu64

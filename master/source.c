@@ -277,6 +277,14 @@ int source_set_new(
 void source_set_stop(struct source_set *set)
 {
 	atomic_store(&set->stopping, true);
+	pthread_mutex_lock(&set->lock);
+	list_for_each (node, &set->sources) {
+		struct source *source = list_entry(node, struct source, link);
+
+		if (source->lister)
+			ufs_list_cancel(source->lister);
+	}
+	pthread_mutex_unlock(&set->lock);
 }
 
 void source_set_free(struct source_set *set)

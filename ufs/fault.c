@@ -224,7 +224,7 @@ static int fault_list_page(struct ufs *ufs, const struct ufs_page_request *reque
 	struct fault *fault = fault_of(ufs);
 	enum fault_kind kind = draw(fault);
 
-	clock_sleep_ns(fault->delay_ns);
+	ufs_list_sleep(ufs, request, fault->delay_ns);
 	if (kind == FAULT_EIO || kind == FAULT_SHORT)
 		return err_set(e, -EIO, "injected fault: LIST failed");
 	return ufs_list_page(ufs->lower, request, page, e);

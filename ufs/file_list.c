@@ -174,6 +174,8 @@ static int read_entries(struct walk *w, struct batch *b, const struct dir *dir, 
 		content += (uint64_t)r;
 		if (content % 1024 == 0 && failed(w))
 			return 0;
+		if (content % 1024 == 0 && ufs_list_is_over(&w->origin->base, NULL))
+			return -ECANCELED;
 	}
 	if (errno)
 		return err_errno();
@@ -226,7 +228,9 @@ static void walk_dirs(struct walk *w, struct batch *b)
 		}
 		w->busy++;
 		pthread_mutex_unlock(&w->lock);
-		r = visit(w, b, list_entry(node, struct dir, link));
+		r = ufs_list_is_over(&w->origin->base, NULL)
+			    ? -ECANCELED
+			    : visit(w, b, list_entry(node, struct dir, link));
 		pthread_mutex_lock(&w->lock);
 		if (r < 0)
 			fail_locked(w, r, list_entry(node, struct dir, link));

@@ -6,6 +6,10 @@
  * cut of the range with the most left, when neither is there. A range is PENDING -> RUNNING (one
  * page) -> PENDING ... -> gone. When a page reaches into ranges not begun yet, it swallows them.
  * Memory: the pages in flight, at most LISTER_HINTS names, and some ranges per thread.
+ *
+ * All of this stands on pages in byte order that begin behind the key asked for. A page that is not so
+ * is asked for again; when it stays so, the service lists in an order of its own, and the listing
+ * begins anew, one page after the other by the service's tokens: slower, but any order will do.
  */
 #include "ufs/lister.h"
 #include "ufs/lister_split.h"
@@ -17,6 +21,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define LISTER_STRANGE      4u    /* times that a page is asked for before it is believed */
+#define LISTER_EMPTY        1000u /* pages without a key in a row */
 #define LISTER_HINTS        8192u
 #define LISTER_LEVELS       64u /* directory levels looked at, at most */
 #define LISTER_FIRST_LEVELS 4u
@@ -53,6 +59,8 @@ struct lister {
 	struct lister_key *cuts; /* scratch of cut_range_locked(), `threads` long */
 	unsigned int busy;       /* threads with a page under way; those not started yet are not */
 	int status;
+	_Atomic bool over; /* status is set: LISTs under way are not needed */
+	bool strange;      /* pages are in an order of the service's own */
 	struct err err;
 };
 
@@ -66,6 +74,7 @@ static void fail_locked(struct lister *l, int status, const struct err *e)
 	if (l->status == 0) {
 		l->status = status;
 		l->err = *e;
+		atomic_store(&l->over, true);
 	}
 	pthread_cond_broadcast(&l->news);
 }
@@ -223,20 +232,35 @@ static uint32_t advance_locked(struct lister *l, struct range *range, const stru
 	return n;
 }
 
-/* A page that goes on must have brought the range further: else it would be listed for ever. */
-static int check_page(const struct lister_key *pos, const struct ufs_page *page, struct err *e)
+/* Whether a page can be one of a listing in byte order: behind the key asked for, and if it goes on,
+ * then further than that. */
+static bool is_regular(const struct lister_key *pos, const struct ufs_page *page)
 {
 	const struct ufs_object *first = page->objects;
 
-	if (page->n_objects == 0)
-		return page->truncated
-			       ? err_set(e, -EPROTO, "LIST answer: no key in it, yet truncated")
-			       : 0;
-	if (pos && lister_key_cmp(first->key, first->key_len, pos->bytes, pos->len) <= 0)
-		return err_set(e, -EPROTO,
-			"LIST answer: keys before the one asked for; the service must honour "
-			"start-after");
-	return 0;
+	if (page->disorder || (page->n_objects == 0 && page->truncated))
+		return false;
+	return !pos || page->n_objects == 0 ||
+	       lister_key_cmp(first->key, first->key_len, pos->bytes, pos->len) > 0;
+}
+
+/* -EREMOTEIO: the service lists in an order of its own. */
+static int fetch_page(
+	struct lister *l, const struct lister_key *pos, struct ufs_page *page, struct err *e)
+{
+	struct ufs_page_request request = { .given_up = &l->over };
+
+	if (pos) {
+		request.after = pos->bytes;
+		request.after_len = pos->len;
+	}
+	for (unsigned int i = 0; i < LISTER_STRANGE; i++) {
+		int r = ufs_list_page(l->ufs, &request, page, e);
+
+		if (r < 0 || is_regular(pos, page))
+			return r;
+	}
+	return err_set(e, -EREMOTEIO, "LIST answers are not in byte order");
 }
 
 /* The directories above the one that the first page ended in, the nearest first. */
@@ -257,7 +281,6 @@ static int list_range_locked(struct lister *l, struct range *range, struct ufs_p
 {
 	struct lister_key pos = { .len = 0 };
 	bool has_pos = range->has_pos;
-	struct ufs_page_request request = { 0 };
 	struct lister_lesson lesson = { 0 };
 	struct err e = ERR_INIT;
 	uint32_t n;
@@ -267,15 +290,12 @@ static int list_range_locked(struct lister *l, struct range *range, struct ufs_p
 	if (has_pos)
 		lister_key_set(&pos, range->pos.bytes, range->pos.len);
 	pthread_mutex_unlock(&l->lock);
-	request.after = has_pos ? pos.bytes : NULL;
-	request.after_len = pos.len;
-	r = ufs_list_page(l->ufs, &request, page, &e);
-	if (r == 0)
-		r = check_page(has_pos ? &pos : NULL, page, &e);
+	r = fetch_page(l, has_pos ? &pos : NULL, page, &e);
 	if (r == 0)
 		lister_learn(page->objects, page->n_objects, &lesson);
 	pthread_mutex_lock(&l->lock);
 	if (r < 0) {
+		l->strange = l->strange || r == -EREMOTEIO;
 		fail_locked(l, r, &e);
 		return r;
 	}
@@ -331,6 +351,7 @@ static void look_at_level_locked(struct lister *l, struct ufs_page *page)
 		.dir = level->bytes,
 		.dir_len = level->len,
 		.delimiter = true,
+		.given_up = &l->over,
 	};
 	struct err e = ERR_INIT;
 	int r;
@@ -503,6 +524,106 @@ static int run_threads(struct lister *l)
 	return 0;
 }
 
+/* ---- in an order of the service's own -------------------------------------------------------- */
+
+/* A loop of tokens is found by comparing each with one that is kept, which is replaced after 1, 2, 4,
+ * ... pages (Brent 1980). */
+struct tokens {
+	struct buf now;
+	struct buf kept;
+	uint64_t steps, limit;
+};
+
+static bool is_text(const struct buf *a, const struct buf *b)
+{
+	return a->len == b->len && memcmp(buf_str(a), buf_str(b), a->len) == 0;
+}
+
+/* Whether the page says how to go on, and not to where the listing was. */
+static int tokens_check(const struct tokens *t, const struct ufs_page *page, struct err *e)
+{
+	if (page->token.len == 0)
+		return err_set(e, -EPROTO,
+			"LIST answer: truncated, but without NextContinuationToken to go on by");
+	if (is_text(&t->now, &page->token) || is_text(&t->kept, &page->token))
+		return err_set(e, -EPROTO,
+			"LIST answer: its NextContinuationToken leads back to where it was; the "
+			"listing would never end");
+	return 0;
+}
+
+static int tokens_next(struct tokens *t, const struct ufs_page *page)
+{
+	int r;
+
+	buf_clear(&t->now);
+	r = buf_append(&t->now, page->token.data, page->token.len);
+	if (r == 0 && ++t->steps > t->limit) {
+		t->steps = 0;
+		t->limit *= 2;
+		buf_clear(&t->kept);
+		r = buf_append(&t->kept, page->token.data, page->token.len);
+	}
+	return r;
+}
+
+/* One page, passed on; a token that cannot be is asked for again. */
+static int list_next(struct lister *l, struct ufs_page *page, struct tokens *t, struct err *e)
+{
+	struct ufs_page_request request = { .token = t->now.len ? t->now.data : NULL };
+	int r = 0;
+
+	for (unsigned int i = 0; i < LISTER_STRANGE; i++) {
+		r = ufs_list_page(l->ufs, &request, page, e);
+		if (r < 0)
+			return r;
+		r = pass_on(l, page->objects, page->n_objects);
+		if (r < 0)
+			return err_set(e, r, "listing: stopped by its receiver: %s", err_str(r));
+		r = page->truncated ? tokens_check(t, page, e) : 0;
+		if (r == 0)
+			break;
+	}
+	return r;
+}
+
+static int list_by_tokens(struct lister *l, struct ufs_page *page, struct tokens *t, struct err *e)
+{
+	uint32_t empty = 0;
+
+	for (;;) {
+		int r = list_next(l, page, t, e);
+
+		if (r < 0 || !page->truncated)
+			return r;
+		empty = page->n_objects ? 0 : empty + 1;
+		if (empty == LISTER_EMPTY)
+			return err_set(e, -EPROTO,
+				"LIST answer: %u pages without a key, and more to come",
+				LISTER_EMPTY);
+		r = tokens_next(t, page);
+		if (r < 0)
+			return err_set(e, r, "listing: %s", err_str(r));
+	}
+}
+
+static int list_anew(struct lister *l)
+{
+	struct tokens tokens = {
+		.now = BUF_INIT(UFS_TOKEN_BYTES), .kept = BUF_INIT(UFS_TOKEN_BYTES), .limit = 1
+	};
+	struct ufs_page page;
+
+	log_info("listing one page after the other", "why=\"answers are not in byte order\"");
+	l->err = ERR_INIT;
+	ufs_page_init(&page);
+	l->status = list_by_tokens(l, &page, &tokens, &l->err);
+	ufs_page_release(&page);
+	buf_release(&tokens.now);
+	buf_release(&tokens.kept);
+	return l->status;
+}
+
 static void release(struct lister *l)
 {
 	list_for_each_safe (node, &l->ranges)
@@ -551,6 +672,8 @@ int lister_run(struct ufs *ufs, unsigned int threads, ufs_list_sink sink, void *
 	pthread_mutex_init(&l.sink_lock, NULL);
 	pthread_cond_init(&l.news, NULL);
 	r = list_all(&l);
+	if (l.strange && l.status == -EREMOTEIO)
+		r = list_anew(&l);
 	if (l.status < 0) {
 		r = l.status;
 		if (e)

@@ -514,7 +514,7 @@ static int retry_list_page(struct ufs *ufs, const struct ufs_page_request *reque
 			clock_mono_ns() + delay >= deadline)
 			return r;
 		counter_add(&ufs->counters->retries, 1);
-		clock_sleep_ns(delay);
+		ufs_list_sleep(ufs, request, delay);
 	}
 }
 
@@ -533,7 +533,7 @@ static int retry_probe(struct ufs *ufs, struct err *e)
 		if (!probe_again(r) || attempt == RETRY_PROBES_MAX)
 			return r;
 		counter_add(&ufs->counters->retries, 1);
-		clock_sleep_ns(backoff_ns(attempt - 1, 0));
+		ufs_list_sleep(ufs, NULL, backoff_ns(attempt - 1, 0));
 	}
 }
 

@@ -84,6 +84,32 @@ static void s3_cancel(struct ufs *ufs, struct ufs_get *get)
 	pthread_mutex_unlock(&s3->lock);
 }
 
+/* Waits for news; a call that nobody wants any more ends: at once while it has no place, else by its
+ * exchange. */
+static void wait_for_list_locked(struct s3 *s3, struct s3_list_call *call)
+{
+	uint64_t look = clock_wall_ns() + UFS_LIST_LOOK_NS;
+	struct timespec until = { .tv_sec = (time_t)(look / CLOCK_SECOND),
+		.tv_nsec = (long)(look % CLOCK_SECOND) };
+
+	if (atomic_load(&call->cancelled)) {
+		pthread_cond_wait(&call->done, &s3->lock); /* its exchange is being ended */
+		return;
+	}
+	(void)pthread_cond_timedwait(&call->done, &s3->lock, &until); /* looked at again */
+	if (call->finished || !ufs_list_is_over(&s3->base, call->request))
+		return;
+	if (!list_empty(&call->link)) {
+		list_remove(&call->link);
+		call->finished = true;
+		call->status = err_set(&call->e, -ECANCELED, "the listing was given up");
+		return;
+	}
+	atomic_store(&call->cancelled, true);
+	s3->list_cancels = true;
+	wake_locked(s3);
+}
+
 int s3_list_run(struct s3 *s3, struct s3_list_call *call)
 {
 	call->s3 = s3;
@@ -96,7 +122,7 @@ int s3_list_run(struct s3 *s3, struct s3_list_call *call)
 		list_push_back(&s3->lists, &call->link);
 		wake_locked(s3);
 		while (!call->finished)
-			pthread_cond_wait(&call->done, &s3->lock);
+			wait_for_list_locked(s3, call);
 	}
 	pthread_mutex_unlock(&s3->lock);
 	pthread_cond_destroy(&call->done);
@@ -260,13 +286,18 @@ static void on_wake(struct loop_task *task)
 	struct s3 *s3 = container_of(task, struct s3, wake);
 	struct list cancelled = LIST_INIT(cancelled);
 	bool marked;
+	bool lists;
 
 	pthread_mutex_lock(&s3->lock);
 	s3->woken = false;
 	list_splice_back(&cancelled, &s3->cancelled);
 	marked = s3->cancels;
 	s3->cancels = false;
+	lists = s3->list_cancels;
+	s3->list_cancels = false;
 	pthread_mutex_unlock(&s3->lock);
+	if (lists)
+		s3_list_cancel_marked(s3);
 	end_cancelled(s3, &cancelled, marked);
 	run_queues(s3);
 }

@@ -28,6 +28,7 @@ struct s3 {
 	struct list lists;     /* struct s3_list_call */
 	struct list cancelled; /* struct ufs_get that were waiting */
 	bool cancels;          /* of requests under way */
+	bool list_cancels;     /* of LISTs under way */
 	bool woken;
 	bool closing;
 	struct loop_task wake;
@@ -53,6 +54,8 @@ struct s3 {
 /* Another thread waits for it (s3_list.c). */
 struct s3_list_call {
 	struct list link;
+	const struct ufs_page_request *request;
+	_Atomic bool cancelled;
 	const char *query;
 	uint64_t deadline_ns;
 	struct s3 *s3;
@@ -103,6 +106,8 @@ void s3_renew_close(struct s3 *s3);         /* what is parked ends */
 void s3_renew_free(struct s3_renew *renew); /* after the loop's end; NULL is allowed */
 
 /* s3_list.c */
+/* Ends those under way that are marked `cancelled`. */
+void s3_list_cancel_marked(struct s3 *s3);
 int s3_list_start(struct s3 *s3, struct s3_list_call *call) __must_check;
 int s3_list_page(struct ufs *ufs, const struct ufs_page_request *request, struct ufs_page *page,
 	struct err *e);

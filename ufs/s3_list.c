@@ -76,6 +76,20 @@ int s3_list_start(struct s3 *s3, struct s3_list_call *call)
 	return r;
 }
 
+static bool is_cancelled(const struct s3_exchange *x, void *arg)
+{
+	const struct s3_list_call *call = x->arg;
+
+	(void)arg;
+	return x->on_done == list_done && atomic_load(&call->cancelled);
+}
+
+void s3_list_cancel_marked(struct s3 *s3)
+{
+	s3_http_cancel(s3->http, is_cancelled, NULL);
+	s3_renew_cancel(s3, is_cancelled, NULL);
+}
+
 /* ---- any thread ------------------------------------------------------------------------------ */
 
 /* Prefix and a relative key behind it. */
@@ -92,7 +106,7 @@ static int list_query(const struct s3 *s3, const struct ufs_page_request *reques
 	_cleanup_(buf_release) struct buf prefix = BUF_INIT(4096);
 	_cleanup_(buf_release) struct buf after = BUF_INIT(4096);
 	char max_text[16];
-	struct s3_param params[6] = {
+	struct s3_param params[7] = {
 		{ "encoding-type", "url", 3 },
 		{ "list-type", "2", 1 },
 		{ "max-keys", max_text,
@@ -110,6 +124,9 @@ static int list_query(const struct s3 *s3, const struct ufs_page_request *reques
 		params[n++] = (struct s3_param){ "delimiter", "/", 1 };
 	if (request->after)
 		params[n++] = (struct s3_param){ "start-after", buf_str(&after), after.len };
+	if (request->token)
+		params[n++] = (struct s3_param){ "continuation-token", request->token,
+			strlen(request->token) };
 	return s3_encode_query(query, params, n);
 }
 
@@ -117,7 +134,7 @@ static int list_once(struct s3 *s3, const struct ufs_page_request *request, unsi
 	struct ufs_page *page, struct err *e)
 {
 	_cleanup_(buf_release) struct buf query = BUF_INIT(S3_QUERY_MAX);
-	struct s3_list_call call = { .body = BUF_INIT(0) };
+	struct s3_list_call call = { .request = request, .body = BUF_INIT(0) };
 	int r = list_query(s3, request, max_keys, &query);
 
 	if (r < 0)

@@ -24,6 +24,7 @@ enum element {
 	EL_TIME,
 	EL_PREFIX,
 	EL_TRUNCATED,
+	EL_TOKEN,
 	EL_ENCODING,
 };
 
@@ -66,6 +67,7 @@ static enum element element_of(const char *name, enum element parent, unsigned i
 		{ "CommonPrefixes", EL_RESULT, EL_PREFIXES },
 		{ "IsTruncated", EL_RESULT, EL_TRUNCATED },
 		{ "EncodingType", EL_RESULT, EL_ENCODING },
+		{ "NextContinuationToken", EL_RESULT, EL_TOKEN },
 		{ "Key", EL_CONTENTS, EL_KEY },
 		{ "Size", EL_CONTENTS, EL_SIZE },
 		{ "ETag", EL_CONTENTS, EL_ETAG },
@@ -206,9 +208,12 @@ static int add_key(struct list_parser *p, struct ufs_object **rows, uint32_t n, 
 
 	if (r < 0)
 		return r;
-	if (p->key.len < p->prefix_len || p->key.len > LIMIT_KEY_BYTES ||
-		memcmp(buf_str(&p->key), p->prefix, p->prefix_len) != 0)
+	if (p->key.len > LIMIT_KEY_BYTES)
 		return -EPROTO;
+	if (p->key.len < p->prefix_len || memcmp(buf_str(&p->key), p->prefix, p->prefix_len) != 0) {
+		fail(p, -EPROTO, "a key that is not below the prefix that was asked for");
+		return -EPROTO;
+	}
 	row = next_row(rows, n, cap);
 	if (!row)
 		return -ENOMEM;
@@ -314,6 +319,11 @@ static void XMLCALL on_end(void *arg, const XML_Char *name)
 		p->page->truncated = strcmp(buf_str(&p->text), "true") == 0;
 		p->truncated_seen = true;
 		break;
+	case EL_TOKEN:
+		buf_clear(&p->page->token);
+		if (buf_append(&p->page->token, p->text.data, p->text.len) < 0)
+			fail(p, -EPROTO, "a NextContinuationToken that is too long");
+		break;
 	case EL_ENCODING:
 		p->encoded = strcmp(buf_str(&p->text), "url") == 0;
 		break;
@@ -350,19 +360,28 @@ static int key_order(const struct ufs_object *a, const struct ufs_object *b)
 	return c;
 }
 
-/* Offsets to pointers, now that the bytes stay; and the order that splitting a listing stands
- * on. */
-static int finish_rows(const struct buf *bytes, struct ufs_object *rows, uint32_t n)
+/* Offsets to pointers, now that the bytes stay. Of equal neighbours the last stays. Returns whether the
+ * rows are in order. */
+static bool finish_rows(const struct buf *bytes, struct ufs_object *rows, uint32_t *n)
 {
 	const char *base = buf_str(bytes);
+	bool ordered = true;
+	uint32_t kept = 0;
 
-	for (uint32_t i = 0; i < n; i++) {
-		rows[i].key = base + (uintptr_t)rows[i].key;
-		rows[i].tag = base + (uintptr_t)rows[i].tag;
-		if (i && key_order(&rows[i - 1], &rows[i]) >= 0)
-			return -EPROTO;
+	for (uint32_t i = 0; i < *n; i++) {
+		struct ufs_object row = rows[i];
+		int order;
+
+		row.key = base + (uintptr_t)row.key;
+		row.tag = base + (uintptr_t)row.tag;
+		order = kept ? key_order(&rows[kept - 1], &row) : -1;
+		if (order == 0)
+			kept--;
+		ordered = ordered && order <= 0;
+		rows[kept++] = row;
 	}
-	return 0;
+	*n = kept;
+	return ordered;
 }
 
 static int parse_list(struct list_parser *p, const char *xml, size_t len)
@@ -414,10 +433,11 @@ int s3_xml_list(
 	r = parse_list(&p, xml, len);
 	if (r == 0 && !p.truncated_seen)
 		r = err_set(e, -EPROTO, "LIST answer: no IsTruncated in it");
-	if (r == 0 && (finish_rows(&page->bytes, page->objects, page->n_objects) < 0 ||
-			      finish_rows(&page->bytes, page->prefixes, page->n_prefixes) < 0))
-		r = err_set(e, -EPROTO,
-			"LIST answer: keys are not in byte order, which parallel listing needs");
+	if (r == 0) {
+		page->disorder = !finish_rows(&page->bytes, page->objects, &page->n_objects);
+		if (!finish_rows(&page->bytes, page->prefixes, &page->n_prefixes))
+			page->disorder = true;
+	}
 	buf_release(&p.text);
 	buf_release(&p.key);
 	buf_release(&p.etag);

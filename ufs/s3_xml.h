@@ -10,8 +10,7 @@
 /*
  * Appends nothing on failure: the page is cleared before. Keys are relative: `prefix` is cut off,
  * and a key or a common prefix that does not begin with it is -EPROTO. The object that is named
- * exactly as the prefix (its marker) has an empty relative key. -EPROTO: not the document expected,
- * or keys not in byte order.
+ * exactly as the prefix (its marker) has an empty relative key. -EPROTO: not the document expected.
  */
 int s3_xml_list(const char *xml, size_t len, const char *prefix, struct ufs_page *page,
 	struct err *e) __must_check;

@@ -1,6 +1,7 @@
 /* The functions of ufs.h over a stack's table, and the stack itself. See ufs.h, ufs_internal.h. */
 #include "ufs/ufs_internal.h"
 #include "ufs/lister.h"
+#include "base/clock.h"
 
 #include <stddef.h>
 #include <stdlib.h>
@@ -128,12 +129,31 @@ int ufs_list(struct ufs *ufs, ufs_list_sink sink, void *arg, struct err *e)
 	return lister_run(ufs, threads, sink, arg, e);
 }
 
+void ufs_list_cancel(struct ufs *ufs)
+{
+	CHECK_MAGIC(ufs, UFS_MAGIC);
+	for (struct ufs *u = ufs; u; u = u->lower)
+		atomic_store(&u->lists_cancelled, true);
+}
+
+void ufs_list_sleep(const struct ufs *ufs, const struct ufs_page_request *request, uint64_t ns)
+{
+	while (ns && !ufs_list_is_over(ufs, request)) {
+		uint64_t slice = min(ns, UFS_LIST_LOOK_NS);
+
+		clock_sleep_ns(slice);
+		ns -= slice;
+	}
+}
+
 int ufs_list_page(struct ufs *ufs, const struct ufs_page_request *request, struct ufs_page *page,
 	struct err *e)
 {
 	CHECK_MAGIC(ufs, UFS_MAGIC);
 	ensure(ufs->ops->list_page);
 	ufs_page_clear(page);
+	if (ufs_list_is_over(ufs, request))
+		return err_set(e, -ECANCELED, "the listing was given up");
 	return ufs->ops->list_page(ufs, request, page, e);
 }
 

@@ -8,7 +8,7 @@
  * Threads: ufs_get() may be called from any thread and never blocks; its callbacks run on the
  * origin's own thread and must not block. ufs_list() and ufs_probe() block their caller. ufs_free()
  * waits until every request has ended (those under way end with -ECANCELED). A listing is ended by
- * its sink: ufs_free() must not run beside ufs_list() or ufs_probe().
+ * its sink or by ufs_list_cancel(): ufs_free() must not run beside ufs_list() or ufs_probe().
  *
  * Errors (see base/err.h): -ENOENT no such object, -ENXIO no such bucket, -EACCES forbidden,
  * -EKEYREJECTED key or signature refused, -ENOKEY no credential found, -EREMCHG other region,
@@ -107,13 +107,18 @@ struct ufs_object {
 	uint32_t tag_len;
 };
 
-/* Takes objects in any order, never twice for one key as far as the origin allows. Calls do not
- * overlap. A negative return ends the listing with that error. */
+/* Takes objects in any order. A key comes twice only from an origin that lists in disorder or twice:
+ * what came last counts. Calls do not overlap. A negative return ends the listing with that error,
+ * within a second. */
 typedef int (*ufs_list_sink)(void *arg, const struct ufs_object *objects, uint32_t n);
 
 /* Lists everything under the prefix with up to list_requests LISTs in flight (key space split by
  * prefix and by start-after ranges). Blocks. Complete or an error, never half. */
 int ufs_list(struct ufs *ufs, ufs_list_sink sink, void *arg, struct err *e) __must_check;
+
+/* Ends ufs_list() and ufs_probe() under way, and those to come, with -ECANCELED within a second; a
+ * directory that does not answer may take longer. Any thread. */
+void ufs_list_cancel(struct ufs *ufs);
 
 /*
  * Why an attempt failed, told apart for counters and logs: (C)(X, name in capitals, name, help).

@@ -7,9 +7,15 @@
  */
 #pragma once
 
+#include <stdatomic.h>
 #include "ufs/ufs.h"
 
 #define UFS_MAGIC 0x55465331u
+
+/* How often a LIST under way looks whether somebody still waits for it. */
+#define UFS_LIST_LOOK_NS 100000000ull
+
+#define UFS_TOKEN_BYTES (8u * 1024)
 
 /* One LIST. Borrowed strings, relative to the prefix of the origin. */
 struct ufs_page_request {
@@ -18,9 +24,13 @@ struct ufs_page_request {
 	const char *after; /* only keys beyond it in byte order; NULL: from the start */
 	uint32_t after_len;
 	bool delimiter; /* roll keys up to their next '/' into `prefixes` */
+	/* Go on behind the page that said it; NULL: by `after`. */
+	const char *token;
+	const _Atomic bool *given_up; /* becomes true: -ECANCELED within a second; NULL: never */
 };
 
-/* The answer, in byte order. Filled by the origin, released by the caller; reusable. */
+/* The answer. Filled by the origin, released by the caller; reusable. Of one key that comes twice in
+ * a row the last is there. */
 struct ufs_page {
 	struct buf bytes; /* what the keys and tags point into */
 	struct ufs_object *objects;
@@ -29,7 +39,9 @@ struct ufs_page {
 	struct ufs_object *prefixes; /* key only, ends with '/' */
 	uint32_t n_prefixes;
 	uint32_t prefixes_cap;
-	bool truncated;          /* more keys follow the last one */
+	bool truncated;          /* more keys follow */
+	bool disorder;           /* not in byte order: `after` cannot be used to go on */
+	struct buf token;        /* of the next page, to go on by; empty: it was not said */
 	uint64_t retry_after_ns; /* the origin's wish with a failure, else 0 */
 };
 
@@ -78,7 +90,18 @@ struct ufs {
 	struct ufs *lower;             /* owned; NULL for an origin */
 	struct ufs_counters *counters; /* one per stack, owned by the origin at its bottom */
 	struct ufs_limits limits;
+	_Atomic bool lists_cancelled; /* by ufs_list_cancel(), in every layer */
 };
+
+/* Whether nobody waits for a LIST any more; `request` may be NULL. */
+static inline bool ufs_list_is_over(const struct ufs *ufs, const struct ufs_page_request *request)
+{
+	return atomic_load(&ufs->lists_cancelled) ||
+	       (request && request->given_up && atomic_load(request->given_up));
+}
+
+/* Waits between two attempts of a LIST; ends early when nobody waits for it. */
+void ufs_list_sleep(const struct ufs *ufs, const struct ufs_page_request *request, uint64_t ns);
 
 /* For constructors: of an origin (lower NULL, allocates the counters: -ENOMEM) or of a
  * decorator. */

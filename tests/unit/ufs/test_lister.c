@@ -25,6 +25,12 @@ struct fake {
 	_Atomic uint32_t in_flight, peak;
 	uint32_t fail_at; /* this call fails; 0: none */
 	bool ignores_after;
+
+	/* Misbehaviour: each at one call in so many, 1 at all; 0: never. */
+	uint32_t disorder, twice, before, empty, shorter;
+	bool no_token;  /* truncated, but nothing to go on by */
+	uint32_t loops; /* tokens lead back by so many pages, from the twice as many-th on */
+	bool stalls;    /* calls that go on behind a key wait until nobody wants them */
 };
 
 static int compare(const void *a, const void *b)
@@ -66,18 +72,35 @@ static uint32_t seek(const struct fake *f, const char *after, uint32_t len)
 	return low;
 }
 
-static void fill(struct fake *f, const struct ufs_page_request *q, struct ufs_page *page)
+static bool is_turn(uint32_t call, uint32_t every)
+{
+	return every && call % every == 0;
+}
+
+static void say_token(struct fake *f, struct ufs_page *page, uint32_t next)
+{
+	page->truncated = true;
+	if (f->loops && next >= 2 * f->loops * f->page)
+		next -= f->loops * f->page;
+	if (!f->no_token)
+		assert_int_equal(buf_printf(&page->token, "%u", next), 0);
+}
+
+static void fill(
+	struct fake *f, const struct ufs_page_request *q, struct ufs_page *page, uint32_t most)
 {
 	uint32_t i = q->after && !f->ignores_after ? seek(f, q->after, q->after_len) : 0;
 
+	if (q->token)
+		i = (uint32_t)strtoul(q->token, NULL, 10);
 	for (; i < f->n; i++) {
 		const char *key = f->keys[i];
 		const char *slash = NULL;
 
 		if (strncmp(key, q->dir ? q->dir : "", q->dir_len) != 0)
 			continue;
-		if (page->n_objects + page->n_prefixes == f->page) {
-			page->truncated = true;
+		if (page->n_objects + page->n_prefixes == most) {
+			say_token(f, page, i);
 			return;
 		}
 		if (q->delimiter)
@@ -91,6 +114,40 @@ static void fill(struct fake *f, const struct ufs_page_request *q, struct ufs_pa
 			(size_t)(slash - key) + 1);
 		while (i + 1 < f->n && strncmp(f->keys[i + 1], key, (size_t)(slash - key) + 1) == 0)
 			i++;
+	}
+}
+
+static void swap_rows(struct ufs_object *a, struct ufs_object *b)
+{
+	struct ufs_object row = *a;
+
+	*a = *b;
+	*b = row;
+}
+
+/* What the origin's answers may look like instead. */
+static void spoil(struct fake *f, uint32_t call, struct ufs_page *page)
+{
+	struct ufs_object *rows;
+	uint32_t n = page->n_objects;
+
+	if (is_turn(call, f->twice) && n) { /* one key again, not beside itself */
+		rows = page->objects;
+		(void)append(&page->objects, &page->n_objects, &page->objects_cap, rows[n / 3].key,
+			rows[n / 3].key_len);
+		page->disorder = n > 1;
+	}
+	if (is_turn(call, f->before) && n) {
+		(void)append(&page->objects, &page->n_objects, &page->objects_cap, f->keys[0],
+			strlen(f->keys[0]));
+		swap_rows(&page->objects[0], &page->objects[page->n_objects - 1]);
+		page->disorder = page->n_objects > 2;
+	}
+	n = page->n_objects;
+	if (is_turn(call, f->disorder) && n > 1) {
+		for (uint32_t i = 0; i < n; i++)
+			swap_rows(&page->objects[i], &page->objects[(i * 7 + call) % n]);
+		page->disorder = true;
 	}
 }
 
@@ -111,13 +168,25 @@ static int fake_page(
 	atomic_fetch_sub(&f->in_flight, 1);
 	if (call == f->fail_at)
 		return err_set(e, -EACCES, "refused");
+	while (f->stalls && q->after && !ufs_list_is_over(ufs, q))
+		clock_sleep_ns(CLOCK_MS);
+	if (ufs_list_is_over(ufs, q))
+		return err_set(e, -ECANCELED, "given up");
 	if (q->after)
 		for (uint32_t i = 0; i < q->after_len; i++)
 			if ((unsigned char)q->after[i] < 0x80 && i &&
 				(unsigned char)q->after[i - 1] >= 0xc0)
 				return err_set(
 					e, -EPROTO, "not UTF-8"); /* a character cut in two */
-	fill(f, q, page);
+	if (is_turn(call, f->empty) && !q->delimiter)
+		say_token(f, page,
+			q->token   ? (uint32_t)strtoul(q->token, NULL, 10)
+			: q->after ? seek(f, q->after, q->after_len)
+				   : 0);
+	else
+		fill(f, q, page, is_turn(call, f->shorter) ? 1 + f->page / 3 : f->page);
+	if (!q->delimiter)
+		spoil(f, call, page);
 	return 0;
 }
 
@@ -195,19 +264,39 @@ static void kept_release(struct kept *k)
 	free(k->keys);
 }
 
-static void expect_whole(struct fake *f, unsigned int threads)
+static void drop_twins(struct kept *k)
 {
-	struct kept k = { .max = f->n + 1 };
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < k->n; i++) {
+		if (n && strcmp(k->keys[n - 1], k->keys[i]) == 0)
+			free(k->keys[i]);
+		else
+			k->keys[n++] = k->keys[i];
+	}
+	k->n = n;
+}
+
+static void expect_listed(struct fake *f, unsigned int threads, bool twice)
+{
+	struct kept k = { .max = twice ? 50 * f->n + 1000 : f->n + 1 };
 	struct err e = ERR_INIT;
 
 	k.keys = calloc(k.max, sizeof(*k.keys));
 	if (lister_run(&f->base, threads, keep, &k, &e) != 0)
 		fail_msg("%s", e.text);
 	qsort(k.keys, k.n, sizeof(*k.keys), compare);
+	if (twice)
+		drop_twins(&k);
 	assert_int_equal(k.n, f->n);
 	for (uint32_t i = 0; i < f->n; i++)
 		assert_string_equal(k.keys[i], f->keys[i]);
 	kept_release(&k);
+}
+
+static void expect_whole(struct fake *f, unsigned int threads)
+{
+	expect_listed(f, threads, false);
 }
 
 /* ---- tests ----------------------------------------------------------------------------------- */
@@ -269,6 +358,37 @@ static void model(void **state)
 		}
 		fake_sort(&f);
 		expect_whole(&f, 1 + next_random(&seed) % 16);
+		fake_release(&f);
+	}
+}
+
+/* The same against origins that misbehave now and then, or always: every key, none that is not there. */
+static void misbehaviour(void **state)
+{
+	(void)state;
+	for (uint64_t round = 0; round < 300; round++) {
+		uint64_t seed = round * 131 + 5;
+		uint32_t n = next_random(&seed) % 600;
+		uint32_t shape = (uint32_t)round % 6;
+		uint32_t most = round % 3 == 0 ? 1 : 2 + next_random(&seed) % 6;
+		struct fake f;
+
+		fake_init(&f, n + 1, 2 + next_random(&seed) % 50);
+		f.jitter = round % 2 != 0;
+		for (uint32_t i = 0; i < n; i++) {
+			char key[256];
+
+			random_key(&seed, shape == 5 ? i % 5 : shape, key, sizeof(key));
+			fake_add(&f, key);
+		}
+		fake_sort(&f);
+		f.disorder = next_random(&seed) % 2 * most;
+		f.twice = next_random(&seed) % 2 * most;
+		f.before = next_random(&seed) % 2 * most;
+		f.shorter = next_random(&seed) % 2 * most;
+		f.empty = next_random(&seed) % 2 * (1 + most); /* not always: it would never end */
+		f.ignores_after = round % 7 == 0;
+		expect_listed(&f, 1 + next_random(&seed) % 16, true);
 		fake_release(&f);
 	}
 }
@@ -404,39 +524,128 @@ static void sink_stops(void **state)
 	fake_release(&f);
 }
 
-/* A server that does not know start-after would be listed for ever. */
+static void fake_numbers(struct fake *f, uint32_t n, uint32_t page)
+{
+	fake_init(f, n, page);
+	for (uint32_t i = 0; i < n; i++) {
+		char key[32];
+
+		(void)snprintf(key, sizeof(key), "%06u", i);
+		fake_add(f, key);
+	}
+}
+
+static void expect_refused(struct fake *f, const char *text)
+{
+	struct kept k = { .max = 100 * f->n };
+	struct err e = ERR_INIT;
+
+	k.keys = calloc(k.max, sizeof(*k.keys));
+	assert_int_equal(lister_run(&f->base, 4, keep, &k, &e), -EPROTO);
+	if (!strstr(e.text, text))
+		fail_msg("%s", e.text);
+	kept_release(&k);
+	fake_release(f);
+}
+
+/* A server that does not know start-after is listed by its tokens; what would never end is refused. */
 static void no_progress(void **state)
+{
+	struct fake f;
+
+	(void)state;
+	fake_numbers(&f, 100, 10);
+	f.ignores_after = true;
+	expect_listed(&f, 4, true);
+	fake_release(&f);
+
+	fake_numbers(&f, 100, 10);
+	f.ignores_after = true;
+	f.no_token = true;
+	expect_refused(&f, "without NextContinuationToken");
+
+	fake_numbers(&f, 100, 10);
+	f.empty = 1;
+	expect_refused(&f, "leads back");
+
+	for (uint32_t loops = 1; loops < 5; loops++) {
+		fake_numbers(&f, 100, 10);
+		f.disorder = 1;
+		f.loops = loops;
+		expect_refused(&f, "leads back");
+	}
+}
+
+struct canceller {
+	struct fake *fake;
+	pthread_t thread;
+};
+
+static void *cancel_soon(void *arg)
+{
+	struct canceller *c = arg;
+
+	while (c->fake->in_flight == 0 && c->fake->calls < 5)
+		clock_sleep_ns(CLOCK_MS);
+	clock_sleep_ns(20 * CLOCK_MS);
+	ufs_list_cancel(&c->fake->base);
+	return NULL;
+}
+
+/* LISTs that do not come end with the listing: given up by somebody, or by the sink. */
+static void given_up(void **state)
+{
+	struct kept k = { .max = 5000 };
+	struct canceller c;
+	struct err e = ERR_INIT;
+	struct fake f;
+	uint64_t began = clock_mono_ns();
+
+	(void)state;
+	k.keys = calloc(k.max, sizeof(*k.keys));
+	fake_numbers(&f, 3000, 50);
+	f.stalls = true;
+	c.fake = &f;
+	assert_int_equal(pthread_create(&c.thread, NULL, cancel_soon, &c), 0);
+	assert_int_equal(lister_run(&f.base, 8, keep, &k, &e), -ECANCELED);
+	assert_int_equal(pthread_join(c.thread, NULL), 0);
+	assert_int_equal(ufs_list(&f.base, keep, &k, &e), -ECANCELED); /* and from now on */
+	fake_release(&f);
+	assert_true(clock_mono_ns() - began < 20 * CLOCK_SECOND); /* for ever otherwise */
+	kept_release(&k);
+}
+
+/* One refused page ends the others, which would never come. */
+static void failure_ends_all(void **state)
 {
 	struct kept k = { .max = 5000 };
 	struct err e = ERR_INIT;
 	struct fake f;
 
 	(void)state;
-	fake_init(&f, 100, 10);
-	for (uint32_t i = 0; i < 100; i++) {
-		char key[32];
-
-		(void)snprintf(key, sizeof(key), "%06u", i);
-		fake_add(&f, key);
-	}
-	f.ignores_after = true;
 	k.keys = calloc(k.max, sizeof(*k.keys));
-	assert_int_equal(lister_run(&f.base, 4, keep, &k, &e), -EPROTO);
-	assert_non_null(strstr(e.text, "start-after"));
-	kept_release(&k);
+	fake_numbers(&f, 3000, 50);
+	f.stalls = true;
+	f.fail_at = 4;
+	assert_int_equal(lister_run(&f.base, 8, keep, &k, &e), -EACCES);
+	assert_string_equal(e.text, "refused");
 	fake_release(&f);
+	kept_release(&k);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(model),
+		cmocka_unit_test(misbehaviour),
 		cmocka_unit_test(one_page),
 		cmocka_unit_test(marker),
 		cmocka_unit_test(fast),
 		cmocka_unit_test(failures),
 		cmocka_unit_test(sink_stops),
 		cmocka_unit_test(no_progress),
+		cmocka_unit_test(given_up),
+		cmocka_unit_test(failure_ends_all),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
