@@ -12,11 +12,7 @@
 #include "base/units.h"
 #include "ctl/command.h"
 #include "ctl/fleet.h"
-#include "ctl/kernel.h"
-#include "ctl/memory.h"
-#include "ctl/mount_table.h"
-#include "ctl/terms.h"
-#include "ufs/ufs.h"
+#include "ctl/mount_job.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -31,26 +27,6 @@
 #define ALIVE_NS       (10 * CLOCK_SECOND) /* without any answer of the supervisor, waiting ends */
 #define POLL_NS        (15 * CLOCK_MS)
 #define MEMORY_DEFAULT (1 * GiB)
-
-struct mount_options {
-	const char *endpoint;
-	const char *region;
-	bool path_style;
-	const char *profile;
-	bool anonymous;
-	const char *ca_file;
-	const char *engine;
-	bool allow_other;
-	uint64_t prime_max;
-	const char *cache;
-	uint64_t cache_size;
-	uint64_t memory;
-	uint64_t uid;
-	uint64_t gid;
-	uint64_t umask;
-	uint64_t extent_size;
-	const char *log_level;
-};
 
 static const struct option_spec specs[] = {
 	OPTION_STRING_ROW(struct mount_options, endpoint, "endpoint", "URL",
@@ -105,135 +81,9 @@ static const struct option_set set = {
 	.max_args = 2,
 };
 
-/* A mount on its way. */
-struct job {
-	struct mount_options options;
-	const char *url;
-	char point[PATH_MAX];
-	char cache_path[PATH_MAX];
-	char ca_file[PATH_MAX];
-	struct cache_dir cache;
-	unsigned int id;
-	char socket[SOCKET_PATH_MAX];
-	bool s3;       /* credentials matter */
-	bool progress; /* standard error is a terminal */
-	bool dirty;    /* a progress line stands on it */
-};
-
-/* ---- checks ---------------------------------------------------------------------------------- */
-
-static int check_url(struct job *job, struct err *e)
-{
-	_cleanup_(ufs_config_release) struct ufs_config config = { 0 };
-	int r = ufs_config_parse(job->url, &config, e);
-
-	if (r < 0)
-		return r;
-	job->s3 = config.scheme != UFS_FILE;
-	if (!job->s3 && (job->options.endpoint || job->options.region || job->options.profile ||
-				job->options.anonymous))
-		return err_set(e, -EINVAL,
-			"--endpoint, --region, --profile-name and --anonymous say nothing about "
-			"%s: leave them out",
-			job->url);
-	if (job->options.anonymous && job->options.profile)
-		return err_set(e, -EINVAL,
-			"--anonymous uses no credentials, --profile-name %s does: leave one of "
-			"them out",
-			job->options.profile);
-	if (job->options.endpoint && strncmp(job->options.endpoint, "http://", 7) != 0 &&
-		strncmp(job->options.endpoint, "https://", 8) != 0)
-		return err_set(e, -EINVAL,
-			"--endpoint '%s' is not a URL: write http://HOST:PORT or https://HOST",
-			job->options.endpoint);
-	return 0;
-}
-
-/* Nothing may lie in what it is made of. */
-static int check_apart(const struct job *job, struct err *e)
-{
-	_cleanup_(ufs_config_release) struct ufs_config config = { 0 };
-	char whole[PATH_MAX];
-
-	if (cache_dir_path_below(job->cache_path, job->point))
-		return err_set(e, -EINVAL,
-			"the cache directory %s lies inside the mount point %s: give another "
-			"--cache",
-			job->cache_path, job->point);
-	if (realpath(job->cache_path, whole) && cache_dir_path_below(job->point, whole))
-		return err_set(e, -EINVAL,
-			"the mount point %s lies inside the cache directory %s: give another "
-			"directory",
-			job->point, whole);
-	if (job->s3 || ufs_config_parse(job->url, &config, e) < 0 ||
-		!realpath(config.prefix, whole))
-		return 0; /* a directory that is not there is the origin's to refuse */
-	if (cache_dir_path_below(job->cache_path, whole))
-		return err_set(e, -EINVAL,
-			"the cache directory %s lies inside the source %s: give another --cache",
-			job->cache_path, whole);
-	if (cache_dir_path_below(job->point, whole))
-		return err_set(e, -EINVAL,
-			"the mount point %s lies inside the source %s: give another directory",
-			job->point, whole);
-	return 0;
-}
-
-static int check_paths(struct job *job, struct err *e)
-{
-	int r = 0;
-
-	if (job->options.ca_file) {
-		if (!realpath(job->options.ca_file, job->ca_file))
-			return err_set(e, err_errno(),
-				"--ca-file %s cannot be read: %m: name a file, or a directory, "
-				"that can",
-				job->options.ca_file);
-		job->options.ca_file = job->ca_file;
-	}
-	if (job->options.cache)
-		(void)snprintf(job->cache_path, sizeof(job->cache_path), "%s", job->options.cache);
-	else
-		r = cache_dir_default(job->cache_path, e);
-	return r < 0 ? r : check_apart(job, e);
-}
-
-/* More than there is would only be noticed when the machine is out of it. */
-static int check_memory(const struct job *job, struct err *e)
-{
-	char wants[16];
-	char has[16];
-	uint64_t there = memory_there();
-
-	if (there == 0 || job->options.memory <= there)
-		return 0;
-	return err_set(e, -EINVAL, "--memory %s is more than there is (%s): give less",
-		units_size(job->options.memory, wants, sizeof(wants)),
-		units_size(there, has, sizeof(has)));
-}
-
-/* In the order in which a person would want to hear of it. Returns an exit status. */
-static int check_all(struct job *job, const char *dir, struct err *e)
-{
-	if (check_url(job, e) < 0 || check_memory(job, e) < 0)
-		return EXIT_USAGE;
-	if (mount_point_path(dir, job->point, e) < 0 || mount_point_check(job->point, e) < 0)
-		return EXIT_MOUNTPOINT;
-	if (kernel_check(job->options.engine ?: "auto", e) < 0)
-		return EXIT_KERNEL;
-	if (check_paths(job, e) < 0)
-		return job->options.cache ? EXIT_USAGE : EXIT_CACHE;
-	if (cache_dir_open(job->cache_path, job->options.cache_size, &job->cache, e) < 0)
-		return EXIT_CACHE;
-	if (job->options.engine && strcmp(job->options.engine, "native") == 0 &&
-		cache_dir_check_images(&job->cache, e) < 0)
-		return EXIT_CACHE;
-	return EXIT_OK;
-}
-
 /* ---- supervisor ------------------------------------------------------------------------------ */
 
-_Noreturn static void exec_supervisor(const struct job *job, int ready_fd)
+_Noreturn static void exec_supervisor(const struct mount_job *job, int ready_fd)
 {
 	char log[PATH_MAX + 32];
 	char ready[16];
@@ -281,7 +131,7 @@ static ssize_t read_line(int fd, char *line, size_t size)
 }
 
 /* Starts one and waits until it serves. EXIT_OK; EXIT_BUSY: another one has the cache. */
-static int start_supervisor(struct job *job, struct err *e)
+static int start_supervisor(struct mount_job *job, struct err *e)
 {
 	char line[ERR_TEXT_MAX + 64];
 	const char *json = NULL;
@@ -314,75 +164,8 @@ static int start_supervisor(struct job *job, struct err *e)
 
 /* ---- the mount ------------------------------------------------------------------------------- */
 
-static void set_text(json_t *wish, const char *name, const char *text)
-{
-	if (text)
-		(void)json_object_set_new(
-			wish, name, json_string(text)); /* make_wish() looks at failures */
-}
-
-static void set_number(json_t *wish, const char *name, uint64_t number)
-{
-	if (number)
-		(void)json_object_set_new(
-			wish, name, json_integer((json_int_t)number)); /* as above */
-}
-
-/* The first of two variables that is set, or NULL. */
-static const char *environment(const char *name, const char *other)
-{
-	const char *value = getenv(name); // NOLINT(concurrency-mt-unsafe): one thread
-
-	if (!value || !*value)
-		value = getenv(other); // NOLINT(concurrency-mt-unsafe): one thread
-	return value && *value ? value : NULL;
-}
-
-/* Endpoint and region of this environment are said: daemons that run already have that of another mount. */
-static json_t *make_wish(const struct job *job)
-{
-	const struct mount_options *o = &job->options;
-	const struct terms terms = { .capacity = o->cache_size,
-		.memory = o->memory,
-		.log_level = o->log_level,
-		.credentials = job->s3 && !o->profile && !o->anonymous };
-	uint64_t failures = admin_json_failures();
-	uint64_t token;
-	char mask[8];
-	json_t *wish = json_pack("{s:s, s:s, s:b, s:b, s:b, s:I, s:I}", "source", job->url,
-		"mountpoint", job->point, "path_style", (int)o->path_style, "anonymous",
-		(int)o->anonymous, "allow_other", (int)o->allow_other, "uid", (json_int_t)o->uid,
-		"gid", (json_int_t)o->gid);
-
-	if (!wish)
-		return NULL;
-	(void)snprintf(mask, sizeof(mask), "%03" PRIo64, o->umask); /* fits */
-	set_text(wish, "umask", mask);
-	set_text(wish, "endpoint", o->endpoint);
-	set_text(wish, "region", o->region);
-	if (job->s3) {
-		if (!o->endpoint)
-			set_text(wish, "endpoint",
-				environment("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"));
-		if (!o->region)
-			set_text(wish, "region", environment("AWS_REGION", "AWS_DEFAULT_REGION"));
-	}
-	set_text(wish, "profile", o->profile);
-	set_text(wish, "ca_file", o->ca_file);
-	set_text(wish, "engine", o->engine);
-	set_number(wish, "extent_size", o->extent_size);
-	set_number(wish, "prime_max", o->prime_max);
-	hash_random(&token, sizeof(token));
-	set_number(wish, "token", token >> 1); /* JSON has signed numbers */
-	if (terms_add(wish, &terms) < 0 || admin_json_failures() != failures) {
-		json_decref(wish);
-		return NULL;
-	}
-	return wish;
-}
-
 /* Gives the wish to a supervisor, starting one when there is none. Returns an exit status. */
-static int join(struct job *job, const json_t *wish, struct err *e)
+static int join(struct mount_job *job, const json_t *wish, struct err *e)
 {
 	char socket[SOCKET_PATH_MAX];
 	uint64_t deadline = clock_mono_ns() + JOIN_NS;
@@ -392,17 +175,18 @@ static int join(struct job *job, const json_t *wish, struct err *e)
 	(void)cache_dir_socket(&job->cache, "supervisor.sock", socket);
 	for (;;) {
 		int r = admin_call(socket, "POST", "/v1/mounts", wish, JOIN_NS, &answer, e);
+		bool again = r == -EAGAIN || r == -ENOMEM; /* it may have it: the token tells */
 		int status;
 
 		if (r == 0)
 			break;
 		if (r == -EEXIST)
 			return EXIT_MOUNTPOINT;
-		if (r != -EAGAIN && !fleet_unreachable(r))
+		if (!again && !fleet_unreachable(r))
 			return EXIT_RUNTIME;
 		if (clock_mono_ns() > deadline)
-			return EXIT_BUSY;
-		status = r == -EAGAIN ? EXIT_BUSY : start_supervisor(job, e);
+			return r == -ENOMEM ? EXIT_RUNTIME : EXIT_BUSY;
+		status = again ? EXIT_BUSY : start_supervisor(job, e);
 		if (status == EXIT_BUSY)
 			clock_sleep_ns(50 * CLOCK_MS); /* it is starting or ending: ask again */
 		else if (status != EXIT_OK)
@@ -418,7 +202,7 @@ static int join(struct job *job, const json_t *wish, struct err *e)
 	return EXIT_OK;
 }
 
-static void show_progress(struct job *job, const char *state)
+static void show_progress(struct mount_job *job, const char *state)
 {
 	json_t *status = NULL;
 	const json_t *source;
@@ -441,7 +225,7 @@ static void show_progress(struct job *job, const char *state)
 	job->dirty = true;
 }
 
-static void end_progress(struct job *job)
+static void end_progress(struct mount_job *job)
 {
 	if (job->dirty)
 		(void)fprintf(stderr, "\r\033[K");
@@ -466,7 +250,7 @@ static void catch_interrupts(void)
 }
 
 /* What was started ends in its own time, which may be that of an origin's answer; who does not want to wait for it need not. */
-static int give_up(struct job *job, struct err *e)
+static int give_up(struct mount_job *job, struct err *e)
 {
 	const struct sigaction plain = { .sa_handler = SIG_DFL };
 	char socket[SOCKET_PATH_MAX];
@@ -493,7 +277,7 @@ static int give_up(struct job *job, struct err *e)
 }
 
 /* Until the mount serves or is known not to. Returns an exit status. */
-static int wait_mount(struct job *job, struct err *e)
+static int wait_mount(struct mount_job *job, struct err *e)
 {
 	char socket[SOCKET_PATH_MAX];
 	char path[64];
@@ -536,7 +320,7 @@ static int wait_mount(struct job *job, struct err *e)
 	}
 }
 
-static void print_success(struct job *job)
+static void print_success(struct mount_job *job)
 {
 	json_t *status = NULL;
 	unsigned long long skipped;
@@ -570,7 +354,7 @@ static void print_success(struct job *job)
 
 int command_mount(int argc, char **argv)
 {
-	struct job job = {
+	struct mount_job job = {
 		.options = { .uid = geteuid(), .gid = getegid(), .umask = 022 },
 		.progress = isatty(STDERR_FILENO),
 	};
@@ -580,10 +364,10 @@ int command_mount(int argc, char **argv)
 
 	(void)option_parse_or_exit(&set, argc, argv, &job.options); /* exactly two arguments */
 	job.url = argv[1];
-	status = check_all(&job, argv[2], &e);
+	status = mount_job_check(&job, argv[2], &e);
 	if (status != EXIT_OK)
 		return command_fail(status, &e);
-	wish = make_wish(&job);
+	wish = mount_job_wish(&job);
 	catch_interrupts();
 	if (!wish)
 		(void)err_set(&e, -ENOMEM, "out of memory");

@@ -1,0 +1,195 @@
+/* What is asked for: checked, and written down. See mount_job.h. */
+#include "ctl/mount_job.h"
+#include "base/cleanup.h"
+#include "base/exit.h"
+#include "base/hash.h"
+#include "base/units.h"
+#include "ctl/kernel.h"
+#include "ctl/memory.h"
+#include "ctl/mount_table.h"
+#include "ctl/terms.h"
+#include "ufs/ufs.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- checks ---------------------------------------------------------------------------------- */
+
+static int check_url(struct mount_job *job, struct err *e)
+{
+	_cleanup_(ufs_config_release) struct ufs_config config = { 0 };
+	int r = ufs_config_parse(job->url, &config, e);
+
+	if (r < 0)
+		return r;
+	job->s3 = config.scheme != UFS_FILE;
+	if (!job->s3 && (job->options.endpoint || job->options.region || job->options.profile ||
+				job->options.anonymous))
+		return err_set(e, -EINVAL,
+			"--endpoint, --region, --profile-name and --anonymous say nothing about "
+			"%s: leave them out",
+			job->url);
+	if (job->options.anonymous && job->options.profile)
+		return err_set(e, -EINVAL,
+			"--anonymous uses no credentials, --profile-name %s does: leave one of "
+			"them out",
+			job->options.profile);
+	if (job->options.endpoint && strncmp(job->options.endpoint, "http://", 7) != 0 &&
+		strncmp(job->options.endpoint, "https://", 8) != 0)
+		return err_set(e, -EINVAL,
+			"--endpoint '%s' is not a URL: write http://HOST:PORT or https://HOST",
+			job->options.endpoint);
+	return 0;
+}
+
+/* Nothing may lie in what it is made of. */
+static int check_apart(const struct mount_job *job, struct err *e)
+{
+	_cleanup_(ufs_config_release) struct ufs_config config = { 0 };
+	char whole[PATH_MAX];
+
+	if (cache_dir_path_below(job->cache_path, job->point))
+		return err_set(e, -EINVAL,
+			"the cache directory %s lies inside the mount point %s: give another "
+			"--cache",
+			job->cache_path, job->point);
+	if (realpath(job->cache_path, whole) && cache_dir_path_below(job->point, whole))
+		return err_set(e, -EINVAL,
+			"the mount point %s lies inside the cache directory %s: give another "
+			"directory",
+			job->point, whole);
+	if (job->s3 || ufs_config_parse(job->url, &config, e) < 0 ||
+		!realpath(config.prefix, whole))
+		return 0; /* a directory that is not there is the origin's to refuse */
+	if (cache_dir_path_below(job->cache_path, whole))
+		return err_set(e, -EINVAL,
+			"the cache directory %s lies inside the source %s: give another --cache",
+			job->cache_path, whole);
+	if (cache_dir_path_below(job->point, whole))
+		return err_set(e, -EINVAL,
+			"the mount point %s lies inside the source %s: give another directory",
+			job->point, whole);
+	return 0;
+}
+
+static int check_paths(struct mount_job *job, struct err *e)
+{
+	int r = 0;
+
+	if (job->options.ca_file) {
+		if (!realpath(job->options.ca_file, job->ca_file))
+			return err_set(e, err_errno(),
+				"--ca-file %s cannot be read: %m: name a file, or a directory, "
+				"that can",
+				job->options.ca_file);
+		job->options.ca_file = job->ca_file;
+	}
+	if (job->options.cache)
+		(void)snprintf(job->cache_path, sizeof(job->cache_path), "%s", job->options.cache);
+	else
+		r = cache_dir_default(job->cache_path, e);
+	return r < 0 ? r : check_apart(job, e);
+}
+
+/* More than there is would only be noticed when the machine is out of it. */
+static int check_memory(const struct mount_job *job, struct err *e)
+{
+	char wants[16];
+	char has[16];
+	uint64_t there = memory_there();
+
+	if (there == 0 || job->options.memory <= there)
+		return 0;
+	return err_set(e, -EINVAL, "--memory %s is more than there is (%s): give less",
+		units_size(job->options.memory, wants, sizeof(wants)),
+		units_size(there, has, sizeof(has)));
+}
+
+/* In the order in which a person would want to hear of it. Returns an exit status. */
+int mount_job_check(struct mount_job *job, const char *dir, struct err *e)
+{
+	if (check_url(job, e) < 0 || check_memory(job, e) < 0)
+		return EXIT_USAGE;
+	if (mount_point_path(dir, job->point, e) < 0 || mount_point_check(job->point, e) < 0)
+		return EXIT_MOUNTPOINT;
+	if (kernel_check(job->options.engine ?: "auto", e) < 0)
+		return EXIT_KERNEL;
+	if (check_paths(job, e) < 0)
+		return job->options.cache ? EXIT_USAGE : EXIT_CACHE;
+	if (cache_dir_open(job->cache_path, job->options.cache_size, &job->cache, e) < 0)
+		return EXIT_CACHE;
+	if (job->options.engine && strcmp(job->options.engine, "native") == 0 &&
+		cache_dir_check_images(&job->cache, e) < 0)
+		return EXIT_CACHE;
+	return EXIT_OK;
+}
+
+/* ---- wish ------------------------------------------------------------------------------------ */
+
+static void set_text(json_t *wish, const char *name, const char *text)
+{
+	if (text)
+		(void)json_object_set_new(
+			wish, name, json_string(text)); /* make_wish() looks at failures */
+}
+
+static void set_number(json_t *wish, const char *name, uint64_t number)
+{
+	if (number)
+		(void)json_object_set_new(
+			wish, name, json_integer((json_int_t)number)); /* as above */
+}
+
+/* The first of two variables that is set, or NULL. */
+static const char *environment(const char *name, const char *other)
+{
+	const char *value = getenv(name); // NOLINT(concurrency-mt-unsafe): one thread
+
+	if (!value || !*value)
+		value = getenv(other); // NOLINT(concurrency-mt-unsafe): one thread
+	return value && *value ? value : NULL;
+}
+
+/* Endpoint and region of this environment are said: daemons that run already have that of another mount. */
+json_t *mount_job_wish(const struct mount_job *job)
+{
+	const struct mount_options *o = &job->options;
+	const struct terms terms = { .capacity = o->cache_size,
+		.memory = o->memory,
+		.log_level = o->log_level,
+		.credentials = job->s3 && !o->profile && !o->anonymous };
+	uint64_t failures = admin_json_failures();
+	uint64_t token;
+	char mask[8];
+	json_t *wish = json_pack("{s:s, s:s, s:b, s:b, s:b, s:I, s:I}", "source", job->url,
+		"mountpoint", job->point, "path_style", (int)o->path_style, "anonymous",
+		(int)o->anonymous, "allow_other", (int)o->allow_other, "uid", (json_int_t)o->uid,
+		"gid", (json_int_t)o->gid);
+
+	if (!wish)
+		return NULL;
+	(void)snprintf(mask, sizeof(mask), "%03" PRIo64, o->umask); /* fits */
+	set_text(wish, "umask", mask);
+	set_text(wish, "endpoint", o->endpoint);
+	set_text(wish, "region", o->region);
+	if (job->s3) {
+		if (!o->endpoint)
+			set_text(wish, "endpoint",
+				environment("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"));
+		if (!o->region)
+			set_text(wish, "region", environment("AWS_REGION", "AWS_DEFAULT_REGION"));
+	}
+	set_text(wish, "profile", o->profile);
+	set_text(wish, "ca_file", o->ca_file);
+	set_text(wish, "engine", o->engine);
+	set_number(wish, "extent_size", o->extent_size);
+	set_number(wish, "prime_max", o->prime_max);
+	hash_random(&token, sizeof(token));
+	set_number(wish, "token", token >> 1); /* JSON has signed numbers */
+	if (terms_add(wish, &terms) < 0 || admin_json_failures() != failures) {
+		json_decref(wish);
+		return NULL;
+	}
+	return wish;
+}

@@ -1,0 +1,54 @@
+/*
+ * A mount that `cachectl mount` was asked for: its options, what must be true before anything is started, and what the supervisor
+ * is told of it. Lives as long as the command; strings are borrowed from its arguments.
+ */
+#pragma once
+
+#include <limits.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <jansson.h>
+#include "ctl/cache_dir.h"
+
+struct mount_options {
+	const char *endpoint;
+	const char *region;
+	bool path_style;
+	const char *profile;
+	bool anonymous;
+	const char *ca_file;
+	const char *engine;
+	bool allow_other;
+	uint64_t prime_max;
+	const char *cache;
+	uint64_t cache_size;
+	uint64_t memory;
+	uint64_t uid;
+	uint64_t gid;
+	uint64_t umask;
+	uint64_t extent_size;
+	const char *log_level;
+};
+
+/* A mount on its way. */
+struct mount_job {
+	struct mount_options options;
+	const char *url;
+	char point[PATH_MAX];
+	char cache_path[PATH_MAX];
+	char ca_file[PATH_MAX];
+	struct cache_dir cache;
+	unsigned int id;
+	char socket[SOCKET_PATH_MAX];
+	bool s3;       /* credentials matter */
+	bool progress; /* standard error is a terminal */
+	bool dirty;    /* a progress line stands on it */
+};
+
+/*
+ * Every check that needs nothing started; fills in point, cache, s3. Returns an exit status, with a line when it is not EXIT_OK.
+ */
+int mount_job_check(struct mount_job *job, const char *dir, struct err *e) __must_check;
+
+/* The body of POST /v1/mounts: a new reference; NULL without memory. */
+json_t *mount_job_wish(const struct mount_job *job);
