@@ -11,6 +11,8 @@
 
 #include <string.h>
 
+#define OTHERS_SHOWN 3u /* mounts of other users; they are no business of this one */
+
 struct status_options {
 	const char *output;
 };
@@ -321,20 +323,23 @@ static void print_others(const struct found *found)
 {
 	const json_t *other;
 	char as[64];
+	unsigned int foreign = 0;
 	size_t i;
 
 	json_array_foreach (found->others, i, other) {
 		const char *point = text_of(other, "mountpoint");
 		unsigned int user = (unsigned int)number(other, "user");
 
-		if (user != geteuid())
+		if (user != geteuid() && ++foreign <= OTHERS_SHOWN)
 			(void)printf("note: %s is mounted by user %u: seen with %s status\n", point,
 				user, command_as_user(user, as, sizeof(as)));
-		else
+		else if (user == geteuid())
 			(void)printf("note: %s is mounted, but no daemon of it is found: cachectl "
 				     "umount %s takes it off\n",
 				point, point);
 	}
+	if (foreign > OTHERS_SHOWN)
+		(void)printf("note: and %u mounts more of other users\n", foreign - OTHERS_SHOWN);
 }
 
 static void print_notices(const struct found *found)
