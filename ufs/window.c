@@ -58,7 +58,7 @@ static uint64_t least_latency(struct window *w, uint64_t now, uint64_t latency)
 /* True when the origin queues, and the window was made smaller for it or is as small as may be. */
 static bool shrink_for_queue(struct window *w, uint64_t now, uint64_t least)
 {
-	double floor = max(1u, w->max / FLOOR_SHARE);
+	unsigned int floor = max(1u, w->max / FLOOR_SHARE);
 	double limit = fmax((double)WINDOW_QUEUE_NS, 2 * (double)least);
 	double queue = w->latency_ns - (double)least;
 
