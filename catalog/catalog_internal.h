@@ -145,7 +145,7 @@ struct listing_object {
 	char bytes[]; /* the key, then the packed tag */
 };
 
-/* Sorts by key; of several objects with one key the last added stays. -ENOMEM. */
+/* Sorts by key; of several objects with one key the newest stays, or the last added. -ENOMEM. */
 int listing_sort(struct listing *listing) __must_check;
 const struct listing_object *listing_get(const struct listing *listing, uint64_t number);
 

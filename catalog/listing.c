@@ -160,9 +160,12 @@ int listing_sort(struct listing *l)
 	if (r < 0)
 		return r;
 	for (uint64_t i = 0; i < l->count; i++) {
-		if (kept && object_compare(&l->objects[kept - 1], &l->objects[i], NULL) == 0)
-			kept--;
-		l->objects[kept++] = l->objects[i];
+		struct listing_object *object = l->objects[i];
+
+		if (kept == 0 || object_compare(&l->objects[kept - 1], &object, NULL) != 0)
+			l->objects[kept++] = object;
+		else if (object->mtime_ns >= l->objects[kept - 1]->mtime_ns)
+			l->objects[kept - 1] = object;
 	}
 	l->count = kept;
 	return 0;

@@ -360,8 +360,8 @@ static int key_order(const struct ufs_object *a, const struct ufs_object *b)
 	return c;
 }
 
-/* Offsets to pointers, now that the bytes stay. Of equal neighbours the last stays. Returns whether the
- * rows are in order. */
+/* Offsets to pointers, now that the bytes stay. Of equal neighbours the newest stays. Returns whether
+ * the rows are in order. */
 static bool finish_rows(const struct buf *bytes, struct ufs_object *rows, uint32_t *n)
 {
 	const char *base = buf_str(bytes);
@@ -375,10 +375,11 @@ static bool finish_rows(const struct buf *bytes, struct ufs_object *rows, uint32
 		row.key = base + (uintptr_t)row.key;
 		row.tag = base + (uintptr_t)row.tag;
 		order = kept ? key_order(&rows[kept - 1], &row) : -1;
-		if (order == 0)
-			kept--;
 		ordered = ordered && order <= 0;
-		rows[kept++] = row;
+		if (order != 0)
+			rows[kept++] = row;
+		else if (row.mtime_ns >= rows[kept - 1].mtime_ns)
+			rows[kept - 1] = row;
 	}
 	*n = kept;
 	return ordered;

@@ -108,7 +108,7 @@ struct ufs_object {
 };
 
 /* Takes objects in any order. A key comes twice only from an origin that lists in disorder or twice:
- * what came last counts. Calls do not overlap. A negative return ends the listing with that error,
+ * the newest counts. Calls do not overlap. A negative return ends the listing with that error,
  * within a second. */
 typedef int (*ufs_list_sink)(void *arg, const struct ufs_object *objects, uint32_t n);
 

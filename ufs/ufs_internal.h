@@ -30,7 +30,7 @@ struct ufs_page_request {
 };
 
 /* The answer. Filled by the origin, released by the caller; reusable. Of one key that comes twice in
- * a row the last is there. */
+ * a row the newest is there. */
 struct ufs_page {
 	struct buf bytes; /* what the keys and tags point into */
 	struct ufs_object *objects;

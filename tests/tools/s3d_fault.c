@@ -39,7 +39,7 @@
  *
  * LIST (standalone; op is always list):
  *	kind=disorder				the keys of a page in random order
- *	kind=duplicate	[how=same|other]	every third key twice, the second with other values
+ *	kind=duplicate	[how=same|other]	every third key twice, the second as it was before
  *	kind=outside	[how=prefix|before|after]	one more key: not below the prefix; one that
  *				the page must not hold because it lies before its start, or behind its end
  *	kind=loop	[how=first|empty|token]	the first page again and again; empty pages that go

@@ -29,7 +29,7 @@ struct list_query {
 struct list_row {
 	const struct s3d_entry *entry;
 	size_t common;  /* 0: a key */
-	bool other;     /* with another size and etag */
+	bool other;     /* as it was before: older, another size and etag */
 	bool malformed; /* Size or escape, as the plan says */
 };
 
@@ -234,6 +234,7 @@ static int put_row(struct buf *out, const struct list_row *row, bool url, int xm
 	if (row->other) {
 		entry.size++;
 		entry.version++;
+		t--;
 	}
 	s3d_entry_etag(&entry, etag);
 	etag[strlen(etag) - 1] = 0;

@@ -116,6 +116,8 @@ static void round_trip(void **state)
 		bytes += size;
 	}
 	fixture_add(l, "train/class-000/image_00000001.jpg", 99, "last one wins");
+	assert_int_equal(
+		listing_add(l, "train/class-000/image_00000001.jpg", 34, 50, 1, "older", 5), 0);
 	bytes += 99 - 37;
 	t = fixture_build(NULL, l, "t", &stats);
 	assert_int_equal(stats.added, N);

@@ -157,7 +157,7 @@ static void refused(void **state)
 	ufs_page_release(&page);
 }
 
-/* Out of order is said; of a key that comes twice the last counts; the token is taken. */
+/* Out of order is said; of a key that comes twice the newest counts; the token is taken. */
 static void disorder(void **state)
 {
 	struct ufs_page page;
@@ -173,6 +173,15 @@ static void disorder(void **state)
 	assert_int_equal(page.objects[0].size, 2);
 	assert_memory_equal(page.objects[0].tag, "f", 1);
 	assert_int_equal(page.token.len, 0);
+	assert_int_equal(
+		parse(HEAD DONE OBJECT("a", "1",
+			      "e") "<Contents><Key>a</Key><LastModified>"
+				   "2001-01-01T00:00:00.000Z</LastModified><ETag>old</ETag>"
+				   "<Size>2</Size></Contents>" TAIL,
+			"", &page),
+		0);
+	assert_int_equal(page.n_objects, 1);
+	assert_int_equal(page.objects[0].size, 1); /* the second is older */
 	assert_int_equal(parse(HEAD "<IsTruncated>true</IsTruncated><NextContinuationToken>1&amp;=/"
 				    "</NextContinuationToken>" OBJECT("b", "1", "e")
 					    OBJECT("a", "1", "e") TAIL,
