@@ -125,8 +125,8 @@ static uint64_t file_node(const struct image_inode *inode)
 	return NODES_FILES + inode->offset / BLOCK_BYTES;
 }
 
-/* -ESTALE: no file's. */
-static int file_nid(const struct nodes *nodes, uint64_t node, uint64_t *ret_nid)
+/* Its place in files. -ESTALE: no file's. */
+static int file_find(const struct nodes *nodes, uint64_t node, uint64_t *ret_place)
 {
 	uint64_t from;
 	uint64_t to;
@@ -140,7 +140,7 @@ static int file_nid(const struct nodes *nodes, uint64_t node, uint64_t *ret_nid)
 		uint32_t low = (uint32_t)(nodes->files[middle] >> 32);
 
 		if (low == (uint32_t)node) {
-			*ret_nid = (uint32_t)nodes->files[middle];
+			*ret_place = middle;
 			return 0;
 		}
 		if (low < (uint32_t)node)
@@ -369,11 +369,23 @@ void nodes_free(struct nodes *nodes)
 int nodes_nid(const struct nodes *nodes, uint64_t node, uint64_t *ret_nid)
 {
 	const struct name *name = name_find(nodes, node);
+	uint64_t place = 0;
+	int r = name ? 0 : file_find(nodes, node, &place);
 
-	if (!name)
-		return file_nid(nodes, node, ret_nid);
-	*ret_nid = name->nid;
-	return 0;
+	if (r == 0)
+		*ret_nid = name ? name->nid : (uint32_t)nodes->files[place];
+	return r;
+}
+
+int nodes_index(const struct nodes *nodes, uint64_t node, uint64_t *ret_index)
+{
+	const struct name *name = name_find(nodes, node);
+	uint64_t place = 0;
+	int r = name ? 0 : file_find(nodes, node, &place);
+
+	if (r == 0)
+		*ret_index = name ? (uint64_t)(name - nodes->names) : nodes->n_names + place;
+	return r;
 }
 
 int nodes_of(const struct nodes *nodes, uint64_t parent, const char *name, size_t len,

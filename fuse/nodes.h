@@ -44,5 +44,7 @@ int nodes_of(const struct nodes *nodes, uint64_t parent, const char *name, size_
 /* The directory that a directory is in; the root's is itself. -ENOTDIR: not a directory's id. */
 int nodes_parent(const struct nodes *nodes, uint64_t node, uint64_t *ret_parent) __must_check;
 
+/* A number below nodes_count() for each node id. -ESTALE. */
+int nodes_index(const struct nodes *nodes, uint64_t node, uint64_t *ret_index) __must_check;
 uint64_t nodes_count(const struct nodes *nodes);  /* of files and directories */
 uint64_t nodes_blocks(const struct nodes *nodes); /* of the files' bytes */

@@ -37,6 +37,16 @@ uint64_t request_unique(const void *data, size_t len)
 	return head.unique;
 }
 
+struct fuse_forget_one request_forgotten(const struct request *req, uint32_t i)
+{
+	struct fuse_forget_one one = { .nodeid = req->nodeid, .nlookup = req->forget.lookups };
+
+	ensure(i < req->forget.count);
+	if (req->forget.nodes)
+		memcpy(&one, (const char *)req->forget.nodes + i * sizeof(one), sizeof(one));
+	return one;
+}
+
 uint64_t request_unique_of_refused(const void *data, size_t len)
 {
 	struct fuse_in_header head;
@@ -104,26 +114,22 @@ static int parse_forget(const void *body, size_t len, struct request *req)
 	if (len < sizeof(in))
 		return -EPROTO;
 	memcpy(&in, body, sizeof(in));
-	req->forgotten = in.nlookup;
+	req->forget.lookups = in.nlookup;
+	req->forget.count = 1;
 	return 0;
 }
 
 static int parse_batch_forget(const char *body, size_t len, struct request *req)
 {
 	struct fuse_batch_forget_in in;
-	struct fuse_forget_one one;
 
 	if (len < sizeof(in))
 		return -EPROTO;
 	memcpy(&in, body, sizeof(in));
-	if (in.count > (len - sizeof(in)) / sizeof(one))
+	if (in.count > (len - sizeof(in)) / sizeof(struct fuse_forget_one))
 		return -EPROTO;
-	req->forgotten = 0;
-	for (uint32_t i = 0; i < in.count; i++) {
-		memcpy(&one, body + sizeof(in) + i * sizeof(one), sizeof(one));
-		if (__builtin_add_overflow(req->forgotten, one.nlookup, &req->forgotten))
-			return -EPROTO;
-	}
+	req->forget.nodes = body + sizeof(in);
+	req->forget.count = in.count;
 	return 0;
 }
 

@@ -27,8 +27,12 @@ struct request {
 		struct {
 			uint64_t offset;
 			uint32_t size;
-		} read;               /* READ, READDIR, READDIRPLUS */
-		uint64_t forgotten;   /* FORGET, BATCH_FORGET: lookups, of all nodes together */
+		} read; /* READ, READDIR, READDIRPLUS */
+		struct {
+			const void *nodes; /* NULL: the request's own */
+			uint64_t lookups;  /* of that */
+			uint32_t count;
+		} forget;             /* FORGET, BATCH_FORGET: see request_forgotten() */
 		uint64_t interrupted; /* INTERRUPT: unique of what is not wanted any more */
 	};
 };
@@ -43,6 +47,9 @@ int request_parse(const void *data, size_t len, struct request *ret) __must_chec
 uint64_t request_unique(const void *data, size_t len);
 /* The same of what request_parse() refused; also 0 when nobody waits for an answer. */
 uint64_t request_unique_of_refused(const void *data, size_t len);
+
+/* The i-th node, i < req->forget.count, that the kernel forgets, and the lookups of it. */
+struct fuse_forget_one request_forgotten(const struct request *req, uint32_t i);
 
 /* True for requests that get no answer. */
 bool request_is_oneway(uint32_t opcode);

@@ -68,7 +68,9 @@ static void on_lookup(struct worker *w, uint32_t slot, const struct request *req
 	int r = tree->ops->lookup(tree, w->scratch, req->nodeid, req->name, &out);
 
 	counter_add(&s->counters->lookup, 1);
-	session_answer_giving(s, slot, r, &out, sizeof(out), r == 0 && out.nodeid != 0);
+	if (r == 0 && out.nodeid != 0)
+		counter_add(&s->counters->known, tree->ops->give(tree, out.nodeid));
+	session_answer(s, slot, r, &out, sizeof(out));
 }
 
 static void on_getattr(struct worker *w, uint32_t slot, const struct request *req)
@@ -111,7 +113,9 @@ static void on_readdir(struct worker *w, uint32_t slot, const struct request *re
 	int r = tree->ops->readdir(tree, w->scratch, req, &entries);
 
 	counter_add(&s->counters->readdir, 1);
-	session_answer_giving(s, slot, r, w->buf, entries.len, r == 0 ? entries.given : 0);
+	if (r == 0)
+		counter_add(&s->counters->known, entries.given);
+	session_answer(s, slot, r, w->buf, entries.len);
 }
 
 /* 0: the whole range is in the thread's buffer. */
@@ -200,10 +204,32 @@ static int status_of_other(const struct session *s, uint32_t opcode)
 	}
 }
 
+/* One less of what a daemon before us gave, if there is any left. */
+static uint64_t forget_inherited(struct session *s)
+{
+	uint64_t left = atomic_load(&s->inherited);
+
+	while (left && !atomic_compare_exchange_weak(&s->inherited, &left, left - 1))
+		;
+	return left != 0;
+}
+
 static void on_forget(struct session *s, uint32_t slot, const struct request *req)
 {
+	struct tree *tree = s->config.tree;
+	uint64_t known = counter_get(&s->counters->known);
+	uint64_t n = 0;
+
+	for (uint32_t i = 0; i < req->forget.count; i++) {
+		const struct fuse_forget_one one = request_forgotten(req, i);
+		uint64_t fewer = tree->ops->forget(tree, one.nodeid, one.nlookup);
+
+		n += fewer ? fewer : forget_inherited(s);
+	}
+	/* Not below 0: a daemon that died may have counted a request that is in its slot still. */
+	while (!atomic_compare_exchange_weak(&s->counters->known, &known, known - min(known, n)))
+		;
 	counter_add(&s->counters->other, 1);
-	session_forget(s, req->forgotten);
 	drop(s, slot);
 }
 
@@ -386,6 +412,7 @@ int session_new(const struct session_config *config, struct session **ret_sessio
 	s->magic = SESSION_MAGIC;
 	s->config = *config;
 	s->counters = slots_counters(config->slots);
+	atomic_init(&s->inherited, counter_get(&s->counters->known));
 	s->parked = calloc(2 * (size_t)slots_count(config->slots), sizeof(s->parked[0]));
 	s->part = calloc(slots_count(config->slots), sizeof(s->part[0]));
 	s->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);

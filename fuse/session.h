@@ -41,8 +41,7 @@
 	X(readdir, "granary_fuse_readdirs_total", COUNTER, "requests",                           \
 		"READDIRs and READDIRPLUSes")                                                    \
 	X(known, "granary_fuse_known_nodes", GAUGE, "nodes",                                     \
-		"Files and directories that the kernel knows: lookups given, less those "        \
-		"forgotten")
+		"Files and directories that the kernel knows")
 
 /* In the slots' memory: counts of the whole mount, over crashes. */
 COUNTER_STRUCT(session_counters, SESSION_COUNTERS);

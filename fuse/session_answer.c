@@ -35,10 +35,10 @@ static struct iovec part_of(const void *data, size_t len)
 }
 
 /*
- * Sends the answer to `unique`: the bytes of two parts, or a negative errno. False: the kernel did
- * not take it; the request may be gone by now (-ENOENT), which is fine.
+ * Sends the answer to `unique`: the bytes of two parts, or a negative errno. The request may be
+ * gone by now (-ENOENT), which is fine.
  */
-static bool send_parts(
+static void send_parts(
 	struct session *s, uint64_t unique, int status, struct iovec first, struct iovec second)
 {
 	size_t len = status == 0 ? first.iov_len + second.iov_len : 0;
@@ -48,10 +48,8 @@ static bool send_parts(
 	const struct iovec iov[3] = { part_of(&head, sizeof(head)), first, second };
 	int r = write_whole(s->config.dev_fd, iov, len == 0 ? 1 : second.iov_len ? 3 : 2);
 
-	if (r == 0)
-		return true;
-	if (r == -ENOENT || r == -ENODEV || r == -EPIPE)
-		return false;
+	if (r == 0 || r == -ENOENT || r == -ENODEV || r == -EPIPE)
+		return;
 	LOG_LIMITED(LOG_WARN, "answer refused by the kernel",
 		"unique=%" PRIu64 " bytes=%zu error=%s", unique, len, err_name(r));
 	if (status == 0) { /* bytes could not be taken; an errno can */
@@ -59,44 +57,26 @@ static bool send_parts(
 		head.len = sizeof(head);
 		(void)write_whole(s->config.dev_fd, iov, 1); /* nothing more can be done for it */
 	}
-	return false;
 }
 
-static bool send_answer(
+static void send_answer(
 	struct session *s, uint64_t unique, int status, const void *data, size_t len)
 {
-	return send_parts(s, unique, status, part_of(data, len), part_of(NULL, 0));
+	send_parts(s, unique, status, part_of(data, len), part_of(NULL, 0));
 }
 
 void session_answer_errno(struct session *s, uint64_t unique, int status)
 {
-	(void)send_answer(s, unique, status, NULL, 0); /* if the request is still there */
-}
-
-/* A daemon that died may have counted one twice. */
-void session_forget(struct session *s, uint64_t n)
-{
-	uint64_t known = counter_get(&s->counters->known);
-
-	while (!atomic_compare_exchange_weak(&s->counters->known, &known, known - min(known, n)))
-		;
-}
-
-void session_answer_giving(
-	struct session *s, uint32_t slot, int status, const void *data, size_t len, uint64_t given)
-{
-	uint64_t unique = request_unique(slot_data(s->config.slots, slot), SLOT_BYTES);
-
-	ensure(slot_move(s->config.slots, slot, SLOT_READING, SLOT_ANSWERING));
-	counter_add(&s->counters->known, given);
-	if (!send_answer(s, unique, status, data, len) && given)
-		session_forget(s, given);
-	ensure(slot_move(s->config.slots, slot, SLOT_ANSWERING, SLOT_FREE));
+	send_answer(s, unique, status, NULL, 0);
 }
 
 void session_answer(struct session *s, uint32_t slot, int status, const void *data, size_t len)
 {
-	session_answer_giving(s, slot, status, data, len, 0);
+	uint64_t unique = request_unique(slot_data(s->config.slots, slot), SLOT_BYTES);
+
+	ensure(slot_move(s->config.slots, slot, SLOT_READING, SLOT_ANSWERING));
+	send_answer(s, unique, status, data, len);
+	ensure(slot_move(s->config.slots, slot, SLOT_ANSWERING, SLOT_FREE));
 }
 
 /* What the reader of a READ that failed gets to see. */
@@ -152,11 +132,11 @@ static void answer_parked(struct parked *p, int status, const void *data)
 
 	if (status < 0) {
 		count_failure(s, p->read.offset, p->read.length, status);
-		(void)send_answer(s, unique, read_errno(s, status), NULL, 0);
+		send_answer(s, unique, read_errno(s, status), NULL, 0);
 		return;
 	}
 	here = min(p->size, p->read.length - p->skip);
-	(void)send_parts(s, unique, 0, part_of((const char *)data + p->skip, here),
+	send_parts(s, unique, 0, part_of((const char *)data + p->skip, here),
 		part_of(kept_block(s, p->slot), p->size - here));
 }
 
@@ -254,7 +234,7 @@ bool session_give_up(struct session *s, uint32_t slot, uint32_t ticket, int stat
 	if (!slot_move_ticket(s->config.slots, slot, ticket, SLOT_HELD, SLOT_ANSWERING))
 		return false;
 	p = parked_of(s, slot, (enum parked_part)atomic_load(&s->part[slot]));
-	(void)send_answer(
+	send_answer(
 		s, request_unique(slot_data(s->config.slots, slot), SLOT_BYTES), status, NULL, 0);
 	if (atomic_fetch_or(&p->flags, PARKED_UNWANTED) & PARKED_SUBMITTED) {
 		s->config.reader->ops->cancel(s->config.reader, &p->read);

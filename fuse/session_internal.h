@@ -52,17 +52,14 @@ struct session {
 	_Atomic bool stopping;
 	_Atomic bool refusing;
 	_Atomic bool gone;
-	_Atomic uint32_t n_parked; /* parked reads whose on_done has not run */
+	_Atomic uint64_t inherited; /* nodes that the kernel knew before this session */
+	_Atomic uint32_t n_parked;  /* parked reads whose on_done has not run */
 };
 
-/* Takes nodes off the count of those that the kernel knows. */
-void session_forget(struct session *s, uint64_t n);
 /*
  * Answers the request of a slot that this thread alone has (READING): `data`, or a negative errno,
- * and frees the slot. `given`: the nodes that the kernel knows by it.
+ * and frees the slot.
  */
-void session_answer_giving(
-	struct session *s, uint32_t slot, int status, const void *data, size_t len, uint64_t given);
 void session_answer(struct session *s, uint32_t slot, int status, const void *data, size_t len);
 /* Answers a request that is in no slot: an errno. */
 void session_answer_errno(struct session *s, uint64_t unique, int status);

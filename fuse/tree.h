@@ -35,9 +35,9 @@ struct tree_range {
 struct tree_entries {
 	void *buf; /* the caller's, aligned to 8; `size` bytes of it may be used */
 	size_t size;
-	uint64_t prime; /* READDIRPLUS: so many entries may come with a node id */
+	uint64_t prime; /* READDIRPLUS: so many nodes may be made known to the kernel */
 	size_t len;     /* out: bytes used; 0: the end of the directory */
-	uint64_t given; /* out: entries that came with a node id */
+	uint64_t given; /* out: nodes that were, by ops->give() */
 };
 
 struct tree_ops {
@@ -53,6 +53,10 @@ struct tree_ops {
 		struct tree_entries *entries);
 	int (*range)(struct tree *tree, void *scratch, const struct request *req,
 		struct tree_range *ret);
+	/* The kernel gets to know a node. By how many it knows more: none if it knew this one. */
+	uint64_t (*give)(struct tree *tree, uint64_t node);
+	/* It gives the lookups of a node back. By how many nodes it knows fewer. */
+	uint64_t (*forget)(struct tree *tree, uint64_t node, uint64_t lookups);
 	void (*statfs)(struct tree *tree, struct fuse_statfs_out *ret);
 };
 

@@ -103,6 +103,20 @@ static int extents_range(
 	return r;
 }
 
+static uint64_t extents_give(struct tree *tree, uint64_t node)
+{
+	(void)tree;
+	(void)node;
+	return 1; /* lookups, not nodes: EROFS looks once */
+}
+
+static uint64_t extents_forget(struct tree *tree, uint64_t node, uint64_t lookups)
+{
+	(void)tree;
+	(void)node;
+	return lookups;
+}
+
 static void extents_statfs(struct tree *tree, struct fuse_statfs_out *ret)
 {
 	const struct tree_extents *t = extents_of(tree);
@@ -122,6 +136,8 @@ static const struct tree_ops ops = {
 	.opendir = extents_opendir,
 	.readdir = extents_readdir,
 	.range = extents_range,
+	.give = extents_give,
+	.forget = extents_forget,
 	.statfs = extents_statfs,
 };
 

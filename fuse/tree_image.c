@@ -10,9 +10,9 @@
 #include "base/log.h"
 #include "fuse/nodes.h"
 
-#include <assert.h>
 #include <dirent.h>
 #include <errno.h>
+#include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -34,6 +34,7 @@ struct tree_image {
 	struct tree tree;
 	struct image *image;
 	struct nodes *nodes;
+	_Atomic uint64_t *known; /* a bit per node: the kernel knows it */
 };
 
 /* What a thread brings. */
@@ -166,6 +167,47 @@ static int tree_image_open(struct tree *tree, uint64_t node, struct fuse_open_ou
 	return -ENOSYS;
 }
 
+/* ---- what the kernel knows ------------------------------------------------------------------- */
+
+/* The bit of a node, and the word that it is in; NULL: no node. */
+static _Atomic uint64_t *known_word(const struct tree_image *t, uint64_t node, uint64_t *ret_bit)
+{
+	uint64_t i;
+
+	if (nodes_index(t->nodes, node, &i) < 0)
+		return NULL;
+	*ret_bit = 1ull << i % 64;
+	return &t->known[i / 64];
+}
+
+static bool is_known(const struct tree_image *t, uint64_t node)
+{
+	uint64_t bit = 0;
+	_Atomic uint64_t *word = known_word(t, node, &bit);
+
+	return word && (atomic_load(word) & bit);
+}
+
+static uint64_t tree_image_give(struct tree *tree, uint64_t node)
+{
+	uint64_t bit = 0;
+	_Atomic uint64_t *word = known_word(image_of(tree), node, &bit);
+
+	return word && !(atomic_fetch_or(word, bit) & bit);
+}
+
+/* The kernel gives all lookups of a node back at once, however many there were. */
+static uint64_t tree_image_forget(struct tree *tree, uint64_t node, uint64_t lookups)
+{
+	uint64_t bit = 0;
+	_Atomic uint64_t *word = known_word(image_of(tree), node, &bit);
+
+	(void)lookups;
+	return word && (atomic_fetch_and(word, ~bit) & bit);
+}
+
+/* ---- directories ----------------------------------------------------------------------------- */
+
 /* One entry of a directory, as the kernel gets it. */
 struct listed {
 	uint64_t node;
@@ -182,8 +224,8 @@ static size_t listed_bytes(bool plus, uint32_t name_len)
 }
 
 /* `inode` NULL: without attributes. False: no room. */
-static bool entries_add(struct tree_entries *entries, bool plus, const struct listed *listed,
-	const struct image_inode *inode)
+static bool entries_add(struct tree_image *t, struct tree_entries *entries, bool plus,
+	const struct listed *listed, const struct image_inode *inode)
 {
 	unsigned char *at = (unsigned char *)entries->buf + entries->len;
 	size_t bytes = listed_bytes(plus, listed->name_len);
@@ -198,9 +240,9 @@ static bool entries_add(struct tree_entries *entries, bool plus, const struct li
 	if (bytes > entries->size - entries->len)
 		return false;
 	memset(at, 0, bytes);
-	if (plus && inode && entries->given < entries->prime) {
+	if (plus && inode && (entries->given < entries->prime || is_known(t, listed->node))) {
 		entry_of(listed->node, inode, &out);
-		entries->given++;
+		entries->given += tree_image_give(&t->tree, listed->node);
 	}
 	if (plus) {
 		memcpy(at, &out, sizeof(out));
@@ -213,7 +255,7 @@ static bool entries_add(struct tree_entries *entries, bool plus, const struct li
 }
 
 /* The entry at `offset` >= OFFSET_ENTRIES. -ENOSPC: no room; -ENOENT: there is none. */
-static int list_entry(const struct tree_image *t, void *scratch, const struct image_inode *dir,
+static int list_entry(struct tree_image *t, void *scratch, const struct image_inode *dir,
 	const struct request *req, uint64_t *offset, struct tree_entries *entries)
 {
 	bool plus = req->opcode == FUSE_READDIRPLUS;
@@ -237,11 +279,11 @@ static int list_entry(const struct tree_image *t, void *scratch, const struct im
 	listed.type = inode.directory ? DT_DIR : DT_REG;
 	listed.next = entry.next_cookie + OFFSET_ENTRIES;
 	*offset = listed.next;
-	return entries_add(entries, plus, &listed, &inode) ? 0 : -ENOSPC;
+	return entries_add(t, entries, plus, &listed, &inode) ? 0 : -ENOSPC;
 }
 
 /* "." and "..": never with attributes. -ENOSPC: no room. */
-static int list_dots(const struct tree_image *t, const struct request *req, uint64_t *offset,
+static int list_dots(struct tree_image *t, const struct request *req, uint64_t *offset,
 	struct tree_entries *entries)
 {
 	uint64_t parent = 0;
@@ -257,7 +299,7 @@ static int list_dots(const struct tree_image *t, const struct request *req, uint
 			.name_len = up ? 2 : 1,
 		};
 
-		if (!entries_add(entries, req->opcode == FUSE_READDIRPLUS, &listed, NULL))
+		if (!entries_add(t, entries, req->opcode == FUSE_READDIRPLUS, &listed, NULL))
 			return -ENOSPC;
 	}
 	return r;
@@ -282,6 +324,8 @@ static int tree_image_readdir(
 		return 0; /* an error shows when it is met first */
 	return r == -ENOSPC ? -EINVAL : r;
 }
+
+/* ---- bytes ----------------------------------------------------------------------------------- */
 
 /*
  * The size of a file; from what the thread remembers when it can: the inode of a file in several
@@ -347,6 +391,8 @@ static const struct tree_ops ops = {
 	.opendir = tree_image_open,
 	.readdir = tree_image_readdir,
 	.range = tree_image_range,
+	.give = tree_image_give,
+	.forget = tree_image_forget,
 	.statfs = tree_image_statfs,
 };
 
@@ -368,6 +414,10 @@ int tree_image_new(struct image *image, const struct tree_image_config *config,
 	t->tree.write_status = -EROFS;
 	t->image = image;
 	r = nodes_new(image, config->hash_bits ? config->hash_bits : HASH_BITS, &t->nodes);
+	if (r == 0) {
+		t->known = calloc(nodes_count(t->nodes) / 64 + 1, sizeof(*t->known));
+		r = t->known ? 0 : -ENOMEM;
+	}
 	if (r < 0) {
 		tree_image_free(&t->tree);
 		if (r == -ENOMEM)
@@ -387,6 +437,7 @@ void tree_image_free(struct tree *tree)
 		return;
 	t = image_of(tree);
 	nodes_free(t->nodes);
+	free(t->known);
 	t->magic = 0;
 	free(t);
 }

@@ -29,6 +29,10 @@ static void check(const uint8_t *data, size_t size)
 		if (request_answer_init(&req.init, 0, 64, &out) == 0)
 			ensure((out.flags & ~req.init.flags) == 0);
 		return;
+	case FUSE_BATCH_FORGET:
+		for (uint32_t i = 0; i < req.forget.count; i++)
+			(void)request_forgotten(&req, i); /* inside the bytes */
+		return;
 	default:
 		ensure(!request_is_oneway(req.opcode) || !request_is_write(req.opcode));
 	}

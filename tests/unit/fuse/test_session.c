@@ -49,7 +49,8 @@ static void on_failure(void *arg, uint64_t offset, uint32_t length, int status)
 
 /* ---- a tree whose READs are of any bytes ----------------------------------------------------- */
 
-#define LISTED 3u
+#define LISTED       3u
+#define UNKNOWN_NODE 77u
 
 static int unaligned_range(
 	struct tree *tree, void *scratch, const struct request *req, struct tree_range *ret)
@@ -77,7 +78,22 @@ static int unaligned_readdir(
 	return 0;
 }
 
+static uint64_t unaligned_give(struct tree *tree, uint64_t node)
+{
+	(void)tree;
+	return node;
+}
+
+/* What it does not know is of a daemon before. */
+static uint64_t unaligned_forget(struct tree *tree, uint64_t node, uint64_t lookups)
+{
+	(void)tree;
+	return node == UNKNOWN_NODE ? 0 : lookups;
+}
+
 static const struct tree_ops unaligned_ops = {
+	.give = unaligned_give,
+	.forget = unaligned_forget,
 	.range = unaligned_range,
 	.readdir = unaligned_readdir,
 };
@@ -639,9 +655,25 @@ static void known_nodes(void **state)
 	ask(&f, 26, FUSE_READDIRPLUS, 1, &list, sizeof(list));
 	hear(&f, 26, 0, 100);
 	assert_int_equal(counter_get(&session_counters(f.session)->known), 4);
-	many.head.count = 2;
-	for (int i = 0; i < 2; i++) /* more than were given: a crash may count one twice */
-		ask(&f, 28, FUSE_BATCH_FORGET, 0, &many, sizeof(many));
+	many.nodes[0].nodeid = UNKNOWN_NODE; /* nobody gave it: nothing */
+	many.head.count = 1;
+	ask(&f, 28, FUSE_BATCH_FORGET, 0, &many, sizeof(many.head) + sizeof(many.nodes[0]));
+	many.nodes[0].nodeid = 2; /* more than were given: a crash may count one twice */
+	ask(&f, 28, FUSE_BATCH_FORGET, 0, &many, sizeof(many.head) + sizeof(many.nodes[0]));
+	many.nodes[0].nodeid = 3;
+	ask(&f, 28, FUSE_BATCH_FORGET, 0, &many, sizeof(many.head) + sizeof(many.nodes[0]));
+	eventually(counter_get(&session_counters(f.session)->known) == 0);
+	ask(&f, 30, FUSE_READDIRPLUS, 1, &list, sizeof(list));
+	hear(&f, 30, 0, 100);
+	assert_int_equal(counter_get(&session_counters(f.session)->known), 3);
+	session_free(f.session);
+	synthetic_stop(&f.reader);
+	slots_free(f.slots);
+	serve(&f);                                                 /* the next daemon */
+	ask(&f, 32, FUSE_FORGET, UNKNOWN_NODE, &one, sizeof(one)); /* given by the last daemon */
+	eventually(counter_get(&session_counters(f.session)->known) == 2);
+	for (int i = 0; i < 4; i++)
+		ask(&f, 34, FUSE_FORGET, UNKNOWN_NODE, &one, sizeof(one));
 	eventually(counter_get(&session_counters(f.session)->known) == 0);
 	end(&f);
 }

@@ -593,6 +593,24 @@ static void priming(void **state)
 	assert_int_equal(given, 5);
 	assert_int_equal(list(&s, FUSE_READDIR, NODES_ROOT, 0, 65536, 5, &e), 0);
 	assert_int_equal(e.given, 0);
+	/* What the kernel knows already costs nothing; what it forgot does. */
+	assert_int_equal(list(&s, FUSE_READDIRPLUS, NODES_ROOT, 0, 65536, 0, &e), 0);
+	assert_int_equal(e.given, 0);
+	at = 0;
+	given = 0;
+	while (next_listed(&e, true, &at, &l)) {
+		if (!l.out.nodeid)
+			continue;
+		given++;
+		assert_int_equal(s.tree->ops->give(s.tree, l.out.nodeid), 0);
+		assert_int_equal(s.tree->ops->forget(s.tree, l.out.nodeid, 7), 1);
+		assert_int_equal(s.tree->ops->forget(s.tree, l.out.nodeid, 7), 0);
+	}
+	assert_int_equal(given, 5);
+	assert_int_equal(list(&s, FUSE_READDIRPLUS, NODES_ROOT, 0, 65536, UINT64_MAX, &e), 0);
+	assert_int_equal(e.given, n - 2);
+	assert_int_equal(s.tree->ops->give(s.tree, 4), 0); /* nobody's */
+	assert_int_equal(s.tree->ops->forget(s.tree, 4, 1), 0);
 	hide(&s);
 	table_unref(t);
 }

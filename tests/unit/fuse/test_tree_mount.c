@@ -695,12 +695,36 @@ static int list_many(void *arg)
 	return 0;
 }
 
+/* Makes the kernel drop what it keeps of a listing. */
+static void drop_listing(const char *path)
+{
+	struct {
+		struct fuse_out_header head;
+		struct fuse_notify_inval_inode_out out;
+	} notice = { .head = { .len = sizeof(notice), .error = FUSE_NOTIFY_INVAL_INODE } };
+	struct stat st;
+
+	assert_int_equal(stat(at(path), &st), 0);
+	notice.out.ino = st.st_ino;
+	assert_int_equal(write(dev_fd, &notice, sizeof(notice)), sizeof(notice));
+}
+
+/* Listed again and again, the kernel knows no more than there is. */
 static void many_entries(void **state)
 {
+	uint64_t listings;
+
 	(void)state;
 	may_mount();
-	run(list_many, NULL);
-	run(list_many, NULL); /* from the kernel's cache */
+	for (int i = 0; i < 3; i++) {
+		listings = counter_get(&counters()->readdir);
+		run(list_many, NULL);
+		assert_true(counter_get(&counters()->readdir) > listings);
+		assert_true(counter_get(&counters()->known) < MANY + 20);
+		run(list_many, NULL); /* from the kernel's cache */
+		drop_listing("many");
+	}
+	assert_true(counter_get(&counters()->known) > 0);
 }
 
 /* Priming stops; the names and the bytes are there all the same. */
@@ -712,7 +736,7 @@ static void little_priming(void **state)
 	run(list_many, NULL);
 	assert_in_range(counter_get(&counters()->known), 0, 310);
 	run(visit_some, NULL); /* by LOOKUPs, which are always answered */
-	assert_true(counter_get(&counters()->lookup) > SMALL / 2);
+	assert_true(counter_get(&counters()->lookup) > 20);
 }
 
 /* The kernel forgets a name that it is told to forget, and tells us; the id stays. */
@@ -946,7 +970,10 @@ static void crashes(void **state)
 	for (size_t i = 0; i < ARRAY_SIZE(pids); i++)
 		pids[i] = start(read_all_the_time, i % 2 ? root : NULL);
 	for (int i = 0; i < CRASHES; i++) {
-		eventually(counter_get(&counters()->crashes) == (uint64_t)i); /* it serves */
+		uint64_t served = requests() + 50;
+
+		/* A request that saw two of them die would get EIO: first let it be served. */
+		eventually(requests() > served);
 		clock_sleep_ns((20 + any(60)) * CLOCK_MS);
 		daemon_kill();
 		daemon_start();
