@@ -162,7 +162,9 @@ ProtobufCMessage *__wrap_protobuf_c_message_unpack(const ProtobufCMessageDescrip
 __attribute__((constructor)) static void begin(void)
 {
 	const char *path = getenv("GRANARY_ALLOC_CONTROL");
-	int fd = path ? open(path, O_RDWR | O_CLOEXEC) : -1;
+	const char *program = getenv("GRANARY_ALLOC_PROGRAM");
+	bool mine = path && (!program || strcmp(program, program_invocation_short_name) == 0);
+	int fd = mine ? open(path, O_RDWR | O_CLOEXEC) : -1;
 
 	if (fd >= 0) {
 		control = mmap(NULL, sizeof(*control), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
