@@ -147,11 +147,13 @@ static void page_add_stranger(
 	struct list_row row = { .entry = &page->stranger };
 	bool first = how == S3D_OUTSIDE_BEFORE;
 
+	if (first && !*q->after)
+		return; /* nothing lies before the start */
 	if (how == S3D_OUTSIDE_PREFIX)
 		(void)snprintf(page->stranger_key, sizeof(page->stranger_key), "~not below %.1000s",
 			q->prefix);
 	else if (first) /* "" and "!" come before all names */
-		(void)snprintf(page->stranger_key, sizeof(page->stranger_key), "%s!", q->prefix);
+		(void)snprintf(page->stranger_key, sizeof(page->stranger_key), "%s!~~~", q->prefix);
 	else
 		(void)snprintf(page->stranger_key, sizeof(page->stranger_key), "%s~~~", page->next);
 	page->stranger = (struct s3d_entry){ .key = page->stranger_key, .size = 7 };
@@ -167,6 +169,7 @@ static void page_spoil(
 	if (plan->loop == S3D_LOOP_EMPTY) {
 		page->n = 0;
 		page->truncated = true;
+		(void)snprintf(page->next, sizeof(page->next), "%s", q->after);
 	} else if (plan->loop == S3D_LOOP_TOKEN) {
 		page->truncated = true;
 		(void)snprintf(page->next, sizeof(page->next), "%s", q->after);
