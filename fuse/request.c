@@ -47,6 +47,16 @@ struct fuse_forget_one request_forgotten(const struct request *req, uint32_t i)
 	return one;
 }
 
+uint32_t request_pid(const void *data, size_t len)
+{
+	struct fuse_in_header head;
+
+	if (len < sizeof(head))
+		return 0;
+	memcpy(&head, data, sizeof(head));
+	return head.pid;
+}
+
 uint64_t request_unique_of_refused(const void *data, size_t len)
 {
 	struct fuse_in_header head;

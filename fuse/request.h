@@ -51,6 +51,9 @@ uint64_t request_unique_of_refused(const void *data, size_t len);
 /* The i-th node, i < req->forget.count, that the kernel forgets, and the lookups of it. */
 struct fuse_forget_one request_forgotten(const struct request *req, uint32_t i);
 
+/* The thread that waits, as the namespace of who mounted numbers it; 0: none of there. */
+uint32_t request_pid(const void *data, size_t len);
+
 /* True for requests that get no answer. */
 bool request_is_oneway(uint32_t opcode);
 

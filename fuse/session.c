@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "fuse/request.h"
+#include "fuse/requester.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -156,8 +157,10 @@ static void on_read(struct worker *w, uint32_t slot, const struct request *req)
 }
 
 /*
- * Somebody was killed while he waits for `unique`. If that is not parked it is being read, answered
- * or was answered: the kernel asks again on EAGAIN as long as it is not.
+ * Somebody got a signal while he waits for `unique`. If it did not kill him he waits on: a read of a
+ * file that fails with EINTR is nothing that programs know. The kernel does not say if he is killed
+ * later: a sweep sees it. If it is not parked it is being read, answered or was answered: the kernel
+ * asks again on EAGAIN as long as it is not.
  */
 static void on_interrupt(struct session *s, uint32_t slot, const struct request *req)
 {
@@ -167,11 +170,12 @@ static void on_interrupt(struct session *s, uint32_t slot, const struct request 
 	counter_add(&s->counters->interrupt, 1);
 	for (uint32_t i = 0; i < slots_count(s->config.slots) && !found; i++) {
 		uint32_t ticket = slot_ticket(s->config.slots, i);
+		const void *data = slot_data(s->config.slots, i);
 
 		if (slot_state(s->config.slots, i) == SLOT_HELD &&
-			request_unique(slot_data(s->config.slots, i), SLOT_BYTES) ==
-				req->interrupted)
-			found = session_give_up(s, i, ticket, -EINTR);
+			request_unique(data, SLOT_BYTES) == req->interrupted)
+			found = requester_state(request_pid(data, SLOT_BYTES)) == REQUESTER_LIVES ||
+				session_give_up(s, i, ticket, -EINTR);
 	}
 	drop(s, slot);
 	if (!found) {
@@ -355,6 +359,7 @@ static void *worker_main(void *arg)
 	while (!atomic_load(&s->stopping)) {
 		int r = serve_one(w);
 
+		session_sweep(s);
 		if (r == -ENODEV) {
 			connection_gone(s);
 			break;
@@ -362,8 +367,8 @@ static void *worker_main(void *arg)
 		if (r == -ECANCELED)
 			break;
 		if (r == -EAGAIN)
-			(void)poll(
-				wait, 2, -1); /* EINTR and errors show in the read that follows */
+			/* EINTR and errors show in the read that follows. */
+			(void)poll(wait, 2, atomic_load(&s->n_parked) > 0 ? SWEEP_MS : -1);
 	}
 	return NULL;
 }
@@ -415,8 +420,9 @@ int session_new(const struct session_config *config, struct session **ret_sessio
 	atomic_init(&s->inherited, counter_get(&s->counters->known));
 	s->parked = calloc(2 * (size_t)slots_count(config->slots), sizeof(s->parked[0]));
 	s->part = calloc(slots_count(config->slots), sizeof(s->part[0]));
+	s->swept = calloc(slots_count(config->slots), sizeof(s->swept[0]));
 	s->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	if (!s->parked || !s->part || s->stop_fd < 0) {
+	if (!s->parked || !s->part || !s->swept || s->stop_fd < 0) {
 		session_free(s);
 		return err_set(e, -ENOMEM, "out of memory or descriptors");
 	}
@@ -472,6 +478,7 @@ void session_free(struct session *s)
 		return;
 	free(s->parked);
 	free(s->part);
+	free(s->swept);
 	s->magic = 0;
 	free(s);
 }

@@ -1,9 +1,11 @@
 /* Answers, and READs that wait for their bytes. See session_internal.h. */
 #include "fuse/session_internal.h"
+#include "base/clock.h"
 #include "base/layout.h"
 #include "base/limits.h"
 #include "base/log.h"
 #include "fuse/request.h"
+#include "fuse/requester.h"
 
 #include <assert.h>
 #include <inttypes.h>
@@ -249,4 +251,37 @@ void session_give_up_all(struct session *s)
 		if (slot_state(s->config.slots, i) == SLOT_HELD)
 			(void)session_give_up(s, i, slot_ticket(s->config.slots, i),
 				-EIO); /* or it is answered */
+}
+
+/*
+ * Once who was killed did not die from one sweep to the next. Of what comes soon nobody asks who
+ * waits.
+ */
+static void sweep_slot(struct session *s, uint32_t slot)
+{
+	struct slots *slots = s->config.slots;
+	struct swept *swept = &s->swept[slot];
+	uint32_t ticket = slot_ticket(slots, slot);
+	const void *data = slot_data(slots, slot);
+	struct swept now = { 0 };
+
+	if (slot_state(slots, slot) == SLOT_HELD)
+		now.unique = request_unique(data, SLOT_BYTES);
+	if (now.unique && now.unique == swept->unique)
+		now.dies = requester_state(request_pid(data, SLOT_BYTES)) == REQUESTER_DIES;
+	if (now.dies && swept->dies)
+		(void)session_give_up(s, slot, ticket, -EINTR); /* or it is answered */
+	*swept = now;
+}
+
+void session_sweep(struct session *s)
+{
+	uint64_t due = atomic_load(&s->sweep_ns);
+
+	if (atomic_load(&s->n_parked) == 0 || clock_mono_ns() < due ||
+		!atomic_compare_exchange_strong(&s->sweep_ns, &due, UINT64_MAX))
+		return;
+	for (uint32_t i = 0; i < slots_count(s->config.slots); i++)
+		sweep_slot(s, i);
+	atomic_store(&s->sweep_ns, clock_mono_ns() + SWEEP_MS * CLOCK_MS);
 }

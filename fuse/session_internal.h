@@ -40,12 +40,20 @@ struct worker {
 	void *scratch;      /* the tree's */
 };
 
+/* What the last sweep saw in a slot. */
+struct swept {
+	uint64_t unique; /* of a READ that waited; 0: none */
+	bool dies;       /* who waits for it was killed */
+};
+
 struct session {
 	uint32_t magic;
 	struct session_config config;
 	struct session_counters *counters;
-	struct parked *parked; /* two per slot: WHOLE or REST, and LAST_BLOCK */
-	_Atomic uint8_t *part; /* per slot: enum parked_part of what it is HELD for */
+	struct parked *parked;     /* two per slot: WHOLE or REST, and LAST_BLOCK */
+	_Atomic uint8_t *part;     /* per slot: enum parked_part of what it is HELD for */
+	struct swept *swept;       /* per slot; the sweeper's */
+	_Atomic uint64_t sweep_ns; /* when the next sweep is due; UINT64_MAX: a thread is at it */
 	struct worker workers[SESSION_THREADS_MAX];
 	unsigned int started;
 	int stop_fd; /* eventfd: readable once the threads are to end */
@@ -72,3 +80,11 @@ void session_park(struct session *s, uint32_t slot, const struct tree_range *ran
  */
 bool session_give_up(struct session *s, uint32_t slot, uint32_t ticket, int status);
 void session_give_up_all(struct session *s);
+
+#define SWEEP_MS 200 /* a reader that was killed is to be gone within a second */
+
+/*
+ * Gives up, when it is due, what killed readers still wait for. The kernel interrupts only some
+ * waits (not that of O_DIRECT), only once, and by any signal.
+ */
+void session_sweep(struct session *s);

@@ -112,6 +112,71 @@ static void connection_lost(void **state)
 	assert_false(is_mounted());
 }
 
+static void on_signal(int number)
+{
+	(void)number;
+}
+
+/*
+ * A child that waits for the stalled file where the kernel interrupts a wait by any signal (a
+ * mapping without read-ahead, from which write(2) copies), or by none (O_DIRECT).
+ */
+static pid_t odd_reader_of_stall(bool direct)
+{
+	const struct sigaction action = { .sa_handler = on_signal };
+	pid_t pid = fork();
+	int ends[2];
+	int fd;
+
+	if (pid != 0)
+		return pid;
+	(void)sigaction(SIGUSR1, &action, NULL);
+	fd = open(file_path(STALL), O_RDONLY | O_CLOEXEC | (direct ? O_DIRECT : 0));
+	if (direct) {
+		_Alignas(4096) static char buf[4096];
+
+		_exit(pread(fd, buf, sizeof(buf), 0) > 0 ? 0 : errno);
+	} else {
+		void *map = mmap(NULL, 4096, PROT_READ, MAP_SHARED, fd, 0);
+
+		(void)madvise(map, 4096, MADV_RANDOM);
+		_exit(pipe(ends) == 0 && write(ends[1], map, 100) == 100 ? 0 : errno);
+	}
+}
+
+/* Whoever waits can be killed, and gets no error for a signal that does not kill him. */
+static void odd_readers(void **state)
+{
+	pid_t readers[4];
+	uint64_t offset;
+	int status;
+
+	NEED_KERNEL();
+	offset = offset_of(STALL);
+	for (int kill_them = 0; kill_them < 2; kill_them++) {
+		synthetic_set(&control->stall, offset, offset + (2 << 20));
+		for (uint32_t i = 0; i < ARRAY_SIZE(readers); i++)
+			readers[i] = odd_reader_of_stall(i % 2);
+		eventually(held() >= 3); /* those of a mapping may wait for one page */
+		for (uint32_t i = 0; i < ARRAY_SIZE(readers); i++)
+			assert_int_equal(kill(readers[i], SIGUSR1), 0);
+		assert_false(ends_within(readers[0], 300 * CLOCK_MS, &status));
+		if (kill_them)
+			for (uint32_t i = 0; i < ARRAY_SIZE(readers); i++)
+				assert_int_equal(kill(readers[i], SIGKILL), 0);
+		else
+			synthetic_set(&control->stall, 0, 0);
+		for (uint32_t i = 0; i < ARRAY_SIZE(readers); i++) {
+			assert_true(ends_within(readers[i], 2 * CLOCK_SECOND, &status));
+			assert_int_equal(status, kill_them ? SIGKILL : 0);
+		}
+		synthetic_set(&control->stall, 0, 0);
+		drop_pages(STALL);
+	}
+	assert_int_equal(unmount(COMMAND_UNMOUNT), 0);
+	daemon_ended();
+}
+
 #define MOUNT_FUSE_TESTS                                                             \
 	MOUNT_TESTS, MOUNT_TEST(opens_without_a_request), MOUNT_TEST(image_removed), \
-		MOUNT_TEST(connection_cut), MOUNT_TEST(connection_lost)
+		MOUNT_TEST(connection_cut), MOUNT_TEST(connection_lost), MOUNT_TEST(odd_readers)

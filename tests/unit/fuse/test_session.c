@@ -173,6 +173,8 @@ static void end(struct fake *f)
 
 /* ---- the kernel's side ----------------------------------------------------------------------- */
 
+static uint32_t asker; /* process that waits for what is asked; 0: not known */
+
 static void ask(struct fake *f, uint64_t unique, uint32_t opcode, uint64_t node, const void *body,
 	size_t len)
 {
@@ -180,7 +182,8 @@ static void ask(struct fake *f, uint64_t unique, uint32_t opcode, uint64_t node,
 	const struct fuse_in_header head = { .len = (uint32_t)(sizeof(head) + len),
 		.opcode = opcode,
 		.unique = unique,
-		.nodeid = node };
+		.nodeid = node,
+		.pid = asker };
 
 	memcpy(bytes, &head, sizeof(head));
 	if (len)
@@ -437,6 +440,33 @@ static void interrupts(void **state)
 	synthetic_set(&control->stall, 0, 0);
 	hear(&f, 48, 0, 4096);
 	hear_nothing(&f); /* 50 is not answered twice */
+	end(&f);
+}
+
+/* A signal that somebody handles is no reason to give him an error; that he is gone is one. */
+static void signals_that_do_not_kill(void **state)
+{
+	const struct fuse_interrupt_in in = { .unique = 60 };
+	pid_t reader = fork();
+	struct fake f;
+
+	(void)state;
+	if (reader == 0)
+		for (;;)
+			pause();
+	begin(&f);
+	synthetic_set(&control->stall, 0, EXTENT);
+	asker = (uint32_t)reader;
+	ask_read(&f, 60, 0, 4096);
+	asker = 0;
+	eventually(held(&f) == 1);
+	ask(&f, 61, FUSE_INTERRUPT, 2, &in, sizeof(in));
+	hear_nothing(&f);
+	assert_int_equal(held(&f), 1);
+	assert_int_equal(kill(reader, SIGKILL), 0);
+	assert_int_equal(waitpid(reader, NULL, 0), reader);
+	ask(&f, 62, FUSE_INTERRUPT, 2, &in, sizeof(in));
+	hear(&f, 60, -EINTR, 0);
 	end(&f);
 }
 
@@ -794,6 +824,7 @@ int main(void)
 		cmocka_unit_test(stalled),
 		cmocka_unit_test(more_than_slots),
 		cmocka_unit_test(interrupts),
+		cmocka_unit_test(signals_that_do_not_kill),
 		cmocka_unit_test(refused),
 		cmocka_unit_test(ends),
 		cmocka_unit_test(takeover),
