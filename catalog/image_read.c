@@ -449,7 +449,7 @@ static int super_take(struct image *image, const struct erofs_super *super, uint
 static int head_read(struct image *image)
 {
 	struct image_view *view;
-	struct erofs_super super;
+	struct erofs_super super = { 0 };
 	struct image_inode root;
 	struct stat st;
 	int r = fstat(image->fd, &st) == 0 ? 0 : err_errno();

@@ -62,7 +62,7 @@ static int start_server(void)
 		end = strrchr(path, '/');
 		*end = '\0';
 	}
-	strcat(path, "/tests/s3d");
+	snprintf(path + strlen(path), 16, "/tests/s3d");
 	server = fork();
 	if (server == 0) {
 		(void)dup2(out[1], STDOUT_FILENO);

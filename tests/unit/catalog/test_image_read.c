@@ -114,7 +114,7 @@ static void walk(struct walk *w, const struct image_inode *dir, size_t path_len)
 		memcpy(w->path + path_len, entry.name, entry.name_len);
 		w->path[path_len + entry.name_len] = '\0';
 		assert_true(strcmp(last, w->path + path_len) < 0);
-		strcpy(last, w->path + path_len);
+		memcpy(last, w->path + path_len, entry.name_len + 1u);
 		assert_int_equal(
 			image_lookup(w->image, &view, dir, last, entry.name_len, &found), 0);
 		assert_inode_equal(&found, &inode);
@@ -129,7 +129,7 @@ static void walk(struct walk *w, const struct image_inode *dir, size_t path_len)
 			continue;
 		}
 		subdirectories++;
-		strcpy(w->path + path_len + entry.name_len, "/");
+		memcpy(w->path + path_len + entry.name_len, "/", 2);
 		walk(w, &inode, path_len + entry.name_len + 1);
 	}
 	assert_int_equal(r, -ENOENT);
@@ -171,8 +171,8 @@ static struct listing *odd_listing(void)
 	fixture_add(l, "sp ace/%41+?&#/\xc3\xa9\xff\x01", 20, "t");
 	memset(name, 'n', sizeof(name));
 	name[255] = '\0';
-	for (char c = 'a'; c < 'z'; c++) { /* 255 bytes, several blocks */
-		name[254] = c;
+	for (int c = 'a'; c < 'z'; c++) { /* 255 bytes, several blocks */
+		name[254] = (char)c;
 		fixture_add(l, name, 21, "t");
 	}
 	for (size_t i = 0; i < LIMIT_KEY_BYTES; i++)
