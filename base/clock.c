@@ -60,22 +60,55 @@ static bool iso_tail(const char *s)
 	return *s == '\0' || strcmp(s, "Z") == 0 || strcmp(s, "+00:00") == 0;
 }
 
+/* `n` digits; false when one is none. */
+static bool take_digits(const char *s, unsigned int n, int *ret_value)
+{
+	int value = 0;
+
+	for (unsigned int i = 0; i < n; i++) {
+		if (s[i] < '0' || s[i] > '9')
+			return false;
+		value = value * 10 + (s[i] - '0');
+	}
+	*ret_value = value;
+	return true;
+}
+
+/* "2015-10-21T07:28:00", what a listing holds once per object: several times faster than strptime.
+ * Returns what follows it, NULL when it is written in another way. */
+static const char *take_iso(const char *s, struct tm *tm)
+{
+	if (strlen(s) < 19 || s[4] != '-' || s[7] != '-' || s[10] != 'T' || s[13] != ':' ||
+		s[16] != ':' || !take_digits(s, 4, &tm->tm_year) ||
+		!take_digits(s + 5, 2, &tm->tm_mon) || !take_digits(s + 8, 2, &tm->tm_mday) ||
+		!take_digits(s + 11, 2, &tm->tm_hour) || !take_digits(s + 14, 2, &tm->tm_min) ||
+		!take_digits(s + 17, 2, &tm->tm_sec))
+		return NULL;
+	tm->tm_year -= 1900;
+	tm->tm_mon -= 1;
+	if (tm->tm_mon < 0 || tm->tm_mon > 11 || tm->tm_mday < 1 || tm->tm_mday > 31 ||
+		tm->tm_hour > 23 || tm->tm_min > 59 || tm->tm_sec > 60)
+		return NULL;
+	return s + 19;
+}
+
 int clock_parse(const char *s, int64_t *ret_seconds)
 {
 	struct tm tm = { 0 };
-	const char *end = strptime(s, "%a, %d %b %Y %H:%M:%S GMT", &tm);
+	const char *iso = take_iso(s, &tm);
+	const char *end = iso ? NULL : strptime(s, "%a, %d %b %Y %H:%M:%S GMT", &tm);
 	int day;
 	bool leap;
 	time_t t;
 
 	if (end && *end != '\0')
 		return -EINVAL;
-	if (!end) {
+	if (!end && !iso) {
 		tm = (struct tm){ 0 };
-		end = strptime(s, "%Y-%m-%dT%H:%M:%S", &tm);
-		if (!end || !iso_tail(end))
-			return -EINVAL;
+		iso = strptime(s, "%Y-%m-%dT%H:%M:%S", &tm);
 	}
+	if (!end && (!iso || !iso_tail(iso)))
+		return -EINVAL;
 	day = tm.tm_mday;
 	leap = tm.tm_sec == 60; /* may end the day */
 	t = timegm(&tm);

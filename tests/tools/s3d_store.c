@@ -41,9 +41,11 @@ void s3d_entry_etag(const struct s3d_entry *entry, char out[STORE_ETAG])
 	size_t len = strlen(entry->key);
 	uint64_t sum = hash_xxh3(rest, sizeof(rest), 1);
 
-	(void)snprintf(out, STORE_ETAG, "\"%016llx%016llx\"",
-		(unsigned long long)hash_xxh3(entry->key, len, sum),
-		(unsigned long long)hash_xxh3(entry->key, len, sum + 1));
+	uint64_t etag[2] = { hash_xxh3(entry->key, len, sum), hash_xxh3(entry->key, len, sum + 1) };
+
+	out[0] = '"';
+	hash_hex(etag, sizeof(etag), out + 1);
+	memcpy(out + 33, "\"", 2);
 }
 
 /* The table ------------------------------------------------------------------------------- */
