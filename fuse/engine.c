@@ -39,6 +39,23 @@ static int choose_named(const struct engine_wish *wish, const struct engine **re
 	return r;
 }
 
+/* A text that was cut inside a character of UTF-8 ends before it: JSON takes nothing else. */
+static void end_whole(char *text)
+{
+	size_t len = strlen(text);
+	size_t at = len;
+
+	while (at > 0 && len - at < 3 && ((unsigned char)text[at - 1] & 0xc0) == 0x80)
+		at--;
+	if (at > 0 && (unsigned char)text[at - 1] >= 0xc0) {
+		unsigned char first = (unsigned char)text[at - 1];
+		size_t whole = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : 2;
+
+		if (len - (at - 1) < whole)
+			text[at - 1] = '\0';
+	}
+}
+
 /* `why` gets the lines of those that cannot be had. */
 static int choose_any(const struct engine_wish *wish, const struct engine **ret,
 	char why[SLOTS_WHY_BYTES], struct err *e)
@@ -54,6 +71,7 @@ static int choose_any(const struct engine_wish *wish, const struct engine **ret,
 	}
 	(void)snprintf(why, SLOTS_WHY_BYTES, "auto: not native: %.*s", WHY_MAX,
 		native.text); /* cut where it is too long: only words */
+	end_whole(why);
 	r = engine_fuse.probe(wish, &fuse);
 	if (r == 0) {
 		*ret = &engine_fuse;

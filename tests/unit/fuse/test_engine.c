@@ -6,9 +6,11 @@
 #include <stddef.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <jansson.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include "fuse/engine.h"
 #include "fuse/kernel.h"
@@ -160,6 +162,30 @@ static void for_others(void **state)
 		assert_non_null(strstr(choice->line, "user_allow_other"));
 }
 
+/* The reason names the directory, and is cut; /v1/status is to show it all the same. */
+static void cut_between_characters(void **state)
+{
+	(void)state;
+	if (!kernel_may_mount())
+		skip();
+	for (int shift = 0; shift < 2; shift++) {
+		char dir[300];
+		struct engine_wish wish = { .engine = "auto", .image_dir = dir };
+		struct err e = ERR_INIT;
+		json_t *json;
+
+		(void)snprintf(dir, sizeof(dir), "/dev/shm/%s", shift ? "xx" : "x");
+		while (strlen(dir) < 240)
+			(void)strncat(dir, "\xc3\xa9", 3);
+		assert_int_equal(mkdir(dir, 0700), 0);
+		assert_int_equal(engine_choose(&wish, &choice->engine, choice->why, &e), 0);
+		assert_int_equal(rmdir(dir), 0);
+		json = json_string(choice->why);
+		assert_non_null(json);
+		json_decref(json);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -169,6 +195,7 @@ int main(void)
 		cmocka_unit_test(native_as_a_user),
 		cmocka_unit_test(neither),
 		cmocka_unit_test(for_others),
+		cmocka_unit_test(cut_between_characters),
 	};
 
 	setup_shared();
