@@ -72,9 +72,12 @@ static bool conf_says(const char *word)
 		return false;
 	for (const char *line = buf_str(&conf); line; line = strchr(line, '\n')) {
 		line += strspn(line, " \t\n");
-		if (strncmp(line, word, len) == 0 &&
-			line[len + strspn(line + len, " \t\r")] == '\n')
-			return true;
+		if (strncmp(line, word, len) == 0) {
+			char next = line[len + strspn(line + len, " \t\r")];
+
+			if (next == '\n' || next == '#') /* a comment */
+				return true;
+		}
 	}
 	return false;
 }
@@ -315,11 +318,13 @@ int fusermount_mount(const struct fusermount_options *options, int *ret_dev_fd, 
 	cleanup_close(&words[1]);
 	if (r == 0) {
 		fd = receive(comm[0], clock_mono_ns() + MOUNT_DEADLINE);
-		if (fd == -ETIMEDOUT)
+		if (fd == -ETIMEDOUT) {
+			(void)kill(pid, SIGKILL); /* it must not mount later, when nobody waits */
+			(void)waitpid(pid, NULL, WNOHANG); /* it may hang in the kernel */
 			r = err_set(e, fd,
 				"fusermount3 does not end: is the mount point on a "
 				"file system that hangs?");
-		else if (waitpid(pid, NULL, 0) < 0)
+		} else if (waitpid(pid, NULL, 0) < 0)
 			log_debug("fusermount3 not waited for", "cause=%s", err_name(err_errno()));
 	}
 	if (r == 0 && fd < 0) {

@@ -55,8 +55,11 @@ int learn_to_open(int root, const char *file)
 			return err_errno();
 		if (!late && clock_mono_ns() > deadline) {
 			late = true;
-			(void)kill(pid, SIGKILL); /* FUSE lets it die */
+			(void)kill(pid, SIGKILL);
 		}
+		/* What the kernel handed over already is waited for, killed or not. */
+		if (late && clock_mono_ns() > deadline + DEADLINE)
+			return -ETIMEDOUT;
 		clock_sleep_ns(CLOCK_MS / 4);
 	}
 	if (late)

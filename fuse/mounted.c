@@ -191,6 +191,7 @@ int mounted_new(const struct mounted_config *config, struct mounted **ret_mounte
 	switch (slots_phase(config->slots)) {
 	case SLOTS_NEW:
 		r = mount_new_one(m, e);
+		m->ended = r < 0; /* also where it failed as the last step: there is no successor */
 		break;
 	case SLOTS_MOUNTED:
 		r = take_over(m, e);
