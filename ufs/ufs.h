@@ -14,7 +14,8 @@
  * -EKEYREJECTED key or signature refused, -ENOKEY no credential found, -EREMCHG other region,
  * -ESTALE the object's tag or size is not the expected one, -EAGAIN overload (503, 429), -EIO
  * server error or short body, -ECONNREFUSED, -EHOSTUNREACH, -ETIMEDOUT, -EPROTO an answer that is
- * not understood, -ECANCELED.
+ * not understood, -ECANCELED. A GET through the whole stack ends with -ESTALE, -ENOENT, -ECANCELED,
+ * or at its deadline with -ETIMEDOUT and the line of what it met; never earlier.
  */
 #pragma once
 
@@ -42,7 +43,9 @@ struct ufs_config {
 	/* "http://127.0.0.1:9000"; NULL: AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, the profile's
 	 * endpoint_url, Amazon's. */
 	char *endpoint;
-	char *region; /* NULL: AWS_REGION, AWS_DEFAULT_REGION, the profile's, "us-east-1" */
+	/* NULL: AWS_REGION, AWS_DEFAULT_REGION, the profile's, "us-east-1"; in any case the one that
+	 * the service names. */
+	char *region;
 	char *bucket; /* file: NULL */
 	/* Normalised: "" or ends with '/', never starts with it (file: absolute directory). */
 	char *prefix;
@@ -69,7 +72,9 @@ int ufs_config_parse(const char *url, struct ufs_config *ret_config, struct err 
 int ufs_config_source(const struct ufs_config *config, struct buf *out, struct err *e) __must_check;
 
 struct ufs_limits {
-	unsigned int max_requests;   /* GETs in flight, e.g. 128; further ones queue by class */
+	/* GETs in flight at most, e.g. 128, and fewer while the origin refuses or queues them;
+	 * further ones wait by class. */
+	unsigned int max_requests;
 	unsigned int list_requests;  /* LISTs in flight, e.g. 96 */
 	uint64_t request_timeout_ns; /* one attempt without progress, e.g. 30 s */
 	uint64_t deadline_ns;        /* a request with all its retries, e.g. 300 s */

@@ -11,8 +11,8 @@
 
 static struct server server;
 static char first_line[SERVER_HEAD]; /* of the last request; under the server's lock */
-static uint32_t requests;
-static int connect_status; /* what CONNECT is answered */
+static _Atomic uint32_t requests;
+static _Atomic int connect_status; /* what CONNECT is answered */
 
 static bool answer(struct server *s, int fd, const char *head)
 {

@@ -623,6 +623,42 @@ static void classes(void **state)
 	ufs_free(ufs);
 }
 
+/* One under way, one waiting for a place, one between two attempts; the others are not touched. */
+static void cancels(void **state)
+{
+	struct ufs *ufs = open_origin_until(2, 20 * CLOCK_SECOND);
+	struct wait *under_way, *gated, *waiting, *other;
+	uint64_t t;
+
+	(void)state;
+	server.gate = true;
+	under_way = start(ufs, "x", 0, 100, UFS_DEMAND);
+	gated = start(ufs, "x", 0, 100, UFS_DEMAND);
+	wait_for_requests(2);
+	waiting = start(ufs, "x", 0, 100, UFS_DEMAND);
+	other = start(ufs, "x", 100, 100, UFS_DEMAND);
+	t = clock_mono_ns();
+	ufs_cancel(ufs, &waiting->get);
+	assert_int_equal(finish(waiting, NULL), -ECANCELED);
+	ufs_cancel(ufs, &under_way->get);
+	assert_int_equal(finish(under_way, NULL), -ECANCELED);
+	assert_true(clock_mono_ns() - t < 400 * CLOCK_MS);
+	pthread_mutex_lock(&server.lock);
+	server.gate = false;
+	pthread_cond_broadcast(&server.news);
+	pthread_mutex_unlock(&server.lock);
+	assert_int_equal(finish(gated, NULL), 0);
+	assert_int_equal(finish(other, NULL), 0);
+	waiting = start(ufs, "denied", 0, 100, UFS_DEMAND);
+	while (counter_get(&ufs_counters(ufs)->cause_forbidden) < 4)
+		clock_sleep_ns(CLOCK_MS);
+	t = clock_mono_ns();
+	ufs_cancel(ufs, &waiting->get);
+	assert_int_equal(finish(waiting, NULL), -ECANCELED);
+	assert_true(clock_mono_ns() - t < 500 * CLOCK_MS);
+	ufs_free(ufs);
+}
+
 /* Waiting ones, those under way and those between two attempts end at once. */
 static void closing(void **state)
 {
@@ -667,6 +703,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(waits_for_mending, start_server, stop_server),
 		cmocka_unit_test_setup_teardown(passing_failures, start_server, stop_server),
 		cmocka_unit_test_setup_teardown(classes, start_server, stop_server),
+		cmocka_unit_test_setup_teardown(cancels, start_server, stop_server),
 		cmocka_unit_test_setup_teardown(closing, start_server, stop_server),
 		cmocka_unit_test_setup_teardown(nobody_there, start_server, stop_server),
 	};
