@@ -96,6 +96,8 @@ void detach_cut_connection(pid_t pid)
 
 _Noreturn static void detach_self(const char *point, bool lazy)
 {
+	/* Should it hang, it must keep neither the cache's lock nor another mount's connection. */
+	(void)close_range(STDERR_FILENO + 1, UINT_MAX, 0);
 	if (umount2(point, UMOUNT_NOFOLLOW | (lazy ? MNT_DETACH : 0)) == 0 || errno == EINVAL)
 		_exit(0); /* EINVAL: nothing is mounted there */
 	_exit(errno & 0x7f);
