@@ -9,7 +9,6 @@
 #include <inttypes.h>
 #include <poll.h>
 #include <pthread.h>
-#include <sched.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
@@ -23,6 +22,7 @@
 	((n) / 4 < 64 ? (n) / 4 : 64)        /* never filled by READs: for all other requests */
 #define BLAME_MAX  (2 * SLOTS_BLAME_HANDLED) /* a request that saw so much death gets EIO */
 #define STOP_GRACE (10 * CLOCK_SECOND)
+#define ASK_AGAIN  (CLOCK_MS / 10)
 #define BUF_BYTES  (LIMIT_PAYLOAD_BYTES + BLOCK_BYTES) /* the longest range of a READ */
 
 #define ROW(...) COUNTER_ROW(session_counters, __VA_ARGS__)
@@ -179,7 +179,8 @@ static void on_interrupt(struct session *s, uint32_t slot, const struct request 
 	}
 	drop(s, slot);
 	if (!found) {
-		sched_yield(); /* to the thread that has it */
+		/* It is asked again at once: while a disk hangs, round and round. */
+		clock_sleep_ns(ASK_AGAIN);
 		session_answer_errno(s, self, -EAGAIN);
 	}
 }
