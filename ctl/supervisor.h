@@ -57,6 +57,8 @@ struct mount {
 	char run[SOCKET_PATH_MAX];
 	int fuse_fd; /* its connection, or /dev/null until the daemon hands one over */
 	int slots_fd;
+	int adopted_fuse; /* the numbers of the two in a daemon that was adopted */
+	int adopted_slots;
 	int hand[2]; /* ours, the daemon's: SOCK_SEQPACKET, over which a connection that fusermount3
 		      * made comes before READY; -1 once adopted */
 	int exit_status; /* MOUNT_FAILED */

@@ -80,6 +80,7 @@ static json_t *mount_record(const struct mount *mount)
 {
 	json_t *args = json_array();
 	json_t *json = mount_json(mount);
+	bool adopted = mount->child.adopted;
 
 	for (unsigned int i = 0; i < mount->child.n_args; i++)
 		(void)json_array_append_new(
@@ -87,8 +88,11 @@ static json_t *mount_record(const struct mount *mount)
 	if (json) {
 		(void)json_object_set_new(json, "args", args);
 		(void)json_object_set_new(json, "log", json_string(mount->child.log_path));
-		(void)json_object_set_new(json, "fuse_fd", json_integer(mount->fuse_fd));
-		(void)json_object_set_new(json, "slots_fd", json_integer(mount->slots_fd));
+		/* As the daemon numbers them: the next supervisor takes them from it. */
+		(void)json_object_set_new(json, "fuse_fd",
+			json_integer(adopted ? mount->adopted_fuse : mount->fuse_fd));
+		(void)json_object_set_new(json, "slots_fd",
+			json_integer(adopted ? mount->adopted_slots : mount->slots_fd));
 	}
 	return json;
 }
@@ -178,6 +182,8 @@ static void adopt_fds(struct mount *mount, const json_t *record)
 	int fuse = (int)json_integer_value(json_object_get(record, "fuse_fd"));
 	int slots = (int)json_integer_value(json_object_get(record, "slots_fd"));
 
+	mount->adopted_fuse = fuse;
+	mount->adopted_slots = slots;
 	mount->fuse_fd = pidfd_getfd(mount->child.pidfd, fuse, 0);
 	mount->slots_fd = pidfd_getfd(mount->child.pidfd, slots, 0);
 	if (mount->fuse_fd < 0 || mount->slots_fd < 0) {
