@@ -7,12 +7,12 @@
 
 #include <fcntl.h>
 #include <inttypes.h>
-#include <poll.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/uio.h>
 
@@ -348,12 +348,30 @@ static void serve_left(struct worker *w)
 	}
 }
 
+/*
+ * A request wakes one of the waiting threads (EPOLLEXCLUSIVE), where poll(2) would wake all: three
+ * switches for nothing with each READ. The device is added when it had nothing: before a mount it
+ * would not tell of requests to come.
+ */
+static void wait_for_request(struct worker *w)
+{
+	struct epoll_event event = { .events = EPOLLIN | EPOLLEXCLUSIVE };
+
+	if (!w->waits_for_dev &&
+		epoll_ctl(w->wait_fd, EPOLL_CTL_ADD, w->session->config.dev_fd, &event) != 0) {
+		clock_sleep_ns(CLOCK_MS); /* no memory for it: the read is tried again */
+		return;
+	}
+	w->waits_for_dev = true;
+	/* Errors show in the read that follows. */
+	(void)epoll_wait(
+		w->wait_fd, &event, 1, atomic_load(&w->session->n_parked) > 0 ? SWEEP_MS : -1);
+}
+
 static void *worker_main(void *arg)
 {
 	struct worker *w = arg;
 	struct session *s = w->session;
-	struct pollfd wait[2] = { { .fd = s->config.dev_fd, .events = POLLIN },
-		{ .fd = s->stop_fd, .events = POLLIN } };
 
 	pthread_setname_np(pthread_self(), "fuse-serve");
 	serve_left(w);
@@ -368,14 +386,31 @@ static void *worker_main(void *arg)
 		if (r == -ECANCELED)
 			break;
 		if (r == -EAGAIN)
-			/* EINTR and errors show in the read that follows. */
-			(void)poll(wait, 2, atomic_load(&s->n_parked) > 0 ? SWEEP_MS : -1);
+			wait_for_request(w);
 	}
 	return NULL;
 }
 
+/* What a thread without a request waits on, without the device; wait_for_request() adds that. */
+static int wait_fd_new(const struct session *s)
+{
+	struct epoll_event event = { .events = EPOLLIN };
+	int fd = epoll_create1(EPOLL_CLOEXEC);
+	int r;
+
+	if (fd < 0)
+		return err_errno();
+	if (epoll_ctl(fd, EPOLL_CTL_ADD, s->stop_fd, &event) == 0)
+		return fd;
+	r = err_errno();
+	(void)close(fd); /* holds nothing */
+	return r;
+}
+
 static void worker_release(struct worker *w)
 {
+	if (w->wait_fd >= 0)
+		(void)close(w->wait_fd); /* as above */
 	free(w->buf);
 	free(w->scratch);
 }
@@ -394,8 +429,10 @@ static int start_threads(struct session *s, unsigned int threads)
 		w->session = s;
 		w->buf = aligned_alloc(BLOCK_BYTES, BUF_BYTES);
 		w->scratch = calloc(1, max(s->config.tree->scratch_bytes, (size_t)1));
-		r = w->buf && w->scratch ? pthread_create(&w->thread, NULL, worker_main, w)
-					 : ENOMEM;
+		w->wait_fd = wait_fd_new(s);
+		r = !w->buf || !w->scratch ? ENOMEM
+		    : w->wait_fd < 0       ? -w->wait_fd
+					   : pthread_create(&w->thread, NULL, worker_main, w);
 		if (r == 0)
 			s->started++;
 		else

@@ -38,6 +38,8 @@ struct worker {
 	pthread_t thread;
 	unsigned char *buf; /* BUF_BYTES, aligned for direct I/O */
 	void *scratch;      /* the tree's */
+	int wait_fd;        /* epoll */
+	bool waits_for_dev; /* the device is among what it waits for */
 };
 
 /* What the last sweep saw in a slot. */
