@@ -165,8 +165,14 @@ static void causes(void **state)
 	}
 }
 
-static const struct s3_target target = { "http://h", "b", "us-east-1", "AKID", "a file" };
-static const struct s3_target nobody = { "http://h", "b", "us-east-1", NULL, "" };
+static const struct s3_target target = { .url = "http://h",
+	.bucket = "b",
+	.region = "us-east-1",
+	.access_key = "AKID",
+	.key_place = "a file" };
+static const struct s3_target nobody = {
+	.url = "http://h", .bucket = "b", .region = "us-east-1", .key_place = ""
+};
 
 static void statuses(void **state)
 {
