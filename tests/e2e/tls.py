@@ -86,18 +86,19 @@ class Front:
             with self.context.wrap_socket(client, server_side=True) as outside:
                 self.accepted += 1
                 with socket.create_connection((self.target.hostname, self.target.port)) as inside:
-                    back = threading.Thread(target=self._copy, args=(inside, outside), daemon=True)
+                    back = threading.Thread(target=copy, args=(inside, outside), daemon=True)
                     back.start()
-                    self._copy(outside, inside)
+                    copy(outside, inside)
                     back.join()
         except OSError:
             pass  # the client does not like us, or is gone
 
-    @staticmethod
-    def _copy(source, target):
-        try:
-            while data := source.recv(65536):
-                target.sendall(data)
-            target.shutdown(socket.SHUT_WR)
-        except OSError:
-            pass
+
+def copy(source, target):
+    """What comes from one socket goes to the other, up to its end."""
+    try:
+        while data := source.recv(65536):
+            target.sendall(data)
+        target.shutdown(socket.SHUT_WR)
+    except OSError:
+        pass  # one of the two is gone
