@@ -45,5 +45,8 @@ def run(bench):
         ratio = serial / median(values)
         bench.keep("latency.seconds.%s" % engine, median(values))
         bench.keep("latency.ratio.%s" % engine, ratio)
-        say("  %-9s %6.2f s (%.2f .. %.2f)   ratio %.1f (target %d)" % (engine, median(values), min(values), max(values), ratio, TARGET))
+        say(
+            "  %-9s %6.2f s (%.2f .. %.2f)   ratio %.1f (target %d)"
+            % (engine, median(values), min(values), max(values), ratio, TARGET)
+        )
         bench.expect("latency, %s" % engine, ratio, TARGET)

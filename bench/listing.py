@@ -8,7 +8,12 @@ from harness import ENGINES, ROUNDS, drop_caches, median, say
 
 COUNT = 100000
 LATENCY_MS = 50
-SHAPES = {"flat": "flat:%d,1024,1", "hashed": "hash:%d,1024,1", "1,000 directories": "dirs:%d,1024,1000", "3 directories": "dirs:%d,1024,3"}
+SHAPES = {
+    "flat": "flat:%d,1024,1",
+    "hashed": "hash:%d,1024,1",
+    "1,000 directories": "dirs:%d,1024,1000",
+    "3 directories": "dirs:%d,1024,3",
+}
 TARGET = 15
 
 MILLION = 1000000
@@ -34,10 +39,14 @@ def shapes(bench):
         bench.keep("listing.%s.ratio" % shape, ratio)
         say(
             "  %-18s %6.3f s (%.3f .. %.3f), %d LISTs   one at a time %6.2f s, %d LISTs   ratio %.1f (target %d)"
-            % (shape, median(seconds), min(seconds), max(seconds), runs[0]["lists"], serial["seconds"], serial["lists"], ratio, TARGET)
-        )
-        if run_keys := {run["keys"] for run in runs + [serial]} - {COUNT}:
-            bench.failures.append("listing, %s: %s keys" % (shape, run_keys))
+            % (
+                shape, median(seconds), min(seconds), max(seconds), runs[0]["lists"], serial["seconds"], serial["lists"],
+                ratio, TARGET,
+            )
+        )  # fmt: skip
+        wrong = {one["keys"] for one in runs + [serial]} - {COUNT}
+        if wrong:
+            bench.failures.append("listing, %s: %s keys" % (shape, wrong))
         bench.expect("listing, %s" % shape, ratio, TARGET)
 
 

@@ -84,11 +84,12 @@ struct connection {
 
 static int connect_to(struct connection *c)
 {
+	const struct addrinfo *address = c->download->address;
 	int one = 1;
 
-	c->fd = socket(c->download->address->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	if (c->fd < 0 || connect(c->fd, c->download->address->ai_addr,
-				 c->download->address->ai_addrlen) != 0)
+	ensure(address); /* parse_url() found one */
+	c->fd = socket(address->ai_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (c->fd < 0 || connect(c->fd, address->ai_addr, address->ai_addrlen) != 0)
 		return err_errno();
 	(void)setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one)); /* slower without */
 	return 0;
@@ -307,6 +308,7 @@ static int open_object(struct download *d, struct connection *c)
 		(void)close(c->fd); /* nothing more is asked on it */
 	if (r < 0)
 		return r;
+	ensure(d->target); /* an argument */
 	d->fd = open(d->target,
 		O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | (d->options.direct ? O_DIRECT : 0),
 		0600);

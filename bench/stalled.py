@@ -76,12 +76,18 @@ class Stalled:
             "  %-9s alone %8.0f files/s   beside %d stalled readers %8.0f files/s   ratio %.2f (target %.1f)"
             % (self.engine, median(alone), READERS, median(beside), ratio, TARGET)
         )
-        say("            all readers gone %.2f s after SIGKILL at most (target %d); umount %.2f s" % (max(killed), KILL_SECONDS, umount))
+        say(
+            "            all readers gone %.2f s after SIGKILL at most (target %d); umount %.2f s"
+            % (max(killed), KILL_SECONDS, umount)
+        )
         bench.expect("stalled, %s" % self.engine, ratio, TARGET)
         bench.expect("stalled, %s: readers gone in %.2f s" % (self.engine, max(killed)), KILL_SECONDS, max(killed))
 
 
 def run(bench):
-    say("\nstalled: small files from the tier (kernel's caches dropped) beside %d readers of a stalled object; %d rounds" % (READERS, ROUNDS))
+    say(
+        "\nstalled: small files from the tier (kernel's caches dropped) beside %d readers of a stalled object; %d rounds"
+        % (READERS, ROUNDS)
+    )
     for engine in ENGINES:
         Stalled(bench, engine).compare()
