@@ -2,6 +2,7 @@
 #include "admin/admin.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/fd_pass.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "ctl/detach.h"
@@ -202,24 +203,14 @@ static int mount_open_fds(struct mount *mount, struct err *e)
 void mount_take_hand(struct mount *mount)
 {
 	for (;;) {
-		_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))];
-		char byte;
-		struct iovec iov = { .iov_base = &byte, .iov_len = 1 };
-		struct msghdr message = { .msg_iov = &iov,
-			.msg_iovlen = 1,
-			.msg_control = control,
-			.msg_controllen = sizeof(control) };
-		const struct cmsghdr *c;
 		_cleanup_close_ int fd = -1;
+		int r = mount->hand[0] < 0 ? -ENODATA
+					   : fd_pass_receive(mount->hand[0], MSG_DONTWAIT, &fd);
 
-		if (mount->hand[0] < 0 ||
-			recvmsg(mount->hand[0], &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC) <= 0)
-			return;
-		c = CMSG_FIRSTHDR(&message);
-		if (!c || c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS ||
-			c->cmsg_len != CMSG_LEN(sizeof(int)))
+		if (r == -EBADMSG)
 			continue;
-		memcpy(&fd, CMSG_DATA(c), sizeof(fd));
+		if (r < 0)
+			return;
 		if (dup3(fd, mount->fuse_fd, O_CLOEXEC) < 0)
 			log_error("a mount's connection is not kept: it will not survive its "
 				  "daemon",

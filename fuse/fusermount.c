@@ -3,6 +3,7 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/fd_pass.h"
 #include "base/file.h"
 #include "base/log.h"
 
@@ -54,12 +55,6 @@ static int find(char ret_path[PATH_MAX])
 	if (r < 0)
 		r = find_in(PATH_DEFAULT, "fusermount", ret_path);
 	return r;
-}
-
-/* Does /proc/self/status say that set-user-id programs gain nothing? */
-static bool gains_nothing(void)
-{
-	return prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1;
 }
 
 /* A line of the configuration that says just this. */
@@ -115,7 +110,7 @@ int fusermount_probe(bool allow_other, struct err *e)
 		return err_set(e, -EPERM,
 			"there is no /etc/mtab, without which fusermount3 does not unmount: have "
 			"root run ln -s /proc/self/mounts /etc/mtab");
-	if (gains_nothing())
+	if (prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 1)
 		return err_set(e, -EPERM,
 			"this process may not gain privileges (no_new_privs), so %s cannot mount: "
 			"allow it in the container or unit, or mount as root",
@@ -256,22 +251,10 @@ static int spawn(
 	return r ? err_set(e, -r, "%s cannot be started: %s", program, err_str(-r)) : 0;
 }
 
-/* The descriptor in the next message; -ENODATA: the other side is gone without one. */
-static int receive(int fd, uint64_t deadline)
+/* Waits for the connection. -ETIMEDOUT; another error: fusermount3 ended without having sent it. */
+static int receive(int fd, uint64_t deadline, int *ret_fd)
 {
-	char byte;
-	struct iovec iov = { &byte, 1 };
-	union {
-		struct cmsghdr head;
-		char space[CMSG_SPACE(sizeof(int))];
-	} control = { 0 };
-	struct msghdr message = { .msg_iov = &iov,
-		.msg_iovlen = 1,
-		.msg_control = &control,
-		.msg_controllen = sizeof(control) };
 	struct pollfd wait = { .fd = fd, .events = POLLIN };
-	const struct cmsghdr *c;
-	int got = -1;
 
 	for (;;) {
 		uint64_t now = clock_mono_ns();
@@ -280,17 +263,10 @@ static int receive(int fd, uint64_t deadline)
 		if (n == 0)
 			return -ETIMEDOUT;
 		if (n > 0)
-			break;
+			return fd_pass_receive(fd, 0, ret_fd);
 		if (errno != EINTR)
 			return err_errno();
 	}
-	if (recvmsg(fd, &message, MSG_CMSG_CLOEXEC) < 0)
-		return err_errno();
-	c = CMSG_FIRSTHDR(&message);
-	if (c && c->cmsg_level == SOL_SOCKET && c->cmsg_type == SCM_RIGHTS &&
-		c->cmsg_len == CMSG_LEN(sizeof(int)))
-		memcpy(&got, CMSG_DATA(c), sizeof(got));
-	return got >= 0 ? got : -ENODATA;
 }
 
 static void read_said(int fd, char said[FUSERMOUNT_TEXT])
@@ -307,6 +283,7 @@ int fusermount_mount(const struct fusermount_options *options, int *ret_dev_fd, 
 	int words[2] = { -1, -1 };
 	pid_t pid = -1;
 	int fd = -1;
+	int got = 0;
 	int r = 0;
 
 	if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, comm) != 0 ||
@@ -317,17 +294,17 @@ int fusermount_mount(const struct fusermount_options *options, int *ret_dev_fd, 
 	cleanup_close(&comm[1]);
 	cleanup_close(&words[1]);
 	if (r == 0) {
-		fd = receive(comm[0], clock_mono_ns() + MOUNT_DEADLINE);
-		if (fd == -ETIMEDOUT) {
+		got = receive(comm[0], clock_mono_ns() + MOUNT_DEADLINE, &fd);
+		if (got == -ETIMEDOUT) {
 			(void)kill(pid, SIGKILL); /* it must not mount later, when nobody waits */
 			(void)waitpid(pid, NULL, WNOHANG); /* it may hang in the kernel */
-			r = err_set(e, fd,
+			r = err_set(e, got,
 				"fusermount3 does not end: is the mount point on a "
 				"file system that hangs?");
 		} else if (waitpid(pid, NULL, 0) < 0)
 			log_debug("fusermount3 not waited for", "cause=%s", err_name(err_errno()));
 	}
-	if (r == 0 && fd < 0) {
+	if (r == 0 && got < 0) {
 		read_said(words[0], said);
 		r = refused(said, e);
 	}

@@ -2,6 +2,7 @@
 #include "fuse/mounted.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/fd_pass.h"
 #include "base/log.h"
 #include "fuse/kernel.h"
 #include "fuse/mounted_internal.h"
@@ -9,7 +10,6 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/socket.h>
 
 struct session *mounted_session(struct mounted *m)
 {
@@ -32,31 +32,6 @@ bool mounted_is_attached(const struct mounted *m)
 
 /* ---- the device ------------------------------------------------------------------------------ */
 
-/* One byte with the descriptor. Whoever is not there to take it needs none. */
-static int hand_over(const struct mounted *m)
-{
-	char byte = 'f';
-	struct iovec iov = { &byte, 1 };
-	union {
-		struct cmsghdr head;
-		char space[CMSG_SPACE(sizeof(int))];
-	} control = { 0 };
-	struct msghdr message = { .msg_iov = &iov,
-		.msg_iovlen = 1,
-		.msg_control = &control,
-		.msg_controllen = sizeof(control) };
-	struct cmsghdr *c = CMSG_FIRSTHDR(&message);
-
-	c->cmsg_level = SOL_SOCKET;
-	c->cmsg_type = SCM_RIGHTS;
-	c->cmsg_len = CMSG_LEN(sizeof(int));
-	memcpy(CMSG_DATA(c), &m->config.dev_fd, sizeof(int));
-	while (sendmsg(m->config.hand_fd, &message, MSG_NOSIGNAL) < 0)
-		if (errno != EINTR)
-			return err_errno();
-	return 0;
-}
-
 int mounted_take_device(struct mounted *m, int fd, struct err *e)
 {
 	int r = 0;
@@ -67,7 +42,7 @@ int mounted_take_device(struct mounted *m, int fd, struct err *e)
 			"(ulimit -n)");
 	m->own_device = true;
 	if (m->config.hand_fd >= 0)
-		r = hand_over(m);
+		r = fd_pass_send(m->config.hand_fd, m->config.dev_fd);
 	return r < 0 ? err_set(e, r, "the connection cannot be handed over: %s", err_str(r)) : 0;
 }
 
@@ -221,7 +196,8 @@ void mounted_settle(struct mounted *m)
 		guard_dismiss(&m->guard);
 }
 
-/* Was it unmounted? Or somebody cut the connection: every access would fail, for as long as it is attached. */
+/* Was it unmounted? Or somebody cut the connection: every access would fail, for as long as it is
+ * attached. */
 static void tidy(struct mounted *m)
 {
 	struct err e = ERR_INIT;
