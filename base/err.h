@@ -47,8 +47,8 @@ int err_vset(struct err *e, int code, const char *fmt, va_list ap) __printf(3, 0
 int err_prefix(struct err *e, const char *fmt, ...) __printf(2, 3);
 
 /*
- * Adds what to do to a line that ran out of memory or descriptors, which few places can know better;
- * for where lines leave a process. Harmless when it was said. Returns e's code.
+ * Adds what to do to a line that ran out of memory or descriptors, which few places can know
+ * better; for where lines leave a process. Harmless when it was said. Returns e's code.
  */
 int err_advise(struct err *e);
 

@@ -3,9 +3,9 @@
  *
  *	bench-lister --endpoint URL [--requests N] [--build DIRECTORY] s3://BUCKET/PREFIX
  *
- * Prints one JSON line: keys, LISTs sent, seconds of the listing; with --build also seconds of table
- * and image, their bytes, and the peak of resident memory after each step (what the process took,
- * KiB of /proc/self/status).
+ * Prints one JSON line: keys, LISTs sent, seconds of the listing; with --build also seconds of
+ * table and image, their bytes, and the peak of resident memory after each step (what the process
+ * took, KiB of /proc/self/status).
  */
 #include "base/buf.h"
 #include "base/clock.h"

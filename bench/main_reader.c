@@ -8,8 +8,8 @@
  *	bench-reader --mode walk DIR				list and lstat all, as find -ls does
  *
  * Prints one JSON line: files, bytes, seconds, CPU seconds of its own, the worst single file in
- * milliseconds, errors. The list of files is made before the clock starts (which warms names; --list
- * FILE takes it from a file made earlier instead).
+ * milliseconds, errors. The list of files is made before the clock starts (which warms names;
+ * --list FILE takes it from a file made earlier instead).
  */
 #include "base/buf.h"
 #include "base/clock.h"

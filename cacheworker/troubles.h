@@ -1,5 +1,6 @@
 /*
- * What could not be fetched last, for people who ask why a file cannot be read: a bounded list, the newest kept.
+ * What could not be fetched last, for people who ask why a file cannot be read: a bounded list, the
+ * newest kept.
  *
  * Threads: any.
  */
@@ -31,7 +32,8 @@ struct troubles {
 void troubles_init(struct troubles *troubles);
 void troubles_release(struct troubles *troubles);
 
-/* Takes the place of an earlier one of the same range, else of the oldest. `what->at_ns` is set here; all else is copied. */
+/* Takes the place of an earlier one of the same range, else of the oldest. `what->at_ns` is set
+ * here; all else is copied. */
 void troubles_note(struct troubles *troubles, const struct trouble *what);
 
 /* The newest that touches [start, start + length) of a volume. False: none. */

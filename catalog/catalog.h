@@ -125,7 +125,8 @@ struct generation_stats {
  * table to `path` (atomically; fsynced; beside it is PATH.new meanwhile, so one builder a path).
  * When nothing differs from prev, writes nothing and returns -EALREADY; another time with the same
  * tag is a difference, but not another offset. `volume` must be prev's. Sorts the listing; of
- * several objects with one key the newest counts, or the last added. ret_id and ret_stats may be NULL.
+ * several objects with one key the newest counts, or the last added. ret_id and ret_stats may be
+ * NULL.
  *
  * Objects up to UNIT_BYTES never cross a chunk. An object that comes back with a tag it had takes
  * its old offset again. Keys that end with '/' become rows without bytes (ROW_DIRECTORY); these and

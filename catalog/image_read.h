@@ -19,8 +19,8 @@
 
 struct image;
 
-/* `fd` is the image's afterwards, also on failure. `extent_bytes` as in struct image_info. -EBADMSG:
- * not an image of ours; -EPROTONOSUPPORT: one with features that we do not write. */
+/* `fd` is the image's afterwards, also on failure. `extent_bytes` as in struct image_info.
+ * -EBADMSG: not an image of ours; -EPROTONOSUPPORT: one with features that we do not write. */
 int image_open(int fd, uint64_t extent_bytes, struct image **ret_image, struct err *e) __must_check;
 void image_close(struct image *image); /* NULL is allowed */
 
@@ -53,8 +53,8 @@ uint64_t image_n_inodes(const struct image *image); /* as the superblock says, c
 int image_inode(struct image *image, struct image_view *view, uint64_t nid,
 	struct image_inode *ret) __must_check;
 
-/* By binary search over the directory's blocks and names, "." and ".." among them. -ENOENT, -ENOTDIR,
- * -EBADMSG. `dir` is as image_inode() or image_lookup() gave it. */
+/* By binary search over the directory's blocks and names, "." and ".." among them. -ENOENT,
+ * -ENOTDIR, -EBADMSG. `dir` is as image_inode() or image_lookup() gave it. */
 int image_lookup(struct image *image, struct image_view *view, const struct image_inode *dir,
 	const char *name, uint32_t name_len, struct image_inode *ret) __must_check;
 

@@ -16,7 +16,8 @@
 
 #define CACHE_FORMAT 1
 
-/* An absolute path. Not another user's, whose HOME `sudo -E` keeps: what root leaves there he could not use. */
+/* An absolute path. Not another user's, whose HOME `sudo -E` keeps: what root leaves there he could
+ * not use. */
 static bool own_base(const char *path)
 {
 	struct stat st;
@@ -44,7 +45,8 @@ int cache_dir_default(char out[PATH_MAX], struct err *e)
 	return 0;
 }
 
-/* Is there, is this user's, and nobody else may write there; `own`: is or becomes a directory of ours alone. */
+/* Is there, is this user's, and nobody else may write there; `own`: is or becomes a directory of
+ * ours alone. */
 static bool usable_base(const char *path, bool own)
 {
 	struct stat st;

@@ -57,8 +57,8 @@ struct child {
 	bool served;  /* was READY once */
 	bool told;    /* gave its reason in an ERROR line this time */
 	bool killed;  /* did not end when it was asked to */
-	/* A later supervisor takes its descriptors with pidfd_getfd(2): under Yama's ptrace_scope 1 an
-	 * ordinary user's process must allow that, as it is not its child. */
+	/* A later supervisor takes its descriptors with pidfd_getfd(2): under Yama's ptrace_scope 1
+	 * an ordinary user's process must allow that, as it is not its child. */
 	bool adoptable;
 	bool endless; /* never ends by itself: status 0 is a death too */
 	struct buf line;

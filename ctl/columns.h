@@ -1,5 +1,6 @@
 /*
- * A table of text whose columns are as wide as their longest cell, which is never cut, so that it can be copied.
+ * A table of text whose columns are as wide as their longest cell, which is never cut, so that it
+ * can be copied.
  *
  * Lifetime: _init, _add row by row, _print, _release. Threads: one.
  */

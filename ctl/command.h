@@ -18,7 +18,8 @@ int command_supervise(int argc, char **argv);
 /* Prints "cachectl: LINE" on standard error and returns `status`. */
 int command_fail(int status, struct err *e);
 
-/* The line for a path at or below which no mount of ours is that answers: whose it is then, or what to do. */
+/* The line for a path at or below which no mount of ours is that answers: whose it is then, or what
+ * to do. */
 int command_not_found(const char *path, struct err *e);
 
 /* How the commands are run as that user: "sudo cachectl", "sudo -u '#1000' cachectl". */

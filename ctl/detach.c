@@ -19,7 +19,8 @@
 
 /* ---- connection ------------------------------------------------------------------------------ */
 
-/* Number of the FUSE connection behind descriptor `name` of /proc/PID/fd, from its fdinfo (Linux 6.16); -1: not known. */
+/* Number of the FUSE connection behind descriptor `name` of /proc/PID/fd, from its fdinfo (Linux
+ * 6.16); -1: not known. */
 static int connection_of_fd(pid_t pid, const char *name)
 {
 	_cleanup_fclose_ FILE *f = NULL;

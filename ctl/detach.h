@@ -1,6 +1,7 @@
 /*
- * Taking a mount off from the outside, when there is no daemon that could do it: umount2(2) for who may, fusermount3 for others.
- * Both may hang on a read that nobody answers, so a helper process does it and is waited for only so long.
+ * Taking a mount off from the outside, when there is no daemon that could do it: umount2(2) for who
+ * may, fusermount3 for others. Both may hang on a read that nobody answers, so a helper process
+ * does it and is waited for only so long.
  */
 #pragma once
 
@@ -9,12 +10,13 @@
 #include "base/err.h"
 
 /*
- * `lazy`: also when it is in use, and when its connection is dead. 0 when nothing is mounted there any more; -EBUSY, -EPERM (nobody
- * here may), -ETIMEDOUT, or another -errno, with a line.
+ * `lazy`: also when it is in use, and when its connection is dead. 0 when nothing is mounted there
+ * any more; -EBUSY, -EPERM (nobody here may), -ETIMEDOUT, or another -errno, with a line.
  */
 int detach_mount(const char *point, bool lazy, struct err *e) __must_check;
 
-/* Ends every request of the FUSE connection that process `pid` holds, and lets no new one start; best effort. */
+/* Ends every request of the FUSE connection that process `pid` holds, and lets no new one start;
+ * best effort. */
 void detach_cut_connection(pid_t pid);
 /* The same by the number of the connection: the minor device number of a FUSE mount. */
 void detach_abort(unsigned int connection);

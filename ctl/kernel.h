@@ -8,8 +8,8 @@
 #include "base/err.h"
 
 /*
- * `engine`: "auto", "native" or "fuse". -EPERM: not privileged, and without fusermount3; -ENODEV: no EROFS, or no /dev/fuse: each
- * with its line.
+ * `engine`: "auto", "native" or "fuse". -EPERM: not privileged, and without fusermount3; -ENODEV:
+ * no EROFS, or no /dev/fuse: each with its line.
  */
 int kernel_check(const char *engine, struct err *e) __must_check;
 

@@ -249,7 +249,8 @@ static void catch_interrupts(void)
 	(void)sigaction(SIGHUP, &action, NULL);
 }
 
-/* What was started ends in its own time, which may be that of an origin's answer; who does not want to wait for it need not. */
+/* What was started ends in its own time, which may be that of an origin's answer; who does not want
+ * to wait for it need not. */
 static int give_up(struct mount_job *job, struct err *e)
 {
 	const struct sigaction plain = { .sa_handler = SIG_DFL };

@@ -1,6 +1,7 @@
 /*
- * A mount that `cachectl mount` was asked for: its options, what must be true before anything is started, and what the supervisor
- * is told of it. Lives as long as the command; strings are borrowed from its arguments.
+ * A mount that `cachectl mount` was asked for: its options, what must be true before anything is
+ * started, and what the supervisor is told of it. Lives as long as the command; strings are
+ * borrowed from its arguments.
  */
 #pragma once
 
@@ -46,7 +47,8 @@ struct mount_job {
 };
 
 /*
- * Every check that needs nothing started; fills in point, cache, s3. Returns an exit status, with a line when it is not EXIT_OK.
+ * Every check that needs nothing started; fills in point, cache, s3. Returns an exit status, with a
+ * line when it is not EXIT_OK.
  */
 int mount_job_check(struct mount_job *job, const char *dir, struct err *e) __must_check;
 

@@ -97,7 +97,8 @@ static int get_mount(
 	return found ? 0 : err_set(e, -ENOENT, "no mount has that id");
 }
 
-/* The starter has read why it failed: nobody else will ask. Or he does not wait for it any longer. */
+/* The starter has read why it failed: nobody else will ask. Or he does not wait for it any
+ * longer. */
 static int post_mount_read(
 	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
 {
@@ -387,7 +388,8 @@ static void loop(struct supervisor *s, int signal_fd)
 
 /* ---- start and end --------------------------------------------------------------------------- */
 
-/* The daemons keep chunk files open by how many they may: the soft limit is for programs that use select(2). */
+/* The daemons keep chunk files open by how many they may: the soft limit is for programs that use
+ * select(2). */
 static void raise_descriptors(void)
 {
 	struct rlimit limit;

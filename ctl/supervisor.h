@@ -112,7 +112,8 @@ int supervisor_add_locked(struct supervisor *s, const json_t *wish, struct mount
 struct mount *mount_new(
 	struct supervisor *s, unsigned int id, const char *source, const char *mountpoint);
 void mount_free(struct mount *mount); /* NULL is allowed */
-/* Takes what the daemon handed over, if anything, to the place of fuse_fd: its number stays, as the daemon's does. */
+/* Takes what the daemon handed over, if anything, to the place of fuse_fd: its number stays, as the
+ * daemon's does. */
 void mount_take_hand(struct mount *mount);
 /* It died without unmounting: nothing of it may stay on its mount point. */
 void mount_clear_point(struct mount *mount);

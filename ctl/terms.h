@@ -1,6 +1,6 @@
 /*
- * The terms on which a cache is served: sizes, log level and credentials are those of the mount that started its daemons.
- * A later mount joins them; what it asked for in vain it is told.
+ * The terms on which a cache is served: sizes, log level and credentials are those of the mount
+ * that started its daemons. A later mount joins them; what it asked for in vain it is told.
  */
 #pragma once
 
@@ -19,8 +19,8 @@ struct terms {
 	bool credentials;      /* those of the environment are to be used */
 };
 
-/* Digest of the environment's S3 credentials and of where else they are looked for: equal for two processes that would use
- * the same ones. Not reversible, and never logged. */
+/* Digest of the environment's S3 credentials and of where else they are looked for: equal for two
+ * processes that would use the same ones. Not reversible, and never logged. */
 void terms_digest(char out[TERMS_DIGEST_SIZE]);
 
 /* Adds them to the body of POST /v1/mounts. */

@@ -1,7 +1,7 @@
 /*
- * What the kernel mounts for us: the file system of the fuse engine; the private FUSE file system of
- * the extents, and the image over it. By the calls of fsopen(2); each failure with a line that says
- * what this kernel lacks.
+ * What the kernel mounts for us: the file system of the fuse engine; the private FUSE file system
+ * of the extents, and the image over it. By the calls of fsopen(2); each failure with a line that
+ * says what this kernel lacks.
  *
  * The private mount is never attached anywhere: EROFS opens its files through /proc/self/fd/N and
  * keeps them open, which keeps the file system alive until EROFS is gone. Nobody else can reach it,

@@ -41,8 +41,8 @@ struct mounted_config {
 int mounted_new(const struct mounted_config *config, struct mounted **ret_mounted,
 	struct err *e) __must_check;
 /*
- * Whoever keeps the connection for a successor is about to hear that it serves. Until then the mount
- * ends with this process, however that ends; where nobody keeps it, always.
+ * Whoever keeps the connection for a successor is about to hear that it serves. Until then the
+ * mount ends with this process, however that ends; where nobody keeps it, always.
  */
 void mounted_settle(struct mounted *m);
 /* Stops serving; the mount should be gone. NULL is allowed. */

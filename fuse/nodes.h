@@ -7,10 +7,10 @@
  *
  * The bytes of a file have a place in the volume that no other ever gets, so that place is its id;
  * the first chunk's worth of ids is left to the root. What has no bytes is named by its path:
- * hash(name, seeded with the id of its directory); when two meet, the later in the order of the walk
- * takes another seed. So an id is the same for every daemon of a mount and, hashes that meet aside,
- * for a path in every generation of its source. A volume has the ids below 2^48: several can share
- * those below 2^62.
+ * hash(name, seeded with the id of its directory); when two meet, the later in the order of the
+ * walk takes another seed. So an id is the same for every daemon of a mount and, hashes that meet
+ * aside, for a path in every generation of its source. A volume has the ids below 2^48: several can
+ * share those below 2^62.
  *
  * Memory: 8 bytes per file with bytes, 24 to 48 per directory and per file without bytes.
  *
@@ -38,7 +38,8 @@ void nodes_free(struct nodes *nodes); /* NULL is allowed */
 
 /* -ESTALE: a node id that nothing has. */
 int nodes_nid(const struct nodes *nodes, uint64_t node, uint64_t *ret_nid) __must_check;
-/* The id of `inode`, by its name in directory `parent`. -EBADMSG: the walk did not find it there. */
+/* The id of `inode`, by its name in directory `parent`. -EBADMSG: the walk did not find it
+ * there. */
 int nodes_of(const struct nodes *nodes, uint64_t parent, const char *name, size_t len,
 	const struct image_inode *inode, uint64_t *ret_node) __must_check;
 /* The directory that a directory is in; the root's is itself. -ENOTDIR: not a directory's id. */

@@ -157,10 +157,10 @@ static void on_read(struct worker *w, uint32_t slot, const struct request *req)
 }
 
 /*
- * Somebody got a signal while he waits for `unique`. If it did not kill him he waits on: a read of a
- * file that fails with EINTR is nothing that programs know. The kernel does not say if he is killed
- * later: a sweep sees it. If it is not parked it is being read, answered or was answered: the kernel
- * asks again on EAGAIN as long as it is not.
+ * Somebody got a signal while he waits for `unique`. If it did not kill him he waits on: a read of
+ * a file that fails with EINTR is nothing that programs know. The kernel does not say if he is
+ * killed later: a sweep sees it. If it is not parked it is being read, answered or was answered:
+ * the kernel asks again on EAGAIN as long as it is not.
  */
 static void on_interrupt(struct session *s, uint32_t slot, const struct request *req)
 {

@@ -108,9 +108,9 @@ void *slots_counters(struct slots *slots);
 int slots_take(struct slots *slots, uint32_t *ret_slot) __must_check;
 void slots_wake(struct slots *slots);
 /*
- * The next full slot that a predecessor left, once each: READING. `ret_blame` grows with each daemon
- * that died while it had the request, this time included: by SLOTS_BLAME_HANDLED when it worked on
- * it, by one when it only waited with it (HELD). -ENOENT: no more.
+ * The next full slot that a predecessor left, once each: READING. `ret_blame` grows with each
+ * daemon that died while it had the request, this time included: by SLOTS_BLAME_HANDLED when it
+ * worked on it, by one when it only waited with it (HELD). -ENOENT: no more.
  */
 int slots_take_left(struct slots *slots, uint32_t *ret_slot, uint32_t *ret_blame) __must_check;
 

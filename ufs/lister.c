@@ -7,9 +7,10 @@
  * page) -> PENDING ... -> gone. When a page reaches into ranges not begun yet, it swallows them.
  * Memory: the pages in flight, at most LISTER_HINTS names, and some ranges per thread.
  *
- * All of this stands on pages in byte order that begin behind the key asked for. A page that is not so
- * is asked for again; when it stays so, the service lists in an order of its own, and the listing
- * begins anew, one page after the other by the service's tokens: slower, but any order will do.
+ * All of this stands on pages in byte order that begin behind the key asked for. A page that is not
+ * so is asked for again; when it stays so, the service lists in an order of its own, and the
+ * listing begins anew, one page after the other by the service's tokens: slower, but any order will
+ * do.
  */
 #include "ufs/lister.h"
 #include "ufs/lister_split.h"
@@ -166,8 +167,8 @@ static uint32_t directory_of(const struct lister_key *key)
 	return n;
 }
 
-/* What is known of a range, for cutting it. Where the directories behind the one of its position are
- * known, and are no part of the range, keys are expected in that one only. */
+/* What is known of a range, for cutting it. Where the directories behind the one of its position
+ * are known, and are no part of the range, keys are expected in that one only. */
 static struct lister_spot spot_of_locked(const struct lister *l, const struct range *range)
 {
 	struct lister_spot spot = {
@@ -232,8 +233,8 @@ static uint32_t advance_locked(struct lister *l, struct range *range, const stru
 	return n;
 }
 
-/* Whether a page can be one of a listing in byte order: behind the key asked for, and if it goes on,
- * then further than that. */
+/* Whether a page can be one of a listing in byte order: behind the key asked for, and if it goes
+ * on, then further than that. */
 static bool is_regular(const struct lister_key *pos, const struct ufs_page *page)
 {
 	const struct ufs_object *first = page->objects;
@@ -526,8 +527,8 @@ static int run_threads(struct lister *l)
 
 /* ---- in an order of the service's own -------------------------------------------------------- */
 
-/* A loop of tokens is found by comparing each with one that is kept, which is replaced after 1, 2, 4,
- * ... pages (Brent 1980). */
+/* A loop of tokens is found by comparing each with one that is kept, which is replaced after 1, 2,
+ * 4, ... pages (Brent 1980). */
 struct tokens {
 	struct buf now;
 	struct buf kept;

@@ -274,8 +274,8 @@ static void put_symbol(
 	key->len += symbol->len;
 }
 
-/* How many parts each level is cut into, `want` in all. Near levels are likelier to be there than far
- * ones, which are probed to find the end. */
+/* How many parts each level is cut into, `want` in all. Near levels are likelier to be there than
+ * far ones, which are probed to find the end. */
 static void parts_give(struct level *levels, uint32_t n, uint32_t page_n, uint32_t want)
 {
 	for (uint32_t i = 0; i < n; i++) {

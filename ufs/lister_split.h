@@ -1,15 +1,15 @@
 /*
  * Where to cut a range of keys of which a page is known: pure functions on keys, no I/O, no locks.
  *
- * Keys of a data set are a tree of short alphabets (digits, hex, letters, ideographs). The characters
- * at which neighbours of a page differ tell the alphabet. Around the last key the tree has levels,
- * each with the siblings that come after it:
+ * Keys of a data set are a tree of short alphabets (digits, hex, letters, ideographs). The
+ * characters at which neighbours of a page differ tell the alphabet. Around the last key the tree
+ * has levels, each with the siblings that come after it:
  *
  *	last key img_000999, alphabet 0-9: img_001 ... img_009 | img_01 ... img_09 | img_1 ... img_9
  *
- * How many keys lie below one sibling is seen on the page for the lowest level and grows by the size
- * of the alphabet from level to level. The keys of a level are cut into parts of a little less than a
- * page, so that one LIST is the whole of a part, by up to two more characters.
+ * How many keys lie below one sibling is seen on the page for the lowest level and grows by the
+ * size of the alphabet from level to level. The keys of a level are cut into parts of a little less
+ * than a page, so that one LIST is the whole of a part, by up to two more characters.
  *
  * A cut in a wrong place costs one LIST with no news. Cuts are whole characters of UTF-8, because a
  * server may refuse a start-after that is none; where a key is not UTF-8, nothing is cut below.

@@ -29,8 +29,8 @@ struct ufs_page_request {
 	const _Atomic bool *given_up; /* becomes true: -ECANCELED within a second; NULL: never */
 };
 
-/* The answer. Filled by the origin, released by the caller; reusable. Of one key that comes twice in
- * a row the newest is there. */
+/* The answer. Filled by the origin, released by the caller; reusable. Of one key that comes twice
+ * in a row the newest is there. */
 struct ufs_page {
 	struct buf bytes; /* what the keys and tags point into */
 	struct ufs_object *objects;

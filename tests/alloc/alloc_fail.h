@@ -4,8 +4,8 @@
  * behalf and report to us: an XML parser, an unpacked message, a JSON value.
  *
  * A program that is linked with alloc_fail.c maps the file named by GRANARY_ALLOC_CONTROL, if there
- * is one: whoever started it counts and fails from outside, and while it runs. GRANARY_ALLOC_PROGRAM
- * names the one program that does, of those that inherit the variables.
+ * is one: whoever started it counts and fails from outside, and while it runs.
+ * GRANARY_ALLOC_PROGRAM names the one program that does, of those that inherit the variables.
  */
 #pragma once
 

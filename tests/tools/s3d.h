@@ -18,8 +18,8 @@
  *
  * Bytes of a synthetic object: T = SHAKE-128("granary s3d", 1048583 bytes); byte i of the object
  * with key K is T[(S + i) mod 1048583], S = first 8 bytes of SHA-256(K), little-endian, mod
- * 1048583; of its version V > 0, SHA-256(K "\n" V). The table's length is a prime, so that neither a
- * neighbour's block nor the same block of another file is mistaken for the right one.
+ * 1048583; of its version V > 0, SHA-256(K "\n" V). The table's length is a prime, so that neither
+ * a neighbour's block nor the same block of another file is mistaken for the right one.
  */
 #pragma once
 
@@ -191,8 +191,8 @@ void s3d_faults_seed(struct s3d_faults *f, uint64_t seed);
 int s3d_faults_add(struct s3d_faults *f, const char *query, uint32_t *ret_id, struct err *e);
 /* Removes one rule, all with id 0; returns how many. */
 uint32_t s3d_faults_remove(struct s3d_faults *f, uint32_t id);
-/* Decides about one request; counts and uses up the rules that fire. in_flight: requests of its kind,
- * itself included. */
+/* Decides about one request; counts and uses up the rules that fire. in_flight: requests of its
+ * kind, itself included. */
 void s3d_faults_plan(struct s3d_faults *f, const struct s3d_request *request, uint64_t in_flight,
 	struct s3d_plan *ret_plan);
 int s3d_faults_json(const struct s3d_faults *f, struct buf *out) __must_check;
@@ -238,7 +238,8 @@ struct s3d_body {
 /* dir may be NULL. */
 struct s3d_store *s3d_store_new(const char *bucket, const char *dir);
 void s3d_store_free(struct s3d_store *s);
-/* "[SHAPE:]N,SIZE,DIRS[,PREFIX]": N objects of SIZE bytes; PREFIXdDDDDD/oNNNNNNNN without a shape. */
+/* "[SHAPE:]N,SIZE,DIRS[,PREFIX]": N objects of SIZE bytes; PREFIXdDDDDD/oNNNNNNNN without a
+ * shape. */
 int s3d_store_add_synthetic(struct s3d_store *s, const char *spec, struct err *e);
 /* Reads the directory again and sorts everything. */
 int s3d_store_scan(struct s3d_store *s, struct err *e);

@@ -50,10 +50,10 @@
  *				16 MiB; with a document type; a Size that is no number; a broken %XX
  *
  * Which requests: op=list|get|head|other|any (default: get; any for latency, status, silent,
- * redirect, expired), key=SUBSTRING, and of those rate=0..1 (seeded), count=N at most, every=N (each
- * N-th), at=N,N,... (those with these numbers, from 1), from=SECONDS and until=SECONDS (since the rule
- * was added, with fractions). Without `after`, half of the body. Rules combine; of several with the
- * same effect the one added last wins, latencies add up.
+ * redirect, expired), key=SUBSTRING, and of those rate=0..1 (seeded), count=N at most, every=N
+ * (each N-th), at=N,N,... (those with these numbers, from 1), from=SECONDS and until=SECONDS (since
+ * the rule was added, with fractions). Without `after`, half of the body. Rules combine; of several
+ * with the same effect the one added last wins, latencies add up.
  */
 #include "tests/tools/s3d.h"
 

@@ -93,7 +93,8 @@ static int head_make_wrong(struct s3d_conn *c, struct buf *head, uint64_t body_l
 		r = head_make_wrong_etag(plan, head);
 	if (r == 0 && plan->wrong_range)
 		r = head_make_wrong_range(plan, head);
-	/* An object may be stored so; what compresses on the way says by the ETag that it changed it. */
+	/* An object may be stored so; what compresses on the way says by the ETag that it changed
+	 * it. */
 	if (r == 0 && plan->gzip)
 		r = s3d_header_add(head, "Content-Encoding", "gzip");
 	if (r == 0 && plan->gzip)

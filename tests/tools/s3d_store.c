@@ -2,10 +2,10 @@
  * Standalone mode: one bucket, out of a directory (regular files; an empty directory is the marker
  * `dir/`) and of synthetic objects.
  *
- * LIST (s3d_list.c) answers from a sorted table read at start and on /rescan; GET and HEAD of a file
- * look at the file as it is now, so that a test changes an object between LIST and GET by writing to
- * the file. ETags have the form of an MD5 and change with the file's size, time and inode. Synthetic
- * objects are changed by POST /object.
+ * LIST (s3d_list.c) answers from a sorted table read at start and on /rescan; GET and HEAD of a
+ * file look at the file as it is now, so that a test changes an object between LIST and GET by
+ * writing to the file. ETags have the form of an MD5 and change with the file's size, time and
+ * inode. Synthetic objects are changed by POST /object.
  */
 #include "tests/tools/s3d_store.h"
 
