@@ -283,6 +283,17 @@ static void take_time(struct list_parser *p)
 		p->has_time = true;
 }
 
+/* Taken for the end of a listing it would lose what follows: nothing is guessed. */
+static void take_truncated(struct list_parser *p)
+{
+	const char *s = buf_str(&p->text);
+
+	p->page->truncated = strcasecmp(s, "true") == 0 || strcmp(s, "1") == 0;
+	if (!p->page->truncated && strcasecmp(s, "false") != 0 && strcmp(s, "0") != 0)
+		fail(p, -EPROTO, "an IsTruncated that is neither true nor false");
+	p->truncated_seen = true;
+}
+
 static void move_text(struct list_parser *p, struct buf *to)
 {
 	struct buf empty = *to;
@@ -316,8 +327,7 @@ static void XMLCALL on_end(void *arg, const XML_Char *name)
 		take_time(p);
 		break;
 	case EL_TRUNCATED:
-		p->page->truncated = strcmp(buf_str(&p->text), "true") == 0;
-		p->truncated_seen = true;
+		take_truncated(p);
 		break;
 	case EL_TOKEN:
 		buf_clear(&p->page->token);

@@ -128,6 +128,9 @@ static void refused(void **state)
 		HEAD DONE,
 		HEAD DONE OBJECT("a", "1", "e"),
 		HEAD OBJECT("a", "1", "e") TAIL, /* no IsTruncated */
+		HEAD "<IsTruncated/>" TAIL,
+		HEAD "<IsTruncated>yes</IsTruncated>" TAIL,
+		HEAD "<IsTruncated>truefalse</IsTruncated>" TAIL,
 		HEAD DONE OBJECT("a", "-1", "e") TAIL,
 		HEAD DONE OBJECT("a", "", "e") TAIL,
 		HEAD DONE OBJECT("a", "1x", "e") TAIL,
@@ -193,6 +196,24 @@ static void disorder(void **state)
 	assert_int_equal(parse(HEAD DONE TAIL, "", &page), 0);
 	assert_false(page.disorder);
 	assert_int_equal(page.token.len, 0);
+	ufs_page_release(&page);
+}
+
+/* As XML Schema and programming languages write it. */
+static void booleans(void **state)
+{
+	struct ufs_page page;
+
+	(void)state;
+	ufs_page_init(&page);
+	assert_int_equal(parse(HEAD "<IsTruncated>True</IsTruncated>" TAIL, "", &page), 0);
+	assert_true(page.truncated);
+	assert_int_equal(parse(HEAD "<IsTruncated>1</IsTruncated>" TAIL, "", &page), 0);
+	assert_true(page.truncated);
+	assert_int_equal(parse(HEAD "<IsTruncated>FALSE</IsTruncated>" TAIL, "", &page), 0);
+	assert_false(page.truncated);
+	assert_int_equal(parse(HEAD "<IsTruncated>0</IsTruncated>" TAIL, "", &page), 0);
+	assert_false(page.truncated);
 	ufs_page_release(&page);
 }
 
@@ -292,6 +313,7 @@ int main(void)
 		cmocka_unit_test(no_etag),
 		cmocka_unit_test(refused),
 		cmocka_unit_test(disorder),
+		cmocka_unit_test(booleans),
 		cmocka_unit_test(truncated),
 		cmocka_unit_test(long_keys),
 		cmocka_unit_test(full_page),
