@@ -58,7 +58,8 @@ static void s3_promote(struct ufs *ufs, struct ufs_get *get, enum ufs_class clas
 	struct s3 *s3 = s3_of(ufs);
 
 	pthread_mutex_lock(&s3->lock);
-	if (get->link.next && !list_empty(&get->link) && class < get->class) {
+	if (get->link.next && !list_empty(&get->link) && class < get->class &&
+		!atomic_load(&get->cancelled)) {
 		list_remove(&get->link);
 		get->class = class;
 		list_push_back(&s3->queues[class], &get->link);
@@ -73,11 +74,11 @@ static void s3_cancel(struct ufs *ufs, struct ufs_get *get)
 	struct s3 *s3 = s3_of(ufs);
 
 	pthread_mutex_lock(&s3->lock);
+	atomic_store(&get->cancelled, true);
 	if (get->link.next && !list_empty(&get->link)) {
 		list_remove(&get->link);
 		list_push_back(&s3->cancelled, &get->link);
 	} else {
-		atomic_store(&get->cancelled, true);
 		s3->cancels = true;
 	}
 	wake_locked(s3);
@@ -88,7 +89,7 @@ static void s3_cancel(struct ufs *ufs, struct ufs_get *get)
  * exchange. */
 static void wait_for_list_locked(struct s3 *s3, struct s3_list_call *call)
 {
-	uint64_t look = clock_wall_ns() + UFS_LIST_LOOK_NS;
+	uint64_t look = clock_mono_ns() + UFS_LIST_LOOK_NS;
 	struct timespec until = { .tv_sec = (time_t)(look / CLOCK_SECOND),
 		.tv_nsec = (long)(look % CLOCK_SECOND) };
 
@@ -96,7 +97,8 @@ static void wait_for_list_locked(struct s3 *s3, struct s3_list_call *call)
 		pthread_cond_wait(&call->done, &s3->lock); /* its exchange is being ended */
 		return;
 	}
-	(void)pthread_cond_timedwait(&call->done, &s3->lock, &until); /* looked at again */
+	/* Looked at again. */
+	(void)pthread_cond_clockwait(&call->done, &s3->lock, CLOCK_MONOTONIC, &until);
 	if (call->finished || !ufs_list_is_over(&s3->base, call->request))
 		return;
 	if (!list_empty(&call->link)) {

@@ -92,7 +92,11 @@ static void take_header(struct s3_answer *answer, const char *name, const char *
 		if (clock_parse(value, &answer->date) < 0)
 			answer->date = -1;
 	} else if (strcasecmp(name, "content-length") == 0) {
-		answer->length = number(&end, &n) == 0 && *end == '\0' ? (int64_t)n : -1;
+		answer->length =
+			number(&end, &n) == 0 && *end == '\0' && !answer->chunked ? (int64_t)n : -1;
+	} else if (strcasecmp(name, "transfer-encoding") == 0) {
+		answer->chunked = true;
+		answer->length = -1;
 	} else if (strcasecmp(name, "content-range") == 0) {
 		answer->has_range = s3_content_range(value, &answer->range_start,
 					    &answer->range_end, &answer->range_total) == 0;

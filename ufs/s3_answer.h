@@ -12,6 +12,7 @@ struct s3_answer {
 	bool weak;                      /* the etag had W/: perhaps other bytes */
 	bool encoded;                   /* Content-Encoding says so: of the object, or on the way */
 	bool html;                      /* a page for people */
+	bool chunked;                   /* Content-Length says nothing (RFC 9112, 6.3) */
 	char region[64];                /* x-amz-bucket-region */
 	char request_id[80];
 	int64_t modified; /* seconds; -1 none */

@@ -57,7 +57,6 @@ struct s3_list_call {
 	const struct ufs_page_request *request;
 	_Atomic bool cancelled;
 	const char *query;
-	uint64_t deadline_ns;
 	struct s3 *s3;
 	struct buf body;
 	uint64_t retry_after_ns;

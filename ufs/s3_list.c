@@ -70,6 +70,7 @@ int s3_list_start(struct s3 *s3, struct s3_list_call *call)
 	x->send = list_send;
 	x->owner = s3;
 	x->arg = call;
+	x->deadline_ns = clock_mono_ns() + s3->base.limits.deadline_ns;
 	r = list_send(x);
 	if (r < 0)
 		s3_http_give(x);

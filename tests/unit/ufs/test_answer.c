@@ -78,6 +78,20 @@ static int check(
 	return s3_answer_check(a, &get, &cause, &e);
 }
 
+/* A length beside chunks is no length: nothing is concluded from it. */
+static void lengths(void **state)
+{
+	struct s3_answer a;
+
+	(void)state;
+	FEED(&a, "HTTP/1.1 206 x", "Content-Length: 5");
+	assert_int_equal(a.length, 5);
+	FEED(&a, "HTTP/1.1 206 x", "Content-Length: 5", "Transfer-Encoding: chunked");
+	assert_int_equal(a.length, -1);
+	FEED(&a, "HTTP/1.1 206 x", "transfer-encoding: gzip, chunked", "Content-Length: 5");
+	assert_int_equal(a.length, -1);
+}
+
 static void versions(void **state)
 {
 	struct s3_answer a;
@@ -332,6 +346,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(content_range),
 		cmocka_unit_test(headers),
+		cmocka_unit_test(lengths),
 		cmocka_unit_test(versions),
 		cmocka_unit_test(causes),
 		cmocka_unit_test(statuses),
