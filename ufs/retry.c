@@ -13,7 +13,8 @@
  *   times in a row, within about a second.
  * - For a LIST a person waits: what is not an overload or a lost connection ends after as many.
  *
- * A read that waits for RETRY_TELL_NS is logged with its cause, once.
+ * A read that waits for RETRY_TELL_NS is logged with its cause, once. One that still waits after its
+ * deadline, for a place or for keys, is ended here.
  */
 #include "ufs/ufs_internal.h"
 #include "base/clock.h"
@@ -68,14 +69,15 @@ struct attempt {
 	uint64_t deadline_ns;
 	uint64_t started_ns;
 	uint64_t delay_ns;
-	_Atomic enum ufs_class class; /* as promoted; the next attempt's */
 	unsigned int attempts;
 	unsigned int fruitless; /* attempts in a row that brought nothing: the backoff's exponent */
 	unsigned int refusals;  /* the same refusal in a row */
 
 	/* Under the lock: */
-	struct list by_age; /* retry.fresh or .told */
+	struct list by_age;   /* retry.fresh or .told */
+	enum ufs_class class; /* as promoted; the next attempt's */
 	bool cancelled;
+	bool late;             /* ended at its deadline, by us */
 	unsigned int failures; /* attempts that have failed */
 	int status;            /* of the last of them */
 	struct err e;
@@ -185,6 +187,8 @@ static void on_done(struct ufs_get *get, int status, const struct err *e);
 static int submit(struct attempt *a)
 {
 	struct ufs_get *outer = a->outer;
+	struct retry *retry = a->retry;
+	int r;
 
 	a->get.key = outer->key;
 	a->get.key_len = outer->key_len;
@@ -198,9 +202,14 @@ static int submit(struct attempt *a)
 	a->get.on_done = on_done;
 	a->get.arg = a;
 	a->get.deadline_ns = a->deadline_ns;
-	a->get.class = a->class;
 	a->attempts++;
-	return ufs_get(a->retry->base.lower, &a->get);
+	/* Under the lock, as promotions are: none falls between the class that is read here and the
+	 * lower's queue. The attempt may be gone after. */
+	pthread_mutex_lock(&retry->lock);
+	a->get.class = a->class;
+	r = ufs_get(retry->base.lower, &a->get);
+	pthread_mutex_unlock(&retry->lock);
+	return r;
 }
 
 /* ---- the loop's thread: attempts that wait --------------------------------------------------- */
@@ -208,13 +217,19 @@ static int submit(struct attempt *a)
 static void on_timer(void *arg)
 {
 	struct attempt *a = arg;
+	int r;
 
 	CHECK_MAGIC(a, RETRY_MAGIC);
 	list_remove(&a->link);
 	a->timer = NULL;
 	counter_add(&a->retry->base.counters->retries, 1);
-	if (is_over(a) || submit(a) < 0)
+	if (is_over(a)) {
 		cancel(a);
+		return;
+	}
+	r = submit(a);
+	if (r < 0)
+		finish(a, a->late ? -ETIMEDOUT : r, &a->e);
 }
 
 static void on_task(struct loop_task *task)
@@ -315,6 +330,34 @@ static bool next_tale_locked(struct retry *retry, uint64_t now, struct tale *t)
 	return true;
 }
 
+/* Requests end by their deadline where they are under way; one that waits there for a place, or for
+ * keys from a disk that does not answer, is ended here. */
+static void cut_off_locked(struct retry *retry, const struct list *all, uint64_t now)
+{
+	list_for_each (node, all) {
+		struct attempt *a = list_entry(node, struct attempt, by_age);
+
+		if (now < a->deadline_ns + RETRY_TICK_NS)
+			return; /* the others are younger */
+		if (a->late)
+			continue;
+		a->late = true;
+		ufs_cancel(retry->base.lower, &a->get);
+	}
+}
+
+static void on_tick(void *arg);
+
+static void tick_later(struct retry *retry)
+{
+	retry->tick = loop_timer_start(retry->loop, RETRY_TICK_NS, on_tick, retry);
+	if (retry->tick)
+		return;
+	pthread_mutex_lock(&retry->lock);
+	retry->ticking = false; /* no memory for a timer: the next request tries again */
+	pthread_mutex_unlock(&retry->lock);
+}
+
 static void on_tick(void *arg)
 {
 	struct retry *retry = arg;
@@ -327,13 +370,15 @@ static void on_tick(void *arg)
 	pthread_mutex_lock(&retry->lock);
 	while (n < ARRAY_SIZE(tales) && next_tale_locked(retry, now, &tales[n]))
 		n++;
+	cut_off_locked(retry, &retry->told, now);
+	cut_off_locked(retry, &retry->fresh, now);
 	more = !retry->closing && (!list_empty(&retry->fresh) || !list_empty(&retry->told));
 	retry->ticking = more;
 	pthread_mutex_unlock(&retry->lock);
 	for (uint32_t i = 0; i < n; i++)
 		tell(&tales[i]);
 	if (more)
-		retry->tick = loop_timer_start(retry->loop, RETRY_TICK_NS, on_tick, retry);
+		tick_later(retry);
 }
 
 static void start_tick(struct loop_task *task)
@@ -345,7 +390,7 @@ static void start_tick(struct loop_task *task)
 	closing = retry->closing;
 	pthread_mutex_unlock(&retry->lock);
 	if (!closing)
-		retry->tick = loop_timer_start(retry->loop, RETRY_TICK_NS, on_tick, retry);
+		tick_later(retry);
 }
 
 /* ---- the origin's thread --------------------------------------------------------------------- */
@@ -391,11 +436,29 @@ static bool note_failure(struct attempt *a, int status, const struct err *e)
 	return over;
 }
 
+/* What the lower says of an attempt that was cut off here. */
+static int take_cut_off(struct attempt *a, int status, const struct err **e, struct err *line)
+{
+	bool late;
+
+	pthread_mutex_lock(&a->retry->lock);
+	late = a->late && status == -ECANCELED;
+	pthread_mutex_unlock(&a->retry->lock);
+	if (!late)
+		return status;
+	a->get.cause = UFS_CAUSE_NONE;
+	ufs_count_end(&a->retry->base, -ETIMEDOUT, UFS_CAUSE_NONE, 0);
+	*e = line;
+	return err_set(line, -ETIMEDOUT, "no answer before the deadline of the read");
+}
+
 static void on_done(struct ufs_get *get, int status, const struct err *e)
 {
 	struct attempt *a = get->arg;
+	struct err line = ERR_INIT;
 
 	CHECK_MAGIC(a, RETRY_MAGIC);
+	status = take_cut_off(a, status, &e, &line);
 	a->received += get->got;
 	a->fruitless = get->got ? 0 : a->fruitless + 1;
 	a->outer->got = a->received;

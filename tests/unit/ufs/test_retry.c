@@ -27,11 +27,15 @@ struct script {
 	const struct step *steps;
 	uint32_t n;
 	_Atomic uint32_t at;
-	_Atomic bool hangs; /* never answers until freed */
+	_Atomic bool hangs;     /* never answers until freed */
+	_Atomic bool yields;    /* but gives up what is cancelled */
+	_Atomic bool slow;      /* takes long to take a request */
+	_Atomic bool inside;    /* is taking one */
+	_Atomic bool overtaken; /* by a promotion meanwhile */
 	struct list hanging;
 	uint64_t deadline_ns; /* of the last request */
 	enum ufs_class promoted;
-	const struct ufs_get *cancelled;
+	const struct ufs_get *_Atomic cancelled;
 	uint32_t probes;
 };
 
@@ -73,6 +77,11 @@ static int script_get(struct ufs *ufs, struct ufs_get *get)
 	struct answer *a;
 
 	s->deadline_ns = get->deadline_ns;
+	if (s->slow) {
+		s->inside = true;
+		clock_sleep_ns(100 * CLOCK_MS);
+		s->inside = false;
+	}
 	if (s->hangs) {
 		list_push_back(&s->hanging, &get->link);
 		return 0;
@@ -85,8 +94,11 @@ static int script_get(struct ufs *ufs, struct ufs_get *get)
 
 static void script_promote(struct ufs *ufs, struct ufs_get *get, enum ufs_class class)
 {
+	struct script *s = container_of(ufs, struct script, base);
+
 	(void)get;
-	container_of(ufs, struct script, base)->promoted = class;
+	s->overtaken = s->inside;
+	s->promoted = class;
 }
 
 static void script_cancel(struct ufs *ufs, struct ufs_get *get)
@@ -95,6 +107,13 @@ static void script_cancel(struct ufs *ufs, struct ufs_get *get)
 
 	if (s->hangs)
 		s->cancelled = get;
+	if (s->yields) {
+		struct answer *a = calloc(1, sizeof(*a));
+
+		list_remove(&get->link);
+		*a = (struct answer){ .task.run = on_task, .script = s, .get = get };
+		loop_post(s->loop, &a->task);
+	}
 }
 
 static int script_page(struct ufs *ufs, const struct ufs_page_request *request,
@@ -408,6 +427,66 @@ static void promotes(void **state)
 	assert_int_equal(finish(w, NULL), -ECANCELED);
 }
 
+static void *promote_soon(void *arg)
+{
+	struct script *s = ((void **)arg)[0];
+	struct ufs *ufs = ((void **)arg)[1];
+	struct wait *w;
+
+	while (!s->inside)
+		clock_sleep_ns(CLOCK_MS);
+	w = ((void **)arg)[2];
+	ufs_promote(ufs, &w->get, UFS_DEMAND);
+	return NULL;
+}
+
+/* A promotion that comes while the lower takes the request is not lost: it comes after. */
+static void promotes_under_way(void **state)
+{
+	static const struct step steps[] = { { 0, -EIO, 0 }, { SIZE, 0, 0 } };
+	struct script *s = script_new(steps, 2, 60 * CLOCK_SECOND);
+	void *args[3] = { s };
+	pthread_t thread;
+	struct ufs *ufs;
+
+	(void)state;
+	s->promoted = UFS_CLASSES;
+	assert_int_equal(ufs_retry_new(&s->base, &ufs), 0);
+	args[1] = ufs;
+	args[2] = start(ufs, 0, 10);
+	s->slow = true; /* the second attempt */
+	pthread_create(&thread, NULL, promote_soon, args);
+	pthread_join(thread, NULL);
+	assert_int_equal(s->promoted, UFS_DEMAND);
+	assert_false(s->overtaken);
+	assert_int_equal(finish(args[2], NULL), 0);
+	ufs_free(ufs);
+}
+
+/* The lower keeps it beyond its deadline, in a queue: it ends soon after all the same. */
+static void late(void **state)
+{
+	static const struct step steps[] = { { 0, -ECANCELED, 0 } };
+	struct script *s = script_new(steps, 1, CLOCK_SECOND);
+	uint64_t t = clock_mono_ns();
+	struct wait *w;
+	struct ufs *ufs;
+	struct err e;
+
+	(void)state;
+	s->hangs = s->yields = true;
+	assert_int_equal(ufs_retry_new(&s->base, &ufs), 0);
+	w = start(ufs, 0, 10);
+	while (!s->cancelled && clock_mono_ns() - t < 5 * CLOCK_SECOND)
+		clock_sleep_ns(10 * CLOCK_MS);
+	assert_non_null(s->cancelled);
+	assert_int_equal(finish(w, &e), -ETIMEDOUT);
+	assert_in_range(clock_mono_ns() - t, CLOCK_SECOND, 4 * CLOCK_SECOND);
+	assert_non_null(strstr(e.text, "deadline"));
+	assert_int_equal(counter_get(&ufs_counters(ufs)->timeouts), 1);
+	ufs_free(ufs);
+}
+
 /* The line at the end is of what was met, not of the attempt that the deadline cut off. */
 static void cut_off(void **state)
 {
@@ -570,6 +649,8 @@ int main(void)
 		cmocka_unit_test(retry_after),
 		cmocka_unit_test(closing),
 		cmocka_unit_test(promotes),
+		cmocka_unit_test(promotes_under_way),
+		cmocka_unit_test(late),
 		cmocka_unit_test(cancels),
 		cmocka_unit_test(waits),
 		cmocka_unit_test(pages),
