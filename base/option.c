@@ -32,9 +32,13 @@ static int unknown_option(const struct option_set *set, const char *text, size_t
 	struct buf names = BUF_INIT(ERR_TEXT_MAX / 2);
 	int r = 0;
 
-	for (unsigned int i = 0; i < set->n && r == 0; i++)
+	for (unsigned int i = 0; i < set->n && r == 0; i++) {
+		const char letter[] = { '-', set->specs[i].letter, '\0' };
+
 		if (!set->specs[i].hidden)
-			r = buf_printf(&names, "--%s, ", set->specs[i].name);
+			r = buf_printf(&names, "%s%s--%s, ", letter[1] ? letter : "",
+				letter[1] ? " or " : "", set->specs[i].name);
+	}
 	r = err_set(e, -EINVAL, "unknown option '%.*s': the options of %s are %s--help",
 		(int)min(len, (size_t)200), text, set->program, buf_str(&names));
 	buf_release(&names);
@@ -191,6 +195,13 @@ static int parse_one(const struct option_set *set, char **argv, int left, void *
 	const struct option_spec *spec = spec_find(set, word, len, &negated);
 
 	*ret_used = 1;
+	if (!spec && word[1] != '-' && len > 2) {
+		spec = spec_find(set, word, 2, &negated);
+		if (spec && spec->kind != OPTION_BOOL)
+			equals = word + (word[2] == '=' ? 2 : 1); /* -o=json, -ojson */
+		else
+			spec = NULL;
+	}
 	if (!spec)
 		return unknown_option(set, word, len, e);
 	*seen |= 1ull << (unsigned int)(spec - set->specs);

@@ -84,6 +84,23 @@ static void test_all_kinds(void **state)
 	assert_string_equal(argv[2], "--second");
 }
 
+static void test_letter(void **state)
+{
+	static const char *const lines[] = { "a -o json", "a -ojson", "a -o=json" };
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(lines); i++) {
+		struct values v = { .fd = -1 };
+		struct err e = ERR_INIT;
+		char **argv;
+		int args;
+
+		assert_int_equal(parse(lines[i], &v, &args, &argv, &e), 0);
+		assert_string_equal(v.output, "json");
+		assert_int_equal(args, 1);
+	}
+}
+
 static void test_bad_lines(void **state)
 {
 	static const struct {
@@ -91,9 +108,12 @@ static void test_bad_lines(void **state)
 		const char *says;
 	} cases[] = {
 		{ "a --nmae x",
-			"unknown option '--nmae': the options of prog are --name, --output" },
+			"unknown option '--nmae': the options of prog are --name, -o or --output" },
 		{ "a --nam x", "unknown option '--nam'" },
 		{ "a -x", "unknown option '-x'" },
+		{ "a -xy", "unknown option '-xy'" },
+		{ "a -oxml", "'xml' is unknown: it is one of table|json" },
+		{ "a -o=", "is unknown" },
 		{ "a --name", "--name needs a value: --name TEXT" },
 		{ "a --name=", "must not be empty" },
 		{ "a -o xml", "'xml' is unknown: it is one of table|json" },
@@ -151,6 +171,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_all_kinds),
+		cmocka_unit_test(test_letter),
 		cmocka_unit_test(test_bad_lines),
 		cmocka_unit_test(test_help),
 	};
