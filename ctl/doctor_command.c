@@ -11,7 +11,8 @@
 static const struct option_spec specs[] = {
 	OPTION_STRING_ROW(struct doctor_options, endpoint, "endpoint", "URL",
 		"S3 server, such as http://127.0.0.1:9000; the provider's"),
-	OPTION_STRING_ROW(struct doctor_options, region, "region", "NAME", "region of the bucket"),
+	OPTION_STRING_ROW(struct doctor_options, region, "region", "NAME",
+		"region of the bucket; AWS_REGION, the profile's, us-east-1"),
 	OPTION_BOOL_ROW(struct doctor_options, path_style, "path-style",
 		"bucket in the path instead of the host name"),
 	OPTION_STRING_ROW(struct doctor_options, profile, "profile-name", "NAME",

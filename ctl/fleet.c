@@ -82,6 +82,7 @@ static int look(void *arg, const char *run)
 	json_array_foreach (json_object_get(state, "mounts"), i, mount) {
 		const char *mountpoint = json_string_value(json_object_get(mount, "mountpoint"));
 		const char *socket = json_string_value(json_object_get(mount, "socket"));
+		const char *source = json_string_value(json_object_get(mount, "source"));
 		struct fleet_mount *m = search->mount;
 
 		if (!mountpoint || !socket || !covers(search, mountpoint) ||
@@ -92,6 +93,8 @@ static int look(void *arg, const char *run)
 			run); /* lengths were checked when they were made */
 		(void)snprintf(m->mountpoint, sizeof(m->mountpoint), "%s", mountpoint);
 		(void)snprintf(m->socket, sizeof(m->socket), "%s", socket);
+		(void)snprintf(
+			m->source, sizeof(m->source), "%s", source ? source : ""); /* shown */
 		m->pid = (pid_t)json_integer_value(json_object_get(mount, "pid"));
 	}
 	json_decref(state);

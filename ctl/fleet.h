@@ -16,6 +16,7 @@
 struct fleet_mount {
 	char run[PATH_MAX]; /* its runtime directory */
 	char mountpoint[PATH_MAX];
+	char source[PATH_MAX];        /* what is mounted: its URL */
 	char socket[SOCKET_PATH_MAX]; /* its admin socket */
 	pid_t pid;                    /* last known; 0: none */
 };

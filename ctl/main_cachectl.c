@@ -52,12 +52,23 @@ static void print_help(FILE *out)
 			   "6 kernel, 7 busy.\n");
 }
 
+static int unknown_command(const char *name)
+{
+	(void)fprintf(stderr,
+		"cachectl: unknown command '%s': the commands are mount, umount, status, explain, "
+		"doctor, version and help\n",
+		name);
+	return EXIT_USAGE;
+}
+
 static int command_help(int argc, char **argv)
 {
 	const struct command *command = argc > 1 ? find(argv[1]) : NULL;
 	char help[] = "--help";
 	char *words[] = { argv[0], help, NULL };
 
+	if (argc > 1 && !command)
+		return unknown_command(argv[1]);
 	if (command && command->run != command_help && command->run != command_version)
 		return command->run(2, words);
 	print_help(stdout);
@@ -77,12 +88,7 @@ int main(int argc, char **argv)
 	if (strcmp(argv[1], "--version") == 0)
 		return command_version(1, argv);
 	command = find(argv[1]);
-	if (!command) {
-		(void)fprintf(stderr,
-			"cachectl: unknown command '%s': the commands are mount, umount, status, "
-			"explain, doctor, version and help\n",
-			argv[1]);
-		return EXIT_USAGE;
-	}
+	if (!command)
+		return unknown_command(argv[1]);
 	return command->run(argc - 1, argv + 1);
 }

@@ -3,9 +3,9 @@
 #include "base/cleanup.h"
 #include "base/exit.h"
 #include "base/hash.h"
+#include "base/memory.h"
 #include "base/units.h"
 #include "ctl/kernel.h"
-#include "ctl/memory.h"
 #include "ctl/mount_table.h"
 #include "ctl/terms.h"
 #include "ufs/ufs.h"
@@ -73,18 +73,23 @@ static int check_apart(const struct mount_job *job, struct err *e)
 	return 0;
 }
 
+/* The daemons have another working directory. */
+static int check_ca_file(struct mount_job *job, struct err *e)
+{
+	if (!job->options.ca_file)
+		return 0;
+	if (!realpath(job->options.ca_file, job->ca_file) || access(job->ca_file, R_OK) != 0)
+		return err_set(e, err_errno(),
+			"--ca-file %s cannot be read: %m: name a file, or a directory, that can",
+			job->options.ca_file);
+	job->options.ca_file = job->ca_file;
+	return 0;
+}
+
 static int check_paths(struct mount_job *job, struct err *e)
 {
 	int r = 0;
 
-	if (job->options.ca_file) {
-		if (!realpath(job->options.ca_file, job->ca_file))
-			return err_set(e, err_errno(),
-				"--ca-file %s cannot be read: %m: name a file, or a directory, "
-				"that can",
-				job->options.ca_file);
-		job->options.ca_file = job->ca_file;
-	}
 	if (job->options.cache)
 		(void)snprintf(job->cache_path, sizeof(job->cache_path), "%s", job->options.cache);
 	else
@@ -109,7 +114,7 @@ static int check_memory(const struct mount_job *job, struct err *e)
 /* In the order in which a person would want to hear of it. Returns an exit status. */
 int mount_job_check(struct mount_job *job, const char *dir, struct err *e)
 {
-	if (check_url(job, e) < 0 || check_memory(job, e) < 0)
+	if (check_url(job, e) < 0 || check_memory(job, e) < 0 || check_ca_file(job, e) < 0)
 		return EXIT_USAGE;
 	if (mount_point_path(dir, job->point, e) < 0 || mount_point_check(job->point, e) < 0)
 		return EXIT_MOUNTPOINT;

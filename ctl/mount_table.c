@@ -1,6 +1,7 @@
 /* Mounts and mount points. See mount_table.h. */
 #include "ctl/mount_table.h"
 #include "base/cleanup.h"
+#include "ctl/fleet.h"
 
 #include <dirent.h>
 #include <string.h>
@@ -208,6 +209,17 @@ int mount_point_path(const char *dir, char out[PATH_MAX], struct err *e)
 	return 0;
 }
 
+/* An image's path says nothing to who mounted a bucket. */
+static int already_mounted(const char *point, const struct mount_entry *entry, struct err *e)
+{
+	struct fleet_mount mount;
+	bool known = fleet_find(point, false, &mount) == 0 && mount.source[0];
+
+	return err_set(e, -EBUSY, "%s is already mounted (%s%s%s): %s %s first", point,
+		known ? "" : entry->type, known ? "" : ", ", known ? mount.source : entry->source,
+		mount_entry_ours(entry) ? "cachectl umount" : "umount", point);
+}
+
 int mount_point_check(const char *point, struct err *e)
 {
 	struct mount_entry entry;
@@ -217,9 +229,7 @@ int mount_point_check(const char *point, struct err *e)
 	DIR *dir;
 
 	if (mount_table_find(point, &entry) == 0)
-		return err_set(e, -EBUSY, "%s is already mounted (%s, %s): %s %s first", point,
-			entry.type, entry.source,
-			mount_entry_ours(&entry) ? "cachectl umount" : "umount", point);
+		return already_mounted(point, &entry, e);
 	if (lstat(point, &st) != 0)
 		return err_set(e, err_errno(),
 			"the mount point %s does not exist: create it with mkdir %s", point, point);

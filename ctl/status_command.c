@@ -25,7 +25,7 @@ static const struct option_spec specs[] = {
 static const struct option_set set = {
 	.program = "cachectl status",
 	.arguments = "[DIR]",
-	.about = "Shows the mounts of this node and their daemons; with DIR, only that mount's.",
+	.about = "Shows the mounts of this node and their daemons; with DIR, only that of DIR.",
 	.specs = specs,
 	.n = ARRAY_SIZE(specs),
 	.max_args = 1,
@@ -334,8 +334,9 @@ static void print_others(const struct found *found)
 			(void)printf("note: %s is mounted by user %u: seen with %s status\n", point,
 				user, command_as_user(user, as, sizeof(as)));
 		else if (user == geteuid())
-			(void)printf("note: %s is mounted, but no daemon of it is found: cachectl "
-				     "umount %s takes it off\n",
+			(void)printf("note: %s is mounted, but no daemon of it is found: say the "
+				     "GRANARY_RUN_DIR it was mounted with, or take it off with "
+				     "cachectl umount %s\n",
 				point, point);
 	}
 	if (foreign > OTHERS_SHOWN)
@@ -427,6 +428,7 @@ int command_status(int argc, char **argv)
 		.others = json_array(),
 	};
 	char point[PATH_MAX];
+	struct fleet_mount above;
 	struct err e = ERR_INIT;
 	int args = option_parse_or_exit(&set, argc, argv, &options);
 	int status = EXIT_OK;
@@ -435,7 +437,7 @@ int command_status(int argc, char **argv)
 	if (args == 1) {
 		if (mount_point_path(argv[1], point, &e) < 0)
 			return command_fail(EXIT_MOUNTPOINT, &e);
-		found.only = point;
+		found.only = fleet_find(point, true, &above) == 0 ? above.mountpoint : point;
 	}
 	r = fleet_each_run(visit, &found);
 	if (r == 0)

@@ -6,6 +6,8 @@
 #include "ctl/command.h"
 #include "ctl/supervisor.h"
 
+#include <sys/prctl.h>
+
 struct supervise_options {
 	struct supervisor_config config;
 	int ready_fd;
@@ -39,6 +41,7 @@ int command_supervise(int argc, char **argv)
 	struct err e = ERR_INIT;
 
 	(void)option_parse_or_exit(&set, argc, argv, &options); /* takes no arguments */
+	(void)prctl(PR_SET_NAME, "cachectl"); /* started as /proc/self/exe, so "exe" */
 	if (daemon_begin("supervisor", options.config.log_level, NULL, &e) < 0)
 		return ready_error(options.ready_fd, "cachectl", EXIT_USAGE, &e);
 	return supervisor_run(&options.config, options.ready_fd);

@@ -16,6 +16,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/pidfd.h>
+#include <unistd.h>
 
 #define ASK_NS    (40 * CLOCK_SECOND) /* the daemon gives readers 10 s, then cuts them off */
 #define DOWN_NS   (10 * CLOCK_SECOND) /* a daemon that is being started again */
@@ -150,6 +151,11 @@ static int unmount(const char *point, const struct umount_options *options, stru
 	bool mounted = mount_table_find(point, &entry) == 0;
 	int r = -ENODEV;
 
+	if (!known && !mounted && mount_table_find_above(point, &entry) == 0) {
+		(void)err_set(e, -EINVAL, "%s is no mount but a path on %s: cachectl umount %s",
+			point, entry.point, entry.point);
+		return EXIT_MOUNTPOINT;
+	}
 	if (!known && (!mounted || !mount_entry_ours(&entry))) {
 		(void)err_set(e, -EINVAL, "%s is not a mount of Granary: %s", point,
 			mounted ? "use umount" : "cachectl status lists them");
@@ -180,6 +186,15 @@ static int unmount(const char *point, const struct umount_options *options, stru
 	return EXIT_OK;
 }
 
+/* A shell's directory and its descriptors are inherited: without this, this process would keep the mount busy, and be
+ * named as who does. */
+static void leave_mount(void)
+{
+	if (chdir("/") != 0)
+		return;                               /* busy, then: which is said */
+	(void)close_range(STDERR_FILENO + 1, ~0u, 0); /* none of them is ours */
+}
+
 int command_umount(int argc, char **argv)
 {
 	struct umount_options options = { 0 };
@@ -190,6 +205,7 @@ int command_umount(int argc, char **argv)
 	(void)option_parse_or_exit(&set, argc, argv, &options); /* exactly one argument */
 	if (mount_point_path(argv[1], point, &e) < 0)
 		return command_fail(EXIT_MOUNTPOINT, &e);
+	leave_mount();
 	status = unmount(point, &options, &e);
 	return status == EXIT_OK ? EXIT_OK : command_fail(status, &e);
 }

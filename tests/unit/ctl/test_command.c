@@ -128,6 +128,7 @@ static void test_bad_usage(void **state)
 			"lies inside the mount point" },
 		{ command_mount, "--cache /proc/c file:///proc empty", EXIT_USAGE,
 			"lies inside the source" },
+		{ command_mount, "--ca-file none s3://b empty", EXIT_USAGE, "cannot be read" },
 		{ command_mount, "ftp://b empty", EXIT_USAGE, "ftp" },
 		{ command_mount, "s3:// empty", EXIT_USAGE, "s3://" },
 		{ command_umount, "", EXIT_USAGE, "an argument is missing" },
