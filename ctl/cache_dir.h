@@ -22,6 +22,7 @@
 #include "base/unix_socket.h"
 
 #define CACHE_MIN_BYTES (128 * MiB) /* a smaller filesystem holds no cache */
+#define CACHE_MIN_FREE  (64 * MiB)  /* as tiers' TIER_CAPACITY_MIN: with less none is made */
 #define CACHE_ID_LEN    12
 
 struct cache_dir {

@@ -112,7 +112,8 @@ static void check_inodes(struct doctor *d, const struct statvfs *fs, uint64_t ca
 			(unsigned long long)fs->f_favail, (unsigned long long)chunks);
 }
 
-static void check_space(struct doctor *d, const char *at)
+/* `fresh`: there is no tier yet. */
+static void check_space(struct doctor *d, const char *at, bool fresh)
 {
 	uint64_t wants = d->options->cache_size;
 	uint64_t total;
@@ -134,7 +135,12 @@ static void check_space(struct doctor *d, const char *at)
 			"space: the filesystem of %s is smaller than %s: give a smaller "
 			"--cache-size, or another --cache",
 			at, w);
-	else if (wants > room || room < SPACE_LITTLE)
+	else if (fresh && room < CACHE_MIN_FREE)
+		doctor_fail(d, EXIT_CACHE, "cache",
+			"space: %s are free, a new cache needs at least %s: free some, or give "
+			"another --cache",
+			r, units_size(CACHE_MIN_FREE, w, sizeof(w)));
+	else if (wants > room || (wants == 0 && room < SPACE_LITTLE))
 		doctor_warn(d, "cache",
 			"space: %s are free: what does not fit is read from the origin each time: "
 			"free some, or give another --cache",
@@ -183,6 +189,16 @@ static void check_identity(struct doctor *d, const char *path, const char *at, b
 				: "a cache of this version");
 }
 
+/* A tier is not made where there is next to no room; one that is there is used. */
+static bool has_tier(const char *path)
+{
+	char marker[PATH_MAX];
+
+	return snprintf(marker, sizeof(marker), "%s/tier/granary.tier", path) <
+		       (int)sizeof(marker) &&
+	       access(marker, F_OK) == 0;
+}
+
 void doctor_cache(struct doctor *d)
 {
 	char path[PATH_MAX];
@@ -206,7 +222,7 @@ void doctor_cache(struct doctor *d)
 	check_identity(d, path, at, there);
 	check_type(d, at);
 	check_disk(d, at);
-	check_space(d, at);
+	check_space(d, at, !has_tier(path));
 	if (access(at, W_OK | X_OK) == 0)
 		check_features(d, at);
 }
