@@ -154,6 +154,18 @@ static void add_trouble(struct worker *w, const struct chunk_id *id,
 		json_integer((json_int_t)((clock_mono_ns() - trouble.at_ns) / CLOCK_SECOND)));
 }
 
+/* Whether all of what was asked about is there, not just any of the chunk. */
+static bool range_present(const struct chunk *chunk, const struct admin_request *request)
+{
+	const char *offset = request->query(request, "offset");
+	const char *bytes = request->query(request, "bytes");
+	uint64_t start = offset ? strtoull(offset, NULL, 10) : 0;
+	uint64_t length = bytes ? strtoull(bytes, NULL, 10) : CHUNK_BYTES;
+
+	return start < CHUNK_BYTES && length <= CHUNK_BYTES - start &&
+	       chunk_present(chunk, (uint32_t)start, (uint32_t)length);
+}
+
 static int get_chunk(
 	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
 {
@@ -170,11 +182,12 @@ static int get_chunk(
 	id.lineage = strtoull(lineage, NULL, 16);
 	id.chunk = strtoull(number, NULL, 10);
 	chunk = tier_chunk_find(w->tiers, &id);
-	*ret_json =
-		json_pack("{s:b, s:I, s:i, s:s}", "cached", chunk && chunk_present_bytes(chunk) > 0,
-			"present_bytes", (json_int_t)(chunk ? chunk_present_bytes(chunk) : 0),
-			"slot", (int)placement_slot_of(placement_volume_hash(&id.volume), id.chunk),
-			"owner", w->config->listen);
+	*ret_json = json_pack("{s:b, s:b, s:I, s:i, s:s}", "cached",
+		chunk && chunk_present_bytes(chunk) > 0, "whole",
+		chunk && range_present(chunk, request), "present_bytes",
+		(json_int_t)(chunk ? chunk_present_bytes(chunk) : 0), "slot",
+		(int)placement_slot_of(placement_volume_hash(&id.volume), id.chunk), "owner",
+		w->config->listen);
 	chunk_unref(chunk);
 	if (!*ret_json)
 		return err_set(e, -ENOMEM, "no memory for the answer");
@@ -190,8 +203,11 @@ static struct ufs *find_origin(struct worker *w, const struct volume_id *volume,
 	list_for_each (node, &w->sources.all) {
 		const struct source *source = list_entry(node, struct source, link);
 
-		if (source->lineage == lineage && volume_id_equal(&source->volume, volume))
-			ufs = source->ufs; /* lives until the worker closes */
+		/* Without a table it is being opened by another thread; with one it lives until the
+		 * worker closes. */
+		if (source->table && source->lineage == lineage &&
+			volume_id_equal(&source->volume, volume))
+			ufs = source->ufs;
 	}
 	pthread_mutex_unlock(&w->sources.lock);
 	return ufs;

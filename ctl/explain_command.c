@@ -94,6 +94,7 @@ static void add_waiting(const struct fleet_mount *mount, json_t *answer)
 	const char *key = json_string_value(json_object_get(answer, "key"));
 	const char *cause;
 	const char *reason;
+	json_int_t failed;
 	json_t *wait = NULL;
 	struct err e = ERR_INIT;
 
@@ -104,13 +105,18 @@ static void add_waiting(const struct fleet_mount *mount, json_t *answer)
 		return; /* the worker is away: the mount's part stands alone */
 	cause = json_string_value(json_object_get(wait, "cause"));
 	reason = json_string_value(json_object_get(wait, "reason"));
-	if (cause)
+	failed = json_integer_value(json_object_get(wait, "failed_attempts"));
+	if (cause && failed == 0) /* under way, or silence: nothing has gone wrong yet */
+		(void)json_object_set_new(answer, "waits",
+			json_sprintf("for the origin's answer, %" JSON_INTEGER_FORMAT " s",
+				json_integer_value(
+					json_object_get(wait, "waited_s")))); /* shown only */
+	else if (cause)
 		(void)json_object_set_new(answer, "waits",
 			json_sprintf("for the origin, %" JSON_INTEGER_FORMAT
 				     " s, failed attempts %" JSON_INTEGER_FORMAT ": %s%s%s",
-				json_integer_value(json_object_get(wait, "waited_s")),
-				json_integer_value(json_object_get(wait, "failed_attempts")), cause,
-				reason && *reason ? ": " : "",
+				json_integer_value(json_object_get(wait, "waited_s")), failed,
+				cause, reason && *reason ? ": " : "",
 				reason ? reason : "")); /* shown only */
 	json_decref(wait);
 }
@@ -135,6 +141,27 @@ static void print_time(const json_t *mtime_ns)
 
 	if (seconds && gmtime_r(&seconds, &tm) && strftime(text, sizeof(text), "%FT%TZ", &tm))
 		(void)printf("%-12s %s\n", "modified", text);
+}
+
+/* What a person asks first. Without a worker to ask nothing is known. */
+static void print_cached(const json_t *chunks)
+{
+	const json_t *chunk;
+	size_t whole = 0;
+	size_t any = 0;
+	size_t i;
+
+	json_array_foreach (chunks, i, chunk) {
+		if (!json_object_get(chunk, "whole"))
+			return;
+		whole += json_is_true(json_object_get(chunk, "whole"));
+		any += json_is_true(json_object_get(chunk, "cached"));
+	}
+	if (i > 0 && whole == i)
+		(void)printf("%-12s %s\n", "cached", "yes");
+	else if (i > 0)
+		(void)printf("%-12s %s (whole chunks: %zu of %zu)\n", "cached",
+			whole + any ? "in part" : "no", whole, i);
 }
 
 static void print_chunk(const json_t *chunk)
@@ -172,6 +199,7 @@ static void print_answer(const json_t *answer)
 	for (i = 0; i < ARRAY_SIZE(shown); i++)
 		print_scalar(shown[i], json_object_get(answer, shown[i]));
 	print_time(json_object_get(answer, "mtime_ns"));
+	print_cached(chunks);
 	if (json_array_size(chunks) > 0)
 		(void)printf("chunks\n");
 	json_array_foreach (chunks, i, chunk)
