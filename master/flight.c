@@ -76,7 +76,7 @@ static int set_lister(struct source *source, struct ufs *ufs)
 }
 
 static int list_objects(struct source *source, const struct ufs_config *config,
-	struct listing *listing, struct err *e)
+	struct listing *listing, uint64_t *ret_left_out, struct err *e)
 {
 	_cleanup_(ufs_free_p) struct ufs *ufs = NULL;
 	struct sink sink = { source, listing };
@@ -89,6 +89,7 @@ static int list_objects(struct source *source, const struct ufs_config *config,
 	if (r == 0)
 		r = ufs_list(ufs, take_objects, &sink, e);
 	(void)set_lister(source, NULL); /* it ends below */
+	*ret_left_out = r < 0 ? 0 : counter_get(&ufs_counters(ufs)->left_out);
 	if (r == -E2BIG)
 		return err_set(e, r,
 			"%s has more objects than a source may have (%u, or %" PRIu64
@@ -125,6 +126,7 @@ static int list_origin(
 	_cleanup_(listing_free_p) struct listing *listing =
 		listing_new(source->set->config.listing_bytes);
 	uint64_t start = clock_mono_ns();
+	uint64_t left_out;
 	int r;
 
 	if (!listing)
@@ -132,7 +134,7 @@ static int list_origin(
 			&flight->failure, -ENOMEM, "out of memory listing %s", source->record.text);
 	atomic_store(&source->listing_keys, 0);
 	atomic_store(&source->listing, true);
-	r = list_objects(source, config, listing, &flight->failure);
+	r = list_objects(source, config, listing, &left_out, &flight->failure);
 	atomic_store(&source->listing, false);
 	if (r < 0) {
 		log_warn("listing failed", "source=\"%s\" cause=%s text=\"%s\"",
@@ -142,6 +144,11 @@ static int list_origin(
 	log_info("listed", "source=\"%s\" objects=%" PRIu64 " seconds=%.3f", source->record.text,
 		listing_count(listing), (double)(clock_mono_ns() - start) / 1e9);
 	adopt_config(source, config);
+	if (left_out) /* a tree of links would else seem empty */
+		(void)snprintf(flight->notice, sizeof(flight->notice),
+			"links and special files left out of %.300s: %" PRIu64
+			": only regular files and directories are shown",
+			config->prefix, left_out);
 	flight->listed = true;
 	*ret_listing = TAKE(listing);
 	return 0;
@@ -334,7 +341,7 @@ static void report(struct flight *flight)
 		if (flight->listed)
 			source->listed_at = (int64_t)(clock_wall_ns() / CLOCK_SECOND);
 	}
-	if (flight->notice[0])
+	if (flight->notice[0] || flight->listed) /* an answer ends "is not reachable" */
 		memcpy(source->notice, flight->notice, sizeof(source->notice));
 	pthread_mutex_unlock(&source->set->lock);
 }

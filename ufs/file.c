@@ -303,7 +303,15 @@ static int file_probe(struct ufs *ufs, struct err *e)
 
 	if (probe.any)
 		return 0;
-	return r < 0 ? r : err_set(e, -ENOENT, "directory %s: nothing is in it", file_of(ufs)->dir);
+	if (r < 0)
+		return r;
+	if (counter_get(&ufs->counters->left_out) > 0)
+		return err_set(e, -ENOENT,
+			"directory %s: only links and special files are in it, which are left out; "
+			"name the directory that holds the files",
+			file_of(ufs)->dir);
+	return err_set(e, -ENOENT, "directory %s: nothing is in it; name another one",
+		file_of(ufs)->dir);
 }
 
 static void cancel_queued(struct ufs_file *origin)

@@ -297,6 +297,7 @@ int ufs_file_list(struct ufs *ufs, ufs_list_sink sink, void *arg, struct err *e)
 		r = run_threads(&w, min(ufs->limits.list_requests, FILE_THREADS_MAX));
 	list_for_each_safe (node, &w.dirs)
 		free(list_entry(node, struct dir, link));
+	counter_set(&ufs->counters->left_out, w.skipped);
 	if (w.skipped)
 		log_debug("listing", "directory=\"%s\" left_out=%llu", origin->dir,
 			(unsigned long long)w.skipped);

@@ -240,6 +240,8 @@ void ufs_cancel(struct ufs *ufs, struct ufs_get *get);
 	X(background, "granary_origin_background", GAUGE, "requests",                              \
 		"GETs that nobody waits for that may be in flight: what fills the way")            \
 	X(waits, "granary_origin_waits_total", COUNTER, "requests", "GETs that waited for 10 s")   \
+	X(left_out, "granary_origin_left_out", GAUGE, "entries",                                   \
+		"Links and special files that the last listing of a directory left out")           \
 	UFS_CAUSES(UFS_CAUSE_ROW, X)
 
 #define UFS_CAUSE_ROW(X, NAME, name, help) \

@@ -211,6 +211,7 @@ static void tree(void **state)
 	assert_int_equal(ufs_probe(ufs, NULL), 0);
 	r = list_all(ufs, 100);
 	assert_int_equal(r.n, ARRAY_SIZE(want));
+	assert_int_equal(counter_get(&ufs_counters(ufs)->left_out), 3);
 	for (size_t i = 0; i < ARRAY_SIZE(want); i++) {
 		assert_string_equal(r.rows[i].key, want[i]);
 		assert_int_equal(strncmp(r.rows[i].tag, "f:", 2), 0);
