@@ -260,7 +260,12 @@ static int settings_from_environment(struct credentials *c)
 static int missing(const char *profile, const struct credentials *c, bool incomplete,
 	const char *credentials_path, const char *config_path, struct err *e)
 {
-	const char *variables = "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY not set";
+	const char *id = environment("AWS_ACCESS_KEY_ID");
+	const char *secret = environment("AWS_SECRET_ACCESS_KEY");
+	const char *found = incomplete ? "incomplete in" : "not found in";
+
+	credentials_path = *credentials_path ? credentials_path : "(no HOME)";
+	config_path = *config_path ? config_path : "(no HOME)";
 
 	if (c->setting)
 		return err_set(e, -ENOKEY,
@@ -268,16 +273,20 @@ static int missing(const char *profile, const struct credentials *c, bool incomp
 			"supported; put keys into the environment (aws configure "
 			"export-credentials --profile %.100s --format env) or into %.200s",
 			profile, c->setting, profile, credentials_path);
-	if (environment("AWS_ACCESS_KEY_ID"))
-		variables = "AWS_ACCESS_KEY_ID without AWS_SECRET_ACCESS_KEY, or not used because "
-			    "a profile is named";
+	if (id && secret) /* which a profile that is named goes before */
+		return err_set(e, -ENOKEY,
+			"no S3 credentials: profile \"%.100s\" %s %.200s and in %.200s; write it "
+			"there with aws_access_key_id and aws_secret_access_key, or leave out "
+			"--profile-name to use AWS_ACCESS_KEY_ID of the environment",
+			profile, found, credentials_path, config_path);
 	return err_set(e, -ENOKEY,
-		"no S3 credentials: %s, profile \"%.100s\" %s %.200s and in %.200s; set the "
-		"variables, or write the profile with aws_access_key_id and "
+		"no S3 credentials: %s not set, profile \"%.100s\" %s %.200s and in %.200s; set "
+		"the variables, or write the profile with aws_access_key_id and "
 		"aws_secret_access_key, or use --anonymous for a public bucket",
-		variables, profile, incomplete ? "incomplete in" : "not found in",
-		*credentials_path ? credentials_path : "(no HOME)",
-		*config_path ? config_path : "(no HOME)");
+		id       ? "AWS_SECRET_ACCESS_KEY"
+		: secret ? "AWS_ACCESS_KEY_ID"
+			 : "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY",
+		profile, found, credentials_path, config_path);
 }
 
 static int set_place(struct credentials *c, const char *path, const char *profile)

@@ -54,7 +54,8 @@ static int wrong_region(const struct failure *f, struct err *e)
 static int no_key(const struct failure *f, struct err *e)
 {
 	return err_set(e, -EKEYREJECTED,
-		"%s: %s does not know access key %s (%s), found in %s; check which profile is used",
+		"%s: %s does not know access key %s (%s), found in %s; check which profile is "
+		"used; a temporary key needs its session token",
 		f->what, f->target->url, key_id(f), f->xml.code, f->target->key_place);
 }
 
@@ -152,9 +153,10 @@ static int changed(const struct failure *f, struct err *e)
 
 static int not_understood(const struct failure *f, struct err *e)
 {
-	return err_set(e, -EPROTO, "%s: %s answers %d %s%s%s%s; is it an S3 service?", f->what,
-		f->target->url, f->answer->status, f->xml.code, *f->xml.message ? ": " : "",
-		f->xml.message, f->answer->html ? "with a page for people" : "");
+	return err_set(e, -EPROTO, "%s: %s answers %d%s%s%s%s%s; is it an S3 service?", f->what,
+		f->target->url, f->answer->status, *f->xml.code ? " " : "", f->xml.code,
+		*f->xml.message ? ": " : "", f->xml.message,
+		f->answer->html ? " with a page for people" : "");
 }
 
 /* What a code or a status means. */
