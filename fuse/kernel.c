@@ -196,9 +196,9 @@ static int image_error(int code, const char *image, const char *why, struct err 
 			"or newer",
 			name.release);
 	return err_set(e, -EOPNOTSUPP,
-		"the file system of %s cannot hold an image (tmpfs and overlayfs cannot, or the "
+		"the file system of %.*s cannot hold images (tmpfs and overlayfs cannot, or the "
 		"kernel lacks CONFIG_EROFS_FS_BACKED_BY_FILE): choose a directory on a disk",
-		image);
+		(int)(strrchr(image, '/') - image), image);
 }
 
 static int mount_erofs(
