@@ -1,17 +1,14 @@
 /* doctor: descriptors, memory, and a place for sockets. */
-#include "base/buf.h"
-#include "base/cleanup.h"
-#include "base/file.h"
 #include "base/limits.h"
+#include "base/memory.h"
 #include "base/units.h"
 #include "ctl/cache_dir.h"
 #include "ctl/doctor.h"
-#include "ctl/memory.h"
 
 #include <limits.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <unistd.h>
 
 static void check_descriptors(struct doctor *d)
 {
@@ -31,22 +28,11 @@ static void check_descriptors(struct doctor *d)
 			LIMIT_CHUNK_FDS);
 }
 
-static uint64_t available(void)
-{
-	_cleanup_(buf_release) struct buf text = BUF_INIT(65536);
-	const char *line;
-
-	if (file_read_all("/proc/meminfo", &text) < 0)
-		return 0;
-	line = strstr(buf_str(&text), "MemAvailable:");
-	return line ? strtoull(line + 13, NULL, 10) * KiB : 0;
-}
-
 static void check_memory(struct doctor *d)
 {
 	uint64_t wants = d->options->memory;
 	uint64_t there = memory_there();
-	uint64_t free_now = available();
+	uint64_t free_now = memory_available();
 	bool group = memory_group_limit() == there;
 	char w[16];
 	char t[16];

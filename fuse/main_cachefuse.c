@@ -17,6 +17,7 @@
 #include "base/exit.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/memory.h"
 #include "base/option.h"
 #include "base/ready.h"
 #include "base/units.h"
@@ -396,16 +397,9 @@ static enum exit_status mount_exit(int r)
 /* What a listing may leave in the kernel: what fits a quarter of the memory available. */
 static uint64_t choose_prime_max(const struct cachefuse *c)
 {
-	_cleanup_(buf_release) struct buf info = BUF_INIT(65536);
-	const char *line = NULL;
-	uint64_t kb;
-
 	if (c->options.prime_max != PRIME_AUTO)
 		return c->options.prime_max;
-	if (file_read_all("/proc/meminfo", &info) == 0)
-		line = strstr(buf_str(&info), "MemAvailable:");
-	kb = line ? strtoull(line + strlen("MemAvailable:"), NULL, 10) : 0;
-	return max(min(kb * KiB / PRIME_SHARE / PRIME_BYTES, (uint64_t)PRIME_LIMIT),
+	return max(min(memory_available() / PRIME_SHARE / PRIME_BYTES, (uint64_t)PRIME_LIMIT),
 		(uint64_t)PRIME_LEAST);
 }
 

@@ -1,9 +1,10 @@
 /* The machine's memory and the control group's. See memory.h. */
-#include "ctl/memory.h"
+#include "base/memory.h"
 #include "base/buf.h"
 #include "base/check.h"
 #include "base/cleanup.h"
 #include "base/file.h"
+#include "base/units.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -48,13 +49,23 @@ uint64_t memory_group_limit(void)
 	return min(least, limit_of(""));
 }
 
-uint64_t memory_there(void)
+/* A line of /proc/meminfo; 0 without it. */
+static uint64_t meminfo(const char *name)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(65536);
-	const char *line;
+	const char *line = NULL;
 
-	if (file_read_all("/proc/meminfo", &text) < 0)
-		return 0;
-	line = strstr(buf_str(&text), "MemTotal:");
-	return line ? min(strtoull(line + 9, NULL, 10) * 1024, memory_group_limit()) : 0;
+	if (file_read_all("/proc/meminfo", &text) == 0)
+		line = strstr(buf_str(&text), name);
+	return line ? strtoull(line + strlen(name), NULL, 10) * KiB : 0;
+}
+
+uint64_t memory_there(void)
+{
+	return min(meminfo("MemTotal:"), memory_group_limit());
+}
+
+uint64_t memory_available(void)
+{
+	return meminfo("MemAvailable:");
 }
