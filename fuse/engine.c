@@ -6,26 +6,35 @@
 
 #define WHY_MAX ((int)SLOTS_WHY_BYTES - 20) /* of a probe's line */
 
-/* In the order in which `auto` asks. */
-static const struct engine *const engines[] = { &engine_native, &engine_fuse };
+const struct engine *const engine_list[] = { &engine_native, &engine_fuse, NULL };
 
 const struct engine *engine_of_number(uint32_t number)
 {
-	for (size_t i = 0; i < ARRAY_SIZE(engines); i++)
-		if (engines[i]->number == number)
-			return engines[i];
-	return NULL;
+	const struct engine *const *at = engine_list;
+
+	while (*at && (*at)->number != number)
+		at++;
+	return *at;
+}
+
+static const struct engine *engine_of_name(const char *name)
+{
+	const struct engine *const *at = engine_list;
+
+	while (*at && strcmp((*at)->name, name) != 0)
+		at++;
+	return *at;
 }
 
 /* The one that was asked for; if it cannot be had, whether another could. */
 static int choose_named(const struct engine_wish *wish, const struct engine **ret, struct err *e)
 {
-	const struct engine *engine = engines[0];
+	const struct engine *engine = engine_of_name(wish->engine);
 	int r;
 
-	for (size_t i = 1; i < ARRAY_SIZE(engines); i++)
-		if (strcmp(engines[i]->name, wish->engine) == 0)
-			engine = engines[i];
+	if (!engine)
+		return err_set(e, -EINVAL, "there is no engine \"%s\": give auto, native or fuse",
+			wish->engine);
 	r = engine->probe(wish, e);
 	if (r == 0) {
 		*ret = engine;

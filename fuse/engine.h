@@ -53,6 +53,9 @@ struct engine {
 extern const struct engine engine_native;
 extern const struct engine engine_fuse;
 
+/* All there are, in the order in which `auto` asks; NULL ends them. */
+extern const struct engine *const engine_list[];
+
 /* Of struct slots_mount.engine; NULL: no such engine. */
 const struct engine *engine_of_number(uint32_t number);
 

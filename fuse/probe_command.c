@@ -71,7 +71,6 @@ static json_t *protocol_json(void)
 
 int probe_command(int argc, char **argv)
 {
-	static const struct engine *const engines[] = { &engine_native, &engine_fuse };
 	struct probe_options options = { .wish = { .engine = "auto" } };
 	json_t *list = json_array();
 	const char *first = NULL;
@@ -79,17 +78,16 @@ int probe_command(int argc, char **argv)
 	bool written;
 
 	(void)option_parse_or_exit(&set, argc, argv, &options); /* takes no arguments */
-	for (size_t i = 0; i < ARRAY_SIZE(engines); i++) {
+	for (const struct engine *const *at = engine_list; *at; at++) {
+		const struct engine *engine = *at;
 		struct err e = ERR_INIT;
-		bool ok = engines[i]->probe(&options.wish, &e) == 0;
+		bool ok = engine->probe(&options.wish, &e) == 0;
 
 		if (ok && !first)
-			first = engines[i]->name;
-		(void)json_array_append_new(
-			list, json_pack("{s:s, s:b, s:s}", "name", engines[i]->name, "ok", (int)ok,
-				      "text",
-				      ok ? engines[i]->auto_why
-					 : e.text)); /* fails without memory only */
+			first = engine->name;
+		(void)json_array_append_new(list,
+			json_pack("{s:s, s:b, s:s}", "name", engine->name, "ok", (int)ok, "text",
+				ok ? engine->auto_why : e.text)); /* fails without memory only */
 	}
 	json = json_pack(
 		"{s:o, s:s*, s:o*}", "engines", list, "auto", first, "protocol", protocol_json());
