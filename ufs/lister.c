@@ -1,10 +1,11 @@
 /*
  * Parallel listing. See lister.h, lister_split.h.
  *
- * The first page is listed alone: most listings are no longer. Then each thread takes, in this
- * order: a range that waits; a directory level to look at, whose names are good places to cut; a
- * cut of the range with the most left, when neither is there. A range is PENDING -> RUNNING (one
- * page) -> PENDING ... -> gone. When a page reaches into ranges not begun yet, it swallows them.
+ * The first page and the directories at the top are listed first: most listings are no longer. Then
+ * each thread takes, in this order: a range that waits; a directory level to look at, whose names
+ * are good places to cut; a cut of the range with the most left, when neither is there. A range is
+ * PENDING -> RUNNING (one page) -> PENDING ... -> gone. When a page reaches into ranges not begun
+ * yet, it swallows them.
  * Memory: the pages in flight, at most LISTER_HINTS names, and some ranges per thread.
  *
  * All of this stands on pages in byte order that begin behind the key asked for. A page that is not
@@ -22,6 +23,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define LISTER_FEW          24u   /* directories */
 #define LISTER_STRANGE      4u    /* times that a page is asked for before it is believed */
 #define LISTER_EMPTY        1000u /* pages without a key in a row */
 #define LISTER_HINTS        8192u
@@ -35,7 +37,8 @@ struct range {
 	bool has_pos;
 	bool bounded;
 	bool running;
-	bool seen;   /* a page was listed: what follows means something */
+	bool seen;   /* a page was listed */
+	bool known;  /* one was, or of the range it was cut from: what follows means something */
 	bool no_cut; /* no place was found since the last page */
 	uint32_t depth;
 	uint32_t page_n;
@@ -57,6 +60,7 @@ struct lister {
 	uint32_t n_hints;
 	struct lister_key *levels; /* directories to look at */
 	uint32_t n_levels, next_level;
+	uint32_t slashes;        /* most that a key was seen to have */
 	struct lister_key *cuts; /* scratch of cut_range_locked(), `threads` long */
 	unsigned int busy;       /* threads with a page under way; those not started yet are not */
 	int status;
@@ -169,32 +173,42 @@ static uint32_t directory_of(const struct lister_key *key)
 
 /* What is known of a range, for cutting it. Where the directories behind the one of its position
  * are known, and are no part of the range, keys are expected in that one only. */
-static struct lister_spot spot_of_locked(const struct lister *l, const struct range *range)
+static struct lister_spot spot_of_locked(const struct lister *l, const struct range *range,
+	const struct lister_key *high, struct lister_key *pos)
 {
 	struct lister_spot spot = {
-		.pos = &range->pos,
-		.high = range->bounded ? &range->high : NULL,
+		.pos = pos,
+		.high = high,
 		.depth = range->depth,
 		.keys = range->keys,
 		.page_n = range->page_n,
 	};
 	uint32_t len = directory_of(&range->pos);
 
+	*pos = range->pos;
+	if (!range->seen)
+		lister_pad(&l->alphabet, range->depth, pos);
+	if (!high)
+		return spot;
 	for (uint32_t i = 0; i + 1 < l->n_hints && len; i++) {
 		const struct lister_key *hint = &l->hints[i];
 
 		if (hint->len == len && memcmp(hint->bytes, range->pos.bytes, len) == 0) {
-			if (range->bounded && by_key(&l->hints[i + 1], &range->high) >= 0)
+			if (by_key(&l->hints[i + 1], high) >= 0)
 				spot.floor = len;
 			break;
 		}
 	}
+	spot.even = high->len > len && memcmp(high->bytes, range->pos.bytes, len) == 0 &&
+		    directory_of(high) == len;
 	return spot;
 }
 
 static double estimate_locked(const struct lister *l, const struct range *range)
 {
-	struct lister_spot spot = spot_of_locked(l, range);
+	struct lister_key pos;
+	struct lister_spot spot =
+		spot_of_locked(l, range, range->bounded ? &range->high : NULL, &pos);
 
 	return lister_estimate(&l->alphabet, &spot);
 }
@@ -209,6 +223,7 @@ static uint32_t advance_locked(struct lister *l, struct range *range, const stru
 	bool more = page->truncated;
 
 	lister_alphabet_add(&l->alphabet, &lesson->alphabet);
+	l->slashes = max(l->slashes, lesson->slashes);
 	if (n)
 		swallow_locked(l, range, &objects[n - 1]);
 	while (n && beyond(&objects[n - 1], range)) {
@@ -225,6 +240,7 @@ static uint32_t advance_locked(struct lister *l, struct range *range, const stru
 	range->has_pos = true;
 	range->running = false;
 	range->seen = true;
+	range->known = true;
 	range->no_cut = false;
 	range->depth = lesson->shared;
 	range->keys = lesson->keys;
@@ -246,10 +262,15 @@ static bool is_regular(const struct lister_key *pos, const struct ufs_page *page
 }
 
 /* -EREMOTEIO: the service lists in an order of its own. */
-static int fetch_page(
-	struct lister *l, const struct lister_key *pos, struct ufs_page *page, struct err *e)
+static int fetch_page(struct lister *l, const struct lister_key *pos, const struct lister_key *upto,
+	struct ufs_page *page, struct err *e)
 {
 	struct ufs_page_request request = { .given_up = &l->over };
+
+	if (upto) {
+		request.upto = upto->bytes;
+		request.upto_len = upto->len;
+	}
 
 	if (pos) {
 		request.after = pos->bytes;
@@ -264,6 +285,15 @@ static int fetch_page(
 	return err_set(e, -EREMOTEIO, "LIST answers are not in byte order");
 }
 
+static void add_level_locked(struct lister *l, const struct lister_key *dir)
+{
+	for (uint32_t i = 0; i < l->n_levels; i++)
+		if (by_key(&l->levels[i], dir) == 0)
+			return;
+	if (l->n_levels < LISTER_LEVELS)
+		l->levels[l->n_levels++] = *dir;
+}
+
 /* The directories above the one that the first page ended in, the nearest first. */
 static void add_first_levels_locked(struct lister *l, const struct ufs_object *last)
 {
@@ -271,17 +301,35 @@ static void add_first_levels_locked(struct lister *l, const struct ufs_object *l
 
 	lister_key_set(&dir, last->key, last->key_len);
 	dir.len = directory_of(&dir);
-	while (dir.len && l->n_levels < LISTER_FIRST_LEVELS) {
+	for (uint32_t i = 0; dir.len && i < LISTER_FIRST_LEVELS; i++) {
 		dir.len--;
 		dir.len = directory_of(&dir);
-		l->levels[l->n_levels++] = dir;
+		add_level_locked(l, &dir);
 	}
+}
+
+/* Whether no range has to wait for a thread: then what a page holds beyond its own range is of no
+ * use. */
+static bool all_begin_now_locked(const struct lister *l)
+{
+	unsigned int idle = l->threads - min(l->busy, l->threads);
+
+	list_for_each (node, &l->ranges) {
+		if (list_entry(node, struct range, link)->running)
+			continue;
+		if (idle == 0)
+			return false;
+		idle--;
+	}
+	return true;
 }
 
 static int list_range_locked(struct lister *l, struct range *range, struct ufs_page *page)
 {
 	struct lister_key pos = { .len = 0 };
+	struct lister_key upto = { .len = 0 };
 	bool has_pos = range->has_pos;
+	bool has_upto = range->bounded && all_begin_now_locked(l);
 	struct lister_lesson lesson = { 0 };
 	struct err e = ERR_INIT;
 	uint32_t n;
@@ -290,8 +338,10 @@ static int list_range_locked(struct lister *l, struct range *range, struct ufs_p
 	range->running = true;
 	if (has_pos)
 		lister_key_set(&pos, range->pos.bytes, range->pos.len);
+	if (has_upto)
+		lister_key_set(&upto, range->high.bytes, range->high.len);
 	pthread_mutex_unlock(&l->lock);
-	r = fetch_page(l, has_pos ? &pos : NULL, page, &e);
+	r = fetch_page(l, has_pos ? &pos : NULL, has_upto ? &upto : NULL, page, &e);
 	if (r == 0)
 		lister_learn(page->objects, page->n_objects, &lesson);
 	pthread_mutex_lock(&l->lock);
@@ -300,7 +350,7 @@ static int list_range_locked(struct lister *l, struct range *range, struct ufs_p
 		fail_locked(l, r, &e);
 		return r;
 	}
-	if (page->truncated && lesson.slashes && l->n_levels == 0)
+	if (page->truncated && lesson.slashes && !has_pos)
 		add_first_levels_locked(l, &page->objects[page->n_objects - 1]);
 	n = advance_locked(l, range, page, &lesson);
 	pthread_cond_signal(&l->news);
@@ -315,15 +365,6 @@ static int list_range_locked(struct lister *l, struct range *range, struct ufs_p
 }
 
 /* ---- names of directories, as places to cut -------------------------------------------------- */
-
-static void add_level_locked(struct lister *l, const struct lister_key *dir)
-{
-	for (uint32_t i = 0; i < l->n_levels; i++)
-		if (by_key(&l->levels[i], dir) == 0)
-			return;
-	if (l->n_levels < LISTER_LEVELS)
-		l->levels[l->n_levels++] = *dir;
-}
 
 static void add_hints_locked(struct lister *l, const struct ufs_page *page)
 {
@@ -340,8 +381,13 @@ static void add_hints_locked(struct lister *l, const struct ufs_page *page)
 	for (uint32_t i = 0; i < page->n_prefixes; i++) {
 		struct lister_key dir;
 
+		uint32_t slashes = 0;
+
 		lister_key_set(&dir, page->prefixes[i].key, page->prefixes[i].key_len);
-		add_level_locked(l, &dir);
+		for (uint32_t at = 0; at < dir.len; at++)
+			slashes += dir.bytes[at] == '/';
+		if (slashes < l->slashes) /* else no directory is expected in it */
+			add_level_locked(l, &dir);
 	}
 }
 
@@ -384,6 +430,15 @@ static uint32_t evenly(uint32_t i, uint32_t n, uint32_t total)
 	return (uint32_t)((uint64_t)total * (2 * i + 1) / (2 * (uint64_t)n));
 }
 
+/* NULL: there is none inside the range. */
+static const struct lister_key *first_hint_locked(const struct lister *l, const struct range *range)
+{
+	for (uint32_t i = 0; i < l->n_hints; i++)
+		if (inside(range, &l->hints[i]))
+			return &l->hints[i];
+	return NULL;
+}
+
 /* Up to `want` names of directories inside the range, evenly. */
 static uint32_t hint_cuts_locked(struct lister *l, const struct range *range, uint32_t want)
 {
@@ -406,10 +461,16 @@ static uint32_t hint_cuts_locked(struct lister *l, const struct range *range, ui
  * was found. */
 static bool cut_range_locked(struct lister *l, struct range *range, uint32_t want)
 {
-	struct lister_spot spot = spot_of_locked(l, range);
+	struct lister_key pos;
+	struct lister_key high; /* the first directory behind, or the range's */
+	const struct lister_key *hint = first_hint_locked(l, range);
 	uint32_t n = hint_cuts_locked(l, range, want);
+	struct lister_spot spot;
 	uint32_t made = 0;
 
+	if (hint || range->bounded)
+		high = hint ? *hint : range->high;
+	spot = spot_of_locked(l, range, hint || range->bounded ? &high : NULL, &pos);
 	n += lister_cuts(&l->alphabet, &spot, want - n, l->cuts + n);
 	qsort(l->cuts, n, sizeof(l->cuts[0]), by_key);
 	for (uint32_t i = n; i > 0; i--) { /* from behind: range->high moves down */
@@ -424,8 +485,13 @@ static bool cut_range_locked(struct lister *l, struct range *range, uint32_t wan
 		part->has_pos = true;
 		part->high = range->high;
 		part->bounded = range->bounded;
+		part->known = spot.even;
+		part->depth = range->depth;
+		part->keys = range->keys;
+		part->page_n = range->page_n;
 		range->high = l->cuts[i - 1];
 		range->bounded = true;
+		part->left = part->known ? estimate_locked(l, part) : 0;
 		list_push_front(&range->link, &part->link);
 		made++;
 	}
@@ -435,7 +501,7 @@ static bool cut_range_locked(struct lister *l, struct range *range, uint32_t wan
 
 static bool can_be_cut(const struct range *range)
 {
-	return range->seen && !range->no_cut && range->left > 1.2 * range->page_n;
+	return range->known && !range->no_cut && range->left > 1.2 * range->page_n;
 }
 
 /* Work for the threads that idle, out of the range with the most left; each range's share
@@ -460,10 +526,13 @@ static bool make_work_locked(struct lister *l)
 	want = (l->threads - l->busy) * most->left / total + 0.5;
 	want = min(want, most->left / most->page_n);
 	want = min(want, (double)l->threads - 1);
+	/* Where few directories share the keys, the few threads that idle now are not all that will. */
+	if (l->n_hints < LISTER_FEW)
+		want = max(want, min(most->left / most->page_n, (double)l->threads / 4));
 	want = max(want, 1.0);
 	if (!cut_range_locked(l, most, (uint32_t)want))
 		return true; /* it is marked: look for another */
-	most->left /= want + 1;
+	most->left = estimate_locked(l, most);
 	pthread_cond_broadcast(&l->news);
 	return true;
 }
@@ -523,6 +592,42 @@ static int run_threads(struct lister *l)
 	pool_free(pool); /* waits for all */
 	free(jobs);
 	return 0;
+}
+
+static void look_at_top(struct pool_job *job)
+{
+	struct lister *l = container_of(job, struct lister_job, job)->lister;
+	struct ufs_page page;
+
+	ufs_page_init(&page);
+	pthread_mutex_lock(&l->lock);
+	look_at_level_locked(l, &page);
+	pthread_mutex_unlock(&l->lock);
+	ufs_page_release(&page);
+}
+
+/* The first page of everything, and beside it the directories at the top. */
+static int list_first(struct lister *l, struct range *whole)
+{
+	struct lister_job top = { .job.run = look_at_top, .lister = l };
+	struct pool *pool = l->threads > 1 ? pool_new("ufs-list", 1, 1) : NULL;
+	struct ufs_page page;
+	int r;
+
+	if (pool) { /* slower without, not wrong */
+		l->levels[l->n_levels++].len = 0;
+		ensure(pool_submit(pool, &top.job) == 0); /* room for it was asked for */
+	}
+	ufs_page_init(&page);
+	pthread_mutex_lock(&l->lock);
+	r = list_range_locked(l, whole, &page);
+	if (list_empty(&l->ranges))
+		atomic_store(&l->over, true); /* that was all */
+	pthread_mutex_unlock(&l->lock);
+	ufs_page_release(&page);
+	if (pool)
+		pool_free(pool); /* waits */
+	return r;
 }
 
 /* ---- in an order of the service's own -------------------------------------------------------- */
@@ -640,7 +745,6 @@ static void release(struct lister *l)
 static int list_all(struct lister *l)
 {
 	struct range *whole = calloc(1, sizeof(*whole));
-	struct ufs_page page;
 	int r;
 
 	if (!whole || !l->hints || !l->levels || !l->cuts) {
@@ -648,11 +752,7 @@ static int list_all(struct lister *l)
 		return -ENOMEM;
 	}
 	list_push_back(&l->ranges, &whole->link);
-	ufs_page_init(&page);
-	pthread_mutex_lock(&l->lock);
-	r = list_range_locked(l, whole, &page);
-	pthread_mutex_unlock(&l->lock);
-	ufs_page_release(&page);
+	r = list_first(l, whole);
 	if (r == 0 && !list_empty(&l->ranges))
 		r = run_threads(l);
 	return r;

@@ -4,10 +4,12 @@
 #include <math.h>
 #include <string.h>
 
-#define SPLIT_LEVELS    40u
-#define LISTER_KEYS_MAX 1e12
-#define LISTER_FULL     0.85                   /* of a page: what a part should hold */
-#define LISTER_CUT_MAX  (LIMIT_KEY_BYTES - 12) /* bytes, before the further characters */
+#define SPLIT_LEVELS     40u
+#define LISTER_NEAR      2u /* levels that are cut into pages; those above are probed */
+#define LISTER_FAR_PARTS 4u
+#define LISTER_KEYS_MAX  1e12
+#define LISTER_FULL      0.85                   /* of a page: what a part should hold */
+#define LISTER_CUT_MAX   (LIMIT_KEY_BYTES - 12) /* bytes, before the further characters */
 
 int lister_key_cmp(const char *a, size_t a_len, const char *b, size_t b_len)
 {
@@ -116,20 +118,40 @@ void lister_alphabet_add(struct lister_alphabet *alphabet, const struct lister_a
 
 /* ---- what a page teaches --------------------------------------------------------------------- */
 
-/* Keys of one sibling at depth `shared`, in the second half of the page. */
-static double keys_of_sibling(const struct ufs_object *objects, uint32_t n, uint32_t shared)
+/* The character of a key at a byte; none is there: of length 0. */
+static struct lister_symbol symbol_at(const struct ufs_object *o, uint32_t at)
 {
-	struct lister_symbol before = { 0 };
+	struct lister_symbol symbol = { 0 };
+
+	if (at < o->key_len)
+		(void)symbol_take(o->key + at, o->key_len - at, &symbol); /* stays 0 */
+	return symbol;
+}
+
+/* Keys of one sibling at depth `shared`, in the second half of the page. Where that shows few
+ * siblings, most of them in part, those one character deeper tell more. */
+static double keys_of_sibling(const struct ufs_object *objects, uint32_t n, uint32_t shared,
+	const struct lister_alphabet *alphabet)
+{
+	struct lister_symbol before[2] = { 0 };
 	uint32_t siblings = 0;
+	uint32_t below = 0;
+	double half = n - n / 2;
 
 	for (uint32_t i = n / 2; i < n; i++) {
-		struct lister_symbol symbol = { 0 };
+		struct lister_symbol here = symbol_at(&objects[i], shared);
+		struct lister_symbol next = symbol_at(&objects[i], shared + here.len);
+		bool other = i == n / 2 || symbol_cmp(&here, &before[0]) != 0;
 
-		(void)symbol_take(objects[i].key + shared, objects[i].key_len - shared, &symbol);
-		siblings += i == n / 2 || symbol_cmp(&symbol, &before) != 0;
-		before = symbol;
+		siblings += other;
+		below += other || symbol_cmp(&next, &before[1]) != 0;
+		before[0] = here;
+		before[1] = next;
 	}
-	return (double)(n - n / 2) / (siblings - 0.5); /* the outermost are there in part */
+	half /= siblings - 0.5; /* the outermost are there in part */
+	if (siblings > 3 || below < siblings + 2)
+		return half;
+	return fmax(half, (n - n / 2) / (below - 0.5) * alphabet->n);
 }
 
 void lister_learn(const struct ufs_object *objects, uint32_t n, struct lister_lesson *ret_lesson)
@@ -154,8 +176,9 @@ void lister_learn(const struct ufs_object *objects, uint32_t n, struct lister_le
 
 		lesson->shared =
 			shared_bytes(middle->key, middle->key_len, last->key, last->key_len);
-		lesson->keys = keys_of_sibling(objects, n, lesson->shared);
-		lesson->slashes = memchr(last->key, '/', last->key_len) != NULL;
+		lesson->keys = keys_of_sibling(objects, n, lesson->shared, &lesson->alphabet);
+		for (uint32_t i = 0; i < last->key_len; i++)
+			lesson->slashes += last->key[i] == '/';
 	}
 }
 
@@ -284,7 +307,8 @@ static void parts_give(struct level *levels, uint32_t n, uint32_t page_n, uint32
 		double places = (double)level->n * level->wide[0] * level->wide[1];
 		uint32_t share = i + 1 == n ? want : (want + 1) / 2;
 
-		level->most = (uint32_t)fmin(fmin(fmax(parts, 1), places), 65536);
+		level->most = (uint32_t)fmin(
+			fmin(fmax(parts, 1), places), i < LISTER_NEAR ? 65536 : LISTER_FAR_PARTS);
 		level->parts = min(level->most, share);
 		want -= level->parts;
 	}
@@ -319,6 +343,33 @@ static bool is_inside(const struct lister_spot *spot, const struct lister_key *k
 				       spot->high->len) < 0);
 }
 
+/* Parts of equal length, none shorter than a page. */
+static uint32_t cuts_even(const struct lister_alphabet *alphabet, const struct lister_spot *spot,
+	struct level *levels, uint32_t n_levels, uint32_t want, struct lister_key *ret_cuts)
+{
+	double total = 0;
+	double begin = 0; /* keys before the level */
+	double step;
+	uint32_t l = 0;
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < n_levels; i++)
+		total += levels[i].keys;
+	step = fmax(LISTER_FULL * max(spot->page_n, 1u), total / (want + 1));
+	for (double at = step; at < total && n < want; at += step) {
+		double places;
+
+		while (l + 1 < n_levels && at >= begin + levels[l].keys)
+			begin += levels[l++].keys;
+		places = (double)levels[l].n * levels[l].wide[0] * levels[l].wide[1];
+		levels[l].parts = (uint32_t)fmin(places, 1e9);
+		cut_make(alphabet, spot, &levels[l],
+			(uint32_t)((at - begin) / levels[l].keys * levels[l].parts), &ret_cuts[n]);
+		n += is_inside(spot, &ret_cuts[n]);
+	}
+	return n;
+}
+
 uint32_t lister_cuts(const struct lister_alphabet *alphabet, const struct lister_spot *spot,
 	uint32_t want, struct lister_key *ret_cuts)
 {
@@ -326,6 +377,8 @@ uint32_t lister_cuts(const struct lister_alphabet *alphabet, const struct lister
 	uint32_t n_levels = levels_find(alphabet, spot, levels);
 	uint32_t n = 0;
 
+	if (spot->even)
+		return cuts_even(alphabet, spot, levels, n_levels, want, ret_cuts);
 	parts_give(levels, n_levels, spot->page_n, want);
 	for (uint32_t l = 0; l < n_levels; l++)
 		for (uint32_t i = 0; i < levels[l].parts && n < want; i++) {
@@ -333,4 +386,10 @@ uint32_t lister_cuts(const struct lister_alphabet *alphabet, const struct lister
 			n += is_inside(spot, &ret_cuts[n]);
 		}
 	return n;
+}
+
+void lister_pad(const struct lister_alphabet *alphabet, uint32_t depth, struct lister_key *key)
+{
+	while (alphabet->n && key->len <= depth && key->len < LISTER_CUT_MAX)
+		put_symbol(key, alphabet, 0);
 }

@@ -43,9 +43,9 @@ struct lister_alphabet {
 /* What one page teaches. */
 struct lister_lesson {
 	struct lister_alphabet alphabet;
-	uint32_t shared; /* bytes that the keys of its second half share, whole characters */
-	double keys;     /* of one sibling at that depth */
-	bool slashes;
+	uint32_t shared;  /* bytes that the keys of its second half share, whole characters */
+	double keys;      /* of one sibling at that depth */
+	uint32_t slashes; /* of the last key */
 };
 void lister_learn(const struct ufs_object *objects, uint32_t n, struct lister_lesson *ret_lesson);
 void lister_alphabet_add(struct lister_alphabet *alphabet, const struct lister_alphabet *more);
@@ -58,7 +58,11 @@ struct lister_spot {
 	uint32_t depth; /* `shared` and `keys` of the page's lesson */
 	double keys;
 	uint32_t page_n; /* keys of the page */
+	bool even;       /* what is expected up to high is credible: cut it evenly */
 };
+
+/* Makes a cut look like a last key: as long as one whose page was cut at `depth`. */
+void lister_pad(const struct lister_alphabet *alphabet, uint32_t depth, struct lister_key *key);
 
 /* A guess of how many keys lie in (pos, high]. */
 double lister_estimate(const struct lister_alphabet *alphabet, const struct lister_spot *spot);

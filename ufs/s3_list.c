@@ -148,7 +148,8 @@ static int list_once(struct s3 *s3, const struct ufs_page_request *request, unsi
 		page->retry_after_ns = call.retry_after_ns;
 		return r;
 	}
-	r = s3_xml_list(buf_str(&call.body), call.body.len, s3->config.prefix, page, e);
+	r = s3_xml_list_upto(buf_str(&call.body), call.body.len, s3->config.prefix, request->upto,
+		request->upto_len, page, e);
 	buf_release(&call.body);
 	if (r < 0) {
 		ufs_count_end(&s3->base, r, UFS_CAUSE_BAD_XML, 0);

@@ -34,6 +34,9 @@ struct list_parser {
 	struct err *e;
 	const char *prefix;
 	size_t prefix_len;
+	const char *upto; /* relative; NULL: to the end */
+	size_t upto_len;
+	bool enough; /* a key beyond `upto` was there */
 	int status;
 	unsigned int depth;
 	enum element stack[S3_XML_DEPTH];
@@ -224,6 +227,27 @@ static int add_key(struct list_parser *p, struct ufs_object **rows, uint32_t n, 
 	return keep(p, buf_str(&p->key) + p->prefix_len, len, &row->key);
 }
 
+static int bytes_order(const char *a, size_t a_len, const char *b, size_t b_len)
+{
+	int c = memcmp(a, b, min(a_len, b_len));
+
+	if (c == 0)
+		return a_len < b_len ? -1 : a_len > b_len;
+	return c;
+}
+
+/* The rest of the document is not needed once a key beyond `upto` is there. */
+static void stop_beyond(struct list_parser *p)
+{
+	if (!p->upto || bytes_order(buf_str(&p->key) + p->prefix_len, p->key.len - p->prefix_len,
+				p->upto, p->upto_len) <= 0)
+		return;
+	p->enough = true;
+	p->page->truncated = true;
+	p->truncated_seen = true;
+	(void)XML_StopParser(p->xml, XML_FALSE); /* fails only when stopped already */
+}
+
 static void end_contents(struct list_parser *p)
 {
 	struct ufs_page *page = p->page;
@@ -244,6 +268,8 @@ static void end_contents(struct list_parser *p)
 		fail(p, r == -ENOBUFS ? -EPROTO : r, "a key or an etag that cannot be");
 	else
 		page->n_objects++;
+	if (r == 0)
+		stop_beyond(p);
 }
 
 static void end_prefixes(struct list_parser *p)
@@ -309,7 +335,7 @@ static void XMLCALL on_end(void *arg, const XML_Char *name)
 	enum element element;
 
 	(void)name;
-	if (p->status < 0)
+	if (p->status < 0 || p->enough)
 		return; /* expat still ends an empty element in whose start it was stopped */
 	element = p->stack[--p->depth];
 	switch (element) {
@@ -363,15 +389,11 @@ static void XMLCALL on_doctype(void *arg, const XML_Char *name, const XML_Char *
 
 static int key_order(const struct ufs_object *a, const struct ufs_object *b)
 {
-	int c = memcmp(a->key, b->key, min(a->key_len, b->key_len));
-
-	if (c == 0)
-		return a->key_len < b->key_len ? -1 : a->key_len > b->key_len;
-	return c;
+	return bytes_order(a->key, a->key_len, b->key, b->key_len);
 }
 
-/* Offsets to pointers, now that the bytes stay. Of equal neighbours the newest stays. Returns whether
- * the rows are in order. */
+/* Offsets to pointers, now that the bytes stay. Of equal neighbours the newest stays. Returns
+ * whether the rows are in order. */
 static bool finish_rows(const struct buf *bytes, struct ufs_object *rows, uint32_t *n)
 {
 	const char *base = buf_str(bytes);
@@ -404,7 +426,8 @@ static int parse_list(struct list_parser *p, const char *xml, size_t len)
 	XML_SetElementHandler(p->xml, on_start, on_end);
 	XML_SetCharacterDataHandler(p->xml, on_text);
 	XML_SetStartDoctypeDeclHandler(p->xml, on_doctype);
-	if (XML_Parse(p->xml, xml, (int)len, XML_TRUE) != XML_STATUS_OK && p->status == 0)
+	if (XML_Parse(p->xml, xml, (int)len, XML_TRUE) != XML_STATUS_OK && p->status == 0 &&
+		!p->enough)
 		p->status = err_set(p->e, -EPROTO, "LIST answer: %s in line %lu",
 			XML_ErrorString(XML_GetErrorCode(p->xml)),
 			(unsigned long)XML_GetCurrentLineNumber(p->xml));
@@ -426,11 +449,19 @@ static bool encoding_comes_late(const char *xml, size_t len)
 int s3_xml_list(
 	const char *xml, size_t len, const char *prefix, struct ufs_page *page, struct err *e)
 {
+	return s3_xml_list_upto(xml, len, prefix, NULL, 0, page, e);
+}
+
+int s3_xml_list_upto(const char *xml, size_t len, const char *prefix, const char *upto,
+	size_t upto_len, struct ufs_page *page, struct err *e)
+{
 	struct list_parser p = {
 		.page = page,
 		.e = e,
 		.prefix = prefix,
 		.prefix_len = strlen(prefix),
+		.upto = upto,
+		.upto_len = upto_len,
 		.text = BUF_INIT(S3_XML_TEXT),
 		.key = BUF_INIT(S3_XML_TEXT),
 		.etag = BUF_INIT(S3_XML_TEXT),

@@ -14,6 +14,10 @@
  */
 int s3_xml_list(const char *xml, size_t len, const char *prefix, struct ufs_page *page,
 	struct err *e) __must_check;
+/* The same, but reads no further than the first key beyond `upto` (relative; NULL: to the end); the
+ * page is truncated then, and what follows in the document is not checked. */
+int s3_xml_list_upto(const char *xml, size_t len, const char *prefix, const char *upto,
+	size_t upto_len, struct ufs_page *page, struct err *e) __must_check;
 
 struct s3_error {
 	char code[64];

@@ -26,6 +26,9 @@ struct ufs_page_request {
 	bool delimiter; /* roll keys up to their next '/' into `prefixes` */
 	/* Go on behind the page that said it; NULL: by `after`. */
 	const char *token;
+	/* Keys beyond it are not needed: the page may end, truncated, with the first of them. */
+	const char *upto;
+	uint32_t upto_len;
 	const _Atomic bool *given_up; /* becomes true: -ECANCELED within a second; NULL: never */
 };
 

@@ -65,6 +65,8 @@ static void cut(const struct ufs_page *page)
 	check_cuts(&alphabet, &spot);
 	spot.floor = min(middle.len, 3u);
 	check_cuts(&alphabet, &spot);
+	spot.even = true;
+	check_cuts(&alphabet, &spot);
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)

@@ -1,5 +1,6 @@
 /* Parallel listing against the sorted truth: any keys, any page size, any number of threads. */
 #include "ufs/lister.h"
+#include "ufs/lister_split.h"
 #include "base/clock.h"
 
 #include <pthread.h>
@@ -96,6 +97,13 @@ static void fill(
 	for (; i < f->n; i++) {
 		const char *key = f->keys[i];
 		const char *slash = NULL;
+
+		if (q->upto && page->n_objects && !q->delimiter &&
+			lister_key_cmp(
+				f->keys[i - 1], strlen(f->keys[i - 1]), q->upto, q->upto_len) > 0) {
+			page->truncated = true; /* as an origin may */
+			return;
+		}
 
 		if (strncmp(key, q->dir ? q->dir : "", q->dir_len) != 0)
 			continue;
@@ -362,7 +370,8 @@ static void model(void **state)
 	}
 }
 
-/* The same against origins that misbehave now and then, or always: every key, none that is not there. */
+/* The same against origins that misbehave now and then, or always: every key, none that is not
+ * there. */
 static void misbehaviour(void **state)
 {
 	(void)state;
@@ -400,11 +409,14 @@ static void one_page(void **state)
 	(void)state;
 	fake_init(&f, 10, 1000);
 	expect_whole(&f, 64);
-	assert_int_equal(f.calls, 1); /* nothing there: one LIST */
+	assert_in_range(
+		f.calls, 1, 2); /* nothing there: the page, and the directories at the top */
 	fake_add(&f, "a");
 	fake_add(&f, "b");
 	expect_whole(&f, 64);
-	assert_int_equal(f.calls, 2);
+	assert_in_range(f.calls, 2, 4);
+	expect_whole(&f, 1);
+	assert_in_range(f.calls, 3, 5);
 	fake_release(&f);
 }
 
@@ -548,7 +560,8 @@ static void expect_refused(struct fake *f, const char *text)
 	fake_release(f);
 }
 
-/* A server that does not know start-after is listed by its tokens; what would never end is refused. */
+/* A server that does not know start-after is listed by its tokens; what would never end is
+ * refused. */
 static void no_progress(void **state)
 {
 	struct fake f;

@@ -199,6 +199,26 @@ static void disorder(void **state)
 	ufs_page_release(&page);
 }
 
+/* No further than the first key beyond the last that is wanted. */
+static void upto(void **state)
+{
+	static const char xml[] = HEAD OBJECT("p/a", "1", "e") OBJECT("p/b", "2", "f")
+		OBJECT("p/c", "3", "g") OBJECT("p/d", "many", "h") DONE TAIL;
+	struct ufs_page page;
+
+	(void)state;
+	ufs_page_init(&page);
+	for (size_t len = sizeof(xml) - 1; len > sizeof(xml) - 60; len -= 20) {
+		assert_int_equal(s3_xml_list_upto(xml, len, "p/", "bb", 2, &page, NULL), 0);
+		assert_int_equal(page.n_objects, 3);
+		assert_memory_equal(page.objects[2].key, "c", 1);
+		assert_true(page.truncated);
+	}
+	assert_int_equal(
+		s3_xml_list_upto(xml, sizeof(xml) - 1, "p/", "c", 1, &page, NULL), -EPROTO);
+	ufs_page_release(&page);
+}
+
 /* As XML Schema and programming languages write it. */
 static void booleans(void **state)
 {
@@ -313,6 +333,7 @@ int main(void)
 		cmocka_unit_test(no_etag),
 		cmocka_unit_test(refused),
 		cmocka_unit_test(disorder),
+		cmocka_unit_test(upto),
 		cmocka_unit_test(booleans),
 		cmocka_unit_test(truncated),
 		cmocka_unit_test(long_keys),
