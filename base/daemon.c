@@ -10,13 +10,16 @@
 /* Buffers of up to 1 MiB come and go with every request. */
 #define MAP_LEAST (4 * MiB)
 #define KEEP_FREE (64 * MiB)
+#define HEAPS_MAX 4 /* by default eight per processor: each thread would keep as much */
 
 /* Given back to the kernel at each free, their pages would be mapped and zeroed anew for the next
- * request: a sixth of the CPU time of a cold read. So a heap keeps what it had, up to KEEP_FREE. */
+ * request: a sixth of the CPU time of a cold read. So a heap keeps what it had, up to KEEP_FREE; and
+ * there are few heaps, for that is beside what the process accounts for. */
 static void keep_memory(void)
 {
 	(void)mallopt(M_MMAP_THRESHOLD, (int)MAP_LEAST); /* slower without */
 	(void)mallopt(M_TRIM_THRESHOLD, (int)KEEP_FREE); /* as above */
+	(void)mallopt(M_ARENA_MAX, HEAPS_MAX);           /* more memory without */
 }
 
 int daemon_begin(const char *name, const char *level, const char *file, struct err *e)

@@ -4,6 +4,7 @@
 #include "base/cleanup.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/units.h"
 
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,6 +12,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 
@@ -83,6 +86,59 @@ static void a_held_signal_ends_the_wait(void **state)
 	}
 }
 
+#define KEEPERS 12
+#define KEPT    48u /* MiB that each has once, one after the other */
+
+static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
+static pthread_barrier_t all_there;
+
+static void *take_and_free(void *arg)
+{
+	void *buffers[KEPT];
+
+	free(malloc(1)); /* a heap of its own, as far as there are */
+	pthread_barrier_wait(&all_there);
+	pthread_mutex_lock(&turn);
+	for (size_t i = 0; i < KEPT; i++) {
+		buffers[i] = malloc(MiB);
+		memset(buffers[i], 1, MiB);
+	}
+	for (size_t i = 0; i < KEPT; i++)
+		free(buffers[i]);
+	pthread_mutex_unlock(&turn);
+	pthread_barrier_wait(&all_there);
+	return arg;
+}
+
+static uint64_t resident_bytes(void)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(4096);
+	const char *field;
+
+	assert_int_equal(file_read_all("/proc/self/statm", &text), 0);
+	field = strchr(buf_str(&text), ' ');
+	assert_non_null(field);
+	return strtoull(field, NULL, 10) * (uint64_t)sysconf(_SC_PAGESIZE);
+}
+
+/* Freed memory is kept, but not by every thread that ever had some. */
+static void kept_memory_is_bounded(void **state)
+{
+	pthread_t threads[KEEPERS];
+
+	(void)state;
+#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
+	skip(); /* another malloc */
+#endif
+	assert_int_equal(daemon_begin("worker", "error", NULL, NULL), 0);
+	assert_int_equal(pthread_barrier_init(&all_there, NULL, KEEPERS), 0);
+	for (size_t i = 0; i < KEEPERS; i++)
+		assert_int_equal(pthread_create(&threads[i], NULL, take_and_free, NULL), 0);
+	for (size_t i = 0; i < KEEPERS; i++)
+		assert_int_equal(pthread_join(threads[i], NULL), 0);
+	assert_true(resident_bytes() < 300 * MiB); /* of 576 */
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -90,6 +146,7 @@ int main(void)
 		cmocka_unit_test(what_cannot_be_opened_is_said),
 		cmocka_unit_test(a_lost_peer_is_an_error_not_a_death),
 		cmocka_unit_test(a_held_signal_ends_the_wait),
+		cmocka_unit_test(kept_memory_is_bounded),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
