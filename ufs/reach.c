@@ -5,11 +5,11 @@
 #include "ufs/credentials.h"
 #include "ufs/s3_error.h"
 #include "ufs/s3_place.h"
+#include "ufs/s3_way.h"
 
 #include <curl/curl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 static size_t drop(char *data, size_t size, size_t n, void *arg)
 {
@@ -25,36 +25,20 @@ static size_t take_header(char *line, size_t size, size_t n, void *arg)
 }
 
 /* As an origin's requests are made, but alone. */
-static void set_options(CURL *easy, const struct ufs_config *config, const struct s3_place *place,
-	uint64_t timeout_ns, struct s3_answer *answer)
+static void set_options(CURL *easy, const struct s3_way *way, const char *url, uint64_t timeout_ns,
+	struct s3_answer *answer)
 {
-	// NOLINTNEXTLINE(concurrency-mt-unsafe): read only
-	const char *ca = config->ca_file ? config->ca_file : getenv("AWS_CA_BUNDLE");
 	long timeout = (long)(timeout_ns / CLOCK_MS);
-	struct stat st;
 
-	/* Options known to this libcurl fail only for want of memory, which the request shows. */
-	(void)curl_easy_setopt(easy, CURLOPT_URL, place->base_url);
+	s3_way_set(way, easy);
+	/* As there. */
+	(void)curl_easy_setopt(easy, CURLOPT_URL, url);
 	(void)curl_easy_setopt(easy, CURLOPT_NOBODY, 1L);
-	(void)curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
-	(void)curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
-	(void)curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
-	(void)curl_easy_setopt(easy, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
-	(void)curl_easy_setopt(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
 	(void)curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS, timeout);
 	(void)curl_easy_setopt(easy, CURLOPT_TIMEOUT_MS, timeout);
-	(void)curl_easy_setopt(easy, CURLOPT_USERAGENT, "granary");
 	(void)curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, drop);
 	(void)curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, take_header);
 	(void)curl_easy_setopt(easy, CURLOPT_HEADERDATA, answer);
-	if (s3_endpoint_is_loopback(&place->endpoint))
-		(void)curl_easy_setopt(easy, CURLOPT_PROXY, "");
-	if (ca && *ca) {
-		bool directory = stat(ca, &st) == 0 && S_ISDIR(st.st_mode);
-
-		(void)curl_easy_setopt(easy, CURLOPT_CAINFO, directory ? NULL : ca);
-		(void)curl_easy_setopt(easy, CURLOPT_CAPATH, directory ? ca : NULL);
-	}
 }
 
 /* What curl takes from the environment for this scheme; the lower-case name only for http. */
@@ -128,15 +112,19 @@ static int ask(const struct ufs_config *config, const struct s3_place *place, ui
 	struct ufs_reach reach = { .date = -1 };
 	struct s3_answer answer;
 	char text[CURL_ERROR_SIZE] = "";
-	CURL *easy = curl_easy_init();
+	struct s3_way way;
+	CURL *easy;
 	CURLcode code;
 	long proxy = 0;
-	int r = 0;
+	int r = s3_way_find(config, &place->endpoint, &way, e);
 
+	if (r < 0)
+		return r;
+	easy = curl_easy_init();
 	if (!easy)
 		return err_set(e, -ENOMEM, "out of memory");
 	s3_answer_init(&answer);
-	set_options(easy, config, place, timeout_ns, &answer);
+	set_options(easy, &way, place->base_url, timeout_ns, &answer);
 	(void)curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, text); /* known to this libcurl */
 	code = curl_easy_perform(easy);
 	if (code == CURLE_OK) {

@@ -12,8 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <unistd.h>
 
 #define S3_URL_MAX      (16u * 1024)
 #define S3_LISTS_MORE   8u  /* beyond one listing's: probes */
@@ -325,9 +323,7 @@ static void start_http(void *arg)
 		.max_exchanges = s3->base.limits.max_requests + s3->base.limits.list_requests +
 				 S3_LISTS_MORE,
 		.progress_timeout_ns = s3->base.limits.request_timeout_ns,
-		.ca_file = s3->ca_file,
-		.ca_is_dir = s3->ca_is_dir,
-		.no_proxy = s3->no_proxy,
+		.way = s3->way,
 	};
 
 	s3->http = s3_http_new(&config);
@@ -395,27 +391,6 @@ static const struct ufs_ops s3_ops = {
 	.free = s3_free,
 };
 
-/* Whom to trust; a file that is not there is told now, not with the first request. */
-static int find_ca_file(struct s3 *s3, struct err *e)
-{
-	const char *path = s3->config.ca_file ? s3->config.ca_file : getenv("AWS_CA_BUNDLE");
-	const char *name = s3->config.ca_file ? "--ca-file" : "AWS_CA_BUNDLE";
-	struct stat st;
-	int r = 0;
-
-	if (!path || !*path)
-		return 0;
-	if (stat(path, &st) != 0 || access(path, R_OK) != 0)
-		r = err_errno();
-	s3->ca_file = path;
-	s3->ca_is_dir = r == 0 && S_ISDIR(st.st_mode);
-	return r < 0 ? err_set(e, r,
-			       "file of certificate authorities %s (%s): %s; name a file in PEM "
-			       "form, or a directory made by c_rehash, that can be read",
-			       path, name, err_str(r))
-		     : 0;
-}
-
 /* Keys, unless none are wanted; endpoint and region: from the configuration, then what the
  * environment and the profile say. */
 static int find_place(struct s3 *s3, struct err *e)
@@ -434,7 +409,6 @@ static int find_place(struct s3 *s3, struct err *e)
 			config->path_style, e);
 	if (config->anonymous)
 		credentials_release(found);
-	s3->no_proxy = s3_endpoint_is_loopback(&s3->place.endpoint);
 	memcpy(s3->name, s3->place.base_url, sizeof(s3->name));
 	return r;
 }
@@ -446,7 +420,7 @@ static int open_all(struct s3 *s3, const struct ufs_config *config, struct err *
 	if (r == 0)
 		r = find_place(s3, e);
 	if (r == 0)
-		r = find_ca_file(s3, e);
+		r = s3_way_find(&s3->config, &s3->place.endpoint, &s3->way, e);
 	if (r < 0)
 		return r;
 	s3_signer_init(&s3->signer, s3->credentials.access_key, s3->credentials.secret_key,

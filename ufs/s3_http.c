@@ -309,47 +309,27 @@ void s3_http_free(struct s3_http *http)
 	free(http);
 }
 
-/* Those who are named, and nobody else, may vouch for the server. */
-static void set_tls(CURL *easy, const struct s3_http_config *config)
-{
-	/* As below. */
-	(void)curl_easy_setopt(easy, CURLOPT_SSLVERSION, (long)CURL_SSLVERSION_TLSv1_2);
-	if (!config->ca_file)
-		return;
-	(void)curl_easy_setopt(easy, CURLOPT_CAINFO, config->ca_is_dir ? NULL : config->ca_file);
-	(void)curl_easy_setopt(easy, CURLOPT_CAPATH, config->ca_is_dir ? config->ca_file : NULL);
-}
-
 /* Options that stay for the life of a handle. */
 static void set_options(struct s3_exchange *x)
 {
 	const struct s3_http_config *config = &x->http->config;
 	CURL *easy = x->easy;
 
-	/* Options known to this libcurl fail only for want of memory for their strings, which
-	 * on_done would show. */
+	s3_way_set(&config->way, easy);
+	/* As there. */
 	(void)curl_easy_setopt(easy, CURLOPT_PRIVATE, x);
 	(void)curl_easy_setopt(easy, CURLOPT_ERRORBUFFER, x->text);
-	(void)curl_easy_setopt(easy, CURLOPT_NOSIGNAL, 1L);
-	(void)curl_easy_setopt(easy, CURLOPT_PROTOCOLS_STR, "http,https");
-	(void)curl_easy_setopt(easy, CURLOPT_HTTP_VERSION, (long)CURL_HTTP_VERSION_1_1);
 	(void)curl_easy_setopt(easy, CURLOPT_PATH_AS_IS, 1L);
-	(void)curl_easy_setopt(easy, CURLOPT_FOLLOWLOCATION, 0L);
 	(void)curl_easy_setopt(easy, CURLOPT_HTTP_CONTENT_DECODING, 0L);
 	(void)curl_easy_setopt(easy, CURLOPT_TCP_NODELAY, 1L);
 	(void)curl_easy_setopt(easy, CURLOPT_TCP_KEEPALIVE, 1L);
 	(void)curl_easy_setopt(easy, CURLOPT_BUFFERSIZE, S3_HTTP_BUFFER);
 	(void)curl_easy_setopt(easy, CURLOPT_CONNECTTIMEOUT_MS,
 		(long)min((uint64_t)S3_HTTP_CONNECT_MS, config->progress_timeout_ns / CLOCK_MS));
-	(void)curl_easy_setopt(easy, CURLOPT_USERAGENT, "granary");
 	(void)curl_easy_setopt(easy, CURLOPT_HEADERFUNCTION, on_header);
 	(void)curl_easy_setopt(easy, CURLOPT_HEADERDATA, x);
 	(void)curl_easy_setopt(easy, CURLOPT_WRITEFUNCTION, on_write);
 	(void)curl_easy_setopt(easy, CURLOPT_WRITEDATA, x);
-	if (config->no_proxy)
-		(void)curl_easy_setopt(easy, CURLOPT_PROXY, "");
-	(void)curl_easy_setopt(easy, CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
-	set_tls(easy, config);
 }
 
 static struct s3_exchange *new_exchange(struct s3_http *http)

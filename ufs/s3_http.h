@@ -10,6 +10,7 @@
 #include "base/list.h"
 #include "base/loop.h"
 #include "ufs/s3_answer.h"
+#include "ufs/s3_way.h"
 
 struct s3_http;
 
@@ -53,9 +54,7 @@ struct s3_http_config {
 	struct loop *loop;
 	unsigned int max_exchanges;
 	uint64_t progress_timeout_ns;
-	const char *ca_file; /* borrowed; NULL: the system's */
-	bool ca_is_dir;      /* a directory as c_rehash makes it */
-	bool no_proxy;
+	struct s3_way way;
 };
 
 /* On the loop's thread. NULL without memory. */

@@ -18,9 +18,7 @@ struct s3 {
 	struct ufs base;
 	struct ufs_config config;    /* a copy of its own */
 	char name[S3_HOST_MAX + 16]; /* the URL as configured: for lines of any thread */
-	const char *ca_file;         /* borrowed; NULL: the system's */
-	bool ca_is_dir;
-	bool no_proxy;
+	struct s3_way way;
 	struct loop *loop;
 
 	pthread_mutex_t lock; /* of the following; held for list operations only */
