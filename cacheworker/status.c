@@ -154,16 +154,27 @@ static void add_trouble(struct worker *w, const struct chunk_id *id,
 		json_integer((json_int_t)((clock_mono_ns() - trouble.at_ns) / CLOCK_SECOND)));
 }
 
-/* Whether all of what was asked about is there, not just any of the chunk. */
-static bool range_present(const struct chunk *chunk, const struct admin_request *request)
+/* How much of what was asked about is there; neighbours in the chunk are not of interest. */
+static uint64_t range_bytes(const struct chunk *chunk, const struct admin_request *request)
 {
 	const char *offset = request->query(request, "offset");
 	const char *bytes = request->query(request, "bytes");
 	uint64_t start = offset ? strtoull(offset, NULL, 10) : 0;
-	uint64_t length = bytes ? strtoull(bytes, NULL, 10) : CHUNK_BYTES;
+	uint64_t end = start + (bytes ? strtoull(bytes, NULL, 10) : CHUNK_BYTES);
+	uint8_t present[CHUNK_BITMAP_BYTES];
+	uint64_t found = 0;
 
-	return start < CHUNK_BYTES && length <= CHUNK_BYTES - start &&
-	       chunk_present(chunk, (uint32_t)start, (uint32_t)length);
+	chunk_bitmap(chunk, present);
+	end = min(end, (uint64_t)CHUNK_BYTES);
+	while (start < end) {
+		uint64_t block = start / BLOCK_BYTES;
+		uint64_t next = min((block + 1) * BLOCK_BYTES, end);
+
+		if (present[block / 8] >> block % 8 & 1)
+			found += next - start;
+		start = next;
+	}
+	return found;
 }
 
 static int get_chunk(
@@ -175,6 +186,7 @@ static int get_chunk(
 	const char *number = request->query(request, "chunk");
 	struct chunk_id id = { 0 };
 	struct chunk *chunk;
+	uint64_t cached;
 
 	if (!volume || !lineage || !number ||
 		hash_unhex(volume, id.volume.bytes, VOLUME_ID_LEN) < 0)
@@ -182,9 +194,9 @@ static int get_chunk(
 	id.lineage = strtoull(lineage, NULL, 16);
 	id.chunk = strtoull(number, NULL, 10);
 	chunk = tier_chunk_find(w->tiers, &id);
-	*ret_json = json_pack("{s:b, s:b, s:I, s:i, s:s}", "cached",
-		chunk && chunk_present_bytes(chunk) > 0, "whole",
-		chunk && range_present(chunk, request), "present_bytes",
+	cached = chunk ? range_bytes(chunk, request) : 0;
+	*ret_json = json_pack("{s:b, s:I, s:I, s:i, s:s}", "cached", cached > 0, "cached_bytes",
+		(json_int_t)cached, "present_bytes",
 		(json_int_t)(chunk ? chunk_present_bytes(chunk) : 0), "slot",
 		(int)placement_slot_of(placement_volume_hash(&id.volume), id.chunk), "owner",
 		w->config->listen);

@@ -144,24 +144,31 @@ static void print_time(const json_t *mtime_ns)
 }
 
 /* What a person asks first. Without a worker to ask nothing is known. */
-static void print_cached(const json_t *chunks)
+static void print_cached(const json_t *answer)
 {
+	const json_t *chunks = json_object_get(answer, "chunks");
 	const json_t *chunk;
-	size_t whole = 0;
-	size_t any = 0;
+	uint64_t all = 0;
+	uint64_t there = 0;
+	char has[16];
+	char of[16];
 	size_t i;
 
 	json_array_foreach (chunks, i, chunk) {
-		if (!json_object_get(chunk, "whole"))
+		const json_t *cached = json_object_get(chunk, "cached_bytes");
+
+		if (!cached)
 			return;
-		whole += json_is_true(json_object_get(chunk, "whole"));
-		any += json_is_true(json_object_get(chunk, "cached"));
+		there += (uint64_t)json_integer_value(cached);
+		all += (uint64_t)json_integer_value(json_object_get(chunk, "bytes"));
 	}
-	if (i > 0 && whole == i)
-		(void)printf("%-12s %s\n", "cached", "yes");
-	else if (i > 0)
-		(void)printf("%-12s %s (whole chunks: %zu of %zu)\n", "cached",
-			whole + any ? "in part" : "no", whole, i);
+	if (all == 0)
+		return;
+	if (there == 0 || there == all)
+		(void)printf("%-12s %s\n", "cached", there ? "yes" : "no");
+	else
+		(void)printf("%-12s %s of %s\n", "cached", units_size(there, has, sizeof(has)),
+			units_size(all, of, sizeof(of)));
 }
 
 static void print_chunk(const json_t *chunk)
@@ -173,6 +180,8 @@ static void print_chunk(const json_t *chunk)
 	json_object_foreach ((json_t *)(uintptr_t)chunk, name, value) {
 		if (strncmp(name, "last_failure", 12) == 0)
 			continue; /* stands above, once */
+		if (strcmp(name, "present_bytes") == 0)
+			continue; /* of other files in the chunk too */
 		if (json_is_string(value))
 			(void)printf("%s%s %s", gap, name, json_string_value(value));
 		else if (json_is_integer(value))
@@ -199,7 +208,7 @@ static void print_answer(const json_t *answer)
 	for (i = 0; i < ARRAY_SIZE(shown); i++)
 		print_scalar(shown[i], json_object_get(answer, shown[i]));
 	print_time(json_object_get(answer, "mtime_ns"));
-	print_cached(chunks);
+	print_cached(answer);
 	if (json_array_size(chunks) > 0)
 		(void)printf("chunks\n");
 	json_array_foreach (chunks, i, chunk)
@@ -219,16 +228,25 @@ static int ask(
 			       ret_answer, e);
 }
 
+/* `path` made absolute, and else as it was typed. */
+static int written_path(const char *path, char out[PATH_MAX])
+{
+	char cwd[PATH_MAX] = "";
+
+	if (path[0] != '/' && !getcwd(cwd, sizeof(cwd)))
+		return -errno;
+	return snprintf(out, PATH_MAX, "%s%s%s", cwd, path[0] == '/' ? "" : "/", path) >= PATH_MAX
+		       ? -ENAMETOOLONG
+		       : 0;
+}
+
 /* What follows the mount point in `path` as it was typed, "a//b" and all; NULL when it is not below it. */
 static const char *as_written(const struct fleet_mount *mount, const char *path, char out[PATH_MAX])
 {
 	size_t len = strlen(mount->mountpoint);
-	char cwd[PATH_MAX] = "";
 
-	if (path[0] != '/' && !getcwd(cwd, sizeof(cwd)))
-		return NULL;
-	if (snprintf(out, PATH_MAX, "%s%s%s", cwd, path[0] == '/' ? "" : "/", path) >= PATH_MAX ||
-		strncmp(out, mount->mountpoint, len) != 0 || out[len] != '/')
+	if (written_path(path, out) < 0 || strncmp(out, mount->mountpoint, len) != 0 ||
+		out[len] != '/')
 		return NULL;
 	return out + len + 1;
 }
@@ -239,10 +257,14 @@ static int explain(const char *path, json_t **ret_answer, struct err *e)
 	char written[PATH_MAX];
 	struct fleet_mount mount;
 	const char *rest;
-	int r = mount_point_path(path, whole, e);
+	struct err no_path = ERR_INIT;
+	bool gone;
+	int r = mount_point_path(path, whole, &no_path);
 
-	if (r < 0)
+	if (r < 0 && written_path(path, whole) < 0) { /* of keys that no file can have */
+		(void)err_set(e, -ENAMETOOLONG, "%.200s...: the path is too long", path);
 		return EXIT_MOUNTPOINT;
+	}
 	if (fleet_find(whole, true, &mount) < 0) {
 		(void)command_not_found(whole, e); /* sets the line */
 		return EXIT_MOUNTPOINT;
@@ -251,11 +273,15 @@ static int explain(const char *path, json_t **ret_answer, struct err *e)
 	r = ask(&mount, *rest == '/' ? rest + 1 : rest, ret_answer, e);
 	if (r == -ENOENT && (rest = as_written(&mount, path, written)))
 		r = ask(&mount, rest, ret_answer, e); /* a key that no file can have */
-	if (fleet_unreachable(r) && access(mount.socket, F_OK) != 0) {
+	gone = fleet_unreachable(r) &&                /* -ENOENT may be its answer, too */
+	       !fleet_alive(mount.run, strrchr(mount.socket, '/') + 1);
+	if (gone && fleet_alive(mount.run, "supervisor.sock"))
+		(void)err_set(e, r, "the daemon of %s is being started again: ask in a second",
+			mount.mountpoint);
+	else if (gone)
 		(void)err_set(e, r,
 			"the daemon of %s does not run: cachectl umount %s, then mount it again",
 			mount.mountpoint, mount.mountpoint);
-	}
 	if (r < 0) {
 		(void)err_default(e, r, whole);
 		return EXIT_RUNTIME;

@@ -343,6 +343,25 @@ static void print_others(const struct found *found)
 		(void)printf("note: and %u mounts more of other users\n", foreign - OTHERS_SHOWN);
 }
 
+/* Mounts that nobody will serve again. */
+static void print_dead(const struct found *found)
+{
+	const json_t *mount;
+	size_t i;
+
+	json_array_foreach (found->mounts, i, mount) {
+		const char *run = text_of(mount, "run");
+		const char *state = text_of(mount, "state");
+		const char *point = text_of(mount, "mountpoint");
+
+		if (state && strcmp(state, "unreachable") == 0 && run &&
+			!fleet_alive(run, "supervisor.sock"))
+			(void)printf("note: no daemon serves %s any more: cachectl umount %s, then "
+				     "mount it again\n",
+				point, point);
+	}
+}
+
 static void print_notices(const struct found *found)
 {
 	const json_t *master;
@@ -396,6 +415,7 @@ static int print_table(const struct found *found, bool wide)
 		columns_print(&columns, stdout);
 	else
 		(void)printf("nothing is mounted%s\n", geteuid() == 0 ? "" : " by you");
+	print_dead(found);
 	print_others(found);
 	print_notices(found);
 	print_daemons(found);
