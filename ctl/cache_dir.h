@@ -9,8 +9,9 @@
  *	RUN/ID/			sockets and state.json, gone when nothing runs; ID = hash of the
  *				canonical cache path
  *
- * RUN is GRANARY_RUN_DIR when set; else /run/granary for root; for others the first that is theirs of $XDG_RUNTIME_DIR/granary,
- * /run/user/UID/granary and /tmp/granary-UID. A login without XDG_RUNTIME_DIR finds what one with it has started.
+ * RUN is GRANARY_RUN_DIR when set; else /run/granary for root; for others the first that is theirs
+ * of $XDG_RUNTIME_DIR/granary, /run/user/UID/granary and /tmp/granary-UID. A login without
+ * XDG_RUNTIME_DIR finds what one with it has started.
  */
 #pragma once
 
@@ -42,26 +43,30 @@ int cache_dir_default(char out[PATH_MAX], struct err *e) __must_check;
 int cache_dir_open(const char *path, uint64_t capacity, struct cache_dir *ret_cache,
 	struct err *e) __must_check;
 
-/* Is the directory `path` a cache (*ret_new false), or empty (true)? Writes nothing. Errors as cache_dir_open(). */
+/* Is the directory `path` a cache (*ret_new false), or empty (true)? Writes nothing. Errors as
+ * cache_dir_open(). */
 int cache_dir_identify(const char *path, bool *ret_new, struct err *e) __must_check;
 
 #define CACHE_RUN_BASES 3u
 
 /*
- * The directories above runtime directories that this user may have, best first, *ret_n of them (0: no place for sockets). They
- * need not exist; those that do are his own and closed to others.
+ * The directories above runtime directories that this user may have, best first, *ret_n of them (0:
+ * no place for sockets). They need not exist; those that do are his own and closed to others.
  */
 void cache_dir_run_bases(char out[CACHE_RUN_BASES][PATH_MAX], unsigned int *ret_n);
 
-/* The nearest directory at or above `path` that exists, canonical. False: its working directory is gone. */
+/* The nearest directory at or above `path` that exists, canonical. False: its working directory is
+ * gone. */
 bool cache_dir_existing(const char *path, char out[PATH_MAX]);
 
 /*
- * Does `path`, which need not exist, lie in the directory `dir` (canonical), or is it that directory?
+ * Does `path`, which need not exist, lie in the directory `dir` (canonical), or is it that
+ * directory?
  */
 bool cache_dir_path_below(const char *path, const char *dir);
 
-/* May the kernel mount images that lie in this cache (the native engine)? -EOPNOTSUPP: not from tmpfs. */
+/* May the kernel mount images that lie in this cache (the native engine)? -EOPNOTSUPP: not from
+ * tmpfs. */
 int cache_dir_check_images(const struct cache_dir *cache, struct err *e) __must_check;
 
 /* Takes CACHE/lock; *ret_fd holds it until closed. -EBUSY: another supervisor has it. */

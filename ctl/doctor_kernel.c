@@ -171,6 +171,19 @@ static void check_conf(struct doctor *d)
 			(unsigned long long)number);
 }
 
+/* A mount must outlive an origin that stalls for as long as a READ may wait for it. */
+static void check_timeout(struct doctor *d, const char *name)
+{
+	char path[64];
+	uint64_t seconds;
+
+	(void)snprintf(path, sizeof(path), "/proc/sys/fs/fuse/%s", name); /* fits */
+	if (doctor_read_number(path, &seconds) == 0 && seconds > 0 && seconds < READ_DEADLINE_S)
+		doctor_warn(d, "fuse",
+			"%s: the kernel ends a mount whose origin stalls for %llu s: write 0 to %s",
+			name, (unsigned long long)seconds, path);
+}
+
 /* What the kernel takes away from a mount of an ordinary user, or from all. */
 static void check_parameters(struct doctor *d)
 {
@@ -192,18 +205,8 @@ static void check_parameters(struct doctor *d)
 				"bound by it",
 				(unsigned long long)number);
 	}
-	if (doctor_read_number("/proc/sys/fs/fuse/default_request_timeout", &number) == 0 &&
-		number > 0 && number < READ_DEADLINE_S)
-		doctor_warn(d, "fuse",
-			"default_request_timeout: the kernel ends a mount whose origin stalls for "
-			"%llu s: write 0 to /proc/sys/fs/fuse/default_request_timeout",
-			(unsigned long long)number);
-	if (doctor_read_number("/proc/sys/fs/fuse/max_request_timeout", &number) == 0 &&
-		number > 0 && number < READ_DEADLINE_S)
-		doctor_warn(d, "fuse",
-			"max_request_timeout: the kernel ends a mount whose origin stalls for %llu "
-			"s: write 0 to /proc/sys/fs/fuse/max_request_timeout",
-			(unsigned long long)number);
+	check_timeout(d, "default_request_timeout");
+	check_timeout(d, "max_request_timeout");
 }
 
 void doctor_kernel(struct doctor *d)

@@ -136,7 +136,7 @@ static void set_text(json_t *wish, const char *name, const char *text)
 {
 	if (text)
 		(void)json_object_set_new(
-			wish, name, json_string(text)); /* make_wish() looks at failures */
+			wish, name, json_string(text)); /* mount_job_wish() looks at failures */
 }
 
 static void set_number(json_t *wish, const char *name, uint64_t number)
@@ -156,7 +156,8 @@ static const char *environment(const char *name, const char *other)
 	return value && *value ? value : NULL;
 }
 
-/* Endpoint and region of this environment are said: daemons that run already have that of another mount. */
+/* Endpoint and region of this environment are said: daemons that run already have that of another
+ * mount. */
 json_t *mount_job_wish(const struct mount_job *job)
 {
 	const struct mount_options *o = &job->options;

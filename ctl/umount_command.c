@@ -186,8 +186,8 @@ static int unmount(const char *point, const struct umount_options *options, stru
 	return EXIT_OK;
 }
 
-/* A shell's directory and its descriptors are inherited: without this, this process would keep the mount busy, and be
- * named as who does. */
+/* A shell's directory and its descriptors are inherited: without this, this process would keep the
+ * mount busy, and be named as who does. */
 static void leave_mount(void)
 {
 	if (chdir("/") != 0)

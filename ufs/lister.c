@@ -526,7 +526,8 @@ static bool make_work_locked(struct lister *l)
 	want = (l->threads - l->busy) * most->left / total + 0.5;
 	want = min(want, most->left / most->page_n);
 	want = min(want, (double)l->threads - 1);
-	/* Where few directories share the keys, the few threads that idle now are not all that will. */
+	/* Where few directories share the keys, the few threads that idle now are not all that
+	 * will. */
 	if (l->n_hints < LISTER_FEW)
 		want = max(want, min(most->left / most->page_n, (double)l->threads / 4));
 	want = max(want, 1.0);

@@ -13,8 +13,8 @@
  *   times in a row, within about a second.
  * - For a LIST a person waits: what is not an overload or a lost connection ends after as many.
  *
- * A read that waits for RETRY_TELL_NS is logged with its cause, once. One that still waits after its
- * deadline, for a place or for keys, is ended here.
+ * A read that waits for RETRY_TELL_NS is logged with its cause, once. One that still waits after
+ * its deadline, for a place or for keys, is ended here.
  */
 #include "ufs/ufs_internal.h"
 #include "base/clock.h"

@@ -1,6 +1,6 @@
 /*
- * How a server is reached: who vouches for it, and whether by the proxy of the environment. The same
- * for an origin's requests (s3_http.c) and for one alone (reach.c).
+ * How a server is reached: who vouches for it, and whether by the proxy of the environment. The
+ * same for an origin's requests (s3_http.c) and for one alone (reach.c).
  *
  * A value; its path is borrowed.
  */

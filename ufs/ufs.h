@@ -43,8 +43,8 @@ struct ufs_config {
 	/* "http://127.0.0.1:9000"; NULL: AWS_ENDPOINT_URL_S3, AWS_ENDPOINT_URL, the profile's
 	 * endpoint_url, Amazon's. */
 	char *endpoint;
-	/* NULL: AWS_REGION, AWS_DEFAULT_REGION, the profile's, "us-east-1"; in any case the one that
-	 * the service names. */
+	/* NULL: AWS_REGION, AWS_DEFAULT_REGION, the profile's, "us-east-1"; in any case the one
+	 * that the service names. */
 	char *region;
 	char *bucket; /* file: NULL */
 	/* Normalised: "" or ends with '/', never starts with it (file: absolute directory). */
@@ -112,9 +112,9 @@ struct ufs_object {
 	uint32_t tag_len;
 };
 
-/* Takes objects in any order. A key comes twice only from an origin that lists in disorder or twice:
- * the newest counts. Calls do not overlap. A negative return ends the listing with that error,
- * within a second. */
+/* Takes objects in any order. A key comes twice only from an origin that lists in disorder or
+ * twice: the newest counts. Calls do not overlap. A negative return ends the listing with that
+ * error, within a second. */
 typedef int (*ufs_list_sink)(void *arg, const struct ufs_object *objects, uint32_t n);
 
 /* Lists everything under the prefix with up to list_requests LISTs in flight (key space split by
