@@ -310,8 +310,8 @@ static int file_probe(struct ufs *ufs, struct err *e)
 			"directory %s: only links and special files are in it, which are left out; "
 			"name the directory that holds the files",
 			file_of(ufs)->dir);
-	return err_set(e, -ENOENT, "directory %s: nothing is in it; name another one",
-		file_of(ufs)->dir);
+	return err_set(
+		e, -ENOENT, "directory %s: nothing is in it; name another one", file_of(ufs)->dir);
 }
 
 static void cancel_queued(struct ufs_file *origin)
