@@ -11,6 +11,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <cmocka.h>
 
 /* ---- an origin of pages in memory ------------------------------------------------------------ */
@@ -492,6 +495,90 @@ static void fast(void **state)
 	expect_fast("", 100000, false, 3, SPEEDUP);
 }
 
+/* ---- memory: an origin of numbers, none of them kept ----------------------------------------- */
+
+#define NUMBER_LEN 9u
+
+struct numbers {
+	struct ufs base;
+	uint32_t n;
+};
+
+static int number_page(
+	struct ufs *ufs, const struct ufs_page_request *q, struct ufs_page *page, struct err *e)
+{
+	struct numbers *numbers = container_of(ufs, struct numbers, base);
+	uint32_t low = 0;
+	uint32_t high = numbers->n;
+	char key[16];
+
+	(void)e;
+	while (low < high && q->after) {
+		uint32_t middle = (low + high) / 2;
+
+		(void)snprintf(key, sizeof(key), "%09u", middle);
+		if (lister_key_cmp(key, NUMBER_LEN, q->after, q->after_len) <= 0)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	high = min(low + 1000, numbers->n);
+	page->truncated = high < numbers->n;
+	assert_int_equal(buf_reserve(&page->bytes, 1000 * NUMBER_LEN), 0);
+	for (uint32_t i = low; i < high; i++) {
+		char *at = page->bytes.data + (size_t)(i - low) * NUMBER_LEN;
+
+		(void)snprintf(key, sizeof(key), "%09u", i);
+		memcpy(at, key, NUMBER_LEN);
+		(void)append(&page->objects, &page->n_objects, &page->objects_cap, at, NUMBER_LEN);
+	}
+	return 0;
+}
+
+static int count(void *arg, const struct ufs_object *objects, uint32_t n)
+{
+	(void)objects;
+	*(uint64_t *)arg += n;
+	return 0;
+}
+
+/* Peak memory in KiB of a process that lists so many keys. */
+static long peak_of(uint32_t n)
+{
+	static const struct ufs_ops ops = { .name = "numbers", .list_page = number_page };
+	struct rusage usage;
+	int status;
+	pid_t pid = fork();
+
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		struct ufs_limits limits = UFS_LIMITS_DEFAULT;
+		struct numbers numbers = { .n = n };
+		uint64_t counted = 0;
+		int r = ufs_base_init(&numbers.base, &ops, NULL, &limits);
+
+		if (r == 0)
+			r = lister_run(&numbers.base, 32, count, &counted, NULL);
+		_exit(r == 0 && counted == n ? 0 : 1);
+	}
+	assert_int_equal(wait4(pid, &status, 0, &usage), pid);
+	assert_int_equal(status, 0);
+	return usage.ru_maxrss;
+}
+
+/* Ten times the keys take no more memory: pages in flight, names of directories, some ranges. */
+static void bounded_memory(void **state)
+{
+	long small = peak_of(100000);
+	long large = peak_of(1000000);
+
+	(void)state;
+	print_message("100,000 keys %ld KiB, 1,000,000 keys %ld KiB\n", small, large);
+#if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__) /* they keep what is freed */
+	assert_true(large < small + 8 * 1024);
+#endif
+}
+
 static void failures(void **state)
 {
 	(void)state;
@@ -649,6 +736,8 @@ static void failure_ends_all(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(
+			bounded_memory), /* first: a child begins with what its parent has */
 		cmocka_unit_test(model),
 		cmocka_unit_test(misbehaviour),
 		cmocka_unit_test(one_page),
