@@ -6,8 +6,8 @@
  * are good places to cut; a cut of the range with the most left, when neither is there. A range is
  * PENDING -> RUNNING (one page) -> PENDING ... -> gone. When a page reaches into ranges not begun
  * yet, it swallows them.
- * Memory: the pages in flight (with 1,000 keys of 40 bytes about 0.4 MiB each, the XML included), at
- * most LISTER_HINTS names of up to 1 KiB, and some ranges per thread; it does not grow with the
+ * Memory: the pages in flight (with 1,000 keys of 40 bytes about 0.4 MiB each, the XML included),
+ * at most LISTER_HINTS names of up to 1 KiB, and some ranges per thread; it does not grow with the
  * number of keys.
  *
  * All of this stands on pages in byte order that begin behind the key asked for. A page that is not
