@@ -1,5 +1,5 @@
 /*
- * Units of a volume (DESIGN.md section 2), shared by every part that speaks of (volume, offset).
+ * Units of a volume (docs/architecture.md), shared by every part that speaks of (volume, offset).
  *
  *	volume  |<------------ chunk 16 MiB ------------>|<---- chunk ---- ...
  *	        | piece <= 64 KiB of one object | piece ...

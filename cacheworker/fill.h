@@ -1,6 +1,5 @@
 /*
- * Fills: which units are fetched without having been asked for (DESIGN.md section 6, fill policy
- * `auto`).
+ * Fills: which units are fetched without having been asked for (docs/decisions/fill-policy.md).
  *
  * The object asked for comes first and alone. Its neighbours in the chunk follow: at most
  * FILL_NEIGHBOURS times the asked bytes until 2 % of the source was asked for, then the whole

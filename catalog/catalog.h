@@ -1,6 +1,6 @@
 /*
- * The catalog: a source's objects laid out once in a volume, generation by generation (DESIGN.md
- * sections 2, 5).
+ * The catalog: a source's objects laid out once in a volume, generation by generation
+ * (docs/architecture.md).
  *
  *	listing (any order) ──► generation_build() ──► object table of generation N+1
  *	                              ▲ table of generation N: unchanged objects keep their offsets

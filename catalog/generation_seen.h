@@ -1,7 +1,7 @@
 /*
  * Which generation of each volume was in use last, kept on disk: a process that starts anew tells a
  * master restored from an old copy what it has seen, and the master starts a new lineage instead of
- * giving offsets another meaning (DESIGN.md section 2).
+ * giving offsets another meaning.
  *
  * DIR/VOLUME.seen, one line: lineage in hex, generation, its hash in hex. Threads: any; the last
  * writer wins.

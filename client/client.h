@@ -1,6 +1,6 @@
 /*
  * All a reader needs, and no FUSE in it: open a source, read a range of its volume from wherever it
- * is, stay ahead of a sequential stream (DESIGN.md section 10).
+ * is, stay ahead of a sequential stream.
  *
  *	client_read_local()  bytes that this node's worker has published: one pread on a chunk
  *			     file's descriptor, no RPC, no allocation, no lock held over the disk

@@ -1,7 +1,6 @@
 /*
  * What this process remembers of the generations it saw, so that a master restored from an old copy
- * cannot give an offset another meaning (DESIGN.md section 2). Embedded in struct client. Threads:
- * any.
+ * cannot give an offset another meaning. Embedded in struct client. Threads: any.
  */
 #pragma once
 

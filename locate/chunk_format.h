@@ -1,6 +1,6 @@
 /*
  * The chunk file: one chunk of a volume as it lies on a tier, and as a reader on the same node
- * reads it through a descriptor (DESIGN.md section 6). Bytes <-> structs, no I/O; nothing is
+ * reads it through a descriptor (docs/formats.md). Bytes <-> structs, no I/O; nothing is
  * allocated; any thread.
  *
  *	0          16 MiB     +4 KiB                 +48 KiB

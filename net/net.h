@@ -2,7 +2,7 @@
  * Messages between daemons: transports behind one table of operations, a server, and a client with
  * deadlines.
  *
- * Addresses: "unix:/path" and "tcp:host:port" (loopback only without keys, DESIGN.md section 9). A
+ * Addresses: "unix:/path" and "tcp:host:port" (loopback only without keys). A
  * message is a frame (proto/frame.h), a payload, and on unix sockets at most one file descriptor.
  *
  * Threads: a server or a client lives on one loop (base/loop.h); its callbacks run there and must

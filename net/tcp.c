@@ -1,6 +1,6 @@
 /*
- * TCP: "tcp:host:port", "tcp:[::1]:port". Without keys daemons speak over loopback only (DESIGN.md
- * section 9): any other address is refused. Hosts are numbers or "localhost", so that nothing waits
+ * TCP: "tcp:host:port", "tcp:[::1]:port". Without keys daemons speak over loopback only:
+ * any other address is refused. Hosts are numbers or "localhost", so that nothing waits
  * for DNS.
  */
 #include "net/stream_internal.h"

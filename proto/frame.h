@@ -1,5 +1,5 @@
 /*
- * The frame every message between daemons starts with, and the operations (DESIGN.md section 9).
+ * The frame every message between daemons starts with, and the operations.
  *
  * Little-endian, 80 bytes, then `payload` bytes. Control messages carry a protobuf message
  * (proto/granary.proto) as payload; data messages carry bytes. A reply repeats op and id, has

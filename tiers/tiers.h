@@ -1,5 +1,5 @@
 /*
- * Tiers: where bytes lie on a worker (DESIGN.md section 6). A tier is a directory with a capacity:
+ * Tiers: where bytes lie on a worker (docs/formats.md). A tier is a directory with a capacity:
  *
  *	granary.tier	identity: uuid, device, format, feature bits, boot id of the last start
  *	index/		RocksDB: chunk id -> file id, state, class
