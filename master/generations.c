@@ -280,6 +280,8 @@ int generations_load(struct source *source, struct err *e)
 		*(strrchr(prefix, '/') + 1) = '\0';
 		r = store->ops->scan(store, prefix, load_asked, source);
 	}
+	if (r == -ENOMEM)
+		return err_set(e, r, "out of memory");
 	if (r < 0)
 		return err_set(e, r,
 			"the master's store has a record of %s that is not understood: %s: give "
@@ -288,6 +290,7 @@ int generations_load(struct source *source, struct err *e)
 	return 0;
 }
 
+/* Also when nobody can say, for want of memory: a table that goes takes its lineage with it. */
 static bool table_named(struct source_set *set, const char *name)
 {
 	list_for_each (node, &set->sources) {
@@ -296,8 +299,9 @@ static bool table_named(struct source_set *set, const char *name)
 		for (uint32_t i = 0; i < source->n; i++) {
 			_cleanup_(buf_release) struct buf path = BUF_INIT(PATH_MAX);
 
-			if (source->generations[i].kept &&
-				generations_path(source, &source->generations[i].id, &path) == 0 &&
+			if (!source->generations[i].kept)
+				continue;
+			if (generations_path(source, &source->generations[i].id, &path) < 0 ||
 				strcmp(strrchr(buf_str(&path), '/') + 1, name) == 0)
 				return true;
 		}

@@ -240,6 +240,8 @@ static int load(struct source_set *set, struct err *e)
 	struct store *store = set->config.store;
 	int r = store->ops->scan(store, "source/", load_source, set);
 
+	if (r == -ENOMEM)
+		return err_set(e, r, "out of memory");
 	if (r < 0)
 		return err_set(e, r,
 			"the master's store has a source that is not understood: %s: give another "
