@@ -6,10 +6,9 @@
 #include <stdlib.h>
 #include <sys/resource.h>
 
-#define READ_DEADLINE (300 * CLOCK_SECOND)
-#define VERIFY_AGE    (24 * 3600 * CLOCK_SECOND)
-#define IO_THREADS    2
-#define AHEAD_BYTES   (32ull << 20)
+#define VERIFY_AGE  (24 * 3600 * CLOCK_SECOND)
+#define IO_THREADS  2
+#define AHEAD_BYTES (32ull << 20)
 #define BUDGET_MIN \
 	(4ull * CLIENT_READ_MAX) /* less, and no read of several parts would ever find room */
 
@@ -27,7 +26,7 @@ static void init_parts(struct client *client, const struct client_config *config
 	client->magic = CLIENT_MAGIC;
 	client->budget = config->budget;
 	client->read_deadline_ns =
-		config->read_deadline_ns ? config->read_deadline_ns : READ_DEADLINE;
+		config->read_deadline_ns ? config->read_deadline_ns : CLIENT_READ_DEADLINE;
 	client->verify_age_ns = config->verify_age_ns ? config->verify_age_ns : VERIFY_AGE;
 	client->ahead_bytes = config->ahead_bytes ? config->ahead_bytes : AHEAD_BYTES;
 	client->seen_dir = config->seen_dir;

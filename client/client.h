@@ -22,6 +22,7 @@
 #include <stdint.h>
 #include "base/budget.h"
 #include "base/buf.h"
+#include "base/clock.h"
 #include "base/counter.h"
 #include "base/err.h"
 #include "base/loop.h"
@@ -31,11 +32,13 @@
 struct client;
 struct client_volume;
 
+#define CLIENT_READ_DEADLINE (300 * CLOCK_SECOND) /* a kernel must not be less patient */
+
 struct client_config {
 	const char *master;        /* address, e.g. "unix:/run/granary/x/master.rpc" */
 	const char *local_worker;  /* address of this node's worker; NULL: none */
 	struct budget *budget;     /* bytes of answers held at once; borrowed */
-	uint64_t read_deadline_ns; /* a read waits at most this long, then -EIO; 0: 300 s */
+	uint64_t read_deadline_ns; /* a read waits at most this long, then -EIO; 0: as above */
 	unsigned int io_threads;   /* local reads on behalf of client_read(); 0: 2 */
 	uint64_t ahead_bytes;      /* window of sequential prefetch; 0: 32 MiB */
 	uint64_t verify_age_ns;    /* what was verified longer ago is verified anew; 0: a day */

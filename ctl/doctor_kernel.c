@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/limits.h"
+#include "client/client.h"
 #include "ctl/cache_dir.h"
 #include "ctl/doctor.h"
 #include "ctl/kernel.h"
@@ -16,7 +17,6 @@
 
 #define PROBE_NS        (20 * CLOCK_SECOND)
 #define FUSE_PARAMETERS "/sys/module/fuse/parameters/"
-#define READ_DEADLINE_S 300u
 
 /* ---- engines --------------------------------------------------------------------------------- */
 
@@ -178,7 +178,8 @@ static void check_timeout(struct doctor *d, const char *name)
 	uint64_t seconds;
 
 	(void)snprintf(path, sizeof(path), "/proc/sys/fs/fuse/%s", name); /* fits */
-	if (doctor_read_number(path, &seconds) == 0 && seconds > 0 && seconds < READ_DEADLINE_S)
+	if (doctor_read_number(path, &seconds) == 0 && seconds > 0 &&
+		seconds < CLIENT_READ_DEADLINE / CLOCK_SECOND)
 		doctor_warn(d, "fuse",
 			"%s: the kernel ends a mount whose origin stalls for %llu s: write 0 to %s",
 			name, (unsigned long long)seconds, path);

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/fd_pass.h"
 #include "base/log.h"
+#include "client/client.h"
 #include "fuse/kernel.h"
 #include "fuse/mounted_internal.h"
 
@@ -78,12 +79,12 @@ static int start_session(struct mounted *m, struct err *e)
 	return session_new(&config, &m->session, e);
 }
 
-/* A READ may wait for minutes: its origin's deadline is ours, not the kernel's. */
+/* How long a READ may wait for its origin is ours to say, not the kernel's. */
 static void warn_of_timeout(void)
 {
 	uint32_t seconds = kernel_request_timeout();
 
-	if (seconds)
+	if (seconds && seconds < CLIENT_READ_DEADLINE / CLOCK_SECOND)
 		log_warn("the kernel ends slow mounts",
 			"seconds=%u effect=\"a stalled origin ends the mount\" next=\"write 0 to "
 			"/proc/sys/fs/fuse/default_request_timeout and max_request_timeout\"",
