@@ -189,7 +189,7 @@ static int life(void *arg)
 	if (r == 0 && config.scheme == UFS_S3) {
 		config.endpoint = strdup(endpoint);
 		config.path_style = true;
-		r = config.endpoint ? 0 : -ENOMEM;
+		r = config.endpoint ? 0 : err_set(&e, -ENOMEM, "no endpoint");
 	}
 	if (r == 0)
 		r = ufs_open(&config, &limits, &ufs, &e);
@@ -197,12 +197,10 @@ static int life(void *arg)
 		r = ufs_probe(ufs, &e);
 	if (r == 0)
 		r = ufs_list(ufs, take, &found, &e);
+	assert_true(r == 0 || e.text[0]); /* what was refused has its line */
 	if (r == 0) {
 		assert_int_equal(found.n, FILES);
 		r = get(ufs, &found);
-	} else if (r != -ENOMEM || config.prefix) {
-		/* what was refused has its line */
-		assert_true(e.text[0] || !ufs);
 	}
 	ufs_free(ufs);
 	ufs_config_release(&config);
