@@ -161,6 +161,12 @@ static bool transient(int code)
 	       code == -ENETUNREACH || code == -ECONNRESET || code == -EAGAIN || code == -EIO;
 }
 
+/* Says nothing of what was to be opened. */
+static bool scarce(int code)
+{
+	return code == -ENOMEM || code == -EMFILE || code == -ENFILE;
+}
+
 static int open_newest(const struct source *source, struct table **ret_table)
 {
 	const struct record_generation *newest = generations_newest(source);
@@ -391,8 +397,9 @@ void flight_run(struct source *source, struct list *waiters)
 {
 	struct flight flight = { .source = source };
 	struct list *node;
+	int r = source->n > 0 ? open_newest(source, &flight.prev) : 0;
 
-	flight.lost = source->n > 0 && open_newest(source, &flight.prev) < 0;
+	flight.lost = r < 0 && !scarce(r);
 	list_for_each (at, waiters) {
 		struct source_wait *wait = list_entry(at, struct source_wait, link);
 
@@ -404,7 +411,12 @@ void flight_run(struct source *source, struct list *waiters)
 			flight.seen = wait->seen.generation;
 		}
 	}
-	make_generation(&flight);
+	if (scarce(r)) /* the next one may have more luck; a new lineage is for ever */
+		flight.status =
+			err_set(&flight.failure, r, "the newest table of %s cannot be opened: %s",
+				source->record.text, err_str(r));
+	else
+		make_generation(&flight);
 	report(&flight);
 	table_cleanup(&flight.prev);
 	while ((node = list_pop_front(waiters)))
