@@ -180,6 +180,11 @@ void alloc_fail(uint64_t n)
 	atomic_store(&control->count, 0);
 }
 
+uint64_t alloc_fail_suspend(void)
+{
+	return atomic_exchange(&control->fail_at, 0);
+}
+
 bool alloc_fail_end(void)
 {
 	atomic_store(&control->fail_at, 0);

@@ -21,6 +21,9 @@ struct alloc_control {
 
 /* Counts from 0 again, and fails the n-th; 0: none. */
 void alloc_fail(uint64_t n);
+/* For what a test does before the part that is to fail: stops failing; returns what alloc_fail() then
+ * takes. */
+uint64_t alloc_fail_suspend(void);
 /* Stops failing. True when one failed since alloc_fail(). */
 bool alloc_fail_end(void);
 /* Those of the calling thread neither count nor fail from now on. */
