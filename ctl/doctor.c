@@ -46,24 +46,6 @@ int doctor_read_number(const char *path, uint64_t *ret_number)
 	return 0;
 }
 
-bool doctor_fuse_conf(const char *text, const char *key, uint64_t *ret_number)
-{
-	size_t len = strlen(key);
-
-	for (const char *line = text; line; line = strchr(line, '\n')) {
-		line += strspn(line, " \t\n");
-		if (strncmp(line, key, len) != 0)
-			continue;
-		line += len;
-		line += strspn(line, " \t");
-		if (*line != '=' && *line != '\n' && *line != '\0')
-			continue; /* a longer word */
-		*ret_number = *line == '=' ? strtoull(line + 1, NULL, 10) : 1;
-		return true;
-	}
-	return false;
-}
-
 void doctor_redact_proxy(const char *proxy, char *out, size_t size)
 {
 	const char *scheme_end = strstr(proxy, "://");

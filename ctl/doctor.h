@@ -65,10 +65,6 @@ void doctor_origin(struct doctor *d); /* name, connection, clock, keys, rights *
 /* For tests and for the files above: the first number that a small file holds; -ENOENT, -EINVAL. */
 int doctor_read_number(const char *path, uint64_t *ret_number) __must_check;
 
-/* Value of `key` in fuse.conf(5) text: true when the line is there; *ret_number: what follows "=",
- * else 1. */
-bool doctor_fuse_conf(const char *text, const char *key, uint64_t *ret_number);
-
 /* "[https://]user:secret@host:port/..." without what is secret: "https://host:port". */
 void doctor_redact_proxy(const char *proxy, char *out, size_t size);
 

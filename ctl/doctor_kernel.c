@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/limits.h"
+#include "base/mount_conf.h"
 #include "client/client.h"
 #include "ctl/cache_dir.h"
 #include "ctl/doctor.h"
@@ -155,18 +156,18 @@ static void check_device(struct doctor *d)
 
 static void check_conf(struct doctor *d)
 {
-	_cleanup_(buf_release) struct buf text = BUF_INIT(65536);
+	_cleanup_(buf_release) struct buf text = BUF_INIT(MOUNT_CONF_BYTES);
 	uint64_t number = 0;
-	bool there = file_read_all("/etc/fuse.conf", &text) == 0;
+	bool there = file_read_all(MOUNT_CONF, &text) == 0;
 
-	if (there && doctor_fuse_conf(buf_str(&text), "user_allow_other", &number))
+	if (there && mount_conf_find(buf_str(&text), "user_allow_other", NULL))
 		doctor_ok(
 			d, "fuse", "user_allow_other: set: ordinary users may give --allow-other");
 	else if (geteuid() != 0)
 		doctor_warn(d, "fuse",
 			"user_allow_other: not set: nobody but you can read your mounts: have root "
-			"add the line user_allow_other to /etc/fuse.conf");
-	if (there && doctor_fuse_conf(buf_str(&text), "mount_max", &number))
+			"add the line user_allow_other to " MOUNT_CONF);
+	if (there && mount_conf_find(buf_str(&text), "mount_max", &number))
 		doctor_ok(d, "fuse", "mount_max: %llu mounts of ordinary users",
 			(unsigned long long)number);
 }

@@ -6,6 +6,7 @@
 #include "base/fd_pass.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/mount_conf.h"
 
 #include <fcntl.h>
 #include <linux/capability.h>
@@ -20,8 +21,6 @@
 #include <sys/wait.h>
 
 #define PATH_DEFAULT   "/usr/local/bin:/usr/bin:/bin:/run/wrappers/bin"
-#define CONF           "/etc/fuse.conf"
-#define CONF_BYTES     65536u
 #define MOUNT_DEADLINE (30 * CLOCK_SECOND)
 #define SOURCE_MAX     1024u /* shown of a URL; the kernel takes 4096, escapes included */
 #define READ_MAX       "1048576"
@@ -57,24 +56,13 @@ static int find(char ret_path[PATH_MAX])
 	return r;
 }
 
-/* A line of the configuration that says just this. */
-static bool conf_says(const char *word)
+/* By root's leave. */
+static bool may_allow_other(void)
 {
-	_cleanup_(buf_release) struct buf conf = BUF_INIT(CONF_BYTES);
-	size_t len = strlen(word);
+	_cleanup_(buf_release) struct buf conf = BUF_INIT(MOUNT_CONF_BYTES);
 
-	if (file_read_all(CONF, &conf) < 0)
-		return false;
-	for (const char *line = buf_str(&conf); line; line = strchr(line, '\n')) {
-		line += strspn(line, " \t\n");
-		if (strncmp(line, word, len) == 0) {
-			char next = line[len + strspn(line + len, " \t\r")];
-
-			if (next == '\n' || next == '#') /* a comment */
-				return true;
-		}
-	}
-	return false;
+	return file_read_all(MOUNT_CONF, &conf) == 0 &&
+	       mount_conf_find(buf_str(&conf), "user_allow_other", NULL);
 }
 
 int fusermount_probe(bool allow_other, struct err *e)
@@ -115,9 +103,9 @@ int fusermount_probe(bool allow_other, struct err *e)
 			"this process may not gain privileges (no_new_privs), so %s cannot mount: "
 			"allow it in the container or unit, or mount as root",
 			path);
-	if (allow_other && !conf_says("user_allow_other"))
+	if (allow_other && !may_allow_other())
 		return err_set(e, -EPERM,
-			"--allow-other needs the line user_allow_other in " CONF
+			"--allow-other needs the line user_allow_other in " MOUNT_CONF
 			": have root add it, or leave the option out");
 	return 0;
 }
@@ -161,14 +149,14 @@ static const struct {
 	const char *advice;
 } refusals[] = {
 	{ "user_allow_other", -EPERM,
-		"have root add that line to " CONF ", or leave --allow-other out" },
+		"have root add that line to " MOUNT_CONF ", or leave --allow-other out" },
 	{ "no write access", -EACCES, "choose a directory of your own" },
 	{ "not owned by user", -EACCES, "choose a directory of your own" },
 	{ "mountpoint", -EACCES, "choose an empty directory of your own" },
 	{ "mounting over filesystem", -EACCES,
 		"choose a directory on another file system, such as your home directory" },
 	{ "mount_max", -EUSERS,
-		"unmount what is not needed, or have root raise mount_max in " CONF },
+		"unmount what is not needed, or have root raise mount_max in " MOUNT_CONF },
 	{ "username", -EPERM,
 		"your user id has no name in /etc/passwd: have root add one, or mount as root" },
 	{ "device not found", -ENODEV, "have the module fuse loaded" },

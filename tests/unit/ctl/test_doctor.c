@@ -100,14 +100,6 @@ static void test_reads(void **state)
 	char proxy[32];
 
 	(void)state;
-	assert_true(doctor_fuse_conf("# x\nmount_max = 12\n", "mount_max", &number));
-	assert_int_equal(number, 12);
-	assert_true(doctor_fuse_conf("a\n  user_allow_other\n", "user_allow_other", &number));
-	assert_int_equal(number, 1);
-	assert_true(doctor_fuse_conf("user_allow_other", "user_allow_other", &number));
-	assert_false(doctor_fuse_conf("#user_allow_other\n", "user_allow_other", &number));
-	assert_false(doctor_fuse_conf("user_allow_others\n", "user_allow_other", &number));
-	assert_false(doctor_fuse_conf("", "user_allow_other", &number));
 	assert_int_equal(file_write_atomic(in("number"), "77\n", 3, 0600), 0);
 	assert_int_equal(doctor_read_number(in("number"), &number), 0);
 	assert_int_equal(number, 77);
