@@ -36,7 +36,8 @@ struct list_parser {
 	size_t prefix_len;
 	const char *upto; /* relative; NULL: to the end */
 	size_t upto_len;
-	bool enough; /* a key beyond `upto` was there */
+	bool enough;      /* a key beyond `upto` was there */
+	size_t enough_at; /* in the document */
 	int status;
 	unsigned int depth;
 	enum element stack[S3_XML_DEPTH];
@@ -243,6 +244,7 @@ static void stop_beyond(struct list_parser *p)
 				p->upto, p->upto_len) <= 0)
 		return;
 	p->enough = true;
+	p->enough_at = (size_t)max(XML_GetCurrentByteIndex(p->xml), (XML_Index)0);
 	p->page->truncated = true;
 	p->truncated_seen = true;
 	(void)XML_StopParser(p->xml, XML_FALSE); /* fails only when stopped already */
@@ -435,6 +437,60 @@ static int parse_list(struct list_parser *p, const char *xml, size_t len)
 	return p->status;
 }
 
+/* The next byte of a key as it stands in the document, decoded; -1 at its end, -2 when it takes a
+ * parser to tell. */
+static int raw_key_byte(const struct list_parser *p, const char **key, const char *end)
+{
+	const char *at = *key;
+	char digits[3] = { 0 };
+	char byte;
+
+	if (at == end || *at == '<')
+		return -1;
+	*key = at + 1;
+	if (*at == '&')
+		return -2;
+	if (p->encoded && *at == '+')
+		return ' ';
+	if (!p->encoded || *at != '%')
+		return (unsigned char)*at;
+	if (end - at < 3)
+		return -2;
+	memcpy(digits, at + 1, 2);
+	*key = at + 3;
+	return hash_unhex(digits, &byte, 1) < 0 ? -2 : (unsigned char)byte;
+}
+
+/* Whether such a key is beyond `upto`; false also when that is not sure. */
+static bool raw_key_beyond(const struct list_parser *p, const char *key, const char *end)
+{
+	size_t n = p->prefix_len + p->upto_len;
+
+	for (size_t i = 0; i < n; i++) {
+		char wanted = i < p->prefix_len ? p->prefix[i] : p->upto[i - p->prefix_len];
+		int byte = raw_key_byte(p, &key, end);
+
+		if (byte != (unsigned char)wanted)
+			return byte > (unsigned char)wanted;
+	}
+	return raw_key_byte(p, &key, end) != -1;
+}
+
+/* Whether all keys behind the one at which the parser stopped are beyond `upto` too, as they are
+ * when the page is in order. Cheap: the bytes are searched, not parsed. */
+static bool rest_is_beyond(const struct list_parser *p, const char *xml, size_t len)
+{
+	const char *end = xml + len;
+	const char *at = xml + min(p->enough_at, len);
+
+	while ((at = memmem(at, (size_t)(end - at), "<Key>", 5)) != NULL) {
+		at += 5;
+		if (!raw_key_beyond(p, at, end))
+			return false;
+	}
+	return true;
+}
+
 /* EncodingType may stand behind the keys (not with Amazon); it must be known before the first of
  * them. */
 static bool encoding_comes_late(const char *xml, size_t len)
@@ -444,6 +500,13 @@ static bool encoding_comes_late(const char *xml, size_t len)
 	const char *prefixes = memmem(xml, len, "<CommonPrefixes>", 16);
 
 	return encoding && ((contents && contents < encoding) || (prefixes && prefixes < encoding));
+}
+
+static void parser_release(struct list_parser *p)
+{
+	buf_release(&p->text);
+	buf_release(&p->key);
+	buf_release(&p->etag);
 }
 
 int s3_xml_list(
@@ -473,6 +536,10 @@ int s3_xml_list_upto(const char *xml, size_t len, const char *prefix, const char
 		return err_set(e, -EPROTO, "LIST answer: longer than %u bytes", LIMIT_XML_BYTES);
 	p.encoded = encoding_comes_late(xml, len);
 	r = parse_list(&p, xml, len);
+	if (r == 0 && p.enough && !rest_is_beyond(&p, xml, len)) {
+		parser_release(&p);
+		return s3_xml_list_upto(xml, len, prefix, NULL, 0, page, e);
+	}
 	if (r == 0 && !p.truncated_seen)
 		r = err_set(e, -EPROTO, "LIST answer: no IsTruncated in it");
 	if (r == 0) {
@@ -480,9 +547,7 @@ int s3_xml_list_upto(const char *xml, size_t len, const char *prefix, const char
 		if (!finish_rows(&page->bytes, page->prefixes, &page->n_prefixes))
 			page->disorder = true;
 	}
-	buf_release(&p.text);
-	buf_release(&p.key);
-	buf_release(&p.etag);
+	parser_release(&p);
 	if (r < 0)
 		ufs_page_clear(page);
 	return r;

@@ -15,7 +15,8 @@
 int s3_xml_list(const char *xml, size_t len, const char *prefix, struct ufs_page *page,
 	struct err *e) __must_check;
 /* The same, but reads no further than the first key beyond `upto` (relative; NULL: to the end); the
- * page is truncated then, and what follows in the document is not checked. */
+ * page is truncated then, and of what follows in the document only is checked that no key but those
+ * beyond `upto` is in it: else all of it is read. */
 int s3_xml_list_upto(const char *xml, size_t len, const char *prefix, const char *upto,
 	size_t upto_len, struct ufs_page *page, struct err *e) __must_check;
 

@@ -219,6 +219,37 @@ static void upto(void **state)
 	ufs_page_release(&page);
 }
 
+/* A page in disorder may begin with a key beyond: those of the range behind it are not lost. */
+static void upto_in_disorder(void **state)
+{
+	static const char plain[] = HEAD OBJECT("p/d", "1", "e") OBJECT("p/x", "1", "e")
+		OBJECT("p/b", "2", "f") DONE TAIL;
+	static const char encoded[] = HEAD "<EncodingType>url</EncodingType>" OBJECT(
+		"p%2Fd", "1", "e") OBJECT("p%2F%62", "2", "f") DONE TAIL;
+	static const char entity[] =
+		HEAD OBJECT("p/d", "1", "e") OBJECT("p/&amp;", "2", "f") DONE TAIL;
+	static const char beyond[] = HEAD "<EncodingType>url</EncodingType>" OBJECT("p%2Fd", "1",
+		"e") OBJECT("p%2F%C3%A9", "many", "f") OBJECT("p/bb+", "many", "f") DONE TAIL;
+	static const char *const found[] = { plain, encoded, entity };
+	struct ufs_page page;
+
+	(void)state;
+	ufs_page_init(&page);
+	for (size_t i = 0; i < ARRAY_SIZE(found); i++) {
+		assert_int_equal(
+			s3_xml_list_upto(found[i], strlen(found[i]), "p/", "bb", 2, &page, NULL),
+			0);
+		assert_int_equal(page.n_objects, i == 0 ? 3 : 2);
+		assert_true(page.disorder);
+		assert_false(page.truncated);
+	}
+	assert_int_equal(
+		s3_xml_list_upto(beyond, sizeof(beyond) - 1, "p/", "bb", 2, &page, NULL), 0);
+	assert_int_equal(page.n_objects, 1);
+	assert_false(page.disorder);
+	ufs_page_release(&page);
+}
+
 /* As XML Schema and programming languages write it. */
 static void booleans(void **state)
 {
@@ -334,6 +365,7 @@ int main(void)
 		cmocka_unit_test(refused),
 		cmocka_unit_test(disorder),
 		cmocka_unit_test(upto),
+		cmocka_unit_test(upto_in_disorder),
 		cmocka_unit_test(booleans),
 		cmocka_unit_test(truncated),
 		cmocka_unit_test(long_keys),
