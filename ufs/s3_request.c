@@ -114,8 +114,8 @@ int s3_exchange_status(struct s3 *s3, const struct s3_exchange *x, int status, c
 		return err_set(e, status, "the request was given up");
 	if (status == -ETIMEDOUT && x->deadline_ns && clock_mono_ns() >= x->deadline_ns &&
 		clock_mono_ns() - x->progress_ns < s3->base.limits.request_timeout_ns)
-		return err_set(e, status, "%s: no answer before the read's deadline",
-			s3->place.base_url);
+		return err_set(
+			e, status, "%s: no answer before the read's deadline", s3->place.base_url);
 	if (status == -ETIMEDOUT) {
 		ret_failure->cause = UFS_CAUSE_STALL;
 		return err_set(e, status,
