@@ -158,9 +158,12 @@ static int check_seen(struct client *client, struct table *table, struct err *e)
 {
 	const struct generation_id *id = &table_info(table)->id;
 	struct generation_id seen;
+	int r = client->seen_dir ? generation_seen_load(client->seen_dir, &id->volume, &seen)
+				 : -ENOENT;
 
-	if (!client->seen_dir || generation_seen_load(client->seen_dir, &id->volume, &seen) < 0 ||
-		seen.lineage != id->lineage || id->generation > seen.generation)
+	if (r == -ENOMEM || r == -EMFILE || r == -ENFILE) /* no reason to trust anybody */
+		return err_set(e, r, "what was in use here cannot be read: %s", err_str(r));
+	if (r < 0 || seen.lineage != id->lineage || id->generation > seen.generation)
 		return 0;
 	if (id->generation == seen.generation && memcmp(id->hash, seen.hash, sizeof(id->hash)) == 0)
 		return 0;
