@@ -40,9 +40,12 @@ static int seen_save(const struct source *source, const struct generation_id *id
 static int seen_check(const struct source *source, const struct generation_id *id, struct err *e)
 {
 	struct generation_id seen;
+	int r = seen_load(source, &seen);
 	bool same;
 
-	if (seen_load(source, &seen) < 0 || seen.lineage != id->lineage)
+	if (r == -ENOMEM || r == -EMFILE || r == -ENFILE) /* no reason to trust anybody */
+		return err_set(e, r, "what this worker saw cannot be read: %s", err_str(r));
+	if (r < 0 || seen.lineage != id->lineage)
 		return 0; /* never seen, or another lineage: nothing cached under its name yet */
 	same = memcmp(seen.hash, id->hash, SHA256_BYTES) == 0;
 	if (id->generation < seen.generation || (id->generation == seen.generation && !same) ||
