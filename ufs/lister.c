@@ -11,13 +11,14 @@
  * number of keys.
  *
  * All of this stands on pages in byte order that begin behind the key asked for. A page that is not
- * so is asked for again; when it stays so, the service lists in an order of its own, and the
- * listing begins anew, one page after the other by the service's tokens: slower, but any order will
- * do.
+ * so is asked for again; when it stays so, or when two ranges do not meet (struct seam), the service
+ * lists in an order of its own, and the listing begins anew, one page after the other by the
+ * service's tokens: slower, but any order will do.
  */
 #include "ufs/lister.h"
 #include "ufs/lister_split.h"
 #include "base/cleanup.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "base/pool.h"
 
@@ -32,8 +33,22 @@
 #define LISTER_LEVELS       64u /* directory levels looked at, at most */
 #define LISTER_FIRST_LEVELS 4u
 
+/*
+ * Where two ranges meet. The first key beyond it is seen from both sides: by the page that reaches
+ * the end of the range before it, and by the first page of the range behind it. While it is the same
+ * one at every seam, the ranges are the service's own listing, cut into pieces: no key is left out,
+ * whatever the order is that the service lists in.
+ */
+struct seam {
+	unsigned int refs; /* of the two ranges */
+	bool told[2];
+	uint64_t next[2]; /* the key's hash; 0: there is none */
+};
+
 struct range {
 	struct list link;       /* lister.ranges, in key order */
+	struct seam *begin;     /* NULL: that of all keys, or it was told */
+	struct seam *end;       /* NULL: that of all keys */
 	struct lister_key pos;  /* keys beyond it are still to list */
 	struct lister_key high; /* up to and with it */
 	bool has_pos;
@@ -128,10 +143,36 @@ static struct range *next_range(struct lister *l, struct range *range)
 					      : list_entry(range->link.next, struct range, link);
 }
 
+static void seam_drop(struct seam *seam)
+{
+	if (seam && --seam->refs == 0)
+		free(seam);
+}
+
 static void remove_range(struct range *range)
 {
 	list_remove(&range->link);
+	seam_drop(range->begin);
+	seam_drop(range->end);
 	free(range);
+}
+
+enum seam_side { SEAM_BEFORE, SEAM_BEHIND };
+
+/* `next`: the first key beyond the seam, as one side sees it; NULL: none. */
+static void seam_tell_locked(
+	struct lister *l, struct seam *seam, enum seam_side side, const struct ufs_object *next)
+{
+	struct err e = ERR_INIT;
+
+	if (!seam)
+		return;
+	seam->told[side] = true;
+	seam->next[side] = next ? hash_xxh3(next->key, next->key_len, 0) | 1 : 0;
+	if (!seam->told[!side] || seam->next[0] == seam->next[1])
+		return;
+	l->strange = true;
+	fail_locked(l, err_set(&e, -EREMOTEIO, "LIST answers are not in byte order"), &e);
 }
 
 static bool beyond(const struct ufs_object *object, const struct range *range)
@@ -159,6 +200,8 @@ static void swallow_locked(struct lister *l, struct range *range, const struct u
 	while (beyond(last, range) && (next = untouched_neighbour_locked(l, range))) {
 		range->high = next->high;
 		range->bounded = next->bounded;
+		seam_drop(range->end);
+		range->end = TAKE(next->end);
 		remove_range(next);
 	}
 }
@@ -226,6 +269,8 @@ static uint32_t advance_locked(struct lister *l, struct range *range, const stru
 
 	lister_alphabet_add(&l->alphabet, &lesson->alphabet);
 	l->slashes = max(l->slashes, lesson->slashes);
+	seam_tell_locked(l, range->begin, SEAM_BEHIND, n ? &objects[0] : NULL);
+	seam_drop(TAKE(range->begin));
 	if (n)
 		swallow_locked(l, range, &objects[n - 1]);
 	while (n && beyond(&objects[n - 1], range)) {
@@ -233,6 +278,8 @@ static uint32_t advance_locked(struct lister *l, struct range *range, const stru
 		more = false;
 	}
 	if (!more) {
+		seam_tell_locked(
+			l, range->end, SEAM_BEFORE, n < page->n_objects ? &objects[n] : NULL);
 		remove_range(range);
 		if (list_empty(&l->ranges))
 			pthread_cond_broadcast(&l->news);
@@ -477,12 +524,21 @@ static bool cut_range_locked(struct lister *l, struct range *range, uint32_t wan
 	qsort(l->cuts, n, sizeof(l->cuts[0]), by_key);
 	for (uint32_t i = n; i > 0; i--) { /* from behind: range->high moves down */
 		struct range *part;
+		struct seam *seam;
 
 		if (!inside(range, &l->cuts[i - 1]))
 			continue; /* twice, or the end */
 		part = calloc(1, sizeof(*part));
-		if (!part)
+		seam = calloc(1, sizeof(*seam));
+		if (!part || !seam) {
+			free(part);
+			free(seam);
 			return true; /* slower, not wrong */
+		}
+		seam->refs = 2;
+		part->begin = seam;
+		part->end = range->end;
+		range->end = seam;
 		part->pos = l->cuts[i - 1];
 		part->has_pos = true;
 		part->high = range->high;
