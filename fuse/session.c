@@ -234,7 +234,7 @@ static void on_forget(struct session *s, uint32_t slot, const struct request *re
 	/* Not below 0: a daemon that died may have counted a request that is in its slot still. */
 	while (!atomic_compare_exchange_weak(&s->counters->known, &known, known - min(known, n)))
 		;
-	counter_add(&s->counters->other, 1);
+	counter_add(&s->counters->forget, 1);
 	drop(s, slot);
 }
 
@@ -244,8 +244,8 @@ static void handle(struct worker *w, uint32_t slot, uint32_t len)
 	const void *data = slot_data(s->config.slots, slot);
 	struct request req;
 
-	counter_add(&s->counters->total, 1);
 	if (request_parse(data, len, &req) < 0) {
+		counter_add(&s->counters->total, 1);
 		LOG_LIMITED(LOG_WARN, "request not understood", "bytes=%u", len);
 		if (request_unique_of_refused(data, len) != 0)
 			session_answer(s, slot, -EINVAL, NULL, 0);
@@ -253,6 +253,8 @@ static void handle(struct worker *w, uint32_t slot, uint32_t len)
 			drop(s, slot);
 		return;
 	}
+	if (req.opcode != FUSE_FORGET && req.opcode != FUSE_BATCH_FORGET)
+		counter_add(&s->counters->total, 1);
 	switch (req.opcode) {
 	case FUSE_INIT:
 		on_init(s, slot, &req);

@@ -25,7 +25,8 @@
 #include "fuse/tree.h"
 
 #define SESSION_COUNTERS(X)                                                                      \
-	X(total, "granary_fuse_requests_total", COUNTER, "requests", "Requests of the kernel")   \
+	X(total, "granary_fuse_requests_total", COUNTER, "requests",                             \
+		"Requests of the kernel for which somebody may wait: all but FORGETs")           \
 	X(lookup, "granary_fuse_lookups_total", COUNTER, "requests", "LOOKUPs")                  \
 	X(open, "granary_fuse_opens_total", COUNTER, "requests", "OPENs")                        \
 	X(read, "granary_fuse_reads_total", COUNTER, "requests", "READs")                        \
@@ -41,7 +42,9 @@
 	X(readdir, "granary_fuse_readdirs_total", COUNTER, "requests",                           \
 		"READDIRs and READDIRPLUSes")                                                    \
 	X(known, "granary_fuse_known_nodes", GAUGE, "nodes",                                     \
-		"Files and directories that the kernel knows")
+		"Files and directories that the kernel knows")                                   \
+	X(forget, "granary_fuse_forgets_total", COUNTER, "requests",                             \
+		"FORGETs: the kernel needed memory, nobody waits for them")
 
 /* In the slots' memory: counts of the whole mount, over crashes. */
 COUNTER_STRUCT(session_counters, SESSION_COUNTERS);

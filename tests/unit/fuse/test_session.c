@@ -305,7 +305,8 @@ static void protocol(void **state)
 	ask(&f, 20, FUSE_RELEASE, 2, NULL, 0);
 	hear(&f, 20, 0, 0);
 	assert_int_equal(counter_get(&session_counters(f.session)->lookup), 2);
-	assert_int_equal(counter_get(&session_counters(f.session)->total), 11);
+	assert_int_equal(counter_get(&session_counters(f.session)->total), 10);
+	assert_int_equal(counter_get(&session_counters(f.session)->forget), 1);
 	assert_int_equal(counter_get(&session_counters(f.session)->known), 0);
 	end(&f);
 }
