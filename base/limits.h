@@ -14,7 +14,8 @@
 	(64u << 20)                /* reply bytes queued on one connection before it is throttled */
 #define LIMIT_POOL_QUEUE 65536u    /* jobs waiting for a pool's threads */
 #define LIMIT_FILES      50000000u /* files of one source */
-#define LIMIT_XML_BYTES  (16u << 20) /* one LIST answer */
-#define LIMIT_DEVICES    16384u      /* devices of one image */
-#define LIMIT_FUSE_SLOTS 4096u       /* READ requests held by one mount */
-#define LIMIT_CHUNK_FDS  1024u       /* open chunk files of one process */
+#define LIMIT_XML_BYTES \
+	(4u << 20) /* one LIST answer: 1,000 of the longest keys, escaped, are 3.5 MiB */
+#define LIMIT_DEVICES    16384u /* devices of one image */
+#define LIMIT_FUSE_SLOTS 4096u  /* READ requests held by one mount */
+#define LIMIT_CHUNK_FDS  1024u  /* open chunk files of one process */
