@@ -417,7 +417,8 @@ static void capacity(void **state)
 	wish.capacity = 16;
 	wish.delay_ns = 20 * CLOCK_MS;
 	assert_int_equal(run(ufs, 1500, 128, NULL), 0);
-	assert_in_range(COUNT(ufs, window), 6, 24);
+	/* Looked at anywhere between two cuts; without any it would be 128. */
+	assert_in_range(COUNT(ufs, window), wish.capacity / 4, 3 * wish.capacity);
 	assert_true(COUNT(ufs, window_cuts) >= 1);
 	assert_true(COUNT(ufs, cause_slow_down) == wish.refused);
 	assert_true(wish.refused < 500);
