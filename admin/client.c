@@ -210,7 +210,7 @@ int admin_call_text(const char *socket_path, const char *path, uint64_t timeout_
 	if (status / 100 != 2) {
 		json_t *json = NULL;
 
-		r = admin_json_parse(out->data ? out->data + before : "", out->len - before, 0,
+		(void)!admin_json_parse(out->data ? out->data + before : "", out->len - before, 0,
 			&json, NULL); /* without JSON there is the status to tell */
 		r = failed(status, path, json, e);
 		json_decref(json);

@@ -136,7 +136,8 @@ static double keys_of_sibling(const struct ufs_object *objects, uint32_t n, uint
 	struct lister_symbol before[2] = { 0 };
 	uint32_t siblings = 0;
 	uint32_t below = 0;
-	double half = n - n / 2;
+	const uint32_t looked_at = n - n / 2;
+	double half = looked_at;
 
 	for (uint32_t i = n / 2; i < n; i++) {
 		struct lister_symbol here = symbol_at(&objects[i], shared);
@@ -151,7 +152,7 @@ static double keys_of_sibling(const struct ufs_object *objects, uint32_t n, uint
 	half /= siblings - 0.5; /* the outermost are there in part */
 	if (siblings > 3 || below < siblings + 2)
 		return half;
-	return fmax(half, (n - n / 2) / (below - 0.5) * alphabet->n);
+	return fmax(half, looked_at / (below - 0.5) * alphabet->n);
 }
 
 void lister_learn(const struct ufs_object *objects, uint32_t n, struct lister_lesson *ret_lesson)
@@ -326,7 +327,10 @@ static void cut_make(const struct lister_alphabet *alphabet, const struct lister
 {
 	uint64_t second = level->wide[1];
 	uint64_t below = (uint64_t)level->wide[0] * second;
-	uint64_t place = i * (level->n * below) / level->parts;
+	uint64_t place;
+
+	ensure(below && level->parts);
+	place = i * (level->n * below) / level->parts;
 
 	lister_key_set(ret_cut, spot->pos->bytes, level->at);
 	put_symbol(ret_cut, alphabet, level->first + (uint32_t)(place / below));
@@ -373,7 +377,7 @@ static uint32_t cuts_even(const struct lister_alphabet *alphabet, const struct l
 uint32_t lister_cuts(const struct lister_alphabet *alphabet, const struct lister_spot *spot,
 	uint32_t want, struct lister_key *ret_cuts)
 {
-	struct level levels[SPLIT_LEVELS];
+	struct level levels[SPLIT_LEVELS] = { 0 };
 	uint32_t n_levels = levels_find(alphabet, spot, levels);
 	uint32_t n = 0;
 

@@ -1,6 +1,7 @@
 /* Replies: heads, bodies, errors, and what the request's plan makes of them. */
 #include "tests/tools/s3d.h"
 
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -70,8 +71,7 @@ static int head_make_long(struct s3d_conn *c, struct buf *head, uint64_t body_le
 
 	switch ((enum s3d_long)c->plan.extra_how) {
 	case S3D_LONG_LENGTH:
-		(void)snprintf(length, sizeof(length), "%llu",
-			(unsigned long long)(body_len + c->plan.extra));
+		(void)snprintf(length, sizeof(length), "%" PRIu64, body_len + c->plan.extra);
 		return s3d_header_set(head, "Content-Length", length);
 	case S3D_LONG_BEYOND:
 		c->close_after = true;

@@ -124,6 +124,7 @@ static void test_images(void **state)
 static void test_below(void **state)
 {
 	char real[PATH_MAX];
+	char below[PATH_MAX + 8];
 
 	(void)state;
 	assert_non_null(realpath(dir, real));
@@ -134,11 +135,13 @@ static void test_below(void **state)
 	assert_true(cache_dir_path_below(real, real));
 	assert_true(cache_dir_path_below("/new", "/"));
 	assert_false(cache_dir_path_below("/new", real));
-	assert_false(cache_dir_path_below(in("xx"), strcat(real, "/x")));
-	assert_true(cache_dir_path_below(in("link/new"), strcat(real, "/y")));
+	(void)snprintf(below, sizeof(below), "%s/x", real); /* fits */
+	assert_false(cache_dir_path_below(in("xx"), below));
+	(void)snprintf(below, sizeof(below), "%s/x/y", real); /* fits */
+	assert_true(cache_dir_path_below(in("link/new"), below));
 	assert_int_equal(chdir(in("x/y")), 0);
-	assert_true(cache_dir_path_below("new", real));
-	assert_true(cache_dir_path_below("../y/new", real));
+	assert_true(cache_dir_path_below("new", below));
+	assert_true(cache_dir_path_below("../y/new", below));
 	assert_int_equal(chdir("/"), 0);
 }
 
@@ -199,6 +202,7 @@ static void test_run_of_a_user(void **state)
 
 static void test_default(void **state)
 {
+	char home[] = "/var/tmp/granary-cd.XXXXXX";
 	char path[PATH_MAX];
 	struct err e = ERR_INIT;
 
@@ -213,13 +217,12 @@ static void test_default(void **state)
 	if (geteuid() != 0)
 		return;
 	/* a user's home, as sudo -E leaves it */
-	(void)snprintf(path, sizeof(path), "/var/tmp/granary-cd.XXXXXX");
-	assert_non_null(mkdtemp(path));
-	assert_int_equal(chown(path, 1000000, 1000000), 0);
-	assert_int_equal(setenv("HOME", path, 1), 0);
+	assert_non_null(mkdtemp(home));
+	assert_int_equal(chown(home, 1000000, 1000000), 0);
+	assert_int_equal(setenv("HOME", home, 1), 0);
 	assert_int_equal(cache_dir_default(path, &e), 0);
 	assert_string_equal(path, "/root/.cache/granary");
-	assert_int_equal(rmdir(getenv("HOME")), 0);
+	assert_int_equal(rmdir(home), 0);
 }
 
 int main(void)
