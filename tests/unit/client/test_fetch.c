@@ -386,7 +386,7 @@ static void test_slow_is_logged(void **state)
 	assert_int_equal(file_read_all(path, &text), 0);
 	line = strstr(buf_str(&text), "read waits");
 	assert_non_null(line);
-	assert_non_null(strstr(line, "cause=\"no answer from the worker\""));
+	assert_non_null(strstr(line, "cause=\"no answer from the worker: "));
 	assert_null(strstr(line + 1, "read waits"));
 	buf_release(&text);
 }

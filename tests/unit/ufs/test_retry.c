@@ -27,14 +27,15 @@ struct script {
 	const struct step *steps;
 	uint32_t n;
 	_Atomic uint32_t at;
-	_Atomic bool hangs;     /* never answers until freed */
-	_Atomic bool yields;    /* but gives up what is cancelled */
-	_Atomic bool slow;      /* takes long to take a request */
+	_Atomic bool hangs;  /* never answers until freed */
+	_Atomic bool yields; /* but gives up what is cancelled */
+	_Atomic bool slow;   /* takes a second attempt only when a promotion is on its way */
+	_Atomic bool promoting;
 	_Atomic bool inside;    /* is taking one */
 	_Atomic bool overtaken; /* by a promotion meanwhile */
 	struct list hanging;
 	uint64_t deadline_ns; /* of the last request */
-	enum ufs_class promoted;
+	_Atomic enum ufs_class promoted;
 	const struct ufs_get *_Atomic cancelled;
 	uint32_t probes;
 };
@@ -60,6 +61,9 @@ static void on_task(struct loop_task *task)
 	uint64_t n = min((uint64_t)step.bytes, get->length);
 
 	free(a);
+	/* It does not end before a promotion that waits for the lock has had it. */
+	for (int i = 0; i < 5000 && s->promoting && s->promoted == UFS_CLASSES; i++)
+		clock_sleep_ns(CLOCK_MS);
 	for (uint64_t i = 0; i < n; i++)
 		((char *)get->buf)[i] = data_at(get->offset + i);
 	get->got = n;
@@ -77,9 +81,11 @@ static int script_get(struct ufs *ufs, struct ufs_get *get)
 	struct answer *a;
 
 	s->deadline_ns = get->deadline_ns;
-	if (s->slow) {
+	if (s->slow && s->at > 0) {
 		s->inside = true;
-		clock_sleep_ns(100 * CLOCK_MS);
+		while (!s->promoting)
+			clock_sleep_ns(CLOCK_MS);
+		clock_sleep_ns(100 * CLOCK_MS); /* time for it to overtake */
 		s->inside = false;
 	}
 	if (s->hangs) {
@@ -436,6 +442,7 @@ static void *promote_soon(void *arg)
 	while (!s->inside)
 		clock_sleep_ns(CLOCK_MS);
 	w = ((void **)arg)[2];
+	s->promoting = true;
 	ufs_promote(ufs, &w->get, UFS_DEMAND);
 	return NULL;
 }
@@ -451,10 +458,10 @@ static void promotes_under_way(void **state)
 
 	(void)state;
 	s->promoted = UFS_CLASSES;
+	s->slow = true;
 	assert_int_equal(ufs_retry_new(&s->base, &ufs), 0);
 	args[1] = ufs;
 	args[2] = start(ufs, 0, 10);
-	s->slow = true; /* the second attempt */
 	pthread_create(&thread, NULL, promote_soon, args);
 	pthread_join(thread, NULL);
 	assert_int_equal(s->promoted, UFS_DEMAND);
