@@ -27,7 +27,7 @@ struct fake {
 	bool jitter; /* of a call's time, so that calls overtake each other */
 	_Atomic uint32_t calls;
 	_Atomic uint32_t in_flight, peak;
-	uint32_t fail_at; /* this call fails; 0: none */
+	uint32_t fail_at; /* from this call on, those for keys fail; 0: none */
 	bool ignores_after;
 
 	/* Misbehaviour: each at one call in so many, 1 at all; 0: never. */
@@ -177,7 +177,7 @@ static int fake_page(
 	if (f->latency_ns)
 		clock_sleep_ns(f->latency_ns);
 	atomic_fetch_sub(&f->in_flight, 1);
-	if (call == f->fail_at)
+	if (f->fail_at && call >= f->fail_at && !q->delimiter)
 		return err_set(e, -EACCES, "refused");
 	while (f->stalls && q->after && !ufs_list_is_over(ufs, q))
 		clock_sleep_ns(CLOCK_MS);

@@ -46,7 +46,7 @@ static bool has(const char *head, const char *before, const char *text, const ch
 /* NULL: all is as it is wanted. */
 static const char *refusal(const char *head, const char **ret_more)
 {
-	static char more[100];
+	static _Thread_local char more[100];
 
 	*ret_more = "";
 	if (wish.anonymous)
