@@ -429,7 +429,7 @@ static void forgotten(void **state)
 		.out = { .namelen = 4 },
 		.name = "f493" };
 	uint64_t lookups;
-	uint64_t others;
+	uint64_t forgets;
 	struct stat parent;
 	struct stat st;
 	struct stat again;
@@ -440,10 +440,10 @@ static void forgotten(void **state)
 	assert_int_equal(stat(at("small/d3"), &parent), 0);
 	assert_int_equal(stat(at("small/d3/f493"), &st), 0);
 	lookups = counter_get(&counters()->lookup);
-	others = counter_get(&counters()->other);
+	forgets = counter_get(&counters()->forget);
 	notice.out.parent = parent.st_ino;
 	assert_int_equal(write(dev_fd, &notice, notice.head.len), notice.head.len);
-	eventually(counter_get(&counters()->other) > others);
+	eventually(counter_get(&counters()->forget) > forgets);
 	assert_int_equal(stat(at("small/d3/f493"), &again), 0);
 	assert_int_equal(again.st_ino, st.st_ino);
 	assert_true(counter_get(&counters()->lookup) > lookups);
