@@ -50,14 +50,20 @@ static int s3_get(struct ufs *ufs, struct ufs_get *get)
 	return r;
 }
 
-/* A request that is linked is waiting; one under way, or done, is not. */
+/* A request that is linked is waiting, unless it was given up or all are ending: then the loop may
+ * be taking it off a list of its own, without the lock. One under way, or done, is not linked. */
+static bool is_waiting_locked(const struct s3 *s3, const struct ufs_get *get)
+{
+	return !s3->closing && !atomic_load(&get->cancelled) && get->link.next &&
+	       !list_empty(&get->link);
+}
+
 static void s3_promote(struct ufs *ufs, struct ufs_get *get, enum ufs_class class)
 {
 	struct s3 *s3 = s3_of(ufs);
 
 	pthread_mutex_lock(&s3->lock);
-	if (get->link.next && !list_empty(&get->link) && class < get->class &&
-		!atomic_load(&get->cancelled)) {
+	if (is_waiting_locked(s3, get) && class < get->class) {
 		list_remove(&get->link);
 		get->class = class;
 		list_push_back(&s3->queues[class], &get->link);
@@ -71,15 +77,19 @@ static void s3_cancel(struct ufs *ufs, struct ufs_get *get)
 {
 	struct s3 *s3 = s3_of(ufs);
 
+	bool waiting;
+
 	pthread_mutex_lock(&s3->lock);
-	atomic_store(&get->cancelled, true);
-	if (get->link.next && !list_empty(&get->link)) {
-		list_remove(&get->link);
-		list_push_back(&s3->cancelled, &get->link);
-	} else {
-		s3->cancels = true;
+	waiting = is_waiting_locked(s3, get);
+	if (!atomic_exchange(&get->cancelled, true) && !s3->closing) {
+		if (waiting) {
+			list_remove(&get->link);
+			list_push_back(&s3->cancelled, &get->link);
+		} else {
+			s3->cancels = true;
+		}
+		wake_locked(s3);
 	}
-	wake_locked(s3);
 	pthread_mutex_unlock(&s3->lock);
 }
 
