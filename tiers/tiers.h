@@ -34,6 +34,7 @@
 #include "base/counter.h"
 #include "base/err.h"
 #include "base/layout.h"
+#include "base/policy.h"
 #include "locate/chunk_format.h"
 
 struct tier_set; /* all tiers of a worker */
@@ -59,20 +60,6 @@ int tier_set_open(const struct tier_config *configs, uint32_t n, struct tier_set
 /* Publishes what is written (no fsync of data), closes; every chunk reference must be gone. NULL is
  * allowed. */
 void tier_set_free(struct tier_set *set);
-
-/* How a volume behaves once it is full, by its quota or because nothing else may go. */
-enum tier_evict {
-	TIER_EVICT_NEVER, /* what is there stays; what comes is bypassed: the best for epochs */
-	TIER_EVICT_LRU,   /* its least recently read chunks go */
-};
-
-/* What an operator set for the bytes of one volume. */
-struct tier_policy {
-	uint64_t quota;   /* bytes charged over all tiers at most; 0: no bound */
-	int32_t priority; /* across volumes the lower goes first */
-	bool pin;         /* never evicted for another volume's sake */
-	enum tier_evict evict;
-};
 
 /* Takes effect for what is admitted from now on; a quota that shrank is met by evicting. -ENOMEM.
  * Volumes without a policy have that of all zeros. */

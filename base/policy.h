@@ -1,0 +1,32 @@
+/*
+ * How much of a source a worker keeps, and what goes first: what an operator says with a mount, the
+ * master remembers, and every tier follows.
+ *
+ * A value without owner; nothing blocks.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "base/check.h"
+
+/* How a volume behaves once it is full, by its quota or because nothing else may go. */
+enum tier_evict {
+	TIER_EVICT_NEVER, /* what is there stays; what comes is bypassed: the best for epochs */
+	TIER_EVICT_LRU,   /* its least recently read chunks go */
+};
+
+#define TIER_EVICT_CHOICES "never|lru" /* names, in the order of the enum */
+
+/* What an operator set for the bytes of one volume; all zeros is the default. */
+struct tier_policy {
+	uint64_t quota;   /* bytes charged over all tiers of a worker at most; 0: no bound */
+	int32_t priority; /* across volumes the lower goes first */
+	bool pin;         /* never evicted for another volume's sake */
+	enum tier_evict evict;
+};
+
+/* "never", "lru". */
+const char *tier_evict_name(enum tier_evict evict);
+/* -EINVAL: no such name. */
+int tier_evict_parse(const char *name, enum tier_evict *ret_evict) __must_check;
