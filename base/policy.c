@@ -7,6 +7,22 @@
 
 static const char *const names[] = { [TIER_EVICT_NEVER] = "never", [TIER_EVICT_LRU] = "lru" };
 
+bool policy_apply(struct tier_policy *policy, const struct policy_change *change)
+{
+	const struct tier_policy before = *policy;
+
+	if (change->parts & POLICY_QUOTA)
+		policy->quota = change->to.quota;
+	if (change->parts & POLICY_PRIORITY)
+		policy->priority = change->to.priority;
+	if (change->parts & POLICY_PIN)
+		policy->pin = change->to.pin;
+	if (change->parts & POLICY_EVICT)
+		policy->evict = change->to.evict;
+	return before.quota != policy->quota || before.priority != policy->priority ||
+	       before.pin != policy->pin || before.evict != policy->evict;
+}
+
 const char *tier_evict_name(enum tier_evict evict)
 {
 	ensure((unsigned int)evict < ARRAY_SIZE(names));

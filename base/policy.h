@@ -16,6 +16,7 @@ enum tier_evict {
 	TIER_EVICT_LRU,   /* its least recently read chunks go */
 };
 
+#define PRIORITY_MAX       1000u       /* 0: the default */
 #define TIER_EVICT_CHOICES "never|lru" /* names, in the order of the enum */
 
 /* What an operator set for the bytes of one volume; all zeros is the default. */
@@ -25,6 +26,22 @@ struct tier_policy {
 	bool pin;         /* never evicted for another volume's sake */
 	enum tier_evict evict;
 };
+
+/* Which parts of a policy somebody sets; the others stay as they are. */
+enum policy_part {
+	POLICY_QUOTA = 1,
+	POLICY_PRIORITY = 2,
+	POLICY_PIN = 4,
+	POLICY_EVICT = 8,
+};
+
+struct policy_change {
+	struct tier_policy to;
+	unsigned int parts; /* of enum policy_part */
+};
+
+/* True when that made a difference. */
+bool policy_apply(struct tier_policy *policy, const struct policy_change *change);
 
 /* "never", "lru". */
 const char *tier_evict_name(enum tier_evict evict);

@@ -30,6 +30,7 @@ static void init_parts(struct client *client, const struct client_config *config
 	client->verify_age_ns = config->verify_age_ns ? config->verify_age_ns : VERIFY_AGE;
 	client->ahead_bytes = config->ahead_bytes ? config->ahead_bytes : AHEAD_BYTES;
 	client->seen_dir = config->seen_dir;
+	client->policy = config->policy;
 	pthread_mutex_init(&client->lock, NULL);
 	pthread_cond_init(&client->idle, NULL);
 	client_guard_init(&client->guard);

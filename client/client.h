@@ -26,6 +26,7 @@
 #include "base/counter.h"
 #include "base/err.h"
 #include "base/loop.h"
+#include "base/policy.h"
 #include "catalog/catalog.h"
 #include "ufs/ufs.h"
 
@@ -44,6 +45,7 @@ struct client_config {
 	uint64_t verify_age_ns;    /* what was verified longer ago is verified anew; 0: a day */
 	const char
 		*seen_dir; /* keeps the generations in use over restarts; borrowed; NULL: nowhere */
+	struct policy_change policy; /* said to the master with a refresh */
 };
 
 int client_new(

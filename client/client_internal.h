@@ -57,6 +57,7 @@ struct client {
 	uint64_t verify_age_ns;
 	uint64_t ahead_bytes;
 	const char *seen_dir; /* borrowed, may be NULL */
+	struct policy_change policy;
 	struct client_counters counters;
 
 	pthread_mutex_t lock;

@@ -201,11 +201,25 @@ static void fill_source(const struct ufs_config *config, Granary__Source *source
 	source->anonymous = config->anonymous;
 }
 
+static void fill_policy(const struct policy_change *change, Granary__Policy *policy)
+{
+	granary__policy__init(policy);
+	policy->has_quota = (change->parts & POLICY_QUOTA) != 0;
+	policy->quota = change->to.quota;
+	policy->has_priority = (change->parts & POLICY_PRIORITY) != 0;
+	policy->priority = change->to.priority;
+	policy->has_pin = (change->parts & POLICY_PIN) != 0;
+	policy->pin = change->to.pin;
+	policy->has_evict = (change->parts & POLICY_EVICT) != 0;
+	policy->evict = change->to.evict;
+}
+
 static int pack_request(struct client *client, const struct ufs_config *config, bool refresh,
 	struct buf *out, struct err *e)
 {
 	Granary__OpenSource request = GRANARY__OPEN_SOURCE__INIT;
 	Granary__Source source;
+	Granary__Policy policy;
 	struct generation_id seen;
 	struct volume_id volume;
 	size_t len;
@@ -214,6 +228,10 @@ static int pack_request(struct client *client, const struct ufs_config *config, 
 	request.source = &source;
 	request.has_refresh = 1;
 	request.refresh = refresh;
+	if (refresh && client->policy.parts) { /* not again with a successor of this process */
+		fill_policy(&client->policy, &policy);
+		request.policy = &policy;
+	}
 	if (source_volume(config, &volume) && last_seen(client, &volume, &seen)) {
 		request.has_seen_lineage = 1;
 		request.seen_lineage = seen.lineage;

@@ -8,6 +8,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/option.h"
+#include "base/policy.h"
 #include "base/ready.h"
 #include "base/units.h"
 #include "ctl/command.h"
@@ -57,6 +58,16 @@ static const struct option_spec specs[] = {
 		"bytes the cache may hold; 90 % of what is free"),
 	OPTION_SIZE_ROW(struct mount_options, memory, "memory", 128 * MiB, 0,
 		"memory of the daemons together; 1GiB"),
+	OPTION_SIZE_ROW(struct mount_options, quota, "quota", 0, INT64_MAX,
+		"bytes of this source to keep at most, 0 for no bound; as it was"),
+	OPTION_ROW(struct mount_options, priority, "priority", OPTION_UINT, .max = PRIORITY_MAX,
+		.help = "of two sources the one of lower priority makes room first; as it was, 0"),
+	OPTION_ROW(struct mount_options, pin, "pin", OPTION_CHOICE, .choices = "yes|no",
+		.help = "do not evict this source for another; as it was, no"),
+	OPTION_ROW(struct mount_options, evict, "evict", OPTION_CHOICE,
+		.choices = TIER_EVICT_CHOICES,
+		.help = "when full: read the rest past the cache (never), or drop what was read "
+			"longest ago (lru); as it was, never"),
 	OPTION_ROW(struct mount_options, uid, "uid", OPTION_UINT, .max = UINT32_MAX - 1,
 		.help = "owner of the files; you"),
 	OPTION_ROW(struct mount_options, gid, "gid", OPTION_UINT, .max = UINT32_MAX - 1,
@@ -356,7 +367,11 @@ static void print_success(struct mount_job *job)
 int command_mount(int argc, char **argv)
 {
 	struct mount_job job = {
-		.options = { .uid = geteuid(), .gid = getegid(), .umask = 022 },
+		.options = { .uid = geteuid(),
+			.gid = getegid(),
+			.umask = 022,
+			.quota = MOUNT_UNSET,
+			.priority = MOUNT_UNSET },
 		.progress = isatty(STDERR_FILENO),
 	};
 	struct err e = ERR_INIT;

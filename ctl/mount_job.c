@@ -139,11 +139,15 @@ static void set_text(json_t *wish, const char *name, const char *text)
 			wish, name, json_string(text)); /* mount_job_wish() looks at failures */
 }
 
+static void set_integer(json_t *wish, const char *name, uint64_t number)
+{
+	(void)json_object_set_new(wish, name, json_integer((json_int_t)number)); /* as above */
+}
+
 static void set_number(json_t *wish, const char *name, uint64_t number)
 {
 	if (number)
-		(void)json_object_set_new(
-			wish, name, json_integer((json_int_t)number)); /* as above */
+		set_integer(wish, name, number);
 }
 
 /* The first of two variables that is set, or NULL. */
@@ -189,6 +193,12 @@ json_t *mount_job_wish(const struct mount_job *job)
 	set_text(wish, "profile", o->profile);
 	set_text(wish, "ca_file", o->ca_file);
 	set_text(wish, "engine", o->engine);
+	if (o->quota != MOUNT_UNSET)
+		set_integer(wish, "quota", o->quota);
+	if (o->priority != MOUNT_UNSET)
+		set_integer(wish, "priority", o->priority);
+	set_text(wish, "pin", o->pin);
+	set_text(wish, "evict", o->evict);
 	set_number(wish, "extent_size", o->extent_size);
 	set_number(wish, "prime_max", o->prime_max);
 	hash_random(&token, sizeof(token));

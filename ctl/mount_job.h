@@ -11,6 +11,8 @@
 #include <jansson.h>
 #include "ctl/cache_dir.h"
 
+#define MOUNT_UNSET UINT64_MAX
+
 struct mount_options {
 	const char *endpoint;
 	const char *region;
@@ -24,6 +26,10 @@ struct mount_options {
 	const char *cache;
 	uint64_t cache_size;
 	uint64_t memory;
+	uint64_t quota;    /* MOUNT_UNSET: as it is */
+	uint64_t priority; /* likewise */
+	const char *pin;   /* yes, no; NULL: as it is */
+	const char *evict; /* likewise */
 	uint64_t uid;
 	uint64_t gid;
 	uint64_t umask;

@@ -245,12 +245,16 @@ static int plan_wishes(struct child *c, const json_t *wish)
 		{ "ca_file", "--ca-file" },
 		{ "umask", "--umask" },
 		{ "engine", "--engine" },
+		{ "pin", "--pin" },
+		{ "evict", "--evict" },
 	};
 	static const char *const numbers[][2] = {
 		{ "uid", "--uid" },
 		{ "gid", "--gid" },
 		{ "extent_size", "--extent-size" },
 		{ "prime_max", "--prime-max" },
+		{ "quota", "--quota" },
+		{ "priority", "--priority" },
 	};
 	static const char *const flags[][2] = {
 		{ "path_style", "--path-style" },

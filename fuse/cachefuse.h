@@ -13,6 +13,8 @@
 #include "fuse/reader.h"
 #include "fuse/slots.h"
 
+#define CACHEFUSE_UNSET UINT64_MAX
+
 struct cachefuse_options {
 	const char *source;
 	const char *endpoint;
@@ -22,6 +24,10 @@ struct cachefuse_options {
 	bool path_style;
 	bool anonymous;
 	bool refresh;
+	uint64_t quota;    /* CACHEFUSE_UNSET: as it is */
+	uint64_t priority; /* likewise */
+	const char *pin;   /* yes, no; NULL: as it is */
+	const char *evict; /* likewise */
 	const char *master;
 	const char *worker;
 	const char *mountpoint;

@@ -63,6 +63,15 @@ static const struct option_spec specs[] = {
 		"bucket in the path, not in the host name"),
 	OPTION_BOOL_ROW(struct cachefuse_options, refresh, "refresh",
 		"list the source again before mounting"),
+	OPTION_SIZE_ROW(struct cachefuse_options, quota, "quota", 0, 0,
+		"bytes of the source that a worker keeps at most; with --refresh"),
+	OPTION_ROW(struct cachefuse_options, priority, "priority", OPTION_UINT, .max = PRIORITY_MAX,
+		.help = "of two sources the lower loses its bytes first; with --refresh"),
+	OPTION_ROW(struct cachefuse_options, pin, "pin", OPTION_CHOICE, .choices = "yes|no",
+		.help = "never evicted for another source's sake; with --refresh"),
+	OPTION_ROW(struct cachefuse_options, evict, "evict", OPTION_CHOICE,
+		.choices = TIER_EVICT_CHOICES,
+		.help = "whether a full source makes room for itself; with --refresh"),
 	STRING(master, "master", "ADDR", .required = true, .help = "address of the master"),
 	STRING(worker, "worker", "ADDR", .help = "address of this node's worker"),
 	STRING(mountpoint, "mountpoint", "DIR", .required = true,
@@ -285,6 +294,27 @@ static enum exit_status source_exit(int r)
 	}
 }
 
+static struct policy_change policy_change(const struct cachefuse_options *o)
+{
+	struct policy_change change = { 0 };
+
+	if (o->quota != CACHEFUSE_UNSET) {
+		change.to.quota = o->quota;
+		change.parts |= POLICY_QUOTA;
+	}
+	if (o->priority != CACHEFUSE_UNSET) {
+		change.to.priority = (int32_t)o->priority;
+		change.parts |= POLICY_PRIORITY;
+	}
+	if (o->pin) {
+		change.to.pin = strcmp(o->pin, "yes") == 0;
+		change.parts |= POLICY_PIN;
+	}
+	if (o->evict && tier_evict_parse(o->evict, &change.to.evict) == 0)
+		change.parts |= POLICY_EVICT;
+	return change;
+}
+
 static enum exit_status open_source(struct cachefuse *c, struct err *e)
 {
 	const uint64_t memory = c->options.memory;
@@ -293,6 +323,7 @@ static enum exit_status open_source(struct cachefuse *c, struct err *e)
 		.local_worker = c->options.worker,
 		.budget = &c->budget,
 		.seen_dir = c->options.image_dir,
+		.policy = policy_change(&c->options),
 	};
 	_cleanup_(ufs_config_release) struct ufs_config source = { 0 };
 	_cleanup_(buf_release) struct buf notice = BUF_INIT(ERR_TEXT_MAX - 1);
@@ -580,6 +611,8 @@ int main(int argc, char **argv)
 			.uid = getuid(),
 			.gid = getgid(),
 			.umask = 022,
+			.quota = CACHEFUSE_UNSET,
+			.priority = CACHEFUSE_UNSET,
 			.memory = MEMORY_DEFAULT,
 			.log_level = "info" },
 		.dev_fd = -1,

@@ -118,6 +118,26 @@ static void adopt_config(struct source *source, const struct ufs_config *config)
 			source->record.text, err_name(r));
 }
 
+/* What those who were served want of the source's policy; the last one wins. */
+static void adopt_policy(struct source *source, const struct list *waiters)
+{
+	bool changed = false;
+	int r;
+
+	pthread_mutex_lock(&source->set->lock);
+	list_for_each (at, waiters)
+		changed |= policy_apply(
+			&source->record.policy, &list_entry(at, struct source_wait, link)->policy);
+	pthread_mutex_unlock(&source->set->lock);
+	if (!changed)
+		return;
+	r = generations_store_source(source);
+	if (r < 0)
+		log_warn("policy not stored",
+			"source=\"%s\" cause=%s next=\"holds until the master ends\"",
+			source->record.text, err_name(r));
+}
+
 /* Lists the origin; the listing is the caller's. */
 static int list_origin(
 	struct flight *flight, const struct ufs_config *config, struct listing **ret_listing)
@@ -417,6 +437,8 @@ void flight_run(struct source *source, struct list *waiters)
 				source->record.text, err_str(r));
 	else
 		make_generation(&flight);
+	if (flight.status == 0)
+		adopt_policy(source, waiters);
 	report(&flight);
 	table_cleanup(&flight.prev);
 	while ((node = list_pop_front(waiters)))

@@ -95,13 +95,16 @@ int record_source_encode(const struct record_source *record, struct buf *out)
 	uint64_t failures = admin_json_failures();
 
 	return append_json(
-		json_pack("{s:i, s:o, s:s, s:i, s:s*, s:s*, s:s*, s:s*, s:s*, s:s*, s:b, s:b}",
+		json_pack("{s:i, s:o, s:s, s:i, s:s*, s:s*, s:s*, s:s*, s:s*, s:s*, s:b, s:b, s:I, "
+			  "s:i, s:b, s:s}",
 			"format", RECORD_FORMAT, "volume",
 			json_hex(record->volume.bytes, VOLUME_ID_LEN), "text", record->text,
 			"scheme", (int)c->scheme, "endpoint", c->endpoint, "region", c->region,
 			"bucket", c->bucket, "prefix", c->prefix, "profile", c->profile, "ca_file",
 			c->ca_file, "path_style", (int)c->path_style, "anonymous",
-			(int)c->anonymous),
+			(int)c->anonymous, "quota", (json_int_t)record->policy.quota, "priority",
+			(int)record->policy.priority, "pin", (int)record->policy.pin, "evict",
+			tier_evict_name(record->policy.evict)),
 		failures, out);
 }
 
@@ -195,6 +198,22 @@ static int get_text(const json_t *json, const char *name, char **ret)
 	return text && !*ret ? -ENOMEM : 0;
 }
 
+/* Absent in the records of an older version: the default. */
+static int get_policy(const json_t *json, struct tier_policy *ret)
+{
+	const char *evict = json_string_value(json_object_get(json, "evict"));
+	const json_t *quota = json_object_get(json, "quota");
+	json_int_t priority = json_integer_value(json_object_get(json, "priority"));
+
+	if (quota && get_u64(json, "quota", &ret->quota) < 0)
+		return -EBADMSG;
+	if (priority < INT32_MIN || priority > INT32_MAX)
+		return -EBADMSG;
+	ret->priority = (int32_t)priority;
+	ret->pin = json_is_true(json_object_get(json, "pin"));
+	return evict ? tier_evict_parse(evict, &ret->evict) : 0;
+}
+
 int record_source_decode(const void *data, size_t len, struct record_source *ret_record)
 {
 	_cleanup_(json_free_p) json_t *json = NULL;
@@ -206,7 +225,8 @@ int record_source_decode(const void *data, size_t len, struct record_source *ret
 	if (r < 0)
 		return r;
 	if (get_hex(json, "volume", record.volume.bytes, VOLUME_ID_LEN) < 0 ||
-		get_u64(json, "scheme", &scheme) < 0 || scheme > UFS_OBS)
+		get_u64(json, "scheme", &scheme) < 0 || scheme > UFS_OBS ||
+		get_policy(json, &record.policy) < 0)
 		return -EBADMSG;
 	c->scheme = (enum ufs_scheme)scheme;
 	c->path_style = json_is_true(json_object_get(json, "path_style"));

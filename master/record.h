@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include "base/buf.h"
 #include "base/err.h"
+#include "base/policy.h"
 #include "catalog/catalog.h"
 #include "ufs/ufs.h"
 
@@ -31,7 +32,8 @@ struct record_generation {
 struct record_source {
 	struct volume_id volume;
 	struct ufs_config config; /* owned */
-	char *text;               /* canonical, what the volume id is made from; owned */
+	struct tier_policy policy;
+	char *text; /* canonical, what the volume id is made from; owned */
 };
 void record_source_release(struct record_source *record);
 

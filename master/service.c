@@ -158,6 +158,29 @@ static int take_source(const Granary__Source *m, struct ufs_config *ret_config, 
 	return ufs_config_copy(&config, ret_config);
 }
 
+static int take_policy(const Granary__Policy *m, struct policy_change *ret, struct err *e)
+{
+	if (!m)
+		return 0;
+	if (m->quota > INT64_MAX)
+		return err_set(e, -EINVAL, "the request's quota is out of range: give less");
+	if (m->has_evict && m->evict > TIER_EVICT_LRU)
+		return err_set(e, -EINVAL,
+			"the request names an eviction policy this master does not know (%u): do "
+			"versions differ?",
+			m->evict);
+	*ret = (struct policy_change){
+		.to = { .quota = m->quota,
+			.priority = m->priority,
+			.pin = m->pin,
+			.evict = (enum tier_evict)m->evict },
+		.parts = (m->has_quota ? POLICY_QUOTA : 0u) |
+			 (m->has_priority ? POLICY_PRIORITY : 0u) | (m->has_pin ? POLICY_PIN : 0u) |
+			 (m->has_evict ? POLICY_EVICT : 0u),
+	};
+	return 0;
+}
+
 static int take_open(struct job *job, struct err *e)
 {
 	Granary__OpenSource *m = granary__open_source__unpack(
@@ -170,6 +193,8 @@ static int take_open(struct job *job, struct err *e)
 		return err_set(e, -EBADMSG, "the request does not decode: do versions differ?");
 	}
 	r = take_source(m->source, &job->config, e);
+	if (r == 0)
+		r = take_policy(m->policy, &job->wait.policy, e);
 	job->wait.refresh = m->refresh || job->request->frame.op == FRAME_REFRESH;
 	take_seen(&job->wait.seen, m->seen_lineage, m->seen_generation, m->seen_hash);
 	granary__open_source__free_unpacked(m, NULL);

@@ -324,11 +324,14 @@ static json_t *source_json_locked(const struct source *source)
 		if (source->generations[i].kept)
 			(void)json_array_append_new(
 				generations, generation_json(&source->generations[i])); /* status */
-	json = json_pack("{s:s, s:s, s:o, s:b, s:I, s:I}", "volume", volume, "source",
-		source->record.text, "generations", generations, "listing",
+	json = json_pack("{s:s, s:s, s:o, s:b, s:I, s:I, s:I, s:i, s:b, s:s}", "volume", volume,
+		"source", source->record.text, "generations", generations, "listing",
 		(int)atomic_load(&source->listing), "listed_keys",
 		(json_int_t)atomic_load(&source->listing_keys), "listed_at",
-		(json_int_t)source->listed_at);
+		(json_int_t)source->listed_at, "quota", (json_int_t)source->record.policy.quota,
+		"priority", (int)source->record.policy.priority, "pin",
+		(int)source->record.policy.pin, "evict",
+		tier_evict_name(source->record.policy.evict));
 	if (json && newest) {
 		json_t *more = generation_json(newest);
 

@@ -21,6 +21,7 @@
 #include "admin/admin.h"
 #include <stdbool.h>
 #include "base/list.h"
+#include "base/policy.h"
 #include "master/record.h"
 #include "master/store.h"
 
@@ -68,10 +69,11 @@ struct source_answer {
 struct source_wait {
 	struct list link; /* the source's */
 	const struct ufs_config
-		*config;     /* source_open(): the source, borrowed until on_done; else NULL */
-	bool refresh;        /* list although a generation is there */
-	uint64_t lineage;    /* source_table(): wanted; 0: the current one */
-	uint64_t generation; /* wanted; 0: the newest */
+		*config; /* source_open(): the source, borrowed until on_done; else NULL */
+	struct policy_change policy; /* source_open(): made once the origin answered */
+	bool refresh;                /* list although a generation is there */
+	uint64_t lineage;            /* source_table(): wanted; 0: the current one */
+	uint64_t generation;         /* wanted; 0: the newest */
 	struct source_seen seen;
 	bool contradicts; /* the source's: `seen` cannot come from this master's history */
 	/* status 0 with an answer, or a negative errno with its line */

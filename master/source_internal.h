@@ -10,7 +10,7 @@
 struct source {
 	struct list link; /* in source_set.sources; never removed */
 	struct source_set *set;
-	struct record_source record; /* config under the lock, the rest never changes */
+	struct record_source record; /* config and policy under the lock, the rest never changes */
 	struct list waiters;         /* for the next flight */
 	bool flying;
 	/* by serial; changed by the flight under the lock, read under the lock (by the flight also
