@@ -1,8 +1,7 @@
 /* Room in a tier: capacity, reservations, and the filesystem's watermark. See tier_internal.h. */
 #include "tiers/tier_internal.h"
 #include "base/clock.h"
-
-#include <sys/statvfs.h>
+#include "tiers/disk.h"
 
 #define SPACE_AGE_NS       CLOCK_SECOND
 #define WATERMARK_BYTES    (64ull << 20)
@@ -27,7 +26,7 @@ void tier_refresh_space(struct tier *tier, bool now)
 	if (due)
 		tier->space_checked = time;
 	pthread_mutex_unlock(&tier->space_lock);
-	if (!due || fstatvfs(tier->dir_fd, &fs) != 0)
+	if (!due || disk_statvfs(tier->dir_fd, &fs) < 0)
 		return; /* the last look holds; a disk that is gone shows in its reads */
 	atomic_store(&tier->space, (int64_t)((uint64_t)fs.f_bavail * fs.f_frsize) -
 					   (int64_t)watermark((uint64_t)fs.f_blocks * fs.f_frsize));

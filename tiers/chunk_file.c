@@ -1,15 +1,14 @@
 /* Chunk files on disk. See chunk_file_internal.h. */
 #include "tiers/chunk_file_internal.h"
 #include "base/cleanup.h"
-#include "base/file.h"
 #include "base/hash.h"
+#include "tiers/disk.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 void file_id_path(uint64_t id, char out[FILE_NAME_BYTES])
 {
@@ -52,11 +51,8 @@ void chunk_table_scan(const uint8_t table[CHUNK_TABLE_BYTES], uint64_t ret_prese
 
 void chunk_fds_close(struct chunk_fds *fds)
 {
-	/* A failing close tells nothing that the writes did not: nothing here is fsynced. */
-	if (fds->buffered >= 0)
-		(void)close(fds->buffered);
-	if (fds->direct >= 0)
-		(void)close(fds->direct);
+	disk_close(fds->buffered);
+	disk_close(fds->direct);
 	*fds = CHUNK_FDS_NONE;
 }
 
@@ -71,43 +67,43 @@ static struct chunk_fds fds_take(struct chunk_fds *fds)
 /* Opens the second descriptor; a filesystem without O_DIRECT leaves it -1. */
 static int open_direct(int chk, const char *path, int flags, int *ret_fd)
 {
-	int fd = openat(chk, path, flags | O_DIRECT | O_CLOEXEC | O_NOFOLLOW);
+	int fd = disk_open(chk, path, flags | O_DIRECT | O_NOFOLLOW, 0);
 
-	if (fd < 0 && errno != EINVAL)
-		return err_errno();
-	*ret_fd = fd;
+	if (fd < 0 && fd != -EINVAL)
+		return fd;
+	*ret_fd = fd < 0 ? -1 : fd;
 	return 0;
 }
 
 int chunk_file_create(int chk, const struct chunk_head *head, struct chunk_fds *ret_fds)
 {
 	_cleanup_(chunk_fds_close) struct chunk_fds fds = CHUNK_FDS_NONE;
-	const int flags = O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW;
+	const int flags = O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW;
 	uint8_t bytes[CHUNK_HEAD_BYTES];
 	char path[FILE_NAME_BYTES];
 	char dir[3];
-	int r = 0;
+	int r;
 
 	file_id_path(head->file_id, path);
-	fds.buffered = openat(chk, path, flags, CHUNK_FILE_MODE);
-	if (fds.buffered < 0 && errno == ENOENT) {
+	fds.buffered = disk_open(chk, path, flags, CHUNK_FILE_MODE);
+	if (fds.buffered == -ENOENT) {
 		memcpy(dir, path, 2);
 		dir[2] = '\0';
-		if (mkdirat(chk, dir, 0700) != 0 && errno != EEXIST)
-			return err_errno();
-		fds.buffered = openat(chk, path, flags, CHUNK_FILE_MODE);
+		r = disk_mkdir(chk, dir, 0700);
+		if (r < 0)
+			return r;
+		fds.buffered = disk_open(chk, path, flags, CHUNK_FILE_MODE);
 	}
 	if (fds.buffered < 0)
-		return err_errno();
+		return fds.buffered;
 	chunk_head_encode(head, bytes);
-	if (ftruncate(fds.buffered, CHUNK_FILE_BYTES) != 0)
-		r = err_errno();
+	r = disk_truncate(fds.buffered, CHUNK_FILE_BYTES);
 	if (r == 0)
-		r = file_pwrite_exact(fds.buffered, bytes, sizeof(bytes), CHUNK_HEAD_OFFSET);
+		r = disk_pwrite(fds.buffered, bytes, sizeof(bytes), CHUNK_HEAD_OFFSET);
 	if (r == 0)
 		r = open_direct(chk, path, O_RDWR, &fds.direct);
 	if (r < 0) {
-		(void)unlinkat(chk, path, 0); /* what matters is r */
+		(void)disk_unlink(chk, path, 0); /* what matters is r */
 		return r;
 	}
 	*ret_fds = fds_take(&fds);
@@ -117,24 +113,28 @@ int chunk_file_create(int chk, const struct chunk_head *head, struct chunk_fds *
 int chunk_file_open(int chk, uint64_t id, struct chunk_fds *ret_fds)
 {
 	_cleanup_(chunk_fds_close) struct chunk_fds fds = CHUNK_FDS_NONE;
-	const int flags = O_RDWR | O_CLOEXEC | O_NOFOLLOW;
+	const int flags = O_RDWR | O_NOFOLLOW;
 	char path[FILE_NAME_BYTES];
 	bool locked = false;
 	int r;
 
 	file_id_path(id, path);
-	fds.buffered = openat(chk, path, flags);
-	if (fds.buffered < 0 && errno == EACCES) { /* complete: its mode keeps even us out */
+	fds.buffered = disk_open(chk, path, flags, 0);
+	if (fds.buffered == -EACCES) { /* complete: its mode keeps even us out */
 		locked = true;
-		if (fchmodat(chk, path, CHUNK_FILE_MODE, 0) != 0)
-			return err_errno();
-		fds.buffered = openat(chk, path, flags);
+		r = disk_chmod(chk, path, CHUNK_FILE_MODE);
+		if (r < 0)
+			return r;
+		fds.buffered = disk_open(chk, path, flags, 0);
 	}
 	if (fds.buffered < 0)
-		return err_errno();
+		return fds.buffered;
 	r = open_direct(chk, path, O_RDWR, &fds.direct);
-	if (locked && fchmod(fds.buffered, CHUNK_FILE_READY) != 0 && r == 0)
-		r = err_errno();
+	if (locked) {
+		int mode_r = disk_fchmod(fds.buffered, CHUNK_FILE_READY);
+
+		r = r == 0 ? mode_r : r;
+	}
 	if (r < 0)
 		return r;
 	*ret_fds = fds_take(&fds);
@@ -143,29 +143,27 @@ int chunk_file_open(int chk, uint64_t id, struct chunk_fds *ret_fds)
 
 int chunk_file_set_complete(const struct chunk_fds *fds, bool complete)
 {
-	if (fchmod(fds->buffered, complete ? CHUNK_FILE_READY : CHUNK_FILE_MODE) != 0)
-		return err_errno();
-	return 0;
+	return disk_fchmod(fds->buffered, complete ? CHUNK_FILE_READY : CHUNK_FILE_MODE);
 }
 
 int chunk_file_read_meta(int chk, uint64_t id, struct chunk_head *ret_head,
 	uint8_t ret_table[CHUNK_TABLE_BYTES], uint64_t *ret_allocated)
 {
-	_cleanup_close_ int fd = -1;
+	_cleanup_disk_close_ int fd = -1;
 	uint8_t bytes[CHUNK_HEAD_BYTES];
 	char path[FILE_NAME_BYTES];
 	struct stat st;
 	int r;
 
 	file_id_path(id, path);
-	fd = openat(chk, path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-	if (fd < 0 || fstat(fd, &st) != 0)
-		return err_errno();
-	r = file_pread_exact(fd, bytes, sizeof(bytes), CHUNK_HEAD_OFFSET);
+	fd = disk_open(chk, path, O_RDONLY | O_NOFOLLOW, 0);
+	r = fd < 0 ? fd : disk_fstat(fd, &st);
+	if (r == 0)
+		r = disk_pread(fd, bytes, sizeof(bytes), CHUNK_HEAD_OFFSET);
 	if (r == 0)
 		r = chunk_head_decode(bytes, ret_head);
 	if (r == 0)
-		r = file_pread_exact(fd, ret_table, CHUNK_TABLE_BYTES, CHUNK_TABLE_OFFSET);
+		r = disk_pread(fd, ret_table, CHUNK_TABLE_BYTES, CHUNK_TABLE_OFFSET);
 	if (r < 0)
 		return r;
 	*ret_allocated = (uint64_t)st.st_blocks * 512;
@@ -175,9 +173,10 @@ int chunk_file_read_meta(int chk, uint64_t id, struct chunk_head *ret_head,
 int chunk_file_allocated(const struct chunk_fds *fds, uint64_t *ret_bytes)
 {
 	struct stat st;
+	int r = disk_fstat(fds->buffered, &st);
 
-	if (fstat(fds->buffered, &st) != 0)
-		return err_errno();
+	if (r < 0)
+		return r;
 	*ret_bytes = (uint64_t)st.st_blocks * 512;
 	return 0;
 }
@@ -202,12 +201,12 @@ int chunk_file_write(const struct chunk_fds *fds, uint32_t offset, const void *d
 
 	ensure(length <= CHUNK_IO_BYTES && offset % BLOCK_BYTES == 0);
 	if (whole)
-		r = file_pwrite_exact(data_fd(fds), data, whole, offset);
+		r = disk_pwrite(data_fd(fds), data, whole, offset);
 	if (r < 0 || rest == 0)
 		return r;
 	memcpy(bounce, (const char *)data + whole, rest);
 	memset((char *)bounce + rest, 0, padded - rest);
-	return file_pwrite_exact(data_fd(fds), bounce, padded, offset + whole);
+	return disk_pwrite(data_fd(fds), bounce, padded, offset + whole);
 }
 
 int chunk_file_read(
@@ -219,11 +218,10 @@ int chunk_file_read(
 
 	ensure(length <= CHUNK_IO_BYTES && offset % BLOCK_BYTES == 0);
 	if (whole)
-		r = file_pread_exact(data_fd(fds), out, whole, offset);
+		r = disk_pread(data_fd(fds), out, whole, offset);
 	if (r < 0 || rest == 0)
 		return r;
-	r = file_pread_exact(
-		data_fd(fds), bounce, align_up(rest, BLOCK_BYTES), (uint64_t)offset + whole);
+	r = disk_pread(data_fd(fds), bounce, align_up(rest, BLOCK_BYTES), (uint64_t)offset + whole);
 	if (r == 0)
 		memcpy((char *)out + whole, bounce, rest);
 	return r;
@@ -247,8 +245,8 @@ int chunk_file_write_entries(
 	ensure(n >= 1 && n <= CHUNK_RUN_PIECES);
 	for (uint32_t i = 0; i < n; i++)
 		piece_entry_encode(&entries[i], span + (size_t)i * CHUNK_PIECE_STRIDE);
-	return file_pwrite_exact(fds->buffered, span,
-		(n - 1) * CHUNK_PIECE_STRIDE + CHUNK_ENTRY_BYTES, entry_offset(offset));
+	return disk_pwrite(fds->buffered, span, (n - 1) * CHUNK_PIECE_STRIDE + CHUNK_ENTRY_BYTES,
+		entry_offset(offset));
 }
 
 int chunk_file_read_entries(
@@ -258,7 +256,7 @@ int chunk_file_read_entries(
 	int r;
 
 	ensure(n >= 1 && n <= CHUNK_RUN_PIECES);
-	r = file_pread_exact(fds->buffered, span, (n - 1) * CHUNK_PIECE_STRIDE + CHUNK_ENTRY_BYTES,
+	r = disk_pread(fds->buffered, span, (n - 1) * CHUNK_PIECE_STRIDE + CHUNK_ENTRY_BYTES,
 		entry_offset(offset));
 	if (r < 0)
 		return r;

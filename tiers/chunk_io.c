@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/piece.h"
+#include "tiers/disk.h"
 
 #include <fcntl.h>
 
@@ -360,7 +361,7 @@ int chunk_recheck(struct chunk *chunk, const struct piece_run *run)
 
 int chunk_open_fd(struct chunk *chunk, int *ret_fd)
 {
-	const int flags = O_RDONLY | O_CLOEXEC | O_NOFOLLOW;
+	const int flags = O_RDONLY | O_NOFOLLOW;
 	uint64_t began = clock_mono_ns();
 	char path[FILE_NAME_BYTES];
 	int fd;
@@ -369,15 +370,15 @@ int chunk_open_fd(struct chunk *chunk, int *ret_fd)
 	if (health_get(&chunk->tier->health) == HEALTH_OUT)
 		return -EIO;
 	file_id_path(chunk->file, path);
-	fd = openat(chunk->tier->chk_fd, path, flags | O_DIRECT);
-	if (fd < 0 && errno == EINVAL)
-		fd = openat(chunk->tier->chk_fd, path, flags);
-	if (fd < 0 && errno == ENOENT) {
+	fd = disk_open(chunk->tier->chk_fd, path, flags | O_DIRECT, 0);
+	if (fd == -EINVAL)
+		fd = disk_open(chunk->tier->chk_fd, path, flags, 0);
+	if (fd == -ENOENT) {
 		(void)set_unlink(chunk->set, chunk); /* its file is gone already */
 		return -ENODATA;
 	}
 	if (fd < 0)
-		return tier_io(chunk->tier, err_errno(), began);
+		return tier_io(chunk->tier, fd, began);
 	*ret_fd = fd;
 	return 0;
 }

@@ -3,7 +3,9 @@
 #include "base/cleanup.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "tiers/disk.h"
 
+#include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
@@ -117,7 +119,7 @@ int identity_load(const char *dir, struct identity *ret_identity, struct err *e)
 	if (snprintf(path, sizeof(path), "%s/" IDENTITY_NAME, dir) >= (int)sizeof(path))
 		return err_set(
 			e, -ENAMETOOLONG, "%s: the path is too long; give a shorter one", dir);
-	r = file_read_all(path, &b);
+	r = disk_read_all(AT_FDCWD, path, &b);
 	if (r == -ENOENT)
 		return r;
 	if (r < 0 && r != -ENOBUFS)
@@ -161,5 +163,5 @@ int identity_store(const char *dir, const struct identity *identity)
 		r = buf_printf(&b, "check %016" PRIx64 "\n", hash_xxh3(b.data, b.len, 0));
 	if (r < 0)
 		return r;
-	return file_write_atomic(path, b.data, b.len, 0600);
+	return disk_write_atomic(path, b.data, b.len, 0600);
 }

@@ -1,11 +1,10 @@
 /* Rows of the index as bytes, and its directory. See index_internal.h. */
 #include "tiers/index_internal.h"
+#include "tiers/disk.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #define ROW_VERSION  1
 #define ROW_COMPLETE 2
@@ -79,29 +78,21 @@ int index_row_decode(const void *key, size_t key_len, const void *value, size_t 
 }
 
 /* Calls fn for every file of a directory; the first error of fn ends it. */
-static int each_file(const char *path, int (*fn)(int dir, const char *name, void *arg), void *arg)
+static int each_file(const char *path, int (*fn)(void *arg, int dir, const char *name), void *arg)
 {
-	DIR *dir = opendir(path);
-	struct dirent *entry;
-	int r = 0;
+	_cleanup_disk_close_ int dir = disk_open(AT_FDCWD, path, O_RDONLY | O_DIRECTORY, 0);
 
-	if (!dir)
-		return errno == ENOENT ? 0 : err_errno();
-	/* The stream is this call's own. NOLINTNEXTLINE(concurrency-mt-unsafe) */
-	while (r == 0 && (entry = readdir(dir))) {
-		if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
-			r = fn(dirfd(dir), entry->d_name, arg);
-	}
-	closedir(dir);
-	return r;
+	if (dir < 0)
+		return dir == -ENOENT ? 0 : dir;
+	return disk_list(dir, fn, arg);
 }
 
-static int add_bytes(int dir, const char *name, void *arg)
+static int add_bytes(void *arg, int dir, const char *name)
 {
 	uint64_t *sum = arg;
 	struct stat st;
 
-	if (fstatat(dir, name, &st, AT_SYMLINK_NOFOLLOW) == 0)
+	if (disk_stat(dir, name, &st) == 0)
 		*sum += (uint64_t)st.st_blocks * 512;
 	return 0;
 }
@@ -114,17 +105,19 @@ uint64_t index_dir_bytes(const char *path)
 	return sum;
 }
 
-static int remove_file(int dir, const char *name, void *arg)
+static int remove_file(void *arg, int dir, const char *name)
 {
+	int r = disk_unlink(dir, name, 0);
+
 	(void)arg;
-	return unlinkat(dir, name, 0) == 0 || errno == ENOENT ? 0 : err_errno();
+	return r == -ENOENT ? 0 : r;
 }
 
 int index_dir_remove(const char *path)
 {
 	int r = each_file(path, remove_file, NULL);
 
-	if (r == 0 && rmdir(path) != 0 && errno != ENOENT)
-		r = err_errno();
-	return r;
+	if (r == 0)
+		r = disk_unlink(AT_FDCWD, path, AT_REMOVEDIR);
+	return r == -ENOENT ? 0 : r;
 }

@@ -4,10 +4,11 @@
  */
 #include "tiers/index_internal.h"
 #include "base/cleanup.h"
+#include "tiers/disk.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/statvfs.h>
 #include <rocksdb/c.h>
 
 #define WRITE_BUFFER_BYTES   (1u << 20)
@@ -167,12 +168,16 @@ static bool has_room(const char *path)
 {
 	_cleanup_free_ char *parent = strdup(path);
 	char *slash = parent ? strrchr(parent, '/') : NULL;
+	_cleanup_disk_close_ int fd = -1;
 	struct statvfs fs;
 
 	if (!slash)
 		return true;
 	*slash = '\0';
-	return statvfs(parent, &fs) != 0 || (uint64_t)fs.f_bavail * fs.f_frsize >= OPEN_FREE_BYTES;
+	fd = disk_open(AT_FDCWD, parent, O_RDONLY | O_DIRECTORY, 0);
+	if (fd < 0 || disk_statvfs(fd, &fs) < 0)
+		return true; /* opening tells why */
+	return (uint64_t)fs.f_bavail * fs.f_frsize >= OPEN_FREE_BYTES;
 }
 
 int index_rocksdb_open(const char *path, struct index **ret_index, struct err *e)

@@ -16,15 +16,12 @@
 #include "base/hash.h"
 #include "base/pool.h"
 #include "base/units.h"
+#include "tiers/disk.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
-#include <sys/statvfs.h>
-#include <unistd.h>
 
 #define LOAD_THREADS 4u
 #define BOOT_UNKNOWN 0u /* boots count from 1 */
@@ -139,36 +136,39 @@ static int adopt(struct recovery *rec, uint64_t file)
 		return add(rec, &row);
 	}
 	file_id_path(file, path);
-	(void)unlinkat(rec->tier->chk_fd, path, 0); /* or at the next start */
+	(void)disk_unlink(rec->tier->chk_fd, path, 0); /* or at the next start */
 	return 0;
 }
 
-static int scan_directory(struct recovery *rec, const char *name, size_t sorted)
+struct scan {
+	struct recovery *rec;
+	size_t sorted; /* chunks the index knew, by file */
+};
+
+static int scan_file(void *arg, int dir, const char *name)
 {
-	int fd = openat(rec->tier->chk_fd, name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-	DIR *dir = fd < 0 ? NULL : fdopendir(fd);
-	struct dirent *entry;
-	int r = 0;
+	const struct scan *scan = arg;
+	uint64_t file;
 
-	if (!dir) {
-		r = err_errno();
-		if (fd >= 0)
-			(void)close(fd); /* nothing was read */
-		return r == -ENOENT ? 0 : r;
-	}
-	/* The stream is this call's own. NOLINTNEXTLINE(concurrency-mt-unsafe) */
-	while (r == 0 && (entry = readdir(dir))) {
-		uint64_t file;
+	(void)dir;
+	if (file_id_parse(name, &file) < 0 || known(scan->rec, scan->sorted, file))
+		return 0;
+	return adopt(scan->rec, file);
+}
 
-		if (file_id_parse(entry->d_name, &file) == 0 && !known(rec, sorted, file))
-			r = adopt(rec, file);
-	}
-	closedir(dir);
-	return r;
+static int scan_directory(struct scan *scan, const char *name)
+{
+	const int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW;
+	_cleanup_disk_close_ int fd = disk_open(scan->rec->tier->chk_fd, name, flags, 0);
+
+	if (fd < 0)
+		return fd == -ENOENT ? 0 : fd;
+	return disk_list(fd, scan_file, scan);
 }
 
 static int scan_files(struct recovery *rec, size_t sorted)
 {
+	struct scan scan = { .rec = rec, .sorted = sorted };
 	int r = 0;
 
 	if (sorted)
@@ -178,7 +178,7 @@ static int scan_files(struct recovery *rec, size_t sorted)
 		char name[3];
 
 		hash_hex(&spread, 1, name);
-		r = scan_directory(rec, name, sorted);
+		r = scan_directory(&scan, name);
 	}
 	return r;
 }
@@ -191,10 +191,12 @@ static int load_complete(struct chunk *chunk)
 	uint64_t all[CHUNK_WORDS];
 	char path[FILE_NAME_BYTES];
 	struct stat st;
+	int r;
 
 	file_id_path(chunk->file, path);
-	if (fstatat(chunk->tier->chk_fd, path, &st, AT_SYMLINK_NOFOLLOW) != 0)
-		return err_errno();
+	r = disk_stat(chunk->tier->chk_fd, path, &st);
+	if (r < 0)
+		return r;
 	if (st.st_size != CHUNK_FILE_BYTES)
 		return -EBADMSG;
 	memset(all, 0xff, sizeof(all));
@@ -276,7 +278,7 @@ static void lose(struct recovery *rec, struct chunk *chunk, int why)
 		file_id_path(chunk->file, path);
 		/* What fails is tried again at the next start. */
 		(void)tier_index_remove(rec->tier, &chunk->id);
-		(void)unlinkat(rec->tier->chk_fd, path, 0);
+		(void)disk_unlink(rec->tier->chk_fd, path, 0);
 	}
 	forget(rec, chunk);
 }
@@ -349,9 +351,10 @@ static int default_capacity(struct tier *tier, struct err *e)
 	uint64_t used = atomic_load(&tier->used);
 	char have[16];
 	struct statvfs fs;
+	int r = disk_statvfs(tier->dir_fd, &fs);
 
-	if (fstatvfs(tier->dir_fd, &fs) != 0)
-		return err_errno();
+	if (r < 0)
+		return r;
 	tier->capacity = (used + (uint64_t)fs.f_bavail * fs.f_frsize) / 10 * 9;
 	if (tier->capacity < TIER_CAPACITY_MIN)
 		return err_set(e, -ENOSPC,

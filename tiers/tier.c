@@ -5,41 +5,39 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/units.h"
+#include "tiers/disk.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
-#include <sys/stat.h>
-#include <sys/statvfs.h>
-#include <unistd.h>
 
 #define INDEX_LOOK_EVERY 64u /* writes between two looks at the size of index/ */
 #define PROBE_NAME       "probe"
 
-/* 1: the directory is missing or holds nothing of anybody's; 0: it holds something; or an error. */
-static int directory_is_free(const char *path, char *ret_name, size_t size)
+/* Ends the listing at a name that is not a tier's, which it keeps. */
+static int find_foreign(void *arg, int dir, const char *name)
 {
-	DIR *dir = opendir(path);
-	struct dirent *entry;
-	int is_free = 1;
+	char *ret_name = arg;
 
-	if (!dir)
-		return errno == ENOENT ? 1 : err_errno();
-	/* The stream is this call's own. NOLINTNEXTLINE(concurrency-mt-unsafe) */
-	while (is_free && (entry = readdir(dir))) {
-		const char *name = entry->d_name;
+	(void)dir;
+	if (strcmp(name, "lost+found") == 0 || strcmp(name, IDENTITY_NAME ".new") == 0)
+		return 0;
+	(void)snprintf(ret_name, NAME_MAX + 1, "%s", name);
+	return 1;
+}
 
-		if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0 ||
-			strcmp(name, "lost+found") == 0 || strcmp(name, IDENTITY_NAME ".new") == 0)
-			continue;
-		(void)snprintf(ret_name, size, "%s", name);
-		is_free = 0;
-	}
-	closedir(dir);
-	return is_free;
+/* 1: the directory is missing or holds nothing of anybody's; 0: it holds something; or an error. */
+static int directory_is_free(const char *path, char ret_name[NAME_MAX + 1])
+{
+	_cleanup_disk_close_ int dir = disk_open(AT_FDCWD, path, O_RDONLY | O_DIRECTORY, 0);
+	int r;
+
+	if (dir < 0)
+		return dir == -ENOENT ? 1 : dir;
+	r = disk_list(dir, find_foreign, ret_name);
+	return r < 0 ? r : r == 0;
 }
 
 static int refuse_access(const char *path, int r, struct err *e)
@@ -54,7 +52,7 @@ static int refuse_access(const char *path, int r, struct err *e)
 static int create(struct tier *tier, const struct tier_config *config, struct err *e)
 {
 	char name[NAME_MAX + 1];
-	int r = directory_is_free(config->path, name, sizeof(name));
+	int r = directory_is_free(config->path, name);
 
 	if (r < 0)
 		return refuse_access(config->path, r, e);
@@ -81,18 +79,17 @@ static int create(struct tier *tier, const struct tier_config *config, struct er
 
 static int lock_directory(struct tier *tier, struct err *e)
 {
-	tier->dir_fd = open(tier->path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	int r;
+
+	tier->dir_fd = disk_open(AT_FDCWD, tier->path, O_RDONLY | O_DIRECTORY, 0);
 	if (tier->dir_fd < 0)
-		return refuse_access(tier->path, err_errno(), e);
-	if (flock(tier->dir_fd, LOCK_EX | LOCK_NB) != 0) {
-		if (errno == EWOULDBLOCK)
-			return err_set(e, -EBUSY,
-				"%s: another Granary uses this cache; stop it or give another "
-				"directory",
-				tier->path);
-		return refuse_access(tier->path, err_errno(), e);
-	}
-	return 0;
+		return refuse_access(tier->path, tier->dir_fd, e);
+	r = disk_lock(tier->dir_fd, LOCK_EX | LOCK_NB);
+	if (r == -EWOULDBLOCK)
+		return err_set(e, -EBUSY,
+			"%s: another Granary uses this cache; stop it or give another directory",
+			tier->path);
+	return r < 0 ? refuse_access(tier->path, r, e) : 0;
 }
 
 /* Counts boots: a chunk of an earlier one is not trusted. A copied or moved directory is a new boot
@@ -107,8 +104,9 @@ static int begin_boot(struct tier *tier, struct err *e)
 	if (r < 0)
 		return err_set(e, r, "the kernel's boot id cannot be read: %s; is /proc mounted?",
 			err_str(r));
-	if (fstatvfs(tier->dir_fd, &fs) != 0)
-		return refuse_access(tier->path, err_errno(), e);
+	r = disk_statvfs(tier->dir_fd, &fs);
+	if (r < 0)
+		return refuse_access(tier->path, r, e);
 	if (strcmp(identity->boot_id, boot_id) == 0 && identity->filesystem == fs.f_fsid)
 		return 0;
 	identity->boot++;
@@ -122,40 +120,43 @@ int tier_probe(struct tier *tier)
 {
 	_cleanup_free_ uint8_t *out = aligned_alloc(BLOCK_BYTES, BLOCK_BYTES);
 	_cleanup_free_ uint8_t *in = aligned_alloc(BLOCK_BYTES, BLOCK_BYTES);
-	_cleanup_close_ int fd = -1;
-	int flags = O_RDWR | O_CREAT | O_CLOEXEC;
+	_cleanup_disk_close_ int fd = -1;
+	int flags = O_RDWR | O_CREAT;
+	int unlinked;
 	int r;
 
 	if (!out || !in)
 		return -ENOMEM;
 	hash_random(out, BLOCK_BYTES);
-	fd = openat(tier->dir_fd, PROBE_NAME, flags | O_DIRECT, 0600);
-	if (fd < 0 && errno == EINVAL)
-		fd = openat(tier->dir_fd, PROBE_NAME, flags, 0600);
+	fd = disk_open(tier->dir_fd, PROBE_NAME, flags | O_DIRECT, 0600);
+	if (fd == -EINVAL)
+		fd = disk_open(tier->dir_fd, PROBE_NAME, flags, 0600);
 	if (fd < 0)
-		return err_errno();
-	r = file_pwrite_exact(fd, out, BLOCK_BYTES, 0);
+		return fd;
+	r = disk_pwrite(fd, out, BLOCK_BYTES, 0);
 	if (r == 0)
-		r = file_pread_exact(fd, in, BLOCK_BYTES, 0);
+		r = disk_pread(fd, in, BLOCK_BYTES, 0);
 	if (r == 0 && memcmp(in, out, BLOCK_BYTES) != 0)
 		r = -EIO;
-	if (unlinkat(tier->dir_fd, PROBE_NAME, 0) != 0 && r == 0)
-		r = err_errno();
-	return r;
+	unlinked = disk_unlink(tier->dir_fd, PROBE_NAME, 0);
+	return r < 0 ? r : unlinked;
 }
 
 static int open_chk(struct tier *tier, struct err *e)
 {
-	if (mkdirat(tier->dir_fd, "chk", 0700) != 0 && errno != EEXIST)
-		return refuse_access(tier->path, err_errno(), e);
-	tier->chk_fd = openat(tier->dir_fd, "chk", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-	return tier->chk_fd < 0 ? refuse_access(tier->path, err_errno(), e) : 0;
+	int r = disk_mkdir(tier->dir_fd, "chk", 0700);
+
+	if (r == 0)
+		tier->chk_fd = disk_open(tier->dir_fd, "chk", O_RDONLY | O_DIRECTORY, 0);
+	if (r == 0 && tier->chk_fd < 0)
+		r = tier->chk_fd;
+	return r < 0 ? refuse_access(tier->path, r, e) : 0;
 }
 
 static int open_index(struct tier *tier, struct err *e)
 {
 	struct stat st;
-	bool missing = stat(tier->index_path, &st) != 0 && errno == ENOENT;
+	bool missing = disk_stat(AT_FDCWD, tier->index_path, &st) == -ENOENT;
 	struct err why = ERR_INIT;
 	int r = index_rocksdb_open(tier->index_path, &tier->index, &why);
 
@@ -205,9 +206,10 @@ static int set_capacity(struct tier *tier, uint64_t capacity, struct err *e)
 	char need[16];
 	struct statvfs fs;
 	uint64_t available;
+	int r = disk_statvfs(tier->dir_fd, &fs);
 
-	if (fstatvfs(tier->dir_fd, &fs) != 0)
-		return refuse_access(tier->path, err_errno(), e);
+	if (r < 0)
+		return refuse_access(tier->path, r, e);
 	available = (uint64_t)fs.f_bavail * fs.f_frsize;
 	tier->capacity = capacity;
 	if (capacity && capacity < TIER_CAPACITY_MIN)
@@ -256,7 +258,8 @@ static void undo_create(struct tier *tier)
 	if (!tier->created)
 		return;
 	if (snprintf(path, sizeof(path), "%s/" IDENTITY_NAME, tier->path) < (int)sizeof(path))
-		(void)unlink(path); /* what remains is refused or found empty next time */
+		(void)disk_unlink(
+			AT_FDCWD, path, 0); /* what remains is refused or found empty next time */
 }
 
 DEFINE_CLEANUP(struct tier *, tier_free);
@@ -303,10 +306,8 @@ void tier_free(struct tier *tier)
 	CHECK_MAGIC(tier, TIER_MAGIC);
 	if (tier->index)
 		tier->index->ops->close(tier->index);
-	if (tier->chk_fd >= 0)
-		(void)close(tier->chk_fd);
-	if (tier->dir_fd >= 0)
-		(void)close(tier->dir_fd); /* and unlocks */
+	disk_close(tier->chk_fd);
+	disk_close(tier->dir_fd); /* and unlocks */
 	pthread_mutex_destroy(&tier->space_lock);
 	pthread_rwlock_destroy(&tier->index_lock);
 	health_release(&tier->health);

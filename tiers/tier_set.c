@@ -4,9 +4,9 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/hash.h"
+#include "tiers/disk.h"
 
 #include <stdlib.h>
-#include <unistd.h>
 
 #define SHARD_BUCKETS_MIN 1024u
 
@@ -127,7 +127,7 @@ static int make_file(struct tier_set *set, struct chunk *chunk)
 		char path[FILE_NAME_BYTES];
 
 		file_id_path(chunk->file, path);
-		(void)unlinkat(tier->chk_fd, path, 0); /* empty; the next start would adopt it */
+		(void)disk_unlink(tier->chk_fd, path, 0); /* empty; the next start would adopt it */
 	}
 	return r;
 }
@@ -235,7 +235,7 @@ bool set_unlink(struct tier_set *set, struct chunk *chunk)
 	 * odd. */
 	(void)tier_index_remove(chunk->tier, &chunk->id);
 	file_id_path(chunk->file, path);
-	(void)unlinkat(
+	(void)disk_unlink(
 		chunk->tier->chk_fd, path, 0); /* gone already, or adopted at the next start */
 
 	pthread_mutex_lock(&shard->lock);

@@ -1,0 +1,392 @@
+/* The kernel's disk, and what is made of its calls. See disk.h. */
+#include "tiers/disk.h"
+#include "base/err.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdatomic.h>
+#include <string.h>
+#include <sys/file.h>
+#include <unistd.h>
+
+/* ---- the kernel's ------------------------------------------------------------------------------ */
+
+static int done(int r)
+{
+	return r < 0 ? err_errno() : 0;
+}
+
+static int kernel_open(int dir, const char *path, int flags, mode_t mode)
+{
+	int fd = openat(dir, path, flags | O_CLOEXEC, mode);
+
+	return fd < 0 ? err_errno() : fd;
+}
+
+static int kernel_close(int fd)
+{
+	return done(close(fd));
+}
+
+static ssize_t kernel_pread(int fd, void *data, size_t len, uint64_t offset)
+{
+	ssize_t n = pread(fd, data, len, (off_t)offset);
+
+	return n < 0 ? err_errno() : n;
+}
+
+static ssize_t kernel_pwrite(int fd, const void *data, size_t len, uint64_t offset)
+{
+	ssize_t n = pwrite(fd, data, len, (off_t)offset);
+
+	return n < 0 ? err_errno() : n;
+}
+
+static int kernel_truncate(int fd, uint64_t size)
+{
+	return done(ftruncate(fd, (off_t)size));
+}
+
+static int kernel_sync(int fd)
+{
+	return done(fsync(fd));
+}
+
+static int kernel_lock(int fd, int how)
+{
+	return done(flock(fd, how));
+}
+
+static int kernel_fstat(int fd, struct stat *ret_st)
+{
+	return done(fstat(fd, ret_st));
+}
+
+static int kernel_stat(int dir, const char *path, struct stat *ret_st)
+{
+	return done(fstatat(dir, path, ret_st, AT_SYMLINK_NOFOLLOW));
+}
+
+static int kernel_statvfs(int fd, struct statvfs *ret_fs)
+{
+	return done(fstatvfs(fd, ret_fs));
+}
+
+static int kernel_fchmod(int fd, mode_t mode)
+{
+	return done(fchmod(fd, mode));
+}
+
+static int kernel_chmod(int dir, const char *path, mode_t mode)
+{
+	return done(fchmodat(dir, path, mode, 0));
+}
+
+static int kernel_mkdir(int dir, const char *path, mode_t mode)
+{
+	return done(mkdirat(dir, path, mode));
+}
+
+static int kernel_unlink(int dir, const char *path, int flags)
+{
+	return done(unlinkat(dir, path, flags));
+}
+
+static int kernel_rename(int from_dir, const char *from, int to_dir, const char *to)
+{
+	return done(renameat(from_dir, from, to_dir, to));
+}
+
+static int kernel_list(int dir, int (*fn)(void *arg, int dir, const char *name), void *arg)
+{
+	int own = openat(dir, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	DIR *stream = own < 0 ? NULL : fdopendir(own);
+	struct dirent *entry;
+	int r = 0;
+
+	if (!stream) {
+		r = err_errno();
+		if (own >= 0)
+			(void)close(own); /* nothing was read */
+		return r;
+	}
+	/* The stream is this call's own. NOLINTNEXTLINE(concurrency-mt-unsafe) */
+	while (r == 0 && (entry = readdir(stream))) {
+		if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0)
+			r = fn(arg, dir, entry->d_name);
+	}
+	closedir(stream);
+	return r;
+}
+
+static ssize_t kernel_copy(int from, uint64_t from_offset, int to, uint64_t to_offset, size_t len)
+{
+	loff_t in = (loff_t)from_offset;
+	loff_t out = (loff_t)to_offset;
+	ssize_t n = copy_file_range(from, &in, to, &out, len, 0);
+
+	return n < 0 ? err_errno() : n;
+}
+
+static int kernel_punch(int fd, uint64_t offset, uint64_t len)
+{
+	return done(fallocate(
+		fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)len));
+}
+
+const struct disk_ops disk_kernel = {
+	.open = kernel_open,
+	.close = kernel_close,
+	.pread = kernel_pread,
+	.pwrite = kernel_pwrite,
+	.truncate = kernel_truncate,
+	.sync = kernel_sync,
+	.lock = kernel_lock,
+	.fstat = kernel_fstat,
+	.stat = kernel_stat,
+	.statvfs = kernel_statvfs,
+	.fchmod = kernel_fchmod,
+	.chmod = kernel_chmod,
+	.mkdir = kernel_mkdir,
+	.unlink = kernel_unlink,
+	.rename = kernel_rename,
+	.list = kernel_list,
+	.copy = kernel_copy,
+	.punch = kernel_punch,
+};
+
+/* ---- the table in use -------------------------------------------------------------------------- */
+
+static const struct disk_ops *_Atomic in_use = &disk_kernel;
+
+const struct disk_ops *disk_use(const struct disk_ops *ops)
+{
+	return atomic_exchange(&in_use, ops);
+}
+
+static const struct disk_ops *disk(void)
+{
+	return atomic_load_explicit(&in_use, memory_order_acquire);
+}
+
+int disk_open(int dir, const char *path, int flags, mode_t mode)
+{
+	return disk()->open(dir, path, flags, mode);
+}
+
+void disk_close(int fd)
+{
+	if (fd >= 0)
+		(void)disk()->close(fd);
+}
+
+int disk_truncate(int fd, uint64_t size)
+{
+	return disk()->truncate(fd, size);
+}
+
+int disk_sync(int fd)
+{
+	return disk()->sync(fd);
+}
+
+int disk_lock(int fd, int how)
+{
+	return disk()->lock(fd, how);
+}
+
+int disk_fstat(int fd, struct stat *ret_st)
+{
+	return disk()->fstat(fd, ret_st);
+}
+
+int disk_stat(int dir, const char *path, struct stat *ret_st)
+{
+	return disk()->stat(dir, path, ret_st);
+}
+
+int disk_statvfs(int fd, struct statvfs *ret_fs)
+{
+	return disk()->statvfs(fd, ret_fs);
+}
+
+int disk_fchmod(int fd, mode_t mode)
+{
+	return disk()->fchmod(fd, mode);
+}
+
+int disk_chmod(int dir, const char *path, mode_t mode)
+{
+	return disk()->chmod(dir, path, mode);
+}
+
+int disk_mkdir(int dir, const char *path, mode_t mode)
+{
+	int r = disk()->mkdir(dir, path, mode);
+
+	return r == -EEXIST ? 0 : r;
+}
+
+int disk_unlink(int dir, const char *path, int flags)
+{
+	return disk()->unlink(dir, path, flags);
+}
+
+int disk_rename(int from_dir, const char *from, int to_dir, const char *to)
+{
+	return disk()->rename(from_dir, from, to_dir, to);
+}
+
+int disk_list(int dir, int (*fn)(void *arg, int dir, const char *name), void *arg)
+{
+	return disk()->list(dir, fn, arg);
+}
+
+ssize_t disk_copy(int from, uint64_t from_offset, int to, uint64_t to_offset, size_t len)
+{
+	return disk()->copy(from, from_offset, to, to_offset, len);
+}
+
+int disk_punch(int fd, uint64_t offset, uint64_t len)
+{
+	return disk()->punch(fd, offset, len);
+}
+
+/* ---- made of them ------------------------------------------------------------------------------ */
+
+int disk_pread(int fd, void *data, size_t len, uint64_t offset)
+{
+	char *p = data;
+
+	while (len) {
+		ssize_t n = disk()->pread(fd, p, len, offset);
+
+		if (n == -EINTR)
+			continue;
+		if (n < 0)
+			return (int)n;
+		if (n == 0)
+			return -ENODATA;
+		p += n;
+		offset += (uint64_t)n;
+		len -= (size_t)n;
+	}
+	return 0;
+}
+
+int disk_pwrite(int fd, const void *data, size_t len, uint64_t offset)
+{
+	const char *p = data;
+
+	while (len) {
+		ssize_t n = disk()->pwrite(fd, p, len, offset);
+
+		if (n == -EINTR)
+			continue;
+		if (n < 0)
+			return (int)n;
+		if (n == 0)
+			return -EIO; /* a disk that takes nothing and says nothing */
+		p += n;
+		offset += (uint64_t)n;
+		len -= (size_t)n;
+	}
+	return 0;
+}
+
+int disk_read_all(int dir, const char *path, struct buf *b)
+{
+	_cleanup_disk_close_ int fd = disk_open(dir, path, O_RDONLY, 0);
+	uint64_t at = 0;
+
+	if (fd < 0)
+		return fd;
+	for (;;) {
+		size_t step = min(b->max - b->len, (size_t)65536);
+		char probe;
+		ssize_t n;
+		int r = buf_reserve(b, step);
+
+		if (r < 0)
+			return r;
+		n = disk()->pread(
+			fd, step ? b->data + b->len : &probe, step ? step : sizeof(probe), at);
+		if (n == -EINTR)
+			continue;
+		if (n <= 0)
+			return (int)n;
+		if (step == 0)
+			return -ENOBUFS;
+		at += (uint64_t)n;
+		b->len += (size_t)n;
+		b->data[b->len] = '\0';
+	}
+}
+
+/* Writers of one path go one after the other; who waited for one that was published meanwhile
+ * begins with another. */
+static int open_temp(const char *temp, mode_t mode, int *ret_fd)
+{
+	for (;;) {
+		_cleanup_disk_close_ int fd = disk_open(AT_FDCWD, temp, O_WRONLY | O_CREAT, mode);
+		struct stat ours;
+		struct stat there;
+		int r = fd < 0 ? fd : disk_fstat(fd, &ours);
+
+		if (r == 0)
+			r = disk_lock(fd, LOCK_EX);
+		if (r == -EINTR)
+			continue;
+		if (r < 0)
+			return r;
+		r = disk_stat(AT_FDCWD, temp, &there);
+		if (r == -ENOENT ||
+			(r == 0 && (there.st_ino != ours.st_ino || there.st_dev != ours.st_dev)))
+			continue;
+		if (r == 0)
+			r = disk_truncate(fd, 0);
+		if (r < 0)
+			return r;
+		*ret_fd = TAKE_FD(fd);
+		return 0;
+	}
+}
+
+static int sync_parent(const char *path)
+{
+	char dir[PATH_MAX];
+	const char *slash = strrchr(path, '/');
+	size_t len = slash ? (size_t)(slash - path) : 0;
+	_cleanup_disk_close_ int fd = -1;
+
+	if (len >= sizeof(dir))
+		return -ENAMETOOLONG;
+	memcpy(dir, path, len);
+	dir[len] = '\0';
+	fd = disk_open(AT_FDCWD, slash ? (len ? dir : "/") : ".", O_RDONLY | O_DIRECTORY, 0);
+	return fd < 0 ? fd : disk_sync(fd);
+}
+
+int disk_write_atomic(const char *path, const void *data, size_t len, mode_t mode)
+{
+	char temp[PATH_MAX];
+	_cleanup_disk_close_ int fd = -1;
+	int r;
+
+	if (snprintf(temp, sizeof(temp), "%s.new", path) >= (int)sizeof(temp))
+		return -ENAMETOOLONG;
+	r = open_temp(temp, mode, &fd);
+	if (r < 0)
+		return r;
+	r = disk_pwrite(fd, data, len, 0);
+	if (r == 0)
+		r = disk_sync(fd);
+	if (r == 0)
+		r = disk_rename(AT_FDCWD, temp, AT_FDCWD, path);
+	if (r < 0) {
+		(void)disk_unlink(AT_FDCWD, temp, 0); /* the error that matters is r */
+		return r;
+	}
+	return sync_parent(path);
+}
