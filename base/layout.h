@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
+#include "base/limits.h"
 
 #define BLOCK_BITS  12
 #define BLOCK_BYTES (1u << BLOCK_BITS)
@@ -44,4 +45,15 @@ static inline bool chunk_id_equal(const struct chunk_id *a, const struct chunk_i
 {
 	return a->chunk == b->chunk && a->lineage == b->lineage &&
 	       volume_id_equal(&a->volume, &b->volume);
+}
+
+/* Bytes of one extent of a volume that ends at `end`: a power of two such that at most
+ * LIMIT_DEVICES cover it. The image's devices and the extent files of a tier are these. */
+static inline uint64_t layout_extent_bytes(uint64_t end)
+{
+	uint64_t bytes = EXTENT_MIN;
+
+	while (end / bytes + (end % bytes != 0) > LIMIT_DEVICES)
+		bytes *= 2;
+	return bytes;
 }

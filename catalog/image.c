@@ -533,11 +533,8 @@ static int extents_choose(struct builder *b)
 	uint64_t bytes = b->options->extent_bytes;
 	uint64_t end = b->table->end;
 
-	if (bytes == 0) {
-		bytes = EXTENT_MIN;
-		while ((end + bytes - 1) / bytes > LIMIT_DEVICES)
-			bytes *= 2;
-	}
+	if (bytes == 0)
+		bytes = layout_extent_bytes(end);
 	if (bytes < CHUNK_BYTES || bytes > EXTENT_MAX || (bytes & (bytes - 1)) ||
 		(end + bytes - 1) / bytes > LIMIT_DEVICES)
 		return -EINVAL;

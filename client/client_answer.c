@@ -69,7 +69,8 @@ static int work_local(struct client_op *op, struct client_buffer *buffer, const 
 	uint8_t *out = buffer->data;
 	uint64_t from;
 	uint32_t length;
-	int r = client_chunks_install(client->chunks, &id, TAKE_FD(op->fd), op->payload, &chunk);
+	int r = client_chunks_install(
+		client->chunks, &id, TAKE_FD(op->fd), op->call.reply.extent, op->payload, &chunk);
 
 	if (r < 0)
 		return r;

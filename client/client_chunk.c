@@ -1,4 +1,4 @@
-/* Chunk files of this node. See client_chunk.h. */
+/* Chunks on this node. See client_chunk.h. */
 #include "client/client_chunk.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -21,9 +21,20 @@ struct client_piece_table {
 	_Atomic uint32_t length[CHUNK_BLOCKS];
 };
 
+/* An open file, shared by the chunks of an extent. */
+struct client_file {
+	struct map_node node; /* in client_chunks.files */
+	struct client_chunks *chunks;
+	uint32_t refs; /* under the cache's lock */
+	int fd;
+	dev_t dev;
+	ino_t ino;
+};
+
 struct client_chunks {
 	pthread_mutex_t lock;
 	struct map map;
+	struct map files;
 	struct list clock; /* second chance: oldest first, used ones go round once more */
 	uint32_t count;
 	uint32_t max;
@@ -41,7 +52,8 @@ struct client_chunks *client_chunks_new(uint32_t max)
 	ensure(max >= 1);
 	if (!chunks)
 		return NULL;
-	if (map_init(&chunks->map, max) < 0) {
+	if (map_init(&chunks->map, max) < 0 || map_init(&chunks->files, max) < 0) {
+		map_release(&chunks->map);
 		free(chunks);
 		return NULL;
 	}
@@ -51,7 +63,76 @@ struct client_chunks *client_chunks_new(uint32_t max)
 	return chunks;
 }
 
-static struct client_chunk *chunk_new(const struct chunk_id *id, int fd, const struct stat *st)
+/* ---- files ----------------------------------------------------------------------------------- */
+
+static uint64_t file_hash(const struct stat *st)
+{
+	const uint64_t key[2] = { st->st_dev, st->st_ino };
+
+	return hash_xxh3(key, sizeof(key), 0);
+}
+
+/* The file of that inode with a reference more, or NULL. An inode number is not reused while we
+ * hold it open. */
+static struct client_file *file_find_locked(struct client_chunks *chunks, const struct stat *st)
+{
+	struct map_node *node = map_first(&chunks->files, file_hash(st));
+
+	for (; node; node = map_next_same(node)) {
+		struct client_file *file = container_of(node, struct client_file, node);
+
+		if (file->dev == st->st_dev && file->ino == st->st_ino) {
+			file->refs++;
+			return file;
+		}
+	}
+	return NULL;
+}
+
+/* The file that `fd` is open on; `fd` is taken on success, closed when it was known already. */
+static struct client_file *file_get(struct client_chunks *chunks, int fd, const struct stat *st)
+{
+	struct client_file *fresh = calloc(1, sizeof(*fresh));
+	struct client_file *file;
+
+	if (!fresh)
+		return NULL;
+	*fresh = (struct client_file){
+		.chunks = chunks, .refs = 1, .fd = fd, .dev = st->st_dev, .ino = st->st_ino
+	};
+	pthread_mutex_lock(&chunks->lock);
+	file = file_find_locked(chunks, st);
+	if (!file)
+		map_insert(&chunks->files, &fresh->node, file_hash(st));
+	pthread_mutex_unlock(&chunks->lock);
+	if (!file)
+		return fresh;
+	(void)close(fd); /* only ever read from */
+	free(fresh);
+	return file;
+}
+
+static void file_unref(struct client_file *file)
+{
+	struct client_chunks *chunks = file->chunks;
+	bool last;
+
+	pthread_mutex_lock(&chunks->lock);
+	last = --file->refs == 0;
+	if (last)
+		map_remove(&chunks->files, &file->node);
+	pthread_mutex_unlock(&chunks->lock);
+	if (!last)
+		return;
+	(void)close(file->fd); /* only ever read from */
+	free(file);
+}
+
+/* ---- chunks ---------------------------------------------------------------------------------- */
+
+/* The file's reference becomes the chunk's. */
+static struct client_chunk *chunk_new(
+	const struct chunk_id *id, struct client_file *file, const struct chunk_place *place)
 {
 	struct client_chunk *chunk = calloc(1, sizeof(*chunk));
 
@@ -60,9 +141,9 @@ static struct client_chunk *chunk_new(const struct chunk_id *id, int fd, const s
 	chunk->magic = CLIENT_CHUNK_MAGIC;
 	atomic_init(&chunk->refs, 1);
 	chunk->id = *id;
-	chunk->fd = fd;
-	chunk->dev = st->st_dev;
-	chunk->ino = st->st_ino;
+	chunk->file = file;
+	chunk->fd = file->fd;
+	chunk->place = *place;
 	atomic_init(&chunk->verified_ns, clock_mono_ns());
 	list_init(&chunk->link);
 	return chunk;
@@ -77,7 +158,7 @@ void client_chunk_unref(struct client_chunk *chunk)
 		return;
 	chunk->magic = 0;
 	free(atomic_load_explicit(&chunk->table, memory_order_acquire));
-	(void)close(chunk->fd); /* only ever read from */
+	file_unref(chunk->file);
 	free(chunk);
 }
 
@@ -134,6 +215,8 @@ void client_chunks_free(struct client_chunks *chunks)
 		remove_locked(chunks, chunk);
 		client_chunk_unref(chunk);
 	}
+	ensure(chunks->files.count == 0);
+	map_release(&chunks->files);
 	map_release(&chunks->map);
 	pthread_mutex_destroy(&chunks->lock);
 	free(chunks);
@@ -153,11 +236,33 @@ struct client_chunk *client_chunks_get(struct client_chunks *chunks, const struc
 	return chunk;
 }
 
-static int check_file(int fd, const struct chunk_id *id)
+/*
+ * Where the chunk lies in the file. Nothing that the worker says is a place by itself: it follows
+ * from the chunk's number and the length that the file really has.
+ */
+static int find_place(const struct chunk_id *id, uint64_t extent_bytes, const struct stat *st,
+	struct chunk_place *ret_place)
+{
+	if (!S_ISREG(st->st_mode))
+		return -EBADMSG;
+	if (extent_bytes == 0) {
+		if (st->st_size < (off_t)CHUNK_FILE_BYTES)
+			return -EBADMSG;
+		*ret_place = CHUNK_PLACE_OWN;
+		return 0;
+	}
+	if (!extent_bytes_valid(extent_bytes) ||
+		(uint64_t)st->st_size != extent_file_bytes(extent_bytes))
+		return -EBADMSG;
+	*ret_place = extent_place(extent_bytes, id->chunk);
+	return 0;
+}
+
+static int check_head(int fd, const struct chunk_id *id, const struct chunk_place *place)
 {
 	_Alignas(BLOCK_BYTES) uint8_t block[CHUNK_HEAD_BYTES];
 	struct chunk_head head = { 0 };
-	int r = file_pread_exact(fd, block, sizeof(block), CHUNK_HEAD_OFFSET);
+	int r = file_pread_exact(fd, block, sizeof(block), place->head);
 
 	if (r == 0)
 		r = chunk_head_decode(block, &head);
@@ -180,14 +285,14 @@ static void set_present(struct client_chunk *chunk, const uint8_t bitmap[CHUNK_B
 	}
 }
 
-/* The chunk in the cache when it is this very file (an inode number is not reused while we hold it
- * open), with a reference. */
-static struct client_chunk *same_file(
-	struct client_chunks *chunks, const struct chunk_id *id, const struct stat *st)
+/* The chunk in the cache when it lies in this very file, with a reference. */
+static struct client_chunk *same_file(struct client_chunks *chunks, const struct chunk_id *id,
+	const struct stat *st, const struct chunk_place *place)
 {
 	struct client_chunk *chunk = client_chunks_get(chunks, id);
 
-	if (chunk && chunk->dev == st->st_dev && chunk->ino == st->st_ino)
+	if (chunk && chunk->file->dev == st->st_dev && chunk->file->ino == st->st_ino &&
+		chunk->place.head == place->head)
 		return chunk;
 	client_chunk_unref(chunk);
 	return NULL;
@@ -213,27 +318,50 @@ static void insert(struct client_chunks *chunks, struct client_chunk *chunk)
 	client_chunk_unref(evicted);
 }
 
+/* A chunk that is not known, or was in another file. `fd` is taken, also on failure. */
+static int install_new(struct client_chunks *chunks, const struct chunk_id *id, int fd,
+	const struct stat *st, const struct chunk_place *place, struct client_chunk **ret_chunk)
+{
+	_cleanup_close_ int own = fd;
+	struct client_file *file;
+	struct client_chunk *chunk;
+	int r = check_head(own, id, place);
+
+	if (r < 0)
+		return r;
+	file = file_get(chunks, own, st);
+	if (!file)
+		return -ENOMEM;
+	(void)TAKE_FD(own); /* the file's now, or closed */
+	chunk = chunk_new(id, file, place);
+	if (!chunk) {
+		file_unref(file);
+		return -ENOMEM;
+	}
+	*ret_chunk = chunk;
+	return 0;
+}
+
 int client_chunks_install(struct client_chunks *chunks, const struct chunk_id *id, int fd,
-	const uint8_t bitmap[CHUNK_BITMAP_BYTES], struct client_chunk **ret_chunk)
+	uint64_t extent_bytes, const uint8_t bitmap[CHUNK_BITMAP_BYTES],
+	struct client_chunk **ret_chunk)
 {
 	_cleanup_close_ int own = fd;
 	struct client_chunk *chunk;
+	struct chunk_place place;
 	struct stat st;
 	int r;
 
 	if (fstat(own, &st) != 0)
 		return err_errno();
-	if (!S_ISREG(st.st_mode) || st.st_size < (off_t)CHUNK_FILE_BYTES)
-		return -EBADMSG;
-	chunk = same_file(chunks, id, &st);
+	r = find_place(id, extent_bytes, &st, &place);
+	if (r < 0)
+		return r;
+	chunk = same_file(chunks, id, &st, &place);
 	if (!chunk) {
-		r = check_file(own, id);
+		r = install_new(chunks, id, TAKE_FD(own), &st, &place, &chunk);
 		if (r < 0)
 			return r;
-		chunk = chunk_new(id, own, &st);
-		if (!chunk)
-			return -ENOMEM;
-		(void)TAKE_FD(own); /* the chunk's now */
 		set_present(chunk, bitmap);
 		insert(chunks, chunk);
 	} else {
@@ -262,6 +390,16 @@ uint32_t client_chunks_count(struct client_chunks *chunks)
 
 	pthread_mutex_lock(&chunks->lock);
 	n = chunks->count;
+	pthread_mutex_unlock(&chunks->lock);
+	return n;
+}
+
+uint32_t client_chunks_files(struct client_chunks *chunks)
+{
+	uint32_t n;
+
+	pthread_mutex_lock(&chunks->lock);
+	n = (uint32_t)chunks->files.count;
 	pthread_mutex_unlock(&chunks->lock);
 	return n;
 }
@@ -327,7 +465,7 @@ static int load_entries(
 		to = TABLE_PAGES - 1;
 	}
 	r = file_pread_exact(chunk->fd, bytes, (size_t)(to - from + 1) * BLOCK_BYTES,
-		CHUNK_TABLE_OFFSET + (uint64_t)from * BLOCK_BYTES);
+		chunk_place_table(&chunk->place) + (uint64_t)from * BLOCK_BYTES);
 	if (r < 0)
 		return r;
 	/* The first entry that begins in these blocks, and how many end in them. */

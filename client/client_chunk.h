@@ -1,11 +1,12 @@
 /*
- * Chunk files of this node: descriptor, presence, what was verified, the piece table as far as it
- * was needed.
+ * Chunks on this node's tiers, each in a file of its own or in an extent's: descriptor, place,
+ * presence, what was verified, the piece table as far as it was needed.
  *
  * The cache holds at most `max` chunks; the one not used for longest goes. A reference keeps a
  * chunk's descriptor open, so that nothing is closed under a read. A chunk's descriptor never
- * changes: another file of the same chunk (the worker evicted and filled it again) is another
- * struct client_chunk, with no verified bits.
+ * changes: another file of the same chunk (the worker evicted and filled it again, or moved it into
+ * an extent) is another struct client_chunk, with no verified bits. The chunks of one extent share
+ * one descriptor.
  *
  * Threads: any; no lock is held over I/O. client_chunks_install() and client_chunk_entry() read
  * from the disk.
@@ -18,7 +19,7 @@
 #include "base/list.h"
 #include "base/map.h"
 #include "client/client_bits.h"
-#include "locate/chunk_format.h"
+#include "locate/extent_format.h"
 
 #define CLIENT_CHUNK_MAGIC 0x434c4348u
 
@@ -28,9 +29,9 @@ struct client_chunk {
 	uint32_t magic;
 	_Atomic uint32_t refs;
 	struct chunk_id id;
+	struct client_file *file; /* whose descriptor `fd` is */
 	int fd;
-	dev_t dev;
-	ino_t ino;
+	struct chunk_place place;
 	struct client_bits present;  /* as the worker said last, without what was found damaged */
 	struct client_bits verified; /* pieces that this process has checked; a subset of present */
 	_Atomic uint64_t verified_ns; /* when the first of them was; clock_mono_ns() */
@@ -54,15 +55,19 @@ void client_chunk_unref(struct client_chunk *chunk); /* NULL is allowed */
 
 /*
  * Takes a worker's answer: `fd` is the cache's afterwards, also on failure; the bitmap replaces the
- * one known. -EBADMSG: the file is not that chunk's.
+ * one known. `extent_bytes` is 0 for a chunk's own file, else the size of the extent that the file
+ * holds. -EBADMSG: the file is not that chunk's, or not as long as such a file is.
  */
 int client_chunks_install(struct client_chunks *chunks, const struct chunk_id *id, int fd,
-	const uint8_t bitmap[CHUNK_BITMAP_BYTES], struct client_chunk **ret_chunk) __must_check;
+	uint64_t extent_bytes, const uint8_t bitmap[CHUNK_BITMAP_BYTES],
+	struct client_chunk **ret_chunk) __must_check;
 
 /* Forgets a chunk whose file cannot be read. */
 void client_chunks_drop(struct client_chunks *chunks, struct client_chunk *chunk);
 
 uint32_t client_chunks_count(struct client_chunks *chunks);
+/* Descriptors that the chunks, in the cache or referenced, take. */
+uint32_t client_chunks_files(struct client_chunks *chunks);
 
 /* The entry of the piece that begins at `block`; reads the piece table up to `last_block` along
  * with it when it is not known. 0 with length 0: the table has no such piece. */

@@ -1,5 +1,5 @@
 /*
- * Reads from chunk files of this node. What was verified once is one pread; at first touch every
+ * Reads from the tier files of this node. What was verified once is one pread; at first touch every
  * piece is read whole and checked against the piece table with a seed made from the object's key
  * and tag, so that bytes under a wrong layout fail as damaged ones do.
  */
@@ -30,6 +30,13 @@ static uint32_t in_chunk(uint64_t offset)
 static uint32_t block_of(uint64_t offset)
 {
 	return in_chunk(offset) / BLOCK_BYTES;
+}
+
+/* `offset` is one of the volume. */
+static int pread_chunk(
+	const struct client_chunk *chunk, void *buf, uint32_t length, uint64_t offset)
+{
+	return file_pread_exact(chunk->fd, buf, length, chunk->place.data + in_chunk(offset));
 }
 
 /* Splits the segment into spans; -EAGAIN unless every piece of it is present. */
@@ -90,7 +97,7 @@ static __attribute__((noinline)) int check_edge(
 	_Alignas(BLOCK_BYTES) uint8_t piece[PIECE_BYTES];
 	uint64_t from = max(span->offset, seg->offset);
 	uint64_t to = min(span->offset + span->padded, seg->offset + seg->length);
-	int r = file_pread_exact(seg->chunk->fd, piece, span->padded, in_chunk(span->offset));
+	int r = pread_chunk(seg->chunk, piece, span->padded, span->offset);
 
 	if (r == 0)
 		r = check_bytes(seg->chunk, span, last, piece);
@@ -137,7 +144,7 @@ static __attribute__((noinline)) int first_touch(
 		return 0;
 	}
 	ensure(seg->chunk); /* or its pieces would not have been found present */
-	r = file_pread_exact(seg->chunk->fd, seg->buf, seg->length, in_chunk(seg->offset));
+	r = pread_chunk(seg->chunk, seg->buf, seg->length, seg->offset);
 	for (uint32_t i = 0; i < n && r == 0; i++) {
 		bool was = !spans[i].length ||
 			   client_bits_all(&seg->chunk->verified, block_of(spans[i].offset),
@@ -163,7 +170,7 @@ static int read_segment(struct client_volume *volume, struct segment *seg)
 		client_chunk_age(seg->chunk, volume->client->verify_age_ns);
 	if (seg->chunk && client_bits_all(&seg->chunk->verified, block_of(seg->offset),
 				  seg->length / BLOCK_BYTES))
-		r = file_pread_exact(seg->chunk->fd, seg->buf, seg->length, in_chunk(seg->offset));
+		r = pread_chunk(seg->chunk, seg->buf, seg->length, seg->offset);
 	else
 		r = first_touch(volume, seg);
 	if (r < 0 && r != -EAGAIN && r != -EBADMSG) {

@@ -23,6 +23,7 @@ void frame_encode(const struct frame *frame, uint8_t out[FRAME_BYTES])
 	little_put32(out + 56, (uint32_t)wire_error_from_errno(frame->status));
 	little_put32(out + 60, frame->checksums);
 	little_put64(out + 64, frame->generation);
+	little_put64(out + 72, frame->extent);
 }
 
 /* Longest payload and range of a data operation; control messages have no range to speak of. */
@@ -68,6 +69,7 @@ int frame_decode(const uint8_t in[FRAME_BYTES], struct frame *ret_frame)
 		.payload = little_get32(in + 52),
 		.checksums = little_get32(in + 60),
 		.generation = little_get64(in + 64),
+		.extent = little_get64(in + 72),
 	};
 	int r;
 

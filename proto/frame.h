@@ -10,11 +10,13 @@
  *	 8  id u64        16  volume 16 bytes
  *	32  lineage u64   40  offset u64
  *	48  length u32    52  payload u32  56  status i32  60  checksums u32
- *	64  generation u64                72  reserved u64
+ *	64  generation u64                72  extent u64
  *
  * `length` is the length of the range asked for or answered; `payload` the bytes that follow this
  * header. For FETCH replies with bytes: payload = range bytes, then `checksums` XXH3 values (u64),
  * one per piece touched (of the whole piece).
+ * `extent`, with FRAME_LOCAL: 0 when the descriptor is that of the chunk's own file, else the bytes
+ * of the extent whose file it is; where the chunk lies in it follows (locate/extent_format.h).
  */
 #pragma once
 
@@ -57,8 +59,8 @@ enum frame_class {
 
 enum frame_flags {
 	FRAME_REPLY = 1,
-	FRAME_LOCAL = 2,    /* reply: a descriptor of the chunk file comes along, payload = presence
-			       bitmap of the chunk */
+	FRAME_LOCAL = 2,    /* reply: a descriptor of the file that holds the chunk comes along,
+			       payload = presence bitmap of the chunk; see `extent` */
 	FRAME_LOCAL_OK = 4, /* request: the reader is on this node and takes FRAME_LOCAL answers */
 	FRAME_FD = 128, /* a descriptor comes with this frame's first byte; set and cleared by net/
 			   alone */
@@ -79,6 +81,7 @@ struct frame {
 			 */
 	uint32_t checksums;
 	uint64_t generation;
+	uint64_t extent; /* bytes */
 };
 
 void frame_encode(const struct frame *frame, uint8_t out[FRAME_BYTES]);

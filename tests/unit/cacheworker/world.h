@@ -347,7 +347,9 @@ static inline bool read_range(
 		assert_int_equal(call.reply.payload, CHUNK_BITMAP_BYTES);
 		assert_true(call.reply_fd >= 0);
 		assert_int_equal(
-			file_pread_exact(call.reply_fd, data, length, offset & (CHUNK_BYTES - 1)),
+			file_pread_exact(call.reply_fd, data, length,
+				offset & ((call.reply.extent ? call.reply.extent : CHUNK_BYTES) -
+						 1)),
 			0);
 		assert_memory_equal(data, w->model + offset, length);
 		free(data);

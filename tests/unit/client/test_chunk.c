@@ -66,7 +66,7 @@ static void test_bound(void **state)
 		struct chunk_id id = id_of(i);
 
 		assert_int_equal(
-			client_chunks_install(chunks, &id, make_file(i, i), bitmap, &chunk), 0);
+			client_chunks_install(chunks, &id, make_file(i, i), 0, bitmap, &chunk), 0);
 		if (i == 0)
 			held = chunk;
 		else
@@ -102,7 +102,7 @@ static void test_used_ones_stay(void **state)
 		struct chunk_id id = id_of(i);
 
 		assert_int_equal(
-			client_chunks_install(chunks, &id, make_file(i, i), bitmap, &chunk), 0);
+			client_chunks_install(chunks, &id, make_file(i, i), 0, bitmap, &chunk), 0);
 		client_chunk_unref(chunk);
 		chunk = client_chunks_get(chunks, &hot);
 		assert_non_null(chunk);
@@ -122,12 +122,12 @@ static void test_refused_files(void **state)
 
 	(void)state;
 	assert_int_equal(
-		client_chunks_install(chunks, &id, make_file(1, 2), bitmap, &chunk), -EBADMSG);
+		client_chunks_install(chunks, &id, make_file(1, 2), 0, bitmap, &chunk), -EBADMSG);
 	fd = make_file(1, 1);
 	assert_int_equal(ftruncate(fd, CHUNK_FILE_BYTES - 1), 0);
-	assert_int_equal(client_chunks_install(chunks, &id, fd, bitmap, &chunk), -EBADMSG);
+	assert_int_equal(client_chunks_install(chunks, &id, fd, 0, bitmap, &chunk), -EBADMSG);
 	fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-	assert_int_equal(client_chunks_install(chunks, &id, fd, bitmap, &chunk), -EBADMSG);
+	assert_int_equal(client_chunks_install(chunks, &id, fd, 0, bitmap, &chunk), -EBADMSG);
 	assert_null(chunk);
 	assert_int_equal(client_chunks_count(chunks), 0);
 	assert_int_equal(open_fds(), before);
@@ -147,7 +147,7 @@ static void test_bitmap_is_replaced(void **state)
 	(void)state;
 	bitmap[0] = 0x0e;
 	bitmap[9] = 0xff;
-	assert_int_equal(client_chunks_install(chunks, &id, fd, bitmap, &chunk), 0);
+	assert_int_equal(client_chunks_install(chunks, &id, fd, 0, bitmap, &chunk), 0);
 	assert_true(client_bits_all(&chunk->present, 1, 3));
 	assert_false(client_bits_any(&chunk->present, 0, 1));
 	assert_true(client_bits_all(&chunk->present, 72, 8));
@@ -156,7 +156,7 @@ static void test_bitmap_is_replaced(void **state)
 	/* The same file: one descriptor, what was verified and is still there stays, what was
 	 * damaged stays out. */
 	bitmap[9] = 0x0f;
-	assert_int_equal(client_chunks_install(chunks, &id, copy, bitmap, &again), 0);
+	assert_int_equal(client_chunks_install(chunks, &id, copy, 0, bitmap, &again), 0);
 	assert_ptr_equal(chunk, again);
 	assert_int_equal(fcntl(copy, F_GETFD), -1);
 	assert_true(client_bits_all(&chunk->verified, 72, 4));
@@ -165,6 +165,137 @@ static void test_bitmap_is_replaced(void **state)
 	assert_true(client_bits_all(&chunk->present, 2, 2));
 	client_chunk_unref(again);
 	client_chunk_unref(chunk);
+	client_chunks_free(chunks);
+}
+
+#define EXTENT (4ull * CHUNK_BYTES)
+
+/* An extent file of four chunks with their heads; one entry for block 0 of each. */
+static int make_extent(uint64_t length)
+{
+	char path[128];
+	int fd;
+
+	snprintf(path, sizeof(path), "%s/extent", dir);
+	fd = open(path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	assert_true(fd >= 0);
+	assert_int_equal(ftruncate(fd, (off_t)length), 0);
+	for (uint64_t i = 4; i < 8; i++) {
+		struct chunk_place place = extent_place(EXTENT, i);
+		uint8_t head[CHUNK_HEAD_BYTES];
+		uint8_t entry[CHUNK_ENTRY_BYTES];
+
+		chunk_head_encode(&(struct chunk_head){ .id = id_of(i), .file_id = 3 }, head);
+		piece_entry_encode(&(struct piece_entry){ .xxh3 = i + 70, .length = 4096 }, entry);
+		assert_int_equal(file_pwrite_exact(fd, head, sizeof(head), place.head), 0);
+		assert_int_equal(
+			file_pwrite_exact(fd, entry, sizeof(entry), chunk_place_table(&place)), 0);
+	}
+	assert_int_equal(unlink(path), 0);
+	return fd;
+}
+
+/* Whatever number of chunks is known of an extent, its file is open once. */
+static void test_extent_is_open_once(void **state)
+{
+	struct client_chunks *chunks = client_chunks_new(4);
+	uint8_t bitmap[CHUNK_BITMAP_BYTES] = { 1 };
+	struct client_chunk *held[4];
+	int before = open_fds();
+	int fd = make_extent(extent_file_bytes(EXTENT));
+
+	(void)state;
+	for (uint64_t i = 0; i < 4; i++) {
+		struct chunk_id id = id_of(4 + i);
+		struct piece_entry entry;
+		int copy = dup(fd);
+
+		assert_int_equal(
+			client_chunks_install(chunks, &id, copy, EXTENT, bitmap, &held[i]), 0);
+		assert_int_equal(held[i]->place.data, i * CHUNK_BYTES);
+		assert_int_equal(client_chunk_entry(held[i], 0, 0, &entry), 0);
+		assert_int_equal(entry.xxh3, 74 + i);
+		assert_int_equal(client_chunks_files(chunks), 1);
+	}
+	(void)close(fd);
+	assert_int_equal(open_fds(), before + 1);
+	for (uint64_t i = 0; i < 4; i++) {
+		client_chunks_drop(chunks, held[i]);
+		client_chunk_unref(held[i]);
+		assert_int_equal(open_fds(), before + (i < 3));
+	}
+	assert_int_equal(client_chunks_files(chunks), 0);
+	client_chunks_free(chunks);
+}
+
+/* A worker that moved the chunk into an extent: nothing is taken for verified there, and who reads
+ * the old file goes on. */
+static void test_other_place(void **state)
+{
+	struct client_chunks *chunks = client_chunks_new(4);
+	uint8_t bitmap[CHUNK_BITMAP_BYTES] = { 1 };
+	struct client_chunk *old;
+	struct client_chunk *moved;
+	struct chunk_id id = id_of(5);
+	struct piece_entry entry;
+
+	(void)state;
+	assert_int_equal(client_chunks_install(chunks, &id, make_file(5, 5), 0, bitmap, &old), 0);
+	client_bits_set(&old->verified, 0, 1);
+	assert_int_equal(client_chunks_install(chunks, &id, make_extent(extent_file_bytes(EXTENT)),
+				 EXTENT, bitmap, &moved),
+		0);
+	assert_ptr_not_equal(old, moved);
+	assert_false(client_bits_any(&moved->verified, 0, CHUNK_BLOCKS));
+	assert_int_equal(client_chunk_entry(old, 341, 341, &entry), 0);
+	assert_int_equal(entry.xxh3, 1005);
+	assert_int_equal(client_chunks_files(chunks), 2);
+	client_chunk_unref(old);
+	client_chunk_unref(moved);
+	assert_int_equal(client_chunks_files(chunks), 1);
+	client_chunks_free(chunks);
+}
+
+/* What a hostile or confused worker may say of an extent. */
+static void test_refused_extents(void **state)
+{
+	static const uint64_t sizes[] = { 1, EXTENT - 1, EXTENT / 2, EXTENT * 2, EXTENT * 3,
+		CHUNK_BYTES / 2, 1ull << 63, UINT64_MAX, 16ull << 40 };
+	struct client_chunks *chunks = client_chunks_new(4);
+	uint8_t bitmap[CHUNK_BITMAP_BYTES] = { 1 };
+	struct client_chunk *chunk = NULL;
+	struct chunk_id id = id_of(5);
+	int before = open_fds();
+	int fd = make_extent(extent_file_bytes(EXTENT));
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(sizes); i++)
+		assert_int_equal(
+			client_chunks_install(chunks, &id, dup(fd), sizes[i], bitmap, &chunk),
+			-EBADMSG);
+	/* An extent's file as a chunk's own: no head is there. */
+	assert_int_equal(client_chunks_install(chunks, &id, dup(fd), 0, bitmap, &chunk), -EBADMSG);
+	/* A chunk of another extent. */
+	id = id_of(9);
+	assert_int_equal(
+		client_chunks_install(chunks, &id, dup(fd), EXTENT, bitmap, &chunk), -EBADMSG);
+	/* A chunk's own file, called an extent. */
+	id = id_of(5);
+	assert_int_equal(
+		client_chunks_install(chunks, &id, make_file(5, 5), CHUNK_BYTES, bitmap, &chunk),
+		-EBADMSG);
+	/* Shorter or longer than such a file is. */
+	assert_int_equal(ftruncate(fd, (off_t)extent_file_bytes(EXTENT) - 4096), 0);
+	assert_int_equal(
+		client_chunks_install(chunks, &id, dup(fd), EXTENT, bitmap, &chunk), -EBADMSG);
+	assert_int_equal(ftruncate(fd, (off_t)extent_file_bytes(EXTENT) + 4096), 0);
+	assert_int_equal(
+		client_chunks_install(chunks, &id, dup(fd), EXTENT, bitmap, &chunk), -EBADMSG);
+	(void)close(fd);
+	assert_null(chunk);
+	assert_int_equal(client_chunks_count(chunks), 0);
+	assert_int_equal(client_chunks_files(chunks), 0);
+	assert_int_equal(open_fds(), before);
 	client_chunks_free(chunks);
 }
 
@@ -221,6 +352,9 @@ int main(void)
 		cmocka_unit_test(test_used_ones_stay),
 		cmocka_unit_test(test_refused_files),
 		cmocka_unit_test(test_bitmap_is_replaced),
+		cmocka_unit_test(test_extent_is_open_once),
+		cmocka_unit_test(test_other_place),
+		cmocka_unit_test(test_refused_extents),
 		cmocka_unit_test(test_bits),
 	};
 

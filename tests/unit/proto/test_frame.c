@@ -21,6 +21,7 @@ static const struct frame sample = {
 	.status = 0,
 	.checksums = 3,
 	.generation = 0x3132333435363738,
+	.extent = 0x40000000,
 };
 
 /* Never edit: a byte that changes here breaks every cluster that runs. */
@@ -33,7 +34,7 @@ static const uint8_t golden[FRAME_BYTES] = { 'G', 'R', 'N', '1', 1, 16, 2, 3, /*
 	0x00, 0x00, 0x03, 0x00, 0x18, 0x00, 0x03, 0x00,                       /* 48 */
 	0x00, 0x00, 0x00, 0x00, 0x03, 0x00, 0x00, 0x00,                       /* 56 */
 	0x38, 0x37, 0x36, 0x35, 0x34, 0x33, 0x32, 0x31,                       /* 64 */
-	0, 0, 0, 0, 0, 0, 0, 0 };
+	0, 0, 0, 0x40, 0, 0, 0, 0 };
 
 static void test_golden(void **state)
 {
@@ -53,6 +54,7 @@ static void test_golden(void **state)
 	assert_int_equal(back.length, sample.length);
 	assert_int_equal(back.payload, sample.payload);
 	assert_int_equal(back.checksums, sample.checksums);
+	assert_true(back.extent == sample.extent);
 }
 
 static void test_status(void **state)
