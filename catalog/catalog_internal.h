@@ -145,9 +145,13 @@ struct listing_object {
 	char bytes[]; /* the key, then the packed tag */
 };
 
-/* Sorts by key; of several objects with one key the newest stays, or the last added. -ENOMEM. */
+/* Ends the adding: by key; of several objects with one key the newest stays, or the last added.
+ * listing_next() begins with the first. -ENOMEM, or what the disk says. */
 int listing_sort(struct listing *listing) __must_check;
-const struct listing_object *listing_get(const struct listing *listing, uint64_t number);
+/* To the first object again. */
+int listing_rewind(struct listing *listing) __must_check;
+/* The next object, valid until the next call; -ENOENT at the end; -EBADMSG, I/O errors. */
+int listing_next(struct listing *listing, const struct listing_object **ret_object) __must_check;
 
 /* ---- output ---------------------------------------------------------------------------------- */
 

@@ -229,27 +229,34 @@ static int key_write(struct build *b, struct group *g)
 	return g ? dead_write(b, g, live) : 0;
 }
 
+/* The listing's next object; NULL at its end. */
+static int object_next(struct listing *listing, const struct listing_object **ret_object)
+{
+	int r = listing_next(listing, ret_object);
+
+	if (r == -ENOENT)
+		*ret_object = NULL;
+	return r == -ENOENT ? 0 : r;
+}
+
 /* Merges listing and previous generation by key. */
 static int merge(struct build *b, struct listing *listing)
 {
-	uint64_t n = listing_count(listing);
-	uint64_t i = 0;
+	const struct listing_object *o;
+	int r = object_next(listing, &o);
 
-	while (i < n || b->prev->key_len) {
-		const struct listing_object *o = i < n ? listing_get(listing, i) : NULL;
+	while (r == 0 && (o || b->prev->key_len)) {
 		struct group *g = b->prev->key_len ? b->prev : NULL;
 		int c = !o ? 1 : !g ? -1 : key_compare(o->bytes, o->key_len, g->key, g->key_len);
-		int r;
 
 		b->object = c <= 0 ? o : NULL;
 		r = key_write(b, c >= 0 ? g : NULL);
 		if (r == 0 && c >= 0)
 			r = group_next(b->prev);
-		if (r < 0)
-			return r;
-		i += c <= 0;
+		if (r == 0 && c <= 0)
+			r = object_next(listing, &o);
 	}
-	return 0;
+	return r;
 }
 
 static void id_next(struct generation_id *id, const struct volume_id *volume, struct table *prev)
@@ -290,6 +297,8 @@ int generation_build(const struct volume_id *volume, struct table *prev, struct 
 		r = table_writer_open(writer, path, e);
 	if (r == 0)
 		r = group_new(prev, &group);
+	if (r < 0 && listing_spill_failed(listing, e))
+		return r;
 	if (r < 0)
 		return err_default(e, r, "cannot build a generation");
 	ensure(group);

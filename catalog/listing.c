@@ -1,8 +1,11 @@
 /*
- * The objects of a source in memory: an arena of objects and an array of pointers to them, sorted
- * once at the end. About 80 bytes an object with names of 28 bytes, the array for sorting included.
+ * The objects of a source: an arena of objects and an array of pointers to them, sorted once at the
+ * end. About 80 bytes an object with names of 28 bytes, the array for sorting included. When the
+ * memory is full, and there is a directory for that, they go to disk as a sorted run (spill.h), and
+ * the memory is filled anew.
  */
 #include "catalog/catalog_internal.h"
+#include "catalog/spill.h"
 #include "base/cleanup.h"
 #include "base/units.h"
 
@@ -22,10 +25,15 @@ struct listing {
 	uint32_t magic;
 	uint64_t max_memory;
 	uint64_t memory; /* charged: arenas, the array, and a second one for sorting */
-	uint64_t count;
+	uint64_t count;  /* in memory */
 	uint64_t cap;
 	struct listing_object **objects;
 	struct arena *arenas;
+	struct arena *spare;   /* emptied by a spill */
+	struct spill *spill;   /* NULL: what does not fit is refused */
+	uint64_t spilled;      /* objects that went to disk */
+	struct err spill_line; /* of the spill that failed */
+	uint64_t next;         /* in memory: of listing_next() */
 };
 
 struct listing *listing_new(uint64_t max_memory)
@@ -39,18 +47,42 @@ struct listing *listing_new(uint64_t max_memory)
 	return l;
 }
 
+int listing_spill_to(struct listing *l, const char *directory)
+{
+	CHECK_MAGIC(l, LISTING_MAGIC);
+	ensure(!l->spill);
+	l->spill = spill_new(directory);
+	return l->spill ? 0 : -ENOMEM;
+}
+
+static void arenas_free(struct arena **list)
+{
+	while (*list) {
+		struct arena *a = *list;
+
+		*list = a->next;
+		free(a);
+	}
+}
+
+static void memory_free(struct listing *l)
+{
+	arenas_free(&l->arenas);
+	arenas_free(&l->spare);
+	free(l->objects);
+	l->objects = NULL;
+	l->count = 0;
+	l->cap = 0;
+	l->memory = 0;
+}
+
 void listing_free(struct listing *l)
 {
 	if (!l)
 		return;
 	CHECK_MAGIC(l, LISTING_MAGIC);
-	while (l->arenas) {
-		struct arena *a = l->arenas;
-
-		l->arenas = a->next;
-		free(a);
-	}
-	free(l->objects);
+	memory_free(l);
+	spill_free(l->spill);
 	l->magic = 0;
 	free(l);
 }
@@ -79,19 +111,37 @@ static int objects_grow(struct listing *l)
 	return 0;
 }
 
+/* A spare one, else a new one. */
+static int arena_new(struct listing *l, struct arena **ret_arena)
+{
+	struct arena *a = l->spare;
+	int r;
+
+	if (a) {
+		l->spare = a->next;
+		*ret_arena = a;
+		return 0;
+	}
+	r = charge(l, sizeof(*a));
+	if (r < 0)
+		return r;
+	a = malloc(sizeof(*a));
+	if (!a)
+		return -ENOMEM;
+	*ret_arena = a;
+	return 0;
+}
+
 static int arena_take(struct listing *l, size_t bytes, struct listing_object **ret_object)
 {
 	struct arena *a = l->arenas;
 
 	bytes = align_up(bytes, _Alignof(struct listing_object));
 	if (!a || bytes > ARENA_BYTES - a->used) {
-		int r = charge(l, sizeof(*a));
+		int r = arena_new(l, &a);
 
 		if (r < 0)
 			return r;
-		a = malloc(sizeof(*a));
-		if (!a)
-			return -ENOMEM;
 		a->next = l->arenas;
 		a->used = 0;
 		l->arenas = a;
@@ -101,23 +151,94 @@ static int arena_take(struct listing *l, size_t bytes, struct listing_object **r
 	return 0;
 }
 
+static int object_compare(const void *a, const void *b, const void *arg)
+{
+	const struct listing_object *x = *(struct listing_object *const *)a;
+	const struct listing_object *y = *(struct listing_object *const *)b;
+
+	(void)arg;
+	return key_compare(x->bytes, x->key_len, y->bytes, y->key_len);
+}
+
+/* What is in memory: by key, one object a key. */
+static int memory_sort(struct listing *l)
+{
+	uint64_t kept = 0;
+	int r;
+
+	r = sort_runs(l->objects, l->count, sizeof(*l->objects), object_compare, NULL);
+	if (r < 0)
+		return r;
+	for (uint64_t i = 0; i < l->count; i++) {
+		struct listing_object *object = l->objects[i];
+
+		if (kept == 0 || object_compare(&l->objects[kept - 1], &object, NULL) != 0)
+			l->objects[kept++] = object;
+		else if (object->mtime_ns >= l->objects[kept - 1]->mtime_ns)
+			l->objects[kept - 1] = object;
+	}
+	l->count = kept;
+	return 0;
+}
+
+/* What is in memory goes to disk; the memory stays, empty. */
+static int memory_spill(struct listing *l)
+{
+	uint64_t added = l->count;
+	int r = memory_sort(l);
+
+	if (r < 0)
+		return r;
+	r = spill_add(l->spill, l->objects, l->count);
+	if (r < 0 && r != -ENOMEM)
+		return err_set(&l->spill_line, r,
+			"cannot write a listing that does not fit the memory to %s: %s: check the "
+			"disk of the cache, or give more --memory",
+			spill_directory(l->spill), err_str(r));
+	if (r < 0)
+		return r;
+	l->spilled += added;
+	l->count = 0;
+	while (l->arenas) {
+		struct arena *a = l->arenas;
+
+		l->arenas = a->next;
+		a->next = l->spare;
+		l->spare = a;
+	}
+	return 0;
+}
+
+/* Room for an object of `bytes`, and for its pointer. */
+static int object_take(struct listing *l, size_t bytes, struct listing_object **ret_object)
+{
+	int r = l->count == l->cap ? objects_grow(l) : 0;
+
+	return r < 0 ? r : arena_take(l, bytes, ret_object);
+}
+
 int listing_add(struct listing *l, const char *key, uint32_t key_len, uint64_t size,
 	int64_t mtime_ns, const char *tag, uint32_t tag_len)
 {
 	struct listing_object *object = NULL;
 	struct tag_packed packed;
+	size_t bytes;
 	int r;
 
 	CHECK_MAGIC(l, LISTING_MAGIC);
 	if (key_len == 0 || key_len > LIMIT_KEY_BYTES || memchr(key, 0, key_len) ||
 		tag_len > LIMIT_TAG_BYTES || memchr(tag, 0, tag_len))
 		return -EINVAL;
-	if (l->count >= LIMIT_FILES)
+	if (listing_count(l) >= LIMIT_FILES)
 		return -E2BIG;
-	if (l->count == l->cap && (r = objects_grow(l)) < 0)
-		return r;
 	tag_pack(tag, tag_len, &packed);
-	r = arena_take(l, offsetof(struct listing_object, bytes) + key_len + packed.len, &object);
+	bytes = offsetof(struct listing_object, bytes) + key_len + packed.len;
+	r = object_take(l, bytes, &object);
+	if (r == -E2BIG && l->spill && l->count > 0) {
+		r = memory_spill(l);
+		if (r == 0)
+			r = object_take(l, bytes, &object);
+	}
 	if (r < 0)
 		return r;
 	object->size = key[key_len - 1] == '/' ? 0 : size; /* a marker's bytes have no name */
@@ -133,40 +254,43 @@ int listing_add(struct listing *l, const char *key, uint32_t key_len, uint64_t s
 uint64_t listing_count(const struct listing *l)
 {
 	CHECK_MAGIC(l, LISTING_MAGIC);
-	return l->count;
+	return l->spilled + l->count;
 }
 
-const struct listing_object *listing_get(const struct listing *l, uint64_t number)
+bool listing_spill_failed(const struct listing *l, struct err *e)
 {
-	return l->objects[number];
-}
-
-static int object_compare(const void *a, const void *b, const void *arg)
-{
-	const struct listing_object *x = *(struct listing_object *const *)a;
-	const struct listing_object *y = *(struct listing_object *const *)b;
-
-	(void)arg;
-	return key_compare(x->bytes, x->key_len, y->bytes, y->key_len);
+	CHECK_MAGIC(l, LISTING_MAGIC);
+	if (l->spill_line.code && e)
+		*e = l->spill_line;
+	return l->spill_line.code != 0;
 }
 
 int listing_sort(struct listing *l)
 {
-	uint64_t kept = 0;
-	int r;
+	int r = 0;
 
 	CHECK_MAGIC(l, LISTING_MAGIC);
-	r = sort_runs(l->objects, l->count, sizeof(*l->objects), object_compare, NULL);
-	if (r < 0)
-		return r;
-	for (uint64_t i = 0; i < l->count; i++) {
-		struct listing_object *object = l->objects[i];
-
-		if (kept == 0 || object_compare(&l->objects[kept - 1], &object, NULL) != 0)
-			l->objects[kept++] = object;
-		else if (object->mtime_ns >= l->objects[kept - 1]->mtime_ns)
-			l->objects[kept - 1] = object;
+	if (l->spilled == 0) {
+		r = memory_sort(l);
+	} else if (l->count > 0) {
+		r = memory_spill(l);
+		memory_free(l);
 	}
-	l->count = kept;
+	return r < 0 ? r : listing_rewind(l);
+}
+
+int listing_rewind(struct listing *l)
+{
+	l->next = 0;
+	return l->spilled ? spill_rewind(l->spill) : 0;
+}
+
+int listing_next(struct listing *l, const struct listing_object **ret_object)
+{
+	if (l->spilled)
+		return spill_next(l->spill, ret_object);
+	if (l->next == l->count)
+		return -ENOENT;
+	*ret_object = l->objects[l->next++];
 	return 0;
 }

@@ -90,12 +90,25 @@ static int list_objects(struct source *source, const struct ufs_config *config,
 		r = ufs_list(ufs, take_objects, &sink, e);
 	(void)set_lister(source, NULL); /* it ends below */
 	*ret_left_out = r < 0 ? 0 : counter_get(&ufs_counters(ufs)->left_out);
+	if (r < 0 && listing_spill_failed(listing, e))
+		return r;
 	if (r == -E2BIG)
 		return err_set(e, r,
-			"%s has more objects than a source may have (%u, or %" PRIu64
-			" MiB of names): mount a prefix of it",
-			source->record.text, LIMIT_FILES, source->set->config.listing_bytes >> 20);
+			"%s has more objects than a source may have (%u): mount a prefix of it",
+			source->record.text, LIMIT_FILES);
 	return r < 0 ? err_default(e, r, source->record.text) : 0;
+}
+
+/* An empty listing: what does not fit its memory goes to where the tables are. */
+static int listing_begin(const struct source *source, struct listing **ret_listing)
+{
+	_cleanup_(listing_free_p) struct listing *listing =
+		listing_new(source->set->config.listing_bytes);
+	int r = listing ? listing_spill_to(listing, source->set->config.tables) : -ENOMEM;
+
+	if (r == 0)
+		*ret_listing = TAKE(listing);
+	return r;
 }
 
 /* After a listing that worked: the way the origin was reached is the source's way from now on. */
@@ -143,15 +156,14 @@ static int list_origin(
 	struct flight *flight, const struct ufs_config *config, struct listing **ret_listing)
 {
 	struct source *source = flight->source;
-	_cleanup_(listing_free_p) struct listing *listing =
-		listing_new(source->set->config.listing_bytes);
+	_cleanup_(listing_free_p) struct listing *listing = NULL;
 	uint64_t start = clock_mono_ns();
 	uint64_t left_out;
-	int r;
+	int r = listing_begin(source, &listing);
 
-	if (!listing)
+	if (r < 0)
 		return err_set(
-			&flight->failure, -ENOMEM, "out of memory listing %s", source->record.text);
+			&flight->failure, r, "out of memory listing %s", source->record.text);
 	atomic_store(&source->listing_keys, 0);
 	atomic_store(&source->listing, true);
 	r = list_objects(source, config, listing, &left_out, &flight->failure);
@@ -218,15 +230,14 @@ static int open_newest(const struct source *source, struct table **ret_table)
 static int listing_of_table(
 	struct source *source, struct table *table, struct listing **ret_listing)
 {
-	_cleanup_(listing_free_p) struct listing *listing =
-		listing_new(source->set->config.listing_bytes);
+	_cleanup_(listing_free_p) struct listing *listing = NULL;
 	_cleanup_(table_cursor_release) struct table_cursor cursor = { 0 };
 	_cleanup_free_ struct table_row *row = malloc(sizeof(*row));
-	int r = 0;
+	int r = listing_begin(source, &listing);
 
-	if (!listing || !row)
-		return -ENOMEM;
-	while ((r = table_next(table, &cursor, row)) == 0) {
+	if (!row)
+		r = -ENOMEM;
+	while (r == 0 && (r = table_next(table, &cursor, row)) == 0) {
 		if (row->flags & ROW_DEAD)
 			continue;
 		r = listing_add(listing, row->key, row->key_len, row->size, row->mtime_ns, row->tag,

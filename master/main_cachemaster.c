@@ -32,7 +32,7 @@
 
 #define MASTER_THREADS  16u
 #define MASTER_QUEUE    1024u
-#define LISTING_BYTES   (2ull * GiB)
+#define LISTING_BYTES   (512 * MiB)
 #define ATTEMPT_TIMEOUT (10 * CLOCK_SECOND) /* one LIST without progress */
 #define LIST_DEADLINE \
 	(30 * CLOCK_SECOND) /* one LIST with its retries: somebody waits at a terminal */
@@ -60,7 +60,7 @@ static const struct option_spec specs[] = {
 	OPTION_STRING_ROW(struct master_options, admin, "admin", "SOCKET",
 		"path of the unix socket for /v1 and /metrics"),
 	OPTION_SIZE_ROW(struct master_options, memory, "memory", 16 * MiB, 0,
-		"memory of one listing at most; 2GiB"),
+		"memory of one listing, the rest of it goes to disk; 512MiB"),
 	OPTION_FD_ROW(struct master_options, ready_fd, "ready-fd",
 		"write READY or ERROR there once it is known"),
 	OPTION_ROW(struct master_options, log_level, "log-level", OPTION_CHOICE,
