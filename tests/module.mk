@@ -50,8 +50,14 @@ $(B)/tests/async-read: $(B)/tests/tools/async_read.o
 	@echo "LINK  async-read"
 	@$(CC) $(LDFLAGS) -o $@ $^ -luring $(LDLIBS)
 
+# Reads synthetic objects and compares every byte.
+$(B)/tests/soak-reader: $(B)/tests/soak/reader.o $(B)/tests/tools/s3d_noise.o $(B)/base.a
+	@mkdir -p $(@D)
+	@echo "LINK  soak-reader"
+	@$(CC) $(LDFLAGS) -o $@ $^ $(base_ldlibs) $(LDLIBS)
+
 # Everything that the end-to-end tests run, besides the programs.
-E2E_TOOLS := $(B)/tests/s3d $(B)/tests/async-read $(ALLOC_DAEMONS)
+E2E_TOOLS := $(B)/tests/s3d $(B)/tests/async-read $(B)/tests/soak-reader $(ALLOC_DAEMONS)
 e2e-tools: $(E2E_TOOLS)
 
 # `make unit` runs all, `make unit T=base/test_buf` one.

@@ -9,6 +9,7 @@
  *	s3d_auth.c	keys, signatures, tokens, region and clock
  *	s3d_fault.c	rules that say which request suffers what
  *	s3d_store.c	standalone: the objects, from a directory or from nothing; GET and HEAD
+ *	s3d_noise.c	the bytes of synthetic objects
  *	s3d_list.c	standalone: LIST, and the faults of a page
  *	s3d_proxy.c	proxy: the same bytes to and from a real server
  *	s3d_control.c	counters and rules over HTTP on a second port
@@ -31,13 +32,13 @@
 #include "base/err.h"
 #include "base/limits.h"
 #include "base/list.h"
+#include "tests/tools/s3d_noise.h"
 
 #define S3D_HEAD_BYTES  (32u * 1024u)   /* one request or response head */
 #define S3D_QUEUE_BYTES (1024u * 1024u) /* bytes queued on one socket before its source waits */
 #define S3D_ADDRESS     80u             /* text of an address */
 #define S3D_FAULTS      256u            /* rules at one time */
 #define S3D_UNKNOWN     UINT64_MAX      /* a body length that is not known */
-#define S3D_NOISE_BYTES 1048583u        /* length of the table of synthetic bytes */
 
 enum s3d_kind {
 	S3D_LIST,

@@ -11,7 +11,6 @@
 
 #include <fcntl.h>
 #include <fts.h>
-#include <openssl/evp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -50,39 +49,6 @@ void s3d_entry_etag(const struct s3d_entry *entry, char out[STORE_ETAG])
 
 /* The table ------------------------------------------------------------------------------- */
 
-static char *noise_new(void)
-{
-	static const char seed[] = "granary s3d";
-	size_t extra = 2 * STORE_SLICE;
-	char *noise = malloc(S3D_NOISE_BYTES + extra);
-	EVP_MD_CTX *ctx = EVP_MD_CTX_new();
-
-	if (!noise || !ctx || !EVP_DigestInit_ex(ctx, EVP_shake128(), NULL) ||
-		!EVP_DigestUpdate(ctx, seed, sizeof(seed) - 1) ||
-		!EVP_DigestFinalXOF(ctx, (unsigned char *)noise, S3D_NOISE_BYTES)) {
-		free(noise);
-		noise = NULL;
-	} else {
-		memcpy(noise + S3D_NOISE_BYTES, noise, extra);
-	}
-	EVP_MD_CTX_free(ctx);
-	return noise;
-}
-
-static uint64_t noise_start(const char *key, uint64_t version)
-{
-	char seed[4 * LIMIT_KEY_BYTES + 24];
-	uint8_t sum[SHA256_BYTES];
-	uint64_t n = 0;
-
-	(void)snprintf(seed, sizeof(seed), version ? "%s\n%llu" : "%s", key,
-		(unsigned long long)version); /* fits */
-	hash_sha256(seed, strlen(seed), sum);
-	for (int i = 7; i >= 0; i--)
-		n = n << 8 | sum[i];
-	return n % S3D_NOISE_BYTES;
-}
-
 struct s3d_store *s3d_store_new(const char *bucket, const char *dir)
 {
 	struct s3d_store *s = calloc(1, sizeof(*s));
@@ -91,7 +57,7 @@ struct s3d_store *s3d_store_new(const char *bucket, const char *dir)
 		return NULL;
 	s->bucket = bucket;
 	s->dir = dir;
-	s->noise = noise_new();
+	s->noise = s3d_noise_new(2 * STORE_SLICE);
 	if (!s->noise) {
 		s3d_store_free(s);
 		return NULL;
@@ -409,7 +375,7 @@ static bool object_find(const struct s3d_store *s, char *key, bool newer, struct
 	entry.seconds += newer;
 	o->size = entry.size;
 	o->seconds = entry.seconds;
-	o->body.start = noise_start(key, entry.version);
+	o->body.start = s3d_noise_start(key, entry.version);
 	s3d_entry_etag(&entry, o->etag);
 	return true;
 }
