@@ -14,7 +14,9 @@
 #include "catalog/image_read.h"
 #include "tests/alloc/alloc_fail.h"
 
-#define KEYS 3000u
+#define KEYS           3000u
+#define SPILLED_KEYS   11000u
+#define SPILLED_MEMORY (300u << 10) /* a third of them */
 
 static const struct volume_id volume = { { 1, 2, 3 } };
 static char dir[64];
@@ -55,13 +57,15 @@ static int add(struct listing *l, uint32_t i, const char *tag)
 		l, key, (uint32_t)n, i * 37, 1700000000ll * 1000000000, tag, (uint32_t)strlen(tag));
 }
 
-static int build(struct table *prev, const char *name, const char *tag)
+/* With `memory` for the listing; what does not fit is spilled. */
+static int build_in(
+	uint64_t memory, uint32_t keys, struct table *prev, const char *name, const char *tag)
 {
-	struct listing *l = listing_new(64 << 20);
+	struct listing *l = listing_new(memory);
 	struct err e = ERR_INIT;
-	int r = l ? 0 : -ENOMEM;
+	int r = l ? listing_spill_to(l, dir) : -ENOMEM;
 
-	for (uint32_t i = 0; r == 0 && i < KEYS; i++)
+	for (uint32_t i = 0; r == 0 && i < keys; i++)
 		r = add(l, i, i % 3 ? "same" : tag);
 	if (r == 0) {
 		r = generation_build(&volume, prev, l, path(name), NULL, NULL, &e);
@@ -69,6 +73,11 @@ static int build(struct table *prev, const char *name, const char *tag)
 	}
 	listing_free(l);
 	return r;
+}
+
+static int build(struct table *prev, const char *name, const char *tag)
+{
+	return build_in(64 << 20, KEYS, prev, name, tag);
 }
 
 static int open_table(const char *name, struct table **ret_table)
@@ -114,6 +123,22 @@ static int tables(void *arg)
 	return r;
 }
 
+/* Three runs and their merge. */
+static int spilled(void *arg)
+{
+	struct table *table = NULL;
+	int r = build_in(SPILLED_MEMORY, SPILLED_KEYS, NULL, "spilled", "a");
+
+	(void)arg;
+	if (r == 0)
+		r = open_table("spilled", &table);
+	if (r == 0)
+		assert_int_equal(table_info(table)->live_files, SPILLED_KEYS);
+	table_unref(table);
+	(void)unlink(path("spilled"));
+	return r;
+}
+
 static int images(void *arg)
 {
 	struct image_options options = { .umask = 022 };
@@ -147,6 +172,12 @@ static void test_tables(void **state)
 	assert_true(alloc_sweep(tables, NULL, 1) > 20);
 }
 
+static void test_spilled(void **state)
+{
+	(void)state;
+	assert_true(alloc_sweep(spilled, NULL, 1) > 20);
+}
+
 static void test_images(void **state)
 {
 	struct table *table;
@@ -162,6 +193,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_tables),
+		cmocka_unit_test(test_spilled),
 		cmocka_unit_test(test_images),
 	};
 
