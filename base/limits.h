@@ -16,6 +16,11 @@
 #define LIMIT_FILES      50000000u /* files of one source */
 #define LIMIT_XML_BYTES \
 	(4u << 20) /* one LIST answer: 1,000 of the longest keys, escaped, are 3.5 MiB */
-#define LIMIT_DEVICES    16384u /* devices of one image */
-#define LIMIT_FUSE_SLOTS 4096u  /* READ requests held by one mount */
-#define LIMIT_CHUNK_FDS  1024u  /* open chunk files of one process */
+#define LIMIT_DEVICES           16384u /* devices of one image */
+#define LIMIT_FUSE_SLOTS        4096u  /* READ requests held by one mount */
+#define LIMIT_CHUNK_FDS         1024u  /* open chunk files of one process */
+#define LIMIT_THREADS           512u   /* of one process, without those of libraries */
+#define LIMIT_REQUESTS          65536u /* of all connections to one process; past it each has one */
+#define LIMIT_DESCRIPTORS_LEAST 128u   /* a daemon refuses to start with fewer */
+#define LIMIT_LOG_LINES         200u   /* a second, of one process */
+#define LIMIT_LOG_BURST         2000u  /* lines at once, after a quiet while */

@@ -1,6 +1,7 @@
 /* One line per event, written by one write(2). See log.h. */
 #include "base/log.h"
 #include "base/clock.h"
+#include "base/limits.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -11,6 +12,7 @@
 #include <unistd.h>
 
 #define LINE_MAX_BYTES 4096
+#define DEBUG_TIMES    20u /* who asks for DEBUG wants to see it */
 
 static struct {
 	const char *process;
@@ -22,12 +24,67 @@ static struct {
 static const char *const level_names[] = { "error", "warn", "info", "debug" };
 static pthread_mutex_t limit_lock = PTHREAD_MUTEX_INITIALIZER;
 
+/* The bucket of all lines; in thousandths of a line. Under limit_lock. */
+static struct {
+	bool begun;
+	uint64_t tokens;
+	uint64_t at_ms;
+	uint64_t lines;
+	uint64_t left_out;
+	uint64_t untold; /* left out since a line said how many */
+} bucket;
+
 void log_init(const char *process, int fd, enum log_level level, enum log_format format)
 {
 	the_log.process = process;
 	the_log.fd = fd;
 	the_log.level = level;
 	the_log.format = format;
+	pthread_mutex_lock(&limit_lock);
+	bucket.begun = false;
+	pthread_mutex_unlock(&limit_lock);
+}
+
+static uint32_t times(void)
+{
+	return the_log.level == LOG_DEBUG ? DEBUG_TIMES : 1;
+}
+
+/* True: the line may be written, after one about *ret_left_out others. */
+static bool bucket_pass(enum log_level level, uint64_t *ret_left_out)
+{
+	const uint64_t full = 1000ull * LIMIT_LOG_BURST * times();
+	uint64_t now = clock_mono_ns() / CLOCK_MS;
+	uint64_t keep = level <= LOG_WARN ? 0 : full / 4;
+	bool pass;
+
+	pthread_mutex_lock(&limit_lock);
+	if (!bucket.begun) {
+		bucket.begun = true;
+		bucket.tokens = full;
+		bucket.at_ms = now;
+	}
+	bucket.tokens = min(full, bucket.tokens + (now - bucket.at_ms) * LIMIT_LOG_LINES * times());
+	bucket.at_ms = now;
+	pass = bucket.tokens >= keep + 2000; /* it, and the line about those left out */
+	if (pass) {
+		*ret_left_out = bucket.untold;
+		bucket.tokens -= bucket.untold ? 2000 : 1000;
+		bucket.lines += bucket.untold ? 2 : 1;
+		bucket.untold = 0;
+	} else {
+		bucket.left_out++;
+		bucket.untold++;
+	}
+	pthread_mutex_unlock(&limit_lock);
+	return pass;
+}
+
+void log_use(struct log_use *ret_use)
+{
+	pthread_mutex_lock(&limit_lock);
+	*ret_use = (struct log_use){ bucket.lines, bucket.left_out, LIMIT_LOG_LINES * times() };
+	pthread_mutex_unlock(&limit_lock);
 }
 
 int log_level_parse(const char *s, enum log_level *ret_level)
@@ -129,16 +186,34 @@ static int format_line(
 		stamp, level_names[level], the_log.process, (int)getpid(), event, escaped);
 }
 
+static void write_line(enum log_level level, const char *event, const char *fields)
+{
+	char line[LINE_MAX_BYTES];
+	int n = format_line(line, sizeof(line), level, event, fields);
+
+	if (n > (int)sizeof(line) - 1) {
+		n = (int)sizeof(line) - 1;
+		line[n - 1] = '\n';
+	}
+	if (n > 0 && write(the_log.fd, line, (size_t)n) < 0)
+		errno = 0; /* nowhere to report a log that cannot be written */
+}
+
 void log_write(enum log_level level, const char *event, const char *fmt, ...)
 {
 	char fields[LINE_MAX_BYTES / 2];
-	char line[LINE_MAX_BYTES];
+	uint64_t left_out = 0;
 	int saved = errno;
 	va_list ap;
-	int n;
 
-	if (!log_enabled(level))
+	if (!log_enabled(level) || !bucket_pass(level, &left_out))
 		return;
+	if (left_out) {
+		(void)snprintf(fields, sizeof(fields), "lines=%llu max_per_second=%u",
+			(unsigned long long)left_out, LIMIT_LOG_LINES * times()); /* fits */
+		write_line(LOG_WARN, "lines left out", fields);
+		errno = saved; /* of a %m in fmt */
+	}
 	va_start(ap, fmt);
 	(void)vsnprintf(fields, sizeof(fields), fmt, ap); /* cut at the maximum */
 	va_end(ap);
@@ -147,12 +222,6 @@ void log_write(enum log_level level, const char *event, const char *fmt, ...)
 			*c = ' ';
 		else if (the_log.format == LOG_TEXT && ((unsigned char)*c < 0x20 || *c == 0x7f))
 			*c = '?'; /* would command the reader's terminal; JSON escapes it */
-	n = format_line(line, sizeof(line), level, event, fields);
-	if (n > (int)sizeof(line) - 1) {
-		n = (int)sizeof(line) - 1;
-		line[n - 1] = '\n';
-	}
-	if (n > 0 && write(the_log.fd, line, (size_t)n) < 0)
-		errno = 0; /* nowhere to report a log that cannot be written */
+	write_line(level, event, fields);
 	errno = saved;
 }

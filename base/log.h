@@ -46,6 +46,18 @@ void log_write(enum log_level level, const char *event, const char *fmt, ...) __
 #define log_debug(event, ...) \
 	(log_enabled(LOG_DEBUG) ? log_write(LOG_DEBUG, event, __VA_ARGS__) : (void)0)
 
+/*
+ * At most LIMIT_LOG_LINES a second of one process, LIMIT_LOG_BURST at once; at level DEBUG twenty
+ * times as many. The last quarter of a burst is for errors and warnings. What is left out is
+ * counted, and the next line that passes says how many they were.
+ */
+struct log_use {
+	uint64_t lines; /* written */
+	uint64_t left_out;
+	uint32_t max_per_second;
+};
+void log_use(struct log_use *ret_use);
+
 /* State of one limited call site: at most `burst` lines a second, the rest are counted. */
 struct log_limit {
 	uint64_t second;

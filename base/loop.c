@@ -1,5 +1,7 @@
 /* An event loop in a thread of its own. See loop.h. */
 #include "base/loop.h"
+#include "base/bounds.h"
+#include "base/limits.h"
 #include "base/clock.h"
 
 #include <pthread.h>
@@ -77,6 +79,10 @@ struct loop *loop_new(const char *name)
 
 	if (!loop)
 		return NULL;
+	if (!bound_take(BOUND_THREADS, 1, LIMIT_THREADS)) {
+		free(loop);
+		return NULL;
+	}
 	list_init(&loop->tasks);
 	pthread_mutex_init(&loop->lock, NULL);
 	(void)snprintf(loop->name, sizeof(loop->name), "%s", name); /* cut to the kernel's 15 */
@@ -97,6 +103,7 @@ struct loop *loop_new(const char *name)
 	(void)uv_run(&loop->uv, UV_RUN_DEFAULT); /* runs the close */
 	(void)uv_loop_close(&loop->uv);
 fail:
+	bound_sub(BOUND_THREADS, 1);
 	pthread_mutex_destroy(&loop->lock);
 	free(loop);
 	return NULL;
@@ -113,6 +120,7 @@ void loop_free(struct loop *loop)
 	pthread_mutex_unlock(&loop->lock);
 	pthread_join(loop->thread, NULL);
 	ensure(uv_loop_close(&loop->uv) == 0);
+	bound_sub(BOUND_THREADS, 1);
 	pthread_mutex_destroy(&loop->lock);
 	free(loop);
 }

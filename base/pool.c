@@ -1,5 +1,7 @@
 /* A bounded thread pool. See pool.h. */
 #include "base/pool.h"
+#include "base/bounds.h"
+#include "base/limits.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -15,6 +17,7 @@ struct pool {
 	unsigned int max_queue;
 	bool closing;
 	char name[16];
+	unsigned int n_threads;
 	unsigned int started;
 	pthread_t threads[];
 };
@@ -32,6 +35,7 @@ static void *pool_main(void *arg)
 			struct pool_job *job = list_entry(node, struct pool_job, link);
 
 			pool->queued--;
+			bound_sub(BOUND_JOBS, 1);
 			pthread_mutex_unlock(&pool->lock);
 			job->run(job);
 			pthread_mutex_lock(&pool->lock);
@@ -67,9 +71,15 @@ struct pool *pool_new(const char *name, unsigned int threads, unsigned int max_q
 	struct pool *pool;
 
 	ensure(threads >= 1 && threads <= 256);
-	pool = calloc(1, sizeof(*pool) + threads * sizeof(pool->threads[0]));
-	if (!pool)
+	if (!bound_take(BOUND_THREADS, threads, LIMIT_THREADS))
 		return NULL;
+	pool = calloc(1, sizeof(*pool) + threads * sizeof(pool->threads[0]));
+	if (!pool) {
+		bound_sub(BOUND_THREADS, threads);
+		return NULL;
+	}
+	pool->n_threads = threads;
+	bound_raise_max(BOUND_JOBS, max_queue);
 	pthread_mutex_init(&pool->lock, NULL);
 	pthread_cond_init(&pool->work, NULL);
 	list_init(&pool->queue);
@@ -94,6 +104,8 @@ void pool_free(struct pool *pool)
 		pthread_join(pool->threads[i], NULL);
 	pthread_cond_destroy(&pool->work);
 	pthread_mutex_destroy(&pool->lock);
+	bound_sub(BOUND_THREADS, pool->n_threads);
+	bound_raise_max(BOUND_JOBS, -(uint64_t)pool->max_queue);
 	free(pool);
 }
 
@@ -109,6 +121,7 @@ int pool_submit(struct pool *pool, struct pool_job *job)
 	} else {
 		list_push_back(&pool->queue, &job->link);
 		pool->queued++;
+		bound_add(BOUND_JOBS, 1);
 		pthread_cond_signal(&pool->work);
 	}
 	pthread_mutex_unlock(&pool->lock);

@@ -17,17 +17,17 @@ static void each_class_has_its_share(void **state)
 
 	(void)state;
 	budget_init(&b, 1000);
-	assert_false(budget_take(&b, BUDGET_PREFETCH, 701));
-	assert_true(budget_take(&b, BUDGET_PREFETCH, 700));
-	assert_false(budget_take(&b, BUDGET_PREFETCH, 1));
-	assert_true(budget_take(&b, BUDGET_FILL, 150));
+	assert_false(budget_take(&b, BUDGET_FILL, 701));
+	assert_true(budget_take(&b, BUDGET_FILL, 700));
 	assert_false(budget_take(&b, BUDGET_FILL, 1));
+	assert_true(budget_take(&b, BUDGET_PREFETCH, 150));
+	assert_false(budget_take(&b, BUDGET_PREFETCH, 1));
 	assert_true(budget_take(&b, BUDGET_DEMAND, 150));
 	assert_false(budget_take(&b, BUDGET_DEMAND, 1));
 	assert_true(budget_take(&b, BUDGET_DEMAND, 0));
 	budget_give(&b, 301);
-	assert_true(budget_take(&b, BUDGET_PREFETCH, 1));
-	assert_false(budget_take(&b, BUDGET_PREFETCH, 1));
+	assert_true(budget_take(&b, BUDGET_FILL, 1));
+	assert_false(budget_take(&b, BUDGET_FILL, 1));
 }
 
 static void demand_has_the_last_byte(void **state)
@@ -53,11 +53,11 @@ static void shares_are_rounded_down(void **state)
 
 	(void)state;
 	budget_init(&b, 199); /* 139.3 and 169.15 */
-	assert_false(budget_take(&b, BUDGET_PREFETCH, 140));
-	assert_true(budget_take(&b, BUDGET_PREFETCH, 139));
+	assert_false(budget_take(&b, BUDGET_FILL, 140));
+	assert_true(budget_take(&b, BUDGET_FILL, 139));
 	budget_give(&b, 139);
-	assert_false(budget_take(&b, BUDGET_FILL, 170));
-	assert_true(budget_take(&b, BUDGET_FILL, 169));
+	assert_false(budget_take(&b, BUDGET_PREFETCH, 170));
+	assert_true(budget_take(&b, BUDGET_PREFETCH, 169));
 }
 
 static void huge_requests_do_not_wrap(void **state)

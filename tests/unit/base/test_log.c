@@ -1,6 +1,7 @@
 /* The log: one line per event whatever is in it, JSON that parses, levels and limits. */
 #include "base/log.h"
 #include "base/clock.h"
+#include "base/limits.h"
 
 #include <stdarg.h>
 #include <stddef.h>
@@ -183,6 +184,34 @@ static void a_limited_place_says_so(void **state)
 	assert_in_range(n, 5, 50); /* ten seconds for a hundred lines at most */
 }
 
+#define FLOOD 50000u /* lines: more than pass in four minutes */
+
+static void a_flood_is_left_out_and_told(void **state)
+{
+	struct log_use before;
+	struct log_use use;
+	const char *text;
+
+	(void)state;
+	open_log(LOG_INFO, LOG_TEXT);
+	log_use(&before);
+	for (unsigned int i = 0; i < FLOOD; i++)
+		log_info("flood", "i=%u", i);
+	log_use(&use);
+	assert_int_equal(use.lines - before.lines + use.left_out - before.left_out, FLOOD);
+	assert_true(use.left_out > before.left_out);
+	assert_true(use.lines - before.lines >= LIMIT_LOG_BURST / 2);
+	(void)written();
+	errno = ENOTTY;
+	log_error("important", "why=\"%m\""); /* has a quarter of the burst */
+	text = written();
+	assert_int_equal(lines(text), 2);
+	assert_non_null(strstr(text, "lines left out: lines="));
+	assert_non_null(strstr(text, strerror(ENOTTY)));
+	log_error("again", "n=1");
+	assert_int_equal(lines(written()), 1); /* told once */
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -193,6 +222,7 @@ int main(void)
 		cmocka_unit_test(a_long_line_is_cut_and_stays_whole),
 		cmocka_unit_test(a_limit_counts_what_it_swallows),
 		cmocka_unit_test(a_limited_place_says_so),
+		cmocka_unit_test(a_flood_is_left_out_and_told),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,55 @@
+/*
+ * What a process may have of everything that is counted: each with its maximum, what is in use and
+ * the most that was. Memory is base/arena.h's. `cachectl status` and /metrics show them.
+ *
+ * Descriptors are shared out: of what RLIMIT_NOFILE allows, chunk files, connections and sockets to
+ * origins have a quarter each; the rest is for files, libraries and what passes by.
+ *
+ * Threads: any.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "base/check.h"
+#include "base/err.h"
+
+#define BOUNDS(X)                                                    \
+	X(THREADS, "threads", "threads of our own")                  \
+	X(JOBS, "jobs", "jobs that wait for a thread")               \
+	X(CONNECTIONS, "connections", "connections to this process") \
+	X(REQUESTS, "requests", "requests of connections under way") \
+	X(CHUNK_FILES, "chunk_files", "descriptors of chunk files")
+
+enum bound {
+#define BOUND_ENUM(bound, name, help) BOUND_##bound,
+	BOUNDS(BOUND_ENUM)
+#undef BOUND_ENUM
+		N_BOUNDS,
+};
+
+struct bound_use {
+	const char *name;
+	uint64_t used;
+	uint64_t peak;
+	uint64_t max; /* 0: none is known */
+};
+
+/* Several parts of a process may add to one maximum. */
+void bound_raise_max(enum bound bound, uint64_t by);
+void bound_add(enum bound bound, uint64_t n);
+/* The same, but not past `max`. */
+bool bound_take(enum bound bound, uint64_t n, uint64_t max) __must_check;
+void bound_sub(enum bound bound, uint64_t n);
+uint64_t bound_used(enum bound bound);
+void bound_use(enum bound bound, struct bound_use *ret_use);
+
+/* A quarter of the descriptors that this process may have, at least `least`, at most `most`. */
+uint32_t bounds_descriptor_share(uint32_t least, uint32_t most);
+/* -EMFILE with a line when the process may have too few to work. */
+int bounds_check_descriptors(struct err *e) __must_check;
+
+/* Counted by the kernel: the names are "descriptors", "maps", "all_threads". Reads /proc. */
+void bounds_descriptors(struct bound_use *ret_use);
+void bounds_maps(struct bound_use *ret_use);
+void bounds_threads(struct bound_use *ret_use);
