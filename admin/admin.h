@@ -39,8 +39,11 @@ struct admin_route {
 	admin_handler handler;
 };
 
-/* `routes` ends with { 0 } and is borrowed, like arg, until admin_server_free(). Replaces a stale
- * socket file. */
+/*
+ * `routes` ends with { 0 } and is borrowed, like arg, until admin_server_free(). Replaces a stale
+ * socket file. The answer to GET /v1/status gets a part "bounds" from here: memory, descriptors,
+ * threads and the like with their maxima.
+ */
 int admin_server_new(const char *socket_path, const struct admin_route *routes, void *arg,
 	struct admin_server **ret_server, struct err *e) __must_check;
 void admin_server_free(struct admin_server *server); /* waits for handlers under way */

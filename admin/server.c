@@ -172,6 +172,8 @@ static enum MHD_Result respond_metrics(
 			r = metric_text(&table->rows[i],
 				counter_read(&table->rows[i], table->counters), &out);
 	}
+	if (r == 0)
+		r = admin_bounds_metrics(&out);
 	if (r < 0)
 		return respond_error(connection, MHD_HTTP_INTERNAL_SERVER_ERROR, r,
 			"no memory for the metrics", NULL);
@@ -213,6 +215,8 @@ static enum MHD_Result call_route(const struct admin_server *server,
 	}
 	request.body = body;
 	r = route->handler(server->arg, &request, &json, &e);
+	if (r == 0 && json && strcmp(route->path, "/v1/status") == 0)
+		(void)json_object_set_new(json, "bounds", admin_bounds_json()); /* told only */
 	json_decref(body);
 	if (r < 0) {
 		(void)err_default(&e, r, route->path); /* returns r */

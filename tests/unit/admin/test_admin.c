@@ -130,6 +130,7 @@ static void test_routes(void **state)
 	json_t *body = json_pack("{s:[i,i,s]}", "list", 1, 2, "three \xc3\xa9");
 	json_t *json = NULL;
 	struct stat st;
+	const json_t *bounds;
 
 	assert_int_equal(stat(f->path, &st), 0);
 	assert_int_equal(st.st_mode & 0777, 0600);
@@ -137,6 +138,13 @@ static void test_routes(void **state)
 		admin_call(f->path, NULL, "/v1/status?verbose=a%20b", NULL, TIMEOUT, &json, &e), 0);
 	assert_string_equal(json_string_value(json_object_get(json, "path")), "/v1/status");
 	assert_string_equal(json_string_value(json_object_get(json, "verbose")), "a b");
+	bounds = json_object_get(json, "bounds");
+	assert_true(json_integer_value(
+			    json_object_get(json_object_get(bounds, "descriptors"), "used")) > 0);
+	assert_true(
+		json_integer_value(json_object_get(json_object_get(bounds, "maps"), "max")) > 0);
+	assert_true(json_is_object(json_object_get(json_object_get(bounds, "memory"), "users")));
+	assert_true(json_is_integer(json_object_get(json_object_get(bounds, "log"), "left_out")));
 	json_decref(json);
 	assert_int_equal(admin_call(f->path, NULL, "/v1/echo", body, TIMEOUT, &json, &e), 0);
 	assert_true(json_equal(json, body));
@@ -246,7 +254,9 @@ static void test_metrics(void **state)
 	counter_add(&f->counters.reads, 41);
 	counter_set(&f->counters.waiting, 6); /* 7 when it is asked for */
 	assert_int_equal(admin_call_text(f->path, "/metrics", TIMEOUT, &out, &e), 0);
-	assert_string_equal(buf_str(&out), want);
+	assert_int_equal(strncmp(buf_str(&out), want, strlen(want)), 0);
+	assert_non_null(strstr(buf_str(&out), "\ngranary_memory_bytes{user=\"units\"} "));
+	assert_non_null(strstr(buf_str(&out), "\ngranary_log_lines_left_out_total "));
 	buf_clear(&out);
 	assert_int_equal(admin_call_text(f->path, "/healthz", TIMEOUT, &out, &e), 0);
 	assert_string_equal(buf_str(&out), "ok\n");
