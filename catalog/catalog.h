@@ -50,6 +50,8 @@ struct table_row {
 	uint64_t offset;
 	uint64_t size;
 	int64_t mtime_ns;
+	/* Of a tombstone: the generation that was the first without it; 0: not known. */
+	uint64_t died;
 	uint32_t flags; /* enum row_flags */
 	uint16_t key_len;
 	uint8_t tag_len;
@@ -106,6 +108,13 @@ int table_find_offset(struct table *table, uint64_t offset, struct table_row *ro
 /* The row with the lowest offset >= `offset` that has bytes: for walking a chunk. */
 int table_next_offset(struct table *table, uint64_t offset, struct table_row *row) __must_check;
 
+/*
+ * Another row, live or dead, with the same key, tag and size: where the object's bytes may lie as
+ * well. `at`: 0 for the first, then as returned; -ENOENT when there are no more.
+ */
+int table_find_twin(struct table *table, const struct table_row *of, uint32_t *at,
+	struct table_row *row) __must_check;
+
 /* In key order, dead rows included; 0, -ENOENT at the end. The cursor is a plain value starting as
  * { 0 }. */
 struct table_cursor {
@@ -120,11 +129,23 @@ void table_cursor_release(struct table_cursor *cursor);
 /* ---- generations ----------------------------------------------------------------------------- */
 
 struct generation_stats {
-	uint64_t kept;    /* rows with their old offset */
-	uint64_t added;   /* new keys */
-	uint64_t changed; /* keys with a new tag or size: new offset, old row a tombstone */
-	uint64_t removed; /* keys gone: tombstone */
+	uint64_t kept;      /* keys as they were, those cleaned included */
+	uint64_t added;     /* new keys */
+	uint64_t changed;   /* keys with a new tag or size: new offset, old row a tombstone */
+	uint64_t removed;   /* keys gone: tombstone */
+	uint64_t cleaned;   /* keys as they were at a new offset, old row a tombstone */
+	uint64_t forgotten; /* tombstones left out */
 };
+
+/* A generation that may still be read: what it names stays. */
+struct generation_retained {
+	uint64_t generation;
+	uint64_t end; /* table_info's; UINT64_MAX: not known */
+};
+
+/* Whether one of these generations of its lineage names the row: all name what lives. */
+bool generation_names(const struct generation_retained *retained, uint32_t n,
+	const struct table_row *row) __must_check;
 
 /*
  * Lays out `listing` after `prev` (NULL: first generation, a new random lineage) and writes the
@@ -135,12 +156,24 @@ struct generation_stats {
  * NULL.
  *
  * Objects up to UNIT_BYTES never cross a chunk. An object that comes back with a tag it had takes
- * its old offset again. Keys that end with '/' become rows without bytes (ROW_DIRECTORY); these and
- * empty objects leave no tombstone. Of one key the newest 64 tombstones are kept.
+ * its old offset again, or the last of several. Keys that end with '/' become rows without bytes
+ * (ROW_DIRECTORY); these and empty objects leave no tombstone. Of one key the newest 64 tombstones
+ * are kept.
+ *
+ * Objects of chunks that are more than a third dead get new offsets at the end, in key order, at
+ * most a tenth of the live bytes a generation (catalog/clean.h): their bytes can be copied from the
+ * old offset, which stays theirs.
  *
  * -E2BIG: too many rows; -EFBIG: the volume would pass 128 PiB.
  */
 int generation_build(const struct volume_id *volume, struct table *prev, struct listing *listing,
+	const char *path, struct generation_id *ret_id, struct generation_stats *ret_stats,
+	struct err *e) __must_check;
+
+/* The same, leaving out the tombstones that no generation of `retained` (of prev's lineage) names:
+ * so a table does not grow for ever. */
+int generation_build_retained(const struct volume_id *volume, struct table *prev,
+	const struct generation_retained *retained, uint32_t n, struct listing *listing,
 	const char *path, struct generation_id *ret_id, struct generation_stats *ret_stats,
 	struct err *e) __must_check;
 

@@ -96,7 +96,7 @@ static inline bool tag_packed_equal(const struct tag_packed *a, const struct tag
 
 /* ---- rows ------------------------------------------------------------------------------------ */
 
-#define ROW_ENCODED_MAX (1u + 5u * VARINT_MAX + LIMIT_KEY_BYTES + TAG_PACKED_MAX)
+#define ROW_ENCODED_MAX (1u + 6u * VARINT_MAX + LIMIT_KEY_BYTES + TAG_PACKED_MAX)
 
 /* What a row is coded against besides the previous key; all zero at a restart. */
 struct row_base {

@@ -8,6 +8,7 @@
  */
 #include "catalog/catalog_internal.h"
 #include "base/cleanup.h"
+#include "catalog/clean.h"
 
 #include <stdlib.h>
 
@@ -16,6 +17,7 @@ struct version {
 	uint64_t offset;
 	uint64_t size;
 	int64_t mtime_ns;
+	uint64_t died;
 	uint32_t flags;
 	struct tag_packed tag;
 };
@@ -75,6 +77,7 @@ static int group_next(struct group *g)
 		v->offset = g->ahead.offset;
 		v->size = g->ahead.size;
 		v->mtime_ns = g->ahead.mtime_ns;
+		v->died = g->ahead.died;
 		v->flags = g->ahead.flags;
 		tag_pack(g->ahead.tag, g->ahead.tag_len, &v->tag);
 		g->count++;
@@ -108,7 +111,11 @@ static int group_new(struct table *table, struct group **ret_group)
 struct build {
 	struct table_writer *writer;
 	struct group *prev;
-	const struct listing_object *object; /* of the current key, or NULL */
+	const struct listing_object *object;        /* of the current key, or NULL */
+	uint64_t generation;                        /* that is built */
+	const struct generation_retained *retained; /* whose tombstones stay; NULL: all */
+	uint32_t n_retained;
+	struct clean clean;
 	uint64_t end;
 	bool differs;
 	struct generation_stats stats;
@@ -125,6 +132,7 @@ static int write_version(
 	row->offset = v->offset;
 	row->size = v->size;
 	row->mtime_ns = v->mtime_ns;
+	row->died = v->died;
 	row->flags = v->flags;
 	row->key_len = (uint16_t)key_len;
 	memcpy(row->key, key, key_len);
@@ -146,40 +154,102 @@ static struct version *version_find(struct group *g, const struct version *now)
 	return NULL;
 }
 
-/* Gives the listed object its row: an old offset if the key ever had this tag, else a new one at
- * the end. */
+/* The listed object as a version without an offset, and which of the previous ones it is; NULL: of
+ * none. */
+static struct version *object_match(struct build *b, struct group *g, struct version *now)
+{
+	const struct listing_object *o = b->object;
+
+	*now = (struct version){ .size = o->size, .mtime_ns = o->mtime_ns };
+	now->flags = o->bytes[o->key_len - 1] == '/' ? ROW_DIRECTORY : 0;
+	now->tag.len = o->tag_len;
+	memcpy(now->tag.bytes, o->bytes + o->key_len, o->tag_len);
+	return g ? version_find(g, now) : NULL;
+}
+
+static bool was_live(const struct group *g)
+{
+	return g && !(g->versions[0].flags & ROW_DEAD);
+}
+
+/* Before anything is written: does the key differ, and what stays where it is? */
+static int key_plan(struct build *b, struct group *g)
+{
+	struct version *matched;
+	struct version now;
+
+	if (!b->object) {
+		b->differs |= was_live(g);
+		return 0;
+	}
+	matched = object_match(b, g, &now);
+	if (was_live(g) && matched == &g->versions[0])
+		b->stats.kept++;
+	if (!was_live(g) || matched != &g->versions[0] || matched->mtime_ns != now.mtime_ns)
+		b->differs = true;
+	if (matched && version_has_bytes(matched))
+		clean_live(&b->clean, matched->offset, matched->size);
+	return 0;
+}
+
+/* A place at the end. */
+static int place_new(struct build *b, struct version *v)
+{
+	const struct listing_object *o = b->object;
+
+	if (v->size > VOLUME_MAX_BYTES ||
+		layout_place(b->end, v->size) > VOLUME_MAX_BYTES - v->size)
+		return err_set(b->e, -EFBIG,
+			"%.*s: the volume would be larger than %llu TiB: split the source",
+			o->key_len, o->bytes, VOLUME_MAX_BYTES >> 40);
+	v->offset = layout_place(b->end, v->size);
+	b->end = layout_after(v->offset, v->size);
+	return 0;
+}
+
+/* Gives the listed object its row: an old offset if the key ever had this tag, else, or when its
+ * chunk is cleaned, a new one at the end. */
 static int live_write(struct build *b, struct group *g, struct version **ret_matched)
 {
 	const struct listing_object *o = b->object;
-	struct version now = { .size = o->size, .mtime_ns = o->mtime_ns };
-	struct version *matched;
-	bool was_live = g && !(g->versions[0].flags & ROW_DEAD);
+	struct version now;
+	struct version *matched = object_match(b, g, &now);
+	bool same = was_live(g) && matched == &g->versions[0];
+	bool moves = matched && version_has_bytes(matched) &&
+		     clean_take(&b->clean, matched->offset, matched->size);
 
-	now.flags = o->bytes[o->key_len - 1] == '/' ? ROW_DIRECTORY : 0;
-	now.tag.len = o->tag_len;
-	memcpy(now.tag.bytes, o->bytes + o->key_len, o->tag_len);
-	matched = g ? version_find(g, &now) : NULL;
-	if (matched) {
-		now.offset = matched->offset;
-	} else if (version_has_bytes(&now)) {
-		if (now.size > VOLUME_MAX_BYTES ||
-			layout_place(b->end, now.size) > VOLUME_MAX_BYTES - now.size)
-			return err_set(b->e, -EFBIG,
-				"%.*s: the volume would be larger than %llu TiB: split the source",
-				o->key_len, o->bytes, VOLUME_MAX_BYTES >> 40);
-		now.offset = layout_place(b->end, now.size);
-		b->end = layout_after(now.offset, now.size);
-	}
-	if (!was_live)
+	if (!was_live(g))
 		b->stats.added++;
-	else if (matched == &g->versions[0])
-		b->stats.kept++;
-	else
+	else if (!same)
 		b->stats.changed++;
-	if (!was_live || matched != &g->versions[0] || matched->mtime_ns != now.mtime_ns)
-		b->differs = true;
-	*ret_matched = matched;
+	if (matched && !moves) {
+		now.offset = matched->offset;
+		*ret_matched = matched;
+	} else if (version_has_bytes(&now)) {
+		int r = place_new(b, &now);
+
+		if (r < 0)
+			return r;
+		b->stats.cleaned += same;
+	}
 	return write_version(b, o->bytes, o->key_len, &now);
+}
+
+bool generation_names(
+	const struct generation_retained *retained, uint32_t n, const struct table_row *row)
+{
+	for (uint32_t i = 0; i < n; i++)
+		if (row->offset < retained[i].end && (!(row->flags & ROW_DEAD) || row->died == 0 ||
+							     row->died > retained[i].generation))
+			return true;
+	return false;
+}
+
+static bool version_retained(const struct build *b, const struct version *v)
+{
+	const struct table_row row = { .offset = v->offset, .died = v->died, .flags = v->flags };
+
+	return !b->retained || generation_names(b->retained, b->n_retained, &row);
 }
 
 /* Writes the tombstones of a key: all versions but `live`, by offset. */
@@ -194,6 +264,14 @@ static int dead_write(struct build *b, struct group *g, const struct version *li
 
 		if (v == live || !version_has_bytes(v))
 			continue;
+		if (!(v->flags & ROW_DEAD)) {
+			v->flags |= ROW_DEAD;
+			v->died = b->generation;
+		}
+		if (!version_retained(b, v)) {
+			b->stats.forgotten++;
+			continue;
+		}
 		while (at > 0 && dead[at - 1]->offset > v->offset) {
 			dead[at] = dead[at - 1];
 			at--;
@@ -202,10 +280,8 @@ static int dead_write(struct build *b, struct group *g, const struct version *li
 		n++;
 	}
 	for (uint32_t i = n > VERSIONS_MAX ? n - VERSIONS_MAX : 0; i < n; i++) {
-		int r;
+		int r = write_version(b, g->key, g->key_len, dead[i]);
 
-		dead[i]->flags |= ROW_DEAD;
-		r = write_version(b, g->key, g->key_len, dead[i]);
 		if (r < 0)
 			return r;
 	}
@@ -222,9 +298,8 @@ static int key_write(struct build *b, struct group *g)
 		r = live_write(b, g, &live);
 		if (r < 0)
 			return r;
-	} else if (g && !(g->versions[0].flags & ROW_DEAD)) {
+	} else if (was_live(g)) {
 		b->stats.removed++;
-		b->differs = true;
 	}
 	return g ? dead_write(b, g, live) : 0;
 }
@@ -239,8 +314,9 @@ static int object_next(struct listing *listing, const struct listing_object **re
 	return r == -ENOENT ? 0 : r;
 }
 
-/* Merges listing and previous generation by key. */
-static int merge(struct build *b, struct listing *listing)
+/* Merges listing and previous generation by key: each(key's object, or NULL; its rows, or NULL). */
+static int merge(
+	struct build *b, struct listing *listing, int (*each)(struct build *b, struct group *g))
 {
 	const struct listing_object *o;
 	int r = object_next(listing, &o);
@@ -250,7 +326,7 @@ static int merge(struct build *b, struct listing *listing)
 		int c = !o ? 1 : !g ? -1 : key_compare(o->bytes, o->key_len, g->key, g->key_len);
 
 		b->object = c <= 0 ? o : NULL;
-		r = key_write(b, c >= 0 ? g : NULL);
+		r = each(b, c >= 0 ? g : NULL);
 		if (r == 0 && c >= 0)
 			r = group_next(b->prev);
 		if (r == 0 && c <= 0)
@@ -275,53 +351,91 @@ static void id_next(struct generation_id *id, const struct volume_id *volume, st
 		hash_random(&id->lineage, sizeof(id->lineage));
 }
 
+/* What differs, and what moves. -EALREADY when nothing does. */
+static int plan(struct build *b, struct table *prev, struct listing *listing)
+{
+	_cleanup_(group_free_p) struct group *group = NULL;
+	int r = prev ? group_new(prev, &group) : 0;
+
+	if (!prev || r < 0)
+		return r;
+	b->prev = group;
+	r = clean_init(&b->clean, table_info(prev)->end);
+	if (r == 0)
+		r = merge(b, listing, key_plan);
+	b->prev = NULL;
+	if (r < 0)
+		return r;
+	clean_choose(&b->clean);
+	return b->differs ? listing_rewind(listing) : -EALREADY;
+}
+
+static int write_rows(struct build *b, struct table *prev, struct listing *listing)
+{
+	_cleanup_(group_free_p) struct group *group = NULL;
+	int r = group_new(prev, &group);
+
+	if (r < 0)
+		return r;
+	b->prev = group;
+	b->end = prev ? table_info(prev)->end : 0;
+	r = merge(b, listing, key_write);
+	b->prev = NULL;
+	return r;
+}
+
 DEFINE_CLEANUP(struct table_writer *, table_writer_free);
 
-int generation_build(const struct volume_id *volume, struct table *prev, struct listing *listing,
+static int build_table(struct build *b, struct table *prev, struct listing *listing,
+	const char *path, struct generation_id *id)
+{
+	_cleanup_(table_writer_free_p) struct table_writer *writer = table_writer_new();
+	int r = writer ? listing_sort(listing) : -ENOMEM;
+
+	if (r == 0)
+		r = plan(b, prev, listing);
+	if (r == 0)
+		r = table_writer_open(writer, path, b->e);
+	b->writer = writer;
+	if (r == 0)
+		r = write_rows(b, prev, listing);
+	if (r < 0 && r != -EALREADY && listing_spill_failed(listing, b->e))
+		return r;
+	return r < 0 ? r : table_writer_finish(writer, id, b->end, b->e);
+}
+
+int generation_build_retained(const struct volume_id *volume, struct table *prev,
+	const struct generation_retained *retained, uint32_t n, struct listing *listing,
 	const char *path, struct generation_id *ret_id, struct generation_stats *ret_stats,
 	struct err *e)
 {
-	_cleanup_(table_writer_free_p) struct table_writer *writer = NULL;
-	_cleanup_(group_free_p) struct group *group = NULL;
-	struct build b = { .e = e, .differs = !prev };
+	struct build b = { .e = e, .retained = retained, .n_retained = n };
 	struct generation_id id;
 	int r;
 
 	if (prev && !volume_id_equal(volume, &table_info(prev)->id.volume))
 		return err_set(e, -EINVAL, "the previous generation is of another source");
-	writer = table_writer_new();
-	if (!writer)
-		return err_default(e, -ENOMEM, "cannot build a generation");
-	r = listing_sort(listing);
-	if (r == 0)
-		r = table_writer_open(writer, path, e);
-	if (r == 0)
-		r = group_new(prev, &group);
-	if (r < 0 && listing_spill_failed(listing, e))
-		return r;
-	if (r < 0)
-		return err_default(e, r, "cannot build a generation");
-	ensure(group);
-	b.writer = writer;
-	b.prev = group;
-	b.end = prev ? table_info(prev)->end : 0;
-	r = merge(&b, listing);
-	if (r < 0)
-		return err_default(e, r, "cannot build a generation");
-	if (!b.differs) {
-		if (ret_stats)
-			*ret_stats = b.stats;
-		return -EALREADY;
-	}
 	id_next(&id, volume, prev);
-	r = table_writer_finish(writer, &id, b.end, e);
-	if (r < 0)
+	b.generation = id.generation;
+	r = build_table(&b, prev, listing, path, &id);
+	clean_release(&b.clean);
+	if ((r == 0 || r == -EALREADY) && ret_stats)
+		*ret_stats = b.stats;
+	if (r == -EALREADY)
 		return r;
+	if (r < 0)
+		return err_default(e, r, "cannot build a generation");
 	if (ret_id)
 		*ret_id = id;
-	if (ret_stats)
-		*ret_stats = b.stats;
 	return 0;
+}
+
+int generation_build(const struct volume_id *volume, struct table *prev, struct listing *listing,
+	const char *path, struct generation_id *ret_id, struct generation_stats *ret_stats,
+	struct err *e)
+{
+	return generation_build_retained(
+		volume, prev, NULL, 0, listing, path, ret_id, ret_stats, e);
 }
 
 /* ---- the guard ------------------------------------------------------------------------------- */

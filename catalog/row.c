@@ -2,7 +2,7 @@
  * One row of the object table as bytes, front-coded against the row before it:
  *
  *	flags u8 | shared varint | rest varint | rest bytes of the key
- *	[size varint] | [offset / 4096 varint] | time varint | tag
+ *	[size varint] | [offset / 4096 varint] | [died varint] | time varint | tag
  *
  * `shared` bytes of the key are the previous row's. No size for directories; no offset without
  * bytes, nor where the layout rule would have put the row after the previous one, which is nearly
@@ -16,7 +16,8 @@ enum row_code {
 	CODE_DIRECTORY = 2,
 	CODE_PLACED = 4,   /* the offset is where layout_place() puts it */
 	CODE_MTIME_MS = 8, /* the difference of times is in milliseconds */
-	CODE_ALL = 15,
+	CODE_DIED = 16,    /* a tombstone's generation follows; older tables have none */
+	CODE_ALL = 31,
 };
 
 #define NS_PER_MS 1000000
@@ -62,6 +63,10 @@ size_t row_encode(const struct table_row *row, const char *prev_key, uint32_t pr
 		else
 			n += varint_put(out + n, row->offset / BLOCK_BYTES);
 		base->end = layout_after(row->offset, row->size);
+	}
+	if (row->flags & ROW_DEAD && row->died) {
+		code |= CODE_DIED;
+		n += varint_put(out + n, row->died);
 	}
 	if (difference % NS_PER_MS == 0) {
 		code |= CODE_MTIME_MS;
@@ -120,6 +125,16 @@ static int place_decode(const uint8_t **p, const uint8_t *end, uint8_t code, str
 	return 0;
 }
 
+static int died_decode(const uint8_t **p, const uint8_t *end, uint8_t code, struct table_row *row)
+{
+	row->died = 0;
+	if (!(code & CODE_DIED))
+		return 0;
+	if (!(code & CODE_DEAD) || varint_get(p, end, &row->died) < 0 || row->died == 0)
+		return -EBADMSG;
+	return 0;
+}
+
 int row_decode(const uint8_t **p, const uint8_t *end, struct row_base *base, struct table_row *row)
 {
 	uint64_t difference;
@@ -134,7 +149,8 @@ int row_decode(const uint8_t **p, const uint8_t *end, struct row_base *base, str
 	if ((row->key[row->key_len - 1] == '/') != !!(code & CODE_DIRECTORY))
 		return -EBADMSG;
 	row->flags = code & (CODE_DEAD | CODE_DIRECTORY);
-	if (place_decode(p, end, code, base, row) < 0 || varint_get(p, end, &difference) < 0)
+	if (place_decode(p, end, code, base, row) < 0 || died_decode(p, end, code, row) < 0 ||
+		varint_get(p, end, &difference) < 0)
 		return -EBADMSG;
 	scale = code & CODE_MTIME_MS ? NS_PER_MS : 1; /* unsigned: a hostile difference may wrap */
 	base->mtime_ns =

@@ -242,6 +242,25 @@ int table_find_key(struct table *t, const char *key, uint32_t key_len, struct ta
 	return 0;
 }
 
+int table_find_twin(
+	struct table *t, const struct table_row *of, uint32_t *at, struct table_row *row)
+{
+	uint64_t first;
+	int r;
+
+	CHECK_MAGIC(t, TABLE_MAGIC);
+	r = table_lower_bound(t, of->key, of->key_len, &first);
+	while (r == 0 && (r = row_at(t, first + *at, row)) == 0) {
+		if (key_compare(row->key, row->key_len, of->key, of->key_len) != 0)
+			return -ENOENT;
+		(*at)++;
+		if (row->offset != of->offset && row->size == of->size && row_has_bytes(row) &&
+			row->tag_len == of->tag_len && memcmp(row->tag, of->tag, of->tag_len) == 0)
+			return 0;
+	}
+	return r;
+}
+
 /* ---- by offset ------------------------------------------------------------------------------- */
 
 #define PLACE_MASK ((1ull << 48) - 1) /* of struct table_place's two wide fields */

@@ -26,7 +26,7 @@
 #include "catalog/catalog.h"
 
 #define TABLE_MAGIC_TEXT   "GRNTABLE"
-#define TABLE_VERSION      1u
+#define TABLE_VERSION      2u     /* 1: tombstones do not say when they died */
 #define TABLE_FEATURES     0u     /* known incompatible features */
 #define TABLE_BLOCK_BYTES  32768u /* a block is cut at the first row past this */
 #define TABLE_RESTART      16u

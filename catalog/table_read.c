@@ -277,7 +277,8 @@ static int block_check(const struct table *t, struct table_block *b)
 		}
 		if (row_decode(&p, end, &base, &row) < 0)
 			return -EBADMSG;
-		if (row_has_bytes(&row) && layout_after(row.offset, row.size) > t->info.end)
+		if ((row_has_bytes(&row) && layout_after(row.offset, row.size) > t->info.end) ||
+			row.died > t->info.id.generation)
 			return -EBADMSG;
 		if (i == 0 ? key_compare(info->key, info->key_len, row.key, row.key_len) != 0
 			   : !row_follows(prev, prev_len, prev_flags, prev_offset, &row))

@@ -35,6 +35,7 @@ struct model {
 	struct model_object objects[MODEL_KEYS];
 	struct given given[MODEL_GIVEN];
 	uint32_t n_given;
+	uint64_t moved; /* bytes, by cleaning */
 };
 
 static uint32_t model_key(char *out, size_t size, uint32_t k)
@@ -142,9 +143,30 @@ static uint32_t row_key_number(const struct table_row *row)
 	return (uint32_t)strtoul(p, NULL, 10);
 }
 
-static void model_check_live(struct model *m, struct table *t, struct generation_stats *expected)
+/* Unchanged and yet elsewhere: at the end, and the old place is a tombstone of the same bytes. */
+static void model_check_moved(
+	struct table *t, uint64_t prev_end, uint64_t old, const struct table_row *row)
+{
+	static struct table_row dead;
+	static struct table_row twin;
+	uint32_t at = 0;
+	bool found = false;
+
+	assert_true(row->offset >= prev_end);
+	assert_int_equal(table_find_offset(t, old, &dead), 0);
+	assert_true(dead.flags & ROW_DEAD);
+	assert_int_equal(dead.died, table_info(t)->id.generation);
+	assert_string_equal(dead.tag, row->tag);
+	while (table_find_twin(t, row, &at, &twin) == 0)
+		found |= twin.offset == old;
+	assert_true(found);
+}
+
+static void model_check_live(
+	struct model *m, struct table *t, uint64_t prev_end, struct generation_stats *expected)
 {
 	static struct table_row row;
+	uint64_t moved = 0;
 	uint64_t live = 0;
 
 	memset(expected, 0, sizeof(*expected));
@@ -172,14 +194,19 @@ static void model_check_live(struct model *m, struct table *t, struct generation
 		assert_int_equal(row.flags, model_is_directory(k) ? ROW_DIRECTORY : 0);
 		assert_int_equal(row.mtime_ns, o->mtime_ns);
 		assert_int_equal(row_tag_number(&row), o->tag);
-		if (same)
-			assert_int_equal(row.offset, o->offset);
+		if (same && row.offset != o->offset) {
+			model_check_moved(t, prev_end, o->offset, &row);
+			expected->cleaned++;
+			moved += align_up(row.size, BLOCK_BYTES);
+		}
 		o->laid = true;
 		o->offset = row.offset;
 		o->laid_tag = o->tag;
 		o->laid_size = row.size;
 	}
 	assert_int_equal(table_info(t)->rows - table_info(t)->dead_rows, live);
+	assert_true(moved <= table_info(t)->live_bytes / 10 + MODEL_KEYS * BLOCK_BYTES / 10);
+	m->moved += moved;
 }
 
 /* All rows, dead ones too: the offsets, and finding each by its offset. */
@@ -238,7 +265,7 @@ static void model_run(uint64_t seed)
 				SHA256_BYTES);
 			assert_true(table_info(t)->end >= table_info(prev)->end);
 		}
-		model_check_live(m, t, &expected);
+		model_check_live(m, t, prev ? table_info(prev)->end : 0, &expected);
 		assert_memory_equal(&stats, &expected, sizeof(stats));
 		model_check_rows(m, t);
 		for (int k = 0; k < n; k++) {
@@ -251,6 +278,7 @@ static void model_run(uint64_t seed)
 		tables[n++] = t;
 	}
 	assert_true(n > MODEL_GENERATIONS / 2);
+	assert_true(m->moved > 0);
 	for (int k = 0; k < n; k++)
 		table_unref(tables[k]);
 	free(m);
