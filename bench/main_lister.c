@@ -1,7 +1,7 @@
 /*
  * bench-lister: lists a source as the master does, and makes its object table and image.
  *
- *	bench-lister --endpoint URL [--requests N] [--build DIRECTORY] s3://BUCKET/PREFIX
+ *	bench-lister --endpoint URL [--requests N] [--memory SIZE] [--build DIRECTORY] s3://BUCKET/PREFIX
  *
  * Prints one JSON line: keys, LISTs sent, seconds of the listing; with --build also seconds of
  * table and image, their bytes, and the peak of resident memory after each step (what the process
@@ -21,7 +21,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define LISTING_BYTES (4ull << 30)
+#define LISTING_BYTES (512ull << 20) /* as the master's */
 
 DEFINE_CLEANUP(struct listing *, listing_free);
 DEFINE_CLEANUP(struct ufs *, ufs_free);
@@ -30,6 +30,7 @@ struct options {
 	const char *endpoint;
 	const char *build;
 	uint64_t requests;
+	uint64_t memory;
 };
 
 static const struct option_spec specs[] = {
@@ -37,6 +38,8 @@ static const struct option_spec specs[] = {
 	OPTION_STRING_ROW(struct options, build, "build", "DIR", "makes table and image there"),
 	OPTION_ROW(struct options, requests, "requests", OPTION_UINT, .min = 1, .max = 256,
 		.help = "LISTs at a time; the default of ufs/ufs.h"),
+	OPTION_SIZE_ROW(struct options, memory, "memory", 1 << 20, 0,
+		"of the listing, the rest of it goes to the directory of --build; 512MiB"),
 };
 
 static const struct option_set option_set = { .program = "bench-lister",
@@ -115,7 +118,7 @@ static int build(const char *directory, struct listing *listing, struct err *e)
 static int run(const struct options *options, const char *url, struct err *e)
 {
 	_cleanup_(ufs_config_release) struct ufs_config config = { 0 };
-	_cleanup_(listing_free_p) struct listing *listing = listing_new(LISTING_BYTES);
+	_cleanup_(listing_free_p) struct listing *listing = listing_new(options->memory);
 	_cleanup_(ufs_free_p) struct ufs *ufs = NULL;
 	struct ufs_limits limits = UFS_LIMITS_DEFAULT;
 	uint64_t before = peak_kib();
@@ -128,7 +131,11 @@ static int run(const struct options *options, const char *url, struct err *e)
 		return -ENOMEM;
 	config.path_style = true;
 	limits.list_requests = (unsigned int)options->requests;
-	r = listing ? ufs_open(&config, &limits, &ufs, e) : -ENOMEM;
+	r = listing ? 0 : -ENOMEM;
+	if (r == 0 && options->build)
+		r = listing_spill_to(listing, options->build);
+	if (r == 0)
+		r = ufs_open(&config, &limits, &ufs, e);
 	if (r < 0)
 		return r;
 	began = clock_mono_ns();
@@ -147,7 +154,8 @@ static int run(const struct options *options, const char *url, struct err *e)
 
 int main(int argc, char **argv)
 {
-	struct options options = { .requests = UFS_LIMITS_DEFAULT.list_requests };
+	struct options options = { .requests = UFS_LIMITS_DEFAULT.list_requests,
+		.memory = LISTING_BYTES };
 	struct err e = ERR_INIT;
 	int r;
 
