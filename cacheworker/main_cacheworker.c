@@ -1,7 +1,10 @@
 /* cacheworker: the daemon that caches ranges of volumes on this node and serves them. See
  * worker.h. */
+#include "cacheworker/tier_command.h"
 #include "cacheworker/worker.h"
 #include "base/alive.h"
+#include "base/arena.h"
+#include "base/bounds.h"
 #include "base/daemon.h"
 #include "base/log.h"
 #include "base/option.h"
@@ -9,6 +12,7 @@
 #include "base/units.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 struct options {
 	const char *tier;
@@ -32,7 +36,7 @@ static const struct option_spec specs[] = {
 	OPTION_BOOL_ROW(struct options, create, "create",
 		"make the tier when the directory is missing or empty"),
 	OPTION_SIZE_ROW(struct options, memory, "memory", 64 * MiB, 0,
-		"bytes on their way from the origin, at most"),
+		"memory at most; 512MiB"),
 	OPTION_ROW(struct options, master, "master", OPTION_STRING, .metavar = "ADDR",
 		.required = true,
 		.help = "address of the master, such as unix:/run/granary/x/master.rpc"),
@@ -53,7 +57,8 @@ static const struct option_spec specs[] = {
 static const struct option_set option_set = {
 	.program = "cacheworker",
 	.arguments = "",
-	.about = "Caches ranges of volumes on this node and serves them to readers.",
+	.about = "Caches ranges of volumes on this node and serves them to readers.\n"
+		 "`cacheworker tier init DIR` makes a tier.",
 	.specs = specs,
 	.n = ARRAY_SIZE(specs),
 };
@@ -68,6 +73,8 @@ static enum exit_status status_of(const struct err *e)
 	case EPROTONOSUPPORT:
 	case ENOENT:
 	case ENOTDIR:
+	case ENODEV:
+	case EXDEV:
 		return EXIT_CACHE;
 	case EBUSY:
 	case EADDRINUSE:
@@ -85,10 +92,15 @@ int main(int argc, char **argv)
 	struct worker_config config;
 	struct err e = ERR_INIT;
 	struct worker worker;
+	char remembered[PATH_MAX];
 	sigset_t signals;
 
+	if (argc > 1 && strcmp(argv[1], "tier") == 0)
+		return tier_command(argc - 1, argv + 1);
 	(void)option_parse_or_exit(&option_set, argc, argv, &options); /* takes no arguments */
 	if (daemon_begin("worker", options.log_level, options.log_file, &e) < 0)
+		return ready_error(options.ready_fd, "cacheworker", EXIT_USAGE, &e);
+	if (bounds_check_descriptors(&e) < 0)
 		return ready_error(options.ready_fd, "cacheworker", EXIT_USAGE, &e);
 	daemon_signals_block(&signals);
 	if (alive_watch() < 0)
@@ -97,13 +109,16 @@ int main(int argc, char **argv)
 		.tier = options.tier,
 		.capacity = options.capacity,
 		.create = options.create,
+		.remembered = tier_remembered_dir(remembered),
 		.memory = options.memory,
 		.master = options.master,
 		.listen = options.listen,
 		.admin = options.admin,
-		.origin_requests = (unsigned int)options.origin_requests,
+		.origin_requests = bounds_descriptor_share(1, (uint32_t)options.origin_requests),
 	};
-	if (worker_open(&worker, &config, &e) < 0) {
+	worker_memory_open(options.memory);
+	if (worker_open(&worker, &config, &e) < 0 ||
+		arena_start_done("--memory", 0, &e) < 0) {
 		worker_close(&worker);
 		return ready_error(options.ready_fd, "cacheworker", status_of(&e), &e);
 	}

@@ -5,18 +5,40 @@
 #include "cacheworker/flight.h"
 #include "cacheworker/source.h"
 #include "cacheworker/status.h"
+#include "base/arena.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/units.h"
 
 #define SERVE_THREADS   2u
 #define DISK_THREADS    4u
 #define CONTROL_THREADS 2u
+#define REPLIES_LEAST   (4 * MiB) /* four of the largest */
+#define FIXED_BYTES     (8 * MiB) /* tables of requests; buffers of the disk */
+
+/*
+ * Units and replies end by themselves, each with a least of its own: a reply waits for units, and
+ * units for nobody. Heads of chunks and tables stay, so theirs is kept free of units; beyond it
+ * they have whatever is left: three eighths are never the units'.
+ */
+void worker_memory_open(uint64_t memory)
+{
+	arena_open(memory);
+	arena_share(ARENA_UNITS, memory / 4, memory / 8 * 5);
+	arena_share(ARENA_REPLIES, max(memory / 16, REPLIES_LEAST), memory / 8);
+	arena_share(ARENA_CHUNKS, memory / 8, 0);
+	arena_share(ARENA_TABLES, memory / 8, 0);
+	arena_share(ARENA_CONNECTIONS, memory / 32, memory / 8);
+	arena_share(ARENA_FILLS, 0, memory / 16);
+	arena_must(ARENA_FIXED, FIXED_BYTES);
+}
 
 static int open_tiers(struct worker *w, struct err *e)
 {
 	struct tier_config tier = { .path = w->config->tier,
 		.capacity = w->config->capacity,
-		.create = w->config->create };
+		.create = w->config->create,
+		.remembered = w->config->remembered };
 
 	return tier_set_open(&tier, 1, &w->tiers, e);
 }
@@ -51,8 +73,8 @@ int worker_open(struct worker *w, const struct worker_config *config, struct err
 	int r;
 
 	*w = (struct worker){ .config = config, .started_ns = clock_mono_ns() };
-	budget_init(&w->memory, config->memory - config->memory / 4);
-	budget_init(&w->gathered, config->memory / 4);
+	budget_init_user(&w->memory, config->memory - config->memory / 4, ARENA_UNITS);
+	budget_init_user(&w->gathered, config->memory / 4, ARENA_REPLIES);
 	pthread_mutex_init(&w->fetch_lock, NULL);
 	pthread_mutex_init(&w->sources.lock, NULL);
 	list_init(&w->sources.all);

@@ -57,7 +57,8 @@ struct worker_config {
 	const char *tier;             /* directory */
 	uint64_t capacity;            /* bytes; 0: chosen by the tier */
 	bool create;                  /* make the tier when it is missing or empty */
-	uint64_t memory;              /* bytes of flights at most */
+	const char *remembered;       /* as in struct tier_config; NULL is allowed */
+	uint64_t memory;              /* bytes; see worker_memory_open() */
 	const char *master;           /* address */
 	const char *listen;           /* address */
 	const char *admin;            /* socket path */
@@ -103,8 +104,8 @@ struct sources {
 struct worker {
 	const struct worker_config *config;
 	struct tier_set *tiers;
-	struct budget memory;   /* units: three quarters of --memory */
-	struct budget gathered; /* replies made of several units: the rest */
+	struct budget memory;   /* units: three quarters of --memory at most */
+	struct budget gathered; /* replies made of several units: a quarter at most */
 	struct loop *loop;      /* net */
 	struct pool *serve;     /* looks into tables, answers */
 	struct pool *disk;      /* writes */
@@ -122,6 +123,12 @@ struct worker {
 	struct ufs_counters origins; /* sums over the sources, brought up to date when asked for */
 	uint64_t started_ns;
 };
+
+/*
+ * Opens the process' arena of `memory` bytes and shares it out; before worker_open(). Afterwards
+ * arena_start_done() says whether what was found fits.
+ */
+void worker_memory_open(uint64_t memory);
 
 /* Opens tiers, listens, serves. `config` is borrowed until worker_close(). */
 int worker_open(struct worker *w, const struct worker_config *config, struct err *e) __must_check;

@@ -36,6 +36,14 @@ void identity_init(struct identity *identity)
 	identity->boot_id[0] = '-'; /* no boot has this id */
 }
 
+uint64_t identity_first_file(const struct identity *identity)
+{
+	/* Two tiers, and a tier and its copy that was adopted, begin elsewhere. */
+	uint32_t key = (uint32_t)hash_xxh3(identity->uuid, IDENTITY_UUID, 0);
+
+	return (uint64_t)(key ^ (uint32_t)identity->starts) << 32;
+}
+
 int identity_boot_id(char out[IDENTITY_UUID + 1])
 {
 	_cleanup_(buf_release) struct buf b = BUF_INIT(IDENTITY_BYTES);
@@ -94,6 +102,17 @@ static bool check_matches(const char *text)
 	return check == hash_xxh3(text, (size_t)(last + 1 - text), 0);
 }
 
+/* Lines that tiers made earlier do not have. */
+static void parse_optional(const char *text, struct identity *identity)
+{
+	if (!find_value(text, "device", identity->device, sizeof(identity->device)))
+		identity->device[0] = '\0';
+	if (!find_number(text, "capacity", 10, &identity->capacity))
+		identity->capacity = 0;
+	if (!find_number(text, "starts", 10, &identity->starts))
+		identity->starts = 0;
+}
+
 static bool parse(const char *text, struct identity *identity)
 {
 	uint64_t boot;
@@ -105,6 +124,7 @@ static bool parse(const char *text, struct identity *identity)
 		!find_number(text, "boot", 10, &boot) || boot > UINT32_MAX)
 		return false;
 	identity->boot = (uint32_t)boot;
+	parse_optional(text, identity);
 	return true;
 }
 
@@ -154,11 +174,16 @@ int identity_store(const char *dir, const struct identity *identity)
 
 	if (snprintf(path, sizeof(path), "%s/" IDENTITY_NAME, dir) >= (int)sizeof(path))
 		return -ENAMETOOLONG;
-	r = buf_printf(&b,
-		FIRST_LINE "format %u\nfeatures %" PRIu64 "\nuuid %s\nfilesystem %016" PRIx64
-			   "\nboot %u\nboot_id %s\n",
-		identity->format, identity->features, identity->uuid, identity->filesystem,
-		identity->boot, identity->boot_id);
+	r = buf_printf(&b, FIRST_LINE "format %u\nfeatures %" PRIu64 "\nuuid %s\n",
+		identity->format, identity->features, identity->uuid);
+	if (r == 0 && identity->device[0])
+		r = buf_printf(&b, "device %s\n", identity->device);
+	if (r == 0)
+		r = buf_printf(&b,
+			"filesystem %016" PRIx64 "\ncapacity %" PRIu64 "\nboot %u\nboot_id %s\n"
+			"starts %" PRIu64 "\n",
+			identity->filesystem, identity->capacity, identity->boot, identity->boot_id,
+			identity->starts);
 	if (r == 0)
 		r = buf_printf(&b, "check %016" PRIx64 "\n", hash_xxh3(b.data, b.len, 0));
 	if (r < 0)

@@ -5,9 +5,12 @@
  *	format 1
  *	features 0
  *	uuid 0c9f...		made with the tier
- *	filesystem 8300...	as statfs names it
+ *	device uuid:4f1e...	the filesystem it was made on (device_internal.h)
+ *	filesystem 8300...	as statfs named it at the last start
+ *	capacity 0		said by `tier init`; 0: not said
  *	boot 3			counts the boots that wrote here; a chunk remembers its own
  *	boot_id 7f5c...		of the last start
+ *	starts 12		how often it was opened: the prefix of file ids
  *	check 9ab1...		XXH3 of all above
  *
  * Threads: one at a time per directory; the tier's lock sees to it.
@@ -17,6 +20,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "base/err.h"
+#include "tiers/device_internal.h"
 
 #define IDENTITY_NAME   "granary.tier"
 #define IDENTITY_FORMAT 1u
@@ -25,7 +29,10 @@
 struct identity {
 	char uuid[IDENTITY_UUID + 1];
 	char boot_id[IDENTITY_UUID + 1];
+	char device[DEVICE_TEXT]; /* "" in a tier made before it was written down */
 	uint64_t filesystem;
+	uint64_t capacity; /* bytes */
+	uint64_t starts;
 	uint64_t features; /* none exist yet; unknown ones are refused */
 	uint32_t format;
 	uint32_t boot;
@@ -33,6 +40,11 @@ struct identity {
 
 /* A new tier's: random uuid, no boot yet. */
 void identity_init(struct identity *identity);
+/*
+ * The first file id of this start. Ids count up from there, and no other start of the tier gives
+ * one of these 2^32: its number, of which the prefix is made, is durable before the first file is.
+ */
+uint64_t identity_first_file(const struct identity *identity);
 /*
  * -ENOENT: no such file (`e` is not set). -ENOTEMPTY: not a tier's. -EPROTONOSUPPORT: newer format
  * or features. -EBADMSG: damaged.

@@ -430,6 +430,11 @@ void recover_probe(struct tier_set *set, struct tier *tier)
 {
 	if (tier_probe(tier) < 0)
 		return;
+	if (atomic_load(&tier->unnamed)) {
+		if (identity_store(tier->path, &tier->identity) < 0)
+			return;
+		atomic_store(&tier->unnamed, false);
+	}
 	if (atomic_load(&tier->index_failed)) {
 		if (tier_index_recreate(tier, NULL) < 0 || put_all(set, tier) < 0)
 			return; /* the next probe tries again */

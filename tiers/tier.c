@@ -14,133 +14,6 @@
 #include <sys/file.h>
 
 #define INDEX_LOOK_EVERY 64u /* writes between two looks at the size of index/ */
-#define PROBE_NAME       "probe"
-
-/* Ends the listing at a name that is not a tier's, which it keeps. */
-static int find_foreign(void *arg, int dir, const char *name)
-{
-	char *ret_name = arg;
-
-	(void)dir;
-	if (strcmp(name, "lost+found") == 0 || strcmp(name, IDENTITY_NAME ".new") == 0)
-		return 0;
-	(void)snprintf(ret_name, NAME_MAX + 1, "%s", name);
-	return 1;
-}
-
-/* 1: the directory is missing or holds nothing of anybody's; 0: it holds something; or an error. */
-static int directory_is_free(const char *path, char ret_name[NAME_MAX + 1])
-{
-	_cleanup_disk_close_ int dir = disk_open(AT_FDCWD, path, O_RDONLY | O_DIRECTORY, 0);
-	int r;
-
-	if (dir < 0)
-		return dir == -ENOENT ? 1 : dir;
-	r = disk_list(dir, find_foreign, ret_name);
-	return r < 0 ? r : r == 0;
-}
-
-static int refuse_access(const char *path, int r, struct err *e)
-{
-	return err_set(e, r,
-		"%s: cannot be used as a cache: %s; give a directory that this user may write",
-		path, err_str(r));
-}
-
-/* The identity is written first, so that a crash in the middle leaves a tier and no foreign
- * files. */
-static int create(struct tier *tier, const struct tier_config *config, struct err *e)
-{
-	char name[NAME_MAX + 1];
-	int r = directory_is_free(config->path, name);
-
-	if (r < 0)
-		return refuse_access(config->path, r, e);
-	if (r == 0)
-		return err_set(e, -ENOTEMPTY,
-			"%s: holds other files (\"%s\"), a cache is never made over them; give an "
-			"empty directory",
-			config->path, name);
-	if (!config->create)
-		return err_set(e, -ENOENT,
-			"%s: is not a Granary cache; is its disk mounted? a new one is made only "
-			"when asked for",
-			config->path);
-	r = file_mkdirs(config->path, 0700);
-	if (r == 0) {
-		identity_init(&tier->identity);
-		r = identity_store(config->path, &tier->identity);
-	}
-	if (r < 0)
-		return refuse_access(config->path, r, e);
-	tier->created = true;
-	return 0;
-}
-
-static int lock_directory(struct tier *tier, struct err *e)
-{
-	int r;
-
-	tier->dir_fd = disk_open(AT_FDCWD, tier->path, O_RDONLY | O_DIRECTORY, 0);
-	if (tier->dir_fd < 0)
-		return refuse_access(tier->path, tier->dir_fd, e);
-	r = disk_lock(tier->dir_fd, LOCK_EX | LOCK_NB);
-	if (r == -EWOULDBLOCK)
-		return err_set(e, -EBUSY,
-			"%s: another Granary uses this cache; stop it or give another directory",
-			tier->path);
-	return r < 0 ? refuse_access(tier->path, r, e) : 0;
-}
-
-/* Counts boots: a chunk of an earlier one is not trusted. A copied or moved directory is a new boot
- * too. */
-static int begin_boot(struct tier *tier, struct err *e)
-{
-	char boot_id[IDENTITY_UUID + 1];
-	struct identity *identity = &tier->identity;
-	struct statvfs fs;
-	int r = identity_boot_id(boot_id);
-
-	if (r < 0)
-		return err_set(e, r, "the kernel's boot id cannot be read: %s; is /proc mounted?",
-			err_str(r));
-	r = disk_statvfs(tier->dir_fd, &fs);
-	if (r < 0)
-		return refuse_access(tier->path, r, e);
-	if (strcmp(identity->boot_id, boot_id) == 0 && identity->filesystem == fs.f_fsid)
-		return 0;
-	identity->boot++;
-	identity->filesystem = fs.f_fsid;
-	memcpy(identity->boot_id, boot_id, sizeof(identity->boot_id));
-	r = identity_store(tier->path, identity);
-	return r < 0 ? refuse_access(tier->path, r, e) : 0;
-}
-
-int tier_probe(struct tier *tier)
-{
-	_cleanup_free_ uint8_t *out = aligned_alloc(BLOCK_BYTES, BLOCK_BYTES);
-	_cleanup_free_ uint8_t *in = aligned_alloc(BLOCK_BYTES, BLOCK_BYTES);
-	_cleanup_disk_close_ int fd = -1;
-	int flags = O_RDWR | O_CREAT;
-	int unlinked;
-	int r;
-
-	if (!out || !in)
-		return -ENOMEM;
-	hash_random(out, BLOCK_BYTES);
-	fd = disk_open(tier->dir_fd, PROBE_NAME, flags | O_DIRECT, 0600);
-	if (fd == -EINVAL)
-		fd = disk_open(tier->dir_fd, PROBE_NAME, flags, 0600);
-	if (fd < 0)
-		return fd;
-	r = disk_pwrite(fd, out, BLOCK_BYTES, 0);
-	if (r == 0)
-		r = disk_pread(fd, in, BLOCK_BYTES, 0);
-	if (r == 0 && memcmp(in, out, BLOCK_BYTES) != 0)
-		r = -EIO;
-	unlinked = disk_unlink(tier->dir_fd, PROBE_NAME, 0);
-	return r < 0 ? r : unlinked;
-}
 
 static int open_chk(struct tier *tier, struct err *e)
 {
@@ -150,7 +23,7 @@ static int open_chk(struct tier *tier, struct err *e)
 		tier->chk_fd = disk_open(tier->dir_fd, "chk", O_RDONLY | O_DIRECTORY, 0);
 	if (r == 0 && tier->chk_fd < 0)
 		r = tier->chk_fd;
-	return r < 0 ? refuse_access(tier->path, r, e) : 0;
+	return r < 0 ? tier_refuse_access(tier->path, r, e) : 0;
 }
 
 static int open_index(struct tier *tier, struct err *e)
@@ -158,7 +31,7 @@ static int open_index(struct tier *tier, struct err *e)
 	struct stat st;
 	bool missing = disk_stat(AT_FDCWD, tier->index_path, &st) == -ENOENT;
 	struct err why = ERR_INIT;
-	int r = index_rocksdb_open(tier->index_path, &tier->index, &why);
+	int r = tier->unnamed ? -ENOSPC : index_rocksdb_open(tier->index_path, &tier->index, &why);
 
 	if (r == -ENOSPC && !tier->created) {
 		/* What is cached can be served without an index; a probe builds it when there is
@@ -200,7 +73,7 @@ int tier_index_recreate(struct tier *tier, struct err *e)
 
 /* Free bytes of the filesystem, for a capacity that nobody set and for refusing what is too
  * small. */
-static int set_capacity(struct tier *tier, uint64_t capacity, struct err *e)
+int tier_set_capacity(struct tier *tier, uint64_t capacity, struct err *e)
 {
 	char have[16];
 	char need[16];
@@ -209,7 +82,7 @@ static int set_capacity(struct tier *tier, uint64_t capacity, struct err *e)
 	int r = disk_statvfs(tier->dir_fd, &fs);
 
 	if (r < 0)
-		return refuse_access(tier->path, r, e);
+		return tier_refuse_access(tier->path, r, e);
 	available = (uint64_t)fs.f_bavail * fs.f_frsize;
 	tier->capacity = capacity;
 	if (capacity && capacity < TIER_CAPACITY_MIN)
@@ -225,13 +98,13 @@ static int set_capacity(struct tier *tier, uint64_t capacity, struct err *e)
 	return 0;
 }
 
-static struct tier *tier_new(const char *path, struct tier_counters *counters)
+int tier_make(
+	const char *path, struct tier_counters *counters, struct tier **ret_tier, struct err *e)
 {
 	struct tier *tier = calloc(1, sizeof(*tier));
-	uint64_t first_file;
 
 	if (!tier)
-		return NULL;
+		return err_set(e, -ENOMEM, "%s: no memory", path);
 	tier->magic = TIER_MAGIC;
 	tier->dir_fd = -1;
 	tier->chk_fd = -1;
@@ -239,55 +112,36 @@ static struct tier *tier_new(const char *path, struct tier_counters *counters)
 	health_init(&tier->health);
 	pthread_rwlock_init(&tier->index_lock, NULL);
 	pthread_mutex_init(&tier->space_lock, NULL);
-	hash_random(&first_file, sizeof(first_file));
-	atomic_init(&tier->next_file, first_file);
 	tier->path = strdup(path);
 	if (!tier->path || asprintf(&tier->index_path, "%s/index", path) < 0) {
 		tier->index_path = NULL;
 		tier_free(tier);
-		return NULL;
+		return err_set(e, -ENOMEM, "%s: no memory", path);
 	}
-	return tier;
+	*ret_tier = tier;
+	return 0;
 }
-
-/* The directory was just made and refused: nothing of it stays. */
-static void undo_create(struct tier *tier)
-{
-	char path[PATH_MAX];
-
-	if (!tier->created)
-		return;
-	if (snprintf(path, sizeof(path), "%s/" IDENTITY_NAME, tier->path) < (int)sizeof(path))
-		(void)disk_unlink(
-			AT_FDCWD, path, 0); /* what remains is refused or found empty next time */
-}
-
-DEFINE_CLEANUP(struct tier *, tier_free);
 
 int tier_open(const struct tier_config *config, struct tier_counters *counters,
 	struct tier **ret_tier, struct err *e)
 {
-	_cleanup_(tier_free_p) struct tier *tier = tier_new(config->path, counters);
-	int r;
+	_cleanup_(tier_free_p) struct tier *tier = NULL;
+	int r = tier_make(config->path, counters, &tier, e);
 
-	if (!tier)
-		return err_set(e, -ENOMEM, "%s: no memory", config->path);
-	r = identity_load(config->path, &tier->identity, e);
-	if (r == -ENOENT)
-		r = create(tier, config, e);
 	if (r == 0)
-		r = lock_directory(tier, e);
+		r = tier_claim(tier, config, e);
 	if (r < 0)
 		return r;
-	r = set_capacity(tier, config->capacity, e);
+	r = tier_set_capacity(
+		tier, config->capacity ? config->capacity : tier->identity.capacity, e);
 	if (r < 0) {
-		undo_create(tier);
+		tier_unclaim(tier);
 		return r;
 	}
 	r = tier_probe(tier);
 	if (r < 0 && r != -ENOSPC) /* a full disk can still be read */
-		return refuse_access(tier->path, r, e);
-	r = begin_boot(tier, e);
+		return tier_refuse_access(tier->path, r, e);
+	r = tier_begin_start(tier, config, e);
 	if (r == 0)
 		r = open_chk(tier, e);
 	if (r == 0)

@@ -17,6 +17,7 @@
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include "base/cleanup.h"
 #include "tiers/health_internal.h"
 #include "tiers/identity_internal.h"
 #include "tiers/index_internal.h"
@@ -38,6 +39,7 @@ struct tier {
 	int chk_fd;
 	struct identity identity;
 	bool created;               /* by this open */
+	_Atomic bool unnamed;       /* no room for the identity of this start: read only */
 	_Atomic uint64_t next_file; /* id */
 	struct health health;
 
@@ -55,17 +57,36 @@ struct tier {
 
 	pthread_mutex_t space_lock; /* of the refresh below */
 	uint64_t space_checked;     /* monotonic ns */
-	/* Bytes above the watermark when last looked, less what was reserved since. */
+	/* Bytes above the watermark (the low mark while pressed) when last looked, less what was
+	 * reserved since. */
 	_Atomic int64_t space;
 	_Atomic bool inodes_short;
 
+	uint32_t number;                /* of the tier in its set */
+	_Atomic uint64_t held;          /* bytes charged of chunks unlinked and still referenced */
+	_Atomic bool pressed;           /* at its watermark: admits nothing up to the low mark */
 	struct tier_counters *counters; /* the set's */
 };
+
+/* claim.c: makes or finds the tier in its directory and locks it; -EXDEV: made on another device. */
+int tier_claim(struct tier *tier, const struct tier_config *config, struct err *e) __must_check;
+/* It was just made and is refused: nothing of it stays. */
+void tier_unclaim(struct tier *tier);
+int tier_begin_start(
+	struct tier *tier, const struct tier_config *config, struct err *e) __must_check;
+/* The line for a directory that cannot be used. Returns `r`. */
+int tier_refuse_access(const char *path, int r, struct err *e);
 
 /* Opens the directory as tiers.h says; the index is opened, not read. */
 int tier_open(const struct tier_config *config, struct tier_counters *counters,
 	struct tier **ret_tier, struct err *e) __must_check;
+/* The struct alone; the directory is not looked at. `counters` may be NULL without tier_open(). */
+int tier_make(const char *path, struct tier_counters *counters, struct tier **ret_tier,
+	struct err *e) __must_check;
+/* -ENOSPC: too small, or the filesystem is. */
+int tier_set_capacity(struct tier *tier, uint64_t capacity, struct err *e) __must_check;
 void tier_free(struct tier *tier); /* NULL is allowed */
+DEFINE_CLEANUP(struct tier *, tier_free);
 
 /* A name that no chunk file had before. */
 uint64_t tier_new_file_id(struct tier *tier);
@@ -76,6 +97,8 @@ int tier_reserve(struct tier *tier, uint64_t bytes, uint64_t at_least) __must_ch
 void tier_settle(struct tier *tier, uint64_t reserved, uint64_t charged);
 /* Bytes that may still be reserved. Never blocks. */
 uint64_t tier_room(const struct tier *tier);
+/* Bytes that must come free until the low mark is reached; 0 while not pressed. Never blocks. */
+uint64_t tier_missing(const struct tier *tier);
 /* Looks at the filesystem when the last look is old; `now` forces it. */
 void tier_refresh_space(struct tier *tier, bool now);
 

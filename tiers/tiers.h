@@ -46,13 +46,25 @@ struct tier_config {
 	 * bytes. */
 	uint64_t capacity;
 	bool create; /* make the tier when the directory is missing or empty */
+	/* Directory outside of the tier's disk where tiers are remembered, so that none is made in
+	 * the bare mount point of a disk that is not mounted; NULL: they are not. */
+	const char *remembered;
 };
+
+/*
+ * Makes a tier in a missing or empty directory, whatever was there before; `config->capacity` is
+ * what it will hold when a later open does not say. With `adopt` takes over one that was made on
+ * another device instead: all its bytes are checked before they are used. -EEXIST: there is one
+ * already; else as tier_set_open().
+ */
+int tier_init(const struct tier_config *config, bool adopt, struct err *e) __must_check;
 
 /*
  * Opens every tier or none. With `create`, a missing or empty directory becomes a tier; a directory
  * with other contents is refused (-ENOTEMPTY), one of a newer format too (-EPROTONOSUPPORT), one in
  * use by another process (-EBUSY), too small a capacity or filesystem (-ENOSPC), not writable
- * (-EACCES/-EROFS): each with its line. Loads the index; a lost or damaged index is rebuilt from
+ * (-EACCES/-EROFS), made on another device (-EXDEV), missing where one on another device was
+ * (-ENODEV): each with its line. Loads the index; a lost or damaged index is rebuilt from
  * the chunk files.
  */
 int tier_set_open(const struct tier_config *configs, uint32_t n, struct tier_set **ret_set,
@@ -65,6 +77,22 @@ void tier_set_free(struct tier_set *set);
  * Volumes without a policy have that of all zeros. */
 int tier_set_policy(struct tier_set *set, const struct volume_id *volume,
 	const struct tier_policy *policy) __must_check;
+
+/* Readers asked for `bytes` of a volume whose objects have `size` bytes together: the measure of
+ * what its cached bytes are worth against those of other volumes. */
+void tier_volume_asked(
+	struct tier_set *set, const struct volume_id *volume, uint64_t size, uint64_t bytes);
+
+struct tier_volume_status {
+	struct tier_policy policy;
+	uint64_t charged; /* bytes, with reservations */
+	uint64_t held;    /* part of them: unlinked, and not let go of by readers */
+	uint64_t evicted; /* bytes since the set was opened */
+	uint64_t chunks;
+};
+/* False when nothing is known of the volume. */
+bool tier_volume_status(struct tier_set *set, const struct volume_id *volume,
+	struct tier_volume_status *ret_status) __must_check;
 
 /* A cached chunk, referenced, or NULL. Never blocks on I/O. */
 struct chunk *tier_chunk_find(struct tier_set *set, const struct chunk_id *id);
@@ -82,6 +110,32 @@ struct chunk *tier_chunk_find(struct tier_set *set, const struct chunk_id *id);
  */
 int tier_chunk_admit(
 	struct tier_set *set, const struct chunk_id *id, struct chunk **ret_chunk) __must_check;
+
+/* Why a chunk is here. */
+enum tier_class {
+	TIER_OWNED,
+	TIER_COPY, /* another worker owns it: goes first */
+};
+
+/* Why one is wanted. */
+enum tier_want {
+	TIER_WANT_READ,  /* a reader waits for it: what may go, goes for it */
+	TIER_WANT_AHEAD, /* one is about to read it: the same, but it counts as unread */
+	TIER_WANT_FILL,  /* a neighbour: nothing goes for it */
+};
+
+struct tier_admission {
+	enum tier_class class;
+	enum tier_want want;
+};
+
+/* As tier_chunk_admit(), which is for an owned chunk that a reader waits for. */
+int tier_chunk_admit_as(struct tier_set *set, const struct chunk_id *id,
+	const struct tier_admission *how, struct chunk **ret_chunk) __must_check;
+
+/* A reader wanted bytes of it, also when they were not here or came through a descriptor. */
+void chunk_note_read(struct chunk *chunk);
+
 struct chunk *chunk_ref(struct chunk *chunk);
 void chunk_unref(struct chunk *chunk); /* NULL is allowed; may close descriptors */
 
@@ -137,12 +191,17 @@ struct tier_status {
 	uint64_t used; /* charged */
 	uint64_t chunks;
 	uint64_t data_bytes; /* bytes present */
+	uint64_t held;       /* part of used: unlinked, and not let go of by readers */
 };
 uint32_t tier_set_count(const struct tier_set *set);
 void tier_set_status(struct tier_set *set, uint32_t tier, struct tier_status *ret_status);
 
-/* True when nothing more can be admitted: callers then do not fetch neighbours. Never blocks. */
+/* True when no tier has room for another chunk. Never blocks. */
 bool tier_set_full(struct tier_set *set);
+/* True when no new chunk of the volume would be admitted now: callers then do not fetch what nobody
+ * waits for. Never blocks. */
+bool tier_volume_full(
+	struct tier_set *set, const struct volume_id *volume, enum tier_want want) __must_check;
 
 /* Unlinks every chunk of a (volume, lineage) that `keep` does not want, with NULL all; for dropped
  * generations. Returns bytes freed. */
@@ -160,6 +219,13 @@ uint64_t tier_set_volume_bytes(
 	X(written, "granary_tier_written_bytes_total", COUNTER, "bytes", "Bytes written")        \
 	X(read, "granary_tier_read_bytes_total", COUNTER, "bytes", "Bytes read by the worker")   \
 	X(refused, "granary_tier_refused_total", COUNTER, "chunks", "Chunks not admitted: full") \
+	X(over_quota, "granary_tier_over_quota_total", COUNTER, "chunks",                        \
+		"Chunks not admitted: quota of their volume")                                    \
+	X(evicted, "granary_tier_evicted_chunks_total", COUNTER, "chunks", "Chunks evicted")     \
+	X(evicted_bytes, "granary_tier_evicted_bytes_total", COUNTER, "bytes",                   \
+		"Bytes evicted, as charged")                                                     \
+	X(held, "granary_tier_held_bytes", GAUGE, "bytes",                                       \
+		"Bytes unlinked that readers still hold")                                        \
 	X(mismatches, "granary_tier_mismatches_total", COUNTER, "pieces",                        \
 		"Pieces dropped: checksum")                                                      \
 	X(io_errors, "granary_tier_io_errors_total", COUNTER, "calls", "Failed disk operations") \

@@ -108,7 +108,10 @@ static void test_two_tiers(void **state)
 {
 	struct fixture *f = *state;
 	char second[400];
-	struct tier_config configs[2] = { { f->path, 64 * MiB, true }, { second, 64 * MiB, true } };
+	struct tier_config configs[2] = {
+		{ .path = f->path, .capacity = 64 * MiB, .create = true },
+		{ .path = second, .capacity = 64 * MiB, .create = true },
+	};
 	bool written[160];
 	struct tier_status a;
 	struct tier_status b;

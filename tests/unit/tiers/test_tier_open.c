@@ -164,6 +164,184 @@ static void test_default_capacity(void **state)
 	assert_int_equal(counter_get(&tier_set_counters(f->set)->capacity), status_of(f).capacity);
 }
 
+/* Identity of the tier, with the test's change written back. */
+static struct identity load_identity(struct fixture *f)
+{
+	struct identity identity;
+
+	assert_int_equal(identity_load(f->path, &identity, NULL), 0);
+	return identity;
+}
+
+static void exchange_disk(struct fixture *f)
+{
+	struct identity identity = load_identity(f);
+
+	strcpy(identity.device, "uuid:11111111-2222-3333-4444-555555555555");
+	assert_int_equal(identity_store(f->path, &identity), 0);
+}
+
+static void test_init(void **state)
+{
+	struct fixture *f = *state;
+	struct tier_config config = { .path = f->path, .capacity = 80 * MiB };
+	struct err e = ERR_INIT;
+
+	assert_int_equal(tier_init(&config, false, &e), 0);
+	assert_int_equal(load_identity(f).capacity, 80 * MiB);
+	assert_int_equal(tier_init(&config, false, &e), -EEXIST);
+	f->capacity = 0;
+	fixture_open(f);
+	assert_int_equal(status_of(f).capacity, 80 * MiB); /* as init said */
+	assert_int_equal(tier_init(&config, true, &e), -EBUSY);
+	fixture_close(f);
+	f->capacity = 100 * MiB;
+	fixture_open(f);
+	assert_int_equal(status_of(f).capacity, 100 * MiB);
+}
+
+static void test_init_refuses(void **state)
+{
+	struct fixture *f = *state;
+	struct tier_config config = { .path = f->path, .capacity = MiB };
+	struct err e = ERR_INIT;
+
+	assert_int_equal(tier_init(&config, true, &e), -ENOENT);
+	assert_int_equal(tier_init(&config, false, &e), -ENOSPC);
+	assert_false(has_file(f, IDENTITY_NAME));
+	put_file(f, "thesis.tex", "precious");
+	config.capacity = 0;
+	assert_int_equal(tier_init(&config, false, &e), -ENOTEMPTY);
+}
+
+/* The files of another disk's tier are refused until somebody takes them over; then no byte is
+ * trusted. */
+static void test_another_device(void **state)
+{
+	struct fixture *f = *state;
+	struct piece_run run = run_of(0, PIECE_BYTES, 1);
+	struct tier_config config = { .path = f->path };
+	struct identity before;
+	char file[800];
+	struct err e;
+
+	fixture_open(f);
+	assert_int_equal(write_run(f, 0, &run), 0);
+	fixture_close(f);
+	only_file(f, file);
+	flip_byte(file, 100);
+	exchange_disk(f);
+	before = load_identity(f);
+	assert_int_equal(try_open(f, true, GiB, &e), -EXDEV);
+	assert_non_null(strstr(e.text, "tier init --adopt"));
+	assert_string_equal(load_identity(f).device, before.device);
+	assert_int_equal(tier_init(&config, true, &e), 0);
+	assert_string_not_equal(load_identity(f).uuid, before.uuid);
+	fixture_open(f);
+	assert_int_equal(status_of(f).data_bytes, PIECE_BYTES);
+	assert_int_equal(read_run(f, 0, &run), -EBADMSG); /* not served as it lay there */
+}
+
+static int try_remembered(struct fixture *f, struct err *e)
+{
+	char remembered[400];
+	struct tier_config config = {
+		.path = f->path, .capacity = GiB, .create = true, .remembered = remembered
+	};
+	struct tier_set *set = NULL;
+	int r;
+
+	(void)snprintf(remembered, sizeof(remembered), "%s/state/tiers", f->root);
+	*e = ERR_INIT;
+	r = tier_set_open(&config, 1, &set, e);
+	tier_set_free(set);
+	return r;
+}
+
+static int damage_record(const char *path, const struct stat *st, int type, struct FTW *ftw)
+{
+	char text[2048] = "";
+	char *device;
+	FILE *file;
+
+	(void)st;
+	(void)ftw;
+	if (type != FTW_F)
+		return 0;
+	file = fopen(path, "r+");
+	assert_non_null(file);
+	assert_true(fread(text, 1, sizeof(text) - 1, file) > 0);
+	device = strstr(text, "\ndevice ");
+	assert_non_null(device);
+	strcpy(device, "\ndevice uuid:11111111-2222-3333-4444-555555555555\n");
+	rewind(file);
+	assert_true(fputs(text, file) >= 0);
+	assert_int_equal(fclose(file), 0);
+	return 0;
+}
+
+/* As if what is remembered had been on a device that has gone. */
+static void exchange_disk_of_record(const char *remembered)
+{
+	assert_int_equal(nftw(remembered, damage_record, 8, FTW_PHYS), 0);
+}
+
+/* The bare mount point of a disk that is not mounted: no cache is made there, unless by `tier init`.
+ */
+static void test_not_mounted(void **state)
+{
+	struct fixture *f = *state;
+	char remembered[400];
+	struct tier_config config = { .path = f->path, .remembered = remembered };
+	struct err e;
+
+	(void)snprintf(remembered, sizeof(remembered), "%s/state/tiers", f->root);
+	assert_int_equal(mkdir(f->path, 0700), 0);
+	if (mount("granary-test", f->path, "tmpfs", 0, "size=256m") != 0) {
+		print_message("SKIPPED: needs the right to mount\n");
+		skip();
+	}
+	assert_int_equal(try_remembered(f, &e), 0);
+	/* Emptied by somebody: made anew, the disk is there. */
+	assert_int_equal(umount(f->path), 0);
+	assert_int_equal(mount("granary-test", f->path, "tmpfs", 0, "size=256m"), 0);
+	exchange_disk_of_record(remembered);
+	assert_int_equal(umount(f->path), 0);
+	assert_int_equal(try_remembered(f, &e), -ENODEV);
+	assert_non_null(strstr(e.text, "is its disk mounted"));
+	assert_false(has_file(f, IDENTITY_NAME));
+	assert_int_equal(tier_init(&config, false, &e), 0);
+	assert_int_equal(try_remembered(f, &e), 0);
+	/* Removed by its user, on the same device: no reason to refuse. */
+	fixture_remove_tree(f->path);
+	assert_int_equal(try_remembered(f, &e), 0);
+}
+
+/* No two starts give the same id, whatever the files of earlier ones. */
+static void test_file_ids(void **state)
+{
+	struct fixture *f = *state;
+	struct piece_run run = run_of(0, BLOCK_BYTES, 1);
+	struct chunk_id id = chunk_number(0);
+	uint64_t ids[6];
+
+	for (uint32_t i = 0; i < ARRAY_SIZE(ids); i++) {
+		char file[800];
+
+		fixture_open(f);
+		assert_int_equal(write_run(f, 0, &run), 0);
+		only_file(f, file);
+		ids[i] = strtoull(strrchr(file, '/') + 1, NULL, 16);
+		for (uint32_t k = 0; k < i; k++)
+			assert_int_not_equal(ids[i] >> 32, ids[k] >> 32);
+		assert_true(tier_set_drop(f->set, &id.volume, id.lineage, NULL, NULL) > 0);
+		if (i % 2)
+			another_boot(f);
+		fixture_close(f);
+	}
+	assert_int_equal(load_identity(f).starts, ARRAY_SIZE(ids));
+}
+
 static void test_boots_are_counted(void **state)
 {
 	struct fixture *f = *state;
@@ -245,6 +423,11 @@ int main(void)
 		T(test_not_a_directory),
 		T(test_default_capacity),
 		T(test_boots_are_counted),
+		T(test_init),
+		T(test_init_refuses),
+		T(test_another_device),
+		T(test_not_mounted),
+		T(test_file_ids),
 		T(test_read_only),
 	};
 

@@ -1,0 +1,89 @@
+/* cacheworker tier init. See tier_command.h. */
+#include "cacheworker/tier_command.h"
+#include "base/exit.h"
+#include "base/option.h"
+#include "base/units.h"
+#include "tiers/tiers.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+struct tier_options {
+	uint64_t capacity;
+	bool adopt;
+};
+
+static const struct option_spec specs[] = {
+	OPTION_SIZE_ROW(struct tier_options, capacity, "capacity", 0, 0,
+		"bytes it may hold when the worker is not told; 0: 90 % of what is free then"),
+	OPTION_BOOL_ROW(struct tier_options, adopt, "adopt",
+		"take over a tier that was made on another device; every byte is checked"),
+};
+
+static const struct option_set set = {
+	.program = "cacheworker tier init",
+	.arguments = "DIR",
+	.about =
+		"Makes the empty directory DIR a place for cached bytes. A worker without --create "
+		"starts only on such a one,\nso that a disk that is not mounted is noticed.",
+	.specs = specs,
+	.n = ARRAY_SIZE(specs),
+	.min_args = 1,
+	.max_args = 1,
+};
+
+static const char *join(char out[PATH_MAX], const char *base, const char *below)
+{
+	return base && base[0] == '/' && snprintf(out, PATH_MAX, "%s%s", base, below) < PATH_MAX
+		       ? out
+		       : NULL;
+}
+
+const char *tier_remembered_dir(char out[PATH_MAX])
+{
+	const char *given = secure_getenv("GRANARY_STATE_DIR");
+	const char *state = secure_getenv("XDG_STATE_HOME");
+
+	if (given)
+		return join(out, given, "/tiers");
+	if (geteuid() == 0)
+		return join(out, "/var/lib/granary", "/tiers");
+	if (state)
+		return join(out, state, "/granary/tiers");
+	return join(out, secure_getenv("HOME"), "/.local/state/granary/tiers");
+}
+
+static int tier_fail(int status, const struct err *e)
+{
+	(void)fprintf(stderr, "cacheworker: %s\n", e->text);
+	return status;
+}
+
+int tier_command(int argc, char **argv)
+{
+	struct tier_options options = { 0 };
+	struct tier_config config = { 0 };
+	char remembered[PATH_MAX];
+	struct err e = ERR_INIT;
+
+	if (argc < 2 || strcmp(argv[1], "init") != 0) {
+		if (argc >= 2 && strcmp(argv[1], "--help") == 0) {
+			option_help(&set, stdout);
+			return EXIT_OK;
+		}
+		(void)err_set(&e, -EINVAL, "the only command is: cacheworker tier init DIR");
+		return tier_fail(EXIT_USAGE, &e);
+	}
+	(void)option_parse_or_exit(&set, argc - 1, argv + 1, &options); /* one argument */
+	config.path = argv[2];
+	config.capacity = options.capacity;
+	config.remembered = tier_remembered_dir(remembered);
+	if (tier_init(&config, options.adopt, &e) < 0)
+		return tier_fail(e.code == -EBUSY ? EXIT_BUSY : EXIT_CACHE, &e);
+	(void)printf("%s: %s\n", config.path,
+		options.adopt ? "taken over; a worker checks every byte before it serves it"
+			      : "ready: start a worker with --tier");
+	return EXIT_OK;
+}

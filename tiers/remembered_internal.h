@@ -1,0 +1,27 @@
+/*
+ * Which tiers this host has had, remembered beside their disks: DIR/HASH-OF-PATH, text.
+ *
+ *	path /mnt/nvme0/tier
+ *	uuid 0c9f...
+ *	device uuid:4f1e...
+ *
+ * The empty directory that is left when a disk is not mounted looks like one that was never used.
+ * With this a tier is not made anew where one was on another device.
+ *
+ * At most REMEMBERED_MAX are kept, the newest. Threads: any; all block.
+ */
+#pragma once
+
+#include "tiers/identity_internal.h"
+
+#define REMEMBERED_MAX 256u
+
+/*
+ * May a tier be made at `path`, which need not exist? -ENODEV with a line when one that was there
+ * lies on another device than what is there now. What cannot be read forbids nothing.
+ */
+int remembered_check(const char *dir, const char *path, struct err *e) __must_check;
+
+/* Remembers the tier at `path`; writes only what is not known yet. */
+int remembered_note(
+	const char *dir, const char *path, const struct identity *identity) __must_check;
