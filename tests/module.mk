@@ -56,8 +56,15 @@ $(B)/tests/soak-reader: $(B)/tests/soak/reader.o $(B)/tests/tools/s3d_noise.o $(
 	@echo "LINK  soak-reader"
 	@$(CC) $(LDFLAGS) -o $@ $^ $(base_ldlibs) $(LDLIBS)
 
+# A disk whose power is cut.
+RECORDDISK_OBJS := $(patsubst %.c,$(B)/%.o,$(wildcard tests/tools/recorddisk/*.c))
+$(B)/tests/recorddisk: $(RECORDDISK_OBJS) $(B)/base.a
+	@mkdir -p $(@D)
+	@echo "LINK  recorddisk"
+	@$(CC) $(LDFLAGS) -o $@ $^ $(base_ldlibs) $(LDLIBS)
+
 # Everything that the end-to-end tests run, besides the programs.
-E2E_TOOLS := $(B)/tests/s3d $(B)/tests/async-read $(B)/tests/soak-reader $(ALLOC_DAEMONS)
+E2E_TOOLS := $(addprefix $(B)/tests/,s3d async-read soak-reader recorddisk) $(ALLOC_DAEMONS)
 e2e-tools: $(E2E_TOOLS)
 
 # `make unit` runs all, `make unit T=base/test_buf` one.
@@ -88,6 +95,7 @@ e2e: programs e2e-tools
 
 # What takes too long for every change; `make soak T=no-memory` runs one.
 soak: programs e2e-tools
+	@deploy/install-packages build test soak
 	@MAKE="$(MAKE)" tests/run-soak $(B) $(T)
 
 .PHONY: fuzz test e2e e2e-tools soak
