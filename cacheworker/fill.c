@@ -1,6 +1,7 @@
 /* Which units are fetched without having been asked for. See fill.h. */
 #include "cacheworker/fill.h"
 #include "cacheworker/flight.h"
+#include "base/arena.h"
 #include "base/cleanup.h"
 
 #include <stdlib.h>
@@ -59,7 +60,7 @@ static struct fill *find_locked(
 static void fill_free(struct fill *fill)
 {
 	table_unref(fill->table);
-	free(fill);
+	arena_free(ARENA_FILLS, fill, sizeof(*fill));
 }
 
 static void fill_remove_locked(struct fills *fills, struct fill *fill)
@@ -250,12 +251,17 @@ static int fill_add(struct source *source, const struct stretch *stretch, enum u
 	struct fills *fills = &source->worker->fills;
 	uint64_t chunk = stretch->start >> CHUNK_BITS;
 	uint64_t hash = fill_hash(source, chunk);
-	struct fill *fresh = calloc(1, sizeof(*fresh));
+	struct fill *fresh = NULL;
 	struct fill *fill;
 	int r = 0;
 
-	if (!fresh)
+	if (!arena_take(ARENA_FILLS, (enum budget_class) class, sizeof(*fresh)))
+		return -EAGAIN;
+	fresh = calloc(1, sizeof(*fresh));
+	if (!fresh) {
+		arena_give(ARENA_FILLS, sizeof(*fresh));
 		return -ENOMEM;
+	}
 	fresh->table = source_table(source);
 	pthread_mutex_lock(&fills->lock);
 	fill = find_locked(source, chunk, class, hash);

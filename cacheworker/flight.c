@@ -76,7 +76,7 @@ static struct flight *take_starved_locked(struct worker *w)
 	if (!node)
 		return NULL;
 	f = list_entry(node, struct flight, link);
-	if (!budget_take(&w->memory, (enum budget_class)f->class, f->length))
+	if (!budget_take(&w->memory, (enum budget_class)f->class, f->cost))
 		return NULL;
 	list_remove(node);
 	set_state_locked(f, FLIGHT_FETCHING);
@@ -111,7 +111,7 @@ void flight_unref(struct flight *f)
 	w = f->worker;
 	if (f->data) {
 		free(f->data);
-		budget_give(&w->memory, f->length);
+		budget_give(&w->memory, f->cost);
 	}
 	f->magic = 0;
 	free(f);
@@ -342,7 +342,7 @@ static void flight_start(struct flight *f)
 	atomic_fetch_add(&f->refs, 2); /* the origin's, and this function's */
 	f->data = malloc(f->length);
 	if (!f->data) {
-		budget_give(&f->worker->memory, f->length);
+		budget_give(&f->worker->memory, f->cost);
 		r = err_set(&e, -ENOMEM, "no memory for %u bytes of '%.*s'", f->length,
 			(int)f->get.key_len, f->get.key);
 	} else {
@@ -374,6 +374,7 @@ static struct flight *flight_new(struct source *source, const struct table_row *
 	list_init(&f->link);
 	list_init(&f->waiters);
 	flight_unit_of(row, at, &f->start, &f->length, &f->object_offset);
+	f->cost = f->length + (uint32_t)sizeof(*f) + row->key_len + row->tag_len;
 	memcpy(f->names, row->key, row->key_len);
 	memcpy(f->names + row->key_len, row->tag, row->tag_len);
 	f->object_seed = piece_object_seed(row->key, row->key_len, row->tag, row->tag_len);
@@ -443,7 +444,7 @@ static int enter_locked(struct flight *f, uint64_t hash, bool demand)
 	if (w->flights.closing)
 		return -ECANCELED;
 	memory = !starving_locked(&w->flights, demand ? f->class : UFS_PREFETCH) &&
-		 budget_take(&w->memory, (enum budget_class)f->class, f->length);
+		 budget_take(&w->memory, (enum budget_class)f->class, f->cost);
 	if (!memory && !demand)
 		return -EAGAIN;
 	map_insert(&w->flights.units, &f->node, hash);

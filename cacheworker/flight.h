@@ -43,6 +43,7 @@ struct flight {
 	bool demanded;          /* a reader waited for it */
 	uint64_t start;         /* volume offset of the unit */
 	uint32_t length;        /* bytes */
+	uint32_t cost;          /* bytes of memory: its data and this struct */
 	uint64_t object_offset; /* of the unit in its object; multiple of PIECE_BYTES */
 	uint64_t object_seed;
 	char *data;

@@ -230,6 +230,8 @@ static int source_load(struct source *source, struct table **ret_table, struct e
 	if (r < 0)
 		return r;
 	r = check_table(source, table, e);
+	if (r == 0)
+		r = table_reserve(table, e);
 	limits.max_requests = source->worker->config->origin_requests;
 	if (r == 0 && !source->ufs) {
 		r = ufs_open(&origin, &limits, &source->ufs, e);

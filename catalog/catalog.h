@@ -85,6 +85,9 @@ struct table;
  * table's afterwards, also on failure. -EBADMSG: not a table or damaged; -EPROTONOSUPPORT: newer
  * format. */
 int table_open(int fd, struct table **ret_table, struct err *e) __must_check;
+/* Takes from the arena now what finding rows by offset will need, so that it is not refused later.
+ * -ENOMEM with a line. */
+int table_reserve(struct table *table, struct err *e) __must_check;
 struct table *table_ref(struct table *table);
 void table_unref(struct table *table);
 

@@ -5,6 +5,7 @@
  *	offset  by_offset, 16 bytes a row, made when first asked for ─► ordinal ─► block ─► row
  */
 #include "catalog/table_internal.h"
+#include "base/arena.h"
 #include "base/cleanup.h"
 
 #include <stdlib.h>
@@ -313,6 +314,31 @@ static int places_collect(struct table *t, struct table_place *places, uint64_t 
 	return 0;
 }
 
+static uint64_t places_bytes(const struct table *t)
+{
+	return (t->info.rows + 1) * sizeof(struct table_place);
+}
+
+static int reserve_locked(struct table *t, struct err *e)
+{
+	int r = t->reserved ? 0 : table_charge(t, places_bytes(t), e);
+
+	t->reserved |= r == 0;
+	return r;
+}
+
+int table_reserve(struct table *t, struct err *e)
+{
+	int r;
+
+	CHECK_MAGIC(t, TABLE_MAGIC);
+	pthread_mutex_lock(&t->by_offset_lock);
+	r = reserve_locked(t, e);
+	pthread_mutex_unlock(&t->by_offset_lock);
+	return r;
+}
+
+/* Under by_offset_lock. */
 static int by_offset_build(struct table *t)
 {
 	_cleanup_free_ struct table_place *places = NULL;
@@ -321,12 +347,17 @@ static int by_offset_build(struct table *t)
 
 	static_assert(ROWS_MAX < 1ull << 32, "an ordinal has 32 bits in struct table_place");
 	static_assert(VOLUME_MAX_BYTES / BLOCK_BYTES < 1ull << 48, "a block number has 48");
-	places = malloc((t->info.rows + 1) * sizeof(*places));
+	r = reserve_locked(t, NULL);
+	if (r < 0)
+		return r;
+	places = malloc(places_bytes(t));
 	if (!places)
 		return -ENOMEM;
 	r = places_collect(t, places, &n);
+	arena_must(ARENA_TABLES, places_bytes(t)); /* while it is sorted */
 	if (r == 0)
 		r = sort_runs(places, n, sizeof(*places), place_compare, NULL);
+	arena_give(ARENA_TABLES, places_bytes(t));
 	if (r < 0)
 		return r;
 	for (uint64_t i = 1; i < n; i++) {

@@ -65,6 +65,8 @@ struct table {
 	struct table_shard shards[TABLE_SHARDS];
 	pthread_mutex_t by_offset_lock;
 	struct table_place *_Atomic by_offset;
+	uint64_t charged; /* to the arena, for as long as the table lives */
+	bool reserved;    /* by_offset is part of it; under by_offset_lock */
 	uint64_t n_by_offset;
 };
 
@@ -78,6 +80,9 @@ static inline uint32_t table_block_rows(const struct table *t, uint32_t number)
 
 	return (uint32_t)(next - t->blocks[number].first_ordinal);
 }
+
+/* Takes `bytes` from the arena for as long as the table lives. -ENOMEM with a line. */
+int table_charge(struct table *t, uint64_t bytes, struct err *e) __must_check;
 
 /* A decoded block, referenced. */
 int table_block_get(struct table *t, uint32_t number, struct table_block **ret_block) __must_check;

@@ -3,6 +3,7 @@
  * the header and index at open, a block's hash and every row of it when the block is decoded.
  */
 #include "catalog/table_internal.h"
+#include "base/arena.h"
 #include "base/cleanup.h"
 #include "base/file.h"
 
@@ -127,6 +128,16 @@ static void info_fill(struct table_info *info, const struct table_header *h, uin
 	info->built_at = h->built_at;
 }
 
+int table_charge(struct table *t, uint64_t bytes, struct err *e)
+{
+	if (!arena_take(ARENA_TABLES, BUDGET_DEMAND, bytes))
+		return err_set(e, -ENOMEM,
+			"no memory for %llu KiB of an object table: give more --memory",
+			(unsigned long long)(bytes / 1024));
+	t->charged += bytes;
+	return 0;
+}
+
 static int table_load(struct table *t, struct err *e)
 {
 	struct table_header h;
@@ -140,6 +151,10 @@ static int table_load(struct table *t, struct err *e)
 	r = file_pread_exact(t->fd, &h, sizeof(h), 0);
 	if (r == 0)
 		r = header_check(&h, (uint64_t)st.st_size, e);
+	if (r < 0)
+		return r;
+	r = table_charge(t,
+		h.index_bytes + (h.blocks + 1ull) * (sizeof(*t->blocks) + sizeof(*t->cached)), e);
 	if (r < 0)
 		return r;
 	t->index = malloc(h.index_bytes + 1); /* at most the file's size */
@@ -188,6 +203,20 @@ struct table *table_ref(struct table *t)
 	return t;
 }
 
+static uint64_t block_bytes(const struct table_block *b)
+{
+	return sizeof(*b) + b->raw_bytes;
+}
+
+/* It was in the cache. */
+static void block_uncache(struct table_block *b)
+{
+	if (!b)
+		return;
+	arena_give(ARENA_TABLES, block_bytes(b));
+	table_block_unref(b);
+}
+
 void table_unref(struct table *t)
 {
 	if (!t)
@@ -196,10 +225,11 @@ void table_unref(struct table *t)
 	if (atomic_fetch_sub(&t->refs, 1) != 1)
 		return;
 	for (uint32_t i = 0; i < t->n_blocks; i++)
-		table_block_unref(t->cached[i]);
+		block_uncache(t->cached[i]);
 	for (uint32_t i = 0; i < TABLE_SHARDS; i++)
 		pthread_mutex_destroy(&t->shards[i].lock);
 	pthread_mutex_destroy(&t->by_offset_lock);
+	arena_give(ARENA_TABLES, t->charged);
 	free(t->by_offset);
 	free(t->cached);
 	free(t->blocks);
@@ -350,6 +380,30 @@ static struct table_block *shard_evict_locked(struct table *t, uint32_t s)
 	}
 }
 
+/*
+ * Puts a block into the cache in place of another when the shard is full or the arena has no room;
+ * without either it is only for its caller. Returns what was pushed out.
+ */
+static struct table_block *block_cache_locked(
+	struct table *t, struct table_shard *shard, struct table_block *b)
+{
+	struct table_block *evicted = NULL;
+	bool room = shard->cached < TABLE_CACHED_BLOCKS / TABLE_SHARDS &&
+		    arena_take(ARENA_TABLES, BUDGET_FILL, block_bytes(b));
+
+	if (!room && shard->cached > 0) {
+		evicted = shard_evict_locked(t, b->number % TABLE_SHARDS);
+		arena_give(ARENA_TABLES, block_bytes(evicted));
+		room = arena_take(ARENA_TABLES, BUDGET_FILL, block_bytes(b));
+	}
+	if (room) {
+		atomic_fetch_add(&b->refs, 1);
+		t->cached[b->number] = b;
+		shard->cached++;
+	}
+	return evicted;
+}
+
 int table_block_get(struct table *t, uint32_t number, struct table_block **ret_block)
 {
 	struct table_shard *shard = &t->shards[number % TABLE_SHARDS];
@@ -372,13 +426,8 @@ int table_block_get(struct table *t, uint32_t number, struct table_block **ret_b
 	if (r < 0)
 		return r;
 	pthread_mutex_lock(&shard->lock);
-	if (!t->cached[number]) {
-		if (shard->cached >= TABLE_CACHED_BLOCKS / TABLE_SHARDS)
-			evicted = shard_evict_locked(t, number % TABLE_SHARDS);
-		atomic_fetch_add(&b->refs, 1);
-		t->cached[number] = b;
-		shard->cached++;
-	}
+	if (!t->cached[number])
+		evicted = block_cache_locked(t, shard, b);
 	pthread_mutex_unlock(&shard->lock);
 	table_block_unref(evicted);
 	*ret_block = b;

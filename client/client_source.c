@@ -283,6 +283,8 @@ static int take_answer(struct client *client, struct rpc_call *call, struct tabl
 	if (r == 0)
 		r = check_answer(answer, table, e);
 	if (r == 0)
+		r = table_reserve(table, e);
+	if (r == 0)
 		r = check_seen(client, table, e);
 	if (r == 0)
 		r = client_guard_check(&client->guard, table, e);
