@@ -51,8 +51,8 @@ $(B)/bin/$(1): $(B)/$(2:.c=.o) $(foreach l,$(3),$(B)/$(l).a)
 		$$(sort $(foreach l,$(3),$$($(l)_ldlibs))) $(LDLIBS)
 endef
 
-# The tests' last: it needs to know all libraries.
-include $(sort $(filter-out tests/module.mk,$(wildcard */module.mk))) tests/module.mk
+# The tests' last: they need to know all libraries.
+include $(sort $(filter-out tests/module.mk,$(wildcard */module.mk))) $(sort $(wildcard tests/*/module.mk)) tests/module.mk
 
 programs: $(PROGRAMS)
 PROGRAMS_ALL = $(PROGRAMS)

@@ -239,10 +239,13 @@ static enum MHD_Result respond_own(const struct admin_server *server,
 	return respond(connection, MHD_HTTP_OK, "text/plain", "ok\n", 3, NULL);
 }
 
+const struct admin_route *admin_debug_routes;
+
 static enum MHD_Result dispatch(const struct admin_server *server,
 	struct MHD_Connection *connection, const char *path, const char *method,
 	const struct upload *upload)
 {
+	const struct admin_route *const tables[] = { server->routes, admin_debug_routes };
 	_cleanup_(buf_release) struct buf allow = BUF_INIT(256);
 
 	if (upload->too_large)
@@ -250,13 +253,15 @@ static enum MHD_Result dispatch(const struct admin_server *server,
 			"the request's body is too large", NULL);
 	if (strcmp(path, "/metrics") == 0 || strcmp(path, "/healthz") == 0)
 		return respond_own(server, connection, path, method);
-	for (const struct admin_route *route = server->routes; route->path; route++) {
-		if (strcmp(route->path, path) != 0)
-			continue;
-		if (strcmp(route->method, method) == 0)
-			return call_route(server, route, connection, upload);
-		if (buf_printf(&allow, "%s%s", allow.len ? ", " : "", route->method) < 0)
-			return MHD_NO;
+	for (size_t i = 0; i < ARRAY_SIZE(tables); i++) {
+		for (const struct admin_route *route = tables[i]; route && route->path; route++) {
+			if (strcmp(route->path, path) != 0)
+				continue;
+			if (strcmp(route->method, method) == 0)
+				return call_route(server, route, connection, upload);
+			if (buf_printf(&allow, "%s%s", allow.len ? ", " : "", route->method) < 0)
+				return MHD_NO;
+		}
 	}
 	if (allow.len)
 		return respond_error(connection, MHD_HTTP_METHOD_NOT_ALLOWED, -EOPNOTSUPP,

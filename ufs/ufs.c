@@ -74,26 +74,19 @@ static int open_origin(const struct ufs_config *config, const struct ufs_limits 
 	return err_set(e, -EINVAL, "origin: this build reads s3:// and file:// only");
 }
 
-/* The fault decorator exists in every build, but two variables must agree before it is used. */
-static const char *fault_spec(void)
-{
-	const char *debug = getenv("GRANARY_DEBUG");
-
-	return debug && strcmp(debug, "1") == 0 ? getenv("GRANARY_UFS_FAULT") : NULL;
-}
+int (*ufs_debug_wrap)(struct ufs *lower, struct ufs **ret_ufs, struct err *e);
 
 int ufs_open(const struct ufs_config *config, const struct ufs_limits *limits, struct ufs **ret_ufs,
 	struct err *e)
 {
-	const char *fault = fault_spec();
 	struct ufs *ufs = NULL;
 	int r;
 
 	ensure(limits->max_requests >= 1 && limits->list_requests >= 1);
 	r = open_origin(config, limits, &ufs, e);
 
-	if (r == 0 && fault)
-		r = ufs_fault_new(ufs, fault, &ufs, e);
+	if (r == 0 && ufs_debug_wrap)
+		r = ufs_debug_wrap(ufs, &ufs, e);
 	if (r == 0)
 		r = ufs_retry_new(ufs, &ufs);
 	if (r < 0) {

@@ -85,8 +85,8 @@ struct ufs_limits {
 		.request_timeout_ns = 30000000000ull, \
 		.deadline_ns = 300000000000ull })
 
-/* Opens origin + decorators: s3 or file, then fault (when GRANARY_UFS_FAULT is set in a debug
- * build), then retry. No network traffic yet. Fails with a line on a missing credential or a bad
+/* Opens origin + decorators: s3 or file, then, in debug programs, one that fails on command
+ * (tests/debug), then retry. No network traffic yet. Fails with a line on a missing credential or a bad
  * endpoint. */
 int ufs_open(const struct ufs_config *config, const struct ufs_limits *limits, struct ufs **ret_ufs,
 	struct err *e) __must_check;

@@ -127,6 +127,7 @@ int ufs_file_open(const struct ufs_config *config, const struct ufs_limits *limi
 
 /* Decorators; they own `lower` when they succeed. */
 int ufs_retry_new(struct ufs *lower, struct ufs **ret_ufs) __must_check;
-/* `spec` as described in fault.c; -EINVAL with a line. */
-int ufs_fault_new(
-	struct ufs *lower, const char *spec, struct ufs **ret_ufs, struct err *e) __must_check;
+
+/* What debug programs put over every origin, below retry; NULL in production. Owns `lower` when it
+ * succeeds. Set before the first origin is opened. */
+extern int (*ufs_debug_wrap)(struct ufs *lower, struct ufs **ret_ufs, struct err *e);

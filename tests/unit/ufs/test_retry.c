@@ -2,6 +2,8 @@
 #include "ufs/ufs_internal.h"
 #include "base/clock.h"
 #include "base/loop.h"
+#include "tests/debug/faults.h"
+#include "tests/debug/ufs_fault.h"
 
 #include <pthread.h>
 #include <stdarg.h>
@@ -601,18 +603,22 @@ static void pages(void **state)
 }
 
 /* A thousand requests over an origin that fails in every way, and slips into refusals: all right. */
-static void faults(void **state)
+static void with_faults(void **state)
 {
+	struct faults *faults = faults_new();
 	struct script *s = script_new(NULL, 0, 60 * CLOCK_SECOND);
 	struct wait *w[1000];
 	struct ufs *ufs = &s->base;
 
 	(void)state;
 	s->base.limits.request_timeout_ns = 50 * CLOCK_MS;
-	assert_int_equal(
-		ufs_fault_new(ufs, "seed=7,eio=0.1,short=0.1,stale=0.02,stall=0.02,delay_ms=1",
-			&ufs, NULL),
+	assert_non_null(faults);
+	assert_int_equal(faults_set(faults,
+				 "seed=7 ufs.eio=0.1 ufs.short=0.1 ufs.stale=0.02 ufs.stall=0.02 "
+				 "ufs.delay=1/1",
+				 NULL),
 		0);
+	assert_int_equal(ufs_fault_new(ufs, faults, &ufs, NULL), 0);
 	assert_int_equal(ufs_retry_new(ufs, &ufs), 0);
 	for (size_t i = 0; i < ARRAY_SIZE(w); i++) {
 		w[i] = start(ufs, i % 500, 1 + i % 400);
@@ -623,24 +629,7 @@ static void faults(void **state)
 	}
 	assert_true(counter_get(&ufs_counters(ufs)->retries) > 100);
 	ufs_free(ufs);
-}
-
-static void bad_faults(void **state)
-{
-	static const char *const bad[] = { "eio", "eio=", "eio=x", "eio=2", "eio=-1", "what=1",
-		"eio=0.1;short=1", "=1" };
-	struct script *s = script_new(NULL, 0, CLOCK_SECOND);
-	struct ufs *ufs = NULL;
-
-	(void)state;
-	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
-		struct err e = ERR_INIT;
-
-		if (ufs_fault_new(&s->base, bad[i], &ufs, &e) != -EINVAL)
-			fail_msg("accepted: %s", bad[i]);
-		assert_non_null(strstr(e.text, "GRANARY_UFS_FAULT"));
-	}
-	ufs_free(&s->base);
+	faults_free(faults);
 }
 
 int main(void)
@@ -661,8 +650,7 @@ int main(void)
 		cmocka_unit_test(cancels),
 		cmocka_unit_test(waits),
 		cmocka_unit_test(pages),
-		cmocka_unit_test(faults),
-		cmocka_unit_test(bad_faults),
+		cmocka_unit_test(with_faults),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

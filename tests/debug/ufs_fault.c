@@ -1,38 +1,24 @@
 /*
- * The fault decorator: an origin that misbehaves on command, for tests of everything above it.
- *
- *	GRANARY_DEBUG=1 GRANARY_UFS_FAULT="seed=1,eio=0.05,short=0.02,stale=0.01,delay_ms=20"
+ * The fault decorator: an origin that misbehaves as the fault plane says, for tests of everything
+ * above it.
  *
  * eio: fails with -EIO; short: half of the bytes, then -EIO; stale: -ESTALE; stall: nothing until
- * the timeout; each with its probability per request. delay_ms: every request waits as long. The
- * same seed gives the same faults in order of requests.
+ * the timeout; delay: later.
  */
-#include "ufs/ufs_internal.h"
+#include "tests/debug/ufs_fault.h"
 #include "base/clock.h"
-#include "base/hash.h"
 #include "base/loop.h"
+#include "tests/debug/faults.h"
+#include "ufs/ufs_internal.h"
 
 #include <pthread.h>
 #include <stdlib.h>
-#include <string.h>
 
-enum fault_kind {
-	FAULT_NONE,
-	FAULT_EIO,
-	FAULT_SHORT,
-	FAULT_STALE,
-	FAULT_STALL,
-	FAULT_KINDS,
-};
-
-struct fault {
+struct fault_ufs {
 	struct ufs base;
 	struct loop *loop;
-	uint64_t seed;
-	uint64_t delay_ns;
-	double odds[FAULT_KINDS];
-	_Atomic uint64_t requests;
-	pthread_mutex_t lock; /* closing, and the priv of the callers' requests */
+	struct faults *faults; /* borrowed */
+	pthread_mutex_t lock;  /* closing, and the priv of the callers' requests */
 	bool closing;
 	struct list waiting; /* the loop's thread only */
 };
@@ -41,29 +27,17 @@ struct faulty {
 	struct list link; /* fault.waiting */
 	struct loop_task task;
 	struct loop_timer *timer;
-	struct fault *fault;
+	struct fault_ufs *fault;
 	struct ufs_get get;
 	struct ufs_get *outer;
 	enum fault_kind kind;
+	uint64_t delay_ns;
 	bool below; /* handed to the lower origin */
 };
 
-static struct fault *fault_of(struct ufs *ufs)
+static struct fault_ufs *fault_of(struct ufs *ufs)
 {
-	return container_of(ufs, struct fault, base);
-}
-
-static enum fault_kind draw(struct fault *fault)
-{
-	uint64_t n = atomic_fetch_add(&fault->requests, 1);
-	double x = (double)(hash_xxh3(&n, sizeof(n), fault->seed) >> 11) / (double)(1ull << 53);
-
-	for (int kind = FAULT_EIO; kind < FAULT_KINDS; kind++) {
-		if (x < fault->odds[kind])
-			return (enum fault_kind)kind;
-		x -= fault->odds[kind];
-	}
-	return FAULT_NONE;
+	return container_of(ufs, struct fault_ufs, base);
 }
 
 static void finish(struct faulty *f, int status, const struct err *e)
@@ -139,6 +113,13 @@ static void act(struct faulty *f)
 		return;
 	case FAULT_NONE:
 	case FAULT_SHORT:
+	case FAULT_ENOSPC:
+	case FAULT_EROFS:
+	case FAULT_FLIP:
+	case FAULT_TORN:
+	case FAULT_DELAY:
+	case FAULT_CUT:
+	case FAULT_REFUSE:
 	case FAULT_KINDS:
 		break;
 	}
@@ -156,9 +137,7 @@ static void on_timer(void *arg)
 static void on_task(struct loop_task *task)
 {
 	struct faulty *f = container_of(task, struct faulty, task);
-	struct fault *fault = f->fault;
-	uint64_t delay =
-		f->kind == FAULT_STALL ? fault->base.limits.request_timeout_ns : fault->delay_ns;
+	struct fault_ufs *fault = f->fault;
 	bool closing;
 
 	pthread_mutex_lock(&fault->lock);
@@ -168,16 +147,26 @@ static void on_task(struct loop_task *task)
 		finish_fault(f, -ECANCELED, "the origin is being closed");
 		return;
 	}
-	f->timer = delay ? loop_timer_start(fault->loop, delay, on_timer, f) : NULL;
+	f->timer = f->delay_ns ? loop_timer_start(fault->loop, f->delay_ns, on_timer, f) : NULL;
 	if (f->timer)
 		list_push_back(&fault->waiting, &f->link);
 	else
 		act(f);
 }
 
+static void choose(struct faulty *f)
+{
+	struct fault_ufs *fault = f->fault;
+	bool stall;
+	uint64_t ms = faults_draw_wait(fault->faults, FAULT_UFS, FAULT_GET, NULL, &stall);
+
+	f->kind = stall ? FAULT_STALL : faults_draw(fault->faults, FAULT_UFS, FAULT_GET, NULL).kind;
+	f->delay_ns = stall ? fault->base.limits.request_timeout_ns : ms * CLOCK_MS;
+}
+
 static int fault_get(struct ufs *ufs, struct ufs_get *outer)
 {
-	struct fault *fault = fault_of(ufs);
+	struct fault_ufs *fault = fault_of(ufs);
 	struct faulty *f = calloc(1, sizeof(*f));
 
 	if (!f)
@@ -190,7 +179,7 @@ static int fault_get(struct ufs *ufs, struct ufs_get *outer)
 	}
 	f->fault = fault;
 	f->outer = outer;
-	f->kind = draw(fault);
+	choose(f);
 	f->task.run = on_task;
 	f->get = *outer;
 	f->get.on_progress = outer->on_progress ? on_progress : NULL;
@@ -206,7 +195,7 @@ static int fault_get(struct ufs *ufs, struct ufs_get *outer)
 
 static void fault_promote(struct ufs *ufs, struct ufs_get *outer, enum ufs_class class)
 {
-	struct fault *fault = fault_of(ufs);
+	struct fault_ufs *fault = fault_of(ufs);
 	struct faulty *f;
 
 	pthread_mutex_lock(&fault->lock);
@@ -218,13 +207,35 @@ static void fault_promote(struct ufs *ufs, struct ufs_get *outer, enum ufs_class
 	pthread_mutex_unlock(&fault->lock);
 }
 
+static bool fault_find_wait(
+	struct ufs *ufs, const char *key, uint32_t key_len, struct ufs_wait *ret_wait)
+{
+	return ufs_find_wait(ufs->lower, key, key_len, ret_wait);
+}
+
+static void fault_cancel(struct ufs *ufs, struct ufs_get *outer)
+{
+	struct fault_ufs *fault = fault_of(ufs);
+	struct faulty *f;
+
+	pthread_mutex_lock(&fault->lock);
+	f = outer->priv;
+	if (f && f->below)
+		ufs_cancel(ufs->lower, &f->get);
+	pthread_mutex_unlock(&fault->lock);
+}
+
 static int fault_list_page(struct ufs *ufs, const struct ufs_page_request *request,
 	struct ufs_page *page, struct err *e)
 {
-	struct fault *fault = fault_of(ufs);
-	enum fault_kind kind = draw(fault);
+	struct fault_ufs *fault = fault_of(ufs);
+	bool stall;
+	uint64_t ms = faults_draw_wait(fault->faults, FAULT_UFS, FAULT_LIST, NULL, &stall);
+	enum fault_kind kind = faults_draw(fault->faults, FAULT_UFS, FAULT_LIST, NULL).kind;
 
-	ufs_list_sleep(ufs, request, fault->delay_ns);
+	ufs_list_sleep(ufs, request, stall ? ufs->limits.request_timeout_ns : ms * CLOCK_MS);
+	if (stall)
+		return err_set(e, -ETIMEDOUT, "injected fault: LIST stalled");
 	if (kind == FAULT_EIO || kind == FAULT_SHORT)
 		return err_set(e, -EIO, "injected fault: LIST failed");
 	return ufs_list_page(ufs->lower, request, page, e);
@@ -237,7 +248,7 @@ static int fault_probe(struct ufs *ufs, struct err *e)
 
 static void cancel_waiting(void *arg)
 {
-	struct fault *fault = arg;
+	struct fault_ufs *fault = arg;
 	struct list *node;
 
 	while ((node = list_pop_front(&fault->waiting)) != NULL) {
@@ -250,7 +261,7 @@ static void cancel_waiting(void *arg)
 
 static void fault_free(struct ufs *ufs)
 {
-	struct fault *fault = fault_of(ufs);
+	struct fault_ufs *fault = fault_of(ufs);
 
 	pthread_mutex_lock(&fault->lock);
 	fault->closing = true;
@@ -267,79 +278,24 @@ static const struct ufs_ops fault_ops = {
 	.name = "fault",
 	.get = fault_get,
 	.promote = fault_promote,
+	.find_wait = fault_find_wait,
+	.cancel = fault_cancel,
 	.list_page = fault_list_page,
 	.probe = fault_probe,
 	.free = fault_free,
 };
 
-static int bad_spec(struct err *e, const char *spec)
+int ufs_fault_new(struct ufs *lower, struct faults *faults, struct ufs **ret_ufs, struct err *e)
 {
-	return err_set(e, -EINVAL,
-		"GRANARY_UFS_FAULT=\"%.200s\": write it like "
-		"seed=1,eio=0.05,short=0.02,stale=0.01,stall=0.001,delay_ms=20",
-		spec);
-}
-
-static int set_item(struct fault *fault, const char *name, size_t name_len, double value)
-{
-	static const char *const kinds[FAULT_KINDS] = { NULL, "eio", "short", "stale", "stall" };
-
-	if (value < 0 || value > 1e9)
-		return -EINVAL;
-	if (name_len == 4 && memcmp(name, "seed", 4) == 0) {
-		fault->seed = (uint64_t)value;
-		return 0;
-	}
-	if (name_len == 8 && memcmp(name, "delay_ms", 8) == 0) {
-		fault->delay_ns = (uint64_t)(value * (double)CLOCK_MS);
-		return 0;
-	}
-	for (int kind = FAULT_EIO; kind < FAULT_KINDS; kind++)
-		if (strlen(kinds[kind]) == name_len && memcmp(name, kinds[kind], name_len) == 0) {
-			fault->odds[kind] = value;
-			return value <= 1 ? 0 : -EINVAL;
-		}
-	return -EINVAL;
-}
-
-static int parse_spec(struct fault *fault, const char *spec)
-{
-	const char *s = spec;
-
-	while (*s) {
-		size_t name = strcspn(s, "=,");
-		char *end;
-		double value;
-		int r;
-
-		if (s[name] != '=')
-			return -EINVAL;
-		value = strtod(s + name + 1, &end);
-		if (end == s + name + 1 || (*end != '\0' && *end != ','))
-			return -EINVAL;
-		r = set_item(fault, s, name, value);
-		if (r < 0)
-			return r;
-		s = *end ? end + 1 : end;
-	}
-	return 0;
-}
-
-int ufs_fault_new(struct ufs *lower, const char *spec, struct ufs **ret_ufs, struct err *e)
-{
-	struct fault *fault = calloc(1, sizeof(*fault));
-	int r;
+	struct fault_ufs *fault = calloc(1, sizeof(*fault));
 
 	if (!fault)
 		return err_set(e, -ENOMEM, "fault: no memory");
-	r = parse_spec(fault, spec);
-	if (r < 0) {
-		free(fault);
-		return bad_spec(e, spec);
-	}
+	fault->faults = faults;
 	fault->loop = loop_new("ufs-fault");
 	if (!fault->loop || ufs_base_init(&fault->base, &fault_ops, lower, &lower->limits) < 0) {
-		loop_free(fault->loop);
+		if (fault->loop)
+			loop_free(fault->loop);
 		free(fault);
 		return err_set(e, -ENOMEM, "fault: no memory");
 	}
@@ -347,4 +303,15 @@ int ufs_fault_new(struct ufs *lower, const char *spec, struct ufs **ret_ufs, str
 	list_init(&fault->waiting);
 	*ret_ufs = &fault->base;
 	return 0;
+}
+
+static int wrap(struct ufs *lower, struct ufs **ret_ufs, struct err *e)
+{
+	return ufs_fault_new(lower, faults_global(), ret_ufs, e);
+}
+
+void ufs_fault_install(void)
+{
+	ensure(ufs_debug_wrap == NULL);
+	ufs_debug_wrap = wrap;
 }
