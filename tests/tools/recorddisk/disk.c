@@ -131,7 +131,7 @@ static int on_write(struct disk *d, const struct fuse_in_header *in,
 	int r = -ENOSPC; /* beyond the disk's end */
 
 	if (write->offset + write->size <= d->size) {
-		r = record_append(&d->record, RECORD_WRITE, write->offset, data, write->size);
+		r = append(d, RECORD_WRITE, write->offset, data, write->size);
 		if (r == 0)
 			r = file_pwrite_exact(d->image, data, write->size, write->offset);
 	}
@@ -150,8 +150,7 @@ static int serve_disk(struct disk *d, const struct request *q)
 	case FUSE_WRITE:
 		return on_write(d, &q->head, write, (const char *)(write + 1));
 	default:
-		return reply(
-			d, &q->head, record_append(&d->record, RECORD_FLUSH, 0, NULL, 0), NULL, 0);
+		return reply(d, &q->head, append(d, RECORD_FLUSH, 0, NULL, 0), NULL, 0);
 	}
 }
 
@@ -174,7 +173,7 @@ static int answer_waiting(struct disk *d)
 static int obey(struct disk *d, const char *line)
 {
 	if (strncmp(line, "mark ", 5) == 0)
-		return record_append(&d->record, RECORD_MARK, 0, line + 5, strlen(line + 5));
+		return append(d, RECORD_MARK, 0, line + 5, strlen(line + 5));
 	if (strcmp(line, "stall") == 0)
 		d->stalled = true;
 	else if (strcmp(line, "error") == 0)
@@ -303,7 +302,7 @@ static int open_files(struct disk *d, const char *image, const char *record, str
 	if (d->image < 0 || fstat(d->image, &st) != 0)
 		return err_set(e, err_errno(), "%s: %m: give an existing image", image);
 	d->size = (uint64_t)st.st_size;
-	r = record_create(&d->record, record);
+	r = record ? record_create(&d->record, record) : 0;
 	if (r < 0)
 		return err_set(
 			e, r, "%s: %s: give a file that is not there yet", record, err_str(r));

@@ -16,7 +16,8 @@
 
 struct disk;
 
-/* Mounts at `dir`, which must exist, and creates the record. Errors with their line. */
+/* Mounts at `dir`, which must exist, and creates the record; NULL: nothing is recorded. Errors with
+ * their line. */
 int disk_open(const char *image, const char *record, const char *dir, struct disk **ret_disk,
 	struct err *e) __must_check;
 /* Serves until the mount is gone, or an error. */

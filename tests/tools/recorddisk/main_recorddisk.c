@@ -1,7 +1,7 @@
 /*
  * recorddisk: a disk that records what is written to it, and disks as a power cut leaves them.
  *
- *	recorddisk serve --image IMAGE --record FILE DIR	DIR/disk for a loop device (disk.h)
+ *	recorddisk serve --image IMAGE [--record FILE] DIR	DIR/disk for a loop device (disk.h)
  *	recorddisk list --record FILE				its flushes and marks, as JSON
  *	recorddisk apply --record FILE --from N --to M IMAGE	writes events [N, M) into an image,
  *		[--keep 0..1000 --unit BYTES --seed N]		or what the dice let through
@@ -33,8 +33,7 @@ struct options {
 
 static const struct option_spec specs[] = {
 	OPTION_STRING_ROW(struct options, image, "image", "FILE", "serve: the disk's bytes"),
-	OPTION_ROW(struct options, record, "record", OPTION_STRING, .metavar = "FILE",
-		.required = true, .help = "what was written"),
+	OPTION_STRING_ROW(struct options, record, "record", "FILE", "what was written"),
 	OPTION_ROW(struct options, from, "from", OPTION_UINT,
 		.help = "apply: number of the first event"),
 	OPTION_ROW(struct options, to, "to", OPTION_UINT, .help = "apply: number after the last"),
@@ -123,13 +122,15 @@ int main(int argc, char **argv)
 
 	if (strcmp(argv[1], "serve") == 0 && args == 2 && o.image)
 		r = serve(&o, argv[2], &e);
-	else if (strcmp(argv[1], "list") == 0)
+	else if (strcmp(argv[1], "list") == 0 && o.record)
 		r = list(&o, &e);
-	else if (strcmp(argv[1], "apply") == 0 && args == 2)
+	else if (strcmp(argv[1], "apply") == 0 && args == 2 && o.record)
 		r = apply(&o, argv[2], &e);
 	else
-		r = err_set(
-			&e, -EINVAL, "%s: serve --image FILE DIR, list or apply IMAGE", argv[1]);
+		r = err_set(&e, -EINVAL,
+			"%s: serve --image FILE DIR, list --record FILE or apply --record FILE "
+			"IMAGE",
+			argv[1]);
 	if (r < 0)
 		fprintf(stderr, "recorddisk: %s\n", e.text);
 	return r < 0 ? EXIT_FAILURE : EXIT_SUCCESS;

@@ -45,11 +45,11 @@ int record_read(struct record *r, struct record_event *ret_event, void *data)
 	struct record_event event;
 
 	if (fread(&event, sizeof(event), 1, r->file) != 1)
-		return ferror(r->file) ? err_errno() : 0;
+		return ferror(r->file) ? -EIO : 0;
 	if (event.magic != RECORD_MAGIC || event.length > RECORD_DATA_MAX)
 		return -EBADMSG;
 	if (event.length && fread(data, event.length, 1, r->file) != 1)
-		return feof(r->file) ? 0 : err_errno(); /* still being written: not there yet */
+		return feof(r->file) ? 0 : -EIO; /* still being written: not there yet */
 	r->next++;
 	*ret_event = event;
 	return 1;
