@@ -8,6 +8,8 @@
 #define WATERMARK_PERCENT  1u
 #define WATERMARK_SMALL_FS 16u /* on a small filesystem: one sixteenth of it */
 #define INODES_MIN         64u
+#define INODES_LOW         128u /* once short, until so many are free */
+#define LOW_MARK_SHARE     2u   /* once pressed, until this part of the watermark more is free */
 
 /* What is to stay free on a filesystem of that size, for its own sake and for its other users. */
 static uint64_t watermark(uint64_t size)
@@ -19,6 +21,8 @@ void tier_refresh_space(struct tier *tier, bool now)
 {
 	uint64_t time = clock_mono_ns();
 	struct statvfs fs;
+	int64_t space;
+	int64_t low;
 	bool due;
 
 	pthread_mutex_lock(&tier->space_lock);
@@ -28,10 +32,24 @@ void tier_refresh_space(struct tier *tier, bool now)
 	pthread_mutex_unlock(&tier->space_lock);
 	if (!due || disk_statvfs(tier->dir_fd, &fs) < 0)
 		return; /* the last look holds; a disk that is gone shows in its reads */
-	atomic_store(&tier->space, (int64_t)((uint64_t)fs.f_bavail * fs.f_frsize) -
-					   (int64_t)watermark((uint64_t)fs.f_blocks * fs.f_frsize));
+	space = (int64_t)((uint64_t)fs.f_bavail * fs.f_frsize);
+	space -= (int64_t)watermark((uint64_t)fs.f_blocks * fs.f_frsize);
+	low = (int64_t)watermark((uint64_t)fs.f_blocks * fs.f_frsize) / LOW_MARK_SHARE;
+	if (space < 0 || space >= low)
+		atomic_store(&tier->pressed, space < 0);
+	atomic_store(&tier->space, atomic_load(&tier->pressed) ? space - low : space);
 	/* Filesystems without a fixed number of inodes (btrfs) report none. */
-	atomic_store(&tier->inodes_short, fs.f_files != 0 && fs.f_favail < INODES_MIN);
+	if (fs.f_files == 0 || fs.f_favail >= INODES_LOW)
+		atomic_store(&tier->inodes_short, false);
+	else if (fs.f_favail < INODES_MIN)
+		atomic_store(&tier->inodes_short, true);
+}
+
+uint64_t tier_missing(const struct tier *tier)
+{
+	int64_t space = atomic_load(&tier->space);
+
+	return atomic_load(&tier->pressed) && space < 0 ? (uint64_t)-space : 0;
 }
 
 uint64_t tier_room(const struct tier *tier)

@@ -45,7 +45,13 @@ struct chunk *chunk_new(struct tier_set *set, struct tier *tier, const struct ch
 	chunk->set = set;
 	chunk->tier = tier;
 	chunk->boot = tier->identity.boot;
+	chunk->space = volumes_join(&set->volumes, &id->volume);
+	if (!chunk->space) {
+		free(chunk);
+		return NULL;
+	}
 	list_init(&chunk->link);
+	list_init(&chunk->queued);
 	descriptor_init(&chunk->descriptor);
 	pthread_mutex_init(&chunk->lock, NULL);
 	pthread_mutex_init(&chunk->repair, NULL);
@@ -70,6 +76,13 @@ void chunk_unref(struct chunk *chunk)
 		return;
 	descriptor_close(&chunk->set->descriptors, &chunk->descriptor);
 	tier_settle(chunk->tier, chunk->charged, 0);
+	volumes_settle(chunk->space, chunk->charged, 0);
+	if (chunk->held) {
+		atomic_fetch_sub(&chunk->tier->held, chunk->charged);
+		atomic_fetch_sub(&chunk->space->held, chunk->charged);
+		counter_sub(&chunk->set->counters.held, chunk->charged);
+	}
+	volumes_leave(&chunk->set->volumes, chunk->space);
 	atomic_fetch_sub(&chunk->tier->blocks, chunk->present_blocks);
 	atomic_fetch_sub(&chunk->tier->chunks, 1);
 	counter_sub(&chunk->set->counters.chunks, 1);
@@ -216,6 +229,53 @@ uint64_t chunk_present_bytes(const struct chunk *chunk)
 	return (uint64_t)atomic_load(&chunk->present_blocks) * BLOCK_BYTES;
 }
 
+static void add_held(struct chunk *chunk, uint64_t bytes)
+{
+	atomic_fetch_add(&chunk->tier->held, bytes);
+	atomic_fetch_add(&chunk->space->held, bytes);
+	counter_add(&chunk->set->counters.held, bytes);
+}
+
+void chunk_hold(struct chunk *chunk)
+{
+	pthread_mutex_lock(&chunk->lock);
+	ensure(!chunk->held);
+	chunk->held = true;
+	add_held(chunk, chunk->charged);
+	pthread_mutex_unlock(&chunk->lock);
+}
+
+bool chunk_is_idle(const struct chunk *chunk)
+{
+	return chunk_is_live(chunk) && atomic_load(&chunk->writers) == 0 &&
+	       !atomic_load(&chunk->moving);
+}
+
+int chunk_write_begin(struct chunk *chunk)
+{
+	struct shard *shard = set_shard(chunk->set, chunk->node.hash);
+	int r = 0;
+
+	pthread_mutex_lock(&shard->lock);
+	while (atomic_load(&chunk->moving))
+		pthread_cond_wait(&shard->settled, &shard->lock);
+	pthread_mutex_lock(&chunk->lock);
+	if (chunk_is_live(chunk))
+		atomic_fetch_add(&chunk->writers, 1);
+	else
+		r = chunk->moved ? -EAGAIN : -ENOSPC;
+	pthread_mutex_unlock(&chunk->lock);
+	pthread_mutex_unlock(&shard->lock);
+	return r;
+}
+
+void chunk_write_end(struct chunk *chunk)
+{
+	pthread_mutex_lock(&chunk->lock);
+	ensure(atomic_fetch_sub(&chunk->writers, 1) > 0);
+	pthread_mutex_unlock(&chunk->lock);
+}
+
 void chunk_settle(struct chunk *chunk, uint64_t reserved, uint64_t allocated)
 {
 	uint64_t grown = 0;
@@ -226,9 +286,12 @@ void chunk_settle(struct chunk *chunk, uint64_t reserved, uint64_t allocated)
 	if (allocated > chunk->charged) {
 		grown = allocated - chunk->charged;
 		chunk->charged = allocated;
+		if (chunk->held)
+			add_held(chunk, grown);
 	}
 	pthread_mutex_unlock(&chunk->lock);
 	tier_settle(chunk->tier, reserved, grown);
+	volumes_settle(chunk->space, reserved, grown);
 }
 
 struct index_row chunk_row(struct chunk *chunk)

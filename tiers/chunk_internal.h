@@ -21,6 +21,7 @@
 #include "base/map.h"
 #include "tiers/chunk_file_internal.h"
 #include "tiers/descriptor_internal.h"
+#include "tiers/policy_internal.h"
 #include "tiers/tier_internal.h"
 
 enum chunk_state {
@@ -48,6 +49,17 @@ struct chunk {
 	pthread_mutex_t lock;
 	pthread_mutex_t repair;
 	uint64_t charged;
+	bool held; /* unlinked: its charge is part of the tier's and the volume's held bytes */
+	_Atomic uint32_t writers; /* writes under way; changed under `lock` */
+	_Atomic bool moving;      /* being copied to another tier: writes wait; under `lock` */
+	bool moved;               /* gone because another tier has it now */
+	struct volume_space *space;
+	enum tier_class class;
+	/* Under volumes.lock: */
+	struct list queued; /* in a queue of its volume while live */
+	bool unread;        /* nobody asked for any of it */
+	uint64_t read_at;   /* last, ns; or when it came */
+	struct heat heat;
 	_Atomic uint32_t present_blocks;
 	_Atomic uint32_t unverified_blocks;
 	_Atomic uint64_t present[CHUNK_WORDS];
@@ -61,6 +73,18 @@ void chunk_set_state_locked(struct chunk *chunk, enum chunk_state to);
 enum chunk_state chunk_state(const struct chunk *chunk);
 /* In use: its file is there. */
 bool chunk_is_live(const struct chunk *chunk);
+/* Live, and nobody writes or moves it. */
+bool chunk_is_idle(const struct chunk *chunk);
+
+/* A write begins: it waits for a move. -ENOSPC: the chunk was dropped; -EAGAIN: it was moved, and
+ * is to be found again. */
+int chunk_write_begin(struct chunk *chunk) __must_check;
+void chunk_write_end(struct chunk *chunk);
+/* Its charge counts as held from now on. */
+void chunk_hold(struct chunk *chunk);
+/* Takes room for bytes about to be written, out of the volume's quota and the tier; evicts for it
+ * what may go. -ENOSPC; `at_least` more must be left besides. */
+int chunk_reserve(struct chunk *chunk, uint64_t bytes, uint64_t at_least) __must_check;
 
 /* Marks blocks [first, first + n); counts what changed. */
 void chunk_bits_set(struct chunk *chunk, uint32_t first, uint32_t n);

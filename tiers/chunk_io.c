@@ -132,7 +132,7 @@ static int write_charged(
 {
 	uint64_t reserved = (uint64_t)blocks(span) * BLOCK_BYTES + WRITE_SLACK_BYTES;
 	uint64_t allocated = 0;
-	int r = tier_reserve(chunk->tier, reserved, 0);
+	int r = chunk_reserve(chunk, reserved, 0);
 
 	if (r < 0)
 		return r;
@@ -181,9 +181,16 @@ int chunk_write(struct chunk *chunk, const struct piece_run *run, const void *da
 	CHECK_MAGIC(chunk, CHUNK_MAGIC);
 	if (!run_is_valid(run))
 		return -EINVAL;
-	r = pin(chunk);
+	if (chunk_present(chunk, run->offset, run->length))
+		return 0;
+	r = chunk_write_begin(chunk);
 	if (r < 0)
+		return r;
+	r = pin(chunk);
+	if (r < 0) {
+		chunk_write_end(chunk);
 		return r == -ENODATA ? -ENOSPC : r;
+	}
 	bounce = bounce_take(&chunk->set->bounce);
 	if (!bounce)
 		r = -ENOMEM;
@@ -200,6 +207,7 @@ int chunk_write(struct chunk *chunk, const struct piece_run *run, const void *da
 	bounce_give(&chunk->set->bounce, bounce);
 	note_progress(chunk);
 	unpin(chunk);
+	chunk_write_end(chunk);
 	return r;
 }
 

@@ -53,184 +53,27 @@ struct chunk *tier_chunk_find(struct tier_set *set, const struct chunk_id *id)
 	return chunk;
 }
 
-/* ---- admission ------------------------------------------------------------------------------- */
-
-static uint64_t max_chunks(const struct tier *tier)
-{
-	return max(tier->capacity / TIER_BYTES_PER_CHUNK, TIER_CHUNKS_MIN);
-}
-
-static bool may_admit(const struct tier *tier)
-{
-	return health_get(&tier->health) == HEALTH_OK && !atomic_load(&tier->inodes_short) &&
-	       atomic_load(&tier->chunks) < max_chunks(tier) && tier_room(tier) >= TIER_ADMIT_BYTES;
-}
-
-/* The tier with the most room. -ENOSPC; -EIO when no tier is in service. */
-static int choose_tier(struct tier_set *set, struct tier **ret_tier)
-{
-	struct tier *best = NULL;
-	bool in_service = false;
-
-	for (uint32_t i = 0; i < set->n_tiers; i++) {
-		struct tier *tier = set->tiers[i];
-		uint64_t now = clock_mono_ns();
-		bool index_failed = atomic_load(&tier->index_failed);
-
-		if (health_probe_due(&tier->health, now, index_failed))
-			recover_probe(set, tier);
-		else if (!index_failed)
-			health_tick(&tier->health, now);
-		in_service |= health_get(&tier->health) != HEALTH_OUT;
-		tier_refresh_space(tier, false);
-		if (may_admit(tier) && (!best || tier_room(tier) > tier_room(best)))
-			best = tier;
-	}
-	if (!best)
-		return in_service ? -ENOSPC : -EIO;
-	*ret_tier = best;
-	return 0;
-}
-
-/* Makes the chunk's file, charges it, tells the index. */
-static int make_file(struct tier_set *set, struct chunk *chunk)
-{
-	const uint64_t reserved = 2ull * CHUNK_HEAD_BYTES;
-	struct chunk_head head = { .id = chunk->id };
-	struct chunk_fds fds = CHUNK_FDS_NONE;
-	struct tier *tier = chunk->tier;
-	uint64_t began = clock_mono_ns();
-	uint64_t allocated = CHUNK_HEAD_BYTES;
-	struct index_row row;
-	int r = tier_reserve(tier, reserved, TIER_ADMIT_BYTES - reserved);
-
-	if (r < 0)
-		return r;
-	do {
-		chunk->file = head.file_id = tier_new_file_id(tier);
-		r = chunk_file_create(tier->chk_fd, &head, &fds);
-	} while (r == -EEXIST);
-	r = tier_io(tier, r, began);
-	if (r < 0) {
-		tier_settle(tier, reserved, 0);
-		if (r == -ENOSPC)
-			tier_refresh_space(tier, true);
-		return r;
-	}
-	if (chunk_file_allocated(&fds, &allocated) < 0)
-		allocated = CHUNK_HEAD_BYTES;
-	chunk_settle(chunk, reserved, allocated);
-	descriptor_adopt(&set->descriptors, &chunk->descriptor, &fds);
-	row = chunk_row(chunk);
-	r = tier_index_put(tier, &row);
-	if (r < 0) {
-		char path[FILE_NAME_BYTES];
-
-		file_id_path(chunk->file, path);
-		(void)disk_unlink(tier->chk_fd, path, 0); /* empty; the next start would adopt it */
-	}
-	return r;
-}
-
-/* Makes the file of a chunk that is in the map as CREATING; on failure takes it out again. */
-static int finish_creating(struct tier_set *set, struct shard *shard, struct chunk *chunk)
-{
-	int r = make_file(set, chunk);
-
-	pthread_mutex_lock(&shard->lock);
-	pthread_mutex_lock(&chunk->lock);
-	chunk_set_state_locked(chunk, r == 0 ? CHUNK_FILLING : CHUNK_GONE);
-	pthread_mutex_unlock(&chunk->lock);
-	if (r < 0)
-		map_remove(&shard->map, &chunk->node);
-	pthread_cond_broadcast(&shard->settled);
-	pthread_mutex_unlock(&shard->lock);
-	if (r < 0)
-		chunk_unref(chunk); /* the set's */
-	return r;
-}
-
-/* The chunk, live and referenced; or NULL, and no other thread is making or removing it. */
-static struct chunk *find_settled_locked(
-	struct shard *shard, const struct chunk_id *id, uint64_t hash)
-{
-	for (;;) {
-		struct chunk *chunk = set_find_locked(shard, id, hash);
-
-		if (!chunk || chunk_is_live(chunk))
-			return chunk ? chunk_ref(chunk) : NULL;
-		pthread_cond_wait(&shard->settled, &shard->lock);
-	}
-}
-
-int tier_chunk_admit(struct tier_set *set, const struct chunk_id *id, struct chunk **ret_chunk)
-{
-	uint64_t hash = set_hash(id);
-	struct shard *shard = set_shard(set, hash);
-	struct tier *tier = NULL;
-	struct chunk *chunk;
-	int r = 0;
-
-	CHECK_MAGIC(set, SET_MAGIC);
-	pthread_mutex_lock(&shard->lock);
-	chunk = find_settled_locked(shard, id, hash);
-	pthread_mutex_unlock(&shard->lock);
-	if (!chunk) {
-		r = choose_tier(set, &tier);
-		if (r == -ENOSPC)
-			counter_add(&set->counters.refused, 1);
-		if (r < 0)
-			return r;
-		pthread_mutex_lock(&shard->lock);
-		chunk = find_settled_locked(shard, id, hash); /* while the tier was chosen */
-		if (chunk) {
-			tier = NULL;
-		} else {
-			chunk = chunk_new(set, tier, id);
-			if (chunk)
-				set_insert_locked(shard, chunk, hash);
-		}
-		pthread_mutex_unlock(&shard->lock);
-		if (!chunk)
-			return -ENOMEM;
-		if (tier) {
-			chunk_ref(chunk); /* the caller's */
-			r = finish_creating(set, shard, chunk);
-		}
-	}
-	if (r == 0 && health_get(&chunk->tier->health) == HEALTH_OUT)
-		r = -EIO;
-	if (r == 0)
-		*ret_chunk = TAKE(chunk);
-	chunk_unref(chunk);
-	return r;
-}
-
-bool tier_set_full(struct tier_set *set)
-{
-	CHECK_MAGIC(set, SET_MAGIC);
-	for (uint32_t i = 0; i < set->n_tiers; i++) {
-		if (may_admit(set->tiers[i]))
-			return false;
-	}
-	return true;
-}
-
 /* ---- removal --------------------------------------------------------------------------------- */
 
-bool set_unlink(struct tier_set *set, struct chunk *chunk)
+/* False when somebody else unlinks it or, with `idle`, when it is written or moved. */
+static bool begin_unlink(struct chunk *chunk, bool idle)
 {
-	struct shard *shard = set_shard(set, chunk->node.hash);
-	char path[FILE_NAME_BYTES];
 	bool mine;
 
 	pthread_mutex_lock(&chunk->lock);
-	mine = chunk_is_live(chunk);
+	mine = idle ? chunk_is_idle(chunk) : chunk_is_live(chunk);
 	if (mine)
 		chunk_set_state_locked(chunk, CHUNK_UNLINKING);
 	pthread_mutex_unlock(&chunk->lock);
-	if (!mine)
-		return false;
+	return mine;
+}
+
+static void unlink_chunk(struct tier_set *set, struct chunk *chunk)
+{
+	struct shard *shard = set_shard(set, chunk->node.hash);
+	char path[FILE_NAME_BYTES];
+
+	volumes_unqueue(&set->volumes, chunk);
 	/* The index first: a file without a row is found again, a row without a file only looks
 	 * odd. */
 	(void)tier_index_remove(chunk->tier, &chunk->id);
@@ -245,8 +88,26 @@ bool set_unlink(struct tier_set *set, struct chunk *chunk)
 	map_remove(&shard->map, &chunk->node);
 	pthread_cond_broadcast(&shard->settled);
 	pthread_mutex_unlock(&shard->lock);
+	chunk_hold(chunk);
 	chunk_unref(chunk); /* the set's; charged until the last one */
-	return true;
+}
+
+bool set_unlink(struct tier_set *set, struct chunk *chunk)
+{
+	bool mine = begin_unlink(chunk, false);
+
+	if (mine)
+		unlink_chunk(set, chunk);
+	return mine;
+}
+
+bool set_unlink_idle(struct tier_set *set, struct chunk *chunk)
+{
+	bool mine = begin_unlink(chunk, true);
+
+	if (mine)
+		unlink_chunk(set, chunk);
+	return mine;
 }
 
 struct selection {
@@ -353,6 +214,7 @@ void tier_set_status(struct tier_set *set, uint32_t tier, struct tier_status *re
 		.used = atomic_load(&t->used),
 		.chunks = atomic_load(&t->chunks),
 		.data_bytes = atomic_load(&t->blocks) * BLOCK_BYTES,
+		.held = atomic_load(&t->held),
 	};
 }
 
@@ -398,6 +260,21 @@ static int init_shards(struct tier_set *set, const struct tier_config *configs, 
 	return r;
 }
 
+static void queue_one(struct map_node *node, void *arg)
+{
+	struct chunk *chunk = container_of(node, struct chunk, node);
+
+	chunk->read_at = 1; /* before everything that is read from now on */
+	volumes_queue(arg, chunk);
+}
+
+/* What was found is evicted like all other chunks. */
+static void queue_all(struct tier_set *set)
+{
+	for (uint32_t i = 0; i < SET_SHARDS; i++)
+		map_each(&set->shards[i].map, queue_one, &set->volumes);
+}
+
 int tier_set_open(
 	const struct tier_config *configs, uint32_t n, struct tier_set **ret_set, struct err *e)
 {
@@ -412,13 +289,16 @@ int tier_set_open(
 	set->magic = SET_MAGIC;
 	descriptor_cache_init(&set->descriptors, 0);
 	bounce_init(&set->bounce);
-	r = init_shards(set, configs, n);
+	space_init(&set->space);
+	r = volumes_init(&set->volumes, n);
+	if (init_shards(set, configs, n) < 0 || r < 0) /* both, for tier_set_free() */
+		r = -ENOMEM;
 	if (r < 0)
 		return err_set(e, r, "no memory for the map of chunks");
 	for (uint32_t i = 0; r == 0 && i < n; i++) {
 		r = tier_open(&configs[i], &set->counters, &set->tiers[i], e);
 		if (r == 0)
-			set->n_tiers++;
+			set->tiers[i]->number = set->n_tiers++;
 	}
 	for (uint32_t i = 0; r == 0 && i < n; i++)
 		r = recover_tier(set, set->tiers[i], e);
@@ -426,6 +306,10 @@ int tier_set_open(
 		counter_add(&set->counters.capacity, set->tiers[i]->capacity);
 	if (r < 0)
 		return r;
+	queue_all(set);
+	if (space_start(set) < 0)
+		return err_set(e, -EAGAIN,
+			"cannot start a thread: raise the limit on processes (ulimit -u)");
 	*ret_set = TAKE(set);
 	return 0;
 }
@@ -436,6 +320,7 @@ static void free_chunk(struct map_node *node, void *arg)
 
 	(void)arg;
 	ensure(atomic_load(&chunk->refs) == 1); /* the set's: every caller gave his back */
+	volumes_unqueue(&chunk->set->volumes, chunk);
 	chunk_unref(chunk);
 }
 
@@ -444,6 +329,7 @@ void tier_set_free(struct tier_set *set)
 	if (!set)
 		return;
 	CHECK_MAGIC(set, SET_MAGIC);
+	space_stop(set);
 	for (uint32_t i = 0; i < SET_SHARDS; i++) {
 		map_each(&set->shards[i].map, free_chunk, NULL);
 		map_release(&set->shards[i].map);
@@ -452,6 +338,8 @@ void tier_set_free(struct tier_set *set)
 	}
 	for (uint32_t i = 0; i < set->n_tiers; i++)
 		tier_free(set->tiers[i]);
+	volumes_release(&set->volumes);
+	space_release(&set->space);
 	bounce_release(&set->bounce);
 	descriptor_cache_release(&set->descriptors);
 	set->magic = 0;

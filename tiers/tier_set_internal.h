@@ -5,6 +5,7 @@
 #include "tiers/bounce_internal.h"
 #include "tiers/chunk_internal.h"
 #include "tiers/descriptor_internal.h"
+#include "tiers/space_internal.h"
 #include "tiers/tier_internal.h"
 
 #define SET_SHARDS    64u
@@ -24,6 +25,8 @@ struct tier_set {
 	struct shard shards[SET_SHARDS];
 	struct descriptor_cache descriptors;
 	struct bounce bounce;
+	struct volumes volumes;
+	struct space space;
 	struct tier_counters counters;
 };
 
@@ -34,6 +37,8 @@ struct chunk *set_find_locked(struct shard *shard, const struct chunk_id *id, ui
 void set_insert_locked(struct shard *shard, struct chunk *chunk, uint64_t hash);
 /* Takes a live chunk out for ever: UNLINKING, index, file, GONE. False when somebody else did. */
 bool set_unlink(struct tier_set *set, struct chunk *chunk);
+/* The same, unless it is written or moved. */
+bool set_unlink_idle(struct tier_set *set, struct chunk *chunk);
 
 /* Fills the map from index and files of a tier just opened. */
 int recover_tier(struct tier_set *set, struct tier *tier, struct err *e) __must_check;

@@ -1,0 +1,201 @@
+/* Which chunk goes. See evict_internal.h. */
+#include "tiers/evict_internal.h"
+#include "tiers/tier_set_internal.h"
+
+#define EVICT_TRIES 8u /* chunks at the head of a queue that are looked at, some of them busy */
+/* A volume must be worth that many times as much as one of the same priority to push it out: two
+ * that are read alike leave each other alone. */
+#define EVICT_WORTH 4u
+
+struct rank {
+	int32_t priority;
+	uint64_t value;
+	uint64_t read_at;
+};
+
+static bool rank_less(const struct rank *a, const struct rank *b)
+{
+	if (a->priority != b->priority)
+		return a->priority < b->priority;
+	if (a->value != b->value)
+		return a->value < b->value;
+	return a->read_at < b->read_at;
+}
+
+/* Worth less than EVICT_WORTH times, without overflow. */
+static bool worth_less(uint64_t value, uint64_t than)
+{
+	return value < than / EVICT_WORTH;
+}
+
+static bool may_take_own(
+	const struct evict_for *why, const struct volume_space *from, enum space_queue queue)
+{
+	bool lru = from->policy.evict == TIER_EVICT_LRU;
+
+	if (why->shrink)
+		return true;
+	if (queue == QUEUE_COPY)
+		return lru || why->class == TIER_OWNED;
+	return lru && (queue == QUEUE_UNREAD || why->class == TIER_OWNED);
+}
+
+static bool may_take_locked(const struct evict_for *why, const struct volume_space *from,
+	enum space_queue queue, uint64_t now)
+{
+	const struct volume_space *to = why->space;
+
+	if (to == from)
+		return may_take_own(why, from, queue);
+	if (why->shrink || why->own_only || from->policy.pin)
+		return false;
+	if (!to)
+		return queue == QUEUE_COPY || from->policy.evict == TIER_EVICT_LRU;
+	if (from->policy.priority != to->policy.priority)
+		return from->policy.priority < to->policy.priority &&
+		       (queue != QUEUE_OWNED || why->class == TIER_OWNED);
+	if (queue != QUEUE_OWNED)
+		return true;
+	return why->class == TIER_OWNED &&
+	       worth_less(volumes_value_locked(from, now), volumes_value_locked(to, now));
+}
+
+/* The first chunk of a queue that may go now, or NULL. */
+static struct chunk *head_locked(struct list *queue, uint64_t older_than)
+{
+	uint32_t tries = 0;
+
+	list_for_each (node, queue) {
+		struct chunk *chunk = list_entry(node, struct chunk, queued);
+
+		if (chunk->read_at > older_than || ++tries > EVICT_TRIES)
+			break;
+		if (chunk_is_idle(chunk))
+			return chunk;
+	}
+	return NULL;
+}
+
+struct search {
+	const struct evict_for *why;
+	const struct tier *tier; /* NULL: any */
+	uint64_t now;
+	struct chunk *best;
+	struct rank rank;
+};
+
+static void look_locked(
+	struct search *s, struct volume_space *space, uint32_t tier, enum space_queue queue)
+{
+	bool fresh_stays = queue == QUEUE_UNREAD && !s->why->shrink;
+	uint64_t grace = s->now > EVICT_GRACE_NS ? s->now - EVICT_GRACE_NS : 0;
+	struct rank rank = { .priority = space->policy.priority };
+	struct chunk *chunk;
+
+	if (list_empty(&space->queues[tier][queue]) ||
+		!may_take_locked(s->why, space, queue, s->now))
+		return;
+	chunk = head_locked(&space->queues[tier][queue], fresh_stays ? grace : UINT64_MAX);
+	if (!chunk)
+		return;
+	rank.read_at = chunk->read_at;
+	if (queue == QUEUE_OWNED)
+		rank.value = volumes_value_locked(space, s->now);
+	if (s->best && !rank_less(&rank, &s->rank))
+		return;
+	s->best = chunk;
+	s->rank = rank;
+}
+
+/* The chunk that goes first, referenced. */
+static struct chunk *find_victim(
+	struct tier_set *set, const struct evict_for *why, const struct tier *tier)
+{
+	struct volumes *volumes = &set->volumes;
+	struct search s = { .why = why, .tier = tier, .now = volumes->clock() };
+
+	pthread_mutex_lock(&volumes->lock);
+	for (int q = 0; !s.best && q < SPACE_QUEUES; q++) {
+		list_for_each (node, &volumes->all) {
+			struct volume_space *space = list_entry(node, struct volume_space, link);
+
+			for (uint32_t t = 0; t < volumes->n_tiers; t++) {
+				if (!tier || tier->number == t)
+					look_locked(&s, space, t, (enum space_queue)q);
+			}
+		}
+	}
+	if (s.best)
+		chunk_ref(s.best);
+	pthread_mutex_unlock(&volumes->lock);
+	return s.best;
+}
+
+uint64_t evict_one(struct tier_set *set, const struct evict_for *why, const struct tier *tier)
+{
+	for (uint32_t i = 0; i < EVICT_TRIES; i++) {
+		struct chunk *chunk = find_victim(set, why, tier);
+		uint64_t charged;
+		bool gone;
+
+		if (!chunk)
+			return 0;
+		pthread_mutex_lock(&chunk->lock);
+		charged = chunk->charged;
+		pthread_mutex_unlock(&chunk->lock);
+		gone = set_unlink_idle(set, chunk); /* else it became busy: another one */
+		if (gone) {
+			counter_add(&set->counters.evicted, 1);
+			counter_add(&set->counters.evicted_bytes, charged);
+			atomic_fetch_add(&chunk->space->evicted, charged);
+		}
+		chunk_unref(chunk);
+		if (gone)
+			return max(charged, (uint64_t)BLOCK_BYTES);
+	}
+	return 0;
+}
+
+int evict_room(struct tier_set *set, const struct evict_for *why, struct tier *tier, uint64_t need,
+	uint32_t most)
+{
+	for (uint32_t i = 0; tier_room(tier) < need; i++) {
+		uint64_t soon = atomic_load(&tier->held);
+
+		if (tier_room(tier) + soon >= need || i == most || !evict_one(set, why, tier))
+			return -ENOSPC;
+	}
+	return 0;
+}
+
+static uint64_t over_quota(const struct volume_space *space, uint64_t need)
+{
+	uint64_t quota = atomic_load(&space->quota);
+	uint64_t charged = atomic_load(&space->charged) + need;
+
+	return quota && charged > quota ? charged - quota : 0;
+}
+
+int evict_quota(struct tier_set *set, const struct evict_for *why, uint64_t need, uint32_t most)
+{
+	struct volume_space *space = why->space;
+
+	for (uint32_t i = 0; over_quota(space, need); i++) {
+		struct evict_for own = *why;
+
+		if (over_quota(space, need) <= atomic_load(&space->held) || i == most)
+			return -ENOSPC;
+		own.own_only = true;
+		if (!evict_one(set, &own, NULL))
+			return -ENOSPC;
+	}
+	return 0;
+}
+
+bool evict_possible(struct tier_set *set, const struct evict_for *why)
+{
+	struct chunk *chunk = find_victim(set, why, NULL);
+
+	chunk_unref(chunk);
+	return chunk != NULL;
+}
