@@ -47,6 +47,12 @@ struct disk {
 	char *data; /* of a read */
 };
 
+static int append(
+	struct disk *d, enum record_kind kind, uint64_t offset, const void *data, uint64_t length)
+{
+	return d->record.file ? record_append(&d->record, kind, offset, data, length) : 0;
+}
+
 static int reply(
 	struct disk *d, const struct fuse_in_header *in, int error, const void *data, size_t len)
 {
