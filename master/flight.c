@@ -251,17 +251,41 @@ static int listing_of_table(
 	return 0;
 }
 
+/* Whose tombstones the next generation keeps; 0: everybody's. */
+static uint32_t retained_of(const struct source *source, struct table *prev,
+	struct generation_retained retained[GENERATIONS_KEPT])
+{
+	uint32_t which[GENERATIONS_KEPT];
+	uint32_t n = 0;
+	uint32_t all;
+
+	if (!prev || holds_in_grace(source->set))
+		return 0;
+	pthread_mutex_lock(&source->set->lock);
+	all = holds_retained_locked(source, which);
+	for (uint32_t i = 0; i < all; i++) {
+		const struct record_generation *g = &source->generations[which[i]];
+
+		if (g->id.lineage != table_info(prev)->id.lineage)
+			continue;
+		retained[n].generation = g->id.generation;
+		retained[n++].end = g->end ? g->end : UINT64_MAX;
+	}
+	pthread_mutex_unlock(&source->set->lock);
+	return n;
+}
+
 /* Lays out `listing` after `prev` and puts the table under its name. -EALREADY: nothing changed. */
 static int lay_out(
 	struct flight *flight, struct table *prev, struct listing *listing, struct err *e)
 {
 	struct source *source = flight->source;
-	struct record_generation g = {
-		.serial = source->next_serial, .asked_epoch = 0, .kept = true
-	};
+	struct record_generation g = { .serial = source->next_serial, .kept = true };
 	_cleanup_(buf_release) struct buf temporary = BUF_INIT(PATH_MAX);
 	_cleanup_(buf_release) struct buf path = BUF_INIT(PATH_MAX);
 	_cleanup_(table_cleanup) struct table *table = NULL;
+	struct generation_retained retained[GENERATIONS_KEPT];
+	uint32_t n;
 	int fd;
 	int r = buf_printf(&temporary, "%s/new.%" PRIu64 ".%p", source->set->config.tables,
 		g.serial, (void *)source);
@@ -269,8 +293,9 @@ static int lay_out(
 	if (r < 0)
 		return err_set(e, r, "%s: the path is too long: give a shorter --cache",
 			source->set->config.tables);
-	r = generation_build(&source->record.volume, prev, listing, buf_str(&temporary), &g.id,
-		&flight->stats, e);
+	n = retained_of(source, prev, retained);
+	r = generation_build_retained(&source->record.volume, prev, n ? retained : NULL, n, listing,
+		buf_str(&temporary), &g.id, &flight->stats, e);
 	if (r < 0)
 		return r;
 	r = generations_path(source, &g.id, &path);
@@ -292,6 +317,7 @@ static int lay_out(
 	g.files = table_info(table)->live_files;
 	g.bytes = table_info(table)->live_bytes;
 	g.table_bytes = table_info(table)->table_bytes;
+	g.end = table_info(table)->end;
 	g.built_at = table_info(table)->built_at;
 	r = file_sync_dir(source->set->config.tables);
 	if (r < 0)
@@ -300,10 +326,10 @@ static int lay_out(
 	log_info("generation made",
 		"source=\"%s\" lineage=%016" PRIx64 " generation=%" PRIu64 " files=%" PRIu64
 		" bytes=%" PRIu64 " kept=%" PRIu64 " added=%" PRIu64 " changed=%" PRIu64
-		" removed=%" PRIu64,
+		" removed=%" PRIu64 " cleaned=%" PRIu64 " forgotten=%" PRIu64,
 		source->record.text, g.id.lineage, g.id.generation, g.files, g.bytes,
 		flight->stats.kept, flight->stats.added, flight->stats.changed,
-		flight->stats.removed);
+		flight->stats.removed, flight->stats.cleaned, flight->stats.forgotten);
 	return generations_add(source, &g, e);
 }
 
@@ -418,7 +444,6 @@ static void answer(struct flight *flight, struct source_wait *wait)
 		wait->on_done(wait, r, NULL, &e);
 		return;
 	}
-	generations_asked(source, g->serial);
 	wait->on_done(wait, 0, &answer, NULL);
 	if (answer.fd >= 0)
 		(void)close(answer.fd); /* read only */

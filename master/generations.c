@@ -116,13 +116,13 @@ static void prune(struct source *source)
 {
 	struct store *store = source->set->config.store;
 	char key[RECORD_KEY_BYTES];
-	char asked[RECORD_KEY_BYTES];
+	char held[RECORD_KEY_BYTES];
 	int r;
 
 	record_generation_key(&source->record.volume, source->generations[0].serial, key);
-	record_asked_key(&source->record.volume, source->generations[0].serial, asked);
+	record_held_key(&source->record.volume, source->generations[0].serial, held);
 	r = store->ops->write(
-		store, (struct store_change[]){ { key, NULL, 0 }, { asked, NULL, 0 } }, 2);
+		store, (struct store_change[]){ { key, NULL, 0 }, { held, NULL, 0 } }, 2);
 	if (r < 0)
 		log_warn("old generation not forgotten", "cause=%s", err_name(r));
 	pthread_mutex_lock(&source->set->lock);
@@ -155,21 +155,44 @@ static void drop_table(struct source *source, uint32_t i)
 			err_name(err_errno()));
 }
 
+/* It is mounted, and not retained: said once. */
+static void lose_protection(struct source *source, uint32_t i)
+{
+	const struct generation_id *id = &source->generations[i].id;
+	uint32_t mounts;
+
+	pthread_mutex_lock(&source->set->lock);
+	mounts = holds_count_locked(source, id->lineage, id->generation);
+	pthread_mutex_unlock(&source->set->lock);
+	if (mounts)
+		log_warn("mounted generation not protected",
+			"source=\"%s\" generation=%" PRIu64 " next=\"mount again\"",
+			source->record.text, id->generation);
+	else
+		holds_forget_mark(source, i);
+}
+
+static bool is_retained(const uint32_t *which, uint32_t n, uint32_t i)
+{
+	for (uint32_t k = 0; k < n; k++)
+		if (which[k] == i)
+			return true;
+	return false;
+}
+
 static void retain(struct source *source)
 {
-	uint64_t epoch = source->set->config.epoch;
-	uint32_t kept = 0;
+	uint32_t which[GENERATIONS_KEPT];
+	uint32_t n;
 
+	pthread_mutex_lock(&source->set->lock);
+	n = holds_retained_locked(source, which);
+	pthread_mutex_unlock(&source->set->lock);
 	for (uint32_t i = source->n; i-- > 0;) {
-		const struct record_generation *g = &source->generations[i];
-		bool asked = g->asked_epoch + 1 >= epoch && g->asked_epoch > 0;
-
-		if (!g->kept)
+		if (!source->generations[i].kept || is_retained(which, n, i))
 			continue;
-		if (kept < 2 || (asked && kept < GENERATIONS_KEPT))
-			kept++;
-		else
-			drop_table(source, i);
+		lose_protection(source, i);
+		drop_table(source, i);
 	}
 	while (source->n > GENERATIONS_REMEMBERED)
 		prune(source);
@@ -200,35 +223,6 @@ int generations_add(
 	return 0;
 }
 
-void generations_asked(struct source *source, uint64_t serial)
-{
-	struct store *store = source->set->config.store;
-	uint64_t epoch = source->set->config.epoch;
-	char key[RECORD_KEY_BYTES];
-	char text[24];
-	bool news = false;
-	int n;
-	int r;
-
-	pthread_mutex_lock(&source->set->lock);
-	for (uint32_t i = 0; i < source->n; i++) {
-		struct record_generation *g = &source->generations[i];
-
-		if (g->serial == serial && g->asked_epoch != epoch) {
-			g->asked_epoch = epoch;
-			news = true;
-		}
-	}
-	pthread_mutex_unlock(&source->set->lock);
-	if (!news)
-		return;
-	record_asked_key(&source->record.volume, serial, key);
-	n = snprintf(text, sizeof(text), "%" PRIu64, epoch);
-	r = store->ops->write(store, &(struct store_change){ key, text, (size_t)n }, 1);
-	if (r < 0)
-		log_warn("use of a generation not stored", "cause=%s", err_name(r));
-}
-
 /* ---- start ----------------------------------------------------------------------------------- */
 
 static int load_generation(void *arg, const char *key, const void *value, size_t len)
@@ -251,17 +245,13 @@ static int load_generation(void *arg, const char *key, const void *value, size_t
 	return 0;
 }
 
-static int load_asked(void *arg, const char *key, const void *value, size_t len)
+static int load_held(void *arg, const char *key, const void *value, size_t len)
 {
-	struct source *source = arg;
 	const char *number = strrchr(key, '/');
-	uint64_t serial = number ? strtoull(number + 1, NULL, 10) : 0;
-	char text[24] = "";
 
-	memcpy(text, value, min(len, sizeof(text) - 1));
-	for (uint32_t i = 0; i < source->n; i++)
-		if (source->generations[i].serial == serial)
-			source->generations[i].asked_epoch = strtoull(text, NULL, 10);
+	(void)value;
+	(void)len;
+	holds_load_mark(arg, number ? strtoull(number + 1, NULL, 10) : 0);
 	return 0;
 }
 
@@ -276,9 +266,9 @@ int generations_load(struct source *source, struct err *e)
 	*(strrchr(prefix, '/') + 1) = '\0';
 	r = store->ops->scan(store, prefix, load_generation, source);
 	if (r == 0) {
-		record_asked_key(&source->record.volume, 0, prefix);
+		record_held_key(&source->record.volume, 0, prefix);
 		*(strrchr(prefix, '/') + 1) = '\0';
-		r = store->ops->scan(store, prefix, load_asked, source);
+		r = store->ops->scan(store, prefix, load_held, source);
 	}
 	if (r == -ENOMEM)
 		return err_set(e, r, "out of memory");

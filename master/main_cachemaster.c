@@ -220,6 +220,8 @@ static int start(struct master *m, struct err *e)
 				.list_requests = 96,
 				.request_timeout_ns = ATTEMPT_TIMEOUT,
 				.deadline_ns = LIST_DEADLINE },
+			.hold_ns = HOLD_NS,
+			.grace_ns = GRACE_NS,
 		};
 
 		r = source_set_new(&config, &m->sources, e);

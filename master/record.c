@@ -50,9 +50,9 @@ void record_generation_key(
 	serial_key("generation", volume, serial, out);
 }
 
-void record_asked_key(const struct volume_id *volume, uint64_t serial, char out[RECORD_KEY_BYTES])
+void record_held_key(const struct volume_id *volume, uint64_t serial, char out[RECORD_KEY_BYTES])
 {
-	serial_key("asked", volume, serial, out);
+	serial_key("held", volume, serial, out);
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */
@@ -114,7 +114,7 @@ int record_generation_encode(const struct record_generation *record, struct buf 
 	uint64_t failures = admin_json_failures();
 
 	return append_json(
-		json_pack("{s:i, s:o, s:o, s:I, s:I, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:b}",
+		json_pack("{s:i, s:o, s:o, s:I, s:I, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:b}",
 			"format", RECORD_FORMAT, "volume",
 			json_hex(id->volume.bytes, VOLUME_ID_LEN), "lineage",
 			json_u64_hex(id->lineage), "generation", (json_int_t)id->generation,
@@ -122,8 +122,9 @@ int record_generation_encode(const struct record_generation *record, struct buf 
 			json_hex(id->hash, SHA256_BYTES), "prev_hash",
 			json_hex(id->prev_hash, SHA256_BYTES), "rows", (json_int_t)record->rows,
 			"files", (json_int_t)record->files, "bytes", (json_int_t)record->bytes,
-			"table_bytes", (json_int_t)record->table_bytes, "built_at",
-			(json_int_t)record->built_at, "kept", (int)record->kept),
+			"table_bytes", (json_int_t)record->table_bytes, "end",
+			(json_int_t)record->end, "built_at", (json_int_t)record->built_at, "kept",
+			(int)record->kept),
 		failures, out);
 }
 
@@ -270,6 +271,7 @@ int record_generation_decode(const void *data, size_t len, struct record_generat
 		get_u64(json, "built_at", &built_at) < 0)
 		return -EBADMSG;
 	g.built_at = (int64_t)built_at;
+	(void)get_u64(json, "end", &g.end); /* older records have none */
 	g.kept = json_is_true(json_object_get(json, "kept"));
 	*ret_record = g;
 	return 0;

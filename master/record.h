@@ -23,9 +23,10 @@ struct record_generation {
 	uint64_t files;
 	uint64_t bytes;
 	uint64_t table_bytes;
-	int64_t built_at;     /* seconds since 1970 */
-	uint64_t asked_epoch; /* run of the master in which it was last asked for; own key */
-	bool kept;            /* its table file is there; without it only the hash is remembered */
+	int64_t built_at; /* seconds since 1970 */
+	uint64_t end;     /* of the table; 0: not known */
+	bool held;        /* a mount shows it, or did; own key */
+	bool kept;        /* its table file is there; without it only the hash is remembered */
 };
 
 /* A source as the master knows it. */
@@ -45,7 +46,7 @@ struct record_cluster {
 void record_source_key(const struct volume_id *volume, char out[RECORD_KEY_BYTES]);
 void record_generation_key(
 	const struct volume_id *volume, uint64_t serial, char out[RECORD_KEY_BYTES]);
-void record_asked_key(const struct volume_id *volume, uint64_t serial, char out[RECORD_KEY_BYTES]);
+void record_held_key(const struct volume_id *volume, uint64_t serial, char out[RECORD_KEY_BYTES]);
 
 int record_source_encode(const struct record_source *record, struct buf *out) __must_check;
 int record_generation_encode(const struct record_generation *record, struct buf *out) __must_check;

@@ -257,6 +257,98 @@ static void start_job(struct service *service, struct rpc_request *request)
 	}
 }
 
+/* ---- holds and terms ------------------------------------------------------------------------- */
+
+/* A request that is answered at once, but may write to the store. */
+struct small_job {
+	struct pool_job pool;
+	struct service *service;
+	struct rpc_request *request;
+};
+
+static int take_hold(const struct rpc_request *request, struct source_hold *ret, struct err *e)
+{
+	Granary__Hold *m = granary__hold__unpack(NULL, request->frame.payload, request->payload);
+	int r = 0;
+
+	if (!m || m->volume.len != VOLUME_ID_LEN || m->mount.len != HOLD_MOUNT_BYTES) {
+		r = err_set(e, -EBADMSG, "the request does not decode: do versions differ?");
+	} else {
+		*ret = (struct source_hold){
+			.lineage = m->lineage, .generation = m->generation, .end = m->end
+		};
+		memcpy(ret->volume.bytes, m->volume.data, VOLUME_ID_LEN);
+		memcpy(ret->mount, m->mount.data, HOLD_MOUNT_BYTES);
+	}
+	if (m)
+		granary__hold__free_unpacked(m, NULL);
+	return r;
+}
+
+static void answer_hold(struct service *service, struct rpc_request *request)
+{
+	struct source_hold hold;
+	struct err e = ERR_INIT;
+	int r = take_hold(request, &hold, &e);
+
+	counter_add(&service->counters.holds, 1);
+	if (r == 0)
+		r = source_set_hold(service->sources, &hold, &e);
+	if (r < 0)
+		refuse(service, request, &e);
+	else
+		rpc_reply(request, 0, NULL, NET_PAYLOAD_NONE);
+}
+
+static void answer_terms(struct service *service, struct rpc_request *request)
+{
+	struct net_payload payload = NET_PAYLOAD_NONE;
+	struct frame reply = { 0 };
+	size_t len = 0;
+	uint8_t *packed =
+		source_set_terms(service->sources, request->frame.offset, &reply.offset, &len);
+
+	counter_add(&service->counters.terms, 1);
+	if (packed) {
+		payload.parts[0].data = packed;
+		payload.parts[0].len = len;
+		payload.n = 1;
+		payload.release = free;
+		payload.arg = packed;
+	}
+	rpc_reply(request, packed ? 0 : -ENOMEM, &reply, payload);
+}
+
+static void run_small(struct pool_job *pool)
+{
+	struct small_job *job = container_of(pool, struct small_job, pool);
+
+	if (job->request->frame.op == FRAME_HOLD)
+		answer_hold(job->service, job->request);
+	else
+		answer_terms(job->service, job->request);
+	free(job);
+}
+
+static void start_small(struct service *service, struct rpc_request *request)
+{
+	struct small_job *job = calloc(1, sizeof(*job));
+	struct err e = ERR_INIT;
+	int r = -ENOMEM;
+
+	if (job) {
+		*job = (struct small_job){
+			.pool = { .run = run_small }, .service = service, .request = request
+		};
+		r = pool_submit(service->pool, &job->pool);
+	}
+	if (r < 0) {
+		free(job);
+		(void)err_default(&e, r, "the master takes no request now");
+		refuse(service, request, &e);
+	}
+}
+
 static void reply_slots(struct service *service, struct rpc_request *request)
 {
 	struct net_payload payload = NET_PAYLOAD_NONE;
@@ -283,6 +375,10 @@ static void on_request(struct rpc_request *request, void *arg)
 	case FRAME_REFRESH:
 	case FRAME_GET_TABLE:
 		start_job(service, request);
+		return;
+	case FRAME_HOLD:
+	case FRAME_GET_TERMS:
+		start_small(service, request);
 		return;
 	case FRAME_GET_SLOTS:
 		reply_slots(service, request);

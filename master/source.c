@@ -68,7 +68,7 @@ static void fly(struct source *source)
 
 /* ---- finding --------------------------------------------------------------------------------- */
 
-static struct source *find_locked(struct source_set *set, const struct volume_id *volume)
+struct source *source_find_locked(struct source_set *set, const struct volume_id *volume)
 {
 	list_for_each (node, &set->sources) {
 		struct source *source = list_entry(node, struct source, link);
@@ -85,6 +85,7 @@ static void source_free(struct source *source)
 		return;
 	record_source_release(&source->record);
 	free(source->generations);
+	free(source->holds);
 	free(source);
 }
 
@@ -145,7 +146,7 @@ void source_open(struct source_set *set, struct source_wait *wait)
 	}
 	volume_id_of_source(buf_str(&text), &volume);
 	pthread_mutex_lock(&set->lock);
-	source = find_locked(set, &volume);
+	source = source_find_locked(set, &volume);
 	if (!source)
 		source = add_locked(set, &volume, buf_str(&text), wait->config, &e);
 	if (source)
@@ -179,7 +180,6 @@ static bool table_at_once(struct source *source, struct source_wait *wait)
 	answer.config = &config;
 	if (!contradicts && found &&
 		generations_open_table(source, &answer.generation.id, &answer.fd) == 0) {
-		generations_asked(source, answer.generation.serial);
 		wait->on_done(wait, 0, &answer, NULL);
 		if (answer.fd >= 0)
 			(void)close(answer.fd); /* read only */
@@ -197,7 +197,7 @@ void source_table(struct source_set *set, const struct volume_id *volume, struct
 	bool known;
 
 	pthread_mutex_lock(&set->lock);
-	source = find_locked(set, volume);
+	source = source_find_locked(set, volume);
 	known = source && source->n > 0;
 	pthread_mutex_unlock(&set->lock);
 	if (!known) {
@@ -265,6 +265,7 @@ int source_set_new(
 	if (!set)
 		return err_set(e, -ENOMEM, "out of memory");
 	set->config = *config;
+	set->started = clock_mono_ns();
 	list_init(&set->sources);
 	pthread_mutex_init(&set->lock, NULL);
 	r = load(set, e);
@@ -303,13 +304,31 @@ void source_set_free(struct source_set *set)
 
 /* ---- status ---------------------------------------------------------------------------------- */
 
-static json_t *generation_json(const struct record_generation *g)
+static json_t *generation_json(const struct source *source, const struct record_generation *g)
 {
-	return json_pack("{s:o, s:I, s:I, s:I, s:I, s:I, s:b}", "lineage",
+	return json_pack("{s:o, s:I, s:I, s:I, s:I, s:I, s:b, s:i}", "lineage",
 		json_sprintf("%016" PRIx64, g->id.lineage), "generation",
 		(json_int_t)g->id.generation, "files", (json_int_t)g->files, "bytes",
 		(json_int_t)g->bytes, "rows", (json_int_t)g->rows, "built_at",
-		(json_int_t)g->built_at, "kept", (int)g->kept);
+		(json_int_t)g->built_at, "kept", (int)g->kept, "mounts",
+		(int)holds_count_locked(source, g->id.lineage, g->id.generation));
+}
+
+/* Adds a notice about a generation that is mounted, and not retained. */
+static void note_unprotected(json_t *json, const struct source *source)
+{
+	for (uint32_t i = source->n; i-- > 0;) {
+		const struct record_generation *g = &source->generations[i];
+
+		if (g->kept || !holds_count_locked(source, g->id.lineage, g->id.generation))
+			continue;
+		(void)json_object_set_new(json, "notice", /* status only */
+			json_sprintf("generation %" PRIu64
+				     " is mounted and no longer protected, as %u newer ones are "
+				     "kept: what is not cached of it may be gone: mount again",
+				g->id.generation, GENERATIONS_KEPT));
+		return;
+	}
 }
 
 static json_t *source_json_locked(const struct source *source)
@@ -321,9 +340,9 @@ static json_t *source_json_locked(const struct source *source)
 
 	hash_hex(source->record.volume.bytes, VOLUME_ID_LEN, volume);
 	for (uint32_t i = 0; i < source->n; i++)
-		if (source->generations[i].kept)
-			(void)json_array_append_new(
-				generations, generation_json(&source->generations[i])); /* status */
+		if (source->generations[i].kept || source->generations[i].held)
+			(void)json_array_append_new(generations,
+				generation_json(source, &source->generations[i])); /* status */
 	json = json_pack("{s:s, s:s, s:o, s:b, s:I, s:I, s:I, s:i, s:b, s:s}", "volume", volume,
 		"source", source->record.text, "generations", generations, "listing",
 		(int)atomic_load(&source->listing), "listed_keys",
@@ -333,7 +352,7 @@ static json_t *source_json_locked(const struct source *source)
 		(int)source->record.policy.pin, "evict",
 		tier_evict_name(source->record.policy.evict));
 	if (json && newest) {
-		json_t *more = generation_json(newest);
+		json_t *more = generation_json(source, newest);
 
 		(void)json_object_update(json, more); /* status only */
 		json_decref(more);
@@ -341,6 +360,8 @@ static json_t *source_json_locked(const struct source *source)
 	/* Without memory for a remark the rest is still the status. */
 	if (json && source->notice[0])
 		(void)json_object_set_new(json, "notice", json_string(source->notice));
+	else if (json)
+		note_unprotected(json, source);
 	if (json && source->failure.code != 0)
 		(void)json_object_set_new(json, "last_error", json_string(source->failure.text));
 	return json;

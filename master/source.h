@@ -8,10 +8,10 @@
  * which serves them all: each sees the bucket as it was after he asked, and the bucket is listed
  * once for any number of them. A table that is asked for by name never waits for a listing.
  *
- * A generation is durable, table file and record, before anybody hears of it. The last two and
- * those asked for in this run of the master or the one before keep their files, at most
- * GENERATIONS_KEPT; of the others the hash is remembered, so that a master restored from an old
- * copy is found out by what its askers have seen: it then starts a new lineage.
+ * A generation is durable, table file and record, before anybody hears of it. Retained are the last
+ * two and those that mounts show, at most GENERATIONS_KEPT: the newest. They keep their files, and
+ * workers what they name. Of the others the hash is remembered, so that a master restored from an
+ * old copy is found out by what its askers have seen: it then starts a new lineage.
  *
  * Threads: source_open() and source_table() block on disk and network and run flights on the
  * caller's thread: callers are pool threads. Everything else: any thread.
@@ -20,6 +20,7 @@
 
 #include "admin/admin.h"
 #include <stdbool.h>
+#include "base/clock.h"
 #include "base/list.h"
 #include "base/policy.h"
 #include "master/record.h"
@@ -28,6 +29,11 @@
 #define GENERATIONS_KEPT       8u   /* table files of one source */
 #define GENERATIONS_REMEMBERED 256u /* records of one source */
 #define SOURCES_MAX            4096u
+#define HOLDS_MAX              1024u /* mounts of one source that are told apart */
+#define HOLD_MOUNT_BYTES       16u
+#define TERMS_PAGE             256u /* sources in one answer to GET_TERMS */
+#define HOLD_NS                (60 * CLOCK_SECOND)
+#define GRACE_NS               (15 * CLOCK_SECOND) /* mounts say what they show every 5 s */
 
 struct source_set;
 
@@ -37,6 +43,8 @@ struct source_set_config {
 	uint64_t epoch;           /* this run of the master */
 	uint64_t listing_bytes;   /* memory of one listing */
 	struct ufs_limits limits; /* of the origins */
+	uint64_t hold_ns;         /* how long a mount's word counts */
+	uint64_t grace_ns;        /* after the start, in which nothing is given up */
 };
 
 /* Loads what the store knows; removes table files that no record names. */
@@ -87,6 +95,24 @@ void source_open(struct source_set *set, struct source_wait *wait);
 
 /* A generation by name. -ENXIO: unknown volume; -ESTALE: unknown generation. */
 void source_table(struct source_set *set, const struct volume_id *volume, struct source_wait *wait);
+
+/* A mount shows a generation, or no more. */
+struct source_hold {
+	struct volume_id volume;
+	uint64_t lineage;
+	uint64_t generation;
+	uint8_t mount[HOLD_MOUNT_BYTES]; /* random, the mount's */
+	bool end;
+};
+
+/* -ENXIO: unknown volume; -ESTALE: noted, but that generation is not kept. */
+int source_set_hold(
+	struct source_set *set, const struct source_hold *hold, struct err *e) __must_check;
+
+/* A packed message Terms about the sources from number `first` on, to be freed; *ret_next: the
+ * first that did not fit, or 0. NULL without memory. */
+uint8_t *source_set_terms(
+	struct source_set *set, uint64_t first, uint64_t *ret_next, size_t *ret_len);
 
 /* [{"volume", "source", "lineage", "generation", "files", ...}]; NULL without memory. */
 json_t *source_set_json(struct source_set *set);

@@ -1,11 +1,19 @@
 /* Inside of a source: shared by source.c (who asks), flight.c (what is done for them) and
- * generations.c (what is kept). */
+ * generations.c and holds.c (what is kept). */
 #pragma once
 
 #include <pthread.h>
 #include <stdatomic.h>
 #include "base/list.h"
 #include "master/source.h"
+
+/* What a mount said it shows. */
+struct hold {
+	uint8_t mount[HOLD_MOUNT_BYTES];
+	uint64_t lineage;
+	uint64_t generation;
+	uint64_t until; /* monotonic ns */
+};
 
 struct source {
 	struct list link; /* in source_set.sources; never removed */
@@ -18,6 +26,10 @@ struct source {
 	struct record_generation *generations;
 	uint32_t n;
 	uint64_t next_serial;
+	struct hold *holds; /* under the lock */
+	uint32_t n_holds;
+	uint32_t cap_holds;
+	uint64_t crowded_until; /* monotonic ns: there were more; everything counts as held */
 	_Atomic uint64_t listing_keys; /* progress of the listing under way */
 	_Atomic bool listing;
 	struct ufs *lister; /* of the listing under way, under the lock; NULL: none */
@@ -32,7 +44,11 @@ struct source_set {
 	struct list sources;
 	uint32_t n;
 	_Atomic bool stopping;
+	uint64_t started; /* monotonic ns */
 };
+
+/* NULL: unknown. */
+struct source *source_find_locked(struct source_set *set, const struct volume_id *volume);
 
 /* Whether two askers reach the origin in the same way: one's refused key must not fail the
  * other. */
@@ -59,10 +75,21 @@ int generations_open_table(
 int generations_add(struct source *source, const struct record_generation *generation,
 	struct err *e) __must_check;
 int generations_store_source(struct source *source) __must_check;
-/* Remembers that a generation was asked for in this run. */
-void generations_asked(struct source *source, uint64_t serial);
 int generations_load(struct source *source, struct err *e) __must_check;
 void generations_sweep(struct source_set *set); /* removes table files without a record */
+
+/* ---- holds.c --------------------------------------------------------------------------------- */
+
+/* Shortly after the start, when mounts may not have said yet what they show. */
+bool holds_in_grace(const struct source_set *set);
+/* Mounts that show it, more or less: 0 is exact. */
+uint32_t holds_count_locked(const struct source *source, uint64_t lineage, uint64_t generation);
+/* Numbers of the retained generations, newest first. */
+uint32_t holds_retained_locked(const struct source *source, uint32_t out[GENERATIONS_KEPT]);
+/* At load: it was held in the run before. */
+void holds_load_mark(struct source *source, uint64_t serial);
+/* It lost its protection, or went. */
+void holds_forget_mark(struct source *source, uint32_t i);
 
 /* ---- flight.c -------------------------------------------------------------------------------- */
 

@@ -30,6 +30,8 @@ static struct store *store;
 static struct source_set *set;
 static struct ufs_config origin;
 static uint64_t epoch;
+static uint64_t hold_ns; /* of the set opened next */
+static uint64_t grace_ns;
 
 static const char *in(const char *fmt, ...)__printf(1, 2);
 static const char *in(const char *fmt, ...)
@@ -65,6 +67,8 @@ static void open_set(void)
 			.list_requests = 4,
 			.request_timeout_ns = CLOCK_SECOND,
 			.deadline_ns = 2 * CLOCK_SECOND },
+		.hold_ns = hold_ns,
+		.grace_ns = grace_ns,
 	};
 	if (source_set_new(&config, &set, &e) < 0)
 		fail_msg("%s", e.text);
@@ -90,6 +94,8 @@ static int setup(void **state)
 		return -1;
 	put("a", "aaa");
 	put("sub/b", "bbbbb");
+	hold_ns = 3600 * CLOCK_SECOND;
+	grace_ns = 0;
 	(void)snprintf(url, sizeof(url), "file://%s/origin", dir);
 	if (ufs_config_parse(url, &origin, &e) < 0)
 		return -1;
@@ -259,35 +265,170 @@ static void test_restart(void **state)
 	expect_generation(&got, 2, 3);
 }
 
-/* Asked for in this run or the one before, at most eight; others: the last two. */
+/* One more generation, with one more file. */
+static struct got next_generation(void)
+{
+	static unsigned int number;
+	struct got got;
+	char name[16];
+
+	(void)snprintf(name, sizeof(name), "n%u", number++);
+	put(name, name);
+	got = ask(true, NULL);
+	if (got.status < 0)
+		fail_msg("%s", got.e.text);
+	drop(&got);
+	return got;
+}
+
+static int hold(const struct got *got, uint8_t mount, bool end)
+{
+	struct source_hold h = { .volume = got->generation.id.volume,
+		.lineage = got->generation.id.lineage,
+		.generation = got->generation.id.generation,
+		.mount = { mount },
+		.end = end };
+	struct err e = ERR_INIT;
+
+	return source_set_hold(set, &h, &e);
+}
+
+/* The generations that the terms retain, as bits; `ret_n`: how many, those unknown too. */
+static uint64_t retained(size_t *ret_n)
+{
+	uint64_t next = 1;
+	size_t len = 0;
+	uint8_t *packed = source_set_terms(set, 0, &next, &len);
+	Granary__Terms *terms = granary__terms__unpack(NULL, len, packed);
+	uint64_t bits = 0;
+
+	assert_non_null(terms);
+	assert_int_equal(next, 0);
+	assert_int_equal(terms->n_sources, 1);
+	*ret_n = terms->sources[0]->n_retained;
+	for (size_t i = 0; i < *ret_n; i++) {
+		const Granary__Retained *r = terms->sources[0]->retained[i];
+
+		if (r->has_hash) {
+			bits |= 1ull << r->generation;
+			assert_true(r->has_end && r->end > 0);
+		}
+	}
+	granary__terms__free_unpacked(terms, NULL);
+	free(packed);
+	return bits;
+}
+
+static void expect_retained(uint64_t bits, size_t unknown)
+{
+	size_t n;
+
+	assert_int_equal(retained(&n), bits);
+	assert_int_equal(n, (size_t)__builtin_popcountll(bits) + unknown);
+}
+
+/* The last two, and what mounts show, at most eight. */
 static void test_retention(void **state)
 {
-	char name[16];
+	struct got made[13];
 	struct got got;
+	json_t *json;
 
 	(void)state;
-	for (unsigned int i = 0; i < 12; i++) {
-		(void)snprintf(name, sizeof(name), "n%u", i);
-		put(name, name);
-		got = ask(true, NULL);
-		expect_generation(&got, i + 1, i + 3);
-	}
-	assert_int_equal(count_tables(), GENERATIONS_KEPT);
-	for (unsigned int run = 0; run < 2; run++) {
-		close_set();
-		open_set();
-	}
-	put("last", "last");
-	got = ask(true, NULL);
+	for (unsigned int i = 1; i <= 4; i++)
+		made[i] = next_generation();
 	assert_int_equal(count_tables(), 2);
-	struct volume_id volume = got.generation.id.volume;
-	uint64_t lineage = got.generation.id.lineage;
-
-	expect_generation(&got, 13, 15);
-	got = ask_table(&volume, lineage, 12, NULL);
-	expect_generation(&got, 12, 14);
-	got = ask_table(&volume, lineage, 3, NULL);
+	expect_retained(1 << 4 | 1 << 3, 0);
+	assert_int_equal(hold(&made[3], 1, false), 0);
+	assert_int_equal(hold(&made[4], 2, false), 0);
+	assert_int_equal(hold(&made[1], 3, false), -ESTALE); /* its table is gone */
+	for (unsigned int i = 5; i <= 12; i++) {
+		made[i] = next_generation();
+		assert_int_equal(hold(&made[i], (uint8_t)i, false), 0);
+	}
+	/* 3 and 4 are mounted, but there are eight newer ones. */
+	assert_int_equal(count_tables(), GENERATIONS_KEPT);
+	expect_retained(0xff << 5, 0);
+	json = source_set_json(set);
+	assert_non_null(
+		strstr(json_string_value(json_object_get(json_array_get(json, 0), "notice")),
+			"generation 4"));
+	json_decref(json);
+	assert_int_equal(hold(&made[4], 2, false), -ESTALE);
+	got = ask_table(&made[4].generation.id.volume, 0, 4, NULL);
 	assert_int_equal(got.status, -ESTALE);
+	got = ask_table(&made[4].generation.id.volume, 0, 5, NULL);
+	expect_generation(&got, 5, 7);
+	for (unsigned int i = 5; i <= 12; i++)
+		assert_int_equal(hold(&made[i], (uint8_t)i, i != 7), 0);
+	expect_retained(1 << 12 | 1 << 11 | 1 << 7, 0);
+	(void)next_generation();
+	assert_int_equal(count_tables(), 3);
+	expect_retained(1 << 13 | 1 << 12 | 1 << 7, 0);
+}
+
+/* A restart forgets the mounts, not that a generation was held; and first gives nothing up. */
+static void test_holds_survive_restart(void **state)
+{
+	struct got made[5];
+
+	(void)state;
+	for (unsigned int i = 1; i <= 4; i++) {
+		made[i] = next_generation();
+		assert_int_equal(hold(&made[i], 1, i > 2), 0); /* 1 and 2 stay mounted */
+	}
+	expect_retained(1 << 4 | 1 << 3 | 1 << 2 | 1 << 1, 0);
+	assert_int_equal(hold(&made[2], 1, true), 0);
+	close_set();
+	open_set();
+	expect_retained(1 << 4 | 1 << 3 | 1 << 1, 0);
+	grace_ns = 3600 * CLOCK_SECOND;
+	close_set();
+	open_set();
+	expect_retained(0, 0);
+	(void)next_generation();
+	assert_int_equal(count_tables(), 5); /* 2 was not asked for again, but nobody knows */
+	grace_ns = 0;
+	hold_ns = 0;
+	close_set();
+	open_set();
+	expect_retained(1 << 5 | 1 << 4, 0);
+	(void)next_generation();
+	assert_int_equal(count_tables(), 2);
+}
+
+/* What a mount shows and this master never made is named, so that no worker drops it. */
+static void test_unknown_generation_held(void **state)
+{
+	struct got got = next_generation();
+	struct got foreign = got;
+
+	(void)state;
+	foreign.generation.id.lineage ^= 1;
+	assert_int_equal(hold(&foreign, 1, false), -ESTALE);
+	expect_retained(1 << 1, 1);
+	foreign.generation.id.generation = 77;
+	assert_int_equal(hold(&foreign, 2, false), -ESTALE);
+	assert_int_equal(hold(&foreign, 3, false), -ESTALE);
+	expect_retained(1 << 1, 2);
+	assert_int_equal(hold(&foreign, 2, true), 0);
+	assert_int_equal(hold(&foreign, 3, true), 0);
+	expect_retained(1 << 1, 1);
+	foreign.generation.id.volume.bytes[0] ^= 1;
+	assert_int_equal(hold(&foreign, 1, false), -ENXIO);
+	/* More mounts than are told apart: everything counts as held. */
+	for (unsigned int i = 0; i < HOLDS_MAX; i++) {
+		struct source_hold h = { .volume = got.generation.id.volume,
+			.lineage = got.generation.id.lineage,
+			.generation = 1 };
+		struct err e = ERR_INIT;
+
+		memcpy(h.mount, &i, sizeof(i));
+		assert_int_equal(source_set_hold(set, &h, &e), 0);
+	}
+	for (unsigned int i = 0; i < 4; i++)
+		(void)next_generation();
+	assert_int_equal(count_tables(), 5);
 }
 
 static void copy_state(const char *from, const char *to)
@@ -589,12 +730,48 @@ static int call_open(struct wire *w, struct rpc_call *rpc, const char *prefix, s
 	return call(w, rpc, FRAME_OPEN_SOURCE, packed, len, e);
 }
 
+static void check_hold_over_the_wire(struct wire *w, struct generation_id *held)
+{
+	Granary__Hold m = GRANARY__HOLD__INIT;
+	Granary__Terms *terms;
+	struct rpc_call rpc;
+	struct err e = ERR_INIT;
+	uint8_t mount[HOLD_MOUNT_BYTES] = { 1 };
+	uint8_t packed[256];
+
+	m.has_volume = m.has_lineage = m.has_generation = m.has_mount = 1;
+	m.volume = (ProtobufCBinaryData){ VOLUME_ID_LEN, held->volume.bytes };
+	m.lineage = held->lineage;
+	m.generation = held->generation;
+	m.mount = (ProtobufCBinaryData){ sizeof(mount), mount };
+	assert_int_equal(call(w, &rpc, FRAME_HOLD, packed, granary__hold__pack(&m, packed), &e), 0);
+	m.generation = 99;
+	assert_int_equal(
+		call(w, &rpc, FRAME_HOLD, packed, granary__hold__pack(&m, packed), &e), -ESTALE);
+	assert_non_null(strstr(e.text, "mount again"));
+	free(rpc.reply_payload);
+	m.mount.len = 3;
+	assert_int_equal(
+		call(w, &rpc, FRAME_HOLD, packed, granary__hold__pack(&m, packed), &e), -EBADMSG);
+	free(rpc.reply_payload);
+	assert_int_equal(call(w, &rpc, FRAME_GET_TERMS, NULL, 0, &e), 0);
+	assert_int_equal(rpc.reply.offset, 0);
+	terms = granary__terms__unpack(NULL, rpc.reply.payload, rpc.reply_payload);
+	assert_non_null(terms);
+	assert_true(terms->n_sources >= 1);
+	assert_int_equal(terms->sources[0]->n_retained, 2); /* and what the mount says it shows */
+	assert_memory_equal(terms->sources[0]->retained[0]->hash.data, held->hash, SHA256_BYTES);
+	granary__terms__free_unpacked(terms, NULL);
+	free(rpc.reply_payload);
+}
+
 static void test_over_the_wire(void **state)
 {
 	struct wire w;
 	struct rpc_call rpc;
 	struct err e = ERR_INIT;
 	struct table *table = NULL;
+	struct generation_id held;
 	Granary__Generation *g;
 	Granary__SlotTable *slots;
 
@@ -609,6 +786,7 @@ static void test_over_the_wire(void **state)
 	assert_int_equal(table_open(rpc.reply_fd, &table, &e), 0);
 	assert_memory_equal(table_info(table)->id.hash, g->hash.data, SHA256_BYTES);
 	assert_int_equal(table_info(table)->live_files, 2);
+	held = table_info(table)->id;
 	table_unref(table);
 	granary__generation__free_unpacked(g, NULL);
 	free(rpc.reply_payload);
@@ -630,6 +808,7 @@ static void test_over_the_wire(void **state)
 	assert_string_equal(slots->workers[0]->address, "unix:/none");
 	granary__slot_table__free_unpacked(slots, NULL);
 	free(rpc.reply_payload);
+	check_hold_over_the_wire(&w, &held);
 	wire_close(&w);
 }
 
@@ -639,6 +818,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_generations, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_restart, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_retention, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_holds_survive_restart, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_unknown_generation_held, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_restored_from_old_copy, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_other_hash, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_table_lost, setup, teardown),

@@ -1,0 +1,144 @@
+/* What the workers are told: which generations may still be read, and each source's policy. See
+ * source.h. */
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "master/source_internal.h"
+#include "proto/granary.pb-c.h"
+
+#include <string.h>
+
+#define RETAINED_MAX (2 * GENERATIONS_KEPT) /* those known, and those only mounts know */
+
+/* One page of the answer, in one piece of memory. */
+struct page_source {
+	Granary__SourceTerms terms;
+	Granary__Policy policy;
+	Granary__Retained retained[RETAINED_MAX];
+	Granary__Retained *pointers[RETAINED_MAX];
+	struct volume_id volume;
+	uint8_t hashes[GENERATIONS_KEPT][SHA256_BYTES];
+};
+
+struct page {
+	Granary__SourceTerms *pointers[TERMS_PAGE];
+	struct page_source sources[TERMS_PAGE];
+};
+
+static Granary__Retained *add_retained(struct page_source *p)
+{
+	Granary__Retained *r = &p->retained[p->terms.n_retained];
+
+	granary__retained__init(r);
+	r->has_lineage = r->has_generation = 1;
+	p->pointers[p->terms.n_retained++] = r;
+	return r;
+}
+
+static void add_known_locked(struct page_source *p, const struct source *source)
+{
+	uint32_t which[GENERATIONS_KEPT];
+	uint32_t n = holds_retained_locked(source, which);
+
+	for (uint32_t i = 0; i < n; i++) {
+		const struct record_generation *g = &source->generations[which[i]];
+		Granary__Retained *r = add_retained(p);
+
+		r->lineage = g->id.lineage;
+		r->generation = g->id.generation;
+		memcpy(p->hashes[i], g->id.hash, SHA256_BYTES);
+		r->has_hash = 1;
+		r->hash = (ProtobufCBinaryData){ SHA256_BYTES, p->hashes[i] };
+		r->has_end = g->end > 0;
+		r->end = g->end;
+	}
+}
+
+static bool is_known(const struct source *source, const struct hold *hold)
+{
+	for (uint32_t i = 0; i < source->n; i++)
+		if (source->generations[i].id.lineage == hold->lineage &&
+			source->generations[i].id.generation == hold->generation)
+			return true;
+	return false;
+}
+
+static bool is_listed(const struct page_source *p, const struct hold *hold)
+{
+	for (size_t i = 0; i < p->terms.n_retained; i++)
+		if (p->retained[i].lineage == hold->lineage &&
+			p->retained[i].generation == hold->generation)
+			return true;
+	return false;
+}
+
+/* What a mount shows that this master, restored from an older copy, has never made. */
+static void add_unknown_locked(struct page_source *p, const struct source *source)
+{
+	uint64_t now = clock_mono_ns();
+
+	for (uint32_t i = 0; i < source->n_holds && p->terms.n_retained < RETAINED_MAX; i++) {
+		const struct hold *hold = &source->holds[i];
+		Granary__Retained *r;
+
+		if (hold->until <= now || is_known(source, hold) || is_listed(p, hold))
+			continue;
+		r = add_retained(p);
+		r->lineage = hold->lineage;
+		r->generation = hold->generation;
+	}
+}
+
+static void fill_locked(struct page_source *p, const struct source *source)
+{
+	const struct tier_policy *policy = &source->record.policy;
+
+	granary__source_terms__init(&p->terms);
+	granary__policy__init(&p->policy);
+	p->volume = source->record.volume;
+	p->terms.has_volume = 1;
+	p->terms.volume = (ProtobufCBinaryData){ VOLUME_ID_LEN, p->volume.bytes };
+	p->terms.retained = p->pointers;
+	p->terms.policy = &p->policy;
+	p->policy.has_quota = p->policy.has_priority = p->policy.has_pin = 1;
+	p->policy.has_evict = 1;
+	p->policy.quota = policy->quota;
+	p->policy.priority = policy->priority;
+	p->policy.pin = policy->pin;
+	p->policy.evict = policy->evict;
+	/* None at all: nothing is to be dropped. */
+	if (source->n == 0 || holds_in_grace(source->set))
+		return;
+	add_known_locked(p, source);
+	add_unknown_locked(p, source);
+}
+
+uint8_t *source_set_terms(
+	struct source_set *set, uint64_t first, uint64_t *ret_next, size_t *ret_len)
+{
+	_cleanup_free_ struct page *page = calloc(1, sizeof(*page));
+	Granary__Terms terms = GRANARY__TERMS__INIT;
+	uint64_t number = 0;
+	uint8_t *packed;
+
+	if (!page)
+		return NULL;
+	*ret_next = 0;
+	terms.sources = page->pointers;
+	pthread_mutex_lock(&set->lock);
+	list_for_each (node, &set->sources) {
+		if (number++ < first)
+			continue;
+		if (terms.n_sources == TERMS_PAGE) {
+			*ret_next = number - 1;
+			break;
+		}
+		page->pointers[terms.n_sources] = &page->sources[terms.n_sources].terms;
+		fill_locked(
+			&page->sources[terms.n_sources++], list_entry(node, struct source, link));
+	}
+	pthread_mutex_unlock(&set->lock);
+	packed = malloc(granary__terms__get_packed_size(&terms) + 1);
+	if (packed)
+		*ret_len = granary__terms__pack(&terms, packed);
+	return packed;
+}
