@@ -1,6 +1,7 @@
 /* The generations in use, on disk. See generation_seen.h. */
 #include "catalog/generation_seen.h"
 #include "base/cleanup.h"
+#include "base/crash_point.h"
 #include "base/file.h"
 
 #include <inttypes.h>
@@ -73,5 +74,7 @@ int generation_seen_save(const char *dir, const struct generation_id *id)
 	hash_hex(id->hash, SHA256_BYTES, hex);
 	n = snprintf(line, sizeof(line), "%016" PRIx64 " %" PRIu64 " %s\n", id->lineage,
 		id->generation, hex); /* fits */
-	return file_write_atomic(path, line, (size_t)n, 0600);
+	r = file_write_atomic(path, line, (size_t)n, 0600);
+	CRASH_POINT("seen.stored");
+	return r;
 }

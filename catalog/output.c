@@ -1,5 +1,6 @@
 /* A file written beside its place and renamed into it. See catalog_internal.h. */
 #include "catalog/catalog_internal.h"
+#include "base/crash_point.h"
 #include "base/file.h"
 
 #include <fcntl.h>
@@ -29,8 +30,10 @@ int output_publish(struct output *o, struct err *e)
 {
 	int r = 0;
 
+	CRASH_POINT("output.written");
 	if (fsync(o->fd) != 0 || rename(o->temp, o->path) != 0)
 		r = err_errno();
+	CRASH_POINT("output.named");
 	if (r == 0) {
 		(void)close(o->fd); /* synced already */
 		o->fd = -1;

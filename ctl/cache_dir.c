@@ -2,6 +2,7 @@
 #include "ctl/cache_dir.h"
 #include "admin/admin.h"
 #include "base/cleanup.h"
+#include "base/crash_point.h"
 #include "base/file.h"
 #include "base/hash.h"
 
@@ -169,6 +170,7 @@ static int create_identity(const char *path, struct err *e)
 	n = snprintf(text, sizeof(text), "{\"format\": %d, \"uuid\": \"%s\"}\n", CACHE_FORMAT, hex);
 	(void)snprintf(identity, sizeof(identity), "%s/granary.cache", path); /* fits */
 	r = file_write_atomic(identity, text, (size_t)n, 0600);
+	CRASH_POINT("cache.identified");
 	if (r < 0)
 		return err_set(e, r,
 			"%s cannot be written: %s: give another directory with --cache", path,

@@ -2,6 +2,7 @@
 #include "admin/admin.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/crash_point.h"
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/log.h"
@@ -122,9 +123,11 @@ int supervisor_save(struct supervisor *s)
 	if (!text)
 		return -ENOMEM;
 	hash = hash_xxh3(text, strlen(text), 0);
-	if (hash != s->saved)
+	if (hash != s->saved) {
 		r = file_write_atomic(
 			cache_dir_socket(&s->cache, "state.json", path), text, strlen(text), 0600);
+		CRASH_POINT("supervisor.saved");
+	}
 	if (r == 0)
 		s->saved = hash;
 	free(text);

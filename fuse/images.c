@@ -2,6 +2,7 @@
 #include "fuse/images.h"
 #include "admin/admin.h"
 #include "base/cleanup.h"
+#include "base/crash_point.h"
 #include "base/file.h"
 #include "base/log.h"
 
@@ -230,6 +231,7 @@ static void remove_image(int dir, const char *name)
 	memcpy(info, name, strlen(name) + 1);
 	memcpy(info + stem, ".info", sizeof(".info"));
 	(void)unlinkat(dir, info, 0); /* first: an image without info is not used */
+	CRASH_POINT("image.forgotten");
 	(void)unlinkat(dir, name, 0); /* a mounted one lives on */
 	log_debug("image removed", "name=%s", name);
 }
@@ -313,6 +315,7 @@ static int build(const char *image, const char *info, struct table *table,
 	int r;
 
 	(void)unlink(info); /* says nothing of the image that is about to be written */
+	CRASH_POINT("image.begun");
 	r = image_build(table, options, image, log_skipped, skip_arg, &f.info, e);
 	if (r < 0)
 		return err_default(e, r, "the image cannot be built");
@@ -320,9 +323,11 @@ static int build(const char *image, const char *info, struct table *table,
 	if (r < 0)
 		return err_set(e, r, "the image %s cannot be read back: %s", image, err_str(r));
 	boot_id(f.boot);
+	CRASH_POINT("image.built");
 	r = write_info(info, &f);
 	if (r < 0)
 		return err_set(e, r, "%s cannot be written: %s", info, err_str(r));
+	CRASH_POINT("image.described");
 	*ret = f;
 	return 0;
 }

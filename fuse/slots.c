@@ -1,5 +1,6 @@
 /* Requests in memory that outlives a crash. See slots.h. */
 #include "fuse/slots.h"
+#include "base/crash_point.h"
 #include "base/limits.h"
 
 #include <fcntl.h>
@@ -186,7 +187,9 @@ enum slots_phase slots_phase(const struct slots *slots)
 void slots_set_phase(struct slots *slots, enum slots_phase phase)
 {
 	ensure(slots_phase(slots) <= phase);
+	CRASH_POINT("mount.step");
 	atomic_store(&slots->head->phase, (uint32_t)phase);
+	CRASH_POINT("mount.stepped");
 }
 
 struct slots_mount *slots_mount(struct slots *slots)
@@ -251,8 +254,14 @@ static bool move_word(struct slots *slots, uint32_t slot, uint32_t word, enum sl
 	enum slot_state from = (enum slot_state)(word & STATE_MASK);
 	uint32_t ticket = (word >> STATE_BITS) + (to == SLOT_READING);
 
+	if (to == SLOT_ANSWERING)
+		CRASH_POINT("slot.answering");
+	if (to == SLOT_FREE)
+		CRASH_POINT("slot.answered");
 	if (to == SLOT_FREE) /* before the state: nobody else may have the slot yet */
 		atomic_store(len_word(slots, slot), 0);
+	if (to == SLOT_HELD)
+		CRASH_POINT("slot.held");
 	if (to == SLOT_HELD) /* likewise */
 		slots->waits[slot] = 1;
 	if (!atomic_compare_exchange_strong(

@@ -8,6 +8,7 @@
  */
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/crash_point.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "master/source_internal.h"
@@ -299,8 +300,10 @@ static int lay_out(
 	if (r < 0)
 		return r;
 	r = generations_path(source, &g.id, &path);
+	CRASH_POINT("generation.built");
 	if (r == 0 && rename(buf_str(&temporary), buf_str(&path)) != 0)
 		r = err_errno();
+	CRASH_POINT("generation.named");
 	if (r < 0) {
 		(void)unlink(buf_str(&temporary)); /* swept at the next start otherwise */
 		return err_set(e, r, "%s cannot be written: %s: check the disk of the cache",
@@ -330,7 +333,10 @@ static int lay_out(
 		source->record.text, g.id.lineage, g.id.generation, g.files, g.bytes,
 		flight->stats.kept, flight->stats.added, flight->stats.changed,
 		flight->stats.removed, flight->stats.cleaned, flight->stats.forgotten);
-	return generations_add(source, &g, e);
+	CRASH_POINT("generation.synced");
+	r = generations_add(source, &g, e);
+	CRASH_POINT("generation.added");
+	return r;
 }
 
 /* A new lineage follows nothing; bytes cached under the old one keep their meaning. */

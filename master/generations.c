@@ -1,6 +1,7 @@
 /* Which generations a source has, which of them keep their table, and what they are called on
  * disk. */
 #include "base/cleanup.h"
+#include "base/crash_point.h"
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/log.h"
@@ -149,6 +150,7 @@ static void drop_table(struct source *source, uint32_t i)
 	pthread_mutex_lock(&source->set->lock);
 	source->generations[i].kept = false;
 	pthread_mutex_unlock(&source->set->lock);
+	CRASH_POINT("generation.unkept");
 	if (generations_path(source, &copy.id, &path) == 0 && unlink(buf_str(&path)) != 0 &&
 		errno != ENOENT)
 		log_warn("old table not removed", "path=\"%s\" cause=%s", buf_str(&path),

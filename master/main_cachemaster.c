@@ -13,6 +13,7 @@
 #include "base/alive.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/crash_point.h"
 #include "base/daemon.h"
 #include "base/exit.h"
 #include "base/file.h"
@@ -175,6 +176,7 @@ static int begin_epoch(struct master *m, struct err *e)
 	if (r == 0)
 		r = m->store->ops->write(
 			m->store, &(struct store_change){ "cluster", next.data, next.len }, 1);
+	CRASH_POINT("epoch.begun");
 	if (r < 0)
 		return err_set(e, r, "the store in %s cannot be used: %s: give another --cache",
 			m->options.state, err_str(r));

@@ -1,6 +1,7 @@
 /* Members and slot table of a private cluster. See slots.h. */
 #include "master/slots.h"
 #include "base/cleanup.h"
+#include "base/crash_point.h"
 #include "base/hash.h"
 #include "base/log.h"
 #include "proto/granary.pb-c.h"
@@ -71,7 +72,10 @@ static int assign(struct store *store, struct slots *slots)
 	r = placement_repair(slots->table, &slots->worker, 1, 0);
 	if (r > 0) {
 		log_info("slots assigned", "moved=%d sequence=%" PRIu64, r, slots->table->sequence);
-		return store_all(store, slots);
+		CRASH_POINT("slots.assigned");
+		r = store_all(store, slots);
+		CRASH_POINT("slots.stored");
+		return r;
 	}
 	return r;
 }

@@ -1,6 +1,7 @@
 /* granary.tier. See identity_internal.h. */
 #include "tiers/identity_internal.h"
 #include "base/cleanup.h"
+#include "base/crash_point.h"
 #include "base/file.h"
 #include "base/hash.h"
 #include "tiers/disk.h"
@@ -188,5 +189,7 @@ int identity_store(const char *dir, const struct identity *identity)
 		r = buf_printf(&b, "check %016" PRIx64 "\n", hash_xxh3(b.data, b.len, 0));
 	if (r < 0)
 		return r;
-	return disk_write_atomic(path, b.data, b.len, 0600);
+	r = disk_write_atomic(path, b.data, b.len, 0600);
+	CRASH_POINT("tier.identified");
+	return r;
 }
