@@ -65,6 +65,17 @@ void client_volume_close(struct client_volume *volume);
 /* Borrowed. */
 struct table *client_volume_table(struct client_volume *volume);
 /*
+ * Tells the master that this process shows a generation, which is retained until it says no more,
+ * or nothing for a minute: to be renewed every CLIENT_HOLD_EVERY. begin() and end() wait a
+ * second for the answer at most, renew() never; a master that is away is no error. begin(): NULL
+ * without memory. end(): NULL is allowed. One thread's.
+ */
+#define CLIENT_HOLD_EVERY (5 * CLOCK_SECOND)
+struct client_hold;
+struct client_hold *client_hold_begin(struct client *client, const struct generation_id *id);
+void client_hold_renew(struct client_hold *hold);
+void client_hold_end(struct client_hold *hold);
+/*
  * For a reader whose ranges come from an earlier generation than the volume's: what lies in no
  * object (any more) is -ESTALE, not zeros. Before the first read.
  */

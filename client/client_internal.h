@@ -10,6 +10,7 @@
  *	client_answer	checking what came
  *	client_ahead	sequential streams, PREFETCH
  *	client_owners	slot table and connections to workers
+ *	client_hold	what this process shows
  *	client_source	opening a source, guards against a master that lost its memory
  *
  * Locks, in order: client.lock, then those of net and the loop; ahead.lock, the chunk cache's and

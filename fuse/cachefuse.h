@@ -66,6 +66,7 @@ struct cachefuse {
 	struct budget budget;
 	struct client *client;
 	struct client_volume *volume;
+	struct client_hold *hold;
 	struct reader reader;
 	struct failures *failures;
 	const struct engine *engine; /* of a new mount */

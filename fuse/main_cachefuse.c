@@ -375,6 +375,24 @@ static enum exit_status check_successor(struct cachefuse *c, struct err *e)
 	return EXIT_RUNTIME;
 }
 
+/* The master keeps what is mounted, or is about to be; of a mount taken over, what its predecessor
+ * mounted. */
+static enum exit_status hold_generation(struct cachefuse *c, struct err *e)
+{
+	const struct slots_mount *m = slots_mount(c->slots);
+	struct generation_id id = table_info(client_volume_table(c->volume))->id;
+
+	if (c->taken_over) {
+		id.lineage = m->lineage;
+		id.generation = m->generation;
+	}
+	c->hold = client_hold_begin(c->client, &id);
+	if (c->hold)
+		return EXIT_OK;
+	(void)err_set(e, -ENOMEM, "out of memory");
+	return EXIT_RUNTIME;
+}
+
 static enum exit_status make_image(struct cachefuse *c, struct err *e)
 {
 	struct table *table = client_volume_table(c->volume);
@@ -510,6 +528,8 @@ static enum exit_status start(struct cachefuse *c, struct err *e)
 	if (status == EXIT_OK)
 		status = open_source(c, e);
 	if (status == EXIT_OK)
+		status = hold_generation(c, e);
+	if (status == EXIT_OK)
 		status = c->taken_over ? check_successor(c, e) : make_image(c, e);
 	if (status == EXIT_OK && open_signals(c, e) < 0)
 		status = EXIT_RUNTIME;
@@ -523,6 +543,7 @@ static void stop(struct cachefuse *c)
 	if (c->server)
 		admin_server_free(c->server); /* first: its handlers look at the rest */
 	mounted_free(c->mounted);
+	client_hold_end(c->hold);
 	if (c->volume)
 		client_volume_close(c->volume);
 	client_free(c->client);
@@ -583,11 +604,18 @@ static void run(struct cachefuse *c)
 	struct pollfd wait[2] = { { .fd = c->signal_fd, .events = POLLIN },
 		{ .fd = c->wake_fd, .events = POLLIN } };
 
+	uint64_t renewed = clock_mono_ns();
+
 	while (!atomic_load(&c->gone)) {
 		struct signalfd_siginfo info;
 		eventfd_t events;
 
-		(void)poll(wait, 2, -1);                 /* EINTR: look around */
+		if (clock_mono_ns() - renewed >= CLIENT_HOLD_EVERY) {
+			client_hold_renew(c->hold);
+			renewed = clock_mono_ns();
+		}
+		/* EINTR: look around */
+		(void)poll(wait, 2, (int)(CLIENT_HOLD_EVERY / CLOCK_MS));
 		(void)eventfd_read(c->wake_fd, &events); /* only a wake-up */
 		if (read(c->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
 			log_info("ending", "signal=%u", info.ssi_signo);

@@ -1,0 +1,143 @@
+/* What this process shows, said to the master. See client.h. */
+#include "base/cleanup.h"
+#include "base/log.h"
+#include "client/client_internal.h"
+#include "proto/granary.pb-c.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define HOLD_MAGIC     0x686f6c64u
+#define HOLD_PATIENCE  CLOCK_SECOND /* somebody waits for the answer */
+#define HOLD_DEADLINE  (20 * CLOCK_SECOND)
+#define HOLD_MOUNT_LEN 16u
+
+struct client_hold {
+	uint32_t magic;
+	struct client *client;
+	struct generation_id id;
+	uint8_t mount[HOLD_MOUNT_LEN];
+	pthread_mutex_t lock;
+	pthread_cond_t ended;
+	bool busy; /* a call is under way */
+	bool lost; /* the master said so, and it was logged */
+	struct rpc_call call;
+};
+
+static void on_answer(struct rpc_call *call, int status)
+{
+	struct client_hold *hold = call->arg;
+
+	pthread_mutex_lock(&hold->lock);
+	if (status == -ESTALE && !hold->lost)
+		log_warn("generation not protected", "generation=%llu reason=\"%s\"",
+			(unsigned long long)hold->id.generation,
+			call->reply_payload ? (const char *)call->reply_payload : "");
+	hold->lost = status == -ESTALE;
+	rpc_call_release(call);
+	hold->busy = false;
+	pthread_cond_signal(&hold->ended);
+	pthread_mutex_unlock(&hold->lock);
+}
+
+static uint8_t *pack(const struct client_hold *hold, bool end, size_t *ret_len)
+{
+	Granary__Hold m = GRANARY__HOLD__INIT;
+	struct generation_id id = hold->id;
+	uint8_t mount[HOLD_MOUNT_LEN];
+	uint8_t *packed;
+
+	memcpy(mount, hold->mount, sizeof(mount));
+	m.has_volume = m.has_lineage = m.has_generation = m.has_mount = m.has_end = 1;
+	m.volume = (ProtobufCBinaryData){ VOLUME_ID_LEN, id.volume.bytes };
+	m.lineage = id.lineage;
+	m.generation = id.generation;
+	m.mount = (ProtobufCBinaryData){ HOLD_MOUNT_LEN, mount };
+	m.end = end;
+	packed = malloc(granary__hold__get_packed_size(&m));
+	if (packed)
+		*ret_len = granary__hold__pack(&m, packed);
+	return packed;
+}
+
+/* One message at a time; the one under way will do. Without memory: the next one. */
+static void say(struct client_hold *hold, bool end, uint64_t patience)
+{
+	size_t len = 0;
+	uint8_t *packed = pack(hold, end, &len);
+	bool busy;
+
+	pthread_mutex_lock(&hold->lock);
+	busy = hold->busy;
+	hold->busy |= packed != NULL;
+	pthread_mutex_unlock(&hold->lock);
+	if (busy || !packed) {
+		free(packed);
+		return;
+	}
+	hold->call = (struct rpc_call){
+		.frame = { .op = FRAME_HOLD },
+		.payload = NET_PAYLOAD_NONE,
+		.deadline_ns = clock_mono_ns() + patience,
+		.resend = true,
+		.reply_fd = -1,
+		.on_done = on_answer,
+		.arg = hold,
+	};
+	hold->call.payload.n = 1;
+	hold->call.payload.parts[0].data = packed;
+	hold->call.payload.parts[0].len = len;
+	hold->call.payload.release = free;
+	hold->call.payload.arg = packed;
+	rpc_call(hold->client->master, &hold->call);
+}
+
+static void wait_answer(struct client_hold *hold)
+{
+	pthread_mutex_lock(&hold->lock);
+	while (hold->busy)
+		pthread_cond_wait(&hold->ended, &hold->lock);
+	pthread_mutex_unlock(&hold->lock);
+}
+
+struct client_hold *client_hold_begin(struct client *client, const struct generation_id *id)
+{
+	struct client_hold *hold = calloc(1, sizeof(*hold));
+
+	CHECK_MAGIC(client, CLIENT_MAGIC);
+	if (!hold)
+		return NULL;
+	hold->magic = HOLD_MAGIC;
+	hold->client = client;
+	hold->id = *id;
+	hash_random(hold->mount, sizeof(hold->mount));
+	pthread_mutex_init(&hold->lock, NULL);
+	pthread_cond_init(&hold->ended, NULL);
+	say(hold, false, HOLD_PATIENCE);
+	wait_answer(hold);
+	return hold;
+}
+
+void client_hold_renew(struct client_hold *hold)
+{
+	CHECK_MAGIC(hold, HOLD_MAGIC);
+	say(hold, false, HOLD_DEADLINE);
+}
+
+void client_hold_end(struct client_hold *hold)
+{
+	if (!hold)
+		return;
+	CHECK_MAGIC(hold, HOLD_MAGIC);
+	pthread_mutex_lock(&hold->lock);
+	if (hold->busy)
+		rpc_cancel(hold->client->master, &hold->call);
+	pthread_mutex_unlock(&hold->lock);
+	wait_answer(hold);
+	say(hold, true, HOLD_PATIENCE);
+	wait_answer(hold);
+	pthread_cond_destroy(&hold->ended);
+	pthread_mutex_destroy(&hold->lock);
+	hold->magic = 0;
+	free(hold);
+}
