@@ -5,7 +5,8 @@
  *	PLAN ─┬─ all present ─► LOCAL, or COMPOSE from the tier ─► reply
  *	      └─ absent ─► WAITING on flights ─► one unit: reply from its memory
  *	                                      └► several: COMPOSE ─► reply
- *	COMPOSE ─ a piece was damaged ─► PLAN, at most FETCH_ATTEMPTS times
+ *	COMPOSE ─ a piece was damaged ─► PLAN, at most FETCH_ATTEMPTS times; when the tier has
+ *	          nothing but errors, as if nothing were present
  *
  * Bytes are answered with the checksum of every piece they touch. A fetch of several units copies
  * each as it lands and lets go of it: it never holds one unit's memory while it waits for
@@ -52,6 +53,7 @@ struct fetch {
 	uint32_t n_sums;      /* pieces that the spans touch */
 	struct gathered *out; /* the range and the checksums behind it, when it is gathered */
 	unsigned int attempts;
+	bool passed_by; /* the tier cannot be read: all comes from the origin */
 	/* Under `lock`: flights still awaited, plus one while they are being joined; whoever brings
 	 * it to 0 goes on. */
 	pthread_mutex_t lock;
@@ -356,9 +358,14 @@ static void run_compose(struct pool_job *job)
 		reply_out(fetch);
 		return;
 	}
-	/* What was damaged or not to be read is absent now: planned again, it comes from the
-	 * origin. */
-	if ((r == -EBADMSG || r == -ENODATA || r == -EIO) && ++fetch->attempts < FETCH_ATTEMPTS) {
+	/*
+	 * What was damaged or not to be read is absent now: planned again, it comes from the
+	 * origin. Whatever else ails the tier (read-only, out of service) is none of the reader's
+	 * business.
+	 */
+	if (r != -ECANCELED && r != -ENOMEM && ++fetch->attempts < FETCH_ATTEMPTS) {
+		fetch->passed_by =
+			(r != -EBADMSG && r != -ENODATA) || fetch->attempts + 1 == FETCH_ATTEMPTS;
 		drop_spans(fetch);
 		run_plan(&fetch->job);
 		return;
@@ -538,7 +545,7 @@ static void wait_for_spans(
 
 	fetch->awaited = 1; /* this function's: nobody goes on before every flight is joined */
 	for (uint32_t i = 0; i < fetch->n_spans && r == 0; i++)
-		if (!span_present(&fetch->spans[i], chunk))
+		if (fetch->passed_by || !span_present(&fetch->spans[i], chunk))
 			r = want_span(fetch, &fetch->spans[i], table, row);
 	counter_add(&fetch->worker->counters.waits, 1);
 	pthread_mutex_lock(&fetch->lock);
@@ -552,6 +559,8 @@ static void wait_for_spans(
 
 static bool all_present(const struct fetch *fetch, const struct chunk *chunk)
 {
+	if (fetch->passed_by)
+		return false;
 	for (uint32_t i = 0; i < fetch->n_spans; i++)
 		if (!span_present(&fetch->spans[i], chunk))
 			return false;
