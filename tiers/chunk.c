@@ -1,6 +1,8 @@
 /* Chunks in memory. See chunk_internal.h. */
 #include "tiers/chunk_internal.h"
 #include "tiers/tier_set_internal.h"
+#include "base/arena.h"
+#include "base/crash_point.h"
 
 #include <stdlib.h>
 
@@ -34,7 +36,7 @@ bool chunk_is_live(const struct chunk *chunk)
 
 struct chunk *chunk_new(struct tier_set *set, struct tier *tier, const struct chunk_id *id)
 {
-	struct chunk *chunk = calloc(1, sizeof(*chunk));
+	struct chunk *chunk = arena_calloc(ARENA_CHUNKS, 1, sizeof(*chunk));
 
 	if (!chunk)
 		return NULL;
@@ -45,9 +47,10 @@ struct chunk *chunk_new(struct tier_set *set, struct tier *tier, const struct ch
 	chunk->set = set;
 	chunk->tier = tier;
 	chunk->boot = tier->identity.boot;
+	chunk->place = CHUNK_PLACE_OWN;
 	chunk->space = volumes_join(&set->volumes, &id->volume);
 	if (!chunk->space) {
-		free(chunk);
+		arena_free(ARENA_CHUNKS, chunk, sizeof(*chunk));
 		return NULL;
 	}
 	list_init(&chunk->link);
@@ -75,13 +78,15 @@ void chunk_unref(struct chunk *chunk)
 	if (atomic_fetch_sub_explicit(&chunk->refs, 1, memory_order_acq_rel) != 1)
 		return;
 	descriptor_close(&chunk->set->descriptors, &chunk->descriptor);
-	tier_settle(chunk->tier, chunk->charged, 0);
-	volumes_settle(chunk->space, chunk->charged, 0);
-	if (chunk->held) {
-		atomic_fetch_sub(&chunk->tier->held, chunk->charged);
-		atomic_fetch_sub(&chunk->space->held, chunk->charged);
-		counter_sub(&chunk->set->counters.held, chunk->charged);
+	if (chunk->extent) {
+		extent_give_charge(chunk->extent, chunk->charged, chunk->held);
+	} else {
+		tier_settle(chunk->tier, chunk->charged, 0);
+		volumes_settle(chunk->space, chunk->charged, 0);
+		if (chunk->held)
+			chunk_held_sub(chunk->set, chunk->tier, chunk->space, chunk->charged);
 	}
+	extent_unref(chunk->extent);
 	volumes_leave(&chunk->set->volumes, chunk->space);
 	atomic_fetch_sub(&chunk->tier->blocks, chunk->present_blocks);
 	atomic_fetch_sub(&chunk->tier->chunks, 1);
@@ -89,7 +94,7 @@ void chunk_unref(struct chunk *chunk)
 	pthread_mutex_destroy(&chunk->repair);
 	pthread_mutex_destroy(&chunk->lock);
 	chunk->magic = 0;
-	free(chunk);
+	arena_free(ARENA_CHUNKS, chunk, sizeof(*chunk));
 }
 
 const struct chunk_id *chunk_id_of(const struct chunk *chunk)
@@ -229,6 +234,14 @@ uint64_t chunk_present_bytes(const struct chunk *chunk)
 	return (uint64_t)atomic_load(&chunk->present_blocks) * BLOCK_BYTES;
 }
 
+void chunk_held_sub(
+	struct tier_set *set, struct tier *tier, struct volume_space *space, uint64_t bytes)
+{
+	atomic_fetch_sub(&tier->held, bytes);
+	atomic_fetch_sub(&space->held, bytes);
+	counter_sub(&set->counters.held, bytes);
+}
+
 static void add_held(struct chunk *chunk, uint64_t bytes)
 {
 	atomic_fetch_add(&chunk->tier->held, bytes);
@@ -278,17 +291,14 @@ void chunk_write_end(struct chunk *chunk)
 
 void chunk_settle(struct chunk *chunk, uint64_t reserved, uint64_t allocated)
 {
-	uint64_t grown = 0;
+	uint64_t grown;
 
 	/* Blocks are never given back while the file lives, so the larger of two racing looks is
 	 * the later. */
 	pthread_mutex_lock(&chunk->lock);
-	if (allocated > chunk->charged) {
-		grown = allocated - chunk->charged;
-		chunk->charged = allocated;
-		if (chunk->held)
-			add_held(chunk, grown);
-	}
+	grown = chunk_charge_locked(chunk, allocated);
+	if (chunk->held)
+		add_held(chunk, grown);
 	pthread_mutex_unlock(&chunk->lock);
 	tier_settle(chunk->tier, reserved, grown);
 	volumes_settle(chunk->space, reserved, grown);
@@ -296,7 +306,9 @@ void chunk_settle(struct chunk *chunk, uint64_t reserved, uint64_t allocated)
 
 struct index_row chunk_row(struct chunk *chunk)
 {
-	struct index_row row = { .id = chunk->id, .file = chunk->file };
+	struct index_row row = {
+		.id = chunk->id, .file = chunk->file, .extent = chunk->extent != NULL
+	};
 
 	pthread_mutex_lock(&chunk->lock);
 	row.boot = chunk->boot;
@@ -332,7 +344,9 @@ bool chunk_note_progress(struct chunk *chunk)
 		/* May pass another thread's newer row: what is wrong then shows at the first read
 		 * of the piece or at the next start. A failure is noted by the tier. */
 		row = chunk_row(chunk);
+		CRASH_POINT("chunk.turned");
 		(void)tier_index_put(chunk->tier, &row);
+		CRASH_POINT("chunk.noted");
 	}
 	return turned;
 }

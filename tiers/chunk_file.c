@@ -1,6 +1,7 @@
-/* Chunk files on disk. See chunk_file_internal.h. */
+/* Chunks on disk. See chunk_file_internal.h. */
 #include "tiers/chunk_file_internal.h"
 #include "base/cleanup.h"
+#include "base/crash_point.h"
 #include "base/hash.h"
 #include "tiers/disk.h"
 
@@ -56,7 +57,7 @@ void chunk_fds_close(struct chunk_fds *fds)
 	*fds = CHUNK_FDS_NONE;
 }
 
-static struct chunk_fds fds_take(struct chunk_fds *fds)
+struct chunk_fds chunk_fds_take(struct chunk_fds *fds)
 {
 	struct chunk_fds taken = *fds;
 
@@ -97,7 +98,9 @@ int chunk_file_create(int chk, const struct chunk_head *head, struct chunk_fds *
 	if (fds.buffered < 0)
 		return fds.buffered;
 	chunk_head_encode(head, bytes);
+	CRASH_POINT("chunk.named");
 	r = disk_truncate(fds.buffered, CHUNK_FILE_BYTES);
+	CRASH_POINT("chunk.sized");
 	if (r == 0)
 		r = disk_pwrite(fds.buffered, bytes, sizeof(bytes), CHUNK_HEAD_OFFSET);
 	if (r == 0)
@@ -106,30 +109,28 @@ int chunk_file_create(int chk, const struct chunk_head *head, struct chunk_fds *
 		(void)disk_unlink(chk, path, 0); /* what matters is r */
 		return r;
 	}
-	*ret_fds = fds_take(&fds);
+	*ret_fds = chunk_fds_take(&fds);
 	return 0;
 }
 
-int chunk_file_open(int chk, uint64_t id, struct chunk_fds *ret_fds)
+int chunk_fds_open(int dir, const char *path, int flags, struct chunk_fds *ret_fds)
 {
 	_cleanup_(chunk_fds_close) struct chunk_fds fds = CHUNK_FDS_NONE;
-	const int flags = O_RDWR | O_NOFOLLOW;
-	char path[FILE_NAME_BYTES];
 	bool locked = false;
 	int r;
 
-	file_id_path(id, path);
-	fds.buffered = disk_open(chk, path, flags, 0);
+	flags |= O_RDWR | O_NOFOLLOW;
+	fds.buffered = disk_open(dir, path, flags, CHUNK_FILE_MODE);
 	if (fds.buffered == -EACCES) { /* complete: its mode keeps even us out */
 		locked = true;
-		r = disk_chmod(chk, path, CHUNK_FILE_MODE);
+		r = disk_chmod(dir, path, CHUNK_FILE_MODE);
 		if (r < 0)
 			return r;
-		fds.buffered = disk_open(chk, path, flags, 0);
+		fds.buffered = disk_open(dir, path, flags, 0);
 	}
 	if (fds.buffered < 0)
 		return fds.buffered;
-	r = open_direct(chk, path, O_RDWR, &fds.direct);
+	r = open_direct(dir, path, O_RDWR, &fds.direct);
 	if (locked) {
 		int mode_r = disk_fchmod(fds.buffered, CHUNK_FILE_READY);
 
@@ -137,8 +138,16 @@ int chunk_file_open(int chk, uint64_t id, struct chunk_fds *ret_fds)
 	}
 	if (r < 0)
 		return r;
-	*ret_fds = fds_take(&fds);
+	*ret_fds = chunk_fds_take(&fds);
 	return 0;
+}
+
+int chunk_file_open(int chk, uint64_t id, struct chunk_fds *ret_fds)
+{
+	char path[FILE_NAME_BYTES];
+
+	file_id_path(id, path);
+	return chunk_fds_open(chk, path, 0, ret_fds);
 }
 
 int chunk_file_set_complete(const struct chunk_fds *fds, bool complete)
@@ -170,6 +179,20 @@ int chunk_file_read_meta(int chk, uint64_t id, struct chunk_head *ret_head,
 	return 0;
 }
 
+int chunk_file_read_meta_at(const struct chunk_fds *fds, const struct chunk_place *place,
+	struct chunk_head *ret_head, uint8_t ret_table[CHUNK_TABLE_BYTES])
+{
+	uint8_t bytes[CHUNK_HEAD_BYTES];
+	int r = disk_pread(fds->buffered, bytes, sizeof(bytes), place->head);
+
+	if (r == 0)
+		r = chunk_head_decode(bytes, ret_head);
+	if (r == 0)
+		r = disk_pread(
+			fds->buffered, ret_table, CHUNK_TABLE_BYTES, chunk_place_table(place));
+	return r;
+}
+
 int chunk_file_allocated(const struct chunk_fds *fds, uint64_t *ret_bytes)
 {
 	struct stat st;
@@ -191,9 +214,10 @@ static bool aligned(const void *p)
 	return ((uintptr_t)p & (BLOCK_BYTES - 1)) == 0;
 }
 
-int chunk_file_write(const struct chunk_fds *fds, uint32_t offset, const void *data,
-	uint32_t length, void *bounce)
+int chunk_file_write(const struct chunk_fds *fds, const struct chunk_place *place, uint32_t offset,
+	const void *data, uint32_t length, void *bounce)
 {
+	uint64_t at = place->data + offset;
 	uint32_t whole = aligned(data) ? (uint32_t)align_down(length, BLOCK_BYTES) : 0;
 	uint32_t rest = length - whole;
 	uint32_t padded = (uint32_t)align_up(rest, BLOCK_BYTES);
@@ -201,35 +225,36 @@ int chunk_file_write(const struct chunk_fds *fds, uint32_t offset, const void *d
 
 	ensure(length <= CHUNK_IO_BYTES && offset % BLOCK_BYTES == 0);
 	if (whole)
-		r = disk_pwrite(data_fd(fds), data, whole, offset);
+		r = disk_pwrite(data_fd(fds), data, whole, at);
 	if (r < 0 || rest == 0)
 		return r;
 	memcpy(bounce, (const char *)data + whole, rest);
 	memset((char *)bounce + rest, 0, padded - rest);
-	return disk_pwrite(data_fd(fds), bounce, padded, offset + whole);
+	return disk_pwrite(data_fd(fds), bounce, padded, at + whole);
 }
 
-int chunk_file_read(
-	const struct chunk_fds *fds, uint32_t offset, void *out, uint32_t length, void *bounce)
+int chunk_file_read(const struct chunk_fds *fds, const struct chunk_place *place, uint32_t offset,
+	void *out, uint32_t length, void *bounce)
 {
+	uint64_t at = place->data + offset;
 	uint32_t whole = aligned(out) ? (uint32_t)align_down(length, BLOCK_BYTES) : 0;
 	uint32_t rest = length - whole;
 	int r = 0;
 
 	ensure(length <= CHUNK_IO_BYTES && offset % BLOCK_BYTES == 0);
 	if (whole)
-		r = disk_pread(data_fd(fds), out, whole, offset);
+		r = disk_pread(data_fd(fds), out, whole, at);
 	if (r < 0 || rest == 0)
 		return r;
-	r = disk_pread(data_fd(fds), bounce, align_up(rest, BLOCK_BYTES), (uint64_t)offset + whole);
+	r = disk_pread(data_fd(fds), bounce, align_up(rest, BLOCK_BYTES), at + whole);
 	if (r == 0)
 		memcpy((char *)out + whole, bounce, rest);
 	return r;
 }
 
-static uint64_t entry_offset(uint32_t offset)
+static uint64_t entry_offset(const struct chunk_place *place, uint32_t offset)
 {
-	return CHUNK_TABLE_OFFSET + (uint64_t)(offset / BLOCK_BYTES) * CHUNK_ENTRY_BYTES;
+	return chunk_place_table(place) + (uint64_t)(offset / BLOCK_BYTES) * CHUNK_ENTRY_BYTES;
 }
 
 /*
@@ -237,8 +262,8 @@ static uint64_t entry_offset(uint32_t offset)
  * A kill in the middle leaves whole entries or, where an entry crosses two pages, one whose length
  * (on the second page) is still zero, which means absent.
  */
-int chunk_file_write_entries(
-	const struct chunk_fds *fds, uint32_t offset, const struct piece_entry *entries, uint32_t n)
+int chunk_file_write_entries(const struct chunk_fds *fds, const struct chunk_place *place,
+	uint32_t offset, const struct piece_entry *entries, uint32_t n)
 {
 	uint8_t span[CHUNK_RUN_SPAN_BYTES] = { 0 };
 
@@ -246,18 +271,18 @@ int chunk_file_write_entries(
 	for (uint32_t i = 0; i < n; i++)
 		piece_entry_encode(&entries[i], span + (size_t)i * CHUNK_PIECE_STRIDE);
 	return disk_pwrite(fds->buffered, span, (n - 1) * CHUNK_PIECE_STRIDE + CHUNK_ENTRY_BYTES,
-		entry_offset(offset));
+		entry_offset(place, offset));
 }
 
-int chunk_file_read_entries(
-	const struct chunk_fds *fds, uint32_t offset, struct piece_entry *ret_entries, uint32_t n)
+int chunk_file_read_entries(const struct chunk_fds *fds, const struct chunk_place *place,
+	uint32_t offset, struct piece_entry *ret_entries, uint32_t n)
 {
 	uint8_t span[CHUNK_RUN_SPAN_BYTES];
 	int r;
 
 	ensure(n >= 1 && n <= CHUNK_RUN_PIECES);
 	r = disk_pread(fds->buffered, span, (n - 1) * CHUNK_PIECE_STRIDE + CHUNK_ENTRY_BYTES,
-		entry_offset(offset));
+		entry_offset(place, offset));
 	if (r < 0)
 		return r;
 	for (uint32_t i = 0; i < n; i++)

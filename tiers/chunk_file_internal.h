@@ -1,6 +1,7 @@
 /*
- * A chunk file: its name, head, piece table and positional I/O (layout in tiers.h). Nothing here
- * knows of locks, presence bits or the index.
+ * Files that hold chunks: names of chunk files, heads, piece tables and positional I/O (layout in
+ * tiers.h). A chunk has a file of its own or a place in an extent's (extent_internal.h). Nothing
+ * here knows of locks, presence bits or the index.
  *
  * Each open file has two descriptors. Data goes through the O_DIRECT one: it is not to stay in
  * memory twice, and a reader's first O_DIRECT read then finds nothing to write back
@@ -14,6 +15,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include "locate/extent_format.h"
 #include "tiers/tiers.h"
 
 /* A file's id names it; random per start plus a counter, so never used twice. */
@@ -46,7 +48,10 @@ int chunk_file_create(
 	int chk, const struct chunk_head *head, struct chunk_fds *ret_fds) __must_check;
 /* Opens it for reading and writing, also when it is complete. */
 int chunk_file_open(int chk, uint64_t id, struct chunk_fds *ret_fds) __must_check;
+/* The same with a file of any name, which is made with O_CREAT | O_EXCL in `flags`. */
+int chunk_fds_open(int dir, const char *path, int flags, struct chunk_fds *ret_fds) __must_check;
 void chunk_fds_close(struct chunk_fds *fds);
+struct chunk_fds chunk_fds_take(struct chunk_fds *fds);
 
 /* Takes the mode of a complete file, or of a filling one. */
 int chunk_file_set_complete(const struct chunk_fds *fds, bool complete);
@@ -55,6 +60,10 @@ int chunk_file_set_complete(const struct chunk_fds *fds, bool complete);
 int chunk_file_read_meta(int chk, uint64_t id, struct chunk_head *ret_head,
 	uint8_t ret_table[CHUNK_TABLE_BYTES], uint64_t *ret_allocated) __must_check;
 
+/* The same of a chunk in an open file. */
+int chunk_file_read_meta_at(const struct chunk_fds *fds, const struct chunk_place *place,
+	struct chunk_head *ret_head, uint8_t ret_table[CHUNK_TABLE_BYTES]) __must_check;
+
 /* Bytes the filesystem gave to the file. */
 int chunk_file_allocated(const struct chunk_fds *fds, uint64_t *ret_bytes) __must_check;
 
@@ -62,13 +71,13 @@ int chunk_file_allocated(const struct chunk_fds *fds, uint64_t *ret_bytes) __mus
 #define CHUNK_IO_BYTES UNIT_BYTES
 
 /*
- * Data of whole blocks; the last block is padded with zeros on disk. `bounce` is an aligned buffer
- * of CHUNK_IO_BYTES that is used when `data` or `out` is not aligned.
+ * Data of whole blocks at an offset in the chunk; the last block is padded with zeros on disk.
+ * `bounce` is an aligned buffer of CHUNK_IO_BYTES that is used when `data` or `out` is not aligned.
  */
-int chunk_file_write(const struct chunk_fds *fds, uint32_t offset, const void *data,
-	uint32_t length, void *bounce) __must_check;
-int chunk_file_read(const struct chunk_fds *fds, uint32_t offset, void *out, uint32_t length,
-	void *bounce) __must_check;
+int chunk_file_write(const struct chunk_fds *fds, const struct chunk_place *place, uint32_t offset,
+	const void *data, uint32_t length, void *bounce) __must_check;
+int chunk_file_read(const struct chunk_fds *fds, const struct chunk_place *place, uint32_t offset,
+	void *out, uint32_t length, void *bounce) __must_check;
 
 /* Bytes of the table between the first entry of a run of whole pieces and the end of its last. */
 #define CHUNK_RUN_PIECES     (CHUNK_IO_BYTES / PIECE_BYTES)
@@ -76,7 +85,7 @@ int chunk_file_read(const struct chunk_fds *fds, uint32_t offset, void *out, uin
 #define CHUNK_RUN_SPAN_BYTES ((CHUNK_RUN_PIECES - 1) * CHUNK_PIECE_STRIDE + CHUNK_ENTRY_BYTES)
 
 /* Entries of n <= CHUNK_RUN_PIECES pieces that follow one another from `offset` on, in one call. */
-int chunk_file_write_entries(const struct chunk_fds *fds, uint32_t offset,
-	const struct piece_entry *entries, uint32_t n) __must_check;
-int chunk_file_read_entries(const struct chunk_fds *fds, uint32_t offset,
-	struct piece_entry *ret_entries, uint32_t n) __must_check;
+int chunk_file_write_entries(const struct chunk_fds *fds, const struct chunk_place *place,
+	uint32_t offset, const struct piece_entry *entries, uint32_t n) __must_check;
+int chunk_file_read_entries(const struct chunk_fds *fds, const struct chunk_place *place,
+	uint32_t offset, struct piece_entry *ret_entries, uint32_t n) __must_check;

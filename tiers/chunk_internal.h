@@ -21,6 +21,7 @@
 #include "base/map.h"
 #include "tiers/chunk_file_internal.h"
 #include "tiers/descriptor_internal.h"
+#include "tiers/extent_internal.h"
 #include "tiers/policy_internal.h"
 #include "tiers/tier_internal.h"
 
@@ -41,6 +42,9 @@ struct chunk {
 	uint32_t boot;     /* of the tier when last all its pieces were known to be good */
 	struct chunk_id id;
 	uint64_t file; /* id */
+	struct extent *extent; /* NULL: it has a file of its own; set before the chunk is shared */
+	struct chunk_place place;
+	_Atomic bool counted; /* among the complete ones of its extent */
 	struct tier_set *set;
 	struct tier *tier;
 	struct map_node node;
@@ -69,6 +73,28 @@ struct chunk {
 /* State CREATING, one reference. NULL without memory. */
 struct chunk *chunk_new(struct tier_set *set, struct tier *tier, const struct chunk_id *id);
 
+/* Of a chunk just made: it will lie in the extent, which it joined. */
+void chunk_set_extent(struct chunk *chunk, struct extent *extent);
+/* Leaves the extent that it lay in; once, by who takes it out of the map. */
+void chunk_leave_extent(struct chunk *chunk);
+/* Opens the file that it lies in when needed, pins. -ENODATA: it is gone, and the chunk with it. */
+int chunk_pin(struct chunk *chunk) __must_check;
+void chunk_unpin(struct chunk *chunk);
+/* While it is pinned. */
+const struct chunk_fds *chunk_fds(const struct chunk *chunk);
+/* The mode of the file after the chunk's state turned; pinned. */
+void chunk_note_mode(struct chunk *chunk);
+/* Makes a chunk in its extent, as tier_set_admit.c does in a file. */
+int chunk_make_in_extent(struct chunk *chunk) __must_check;
+/* After a start: one of the extent's complete chunks, if it is. */
+void chunk_count_complete(struct chunk *chunk);
+/* Its file, or its place in the extent, is to be found no more. */
+void chunk_unlink_file(struct chunk *chunk);
+/* What the file takes by now, all of it; returns by how much the charge grew. */
+uint64_t chunk_charge_locked(struct chunk *chunk, uint64_t allocated);
+/* Of a chunk found in an extent at start: its part of what the extent is charged. */
+void chunk_charge_found(struct chunk *chunk);
+
 void chunk_set_state_locked(struct chunk *chunk, enum chunk_state to);
 enum chunk_state chunk_state(const struct chunk *chunk);
 /* In use: its file is there. */
@@ -82,6 +108,9 @@ int chunk_write_begin(struct chunk *chunk) __must_check;
 void chunk_write_end(struct chunk *chunk);
 /* Its charge counts as held from now on. */
 void chunk_hold(struct chunk *chunk);
+/* What was held is free. */
+void chunk_held_sub(
+	struct tier_set *set, struct tier *tier, struct volume_space *space, uint64_t bytes);
 /* Takes room for bytes about to be written, out of the volume's quota and the tier; evicts for it
  * what may go. -ENOSPC; `at_least` more must be left besides. */
 int chunk_reserve(struct chunk *chunk, uint64_t bytes, uint64_t at_least) __must_check;

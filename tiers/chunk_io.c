@@ -1,11 +1,9 @@
 /* Writing, reading and checking the pieces of a chunk. See tiers.h. */
 #include "tiers/tier_set_internal.h"
 #include "base/clock.h"
+#include "base/crash_point.h"
 #include "base/hash.h"
 #include "base/piece.h"
-#include "tiers/disk.h"
-
-#include <fcntl.h>
 
 /* Most that a write adds to a file beside its data: pages of the table and of the tree of
  * extents. */
@@ -71,34 +69,11 @@ static uint64_t checksum(const struct span *span, uint32_t i, const void *data)
 		data, piece_length(span, i), piece_seed(span->object_seed, span->piece + i));
 }
 
-/* Opens the chunk's file; one that was unlinked behind our back leaves the set. */
-static int pin(struct chunk *chunk)
-{
-	uint64_t began = clock_mono_ns();
-	int r;
-
-	if (health_get(&chunk->tier->health) == HEALTH_OUT)
-		return -EIO;
-	r = descriptor_pin(
-		&chunk->set->descriptors, &chunk->descriptor, chunk->tier->chk_fd, chunk->file);
-	if (r == -ENOENT) {
-		(void)set_unlink(chunk->set, chunk); /* false: somebody else did, as well */
-		return -ENODATA;
-	}
-	return tier_io(chunk->tier, r, began);
-}
-
-static void unpin(struct chunk *chunk)
-{
-	descriptor_unpin(&chunk->set->descriptors, &chunk->descriptor);
-}
-
 /* The file's mode after its state changed; a failure only leaves it as it was. */
 static void note_progress(struct chunk *chunk)
 {
 	if (chunk_note_progress(chunk))
-		(void)chunk_file_set_complete(
-			&chunk->descriptor.fds, chunk_state(chunk) == CHUNK_COMPLETE);
+		chunk_note_mode(chunk);
 }
 
 /* ---- writing --------------------------------------------------------------------------------- */
@@ -107,7 +82,7 @@ static void note_progress(struct chunk *chunk)
 static int write_span(struct chunk *chunk, const struct span *span, const void *data, void *bounce)
 {
 	struct piece_entry entries[CHUNK_RUN_PIECES];
-	const struct chunk_fds *fds = &chunk->descriptor.fds;
+	const struct chunk_fds *fds = chunk_fds(chunk);
 	uint64_t began = clock_mono_ns();
 	int r;
 
@@ -116,9 +91,11 @@ static int write_span(struct chunk *chunk, const struct span *span, const void *
 			.xxh3 = checksum(span, i, (const char *)data + (size_t)i * PIECE_BYTES),
 			.length = piece_length(span, i),
 		};
-	r = chunk_file_write(fds, span->offset, data, span->length, bounce);
+	r = chunk_file_write(fds, &chunk->place, span->offset, data, span->length, bounce);
+	CRASH_POINT("piece.written");
 	if (r == 0)
-		r = chunk_file_write_entries(fds, span->offset, entries, span->n);
+		r = chunk_file_write_entries(fds, &chunk->place, span->offset, entries, span->n);
+	CRASH_POINT("piece.entered");
 	if (tier_io(chunk->tier, r, began) < 0)
 		return r;
 	chunk_bits_set(chunk, first_block(span), blocks(span));
@@ -137,7 +114,7 @@ static int write_charged(
 	if (r < 0)
 		return r;
 	r = write_span(chunk, span, data, bounce);
-	if (chunk_file_allocated(&chunk->descriptor.fds, &allocated) < 0)
+	if (chunk_file_allocated(chunk_fds(chunk), &allocated) < 0)
 		allocated = 0; /* the next look will charge it */
 	chunk_settle(chunk, reserved, allocated);
 	if (r == -ENOSPC)
@@ -173,8 +150,28 @@ static struct span next_absent(const struct chunk *chunk, struct span *rest)
 	return found;
 }
 
+/* Takes a place at the disk and opens the file. */
+static int enter(struct chunk *chunk, enum gate_kind kind, struct gate_call *ret_call)
+{
+	int r = gate_enter(&chunk->tier->gate, kind, ret_call);
+
+	if (r < 0)
+		return r;
+	r = chunk_pin(chunk);
+	if (r < 0)
+		gate_leave(&chunk->tier->gate, ret_call);
+	return r;
+}
+
+static void leave(struct chunk *chunk, const struct gate_call *call)
+{
+	chunk_unpin(chunk);
+	gate_leave(&chunk->tier->gate, call);
+}
+
 int chunk_write(struct chunk *chunk, const struct piece_run *run, const void *data)
 {
+	struct gate_call call;
 	void *bounce;
 	int r;
 
@@ -186,7 +183,7 @@ int chunk_write(struct chunk *chunk, const struct piece_run *run, const void *da
 	r = chunk_write_begin(chunk);
 	if (r < 0)
 		return r;
-	r = pin(chunk);
+	r = enter(chunk, GATE_WRITE, &call);
 	if (r < 0) {
 		chunk_write_end(chunk);
 		return r == -ENODATA ? -ENOSPC : r;
@@ -206,7 +203,7 @@ int chunk_write(struct chunk *chunk, const struct piece_run *run, const void *da
 	}
 	bounce_give(&chunk->set->bounce, bounce);
 	note_progress(chunk);
-	unpin(chunk);
+	leave(chunk, &call);
 	chunk_write_end(chunk);
 	return r;
 }
@@ -217,12 +214,12 @@ int chunk_write(struct chunk *chunk, const struct piece_run *run, const void *da
 static int load_span(struct chunk *chunk, const struct span *span, void *out,
 	struct piece_entry entries[CHUNK_RUN_PIECES], void *bounce)
 {
-	const struct chunk_fds *fds = &chunk->descriptor.fds;
+	const struct chunk_fds *fds = chunk_fds(chunk);
 	uint64_t began = clock_mono_ns();
-	int r = chunk_file_read_entries(fds, span->offset, entries, span->n);
+	int r = chunk_file_read_entries(fds, &chunk->place, span->offset, entries, span->n);
 
 	if (r == 0)
-		r = chunk_file_read(fds, span->offset, out, span->length, bounce);
+		r = chunk_file_read(fds, &chunk->place, span->offset, out, span->length, bounce);
 	if (r == -ENODATA)
 		r = -EIO; /* somebody cut the file */
 	return tier_io(chunk->tier, r, began);
@@ -239,8 +236,9 @@ static void drop_piece(struct chunk *chunk, const struct span *piece)
 {
 	static const struct piece_entry none = { 0 };
 	uint64_t began = clock_mono_ns();
-	int r = chunk_file_write_entries(&chunk->descriptor.fds, piece->offset, &none, 1);
+	int r = chunk_file_write_entries(chunk_fds(chunk), &chunk->place, piece->offset, &none, 1);
 
+	CRASH_POINT("piece.dropped");
 	/* When the entry stays, the next start sees the piece again, and its first read drops
 	 * it. */
 	(void)tier_io(chunk->tier, r, began);
@@ -309,6 +307,7 @@ static int read_span(struct chunk *chunk, const struct span *span, void *out, vo
 
 int chunk_read(struct chunk *chunk, const struct piece_run *run, void *out)
 {
+	struct gate_call call;
 	bool unverified;
 	void *bounce;
 	int r;
@@ -318,7 +317,7 @@ int chunk_read(struct chunk *chunk, const struct piece_run *run, void *out)
 		return -EINVAL;
 	if (!chunk_present(chunk, run->offset, run->length))
 		return -ENODATA;
-	r = pin(chunk);
+	r = enter(chunk, GATE_READ, &call);
 	if (r < 0)
 		return r;
 	unverified = atomic_load(&chunk->unverified_blocks) > 0;
@@ -333,12 +332,13 @@ int chunk_read(struct chunk *chunk, const struct piece_run *run, void *out)
 	bounce_give(&chunk->set->bounce, bounce);
 	if (unverified && atomic_load(&chunk->unverified_blocks) == 0)
 		note_progress(chunk);
-	unpin(chunk);
+	leave(chunk, &call);
 	return r;
 }
 
 int chunk_recheck(struct chunk *chunk, const struct piece_run *run)
 {
+	struct gate_call call;
 	void *bounce = NULL;
 	void *data = NULL;
 	int worst = 0;
@@ -347,7 +347,7 @@ int chunk_recheck(struct chunk *chunk, const struct piece_run *run)
 	CHECK_MAGIC(chunk, CHUNK_MAGIC);
 	if (!run_is_valid(run))
 		return -EINVAL;
-	r = pin(chunk);
+	r = enter(chunk, GATE_READ, &call);
 	if (r < 0)
 		return r;
 	bounce = bounce_take(&chunk->set->bounce);
@@ -363,30 +363,6 @@ int chunk_recheck(struct chunk *chunk, const struct piece_run *run)
 	}
 	bounce_give(&chunk->set->bounce, data);
 	bounce_give(&chunk->set->bounce, bounce);
-	unpin(chunk);
+	leave(chunk, &call);
 	return worst;
-}
-
-int chunk_open_fd(struct chunk *chunk, int *ret_fd)
-{
-	const int flags = O_RDONLY | O_NOFOLLOW;
-	uint64_t began = clock_mono_ns();
-	char path[FILE_NAME_BYTES];
-	int fd;
-
-	CHECK_MAGIC(chunk, CHUNK_MAGIC);
-	if (health_get(&chunk->tier->health) == HEALTH_OUT)
-		return -EIO;
-	file_id_path(chunk->file, path);
-	fd = disk_open(chunk->tier->chk_fd, path, flags | O_DIRECT, 0);
-	if (fd == -EINVAL)
-		fd = disk_open(chunk->tier->chk_fd, path, flags, 0);
-	if (fd == -ENOENT) {
-		(void)set_unlink(chunk->set, chunk); /* its file is gone already */
-		return -ENODATA;
-	}
-	if (fd < 0)
-		return tier_io(chunk->tier, fd, began);
-	*ret_fd = fd;
-	return 0;
 }

@@ -93,6 +93,7 @@ static int create(struct tier *tier, const struct tier_config *config, struct er
 
 static int lock_directory(struct tier *tier, struct err *e)
 {
+	struct stat st;
 	int r;
 
 	tier->dir_fd = disk_open(AT_FDCWD, tier->path, O_RDONLY | O_DIRECTORY, 0);
@@ -103,7 +104,13 @@ static int lock_directory(struct tier *tier, struct err *e)
 		return err_set(e, -EBUSY,
 			"%s: another Granary uses this cache; stop it or give another directory",
 			tier->path);
-	return r < 0 ? tier_refuse_access(tier->path, r, e) : 0;
+	if (r == 0)
+		r = disk_fstat(tier->dir_fd, &st);
+	if (r < 0)
+		return tier_refuse_access(tier->path, r, e);
+	tier->dev = st.st_dev;
+	tier->ino = st.st_ino;
+	return 0;
 }
 
 /* Its files were made for another disk: exchanged, or copied from one. */

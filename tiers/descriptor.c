@@ -79,7 +79,8 @@ void descriptor_adopt(struct descriptor_cache *cache, struct descriptor *d, stru
 	shrink(cache);
 }
 
-int descriptor_pin(struct descriptor_cache *cache, struct descriptor *d, int chk, uint64_t id)
+int descriptor_pin(struct descriptor_cache *cache, struct descriptor *d,
+	int (*open_file)(void *arg, struct chunk_fds *ret_fds), void *arg)
 {
 	struct chunk_fds fds = CHUNK_FDS_NONE;
 	int r;
@@ -96,7 +97,7 @@ int descriptor_pin(struct descriptor_cache *cache, struct descriptor *d, int chk
 	d->opening = true;
 	pthread_mutex_unlock(&cache->lock);
 
-	r = chunk_file_open(chk, id, &fds);
+	r = open_file(arg, &fds);
 
 	pthread_mutex_lock(&cache->lock);
 	d->opening = false;

@@ -3,7 +3,7 @@
  * descriptor in use is pinned; more files than the bound are open only while that many threads do
  * I/O at once.
  *
- * `struct descriptor` embeds into its chunk. Threads: any; files are opened and closed outside the
+ * `struct descriptor` embeds into its chunk, or into its extent, whose chunks share it. Threads: any; files are opened and closed outside the
  * lock.
  */
 #pragma once
@@ -36,9 +36,9 @@ void descriptor_cache_release(struct descriptor_cache *cache); /* all descriptor
 void descriptor_init(struct descriptor *d);
 /* Takes over the files of a chunk just made; unpinned afterwards. */
 void descriptor_adopt(struct descriptor_cache *cache, struct descriptor *d, struct chunk_fds *fds);
-/* Opens when needed, pins. The error of chunk_file_open(). */
-int descriptor_pin(
-	struct descriptor_cache *cache, struct descriptor *d, int chk, uint64_t id) __must_check;
+/* Opens by `open_file` when needed, pins; its error. */
+int descriptor_pin(struct descriptor_cache *cache, struct descriptor *d,
+	int (*open_file)(void *arg, struct chunk_fds *ret_fds), void *arg) __must_check;
 void descriptor_unpin(struct descriptor_cache *cache, struct descriptor *d);
 /* Closes a descriptor that nobody pins. */
 void descriptor_close(struct descriptor_cache *cache, struct descriptor *d);

@@ -1,6 +1,7 @@
 /* The health of a tier's disk. See health_internal.h. */
 #include "tiers/health_internal.h"
 #include "base/check.h"
+#include "base/clock.h"
 
 #include <errno.h>
 #include <stdatomic.h>
@@ -74,6 +75,8 @@ enum health_state health_error(struct health *h, uint64_t now)
 	h->errors[h->next++ % HEALTH_OUT_MIN] = now;
 	recent = recent_locked(h, now);
 	state = health_get(h);
+	if (recent >= HEALTH_OUT_MIN && state != HEALTH_OUT)
+		h->last_probe = now; /* what failed just now is given some time */
 	if (recent >= HEALTH_OUT_MIN)
 		state = HEALTH_OUT;
 	else if (recent >= HEALTH_SUSPECT_MIN && state == HEALTH_OK)
@@ -94,6 +97,15 @@ void health_took(struct health *h, uint64_t now, uint64_t ns)
 	pthread_mutex_unlock(&h->lock);
 }
 
+void health_stalls(struct health *h, uint64_t now)
+{
+	pthread_mutex_lock(&h->lock);
+	h->last_stall = now;
+	if (health_get(h) == HEALTH_OK)
+		set_state_locked(h, HEALTH_SUSPECT);
+	pthread_mutex_unlock(&h->lock);
+}
+
 void health_suspect(struct health *h)
 {
 	pthread_mutex_lock(&h->lock);
@@ -105,6 +117,8 @@ void health_suspect(struct health *h)
 void health_fail(struct health *h)
 {
 	pthread_mutex_lock(&h->lock);
+	if (health_get(h) != HEALTH_OUT)
+		h->last_probe = clock_mono_ns();
 	set_state_locked(h, HEALTH_OUT);
 	pthread_mutex_unlock(&h->lock);
 }
@@ -114,7 +128,8 @@ void health_tick(struct health *h, uint64_t now)
 	if (health_get(h) != HEALTH_SUSPECT)
 		return;
 	pthread_mutex_lock(&h->lock);
-	if (health_get(h) == HEALTH_SUSPECT && recent_locked(h, now) == 0)
+	if (health_get(h) == HEALTH_SUSPECT && recent_locked(h, now) == 0 &&
+		(h->last_stall == 0 || now - h->last_stall >= HEALTH_WINDOW_NS))
 		set_state_locked(h, HEALTH_OK);
 	pthread_mutex_unlock(&h->lock);
 }
@@ -135,6 +150,7 @@ void health_recovered(struct health *h)
 {
 	pthread_mutex_lock(&h->lock);
 	memset(h->errors, 0, sizeof(h->errors));
+	h->last_stall = 0;
 	set_state_locked(h, HEALTH_OK);
 	pthread_mutex_unlock(&h->lock);
 }

@@ -32,6 +32,7 @@ struct health {
 	uint64_t errors[HEALTH_OUT_MIN]; /* times of the last errors, a ring; 0: none */
 	uint32_t next;
 	uint64_t last_probe;
+	uint64_t last_stall; /* monotonic ns when a call was last seen to hang; 0: never */
 };
 
 void health_init(struct health *h);
@@ -47,6 +48,8 @@ bool health_counts(int code);
 enum health_state health_error(struct health *h, uint64_t now);
 /* A call took `ns`. */
 void health_took(struct health *h, uint64_t now, uint64_t ns);
+/* A call has been under way for HEALTH_STALL_NS and still is. */
+void health_stalls(struct health *h, uint64_t now);
 /* Not fully in service, for another reason than errors. */
 void health_suspect(struct health *h);
 /* The index failed: out at once. */

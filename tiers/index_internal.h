@@ -19,10 +19,11 @@ struct index_row {
 	uint32_t
 		boot; /* of the tier; its pieces are trusted while this is the tier's present one */
 	bool complete; /* every block is present */
+	bool extent;   /* it lies in the extent file of that id */
 };
 
 #define INDEX_KEY_BYTES   32 /* volume, lineage and chunk big-endian: a volume's chunks in order */
-#define INDEX_VALUE_BYTES 16 /* version, state, class, 0, boot u32, file u64; little-endian */
+#define INDEX_VALUE_BYTES 16 /* version, state, class, place, boot u32, file u64; little-endian */
 
 void index_key_encode(const struct chunk_id *id, uint8_t out[INDEX_KEY_BYTES]);
 void index_value_encode(const struct index_row *row, uint8_t out[INDEX_VALUE_BYTES]);

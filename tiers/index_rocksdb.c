@@ -3,6 +3,7 @@
  * write buffers, 1 MiB of cache, 4 MiB of log, 32 descriptors, no compression.
  */
 #include "tiers/index_internal.h"
+#include "base/arena.h"
 #include "base/cleanup.h"
 #include "tiers/disk.h"
 
@@ -16,6 +17,7 @@
 #define WAL_BYTES            (4u << 20)
 #define CACHE_BYTES          (1u << 20)
 #define OPEN_FILES           32
+#define MEMORY_BYTES         (CACHE_BYTES + (uint64_t)WRITE_BUFFER_BYTES * WRITE_BUFFERS)
 #define LOG_FILES            1u
 #define LOG_LEVEL_FATAL      4
 #define OPEN_FREE_BYTES      (8ull << 20)
@@ -124,6 +126,7 @@ static void rocksdb_index_close(struct index *index)
 		rocksdb_block_based_options_destroy(x->table);
 	if (x->cache)
 		rocksdb_cache_destroy(x->cache);
+	arena_give(ARENA_INDEX, MEMORY_BYTES);
 	free(x);
 }
 
@@ -192,6 +195,7 @@ int index_rocksdb_open(const char *path, struct index **ret_index, struct err *e
 	if (!x)
 		return err_set(e, -ENOMEM, "%s: no memory", path);
 	x->base.ops = &rocksdb_index_ops;
+	arena_must(ARENA_INDEX, MEMORY_BYTES); /* few: one for each tier */
 	set_options(x);
 	x->read = rocksdb_readoptions_create();
 	x->write = rocksdb_writeoptions_create();

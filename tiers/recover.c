@@ -4,6 +4,7 @@
  *	index rows ──► chunks; each one's file must be there
  *	files in chk/ ──► a file without a row is adopted by its head (a kill between file and row,
  *	                  or a lost index)
+ *	files in ext/ ──► the same, place by place
  *	tables     ──► presence bits, by a few threads; not read when the row says complete under
  *	               this boot
  *
@@ -13,6 +14,7 @@
 #include "tiers/tier_set_internal.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/crash_point.h"
 #include "base/hash.h"
 #include "base/pool.h"
 #include "base/units.h"
@@ -44,8 +46,9 @@ static struct chunk *find(struct recovery *rec, const struct chunk_id *id)
 	return set_find_locked(set_shard(rec->set, hash), id, hash);
 }
 
-/* Adds a chunk in state CREATING. The set is not shared yet, so no lock is needed. */
-static int add(struct recovery *rec, const struct index_row *row)
+/* Adds a chunk in state CREATING, with the extent that it joined or NULL. The set is not shared
+ * yet, so no lock is needed. */
+static int add(struct recovery *rec, const struct index_row *row, struct extent *extent)
 {
 	uint64_t hash = set_hash(&row->id);
 	struct chunk *chunk;
@@ -64,6 +67,8 @@ static int add(struct recovery *rec, const struct index_row *row)
 		return -ENOMEM;
 	chunk->file = row->file;
 	chunk->boot = row->boot;
+	if (extent)
+		chunk_set_extent(chunk, extent);
 	if (row->complete)
 		chunk_set_state_locked(chunk, CHUNK_COMPLETE);
 	set_insert_locked(set_shard(rec->set, hash), chunk, hash);
@@ -75,13 +80,27 @@ static int add(struct recovery *rec, const struct index_row *row)
 static int add_row(void *arg, const struct index_row *row)
 {
 	struct recovery *rec = arg;
+	struct extent *extent = NULL;
+	int r;
 
-	return find(rec, &row->id) ? tier_index_remove(rec->tier, &row->id) : add(rec, row);
+	if (find(rec, &row->id))
+		return tier_index_remove(rec->tier, &row->id);
+	if (row->extent) {
+		extent = extents_join_file(rec->set, rec->tier, row->file, &row->id);
+		if (!extent)
+			return tier_index_remove(rec->tier, &row->id);
+	}
+	r = add(rec, row, extent);
+	if (r < 0 && extent)
+		extent_leave_found(extent);
+	return r;
 }
 
 static void forget(struct recovery *rec, struct chunk *chunk)
 {
 	map_remove(&set_shard(rec->set, chunk->node.hash)->map, &chunk->node);
+	if (chunk->extent)
+		extent_leave_found(chunk->extent);
 	chunk_unref(chunk);
 }
 
@@ -133,7 +152,8 @@ static int adopt(struct recovery *rec, uint64_t file)
 	if (r == 0 && head.file_id == file && !find(rec, &head.id)) {
 		row.id = head.id;
 		(void)tier_index_put(rec->tier, &row); /* the tier knows when it failed */
-		return add(rec, &row);
+		CRASH_POINT("chunk.found");
+		return add(rec, &row, NULL);
 	}
 	file_id_path(file, path);
 	(void)disk_unlink(rec->tier->chk_fd, path, 0); /* or at the next start */
@@ -183,7 +203,60 @@ static int scan_files(struct recovery *rec, size_t sorted)
 	return r;
 }
 
+/* ---- extents --------------------------------------------------------------------------------- */
+
+/* A place of an extent that no row names. */
+static int adopt_place(struct recovery *rec, struct extent *extent, const struct chunk_id *id)
+{
+	const struct chunk_place place = extent_place(extent->bytes, id->chunk);
+	struct index_row row = {
+		.id = *id, .file = extent->file, .boot = BOOT_UNKNOWN, .extent = true
+	};
+	int r = extent_has_head(extent, id, &place);
+
+	if (r <= 0)
+		return r;
+	ensure(extents_join_file(rec->set, rec->tier, extent->file, id) == extent);
+	(void)tier_index_put(rec->tier, &row); /* the tier knows when it failed */
+	r = add(rec, &row, extent);
+	if (r < 0)
+		extent_leave_found(extent);
+	return r;
+}
+
+static int scan_extent(void *arg, struct extent *extent)
+{
+	struct recovery *rec = arg;
+	uint64_t n = extent->bytes / CHUNK_BYTES;
+	int pinned = extent_pin(extent);
+	int r = pinned;
+
+	for (uint64_t i = 0; r == 0 && i < n; i++) {
+		struct chunk_id id = { .volume = extent->volume,
+			.lineage = extent->lineage,
+			.chunk = extent->number * n + i };
+
+		if (!find(rec, &id))
+			r = adopt_place(rec, extent, &id);
+	}
+	if (pinned == 0)
+		extent_unpin(extent);
+	extent->scanned = r == 0;
+	/* What cannot be read now stays for the next start. */
+	return r == -ENOMEM || r == -EMFILE || r == -ENFILE ? r : 0;
+}
+
 /* ---- the tables ------------------------------------------------------------------------------ */
+
+/* In an extent, whose size the scan looked at. */
+static void load_complete_in_extent(struct chunk *chunk)
+{
+	uint64_t all[CHUNK_WORDS];
+
+	memset(all, 0xff, sizeof(all));
+	chunk_bits_load(chunk, all, true);
+	chunk_charge_found(chunk);
+}
 
 /* The file of a row that says complete, under this boot: only its size is looked at. */
 static int load_complete(struct chunk *chunk)
@@ -193,6 +266,10 @@ static int load_complete(struct chunk *chunk)
 	struct stat st;
 	int r;
 
+	if (chunk->extent) {
+		load_complete_in_extent(chunk);
+		return 0;
+	}
 	file_id_path(chunk->file, path);
 	r = disk_stat(chunk->tier->chk_fd, path, &st);
 	if (r < 0)
@@ -205,20 +282,38 @@ static int load_complete(struct chunk *chunk)
 	return 0;
 }
 
+static int read_meta(struct chunk *chunk, uint8_t *table, uint64_t *ret_allocated)
+{
+	struct chunk_head head = { 0 };
+	int r;
+
+	if (chunk->extent) {
+		r = extent_pin(chunk->extent);
+		if (r < 0)
+			return r;
+		r = chunk_file_read_meta_at(chunk_fds(chunk), &chunk->place, &head, table);
+		extent_unpin(chunk->extent);
+	} else {
+		r = chunk_file_read_meta(
+			chunk->tier->chk_fd, chunk->file, &head, table, ret_allocated);
+	}
+	return r == 0 && !chunk_id_equal(&head.id, &chunk->id) ? -EBADMSG : r;
+}
+
 static int load_table(struct chunk *chunk, uint8_t *table)
 {
 	uint64_t present[CHUNK_WORDS];
-	struct chunk_head head;
-	uint64_t allocated;
-	int r = chunk_file_read_meta(chunk->tier->chk_fd, chunk->file, &head, table, &allocated);
+	uint64_t allocated = 0;
+	int r = read_meta(chunk, table, &allocated);
 
-	if (r == 0 && !chunk_id_equal(&head.id, &chunk->id))
-		r = -EBADMSG;
 	if (r < 0)
 		return r;
 	chunk_table_scan(table, present);
 	chunk_bits_load(chunk, present, chunk->boot == chunk->tier->identity.boot);
-	chunk_settle(chunk, 0, allocated);
+	if (chunk->extent)
+		chunk_charge_found(chunk);
+	else
+		chunk_settle(chunk, 0, allocated);
 	return 0;
 }
 
@@ -272,13 +367,11 @@ static void load_run(struct pool_job *job)
  */
 static void lose(struct recovery *rec, struct chunk *chunk, int why)
 {
-	char path[FILE_NAME_BYTES];
-
 	if (why == -ENOENT || why == -ENODATA || why == -EBADMSG) {
-		file_id_path(chunk->file, path);
 		/* What fails is tried again at the next start. */
 		(void)tier_index_remove(rec->tier, &chunk->id);
-		(void)disk_unlink(rec->tier->chk_fd, path, 0);
+		CRASH_POINT("chunk.lost");
+		chunk_unlink_file(chunk);
 	}
 	forget(rec, chunk);
 }
@@ -289,10 +382,13 @@ static void sift(struct recovery *rec, size_t first)
 	size_t n = first;
 
 	for (size_t i = first; i < rec->n; i++) {
-		if (rec->results[i] < 0)
+		if (rec->results[i] < 0) {
 			lose(rec, rec->chunks[i], rec->results[i]);
-		else
-			rec->chunks[n++] = rec->chunks[i];
+			continue;
+		}
+		if (rec->chunks[i]->extent)
+			chunk_count_complete(rec->chunks[i]);
+		rec->chunks[n++] = rec->chunks[i];
 	}
 	rec->n = n;
 }
@@ -328,8 +424,11 @@ static int recover(struct recovery *rec, struct err *e)
 {
 	struct tier *tier = rec->tier;
 	size_t rows;
-	int r = tier->index ? tier->index->ops->each(tier->index, add_row, rec) : 0;
+	int r = extents_scan(rec->set, tier);
 
+	if (r < 0)
+		return r;
+	r = tier->index ? tier->index->ops->each(tier->index, add_row, rec) : 0;
 	if (r < 0 && r != -ENOMEM) {
 		while (rec->n)
 			forget(rec, rec->chunks[--rec->n]);
@@ -340,8 +439,12 @@ static int recover(struct recovery *rec, struct err *e)
 	rows = rec->n;
 	if (r == 0)
 		r = scan_files(rec, rows);
+	if (r == 0)
+		r = extents_each(rec->set, tier, scan_extent, rec);
 	if (r == 0 && rec->n > rows)
 		r = load_from(rec, rows);
+	if (r == 0)
+		extents_sweep(rec->set, tier);
 	return r;
 }
 

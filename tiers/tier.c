@@ -2,6 +2,7 @@
 #include "tiers/tier_internal.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/crash_point.h"
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/units.h"
@@ -19,6 +20,7 @@ static int open_chk(struct tier *tier, struct err *e)
 {
 	int r = disk_mkdir(tier->dir_fd, "chk", 0700);
 
+	CRASH_POINT("tier.made");
 	if (r == 0)
 		tier->chk_fd = disk_open(tier->dir_fd, "chk", O_RDONLY | O_DIRECTORY, 0);
 	if (r == 0 && tier->chk_fd < 0)
@@ -58,6 +60,7 @@ int tier_index_recreate(struct tier *tier, struct err *e)
 		tier->index->ops->close(tier->index);
 	tier->index = NULL;
 	r = index_dir_remove(tier->index_path);
+	CRASH_POINT("index.removed");
 	if (r < 0)
 		(void)err_set(e, r,
 			"%s: cannot be removed to build it anew: %s; check its disk and whose it "
@@ -110,6 +113,7 @@ int tier_make(
 	tier->chk_fd = -1;
 	tier->counters = counters;
 	health_init(&tier->health);
+	gate_init(&tier->gate);
 	pthread_rwlock_init(&tier->index_lock, NULL);
 	pthread_mutex_init(&tier->space_lock, NULL);
 	tier->path = strdup(path);
@@ -165,6 +169,7 @@ void tier_free(struct tier *tier)
 	pthread_mutex_destroy(&tier->space_lock);
 	pthread_rwlock_destroy(&tier->index_lock);
 	health_release(&tier->health);
+	gate_release(&tier->gate);
 	free(tier->index_path);
 	free(tier->path);
 	tier->magic = 0;

@@ -18,6 +18,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "base/cleanup.h"
+#include "tiers/gate_internal.h"
 #include "tiers/health_internal.h"
 #include "tiers/identity_internal.h"
 #include "tiers/index_internal.h"
@@ -42,6 +43,10 @@ struct tier {
 	_Atomic bool unnamed;       /* no room for the identity of this start: read only */
 	_Atomic uint64_t next_file; /* id */
 	struct health health;
+	struct gate gate;
+	dev_t dev; /* of the directory, when it was opened */
+	ino_t ino;
+	_Atomic bool away; /* its path leads elsewhere: out until it comes back (watch.c) */
 
 	pthread_rwlock_t index_lock; /* read: one index call; write: replacing `index` */
 	struct index *index;
@@ -87,6 +92,12 @@ int tier_make(const char *path, struct tier_counters *counters, struct tier **re
 int tier_set_capacity(struct tier *tier, uint64_t capacity, struct err *e) __must_check;
 void tier_free(struct tier *tier); /* NULL is allowed */
 DEFINE_CLEANUP(struct tier *, tier_free);
+
+/* May its chunks be touched? Not while it is out or a call to its disk does not return. */
+static inline bool tier_in_service(const struct tier *tier)
+{
+	return health_get(&tier->health) != HEALTH_OUT && !gate_is_stalled(&tier->gate);
+}
 
 /* A name that no chunk file had before. */
 uint64_t tier_new_file_id(struct tier *tier);

@@ -3,6 +3,7 @@
 #include "tiers/tier_set_internal.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/crash_point.h"
 #include "base/hash.h"
 #include "tiers/disk.h"
 
@@ -36,6 +37,15 @@ void set_insert_locked(struct shard *shard, struct chunk *chunk, uint64_t hash)
 	map_insert(&shard->map, &chunk->node, hash);
 }
 
+void set_wake_waiters(struct tier_set *set)
+{
+	for (uint32_t i = 0; i < SET_SHARDS; i++) {
+		pthread_mutex_lock(&set->shards[i].lock);
+		pthread_cond_broadcast(&set->shards[i].settled);
+		pthread_mutex_unlock(&set->shards[i].lock);
+	}
+}
+
 struct chunk *tier_chunk_find(struct tier_set *set, const struct chunk_id *id)
 {
 	uint64_t hash = set_hash(id);
@@ -45,7 +55,7 @@ struct chunk *tier_chunk_find(struct tier_set *set, const struct chunk_id *id)
 	CHECK_MAGIC(set, SET_MAGIC);
 	pthread_mutex_lock(&shard->lock);
 	chunk = set_find_locked(shard, id, hash);
-	if (chunk && (!chunk_is_live(chunk) || health_get(&chunk->tier->health) == HEALTH_OUT))
+	if (chunk && (!chunk_is_live(chunk) || !tier_in_service(chunk->tier)))
 		chunk = NULL;
 	if (chunk)
 		chunk_ref(chunk);
@@ -71,15 +81,14 @@ static bool begin_unlink(struct chunk *chunk, bool idle)
 static void unlink_chunk(struct tier_set *set, struct chunk *chunk)
 {
 	struct shard *shard = set_shard(set, chunk->node.hash);
-	char path[FILE_NAME_BYTES];
 
 	volumes_unqueue(&set->volumes, chunk);
 	/* The index first: a file without a row is found again, a row without a file only looks
 	 * odd. */
 	(void)tier_index_remove(chunk->tier, &chunk->id);
-	file_id_path(chunk->file, path);
-	(void)disk_unlink(
-		chunk->tier->chk_fd, path, 0); /* gone already, or adopted at the next start */
+	CRASH_POINT("chunk.unlisted");
+	chunk_unlink_file(chunk);
+	CRASH_POINT("chunk.unlinked");
 
 	pthread_mutex_lock(&shard->lock);
 	pthread_mutex_lock(&chunk->lock);
@@ -89,6 +98,7 @@ static void unlink_chunk(struct tier_set *set, struct chunk *chunk)
 	pthread_cond_broadcast(&shard->settled);
 	pthread_mutex_unlock(&shard->lock);
 	chunk_hold(chunk);
+	chunk_leave_extent(chunk);
 	chunk_unref(chunk); /* the set's; charged until the last one */
 }
 
@@ -209,13 +219,14 @@ void tier_set_status(struct tier_set *set, uint32_t tier, struct tier_status *re
 	t = set->tiers[tier];
 	*ret_status = (struct tier_status){
 		.path = t->path,
-		.state = health_name(health_get(&t->health)),
 		.capacity = t->capacity,
 		.used = atomic_load(&t->used),
 		.chunks = atomic_load(&t->chunks),
 		.data_bytes = atomic_load(&t->blocks) * BLOCK_BYTES,
 		.held = atomic_load(&t->held),
+		.extents = extents_count(set, t),
 	};
+	ret_status->state = watch_state(&set->watch, t, ret_status->why);
 }
 
 static const struct counter_info counter_table[] = {
@@ -289,8 +300,11 @@ int tier_set_open(
 	set->magic = SET_MAGIC;
 	descriptor_cache_init(&set->descriptors, 0);
 	bounce_init(&set->bounce);
+	watch_init(&set->watch);
 	space_init(&set->space);
 	r = volumes_init(&set->volumes, n);
+	if (extents_init(&set->extents) < 0)
+		r = -ENOMEM;
 	if (init_shards(set, configs, n) < 0 || r < 0) /* both, for tier_set_free() */
 		r = -ENOMEM;
 	if (r < 0)
@@ -307,7 +321,7 @@ int tier_set_open(
 	if (r < 0)
 		return r;
 	queue_all(set);
-	if (space_start(set) < 0)
+	if (space_start(set) < 0 || watch_start(&set->watch, set) < 0)
 		return err_set(e, -EAGAIN,
 			"cannot start a thread: raise the limit on processes (ulimit -u)");
 	*ret_set = TAKE(set);
@@ -329,6 +343,7 @@ void tier_set_free(struct tier_set *set)
 	if (!set)
 		return;
 	CHECK_MAGIC(set, SET_MAGIC);
+	watch_stop(&set->watch);
 	space_stop(set);
 	for (uint32_t i = 0; i < SET_SHARDS; i++) {
 		map_each(&set->shards[i].map, free_chunk, NULL);
@@ -336,11 +351,13 @@ void tier_set_free(struct tier_set *set)
 		pthread_cond_destroy(&set->shards[i].settled);
 		pthread_mutex_destroy(&set->shards[i].lock);
 	}
+	extents_release(&set->extents);
 	for (uint32_t i = 0; i < set->n_tiers; i++)
 		tier_free(set->tiers[i]);
 	volumes_release(&set->volumes);
 	space_release(&set->space);
 	bounce_release(&set->bounce);
+	watch_release(&set->watch);
 	descriptor_cache_release(&set->descriptors);
 	set->magic = 0;
 	free(set);

@@ -1,7 +1,9 @@
 /* Admission: whether a new chunk is taken, and by which tier. See tiers.h. */
 #include "tiers/evict_internal.h"
 #include "tiers/tier_set_internal.h"
+#include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/crash_point.h"
 #include "tiers/disk.h"
 
 static uint64_t max_chunks(const struct tier *tier)
@@ -12,7 +14,8 @@ static uint64_t max_chunks(const struct tier *tier)
 /* In service, and not short of anything but room. */
 static bool takes_chunks(const struct tier *tier)
 {
-	return health_get(&tier->health) == HEALTH_OK && !atomic_load(&tier->inodes_short) &&
+	return health_get(&tier->health) == HEALTH_OK && tier_in_service(tier) &&
+	       !atomic_load(&tier->inodes_short) &&
 	       atomic_load(&tier->chunks) < max_chunks(tier);
 }
 
@@ -28,14 +31,10 @@ static bool look_at_tiers(struct tier_set *set)
 
 	for (uint32_t i = 0; i < set->n_tiers; i++) {
 		struct tier *tier = set->tiers[i];
-		uint64_t now = clock_mono_ns();
-		bool index_failed = atomic_load(&tier->index_failed);
 
-		if (health_probe_due(&tier->health, now, index_failed))
-			recover_probe(set, tier);
-		else if (!index_failed)
-			health_tick(&tier->health, now);
-		in_service |= health_get(&tier->health) != HEALTH_OUT;
+		if (!tier_in_service(tier))
+			continue;
+		in_service = true;
 		tier_refresh_space(tier, false);
 	}
 	return in_service;
@@ -125,7 +124,7 @@ int chunk_reserve(struct chunk *chunk, uint64_t bytes, uint64_t at_least)
 /* ---- new chunks ------------------------------------------------------------------------------ */
 
 /* Makes the chunk's file, charges it, tells the index. */
-static int make_file(struct tier_set *set, struct chunk *chunk)
+static int make_file_inside(struct tier_set *set, struct chunk *chunk)
 {
 	const uint64_t reserved = 2ull * CHUNK_HEAD_BYTES;
 	struct chunk_head head = { .id = chunk->id };
@@ -134,14 +133,18 @@ static int make_file(struct tier_set *set, struct chunk *chunk)
 	uint64_t began = clock_mono_ns();
 	uint64_t allocated = CHUNK_HEAD_BYTES;
 	struct index_row row;
-	int r = chunk_reserve(chunk, reserved, TIER_ADMIT_BYTES - reserved);
+	int r;
 
+	if (chunk->extent)
+		return chunk_make_in_extent(chunk);
+	r = chunk_reserve(chunk, reserved, TIER_ADMIT_BYTES - reserved);
 	if (r < 0)
 		return r;
 	do {
 		chunk->file = head.file_id = tier_new_file_id(tier);
 		r = chunk_file_create(tier->chk_fd, &head, &fds);
 	} while (r == -EEXIST);
+	CRASH_POINT("chunk.made");
 	r = tier_io(tier, r, began);
 	if (r < 0) {
 		chunk_settle(chunk, reserved, 0);
@@ -155,12 +158,25 @@ static int make_file(struct tier_set *set, struct chunk *chunk)
 	descriptor_adopt(&set->descriptors, &chunk->descriptor, &fds);
 	row = chunk_row(chunk);
 	r = tier_index_put(tier, &row);
+	CRASH_POINT("chunk.listed");
 	if (r < 0) {
 		char path[FILE_NAME_BYTES];
 
 		file_id_path(chunk->file, path);
 		(void)disk_unlink(tier->chk_fd, path, 0); /* empty; the next start would adopt it */
 	}
+	return r;
+}
+
+static int make_file(struct tier_set *set, struct chunk *chunk)
+{
+	struct gate_call call;
+	int r = gate_enter(&chunk->tier->gate, GATE_WRITE, &call);
+
+	if (r < 0)
+		return r;
+	r = make_file_inside(set, chunk);
+	gate_leave(&chunk->tier->gate, &call);
 	return r;
 }
 
@@ -179,20 +195,27 @@ static int finish_creating(struct tier_set *set, struct shard *shard, struct chu
 		volumes_queue(&set->volumes, chunk);
 	pthread_cond_broadcast(&shard->settled);
 	pthread_mutex_unlock(&shard->lock);
-	if (r < 0)
+	if (r < 0) {
+		chunk_leave_extent(chunk);
 		chunk_unref(chunk); /* the set's */
+	}
 	return r;
 }
 
-/* The chunk, live and referenced; or NULL, and no other thread is making or removing it. */
+/*
+ * The chunk, live and referenced; or NULL, and no other thread is making or removing it. One whose
+ * disk stalls comes as it is: nobody waits for that disk.
+ */
 static struct chunk *find_settled_locked(
 	struct shard *shard, const struct chunk_id *id, uint64_t hash)
 {
 	for (;;) {
 		struct chunk *chunk = set_find_locked(shard, id, hash);
 
-		if (!chunk || chunk_is_live(chunk))
-			return chunk ? chunk_ref(chunk) : NULL;
+		if (!chunk)
+			return NULL;
+		if (chunk_is_live(chunk) || !tier_in_service(chunk->tier))
+			return chunk_ref(chunk);
 		pthread_cond_wait(&shard->settled, &shard->lock);
 	}
 }
@@ -209,12 +232,28 @@ static struct chunk *find_settled(struct tier_set *set, const struct chunk_id *i
 	return chunk;
 }
 
+/* The extent for a new chunk, joined, when it is to lie in one; that may be in another tier. */
+static struct extent *join_extent(
+	struct tier_set *set, const struct chunk_id *id, struct tier **tier)
+{
+	struct extent *extent = extents_join(set, id, *tier);
+
+	if (extent && extent->tier != *tier && !may_admit(extent->tier)) {
+		extent_leave(extent, false);
+		return NULL;
+	}
+	if (extent)
+		*tier = extent->tier;
+	return extent;
+}
+
 /* The chunk in that tier, or in another where it turned up meanwhile. */
 static int make_chunk(struct tier_set *set, struct tier *tier, const struct chunk_id *id,
 	const struct tier_admission *how, struct chunk **ret_chunk)
 {
 	uint64_t hash = set_hash(id);
 	struct shard *shard = set_shard(set, hash);
+	struct extent *extent = join_extent(set, id, &tier);
 	struct chunk *chunk;
 	bool fresh;
 	int r;
@@ -225,12 +264,16 @@ static int make_chunk(struct tier_set *set, struct tier *tier, const struct chun
 	if (fresh) {
 		chunk = chunk_new(set, tier, id);
 		if (chunk) {
+			if (extent)
+				chunk_set_extent(chunk, TAKE(extent));
 			chunk->class = how->class;
 			chunk->unread = how->want != TIER_WANT_READ;
 			set_insert_locked(shard, chunk, hash);
 		}
 	}
 	pthread_mutex_unlock(&shard->lock);
+	if (extent)
+		extent_leave(extent, false); /* nothing was made in it */
 	if (!chunk)
 		return -ENOMEM;
 	if (fresh) {
@@ -276,7 +319,7 @@ int tier_chunk_admit_as(struct tier_set *set, const struct chunk_id *id,
 		r = admit_new(set, id, how, &chunk);
 	if (r < 0)
 		return r;
-	if (health_get(&chunk->tier->health) == HEALTH_OUT) {
+	if (!tier_in_service(chunk->tier)) {
 		chunk_unref(chunk);
 		return -EIO;
 	}

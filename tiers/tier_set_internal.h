@@ -7,6 +7,7 @@
 #include "tiers/descriptor_internal.h"
 #include "tiers/space_internal.h"
 #include "tiers/tier_internal.h"
+#include "tiers/watch_internal.h"
 
 #define SET_SHARDS    64u
 #define SET_TIERS_MAX 16u
@@ -25,8 +26,10 @@ struct tier_set {
 	struct shard shards[SET_SHARDS];
 	struct descriptor_cache descriptors;
 	struct bounce bounce;
+	struct watch watch;
 	struct volumes volumes;
 	struct space space;
+	struct extents extents;
 	struct tier_counters counters;
 };
 
@@ -35,6 +38,8 @@ struct shard *set_shard(struct tier_set *set, uint64_t hash);
 /* The chunk in any state, not referenced. */
 struct chunk *set_find_locked(struct shard *shard, const struct chunk_id *id, uint64_t hash);
 void set_insert_locked(struct shard *shard, struct chunk *chunk, uint64_t hash);
+/* Those who wait for a chunk to leave CREATING or UNLINKING look again. */
+void set_wake_waiters(struct tier_set *set);
 /* Takes a live chunk out for ever: UNLINKING, index, file, GONE. False when somebody else did. */
 bool set_unlink(struct tier_set *set, struct chunk *chunk);
 /* The same, unless it is written or moved. */

@@ -178,22 +178,47 @@ void chunk_bitmap(const struct chunk *chunk, uint8_t out[CHUNK_BITMAP_BYTES]);
 uint64_t chunk_present_bytes(const struct chunk *chunk);
 
 /*
- * A new descriptor on the chunk file for handing to a reader on this node: read-only, O_DIRECT
- * where the filesystem has it. The caller closes it. Data may be read from it at every offset whose
- * blocks are present; the piece table too.
+ * A new descriptor on the file that holds the chunk, its own or its extent's, for handing to a
+ * reader on this node: read-only, O_DIRECT where the filesystem has it. The caller closes it. Data
+ * may be read from it at every offset whose blocks are present; the piece table too.
  */
 int chunk_open_fd(struct chunk *chunk, int *ret_fd) __must_check;
+/* Bytes of the extent in whose file the chunk lies (locate/extent_format.h); 0: it has its own. */
+uint64_t chunk_extent_bytes(const struct chunk *chunk);
+
+/* What a worker knows of a volume. */
+struct tier_layout {
+	uint64_t end;          /* of the volume */
+	uint64_t used;         /* bytes of it that objects take */
+	uint64_t extent_bytes; /* 0: as the image has it, layout_extent_bytes() */
+	bool whole;            /* this worker is to hold all of it */
+};
+
+/*
+ * Chunks of a volume that is to be here whole, and fits into tiers and quota, lie in extents from
+ * now on; those of others get files of their own. What is there already follows in the background.
+ * -ENOMEM, -ENOSPC: too many volumes are known; nothing changes.
+ */
+int tier_set_layout(struct tier_set *set, const struct volume_id *volume, uint64_t lineage,
+	const struct tier_layout *layout) __must_check;
 
 struct tier_status {
 	const char *path;  /* borrowed from the set */
-	const char *state; /* "ok", "suspect", "out" */
+	const char *state; /* "ok", "stalled", "suspect", "out" */
+	char why[192];     /* it is not "ok"; "" */
 	uint64_t capacity;
 	uint64_t used; /* charged */
 	uint64_t chunks;
 	uint64_t data_bytes; /* bytes present */
 	uint64_t held;       /* part of used: unlinked, and not let go of by readers */
+	uint64_t extents;    /* extent files */
 };
 uint32_t tier_set_count(const struct tier_set *set);
+/* fn is told of every change of a tier's state, on a thread of the set; NULL: nobody is. */
+void tier_set_on_state(struct tier_set *set,
+	void (*fn)(void *arg, const char *path, const char *state, const char *why), void *arg);
+/* Looks at all tiers soon and probes those that are out, without waiting for their time. */
+void tier_set_probe(struct tier_set *set);
 void tier_set_status(struct tier_set *set, uint32_t tier, struct tier_status *ret_status);
 
 /* True when no tier has room for another chunk. Never blocks. */

@@ -233,7 +233,7 @@ static void test_disk_full(void **state)
 	/* Room again: all is as before. */
 	hog_path(f, path);
 	assert_int_equal(unlink(path), 0);
-	f->set->tiers[0]->health.last_probe = 0;
+	probe_until(f, "ok");
 	tier_refresh_space(f->set->tiers[0], true);
 	assert_int_equal(write_run(f, 1, &third), 0);
 	assert_int_equal(write_run(f, 0, &second), 0);
@@ -271,7 +271,7 @@ static void test_index_without_room(void **state)
 	assert_int_equal(write_run(f, 99, &run), -EIO);
 	hog_path(f, path);
 	assert_int_equal(unlink(path), 0);
-	tier->health.last_probe = 0;
+	probe_until(f, "ok");
 	assert_int_equal(write_run(f, 99, &run), 0);
 	assert_string_equal(status_of(f).state, "ok");
 	fixture_reopen(f);
@@ -354,6 +354,7 @@ static void test_failing_reads(void **state)
 
 	/* A probe finds the disk working: back in service, and what is damaged is seen piece by
 	 * piece. */
+	probe_until(f, "ok");
 	assert_int_equal(write_run(f, 1, &other), 0);
 	assert_string_equal(status_of(f).state, "ok");
 	assert_int_equal(read_run(f, 1, &other), 0);
@@ -404,7 +405,8 @@ static void test_failing_index(void **state)
 	assert_int_equal(each_chunk_file(f, NULL, NULL), 5);
 	assert_string_equal(status_of(f).state, "out");
 	assert_null(tier_chunk_find(f->set, &id));
-	assert_int_equal(write_run(f, 9, &run), 0); /* probed */
+	probe_until(f, "ok");
+	assert_int_equal(write_run(f, 9, &run), 0);
 	assert_string_equal(status_of(f).state, "ok");
 	assert_int_equal(read_run(f, 0, &run), 0);
 	fixture_reopen(f);

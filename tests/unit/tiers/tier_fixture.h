@@ -17,6 +17,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "base/clock.h"
 #include "base/units.h"
 #include "tiers/chunk_file_internal.h"
 #include "tiers/identity_internal.h"
@@ -236,4 +237,17 @@ static inline struct tier_status status_of(struct fixture *f)
 
 	tier_set_status(f->set, 0, &status);
 	return status;
+}
+
+/* Probes until the tier is in that state; the time of an ordinary probe is not waited for. */
+static inline void probe_until(struct fixture *f, const char *state)
+{
+	uint64_t deadline = clock_mono_ns() + 60 * CLOCK_SECOND;
+
+	while (strcmp(status_of(f).state, state) != 0) {
+		if (clock_mono_ns() > deadline)
+			fail_msg("%s, not %s: %s", status_of(f).state, state, status_of(f).why);
+		tier_set_probe(f->set);
+		clock_sleep_ns(5 * CLOCK_MS);
+	}
 }

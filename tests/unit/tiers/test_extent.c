@@ -1,0 +1,381 @@
+/* Extents: a volume that fits lies in files that are the image's devices; what a start finds of
+ * them; what goes and what stays. */
+#include "tests/unit/tiers/tier_fixture.h"
+#include "tiers/extent_internal.h"
+#include "tiers/tier_set_internal.h"
+
+#define EXTENT     (4ull * CHUNK_BYTES)
+#define RUN_BYTES  (150u << 10) /* three pieces, the last of 22 KiB */
+#define RUN_OFFSET (3u << 20)
+
+static void layout(struct fixture *f, uint64_t used)
+{
+	const struct chunk_id id = chunk_number(0);
+	const struct tier_layout layout = {
+		.end = 64 * CHUNK_BYTES, .used = used, .extent_bytes = EXTENT, .whole = true
+	};
+
+	assert_int_equal(tier_set_layout(f->set, &id.volume, id.lineage, &layout), 0);
+}
+
+static struct piece_run run_in(uint64_t n)
+{
+	return run_of(RUN_OFFSET, RUN_BYTES, n + 1);
+}
+
+static void write_chunk(struct fixture *f, uint64_t n)
+{
+	struct piece_run run = run_in(n);
+
+	assert_int_equal(write_run(f, n, &run), 0);
+}
+
+static void check_chunk(struct fixture *f, uint64_t n)
+{
+	struct piece_run run = run_in(n);
+
+	assert_int_equal(read_run(f, n, &run), 0);
+}
+
+static bool in_extent(struct fixture *f, uint64_t n)
+{
+	struct chunk_id id = chunk_number(n);
+	struct chunk *chunk = tier_chunk_find(f->set, &id);
+	bool is;
+
+	assert_non_null(chunk);
+	is = chunk_extent_bytes(chunk) == EXTENT;
+	chunk_unref(chunk);
+	return is;
+}
+
+static void path_of(struct fixture *f, uint64_t extent, char out[500])
+{
+	(void)snprintf(out, 500, "%s/ext/a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5.%016x/%llu", f->path, 77,
+		(unsigned long long)extent);
+}
+
+static bool file_exists(struct fixture *f, uint64_t extent)
+{
+	char path[500];
+
+	path_of(f, extent, path);
+	return access(path, F_OK) == 0;
+}
+
+/* The file is the device: bytes at their offsets in the extent, zeros elsewhere, nothing of ours
+ * before the extent's end. */
+static void test_file_is_the_device(void **state)
+{
+	struct fixture *f = *state;
+	uint8_t *want = calloc(1, EXTENT);
+	uint8_t *got = malloc(EXTENT);
+	char path[500];
+	int fd;
+
+	fixture_open(f);
+	layout(f, 10 * CHUNK_BYTES);
+	for (uint64_t n = 4; n < 8; n++) {
+		write_chunk(f, n);
+		pattern(n + 1, want + (n - 4) * CHUNK_BYTES + RUN_OFFSET, RUN_BYTES);
+	}
+	assert_int_equal(each_chunk_file(f, NULL, NULL), 0);
+	path_of(f, 1, path);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	assert_true(fd >= 0);
+	assert_int_equal(pread(fd, got, EXTENT, 0), EXTENT);
+	assert_memory_equal(got, want, EXTENT);
+	assert_int_equal(lseek(fd, 0, SEEK_END), extent_file_bytes(EXTENT));
+	(void)close(fd);
+	assert_int_equal(status_of(f).extents, 1);
+	free(want);
+	free(got);
+}
+
+static void test_restart(void **state)
+{
+	struct fixture *f = *state;
+	uint64_t used;
+
+	fixture_open(f);
+	layout(f, 10 * CHUNK_BYTES);
+	for (uint64_t n = 0; n < 10; n++)
+		write_chunk(f, n);
+	assert_int_equal(status_of(f).extents, 3);
+	used = status_of(f).used;
+	fixture_reopen(f);
+	assert_int_equal(status_of(f).extents, 3);
+	assert_int_equal(status_of(f).chunks, 10);
+	/* The same blocks are charged, but for what the index takes. */
+	assert_true(status_of(f).used + (1u << 20) > used && status_of(f).used < used + (1u << 20));
+	for (uint64_t n = 0; n < 10; n++) {
+		check_chunk(f, n);
+		assert_true(in_extent(f, n));
+	}
+	/* New chunks join the extent that is there. */
+	layout(f, 12 * CHUNK_BYTES);
+	write_chunk(f, 10);
+	assert_int_equal(status_of(f).extents, 3);
+	assert_true(in_extent(f, 10));
+}
+
+static void remove_index(struct fixture *f)
+{
+	char path[400];
+
+	(void)snprintf(path, sizeof(path), "%s/index", f->path);
+	fixture_remove_tree(path);
+}
+
+static void test_lost_index(void **state)
+{
+	struct fixture *f = *state;
+
+	fixture_open(f);
+	layout(f, 10 * CHUNK_BYTES);
+	for (uint64_t n = 0; n < 10; n++)
+		write_chunk(f, n);
+	fixture_close(f);
+	remove_index(f);
+	fixture_open(f);
+	assert_int_equal(status_of(f).chunks, 10);
+	for (uint64_t n = 0; n < 10; n++)
+		check_chunk(f, n);
+	/* And the rows that were written meanwhile serve the next start. */
+	fixture_reopen(f);
+	for (uint64_t n = 0; n < 10; n++)
+		check_chunk(f, n);
+	assert_int_equal(status_of(f).chunks, 10);
+}
+
+static void test_other_boot(void **state)
+{
+	struct fixture *f = *state;
+	struct piece_run run = run_in(1);
+	char path[500];
+
+	fixture_open(f);
+	layout(f, 10 * CHUNK_BYTES);
+	for (uint64_t n = 0; n < 4; n++)
+		write_chunk(f, n);
+	fixture_close(f);
+	another_boot(f);
+	path_of(f, 0, path);
+	flip_byte(path, CHUNK_BYTES + RUN_OFFSET + 5);
+	fixture_open(f);
+	assert_int_equal(read_run(f, 1, &run), -EBADMSG);
+	check_chunk(f, 0);
+	check_chunk(f, 2);
+	check_chunk(f, 3);
+	write_chunk(f, 1);
+	check_chunk(f, 1);
+	assert_true(in_extent(f, 1));
+}
+
+/* What a crash or a power failure may leave in ext/. */
+static void test_leftovers(void **state)
+{
+	struct fixture *f = *state;
+	char path[500];
+	char other[520];
+	int fd;
+
+	fixture_open(f);
+	layout(f, 10 * CHUNK_BYTES);
+	write_chunk(f, 0);
+	write_chunk(f, 4);
+	write_chunk(f, 8);
+	fixture_close(f);
+	/* One that was being made. */
+	path_of(f, 3, path);
+	(void)snprintf(other, sizeof(other), "%s.new", path);
+	fd = open(other, O_CREAT | O_WRONLY | O_CLOEXEC, 0600);
+	assert_true(fd >= 0);
+	(void)close(fd);
+	/* A foot that never reached the disk. */
+	path_of(f, 1, path);
+	flip_byte(path, (off_t)extent_foot_offset(EXTENT) + 20);
+	/* Cut off. */
+	path_of(f, 2, path);
+	assert_int_equal(truncate(path, (off_t)EXTENT), 0);
+	fixture_open(f);
+	assert_int_equal(access(other, F_OK), -1);
+	assert_false(file_exists(f, 1));
+	assert_false(file_exists(f, 2));
+	assert_int_equal(status_of(f).chunks, 1);
+	assert_int_equal(status_of(f).extents, 1);
+	check_chunk(f, 0);
+	layout(f, 10 * CHUNK_BYTES);
+	write_chunk(f, 4);
+	check_chunk(f, 4);
+	assert_true(in_extent(f, 4));
+}
+
+static bool keep_even(void *arg, uint64_t chunk)
+{
+	(void)arg;
+	return chunk % 2 == 0;
+}
+
+/* Dropped chunks are found no more; the file goes with the last, and only then its bytes. */
+static void test_drop(void **state)
+{
+	struct fixture *f = *state;
+	struct chunk_id id = chunk_number(1);
+	struct piece_run run = run_in(1);
+	struct chunk *held;
+	uint8_t *data = malloc(RUN_BYTES);
+	uint64_t used;
+
+	fixture_open(f);
+	used = status_of(f).used;
+	layout(f, 10 * CHUNK_BYTES);
+	for (uint64_t n = 0; n < 4; n++)
+		write_chunk(f, n);
+	held = tier_chunk_find(f->set, &id);
+	(void)tier_set_drop(f->set, &id.volume, id.lineage, keep_even, NULL);
+	assert_null(tier_chunk_find(f->set, &id));
+	assert_true(file_exists(f, 0));
+	check_chunk(f, 0);
+	check_chunk(f, 2);
+	assert_int_equal(chunk_read(held, &run, data), 0);
+	chunk_unref(held);
+	fixture_close(f);
+	free(data);
+	fixture_open(f);
+	assert_int_equal(status_of(f).chunks, 2);
+	assert_null(tier_chunk_find(f->set, &id));
+	(void)tier_set_drop(f->set, &id.volume, id.lineage, NULL, NULL);
+	assert_false(file_exists(f, 0));
+	assert_int_equal(status_of(f).extents, 0);
+	assert_true(status_of(f).used < used + (1u << 20));
+}
+
+/* A chunk that comes back finds what its earlier life left, and checks it. */
+static void test_second_life(void **state)
+{
+	struct fixture *f = *state;
+	struct chunk_id id = chunk_number(1);
+	struct chunk *chunk;
+
+	fixture_open(f);
+	layout(f, 10 * CHUNK_BYTES);
+	write_chunk(f, 0);
+	write_chunk(f, 1);
+	(void)tier_set_drop(f->set, &id.volume, id.lineage, keep_even, NULL);
+	assert_int_equal(tier_chunk_admit(f->set, &id, &chunk), 0);
+	assert_true(chunk_present(chunk, RUN_OFFSET, RUN_BYTES));
+	assert_int_equal(
+		atomic_load(&chunk->unverified_blocks), atomic_load(&chunk->present_blocks));
+	check_chunk(f, 1);
+	assert_int_equal(atomic_load(&chunk->unverified_blocks), 0);
+	chunk_unref(chunk);
+	/* No byte was taken for new ones. */
+	assert_int_equal(status_of(f).chunks, 2);
+}
+
+static int open_fds(void)
+{
+	int n = 0;
+
+	for (int fd = 0; fd < 1024; fd++)
+		n += fcntl(fd, F_GETFD) >= 0;
+	return n;
+}
+
+/* One pair of descriptors for all chunks of an extent; a reader's is of the very file. */
+static void test_descriptors(void **state)
+{
+	struct fixture *f = *state;
+	uint8_t want[4096];
+	uint8_t *got = aligned_alloc(4096, 4096);
+	int before;
+	int fd;
+
+	fixture_open(f);
+	layout(f, 10 * CHUNK_BYTES);
+	before = open_fds();
+	for (uint64_t n = 0; n < 4; n++)
+		write_chunk(f, n);
+	assert_in_range(open_fds(), before + 1, before + 2);
+	for (uint64_t n = 4; n < 10; n++)
+		write_chunk(f, n);
+	assert_in_range(open_fds(), before + 3, before + 6);
+	for (uint64_t n = 0; n < 10; n++) {
+		struct chunk_id id = chunk_number(n);
+		struct chunk *chunk = tier_chunk_find(f->set, &id);
+		struct chunk_place place = extent_place(EXTENT, n);
+
+		assert_int_equal(chunk_open_fd(chunk, &fd), 0);
+		assert_int_equal(pread(fd, got, 4096, (off_t)(place.data + RUN_OFFSET)), 4096);
+		pattern(n + 1, want, sizeof(want));
+		assert_memory_equal(got, want, sizeof(want));
+		(void)close(fd);
+		chunk_unref(chunk);
+	}
+	free(got);
+}
+
+/* A volume that does not fit, or of which others hold parts, has chunk files. */
+static void test_does_not_fit(void **state)
+{
+	struct fixture *f = *state;
+	struct chunk_id id = chunk_number(0);
+	struct tier_layout part = {
+		.end = 64 * CHUNK_BYTES, .used = CHUNK_BYTES, .extent_bytes = EXTENT
+	};
+
+	fixture_open(f);
+	layout(f, 2 * f->capacity);
+	write_chunk(f, 0);
+	assert_false(in_extent(f, 0));
+	assert_int_equal(tier_set_layout(f->set, &id.volume, id.lineage, &part), 0);
+	write_chunk(f, 1);
+	assert_false(in_extent(f, 1));
+	assert_int_equal(status_of(f).extents, 0);
+	assert_int_equal(each_chunk_file(f, NULL, NULL), 2);
+}
+
+static void test_removed_behind_our_back(void **state)
+{
+	struct fixture *f = *state;
+	struct chunk_id id = chunk_number(0);
+	struct chunk *chunk;
+	char path[500];
+	int fd;
+
+	fixture_open(f);
+	layout(f, 10 * CHUNK_BYTES);
+	write_chunk(f, 0);
+	write_chunk(f, 1);
+	path_of(f, 0, path);
+	assert_int_equal(unlink(path), 0);
+	chunk = tier_chunk_find(f->set, &id);
+	assert_int_equal(chunk_open_fd(chunk, &fd), -ENODATA);
+	chunk_unref(chunk);
+	assert_null(tier_chunk_find(f->set, &id));
+	write_chunk(f, 0); /* in a file of its own: the extent is lost */
+	check_chunk(f, 0);
+	assert_false(in_extent(f, 0));
+	assert_string_equal(status_of(f).state, "ok");
+}
+
+#define T(fn) cmocka_unit_test_setup_teardown(fn, fixture_setup, fixture_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		T(test_file_is_the_device),
+		T(test_restart),
+		T(test_lost_index),
+		T(test_other_boot),
+		T(test_leftovers),
+		T(test_drop),
+		T(test_second_life),
+		T(test_descriptors),
+		T(test_does_not_fit),
+		T(test_removed_behind_our_back),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

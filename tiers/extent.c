@@ -1,0 +1,661 @@
+/* Extent files. See extent_internal.h. */
+#include "tiers/extent_internal.h"
+#include "base/cleanup.h"
+#include "base/hash.h"
+#include "tiers/disk.h"
+#include "tiers/tier_set_internal.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define EXTENTS_EXPECTED 1024u
+#define EXT_DIR          "ext"
+#define NEW_SUFFIX       ".new"
+
+/* ---- the maps -------------------------------------------------------------------------------- */
+
+static uint64_t number_hash(const struct volume_id *volume, uint64_t lineage, uint64_t number)
+{
+	struct chunk_id key = { .volume = *volume, .lineage = lineage, .chunk = number };
+
+	return hash_xxh3(&key, sizeof(key), 1);
+}
+
+static uint64_t file_hash(uint64_t file)
+{
+	return hash_xxh3(&file, sizeof(file), 2);
+}
+
+int extents_init(struct extents *extents)
+{
+	int r;
+
+	pthread_mutex_init(&extents->lock, NULL);
+	pthread_cond_init(&extents->settled, NULL);
+	list_init(&extents->plans);
+	r = map_init(&extents->by_number, EXTENTS_EXPECTED);
+	return r < 0 ? r : map_init(&extents->by_file, EXTENTS_EXPECTED);
+}
+
+static void forget_extent(struct map_node *node, void *arg)
+{
+	struct extent *extent = container_of(node, struct extent, by_number);
+	struct extents *extents = arg;
+
+	map_remove(&extents->by_number, &extent->by_number);
+	map_remove(&extents->by_file, &extent->by_file);
+	ensure(atomic_load(&extent->refs) == 1);
+	extent_unref(extent);
+}
+
+void extents_release(struct extents *extents)
+{
+	if (!extents->plans.next)
+		return; /* never initialised */
+	map_each(&extents->by_number, forget_extent, extents);
+	extent_plans_free(extents);
+	map_release(&extents->by_number);
+	map_release(&extents->by_file);
+	pthread_cond_destroy(&extents->settled);
+	pthread_mutex_destroy(&extents->lock);
+}
+
+static struct extent *extent_new(
+	struct tier_set *set, struct tier *tier, const struct extent_foot *foot)
+{
+	struct extent *extent = calloc(1, sizeof(*extent));
+
+	if (!extent)
+		return NULL;
+	extent->magic = EXTENT_MAGIC;
+	extent->refs = 1;
+	extent->volume = foot->volume;
+	extent->lineage = foot->lineage;
+	extent->number = foot->number;
+	extent->bytes = foot->extent_bytes;
+	extent->file = foot->file_id;
+	extent->set = set;
+	extent->tier = tier;
+	extent->space = volumes_join(&set->volumes, &foot->volume);
+	if (!extent->space) {
+		free(extent);
+		return NULL;
+	}
+	descriptor_init(&extent->descriptor);
+	return extent;
+}
+
+static void insert_locked(struct extents *extents, struct extent *extent)
+{
+	map_insert(&extents->by_number, &extent->by_number,
+		number_hash(&extent->volume, extent->lineage, extent->number));
+	map_insert(&extents->by_file, &extent->by_file, file_hash(extent->file));
+}
+
+struct extent *extent_ref(struct extent *extent)
+{
+	CHECK_MAGIC(extent, EXTENT_MAGIC);
+	atomic_fetch_add_explicit(&extent->refs, 1, memory_order_relaxed);
+	return extent;
+}
+
+void extent_unref(struct extent *extent)
+{
+	if (!extent)
+		return;
+	CHECK_MAGIC(extent, EXTENT_MAGIC);
+	if (atomic_fetch_sub_explicit(&extent->refs, 1, memory_order_acq_rel) != 1)
+		return;
+	descriptor_close(&extent->set->descriptors, &extent->descriptor);
+	tier_settle(extent->tier, atomic_load(&extent->orphaned), 0);
+	volumes_settle(extent->space, atomic_load(&extent->orphaned), 0);
+	chunk_held_sub(extent->set, extent->tier, extent->space, atomic_load(&extent->held));
+	volumes_leave(&extent->set->volumes, extent->space);
+	extent->magic = 0;
+	free(extent);
+}
+
+/* The extent of that number which new chunks join, or the one that is being made or removed. */
+static struct extent *find_locked(
+	struct extents *extents, const struct volume_id *volume, uint64_t lineage, uint64_t number)
+{
+	struct map_node *node =
+		map_first(&extents->by_number, number_hash(volume, lineage, number));
+
+	for (; node; node = map_next_same(node)) {
+		struct extent *extent = container_of(node, struct extent, by_number);
+
+		if (extent->number == number && extent->lineage == lineage && !extent->aside &&
+			volume_id_equal(&extent->volume, volume))
+			return extent;
+	}
+	return NULL;
+}
+
+/* ---- charges --------------------------------------------------------------------------------- */
+
+uint64_t extent_charge(struct extent *extent, uint64_t allocated)
+{
+	uint64_t charged = atomic_load(&extent->charged);
+
+	/* Blocks are never given back while the file lives. */
+	do {
+		if (allocated <= charged)
+			return 0;
+	} while (!atomic_compare_exchange_weak(&extent->charged, &charged, allocated));
+	return allocated - charged;
+}
+
+uint64_t extent_take_charge(struct extent *extent, uint64_t bytes)
+{
+	uint64_t orphaned = atomic_load(&extent->orphaned);
+	uint64_t taken;
+
+	do {
+		taken = min(bytes, orphaned);
+	} while (!atomic_compare_exchange_weak(&extent->orphaned, &orphaned, orphaned - taken));
+	return taken;
+}
+
+void extent_give_charge(struct extent *extent, uint64_t bytes, bool held)
+{
+	atomic_fetch_add(&extent->orphaned, bytes);
+	if (held)
+		atomic_fetch_add(&extent->held, bytes);
+}
+
+/* Of the file itself, when it was made or found. */
+static void charge_file(struct extent *extent, uint64_t allocated)
+{
+	uint64_t grown = extent_charge(extent, allocated);
+
+	tier_settle(extent->tier, 0, grown);
+	volumes_settle(extent->space, 0, grown);
+	extent_give_charge(extent, grown, false);
+}
+
+/* ---- names ----------------------------------------------------------------------------------- */
+
+static void dir_path(const struct volume_id *volume, uint64_t lineage, char out[EXTENT_DIR_BYTES])
+{
+	char hex[2 * VOLUME_ID_LEN + 1];
+
+	hash_hex(volume->bytes, VOLUME_ID_LEN, hex);
+	(void)snprintf(out, EXTENT_DIR_BYTES, EXT_DIR "/%s.%016" PRIx64, hex, lineage);
+}
+
+static void extent_path(const struct extent *extent, bool aside, char out[EXTENT_PATH_BYTES])
+{
+	char dir[EXTENT_DIR_BYTES];
+
+	dir_path(&extent->volume, extent->lineage, dir);
+	if (aside)
+		(void)snprintf(out, EXTENT_PATH_BYTES, "%s/%" PRIu64 ".%016" PRIx64, dir,
+			extent->number, extent->file);
+	else
+		(void)snprintf(out, EXTENT_PATH_BYTES, "%s/%" PRIu64, dir, extent->number);
+}
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+static int read_foot(int fd, struct extent_foot *ret_foot, uint64_t *ret_allocated)
+{
+	uint8_t bytes[EXTENT_FOOT_BYTES];
+	uint64_t extent_bytes;
+	struct stat st;
+	int r = disk_fstat(fd, &st);
+
+	if (r < 0)
+		return r;
+	extent_bytes = S_ISREG(st.st_mode) ? extent_bytes_of_file((uint64_t)st.st_size) : 0;
+	if (extent_bytes == 0)
+		return -EBADMSG;
+	r = disk_pread(fd, bytes, sizeof(bytes), extent_foot_offset(extent_bytes));
+	if (r == 0)
+		r = extent_foot_decode(bytes, ret_foot);
+	if (r == 0 && ret_foot->extent_bytes != extent_bytes)
+		r = -EBADMSG;
+	if (r == 0)
+		*ret_allocated = (uint64_t)st.st_blocks * 512;
+	return r;
+}
+
+/* What the name says may be another file by now: only the foot's id tells. */
+static int open_file(void *arg, struct chunk_fds *ret_fds)
+{
+	_cleanup_(chunk_fds_close) struct chunk_fds fds = CHUNK_FDS_NONE;
+	const struct extent *extent = arg;
+	char path[EXTENT_PATH_BYTES];
+	struct extent_foot foot;
+	uint64_t allocated;
+	int r = -ENOENT;
+
+	for (int aside = 0; r == -ENOENT && aside < 2; aside++) {
+		extent_path(extent, aside, path);
+		r = chunk_fds_open(extent->tier->dir_fd, path, 0, &fds);
+		if (r == 0)
+			r = read_foot(fds.buffered, &foot, &allocated);
+		if (r == 0 && foot.file_id != extent->file)
+			r = -ENOENT;
+		if (r < 0)
+			chunk_fds_close(&fds);
+	}
+	if (r < 0)
+		return r;
+	*ret_fds = chunk_fds_take(&fds);
+	return 0;
+}
+
+int extent_pin(struct extent *extent)
+{
+	int r = descriptor_pin(&extent->set->descriptors, &extent->descriptor, open_file, extent);
+
+	if (r == -ENOENT)
+		extent_lose(extent);
+	return r;
+}
+
+void extent_lose(struct extent *extent)
+{
+	pthread_mutex_lock(&extent->set->extents.lock);
+	extent->lost = true;
+	pthread_mutex_unlock(&extent->set->extents.lock);
+}
+
+void extent_unpin(struct extent *extent)
+{
+	descriptor_unpin(&extent->set->descriptors, &extent->descriptor);
+}
+
+static int make_directories(const struct extent *extent)
+{
+	char dir[EXTENT_DIR_BYTES];
+	int r = disk_mkdir(extent->tier->dir_fd, EXT_DIR, 0700);
+
+	dir_path(&extent->volume, extent->lineage, dir);
+	return r < 0 ? r : disk_mkdir(extent->tier->dir_fd, dir, 0700);
+}
+
+static int write_foot(const struct extent *extent, const struct chunk_fds *fds)
+{
+	const struct extent_foot foot = {
+		.volume = extent->volume,
+		.lineage = extent->lineage,
+		.number = extent->number,
+		.file_id = extent->file,
+		.extent_bytes = extent->bytes,
+	};
+	uint8_t bytes[EXTENT_FOOT_BYTES];
+	int r = disk_truncate(fds->buffered, extent_file_bytes(extent->bytes));
+
+	extent_foot_encode(&foot, bytes);
+	if (r == 0)
+		r = disk_pwrite(
+			fds->buffered, bytes, sizeof(bytes), extent_foot_offset(extent->bytes));
+	return r;
+}
+
+/* Makes the file whole under another name first: what has the right name has a foot, unless power
+ * failed meanwhile. */
+static int make_file(struct extent *extent)
+{
+	_cleanup_(chunk_fds_close) struct chunk_fds fds = CHUNK_FDS_NONE;
+	char temporary[EXTENT_PATH_BYTES + sizeof(NEW_SUFFIX)];
+	struct tier *tier = extent->tier;
+	char path[EXTENT_PATH_BYTES];
+	uint64_t allocated = 0;
+	int r = make_directories(extent);
+
+	if (r < 0)
+		return r;
+	extent_path(extent, false, path);
+	(void)snprintf(temporary, sizeof(temporary), "%s" NEW_SUFFIX, path);
+	(void)disk_unlink(tier->dir_fd, temporary, 0); /* of a start that failed */
+	r = chunk_fds_open(tier->dir_fd, temporary, O_CREAT | O_EXCL, &fds);
+	if (r < 0)
+		return r;
+	r = write_foot(extent, &fds);
+	if (r == 0)
+		r = disk_rename(tier->dir_fd, temporary, tier->dir_fd, path);
+	if (r < 0) {
+		(void)disk_unlink(tier->dir_fd, temporary, 0); /* what matters is r */
+		return r;
+	}
+	if (chunk_file_allocated(&fds, &allocated) == 0)
+		charge_file(extent, allocated);
+	descriptor_adopt(&extent->set->descriptors, &extent->descriptor, &fds);
+	return 0;
+}
+
+void extent_unlink(struct extent *extent)
+{
+	struct tier *tier = extent->tier;
+	char path[EXTENT_PATH_BYTES];
+	char dir[EXTENT_DIR_BYTES];
+
+	extent_path(extent, extent->aside, path);
+	(void)disk_unlink(tier->dir_fd, path, 0); /* or at the next start, when nothing is in it */
+	dir_path(&extent->volume, extent->lineage, dir);
+	(void)disk_unlink(tier->dir_fd, dir, AT_REMOVEDIR); /* when it was the last */
+}
+
+/* ---- chunks come and go ---------------------------------------------------------------------- */
+
+/* An extent of that number in state MAKING, in the maps. */
+static struct extent *begin_locked(struct extents *extents, struct tier_set *set, struct tier *tier,
+	const struct chunk_id *id, uint64_t bytes)
+{
+	const struct extent_foot foot = {
+		.volume = id->volume,
+		.lineage = id->lineage,
+		.number = id->chunk / (bytes / CHUNK_BYTES),
+		.file_id = tier_new_file_id(tier),
+		.extent_bytes = bytes,
+	};
+	struct extent *extent = extent_new(set, tier, &foot);
+
+	if (extent) {
+		extent->chunks = 1; /* the one it is made for */
+		insert_locked(extents, extent);
+	}
+	return extent;
+}
+
+/* Takes an extent out of the maps, and the maps' reference away. */
+static void end(struct extent *extent)
+{
+	struct extents *extents = &extent->set->extents;
+
+	pthread_mutex_lock(&extents->lock);
+	extent->state = EXTENT_GONE;
+	map_remove(&extents->by_number, &extent->by_number);
+	map_remove(&extents->by_file, &extent->by_file);
+	pthread_cond_broadcast(&extents->settled);
+	pthread_mutex_unlock(&extents->lock);
+	extent_unref(extent);
+}
+
+static struct extent *finish_making(struct extent *extent)
+{
+	struct extents *extents = &extent->set->extents;
+
+	if (make_file(extent) < 0) {
+		end(extent);
+		return NULL;
+	}
+	pthread_mutex_lock(&extents->lock);
+	extent->state = EXTENT_LIVE;
+	pthread_cond_broadcast(&extents->settled);
+	pthread_mutex_unlock(&extents->lock);
+	return extent;
+}
+
+struct extent *extents_join(struct tier_set *set, const struct chunk_id *id, struct tier *tier)
+{
+	struct extents *extents = &set->extents;
+	struct extent *extent = NULL;
+	bool made = false;
+	uint64_t bytes;
+
+	pthread_mutex_lock(&extents->lock);
+	bytes = extent_plan_bytes_locked(extents, &id->volume, id->lineage);
+	while (bytes) {
+		extent = find_locked(
+			extents, &id->volume, id->lineage, id->chunk / (bytes / CHUNK_BYTES));
+		if (!extent || extent->state == EXTENT_LIVE)
+			break;
+		pthread_cond_wait(&extents->settled, &extents->lock);
+	}
+	if (extent && (extent->lost || extent->bytes != bytes))
+		extent = NULL;
+	else if (extent)
+		extent->chunks++;
+	else if (bytes && tier)
+		made = (extent = begin_locked(extents, set, tier, id, bytes)) != NULL;
+	pthread_mutex_unlock(&extents->lock);
+	return made ? finish_making(extent) : extent;
+}
+
+void extent_leave(struct extent *extent, bool was_complete)
+{
+	struct extents *extents = &extent->set->extents;
+	bool last;
+
+	CHECK_MAGIC(extent, EXTENT_MAGIC);
+	pthread_mutex_lock(&extents->lock);
+	ensure(extent->chunks > 0);
+	extent->complete -= was_complete;
+	last = --extent->chunks == 0;
+	if (last)
+		extent->state = EXTENT_UNLINKING;
+	pthread_mutex_unlock(&extents->lock);
+	if (!last)
+		return;
+	extent_unlink(extent);
+	end(extent);
+}
+
+int extent_chunk_begin(struct extent *extent, const struct chunk_id *id,
+	const struct chunk_place *place, uint8_t ret_table[CHUNK_TABLE_BYTES])
+{
+	const struct chunk_head head = { .id = *id, .file_id = extent->file };
+	int fd = extent->descriptor.fds.buffered;
+	uint8_t bytes[CHUNK_HEAD_BYTES];
+	int r = disk_pread(fd, ret_table, CHUNK_TABLE_BYTES, chunk_place_table(place));
+
+	if (r < 0)
+		return r;
+	chunk_head_encode(&head, bytes);
+	return disk_pwrite(fd, bytes, sizeof(bytes), place->head);
+}
+
+void extent_chunk_end(struct extent *extent, const struct chunk_place *place)
+{
+	static const uint8_t none[CHUNK_HEAD_BYTES];
+
+	if (extent_pin(extent) < 0)
+		return;
+	if (disk_pwrite(extent->descriptor.fds.buffered, none, sizeof(none), place->head) < 0)
+		counter_add(
+			&extent->set->counters.io_errors, 1); /* the next start finds it again */
+	extent_unpin(extent);
+}
+
+void extent_note_complete(struct extent *extent, bool complete)
+{
+	struct extents *extents = &extent->set->extents;
+	bool all;
+
+	pthread_mutex_lock(&extents->lock);
+	if (complete)
+		extent->complete++;
+	else
+		extent->complete--;
+	all = extent->complete == extent->bytes / CHUNK_BYTES;
+	pthread_mutex_unlock(&extents->lock);
+	/* A failure only leaves the mode as it was. */
+	if (all || !complete)
+		(void)chunk_file_set_complete(&extent->descriptor.fds, all);
+}
+
+/* ---- what a start finds ---------------------------------------------------------------------- */
+
+struct scan {
+	struct tier_set *set;
+	struct tier *tier;
+	const char *dir; /* within the tier */
+};
+
+/* Opens a file of ext/VOLUME.LINEAGE; its extent, and that its name is right. */
+static int look_at(struct scan *scan, const char *path)
+{
+	_cleanup_(chunk_fds_close) struct chunk_fds fds = CHUNK_FDS_NONE;
+	struct extents *extents = &scan->set->extents;
+	char want[EXTENT_PATH_BYTES];
+	struct extent_foot foot;
+	struct extent *extent;
+	uint64_t allocated = 0;
+	int r = chunk_fds_open(scan->tier->dir_fd, path, 0, &fds);
+
+	if (r == 0)
+		r = read_foot(fds.buffered, &foot, &allocated);
+	if (r < 0)
+		return r;
+	extent = extent_new(scan->set, scan->tier, &foot);
+	if (!extent)
+		return -ENOMEM;
+	extent_path(extent, false, want);
+	if (strcmp(path, want) != 0) {
+		extent_path(extent, true, want);
+		extent->aside = true;
+	}
+	if (strcmp(path, want) != 0) {
+		extent_unref(extent);
+		return -EBADMSG;
+	}
+	extent->state = EXTENT_LIVE;
+	atomic_store(&extent->handed, true); /* a reader may have it since an earlier run */
+	charge_file(extent, allocated);
+	insert_locked(extents, extent);
+	return 0;
+}
+
+static int scan_name(void *arg, int dir, const char *name)
+{
+	struct scan *scan = arg;
+	char path[EXTENT_DIR_BYTES + 256 + 1];
+	int r;
+
+	(void)dir;
+	if (snprintf(path, sizeof(path), "%s/%s", scan->dir, name) >= (int)sizeof(path))
+		return 0; /* not ours */
+	r = look_at(scan, path);
+	/* Without a foot nobody can tell what it is; what fails otherwise stays for later. */
+	if (r == -EBADMSG || r == -ENODATA)
+		(void)disk_unlink(scan->tier->dir_fd, path, 0);
+	return r == -ENOMEM || r == -EMFILE || r == -ENFILE ? r : 0;
+}
+
+static int scan_volume(void *arg, int dir, const char *name)
+{
+	const int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW;
+	struct scan *scan = arg;
+	char path[sizeof(EXT_DIR) + 256 + 1];
+	_cleanup_disk_close_ int fd = disk_open(dir, name, flags, 0);
+
+	if (fd < 0)
+		return 0; /* no directory of ours */
+	(void)snprintf(path, sizeof(path), EXT_DIR "/%s", name);
+	scan->dir = path;
+	return disk_list(fd, scan_name, scan);
+}
+
+int extents_scan(struct tier_set *set, struct tier *tier)
+{
+	const int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW;
+	_cleanup_disk_close_ int fd = disk_open(tier->dir_fd, EXT_DIR, flags, 0);
+	struct scan scan = { .set = set, .tier = tier };
+
+	if (fd < 0)
+		return fd == -ENOENT ? 0 : fd;
+	return disk_list(fd, scan_volume, &scan);
+}
+
+struct extent *extents_join_file(
+	struct tier_set *set, const struct tier *tier, uint64_t file, const struct chunk_id *id)
+{
+	struct map_node *node = map_first(&set->extents.by_file, file_hash(file));
+
+	for (; node; node = map_next_same(node)) {
+		struct extent *extent = container_of(node, struct extent, by_file);
+
+		if (extent->file != file || extent->tier != tier ||
+			extent->lineage != id->lineage ||
+			!volume_id_equal(&extent->volume, &id->volume) ||
+			extent->number != id->chunk / (extent->bytes / CHUNK_BYTES))
+			continue;
+		pthread_mutex_lock(&set->extents.lock);
+		extent->chunks++;
+		pthread_mutex_unlock(&set->extents.lock);
+		return extent;
+	}
+	return NULL;
+}
+
+void extent_leave_found(struct extent *extent)
+{
+	pthread_mutex_lock(&extent->set->extents.lock);
+	ensure(extent->chunks > 0);
+	extent->chunks--;
+	pthread_mutex_unlock(&extent->set->extents.lock);
+}
+
+int extent_has_head(
+	struct extent *extent, const struct chunk_id *id, const struct chunk_place *place)
+{
+	uint8_t bytes[CHUNK_HEAD_BYTES];
+	struct chunk_head head;
+	int r = disk_pread(extent->descriptor.fds.buffered, bytes, sizeof(bytes), place->head);
+
+	if (r < 0)
+		return r;
+	return chunk_head_decode(bytes, &head) == 0 && chunk_id_equal(&head.id, id) &&
+	       head.file_id == extent->file;
+}
+
+struct walk {
+	const struct tier *tier;
+	int (*fn)(void *arg, struct extent *extent);
+	void *arg;
+	int r;
+	uint32_t n;
+};
+
+static void walk_one(struct map_node *node, void *arg)
+{
+	struct extent *extent = container_of(node, struct extent, by_number);
+	struct walk *walk = arg;
+
+	if (walk->tier && extent->tier != walk->tier)
+		return;
+	walk->n += extent->state == EXTENT_LIVE;
+	if (walk->fn && walk->r == 0)
+		walk->r = walk->fn(walk->arg, extent);
+}
+
+int extents_each(struct tier_set *set, const struct tier *tier,
+	int (*fn)(void *arg, struct extent *extent), void *arg)
+{
+	struct walk walk = { .tier = tier, .fn = fn, .arg = arg };
+
+	map_each(&set->extents.by_number, walk_one, &walk);
+	return walk.r;
+}
+
+static int sweep_one(void *arg, struct extent *extent)
+{
+	(void)arg;
+	if (extent->chunks == 0 && extent->scanned) {
+		extent_unlink(extent);
+		end(extent);
+	}
+	return 0;
+}
+
+void extents_sweep(struct tier_set *set, const struct tier *tier)
+{
+	ensure(extents_each(set, tier, sweep_one, NULL) == 0);
+}
+
+uint32_t extents_count(struct tier_set *set, const struct tier *tier)
+{
+	struct walk walk = { .tier = tier };
+
+	pthread_mutex_lock(&set->extents.lock);
+	map_each(&set->extents.by_number, walk_one, &walk);
+	pthread_mutex_unlock(&set->extents.lock);
+	return walk.n;
+}

@@ -1,0 +1,157 @@
+/*
+ * Extents: files that hold a run of chunks of a volume as the image's devices show it, used while
+ * the tiers are to hold the whole volume (docs/decisions/extent-files.md; the file's format is
+ * locate/extent_format.h).
+ *
+ *	ext/VOLUME.LINEAGE/N		extent N
+ *	ext/VOLUME.LINEAGE/N.ID		a former file of extent N, whose chunks are being moved
+ *	ext/VOLUME.LINEAGE/N.new	one being made; removed at the next start
+ *
+ *	MAKING ──file made──► LIVE ──its last chunk left──► UNLINKING ──► GONE
+ *	   └──failed──► GONE
+ *
+ * MAKING and UNLINKING hold the extent's place, so that nobody else makes or removes the same name.
+ *
+ * A chunk *joins* an extent before it is made in it and *leaves* when it is unlinked or moved; the
+ * extent goes with the last one that leaves. Its struct, and what it is charged, lives until the
+ * last struct chunk that lay in it is freed. What left is not given back to the filesystem before
+ * that: a reader may have the file open.
+ *
+ * Threads: any. `extents.lock` guards the maps, the plans, states and the counts of chunks; it is a
+ * leaf, not held over I/O.
+ */
+#pragma once
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include "base/list.h"
+#include "base/map.h"
+#include "locate/extent_format.h"
+#include "tiers/descriptor_internal.h"
+#include "tiers/tier_internal.h"
+
+/* "ext/VOLUME.LINEAGE" and "ext/VOLUME.LINEAGE/N.ID", with the NUL. */
+#define EXTENT_DIR_BYTES  (4 + 2 * VOLUME_ID_LEN + 1 + 16 + 1)
+#define EXTENT_PATH_BYTES (EXTENT_DIR_BYTES + 1 + 20 + 1 + FILE_ID_HEX)
+
+struct chunk;
+struct volume_space;
+
+enum extent_state {
+	EXTENT_MAKING,
+	EXTENT_LIVE,
+	EXTENT_UNLINKING,
+	EXTENT_GONE,
+};
+
+#define EXTENT_MAGIC 0x45585445u
+
+struct extent {
+	uint32_t magic;
+	_Atomic uint32_t refs; /* the map's and one per struct chunk */
+	struct volume_id volume;
+	uint64_t lineage;
+	uint64_t number;
+	uint64_t bytes;
+	uint64_t file; /* id */
+	struct tier_set *set;
+	struct tier *tier;
+	struct descriptor descriptor;
+	struct volume_space *space;
+	_Atomic uint64_t charged;  /* what the file takes */
+	_Atomic uint64_t orphaned; /* part of it: of no struct chunk */
+	_Atomic uint64_t held;     /* part of that: of chunks that were unlinked */
+	_Atomic bool handed;       /* a descriptor was given to a reader, or may have been */
+	/* Under extents.lock: */
+	struct map_node by_number; /* (volume, lineage, number) */
+	struct map_node by_file;
+	enum extent_state state;
+	uint32_t chunks;   /* joined */
+	uint32_t complete; /* of them */
+	bool aside;        /* its name is N.ID: nothing joins any more */
+	bool lost;         /* its file was removed behind our back: as `aside` */
+	bool scanned;      /* a start looked at all of its places */
+};
+
+/* What is known of a volume: whether all of it is to be here. */
+struct extent_plan;
+
+struct extents {
+	pthread_mutex_t lock;
+	pthread_cond_t settled; /* an extent left MAKING or UNLINKING */
+	struct map by_number;
+	struct map by_file;
+	struct list plans;
+	uint32_t n_plans;
+};
+
+/* The size of the extents that new chunks of a volume join; 0: they do not (extent_plan.c). */
+uint64_t extent_plan_bytes_locked(
+	struct extents *extents, const struct volume_id *volume, uint64_t lineage);
+void extent_plans_free(struct extents *extents);
+
+int extents_init(struct extents *extents) __must_check;
+/* Every chunk is freed. */
+void extents_release(struct extents *extents);
+
+/* Finds the files in ext/ of a tier just opened; what can never be read again is removed. */
+int extents_scan(struct tier_set *set, struct tier *tier) __must_check;
+/* The extent of a row found at start, joined; NULL when its file is not there. */
+struct extent *extents_join_file(
+	struct tier_set *set, const struct tier *tier, uint64_t file, const struct chunk_id *id);
+/* Calls fn for each extent of the tier until it fails; for the start, when nobody else is there. */
+int extents_each(struct tier_set *set, const struct tier *tier,
+	int (*fn)(void *arg, struct extent *extent), void *arg) __must_check;
+/* What was found is not used: as before extents_join_file(). */
+void extent_leave_found(struct extent *extent);
+/* 1 when the place has the chunk's head; 0; or an error of the disk. Pinned. */
+int extent_has_head(struct extent *extent, const struct chunk_id *id,
+	const struct chunk_place *place) __must_check;
+/* Removes extents in which nothing was found. */
+void extents_sweep(struct tier_set *set, const struct tier *tier);
+
+/*
+ * The extent in which the chunk is to lie, joined; NULL when it is to have a file of its own: the
+ * volume does not fit, or the extent cannot be made. `tier` is where a new one would be made.
+ */
+struct extent *extents_join(struct tier_set *set, const struct chunk_id *id, struct tier *tier);
+/* A chunk left; `was_complete` as extent_note_complete() was told. Unlinks the file of the last. */
+void extent_leave(struct extent *extent, bool was_complete);
+
+struct extent *extent_ref(struct extent *extent);
+void extent_unref(struct extent *extent); /* NULL is allowed */
+
+/* Opens when needed, pins. -ENOENT: the file is gone. */
+int extent_pin(struct extent *extent) __must_check;
+void extent_unpin(struct extent *extent);
+/* Its file was removed behind our back: nothing joins it any more. */
+void extent_lose(struct extent *extent);
+
+/* Where the head of a chunk that lies in it says so; the table as an earlier life of the chunk left
+ * it. The extent is pinned. */
+int extent_chunk_begin(struct extent *extent, const struct chunk_id *id,
+	const struct chunk_place *place, uint8_t ret_table[CHUNK_TABLE_BYTES]) __must_check;
+/* The head goes: the next start does not find the chunk. */
+void extent_chunk_end(struct extent *extent, const struct chunk_place *place);
+
+/*
+ * Charging. The file's blocks are charged as they grow, each to the chunk that was written then.
+ * They come back all at once: what a struct chunk was charged becomes the extent's own when it is
+ * freed.
+ */
+/* What the file takes now; returns by how much it grew, to be charged to somebody. */
+uint64_t extent_charge(struct extent *extent, uint64_t allocated);
+/* Takes at most `bytes` of what is charged to nobody; what a start found is. */
+uint64_t extent_take_charge(struct extent *extent, uint64_t bytes);
+/* A struct chunk is freed; `held`: it was unlinked. */
+void extent_give_charge(struct extent *extent, uint64_t bytes, bool held);
+
+/* A chunk of it became complete, or is no more: the file's mode follows. The extent is pinned. */
+void extent_note_complete(struct extent *extent, bool complete);
+
+/* Removes the file. */
+void extent_unlink(struct extent *extent);
+
+/* Live ones, of a tier or (NULL) of all. */
+uint32_t extents_count(struct tier_set *set, const struct tier *tier);

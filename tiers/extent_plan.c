@@ -1,0 +1,126 @@
+/* Which volumes lie in extents: those of which all is to be here. See extent_internal.h. */
+#include "tiers/extent_internal.h"
+#include "base/hash.h"
+#include "tiers/tier_set_internal.h"
+
+#include <stdlib.h>
+
+#define PLANS_MAX 4096u
+/* A volume goes into extents when that much of what it needs would be left over besides, and stays
+ * there until nothing is: at the edge it does not go to and fro. */
+#define SPARE_SHARE 16u
+
+struct extent_plan {
+	struct list link;
+	struct volume_id volume;
+	uint64_t lineage;
+	uint64_t bytes; /* of an extent */
+	uint64_t need;  /* bytes that all of it would be charged */
+	bool whole;     /* it fits: its chunks lie in extents */
+};
+
+static struct extent_plan *find_locked(
+	struct extents *extents, const struct volume_id *volume, uint64_t lineage)
+{
+	list_for_each (node, &extents->plans) {
+		struct extent_plan *plan = list_entry(node, struct extent_plan, link);
+
+		if (plan->lineage == lineage && volume_id_equal(&plan->volume, volume))
+			return plan;
+	}
+	return NULL;
+}
+
+uint64_t extent_plan_bytes_locked(
+	struct extents *extents, const struct volume_id *volume, uint64_t lineage)
+{
+	const struct extent_plan *plan = find_locked(extents, volume, lineage);
+
+	return plan && plan->whole ? plan->bytes : 0;
+}
+
+void extent_plans_free(struct extents *extents)
+{
+	struct list *node;
+
+	while ((node = list_pop_front(&extents->plans)))
+		free(list_entry(node, struct extent_plan, link));
+}
+
+/* Tables and heads come to 0.3 %; what a filesystem adds for its own trees is of that order. */
+static uint64_t need_of(uint64_t end, uint64_t used)
+{
+	uint64_t bytes = min(end, used);
+
+	return bytes + bytes / 128 + CHUNK_BYTES;
+}
+
+/* Bytes that the volume may take, with those that it has. */
+static uint64_t room_for(struct tier_set *set, const struct volume_id *volume)
+{
+	struct tier_volume_status status = { 0 };
+	bool known = tier_volume_status(set, volume, &status);
+	uint64_t room = known ? status.charged - min(status.held, status.charged) : 0;
+
+	for (uint32_t i = 0; i < set->n_tiers; i++)
+		if (health_get(&set->tiers[i]->health) == HEALTH_OK)
+			room += tier_room(set->tiers[i]);
+	return known && status.policy.quota ? min(room, status.policy.quota) : room;
+}
+
+/* Decides anew; `plan` is a copy. */
+static bool is_whole(struct tier_set *set, const struct extent_plan *plan)
+{
+	uint64_t need = plan->need + (plan->whole ? 0 : plan->need / SPARE_SHARE);
+
+	return need <= room_for(set, &plan->volume);
+}
+
+static int put_locked(struct extents *extents, const struct extent_plan *wanted)
+{
+	struct extent_plan *plan = find_locked(extents, &wanted->volume, wanted->lineage);
+
+	if (!plan) {
+		if (extents->n_plans == PLANS_MAX)
+			return -ENOSPC;
+		plan = calloc(1, sizeof(*plan));
+		if (!plan)
+			return -ENOMEM;
+		*plan = *wanted;
+		list_init(&plan->link);
+		list_push_back(&extents->plans, &plan->link);
+		extents->n_plans++;
+		return 0;
+	}
+	plan->bytes = wanted->bytes;
+	plan->need = wanted->need;
+	plan->whole = wanted->whole;
+	return 0;
+}
+
+int tier_set_layout(struct tier_set *set, const struct volume_id *volume, uint64_t lineage,
+	const struct tier_layout *layout)
+{
+	struct extents *extents = &set->extents;
+	struct extent_plan wanted = {
+		.volume = *volume,
+		.lineage = lineage,
+		.bytes = layout->extent_bytes ? layout->extent_bytes
+					      : layout_extent_bytes(layout->end),
+		.need = need_of(layout->end, layout->used),
+	};
+	const struct extent_plan *known;
+	int r;
+
+	CHECK_MAGIC(set, SET_MAGIC);
+	ensure(extent_bytes_valid(wanted.bytes));
+	pthread_mutex_lock(&extents->lock);
+	known = find_locked(extents, volume, lineage);
+	wanted.whole = known && known->whole;
+	pthread_mutex_unlock(&extents->lock);
+	wanted.whole = layout->whole && is_whole(set, &wanted);
+	pthread_mutex_lock(&extents->lock);
+	r = put_locked(extents, &wanted);
+	pthread_mutex_unlock(&extents->lock);
+	return r;
+}

@@ -1,0 +1,55 @@
+/*
+ * What watches the disks of a set while others use them: one thread that only looks at clocks, and
+ * one per tier that looks at its directory, probes a tier that is out, and may hang with its disk.
+ *
+ *	every 250 ms	how long do calls last? a stall is seen while it lasts (gate_internal.h)
+ *	every 5 s	does the tier's path still lead to its directory? is its index there?
+ *			else it is out, until it does again
+ *	while out	is the disk working? then it is back, with its index built anew where lost
+ *
+ * Threads: watch_start() and watch_stop() by whoever opens and frees the set.
+ */
+#pragma once
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include "base/check.h"
+
+#define WATCH_TIERS_MAX 16u
+#define WATCH_TEXT      192
+
+struct tier;
+struct tier_set;
+
+typedef void (*watch_state_fn)(void *arg, const char *path, const char *state, const char *why);
+
+struct prober {
+	struct tier_set *set;
+	struct tier *tier;
+	pthread_t thread;
+	bool kicked;
+	uint64_t looked_ns;   /* its own */
+	const char *told;     /* the clock thread's: the state that was told last */
+	char why[WATCH_TEXT]; /* under the lock: of being away; "" */
+};
+
+struct watch {
+	pthread_mutex_t lock;
+	pthread_cond_t wake;
+	bool closing;
+	bool clock_runs;
+	uint32_t started; /* probers */
+	pthread_t clock;
+	struct prober probers[WATCH_TIERS_MAX];
+	watch_state_fn on_state;
+	void *arg;
+};
+
+void watch_init(struct watch *watch);
+int watch_start(struct watch *watch, struct tier_set *set) __must_check;
+void watch_stop(struct watch *watch); /* also when not started */
+void watch_release(struct watch *watch);
+
+/* The state as it is shown, and in a line why it is not "ok". Never blocks on I/O. */
+const char *watch_state(struct watch *watch, const struct tier *tier, char why[WATCH_TEXT]);
