@@ -117,6 +117,17 @@ bool arena_take(enum arena_user user, enum budget_class class, uint64_t bytes)
 	return taken;
 }
 
+bool arena_full(enum arena_user user)
+{
+	const struct user *u = &arena.users[user];
+	bool full;
+
+	pthread_mutex_lock(&arena.lock);
+	full = arena.enforced && u->used >= max(room_locked(u), u->least);
+	pthread_mutex_unlock(&arena.lock);
+	return full;
+}
+
 void arena_must(enum arena_user user, uint64_t bytes)
 {
 	pthread_mutex_lock(&arena.lock);

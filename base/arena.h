@@ -65,6 +65,9 @@ bool arena_take(enum arena_user user, enum budget_class class, uint64_t bytes) _
 void arena_must(enum arena_user user, uint64_t bytes);
 void arena_give(enum arena_user user, uint64_t bytes);
 
+/* It has all that it can have now: its callers should slow down. */
+bool arena_full(enum arena_user user);
+
 /* calloc() out of the arena, by demand; NULL without either. Freed with the same size. */
 void *arena_calloc(enum arena_user user, uint64_t n, uint64_t size);
 void arena_free(enum arena_user user, void *p, uint64_t bytes); /* p may be NULL */

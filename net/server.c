@@ -9,9 +9,13 @@
  *
  * Bounds: a connection is not read from while LIMIT_CONN_REQUESTS requests, or LIMIT_CONN_OUT_BYTES
  * of their payloads, are under way, or LIMIT_CONN_OUT_BYTES of replies wait for a peer that does
- * not take them.
+ * not take them. While the process has LIMIT_REQUESTS, or no memory for more, no connection is read
+ * from that has one under way: each goes on with one. A connection past the share of descriptors or
+ * memory is closed: its peer comes again.
  */
 #include "net/conn_internal.h"
+#include "base/arena.h"
+#include "base/bounds.h"
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
@@ -29,6 +33,10 @@
 #define REQUEST_MAGIC 0x52455153u
 #define CONN_BUCKETS  1024 /* of requests by id; chains of 8 at the maximum */
 #define WATCH_MS      1000
+#define CONNS_LEAST   8u
+/* Of the arena: with the stream's buffer, and with what the handler has for a request. */
+#define CONN_BYTES    (sizeof(struct rpc_conn) + CONN_BUCKETS * sizeof(void *) + 20480)
+#define REQUEST_BYTES (sizeof(struct request) + 1024)
 
 struct rpc_server {
 	uint32_t magic;
@@ -41,6 +49,7 @@ struct rpc_server {
 	/* The loop's. */
 	struct list conns;
 	uint32_t n_conns;
+	uint32_t max_conns;
 	unsigned int handles; /* listener and timer */
 	bool closing;
 	uv_timer_t watch;
@@ -69,6 +78,7 @@ struct request {
 	struct loop_task task;
 	struct frame reply;
 	struct conn_message message;
+	uint64_t charged; /* to the arena */
 	_Atomic bool replied;
 };
 
@@ -100,6 +110,8 @@ static void peer_unref(struct rpc_conn *peer)
 	map_release(&peer->by_id);
 	peer->magic = 0;
 	free(peer);
+	arena_give(ARENA_CONNECTIONS, CONN_BYTES);
+	bound_sub(BOUND_CONNECTIONS, 1);
 	server_drop(server);
 }
 
@@ -111,6 +123,8 @@ static void request_free(struct request *request)
 	free(request->rpc.payload);
 	if (request->rpc.fd >= 0)
 		(void)close(request->rpc.fd); /* only read from */
+	arena_give(ARENA_CONNECTIONS, request->charged);
+	bound_sub(BOUND_REQUESTS, 1);
 	request->magic = 0;
 	free(request);
 	peer_unref(peer);
@@ -135,10 +149,17 @@ static struct request *request_find(struct rpc_conn *peer, uint64_t id)
 	return NULL;
 }
 
+/* All connections together have as much as they may; looked at again when one of its own ends. */
+static bool too_much(const struct rpc_conn *peer)
+{
+	return peer->by_id.count > 0 &&
+	       (bound_used(BOUND_REQUESTS) >= LIMIT_REQUESTS || arena_full(ARENA_CONNECTIONS));
+}
+
 static void peer_throttle(struct rpc_conn *peer)
 {
 	conn_pause(&peer->conn, peer->conn.congested || peer->by_id.count >= LIMIT_CONN_REQUESTS ||
-					peer->in_bytes >= LIMIT_CONN_OUT_BYTES);
+					peer->in_bytes >= LIMIT_CONN_OUT_BYTES || too_much(peer));
 }
 
 static void request_cancel(struct request *request)
@@ -192,6 +213,9 @@ static void on_message(struct conn *conn, const struct frame *frame, void *paylo
 		conn_close(conn, -ENOMEM);
 		return;
 	}
+	request->charged = REQUEST_BYTES + frame->payload;
+	arena_must(ARENA_CONNECTIONS, request->charged); /* it is here: no more is read instead */
+	bound_add(BOUND_REQUESTS, 1);
 	request->magic = REQUEST_MAGIC;
 	request->rpc.frame = *frame;
 	request->rpc.frame.flags &= (uint8_t)~FRAME_FD;
@@ -343,19 +367,26 @@ static void refuse(struct transport *transport, int status)
 static void on_accept(void *arg, struct transport *transport)
 {
 	struct rpc_server *server = arg;
+	bool room = server->n_conns < server->max_conns;
 	struct rpc_conn *peer;
 
-	if (server->closing || server->n_conns >= LIMIT_CONNS) {
-		LOG_LIMITED(LOG_DEBUG, "too many connections", "max=%u", LIMIT_CONNS);
+	if (server->closing || !room || !arena_take(ARENA_CONNECTIONS, BUDGET_DEMAND, CONN_BYTES)) {
+		if (!server->closing)
+			LOG_LIMITED(LOG_WARN, "connection refused",
+				"why=\"%s\" open=%u max=%u next=\"the peer comes again\"",
+				room ? "no memory" : "too many", server->n_conns,
+				server->max_conns);
 		refuse(transport, -EMFILE);
 		return;
 	}
 	peer = calloc(1, sizeof(*peer));
 	if (!peer || map_init(&peer->by_id, CONN_BUCKETS) < 0) {
 		free(peer);
+		arena_give(ARENA_CONNECTIONS, CONN_BYTES);
 		refuse(transport, -ENOMEM);
 		return;
 	}
+	bound_add(BOUND_CONNECTIONS, 1);
 	peer->magic = PEER_MAGIC;
 	peer->server = server;
 	peer->refs = 1;
@@ -373,8 +404,12 @@ static void on_watch(uv_timer_t *timer)
 	struct rpc_server *server = timer->data;
 	uint64_t now = clock_mono_ns();
 
-	list_for_each (node, &server->conns)
-		conn_watch(&list_entry(node, struct rpc_conn, link)->conn, now);
+	list_for_each (node, &server->conns) {
+		struct rpc_conn *peer = list_entry(node, struct rpc_conn, link);
+
+		peer_throttle(peer); /* others may have left room */
+		conn_watch(&peer->conn, now);
+	}
 }
 
 static void handle_closed(struct rpc_server *server)
@@ -438,6 +473,9 @@ int rpc_server_new(struct loop *loop, const char *address, const struct rpc_serv
 	server->ops = ops;
 	server->arg = arg;
 	server->alive = 1;
+	server->max_conns = bounds_descriptor_share(CONNS_LEAST, LIMIT_CONNS);
+	bound_raise_max(BOUND_CONNECTIONS, server->max_conns);
+	bound_raise_max(BOUND_REQUESTS, LIMIT_REQUESTS);
 	hash_random(&server->seed, sizeof(server->seed));
 	list_init(&server->conns);
 	pthread_mutex_init(&server->lock, NULL);
@@ -473,6 +511,8 @@ void rpc_server_free(struct rpc_server *server)
 	pthread_mutex_unlock(&server->lock);
 	pthread_cond_destroy(&server->idle);
 	pthread_mutex_destroy(&server->lock);
+	bound_raise_max(BOUND_CONNECTIONS, -(uint64_t)server->max_conns);
+	bound_raise_max(BOUND_REQUESTS, -(uint64_t)LIMIT_REQUESTS);
 	server->magic = 0;
 	free(server);
 }

@@ -70,7 +70,10 @@ static void a_most_bounds(void **state)
 	arena_share(ARENA_PIECES, 0, 100);
 	assert_int_equal(arena_start_done("--memory", 0, NULL), 0);
 	assert_false(arena_take(ARENA_PIECES, BUDGET_DEMAND, 101));
-	assert_true(arena_take(ARENA_PIECES, BUDGET_DEMAND, 100));
+	assert_true(arena_take(ARENA_PIECES, BUDGET_DEMAND, 99));
+	assert_false(arena_full(ARENA_PIECES));
+	assert_true(arena_take(ARENA_PIECES, BUDGET_DEMAND, 1));
+	assert_true(arena_full(ARENA_PIECES));
 	arena_give(ARENA_PIECES, 100);
 }
 
