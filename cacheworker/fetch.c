@@ -15,6 +15,7 @@
 #include "cacheworker/fetch.h"
 #include "cacheworker/fill.h"
 #include "cacheworker/flight.h"
+#include "cacheworker/guard.h"
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "base/piece.h"
@@ -72,7 +73,9 @@ static void run_compose(struct pool_job *job);
 /* Memory that a reply is gathered in, out of a budget of its own. */
 struct gathered {
 	struct worker *worker;
-	uint64_t bytes; /* taken from the budget */
+	uint64_t bytes;  /* taken from the budget */
+	uint64_t offset; /* of the range in the volume */
+	uint32_t length; /* the checksums lie behind it */
 	uint64_t data[];
 };
 
@@ -144,7 +147,7 @@ static void reply_range(struct frame *reply, const struct fetch *fetch)
 	};
 }
 
-/* Everything is in the chunk file: its descriptor and presence bits. */
+/* Everything is in one file of the tier: its descriptor and the chunk's presence bits. */
 static int reply_local(struct fetch *fetch, struct chunk *chunk)
 {
 	struct net_payload payload = NET_PAYLOAD_NONE;
@@ -155,13 +158,14 @@ static int reply_local(struct fetch *fetch, struct chunk *chunk)
 	if (!bitmap)
 		return -ENOMEM;
 	chunk_bitmap(chunk, bitmap);
-	r = chunk_open_fd(chunk, &payload.fd);
+	r = guard_open_fd(fetch->worker, chunk, &payload.fd);
 	if (r < 0) {
 		free(bitmap);
 		return r;
 	}
 	reply_range(&reply, fetch);
 	reply.flags = FRAME_LOCAL;
+	reply.extent = chunk_extent_bytes(chunk);
 	payload.parts[0].data = bitmap;
 	payload.parts[0].len = CHUNK_BITMAP_BYTES;
 	payload.n = 1;
@@ -252,33 +256,35 @@ static int make_out(struct fetch *fetch)
 	}
 	fetch->out->worker = w;
 	fetch->out->bytes = bytes;
+	fetch->out->offset = fetch->request->frame.offset;
+	fetch->out->length = fetch->request->frame.length;
 	return 0;
 }
 
-static char *out_of_span(struct fetch *fetch, const struct span *span, uint64_t **ret_sums)
+static char *out_of_span(struct gathered *to, const struct span *span, uint64_t **ret_sums)
 {
-	char *data = (char *)fetch->out->data;
+	char *data = (char *)to->data;
 
 	/* Whole blocks, so the checksums behind them are aligned. */
-	*ret_sums = (uint64_t *)(void *)(data + fetch->request->frame.length) + span->first_sum;
-	return data + (span->at - fetch->request->frame.offset);
+	*ret_sums = (uint64_t *)(void *)(data + to->length) + span->first_sum;
+	return data + (span->at - to->offset);
 }
 
-static void copy_flight(struct fetch *fetch, const struct span *span)
+static void copy_flight(struct gathered *to, const struct span *span)
 {
 	const struct flight *flight = span->wait.flight;
 	uint64_t *sums;
-	char *out = out_of_span(fetch, span, &sums);
+	char *out = out_of_span(to, span, &sums);
 
 	memcpy(out, flight->data + (span->at - flight->start), span->length);
 	sum_flight(span, flight, sums);
 }
 
 /* Copies a span out of the tier, piece by piece, each checked. `piece` holds PIECE_BYTES. */
-static int read_span(struct fetch *fetch, const struct span *span, struct chunk *chunk, char *piece)
+static int read_span(struct gathered *to, const struct span *span, struct chunk *chunk, char *piece)
 {
 	uint64_t *sums;
-	char *out = out_of_span(fetch, span, &sums);
+	char *out = out_of_span(to, span, &sums);
 	uint32_t done = 0;
 
 	while (done < span->length) {
@@ -300,7 +306,7 @@ static int read_span(struct fetch *fetch, const struct span *span, struct chunk 
 		*sums++ = piece_sum(span, run.first_piece, piece, run.length);
 		done += n;
 	}
-	counter_add(&fetch->worker->counters.hit_bytes, span->length);
+	counter_add(&to->worker->counters.hit_bytes, span->length);
 	return 0;
 }
 
@@ -313,23 +319,67 @@ static struct chunk *find_chunk(struct fetch *fetch, uint64_t at)
 	return tier_chunk_find(fetch->worker->tiers, &id);
 }
 
-static int compose(struct fetch *fetch)
+/* What the bytes of an answer are put together from, apart from the fetch: when the disk hangs they
+ * stay with the call, and the fetch goes on without them. */
+struct composition {
+	struct chunk *chunk; /* referenced, or NULL */
+	struct span *spans;
+	uint32_t n_spans;
+	struct gathered *out;
+};
+
+static void composition_free(void *arg)
+{
+	struct composition *c = arg;
+
+	for (uint32_t i = 0; i < c->n_spans; i++)
+		flight_unref(c->spans[i].wait.flight);
+	free(c->spans);
+	gathered_free(c->out);
+	chunk_unref(c->chunk);
+	free(c);
+}
+
+static int composition_run(void *arg)
 {
 	_cleanup_free_ char *piece = malloc(PIECE_BYTES);
-	struct chunk *chunk = find_chunk(fetch, fetch->request->frame.offset);
+	struct composition *c = arg;
 	int r = piece ? 0 : -ENOMEM;
 
-	if (r == 0 && !fetch->out)
-		r = make_out(fetch);
-	for (uint32_t i = 0; i < fetch->n_spans && r == 0; i++) {
-		const struct span *span = &fetch->spans[i];
+	for (uint32_t i = 0; i < c->n_spans && r == 0; i++) {
+		const struct span *span = &c->spans[i];
 
 		if (span->wait.flight)
-			copy_flight(fetch, span);
+			copy_flight(c->out, span);
 		else if (!span->copied)
-			r = read_span(fetch, span, chunk, piece);
+			r = read_span(c->out, span, c->chunk, piece);
 	}
-	chunk_unref(chunk);
+	return r;
+}
+
+static int compose(struct fetch *fetch)
+{
+	struct composition *c;
+	int r = fetch->out ? 0 : make_out(fetch);
+
+	if (r < 0)
+		return r;
+	c = calloc(1, sizeof(*c));
+	if (!c)
+		return -ENOMEM;
+	c->chunk = find_chunk(fetch, fetch->request->frame.offset);
+	c->spans = TAKE(fetch->spans);
+	c->n_spans = fetch->n_spans;
+	c->out = TAKE(fetch->out);
+	fetch->n_spans = 0;
+	r = guard_call(fetch->worker, composition_run, composition_free, c);
+	if (r == -ETIMEDOUT)
+		return r;
+	fetch->spans = TAKE(c->spans);
+	fetch->n_spans = c->n_spans;
+	fetch->out = TAKE(c->out);
+	c->n_spans = 0;
+	composition_free(c);
 	return r;
 }
 
@@ -363,7 +413,7 @@ static void run_compose(struct pool_job *job)
 	 * origin. Whatever else ails the tier (read-only, out of service) is none of the reader's
 	 * business.
 	 */
-	if (r != -ECANCELED && r != -ENOMEM && ++fetch->attempts < FETCH_ATTEMPTS) {
+	if (r != -ECANCELED && r != -ENOMEM && r != -EAGAIN && ++fetch->attempts < FETCH_ATTEMPTS) {
 		fetch->passed_by =
 			(r != -EBADMSG && r != -ENODATA) || fetch->attempts + 1 == FETCH_ATTEMPTS;
 		drop_spans(fetch);
@@ -419,7 +469,7 @@ static void on_landed(struct flight_wait *wait, int status, const struct err *e)
 	struct span *span = container_of(wait, struct span, wait);
 
 	if (status == 0 && span->fetch->out) {
-		copy_flight(span->fetch, span);
+		copy_flight(span->fetch->out, span);
 		span->copied = true;
 		flight_unref(TAKE(wait->flight));
 	}
@@ -499,7 +549,6 @@ static int want_span(
 		.chunk = span->at >> CHUNK_BITS };
 	enum ufs_class class =
 		fetch->request->frame.class == FRAME_DEMAND ? UFS_DEMAND : UFS_PREFETCH;
-	struct chunk *chunk = NULL;
 	uint64_t object_offset;
 	uint64_t start;
 	uint32_t length;
@@ -508,8 +557,7 @@ static int want_span(
 	if (r < 0)
 		return r;
 	flight_unit_of(row, span->at, &start, &length, &object_offset);
-	r = tier_chunk_admit(w->tiers, &id, &chunk);
-	chunk_unref(chunk);
+	r = guard_admit(w, &id);
 	pthread_mutex_lock(&fetch->lock);
 	fetch->awaited++;
 	pthread_mutex_unlock(&fetch->lock);
@@ -598,7 +646,7 @@ static int recheck(struct fetch *fetch, struct chunk *chunk)
 		int r;
 
 		run.length = (uint32_t)min(end - first, (uint64_t)(CHUNK_BYTES - run.offset));
-		r = chunk_recheck(chunk, &run);
+		r = guard_recheck(fetch->worker, chunk, &run);
 		if (r < 0)
 			result = r;
 	}

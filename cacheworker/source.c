@@ -308,6 +308,23 @@ static void tell(struct list *told, struct source *source, const struct err *fai
 	}
 }
 
+/* Tells the tiers how large the volume is, before anything of it is admitted by this table. The only
+ * worker there is holds all of every volume that fits. */
+static void tell_layout(struct worker *w, const struct table *table)
+{
+	const struct table_info *info = table_info(table);
+	const struct tier_layout layout = {
+		.end = info->end,
+		.used = info->live_bytes + info->live_files * BLOCK_BYTES,
+		.whole = true,
+	};
+	int r = tier_set_layout(w->tiers, &info->id.volume, info->id.lineage, &layout);
+
+	if (r < 0)
+		LOG_LIMITED(LOG_WARN, "volume not laid out in extents",
+			"reason=\"%s\" next=\"its chunks get files of their own\"", err_str(r));
+}
+
 /* One question to the master and what follows from it. True: to be asked again. */
 static bool load_once(struct source *source)
 {
@@ -325,6 +342,8 @@ static bool load_once(struct source *source)
 	if (r < 0 && r != -ECANCELED) /* readers can name what they like */
 		LOG_LIMITED(LOG_WARN, "source not opened",
 			"reason=\"%s\" next=\"asked again with the next request\"", e.text);
+	if (table)
+		tell_layout(w, table);
 	pthread_mutex_lock(&w->sources.lock);
 	if (table) {
 		old = source->table;

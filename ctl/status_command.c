@@ -244,6 +244,7 @@ enum {
 	STATE,
 	NARROW,
 	CAPACITY = NARROW,
+	EXTENTS,
 	WHY,
 	WIDE
 };
@@ -258,6 +259,7 @@ static const char *const titles[WIDE] = {
 	[ENGINE] = "ENGINE",
 	[STATE] = "STATE",
 	[CAPACITY] = "CAPACITY",
+	[EXTENTS] = "EXTENTS",
 	[WHY] = "WHY THIS ENGINE",
 };
 
@@ -268,7 +270,9 @@ static int add_row(struct columns *columns, const struct found *found, const jso
 	const json_t *tier;
 	const char *cells[WIDE];
 	uint64_t capacity = 0;
+	uint64_t extents = 0;
 	char files[24];
+	char whole[24];
 	char size[16];
 	char cached[16];
 	char room[16];
@@ -279,8 +283,11 @@ static int add_row(struct columns *columns, const struct found *found, const jso
 
 	json_array_foreach (json_object_get(worker, "tiers"), i, tier)
 		capacity += number(tier, "capacity");
+	json_array_foreach (json_object_get(worker, "tiers"), i, tier)
+		extents += number(tier, "extents");
 	(void)snprintf(files, sizeof(files), "%llu",
-		(unsigned long long)number(mount, "files")); /* fits */
+		(unsigned long long)number(mount, "files"));                       /* fits */
+	(void)snprintf(whole, sizeof(whole), "%llu", (unsigned long long)extents); /* fits */
 	state_text(mount, state, sizeof(state));
 	cells[MOUNT] = text_of(mount, "mountpoint");
 	cells[SOURCE] = text_of(mount, "source");
@@ -292,6 +299,7 @@ static int add_row(struct columns *columns, const struct found *found, const jso
 	cells[ENGINE] = text_of(mount, "engine");
 	cells[STATE] = state;
 	cells[CAPACITY] = worker ? units_size(capacity, room, sizeof(room)) : NULL;
+	cells[EXTENTS] = worker ? whole : NULL;
 	cells[WHY] = text_of(mount, "engine_why");
 	return columns_add(columns, cells);
 }
@@ -404,7 +412,8 @@ static int print_table(const struct found *found, bool wide)
 	const json_t *one;
 	size_t i;
 	int r = columns_init(&columns, titles, wide ? WIDE : NARROW,
-		1u << FILES | 1u << SIZE | 1u << CACHED | 1u << HIT | 1u << CAPACITY);
+		1u << FILES | 1u << SIZE | 1u << CACHED | 1u << HIT | 1u << CAPACITY |
+			1u << EXTENTS);
 
 	json_array_foreach (found->mounts, i, one)
 		if (r == 0)
