@@ -94,8 +94,9 @@ e2e: programs e2e-tools
 	@tests/run-e2e $(B) $(T)
 
 # What takes too long for every change; `make soak T=no-memory` runs one.
-soak: programs e2e-tools
+soak:
 	@deploy/install-packages build test soak
+	@$(MAKE) -s --no-print-directory programs e2e-tools
 	@MAKE="$(MAKE)" tests/run-soak $(B) $(T)
 
 .PHONY: fuzz test e2e e2e-tools soak
