@@ -60,13 +60,20 @@ static uint64_t used_locked(void)
 
 int arena_start_done(const char *option, uint64_t beside, struct err *e)
 {
+	pthread_mutex_lock(&arena.lock);
+	arena.enforced = true;
+	pthread_mutex_unlock(&arena.lock);
+	return arena_start_check(option, beside, e);
+}
+
+int arena_start_check(const char *option, uint64_t beside, struct err *e)
+{
 	uint64_t least;
 	uint64_t had;
 
 	pthread_mutex_lock(&arena.lock);
 	least = committed_locked() + beside;
 	had = arena.max;
-	arena.enforced = true;
 	pthread_mutex_unlock(&arena.lock);
 	if (least <= had)
 		return 0;

@@ -55,6 +55,8 @@ void arena_open(uint64_t max);
  * that works. `beside`: bytes that must be left over for what comes later.
  */
 int arena_start_done(const char *option, uint64_t beside, struct err *e) __must_check;
+/* The same check on the way; nothing is enforced yet. */
+int arena_start_check(const char *option, uint64_t beside, struct err *e) __must_check;
 
 /* Guarantees and bounds a user; at start. `most` 0: the whole arena. */
 void arena_share(enum arena_user user, uint64_t least, uint64_t most);

@@ -1,25 +1,17 @@
 /* The client: what its parts stand on, in order. See client.h. */
+#include "base/bounds.h"
 #include "base/clock.h"
 #include "client/client_internal.h"
 #include "client/client_op.h"
 
 #include <stdlib.h>
-#include <sys/resource.h>
 
-#define VERIFY_AGE  (24 * 3600 * CLOCK_SECOND)
-#define IO_THREADS  2
-#define AHEAD_BYTES (32ull << 20)
+#define VERIFY_AGE   (24 * 3600 * CLOCK_SECOND)
+#define IO_THREADS   2
+#define AHEAD_BYTES  (32ull << 20)
+#define CHUNKS_LEAST 4u
 #define BUDGET_MIN \
 	(4ull * CLIENT_READ_MAX) /* less, and no read of several parts would ever find room */
-
-/* Descriptors are shared with the rest of the process: a quarter of what it may have. */
-static uint32_t max_chunks(void)
-{
-	struct rlimit limit = { .rlim_cur = LIMIT_CHUNK_FDS };
-
-	(void)getrlimit(RLIMIT_NOFILE, &limit); /* cannot fail with these arguments */
-	return (uint32_t)max(min((uint64_t)limit.rlim_cur / 4, (uint64_t)LIMIT_CHUNK_FDS), 4ull);
-}
 
 static void init_parts(struct client *client, const struct client_config *config)
 {
@@ -42,9 +34,12 @@ static void init_parts(struct client *client, const struct client_config *config
 static int start_parts(struct client *client, const struct client_config *config, struct err *e)
 {
 	unsigned int io_threads = config->io_threads ? config->io_threads : IO_THREADS;
+	uint32_t chunks = bounds_descriptor_share(CHUNKS_LEAST, LIMIT_CHUNK_FDS);
 	int r = client_ops_init(client, io_threads);
 
-	client->chunks = client_chunks_new(max_chunks());
+	if (config->chunks)
+		chunks = max(min(chunks, config->chunks), CHUNKS_LEAST);
+	client->chunks = client_chunks_new(chunks);
 	if (r < 0 || !client->chunks)
 		return err_set(e, -ENOMEM, "no memory for reads and chunks");
 	client->loop = loop_new("client");

@@ -33,12 +33,15 @@
 struct client;
 struct client_volume;
 
+#define CLIENT_CHUNK_BYTES   (52u * 1024)         /* its presence and its piece table */
 #define CLIENT_READ_DEADLINE (300 * CLOCK_SECOND) /* a kernel must not be less patient */
 
 struct client_config {
-	const char *master;        /* address, e.g. "unix:/run/granary/x/master.rpc" */
-	const char *local_worker;  /* address of this node's worker; NULL: none */
-	struct budget *budget;     /* bytes of answers held at once; borrowed */
+	const char *master;       /* address, e.g. "unix:/run/granary/x/master.rpc" */
+	const char *local_worker; /* address of this node's worker; NULL: none */
+	struct budget *budget;    /* bytes of answers held at once; borrowed */
+	uint32_t chunks; /* chunk files of this node known at once, CLIENT_CHUNK_BYTES of memory
+			  * each; 0: as many as descriptors allow */
 	uint64_t read_deadline_ns; /* a read waits at most this long, then -EIO; 0: as above */
 	unsigned int io_threads;   /* local reads on behalf of client_read(); 0: 2 */
 	uint64_t ahead_bytes;      /* window of sequential prefetch; 0: 32 MiB */

@@ -1,5 +1,6 @@
 /* Chunks on this node. See client_chunk.h. */
 #include "client/client_chunk.h"
+#include "base/arena.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/err.h"
@@ -138,6 +139,7 @@ static struct client_chunk *chunk_new(
 
 	if (!chunk)
 		return NULL;
+	arena_must(ARENA_PIECES, sizeof(*chunk)); /* the cache bounds how many */
 	chunk->magic = CLIENT_CHUNK_MAGIC;
 	atomic_init(&chunk->refs, 1);
 	chunk->id = *id;
@@ -149,6 +151,14 @@ static struct client_chunk *chunk_new(
 	return chunk;
 }
 
+static void table_free(struct client_piece_table *table)
+{
+	if (!table)
+		return;
+	arena_give(ARENA_PIECES, sizeof(*table));
+	free(table);
+}
+
 void client_chunk_unref(struct client_chunk *chunk)
 {
 	if (!chunk)
@@ -157,8 +167,9 @@ void client_chunk_unref(struct client_chunk *chunk)
 	if (atomic_fetch_sub_explicit(&chunk->refs, 1, memory_order_acq_rel) != 1)
 		return;
 	chunk->magic = 0;
-	free(atomic_load_explicit(&chunk->table, memory_order_acquire));
+	table_free(atomic_load_explicit(&chunk->table, memory_order_acquire));
 	file_unref(chunk->file);
+	arena_give(ARENA_PIECES, sizeof(*chunk));
 	free(chunk);
 }
 
@@ -415,9 +426,10 @@ static struct client_piece_table *table_of(struct client_chunk *chunk)
 	fresh = calloc(1, sizeof(*fresh));
 	if (!fresh)
 		return NULL;
+	arena_must(ARENA_PIECES, sizeof(*fresh)); /* one for each chunk */
 	if (atomic_compare_exchange_strong(&chunk->table, &table, fresh))
 		return fresh;
-	free(fresh); /* another thread was first */
+	table_free(fresh); /* another thread was first */
 	return table;
 }
 

@@ -11,6 +11,7 @@
 #include "fuse/images.h"
 #include "fuse/mounted.h"
 #include "fuse/reader.h"
+#include "fuse/share.h"
 #include "fuse/slots.h"
 
 #define CACHEFUSE_UNSET UINT64_MAX
@@ -63,7 +64,7 @@ struct cachefuse {
 	_Atomic bool gone;
 	_Atomic bool failed_reads; /* failures has rows without a line in the log */
 	struct slots *slots;
-	struct budget budget;
+	struct share share;
 	struct client *client;
 	struct client_volume *volume;
 	struct client_hold *hold;

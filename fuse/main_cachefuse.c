@@ -11,6 +11,8 @@
  * It ends with status 0 when the mount is gone: by POST /v1/unmount, SIGTERM (busy or not), or
  * umount(8).
  */
+#include "base/arena.h"
+#include "base/bounds.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/daemon.h"
@@ -37,7 +39,6 @@
 
 #define PROGRAM        "cachefuse"
 #define MEMORY_DEFAULT (512 * MiB)
-#define MEMORY_FIXED   (40 * MiB) /* slots and the threads' buffers */
 #define SKIPPED_LOGGED 20u
 #define PRIME_LIMIT    4000000u   /* inodes and names in the kernel: 4.4 GB */
 #define PRIME_AUTO     UINT64_MAX /* no --prime-max */
@@ -204,7 +205,7 @@ static enum exit_status open_slots(struct cachefuse *c, struct err *e)
 	}
 	if (c->slots_fd < 0)
 		c->slots_fd = memfd_create("granary-slots", MFD_CLOEXEC);
-	if (slots_open(c->slots_fd, &c->slots, e) < 0)
+	if (share_slots(&c->share, c->slots_fd, e) < 0 || slots_open(c->slots_fd, &c->slots, e) < 0)
 		return EXIT_RUNTIME;
 	c->taken_over = slots_phase(c->slots) != SLOTS_NEW;
 	if (c->options.fuse_fd < 0 && c->taken_over) {
@@ -317,11 +318,11 @@ static struct policy_change policy_change(const struct cachefuse_options *o)
 
 static enum exit_status open_source(struct cachefuse *c, struct err *e)
 {
-	const uint64_t memory = c->options.memory;
 	const struct client_config config = {
 		.master = c->options.master,
 		.local_worker = c->options.worker,
-		.budget = &c->budget,
+		.budget = &c->share.answers,
+		.chunks = c->share.chunks,
 		.seen_dir = c->options.image_dir,
 		.policy = policy_change(&c->options),
 	};
@@ -331,7 +332,6 @@ static enum exit_status open_source(struct cachefuse *c, struct err *e)
 
 	if (r < 0)
 		return r == -ENOMEM ? EXIT_RUNTIME : EXIT_USAGE;
-	budget_init(&c->budget, memory > 2 * MEMORY_FIXED ? memory - MEMORY_FIXED : memory / 2);
 	r = client_new(&config, &c->client, e);
 	if (r < 0) {
 		(void)err_default(e, r, "the master cannot be reached");
@@ -452,6 +452,20 @@ static uint64_t choose_prime_max(const struct cachefuse *c)
 		(uint64_t)PRIME_LEAST);
 }
 
+/* What was found of the source is there now. A mount that is taken over goes on with what it has. */
+static int check_memory(struct cachefuse *c, struct err *e)
+{
+	struct err why = ERR_INIT;
+	int r = arena_start_done("--memory", 0, &why);
+
+	if (r == 0)
+		return 0;
+	if (!c->taken_over)
+		return err_set(e, r, "%s", why.text);
+	log_warn("memory", "why=\"%s\" next=\"serving with what it has\"", why.text);
+	return 0;
+}
+
 static enum exit_status serve(struct cachefuse *c, struct err *e)
 {
 	const struct mounted_config config = {
@@ -484,7 +498,9 @@ static enum exit_status serve(struct cachefuse *c, struct err *e)
 	r = mounted_new(&config, &c->mounted, e);
 	if (r < 0)
 		return mount_exit(r);
-	r = admin_server_new(c->options.admin, status_routes(), c, &c->server, e);
+	r = check_memory(c, e);
+	if (r == 0)
+		r = admin_server_new(c->options.admin, status_routes(), c, &c->server, e);
 	if (r == 0) {
 		table = session_counter_table(&n);
 		r = admin_server_add_counters(
@@ -521,6 +537,9 @@ static enum exit_status start(struct cachefuse *c, struct err *e)
 {
 	enum exit_status status = check_options(c, e) < 0 ? EXIT_USAGE : EXIT_OK;
 
+	if (status == EXIT_OK && (bounds_check_descriptors(e) < 0 ||
+					 share_open(&c->share, c->options.memory, e) < 0))
+		status = EXIT_USAGE;
 	if (status == EXIT_OK)
 		status = open_slots(c, e);
 	if (status == EXIT_OK && !c->taken_over)

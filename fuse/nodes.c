@@ -9,6 +9,7 @@
  * A nid has 32 bits: images up to 128 GiB.
  */
 #include "fuse/nodes.h"
+#include "base/arena.h"
 #include "base/hash.h"
 
 #include <errno.h>
@@ -37,6 +38,7 @@ struct nodes {
 	uint32_t cap_names;
 	uint32_t *table; /* index in names + 1, by node id; 0: free. Twice cap_names */
 	uint64_t blocks;
+	uint64_t charged; /* to the arena */
 };
 
 /* ---- names: directories, and files without bytes --------------------------------------------- */
@@ -334,6 +336,13 @@ static int walk(struct nodes *nodes, struct image *image)
 
 /* ---------------------------------------------------------------------------------------------- */
 
+static uint64_t nodes_bytes(const struct nodes *nodes)
+{
+	return nodes->n_files * sizeof(*nodes->files) +
+	       (nodes->n_first + 1ull) * sizeof(*nodes->first) +
+	       nodes->cap_names * (sizeof(*nodes->names) + 2 * sizeof(*nodes->table));
+}
+
 int nodes_new(struct image *image, unsigned int hash_bits, struct nodes **ret_nodes)
 {
 	struct nodes *nodes = calloc(1, sizeof(*nodes));
@@ -345,6 +354,14 @@ int nodes_new(struct image *image, unsigned int hash_bits, struct nodes **ret_no
 	ensure(hash_bits > 0 && NODES_NAMES >> hash_bits);
 	nodes->hash_mask = (1ull << hash_bits) - 1;
 	r = walk(nodes, image);
+	if (r == 0) {
+		uint64_t bytes = nodes_bytes(nodes);
+
+		if (arena_take(ARENA_IMAGE, BUDGET_DEMAND, bytes))
+			nodes->charged = bytes;
+		else
+			r = -ENOMEM;
+	}
 	if (r < 0) {
 		nodes_free(nodes);
 		return r;
@@ -359,6 +376,7 @@ void nodes_free(struct nodes *nodes)
 		return;
 	CHECK_MAGIC(nodes, NODES_MAGIC);
 	nodes->magic = 0;
+	arena_give(ARENA_IMAGE, nodes->charged);
 	free(nodes->files);
 	free(nodes->first);
 	free(nodes->names);

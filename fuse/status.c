@@ -72,8 +72,9 @@ static int get_status(
 		client_json(c), "failures",
 		failures_json(c->failures, client_volume_table(c->volume)), "uptime_s",
 		(json_int_t)((clock_mono_ns() - c->started) / CLOCK_SECOND), "mounted_at",
-		(json_int_t)m->mounted_at, "memory", "max", (json_int_t)c->budget.max, "used",
-		(json_int_t)c->budget.used, "peak", (json_int_t)c->budget.peak, "fuse_connection",
+		(json_int_t)m->mounted_at, "memory", "max", (json_int_t)c->share.answers.max,
+		"used", (json_int_t)c->share.answers.used, "peak",
+		(json_int_t)c->share.answers.peak, "fuse_connection",
 		(int)minor((dev_t)m->fuse_dev), "max_background", (int)m->max_background,
 		"prime_max", (json_int_t)m->prime_max, "taken_over", c->taken_over);
 	if (!json || !more || json_object_update(json, more) != 0) {

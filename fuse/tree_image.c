@@ -5,6 +5,7 @@
  * closes by itself; names and attributes are good for ever, and so is the absence of a name.
  */
 #include "fuse/tree_image.h"
+#include "base/arena.h"
 #include "base/layout.h"
 #include "base/limits.h"
 #include "base/log.h"
@@ -398,6 +399,11 @@ static const struct tree_ops ops = {
 
 /* ---------------------------------------------------------------------------------------------- */
 
+static uint64_t known_words(const struct tree_image *t)
+{
+	return nodes_count(t->nodes) / 64 + 1;
+}
+
 int tree_image_new(struct image *image, const struct tree_image_config *config,
 	struct tree **ret_tree, struct err *e)
 {
@@ -415,13 +421,14 @@ int tree_image_new(struct image *image, const struct tree_image_config *config,
 	t->image = image;
 	r = nodes_new(image, config->hash_bits ? config->hash_bits : HASH_BITS, &t->nodes);
 	if (r == 0) {
-		t->known = calloc(nodes_count(t->nodes) / 64 + 1, sizeof(*t->known));
+		t->known = arena_calloc(ARENA_IMAGE, known_words(t), sizeof(*t->known));
 		r = t->known ? 0 : -ENOMEM;
 	}
 	if (r < 0) {
 		tree_image_free(&t->tree);
 		if (r == -ENOMEM)
-			return err_set(e, r, "out of memory for the names of the mount");
+			return err_set(e, r,
+				"out of memory for the names of the mount: give more --memory");
 		return err_set(e, r, "the image cannot be read: %s: check the disk of the cache",
 			err_str(r));
 	}
@@ -436,8 +443,9 @@ void tree_image_free(struct tree *tree)
 	if (!tree)
 		return;
 	t = image_of(tree);
+	if (t->known)
+		arena_free(ARENA_IMAGE, t->known, known_words(t) * sizeof(*t->known));
 	nodes_free(t->nodes);
-	free(t->known);
 	t->magic = 0;
 	free(t);
 }
