@@ -659,6 +659,8 @@ static void plan_range(struct fetch *fetch, struct table *table, struct table_ro
 	struct chunk *chunk = find_chunk(fetch, frame->offset);
 	int r = make_spans(fetch, table, row);
 
+	if (chunk && frame->op == FRAME_FETCH)
+		chunk_note_read(chunk);
 	if (r < 0) {
 		fetch_fail(fetch, r, NULL);
 	} else if (frame->op == FRAME_RECHECK) {
@@ -693,6 +695,9 @@ static void run_plan(struct pool_job *job)
 		answer_prefetch(fetch);
 	} else {
 		table = source_table(fetch->source);
+		if (fetch->attempts == 0)
+			tier_volume_asked(fetch->worker->tiers, &fetch->source->volume,
+				table_info(table)->live_bytes, fetch->request->frame.length);
 		plan_range(fetch, table, row);
 		table_unref(table);
 	}

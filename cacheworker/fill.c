@@ -132,6 +132,13 @@ static int next_unit(struct fill *fill, struct table_row *row, uint64_t *ret_at)
 	return -ENOENT;
 }
 
+/* Neighbours push nothing out; what is announced does, where its volume's policy says so. */
+static bool is_full(const struct source *source, enum ufs_class class)
+{
+	return tier_volume_full(source->worker->tiers, &source->volume,
+		class == UFS_PREFETCH ? TIER_WANT_AHEAD : TIER_WANT_FILL);
+}
+
 /* Takes one unit of the fill into flight. `row` is scratch. */
 static enum step fill_step(struct fill *fill, struct table_row *row)
 {
@@ -144,7 +151,7 @@ static enum step fill_step(struct fill *fill, struct table_row *row)
 	int r;
 
 	/* What no tier takes would be pushed out before it is read. */
-	if (tier_set_full(w->tiers) || next_unit(fill, row, &at) < 0)
+	if (is_full(fill->source, fill->class) || next_unit(fill, row, &at) < 0)
 		return STEP_DONE;
 	flight_unit_of(row, at, &start, &length, &object_offset);
 	if (length > fill->credit)
@@ -296,7 +303,7 @@ void fill_asked(struct source *source, uint64_t start, uint32_t length)
 	struct stretch stretch = { .end = chunk_start + CHUNK_BYTES };
 	struct table *table;
 
-	if (tier_set_full(source->worker->tiers))
+	if (is_full(source, UFS_FILL))
 		return;
 	table = source_table(source);
 	if (asked >= table_info(table)->live_bytes / FILL_WHOLE_SHARE) {
@@ -315,7 +322,7 @@ int fill_ahead(struct source *source, uint64_t offset, uint32_t length)
 {
 	struct stretch stretch = { .start = offset, .end = offset + length, .credit = WHOLE };
 
-	return tier_set_full(source->worker->tiers) ? 0 : fill_add(source, &stretch, UFS_PREFETCH);
+	return is_full(source, UFS_PREFETCH) ? 0 : fill_add(source, &stretch, UFS_PREFETCH);
 }
 
 void fill_memory_freed(struct worker *w)

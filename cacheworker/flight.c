@@ -11,6 +11,7 @@
 
 #define FLIGHTS_EXPECTED 16384u
 #define KEPT_BYTES_MAX   (64 * MiB)
+#define WRITE_TRIES      4u
 
 /* A flight's class says who waits at the origin and whose memory it is. */
 static_assert((int)UFS_DEMAND == (int)BUDGET_DEMAND && (int)UFS_FILL == (int)BUDGET_FILL &&
@@ -208,6 +209,32 @@ static void flight_keep(struct flight *f)
 		fill_unit_ended(w);
 }
 
+static enum tier_want flight_want_of(const struct flight *f)
+{
+	if (f->demanded)
+		return TIER_WANT_READ;
+	return f->class == UFS_PREFETCH ? TIER_WANT_AHEAD : TIER_WANT_FILL;
+}
+
+/* A chunk that moved to another tier meanwhile is found again. */
+static int write_run(
+	struct flight *f, const struct chunk_id *id, const struct piece_run *run, const char *data)
+{
+	const struct tier_admission how = { .class = TIER_OWNED, .want = flight_want_of(f) };
+	int r = -EAGAIN;
+
+	for (uint32_t i = 0; r == -EAGAIN && i < WRITE_TRIES; i++) {
+		struct chunk *chunk;
+
+		r = tier_chunk_admit_as(f->worker->tiers, id, &how, &chunk);
+		if (r < 0)
+			break;
+		r = chunk_write(chunk, run, data);
+		chunk_unref(chunk);
+	}
+	return r;
+}
+
 /* Writes the unit's pieces into the one or two chunks it lies in. */
 static int write_unit(struct flight *f)
 {
@@ -223,14 +250,10 @@ static int write_unit(struct flight *f)
 			.object_seed = f->object_seed,
 			.first_piece = (f->object_offset + done) >> PIECE_BITS,
 		};
-		struct chunk *chunk;
-		int r = tier_chunk_admit(f->worker->tiers, &id, &chunk);
+		int r;
 
-		if (r < 0)
-			return r;
 		run.length = min(f->length - done, CHUNK_BYTES - run.offset);
-		r = chunk_write(chunk, &run, f->data + done);
-		chunk_unref(chunk);
+		r = write_run(f, &id, &run, f->data + done);
 		if (r < 0)
 			return r;
 		done += run.length;
@@ -244,7 +267,7 @@ static void run_write(struct pool_job *job)
 	int r = write_unit(f);
 
 	if (r < 0) {
-		if (r != -ENOSPC)
+		if (r != -ENOSPC && r != -EAGAIN)
 			counter_add(&f->worker->counters.write_errors, 1);
 		flight_keep(f);
 	} else {
