@@ -35,7 +35,7 @@ static const struct option_spec specs[] = {
 		"bytes the tier may hold; 0: 90 % of what is free"),
 	OPTION_BOOL_ROW(struct options, create, "create",
 		"make the tier when the directory is missing or empty"),
-	OPTION_SIZE_ROW(struct options, memory, "memory", 64 * MiB, 0,
+	OPTION_SIZE_ROW(struct options, memory, "memory", 32 * MiB, 0,
 		"memory at most; 512MiB"),
 	OPTION_ROW(struct options, master, "master", OPTION_STRING, .metavar = "ADDR",
 		.required = true,

@@ -6,6 +6,7 @@
  */
 #include "catalog/catalog_internal.h"
 #include "catalog/spill.h"
+#include "base/arena.h"
 #include "base/cleanup.h"
 #include "base/units.h"
 
@@ -14,6 +15,7 @@
 #define LISTING_MAGIC 0x4c495354u /* "LIST" */
 #define ARENA_BYTES   (256 * KiB)
 #define FIRST_OBJECTS 1024u
+#define RESERVE_LEAST (4 * MiB)
 
 struct arena {
 	struct arena *next;
@@ -24,8 +26,9 @@ struct arena {
 struct listing {
 	uint32_t magic;
 	uint64_t max_memory;
-	uint64_t memory; /* charged: arenas, the array, and a second one for sorting */
-	uint64_t count;  /* in memory */
+	uint64_t reserved; /* of the process' arena */
+	uint64_t memory;   /* charged: arenas, the array, and a second one for sorting */
+	uint64_t count;    /* in memory */
 	uint64_t cap;
 	struct listing_object **objects;
 	struct arena *arenas;
@@ -47,12 +50,26 @@ struct listing *listing_new(uint64_t max_memory)
 	return l;
 }
 
+/* Half as much for as long as the process' memory has no more; the rest goes to disk. */
+static void reserve(struct listing *l)
+{
+	while (l->max_memory > RESERVE_LEAST &&
+		!arena_take(ARENA_LISTING, BUDGET_DEMAND, l->max_memory))
+		l->max_memory = max(l->max_memory / 2, RESERVE_LEAST);
+	if (l->max_memory <= RESERVE_LEAST)
+		arena_must(ARENA_LISTING, l->max_memory);
+	l->reserved = l->max_memory;
+}
+
 int listing_spill_to(struct listing *l, const char *directory)
 {
 	CHECK_MAGIC(l, LISTING_MAGIC);
 	ensure(!l->spill);
 	l->spill = spill_new(directory);
-	return l->spill ? 0 : -ENOMEM;
+	if (!l->spill)
+		return -ENOMEM;
+	reserve(l);
+	return 0;
 }
 
 static void arenas_free(struct arena **list)
@@ -83,6 +100,7 @@ void listing_free(struct listing *l)
 	CHECK_MAGIC(l, LISTING_MAGIC);
 	memory_free(l);
 	spill_free(l->spill);
+	arena_give(ARENA_LISTING, l->reserved);
 	l->magic = 0;
 	free(l);
 }
@@ -132,7 +150,7 @@ static int arena_new(struct listing *l, struct arena **ret_arena)
 	return 0;
 }
 
-static int arena_take(struct listing *l, size_t bytes, struct listing_object **ret_object)
+static int arena_cut(struct listing *l, size_t bytes, struct listing_object **ret_object)
 {
 	struct arena *a = l->arenas;
 
@@ -214,7 +232,7 @@ static int object_take(struct listing *l, size_t bytes, struct listing_object **
 {
 	int r = l->count == l->cap ? objects_grow(l) : 0;
 
-	return r < 0 ? r : arena_take(l, bytes, ret_object);
+	return r < 0 ? r : arena_cut(l, bytes, ret_object);
 }
 
 int listing_add(struct listing *l, const char *key, uint32_t key_len, uint64_t size,

@@ -30,7 +30,7 @@
 struct supervisor_config {
 	const char *cache;
 	uint64_t capacity; /* of the tier; 0: the worker's choice */
-	uint64_t memory;   /* of worker and each mount */
+	uint64_t memory;   /* of all daemons together */
 	const char *log_level;
 };
 
@@ -101,6 +101,14 @@ int supervisor_save(struct supervisor *s) __must_check;
 /* Takes over what an earlier supervisor left running; nothing to take over is no error. */
 void supervisor_adopt(struct supervisor *s);
 json_t *supervisor_json_locked(struct supervisor *s);
+
+/* ---- supervisor_memory.c: who has how much of it --------------------------------------------- */
+
+uint64_t supervisor_memory_worker(const struct supervisor_config *config);
+uint64_t supervisor_memory_master(const struct supervisor_config *config);
+/* Of one more mount. -ENOSPC with a line. */
+int supervisor_memory_mount(
+	const struct supervisor *s, uint64_t *ret_bytes, struct err *e) __must_check;
 
 /* ---- supervisor_mount.c: what is started, and how -------------------------------------------- */
 

@@ -69,6 +69,8 @@ static int plan_master(struct supervisor *s)
 	if (r == 0)
 		r = plan_text(c, "--state", state);
 	if (r == 0)
+		r = plan_number(c, "--memory", supervisor_memory_master(s->config));
+	if (r == 0)
 		r = plan_socket(s, c, "--listen", "unix:", "master.rpc");
 	if (r == 0)
 		r = plan_socket(s, c, "--worker", "unix:", "worker.rpc");
@@ -91,7 +93,7 @@ static int plan_worker(struct supervisor *s)
 	if (r == 0 && s->config->capacity)
 		r = plan_number(c, "--capacity", s->config->capacity);
 	if (r == 0)
-		r = plan_number(c, "--memory", s->config->memory / 2);
+		r = plan_number(c, "--memory", supervisor_memory_worker(s->config));
 	if (r == 0)
 		r = plan_socket(s, c, "--master", "unix:", "master.rpc");
 	if (r == 0)
@@ -281,7 +283,7 @@ static int plan_wishes(struct child *c, const json_t *wish)
 	return r;
 }
 
-static int plan_fixed(struct supervisor *s, struct mount *mount)
+static int plan_fixed(struct supervisor *s, struct mount *mount, uint64_t memory)
 {
 	struct child *c = &mount->child;
 	char images[PATH_MAX + 8];
@@ -303,15 +305,16 @@ static int plan_fixed(struct supervisor *s, struct mount *mount)
 	if (r == 0)
 		r = plan_text(c, "--admin", mount->socket);
 	if (r == 0)
-		r = plan_number(c, "--memory", s->config->memory / 2);
+		r = plan_number(c, "--memory", memory);
 	return r;
 }
 
 /* The daemon's command line; its descriptors are open. `wish`: the body of POST /v1/mounts. */
-static int mount_plan(struct supervisor *s, struct mount *mount, const json_t *wish)
+static int mount_plan(
+	struct supervisor *s, struct mount *mount, const json_t *wish, uint64_t memory)
 {
 	struct child *c = &mount->child;
-	int r = plan_fixed(s, mount);
+	int r = plan_fixed(s, mount, memory);
 
 	if (r == 0)
 		r = plan_wishes(c, wish);
@@ -334,6 +337,7 @@ int supervisor_add_locked(
 	uint64_t token = (uint64_t)json_integer_value(json_object_get(wish, "token"));
 	struct mount_entry entry;
 	struct mount *mount;
+	uint64_t memory;
 	int r;
 
 	if (!source || !mountpoint || mountpoint[0] != '/')
@@ -357,6 +361,9 @@ int supervisor_add_locked(
 		*ret_mount = other;
 		return 0;
 	}
+	r = supervisor_memory_mount(s, &memory, e);
+	if (r < 0)
+		return r;
 	mount = mount_new(s, s->next_id, source, mountpoint);
 	if (!mount)
 		return err_set(e, -ENOMEM, "out of memory");
@@ -367,7 +374,7 @@ int supervisor_add_locked(
 	else
 		r = mount_open_fds(mount, e);
 	if (r == 0)
-		r = mount_plan(s, mount, wish);
+		r = mount_plan(s, mount, wish, memory);
 	if (r < 0) {
 		mount_free(mount);
 		return err_default(e, r, "the mount cannot be prepared");

@@ -11,6 +11,8 @@
  */
 #include "admin/admin.h"
 #include "base/alive.h"
+#include "base/arena.h"
+#include "base/bounds.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/crash_point.h"
@@ -31,10 +33,15 @@
 #include <string.h>
 #include <sys/file.h>
 
-#define MASTER_THREADS  16u
-#define MASTER_QUEUE    1024u
-#define LISTING_BYTES   (512 * MiB)
-#define ATTEMPT_TIMEOUT (10 * CLOCK_SECOND) /* one LIST without progress */
+#define MASTER_THREADS      16u
+#define MASTER_QUEUE        1024u
+#define FIXED_BYTES         (1 * MiB) /* the slot table */
+#define LISTING_LEAST       (4 * MiB)
+#define LIST_REQUESTS       96u
+#define LIST_REQUESTS_LEAST 16u
+#define LIST_BYTES          (1 * MiB) /* of an answer and what is made of it */
+#define LISTING_BYTES       (512 * MiB)
+#define ATTEMPT_TIMEOUT     (10 * CLOCK_SECOND) /* one LIST without progress */
 #define LIST_DEADLINE \
 	(30 * CLOCK_SECOND) /* one LIST with its retries: somebody waits at a terminal */
 
@@ -61,7 +68,7 @@ static const struct option_spec specs[] = {
 	OPTION_STRING_ROW(struct master_options, admin, "admin", "SOCKET",
 		"path of the unix socket for /v1 and /metrics"),
 	OPTION_SIZE_ROW(struct master_options, memory, "memory", 16 * MiB, 0,
-		"memory of one listing, the rest of it goes to disk; 512MiB"),
+		"memory at most; what a listing has no room for goes to disk; 512MiB"),
 	OPTION_FD_ROW(struct master_options, ready_fd, "ready-fd",
 		"write READY or ERROR there once it is known"),
 	OPTION_ROW(struct master_options, log_level, "log-level", OPTION_CHOICE,
@@ -206,10 +213,24 @@ static int serve(struct master *m, struct err *e)
 	return rpc_server_new(m->loop, m->options.listen, &service_ops, &m->service, &m->server, e);
 }
 
+/* Answers are parsed as they come; with little memory or few descriptors there are fewer at once. */
+static unsigned int list_requests(uint64_t memory)
+{
+	uint64_t n = min(memory / LIST_BYTES, (uint64_t)LIST_REQUESTS);
+
+	return bounds_descriptor_share(1, (uint32_t)max(n, (uint64_t)LIST_REQUESTS_LEAST));
+}
+
 static int start(struct master *m, struct err *e)
 {
-	int r = open_state(m, e);
+	int r = bounds_check_descriptors(e);
 
+	arena_open(m->options.memory);
+	arena_share(ARENA_LISTING, LISTING_LEAST, 0);
+	arena_share(ARENA_CONNECTIONS, m->options.memory / 32, m->options.memory / 8);
+	arena_must(ARENA_FIXED, FIXED_BYTES);
+	if (r == 0)
+		r = open_state(m, e);
 	if (r == 0)
 		r = begin_epoch(m, e);
 	if (r == 0) {
@@ -217,9 +238,9 @@ static int start(struct master *m, struct err *e)
 			.store = m->store,
 			.tables = m->tables,
 			.epoch = m->cluster.epoch,
-			.listing_bytes = m->options.memory,
+			.listing_bytes = m->options.memory / 2,
 			.limits = { .max_requests = 4,
-				.list_requests = 96,
+				.list_requests = list_requests(m->options.memory),
 				.request_timeout_ns = ATTEMPT_TIMEOUT,
 				.deadline_ns = LIST_DEADLINE },
 			.hold_ns = HOLD_NS,
@@ -230,6 +251,8 @@ static int start(struct master *m, struct err *e)
 	}
 	if (r == 0)
 		r = slots_open(m->store, m->cluster.epoch, m->options.worker, &m->slots, e);
+	if (r == 0)
+		r = arena_start_done("--memory", 0, e);
 	return r == 0 ? serve(m, e) : r;
 }
 
@@ -256,6 +279,8 @@ static enum exit_status exit_of(int r)
 {
 	if (r == -EBUSY)
 		return EXIT_BUSY;
+	if (r == -EMFILE)
+		return EXIT_USAGE;
 	return r == -EADDRINUSE || r == -ENOMEM ? EXIT_RUNTIME : EXIT_CACHE;
 }
 

@@ -3,12 +3,18 @@
  * buffer and cache, two kept log files. Every write is synchronous.
  */
 #include "master/store.h"
+#include "base/arena.h"
 #include "base/cleanup.h"
 #include "base/log.h"
 
 #include <rocksdb/c.h>
 #include <string.h>
 #include <strings.h>
+
+#define CACHE_BYTES        (1u << 20)
+#define WRITE_BUFFER_BYTES (1u << 20)
+#define WRITE_BUFFERS      2
+#define MEMORY_BYTES       (CACHE_BYTES + (uint64_t)WRITE_BUFFER_BYTES * WRITE_BUFFERS)
 
 struct store_rocksdb {
 	struct store base;
@@ -131,6 +137,7 @@ static void rocks_close(struct store *store)
 		rocksdb_cache_destroy(s->cache);
 	if (s->options)
 		rocksdb_options_destroy(s->options);
+	arena_give(ARENA_INDEX, MEMORY_BYTES);
 	free(s);
 }
 
@@ -145,15 +152,15 @@ static void set_options(struct store_rocksdb *s)
 {
 	s->options = rocksdb_options_create();
 	s->table = rocksdb_block_based_options_create();
-	s->cache = rocksdb_cache_create_lru(1u << 20);
+	s->cache = rocksdb_cache_create_lru(CACHE_BYTES);
 	s->read = rocksdb_readoptions_create();
 	s->write = rocksdb_writeoptions_create();
 	rocksdb_block_based_options_set_block_cache(s->table, s->cache);
 	rocksdb_options_set_block_based_table_factory(s->options, s->table);
 	rocksdb_options_set_create_if_missing(s->options, 1);
 	rocksdb_options_set_paranoid_checks(s->options, 1);
-	rocksdb_options_set_write_buffer_size(s->options, 4u << 20);
-	rocksdb_options_set_max_write_buffer_number(s->options, 2);
+	rocksdb_options_set_write_buffer_size(s->options, WRITE_BUFFER_BYTES);
+	rocksdb_options_set_max_write_buffer_number(s->options, WRITE_BUFFERS);
 	rocksdb_options_set_max_open_files(s->options, 64);
 	rocksdb_options_set_max_total_wal_size(s->options, 8u << 20);
 	rocksdb_options_set_max_background_jobs(s->options, 1);
@@ -173,6 +180,7 @@ int store_rocksdb_open(const char *dir, struct store **ret_store, struct err *e)
 	if (!s)
 		return err_set(e, -ENOMEM, "out of memory opening %s", dir);
 	s->base.ops = &rocks_ops;
+	arena_must(ARENA_INDEX, MEMORY_BYTES);
 	set_options(s);
 	s->db = rocksdb_open(s->options, dir, &failure);
 	if (failure) {
