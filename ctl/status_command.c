@@ -8,6 +8,7 @@
 #include "ctl/command.h"
 #include "ctl/fleet.h"
 #include "ctl/mount_table.h"
+#include "ctl/status_bounds.h"
 
 #include <string.h>
 
@@ -408,6 +409,8 @@ static void print_daemons(const struct found *found)
 
 static int print_table(const struct found *found, bool wide)
 {
+	const json_t *const daemons[] = { found->supervisors, found->masters, found->workers,
+		found->mounts, NULL };
 	_cleanup_(columns_release) struct columns columns = { 0 };
 	const json_t *one;
 	size_t i;
@@ -430,7 +433,8 @@ static int print_table(const struct found *found, bool wide)
 	print_daemons(found);
 	json_array_foreach (found->workers, i, one)
 		print_origin(one);
-	return 0;
+	status_bounds_notes(daemons);
+	return wide && i > 0 ? status_bounds_print(daemons) : 0;
 }
 
 static int print_json(const struct found *found)
