@@ -17,8 +17,14 @@ void chunk_set_extent(struct chunk *chunk, struct extent *extent)
 
 void chunk_leave_extent(struct chunk *chunk)
 {
-	if (chunk->extent)
-		extent_leave(chunk->extent, atomic_exchange(&chunk->counted, false));
+	uint64_t dead;
+
+	if (!chunk->extent)
+		return;
+	pthread_mutex_lock(&chunk->lock);
+	dead = chunk->charged;
+	pthread_mutex_unlock(&chunk->lock);
+	extent_leave(chunk->extent, atomic_exchange(&chunk->counted, false), dead);
 }
 
 const struct chunk_fds *chunk_fds(const struct chunk *chunk)
@@ -89,18 +95,13 @@ void chunk_unlink_file(struct chunk *chunk)
 	(void)disk_unlink(chunk->tier->chk_fd, path, 0);
 }
 
-/*
- * What an earlier life of the chunk left in the extent's table is still right: the same volume,
- * lineage and offset mean the same bytes. It is checked before it is used.
- */
-int chunk_make_in_extent(struct chunk *chunk)
+int chunk_begin_in_extent(struct chunk *chunk, bool keep)
 {
 	const uint64_t reserved = 2ull * CHUNK_HEAD_BYTES;
 	uint8_t *table = malloc(CHUNK_TABLE_BYTES);
 	struct extent *extent = chunk->extent;
 	uint64_t present[CHUNK_WORDS];
 	uint64_t allocated = 0;
-	struct index_row row;
 	int r = table ? chunk_reserve(chunk, reserved, TIER_ADMIT_BYTES - reserved) : -ENOMEM;
 
 	if (r == 0) {
@@ -108,7 +109,7 @@ int chunk_make_in_extent(struct chunk *chunk)
 
 		r = extent_pin(extent);
 		if (r == 0) {
-			r = extent_chunk_begin(extent, &chunk->id, &chunk->place, table);
+			r = extent_chunk_begin(extent, &chunk->id, &chunk->place, keep, table);
 			if (chunk_file_allocated(chunk_fds(chunk), &allocated) < 0)
 				allocated = 0; /* the next look will charge it */
 			extent_unpin(extent);
@@ -116,15 +117,25 @@ int chunk_make_in_extent(struct chunk *chunk)
 		r = tier_io(chunk->tier, r, began);
 		chunk_settle(chunk, reserved, allocated);
 	}
-	if (r == 0) {
+	if (r == 0 && keep) {
 		chunk_table_scan(table, present);
 		chunk_bits_load(chunk, present, false);
-		row = chunk_row(chunk);
-		r = tier_index_put(chunk->tier, &row);
-		if (r < 0)
-			extent_chunk_end(extent, &chunk->place);
 	}
 	free(table);
+	return r;
+}
+
+int chunk_make_in_extent(struct chunk *chunk)
+{
+	struct index_row row;
+	int r = chunk_begin_in_extent(chunk, false);
+
+	if (r < 0)
+		return r;
+	row = chunk_row(chunk);
+	r = tier_index_put(chunk->tier, &row);
+	if (r < 0)
+		extent_chunk_end(chunk->extent, &chunk->place);
 	return r;
 }
 

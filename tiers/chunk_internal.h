@@ -86,6 +86,12 @@ const struct chunk_fds *chunk_fds(const struct chunk *chunk);
 void chunk_note_mode(struct chunk *chunk);
 /* Makes a chunk in its extent, as tier_set_admit.c does in a file. */
 int chunk_make_in_extent(struct chunk *chunk) __must_check;
+/*
+ * The same without telling the index. With `keep` what an earlier life of the chunk left there is
+ * taken over, unverified: the same volume, lineage and offset mean the same bytes, and somebody may
+ * be reading them. Else the chunk begins empty.
+ */
+int chunk_begin_in_extent(struct chunk *chunk, bool keep) __must_check;
 /* After a start: one of the extent's complete chunks, if it is. */
 void chunk_count_complete(struct chunk *chunk);
 /* Its file, or its place in the extent, is to be found no more. */

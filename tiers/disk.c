@@ -4,6 +4,8 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/ioctl.h>
+#include <linux/fs.h>
 #include <limits.h>
 #include <stdatomic.h>
 #include <string.h>
@@ -129,6 +131,16 @@ static ssize_t kernel_copy(int from, uint64_t from_offset, int to, uint64_t to_o
 	return n < 0 ? err_errno() : n;
 }
 
+static int kernel_share(int from, uint64_t from_offset, int to, uint64_t to_offset, uint64_t len)
+{
+	struct file_clone_range range = { .src_fd = from,
+		.src_offset = from_offset,
+		.src_length = len,
+		.dest_offset = to_offset };
+
+	return done(ioctl(to, FICLONERANGE, &range));
+}
+
 static int kernel_punch(int fd, uint64_t offset, uint64_t len)
 {
 	return done(fallocate(
@@ -153,6 +165,7 @@ const struct disk_ops disk_kernel = {
 	.rename = kernel_rename,
 	.list = kernel_list,
 	.copy = kernel_copy,
+	.share = kernel_share,
 	.punch = kernel_punch,
 };
 
@@ -246,6 +259,13 @@ int disk_list(int dir, int (*fn)(void *arg, int dir, const char *name), void *ar
 ssize_t disk_copy(int from, uint64_t from_offset, int to, uint64_t to_offset, size_t len)
 {
 	return disk()->copy(from, from_offset, to, to_offset, len);
+}
+
+int disk_share(int from, uint64_t from_offset, int to, uint64_t to_offset, uint64_t len)
+{
+	if (!disk()->share)
+		return -EOPNOTSUPP;
+	return disk()->share(from, from_offset, to, to_offset, len);
 }
 
 int disk_punch(int fd, uint64_t offset, uint64_t len)

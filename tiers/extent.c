@@ -419,7 +419,7 @@ struct extent *extents_join(struct tier_set *set, const struct chunk_id *id, str
 	return made ? finish_making(extent) : extent;
 }
 
-void extent_leave(struct extent *extent, bool was_complete)
+void extent_leave(struct extent *extent, bool was_complete, uint64_t dead)
 {
 	struct extents *extents = &extent->set->extents;
 	bool last;
@@ -428,6 +428,8 @@ void extent_leave(struct extent *extent, bool was_complete)
 	pthread_mutex_lock(&extents->lock);
 	ensure(extent->chunks > 0);
 	extent->complete -= was_complete;
+	extent->dead += dead;
+	extent_plan_stir_locked(extents, &extent->volume, extent->lineage);
 	last = --extent->chunks == 0;
 	if (last)
 		extent->state = EXTENT_UNLINKING;
@@ -438,14 +440,42 @@ void extent_leave(struct extent *extent, bool was_complete)
 	end(extent);
 }
 
+int extent_set_aside(struct extent *extent)
+{
+	struct extents *extents = &extent->set->extents;
+	struct tier *tier = extent->tier;
+	char from[EXTENT_PATH_BYTES];
+	char to[EXTENT_PATH_BYTES];
+	int r;
+
+	extent_path(extent, false, from);
+	extent_path(extent, true, to);
+	r = disk_rename(tier->dir_fd, from, tier->dir_fd, to);
+	if (r < 0)
+		return r;
+	pthread_mutex_lock(&extents->lock);
+	extent->aside = true;
+	pthread_mutex_unlock(&extents->lock);
+	return 0;
+}
+
+static bool all_zero(const uint8_t *bytes, size_t n)
+{
+	return bytes[0] == 0 && memcmp(bytes, bytes + 1, n - 1) == 0;
+}
+
 int extent_chunk_begin(struct extent *extent, const struct chunk_id *id,
-	const struct chunk_place *place, uint8_t ret_table[CHUNK_TABLE_BYTES])
+	const struct chunk_place *place, bool keep, uint8_t ret_table[CHUNK_TABLE_BYTES])
 {
 	const struct chunk_head head = { .id = *id, .file_id = extent->file };
 	int fd = extent->descriptor.fds.buffered;
 	uint8_t bytes[CHUNK_HEAD_BYTES];
 	int r = disk_pread(fd, ret_table, CHUNK_TABLE_BYTES, chunk_place_table(place));
 
+	if (r == 0 && !keep && !all_zero(ret_table, CHUNK_TABLE_BYTES)) {
+		memset(ret_table, 0, CHUNK_TABLE_BYTES);
+		r = disk_pwrite(fd, ret_table, CHUNK_TABLE_BYTES, chunk_place_table(place));
+	}
 	if (r < 0)
 		return r;
 	chunk_head_encode(&head, bytes);
@@ -638,6 +668,7 @@ int extents_each(struct tier_set *set, const struct tier *tier,
 static int sweep_one(void *arg, struct extent *extent)
 {
 	(void)arg;
+	extent->dead = atomic_load(&extent->orphaned);
 	if (extent->chunks == 0 && extent->scanned) {
 		extent_unlink(extent);
 		end(extent);

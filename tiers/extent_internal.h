@@ -69,13 +69,26 @@ struct extent {
 	enum extent_state state;
 	uint32_t chunks;   /* joined */
 	uint32_t complete; /* of them */
+	uint64_t dead;     /* bytes charged to chunks that left */
 	bool aside;        /* its name is N.ID: nothing joins any more */
 	bool lost;         /* its file was removed behind our back: as `aside` */
 	bool scanned;      /* a start looked at all of its places */
 };
 
-/* What is known of a volume: whether all of it is to be here. */
-struct extent_plan;
+/* What is known of a volume: whether all of it is to be here. Under extents.lock. */
+struct extent_plan {
+	struct list link;
+	struct volume_id volume;
+	uint64_t lineage;
+	uint64_t bytes; /* of an extent */
+	uint64_t need;  /* bytes that all of it would be charged */
+	bool wanted;    /* this worker is to hold all of it */
+	bool whole;     /* and it fits: its chunks lie in extents */
+	bool settled;   /* every chunk lies where it is to; else: */
+	bool failed;    /* some could not be moved in this pass */
+	uint32_t rest;  /* rounds until it is looked at again */
+	uint64_t next;  /* extent to go on with */
+};
 
 struct extents {
 	pthread_mutex_t lock;
@@ -90,6 +103,22 @@ struct extents {
 uint64_t extent_plan_bytes_locked(
 	struct extents *extents, const struct volume_id *volume, uint64_t lineage);
 void extent_plans_free(struct extents *extents);
+struct extent_plan *extent_plan_find_locked(
+	struct extents *extents, const struct volume_id *volume, uint64_t lineage);
+/* Chunks of the volume are to be looked at again. */
+void extent_plan_stir_locked(
+	struct extents *extents, const struct volume_id *volume, uint64_t lineage);
+/* All of it was dropped. */
+void extent_plan_forget(struct tier_set *set, const struct volume_id *volume, uint64_t lineage);
+/* Decides about every volume anew, as room came and went. */
+void extent_plans_review(struct tier_set *set);
+
+/*
+ * Moves a bounded number of chunks, of one extent of one volume after the other, to where they are
+ * to lie: into extents, out of them, or out of a file most of which is dead. True: there is more to
+ * do. For the thread that minds the space, and for tests.
+ */
+bool extents_round(struct tier_set *set);
 
 int extents_init(struct extents *extents) __must_check;
 /* Every chunk is freed. */
@@ -116,8 +145,11 @@ void extents_sweep(struct tier_set *set, const struct tier *tier);
  * volume does not fit, or the extent cannot be made. `tier` is where a new one would be made.
  */
 struct extent *extents_join(struct tier_set *set, const struct chunk_id *id, struct tier *tier);
-/* A chunk left; `was_complete` as extent_note_complete() was told. Unlinks the file of the last. */
-void extent_leave(struct extent *extent, bool was_complete);
+/* A chunk left, `dead` bytes of which stay in the file; `was_complete` as extent_note_complete() was
+ * told. Unlinks the file of the last. */
+void extent_leave(struct extent *extent, bool was_complete, uint64_t dead);
+/* Gives the file its other name, so that a new one is made for what still lies in it. */
+int extent_set_aside(struct extent *extent) __must_check;
 
 struct extent *extent_ref(struct extent *extent);
 void extent_unref(struct extent *extent); /* NULL is allowed */
@@ -128,10 +160,11 @@ void extent_unpin(struct extent *extent);
 /* Its file was removed behind our back: nothing joins it any more. */
 void extent_lose(struct extent *extent);
 
-/* Where the head of a chunk that lies in it says so; the table as an earlier life of the chunk left
- * it. The extent is pinned. */
+/* Writes the chunk's head to its place, with the table as an earlier life of it left it (`keep`) or
+ * none. The extent is pinned. */
 int extent_chunk_begin(struct extent *extent, const struct chunk_id *id,
-	const struct chunk_place *place, uint8_t ret_table[CHUNK_TABLE_BYTES]) __must_check;
+	const struct chunk_place *place, bool keep,
+	uint8_t ret_table[CHUNK_TABLE_BYTES]) __must_check;
 /* The head goes: the next start does not find the chunk. */
 void extent_chunk_end(struct extent *extent, const struct chunk_place *place);
 

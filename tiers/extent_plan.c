@@ -10,16 +10,7 @@
  * there until nothing is: at the edge it does not go to and fro. */
 #define SPARE_SHARE 16u
 
-struct extent_plan {
-	struct list link;
-	struct volume_id volume;
-	uint64_t lineage;
-	uint64_t bytes; /* of an extent */
-	uint64_t need;  /* bytes that all of it would be charged */
-	bool whole;     /* it fits: its chunks lie in extents */
-};
-
-static struct extent_plan *find_locked(
+struct extent_plan *extent_plan_find_locked(
 	struct extents *extents, const struct volume_id *volume, uint64_t lineage)
 {
 	list_for_each (node, &extents->plans) {
@@ -34,7 +25,7 @@ static struct extent_plan *find_locked(
 uint64_t extent_plan_bytes_locked(
 	struct extents *extents, const struct volume_id *volume, uint64_t lineage)
 {
-	const struct extent_plan *plan = find_locked(extents, volume, lineage);
+	const struct extent_plan *plan = extent_plan_find_locked(extents, volume, lineage);
 
 	return plan && plan->whole ? plan->bytes : 0;
 }
@@ -73,12 +64,13 @@ static bool is_whole(struct tier_set *set, const struct extent_plan *plan)
 {
 	uint64_t need = plan->need + (plan->whole ? 0 : plan->need / SPARE_SHARE);
 
-	return need <= room_for(set, &plan->volume);
+	return plan->wanted && need <= room_for(set, &plan->volume);
 }
 
 static int put_locked(struct extents *extents, const struct extent_plan *wanted)
 {
-	struct extent_plan *plan = find_locked(extents, &wanted->volume, wanted->lineage);
+	struct extent_plan *plan =
+		extent_plan_find_locked(extents, &wanted->volume, wanted->lineage);
 
 	if (!plan) {
 		if (extents->n_plans == PLANS_MAX)
@@ -94,7 +86,9 @@ static int put_locked(struct extents *extents, const struct extent_plan *wanted)
 	}
 	plan->bytes = wanted->bytes;
 	plan->need = wanted->need;
+	plan->wanted = wanted->wanted;
 	plan->whole = wanted->whole;
+	plan->settled = false;
 	return 0;
 }
 
@@ -108,6 +102,7 @@ int tier_set_layout(struct tier_set *set, const struct volume_id *volume, uint64
 		.bytes = layout->extent_bytes ? layout->extent_bytes
 					      : layout_extent_bytes(layout->end),
 		.need = need_of(layout->end, layout->used),
+		.wanted = layout->whole,
 	};
 	const struct extent_plan *known;
 	int r;
@@ -115,12 +110,77 @@ int tier_set_layout(struct tier_set *set, const struct volume_id *volume, uint64
 	CHECK_MAGIC(set, SET_MAGIC);
 	ensure(extent_bytes_valid(wanted.bytes));
 	pthread_mutex_lock(&extents->lock);
-	known = find_locked(extents, volume, lineage);
+	known = extent_plan_find_locked(extents, volume, lineage);
 	wanted.whole = known && known->whole;
 	pthread_mutex_unlock(&extents->lock);
-	wanted.whole = layout->whole && is_whole(set, &wanted);
+	wanted.whole = is_whole(set, &wanted);
 	pthread_mutex_lock(&extents->lock);
 	r = put_locked(extents, &wanted);
 	pthread_mutex_unlock(&extents->lock);
+	space_wake(set);
 	return r;
+}
+
+void extent_plan_stir_locked(
+	struct extents *extents, const struct volume_id *volume, uint64_t lineage)
+{
+	struct extent_plan *plan = extent_plan_find_locked(extents, volume, lineage);
+
+	if (plan)
+		plan->settled = false;
+}
+
+void extent_plan_forget(struct tier_set *set, const struct volume_id *volume, uint64_t lineage)
+{
+	struct extents *extents = &set->extents;
+	struct extent_plan *plan;
+
+	pthread_mutex_lock(&extents->lock);
+	plan = extent_plan_find_locked(extents, volume, lineage);
+	if (plan) {
+		list_remove(&plan->link);
+		extents->n_plans--;
+	}
+	pthread_mutex_unlock(&extents->lock);
+	free(plan);
+}
+
+/* The plan after the one of that number, as a copy. */
+static bool copy_nth(struct extents *extents, uint32_t n, struct extent_plan *ret_plan)
+{
+	bool found = false;
+
+	pthread_mutex_lock(&extents->lock);
+	list_for_each (node, &extents->plans) {
+		if (n-- > 0)
+			continue;
+		*ret_plan = *list_entry(node, struct extent_plan, link);
+		found = true;
+		break;
+	}
+	pthread_mutex_unlock(&extents->lock);
+	return found;
+}
+
+void extent_plans_review(struct tier_set *set)
+{
+	struct extents *extents = &set->extents;
+	struct extent_plan copy;
+
+	for (uint32_t n = 0; copy_nth(extents, n, &copy); n++) {
+		bool whole = is_whole(set, &copy);
+		struct extent_plan *plan;
+
+		if (whole == copy.whole)
+			continue;
+		pthread_mutex_lock(&extents->lock);
+		plan = extent_plan_find_locked(extents, &copy.volume, copy.lineage);
+		if (plan) {
+			plan->whole = whole;
+			plan->settled = false;
+			plan->failed = false;
+			plan->next = 0;
+		}
+		pthread_mutex_unlock(&extents->lock);
+	}
 }

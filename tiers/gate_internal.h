@@ -18,8 +18,9 @@
 #include <stdint.h>
 #include "base/check.h"
 #include "base/clock.h"
+#include "tiers/tiers.h"
 
-#define GATE_CALLS    4u /* of each kind at a time */
+#define GATE_CALLS    TIER_CALLS
 #define GATE_STALL_NS (2 * CLOCK_SECOND)
 
 enum gate_kind {

@@ -444,7 +444,7 @@ static int recover(struct recovery *rec, struct err *e)
 	if (r == 0 && rec->n > rows)
 		r = load_from(rec, rows);
 	if (r == 0)
-		extents_sweep(rec->set, tier);
+		extents_sweep(rec->set, tier); /* and counts what of the others is dead */
 	return r;
 }
 

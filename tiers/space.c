@@ -87,6 +87,7 @@ void space_round(struct tier_set *set)
 		relieve(set, set->tiers[i]);
 	for (uint32_t i = 0; i < ROUND_EVICT && meet_quotas(set); i++)
 		;
+	(void)extents_round(set); /* the rest with the next one */
 }
 
 static bool next_round(struct space *space)

@@ -37,6 +37,22 @@ void set_insert_locked(struct shard *shard, struct chunk *chunk, uint64_t hash)
 	map_insert(&shard->map, &chunk->node, hash);
 }
 
+bool tier_chunk_holds(
+	struct tier_set *set, const struct chunk_id *id, uint32_t offset, uint32_t length)
+{
+	uint64_t hash = set_hash(id);
+	struct shard *shard = set_shard(set, hash);
+	struct chunk *chunk;
+	bool holds;
+
+	CHECK_MAGIC(set, SET_MAGIC);
+	pthread_mutex_lock(&shard->lock);
+	chunk = set_find_locked(shard, id, hash);
+	holds = chunk && chunk_is_live(chunk) && chunk_present(chunk, offset, length);
+	pthread_mutex_unlock(&shard->lock);
+	return holds;
+}
+
 void set_wake_waiters(struct tier_set *set)
 {
 	for (uint32_t i = 0; i < SET_SHARDS; i++) {
@@ -177,6 +193,8 @@ uint64_t tier_set_drop(struct tier_set *set, const struct volume_id *volume, uin
 			chunk_unref(chunk);
 		}
 	}
+	if (!keep)
+		extent_plan_forget(set, volume, lineage);
 	return s.bytes;
 }
 

@@ -239,7 +239,7 @@ static struct extent *join_extent(
 	struct extent *extent = extents_join(set, id, *tier);
 
 	if (extent && extent->tier != *tier && !may_admit(extent->tier)) {
-		extent_leave(extent, false);
+		extent_leave(extent, false, 0);
 		return NULL;
 	}
 	if (extent)
@@ -273,7 +273,7 @@ static int make_chunk(struct tier_set *set, struct tier *tier, const struct chun
 	}
 	pthread_mutex_unlock(&shard->lock);
 	if (extent)
-		extent_leave(extent, false); /* nothing was made in it */
+		extent_leave(extent, false, 0); /* nothing was made in it */
 	if (!chunk)
 		return -ENOMEM;
 	if (fresh) {

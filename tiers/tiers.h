@@ -37,6 +37,10 @@
 #include "base/policy.h"
 #include "locate/chunk_format.h"
 
+/* Reading calls, and as many writing ones, that a tier lets through at a time: the threads that a
+ * disk which hangs may hold. Others wait, and are turned away with -EIO once it is seen. */
+#define TIER_CALLS 4u
+
 struct tier_set; /* all tiers of a worker */
 struct chunk;    /* one cached chunk; reference-counted */
 
@@ -96,6 +100,10 @@ bool tier_volume_status(struct tier_set *set, const struct volume_id *volume,
 
 /* A cached chunk, referenced, or NULL. Never blocks on I/O. */
 struct chunk *tier_chunk_find(struct tier_set *set, const struct chunk_id *id);
+
+/* True when these bytes are cached, also in a tier that is not in service now. Never blocks. */
+bool tier_chunk_holds(
+	struct tier_set *set, const struct chunk_id *id, uint32_t offset, uint32_t length);
 
 /*
  * The chunk, created empty if it is not there. Admission of a new chunk: -ENOSPC when the capacity
@@ -233,6 +241,10 @@ bool tier_volume_full(
 uint64_t tier_set_drop(struct tier_set *set, const struct volume_id *volume, uint64_t lineage,
 	bool (*keep)(void *arg, uint64_t chunk), void *arg);
 
+/* Lineages of a volume that have chunks, at most `max` of them; how many. */
+uint32_t tier_set_lineages(
+	struct tier_set *set, const struct volume_id *volume, uint64_t *out, uint32_t max);
+
 /* Present bytes of one volume and lineage over all tiers. */
 uint64_t tier_set_volume_bytes(
 	struct tier_set *set, const struct volume_id *volume, uint64_t lineage);
@@ -251,6 +263,10 @@ uint64_t tier_set_volume_bytes(
 		"Bytes evicted, as charged")                                                     \
 	X(held, "granary_tier_held_bytes", GAUGE, "bytes",                                       \
 		"Bytes unlinked that readers still hold")                                        \
+	X(into_extents, "granary_tier_into_extents_total", COUNTER, "chunks",                    \
+		"Chunks moved into extents")                                                     \
+	X(out_of_extents, "granary_tier_out_of_extents_total", COUNTER, "chunks",                \
+		"Chunks moved out of extents")                                                   \
 	X(mismatches, "granary_tier_mismatches_total", COUNTER, "pieces",                        \
 		"Pieces dropped: checksum")                                                      \
 	X(io_errors, "granary_tier_io_errors_total", COUNTER, "calls", "Failed disk operations") \

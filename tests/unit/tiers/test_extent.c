@@ -251,27 +251,27 @@ static void test_drop(void **state)
 	assert_true(status_of(f).used < used + (1u << 20));
 }
 
-/* A chunk that comes back finds what its earlier life left, and checks it. */
+/* A chunk that comes back begins empty, in the place that it had. */
 static void test_second_life(void **state)
 {
 	struct fixture *f = *state;
 	struct chunk_id id = chunk_number(1);
 	struct chunk *chunk;
+	uint64_t used;
 
 	fixture_open(f);
 	layout(f, 10 * CHUNK_BYTES);
 	write_chunk(f, 0);
 	write_chunk(f, 1);
+	used = status_of(f).used;
 	(void)tier_set_drop(f->set, &id.volume, id.lineage, keep_even, NULL);
 	assert_int_equal(tier_chunk_admit(f->set, &id, &chunk), 0);
-	assert_true(chunk_present(chunk, RUN_OFFSET, RUN_BYTES));
-	assert_int_equal(
-		atomic_load(&chunk->unverified_blocks), atomic_load(&chunk->present_blocks));
-	check_chunk(f, 1);
-	assert_int_equal(atomic_load(&chunk->unverified_blocks), 0);
+	assert_int_equal(chunk_present_bytes(chunk), 0);
 	chunk_unref(chunk);
-	/* No byte was taken for new ones. */
-	assert_int_equal(status_of(f).chunks, 2);
+	write_chunk(f, 1);
+	check_chunk(f, 1);
+	/* The blocks are those that were there. */
+	assert_true(status_of(f).used < used + (64u << 10));
 }
 
 static int open_fds(void)
@@ -360,6 +360,238 @@ static void test_removed_behind_our_back(void **state)
 	assert_string_equal(status_of(f).state, "ok");
 }
 
+/* ---- in and out ------------------------------------------------------------------------------ */
+
+/* As the thread does in the background. */
+static void move_all(struct fixture *f)
+{
+	for (int i = 0; i < 1000 && extents_round(f->set); i++)
+		;
+}
+
+static void no_layout(struct fixture *f)
+{
+	const struct chunk_id id = chunk_number(0);
+	const struct tier_layout part = {
+		.end = 64 * CHUNK_BYTES, .used = 10 * CHUNK_BYTES, .extent_bytes = EXTENT
+	};
+
+	assert_int_equal(tier_set_layout(f->set, &id.volume, id.lineage, &part), 0);
+}
+
+/* Without the thread: the test says when. */
+static void open_still(struct fixture *f)
+{
+	fixture_open(f);
+	space_stop(f->set);
+}
+
+static void reopen_still(struct fixture *f)
+{
+	fixture_close(f);
+	open_still(f);
+}
+
+static void test_promotion(void **state)
+{
+	struct fixture *f = *state;
+	struct chunk_id id = chunk_number(3);
+	struct piece_run run = run_in(3);
+	uint8_t *data = malloc(RUN_BYTES);
+	uint8_t *want = malloc(RUN_BYTES);
+	struct chunk *old;
+	uint64_t used;
+	uint8_t *block = aligned_alloc(4096, 4096);
+	int fd;
+
+	open_still(f);
+	for (uint64_t n = 0; n < 10; n++)
+		write_chunk(f, n);
+	assert_int_equal(each_chunk_file(f, NULL, NULL), 10);
+	used = status_of(f).used;
+	old = tier_chunk_find(f->set, &id);
+	assert_int_equal(chunk_open_fd(old, &fd), 0);
+	layout(f, 10 * CHUNK_BYTES);
+	move_all(f);
+	assert_int_equal(each_chunk_file(f, NULL, NULL), 0);
+	assert_int_equal(status_of(f).extents, 3);
+	assert_int_equal(counter_get(&tier_set_counters(f->set)->into_extents), 10);
+	for (uint64_t n = 0; n < 10; n++) {
+		assert_true(in_extent(f, n));
+		check_chunk(f, n);
+	}
+	/* Who had the old file reads on, through the chunk and by the descriptor. */
+	assert_int_equal(chunk_read(old, &run, data), 0);
+	pattern(4, want, RUN_BYTES);
+	assert_memory_equal(data, want, RUN_BYTES);
+	assert_int_equal(pread(fd, block, 4096, RUN_OFFSET), 4096);
+	assert_memory_equal(block, want, 4096);
+	free(block);
+	/* Its bytes are held until he lets go. */
+	assert_true(status_of(f).held >= RUN_BYTES);
+	(void)close(fd);
+	chunk_unref(old);
+	assert_int_equal(status_of(f).held, 0);
+	assert_true(status_of(f).used < used + (1u << 20));
+	/* Written under the old roof: told to look again. */
+	write_chunk(f, 3);
+	reopen_still(f);
+	assert_int_equal(status_of(f).chunks, 10);
+	for (uint64_t n = 0; n < 10; n++)
+		check_chunk(f, n);
+	free(data);
+	free(want);
+}
+
+static void test_write_to_the_moved(void **state)
+{
+	struct fixture *f = *state;
+	struct chunk_id id = chunk_number(0);
+	struct piece_run run = run_of(0, PIECE_BYTES, 99);
+	uint8_t *data = calloc(1, PIECE_BYTES);
+	struct chunk *old;
+
+	open_still(f);
+	write_chunk(f, 0);
+	old = tier_chunk_find(f->set, &id);
+	layout(f, 10 * CHUNK_BYTES);
+	move_all(f);
+	assert_int_equal(chunk_write(old, &run, data), -EAGAIN);
+	chunk_unref(old);
+	assert_int_equal(write_run(f, 0, &run), 0);
+	assert_int_equal(read_run(f, 0, &run), 0);
+	check_chunk(f, 0);
+	free(data);
+}
+
+/* Out again, but not of an extent that somebody has a chunk of. */
+static void test_demotion(void **state)
+{
+	struct fixture *f = *state;
+	struct chunk_id id = chunk_number(5);
+	struct chunk *held;
+
+	open_still(f);
+	layout(f, 10 * CHUNK_BYTES);
+	for (uint64_t n = 0; n < 10; n++)
+		write_chunk(f, n);
+	held = tier_chunk_find(f->set, &id);
+	no_layout(f);
+	for (int i = 0; i < 10; i++)
+		(void)extents_round(f->set);
+	for (uint64_t n = 0; n < 10; n++)
+		assert_int_equal(in_extent(f, n), n / 4 == 1);
+	chunk_unref(held);
+	for (int i = 0; i < 100; i++)
+		(void)extents_round(f->set);
+	assert_int_equal(status_of(f).extents, 0);
+	assert_int_equal(each_chunk_file(f, NULL, NULL), 10);
+	for (uint64_t n = 0; n < 10; n++)
+		check_chunk(f, n);
+	reopen_still(f);
+	for (uint64_t n = 0; n < 10; n++)
+		check_chunk(f, n);
+	assert_int_equal(status_of(f).chunks, 10);
+}
+
+static void layout_used(struct fixture *f, uint64_t used)
+{
+	layout(f, used);
+	move_all(f);
+}
+
+/* At the edge a volume does not go to and fro. */
+static void test_hysteresis(void **state)
+{
+	struct fixture *f = *state;
+	uint64_t room = f->capacity - 80 * MiB; /* what index and slack take is less */
+
+	open_still(f);
+	write_chunk(f, 0);
+	layout_used(f, room);
+	assert_false(in_extent(f, 0)); /* it would fit, but not with something to spare */
+	layout_used(f, room / 2);
+	assert_true(in_extent(f, 0));
+	layout_used(f, room);
+	assert_true(in_extent(f, 0)); /* it fits still */
+	layout_used(f, f->capacity);
+	assert_false(in_extent(f, 0));
+	layout_used(f, room);
+	assert_false(in_extent(f, 0));
+}
+
+static void test_quota(void **state)
+{
+	struct fixture *f = *state;
+	struct chunk_id id = chunk_number(0);
+	struct tier_policy policy = { .quota = 100 * MiB };
+
+	open_still(f);
+	assert_int_equal(tier_set_policy(f->set, &id.volume, &policy), 0);
+	layout_used(f, 200 * MiB);
+	write_chunk(f, 0);
+	assert_false(in_extent(f, 0));
+	policy.quota = 0;
+	assert_int_equal(tier_set_policy(f->set, &id.volume, &policy), 0);
+	move_all(f);
+	assert_true(in_extent(f, 0));
+	policy.quota = 100 * MiB;
+	assert_int_equal(tier_set_policy(f->set, &id.volume, &policy), 0);
+	move_all(f);
+	assert_false(in_extent(f, 0));
+	check_chunk(f, 0);
+}
+
+/* A chunk of 12 MiB, so that a few that are gone are worth it. */
+static struct piece_run large_run(uint64_t n)
+{
+	return run_of(0, 12u << 20, n + 100);
+}
+
+static bool keep_first(void *arg, uint64_t chunk)
+{
+	(void)arg;
+	return chunk == 0;
+}
+
+/* A file much of which is dead gives way to another; its bytes come back. */
+static void test_dead_bytes(void **state)
+{
+	struct fixture *f = *state;
+	struct chunk_id id = chunk_number(0);
+	struct piece_run run;
+	struct chunk *held;
+	uint8_t *data = malloc(12u << 20);
+	uint64_t used;
+
+	open_still(f);
+	layout(f, 10 * CHUNK_BYTES);
+	for (uint64_t n = 0; n < 4; n++) {
+		run = large_run(n);
+		assert_int_equal(write_run(f, n, &run), 0);
+	}
+	held = tier_chunk_find(f->set, &id);
+	used = status_of(f).used;
+	(void)tier_set_drop(f->set, &id.volume, id.lineage, keep_first, NULL);
+	assert_true(status_of(f).used + MiB > used);
+	move_all(f);
+	run = large_run(0);
+	assert_int_equal(read_run(f, 0, &run), 0);
+	assert_true(in_extent(f, 0));
+	assert_true(file_exists(f, 0));
+	assert_int_equal(status_of(f).extents, 1);
+	/* The old file is gone for all but who has it. */
+	assert_int_equal(chunk_read(held, &run, data), 0);
+	assert_true(status_of(f).used + 8 * MiB > used);
+	chunk_unref(held);
+	assert_true(status_of(f).used < used - 30 * MiB);
+	reopen_still(f);
+	assert_int_equal(read_run(f, 0, &run), 0);
+	assert_true(in_extent(f, 0));
+	assert_true(status_of(f).used < used - 30 * MiB);
+	free(data);
+}
+
 #define T(fn) cmocka_unit_test_setup_teardown(fn, fixture_setup, fixture_teardown)
 
 int main(void)
@@ -375,6 +607,12 @@ int main(void)
 		T(test_descriptors),
 		T(test_does_not_fit),
 		T(test_removed_behind_our_back),
+		T(test_promotion),
+		T(test_write_to_the_moved),
+		T(test_demotion),
+		T(test_hysteresis),
+		T(test_quota),
+		T(test_dead_bytes),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

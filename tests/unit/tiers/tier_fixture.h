@@ -129,15 +129,19 @@ static inline int write_run(struct fixture *f, uint64_t n, const struct piece_ru
 {
 	uint8_t *data = malloc(run->length + 1); /* also of runs that are refused */
 	struct chunk_id id = chunk_number(n);
-	struct chunk *chunk = NULL;
-	int r = tier_chunk_admit(f->set, &id, &chunk);
+	struct chunk *chunk;
+	int r;
 
 	assert_non_null(data);
-	if (r == 0) {
-		pattern(run->object_seed, data, run->length);
-		r = chunk_write(chunk, run, data);
-	}
-	chunk_unref(chunk);
+	do { /* -EAGAIN: it was moved meanwhile */
+		chunk = NULL;
+		r = tier_chunk_admit(f->set, &id, &chunk);
+		if (r == 0) {
+			pattern(run->object_seed, data, run->length);
+			r = chunk_write(chunk, run, data);
+		}
+		chunk_unref(chunk);
+	} while (r == -EAGAIN);
 	free(data);
 	return r;
 }

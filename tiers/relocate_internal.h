@@ -1,0 +1,35 @@
+/*
+ * Moving a chunk to another file: from its own into an extent, out of one, to another tier.
+ *
+ * The copy is another struct chunk, which takes the old one's place in the map at once: find()
+ * gives one or the other. Who holds the old one reads on from the old file. Each step leaves a disk
+ * from which a start finds the chunk once:
+ *
+ *	data, entries	the new file is unlinked, or its place forgotten, by the next start
+ *	index row	the old file is unlinked by the next start; of a place in an extent the head
+ *			is left, which the row overrules
+ *	map, then the old file goes
+ *
+ * Bytes are shared where the filesystem can; else each run is read back and compared before its
+ * entries are written. Checksums go along, so that what was damaged before is found damaged
+ * afterwards; what was unverified stays so. A piece that the new place has already is not written
+ * again: somebody may be reading it.
+ *
+ * Threads: any. Writes to the chunk wait meanwhile.
+ */
+#pragma once
+
+#include "tiers/chunk_internal.h"
+
+/* Where to. */
+struct relocation {
+	struct tier *tier;
+	struct extent *extent; /* joined, its tier is `tier`; NULL: a file of its own */
+};
+
+/*
+ * Takes over the join of `to->extent`, also on failure. -EBUSY: it is written, moved or gone;
+ * -ENOSPC: no room at the new place; -EBADMSG: the copy did not read back as it was written; -EIO.
+ * The chunk is where it was then.
+ */
+int chunk_relocate(struct chunk *chunk, const struct relocation *to) __must_check;
