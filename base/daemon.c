@@ -8,9 +8,13 @@
 #include <unistd.h>
 
 /* Buffers of up to 1 MiB come and go with every request. */
-#define MAP_LEAST (4 * MiB)
-#define KEEP_FREE (64 * MiB)
-#define HEAPS_MAX 4 /* by default eight per processor: each thread would keep as much */
+#define MAP_LEAST  (4 * MiB)
+#define MAP_LITTLE (256 * (int)KiB)
+#define KEEP_FREE  (64 * MiB)
+#define HEAPS_FEW  2
+#define KEEP_LEAST (1 * MiB)
+#define KEEP_SHARE 32 /* part of --memory that a heap keeps */
+#define HEAPS_MAX  4  /* by default eight per processor: each thread would keep as much */
 
 /* Given back to the kernel at each free, their pages would be mapped and zeroed anew for the next
  * request: a sixth of the CPU time of a cold read. So a heap keeps what it had, up to KEEP_FREE; and
@@ -20,6 +24,17 @@ static void keep_memory(void)
 	(void)mallopt(M_MMAP_THRESHOLD, (int)MAP_LEAST); /* slower without */
 	(void)mallopt(M_TRIM_THRESHOLD, (int)KEEP_FREE); /* as above */
 	(void)mallopt(M_ARENA_MAX, HEAPS_MAX);           /* more memory without */
+}
+
+void daemon_keep_memory(uint64_t memory)
+{
+	uint64_t keep = max(min(memory / KEEP_SHARE, KEEP_FREE), KEEP_LEAST);
+
+	(void)mallopt(M_TRIM_THRESHOLD, (int)keep); /* more memory without */
+	if (memory >= HEAPS_MAX * KEEP_FREE)
+		return;
+	(void)mallopt(M_ARENA_MAX, HEAPS_FEW);       /* as above */
+	(void)mallopt(M_MMAP_THRESHOLD, MAP_LITTLE); /* as above: no holes of its size */
 }
 
 int daemon_begin(const char *name, const char *level, const char *file, struct err *e)

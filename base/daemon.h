@@ -6,6 +6,7 @@
 #pragma once
 
 #include <signal.h>
+#include <stdint.h>
 #include "base/err.h"
 
 /*
@@ -14,6 +15,12 @@
  * peer that is gone is an error of its connection. -EINVAL, or -errno of the file, with a line.
  */
 int daemon_begin(const char *name, const char *level, const char *file, struct err *e) __must_check;
+
+/*
+ * Less is kept of freed memory when the process may have only `memory` bytes (--memory): what is
+ * kept is beside its arena. Before other threads.
+ */
+void daemon_keep_memory(uint64_t memory);
 
 /*
  * Blocks SIGTERM and SIGINT, which from here on wait for whoever asks for *ret_signals. Threads

@@ -1,6 +1,7 @@
 /* A mount's memory. See share.h. */
 #include "fuse/share.h"
 #include "base/arena.h"
+#include "base/daemon.h"
 #include "base/limits.h"
 #include "base/units.h"
 #include "client/client.h"
@@ -23,6 +24,7 @@ int share_open(struct share *share, uint64_t memory, struct err *e)
 	share->chunks =
 		(uint32_t)max(min(memory / 4 / CLIENT_CHUNK_BYTES, (uint64_t)LIMIT_CHUNK_FDS),
 			(uint64_t)CHUNKS_LEAST);
+	daemon_keep_memory(memory);
 	arena_open(memory);
 	arena_share(ARENA_ANSWERS, ANSWERS_LEAST, max(memory / 4, ANSWERS_LEAST));
 	arena_share(ARENA_PIECES, (uint64_t)share->chunks * CLIENT_CHUNK_BYTES, 0);

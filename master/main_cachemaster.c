@@ -225,6 +225,7 @@ static int start(struct master *m, struct err *e)
 {
 	int r = bounds_check_descriptors(e);
 
+	daemon_keep_memory(m->options.memory);
 	arena_open(m->options.memory);
 	arena_share(ARENA_LISTING, LISTING_LEAST, 0);
 	arena_share(ARENA_CONNECTIONS, m->options.memory / 32, m->options.memory / 8);
