@@ -1,5 +1,6 @@
 /* The single flight of a worker. See flight.h. */
 #include "cacheworker/flight.h"
+#include "cacheworker/adopt.h"
 #include "cacheworker/fill.h"
 #include "base/cleanup.h"
 #include "base/log.h"
@@ -196,7 +197,8 @@ static void flight_keep(struct flight *f)
 	struct worker *w = f->worker;
 	bool counted;
 
-	counter_add(&w->counters.bypass_bytes, f->length);
+	if (!f->adopted)
+		counter_add(&w->counters.bypass_bytes, f->length);
 	pthread_mutex_lock(&w->flights.lock);
 	set_state_locked(f, FLIGHT_KEPT);
 	list_push_back(&w->flights.kept, &f->link);
@@ -316,17 +318,12 @@ static void fetch_failed(struct flight *f, int status, const struct err *e)
 	flight_end(f, status, e);
 }
 
-static void on_done(struct ufs_get *get, int status, const struct err *e)
+/* All bytes are there: to their waiters and to a tier. Takes the origin's reference. */
+static void all_landed(struct flight *f)
 {
-	struct flight *f = container_of(get, struct flight, get);
 	struct worker *w = f->worker;
 	struct list ready = LIST_INIT(ready);
 
-	if (status < 0) {
-		fetch_failed(f, status, e);
-		flight_unref(f); /* the origin's */
-		return;
-	}
 	pthread_mutex_lock(&w->flights.lock);
 	f->landed = f->length;
 	collect_ready_locked(f, &ready, f->landed);
@@ -346,6 +343,18 @@ static void on_done(struct ufs_get *get, int status, const struct err *e)
 	flight_unref(f); /* the origin's */
 }
 
+static void on_done(struct ufs_get *get, int status, const struct err *e)
+{
+	struct flight *f = container_of(get, struct flight, get);
+
+	if (status == 0) {
+		all_landed(f);
+		return;
+	}
+	fetch_failed(f, status, e);
+	flight_unref(f); /* the origin's */
+}
+
 /* The origin has the request: from now on its class can be raised; it may have been meanwhile. */
 static void flight_asked(struct flight *f)
 {
@@ -356,21 +365,18 @@ static void flight_asked(struct flight *f)
 	pthread_mutex_unlock(&f->worker->flights.lock);
 }
 
-/* Has its memory in the budget and is FETCHING: asks the origin. */
-static void flight_start(struct flight *f)
+static void ask_origin(struct flight *f)
 {
 	struct err e = ERR_INIT;
-	int r;
+	int r = 0;
 
-	atomic_fetch_add(&f->refs, 2); /* the origin's, and this function's */
-	f->data = malloc(f->length);
-	if (!f->data) {
-		budget_give(&f->worker->memory, f->cost);
-		r = err_set(&e, -ENOMEM, "no memory for %u bytes of '%.*s'", f->length,
-			(int)f->get.key_len, f->get.key);
-	} else {
+	atomic_fetch_add(&f->refs, 1); /* this function's; the origin has one */
+	if (f->data) {
 		f->get.buf = f->data;
 		r = ufs_get(f->source->ufs, &f->get);
+	} else {
+		r = err_set(&e, -ENOMEM, "no memory for %u bytes of '%.*s'", f->length,
+			(int)f->get.key_len, f->get.key);
 	}
 	if (r == 0) {
 		flight_asked(f);
@@ -379,6 +385,47 @@ static void flight_start(struct flight *f)
 		flight_unref(f); /* the origin's, which did not take it */
 	}
 	flight_unref(f);
+}
+
+/* The bytes may be on a tier at another place. */
+static void run_adopt(struct pool_job *job)
+{
+	struct flight *f = container_of(job, struct flight, adopt);
+	struct table_row *row = calloc(1, sizeof(*row));
+	const struct adopt_wish wish = {
+		.row = row,
+		.object_offset = f->object_offset,
+		.length = f->length,
+		.seed = f->object_seed,
+	};
+
+	if (row) {
+		row->offset = f->start - f->object_offset;
+		row->size = f->get.size;
+		row->key_len = (uint16_t)f->get.key_len;
+		row->tag_len = (uint8_t)f->get.tag_len;
+		memcpy(row->key, f->get.key, f->get.key_len);
+		memcpy(row->tag, f->get.tag, f->get.tag_len);
+		f->adopted = adopt_read(f->source, &wish, f->data) == 0;
+	}
+	free(row);
+	if (f->adopted)
+		all_landed(f);
+	else
+		ask_origin(f);
+}
+
+/* Has its memory in the budget and is FETCHING: asks the origin, unless the bytes are here already
+ * under another offset. */
+static void flight_start(struct flight *f)
+{
+	atomic_fetch_add(&f->refs, 1); /* the origin's */
+	f->data = malloc(f->length);
+	if (!f->data)
+		budget_give(&f->worker->memory, f->cost);
+	else if (adopt_possible(f->source) && pool_submit(f->worker->adopt, &f->adopt) == 0)
+		return;
+	ask_origin(f);
 }
 
 static struct flight *flight_new(struct source *source, const struct table_row *row, uint64_t at,
@@ -402,6 +449,7 @@ static struct flight *flight_new(struct source *source, const struct table_row *
 	memcpy(f->names + row->key_len, row->tag, row->tag_len);
 	f->object_seed = piece_object_seed(row->key, row->key_len, row->tag, row->tag_len);
 	f->write.run = run_write;
+	f->adopt.run = run_adopt;
 	f->get = (struct ufs_get){
 		.key = f->names,
 		.key_len = row->key_len,

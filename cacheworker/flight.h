@@ -1,7 +1,8 @@
 /*
  * Flights: the single flight of a worker. A unit (an object of at most UNIT_BYTES, or UNIT_BYTES of
  * a larger one) that is on its way from the origin is in memory once; whoever needs bytes of it
- * waits on it and is released as soon as they have landed.
+ * waits on it and is released as soon as they have landed. What lies on the tier under another
+ * offset is copied from there instead (adopt.h).
  *
  *	STARVED ─memory─► FETCHING ─all bytes─► WRITING ─written─► GONE
  *	   │                 │  └─(bypass)─► KEPT ─pushed out─► GONE
@@ -51,6 +52,8 @@ struct flight {
 	struct list waiters;
 	struct ufs_get get;
 	struct pool_job write;
+	struct pool_job adopt;
+	bool adopted; /* the bytes came from elsewhere on the tier */
 	char names[]; /* key, then tag */
 };
 

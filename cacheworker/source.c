@@ -1,12 +1,15 @@
 /* Sources a worker fills from. See source.h. */
 #include "cacheworker/source.h"
+#include "cacheworker/kept.h"
+#include "cacheworker/master_call.h"
+#include "cacheworker/terms.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "catalog/generation_seen.h"
 #include "proto/granary.pb-c.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -14,33 +17,11 @@
 
 /* ---- what this worker has seen --------------------------------------------------------------- */
 
-#define SEEN_DIR "%s/seen" /* beside the tier */
-
-static int seen_load(const struct source *source, struct generation_id *ret_seen)
-{
-	char dir[PATH_MAX];
-
-	if (snprintf(dir, sizeof(dir), SEEN_DIR, source->worker->config->tier) >= (int)sizeof(dir))
-		return -ENAMETOOLONG;
-	return generation_seen_load(dir, &source->volume, ret_seen);
-}
-
-static int seen_save(const struct source *source, const struct generation_id *id)
-{
-	char dir[PATH_MAX];
-	int r;
-
-	if (snprintf(dir, sizeof(dir), SEEN_DIR, source->worker->config->tier) >= (int)sizeof(dir))
-		return -ENAMETOOLONG;
-	r = file_mkdirs(dir, 0700);
-	return r < 0 ? r : generation_seen_save(dir, id);
-}
-
 /* The guard across restarts; within one, generation_check_successor() compares row by row. */
 static int seen_check(const struct source *source, const struct generation_id *id, struct err *e)
 {
 	struct generation_id seen;
-	int r = seen_load(source, &seen);
+	int r = kept_seen_load(source->worker, &source->volume, &seen);
 	bool same;
 
 	if (r == -ENOMEM || r == -EMFILE || r == -ENFILE) /* no reason to trust anybody */
@@ -87,69 +68,12 @@ static int origin_from_message(const Granary__Source *message, struct ufs_config
 	return 0;
 }
 
-struct answer {
-	struct rpc_call call;
-	pthread_mutex_t lock;
-	pthread_cond_t ended;
-	bool done;
-	int status;
-};
-
-static void on_answer(struct rpc_call *call, int status)
-{
-	struct answer *answer = call->arg;
-
-	pthread_mutex_lock(&answer->lock);
-	answer->done = true;
-	answer->status = status;
-	pthread_cond_signal(&answer->ended);
-	pthread_mutex_unlock(&answer->lock);
-}
-
-/*
- * Sends and waits. Not rpc_call_wait(): once sources_close() was called no call begins, and after
- * the call's end the client, which may be freed by then, is not touched.
- */
-static int call_master(struct worker *w, struct answer *answer, struct err *e)
-{
-	bool closing;
-
-	pthread_mutex_init(&answer->lock, NULL);
-	pthread_cond_init(&answer->ended, NULL);
-	answer->call.on_done = on_answer;
-	answer->call.arg = answer;
-	answer->status = -ECANCELED;
-	pthread_mutex_lock(&w->sources.lock);
-	closing = w->sources.closing;
-	if (!closing)
-		rpc_call(w->master, &answer->call);
-	pthread_mutex_unlock(&w->sources.lock);
-	pthread_mutex_lock(&answer->lock);
-	while (!closing && !answer->done)
-		pthread_cond_wait(&answer->ended, &answer->lock);
-	pthread_mutex_unlock(&answer->lock);
-	pthread_cond_destroy(&answer->ended);
-	pthread_mutex_destroy(&answer->lock);
-	if (answer->status < 0 && answer->call.reply_payload)
-		return err_set(e, answer->status, "%s", (const char *)answer->call.reply_payload);
-	if (answer->status < 0)
-		return err_set(e, answer->status,
-			"the master at %s was asked for a table: %s: see its log",
-			w->config->master, err_str(answer->status));
-	return 0;
-}
-
 static int ask_master(
 	struct source *source, struct ufs_config *ret_origin, int *ret_fd, struct err *e)
 {
+	const struct frame frame = { .op = FRAME_GET_TABLE };
 	Granary__GetTable ask = GRANARY__GET_TABLE__INIT;
-	struct answer answer = { .call = { .frame = { .op = FRAME_GET_TABLE },
-					 .payload = NET_PAYLOAD_NONE,
-					 .reply_fd = -1,
-					 .deadline_ns = clock_mono_ns() + MASTER_DEADLINE_NS,
-					 .resend = true } };
-	_cleanup_free_ void *payload = NULL;
-	_cleanup_close_ int fd = -1;
+	_cleanup_(master_answer_release) struct master_answer answer;
 	Granary__Generation *message;
 	uint8_t packed[256];
 	int r;
@@ -160,16 +84,12 @@ static int ask_master(
 	ask.lineage = source->lineage;
 	ask.has_generation = true; /* 0: the newest */
 	ensure(granary__get_table__get_packed_size(&ask) <= sizeof(packed));
-	answer.call.payload.parts[0].data = packed;
-	answer.call.payload.parts[0].len = granary__get_table__pack(&ask, packed);
-	answer.call.payload.n = 1;
-	r = call_master(source->worker, &answer, e);
-	payload = answer.call.reply_payload;
-	fd = answer.call.reply_fd;
+	r = master_call(source->worker, frame, packed, granary__get_table__pack(&ask, packed),
+		MASTER_DEADLINE_NS, &answer, e);
 	if (r < 0)
 		return r;
-	message = granary__generation__unpack(NULL, answer.call.reply.payload, payload);
-	if (!message || !message->source || fd < 0)
+	message = granary__generation__unpack(NULL, answer.reply.payload, answer.payload);
+	if (!message || !message->source || answer.fd < 0)
 		r = err_set(
 			e, -EBADMSG, "the master's answer is not understood: do versions differ?");
 	else
@@ -177,20 +97,84 @@ static int ask_master(
 	if (message)
 		granary__generation__free_unpacked(message, NULL);
 	if (r == 0)
-		*ret_fd = TAKE_FD(fd);
+		*ret_fd = TAKE_FD(answer.fd);
 	return r;
 }
 
-/* An older lineage of this volume has bytes that no table names any more. */
-static void drop_older_lineage(struct source *source)
-{
-	struct generation_id seen;
-	uint64_t freed;
+/* ---- older lineages -------------------------------------------------------------------------- */
 
-	if (seen_load(source, &seen) < 0 || seen.lineage == source->lineage)
-		return;
-	freed = tier_set_drop(source->worker->tiers, &source->volume, seen.lineage, NULL, NULL);
-	log_info("older lineage dropped", "bytes=%llu", (unsigned long long)freed);
+static void forget_elders(struct source *source)
+{
+	for (uint32_t i = 0; i < source->n_elders; i++)
+		table_unref(source->elders[i]);
+	source->n_elders = 0;
+}
+
+/* Tables of lineages with bytes on the tier, whose objects may be this one's too. Before the source
+ * is READY. */
+static void open_elders(struct source *source)
+{
+	struct worker *w = source->worker;
+	uint64_t lineages[KEPT_LINEAGES];
+	uint32_t n = tier_set_lineages(w->tiers, &source->volume, lineages, KEPT_LINEAGES);
+	struct table *tables[SOURCE_ELDERS];
+	uint32_t opened = 0;
+
+	for (uint32_t i = 0; i < n && opened < SOURCE_ELDERS; i++) {
+		int r = lineages[i] == source->lineage
+				? -ENOENT
+				: kept_table_open(w, &source->volume, lineages[i], &tables[opened]);
+
+		if (r == 0)
+			opened++;
+		else if (r != -ENOENT)
+			log_warn("table of an older lineage not used",
+				"lineage=%016llx error=%s next=\"its bytes are fetched again\"",
+				(unsigned long long)lineages[i], err_name(r));
+	}
+	pthread_mutex_lock(&w->sources.lock);
+	forget_elders(source); /* of an attempt that failed */
+	memcpy(source->elders, tables, opened * sizeof(tables[0]));
+	source->n_elders = opened;
+	pthread_mutex_unlock(&w->sources.lock);
+}
+
+void source_forget_elder(struct worker *w, const struct volume_id *volume, uint64_t lineage)
+{
+	struct table *gone = NULL;
+
+	pthread_mutex_lock(&w->sources.lock);
+	list_for_each (node, &w->sources.all) {
+		struct source *source = list_entry(node, struct source, link);
+
+		for (uint32_t i = 0; i < source->n_elders && !gone; i++) {
+			const struct generation_id *id = &table_info(source->elders[i])->id;
+
+			if (id->lineage != lineage || !volume_id_equal(&id->volume, volume))
+				continue;
+			gone = source->elders[i];
+			source->elders[i] = source->elders[--source->n_elders];
+		}
+	}
+	pthread_mutex_unlock(&w->sources.lock);
+	table_unref(gone);
+}
+
+/* ---- loading --------------------------------------------------------------------------------- */
+
+/* What survives a restart: the guard's memory, and the table with which the bytes are found again.
+ * `fd`: the table's file. */
+static void remember(struct source *source, const struct generation_id *id, int fd)
+{
+	struct worker *w = source->worker;
+	int r = kept_table_save(w, id, fd);
+
+	if (r == 0)
+		r = kept_seen_save(w, id);
+	if (r < 0)
+		log_warn("generation not remembered",
+			"tier=%s error=%s next=\"guard after a restart is weaker\"",
+			w->config->tier, err_name(r));
 }
 
 static int check_table(struct source *source, struct table *table, struct err *e)
@@ -207,11 +191,7 @@ static int check_table(struct source *source, struct table *table, struct err *e
 	else
 		r = seen_check(source, id, e);
 	if (r == 0 && !source->table)
-		drop_older_lineage(source);
-	if (r == 0 && seen_save(source, id) < 0)
-		log_warn("generation not remembered",
-			"tier=%s next=\"guard after a restart is weaker\"",
-			source->worker->config->tier);
+		open_elders(source);
 	return r;
 }
 
@@ -221,15 +201,19 @@ static int source_load(struct source *source, struct table **ret_table, struct e
 	_cleanup_(ufs_config_release) struct ufs_config origin = { 0 };
 	struct ufs_limits limits = UFS_LIMITS_DEFAULT;
 	struct table *table;
+	_cleanup_close_ int file = -1;
 	int fd = -1;
 	int r = ask_master(source, &origin, &fd, e);
 
 	if (r < 0)
 		return r;
+	file = fcntl(fd, F_DUPFD_CLOEXEC, 0); /* fd is the table's from now on */
 	r = table_open(fd, &table, e);
 	if (r < 0)
 		return r;
 	r = check_table(source, table, e);
+	if (r == 0)
+		remember(source, &table_info(table)->id, file);
 	if (r == 0)
 		r = table_reserve(table, e);
 	limits.max_requests = source->worker->config->origin_requests;
@@ -250,6 +234,7 @@ static int source_load(struct source *source, struct table **ret_table, struct e
 static void source_free(struct source *source)
 {
 	ufs_free(source->ufs);
+	forget_elders(source);
 	table_unref(source->table);
 	ufs_config_release(&source->origin);
 	source->magic = 0;
@@ -358,6 +343,8 @@ static bool load_once(struct source *source)
 	pthread_mutex_unlock(&w->sources.lock);
 	table_unref(old);
 	tell(&told, source, &e);
+	if (table)
+		terms_wake(w);
 	if (drop)
 		source_free(source);
 	return again;

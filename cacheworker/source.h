@@ -3,8 +3,8 @@
  *
  * A source is made when a reader first names it, by asking the master; requests park on it
  * meanwhile. Once it had a table it lives until the worker closes; one that the master does not
- * know is forgotten at once. The worker remembers, beside its tier, the highest generation it saw
- * of each volume and refuses a table that does not follow it.
+ * know is forgotten at once. The worker remembers, beside its tier (kept.h), the highest generation
+ * it saw of each volume and refuses a table that does not follow it.
  *
  * Threads: any; ready() runs on a control thread or inside source_find().
  */
@@ -15,7 +15,8 @@
 #include "cacheworker/worker.h"
 #include "ufs/ufs.h"
 
-#define SOURCE_MAGIC 0x736f7572u
+#define SOURCE_ELDERS 4u
+#define SOURCE_MAGIC  0x736f7572u
 
 /*
  *	LOADING ──table came──► READY ──a reader names a newer generation──► LOADING
@@ -38,7 +39,10 @@ struct source {
 	enum source_state state;
 	struct list parked;  /* struct source_wait */
 	struct table *table; /* sources.lock guards the pointer; NULL until first READY */
-	struct ufs *ufs;     /* set once, before the first READY */
+	/* Last tables of other lineages of the volume with bytes on the tier; as `table`. */
+	struct table *elders[SOURCE_ELDERS];
+	uint32_t n_elders;
+	struct ufs *ufs; /* set once, before the first READY */
 	struct ufs_config origin;
 	_Atomic uint64_t
 		asked_bytes; /* bytes of units that readers asked for: the fill policy's measure */
@@ -68,6 +72,9 @@ bool source_wait_cancel(struct worker *w, struct source_wait *wait);
 
 /* The newest table, referenced. Only of a source that was READY once. */
 struct table *source_table(struct source *source);
+
+/* That lineage has no bytes here any more. */
+void source_forget_elder(struct worker *w, const struct volume_id *volume, uint64_t lineage);
 
 /* The row, live or dead, that covers `at` (block-aligned), or the next one with bytes. As
  * table_next_offset(). */

@@ -48,6 +48,12 @@
 		"Units that could not be written")                                               \
 	X(flights, "granary_worker_flights", GAUGE, "units",                                     \
 		"Units in memory: on their way, being written, kept")                            \
+	X(adopted, "granary_worker_adopted_units_total", COUNTER, "units",                       \
+		"Units or pieces copied from another place of a tier")                           \
+	X(adopted_bytes, "granary_worker_adopted_bytes_total", COUNTER, "bytes",                 \
+		"Bytes copied from another place of a tier, not fetched")                        \
+	X(dropped_bytes, "granary_worker_dropped_bytes_total", COUNTER, "bytes",                 \
+		"Bytes dropped that no retained generation names")                               \
 	X(starved, "granary_worker_starved_total", COUNTER, "units", "Units that waited for memory")
 
 COUNTER_STRUCT(worker_counters, WORKER_COUNTERS);
@@ -101,6 +107,20 @@ struct sources {
 	bool closing;
 };
 
+/* What may still be read (terms.c). */
+struct done;
+struct terms {
+	pthread_t thread;
+	bool started;
+	bool open;
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	bool woken;
+	_Atomic bool closing;
+	struct done *done; /* the thread's */
+	uint32_t n_done;
+};
+
 struct worker {
 	const struct worker_config *config;
 	struct tier_set *tiers;
@@ -110,6 +130,7 @@ struct worker {
 	struct pool *serve;     /* looks into tables, answers */
 	struct pool *disk;      /* writes */
 	struct pool *control;   /* asks the master */
+	struct pool *adopt;     /* copies units from elsewhere on the tier */
 	struct rpc_client *master;
 	struct rpc_server *server;
 	struct admin_server *admin;
@@ -118,6 +139,7 @@ struct worker {
 	struct flights flights;
 	struct fills fills;
 	struct sources sources;
+	struct terms terms;
 	struct troubles troubles;
 	struct worker_counters counters;
 	struct ufs_counters origins; /* sums over the sources, brought up to date when asked for */

@@ -1,0 +1,192 @@
+/* Generations and tables beside the tier. See kept.h. */
+#include "cacheworker/kept.h"
+#include "base/cleanup.h"
+#include "base/file.h"
+#include "catalog/generation_seen.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define SEEN_DIR    "seen"
+#define TABLE_NAME  "%s.%016" PRIx64 ".table"
+#define TABLE_HEAD  192u /* a table's header holds its hash */
+#define COPY_BUFFER 65536u
+
+static int dir_path(const struct worker *w, char out[PATH_MAX])
+{
+	return snprintf(out, PATH_MAX, "%s/" SEEN_DIR, w->config->tier) < PATH_MAX ? 0
+										   : -ENAMETOOLONG;
+}
+
+static int table_path(const struct worker *w, const struct volume_id *volume, uint64_t lineage,
+	char out[PATH_MAX])
+{
+	char hex[2 * VOLUME_ID_LEN + 1];
+
+	hash_hex(volume->bytes, VOLUME_ID_LEN, hex);
+	return snprintf(out, PATH_MAX, "%s/" SEEN_DIR "/" TABLE_NAME, w->config->tier, hex,
+		       lineage) < PATH_MAX
+		       ? 0
+		       : -ENAMETOOLONG;
+}
+
+int kept_seen_load(
+	const struct worker *w, const struct volume_id *volume, struct generation_id *ret_seen)
+{
+	char dir[PATH_MAX];
+	int r = dir_path(w, dir);
+
+	return r < 0 ? r : generation_seen_load(dir, volume, ret_seen);
+}
+
+int kept_seen_save(const struct worker *w, const struct generation_id *id)
+{
+	char dir[PATH_MAX];
+	int r = dir_path(w, dir);
+
+	if (r == 0)
+		r = file_mkdirs(dir, 0700);
+	return r < 0 ? r : generation_seen_save(dir, id);
+}
+
+/* The header's hash covers the rest. */
+static bool same_table(const char *path, int fd)
+{
+	_cleanup_close_ int there = open(path, O_RDONLY | O_CLOEXEC);
+	uint8_t a[TABLE_HEAD];
+	uint8_t b[TABLE_HEAD];
+
+	return there >= 0 && file_pread_exact(there, a, sizeof(a), 0) == 0 &&
+	       file_pread_exact(fd, b, sizeof(b), 0) == 0 && memcmp(a, b, sizeof(a)) == 0;
+}
+
+static int copy_bytes(int from, int to)
+{
+	_cleanup_free_ char *buffer = malloc(COPY_BUFFER);
+	struct stat st;
+	uint64_t at = 0;
+	int r = 0;
+
+	if (!buffer)
+		return -ENOMEM;
+	if (fstat(from, &st) != 0)
+		return err_errno();
+	while (r == 0 && at < (uint64_t)st.st_size) {
+		size_t n = min((uint64_t)st.st_size - at, (uint64_t)COPY_BUFFER);
+
+		r = file_pread_exact(from, buffer, n, at);
+		if (r == 0)
+			r = file_pwrite_exact(to, buffer, n, at);
+		at += n;
+	}
+	return r;
+}
+
+/* A second name for the master's file, or, on another filesystem, a copy. Nothing is synced: a
+ * damaged table is found out and only costs its bytes being fetched again. */
+static int link_or_copy(int fd, const char *path)
+{
+	_cleanup_close_ int to = -1;
+	char name[64];
+	int r;
+
+	(void)unlink(path);                                         /* of an earlier attempt */
+	(void)snprintf(name, sizeof(name), "/proc/self/fd/%d", fd); /* fits */
+	if (linkat(AT_FDCWD, name, AT_FDCWD, path, AT_SYMLINK_FOLLOW) == 0)
+		return 0;
+	to = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (to < 0)
+		return err_errno();
+	r = copy_bytes(fd, to);
+	if (r < 0)
+		(void)unlink(path); /* half of it is no table */
+	return r;
+}
+
+int kept_table_save(const struct worker *w, const struct generation_id *id, int fd)
+{
+	char temporary[PATH_MAX + 8];
+	char path[PATH_MAX];
+	char dir[PATH_MAX];
+	int r = table_path(w, &id->volume, id->lineage, path);
+
+	if (r == 0)
+		r = dir_path(w, dir);
+	if (r < 0 || same_table(path, fd))
+		return r;
+	r = file_mkdirs(dir, 0700);
+	if (r < 0)
+		return r;
+	(void)snprintf(temporary, sizeof(temporary), "%s.new", path);
+	r = link_or_copy(fd, temporary);
+	if (r == 0 && rename(temporary, path) != 0)
+		r = err_errno();
+	(void)unlink(temporary); /* rename() leaves both names of one file */
+	return r;
+}
+
+int kept_table_open(const struct worker *w, const struct volume_id *volume, uint64_t lineage,
+	struct table **ret_table)
+{
+	struct table *table;
+	char path[PATH_MAX];
+	int r = table_path(w, volume, lineage, path);
+	int fd;
+
+	if (r < 0)
+		return r;
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return err_errno();
+	r = table_open(fd, &table, NULL);
+	if (r < 0)
+		return r;
+	if (!volume_id_equal(&table_info(table)->id.volume, volume) ||
+		table_info(table)->id.lineage != lineage) {
+		table_unref(table);
+		return -EBADMSG;
+	}
+	*ret_table = table;
+	return 0;
+}
+
+void kept_table_remove(const struct worker *w, const struct volume_id *volume, uint64_t lineage)
+{
+	char path[PATH_MAX];
+
+	if (table_path(w, volume, lineage, path) == 0)
+		(void)unlink(path); /* found again at the next start */
+}
+
+uint32_t kept_lineages(
+	const struct worker *w, const struct volume_id *volume, uint64_t out[KEPT_LINEAGES])
+{
+	char hex[2 * VOLUME_ID_LEN + 1];
+	const struct dirent *entry;
+	char path[PATH_MAX];
+	uint32_t n = 0;
+	DIR *dir;
+
+	hash_hex(volume->bytes, VOLUME_ID_LEN, hex);
+	dir = dir_path(w, path) == 0 ? opendir(path) : NULL;
+	if (!dir)
+		return 0;
+	while (n < KEPT_LINEAGES && (entry = readdir(dir))) {
+		const char *name = entry->d_name;
+		char *end;
+		uint64_t lineage;
+
+		if (strncmp(name, hex, sizeof(hex) - 1) != 0 || name[sizeof(hex) - 1] != '.')
+			continue;
+		lineage = strtoull(name + sizeof(hex), &end, 16);
+		if (strcmp(end, ".table") == 0)
+			out[n++] = lineage;
+	}
+	(void)closedir(dir); /* read only */
+	return n;
+}

@@ -1,0 +1,32 @@
+/*
+ * What a worker remembers of the volumes it caches, beside its tier: the newest generation it
+ * accepted of each (catalog/generation_seen.h), and the last table of every lineage with bytes on
+ * the tier, so that these are found again under another lineage and after a restart.
+ *
+ *	TIER/seen/VOLUME.seen
+ *	TIER/seen/VOLUME.LINEAGE.table
+ *
+ * Threads: any but a loop's.
+ */
+#pragma once
+
+#include "catalog/catalog.h"
+#include "cacheworker/worker.h"
+
+#define KEPT_LINEAGES 8u /* tables of one volume that are looked for */
+
+/* As generation_seen_load() and _save(). */
+int kept_seen_load(const struct worker *w, const struct volume_id *volume,
+	struct generation_id *ret_seen) __must_check;
+int kept_seen_save(const struct worker *w, const struct generation_id *id) __must_check;
+
+/* Keeps the table that `fd` is open on as the last one of its lineage: a second name where that can
+ * be, else a copy. */
+int kept_table_save(const struct worker *w, const struct generation_id *id, int fd) __must_check;
+/* -ENOENT, or what table_open() says. */
+int kept_table_open(const struct worker *w, const struct volume_id *volume, uint64_t lineage,
+	struct table **ret_table) __must_check;
+void kept_table_remove(const struct worker *w, const struct volume_id *volume, uint64_t lineage);
+/* Lineages of which there is a table; how many. */
+uint32_t kept_lineages(
+	const struct worker *w, const struct volume_id *volume, uint64_t out[KEPT_LINEAGES]);

@@ -1,0 +1,485 @@
+/* What may still be read, and what goes. See terms.h. */
+#include "cacheworker/terms.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "cacheworker/adopt.h"
+#include "cacheworker/kept.h"
+#include "cacheworker/master_call.h"
+#include "cacheworker/source.h"
+#include "proto/granary.pb-c.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define ASK_EVERY     (8 * CLOCK_SECOND)
+#define ASK_JITTER    (4 * CLOCK_SECOND)
+#define ASK_SOON      (200 * CLOCK_MS) /* after a new table: several come together */
+#define ASK_PATIENCE  (10 * CLOCK_SECOND)
+#define RETAINED_MAX  32u
+#define DONE_MAX      4096u
+#define VOLUME_MAX    (1ull << 50) /* 8 MiB of bits; larger ones are left alone */
+#define ROWS_A_GLANCE 4096u        /* between two looks at `closing` */
+
+/* What was followed already: then nothing is to be done until something changes. */
+struct done {
+	struct volume_id volume;
+	uint64_t digest;
+};
+
+struct retained {
+	uint64_t lineage;
+	uint64_t generation;
+	uint64_t end;
+	uint8_t hash[SHA256_BYTES];
+	bool known; /* to the master */
+};
+
+/* The terms of one volume, checked. */
+struct deal {
+	struct worker *worker;
+	struct volume_id volume;
+	struct retained retained[RETAINED_MAX];
+	uint32_t n;
+	struct generation_id seen; /* by this worker */
+	struct table *table;       /* of it */
+	uint8_t *named;            /* a bit for each chunk of the table */
+	struct rescue rescue;
+};
+
+static bool closing(const struct worker *w)
+{
+	return atomic_load(&w->terms.closing);
+}
+
+/* ---- checks ---------------------------------------------------------------------------------- */
+
+static bool take_retained(struct deal *deal, const Granary__SourceTerms *m)
+{
+	if (m->n_retained > RETAINED_MAX)
+		return false;
+	for (size_t i = 0; i < m->n_retained; i++) {
+		const Granary__Retained *from = m->retained[i];
+		struct retained *to = &deal->retained[deal->n++];
+
+		*to = (struct retained){ .lineage = from->lineage,
+			.generation = from->generation,
+			.end = from->has_end ? from->end : UINT64_MAX,
+			.known = from->hash.len == SHA256_BYTES };
+		if (to->known)
+			memcpy(to->hash, from->hash.data, SHA256_BYTES);
+	}
+	return true;
+}
+
+/* The newest of the terms must be of the lineage that this worker uses, and not before what it has
+ * seen: else the master was restored, or the worker has not been asked for the new lineage yet. */
+static bool agrees(const struct deal *deal)
+{
+	const struct retained *newest = &deal->retained[0];
+
+	if (!newest->known || newest->lineage != deal->seen.lineage)
+		return false;
+	for (uint32_t i = 0; i < deal->n; i++) {
+		const struct retained *g = &deal->retained[i];
+
+		if (!g->known || g->lineage != newest->lineage)
+			continue;
+		if (g->generation > newest->generation)
+			return false;
+		if (g->generation == deal->seen.generation &&
+			memcmp(g->hash, deal->seen.hash, SHA256_BYTES) != 0)
+			return false;
+	}
+	return newest->generation >= deal->seen.generation;
+}
+
+/* The table of what was seen: a source's, or the one kept beside the tier. */
+static struct table *find_table(const struct deal *deal)
+{
+	struct worker *w = deal->worker;
+	struct table *table = NULL;
+
+	pthread_mutex_lock(&w->sources.lock);
+	list_for_each (node, &w->sources.all) {
+		const struct source *source = list_entry(node, struct source, link);
+
+		if (source->table && source->lineage == deal->seen.lineage &&
+			volume_id_equal(&source->volume, &deal->volume))
+			table = table_ref(source->table);
+	}
+	pthread_mutex_unlock(&w->sources.lock);
+	if (!table && kept_table_open(w, &deal->volume, deal->seen.lineage, &table) < 0)
+		return NULL;
+	if (memcmp(table_info(table)->id.hash, deal->seen.hash, SHA256_BYTES) == 0)
+		return table;
+	table_unref(table);
+	return NULL;
+}
+
+/* ---- chunks that nobody names ---------------------------------------------------------------- */
+
+static uint64_t chunks_of(const struct table *table)
+{
+	return (table_info(table)->end + CHUNK_BYTES - 1) / CHUNK_BYTES;
+}
+
+static void name_row(struct deal *deal, const struct table_row *row)
+{
+	uint64_t last = (row->offset + row->size - 1) / CHUNK_BYTES;
+
+	for (uint64_t i = row->offset / CHUNK_BYTES; i <= last; i++)
+		deal->named[i / 8] |= (uint8_t)(1u << i % 8);
+}
+
+/* Marks the chunks of every row that a retained generation names. */
+static int name_chunks(struct deal *deal)
+{
+	struct generation_retained retained[RETAINED_MAX];
+	_cleanup_(table_cursor_release) struct table_cursor cursor = { 0 };
+	_cleanup_free_ struct table_row *row = malloc(sizeof(*row));
+	uint32_t n = 0;
+	int r = row ? 0 : -ENOMEM;
+
+	for (uint32_t i = 0; i < deal->n; i++)
+		if (deal->retained[i].lineage == deal->seen.lineage)
+			retained[n++] = (struct generation_retained){ deal->retained[i].generation,
+				deal->retained[i].end };
+	deal->named = calloc(1, chunks_of(deal->table) / 8 + 1);
+	if (!deal->named)
+		r = -ENOMEM;
+	while (r == 0 && (r = table_next(deal->table, &cursor, row)) == 0) {
+		if (row->size > 0 && !(row->flags & ROW_DIRECTORY) &&
+			generation_names(retained, n, row))
+			name_row(deal, row);
+		if (row->ordinal % ROWS_A_GLANCE == 0 && closing(deal->worker))
+			r = -ECANCELED;
+	}
+	return r == -ENOENT ? 0 : r;
+}
+
+/* Of the worker's own lineage: what the table does not reach is of a later generation. */
+static bool keep_named(void *arg, uint64_t chunk)
+{
+	struct deal *deal = arg;
+
+	rescue_flush(&deal->rescue); /* the chunk before this one is gone now */
+	if (closing(deal->worker) || (chunk + 1) * CHUNK_BYTES > table_info(deal->table)->end ||
+		deal->named[chunk / 8] & 1u << chunk % 8)
+		return true;
+	rescue_chunk(&deal->rescue, chunk);
+	return closing(deal->worker);
+}
+
+static bool keep_none(void *arg, uint64_t chunk)
+{
+	struct deal *deal = arg;
+
+	rescue_flush(&deal->rescue);
+	if (!closing(deal->worker))
+		rescue_chunk(&deal->rescue, chunk);
+	return closing(deal->worker);
+}
+
+/* Drops chunks of one lineage, saving what lives. `from`: what lies in them; may be NULL. */
+static int drop_chunks(struct deal *deal, uint64_t lineage, struct table *from,
+	bool (*keep)(void *arg, uint64_t chunk))
+{
+	struct worker *w = deal->worker;
+	uint64_t bytes;
+	int r;
+
+	deal->rescue = (struct rescue){ .worker = w,
+		.volume = deal->volume,
+		.from_lineage = lineage,
+		.from = from,
+		.to_lineage = deal->seen.lineage,
+		.to = deal->table };
+	r = rescue_init(&deal->rescue);
+	if (r < 0)
+		return r;
+	bytes = tier_set_drop(w->tiers, &deal->volume, lineage, keep, deal);
+	rescue_flush(&deal->rescue);
+	rescue_release(&deal->rescue);
+	counter_add(&w->counters.dropped_bytes, bytes);
+	if (bytes)
+		log_info("unnamed chunks dropped", "lineage=%016llx bytes=%llu",
+			(unsigned long long)lineage, (unsigned long long)bytes);
+	return closing(w) ? -ECANCELED : 0;
+}
+
+/* ---- lineages -------------------------------------------------------------------------------- */
+
+static bool lineage_retained(const struct deal *deal, uint64_t lineage)
+{
+	for (uint32_t i = 0; i < deal->n; i++)
+		if (deal->retained[i].lineage == lineage)
+			return true;
+	return false;
+}
+
+static int drop_lineage(struct deal *deal, uint64_t lineage)
+{
+	struct worker *w = deal->worker;
+	struct table *from = NULL;
+	int r;
+
+	if (lineage_retained(deal, lineage))
+		return 0;
+	if (kept_table_open(w, &deal->volume, lineage, &from) < 0)
+		from = NULL; /* nothing to be known of it */
+	r = drop_chunks(deal, lineage, from, keep_none);
+	table_unref(from);
+	if (r < 0)
+		return r;
+	source_forget_elder(w, &deal->volume, lineage);
+	kept_table_remove(w, &deal->volume, lineage);
+	return 0;
+}
+
+/* On the tier, or with a table beside it. */
+static uint32_t all_lineages(const struct deal *deal, uint64_t out[2 * KEPT_LINEAGES])
+{
+	uint32_t n = tier_set_lineages(deal->worker->tiers, &deal->volume, out, KEPT_LINEAGES);
+	uint64_t kept[KEPT_LINEAGES];
+	uint32_t n_kept = kept_lineages(deal->worker, &deal->volume, kept);
+
+	for (uint32_t i = 0; i < n_kept; i++) {
+		bool there = false;
+
+		for (uint32_t k = 0; k < n; k++)
+			there |= out[k] == kept[i];
+		if (!there)
+			out[n++] = kept[i];
+	}
+	return n;
+}
+
+static int drop_lineages(struct deal *deal)
+{
+	uint64_t lineages[2 * KEPT_LINEAGES];
+	uint32_t n = all_lineages(deal, lineages);
+	int r = 0;
+
+	for (uint32_t i = 0; i < n && r == 0; i++)
+		if (lineages[i] != deal->seen.lineage)
+			r = drop_lineage(deal, lineages[i]);
+	return r;
+}
+
+/* ---- a volume -------------------------------------------------------------------------------- */
+
+static uint64_t digest_of(const struct deal *deal)
+{
+	uint64_t lineages[2 * KEPT_LINEAGES] = { 0 };
+	uint32_t n = all_lineages(deal, lineages);
+	uint64_t digest = hash_xxh3(lineages, n * sizeof(lineages[0]), deal->seen.generation);
+
+	for (uint32_t i = 0; i < deal->n; i++) {
+		uint64_t words[] = { deal->retained[i].lineage, deal->retained[i].generation };
+
+		digest = hash_xxh3(words, sizeof(words), digest);
+	}
+	return hash_xxh3(deal->seen.hash, SHA256_BYTES, digest);
+}
+
+static struct done *find_done(struct worker *w, const struct volume_id *volume)
+{
+	struct terms *terms = &w->terms;
+	struct done *grown;
+
+	for (uint32_t i = 0; i < terms->n_done; i++)
+		if (volume_id_equal(&terms->done[i].volume, volume))
+			return &terms->done[i];
+	if (terms->n_done == DONE_MAX)
+		terms->n_done = 0; /* all are looked at once more */
+	grown = reallocarray(terms->done, terms->n_done + 1, sizeof(*grown));
+	if (!grown)
+		return NULL;
+	terms->done = grown;
+	grown[terms->n_done] = (struct done){ .volume = *volume };
+	return &grown[terms->n_done++];
+}
+
+static int follow_retained(struct deal *deal)
+{
+	int r;
+
+	deal->table = find_table(deal);
+	if (!deal->table)
+		return -ENOENT; /* there will be one when a reader comes */
+	r = table_info(deal->table)->end > VOLUME_MAX ? -EFBIG : name_chunks(deal);
+	if (r == 0)
+		r = drop_chunks(deal, deal->seen.lineage, deal->table, keep_named);
+	if (r == 0)
+		r = drop_lineages(deal);
+	free(deal->named);
+	table_unref(deal->table);
+	return r;
+}
+
+static void follow_policy(
+	struct worker *w, const struct volume_id *volume, const Granary__Policy *m)
+{
+	const struct tier_policy policy = {
+		.quota = m->quota,
+		.priority = m->priority,
+		.pin = m->pin,
+		.evict = m->evict == TIER_EVICT_LRU ? TIER_EVICT_LRU : TIER_EVICT_NEVER,
+	};
+	int r = tier_set_policy(w->tiers, volume, &policy);
+
+	if (r < 0)
+		LOG_LIMITED(LOG_WARN, "policy not followed", "error=%s next=\"asked again\"",
+			err_name(r));
+}
+
+static void follow(struct worker *w, const Granary__SourceTerms *m)
+{
+	struct deal deal = { .worker = w };
+	uint64_t digest;
+	struct done *done;
+	int r;
+
+	if (m->volume.len != VOLUME_ID_LEN)
+		return;
+	memcpy(deal.volume.bytes, m->volume.data, VOLUME_ID_LEN);
+	if (m->policy)
+		follow_policy(w, &deal.volume, m->policy);
+	if (m->n_retained == 0 || !take_retained(&deal, m) ||
+		kept_seen_load(w, &deal.volume, &deal.seen) < 0)
+		return;
+	if (!agrees(&deal)) {
+		log_debug("terms not followed", "generation=%llu seen=%llu",
+			(unsigned long long)deal.retained[0].generation,
+			(unsigned long long)deal.seen.generation);
+		return;
+	}
+	digest = digest_of(&deal);
+	done = find_done(w, &deal.volume);
+	if (!done || done->digest == digest)
+		return;
+	r = follow_retained(&deal);
+	if (r == 0)
+		done->digest = digest_of(&deal); /* lineages went meanwhile */
+	else if (r != -ENOENT && r != -ECANCELED && r != -EFBIG)
+		LOG_LIMITED(LOG_WARN, "unnamed chunks not dropped", "error=%s next=\"tried again\"",
+			err_name(r));
+}
+
+/* ---- the thread ------------------------------------------------------------------------------ */
+
+/* One page; *ret_next is the first source of the following one, or 0. */
+static int ask_page(struct worker *w, uint64_t first, uint64_t *ret_next, struct err *e)
+{
+	const struct frame frame = { .op = FRAME_GET_TERMS, .offset = first };
+	struct master_answer answer;
+	Granary__Terms *terms = NULL;
+	int r = master_call(w, frame, NULL, 0, ASK_PATIENCE, &answer, e);
+
+	if (r == 0) {
+		terms = granary__terms__unpack(NULL, answer.reply.payload, answer.payload);
+		if (!terms)
+			r = err_set(e, -EBADMSG,
+				"the master's terms do not decode: do versions differ?");
+	}
+	for (size_t i = 0; terms && i < terms->n_sources && !closing(w); i++)
+		follow(w, terms->sources[i]);
+	*ret_next = r == 0 && answer.reply.offset > first ? answer.reply.offset : 0;
+	if (terms)
+		granary__terms__free_unpacked(terms, NULL);
+	master_answer_release(&answer);
+	return r;
+}
+
+static void ask_all(struct worker *w)
+{
+	struct err e = ERR_INIT;
+	uint64_t next = 0;
+	int r;
+
+	do {
+		r = ask_page(w, next, &next, &e);
+	} while (r == 0 && next > 0 && !closing(w));
+	if (r < 0 && r != -ECANCELED)
+		log_debug("no terms", "reason=\"%s\" next=\"nothing is dropped\"", e.text);
+}
+
+/* Until it is time, or somebody wakes us; false at the end. */
+static bool wait_turn(struct worker *w)
+{
+	struct terms *terms = &w->terms;
+	uint64_t until = clock_mono_ns() + ASK_EVERY + clock_mono_ns() / 1000 % ASK_JITTER;
+
+	pthread_mutex_lock(&terms->lock);
+	while (!closing(w)) {
+		struct timespec at = { .tv_sec = (time_t)(until / CLOCK_SECOND),
+			.tv_nsec = (long)(until % CLOCK_SECOND) };
+
+		if (terms->woken) {
+			until = min(until, clock_mono_ns() + ASK_SOON);
+			terms->woken = false;
+			continue;
+		}
+		if (clock_mono_ns() >= until)
+			break;
+		(void)pthread_cond_timedwait(&terms->changed, &terms->lock, &at);
+	}
+	pthread_mutex_unlock(&terms->lock);
+	return !closing(w);
+}
+
+static void *run(void *arg)
+{
+	struct worker *w = arg;
+
+	while (wait_turn(w))
+		ask_all(w);
+	return NULL;
+}
+
+int terms_open(struct worker *w)
+{
+	struct terms *terms = &w->terms;
+	pthread_condattr_t attr;
+
+	pthread_condattr_init(&attr);
+	(void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC); /* cannot fail */
+	pthread_mutex_init(&terms->lock, NULL);
+	pthread_cond_init(&terms->changed, &attr);
+	pthread_condattr_destroy(&attr);
+	terms->woken = true; /* at start */
+	terms->open = true;
+	terms->started = pthread_create(&terms->thread, NULL, run, w) == 0;
+	return terms->started ? 0 : -EAGAIN;
+}
+
+void terms_wake(struct worker *w)
+{
+	if (!w->terms.open)
+		return;
+	pthread_mutex_lock(&w->terms.lock);
+	w->terms.woken = true;
+	pthread_cond_signal(&w->terms.changed);
+	pthread_mutex_unlock(&w->terms.lock);
+}
+
+void terms_stop(struct worker *w)
+{
+	atomic_store(&w->terms.closing, true);
+	terms_wake(w);
+}
+
+void terms_close(struct worker *w)
+{
+	struct terms *terms = &w->terms;
+
+	if (terms->started)
+		pthread_join(terms->thread, NULL);
+	if (terms->open) {
+		pthread_cond_destroy(&terms->changed);
+		pthread_mutex_destroy(&terms->lock);
+	}
+	free(TAKE(terms->done));
+	terms->started = terms->open = false;
+}

@@ -1,0 +1,21 @@
+/*
+ * What may still be read, asked from the master: at start, with every new table, and every ten
+ * seconds or so. Chunks that no retained generation names are dropped, lineages that are not
+ * retained go entirely; what lives in them is copied first to where it belongs now (adopt.h).
+ *
+ * Nothing goes while the master is silent, or says what contradicts what this worker has seen
+ * (catalog/generation_seen.h): it may have been restored from an older copy.
+ *
+ * One thread of its own; terms_wake() from any.
+ */
+#pragma once
+
+#include "cacheworker/worker.h"
+
+int terms_open(struct worker *w) __must_check;
+/* Asks soon. Never blocks. */
+void terms_wake(struct worker *w);
+/* Stops what is under way. */
+void terms_stop(struct worker *w);
+/* Ends the thread; after the client of the master. */
+void terms_close(struct worker *w);
