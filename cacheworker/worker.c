@@ -9,10 +9,14 @@
 #include "base/arena.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/log.h"
+#include "base/daemon.h"
 #include "base/units.h"
 
+#include <string.h>
+
 #define SERVE_THREADS   2u
-#define DISK_THREADS    4u
+#define SPARE_THREADS   1u /* go on when a tier holds as many as it may */
 #define CONTROL_THREADS 2u
 #define ADOPT_THREADS   2u
 #define REPLIES_LEAST   (4 * MiB) /* four of the largest */
@@ -25,6 +29,7 @@
  */
 void worker_memory_open(uint64_t memory)
 {
+	daemon_keep_memory(memory);
 	arena_open(memory);
 	arena_share(ARENA_UNITS, memory / 4, memory / 8 * 5);
 	arena_share(ARENA_REPLIES, max(memory / 16, REPLIES_LEAST), memory / 8);
@@ -35,24 +40,42 @@ void worker_memory_open(uint64_t memory)
 	arena_must(ARENA_FIXED, FIXED_BYTES);
 }
 
+static void on_tier_state(void *arg, const char *path, const char *state, const char *why)
+{
+	(void)arg;
+	if (strcmp(state, "ok") == 0)
+		log_info("tier in service", "path=\"%s\"", path);
+	else
+		log_warn("tier not in full service",
+			"path=\"%s\" state=%s reason=\"%s\" next=\"looked at again and again; "
+			"readers get their bytes elsewhere\"",
+			path, state, why);
+}
+
 static int open_tiers(struct worker *w, struct err *e)
 {
 	struct tier_config tier = { .path = w->config->tier,
 		.capacity = w->config->capacity,
 		.create = w->config->create,
 		.remembered = w->config->remembered };
+	int r = tier_set_open(&tier, 1, &w->tiers, e);
 
-	return tier_set_open(&tier, 1, &w->tiers, e);
+	if (r == 0)
+		tier_set_on_state(w->tiers, on_tier_state, w);
+	return r;
 }
 
 static int open_threads(struct worker *w, struct err *e)
 {
+	unsigned int n = tier_set_count(w->tiers) * TIER_CALLS + SPARE_THREADS;
+
 	w->loop = loop_new("net");
 	w->serve = pool_new("serve", SERVE_THREADS, LIMIT_POOL_QUEUE);
-	w->disk = pool_new("disk", DISK_THREADS, LIMIT_POOL_QUEUE);
+	w->look = pool_new("look", n, LIMIT_POOL_QUEUE);
+	w->disk = pool_new("disk", n, LIMIT_POOL_QUEUE);
 	w->control = pool_new("control", CONTROL_THREADS, LIMIT_POOL_QUEUE);
 	w->adopt = pool_new("adopt", ADOPT_THREADS, LIMIT_POOL_QUEUE);
-	if (!w->loop || !w->serve || !w->disk || !w->control || !w->adopt)
+	if (!w->loop || !w->serve || !w->look || !w->disk || !w->control || !w->adopt)
 		return err_set(e, -EAGAIN,
 			"cannot start threads: raise the limit on processes (ulimit -u)");
 	return 0;
@@ -113,6 +136,7 @@ void worker_close(struct worker *w)
 	pool_free(TAKE(w->serve));
 	pool_free(TAKE(w->adopt)); /* what it has becomes the origins' */
 	sources_close_origins(w);
+	pool_free(TAKE(w->look));
 	pool_free(TAKE(w->disk));
 	loop_free(TAKE(w->loop));
 	flights_release(w);

@@ -48,6 +48,8 @@
 		"Units that could not be written")                                               \
 	X(flights, "granary_worker_flights", GAUGE, "units",                                     \
 		"Units in memory: on their way, being written, kept")                            \
+	X(stalled, "granary_worker_stalled_total", COUNTER, "calls",                             \
+		"Calls to a tier that readers did not wait for any longer")                      \
 	X(adopted, "granary_worker_adopted_units_total", COUNTER, "units",                       \
 		"Units or pieces copied from another place of a tier")                           \
 	X(adopted_bytes, "granary_worker_adopted_bytes_total", COUNTER, "bytes",                 \
@@ -128,6 +130,7 @@ struct worker {
 	struct budget gathered; /* replies made of several units: a quarter at most */
 	struct loop *loop;      /* net */
 	struct pool *serve;     /* looks into tables, answers */
+	struct pool *look;      /* calls to tiers that a reader waits for (guard.h) */
 	struct pool *disk;      /* writes */
 	struct pool *control;   /* asks the master */
 	struct pool *adopt;     /* copies units from elsewhere on the tier */
