@@ -98,10 +98,8 @@ static bool unit_present(const struct source *source, uint64_t start, uint32_t l
 		struct chunk_id id = { .volume = source->volume,
 			.lineage = source->lineage,
 			.chunk = at >> CHUNK_BITS };
-		struct chunk *chunk = tier_chunk_find(source->worker->tiers, &id);
 
-		present = chunk && chunk_present(chunk, offset, n);
-		chunk_unref(chunk);
+		present = tier_chunk_holds(source->worker->tiers, &id, offset, n);
 		done += n;
 	}
 	return present;

@@ -30,9 +30,10 @@ static json_t *tiers_json(struct worker *w)
 
 		tier_set_status(w->tiers, i, &st);
 		json_array_append_new(
-			all, json_pack("{s:s, s:s, s:I, s:I, s:I, s:I}", "path", st.path, "state",
-				     st.state, "capacity", (json_int_t)st.capacity, "used",
-				     (json_int_t)st.used, "chunks", (json_int_t)st.chunks,
+			all, json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I}", "path", st.path,
+				     "state", st.state, "reason", st.why, "capacity",
+				     (json_int_t)st.capacity, "used", (json_int_t)st.used, "chunks",
+				     (json_int_t)st.chunks, "extents", (json_int_t)st.extents,
 				     "data_bytes", (json_int_t)st.data_bytes));
 	}
 	return all;
