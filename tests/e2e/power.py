@@ -26,6 +26,24 @@ def recorddisk(*command):
     return e2e.run(os.path.join(e2e.BUILD, "tests", "recorddisk"), *map(str, command))
 
 
+def need(*kinds):
+    """Skips the test where the kernel has no loop devices or not these filesystems, or their tools are not installed."""
+    for kind in kinds:
+        if not shutil.which("mkfs." + kind):
+            e2e.skip("no mkfs.%s: install its package (deploy/packages.txt)" % kind)
+        image, path = os.path.join(e2e.DIR, "need.img"), os.path.join(e2e.DIR, "need")
+        os.mkdir(path)
+        with open(image, "w") as f:
+            f.truncate(300 * 2**20)  # as small as XFS can be
+        e2e.run("mkfs." + kind, "-q", image)
+        code, _, said = e2e.attempt("mount", "-t", kind, "-o", "loop", image, path)
+        if code:
+            e2e.skip("this kernel mounts no %s over a loop device: %s" % (kind, said.strip().split("\n")[0]))
+        e2e.run("umount", path)
+        os.rmdir(path)
+        os.unlink(image)
+
+
 def private_mounts():
     """From here on this process and its children see and make mounts of their own."""
     libc = ctypes.CDLL(None, use_errno=True)

@@ -1,13 +1,14 @@
 /*
- * soak-reader: reads synthetic objects (tests/tools/s3d.h) below a mount in every way for as long as
- * it is told, and compares every byte.
+ * soak-reader: reads synthetic objects (tests/tools/s3d.h) below a mount in every way, for as long
+ * as it is told, and compares every byte.
  *
  *	soak-reader --list FILE --threads 16 --open 1000 --reads 1000000 --seed 1 DIR
  *
- * FILE has a line `SIZE KEY` for each object. Each thread holds its share of open files; a read
- * takes one of them (one in eight is closed first and another file opened) and gets a part with
- * pread(2), the whole file with read(2), or a part through a mapping. `--cold` percent of the reads
- * have the kernel forget the pages first, so that the daemons are asked.
+ * FILE has a line `SIZE KEY` for each object; DIR shows the bucket below `--prefix`. Each thread
+ * holds its share of open files; a read takes one of them (one in eight is closed first and another
+ * file opened) and gets a part with pread(2), the whole file with read(2), or a part through a
+ * mapping. `--cold` percent of the reads have the kernel forget the pages first, so that the
+ * daemons are asked.
  *
  * Prints a JSON line every `--progress` seconds and one at the end: reads, bytes, wrong, errors,
  * seconds, worst_ms. What is wrong is also said on standard error, the first WORDS_MAX times.
@@ -41,6 +42,7 @@
 
 struct options {
 	const char *list;
+	const char *prefix;
 	uint64_t threads;
 	uint64_t open;
 	uint64_t reads;
@@ -54,6 +56,8 @@ struct options {
 static const struct option_spec specs[] = {
 	OPTION_ROW(struct options, list, "list", OPTION_STRING, .metavar = "FILE", .required = true,
 		.help = "the objects, a line `SIZE KEY` each"),
+	OPTION_STRING_ROW(
+		struct options, prefix, "prefix", "TEXT", "what of the keys was mounted away"),
 	OPTION_ROW(struct options, threads, "threads", OPTION_UINT, .min = 1, .max = THREADS_MAX,
 		.help = "readers"),
 	OPTION_ROW(struct options, open, "open", OPTION_UINT, .min = 1, .max = 100000,
@@ -81,6 +85,7 @@ static const struct option_set option_set = { .program = "soak-reader",
 
 struct object {
 	char *key;
+	const char *name; /* below the mount; in the key */
 	uint64_t size;
 	uint64_t start; /* in the noise */
 };
@@ -247,7 +252,7 @@ static bool hold_another(struct reader *r, struct held *h)
 	if (h->fd >= 0)
 		(void)close(h->fd); /* read only */
 	h->object = &r->work->objects[below(r, r->work->n)];
-	h->fd = asprintf(&path, "%s/%s", r->work->dir, h->object->key) < 0
+	h->fd = asprintf(&path, "%s/%s", r->work->dir, h->object->name) < 0
 			? -1
 			: open(path, O_RDONLY | O_CLOEXEC);
 	if (h->fd < 0 || fstat(h->fd, &st) != 0) {
@@ -369,13 +374,18 @@ static int add_object(struct work *w, const char *key, uint64_t size)
 	w->objects[w->n] = (struct object){
 		.key = strdup(key), .size = size, .start = s3d_noise_start(key, 0)
 	};
-	return w->objects[w->n++].key ? 0 : -ENOMEM;
+	if (!w->objects[w->n].key)
+		return -ENOMEM;
+	w->objects[w->n].name = w->objects[w->n].key + strlen(w->options->prefix);
+	w->n++;
+	return 0;
 }
 
 static int load(struct work *w)
 {
 	_cleanup_fclose_ FILE *f = fopen(w->options->list, "re");
 	_cleanup_free_ char *line = NULL;
+	size_t prefix = strlen(w->options->prefix);
 	size_t size = 0;
 	ssize_t n;
 	int r = 0;
@@ -388,7 +398,9 @@ static int load(struct work *w)
 
 		if (line[n - 1] == '\n')
 			line[n - 1] = '\0';
-		r = *key == ' ' ? add_object(w, key + 1, bytes) : -EINVAL;
+		r = *key == ' ' && strncmp(key + 1, w->options->prefix, prefix) == 0
+			    ? add_object(w, key + 1, bytes)
+			    : -EINVAL;
 	}
 	return r == 0 && w->n == 0 ? -ENODATA : r;
 }
@@ -429,7 +441,7 @@ static int run_all(struct work *w)
 
 int main(int argc, char **argv)
 {
-	struct options options = { .threads = 16, .open = 64, .cold = 30, .seed = 1 };
+	struct options options = { .prefix = "", .threads = 16, .open = 64, .cold = 30, .seed = 1 };
 	struct work w = { .options = &options };
 	struct sigaction bus = { .sa_handler = on_bus, .sa_flags = SA_NODEFER };
 	int r;

@@ -3,8 +3,9 @@
  *
  *	file = events; event = struct record_event, `length` bytes of data
  *
- * A power cut leaves on a disk with a volatile cache all that was written before the last flush, and
- * of what came after it anything: record_apply() makes such a disk from a record and an older image.
+ * A power cut leaves on a disk with a volatile cache all that was written before the last flush,
+ * and of what came after it anything: record_apply() makes such a disk from a record and an older
+ * image.
  * Events are numbered from 0. Threads: one per struct.
  */
 #pragma once
