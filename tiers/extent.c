@@ -381,8 +381,14 @@ static void end(struct extent *extent)
 static struct extent *finish_making(struct extent *extent)
 {
 	struct extents *extents = &extent->set->extents;
+	struct gate_call call;
+	int r = gate_enter(&extent->tier->gate, GATE_WRITE, &call);
 
-	if (make_file(extent) < 0) {
+	if (r == 0) {
+		r = make_file(extent);
+		gate_leave(&extent->tier->gate, &call);
+	}
+	if (r < 0) {
 		end(extent);
 		return NULL;
 	}
@@ -407,6 +413,10 @@ struct extent *extents_join(struct tier_set *set, const struct chunk_id *id, str
 			extents, &id->volume, id->lineage, id->chunk / (bytes / CHUNK_BYTES));
 		if (!extent || extent->state == EXTENT_LIVE)
 			break;
+		if (!tier_in_service(extent->tier)) { /* nobody waits for that disk */
+			pthread_mutex_unlock(&extents->lock);
+			return NULL;
+		}
 		pthread_cond_wait(&extents->settled, &extents->lock);
 	}
 	if (extent && (extent->lost || extent->bytes != bytes))

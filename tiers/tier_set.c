@@ -60,6 +60,9 @@ void set_wake_waiters(struct tier_set *set)
 		pthread_cond_broadcast(&set->shards[i].settled);
 		pthread_mutex_unlock(&set->shards[i].lock);
 	}
+	pthread_mutex_lock(&set->extents.lock);
+	pthread_cond_broadcast(&set->extents.settled);
+	pthread_mutex_unlock(&set->extents.lock);
 }
 
 struct chunk *tier_chunk_find(struct tier_set *set, const struct chunk_id *id)

@@ -1,0 +1,189 @@
+/*
+ * A tier whose disk hangs, under a worker: every reader gets right bytes from the origin while it
+ * lasts, whether the hanging call was his, came before or after; when it is over the tier serves
+ * again. The disk is one of the test's own.
+ */
+#include "tests/unit/cacheworker/world.h"
+#include "cacheworker/guard.h"
+#include "tiers/disk.h"
+
+#define FILES   24u
+#define READERS 12u
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static bool hangs;
+
+static void set_hangs(bool now)
+{
+	pthread_mutex_lock(&lock);
+	hangs = now;
+	pthread_cond_broadcast(&changed);
+	pthread_mutex_unlock(&lock);
+}
+
+static void wait_while_hanging(void)
+{
+	pthread_mutex_lock(&lock);
+	while (hangs)
+		pthread_cond_wait(&changed, &lock);
+	pthread_mutex_unlock(&lock);
+}
+
+static ssize_t slow_pread(int fd, void *data, size_t len, uint64_t offset)
+{
+	wait_while_hanging();
+	return disk_kernel.pread(fd, data, len, offset);
+}
+
+static ssize_t slow_pwrite(int fd, const void *data, size_t len, uint64_t offset)
+{
+	wait_while_hanging();
+	return disk_kernel.pwrite(fd, data, len, offset);
+}
+
+static int slow_open(int dir, const char *path, int flags, mode_t mode)
+{
+	wait_while_hanging();
+	return disk_kernel.open(dir, path, flags, mode);
+}
+
+struct reader {
+	pthread_t thread;
+	struct world *w;
+	unsigned int number;
+};
+
+static void *reader_main(void *arg)
+{
+	struct reader *r = arg;
+	uint64_t step = 256 * KiB;
+	uint64_t places = r->w->model_bytes / step;
+
+	for (uint64_t i = 0; i < places; i++)
+		(void)read_range(r->w, (i * 7 + r->number) % places * step, (uint32_t)step, 0);
+	return NULL;
+}
+
+static void read_by_all(struct world *w)
+{
+	struct reader readers[READERS];
+
+	for (unsigned int i = 0; i < READERS; i++) {
+		readers[i] = (struct reader){ .w = w, .number = i };
+		assert_int_equal(
+			pthread_create(&readers[i].thread, NULL, reader_main, &readers[i]), 0);
+	}
+	for (unsigned int i = 0; i < READERS; i++)
+		assert_int_equal(pthread_join(readers[i].thread, NULL), 0);
+}
+
+static void wait_for_state(struct world *w, const char *state)
+{
+	uint64_t deadline = clock_mono_ns() + DEADLINE;
+	struct tier_status status;
+
+	do {
+		assert_true(clock_mono_ns() < deadline);
+		clock_sleep_ns(5 * CLOCK_MS);
+		tier_set_status(w->worker.tiers, 0, &status);
+	} while (strcmp(status.state, state) != 0);
+}
+
+static void test_reads_go_on(void **state)
+{
+	struct world *w = world_new(1 * GiB, FILES);
+	uint32_t local;
+	uint32_t ranges;
+	uint64_t gets;
+
+	(void)state;
+	read_all(w, 0, &local, &ranges);
+	wait_until_written(w);
+	gets = origin_gets(w);
+	set_hangs(true);
+	read_by_all(w);
+	assert_true(counter_get(&w->worker.counters.stalled) >= 1);
+	assert_true(origin_gets(w) > gets);
+	wait_for_state(w, "stalled");
+	gets = counter_get(&w->worker.counters.stalled);
+	read_by_all(w); /* nobody tries that disk any more */
+	assert_int_equal(counter_get(&w->worker.counters.stalled), gets);
+	set_hangs(false);
+	wait_for_state(w, "ok");
+	gets = origin_gets(w);
+	read_all(w, 0, &local, &ranges);
+	assert_int_equal(origin_gets(w), gets); /* all of it is still cached */
+	world_free(w);
+}
+
+/* It hangs before anything is cached: creating files, opening and writing them. */
+static void test_cold_reads_go_on(void **state)
+{
+	struct world *w = world_new(1 * GiB, FILES);
+
+	(void)state;
+	set_hangs(true);
+	read_by_all(w);
+	wait_for_state(w, "stalled");
+	read_by_all(w);
+	set_hangs(false);
+	wait_for_state(w, "ok");
+	read_by_all(w);
+	world_free(w);
+}
+
+/* ---- the guard itself ------------------------------------------------------------------------ */
+
+static _Atomic unsigned int released;
+
+static int hang(void *arg)
+{
+	wait_while_hanging();
+	return *(int *)arg;
+}
+
+static void release(void *arg)
+{
+	(void)arg;
+	released++;
+}
+
+static void test_guard(void **state)
+{
+	struct world *w = world_new(1 * GiB, 1);
+	uint64_t deadline;
+	int result = -ENODATA;
+
+	(void)state;
+	assert_int_equal(guard_call(&w->worker, hang, release, &result), -ENODATA);
+	assert_int_equal(released, 0); /* the caller has it again */
+	set_hangs(true);
+	assert_int_equal(guard_call(&w->worker, hang, release, &result), -ETIMEDOUT);
+	assert_int_equal(released, 0);
+	set_hangs(false);
+	deadline = clock_mono_ns() + DEADLINE;
+	while (released == 0) {
+		assert_true(clock_mono_ns() < deadline);
+		clock_sleep_ns(5 * CLOCK_MS);
+	}
+	world_free(w);
+	assert_int_equal(released, 1);
+}
+
+int main(void)
+{
+	static struct disk_ops ops;
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_reads_go_on),
+		cmocka_unit_test(test_cold_reads_go_on),
+		cmocka_unit_test(test_guard),
+	};
+
+	ops = disk_kernel;
+	ops.open = slow_open;
+	ops.pread = slow_pread;
+	ops.pwrite = slow_pwrite;
+	(void)disk_use(&ops); /* the kernel's, for ever */
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
