@@ -133,9 +133,10 @@ class Cuts:
         self.done = 0
         flushes = [n for n in self.listed["flushes"] if n > first]
         e2e.at_least(len(flushes), 5, "flushes on record")
-        # Anywhere; and where a flush is just not done, so that most is at stake.
-        events = [self.rng.randrange(first, self.listed["events"]) for _ in range(count - count // 3)]
-        events += [self.rng.choice(flushes) for _ in range(count // 3)]
+        # Anywhere; and where a flush is just not done, the more probable the more is at stake.
+        events = [self.rng.randrange(first, self.listed["events"]) for _ in range(count // 2)]
+        unsynced = [flush - before for before, flush in zip([first] + flushes, flushes)]
+        events += self.rng.choices(flushes, unsynced, k=count - count // 2)
         self.events = sorted(events)
 
     def __iter__(self):
