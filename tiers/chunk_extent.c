@@ -95,12 +95,11 @@ void chunk_unlink_file(struct chunk *chunk)
 	(void)disk_unlink(chunk->tier->chk_fd, path, 0);
 }
 
-int chunk_begin_in_extent(struct chunk *chunk, bool keep)
+int chunk_begin_in_extent(struct chunk *chunk)
 {
 	const uint64_t reserved = 2ull * CHUNK_HEAD_BYTES;
 	uint8_t *table = malloc(CHUNK_TABLE_BYTES);
 	struct extent *extent = chunk->extent;
-	uint64_t present[CHUNK_WORDS];
 	uint64_t allocated = 0;
 	int r = table ? chunk_reserve(chunk, reserved, TIER_ADMIT_BYTES - reserved) : -ENOMEM;
 
@@ -109,17 +108,13 @@ int chunk_begin_in_extent(struct chunk *chunk, bool keep)
 
 		r = extent_pin(extent);
 		if (r == 0) {
-			r = extent_chunk_begin(extent, &chunk->id, &chunk->place, keep, table);
+			r = extent_chunk_begin(extent, &chunk->id, &chunk->place, table);
 			if (chunk_file_allocated(chunk_fds(chunk), &allocated) < 0)
 				allocated = 0; /* the next look will charge it */
 			extent_unpin(extent);
 		}
 		r = tier_io(chunk->tier, r, began);
 		chunk_settle(chunk, reserved, allocated);
-	}
-	if (r == 0 && keep) {
-		chunk_table_scan(table, present);
-		chunk_bits_load(chunk, present, false);
 	}
 	free(table);
 	return r;
@@ -128,7 +123,7 @@ int chunk_begin_in_extent(struct chunk *chunk, bool keep)
 int chunk_make_in_extent(struct chunk *chunk)
 {
 	struct index_row row;
-	int r = chunk_begin_in_extent(chunk, false);
+	int r = chunk_begin_in_extent(chunk);
 
 	if (r < 0)
 		return r;

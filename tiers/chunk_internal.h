@@ -41,7 +41,7 @@ struct chunk {
 	_Atomic int state; /* enum chunk_state; changed by chunk_set_state_locked() only */
 	uint32_t boot;     /* of the tier when last all its pieces were known to be good */
 	struct chunk_id id;
-	uint64_t file; /* id */
+	uint64_t file;         /* id */
 	struct extent *extent; /* NULL: it has a file of its own; set before the chunk is shared */
 	struct chunk_place place;
 	_Atomic bool counted; /* among the complete ones of its extent */
@@ -86,12 +86,8 @@ const struct chunk_fds *chunk_fds(const struct chunk *chunk);
 void chunk_note_mode(struct chunk *chunk);
 /* Makes a chunk in its extent, as tier_set_admit.c does in a file. */
 int chunk_make_in_extent(struct chunk *chunk) __must_check;
-/*
- * The same without telling the index. With `keep` what an earlier life of the chunk left there is
- * taken over, unverified: the same volume, lineage and offset mean the same bytes, and somebody may
- * be reading them. Else the chunk begins empty.
- */
-int chunk_begin_in_extent(struct chunk *chunk, bool keep) __must_check;
+/* The same without telling the index. */
+int chunk_begin_in_extent(struct chunk *chunk) __must_check;
 /* After a start: one of the extent's complete chunks, if it is. */
 void chunk_count_complete(struct chunk *chunk);
 /* Its file, or its place in the extent, is to be found no more. */

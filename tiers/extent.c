@@ -475,16 +475,16 @@ static bool all_zero(const uint8_t *bytes, size_t n)
 }
 
 int extent_chunk_begin(struct extent *extent, const struct chunk_id *id,
-	const struct chunk_place *place, bool keep, uint8_t ret_table[CHUNK_TABLE_BYTES])
+	const struct chunk_place *place, uint8_t table[CHUNK_TABLE_BYTES])
 {
 	const struct chunk_head head = { .id = *id, .file_id = extent->file };
 	int fd = extent->descriptor.fds.buffered;
 	uint8_t bytes[CHUNK_HEAD_BYTES];
-	int r = disk_pread(fd, ret_table, CHUNK_TABLE_BYTES, chunk_place_table(place));
+	int r = disk_pread(fd, table, CHUNK_TABLE_BYTES, chunk_place_table(place));
 
-	if (r == 0 && !keep && !all_zero(ret_table, CHUNK_TABLE_BYTES)) {
-		memset(ret_table, 0, CHUNK_TABLE_BYTES);
-		r = disk_pwrite(fd, ret_table, CHUNK_TABLE_BYTES, chunk_place_table(place));
+	if (r == 0 && !all_zero(table, CHUNK_TABLE_BYTES)) {
+		memset(table, 0, CHUNK_TABLE_BYTES);
+		r = disk_pwrite(fd, table, CHUNK_TABLE_BYTES, chunk_place_table(place));
 	}
 	if (r < 0)
 		return r;

@@ -160,11 +160,10 @@ void extent_unpin(struct extent *extent);
 /* Its file was removed behind our back: nothing joins it any more. */
 void extent_lose(struct extent *extent);
 
-/* Writes the chunk's head to its place, with the table as an earlier life of it left it (`keep`) or
- * none. The extent is pinned. */
+/* Writes the chunk's head to its place, with an empty table; `table` is memory for it. The extent is
+ * pinned. */
 int extent_chunk_begin(struct extent *extent, const struct chunk_id *id,
-	const struct chunk_place *place, bool keep,
-	uint8_t ret_table[CHUNK_TABLE_BYTES]) __must_check;
+	const struct chunk_place *place, uint8_t table[CHUNK_TABLE_BYTES]) __must_check;
 /* The head goes: the next start does not find the chunk. */
 void extent_chunk_end(struct extent *extent, const struct chunk_place *place);
 

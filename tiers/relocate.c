@@ -60,14 +60,14 @@ static uint32_t wanted_piece(const struct mover *m, uint32_t block)
 	return chunk_bits_any(m->to->present, block, n) ? 0 : n;
 }
 
-/* The next run from `block` on; false: none is left. */
-static bool next_run(const struct mover *m, uint32_t block, struct block_run *run)
+/* The next run from `block` on, or the next piece alone; false: none is left. */
+static bool next_run(const struct mover *m, uint32_t block, bool alone, struct block_run *run)
 {
 	run->n = 0;
 	while (block < CHUNK_BLOCKS) {
 		uint32_t n = wanted_piece(m, block);
 
-		if (run->n && (n == 0 || run->n + n > RUN_BLOCKS))
+		if (run->n && (alone || n == 0 || run->n + n > RUN_BLOCKS))
 			break;
 		if (n == 0) {
 			block++;
@@ -85,23 +85,47 @@ static bool next_run(const struct mover *m, uint32_t block, struct block_run *ru
 	return run->n > 0;
 }
 
+static bool all_zero(const uint8_t *bytes, size_t n)
+{
+	return bytes[0] == 0 && memcmp(bytes, bytes + 1, n - 1) == 0;
+}
+
+/* Each block of the place is free, or has the very bytes. */
+static bool may_write(const uint8_t *data, const uint8_t *there, uint32_t bytes)
+{
+	for (uint32_t at = 0; at < bytes; at += BLOCK_BYTES)
+		if (memcmp(data + at, there + at, BLOCK_BYTES) != 0 &&
+			!all_zero(there + at, BLOCK_BYTES))
+			return false;
+	return true;
+}
+
+/*
+ * -ESTALE: an earlier life of the chunk left other bytes at the place, of which nobody can say here
+ * whether they or ours are right, and which somebody may be reading.
+ */
 static int copy_data(struct mover *m, const struct block_run *run)
 {
+	const struct chunk_fds *from = chunk_fds(m->from);
+	const struct chunk_fds *to = chunk_fds(m->to);
+	const struct chunk_place *there = &m->to->place;
 	uint32_t offset = run->first * BLOCK_BYTES;
 	uint32_t bytes = run->n * BLOCK_BYTES;
-	int r;
+	int r = chunk_file_read(from, &m->from->place, offset, m->data, bytes, m->check);
 
-	if (m->share && disk_share(chunk_fds(m->from)->buffered, m->from->place.data + offset,
-				chunk_fds(m->to)->buffered, m->to->place.data + offset, bytes) == 0)
+	if (r == 0)
+		r = chunk_file_read(to, there, offset, m->check, bytes, m->check);
+	if (r < 0 || memcmp(m->data, m->check, bytes) == 0)
+		return r;
+	if (!may_write(m->data, m->check, bytes))
+		return -ESTALE;
+	if (m->share && disk_share(from->buffered, m->from->place.data + offset, to->buffered,
+				there->data + offset, bytes) == 0)
 		return 0;
 	m->share = false;
-	r = chunk_file_read(chunk_fds(m->from), &m->from->place, offset, m->data, bytes, m->check);
+	r = chunk_file_write(to, there, offset, m->data, bytes, m->check);
 	if (r == 0)
-		r = chunk_file_write(
-			chunk_fds(m->to), &m->to->place, offset, m->data, bytes, m->check);
-	if (r == 0)
-		r = chunk_file_read(
-			chunk_fds(m->to), &m->to->place, offset, m->check, bytes, m->check);
+		r = chunk_file_read(to, there, offset, m->check, bytes, m->check);
 	return r == 0 && memcmp(m->data, m->check, bytes) != 0 ? -EBADMSG : r;
 }
 
@@ -123,6 +147,8 @@ static int copy_run(struct mover *m, const struct block_run *run)
 				(uint64_t)run->first * CHUNK_ENTRY_BYTES);
 	CRASH_POINT("relocate.entered");
 	gate_leave(&m->to->tier->gate, &call);
+	if (r == -ESTALE)
+		return r;
 	if (tier_io(m->to->tier, r, began) < 0)
 		return r;
 	chunk_bits_set(m->to, run->first, run->n);
@@ -164,10 +190,21 @@ static int copy_all(struct mover *m)
 	struct chunk_head head;
 	struct block_run run;
 	uint32_t block = 0;
+	uint32_t alone_until = 0; /* what cannot be copied as one is, piece by piece */
 	int r = chunk_file_read_meta_at(chunk_fds(m->from), &m->from->place, &head, m->table);
 
-	while (r == 0 && next_run(m, block, &run)) {
+	while (r == 0 && next_run(m, block, block < alone_until, &run)) {
+		bool alone = block < alone_until;
+
 		r = copy_charged(m, &run);
+		if (r == -ESTALE && !alone) {
+			alone_until = run.first + run.n;
+			block = run.first;
+			r = 0;
+			continue;
+		}
+		if (r == -ESTALE)
+			r = 0; /* it is not taken along */
 		block = run.first + run.n;
 	}
 	if (r == 0)
@@ -211,7 +248,7 @@ static int make_copy(struct chunk *from, const struct relocation *to, struct chu
 	copy->class = from->class;
 	if (to->extent)
 		chunk_set_extent(copy, to->extent);
-	r = to->extent ? chunk_begin_in_extent(copy, true) : make_own_file(copy);
+	r = to->extent ? chunk_begin_in_extent(copy) : make_own_file(copy);
 	if (r < 0) {
 		chunk_unref(copy);
 		return r;

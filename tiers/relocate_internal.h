@@ -12,8 +12,8 @@
  *
  * Bytes are shared where the filesystem can; else each run is read back and compared before its
  * entries are written. Checksums go along, so that what was damaged before is found damaged
- * afterwards; what was unverified stays so. A piece that the new place has already is not written
- * again: somebody may be reading it.
+ * afterwards; what was unverified stays so. Bytes that an earlier life of the chunk left at the new
+ * place are never written over with other ones: somebody may be reading them.
  *
  * Threads: any. Writes to the chunk wait meanwhile.
  */

@@ -9,6 +9,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include "base/clock.h"
+#include "tiers/tier_set_internal.h"
 
 #define CHUNKS 5u
 #define SLOTS  16u /* objects of up to 1 MiB, one per MiB */
@@ -24,6 +25,7 @@ enum piece {
 struct model {
 	struct fixture *f;
 	unsigned int seed;
+	bool extents; /* the volume goes in and out of them */
 	enum piece pieces[CHUNKS][SLOTS][PIECES];
 };
 
@@ -97,6 +99,16 @@ static void do_recheck(struct model *m, uint32_t c, uint32_t s)
 	chunk_unref(chunk);
 }
 
+/* In an extent the checksum, not the data: data that was damaged outlives its chunk there, and is
+ * not written over when the chunk comes back. */
+static uint64_t damage_at(const struct model *m, const struct chunk *chunk, uint32_t offset)
+{
+	if (!m->extents)
+		return chunk->place.data + offset;
+	return chunk_place_table(&chunk->place) +
+	       (uint64_t)offset / BLOCK_BYTES * CHUNK_ENTRY_BYTES + 3;
+}
+
 static void do_damage(struct model *m, uint32_t c, uint32_t s)
 {
 	struct piece_run run = object(c, s);
@@ -113,7 +125,7 @@ static void do_damage(struct model *m, uint32_t c, uint32_t s)
 		memset(path, 0, sizeof(path));
 		assert_true(readlink(link, path, sizeof(path) - 1) > 0);
 		close(fd);
-		flip_byte(path, run.offset + p * PIECE_BYTES);
+		flip_byte(path, (off_t)damage_at(m, chunk, run.offset + p * PIECE_BYTES));
 		m->pieces[c][s][p] = PIECE_DAMAGED;
 	}
 	chunk_unref(chunk);
@@ -155,6 +167,29 @@ static void check_all(struct model *m)
 	assert_true(status_of(m->f).used <= status_of(m->f).capacity);
 }
 
+/* What the thread in the background would do, at a time that the seed says. */
+static void do_layout(struct model *m)
+{
+	const struct chunk_id id = chunk_number(0);
+	const struct tier_layout layout = {
+		.end = CHUNKS * CHUNK_BYTES,
+		.used = CHUNKS * CHUNK_BYTES,
+		.extent_bytes = (uint64_t)CHUNK_BYTES << pick(m, 3),
+		.whole = pick(m, 3) > 0,
+	};
+
+	assert_int_equal(tier_set_layout(m->f->set, &id.volume, id.lineage, &layout), 0);
+	for (uint32_t i = pick(m, 12); i > 0; i--)
+		(void)extents_round(m->f->set);
+}
+
+static void open_model(struct model *m)
+{
+	fixture_open(m->f);
+	if (m->extents)
+		space_stop(m->f->set);
+}
+
 static void do_reopen(struct model *m, uint32_t how)
 {
 	char index[400];
@@ -165,26 +200,31 @@ static void do_reopen(struct model *m, uint32_t how)
 		another_boot(m->f);
 	if (how == 1)
 		fixture_remove_tree(index);
-	fixture_open(m->f);
+	open_model(m);
 	check_all(m);
+	if (m->extents)
+		do_layout(m);
 }
 
-static void test_model(void **state)
+static void run_model(void **state, bool extents)
 {
 	const char *given = getenv("GRANARY_SEED");
 	struct model *m = calloc(1, sizeof(*m));
 
 	assert_non_null(m);
 	m->f = *state;
+	m->extents = extents;
 	m->seed = given ? (unsigned int)strtoul(given, NULL, 10) : (unsigned int)clock_mono_ns();
 	print_message("GRANARY_SEED=%u\n", m->seed);
-	fixture_open(m->f);
+	open_model(m);
 	for (uint32_t i = 0; i < STEPS; i++) {
 		uint32_t c = pick(m, CHUNKS);
 		uint32_t s = pick(m, SLOTS);
 		uint32_t dice = pick(m, 1000);
 
-		if (dice < 400)
+		if (m->extents && pick(m, 20) == 0)
+			do_layout(m);
+		else if (dice < 400)
 			do_write(m, c, s);
 		else if (dice < 800)
 			do_read(m, c, s);
@@ -200,6 +240,17 @@ static void test_model(void **state)
 	check_all(m);
 	do_reopen(m, 3);
 	free(m);
+}
+
+static void test_model(void **state)
+{
+	run_model(state, false);
+}
+
+/* The same answers whatever files the chunks lie in, and on their way. */
+static void test_model_extents(void **state)
+{
+	run_model(state, true);
 }
 
 /* ---- threads --------------------------------------------------------------------------------- */
@@ -278,6 +329,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(test_model),
+		T(test_model_extents),
 		T(test_threads),
 	};
 
