@@ -27,6 +27,7 @@
 #include <string.h>
 
 #define LISTER_FEW          24u   /* directories */
+#define LISTER_TIGHT        1.2   /* pages in a part */
 #define LISTER_STRANGE      4u    /* times that a page is asked for before it is believed */
 #define LISTER_EMPTY        1000u /* pages without a key in a row */
 #define LISTER_HINTS        8192u
@@ -75,6 +76,7 @@ struct lister {
 	struct lister_alphabet alphabet;
 	struct lister_key *hints; /* sorted names of directories */
 	uint32_t n_hints;
+	bool more_hints;           /* a level has more directories than it told */
 	struct lister_key *levels; /* directories to look at */
 	uint32_t n_levels, next_level;
 	uint32_t slashes;        /* most that a key was seen to have */
@@ -233,17 +235,18 @@ static struct lister_spot spot_of_locked(const struct lister *l, const struct ra
 	*pos = range->pos;
 	if (!range->seen)
 		lister_pad(&l->alphabet, range->depth, pos);
-	if (!high)
-		return spot;
-	for (uint32_t i = 0; i + 1 < l->n_hints && len; i++) {
+	for (uint32_t i = 0; i < l->n_hints && len; i++) {
 		const struct lister_key *hint = &l->hints[i];
+		bool last = i + 1 == l->n_hints;
 
 		if (hint->len == len && memcmp(hint->bytes, range->pos.bytes, len) == 0) {
-			if (by_key(&l->hints[i + 1], high) >= 0)
+			if (last ? !l->more_hints : high && by_key(&hint[1], high) >= 0)
 				spot.floor = len;
 			break;
 		}
 	}
+	if (!high)
+		return spot;
 	spot.even = high->len > len && memcmp(high->bytes, range->pos.bytes, len) == 0 &&
 		    directory_of(high) == len;
 	return spot;
@@ -419,6 +422,8 @@ static void add_hints_locked(struct lister *l, const struct ufs_page *page)
 {
 	uint32_t n = min(page->n_prefixes, LISTER_HINTS - l->n_hints);
 
+	if (page->truncated || n < page->n_prefixes)
+		l->more_hints = true;
 	for (uint32_t i = 0; i < n; i++) {
 		const struct ufs_object *o = &page->prefixes[i];
 
@@ -562,17 +567,26 @@ static bool can_be_cut(const struct range *range)
 	return range->known && !range->no_cut && range->left > 1.2 * range->page_n;
 }
 
-/* Work for the threads that idle, out of the range with the most left; each range's share
- * follows what is left in it. */
+/* A directory whose first page is under way: nothing is known of it. */
+static bool is_coming(const struct range *range)
+{
+	return range->running && !range->known && range->pos.len &&
+	       range->pos.bytes[range->pos.len - 1] == '/';
+}
+
+/* Work for the threads that idle, out of the range with the most left; each range's share follows
+ * what is left in it. A directory of which nothing is known yet is expected to hold as much. */
 static bool make_work_locked(struct lister *l)
 {
 	struct range *most = NULL;
 	double total = 0;
 	double want;
+	uint32_t coming = 0;
 
 	list_for_each (node, &l->ranges) {
 		struct range *range = list_entry(node, struct range, link);
 
+		coming += is_coming(range);
 		if (!can_be_cut(range))
 			continue;
 		total += range->left;
@@ -581,14 +595,16 @@ static bool make_work_locked(struct lister *l)
 	}
 	if (!most)
 		return false;
+	total += coming * most->left;
 	want = (l->threads - l->busy) * most->left / total + 0.5;
-	want = min(want, most->left / most->page_n);
-	want = min(want, (double)l->threads - 1);
 	/* Where few directories share the keys, the few threads that idle now are not all that
 	 * will. */
 	if (l->n_hints < LISTER_FEW)
-		want = max(want, min(most->left / most->page_n, (double)l->threads / 4));
-	want = max(want, 1.0);
+		want = max(want, (double)l->threads / 4);
+	/* Parts of just a page take two LISTs, of which the second finds nothing. */
+	if (want * most->page_n * LISTER_TIGHT > most->left)
+		want = most->left / (LISTER_FULL * most->page_n);
+	want = max(min(want, (double)l->threads - 1), 1.0);
 	if (!cut_range_locked(l, most, (uint32_t)want))
 		return true; /* it is marked: look for another */
 	most->left = estimate_locked(l, most);

@@ -4,12 +4,12 @@
 #include <math.h>
 #include <string.h>
 
-#define SPLIT_LEVELS     40u
-#define LISTER_NEAR      2u /* levels that are cut into pages; those above are probed */
-#define LISTER_FAR_PARTS 4u
-#define LISTER_KEYS_MAX  1e12
-#define LISTER_FULL      0.85                   /* of a page: what a part should hold */
-#define LISTER_CUT_MAX   (LIMIT_KEY_BYTES - 12) /* bytes, before the further characters */
+#define SPLIT_LEVELS      40u
+#define LISTER_NEAR       2u /* levels that are cut into pages; those above are probed */
+#define LISTER_NEAR_PARTS 8  /* pages that a level has to be counted */
+#define LISTER_FAR_PARTS  4u
+#define LISTER_KEYS_MAX   1e12
+#define LISTER_CUT_MAX    (LIMIT_KEY_BYTES - 12) /* bytes, before the further characters */
 
 int lister_key_cmp(const char *a, size_t a_len, const char *b, size_t b_len)
 {
@@ -194,17 +194,18 @@ struct level {
 	uint32_t most, parts;
 };
 
-/* Where the characters of pos begin, as far as it is UTF-8 and not beyond `depth`. */
+/* Where the characters of pos begin, as far as it is UTF-8 and not beyond the one after `depth`. */
 static uint32_t find_starts(const struct lister_key *pos, uint32_t depth, uint32_t *starts)
 {
 	struct lister_symbol symbol;
 	uint32_t n = 0;
 
-	for (uint32_t at = 0; at < pos->len && at <= depth && at < LISTER_CUT_MAX;
-		at += symbol.len) {
+	for (uint32_t at = 0; at < pos->len && at < LISTER_CUT_MAX; at += symbol.len) {
 		if (!symbol_take(pos->bytes + at, pos->len - at, &symbol))
 			break;
 		starts[n++] = at;
+		if (at > depth)
+			break;
 	}
 	return n;
 }
@@ -257,14 +258,19 @@ static uint32_t levels_find(const struct lister_alphabet *alphabet, const struct
 	uint32_t n = 0;
 	double keys = max(spot->keys, 1.0);
 
+	if (n_starts && starts[n_starts - 1] > spot->depth)
+		keys /= width_at(alphabet, pos, starts[n_starts - 1]);
 	if (spot->high)
 		shared = shared_bytes(pos->bytes, pos->len, spot->high->bytes, spot->high->len);
 	for (uint32_t i = n_starts; i-- > 0 && n < SPLIT_LEVELS;) {
 		uint32_t at = starts[i];
-		uint32_t next = i + 1 < n_starts ? starts[i + 1] : pos->len;
+		struct lister_symbol here = { 0 };
+		uint32_t next;
 
 		if (at < shared || at < spot->floor)
 			break;
+		(void)symbol_take(pos->bytes + at, pos->len - at, &here); /* one begins there */
+		next = at + here.len;
 		if (level_make(alphabet, spot, at, shared, &levels[n])) {
 			levels[n].keys = levels[n].n * keys;
 			levels[n].wide[0] = width_at(alphabet, pos, next);
@@ -302,14 +308,17 @@ static void put_symbol(
  * far ones, which are probed to find the end. */
 static void parts_give(struct level *levels, uint32_t n, uint32_t page_n, uint32_t want)
 {
+	uint32_t near = 0;
+
 	for (uint32_t i = 0; i < n; i++) {
 		struct level *level = &levels[i];
 		double parts = ceil(level->keys / (LISTER_FULL * max(page_n, 1u)));
 		double places = (double)level->n * level->wide[0] * level->wide[1];
 		uint32_t share = i + 1 == n ? want : (want + 1) / 2;
 
-		level->most = (uint32_t)fmin(
-			fmin(fmax(parts, 1), places), i < LISTER_NEAR ? 65536 : LISTER_FAR_PARTS);
+		level->most = (uint32_t)fmin(fmin(fmax(parts, 1), places),
+			near < LISTER_NEAR ? 65536 : LISTER_FAR_PARTS);
+		near += parts >= LISTER_NEAR_PARTS;
 		level->parts = min(level->most, share);
 		want -= level->parts;
 	}

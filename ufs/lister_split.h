@@ -18,6 +18,7 @@
 
 #include "ufs/ufs_internal.h"
 
+#define LISTER_FULL    0.85 /* of a page: what a part should hold */
 #define LISTER_SYMBOLS 256u
 
 struct lister_key {
