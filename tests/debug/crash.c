@@ -90,12 +90,15 @@ static bool is_due_locked(const char *name)
 
 static void on_point(const char *name)
 {
+	int kept = errno; /* a point may stand between a call and the look at its error */
+
 	pthread_mutex_lock(&state.lock);
 	note_reached_locked(name);
 	/* Only one process fires what was armed once. */
 	if (is_due_locked(name) && renameat(state.dir, "arm", state.dir, "fired") == 0)
 		(void)kill(getpid(), SIGKILL);
 	pthread_mutex_unlock(&state.lock);
+	errno = kept;
 }
 
 void crash_points_install(void)
