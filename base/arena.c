@@ -17,6 +17,7 @@ struct user {
 static struct {
 	pthread_mutex_t lock;
 	uint64_t max;
+	void (*share_out)(uint64_t max);
 	bool enforced; /* since arena_start_done() */
 	uint64_t peak; /* of the sum */
 	struct user users[ARENA_N_USERS];
@@ -28,15 +29,18 @@ static const char *const names[ARENA_N_USERS] = {
 #undef ARENA_NAME
 };
 
-void arena_open(uint64_t max)
+void arena_open(uint64_t max, void (*share_out)(uint64_t max))
 {
 	pthread_mutex_lock(&arena.lock);
 	arena.max = max;
+	arena.share_out = share_out;
 	arena.enforced = false;
 	arena.peak = 0;
 	for (unsigned int i = 0; i < ARENA_N_USERS; i++)
 		arena.users[i] = (struct user){ .most = max };
 	pthread_mutex_unlock(&arena.lock);
+	if (share_out)
+		share_out(max);
 }
 
 /* What each has or is guaranteed, whichever is more. */
@@ -58,28 +62,41 @@ static uint64_t used_locked(void)
 	return sum;
 }
 
-int arena_start_done(const char *option, uint64_t beside, struct err *e)
+int arena_start_done(const char *option, struct err *e)
 {
 	pthread_mutex_lock(&arena.lock);
 	arena.enforced = true;
 	pthread_mutex_unlock(&arena.lock);
-	return arena_start_check(option, beside, e);
+	return arena_start_check(option, e);
 }
 
-int arena_start_check(const char *option, uint64_t beside, struct err *e)
+static uint64_t committed(void)
 {
-	uint64_t least;
-	uint64_t had;
+	uint64_t bytes;
 
 	pthread_mutex_lock(&arena.lock);
-	least = committed_locked() + beside;
-	had = arena.max;
+	bytes = committed_locked();
 	pthread_mutex_unlock(&arena.lock);
-	if (least <= had)
+	return bytes;
+}
+
+int arena_start_check(const char *option, struct err *e)
+{
+	uint64_t least = align_up(arena.max, MiB);
+
+	if (committed() <= arena.max)
 		return 0;
+	/* What is guaranteed grows with the whole. */
+	while (committed() > least) {
+		least += MiB;
+		if (arena.share_out)
+			arena.share_out(least);
+	}
+	if (arena.share_out)
+		arena.share_out(arena.max);
 	return err_set(e, -ENOMEM,
 		"%s %lluMiB is too little for what is here: give at least %lluMiB", option,
-		(unsigned long long)(had / MiB), (unsigned long long)(align_up(least, MiB) / MiB));
+		(unsigned long long)(arena.max / MiB), (unsigned long long)(least / MiB));
 }
 
 void arena_share(enum arena_user user, uint64_t least, uint64_t most)

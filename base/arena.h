@@ -48,17 +48,16 @@ enum arena_user {
 		ARENA_N_USERS,
 };
 
-/* Once, before other threads. */
-void arena_open(uint64_t max);
-/*
- * What was taken so far and the leasts must fit: -ENOMEM with a line that says the least --memory
- * that works. `beside`: bytes that must be left over for what comes later.
- */
-int arena_start_done(const char *option, uint64_t beside, struct err *e) __must_check;
+/* Once, before other threads. share_out() shares `max` bytes out by arena_share(); NULL is
+ * allowed. */
+void arena_open(uint64_t max, void (*share_out)(uint64_t max));
+/* What was taken so far and the leasts must fit: -ENOMEM with a line that says the least --memory
+ * that works. */
+int arena_start_done(const char *option, struct err *e) __must_check;
 /* The same check on the way; nothing is enforced yet. */
-int arena_start_check(const char *option, uint64_t beside, struct err *e) __must_check;
+int arena_start_check(const char *option, struct err *e) __must_check;
 
-/* Guarantees and bounds a user; at start. `most` 0: the whole arena. */
+/* Guarantees and bounds a user; in share_out(). `most` 0: the whole arena. */
 void arena_share(enum arena_user user, uint64_t least, uint64_t most);
 
 /* False: the caller waits, shrinks what it has, or does without. */

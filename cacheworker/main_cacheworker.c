@@ -35,8 +35,7 @@ static const struct option_spec specs[] = {
 		"bytes the tier may hold; 0: 90 % of what is free"),
 	OPTION_BOOL_ROW(struct options, create, "create",
 		"make the tier when the directory is missing or empty"),
-	OPTION_SIZE_ROW(struct options, memory, "memory", 32 * MiB, 0,
-		"memory at most; 512MiB"),
+	OPTION_SIZE_ROW(struct options, memory, "memory", 32 * MiB, 0, "memory at most; 512MiB"),
 	OPTION_ROW(struct options, master, "master", OPTION_STRING, .metavar = "ADDR",
 		.required = true,
 		.help = "address of the master, such as unix:/run/granary/x/master.rpc"),
@@ -117,8 +116,7 @@ int main(int argc, char **argv)
 		.origin_requests = bounds_descriptor_share(1, (uint32_t)options.origin_requests),
 	};
 	worker_memory_open(options.memory);
-	if (worker_open(&worker, &config, &e) < 0 ||
-		arena_start_done("--memory", 0, &e) < 0) {
+	if (worker_open(&worker, &config, &e) < 0 || arena_start_done("--memory", &e) < 0) {
 		worker_close(&worker);
 		return ready_error(options.ready_fd, "cacheworker", status_of(&e), &e);
 	}

@@ -27,16 +27,20 @@
  * units for nobody. Heads of chunks and tables stay, so theirs is kept free of units; beyond it
  * they have whatever is left: three eighths are never the units'.
  */
-void worker_memory_open(uint64_t memory)
+static void share_out(uint64_t memory)
 {
-	daemon_keep_memory(memory);
-	arena_open(memory);
 	arena_share(ARENA_UNITS, memory / 4, memory / 8 * 5);
 	arena_share(ARENA_REPLIES, max(memory / 16, REPLIES_LEAST), memory / 8);
 	arena_share(ARENA_CHUNKS, memory / 8, 0);
 	arena_share(ARENA_TABLES, memory / 8, 0);
 	arena_share(ARENA_CONNECTIONS, memory / 32, memory / 8);
 	arena_share(ARENA_FILLS, 0, memory / 16);
+}
+
+void worker_memory_open(uint64_t memory)
+{
+	daemon_keep_memory(memory);
+	arena_open(memory, share_out);
 	arena_must(ARENA_FIXED, FIXED_BYTES);
 }
 

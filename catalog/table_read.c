@@ -6,6 +6,7 @@
 #include "base/arena.h"
 #include "base/cleanup.h"
 #include "base/file.h"
+#include "base/units.h"
 
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -132,8 +133,9 @@ int table_charge(struct table *t, uint64_t bytes, struct err *e)
 {
 	if (!arena_take(ARENA_TABLES, BUDGET_DEMAND, bytes))
 		return err_set(e, -ENOMEM,
-			"no memory for %llu KiB of an object table: give more --memory",
-			(unsigned long long)(bytes / 1024));
+			"no memory for an object table, which takes %llu MiB more: give more "
+			"--memory",
+			(unsigned long long)(bytes / MiB + 1));
 	t->charged += bytes;
 	return 0;
 }

@@ -456,7 +456,7 @@ static uint64_t choose_prime_max(const struct cachefuse *c)
 static int check_memory(struct cachefuse *c, struct err *e)
 {
 	struct err why = ERR_INIT;
-	int r = arena_start_done("--memory", 0, &why);
+	int r = arena_start_done("--memory", &why);
 
 	if (r == 0)
 		return 0;

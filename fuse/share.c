@@ -15,23 +15,42 @@
 #define SLOTS_LEAST   256u
 #define CHUNKS_LEAST  16u
 
-int share_open(struct share *share, uint64_t memory, struct err *e)
+static uint64_t slots_bytes(uint64_t memory)
 {
 	uint64_t slots = max(
 		min(memory / 8 / SLOT_BYTES, (uint64_t)LIMIT_FUSE_SLOTS), (uint64_t)SLOTS_LEAST);
 
-	share->slots_bytes = SLOTS_HEAD_BYTES + slots * SLOT_BYTES;
-	share->chunks =
-		(uint32_t)max(min(memory / 4 / CLIENT_CHUNK_BYTES, (uint64_t)LIMIT_CHUNK_FDS),
-			(uint64_t)CHUNKS_LEAST);
-	daemon_keep_memory(memory);
-	arena_open(memory);
-	arena_share(ARENA_ANSWERS, ANSWERS_LEAST, max(memory / 4, ANSWERS_LEAST));
-	arena_share(ARENA_PIECES, (uint64_t)share->chunks * CLIENT_CHUNK_BYTES, 0);
+	return SLOTS_HEAD_BYTES + slots * SLOT_BYTES;
+}
+
+static uint64_t chunks(uint64_t memory)
+{
+	return max(min(memory / 4 / CLIENT_CHUNK_BYTES, (uint64_t)LIMIT_CHUNK_FDS),
+		(uint64_t)CHUNKS_LEAST);
+}
+
+static uint64_t answers(uint64_t memory)
+{
+	return max(memory / 4, ANSWERS_LEAST);
+}
+
+static void share_out(uint64_t memory)
+{
+	arena_share(ARENA_SLOTS, slots_bytes(memory), 0);
+	arena_share(ARENA_PIECES, chunks(memory) * CLIENT_CHUNK_BYTES, 0);
+	arena_share(ARENA_ANSWERS, ANSWERS_LEAST, answers(memory));
 	arena_share(ARENA_TABLES, memory / 8, 0);
+}
+
+int share_open(struct share *share, uint64_t memory, struct err *e)
+{
+	share->slots_bytes = slots_bytes(memory);
+	share->chunks = (uint32_t)chunks(memory);
+	daemon_keep_memory(memory);
+	arena_open(memory, share_out);
 	arena_must(ARENA_FIXED, FIXED_BYTES);
-	budget_init_user(&share->answers, max(memory / 4, ANSWERS_LEAST), ARENA_ANSWERS);
-	return arena_start_check("--memory", share->slots_bytes, e);
+	budget_init_user(&share->answers, answers(memory), ARENA_ANSWERS);
+	return arena_start_check("--memory", e);
 }
 
 int share_slots(const struct share *share, int fd, struct err *e)

@@ -221,14 +221,20 @@ static unsigned int list_requests(uint64_t memory)
 	return bounds_descriptor_share(1, (uint32_t)max(n, (uint64_t)LIST_REQUESTS_LEAST));
 }
 
+/* A listing spills what it has no room for; the table made of it cannot. */
+static void share_out(uint64_t memory)
+{
+	arena_share(ARENA_LISTING, LISTING_LEAST, memory / 2);
+	arena_share(ARENA_TABLES, memory / 4, 0);
+	arena_share(ARENA_CONNECTIONS, memory / 32, memory / 8);
+}
+
 static int start(struct master *m, struct err *e)
 {
 	int r = bounds_check_descriptors(e);
 
 	daemon_keep_memory(m->options.memory);
-	arena_open(m->options.memory);
-	arena_share(ARENA_LISTING, LISTING_LEAST, 0);
-	arena_share(ARENA_CONNECTIONS, m->options.memory / 32, m->options.memory / 8);
+	arena_open(m->options.memory, share_out);
 	arena_must(ARENA_FIXED, FIXED_BYTES);
 	if (r == 0)
 		r = open_state(m, e);
@@ -239,7 +245,7 @@ static int start(struct master *m, struct err *e)
 			.store = m->store,
 			.tables = m->tables,
 			.epoch = m->cluster.epoch,
-			.listing_bytes = m->options.memory / 2,
+			.listing_bytes = m->options.memory / 4,
 			.limits = { .max_requests = 4,
 				.list_requests = list_requests(m->options.memory),
 				.request_timeout_ns = ATTEMPT_TIMEOUT,
@@ -253,7 +259,7 @@ static int start(struct master *m, struct err *e)
 	if (r == 0)
 		r = slots_open(m->store, m->cluster.epoch, m->options.worker, &m->slots, e);
 	if (r == 0)
-		r = arena_start_done("--memory", 0, e);
+		r = arena_start_done("--memory", e);
 	return r == 0 ? serve(m, e) : r;
 }
 

@@ -1,20 +1,14 @@
 /* The LRU of open chunk files. See descriptor_internal.h. */
 #include "tiers/descriptor_internal.h"
+#include "base/bounds.h"
 #include "base/limits.h"
-
-#include <sys/resource.h>
 
 #define FDS_PER_FILE 2u
 #define FILES_MIN    8u
 
 static uint32_t default_max(void)
 {
-	uint64_t fds = LIMIT_CHUNK_FDS;
-	struct rlimit limit;
-
-	if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
-		fds = min(fds, (uint64_t)limit.rlim_cur / 4);
-	return max((uint32_t)fds / FDS_PER_FILE, FILES_MIN);
+	return max(bounds_descriptor_share(0, LIMIT_CHUNK_FDS) / FDS_PER_FILE, FILES_MIN);
 }
 
 void descriptor_cache_init(struct descriptor_cache *cache, uint32_t max_files)
@@ -23,11 +17,13 @@ void descriptor_cache_init(struct descriptor_cache *cache, uint32_t max_files)
 	pthread_mutex_init(&cache->lock, NULL);
 	pthread_cond_init(&cache->opened, NULL);
 	list_init(&cache->lru);
+	bound_raise_max(BOUND_CHUNK_FILES, (uint64_t)cache->max * FDS_PER_FILE);
 }
 
 void descriptor_cache_release(struct descriptor_cache *cache)
 {
 	ensure(cache->open == 0);
+	bound_raise_max(BOUND_CHUNK_FILES, -(uint64_t)cache->max * FDS_PER_FILE);
 	pthread_cond_destroy(&cache->opened);
 	pthread_mutex_destroy(&cache->lock);
 }
@@ -50,6 +46,7 @@ static struct chunk_fds evict_locked(struct descriptor_cache *cache)
 		fds = d->fds;
 		d->fds = CHUNK_FDS_NONE;
 		cache->open--;
+		bound_sub(BOUND_CHUNK_FILES, FDS_PER_FILE);
 	}
 	return fds;
 }
@@ -75,6 +72,7 @@ void descriptor_adopt(struct descriptor_cache *cache, struct descriptor *d, stru
 	*fds = CHUNK_FDS_NONE;
 	list_push_back(&cache->lru, &d->link);
 	cache->open++;
+	bound_add(BOUND_CHUNK_FILES, FDS_PER_FILE);
 	pthread_mutex_unlock(&cache->lock);
 	shrink(cache);
 }
@@ -105,6 +103,7 @@ int descriptor_pin(struct descriptor_cache *cache, struct descriptor *d,
 		d->fds = fds;
 		d->pins = 1;
 		cache->open++;
+		bound_add(BOUND_CHUNK_FILES, FDS_PER_FILE);
 	}
 	pthread_cond_broadcast(&cache->opened);
 	pthread_mutex_unlock(&cache->lock);
@@ -131,8 +130,10 @@ void descriptor_close(struct descriptor_cache *cache, struct descriptor *d)
 	fds = d->fds;
 	d->fds = CHUNK_FDS_NONE;
 	list_remove(&d->link);
-	if (fds.buffered >= 0)
+	if (fds.buffered >= 0) {
 		cache->open--;
+		bound_sub(BOUND_CHUNK_FILES, FDS_PER_FILE);
+	}
 	pthread_mutex_unlock(&cache->lock);
 	chunk_fds_close(&fds);
 }

@@ -17,8 +17,8 @@ static void open_arena(uint64_t max)
 {
 	struct err e = ERR_INIT;
 
-	arena_open(max);
-	assert_int_equal(arena_start_done("--memory", 0, &e), 0);
+	arena_open(max, NULL);
+	assert_int_equal(arena_start_done("--memory", &e), 0);
 }
 
 static void before_it_is_opened_nothing_is_refused(void **state)
@@ -36,9 +36,9 @@ static void before_it_is_opened_nothing_is_refused(void **state)
 static void a_least_is_nobody_elses(void **state)
 {
 	(void)state;
-	arena_open(1000);
+	arena_open(1000, NULL);
 	arena_share(ARENA_REPLIES, 300, 0);
-	assert_int_equal(arena_start_done("--memory", 0, NULL), 0);
+	assert_int_equal(arena_start_done("--memory", NULL), 0);
 	assert_false(arena_take(ARENA_UNITS, BUDGET_DEMAND, 701));
 	assert_true(arena_take(ARENA_UNITS, BUDGET_DEMAND, 700));
 	assert_false(arena_take(ARENA_TABLES, BUDGET_DEMAND, 1));
@@ -52,9 +52,9 @@ static void a_least_is_nobody_elses(void **state)
 static void a_least_holds_past_what_must_be(void **state)
 {
 	(void)state;
-	arena_open(1000);
+	arena_open(1000, NULL);
 	arena_share(ARENA_UNITS, 200, 0);
-	assert_int_equal(arena_start_done("--memory", 0, NULL), 0);
+	assert_int_equal(arena_start_done("--memory", NULL), 0);
 	arena_must(ARENA_CHUNKS, 5000);
 	assert_false(arena_take(ARENA_TABLES, BUDGET_DEMAND, 1));
 	assert_true(arena_take(ARENA_UNITS, BUDGET_DEMAND, 200));
@@ -66,9 +66,9 @@ static void a_least_holds_past_what_must_be(void **state)
 static void a_most_bounds(void **state)
 {
 	(void)state;
-	arena_open(1000);
+	arena_open(1000, NULL);
 	arena_share(ARENA_PIECES, 0, 100);
-	assert_int_equal(arena_start_done("--memory", 0, NULL), 0);
+	assert_int_equal(arena_start_done("--memory", NULL), 0);
 	assert_false(arena_take(ARENA_PIECES, BUDGET_DEMAND, 101));
 	assert_true(arena_take(ARENA_PIECES, BUDGET_DEMAND, 99));
 	assert_false(arena_full(ARENA_PIECES));
@@ -94,24 +94,37 @@ static void demand_before_prefetch_before_fill(void **state)
 	arena_give(ARENA_FIXED, 200);
 }
 
+static void an_eighth_for_units(uint64_t max)
+{
+	arena_share(ARENA_UNITS, max / 8, 0);
+}
+
 static void too_little_at_start_says_how_much(void **state)
 {
 	struct err e = ERR_INIT;
 
 	(void)state;
-	arena_open(64 * MiB);
+	arena_open(64 * MiB, an_eighth_for_units);
 	assert_true(
 		arena_take(ARENA_CHUNKS, BUDGET_DEMAND, 60 * MiB)); /* past the rest: at start */
-	arena_share(ARENA_UNITS, 8 * MiB, 0);
 	arena_must(ARENA_FIXED, 1);
-	assert_int_equal(arena_start_done("--memory", 2 * MiB, &e), -ENOMEM);
+	assert_int_equal(arena_start_check("--memory", &e), -ENOMEM);
+	assert_true(arena_take(ARENA_CHUNKS, BUDGET_DEMAND, 9 * MiB));
+	assert_int_equal(arena_start_done("--memory", &e), -ENOMEM);
 	assert_non_null(strstr(e.text, "--memory 64MiB"));
-	assert_non_null(strstr(e.text, "at least 71MiB"));
+	assert_non_null(strstr(e.text, "at least 79MiB")); /* 69 are an eighth less than 78.9 */
 	assert_false(arena_take(ARENA_CHUNKS, BUDGET_DEMAND, 1)); /* from now on it is enforced */
-	arena_give(ARENA_CHUNKS, 60 * MiB);
+	assert_true(arena_take(ARENA_UNITS, BUDGET_DEMAND, 8 * MiB)); /* as before the question */
+	assert_false(arena_take(ARENA_UNITS, BUDGET_DEMAND, 1));
+	arena_give(ARENA_UNITS, 8 * MiB);
+	arena_give(ARENA_CHUNKS, 69 * MiB);
 	arena_give(ARENA_FIXED, 1);
-	arena_open(71 * MiB);
-	assert_int_equal(arena_start_done("--memory", 2 * MiB, &e), 0);
+	for (uint64_t mib = 78; mib <= 79; mib++) {
+		arena_open(mib * MiB, an_eighth_for_units);
+		arena_must(ARENA_CHUNKS, 69 * MiB + 1);
+		assert_int_equal(arena_start_done("--memory", &e), mib == 78 ? -ENOMEM : 0);
+		arena_give(ARENA_CHUNKS, 69 * MiB + 1);
+	}
 }
 
 static void sums_and_peaks(void **state)

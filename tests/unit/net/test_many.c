@@ -184,9 +184,9 @@ static void test_requests(void **state)
 
 	serve(f);
 	f->park = true;
-	arena_open(1ull << 30);
+	arena_open(1ull << 30, NULL);
 	arena_share(ARENA_CONNECTIONS, 0, 100000); /* two connections, and a few requests */
-	assert_int_equal(arena_start_done("--memory", 0, NULL), 0);
+	assert_int_equal(arena_start_done("--memory", NULL), 0);
 	for (unsigned int c = 0; c < 2; c++)
 		clients[c] = connect_to(f);
 	for (unsigned int i = 0; i < CALLS; i++)
