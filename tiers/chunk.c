@@ -261,19 +261,26 @@ void chunk_hold(struct chunk *chunk)
 bool chunk_is_idle(const struct chunk *chunk)
 {
 	return chunk_is_live(chunk) && atomic_load(&chunk->writers) == 0 &&
-	       !atomic_load(&chunk->moving);
+	       atomic_load(&chunk->moving) == NULL;
 }
 
 int chunk_write_begin(struct chunk *chunk)
 {
 	struct shard *shard = set_shard(chunk->set, chunk->node.hash);
+	struct tier *to;
 	int r = 0;
 
 	pthread_mutex_lock(&shard->lock);
-	while (atomic_load(&chunk->moving))
+	for (;;) {
+		to = atomic_load(&chunk->moving);
+		if (!to || !tier_in_service(to) || !tier_in_service(chunk->tier))
+			break;
 		pthread_cond_wait(&shard->settled, &shard->lock);
+	}
 	pthread_mutex_lock(&chunk->lock);
-	if (chunk_is_live(chunk))
+	if (to && atomic_load(&chunk->moving))
+		r = -EIO; /* one of the two disks does not answer */
+	else if (chunk_is_live(chunk))
 		atomic_fetch_add(&chunk->writers, 1);
 	else
 		r = chunk->moved ? -EAGAIN : -ENOSPC;

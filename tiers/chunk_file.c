@@ -274,6 +274,12 @@ int chunk_file_write_entries(const struct chunk_fds *fds, const struct chunk_pla
 		entry_offset(place, offset));
 }
 
+int chunk_file_write_table(const struct chunk_fds *fds, const struct chunk_place *place,
+	const uint8_t table[CHUNK_TABLE_BYTES])
+{
+	return disk_pwrite(fds->buffered, table, CHUNK_TABLE_BYTES, chunk_place_table(place));
+}
+
 int chunk_file_read_entries(const struct chunk_fds *fds, const struct chunk_place *place,
 	uint32_t offset, struct piece_entry *ret_entries, uint32_t n)
 {

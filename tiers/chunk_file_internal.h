@@ -87,5 +87,8 @@ int chunk_file_read(const struct chunk_fds *fds, const struct chunk_place *place
 /* Entries of n <= CHUNK_RUN_PIECES pieces that follow one another from `offset` on, in one call. */
 int chunk_file_write_entries(const struct chunk_fds *fds, const struct chunk_place *place,
 	uint32_t offset, const struct piece_entry *entries, uint32_t n) __must_check;
+/* The whole table. */
+int chunk_file_write_table(const struct chunk_fds *fds, const struct chunk_place *place,
+	const uint8_t table[CHUNK_TABLE_BYTES]) __must_check;
 int chunk_file_read_entries(const struct chunk_fds *fds, const struct chunk_place *place,
 	uint32_t offset, struct piece_entry *ret_entries, uint32_t n) __must_check;

@@ -4,6 +4,7 @@
 #include "base/crash_point.h"
 #include "base/hash.h"
 #include "base/piece.h"
+#include "tiers/move_internal.h"
 
 /* Most that a write adds to a file beside its data: pages of the table and of the tree of
  * extents. */
@@ -205,6 +206,9 @@ int chunk_write(struct chunk *chunk, const struct piece_run *run, const void *da
 	note_progress(chunk);
 	leave(chunk, &call);
 	chunk_write_end(chunk);
+	/* Quota or disk? With a move, a disk of several. */
+	if (r == -ENOSPC && move_spill(chunk, run->length) == 0)
+		r = -EAGAIN;
 	return r;
 }
 

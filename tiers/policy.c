@@ -185,6 +185,15 @@ void volumes_read(struct volumes *volumes, struct chunk *chunk)
 	pthread_mutex_unlock(&volumes->lock);
 }
 
+void volumes_move_heat(struct volumes *volumes, const struct chunk *from, struct chunk *to)
+{
+	pthread_mutex_lock(&volumes->lock);
+	to->heat = from->heat;
+	to->read_at = from->read_at;
+	to->unread = from->unread;
+	pthread_mutex_unlock(&volumes->lock);
+}
+
 void chunk_note_read(struct chunk *chunk)
 {
 	CHECK_MAGIC(chunk, CHUNK_MAGIC);

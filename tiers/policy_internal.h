@@ -88,6 +88,9 @@ void volumes_unqueue(struct volumes *volumes, struct chunk *chunk);
 /* Somebody wanted bytes of the chunk. */
 void volumes_read(struct volumes *volumes, struct chunk *chunk);
 
+/* What is known of the reads of a chunk goes over to its copy, which is in no queue yet. */
+void volumes_move_heat(struct volumes *volumes, const struct chunk *from, struct chunk *to);
+
 /* Takes `bytes` of the quota; -ENOSPC. */
 int volumes_reserve(struct volume_space *space, uint64_t bytes) __must_check;
 void volumes_settle(struct volume_space *space, uint64_t reserved, uint64_t charged);

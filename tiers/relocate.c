@@ -260,14 +260,14 @@ static int make_copy(struct chunk *from, const struct relocation *to, struct chu
 
 /* ---- taking the place ------------------------------------------------------------------------ */
 
-static bool begin_move(struct chunk *chunk)
+static bool begin_move(struct chunk *chunk, struct tier *to)
 {
 	bool mine;
 
 	pthread_mutex_lock(&chunk->lock);
 	mine = chunk_is_idle(chunk);
 	if (mine)
-		atomic_store(&chunk->moving, true);
+		atomic_store(&chunk->moving, to);
 	pthread_mutex_unlock(&chunk->lock);
 	return mine;
 }
@@ -303,7 +303,7 @@ static bool end_move(struct chunk *chunk, struct chunk *copy)
 						     ? CHUNK_COMPLETE
 						     : CHUNK_FILLING);
 	}
-	atomic_store(&chunk->moving, false);
+	atomic_store(&chunk->moving, NULL);
 	pthread_mutex_unlock(&chunk->lock);
 	if (moved) {
 		map_remove(&shard->map, &chunk->node);
@@ -385,7 +385,7 @@ int chunk_relocate(struct chunk *chunk, const struct relocation *to)
 	int r = -EBUSY;
 
 	CHECK_MAGIC(chunk, CHUNK_MAGIC);
-	if (begin_move(chunk)) {
+	if (begin_move(chunk, to->tier)) {
 		r = make_copy(chunk, to, &copy);
 		if (r == 0)
 			r = copy_pinned(chunk, copy);

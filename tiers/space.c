@@ -2,6 +2,7 @@
 #include "tiers/space_internal.h"
 #include "base/clock.h"
 #include "tiers/evict_internal.h"
+#include "tiers/move_internal.h"
 #include "tiers/tier_set_internal.h"
 
 #include <time.h>
@@ -88,6 +89,8 @@ void space_round(struct tier_set *set)
 	for (uint32_t i = 0; i < ROUND_EVICT && meet_quotas(set); i++)
 		;
 	(void)extents_round(set); /* the rest with the next one */
+	if (set->several)
+		(void)move_round(set);
 }
 
 static bool next_round(struct space *space)

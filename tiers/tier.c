@@ -1,4 +1,5 @@
 /* Opening a tier, and its index. See tier_internal.h. */
+#include "tiers/kind_internal.h"
 #include "tiers/tier_internal.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -111,6 +112,7 @@ int tier_make(
 	tier->magic = TIER_MAGIC;
 	tier->dir_fd = -1;
 	tier->chk_fd = -1;
+	tier->move_fd = -1;
 	tier->counters = counters;
 	health_init(&tier->health);
 	gate_init(&tier->gate);
@@ -138,6 +140,9 @@ int tier_open(const struct tier_config *config, struct tier_counters *counters,
 		return r;
 	r = tier_set_capacity(
 		tier, config->capacity ? config->capacity : tier->identity.capacity, e);
+	tier->kind = config->kind ? config->kind : kind_of_directory(tier->dir_fd);
+	if (r == 0 && config->kind == TIER_RAM)
+		r = kind_check_ram(tier, &tier->swaps, e);
 	if (r < 0) {
 		tier_unclaim(tier);
 		return r;
@@ -165,6 +170,7 @@ void tier_free(struct tier *tier)
 	if (tier->index)
 		tier->index->ops->close(tier->index);
 	disk_close(tier->chk_fd);
+	disk_close(tier->move_fd);
 	disk_close(tier->dir_fd); /* and unlocks */
 	pthread_mutex_destroy(&tier->space_lock);
 	pthread_rwlock_destroy(&tier->index_lock);

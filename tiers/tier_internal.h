@@ -38,6 +38,9 @@ struct tier {
 	char *path;
 	int dir_fd; /* locked with flock() */
 	int chk_fd;
+	int move_fd; /* of move/; -1: nothing is moved here */
+	enum tier_kind kind;
+	bool swaps; /* in memory that the kernel may swap out */
 	struct identity identity;
 	bool created;               /* by this open */
 	_Atomic bool unnamed;       /* no room for the identity of this start: read only */

@@ -6,10 +6,12 @@
 #include "base/crash_point.h"
 #include "base/hash.h"
 #include "tiers/disk.h"
+#include "tiers/move_internal.h"
 
 #include <stdlib.h>
 
 #define SHARD_BUCKETS_MIN 1024u
+#define SHARD_BUCKETS_MAX 65536u /* 64 TiB in 16 MiB chunks */
 
 uint64_t set_hash(const struct chunk_id *id)
 {
@@ -245,6 +247,8 @@ void tier_set_status(struct tier_set *set, uint32_t tier, struct tier_status *re
 		.chunks = atomic_load(&t->chunks),
 		.data_bytes = atomic_load(&t->blocks) * BLOCK_BYTES,
 		.held = atomic_load(&t->held),
+		.kind = t->kind,
+		.swaps = t->swaps,
 		.extents = extents_count(set, t),
 	};
 	ret_status->state = watch_state(&set->watch, t, ret_status->why);
@@ -273,6 +277,11 @@ const struct tier_counters *tier_set_counters(const struct tier_set *set)
 
 DEFINE_CLEANUP(struct tier_set *, tier_set_free);
 
+static uint64_t clamp_buckets(uint64_t n)
+{
+	return min(max(n, (uint64_t)SHARD_BUCKETS_MIN), (uint64_t)SHARD_BUCKETS_MAX);
+}
+
 static int init_shards(struct tier_set *set, const struct tier_config *configs, uint32_t n)
 {
 	uint64_t chunks = 0;
@@ -286,8 +295,7 @@ static int init_shards(struct tier_set *set, const struct tier_config *configs, 
 		pthread_mutex_init(&shard->lock, NULL);
 		pthread_cond_init(&shard->settled, NULL);
 		if (r == 0)
-			r = map_init(
-				&shard->map, max(chunks / SET_SHARDS, (uint64_t)SHARD_BUCKETS_MIN));
+			r = map_init(&shard->map, clamp_buckets(chunks / SET_SHARDS));
 	}
 	return r;
 }
@@ -305,6 +313,24 @@ static void queue_all(struct tier_set *set)
 {
 	for (uint32_t i = 0; i < SET_SHARDS; i++)
 		map_each(&set->shards[i].map, queue_one, &set->volumes);
+}
+
+/* Before chunks are found, so that those in fast tiers are found first. */
+static void add_kind(struct tier_set *set, struct tier *tier)
+{
+	set->several |= tier->number && tier->kind != set->tiers[0]->kind;
+	set->slowest = max(set->slowest, tier->kind);
+	move_open(tier);
+}
+
+void tier_set_runs(struct tier_set *set,
+	int (*next_run)(
+		void *arg, const struct chunk_id *id, uint32_t offset, struct piece_run *ret_run),
+	void *arg)
+{
+	CHECK_MAGIC(set, SET_MAGIC);
+	set->next_run_arg = arg;
+	set->next_run = next_run;
 }
 
 int tier_set_open(
@@ -331,10 +357,18 @@ int tier_set_open(
 	if (r < 0)
 		return err_set(e, r, "no memory for the map of chunks");
 	for (uint32_t i = 0; r == 0 && i < n; i++) {
-		r = tier_open(&configs[i], &set->counters, &set->tiers[i], e);
+		struct tier_config config = configs[i];
+
+		if (config.kind == TIER_RAM) { /* every boot finds it empty */
+			config.create = true;
+			config.remembered = NULL;
+		}
+		r = tier_open(&config, &set->counters, &set->tiers[i], e);
 		if (r == 0)
 			set->tiers[i]->number = set->n_tiers++;
 	}
+	for (uint32_t i = 0; r == 0 && i < n; i++)
+		add_kind(set, set->tiers[i]);
 	for (uint32_t i = 0; r == 0 && i < n; i++)
 		r = recover_tier(set, set->tiers[i], e);
 	for (uint32_t i = 0; r == 0 && i < n; i++)

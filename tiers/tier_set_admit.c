@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/crash_point.h"
 #include "tiers/disk.h"
+#include "tiers/move_internal.h"
 
 static uint64_t max_chunks(const struct tier *tier)
 {
@@ -15,8 +16,7 @@ static uint64_t max_chunks(const struct tier *tier)
 static bool takes_chunks(const struct tier *tier)
 {
 	return health_get(&tier->health) == HEALTH_OK && tier_in_service(tier) &&
-	       !atomic_load(&tier->inodes_short) &&
-	       atomic_load(&tier->chunks) < max_chunks(tier);
+	       !atomic_load(&tier->inodes_short) && atomic_load(&tier->chunks) < max_chunks(tier);
 }
 
 static bool may_admit(const struct tier *tier)
@@ -40,7 +40,20 @@ static bool look_at_tiers(struct tier_set *set)
 	return in_service;
 }
 
-/* The tier with the most room, or NULL. */
+/* Room for a whole chunk in a fast tier, so that what begins there ends there. */
+static bool is_roomy(const struct tier_set *set, const struct tier *tier)
+{
+	return may_admit(tier) &&
+	       (tier->kind == set->slowest ||
+		       tier_room(tier) >= CHUNK_FILE_BYTES + move_reserve(set, tier));
+}
+
+static bool better(const struct tier *a, const struct tier *b)
+{
+	return a->kind != b->kind ? a->kind < b->kind : tier_room(a) > tier_room(b);
+}
+
+/* The fastest tier with room, of several the one with the most; or NULL. */
 static struct tier *roomy_tier(struct tier_set *set)
 {
 	struct tier *best = NULL;
@@ -48,19 +61,20 @@ static struct tier *roomy_tier(struct tier_set *set)
 	for (uint32_t i = 0; i < set->n_tiers; i++) {
 		struct tier *tier = set->tiers[i];
 
-		if (may_admit(tier) && (!best || tier_room(tier) > tier_room(best)))
+		if (is_roomy(set, tier) && (!best || better(tier, best)))
 			best = tier;
 	}
 	return best;
 }
 
-/* A tier where something else goes for the new chunk, or NULL. */
-static struct tier *cleared_tier(struct tier_set *set, const struct evict_for *why)
+/* A tier of that kind where something else goes for the new chunk, or NULL. */
+static struct tier *cleared_tier_of(
+	struct tier_set *set, const struct evict_for *why, enum tier_kind kind)
 {
 	for (uint32_t i = 0; i < set->n_tiers; i++) {
 		struct tier *tier = set->tiers[i];
 
-		if (health_get(&tier->health) != HEALTH_OK)
+		if (tier->kind != kind || health_get(&tier->health) != HEALTH_OK)
 			continue;
 		if (!takes_chunks(tier) && !evict_one(set, why, tier))
 			continue;
@@ -69,6 +83,16 @@ static struct tier *cleared_tier(struct tier_set *set, const struct evict_for *w
 			return tier;
 	}
 	return NULL;
+}
+
+/* The slowest first: what is in a fast tier moves down before it goes. */
+static struct tier *cleared_tier(struct tier_set *set, const struct evict_for *why)
+{
+	struct tier *tier = NULL;
+
+	for (int kind = (int)set->slowest; !tier && kind >= 0; kind--)
+		tier = cleared_tier_of(set, why, (enum tier_kind)kind);
+	return tier;
 }
 
 /* -ENOSPC; -EIO when no tier is in service. */
@@ -236,7 +260,8 @@ static struct chunk *find_settled(struct tier_set *set, const struct chunk_id *i
 static struct extent *join_extent(
 	struct tier_set *set, const struct chunk_id *id, struct tier **tier)
 {
-	struct extent *extent = extents_join(set, id, *tier);
+	/* Chunks of tiers of several speeds move one by one: none lies in an extent. */
+	struct extent *extent = set->several ? NULL : extents_join(set, id, *tier);
 
 	if (extent && extent->tier != *tier && !may_admit(extent->tier)) {
 		extent_leave(extent, false, 0);

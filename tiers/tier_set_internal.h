@@ -28,6 +28,11 @@ struct tier_set {
 	struct bounce bounce;
 	struct watch watch;
 	struct volumes volumes;
+	enum tier_kind slowest; /* of the tiers */
+	bool several;           /* speeds */
+	int (*next_run)(void *arg, const struct chunk_id *id, uint32_t offset,
+		struct piece_run *ret_run); /* or NULL */
+	void *next_run_arg;
 	struct space space;
 	struct extents extents;
 	struct tier_counters counters;

@@ -44,8 +44,20 @@
 struct tier_set; /* all tiers of a worker */
 struct chunk;    /* one cached chunk; reference-counted */
 
+/* What a tier lies on, the fastest first. */
+enum tier_kind {
+	TIER_KIND_ASK, /* the kernel is asked */
+	TIER_RAM,      /* tmpfs: empty after a reboot, which is as it should be */
+	TIER_NVME,
+	TIER_SSD,
+	TIER_HDD,
+};
+const char *tier_kind_name(enum tier_kind kind); /* "auto", "ram", ... */
+int tier_kind_parse(const char *name, enum tier_kind *ret_kind) __must_check;
+
 struct tier_config {
 	const char *path;
+	enum tier_kind kind;
 	/* Bytes the tier may charge, index included; 0: 90 % of the filesystem's free and own
 	 * bytes. */
 	uint64_t capacity;
@@ -141,14 +153,6 @@ struct tier_admission {
 int tier_chunk_admit_as(struct tier_set *set, const struct chunk_id *id,
 	const struct tier_admission *how, struct chunk **ret_chunk) __must_check;
 
-/* A reader wanted bytes of it, also when they were not here or came through a descriptor. */
-void chunk_note_read(struct chunk *chunk);
-
-struct chunk *chunk_ref(struct chunk *chunk);
-void chunk_unref(struct chunk *chunk); /* NULL is allowed; may close descriptors */
-
-const struct chunk_id *chunk_id_of(const struct chunk *chunk);
-
 /* A run of whole pieces of one object inside one chunk. */
 struct piece_run {
 	uint32_t offset;      /* in the chunk, BLOCK_BYTES-aligned */
@@ -156,6 +160,25 @@ struct piece_run {
 	uint64_t object_seed; /* piece_object_seed() of the object's (key, tag) */
 	uint64_t first_piece; /* number of the first piece in its object */
 };
+
+/*
+ * Tells the tiers where objects lie, so that pieces are checked when a chunk moves: next_run() gives
+ * the run of the object at `offset` of the chunk, or of the next one (from the first of its pieces
+ * in the chunk); -ENOENT: none; -EAGAIN: not known now. Called on threads of the tiers; once, before
+ * chunks move.
+ */
+void tier_set_runs(struct tier_set *set,
+	int (*next_run)(
+		void *arg, const struct chunk_id *id, uint32_t offset, struct piece_run *ret_run),
+	void *arg);
+
+/* A reader wanted bytes of it, also when they were not here or came through a descriptor. */
+void chunk_note_read(struct chunk *chunk);
+
+struct chunk *chunk_ref(struct chunk *chunk);
+void chunk_unref(struct chunk *chunk); /* NULL is allowed; may close descriptors */
+
+const struct chunk_id *chunk_id_of(const struct chunk *chunk);
 
 /*
  * Writes the run's data (`length` bytes; the last block is padded with zeros on disk), then its
@@ -219,7 +242,9 @@ struct tier_status {
 	uint64_t chunks;
 	uint64_t data_bytes; /* bytes present */
 	uint64_t held;       /* part of used: unlinked, and not let go of by readers */
-	uint64_t extents;    /* extent files */
+	enum tier_kind kind;
+	bool swaps;       /* in memory that the kernel may swap out */
+	uint64_t extents; /* extent files */
 };
 uint32_t tier_set_count(const struct tier_set *set);
 /* fn is told of every change of a tier's state, on a thread of the set; NULL: nobody is. */
@@ -261,6 +286,10 @@ uint64_t tier_set_volume_bytes(
 	X(evicted, "granary_tier_evicted_chunks_total", COUNTER, "chunks", "Chunks evicted")     \
 	X(evicted_bytes, "granary_tier_evicted_bytes_total", COUNTER, "bytes",                   \
 		"Bytes evicted, as charged")                                                     \
+	X(promoted, "granary_tier_promoted_chunks_total", COUNTER, "chunks",                     \
+		"Chunks moved to a faster tier")                                                 \
+	X(demoted, "granary_tier_demoted_chunks_total", COUNTER, "chunks",                       \
+		"Chunks moved to a slower tier, or for room")                                    \
 	X(held, "granary_tier_held_bytes", GAUGE, "bytes",                                       \
 		"Bytes unlinked that readers still hold")                                        \
 	X(into_extents, "granary_tier_into_extents_total", COUNTER, "chunks",                    \
