@@ -1,5 +1,6 @@
 /* cacheworker: the daemon that caches ranges of volumes on this node and serves them. See
  * worker.h. */
+#include "cacheworker/scrub.h"
 #include "cacheworker/tier_command.h"
 #include "cacheworker/worker.h"
 #include "base/alive.h"
@@ -23,6 +24,8 @@ struct options {
 	const char *listen;
 	const char *admin;
 	uint64_t origin_requests;
+	uint64_t scrub_rate;
+	uint64_t scrub_max_age;
 	int ready_fd;
 	const char *log_level;
 	const char *log_file;
@@ -45,6 +48,10 @@ static const struct option_spec specs[] = {
 		.required = true, .help = "unix socket for status and metrics"),
 	OPTION_ROW(struct options, origin_requests, "origin-requests", OPTION_UINT, .min = 1,
 		.max = 4096, .help = "GETs in flight per source, at most"),
+	OPTION_SIZE_ROW(struct options, scrub_rate, "scrub-rate", 0, 0,
+		"bytes a second that the scrub reads of the tiers; 0: only when told"),
+	OPTION_ROW(struct options, scrub_max_age, "scrub-max-age", OPTION_DURATION,
+		.help = "a pass over all cached bytes begins this long after the last; 0: none"),
 	OPTION_FD_ROW(struct options, ready_fd, "ready-fd",
 		"descriptor that is told when the worker serves"),
 	OPTION_ROW(struct options, log_level, "log-level", OPTION_CHOICE,
@@ -85,9 +92,12 @@ static enum exit_status status_of(const struct err *e)
 
 int main(int argc, char **argv)
 {
-	struct options options = {
-		.memory = 512 * MiB, .origin_requests = 128, .ready_fd = -1, .log_level = "info"
-	};
+	struct options options = { .memory = 512 * MiB,
+		.origin_requests = 128,
+		.ready_fd = -1,
+		.log_level = "info",
+		.scrub_rate = SCRUB_RATE,
+		.scrub_max_age = SCRUB_MAX_AGE };
 	struct worker_config config;
 	struct err e = ERR_INIT;
 	struct worker worker;
@@ -113,6 +123,8 @@ int main(int argc, char **argv)
 		.master = options.master,
 		.listen = options.listen,
 		.admin = options.admin,
+		.scrub_rate = options.scrub_rate,
+		.scrub_max_age = options.scrub_max_age,
 		.origin_requests = bounds_descriptor_share(1, (uint32_t)options.origin_requests),
 	};
 	worker_memory_open(options.memory);

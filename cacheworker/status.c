@@ -1,5 +1,6 @@
 /* What a worker tells people. See status.h. */
 #include "cacheworker/status.h"
+#include "cacheworker/scrub.h"
 #include "cacheworker/source.h"
 #include "base/clock.h"
 #include "placement/placement.h"
@@ -134,6 +135,8 @@ static int get_status(
 		"peak", (json_int_t)w->memory.peak, "counters", "worker",
 		admin_counters_json(worker_info, n_worker, &w->counters), "tier",
 		admin_counters_json(tier_info, n_tier, tier_set_counters(w->tiers)));
+	if (*ret_json)
+		(void)json_object_set_new(*ret_json, "scrub", scrub_json(w)); /* told only */
 	return *ret_json ? 0 : err_set(e, -ENOMEM, "no memory for the answer");
 }
 
@@ -252,6 +255,8 @@ static int get_waiting(
 const struct admin_route status_routes[] = {
 	{ "GET", "/v1/status", get_status },
 	{ "GET", "/v1/chunk", get_chunk },
+	{ "GET", "/v1/scrub", scrub_get },
+	{ "POST", "/v1/scrub", scrub_post },
 	{ "GET", "/v1/waiting", get_waiting },
 	{ 0 },
 };

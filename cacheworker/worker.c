@@ -3,6 +3,7 @@
 #include "cacheworker/fetch.h"
 #include "cacheworker/fill.h"
 #include "cacheworker/flight.h"
+#include "cacheworker/scrub.h"
 #include "cacheworker/source.h"
 #include "cacheworker/status.h"
 #include "cacheworker/terms.h"
@@ -118,7 +119,14 @@ int worker_open(struct worker *w, const struct worker_config *config, struct err
 	r = open_tiers(w, e);
 	if (r == 0)
 		r = open_threads(w, e);
-	return r < 0 ? r : open_net(w, e);
+	if (r == 0 && scrub_open(w) < 0)
+		r = err_set(e, -ENOMEM, "no memory for the scrub");
+	if (r == 0)
+		r = open_net(w, e);
+	if (r == 0 && scrub_start(w) < 0)
+		r = err_set(e, -EAGAIN,
+			"cannot start threads: raise the limit on processes (ulimit -u)");
+	return r;
 }
 
 /*
@@ -128,6 +136,7 @@ int worker_open(struct worker *w, const struct worker_config *config, struct err
  */
 void worker_close(struct worker *w)
 {
+	scrub_stop(w);
 	fills_close(w);
 	flights_close(w);
 	rpc_server_free(TAKE(w->server));
@@ -135,6 +144,7 @@ void worker_close(struct worker *w)
 	terms_stop(w);
 	sources_close(w);
 	rpc_client_free(TAKE(w->master));
+	scrub_close(w); /* what it asked the master has ended */
 	terms_close(w);
 	pool_free(TAKE(w->control));
 	pool_free(TAKE(w->serve));

@@ -48,6 +48,12 @@
 		"Units that could not be written")                                               \
 	X(flights, "granary_worker_flights", GAUGE, "units",                                     \
 		"Units in memory: on their way, being written, kept")                            \
+	X(scrubbed_bytes, "granary_worker_scrubbed_bytes_total", COUNTER, "bytes",               \
+		"Bytes read and checked by the scrub")                                           \
+	X(scrub_bad, "granary_worker_scrub_bad_pieces_total", COUNTER, "pieces",                 \
+		"Damaged pieces that the scrub found")                                           \
+	X(revalidated, "granary_worker_revalidated_units_total", COUNTER, "units",               \
+		"Cached units compared with the origin")                                         \
 	X(stalled, "granary_worker_stalled_total", COUNTER, "calls",                             \
 		"Calls to a tier that readers did not wait for any longer")                      \
 	X(adopted, "granary_worker_adopted_units_total", COUNTER, "units",                       \
@@ -65,6 +71,8 @@ struct worker_config {
 	const char *tier;             /* directory */
 	uint64_t capacity;            /* bytes; 0: chosen by the tier */
 	bool create;                  /* make the tier when it is missing or empty */
+	uint64_t scrub_rate;          /* bytes a second; 0: only when told */
+	uint64_t scrub_max_age;       /* ns from one pass to the next; 0: none */
 	const char *remembered;       /* as in struct tier_config; NULL is allowed */
 	uint64_t memory;              /* bytes; see worker_memory_open() */
 	const char *master;           /* address */
@@ -144,6 +152,7 @@ struct worker {
 	struct sources sources;
 	struct terms terms;
 	struct troubles troubles;
+	struct scrub *scrub;
 	struct worker_counters counters;
 	struct ufs_counters origins; /* sums over the sources, brought up to date when asked for */
 	uint64_t started_ns;

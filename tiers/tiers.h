@@ -261,6 +261,18 @@ bool tier_set_full(struct tier_set *set);
 bool tier_volume_full(
 	struct tier_set *set, const struct volume_id *volume, enum tier_want want) __must_check;
 
+/* By volume, lineage, chunk: <0, 0, >0. */
+int chunk_id_compare(const struct chunk_id *a, const struct chunk_id *b);
+/*
+ * The lowest ids, in order and at most `max`, of cached chunks that come after `after` (NULL: from
+ * the first on); `unverified`: of those with UNVERIFIED pieces. Returns how many. Looks at every
+ * chunk; never blocks on I/O.
+ */
+uint32_t tier_set_list(struct tier_set *set, const struct chunk_id *after, bool unverified,
+	struct chunk_id *ret_ids, uint32_t max);
+/* Bytes UNVERIFIED. Never blocks on I/O. */
+uint64_t tier_set_unverified(struct tier_set *set);
+
 /* Unlinks every chunk of a (volume, lineage) that `keep` does not want, with NULL all; for dropped
  * generations. Returns bytes freed. */
 uint64_t tier_set_drop(struct tier_set *set, const struct volume_id *volume, uint64_t lineage,

@@ -50,6 +50,8 @@ struct world {
 	uint64_t size;   /* of every file; 0: of many sizes */
 	uint64_t memory; /* of the worker; 0: 64 MiB */
 	uint64_t taken;  /* of it, by the test */
+	uint64_t scrub_rate;
+	uint64_t scrub_max_age;
 	/* Under lock: the master keeps requests until it is let go. */
 	pthread_mutex_t lock;
 	bool hold;
@@ -248,6 +250,8 @@ static inline void start_worker(struct world *w, uint64_t capacity)
 		.listen = w->address,
 		.admin = w->admin,
 		.origin_requests = 16,
+		.scrub_rate = w->scrub_rate,
+		.scrub_max_age = w->scrub_max_age,
 	};
 	if (worker_open(&w->worker, &w->config, &e) < 0)
 		fail_msg("worker: %s", e.text);
