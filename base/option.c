@@ -18,6 +18,7 @@ static const char *const kind_metavar[] = {
 	[OPTION_OCTAL] = "OCTAL",
 	[OPTION_FD] = "FD",
 	[OPTION_BOOL] = "",
+	[OPTION_LIST] = "TEXT",
 };
 
 static const char *spec_metavar(const struct option_spec *spec)
@@ -126,6 +127,16 @@ static int check_bounds(
 		least, most);
 }
 
+static int add_to_list(
+	const struct option_spec *spec, struct option_list *list, const char *text, struct err *e)
+{
+	if (list->n == OPTION_LIST_MAX)
+		return err_set(e, -EINVAL, "--%s is given too often: at most %u times", spec->name,
+			OPTION_LIST_MAX);
+	list->values[list->n++] = text;
+	return 0;
+}
+
 static int parse_value(
 	const struct option_spec *spec, const char *text, void *values, struct err *e)
 {
@@ -135,9 +146,12 @@ static int parse_value(
 
 	switch (spec->kind) {
 	case OPTION_STRING:
+	case OPTION_LIST:
 		if (!*text)
 			return err_set(e, -EINVAL, "--%s must not be empty: give %s", spec->name,
 				spec_metavar(spec));
+		if (spec->kind == OPTION_LIST)
+			return add_to_list(spec, at, text, e);
 		*(const char **)at = text;
 		return 0;
 	case OPTION_CHOICE:
@@ -299,7 +313,11 @@ static void help_row(const struct option_spec *spec, FILE *out)
 	n += snprintf(
 		left + n, sizeof(left) - (size_t)n, "--%s%s%s", spec->name, *meta ? " " : "", meta);
 	(void)fprintf(out, "  %-*s%s%s%s\n", HELP_COLUMN, left, n >= HELP_COLUMN ? "  " : "",
-		spec->help, spec->required ? " (required)" : "");
+		spec->help,
+		spec->required && spec->kind == OPTION_LIST ? " (required, several times)"
+		: spec->required                            ? " (required)"
+		: spec->kind == OPTION_LIST                 ? " (several times)"
+							    : "");
 }
 
 void option_help(const struct option_set *set, FILE *out)

@@ -9,7 +9,7 @@
  *	};
  *
  * "--name value" and "--name=value"; a bool is "--name" or "--no-name"; "--" ends the options;
- * options and arguments may mix. An option given twice takes the last value. Names are never
+ * options and arguments may mix. An option given twice takes the last value, one of a list adds it. Names are never
  * abbreviated. The values point into argv and live as long as it does.
  */
 #pragma once
@@ -29,6 +29,14 @@ enum option_kind {
 	OPTION_OCTAL,    /* uint64_t, digits read as octal: a umask */
 	OPTION_FD,       /* int, a file descriptor number */
 	OPTION_BOOL,     /* bool */
+	OPTION_LIST,     /* struct option_list: may be given several times */
+};
+
+#define OPTION_LIST_MAX 16u
+
+struct option_list {
+	const char *values[OPTION_LIST_MAX]; /* in the order given */
+	unsigned int n;
 };
 
 struct option_spec {

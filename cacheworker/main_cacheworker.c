@@ -2,6 +2,7 @@
  * worker.h. */
 #include "cacheworker/scrub.h"
 #include "cacheworker/tier_command.h"
+#include "cacheworker/tier_option.h"
 #include "cacheworker/worker.h"
 #include "base/alive.h"
 #include "base/arena.h"
@@ -15,8 +16,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MEMORY_LEAST (32 * MiB)
+
 struct options {
-	const char *tier;
+	struct option_list tiers;
 	uint64_t capacity;
 	bool create;
 	uint64_t memory;
@@ -32,13 +35,15 @@ struct options {
 };
 
 static const struct option_spec specs[] = {
-	OPTION_ROW(struct options, tier, "tier", OPTION_STRING, .metavar = "DIR", .required = true,
-		.help = "directory that holds the cached bytes"),
+	OPTION_ROW(struct options, tiers, "tier", OPTION_LIST,
+		.metavar = "DIR[,kind=KIND][,capacity=SIZE]", .required = true,
+		.help = "directory that holds cached bytes; KIND auto, ram, nvme, ssd, hdd"),
 	OPTION_SIZE_ROW(struct options, capacity, "capacity", 0, 0,
-		"bytes the tier may hold; 0: 90 % of what is free"),
+		"bytes a single tier may hold; 0: 90 % of what is free"),
 	OPTION_BOOL_ROW(struct options, create, "create",
 		"make the tier when the directory is missing or empty"),
-	OPTION_SIZE_ROW(struct options, memory, "memory", 32 * MiB, 0, "memory at most; 512MiB"),
+	OPTION_SIZE_ROW(struct options, memory, "memory", MEMORY_LEAST, 0,
+		"memory at most, tiers of kind ram included; 512MiB"),
 	OPTION_ROW(struct options, master, "master", OPTION_STRING, .metavar = "ADDR",
 		.required = true,
 		.help = "address of the master, such as unix:/run/granary/x/master.rpc"),
@@ -98,7 +103,9 @@ int main(int argc, char **argv)
 		.log_level = "info",
 		.scrub_rate = SCRUB_RATE,
 		.scrub_max_age = SCRUB_MAX_AGE };
+	static struct tier_options tiers; /* paths: large */
 	struct worker_config config;
+	uint64_t memory;
 	struct err e = ERR_INIT;
 	struct worker worker;
 	char remembered[PATH_MAX];
@@ -111,15 +118,18 @@ int main(int argc, char **argv)
 		return ready_error(options.ready_fd, "cacheworker", EXIT_USAGE, &e);
 	if (bounds_check_descriptors(&e) < 0)
 		return ready_error(options.ready_fd, "cacheworker", EXIT_USAGE, &e);
+	if (tier_options_parse(&tiers, &options.tiers, options.capacity, options.create,
+		    tier_remembered_dir(remembered), &e) < 0 ||
+		tier_options_memory(&tiers, options.memory, MEMORY_LEAST, &memory, &e) < 0)
+		return ready_error(options.ready_fd, "cacheworker", EXIT_USAGE, &e);
 	daemon_signals_block(&signals);
 	if (alive_watch() < 0)
 		log_warn("orphan watch not started", "next=\"ends only when told\"");
 	config = (struct worker_config){
-		.tier = options.tier,
-		.capacity = options.capacity,
-		.create = options.create,
-		.remembered = tier_remembered_dir(remembered),
-		.memory = options.memory,
+		.tier = tier_options_home(&tiers),
+		.tiers = tiers.configs,
+		.n_tiers = tiers.n,
+		.memory = memory,
 		.master = options.master,
 		.listen = options.listen,
 		.admin = options.admin,
@@ -127,13 +137,13 @@ int main(int argc, char **argv)
 		.scrub_max_age = options.scrub_max_age,
 		.origin_requests = bounds_descriptor_share(1, (uint32_t)options.origin_requests),
 	};
-	worker_memory_open(options.memory);
+	worker_memory_open(memory);
 	if (worker_open(&worker, &config, &e) < 0 || arena_start_done("--memory", &e) < 0) {
 		worker_close(&worker);
 		return ready_error(options.ready_fd, "cacheworker", status_of(&e), &e);
 	}
 	ready_ok(options.ready_fd, "{}");
-	log_info("serving", "tier=%s listen=%s", options.tier, options.listen);
+	log_info("serving", "tier=%s tiers=%u listen=%s", config.tier, tiers.n, options.listen);
 	daemon_signals_wait(&signals);
 	worker_close(&worker);
 	return EXIT_OK;

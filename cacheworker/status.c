@@ -31,13 +31,29 @@ static json_t *tiers_json(struct worker *w)
 
 		tier_set_status(w->tiers, i, &st);
 		json_array_append_new(
-			all, json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I}", "path", st.path,
-				     "state", st.state, "reason", st.why, "capacity",
-				     (json_int_t)st.capacity, "used", (json_int_t)st.used, "chunks",
+			all, json_pack("{s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I}", "path",
+				     st.path, "kind", tier_kind_name(st.kind), "state", st.state,
+				     "reason", st.why, "capacity", (json_int_t)st.capacity, "used",
+				     (json_int_t)st.used, "held", (json_int_t)st.held, "chunks",
 				     (json_int_t)st.chunks, "extents", (json_int_t)st.extents,
 				     "data_bytes", (json_int_t)st.data_bytes));
 	}
 	return all;
+}
+
+/* What an operator said of the volume, and what it takes. */
+static json_t *space_json(struct worker *w, const struct source *source)
+{
+	struct tier_volume_status st = { 0 };
+
+	/* Of a volume that has no chunk and no policy nothing is known: all zeros. */
+	if (!tier_volume_status(w->tiers, &source->volume, &st))
+		st = (struct tier_volume_status){ 0 };
+	return json_pack("{s:I, s:i, s:b, s:s, s:I, s:I, s:I, s:I}", "quota",
+		(json_int_t)st.policy.quota, "priority", (int)st.policy.priority, "pin",
+		st.policy.pin, "evict", tier_evict_name(st.policy.evict), "charged",
+		(json_int_t)st.charged, "held", (json_int_t)st.held, "evicted",
+		(json_int_t)st.evicted, "chunks", (json_int_t)st.chunks);
 }
 
 static json_t *source_json(struct worker *w, struct source *source)
@@ -51,11 +67,12 @@ static json_t *source_json(struct worker *w, struct source *source)
 	hash_hex(&source->volume, VOLUME_ID_LEN, volume);
 	(void)snprintf(lineage, sizeof(lineage), "%016llx",
 		(unsigned long long)source->lineage); /* 16 digits */
-	return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:o}", "volume", volume, "lineage",
+	return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:o, s:o}", "volume", volume, "lineage",
 		lineage, "generation", (json_int_t)info->id.generation, "files",
 		(json_int_t)info->live_files, "bytes", (json_int_t)info->live_bytes, "cached_bytes",
 		(json_int_t)tier_set_volume_bytes(w->tiers, &source->volume, source->lineage),
-		"origin", admin_counters_json(table, n, ufs_counters(source->ufs)));
+		"space", space_json(w, source), "origin",
+		admin_counters_json(table, n, ufs_counters(source->ufs)));
 }
 
 static json_t *sources_json(struct worker *w)

@@ -3,6 +3,7 @@
 #include "cacheworker/fetch.h"
 #include "cacheworker/fill.h"
 #include "cacheworker/flight.h"
+#include "cacheworker/runs.h"
 #include "cacheworker/scrub.h"
 #include "cacheworker/source.h"
 #include "cacheworker/status.h"
@@ -59,15 +60,23 @@ static void on_tier_state(void *arg, const char *path, const char *state, const 
 
 static int open_tiers(struct worker *w, struct err *e)
 {
-	struct tier_config tier = { .path = w->config->tier,
-		.capacity = w->config->capacity,
-		.create = w->config->create,
-		.remembered = w->config->remembered };
-	int r = tier_set_open(&tier, 1, &w->tiers, e);
+	int r = tier_set_open(w->config->tiers, w->config->n_tiers, &w->tiers, e);
 
-	if (r == 0)
-		tier_set_on_state(w->tiers, on_tier_state, w);
-	return r;
+	if (r < 0)
+		return r;
+	tier_set_on_state(w->tiers, on_tier_state, w);
+	tier_set_runs(w->tiers, runs_next, w);
+	for (uint32_t i = 0; i < tier_set_count(w->tiers); i++) {
+		struct tier_status status;
+
+		tier_set_status(w->tiers, i, &status);
+		if (status.swaps)
+			log_warn("tier in memory may be swapped out",
+				"path=\"%s\" next=\"mount it with the option noswap (Linux 6.4 "
+				"or later)\"",
+				status.path);
+	}
+	return 0;
 }
 
 static int open_threads(struct worker *w, struct err *e)

@@ -68,12 +68,11 @@ COUNTER_STRUCT(worker_counters, WORKER_COUNTERS);
 const struct counter_info *worker_counter_table(uint32_t *ret_n);
 
 struct worker_config {
-	const char *tier;             /* directory */
-	uint64_t capacity;            /* bytes; 0: chosen by the tier */
-	bool create;                  /* make the tier when it is missing or empty */
+	const char *tier; /* directory of the one beside which the worker keeps what it knows */
+	const struct tier_config *tiers; /* borrowed */
+	uint32_t n_tiers;
 	uint64_t scrub_rate;          /* bytes a second; 0: only when told */
 	uint64_t scrub_max_age;       /* ns from one pass to the next; 0: none */
-	const char *remembered;       /* as in struct tier_config; NULL is allowed */
 	uint64_t memory;              /* bytes; see worker_memory_open() */
 	const char *master;           /* address */
 	const char *listen;           /* address */

@@ -19,6 +19,7 @@ struct values {
 	uint64_t umask;
 	int fd;
 	bool force;
+	struct option_list more;
 };
 
 static const struct option_spec specs[] = {
@@ -32,6 +33,7 @@ static const struct option_spec specs[] = {
 	OPTION_ROW(struct values, umask, "umask", OPTION_OCTAL, .max = 0777, .help = "a umask"),
 	OPTION_ROW(struct values, fd, "fd", OPTION_FD, .hidden = true, .help = "a descriptor"),
 	OPTION_BOOL_ROW(struct values, force, "force", "a switch"),
+	OPTION_ROW(struct values, more, "more", OPTION_LIST, .help = "texts"),
 };
 
 static const struct option_set set = {
@@ -167,6 +169,30 @@ static void test_help(void **state)
 	assert_null(strstr(text, "--fd"));
 }
 
+static void test_list(void **state)
+{
+	struct values values = { 0 };
+	struct err e = ERR_INIT;
+	char many[512] = "u";
+	char **argv;
+	int args;
+
+	(void)state;
+	assert_int_equal(parse("--more a u --more=b", &values, &args, &argv, &e), 0);
+	assert_int_equal(values.more.n, 2);
+	assert_string_equal(values.more.values[0], "a");
+	assert_string_equal(values.more.values[1], "b");
+	assert_int_equal(parse("u --more=", &values, &args, &argv, &e), -EINVAL);
+	values.more.n = 0;
+	for (unsigned int i = 0; i < OPTION_LIST_MAX; i++)
+		strcat(many, " --more=x");
+	assert_int_equal(parse(many, &values, &args, &argv, &e), 0);
+	values.more.n = 0;
+	strcat(many, " --more=x");
+	assert_int_equal(parse(many, &values, &args, &argv, &e), -EINVAL);
+	assert_string_equal(e.text, "--more is given too often: at most 16 times");
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -174,6 +200,7 @@ int main(void)
 		cmocka_unit_test(test_letter),
 		cmocka_unit_test(test_bad_lines),
 		cmocka_unit_test(test_help),
+		cmocka_unit_test(test_list),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -43,6 +43,7 @@ struct world {
 	struct rpc_client *client;
 	struct table *table;
 	char *table_path;
+	struct tier_config tiers[1];
 	struct worker_config config;
 	struct worker worker;
 	uint8_t *model; /* the volume's bytes as they should be */
@@ -241,10 +242,11 @@ static inline void start_worker(struct world *w, uint64_t capacity)
 {
 	struct err e = ERR_INIT;
 
+	w->tiers[0] = (struct tier_config){ .path = w->tier, .capacity = capacity, .create = true };
 	w->config = (struct worker_config){
 		.tier = w->tier,
-		.capacity = capacity,
-		.create = true,
+		.tiers = w->tiers,
+		.n_tiers = 1,
 		.memory = w->memory ? w->memory : 64 * MiB,
 		.master = w->master_address,
 		.listen = w->address,
