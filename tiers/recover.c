@@ -35,7 +35,9 @@ struct recovery {
 	int *results;          /* of loading each, while it is done */
 	size_t n;
 	size_t cap;
-	_Atomic size_t next; /* chunk to load */
+	pthread_mutex_t lock; /* of the chunks, and of adding some, while threads look at files */
+	size_t sorted;        /* chunks the index knew, by file */
+	_Atomic size_t next;  /* chunk to load, or directory to look at */
 	_Atomic int error;
 };
 
@@ -115,10 +117,10 @@ static int by_file(const void *a, const void *b)
 }
 
 /* Whether a row names the file; the first `sorted` chunks are in order of their files. */
-static bool known(const struct recovery *rec, size_t sorted, uint64_t file)
+static bool known_locked(const struct recovery *rec, uint64_t file)
 {
 	size_t low = 0;
-	size_t high = sorted;
+	size_t high = rec->sorted;
 
 	while (low < high) {
 		size_t middle = low + (high - low) / 2;
@@ -132,6 +134,31 @@ static bool known(const struct recovery *rec, size_t sorted, uint64_t file)
 			high = middle;
 	}
 	return false;
+}
+
+static bool known(struct recovery *rec, uint64_t file)
+{
+	bool there;
+
+	pthread_mutex_lock(&rec->lock);
+	there = known_locked(rec, file);
+	pthread_mutex_unlock(&rec->lock);
+	return there;
+}
+
+/* The chunk of a file without a row; -EEXIST when another file is that chunk's. */
+static int adopt_chunk(struct recovery *rec, const struct index_row *row)
+{
+	int r = -EEXIST;
+
+	pthread_mutex_lock(&rec->lock);
+	if (!find(rec, &row->id)) {
+		(void)tier_index_put(rec->tier, row); /* the tier knows when it failed */
+		CRASH_POINT("chunk.found");
+		r = add(rec, row, NULL);
+	}
+	pthread_mutex_unlock(&rec->lock);
+	return r;
 }
 
 /* A file without a row. */
@@ -149,58 +176,84 @@ static int adopt(struct recovery *rec, uint64_t file)
 	r = chunk_file_read_meta(rec->tier->chk_fd, file, &head, table, &allocated);
 	if (r != 0 && r != -EBADMSG && r != -ENODATA)
 		return r == -ENOMEM ? r : 0; /* not ours to judge; it stays */
-	if (r == 0 && head.file_id == file && !find(rec, &head.id)) {
+	if (r == 0 && head.file_id == file) {
 		row.id = head.id;
-		(void)tier_index_put(rec->tier, &row); /* the tier knows when it failed */
-		CRASH_POINT("chunk.found");
-		return add(rec, &row, NULL);
+		r = adopt_chunk(rec, &row);
+		if (r != -EEXIST)
+			return r;
 	}
 	file_id_path(file, path);
 	(void)disk_unlink(rec->tier->chk_fd, path, 0); /* or at the next start */
 	return 0;
 }
 
-struct scan {
-	struct recovery *rec;
-	size_t sorted; /* chunks the index knew, by file */
-};
-
 static int scan_file(void *arg, int dir, const char *name)
 {
-	const struct scan *scan = arg;
+	struct recovery *rec = arg;
 	uint64_t file;
 
 	(void)dir;
-	if (file_id_parse(name, &file) < 0 || known(scan->rec, scan->sorted, file))
+	if (file_id_parse(name, &file) < 0 || known(rec, file))
 		return 0;
-	return adopt(scan->rec, file);
+	return adopt(rec, file);
 }
 
-static int scan_directory(struct scan *scan, const char *name)
+static int scan_directory(struct recovery *rec, const char *name)
 {
 	const int flags = O_RDONLY | O_DIRECTORY | O_NOFOLLOW;
-	_cleanup_disk_close_ int fd = disk_open(scan->rec->tier->chk_fd, name, flags, 0);
+	_cleanup_disk_close_ int fd = disk_open(rec->tier->chk_fd, name, flags, 0);
 
 	if (fd < 0)
 		return fd == -ENOENT ? 0 : fd;
-	return disk_list(fd, scan_file, scan);
+	return disk_list(fd, scan_file, rec);
 }
 
-static int scan_files(struct recovery *rec, size_t sorted)
-{
-	struct scan scan = { .rec = rec, .sorted = sorted };
-	int r = 0;
+struct worker {
+	struct pool_job job;
+	struct recovery *rec;
+};
 
-	if (sorted)
-		qsort(rec->chunks, sorted, sizeof(struct chunk *), by_file);
-	for (unsigned int i = 0; r == 0 && i < 256; i++) {
+/* Lets a few threads run until rec->next is past the end; the last error that one left. */
+static int run_workers(struct recovery *rec, void (*run)(struct pool_job *job), size_t first)
+{
+	struct worker workers[LOAD_THREADS];
+	struct pool *pool = pool_new("tier-load", LOAD_THREADS, LOAD_THREADS);
+	int r = pool ? 0 : -ENOMEM;
+
+	atomic_store(&rec->next, first);
+	for (uint32_t i = 0; r == 0 && i < LOAD_THREADS; i++) {
+		workers[i] = (struct worker){ .job.run = run, .rec = rec };
+		r = pool_submit(pool, &workers[i].job);
+	}
+	pool_free(pool); /* waits for all */
+	return r < 0 ? r : atomic_load(&rec->error);
+}
+
+static void scan_run(struct pool_job *job)
+{
+	struct recovery *rec = container_of(job, struct worker, job)->rec;
+
+	for (;;) {
+		size_t i = atomic_fetch_add(&rec->next, 1);
 		uint8_t spread = (uint8_t)i;
 		char name[3];
+		int r;
 
+		if (i >= 256 || atomic_load(&rec->error))
+			return;
 		hash_hex(&spread, 1, name);
-		r = scan_directory(&scan, name);
+		r = scan_directory(rec, name);
+		if (r < 0)
+			atomic_store(&rec->error, r);
 	}
-	return r;
+}
+
+static int scan_files(struct recovery *rec)
+{
+	rec->sorted = rec->n;
+	if (rec->sorted)
+		qsort(rec->chunks, rec->sorted, sizeof(struct chunk *), by_file);
+	return run_workers(rec, scan_run, 0);
 }
 
 /* ---- extents --------------------------------------------------------------------------------- */
@@ -337,14 +390,9 @@ static int load(struct chunk *chunk, uint8_t *table)
 	return 0;
 }
 
-struct loader {
-	struct pool_job job;
-	struct recovery *rec;
-};
-
 static void load_run(struct pool_job *job)
 {
-	struct recovery *rec = container_of(job, struct loader, job)->rec;
+	struct recovery *rec = container_of(job, struct worker, job)->rec;
 	_cleanup_free_ uint8_t *table = malloc(CHUNK_TABLE_BYTES);
 
 	for (;;) {
@@ -396,23 +444,11 @@ static void sift(struct recovery *rec, size_t first)
 /* Loads chunks from `first` on; those that cannot be are taken out. */
 static int load_from(struct recovery *rec, size_t first)
 {
-	struct loader loaders[LOAD_THREADS];
-	struct pool *pool = NULL;
-	int r = 0;
+	int r = -ENOMEM;
 
 	rec->results = calloc(rec->n, sizeof(*rec->results));
 	if (rec->results)
-		pool = pool_new("tier-load", LOAD_THREADS, LOAD_THREADS);
-	atomic_store(&rec->next, first);
-	for (uint32_t i = 0; pool && r == 0 && i < LOAD_THREADS; i++) {
-		loaders[i] = (struct loader){ .job.run = load_run, .rec = rec };
-		r = pool_submit(pool, &loaders[i].job);
-	}
-	pool_free(pool); /* waits for all */
-	if (!pool)
-		r = -ENOMEM;
-	if (r == 0)
-		r = atomic_load(&rec->error);
+		r = run_workers(rec, load_run, first);
 	if (r == 0)
 		sift(rec, first);
 	free(TAKE(rec->results));
@@ -438,7 +474,7 @@ static int recover(struct recovery *rec, struct err *e)
 		r = load_from(rec, 0);
 	rows = rec->n;
 	if (r == 0)
-		r = scan_files(rec, rows);
+		r = scan_files(rec);
 	if (r == 0)
 		r = extents_each(rec->set, tier, scan_extent, rec);
 	if (r == 0 && rec->n > rows)
@@ -472,7 +508,9 @@ int recover_tier(struct tier_set *set, struct tier *tier, struct err *e)
 	struct recovery rec = { .set = set, .tier = tier };
 	int r;
 
+	pthread_mutex_init(&rec.lock, NULL);
 	r = recover(&rec, e);
+	pthread_mutex_destroy(&rec.lock);
 	free(rec.chunks);
 	tier_index_charge(tier);
 	counter_add(&set->counters.adopted, atomic_load(&tier->chunks));
