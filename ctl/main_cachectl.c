@@ -19,6 +19,7 @@ static const struct command {
 	{ "status", command_status, "what is mounted, cached and running" },
 	{ "explain", command_explain, "which object a file is and where its bytes lie" },
 	{ "doctor", command_doctor, "whether a mount would work here, and what it would lack" },
+	{ "scrub", command_scrub, "read what is cached and compare it with its checksums" },
 	{ "version", command_version, "print the version" },
 	{ "help", command_help, "print this, or the help of a command" },
 	{ "supervise", command_supervise, NULL },
@@ -56,7 +57,7 @@ static int unknown_command(const char *name)
 {
 	(void)fprintf(stderr,
 		"cachectl: unknown command '%s': the commands are mount, umount, status, explain, "
-		"doctor, version and help\n",
+		"doctor, scrub, version and help\n",
 		name);
 	return EXIT_USAGE;
 }

@@ -407,6 +407,37 @@ static void print_daemons(const struct found *found)
 		}
 }
 
+/* Tiers that are not in full service, and what the scrub does or has found. */
+static void print_tiers(const struct found *found)
+{
+	const json_t *worker;
+	const json_t *tier;
+	size_t i;
+	size_t k;
+
+	json_array_foreach (found->workers, i, worker) {
+		const json_t *scrub = json_object_get(worker, "scrub");
+		const char *doing = text_of(scrub, "state");
+		const char *which = doing && strcmp(doing, "ordered") == 0 ? "ordered" : "pass";
+		const json_t *tally = json_object_get(scrub, which);
+
+		json_array_foreach (json_object_get(worker, "tiers"), k, tier) {
+			const char *state = text_of(tier, "state");
+			const char *reason = text_of(tier, "reason");
+
+			if (state && strcmp(state, "ok") != 0)
+				(void)printf("note: tier %s is %s: %s\n", text_of(tier, "path"),
+					state, reason && *reason ? reason : "no reason known");
+		}
+		if (doing && strcmp(doing, "idle") != 0)
+			(void)printf("note: scrub (%s): %llu chunks, %llu pieces read, %llu "
+				     "damaged\n",
+				doing, (unsigned long long)number(tally, "chunks"),
+				(unsigned long long)number(tally, "pieces"),
+				(unsigned long long)number(tally, "bad_pieces"));
+	}
+}
+
 static int print_table(const struct found *found, bool wide)
 {
 	const json_t *const daemons[] = { found->supervisors, found->masters, found->workers,
@@ -431,6 +462,7 @@ static int print_table(const struct found *found, bool wide)
 	print_others(found);
 	print_notices(found);
 	print_daemons(found);
+	print_tiers(found);
 	json_array_foreach (found->workers, i, one)
 		print_origin(one);
 	status_bounds_notes(daemons);

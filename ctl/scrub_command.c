@@ -1,0 +1,307 @@
+/* cachectl scrub: has the workers of this node read what they cache, now, or compare a sample of it
+ * with the origin. */
+#include "admin/admin.h"
+#include "base/clock.h"
+#include "base/option.h"
+#include "base/units.h"
+#include "ctl/command.h"
+#include "ctl/fleet.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define POLL_NS     (100 * CLOCK_MS)
+#define PROGRESS_NS CLOCK_SECOND
+#define LISTED      64u /* findings that a worker keeps */
+
+struct scrub_options {
+	uint64_t rate;
+	bool wait;
+	const char *revalidate;
+};
+
+static const struct option_spec specs[] = {
+	OPTION_SIZE_ROW(struct scrub_options, rate, "rate", 0, 0,
+		"bytes a second at most; 0: as fast as readers allow"),
+	OPTION_BOOL_ROW(
+		struct scrub_options, wait, "wait", "wait for the end, and say what came out"),
+	OPTION_STRING_ROW(struct scrub_options, revalidate, "revalidate", "UNITS|PERCENT%",
+		"instead: fetch so many cached units of at most 1 MiB again and compare them"),
+};
+
+static const struct option_set set = {
+	.program = "cachectl scrub",
+	.arguments = "[DIR|URL]",
+	.about = "Reads all that is cached, or that of the mount DIR or the source URL, and "
+		 "compares it "
+		 "with its checksums.\nWhat is damaged is dropped and fetched again. Exit status 1 "
+		 "when "
+		 "something was found that is not repaired.",
+	.specs = specs,
+	.n = ARRAY_SIZE(specs),
+	.max_args = 1,
+};
+
+/* What to scrub, and what came of it over all workers. */
+struct scrubbing {
+	const struct scrub_options *options;
+	const char *what; /* canonical mount point, or URL; NULL: all */
+	json_t *order;    /* for POST /v1/scrub, without "volume" */
+	unsigned int n;   /* workers that were asked */
+	bool dirty;       /* something was found that is not repaired */
+	struct err *e;
+};
+
+/* "12", "5%". */
+static int parse_sample(const char *text, json_t *order, struct err *e)
+{
+	char *end;
+	unsigned long n;
+	bool percent;
+
+	errno = 0;
+	n = strtoul(text, &end, 10);
+	percent = strcmp(end, "%") == 0;
+	if (end == text || text[0] == '-' || errno != 0 || n == 0 || (*end && !percent) ||
+		(percent && n > 100) || n > INT32_MAX)
+		return err_set(e, -EINVAL,
+			"--revalidate=%s: want a number of units above 0, or a percentage such as "
+			"5%%",
+			text);
+	(void)json_object_set_new(order, "sample", json_integer((json_int_t)n)); /* looked at */
+	(void)json_object_set_new(order, "percent", json_boolean(percent));
+	return json_object_set_new(order, "sample_only", json_true());
+}
+
+static uint64_t number(const json_t *json, const char *name)
+{
+	return (uint64_t)json_integer_value(json_object_get(json, name));
+}
+
+/* ---- result ---------------------------------------------------------------------------------- */
+
+static bool is_dirty(const json_t *tally)
+{
+	bool repaired = number(tally, "places") == number(tally, "repaired_places") &&
+			number(tally, "places") < LISTED;
+
+	return (number(tally, "bad_pieces") > 0 && !repaired) ||
+	       number(tally, "changed_units") > 0 || number(tally, "differing_units") > 0 ||
+	       number(tally, "failed_units") > 0;
+}
+
+static void print_findings(const json_t *tally)
+{
+	const json_t *finding;
+	size_t i;
+
+	json_array_foreach (json_object_get(tally, "findings"), i, finding) {
+		const char *kind = json_string_value(json_object_get(finding, "kind"));
+		bool damaged = kind && strcmp(kind, "damaged") == 0;
+
+		(void)printf("  %s: chunk %llu offset %llu: %s%s\n",
+			json_string_value(json_object_get(finding, "key")),
+			(unsigned long long)number(finding, "chunk"),
+			(unsigned long long)number(finding, "offset"), kind ? kind : "?",
+			!damaged ? ""
+			: json_is_true(json_object_get(finding, "repaired"))
+				? ", fetched again"
+				: ", dropped; the next reader fetches it");
+	}
+}
+
+static void print_result(const struct scrubbing *sc, const json_t *tally)
+{
+	char bytes[16];
+
+	if (!sc->options->revalidate)
+		(void)printf("%llu pieces of %llu chunks read (%s), %llu damaged, %llu of %llu "
+			     "places fetched again\n",
+			(unsigned long long)number(tally, "pieces"),
+			(unsigned long long)number(tally, "chunks"),
+			units_size(number(tally, "bytes"), bytes, sizeof(bytes)),
+			(unsigned long long)number(tally, "bad_pieces"),
+			(unsigned long long)number(tally, "repaired_places"),
+			(unsigned long long)number(tally, "places"));
+	else
+		(void)printf("%llu units compared with the origin, %llu pieces damaged here, %llu "
+			     "units changed and %llu different there, %llu not to be compared\n",
+			(unsigned long long)number(tally, "sampled_units"),
+			(unsigned long long)number(tally, "bad_pieces"),
+			(unsigned long long)number(tally, "changed_units"),
+			(unsigned long long)number(tally, "differing_units"),
+			(unsigned long long)number(tally, "failed_units"));
+	if (number(tally, "unknown_chunks") > 0)
+		(void)printf("%llu chunks belong to no source that the master knows: not checked\n",
+			(unsigned long long)number(tally, "unknown_chunks"));
+	print_findings(tally);
+}
+
+static void print_progress(const json_t *tally)
+{
+	char bytes[16];
+
+	if (isatty(STDERR_FILENO))
+		(void)fprintf(stderr, "\r%llu chunks, %s, %llu damaged ",
+			(unsigned long long)number(tally, "chunks"),
+			units_size(number(tally, "bytes"), bytes, sizeof(bytes)),
+			(unsigned long long)number(tally, "bad_pieces"));
+}
+
+/* Until the order with that number has ended; another one after it is no longer ours. */
+static int wait_for_end(struct scrubbing *sc, const char *run, uint64_t order)
+{
+	uint64_t told = clock_mono_ns();
+
+	for (;;) {
+		json_t *json = NULL;
+		const json_t *tally;
+		int r = fleet_call(run, "worker.sock", "/v1/scrub", &json, sc->e);
+
+		if (r < 0)
+			return r;
+		tally = json_object_get(json, "ordered");
+		if (number(json, "order") != order) {
+			json_decref(json);
+			return err_set(sc->e, -ECANCELED,
+				"the scrub ended with its worker, or another one began: run it "
+				"again");
+		}
+		if (json_is_true(json_object_get(json, "order_done"))) {
+			if (isatty(STDERR_FILENO))
+				(void)fprintf(stderr, "\r\033[K");
+			print_result(sc, tally);
+			sc->dirty |= is_dirty(tally);
+			json_decref(json);
+			return 0;
+		}
+		if (clock_mono_ns() - told >= PROGRESS_NS) {
+			print_progress(tally);
+			told = clock_mono_ns();
+		}
+		json_decref(json);
+		clock_sleep_ns(POLL_NS);
+	}
+}
+
+/* ---- workers --------------------------------------------------------------------------------- */
+
+/* The volume of the mount in that runtime directory that is meant; NULL: none. A new string. */
+static char *find_volume(struct scrubbing *sc, const char *run)
+{
+	json_t *state = fleet_state(run);
+	const json_t *mount;
+	char *found = NULL;
+	size_t i;
+
+	json_array_foreach (json_object_get(state, "mounts"), i, mount) {
+		const char *point = json_string_value(json_object_get(mount, "mountpoint"));
+		const char *source = json_string_value(json_object_get(mount, "source"));
+		const char *socket = json_string_value(json_object_get(mount, "socket"));
+		struct err e = ERR_INIT;
+		json_t *json = NULL;
+
+		if (found || !socket ||
+			!((point && strcmp(point, sc->what) == 0) ||
+				(source && strcmp(source, sc->what) == 0)))
+			continue;
+		if (admin_call(socket, NULL, "/v1/status", NULL, FLEET_TIMEOUT_NS, &json, &e) ==
+			0) {
+			const char *volume = json_string_value(json_object_get(json, "volume"));
+
+			found = volume ? strdup(volume) : NULL;
+		}
+		json_decref(json);
+	}
+	json_decref(state);
+	return found;
+}
+
+static int order_one(struct scrubbing *sc, const char *run, const char *volume)
+{
+	char socket[SOCKET_PATH_MAX];
+	json_t *order = json_deep_copy(sc->order);
+	json_t *answer = NULL;
+	uint64_t id;
+	int r;
+
+	(void)snprintf(socket, sizeof(socket), "%s/worker.sock", run); /* it was called before */
+	if (volume)
+		(void)json_object_set_new(order, "volume", json_string(volume)); /* looked at */
+	r = order ? admin_call(socket, "POST", "/v1/scrub", order, FLEET_TIMEOUT_NS, &answer, sc->e)
+		  : err_set(sc->e, -ENOMEM, "out of memory");
+	json_decref(order);
+	if (r < 0)
+		return r;
+	id = number(answer, "order");
+	json_decref(answer);
+	sc->n++;
+	if (sc->options->wait)
+		return wait_for_end(sc, run, id);
+	(void)printf("started: cachectl status shows how far it is\n");
+	return 0;
+}
+
+static int scrub_run(void *arg, const char *run)
+{
+	struct scrubbing *sc = arg;
+	char *volume = NULL;
+	int r;
+
+	if (sc->what) {
+		volume = find_volume(sc, run);
+		if (!volume)
+			return 0;
+	} else if (!fleet_alive(run, "worker.sock")) {
+		return 0;
+	}
+	r = order_one(sc, run, volume);
+	free(volume);
+	return r;
+}
+
+static int scrub(struct scrubbing *sc)
+{
+	const struct scrub_options *options = sc->options;
+	int r;
+
+	(void)json_object_set_new(sc->order, "rate", json_integer((json_int_t)options->rate));
+	r = options->revalidate ? parse_sample(options->revalidate, sc->order, sc->e) : 0;
+	if (r < 0)
+		return command_fail(EXIT_USAGE, sc->e);
+	r = fleet_each_run(scrub_run, sc);
+	if (r < 0) {
+		(void)err_default(sc->e, r, "the workers of this node");
+		return command_fail(r == -EBUSY ? EXIT_BUSY : EXIT_RUNTIME, sc->e);
+	}
+	if (sc->n == 0 && sc->what) {
+		(void)command_not_found(sc->what, sc->e); /* sets e */
+		return command_fail(EXIT_MOUNTPOINT, sc->e);
+	}
+	if (sc->n == 0) {
+		(void)err_set(sc->e, -ENOENT, "no worker of this user runs: mount something first");
+		return command_fail(EXIT_RUNTIME, sc->e);
+	}
+	return sc->dirty ? EXIT_RUNTIME : EXIT_OK;
+}
+
+int command_scrub(int argc, char **argv)
+{
+	struct scrub_options options = { 0 };
+	struct err e = ERR_INIT;
+	struct scrubbing sc = { .options = &options, .order = json_object(), .e = &e };
+	char point[PATH_MAX];
+	int n = option_parse_or_exit(&set, argc, argv, &options);
+	int status;
+
+	if (n == 1)
+		sc.what = realpath(argv[1], point) ? point : argv[1]; /* a URL is no path */
+	if (!sc.order) {
+		(void)err_set(&e, -ENOMEM, "out of memory");
+		return command_fail(EXIT_RUNTIME, &e);
+	}
+	status = scrub(&sc);
+	json_decref(sc.order);
+	return status;
+}
