@@ -1,6 +1,7 @@
 /* Extent files. See extent_internal.h. */
 #include "tiers/extent_internal.h"
 #include "base/cleanup.h"
+#include "base/crash_point.h"
 #include "base/hash.h"
 #include "tiers/disk.h"
 #include "tiers/tier_set_internal.h"
@@ -318,8 +319,10 @@ static int make_file(struct extent *extent)
 	if (r < 0)
 		return r;
 	r = write_foot(extent, &fds);
+	CRASH_POINT("extent.made");
 	if (r == 0)
 		r = disk_rename(tier->dir_fd, temporary, tier->dir_fd, path);
+	CRASH_POINT("extent.named");
 	if (r < 0) {
 		(void)disk_unlink(tier->dir_fd, temporary, 0); /* what matters is r */
 		return r;
@@ -338,6 +341,7 @@ void extent_unlink(struct extent *extent)
 
 	extent_path(extent, extent->aside, path);
 	(void)disk_unlink(tier->dir_fd, path, 0); /* or at the next start, when nothing is in it */
+	CRASH_POINT("extent.unlinked");
 	dir_path(&extent->volume, extent->lineage, dir);
 	(void)disk_unlink(tier->dir_fd, dir, AT_REMOVEDIR); /* when it was the last */
 }
