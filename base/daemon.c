@@ -54,6 +54,8 @@ int daemon_begin(const char *name, const char *level, const char *file, struct e
 			file);
 	keep_memory();
 	log_init(name, fd, least, LOG_TEXT);
+	if (file)
+		log_bound_file(file);
 	(void)signal(SIGPIPE, SIG_IGN); /* a valid signal: cannot fail */
 	return 0;
 }

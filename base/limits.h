@@ -22,5 +22,6 @@
 #define LIMIT_THREADS           512u   /* of one process, without those of libraries */
 #define LIMIT_REQUESTS          65536u /* of all connections to one process; past it each has one */
 #define LIMIT_DESCRIPTORS_LEAST 128u   /* a daemon refuses to start with fewer */
-#define LIMIT_LOG_LINES         200u   /* a second, of one process */
-#define LIMIT_LOG_BURST         2000u  /* lines at once, after a quiet while */
+#define LIMIT_LOG_BYTES         (16u << 20) /* of a log file; the one before it is kept */
+#define LIMIT_LOG_LINES         200u        /* a second, of one process */
+#define LIMIT_LOG_BURST         2000u       /* lines at once, after a quiet while */

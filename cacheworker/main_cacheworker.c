@@ -137,7 +137,7 @@ int main(int argc, char **argv)
 		.scrub_max_age = options.scrub_max_age,
 		.origin_requests = bounds_descriptor_share(1, (uint32_t)options.origin_requests),
 	};
-	worker_memory_open(memory);
+	worker_memory_open(options.memory, options.memory - memory);
 	if (worker_open(&worker, &config, &e) < 0 || arena_start_done("--memory", &e) < 0) {
 		worker_close(&worker);
 		return ready_error(options.ready_fd, "cacheworker", status_of(&e), &e);

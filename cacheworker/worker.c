@@ -29,8 +29,12 @@
  * units for nobody. Heads of chunks and tables stay, so theirs is kept free of units; beyond it
  * they have whatever is left: three eighths are never the units'.
  */
-static void share_out(uint64_t memory)
+static uint64_t bytes_in_tiers; /* of kind ram: one worker in a process has an arena */
+
+static void share_out(uint64_t all)
 {
+	uint64_t memory = all - min(all, bytes_in_tiers);
+
 	arena_share(ARENA_UNITS, memory / 4, memory / 8 * 5);
 	arena_share(ARENA_REPLIES, max(memory / 16, REPLIES_LEAST), memory / 8);
 	arena_share(ARENA_CHUNKS, memory / 8, 0);
@@ -39,10 +43,12 @@ static void share_out(uint64_t memory)
 	arena_share(ARENA_FILLS, 0, memory / 16);
 }
 
-void worker_memory_open(uint64_t memory)
+void worker_memory_open(uint64_t memory, uint64_t in_tiers)
 {
-	daemon_keep_memory(memory);
+	bytes_in_tiers = in_tiers;
+	daemon_keep_memory(memory - in_tiers);
 	arena_open(memory, share_out);
+	arena_must(ARENA_RAM_TIER, in_tiers);
 	arena_must(ARENA_FIXED, FIXED_BYTES);
 }
 

@@ -158,10 +158,11 @@ struct worker {
 };
 
 /*
- * Opens the process' arena of `memory` bytes and shares it out; before worker_open(). Afterwards
- * arena_start_done() says whether what was found fits.
+ * Opens the process' arena of `memory` bytes, of which tiers in memory have `in_tiers`, and shares
+ * the rest out; before worker_open(). Afterwards arena_start_done() says whether what was found
+ * fits.
  */
-void worker_memory_open(uint64_t memory);
+void worker_memory_open(uint64_t memory, uint64_t in_tiers);
 
 /* Opens tiers, listens, serves. `config` is borrowed until worker_close(). */
 int worker_open(struct worker *w, const struct worker_config *config, struct err *e) __must_check;
