@@ -64,7 +64,8 @@ static bool is_whole(struct tier_set *set, const struct extent_plan *plan)
 {
 	uint64_t need = plan->need + (plan->whole ? 0 : plan->need / SPARE_SHARE);
 
-	return plan->wanted && need <= room_for(set, &plan->volume);
+	/* Chunks of tiers of several speeds move between these one by one. */
+	return plan->wanted && !set->several && need <= room_for(set, &plan->volume);
 }
 
 static int put_locked(struct extents *extents, const struct extent_plan *wanted)
