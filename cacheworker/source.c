@@ -13,6 +13,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* When more of a volume is dead, its chunks get files of their own: an extent gives nothing back
+ * before its last chunk goes. */
+#define FRAGMENTED_SHARE   3u
 #define MASTER_DEADLINE_NS (60 * CLOCK_SECOND)
 
 /* ---- what this worker has seen --------------------------------------------------------------- */
@@ -298,10 +301,11 @@ static void tell(struct list *told, struct source *source, const struct err *fai
 static void tell_layout(struct worker *w, const struct table *table)
 {
 	const struct table_info *info = table_info(table);
+	uint64_t used = min(info->live_bytes + info->live_files * BLOCK_BYTES, info->end);
 	const struct tier_layout layout = {
 		.end = info->end,
-		.used = info->live_bytes + info->live_files * BLOCK_BYTES,
-		.whole = true,
+		.used = used,
+		.whole = info->end - used <= info->end / FRAGMENTED_SHARE,
 	};
 	int r = tier_set_layout(w->tiers, &info->id.volume, info->id.lineage, &layout);
 

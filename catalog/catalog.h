@@ -164,7 +164,7 @@ bool generation_names(const struct generation_retained *retained, uint32_t n,
  * are kept.
  *
  * Objects of chunks that are more than a third dead get new offsets at the end, in key order, at
- * most a tenth of the live bytes a generation (catalog/clean.h): their bytes can be copied from the
+ * most a seventh of the bytes that stay, a generation (catalog/clean.h): their bytes can be copied from the
  * old offset, which stays theirs.
  *
  * -E2BIG: too many rows; -EFBIG: the volume would pass 128 PiB.

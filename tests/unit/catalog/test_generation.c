@@ -205,7 +205,7 @@ static void model_check_live(
 		o->laid_size = row.size;
 	}
 	assert_int_equal(table_info(t)->rows - table_info(t)->dead_rows, live);
-	assert_true(moved <= table_info(t)->live_bytes / 10 + MODEL_KEYS * BLOCK_BYTES / 10);
+	assert_true(moved <= table_info(t)->live_bytes / 7 + MODEL_KEYS * BLOCK_BYTES / 7);
 	m->moved += moved;
 }
 
