@@ -15,14 +15,17 @@
 #include "cacheworker/fetch.h"
 #include "cacheworker/fill.h"
 #include "cacheworker/flight.h"
+#include "cacheworker/holds.h"
 #include "cacheworker/guard.h"
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "base/piece.h"
+#include "proto/held.h"
 
 #include <endian.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define FETCH_MAGIC    0x66657463u
 #define FETCH_ATTEMPTS 3u
@@ -152,7 +155,8 @@ static int reply_local(struct fetch *fetch, struct chunk *chunk)
 {
 	struct net_payload payload = NET_PAYLOAD_NONE;
 	struct frame reply;
-	uint8_t *bitmap = malloc(CHUNK_BITMAP_BYTES);
+	uint8_t *bitmap = malloc(CHUNK_BITMAP_BYTES + HELD_ENTRY_BYTES);
+	uint64_t hold;
 	int r;
 
 	if (!bitmap)
@@ -163,11 +167,18 @@ static int reply_local(struct fetch *fetch, struct chunk *chunk)
 		free(bitmap);
 		return r;
 	}
+	hold = holds_give(fetch->worker, fetch->request, chunk);
+	if (!hold) {                     /* too many: the bytes, then */
+		(void)close(payload.fd); /* only read from */
+		free(bitmap);
+		return -ENOBUFS;
+	}
+	held_put(bitmap + CHUNK_BITMAP_BYTES, 0, held_entry(hold, false));
 	reply_range(&reply, fetch);
 	reply.flags = FRAME_LOCAL;
 	reply.extent = chunk_extent_bytes(chunk);
 	payload.parts[0].data = bitmap;
-	payload.parts[0].len = CHUNK_BITMAP_BYTES;
+	payload.parts[0].len = CHUNK_BITMAP_BYTES + HELD_ENTRY_BYTES;
 	payload.n = 1;
 	payload.release = free;
 	payload.arg = bitmap;
@@ -736,12 +747,42 @@ static void refuse(struct rpc_request *request, int code, const char *why)
 	rpc_reply_err(request, code, &e);
 }
 
+struct held_job {
+	struct pool_job job;
+	struct worker *worker;
+	struct rpc_request *request;
+};
+
+static void run_held(struct pool_job *job)
+{
+	struct held_job *held = container_of(job, struct held_job, job);
+
+	holds_answer(held->worker, held->request);
+	free(held);
+}
+
+static void answer_held(struct worker *w, struct rpc_request *request)
+{
+	struct held_job *held = calloc(1, sizeof(*held));
+
+	if (held)
+		*held = (struct held_job){ .job.run = run_held, .worker = w, .request = request };
+	if (held && pool_submit(w->serve, &held->job) == 0)
+		return;
+	free(held);
+	refuse(request, -EAGAIN, "busy");
+}
+
 static void on_request(struct rpc_request *request, void *arg)
 {
 	struct worker *w = arg;
 	const struct frame *frame = &request->frame;
 	struct fetch *fetch;
 
+	if (frame->op == FRAME_HELD) {
+		answer_held(w, request);
+		return;
+	}
 	if (frame->op != FRAME_FETCH && frame->op != FRAME_FETCH_CACHED &&
 		frame->op != FRAME_PREFETCH && frame->op != FRAME_RECHECK) {
 		refuse(request, -EOPNOTSUPP, "a worker does not serve this operation");
@@ -794,7 +835,13 @@ static void on_cancel(struct rpc_request *request, void *arg)
 		fetch_fail(fetch, -ECANCELED, NULL);
 }
 
+static void on_close(const struct rpc_conn *conn, void *arg)
+{
+	holds_end(arg, conn);
+}
+
 const struct rpc_server_ops fetch_server_ops = {
+	.on_close = on_close,
 	.on_request = on_request,
 	.on_cancel = on_cancel,
 };

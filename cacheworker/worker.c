@@ -3,6 +3,7 @@
 #include "cacheworker/fetch.h"
 #include "cacheworker/fill.h"
 #include "cacheworker/flight.h"
+#include "cacheworker/holds.h"
 #include "cacheworker/runs.h"
 #include "cacheworker/scrub.h"
 #include "cacheworker/source.h"
@@ -129,6 +130,8 @@ int worker_open(struct worker *w, const struct worker_config *config, struct err
 	list_init(&w->sources.all);
 	troubles_init(&w->troubles);
 	r = flights_init(w);
+	if (holds_init(w) < 0)
+		r = -ENOMEM;
 	if (fills_init(w) < 0 || r < 0) /* both, for worker_close() */
 		return err_set(e, -ENOMEM, "no memory for the tables of requests");
 	r = open_tiers(w, e);
@@ -170,6 +173,7 @@ void worker_close(struct worker *w)
 	loop_free(TAKE(w->loop));
 	flights_release(w);
 	fills_release(w);
+	holds_release(w);
 	tier_set_free(TAKE(w->tiers));
 	sources_free(w);
 	troubles_release(&w->troubles);

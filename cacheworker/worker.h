@@ -130,6 +130,14 @@ struct terms {
 	uint32_t n_done;
 };
 
+/* Descriptors in readers' hands (holds.c). */
+struct holds {
+	pthread_mutex_t lock;
+	struct map conns;
+	uint32_t n;
+	uint64_t number; /* of the next */
+};
+
 struct worker {
 	const struct worker_config *config;
 	struct tier_set *tiers;
@@ -149,6 +157,7 @@ struct worker {
 	struct flights flights;
 	struct fills fills;
 	struct sources sources;
+	struct holds holds;
 	struct terms terms;
 	struct troubles troubles;
 	struct scrub *scrub;

@@ -5,6 +5,7 @@
 #include "client/client_local.h"
 #include "client/client_op.h"
 #include "client/client_pieces.h"
+#include "proto/held.h"
 
 #include <endian.h>
 #include <string.h>
@@ -74,6 +75,8 @@ static int work_local(struct client_op *op, struct client_buffer *buffer, const 
 
 	if (r < 0)
 		return r;
+	client_chunk_held(client->chunks, chunk, op->owner,
+		held_number(held_get(op->payload + CHUNK_BITMAP_BYTES, 0)));
 	client_plan_wanted(op, &from, &length);
 	if (op->buffer)
 		out = op->buffer + (from - op->offset);

@@ -6,6 +6,7 @@
 #include "base/err.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "proto/held.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -13,6 +14,8 @@
 #include <sys/stat.h>
 
 #define TABLE_PAGES (CHUNK_TABLE_BYTES / BLOCK_BYTES)
+/* Past it a worker learns of a closed descriptor when the connection ends. */
+#define RELEASED_MAX 8192u
 
 /* Entries read so far. An entry never changes in a file, so each value is stored once; a reader
  * that finds no length does not look at the rest. */
@@ -32,11 +35,19 @@ struct client_file {
 	ino_t ino;
 };
 
+/* A descriptor that was closed. */
+struct released {
+	struct client_owner *owner;
+	uint64_t number;
+};
+
 struct client_chunks {
 	pthread_mutex_t lock;
 	struct map map;
 	struct map files;
 	struct list clock; /* second chance: oldest first, used ones go round once more */
+	struct released released[RELEASED_MAX]; /* holds that no worker was told of yet */
+	uint32_t n_released;
 	uint32_t count;
 	uint32_t max;
 };
@@ -132,6 +143,89 @@ static void file_unref(struct client_file *file)
 /* ---- chunks ---------------------------------------------------------------------------------- */
 
 /* The file's reference becomes the chunk's. */
+static void add_released_locked(
+	struct client_chunks *chunks, struct client_owner *owner, uint64_t number)
+{
+	if (owner && number && chunks->n_released < RELEASED_MAX)
+		chunks->released[chunks->n_released++] =
+			(struct released){ .owner = owner, .number = number };
+}
+
+/* The last reference is gone. */
+static void release_hold(struct client_chunk *chunk)
+{
+	struct client_chunks *chunks = chunk->file->chunks;
+
+	if (!chunk->hold)
+		return;
+	pthread_mutex_lock(&chunks->lock);
+	add_released_locked(chunks, chunk->owner, chunk->hold);
+	pthread_mutex_unlock(&chunks->lock);
+}
+
+void client_chunk_held(struct client_chunks *chunks, struct client_chunk *chunk,
+	struct client_owner *owner, uint64_t number)
+{
+	pthread_mutex_lock(&chunks->lock);
+	if (chunk->owner == owner) {
+		chunk->hold = max(chunk->hold, number); /* answers may overtake each other */
+	} else {
+		add_released_locked(chunks, chunk->owner, chunk->hold);
+		chunk->owner = owner;
+		chunk->hold = number;
+	}
+	pthread_mutex_unlock(&chunks->lock);
+}
+
+/* Those of one worker; the others stay for the next report. */
+static uint32_t report_released_locked(
+	struct client_chunks *chunks, struct client_owner *owner, uint8_t *out)
+{
+	uint32_t left = 0;
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < chunks->n_released; i++) {
+		const struct released *r = &chunks->released[i];
+
+		if (r->owner == owner && n < HELD_ENTRIES_MAX)
+			held_put(out, n++, held_entry(r->number, false));
+		else
+			chunks->released[left++] = *r;
+	}
+	chunks->n_released = left;
+	return n;
+}
+
+struct client_owner *client_chunks_report(
+	struct client_chunks *chunks, uint8_t *out, uint32_t *ret_n)
+{
+	struct client_owner *owner = NULL;
+	uint32_t n = 0;
+
+	pthread_mutex_lock(&chunks->lock);
+	if (chunks->n_released)
+		owner = chunks->released[0].owner;
+	list_for_each (node, &chunks->clock) {
+		if (!owner)
+			owner = list_entry(node, struct client_chunk, link)->owner;
+	}
+	if (owner)
+		n = report_released_locked(chunks, owner, out);
+	list_for_each (node, &chunks->clock) {
+		struct client_chunk *chunk = list_entry(node, struct client_chunk, link);
+
+		if (n == HELD_ENTRIES_MAX)
+			break;
+		if (chunk->owner != owner || !chunk->touched || !chunk->hold)
+			continue;
+		chunk->touched = false;
+		held_put(out, n++, held_entry(chunk->hold, true));
+	}
+	pthread_mutex_unlock(&chunks->lock);
+	*ret_n = n;
+	return owner;
+}
+
 static struct client_chunk *chunk_new(
 	const struct chunk_id *id, struct client_file *file, const struct chunk_place *place)
 {
@@ -166,6 +260,7 @@ void client_chunk_unref(struct client_chunk *chunk)
 	CHECK_MAGIC(chunk, CLIENT_CHUNK_MAGIC);
 	if (atomic_fetch_sub_explicit(&chunk->refs, 1, memory_order_acq_rel) != 1)
 		return;
+	release_hold(chunk);
 	chunk->magic = 0;
 	table_free(atomic_load_explicit(&chunk->table, memory_order_acquire));
 	file_unref(chunk->file);
@@ -241,6 +336,7 @@ struct client_chunk *client_chunks_get(struct client_chunks *chunks, const struc
 	chunk = find_locked(chunks, id);
 	if (chunk) {
 		chunk->used = true;
+		chunk->touched = true;
 		atomic_fetch_add_explicit(&chunk->refs, 1, memory_order_relaxed);
 	}
 	pthread_mutex_unlock(&chunks->lock);
@@ -380,6 +476,40 @@ int client_chunks_install(struct client_chunks *chunks, const struct chunk_id *i
 	}
 	*ret_chunk = chunk;
 	return 0;
+}
+
+static struct client_chunk *find_hold_locked(struct client_chunks *chunks, uint64_t number)
+{
+	list_for_each (node, &chunks->clock) {
+		struct client_chunk *chunk = list_entry(node, struct client_chunk, link);
+
+		if (chunk->hold == number)
+			return chunk;
+	}
+	return NULL;
+}
+
+void client_chunks_let_go(struct client_chunks *chunks, struct client_owner *owner,
+	const uint8_t *entries, uint32_t n)
+{
+	struct list gone = LIST_INIT(gone); /* with the cache's references */
+	struct list *node;
+
+	pthread_mutex_lock(&chunks->lock);
+	for (uint32_t i = 0; i < n; i++) {
+		uint64_t number = held_number(held_get(entries, i));
+		struct client_chunk *chunk = find_hold_locked(chunks, number);
+
+		if (chunk) {
+			remove_locked(chunks, chunk);
+			list_push_back(&gone, &chunk->link);
+		} else { /* of an answer that nobody waited for any more */
+			add_released_locked(chunks, owner, number);
+		}
+	}
+	pthread_mutex_unlock(&chunks->lock);
+	while ((node = list_pop_front(&gone)) != NULL)
+		client_chunk_unref(list_entry(node, struct client_chunk, link));
 }
 
 void client_chunks_drop(struct client_chunks *chunks, struct client_chunk *chunk)

@@ -24,6 +24,7 @@
 #define CLIENT_CHUNK_MAGIC 0x434c4348u
 
 struct client_chunks;
+struct client_owner;
 
 struct client_chunk {
 	uint32_t magic;
@@ -41,7 +42,10 @@ struct client_chunk {
 	struct map_node node;
 	struct list link;
 	bool cached;
-	bool used; /* since the hand of the clock passed */
+	bool used;                  /* since the hand of the clock passed */
+	bool touched;               /* since the worker was told */
+	uint64_t hold;              /* of the last answer; 0: none */
+	struct client_owner *owner; /* whose hold it is */
 };
 
 /* NULL without memory. */
@@ -61,6 +65,20 @@ void client_chunk_unref(struct client_chunk *chunk); /* NULL is allowed */
 int client_chunks_install(struct client_chunks *chunks, const struct chunk_id *id, int fd,
 	uint64_t extent_bytes, const uint8_t bitmap[CHUNK_BITMAP_BYTES],
 	struct client_chunk **ret_chunk) __must_check;
+
+/* The worker counts the chunk's descriptor as a hold of that number, the latest of several. */
+void client_chunk_held(struct client_chunks *chunks, struct client_chunk *chunk,
+	struct client_owner *owner, uint64_t number);
+
+/*
+ * What a worker is to be told: HELD_ENTRIES_MAX entries of proto/held.h at most. The worker, even
+ * when there is nothing to say but that chunks are open; NULL: nothing is.
+ */
+struct client_owner *client_chunks_report(
+	struct client_chunks *chunks, uint8_t *out, uint32_t *ret_n);
+/* The worker unlinked those. Numbers that nobody knows are let go of, too. */
+void client_chunks_let_go(struct client_chunks *chunks, struct client_owner *owner,
+	const uint8_t *entries, uint32_t n);
 
 /* Forgets a chunk whose file cannot be read. */
 void client_chunks_drop(struct client_chunks *chunks, struct client_chunk *chunk);

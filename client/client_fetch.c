@@ -7,6 +7,8 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "client/client_holds.h"
+#include "proto/held.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -191,6 +193,7 @@ void client_fetch_stop(void *arg)
 
 	loop_timer_stop(client->budget_timer);
 	loop_timer_stop(client->watch_timer);
+	client_holds_stop(client);
 	client->budget_timer = NULL;
 	client->watch_timer = NULL;
 }
@@ -240,7 +243,7 @@ static bool answer_fits(const struct client_op *op, const void *payload, int fd)
 		return false;
 	if (reply->flags & FRAME_LOCAL)
 		return op->call.frame.flags & FRAME_LOCAL_OK && fd >= 0 &&
-		       reply->payload == CHUNK_BITMAP_BYTES;
+		       reply->payload == CHUNK_BITMAP_BYTES + HELD_ENTRY_BYTES;
 	return reply->length == op->call.frame.length &&
 	       reply->payload == (uint64_t)reply->length + (uint64_t)reply->checksums * 8;
 }
@@ -348,6 +351,7 @@ static void step(struct client_op *op)
 	if (!client->watch_timer)
 		client->watch_timer =
 			loop_timer_start(client->loop, WATCH_INTERVAL, on_watch, client);
+	client_holds_start(client);
 	if (clock_mono_ns() >= op->deadline_ns) {
 		client_op_end(op, -EIO, NULL);
 		return;

@@ -10,6 +10,7 @@
  *	client_answer	checking what came
  *	client_ahead	sequential streams, PREFETCH
  *	client_owners	slot table and connections to workers
+ *	client_holds	tells workers which of their files are open
  *	client_hold	what this process shows
  *	client_source	opening a source, guards against a master that lost its memory
  *
@@ -80,6 +81,11 @@ struct client {
 	struct list budget_waiters; /* ops */
 	struct loop_timer *budget_timer;
 	struct loop_timer *watch_timer; /* looks for reads that wait long, while there are reads */
+	struct loop_timer *holds_timer;
+	struct rpc_call holds_call;
+	struct client_owner *holds_owner; /* that it asks */
+	bool holds_asked;                 /* holds_call is under way */
+	bool holds_stopped;
 };
 
 struct client_volume {

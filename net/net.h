@@ -60,6 +60,9 @@ struct rpc_server_ops {
 	 * does not begin once rpc_reply() was entered. What hangs on request->priv is the
 	 * handler's: it detaches it under its own lock before it replies. */
 	void (*on_cancel)(struct rpc_request *request, void *arg);
+	/* A connection is gone, after its requests were cancelled; once, on the loop. No request
+	 * comes from it any more; those under way still refer to it. Optional. */
+	void (*on_close)(const struct rpc_conn *conn, void *arg);
 };
 
 /* Listens (a stale unix socket file is replaced, a live one is -EADDRINUSE; mode 0600; a tcp

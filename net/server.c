@@ -339,6 +339,8 @@ static void on_conn_closed(struct conn *conn, int status)
 	peer->server->n_conns--;
 	while ((node = list_pop_front(&peer->requests)) != NULL)
 		request_cancel(list_entry(node, struct request, link));
+	if (peer->server->ops->on_close)
+		peer->server->ops->on_close(peer, peer->server->arg);
 	peer_unref(peer);
 }
 

@@ -16,7 +16,8 @@
  * header. For FETCH replies with bytes: payload = range bytes, then `checksums` XXH3 values (u64),
  * one per piece touched (of the whole piece).
  * `extent`, with FRAME_LOCAL: 0 when the descriptor is that of the chunk's own file, else the bytes
- * of the extent whose file it is; where the chunk lies in it follows (locate/extent_format.h).
+ * of the extent whose file it is; where the chunk lies in it follows (locate/extent_format.h). The
+ * payload is the presence bitmap of the chunk and the number of the hold (proto/held.h).
  */
 #pragma once
 
@@ -48,6 +49,8 @@ enum frame_op {
 	FRAME_FETCH_CACHED = 17, /* CACHED_ONLY: never causes another request; -ENODATA */
 	FRAME_PREFETCH = 18,     /* fill the range, answer without bytes when accepted */
 	FRAME_RECHECK = 19,      /* a reader found a piece damaged: verify, drop, repair */
+	FRAME_HELD = 21, /* reader -> worker: descriptors closed and read through -> those to close
+			    (proto/held.h) */
 	FRAME_CANCEL = 20, /* the request with this id is wanted no more; has no reply of its own */
 };
 

@@ -258,6 +258,14 @@ void chunk_hold(struct chunk *chunk)
 	pthread_mutex_unlock(&chunk->lock);
 }
 
+bool chunk_is_dropped(const struct chunk *chunk)
+{
+	enum chunk_state state = chunk_state(chunk);
+
+	CHECK_MAGIC(chunk, CHUNK_MAGIC);
+	return state == CHUNK_UNLINKING || state == CHUNK_GONE;
+}
+
 bool chunk_is_idle(const struct chunk *chunk)
 {
 	return chunk_is_live(chunk) && atomic_load(&chunk->writers) == 0 &&

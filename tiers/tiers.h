@@ -153,6 +153,9 @@ struct tier_admission {
 int tier_chunk_admit_as(struct tier_set *set, const struct chunk_id *id,
 	const struct tier_admission *how, struct chunk **ret_chunk) __must_check;
 
+/* It was evicted, dropped or moved: who still has its file open should close it. Never blocks. */
+bool chunk_is_dropped(const struct chunk *chunk);
+
 /* A run of whole pieces of one object inside one chunk. */
 struct piece_run {
 	uint32_t offset;      /* in the chunk, BLOCK_BYTES-aligned */

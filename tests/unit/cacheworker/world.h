@@ -23,6 +23,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/units.h"
+#include "proto/held.h"
 #include "cacheworker/worker.h"
 #include "cacheworker/flight.h"
 #include "cacheworker/source.h"
@@ -376,7 +377,7 @@ static inline bool read_range(
 	if (local) {
 		uint8_t *data = aligned_alloc(BLOCK_BYTES, length);
 
-		assert_int_equal(call.reply.payload, CHUNK_BITMAP_BYTES);
+		assert_int_equal(call.reply.payload, CHUNK_BITMAP_BYTES + HELD_ENTRY_BYTES);
 		assert_true(call.reply_fd >= 0);
 		assert_int_equal(
 			file_pread_exact(call.reply_fd, data, length,

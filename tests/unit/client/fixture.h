@@ -16,6 +16,7 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
+#include "proto/held.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/hash.h"
@@ -71,9 +72,10 @@ struct fix {
 	bool park;      /* holds FETCHes */
 	int fail;       /* status of the next `fail_n` FETCHes */
 	uint32_t fail_n;
-	int recheck;                       /* answer to RECHECK */
-	uint32_t corrupt_n;                /* next answers with bytes to damage */
-	uint32_t file_version[FIX_CHUNKS]; /* another number: another file */
+	int recheck;
+	uint64_t holds; /* number of the last */ /* answer to RECHECK */
+	uint32_t corrupt_n;                      /* next answers with bytes to damage */
+	uint32_t file_version[FIX_CHUNKS];       /* another number: another file */
 	uint8_t bitmap[FIX_CHUNKS][CHUNK_BITMAP_BYTES];
 	struct list parked;
 	uint32_t parked_n;
@@ -228,7 +230,7 @@ static inline void fix_mark(const struct fix_object *o, uint64_t number, void *a
 static inline void fix_reply_local(struct fix *f, struct rpc_request *request)
 {
 	uint32_t chunk = (uint32_t)(request->frame.offset / CHUNK_BYTES);
-	uint8_t *bitmap = malloc(CHUNK_BITMAP_BYTES);
+	uint8_t *bitmap = calloc(1, CHUNK_BITMAP_BYTES + HELD_ENTRY_BYTES);
 	struct net_payload payload = { .n = 1, .release = free, .arg = bitmap };
 	struct frame reply = { .flags = FRAME_LOCAL, .length = request->frame.length };
 	uint64_t from = f->whole ? (uint64_t)chunk * CHUNK_BYTES : request->frame.offset;
@@ -238,7 +240,8 @@ static inline void fix_reply_local(struct fix *f, struct rpc_request *request)
 		f->bitmap[chunk]);
 	memcpy(bitmap, f->bitmap[chunk], CHUNK_BITMAP_BYTES);
 	payload.parts[0].data = bitmap;
-	payload.parts[0].len = CHUNK_BITMAP_BYTES;
+	held_put(bitmap + CHUNK_BITMAP_BYTES, 0, held_entry(++f->holds, false));
+	payload.parts[0].len = CHUNK_BITMAP_BYTES + HELD_ENTRY_BYTES;
 	payload.fd = open(fix_chunk_path(f, chunk), O_RDONLY | O_DIRECT | O_CLOEXEC);
 	assert_true(payload.fd >= 0);
 	rpc_reply(request, 0, &reply, payload);
@@ -292,6 +295,10 @@ static inline void fix_on_worker(struct rpc_request *request, void *arg)
 	struct fix *f = arg;
 	const struct frame *frame = &request->frame;
 
+	if (frame->op == FRAME_HELD) { /* comes when it comes */
+		rpc_reply(request, 0, NULL, NET_PAYLOAD_NONE);
+		return;
+	}
 	pthread_mutex_lock(&f->lock);
 	f->seen[f->seen_n++ % FIX_LOG] = (struct fix_seen){ frame->op, frame->class, frame->flags,
 		frame->offset, frame->length };
@@ -344,7 +351,8 @@ static inline void fix_unpark(struct fix *f)
 
 static inline void fix_start_worker(struct fix *f)
 {
-	static const struct rpc_server_ops ops = { fix_on_worker, fix_on_worker_cancel };
+	static const struct rpc_server_ops ops = { .on_request = fix_on_worker,
+		.on_cancel = fix_on_worker_cancel };
 	struct err e = ERR_INIT;
 
 	if (rpc_server_new(f->loop, f->worker_address, &ops, f, &f->worker, &e) < 0)
@@ -543,7 +551,7 @@ static inline int fix_start_client(struct fix *f, struct client_config config)
 /* Master, worker (answering with descriptors), no client yet. */
 static inline struct fix *fix_new(const char *worker_address)
 {
-	static const struct rpc_server_ops ops = { fix_on_master, NULL };
+	static const struct rpc_server_ops ops = { .on_request = fix_on_master };
 	struct fix *f = calloc(1, sizeof(*f));
 	struct err e = ERR_INIT;
 	struct buf text = BUF_INIT(LIMIT_URL_BYTES);

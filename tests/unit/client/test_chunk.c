@@ -11,6 +11,8 @@
 #include <string.h>
 #include <unistd.h>
 #include "base/file.h"
+#include "client/client_owners.h"
+#include "proto/held.h"
 #include "client/client_chunk.h"
 
 static char dir[64];
@@ -345,6 +347,71 @@ static int group_teardown(void **state)
 	return rmdir(dir);
 }
 
+static void hold_as(struct client_chunks *chunks, uint64_t n, struct client_owner *owner,
+	uint64_t number, struct client_chunk **ret_chunk)
+{
+	uint8_t bitmap[CHUNK_BITMAP_BYTES] = { 0 };
+	struct chunk_id id = id_of(n);
+
+	assert_int_equal(
+		client_chunks_install(chunks, &id, make_file(n, n), 0, bitmap, ret_chunk), 0);
+	client_chunk_held(chunks, *ret_chunk, owner, number);
+}
+
+/* What a worker is told: closed ones once, used ones once, and by number. */
+static void test_holds(void **state)
+{
+	struct client_chunks *chunks = client_chunks_new(4);
+	struct client_owner owner = { 0 };
+	uint8_t entries[HELD_ENTRIES_MAX * HELD_ENTRY_BYTES];
+	struct client_chunk *reading;
+	struct client_chunk *chunk;
+	struct chunk_id id = id_of(1);
+	uint32_t n;
+
+	(void)state;
+	assert_null(client_chunks_report(chunks, entries, &n));
+	hold_as(chunks, 1, &owner, 11, &chunk);
+	client_chunk_held(chunks, chunk, &owner, 14); /* answered again, and out of order */
+	client_chunk_held(chunks, chunk, &owner, 12);
+	client_chunk_unref(chunk);
+	hold_as(chunks, 2, &owner, 13, &reading);
+	assert_ptr_equal(client_chunks_report(chunks, entries, &n), &owner);
+	assert_int_equal(n, 0); /* open, not used since */
+	client_chunk_unref(client_chunks_get(chunks, &id));
+	assert_ptr_equal(client_chunks_report(chunks, entries, &n), &owner);
+	assert_int_equal(n, 1);
+	assert_true(held_get(entries, 0) == held_entry(14, true));
+	assert_ptr_equal(client_chunks_report(chunks, entries, &n), &owner);
+	assert_int_equal(n, 0);
+
+	/* The worker unlinked both, and a third whose answer was dropped. */
+	held_put(entries, 0, held_entry(14, false));
+	held_put(entries, 1, held_entry(13, false));
+	held_put(entries, 2, held_entry(99, false));
+	client_chunks_let_go(chunks, &owner, entries, 3);
+	assert_int_equal(client_chunks_count(chunks), 0);
+	assert_ptr_equal(client_chunks_report(chunks, entries, &n), &owner);
+	assert_int_equal(n, 2); /* 99 and 14; 13 is being read */
+	assert_true(held_get(entries, 0) == held_entry(99, false));
+	assert_true(held_get(entries, 1) == held_entry(14, false));
+	assert_null(client_chunks_report(chunks, entries, &n));
+	client_chunk_unref(reading);
+	assert_ptr_equal(client_chunks_report(chunks, entries, &n), &owner);
+	assert_int_equal(n, 1);
+	assert_true(held_get(entries, 0) == held_entry(13, false));
+
+	/* Pushed out of a full cache: closed as well. */
+	for (uint64_t i = 20; i < 25; i++) {
+		hold_as(chunks, i, &owner, i, &chunk);
+		client_chunk_unref(chunk);
+	}
+	assert_ptr_equal(client_chunks_report(chunks, entries, &n), &owner);
+	assert_int_equal(n, 1);
+	assert_true(held_get(entries, 0) == held_entry(20, false));
+	client_chunks_free(chunks);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -356,6 +423,7 @@ int main(void)
 		cmocka_unit_test(test_other_place),
 		cmocka_unit_test(test_refused_extents),
 		cmocka_unit_test(test_bits),
+		cmocka_unit_test(test_holds),
 	};
 
 	return cmocka_run_group_tests(tests, group_setup, group_teardown);

@@ -235,7 +235,7 @@ static void hold(struct rpc_request *request, void *arg)
 
 static _Noreturn void run_victim(int in, int out)
 {
-	static const struct rpc_server_ops ops = { hold, NULL };
+	static const struct rpc_server_ops ops = { .on_request = hold };
 	char address[96] = { 0 };
 	struct rpc_server *server;
 	struct loop *loop;

@@ -1,0 +1,44 @@
+/*
+ * The payload of FRAME_HELD, in both directions: entries of 8 bytes, little-endian, the number of a
+ * hold in the upper 63 bits.
+ *
+ *	reader -> worker	bit 0 clear: I closed that descriptor; set: I read through it
+ *	worker -> reader	bit 0 clear: its chunk is unlinked; close it
+ *
+ * A FRAME_LOCAL answer carries its hold's number behind the presence bitmap.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "base/little.h"
+#include "proto/frame.h"
+
+#define HELD_ENTRY_BYTES 8u
+#define HELD_ENTRIES_MAX (FRAME_SMALL_BYTES / HELD_ENTRY_BYTES)
+#define HELD_NUMBER_MAX  (UINT64_MAX >> 1)
+
+static inline uint64_t held_entry(uint64_t number, bool used)
+{
+	return number << 1 | (used ? 1 : 0);
+}
+
+static inline uint64_t held_number(uint64_t entry)
+{
+	return entry >> 1;
+}
+
+static inline bool held_is_used(uint64_t entry)
+{
+	return entry & 1;
+}
+
+static inline void held_put(uint8_t *out, uint32_t i, uint64_t entry)
+{
+	little_put64(out + (size_t)i * HELD_ENTRY_BYTES, entry);
+}
+
+static inline uint64_t held_get(const void *payload, uint32_t i)
+{
+	return little_get64((const uint8_t *)payload + (size_t)i * HELD_ENTRY_BYTES);
+}
