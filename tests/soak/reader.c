@@ -93,7 +93,7 @@ struct object {
 struct work {
 	const struct options *options;
 	const char *dir;
-	const char *noise;
+	char *noise;
 	struct object *objects;
 	size_t n;
 	size_t room;
@@ -413,13 +413,22 @@ static int reader_init(struct reader *r, struct work *w, uint64_t number)
 	r->n_held = max(o->open / o->threads, (uint64_t)1);
 	r->held = calloc(r->n_held, sizeof(*r->held));
 	r->buffer = malloc(PART_MAX);
+	for (size_t i = 0; r->held && i < r->n_held; i++)
+		r->held[i].fd = -1;
 	if (!r->held || !r->buffer)
 		return -ENOMEM;
-	for (size_t i = 0; i < r->n_held; i++)
-		r->held[i].fd = -1;
 	for (int i = 0; i < 8; i++)
 		(void)next_random(&r->random); /* seeds that are alike differ from here on */
 	return -pthread_create(&r->thread, NULL, run, r);
+}
+
+static void reader_release(struct reader *r)
+{
+	for (size_t i = 0; r->held && i < r->n_held; i++)
+		if (r->held[i].fd >= 0)
+			(void)close(r->held[i].fd); /* read only */
+	free(r->held);
+	free(r->buffer);
 }
 
 static int run_all(struct work *w)
@@ -433,9 +442,13 @@ static int run_all(struct work *w)
 		r = reader_init(&readers[started], w, started), started += r == 0;
 	if (r == 0)
 		watch(w);
+	else
+		reader_release(&readers[started]);
 	w->over = true;
-	for (uint64_t i = 0; i < started; i++)
+	for (uint64_t i = 0; i < started; i++) {
 		pthread_join(readers[i].thread, NULL);
+		reader_release(&readers[i]);
+	}
 	return r;
 }
 
@@ -461,5 +474,9 @@ int main(int argc, char **argv)
 	if (r < 0)
 		fprintf(stderr, "soak-reader: not started: %s: give fewer --threads\n", err_str(r));
 	print_state(&w);
+	for (size_t i = 0; i < w.n; i++)
+		free(w.objects[i].key);
+	free(w.objects);
+	free(w.noise);
 	return r < 0 || w.wrong || w.errors ? EXIT_FAILURE : EXIT_SUCCESS;
 }
