@@ -63,9 +63,9 @@ static struct guarded *guarded_new(int (*run)(void *arg), void (*release)(void *
 }
 
 /* True when the call ended in time; else it is left alone. */
-static bool wait_or_leave(struct guarded *g)
+static bool wait_or_leave(struct guarded *g, uint64_t ns)
 {
-	uint64_t until = clock_mono_ns() + GUARD_NS;
+	uint64_t until = clock_mono_ns() + ns;
 	struct timespec deadline = { .tv_sec = (time_t)(until / CLOCK_SECOND),
 		.tv_nsec = (long)(until % CLOCK_SECOND) };
 	bool done;
@@ -87,7 +87,7 @@ int guard_call(struct worker *w, int (*run)(void *arg), void (*release)(void *ar
 	if (!g)
 		return -ENOMEM;
 	r = pool_submit(w->look, &g->job);
-	if (r == 0 && !wait_or_leave(g)) {
+	if (r == 0 && !wait_or_leave(g, w->guard_ns)) {
 		counter_add(&w->counters.stalled, 1);
 		return -ETIMEDOUT;
 	}

@@ -10,9 +10,9 @@
 #include "base/clock.h"
 #include "cacheworker/worker.h"
 
-/* Longer than a tier takes to see that it stalls (2.25 s), so that who asks next is turned away at
+/* Longer than a tier takes to see that it stalls (5.25 s), so that who asks next is turned away at
  * once. */
-#define GUARD_NS (3 * CLOCK_SECOND)
+#define GUARD_NS (6 * CLOCK_SECOND)
 
 /*
  * run(arg), whose result is returned; `arg` is the caller's again. -ETIMEDOUT: it has not returned;

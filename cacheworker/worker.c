@@ -3,6 +3,7 @@
 #include "cacheworker/fetch.h"
 #include "cacheworker/fill.h"
 #include "cacheworker/flight.h"
+#include "cacheworker/guard.h"
 #include "cacheworker/holds.h"
 #include "cacheworker/runs.h"
 #include "cacheworker/scrub.h"
@@ -122,7 +123,9 @@ int worker_open(struct worker *w, const struct worker_config *config, struct err
 {
 	int r;
 
-	*w = (struct worker){ .config = config, .started_ns = clock_mono_ns() };
+	*w = (struct worker){
+		.config = config, .started_ns = clock_mono_ns(), .guard_ns = GUARD_NS
+	};
 	budget_init_user(&w->memory, config->memory - config->memory / 4, ARENA_UNITS);
 	budget_init_user(&w->gathered, config->memory / 4, ARENA_REPLIES);
 	pthread_mutex_init(&w->fetch_lock, NULL);

@@ -161,6 +161,7 @@ struct worker {
 	struct terms terms;
 	struct troubles troubles;
 	struct scrub *scrub;
+	_Atomic uint64_t guard_ns; /* GUARD_NS; tests have less time */
 	struct worker_counters counters;
 	struct ufs_counters origins; /* sums over the sources, brought up to date when asked for */
 	uint64_t started_ns;

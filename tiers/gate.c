@@ -6,7 +6,7 @@
 
 void gate_init(struct gate *gate)
 {
-	*gate = (struct gate){ .stalled = false };
+	*gate = (struct gate){ .stall_ns = GATE_STALL_NS };
 	pthread_mutex_init(&gate->lock, NULL);
 	pthread_cond_init(&gate->freed, NULL);
 }
@@ -15,6 +15,13 @@ void gate_release(struct gate *gate)
 {
 	pthread_cond_destroy(&gate->freed);
 	pthread_mutex_destroy(&gate->lock);
+}
+
+void gate_set_stall(struct gate *gate, uint64_t ns)
+{
+	pthread_mutex_lock(&gate->lock);
+	gate->stall_ns = ns;
+	pthread_mutex_unlock(&gate->lock);
 }
 
 bool gate_is_stalled(const struct gate *gate)
@@ -77,7 +84,7 @@ void gate_leave(struct gate *gate, const struct gate_call *call)
 {
 	pthread_mutex_lock(&gate->lock);
 	gate->began[call->kind][call->slot] = 0;
-	if (gate_is_stalled(gate) && longest_locked(gate, clock_mono_ns()) < GATE_STALL_NS)
+	if (gate_is_stalled(gate) && longest_locked(gate, clock_mono_ns()) < gate->stall_ns)
 		set_stalled_locked(gate, false);
 	pthread_cond_broadcast(&gate->freed); /* some wait for other kinds */
 	pthread_mutex_unlock(&gate->lock);
@@ -89,7 +96,7 @@ uint64_t gate_tick(struct gate *gate, uint64_t now)
 
 	pthread_mutex_lock(&gate->lock);
 	longest = longest_locked(gate, now);
-	set_stalled_locked(gate, longest >= GATE_STALL_NS);
+	set_stalled_locked(gate, longest >= gate->stall_ns);
 	pthread_mutex_unlock(&gate->lock);
 	return longest;
 }

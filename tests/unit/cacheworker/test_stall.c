@@ -6,6 +6,7 @@
 #include "tests/unit/cacheworker/world.h"
 #include "cacheworker/guard.h"
 #include "tiers/disk.h"
+#include "tiers/tier_set_internal.h"
 
 #define FILES   24u
 #define READERS 12u
@@ -90,9 +91,18 @@ static void wait_for_state(struct world *w, const char *state)
 	} while (strcmp(status.state, state) != 0);
 }
 
-static void test_reads_go_on(void **state)
+static struct world *hasty_world(void)
 {
 	struct world *w = world_new(1 * GiB, FILES);
+
+	gate_set_stall(&w->worker.tiers->tiers[0]->gate, CLOCK_SECOND);
+	w->worker.guard_ns = CLOCK_SECOND + CLOCK_SECOND / 2;
+	return w;
+}
+
+static void test_reads_go_on(void **state)
+{
+	struct world *w = hasty_world();
 	uint32_t local;
 	uint32_t ranges;
 	uint64_t gets;
@@ -120,7 +130,7 @@ static void test_reads_go_on(void **state)
 /* It hangs before anything is cached: creating files, opening and writing them. */
 static void test_cold_reads_go_on(void **state)
 {
-	struct world *w = world_new(1 * GiB, FILES);
+	struct world *w = hasty_world();
 
 	(void)state;
 	set_hangs(true);
@@ -151,7 +161,7 @@ static void release(void *arg)
 
 static void test_guard(void **state)
 {
-	struct world *w = world_new(1 * GiB, 1);
+	struct world *w = hasty_world();
 	uint64_t deadline;
 	int result = -ENODATA;
 

@@ -84,10 +84,14 @@ static void slow_open(struct slow *s, struct fixture *f, uint64_t first)
 	s->ops.pread = slow_pread;
 	s->ops.pwrite = slow_pwrite;
 	s->before = disk_use(&s->ops);
-	s->configs[0] = (struct tier_config){ .path = f->path, .capacity = first, .create = true };
-	s->configs[1] =
-		(struct tier_config){ .path = s->second, .capacity = 128 * MiB, .create = true };
+	s->configs[0] = (struct tier_config){
+		.path = f->path, .kind = TIER_SSD, .capacity = first, .create = true
+	};
+	s->configs[1] = (struct tier_config){
+		.path = s->second, .kind = TIER_SSD, .capacity = 128 * MiB, .create = true
+	};
 	assert_int_equal(tier_set_open(s->configs, 2, &f->set, NULL), 0);
+	gate_set_stall(&f->set->tiers[1]->gate, CLOCK_SECOND);
 }
 
 static void slow_close(struct slow *s)
