@@ -1,8 +1,9 @@
 /*
  * The memory of a private cluster (--memory) shared out between its daemons: three eighths for the
- * worker, an eighth for the master, the rest for mounts. The first mount gets half of that, each
- * later one a quarter of what is left, none less than MOUNT_LEAST; what a mount had comes back when
- * it is gone. With too little left there is no further mount.
+ * worker, a quarter for the master (a listing is faster when it need not go to disk), the rest for
+ * mounts. The first mount gets half of that, each later one a quarter of what is left, none less
+ * than MOUNT_LEAST; what a mount had comes back when it is gone. With too little left there is no
+ * further mount.
  */
 #include "base/units.h"
 #include "ctl/supervisor.h"
@@ -19,7 +20,7 @@ uint64_t supervisor_memory_worker(const struct supervisor_config *config)
 
 uint64_t supervisor_memory_master(const struct supervisor_config *config)
 {
-	return config->memory / 8;
+	return config->memory / 4;
 }
 
 /* What its command line says, also when an earlier supervisor wrote it. */

@@ -224,7 +224,7 @@ static unsigned int list_requests(uint64_t memory)
 /* A listing spills what it has no room for; the table made of it cannot. */
 static void share_out(uint64_t memory)
 {
-	arena_share(ARENA_LISTING, LISTING_LEAST, memory / 2);
+	arena_share(ARENA_LISTING, LISTING_LEAST, memory / 8 * 5);
 	arena_share(ARENA_TABLES, memory / 4, 0);
 	arena_share(ARENA_CONNECTIONS, memory / 32, memory / 8);
 }
@@ -245,7 +245,7 @@ static int start(struct master *m, struct err *e)
 			.store = m->store,
 			.tables = m->tables,
 			.epoch = m->cluster.epoch,
-			.listing_bytes = m->options.memory / 4,
+			.listing_bytes = m->options.memory / 2,
 			.limits = { .max_requests = 4,
 				.list_requests = list_requests(m->options.memory),
 				.request_timeout_ns = ATTEMPT_TIMEOUT,
