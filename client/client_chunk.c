@@ -469,6 +469,7 @@ int client_chunks_install(struct client_chunks *chunks, const struct chunk_id *i
 		r = install_new(chunks, id, TAKE_FD(own), &st, &place, &chunk);
 		if (r < 0)
 			return r;
+		ensure(chunk);
 		set_present(chunk, bitmap);
 		insert(chunks, chunk);
 	} else {

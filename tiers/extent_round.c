@@ -69,13 +69,12 @@ static void each_chunk(
 	}
 }
 
-/* Somebody but the set and this round has the chunk: a request, or a mount to which it was given. */
-static bool is_pinned(const struct strays *s)
+/* What an operator pinned stays as it lies. */
+static bool is_pinned(struct tier_set *set, const struct strays *s)
 {
-	for (uint32_t i = 0; i < s->n; i++)
-		if (atomic_load(&s->chunks[i]->refs) > 2)
-			return true;
-	return false;
+	struct tier_volume_status status;
+
+	return tier_volume_status(set, &s->plan.volume, &status) && status.policy.pin;
 }
 
 static int move_in(struct tier_set *set, struct chunk *chunk)
@@ -105,7 +104,7 @@ static int move_out(struct tier_set *set, struct chunk *chunk)
 /* Moves what was collected; false when some of it stays. */
 static bool move_all(struct tier_set *set, struct strays *s)
 {
-	bool all = s->plan.whole || !is_pinned(s);
+	bool all = s->plan.whole || !is_pinned(set, s);
 	bool may = all;
 
 	for (uint32_t i = 0; i < s->n; i++) {
@@ -124,6 +123,8 @@ static void note(struct tier_set *set, const struct strays *s, bool all)
 
 	pthread_mutex_lock(&set->extents.lock);
 	plan = extent_plan_find_locked(&set->extents, &s->plan.volume, s->plan.lineage);
+	if (plan && (plan->whole != s->plan.whole || plan->bytes != s->plan.bytes))
+		plan = NULL; /* it was changed meanwhile: what was found is of another one */
 	if (plan && s->n == 0) { /* the end of a pass */
 		plan->settled = plan->next == 0;
 		plan->rest = plan->failed ? REST_ROUNDS : 0;
