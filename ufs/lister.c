@@ -30,7 +30,7 @@
 #define LISTER_TIGHT        1.2   /* pages in a part */
 #define LISTER_STRANGE      4u    /* times that a page is asked for before it is believed */
 #define LISTER_EMPTY        1000u /* pages without a key in a row */
-#define LISTER_HINTS        8192u
+#define LISTER_HINTS        32768u
 #define LISTER_LEVELS       64u /* directory levels looked at, at most */
 #define LISTER_FIRST_LEVELS 4u
 
@@ -76,7 +76,9 @@ struct lister {
 	struct lister_alphabet alphabet;
 	struct lister_key *hints; /* sorted names of directories */
 	uint32_t n_hints;
-	bool more_hints;           /* a level has more directories than it told */
+	uint32_t open_levels;      /* of which not all names are known */
+	struct buf more;           /* token of a further page of names; empty: there is none */
+	uint32_t more_level;       /* it is of that one */
 	struct lister_key *levels; /* directories to look at */
 	uint32_t n_levels, next_level;
 	uint32_t slashes;        /* most that a key was seen to have */
@@ -218,6 +220,24 @@ static uint32_t directory_of(const struct lister_key *key)
 	return n;
 }
 
+/* Number of the first hint that is not below `key`. */
+static uint32_t hint_rank(const struct lister *l, const char *key, uint32_t len)
+{
+	uint32_t low = 0;
+	uint32_t high = l->n_hints;
+
+	while (low < high) {
+		uint32_t middle = (low + high) / 2;
+		const struct lister_key *hint = &l->hints[middle];
+
+		if (lister_key_cmp(hint->bytes, hint->len, key, len) < 0)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	return low;
+}
+
 /* What is known of a range, for cutting it. Where the directories behind the one of its position
  * are known, and are no part of the range, keys are expected in that one only. */
 static struct lister_spot spot_of_locked(const struct lister *l, const struct range *range,
@@ -231,20 +251,17 @@ static struct lister_spot spot_of_locked(const struct lister *l, const struct ra
 		.page_n = range->page_n,
 	};
 	uint32_t len = directory_of(&range->pos);
+	uint32_t hint;
 
 	*pos = range->pos;
 	if (!range->seen)
 		lister_pad(&l->alphabet, range->depth, pos);
-	for (uint32_t i = 0; i < l->n_hints && len; i++) {
-		const struct lister_key *hint = &l->hints[i];
-		bool last = i + 1 == l->n_hints;
-
-		if (hint->len == len && memcmp(hint->bytes, range->pos.bytes, len) == 0) {
-			if (last ? !l->more_hints : high && by_key(&hint[1], high) >= 0)
-				spot.floor = len;
-			break;
-		}
-	}
+	hint = len ? hint_rank(l, range->pos.bytes, len) : l->n_hints;
+	if (hint < l->n_hints && l->hints[hint].len == len &&
+		memcmp(l->hints[hint].bytes, range->pos.bytes, len) == 0 &&
+		(hint + 1 == l->n_hints ? l->open_levels == 0
+					: high && by_key(&l->hints[hint + 1], high) >= 0))
+		spot.floor = len;
 	if (!high)
 		return spot;
 	spot.even = high->len > len && memcmp(high->bytes, range->pos.bytes, len) == 0 &&
@@ -418,18 +435,27 @@ static int list_range_locked(struct lister *l, struct range *range, struct ufs_p
 
 /* ---- names of directories, as places to cut -------------------------------------------------- */
 
+/* The names go on behind this page of a level: where, if there is room for them. */
+static void add_more_locked(struct lister *l, const struct ufs_page *page, uint32_t level)
+{
+	if (l->more.len == 0 && l->n_hints < LISTER_HINTS &&
+		buf_append(&l->more, page->token.data, page->token.len) == 0)
+		l->more_level = level; /* only speed is lost without */
+}
+
 static void add_hints_locked(struct lister *l, const struct ufs_page *page)
 {
 	uint32_t n = min(page->n_prefixes, LISTER_HINTS - l->n_hints);
+	uint32_t before = l->n_hints;
 
-	if (page->truncated || n < page->n_prefixes)
-		l->more_hints = true;
+	l->open_levels += n < page->n_prefixes;
 	for (uint32_t i = 0; i < n; i++) {
 		const struct ufs_object *o = &page->prefixes[i];
 
 		lister_key_set(&l->hints[l->n_hints++], o->key, o->key_len);
 	}
-	qsort(l->hints, l->n_hints, sizeof(l->hints[0]), by_key);
+	if (n && before && by_key(&l->hints[before - 1], &l->hints[before]) > 0)
+		qsort(l->hints, l->n_hints, sizeof(l->hints[0]), by_key);
 	if (page->n_prefixes >= l->threads)
 		return; /* enough to cut by */
 	for (uint32_t i = 0; i < page->n_prefixes; i++) {
@@ -445,23 +471,38 @@ static void add_hints_locked(struct lister *l, const struct ufs_page *page)
 	}
 }
 
+static bool has_level(const struct lister *l)
+{
+	return l->more.len || l->next_level < l->n_levels;
+}
+
+/* One page of names: a further one of a level, or the first of the next. */
 static void look_at_level_locked(struct lister *l, struct ufs_page *page)
 {
-	const struct lister_key *level = &l->levels[l->next_level++]; /* entries do not move */
+	_cleanup_(buf_release) struct buf token = l->more;
+	uint32_t number = token.len ? l->more_level : l->next_level++;
+	const struct lister_key *level = &l->levels[number]; /* entries do not move */
 	struct ufs_page_request request = {
 		.dir = level->bytes,
 		.dir_len = level->len,
 		.delimiter = true,
+		.token = token.len ? token.data : NULL,
 		.given_up = &l->over,
 	};
 	struct err e = ERR_INIT;
 	int r;
 
+	l->more = BUF_INIT(UFS_TOKEN_BYTES);
+	l->open_levels += token.len == 0;
 	pthread_mutex_unlock(&l->lock);
 	r = ufs_list_page(l->ufs, &request, page, &e);
 	pthread_mutex_lock(&l->lock);
 	if (r == 0) {
 		add_hints_locked(l, page);
+		if (page->truncated)
+			add_more_locked(l, page, number);
+		else
+			l->open_levels--;
 		pthread_cond_signal(&l->news);
 	} else {
 		/* Only speed is lost; a failure that matters strikes the ranges too. */
@@ -484,27 +525,32 @@ static uint32_t evenly(uint32_t i, uint32_t n, uint32_t total)
 	return (uint32_t)((uint64_t)total * (2 * i + 1) / (2 * (uint64_t)n));
 }
 
+/* Number of the first hint inside the range, if that is inside. */
+static uint32_t first_inside_locked(const struct lister *l, const struct range *range)
+{
+	uint32_t i = range->has_pos ? hint_rank(l, range->pos.bytes, range->pos.len) : 0;
+
+	return i < l->n_hints && range->has_pos && by_key(&l->hints[i], &range->pos) == 0 ? i + 1
+											  : i;
+}
+
 /* NULL: there is none inside the range. */
 static const struct lister_key *first_hint_locked(const struct lister *l, const struct range *range)
 {
-	for (uint32_t i = 0; i < l->n_hints; i++)
-		if (inside(range, &l->hints[i]))
-			return &l->hints[i];
-	return NULL;
+	uint32_t i = first_inside_locked(l, range);
+
+	return i < l->n_hints && inside(range, &l->hints[i]) ? &l->hints[i] : NULL;
 }
 
 /* Up to `want` names of directories inside the range, evenly. */
 static uint32_t hint_cuts_locked(struct lister *l, const struct range *range, uint32_t want)
 {
-	uint32_t from = 0;
-	uint32_t to;
+	uint32_t from = first_inside_locked(l, range);
+	uint32_t to = l->n_hints;
 	uint32_t n;
 
-	while (from < l->n_hints && !inside(range, &l->hints[from]))
-		from++;
-	to = from;
-	while (to < l->n_hints && inside(range, &l->hints[to]))
-		to++;
+	if (range->bounded)
+		to = max(hint_rank(l, range->high.bytes, range->high.len), from);
 	n = min(want, to - from);
 	for (uint32_t i = 0; i < n; i++)
 		l->cuts[i] = l->hints[from + evenly(i, n, to - from)];
@@ -638,7 +684,7 @@ static void work(struct pool_job *job)
 			l->busy++;
 			(void)list_range_locked(l, range, &page); /* kept in l->status */
 			l->busy--;
-		} else if (l->next_level < l->n_levels) {
+		} else if (has_level(l)) {
 			l->busy++;
 			look_at_level_locked(l, &page);
 			l->busy--;
@@ -812,6 +858,7 @@ static void release(struct lister *l)
 {
 	list_for_each_safe (node, &l->ranges)
 		remove_range(list_entry(node, struct range, link));
+	buf_release(&l->more);
 	free(l->hints);
 	free(l->levels);
 	free(l->cuts);
@@ -843,6 +890,7 @@ int lister_run(struct ufs *ufs, unsigned int threads, ufs_list_sink sink, void *
 
 	ensure(threads >= 1 && threads <= LISTER_THREADS_MAX);
 	l.threads = threads;
+	l.more = BUF_INIT(UFS_TOKEN_BYTES);
 	l.hints = malloc(LISTER_HINTS * sizeof(l.hints[0])); /* touched as far as used */
 	l.levels = malloc(LISTER_LEVELS * sizeof(l.levels[0]));
 	l.cuts = malloc(l.threads * sizeof(l.cuts[0]));
