@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/option.h"
 #include "base/ready.h"
+#include "base/remembered.h"
 #include "base/units.h"
 
 #include <stdlib.h>
@@ -119,7 +120,7 @@ int main(int argc, char **argv)
 	if (bounds_check_descriptors(&e) < 0)
 		return ready_error(options.ready_fd, "cacheworker", EXIT_USAGE, &e);
 	if (tier_options_parse(&tiers, &options.tiers, options.capacity, options.create,
-		    tier_remembered_dir(remembered), &e) < 0 ||
+		    remembered_dir(remembered), &e) < 0 ||
 		tier_options_memory(&tiers, options.memory, MEMORY_LEAST, &memory, &e) < 0)
 		return ready_error(options.ready_fd, "cacheworker", EXIT_USAGE, &e);
 	daemon_signals_block(&signals);

@@ -2,13 +2,12 @@
 #include "cacheworker/tier_command.h"
 #include "base/exit.h"
 #include "base/option.h"
+#include "base/remembered.h"
 #include "base/units.h"
 #include "tiers/tiers.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 struct tier_options {
 	uint64_t capacity;
@@ -34,27 +33,6 @@ static const struct option_set set = {
 	.max_args = 1,
 };
 
-static const char *join(char out[PATH_MAX], const char *base, const char *below)
-{
-	return base && base[0] == '/' && snprintf(out, PATH_MAX, "%s%s", base, below) < PATH_MAX
-		       ? out
-		       : NULL;
-}
-
-const char *tier_remembered_dir(char out[PATH_MAX])
-{
-	const char *given = secure_getenv("GRANARY_STATE_DIR");
-	const char *state = secure_getenv("XDG_STATE_HOME");
-
-	if (given)
-		return join(out, given, "/tiers");
-	if (geteuid() == 0)
-		return join(out, "/var/lib/granary", "/tiers");
-	if (state)
-		return join(out, state, "/granary/tiers");
-	return join(out, secure_getenv("HOME"), "/.local/state/granary/tiers");
-}
-
 static int tier_fail(int status, const struct err *e)
 {
 	(void)fprintf(stderr, "cacheworker: %s\n", e->text);
@@ -79,7 +57,7 @@ int tier_command(int argc, char **argv)
 	(void)option_parse_or_exit(&set, argc - 1, argv + 1, &options); /* one argument */
 	config.path = argv[2];
 	config.capacity = options.capacity;
-	config.remembered = tier_remembered_dir(remembered);
+	config.remembered = remembered_dir(remembered);
 	if (tier_init(&config, options.adopt, &e) < 0)
 		return tier_fail(e.code == -EBUSY ? EXIT_BUSY : EXIT_CACHE, &e);
 	(void)printf("%s: %s\n", config.path,

@@ -1,6 +1,9 @@
 /* doctor: the cache directory, or where it would be made. */
 #include "base/cleanup.h"
+#include "base/device.h"
+#include "base/file.h"
 #include "base/layout.h"
+#include "base/remembered.h"
 #include "base/units.h"
 #include "ctl/cache_dir.h"
 #include "ctl/doctor.h"
@@ -199,6 +202,57 @@ static bool has_tier(const char *path)
 	       access(marker, F_OK) == 0;
 }
 
+/* The line "device ..." of a tier's identity; false: it has none, or cannot be read. */
+static bool tier_device(const char *tier, char out[DEVICE_TEXT])
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(4096);
+	char marker[PATH_MAX];
+	const char *line;
+	size_t len;
+
+	if (snprintf(marker, sizeof(marker), "%s/granary.tier", tier) >= (int)sizeof(marker) ||
+		file_read_all(marker, &text) < 0)
+		return false;
+	line = strstr(buf_str(&text), "\ndevice ");
+	if (!line)
+		return false;
+	line += strlen("\ndevice ");
+	len = strcspn(line, "\n");
+	if (len >= DEVICE_TEXT)
+		return false;
+	(void)snprintf(out, DEVICE_TEXT, "%.*s", (int)len, line);
+	return true;
+}
+
+/* Is its disk the one that it was made on, and there at all? */
+static void check_device(struct doctor *d, const char *path)
+{
+	char remembered[PATH_MAX];
+	char was[DEVICE_TEXT];
+	char is[DEVICE_TEXT];
+	char tier[PATH_MAX];
+	struct err e = ERR_INIT;
+	_cleanup_close_ int fd = -1;
+
+	if (snprintf(tier, sizeof(tier), "%s/tier", path) >= (int)sizeof(tier))
+		return; /* refused before */
+	if (!has_tier(path)) {
+		if (remembered_dir(remembered) && remembered_check(remembered, tier, &e) < 0)
+			doctor_fail(d, EXIT_CACHE, "cache", "disk: %s", e.text);
+		return;
+	}
+	fd = open(tier, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (!tier_device(tier, was) || fd < 0 || device_of(fd, is) < 0)
+		return; /* the worker says why */
+	if (device_differs(was, is))
+		doctor_fail(d, EXIT_CACHE, "cache",
+			"disk: the cache was made on device %s and lies on %s: mount the right "
+			"disk, or take it over with: cacheworker tier init --adopt %s",
+			was, is, tier);
+	else
+		doctor_ok(d, "cache", "disk: the one that the cache was made on (%s)", is);
+}
+
 void doctor_cache(struct doctor *d)
 {
 	char path[PATH_MAX];
@@ -220,6 +274,7 @@ void doctor_cache(struct doctor *d)
 		return;
 	}
 	check_identity(d, path, at, there);
+	check_device(d, path);
 	check_type(d, at);
 	check_disk(d, at);
 	check_space(d, at, !has_tier(path));

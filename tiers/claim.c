@@ -9,7 +9,7 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "tiers/disk.h"
-#include "tiers/remembered_internal.h"
+#include "base/remembered.h"
 #include "tiers/tier_internal.h"
 
 #include <fcntl.h>
@@ -157,9 +157,9 @@ void tier_unclaim(struct tier *tier)
 
 static void remember(const struct tier *tier, const struct tier_config *config)
 {
-	int r = config->remembered
-			? remembered_note(config->remembered, tier->path, &tier->identity)
-			: 0;
+	int r = config->remembered ? remembered_note(config->remembered, tier->path,
+					     tier->identity.uuid, tier->identity.device)
+				   : 0;
 
 	if (r < 0)
 		log_debug("tier not remembered", "path=\"%s\" in=\"%s\" cause=%s", tier->path,

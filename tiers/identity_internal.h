@@ -5,7 +5,7 @@
  *	format 1
  *	features 0
  *	uuid 0c9f...		made with the tier
- *	device uuid:4f1e...	the filesystem it was made on (device_internal.h)
+ *	device uuid:4f1e...	the filesystem it was made on (base/device.h)
  *	filesystem 8300...	as statfs named it at the last start
  *	capacity 0		said by `tier init`; 0: not said
  *	boot 3			counts the boots that wrote here; a chunk remembers its own
@@ -20,7 +20,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "base/err.h"
-#include "tiers/device_internal.h"
+#include "base/device.h"
 
 #define IDENTITY_NAME   "granary.tier"
 #define IDENTITY_FORMAT 1u

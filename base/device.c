@@ -1,5 +1,5 @@
-/* Which filesystem a directory lies on. See device_internal.h. */
-#include "tiers/device_internal.h"
+/* Which filesystem a directory lies on. See base/device.h. */
+#include "base/device.h"
 #include "base/cleanup.h"
 #include "base/err.h"
 #include "base/hash.h"

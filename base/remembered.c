@@ -1,6 +1,7 @@
-/* Tiers that were here. See remembered_internal.h. */
-#include "tiers/remembered_internal.h"
+/* Tiers that were here. See base/remembered.h. */
+#include "base/remembered.h"
 #include "base/cleanup.h"
+#include "base/device.h"
 #include "base/file.h"
 #include "base/hash.h"
 
@@ -133,7 +134,7 @@ static void prune(const char *dir)
 		(void)unlink(path); /* or with the next one */
 }
 
-int remembered_note(const char *dir, const char *path, const struct identity *identity)
+int remembered_note(const char *dir, const char *path, const char *uuid, const char *device)
 {
 	_cleanup_(buf_release) struct buf want = BUF_INIT(RECORD_BYTES);
 	_cleanup_(buf_release) struct buf have = BUF_INIT(RECORD_BYTES);
@@ -145,8 +146,7 @@ int remembered_note(const char *dir, const char *path, const struct identity *id
 	if (r == 0)
 		r = record_path(dir, real, record);
 	if (r == 0)
-		r = buf_printf(&want, "path %s\nuuid %s\ndevice %s\n", real, identity->uuid,
-			identity->device);
+		r = buf_printf(&want, "path %s\nuuid %s\ndevice %s\n", real, uuid, device);
 	if (r < 0)
 		return r;
 	if (file_read_all(record, &have) == 0 && have.len == want.len &&
@@ -158,4 +158,27 @@ int remembered_note(const char *dir, const char *path, const struct identity *id
 	if (r == 0)
 		prune(dir);
 	return r;
+}
+
+/* ---- where ----------------------------------------------------------------------------------- */
+
+static const char *join(char out[PATH_MAX], const char *base, const char *below)
+{
+	return base && base[0] == '/' && snprintf(out, PATH_MAX, "%s%s", base, below) < PATH_MAX
+		       ? out
+		       : NULL;
+}
+
+const char *remembered_dir(char out[PATH_MAX])
+{
+	const char *given = secure_getenv("GRANARY_STATE_DIR");
+	const char *state = secure_getenv("XDG_STATE_HOME");
+
+	if (given)
+		return join(out, given, "/tiers");
+	if (geteuid() == 0)
+		return join(out, "/var/lib/granary", "/tiers");
+	if (state)
+		return join(out, state, "/granary/tiers");
+	return join(out, secure_getenv("HOME"), "/.local/state/granary/tiers");
 }

@@ -12,7 +12,8 @@
  */
 #pragma once
 
-#include "tiers/identity_internal.h"
+#include <limits.h>
+#include "base/err.h"
 
 #define REMEMBERED_MAX 256u
 
@@ -22,6 +23,12 @@
  */
 int remembered_check(const char *dir, const char *path, struct err *e) __must_check;
 
-/* Remembers the tier at `path`; writes only what is not known yet. */
+/* Remembers the tier at `path`, by its uuid and base/device.h; writes only what is not known yet. */
 int remembered_note(
-	const char *dir, const char *path, const struct identity *identity) __must_check;
+	const char *dir, const char *path, const char *uuid, const char *device) __must_check;
+
+/*
+ * DIR of this host: $GRANARY_STATE_DIR/tiers; else /var/lib/granary/tiers for root, for others below
+ * $XDG_STATE_HOME or ~/.local/state. NULL when there is no such place.
+ */
+const char *remembered_dir(char out[PATH_MAX]);
