@@ -35,6 +35,8 @@
 #define EXTENT_DIR_BYTES  (4 + 2 * VOLUME_ID_LEN + 1 + 16 + 1)
 #define EXTENT_PATH_BYTES (EXTENT_DIR_BYTES + 1 + 20 + 1 + FILE_ID_HEX)
 
+#define EXT_DIR "ext"
+
 struct chunk;
 struct volume_space;
 
@@ -182,6 +184,15 @@ void extent_give_charge(struct extent *extent, uint64_t bytes, bool held);
 /* A chunk of it became complete, or is no more: the file's mode follows. The extent is pinned. */
 void extent_note_complete(struct extent *extent, bool complete);
 
+/* The file itself, when it was made or found. */
+void extent_charge_file(struct extent *extent, uint64_t allocated);
+
+/* Relative to the tier's directory; `aside` with the id. */
+void extent_path(const struct extent *extent, bool aside, char out[EXTENT_PATH_BYTES]);
+/* Makes the file of an extent in state MAKING. */
+int extent_make_file(struct extent *extent) __must_check;
+/* -EBADMSG, -ENODATA: not an extent's file. */
+int extent_read_foot(int fd, struct extent_foot *ret_foot, uint64_t *ret_allocated) __must_check;
 /* Removes the file. */
 void extent_unlink(struct extent *extent);
 
