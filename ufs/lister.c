@@ -435,10 +435,11 @@ static int list_range_locked(struct lister *l, struct range *range, struct ufs_p
 
 /* ---- names of directories, as places to cut -------------------------------------------------- */
 
-/* The names go on behind this page of a level: where, if there is room for them. */
+/* The names go on behind this page of a level: where, if it has names more than keys, and there is
+ * room for them. */
 static void add_more_locked(struct lister *l, const struct ufs_page *page, uint32_t level)
 {
-	if (l->more.len == 0 && l->n_hints < LISTER_HINTS &&
+	if (page->n_prefixes > page->n_objects && l->more.len == 0 && l->n_hints < LISTER_HINTS &&
 		buf_append(&l->more, page->token.data, page->token.len) == 0)
 		l->more_level = level; /* only speed is lost without */
 }
