@@ -259,6 +259,7 @@ int listing_add(struct listing *l, const char *key, uint32_t key_len, uint64_t s
 	}
 	if (r < 0)
 		return r;
+	ensure(object);
 	object->size = key[key_len - 1] == '/' ? 0 : size; /* a marker's bytes have no name */
 	object->mtime_ns = mtime_ns;
 	object->key_len = (uint16_t)key_len;

@@ -61,6 +61,7 @@ static void check_sum(uint64_t memory, unsigned int least_mounts)
 	assert_in_range(n, least_mounts, 1000);
 	add(&s, MOUNT_GONE, 1 * GiB); /* counts no more */
 	add(&s, MOUNT_FAILED, 1 * GiB);
+	ensure(first);
 	drop(first);
 	assert_int_equal(supervisor_memory_mount(&s, &bytes, &e), 0);
 	while (!list_empty(&s.mounts))
