@@ -322,7 +322,10 @@ void chunk_settle(struct chunk *chunk, uint64_t reserved, uint64_t allocated)
 struct index_row chunk_row(struct chunk *chunk)
 {
 	struct index_row row = {
-		.id = chunk->id, .file = chunk->file, .extent = chunk->extent != NULL
+		.id = chunk->id,
+		.file = chunk->file,
+		.extent = chunk->extent != NULL,
+		.class = chunk->class,
 	};
 
 	pthread_mutex_lock(&chunk->lock);

@@ -203,8 +203,6 @@ int chunk_open_fd(struct chunk *chunk, int *ret_fd)
 	}
 	if (fd < 0)
 		return tier_io(chunk->tier, fd, began);
-	if (chunk->extent)
-		atomic_store(&chunk->extent->handed, true);
 	*ret_fd = fd;
 	return 0;
 }

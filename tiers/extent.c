@@ -255,10 +255,14 @@ struct extent *extents_join(struct tier_set *set, const struct chunk_id *id, str
 		extent = NULL;
 	else if (extent)
 		extent->chunks++;
-	else if (bytes && tier)
+	else if (bytes)
 		made = (extent = begin_locked(extents, set, tier, id, bytes)) != NULL;
 	pthread_mutex_unlock(&extents->lock);
-	return made ? finish_making(extent) : extent;
+	if (made)
+		extent = finish_making(extent);
+	if (bytes && !extent)
+		extent_plan_stir(set, &id->volume, id->lineage); /* it is moved in later */
+	return extent;
 }
 
 void extent_leave(struct extent *extent, bool was_complete, uint64_t dead)
@@ -335,7 +339,6 @@ static int look_at(struct scan *scan, const char *path)
 		return -EBADMSG;
 	}
 	extent->state = EXTENT_LIVE;
-	atomic_store(&extent->handed, true); /* a reader may have it since an earlier run */
 	extent_charge_file(extent, allocated);
 	insert_locked(extents, extent);
 	return 0;

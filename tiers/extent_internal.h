@@ -64,7 +64,6 @@ struct extent {
 	_Atomic uint64_t charged;  /* what the file takes */
 	_Atomic uint64_t orphaned; /* part of it: of no struct chunk */
 	_Atomic uint64_t held;     /* part of that: of chunks that were unlinked */
-	_Atomic bool handed;       /* a descriptor was given to a reader, or may have been */
 	/* Under extents.lock: */
 	struct map_node by_number; /* (volume, lineage, number) */
 	struct map_node by_file;
@@ -110,6 +109,7 @@ struct extent_plan *extent_plan_find_locked(
 /* Chunks of the volume are to be looked at again. */
 void extent_plan_stir_locked(
 	struct extents *extents, const struct volume_id *volume, uint64_t lineage);
+void extent_plan_stir(struct tier_set *set, const struct volume_id *volume, uint64_t lineage);
 /* All of it was dropped. */
 void extent_plan_forget(struct tier_set *set, const struct volume_id *volume, uint64_t lineage);
 /* Decides about every volume anew, as room came and went. */

@@ -131,6 +131,13 @@ void extent_plan_stir_locked(
 		plan->settled = false;
 }
 
+void extent_plan_stir(struct tier_set *set, const struct volume_id *volume, uint64_t lineage)
+{
+	pthread_mutex_lock(&set->extents.lock);
+	extent_plan_stir_locked(&set->extents, volume, lineage);
+	pthread_mutex_unlock(&set->extents.lock);
+}
+
 void extent_plan_forget(struct tier_set *set, const struct volume_id *volume, uint64_t lineage)
 {
 	struct extents *extents = &set->extents;

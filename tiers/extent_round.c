@@ -104,10 +104,14 @@ static int move_out(struct tier_set *set, struct chunk *chunk)
 /* Moves what was collected; false when some of it stays. */
 static bool move_all(struct tier_set *set, struct strays *s)
 {
-	bool all = s->plan.whole || !is_pinned(set, s);
-	bool may = all;
+	bool may = s->plan.whole || !is_pinned(set, s);
+	bool all = may;
 
 	for (uint32_t i = 0; i < s->n; i++) {
+		/* Not on a disk that has trouble. */
+		may = may && tier_in_service(s->chunks[i]->tier) &&
+		      health_get(&s->chunks[i]->tier->health) == HEALTH_OK;
+		all = all && may;
 		if (may && (s->plan.whole ? move_in(set, s->chunks[i])
 					  : move_out(set, s->chunks[i])) < 0)
 			all = false;
@@ -124,7 +128,7 @@ static void note(struct tier_set *set, const struct strays *s, bool all)
 	pthread_mutex_lock(&set->extents.lock);
 	plan = extent_plan_find_locked(&set->extents, &s->plan.volume, s->plan.lineage);
 	if (plan && (plan->whole != s->plan.whole || plan->bytes != s->plan.bytes))
-		plan = NULL; /* it was changed meanwhile: what was found is of another one */
+		plan = NULL;     /* it was changed meanwhile: what was found is of another one */
 	if (plan && s->n == 0) { /* the end of a pass */
 		plan->settled = plan->next == 0;
 		plan->rest = plan->failed ? REST_ROUNDS : 0;

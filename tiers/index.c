@@ -10,6 +10,8 @@
 #define ROW_V1        1
 #define ROW_COMPLETE  2
 #define ROW_FILLING   1
+#define ROW_OWNED     0
+#define ROW_COPY      1
 #define ROW_OWN_FILE  0
 #define ROW_IN_EXTENT 1
 
@@ -54,7 +56,7 @@ void index_value_encode(const struct index_row *row, uint8_t out[INDEX_VALUE_BYT
 {
 	out[0] = ROW_VERSION;
 	out[1] = row->complete ? ROW_COMPLETE : ROW_FILLING;
-	out[2] = 0; /* class: owned */
+	out[2] = row->class == TIER_COPY ? ROW_COPY : ROW_OWNED;
 	out[3] = row->extent ? ROW_IN_EXTENT : ROW_OWN_FILE;
 	put_le(out + 4, row->boot, 4);
 	put_le(out + 8, row->file, 8);
@@ -69,13 +71,14 @@ int index_row_decode(const void *key, size_t key_len, const void *value, size_t 
 
 	if (key_len != INDEX_KEY_BYTES || value_len != INDEX_VALUE_BYTES ||
 		(v[0] != ROW_VERSION && v[0] != ROW_V1) ||
-		(v[1] != ROW_COMPLETE && v[1] != ROW_FILLING) ||
+		(v[1] != ROW_COMPLETE && v[1] != ROW_FILLING) || v[2] > ROW_COPY ||
 		v[3] > (v[0] == ROW_V1 ? ROW_OWN_FILE : ROW_IN_EXTENT))
 		return -EBADMSG;
 	memcpy(row.id.volume.bytes, k, VOLUME_ID_LEN);
 	row.id.lineage = get_be(k + VOLUME_ID_LEN);
 	row.id.chunk = get_be(k + VOLUME_ID_LEN + 8);
 	row.complete = v[1] == ROW_COMPLETE;
+	row.class = v[2] == ROW_COPY ? TIER_COPY : TIER_OWNED;
 	row.extent = v[3] == ROW_IN_EXTENT;
 	row.boot = (uint32_t)get_le(v + 4, 4);
 	row.file = get_le(v + 8, 8);

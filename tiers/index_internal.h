@@ -20,6 +20,7 @@ struct index_row {
 		boot; /* of the tier; its pieces are trusted while this is the tier's present one */
 	bool complete; /* every block is present */
 	bool extent;   /* it lies in the extent file of that id */
+	enum tier_class class;
 };
 
 #define INDEX_KEY_BYTES   32 /* volume, lineage and chunk big-endian: a volume's chunks in order */

@@ -502,6 +502,43 @@ static void test_demotion(void **state)
 	free(data);
 }
 
+static enum tier_class class_of(struct fixture *f, uint64_t n)
+{
+	struct chunk_id id = chunk_number(n);
+	struct chunk *chunk = tier_chunk_find(f->set, &id);
+	enum tier_class class;
+
+	assert_non_null(chunk);
+	class = chunk->class;
+	chunk_unref(chunk);
+	return class;
+}
+
+/* What another worker owns is known as such, after a move and after a restart. */
+static void test_class(void **state)
+{
+	static const struct tier_admission copy = { .class = TIER_COPY, .want = TIER_WANT_READ };
+	struct fixture *f = *state;
+	struct chunk_id id = chunk_number(1);
+	struct chunk *chunk;
+
+	open_still(f);
+	write_chunk(f, 0);
+	assert_int_equal(tier_chunk_admit_as(f->set, &id, &copy, &chunk), 0);
+	chunk_unref(chunk);
+	write_chunk(f, 1);
+	for (int i = 0; i < 2; i++) {
+		assert_int_equal(class_of(f, 0), TIER_OWNED);
+		assert_int_equal(class_of(f, 1), TIER_COPY);
+		layout(f, 10 * CHUNK_BYTES);
+		move_all(f);
+		assert_true(in_extent(f, 0) && in_extent(f, 1));
+		assert_int_equal(class_of(f, 0), TIER_OWNED);
+		assert_int_equal(class_of(f, 1), TIER_COPY);
+		reopen_still(f);
+	}
+}
+
 static void layout_used(struct fixture *f, uint64_t used)
 {
 	layout(f, used);
@@ -618,6 +655,7 @@ int main(void)
 		T(test_promotion),
 		T(test_write_to_the_moved),
 		T(test_demotion),
+		T(test_class),
 		T(test_hysteresis),
 		T(test_quota),
 		T(test_dead_bytes),
