@@ -91,6 +91,11 @@ void client_volume_named_only(struct client_volume *volume);
  */
 int client_read_local(
 	struct client_volume *volume, uint64_t offset, uint32_t length, void *buf) __must_check;
+/*
+ * A client_read_local() hangs in its disk, or one of which this was said has returned. While any
+ * does, none is begun, and workers are asked for bytes instead of descriptors.
+ */
+void client_local_hangs(struct client_volume *volume, bool now);
 
 /* One read under way; the caller's until on_done, which is called exactly once. */
 struct client_read {

@@ -319,7 +319,8 @@ static void on_answer(struct rpc_call *call, int status)
 static void ask(struct client_op *op, enum frame_op frame_op, uint64_t offset, uint32_t length)
 {
 	struct client_volume *volume = op->volume;
-	bool local = frame_op == FRAME_FETCH && op->owner->local && !op->no_local;
+	bool local = frame_op == FRAME_FETCH && op->owner->local && !op->no_local &&
+		     atomic_load(&volume->client->hanging) == 0;
 
 	op->call = (struct rpc_call){
 		.frame = { .op = (uint8_t)frame_op,

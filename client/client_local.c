@@ -194,6 +194,8 @@ int client_local_read(struct client_volume *volume, uint64_t offset, uint32_t le
 	ensure(length && length <= CLIENT_READ_MAX && offset <= UINT64_MAX - CHUNK_BYTES);
 	ensure(offset % BLOCK_BYTES == 0 && length % BLOCK_BYTES == 0);
 	ensure((uintptr_t)buf % BLOCK_BYTES == 0);
+	if (atomic_load(&volume->client->hanging) > 0)
+		return -EAGAIN;
 	while (offset < end && r == 0) {
 		uint64_t stop = min(end, align_down(offset, CHUNK_BYTES) + CHUNK_BYTES);
 		struct segment seg = {
@@ -207,6 +209,14 @@ int client_local_read(struct client_volume *volume, uint64_t offset, uint32_t le
 		offset = stop;
 	}
 	return r;
+}
+
+void client_local_hangs(struct client_volume *volume, bool now)
+{
+	if (now)
+		atomic_fetch_add(&volume->client->hanging, 1);
+	else
+		atomic_fetch_sub(&volume->client->hanging, 1);
 }
 
 int client_read_local(struct client_volume *volume, uint64_t offset, uint32_t length, void *buf)

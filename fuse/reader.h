@@ -17,6 +17,11 @@ struct reader_ops {
 	 * else: use read().
 	 */
 	int (*read_local)(struct reader *reader, uint64_t offset, uint32_t length, void *buf);
+	/*
+	 * A read_local() does not return, or one of which this was said did: until all have, none
+	 * is to be tried. NULL: does not matter.
+	 */
+	void (*hangs)(struct reader *reader, bool now);
 	/* Answers by read->on_done, exactly once. */
 	void (*read)(struct reader *reader, struct client_read *read);
 	/*

@@ -16,6 +16,11 @@ static void cancel(struct reader *reader, struct client_read *read)
 	client_read_cancel(reader->volume, read);
 }
 
+static void hangs(struct reader *reader, bool now)
+{
+	client_local_hangs(reader->volume, now);
+}
+
 static void note(struct reader *reader, uint64_t offset, uint32_t length)
 {
 	client_note_read(reader->volume, offset, length);
@@ -23,6 +28,7 @@ static void note(struct reader *reader, uint64_t offset, uint32_t length)
 
 static const struct reader_ops ops = {
 	.read_local = read_local,
+	.hangs = hangs,
 	.read = read_anywhere,
 	.cancel = cancel,
 	.note = note,

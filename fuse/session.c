@@ -149,7 +149,11 @@ static void on_read(struct worker *w, uint32_t slot, const struct request *req)
 		return;
 	}
 	reader->ops->note(reader, range.offset, range.length);
-	if (read_local(w, &range) == 0) {
+	session_read_begin(w, slot, &range);
+	r = read_local(w, &range);
+	if (!session_read_end(w))
+		return;
+	if (r == 0) {
 		session_answer(s, slot, 0, w->buf + range.skip, range.size);
 		return;
 	}
@@ -415,9 +419,10 @@ static void worker_release(struct worker *w)
 		(void)close(w->wait_fd); /* as above */
 	free(w->buf);
 	free(w->scratch);
+	pthread_mutex_destroy(&w->lock);
 }
 
-static int start_threads(struct session *s, unsigned int threads)
+int session_start_threads(struct session *s, unsigned int threads)
 {
 	sigset_t all;
 	sigset_t old;
@@ -429,6 +434,7 @@ static int start_threads(struct session *s, unsigned int threads)
 		struct worker *w = &s->workers[s->started];
 
 		w->session = s;
+		pthread_mutex_init(&w->lock, NULL);
 		w->buf = aligned_alloc(BLOCK_BYTES, BUF_BYTES);
 		w->scratch = calloc(1, max(s->config.tree->scratch_bytes, (size_t)1));
 		w->wait_fd = wait_fd_new(s);
@@ -456,6 +462,7 @@ int session_new(const struct session_config *config, struct session **ret_sessio
 		return err_set(e, -ENOMEM, "out of memory");
 	s->magic = SESSION_MAGIC;
 	s->config = *config;
+	s->stall_ns = config->stall_ns;
 	s->counters = slots_counters(config->slots);
 	atomic_init(&s->inherited, counter_get(&s->counters->known));
 	s->parked = calloc(2 * (size_t)slots_count(config->slots), sizeof(s->parked[0]));
@@ -472,7 +479,9 @@ int session_new(const struct session_config *config, struct session **ret_sessio
 	}
 	if (slots_phase(config->slots) == SLOTS_MOUNTED)
 		counter_add(&s->counters->crashes, 1);
-	r = start_threads(s, threads);
+	r = session_start_threads(s, threads);
+	if (r == 0)
+		r = session_watch_start(s);
 	if (r < 0) {
 		session_free(s);
 		return err_set(e, r,
@@ -502,6 +511,7 @@ void session_free(struct session *s)
 		slots_wake(s->config.slots);
 		(void)eventfd_write(s->stop_fd, 1); /* cannot overflow */
 	}
+	session_watch_stop(s); /* it starts threads */
 	for (unsigned int i = 0; i < s->started; i++)
 		pthread_join(s->workers[i].thread, NULL);
 	if (s->parked)

@@ -44,7 +44,9 @@
 	X(known, "granary_fuse_known_nodes", GAUGE, "nodes",                                     \
 		"Files and directories that the kernel knows")                                   \
 	X(forget, "granary_fuse_forgets_total", COUNTER, "requests",                             \
-		"FORGETs: the kernel needed memory, nobody waits for them")
+		"FORGETs: the kernel needed memory, nobody waits for them")                      \
+	X(stalled, "granary_fuse_stalled_total", COUNTER, "requests",                            \
+		"READs that a disk did not answer in time, asked of the worker")
 
 /* In the slots' memory: counts of the whole mount, over crashes. */
 COUNTER_STRUCT(session_counters, SESSION_COUNTERS);
@@ -60,6 +62,7 @@ struct session_config {
 	struct reader *reader; /* borrowed */
 	struct tree *tree;     /* borrowed */
 	unsigned int threads;  /* 0: 4 */
+	uint64_t stall_ns;     /* that a disk may take for a READ; 0: 5 s */
 	/* A READ failed, in words of errno; any thread, must not block. May be NULL. */
 	void (*on_failure)(void *arg, uint64_t offset, uint32_t length, int status);
 	/*

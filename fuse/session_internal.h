@@ -36,8 +36,13 @@ struct parked {
 struct worker {
 	struct session *session;
 	pthread_t thread;
-	unsigned char *buf; /* BUF_BYTES, aligned for direct I/O */
-	void *scratch;      /* the tree's */
+	unsigned char *buf;     /* BUF_BYTES, aligned for direct I/O */
+	void *scratch;          /* the tree's */
+	pthread_mutex_t lock;   /* of the four below; a leaf */
+	uint64_t reading_since; /* it reads from the disk since, monotonic ns; 0: it does not */
+	uint32_t reading_slot;
+	struct tree_range reading;
+	bool taken;         /* it takes too long: the request is not its own any more */
 	int wait_fd;        /* epoll */
 	bool waits_for_dev; /* the device is among what it waits for */
 };
@@ -58,6 +63,9 @@ struct session {
 	_Atomic uint64_t sweep_ns; /* when the next sweep is due; UINT64_MAX: a thread is at it */
 	struct worker workers[SESSION_THREADS_MAX];
 	unsigned int started;
+	pthread_t watch; /* session_stall.c */
+	bool watched;
+	uint64_t stall_ns;
 	int stop_fd; /* eventfd: readable once the threads are to end */
 	_Atomic bool stopping;
 	_Atomic bool refusing;
@@ -82,6 +90,17 @@ void session_park(struct session *s, uint32_t slot, const struct tree_range *ran
  */
 bool session_give_up(struct session *s, uint32_t slot, uint32_t ticket, int status);
 void session_give_up_all(struct session *s);
+
+/* A READ that is at the disk for so long is parked (session_stall.c). */
+#define SESSION_STALL_NS (5 * CLOCK_SECOND)
+
+/* Around a read from this node's disks. _end: false when the request was parked meanwhile. */
+void session_read_begin(struct worker *w, uint32_t slot, const struct tree_range *range);
+bool session_read_end(struct worker *w) __must_check;
+int session_watch_start(struct session *s) __must_check;
+void session_watch_stop(struct session *s);
+/* Until there are so many. */
+int session_start_threads(struct session *s, unsigned int threads) __must_check;
 
 #define SWEEP_MS 200 /* a reader that was killed is to be gone within a second */
 

@@ -1,7 +1,7 @@
 /*
  * A reader without client, worker or origin: the bytes of a volume as a function of their offset.
  * What lies in `stall` is parked until it is released; what lies in `fail` fails; what lies in
- * `later` is answered by another thread. The control block may be shared between processes.
+ * `later` is answered by another thread; what lies in `hang` hangs in read_local(). The control block may be shared between processes.
  */
 #pragma once
 
@@ -30,6 +30,8 @@ struct synthetic_control {
 	struct synthetic_range stall;
 	struct synthetic_range fail;
 	struct synthetic_range later;
+	struct synthetic_range hang;
+	_Atomic uint32_t hanging; /* as the session said */
 	_Atomic uint32_t cancels;
 	_Atomic uint32_t notes;
 	_Atomic uint32_t reads; /* that were not answered at once */
@@ -74,8 +76,22 @@ static int synthetic_read_local(struct reader *reader, uint64_t offset, uint32_t
 		synthetic_in(&s->control->fail, offset, length) ||
 		synthetic_in(&s->control->later, offset, length))
 		return -EAGAIN;
+	if (atomic_load(&s->control->hanging) > 0)
+		return -EAGAIN;
+	while (synthetic_in(&s->control->hang, offset, length))
+		clock_sleep_ns(CLOCK_MS);
 	synthetic_fill(offset, length, buf);
 	return 0;
+}
+
+static void synthetic_hangs(struct reader *reader, bool now)
+{
+	struct synthetic *s = container_of(reader, struct synthetic, reader);
+
+	if (now)
+		atomic_fetch_add(&s->control->hanging, 1);
+	else
+		atomic_fetch_sub(&s->control->hanging, 1);
 }
 
 static void synthetic_read(struct reader *reader, struct client_read *read)
@@ -116,6 +132,7 @@ static void synthetic_note(struct reader *reader, uint64_t offset, uint32_t leng
 
 static const struct reader_ops synthetic_ops = {
 	.read_local = synthetic_read_local,
+	.hangs = synthetic_hangs,
 	.read = synthetic_read,
 	.cancel = synthetic_cancel,
 	.note = synthetic_note,

@@ -27,6 +27,7 @@ struct fake {
 	_Atomic int last_failure;
 };
 
+static uint64_t stall_ns; /* of the next session; 0: as it is */
 static struct synthetic_control *control;
 static unsigned char answer_bytes[sizeof(struct fuse_out_header) + LIMIT_PAYLOAD_BYTES];
 
@@ -108,6 +109,7 @@ static void serve(struct fake *f)
 		.dev_fd = f->dev,
 		.reader = &f->reader.reader,
 		.threads = 2,
+		.stall_ns = stall_ns,
 		.on_failure = on_failure,
 		.on_gone = on_gone,
 		.arg = f,
@@ -336,6 +338,48 @@ static void reads(void **state)
 	assert_int_equal(f.last_failure, -ESTALE);
 	eventually(held(&f) == 0);
 	end(&f);
+}
+
+/* Both threads hang in a disk: their readers get bytes from elsewhere, and others are served. */
+static void disk_hangs(void **state)
+{
+	struct fake f;
+	uint64_t heard = 0;
+	int error = 1;
+	size_t len;
+
+	(void)state;
+	stall_ns = 200 * CLOCK_MS;
+	begin(&f);
+	synthetic_set(&control->hang, 0, 1 << 20);
+	ask_read(&f, 2, 4096, 4096);
+	ask_read(&f, 4, 8192, 4096);
+	for (unsigned int i = 0; i < 2; i++) {
+		heard += hear_for(&f, 5000, &error, &len);
+		assert_int_equal(error, 0);
+		assert_int_equal(len, 4096);
+	}
+	assert_int_equal(heard, 2 + 4);
+	assert_int_equal(control->hanging, 2);
+	ask_read(&f, 6, EXTENT, 65536);
+	hear(&f, 6, 0, 65536);
+	check_bytes(EXTENT, 65536);
+	ask_read(&f, 8, 0, 4096); /* not even tried */
+	hear(&f, 8, 0, 4096);
+	check_bytes(0, 4096);
+	assert_int_equal(counter_get(&session_counters(f.session)->stalled), 2);
+
+	/* It answers after all: too late for those two, but it may be used again. */
+	synthetic_set(&control->hang, 0, 0);
+	eventually(control->hanging == 0);
+	ask_read(&f, 10, 4096, 65536);
+	hear(&f, 10, 0, 65536);
+	check_bytes(4096, 65536);
+	hear_nothing(&f);
+	assert_int_equal(counter_get(&session_counters(f.session)->stalled), 2);
+	eventually(held(&f) == 0);
+	end(&f);
+	stall_ns = 0;
 }
 
 static void malformed(void **state)
@@ -821,6 +865,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(protocol),
 		cmocka_unit_test(reads),
+		cmocka_unit_test(disk_hangs),
 		cmocka_unit_test(malformed),
 		cmocka_unit_test(stalled),
 		cmocka_unit_test(more_than_slots),
