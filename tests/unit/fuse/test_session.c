@@ -488,6 +488,27 @@ static void interrupts(void **state)
 	end(&f);
 }
 
+/* The kernel asks again at once, round and round, while what it asks for is not there: each round
+ * takes a while, or it would take a whole core. */
+static void interrupts_are_paced(void **state)
+{
+	const struct fuse_interrupt_in unknown = { .unique = 4711 };
+	uint64_t least = UINT64_MAX;
+	struct fake f;
+
+	(void)state;
+	begin(&f);
+	for (uint64_t i = 0; i < 50; i++) {
+		uint64_t began = clock_mono_ns();
+
+		ask(&f, 2000 + 2 * i, FUSE_INTERRUPT, 2, &unknown, sizeof(unknown));
+		hear(&f, 2000 + 2 * i, -EAGAIN, 0);
+		least = min(least, clock_mono_ns() - began);
+	}
+	assert_true(least >= CLOCK_MS / 10);
+	end(&f);
+}
+
 /* A signal that somebody handles is no reason to give him an error; that he is gone is one. */
 static void signals_that_do_not_kill(void **state)
 {
@@ -870,6 +891,7 @@ int main(void)
 		cmocka_unit_test(stalled),
 		cmocka_unit_test(more_than_slots),
 		cmocka_unit_test(interrupts),
+		cmocka_unit_test(interrupts_are_paced),
 		cmocka_unit_test(signals_that_do_not_kill),
 		cmocka_unit_test(refused),
 		cmocka_unit_test(ends),

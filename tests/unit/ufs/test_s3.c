@@ -577,6 +577,7 @@ static void passing_failures(void **state)
 		assert_true(server.requests >= 2);
 	}
 	assert_true(counter_get(&ufs_counters(ufs)->overloads) >= 2);
+	assert_true(counter_get(&ufs_counters(ufs)->window_cuts) >= 1);
 	assert_true(counter_get(&ufs_counters(ufs)->timeouts) >= 1);
 	assert_true(counter_get(&ufs_counters(ufs)->retries) >= 7);
 	ufs_free(ufs);
