@@ -223,6 +223,7 @@ static inline void make_model(struct world *w)
 	struct table_cursor cursor = { 0 };
 	struct table_row *row = malloc(sizeof(*row));
 
+	free(w->model);
 	w->model_bytes = align_up(table_info(w->table)->end, CHUNK_BYTES);
 	w->model = calloc(1, w->model_bytes);
 	assert_non_null(w->model);
@@ -230,6 +231,8 @@ static inline void make_model(struct world *w)
 		_cleanup_(buf_release) struct buf data = BUF_INIT(8 * MiB);
 		char path[128 + LIMIT_KEY_BYTES + 1];
 
+		if (row->flags & ROW_DEAD)
+			continue;
 		(void)snprintf(path, sizeof(path), "%s/data/%s", w->dir, row->key);
 		assert_int_equal(file_read_all(path, &data), 0);
 		assert_int_equal(data.len, row->size);

@@ -1,0 +1,313 @@
+/* What goes and what is adopted: dropped generations, cleaned objects, new lineages, masters that
+ * contradict what was seen. */
+#include "tests/unit/cacheworker/world.h"
+#include "cacheworker/kept.h"
+#include "cacheworker/terms.h"
+
+#define FILE_B      (64 * KiB)
+#define CHUNK_FILES (CHUNK_BYTES / FILE_B)
+#define FILES       (CHUNK_FILES + 64)
+#define STAY        8u /* files of the first chunk that a later generation still has */
+
+/* ---- the master's word ----------------------------------------------------------------------- */
+
+struct said {
+	uint64_t lineage;
+	uint64_t generation;
+	uint64_t end;
+	const uint8_t *hash; /* NULL: a mount's word */
+};
+
+static void say(struct world *w, const struct said *said, size_t n)
+{
+	Granary__Terms terms = GRANARY__TERMS__INIT;
+	Granary__SourceTerms source = GRANARY__SOURCE_TERMS__INIT;
+	Granary__SourceTerms *sources[] = { &source };
+	Granary__Retained retained[4];
+	Granary__Retained *pointers[4];
+	struct volume_id volume = table_info(w->table)->id.volume;
+
+	source.has_volume = 1;
+	source.volume = (ProtobufCBinaryData){ VOLUME_ID_LEN, volume.bytes };
+	for (size_t i = 0; i < n; i++) {
+		granary__retained__init(&retained[i]);
+		retained[i].has_lineage = retained[i].has_generation = 1;
+		retained[i].lineage = said[i].lineage;
+		retained[i].generation = said[i].generation;
+		retained[i].has_end = said[i].end != 0;
+		retained[i].end = said[i].end;
+		retained[i].has_hash = said[i].hash != NULL;
+		retained[i].hash = (ProtobufCBinaryData){ said[i].hash ? SHA256_BYTES : 0,
+			(uint8_t *)(uintptr_t)said[i].hash };
+		pointers[i] = &retained[i];
+	}
+	source.retained = pointers;
+	source.n_retained = n;
+	terms.sources = sources;
+	terms.n_sources = 1;
+	pthread_mutex_lock(&w->lock);
+	assert_true(granary__terms__get_packed_size(&terms) <= sizeof(w->terms));
+	w->terms_len = granary__terms__pack(&terms, w->terms);
+	pthread_mutex_unlock(&w->lock);
+}
+
+static unsigned int times_asked(struct world *w)
+{
+	unsigned int n;
+
+	pthread_mutex_lock(&w->lock);
+	n = w->terms_asked;
+	pthread_mutex_unlock(&w->lock);
+	return n;
+}
+
+/* Until what the master says now was followed, or not: the second question after this comes when
+ * the first answer was dealt with. */
+static void wait_followed(struct world *w)
+{
+	uint64_t deadline = clock_mono_ns() + DEADLINE;
+	unsigned int begin = times_asked(w);
+
+	while (times_asked(w) < begin + 2) {
+		assert_true(clock_mono_ns() < deadline);
+		terms_wake(&w->worker);
+		clock_sleep_ns(20 * CLOCK_MS);
+	}
+}
+
+static struct said said_of(const struct table *table)
+{
+	const struct table_info *info = table_info(table);
+
+	return (struct said){ info->id.lineage, info->id.generation, info->end, info->id.hash };
+}
+
+/* ---- the volume ------------------------------------------------------------------------------ */
+
+static uint64_t cached_bytes(struct world *w, uint64_t lineage)
+{
+	return tier_set_volume_bytes(w->worker.tiers, &table_info(w->table)->id.volume, lineage);
+}
+
+/* All files of w->table, byte by byte. */
+static void read_files(struct world *w)
+{
+	struct table_cursor cursor = { 0 };
+	struct table_row *row = malloc(sizeof(*row));
+
+	while (table_next(w->table, &cursor, row) == 0)
+		if (!(row->flags & ROW_DEAD))
+			(void)read_range(w, row->offset, FILE_B, 0);
+	table_cursor_release(&cursor);
+	free(row);
+	wait_until_written(w);
+}
+
+static void remove_files(struct world *w, unsigned int first, unsigned int end)
+{
+	char path[160];
+
+	for (unsigned int i = first; i < end; i++) {
+		(void)snprintf(path, sizeof(path), "%s/data/file-%03u", w->dir, i);
+		assert_int_equal(unlink(path), 0);
+	}
+}
+
+/* The next generation, or with `fresh` the first of another lineage; returns the one before. */
+static struct table *next_table(struct world *w, const char *name, bool fresh)
+{
+	struct table *old = w->table;
+
+	if (fresh)
+		w->table = NULL;
+	w->table = make_table(w, name);
+	make_model(w);
+	return old;
+}
+
+/* Everything of generation 1 cached, then most of the first chunk's files removed. */
+static struct world *two_generations(struct table **ret_old)
+{
+	struct world *w = world_new_sized(1 * GiB, FILES, FILE_B, 0);
+
+	read_files(w);
+	assert_int_equal(cached_bytes(w, table_info(w->table)->id.lineage), FILES * FILE_B);
+	remove_files(w, STAY, CHUNK_FILES);
+	*ret_old = next_table(w, "second", false);
+	return w;
+}
+
+/* ---- tests ----------------------------------------------------------------------------------- */
+
+static void test_cleaned_objects_are_copied(void **state)
+{
+	struct table *old;
+	struct world *w = two_generations(&old);
+	uint64_t gets = origin_gets(w);
+
+	(void)state;
+	assert_true(offset_of(w, 0) >= table_info(old)->end); /* it was cleaned */
+	read_files(w);
+	assert_int_equal(origin_gets(w), gets);
+	assert_int_equal(counter_get(&w->worker.counters.adopted), STAY);
+	table_unref(old);
+	world_free(w);
+}
+
+static void test_dropped_generation(void **state)
+{
+	struct table *old;
+	struct world *w = two_generations(&old);
+	const struct said second = said_of(w->table);
+	uint64_t gets = origin_gets(w);
+	uint64_t before;
+
+	(void)state;
+	(void)read_range(w, offset_of(w, CHUNK_FILES), FILE_B, 0); /* the worker has the table */
+	before = cached_bytes(w, second.lineage);
+	say(w, (struct said[]){ second, said_of(old) }, 2);
+	wait_followed(w);
+	assert_int_equal(cached_bytes(w, second.lineage), before);
+	/* Alone: the first chunk goes, what lives in it is where it belongs now. */
+	say(w, &second, 1);
+	wait_followed(w);
+	assert_int_equal(cached_bytes(w, second.lineage), (64 + STAY) * FILE_B);
+	assert_true(counter_get(&w->worker.counters.dropped_bytes) >= CHUNK_BYTES);
+	assert_int_equal(counter_get(&w->worker.counters.adopted), STAY);
+	read_files(w);
+	assert_int_equal(origin_gets(w), gets);
+	table_unref(old);
+	world_free(w);
+}
+
+/* What the master says is not followed when it cannot be: nothing goes. */
+static void test_contradictions(void **state)
+{
+	struct table *old;
+	struct world *w = two_generations(&old);
+	struct said second = said_of(w->table);
+	uint8_t other[SHA256_BYTES] = { 1 };
+	uint64_t before;
+	struct said said;
+
+	(void)state;
+	(void)read_range(w, offset_of(w, CHUNK_FILES), FILE_B, 0);
+	before = cached_bytes(w, second.lineage);
+	for (unsigned int i = 0; i < 5; i++) {
+		said = second;
+		switch (i) {
+		case 0: /* the same number, other contents */
+			said.hash = other;
+			break;
+		case 1: /* restored: an older generation is its newest */
+			said = said_of(old);
+			break;
+		case 2: /* a lineage that nobody here asked for yet */
+			said.lineage ^= 1;
+			break;
+		case 3: /* only mounts know */
+			said.hash = NULL;
+			break;
+		default: /* nothing is retained: only a policy */
+			break;
+		}
+		say(w, &said, i == 4 ? 0 : 1);
+		wait_followed(w);
+		assert_int_equal(cached_bytes(w, second.lineage), before);
+	}
+	table_unref(old);
+	world_free(w);
+}
+
+/* After a restart too: the table beside the tier says what lies where. */
+static void test_dropped_without_a_reader(void **state)
+{
+	struct table *old;
+	struct world *w = two_generations(&old);
+	const struct said second = said_of(w->table);
+
+	(void)state;
+	(void)read_range(w, offset_of(w, CHUNK_FILES), FILE_B, 0);
+	wait_until_written(w);
+	stop_worker(w);
+	say(w, &second, 1);
+	start_worker(w, 1 * GiB);
+	wait_followed(w);
+	assert_int_equal(cached_bytes(w, second.lineage), (64 + STAY) * FILE_B);
+	table_unref(old);
+	world_free(w);
+}
+
+/* The master lost its state: another lineage, whose bytes are those of the old one. */
+static void test_new_lineage(void **state)
+{
+	struct world *w = world_new_sized(1 * GiB, FILES, FILE_B, 0);
+	uint64_t lineages[KEPT_LINEAGES];
+	struct table *old;
+	struct said first;
+	struct said second;
+	uint64_t gets;
+
+	(void)state;
+	read_files(w);
+	gets = origin_gets(w);
+	remove_files(w, 10, 20); /* so that offsets differ */
+	old = next_table(w, "anew", true);
+	first = said_of(old);
+	second = said_of(w->table);
+	assert_int_not_equal(first.lineage, second.lineage);
+	for (unsigned int i = 0; i < 10; i++)
+		(void)read_range(w, offset_of(w, i + 30), FILE_B, 0);
+	wait_until_written(w);
+	assert_int_equal(origin_gets(w), gets);
+	/* Still mounted somewhere: it stays. */
+	say(w, (struct said[]){ second, { first.lineage, 1, 0, NULL } }, 2);
+	wait_followed(w);
+	assert_int_equal(cached_bytes(w, first.lineage), FILES * FILE_B);
+	say(w, &second, 1);
+	wait_followed(w);
+	assert_int_equal(cached_bytes(w, first.lineage), 0);
+	assert_int_equal(cached_bytes(w, second.lineage), (FILES - 10) * FILE_B);
+	assert_int_equal(kept_lineages(&w->worker, &table_info(old)->id.volume, lineages), 1);
+	assert_int_equal(lineages[0], second.lineage);
+	read_files(w);
+	assert_int_equal(origin_gets(w), gets);
+	table_unref(old);
+	world_free(w);
+}
+
+/* A tier as full as can be: the old chunk makes room for what lived in it. */
+static void test_rescued_when_full(void **state)
+{
+	struct table *old;
+	struct world *w = two_generations(&old);
+	const struct said second = said_of(w->table);
+	uint64_t gets;
+
+	(void)state;
+	stop_worker(w);
+	start_worker(w, 64 * MiB);
+	(void)read_range(w, offset_of(w, CHUNK_FILES), FILE_B, 0);
+	wait_until_written(w);
+	gets = origin_gets(w);
+	say(w, &second, 1);
+	wait_followed(w);
+	read_files(w);
+	assert_int_equal(origin_gets(w), gets);
+	table_unref(old);
+	world_free(w);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_cleaned_objects_are_copied),
+		cmocka_unit_test(test_dropped_generation),
+		cmocka_unit_test(test_contradictions),
+		cmocka_unit_test(test_dropped_without_a_reader),
+		cmocka_unit_test(test_new_lineage),
+		cmocka_unit_test(test_rescued_when_full),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
