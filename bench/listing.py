@@ -1,7 +1,8 @@
-"""listing: a bucket of 100,000 keys listed at 50 ms per LIST; a million files listed, laid out, mounted."""
+"""listing: a bucket of 100,000 keys listed at 50 ms per LIST; a million and ten million files listed, laid out, mounted."""
 
 import json
 import os
+import shutil
 import time
 
 from harness import ENGINES, ROUNDS, drop_caches, median, say
@@ -16,8 +17,12 @@ SHAPES = {
 }
 TARGET = 15
 
-MILLION = 1000000
-MILLION_DIRECTORIES = 1000
+# Files, directories, rounds; seconds of a mount without its LISTs, nothing known and with the image there.
+SIZES = {
+    "million": (1000000, 1000, ROUNDS, 1.5, 0.5),
+    "ten million": (10000000, 10000, 1, 15.0, 2.0),
+}
+PEAK_MIB = 2048  # of the process that lists, lays out and builds the image
 IMAGE_BYTES = 130  # per file at most
 TABLE_BYTES = 60
 
@@ -50,53 +55,74 @@ def shapes(bench):
         bench.expect("listing, %s" % shape, ratio, TARGET)
 
 
-def mount_seconds(bench, endpoint, engine):
+def mount_seconds(bench, endpoint, name, engine):
+    """The directory, seconds until the mount is ready, and how many of them the LISTs took."""
     began = time.monotonic()
-    directory = bench.mount("s3://keys/", endpoint, "million-" + engine, engine)
-    return directory, time.monotonic() - began
+    directory = bench.mount("s3://keys/", endpoint, name + "-" + engine, engine)
+    took = time.monotonic() - began
+    with open(directory + ".cache/log/master.log", encoding="utf-8") as log:
+        listed = [line for line in log if " listed: " in line]
+    return directory, took, float(listed[-1].rsplit("seconds=", 1)[1])
 
 
-def million(bench):
-    endpoint, _ = bench.start_s3d("--synthetic", "dirs:%d,1024,%d" % (MILLION, MILLION_DIRECTORIES), "--bucket", "keys")
-    say("\n%d files in %d directories, no latency; %d rounds, kernel's caches empty" % (MILLION, MILLION_DIRECTORIES, ROUNDS))
-    where = bench.path("million")
+def laid_out(bench, name):
+    """The lister alone, with table and image."""
+    count, directories, rounds, _, _ = SIZES[name]
+    endpoint, _ = bench.start_s3d("--synthetic", "dirs:%d,1024,%d" % (count, directories), "--bucket", "keys")
+    say("\n%d files in %d directories, no latency; %d rounds, kernel's caches empty" % (count, directories, rounds))
+    where = bench.path(name.replace(" ", "-"))
     os.makedirs(where)
     runs = []
-    for _ in range(ROUNDS):
+    for _ in range(rounds):
         drop_caches()
         runs.append(lister(bench, endpoint, "--build", where))
-    middle = {name: median([run[name] for run in runs]) for name in runs[0]}
-    for name in ("seconds", "table_seconds", "image_seconds"):
-        bench.keep("listing.million.%s" % name, middle[name])
+    shutil.rmtree(where)
+    middle = {key: median([run[key] for run in runs]) for key in runs[0]}
+    for key in ("seconds", "table_seconds", "image_seconds"):
+        bench.keep("listing.%s.%s" % (name, key), middle[key])
     image = middle["image_bytes"] / middle["files"]
     table = middle["table_bytes"] / middle["files"]
+    peak = middle["image_peak_kib"] / 1024
     say(
-        "  list %.2f s, table %.2f s, %.0f bytes per file, image %.2f s, %.0f bytes per file, peak memory %.0f MiB"
-        % (middle["seconds"], middle["table_seconds"], table, middle["image_seconds"], image, middle["image_peak_kib"] / 1024)
+        "  list %.2f s (%d LISTs), table %.2f s, %.0f bytes per file, image %.2f s, %.0f bytes per file, peak memory %.0f MiB"
+        % (middle["seconds"], middle["lists"], middle["table_seconds"], table, middle["image_seconds"], image, peak)
     )
-    bench.keep("listing.million.image_bytes_per_file", image)
-    bench.keep("listing.million.table_bytes_per_file", table)
+    bench.keep("listing.%s.image_bytes_per_file" % name, image)
+    bench.keep("listing.%s.table_bytes_per_file" % name, table)
+    bench.keep("listing.%s.peak_mib" % name, peak)
     if image > IMAGE_BYTES or table > TABLE_BYTES:
-        bench.failures.append("a million files: %.0f bytes of image, %.0f of table per file" % (image, table))
-    for engine in ENGINES:
-        first, again = [], []
-        for _ in range(ROUNDS):
+        bench.failures.append("%s files: %.0f bytes of image, %.0f of table per file" % (name, image, table))
+    if peak > PEAK_MIB:
+        bench.failures.append("%s files: %.0f MiB" % (name, peak))
+    return endpoint
+
+
+def mounted(bench, name, endpoint, engine):
+    _, _, rounds, first_target, again_target = SIZES[name]
+    first, again = [], []
+    for _ in range(rounds):
+        for runs in (first, again):
             drop_caches()
-            directory, seconds = mount_seconds(bench, endpoint, engine)
-            first.append(seconds)
-            bench.umount(directory)
-            drop_caches()
-            directory, seconds = mount_seconds(bench, endpoint, engine)
-            again.append(seconds)
-            bench.umount(directory, forget=True)
-        bench.keep("listing.million.mount_first.%s" % engine, median(first))
-        bench.keep("listing.million.mount_again.%s" % engine, median(again))
-        say(
-            "  %-9s mount ready, nothing known (list, table, image) %.2f s; again, listed anew, image there %.2f s"
-            % (engine, median(first), median(again))
-        )
+            directory, seconds, listed = mount_seconds(bench, endpoint, name.replace(" ", "-"), engine)
+            runs.append((seconds, seconds - listed))
+            bench.umount(directory, forget=runs is again)
+    what = {}
+    for key, runs, target in (("first", first, first_target), ("again", again, again_target)):
+        whole, rest = (median([run[i] for run in runs]) for i in (0, 1))
+        bench.keep("listing.%s.mount_%s.%s" % (name, key, engine), whole)
+        bench.keep("listing.%s.mount_%s_without_lists.%s" % (name, key, engine), rest)
+        what[key] = "%.2f s, %.2f s of it without the LISTs (target %.1f)" % (whole, rest, target)
+    say("  %-9s mount ready, nothing known (table, image): %s" % (engine, what["first"]))
+    say("  %-9s again, listed anew, table and image there: %s" % ("", what["again"]))
+
+
+def sizes(bench):
+    for name in SIZES:
+        endpoint = laid_out(bench, name)
+        for engine in ENGINES:
+            mounted(bench, name, endpoint, engine)
 
 
 def run(bench):
     shapes(bench)
-    million(bench)
+    sizes(bench)
