@@ -40,7 +40,7 @@ static const struct option_spec specs[] = {
 		.metavar = "DIR[,kind=KIND][,capacity=SIZE]", .required = true,
 		.help = "directory that holds cached bytes; KIND auto, ram, nvme, ssd, hdd"),
 	OPTION_SIZE_ROW(struct options, capacity, "capacity", 0, 0,
-		"bytes a single tier may hold; 0: 90 % of what is free"),
+		"bytes the first tier may hold; 0: 90 % of what is free"),
 	OPTION_BOOL_ROW(struct options, create, "create",
 		"make the tier when the directory is missing or empty"),
 	OPTION_SIZE_ROW(struct options, memory, "memory", MEMORY_LEAST, 0,

@@ -73,15 +73,12 @@ int tier_options_parse(struct tier_options *options, const struct option_list *g
 	uint64_t capacity, bool create, const char *remembered, struct err *e)
 {
 	*options = (struct tier_options){ .n = given->n };
-	if (capacity && given->n > 1)
-		return err_set(e, -EINVAL,
-			"--capacity is for one tier: give each its own, --tier DIR,capacity=SIZE");
 	for (unsigned int i = 0; i < given->n; i++) {
 		struct tier_config *config = &options->configs[i];
 		int r;
 
 		*config = (struct tier_config){ .path = options->paths[i],
-			.capacity = capacity,
+			.capacity = i == 0 ? capacity : 0,
 			.create = create,
 			.remembered = remembered };
 		r = parse_one(config, options->paths[i], given->values[i], e);

@@ -3,7 +3,7 @@
  *
  *	--tier DIR[,kind=auto|ram|nvme|ssd|hdd][,capacity=SIZE]
  *
- * once or several times. --capacity is that of a single tier without one.
+ * once or several times. --capacity is that of the first.
  *
  * Threads: none; before the worker opens.
  */

@@ -246,6 +246,7 @@ enum {
 	NARROW,
 	CAPACITY = NARROW,
 	EXTENTS,
+	POLICY,
 	WHY,
 	WIDE
 };
@@ -261,8 +262,47 @@ static const char *const titles[WIDE] = {
 	[STATE] = "STATE",
 	[CAPACITY] = "CAPACITY",
 	[EXTENTS] = "EXTENTS",
+	[POLICY] = "POLICY",
 	[WHY] = "WHY THIS ENGINE",
 };
+
+/* "lru, quota 48.0MiB, priority 2, pinned"; NULL: nothing is known of the source. */
+static const char *policy_text(const json_t *space, char *out, size_t size)
+{
+	uint64_t quota = number(space, "quota");
+	uint64_t priority = number(space, "priority");
+	char most[16];
+	char how[32] = "";
+
+	if (!space)
+		return NULL;
+	if (priority)
+		(void)snprintf(how, sizeof(how), ", priority %llu", (unsigned long long)priority);
+	(void)snprintf(out, size, "%s%s%s%s%s", text_of(space, "evict"), quota ? ", quota " : "",
+		quota ? units_size(quota, most, sizeof(most)) : "", how,
+		json_is_true(json_object_get(space, "pin")) ? ", pinned" : "");
+	return out;
+}
+
+/* Each tier of a worker: what it lies on, how full it is, what readers still hold. */
+static void print_room(const json_t *worker)
+{
+	const json_t *tier;
+	size_t i;
+
+	json_array_foreach (json_object_get(worker, "tiers"), i, tier) {
+		uint64_t held = number(tier, "held");
+		char used[16];
+		char most[16];
+		char kept[16];
+
+		(void)printf("tier: %s: %s, %s of %s, %s%s%s\n", text_of(tier, "path"),
+			text_of(tier, "kind"), units_size(number(tier, "used"), used, sizeof(used)),
+			units_size(number(tier, "capacity"), most, sizeof(most)),
+			text_of(tier, "state"), held ? ", evicted but still open: " : "",
+			held ? units_size(held, kept, sizeof(kept)) : "");
+	}
+}
 
 static int add_row(struct columns *columns, const struct found *found, const json_t *mount)
 {
@@ -279,6 +319,7 @@ static int add_row(struct columns *columns, const struct found *found, const jso
 	char room[16];
 	char hit[16];
 	char state[96];
+	char policy[96];
 	bool answers = json_object_get(mount, "files") != NULL;
 	size_t i;
 
@@ -301,6 +342,7 @@ static int add_row(struct columns *columns, const struct found *found, const jso
 	cells[STATE] = state;
 	cells[CAPACITY] = worker ? units_size(capacity, room, sizeof(room)) : NULL;
 	cells[EXTENTS] = worker ? whole : NULL;
+	cells[POLICY] = policy_text(json_object_get(source, "space"), policy, sizeof(policy));
 	cells[WHY] = text_of(mount, "engine_why");
 	return columns_add(columns, cells);
 }
@@ -463,8 +505,11 @@ static int print_table(const struct found *found, bool wide)
 	print_notices(found);
 	print_daemons(found);
 	print_tiers(found);
-	json_array_foreach (found->workers, i, one)
+	json_array_foreach (found->workers, i, one) {
+		if (wide)
+			print_room(one);
 		print_origin(one);
+	}
 	status_bounds_notes(daemons);
 	return wide && i > 0 ? status_bounds_print(daemons) : 0;
 }

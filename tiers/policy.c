@@ -175,7 +175,9 @@ void volumes_read(struct volumes *volumes, struct chunk *chunk)
 	uint64_t now = volumes->clock();
 
 	pthread_mutex_lock(&volumes->lock);
-	heat_add(&chunk->heat, now, HEAT_OF_A_READ);
+	/* One pass over a chunk is one read, in however many requests. */
+	if (chunk->heat.value == 0 || now >= chunk->heat.at + HEAT_GRAIN_NS)
+		heat_add(&chunk->heat, now, HEAT_OF_A_READ);
 	chunk->read_at = now;
 	chunk->unread = false;
 	if (!list_empty(&chunk->queued)) { /* not on its way in or out */

@@ -34,6 +34,10 @@ static void test_good(void **state)
 	assert_int_equal(tier_options_memory(&options, 64 * MiB, 32 * MiB, &rest, &e), 0);
 	assert_int_equal(rest, 64 * MiB);
 
+	assert_int_equal(parse(GiB, "/a", "/b", &e), 0);
+	assert_int_equal(options.configs[0].capacity, GiB);
+	assert_int_equal(options.configs[1].capacity, 0);
+
 	assert_int_equal(parse(0, "/ram,capacity=1GiB,kind=ram", "/d,kind=hdd", &e), 0);
 	assert_int_equal(options.configs[0].kind, TIER_RAM);
 	assert_int_equal(options.configs[0].capacity, GiB);
@@ -70,7 +74,6 @@ static void test_bad(void **state)
 	refused(0, "/a,capacity=much", NULL, "--tier /a,capacity=much");
 	refused(0, "/a,kind=ram", NULL, "needs a capacity");
 	refused(0, "/a", "/a,kind=ssd", "given twice");
-	refused(GiB, "/a", "/b", "--capacity is for one tier");
 }
 
 int main(void)

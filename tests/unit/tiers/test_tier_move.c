@@ -22,6 +22,14 @@ struct two {
 	char slow[320];
 };
 
+/* Each look at the clock is a second later. */
+static uint64_t ticking_clock(void)
+{
+	static _Atomic uint64_t now = 1000 * CLOCK_SECOND;
+
+	return atomic_fetch_add(&now, CLOCK_SECOND);
+}
+
 static void start(struct two *t)
 {
 	struct tier_config configs[2] = {
@@ -34,6 +42,8 @@ static void start(struct two *t)
 	if (r < 0)
 		print_error("%s\n", e.text);
 	assert_int_equal(r, 0);
+	space_stop(t->f.set); /* the tests run its rounds */
+	atomic_store(&t->f.set->volumes.clock, ticking_clock);
 }
 
 static void stop(struct two *t)
@@ -157,7 +167,6 @@ static void test_faster_first(void **state)
 	uint64_t n = 0;
 
 	start(t);
-	space_stop(t->f.set);
 	while (fill(t, n)) {
 		assert_true(n < 100);
 		n++;
@@ -180,7 +189,6 @@ static void test_move(void **state)
 	int fd;
 
 	start(t);
-	space_stop(t->f.set);
 	tier_set_runs(t->f.set, next_run, NULL);
 	assert_int_equal(write_object(t, 0, 0), 0);
 	assert_int_equal(write_object(t, 0, 2), 0);
@@ -224,7 +232,6 @@ static void test_unknown_pieces(void **state)
 	struct chunk *chunk;
 
 	start(t);
-	space_stop(t->f.set);
 	assert_true(fill(t, 0));
 	assert_int_equal(move_to(t, 0, TIER_HDD), 0); /* nobody knows the objects */
 	chunk = find(t, 0);
@@ -240,7 +247,6 @@ static void test_damage_is_not_moved(void **state)
 	char path[800];
 
 	start(t);
-	space_stop(t->f.set);
 	tier_set_runs(t->f.set, next_run, NULL);
 	assert_true(fill(t, 0));
 	strcpy(t->f.path, t->fast);
@@ -261,7 +267,6 @@ static void test_dropped_while_moved(void **state)
 	struct chunk *chunk;
 
 	start(t);
-	space_stop(t->f.set);
 	assert_true(fill(t, 0));
 	chunk = find(t, 0);
 	assert_int_equal(chunk_write_begin(chunk), 0);
@@ -282,7 +287,6 @@ static void test_hot_up_cold_down(void **state)
 	uint64_t n = 0;
 
 	start(t);
-	space_stop(t->f.set);
 	tier_set_runs(t->f.set, next_run, NULL);
 	while (n < 20) {
 		assert_true(fill(t, n));
@@ -322,7 +326,6 @@ static void test_spill(void **state)
 	uint64_t n = 0;
 
 	start(t);
-	space_stop(t->f.set);
 	while (write_object(t, n, 0) == 0 && where(t, n) == TIER_NVME)
 		n++;
 	assert_true(n >= 4);
@@ -373,7 +376,6 @@ static void test_moves_under_readers(void **state)
 	pthread_t threads[2];
 
 	start(t);
-	space_stop(t->f.set);
 	tier_set_runs(t->f.set, next_run, NULL);
 	for (uint64_t i = 0; i < 4; i++)
 		assert_true(fill(t, i));

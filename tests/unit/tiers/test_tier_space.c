@@ -29,6 +29,7 @@ static void pass(uint64_t ns)
 static void start(struct fixture *f)
 {
 	fixture_open(f);
+	space_stop(f->set); /* the tests run its rounds */
 	atomic_store(&f->set->volumes.clock, fake_clock);
 }
 
@@ -197,6 +198,86 @@ static void test_unread_goes_first(void **state)
 	for (uint64_t i = 906; i < 909; i++)
 		assert_int_equal(fill(f, 1, i), OBJECTS);
 	assert_false(is_there(f, 1, 904));
+}
+
+/* ---- epochs ---------------------------------------------------------------------------------- */
+
+#define EPOCH_CHUNKS 110u
+#define EPOCHS       4u
+
+static void shuffle(uint32_t *order, unsigned int *seed)
+{
+	for (uint32_t i = EPOCH_CHUNKS - 1; i > 0; i--) {
+		uint32_t j = (uint32_t)rand_r(seed) % (i + 1);
+		uint32_t other = order[i];
+
+		order[i] = order[j];
+		order[j] = other;
+	}
+}
+
+/* Reads one object of a chunk as a reader's worker does; true when it was there. */
+static bool read_or_fill(struct fixture *f, uint64_t n, uint8_t *data)
+{
+	struct piece_run run = run_of(0, OBJECT, n + 1);
+	struct chunk_id id = id_in(1, n);
+	struct chunk *chunk = tier_chunk_find(f->set, &id);
+	bool there = chunk && chunk_present(chunk, 0, OBJECT);
+
+	if (chunk)
+		chunk_note_read(chunk);
+	chunk_unref(chunk);
+	if (!there && tier_chunk_admit(f->set, &id, &chunk) == 0) {
+		int r = chunk_write(chunk, &run, data);
+
+		assert_true(r == 0 || r == -ENOSPC); /* no room: it is bypassed */
+		chunk_unref(chunk);
+	}
+	pass(CLOCK_SECOND);
+	return there;
+}
+
+/* Per mille of the reads of the last epochs, each of which reads every chunk once, that were
+ * there. */
+static uint32_t hits_of(struct fixture *f, enum tier_evict evict)
+{
+	uint8_t *data = calloc(1, OBJECT);
+	uint32_t order[EPOCH_CHUNKS];
+	unsigned int seed = 1;
+	uint32_t hits = 0;
+
+	assert_non_null(data);
+	for (uint32_t i = 0; i < EPOCH_CHUNKS; i++)
+		order[i] = i;
+	set_policy(f, 1, (struct tier_policy){ .evict = evict });
+	for (uint32_t epoch = 0; epoch < EPOCHS; epoch++) {
+		shuffle(order, &seed);
+		for (uint32_t i = 0; i < EPOCH_CHUNKS; i++)
+			hits += read_or_fill(f, order[i], data) && epoch > 0;
+	}
+	free(data);
+	return hits * 1000 / (EPOCH_CHUNKS * (EPOCHS - 1));
+}
+
+/* With random epochs no policy has more hits than what it holds, and `lru` far fewer. */
+static void test_epochs(void **state)
+{
+	struct fixture *f = *state;
+	struct chunk_id id = id_in(1, 0);
+	uint32_t never;
+	uint32_t lru;
+	uint32_t held;
+
+	f->capacity = 64 * MiB;
+	start(f);
+	never = hits_of(f, TIER_EVICT_NEVER);
+	held = (uint32_t)volume_of(f, 1).chunks * 1000 / EPOCH_CHUNKS;
+	(void)tier_set_drop(f->set, &id.volume, id.lineage, NULL, NULL);
+	lru = hits_of(f, TIER_EVICT_LRU);
+	print_message("of 1000 reads: holds %u, never %u, lru %u\n", held, never, lru);
+	assert_in_range(held, 450, 600);
+	assert_true(never * 100 >= held * 97);
+	assert_in_range(lru, 50, 300); /* c + (1 - c) ln(1 - c): 0.2 at 0.55 */
 }
 
 /* ---- quota ----------------------------------------------------------------------------------- */
@@ -424,6 +505,7 @@ int main(void)
 		test(test_never),
 		test(test_lru),
 		test(test_unread_goes_first),
+		test(test_epochs),
 		test(test_quota),
 		test(test_quota_shrinks),
 		test(test_priority),
