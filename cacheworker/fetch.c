@@ -17,6 +17,7 @@
 #include "cacheworker/flight.h"
 #include "cacheworker/holds.h"
 #include "cacheworker/guard.h"
+#include "base/arena.h"
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "base/piece.h"
@@ -92,11 +93,40 @@ static void gathered_free(void *arg)
 	free(out);
 }
 
+/* Counted with the requests: past what those may have, fewer of them are read. */
+struct span_block {
+	uint64_t bytes;
+	struct span spans[];
+};
+
+static struct span *spans_new(uint32_t n)
+{
+	uint64_t bytes = sizeof(struct span_block) + n * sizeof(struct span);
+	struct span_block *block = calloc(1, bytes);
+
+	if (!block)
+		return NULL;
+	block->bytes = bytes;
+	arena_must(ARENA_CONNECTIONS, bytes);
+	return block->spans;
+}
+
+static void spans_free(struct span *spans)
+{
+	struct span_block *block;
+
+	if (!spans)
+		return;
+	block = container_of(spans, struct span_block, spans);
+	arena_give(ARENA_CONNECTIONS, block->bytes);
+	free(block);
+}
+
 static void drop_spans(struct fetch *fetch)
 {
 	for (uint32_t i = 0; i < fetch->n_spans; i++)
 		flight_unref(fetch->spans[i].wait.flight);
-	free(TAKE(fetch->spans));
+	spans_free(TAKE(fetch->spans));
 	gathered_free(TAKE(fetch->out));
 	fetch->n_spans = 0;
 	fetch->n_sums = 0;
@@ -345,7 +375,7 @@ static void composition_free(void *arg)
 
 	for (uint32_t i = 0; i < c->n_spans; i++)
 		flight_unref(c->spans[i].wait.flight);
-	free(c->spans);
+	spans_free(c->spans);
 	gathered_free(c->out);
 	chunk_unref(c->chunk);
 	free(c);
@@ -498,7 +528,7 @@ static int add_span(struct fetch *fetch, const struct table_row *row, uint64_t a
 	struct span *span;
 
 	if (!fetch->spans) {
-		fetch->spans = calloc(max_spans, sizeof(*fetch->spans));
+		fetch->spans = spans_new(max_spans);
 		if (!fetch->spans)
 			return -ENOMEM;
 	}
