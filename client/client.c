@@ -44,7 +44,8 @@ static int start_parts(struct client *client, const struct client_config *config
 		return err_set(e, -ENOMEM, "no memory for reads and chunks");
 	client->loop = loop_new("client");
 	client->pool = pool_new("client-io", io_threads, LIMIT_POOL_QUEUE);
-	if (!client->loop || !client->pool)
+	client->disk = pool_new("client-disk", io_threads, LIMIT_POOL_QUEUE);
+	if (!client->loop || !client->pool || !client->disk)
 		return err_set(e, -EAGAIN,
 			"cannot start the client's threads: raise the limit of processes or "
 			"descriptors");
@@ -90,6 +91,7 @@ void client_free(struct client *client)
 	rpc_client_free(client->master); /* ends a refresh of the slots, which needs the owners */
 	client_owners_free(client->owners);
 	pool_free(client->pool);
+	pool_free(client->disk);
 	loop_free(client->loop);
 	client_ops_release(client);
 	client_chunks_free(client->chunks);

@@ -2,10 +2,9 @@
  * client_op.h. */
 #include "base/cleanup.h"
 #include "base/hash.h"
-#include "client/client_local.h"
+#include "client/client_hang.h"
 #include "client/client_op.h"
 #include "client/client_pieces.h"
-#include "proto/held.h"
 
 #include <endian.h>
 #include <string.h>
@@ -64,26 +63,17 @@ static int work_bytes(struct client_op *op, const void **ret_data)
 
 static int work_local(struct client_op *op, struct client_buffer *buffer, const void **ret_data)
 {
-	struct client *client = client_op_client(op);
-	struct chunk_id id = client_volume_chunk(op->volume, client_plan_part(op)->offset);
-	struct client_chunk *chunk;
 	uint8_t *out = buffer->data;
 	uint64_t from;
 	uint32_t length;
-	int r = client_chunks_install(
-		client->chunks, &id, TAKE_FD(op->fd), op->call.reply.extent, op->payload, &chunk);
+	int r;
 
-	if (r < 0)
-		return r;
-	client_chunk_held(client->chunks, chunk, op->owner,
-		held_number(held_get(op->payload + CHUNK_BITMAP_BYTES, 0)));
 	client_plan_wanted(op, &from, &length);
 	if (op->buffer)
 		out = op->buffer + (from - op->offset);
-	r = client_local_read(op->volume, from, length, out);
-	client_chunk_unref(chunk);
+	r = client_hang_read(op, from, length, out);
 	if (r == 0)
-		counter_add(&client->counters.local_bytes, length);
+		counter_add(&client_op_client(op)->counters.local_bytes, length);
 	*ret_data = out;
 	return r;
 }

@@ -50,6 +50,7 @@ struct client {
 	uint32_t magic;
 	struct loop *loop;
 	struct pool *pool;
+	struct pool *disk; /* reads of what a worker answered with a descriptor (client_hang.h) */
 	struct budget *budget;
 	struct rpc_client *master;
 	struct client_owners *owners;

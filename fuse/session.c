@@ -507,11 +507,11 @@ void session_free(struct session *s)
 		return;
 	CHECK_MAGIC(s, SESSION_MAGIC);
 	atomic_store(&s->stopping, true);
-	if (s->started) {
-		slots_wake(s->config.slots);
+	if (s->stop_fd >= 0)
 		(void)eventfd_write(s->stop_fd, 1); /* cannot overflow */
-	}
-	session_watch_stop(s); /* it starts threads */
+	session_watch_stop(s);                      /* it starts threads */
+	if (s->started)
+		slots_wake(s->config.slots);
 	for (unsigned int i = 0; i < s->started; i++)
 		pthread_join(s->workers[i].thread, NULL);
 	if (s->parked)

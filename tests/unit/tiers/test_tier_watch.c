@@ -16,7 +16,7 @@ static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
 static bool hangs;
 static dev_t hanging_dev; /* with `hangs`: its files wait */
-static unsigned int hanging;
+static _Atomic unsigned int hanging;
 
 static void set_hangs(bool now)
 {
