@@ -10,6 +10,8 @@ static const struct transport_ops *const transports[] = {
 	&transport_fake,
 };
 
+const struct transport_ops *(*net_debug_wrap)(const struct transport_ops *ops);
+
 int transport_find(const char *address, const struct transport_ops **ret_ops,
 	const char **ret_where, struct err *e)
 {
@@ -18,7 +20,7 @@ int transport_find(const char *address, const struct transport_ops **ret_ops,
 
 		if (strncmp(address, transports[i]->scheme, n) == 0 && address[n] == ':' &&
 			address[n + 1] != '\0') {
-			*ret_ops = transports[i];
+			*ret_ops = net_debug_wrap ? net_debug_wrap(transports[i]) : transports[i];
 			*ret_where = address + n + 1;
 			return 0;
 		}

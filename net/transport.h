@@ -115,6 +115,10 @@ extern const struct transport_ops transport_fake;
 int transport_find(const char *address, const struct transport_ops **ret_ops,
 	const char **ret_where, struct err *e) __must_check;
 
+/* What debug programs put in the place of a transport; NULL in production. Set before the first
+ * connection. */
+extern const struct transport_ops *(*net_debug_wrap)(const struct transport_ops *ops);
+
 /* Calls release() and closes the descriptor; the payload is NET_PAYLOAD_NONE afterwards. */
 void net_payload_release(struct net_payload *payload);
 /* Bytes of all parts. */

@@ -297,6 +297,11 @@ uint64_t faults_draw_wait(struct faults *faults, enum fault_layer layer, unsigne
 	return fault.ms;
 }
 
+uint64_t faults_version(struct faults *faults)
+{
+	return atomic_load(&faults->version);
+}
+
 void faults_sleep(struct faults *faults, uint64_t ms, bool stall)
 {
 	uint64_t version = atomic_load(&faults->version);

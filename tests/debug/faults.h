@@ -101,6 +101,8 @@ struct fault faults_draw(
  * it. */
 uint64_t faults_draw_wait(struct faults *faults, enum fault_layer layer, unsigned int where,
 	const char *path, bool *ret_stall);
+/* Another number for every line. */
+uint64_t faults_version(struct faults *faults);
 /* Waits so long, or until the line changes. */
 void faults_sleep(struct faults *faults, uint64_t ms, bool stall);
 

@@ -145,6 +145,8 @@ static int set_faults(struct stress *s, struct err *e)
 		"ufs.eio=0.05 ufs.short=0.05",
 		"ufs.delay=0.3/20 ufs.eio=0.01",
 		"ufs.eio=0.05 tier.flip=0.02@read,data tier.eio=0.02@read,table",
+		"net.cut=0.005@message net.refuse=0.1",
+		"net.delay=0.05/20 net.stall=1/500#3@message",
 		"",
 		"",
 	};
