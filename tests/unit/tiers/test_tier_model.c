@@ -323,6 +323,36 @@ static void test_threads(void **state)
 	assert_int_equal(each_chunk_file(f, NULL, NULL), status_of(f).chunks);
 }
 
+/* The same while the volume goes in and out of extents under them. */
+static void test_threads_extents(void **state)
+{
+	struct fixture *f = *state;
+	struct model m = { .f = f, .seed = 1, .extents = true };
+	struct worker workers[WORKERS];
+	uint32_t reads = 0;
+
+	fixture_open(f);
+	for (unsigned int i = 0; i < WORKERS; i++) {
+		workers[i] = (struct worker){ .f = f, .seed = i + 1 };
+		assert_int_equal(
+			pthread_create(&workers[i].thread, NULL, worker_main, &workers[i]), 0);
+	}
+	for (unsigned int i = 0; i < 200; i++)
+		do_layout(&m);
+	for (unsigned int i = 0; i < WORKERS; i++) {
+		pthread_join(workers[i].thread, NULL);
+		assert_int_equal(workers[i].wrong, 0);
+		reads += workers[i].reads;
+	}
+	assert_true(reads > 0);
+	assert_true(counter_get(&tier_set_counters(f->set)->into_extents) > 0);
+	assert_int_equal(counter_get(&tier_set_counters(f->set)->mismatches), 0);
+	assert_true(status_of(f).used <= status_of(f).capacity);
+	fixture_reopen(f);
+	assert_int_equal(counter_get(&tier_set_counters(f->set)->rebuilt), 0);
+	assert_int_equal(counter_get(&tier_set_counters(f->set)->mismatches), 0);
+}
+
 #define T(fn) cmocka_unit_test_setup_teardown(fn, fixture_setup, fixture_teardown)
 
 int main(void)
@@ -331,6 +361,7 @@ int main(void)
 		T(test_model),
 		T(test_model_extents),
 		T(test_threads),
+		T(test_threads_extents),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
