@@ -1,6 +1,7 @@
 /* Copies from other places of a tier. See adopt.h. */
 #include "cacheworker/adopt.h"
 #include "base/cleanup.h"
+#include "cacheworker/guard.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -78,8 +79,18 @@ bool adopt_possible(struct source *source)
 	return possible;
 }
 
-int adopt_read(struct source *source, const struct adopt_wish *wish, char *out)
+/* A look for one unit, which a disk that hangs may keep. */
+struct look {
+	struct source *source;
+	struct table_row row;
+	struct adopt_wish wish;
+	char out[];
+};
+
+static int run_look(void *arg)
 {
+	struct look *look = arg;
+	struct source *source = look->source;
 	struct table *tables[1 + SOURCE_ELDERS];
 	uint32_t n = 0;
 	int r = -ENODATA;
@@ -92,15 +103,33 @@ int adopt_read(struct source *source, const struct adopt_wish *wish, char *out)
 	for (uint32_t i = 0; i < n; i++) {
 		/* In another lineage the same offset is another place. */
 		if (r < 0)
-			r = read_twins(source->worker, tables[i], wish,
-				i == 0 ? wish->row->offset : UINT64_MAX, out);
+			r = read_twins(source->worker, tables[i], &look->wish,
+				i == 0 ? look->row.offset : UINT64_MAX, look->out);
 		table_unref(tables[i]);
 	}
+	return r;
+}
+
+int adopt_read(struct source *source, const struct adopt_wish *wish, char *out)
+{
+	struct look *look = malloc(sizeof(*look) + wish->length);
+	int r;
+
+	if (!look)
+		return -ENODATA; /* it is fetched */
+	look->source = source;
+	memcpy(&look->row, wish->row, sizeof(look->row));
+	look->wish = *wish;
+	look->wish.row = &look->row;
+	r = guard_call(source->worker, run_look, free, look);
 	if (r == 0) {
+		memcpy(out, look->out, wish->length);
 		counter_add(&source->worker->counters.adopted, 1);
 		counter_add(&source->worker->counters.adopted_bytes, wish->length);
 	}
-	return r;
+	if (r != -ETIMEDOUT)
+		free(look);
+	return r == 0 ? 0 : -ENODATA;
 }
 
 /* ---- what is about to be dropped ------------------------------------------------------------- */

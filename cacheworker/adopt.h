@@ -22,7 +22,7 @@ struct adopt_wish {
 
 /* Whether it is worth looking at all; never blocks. */
 bool adopt_possible(struct source *source);
-/* 0 and the bytes, verified; -ENODATA when they are nowhere else. */
+/* 0 and the bytes, verified; -ENODATA when they are nowhere else, or on a disk that hangs. */
 int adopt_read(struct source *source, const struct adopt_wish *wish, char *out) __must_check;
 
 /* Saving what lives in chunks that are about to be dropped. */
