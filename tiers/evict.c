@@ -131,27 +131,61 @@ static struct chunk *find_victim(
 	return s.best;
 }
 
+static uint64_t charge_of(struct chunk *chunk)
+{
+	uint64_t charged;
+
+	pthread_mutex_lock(&chunk->lock);
+	charged = chunk->charged;
+	pthread_mutex_unlock(&chunk->lock);
+	return charged;
+}
+
+static uint64_t unlink_counted(struct tier_set *set, struct chunk *chunk)
+{
+	uint64_t charged = charge_of(chunk);
+
+	if (!set_unlink_idle(set, chunk))
+		return 0; /* it became busy */
+	counter_add(&set->counters.evicted, 1);
+	counter_add(&set->counters.evicted_bytes, charged);
+	atomic_fetch_add(&chunk->space->evicted, charged);
+	return max(charged, (uint64_t)BLOCK_BYTES);
+}
+
+/* An extent's file goes with its last chunk: the others follow the first. */
+static uint64_t unlink_rest(struct tier_set *set, const struct chunk *first)
+{
+	const struct extent *extent = first->extent;
+	uint64_t n = extent->bytes / CHUNK_BYTES;
+	struct chunk_id id = first->id;
+	uint64_t bytes = 0;
+
+	for (uint64_t i = 0; i < n; i++) {
+		struct chunk *chunk;
+
+		id.chunk = extent->number * n + i;
+		chunk = tier_chunk_find(set, &id);
+		if (chunk && chunk->extent == extent)
+			bytes += unlink_counted(set, chunk);
+		chunk_unref(chunk);
+	}
+	return bytes;
+}
+
 uint64_t evict_one(struct tier_set *set, const struct evict_for *why, const struct tier *tier)
 {
 	for (uint32_t i = 0; i < EVICT_TRIES; i++) {
 		struct chunk *chunk = find_victim(set, why, tier);
-		uint64_t charged;
-		bool gone;
+		uint64_t bytes = chunk ? unlink_counted(set, chunk) : 0;
 
-		if (!chunk)
-			return 0;
-		pthread_mutex_lock(&chunk->lock);
-		charged = chunk->charged;
-		pthread_mutex_unlock(&chunk->lock);
-		gone = set_unlink_idle(set, chunk); /* else it became busy: another one */
-		if (gone) {
-			counter_add(&set->counters.evicted, 1);
-			counter_add(&set->counters.evicted_bytes, charged);
-			atomic_fetch_add(&chunk->space->evicted, charged);
+		if (bytes && chunk->extent)
+			bytes += unlink_rest(set, chunk);
+		if (!chunk || bytes) {
+			chunk_unref(chunk);
+			return bytes;
 		}
-		chunk_unref(chunk);
-		if (gone)
-			return max(charged, (uint64_t)BLOCK_BYTES);
+		chunk_unref(chunk); /* another one, then */
 	}
 	return 0;
 }

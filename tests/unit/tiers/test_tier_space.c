@@ -400,6 +400,31 @@ static void test_copies_go_first(void **state)
 	assert_true(fill_as(f, 2, 801, &copy) < OBJECTS);
 }
 
+/* An extent gives its room back when its last chunk has gone: all go. */
+static void test_extents_go_whole(void **state)
+{
+	const struct tier_layout layout = { .end = 64 * CHUNK_BYTES,
+		.used = 40 * MiB,
+		.extent_bytes = 4ull * CHUNK_BYTES,
+		.whole = true };
+	struct fixture *f = *state;
+	struct chunk_id id = id_in(1, 0);
+	struct tier_status status;
+
+	start(f);
+	assert_int_equal(tier_set_layout(f->set, &id.volume, id.lineage, &layout), 0);
+	for (uint64_t i = 0; i < 8; i++)
+		assert_int_equal(fill(f, 1, i), OBJECTS);
+	status = status_of(f);
+	assert_int_equal(status.extents, 2);
+	set_policy(f, 2, (struct tier_policy){ .priority = 1 });
+	for (uint64_t i = 0; status_of(f).extents == 2; i++)
+		assert_int_equal(fill(f, 2, i), OBJECTS);
+	assert_int_equal(status_of(f).held, 0);
+	for (uint64_t i = 0; i < 8; i++)
+		assert_int_equal(is_there(f, 1, i), i >= 4);
+}
+
 /* ---- held, busy ------------------------------------------------------------------------------ */
 
 static void test_held(void **state)
@@ -512,6 +537,7 @@ int main(void)
 		test(test_pin),
 		test(test_value),
 		test(test_copies_go_first),
+		test(test_extents_go_whole),
 		test(test_held),
 		test(test_writers_stay),
 		test(test_full),
