@@ -13,6 +13,8 @@
 #include "base/clock.h"
 #include "base/option.h"
 #include "base/units.h"
+#include "tests/debug/faults.h"
+#include "tests/debug/net_fault.h"
 #include "tests/stress/damage.h"
 #include "tests/stress/stress.h"
 
@@ -146,6 +148,7 @@ static int set_faults(struct stress *s, struct err *e)
 		"ufs.delay=0.3/20 ufs.eio=0.01",
 		"ufs.eio=0.05 tier.flip=0.02@read,data tier.eio=0.02@read,table",
 		"net.cut=0.005@message net.refuse=0.1",
+		"net.flip=0.05@message tier.enospc=0.5@write",
 		"net.delay=0.05/20 net.stall=1/500#3@message",
 		"",
 		"",
@@ -154,6 +157,8 @@ static int set_faults(struct stress *s, struct err *e)
 	(void)snprintf(s->fault_line, sizeof(s->fault_line), "seed=%" PRIu64 " %s",
 		roll(s, 1u << 30), lines[roll(s, ARRAY_SIZE(lines))]);
 	s->lines++;
+	if (faults_set(faults_global(), s->fault_line, e) < 0) /* of the readers' connections */
+		return e->code;
 	return daemon_faults(&s->daemons.worker, s->fault_line, e);
 }
 
@@ -276,6 +281,8 @@ static int drive(struct stress *s, const struct options *options, struct err *e)
 				client_hold_renew(s->generations[i]->hold);
 	}
 	if (r == 0)
+		r = faults_set(faults_global(), "", e);
+	if (r == 0)
 		r = daemon_faults(&s->daemons.worker, "", e);
 	if (r == 0)
 		read_all(s);
@@ -342,6 +349,7 @@ int main(int argc, char **argv)
 
 	(void)option_parse_or_exit(&option_set, argc, argv, &options); /* takes no arguments */
 	(void)signal(SIGPIPE, SIG_IGN);
+	net_fault_install();
 	s.random = s.model.seed = model_mix(options.seed);
 	if (snprintf(dir, sizeof(dir), "%.100s/granary-stress-XXXXXX", options.dir) < 0 ||
 		!mkdtemp(dir)) {
