@@ -6,6 +6,7 @@
 
 #include <stdatomic.h>
 #include "base/clock.h"
+#include "tiers/disk.h"
 #include "tiers/evict_internal.h"
 #include "tiers/tier_set_internal.h"
 
@@ -425,6 +426,101 @@ static void test_extents_go_whole(void **state)
 		assert_int_equal(is_there(f, 1, i), i >= 4);
 }
 
+/* ---- watermarks ------------------------------------------------------------------------------ */
+
+#define FS_BLOCKS 262144ull /* 1 GiB; its watermark is 64 MiB, the low mark 96 MiB */
+
+static _Atomic uint64_t fs_free;   /* blocks */
+static _Atomic uint64_t fs_inodes; /* free */
+
+static int fake_statvfs(int fd, struct statvfs *ret_fs)
+{
+	(void)fd;
+	*ret_fs = (struct statvfs){ .f_frsize = 4096,
+		.f_bsize = 4096,
+		.f_blocks = FS_BLOCKS,
+		.f_bavail = atomic_load(&fs_free),
+		.f_bfree = atomic_load(&fs_free),
+		.f_files = 100000,
+		.f_favail = atomic_load(&fs_inodes),
+		.f_ffree = atomic_load(&fs_inodes) };
+	return 0;
+}
+
+static const struct disk_ops *begin_fake(struct disk_ops *ops)
+{
+	*ops = disk_kernel;
+	ops->statvfs = fake_statvfs;
+	atomic_store(&fs_free, FS_BLOCKS / 2);
+	atomic_store(&fs_inodes, 50000);
+	return disk_use(ops);
+}
+
+static void look(struct fixture *f)
+{
+	tier_refresh_space(f->set->tiers[0], true);
+}
+
+static uint64_t free_now(struct fixture *f, uint64_t free_at_first)
+{
+	return free_at_first + evicted(f) * OBJECTS * OBJECT / BLOCK_BYTES;
+}
+
+/* Somebody else fills the filesystem: what may go, goes, and admission begins again at the low
+ * mark. Inside `never` nothing goes. */
+static void test_watermark(void **state)
+{
+	struct fixture *f = *state;
+	struct disk_ops ops;
+	const struct disk_ops *kernel = begin_fake(&ops);
+	const uint64_t before = 62 * MiB / 4096;
+
+	start(f);
+	for (uint64_t i = 0; i < 4; i++)
+		assert_int_equal(fill(f, 1, i), OBJECTS);
+	set_policy(f, 2, (struct tier_policy){ .evict = TIER_EVICT_LRU });
+	for (uint64_t i = 0; i < 10; i++)
+		assert_int_equal(fill(f, 2, i), OBJECTS);
+	atomic_store(&fs_free, before);
+	look(f);
+	assert_true(tier_set_full(f->set));
+	for (int round = 0; round < 20; round++) {
+		space_round(f->set);
+		atomic_store(&fs_free, free_now(f, before));
+		look(f);
+	}
+	assert_in_range(evicted(f), 9, 10); /* 34 MiB in chunks of 4 */
+	assert_int_equal(volume_of(f, 1).evicted, 0);
+	for (uint64_t i = 0; i < 4; i++)
+		assert_true(is_there(f, 1, i));
+	assert_false(tier_set_full(f->set));
+
+	/* Between the two marks it goes on as it was. */
+	atomic_store(&fs_free, 80 * MiB / 4096);
+	look(f);
+	assert_false(tier_set_full(f->set));
+	atomic_store(&fs_free, 60 * MiB / 4096);
+	look(f);
+	atomic_store(&fs_free, 80 * MiB / 4096);
+	look(f);
+	assert_true(tier_set_full(f->set));
+	atomic_store(&fs_free, 100 * MiB / 4096);
+	look(f);
+	assert_false(tier_set_full(f->set));
+
+	atomic_store(&fs_inodes, 60);
+	look(f);
+	assert_true(tier_set_full(f->set));
+	atomic_store(&fs_inodes, 100);
+	look(f);
+	assert_true(tier_set_full(f->set));
+	atomic_store(&fs_inodes, 200);
+	look(f);
+	assert_false(tier_set_full(f->set));
+	fixture_close(f);
+	(void)disk_use(kernel); /* ours again */
+}
+
 /* ---- held, busy ------------------------------------------------------------------------------ */
 
 static void test_held(void **state)
@@ -538,6 +634,7 @@ int main(void)
 		test(test_value),
 		test(test_copies_go_first),
 		test(test_extents_go_whole),
+		test(test_watermark),
 		test(test_held),
 		test(test_writers_stay),
 		test(test_full),
