@@ -34,3 +34,4 @@ e2e-tools: $(DEBUG_PROGRAMS)
 # Unit tests that use it.
 test_retry_libs := tests/debug $(DEBUG_LIBS)
 test_disk_libs := tests/debug $(DEBUG_LIBS)
+test_rpc_libs := tests/debug $(DEBUG_LIBS)

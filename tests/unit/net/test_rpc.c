@@ -17,6 +17,8 @@
 #include "base/hash.h"
 #include "net/fake.h"
 #include "net/net.h"
+#include "tests/debug/faults.h"
+#include "tests/debug/net_fault.h"
 
 /* What the server of the tests does with a request, in frame.lineage. */
 enum command {
@@ -632,6 +634,48 @@ static void test_cut(void **state)
 	stop(&f);
 }
 
+/* ---- under the fault plane ------------------------------------------------------------------- */
+
+/* The same over any transport, by the line of the plane. */
+static void test_plane(void **state)
+{
+	enum { N = 300 };
+	const char *line = "seed=4 net.cut=0.03@message net.refuse=0.2 net.delay=0.05/2";
+	_cleanup_(buf_release) struct buf said = BUF_INIT(4096);
+	_cleanup_(buf_release) struct buf times = BUF_INIT(4096);
+	struct fixture f;
+	struct batch b;
+
+	start(&f, *state);
+	assert_int_equal(faults_set(faults_global(), line, NULL), 0);
+	batch_init(&b, N);
+	for (unsigned int i = 0; i < N; i++) {
+		struct rpc_call *call = &b.probes[i].call;
+
+		call->frame.lineage = THREAD;
+		call->frame.offset = i;
+		call->frame.length = i * 100;
+		call->resend = true;
+		rpc_call(f.client, call);
+	}
+	batch_wait(&b);
+	assert_int_equal(faults_text(faults_global(), &said, &times), 0);
+	assert_int_equal(faults_set(faults_global(), "", NULL), 0);
+	assert_null(strstr(buf_str(&times), "net.cut=0"));
+	assert_null(strstr(buf_str(&times), "net.delay=0"));
+	for (unsigned int i = 0; i < N; i++) {
+		struct rpc_call *call = &b.probes[i].call;
+		_cleanup_free_ uint8_t *want = malloc(i * 100 + 1);
+
+		assert_int_equal(b.probes[i].status, 0);
+		fill(want, call->frame.length, i);
+		if (call->frame.length)
+			assert_memory_equal(call->reply_payload, want, call->frame.length);
+	}
+	batch_release(&b);
+	stop(&f);
+}
+
 /* ---- unix only ------------------------------------------------------------------------------- */
 
 static void test_descriptors(void **state)
@@ -730,5 +774,19 @@ int main(void)
 		cmocka_unit_test(test_listen_errors),
 	};
 
-	return cmocka_run_group_tests(tests, NULL, NULL);
+	const struct CMUnitTest with_plane[] = {
+		EACH(test_pipelined),
+		EACH(test_cancel_races),
+		EACH(test_limits),
+		EACH(test_close_under_way),
+		EACH(test_server_free_under_way),
+		EACH(test_back_pressure),
+		EACH(test_plane),
+		cmocka_unit_test(test_cut),
+		cmocka_unit_test(test_descriptors),
+	};
+	int failed = cmocka_run_group_tests(tests, NULL, NULL);
+
+	net_fault_install(); /* for good: last */
+	return failed + cmocka_run_group_tests_name("with_plane", with_plane, NULL, NULL);
 }
