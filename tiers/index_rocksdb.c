@@ -41,12 +41,12 @@ static int take_error(char *message, struct err *e, const char *what)
 
 	if (!message)
 		return 0;
-	if (strstr(message, "lock"))
+	if (strncmp(message, "Corruption", strlen("Corruption")) == 0) /* "block checksum", too */
+		r = -EBADMSG;
+	else if (strstr(message, "lock file") || strstr(message, "lock hold by"))
 		r = -EBUSY;
 	else if (strstr(message, "No space"))
 		r = -ENOSPC;
-	else if (strncmp(message, "Corruption", strlen("Corruption")) == 0)
-		r = -EBADMSG;
 	(void)err_set(e, r, "%s: %s", what, message);
 	rocksdb_free(message);
 	return r;
