@@ -10,14 +10,17 @@
 #include "cacheworker/source.h"
 #include "cacheworker/status.h"
 #include "cacheworker/terms.h"
+#include "cacheworker/tierless.h"
 #include "base/arena.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/exit.h"
 #include "base/log.h"
 #include "base/daemon.h"
 #include "base/units.h"
 
 #include <string.h>
+#include <unistd.h>
 
 #define SERVE_THREADS   2u
 #define SPARE_THREADS   1u /* go on when a tier holds as many as it may */
@@ -57,6 +60,11 @@ void worker_memory_open(uint64_t memory, uint64_t in_tiers)
 static void on_tier_state(void *arg, const char *path, const char *state, const char *why)
 {
 	(void)arg;
+	if (strcmp(state, "anew") == 0) {
+		log_error("tier came back as another device",
+			"path=\"%s\" next=\"the worker ends, to be started again with it\"", path);
+		_exit(EXIT_RUNTIME); /* what is open on the old device may never close */
+	}
 	if (strcmp(state, "ok") == 0)
 		log_info("tier in service", "path=\"%s\"", path);
 	else
@@ -66,10 +74,25 @@ static void on_tier_state(void *arg, const char *path, const char *state, const 
 			path, state, why);
 }
 
+static int open_no_tiers(struct worker *w, struct err *e)
+{
+	log_warn("serving without a tier",
+		"cause=\"%s\" next=\"looked at again and again; readers get their bytes from the "
+		"origin\"",
+		e->text);
+	*e = ERR_INIT;
+	if (tierless_start(w) < 0)
+		return err_set(e, -EAGAIN,
+			"cannot start a thread: raise the limit on processes (ulimit -u)");
+	return tier_set_open(NULL, 0, &w->tiers, e);
+}
+
 static int open_tiers(struct worker *w, struct err *e)
 {
 	int r = tier_set_open(w->config->tiers, w->config->n_tiers, &w->tiers, e);
 
+	if (w->config->without_tier && tierless_may(r))
+		r = open_no_tiers(w, e);
 	if (r < 0)
 		return r;
 	tier_set_on_state(w->tiers, on_tier_state, w);
@@ -157,6 +180,7 @@ int worker_open(struct worker *w, const struct worker_config *config, struct err
  */
 void worker_close(struct worker *w)
 {
+	tierless_stop(w);
 	scrub_stop(w);
 	fills_close(w);
 	flights_close(w);

@@ -49,6 +49,7 @@ struct tier {
 	struct gate gate;
 	dev_t dev; /* of the directory, when it was opened */
 	ino_t ino;
+	_Atomic bool anew; /* away: its path leads to the same tier, on a device that came anew */
 	_Atomic bool away; /* its path leads elsewhere: out until it comes back (watch.c) */
 
 	pthread_rwlock_t index_lock; /* read: one index call; write: replacing `index` */

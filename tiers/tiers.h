@@ -76,12 +76,12 @@ struct tier_config {
 int tier_init(const struct tier_config *config, bool adopt, struct err *e) __must_check;
 
 /*
- * Opens every tier or none. With `create`, a missing or empty directory becomes a tier; a directory
- * with other contents is refused (-ENOTEMPTY), one of a newer format too (-EPROTONOSUPPORT), one in
- * use by another process (-EBUSY), too small a capacity or filesystem (-ENOSPC), not writable
- * (-EACCES/-EROFS), made on another device (-EXDEV), missing where one on another device was
- * (-ENODEV): each with its line. Loads the index; a lost or damaged index is rebuilt from
- * the chunk files.
+ * Opens every tier or none; of 0 tiers nothing is ever admitted. With `create`, a missing or empty
+ * directory becomes a tier; a directory with other contents is refused (-ENOTEMPTY), one of a newer
+ * format too (-EPROTONOSUPPORT), one in use by another process (-EBUSY), too small a capacity or
+ * filesystem (-ENOSPC), not writable (-EACCES/-EROFS), made on another device (-EXDEV), missing
+ * where one on another device was (-ENODEV): each with its line. Loads the index; a lost or damaged
+ * index is rebuilt from the chunk files.
  */
 int tier_set_open(const struct tier_config *configs, uint32_t n, struct tier_set **ret_set,
 	struct err *e) __must_check;
@@ -238,7 +238,9 @@ int tier_set_layout(struct tier_set *set, const struct volume_id *volume, uint64
 
 struct tier_status {
 	const char *path;  /* borrowed from the set */
-	const char *state; /* "ok", "stalled", "suspect", "out" */
+	/* "ok", "stalled", "suspect", "out"; "anew": its disk came back as another device, and it is
+	 * used again once the set is opened again. */
+	const char *state;
 	char why[192];     /* it is not "ok"; "" */
 	uint64_t capacity;
 	uint64_t used; /* charged */

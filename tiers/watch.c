@@ -24,6 +24,8 @@ const char *watch_state(struct watch *watch, const struct tier *tier, char why[W
 		pthread_mutex_lock(&watch->lock);
 		memcpy(why, watch->probers[tier->number].why, WATCH_TEXT);
 		pthread_mutex_unlock(&watch->lock);
+		if (atomic_load(&tier->anew))
+			return "anew";
 	} else if (gate_is_stalled(&tier->gate)) {
 		(void)snprintf(why, WATCH_TEXT, "a call to its disk does not return");
 		return state == HEALTH_OUT ? health_name(state) : "stalled";
@@ -57,11 +59,14 @@ static int look_at_path(const struct tier *tier, char why[WATCH_TEXT])
 		return 0; /* says nothing of the disk */
 	if (r < 0)
 		return away(why, r, "its directory cannot be opened: is its disk mounted?");
-	if (st.st_dev != tier->dev || st.st_ino != tier->ino)
+	r = identity_load(tier->path, &identity, NULL);
+	if (st.st_dev != tier->dev || st.st_ino != tier->ino) {
+		if (r == 0 && strcmp(identity.uuid, tier->identity.uuid) == 0)
+			return away(why, -ESTALE, "its disk went away and is another device now");
 		return away(why, -ENODEV,
 			"another directory is in its place: its disk was unmounted or exchanged; "
 			"mount it again");
-	r = identity_load(tier->path, &identity, NULL);
+	}
 	if (r == 0 && strcmp(identity.uuid, tier->identity.uuid) != 0)
 		return away(why, -ENODEV, "another tier is in its place; mount its disk again");
 	if (r == -ENOENT)
@@ -92,6 +97,7 @@ static bool look(struct prober *p)
 	memcpy(p->why, why, sizeof(why));
 	pthread_mutex_unlock(&watch->lock);
 	if (r < 0) {
+		atomic_store(&tier->anew, r == -ESTALE);
 		atomic_store(&tier->away, true);
 		health_fail(&tier->health);
 		return false;

@@ -349,6 +349,25 @@ static void test_unmounted(void **state)
 	tier_set_on_state(f->set, NULL, NULL);
 }
 
+/* The same tier in another directory of its own: a disk that came back as another device. */
+static void test_came_anew(void **state)
+{
+	struct fixture *f = *state;
+	struct identity identity;
+	char elsewhere[400];
+
+	fixture_open(f);
+	assert_int_equal(identity_load(f->path, &identity, NULL), 0);
+	(void)snprintf(elsewhere, sizeof(elsewhere), "%s/elsewhere", f->root);
+	assert_int_equal(rename(f->path, elsewhere), 0);
+	assert_int_equal(mkdir(f->path, 0700), 0);
+	assert_int_equal(identity_store(f->path, &identity), 0);
+	probe_until(f, "anew");
+	fixture_remove_tree(f->path);
+	assert_int_equal(rename(elsewhere, f->path), 0);
+	probe_until(f, "ok");
+}
+
 static void test_emptied(void **state)
 {
 	struct fixture *f = *state;
@@ -415,6 +434,7 @@ int main(void)
 		T(test_stall),
 		T(test_stall_while_made),
 		T(test_unmounted),
+		T(test_came_anew),
 		T(test_emptied),
 		T(test_index_removed),
 		cmocka_unit_test(test_stall_makes_suspect),
