@@ -2,7 +2,8 @@
  * Rows of an open table: in order, by key, by offset.
  *
  *	key     index (first keys) ─► block ─► its restarts ─► at most TABLE_RESTART rows
- *	offset  by_offset, 16 bytes a row, made when first asked for ─► ordinal ─► block ─► row
+ *	offset  by_offset, 6 bytes a row, made when first asked for: one of PLACES_STEP ordinals
+ *		─► block ─► row
  */
 #include "catalog/table_internal.h"
 #include "base/arena.h"
@@ -264,24 +265,86 @@ int table_find_twin(
 
 /* ---- by offset ------------------------------------------------------------------------------- */
 
-#define PLACE_MASK ((1ull << 48) - 1) /* of struct table_place's two wide fields */
+/* Where a row's bytes lie, in 4 KiB blocks: while places are sorted. */
+struct place {
+	uint64_t start : 48;
+	uint64_t ordinal_low : 16;
+	uint64_t blocks : 48;
+	uint64_t ordinal_high : 16;
+};
+static_assert(sizeof(struct place) == 16, "memory per row, and what sort_runs() takes");
 
-static uint64_t place_ordinal(const struct table_place *p)
+#define PLACE_MASK ((1ull << 48) - 1) /* of the two wide fields */
+
+static uint64_t start_of(const struct table_row *row)
 {
-	return (uint64_t)p->ordinal_high << 16 | p->ordinal_low;
+	return row->offset / BLOCK_BYTES;
+}
+
+static uint64_t blocks_of(const struct table_row *row)
+{
+	return (row->size + BLOCK_BYTES - 1) / BLOCK_BYTES;
 }
 
 static int place_compare(const void *a, const void *b, const void *arg)
 {
-	const struct table_place *x = a;
-	const struct table_place *y = b;
+	const struct place *x = a;
+	const struct place *y = b;
 
 	(void)arg;
 	return (x->start > y->start) - (x->start < y->start);
 }
 
-/* Reads all rows; the header's sums must be theirs. */
-static int places_collect(struct table *t, struct table_place *places, uint64_t *ret_n)
+static void sums_add(struct table_info *sums, const struct table_row *row)
+{
+	if (row->flags & ROW_DEAD) {
+		sums->dead_rows++;
+	} else if (!(row->flags & ROW_DIRECTORY)) {
+		sums->live_files++;
+		sums->live_bytes += row->size;
+	}
+}
+
+/* The header's sums must be the rows'. */
+static bool sums_equal(const struct table_info *a, const struct table_info *b)
+{
+	return a->dead_rows == b->dead_rows && a->live_files == b->live_files &&
+	       a->live_bytes == b->live_bytes;
+}
+
+static void places_add(struct table_places *places, uint64_t start, uint64_t ordinal)
+{
+	if (places->n % PLACES_STEP == 0)
+		places->starts[places->n / PLACES_STEP] = start;
+	places->ordinals[places->n++] = (uint32_t)ordinal;
+}
+
+/* Reads all rows as long as each lies behind the one before, as in a first generation; -EAGAIN when
+ * one does not. */
+static int places_in_order(struct table *t, struct table_places *places)
+{
+	_cleanup_(table_cursor_release) struct table_cursor cursor = { 0 };
+	struct table_info sums = { 0 };
+	struct table_row row;
+	uint64_t end = 0;
+	int r;
+
+	while ((r = table_next(t, &cursor, &row)) == 0) {
+		sums_add(&sums, &row);
+		if (!row_has_bytes(&row))
+			continue;
+		if (start_of(&row) < end)
+			return -EAGAIN;
+		places_add(places, start_of(&row), row.ordinal);
+		end = start_of(&row) + blocks_of(&row);
+	}
+	if (r != -ENOENT)
+		return r;
+	return sums_equal(&sums, &t->info) ? 0 : -EBADMSG;
+}
+
+/* Reads all rows. */
+static int places_collect(struct table *t, struct place *places, uint64_t *ret_n)
 {
 	_cleanup_(table_cursor_release) struct table_cursor cursor = { 0 };
 	struct table_info sums = { 0 };
@@ -290,33 +353,48 @@ static int places_collect(struct table *t, struct table_place *places, uint64_t 
 	int r;
 
 	while ((r = table_next(t, &cursor, &row)) == 0) {
-		if (row.flags & ROW_DEAD) {
-			sums.dead_rows++;
-		} else if (!(row.flags & ROW_DIRECTORY)) {
-			sums.live_files++;
-			sums.live_bytes += row.size;
-		}
+		sums_add(&sums, &row);
 		if (!row_has_bytes(&row))
 			continue;
-		places[n++] = (struct table_place){
-			.start = row.offset / BLOCK_BYTES & PLACE_MASK,
-			.blocks = (row.size + BLOCK_BYTES - 1) / BLOCK_BYTES & PLACE_MASK,
+		places[n++] = (struct place){
+			.start = start_of(&row) & PLACE_MASK,
+			.blocks = blocks_of(&row) & PLACE_MASK,
 			.ordinal_low = row.ordinal & 0xffff,
 			.ordinal_high = row.ordinal >> 16 & 0xffff,
 		};
 	}
 	if (r != -ENOENT)
 		return r;
-	if (sums.dead_rows != t->info.dead_rows || sums.live_files != t->info.live_files ||
-		sums.live_bytes != t->info.live_bytes)
+	if (!sums_equal(&sums, &t->info))
 		return -EBADMSG;
 	*ret_n = n;
 	return 0;
 }
 
+static int places_sort(struct table *t, struct table_places *places)
+{
+	_cleanup_free_ struct place *all = malloc((t->info.rows + 1) * sizeof(*all));
+	uint64_t n = 0;
+	int r = all ? places_collect(t, all, &n) : -ENOMEM;
+
+	if (r == 0)
+		r = sort_runs(all, n, sizeof(*all), place_compare, NULL);
+	if (r < 0)
+		return r;
+	places->n = 0;
+	for (uint64_t i = 0; i < n; i++) {
+		if (i > 0 && (uint64_t)all[i - 1].start + all[i - 1].blocks > all[i].start)
+			return -EBADMSG;
+		places_add(places, all[i].start,
+			(uint64_t)all[i].ordinal_high << 16 | all[i].ordinal_low);
+	}
+	return 0;
+}
+
 static uint64_t places_bytes(const struct table *t)
 {
-	return (t->info.rows + 1) * sizeof(struct table_place);
+	return sizeof(struct table_places) + (t->info.rows / PLACES_STEP + 1) * sizeof(uint64_t) +
+	       t->info.rows * sizeof(uint32_t);
 }
 
 static int reserve_locked(struct table *t, struct err *e)
@@ -341,11 +419,11 @@ int table_reserve(struct table *t, struct err *e)
 /* Under by_offset_lock. */
 static int by_offset_build(struct table *t)
 {
-	_cleanup_free_ struct table_place *places = NULL;
-	uint64_t n = 0;
+	_cleanup_free_ struct table_places *places = NULL;
+	uint64_t sorting = 2 * (t->info.rows + 1) * sizeof(struct place);
 	int r;
 
-	static_assert(ROWS_MAX < 1ull << 32, "an ordinal has 32 bits in struct table_place");
+	static_assert(ROWS_MAX < 1ull << 32, "an ordinal has 32 bits");
 	static_assert(VOLUME_MAX_BYTES / BLOCK_BYTES < 1ull << 48, "a block number has 48");
 	r = reserve_locked(t, NULL);
 	if (r < 0)
@@ -353,26 +431,25 @@ static int by_offset_build(struct table *t)
 	places = malloc(places_bytes(t));
 	if (!places)
 		return -ENOMEM;
-	r = places_collect(t, places, &n);
-	arena_must(ARENA_TABLES, places_bytes(t)); /* while it is sorted */
-	if (r == 0)
-		r = sort_runs(places, n, sizeof(*places), place_compare, NULL);
-	arena_give(ARENA_TABLES, places_bytes(t));
+	places->n = 0;
+	places->starts = (uint64_t *)(places + 1);
+	places->ordinals = (uint32_t *)(places->starts + t->info.rows / PLACES_STEP + 1);
+	r = places_in_order(t, places);
+	if (r == -EAGAIN) {
+		arena_must(ARENA_TABLES, sorting);
+		r = places_sort(t, places);
+		arena_give(ARENA_TABLES, sorting);
+	}
 	if (r < 0)
 		return r;
-	for (uint64_t i = 1; i < n; i++) {
-		if ((uint64_t)places[i - 1].start + places[i - 1].blocks > places[i].start)
-			return -EBADMSG;
-	}
-	t->n_by_offset = n;
 	atomic_store_explicit(&t->by_offset, TAKE(places), memory_order_release);
 	return 0;
 }
 
 /* The rows by offset, made at the first call. */
-static int by_offset_get(struct table *t, const struct table_place **ret_places)
+static int by_offset_get(struct table *t, const struct table_places **ret_places)
 {
-	const struct table_place *places =
+	const struct table_places *places =
 		atomic_load_explicit(&t->by_offset, memory_order_acquire);
 	int r = 0;
 
@@ -392,59 +469,77 @@ static int by_offset_get(struct table *t, const struct table_place **ret_places)
 
 int table_check(struct table *t)
 {
-	const struct table_place *places;
+	const struct table_places *places;
 
 	CHECK_MAGIC(t, TABLE_MAGIC);
 	return by_offset_get(t, &places);
 }
 
-/* Number of the first place that starts at or after `block`. */
-static uint64_t place_lower_bound(
-	const struct table *t, const struct table_place *places, uint64_t block)
+/* Number of the first place that starts at or after `block`; `row` is scratch. */
+static int place_lower_bound(struct table *t, const struct table_places *places, uint64_t block,
+	struct table_row *row, uint64_t *ret_number)
 {
-	uint64_t low = 0;
-	uint64_t high = t->n_by_offset;
+	uint64_t low = 0; /* of the steps: how many start before it */
+	uint64_t high = (places->n + PLACES_STEP - 1) / PLACES_STEP;
 
 	while (low < high) {
 		uint64_t middle = low + (high - low) / 2;
 
-		if (places[middle].start < block)
+		if (places->starts[middle] < block)
 			low = middle + 1;
 		else
 			high = middle;
 	}
-	return low;
+	high = min(low * PLACES_STEP, places->n);
+	low = low ? (low - 1) * PLACES_STEP + 1 : 0;
+	while (low < high) {
+		uint64_t middle = low + (high - low) / 2;
+		int r = row_at(t, places->ordinals[middle], row);
+
+		if (r < 0)
+			return r;
+		if (start_of(row) < block)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	*ret_number = low;
+	return 0;
 }
 
 int table_find_offset(struct table *t, uint64_t offset, struct table_row *row)
 {
-	const struct table_place *places;
+	const struct table_places *places;
 	uint64_t block = offset / BLOCK_BYTES;
-	uint64_t i;
+	uint64_t i = 0;
 	int r;
 
 	CHECK_MAGIC(t, TABLE_MAGIC);
 	r = by_offset_get(t, &places);
 	if (r < 0)
 		return r;
-	i = place_lower_bound(t, places, block + 1);
-	if (i == 0 || block - places[i - 1].start >= places[i - 1].blocks)
-		return -ENOENT;
-	return row_at(t, place_ordinal(&places[i - 1]), row);
+	r = place_lower_bound(t, places, block + 1, row, &i);
+	if (r == 0)
+		r = i ? row_at(t, places->ordinals[i - 1], row) : -ENOENT;
+	if (r < 0)
+		return r;
+	return block - start_of(row) < blocks_of(row) ? 0 : -ENOENT;
 }
 
 int table_next_offset(struct table *t, uint64_t offset, struct table_row *row)
 {
-	const struct table_place *places;
-	uint64_t i;
+	const struct table_places *places;
+	uint64_t i = 0;
 	int r;
 
 	CHECK_MAGIC(t, TABLE_MAGIC);
 	r = by_offset_get(t, &places);
 	if (r < 0)
 		return r;
-	i = place_lower_bound(t, places, align_up(offset, BLOCK_BYTES) / BLOCK_BYTES);
-	if (offset > VOLUME_MAX_BYTES || i == t->n_by_offset)
+	if (offset > VOLUME_MAX_BYTES)
 		return -ENOENT;
-	return row_at(t, place_ordinal(&places[i]), row);
+	r = place_lower_bound(t, places, align_up(offset, BLOCK_BYTES) / BLOCK_BYTES, row, &i);
+	if (r < 0)
+		return r;
+	return i < places->n ? row_at(t, places->ordinals[i], row) : -ENOENT;
 }

@@ -44,14 +44,13 @@ struct table_shard {
 	uint32_t hand;   /* next candidate for eviction, counted in numbers of this shard */
 };
 
-/* Where a row's bytes lie, in 4 KiB blocks: 16 bytes a row. */
-struct table_place {
-	uint64_t start : 48;
-	uint64_t ordinal_low : 16;
-	uint64_t blocks : 48;
-	uint64_t ordinal_high : 16;
+/* The rows with bytes in the order of their offsets, 6 bytes a row. */
+#define PLACES_STEP 4u
+struct table_places {
+	uint64_t n;
+	uint64_t *starts;   /* of each PLACES_STEP-th, in 4 KiB blocks */
+	uint32_t *ordinals; /* of all; one allocation with the struct */
 };
-static_assert(sizeof(struct table_place) == 16, "memory per row");
 
 struct table {
 	uint32_t magic;
@@ -64,10 +63,9 @@ struct table {
 	_Atomic(struct table_block *) *cached; /* by block number */
 	struct table_shard shards[TABLE_SHARDS];
 	pthread_mutex_t by_offset_lock;
-	struct table_place *_Atomic by_offset;
+	struct table_places *_Atomic by_offset;
 	uint64_t charged; /* to the arena, for as long as the table lives */
 	bool reserved;    /* by_offset is part of it; under by_offset_lock */
-	uint64_t n_by_offset;
 };
 
 #define TABLE_MAGIC 0x5441424cu /* "TABL" */
