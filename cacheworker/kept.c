@@ -11,14 +11,28 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define SEEN_DIR    "seen"
+#define TIER_FILE   "granary.tier" /* every tier has it (docs/formats.md) */
 #define TABLE_NAME  "%s.%016" PRIx64 ".table"
 #define TABLE_HEAD  192u /* a table's header holds its hash */
 #define COPY_BUFFER 65536u
 
+/* Else the directory may be the bare one of a missing disk, which is to stay bare. */
+static bool tier_is_there(const struct worker *w)
+{
+	char path[PATH_MAX];
+
+	return w->tiers && tier_set_count(w->tiers) > 0 &&
+	       snprintf(path, sizeof(path), "%s/" TIER_FILE, w->config->tier) < PATH_MAX &&
+	       access(path, F_OK) == 0;
+}
+
 static int dir_path(const struct worker *w, char out[PATH_MAX])
 {
+	if (!tier_is_there(w))
+		return -ENODEV;
 	return snprintf(out, PATH_MAX, "%s/" SEEN_DIR, w->config->tier) < PATH_MAX ? 0
 										   : -ENAMETOOLONG;
 }
@@ -28,6 +42,8 @@ static int table_path(const struct worker *w, const struct volume_id *volume, ui
 {
 	char hex[2 * VOLUME_ID_LEN + 1];
 
+	if (!tier_is_there(w))
+		return -ENODEV;
 	hash_hex(volume->bytes, VOLUME_ID_LEN, hex);
 	return snprintf(out, PATH_MAX, "%s/" SEEN_DIR "/" TABLE_NAME, w->config->tier, hex,
 		       lineage) < PATH_MAX

@@ -23,6 +23,7 @@ struct options {
 	struct option_list tiers;
 	uint64_t capacity;
 	bool create;
+	bool serve_without_tier;
 	uint64_t memory;
 	const char *master;
 	const char *listen;
@@ -43,6 +44,9 @@ static const struct option_spec specs[] = {
 		"bytes the first tier may hold; 0: 90 % of what is free"),
 	OPTION_BOOL_ROW(struct options, create, "create",
 		"make the tier when the directory is missing or empty"),
+	OPTION_BOOL_ROW(struct options, serve_without_tier, "serve-without-tier",
+		"serve from the origin while no tier can be opened; end, to be started again, once "
+		"one can"),
 	OPTION_SIZE_ROW(struct options, memory, "memory", MEMORY_LEAST, 0,
 		"memory at most, tiers of kind ram included; 512MiB"),
 	OPTION_ROW(struct options, master, "master", OPTION_STRING, .metavar = "ADDR",
@@ -134,6 +138,7 @@ int main(int argc, char **argv)
 		.master = options.master,
 		.listen = options.listen,
 		.admin = options.admin,
+		.without_tier = options.serve_without_tier,
 		.scrub_rate = options.scrub_rate,
 		.scrub_max_age = options.scrub_max_age,
 		.origin_requests = bounds_descriptor_share(1, (uint32_t)options.origin_requests),

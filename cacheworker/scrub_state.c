@@ -17,9 +17,11 @@
 
 #define STATE_BYTES 512u
 
+/* False: there is no tier to keep it on. */
 static bool state_path(const struct scrub *s, char out[PATH_MAX])
 {
-	return snprintf(out, PATH_MAX, "%s/scrub", s->worker->config->tier) < PATH_MAX;
+	return tier_set_count(s->worker->tiers) > 0 &&
+	       snprintf(out, PATH_MAX, "%s/scrub", s->worker->config->tier) < PATH_MAX;
 }
 
 static bool parse(struct scrub *s, const char *text)
@@ -66,6 +68,8 @@ void scrub_save_state(struct scrub *s)
 	int n;
 	int r;
 
+	if (!state_path(s, path))
+		return;
 	pthread_mutex_lock(&s->lock);
 	n = snprintf(text, sizeof(text), "started %" PRIu64 "\n", s->pass_started);
 	if (s->in_pass && s->has_cursor) {
@@ -76,7 +80,7 @@ void scrub_save_state(struct scrub *s)
 	}
 	s->saved_ns = clock_mono_ns();
 	pthread_mutex_unlock(&s->lock);
-	r = state_path(s, path) ? file_write_atomic(path, text, (size_t)n, 0600) : -ENAMETOOLONG;
+	r = file_write_atomic(path, text, (size_t)n, 0600);
 	if (r < 0)
 		LOG_LIMITED(LOG_WARN, "scrub's place not written",
 			"path=\"%s\" cause=%s next=\"after a restart the pass begins anew\"", path,

@@ -78,6 +78,16 @@ struct worker_config {
 	const char *listen;           /* address */
 	const char *admin;            /* socket path */
 	unsigned int origin_requests; /* GETs in flight per source */
+	bool without_tier;            /* serve without tiers that cannot be opened (tierless.h) */
+};
+
+/* Waits for tiers that could not be opened (tierless.c). */
+struct tierless {
+	pthread_t thread;
+	pthread_mutex_t lock;
+	pthread_cond_t wake;
+	bool runs;
+	bool closing;
 };
 
 #define FLIGHT_CLASSES 3u /* enum ufs_class, enum budget_class */
@@ -161,6 +171,7 @@ struct worker {
 	struct terms terms;
 	struct troubles troubles;
 	struct scrub *scrub;
+	struct tierless tierless;
 	_Atomic uint64_t guard_ns; /* GUARD_NS; tests have less time */
 	struct worker_counters counters;
 	struct ufs_counters origins; /* sums over the sources, brought up to date when asked for */

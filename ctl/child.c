@@ -17,7 +17,7 @@
 #include <sys/wait.h>
 
 #define CHILD_MAGIC     0x43484c44u
-#define CHILD_WORDS_MAX (CHILD_ARGS_MAX + 2 * CHILD_FDS_MAX + 5)
+#define CHILD_WORDS_MAX (CHILD_ARGS_MAX + 2 * CHILD_FDS_MAX + 6)
 #define CHILD_LOG_MAX   (16u << 20) /* a longer log is moved aside at the next start */
 
 static const char *const state_names[CHILD_STATES] = {
@@ -175,6 +175,8 @@ static void make_argv(const struct child *child, int ready_fd, char *argv[CHILD_
 	unsigned int n = child->n_args;
 
 	memcpy(argv, child->args, n * sizeof(*argv));
+	if (child->again && child->served)
+		argv[n++] = (char *)(uintptr_t)child->again; /* execve() changes nothing */
 	if (child->log_path) {
 		argv[n++] = (char *)(uintptr_t) "--log-file"; /* execve() changes nothing */
 		argv[n++] = child->log_path;

@@ -113,6 +113,8 @@ int supervisor_plan_daemons(struct supervisor *s)
 		return r;
 	s->master.endless = true;
 	s->worker.endless = true;
+	/* At first a cache that cannot be used is refused; later its readers are more important. */
+	s->worker.again = "--serve-without-tier";
 	s->master.alive_fd = s->alive[0];
 	s->worker.alive_fd = s->alive[0];
 	child_keep_fd(&s->master, NULL, s->alive[0]);

@@ -339,8 +339,8 @@ int tier_set_open(
 	_cleanup_(tier_set_free_p) struct tier_set *set = NULL;
 	int r = 0;
 
-	if (n < 1 || n > SET_TIERS_MAX)
-		return err_set(e, -EINVAL, "%u tiers: give 1 to %u", n, SET_TIERS_MAX);
+	if (n > SET_TIERS_MAX)
+		return err_set(e, -EINVAL, "%u tiers: give at most %u", n, SET_TIERS_MAX);
 	set = calloc(1, sizeof(*set));
 	if (!set)
 		return err_set(e, -ENOMEM, "no memory for the tiers");
