@@ -54,9 +54,9 @@ struct chunk {
 	pthread_mutex_t repair;
 	uint64_t charged;
 	bool held; /* unlinked: its charge is part of the tier's and the volume's held bytes */
-	_Atomic uint32_t writers; /* writes under way; changed under `lock` */
+	_Atomic uint32_t writers;    /* writes under way; changed under `lock` */
 	struct tier *_Atomic moving; /* being copied there: writes wait; set under `lock` */
-	bool moved;               /* gone because another tier has it now */
+	bool moved;                  /* gone because another tier has it now */
 	struct volume_space *space;
 	enum tier_class class;
 	/* Under volumes.lock: */

@@ -317,7 +317,7 @@ static int look_at(struct scan *scan, const char *path)
 	_cleanup_(chunk_fds_close) struct chunk_fds fds = CHUNK_FDS_NONE;
 	struct extents *extents = &scan->set->extents;
 	char want[EXTENT_PATH_BYTES];
-	struct extent_foot foot;
+	struct extent_foot foot = { 0 };
 	struct extent *extent;
 	uint64_t allocated = 0;
 	int r = chunk_fds_open(scan->tier->dir_fd, path, 0, &fds);

@@ -65,7 +65,7 @@ static int open_file(void *arg, struct chunk_fds *ret_fds)
 	_cleanup_(chunk_fds_close) struct chunk_fds fds = CHUNK_FDS_NONE;
 	const struct extent *extent = arg;
 	char path[EXTENT_PATH_BYTES];
-	struct extent_foot foot;
+	struct extent_foot foot = { 0 };
 	uint64_t allocated;
 	int r = -ENOENT;
 
