@@ -3,6 +3,7 @@
 #include "cacheworker/kept.h"
 #include "cacheworker/master_call.h"
 #include "cacheworker/terms.h"
+#include "base/bounds.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -15,6 +16,7 @@
 
 /* When more of a volume is dead, its chunks get files of their own: an extent gives nothing back
  * before its last chunk goes. */
+#define ORIGIN_LEAST       8u /* GETs in flight of a source, however many there are */
 #define FRAGMENTED_SHARE   3u
 #define MASTER_DEADLINE_NS (60 * CLOCK_SECOND)
 
@@ -198,6 +200,20 @@ static int check_table(struct source *source, struct table *table, struct err *e
 	return r;
 }
 
+/* All origins together have a share of the descriptors: later ones have what is fair then. */
+static unsigned int origin_requests(struct worker *w)
+{
+	uint32_t share = bounds_descriptor_share(0, UINT32_MAX);
+	unsigned int n = 0;
+
+	pthread_mutex_lock(&w->sources.lock);
+	list_for_each (node, &w->sources.all)
+		n++;
+	pthread_mutex_unlock(&w->sources.lock);
+	share = n ? max(share / n, ORIGIN_LEAST) : share;
+	return min(w->config->origin_requests, share);
+}
+
 /* Fetches the table and opens the origin: on a control thread. */
 static int source_load(struct source *source, struct table **ret_table, struct err *e)
 {
@@ -219,7 +235,7 @@ static int source_load(struct source *source, struct table **ret_table, struct e
 		remember(source, &table_info(table)->id, file);
 	if (r == 0)
 		r = table_reserve(table, e);
-	limits.max_requests = source->worker->config->origin_requests;
+	limits.max_requests = origin_requests(source->worker);
 	if (r == 0 && !source->ufs) {
 		r = ufs_open(&origin, &limits, &source->ufs, e);
 		if (r == 0) {

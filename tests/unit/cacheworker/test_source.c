@@ -134,7 +134,6 @@ static void test_newer_reader_during_load(void **state)
 	hold_master(w, false);
 	answer_held(w);
 	assert_int_equal(one_wait(&new), 0);
-	free(w->model);
 	make_model(w);
 	assert_memory_equal(new.call.reply_payload, w->model + offset_of(w, FILES), BLOCK_BYTES);
 	one_release(&old);
