@@ -10,9 +10,11 @@
 #include "base/log.h"
 #include "cacheworker/scrub_internal.h"
 
+#include <ctype.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define STATE_BYTES 512u
@@ -24,23 +26,53 @@ static bool state_path(const struct scrub *s, char out[PATH_MAX])
 	       snprintf(out, PATH_MAX, "%s/scrub", s->worker->config->tier) < PATH_MAX;
 }
 
-static bool parse(struct scrub *s, const char *text)
+static bool skip_word(const char **at, const char *word)
+{
+	size_t len = strlen(word);
+
+	if (strncmp(*at, word, len) != 0)
+		return false;
+	*at += len;
+	return true;
+}
+
+static bool take_number(const char **at, int base, uint64_t *ret_n)
+{
+	char *end;
+
+	if (!isxdigit((unsigned char)**at))
+		return false;
+	errno = 0;
+	*ret_n = strtoull(*at, &end, base);
+	if (errno != 0 || end == *at)
+		return false;
+	*at = end;
+	return true;
+}
+
+static bool take_cursor(const char *at, struct chunk_id *ret_id)
 {
 	char volume[2 * VOLUME_ID_LEN + 1];
-	uint64_t started;
-	struct chunk_id id;
-	int n = sscanf(text, "started %" SCNu64 "\ncursor %32[0-9a-f] %" SCNx64 " %" SCNu64,
-		&started, volume, &id.lineage, &id.chunk);
 
-	if (n != 1 && n != 4)
+	if (!skip_word(&at, "\ncursor ") || strlen(at) < sizeof(volume))
 		return false;
-	if (n == 4 && (strlen(volume) != 2 * VOLUME_ID_LEN ||
-			      hash_unhex(volume, id.volume.bytes, VOLUME_ID_LEN) < 0))
+	memcpy(volume, at, sizeof(volume) - 1);
+	volume[sizeof(volume) - 1] = '\0';
+	at += sizeof(volume) - 1;
+	return hash_unhex(volume, ret_id->volume.bytes, VOLUME_ID_LEN) == 0 &&
+	       skip_word(&at, " ") && take_number(&at, 16, &ret_id->lineage) &&
+	       skip_word(&at, " ") && take_number(&at, 10, &ret_id->chunk);
+}
+
+static bool parse(struct scrub *s, const char *text)
+{
+	struct chunk_id id;
+
+	if (!skip_word(&text, "started ") || !take_number(&text, 10, &s->pass_started))
 		return false;
-	s->pass_started = started;
-	s->in_pass = n == 4;
-	s->has_cursor = n == 4;
-	if (n == 4)
+	s->in_pass = take_cursor(text, &id);
+	s->has_cursor = s->in_pass;
+	if (s->in_pass)
 		s->cursor = id;
 	return true;
 }

@@ -93,7 +93,7 @@ static int create(struct tier *tier, const struct tier_config *config, struct er
 
 static int lock_directory(struct tier *tier, struct err *e)
 {
-	struct stat st;
+	struct stat st = { 0 };
 	int r;
 
 	tier->dir_fd = disk_open(AT_FDCWD, tier->path, O_RDONLY | O_DIRECTORY, 0);
