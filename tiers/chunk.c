@@ -280,13 +280,14 @@ int chunk_write_begin(struct chunk *chunk)
 
 	pthread_mutex_lock(&shard->lock);
 	for (;;) {
+		pthread_mutex_lock(&chunk->lock); /* under which a move begins */
 		to = atomic_load(&chunk->moving);
 		if (!to || !tier_in_service(to) || !tier_in_service(chunk->tier))
 			break;
+		pthread_mutex_unlock(&chunk->lock);
 		pthread_cond_wait(&shard->settled, &shard->lock);
 	}
-	pthread_mutex_lock(&chunk->lock);
-	if (to && atomic_load(&chunk->moving))
+	if (to)
 		r = -EIO; /* one of the two disks does not answer */
 	else if (chunk_is_live(chunk))
 		atomic_fetch_add(&chunk->writers, 1);

@@ -2,13 +2,14 @@
  * Tiers: where bytes lie on a worker (docs/formats.md). A tier is a directory with a capacity:
  *
  *	granary.tier	identity: uuid, device, format, feature bits, boot id of the last start
- *	index/		RocksDB: chunk id -> file id, state, class
+ *	index/		RocksDB: chunk id -> file id, place, state, class
  *	chk/xx/ID	one chunk: 16 MiB of data (sparse while filling), a head, the piece table
+ *	ext/VOL.LIN/N	an extent of a volume that is to be here whole: its chunks in one file
  *
  * Nothing here knows keys or origins: callers name a run of pieces of one object by its offset in
  * the volume, its object seed (catalog.h: piece_object_seed) and the number of its first piece.
  *
- * The chunk file's format is locate/chunk_format.h.
+ * The files' formats are locate/chunk_format.h and locate/extent_format.h.
  *
  * An entry is written after its piece's data, so a non-zero entry is a present piece: bitmap,
  * checksums and recovery in one. A published byte never changes; eviction unlinks whole files.
