@@ -42,7 +42,7 @@ static int parse_one(
 	if (strlen(given) >= PATH_MAX)
 		return err_set(
 			e, -EINVAL, "--tier: the path is too long: at most %d bytes", PATH_MAX - 1);
-	(void)strcpy(path, given); /* fits */
+	memcpy(path, given, strlen(given) + 1);
 	text = strchr(path, ',');
 	if (text)
 		*text++ = '\0';

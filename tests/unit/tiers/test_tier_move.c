@@ -18,8 +18,8 @@ static const struct tier_admission wanted = { .class = TIER_OWNED, .want = TIER_
 
 struct two {
 	struct fixture f; /* its set has the tiers fast and slow */
-	char fast[320];
-	char slow[320];
+	char fast[300];
+	char slow[300];
 };
 
 /* Each look at the clock is a second later. */
@@ -249,7 +249,7 @@ static void test_damage_is_not_moved(void **state)
 	start(t);
 	tier_set_runs(t->f.set, next_run, NULL);
 	assert_true(fill(t, 0));
-	strcpy(t->f.path, t->fast);
+	(void)snprintf(t->f.path, sizeof(t->f.path), "%.299s", t->fast);
 	only_file(&t->f, path);
 	flip_byte(path, OBJECT + 3 * PIECE_BYTES + 5);
 	assert_int_equal(move_to(t, 0, TIER_HDD), 0);
