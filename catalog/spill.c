@@ -45,10 +45,14 @@ struct run {
 };
 
 /* One object with room for the longest. */
-union object_room {
-	struct listing_object object;
-	uint8_t room[OBJECT_MAX];
+struct object_room {
+	_Alignas(struct listing_object) uint8_t bytes[OBJECT_MAX];
 };
+
+static struct listing_object *object_in(struct object_room *room)
+{
+	return (struct listing_object *)(void *)room->bytes;
+}
 
 struct writer {
 	struct run run;
@@ -61,7 +65,7 @@ struct reader {
 	const struct run *run;
 	uint64_t next_block; /* offset in the file */
 	uint32_t at;         /* in block.bytes */
-	union object_room now;
+	struct object_room now;
 	struct block block;
 };
 
@@ -71,7 +75,7 @@ struct merge {
 	struct reader *readers;
 	uint32_t heap[RUNS_MAX];
 	uint32_t n;
-	union object_room out;
+	struct object_room out;
 };
 
 struct spill {
@@ -212,14 +216,14 @@ static int reader_fill(struct reader *d)
 		return -EBADMSG;
 	d->next_block += sizeof(*b);
 	d->at = 0;
-	d->now.object.key_len = 0;
+	object_in(&d->now)->key_len = 0;
 	return 0;
 }
 
 /* The run's next object into d->now; -ENOENT at its end. */
 static int reader_next(struct reader *d)
 {
-	struct listing_object *o = &d->now.object;
+	struct listing_object *o = object_in(&d->now);
 	struct object_head head;
 	uint32_t key_len;
 
@@ -256,7 +260,7 @@ static int object_key_compare(const struct listing_object *a, const struct listi
 
 static bool reader_before(const struct merge *m, uint32_t a, uint32_t b)
 {
-	int c = object_key_compare(&m->readers[a].now.object, &m->readers[b].now.object);
+	int c = object_key_compare(object_in(&m->readers[a].now), object_in(&m->readers[b].now));
 
 	return c < 0 || (c == 0 && a < b);
 }
@@ -315,23 +319,23 @@ static int merge_advance(struct merge *m)
 	return r;
 }
 
-static void object_copy(union object_room *to, const struct listing_object *o)
+static void object_copy(struct object_room *to, const struct listing_object *o)
 {
-	memcpy(&to->object, o, sizeof(*o) + o->key_len + o->tag_len);
+	memcpy(to->bytes, o, sizeof(*o) + o->key_len + o->tag_len);
 }
 
 /* The next key's object into m->out; -ENOENT at the end. */
 static int merge_next(struct merge *m)
 {
-	struct listing_object *out = &m->out.object;
+	struct listing_object *out = object_in(&m->out);
 	int r;
 
 	if (m->n == 0)
 		return -ENOENT;
-	object_copy(&m->out, &m->readers[m->heap[0]].now.object);
+	object_copy(&m->out, object_in(&m->readers[m->heap[0]].now));
 	r = merge_advance(m);
 	while (r == 0 && m->n > 0) {
-		const struct listing_object *o = &m->readers[m->heap[0]].now.object;
+		const struct listing_object *o = object_in(&m->readers[m->heap[0]].now);
 
 		if (object_key_compare(o, out) != 0)
 			break;
@@ -361,7 +365,7 @@ static int compact(struct spill *s, struct writer *w)
 		return r;
 	r = merge_open(&s->merge, first, SPILL_FAN);
 	while (r == 0 && (r = merge_next(&s->merge)) == 0)
-		r = writer_put(w, &s->merge.out.object);
+		r = writer_put(w, object_in(&s->merge.out));
 	if (r == -ENOENT)
 		r = writer_flush(w);
 	merge_release(&s->merge);
@@ -411,6 +415,6 @@ int spill_next(struct spill *s, const struct listing_object **ret_object)
 	int r = merge_next(&s->merge);
 
 	if (r == 0)
-		*ret_object = &s->merge.out.object;
+		*ret_object = object_in(&s->merge.out);
 	return r;
 }
