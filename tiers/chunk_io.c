@@ -206,7 +206,6 @@ int chunk_write(struct chunk *chunk, const struct piece_run *run, const void *da
 	note_progress(chunk);
 	leave(chunk, &call);
 	chunk_write_end(chunk);
-	/* Quota or disk? With a move, a disk of several. */
 	if (r == -ENOSPC && move_spill(chunk, run->length) == 0)
 		r = -EAGAIN;
 	return r;

@@ -52,8 +52,13 @@ static struct tier *find_room(
 int move_spill(struct chunk *chunk, uint64_t need)
 {
 	struct tier_set *set = chunk->set;
-	struct tier *to = find_room(set, chunk->tier, charged(chunk) + need, true);
-	int r = to ? move_chunk(set, chunk, to) : -ENOSPC;
+	struct tier *to = NULL;
+	int r;
+
+	/* Otherwise it is the quota that has no room, here as there. */
+	if (tier_room(chunk->tier) < need + MOVE_SLACK_BYTES)
+		to = find_room(set, chunk->tier, charged(chunk) + need, true);
+	r = to ? move_chunk(set, chunk, to) : -ENOSPC;
 
 	if (r == 0)
 		counter_add(&set->counters.demoted, 1);

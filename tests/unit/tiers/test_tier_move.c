@@ -341,6 +341,24 @@ static void test_spill(void **state)
 		check_chunk(t, i);
 }
 
+/* A quota has no more room elsewhere: nothing moves for it. */
+static void test_quota_does_not_spill(void **state)
+{
+	const struct tier_policy policy = { .quota = 10 * MiB };
+	struct two *t = *state;
+	struct chunk_id id = chunk_number(0);
+
+	start(t);
+	assert_int_equal(tier_set_policy(t->f.set, &id.volume, &policy), 0);
+	assert_true(fill(t, 0));
+	for (uint32_t i = OBJECTS; i < 9; i++)
+		assert_int_equal(write_object(t, 0, i), 0);
+	for (uint32_t i = 9; i < 12; i++)
+		assert_int_equal(write_object(t, 0, i), -ENOSPC);
+	assert_int_equal(where(t, 0), TIER_NVME);
+	assert_int_equal(counter_get(&tier_set_counters(t->f.set)->demoted), 0);
+}
+
 /* ---- under readers --------------------------------------------------------------------------- */
 
 struct readers {
@@ -509,6 +527,7 @@ int main(void)
 		test(test_dropped_while_moved),
 		test(test_hot_up_cold_down),
 		test(test_spill),
+		test(test_quota_does_not_spill),
 		test(test_moves_under_readers),
 		test(test_leftovers),
 		test(test_ram),
