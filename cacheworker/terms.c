@@ -433,6 +433,7 @@ static void *run(void *arg)
 {
 	struct worker *w = arg;
 
+	pthread_setname_np(pthread_self(), "terms");
 	while (wait_turn(w))
 		ask_all(w);
 	return NULL;

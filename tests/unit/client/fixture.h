@@ -48,6 +48,7 @@ struct fix_seen {
 };
 
 struct fix {
+	void (*on_hold)(struct fix *f, struct rpc_request *request);
 	char dir[64];
 	struct ufs_config source;
 	struct budget budget;
@@ -459,7 +460,9 @@ static inline void fix_on_master(struct rpc_request *request, void *arg)
 {
 	struct fix *f = arg;
 
-	if (request->frame.op == FRAME_GET_SLOTS)
+	if (request->frame.op == FRAME_HOLD && f->on_hold)
+		f->on_hold(f, request);
+	else if (request->frame.op == FRAME_GET_SLOTS)
 		fix_reply_slots(f, request);
 	else if (f->master_fails)
 		fix_refuse(request);

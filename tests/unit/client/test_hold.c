@@ -1,0 +1,201 @@
+/* What a mount says of the generation it shows: at once, again, and that it ends; masters that are
+ * away, silent, or keep it no more. */
+#include "tests/unit/client/fixture.h"
+#include "base/cleanup.h"
+
+#define HOLD_DEADLINE (60 * CLOCK_SECOND)
+
+struct world {
+	struct fix *f;
+	struct generation_id id;
+	pthread_mutex_t lock;
+	/* Under lock: */
+	unsigned int said;
+	unsigned int ended;
+	uint8_t mount[16];
+	int status;       /* of the answers */
+	bool silent;      /* they are kept back */
+	struct list kept; /* requests */
+};
+
+static struct world world;
+
+static void answer(struct rpc_request *request, int status)
+{
+	struct err e = ERR_INIT;
+
+	if (status < 0)
+		(void)err_set(&e, status, "not kept");
+	if (status < 0)
+		rpc_reply_err(request, status, &e);
+	else
+		rpc_reply(request, 0, NULL, NET_PAYLOAD_NONE);
+}
+
+static void on_hold(struct fix *f, struct rpc_request *request)
+{
+	struct world *w = &world;
+	Granary__Hold *m = granary__hold__unpack(NULL, request->frame.payload, request->payload);
+	bool silent;
+	int status;
+
+	(void)f;
+	assert_non_null(m);
+	assert_int_equal(m->mount.len, sizeof(w->mount));
+	assert_int_equal(m->lineage, w->id.lineage);
+	assert_int_equal(m->generation, w->id.generation);
+	assert_memory_equal(m->volume.data, w->id.volume.bytes, VOLUME_ID_LEN);
+	pthread_mutex_lock(&w->lock);
+	if (w->said++ == 0)
+		memcpy(w->mount, m->mount.data, sizeof(w->mount));
+	assert_memory_equal(w->mount, m->mount.data, sizeof(w->mount));
+	w->ended += m->end != 0;
+	status = w->status;
+	silent = w->silent;
+	if (silent)
+		list_push_back(&w->kept, &request->link);
+	pthread_mutex_unlock(&w->lock);
+	granary__hold__free_unpacked(m, NULL);
+	if (!silent)
+		answer(request, status);
+}
+
+static struct world *world_new(void)
+{
+	world = (struct world){ .f = fix_new(NULL), .id = { .lineage = 7, .generation = 3 } };
+	volume_id_of_source("s3://bucket/", &world.id.volume);
+	pthread_mutex_init(&world.lock, NULL);
+	list_init(&world.kept);
+	world.f->on_hold = on_hold;
+	(void)fix_start_client(world.f, (struct client_config){ 0 });
+	return &world;
+}
+
+static void stop_master(struct world *w)
+{
+	rpc_server_free(TAKE(w->f->master));
+}
+
+static void start_master(struct world *w)
+{
+	static const struct rpc_server_ops ops = { .on_request = fix_on_master };
+	struct err e = ERR_INIT;
+
+	if (rpc_server_new(w->f->loop, w->f->master_address, &ops, w->f, &w->f->master, &e) < 0)
+		fail_msg("%s", e.text);
+}
+
+static void world_free(struct world *w)
+{
+	struct list *node;
+
+	while ((node = list_pop_front(&w->kept)))
+		answer(list_entry(node, struct rpc_request, link), 0);
+	fix_free(w->f);
+	pthread_mutex_destroy(&w->lock);
+}
+
+static unsigned int times_said(struct world *w)
+{
+	unsigned int said;
+
+	pthread_mutex_lock(&w->lock);
+	said = w->said;
+	pthread_mutex_unlock(&w->lock);
+	return said;
+}
+
+static void renew_until_heard(struct world *w, struct client_hold *hold)
+{
+	uint64_t deadline = clock_mono_ns() + HOLD_DEADLINE;
+	unsigned int said = times_said(w);
+
+	while (times_said(w) == said) {
+		assert_true(clock_mono_ns() < deadline);
+		client_hold_renew(hold);
+		clock_sleep_ns(CLOCK_MS);
+	}
+}
+
+static void test_said_again_and_ended(void **state)
+{
+	struct world *w = world_new();
+	struct client_hold *hold;
+
+	(void)state;
+	hold = client_hold_begin(w->f->client, &w->id);
+	assert_non_null(hold);
+	assert_int_equal(times_said(w), 1);
+	for (unsigned int i = 0; i < 3; i++)
+		renew_until_heard(w, hold);
+	assert_int_equal(w->ended, 0);
+	client_hold_end(hold);
+	assert_int_equal(w->ended, 1);
+	client_hold_end(NULL);
+	world_free(w);
+}
+
+/* The master is not there at first: no error, and it hears of the mount later. */
+static void test_master_away(void **state)
+{
+	struct world *w = world_new();
+	struct client_hold *hold;
+
+	(void)state;
+	stop_master(w);
+	hold = client_hold_begin(w->f->client, &w->id);
+	assert_non_null(hold);
+	assert_int_equal(times_said(w), 0);
+	start_master(w);
+	renew_until_heard(w, hold);
+	client_hold_end(hold);
+	world_free(w);
+}
+
+/* It does not answer: nobody waits for ever, and nothing piles up. */
+static void test_master_silent(void **state)
+{
+	struct world *w = world_new();
+	struct client_hold *hold;
+	uint64_t begin;
+
+	(void)state;
+	w->silent = true;
+	begin = clock_mono_ns();
+	hold = client_hold_begin(w->f->client, &w->id);
+	assert_non_null(hold);
+	client_hold_renew(hold);
+	client_hold_renew(hold);
+	assert_true(times_said(w) <= 2);
+	client_hold_end(hold);
+	assert_true(clock_mono_ns() - begin < HOLD_DEADLINE);
+	world_free(w);
+}
+
+/* It keeps the generation no more: said in the log, once; the mount goes on. */
+static void test_not_kept(void **state)
+{
+	struct world *w = world_new();
+	struct client_hold *hold;
+
+	(void)state;
+	w->status = -ESTALE;
+	hold = client_hold_begin(w->f->client, &w->id);
+	assert_non_null(hold);
+	renew_until_heard(w, hold);
+	client_hold_end(hold);
+	assert_int_equal(w->ended, 1);
+	world_free(w);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_said_again_and_ended),
+		cmocka_unit_test(test_master_away),
+		cmocka_unit_test(test_master_silent),
+		cmocka_unit_test(test_not_kept),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
