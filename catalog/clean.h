@@ -15,7 +15,7 @@
 #include "base/check.h"
 
 #define CLEAN_VOLUME_MAX (1ull << 50)
-#define CLEAN_SHARE      7u  /* this part of the live bytes moves at most */
+#define CLEAN_SHARE      7u /* this part of the live bytes moves at most */
 
 struct clean {
 	uint16_t *live;  /* blocks of each chunk that are live; of those chosen, CHOSEN */
