@@ -183,10 +183,12 @@ static int key_plan(struct build *b, struct group *g)
 		return 0;
 	}
 	matched = object_match(b, g, &now);
-	if (was_live(g) && matched == &g->versions[0])
+	if (matched && was_live(g) && matched == &g->versions[0]) {
 		b->stats.kept++;
-	if (!was_live(g) || matched != &g->versions[0] || matched->mtime_ns != now.mtime_ns)
+		b->differs |= matched->mtime_ns != now.mtime_ns;
+	} else {
 		b->differs = true;
+	}
 	if (matched && version_has_bytes(matched))
 		clean_live(&b->clean, matched->offset, matched->size);
 	return 0;
