@@ -128,9 +128,9 @@ static void note(struct tier_set *set, const struct strays *s, bool all)
 	pthread_mutex_lock(&set->extents.lock);
 	plan = extent_plan_find_locked(&set->extents, &s->plan.volume, s->plan.lineage);
 	if (plan && (plan->whole != s->plan.whole || plan->bytes != s->plan.bytes))
-		plan = NULL;     /* it was changed meanwhile: what was found is of another one */
-	if (plan && s->n == 0) { /* the end of a pass */
-		plan->settled = plan->next == 0;
+		plan = NULL; /* it was changed meanwhile: what was found is of another one */
+	if (plan && s->number == UINT64_MAX) {     /* the end of a pass */
+		plan->settled = s->plan.next == 0; /* of this pass: it looked at all extents */
 		plan->rest = plan->failed ? REST_ROUNDS : 0;
 		plan->next = 0;
 		plan->failed = false;

@@ -111,6 +111,27 @@ static bool in_extent(struct fixture *f, uint32_t n)
 	return is;
 }
 
+static _Noreturn void fail_not_moved(struct fixture *f, bool whole)
+{
+	for (uint32_t n = 0; n < CHUNKS; n++) {
+		struct chunk_id id = chunk_number(n);
+		struct chunk *chunk = tier_chunk_find(f->set, &id);
+
+		print_error("chunk %u: %s, in an extent %d, to be %d\n", n,
+			chunk ? "there" : "missing", in_extent(f, n), whole);
+		chunk_unref(chunk);
+	}
+	list_for_each (node, &f->set->extents.plans) {
+		const struct extent_plan *plan = list_entry(node, struct extent_plan, link);
+
+		print_error("plan: wanted %d whole %d settled %d failed %d rest %u next %u\n",
+			plan->wanted, plan->whole, plan->settled, plan->failed, plan->rest,
+			(unsigned int)plan->next);
+	}
+	fail_msg("chunks do not move");
+	abort(); /* not reached */
+}
+
 /* Into extents, or out of them; until every chunk has moved. */
 static void move_chunks(struct fixture *f, bool whole)
 {
@@ -130,7 +151,8 @@ static void move_chunks(struct fixture *f, bool whole)
 			moved += in_extent(f, n) == whole;
 		if (moved == CHUNKS)
 			return;
-		assert_true(clock_mono_ns() < deadline);
+		if (clock_mono_ns() > deadline)
+			fail_not_moved(f, whole);
 		clock_sleep_ns(CLOCK_MS);
 	}
 }
