@@ -345,8 +345,6 @@ static void disk_hangs(void **state)
 {
 	struct fake f;
 	uint64_t heard = 0;
-	int error = 1;
-	size_t len;
 
 	(void)state;
 	stall_ns = 200 * CLOCK_MS;
@@ -355,6 +353,9 @@ static void disk_hangs(void **state)
 	ask_read(&f, 2, 4096, 4096);
 	ask_read(&f, 4, 8192, 4096);
 	for (unsigned int i = 0; i < 2; i++) {
+		int error = 1;
+		size_t len = 0;
+
 		heard += hear_for(&f, 5000, &error, &len);
 		assert_int_equal(error, 0);
 		assert_int_equal(len, 4096);
