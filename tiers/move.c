@@ -248,7 +248,8 @@ static int rename_into_place(struct copy *copy)
 	return r < 0 ? r : disk_rename(tier->move_fd, path, tier->chk_fd, path);
 }
 
-/* The copy takes the chunk's place, unless that was dropped meanwhile. */
+/* The copy takes the chunk's place, unless that was dropped meanwhile. From then on it is the
+ * set's: another thread may drop it at once, so it is in its queue before it can be found. */
 static bool take_place(struct copy *copy)
 {
 	struct chunk *from = copy->from;
@@ -257,6 +258,7 @@ static bool take_place(struct copy *copy)
 	bool complete = atomic_load(&to->present_blocks) == CHUNK_BLOCKS;
 	bool mine;
 
+	volumes_move_heat(&copy->set->volumes, from, to);
 	pthread_mutex_lock(&shard->lock);
 	pthread_mutex_lock(&from->lock);
 	mine = chunk_is_live(from);
@@ -272,6 +274,7 @@ static bool take_place(struct copy *copy)
 		pthread_mutex_unlock(&to->lock);
 		map_remove(&shard->map, &from->node);
 		set_insert_locked(shard, to, from->node.hash);
+		volumes_queue(&copy->set->volumes, to);
 	}
 	pthread_mutex_unlock(&shard->lock);
 	return mine;
@@ -315,8 +318,6 @@ static int publish(struct copy *copy)
 	CRASH_POINT("move.listed");
 	descriptor_adopt(&copy->set->descriptors, &to->descriptor, &copy->fds);
 	if (r == 0 && take_place(copy)) {
-		volumes_move_heat(&copy->set->volumes, copy->from, to);
-		volumes_queue(&copy->set->volumes, to);
 		retire(copy->set, copy->from);
 		return 0;
 	}
