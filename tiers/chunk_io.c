@@ -262,11 +262,15 @@ static int look_again(struct chunk *chunk, const struct span *piece, void *out, 
 	pthread_mutex_lock(&chunk->repair);
 	if (chunk_bits_any(chunk->present, first_block(piece), blocks(piece))) {
 		r = load_span(chunk, piece, out, entries, bounce);
-		if (r == 0 && !piece_matches(piece, 0, &entries[0], out))
+		/* Its place in an extent may be another life's of the chunk by now, whose entries
+		 * are not ours to take. */
+		if (chunk->extent && chunk_is_dropped(chunk))
+			r = -ENODATA;
+		else if (r == 0 && !piece_matches(piece, 0, &entries[0], out))
 			r = -EBADMSG;
-		if (r < 0)
+		if (r < 0 && r != -ENODATA)
 			drop_piece(chunk, piece);
-		else
+		else if (r == 0)
 			chunk_bits_verified(chunk, first_block(piece), blocks(piece));
 	}
 	pthread_mutex_unlock(&chunk->repair);

@@ -274,6 +274,34 @@ static void test_second_life(void **state)
 	assert_true(status_of(f).used < used + (64u << 10));
 }
 
+/* Who still has the first life of a chunk takes nothing from the second. */
+static void test_reader_of_first_life(void **state)
+{
+	struct fixture *f = *state;
+	struct chunk_id id = chunk_number(1);
+	struct piece_run run = run_in(1);
+	uint8_t *data = malloc(RUN_BYTES);
+	struct chunk *second;
+	struct chunk *first;
+
+	fixture_open(f);
+	layout(f, 10 * CHUNK_BYTES);
+	write_chunk(f, 0);
+	write_chunk(f, 1);
+	first = tier_chunk_find(f->set, &id);
+	(void)tier_set_drop(f->set, &id.volume, id.lineage, keep_even, NULL);
+	assert_int_equal(tier_chunk_admit(f->set, &id, &second), 0);
+	assert_int_equal(chunk_read(first, &run, data), -ENODATA);
+	assert_int_equal(chunk_recheck(first, &run), -ENODATA);
+	assert_int_equal(tier_set_counters(f->set)->mismatches, 0);
+	chunk_unref(second);
+	write_chunk(f, 1);
+	assert_int_equal(chunk_read(first, &run, data), 0); /* the same bytes */
+	chunk_unref(first);
+	check_chunk(f, 1);
+	free(data);
+}
+
 static int open_fds(void)
 {
 	int n = 0;
@@ -649,6 +677,7 @@ int main(void)
 		T(test_leftovers),
 		T(test_drop),
 		T(test_second_life),
+		T(test_reader_of_first_life),
 		T(test_descriptors),
 		T(test_does_not_fit),
 		T(test_removed_behind_our_back),
