@@ -52,6 +52,13 @@ uint64_t tier_missing(const struct tier *tier)
 	return atomic_load(&tier->pressed) && space < 0 ? (uint64_t)-space : 0;
 }
 
+uint64_t tier_soon(const struct tier *tier)
+{
+	uint64_t held = atomic_load(&tier->held);
+
+	return held - min(atomic_load(&tier->buried), held);
+}
+
 uint64_t tier_room(const struct tier *tier)
 {
 	uint64_t used = atomic_load(&tier->used);

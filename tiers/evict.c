@@ -194,9 +194,8 @@ int evict_room(struct tier_set *set, const struct evict_for *why, struct tier *t
 	uint32_t most)
 {
 	for (uint32_t i = 0; tier_room(tier) < need; i++) {
-		uint64_t soon = atomic_load(&tier->held);
-
-		if (tier_room(tier) + soon >= need || i == most || !evict_one(set, why, tier))
+		if (tier_room(tier) + tier_soon(tier) >= need || i == most ||
+			!evict_one(set, why, tier))
 			return -ENOSPC;
 	}
 	return 0;
@@ -217,7 +216,7 @@ int evict_quota(struct tier_set *set, const struct evict_for *why, uint64_t need
 	for (uint32_t i = 0; over_quota(space, need); i++) {
 		struct evict_for own = *why;
 
-		if (over_quota(space, need) <= atomic_load(&space->held) || i == most)
+		if (over_quota(space, need) <= volumes_soon(space) || i == most)
 			return -ENOSPC;
 		own.own_only = true;
 		if (!evict_one(set, &own, NULL))

@@ -265,6 +265,13 @@ struct extent *extents_join(struct tier_set *set, const struct chunk_id *id, str
 	return extent;
 }
 
+static void bury_locked(struct extent *extent, uint64_t bytes)
+{
+	extent->buried += bytes; /* modulo 2^64, as all of these: may be less */
+	atomic_fetch_add(&extent->tier->buried, bytes);
+	atomic_fetch_add(&extent->space->buried, bytes);
+}
+
 void extent_leave(struct extent *extent, bool was_complete, uint64_t dead)
 {
 	struct extents *extents = &extent->set->extents;
@@ -277,6 +284,7 @@ void extent_leave(struct extent *extent, bool was_complete, uint64_t dead)
 	extent->dead += dead;
 	extent_plan_stir_locked(extents, &extent->volume, extent->lineage);
 	last = --extent->chunks == 0;
+	bury_locked(extent, last ? -extent->buried : dead);
 	if (last)
 		extent->state = EXTENT_UNLINKING;
 	pthread_mutex_unlock(&extents->lock);

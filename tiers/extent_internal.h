@@ -71,6 +71,7 @@ struct extent {
 	uint32_t chunks;   /* joined */
 	uint32_t complete; /* of them */
 	uint64_t dead;     /* bytes charged to chunks that left */
+	uint64_t buried;   /* of these, since the start: they come back with the last that leaves */
 	bool aside;        /* its name is N.ID: nothing joins any more */
 	bool lost;         /* its file was removed behind our back: as `aside` */
 	bool scanned;      /* a start looked at all of its places */

@@ -221,6 +221,13 @@ void volumes_settle(struct volume_space *space, uint64_t reserved, uint64_t char
 	atomic_fetch_add(&space->charged, charged - reserved); /* modulo 2^64 */
 }
 
+uint64_t volumes_soon(const struct volume_space *space)
+{
+	uint64_t held = atomic_load(&space->held);
+
+	return held - min(atomic_load(&space->buried), held);
+}
+
 uint64_t volumes_value_locked(const struct volume_space *space, uint64_t now)
 {
 	uint64_t bytes = space->size ? space->size : atomic_load(&space->charged);

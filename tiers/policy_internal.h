@@ -58,7 +58,8 @@ struct volume_space {
 	/* Bytes; reservations count as charged. */
 	_Atomic uint64_t quota; /* the policy's, to be read without the lock */
 	_Atomic uint64_t charged;
-	_Atomic uint64_t held; /* part of it: unlinked, and not yet let go of */
+	_Atomic uint64_t held;   /* part of it: unlinked, and not yet let go of */
+	_Atomic uint64_t buried; /* part of that: in extents in which others live */
 	_Atomic uint64_t evicted;
 	struct list queues[][SPACE_QUEUES]; /* by tier */
 };
@@ -95,6 +96,9 @@ void volumes_move_heat(struct volumes *volumes, const struct chunk *from, struct
 /* Takes `bytes` of the quota; -ENOSPC. */
 int volumes_reserve(struct volume_space *space, uint64_t bytes) __must_check;
 void volumes_settle(struct volume_space *space, uint64_t reserved, uint64_t charged);
+
+/* As tier_soon(). */
+uint64_t volumes_soon(const struct volume_space *space);
 
 /* What a cached byte of the volume saves; comparable between volumes. */
 uint64_t volumes_value_locked(const struct volume_space *space, uint64_t now);

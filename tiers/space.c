@@ -37,7 +37,7 @@ static void relieve(struct tier_set *set, struct tier *tier)
 	tier_refresh_space(tier, false);
 	for (uint32_t i = 0; i < ROUND_EVICT; i++) {
 		uint64_t missing = tier_missing(tier);
-		uint64_t soon = atomic_load(&tier->held);
+		uint64_t soon = tier_soon(tier);
 
 		if (missing <= soon + freed || (freed = evict_one(set, &watermark, tier)) == 0)
 			break;
@@ -76,7 +76,7 @@ static bool meet_quotas(struct tier_set *set)
 		/* Not met: what is left is held by readers, or busy, or comes next round. */
 		more |= evict_quota(set, &why, 0, ROUND_EVICT) < 0 &&
 			atomic_load(&over[i]->charged) >
-				atomic_load(&over[i]->quota) + atomic_load(&over[i]->held);
+				atomic_load(&over[i]->quota) + volumes_soon(over[i]);
 		volumes_leave(&set->volumes, over[i]);
 	}
 	return more;

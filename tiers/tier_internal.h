@@ -73,6 +73,7 @@ struct tier {
 
 	uint32_t number;                /* of the tier in its set */
 	_Atomic uint64_t held;          /* bytes charged of chunks unlinked and still referenced */
+	_Atomic uint64_t buried;        /* part of it: in extents in which others live */
 	_Atomic bool pressed;           /* at its watermark: admits nothing up to the low mark */
 	struct tier_counters *counters; /* the set's */
 };
@@ -112,6 +113,9 @@ int tier_reserve(struct tier *tier, uint64_t bytes, uint64_t at_least) __must_ch
 void tier_settle(struct tier *tier, uint64_t reserved, uint64_t charged);
 /* Bytes that may still be reserved. Never blocks. */
 uint64_t tier_room(const struct tier *tier);
+/* Held bytes that come back as soon as nobody has them any more: those in an extent in which others
+ * live do not. Never blocks. */
+uint64_t tier_soon(const struct tier *tier);
 /* Bytes that must come free until the low mark is reached; 0 while not pressed. Never blocks. */
 uint64_t tier_missing(const struct tier *tier);
 /* Looks at the filesystem when the last look is old; `now` forces it. */

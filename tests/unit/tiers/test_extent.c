@@ -665,6 +665,32 @@ static void test_dead_bytes(void **state)
 	free(data);
 }
 
+/* What is dead in an extent whose other chunks live is not waited for: these go. */
+static void test_room_beside_dead_bytes(void **state)
+{
+	const struct tier_policy policy = { .quota = 40 * MiB, .evict = TIER_EVICT_LRU };
+	struct fixture *f = *state;
+	struct chunk_id id = chunk_number(0);
+	struct piece_run run;
+
+	open_still(f);
+	assert_int_equal(tier_set_policy(f->set, &id.volume, &policy), 0);
+	layout(f, MiB);
+	for (uint64_t n = 0; n < 2; n++) {
+		run = large_run(n);
+		assert_int_equal(write_run(f, n, &run), 0);
+	}
+	(void)tier_set_drop(f->set, &id.volume, id.lineage, keep_first, NULL);
+	for (uint64_t n = 4; n <= 8; n += 4) {
+		run = large_run(n);
+		assert_int_equal(write_run(f, n, &run), 0);
+		assert_int_equal(read_run(f, n, &run), 0);
+	}
+	assert_null(tier_chunk_find(f->set, &id));
+	assert_false(file_exists(f, 0));
+	assert_int_equal(status_of(f).held, 0);
+}
+
 #define T(fn) cmocka_unit_test_setup_teardown(fn, fixture_setup, fixture_teardown)
 
 int main(void)
@@ -688,6 +714,7 @@ int main(void)
 		T(test_hysteresis),
 		T(test_quota),
 		T(test_dead_bytes),
+		T(test_room_beside_dead_bytes),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
