@@ -107,7 +107,7 @@ static void look_locked(
 	s->rank = rank;
 }
 
-/* The chunk that goes first, referenced. */
+/* The chunk that goes first, referenced. None of a disk that hangs: unlinking would hang, too. */
 static struct chunk *find_victim(
 	struct tier_set *set, const struct evict_for *why, const struct tier *tier)
 {
@@ -120,7 +120,8 @@ static struct chunk *find_victim(
 			struct volume_space *space = list_entry(node, struct volume_space, link);
 
 			for (uint32_t t = 0; t < volumes->n_tiers; t++) {
-				if (!tier || tier->number == t)
+				if ((!tier || tier->number == t) &&
+					!gate_is_stalled(&set->tiers[t]->gate))
 					look_locked(&s, space, t, (enum space_queue)q);
 			}
 		}

@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 #include <sys/mount.h>
 #include "tiers/disk.h"
+#include "tiers/evict_internal.h"
 #include "tiers/tier_set_internal.h"
 
 #define READERS 12u
@@ -211,6 +212,12 @@ static void test_stall(void **state)
 		assert_int_equal(read_run(f, fast_id.chunk, &there), 0);
 		assert_int_equal(write_run(f, 1000, &run), 0);
 		assert_false(tier_set_full(f->set));
+	}
+	{
+		const struct evict_for shrunk = { .space = slow->space, .shrink = true };
+
+		assert_int_equal(evict_one(f->set, &shrunk, slow->tier), 0);
+		assert_true(chunk_is_live(slow));
 	}
 
 	set_hangs(false);
