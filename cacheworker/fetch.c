@@ -607,7 +607,7 @@ static int want_span(
 		pthread_mutex_lock(&fetch->lock);
 		fetch->awaited--;
 		pthread_mutex_unlock(&fetch->lock);
-		return r;
+		return r == -EEXIST ? 0 : r; /* it is read from its tier */
 	}
 	if (r > 0)
 		fill_asked(fetch->source, start, length);

@@ -85,26 +85,6 @@ static void pump_locked(struct worker *w)
 			 0; /* a full queue: the next event asks again */
 }
 
-/* Is the unit in a tier, in both chunks if it crosses from one into the next? */
-static bool unit_present(const struct source *source, uint64_t start, uint32_t length)
-{
-	uint32_t done = 0;
-	bool present = true;
-
-	while (present && done < length) {
-		uint64_t at = start + done;
-		uint32_t offset = (uint32_t)(at & (CHUNK_BYTES - 1));
-		uint32_t n = min(length - done, CHUNK_BYTES - offset);
-		struct chunk_id id = { .volume = source->volume,
-			.lineage = source->lineage,
-			.chunk = at >> CHUNK_BITS };
-
-		present = tier_chunk_holds(source->worker->tiers, &id, offset, n);
-		done += n;
-	}
-	return present;
-}
-
 /* The next unit of the fill that is not there: 0, -ENOENT at its end, or the table's error. */
 static int next_unit(struct fill *fill, struct table_row *row, uint64_t *ret_at)
 {
@@ -122,7 +102,7 @@ static int next_unit(struct fill *fill, struct table_row *row, uint64_t *ret_at)
 		at = max(row->offset, fill->cursor);
 		flight_unit_of(row, at, &start, &length, &object_offset);
 		fill->cursor = start + align_up(length, BLOCK_BYTES);
-		if (row->flags & ROW_DEAD || unit_present(fill->source, start, length))
+		if (row->flags & ROW_DEAD || flight_unit_held(fill->source, start, length))
 			continue;
 		*ret_at = start;
 		return 0;
@@ -165,7 +145,7 @@ static enum step fill_step(struct fill *fill, struct table_row *row)
 	pthread_mutex_lock(&w->fills.lock);
 	w->fills.in_flight--;
 	pthread_mutex_unlock(&w->fills.lock);
-	if (r == -EALREADY)
+	if (r == -EALREADY || r == -EEXIST)
 		return STEP_TAKEN;
 	fill->cursor = before;
 	return r == -EAGAIN || r == -ENOMEM ? STEP_NO_MEMORY : STEP_DONE;

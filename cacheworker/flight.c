@@ -101,6 +101,12 @@ static void wake_starved(struct worker *w)
 	pthread_mutex_unlock(&w->flights.lock);
 }
 
+void flight_memory_freed(struct worker *w)
+{
+	wake_starved(w);
+	fill_memory_freed(w);
+}
+
 void flight_unref(struct flight *f)
 {
 	struct worker *w;
@@ -117,8 +123,7 @@ void flight_unref(struct flight *f)
 	}
 	f->magic = 0;
 	free(f);
-	wake_starved(w);
-	fill_memory_freed(w);
+	flight_memory_freed(w);
 }
 
 static void collect_ready_locked(struct flight *f, struct list *ready, uint64_t landed)
@@ -528,6 +533,25 @@ static int enter_locked(struct flight *f, uint64_t hash, bool demand)
 	return memory ? 1 : 0;
 }
 
+bool flight_unit_held(const struct source *source, uint64_t start, uint32_t length)
+{
+	uint32_t done = 0;
+	bool held = true;
+
+	while (held && done < length) {
+		uint64_t at = start + done;
+		uint32_t offset = (uint32_t)(at & (CHUNK_BYTES - 1));
+		uint32_t n = min(length - done, CHUNK_BYTES - offset);
+		struct chunk_id id = { .volume = source->volume,
+			.lineage = source->lineage,
+			.chunk = at >> CHUNK_BITS };
+
+		held = tier_chunk_holds(source->worker->tiers, &id, offset, n);
+		done += n;
+	}
+	return held;
+}
+
 int flight_want(struct source *source, const struct table_row *row, uint64_t at,
 	enum ufs_class class, bool bypass, struct flight_wait *wait)
 {
@@ -546,7 +570,10 @@ int flight_want(struct source *source, const struct table_row *row, uint64_t at,
 	fresh->counted = wait == NULL;
 	pthread_mutex_lock(&w->flights.lock);
 	f = find_locked(source, fresh->start, hash);
-	if (!f) {
+	/* A flight leaves the map when its unit is in a tier: who finds neither asks first. */
+	if (!f && !bypass && flight_unit_held(source, fresh->start, fresh->length)) {
+		r = -EEXIST;
+	} else if (!f) {
 		r = enter_locked(fresh, hash, wait != NULL);
 		f = r >= 0 ? fresh : NULL;
 	}

@@ -71,12 +71,16 @@ struct flight_wait {
 void flight_unit_of(const struct table_row *row, uint64_t at, uint64_t *ret_start,
 	uint32_t *ret_length, uint64_t *ret_object_offset);
 
+/* Is the unit in a tier, in both chunks if it crosses from one into the next? Never blocks. */
+bool flight_unit_held(const struct source *source, uint64_t start, uint32_t length);
+
 /*
  * Joins the flight of that unit or starts one. With a `wait`, its done() is called exactly once,
  * perhaps before this returns, with wait->flight set and referenced when status is 0; returns 1
  * when this is the first that waits for the unit, else 0. Without one it is a neighbour: nothing
  * happens when the unit is already on its way (-EALREADY), and there is -EAGAIN when there is no
- * memory for it now. -ENOMEM, -ECANCELED while closing: done() will not be called.
+ * memory for it now. -EEXIST, but with `bypass`: it is in a tier by now, as its flight ended since
+ * the caller looked; -ENOMEM; -ECANCELED while closing: done() will not be called.
  */
 int flight_want(struct source *source, const struct table_row *row, uint64_t at,
 	enum ufs_class class, bool bypass, struct flight_wait *wait) __must_check;
@@ -87,6 +91,10 @@ int flight_want(struct source *source, const struct table_row *row, uint64_t at,
 bool flight_wait_cancel(struct worker *w, struct flight_wait *wait);
 
 void flight_unref(struct flight *flight);
+
+/* After memory was given back to worker.memory by others than flights: whoever starves may be able to
+ * go on, and nobody else tells him. */
+void flight_memory_freed(struct worker *w);
 
 int flights_init(struct worker *w) __must_check;
 /* From now on every unit ends with -ECANCELED. */

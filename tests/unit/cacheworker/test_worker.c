@@ -34,6 +34,26 @@ static void test_every_unit_once(void **state)
 	world_free(w);
 }
 
+/* Who looked before a unit was written, and asks for it afterwards, is told: nothing is fetched. */
+static void test_unit_that_came_meanwhile(void **state)
+{
+	struct world *w = world_new(1 * GiB, FILES);
+	struct source *source;
+	struct table_row *row = malloc(sizeof(*row));
+	uint32_t local;
+	uint32_t ranges;
+
+	(void)state;
+	read_all(w, 0, &local, &ranges);
+	wait_until_written(w);
+	source = list_entry(w->worker.sources.all.next, struct source, link);
+	assert_int_equal(table_next_offset(w->table, 0, row), 0);
+	assert_int_equal(flight_want(source, row, row->offset, UFS_PREFETCH, false, NULL), -EEXIST);
+	assert_int_equal(origin_gets(w), units_of_table(w));
+	free(row);
+	world_free(w);
+}
+
 static void test_cache_survives_restart(void **state)
 {
 	struct world *w = world_new(1 * GiB, FILES);
@@ -153,6 +173,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_every_unit_once),
+		cmocka_unit_test(test_unit_that_came_meanwhile),
 		cmocka_unit_test(test_cache_survives_restart),
 		cmocka_unit_test(test_full_tier_is_bypassed),
 		cmocka_unit_test(test_readers_together),
