@@ -112,12 +112,13 @@ static int open_tiers(struct worker *w, struct err *e)
 
 static int open_threads(struct worker *w, struct err *e)
 {
-	unsigned int n = tier_set_count(w->tiers) * TIER_CALLS + SPARE_THREADS;
+	unsigned int calls = tier_set_count(w->tiers) * TIER_CALLS;
 
 	w->loop = loop_new("net");
 	w->serve = pool_new("serve", SERVE_THREADS, LIMIT_POOL_QUEUE);
-	w->look = pool_new("look", n, LIMIT_POOL_QUEUE);
-	w->disk = pool_new("disk", n, LIMIT_POOL_QUEUE);
+	/* These read, and make chunks, which is a writing call. */
+	w->look = pool_new("look", 2 * calls + SPARE_THREADS, LIMIT_POOL_QUEUE);
+	w->disk = pool_new("disk", calls + SPARE_THREADS, LIMIT_POOL_QUEUE);
 	w->control = pool_new("control", CONTROL_THREADS, LIMIT_POOL_QUEUE);
 	w->adopt = pool_new("adopt", ADOPT_THREADS, LIMIT_POOL_QUEUE);
 	if (!w->loop || !w->serve || !w->look || !w->disk || !w->control || !w->adopt)
