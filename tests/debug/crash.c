@@ -79,7 +79,7 @@ static bool is_due_locked(const char *name)
 	if (fd < 0 || read(fd, line, sizeof(line) - 1) <= 0)
 		return false;
 	if (strcmp(line, state.armed) != 0) {
-		strcpy(state.armed, line);
+		memcpy(state.armed, line, sizeof(line));
 		state.hits = 0;
 	}
 	if (sscanf(line, "%63s %127s %u", program, point, &count) != 3)

@@ -204,7 +204,7 @@ int faults_set(struct faults *faults, const char *line, struct err *e)
 	if (strlen(line) >= sizeof(text))
 		return err_set(
 			e, -EINVAL, "faults: the line has %u bytes at most", FAULTS_LINE_BYTES - 1);
-	strcpy(text, line);
+	memcpy(text, line, strlen(line) + 1);
 	for (char *item = strtok_r(text, " \n", &rest); item; item = strtok_r(NULL, " \n", &rest))
 		if (parse_item(next, item) < 0)
 			return err_set(e, -EINVAL,
@@ -216,7 +216,7 @@ int faults_set(struct faults *faults, const char *line, struct err *e)
 	memcpy(faults->rules, next->rules, sizeof(faults->rules));
 	faults->n = next->n;
 	faults->seed = next->seed;
-	strcpy(faults->line, line);
+	memcpy(faults->line, line, strlen(line) + 1);
 	atomic_store(&faults->any, faults->n > 0);
 	atomic_fetch_add(&faults->version, 1);
 	pthread_mutex_unlock(&faults->lock);

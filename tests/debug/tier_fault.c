@@ -35,18 +35,13 @@ static struct {
 /* The path of a name under an open directory; cut when it is too long. */
 static void path_of(int dir, const char *name, char out[PATH_MAX])
 {
-	const struct file *parent;
+	const char *parent = "";
 
-	out[0] = '\0';
-	if (name[0] != '/' && dir >= 0 && dir < FDS_MAX) {
-		pthread_mutex_lock(&open_files.lock);
-		parent = open_files.files[dir];
-		if (parent)
-			(void)snprintf(out, PATH_MAX - NAME_MAX - 2, "%s", parent->path);
-		pthread_mutex_unlock(&open_files.lock);
-		(void)strcat(out, "/");
-	}
-	(void)strncat(out, name, PATH_MAX - 1 - strlen(out));
+	pthread_mutex_lock(&open_files.lock);
+	if (name[0] != '/' && dir >= 0 && dir < FDS_MAX && open_files.files[dir])
+		parent = open_files.files[dir]->path;
+	(void)snprintf(out, PATH_MAX, "%s%s%s", parent, name[0] == '/' ? "" : "/", name);
+	pthread_mutex_unlock(&open_files.lock);
 }
 
 static void remember(int fd, const char *path)
@@ -58,7 +53,7 @@ static void remember(int fd, const char *path)
 	if (path) {
 		file = calloc(1, sizeof(*file) + strlen(path) + 1);
 		if (file)
-			strcpy(file->path, path);
+			memcpy(file->path, path, strlen(path) + 1);
 	}
 	pthread_mutex_lock(&open_files.lock);
 	free(open_files.files[fd]);
@@ -90,7 +85,7 @@ static unsigned int sort_of(int fd, uint64_t offset, char path[PATH_MAX])
 		return FAULT_OTHER;
 	pthread_mutex_lock(&open_files.lock);
 	if (open_files.files[fd]) {
-		strcpy(path, open_files.files[fd]->path);
+		(void)snprintf(path, PATH_MAX, "%s", open_files.files[fd]->path);
 		end = open_files.files[fd]->data_end;
 	}
 	pthread_mutex_unlock(&open_files.lock);
