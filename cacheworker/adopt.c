@@ -1,6 +1,7 @@
 /* Copies from other places of a tier. See adopt.h. */
 #include "cacheworker/adopt.h"
 #include "base/cleanup.h"
+#include "cacheworker/flight.h"
 #include "cacheworker/guard.h"
 
 #include <stdlib.h>
@@ -158,6 +159,7 @@ static void piece_free(struct worker *w, struct piece_kept *kept)
 {
 	budget_give(&w->memory, kept->run.length);
 	free(kept);
+	flight_memory_freed(w);
 }
 
 void rescue_release(struct rescue *r)

@@ -196,6 +196,7 @@ static int fetch_again(struct sampling *sm, const struct unit *unit)
 	pthread_cond_destroy(&a.ended);
 	pthread_mutex_destroy(&a.lock);
 	budget_give(&s->worker->memory, unit->length);
+	flight_memory_freed(s->worker);
 	return r;
 }
 
