@@ -19,6 +19,7 @@
 #define ORIGIN_LEAST       8u /* GETs in flight of a source, however many there are */
 #define FRAGMENTED_SHARE   3u
 #define MASTER_DEADLINE_NS (60 * CLOCK_SECOND)
+#define CURRENT_PATIENCE   (10 * CLOCK_SECOND)
 
 /* ---- what this worker has seen --------------------------------------------------------------- */
 
@@ -73,24 +74,47 @@ static int origin_from_message(const Granary__Source *message, struct ufs_config
 	return 0;
 }
 
-static int ask_master(
-	struct source *source, struct ufs_config *ret_origin, int *ret_fd, struct err *e)
+/* The newest generation of a lineage, or, 0, of the current one. The answer is the caller's, also on
+ * failure. */
+static int get_table(struct source *source, uint64_t lineage, uint64_t patience_ns,
+	struct master_answer *ret_answer, struct err *e)
 {
 	const struct frame frame = { .op = FRAME_GET_TABLE };
 	Granary__GetTable ask = GRANARY__GET_TABLE__INIT;
-	_cleanup_(master_answer_release) struct master_answer answer;
-	Granary__Generation *message;
 	uint8_t packed[256];
-	int r;
 
 	ask.has_volume = true;
 	ask.volume = (ProtobufCBinaryData){ .data = source->volume.bytes, .len = VOLUME_ID_LEN };
 	ask.has_lineage = true;
-	ask.lineage = source->lineage;
+	ask.lineage = lineage;
 	ask.has_generation = true; /* 0: the newest */
 	ensure(granary__get_table__get_packed_size(&ask) <= sizeof(packed));
-	r = master_call(source->worker, frame, packed, granary__get_table__pack(&ask, packed),
-		MASTER_DEADLINE_NS, &answer, e);
+	return master_call(source->worker, frame, packed, granary__get_table__pack(&ask, packed),
+		patience_ns, ret_answer, e);
+}
+
+/* Is the source's lineage the one that the master goes on with? */
+static bool is_current(struct source *source)
+{
+	_cleanup_(master_answer_release) struct master_answer answer;
+	Granary__Generation *message = NULL;
+	bool current;
+
+	if (get_table(source, 0, CURRENT_PATIENCE, &answer, NULL) == 0)
+		message = granary__generation__unpack(NULL, answer.reply.payload, answer.payload);
+	current = message && message->lineage == source->lineage;
+	if (message)
+		granary__generation__free_unpacked(message, NULL);
+	return current;
+}
+
+static int ask_master(
+	struct source *source, struct ufs_config *ret_origin, int *ret_fd, struct err *e)
+{
+	_cleanup_(master_answer_release) struct master_answer answer;
+	Granary__Generation *message;
+	int r = get_table(source, source->lineage, MASTER_DEADLINE_NS, &answer, e);
+
 	if (r < 0)
 		return r;
 	message = granary__generation__unpack(NULL, answer.reply.payload, answer.payload);
@@ -167,6 +191,16 @@ void source_forget_elder(struct worker *w, const struct volume_id *volume, uint6
 
 /* ---- loading --------------------------------------------------------------------------------- */
 
+/* An older lineage that somebody still reads, or the scrub looks at, is no news: taken for it, the
+ * master's terms would contradict what was seen, and nothing were ever dropped. */
+static bool is_news(struct source *source, const struct generation_id *id)
+{
+	struct generation_id seen;
+
+	return kept_seen_load(source->worker, &id->volume, &seen) < 0 ||
+	       seen.lineage == id->lineage || is_current(source);
+}
+
 /* What survives a restart: the guard's memory, and the table with which the bytes are found again.
  * `fd`: the table's file. */
 static void remember(struct source *source, const struct generation_id *id, int fd)
@@ -174,7 +208,7 @@ static void remember(struct source *source, const struct generation_id *id, int 
 	struct worker *w = source->worker;
 	int r = kept_table_save(w, id, fd);
 
-	if (r == 0)
+	if (r == 0 && is_news(source, id))
 		r = kept_seen_save(w, id);
 	if (r < 0)
 		log_warn("generation not remembered",

@@ -164,7 +164,7 @@ static bool keep_named(void *arg, uint64_t chunk)
 	struct deal *deal = arg;
 
 	rescue_flush(&deal->rescue); /* the chunk before this one is gone now */
-	if (closing(deal->worker) || (chunk + 1) * CHUNK_BYTES > table_info(deal->table)->end ||
+	if (closing(deal->worker) || chunk >= table_info(deal->table)->end / CHUNK_BYTES ||
 		deal->named[chunk / 8] & 1u << chunk % 8)
 		return true;
 	rescue_chunk(&deal->rescue, chunk);
@@ -361,7 +361,7 @@ static void follow(struct worker *w, const Granary__SourceTerms *m)
 		return;
 	r = follow_retained(&deal);
 	if (r == 0)
-		done->digest = digest_of(&deal); /* lineages went meanwhile */
+		done->digest = digest; /* when lineages went, there may be more: once again */
 	else if (r != -ENOENT && r != -ECANCELED && r != -EFBIG)
 		LOG_LIMITED(LOG_WARN, "unnamed chunks not dropped", "error=%s next=\"tried again\"",
 			err_name(r));

@@ -276,6 +276,39 @@ static void test_new_lineage(void **state)
 	world_free(w);
 }
 
+/* A mount of the old lineage reads on after a restart of the worker: what it shows is not taken for
+ * the newest, and goes once it is not retained. */
+static void test_old_lineage_is_no_news(void **state)
+{
+	struct world *w = world_new_sized(1 * GiB, 8, FILE_B, 0);
+	_cleanup_free_ char *elder_path = strdup(w->table_path);
+	struct err e = ERR_INIT;
+	struct rpc_call call;
+	struct said second;
+
+	(void)state;
+	read_files(w);
+	w->elder_path = elder_path;
+	w->elder = next_table(w, "anew", true);
+	second = said_of(w->table);
+	read_files(w);
+	stop_worker(w);
+	start_worker(w, 1 * GiB);
+	read_files(w);
+	call = make_call(w, FRAME_FETCH, 0, FILE_B, 0);
+	call.frame.lineage = table_info(w->elder)->id.lineage;
+	assert_int_equal(rpc_call_wait(w->client, &call, &e), 0);
+	rpc_call_release(&call);
+	wait_until_written(w);
+	assert_int_equal(cached_bytes(w, call.frame.lineage), 8 * FILE_B);
+	say(w, &second, 1);
+	wait_followed(w);
+	assert_int_equal(cached_bytes(w, call.frame.lineage), 0);
+	assert_int_equal(cached_bytes(w, second.lineage), 8 * FILE_B);
+	table_unref(w->elder);
+	world_free(w);
+}
+
 /* A tier as full as can be: the old chunk makes room for what lived in it. */
 static void test_rescued_when_full(void **state)
 {
@@ -306,6 +339,7 @@ int main(void)
 		cmocka_unit_test(test_contradictions),
 		cmocka_unit_test(test_dropped_without_a_reader),
 		cmocka_unit_test(test_new_lineage),
+		cmocka_unit_test(test_old_lineage_is_no_news),
 		cmocka_unit_test(test_rescued_when_full),
 	};
 

@@ -44,6 +44,8 @@ struct world {
 	struct rpc_client *client;
 	struct table *table;
 	char *table_path;
+	struct table *elder; /* of another lineage, which the master still has; or NULL */
+	const char *elder_path;
 	struct tier_config tiers[1];
 	struct worker_config config;
 	struct worker worker;
@@ -75,9 +77,23 @@ static inline int remove_entry(const char *path, const struct stat *st, int type
 
 /* ---- a master that knows one table ----------------------------------------------------------- */
 
+/* Is the other lineage asked for? */
+static inline bool asks_elder(const struct world *w, const struct rpc_request *request)
+{
+	Granary__GetTable *ask =
+		granary__get_table__unpack(NULL, request->frame.payload, request->payload);
+	bool asks;
+
+	assert_non_null(ask);
+	asks = w->elder && ask->lineage == table_info(w->elder)->id.lineage;
+	granary__get_table__free_unpacked(ask, NULL);
+	return asks;
+}
+
 static inline void answer_table(struct world *w, struct rpc_request *request)
 {
-	const struct generation_id *id = &table_info(w->table)->id;
+	bool elder = asks_elder(w, request);
+	const struct generation_id *id = &table_info(elder ? w->elder : w->table)->id;
 	Granary__Generation answer = GRANARY__GENERATION__INIT;
 	Granary__Source source = GRANARY__SOURCE__INIT;
 	struct net_payload payload = NET_PAYLOAD_NONE;
@@ -103,7 +119,7 @@ static inline void answer_table(struct world *w, struct rpc_request *request)
 	payload.n = 1;
 	payload.release = free;
 	payload.arg = packed;
-	payload.fd = open(w->table_path, O_RDONLY | O_CLOEXEC);
+	payload.fd = open(elder ? w->elder_path : w->table_path, O_RDONLY | O_CLOEXEC);
 	rpc_reply(request, 0, NULL, payload);
 }
 
@@ -479,16 +495,8 @@ static inline void take_memory(struct world *w)
 /* Gives some of it back as the worker does. */
 static inline void give_memory_of(struct world *w, uint64_t bytes)
 {
-	struct flight *f = calloc(1, sizeof(*f));
-
-	assert_non_null(f);
-	f->magic = FLIGHT_MAGIC;
-	f->refs = 1;
-	f->worker = &w->worker;
-	f->length = (uint32_t)bytes;
-	f->cost = f->length;
-	f->data = malloc(1);
-	flight_unref(f);
+	budget_give(&w->worker.memory, bytes);
+	flight_memory_freed(&w->worker);
 }
 
 static inline void give_memory(struct world *w)
