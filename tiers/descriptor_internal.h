@@ -3,8 +3,8 @@
  * descriptor in use is pinned; more files than the bound are open only while that many threads do
  * I/O at once.
  *
- * `struct descriptor` embeds into its chunk, or into its extent, whose chunks share it. Threads: any; files are opened and closed outside the
- * lock.
+ * `struct descriptor` embeds into its chunk, or into its extent, whose chunks share it. Threads:
+ * any; files are opened and closed outside the lock.
  */
 #pragma once
 

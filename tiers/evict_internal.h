@@ -7,8 +7,9 @@
  *	3. owned chunks of the volume of the lowest rank.
  *
  * For a chunk of volume V a chunk of V itself may go only when V is `lru` (or for an owned chunk
- * its copies); one of another volume only when that is not pinned and ranks lower. A watermark
- * takes only from `lru` volumes and local copies; a quota that shrank takes anything of its volume.
+ * its copies); one of another volume only when that is not pinned and ranks lower: by priority, or
+ * by a worth of less than a quarter. A watermark takes only from `lru` volumes and local copies; a
+ * quota that shrank takes anything of its volume.
  * A chunk with writes under way, or on its way to another tier, stays.
  *
  * Unlinked bytes that a reader still holds come back when he lets go: nothing more is evicted for

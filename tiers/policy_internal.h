@@ -10,7 +10,8 @@
  *
  * Each queue is in the order of the last reads, the oldest first.
  *
- * Volumes are ranked by (priority, bytes asked for per cached byte, decayed): the lower goes first.
+ * Volumes are ranked by (priority, bytes asked for per byte of the source, decayed): the lower goes
+ * first.
  *
  * Threads: any. One lock, `volumes.lock`, is a leaf but for the reference of a queued chunk, which
  * is atomic: a chunk is queued only while the set holds its own reference.

@@ -1,5 +1,6 @@
 /*
- * Moving a chunk to another file: from its own into an extent, out of one, to another tier.
+ * Moving a chunk to another file: from its own into an extent, which may lie in another tier, or
+ * out of one. Chunk files move between tiers of different speed by move_internal.h.
  *
  * The copy is another struct chunk, which takes the old one's place in the map at once: find()
  * gives one or the other. Who holds the old one reads on from the old file. Each step leaves a disk

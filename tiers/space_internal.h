@@ -1,7 +1,7 @@
 /*
  * What is done for the room of a set behind its callers' back, once a second and when poked: quotas
- * that shrank, watermarks, chunks between fast and slow tiers. Each round does a bounded piece of
- * work.
+ * that shrank, watermarks, chunks between fast and slow tiers, into extents and out of them. Each
+ * round does a bounded piece of work.
  *
  * Threads: one of its own, from space_start() to space_stop().
  */

@@ -4,6 +4,7 @@
  *	granary.tier	identity: uuid, device, format, feature bits, boot id of the last start
  *	index/		RocksDB: chunk id -> file id, place, state, class
  *	chk/xx/ID	one chunk: 16 MiB of data (sparse while filling), a head, the piece table
+ *	move/xx/ID	one on its way from another tier
  *	ext/VOL.LIN/N	an extent of a volume that is to be here whole: its chunks in one file
  *
  * Nothing here knows keys or origins: callers name a run of pieces of one object by its offset in
@@ -124,10 +125,10 @@ bool tier_chunk_holds(
  * bytes or inodes, or when the tier's disk is suspect; the caller bypasses. -EIO: every tier, or
  * the chunk's, is out.
  *
- * Bytes are charged when they are written, by the blocks that the file takes: a job that touches 1
- * % of a dataset burns 1 %, and partly filled chunks leave nothing of the capacity unused. Charges
- * and reservations of writes under way never exceed the capacity. What was unlinked stays charged
- * until the chunk's last reference is gone.
+ * Bytes are charged when they are written, by the blocks that the file takes: a job that touches
+ * 1 % of a dataset burns 1 %, and partly filled chunks leave nothing of the capacity unused.
+ * Charges and reservations of writes under way never exceed the capacity. What was unlinked stays
+ * charged until the chunk's last reference is gone.
  */
 int tier_chunk_admit(
 	struct tier_set *set, const struct chunk_id *id, struct chunk **ret_chunk) __must_check;
@@ -238,11 +239,11 @@ int tier_set_layout(struct tier_set *set, const struct volume_id *volume, uint64
 	const struct tier_layout *layout) __must_check;
 
 struct tier_status {
-	const char *path;  /* borrowed from the set */
+	const char *path; /* borrowed from the set */
 	/* "ok", "stalled", "suspect", "out"; "anew": its disk came back as another device, and it is
 	 * used again once the set is opened again. */
 	const char *state;
-	char why[192];     /* it is not "ok"; "" */
+	char why[192]; /* it is not "ok"; "" */
 	uint64_t capacity;
 	uint64_t used; /* charged */
 	uint64_t chunks;
