@@ -146,7 +146,7 @@ static void note(struct tier_set *set, const struct strays *s, bool all)
 /* An extent of which much is dead, of a volume that lies in extents. */
 struct search {
 	struct tier_set *set;
-	struct extent *found; /* referenced */
+	struct extent *found; /* joined, so that neither it nor its name goes meanwhile */
 };
 
 static void look(struct map_node *node, void *arg)
@@ -159,8 +159,11 @@ static void look(struct map_node *node, void *arg)
 		return;
 	if (extent->dead < DEAD_MIN || extent->dead < charged / DEAD_SHARE)
 		return;
-	if (extent_plan_bytes_locked(&s->set->extents, &extent->volume, extent->lineage))
-		s->found = extent_ref(extent);
+	if (!tier_in_service(extent->tier) ||
+		!extent_plan_bytes_locked(&s->set->extents, &extent->volume, extent->lineage))
+		return;
+	extent->chunks++;
+	s->found = extent;
 }
 
 static void renew_one(struct tier_set *set)
@@ -172,9 +175,10 @@ static void renew_one(struct tier_set *set)
 	if (s.found)
 		extent_plan_stir_locked(&set->extents, &s.found->volume, s.found->lineage);
 	pthread_mutex_unlock(&set->extents.lock);
-	if (s.found)
-		(void)(extent_set_aside(s.found) < 0); /* the next round tries again */
-	extent_unref(s.found);
+	if (!s.found)
+		return;
+	(void)(extent_set_aside(s.found) < 0); /* the next round tries again */
+	extent_leave(s.found, false, 0);
 }
 
 /* A volume with chunks to be moved. */

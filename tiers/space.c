@@ -34,6 +34,8 @@ static void relieve(struct tier_set *set, struct tier *tier)
 	const struct evict_for watermark = { 0 };
 	uint64_t freed = 0;
 
+	if (gate_is_stalled(&tier->gate))
+		return; /* the thread would hang with it, and no other tier be relieved */
 	tier_refresh_space(tier, false);
 	for (uint32_t i = 0; i < ROUND_EVICT; i++) {
 		uint64_t missing = tier_missing(tier);
