@@ -74,7 +74,8 @@ static void decide(struct faults *faults, const char *line, uint8_t out[4000])
 {
 	assert_int_equal(faults_set(faults, line, NULL), 0);
 	for (unsigned int i = 0; i < 4000; i++)
-		out[i] = faults_draw(faults, FAULT_TIER, FAULT_READ | FAULT_DATA, NULL).kind;
+		out[i] = (uint8_t)faults_draw(faults, FAULT_TIER, FAULT_READ | FAULT_DATA, NULL)
+				 .kind;
 }
 
 static void decides_by_seed(void **state)
