@@ -74,7 +74,7 @@ static bool verify_run(struct verify *v, uint64_t at, uint32_t length)
 		found_damaged(v, &run, dropped);
 	if (r < 0 && dropped == 0 && chunk_is_dropped(v->chunk))
 		return !scrub_closing(s); /* it was evicted or moved meanwhile */
-	if (r < 0 && dropped == 0) /* the tier is out or stalls: later */
+	if (r < 0 && dropped == 0)        /* the tier is out or stalls: later */
 		return scrub_sleep(s, CLOCK_SECOND);
 	counter_add(&s->worker->counters.scrubbed_bytes, length);
 	pthread_mutex_lock(&s->lock);
