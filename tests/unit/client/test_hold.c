@@ -87,9 +87,13 @@ static void start_master(struct world *w)
 
 static void world_free(struct world *w)
 {
+	struct list kept = LIST_INIT(kept);
 	struct list *node;
 
-	while ((node = list_pop_front(&w->kept)))
+	pthread_mutex_lock(&w->lock);
+	list_splice_back(&kept, &w->kept);
+	pthread_mutex_unlock(&w->lock);
+	while ((node = list_pop_front(&kept)))
 		answer(list_entry(node, struct rpc_request, link), 0);
 	fix_free(w->f);
 	pthread_mutex_destroy(&w->lock);
@@ -103,6 +107,16 @@ static unsigned int times_said(struct world *w)
 	said = w->said;
 	pthread_mutex_unlock(&w->lock);
 	return said;
+}
+
+static unsigned int times_ended(struct world *w)
+{
+	unsigned int ended;
+
+	pthread_mutex_lock(&w->lock);
+	ended = w->ended;
+	pthread_mutex_unlock(&w->lock);
+	return ended;
 }
 
 static void renew_until_heard(struct world *w, struct client_hold *hold)
@@ -128,9 +142,9 @@ static void test_said_again_and_ended(void **state)
 	assert_int_equal(times_said(w), 1);
 	for (unsigned int i = 0; i < 3; i++)
 		renew_until_heard(w, hold);
-	assert_int_equal(w->ended, 0);
+	assert_int_equal(times_ended(w), 0);
 	client_hold_end(hold);
-	assert_int_equal(w->ended, 1);
+	assert_int_equal(times_ended(w), 1);
 	client_hold_end(NULL);
 	world_free(w);
 }
@@ -184,7 +198,7 @@ static void test_not_kept(void **state)
 	assert_non_null(hold);
 	renew_until_heard(w, hold);
 	client_hold_end(hold);
-	assert_int_equal(w->ended, 1);
+	assert_int_equal(times_ended(w), 1);
 	world_free(w);
 }
 
