@@ -14,6 +14,8 @@
  *
  * Unlinked bytes that a reader still holds come back when he lets go: nothing more is evicted for
  * what they will make room for.
+ *
+ * Threads: any; evict_possible() only looks, the others unlink files.
  */
 #pragma once
 

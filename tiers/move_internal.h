@@ -14,6 +14,8 @@
  * start keeps one: both are whole. Pieces that could not be checked are UNVERIFIED in the copy.
  *
  * Chunks that lie in extents are not moved.
+ *
+ * Threads: any; move_round() by the one that minds the space.
  */
 #pragma once
 

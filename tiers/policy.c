@@ -24,7 +24,7 @@ uint64_t heat_get(const struct heat *heat, uint64_t now)
 	return value - (value / 2048 * rest + value % 2048 * rest / 2048);
 }
 
-void heat_add(struct heat *heat, uint64_t now, uint64_t n)
+static void heat_add(struct heat *heat, uint64_t now, uint64_t n)
 {
 	heat->value = heat_get(heat, now) + n;
 	heat->at = max(heat->at, now);
@@ -56,7 +56,8 @@ void volumes_release(struct volumes *volumes)
 	pthread_mutex_destroy(&volumes->lock);
 }
 
-struct volume_space *volumes_find_locked(struct volumes *volumes, const struct volume_id *id)
+/* NULL when nothing is known of it. */
+static struct volume_space *find_locked(struct volumes *volumes, const struct volume_id *id)
 {
 	for (struct map_node *n = map_first(&volumes->map, id_hash(id)); n; n = map_next_same(n)) {
 		struct volume_space *space = container_of(n, struct volume_space, node);
@@ -93,7 +94,7 @@ static bool make_place_locked(struct volumes *volumes)
 
 static struct volume_space *get_locked(struct volumes *volumes, const struct volume_id *id)
 {
-	struct volume_space *space = volumes_find_locked(volumes, id);
+	struct volume_space *space = find_locked(volumes, id);
 
 	if (space || !make_place_locked(volumes))
 		return space;
@@ -287,7 +288,7 @@ bool tier_volume_status(
 
 	CHECK_MAGIC(set, SET_MAGIC);
 	pthread_mutex_lock(&volumes->lock);
-	space = volumes_find_locked(volumes, volume);
+	space = find_locked(volumes, volume);
 	if (space)
 		*ret_status = (struct tier_volume_status){
 			.policy = space->policy,

@@ -43,7 +43,6 @@ struct heat {
 	uint64_t at; /* ns */
 };
 
-void heat_add(struct heat *heat, uint64_t now, uint64_t n);
 uint64_t heat_get(const struct heat *heat, uint64_t now);
 
 struct volume_space {
@@ -82,8 +81,6 @@ void volumes_release(struct volumes *volumes);
 struct volume_space *volumes_join(struct volumes *volumes, const struct volume_id *id);
 /* One chunk less. */
 void volumes_leave(struct volumes *volumes, struct volume_space *space);
-/* NULL when nothing is known of it. */
-struct volume_space *volumes_find_locked(struct volumes *volumes, const struct volume_id *id);
 
 /* Puts a chunk into the queue that fits it, in order of its last read; it is in none. */
 void volumes_queue(struct volumes *volumes, struct chunk *chunk);
