@@ -216,11 +216,17 @@ static void flight_keep(struct flight *f)
 		fill_unit_ended(w);
 }
 
-static enum tier_want flight_want_of(const struct flight *f)
+/* A reader may join while the unit is written. */
+static enum tier_want flight_want_of(struct flight *f)
 {
-	if (f->demanded)
-		return TIER_WANT_READ;
-	return f->class == UFS_PREFETCH ? TIER_WANT_AHEAD : TIER_WANT_FILL;
+	enum tier_want want;
+
+	pthread_mutex_lock(&f->worker->flights.lock);
+	want = f->demanded                ? TIER_WANT_READ
+	       : f->class == UFS_PREFETCH ? TIER_WANT_AHEAD
+					  : TIER_WANT_FILL;
+	pthread_mutex_unlock(&f->worker->flights.lock);
+	return want;
 }
 
 /* A chunk that moved to another tier meanwhile is found again. */
