@@ -342,15 +342,13 @@ static int lay_out(
 /* A new lineage follows nothing; bytes cached under the old one keep their meaning. */
 static void notice_lineage(struct flight *flight)
 {
-	const struct record_generation *newest = generations_newest(flight->source);
-
 	if (flight->contradicted)
 		(void)snprintf(flight->notice, sizeof(flight->notice),
 			"the master's state is older than what was seen of %s (generation %" PRIu64
 			", seen %" PRIu64
 			"): a new lineage was started, cached bytes may be fetched again",
-			flight->source->record.text, newest ? newest->id.generation : 0,
-			flight->seen);
+			flight->source->record.text,
+			flight->prev ? table_info(flight->prev)->id.generation : 0, flight->seen);
 	else
 		(void)snprintf(flight->notice, sizeof(flight->notice),
 			"the newest table of %s was lost: a new lineage was started, cached bytes "

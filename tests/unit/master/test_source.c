@@ -492,11 +492,16 @@ static void test_other_hash(void **state)
 	got = ask(true, &seen);
 	assert_int_equal(got.generation.id.lineage, lineage);
 	expect_generation(&got, 1, 2);
+	put("c", "first");
+	got = ask(true, &seen);
+	expect_generation(&got, 2, 3);
+	seen = seen_of(&got);
 	seen.hash[0] ^= 1;
 	got = ask(true, &seen);
 	assert_int_not_equal(got.generation.id.lineage, lineage);
 	assert_non_null(strstr(got.notice, "a new lineage was started"));
-	expect_generation(&got, 1, 2);
+	assert_non_null(strstr(got.notice, "(generation 2, seen 2)"));
+	expect_generation(&got, 1, 3);
 }
 
 static void test_table_lost(void **state)
