@@ -134,8 +134,10 @@ int tier_open(const struct tier_config *config, struct tier_counters *counters,
 	_cleanup_(tier_free_p) struct tier *tier = NULL;
 	int r = tier_make(config->path, counters, &tier, e);
 
-	if (r == 0)
-		r = tier_claim(tier, config, e);
+	if (r < 0)
+		return r;
+	ensure(tier);
+	r = tier_claim(tier, config, e);
 	if (r < 0)
 		return r;
 	r = tier_set_capacity(

@@ -173,7 +173,8 @@ static void test_list(void **state)
 {
 	struct values values = { 0 };
 	struct err e = ERR_INIT;
-	char many[512] = "u";
+	char many[512];
+	size_t len;
 	char **argv;
 	int args;
 
@@ -184,11 +185,12 @@ static void test_list(void **state)
 	assert_string_equal(values.more.values[1], "b");
 	assert_int_equal(parse("u --more=", &values, &args, &argv, &e), -EINVAL);
 	values.more.n = 0;
+	len = (size_t)snprintf(many, sizeof(many), "u");
 	for (unsigned int i = 0; i < OPTION_LIST_MAX; i++)
-		strcat(many, " --more=x");
+		len += (size_t)snprintf(many + len, sizeof(many) - len, " --more=x");
 	assert_int_equal(parse(many, &values, &args, &argv, &e), 0);
 	values.more.n = 0;
-	strcat(many, " --more=x");
+	(void)snprintf(many + len, sizeof(many) - len, " --more=x");
 	assert_int_equal(parse(many, &values, &args, &argv, &e), -EINVAL);
 	assert_string_equal(e.text, "--more is given too often: at most 16 times");
 }

@@ -273,7 +273,8 @@ static int damage_record(const char *path, const struct stat *st, int type, stru
 	assert_true(fread(text, 1, sizeof(text) - 1, file) > 0);
 	device = strstr(text, "\ndevice ");
 	assert_non_null(device);
-	strcpy(device, "\ndevice uuid:11111111-2222-3333-4444-555555555555\n");
+	(void)snprintf(device, sizeof(text) - (size_t)(device - text),
+		"\ndevice uuid:11111111-2222-3333-4444-555555555555\n");
 	rewind(file);
 	assert_true(fputs(text, file) >= 0);
 	assert_int_equal(fclose(file), 0);

@@ -298,7 +298,8 @@ static void on_state(void *arg, const char *path, const char *state, const char 
 
 	assert_non_null(strstr(path, "/tier"));
 	pthread_mutex_lock(&told->lock);
-	strcat(strcat(told->states, state), " ");
+	(void)snprintf(told->states + strlen(told->states),
+		sizeof(told->states) - strlen(told->states), "%s ", state);
 	if (*why)
 		(void)snprintf(told->why, sizeof(told->why), "%s", why);
 	pthread_mutex_unlock(&told->lock);
