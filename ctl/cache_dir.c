@@ -139,7 +139,8 @@ const char *cache_dir_socket(
 	return out;
 }
 
-/* True when the directory has no entry at all; lost+found of a fresh filesystem does not count. */
+/* True when the directory has no entry at all. lost+found of a fresh filesystem does not count, nor
+ * does an identity that a crash kept from getting its name: nothing is made before that has it. */
 static int is_empty(const char *path, bool *ret_empty)
 {
 	DIR *dir = opendir(path);
@@ -150,7 +151,8 @@ static int is_empty(const char *path, bool *ret_empty)
 	*ret_empty = true;
 	while ((entry = readdir(dir)))
 		if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
-			strcmp(entry->d_name, "lost+found") != 0)
+			strcmp(entry->d_name, "lost+found") != 0 &&
+			strcmp(entry->d_name, "granary.cache.new") != 0)
 			*ret_empty = false;
 	(void)closedir(dir); /* read only */
 	return 0;

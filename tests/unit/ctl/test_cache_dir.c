@@ -40,6 +40,19 @@ static const char *in(const char *name)
 	return path;
 }
 
+/* The first start was interrupted before the identity had its name. */
+static void test_interrupted(void **state)
+{
+	struct cache_dir cache;
+	struct err e = ERR_INIT;
+
+	(void)state;
+	assert_int_equal(mkdir(in("cut"), 0700), 0);
+	assert_int_equal(file_write_atomic(in("cut/granary.cache.new"), "", 0, 0600), 0);
+	assert_int_equal(cache_dir_open(in("cut"), 0, &cache, &e), 0);
+	assert_int_equal(access(in("cut/granary.cache"), F_OK), 0);
+}
+
 static void test_made_and_found(void **state)
 {
 	struct cache_dir first;
@@ -229,6 +242,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_made_and_found, make_dir, remove_dir),
+		cmocka_unit_test_setup_teardown(test_interrupted, make_dir, remove_dir),
 		cmocka_unit_test_setup_teardown(test_refused, make_dir, remove_dir),
 		cmocka_unit_test_setup_teardown(test_images, make_dir, remove_dir),
 		cmocka_unit_test_setup_teardown(test_below, make_dir, remove_dir),
