@@ -15,6 +15,7 @@
 #include <sys/stat.h>
 #include <sys/vfs.h>
 
+#define PROBE_NAME   ".probe." /* and a process */
 #define CACHE_FORMAT 1
 
 /* An absolute path. Not another user's, whose HOME `sudo -E` keeps: what root leaves there he could
@@ -140,7 +141,8 @@ const char *cache_dir_socket(
 }
 
 /* True when the directory has no entry at all. lost+found of a fresh filesystem does not count, nor
- * does an identity that a crash kept from getting its name: nothing is made before that has it. */
+ * does what a crash left of check_writable(), or an identity that it kept from getting its name:
+ * nothing is made before that has it. */
 static int is_empty(const char *path, bool *ret_empty)
 {
 	DIR *dir = opendir(path);
@@ -152,6 +154,7 @@ static int is_empty(const char *path, bool *ret_empty)
 	while ((entry = readdir(dir)))
 		if (strcmp(entry->d_name, ".") != 0 && strcmp(entry->d_name, "..") != 0 &&
 			strcmp(entry->d_name, "lost+found") != 0 &&
+			strncmp(entry->d_name, PROBE_NAME, strlen(PROBE_NAME)) != 0 &&
 			strcmp(entry->d_name, "granary.cache.new") != 0)
 			*ret_empty = false;
 	(void)closedir(dir); /* read only */
@@ -282,7 +285,7 @@ static int check_writable(const char *path, struct err *e)
 	char probe[PATH_MAX];
 	int fd;
 
-	if (snprintf(probe, sizeof(probe), "%s/.probe.%d", path, (int)getpid()) >=
+	if (snprintf(probe, sizeof(probe), "%s/" PROBE_NAME "%d", path, (int)getpid()) >=
 		(int)sizeof(probe))
 		return err_set(e, -ENAMETOOLONG,
 			"%s: the path is too long for a cache directory: give a shorter --cache",
