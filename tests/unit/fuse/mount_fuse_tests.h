@@ -123,14 +123,12 @@ static void on_signal(int number)
  */
 static pid_t odd_reader_of_stall(bool direct)
 {
-	const struct sigaction action = { .sa_handler = on_signal };
 	pid_t pid = fork();
 	int ends[2];
 	int fd;
 
 	if (pid != 0)
 		return pid;
-	(void)sigaction(SIGUSR1, &action, NULL);
 	fd = open(file_path(STALL), O_RDONLY | O_CLOEXEC | (direct ? O_DIRECT : 0));
 	if (direct) {
 		_Alignas(4096) static char buf[4096];
@@ -147,11 +145,14 @@ static pid_t odd_reader_of_stall(bool direct)
 /* Whoever waits can be killed, and gets no error for a signal that does not kill him. */
 static void odd_readers(void **state)
 {
+	/* The readers', from their first instant on. */
+	const struct sigaction action = { .sa_handler = on_signal };
 	pid_t readers[4];
 	uint64_t offset;
 	int status;
 
 	NEED_KERNEL();
+	assert_int_equal(sigaction(SIGUSR1, &action, NULL), 0);
 	offset = offset_of(STALL);
 	for (int kill_them = 0; kill_them < 2; kill_them++) {
 		synthetic_set(&control->stall, offset, offset + (2 << 20));
