@@ -123,6 +123,8 @@ static int ask_master(
 			e, -EBADMSG, "the master's answer is not understood: do versions differ?");
 	else
 		r = origin_from_message(message->source, ret_origin);
+	if (r == 0 && message && message->policy) /* before the first byte is kept */
+		terms_follow_policy(source->worker, &source->volume, message->policy);
 	if (message)
 		granary__generation__free_unpacked(message, NULL);
 	if (r == 0)

@@ -318,8 +318,7 @@ static int follow_retained(struct deal *deal)
 	return r;
 }
 
-static void follow_policy(
-	struct worker *w, const struct volume_id *volume, const Granary__Policy *m)
+void terms_follow_policy(struct worker *w, const struct volume_id *volume, const Granary__Policy *m)
 {
 	const struct tier_policy policy = {
 		.quota = m->quota,
@@ -345,7 +344,7 @@ static void follow(struct worker *w, const Granary__SourceTerms *m)
 		return;
 	memcpy(deal.volume.bytes, m->volume.data, VOLUME_ID_LEN);
 	if (m->policy)
-		follow_policy(w, &deal.volume, m->policy);
+		terms_follow_policy(w, &deal.volume, m->policy);
 	if (m->n_retained == 0 || !take_retained(&deal, m) ||
 		kept_seen_load(w, &deal.volume, &deal.seen) < 0)
 		return;

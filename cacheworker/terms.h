@@ -12,6 +12,12 @@
 
 #include "cacheworker/worker.h"
 
+struct Granary__Policy;
+
+/* What the master says of a source's policy: the tiers follow it from now on. Any thread. */
+void terms_follow_policy(
+	struct worker *w, const struct volume_id *volume, const struct Granary__Policy *policy);
+
 int terms_open(struct worker *w) __must_check;
 /* Asks soon. Never blocks. */
 void terms_wake(struct worker *w);

@@ -421,6 +421,7 @@ static void answer(struct flight *flight, struct source_wait *wait)
 	struct source_answer answer = {
 		.config = &source->record.config,
 		.stats = flight->stats,
+		.policy = source->record.policy, /* changed by flights alone */
 		.listed = flight->listed,
 		.notice = flight->notice[0] ? flight->notice : NULL,
 		.fd = -1,

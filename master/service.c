@@ -65,15 +65,28 @@ static void source_message(const struct ufs_config *config, Granary__Source *out
 	out->ca_file = borrow(config->ca_file);
 }
 
+static void policy_message(const struct tier_policy *policy, Granary__Policy *out)
+{
+	granary__policy__init(out);
+	out->has_quota = out->has_priority = out->has_pin = out->has_evict = 1;
+	out->quota = policy->quota;
+	out->priority = policy->priority;
+	out->pin = policy->pin;
+	out->evict = policy->evict;
+}
+
 static uint8_t *generation_message(const struct source_answer *answer, size_t *ret_len)
 {
 	Granary__Generation m = GRANARY__GENERATION__INIT;
 	Granary__Source source;
+	Granary__Policy policy;
 	struct generation_id id = answer->generation.id;
 	uint8_t *packed;
 
 	source_message(answer->config, &source);
 	m.source = &source;
+	policy_message(&answer->policy, &policy);
+	m.policy = &policy;
 	m.has_volume = m.has_lineage = m.has_generation = m.has_hash = m.has_listed = 1;
 	m.has_kept = m.has_added = m.has_changed = m.has_removed = 1;
 	m.volume = (ProtobufCBinaryData){ VOLUME_ID_LEN, id.volume.bytes };

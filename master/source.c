@@ -173,6 +173,7 @@ static bool table_at_once(struct source *source, struct source_wait *wait)
 	found = generations_find(source, wait->lineage, wait->generation);
 	if (found)
 		answer.generation = *found;
+	answer.policy = source->record.policy;
 	r = ufs_config_copy(&source->record.config, &config);
 	pthread_mutex_unlock(&set->lock);
 	if (r < 0)

@@ -67,6 +67,7 @@ struct source_answer {
 	struct record_generation generation;
 	const struct ufs_config *config;
 	struct generation_stats stats; /* zero unless listed */
+	struct tier_policy policy;
 	bool listed;                   /* the origin was listed for this answer */
 	const char *notice;            /* NULL, or a line for the operator */
 	int fd;                        /* the table */
