@@ -361,35 +361,43 @@ int tier_chunk_admit(struct tier_set *set, const struct chunk_id *id, struct chu
 
 /* ---- is there room? -------------------------------------------------------------------------- */
 
+static bool tiers_have_room(struct tier_set *set, uint64_t bytes)
+{
+	for (uint32_t i = 0; i < set->n_tiers; i++) {
+		if (may_admit(set->tiers[i]) && tier_room(set->tiers[i]) >= bytes)
+			return true;
+	}
+	return false;
+}
+
 bool tier_set_full(struct tier_set *set)
 {
 	CHECK_MAGIC(set, SET_MAGIC);
-	for (uint32_t i = 0; i < set->n_tiers; i++) {
-		if (may_admit(set->tiers[i]))
-			return false;
-	}
-	return true;
+	return !tiers_have_room(set, TIER_ADMIT_BYTES);
 }
 
-static bool quota_is_full(const struct volume_space *space)
+static bool quota_is_full(const struct volume_space *space, uint64_t bytes)
 {
 	uint64_t quota = atomic_load(&space->quota);
 
-	return quota && atomic_load(&space->charged) + TIER_ADMIT_BYTES > quota;
+	return quota && atomic_load(&space->charged) + bytes > quota;
 }
 
+/* Neighbours go where a whole chunk fits. With less they would take the place of the chunk that was
+ * evicted for one unit, or be fetched for nothing (docs/decisions/fill-policy.md). */
 bool tier_volume_full(struct tier_set *set, const struct volume_id *volume, enum tier_want want)
 {
+	uint64_t bytes = want == TIER_WANT_FILL ? CHUNK_FILE_BYTES : TIER_ADMIT_BYTES;
 	struct evict_for why = { .class = TIER_OWNED };
-	bool tiers_full = tier_set_full(set);
 	bool full;
 
 	why.space = volumes_join(&set->volumes, volume);
 	if (!why.space)
 		return true;
-	why.own_only = quota_is_full(why.space);
-	full = (tiers_full || why.own_only) &&
-	       (want == TIER_WANT_FILL || !evict_possible(set, &why));
+	why.own_only = quota_is_full(why.space, bytes);
+	full = why.own_only || !tiers_have_room(set, bytes);
+	if (full && want != TIER_WANT_FILL)
+		full = !evict_possible(set, &why);
 	volumes_leave(&set->volumes, why.space);
 	return full;
 }

@@ -590,6 +590,24 @@ static void test_full(void **state)
 	assert_false(tier_volume_full(f->set, &id.volume, TIER_WANT_AHEAD));
 }
 
+/* Where a reader's bytes still go, no chunk of neighbours does. */
+static void test_no_room_for_neighbours(void **state)
+{
+	struct fixture *f = *state;
+	struct chunk_id id = id_in(1, 0);
+	uint64_t charged;
+
+	start(f);
+	assert_int_equal(fill(f, 1, 0), OBJECTS);
+	charged = volume_of(f, 1).charged;
+	set_policy(f, 1, (struct tier_policy){ .quota = charged + CHUNK_FILE_BYTES });
+	assert_false(tier_volume_full(f->set, &id.volume, TIER_WANT_FILL));
+	set_policy(f, 1, (struct tier_policy){ .quota = charged + CHUNK_FILE_BYTES - 1 });
+	assert_true(tier_volume_full(f->set, &id.volume, TIER_WANT_FILL));
+	assert_false(tier_volume_full(f->set, &id.volume, TIER_WANT_AHEAD));
+	assert_true(fill(f, 1, 1) > 0);
+}
+
 static void test_volumes_survive_a_restart(void **state)
 {
 	struct fixture *f = *state;
@@ -638,6 +656,7 @@ int main(void)
 		test(test_held),
 		test(test_writers_stay),
 		test(test_full),
+		test(test_no_room_for_neighbours),
 		test(test_volumes_survive_a_restart),
 	};
 
