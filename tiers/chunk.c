@@ -272,6 +272,18 @@ bool chunk_is_idle(const struct chunk *chunk)
 	       atomic_load(&chunk->moving) == NULL;
 }
 
+bool chunk_begin_move(struct chunk *chunk, struct tier *to)
+{
+	bool mine;
+
+	pthread_mutex_lock(&chunk->lock);
+	mine = chunk_is_idle(chunk);
+	if (mine)
+		atomic_store(&chunk->moving, to);
+	pthread_mutex_unlock(&chunk->lock);
+	return mine;
+}
+
 int chunk_write_begin(struct chunk *chunk)
 {
 	struct shard *shard = set_shard(chunk->set, chunk->node.hash);

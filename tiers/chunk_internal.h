@@ -103,6 +103,8 @@ enum chunk_state chunk_state(const struct chunk *chunk);
 bool chunk_is_live(const struct chunk *chunk);
 /* Live, and nobody writes or moves it. */
 bool chunk_is_idle(const struct chunk *chunk);
+/* Writers wait from now on. False: somebody uses or moves it, nothing was done. */
+bool chunk_begin_move(struct chunk *chunk, struct tier *to) __must_check;
 
 /* A write begins: it waits for a move. -ENOSPC: the chunk was dropped; -EAGAIN: it was moved, and
  * is to be found again. */

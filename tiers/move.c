@@ -365,18 +365,6 @@ static int make_copy(struct copy *copy)
 	return r;
 }
 
-static bool begin(struct chunk *chunk, struct tier *to)
-{
-	bool mine;
-
-	pthread_mutex_lock(&chunk->lock);
-	mine = chunk_is_idle(chunk);
-	if (mine)
-		atomic_store(&chunk->moving, to);
-	pthread_mutex_unlock(&chunk->lock);
-	return mine;
-}
-
 static void end(struct tier_set *set, struct chunk *chunk)
 {
 	struct shard *shard = set_shard(set, chunk->node.hash);
@@ -402,7 +390,7 @@ int move_chunk(struct tier_set *set, struct chunk *chunk, struct tier *to)
 	struct copy *copy;
 	int r = -ENOMEM;
 
-	if (chunk->extent || chunk->tier == to || !begin(chunk, to))
+	if (chunk->extent || chunk->tier == to || !chunk_begin_move(chunk, to))
 		return -EBUSY;
 	copy = calloc(1, sizeof(*copy));
 	if (copy) {

@@ -260,18 +260,6 @@ static int make_copy(struct chunk *from, const struct relocation *to, struct chu
 
 /* ---- taking the place ------------------------------------------------------------------------ */
 
-static bool begin_move(struct chunk *chunk, struct tier *to)
-{
-	bool mine;
-
-	pthread_mutex_lock(&chunk->lock);
-	mine = chunk_is_idle(chunk);
-	if (mine)
-		atomic_store(&chunk->moving, to);
-	pthread_mutex_unlock(&chunk->lock);
-	return mine;
-}
-
 /* In the order of eviction, too. */
 static void take_queue(struct volumes *volumes, struct chunk *chunk, struct chunk *copy)
 {
@@ -385,7 +373,7 @@ int chunk_relocate(struct chunk *chunk, const struct relocation *to)
 	int r = -EBUSY;
 
 	CHECK_MAGIC(chunk, CHUNK_MAGIC);
-	if (begin_move(chunk, to->tier)) {
+	if (chunk_begin_move(chunk, to->tier)) {
 		r = make_copy(chunk, to, &copy);
 		if (r == 0)
 			r = copy_pinned(chunk, copy);
