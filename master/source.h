@@ -68,9 +68,9 @@ struct source_answer {
 	const struct ufs_config *config;
 	struct generation_stats stats; /* zero unless listed */
 	struct tier_policy policy;
-	bool listed;                   /* the origin was listed for this answer */
-	const char *notice;            /* NULL, or a line for the operator */
-	int fd;                        /* the table */
+	bool listed;        /* the origin was listed for this answer */
+	const char *notice; /* NULL, or a line for the operator */
+	int fd;             /* the table */
 };
 
 /* One asker, owned by the caller until on_done, which is called exactly once without locks held;
