@@ -1,0 +1,141 @@
+/*
+ * What needs CAP_SYS_ADMIN, for a mount's daemon that does not have it: requests to the keeper over
+ * the socket --hand-fd, with descriptors beside them. A daemon that was started alone does the same
+ * by itself, through kernel.h.
+ *
+ *	cachefuse ──mounter_*()──► SOCK_SEQPACKET ──► mounter_serve() ──► kernel.h
+ *	                             one at a time        │ on a thread of its own: any may wait
+ *	                                                  └──► superblocks (superblock.h)
+ *
+ * Threads: any; the requests of a process go one after the other.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+#include <jansson.h>
+#include "base/err.h"
+#include "fuse/kernel.h"
+
+/* ---- cachefuse's side: mounter_client.c ------------------------------------------------------ */
+
+/*
+ * From now on by the keeper at the other end of `socket` (borrowed), where that may mount; -1: by
+ * this process, as before the first call. -EPROTO: whoever is there speaks something else.
+ */
+int mounter_use(int socket, struct err *e) __must_check;
+/* True when a keeper does it: this process needs no rights of its own. */
+bool mounter_is_apart(void);
+/* May one of the two mount? As kernel_may_mount(). */
+bool mounter_may_mount(void);
+
+/* As the functions of the same name in kernel.h. */
+int mounter_probe(const char *dir, struct err *e) __must_check;
+int mounter_mount_fuse(
+	int dev_fd, const char *source, int *ret_fd, dev_t *ret_dev, struct err *e) __must_check;
+int mounter_mount_image(const char *image, int fuse_mount_fd, uint32_t extents, int *ret_fd,
+	dev_t *ret_dev, struct err *e) __must_check;
+int mounter_abort(dev_t fuse_dev) __must_check;
+uint32_t mounter_background(dev_t fuse_dev);
+int mounter_fuse_read_ahead(dev_t fuse_dev) __must_check;
+
+/*
+ * Attaches a new superblock to the mount point. `key` names what it shows (superblock.h): later
+ * mounts of it share it. `point_dev`: its st_dev; `fuse_dev`: of its connection. `replace`: beneath
+ * what lies there, which is then taken off (Linux 6.5).
+ */
+struct mounter_attach {
+	int mount_fd;
+	int point_fd;           /* O_PATH; of what lies there when that is replaced */
+	const char *mountpoint; /* absolute, links resolved */
+	const char *key;
+	dev_t point_dev;
+	dev_t fuse_dev;
+	bool replace;
+};
+int mounter_attach(const struct mounter_attach *attach, struct err *e) __must_check;
+/*
+ * Attaches the superblock of another daemon that shows `key`, if there is one, to the mount point.
+ * mount_fd and the numbers are not looked at. -ENOENT: there is none, make one.
+ */
+int mounter_share(const struct mounter_attach *attach, struct err *e) __must_check;
+/*
+ * A new superblock of the same bytes takes the place of this daemon's: beneath it at every mount
+ * point, which is then taken off. -EOPNOTSUPP: not by this kernel.
+ */
+int mounter_switch(int mount_fd, dev_t point_dev, struct err *e) __must_check;
+
+/*
+ * One mount point of this daemon's superblock is about to be unmounted. *ret_others: how many more
+ * show it. With none, nobody can share it any more, until an unmount fails.
+ */
+int mounter_leave(const char *mountpoint, uint32_t *ret_others, struct err *e) __must_check;
+/*
+ * umount2() by a helper process, since that may hang; by fusermount3 for who may not. `tick` is
+ * called every few ms while it lasts. -ETIMEDOUT: the helper goes on, and is waited for by the next
+ * call. -EBUSY: with a line that names who uses it.
+ */
+int mounter_unmount(const char *mountpoint, bool lazy, void (*tick)(void *arg), void *arg,
+	struct err *e) __must_check;
+
+/* A connection that fusermount3 made, for whoever keeps it. Nothing without a keeper. */
+int mounter_hand(int dev_fd, struct err *e) __must_check;
+
+/* ---- the keeper's side: mounter_serve.c ------------------------------------------------------ */
+
+/* Of one keeper: its superblocks, and the requests under way. */
+struct mounter_host;
+/* One daemon that may ask: of a mount, for as long as the keeper knows that. */
+struct mounter_peer;
+
+/* `wake_fd`: an eventfd (borrowed) that is written when a request has ended. */
+int mounter_host_new(int wake_fd, struct mounter_host **ret_host) __must_check;
+/* After its peers. NULL is allowed. */
+void mounter_host_free(struct mounter_host *host);
+/* Requests under way: before the keeper replaces itself it waits until there are none; those that
+ * come meanwhile stay in their sockets as long as nobody calls mounter_serve(). */
+unsigned int mounter_host_busy(struct mounter_host *host);
+
+struct mounter_peer_config {
+	unsigned int id;        /* of the mount; unique */
+	const char *mountpoint; /* where it may mount; copied */
+	const char *admin;      /* its daemon's admin socket; copied */
+	const char *image_dir;  /* where its images lie; copied */
+	int socket;             /* our end, borrowed; the other is the daemon's --hand-fd */
+	int fuse_fd;            /* the place for its connection: dup3() puts it there; borrowed */
+};
+int mounter_peer_new(struct mounter_host *host, const struct mounter_peer_config *config,
+	struct mounter_peer **ret_peer) __must_check;
+/* Waits for the end of a request under way. NULL is allowed. */
+void mounter_peer_free(struct mounter_peer *peer);
+
+/* What the loop polls for POLLIN, then calls mounter_serve(); -1 while a request is under way. */
+int mounter_peer_fd(const struct mounter_peer *peer);
+/* Takes one request; a thread works on it and answers. Never blocks. */
+void mounter_serve(struct mounter_peer *peer);
+
+/* ---- what became of a mount, for the keeper's states and its status -------------------------- */
+
+enum mounter_point {
+	MOUNTER_NONE,   /* nothing was attached yet */
+	MOUNTER_OWN,    /* its daemon's superblock is at its mount point */
+	MOUNTER_SHARED, /* another daemon's is: its own ended with status 0, and the mount lives */
+	MOUNTER_DETACHED, /* unmounted or replaced there; its daemon lives on for other mount points
+			   * or open files, and the mount point is free for a new mount */
+};
+enum mounter_point mounter_peer_point(const struct mounter_peer *peer);
+/*
+ * SHARED: looks whether the mount point still shows it; DETACHED when it does not. Call it once a
+ * second and when something ended.
+ */
+void mounter_peer_look(struct mounter_peer *peer);
+/* SHARED: id of the mount whose daemon serves it; else its own. */
+unsigned int mounter_peer_server(const struct mounter_peer *peer);
+/* Adds members to a mount's row of the status: "point", and "server", "socket" when it is shared. */
+int mounter_peer_json(const struct mounter_peer *peer, json_t *row) __must_check;
+
+/* What a later keeper has to know, for state.json; a new reference, NULL without memory. */
+json_t *mounter_peer_save(const struct mounter_peer *peer);
+/* After all peers exist: what mounter_peer_save() said. Foreign members are left out. */
+void mounter_peer_load(struct mounter_peer *peer, const json_t *saved);
