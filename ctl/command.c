@@ -1,6 +1,6 @@
 /* What all commands share. */
 #include "ctl/command.h"
-#include "ctl/mount_table.h"
+#include "base/mount_table.h"
 
 #include <stdio.h>
 #include <unistd.h>

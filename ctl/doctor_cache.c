@@ -7,7 +7,7 @@
 #include "base/units.h"
 #include "ctl/cache_dir.h"
 #include "ctl/doctor.h"
-#include "ctl/mount_table.h"
+#include "base/mount_table.h"
 
 #include <fcntl.h>
 #include <limits.h>

@@ -9,7 +9,7 @@
 #include "ctl/cache_dir.h"
 #include "ctl/doctor.h"
 #include "ctl/kernel.h"
-#include "ctl/programs.h"
+#include "base/programs.h"
 
 #include <limits.h>
 #include <string.h>

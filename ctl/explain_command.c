@@ -6,7 +6,7 @@
 #include "base/units.h"
 #include "ctl/command.h"
 #include "ctl/fleet.h"
-#include "ctl/mount_table.h"
+#include "ctl/mount_point.h"
 
 #include <inttypes.h>
 #include <string.h>

@@ -3,7 +3,7 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/file.h"
-#include "ctl/programs.h"
+#include "base/programs.h"
 
 #include <fcntl.h>
 #include <limits.h>

@@ -6,7 +6,7 @@
 #include "base/memory.h"
 #include "base/units.h"
 #include "ctl/kernel.h"
-#include "ctl/mount_table.h"
+#include "ctl/mount_point.h"
 #include "ctl/terms.h"
 #include "ufs/ufs.h"
 

@@ -7,7 +7,8 @@
 #include "ctl/columns.h"
 #include "ctl/command.h"
 #include "ctl/fleet.h"
-#include "ctl/mount_table.h"
+#include "ctl/mount_point.h"
+#include "base/mount_table.h"
 #include "ctl/status_bounds.h"
 
 #include <string.h>

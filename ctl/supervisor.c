@@ -1,6 +1,6 @@
 /* The supervisor's loop and its answers. See supervisor.h. */
 #include "ctl/supervisor.h"
-#include "ctl/programs.h"
+#include "base/programs.h"
 #include "ctl/terms.h"
 #include "admin/admin.h"
 #include "base/cleanup.h"
@@ -10,7 +10,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/ready.h"
-#include "ctl/mount_table.h"
+#include "base/mount_table.h"
 
 #include <fcntl.h>
 #include <poll.h>

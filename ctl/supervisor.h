@@ -22,7 +22,7 @@
 #include "base/clock.h"
 #include "base/list.h"
 #include "ctl/cache_dir.h"
-#include "ctl/child.h"
+#include "base/child.h"
 
 #define SUPERVISOR_MOUNTS  64u
 #define SUPERVISOR_IDLE_NS (15 * CLOCK_SECOND) /* without a mount, or a failure nobody fetched */

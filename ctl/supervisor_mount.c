@@ -5,8 +5,8 @@
 #include "base/fd_pass.h"
 #include "base/file.h"
 #include "base/log.h"
-#include "ctl/detach.h"
-#include "ctl/mount_table.h"
+#include "base/detach.h"
+#include "base/mount_table.h"
 #include "ctl/supervisor.h"
 
 #include <fcntl.h>

@@ -7,10 +7,11 @@
 #include "base/clock.h"
 #include "base/option.h"
 #include "ctl/command.h"
-#include "ctl/detach.h"
+#include "base/detach.h"
 #include "ctl/fleet.h"
 #include "ctl/kernel.h"
-#include "ctl/mount_table.h"
+#include "ctl/mount_point.h"
+#include "base/mount_table.h"
 
 #include <poll.h>
 #include <signal.h>

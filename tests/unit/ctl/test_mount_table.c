@@ -10,7 +10,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "ctl/mount_table.h"
+#include "base/mount_table.h"
+#include "ctl/mount_point.h"
 
 static char dir[PATH_MAX];
 

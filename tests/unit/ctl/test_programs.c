@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "ctl/programs.h"
+#include "base/programs.h"
 
 static int run(const char *script, uint64_t timeout_ns, struct buf *out, int *ret_status)
 {

@@ -1,4 +1,4 @@
-/* What is mounted where: /proc/self/mountinfo, and the checks of a mount point. */
+/* What is mounted where: /proc/self/mountinfo. */
 #pragma once
 
 #include <limits.h>
@@ -32,13 +32,3 @@ int mount_table_filesystem(const char *path, struct mount_entry *ret_entry) __mu
 
 /* True for a mount of ours, of either engine. */
 bool mount_entry_ours(const struct mount_entry *entry);
-
-/*
- * An absolute path for a mount point, links resolved as far as that is possible without asking the
- * last part, whose filesystem may be dead. -ENOENT: a directory above it is missing.
- */
-int mount_point_path(const char *dir, char out[PATH_MAX], struct err *e) __must_check;
-
-/* May something be mounted there? -ENOENT, -ENOTDIR, -ENOTEMPTY, -EBUSY (already a mount), each
- * with its line. */
-int mount_point_check(const char *point, struct err *e) __must_check;

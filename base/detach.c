@@ -1,9 +1,8 @@
 /* Taking a mount off. See detach.h. */
-#include "ctl/detach.h"
+#include "base/detach.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
-#include "ctl/kernel.h"
-#include "ctl/programs.h"
+#include "base/programs.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -215,6 +214,7 @@ static int detach_unprivileged(const char *point, bool lazy, struct err *e)
 
 int detach_mount(const char *point, bool lazy, struct err *e)
 {
-	return kernel_may_mount() ? detach_privileged(point, lazy, e)
-				  : detach_unprivileged(point, lazy, e);
+	int r = detach_privileged(point, lazy, e);
+
+	return r == -EPERM ? detach_unprivileged(point, lazy, e) : r;
 }

@@ -1,11 +1,10 @@
-/* Mounts and mount points. See mount_table.h. */
-#include "ctl/mount_table.h"
+/* What is mounted. See mount_table.h. */
+#include "base/mount_table.h"
 #include "base/cleanup.h"
-#include "ctl/fleet.h"
 
-#include <dirent.h>
 #include <string.h>
-#include <sys/stat.h>
+#include <stdio.h>
+#include <stdlib.h>
 
 /* "\040" and the like back to bytes. */
 static void unescape(const char *in, size_t len, char *out, size_t size)
@@ -161,91 +160,4 @@ bool mount_entry_ours(const struct mount_entry *entry)
 		return true;
 	return strcmp(entry->type, "erofs") == 0 &&
 	       (strstr(entry->source, "/images/") || strcmp(entry->source, "granary") == 0);
-}
-
-int mount_point_path(const char *dir, char out[PATH_MAX], struct err *e)
-{
-	char copy[PATH_MAX];
-	char parent[PATH_MAX];
-	char whole[PATH_MAX];
-	struct mount_entry entry;
-	struct stat st;
-	char *slash;
-	size_t len = strlen(dir);
-
-	if (len == 0 || len >= sizeof(copy))
-		return err_set(e, -ENAMETOOLONG,
-			"the mount point's path is empty or too long: name a directory");
-	memcpy(copy, dir, len + 1);
-	while (len > 1 && copy[len - 1] == '/')
-		copy[--len] = '\0';
-	slash = strrchr(copy, '/');
-	if (strcmp(slash ? slash + 1 : copy, "..") == 0 ||
-		strcmp(slash ? slash + 1 : copy, ".") == 0 || len == 1) {
-		if (!realpath(copy, out))
-			return err_set(e, err_errno(),
-				"the mount point %s cannot be used: %m: name an empty directory",
-				dir);
-		return 0;
-	}
-	if (slash)
-		*slash = '\0';
-	if (!realpath(slash ? (slash == copy ? "/" : copy) : ".", parent))
-		return err_set(e, err_errno(), "the mount point %s cannot be used: %s: %m%s", dir,
-			slash ? copy : ".", errno == ENOENT ? ": create it first" : "");
-	if (snprintf(whole, sizeof(whole), "%s/%s", strcmp(parent, "/") == 0 ? "" : parent,
-		    slash ? slash + 1 : copy) >= (int)sizeof(whole))
-		return err_set(
-			e, -ENAMETOOLONG, "the mount point's path is too long: name a shorter one");
-	if (mount_table_find(whole, &entry) == -ENOENT && lstat(whole, &st) == 0 &&
-		S_ISLNK(st.st_mode)) {
-		if (!realpath(whole, out))
-			return err_set(e, err_errno(),
-				"the mount point %s is a link to nowhere: %m: name a directory",
-				dir);
-		return 0;
-	}
-	memcpy(out, whole, sizeof(whole));
-	return 0;
-}
-
-/* An image's path says nothing to who mounted a bucket. */
-static int already_mounted(const char *point, const struct mount_entry *entry, struct err *e)
-{
-	struct fleet_mount mount;
-	bool known = fleet_find(point, false, &mount) == 0 && mount.source[0];
-
-	return err_set(e, -EBUSY, "%s is already mounted (%s%s%s): %s %s first", point,
-		known ? "" : entry->type, known ? "" : ", ", known ? mount.source : entry->source,
-		mount_entry_ours(entry) ? "cachectl umount" : "umount", point);
-}
-
-int mount_point_check(const char *point, struct err *e)
-{
-	struct mount_entry entry;
-	const struct dirent *name;
-	struct stat st;
-	unsigned int names = 0;
-	DIR *dir;
-
-	if (mount_table_find(point, &entry) == 0)
-		return already_mounted(point, &entry, e);
-	if (lstat(point, &st) != 0)
-		return err_set(e, err_errno(),
-			"the mount point %s does not exist: create it with mkdir %s", point, point);
-	if (!S_ISDIR(st.st_mode))
-		return err_set(
-			e, -ENOTDIR, "the mount point %s is not a directory: name one", point);
-	dir = opendir(point);
-	if (!dir)
-		return err_set(e, err_errno(),
-			"the mount point %s cannot be read: %m: name an empty directory of yours",
-			point);
-	while ((name = readdir(dir)))
-		names += strcmp(name->d_name, ".") != 0 && strcmp(name->d_name, "..") != 0;
-	(void)closedir(dir); /* read only */
-	if (names)
-		return err_set(e, -ENOTEMPTY,
-			"the mount point %s is not empty: give an empty directory", point);
-	return 0;
 }

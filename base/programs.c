@@ -1,5 +1,5 @@
 /* Programs. See programs.h. */
-#include "ctl/programs.h"
+#include "base/programs.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 

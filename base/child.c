@@ -1,5 +1,5 @@
 /* A supervised daemon. See child.h. */
-#include "ctl/child.h"
+#include "base/child.h"
 #include "base/alive.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
