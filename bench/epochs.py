@@ -1,14 +1,13 @@
 """epochs: many small files and one large from a Ceph RGW; both engines, ext4, s3fs, rclone; first epoch, warm, cold."""
 
 import os
-import subprocess
-import time
 
+import peers
 from harness import ENGINES, FILES, GiB, MiB, ROUNDS, SMALL, Sample, drop_caches, say
 
 import dataset
 
-SLOW = ("s3fs", "rclone")
+SLOW = peers.NAMES
 SLOW_FILES = 800  # of these the slow systems read so many per run: the rate is what counts
 RANDOM_READS = 20000
 
@@ -18,51 +17,6 @@ TARGETS = {
     "small-4": {"native": 0.85, "fuse": 0.85},
     "sequential": {"native": 0.85},
 }
-
-
-def mount_s3fs(bench):
-    directory = bench.path("s3fs")
-    os.makedirs(directory)
-    with open(bench.path("s3fs.key"), "w") as f:
-        os.chmod(f.name, 0o600)
-        f.write("%s:%s" % (bench.environment["AWS_ACCESS_KEY_ID"], bench.environment["AWS_SECRET_ACCESS_KEY"]))
-    bench.run(
-        "s3fs", "bench", directory, "-o",
-        "url=%s,use_path_request_style,passwd_file=%s,use_cache=%s,ro,parallel_count=16,max_stat_cache_size=100000,"
-        "kernel_cache,stat_cache_expire=36000"
-        % (bench.environment["RGW_ENDPOINT"], bench.path("s3fs.key"), bench.path("s3fs.cache")),
-        environment=bench.marked("s3fs"),
-    )  # fmt: skip
-    return directory
-
-
-def mount_rclone(bench):
-    directory = bench.path("rclone")
-    os.makedirs(directory)
-    with open(bench.path("rclone.conf"), "w") as f:
-        f.write(
-            "[b]\ntype=s3\nprovider=Ceph\nendpoint=%s\naccess_key_id=%s\nsecret_access_key=%s\n"
-            % (
-                bench.environment["RGW_ENDPOINT"],
-                bench.environment["AWS_ACCESS_KEY_ID"],
-                bench.environment["AWS_SECRET_ACCESS_KEY"],
-            )
-        )
-    child = subprocess.Popen(
-        [
-            "rclone", "mount", "b:bench", directory, "--config", bench.path("rclone.conf"), "--cache-dir",
-            bench.path("rclone.cache"), "--vfs-cache-mode", "full", "--read-only", "--dir-cache-time", "10h",
-            "--attr-timeout", "10h", "--vfs-read-chunk-size", "8M", "--no-modtime",
-        ],
-        env=bench.marked("rclone"),
-    )  # fmt: skip
-    bench.children.append(child)
-    deadline = time.monotonic() + 30
-    while not os.path.ismount(directory):
-        if time.monotonic() > deadline:
-            raise RuntimeError("rclone did not mount")
-        time.sleep(0.05)
-    return directory
 
 
 def make_dataset(bench, client):
@@ -172,9 +126,8 @@ def run(bench):
     client = bench.start_rgw()
     make_dataset(bench, client)
     endpoint = bench.environment["RGW_ENDPOINT"]
-    bench.environment.pop("AWS_CA_BUNDLE", None)  # rclone does not start with one it cannot read
     systems = {name: bench.mount("s3://bench/", endpoint, name, name, "--cache-size", "8GiB") for name in ENGINES}
-    systems.update({"local": bench.path("ext4"), "s3fs": mount_s3fs(bench), "rclone": mount_rclone(bench)})
+    systems.update({"local": bench.path("ext4")}, **peers.mount_all(bench, endpoint, "bench"))
     epochs = Epochs(bench, systems)
     epochs.first()
     small = {"small-1": lambda name: epochs.small(name, 1), "small-4": lambda name: epochs.small(name, 4)}

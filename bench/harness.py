@@ -137,13 +137,14 @@ class Bench:
 
     # Mounts ----------------------------------------------------------------------------------
 
-    def mount(self, url, endpoint, name, engine, *options):
-        """Mounts with a cache of its own, name.cache; its processes' CPU time is `name`'s."""
+    def mount(self, url, endpoint, name, engine, *options, cache=None, within=()):
+        """Mounts with a cache of its own, name.cache, unless it shares another's; its processes' CPU time is `name`'s. within:
+        what cachectl is started by."""
         directory = self.path(name)
         os.makedirs(directory, exist_ok=True)
         self.run(
-            self.build + "/bin/cachectl", "mount", url, directory, "--cache", directory + ".cache", "--endpoint", endpoint,
-            "--path-style", "--engine", engine, *options, environment=self.marked(name)
+            *within, self.build + "/bin/cachectl", "mount", url, directory, "--cache", self.path(cache or name) + ".cache",
+            "--endpoint", endpoint, "--path-style", "--engine", engine, *options, environment=self.marked(name)
         )  # fmt: skip
         self.unmounts.append(directory)
         return directory

@@ -205,6 +205,9 @@ struct image_options {
 				* tests: any power of two >= CHUNK_BYTES */
 	/* "" or a directory of the table ("a/b/"), which becomes the root; NULL = "". */
 	const char *subtree;
+	/* One device: the image, and the volume behind it at info.volume_offset. For kernels that
+	 * mount block devices only, from 5.15. Else a device per extent. */
+	bool one_device;
 };
 
 struct image_info {
@@ -214,7 +217,10 @@ struct image_info {
 	uint64_t image_bytes;
 	uint64_t extent_bytes;
 	uint32_t extents; /* devices, numbered 0.. in volume order; device id in the image = number
-			     + 1 */
+			     + 1. On one device: only what the volume is divided into */
+	/* On one device: where the volume begins, a multiple of CHUNK_BYTES; what is between the
+	 * image's end and there is never asked for. Else 0. */
+	uint64_t volume_offset;
 };
 
 /*
@@ -235,7 +241,7 @@ typedef void (*image_skip_fn)(void *arg, const char *key, uint32_t key_len, cons
  *
  * A directory's time is its marker's, else the latest below it. Of a file and a directory of one
  * name the directory stays. -ENOENT: no such subtree; -EINVAL: bad options; -EBADMSG: damaged
- * table.
+ * table; -EFBIG: more than the 16 TiB of one device.
  */
 int image_build(struct table *table, const struct image_options *options, const char *path,
 	image_skip_fn skip, void *skip_arg, struct image_info *ret_info,

@@ -26,6 +26,9 @@
 #define FIRST_NAMES    65536u
 #define FRAMES_MAX     (LIMIT_KEY_BYTES / 2 + 2) /* "a/a/a/..." and the root */
 #define NAMES_MAX      (1ull << 40)
+#define CHUNK_BITS_MAX 40u         /* of a file: some kernels count them in 43 bits */
+#define ROOM_LEAST     (64u << 20) /* for an image before its volume */
+#define ROOM_ROW       160u        /* bytes of an ordinary file */
 #define ROOT_OFFSET    (EROFS_SUPER_OFFSET + sizeof(struct erofs_super))
 #define DEVICES_OFFSET (ROOT_OFFSET + EROFS_SLOT_BYTES)
 
@@ -182,6 +185,8 @@ static uint32_t chunk_bits(const struct builder *b, const struct table_row *row)
 	uint64_t boundary = align_down(row->offset, extent) + extent;
 	uint32_t bits;
 
+	if (b->options->one_device)
+		return min(chunk_bits_for(row->size), CHUNK_BITS_MAX);
 	if (row->offset + row->size <= boundary)
 		return chunk_bits_for(row->size);
 	bits = (uint32_t)__builtin_ctzll(boundary - row->offset); /* 20 by the layout's rule */
@@ -190,6 +195,10 @@ static uint32_t chunk_bits(const struct builder *b, const struct table_row *row)
 
 static struct erofs_chunk chunk_at(const struct builder *b, uint64_t offset)
 {
+	if (b->options->one_device)
+		return (struct erofs_chunk){
+			.block = (uint32_t)((b->info.volume_offset + offset) / BLOCK_BYTES),
+		};
 	return (struct erofs_chunk){
 		.device = (uint16_t)(offset / b->info.extent_bytes + 1),
 		.block = (uint32_t)(offset % b->info.extent_bytes / BLOCK_BYTES),
@@ -495,9 +504,19 @@ static int rows_add(struct builder *b, struct table *table)
 	return found ? 0 : -ENOENT;
 }
 
+/* What makes the image one device's. */
+static void super_one_device(const struct builder *b, struct erofs_super *super)
+{
+	super->feature_incompat = EROFS_INCOMPAT_CHUNKED;
+	super->blocks = (uint32_t)((b->info.volume_offset + b->table->end) / BLOCK_BYTES);
+	super->extra_devices = 0;
+	super->device_slot = 0;
+}
+
 /* Super block and device table, which lie before the first block given. */
 static int head_write(struct builder *b)
 {
+	uint32_t slots = b->options->one_device ? 0 : b->info.extents;
 	struct erofs_super super = {
 		.magic = EROFS_MAGIC,
 		.block_bits = BLOCK_BITS,
@@ -515,9 +534,11 @@ static int head_write(struct builder *b)
 
 	memcpy(super.uuid, b->table->id.hash, sizeof(super.uuid));
 	memcpy(super.volume_name, "granary", sizeof("granary"));
+	if (b->options->one_device)
+		super_one_device(b, &super);
 	r = file_pwrite_exact(b->store.out.fd, &super, sizeof(super), EROFS_SUPER_OFFSET);
 	hash_hex(b->table->id.volume.bytes, VOLUME_ID_LEN, volume);
-	for (uint32_t i = 0; r == 0 && i < b->info.extents; i++) {
+	for (uint32_t i = 0; r == 0 && i < slots; i++) {
 		int n = snprintf((char *)device.tag, sizeof(device.tag), "%s:%u", volume, i);
 
 		memset(device.tag + n, 0, sizeof(device.tag) - (size_t)n);
@@ -557,27 +578,41 @@ static int build(struct builder *b, struct table *table)
 	return r == 0 ? head_write(b) : r;
 }
 
-int image_build(struct table *table, const struct image_options *options, const char *path,
-	image_skip_fn skip, void *skip_arg, struct image_info *ret_info, struct err *e)
+/* What a device's 32-bit block numbers can name; the last one means nothing. */
+static int check_room(const struct builder *b, struct err *e)
 {
-	_cleanup_(builder_free_p) struct builder *b = calloc(1, sizeof(*b));
+	const uint64_t most = (uint64_t)UINT32_MAX * BLOCK_BYTES;
+
+	if (!b->options->one_device ||
+		(b->info.volume_offset < most && b->table->end < most - b->info.volume_offset))
+		return 0;
+	return err_set(e, -EFBIG,
+		"the volume has %llu GiB, and one device at most 16 TiB: use --engine fuse, or a "
+		"kernel from 6.12",
+		(unsigned long long)(b->table->end / EXTENT_MIN));
+}
+
+/* One attempt, with so many bytes before the volume. -EAGAIN: they are too few for
+ * ret_info->image_bytes; nothing was written. */
+static int build_before(struct builder *b, struct table *table, const char *path, uint64_t room,
+	struct image_info *ret_info, struct err *e)
+{
+	uint32_t slots;
 	int r;
 
-	if (!b)
-		return err_default(e, -ENOMEM, "cannot build the image");
-	b->store.out = OUTPUT_NONE;
-	b->table = table_info(table);
-	b->options = options;
-	b->skip = skip;
-	b->skip_arg = skip_arg;
-	if (image_subtree(options, &b->subtree, &b->subtree_len) < 0)
+	if (image_subtree(b->options, &b->subtree, &b->subtree_len) < 0)
 		return err_set(e, -EINVAL, "subtree %s must be a directory and end with /",
-			options->subtree);
+			b->options->subtree);
 	if (extents_choose(b) < 0)
 		return err_set(e, -EINVAL, "extents of %llu bytes do not suit the volume",
-			(unsigned long long)options->extent_bytes);
+			(unsigned long long)b->options->extent_bytes);
+	b->info.volume_offset = room;
+	r = check_room(b, e);
+	if (r < 0)
+		return r;
+	slots = b->options->one_device ? 0 : b->info.extents;
 	r = image_store_open(
-		&b->store, path, DEVICES_OFFSET + (uint64_t)b->info.extents * EROFS_SLOT_BYTES, e);
+		&b->store, path, DEVICES_OFFSET + (uint64_t)slots * EROFS_SLOT_BYTES, e);
 	if (r < 0)
 		return r;
 	r = build(b, table);
@@ -588,8 +623,47 @@ int image_build(struct table *table, const struct image_options *options, const 
 		return err_set(e, r, "cannot build the image %s: %s: check the disk of the cache",
 			path, err_str(r));
 	b->info.image_bytes = b->store.next_block * BLOCK_BYTES;
-	r = output_publish(&b->store.out, e);
+	*ret_info = b->info;
+	if (b->options->one_device && b->info.image_bytes > room)
+		return -EAGAIN;
+	return output_publish(&b->store.out, e);
+}
+
+static int build_in_room(struct table *table, const struct image_options *options, const char *path,
+	uint64_t room, image_skip_fn skip, void *skip_arg, struct image_info *ret_info,
+	struct err *e)
+{
+	_cleanup_(builder_free_p) struct builder *b = calloc(1, sizeof(*b));
+
+	if (!b)
+		return err_default(e, -ENOMEM, "cannot build the image");
+	b->store.out = OUTPUT_NONE;
+	b->table = table_info(table);
+	b->options = options;
+	b->skip = skip;
+	b->skip_arg = skip_arg;
+	return build_before(b, table, path, room, ret_info, e);
+}
+
+/*
+ * On one device the files' indexes need to know how long the image becomes before it is whole. An
+ * ordinary one has room; when it has not, its length is known for the second time.
+ */
+int image_build(struct table *table, const struct image_options *options, const char *path,
+	image_skip_fn skip, void *skip_arg, struct image_info *ret_info, struct err *e)
+{
+	struct image_info info = { 0 };
+	uint64_t room = 0;
+	int r;
+
+	if (options->one_device)
+		room = align_up(
+			ROOM_LEAST + table_info(table)->rows * ROOM_ROW, (uint64_t)CHUNK_BYTES);
+	r = build_in_room(table, options, path, room, skip, skip_arg, &info, e);
+	if (r == -EAGAIN)
+		r = build_in_room(table, options, path,
+			align_up(info.image_bytes, (uint64_t)CHUNK_BYTES), NULL, NULL, &info, e);
 	if (r == 0 && ret_info)
-		*ret_info = b->info;
+		*ret_info = info;
 	return r;
 }

@@ -31,11 +31,16 @@ static int native_tree(struct mounted *m, struct tree **ret_tree, struct err *e)
 static int native_finish(struct mounted *m, int root, int *ret_shown, struct err *e)
 {
 	struct slots_mount *facts = slots_mount(m->config.slots);
-	dev_t dev = 0;
-	int r = kernel_mount_image(m->config.image, root, facts->extents, ret_shown, &dev, e);
+	const struct kernel_image image = {
+		.path = m->config.image,
+		.fuse_mount_fd = root,
+		.extents = facts->extents,
+	};
+	struct kernel_superblock super = { 0 };
+	int r = kernel_mount_image(&image, ret_shown, &super, e);
 
 	if (r == 0)
-		facts->point_dev = dev;
+		facts->point_dev = super.dev;
 	return r;
 }
 

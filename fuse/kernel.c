@@ -5,7 +5,6 @@
 #include "base/log.h"
 #include "fuse/kernel_internal.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -23,7 +22,6 @@
 #define NOT_HERE                                                                                 \
 	"EROFS may not be mounted from a user namespace or where a security module forbids it: " \
 	"run it as root outside"
-#define BDI_MAX     1024u
 #define IMAGE_ATTRS (MOUNT_ATTR_RDONLY | MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV)
 
 /* ---- system calls without a wrapper in Debian 12's C library for every header we include ----- */
@@ -55,17 +53,24 @@ static int create(int fs)
 	return kernel_fsconfig(fs, FSCONFIG_CMD_CREATE, NULL, NULL);
 }
 
-/* Every descriptor but two. */
-static void close_others(int a, int b)
+static int by_number(const void *a, const void *b)
 {
-	unsigned int low = (unsigned int)min(a, b);
-	unsigned int high = (unsigned int)max(a, b);
+	return *(const int *)a - *(const int *)b;
+}
 
-	if (low > 0)
-		(void)close_range(0, low - 1, 0); /* what stays open only stays longer */
-	if (high > low + 1)
-		(void)close_range(low + 1, high - 1, 0);
-	(void)close_range(high + 1, UINT_MAX, 0);
+/* Every descriptor but those, in ascending order. */
+static void close_others(const int *keep, uint32_t n)
+{
+	unsigned int from = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		if (keep[i] < 0 || (unsigned int)keep[i] < from)
+			continue;
+		if ((unsigned int)keep[i] > from) /* what stays open only stays longer */
+			(void)close_range(from, (unsigned int)keep[i] - 1, 0);
+		from = (unsigned int)keep[i] + 1;
+	}
+	(void)close_range(from, UINT_MAX, 0);
 }
 
 /*
@@ -74,30 +79,40 @@ static void close_others(int a, int b)
  * never end, and nobody would learn of it. The helper does not hold the connection: it ends with
  * it.
  */
-static int create_apart(int fs, int fuse_mount_fd)
+static int create_apart(int fs, const struct kernel_image *image)
 {
-	pid_t pid = fork();
+	uint32_t n = image->local ? image->extents : 0;
+	int *keep = calloc(n + 2, sizeof(*keep));
 	int status = 0;
+	pid_t pid;
 
-	if (pid < 0)
-		return err_errno();
+	if (!keep)
+		return -ENOMEM;
+	keep[n] = fs;
+	keep[n + 1] = image->fuse_mount_fd;
+	if (n)
+		memcpy(keep, image->local, n * sizeof(*keep));
+	qsort(keep, n + 2, sizeof(*keep), by_number);
+	pid = fork();
 	if (pid == 0) {
 		/* Only system calls: other threads' locks were copied as they were. */
-		close_others(fs, fuse_mount_fd);
+		close_others(keep, n + 2);
 		_exit(-create(fs) & 0xff);
 	}
+	free(keep);
+	if (pid < 0)
+		return err_errno();
 	while (waitpid(pid, &status, 0) < 0)
 		if (errno != EINTR)
 			return err_errno();
 	return WIFEXITED(status) ? -WEXITSTATUS(status) : -EIO;
 }
 
-/* `fuse_mount_fd`: where its devices lie; -1 for none. */
-int kernel_create_and_mount(int fs, int fuse_mount_fd, unsigned int attrs, int *ret_fd,
-	char text[256], const char **ret_why)
+int kernel_create_and_mount(int fs, const struct kernel_image *image, unsigned int attrs,
+	int *ret_fd, char text[256], const char **ret_why)
 {
 	int fd;
-	int r = fuse_mount_fd < 0 ? create(fs) : create_apart(fs, fuse_mount_fd);
+	int r = image ? create_apart(fs, image) : create(fs);
 
 	if (r < 0) {
 		*ret_why = kernel_complaint(fs, r, text);
@@ -111,63 +126,6 @@ int kernel_create_and_mount(int fs, int fuse_mount_fd, unsigned int attrs, int *
 	}
 	*ret_fd = fd;
 	return 0;
-}
-
-/* ---- read-ahead ------------------------------------------------------------------------------ */
-
-struct bdi_set {
-	uint32_t n;
-	uint32_t number[BDI_MAX]; /* N of erofs-N */
-};
-
-/*
- * EROFS' backing devices are numbered by a counter that nothing else shows: what is new after a
- * mount is the mount's.
- */
-static void bdi_list(struct bdi_set *ret_set)
-{
-	DIR *dir = opendir(KERNEL_BDI_DIR);
-	const struct dirent *entry;
-
-	ret_set->n = 0;
-	while (dir && (entry = readdir(dir)) != NULL && ret_set->n < BDI_MAX)
-		if (strncmp(entry->d_name, "erofs-", 6) == 0)
-			ret_set->number[ret_set->n++] =
-				(uint32_t)strtoul(entry->d_name + 6, NULL, 10);
-	if (dir)
-		(void)closedir(dir); /* read only */
-}
-
-static bool bdi_has(const struct bdi_set *set, uint32_t number)
-{
-	for (uint32_t i = 0; i < set->n; i++)
-		if (set->number[i] == number)
-			return true;
-	return false;
-}
-
-/* Another mount made at the same moment gets the same setting, which is right for it too. */
-static void set_read_ahead(const struct bdi_set *before)
-{
-	struct bdi_set after;
-	bool done = false;
-
-	bdi_list(&after);
-	for (uint32_t i = 0; i < after.n; i++) {
-		char path[64];
-		int fd;
-
-		if (bdi_has(before, after.number[i]))
-			continue;
-		(void)snprintf(path, sizeof(path), KERNEL_BDI_DIR "/erofs-%u/read_ahead_kb",
-			after.number[i]); /* fits */
-		fd = open(path, O_WRONLY | O_CLOEXEC);
-		done = fd >= 0 && write(fd, KERNEL_READ_AHEAD_KB, strlen(KERNEL_READ_AHEAD_KB)) > 0;
-		cleanup_close(&fd);
-	}
-	if (!done)
-		log_warn("read-ahead not set",
-			"dir=" KERNEL_BDI_DIR " effect=\"large reads are slower\"");
 }
 
 /* ---- EROFS ----------------------------------------------------------------------------------- */
@@ -201,8 +159,26 @@ static int image_error(int code, const char *image, const char *why, struct err 
 		(int)(strrchr(image, '/') - image), image);
 }
 
-static int mount_erofs(
-	const char *image, int fuse_mount_fd, uint32_t extents, int *ret_fd, struct err *e)
+static int add_devices(int fs, const struct kernel_image *image)
+{
+	int r = 0;
+
+	for (uint32_t i = 0; i < image->extents && r == 0; i++) {
+		bool here = image->local && image->local[i] >= 0;
+		char path[64];
+
+		if (here)
+			(void)snprintf(
+				path, sizeof(path), "/proc/self/fd/%d", image->local[i]); /* fits */
+		else
+			(void)snprintf(path, sizeof(path), "/proc/self/fd/%d/%u",
+				image->fuse_mount_fd, i); /* fits */
+		r = kernel_fsconfig(fs, FSCONFIG_SET_STRING, "device", path);
+	}
+	return r;
+}
+
+static int mount_erofs(const struct kernel_image *image, int *ret_fd, struct err *e)
 {
 	_cleanup_close_ int fs = kernel_fsopen("erofs");
 	char text[256];
@@ -213,43 +189,43 @@ static int mount_erofs(
 		return err_set(e, -EPERM, NOT_HERE);
 	if (fs < 0)
 		return err_set(e, -ENODEV, "this kernel has no EROFS: %m");
-	r = kernel_fsconfig(fs, FSCONFIG_SET_STRING, "source", image);
+	r = kernel_fsconfig(fs, FSCONFIG_SET_STRING, "source", image->path);
 	if (r == 0)
 		r = kernel_fsconfig(fs, FSCONFIG_SET_FLAG, "ro", NULL);
-	for (uint32_t i = 0; i < extents && r == 0; i++) {
-		char path[64];
-
-		(void)snprintf(
-			path, sizeof(path), "/proc/self/fd/%d/%u", fuse_mount_fd, i); /* fits */
-		r = kernel_fsconfig(fs, FSCONFIG_SET_STRING, "device", path);
-	}
+	if (r == 0 && image->directio)
+		r = kernel_fsconfig(fs, FSCONFIG_SET_FLAG, "directio", NULL);
+	if (r == 0)
+		r = add_devices(fs, image);
 	if (r < 0)
 		why = kernel_complaint(fs, r, text);
 	else
-		r = kernel_create_and_mount(fs, fuse_mount_fd, IMAGE_ATTRS, ret_fd, text, &why);
-	return r < 0 ? image_error(r, image, why, e) : 0;
+		r = kernel_create_and_mount(fs, image, IMAGE_ATTRS, ret_fd, text, &why);
+	return r < 0 ? image_error(r, image->path, why, e) : 0;
 }
 
-int kernel_mount_image(const char *image, int fuse_mount_fd, uint32_t extents, int *ret_fd,
-	dev_t *ret_dev, struct err *e)
+int kernel_mount_image(const struct kernel_image *image, int *ret_fd,
+	struct kernel_superblock *ret_super, struct err *e)
 {
-	struct bdi_set before;
+	struct kernel_superblocks before;
 	struct stat st;
 	int fd = -1;
 	int r;
 
-	bdi_list(&before);
-	r = mount_erofs(image, fuse_mount_fd, extents, &fd, e);
+	kernel_superblocks_list(&before);
+	r = mount_erofs(image, &fd, e);
 	if (r < 0)
 		return r;
 	if (fstatat(fd, "", &st, AT_EMPTY_PATH) != 0) {
-		r = err_set(e, err_errno(), "the mounted image %s does not answer: %m", image);
+		r = err_set(
+			e, err_errno(), "the mounted image %s does not answer: %m", image->path);
 		(void)close(fd); /* ends the mount */
 		return r;
 	}
-	set_read_ahead(&before);
+	*ret_super = (struct kernel_superblock){
+		.dev = st.st_dev,
+		.number = kernel_superblock_begin(fd, &before),
+	};
 	*ret_fd = fd;
-	*ret_dev = st.st_dev;
 	return 0;
 }
 
@@ -346,7 +322,7 @@ static int probe_erofs(const char *dir, struct err *e)
 	r = file_write_atomic(path, image, sizeof(image), 0600);
 	if (r < 0)
 		return err_set(e, r, "%s cannot be written: %s", path, err_str(r));
-	r = mount_erofs(path, -1, 0, &fd, e);
+	r = mount_erofs(&(struct kernel_image){ .path = path, .fuse_mount_fd = -1 }, &fd, e);
 	(void)unlink(path); /* ours; mounted or not */
 	cleanup_close(&fd);
 	return r;

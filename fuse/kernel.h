@@ -46,15 +46,54 @@ int kernel_mount_fuse(
  */
 int kernel_dev(int dir, const char *path, dev_t *ret_dev) __must_check;
 
+/* An image and its devices. */
+struct kernel_image {
+	const char *path;
+	int fuse_mount_fd; /* where the devices lie that are not local; -1: all are local */
+	/*
+	 * Per device the descriptor of a regular file as large as the device, which the kernel
+	 * opens anew for reading; -1: the file of the device's number on the FUSE mount. NULL: all
+	 * are there.
+	 */
+	const int *local;
+	uint32_t extents; /* devices */
+	bool directio;    /* read devices past the page cache; see kernel_directio_is_safe() */
+};
+
+/* What names a superblock: st_dev, which is given again once it is gone, and a number that never
+ * is. */
+struct kernel_superblock {
+	dev_t dev;
+	uint32_t number; /* 0: this kernel does not tell */
+};
+
+/* A detached mount of an image. Read-ahead set. The descriptors are the caller's as before. */
+int kernel_mount_image(const struct kernel_image *image, int *ret_fd,
+	struct kernel_superblock *ret_super, struct err *e) __must_check;
 /*
- * A detached mount of `image`, its devices the files 0 .. extents - 1 of the FUSE mount. Read-ahead
- * set.
+ * Is it still mounted somewhere, or a file of it open? In any mount namespace. True as well when
+ * the kernel hides it.
  */
-int kernel_mount_image(const char *image, int fuse_mount_fd, uint32_t extents, int *ret_fd,
-	dev_t *ret_dev, struct err *e) __must_check;
+bool kernel_superblock_lives(uint32_t number);
+/* Does this kernel read image devices with O_DIRECT, and have the fix of CVE-2026-23224? */
+bool kernel_directio_is_safe(void);
 
 /* Attaches a detached mount over the directory `point_fd` (O_PATH). */
 int kernel_attach(int mount_fd, int point_fd, struct err *e) __must_check;
+/*
+ * Attaches a detached mount between the mount whose root is `top_fd` (O_PATH) and what lies below
+ * it: once the top is detached, that shows. -EOPNOTSUPP before Linux 6.5.
+ */
+int kernel_attach_beneath(int mount_fd, int top_fd, struct err *e) __must_check;
+/* Does the kernel know attaching beneath? */
+bool kernel_may_attach_beneath(void);
+/*
+ * Takes the topmost mount at `top_fd` (O_PATH, the root of a mount) off its mount point, whoever
+ * uses it. A process of its own does it, some time from now: it may have to wait until the READs
+ * under way are answered, after it was taken off. Never another mount than that one. -EAGAIN: too
+ * many of them still wait.
+ */
+int kernel_detach(int top_fd) __must_check;
 
 /*
  * The connection of the mount with st_dev `fuse_dev`; who may not mount needs the control file

@@ -3,6 +3,7 @@
 
 #include <linux/mount.h>
 #include "base/err.h"
+#include "fuse/kernel.h"
 
 #define KERNEL_READ_AHEAD_KB "4096" /* four READs: see docs/decisions/read-ahead.md */
 #define KERNEL_BDI_DIR       "/sys/class/bdi"
@@ -14,8 +15,22 @@ int kernel_fsconfig(int fs, unsigned int cmd, const char *key, const char *value
 /* What the kernel says in words about a failed step, or the errno's text. */
 const char *kernel_complaint(int fs, int code, char text[256]);
 /*
- * The detached mount of a configured context. `fuse_mount_fd`: where its devices lie; -1 for none.
- * *ret_why points into `text`, and is written on failure only.
+ * The detached mount of a configured context; `image`: what it opens, NULL for nothing. *ret_why
+ * points into `text`, and is written on failure only.
  */
-int kernel_create_and_mount(int fs, int fuse_mount_fd, unsigned int attrs, int *ret_fd,
-	char text[256], const char **ret_why) __must_check;
+int kernel_create_and_mount(int fs, const struct kernel_image *image, unsigned int attrs,
+	int *ret_fd, char text[256], const char **ret_why) __must_check;
+
+#define KERNEL_SUPERBLOCKS_MAX 1024u
+
+/* Numbers of superblocks of EROFS that are there. */
+struct kernel_superblocks {
+	uint32_t n;
+	uint32_t number[KERNEL_SUPERBLOCKS_MAX];
+};
+void kernel_superblocks_list(struct kernel_superblocks *ret);
+/*
+ * The number of a superblock just mounted, before which those were there; 0: not to be known. Its
+ * read-ahead is set.
+ */
+uint32_t kernel_superblock_begin(int mount_fd, const struct kernel_superblocks *before);

@@ -332,6 +332,111 @@ static void mounted(void **state)
 	table_unref(t);
 }
 
+/* ---- one device ------------------------------------------------------------------------------ */
+
+/* The volume's bytes behind the image in its file, which so becomes the whole device. */
+static void volume_append(struct table *t, const struct image_info *info, const char *name)
+{
+	struct image_info whole = *info;
+	const uint64_t end = table_info(t)->end;
+	int fd = open(fixture_path(name), O_RDWR | O_CLOEXEC);
+	int from;
+
+	/* All in one extent, copied to its place. */
+	whole.extents = 1;
+	whole.extent_bytes = end;
+	extents_write(t, &whole, name);
+	from = open(extent_path(name, 0), O_RDONLY | O_CLOEXEC);
+	assert_true(fd >= 0 && from >= 0);
+	assert_int_equal(ftruncate(fd, (off_t)(info->volume_offset + end)), 0);
+	for (uint64_t at = 0; at < end;) {
+		static uint8_t bytes[65536];
+		ssize_t n = pread(from, bytes, sizeof(bytes), (off_t)at);
+
+		assert_true(n > 0);
+		assert_int_equal(
+			file_pwrite_exact(fd, bytes, (size_t)n, info->volume_offset + at), 0);
+		at += (uint64_t)n;
+	}
+	close(fd);
+	close(from);
+	unlink(extent_path(name, 0));
+}
+
+static void check_one_device(
+	struct table *t, const char *name, uint64_t least_offset, uint64_t most_offset)
+{
+	struct image_options o = small_extents;
+	struct image_info info;
+	struct skipped s;
+	const char *dir;
+
+	o.one_device = true;
+	build_image(t, &o, name, &s, &info);
+	assert_true(info.volume_offset >= info.image_bytes);
+	assert_int_equal(info.volume_offset % CHUNK_BYTES, 0);
+	assert_in_range(info.volume_offset, least_offset, most_offset);
+	volume_append(t, &info, name);
+	fsck_image(name, 0, true);
+	dir = mount_image(name, 0);
+	compare_tree(t, &o, dir, &info);
+	unmount_image(dir);
+	unlink(fixture_path(name));
+}
+
+static void one_device(void **state)
+{
+	struct table *t = fixture_build(NULL, varied_listing(), "one-device.t", NULL);
+
+	(void)state;
+	check_one_device(t, "one-device", CHUNK_BYTES, 1 << 30);
+	table_unref(t);
+}
+
+/* Directories make an image longer than its files let expect: a second attempt. */
+static void one_device_of_directories(void **state)
+{
+	struct listing *l = listing_new(64 << 20);
+	struct table *t;
+
+	(void)state;
+	for (uint32_t i = 0; i < 20000; i++) {
+		char key[64];
+
+		snprintf(key, sizeof(key), "%u/a", i);
+		fixture_add(l, key, i % 100 == 0, "t");
+	}
+	t = fixture_build(NULL, l, "directories.t", NULL);
+	check_one_device(t, "directories", 20000 * 4096ull, 20000 * 4096ull + (32 << 20));
+	table_unref(t);
+}
+
+static void too_large_for_one_device(void **state)
+{
+	struct listing *l = listing_new(64 << 20);
+	struct image_options o = { .one_device = true };
+	struct image_info info;
+	struct err e = ERR_INIT;
+	struct table *t;
+
+	(void)state;
+	fixture_add(l, "a", 16ull << 40, "t");
+	t = fixture_build(NULL, l, "large.t", NULL);
+	assert_int_equal(image_build(t, &o, fixture_path("large"), NULL, NULL, &info, &e), -EFBIG);
+	assert_non_null(strstr(e.text, "16 TiB"));
+	assert_int_equal(access(fixture_path("large"), F_OK), -1);
+	table_unref(t);
+	/* What fits, with a file that one index cannot name. */
+	l = listing_new(64 << 20);
+	fixture_add(l, "a", 15ull << 40, "t");
+	t = fixture_build(NULL, l, "fits.t", NULL);
+	assert_int_equal(image_build(t, &o, fixture_path("fits"), NULL, NULL, &info, &e), 0);
+	fsck_image("fits", 0, false);
+	table_unref(t);
+}
+
+/* ---- names ----------------------------------------------------------------------------------- */
+
 static void expect(struct table *t, const struct image_options *o, const char *path, int r,
 	uint32_t flags, uint64_t size)
 {
@@ -593,6 +698,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(mounted),
+		cmocka_unit_test(one_device),
+		cmocka_unit_test(one_device_of_directories),
+		cmocka_unit_test(too_large_for_one_device),
 		cmocka_unit_test(odd_keys),
 		cmocka_unit_test(empty_image),
 		cmocka_unit_test(subtree),

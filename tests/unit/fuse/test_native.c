@@ -59,15 +59,16 @@ static void killed_while_mounting(void **state)
 	pid = fork();
 	if (pid == 0) {
 		pthread_t thread;
+		struct kernel_image extents = { .path = image_path, .extents = image.info.extents };
+		struct kernel_superblock super;
 		dev_t dev;
-		int fuse;
 		int fd;
 
-		if (kernel_mount_fuse(h->dev_fd, NULL, &fuse, &dev, &e) < 0)
+		if (kernel_mount_fuse(h->dev_fd, NULL, &extents.fuse_mount_fd, &dev, &e) < 0)
 			_exit(1);
 		atomic_store(&h->dev, dev);
 		pthread_create(&thread, NULL, answer_init, h);
-		_exit(kernel_mount_image(image_path, fuse, image.info.extents, &fd, &dev, &e) < 0);
+		_exit(kernel_mount_image(&extents, &fd, &super, &e) < 0);
 	}
 	eventually(atomic_load(&h->asked));
 	assert_int_equal(kill(pid, SIGKILL), 0);

@@ -535,6 +535,8 @@ static void same_as_native(void **state)
 	int fuse = -1;
 	int erofs = -1;
 	char theirs[64];
+	struct kernel_image extents = { .path = image_path, .extents = image.extents };
+	struct kernel_superblock super;
 	dev_t dev;
 
 	(void)state;
@@ -554,7 +556,8 @@ static void same_as_native(void **state)
 	config.on_gone = on_gone;
 	assert_int_equal(kernel_mount_fuse(extent_dev, NULL, &fuse, &dev, &e), 0);
 	assert_int_equal(session_new(&config, &session, &e), 0);
-	assert_int_equal(kernel_mount_image(image_path, fuse, image.extents, &erofs, &dev, &e), 0);
+	extents.fuse_mount_fd = fuse;
+	assert_int_equal(kernel_mount_image(&extents, &erofs, &super, &e), 0);
 	snprintf(theirs, sizeof(theirs), "/proc/self/fd/%d", erofs);
 	assert_true(compare(root, theirs) > image.files + image.directories);
 	close(erofs);

@@ -1,0 +1,132 @@
+"""gates, reads: small files and a large one, cold from disk and warm; a second mount; what daemons use meanwhile."""
+
+import gates_data
+import peers
+from gates_data import SCALE, TITLES
+from harness import MiB, ROUNDS, drop_caches, say
+
+RANDOM_READS = max(int(500000 * SCALE), 1000)
+PEER_FILES = 400  # of the small files s3fs and rclone read so many: the rate is compared
+
+SMALL = {"demand": (0.55, 0.90), "sealed": (0.85, 0.90)}  # cold, warm
+LARGE = {"demand": (0.50, 0.85, 0.60), "sealed": (0.85, 0.85, 0.60)}  # cold, warm, random
+CPU_NOTHING = 0.01  # CPU seconds per GiB: two ticks of the clock in a run
+
+TESTS = {
+    "small-cold-1": "small files, 1 thread, cold: kernel's caches dropped, tier on disk (files/s)",
+    "small-cold-4": "small files, 4 threads, cold: as above (files/s)",
+    "small-warm-1": "small files, 1 thread, warm: pages in the kernel (files/s)",
+    "small-warm-4": "small files, 4 threads, warm: as above (files/s)",
+    "large-cold": "large file in order, cold: kernel's caches dropped, tier on disk (MiB/s)",
+    "large-warm": "large file in order, warm: pages in the kernel (MiB/s)",
+    "large-random": "large file, random 4 KiB, warm: as above (reads/s)",
+}
+
+
+def limits(test):
+    """{mode: least ratio}"""
+    kind, _, rest = test.partition("-")
+    if kind == "small":
+        return {mode: pair[rest.startswith("warm")] for mode, pair in SMALL.items()}
+    return {mode: three[("cold", "warm", "random").index(rest)] for mode, three in LARGE.items()}
+
+
+class Reads:
+    def __init__(self, bench):
+        self.bench = bench
+        self.data = bench.data
+        self.results = {test: {} for test in TESTS}
+        self.asked = dict.fromkeys(self.data.mounts, 0)  # requests to the daemon in warm passes, the most in a round
+
+    def keep(self, test, name, sample):
+        self.results[test].setdefault(name, []).append(sample)
+
+    def small(self, name, test, count=0):
+        out = self.data.files(name, "small", int(test[-1]), seed=7, count=count)
+        self.keep(test, name, self.bench.sample(out, out["files"]))
+
+    def large(self, name, test, *options):
+        out = self.bench.read(name, self.data.where(name) + "/large.bin", *options)
+        if test == "large-random":
+            self.keep(test, name, self.bench.sample(out, RANDOM_READS))
+        else:
+            self.keep(test, name, self.bench.sample(out, out["bytes"], MiB))
+
+    def requests(self, name):
+        return gates_data.requests(self.bench, self.data.mounts[name]) if name in self.data.mounts else 0
+
+    def round(self, name):
+        for threads in "14":
+            drop_caches()
+            self.small(name, "small-cold-" + threads)
+        before = self.requests(name)
+        for threads in "14":
+            self.small(name, "small-warm-" + threads)
+        drop_caches()
+        asked = self.requests(name) - before
+        self.large(name, "large-cold", "--mode", "sequential")
+        before = self.requests(name)
+        self.large(name, "large-warm", "--mode", "sequential")
+        self.large(name, "large-random", "--mode", "random", "--count", str(RANDOM_READS))
+        asked += self.requests(name) - before
+        if name in self.asked:
+            self.asked[name] = max(self.asked[name], asked)
+
+    def peer(self, name):
+        drop_caches()
+        self.data.files(name, "small", 4, seed=7, count=PEER_FILES)
+        for threads in "14":
+            self.small(name, "small-warm-" + threads, PEER_FILES)
+
+    def judge(self):
+        verdicts = self.bench.verdicts
+        for test, results in self.results.items():
+            ratios = verdicts.table(TESTS[test], test, results, limits(test))
+            for peer in peers.NAMES:
+                if peer in ratios:
+                    for mode in self.data.mounts:
+                        what = "%s, %s: times the rate of %s" % (test, TITLES[mode], peer)
+                        verdicts.at_least(what, ratios[mode] / ratios[peer], 1)
+        for mode, asked in self.asked.items():
+            verdicts.at_most("warm, %s: requests to the daemon" % TITLES[mode], asked, 0, form="%d")
+            self.judge_cpu(mode, ("small-warm-1", "small-warm-4", "large-warm"), "warm")
+        if "sealed" in self.asked:
+            self.judge_cpu("sealed", ("small-cold-1", "small-cold-4", "large-cold"), "cold")
+
+    def judge_cpu(self, mode, tests, state):
+        """The mean of all passes: the clock of processes ticks 100 times a second."""
+        samples = [sample.daemon_cpu for test in tests for sample in self.results[test][mode]]
+        what = "%s, %s: CPU seconds of the daemons per GiB" % (state, TITLES[mode])
+        self.bench.keep("gates.cpu.%s.%s" % (state, mode), sum(samples) / len(samples))
+        self.bench.verdicts.at_most(what, sum(samples) / len(samples), CPU_NOTHING, form="%.3f")
+
+
+def second_mount(bench, mode):
+    """The same dataset mounted once more on the node: what was read through the first is not asked for again."""
+    data = bench.data
+    data.files(mode, "small", 4)
+    data.files(mode, "small", 4)
+    second = bench.path(mode + ".second")
+    bench.mount("s3://gates/", data.endpoint, mode + ".second", "native", *gates_data.MODES[mode], cache=mode)
+    before = gates_data.requests_of_all(bench)
+    out = data.files(mode, "small", 4, path=second)
+    asked = gates_data.requests_of_all(bench) - before
+    say("  second mount, %s: %d files read, %d requests to daemons" % (TITLES[mode], out["files"], asked))
+    bench.keep("gates.second.%s" % mode, asked)
+    bench.verdicts.at_most("second mount, warm, %s: requests to daemons" % TITLES[mode], asked, 0, form="%d")
+    bench.umount(second)
+
+
+def run(bench):
+    reads = Reads(bench)
+    mounted = peers.mount_all(bench, bench.data.endpoint, "gates")
+    names = list(bench.data.systems)
+    for number in range(ROUNDS):
+        for name in names if number % 2 == 0 else reversed(names):
+            reads.round(name)
+        for name in mounted:
+            reads.peer(name)
+    reads.judge()
+    peers.umount_all(bench)
+    for mode in bench.data.mounts:
+        second_mount(bench, mode)

@@ -1,0 +1,63 @@
+/*
+ * Sealed extents on the wire: FRAME_SEAL, mount -> worker of its node. Bytes <-> structs.
+ *
+ *	request	volume, lineage, generation; `extent`: bytes of an extent; `offset`: the first
+ *		extent's number; `length`: how many, SEAL_PAGE at most; payload: SealAsk
+ *	reply	payload: SealStates, one status for each, as runs of equal ones; after an ask with
+ *		`take` (of one) that is sealed, the extent's descriptor comes along
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include "base/check.h"
+#include "base/clock.h"
+
+#define SEAL_PAGE       4096u /* extents of one request */
+#define SEAL_HELD_BYTES (SEAL_PAGE / 8)
+#define SEAL_ASK_BYTES  (SEAL_HELD_BYTES + 16) /* packed, at most */
+
+/* What was said to be held stays so without another word, also of a connection that is gone: its
+ * process may come back as another one. */
+#define SEAL_HELD_NS (30 * CLOCK_SECOND)
+
+/*
+ *	ABSENT ──► INCOMPLETE ──all there, and quiet──► VERIFYING ──all verified──► SEALED
+ *	   ▲           ▲ └──────────────────────────────────────────────────────────────┤
+ *	   └───────────┴──a finding, bytes gone, another file─────────────────────────────┘
+ *
+ * REFUSED: not as things are; `why`.
+ */
+enum seal_state {
+	SEAL_ABSENT,     /* nothing of it is here */
+	SEAL_INCOMPLETE, /* `missing` bytes are not in the extent's file, or it waits: `why` */
+	SEAL_VERIFYING,  /* `percent` of its bytes were verified */
+	SEAL_SEALED,
+	SEAL_REFUSED,
+	SEAL_STATES
+};
+
+enum seal_why {
+	SEAL_WHY_NONE,
+	SEAL_WHY_FINDING,  /* a piece was damaged; it is repaired and verified again */
+	SEAL_WHY_MOVING,   /* its chunks are on their way into the extent */
+	SEAL_WHY_QUIET,    /* complete a moment ago */
+	SEAL_WHY_NOT_HELD, /* this worker is not to hold all of the volume, or it does not fit */
+	SEAL_WHY_SIZE,     /* the worker's extents have another size than the mount's */
+	SEAL_WHY_TIER,     /* its disk does not serve */
+	SEAL_WHY_TABLE,    /* the worker does not know that generation */
+	SEAL_WHYS
+};
+
+struct seal_status {
+	enum seal_state state;
+	enum seal_why why;
+	uint8_t percent;   /* of SEAL_VERIFYING */
+	uint32_t findings; /* how often it was found damaged since the worker's start */
+	uint64_t missing;  /* bytes of objects */
+};
+
+/* For people; of any value. */
+const char *seal_state_name(enum seal_state state);
+const char *seal_why_text(enum seal_why why); /* "" for none */
