@@ -61,6 +61,8 @@ void child_init(struct child *child, const char *name)
 		.pidfd = -1,
 		.ready_fd = -1,
 		.backoff_ns = CHILD_BACKOFF_NS,
+		.backoff_max_ns = CHILD_BACKOFF_MAX_NS,
+		.kill_ns = CHILD_KILL_NS,
 		.line = BUF_INIT(4096),
 	};
 	(void)snprintf(child->name, sizeof(child->name), "%s", name); /* names are ours and short */
@@ -231,7 +233,7 @@ static void give_up(struct child *child)
 	log_warn("daemon restarts", "name=%s in_ms=%" PRIu64 " restarts=%" PRIu64 " cause=\"%s\"",
 		child->name, (uint64_t)(child->backoff_ns / CLOCK_MS), child->restarts,
 		child->failure.text);
-	child->backoff_ns = min(child->backoff_ns * 2, CHILD_BACKOFF_MAX_NS);
+	child->backoff_ns = min(child->backoff_ns * 2, child->backoff_max_ns);
 }
 
 void child_start(struct child *child)
@@ -305,7 +307,7 @@ void child_end(struct child *child)
 	case CHILD_STARTING:
 	case CHILD_SERVING:
 		set_state(child, CHILD_ENDING);
-		child->wake_ns = clock_mono_ns() + CHILD_KILL_NS;
+		child->wake_ns = clock_mono_ns() + child->kill_ns;
 		(void)pidfd_send_signal(
 			child->pidfd, SIGTERM, NULL, 0); /* gone already: seen by its pidfd */
 		break;

@@ -1,5 +1,5 @@
 /*
- * One daemon that the supervisor keeps alive: started, waited for its READY line, watched, started
+ * One daemon that a supervisor, or the keeper, keeps alive: started, waited for its READY line, watched, started
  * again when it dies.
  *
  *	STOPPED ──start──► STARTING ──READY──► SERVING ──died──► WAITING ──time──► STARTING
@@ -10,7 +10,7 @@
  *
  * A daemon that ends with status 0 without being told to has done its work (its mount was
  * unmounted): STOPPED; unless it is `endless`.
- * Threads: the supervisor's loop only; its lock covers readers of the fields.
+ * Threads: the owner's loop only; its lock covers readers of the fields.
  */
 #pragma once
 
@@ -21,7 +21,7 @@
 #include "base/err.h"
 
 #define CHILD_ARGS_MAX       64
-#define CHILD_FDS_MAX        4u
+#define CHILD_FDS_MAX        8u
 #define CHILD_BACKOFF_NS     100000000ull /* first wait before a restart */
 #define CHILD_BACKOFF_MAX_NS 5000000000ull
 #define CHILD_STEADY_NS      10000000000ull /* serving for so long forgets earlier deaths */
@@ -65,6 +65,8 @@ struct child {
 	struct buf line;
 	uint64_t since_ns;   /* of the state */
 	uint64_t backoff_ns; /* next wait */
+	uint64_t backoff_max_ns;
+	uint64_t kill_ns; /* from SIGTERM to SIGKILL */
 	uint64_t wake_ns;    /* WAITING: start then; ENDING: kill then; 0: never */
 	uint64_t restarts;
 	int exit_status;    /* FAILED: of enum exit_status */

@@ -1,0 +1,175 @@
+/*
+ * The keeper: one per cache directory, parent of the mounts' daemons. It holds what a mount must not
+ * lose with its daemon: the FUSE connection, the request slots, and the right to mount.
+ *
+ *	GET  /v1/status			all of it
+ *	POST /v1/mounts			{"id", "source", "mountpoint", ...} -> {"socket"}
+ *	GET  /v1/mount?id=N		{"state", "text", "exit", "socket"}: how far that came
+ *	POST /v1/mount?id=N		its failure was read; with &give_up=1: nobody waits for it any more,
+ *					it is ended; with &cut=1: its daemon is killed, and not started again
+ *	POST /v1/upgrade		{"what": "mounts"|"keeper", "program": DIR}: see keeper_upgrade.c
+ *	POST /v1/end			ends every mount, then itself
+ *
+ * It ends by itself when its last mount is gone (unless it is to stay). Mounts survive its death:
+ * daemons are not tied to it and have duplicates of everything, RUN/keeper.json says who they are
+ * and which descriptors those are, and the next keeper adopts them (keeper_state.c).
+ *
+ * Threads: one loop (poll) changes things, under the lock; the admin server's threads read, and add
+ * wishes, under the lock.
+ */
+#pragma once
+
+#include <limits.h>
+#include <pthread.h>
+#include "admin/admin.h"
+#include "base/child.h"
+#include "base/clock.h"
+#include "base/list.h"
+#include "base/unix_socket.h"
+
+#define KEEPER_MOUNTS     64u
+#define KEEPER_IDLE_NS    (15 * CLOCK_SECOND) /* without a mount, or a failure nobody fetched */
+#define KEEPER_BACKOFF_NS (1 * CLOCK_SECOND)  /* longest wait before a daemon is started again */
+#define KEEPER_DEAD_AFTER (30 * CLOCK_SECOND)
+#define KEEPER_KILL_NS    (40 * CLOCK_SECOND) /* to end its mounts, whose daemons have 10 s */
+
+struct keeper_config {
+	const char *cache;     /* canonical */
+	const char *run;       /* where sockets and keeper.json are */
+	const char *cachefuse; /* program; NULL: that of programs_dir() */
+	uint64_t memory;       /* of all mounts together */
+	const char *log_level;
+	uint64_t dead_after_ns; /* with no daemon for so long its requests are answered EIO */
+	bool stay;              /* does not end with its last mount */
+	bool again;             /* an earlier one died: with nothing to adopt it ends at once */
+	int alive_fd;           /* base/alive.h, the writing end; -1: taken from a mount, or none */
+	int resume_fd;          /* a memfd that this process wrote before it replaced itself; -1 */
+};
+
+/*
+ *	ACTIVE ──unmounted, or ended──► GONE
+ *	  └──never came to serve──► FAILED
+ */
+enum mount_state {
+	MOUNT_ACTIVE, /* its daemon is started, and started again */
+	MOUNT_FAILED, /* never came to serve; kept until fetched */
+	MOUNT_GONE,   /* unmounted: to be freed by the loop */
+};
+
+/* Numbers of descriptors: in this process, or in the daemon that was adopted; -1: none. */
+struct mount_fds {
+	int fuse;  /* its connection, or /dev/null until there is one */
+	int slots; /* memfd */
+	int near;  /* our end of the pair over which it asks for what it may not do itself */
+	int far;   /* its end: --hand-fd */
+	int alive; /* base/alive.h */
+};
+
+struct mount {
+	struct list link;
+	unsigned int id;
+	enum mount_state state;
+	struct child child;
+	char *source;
+	char *mountpoint;
+	char socket[SOCKET_PATH_MAX];
+	char run[SOCKET_PATH_MAX];
+	struct mount_fds fds; /* alive is the keeper's */
+	struct mount_fds its; /* as its daemon numbers them: what a later keeper takes from it */
+	int exit_status;      /* MOUNT_FAILED */
+	struct err failure;
+	uint64_t forget_ns; /* MOUNT_FAILED: freed then */
+	bool point_taken;   /* something was mounted there before: not ours to take off */
+	uint64_t token; /* of the request for it, which may come twice when its answer was lost */
+	bool given_up;  /* whoever asked for it went away before it served */
+	bool cut;       /* it is taken off by force: no successor */
+	bool handing;   /* its daemon was asked to hand over to a successor */
+	uint64_t dead_since; /* it has no daemon that serves since; 0: it has one, or never had */
+	bool dead;           /* for so long that its requests are answered here */
+	uint64_t refused;    /* so many were */
+};
+
+struct keeper {
+	const struct keeper_config *config;
+	int lock_fd;
+	char bin[PATH_MAX];
+	pthread_mutex_t lock;
+	struct list mounts;
+	unsigned int n_mounts;
+	unsigned int next_id;
+	int alive_fd;
+	int wake_fd; /* eventfd: something was added */
+	bool ending; /* takes no more mounts */
+	bool forced; /* told to end: mounts are ended too */
+	bool done;
+	char upgrade[PATH_MAX]; /* program that is to take this process's place; "": none */
+	char upgrade_error[ERR_TEXT_MAX];
+	uint64_t upgrade_until;
+	unsigned int generation; /* how often it has replaced itself */
+	uint64_t saved;          /* hash of what keeper.json holds */
+	uint64_t idle_since_ns;
+	uint64_t started_ns;
+	struct admin_server *admin;
+};
+
+/* Runs until nothing is left to keep. `ready_fd` as in base/ready.h. Returns the exit status. */
+int keeper_run(const struct keeper_config *config, char **argv, int ready_fd);
+
+/* RUN/name. */
+const char *keeper_path(const struct keeper *k, const char *name, char out[SOCKET_PATH_MAX]);
+
+/* ---- keeper_api.c: its answers --------------------------------------------------------------- */
+
+const struct admin_route *keeper_routes(void); /* their argument is the keeper */
+void keeper_wake(struct keeper *k);
+
+/* ---- keeper_state.c: what survives it -------------------------------------------------------- */
+
+int keeper_save(struct keeper *k) __must_check;
+/* Takes over what an earlier keeper left running; nothing to take over is no error. */
+void keeper_adopt(struct keeper *k);
+/* The same from a memfd that this process wrote itself; its descriptors are here already. */
+int keeper_resume(struct keeper *k, int fd, struct err *e) __must_check;
+int keeper_state_fd(struct keeper *k, int *ret_fd) __must_check;
+json_t *keeper_json_locked(struct keeper *k);
+json_t *mount_json(const struct mount *mount);
+
+/* ---- keeper_memory.c ------------------------------------------------------------------------- */
+
+/* Of one more mount. -ENOSPC with a line. */
+int keeper_memory_mount(const struct keeper *k, uint64_t *ret_bytes, struct err *e) __must_check;
+
+/* ---- keeper_mount.c: what is started, and how ------------------------------------------------ */
+
+/* `wish`: the body of POST /v1/mounts. */
+int keeper_add_locked(
+	struct keeper *k, const json_t *wish, struct mount **ret_mount, struct err *e) __must_check;
+/* ACTIVE, without descriptors and command line. NULL without memory. */
+struct mount *mount_new(
+	struct keeper *k, unsigned int id, const char *source, const char *mountpoint);
+void mount_free(struct mount *mount); /* NULL is allowed */
+/* Its daemon gets the descriptors of `fds`. */
+void mount_give_fds(struct keeper *k, struct mount *mount);
+/* Takes what the daemon handed over, if anything, to the place of fds.fuse: its number stays, as the
+ * daemon's does. */
+void mount_take_hand(struct mount *mount);
+/* It died without unmounting: nothing of it may stay on its mount point. */
+void mount_clear_point(struct mount *mount);
+/* The one place where a state changes. */
+void mount_set_state_locked(struct mount *mount, enum mount_state next);
+
+/* ---- keeper_dead.c: a mount without a daemon ------------------------------------------------- */
+
+/* Notes whether it has one, and answers what waits when it had none for too long. */
+void mount_look_dead(struct keeper *k, struct mount *mount);
+/* Answers EIO to what the kernel has asked meanwhile. */
+void mount_refuse(struct mount *mount);
+/* When something is due, monotonic; 0: nothing. */
+uint64_t mount_dead_due(const struct keeper *k, const struct mount *mount);
+
+/* ---- keeper_upgrade.c ------------------------------------------------------------------------ */
+
+int keeper_upgrade_mounts_locked(struct keeper *k, const char *dir, struct err *e) __must_check;
+int keeper_upgrade_self_locked(struct keeper *k, const char *dir, struct err *e) __must_check;
+/* Replaces this process when that was asked for and may be done now; returns if not. */
+void keeper_upgrade_now(struct keeper *k, char **argv);
