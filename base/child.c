@@ -106,6 +106,20 @@ int child_arg(struct child *child, const char *fmt, ...)
 	return 0;
 }
 
+int child_arg_text(struct child *child, const char *option, const char *value)
+{
+	int r = child_arg(child, "%s", option);
+
+	return r == 0 ? child_arg(child, "%s", value) : r;
+}
+
+int child_arg_number(struct child *child, const char *option, uint64_t value)
+{
+	int r = child_arg(child, "%s", option);
+
+	return r == 0 ? child_arg(child, "%" PRIu64, value) : r;
+}
+
 void child_keep_fd(struct child *child, const char *option, int fd)
 {
 	ensure(child->n_keep < CHILD_FDS_MAX);
@@ -301,6 +315,23 @@ int child_adopt(struct child *child, pid_t pid)
 	return 0;
 }
 
+bool child_process_is(pid_t pid, const char *program)
+{
+	char link[64];
+	char exe[PATH_MAX];
+	const char *name = strrchr(program, '/');
+	const char *found;
+	ssize_t n;
+
+	(void)snprintf(link, sizeof(link), "/proc/%d/exe", (int)pid); /* fits */
+	n = pid > 0 ? readlink(link, exe, sizeof(exe) - 1) : -1;
+	if (n < 0 || !name)
+		return false;
+	exe[n] = '\0';
+	found = strrchr(exe, '/'); /* " (deleted)" may follow after an upgrade */
+	return found && strncmp(found, name, strlen(name)) == 0;
+}
+
 void child_end(struct child *child)
 {
 	switch (child->state) {
@@ -334,8 +365,8 @@ static bool describe_exit(struct child *child, const siginfo_t *info)
 {
 	if (child->adopted) {
 		(void)err_set(&child->failure, -EIO,
-			"%s, which an earlier supervisor started, ended: its log is %s",
-			child->name, log_of(child));
+			"%s, which an earlier process started, ended: its log is %s", child->name,
+			log_of(child));
 		return false;
 	}
 	if (info->si_code == CLD_EXITED && info->si_status == 0)

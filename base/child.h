@@ -67,7 +67,7 @@ struct child {
 	uint64_t backoff_ns; /* next wait */
 	uint64_t backoff_max_ns;
 	uint64_t kill_ns; /* from SIGTERM to SIGKILL */
-	uint64_t wake_ns;    /* WAITING: start then; ENDING: kill then; 0: never */
+	uint64_t wake_ns; /* WAITING: start then; ENDING: kill then; 0: never */
 	uint64_t restarts;
 	int exit_status;    /* FAILED: of enum exit_status */
 	struct err failure; /* why it died or did not start, last time */
@@ -79,12 +79,17 @@ void child_release(struct child *child);
 
 /* -ENOMEM or -E2BIG. */
 int child_arg(struct child *child, const char *fmt, ...) __printf(2, 3) __must_check;
+/* "OPTION VALUE" */
+int child_arg_text(struct child *child, const char *option, const char *value) __must_check;
+int child_arg_number(struct child *child, const char *option, uint64_t value) __must_check;
 void child_keep_fd(struct child *child, const char *option, int fd);
 
 /* STOPPED or WAITING -> STARTING, or FAILED/WAITING when that cannot be. */
 void child_start(struct child *child);
 /* Takes over a process that serves already. -ESRCH: there is none. */
 int child_adopt(struct child *child, pid_t pid) __must_check;
+/* Process `pid` runs the program whose path is `program`: numbers are used again. */
+bool child_process_is(pid_t pid, const char *program);
 /* Asks it to end; harmless when it has none to end. */
 void child_end(struct child *child);
 

@@ -6,7 +6,7 @@
  *	POST /v1/mounts			{"id", "source", "mountpoint", ...} -> {"socket"}
  *	GET  /v1/mount?id=N		{"state", "text", "exit", "socket"}: how far that came
  *	POST /v1/mount?id=N		its failure was read; with &give_up=1: nobody waits for it any more,
- *					it is ended; with &cut=1: its daemon is killed, and not started again
+ *					it is ended
  *	POST /v1/upgrade		{"what": "mounts"|"keeper", "program": DIR}: see keeper_upgrade.c
  *	POST /v1/end			ends every mount, then itself
  *
@@ -80,19 +80,21 @@ struct mount {
 	struct err failure;
 	uint64_t forget_ns; /* MOUNT_FAILED: freed then */
 	bool point_taken;   /* something was mounted there before: not ours to take off */
-	uint64_t token; /* of the request for it, which may come twice when its answer was lost */
-	bool given_up;  /* whoever asked for it went away before it served */
-	bool cut;       /* it is taken off by force: no successor */
-	bool handing;   /* its daemon was asked to hand over to a successor */
+	uint64_t token;   /* of the request for it, which may come twice when its answer was lost */
+	bool given_up;    /* whoever asked for it went away before it served */
+	bool started;     /* its first daemon was */
+	uint64_t handing; /* its daemon was asked to hand over to a successor, by then; 0: no */
 	uint64_t dead_since; /* it has no daemon that serves since; 0: it has one, or never had */
 	bool dead;           /* for so long that its requests are answered here */
+	bool left_refused;   /* those too that its last daemon left */
+	bool lost;           /* the connection is gone */
 	uint64_t refused;    /* so many were */
 };
 
 struct keeper {
 	const struct keeper_config *config;
 	int lock_fd;
-	char bin[PATH_MAX];
+	char cachefuse[PATH_MAX]; /* program of mounts to come */
 	pthread_mutex_t lock;
 	struct list mounts;
 	unsigned int n_mounts;
@@ -164,6 +166,8 @@ void mount_set_state_locked(struct mount *mount, enum mount_state next);
 void mount_look_dead(struct keeper *k, struct mount *mount);
 /* Answers EIO to what the kernel has asked meanwhile. */
 void mount_refuse(struct mount *mount);
+/* The same to the one request that an earlier keeper died over, if there is one. */
+void mount_refuse_spare(struct mount *mount);
 /* When something is due, monotonic; 0: nothing. */
 uint64_t mount_dead_due(const struct keeper *k, const struct mount *mount);
 
@@ -171,5 +175,7 @@ uint64_t mount_dead_due(const struct keeper *k, const struct mount *mount);
 
 int keeper_upgrade_mounts_locked(struct keeper *k, const char *dir, struct err *e) __must_check;
 int keeper_upgrade_self_locked(struct keeper *k, const char *dir, struct err *e) __must_check;
+/* A daemon that was asked to hand over and ended has a successor at once. */
+void mount_follow_hand_over(struct mount *mount);
 /* Replaces this process when that was asked for and may be done now; returns if not. */
 void keeper_upgrade_now(struct keeper *k, char **argv);

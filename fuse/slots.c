@@ -30,7 +30,7 @@ struct slots_head {
 };
 
 static_assert(sizeof(struct slots_head) <= SLOTS_FIRST_BYTE, "the blame follows the head");
-static_assert(SLOTS_FIRST_BYTE + 2 * LIMIT_FUSE_SLOTS <= SLOTS_HEAD_BYTES, "two bytes per slot");
+static_assert(SLOTS_FIRST_BYTE + 2 * LIMIT_FUSE_SLOTS <= SLOTS_SPARE_BYTE, "two bytes per slot");
 
 struct slots {
 	uint32_t magic;

@@ -3,6 +3,7 @@
  * outlives a crash.
  *
  *	offset 0		struct slots_head: what a successor must know of the mount
+ *	offset 56 KiB		one more slot, of the keeper: for what it refuses itself
  *	offset 64 KiB		count x 8 KiB: one request each, as the kernel wrote it
  *
  * A request is read(2) from /dev/fuse straight into a free slot. The first word of a request is its
@@ -34,9 +35,10 @@
 #include "base/layout.h"
 
 #define SLOT_BYTES          8192u /* FUSE_MIN_READ_BUFFER: the smallest buffer the kernel accepts */
-#define SLOTS_HEAD_BYTES    65536u /* room for the head */
-#define SLOTS_BLAME_HANDLED 8u     /* see slots_take_left() */
-#define SLOTS_MIN           16u    /* of which a quarter is for what is not a READ */
+#define SLOTS_HEAD_BYTES    65536u                          /* room for the head */
+#define SLOTS_SPARE_BYTE    (SLOTS_HEAD_BYTES - SLOT_BYTES) /* in the head: the keeper's own slot */
+#define SLOTS_BLAME_HANDLED 8u                              /* see slots_take_left() */
+#define SLOTS_MIN           16u /* of which a quarter is for what is not a READ */
 
 enum slot_state {
 	SLOT_FREE,

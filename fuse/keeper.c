@@ -1,0 +1,374 @@
+/* The keeper's loop. See keeper.h. */
+#include "fuse/keeper.h"
+#include "base/cleanup.h"
+#include "base/daemon.h"
+#include "base/file.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "base/mount_table.h"
+#include "base/programs.h"
+#include "base/ready.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/resource.h>
+#include <sys/signalfd.h>
+
+#define DESCRIPTORS (8u * LIMIT_CHUNK_FDS) /* of each daemon: chunk files and connections */
+#define POLLS_MAX   (2 + 3 * KEEPER_MOUNTS)
+
+const char *keeper_path(const struct keeper *k, const char *name, char out[SOCKET_PATH_MAX])
+{
+	(void)snprintf(out, SOCKET_PATH_MAX, "%s/%s", k->config->run, name); /* checked at start */
+	return out;
+}
+
+/* ---- what follows from what ------------------------------------------------------------------ */
+
+static void fail_mount(struct mount *mount)
+{
+	if (!mount->child.told)
+		mount_clear_point(mount); /* it died without a word: nor did it clean up */
+	mount_set_state_locked(mount, MOUNT_FAILED);
+	mount->exit_status = mount->child.exit_status;
+	mount->failure = mount->child.failure;
+	mount->forget_ns = clock_mono_ns() + KEEPER_IDLE_NS;
+	log_warn("mount failed", "mountpoint=\"%s\" status=%d text=\"%s\"", mount->mountpoint,
+		mount->exit_status, mount->failure.text);
+}
+
+static void advance_mount(struct keeper *k, struct mount *mount)
+{
+	struct child *c = &mount->child;
+	struct mount_entry entry;
+
+	if (mount->state != MOUNT_ACTIVE)
+		return;
+	if (!mount->started && !k->forced && !mount->given_up) {
+		mount->started = true;
+		child_start(c);
+	}
+	if (c->state == CHILD_SERVING && strcmp(c->args[c->n_args - 1], "--refresh") == 0)
+		free(c->args[--c->n_args]); /* started again, it serves what it served */
+	if (c->state == CHILD_WAITING && mount_table_find(mount->mountpoint, &entry) == -ENOENT)
+		child_end(c); /* unmounted behind its back */
+	mount_follow_hand_over(mount);
+	if (k->forced || mount->given_up)
+		child_end(c);
+	mount_look_dead(k, mount);
+	if (c->state == CHILD_FAILED)
+		fail_mount(mount);
+	if (c->state != CHILD_STOPPED)
+		return;
+	if (c->killed)
+		mount_clear_point(mount);
+	mount_set_state_locked(mount, MOUNT_GONE);
+}
+
+static void drop_mounts(struct keeper *k)
+{
+	list_for_each_safe (node, &k->mounts) {
+		struct mount *mount = list_entry(node, struct mount, link);
+		bool forgotten = mount->state == MOUNT_FAILED &&
+				 (k->forced || clock_mono_ns() >= mount->forget_ns);
+
+		if (mount->state != MOUNT_GONE && !forgotten)
+			continue;
+		list_remove(node);
+		k->n_mounts--;
+		k->idle_since_ns = 0;        /* it had one: no waiting for the first */
+		(void)unlink(mount->socket); /* the daemon removed it already, or was killed */
+		log_info("mount gone", "mountpoint=\"%s\"", mount->mountpoint);
+		mount_free(mount);
+	}
+}
+
+/* False when nothing is left to do. */
+static bool advance(struct keeper *k)
+{
+	list_for_each_safe (node, &k->mounts)
+		advance_mount(k, list_entry(node, struct mount, link));
+	drop_mounts(k);
+	if (k->n_mounts > 0)
+		return true;
+	if (!k->config->stay && clock_mono_ns() - k->idle_since_ns >= KEEPER_IDLE_NS)
+		k->ending = true;
+	return !k->ending;
+}
+
+/* ---- loop ------------------------------------------------------------------------------------ */
+
+enum watched { WATCH_READY, WATCH_END, WATCH_DEVICE };
+
+struct watch {
+	struct mount *mount;
+	enum watched what;
+};
+
+struct watches {
+	struct pollfd polls[POLLS_MAX];
+	struct watch of[POLLS_MAX];
+	unsigned int n;
+};
+
+static void watch(struct watches *w, int fd, struct mount *mount, enum watched what)
+{
+	if (fd < 0)
+		return;
+	w->of[w->n] = (struct watch){ mount, what };
+	w->polls[w->n++] = (struct pollfd){ .fd = fd, .events = POLLIN };
+}
+
+static void collect(struct keeper *k, int signal_fd, struct watches *w)
+{
+	w->n = 0;
+	watch(w, k->wake_fd, NULL, WATCH_END);
+	watch(w, signal_fd, NULL, WATCH_END);
+	list_for_each (node, &k->mounts) {
+		struct mount *mount = list_entry(node, struct mount, link);
+
+		watch(w, mount->child.ready_fd, mount, WATCH_READY); /* a last line goes first */
+		watch(w, mount->child.pidfd, mount, WATCH_END);
+		if (mount->dead && !mount->lost)
+			watch(w, mount->fds.fuse, mount, WATCH_DEVICE);
+	}
+}
+
+/* Milliseconds until something is due; at most a second, after which unmounts from outside are
+ * looked for. */
+static int time_left(struct keeper *k)
+{
+	uint64_t now = clock_mono_ns();
+	uint64_t next = now + CLOCK_SECOND;
+
+	list_for_each (node, &k->mounts) {
+		const struct mount *mount = list_entry(node, struct mount, link);
+		uint64_t dead = mount_dead_due(k, mount);
+
+		if (mount->child.wake_ns)
+			next = min(next, mount->child.wake_ns);
+		if (mount->state == MOUNT_FAILED)
+			next = min(next, mount->forget_ns);
+		if (dead)
+			next = min(next, dead);
+		if (mount->handing)
+			next = min(next, mount->handing);
+	}
+	return next <= now ? 0 : (int)((next - now) / CLOCK_MS) + 1;
+}
+
+static void on_signal(struct keeper *k, int signal_fd)
+{
+	struct signalfd_siginfo info;
+
+	if (read(signal_fd, &info, sizeof(info)) != sizeof(info))
+		return;
+	log_info("told to end", "signal=%u", info.ssi_signo);
+	k->ending = true;
+	k->forced = true;
+}
+
+static void on_event(const struct pollfd *p, const struct watch *w)
+{
+	struct mount *mount = w->mount;
+
+	switch (w->what) {
+	case WATCH_READY:
+		if (mount->child.ready_fd == p->fd)
+			child_on_ready(&mount->child);
+		break;
+	case WATCH_END:
+		if (mount->child.pidfd == p->fd)
+			child_on_exit(&mount->child);
+		break;
+	case WATCH_DEVICE:
+		if (mount->dead && mount->fds.fuse == p->fd)
+			mount_refuse(mount);
+		break;
+	}
+}
+
+static void dispatch(struct keeper *k, const struct watches *w)
+{
+	uint64_t count;
+
+	if (w->polls[0].revents && read(k->wake_fd, &count, sizeof(count)) < 0)
+		log_debug("wake not read", "cause=%s", err_name(err_errno())); /* comes again */
+	if (w->polls[1].revents)
+		on_signal(k, w->polls[1].fd);
+	list_for_each (node, &k->mounts) /* what was handed over came before READY */
+		mount_take_hand(list_entry(node, struct mount, link));
+	for (unsigned int i = 2; i < w->n; i++)
+		if (w->polls[i].revents)
+			on_event(&w->polls[i], &w->of[i]);
+	list_for_each (node, &k->mounts) {
+		struct child *c = &list_entry(node, struct mount, link)->child;
+
+		if (c->wake_ns && clock_mono_ns() >= c->wake_ns)
+			child_on_time(c);
+	}
+}
+
+static void loop(struct keeper *k, int signal_fd, char **argv)
+{
+	struct watches w;
+
+	pthread_mutex_lock(&k->lock);
+	while (advance(k)) {
+		int r = keeper_save(k);
+		int timeout = time_left(k);
+
+		collect(k, signal_fd, &w);
+		if (r < 0)
+			LOG_LIMITED(LOG_WARN, "state not saved", "cause=%s", err_name(r));
+		keeper_upgrade_now(k, argv);
+		pthread_mutex_unlock(&k->lock);
+		(void)poll(w.polls, w.n, timeout); /* EINTR: revents are looked at again */
+		pthread_mutex_lock(&k->lock);
+		dispatch(k, &w);
+	}
+	k->ending = true;
+	k->done = true;
+	pthread_mutex_unlock(&k->lock);
+}
+
+/* ---- start and end --------------------------------------------------------------------------- */
+
+/* The daemons keep chunk files open by how many they may: the soft limit is for programs that use
+ * select(2). */
+static void raise_descriptors(void)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= DESCRIPTORS)
+		return;
+	limit.rlim_cur = min((rlim_t)DESCRIPTORS, limit.rlim_max);
+	if (setrlimit(RLIMIT_NOFILE, &limit) != 0)
+		log_warn("descriptors not raised",
+			"cause=%s effect=\"fewer chunk files are kept open\"",
+			err_name(err_errno()));
+}
+
+/* One keeper per runtime directory. A lock of the open file: it lives on over execve(2), and a
+ * daemon that was started while it was held does not have it. */
+static int take_lock(struct keeper *k, struct err *e)
+{
+	struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+	char path[SOCKET_PATH_MAX];
+
+	k->lock_fd = open(keeper_path(k, "keeper.lock", path), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	if (k->lock_fd < 0)
+		return err_set(e, err_errno(), "%s cannot be opened: %m", path);
+	if (fcntl(k->lock_fd, F_OFD_SETLK, &lock) != 0)
+		return err_set(e, -EBUSY, "another keeper keeps the mounts of %s: cachectl status",
+			k->config->cache);
+	return 0;
+}
+
+static int find_program(struct keeper *k, struct err *e)
+{
+	char dir[PATH_MAX];
+	int r = k->config->cachefuse ? 0 : programs_dir(dir, e);
+	int n;
+
+	if (r < 0)
+		return r;
+	n = snprintf(k->cachefuse, sizeof(k->cachefuse), "%s%s",
+		k->config->cachefuse ? k->config->cachefuse : dir,
+		k->config->cachefuse ? "" : "/cachefuse");
+	return n < (int)sizeof(k->cachefuse)
+		       ? 0
+		       : err_set(e, -ENAMETOOLONG, "the path of cachefuse is too long");
+}
+
+static int start(struct keeper *k, struct err *e)
+{
+	char path[SOCKET_PATH_MAX];
+	int r;
+
+	if (strlen(k->config->run) + sizeof("/mount-4294967295.sock") > sizeof(path))
+		return err_set(e, -ENAMETOOLONG, "%s is too long for sockets: give a shorter --run",
+			k->config->run);
+	r = find_program(k, e);
+	if (r < 0)
+		return r;
+	r = file_mkdirs(k->config->run, 0700);
+	if (r < 0)
+		return err_set(e, r, "%s cannot be made: %s", k->config->run, err_str(r));
+	k->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (k->wake_fd < 0)
+		return err_set(e, err_errno(),
+			"no descriptors: %m: raise the limit of open files (ulimit -n)");
+	if (k->alive_fd >= 0)
+		(void)fcntl(k->alive_fd, F_SETFD, FD_CLOEXEC); /* mounts get it by name */
+	if (k->config->resume_fd >= 0) {
+		r = keeper_resume(k, k->config->resume_fd, e);
+	} else {
+		r = take_lock(k, e);
+		if (r == 0)
+			keeper_adopt(k);
+	}
+	if (r < 0)
+		return r;
+	if (k->n_mounts == 0 && k->config->again)
+		k->idle_since_ns = 0; /* there is nothing that it was started for */
+	return admin_server_new(
+		keeper_path(k, "keeper.sock", path), keeper_routes(), k, &k->admin, e);
+}
+
+static void stop(struct keeper *k)
+{
+	char path[SOCKET_PATH_MAX];
+	struct list *node;
+
+	if (k->done)
+		(void)unlink(keeper_path(k, "keeper.json", path)); /* nothing to adopt */
+	if (k->admin)
+		admin_server_free(k->admin);
+	while ((node = list_pop_front(&k->mounts)))
+		mount_free(list_entry(node, struct mount, link));
+	cleanup_close(&k->alive_fd);
+	cleanup_close(&k->wake_fd);
+	cleanup_close(&k->lock_fd);
+	pthread_mutex_destroy(&k->lock);
+}
+
+int keeper_run(const struct keeper_config *config, char **argv, int ready_fd)
+{
+	struct keeper k = {
+		.config = config,
+		.lock_fd = -1,
+		.alive_fd = config->alive_fd,
+		.wake_fd = -1,
+		.next_id = 1,
+		.started_ns = clock_mono_ns(),
+		.idle_since_ns = clock_mono_ns(),
+	};
+	struct err e = ERR_INIT;
+	_cleanup_close_ int signal_fd = -1;
+	sigset_t set;
+	int r;
+
+	daemon_signals_block(&set);
+	sigaddset(&set, SIGHUP);
+	pthread_sigmask(SIG_BLOCK, &set, NULL); /* before any thread starts */
+	signal_fd = signalfd(-1, &set, SFD_CLOEXEC);
+	pthread_mutex_init(&k.lock, NULL);
+	list_init(&k.mounts);
+	r = start(&k, &e);
+	if (r < 0) {
+		stop(&k);
+		return ready_error(
+			ready_fd, "cachekeeper", r == -EBUSY ? EXIT_BUSY : EXIT_RUNTIME, &e);
+	}
+	raise_descriptors();
+	log_info("keeping", "cache=\"%s\" run=%s", config->cache, config->run);
+	ready_ok(ready_fd, "{}");
+	loop(&k, signal_fd, argv);
+	log_info("nothing left to keep", "cache=\"%s\"", config->cache);
+	stop(&k);
+	return EXIT_OK;
+}

@@ -1,0 +1,326 @@
+/* The command line of a mount's daemon, and what it is given to survive itself. */
+#include "fuse/keeper.h"
+#include "base/cleanup.h"
+#include "base/detach.h"
+#include "base/fd_pass.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/mount_table.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+
+/* ---- a mount --------------------------------------------------------------------------------- */
+
+static const uint8_t allowed_next[] = {
+	[MOUNT_ACTIVE] = 1 << MOUNT_FAILED | 1 << MOUNT_GONE,
+	[MOUNT_FAILED] = 0,
+	[MOUNT_GONE] = 0,
+};
+
+void mount_set_state_locked(struct mount *mount, enum mount_state next)
+{
+	ensure(allowed_next[mount->state] & 1 << next);
+	mount->state = next;
+}
+
+void mount_free(struct mount *mount)
+{
+	if (!mount)
+		return;
+	child_release(&mount->child);
+	cleanup_close(&mount->fds.fuse);
+	cleanup_close(&mount->fds.slots);
+	cleanup_close(&mount->fds.near);
+	cleanup_close(&mount->fds.far);
+	free(mount->source);
+	free(mount->mountpoint);
+	free(mount);
+}
+
+struct mount *mount_new(
+	struct keeper *k, unsigned int id, const char *source, const char *mountpoint)
+{
+	struct mount *mount = calloc(1, sizeof(*mount));
+	char name[32];
+
+	if (!mount)
+		return NULL;
+	(void)snprintf(name, sizeof(name), "mount-%u", id); /* fits */
+	child_init(&mount->child, name);
+	list_init(&mount->link);
+	mount->child.adoptable = true;
+	mount->child.backoff_max_ns = KEEPER_BACKOFF_NS;
+	mount->id = id;
+	mount->fds = mount->its = (struct mount_fds){ -1, -1, -1, -1, -1 };
+	mount->source = strdup(source);
+	mount->mountpoint = strdup(mountpoint);
+	(void)keeper_path(k, name, mount->run);
+	(void)snprintf(name, sizeof(name), "mount-%u.sock", id); /* fits */
+	(void)keeper_path(k, name, mount->socket);
+	if (!mount->source || !mount->mountpoint) {
+		mount_free(mount);
+		return NULL;
+	}
+	return mount;
+}
+
+/* ---- descriptors ----------------------------------------------------------------------------- */
+
+/* A connection lives as long as anybody holds its descriptor: while we do, readers wait out a crash
+ * of the daemon. */
+static int open_fds(struct mount *mount, struct err *e)
+{
+	int pair[2];
+
+	mount->fds.fuse = open("/dev/fuse", O_RDWR | O_CLOEXEC);
+	if (mount->fds.fuse < 0) /* fusermount3 may open it for us: a place for what it gives */
+		mount->fds.fuse = open("/dev/null", O_RDWR | O_CLOEXEC);
+	if (mount->fds.fuse < 0 || socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair) != 0)
+		return err_set(e, err_errno(),
+			"no descriptors for a mount: %m: raise the limit of open files (ulimit "
+			"-n)");
+	mount->fds.near = pair[0];
+	mount->fds.far = pair[1];
+	mount->fds.slots =
+		memfd_create("granary-slots", MFD_CLOEXEC); /* its daemon gives it a size */
+	if (mount->fds.slots < 0)
+		return err_set(e, err_errno(),
+			"no memory for the requests of a mount: %m: free some, or give less "
+			"--memory");
+	return 0;
+}
+
+void mount_give_fds(struct keeper *k, struct mount *mount)
+{
+	struct child *c = &mount->child;
+
+	c->n_keep = 0;
+	child_keep_fd(c, "--fuse-fd", mount->fds.fuse);
+	child_keep_fd(c, "--slots-fd", mount->fds.slots);
+	child_keep_fd(c, "--hand-fd", mount->fds.far);
+	child_keep_fd(c, "--hand-near-fd", mount->fds.near);
+	if (k->alive_fd >= 0)
+		child_keep_fd(c, NULL, k->alive_fd);
+}
+
+void mount_take_hand(struct mount *mount)
+{
+	for (;;) {
+		_cleanup_close_ int fd = -1;
+		int r = mount->fds.near < 0 ? -ENODATA
+					    : fd_pass_receive(mount->fds.near, MSG_DONTWAIT, &fd);
+
+		if (r == -EBADMSG)
+			continue;
+		if (r < 0)
+			return;
+		if (dup3(fd, mount->fds.fuse, O_CLOEXEC) < 0)
+			log_error("a mount's connection is not kept: it will not survive its "
+				  "daemon",
+				"mountpoint=\"%s\" cause=%s", mount->mountpoint,
+				err_name(err_errno()));
+	}
+}
+
+void mount_clear_point(struct mount *mount)
+{
+	struct mount_entry entry;
+	struct err e = ERR_INIT;
+
+	mount_take_hand(mount);
+	cleanup_close(&mount->fds.fuse); /* the last one: whatever reads there gets an error now */
+	mount->fds.fuse = -1;
+	if (mount->point_taken || mount_table_find(mount->mountpoint, &entry) < 0 ||
+		!mount_entry_ours(&entry))
+		return;
+	if (detach_mount(mount->mountpoint, true, &e) < 0)
+		log_error("a failed mount stays", "mountpoint=\"%s\" why=\"%s\"", mount->mountpoint,
+			e.text);
+}
+
+/* ---- command line ---------------------------------------------------------------------------- */
+
+/* Options that are passed on as they came, when they came. */
+static int plan_wishes(struct child *c, const json_t *wish)
+{
+	static const char *const texts[][2] = {
+		{ "endpoint", "--endpoint" },
+		{ "region", "--region" },
+		{ "profile", "--profile" },
+		{ "ca_file", "--ca-file" },
+		{ "umask", "--umask" },
+		{ "engine", "--engine" },
+		{ "pin", "--pin" },
+		{ "evict", "--evict" },
+	};
+	static const char *const numbers[][2] = {
+		{ "uid", "--uid" },
+		{ "gid", "--gid" },
+		{ "extent_size", "--extent-size" },
+		{ "prime_max", "--prime-max" },
+		{ "quota", "--quota" },
+		{ "priority", "--priority" },
+	};
+	static const char *const flags[][2] = {
+		{ "path_style", "--path-style" },
+		{ "anonymous", "--anonymous" },
+		{ "allow_other", "--allow-other" },
+	};
+	int r = 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(texts) && r == 0; i++) {
+		const char *text = json_string_value(json_object_get(wish, texts[i][0]));
+
+		if (text)
+			r = child_arg_text(c, texts[i][1], text);
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(numbers) && r == 0; i++) {
+		const json_t *number = json_object_get(wish, numbers[i][0]);
+
+		if (json_is_integer(number))
+			r = child_arg_number(
+				c, numbers[i][1], (uint64_t)json_integer_value(number));
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(flags) && r == 0; i++)
+		if (json_is_true(json_object_get(wish, flags[i][0])))
+			r = child_arg(c, "%s", flags[i][1]);
+	return r;
+}
+
+/* "--option unix:RUN/name" */
+static int plan_socket(struct keeper *k, struct child *child, const char *option, const char *name)
+{
+	char path[SOCKET_PATH_MAX];
+	int r = child_arg(child, "%s", option);
+
+	return r == 0 ? child_arg(child, "unix:%s", keeper_path(k, name, path)) : r;
+}
+
+static int plan_program(struct keeper *k, struct child *c)
+{
+	int r = child_arg(c, "%s", k->cachefuse);
+
+	if (r == 0)
+		r = child_arg_text(c, "--log-level", k->config->log_level);
+	if (r == 0 && asprintf(&c->log_path, "%s/log/%s.log", k->config->cache, c->name) < 0) {
+		c->log_path = NULL;
+		r = -ENOMEM;
+	}
+	return r;
+}
+
+static int plan_fixed(struct keeper *k, struct mount *mount, uint64_t memory)
+{
+	struct child *c = &mount->child;
+	char images[PATH_MAX + 8];
+	int r = plan_program(k, c);
+
+	(void)snprintf(images, sizeof(images), "%s/images", k->config->cache); /* fits */
+	if (r == 0)
+		r = child_arg_text(c, "--source", mount->source);
+	if (r == 0)
+		r = child_arg_text(c, "--mountpoint", mount->mountpoint);
+	if (r == 0)
+		r = plan_socket(k, c, "--master", "master.rpc");
+	if (r == 0)
+		r = plan_socket(k, c, "--worker", "worker.rpc");
+	if (r == 0)
+		r = child_arg_text(c, "--run-dir", mount->run);
+	if (r == 0)
+		r = child_arg_text(c, "--image-dir", images);
+	if (r == 0)
+		r = child_arg_text(c, "--admin", mount->socket);
+	if (r == 0)
+		r = child_arg_number(c, "--memory", memory);
+	return r;
+}
+
+static int mount_prepare(
+	struct keeper *k, struct mount *mount, const json_t *wish, uint64_t memory, struct err *e)
+{
+	struct child *c = &mount->child;
+	int r = file_mkdirs(mount->run, 0700);
+
+	if (r < 0)
+		return err_set(e, r, "%s cannot be made: %s", mount->run, err_str(r));
+	r = open_fds(mount, e);
+	if (r == 0)
+		r = plan_fixed(k, mount, memory);
+	if (r == 0)
+		r = plan_wishes(c, wish);
+	if (r == 0)
+		r = child_arg(c, "--refresh"); /* last: left out when it is started again */
+	if (r == 0)
+		mount_give_fds(k, mount);
+	return r < 0 ? err_default(e, r, "the mount cannot be prepared") : 0;
+}
+
+/* ---- one more -------------------------------------------------------------------------------- */
+
+/* The same mount when it is asked for twice, as its token tells; else who is in the way. */
+static int find_other(struct keeper *k, const char *mountpoint, unsigned int id, uint64_t token,
+	struct mount **ret_mount, struct err *e)
+{
+	list_for_each (node, &k->mounts) {
+		struct mount *other = list_entry(node, struct mount, link);
+
+		if (other->id == id && other->token == token) {
+			*ret_mount = other;
+			return 0;
+		}
+		if (other->id == id)
+			return err_set(e, -EBUSY, "a mount has the number %u already", id);
+		if (other->state == MOUNT_ACTIVE && strcmp(other->mountpoint, mountpoint) == 0)
+			return err_set(
+				e, -EEXIST, "%s is already mounted, or about to be", mountpoint);
+	}
+	return -ENOENT;
+}
+
+int keeper_add_locked(struct keeper *k, const json_t *wish, struct mount **ret_mount, struct err *e)
+{
+	const char *source = json_string_value(json_object_get(wish, "source"));
+	const char *mountpoint = json_string_value(json_object_get(wish, "mountpoint"));
+	uint64_t token = (uint64_t)json_integer_value(json_object_get(wish, "token"));
+	unsigned int id = (unsigned int)json_integer_value(json_object_get(wish, "id"));
+	struct mount_entry entry;
+	struct mount *mount;
+	uint64_t memory;
+	int r;
+
+	if (!source || !mountpoint || mountpoint[0] != '/')
+		return err_set(e, -EINVAL, "a mount needs a source and an absolute mountpoint");
+	if (k->ending)
+		return err_set(
+			e, -EAGAIN, "the keeper of %s is ending: try again", k->config->cache);
+	if (k->n_mounts >= KEEPER_MOUNTS)
+		return err_set(e, -ENOSPC,
+			"this cache has %u mounts, the most it takes: use another --cache",
+			k->n_mounts);
+	if (id == 0)
+		id = k->next_id;
+	r = find_other(k, mountpoint, id, token, ret_mount, e);
+	if (r != -ENOENT)
+		return r;
+	r = keeper_memory_mount(k, &memory, e);
+	if (r < 0)
+		return r;
+	mount = mount_new(k, id, source, mountpoint);
+	if (!mount)
+		return err_set(e, -ENOMEM, "out of memory");
+	mount->point_taken = mount_table_find(mountpoint, &entry) == 0;
+	r = mount_prepare(k, mount, wish, memory, e);
+	if (r < 0) {
+		mount_free(mount);
+		return r;
+	}
+	mount->token = token;
+	k->next_id = max(k->next_id, id + 1);
+	k->n_mounts++;
+	list_push_back(&k->mounts, &mount->link);
+	*ret_mount = mount;
+	return 0;
+}

@@ -1,0 +1,373 @@
+/* What is written down, for people and for the next keeper. */
+#include "fuse/keeper.h"
+#include "base/cleanup.h"
+#include "base/crash_point.h"
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/version.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/pidfd.h>
+
+#define STATE_BYTES  (1024u * 1024u)
+#define STATE_FORMAT 1
+
+static const char *mount_state_text(const struct mount *mount)
+{
+	switch (mount->state) {
+	case MOUNT_ACTIVE:
+		return mount->started ? child_state_name(mount->child.state) : "waiting";
+	case MOUNT_FAILED:
+		return "failed";
+	case MOUNT_GONE:
+		break;
+	}
+	return "gone";
+}
+
+/* What is not there for want of memory is counted by admin_json_failures(). */
+json_t *mount_json(const struct mount *mount)
+{
+	const struct child *c = &mount->child;
+	json_t *json = json_pack("{s:s, s:i, s:i, s:s, s:s, s:s, s:I, s:s, s:I}", "name", c->name,
+		"id", (int)mount->id, "pid", (int)c->pid, "source", mount->source, "mountpoint",
+		mount->mountpoint, "socket", mount->socket, "restarts", (json_int_t)c->restarts,
+		"state", mount_state_text(mount), "token", (json_int_t)mount->token);
+
+	if (json && c->failure.text[0])
+		(void)json_object_set_new(json, "last_failure", json_string(c->failure.text));
+	if (json && mount->refused)
+		(void)json_object_set_new(
+			json, "refused", json_integer((json_int_t)mount->refused));
+	if (json && mount->state == MOUNT_FAILED) {
+		(void)json_object_set_new(json, "exit", json_integer(mount->exit_status));
+		(void)json_object_set_new(json, "text", json_string(mount->failure.text));
+	}
+	return json;
+}
+
+json_t *keeper_json_locked(struct keeper *k)
+{
+	json_t *mounts = json_array();
+	json_t *json;
+
+	list_for_each (node, &k->mounts)
+		(void)json_array_append_new(
+			mounts, mount_json(list_entry(node, struct mount, link))); /* status */
+	json = json_pack("{s:s, s:i, s:s, s:s, s:s, s:b, s:b, s:I, s:i, s:i, s:o}", "process",
+		"keeper", "pid", (int)getpid(), "version", GRANARY_VERSION, "cache",
+		k->config->cache, "run", k->config->run, "ending", (int)k->ending, "stays",
+		(int)k->config->stay, "uptime_s",
+		(json_int_t)((clock_mono_ns() - k->started_ns) / CLOCK_SECOND), "upgrades",
+		(int)k->generation, "next_id", (int)k->next_id, "mounts", mounts);
+	if (json && k->upgrade_error[0])
+		(void)json_object_set_new(
+			json, "upgrade_error", json_string(k->upgrade_error)); /* status */
+	return json;
+}
+
+/* ---- saving ---------------------------------------------------------------------------------- */
+
+static json_t *fds_json(const struct mount_fds *fds)
+{
+	return json_pack("{s:i, s:i, s:i, s:i, s:i}", "fuse", fds->fuse, "slots", fds->slots,
+		"near", fds->near, "far", fds->far, "alive", fds->alive);
+}
+
+static json_t *mount_record(const struct keeper *k, const struct mount *mount)
+{
+	const struct child *c = &mount->child;
+	struct mount_fds own = mount->fds;
+	json_t *args = json_array();
+	json_t *json = mount_json(mount);
+
+	own.alive = k->alive_fd;
+	for (unsigned int i = 0; i < c->n_args; i++)
+		(void)json_array_append_new(args, json_string(c->args[i])); /* counted */
+	if (!json)
+		return NULL;
+	(void)json_object_set_new(json, "args", args); /* all of these: counted */
+	(void)json_object_set_new(json, "log", json_string(c->log_path));
+	(void)json_object_set_new(json, "served", json_boolean(c->served));
+	(void)json_object_set_new(json, "adopted", json_boolean(c->adopted));
+	(void)json_object_set_new(json, "point_taken", json_boolean(mount->point_taken));
+	(void)json_object_set_new(json, "own", fds_json(&own));
+	/* As the daemon numbers them: one that we started has them under the same numbers. */
+	(void)json_object_set_new(json, "its", fds_json(c->adopted ? &mount->its : &own));
+	return json;
+}
+
+/* Text that is the caller's to free; NULL without memory. */
+static char *state_text(struct keeper *k)
+{
+	uint64_t failures = admin_json_failures();
+	json_t *mounts = json_array();
+	json_t *json;
+	char *text;
+
+	list_for_each (node, &k->mounts) {
+		const struct mount *mount = list_entry(node, struct mount, link);
+
+		if (mount->state == MOUNT_ACTIVE)
+			(void)json_array_append_new(
+				mounts, mount_record(k, mount)); /* counted in failures */
+	}
+	json = json_pack("{s:i, s:s, s:i, s:b, s:i, s:i, s:i, s:i, s:s, s:o}", "format",
+		STATE_FORMAT, "cache", k->config->cache, "keeper", (int)getpid(), "stays",
+		(int)k->config->stay, "next_id", (int)k->next_id, "alive_fd", k->alive_fd,
+		"lock_fd", k->lock_fd, "upgrades", (int)k->generation, "cachefuse", k->cachefuse,
+		"mounts", mounts);
+	text = failures == admin_json_failures() ? admin_json_text(json, JSON_INDENT(1)) : NULL;
+	json_decref(json);
+	return text;
+}
+
+int keeper_save(struct keeper *k)
+{
+	char path[SOCKET_PATH_MAX];
+	char *text = state_text(k);
+	uint64_t hash;
+	int r = 0;
+
+	if (!text)
+		return -ENOMEM;
+	hash = hash_xxh3(text, strlen(text), 0);
+	if (hash != k->saved) {
+		r = file_write_atomic(
+			keeper_path(k, "keeper.json", path), text, strlen(text), 0600);
+		CRASH_POINT("keeper.saved");
+	}
+	if (r == 0)
+		k->saved = hash;
+	free(text);
+	return r;
+}
+
+int keeper_state_fd(struct keeper *k, int *ret_fd)
+{
+	_cleanup_free_ char *text = state_text(k);
+	int fd = text ? memfd_create("granary-keeper", 0) : -1; /* stays open over execve(2) */
+	size_t len = text ? strlen(text) : 0;
+
+	if (fd < 0)
+		return text ? err_errno() : -ENOMEM;
+	if (write(fd, text, len) != (ssize_t)len) {
+		(void)close(fd); /* memory */
+		return -ENOMEM;
+	}
+	*ret_fd = fd;
+	return 0;
+}
+
+/* ---- what both ways of taking over do -------------------------------------------------------- */
+
+static int fd_of(const json_t *fds, const char *name)
+{
+	const json_t *number = json_object_get(fds, name);
+
+	return json_is_integer(number) ? (int)json_integer_value(number) : -1;
+}
+
+static struct mount_fds fds_of(const json_t *fds)
+{
+	return (struct mount_fds){ .fuse = fd_of(fds, "fuse"),
+		.slots = fd_of(fds, "slots"),
+		.near = fd_of(fds, "near"),
+		.far = fd_of(fds, "far"),
+		.alive = fd_of(fds, "alive") };
+}
+
+static int load_args(struct child *child, const json_t *args)
+{
+	size_t i;
+	const json_t *arg;
+	int r = 0;
+
+	json_array_foreach (args, i, arg) {
+		const char *word = json_string_value(arg);
+
+		if (r == 0 && word && strcmp(word, "--refresh") != 0)
+			r = child_arg(child, "%s", word);
+	}
+	return r == 0 && child->n_args == 0 ? -EBADMSG : r;
+}
+
+/* Without its process and its descriptors; NULL: the record says too little. */
+static struct mount *load_mount(struct keeper *k, const json_t *record)
+{
+	const char *source = json_string_value(json_object_get(record, "source"));
+	const char *mountpoint = json_string_value(json_object_get(record, "mountpoint"));
+	const char *log = json_string_value(json_object_get(record, "log"));
+	unsigned int id = (unsigned int)json_integer_value(json_object_get(record, "id"));
+	struct mount *mount = source && mountpoint ? mount_new(k, id, source, mountpoint) : NULL;
+
+	if (!mount)
+		return NULL;
+	k->next_id = max(k->next_id, id + 1);
+	if (load_args(&mount->child, json_object_get(record, "args")) < 0) {
+		mount_free(mount);
+		return NULL;
+	}
+	mount->child.log_path = log ? strdup(log) : NULL;
+	mount->child.restarts = (uint64_t)json_integer_value(json_object_get(record, "restarts"));
+	mount->child.served = json_is_true(json_object_get(record, "served"));
+	mount->point_taken = json_is_true(json_object_get(record, "point_taken"));
+	mount->token = (uint64_t)json_integer_value(json_object_get(record, "token"));
+	mount->refused = (uint64_t)json_integer_value(json_object_get(record, "refused"));
+	mount->its = fds_of(json_object_get(record, "its"));
+	mount->started = true;
+	return mount;
+}
+
+static void add_loaded(struct keeper *k, struct mount *mount)
+{
+	mount_give_fds(k, mount);
+	list_push_back(&k->mounts, &mount->link);
+	k->n_mounts++;
+}
+
+static int read_state(const char *text, size_t len, json_t **ret_json)
+{
+	json_t *json = NULL;
+	int r = admin_json_parse(text, len, 0, &json, NULL);
+
+	if (r == 0 && json_integer_value(json_object_get(json, "format")) != STATE_FORMAT) {
+		json_decref(json);
+		r = -EPROTONOSUPPORT;
+	}
+	if (r == 0)
+		*ret_json = json;
+	return r;
+}
+
+/* ---- adopting -------------------------------------------------------------------------------- */
+
+static void take_fd(int pidfd, int number, int *ret_fd)
+{
+	int fd = number >= 0 && pidfd >= 0 ? pidfd_getfd(pidfd, number, 0) : -1;
+
+	if (fd >= 0)
+		*ret_fd = fd;
+}
+
+/* The descriptors that keep a mount's connection alive, out of its daemon. */
+static bool adopt_fds(struct keeper *k, struct mount *mount)
+{
+	int from = mount->child.pidfd;
+
+	take_fd(from, mount->its.fuse, &mount->fds.fuse);
+	take_fd(from, mount->its.slots, &mount->fds.slots);
+	take_fd(from, mount->its.near, &mount->fds.near);
+	take_fd(from, mount->its.far, &mount->fds.far);
+	if (k->alive_fd < 0)
+		take_fd(from, mount->its.alive, &k->alive_fd);
+	return mount->fds.fuse >= 0 && mount->fds.slots >= 0;
+}
+
+static void adopt_mount(struct keeper *k, const json_t *record)
+{
+	pid_t pid = (pid_t)json_integer_value(json_object_get(record, "pid"));
+	struct mount *mount = load_mount(k, record);
+
+	if (!mount)
+		return;
+	if (!child_process_is(pid, mount->child.args[0]) || child_adopt(&mount->child, pid) < 0) {
+		log_warn("mount without a daemon: umount it", "mountpoint=\"%s\"",
+			mount->mountpoint);
+		mount_free(mount);
+		return;
+	}
+	if (!adopt_fds(k, mount))
+		log_warn("mount adopted without its descriptors: it will not survive its daemon",
+			"mountpoint=\"%s\" cause=%s", mount->mountpoint, err_name(err_errno()));
+	mount_refuse_spare(mount);
+	add_loaded(k, mount);
+}
+
+void keeper_adopt(struct keeper *k)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(STATE_BYTES);
+	char path[SOCKET_PATH_MAX];
+	const json_t *record;
+	json_t *json = NULL;
+	size_t i;
+
+	if (file_read_all(keeper_path(k, "keeper.json", path), &text) < 0 ||
+		read_state(buf_str(&text), text.len, &json) < 0)
+		return;
+	k->next_id = (unsigned int)json_integer_value(json_object_get(json, "next_id"));
+	json_array_foreach (json_object_get(json, "mounts"), i, record)
+		adopt_mount(k, record);
+	json_decref(json);
+}
+
+/* ---- resuming -------------------------------------------------------------------------------- */
+
+static void close_on_exec(int fd)
+{
+	if (fd >= 0)
+		(void)fcntl(fd, F_SETFD, FD_CLOEXEC); /* ours: cannot fail */
+}
+
+static void text_to(char *out, size_t size, const json_t *text)
+{
+	if (json_is_string(text))
+		(void)snprintf(out, size, "%s", json_string_value(text)); /* came from there */
+}
+
+static int resume_mount(struct keeper *k, const json_t *record)
+{
+	pid_t pid = (pid_t)json_integer_value(json_object_get(record, "pid"));
+	struct mount *mount = load_mount(k, record);
+	int r = 0;
+
+	if (!mount)
+		return -EBADMSG;
+	mount->fds = fds_of(json_object_get(record, "own"));
+	mount->fds.alive = -1; /* the keeper's */
+	close_on_exec(mount->fds.fuse);
+	close_on_exec(mount->fds.slots);
+	close_on_exec(mount->fds.near);
+	close_on_exec(mount->fds.far);
+	add_loaded(k, mount);
+	if (pid > 0)
+		r = child_adopt(&mount->child, pid);
+	mount->child.adopted = json_is_true(json_object_get(record, "adopted"));
+	if (pid == 0 || r < 0)
+		child_start(&mount->child);
+	return 0;
+}
+
+int keeper_resume(struct keeper *k, int fd, struct err *e)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(STATE_BYTES);
+	const json_t *record;
+	json_t *json = NULL;
+	char path[32];
+	size_t i;
+	int r;
+
+	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd); /* fits */
+	r = file_read_all(path, &text);
+	(void)close(fd); /* read only */
+	if (r == 0)
+		r = read_state(buf_str(&text), text.len, &json);
+	if (r < 0)
+		return err_set(e, r, "the state that the keeper left for itself cannot be read: %s",
+			err_str(r));
+	k->next_id = (unsigned int)json_integer_value(json_object_get(json, "next_id"));
+	text_to(k->cachefuse, sizeof(k->cachefuse), json_object_get(json, "cachefuse"));
+	k->generation = 1 + (unsigned int)json_integer_value(json_object_get(json, "upgrades"));
+	k->alive_fd = fd_of(json, "alive_fd");
+	k->lock_fd = fd_of(json, "lock_fd");
+	close_on_exec(k->alive_fd);
+	close_on_exec(k->lock_fd);
+	json_array_foreach (json_object_get(json, "mounts"), i, record)
+		if (resume_mount(k, record) < 0)
+			log_error("a mount was lost by an upgrade", "record=%zu", i);
+	json_decref(json);
+	return 0;
+}

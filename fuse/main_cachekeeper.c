@@ -1,0 +1,76 @@
+/* cachekeeper: keeps the mounts of one cache directory on this node. See keeper.h. */
+#include "base/daemon.h"
+#include "base/exit.h"
+#include "base/option.h"
+#include "base/ready.h"
+#include "base/units.h"
+#include "fuse/keeper.h"
+
+#define PROGRAM "cachekeeper"
+
+struct options {
+	struct keeper_config config;
+	const char *log_file;
+	int ready_fd;
+};
+
+static const struct option_spec specs[] = {
+	OPTION_ROW(struct options, config.cache, "cache", OPTION_STRING, .metavar = "DIR",
+		.required = true, .help = "cache directory"),
+	OPTION_ROW(struct options, config.run, "run", OPTION_STRING, .metavar = "DIR",
+		.required = true, .help = "private directory for sockets and state"),
+	OPTION_STRING_ROW(struct options, config.cachefuse, "cachefuse", "PATH",
+		"program that serves a mount; the one beside this"),
+	OPTION_SIZE_ROW(struct options, config.memory, "memory", 32 * MiB, 0,
+		"memory of the mounts together; 384MiB"),
+	OPTION_ROW(struct options, config.dead_after_ns, "dead-after", OPTION_DURATION,
+		.min = CLOCK_SECOND / 10,
+		.help = "after so long without a daemon readers of a mount get EIO; 30s"),
+	OPTION_BOOL_ROW(struct options, config.stay, "stay", "go on without any mount"),
+	OPTION_ROW(struct options, config.again, "again", OPTION_BOOL, .hidden = true,
+		.help = "end at once when nothing was left to keep"),
+	OPTION_FD_ROW(struct options, config.alive_fd, "alive-fd",
+		"writing end of a pipe that tells master and worker whether anybody needs them"),
+	OPTION_ROW(struct options, config.resume_fd, "resume-fd", OPTION_FD, .hidden = true,
+		.help = "what this process wrote before it replaced itself"),
+	OPTION_FD_ROW(struct options, ready_fd, "ready-fd",
+		"write READY or ERROR there once it is known"),
+	OPTION_ROW(struct options, config.log_level, "log-level", OPTION_CHOICE,
+		.choices = "error|warn|info|debug", .help = "what to log; info"),
+	OPTION_STRING_ROW(struct options, log_file, "log-file", "FILE",
+		"append the log there, not to standard error"),
+};
+
+static const struct option_set set = {
+	.program = PROGRAM,
+	.arguments = "",
+	.about = "Keeps the mounts of one cache directory: holds what a mount must not lose with "
+		 "its "
+		 "daemon, starts\n"
+		 "the daemons, and starts them again.",
+	.specs = specs,
+	.n = ARRAY_SIZE(specs),
+};
+
+int main(int argc, char **argv)
+{
+	struct options options = {
+		.config = { .memory = 384 * MiB,
+			.dead_after_ns = KEEPER_DEAD_AFTER,
+			.log_level = "info",
+			.alive_fd = -1,
+			.resume_fd = -1 },
+		.ready_fd = -1,
+	};
+	struct err e = ERR_INIT;
+	char **words = calloc((size_t)argc + 1, sizeof(*words));
+
+	for (int i = 0; words && i < argc; i++)
+		words[i] = argv[i]; /* option_parse() moves them about */
+	(void)option_parse_or_exit(&set, argc, argv, &options); /* takes no arguments */
+	if (!words)
+		(void)err_set(&e, -ENOMEM, "out of memory");
+	if (!words || daemon_begin("keeper", options.config.log_level, options.log_file, &e) < 0)
+		return ready_error(options.ready_fd, PROGRAM, EXIT_USAGE, &e);
+	return keeper_run(&options.config, words, options.ready_fd);
+}
