@@ -12,4 +12,5 @@ enum exit_status {
 	EXIT_CACHE = 5,  /* cache directory: foreign, unwritable, too small, of a newer format */
 	EXIT_KERNEL = 6, /* no EROFS, no FUSE, or not allowed to mount */
 	EXIT_BUSY = 7,   /* in use: the mount has open files, or another process holds the cache */
+	EXIT_UNCHANGED = 8, /* what was asked for is so already: nothing was done */
 };

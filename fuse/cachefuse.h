@@ -13,6 +13,7 @@
 #include "fuse/reader.h"
 #include "fuse/share.h"
 #include "fuse/slots.h"
+#include "fuse/superblock.h"
 
 #define CACHEFUSE_UNSET UINT64_MAX
 
@@ -25,6 +26,7 @@ struct cachefuse_options {
 	bool path_style;
 	bool anonymous;
 	bool refresh;
+	bool replace;
 	uint64_t quota;    /* CACHEFUSE_UNSET: as it is */
 	uint64_t priority; /* likewise */
 	const char *pin;   /* yes, no; NULL: as it is */
@@ -55,6 +57,7 @@ struct cachefuse {
 	struct cachefuse_options options;
 	char *mountpoint; /* absolute, links resolved */
 	char image[PATH_MAX];
+	char key[SUPERBLOCK_KEY_BYTES]; /* of what a mount of it shows */
 	struct image_options image_options;
 	int dev_fd;
 	int slots_fd;
@@ -76,6 +79,7 @@ struct cachefuse {
 	char notice[ERR_TEXT_MAX];
 	uint64_t started;
 	bool taken_over;
+	bool shared; /* another daemon serves what it asked for */
 };
 
 /* Routes of the admin socket; their argument is a struct cachefuse. */

@@ -9,6 +9,7 @@
 #include "fuse/kernel.h"
 #include "fuse/learn.h"
 #include "fuse/mounted_internal.h"
+#include "fuse/mounter.h"
 #include "fuse/tree_image.h"
 
 #include <fcntl.h>
@@ -23,7 +24,7 @@ static int fuse_probe(const struct engine_wish *wish, struct err *e)
 {
 	int r;
 
-	if (!kernel_may_mount())
+	if (!mounter_may_mount())
 		return fusermount_probe(wish->allow_other, e);
 	r = kernel_need_filesystem("fuse", e);
 	if (r == 0 && access("/dev/fuse", R_OK | W_OK) != 0)
@@ -35,7 +36,7 @@ static int fuse_probe(const struct engine_wish *wish, struct err *e)
 
 static int fuse_check_point(const struct engine_wish *wish, struct err *e)
 {
-	return kernel_may_mount() ? 0 : fusermount_check_point(wish->mountpoint, e);
+	return mounter_may_mount() ? 0 : fusermount_check_point(wish->mountpoint, e);
 }
 
 /* ---- connect --------------------------------------------------------------------------------- */
@@ -74,7 +75,7 @@ static int connect_by_kernel(struct mounted *m, int *ret_root, struct err *e)
 	int r = mounted_need_device(m, e);
 
 	if (r == 0)
-		r = kernel_mount_fuse(m->config.dev_fd, m->config.source, ret_root, &dev, e);
+		r = mounter_mount_fuse(m->config.dev_fd, m->config.source, ret_root, &dev, e);
 	if (r == 0)
 		slots_mount(m->config.slots)->fuse_dev = dev;
 	return r;
@@ -84,7 +85,7 @@ static int fuse_connect(struct mounted *m, int *ret_root, struct err *e)
 {
 	int r;
 
-	if (!kernel_may_mount())
+	if (!mounter_may_mount())
 		return connect_by_fusermount(m, ret_root, e);
 	r = connect_by_kernel(m, ret_root, e);
 	if (r != -EPERM || fusermount_probe(m->config.allow_other, NULL) < 0)
@@ -205,7 +206,7 @@ static void learn(struct mounted *m, int root)
 
 static void set_read_ahead(const struct mounted *m)
 {
-	int r = kernel_fuse_read_ahead((dev_t)slots_mount(m->config.slots)->fuse_dev);
+	int r = mounter_fuse_read_ahead((dev_t)slots_mount(m->config.slots)->fuse_dev);
 
 	if (r < 0 && geteuid() == 0) /* an ordinary user has to do with the kernel's */
 		log_warn("read-ahead not set", "error=%s effect=\"large reads are slower\"",

@@ -1,11 +1,11 @@
 /* The native engine: the kernel mounts the image, its devices are files of a private FUSE mount. */
 #include "base/cleanup.h"
-#include "fuse/kernel.h"
 #include "fuse/mounted_internal.h"
+#include "fuse/mounter.h"
 
 static int native_probe(const struct engine_wish *wish, struct err *e)
 {
-	return kernel_probe(wish->image_dir, e);
+	return mounter_probe(wish->image_dir, e);
 }
 
 /* A /dev/fuse of our own, where whoever started us had none to give. */
@@ -15,7 +15,7 @@ static int native_connect(struct mounted *m, int *ret_root, struct err *e)
 	int r = mounted_need_device(m, e);
 
 	if (r == 0)
-		r = kernel_mount_fuse(m->config.dev_fd, NULL, ret_root, &dev, e);
+		r = mounter_mount_fuse(m->config.dev_fd, NULL, ret_root, &dev, e);
 	if (r == 0)
 		slots_mount(m->config.slots)->fuse_dev = dev;
 	return r;
@@ -37,7 +37,7 @@ static int native_finish(struct mounted *m, int root, int *ret_shown, struct err
 		.extents = facts->extents,
 	};
 	struct kernel_superblock super = { 0 };
-	int r = kernel_mount_image(&image, ret_shown, &super, e);
+	int r = mounter_mount_image(&image, ret_shown, &super, e);
 
 	if (r == 0)
 		facts->point_dev = super.dev;

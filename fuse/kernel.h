@@ -96,6 +96,12 @@ bool kernel_may_attach_beneath(void);
 int kernel_detach(int top_fd) __must_check;
 
 /*
+ * One more mount, detached, of what the mount point shows, which must have st_dev `dev`: -ESTALE.
+ * It asks no daemon.
+ */
+int kernel_clone(const char *mountpoint, dev_t dev, int *ret_fd) __must_check;
+
+/*
  * The connection of the mount with st_dev `fuse_dev`; who may not mount needs the control file
  * system at its usual place, and to own the connection. -ENOENT: there is none, or no way to it.
  */
@@ -103,6 +109,8 @@ int kernel_detach(int top_fd) __must_check;
 int kernel_abort(dev_t fuse_dev) __must_check;
 /* How many READs it lets be under way, or how many at most it would; 0: not known. */
 uint32_t kernel_background(dev_t fuse_dev);
+/* Lets so many be under way; needs CAP_SYS_ADMIN for more than an ordinary user's. */
+int kernel_set_background(dev_t fuse_dev, uint32_t n) __must_check;
 
 /* Sets the read-ahead of such a mount, once it has answered INIT; root only. */
 int kernel_fuse_read_ahead(dev_t fuse_dev) __must_check;

@@ -199,6 +199,24 @@ uint32_t kernel_background(dev_t fuse_dev)
 	return (uint32_t)strtoul(text, NULL, 10);
 }
 
+/* Read-ahead is dropped past congestion_threshold: as in the answer to INIT they are the same. */
+int kernel_set_background(dev_t fuse_dev, uint32_t n)
+{
+	static const char *const names[] = { "max_background", "congestion_threshold" };
+	char text[16];
+	int len = snprintf(text, sizeof(text), "%u", n);
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+		_cleanup_close_ int file = open_either(fuse_dev, names[i], O_WRONLY);
+
+		if (file < 0)
+			return file;
+		if (write(file, text, (size_t)len) != len)
+			return err_errno();
+	}
+	return 0;
+}
+
 int kernel_fuse_read_ahead(dev_t fuse_dev)
 {
 	_cleanup_close_ int fd = -1;

@@ -179,6 +179,20 @@ int kernel_attach_beneath(int mount_fd, int top_fd, struct err *e)
 	return 0;
 }
 
+int kernel_clone(const char *mountpoint, dev_t dev, int *ret_fd)
+{
+	_cleanup_close_ int fd = (int)syscall(SYS_open_tree, AT_FDCWD, mountpoint,
+		OPEN_TREE_CLONE | OPEN_TREE_CLOEXEC | AT_SYMLINK_NOFOLLOW | AT_NO_AUTOMOUNT);
+	dev_t got = 0;
+	int r = fd < 0 ? err_errno() : kernel_dev(fd, "", &got);
+
+	if (r == 0 && got != dev)
+		r = -ESTALE;
+	if (r == 0)
+		*ret_fd = TAKE_FD(fd);
+	return r;
+}
+
 bool kernel_may_attach_beneath(void)
 {
 	/* Flags are looked at first; a flag it does not know is EINVAL, no such descriptor EBADF. */

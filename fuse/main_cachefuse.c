@@ -23,7 +23,9 @@
 #include "base/option.h"
 #include "base/ready.h"
 #include "base/units.h"
+#include "fuse/apart.h"
 #include "fuse/cachefuse.h"
+#include "fuse/mounter.h"
 #include "fuse/mountpoint.h"
 #include "fuse/probe_command.h"
 
@@ -64,6 +66,8 @@ static const struct option_spec specs[] = {
 		"bucket in the path, not in the host name"),
 	OPTION_BOOL_ROW(struct cachefuse_options, refresh, "refresh",
 		"list the source again before mounting"),
+	OPTION_ROW(struct cachefuse_options, replace, "replace", OPTION_BOOL, .hidden = true,
+		.help = "take the place of the mount of ours at the mount point"),
 	OPTION_SIZE_ROW(struct cachefuse_options, quota, "quota", 0, 0,
 		"bytes of the source that a worker keeps at most; with --refresh"),
 	OPTION_ROW(struct cachefuse_options, priority, "priority", OPTION_UINT, .max = PRIORITY_MAX,
@@ -110,7 +114,7 @@ static const struct option_spec specs[] = {
 	OPTION_FD_ROW(struct cachefuse_options, slots_fd, "slots-fd",
 		"a memfd for requests, kept likewise"),
 	OPTION_FD_ROW(struct cachefuse_options, hand_fd, "hand-fd",
-		"a socket that gets the connection, should it be another one than --fuse-fd"),
+		"a socket of the keeper, which mounts for this daemon"),
 	OPTION_ROW(struct cachefuse_options, log_level, "log-level", OPTION_CHOICE,
 		.choices = "error|warn|info|debug", .help = "what to log; info"),
 	STRING(log_file, "log-file", "FILE", .help = "append the log there, not to standard error"),
@@ -219,7 +223,8 @@ static enum exit_status open_slots(struct cachefuse *c, struct err *e)
 	(void)fcntl(c->slots_fd, F_SETFD, FD_CLOEXEC);
 	if (c->options.hand_fd >= 0)
 		(void)fcntl(c->options.hand_fd, F_SETFD, FD_CLOEXEC);
-	return EXIT_OK;
+	return c->options.hand_fd >= 0 && mounter_use(c->options.hand_fd, e) < 0 ? EXIT_RUNTIME
+										 : EXIT_OK;
 }
 
 static enum exit_status choose_engine(struct cachefuse *c, struct err *e)
@@ -246,7 +251,8 @@ static enum exit_status choose_engine(struct cachefuse *c, struct err *e)
 /* What is cheap to know, before anything is listed. */
 static enum exit_status check_place(struct cachefuse *c, struct err *e)
 {
-	int r = mountpoint_open(c->mountpoint, &c->point_fd, e);
+	int r = c->options.replace ? mountpoint_open_mounted(c->mountpoint, &c->point_fd, e)
+				   : mountpoint_open(c->mountpoint, &c->point_fd, e);
 
 	if (r < 0)
 		return EXIT_MOUNTPOINT;
@@ -420,6 +426,7 @@ static enum exit_status make_image(struct cachefuse *c, struct err *e)
 	m->extent_bytes = image.info.extent_bytes;
 	m->extents = image.info.extents;
 	(void)snprintf(m->image, sizeof(m->image), "%s", image.name); /* the same size */
+	apart_set_key(c);
 	log_info("image ready", "name=%s files=%" PRIu64 " bytes=%" PRIu64 " reused=%d ms=%" PRIu64,
 		m->image, m->files, m->image_bytes, image.reused,
 		(uint64_t)((clock_mono_ns() - begin) / CLOCK_MS));
@@ -473,7 +480,9 @@ static enum exit_status serve(struct cachefuse *c, struct err *e)
 		.mountpoint = c->mountpoint,
 		.source = c->options.source,
 		.image = c->image,
+		.key = c->key,
 		.point_fd = c->point_fd,
+		.replace = c->options.replace,
 		.dev_fd = c->dev_fd,
 		.kept = c->options.fuse_fd >= 0,
 		.hand_fd = c->options.hand_fd,
@@ -514,10 +523,23 @@ static enum exit_status serve(struct cachefuse *c, struct err *e)
 		return EXIT_OK;
 	(void)err_default(e, r, "the admin socket cannot be served");
 	if (!c->taken_over)
-		r = mounted_unmount(c->mounted, true, NULL);
+		r = mounted_unmount(c->mounted, NULL, true, NULL, NULL);
 	if (r == -ETIMEDOUT)
 		log_error("unmount failed", "mountpoint=\"%s\"", c->mountpoint);
 	return EXIT_RUNTIME;
+}
+
+/* What another daemon of this node shows already need not be served twice. */
+static enum exit_status share(struct cachefuse *c, struct err *e)
+{
+	int r = apart_share(c, &c->shared, e);
+
+	if (r == -EALREADY) {
+		(void)err_set(e, r, "nothing has changed: %s shows generation %" PRIu64 " already",
+			c->mountpoint, slots_mount(c->slots)->generation);
+		return EXIT_UNCHANGED;
+	}
+	return r < 0 ? mount_exit(r) : EXIT_OK;
 }
 
 /* Until here SIGTERM simply ended the process: nothing was mounted. */
@@ -544,17 +566,19 @@ static enum exit_status start(struct cachefuse *c, struct err *e)
 		status = open_slots(c, e);
 	if (status == EXIT_OK && !c->taken_over)
 		status = check_place(c, e);
+	if (status == EXIT_OK && apart_drop_rights(e) < 0)
+		status = EXIT_KERNEL;
 	if (status == EXIT_OK)
 		status = open_source(c, e);
 	if (status == EXIT_OK)
 		status = hold_generation(c, e);
 	if (status == EXIT_OK)
 		status = c->taken_over ? check_successor(c, e) : make_image(c, e);
-	if (status == EXIT_OK && open_signals(c, e) < 0)
-		status = EXIT_RUNTIME;
-	if (status == EXIT_OK)
-		status = serve(c, e);
-	return status;
+	if (status == EXIT_OK && !c->taken_over)
+		status = share(c, e);
+	if (status != EXIT_OK || c->shared)
+		return status;
+	return open_signals(c, e) < 0 ? EXIT_RUNTIME : serve(c, e);
 }
 
 static void stop(struct cachefuse *c)
@@ -581,40 +605,54 @@ static void stop(struct cachefuse *c)
 static void tell_ready(struct cachefuse *c)
 {
 	const struct slots_mount *m = slots_mount(c->slots);
-	const char *engine = mounted_engine(c->mounted)->name;
-	json_t *json = json_pack("{s:i, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:b}",
-		"pid", (int)getpid(), "mountpoint", c->mountpoint, "source", c->options.source,
-		"engine", engine, "engine_why", m->engine_why, "admin", c->options.admin, "files",
+	const char *engine = c->shared ? c->engine->name : mounted_engine(c->mounted)->name;
+	json_t *json = json_pack(
+		"{s:i, s:s, s:s, s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:b, s:b}", "pid",
+		(int)getpid(), "mountpoint", c->mountpoint, "source", c->options.source, "engine",
+		engine, "engine_why", m->engine_why, "admin", c->options.admin, "files",
 		(json_int_t)m->files, "directories", (json_int_t)m->directories, "skipped",
 		(json_int_t)m->skipped, "bytes", (json_int_t)m->bytes, "generation",
-		(json_int_t)m->generation, "taken_over", c->taken_over);
+		(json_int_t)m->generation, "taken_over", c->taken_over, "shared", c->shared);
 	char *text;
 
 	if (json && c->notice[0])
 		(void)json_object_set_new(
 			json, "notice", json_string(c->notice)); /* only a remark */
 	text = json ? json_dumps(json, JSON_COMPACT | JSON_PRESERVE_ORDER) : NULL;
-	mounted_settle(c->mounted);
+	if (!c->shared)
+		mounted_settle(c->mounted);
 	ready_ok(c->options.ready_fd, text ? text : "{}");
 	free(text);
 	json_decref(json);
 	log_info("serving",
 		"mountpoint=\"%s\" source=\"%s\" engine=%s generation=%" PRIu64 " files=%" PRIu64
-		" taken_over=%d",
-		c->mountpoint, c->options.source, engine, m->generation, m->files, c->taken_over);
+		" taken_over=%d shared=%d",
+		c->mountpoint, c->options.source, engine, m->generation, m->files, c->taken_over,
+		c->shared);
 }
 
-static void end_by_signal(struct cachefuse *c)
+static int end_point(struct cachefuse *c, const char *mountpoint)
 {
 	struct err e = ERR_INIT;
-	int r = mounted_unmount(c->mounted, false, &e);
+	int r = mounted_unmount(c->mounted, mountpoint, false, NULL, &e);
 
 	if (r == -EBUSY) {
 		log_warn("unmounting by force", "why=\"%s\"", e.text);
-		r = mounted_unmount(c->mounted, true, &e);
+		r = mounted_unmount(c->mounted, mountpoint, true, NULL, &e);
 	}
 	if (r < 0)
 		log_error("unmount failed", "why=\"%s\" next=\"ending, readers get EIO\"", e.text);
+	return r;
+}
+
+/* All that show it. */
+static void end_by_signal(struct cachefuse *c)
+{
+	char other[PATH_MAX];
+	int r = end_point(c, NULL);
+
+	while (r == 0 && mounter_any_point(other) == 0)
+		r = end_point(c, other);
 	atomic_store(&c->gone, true);
 }
 
@@ -683,7 +721,8 @@ int main(int argc, char **argv)
 		return ready_error(c.options.ready_fd, PROGRAM, status, &e);
 	}
 	tell_ready(&c);
-	run(&c);
+	if (!c.shared)
+		run(&c);
 	stop(&c);
 	return EXIT_OK;
 }

@@ -2,11 +2,11 @@
 #include "fuse/mounted.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
-#include "base/fd_pass.h"
 #include "base/log.h"
 #include "client/client.h"
 #include "fuse/kernel.h"
 #include "fuse/mounted_internal.h"
+#include "fuse/mounter.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -22,12 +22,12 @@ const struct engine *mounted_engine(const struct mounted *m)
 	return m->engine;
 }
 
-bool mounted_is_attached(const struct mounted *m)
+bool mounted_is_attached(const struct mounted *m, const char *mountpoint)
 {
 	const struct slots_mount *facts = slots_mount(m->config.slots);
 	dev_t dev = 0;
 
-	return facts->point_dev != 0 && kernel_dev(AT_FDCWD, m->config.mountpoint, &dev) == 0 &&
+	return facts->point_dev != 0 && kernel_dev(AT_FDCWD, mountpoint, &dev) == 0 &&
 	       dev == (dev_t)facts->point_dev;
 }
 
@@ -35,6 +35,7 @@ bool mounted_is_attached(const struct mounted *m)
 
 int mounted_take_device(struct mounted *m, int fd, struct err *e)
 {
+	struct err why = ERR_INIT;
 	int r = 0;
 
 	if (dup3(fd, m->config.dev_fd, O_CLOEXEC) < 0)
@@ -43,8 +44,10 @@ int mounted_take_device(struct mounted *m, int fd, struct err *e)
 			"(ulimit -n)");
 	m->own_device = true;
 	if (m->config.hand_fd >= 0)
-		r = fd_pass_send(m->config.hand_fd, m->config.dev_fd);
-	return r < 0 ? err_set(e, r, "the connection cannot be handed over: %s", err_str(r)) : 0;
+		r = mounter_hand(m->config.dev_fd, &why);
+	return r < 0 ? err_set(e, r, "the connection cannot be handed over: %s",
+			       why.text[0] ? why.text : err_str(r))
+		     : 0;
 }
 
 int mounted_need_device(struct mounted *m, struct err *e)
@@ -97,13 +100,30 @@ static void note_background(const struct mounted *m)
 	struct slots_mount *facts = slots_mount(m->config.slots);
 	uint32_t slots = slots_count(m->config.slots);
 
-	facts->max_background = min(kernel_background((dev_t)facts->fuse_dev), slots);
+	facts->max_background = min(mounter_background((dev_t)facts->fuse_dev, slots), slots);
 	/* A few slots are for what is not a READ. */
 	if (facts->max_background && facts->max_background < slots / 2)
 		log_warn("few reads at once",
 			"max_background=%u slots=%u effect=\"a stalled origin may hold up other "
 			"reads\" next=\"raise /sys/module/fuse/parameters/max_user_bgreq\"",
 			facts->max_background, slots);
+}
+
+static int attach(const struct mounted *m, int shown, struct err *e)
+{
+	const struct slots_mount *facts = slots_mount(m->config.slots);
+
+	return mounter_attach(
+		&(struct mounter_attach){
+			.mount_fd = shown,
+			.point_fd = m->config.point_fd,
+			.mountpoint = m->config.mountpoint,
+			.key = m->config.key ? m->config.key : "",
+			.point_dev = (dev_t)facts->point_dev,
+			.fuse_dev = (dev_t)facts->fuse_dev,
+			.replace = m->config.replace,
+		},
+		e);
 }
 
 static int mount_new_one(struct mounted *m, struct err *e)
@@ -114,7 +134,8 @@ static int mount_new_one(struct mounted *m, struct err *e)
 	int r;
 
 	facts->engine = m->engine->number;
-	r = guard_start(&m->guard, m->config.mountpoint, e);
+	/* With a keeper, which clears up, we could not. */
+	r = mounter_is_apart() ? 0 : guard_start(&m->guard, m->config.mountpoint, e);
 	if (r == 0)
 		r = m->engine->connect(m, &root, e);
 	if (r == 0)
@@ -132,7 +153,7 @@ static int mount_new_one(struct mounted *m, struct err *e)
 	 */
 	slots_set_phase(m->config.slots, SLOTS_MOUNTED);
 	if (shown >= 0)
-		r = kernel_attach(shown, m->config.point_fd, e);
+		r = attach(m, shown, e);
 	return r < 0 ? err_prefix(e, "%s", m->config.mountpoint) : 0;
 }
 
@@ -180,7 +201,7 @@ int mounted_new(const struct mounted_config *config, struct mounted **ret_mounte
 	}
 	/* A takeover that fails leaves it to the next one, as long as there is a connection. */
 	if (r < 0 && (slots_phase(config->slots) != SLOTS_MOUNTED || r == -ENODEV) &&
-		mounted_is_attached(m) && mounted_detach(m, NULL) < 0)
+		mounted_is_attached(m, m->config.mountpoint) && mounted_detach(m, NULL) < 0)
 		log_error("mount left behind", "mountpoint=\"%s\"", config->mountpoint);
 	if (r < 0) {
 		mounted_free(m);
@@ -204,7 +225,7 @@ static void tidy(struct mounted *m)
 	struct err e = ERR_INIT;
 
 	m->ended |= session_gone(m->session);
-	if (!m->ended || !mounted_is_attached(m))
+	if (!m->ended || !mounted_is_attached(m, m->config.mountpoint))
 		return;
 	log_warn("connection lost", "mountpoint=\"%s\" next=unmounting", m->config.mountpoint);
 	if (mounted_detach(m, &e) < 0)

@@ -23,10 +23,12 @@ struct mounted_config {
 	const char *mountpoint;      /* absolute; all borrowed */
 	const char *source;          /* URL, as df(1) is to show it */
 	const char *image;           /* path */
+	const char *key;             /* of its superblock: what may share it */
 	int point_fd;                /* of mountpoint_open(); -1 at a takeover */
+	bool replace;                /* point_fd is a mount of ours, whose place it takes */
 	int dev_fd;  /* /dev/fuse; or something else, whose number the connection is to get */
 	bool kept;   /* somebody keeps dev_fd for a successor */
-	int hand_fd; /* a socket to who does, should the connection be another one; -1: none */
+	int hand_fd; /* a socket to who does, which mounter_use() knows; -1: none */
 	struct slots *slots; /* phase MOUNTED: a takeover; NEW: with the facts of the image */
 	struct reader *reader;
 	bool allow_other;     /* a mount of an ordinary user is for all */
@@ -52,8 +54,12 @@ void mounted_free(struct mounted *m);
  * Ends the mount; 0 once the kernel has let go of everything, or was told to. Without `force`:
  * -EBUSY with a line that names who uses it, and nothing has changed. With it: readers get EIO,
  * open files die. -ETIMEDOUT: the kernel does not let go.
+ *
+ * `mountpoint` NULL: its own; else one that shares it. *ret_others: mount points that still show
+ * it, for which it goes on (and so do open files, by force too); may be NULL.
  */
-int mounted_unmount(struct mounted *m, bool force, struct err *e) __must_check;
+int mounted_unmount(struct mounted *m, const char *mountpoint, bool force, uint32_t *ret_others,
+	struct err *e) __must_check;
 
 struct session *mounted_session(struct mounted *m);
 const struct engine *mounted_engine(const struct mounted *m);

@@ -29,8 +29,8 @@ int mounted_need_device(struct mounted *m, struct err *e) __must_check;
 /* `fd` becomes m->config.dev_fd, also for who keeps that; the caller closes `fd`. */
 int mounted_take_device(struct mounted *m, int fd, struct err *e) __must_check;
 
-/* True while what the mount point shows is ours. */
-bool mounted_is_attached(const struct mounted *m);
-/* Takes it off the mount point at once, whoever uses it. 0, or what the kernel or fusermount3
+/* True while what that mount point shows is ours. */
+bool mounted_is_attached(const struct mounted *m, const char *mountpoint);
+/* Takes it off its own mount point at once, whoever uses it. 0, or what the kernel or fusermount3
  * said. */
 int mounted_detach(struct mounted *m, struct err *e) __must_check;

@@ -1,9 +1,9 @@
 /* The end of a mount. See mounted.h. */
 #include "base/clock.h"
 #include "base/log.h"
-#include "fuse/kernel.h"
 #include "fuse/mounted_internal.h"
-#include "fuse/users.h"
+#include "fuse/mounter.h"
+#include "fuse/unmount_helper.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -13,10 +13,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define UMOUNT_DEADLINE (10 * CLOCK_SECOND)
-#define ABORT_DEADLINE  (10 * CLOCK_SECOND)
-#define GONE_DEADLINE   (5 * CLOCK_SECOND)
-#define FORCE_GRACE     (100 * CLOCK_MS)
+#define GONE_DEADLINE (5 * CLOCK_SECOND)
+#define FORCE_GRACE   (100 * CLOCK_MS)
 
 static bool await_gone(struct mounted *m, uint64_t ns)
 {
@@ -30,101 +28,6 @@ static bool await_gone(struct mounted *m, uint64_t ns)
 	return true;
 }
 
-/* ---- the helper ------------------------------------------------------------------------------ */
-
-/* A process that unmounts: it may wait in the kernel for ever. */
-struct helper {
-	pid_t pid;
-	int said; /* a pipe: what fusermount3 says; nothing from umount2() */
-};
-
-/* Only system calls: other threads' locks were copied as they were. */
-_Noreturn static void helper_main(
-	const char *mountpoint, int flags, const struct fusermount_command *command, int said)
-{
-	static char *const envp[] = { (char *)(uintptr_t) "LC_ALL=C", NULL };
-
-	(void)dup2(said, STDERR_FILENO);
-	(void)close_range(STDERR_FILENO + 1, UINT_MAX, 0); /* must not keep the connection alive */
-	(void)close(STDIN_FILENO);
-	(void)close(STDOUT_FILENO);
-	if (umount2(mountpoint, flags | UMOUNT_NOFOLLOW) == 0)
-		_exit(0);
-	if (errno != EPERM || !command)
-		_exit(errno & 0xff);
-	(void)open("/dev/null", O_RDONLY); /* the two lowest numbers */
-	(void)open("/dev/null", O_WRONLY);
-	(void)execve(command->program, command->argv, envp);
-	_exit(errno & 0xff);
-}
-
-static int start_helper(const struct mounted *m, int flags, struct helper *ret)
-{
-	struct fusermount_command command;
-	bool have =
-		fusermount_unmount_command(m->config.mountpoint, flags & MNT_DETACH, &command) == 0;
-	int said[2];
-	pid_t pid;
-
-	if (pipe2(said, O_CLOEXEC | O_NONBLOCK) != 0)
-		return err_errno();
-	pid = fork();
-	if (pid == 0)
-		helper_main(m->config.mountpoint, flags, have ? &command : NULL, said[1]);
-	(void)close(said[1]); /* the helper's */
-	if (pid < 0) {
-		int r = err_errno();
-
-		(void)close(said[0]); /* read only */
-		return r;
-	}
-	*ret = (struct helper){ .pid = pid, .said = said[0] };
-	return 0;
-}
-
-/* How it ended; fusermount3 has one status for every failure, and says the rest. */
-static int helper_result(const struct helper *helper, int status, struct err *e)
-{
-	char said[FUSERMOUNT_TEXT];
-	ssize_t n = read(helper->said, said, sizeof(said) - 1);
-
-	if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
-		return 0;
-	if (n > 0) {
-		said[n] = '\0';
-		return err_set(e, fusermount_unmount_errno(said), "%s", fusermount_words(said));
-	}
-	return WIFEXITED(status) ? -WEXITSTATUS(status) : -EIO;
-}
-
-/*
- * Its errno, or -ETIMEDOUT while it still runs at the deadline. Once the mount is off the mount
- * point nobody can want a READ any more; those of readers that were killed, or of read-ahead, would
- * hold the helper up.
- */
-static int await_helper(struct mounted *m, const struct helper *helper, uint64_t ns, struct err *e)
-{
-	uint64_t deadline = clock_mono_ns() + ns;
-	bool refusing = !m->session;
-	int status = 0;
-
-	for (;;) {
-		pid_t got = waitpid(helper->pid, &status, WNOHANG);
-
-		if (got == helper->pid)
-			return helper_result(helper, status, e);
-		if (got < 0 && errno != EINTR)
-			return err_errno();
-		if (!refusing && !mounted_is_attached(m)) {
-			session_refuse(m->session, true);
-			refusing = true;
-		}
-		if (clock_mono_ns() > deadline)
-			return -ETIMEDOUT;
-		clock_sleep_ns(CLOCK_MS);
-	}
-}
-
 /* Cuts the connection if it is still ours: its number may be somebody else's once it is gone. */
 static int cut_connection(struct mounted *m)
 {
@@ -133,100 +36,113 @@ static int cut_connection(struct mounted *m)
 	if (!m->session || session_gone(m->session) ||
 		(poll(&dev, 1, 0) == 1 && dev.revents & POLLERR))
 		return 0;
-	return kernel_abort((dev_t)slots_mount(m->config.slots)->fuse_dev);
+	return mounter_abort((dev_t)slots_mount(m->config.slots)->fuse_dev);
+}
+
+/* One unmount under way. */
+struct unmount {
+	struct mounted *m;
+	const char *mountpoint;
+	bool lazy;
+	bool last; /* no other mount point shows it */
+	bool refusing;
+};
+
+/*
+ * Once the mount is off its last mount point nobody can want a READ any more; those of readers that
+ * were killed, or of read-ahead, would hold the helper up.
+ */
+static void tick(void *arg)
+{
+	struct unmount *u = arg;
+
+	if (!u->last || u->refusing || mounted_is_attached(u->m, u->mountpoint))
+		return;
+	session_refuse(u->m->session, true);
+	u->refusing = true;
 }
 
 /*
- * By umount2(), or by fusermount3 for who may not: in a process of its own, since with a READ that
- * nobody answers it would wait in the kernel for ever, deaf to signals. At the deadline the
- * connection is cut, which answers everything. `e` is set when there are words for the failure.
+ * By a helper process (mounter.h), with a deadline, at which the connection is cut: that answers
+ * everything. `e` is set when there are words for the failure.
  */
-static int unmount_helped(struct mounted *m, int flags, struct err *e)
+static int unmount_helped(struct unmount *u, struct err *e)
 {
-	struct helper helper = { .said = -1 };
-	int r = start_helper(m, flags, &helper);
+	bool watch = u->m->session != NULL;
+	int r = mounter_unmount(u->mountpoint, u->lazy, watch ? tick : NULL, u, e);
 
-	if (r < 0)
+	if (r != -ETIMEDOUT || !u->last)
 		return r;
-	r = await_helper(m, &helper, UMOUNT_DEADLINE, e);
-	if (r == -ETIMEDOUT) {
-		log_warn("unmount is stuck", "mountpoint=\"%s\" next=\"cutting the connection\"",
-			m->config.mountpoint);
-		r = cut_connection(m);
-		if (r < 0)
-			log_error("connection not cut", "error=%s", err_name(r));
-		r = await_helper(m, &helper, ABORT_DEADLINE, e);
-	}
-	(void)close(helper.said); /* read only */
-	return r;
+	log_warn("unmount is stuck", "mountpoint=\"%s\" next=\"cutting the connection\"",
+		u->mountpoint);
+	r = cut_connection(u->m);
+	if (r < 0)
+		log_error("connection not cut", "error=%s", err_name(r));
+	return mounter_unmount(u->mountpoint, u->lazy, watch ? tick : NULL, u, e);
 }
 
 /* ---- what is said ---------------------------------------------------------------------------- */
 
-static int busy_line(struct mounted *m, struct err *e)
-{
-	char users[512];
-	dev_t dev = (dev_t)slots_mount(m->config.slots)->point_dev;
-
-	if (users_of(dev, users, sizeof(users)) > 0)
-		return err_set(e, -EBUSY, "%s is in use by %s: end them, or unmount with --force",
-			m->config.mountpoint, users);
-	return err_set(e, -EBUSY,
-		"%s is in use, by %sa mount below it or in another mount namespace: unmount with "
-		"--force",
-		m->config.mountpoint, geteuid() == 0 ? "" : "another user's process, ");
-}
-
-static int unmount_error(struct mounted *m, int r, const struct err *words, struct err *e)
+static int unmount_error(const struct unmount *u, int r, const struct err *words, struct err *e)
 {
 	if (r == -ETIMEDOUT)
 		return err_set(e, r,
 			"%s cannot be unmounted: the kernel does not let go of it: kill the "
 			"processes that use it",
-			m->config.mountpoint);
+			u->mountpoint);
 	if (r == -EPERM && !words->text[0])
 		return err_set(e, r,
 			"%s cannot be unmounted: only root may, and fusermount3 is not installed: "
 			"install the package fuse3",
-			m->config.mountpoint);
-	return err_set(e, r, "%s cannot be unmounted: %s: try --force", m->config.mountpoint,
+			u->mountpoint);
+	return err_set(e, r, "%s cannot be unmounted: %s: try --force", u->mountpoint,
 		words->text[0] ? words->text : err_str(r));
 }
 
 /* ---- unmount --------------------------------------------------------------------------------- */
 
 /* The mount point does not show what is ours: unmounted by hand, or covered. */
-static int unmount_detached(struct mounted *m, bool force, struct err *e)
+static int unmount_detached(struct unmount *u, bool force, struct err *e)
 {
-	if (await_gone(m, GONE_DEADLINE) || force)
+	struct unmount_target target = {
+		.dev = (dev_t)slots_mount(u->m->config.slots)->point_dev,
+	};
+
+	if (!u->last || await_gone(u->m, GONE_DEADLINE) || force)
 		return 0;
-	return busy_line(m, e);
+	return unmount_busy(u->mountpoint, &target, e);
 }
 
-/* The kernel looks whether it is idle and takes it off in one step: nobody who comes in between
- * gets an error. */
-static int unmount_when_idle(struct mounted *m, struct err *e)
+static int unmount_now(struct unmount *u, struct err *e)
 {
 	struct err words = ERR_INIT;
-	int r = unmount_helped(m, 0, &words);
+	int r = unmount_helped(u, &words);
 
-	if (r == -EBUSY)
-		return busy_line(m, e);
-	return r < 0 ? unmount_error(m, r, &words, e) : 0;
+	if (r == -EBUSY) /* the line says who uses it */
+		return err_set(e, r, "%s", words.text);
+	return r < 0 ? unmount_error(u, r, &words, e) : 0;
 }
 
 int mounted_detach(struct mounted *m, struct err *e)
 {
-	struct err words = ERR_INIT;
-	int r = unmount_helped(m, MNT_DETACH, &words);
+	struct unmount u = {
+		.m = m,
+		.mountpoint = m->config.mountpoint,
+		.lazy = true,
+		.last = true,
+	};
 
-	return r < 0 ? unmount_error(m, r, &words, e) : 0;
+	return unmount_now(&u, e);
 }
 
-static int unmount_by_force(struct mounted *m, struct err *e)
+/* Without force the kernel looks whether it is idle and takes it off in one step: nobody who comes
+ * in between gets an error. */
+static int unmount_attached(struct unmount *u, bool force, struct err *e)
 {
-	session_refuse(m->session, true);
-	return mounted_detach(m, e);
+	u->lazy = force;
+	if (force && u->last)
+		session_refuse(u->m->session, true);
+	return unmount_now(u, e);
 }
 
 /* It is off the mount point; what still holds on to the connection loses it. */
@@ -250,25 +166,33 @@ static void end_connection(struct mounted *m, bool force)
 	(void)await_gone(m, GONE_DEADLINE); /* else its readers hold it, with EIO */
 }
 
-int mounted_unmount(struct mounted *m, bool force, struct err *e)
+int mounted_unmount(
+	struct mounted *m, const char *mountpoint, bool force, uint32_t *ret_others, struct err *e)
 {
+	struct unmount u = {
+		.m = m,
+		.mountpoint = mountpoint ? mountpoint : m->config.mountpoint,
+	};
+	uint32_t others = 0;
 	int r;
 
 	CHECK_MAGIC(m, MOUNTED_MAGIC);
 	pthread_mutex_lock(&m->unmounting);
-	if (session_gone(m->session))
-		r = 0;
-	else if (!mounted_is_attached(m))
-		r = unmount_detached(m, force, e);
-	else if (force)
-		r = unmount_by_force(m, e);
+	r = session_gone(m->session) ? 0 : mounter_leave(u.mountpoint, &others, e);
+	u.last = others == 0;
+	if (r < 0 || session_gone(m->session))
+		; /* nothing to take off, or nobody who could */
+	else if (!mounted_is_attached(m, u.mountpoint))
+		r = unmount_detached(&u, force, e);
 	else
-		r = unmount_when_idle(m, e);
-	m->ended |= r == 0;
-	if (r == 0)
+		r = unmount_attached(&u, force, e);
+	m->ended |= r == 0 && u.last;
+	if (r == 0 && u.last)
 		end_connection(m, force);
-	else
+	else if (u.last)
 		session_refuse(m->session, false); /* it goes on as before */
 	pthread_mutex_unlock(&m->unmounting);
+	if (r == 0 && ret_others)
+		*ret_others = others;
 	return r;
 }

@@ -11,6 +11,7 @@
  */
 #pragma once
 
+#include <limits.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -34,10 +35,12 @@ bool mounter_may_mount(void);
 int mounter_probe(const char *dir, struct err *e) __must_check;
 int mounter_mount_fuse(
 	int dev_fd, const char *source, int *ret_fd, dev_t *ret_dev, struct err *e) __must_check;
-int mounter_mount_image(const char *image, int fuse_mount_fd, uint32_t extents, int *ret_fd,
-	dev_t *ret_dev, struct err *e) __must_check;
+int mounter_mount_image(const struct kernel_image *image, int *ret_fd,
+	struct kernel_superblock *ret_super, struct err *e) __must_check;
+bool mounter_may_attach_beneath(void);
 int mounter_abort(dev_t fuse_dev) __must_check;
-uint32_t mounter_background(dev_t fuse_dev);
+/* `wanted`: the daemon that answered INIT may not have had the right to so many. */
+uint32_t mounter_background(dev_t fuse_dev, uint32_t wanted);
 int mounter_fuse_read_ahead(dev_t fuse_dev) __must_check;
 
 /*
@@ -61,20 +64,24 @@ int mounter_attach(const struct mounter_attach *attach, struct err *e) __must_ch
  */
 int mounter_share(const struct mounter_attach *attach, struct err *e) __must_check;
 /*
- * A new superblock of the same bytes takes the place of this daemon's: beneath it at every mount
- * point, which is then taken off. -EOPNOTSUPP: not by this kernel.
+ * A new superblock of the same bytes takes the place of this daemon's at every mount point that
+ * shows `from`; without a keeper that is `mountpoint`. As kernel_switch() and kernel_switch_end().
  */
-int mounter_switch(int mount_fd, dev_t point_dev, struct err *e) __must_check;
+int mounter_switch(
+	int mount_fd, const char *mountpoint, dev_t from, dev_t to, struct err *e) __must_check;
 
 /*
  * One mount point of this daemon's superblock is about to be unmounted. *ret_others: how many more
  * show it. With none, nobody can share it any more, until an unmount fails.
  */
 int mounter_leave(const char *mountpoint, uint32_t *ret_others, struct err *e) __must_check;
+/* One of the mount points that show it. -ENOENT: there is none, or no keeper to know. */
+int mounter_any_point(char ret_mountpoint[PATH_MAX]) __must_check;
 /*
  * umount2() by a helper process, since that may hang; by fusermount3 for who may not. `tick` is
  * called every few ms while it lasts. -ETIMEDOUT: the helper goes on, and is waited for by the next
- * call. -EBUSY: with a line that names who uses it.
+ * call. -EBUSY: with a line that names who uses it; of
+ * others the line is only what the kernel or fusermount3 said, or nothing.
  */
 int mounter_unmount(const char *mountpoint, bool lazy, void (*tick)(void *arg), void *arg,
 	struct err *e) __must_check;
@@ -107,7 +114,15 @@ struct mounter_peer_config {
 };
 int mounter_peer_new(struct mounter_host *host, const struct mounter_peer_config *config,
 	struct mounter_peer **ret_peer) __must_check;
-/* Waits for the end of a request under way. NULL is allowed. */
+/*
+ * Its daemon is gone for good: what still shows its superblock, here and at mount points that share
+ * it, is taken off. Not when only the keeper ends.
+ */
+void mounter_peer_clear(struct mounter_peer *peer);
+/*
+ * Waits for the end of a request under way; one that waits for the daemon ends with the connection,
+ * which is cut. Nothing is unmounted. NULL is allowed.
+ */
 void mounter_peer_free(struct mounter_peer *peer);
 
 /* What the loop polls for POLLIN, then calls mounter_serve(); -1 while a request is under way. */

@@ -8,15 +8,28 @@
 #include <string.h>
 #include <sys/stat.h>
 
-static int check_not_mounted(int fd, const char *path, struct err *e)
+/* Is it the root of a mount? `unknown`, where the kernel does not tell. */
+static int is_mounted(int fd, const char *path, bool unknown, bool *ret, struct err *e)
 {
 	struct statx stx;
 
-	if (statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_BASIC_STATS, &stx) != 0)
+	if (statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, 0, &stx) != 0)
 		return err_set(e, err_errno(),
 			"the mount point %s cannot be used: %m: choose another directory", path);
-	if ((stx.stx_attributes_mask & STATX_ATTR_MOUNT_ROOT) &&
-		(stx.stx_attributes & STATX_ATTR_MOUNT_ROOT))
+	*ret = stx.stx_attributes_mask & STATX_ATTR_MOUNT_ROOT
+		       ? (stx.stx_attributes & STATX_ATTR_MOUNT_ROOT) != 0
+		       : unknown;
+	return 0;
+}
+
+static int check_not_mounted(int fd, const char *path, struct err *e)
+{
+	bool mounted;
+	int r = is_mounted(fd, path, false, &mounted, e);
+
+	if (r < 0)
+		return r;
+	if (mounted)
 		return err_set(e, -EEXIST,
 			"%s is a mount point already: unmount it, or choose another directory",
 			path);
@@ -64,6 +77,23 @@ int mountpoint_open(const char *path, int *ret_fd, struct err *e)
 	r = check_not_mounted(fd, path, e);
 	if (r == 0)
 		r = check_empty(fd, path, e);
+	if (r < 0)
+		return r;
+	*ret_fd = TAKE_FD(fd);
+	return 0;
+}
+
+int mountpoint_open_mounted(const char *path, int *ret_fd, struct err *e)
+{
+	_cleanup_close_ int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	bool mounted;
+	int r;
+
+	if (fd < 0)
+		return err_set(e, err_errno(), "the mount point %s cannot be used: %m", path);
+	r = is_mounted(fd, path, true, &mounted, e);
+	if (r == 0 && !mounted)
+		r = err_set(e, -EINVAL, "nothing is mounted on %s: cachectl mount does that", path);
 	if (r < 0)
 		return r;
 	*ret_fd = TAKE_FD(fd);

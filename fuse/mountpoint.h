@@ -8,3 +8,5 @@
  * -ENOTDIR, -ENOTEMPTY, -EEXIST (a mount already), each with its line.
  */
 int mountpoint_open(const char *path, int *ret_fd, struct err *e) __must_check;
+/* The same of the root of a mount, which is to be replaced. -EINVAL: nothing is mounted there. */
+int mountpoint_open_mounted(const char *path, int *ret_fd, struct err *e) __must_check;

@@ -226,14 +226,19 @@ static int post_unmount(
 {
 	struct cachefuse *c = arg;
 	bool force = request->body && json_is_true(json_object_get(request->body, "force"));
-	int r = mounted_unmount(c->mounted, force, e);
+	const char *point = json_string_value(json_object_get(request->body, "mountpoint"));
+	uint32_t others = 0;
+	int r = mounted_unmount(c->mounted, point, force, &others, e);
 
 	if (r < 0)
 		return err_default(e, r, "unmount failed");
-	log_info("unmounted", "mountpoint=\"%s\" force=%d", c->mountpoint, force);
-	atomic_store(&c->gone, true);
-	(void)eventfd_write(c->wake_fd, 1); /* cannot overflow */
-	*ret_json = json_pack("{s:b}", "unmounted", 1);
+	log_info("unmounted", "mountpoint=\"%s\" force=%d others=%u", point ? point : c->mountpoint,
+		force, others);
+	if (others == 0) { /* else it serves those */
+		atomic_store(&c->gone, true);
+		(void)eventfd_write(c->wake_fd, 1); /* cannot overflow */
+	}
+	*ret_json = json_pack("{s:b, s:i}", "unmounted", 1, "others", (int)others);
 	return 0;
 }
 

@@ -17,6 +17,7 @@
 
 struct search {
 	dev_t dev;
+	uint64_t mount_id; /* 0: any */
 	unsigned int fds;
 	unsigned int lines;
 };
@@ -28,8 +29,10 @@ static bool on_dev(const struct search *s, int dir, const char *name)
 	/*
 	 * Attributes as they are known: never a request to a daemon that may be the one which asks.
 	 */
-	return statx(dir, name, AT_STATX_DONT_SYNC, STATX_TYPE, &stx) == 0 &&
-	       makedev(stx.stx_dev_major, stx.stx_dev_minor) == s->dev;
+	if (statx(dir, name, AT_STATX_DONT_SYNC, STATX_TYPE | STATX_MNT_ID, &stx) != 0 ||
+		makedev(stx.stx_dev_major, stx.stx_dev_minor) != s->dev)
+		return false;
+	return !s->mount_id || !(stx.stx_mask & STATX_MNT_ID) || stx.stx_mnt_id == s->mount_id;
 }
 
 static bool has_descriptor(struct search *s, int proc)
@@ -98,9 +101,9 @@ static void name_of(int proc, char out[32])
 	out[strcspn(out, "\n")] = '\0';
 }
 
-unsigned int users_of(dev_t dev, char *out, size_t size)
+unsigned int users_of(dev_t dev, uint64_t mount_id, char *out, size_t size)
 {
-	struct search s = { .dev = dev };
+	struct search s = { .dev = dev, .mount_id = mount_id };
 	DIR *proc = opendir("/proc");
 	const struct dirent *entry;
 	unsigned int n = 0;

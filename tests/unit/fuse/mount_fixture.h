@@ -78,7 +78,7 @@ static void obey(struct mounted *mounted)
 
 	if (command == COMMAND_NONE)
 		return;
-	r = mounted_unmount(mounted, command == COMMAND_FORCE, &e);
+	r = mounted_unmount(mounted, NULL, command == COMMAND_FORCE, NULL, &e);
 	memcpy(shared->line, e.text, sizeof(e.text));
 	if (r == 0)
 		atomic_store(&gone, true);

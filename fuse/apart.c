@@ -1,0 +1,60 @@
+/* See apart.h. */
+#include "fuse/apart.h"
+#include "base/capabilities.h"
+#include "base/log.h"
+#include "fuse/mounter.h"
+
+#include <inttypes.h>
+#include <linux/capability.h>
+#include <sys/prctl.h>
+
+/*
+ * Mount points and credentials of users whose files root may read; what the daemon writes is
+ * root's.
+ */
+#define KEPT CAPABILITY(CAP_DAC_READ_SEARCH)
+
+void apart_set_key(struct cachefuse *c)
+{
+	const char *name = slots_mount(c->slots)->image;
+	int n = snprintf(c->key, sizeof(c->key), "%s %s", c->engine->name, name);
+
+	if (c->options.prime_max != UINT64_MAX) /* asked for: not anybody's */
+		(void)snprintf(c->key + n, sizeof(c->key) - (size_t)n, " prime=%" PRIu64,
+			c->options.prime_max); /* fits: the names are short */
+}
+
+int apart_drop_rights(struct err *e)
+{
+	int r;
+
+	if (!mounter_is_apart())
+		return 0;
+	r = capabilities_keep(KEPT);
+	if (r == 0 && prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0)
+		r = err_errno();
+	return r < 0 ? err_set(e, r,
+			       "rights cannot be given up: %s: is this process in a sandbox "
+			       "that forbids capset(2)?",
+			       err_str(r))
+		     : 0;
+}
+
+int apart_share(struct cachefuse *c, bool *ret_shared, struct err *e)
+{
+	const struct mounter_attach attach = {
+		.mount_fd = -1,
+		.point_fd = c->point_fd,
+		.mountpoint = c->mountpoint,
+		.key = c->key,
+		.replace = c->options.replace,
+	};
+	int r = mounter_share(&attach, e);
+
+	*ret_shared = r == 0;
+	if (r == -ENOENT)
+		return 0;
+	if (r == 0)
+		log_info("shared", "mountpoint=\"%s\" key=\"%s\"", c->mountpoint, c->key);
+	return r;
+}

@@ -1,0 +1,65 @@
+/* What the parts of the keeper's side share. See mounter.h. */
+#pragma once
+
+#include <pthread.h>
+#include "fuse/mounter.h"
+#include "fuse/mounter_wire.h"
+#include "fuse/superblock.h"
+#include "fuse/unmount_helper.h"
+
+#define MOUNTER_HOST_MAGIC 0x4A71FE0Cu
+#define MOUNTER_PEER_MAGIC 0x4A71FE0Du
+
+struct mounter_host {
+	uint32_t magic;
+	int wake_fd;
+	pthread_mutex_t lock; /* a leaf; never held over a call that may wait */
+	pthread_cond_t idle;
+	struct superblocks superblocks;
+	struct list peers;
+	unsigned int busy;
+};
+
+struct mounter_peer {
+	uint32_t magic;
+	struct list link;
+	struct mounter_host *host;
+	struct mounter_peer_config config; /* its strings are ours */
+	bool busy;                         /* a request is under way */
+
+	/* Under the host's lock. */
+	enum mounter_point point;
+	unsigned int server;
+
+	/* Of who works on a request, one at a time. */
+	dev_t fuse_dev; /* of the connection mounted for it */
+	dev_t made_dev; /* of the last image mounted for it */
+	int *local;     /* devices that came for the next image: LIMIT_DEVICES; -1: none */
+	struct unmount_helper helper;
+	char helping[PATH_MAX]; /* the mount point that it unmounts */
+};
+
+/* One request and what is to be answered. */
+struct mounter_job {
+	struct mounter_peer *peer;
+	struct mounter_request request;
+	struct mounter_answer answer;
+	int fds[MOUNTER_FDS_MAX];
+	uint32_t n_fds;
+	int fd; /* goes with the answer; -1: none */
+	struct err err;
+};
+
+/* Those that came for an image that was never mounted. */
+void mounter_drop_local(struct mounter_peer *peer);
+
+/* ---- mounter_points.c: where superblocks are attached ----------------------------------------- */
+
+int mounter_do_attach(struct mounter_job *job) __must_check;
+int mounter_do_share(struct mounter_job *job) __must_check;
+int mounter_do_switch(struct mounter_job *job) __must_check;
+int mounter_do_leave(struct mounter_job *job) __must_check;
+int mounter_do_any_point(struct mounter_job *job) __must_check;
+int mounter_do_unmount(struct mounter_job *job) __must_check;
+/* That mount's peer; NULL: it is not known. */
+struct mounter_peer *mounter_peer_of_locked(struct mounter_host *host, unsigned int mount);

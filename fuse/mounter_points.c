@@ -1,0 +1,477 @@
+/* Where the superblocks of a node are attached, and by whose wish. See mounter.h. */
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/mount_table.h"
+#include "fuse/mounter_internal.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/sysmacros.h>
+
+#define UNMOUNT_NS (10 * CLOCK_SECOND)
+
+struct mounter_peer *mounter_peer_of_locked(struct mounter_host *host, unsigned int mount)
+{
+	list_for_each (node, &host->peers) {
+		struct mounter_peer *peer = list_entry(node, struct mounter_peer, link);
+
+		if (peer->config.id == mount)
+			return peer;
+	}
+	return NULL;
+}
+
+/* ---- what a daemon may ask ------------------------------------------------------------------- */
+
+/* Only its own mount point: neither by name nor by descriptor another one. */
+static int check_point(const struct mounter_job *job, int point_fd, struct err *e)
+{
+	const char *mountpoint = job->peer->config.mountpoint;
+	char path[32];
+	char at[PATH_MAX];
+	ssize_t n;
+
+	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", point_fd); /* fits */
+	n = readlink(path, at, sizeof(at) - 1);
+	if (n < 0)
+		return err_set(e, err_errno(), "the mount point cannot be looked at: %m");
+	at[n] = '\0';
+	if (strcmp(job->request.path, mountpoint) != 0 || strcmp(at, mountpoint) != 0)
+		return err_set(e, -EPERM, "%s is not where this daemon may mount: that is %s", at,
+			mountpoint);
+	return 0;
+}
+
+/* Only what was mounted for it. */
+static int check_mount(const struct mounter_job *job, int mount_fd, struct err *e)
+{
+	const struct mounter_peer *peer = job->peer;
+	dev_t wanted = (dev_t)job->request.point_dev;
+	dev_t dev = 0;
+	int r = kernel_dev(mount_fd, "", &dev);
+
+	if (r < 0)
+		return err_set(e, r, "the mount cannot be looked at: %s", err_str(r));
+	if (dev == 0 || dev != wanted || (dev != peer->made_dev && dev != peer->fuse_dev))
+		return err_set(e, -EPERM, "that is no mount which was made for this daemon");
+	return 0;
+}
+
+/* ---- the registry ---------------------------------------------------------------------------- */
+
+/* It is no longer there: who had asked for it knows. */
+static void forget_point_locked(
+	struct mounter_host *host, struct superblock *superblock, const char *mountpoint)
+{
+	unsigned int mount = superblock_point_remove(superblock, mountpoint);
+	struct mounter_peer *peer = mount ? mounter_peer_of_locked(host, mount) : NULL;
+
+	if (peer)
+		peer->point = MOUNTER_DETACHED;
+}
+
+/* What lay there is off. `except`: what lies there now. */
+static void replaced_locked(
+	struct mounter_host *host, const char *mountpoint, const struct superblock *except)
+{
+	list_for_each (node, &host->superblocks.all) {
+		struct superblock *s = list_entry(node, struct superblock, link);
+
+		if (s != except && superblock_point(s, mountpoint))
+			forget_point_locked(host, s, mountpoint);
+	}
+}
+
+static int attach_or_replace(
+	const struct mounter_job *job, int mount_fd, int point_fd, struct err *e)
+{
+	int r;
+
+	if (!(job->request.flags & MOUNTER_REPLACE))
+		return kernel_attach(mount_fd, point_fd, e);
+	r = kernel_attach_beneath(mount_fd, point_fd, e);
+	if (r < 0)
+		return r;
+	r = kernel_detach(point_fd);
+	return r < 0 ? err_set(e, r, "%s cannot be taken off: %s: unmount it", job->request.path,
+			       err_str(r))
+		     : 0;
+}
+
+/* ---- attach ---------------------------------------------------------------------------------- */
+
+int mounter_do_attach(struct mounter_job *job)
+{
+	struct mounter_peer *peer = job->peer;
+	struct mounter_host *host = peer->host;
+	struct superblock *s;
+	struct superblock *old;
+	int r = check_point(job, job->fds[1], &job->err);
+
+	if (r == 0)
+		r = check_mount(job, job->fds[0], &job->err);
+	if (r < 0)
+		return r;
+	pthread_mutex_lock(&host->lock);
+	old = superblock_of_server(&host->superblocks, peer->config.id);
+	if (old) /* of a daemon before it that never came to serve */
+		superblock_remove(&host->superblocks, old);
+	r = superblock_add(&host->superblocks, peer->config.id, job->request.key,
+		(dev_t)job->request.point_dev, (dev_t)job->request.fuse_dev, &s);
+	pthread_mutex_unlock(&host->lock);
+	if (r < 0)
+		return err_set(&job->err, r, "the mount cannot be kept in mind: %s", err_str(r));
+	r = attach_or_replace(job, job->fds[0], job->fds[1], &job->err);
+	pthread_mutex_lock(&host->lock);
+	if (r == 0) {
+		replaced_locked(host, job->request.path, s);
+		if (superblock_point_add(s, peer->config.id, job->request.path) < 0)
+			log_warn("superblock not shared", "mountpoint=\"%s\"", job->request.path);
+		peer->point = MOUNTER_OWN;
+		peer->server = peer->config.id;
+	} else {
+		superblock_remove(&host->superblocks, s);
+	}
+	pthread_mutex_unlock(&host->lock);
+	return r;
+}
+
+/* ---- share ----------------------------------------------------------------------------------- */
+
+struct source {
+	unsigned int server;
+	dev_t point_dev;
+	char *points[SUPERBLOCK_POINTS_MAX];
+	unsigned int n;
+};
+
+static void copy_points_locked(const struct superblock *s, struct source *ret)
+{
+	*ret = (struct source){ .server = s->server, .point_dev = s->point_dev };
+	list_for_each (node, &s->points) {
+		char *copy = strdup(list_entry(node, struct superblock_point, link)->mountpoint);
+
+		if (copy) /* else one less to try */
+			ret->points[ret->n++] = copy;
+	}
+}
+
+static void source_release(struct source *source)
+{
+	while (source->n > 0)
+		free(source->points[--source->n]);
+}
+
+/* From any of its mount points: one may be covered, or unmounted by hand. */
+static int clone_any(const struct source *source, int *ret_fd)
+{
+	int r = -ENOENT;
+
+	for (unsigned int i = 0; i < source->n && r < 0; i++)
+		r = kernel_clone(source->points[i], source->point_dev, ret_fd);
+	return r;
+}
+
+/* Promised before it is attached: whoever unmounts the last point learns of it. */
+static int promise_locked(struct mounter_job *job, struct source *ret)
+{
+	struct mounter_host *host = job->peer->host;
+	struct superblock *s = superblock_find(&host->superblocks, job->request.key);
+
+	if (!s)
+		return -ENOENT;
+	if (superblock_point(s, job->request.path))
+		return -EALREADY;
+	copy_points_locked(s, ret);
+	return superblock_point_add(s, job->peer->config.id, job->request.path);
+}
+
+static void settle_share_locked(struct mounter_job *job, unsigned int server, bool attached)
+{
+	struct mounter_peer *peer = job->peer;
+	struct superblock *s = superblock_of_server(&peer->host->superblocks, server);
+
+	if (attached && s) {
+		replaced_locked(peer->host, job->request.path, s);
+		peer->point = MOUNTER_SHARED;
+		peer->server = server;
+	} else if (s) {
+		(void)superblock_point_remove(s, job->request.path); /* nobody's */
+	}
+}
+
+int mounter_do_share(struct mounter_job *job)
+{
+	struct mounter_host *host = job->peer->host;
+	_cleanup_(source_release) struct source source = { 0 };
+	_cleanup_close_ int fd = -1;
+	int r = check_point(job, job->fds[0], &job->err);
+
+	if (r < 0)
+		return r;
+	pthread_mutex_lock(&host->lock);
+	r = promise_locked(job, &source);
+	pthread_mutex_unlock(&host->lock);
+	if (r < 0)
+		return r == -EALREADY ? r : -ENOENT;
+	r = clone_any(&source, &fd);
+	if (r == 0)
+		r = attach_or_replace(job, fd, job->fds[0], &job->err);
+	else
+		r = -ENOENT;
+	pthread_mutex_lock(&host->lock);
+	settle_share_locked(job, source.server, r == 0);
+	pthread_mutex_unlock(&host->lock);
+	return r;
+}
+
+/* ---- switch ---------------------------------------------------------------------------------- */
+
+/* The first takes the mount itself, the others a clone of it from there. */
+static int switch_one(
+	const struct source *source, unsigned int i, int mount_fd, dev_t dev, struct err *e)
+{
+	const char *mountpoint = source->points[i];
+	_cleanup_close_ int top = open(mountpoint, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	_cleanup_close_ int clone = -1;
+	dev_t there = 0;
+	int r = top < 0 ? err_errno() : kernel_dev(top, "", &there);
+
+	if (r == 0 && there != source->point_dev)
+		return 0; /* unmounted by hand, or covered */
+	for (unsigned int j = 0; r == 0 && clone < 0 && j < i; j++)
+		if (kernel_clone(source->points[j], dev, &clone) < 0)
+			continue; /* one that was not switched */
+	if (r == 0)
+		r = kernel_attach_beneath(clone >= 0 ? clone : mount_fd, top, e);
+	if (r == 0)
+		r = kernel_detach(top);
+	return r < 0 ? err_default(e, r, mountpoint) : 0;
+}
+
+int mounter_do_switch(struct mounter_job *job)
+{
+	struct mounter_host *host = job->peer->host;
+	_cleanup_(source_release) struct source source = { 0 };
+	dev_t dev = (dev_t)job->request.point_dev;
+	struct superblock *s;
+	unsigned int done = 0;
+	int r = check_mount(job, job->fds[0], &job->err);
+
+	if (r < 0)
+		return r;
+	pthread_mutex_lock(&host->lock);
+	s = superblock_of_server(&host->superblocks, job->peer->config.id);
+	if (s)
+		copy_points_locked(s, &source);
+	pthread_mutex_unlock(&host->lock);
+	for (unsigned int i = 0; i < source.n; i++) {
+		struct err why = ERR_INIT;
+		int one = switch_one(&source, i, job->fds[0], dev, &why);
+
+		done += one == 0;
+		if (one == 0)
+			continue;
+		log_warn("mount point not switched", "mountpoint=\"%s\" why=\"%s\"",
+			source.points[i], why.text);
+		if (!done)
+			return err_set(&job->err, one, "%s", why.text);
+	}
+	if (!done)
+		return err_set(&job->err, -ENOENT, "no mount point shows it");
+	pthread_mutex_lock(&host->lock);
+	s = superblock_of_server(&host->superblocks, job->peer->config.id);
+	if (s)
+		s->point_dev = dev;
+	pthread_mutex_unlock(&host->lock);
+	return 0;
+}
+
+/* ---- leave and unmount ----------------------------------------------------------------------- */
+
+int mounter_do_leave(struct mounter_job *job)
+{
+	struct mounter_host *host = job->peer->host;
+	struct superblock *s;
+
+	pthread_mutex_lock(&host->lock);
+	s = superblock_of_server(&host->superblocks, job->peer->config.id);
+	if (s) {
+		job->answer.number = s->n_points - (superblock_point(s, job->request.path) != NULL);
+		s->closed |= job->answer.number == 0;
+	}
+	pthread_mutex_unlock(&host->lock);
+	return 0;
+}
+
+int mounter_do_any_point(struct mounter_job *job)
+{
+	struct mounter_host *host = job->peer->host;
+	const struct superblock *s;
+	int r = -ENOENT;
+
+	pthread_mutex_lock(&host->lock);
+	s = superblock_of_server(&host->superblocks, job->peer->config.id);
+	if (s && s->n_points > 0) {
+		const char *point =
+			list_entry(s->points.next, struct superblock_point, link)->mountpoint;
+
+		r = snprintf(job->answer.text, sizeof(job->answer.text), "%s", point) <
+				    (int)sizeof(job->answer.text)
+			    ? 0
+			    : -ENAMETOOLONG;
+	}
+	pthread_mutex_unlock(&host->lock);
+	return r;
+}
+
+/* Its own, or one that shares its superblock. */
+static bool may_unmount(struct mounter_job *job)
+{
+	struct mounter_host *host = job->peer->host;
+	struct superblock *s;
+	bool may;
+
+	pthread_mutex_lock(&host->lock);
+	s = superblock_of_server(&host->superblocks, job->peer->config.id);
+	may = strcmp(job->request.path, job->peer->config.mountpoint) == 0 ||
+	      (s && superblock_point(s, job->request.path));
+	pthread_mutex_unlock(&host->lock);
+	return may;
+}
+
+static void settle_unmount(struct mounter_job *job, int r)
+{
+	struct mounter_host *host = job->peer->host;
+	struct superblock *s;
+
+	pthread_mutex_lock(&host->lock);
+	s = superblock_of_server(&host->superblocks, job->peer->config.id);
+	if (s && r == 0)
+		forget_point_locked(host, s, job->request.path);
+	else if (s && r != -ETIMEDOUT && s->n_points > 0)
+		s->closed = false;
+	pthread_mutex_unlock(&host->lock);
+}
+
+int mounter_do_unmount(struct mounter_job *job)
+{
+	struct mounter_peer *peer = job->peer;
+	uint64_t deadline = clock_mono_ns() + UNMOUNT_NS;
+	struct unmount_target target;
+	int r = 0;
+
+	if (!may_unmount(job))
+		return err_set(&job->err, -EPERM, "%s is not a mount point of this daemon",
+			job->request.path);
+	unmount_target(job->request.path, &target);
+	if (peer->helper.pid && strcmp(peer->helping, job->request.path) != 0)
+		unmount_helper_leave(&peer->helper);
+	if (!peer->helper.pid) {
+		r = unmount_helper_start(
+			job->request.path, job->request.flags & MOUNTER_LAZY, &peer->helper);
+		memcpy(peer->helping, job->request.path, sizeof(peer->helping));
+	}
+	while (r == 0) {
+		r = unmount_helper_look(&peer->helper, &job->err);
+		if (r != -EINPROGRESS)
+			break;
+		r = clock_mono_ns() > deadline ? -ETIMEDOUT : 0;
+		clock_sleep_ns(CLOCK_MS);
+	}
+	if (r == -EBUSY)
+		r = unmount_busy(job->request.path, &target, &job->err);
+	settle_unmount(job, r);
+	return r;
+}
+
+/* ---- looking --------------------------------------------------------------------------------- */
+
+struct sought {
+	const char *mountpoint;
+	dev_t dev;
+};
+
+static int is_sought(void *arg, const struct mount_entry *entry)
+{
+	const struct sought *c = arg;
+
+	return strcmp(entry->point, c->mountpoint) == 0 &&
+			       makedev(entry->dev_major, entry->dev_minor) == c->dev
+		       ? -EEXIST
+		       : 0;
+}
+
+/* On top there, or covered by something else; by the kernel's list, which asks no file system. */
+static bool is_there(const char *mountpoint, dev_t dev)
+{
+	struct sought sought = { mountpoint, dev };
+
+	return mount_table_each_ours(is_sought, &sought) == -EEXIST;
+}
+
+void mounter_peer_look(struct mounter_peer *peer)
+{
+	struct mounter_host *host = peer->host;
+	struct superblock *s;
+	dev_t dev = 0;
+
+	CHECK_MAGIC(peer, MOUNTER_PEER_MAGIC);
+	pthread_mutex_lock(&host->lock);
+	if (peer->busy || (peer->point != MOUNTER_OWN && peer->point != MOUNTER_SHARED)) {
+		pthread_mutex_unlock(&host->lock);
+		return;
+	}
+	s = superblock_of_server(&host->superblocks, peer->server);
+	dev = s ? s->point_dev : 0;
+	pthread_mutex_unlock(&host->lock);
+	if (s && is_there(peer->config.mountpoint, dev))
+		return;
+	pthread_mutex_lock(&host->lock);
+	s = superblock_of_server(&host->superblocks, peer->server);
+	if (!s)
+		peer->point = MOUNTER_DETACHED;
+	else if (s->point_dev == dev) /* else it was switched meanwhile */
+		forget_point_locked(host, s, peer->config.mountpoint);
+	pthread_mutex_unlock(&host->lock);
+}
+
+/* ---- the end --------------------------------------------------------------------------------- */
+
+static void take_off(const char *mountpoint, dev_t dev)
+{
+	_cleanup_close_ int top = -1;
+	dev_t there = 0;
+
+	if (!is_there(mountpoint, dev))
+		return;
+	top = open(mountpoint, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (top < 0 || kernel_dev(top, "", &there) < 0 || there != dev)
+		return;
+	log_warn("taking a dead mount off", "mountpoint=\"%s\"", mountpoint);
+	if (kernel_detach(top) < 0)
+		log_error("mount left behind", "mountpoint=\"%s\"", mountpoint);
+}
+
+void mounter_peer_clear(struct mounter_peer *peer)
+{
+	struct mounter_host *host = peer->host;
+	struct source source = { 0 };
+	struct superblock *s;
+
+	CHECK_MAGIC(peer, MOUNTER_PEER_MAGIC);
+	pthread_mutex_lock(&host->lock);
+	s = superblock_of_server(&host->superblocks, peer->config.id);
+	if (s) {
+		copy_points_locked(s, &source);
+		for (unsigned int i = 0; i < source.n; i++)
+			forget_point_locked(host, s, source.points[i]);
+	}
+	pthread_mutex_unlock(&host->lock);
+	for (unsigned int i = 0; i < source.n; i++)
+		take_off(source.points[i], source.point_dev);
+	source_release(&source);
+}

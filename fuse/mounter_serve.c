@@ -1,0 +1,406 @@
+/* The keeper's side: takes requests, and does what does not touch mount points. See mounter.h. */
+#include "base/cleanup.h"
+#include "base/limits.h"
+#include "base/log.h"
+#include "fuse/mounter_internal.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+/* ---- host and peers -------------------------------------------------------------------------- */
+
+int mounter_host_new(int wake_fd, struct mounter_host **ret_host)
+{
+	struct mounter_host *host = calloc(1, sizeof(*host));
+
+	if (!host)
+		return -ENOMEM;
+	host->magic = MOUNTER_HOST_MAGIC;
+	host->wake_fd = wake_fd;
+	pthread_mutex_init(&host->lock, NULL);
+	pthread_cond_init(&host->idle, NULL);
+	superblocks_init(&host->superblocks);
+	list_init(&host->peers);
+	*ret_host = host;
+	return 0;
+}
+
+void mounter_host_free(struct mounter_host *host)
+{
+	if (!host)
+		return;
+	CHECK_MAGIC(host, MOUNTER_HOST_MAGIC);
+	ensure(list_empty(&host->peers));
+	superblocks_release(&host->superblocks);
+	pthread_cond_destroy(&host->idle);
+	pthread_mutex_destroy(&host->lock);
+	host->magic = 0;
+	free(host);
+}
+
+unsigned int mounter_host_busy(struct mounter_host *host)
+{
+	unsigned int busy;
+
+	CHECK_MAGIC(host, MOUNTER_HOST_MAGIC);
+	pthread_mutex_lock(&host->lock);
+	busy = host->busy;
+	pthread_mutex_unlock(&host->lock);
+	return busy;
+}
+
+static void release_strings(struct mounter_peer_config *config)
+{
+	free((char *)(uintptr_t)config->mountpoint);
+	free((char *)(uintptr_t)config->admin);
+	free((char *)(uintptr_t)config->image_dir);
+}
+
+int mounter_peer_new(struct mounter_host *host, const struct mounter_peer_config *config,
+	struct mounter_peer **ret_peer)
+{
+	struct mounter_peer *peer = calloc(1, sizeof(*peer));
+
+	CHECK_MAGIC(host, MOUNTER_HOST_MAGIC);
+	if (!peer)
+		return -ENOMEM;
+	peer->magic = MOUNTER_PEER_MAGIC;
+	peer->host = host;
+	peer->config = *config;
+	peer->config.mountpoint = strdup(config->mountpoint);
+	peer->config.admin = strdup(config->admin);
+	peer->config.image_dir = strdup(config->image_dir);
+	peer->server = config->id;
+	if (!peer->config.mountpoint || !peer->config.admin || !peer->config.image_dir) {
+		release_strings(&peer->config);
+		free(peer);
+		return -ENOMEM;
+	}
+	pthread_mutex_lock(&host->lock);
+	list_push_back(&host->peers, &peer->link);
+	pthread_mutex_unlock(&host->lock);
+	*ret_peer = peer;
+	return 0;
+}
+
+void mounter_peer_free(struct mounter_peer *peer)
+{
+	struct mounter_host *host = peer ? peer->host : NULL;
+	struct superblock *s;
+
+	if (!peer)
+		return;
+	CHECK_MAGIC(peer, MOUNTER_PEER_MAGIC);
+	pthread_mutex_lock(&host->lock);
+	if (peer->busy && peer->fuse_dev) {
+		pthread_mutex_unlock(&host->lock);
+		if (kernel_abort(peer->fuse_dev) < 0)
+			log_debug("no connection to cut", "mount=%u", peer->config.id);
+		pthread_mutex_lock(&host->lock);
+	}
+	while (peer->busy)
+		pthread_cond_wait(&host->idle, &host->lock);
+	list_remove(&peer->link);
+	s = superblock_of_server(&host->superblocks, peer->config.id);
+	if (s)
+		superblock_remove(&host->superblocks, s);
+	s = superblock_of_server(&host->superblocks, peer->server);
+	if (s && peer->point == MOUNTER_SHARED)
+		(void)superblock_point_remove(s, peer->config.mountpoint); /* its own */
+	pthread_mutex_unlock(&host->lock);
+	unmount_helper_leave(&peer->helper);
+	mounter_drop_local(peer);
+	release_strings(&peer->config);
+	peer->magic = 0;
+	free(peer);
+}
+
+/* ---- what is asked --------------------------------------------------------------------------- */
+
+static int do_hello(struct mounter_job *job)
+{
+	if (kernel_may_mount())
+		job->answer.flags |= MOUNTER_MAY_MOUNT;
+	if (kernel_may_attach_beneath())
+		job->answer.flags |= MOUNTER_MAY_BENEATH;
+	return 0;
+}
+
+static int do_probe(struct mounter_job *job)
+{
+	if (strcmp(job->request.path, job->peer->config.image_dir) != 0)
+		return err_set(&job->err, -EPERM, "%s is not where this daemon's images lie",
+			job->request.path);
+	return kernel_probe(job->request.path, &job->err);
+}
+
+static int do_mount_fuse(struct mounter_job *job)
+{
+	const char *source = job->request.source[0] ? job->request.source : NULL;
+	dev_t dev = 0;
+	int r;
+
+	if (!kernel_is_fuse(job->fds[0]))
+		return err_set(&job->err, -EINVAL, "that is no /dev/fuse");
+	r = kernel_mount_fuse(job->fds[0], source, &job->fd, &dev, &job->err);
+	if (r < 0)
+		return r;
+	job->peer->fuse_dev = dev;
+	job->answer.dev = dev;
+	return 0;
+}
+
+void mounter_drop_local(struct mounter_peer *peer)
+{
+	for (uint32_t i = 0; peer->local && i < LIMIT_DEVICES; i++)
+		cleanup_close(&peer->local[i]);
+	free(peer->local);
+	peer->local = NULL;
+}
+
+static int do_local(struct mounter_job *job)
+{
+	struct mounter_peer *peer = job->peer;
+
+	if (!peer->local) {
+		peer->local = malloc(LIMIT_DEVICES * sizeof(*peer->local));
+		if (!peer->local)
+			return -ENOMEM;
+		for (uint32_t i = 0; i < LIMIT_DEVICES; i++)
+			peer->local[i] = -1;
+	}
+	for (uint32_t i = 0; i < job->n_fds; i++) {
+		uint32_t at = job->request.index[i];
+		struct stat st;
+
+		if (at >= LIMIT_DEVICES || fstat(job->fds[i], &st) != 0 || !S_ISREG(st.st_mode))
+			return err_set(&job->err, -EINVAL, "device %u is no file", at);
+		cleanup_close(&peer->local[at]);
+		peer->local[at] = TAKE_FD(job->fds[i]);
+	}
+	return 0;
+}
+
+/* A directory that only root can change, and in it a file, not a link. */
+static int check_image(const struct mounter_job *job, struct err *e)
+{
+	const char *dir = job->peer->config.image_dir;
+	const char *path = job->request.path;
+	const char *name = path + strlen(dir);
+	_cleanup_close_ int dir_fd = -1;
+	_cleanup_close_ int fd = -1;
+	struct stat st;
+
+	if (strncmp(path, dir, strlen(dir)) != 0 || *name != '/' || strchr(name + 1, '/'))
+		return err_set(e, -EPERM, "%s is not where this daemon's images lie", path);
+	dir_fd = open(dir, O_PATH | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (dir_fd < 0 || fstat(dir_fd, &st) != 0)
+		return err_set(e, err_errno(), "%s cannot be opened: %m", dir);
+	if (st.st_uid != geteuid() || st.st_mode & 077)
+		return err_set(e, -EPERM,
+			"others may look into the image directory %s: chmod 0700 it", dir);
+	fd = openat(dir_fd, name + 1, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+	if (fd < 0 || fstat(fd, &st) != 0)
+		return err_set(e, err_errno(), "the image %s cannot be opened: %m", path);
+	if (!S_ISREG(st.st_mode) || st.st_uid != geteuid() || st.st_mode & 022)
+		return err_set(e, -EPERM, "the image %s is not a file of ours alone", path);
+	return 0;
+}
+
+static int do_mount_image(struct mounter_job *job)
+{
+	struct mounter_peer *peer = job->peer;
+	const struct kernel_image image = {
+		.path = job->request.path,
+		.fuse_mount_fd = job->n_fds ? job->fds[0] : -1,
+		.local = peer->local,
+		.extents = job->request.number,
+		.directio = job->request.flags & MOUNTER_DIRECTIO,
+	};
+	struct kernel_superblock super = { 0 };
+	int r = check_image(job, &job->err);
+
+	if (r == 0 && image.extents > LIMIT_DEVICES)
+		r = err_set(
+			&job->err, -E2BIG, "%u devices are more than an image has", image.extents);
+	if (r == 0)
+		r = kernel_mount_image(&image, &job->fd, &super, &job->err);
+	mounter_drop_local(peer);
+	if (r < 0)
+		return r;
+	peer->made_dev = super.dev;
+	job->answer.dev = super.dev;
+	job->answer.number = super.number;
+	return 0;
+}
+
+static int do_hand(struct mounter_job *job)
+{
+	if (!kernel_is_fuse(job->fds[0]))
+		return err_set(&job->err, -EINVAL, "that is no /dev/fuse");
+	if (dup3(job->fds[0], job->peer->config.fuse_fd, O_CLOEXEC) < 0)
+		return err_set(&job->err, err_errno(), "the connection cannot be kept: %m");
+	return 0;
+}
+
+/* Only the connection that was mounted for it. */
+static int check_connection(struct mounter_job *job)
+{
+	dev_t dev = (dev_t)job->request.fuse_dev;
+
+	return dev && dev == job->peer->fuse_dev
+		       ? 0
+		       : err_set(&job->err, -EPERM, "that is not this daemon's connection");
+}
+
+static int do_abort(struct mounter_job *job)
+{
+	int r = check_connection(job);
+
+	return r == 0 ? kernel_abort(job->peer->fuse_dev) : r;
+}
+
+static int do_background(struct mounter_job *job)
+{
+	uint32_t wanted = min(job->request.number, LIMIT_FUSE_SLOTS);
+	int r = check_connection(job);
+
+	if (r < 0)
+		return r;
+	if (wanted && kernel_background(job->peer->fuse_dev) < wanted)
+		r = kernel_set_background(job->peer->fuse_dev, wanted);
+	if (r < 0)
+		log_warn("max_background not set", "error=%s", err_name(r));
+	job->answer.number = kernel_background(job->peer->fuse_dev);
+	return 0;
+}
+
+static int do_read_ahead(struct mounter_job *job)
+{
+	int r = check_connection(job);
+
+	return r == 0 ? kernel_fuse_read_ahead(job->peer->fuse_dev) : r;
+}
+
+static int (*const ops[MOUNTER_OPS])(struct mounter_job *job) = {
+	[MOUNTER_HELLO] = do_hello,
+	[MOUNTER_PROBE] = do_probe,
+	[MOUNTER_MOUNT_FUSE] = do_mount_fuse,
+	[MOUNTER_LOCAL] = do_local,
+	[MOUNTER_MOUNT_IMAGE] = do_mount_image,
+	[MOUNTER_ATTACH] = mounter_do_attach,
+	[MOUNTER_SHARE] = mounter_do_share,
+	[MOUNTER_SWITCH] = mounter_do_switch,
+	[MOUNTER_LEAVE] = mounter_do_leave,
+	[MOUNTER_ANY_POINT] = mounter_do_any_point,
+	[MOUNTER_UNMOUNT] = mounter_do_unmount,
+	[MOUNTER_HAND] = do_hand,
+	[MOUNTER_ABORT] = do_abort,
+	[MOUNTER_BACKGROUND] = do_background,
+	[MOUNTER_READ_AHEAD] = do_read_ahead,
+};
+
+/* ---- answering ------------------------------------------------------------------------------- */
+
+static void answer(struct mounter_job *job, int code)
+{
+	struct mounter_answer *a = &job->answer;
+	int r;
+
+	a->magic = MOUNTER_MAGIC;
+	a->serial = job->request.serial;
+	a->code = code;
+	a->n_fds = code == 0 && job->fd >= 0;
+	if (job->err.text[0])
+		memcpy(a->text, job->err.text, sizeof(a->text));
+	r = mounter_send(job->peer->config.socket, a, sizeof(*a), &job->fd, a->n_fds);
+	if (r < 0)
+		log_warn("a mount's daemon got no answer", "mount=%u op=%u error=%s",
+			job->peer->config.id, job->request.op, err_name(r));
+}
+
+static void job_free(struct mounter_job *job)
+{
+	for (uint32_t i = 0; i < job->n_fds; i++)
+		cleanup_close(&job->fds[i]);
+	cleanup_close(&job->fd);
+	free(job);
+}
+
+static void *work(void *arg)
+{
+	struct mounter_job *job = arg;
+	struct mounter_peer *peer = job->peer;
+	struct mounter_host *host = peer->host;
+	int wake_fd = host->wake_fd;
+	int r = mounter_check(&job->request, job->n_fds, &job->err);
+
+	if (r == 0)
+		r = ops[job->request.op](job);
+	answer(job, r);
+	job_free(job);
+	pthread_mutex_lock(&host->lock);
+	peer->busy = false;
+	host->busy--;
+	pthread_cond_broadcast(&host->idle);
+	(void)eventfd_write(
+		wake_fd, 1); /* under the lock: neither is freed before; cannot overflow */
+	pthread_mutex_unlock(&host->lock);
+	return NULL;
+}
+
+static void set_busy(struct mounter_peer *peer, bool busy)
+{
+	pthread_mutex_lock(&peer->host->lock);
+	peer->busy = busy;
+	peer->host->busy += busy ? 1 : -1;
+	pthread_mutex_unlock(&peer->host->lock);
+}
+
+void mounter_serve(struct mounter_peer *peer)
+{
+	struct mounter_job *job = calloc(1, sizeof(*job));
+	pthread_attr_t detached;
+	pthread_t thread;
+	int r;
+
+	CHECK_MAGIC(peer, MOUNTER_PEER_MAGIC);
+	if (!job)
+		return; /* stays in the socket */
+	job->peer = peer;
+	job->fd = -1;
+	r = mounter_receive(
+		peer->config.socket, &job->request, sizeof(job->request), job->fds, &job->n_fds);
+	if (r < 0) {
+		if (r == -EBADMSG)
+			log_warn("no request of a mount's daemon", "mount=%u", peer->config.id);
+		free(job);
+		return;
+	}
+	set_busy(peer, true);
+	pthread_attr_init(&detached);
+	pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
+	r = -pthread_create(&thread, &detached, work, job);
+	pthread_attr_destroy(&detached);
+	if (r == 0)
+		return;
+	set_busy(peer, false);
+	(void)err_set(&job->err, r, "the keeper cannot start a thread: %s", err_str(r));
+	answer(job, r);
+	job_free(job);
+}
+
+int mounter_peer_fd(const struct mounter_peer *peer)
+{
+	bool busy;
+
+	CHECK_MAGIC(peer, MOUNTER_PEER_MAGIC);
+	pthread_mutex_lock(&peer->host->lock);
+	busy = peer->busy;
+	pthread_mutex_unlock(&peer->host->lock);
+	return busy ? -1 : peer->config.socket;
+}

@@ -1,0 +1,149 @@
+/* What the keeper tells of its mounts, and remembers. See mounter.h. */
+#include "base/log.h"
+#include "fuse/mounter_internal.h"
+
+#include <poll.h>
+#include <string.h>
+
+static const char *const point_names[] = {
+	[MOUNTER_NONE] = "none",
+	[MOUNTER_OWN] = "own",
+	[MOUNTER_SHARED] = "shared",
+	[MOUNTER_DETACHED] = "detached",
+};
+
+enum mounter_point mounter_peer_point(const struct mounter_peer *peer)
+{
+	enum mounter_point point;
+
+	CHECK_MAGIC(peer, MOUNTER_PEER_MAGIC);
+	pthread_mutex_lock(&peer->host->lock);
+	point = peer->point;
+	pthread_mutex_unlock(&peer->host->lock);
+	return point;
+}
+
+unsigned int mounter_peer_server(const struct mounter_peer *peer)
+{
+	unsigned int server;
+
+	CHECK_MAGIC(peer, MOUNTER_PEER_MAGIC);
+	pthread_mutex_lock(&peer->host->lock);
+	server = peer->server;
+	pthread_mutex_unlock(&peer->host->lock);
+	return server;
+}
+
+int mounter_peer_json(const struct mounter_peer *peer, json_t *row)
+{
+	struct mounter_host *host = peer->host;
+	int r;
+
+	CHECK_MAGIC(peer, MOUNTER_PEER_MAGIC);
+	pthread_mutex_lock(&host->lock);
+	r = json_object_set_new(row, "point", json_string(point_names[peer->point]));
+	if (peer->point == MOUNTER_SHARED) {
+		const struct mounter_peer *server = mounter_peer_of_locked(host, peer->server);
+
+		r |= json_object_set_new(row, "server", json_integer(peer->server));
+		if (server)
+			r |= json_object_set_new(row, "socket", json_string(server->config.admin));
+	}
+	pthread_mutex_unlock(&host->lock);
+	return r == 0 ? 0 : -ENOMEM;
+}
+
+/* ---- for a later keeper ---------------------------------------------------------------------- */
+
+json_t *mounter_peer_save(const struct mounter_peer *peer)
+{
+	struct mounter_host *host = peer->host;
+	const struct superblock *s;
+	json_t *json;
+
+	CHECK_MAGIC(peer, MOUNTER_PEER_MAGIC);
+	pthread_mutex_lock(&host->lock);
+	s = superblock_of_server(&host->superblocks, peer->config.id);
+	json = json_pack("{s:s, s:i, s:I}", "point", point_names[peer->point], "server",
+		(int)peer->server, "fuse_dev", (json_int_t)peer->fuse_dev);
+	if (json && s &&
+		json_object_set_new(json, "superblock",
+			json_pack("{s:s, s:I, s:I}", "key", s->key, "point_dev",
+				(json_int_t)s->point_dev, "fuse_dev", (json_int_t)s->fuse_dev)) !=
+			0) {
+		json_decref(json);
+		json = NULL;
+	}
+	pthread_mutex_unlock(&host->lock);
+	return json;
+}
+
+static enum mounter_point point_of_name(const char *name)
+{
+	for (unsigned int i = 0; name && i < ARRAY_SIZE(point_names); i++)
+		if (strcmp(name, point_names[i]) == 0)
+			return (enum mounter_point)i;
+	return MOUNTER_NONE;
+}
+
+/* Its own, and those that share it and were loaded before. */
+static int load_superblock_locked(struct mounter_peer *peer, const json_t *saved)
+{
+	struct mounter_host *host = peer->host;
+	const char *key = json_string_value(json_object_get(saved, "key"));
+	struct superblock *s;
+	int r = superblock_add(&host->superblocks, peer->config.id, key ? key : "",
+		(dev_t)json_integer_value(json_object_get(saved, "point_dev")),
+		(dev_t)json_integer_value(json_object_get(saved, "fuse_dev")), &s);
+
+	if (r < 0)
+		return r;
+	s->closed = true;
+	list_for_each (node, &host->peers) {
+		const struct mounter_peer *other = list_entry(node, struct mounter_peer, link);
+
+		if (other->server == peer->config.id &&
+			(other->point == MOUNTER_OWN || other->point == MOUNTER_SHARED))
+			r = superblock_point_add(s, other->config.id, other->config.mountpoint);
+	}
+	return r;
+}
+
+/* Whoever waits for an answer would wait for a keeper that is no more; a request that none took is
+ * served as any other. */
+static void tell_renewed(const struct mounter_peer *peer)
+{
+	const struct mounter_answer renewed = { .magic = MOUNTER_MAGIC, .code = -ECONNRESET };
+	struct pollfd p = { .fd = peer->config.socket, .events = POLLIN };
+
+	if (p.fd < 0 || poll(&p, 1, 0) != 0)
+		return;
+	if (mounter_send(p.fd, &renewed, sizeof(renewed), NULL, 0) < 0)
+		log_debug("nobody to tell", "mount=%u", peer->config.id);
+}
+
+void mounter_peer_load(struct mounter_peer *peer, const json_t *saved)
+{
+	struct mounter_host *host = peer->host;
+	const json_t *superblock = json_object_get(saved, "superblock");
+	struct superblock *s;
+	int r = 0;
+
+	CHECK_MAGIC(peer, MOUNTER_PEER_MAGIC);
+	pthread_mutex_lock(&host->lock);
+	peer->point = point_of_name(json_string_value(json_object_get(saved, "point")));
+	peer->server = (unsigned int)json_integer_value(json_object_get(saved, "server"));
+	peer->fuse_dev = (dev_t)json_integer_value(json_object_get(saved, "fuse_dev"));
+	if (!peer->server)
+		peer->server = peer->config.id;
+	s = superblock_of_server(&host->superblocks, peer->server);
+	if (superblock)
+		r = load_superblock_locked(peer, superblock);
+	else if (s && peer->point == MOUNTER_SHARED)
+		r = superblock_point_add(s, peer->config.id, peer->config.mountpoint);
+	pthread_mutex_unlock(&host->lock);
+	if (r < 0)
+		log_warn("superblock not known any more", "mountpoint=\"%s\" error=%s",
+			peer->config.mountpoint, err_name(r));
+	tell_renewed(peer);
+}
