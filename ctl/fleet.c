@@ -44,15 +44,29 @@ int fleet_each_run(int (*fn)(void *arg, const char *run), void *arg)
 	return r;
 }
 
-json_t *fleet_state(const char *run)
+static json_t *read_state(const char *run, const char *name)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(STATE_BYTES);
 	char path[PATH_MAX];
 
-	if (snprintf(path, sizeof(path), "%s/state.json", run) >= (int)sizeof(path) ||
+	if (snprintf(path, sizeof(path), "%s/%s", run, name) >= (int)sizeof(path) ||
 		file_read_all(path, &text) < 0)
 		return NULL;
 	return json_loadb(buf_str(&text), text.len, 0, NULL);
+}
+
+json_t *fleet_state(const char *run)
+{
+	json_t *state = read_state(run, "state.json");
+	json_t *kept = read_state(run, "keeper.json");
+	json_t *mounts = json_object_get(kept, "mounts");
+
+	if (!state && kept)
+		state = json_object();
+	if (mounts)
+		(void)json_object_set(state, "mounts", mounts); /* status */
+	json_decref(kept);
+	return state;
 }
 
 struct search {
@@ -134,26 +148,33 @@ bool fleet_alive(const char *run, const char *name)
 	return r == 0 || r == -EAGAIN; /* behind with answers is alive */
 }
 
-/* Mounts of a supervisor that are still there or on their way; -1: it does not answer. */
-static int count_mounts(const char *run, const char *point, bool *ret_point)
+struct left {
+	int mounts;   /* that are still there or on their way; -1: nobody answers */
+	bool at;      /* the mount point is among them */
+	bool forever; /* the keeper stays when there are none */
+};
+
+static struct left ask_left(const char *run, const char *point)
 {
+	struct left left = { .mounts = -1 };
 	json_t *json = NULL;
 	const json_t *mount;
 	struct err e = ERR_INIT;
-	int n = 0;
 	size_t i;
 
-	*ret_point = false;
-	if (fleet_call(run, "supervisor.sock", "/v1/status", &json, &e) < 0)
-		return -1;
+	if (fleet_call(run, "supervisor.sock", "/v1/status", &json, &e) < 0 &&
+		fleet_call(run, "keeper.sock", "/v1/status", &json, &e) < 0)
+		return left;
+	left.mounts = (int)json_array_size(json_object_get(json, "mounts"));
+	left.forever = json_is_true(json_object_get(json, "keeper_stays")) ||
+		       json_is_true(json_object_get(json, "stays"));
 	json_array_foreach (json_object_get(json, "mounts"), i, mount) {
 		const char *at = json_string_value(json_object_get(mount, "mountpoint"));
 
-		n++;
-		*ret_point |= at && strcmp(at, point) == 0;
+		left.at |= at && strcmp(at, point) == 0;
 	}
 	json_decref(json);
-	return n;
+	return left;
 }
 
 void fleet_settle(const char *run, const char *point)
@@ -164,12 +185,11 @@ void fleet_settle(const char *run, const char *point)
 
 	/* its directory goes last; one that was killed leaves it */
 	while (now < deadline && now - heard < SILENCE_NS && access(run, F_OK) == 0) {
-		bool there = true;
-		int n = count_mounts(run, point, &there);
+		struct left left = ask_left(run, point);
 
-		if (n > 0 && !there)
+		if (!left.at && (left.mounts > 0 || (left.mounts == 0 && left.forever)))
 			return; /* it has others */
-		if (n >= 0)
+		if (left.mounts >= 0)
 			heard = now;
 		clock_sleep_ns(10 * CLOCK_MS);
 		now = clock_mono_ns();

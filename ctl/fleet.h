@@ -24,7 +24,7 @@ struct fleet_mount {
 /* Calls fn for each runtime directory; a negative return ends the walk with it. */
 int fleet_each_run(int (*fn)(void *arg, const char *run), void *arg) __must_check;
 
-/* state.json of a runtime directory: a new reference, or NULL. */
+/* state.json of a runtime directory, with the mounts of keeper.json: a new reference, or NULL. */
 json_t *fleet_state(const char *run);
 
 /* The mount whose mount point is `point`, or, with `below`, holds the path `point`. -ENOENT: none
@@ -46,6 +46,6 @@ static inline bool fleet_unreachable(int r)
 /* True when a process listens on RUN/name. */
 bool fleet_alive(const char *run, const char *name);
 
-/* Waits until the supervisor has noticed that nothing is mounted at `point` any more, and has ended
- * if that was its last mount. Bounded. */
+/* Waits until keeper and supervisor have noticed that nothing is mounted at `point` any more, and have ended
+ * if that was their last mount. Bounded. */
 void fleet_settle(const char *run, const char *point);

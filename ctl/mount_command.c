@@ -76,6 +76,9 @@ static const struct option_spec specs[] = {
 		.help = "permissions the files do not have; 022"),
 	OPTION_ROW(struct mount_options, extent_size, "extent-size", OPTION_SIZE, .min = 16 * MiB,
 		.hidden = true, .help = "size of an extent, for tests"),
+	OPTION_ROW(struct mount_options, dead_after, "dead-after", OPTION_DURATION,
+		.min = CLOCK_SECOND / 10,
+		.help = "after so long without a mount's daemon its readers get EIO; 30s"),
 	OPTION_ROW(struct mount_options, log_level, "log-level", OPTION_CHOICE,
 		.choices = "error|warn|info|debug", .help = "what the daemons log; info"),
 };
@@ -100,6 +103,7 @@ _Noreturn static void exec_supervisor(const struct mount_job *job, int ready_fd)
 	char ready[16];
 	char capacity[32];
 	char memory[32];
+	char dead_after[32];
 	uint64_t bytes = job->options.memory ? job->options.memory : MEMORY_DEFAULT;
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 	int out;
@@ -116,10 +120,12 @@ _Noreturn static void exec_supervisor(const struct mount_job *job, int ready_fd)
 	(void)snprintf(ready, sizeof(ready), "%d", ready_fd);
 	(void)snprintf(capacity, sizeof(capacity), "%" PRIu64, job->options.cache_size);
 	(void)snprintf(memory, sizeof(memory), "%" PRIu64, bytes);
+	(void)snprintf(dead_after, sizeof(dead_after), "%" PRIu64 "ms",
+		(uint64_t)(job->options.dead_after / CLOCK_MS));
 	(void)execl("/proc/self/exe", "cachectl", "supervise", "--cache", job->cache.path,
-		"--cache-size", capacity, "--memory", memory, "--log-level",
-		job->options.log_level ? job->options.log_level : "info", "--ready-fd", ready,
-		(char *)NULL);
+		"--cache-size", capacity, "--memory", memory, "--dead-after", dead_after,
+		"--log-level", job->options.log_level ? job->options.log_level : "info",
+		"--ready-fd", ready, (char *)NULL);
 	_exit(EXIT_RUNTIME);
 }
 

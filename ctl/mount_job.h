@@ -34,6 +34,7 @@ struct mount_options {
 	uint64_t gid;
 	uint64_t umask;
 	uint64_t extent_size;
+	uint64_t dead_after; /* ns; 0: not said */
 	const char *log_level;
 };
 

@@ -40,6 +40,7 @@ struct found {
 	json_t *workers;
 	json_t *masters;
 	json_t *supervisors;
+	json_t *keepers;
 	json_t *others; /* mounts in the kernel of which no daemon answered */
 };
 
@@ -117,27 +118,41 @@ static void add(json_t *list, json_t *json)
 		(void)json_array_append_new(list, json); /* status */
 }
 
+/* By who knows them best: the supervisor has those too that the keeper does not know yet. */
+static const json_t *mounts_of(const json_t *supervisor, const json_t *keeper, const json_t *state)
+{
+	const json_t *all = json_object_get(supervisor, "mounts");
+	const json_t *kept = json_object_get(keeper, "mounts");
+
+	if (all && json_array_size(all) >= json_array_size(kept))
+		return all;
+	return kept ? kept : json_object_get(state, "mounts");
+}
+
 static int visit(void *arg, const char *run)
 {
 	struct found *found = arg;
 	json_t *supervisor = ask(run, "supervisor.sock");
-	json_t *state = supervisor ? NULL : fleet_state(run);
-	const json_t *mounts = json_object_get(supervisor ? supervisor : state, "mounts");
+	json_t *keeper = ask(run, "keeper.sock");
+	json_t *state = supervisor || keeper ? NULL : fleet_state(run);
+	const json_t *mounts = mounts_of(supervisor, keeper, state);
 	const json_t *mount;
 	size_t i;
 
-	if ((supervisor || state) && concerns(found, mounts)) {
+	if ((supervisor || keeper || state) && concerns(found, mounts)) {
 		json_array_foreach (mounts, i, mount) {
 			const char *point = json_string_value(json_object_get(mount, "mountpoint"));
 
 			if (point && (!found->only || strcmp(point, found->only) == 0))
-				add_mount(found, run, mount, supervisor != NULL);
+				add_mount(found, run, mount, supervisor || keeper);
 		}
 		add(found->workers, ask(run, "worker.sock"));
 		add(found->masters, ask(run, "master.sock"));
 		add(found->supervisors, json_incref(supervisor));
+		add(found->keepers, json_incref(keeper));
 	}
 	json_decref(supervisor);
+	json_decref(keeper);
 	json_decref(state);
 	return 0;
 }
@@ -407,7 +422,7 @@ static void print_dead(const struct found *found)
 		const char *point = text_of(mount, "mountpoint");
 
 		if (state && strcmp(state, "unreachable") == 0 && run &&
-			!fleet_alive(run, "supervisor.sock"))
+			!fleet_alive(run, "supervisor.sock") && !fleet_alive(run, "keeper.sock"))
 			(void)printf("note: no daemon serves %s any more: cachectl umount %s, then "
 				     "mount it again\n",
 				point, point);
@@ -483,8 +498,8 @@ static void print_tiers(const struct found *found)
 
 static int print_table(const struct found *found, bool wide)
 {
-	const json_t *const daemons[] = { found->supervisors, found->masters, found->workers,
-		found->mounts, NULL };
+	const json_t *const daemons[] = { found->supervisors, found->keepers, found->masters,
+		found->workers, found->mounts, NULL };
 	_cleanup_(columns_release) struct columns columns = { 0 };
 	const json_t *one;
 	size_t i;
@@ -518,9 +533,9 @@ static int print_table(const struct found *found, bool wide)
 static int print_json(const struct found *found)
 {
 	json_t *first = json_array_get(found->supervisors, 0);
-	json_t *all = json_pack("{s:O, s:O, s:O, s:O, s:O, s:O?}", "mounts", found->mounts,
+	json_t *all = json_pack("{s:O, s:O, s:O, s:O, s:O, s:O, s:O?}", "mounts", found->mounts,
 		"other_mounts", found->others, "workers", found->workers, "masters", found->masters,
-		"supervisors", found->supervisors, "supervisor", first);
+		"supervisors", found->supervisors, "keepers", found->keepers, "supervisor", first);
 	int r = all ? json_dumpf(all, stdout, JSON_INDENT(2)) : -1;
 
 	json_decref(all);
@@ -536,6 +551,7 @@ int command_status(int argc, char **argv)
 		.workers = json_array(),
 		.masters = json_array(),
 		.supervisors = json_array(),
+		.keepers = json_array(),
 		.others = json_array(),
 	};
 	char point[PATH_MAX];
@@ -576,6 +592,7 @@ int command_status(int argc, char **argv)
 	json_decref(found.workers);
 	json_decref(found.masters);
 	json_decref(found.supervisors);
+	json_decref(found.keepers);
 	json_decref(found.others);
 	return status == EXIT_OK ? EXIT_OK : command_fail(status, &e);
 }

@@ -20,6 +20,8 @@ static const struct option_spec specs[] = {
 		"bytes the cache may hold; 0: not said"),
 	OPTION_SIZE_ROW(struct supervise_options, config.memory, "memory", 128 * MiB, 0,
 		"memory of the daemons together"),
+	OPTION_ROW(struct supervise_options, config.dead_after_ns, "dead-after", OPTION_DURATION,
+		.help = "after so long without a mount's daemon its readers get EIO; 0: 30s"),
 	OPTION_FD_ROW(struct supervise_options, ready_fd, "ready-fd",
 		"write READY or ERROR there once it is known"),
 	OPTION_ROW(struct supervise_options, config.log_level, "log-level", OPTION_CHOICE,

@@ -1,8 +1,6 @@
 /* The supervisor's loop and its answers. See supervisor.h. */
 #include "ctl/supervisor.h"
 #include "base/programs.h"
-#include "ctl/terms.h"
-#include "admin/admin.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/daemon.h"
@@ -10,7 +8,6 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "base/ready.h"
-#include "base/mount_table.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -21,146 +18,10 @@
 #include <sys/signalfd.h>
 
 #define DESCRIPTORS  (8u * LIMIT_CHUNK_FDS) /* of each daemon: chunk files and connections */
-#define CHILDREN_MAX (SUPERVISOR_MOUNTS + 2)
+#define CHILDREN_MAX 3u
 #define POLLS_MAX    (2 + 2 * CHILDREN_MAX)
 
-/* ---- answers --------------------------------------------------------------------------------- */
-
-static void wake(struct supervisor *s)
-{
-	uint64_t one = 1;
-
-	if (write(s->wake_fd, &one, sizeof(one)) < 0)
-		log_debug(
-			"wake failed", "cause=%s", err_name(err_errno())); /* full: awake anyway */
-}
-
-static int get_status(
-	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
-{
-	struct supervisor *s = arg;
-
-	(void)request;
-	pthread_mutex_lock(&s->lock);
-	*ret_json = supervisor_json_locked(s);
-	pthread_mutex_unlock(&s->lock);
-	return *ret_json ? 0 : err_set(e, -ENOMEM, "out of memory");
-}
-
-static int post_mounts(
-	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
-{
-	struct supervisor *s = arg;
-	const struct terms terms = { .capacity = s->config->capacity,
-		.memory = s->config->memory,
-		.log_level = s->config->log_level };
-	struct mount *mount = NULL;
-	char notice[TERMS_NOTICE_MAX];
-	int r;
-
-	terms_notice(request->body, &terms, notice);
-	pthread_mutex_lock(&s->lock);
-	r = supervisor_add_locked(s, request->body, &mount, e);
-	if (r == 0) {
-		*ret_json = json_pack("{s:i, s:s, s:s}", "id", (int)mount->id, "socket",
-			mount->socket, "notice", notice);
-		if (!*ret_json)
-			r = err_set(e, -EAGAIN, "out of memory"); /* asked again, with its token */
-	}
-	pthread_mutex_unlock(&s->lock);
-	wake(s);
-	return r;
-}
-
-static int get_mount(
-	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
-{
-	struct supervisor *s = arg;
-	const char *text = request->query(request, "id");
-	unsigned long id = text ? strtoul(text, NULL, 10) : 0;
-	json_t *all;
-	const json_t *one;
-	json_t *found = NULL;
-	uint64_t failures = admin_json_failures();
-	size_t i;
-
-	pthread_mutex_lock(&s->lock);
-	all = supervisor_json_locked(s);
-	json_array_foreach (json_object_get(all, "mounts"), i, one)
-		if (json_integer_value(json_object_get(one, "id")) == (json_int_t)id)
-			found = json_deep_copy(one);
-	pthread_mutex_unlock(&s->lock);
-	json_decref(all);
-	*ret_json = found;
-	if (!found && admin_json_failures() != failures)
-		return err_set(e, -ENOMEM, "out of memory");
-	return found ? 0 : err_set(e, -ENOENT, "no mount has that id");
-}
-
-/* The starter has read why it failed: nobody else will ask. Or he does not wait for it any
- * longer. */
-static int post_mount_read(
-	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
-{
-	struct supervisor *s = arg;
-	const char *text = request->query(request, "id");
-	unsigned long id = text ? strtoul(text, NULL, 10) : 0;
-	bool give_up = request->query(request, "give_up") != NULL;
-
-	(void)e;
-	pthread_mutex_lock(&s->lock);
-	list_for_each (node, &s->mounts) {
-		struct mount *mount = list_entry(node, struct mount, link);
-
-		if (mount->id == id && mount->state == MOUNT_FAILED)
-			mount->forget_ns = clock_mono_ns();
-		else if (mount->id == id)
-			mount->given_up |= give_up;
-	}
-	pthread_mutex_unlock(&s->lock);
-	wake(s);
-	*ret_json = NULL;
-	return 0;
-}
-
-static int post_end(
-	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
-{
-	struct supervisor *s = arg;
-
-	(void)request;
-	(void)e;
-	pthread_mutex_lock(&s->lock);
-	s->ending = true;
-	s->forced = true;
-	pthread_mutex_unlock(&s->lock);
-	wake(s);
-	*ret_json = NULL;
-	return 0;
-}
-
-static const struct admin_route routes[] = {
-	{ "GET", "/v1/status", get_status },
-	{ "POST", "/v1/mounts", post_mounts },
-	{ "GET", "/v1/mount", get_mount },
-	{ "POST", "/v1/mount", post_mount_read },
-	{ "POST", "/v1/end", post_end },
-	{ 0 },
-};
-
 /* ---- what follows from what ------------------------------------------------------------------ */
-
-static void fail_mount(struct mount *mount, int status, const struct err *e)
-{
-	if (mount->state == MOUNT_ACTIVE && !mount->child.told)
-		mount_clear_point(mount); /* it died without a word: nor did it clean up */
-	mount_set_state_locked(mount, MOUNT_FAILED);
-	mount->exit_status = status;
-	mount->failure = *e;
-	mount->forget_ns = clock_mono_ns() + SUPERVISOR_IDLE_NS;
-	log_warn("mount failed", "mountpoint=\"%s\" status=%d text=\"%s\"", mount->mountpoint,
-		status, e->text);
-}
 
 /* A daemon that all mounts need: started, or the reason why nobody can be mounted. True when it
  * serves. */
@@ -170,83 +31,66 @@ static bool need(struct supervisor *s, struct child *child)
 		child_start(child);
 	if (child->state != CHILD_FAILED)
 		return child->state == CHILD_SERVING;
-	list_for_each (node, &s->mounts) {
-		struct mount *mount = list_entry(node, struct mount, link);
+	list_for_each (node, &s->wishes) {
+		struct wish *wish = list_entry(node, struct wish, link);
 
-		if (mount->state == MOUNT_WAITING)
-			fail_mount(mount, child->exit_status, &child->failure);
+		if (wish->state == WISH_WAITING)
+			wish_fail(wish, child->exit_status, &child->failure);
 	}
 	child_end(child); /* may be tried again for the next one */
 	return false;
 }
 
-static void advance_mount(struct supervisor *s, struct mount *mount, bool daemons_serve)
+/* One that was started elsewhere, or by whom it left behind, is as good as ours. */
+static void find_keeper(struct supervisor *s)
 {
-	struct child *c = &mount->child;
-	struct mount_entry entry;
-
-	if (mount->state == MOUNT_WAITING && mount->given_up)
-		mount_set_state_locked(mount, MOUNT_GONE);
-	if (mount->state == MOUNT_WAITING && daemons_serve) {
-		mount_set_state_locked(mount, MOUNT_ACTIVE);
-		child_start(c);
-	}
-	if (mount->state != MOUNT_ACTIVE)
-		return;
-	if (c->state == CHILD_SERVING && strcmp(c->args[c->n_args - 1], "--refresh") == 0)
-		free(c->args[--c->n_args]); /* started again, it serves what it served */
-	if (c->state == CHILD_WAITING && mount_table_find(mount->mountpoint, &entry) == -ENOENT)
-		child_end(c); /* unmounted behind its back */
-	if (s->forced || mount->given_up)
-		child_end(c);
-	if (c->state == CHILD_FAILED)
-		fail_mount(mount, c->exit_status, &c->failure);
-	if (c->state != CHILD_STOPPED)
-		return;
-	if (c->killed)
-		mount_clear_point(mount);
-	mount_set_state_locked(mount, MOUNT_GONE);
+	if (s->keeper.state == CHILD_WAITING || s->keeper.state == CHILD_STOPPED)
+		supervisor_adopt_keeper(s);
 }
 
-static bool wanted(const struct mount *mount)
+/* Mounts of a keeper that goes on without them. Without the lock meanwhile. */
+static void ask_kept(struct supervisor *s)
 {
-	return mount->state == MOUNT_WAITING || mount->state == MOUNT_ACTIVE;
+	struct err e = ERR_INIT;
+	json_t *kept = NULL;
+
+	if (!s->stays || clock_mono_ns() - s->asked_ns < CLOCK_SECOND)
+		return;
+	pthread_mutex_unlock(&s->lock);
+	if (keeper_call(s, NULL, "/v1/status", NULL, &kept, &e) < 0)
+		kept = NULL;
+	pthread_mutex_lock(&s->lock);
+	s->asked_ns = clock_mono_ns();
+	if (kept)
+		s->kept = (unsigned int)json_array_size(json_object_get(kept, "mounts"));
+	json_decref(kept);
 }
 
-static void drop_mounts(struct supervisor *s)
+/* There are mounts, or may be. */
+static bool keeps(const struct supervisor *s)
 {
-	list_for_each_safe (node, &s->mounts) {
-		struct mount *mount = list_entry(node, struct mount, link);
-		bool forgotten = mount->state == MOUNT_FAILED &&
-				 (s->forced || clock_mono_ns() >= mount->forget_ns);
+	const struct child *c = &s->keeper;
 
-		if (s->forced && mount->state == MOUNT_WAITING)
-			forgotten = true;
-		if (mount->state != MOUNT_GONE && !forgotten)
-			continue;
-		list_remove(node);
-		s->n_mounts--;
-		s->idle_since_ns = 0;        /* it had one: no waiting for the first */
-		(void)unlink(mount->socket); /* the daemon removed it already, or was killed */
-		log_info("mount gone", "mountpoint=\"%s\"", mount->mountpoint);
-		mount_free(mount);
-	}
+	return s->stays ? s->kept > 0 && child_running(c)
+			: child_running(c) || c->state == CHILD_WAITING;
 }
 
 /* False when nothing is left to do. */
 static bool advance(struct supervisor *s)
 {
-	unsigned int n_wanted = 0;
-	bool serve = false;
+	unsigned int n_waiting = 0;
 
-	list_for_each (node, &s->mounts)
-		n_wanted += wanted(list_entry(node, struct mount, link));
-	if (n_wanted > 0 && !s->forced)
-		serve = need(s, &s->master) && need(s, &s->worker);
-	list_for_each_safe (node, &s->mounts)
-		advance_mount(s, list_entry(node, struct mount, link), serve);
-	drop_mounts(s);
-	if (s->n_mounts > 0)
+	wishes_drop_locked(s);
+	find_keeper(s);
+	ask_kept(s);
+	list_for_each (node, &s->wishes)
+		n_waiting += list_entry(node, struct wish, link)->state == WISH_WAITING;
+	if ((n_waiting > 0 || keeps(s)) && !s->forced && need(s, &s->master) &&
+		need(s, &s->worker) && n_waiting > 0 && need(s, &s->keeper))
+		wishes_pass_locked(s);
+	if (s->forced && !s->stays)
+		child_end(&s->keeper);
+	if (s->n_wishes > 0 || (keeps(s) && !(s->forced && s->stays)))
 		return true;
 	if (clock_mono_ns() - s->idle_since_ns >= SUPERVISOR_IDLE_NS)
 		s->ending = true;
@@ -271,8 +115,7 @@ static unsigned int children(struct supervisor *s, struct child *out[CHILDREN_MA
 
 	out[n++] = &s->master;
 	out[n++] = &s->worker;
-	list_for_each (node, &s->mounts)
-		out[n++] = &list_entry(node, struct mount, link)->child;
+	out[n++] = &s->keeper;
 	return n;
 }
 
@@ -298,15 +141,7 @@ static unsigned int collect(struct supervisor *s, int signal_fd, struct pollfd p
 	return n;
 }
 
-/* What a daemon handed over came before its READY, and is taken before that is read. */
-static void take_hands(struct supervisor *s)
-{
-	list_for_each (node, &s->mounts)
-		mount_take_hand(list_entry(node, struct mount, link));
-}
-
-/* Milliseconds until something is due; at most a second, after which unmounts from outside are
- * looked for. */
+/* Milliseconds until something is due; at most a second. */
 static int time_left(struct supervisor *s)
 {
 	struct child *all[CHILDREN_MAX];
@@ -317,11 +152,13 @@ static int time_left(struct supervisor *s)
 	for (unsigned int i = 0; i < n; i++)
 		if (all[i]->wake_ns)
 			next = min(next, all[i]->wake_ns);
-	list_for_each (node, &s->mounts) {
-		const struct mount *mount = list_entry(node, struct mount, link);
+	if (s->retry_ns)
+		next = min(next, s->retry_ns);
+	list_for_each (node, &s->wishes) {
+		const struct wish *wish = list_entry(node, struct wish, link);
 
-		if (mount->state == MOUNT_FAILED)
-			next = min(next, mount->forget_ns);
+		if (wish->state == WISH_FAILED)
+			next = min(next, wish->forget_ns);
 	}
 	return next <= now ? 0 : (int)((next - now) / CLOCK_MS) + 1;
 }
@@ -348,7 +185,6 @@ static void dispatch(struct supervisor *s, const struct pollfd *polls, const str
 		log_debug("wake not read", "cause=%s", err_name(err_errno())); /* comes again */
 	if (polls[1].revents)
 		on_signal(s, polls[1].fd);
-	take_hands(s);
 	for (unsigned int i = 2; i < n; i++) {
 		if (!polls[i].revents)
 			continue;
@@ -421,27 +257,25 @@ static int start(struct supervisor *s, struct err *e)
 	if (s->wake_fd < 0 || pipe2(s->alive, O_CLOEXEC) != 0)
 		return err_set(e, err_errno(),
 			"no descriptors: %m: raise the limit of open files (ulimit -n)");
-	r = supervisor_plan_daemons(s);
+	r = supervisor_plan(s);
 	if (r < 0)
 		return err_set(
 			e, r, "out of memory: free some, or raise the control group's limit");
 	supervisor_adopt(s);
-	return admin_server_new(
-		cache_dir_socket(&s->cache, "supervisor.sock", path), routes, s, &s->admin, e);
+	return admin_server_new(cache_dir_socket(&s->cache, "supervisor.sock", path),
+		supervisor_routes(), s, &s->admin, e);
 }
 
 static void stop(struct supervisor *s)
 {
-	struct list *node;
-
 	if (s->admin)
 		admin_server_free(s->admin);
-	while ((node = list_pop_front(&s->mounts)))
-		mount_free(list_entry(node, struct mount, link));
-	if (s->done)
+	wishes_free(s);
+	if (s->done && !child_running(&s->keeper))
 		cache_dir_remove_run(s->cache.run);
 	child_release(&s->master);
 	child_release(&s->worker);
+	child_release(&s->keeper);
 	cleanup_close(&s->alive[0]);
 	cleanup_close(&s->alive[1]);
 	cleanup_close(&s->wake_fd);
@@ -475,9 +309,10 @@ int supervisor_run(const struct supervisor_config *config, int ready_fd)
 	pthread_sigmask(SIG_BLOCK, &set, NULL); /* before any thread starts */
 	signal_fd = signalfd(-1, &set, SFD_CLOEXEC);
 	pthread_mutex_init(&s.lock, NULL);
-	list_init(&s.mounts);
+	list_init(&s.wishes);
 	child_init(&s.master, "master");
 	child_init(&s.worker, "worker");
+	child_init(&s.keeper, "keeper");
 	r = start(&s, &e);
 	if (r < 0) {
 		stop(&s);

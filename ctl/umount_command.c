@@ -90,6 +90,12 @@ static bool gone(const char *point)
 	return mount_table_find(point, &entry) == -ENOENT;
 }
 
+/* Somebody is there who starts a daemon again. */
+static bool is_kept(const char *run)
+{
+	return fleet_alive(run, "supervisor.sock") || fleet_alive(run, "keeper.sock");
+}
+
 /* 0, -EBUSY with its line, or -ENODEV: nobody to ask. */
 static int ask_daemon(const struct fleet_mount *mount, bool force, struct err *e)
 {
@@ -109,7 +115,7 @@ static int ask_daemon(const struct fleet_mount *mount, bool force, struct err *e
 			break;
 		}
 		r = -ENODEV;
-		if (!fleet_alive(mount->run, "supervisor.sock") || clock_mono_ns() > deadline)
+		if (!is_kept(mount->run) || clock_mono_ns() > deadline)
 			break; /* nobody starts it again */
 		clock_sleep_ns(50 * CLOCK_MS);
 	}
@@ -119,7 +125,7 @@ static int ask_daemon(const struct fleet_mount *mount, bool force, struct err *e
 
 /* ---- afterwards ------------------------------------------------------------------------------ */
 
-/* No supervisor: whoever takes off the last mount ends what served it. */
+/* Neither supervisor nor keeper: whoever takes off the last mount ends what served it. */
 static void end_orphans(const char *run)
 {
 	json_t *state = fleet_state(run);
@@ -180,9 +186,9 @@ static int unmount(const char *point, const struct umount_options *options, stru
 	deadline = clock_mono_ns() + DETACH_NS;
 	while (!gone(point) && clock_mono_ns() < deadline)
 		clock_sleep_ns(5 * CLOCK_MS);
-	if (known && fleet_alive(mount.run, "supervisor.sock"))
+	if (known && is_kept(mount.run))
 		fleet_settle(mount.run, point);
-	else if (known)
+	if (known && !is_kept(mount.run))
 		end_orphans(mount.run);
 	return EXIT_OK;
 }

@@ -49,6 +49,7 @@ struct cachefuse_options {
 	int fuse_fd;
 	int slots_fd;
 	int hand_fd;
+	int hand_near_fd; /* only held */
 	const char *log_level;
 	const char *log_file;
 };

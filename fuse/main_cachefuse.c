@@ -115,6 +115,9 @@ static const struct option_spec specs[] = {
 		"a memfd for requests, kept likewise"),
 	OPTION_FD_ROW(struct cachefuse_options, hand_fd, "hand-fd",
 		"a socket of the keeper, which mounts for this daemon"),
+	OPTION_ROW(struct cachefuse_options, hand_near_fd, "hand-near-fd", OPTION_FD,
+		.hidden = true,
+		.help = "the other end of --hand-fd, which a later keeper takes from here"),
 	OPTION_ROW(struct cachefuse_options, log_level, "log-level", OPTION_CHOICE,
 		.choices = "error|warn|info|debug", .help = "what to log; info"),
 	STRING(log_file, "log-file", "FILE", .help = "append the log there, not to standard error"),
@@ -223,6 +226,8 @@ static enum exit_status open_slots(struct cachefuse *c, struct err *e)
 	(void)fcntl(c->slots_fd, F_SETFD, FD_CLOEXEC);
 	if (c->options.hand_fd >= 0)
 		(void)fcntl(c->options.hand_fd, F_SETFD, FD_CLOEXEC);
+	if (c->options.hand_near_fd >= 0)
+		(void)fcntl(c->options.hand_near_fd, F_SETFD, FD_CLOEXEC);
 	return c->options.hand_fd >= 0 && mounter_use(c->options.hand_fd, e) < 0 ? EXIT_RUNTIME
 										 : EXIT_OK;
 }
@@ -691,6 +696,7 @@ int main(int argc, char **argv)
 			.fuse_fd = -1,
 			.slots_fd = -1,
 			.hand_fd = -1,
+			.hand_near_fd = -1,
 			.engine = "auto",
 			.prime_max = PRIME_AUTO,
 			.uid = getuid(),

@@ -23,6 +23,7 @@ DEBUG_PROGRAMS :=
 DEBUG_LIBS := tiers locate ufs net proto admin base
 $(eval $(call debug_program,cacheworker,cacheworker/main_cacheworker.c,cacheworker catalog placement,debug_tier debug_ufs debug_net))
 $(eval $(call debug_program,cachefuse,fuse/main_cachefuse.c,fuse client catalog placement,debug_net))
+$(eval $(call debug_program,cachekeeper,fuse/main_cachekeeper.c,fuse client catalog placement,))
 $(eval $(call debug_program,cachemaster,master/main_cachemaster.c,master catalog placement,debug_ufs debug_net))
 $(eval $(call debug_program,cachectl,ctl/main_cachectl.c,ctl client catalog placement,))
 

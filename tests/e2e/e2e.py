@@ -543,7 +543,7 @@ def reap(pids, seconds=60):
     return codes
 
 
-DAEMONS = ("cachectl", "cachemaster", "cacheworker", "cachefuse")
+DAEMONS = ("cachectl", "cachekeeper", "cachemaster", "cacheworker", "cachefuse")
 
 
 def nothing_left(seconds=0):

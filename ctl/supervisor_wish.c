@@ -1,0 +1,208 @@
+/* Mounts on their way to the keeper. See supervisor.h. */
+#include "ctl/supervisor.h"
+#include "base/exit.h"
+#include "base/log.h"
+#include "ctl/fleet.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CALL_NS  (5 * CLOCK_SECOND)
+#define RETRY_NS (50 * CLOCK_MS)
+
+int keeper_call(struct supervisor *s, const char *method, const char *path, const json_t *body,
+	json_t **ret_json, struct err *e)
+{
+	char socket[SOCKET_PATH_MAX];
+
+	return admin_call(cache_dir_socket(&s->cache, "keeper.sock", socket), method, path, body,
+		CALL_NS, ret_json, e);
+}
+
+struct wish *wish_find_locked(struct supervisor *s, unsigned int id)
+{
+	list_for_each (node, &s->wishes) {
+		struct wish *wish = list_entry(node, struct wish, link);
+
+		if (wish->id == id)
+			return wish;
+	}
+	return NULL;
+}
+
+static void wish_free(struct supervisor *s, struct wish *wish)
+{
+	list_remove(&wish->link);
+	s->n_wishes--;
+	json_decref(wish->body);
+	free(wish);
+}
+
+void wishes_free(struct supervisor *s)
+{
+	while (!list_empty(&s->wishes))
+		wish_free(s, list_entry(s->wishes.next, struct wish, link));
+}
+
+/* Is it asked for twice? 0 and its id; -EEXIST: somebody else was first; -ENOENT. */
+static int find_same(struct supervisor *s, const char *mountpoint, uint64_t token,
+	const json_t *kept, unsigned int *ret_id)
+{
+	const json_t *mount;
+	size_t i;
+
+	list_for_each (node, &s->wishes) {
+		const struct wish *other = list_entry(node, struct wish, link);
+
+		if (other->state != WISH_WAITING || strcmp(other->mountpoint, mountpoint) != 0)
+			continue;
+		*ret_id = other->id;
+		return token && other->token == token ? 0 : -EEXIST;
+	}
+	json_array_foreach (json_object_get(kept, "mounts"), i, mount) {
+		const char *at = json_string_value(json_object_get(mount, "mountpoint"));
+		const char *state = json_string_value(json_object_get(mount, "state"));
+		uint64_t its = (uint64_t)json_integer_value(json_object_get(mount, "token"));
+
+		if (!at || !state || strcmp(at, mountpoint) != 0 || strcmp(state, "failed") == 0)
+			continue;
+		*ret_id = (unsigned int)json_integer_value(json_object_get(mount, "id"));
+		return token && its == token ? 0 : -EEXIST;
+	}
+	return -ENOENT;
+}
+
+/* A number that neither list has. */
+static unsigned int next_id(struct supervisor *s, const json_t *kept)
+{
+	unsigned int of_keeper = (unsigned int)json_integer_value(json_object_get(kept, "next_id"));
+
+	s->next_id = max(s->next_id, of_keeper);
+	return s->next_id++;
+}
+
+int wish_add_locked(struct supervisor *s, const json_t *body, const json_t *kept,
+	unsigned int *ret_id, struct err *e)
+{
+	const char *mountpoint = json_string_value(json_object_get(body, "mountpoint"));
+	uint64_t token = (uint64_t)json_integer_value(json_object_get(body, "token"));
+	struct wish *wish;
+	int r;
+
+	if (!json_is_string(json_object_get(body, "source")) || !mountpoint || mountpoint[0] != '/')
+		return err_set(e, -EINVAL, "a mount needs a source and an absolute mountpoint");
+	if (s->ending)
+		return err_set(
+			e, -EAGAIN, "the supervisor of %s is ending: try again", s->cache.path);
+	r = find_same(s, mountpoint, token, kept, ret_id);
+	if (r == -EEXIST)
+		return err_set(e, r, "%s is already mounted, or about to be", mountpoint);
+	if (r == 0)
+		return 0;
+	if (s->n_wishes + json_array_size(json_object_get(kept, "mounts")) >= SUPERVISOR_MOUNTS)
+		return err_set(e, -ENOSPC,
+			"this cache has %u mounts, the most it takes: use another --cache",
+			SUPERVISOR_MOUNTS);
+	wish = calloc(1, sizeof(*wish));
+	if (wish)
+		wish->body = json_deep_copy(body);
+	if (!wish || !wish->body ||
+		json_object_set_new(wish->body, "id", json_integer(s->next_id)) < 0) {
+		if (wish)
+			json_decref(wish->body);
+		free(wish);
+		return err_set(e, -ENOMEM, "out of memory");
+	}
+	wish->id = next_id(s, kept);
+	json_integer_set(json_object_get(wish->body, "id"), (json_int_t)wish->id);
+	wish->source = json_string_value(json_object_get(wish->body, "source"));
+	wish->mountpoint = json_string_value(json_object_get(wish->body, "mountpoint"));
+	wish->token = token;
+	list_push_back(&s->wishes, &wish->link);
+	s->n_wishes++;
+	*ret_id = wish->id;
+	return 0;
+}
+
+json_t *wish_json(const struct supervisor *s, const struct wish *wish)
+{
+	bool failed = wish->state == WISH_FAILED;
+	char socket[SOCKET_PATH_MAX];
+	char name[48];
+	json_t *json;
+
+	(void)snprintf(name, sizeof(name), "mount-%u.sock", wish->id); /* fits */
+	(void)cache_dir_socket(&s->cache, name, socket);
+	*strrchr(name, '.') = '\0';
+	json = json_pack("{s:s, s:i, s:i, s:s, s:s, s:s, s:i, s:s}", "name", name, "id",
+		(int)wish->id, "pid", 0, "source", wish->source, "mountpoint", wish->mountpoint,
+		"socket", socket, "restarts", 0, "state", failed ? "failed" : "waiting");
+	if (json && failed) {
+		(void)json_object_set_new(json, "exit", json_integer(wish->exit_status));
+		(void)json_object_set_new(json, "text", json_string(wish->failure.text));
+	}
+	return json;
+}
+
+void wish_fail(struct wish *wish, int status, const struct err *e)
+{
+	ensure(wish->state == WISH_WAITING);
+	wish->state = WISH_FAILED;
+	wish->exit_status = status;
+	wish->failure = *e;
+	wish->forget_ns = clock_mono_ns() + SUPERVISOR_IDLE_NS;
+	log_warn("mount failed", "mountpoint=\"%s\" status=%d text=\"%s\"", wish->mountpoint,
+		status, e->text);
+}
+
+/* False: the keeper did not answer, or is ending: it is asked again. */
+static bool pass(struct supervisor *s, struct wish *wish)
+{
+	struct err e = ERR_INIT;
+	json_t *answer = NULL;
+	int r;
+
+	pthread_mutex_unlock(&s->lock); /* only the loop, which this is, frees wishes */
+	r = keeper_call(s, "POST", "/v1/mounts", wish->body, &answer, &e);
+	pthread_mutex_lock(&s->lock);
+	json_decref(answer);
+	if (fleet_unreachable(r) || r == -EAGAIN || r == -ENOMEM || r == -ETIMEDOUT)
+		return false;
+	if (r < 0) {
+		wish_fail(wish, r == -EEXIST ? EXIT_MOUNTPOINT : EXIT_RUNTIME, &e);
+		return true;
+	}
+	s->idle_since_ns = 0; /* it had one: no waiting for the first */
+	wish_free(s, wish);
+	return true;
+}
+
+void wishes_pass_locked(struct supervisor *s)
+{
+	s->retry_ns = 0;
+	list_for_each_safe (node, &s->wishes) {
+		struct wish *wish = list_entry(node, struct wish, link);
+
+		if (wish->state != WISH_WAITING || wish->given_up)
+			continue;
+		if (!pass(s, wish)) {
+			s->retry_ns = clock_mono_ns() + RETRY_NS;
+			return;
+		}
+	}
+}
+
+void wishes_drop_locked(struct supervisor *s)
+{
+	list_for_each_safe (node, &s->wishes) {
+		struct wish *wish = list_entry(node, struct wish, link);
+		bool forgotten = wish->state == WISH_FAILED && clock_mono_ns() >= wish->forget_ns;
+
+		if (!forgotten && !s->forced && !(wish->state == WISH_WAITING && wish->given_up))
+			continue;
+		s->idle_since_ns = 0;
+		log_info("mount gone", "mountpoint=\"%s\"", wish->mountpoint);
+		wish_free(s, wish);
+	}
+}
