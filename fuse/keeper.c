@@ -2,6 +2,7 @@
 #include "fuse/keeper.h"
 #include "base/cleanup.h"
 #include "base/daemon.h"
+#include "base/detach.h"
 #include "base/file.h"
 #include "base/limits.h"
 #include "base/log.h"
@@ -18,7 +19,7 @@
 #include <sys/signalfd.h>
 
 #define DESCRIPTORS (8u * LIMIT_CHUNK_FDS) /* of each daemon: chunk files and connections */
-#define POLLS_MAX   (2 + 3 * KEEPER_MOUNTS)
+#define POLLS_MAX   (2 + 4 * KEEPER_MOUNTS)
 
 const char *keeper_path(const struct keeper *k, const char *name, char out[SOCKET_PATH_MAX])
 {
@@ -40,21 +41,46 @@ static void fail_mount(struct mount *mount)
 		mount->exit_status, mount->failure.text);
 }
 
+/* Once a second: the kernel's list of mounts is long on some machines. */
+static void look_at_point(struct mount *mount)
+{
+	uint64_t now = clock_mono_ns();
+
+	if (now - mount->looked_ns < CLOCK_SECOND)
+		return;
+	mounter_peer_look(mount->peer);
+	mount->looked_ns = now;
+}
+
+/* From every mount point that showed what its daemon serves. */
+static bool is_unmounted(const struct mount *mount)
+{
+	struct mount_entry entry;
+
+	return mounter_peer_points(mount->peer) == 0 &&
+	       mount_table_find(mount->mountpoint, &entry) == -ENOENT;
+}
+
 static void advance_mount(struct keeper *k, struct mount *mount)
 {
 	struct child *c = &mount->child;
-	struct mount_entry entry;
 
 	if (mount->state != MOUNT_ACTIVE)
 		return;
+	look_at_point(mount);
+	if (c->state == CHILD_STOPPED && mount->started && mount_is_shared(mount)) {
+		if (mount->given_up && detach_mount(mount->mountpoint, true, NULL) < 0)
+			log_warn("nobody's mount stays", "mountpoint=\"%s\"", mount->mountpoint);
+		return;
+	}
 	if (!mount->started && !k->forced && !mount->given_up) {
 		mount->started = true;
 		child_start(c);
 	}
 	if (c->state == CHILD_SERVING && strcmp(c->args[c->n_args - 1], "--refresh") == 0)
 		free(c->args[--c->n_args]); /* started again, it serves what it served */
-	if (c->state == CHILD_WAITING && mount_table_find(mount->mountpoint, &entry) == -ENOENT)
-		child_end(c); /* unmounted behind its back */
+	if (c->state == CHILD_WAITING && is_unmounted(mount))
+		child_end(c); /* behind its back */
 	mount_follow_hand_over(mount);
 	if (k->forced || mount->given_up)
 		child_end(c);
@@ -82,6 +108,7 @@ static void drop_mounts(struct keeper *k)
 		k->idle_since_ns = 0;        /* it had one: no waiting for the first */
 		(void)unlink(mount->socket); /* the daemon removed it already, or was killed */
 		log_info("mount gone", "mountpoint=\"%s\"", mount->mountpoint);
+		mounter_peer_clear(mount->peer);
 		mount_free(mount);
 	}
 }
@@ -101,7 +128,7 @@ static bool advance(struct keeper *k)
 
 /* ---- loop ------------------------------------------------------------------------------------ */
 
-enum watched { WATCH_READY, WATCH_END, WATCH_DEVICE };
+enum watched { WATCH_READY, WATCH_END, WATCH_DEVICE, WATCH_ASKED };
 
 struct watch {
 	struct mount *mount;
@@ -134,6 +161,8 @@ static void collect(struct keeper *k, int signal_fd, struct watches *w)
 		watch(w, mount->child.pidfd, mount, WATCH_END);
 		if (mount->dead && !mount->lost)
 			watch(w, mount->fds.fuse, mount, WATCH_DEVICE);
+		if (mount->state == MOUNT_ACTIVE)
+			watch(w, mounter_peer_fd(mount->peer), mount, WATCH_ASKED);
 	}
 }
 
@@ -188,6 +217,10 @@ static void on_event(const struct pollfd *p, const struct watch *w)
 		if (mount->dead && mount->fds.fuse == p->fd)
 			mount_refuse(mount);
 		break;
+	case WATCH_ASKED:
+		if (mounter_peer_fd(mount->peer) == p->fd)
+			mounter_serve(mount->peer);
+		break;
 	}
 }
 
@@ -199,8 +232,6 @@ static void dispatch(struct keeper *k, const struct watches *w)
 		log_debug("wake not read", "cause=%s", err_name(err_errno())); /* comes again */
 	if (w->polls[1].revents)
 		on_signal(k, w->polls[1].fd);
-	list_for_each (node, &k->mounts) /* what was handed over came before READY */
-		mount_take_hand(list_entry(node, struct mount, link));
 	for (unsigned int i = 2; i < w->n; i++)
 		if (w->polls[i].revents)
 			on_event(&w->polls[i], &w->of[i]);
@@ -302,6 +333,9 @@ static int start(struct keeper *k, struct err *e)
 	if (k->wake_fd < 0)
 		return err_set(e, err_errno(),
 			"no descriptors: %m: raise the limit of open files (ulimit -n)");
+	r = mounter_host_new(k->wake_fd, &k->host);
+	if (r < 0)
+		return err_set(e, r, "out of memory");
 	if (k->alive_fd >= 0)
 		(void)fcntl(k->alive_fd, F_SETFD, FD_CLOEXEC); /* mounts get it by name */
 	if (k->config->resume_fd >= 0) {
@@ -330,6 +364,7 @@ static void stop(struct keeper *k)
 		admin_server_free(k->admin);
 	while ((node = list_pop_front(&k->mounts)))
 		mount_free(list_entry(node, struct mount, link));
+	mounter_host_free(k->host);
 	cleanup_close(&k->alive_fd);
 	cleanup_close(&k->wake_fd);
 	cleanup_close(&k->lock_fd);

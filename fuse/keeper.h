@@ -26,6 +26,7 @@
 #include "base/clock.h"
 #include "base/list.h"
 #include "base/unix_socket.h"
+#include "fuse/mounter.h"
 
 #define KEEPER_MOUNTS     64u
 #define KEEPER_IDLE_NS    (15 * CLOCK_SECOND) /* without a mount, or a failure nobody fetched */
@@ -70,6 +71,7 @@ struct mount {
 	unsigned int id;
 	enum mount_state state;
 	struct child child;
+	struct mounter_peer *peer; /* what its daemon asks, and where it is attached */
 	char *source;
 	char *mountpoint;
 	char socket[SOCKET_PATH_MAX];
@@ -89,6 +91,7 @@ struct mount {
 	bool left_refused;   /* those too that its last daemon left */
 	bool lost;           /* the connection is gone */
 	uint64_t refused;    /* so many were */
+	uint64_t looked_ns;  /* at its mount point */
 };
 
 struct keeper {
@@ -96,6 +99,7 @@ struct keeper {
 	int lock_fd;
 	char cachefuse[PATH_MAX]; /* program of mounts to come */
 	pthread_mutex_t lock;
+	struct mounter_host *host;
 	struct list mounts;
 	unsigned int n_mounts;
 	unsigned int next_id;
@@ -134,7 +138,7 @@ void keeper_adopt(struct keeper *k);
 int keeper_resume(struct keeper *k, int fd, struct err *e) __must_check;
 int keeper_state_fd(struct keeper *k, int *ret_fd) __must_check;
 json_t *keeper_json_locked(struct keeper *k);
-json_t *mount_json(const struct mount *mount);
+json_t *mount_json(struct keeper *k, const struct mount *mount);
 
 /* ---- keeper_memory.c ------------------------------------------------------------------------- */
 
@@ -152,9 +156,10 @@ struct mount *mount_new(
 void mount_free(struct mount *mount); /* NULL is allowed */
 /* Its daemon gets the descriptors of `fds`. */
 void mount_give_fds(struct keeper *k, struct mount *mount);
-/* Takes what the daemon handed over, if anything, to the place of fds.fuse: its number stays, as the
- * daemon's does. */
-void mount_take_hand(struct mount *mount);
+/* Its daemon may ask from now on; its descriptors are there. */
+int mount_add_peer(struct keeper *k, struct mount *mount) __must_check;
+/* Another mount's daemon serves what it shows. */
+bool mount_is_shared(const struct mount *mount);
 /* It died without unmounting: nothing of it may stay on its mount point. */
 void mount_clear_point(struct mount *mount);
 /* The one place where a state changes. */

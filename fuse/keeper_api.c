@@ -71,7 +71,7 @@ static int get_mount(
 	pthread_mutex_lock(&k->lock);
 	mount = find_locked(k, request);
 	if (mount)
-		found = mount_json(mount);
+		found = mount_json(k, mount);
 	pthread_mutex_unlock(&k->lock);
 	if (admin_json_failures() != failures) {
 		json_decref(found);

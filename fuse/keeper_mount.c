@@ -2,7 +2,6 @@
 #include "fuse/keeper.h"
 #include "base/cleanup.h"
 #include "base/detach.h"
-#include "base/fd_pass.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/mount_table.h"
@@ -31,6 +30,7 @@ void mount_free(struct mount *mount)
 	if (!mount)
 		return;
 	child_release(&mount->child);
+	mounter_peer_free(mount->peer);
 	cleanup_close(&mount->fds.fuse);
 	cleanup_close(&mount->fds.slots);
 	cleanup_close(&mount->fds.near);
@@ -106,37 +106,53 @@ void mount_give_fds(struct keeper *k, struct mount *mount)
 		child_keep_fd(c, NULL, k->alive_fd);
 }
 
-void mount_take_hand(struct mount *mount)
+int mount_add_peer(struct keeper *k, struct mount *mount)
 {
-	for (;;) {
-		_cleanup_close_ int fd = -1;
-		int r = mount->fds.near < 0 ? -ENODATA
-					    : fd_pass_receive(mount->fds.near, MSG_DONTWAIT, &fd);
+	char images[PATH_MAX + 8];
+	const struct mounter_peer_config config = {
+		.id = mount->id,
+		.mountpoint = mount->mountpoint,
+		.admin = mount->socket,
+		.image_dir = images,
+		.socket = mount->fds.near,
+		.fuse_fd = mount->fds.fuse,
+	};
 
-		if (r == -EBADMSG)
-			continue;
-		if (r < 0)
-			return;
-		if (dup3(fd, mount->fds.fuse, O_CLOEXEC) < 0)
-			log_error("a mount's connection is not kept: it will not survive its "
-				  "daemon",
-				"mountpoint=\"%s\" cause=%s", mount->mountpoint,
-				err_name(err_errno()));
-	}
+	(void)snprintf(images, sizeof(images), "%s/images", k->config->cache); /* fits */
+	return mounter_peer_new(k->host, &config, &mount->peer);
+}
+
+bool mount_is_shared(const struct mount *mount)
+{
+	return mount->peer && mounter_peer_point(mount->peer) == MOUNTER_SHARED;
+}
+
+/* The connection goes; its number stays taken, since the peer knows it. */
+static void close_connection(struct mount *mount)
+{
+	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
+
+	if (mount->fds.fuse >= 0 && (null < 0 || dup3(null, mount->fds.fuse, O_CLOEXEC) < 0))
+		log_warn("a lost mount's connection stays", "mountpoint=\"%s\"", mount->mountpoint);
+	cleanup_close(&null);
+}
+
+/* What lies at its mount point may be another's. */
+static bool may_clear(const struct mount *mount)
+{
+	enum mounter_point point = mount->peer ? mounter_peer_point(mount->peer) : MOUNTER_NONE;
+	struct mount_entry entry;
+
+	return !mount->point_taken && point != MOUNTER_DETACHED && point != MOUNTER_SHARED &&
+	       mount_table_find(mount->mountpoint, &entry) == 0 && mount_entry_ours(&entry);
 }
 
 void mount_clear_point(struct mount *mount)
 {
-	struct mount_entry entry;
 	struct err e = ERR_INIT;
 
-	mount_take_hand(mount);
-	cleanup_close(&mount->fds.fuse); /* the last one: whatever reads there gets an error now */
-	mount->fds.fuse = -1;
-	if (mount->point_taken || mount_table_find(mount->mountpoint, &entry) < 0 ||
-		!mount_entry_ours(&entry))
-		return;
-	if (detach_mount(mount->mountpoint, true, &e) < 0)
+	close_connection(mount); /* the last one: whatever reads there gets an error now */
+	if (may_clear(mount) && detach_mount(mount->mountpoint, true, &e) < 0)
 		log_error("a failed mount stays", "mountpoint=\"%s\" why=\"%s\"", mount->mountpoint,
 			e.text);
 }
@@ -254,6 +270,8 @@ static int mount_prepare(
 	if (r == 0)
 		r = child_arg(c, "--refresh"); /* last: left out when it is started again */
 	if (r == 0)
+		r = mount_add_peer(k, mount);
+	if (r == 0)
 		mount_give_fds(k, mount);
 	return r < 0 ? err_default(e, r, "the mount cannot be prepared") : 0;
 }
@@ -273,7 +291,8 @@ static int find_other(struct keeper *k, const char *mountpoint, unsigned int id,
 		}
 		if (other->id == id)
 			return err_set(e, -EBUSY, "a mount has the number %u already", id);
-		if (other->state == MOUNT_ACTIVE && strcmp(other->mountpoint, mountpoint) == 0)
+		if (other->state == MOUNT_ACTIVE && strcmp(other->mountpoint, mountpoint) == 0 &&
+			mounter_peer_point(other->peer) != MOUNTER_DETACHED)
 			return err_set(
 				e, -EEXIST, "%s is already mounted, or about to be", mountpoint);
 	}

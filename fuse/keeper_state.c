@@ -19,6 +19,8 @@ static const char *mount_state_text(const struct mount *mount)
 {
 	switch (mount->state) {
 	case MOUNT_ACTIVE:
+		if (mount_is_shared(mount) && mount->child.state == CHILD_STOPPED)
+			return child_state_name(CHILD_SERVING);
 		return mount->started ? child_state_name(mount->child.state) : "waiting";
 	case MOUNT_FAILED:
 		return "failed";
@@ -28,15 +30,31 @@ static const char *mount_state_text(const struct mount *mount)
 	return "gone";
 }
 
-/* What is not there for want of memory is counted by admin_json_failures(). */
-json_t *mount_json(const struct mount *mount)
+/* Whose daemon serves it: another mount's, when it is shared. */
+static const struct mount *serving(struct keeper *k, const struct mount *mount)
 {
-	const struct child *c = &mount->child;
+	unsigned int server = mount_is_shared(mount) ? mounter_peer_server(mount->peer) : mount->id;
+
+	list_for_each (node, &k->mounts) {
+		const struct mount *other = list_entry(node, struct mount, link);
+
+		if (other->id == server)
+			return other;
+	}
+	return mount;
+}
+
+/* What is not there for want of memory is counted by admin_json_failures(). */
+json_t *mount_json(struct keeper *k, const struct mount *mount)
+{
+	const struct child *c = &serving(k, mount)->child;
 	json_t *json = json_pack("{s:s, s:i, s:i, s:s, s:s, s:s, s:I, s:s, s:I}", "name", c->name,
 		"id", (int)mount->id, "pid", (int)c->pid, "source", mount->source, "mountpoint",
 		mount->mountpoint, "socket", mount->socket, "restarts", (json_int_t)c->restarts,
 		"state", mount_state_text(mount), "token", (json_int_t)mount->token);
 
+	if (json && mounter_peer_json(mount->peer, json) < 0)
+		log_debug("a row without its point", "name=%s", c->name);
 	if (json && c->failure.text[0])
 		(void)json_object_set_new(json, "last_failure", json_string(c->failure.text));
 	if (json && mount->refused)
@@ -56,7 +74,7 @@ json_t *keeper_json_locked(struct keeper *k)
 
 	list_for_each (node, &k->mounts)
 		(void)json_array_append_new(
-			mounts, mount_json(list_entry(node, struct mount, link))); /* status */
+			mounts, mount_json(k, list_entry(node, struct mount, link))); /* status */
 	json = json_pack("{s:s, s:i, s:s, s:s, s:s, s:b, s:b, s:I, s:i, s:i, s:o}", "process",
 		"keeper", "pid", (int)getpid(), "version", GRANARY_VERSION, "cache",
 		k->config->cache, "run", k->config->run, "ending", (int)k->ending, "stays",
@@ -77,12 +95,12 @@ static json_t *fds_json(const struct mount_fds *fds)
 		"near", fds->near, "far", fds->far, "alive", fds->alive);
 }
 
-static json_t *mount_record(const struct keeper *k, const struct mount *mount)
+static json_t *mount_record(struct keeper *k, const struct mount *mount)
 {
 	const struct child *c = &mount->child;
 	struct mount_fds own = mount->fds;
 	json_t *args = json_array();
-	json_t *json = mount_json(mount);
+	json_t *json = mount_json(k, mount);
 
 	own.alive = k->alive_fd;
 	for (unsigned int i = 0; i < c->n_args; i++)
@@ -90,6 +108,8 @@ static json_t *mount_record(const struct keeper *k, const struct mount *mount)
 	if (!json)
 		return NULL;
 	(void)json_object_set_new(json, "args", args); /* all of these: counted */
+	(void)json_object_set_new(json, "daemon", json_integer(c->pid));
+	(void)json_object_set_new(json, "peer", mounter_peer_save(mount->peer));
 	(void)json_object_set_new(json, "log", json_string(c->log_path));
 	(void)json_object_set_new(json, "served", json_boolean(c->served));
 	(void)json_object_set_new(json, "adopted", json_boolean(c->adopted));
@@ -222,11 +242,44 @@ static struct mount *load_mount(struct keeper *k, const json_t *record)
 	return mount;
 }
 
-static void add_loaded(struct keeper *k, struct mount *mount)
+static int add_loaded(struct keeper *k, struct mount *mount)
 {
+	int r = mount_add_peer(k, mount);
+
+	if (r < 0)
+		return r;
 	mount_give_fds(k, mount);
 	list_push_back(&k->mounts, &mount->link);
 	k->n_mounts++;
+	return 0;
+}
+
+/* Another mount's daemon serves it: it has none of its own. */
+static bool was_shared(const json_t *record)
+{
+	const char *point =
+		json_string_value(json_object_get(json_object_get(record, "peer"), "point"));
+
+	return point && strcmp(point, "shared") == 0 &&
+	       json_integer_value(json_object_get(record, "daemon")) <= 0;
+}
+
+/* Once all are there: who shares what. */
+static void load_peers(struct keeper *k, const json_t *records, bool renewed)
+{
+	const json_t *record;
+	size_t i;
+
+	json_array_foreach (records, i, record) {
+		list_for_each (node, &k->mounts) {
+			struct mount *mount = list_entry(node, struct mount, link);
+
+			if (mount->id ==
+				(unsigned int)json_integer_value(json_object_get(record, "id")))
+				mounter_peer_load(
+					mount->peer, json_object_get(record, "peer"), renewed);
+		}
+	}
 }
 
 static int read_state(const char *text, size_t len, json_t **ret_json)
@@ -269,11 +322,16 @@ static bool adopt_fds(struct keeper *k, struct mount *mount)
 
 static void adopt_mount(struct keeper *k, const json_t *record)
 {
-	pid_t pid = (pid_t)json_integer_value(json_object_get(record, "pid"));
+	pid_t pid = (pid_t)json_integer_value(json_object_get(record, "daemon"));
 	struct mount *mount = load_mount(k, record);
 
 	if (!mount)
 		return;
+	if (was_shared(record)) {
+		if (add_loaded(k, mount) < 0)
+			mount_free(mount);
+		return;
+	}
 	if (!child_process_is(pid, mount->child.args[0]) || child_adopt(&mount->child, pid) < 0) {
 		log_warn("mount without a daemon: umount it", "mountpoint=\"%s\"",
 			mount->mountpoint);
@@ -284,7 +342,10 @@ static void adopt_mount(struct keeper *k, const json_t *record)
 		log_warn("mount adopted without its descriptors: it will not survive its daemon",
 			"mountpoint=\"%s\" cause=%s", mount->mountpoint, err_name(err_errno()));
 	mount_refuse_spare(mount);
-	add_loaded(k, mount);
+	if (add_loaded(k, mount) < 0) {
+		log_error("mount not adopted", "mountpoint=\"%s\" error=ENOMEM", mount->mountpoint);
+		mount_free(mount);
+	}
 }
 
 void keeper_adopt(struct keeper *k)
@@ -301,6 +362,7 @@ void keeper_adopt(struct keeper *k)
 	k->next_id = (unsigned int)json_integer_value(json_object_get(json, "next_id"));
 	json_array_foreach (json_object_get(json, "mounts"), i, record)
 		adopt_mount(k, record);
+	load_peers(k, json_object_get(json, "mounts"), true);
 	json_decref(json);
 }
 
@@ -320,7 +382,7 @@ static void text_to(char *out, size_t size, const json_t *text)
 
 static int resume_mount(struct keeper *k, const json_t *record)
 {
-	pid_t pid = (pid_t)json_integer_value(json_object_get(record, "pid"));
+	pid_t pid = (pid_t)json_integer_value(json_object_get(record, "daemon"));
 	struct mount *mount = load_mount(k, record);
 	int r = 0;
 
@@ -332,7 +394,12 @@ static int resume_mount(struct keeper *k, const json_t *record)
 	close_on_exec(mount->fds.slots);
 	close_on_exec(mount->fds.near);
 	close_on_exec(mount->fds.far);
-	add_loaded(k, mount);
+	if (add_loaded(k, mount) < 0) {
+		mount_free(mount);
+		return -ENOMEM;
+	}
+	if (was_shared(record))
+		return 0;
 	if (pid > 0)
 		r = child_adopt(&mount->child, pid);
 	mount->child.adopted = json_is_true(json_object_get(record, "adopted"));
@@ -368,6 +435,7 @@ int keeper_resume(struct keeper *k, int fd, struct err *e)
 	json_array_foreach (json_object_get(json, "mounts"), i, record)
 		if (resume_mount(k, record) < 0)
 			log_error("a mount was lost by an upgrade", "record=%zu", i);
+	load_peers(k, json_object_get(json, "mounts"), false);
 	json_decref(json);
 	return 0;
 }

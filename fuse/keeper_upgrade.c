@@ -97,9 +97,13 @@ int keeper_upgrade_self_locked(struct keeper *k, const char *dir, struct err *e)
 /* Nothing is under way that the next one would not know of. */
 static bool settled(struct keeper *k)
 {
+	if (mounter_host_busy(k->host) > 0)
+		return false;
 	list_for_each (node, &k->mounts) {
 		const struct mount *mount = list_entry(node, struct mount, link);
 
+		if (mount->child.state == CHILD_STOPPED && mount_is_shared(mount))
+			continue;
 		if (mount->state != MOUNT_ACTIVE || mount->handing || !mount->started ||
 			(mount->child.state != CHILD_SERVING &&
 				mount->child.state != CHILD_WAITING))

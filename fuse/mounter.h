@@ -145,6 +145,8 @@ enum mounter_point mounter_peer_point(const struct mounter_peer *peer);
  * second and when something ended.
  */
 void mounter_peer_look(struct mounter_peer *peer);
+/* Mount points that show what its daemon serves. */
+unsigned int mounter_peer_points(const struct mounter_peer *peer);
 /* SHARED: id of the mount whose daemon serves it; else its own. */
 unsigned int mounter_peer_server(const struct mounter_peer *peer);
 /* Adds members to a mount's row of the status: "point", and "server", "socket" when it is shared. */
@@ -152,5 +154,6 @@ int mounter_peer_json(const struct mounter_peer *peer, json_t *row) __must_check
 
 /* What a later keeper has to know, for state.json; a new reference, NULL without memory. */
 json_t *mounter_peer_save(const struct mounter_peer *peer);
-/* After all peers exist: what mounter_peer_save() said. Foreign members are left out. */
-void mounter_peer_load(struct mounter_peer *peer, const json_t *saved);
+/* After all peers exist: what mounter_peer_save() said. Foreign members are left out.
+ * `renewed`: the keeper before may have died over a request of that daemon. */
+void mounter_peer_load(struct mounter_peer *peer, const json_t *saved, bool renewed);

@@ -23,6 +23,19 @@ enum mounter_point mounter_peer_point(const struct mounter_peer *peer)
 	return point;
 }
 
+unsigned int mounter_peer_points(const struct mounter_peer *peer)
+{
+	const struct superblock *s;
+	unsigned int n;
+
+	CHECK_MAGIC(peer, MOUNTER_PEER_MAGIC);
+	pthread_mutex_lock(&peer->host->lock);
+	s = superblock_of_server(&peer->host->superblocks, peer->config.id);
+	n = s ? s->n_points : 0;
+	pthread_mutex_unlock(&peer->host->lock);
+	return n;
+}
+
 unsigned int mounter_peer_server(const struct mounter_peer *peer)
 {
 	unsigned int server;
@@ -122,7 +135,7 @@ static void tell_renewed(const struct mounter_peer *peer)
 		log_debug("nobody to tell", "mount=%u", peer->config.id);
 }
 
-void mounter_peer_load(struct mounter_peer *peer, const json_t *saved)
+void mounter_peer_load(struct mounter_peer *peer, const json_t *saved, bool renewed)
 {
 	struct mounter_host *host = peer->host;
 	const json_t *superblock = json_object_get(saved, "superblock");
@@ -145,5 +158,6 @@ void mounter_peer_load(struct mounter_peer *peer, const json_t *saved)
 	if (r < 0)
 		log_warn("superblock not known any more", "mountpoint=\"%s\" error=%s",
 			peer->config.mountpoint, err_name(r));
-	tell_renewed(peer);
+	if (renewed)
+		tell_renewed(peer);
 }
