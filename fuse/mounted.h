@@ -61,5 +61,11 @@ void mounted_free(struct mounted *m);
 int mounted_unmount(struct mounted *m, const char *mountpoint, bool force, uint32_t *ret_others,
 	struct err *e) __must_check;
 
+/*
+ * Stops taking requests: a successor with the same descriptors goes on. This process ends at once
+ * then, without mounted_free(). -EBUSY: it is being unmounted; -ENODEV: it is gone.
+ */
+int mounted_hand_over(struct mounted *m) __must_check;
+
 struct session *mounted_session(struct mounted *m);
 const struct engine *mounted_engine(const struct mounted *m);
