@@ -14,6 +14,8 @@ int command_status(int argc, char **argv);
 int command_explain(int argc, char **argv);
 int command_doctor(int argc, char **argv);
 int command_scrub(int argc, char **argv);
+int command_upgrade(int argc, char **argv);
+int command_keeper(int argc, char **argv);
 int command_supervise(int argc, char **argv);
 
 /* Prints "cachectl: LINE" on standard error and returns `status`. */

@@ -20,6 +20,8 @@ static const struct command {
 	{ "explain", command_explain, "which object a file is and where its bytes lie" },
 	{ "doctor", command_doctor, "whether a mount would work here, and what it would lack" },
 	{ "scrub", command_scrub, "read what is cached and compare it with its checksums" },
+	{ "upgrade", command_upgrade, "replace the programs that serve mounts while they serve" },
+	{ "keeper", command_keeper, "keep the mounts of a cache directory, as a service" },
 	{ "version", command_version, "print the version" },
 	{ "help", command_help, "print this, or the help of a command" },
 	{ "supervise", command_supervise, NULL },
@@ -57,7 +59,7 @@ static int unknown_command(const char *name)
 {
 	(void)fprintf(stderr,
 		"cachectl: unknown command '%s': the commands are mount, umount, status, explain, "
-		"doctor, scrub, version and help\n",
+		"doctor, scrub, upgrade, keeper, version and help\n",
 		name);
 	return EXIT_USAGE;
 }

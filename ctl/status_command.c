@@ -70,7 +70,7 @@ static bool is_mounted(const json_t *mount)
 static void add_mount(struct found *found, const char *run, const json_t *known, bool supervised)
 {
 	static const char *const kept[] = { "name", "pid", "state", "restarts", "last_failure",
-		"source", "mountpoint", "socket" };
+		"upgrades", "refused", "source", "mountpoint", "socket" };
 	const char *socket = json_string_value(json_object_get(known, "socket"));
 	const char *state = json_string_value(json_object_get(known, "state"));
 	struct err e = ERR_INIT;

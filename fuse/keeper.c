@@ -299,6 +299,17 @@ static int take_lock(struct keeper *k, struct err *e)
 	return 0;
 }
 
+/* The writing end of a new pipe; who needs the reading end opens it anew. */
+static int make_alive(void)
+{
+	int ends[2];
+
+	if (pipe2(ends, O_CLOEXEC) != 0)
+		return -1;
+	(void)close(ends[0]); /* nothing is ever written */
+	return ends[1];
+}
+
 static int find_program(struct keeper *k, struct err *e)
 {
 	char dir[PATH_MAX];
@@ -347,6 +358,8 @@ static int start(struct keeper *k, struct err *e)
 	}
 	if (r < 0)
 		return r;
+	if (k->alive_fd < 0)
+		k->alive_fd = make_alive(); /* master and worker come later */
 	if (k->n_mounts == 0 && k->config->again)
 		k->idle_since_ns = 0; /* there is nothing that it was started for */
 	return admin_server_new(

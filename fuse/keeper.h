@@ -91,6 +91,7 @@ struct mount {
 	bool left_refused;   /* those too that its last daemon left */
 	bool lost;           /* the connection is gone */
 	uint64_t refused;    /* so many were */
+	uint64_t upgrades; /* daemons replaced by others on purpose */
 	uint64_t looked_ns;  /* at its mount point */
 };
 

@@ -48,10 +48,11 @@ static const struct mount *serving(struct keeper *k, const struct mount *mount)
 json_t *mount_json(struct keeper *k, const struct mount *mount)
 {
 	const struct child *c = &serving(k, mount)->child;
-	json_t *json = json_pack("{s:s, s:i, s:i, s:s, s:s, s:s, s:I, s:s, s:I}", "name", c->name,
-		"id", (int)mount->id, "pid", (int)c->pid, "source", mount->source, "mountpoint",
-		mount->mountpoint, "socket", mount->socket, "restarts", (json_int_t)c->restarts,
-		"state", mount_state_text(mount), "token", (json_int_t)mount->token);
+	json_t *json = json_pack("{s:s, s:i, s:i, s:s, s:s, s:s, s:I, s:s, s:I, s:I}", "name",
+		c->name, "id", (int)mount->id, "pid", (int)c->pid, "source", mount->source,
+		"mountpoint", mount->mountpoint, "socket", mount->socket, "restarts",
+		(json_int_t)c->restarts, "state", mount_state_text(mount), "token",
+		(json_int_t)mount->token, "upgrades", (json_int_t)mount->upgrades);
 
 	if (json && mounter_peer_json(mount->peer, json) < 0)
 		log_debug("a row without its point", "name=%s", c->name);
@@ -237,6 +238,7 @@ static struct mount *load_mount(struct keeper *k, const json_t *record)
 	mount->point_taken = json_is_true(json_object_get(record, "point_taken"));
 	mount->token = (uint64_t)json_integer_value(json_object_get(record, "token"));
 	mount->refused = (uint64_t)json_integer_value(json_object_get(record, "refused"));
+	mount->upgrades = (uint64_t)json_integer_value(json_object_get(record, "upgrades"));
 	mount->its = fds_of(json_object_get(record, "its"));
 	mount->started = true;
 	return mount;

@@ -73,8 +73,11 @@ void mount_follow_hand_over(struct mount *mount)
 		return;
 	}
 	mount->handing = 0;
-	if (c->state == CHILD_STOPPED || c->state == CHILD_WAITING)
-		child_start(c);
+	mount->upgrades++;
+	if (c->state != CHILD_STOPPED && c->state != CHILD_WAITING)
+		return;
+	child_start(c);
+	c->restarts--; /* this one was wanted */
 }
 
 /* ---- this process ---------------------------------------------------------------------------- */

@@ -1,0 +1,170 @@
+/*
+ * cachectl upgrade: other programs in place of those that serve mounts, while they serve. Asks the
+ * keeper of each cache directory, and waits until it has done it.
+ */
+#include "admin/admin.h"
+#include "base/clock.h"
+#include "base/option.h"
+#include "base/programs.h"
+#include "ctl/command.h"
+#include "ctl/fleet.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define DONE_NS (30 * CLOCK_SECOND)
+
+struct upgrade_options {
+	const char *program;
+};
+
+static const struct option_spec specs[] = {
+	OPTION_STRING_ROW(struct upgrade_options, program, "program", "DIR",
+		"directory of the new programs; that of this one"),
+};
+
+static const struct option_set set = {
+	.program = "cachectl upgrade",
+	.arguments = "[keeper|mounts]",
+	.about =
+		"Replaces the daemons of all mounts, and the keeper, by the programs in DIR, while "
+		"they serve:\n"
+		"readers wait for less than a second.",
+	.specs = specs,
+	.n = ARRAY_SIZE(specs),
+	.max_args = 1,
+};
+
+struct upgrade {
+	char dir[PATH_MAX];
+	const char *only; /* "keeper" or "mounts"; NULL: both */
+	unsigned int found;
+	struct err *err;
+};
+
+static long long number(const json_t *json, const char *name)
+{
+	return (long long)json_integer_value(json_object_get(json, name));
+}
+
+/* How often the keeper, or its mounts, were replaced; -1: it does not answer now. `ret_busy`: a
+ * mount does not serve yet. */
+static long long count(const char *run, const char *what, bool *ret_busy, struct err *e)
+{
+	json_t *status = NULL;
+	const json_t *mount;
+	long long n;
+	size_t i;
+
+	*ret_busy = true;
+	if (fleet_call(run, "keeper.sock", "/v1/status", &status, e) < 0)
+		return -1;
+	*ret_busy = false;
+	n = strcmp(what, "keeper") == 0 ? number(status, "upgrades") : 0;
+	json_array_foreach (json_object_get(status, "mounts"), i, mount) {
+		const char *state = json_string_value(json_object_get(mount, "state"));
+
+		*ret_busy |= !state || strcmp(state, "serving") != 0;
+		if (strcmp(what, "mounts") == 0)
+			n += number(mount, "upgrades");
+	}
+	if (json_is_string(json_object_get(status, "upgrade_error")))
+		(void)err_set(
+			e, -EIO, "%s", json_string_value(json_object_get(status, "upgrade_error")));
+	json_decref(status);
+	return n;
+}
+
+static int replace(const struct upgrade *u, const char *run, const char *what)
+{
+	uint64_t deadline = clock_mono_ns() + DONE_NS;
+	char socket[SOCKET_PATH_MAX];
+	struct err e = ERR_INIT;
+	bool busy = false;
+	long long before = count(run, what, &busy, &e);
+	long long now = before;
+	json_t *wish = json_pack("{s:s, s:s}", "what", what, "program", u->dir);
+	int r = -ENAMETOOLONG;
+
+	if (snprintf(socket, sizeof(socket), "%s/keeper.sock", run) < (int)sizeof(socket))
+		r = admin_call(socket, "POST", "/v1/upgrade", wish, FLEET_TIMEOUT_NS, NULL, u->err);
+	json_decref(wish);
+	if (r < 0)
+		return r;
+	for (;;) {
+		e = ERR_INIT;
+		now = count(run, what, &busy, &e);
+		if (now > before && !busy)
+			break;
+		if (now >= 0 && e.text[0])
+			return err_set(u->err, -EIO, "not replaced: %s", e.text);
+		if (clock_mono_ns() > deadline)
+			return err_set(u->err, -ETIMEDOUT,
+				"the %s of %s did not serve again in time: cachectl status", what,
+				run);
+		clock_sleep_ns(10 * CLOCK_MS);
+	}
+	(void)printf("%s of %s replaced by those in %s\n",
+		strcmp(what, "keeper") == 0 ? "keeper" : "daemons", run, u->dir);
+	return 0;
+}
+
+/* Does it have a mount whose daemon could be replaced? */
+static bool has_mounts(const char *run)
+{
+	struct err e = ERR_INIT;
+	json_t *status = NULL;
+	bool any;
+
+	if (fleet_call(run, "keeper.sock", "/v1/status", &status, &e) < 0)
+		return false;
+	any = json_array_size(json_object_get(status, "mounts")) > 0;
+	json_decref(status);
+	return any;
+}
+
+static int visit(void *arg, const char *run)
+{
+	struct upgrade *u = arg;
+	int r = 0;
+
+	if (!fleet_alive(run, "keeper.sock"))
+		return 0;
+	u->found++;
+	/* The keeper first: the new one starts the new daemons. */
+	if (!u->only || strcmp(u->only, "keeper") == 0)
+		r = replace(u, run, "keeper");
+	if (r == 0 && (!u->only || strcmp(u->only, "mounts") == 0) && has_mounts(run))
+		r = replace(u, run, "mounts");
+	return r;
+}
+
+int command_upgrade(int argc, char **argv)
+{
+	struct upgrade_options options = { 0 };
+	struct err e = ERR_INIT;
+	struct upgrade u = { .err = &e };
+	int args = option_parse_or_exit(&set, argc, argv, &options);
+	int r;
+
+	u.only = args > 0 ? argv[1] : NULL;
+	if (u.only && strcmp(u.only, "keeper") != 0 && strcmp(u.only, "mounts") != 0) {
+		(void)err_set(&e, -EINVAL, "what is upgraded is \"keeper\" or \"mounts\", not '%s'",
+			u.only);
+		return command_fail(EXIT_USAGE, &e);
+	}
+	if (options.program && !realpath(options.program, u.dir)) {
+		(void)err_set(&e, err_errno(), "%s cannot be used: %m: name a directory",
+			options.program);
+		return command_fail(EXIT_USAGE, &e);
+	}
+	if (!options.program && programs_dir(u.dir, &e) < 0)
+		return command_fail(EXIT_RUNTIME, &e);
+	r = fleet_each_run(visit, &u);
+	if (r == 0 && u.found == 0)
+		r = err_set(&e, -ENOENT, "no keeper runs: cachectl status lists what does");
+	if (r == 0)
+		return EXIT_OK;
+	(void)err_default(&e, r, "not upgraded");
+	return command_fail(EXIT_RUNTIME, &e);
+}
