@@ -17,7 +17,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
-#define INFO_VERSION  1
+#define INFO_VERSION  2
 #define INFO_BYTES    1024u
 #define KEY_DIGITS    32u
 #define STALE_SECONDS 3600
@@ -133,7 +133,7 @@ static int take_info(json_t *json, struct image_facts *ret)
 		    "image_bytes", &image_bytes, "extent_bytes", &extent_bytes, "extents", &extents,
 		    "xxh3", &checksum, "boot", &boot) != 0)
 		return -EBADMSG;
-	if (version != INFO_VERSION || extents < 1 || extents > (int)LIMIT_DEVICES ||
+	if (version != INFO_VERSION || extents < 1 || extents > (int)IMAGE_DEVICES_MAX ||
 		strlen(checksum) != 16 || strlen(boot) >= sizeof(f.boot))
 		return -EBADMSG;
 	f.info = (struct image_info){
