@@ -123,6 +123,7 @@ void chunk_bits_set(struct chunk *chunk, uint32_t first, uint32_t n)
 {
 	uint32_t added = 0;
 
+	atomic_fetch_add(&chunk->writes, 1);
 	for_each_word(w, first, n)
 	{
 		uint64_t mask = word_mask(w, first, n);
@@ -131,6 +132,8 @@ void chunk_bits_set(struct chunk *chunk, uint32_t first, uint32_t n)
 	}
 	atomic_fetch_add(&chunk->present_blocks, added);
 	atomic_fetch_add(&chunk->tier->blocks, added);
+	if (chunk->extent)
+		atomic_fetch_add(&chunk->extent->written, added);
 }
 
 void chunk_bits_verified(struct chunk *chunk, uint32_t first, uint32_t n)
