@@ -52,6 +52,7 @@ static void native_free_tree(struct mounted *m, struct tree *tree)
 
 const struct engine engine_native = {
 	.name = "native",
+	.option = "native",
 	.number = 1,
 	.auto_why = "this kernel mounts EROFS from files",
 	.probe = native_probe,

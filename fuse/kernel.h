@@ -17,11 +17,16 @@
 #include "base/err.h"
 
 /*
- * May we mount, and is there an EROFS that takes files? Mounts a tiny image of its own in `dir` to
- * know. -EPERM, -ENODEV, -ENOTBLK (only block devices), -EOPNOTSUPP (not on this directory's file
- * system), or an error of the directory.
+ * May we mount, and is there an EROFS that takes files? Mounts a small image of its own from `dir`
+ * to know, reads a file of it, kills who serves it, and wants an error from another one. -EPERM,
+ * -ENODEV, -ENOTBLK (only block devices), -EOPNOTSUPP (not on this directory's file system, not with
+ * this kernel's pages, or not as it must be), or an error of the directory.
  */
 int kernel_probe(const char *dir, struct err *e) __must_check;
+/* The same of an image over a loop device. */
+int kernel_probe_loop(struct err *e) __must_check;
+/* Can images be mounted by a kernel whose pages have so many bytes? -EOPNOTSUPP with a line. */
+int kernel_check_pages(long bytes, struct err *e) __must_check;
 
 /* True with CAP_SYS_ADMIN. */
 bool kernel_may_mount(void);
@@ -69,6 +74,12 @@ struct kernel_superblock {
 
 /* A detached mount of an image. Read-ahead set. The descriptors are the caller's as before. */
 int kernel_mount_image(const struct kernel_image *image, int *ret_fd,
+	struct kernel_superblock *ret_super, struct err *e) __must_check;
+/*
+ * The same of an image of one device, the file `name` of the FUSE mount: over a loop device with
+ * direct I/O, which goes with the last mount of it. -EOPNOTSUPP: this kernel cannot, with a line.
+ */
+int kernel_mount_loop(int fuse_mount_fd, const char *name, int *ret_fd,
 	struct kernel_superblock *ret_super, struct err *e) __must_check;
 /*
  * Is it still mounted somewhere, or a file of it open? In any mount namespace. True as well when

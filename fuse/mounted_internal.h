@@ -1,6 +1,7 @@
 /* What mounted.c, mounted_unmount.c and the engines know of a mount. */
 #pragma once
 
+#include <limits.h>
 #include <pthread.h>
 #include <sys/types.h>
 #include "fuse/fusermount.h"
@@ -28,6 +29,16 @@ struct mounted {
 int mounted_need_device(struct mounted *m, struct err *e) __must_check;
 /* `fd` becomes m->config.dev_fd, also for who keeps that; the caller closes `fd`. */
 int mounted_take_device(struct mounted *m, int fd, struct err *e) __must_check;
+
+/* Where it is. -ENAMETOOLONG. */
+int mounted_image_path(const struct mounted *m, char ret_path[PATH_MAX]) __must_check;
+/*
+ * The image of an engine that reads it itself, under a name that stays for a successor. *ret_fd is
+ * the caller's.
+ */
+int mounted_image_open(struct mounted *m, int *ret_fd, struct err *e) __must_check;
+/* That name goes, unless there may be a successor. */
+void mounted_image_drop(const struct mounted *m);
 
 /* True while what the mount point shows is ours. */
 bool mounted_is_attached(const struct mounted *m);

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #define SLOTS_MAGIC      0x31544F4C53524E47ull /* "GNRSLOT1" */
-#define SLOTS_VERSION    2u
+#define SLOTS_VERSION    3u
 #define SLOTS_OBJ_MAGIC  0x510751A5u
 #define STATE_BITS       4u
 #define STATE_MASK       ((1u << STATE_BITS) - 1)

@@ -75,7 +75,8 @@ struct slots_mount {
 	uint64_t fuse_dev;   /* st_dev of the connection's mount: its minor names the connection */
 	uint64_t point_dev;  /* st_dev of what the mount point shows; 0: nothing of ours yet */
 	uint64_t mounted_at; /* seconds since 1970 */
-	char image[64];      /* file name in the image directory */
+	uint64_t volume_offset; /* of the volume on the image's one device; 0: not of one device */
+	char image[64];         /* file name in the image directory */
 	char engine_why[SLOTS_WHY_BYTES]; /* why that engine, for people */
 };
 

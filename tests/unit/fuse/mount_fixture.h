@@ -99,6 +99,7 @@ _Noreturn static void daemon_main(void)
 	if (slots_phase(slots) == SLOTS_NEW) {
 		slots_mount(slots)->extent_bytes = image.info.extent_bytes;
 		slots_mount(slots)->extents = image.info.extents;
+		slots_mount(slots)->volume_offset = image.info.volume_offset;
 		if (mountpoint_open(point, &point_fd, &e) < 0)
 			goto fail;
 	}
@@ -353,7 +354,9 @@ static void add(struct listing *l, const char *key, uint64_t size)
 
 static void build(void)
 {
-	const struct image_options options = { .umask = 022, .extent_bytes = EXTENT };
+	const struct image_options options = {
+		.umask = 022, .extent_bytes = EXTENT, .one_device = fixture_engine->one_device
+	};
 	const struct volume_id volume = { { 1, 2, 3 } };
 	struct listing *l = listing_new(64 << 20);
 	struct err e = ERR_INIT;
