@@ -7,6 +7,7 @@
 #include "cacheworker/holds.h"
 #include "cacheworker/runs.h"
 #include "cacheworker/scrub.h"
+#include "cacheworker/seal.h"
 #include "cacheworker/source.h"
 #include "cacheworker/status.h"
 #include "cacheworker/terms.h"
@@ -166,9 +167,11 @@ int worker_open(struct worker *w, const struct worker_config *config, struct err
 		r = open_threads(w, e);
 	if (r == 0 && scrub_open(w) < 0)
 		r = err_set(e, -ENOMEM, "no memory for the scrub");
+	if (r == 0 && seals_open(w) < 0)
+		r = err_set(e, -ENOMEM, "no memory for sealing");
 	if (r == 0)
 		r = open_net(w, e);
-	if (r == 0 && scrub_start(w) < 0)
+	if (r == 0 && (scrub_start(w) < 0 || seals_start(w) < 0))
 		r = err_set(e, -EAGAIN,
 			"cannot start threads: raise the limit on processes (ulimit -u)");
 	return r;
@@ -183,6 +186,7 @@ void worker_close(struct worker *w)
 {
 	tierless_stop(w);
 	scrub_stop(w);
+	seals_stop(w);
 	fills_close(w);
 	flights_close(w);
 	rpc_server_free(TAKE(w->server));
@@ -191,6 +195,7 @@ void worker_close(struct worker *w)
 	sources_close(w);
 	rpc_client_free(TAKE(w->master));
 	scrub_close(w); /* what it asked the master has ended */
+	seals_close(w);
 	terms_close(w);
 	pool_free(TAKE(w->control));
 	pool_free(TAKE(w->serve));

@@ -145,6 +145,7 @@ int seal_states_unpack(const void *data, size_t len, uint32_t n, uint64_t *ret_e
 const char *seal_state_name(enum seal_state state)
 {
 	static const char *const names[] = {
+		[SEAL_UNKNOWN] = "not looked at",
 		[SEAL_ABSENT] = "absent",
 		[SEAL_INCOMPLETE] = "incomplete",
 		[SEAL_VERIFYING] = "verifying",
@@ -166,6 +167,7 @@ const char *seal_why_text(enum seal_why why)
 		[SEAL_WHY_SIZE] = "the worker's extents have another size than the image's",
 		[SEAL_WHY_TIER] = "the tier's disk is not in service",
 		[SEAL_WHY_TABLE] = "the worker does not have this generation's table",
+		[SEAL_WHY_OFF] = "sealing is turned off on this worker",
 	};
 
 	return (unsigned int)why < SEAL_WHYS ? texts[why] : "unknown";

@@ -25,13 +25,14 @@
 #define SEAL_HELD_NS (30 * CLOCK_SECOND)
 
 /*
- *	ABSENT ──► INCOMPLETE ──all there, and quiet──► VERIFYING ──all verified──► SEALED
- *	   ▲           ▲ └──────────────────────────────────────────────────────────────┤
- *	   └───────────┴──a finding, bytes gone, another file─────────────────────────────┘
+ *	UNKNOWN ─► ABSENT ─► INCOMPLETE ──all there, and quiet──► VERIFYING ──► SEALED
+ *	             ▲           ▲                                    │           │
+ *	             └───────────┴──a finding, bytes gone, another file───────────┘
  *
- * REFUSED: not as things are; `why`.
+ * UNKNOWN: it was not looked at yet. REFUSED: not as things are; `why`.
  */
 enum seal_state {
+	SEAL_UNKNOWN,
 	SEAL_ABSENT,     /* nothing of it is here */
 	SEAL_INCOMPLETE, /* `missing` bytes are not in the extent's file, or it waits: `why` */
 	SEAL_VERIFYING,  /* `percent` of its bytes were verified */
@@ -49,6 +50,7 @@ enum seal_why {
 	SEAL_WHY_SIZE,     /* the worker's extents have another size than the mount's */
 	SEAL_WHY_TIER,     /* its disk does not serve */
 	SEAL_WHY_TABLE,    /* the worker does not know that generation */
+	SEAL_WHY_OFF,      /* this worker seals nothing */
 	SEAL_WHYS
 };
 

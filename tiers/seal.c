@@ -33,6 +33,11 @@ struct extent *tier_seal_find(
 	return extent;
 }
 
+struct extent *tier_seal_ref(struct extent *extent)
+{
+	return extent_ref(extent);
+}
+
 void tier_seal_unref(struct extent *extent)
 {
 	extent_unref(extent);
@@ -70,6 +75,12 @@ void tier_seal_let_go(struct extent *extent)
 	CHECK_MAGIC(extent, EXTENT_MAGIC);
 	ensure(atomic_fetch_sub(&extent->holders, 1) > 0);
 	extent_plan_stir(set, &extent->volume, extent->lineage); /* what stayed for it may move */
+}
+
+bool tier_seal_is_held(const struct chunk *chunk)
+{
+	CHECK_MAGIC(chunk, CHUNK_MAGIC);
+	return chunk->extent && atomic_load(&chunk->extent->holders) > 0;
 }
 
 /* ---- marks ----------------------------------------------------------------------------------- */

@@ -30,6 +30,7 @@ uint64_t tier_seal_extent_bytes(
 /* The extent of that number, referenced; NULL: there is none in which chunks are found by now. */
 struct extent *tier_seal_find(
 	struct tier_set *set, const struct volume_id *volume, uint64_t lineage, uint64_t number);
+struct extent *tier_seal_ref(struct extent *extent);
 void tier_seal_unref(struct extent *extent); /* NULL is allowed; may close files */
 
 struct tier_seal_facts {
@@ -59,6 +60,9 @@ uint64_t tier_seal_begin(const struct chunk *chunk);
  * is false, too: it is verified again. */
 bool tier_seal_end(struct extent *extent, const struct chunk *chunk, uint64_t begun) __must_check;
 enum tier_seal_mark tier_seal_mark(struct extent *extent, const struct chunk *chunk);
+
+/* Whether somebody has the chunk in a held extent. */
+bool tier_seal_is_held(const struct chunk *chunk);
 
 /* A new descriptor of its file, read-only. -ENOENT: it is gone; -EIO. */
 int tier_seal_open_fd(struct extent *extent, int *ret_fd) __must_check;
