@@ -16,6 +16,7 @@
 #include "fuse/tree.h"
 
 struct mounted;
+struct mounted_devices;
 
 struct engine_wish {
 	const char *engine;     /* an engine's option, or "auto" */
@@ -49,6 +50,13 @@ struct engine {
 	int (*connect)(struct mounted *m, int *ret_root, struct err *e);
 	int (*tree)(struct mounted *m, struct tree **ret_tree, struct err *e);
 	int (*finish)(struct mounted *m, int root, int *ret_shown, struct err *e);
+	/*
+	 * The same image once more, with these devices: a superblock of its own, to be shown in the
+	 * other's place. `root`: of the mount's file system, as connect() had it. NULL: this engine
+	 * has no devices that may be files.
+	 */
+	int (*again)(struct mounted *m, int root, const struct mounted_devices *devices,
+		int *ret_shown, struct slots_super *ret_super, struct err *e);
 	/* What tree() made; NULL is allowed. */
 	void (*free_tree)(struct mounted *m, struct tree *tree);
 };

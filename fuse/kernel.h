@@ -107,6 +107,17 @@ bool kernel_may_attach_beneath(void);
 int kernel_detach(int top_fd) __must_check;
 
 /*
+ * A detached mount takes the place of what `mountpoint` shows, which has st_dev `from`: beneath it,
+ * and then that is detached, so that there is no moment without either. `to`: st_dev of the new
+ * one. 0 when the mount point shows it. -ENOENT: it does not show `from`; nothing has changed.
+ * -ETIMEDOUT: will be shown soon. Open files, and what was bound elsewhere, keep the old one.
+ */
+int kernel_switch(
+	int mount_fd, const char *mountpoint, dev_t from, dev_t to, struct err *e) __must_check;
+/* Ends one that was cut off anywhere. -ENOENT: there is nothing of `to` at the mount point. */
+int kernel_switch_end(const char *mountpoint, dev_t from, dev_t to, struct err *e) __must_check;
+
+/*
  * The connection of the mount with st_dev `fuse_dev`; who may not mount needs the control file
  * system at its usual place, and to own the connection. -ENOENT: there is none, or no way to it.
  */

@@ -177,6 +177,21 @@ static int busy_line(struct mounted *m, struct err *e)
 		m->config.mountpoint, geteuid() == 0 ? "" : "another user's process, ");
 }
 
+/* Files that were open before a switch: what the mount point shows does not count them. */
+static int old_in_use(struct mounted *m, struct err *e)
+{
+	const struct slots_switch *s = slots_switch(m->config.slots);
+	char users[512];
+
+	for (uint32_t i = 0; i < SLOTS_OLD_MAX; i++)
+		if (s->old[i].dev != 0 && kernel_superblock_lives(s->old[i].number) &&
+			users_of((dev_t)s->old[i].dev, users, sizeof(users)) > 0)
+			return err_set(e, -EBUSY,
+				"%s is in use by %s: end them, or unmount with --force",
+				m->config.mountpoint, users);
+	return 0;
+}
+
 static int unmount_error(struct mounted *m, int r, const struct err *words, struct err *e)
 {
 	if (r == -ETIMEDOUT)
@@ -208,8 +223,11 @@ static int unmount_detached(struct mounted *m, bool force, struct err *e)
 static int unmount_when_idle(struct mounted *m, struct err *e)
 {
 	struct err words = ERR_INIT;
-	int r = unmount_helped(m, 0, &words);
+	int r = old_in_use(m, e);
 
+	if (r < 0)
+		return r;
+	r = unmount_helped(m, 0, &words);
 	if (r == -EBUSY)
 		return busy_line(m, e);
 	return r < 0 ? unmount_error(m, r, &words, e) : 0;
@@ -220,6 +238,8 @@ int mounted_detach(struct mounted *m, struct err *e)
 	struct err words = ERR_INIT;
 	int r = unmount_helped(m, MNT_DETACH, &words);
 
+	if (r == 0 && slots_switch(m->config.slots)->next.dev != 0 && mounted_is_attached(m))
+		r = unmount_helped(m, MNT_DETACH, &words); /* a switch was cut off */
 	return r < 0 ? unmount_error(m, r, &words, e) : 0;
 }
 
@@ -256,6 +276,12 @@ int mounted_unmount(struct mounted *m, bool force, struct err *e)
 
 	CHECK_MAGIC(m, MOUNTED_MAGIC);
 	pthread_mutex_lock(&m->unmounting);
+	/* By force: what is still beneath is detached with it. */
+	r = mounted_switch_end(m, e);
+	if (r < 0 && !force) {
+		pthread_mutex_unlock(&m->unmounting);
+		return r;
+	}
 	if (session_gone(m->session))
 		r = 0;
 	else if (!mounted_is_attached(m))

@@ -27,6 +27,7 @@ struct slots_head {
 	uint32_t reserved;
 	_Atomic uint64_t counters[SLOTS_COUNTERS];
 	struct slots_mount mount;
+	struct slots_switch switched;
 };
 
 static_assert(sizeof(struct slots_head) <= SLOTS_FIRST_BYTE, "the blame follows the head");
@@ -195,6 +196,11 @@ void slots_set_phase(struct slots *slots, enum slots_phase phase)
 struct slots_mount *slots_mount(struct slots *slots)
 {
 	return &slots->head->mount;
+}
+
+struct slots_switch *slots_switch(struct slots *slots)
+{
+	return &slots->head->switched;
 }
 
 void *slots_counters(struct slots *slots)
