@@ -15,7 +15,9 @@
 #include "cacheworker/fetch.h"
 #include "cacheworker/fill.h"
 #include "cacheworker/flight.h"
+#include "cacheworker/handout.h"
 #include "cacheworker/holds.h"
+#include "cacheworker/seal.h"
 #include "cacheworker/guard.h"
 #include "base/arena.h"
 #include "base/cleanup.h"
@@ -797,7 +799,10 @@ static void run_held(struct pool_job *job)
 {
 	struct held_job *held = container_of(job, struct held_job, job);
 
-	holds_answer(held->worker, held->request);
+	if (held->request->frame.op == FRAME_SEAL)
+		seals_answer(held->worker, held->request);
+	else
+		holds_answer(held->worker, held->request);
 	free(held);
 }
 
@@ -819,7 +824,7 @@ static void on_request(struct rpc_request *request, void *arg)
 	const struct frame *frame = &request->frame;
 	struct fetch *fetch;
 
-	if (frame->op == FRAME_HELD) {
+	if (frame->op == FRAME_HELD || frame->op == FRAME_SEAL) {
 		answer_held(w, request);
 		return;
 	}
@@ -878,6 +883,7 @@ static void on_cancel(struct rpc_request *request, void *arg)
 static void on_close(const struct rpc_conn *conn, void *arg)
 {
 	holds_end(arg, conn);
+	seals_end(arg, conn);
 }
 
 const struct rpc_server_ops fetch_server_ops = {

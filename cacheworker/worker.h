@@ -54,6 +54,11 @@
 		"Damaged pieces that the scrub found")                                           \
 	X(revalidated, "granary_worker_revalidated_units_total", COUNTER, "units",               \
 		"Cached units compared with the origin")                                         \
+	X(sealed, "granary_worker_sealed_total", COUNTER, "extents", "Extents sealed")           \
+	X(unsealed, "granary_worker_unsealed_total", COUNTER, "extents",                         \
+		"Sealed extents that are sealed no more")                                        \
+	X(seal_bytes, "granary_worker_seal_bytes_total", COUNTER, "bytes",                       \
+		"Bytes read and checked before an extent was sealed")                            \
 	X(stalled, "granary_worker_stalled_total", COUNTER, "calls",                             \
 		"Calls to a tier that readers did not wait for any longer")                      \
 	X(adopted, "granary_worker_adopted_units_total", COUNTER, "units",                       \
@@ -73,6 +78,7 @@ struct worker_config {
 	uint32_t n_tiers;
 	uint64_t scrub_rate;          /* bytes a second; 0: only when told */
 	uint64_t scrub_max_age;       /* ns from one pass to the next; 0: none */
+	uint64_t seal_rate;           /* bytes a second; 0: nothing is sealed */
 	uint64_t memory;              /* bytes; see worker_memory_open() */
 	const char *master;           /* address */
 	const char *listen;           /* address */
@@ -171,6 +177,7 @@ struct worker {
 	struct terms terms;
 	struct troubles troubles;
 	struct scrub *scrub;
+	struct seals *seals;
 	struct tierless tierless;
 	_Atomic uint64_t guard_ns; /* GUARD_NS; tests have less time */
 	struct worker_counters counters;
