@@ -4,6 +4,7 @@
 #include "cacheworker/fill.h"
 #include "cacheworker/flight.h"
 #include "cacheworker/guard.h"
+#include "cacheworker/handout.h"
 #include "cacheworker/holds.h"
 #include "cacheworker/runs.h"
 #include "cacheworker/scrub.h"
@@ -164,6 +165,8 @@ int worker_open(struct worker *w, const struct worker_config *config, struct err
 		return err_set(e, -ENOMEM, "no memory for the tables of requests");
 	r = open_tiers(w, e);
 	if (r == 0)
+		handout_open(w);
+	if (r == 0)
 		r = open_threads(w, e);
 	if (r == 0 && scrub_open(w) < 0)
 		r = err_set(e, -ENOMEM, "no memory for the scrub");
@@ -207,6 +210,7 @@ void worker_close(struct worker *w)
 	flights_release(w);
 	fills_release(w);
 	holds_release(w);
+	handout_close(w);
 	tier_set_free(TAKE(w->tiers));
 	sources_free(w);
 	troubles_release(&w->troubles);

@@ -67,6 +67,16 @@
 		"Bytes copied from another place of a tier, not fetched")                        \
 	X(dropped_bytes, "granary_worker_dropped_bytes_total", COUNTER, "bytes",                 \
 		"Bytes dropped that no retained generation names")                               \
+	X(files, "granary_worker_files_total", COUNTER, "requests",                              \
+		"Descriptors asked for by readers that know the map")                            \
+	X(maps, "granary_worker_maps_total", COUNTER, "requests",                                \
+		"Readers that were given the chunk map")                                         \
+	X(map_entries, "granary_worker_map_chunks", GAUGE, "chunks",                             \
+		"Chunks in the map for readers on this node")                                    \
+	X(map_max, "granary_worker_map_chunks_max", GAUGE, "chunks",                             \
+		"Chunks that the map has room for")                                              \
+	X(map_refused, "granary_worker_map_refused_total", COUNTER, "chunks",                    \
+		"Chunks that were not put into the map: full")                                   \
 	X(starved, "granary_worker_starved_total", COUNTER, "units", "Units that waited for memory")
 
 COUNTER_STRUCT(worker_counters, WORKER_COUNTERS);
@@ -114,8 +124,9 @@ struct flights {
 /* Neighbours still to be fetched (fill.c). */
 struct fills {
 	pthread_mutex_t lock;
-	struct list active;
-	struct map chunks; /* one fill per chunk and class */
+	struct list ahead;  /* fills of class UFS_PREFETCH */
+	struct list active; /* the others, which come after them */
+	struct map chunks;  /* one fill per chunk and class, and one per range of an order */
 	unsigned int in_flight;
 	unsigned int max_in_flight;
 	bool pumping;        /* the pump job is queued or running */

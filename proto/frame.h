@@ -54,6 +54,11 @@ enum frame_op {
 			    (proto/held.h) */
 	FRAME_SEAL = 22, /* mount -> worker of its node: extents, held ones -> their states, or the
 			    descriptor of one (proto/seal.h) */
+	FRAME_MAP = 23,  /* reader -> worker of its node, `generation` the start of the map that it
+			    has -> the start of the worker's, and its descriptor when another
+			    (locate/chunk_map.h) */
+	FRAME_FILE = 24, /* reader -> worker of its node: as FETCH with FRAME_LOCAL_OK of a chunk
+			    that the map has; -ENODATA: it is there no more */
 	FRAME_CANCEL = 20, /* the request with this id is wanted no more; has no reply of its own */
 };
 
