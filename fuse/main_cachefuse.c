@@ -99,8 +99,9 @@ static const struct option_spec specs[] = {
 		.hidden = true, .min = CHUNK_BYTES,
 		.help = "size of the image's devices, a power of two"),
 	OPTION_ROW(struct cachefuse_options, engine, "engine", OPTION_CHOICE,
-		.choices = "auto|native|fuse",
-		.help = "who shows the files: the kernel (EROFS, as root) or this daemon; auto"),
+		.choices = "auto|native|loop|fuse",
+		.help = "who shows the files: the kernel (EROFS, as root; loop: from a loop "
+			"device) or this daemon; auto"),
 	OPTION_BOOL_ROW(struct cachefuse_options, allow_other, "allow-other",
 		"let other users read what an ordinary user mounts"),
 	OPTION_ROW(struct cachefuse_options, prime_max, "prime-max", OPTION_UINT,
@@ -412,7 +413,10 @@ static enum exit_status make_image(struct cachefuse *c, struct err *e)
 	struct images_result image;
 	uint64_t begin = clock_mono_ns();
 	uint32_t skipped = 0;
-	int r = images_get(
+	int r;
+
+	c->image_options.one_device = c->engine->one_device;
+	r = images_get(
 		c->options.image_dir, table, &c->image_options, log_skipped, &skipped, &image, e);
 
 	if (r == -ENOMEM || r == -EINVAL || r == -EBADMSG || r == -E2BIG)
@@ -430,6 +434,7 @@ static enum exit_status make_image(struct cachefuse *c, struct err *e)
 	m->image_bytes = image.info.image_bytes;
 	m->extent_bytes = image.info.extent_bytes;
 	m->extents = image.info.extents;
+	m->volume_offset = image.info.volume_offset;
 	(void)snprintf(m->image, sizeof(m->image), "%s", image.name); /* the same size */
 	apart_set_key(c);
 	log_info("image ready", "name=%s files=%" PRIu64 " bytes=%" PRIu64 " reused=%d ms=%" PRIu64,

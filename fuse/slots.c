@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #define SLOTS_MAGIC      0x31544F4C53524E47ull /* "GNRSLOT1" */
-#define SLOTS_VERSION    2u
+#define SLOTS_VERSION    3u
 #define SLOTS_OBJ_MAGIC  0x510751A5u
 #define STATE_BITS       4u
 #define STATE_MASK       ((1u << STATE_BITS) - 1)
@@ -27,6 +27,7 @@ struct slots_head {
 	uint32_t reserved;
 	_Atomic uint64_t counters[SLOTS_COUNTERS];
 	struct slots_mount mount;
+	struct slots_switch switched;
 };
 
 static_assert(sizeof(struct slots_head) <= SLOTS_FIRST_BYTE, "the blame follows the head");
@@ -195,6 +196,11 @@ void slots_set_phase(struct slots *slots, enum slots_phase phase)
 struct slots_mount *slots_mount(struct slots *slots)
 {
 	return &slots->head->mount;
+}
+
+struct slots_switch *slots_switch(struct slots *slots)
+{
+	return &slots->head->switched;
 }
 
 void *slots_counters(struct slots *slots)
