@@ -83,6 +83,7 @@ static int get_status(
 		return err_set(e, -ENOMEM, "out of memory");
 	}
 	json_decref(more);
+	(void)json_object_set_new(json, "order", order_json(c->order)); /* absent without memory */
 	if (c->notice[0])
 		(void)json_object_set_new(
 			json, "notice", json_string(c->notice)); /* only a remark */
