@@ -10,6 +10,7 @@
 #include "fuse/engine.h"
 #include "fuse/images.h"
 #include "fuse/mounted.h"
+#include "fuse/order.h"
 #include "fuse/reader.h"
 #include "fuse/seal_client.h"
 #include "fuse/share.h"
@@ -36,6 +37,7 @@ struct cachefuse_options {
 	const char *run_dir;
 	const char *image_dir;
 	const char *admin;
+	const char *order_dir;
 	uint64_t uid;
 	uint64_t gid;
 	uint64_t umask;
@@ -72,6 +74,7 @@ struct cachefuse {
 	struct client_volume *volume;
 	struct client_hold *hold;
 	struct reader reader;
+	struct order *order;
 	struct failures *failures;
 	const struct engine *engine; /* of a new mount */
 	struct mounted *mounted;
@@ -82,6 +85,11 @@ struct cachefuse {
 	uint64_t started;
 	bool taken_over;
 };
+
+/* Orders that jobs announce for this mount (announced.c): c->order, for the reader. -ENOMEM. */
+int announced_open(struct cachefuse *c) __must_check;
+/* Serves jobs from now on, or logs why it cannot: a mount is of use without them. */
+void announced_listen(struct cachefuse *c);
 
 /* Routes of the admin socket; their argument is a struct cachefuse. */
 const struct admin_route *status_routes(void);

@@ -82,6 +82,8 @@ static const struct option_spec specs[] = {
 			"names another place"),
 	STRING(image_dir, "image-dir", "DIR", .required = true,
 		.help = "private directory for images, on a disk"),
+	STRING(order_dir, "order-dir", "DIR", .hidden = true,
+		.help = "where jobs look for the socket on which they announce their order"),
 	STRING(admin, "admin", "SOCKET", .help = "path of the unix socket for /v1 and /metrics"),
 	OPTION_ROW(struct cachefuse_options, uid, "uid", OPTION_UINT, .max = UINT32_MAX - 1,
 		.help = "owner of the files; who mounts"),
@@ -358,7 +360,10 @@ static enum exit_status open_source(struct cachefuse *c, struct err *e)
 	if (c->notice[0])
 		log_warn("notice", "text=\"%s\"", c->notice);
 	reader_client_init(&c->reader, c->volume);
-	return EXIT_OK;
+	if (announced_open(c) == 0)
+		return EXIT_OK;
+	(void)err_set(e, -ENOMEM, "out of memory or descriptors");
+	return EXIT_RUNTIME;
 }
 
 /*
@@ -551,8 +556,14 @@ static enum exit_status serve(struct cachefuse *c, struct err *e)
 		table = client_counter_table(&n);
 		r = admin_server_add_counters(c->server, table, n, client_counters(c->client));
 	}
-	if (r == 0)
+	if (r == 0) {
+		table = order_counter_table(&n);
+		r = admin_server_add_counters(c->server, table, n, order_counters(c->order));
+	}
+	if (r == 0) {
+		announced_listen(c);
 		return EXIT_OK;
+	}
 	(void)err_default(e, r, "the admin socket cannot be served");
 	if (!c->taken_over)
 		r = mounted_unmount(c->mounted, true, NULL);
@@ -604,8 +615,8 @@ static void stop(struct cachefuse *c)
 {
 	if (c->server)
 		admin_server_free(c->server); /* first: its handlers look at the rest */
-	seal_free(c->seal);                   /* its thread uses the mount and the client */
 	mounted_free(c->mounted);
+	order_free(c->order);
 	client_hold_end(c->hold);
 	if (c->volume)
 		client_volume_close(c->volume);
@@ -677,6 +688,7 @@ static void run(struct cachefuse *c)
 			client_hold_renew(c->hold);
 			renewed = clock_mono_ns();
 		}
+		order_show(c->order, slots_mount(c->slots)->point_dev);
 		/* EINTR: look around */
 		(void)poll(wait, 2, (int)(CLIENT_HOLD_EVERY / CLOCK_MS));
 		(void)eventfd_read(c->wake_fd, &events); /* only a wake-up */

@@ -108,6 +108,7 @@ static int get_status(
 		return err_set(e, -ENOMEM, "out of memory");
 	}
 	json_decref(more);
+	(void)json_object_set_new(json, "order", order_json(c->order)); /* absent without memory */
 	(void)json_object_set_new(json, "integrity", json_string(c->options.integrity));
 	(void)json_object_set_new(json, "sealed", sealed_json(c)); /* null: nothing is to be */
 	if (c->notice[0])
