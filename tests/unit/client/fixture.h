@@ -363,6 +363,10 @@ static inline void fix_on_worker(struct rpc_request *request, void *arg)
 	struct fix *f = arg;
 	const struct frame *frame = &request->frame;
 
+	if (frame->op == FRAME_SEAL && f->on_seal) {
+		f->on_seal(f, request);
+		return;
+	}
 	if (frame->op == FRAME_HELD || frame->op == FRAME_MAP) { /* come when they come */
 		fix_on_map(f, request);
 		return;
