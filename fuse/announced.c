@@ -89,5 +89,5 @@ void announced_listen(struct cachefuse *c)
 		log_warn("orders cannot be announced", "why=\"%s\"", e.text);
 		return;
 	}
-	order_show(c->order, slots_mount(c->slots)->point_dev);
+	order_show(c->order, mounted_point_dev(c->mounted));
 }

@@ -485,6 +485,14 @@ static int check_memory(struct cachefuse *c, struct err *e)
 	return 0;
 }
 
+/* The mount point has another device number. */
+static void on_switch(void *arg)
+{
+	const struct cachefuse *c = arg;
+
+	(void)eventfd_write(c->wake_fd, 1); /* cannot overflow */
+}
+
 /* Only for an engine whose devices may be files. */
 static int open_seal(struct cachefuse *c, struct err *e)
 {
@@ -494,6 +502,8 @@ static int open_seal(struct cachefuse *c, struct err *e)
 		.source = seal_client_source(&c->seal_client),
 		.extents = m->extents - 1,
 		.pause_ns = c->options.seal_pause * CLOCK_MS,
+		.on_switch = on_switch,
+		.arg = c,
 	};
 
 	if (!engine || !engine->again || m->extents < 2 ||
@@ -688,7 +698,7 @@ static void run(struct cachefuse *c)
 			client_hold_renew(c->hold);
 			renewed = clock_mono_ns();
 		}
-		order_show(c->order, slots_mount(c->slots)->point_dev);
+		order_show(c->order, mounted_point_dev(c->mounted));
 		/* EINTR: look around */
 		(void)poll(wait, 2, (int)(CLIENT_HOLD_EVERY / CLOCK_MS));
 		(void)eventfd_read(c->wake_fd, &events); /* only a wake-up */
