@@ -12,6 +12,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include <sys/types.h>
 #include "base/err.h"
 #include "fuse/engine.h"
 #include "fuse/session.h"
@@ -95,6 +96,8 @@ struct mounted_superblocks {
 		     8]; /* which devices are files, the lowest of the first byte first */
 	uint8_t held[LIMIT_DEVICES / 8]; /* likewise of any superblock there is */
 };
+/* st_dev of what the mount point shows, of our own. Any thread. */
+dev_t mounted_point_dev(struct mounted *m);
 /* Any thread. Looks which of the old ones are gone. */
 void mounted_superblocks(struct mounted *m, struct mounted_superblocks *ret);
 

@@ -170,6 +170,17 @@ int mounted_switch(struct mounted *m, const struct mounted_devices *devices, str
 	return r;
 }
 
+dev_t mounted_point_dev(struct mounted *m)
+{
+	dev_t dev;
+
+	CHECK_MAGIC(m, MOUNTED_MAGIC);
+	pthread_mutex_lock(&m->supers);
+	dev = (dev_t)slots_mount(m->config.slots)->point_dev;
+	pthread_mutex_unlock(&m->supers);
+	return dev;
+}
+
 /* Those that ended are forgotten. */
 static uint32_t old_locked(struct slots_switch *s)
 {

@@ -457,7 +457,7 @@ static inline unsigned int fills_under_way(struct world *w)
 
 	pthread_mutex_lock(&w->worker.fills.lock);
 	n = w->worker.fills.in_flight + w->worker.fills.pumping +
-	    !list_empty(&w->worker.fills.active);
+	    !list_empty(&w->worker.fills.ahead) + !list_empty(&w->worker.fills.active);
 	pthread_mutex_unlock(&w->worker.fills.lock);
 	return n;
 }
