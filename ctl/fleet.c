@@ -99,6 +99,10 @@ static int look(void *arg, const char *run)
 		const char *source = json_string_value(json_object_get(mount, "source"));
 		struct fleet_mount *m = search->mount;
 
+		const char *at = json_string_value(json_object_get(mount, "point"));
+
+		if (at && strcmp(at, "detached") == 0)
+			continue; /* its daemon serves other mount points */
 		if (!mountpoint || !socket || !covers(search, mountpoint) ||
 			strlen(mountpoint) < search->best)
 			continue;

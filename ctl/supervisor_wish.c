@@ -63,9 +63,11 @@ static int find_same(struct supervisor *s, const char *mountpoint, uint64_t toke
 	json_array_foreach (json_object_get(kept, "mounts"), i, mount) {
 		const char *at = json_string_value(json_object_get(mount, "mountpoint"));
 		const char *state = json_string_value(json_object_get(mount, "state"));
+		const char *shows = json_string_value(json_object_get(mount, "point"));
 		uint64_t its = (uint64_t)json_integer_value(json_object_get(mount, "token"));
 
-		if (!at || !state || strcmp(at, mountpoint) != 0 || strcmp(state, "failed") == 0)
+		if (!at || !state || strcmp(at, mountpoint) != 0 || strcmp(state, "failed") == 0 ||
+			(shows && strcmp(shows, "detached") == 0))
 			continue;
 		*ret_id = (unsigned int)json_integer_value(json_object_get(mount, "id"));
 		return token && its == token ? 0 : -EEXIST;

@@ -161,7 +161,7 @@ static void collect(struct keeper *k, int signal_fd, struct watches *w)
 		watch(w, mount->child.pidfd, mount, WATCH_END);
 		if (mount->dead && !mount->lost)
 			watch(w, mount->fds.fuse, mount, WATCH_DEVICE);
-		if (mount->state == MOUNT_ACTIVE)
+		if (mount->state == MOUNT_ACTIVE && !k->upgrade[0]) /* else its successor serves */
 			watch(w, mounter_peer_fd(mount->peer), mount, WATCH_ASKED);
 	}
 }

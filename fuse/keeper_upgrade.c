@@ -14,7 +14,7 @@
 #include <string.h>
 #include <sys/pidfd.h>
 
-#define HAND_OVER_NS (1 * CLOCK_SECOND)  /* then it is killed, which loses nothing either */
+#define HAND_OVER_NS (2 * CLOCK_SECOND)  /* then it is killed, which loses nothing either */
 #define SETTLE_NS    (10 * CLOCK_SECOND) /* until every daemon serves */
 #define WORDS_MAX    64u
 

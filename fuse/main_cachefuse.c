@@ -615,6 +615,8 @@ static int open_signals(struct cachefuse *c, struct err *e)
 	sigset_t signals;
 
 	daemon_signals_block(&signals);
+	sigaddset(&signals, SIGUSR1); /* a successor is to take over */
+	pthread_sigmask(SIG_BLOCK, &signals, NULL);
 	c->signal_fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
 	return c->signal_fd < 0 ? err_set(e, err_errno(),
 					  "no descriptor for signals: %m: raise the limit of open "
@@ -726,6 +728,32 @@ static void end_by_signal(struct cachefuse *c)
 	atomic_store(&c->gone, true);
 }
 
+/*
+ * A successor goes on with connection and slots: nothing of the mount may be torn down here. When it
+ * cannot be, the end that was begun goes on.
+ */
+static void hand_over(struct cachefuse *c)
+{
+	int r = mounted_hand_over(c->mounted);
+
+	if (r < 0) {
+		log_warn("not handed over", "cause=%s", err_name(r));
+		return;
+	}
+	log_info("handed over", "mountpoint=\"%s\" pid=%d", c->mountpoint, (int)getpid());
+	_exit(EXIT_OK);
+}
+
+static void on_signal(struct cachefuse *c, uint32_t number)
+{
+	if (number == SIGUSR1) {
+		hand_over(c);
+		return;
+	}
+	log_info("ending", "signal=%u", number);
+	end_by_signal(c);
+}
+
 static void run(struct cachefuse *c)
 {
 	struct pollfd wait[2] = { { .fd = c->signal_fd, .events = POLLIN },
@@ -745,10 +773,8 @@ static void run(struct cachefuse *c)
 		/* EINTR: look around */
 		(void)poll(wait, 2, (int)(CLIENT_HOLD_EVERY / CLOCK_MS));
 		(void)eventfd_read(c->wake_fd, &events); /* only a wake-up */
-		if (read(c->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info)) {
-			log_info("ending", "signal=%u", info.ssi_signo);
-			end_by_signal(c);
-		}
+		if (read(c->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info))
+			on_signal(c, info.ssi_signo);
 		if (atomic_exchange(&c->failed_reads, false))
 			failures_log(c->failures, client_volume_table(c->volume));
 	}

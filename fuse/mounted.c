@@ -228,6 +228,17 @@ void mounted_settle(struct mounted *m)
 		guard_dismiss(&m->guard);
 }
 
+int mounted_hand_over(struct mounted *m)
+{
+	CHECK_MAGIC(m, MOUNTED_MAGIC);
+	if (session_gone(m->session))
+		return -ENODEV;
+	if (pthread_mutex_trylock(&m->unmounting) != 0)
+		return -EBUSY;
+	session_hand_over(m->session);
+	return 0; /* locked for good: no unmount may begin */
+}
+
 /* Was it unmounted? Or somebody cut the connection: every access would fail, for as long as it is
  * attached. */
 static void tidy(struct mounted *m)

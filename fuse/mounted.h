@@ -101,5 +101,11 @@ dev_t mounted_point_dev(struct mounted *m);
 /* Any thread. Looks which of the old ones are gone. */
 void mounted_superblocks(struct mounted *m, struct mounted_superblocks *ret);
 
+/*
+ * Stops taking requests: a successor with the same descriptors goes on. This process ends at once
+ * then, without mounted_free(). -EBUSY: it is being unmounted; -ENODEV: it is gone.
+ */
+int mounted_hand_over(struct mounted *m) __must_check;
+
 struct session *mounted_session(struct mounted *m);
 const struct engine *mounted_engine(const struct mounted *m);

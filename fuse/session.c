@@ -347,7 +347,7 @@ static void serve_left(struct worker *w)
 	uint32_t slot;
 	uint32_t blame;
 
-	while (slots_take_left(s->config.slots, &slot, &blame) == 0) {
+	while (!atomic_load(&s->handing) && slots_take_left(s->config.slots, &slot, &blame) == 0) {
 		counter_add(&s->counters->taken_over, 1);
 		if (blame < BLAME_MAX) {
 			handle(w, slot, slot_len(s->config.slots, slot));
@@ -482,7 +482,7 @@ int session_new(const struct session_config *config, struct session **ret_sessio
 		session_free(s);
 		return err_set(e, err_errno(), "the FUSE descriptor cannot be used: %m");
 	}
-	if (slots_phase(config->slots) == SLOTS_MOUNTED)
+	if (slots_phase(config->slots) == SLOTS_MOUNTED && !slots_were_handed(config->slots))
 		counter_add(&s->counters->crashes, 1);
 	r = session_start_threads(s, threads);
 	if (r == 0)
@@ -506,11 +506,8 @@ static void end_parked(struct session *s)
 		clock_sleep_ns(CLOCK_MS);
 }
 
-void session_free(struct session *s)
+static void stop_threads(struct session *s)
 {
-	if (!s)
-		return;
-	CHECK_MAGIC(s, SESSION_MAGIC);
 	atomic_store(&s->stopping, true);
 	if (s->stop_fd >= 0)
 		(void)eventfd_write(s->stop_fd, 1); /* cannot overflow */
@@ -519,6 +516,22 @@ void session_free(struct session *s)
 		slots_wake(s->config.slots);
 	for (unsigned int i = 0; i < s->started; i++)
 		pthread_join(s->workers[i].thread, NULL);
+}
+
+void session_hand_over(struct session *s)
+{
+	CHECK_MAGIC(s, SESSION_MAGIC);
+	atomic_store(&s->handing, true);
+	stop_threads(s);
+	slots_hand_over(s->config.slots);
+}
+
+void session_free(struct session *s)
+{
+	if (!s)
+		return;
+	CHECK_MAGIC(s, SESSION_MAGIC);
+	stop_threads(s);
 	if (s->parked)
 		end_parked(s);
 	for (unsigned int i = 0; i < s->started; i++)

@@ -88,6 +88,12 @@ void session_free(struct session *session);
  */
 void session_refuse(struct session *session, bool refuse);
 
+/*
+ * Takes no more requests from the kernel; what waits stays in its slot for a successor, or is
+ * answered, should its bytes come before this process ends: nothing else may follow.
+ */
+void session_hand_over(struct session *session);
+
 /* True once the connection is gone. */
 bool session_gone(const struct session *session);
 const struct session_counters *session_counters(const struct session *session);

@@ -190,7 +190,7 @@ static void park(struct session *s, uint32_t slot, struct parked *p, uint32_t re
 	}
 	parked_unref(p, 1);
 	/* Who refuses, or ends the session, looked for parked reads just before this one was. */
-	if (atomic_load(&s->refusing) || atomic_load(&s->stopping))
+	if (atomic_load(&s->refusing) || (atomic_load(&s->stopping) && !atomic_load(&s->handing)))
 		(void)session_give_up(s, slot, ticket, -EIO); /* or it is answered already */
 }
 

@@ -69,6 +69,7 @@ struct session {
 	int stop_fd; /* eventfd: readable once the threads are to end */
 	_Atomic bool stopping;
 	_Atomic bool refusing;
+	_Atomic bool handing; /* a successor takes what waits */
 	_Atomic bool gone;
 	_Atomic uint64_t inherited; /* nodes that the kernel knew before this session */
 	_Atomic uint32_t n_parked;  /* parked reads whose on_done has not run */

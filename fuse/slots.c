@@ -24,7 +24,8 @@ struct slots_head {
 	uint32_t version;
 	uint32_t count;
 	_Atomic uint32_t phase; /* enum slots_phase */
-	uint32_t reserved;
+	_Atomic uint32_t
+		handed; /* whoever had it last took nothing on any more, and left on purpose */
 	_Atomic uint64_t counters[SLOTS_COUNTERS];
 	struct slots_mount mount;
 	struct slots_switch switched;
@@ -49,6 +50,7 @@ struct slots {
 	uint32_t *left;   /* slots that were full when the memory was opened, the lowest last */
 	uint32_t n_left;
 	bool stopped;
+	bool handed; /* it was when this was opened */
 	_Atomic uint32_t held;
 	_Atomic uint32_t peak;
 	_Atomic uint32_t word[]; /* per slot: times taken << STATE_BITS | enum slot_state */
@@ -156,6 +158,7 @@ int slots_open(int fd, struct slots **ret_slots, struct err *e)
 		slots_free(slots);
 		return r;
 	}
+	slots->handed = atomic_exchange(&slots->head->handed, 0) != 0;
 	collect(slots);
 	*ret_slots = slots;
 	return 0;
@@ -191,6 +194,16 @@ void slots_set_phase(struct slots *slots, enum slots_phase phase)
 	CRASH_POINT("mount.step");
 	atomic_store(&slots->head->phase, (uint32_t)phase);
 	CRASH_POINT("mount.stepped");
+}
+
+void slots_hand_over(struct slots *slots)
+{
+	atomic_store(&slots->head->handed, 1);
+}
+
+bool slots_were_handed(const struct slots *slots)
+{
+	return slots->handed;
 }
 
 struct slots_mount *slots_mount(struct slots *slots)
@@ -349,7 +362,9 @@ int slots_take_left(struct slots *slots, uint32_t *ret_slot, uint32_t *ret_blame
 	}
 	slot = slots->left[--slots->n_left];
 	pthread_mutex_unlock(&slots->lock);
-	blame = slots->blame[slot] + (slots->waits[slot] ? 1 : SLOTS_BLAME_HANDLED);
+	blame = slots->blame[slot];
+	if (!slots->handed)
+		blame += slots->waits[slot] ? 1 : SLOTS_BLAME_HANDLED;
 	slots->blame[slot] = (uint8_t)min(blame, (uint32_t)UINT8_MAX);
 	slots->waits[slot] = 0;
 	ensure(slot_move(slots, slot, SLOT_FREE, SLOT_READING));

@@ -124,6 +124,12 @@ uint32_t slots_count(const struct slots *slots);
 enum slots_phase slots_phase(const struct slots *slots);
 /* Only forward. */
 void slots_set_phase(struct slots *slots, enum slots_phase phase);
+/*
+ * Whoever leaves full slots from now on does so on purpose: its successor blames no request for it,
+ * and counts no crash.
+ */
+void slots_hand_over(struct slots *slots);
+bool slots_were_handed(const struct slots *slots);
 /* The mount's facts; written by one thread before SLOTS_MOUNTED, read by anyone afterwards. */
 struct slots_mount *slots_mount(struct slots *slots);
 /* Written from then on too, by mounted_switch.c alone, which has a lock for it. */

@@ -628,6 +628,55 @@ static void takeover(void **state)
 	end(&f);
 }
 
+/* However often it is handed over, nobody is to blame; what waits is answered once, with its bytes. */
+static void hands_over(void **state)
+{
+	enum { TIMES = 20 };
+	struct fake f;
+	struct session_counters *counters;
+
+	(void)state;
+	connect_pair(&f);
+	synthetic_set(&control->stall, 0, EXTENT);
+	for (int time = 0; time < TIMES; time++) {
+		pid_t pid = fork();
+		int status;
+
+		if (pid == 0) {
+			serve(&f);
+			while (held(&f) < 10)
+				clock_sleep_ns(CLOCK_MS);
+			slots_set_phase(f.slots, SLOTS_MOUNTED);
+			session_hand_over(f.session);
+			if (write(f.kernel, "late", 4) != 4 || held(&f) != 10)
+				_exit(1);
+			_exit(0);
+		}
+		if (time == 0)
+			for (uint64_t i = 0; i < 10; i++)
+				ask_read(&f, 100 + i, i * 4096, 4096);
+		assert_int_equal(waitpid(pid, &status, 0), pid);
+		assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+		assert_int_equal(read(f.dev, answer_bytes, 4), 4); /* it took nothing more */
+	}
+	synthetic_set(&control->stall, 0, 0);
+	serve(&f);
+	for (uint64_t i = 0; i < 10; i++) {
+		int error = 1;
+		size_t len = 0;
+		uint64_t unique = hear_for(&f, 5000, &error, &len);
+
+		assert_true(unique >= 100 && unique < 110);
+		assert_int_equal(error, 0);
+		check_bytes((unique - 100) * 4096, 4096);
+	}
+	hear_nothing(&f);
+	counters = slots_counters(f.slots);
+	assert_int_equal(counter_get(&counters->taken_over), TIMES * 10);
+	assert_int_equal(counter_get(&counters->crashes), 0);
+	end(&f);
+}
+
 /* Ranges that do not begin or end with a block, up to one block longer than a reader takes. */
 static void between_blocks(void **state)
 {
@@ -897,6 +946,7 @@ int main(void)
 		cmocka_unit_test(refused),
 		cmocka_unit_test(ends),
 		cmocka_unit_test(takeover),
+		cmocka_unit_test(hands_over),
 		cmocka_unit_test(races),
 		cmocka_unit_test(between_blocks),
 		cmocka_unit_test(two_parts),
