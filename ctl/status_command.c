@@ -70,7 +70,7 @@ static bool is_mounted(const json_t *mount)
 static void add_mount(struct found *found, const char *run, const json_t *known, bool supervised)
 {
 	static const char *const kept[] = { "name", "pid", "state", "restarts", "last_failure",
-		"source", "mountpoint", "socket" };
+		"source", "mountpoint", "socket", "point", "server" };
 	const char *socket = json_string_value(json_object_get(known, "socket"));
 	const char *state = json_string_value(json_object_get(known, "state"));
 	struct err e = ERR_INIT;
@@ -143,7 +143,8 @@ static int visit(void *arg, const char *run)
 		json_array_foreach (mounts, i, mount) {
 			const char *point = json_string_value(json_object_get(mount, "mountpoint"));
 
-			if (point && (!found->only || strcmp(point, found->only) == 0))
+			if (point && !fleet_detached(mount) &&
+				(!found->only || strcmp(point, found->only) == 0))
 				add_mount(found, run, mount, supervisor || keeper);
 		}
 		add(found->workers, ask(run, "worker.sock"));
