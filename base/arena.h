@@ -39,6 +39,7 @@
 	X(SLOTS, "slots", "requests of the kernel")                          \
 	X(IMAGE, "image", "names of the mounted image")                      \
 	X(PIECES, "pieces", "piece tables of chunks on this node")           \
+	X(ORDERS, "orders", "orders that jobs announced")                    \
 	X(LISTING, "listing", "listings and the tables made of them")
 
 enum arena_user {

@@ -15,7 +15,9 @@
 #include "cacheworker/fetch.h"
 #include "cacheworker/fill.h"
 #include "cacheworker/flight.h"
+#include "cacheworker/handout.h"
 #include "cacheworker/holds.h"
+#include "cacheworker/seal.h"
 #include "cacheworker/guard.h"
 #include "base/arena.h"
 #include "base/cleanup.h"
@@ -619,7 +621,7 @@ static int want_span(
 		pthread_mutex_unlock(&fetch->lock);
 		return r == -EEXIST ? 0 : r; /* it is read from its tier */
 	}
-	if (r > 0)
+	if (r > 0 && !(fetch->request->frame.flags & FRAME_EXACT))
 		fill_asked(fetch->source, start, length);
 	return 0;
 }
@@ -669,7 +671,9 @@ static bool all_present(const struct fetch *fetch, const struct chunk *chunk)
 static void answer_prefetch(struct fetch *fetch)
 {
 	const struct frame *frame = &fetch->request->frame;
-	int r = fill_ahead(fetch->source, frame->offset, frame->length);
+	int r = frame->flags & FRAME_EXACT
+			? fill_exact(fetch->source, frame->offset, frame->length)
+			: fill_ahead(fetch->source, frame->offset, frame->length);
 
 	if (r < 0)
 		fetch_fail(fetch, r, NULL);
@@ -769,6 +773,28 @@ static void on_source(
 		submit(fetch, run_plan);
 }
 
+/* The descriptor alone, of a chunk that the reader found in the map. */
+static void run_file(struct pool_job *job)
+{
+	struct fetch *fetch = container_of(job, struct fetch, job);
+	const struct frame *frame = &fetch->request->frame;
+	struct chunk_id id = { .volume = frame->volume,
+		.lineage = frame->lineage,
+		.chunk = frame->offset >> CHUNK_BITS };
+	struct chunk *chunk = tier_chunk_find(fetch->worker->tiers, &id);
+	int r = -ENODATA;
+
+	if (fetch->request->cancelled)
+		r = -ECANCELED;
+	else if (chunk)
+		r = reply_local(fetch, chunk);
+	if (r < 0)
+		fetch_fail(fetch, r, NULL);
+	else
+		chunk_note_read(chunk);
+	chunk_unref(chunk);
+}
+
 /* A range of whole blocks inside one chunk. */
 static bool range_valid(const struct frame *frame)
 {
@@ -797,7 +823,10 @@ static void run_held(struct pool_job *job)
 {
 	struct held_job *held = container_of(job, struct held_job, job);
 
-	holds_answer(held->worker, held->request);
+	if (held->request->frame.op == FRAME_SEAL)
+		seals_answer(held->worker, held->request);
+	else
+		holds_answer(held->worker, held->request);
 	free(held);
 }
 
@@ -819,12 +848,17 @@ static void on_request(struct rpc_request *request, void *arg)
 	const struct frame *frame = &request->frame;
 	struct fetch *fetch;
 
-	if (frame->op == FRAME_HELD) {
+	if (frame->op == FRAME_HELD || frame->op == FRAME_SEAL) {
 		answer_held(w, request);
 		return;
 	}
+	if (frame->op == FRAME_MAP) {
+		handout_answer(w, request);
+		return;
+	}
 	if (frame->op != FRAME_FETCH && frame->op != FRAME_FETCH_CACHED &&
-		frame->op != FRAME_PREFETCH && frame->op != FRAME_RECHECK) {
+		frame->op != FRAME_PREFETCH && frame->op != FRAME_RECHECK &&
+		frame->op != FRAME_FILE) {
 		refuse(request, -EOPNOTSUPP, "a worker does not serve this operation");
 		return;
 	}
@@ -837,7 +871,7 @@ static void on_request(struct rpc_request *request, void *arg)
 		refuse(request, -ENOMEM, "no memory");
 		return;
 	}
-	counter_add(&w->counters.fetches, 1);
+	counter_add(frame->op == FRAME_FILE ? &w->counters.files : &w->counters.fetches, 1);
 	fetch->magic = FETCH_MAGIC;
 	fetch->worker = w;
 	fetch->request = request;
@@ -845,7 +879,11 @@ static void on_request(struct rpc_request *request, void *arg)
 	fetch->source_wait.ready = on_source;
 	pthread_mutex_init(&fetch->lock, NULL);
 	request->priv = fetch;
-	source_find(w, &frame->volume, frame->lineage, frame->generation, &fetch->source_wait);
+	if (frame->op == FRAME_FILE)
+		submit(fetch, run_file);
+	else
+		source_find(w, &frame->volume, frame->lineage, frame->generation,
+			&fetch->source_wait);
 }
 
 /*
@@ -878,6 +916,7 @@ static void on_cancel(struct rpc_request *request, void *arg)
 static void on_close(const struct rpc_conn *conn, void *arg)
 {
 	holds_end(arg, conn);
+	seals_end(arg, conn);
 }
 
 const struct rpc_server_ops fetch_server_ops = {

@@ -20,11 +20,12 @@ struct stretch {
 
 /* The pump alone works on a fill and removes it; others leave what they want in `next`. */
 struct fill {
-	struct list link;     /* fills.active */
+	struct list link;     /* fills.ahead or fills.active */
 	struct map_node node; /* fills.chunks */
 	struct source *source;
 	struct table *table; /* referenced */
 	enum ufs_class class;
+	bool exact; /* its range is its own: nothing is added to it */
 	uint64_t chunk;
 	struct stretch now;  /* changes under the lock */
 	struct stretch next; /* under the lock: to be done after `now`; end 0: nothing */
@@ -43,18 +44,35 @@ static uint64_t fill_hash(const struct source *source, uint64_t chunk)
 	return hash_xxh3(&chunk, sizeof(chunk), (uint64_t)(uintptr_t)source);
 }
 
-static struct fill *find_locked(
-	struct source *source, uint64_t chunk, enum ufs_class class, uint64_t hash)
+static bool same_stretch(const struct stretch *a, const struct stretch *b)
 {
-	struct map_node *node = map_first(&source->worker->fills.chunks, hash);
+	return a->start == b->start && a->end == b->end;
+}
+
+/* The fill that `fresh` would be beside; its hash is that of where it starts when it is exact. */
+static struct fill *find_locked(const struct fill *fresh, uint64_t hash)
+{
+	struct map_node *node = map_first(&fresh->source->worker->fills.chunks, hash);
 
 	for (; node; node = map_next_same(node)) {
 		struct fill *fill = container_of(node, struct fill, node);
 
-		if (fill->source == source && fill->chunk == chunk && fill->class == class)
+		if (fill->source == fresh->source && fill->chunk == fresh->chunk &&
+			fill->class == fresh->class && fill->exact == fresh->exact &&
+			(!fill->exact || same_stretch(&fill->now, &fresh->now)))
 			return fill;
 	}
 	return NULL;
+}
+
+static struct list *queue_of(struct fills *fills, enum ufs_class class)
+{
+	return class == UFS_PREFETCH ? &fills->ahead : &fills->active;
+}
+
+static bool none_active_locked(const struct fills *fills)
+{
+	return list_empty(&fills->ahead) && list_empty(&fills->active);
 }
 
 static void fill_free(struct fill *fill)
@@ -74,8 +92,7 @@ static void pump_locked(struct worker *w)
 {
 	struct fills *fills = &w->fills;
 
-	if (fills->closing || list_empty(&fills->active) ||
-		fills->in_flight >= fills->max_in_flight)
+	if (fills->closing || none_active_locked(fills) || fills->in_flight >= fills->max_in_flight)
 		return;
 	if (fills->pumping) {
 		fills->again = true;
@@ -157,9 +174,11 @@ static struct fill *current_fill(struct worker *w)
 	struct fill *fill = NULL;
 
 	pthread_mutex_lock(&w->fills.lock);
-	if (!w->fills.closing && !list_empty(&w->fills.active) &&
+	if (!w->fills.closing && !none_active_locked(&w->fills) &&
 		w->fills.in_flight < w->fills.max_in_flight)
-		fill = list_entry(w->fills.active.next, struct fill, link);
+		fill = list_entry(
+			list_empty(&w->fills.ahead) ? w->fills.active.next : w->fills.ahead.next,
+			struct fill, link);
 	pthread_mutex_unlock(&w->fills.lock);
 	return fill;
 }
@@ -177,7 +196,7 @@ static void fill_done(struct worker *w, struct fill *fill)
 		fill->cursor = fill->now.start;
 		fill->credit = fill->now.credit;
 		list_remove(&fill->link);
-		list_push_back(&w->fills.active, &fill->link);
+		list_push_back(queue_of(&w->fills, fill->class), &fill->link);
 	} else {
 		fill_remove_locked(&w->fills, fill);
 	}
@@ -218,6 +237,8 @@ static void stretch_add(struct fill *fill, const struct stretch *more)
 {
 	struct stretch *next = &fill->next;
 
+	if (fill->exact)
+		return;
 	if (fill->now.credit == WHOLE && more->start >= fill->now.start &&
 		more->end <= fill->now.end)
 		return;
@@ -231,11 +252,12 @@ static void stretch_add(struct fill *fill, const struct stretch *more)
 								      : next->credit + more->credit;
 }
 
-static int fill_add(struct source *source, const struct stretch *stretch, enum ufs_class class)
+static int fill_add(
+	struct source *source, const struct stretch *stretch, enum ufs_class class, bool exact)
 {
 	struct fills *fills = &source->worker->fills;
 	uint64_t chunk = stretch->start >> CHUNK_BITS;
-	uint64_t hash = fill_hash(source, chunk);
+	uint64_t hash = fill_hash(source, exact ? stretch->start : chunk);
 	struct fill *fresh = NULL;
 	struct fill *fill;
 	int r = 0;
@@ -247,9 +269,18 @@ static int fill_add(struct source *source, const struct stretch *stretch, enum u
 		arena_give(ARENA_FILLS, sizeof(*fresh));
 		return -ENOMEM;
 	}
-	fresh->table = source_table(source);
+	*fresh = (struct fill){
+		.source = source,
+		.table = source_table(source),
+		.class = class,
+		.exact = exact,
+		.chunk = chunk,
+		.now = *stretch,
+		.cursor = stretch->start,
+		.credit = stretch->credit,
+	};
 	pthread_mutex_lock(&fills->lock);
-	fill = find_locked(source, chunk, class, hash);
+	fill = find_locked(fresh, hash);
 	if (fill) {
 		stretch_add(fill, stretch);
 	} else if (fills->closing) {
@@ -258,14 +289,8 @@ static int fill_add(struct source *source, const struct stretch *stretch, enum u
 		r = -EAGAIN;
 	} else {
 		fill = TAKE(fresh);
-		fill->source = source;
-		fill->chunk = chunk;
-		fill->class = class;
-		fill->now = *stretch;
-		fill->cursor = stretch->start;
-		fill->credit = stretch->credit;
 		map_insert(&fills->chunks, &fill->node, hash);
-		list_push_back(&fills->active, &fill->link);
+		list_push_back(queue_of(fills, class), &fill->link);
 	}
 	pump_locked(source->worker);
 	pthread_mutex_unlock(&fills->lock);
@@ -293,14 +318,21 @@ void fill_asked(struct source *source, uint64_t start, uint32_t length)
 	}
 	table_unref(table);
 	if (stretch.start < stretch.end)
-		(void)fill_add(source, &stretch, UFS_FILL); /* neighbours are a favour */
+		(void)fill_add(source, &stretch, UFS_FILL, false); /* neighbours are a favour */
 }
 
 int fill_ahead(struct source *source, uint64_t offset, uint32_t length)
 {
 	struct stretch stretch = { .start = offset, .end = offset + length, .credit = WHOLE };
 
-	return is_full(source, UFS_PREFETCH) ? 0 : fill_add(source, &stretch, UFS_PREFETCH);
+	return is_full(source, UFS_PREFETCH) ? 0 : fill_add(source, &stretch, UFS_PREFETCH, false);
+}
+
+int fill_exact(struct source *source, uint64_t offset, uint32_t length)
+{
+	struct stretch stretch = { .start = offset, .end = offset + length, .credit = WHOLE };
+
+	return is_full(source, UFS_PREFETCH) ? 0 : fill_add(source, &stretch, UFS_PREFETCH, true);
 }
 
 void fill_memory_freed(struct worker *w)
@@ -327,6 +359,7 @@ void fill_unit_ended(struct worker *w)
 int fills_init(struct worker *w)
 {
 	pthread_mutex_init(&w->fills.lock, NULL);
+	list_init(&w->fills.ahead);
 	list_init(&w->fills.active);
 	w->fills.max_in_flight = w->config->origin_requests;
 	w->fills.pump.run = run_pump;
@@ -342,6 +375,7 @@ void fills_close(struct worker *w)
 
 void fills_release(struct worker *w)
 {
+	list_splice_back(&w->fills.active, &w->fills.ahead);
 	list_for_each_safe (node, &w->fills.active) {
 		struct fill *fill = list_entry(node, struct fill, link);
 

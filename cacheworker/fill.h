@@ -6,8 +6,8 @@
  * chunk. Ranges announced by a reader (PREFETCH) are filled whole. Nothing is filled that no tier
  * would admit.
  *
- * One pump job at a time takes units from the active fills, oldest first, while fewer than
- * max_in_flight are under way.
+ * One pump job at a time takes units from the active fills while fewer than max_in_flight are under
+ * way: what was announced first, then neighbours, each oldest first.
  */
 #pragma once
 
@@ -24,6 +24,9 @@ void fill_asked(struct source *source, uint64_t start, uint32_t length);
 /* A reader will want [offset, offset + length), which lies in one chunk. -EAGAIN: too much is
  * announced already; -ENOMEM, -ECANCELED. */
 int fill_ahead(struct source *source, uint64_t offset, uint32_t length) __must_check;
+/* The same for one of many ranges of an order (docs/order.md): each by itself, in the order of the
+ * calls, and nothing that lies between them. */
+int fill_exact(struct source *source, uint64_t offset, uint32_t length) __must_check;
 
 /* A unit of a fill ended. */
 void fill_unit_ended(struct worker *w);

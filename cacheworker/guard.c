@@ -103,7 +103,8 @@ struct call {
 	struct tier_set *tiers;
 	struct chunk_id id;
 	struct piece_run run;
-	struct chunk *chunk; /* referenced */
+	struct chunk *chunk;   /* referenced, as: */
+	struct extent *extent; /* or NULL */
 	int fd;
 };
 
@@ -112,6 +113,7 @@ static void call_free(void *arg)
 	struct call *call = arg;
 
 	chunk_unref(call->chunk);
+	tier_seal_unref(call->extent);
 	if (call->fd >= 0)
 		(void)close(call->fd); /* nothing was written */
 	free(call);
@@ -136,14 +138,17 @@ static int open_fd(void *arg)
 	return chunk_open_fd(call->chunk, &call->fd);
 }
 
-int guard_open_fd(struct worker *w, struct chunk *chunk, int *ret_fd)
+static int open_extent(void *arg)
 {
-	struct call *call = call_new(w, chunk);
-	int r;
+	struct call *call = arg;
 
-	if (!call)
-		return -ENOMEM;
-	r = guard_call(w, open_fd, call_free, call);
+	return tier_seal_open_fd(call->extent, &call->fd);
+}
+
+static int call_for_fd(struct worker *w, int (*run)(void *arg), struct call *call, int *ret_fd)
+{
+	int r = guard_call(w, run, call_free, call);
+
 	if (r == -ETIMEDOUT)
 		return r;
 	if (r == 0) {
@@ -152,6 +157,23 @@ int guard_open_fd(struct worker *w, struct chunk *chunk, int *ret_fd)
 	}
 	call_free(call);
 	return r;
+}
+
+int guard_open_fd(struct worker *w, struct chunk *chunk, int *ret_fd)
+{
+	struct call *call = call_new(w, chunk);
+
+	return call ? call_for_fd(w, open_fd, call, ret_fd) : -ENOMEM;
+}
+
+int guard_open_extent(struct worker *w, struct extent *extent, int *ret_fd)
+{
+	struct call *call = call_new(w, NULL);
+
+	if (!call)
+		return -ENOMEM;
+	call->extent = tier_seal_ref(extent);
+	return call_for_fd(w, open_extent, call, ret_fd);
 }
 
 static int recheck(void *arg)

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "cacheworker/worker.h"
+#include "tiers/seal.h"
 
 /* Longer than a tier takes to see that it stalls (5.25 s), so that who asks next is turned away at
  * once. */
@@ -21,8 +22,9 @@
 int guard_call(struct worker *w, int (*run)(void *arg), void (*release)(void *arg),
 	void *arg) __must_check;
 
-/* As chunk_open_fd(), chunk_recheck(); -ETIMEDOUT besides. */
+/* As chunk_open_fd(), tier_seal_open_fd(), chunk_recheck(); -ETIMEDOUT besides. */
 int guard_open_fd(struct worker *w, struct chunk *chunk, int *ret_fd) __must_check;
+int guard_open_extent(struct worker *w, struct extent *extent, int *ret_fd) __must_check;
 int guard_recheck(struct worker *w, struct chunk *chunk, const struct piece_run *run) __must_check;
 /* Is there a chunk that takes the unit, or can one be made? As tier_chunk_admit(). */
 int guard_admit(struct worker *w, const struct chunk_id *id) __must_check;

@@ -1,5 +1,6 @@
 /* Descriptors in readers' hands. See holds.h. */
 #include "cacheworker/holds.h"
+#include "cacheworker/handout.h"
 #include "base/arena.h"
 #include "base/hash.h"
 #include "net/net.h"
@@ -192,8 +193,11 @@ static void free_holds(struct list *ended)
 static void take_one_locked(
 	struct holds *holds, struct holder *holder, uint64_t entry, struct list *ended)
 {
-	struct hold *hold = find_number_locked(holder, held_number(entry));
+	struct hold *hold;
 
+	if (held_is_slot(entry))
+		return; /* note_mapped() */
+	hold = find_number_locked(holder, held_number(entry));
 	if (hold && held_is_used(entry)) {
 		chunk_note_read(hold->chunk);
 	} else if (hold) {
@@ -218,9 +222,21 @@ static uint32_t find_dropped_locked(struct holder *holder, uint8_t *out)
 	return n;
 }
 
+/* Chunks read by the map. */
+static void note_mapped(struct worker *w, const struct rpc_request *request)
+{
+	for (uint32_t i = 0; i < request->frame.payload / HELD_ENTRY_BYTES; i++) {
+		uint64_t entry = held_get(request->payload, i);
+
+		if (held_is_slot(entry))
+			handout_note_read(w, held_slot(entry));
+	}
+}
+
 void holds_answer(struct worker *w, struct rpc_request *request)
 {
 	struct net_payload payload = NET_PAYLOAD_NONE;
+	struct frame reply = { .generation = handout_start(w) };
 	struct holds *holds = &w->holds;
 	struct list ended = LIST_INIT(ended);
 	uint8_t *out = malloc(HELD_ENTRIES_MAX * HELD_ENTRY_BYTES);
@@ -231,6 +247,7 @@ void holds_answer(struct worker *w, struct rpc_request *request)
 		rpc_reply(request, -ENOMEM, NULL, payload);
 		return;
 	}
+	note_mapped(w, request);
 	pthread_mutex_lock(&holds->lock);
 	holder = find_locked(holds, request->conn);
 	for (uint32_t i = 0; holder && i < request->frame.payload / HELD_ENTRY_BYTES; i++)
@@ -244,7 +261,7 @@ void holds_answer(struct worker *w, struct rpc_request *request)
 	payload.n = n ? 1 : 0;
 	payload.release = free;
 	payload.arg = out;
-	rpc_reply(request, 0, NULL, payload);
+	rpc_reply(request, 0, &reply, payload);
 }
 
 /* ---- the end of a connection ----------------------------------------------------------------- */

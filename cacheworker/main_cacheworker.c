@@ -1,6 +1,7 @@
 /* cacheworker: the daemon that caches ranges of volumes on this node and serves them. See
  * worker.h. */
 #include "cacheworker/scrub.h"
+#include "cacheworker/seal.h"
 #include "cacheworker/tier_command.h"
 #include "cacheworker/tier_option.h"
 #include "cacheworker/worker.h"
@@ -31,6 +32,7 @@ struct options {
 	uint64_t origin_requests;
 	uint64_t scrub_rate;
 	uint64_t scrub_max_age;
+	uint64_t seal_rate;
 	int ready_fd;
 	const char *log_level;
 	const char *log_file;
@@ -62,6 +64,9 @@ static const struct option_spec specs[] = {
 		"bytes a second that the scrub reads of the tiers; 0: only when told"),
 	OPTION_ROW(struct options, scrub_max_age, "scrub-max-age", OPTION_DURATION,
 		.help = "a pass over all cached bytes begins this long after the last; 0: none"),
+	OPTION_SIZE_ROW(struct options, seal_rate, "seal-rate", 0, 0,
+		"bytes a second that are read to verify extents for native mounts; 0: none is "
+		"sealed"),
 	OPTION_FD_ROW(struct options, ready_fd, "ready-fd",
 		"descriptor that is told when the worker serves"),
 	OPTION_ROW(struct options, log_level, "log-level", OPTION_CHOICE,
@@ -107,7 +112,8 @@ int main(int argc, char **argv)
 		.ready_fd = -1,
 		.log_level = "info",
 		.scrub_rate = SCRUB_RATE,
-		.scrub_max_age = SCRUB_MAX_AGE };
+		.scrub_max_age = SCRUB_MAX_AGE,
+		.seal_rate = SEAL_RATE };
 	static struct tier_options tiers; /* paths: large */
 	struct worker_config config;
 	uint64_t memory;
@@ -141,6 +147,7 @@ int main(int argc, char **argv)
 		.without_tier = options.serve_without_tier,
 		.scrub_rate = options.scrub_rate,
 		.scrub_max_age = options.scrub_max_age,
+		.seal_rate = options.seal_rate,
 		.origin_requests = bounds_descriptor_share(1, (uint32_t)options.origin_requests),
 	};
 	worker_memory_open(options.memory, options.memory - memory);

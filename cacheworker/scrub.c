@@ -86,14 +86,14 @@ static void on_source(
 }
 
 /* Asks the master when nobody did before. */
-static struct source *look_up(struct scrub *s, const struct chunk_id *id)
+static struct source *look_up(struct scrub *s, const struct chunk_id *id, uint64_t generation)
 {
 	struct lookup l = { .wait.ready = on_source };
 
 	list_init(&l.wait.link);
 	pthread_mutex_init(&l.lock, NULL);
 	pthread_cond_init(&l.told, NULL);
-	source_find(s->worker, &id->volume, id->lineage, 0, &l.wait);
+	source_find(s->worker, &id->volume, id->lineage, generation, &l.wait);
 	/* The master's answer, or sources_close(), ends it. */
 	pthread_mutex_lock(&l.lock);
 	while (!l.done)
@@ -108,8 +108,20 @@ struct source *scrub_source(struct scrub *s, const struct chunk_id *id)
 {
 	if (s->looked.lineage != id->lineage || !volume_id_equal(&s->looked.volume, &id->volume)) {
 		s->looked = *id;
-		s->source = look_up(s, id);
+		s->source = look_up(s, id, 0);
 	}
+	return s->source;
+}
+
+struct source *scrub_source_of(struct scrub *s, const struct chunk_id *id, uint64_t generation)
+{
+	struct source *source = scrub_source(s, id);
+	struct table *table = source ? source_table(source) : NULL;
+	bool has = table && table_info(table)->id.generation >= generation;
+
+	table_unref(table);
+	if (!has)
+		s->source = look_up(s, id, generation);
 	return s->source;
 }
 

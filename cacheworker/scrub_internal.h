@@ -30,6 +30,7 @@ struct scrub_tally {
 	uint64_t pieces;
 	uint64_t bytes;
 	uint64_t bad;     /* pieces dropped */
+	uint64_t unread;  /* runs that could not be read, nor were found damaged */
 	uint64_t unknown; /* chunks that no table names: not readable either */
 	uint64_t sampled; /* units compared with the origin */
 	uint64_t changed; /* at the origin */
@@ -85,6 +86,8 @@ bool scrub_closing(struct scrub *s);
 bool scrub_pace(struct scrub *s, uint64_t bytes);
 /* The source of a chunk, with a table; NULL: nobody knows it. */
 struct source *scrub_source(struct scrub *s, const struct chunk_id *id);
+/* The same with a table of that generation at least, asked for when it is not there. */
+struct source *scrub_source_of(struct scrub *s, const struct chunk_id *id, uint64_t generation);
 /* Has the origin asked for what was dropped, in one chunk; without success the next reader does. */
 void scrub_refetch(struct source *source, uint64_t at, uint32_t length);
 void scrub_add_finding(

@@ -72,6 +72,7 @@ static bool verify_run(struct verify *v, uint64_t at, uint32_t length)
 
 	if (dropped)
 		found_damaged(v, &run, dropped);
+	v->tally->unread += r < 0 && dropped == 0; /* this thread's */
 	if (r < 0 && dropped == 0 && chunk_is_dropped(v->chunk))
 		return !scrub_closing(s); /* it was evicted or moved meanwhile */
 	if (r < 0 && dropped == 0)        /* the tier is out or stalls: later */

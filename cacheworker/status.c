@@ -1,5 +1,6 @@
 /* What a worker tells people. See status.h. */
 #include "cacheworker/status.h"
+#include "cacheworker/handout.h"
 #include "cacheworker/scrub.h"
 #include "cacheworker/source.h"
 #include "base/clock.h"
@@ -117,6 +118,15 @@ static void sum_origins(void *arg)
 	pthread_mutex_unlock(&w->sources.lock);
 }
 
+/* Counters that are made when asked for. */
+static void count(void *arg)
+{
+	struct worker *w = arg;
+
+	sum_origins(w);
+	handout_count(w);
+}
+
 /* {"slow_down": 3, ...}: why attempts failed, over all origins. */
 static json_t *causes_json(struct worker *w)
 {
@@ -144,6 +154,7 @@ static int get_status(
 	const struct counter_info *tier_info = tier_counter_table(&n_tier);
 
 	(void)request;
+	handout_count(w);
 	*ret_json = json_pack("{s:s, s:i, s:I, s:o, s:o, s:o, s:{s:I, s:I, s:I}, s:{s:o, s:o}}",
 		"process", "cacheworker", "pid", (int)getpid(), "uptime_s",
 		(json_int_t)((clock_mono_ns() - w->started_ns) / CLOCK_SECOND), "tiers",
@@ -290,6 +301,6 @@ int status_add_counters(struct worker *w)
 	table = ufs_counter_table(&n);
 	if (r == 0)
 		r = admin_server_add_counters(w->admin, table, n, &w->origins);
-	admin_server_on_metrics(w->admin, sum_origins, w);
+	admin_server_on_metrics(w->admin, count, w);
 	return r;
 }

@@ -4,9 +4,11 @@
 #include "cacheworker/fill.h"
 #include "cacheworker/flight.h"
 #include "cacheworker/guard.h"
+#include "cacheworker/handout.h"
 #include "cacheworker/holds.h"
 #include "cacheworker/runs.h"
 #include "cacheworker/scrub.h"
+#include "cacheworker/seal.h"
 #include "cacheworker/source.h"
 #include "cacheworker/status.h"
 #include "cacheworker/terms.h"
@@ -163,12 +165,16 @@ int worker_open(struct worker *w, const struct worker_config *config, struct err
 		return err_set(e, -ENOMEM, "no memory for the tables of requests");
 	r = open_tiers(w, e);
 	if (r == 0)
+		handout_open(w);
+	if (r == 0)
 		r = open_threads(w, e);
 	if (r == 0 && scrub_open(w) < 0)
 		r = err_set(e, -ENOMEM, "no memory for the scrub");
+	if (r == 0 && seals_open(w) < 0)
+		r = err_set(e, -ENOMEM, "no memory for sealing");
 	if (r == 0)
 		r = open_net(w, e);
-	if (r == 0 && scrub_start(w) < 0)
+	if (r == 0 && (scrub_start(w) < 0 || seals_start(w) < 0))
 		r = err_set(e, -EAGAIN,
 			"cannot start threads: raise the limit on processes (ulimit -u)");
 	return r;
@@ -183,6 +189,7 @@ void worker_close(struct worker *w)
 {
 	tierless_stop(w);
 	scrub_stop(w);
+	seals_stop(w);
 	fills_close(w);
 	flights_close(w);
 	rpc_server_free(TAKE(w->server));
@@ -191,6 +198,7 @@ void worker_close(struct worker *w)
 	sources_close(w);
 	rpc_client_free(TAKE(w->master));
 	scrub_close(w); /* what it asked the master has ended */
+	seals_close(w);
 	terms_close(w);
 	pool_free(TAKE(w->control));
 	pool_free(TAKE(w->serve));
@@ -202,6 +210,7 @@ void worker_close(struct worker *w)
 	flights_release(w);
 	fills_release(w);
 	holds_release(w);
+	handout_close(w);
 	tier_set_free(TAKE(w->tiers));
 	sources_free(w);
 	troubles_release(&w->troubles);

@@ -54,6 +54,11 @@
 		"Damaged pieces that the scrub found")                                           \
 	X(revalidated, "granary_worker_revalidated_units_total", COUNTER, "units",               \
 		"Cached units compared with the origin")                                         \
+	X(sealed, "granary_worker_sealed_total", COUNTER, "extents", "Extents sealed")           \
+	X(unsealed, "granary_worker_unsealed_total", COUNTER, "extents",                         \
+		"Sealed extents that are sealed no more")                                        \
+	X(seal_bytes, "granary_worker_seal_bytes_total", COUNTER, "bytes",                       \
+		"Bytes read and checked before an extent was sealed")                            \
 	X(stalled, "granary_worker_stalled_total", COUNTER, "calls",                             \
 		"Calls to a tier that readers did not wait for any longer")                      \
 	X(adopted, "granary_worker_adopted_units_total", COUNTER, "units",                       \
@@ -62,6 +67,16 @@
 		"Bytes copied from another place of a tier, not fetched")                        \
 	X(dropped_bytes, "granary_worker_dropped_bytes_total", COUNTER, "bytes",                 \
 		"Bytes dropped that no retained generation names")                               \
+	X(files, "granary_worker_files_total", COUNTER, "requests",                              \
+		"Descriptors asked for by readers that know the map")                            \
+	X(maps, "granary_worker_maps_total", COUNTER, "requests",                                \
+		"Readers that were given the chunk map")                                         \
+	X(map_entries, "granary_worker_map_chunks", GAUGE, "chunks",                             \
+		"Chunks in the map for readers on this node")                                    \
+	X(map_max, "granary_worker_map_chunks_max", GAUGE, "chunks",                             \
+		"Chunks that the map has room for")                                              \
+	X(map_refused, "granary_worker_map_refused_total", COUNTER, "chunks",                    \
+		"Chunks that were not put into the map: full")                                   \
 	X(starved, "granary_worker_starved_total", COUNTER, "units", "Units that waited for memory")
 
 COUNTER_STRUCT(worker_counters, WORKER_COUNTERS);
@@ -73,6 +88,7 @@ struct worker_config {
 	uint32_t n_tiers;
 	uint64_t scrub_rate;          /* bytes a second; 0: only when told */
 	uint64_t scrub_max_age;       /* ns from one pass to the next; 0: none */
+	uint64_t seal_rate;           /* bytes a second; 0: nothing is sealed */
 	uint64_t memory;              /* bytes; see worker_memory_open() */
 	const char *master;           /* address */
 	const char *listen;           /* address */
@@ -108,8 +124,9 @@ struct flights {
 /* Neighbours still to be fetched (fill.c). */
 struct fills {
 	pthread_mutex_t lock;
-	struct list active;
-	struct map chunks; /* one fill per chunk and class */
+	struct list ahead;  /* fills of class UFS_PREFETCH */
+	struct list active; /* the others, which come after them */
+	struct map chunks;  /* one fill per chunk and class, and one per range of an order */
 	unsigned int in_flight;
 	unsigned int max_in_flight;
 	bool pumping;        /* the pump job is queued or running */
@@ -171,6 +188,7 @@ struct worker {
 	struct terms terms;
 	struct troubles troubles;
 	struct scrub *scrub;
+	struct seals *seals;
 	struct tierless tierless;
 	_Atomic uint64_t guard_ns; /* GUARD_NS; tests have less time */
 	struct worker_counters counters;

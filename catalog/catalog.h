@@ -210,6 +210,8 @@ struct image_options {
 	bool one_device;
 };
 
+#define IMAGE_DEVICES_MAX (LIMIT_DEVICES + 1)
+
 struct image_info {
 	uint64_t files;
 	uint64_t directories;
@@ -217,7 +219,8 @@ struct image_info {
 	uint64_t image_bytes;
 	uint64_t extent_bytes;
 	uint32_t extents; /* devices, numbered 0.. in volume order; device id in the image = number
-			     + 1. On one device: only what the volume is divided into */
+			     + 1. The last one is of no byte of the volume: see image_build(). On
+			     one device: only what the volume is divided into, and one more */
 	/* On one device: where the volume begins, a multiple of CHUNK_BYTES; what is between the
 	 * image's end and there is never asked for. Else 0. */
 	uint64_t volume_offset;
@@ -234,10 +237,11 @@ typedef void (*image_skip_fn)(void *arg, const char *key, uint32_t key_len, cons
 
 /*
  * Writes the EROFS image of `table` to `path` (mode 0600, PATH.new beside meanwhile, fsynced and
- * renamed). One device per extent of the volume, and at least one; every device is
- * extent_bytes long. A file whose bytes lie in one extent has one chunk index, others chunks of 1
- * MiB (less with extents smaller than EXTENT_MIN). Memory: 16 bytes and the name for each entry of
- * the directories from the root to the one being written.
+ * renamed). One device per extent of the volume, and one behind them that is never read: when all
+ * others are files of this machine, who serves that one still knows by it how long the image is
+ * mounted. Every device is extent_bytes long. A file whose bytes lie in one extent has one chunk
+ * index, others chunks of 1 MiB (less with extents smaller than EXTENT_MIN). Memory: 16 bytes and
+ * the name for each entry of the directories from the root to the one being written.
  *
  * A directory's time is its marker's, else the latest below it. Of a file and a directory of one
  * name the directory stays. -ENOENT: no such subtree; -EINVAL: bad options; -EBADMSG: damaged

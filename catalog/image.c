@@ -560,8 +560,7 @@ static int extents_choose(struct builder *b)
 		(end + bytes - 1) / bytes > LIMIT_DEVICES)
 		return -EINVAL;
 	b->info.extent_bytes = bytes;
-	/* One at least: what serves the devices knows by them how long the image is mounted. */
-	b->info.extents = max((uint32_t)((end + bytes - 1) / bytes), 1u);
+	b->info.extents = (uint32_t)((end + bytes - 1) / bytes) + 1;
 	return 0;
 }
 

@@ -437,7 +437,7 @@ static int super_take(struct image *image, const struct erofs_super *super, uint
 	image->root = super->root_nid;
 	image->n_inodes = super->inodes;
 	image->devices = super->extra_devices;
-	if (image->devices == 0 || image->devices > LIMIT_DEVICES ||
+	if (image->devices == 0 || image->devices > IMAGE_DEVICES_MAX ||
 		devices_at < EROFS_SUPER_OFFSET + sizeof(*super) ||
 		image->blocks != file_bytes / BLOCK_BYTES || file_bytes % BLOCK_BYTES ||
 		devices_end > file_bytes || image->n_inodes == 0 ||

@@ -26,6 +26,7 @@ static void init_parts(struct client *client, const struct client_config *config
 	pthread_mutex_init(&client->lock, NULL);
 	pthread_cond_init(&client->idle, NULL);
 	client_guard_init(&client->guard);
+	client->map_wanted = true;
 	list_init(&client->notes_free);
 	for (size_t i = 0; i < ARRAY_SIZE(client->notes); i++)
 		list_push_back(&client->notes_free, &client->notes[i].link);

@@ -3,7 +3,8 @@
  * is, stay ahead of a sequential stream.
  *
  *	client_read_local()  bytes that this node's worker has published: one pread on a chunk
- *			     file's descriptor, no RPC, no allocation, no lock held over the disk
+ *			     file's descriptor; no RPC, no allocation, no lock (the first touch of
+ *			     a chunk may allocate)
  *	client_read()	     everything else: asks the slot's owner (FETCH), parks, answers later
  *
  * The owner's answer is either the bytes, or (on this node) a descriptor of the chunk file with its
@@ -105,6 +106,7 @@ struct client_read {
 	/* 0 and `length` bytes (borrowed for the call), or -EIO, -ESTALE, -ECANCELED. */
 	void (*on_done)(struct client_read *read, int status, const void *data);
 	void *arg;
+	bool exact; /* of what was announced (client_prefetch()): brings no neighbours */
 	void *priv; /* the client's */
 };
 void client_read(struct client_volume *volume, struct client_read *read);
@@ -115,12 +117,21 @@ void client_read_cancel(struct client_volume *volume, struct client_read *read);
 /* Tells the client of every read the kernel sent, also local ones: detection of sequential streams.
  * Cheap, never blocks. */
 void client_note_read(struct client_volume *volume, uint64_t offset, uint32_t length);
+/*
+ * Asks a worker to have [offset, offset + length), whole blocks of one chunk, before it is read:
+ * exactly that, in the order of the calls. 0: asked, and nothing more is heard of it; -EALREADY: it
+ * is known to be here; -EAGAIN: so much is asked at once already, or no worker is known. Any thread,
+ * never blocks.
+ */
+int client_prefetch(struct client_volume *volume, uint64_t offset, uint32_t length) __must_check;
 
 #define CLIENT_COUNTERS(X)                                                         \
 	X(local_reads, "granary_client_local_reads_total", COUNTER, "requests",    \
 		"Reads served from this node's tier")                              \
 	X(local_bytes, "granary_client_local_bytes_total", COUNTER, "bytes",       \
 		"Bytes served from this node's tier")                              \
+	X(mapped, "granary_client_mapped_chunks_total", COUNTER, "chunks",         \
+		"Chunks opened by the worker's map, without asking")               \
 	X(remote_reads, "granary_client_fetches_total", COUNTER, "requests",       \
 		"Reads that asked a worker")                                       \
 	X(remote_bytes, "granary_client_fetched_bytes_total", COUNTER, "bytes",    \
@@ -133,7 +144,9 @@ void client_note_read(struct client_volume *volume, uint64_t offset, uint32_t le
 	X(mismatches, "granary_client_mismatches_total", COUNTER, "pieces",        \
 		"Pieces whose checksum did not match")                             \
 	X(prefetches, "granary_client_prefetches_total", COUNTER, "requests",      \
-		"Ranges asked for ahead of a stream")                              \
+		"Ranges asked for ahead of a stream or by an announced order")     \
+	X(slow_reads, "granary_client_slow_reads_total", COUNTER, "requests",      \
+		"Reads that asked a worker and waited for more than 5 ms")         \
 	X(retries, "granary_client_retries_total", COUNTER, "requests", "Fetches asked again")
 
 COUNTER_STRUCT(client_counters, CLIENT_COUNTERS);

@@ -123,7 +123,7 @@ static void on_note_done(struct rpc_call *call, int status)
 	pthread_mutex_unlock(&client->lock);
 }
 
-static void send_prefetch(struct client_volume *volume, const struct range *range)
+static int send_prefetch(struct client_volume *volume, const struct range *range, uint8_t flags)
 {
 	struct client *client = volume->client;
 	struct client_owner *owner =
@@ -132,13 +132,13 @@ static void send_prefetch(struct client_volume *volume, const struct range *rang
 	struct client_note *note;
 
 	if (!owner)
-		return;
+		return -EAGAIN;
 	pthread_mutex_lock(&client->lock);
 	if (!volume->closing)
 		node = list_pop_front(&client->notes_free);
 	if (!node) { /* enough are under way */
 		pthread_mutex_unlock(&client->lock);
-		return;
+		return -EAGAIN;
 	}
 	note = list_entry(node, struct client_note, link);
 	note->volume = volume;
@@ -146,6 +146,7 @@ static void send_prefetch(struct client_volume *volume, const struct range *rang
 	note->call = (struct rpc_call){
 		.frame = { .op = FRAME_PREFETCH,
 			.class = FRAME_AHEAD,
+			.flags = flags,
 			.volume = volume->id,
 			.lineage = volume->lineage,
 			.generation = volume->generation,
@@ -164,6 +165,19 @@ static void send_prefetch(struct client_volume *volume, const struct range *rang
 	list_push_back(&volume->notes, &note->link);
 	pthread_mutex_unlock(&client->lock);
 	counter_add(&client->counters.prefetches, 1);
+	return 0;
+}
+
+int client_prefetch(struct client_volume *volume, uint64_t offset, uint32_t length)
+{
+	const struct range range = { .offset = offset, .length = length };
+
+	CHECK_MAGIC(volume, CLIENT_VOLUME_MAGIC);
+	ensure(length > 0 && offset % BLOCK_BYTES == 0 && length % BLOCK_BYTES == 0);
+	ensure(offset % CHUNK_BYTES + length <= CHUNK_BYTES);
+	if (client_local_present(volume, offset, length))
+		return -EALREADY;
+	return send_prefetch(volume, &range, FRAME_EXACT);
 }
 
 /* A second read in a row: which object is it, and is it worth running ahead of? Not under the lock:
@@ -220,5 +234,5 @@ void client_note_read(struct client_volume *volume, uint64_t offset, uint32_t le
 	}
 	for (uint32_t i = 0; i < n; i++)
 		if (!client_local_present(volume, ranges[i].offset, ranges[i].length))
-			send_prefetch(volume, &ranges[i]);
+			(void)send_prefetch(volume, &ranges[i], 0); /* a favour */
 }

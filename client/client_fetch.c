@@ -274,6 +274,12 @@ static void refused(struct client_op *op, int status, const char *line)
 {
 	if (status == -EMFILE) /* no room for a descriptor here: the bytes, then */
 		op->no_local = true;
+	if (op->call.frame.op == FRAME_FILE) { /* it went since, or cannot be had that way */
+		op->no_file = true;
+		client_op_set_state(op, OP_START);
+		step(op);
+		return;
+	}
 	if (status == -EMFILE || worth_retrying(status)) {
 		retry(op, status);
 		return;
@@ -319,13 +325,14 @@ static void on_answer(struct rpc_call *call, int status)
 static void ask(struct client_op *op, enum frame_op frame_op, uint64_t offset, uint32_t length)
 {
 	struct client_volume *volume = op->volume;
-	bool local = frame_op == FRAME_FETCH && op->owner->local && !op->no_local &&
-		     atomic_load(&volume->client->hanging) == 0;
+	bool local = (frame_op == FRAME_FETCH || frame_op == FRAME_FILE) && op->owner->local &&
+		     !op->no_local && atomic_load(&volume->client->hanging) == 0;
 
 	op->call = (struct rpc_call){
 		.frame = { .op = (uint8_t)frame_op,
 			.class = FRAME_DEMAND,
-			.flags = local ? FRAME_LOCAL_OK : 0,
+			.flags = (uint8_t)((local ? FRAME_LOCAL_OK : 0) |
+					   (op->exact ? FRAME_EXACT : 0)),
 			.volume = volume->id,
 			.lineage = volume->lineage,
 			.generation = volume->generation,
@@ -338,6 +345,35 @@ static void ask(struct client_op *op, enum frame_op frame_op, uint64_t offset, u
 		.reply_fd = -1,
 	};
 	rpc_call(op->owner->rpc, &op->call);
+}
+
+/* The worker of this node, when its map has the part in a file that is not open here. */
+static struct client_owner *find_file(struct client_op *op)
+{
+	const struct client_part *part = client_plan_part(op);
+	struct client *client = client_op_client(op);
+	struct chunk_id id = client_volume_chunk(op->volume, part->offset);
+	uint64_t file = 0;
+
+	if (op->no_local || op->no_file || atomic_load(&client->hanging) > 0 ||
+		!client_chunks_have(client->chunks, &id,
+			(uint32_t)(part->offset % CHUNK_BYTES) / BLOCK_BYTES,
+			part->length / BLOCK_BYTES, &file) ||
+		!file)
+		return NULL;
+	return client_owners_local(client->owners);
+}
+
+/* Asks for the part: its file, or whoever owns the chunk for the range. */
+static void ask_for_part(struct client_op *op)
+{
+	const struct client_part *part = client_plan_part(op);
+	struct client_owner *holder = find_file(op);
+
+	if (holder)
+		op->owner = holder;
+	client_op_set_state(op, OP_FETCH);
+	ask(op, holder ? FRAME_FILE : FRAME_FETCH, part->offset, part->length);
 }
 
 /* The next thing to do for this read; on the loop, in state START. */
@@ -378,8 +414,7 @@ static void step(struct client_op *op)
 		client_op_set_state(op, OP_RECHECK);
 		ask(op, FRAME_RECHECK, offset, length);
 	} else {
-		client_op_set_state(op, OP_FETCH);
-		ask(op, FRAME_FETCH, client_plan_part(op)->offset, client_plan_part(op)->length);
+		ask_for_part(op);
 	}
 }
 

@@ -2,6 +2,7 @@
 #include "client/client_holds.h"
 #include "base/clock.h"
 #include "client/client_internal.h"
+#include "client/client_map.h"
 #include "proto/held.h"
 
 #include <stdlib.h>
@@ -25,6 +26,8 @@ static void on_answer(struct rpc_call *call, int status)
 
 	if (status == 0 && call->reply_payload)
 		client_chunks_let_go(client->chunks, client->holds_owner, call->reply_payload, n);
+	if (status == 0)
+		client_map_told(client, client->holds_owner, call->reply.generation);
 	rpc_call_release(call);
 	client->holds_asked = false;
 	again(client);
@@ -38,6 +41,7 @@ static void on_timer(void *arg)
 	uint32_t n;
 
 	client->holds_timer = NULL;
+	client_map_ask(client);
 	owner = entries ? client_chunks_report(client->chunks, entries, &n) : NULL;
 	if (!owner) {
 		free(entries);
@@ -64,6 +68,7 @@ static void on_timer(void *arg)
 
 void client_holds_start(struct client *client)
 {
+	client_map_ask(client);
 	if (!client->holds_asked)
 		again(client);
 }

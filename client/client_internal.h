@@ -2,6 +2,7 @@
  * What the files of client/ share. Does not leave the folder.
  *
  *	client_pieces	which pieces and gaps a range of the volume consists of
+ *	client_map	asks for the worker's chunk map
  *	client_chunk	descriptors, presence and verified bits of chunk files on this node
  *	client_local	reading through them, verification at first touch
  *	client_op	one client_read(): its life, cancel, the bound on how many
@@ -88,6 +89,11 @@ struct client {
 	struct client_owner *holds_owner; /* that it asks */
 	bool holds_asked;                 /* holds_call is under way */
 	bool holds_stopped;
+	struct rpc_call map_call;
+	struct client_owner *map_owner; /* that it asks */
+	bool map_wanted;                /* there is none, or not that of the worker of now */
+	bool map_asked;                 /* map_call is under way */
+	uint64_t map_next_ns;           /* not before */
 };
 
 struct client_volume {

@@ -39,6 +39,17 @@ static int pread_chunk(
 	return file_pread_exact(chunk->fd, buf, length, chunk->place.data + in_chunk(offset));
 }
 
+static bool is_present(struct client_chunk *chunk, const struct piece_span *span)
+{
+	uint32_t block = block_of(span->offset);
+	uint32_t n = span->padded / BLOCK_BYTES;
+
+	if (client_bits_all(&chunk->present, block, n))
+		return true;
+	client_chunk_refresh(chunk);
+	return client_bits_all(&chunk->present, block, n);
+}
+
 /* Splits the segment into spans; -EAGAIN unless every piece of it is present. */
 static int find_spans(struct client_volume *volume, const struct segment *seg,
 	struct piece_span *spans, uint32_t *ret_n, bool *ret_any)
@@ -58,8 +69,7 @@ static int find_spans(struct client_volume *volume, const struct segment *seg,
 		if (!span->length)
 			continue;
 		any = true;
-		if (!seg->chunk || !client_bits_all(&seg->chunk->present, block_of(span->offset),
-					   span->padded / BLOCK_BYTES))
+		if (!seg->chunk || !is_present(seg->chunk, span))
 			return -EAGAIN;
 	}
 	if (r < 0)
@@ -159,6 +169,17 @@ static __attribute__((noinline)) int first_touch(
 	return r;
 }
 
+/* Not seen before: the worker's map may know it. */
+static __attribute__((noinline)) struct client_chunk *open_chunk(
+	struct client_volume *volume, const struct chunk_id *id)
+{
+	struct client_chunk *chunk = client_chunks_open(volume->client->chunks, id);
+
+	if (chunk)
+		counter_add(&volume->client->counters.mapped, 1);
+	return chunk;
+}
+
 static int read_segment(struct client_volume *volume, struct segment *seg)
 {
 	struct client_chunks *chunks = volume->client->chunks;
@@ -166,6 +187,8 @@ static int read_segment(struct client_volume *volume, struct segment *seg)
 	int r;
 
 	seg->chunk = client_chunks_get(chunks, &id);
+	if (!seg->chunk)
+		seg->chunk = open_chunk(volume, &id);
 	if (seg->chunk)
 		client_chunk_age(seg->chunk, volume->client->verify_age_ns);
 	if (seg->chunk && client_bits_all(&seg->chunk->verified, block_of(seg->offset),
@@ -237,12 +260,10 @@ bool client_local_present(struct client_volume *volume, uint64_t offset, uint64_
 	while (offset < end) {
 		uint64_t stop = min(end, align_down(offset, CHUNK_BYTES) + CHUNK_BYTES);
 		struct chunk_id id = client_volume_chunk(volume, offset);
-		struct client_chunk *chunk = client_chunks_get(volume->client->chunks, &id);
-		bool all = chunk && client_bits_all(&chunk->present, block_of(offset),
-					    (uint32_t)((stop - offset) / BLOCK_BYTES));
+		uint64_t file;
 
-		client_chunk_unref(chunk);
-		if (!all)
+		if (!client_chunks_have(volume->client->chunks, &id, block_of(offset),
+			    (uint32_t)((stop - offset) / BLOCK_BYTES), &file))
 			return false;
 		offset = stop;
 	}

@@ -8,13 +8,15 @@
 
 #include <stdlib.h>
 
+#define SLOW_NS (5 * CLOCK_MS) /* longer than a disk, shorter than an origin */
+
 #define TO(s) (1u << (s))
 static const unsigned int transitions[] = {
 	[OP_START] = TO(OP_BUDGET) | TO(OP_RECHECK) | TO(OP_FETCH) | TO(OP_WORK) | TO(OP_BACKOFF) |
 		     TO(OP_ENDED),
 	[OP_BUDGET] = TO(OP_START) | TO(OP_ENDED),
 	[OP_RECHECK] = TO(OP_START) | TO(OP_BACKOFF) | TO(OP_ENDED),
-	[OP_FETCH] = TO(OP_WORK) | TO(OP_BACKOFF) | TO(OP_ENDED),
+	[OP_FETCH] = TO(OP_START) | TO(OP_WORK) | TO(OP_BACKOFF) | TO(OP_ENDED),
 	[OP_WORK] = TO(OP_START) | TO(OP_BACKOFF) | TO(OP_ENDED),
 	[OP_BACKOFF] = TO(OP_START) | TO(OP_ENDED),
 	[OP_ENDED] = 0,
@@ -122,6 +124,7 @@ static struct client_op *op_take_locked(
 		.read = read,
 		.offset = read->offset,
 		.length = read->length,
+		.exact = read->exact,
 		.refs = 1,
 		.task.run = client_fetch_run,
 		.fd = -1,
@@ -201,6 +204,8 @@ void client_op_finish(struct client_op *op, int status, const void *data)
 	counter_sub(&client->counters.waiting, 1);
 	if (status < 0 && status != -ECANCELED)
 		counter_add(&client->counters.failed_reads, 1);
+	if (clock_mono_ns() - op->started_ns > SLOW_NS)
+		counter_add(&client->counters.slow_reads, 1);
 	read->on_done(read, status, data);
 }
 

@@ -6,7 +6,7 @@
  *	  │ ▲◄──────┘
  *	  │ ├──── WORK ◄──┐	an I/O thread reads the chunk file or checks the bytes
  *	  │ │		  │
- *	  ├─┼───► FETCH ──┤	a worker was asked
+ *	  ├─┼───► FETCH ──┤	a worker was asked (for a file that was gone: START again)
  *	  ├─┼───► RECHECK │	a worker looks at a piece that did not match here
  *	  │ │	     └────┼──► FETCH, without asking for a descriptor
  *	  │ └── BACKOFF ◄─┘	the worker is away or busy
@@ -72,6 +72,8 @@ struct client_op {
 	uint32_t bad_answers;
 	uint32_t bad_files; /* descriptors that did not give the bytes */
 	bool no_local;      /* asks for bytes: the file did not do */
+	bool no_file;       /* the map's word was not good: asks for the range */
+	bool exact;         /* the read's */
 	bool logged;
 	int last_error;
 

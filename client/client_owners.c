@@ -250,6 +250,19 @@ void client_owners_refresh(struct client_owners *owners)
 	rpc_call(owners->master, &owners->refresh);
 }
 
+struct client_owner *client_owners_local(struct client_owners *owners)
+{
+	struct client_owner *local;
+
+	pthread_mutex_lock(&owners->lock);
+	local = owners->local;
+	for (uint32_t i = 0; !local && i < PLACEMENT_MAX; i++)
+		if (owners->by_number[i] && owners->by_number[i]->local)
+			local = owners->by_number[i];
+	pthread_mutex_unlock(&owners->lock);
+	return local;
+}
+
 struct client_owner *client_owners_find(
 	struct client_owners *owners, uint64_t volume_hash, uint64_t chunk)
 {

@@ -33,6 +33,8 @@ int client_owners_load(struct client_owners *owners, struct err *e) __must_check
 /* Asks the master again, at most once a second; the answer is taken when it comes. */
 void client_owners_refresh(struct client_owners *owners);
 
+/* The worker of this node, borrowed; NULL: there is none. */
+struct client_owner *client_owners_local(struct client_owners *owners);
 /* Borrowed; NULL when nobody is known for the chunk. */
 struct client_owner *client_owners_find(
 	struct client_owners *owners, uint64_t volume_hash, uint64_t chunk);

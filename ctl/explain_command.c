@@ -200,7 +200,7 @@ static void print_answer(const json_t *answer)
 {
 	static const char *const shown[] = { "mountpoint", "source", "key", "tag", "size",
 		"directory", "dead", "left_out", "volume", "lineage", "generation", "offset",
-		"extent", "engine", "engine_why", "waits", "last_failure", "last_cause" };
+		"extent", "engine", "engine_why", "reads", "waits", "last_failure", "last_cause" };
 	const json_t *chunks = json_object_get(answer, "chunks");
 	const json_t *chunk;
 	size_t i;

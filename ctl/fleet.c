@@ -69,6 +69,13 @@ json_t *fleet_state(const char *run)
 	return state;
 }
 
+bool fleet_detached(const json_t *mount)
+{
+	const char *point = json_string_value(json_object_get(mount, "point"));
+
+	return point && strcmp(point, "detached") == 0;
+}
+
 struct search {
 	const char *point;
 	bool below;
@@ -99,12 +106,8 @@ static int look(void *arg, const char *run)
 		const char *source = json_string_value(json_object_get(mount, "source"));
 		struct fleet_mount *m = search->mount;
 
-		const char *at = json_string_value(json_object_get(mount, "point"));
-
-		if (at && strcmp(at, "detached") == 0)
-			continue; /* its daemon serves other mount points */
-		if (!mountpoint || !socket || !covers(search, mountpoint) ||
-			strlen(mountpoint) < search->best)
+		if (fleet_detached(mount) || !mountpoint || !socket ||
+			!covers(search, mountpoint) || strlen(mountpoint) < search->best)
 			continue;
 		search->best = strlen(mountpoint);
 		(void)snprintf(m->run, sizeof(m->run), "%s",
@@ -113,6 +116,7 @@ static int look(void *arg, const char *run)
 		(void)snprintf(m->socket, sizeof(m->socket), "%s", socket);
 		(void)snprintf(
 			m->source, sizeof(m->source), "%s", source ? source : ""); /* shown */
+		m->shared = json_object_get(mount, "server") != NULL;
 		m->pid = (pid_t)json_integer_value(json_object_get(mount, "pid"));
 	}
 	json_decref(state);
@@ -175,7 +179,7 @@ static struct left ask_left(const char *run, const char *point)
 	json_array_foreach (json_object_get(json, "mounts"), i, mount) {
 		const char *at = json_string_value(json_object_get(mount, "mountpoint"));
 
-		left.at |= at && strcmp(at, point) == 0;
+		left.at |= at && !fleet_detached(mount) && strcmp(at, point) == 0;
 	}
 	json_decref(json);
 	return left;

@@ -19,6 +19,7 @@ struct fleet_mount {
 	char source[PATH_MAX];        /* what is mounted: its URL */
 	char socket[SOCKET_PATH_MAX]; /* its admin socket */
 	pid_t pid;                    /* last known; 0: none */
+	bool shared;                  /* pid and socket are those of another mount's daemon */
 };
 
 /* Calls fn for each runtime directory; a negative return ends the walk with it. */
@@ -27,6 +28,8 @@ int fleet_each_run(int (*fn)(void *arg, const char *run), void *arg) __must_chec
 /* state.json of a runtime directory, with the mounts of keeper.json: a new reference, or NULL. */
 json_t *fleet_state(const char *run);
 
+/* A row of the status whose mount point was taken off, though its daemon lives on for others. */
+bool fleet_detached(const json_t *mount);
 /* The mount whose mount point is `point`, or, with `below`, holds the path `point`. -ENOENT: none
  * of ours. */
 int fleet_find(const char *point, bool below, struct fleet_mount *ret_mount) __must_check;

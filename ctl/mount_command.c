@@ -52,6 +52,13 @@ static const struct option_spec specs[] = {
 	OPTION_ROW(struct mount_options, prime_max, "prime-max", OPTION_UINT, .max = UINT32_MAX,
 		.hidden = true, .min = 1,
 		.help = "fuse engine: names that may be put into the kernel ahead of their use"),
+	OPTION_ROW(struct mount_options, integrity, "integrity", OPTION_CHOICE,
+		.choices = "sealed|strict",
+		.help = "native engine: the kernel reads complete, verified extents from local "
+			"files (sealed), or a daemon checks what it reads (strict); sealed"),
+	OPTION_ROW(struct mount_options, seal_pause, "seal-pause", OPTION_UINT, .hidden = true,
+		.min = 1, .max = UINT32_MAX, .metavar = "MS",
+		.help = "between two changes to more sealed extents; 30000"),
 	OPTION_STRING_ROW(
 		struct mount_options, cache, "cache", "DIR", "cache directory; ~/.cache/granary"),
 	OPTION_SIZE_ROW(struct mount_options, cache_size, "cache-size", 64 * MiB, 0,

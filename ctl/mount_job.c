@@ -201,6 +201,8 @@ json_t *mount_job_wish(const struct mount_job *job)
 	set_text(wish, "evict", o->evict);
 	set_number(wish, "extent_size", o->extent_size);
 	set_number(wish, "prime_max", o->prime_max);
+	set_text(wish, "integrity", o->integrity);
+	set_number(wish, "seal_pause", o->seal_pause);
 	hash_random(&token, sizeof(token));
 	set_number(wish, "token", token >> 1); /* JSON has signed numbers */
 	if (terms_add(wish, &terms) < 0 || admin_json_failures() != failures) {

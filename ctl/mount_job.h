@@ -23,6 +23,8 @@ struct mount_options {
 	const char *engine;
 	bool allow_other;
 	uint64_t prime_max;
+	const char *integrity;
+	uint64_t seal_pause; /* ms */
 	const char *cache;
 	uint64_t cache_size;
 	uint64_t memory;

@@ -70,7 +70,7 @@ static bool is_mounted(const json_t *mount)
 static void add_mount(struct found *found, const char *run, const json_t *known, bool supervised)
 {
 	static const char *const kept[] = { "name", "pid", "state", "restarts", "last_failure",
-		"upgrades", "refused", "source", "mountpoint", "socket" };
+		"upgrades", "refused", "source", "mountpoint", "socket", "point", "server" };
 	const char *socket = json_string_value(json_object_get(known, "socket"));
 	const char *state = json_string_value(json_object_get(known, "state"));
 	struct err e = ERR_INIT;
@@ -143,7 +143,8 @@ static int visit(void *arg, const char *run)
 		json_array_foreach (mounts, i, mount) {
 			const char *point = json_string_value(json_object_get(mount, "mountpoint"));
 
-			if (point && (!found->only || strcmp(point, found->only) == 0))
+			if (point && !fleet_detached(mount) &&
+				(!found->only || strcmp(point, found->only) == 0))
 				add_mount(found, run, mount, supervisor || keeper);
 		}
 		add(found->workers, ask(run, "worker.sock"));
@@ -262,6 +263,7 @@ enum {
 	NARROW,
 	CAPACITY = NARROW,
 	EXTENTS,
+	MODE,
 	POLICY,
 	WHY,
 	WIDE
@@ -278,6 +280,7 @@ static const char *const titles[WIDE] = {
 	[STATE] = "STATE",
 	[CAPACITY] = "CAPACITY",
 	[EXTENTS] = "EXTENTS",
+	[MODE] = "MODE",
 	[POLICY] = "POLICY",
 	[WHY] = "WHY THIS ENGINE",
 };
@@ -297,6 +300,22 @@ static const char *policy_text(const json_t *space, char *out, size_t size)
 	(void)snprintf(out, size, "%s%s%s%s%s", text_of(space, "evict"), quota ? ", quota " : "",
 		quota ? units_size(quota, most, sizeof(most)) : "", how,
 		json_is_true(json_object_get(space, "pin")) ? ", pinned" : "");
+	return out;
+}
+
+/* "sealed", "partly sealed 3/16", "on demand 0/16", "strict"; NULL: nothing is ever sealed. */
+static const char *mode_text(const json_t *mount, char *out, size_t size)
+{
+	const json_t *sealed = json_object_get(mount, "sealed");
+	const char *integrity = text_of(mount, "integrity");
+
+	if (!json_is_object(sealed))
+		return integrity && strcmp(integrity, "strict") == 0 ? integrity : NULL;
+	if (number(sealed, "local") == number(sealed, "extents"))
+		return text_of(sealed, "mode");
+	(void)snprintf(out, size, "%s %llu/%llu", text_of(sealed, "mode"),
+		(unsigned long long)number(sealed, "local"),
+		(unsigned long long)number(sealed, "extents"));
 	return out;
 }
 
@@ -336,6 +355,7 @@ static int add_row(struct columns *columns, const struct found *found, const jso
 	char hit[16];
 	char state[96];
 	char policy[96];
+	char mode[64];
 	bool answers = json_object_get(mount, "files") != NULL;
 	size_t i;
 
@@ -358,6 +378,7 @@ static int add_row(struct columns *columns, const struct found *found, const jso
 	cells[STATE] = state;
 	cells[CAPACITY] = worker ? units_size(capacity, room, sizeof(room)) : NULL;
 	cells[EXTENTS] = worker ? whole : NULL;
+	cells[MODE] = mode_text(mount, mode, sizeof(mode));
 	cells[POLICY] = policy_text(json_object_get(source, "space"), policy, sizeof(policy));
 	cells[WHY] = text_of(mount, "engine_why");
 	return columns_add(columns, cells);

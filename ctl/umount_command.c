@@ -71,7 +71,7 @@ static int cut_off(const struct mount_entry *entry, const char *point,
 {
 	bool lazy = force || mount;
 
-	if (mount) {
+	if (mount && !mount->shared) { /* else others want it */
 		detach_cut_connection(mount->pid);
 		end_process(mount->pid, "cachefuse", SIGKILL);
 	}
@@ -100,7 +100,8 @@ static bool is_kept(const char *run)
 static int ask_daemon(const struct fleet_mount *mount, bool force, struct err *e)
 {
 	uint64_t deadline = clock_mono_ns() + DOWN_NS;
-	json_t *wish = json_pack("{s:b}", "force", (int)force);
+	json_t *wish =
+		json_pack("{s:b, s:s}", "force", (int)force, "mountpoint", mount->mountpoint);
 	int r;
 
 	for (;;) {

@@ -17,7 +17,8 @@
 void apart_set_key(struct cachefuse *c)
 {
 	const char *name = slots_mount(c->slots)->image;
-	int n = snprintf(c->key, sizeof(c->key), "%s %s", c->engine->name, name);
+	int n = snprintf(c->key, sizeof(c->key), "%s %s %s", c->engine->name, c->options.integrity,
+		name);
 
 	if (c->options.prime_max != UINT64_MAX) /* asked for: not anybody's */
 		(void)snprintf(c->key + n, sizeof(c->key) - (size_t)n, " prime=%" PRIu64,

@@ -10,7 +10,9 @@
 #include "fuse/engine.h"
 #include "fuse/images.h"
 #include "fuse/mounted.h"
+#include "fuse/order.h"
 #include "fuse/reader.h"
+#include "fuse/seal_client.h"
 #include "fuse/share.h"
 #include "fuse/slots.h"
 #include "fuse/superblock.h"
@@ -37,6 +39,7 @@ struct cachefuse_options {
 	const char *run_dir;
 	const char *image_dir;
 	const char *admin;
+	const char *order_dir;
 	uint64_t uid;
 	uint64_t gid;
 	uint64_t umask;
@@ -44,6 +47,8 @@ struct cachefuse_options {
 	uint64_t extent_size;
 	const char *engine;
 	bool allow_other;
+	const char *integrity;
+	uint64_t seal_pause;
 	uint64_t prime_max;
 	int ready_fd;
 	int fuse_fd;
@@ -73,15 +78,23 @@ struct cachefuse {
 	struct client_volume *volume;
 	struct client_hold *hold;
 	struct reader reader;
+	struct order *order;
 	struct failures *failures;
 	const struct engine *engine; /* of a new mount */
 	struct mounted *mounted;
+	struct seal_client seal_client;
+	struct seal *seal; /* NULL: every extent is served */
 	struct admin_server *server;
 	char notice[ERR_TEXT_MAX];
 	uint64_t started;
 	bool taken_over;
 	bool shared; /* another daemon serves what it asked for */
 };
+
+/* Orders that jobs announce for this mount (announced.c): c->order, for the reader. -ENOMEM. */
+int announced_open(struct cachefuse *c) __must_check;
+/* Serves jobs from now on, or logs why it cannot: a mount is of use without them. */
+void announced_listen(struct cachefuse *c);
 
 /* Routes of the admin socket; their argument is a struct cachefuse. */
 const struct admin_route *status_routes(void);

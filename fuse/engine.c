@@ -4,9 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define WHY_MAX ((int)SLOTS_WHY_BYTES - 20) /* of a probe's line */
-
-const struct engine *const engine_list[] = { &engine_native, &engine_fuse, NULL };
+const struct engine *const engine_list[] = { &engine_native, &engine_loop, &engine_fuse, NULL };
 
 const struct engine *engine_of_number(uint32_t number)
 {
@@ -17,11 +15,11 @@ const struct engine *engine_of_number(uint32_t number)
 	return *at;
 }
 
-static const struct engine *engine_of_name(const char *name)
+static const struct engine *engine_of_option(const char *option)
 {
 	const struct engine *const *at = engine_list;
 
-	while (*at && strcmp((*at)->name, name) != 0)
+	while (*at && strcmp((*at)->option, option) != 0)
 		at++;
 	return *at;
 }
@@ -29,18 +27,22 @@ static const struct engine *engine_of_name(const char *name)
 /* The one that was asked for; if it cannot be had, whether another could. */
 static int choose_named(const struct engine_wish *wish, const struct engine **ret, struct err *e)
 {
-	const struct engine *engine = engine_of_name(wish->engine);
+	const struct engine *engine = engine_of_option(wish->engine);
 	int r;
 
 	if (!engine)
 		return err_set(e, -EINVAL, "there is no engine \"%s\": give auto, native or fuse",
 			wish->engine);
 	r = engine->probe(wish, e);
+	if (r < 0 && engine == &engine_native && engine_loop.probe(wish, NULL) == 0) {
+		engine = &engine_loop;
+		r = 0;
+	}
 	if (r == 0) {
 		*ret = engine;
 		return 0;
 	}
-	if (engine == &engine_native && engine_fuse.probe(wish, NULL) == 0 && e) {
+	if (engine != &engine_fuse && engine_fuse.probe(wish, NULL) == 0 && e) {
 		struct err line = *e;
 
 		return err_set(e, r, "%s, or use --engine fuse", line.text);
@@ -65,22 +67,39 @@ static void end_whole(char *text)
 	}
 }
 
+/* One line more for what cannot be had. */
+static void add_line(char why[SLOTS_WHY_BYTES], const char *what, const char *line)
+{
+	size_t len = strlen(why);
+
+	(void)snprintf(why + len, SLOTS_WHY_BYTES - len, "%s%snot %s: %s", len ? "; " : "",
+		len ? "" : "auto: ", what, line); /* cut where it is too long: only words */
+	end_whole(why);
+}
+
 /* `why` gets the lines of those that cannot be had. */
 static int choose_any(const struct engine_wish *wish, const struct engine **ret,
 	char why[SLOTS_WHY_BYTES], struct err *e)
 {
 	struct err native = ERR_INIT;
+	struct err loop = ERR_INIT;
 	struct err fuse = ERR_INIT;
 	int r = engine_native.probe(wish, &native);
 
+	why[0] = '\0';
 	if (r == 0) {
 		*ret = &engine_native;
 		(void)snprintf(why, SLOTS_WHY_BYTES, "auto: %s", engine_native.auto_why); /* fits */
 		return 0;
 	}
-	(void)snprintf(why, SLOTS_WHY_BYTES, "auto: not native: %.*s", WHY_MAX,
-		native.text); /* cut where it is too long: only words */
-	end_whole(why);
+	if (engine_loop.probe(wish, &loop) == 0) {
+		*ret = &engine_loop;
+		add_line(why, "from files", native.text);
+		return 0;
+	}
+	add_line(why, "native", native.text);
+	if (strcmp(native.text, loop.text) != 0)
+		add_line(why, "over a loop device", loop.text);
 	r = engine_fuse.probe(wish, &fuse);
 	if (r == 0) {
 		*ret = &engine_fuse;

@@ -1,10 +1,11 @@
 /*
- * The two ways to show a source at a mount point, behind one ops table:
+ * The ways to show a source at a mount point, behind one ops table:
  *
  *	native	the kernel mounts the image (EROFS) over extents that we serve; root only
+ *	loop	the same with image and volume as one loop device, for kernels from 5.15
  *	fuse	we show the image's names and bytes ourselves; any kernel, any user
  *
- * What both have in common, the life of a mount, is mounted.c.
+ * What all have in common, the life of a mount, is mounted.c.
  */
 #pragma once
 
@@ -15,17 +16,20 @@
 #include "fuse/tree.h"
 
 struct mounted;
+struct mounted_devices;
 
 struct engine_wish {
-	const char *engine;     /* "native", "fuse" or "auto" */
+	const char *engine;     /* an engine's option, or "auto" */
 	const char *image_dir;  /* where images are to lie; exists */
 	const char *mountpoint; /* absolute */
 	bool allow_other;
 };
 
 struct engine {
-	const char *name;
+	const char *name;     /* for people */
+	const char *option;   /* of --engine */
 	uint32_t number;      /* struct slots_mount.engine */
+	bool one_device;      /* its images are (struct image_options) */
 	const char *auto_why; /* why `auto` takes it */
 
 	/* Can it be had here? A negative errno with a line that says what is missing. Cheap; leaves
@@ -46,11 +50,19 @@ struct engine {
 	int (*connect)(struct mounted *m, int *ret_root, struct err *e);
 	int (*tree)(struct mounted *m, struct tree **ret_tree, struct err *e);
 	int (*finish)(struct mounted *m, int root, int *ret_shown, struct err *e);
+	/*
+	 * The same image once more, with these devices: a superblock of its own, to be shown in the
+	 * other's place. `root`: of the mount's file system, as connect() had it. NULL: this engine
+	 * has no devices that may be files.
+	 */
+	int (*again)(struct mounted *m, int root, const struct mounted_devices *devices,
+		int *ret_shown, struct slots_super *ret_super, struct err *e);
 	/* What tree() made; NULL is allowed. */
 	void (*free_tree)(struct mounted *m, struct tree *tree);
 };
 
 extern const struct engine engine_native;
+extern const struct engine engine_loop;
 extern const struct engine engine_fuse;
 
 /* All there are, in the order in which `auto` asks; NULL ends them. */
@@ -60,8 +72,9 @@ extern const struct engine *const engine_list[];
 const struct engine *engine_of_number(uint32_t number);
 
 /*
- * The engine for a new mount, and why it is that one ("auto: ..."). `auto`: native where it can be
- * had, else fuse. What its probe gave otherwise, with one line for all that was looked at.
+ * The engine for a new mount, and why it is that one ("auto: ..."). `auto`: the first of the list
+ * that can be had; `native`: over a loop device too, where it is not to be had otherwise. What the
+ * probes gave when there is none, with one line for all that was looked at.
  */
 int engine_choose(const struct engine_wish *wish, const struct engine **ret_engine,
 	char ret_why[SLOTS_WHY_BYTES], struct err *e) __must_check;

@@ -5,7 +5,6 @@
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "catalog/image_read.h"
-#include "fuse/image_use.h"
 #include "fuse/kernel.h"
 #include "fuse/learn.h"
 #include "fuse/mounted_internal.h"
@@ -96,37 +95,12 @@ static int fuse_connect(struct mounted *m, int *ret_root, struct err *e)
 
 /* ---- tree ------------------------------------------------------------------------------------ */
 
-/* The directory of the image that was given, with the name that the slots say. */
-static int image_path(const struct mounted *m, char ret_path[PATH_MAX])
-{
-	const char *slash = strrchr(m->config.image, '/');
-	int dir = slash ? (int)(slash - m->config.image) : 0;
-	int n = snprintf(ret_path, PATH_MAX, "%.*s/%s", dir, m->config.image,
-		slots_mount(m->config.slots)->image);
-
-	return n < PATH_MAX ? 0 : -ENAMETOOLONG;
-}
-
 static int open_image(struct mounted *m, struct err *e)
 {
-	struct slots_mount *facts = slots_mount(m->config.slots);
-	char path[PATH_MAX];
 	int fd = -1;
-	int r = 0;
+	int r = mounted_image_open(m, &fd, e);
 
-	if (slots_phase(m->config.slots) == SLOTS_NEW)
-		r = image_use_take(m->config.image, (dev_t)facts->fuse_dev, facts->image,
-			sizeof(facts->image));
-	if (r < 0)
-		log_info("image not kept",
-			"error=%s effect=\"a newer mount may remove it from a successor\"",
-			err_name(r));
-	r = image_path(m, path);
-	if (r == 0)
-		r = image_use_open(path, &fd);
-	if (r < 0)
-		return err_set(e, r, "the image %s cannot be opened: %s", path, err_str(r));
-	return image_open(fd, facts->extent_bytes, &m->image, e);
+	return r < 0 ? r : image_open(fd, slots_mount(m->config.slots)->extent_bytes, &m->image, e);
 }
 
 static int fuse_tree(struct mounted *m, struct tree **ret_tree, struct err *e)
@@ -140,14 +114,10 @@ static int fuse_tree(struct mounted *m, struct tree **ret_tree, struct err *e)
 
 static void fuse_free_tree(struct mounted *m, struct tree *tree)
 {
-	char path[PATH_MAX];
-
 	tree_image_free(tree);
 	image_close(m->image);
 	m->image = NULL;
-	/* Else there may be a successor. */
-	if ((m->ended || slots_phase(m->config.slots) != SLOTS_MOUNTED) && image_path(m, path) == 0)
-		image_use_drop(path);
+	mounted_image_drop(m);
 }
 
 /* ---- finish ---------------------------------------------------------------------------------- */
@@ -230,6 +200,7 @@ static int fuse_finish(struct mounted *m, int root, int *ret_shown, struct err *
 
 const struct engine engine_fuse = {
 	.name = "fuse",
+	.option = "fuse",
 	.number = 2,
 	.auto_why = "FUSE",
 	.probe = fuse_probe,

@@ -3,6 +3,8 @@
 #include "fuse/mounted_internal.h"
 #include "fuse/mounter.h"
 
+#include <limits.h>
+
 static int native_probe(const struct engine_wish *wish, struct err *e)
 {
 	return mounter_probe(wish->image_dir, e);
@@ -24,39 +26,65 @@ static int native_connect(struct mounted *m, int *ret_root, struct err *e)
 static int native_tree(struct mounted *m, struct tree **ret_tree, struct err *e)
 {
 	const struct slots_mount *facts = slots_mount(m->config.slots);
+	/* It is mounted again with every switch, also after newer generations came. */
+	int r = mounted_image_open(m, &m->image_fd, e);
 
-	return tree_extents_new(facts->extent_bytes, facts->extents, ret_tree, e);
+	return r < 0 ? r : tree_extents_new(facts->extent_bytes, facts->extents, ret_tree, e);
+}
+
+static int native_again(struct mounted *m, int root, const struct mounted_devices *devices,
+	int *ret_shown, struct slots_super *ret_super, struct err *e)
+{
+	char path[PATH_MAX];
+	const struct kernel_image image = {
+		.path = path,
+		.fuse_mount_fd = root,
+		.local = devices ? devices->local : NULL,
+		.extents = slots_mount(m->config.slots)->extents,
+		.directio = devices && devices->directio,
+	};
+	struct kernel_superblock super = { 0 };
+	int r = mounted_image_path(m, path);
+
+	if (r < 0)
+		return err_set(e, r, "the path of the image is too long");
+	r = mounter_mount_image(&image, ret_shown, &super, e);
+	if (r == 0)
+		*ret_super = (struct slots_super){
+			.dev = super.dev,
+			.number = super.number,
+			.local = devices ? devices->n : 0,
+			.mark = devices ? devices->mark : 0,
+		};
+	return r;
 }
 
 static int native_finish(struct mounted *m, int root, int *ret_shown, struct err *e)
 {
-	struct slots_mount *facts = slots_mount(m->config.slots);
-	const struct kernel_image image = {
-		.path = m->config.image,
-		.fuse_mount_fd = root,
-		.extents = facts->extents,
-	};
-	struct kernel_superblock super = { 0 };
-	int r = mounter_mount_image(&image, ret_shown, &super, e);
+	struct slots_super super;
+	int r = native_again(m, root, m->config.devices, ret_shown, &super, e);
 
 	if (r == 0)
-		facts->point_dev = super.dev;
+		mounted_switch_begin(m, &super, m->config.devices);
 	return r;
 }
 
 static void native_free_tree(struct mounted *m, struct tree *tree)
 {
-	(void)m;
 	tree_extents_free(tree);
+	cleanup_close(&m->image_fd);
+	mounted_image_drop(m);
 }
 
 const struct engine engine_native = {
 	.name = "native",
+	.option = "native",
 	.number = 1,
 	.auto_why = "this kernel mounts EROFS from files",
 	.probe = native_probe,
 	.connect = native_connect,
 	.tree = native_tree,
 	.finish = native_finish,
+	.again = native_again,
 	.free_tree = native_free_tree,
 };

@@ -12,6 +12,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#define STACKED 2 /* mounts of ours at one point: while one takes the other's place */
+
 struct watch {
 	const char *mountpoint;
 	dev_t before;                             /* what lay there at the start */
@@ -45,10 +47,15 @@ _Noreturn static void guard_main(int fd, const struct watch *watch)
 	(void)open("/dev/null", O_WRONLY);
 	(void)open("/dev/null", O_WRONLY);
 	(void)chdir("/");
-	if (!await_end(STDIN_FILENO) || kernel_dev(AT_FDCWD, watch->mountpoint, &dev) < 0 ||
-		dev == watch->before)
+	if (!await_end(STDIN_FILENO))
 		_exit(0);
-	if (umount2(watch->mountpoint, MNT_DETACH | UMOUNT_NOFOLLOW) != 0 && watch->command)
+	for (int i = 0; i < STACKED; i++) {
+		if (kernel_dev(AT_FDCWD, watch->mountpoint, &dev) < 0 || dev == watch->before)
+			_exit(0);
+		if (umount2(watch->mountpoint, MNT_DETACH | UMOUNT_NOFOLLOW) != 0)
+			break;
+	}
+	if (watch->command)
 		(void)execve(watch->command->program, watch->command->argv, envp);
 	_exit(0);
 }

@@ -17,7 +17,7 @@
 #include <sys/stat.h>
 #include <time.h>
 
-#define INFO_VERSION  1
+#define INFO_VERSION  2
 #define INFO_BYTES    1024u
 #define KEY_DIGITS    32u
 #define STALE_SECONDS 3600
@@ -81,8 +81,8 @@ static void image_key(
 	uint8_t digest[SHA256_BYTES];
 	char text[256];
 	struct hash_sha256 *h = hash_sha256_new();
-	int n = snprintf(text, sizeof(text), "|%u|%u|%o|%" PRIu64 "|", o->uid, o->gid, o->umask,
-		o->extent_bytes);
+	int n = snprintf(text, sizeof(text), "|%u|%u|%o|%" PRIu64 "|%s", o->uid, o->gid, o->umask,
+		o->extent_bytes, o->one_device ? "one|" : "");
 
 	ensure(h && n > 0);
 	hash_sha256_update(h, id->volume.bytes, sizeof(id->volume.bytes));
@@ -103,11 +103,12 @@ static int write_info(const char *path, const struct image_facts *f)
 	int r;
 
 	(void)snprintf(checksum, sizeof(checksum), "%016" PRIx64, f->checksum); /* fits */
-	json = json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:i, s:s, s:s}", "version", INFO_VERSION,
-		"files", (json_int_t)f->info.files, "directories", (json_int_t)f->info.directories,
-		"skipped", (json_int_t)f->info.skipped, "image_bytes",
-		(json_int_t)f->info.image_bytes, "extent_bytes", (json_int_t)f->info.extent_bytes,
-		"extents", (int)f->info.extents, "xxh3", checksum, "boot", f->boot);
+	json = json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:i, s:I, s:s, s:s}", "version",
+		INFO_VERSION, "files", (json_int_t)f->info.files, "directories",
+		(json_int_t)f->info.directories, "skipped", (json_int_t)f->info.skipped,
+		"image_bytes", (json_int_t)f->info.image_bytes, "extent_bytes",
+		(json_int_t)f->info.extent_bytes, "extents", (int)f->info.extents, "volume_offset",
+		(json_int_t)f->info.volume_offset, "xxh3", checksum, "boot", f->boot);
 	text = admin_json_text(json, JSON_INDENT(1) | JSON_PRESERVE_ORDER);
 	r = text ? file_write_atomic(path, text, strlen(text), 0600) : -ENOMEM;
 	free(text);
@@ -125,15 +126,16 @@ static int take_info(json_t *json, struct image_facts *ret)
 	json_int_t skipped;
 	json_int_t image_bytes;
 	json_int_t extent_bytes;
+	json_int_t volume_offset;
 	int version;
 	int extents;
 
-	if (json_unpack(json, "{s:i, s:I, s:I, s:I, s:I, s:I, s:i, s:s, s:s}", "version", &version,
-		    "files", &files, "directories", &directories, "skipped", &skipped,
+	if (json_unpack(json, "{s:i, s:I, s:I, s:I, s:I, s:I, s:i, s:I, s:s, s:s}", "version",
+		    &version, "files", &files, "directories", &directories, "skipped", &skipped,
 		    "image_bytes", &image_bytes, "extent_bytes", &extent_bytes, "extents", &extents,
-		    "xxh3", &checksum, "boot", &boot) != 0)
+		    "volume_offset", &volume_offset, "xxh3", &checksum, "boot", &boot) != 0)
 		return -EBADMSG;
-	if (version != INFO_VERSION || extents < 1 || extents > (int)LIMIT_DEVICES ||
+	if (version != INFO_VERSION || extents < 1 || extents > (int)IMAGE_DEVICES_MAX ||
 		strlen(checksum) != 16 || strlen(boot) >= sizeof(f.boot))
 		return -EBADMSG;
 	f.info = (struct image_info){
@@ -143,6 +145,7 @@ static int take_info(json_t *json, struct image_facts *ret)
 		.image_bytes = (uint64_t)image_bytes,
 		.extent_bytes = (uint64_t)extent_bytes,
 		.extents = (uint32_t)extents,
+		.volume_offset = (uint64_t)volume_offset,
 	};
 	f.checksum = strtoull(checksum, NULL, 16);
 	memcpy(f.boot, boot, strlen(boot) + 1);

@@ -169,6 +169,7 @@ static int plan_wishes(struct child *c, const json_t *wish)
 		{ "ca_file", "--ca-file" },
 		{ "umask", "--umask" },
 		{ "engine", "--engine" },
+		{ "integrity", "--integrity" },
 		{ "pin", "--pin" },
 		{ "evict", "--evict" },
 	};
@@ -177,6 +178,7 @@ static int plan_wishes(struct child *c, const json_t *wish)
 		{ "gid", "--gid" },
 		{ "extent_size", "--extent-size" },
 		{ "prime_max", "--prime-max" },
+		{ "seal_pause", "--seal-pause" },
 		{ "quota", "--quota" },
 		{ "priority", "--priority" },
 	};

@@ -59,7 +59,7 @@ static int by_number(const void *a, const void *b)
 }
 
 /* Every descriptor but those, in ascending order. */
-static void close_others(const int *keep, uint32_t n)
+void kernel_close_others(const int *keep, uint32_t n)
 {
 	unsigned int from = 0;
 
@@ -96,7 +96,7 @@ static int create_apart(int fs, const struct kernel_image *image)
 	pid = fork();
 	if (pid == 0) {
 		/* Only system calls: other threads' locks were copied as they were. */
-		close_others(keep, n + 2);
+		kernel_close_others(keep, n + 2);
 		_exit(-create(fs) & 0xff);
 	}
 	free(keep);
@@ -178,7 +178,7 @@ static int add_devices(int fs, const struct kernel_image *image)
 	return r;
 }
 
-static int mount_erofs(const struct kernel_image *image, int *ret_fd, struct err *e)
+int kernel_mount_erofs(const struct kernel_image *image, int *ret_fd, struct err *e)
 {
 	_cleanup_close_ int fs = kernel_fsopen("erofs");
 	char text[256];
@@ -212,7 +212,7 @@ int kernel_mount_image(const struct kernel_image *image, int *ret_fd,
 	int r;
 
 	kernel_superblocks_list(&before);
-	r = mount_erofs(image, &fd, e);
+	r = kernel_mount_erofs(image, &fd, e);
 	if (r < 0)
 		return r;
 	if (fstatat(fd, "", &st, AT_EMPTY_PATH) != 0) {
@@ -237,7 +237,7 @@ int kernel_attach(int mount_fd, int point_fd, struct err *e)
 	return 0;
 }
 
-/* ---- probe ----------------------------------------------------------------------------------- */
+/* ---- what there is --------------------------------------------------------------------------- */
 
 bool kernel_may_mount(void)
 {
@@ -259,7 +259,7 @@ static bool has_filesystem(const char *name)
 	return file_read_all("/proc/filesystems", &list) == 0 && strstr(buf_str(&list), line);
 }
 
-static void load_module(const char *name)
+void kernel_load_module(const char *name)
 {
 	char *argv[] = { (char[]){ "modprobe" }, (char[]){ "-q" }, strdup(name), NULL };
 	char *envp[] = { (char[]){ "PATH=/usr/sbin:/usr/bin:/sbin:/bin" }, NULL };
@@ -273,7 +273,7 @@ static void load_module(const char *name)
 int kernel_need_filesystem(const char *name, struct err *e)
 {
 	if (!has_filesystem(name))
-		load_module(name);
+		kernel_load_module(name);
 	if (!has_filesystem(name))
 		return err_set(e, -ENODEV,
 			"this kernel has no %s: it needs the module of that name (6.12 or newer "
@@ -281,62 +281,4 @@ int kernel_need_filesystem(const char *name, struct err *e)
 			"on files)",
 			name);
 	return 0;
-}
-
-/* The smallest image: a super block and an empty root directory, two blocks. */
-static void tiny_image(unsigned char image[8192])
-{
-	static const unsigned char super[] = { 0xe2, 0xe1, 0xf5, 0xe0 };
-	static const unsigned char names[] = { '.', '.', '.' };
-
-	memset(image, 0, 8192);
-	memcpy(image + 1024, super, sizeof(super));
-	image[1024 + 12] = 12; /* blocks of 4 KiB */
-	image[1024 + 14] = 0;  /* root: first inode of block 1 */
-	image[1024 + 16] = 1;  /* inodes */
-	image[1024 + 36] = 2;  /* blocks */
-	image[1024 + 40] = 1;  /* inodes start at block 1 */
-	/* Compact inode, its 27 bytes of directory inline behind it (layout 2). */
-	image[4096] = 2 << 1;
-	image[4096 + 4] = 0x6d; /* S_IFDIR | 0555 */
-	image[4096 + 5] = 0x41;
-	image[4096 + 6] = 2;  /* links */
-	image[4096 + 8] = 27; /* size: two entries and the names "." and ".." */
-	image[4096 + 32 + 8] = 24;
-	image[4096 + 32 + 10] = 2; /* a directory */
-	image[4096 + 32 + 12 + 8] = 25;
-	image[4096 + 32 + 12 + 10] = 2;
-	memcpy(image + 4096 + 32 + 24, names, sizeof(names));
-}
-
-static int probe_erofs(const char *dir, struct err *e)
-{
-	unsigned char image[8192];
-	char path[4096];
-	int fd = -1;
-	int r;
-
-	if (snprintf(path, sizeof(path), "%s/probe.%d", dir, (int)getpid()) >= (int)sizeof(path))
-		return err_set(e, -ENAMETOOLONG, "%s: the path is too long", dir);
-	tiny_image(image);
-	r = file_write_atomic(path, image, sizeof(image), 0600);
-	if (r < 0)
-		return err_set(e, r, "%s cannot be written: %s", path, err_str(r));
-	r = mount_erofs(&(struct kernel_image){ .path = path, .fuse_mount_fd = -1 }, &fd, e);
-	(void)unlink(path); /* ours; mounted or not */
-	cleanup_close(&fd);
-	return r;
-}
-
-int kernel_probe(const char *dir, struct err *e)
-{
-	int r;
-
-	if (!kernel_may_mount())
-		return err_set(e, -EPERM,
-			"mounting EROFS needs CAP_SYS_ADMIN: run it as root, or with sudo");
-	r = kernel_need_filesystem("fuse", e);
-	if (r == 0)
-		r = kernel_need_filesystem("erofs", e);
-	return r == 0 ? probe_erofs(dir, e) : r;
 }

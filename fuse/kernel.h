@@ -17,11 +17,16 @@
 #include "base/err.h"
 
 /*
- * May we mount, and is there an EROFS that takes files? Mounts a tiny image of its own in `dir` to
- * know. -EPERM, -ENODEV, -ENOTBLK (only block devices), -EOPNOTSUPP (not on this directory's file
- * system), or an error of the directory.
+ * May we mount, and is there an EROFS that takes files? Mounts a small image of its own from `dir`
+ * to know, reads a file of it, kills who serves it, and wants an error from another one. -EPERM,
+ * -ENODEV, -ENOTBLK (only block devices), -EOPNOTSUPP (not on this directory's file system, not with
+ * this kernel's pages, or not as it must be), or an error of the directory.
  */
 int kernel_probe(const char *dir, struct err *e) __must_check;
+/* The same of an image over a loop device. */
+int kernel_probe_loop(struct err *e) __must_check;
+/* Can images be mounted by a kernel whose pages have so many bytes? -EOPNOTSUPP with a line. */
+int kernel_check_pages(long bytes, struct err *e) __must_check;
 
 /* True with CAP_SYS_ADMIN. */
 bool kernel_may_mount(void);
@@ -71,6 +76,12 @@ struct kernel_superblock {
 int kernel_mount_image(const struct kernel_image *image, int *ret_fd,
 	struct kernel_superblock *ret_super, struct err *e) __must_check;
 /*
+ * The same of an image of one device, the file `name` of the FUSE mount: over a loop device with
+ * direct I/O, which goes with the last mount of it. -EOPNOTSUPP: this kernel cannot, with a line.
+ */
+int kernel_mount_loop(int fuse_mount_fd, const char *name, int *ret_fd,
+	struct kernel_superblock *ret_super, struct err *e) __must_check;
+/*
  * Is it still mounted somewhere, or a file of it open? In any mount namespace. True as well when
  * the kernel hides it.
  */
@@ -100,6 +111,17 @@ int kernel_detach(int top_fd) __must_check;
  * It asks no daemon.
  */
 int kernel_clone(const char *mountpoint, dev_t dev, int *ret_fd) __must_check;
+
+/*
+ * A detached mount takes the place of what `mountpoint` shows, which has st_dev `from`: beneath it,
+ * and then that is detached, so that there is no moment without either. `to`: st_dev of the new
+ * one. 0 when the mount point shows it. -ENOENT: it does not show `from`; nothing has changed.
+ * -ETIMEDOUT: will be shown soon. Open files, and what was bound elsewhere, keep the old one.
+ */
+int kernel_switch(
+	int mount_fd, const char *mountpoint, dev_t from, dev_t to, struct err *e) __must_check;
+/* Ends one that was cut off anywhere. -ENOENT: there is nothing of `to` at the mount point. */
+int kernel_switch_end(const char *mountpoint, dev_t from, dev_t to, struct err *e) __must_check;
 
 /*
  * The connection of the mount with st_dev `fuse_dev`; who may not mount needs the control file

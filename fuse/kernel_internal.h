@@ -1,4 +1,4 @@
-/* What kernel.c and kernel_fuse.c share: fsopen(2) and its kin, with the kernel's words. */
+/* What kernel*.c share: fsopen(2) and its kin, with the kernel's words. */
 #pragma once
 
 #include <linux/mount.h>
@@ -20,6 +20,13 @@ const char *kernel_complaint(int fs, int code, char text[256]);
  */
 int kernel_create_and_mount(int fs, const struct kernel_image *image, unsigned int attrs,
 	int *ret_fd, char text[256], const char **ret_why) __must_check;
+
+/* A detached mount of EROFS, nothing set on it. */
+int kernel_mount_erofs(const struct kernel_image *image, int *ret_fd, struct err *e) __must_check;
+/* Closes every descriptor but those, which are in ascending order; only system calls. */
+void kernel_close_others(const int *keep, uint32_t n);
+/* Asks for a module; whether it came is to be seen otherwise. */
+void kernel_load_module(const char *name);
 
 #define KERNEL_SUPERBLOCKS_MAX 1024u
 

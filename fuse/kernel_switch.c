@@ -2,6 +2,8 @@
  * One superblock in another's place: which there are, attaching beneath, detaching. See kernel.h.
  */
 #include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/crash_point.h"
 #include "base/log.h"
 #include "fuse/kernel.h"
 #include "fuse/kernel_internal.h"
@@ -17,6 +19,7 @@
 #include <sys/mount.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/sysmacros.h>
 #include <sys/utsname.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -38,7 +41,8 @@ struct sysfs_path {
 #define PREFIX     "erofs-"
 #define PREFIX_LEN (sizeof(PREFIX) - 1)
 
-#define DETACHING_MAX 16u /* helpers at once */
+#define DETACHING_MAX   16u /* helpers at once */
+#define DETACH_DEADLINE (10 * CLOCK_SECOND)
 
 /* ---- superblocks ----------------------------------------------------------------------------- */
 
@@ -256,4 +260,89 @@ int kernel_detach(int top_fd)
 	}
 	pthread_mutex_unlock(&detaching.lock);
 	return r;
+}
+
+/* ---- one in the other's place ---------------------------------------------------------------- */
+
+/* Is a mount with that st_dev somewhere in this mount namespace? */
+static bool is_listed(dev_t dev)
+{
+	_cleanup_fclose_ FILE *list = fopen("/proc/self/mountinfo", "re");
+	char *line = NULL;
+	size_t size = 0;
+	bool found = false;
+
+	/* "ID PARENT MAJOR:MINOR ..." */
+	while (list && !found && getline(&line, &size, list) > 0) {
+		unsigned int maj = 0;
+		unsigned int mnr = 0;
+
+		found = sscanf(line, "%*u %*u %u:%u", &maj, &mnr) == 2 && /* NOLINT: the kernel's */
+			makedev(maj, mnr) == dev;
+	}
+	free(line);
+	return found;
+}
+
+/* What the mount point shows, if that is `from`. */
+static int open_top(const char *mountpoint, dev_t from, int *ret_fd, struct err *e)
+{
+	_cleanup_close_ int fd = open(mountpoint, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	dev_t dev = 0;
+
+	if (fd < 0)
+		return err_set(e, err_errno(), "%s cannot be opened: %m", mountpoint);
+	if (kernel_dev(fd, "", &dev) < 0 || dev != from)
+		return err_set(e, -ENOENT, "%s shows another mount now", mountpoint);
+	*ret_fd = TAKE_FD(fd);
+	return 0;
+}
+
+static int detach_top(int top_fd, const char *mountpoint, dev_t to, struct err *e)
+{
+	uint64_t deadline = clock_mono_ns() + DETACH_DEADLINE;
+	int r = kernel_detach(top_fd);
+
+	if (r < 0)
+		return err_set(e, r, "no process to unmount with: %s", err_str(r));
+	for (;;) {
+		dev_t dev = 0;
+
+		if (kernel_dev(AT_FDCWD, mountpoint, &dev) == 0 && dev == to)
+			return 0;
+		if (clock_mono_ns() > deadline)
+			return err_set(e, -ETIMEDOUT, "the kernel does not take the old mount off");
+		clock_sleep_ns(CLOCK_MS);
+	}
+}
+
+int kernel_switch(int mount_fd, const char *mountpoint, dev_t from, dev_t to, struct err *e)
+{
+	_cleanup_close_ int top = -1;
+	int r = open_top(mountpoint, from, &top, e);
+
+	if (r == 0)
+		r = kernel_attach_beneath(mount_fd, top, e);
+	if (r < 0)
+		return r;
+	CRASH_POINT("switch.beneath");
+	r = detach_top(top, mountpoint, to, e);
+	CRASH_POINT("switch.detached");
+	return r;
+}
+
+int kernel_switch_end(const char *mountpoint, dev_t from, dev_t to, struct err *e)
+{
+	_cleanup_close_ int top = -1;
+	dev_t dev = 0;
+	int r = kernel_dev(AT_FDCWD, mountpoint, &dev);
+
+	if (r < 0)
+		return err_set(e, r, "%s: %s", mountpoint, err_str(r));
+	if (dev == to)
+		return 0;
+	if (!is_listed(to))
+		return err_set(e, -ENOENT, "%s: nothing was attached", mountpoint);
+	r = open_top(mountpoint, from, &top, e);
+	return r < 0 ? r : detach_top(top, mountpoint, to, e);
 }

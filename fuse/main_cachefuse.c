@@ -86,6 +86,8 @@ static const struct option_spec specs[] = {
 			"names another place"),
 	STRING(image_dir, "image-dir", "DIR", .required = true,
 		.help = "private directory for images, on a disk"),
+	STRING(order_dir, "order-dir", "DIR", .hidden = true,
+		.help = "where jobs look for the socket on which they announce their order"),
 	STRING(admin, "admin", "SOCKET", .help = "path of the unix socket for /v1 and /metrics"),
 	OPTION_ROW(struct cachefuse_options, uid, "uid", OPTION_UINT, .max = UINT32_MAX - 1,
 		.help = "owner of the files; who mounts"),
@@ -99,10 +101,20 @@ static const struct option_spec specs[] = {
 		.hidden = true, .min = CHUNK_BYTES,
 		.help = "size of the image's devices, a power of two"),
 	OPTION_ROW(struct cachefuse_options, engine, "engine", OPTION_CHOICE,
-		.choices = "auto|native|fuse",
-		.help = "who shows the files: the kernel (EROFS, as root) or this daemon; auto"),
+		.choices = "auto|native|loop|fuse",
+		.help = "who shows the files: the kernel (EROFS, as root; loop: from a loop "
+			"device) or this daemon; auto"),
 	OPTION_BOOL_ROW(struct cachefuse_options, allow_other, "allow-other",
 		"let other users read what an ordinary user mounts"),
+	OPTION_ROW(struct cachefuse_options, integrity, "integrity", OPTION_CHOICE,
+		.choices = "sealed|strict",
+		.help = "native engine: let the kernel read complete, verified extents from this "
+			"node's files (sealed), or have every read checked by this daemon "
+			"(strict); "
+			"sealed"),
+	OPTION_ROW(struct cachefuse_options, seal_pause, "seal-pause", OPTION_UINT, .hidden = true,
+		.min = 1, .max = UINT32_MAX, .metavar = "MS",
+		.help = "between two changes to more sealed extents; 30000"),
 	OPTION_ROW(struct cachefuse_options, prime_max, "prime-max", OPTION_UINT,
 		.max = PRIME_LIMIT, .metavar = "N",
 		.help = "files whose attributes a listing may leave in the kernel, 1.1 KB each; "
@@ -359,7 +371,10 @@ static enum exit_status open_source(struct cachefuse *c, struct err *e)
 	if (c->notice[0])
 		log_warn("notice", "text=\"%s\"", c->notice);
 	reader_client_init(&c->reader, c->volume);
-	return EXIT_OK;
+	if (announced_open(c) == 0)
+		return EXIT_OK;
+	(void)err_set(e, -ENOMEM, "out of memory or descriptors");
+	return EXIT_RUNTIME;
 }
 
 /*
@@ -412,7 +427,10 @@ static enum exit_status make_image(struct cachefuse *c, struct err *e)
 	struct images_result image;
 	uint64_t begin = clock_mono_ns();
 	uint32_t skipped = 0;
-	int r = images_get(
+	int r;
+
+	c->image_options.one_device = c->engine->one_device;
+	r = images_get(
 		c->options.image_dir, table, &c->image_options, log_skipped, &skipped, &image, e);
 
 	if (r == -ENOMEM || r == -EINVAL || r == -EBADMSG || r == -E2BIG)
@@ -430,6 +448,7 @@ static enum exit_status make_image(struct cachefuse *c, struct err *e)
 	m->image_bytes = image.info.image_bytes;
 	m->extent_bytes = image.info.extent_bytes;
 	m->extents = image.info.extents;
+	m->volume_offset = image.info.volume_offset;
 	(void)snprintf(m->image, sizeof(m->image), "%s", image.name); /* the same size */
 	apart_set_key(c);
 	log_info("image ready", "name=%s files=%" PRIu64 " bytes=%" PRIu64 " reused=%d ms=%" PRIu64,
@@ -478,8 +497,38 @@ static int check_memory(struct cachefuse *c, struct err *e)
 	return 0;
 }
 
+/* The mount point has another device number. */
+static void on_switch(void *arg)
+{
+	const struct cachefuse *c = arg;
+
+	(void)eventfd_write(c->wake_fd, 1); /* cannot overflow */
+}
+
+/* Only for an engine whose devices may be files. */
+static int open_seal(struct cachefuse *c, struct err *e)
+{
+	const struct slots_mount *m = slots_mount(c->slots);
+	const struct engine *engine = c->taken_over ? engine_of_number(m->engine) : c->engine;
+	const struct seal_config config = {
+		.source = seal_client_source(&c->seal_client),
+		.extents = m->extents - 1,
+		.pause_ns = c->options.seal_pause * CLOCK_MS,
+		.on_switch = on_switch,
+		.arg = c,
+	};
+
+	if (!engine || !engine->again || m->extents < 2 ||
+		strcmp(c->options.integrity, "strict") == 0)
+		return 0;
+	seal_client_init(&c->seal_client, c->volume, m);
+	c->seal = seal_new(&config);
+	return c->seal ? 0 : err_set(e, -ENOMEM, "out of memory");
+}
+
 static enum exit_status serve(struct cachefuse *c, struct err *e)
 {
+	struct mounted_devices devices = { 0 };
 	const struct mounted_config config = {
 		.engine = c->engine,
 		.mountpoint = c->mountpoint,
@@ -493,6 +542,7 @@ static enum exit_status serve(struct cachefuse *c, struct err *e)
 		.hand_fd = c->options.hand_fd,
 		.slots = c->slots,
 		.reader = &c->reader,
+		.devices = c->taken_over || !c->seal ? NULL : &devices,
 		.allow_other = c->options.allow_other,
 		.prime_max = choose_prime_max(c),
 		.on_failure = on_failure,
@@ -509,10 +559,16 @@ static enum exit_status serve(struct cachefuse *c, struct err *e)
 			c->options.image_dir);
 		return EXIT_CACHE;
 	}
+	if (config.devices)
+		seal_devices(c->seal, &devices);
 	r = mounted_new(&config, &c->mounted, e);
+	if (config.devices)
+		seal_devices_release(c->seal);
 	if (r < 0)
 		return mount_exit(r);
 	r = check_memory(c, e);
+	if (r == 0 && c->seal)
+		r = seal_start(c->seal, c->mounted, e);
 	if (r == 0)
 		r = admin_server_new(c->options.admin, status_routes(), c, &c->server, e);
 	if (r == 0) {
@@ -524,8 +580,14 @@ static enum exit_status serve(struct cachefuse *c, struct err *e)
 		table = client_counter_table(&n);
 		r = admin_server_add_counters(c->server, table, n, client_counters(c->client));
 	}
-	if (r == 0)
+	if (r == 0) {
+		table = order_counter_table(&n);
+		r = admin_server_add_counters(c->server, table, n, order_counters(c->order));
+	}
+	if (r == 0) {
+		announced_listen(c);
 		return EXIT_OK;
+	}
 	(void)err_default(e, r, "the admin socket cannot be served");
 	if (!c->taken_over)
 		r = mounted_unmount(c->mounted, NULL, true, NULL, NULL);
@@ -585,7 +647,9 @@ static enum exit_status start(struct cachefuse *c, struct err *e)
 		status = share(c, e);
 	if (status != EXIT_OK || c->shared)
 		return status;
-	return open_signals(c, e) < 0 ? EXIT_RUNTIME : serve(c, e);
+	if (open_signals(c, e) < 0 || open_seal(c, e) < 0)
+		return EXIT_RUNTIME;
+	return serve(c, e);
 }
 
 static void stop(struct cachefuse *c)
@@ -593,6 +657,7 @@ static void stop(struct cachefuse *c)
 	if (c->server)
 		admin_server_free(c->server); /* first: its handlers look at the rest */
 	mounted_free(c->mounted);
+	order_free(c->order);
 	client_hold_end(c->hold);
 	if (c->volume)
 		client_volume_close(c->volume);
@@ -704,6 +769,7 @@ static void run(struct cachefuse *c)
 			client_hold_renew(c->hold);
 			renewed = clock_mono_ns();
 		}
+		order_show(c->order, mounted_point_dev(c->mounted));
 		/* EINTR: look around */
 		(void)poll(wait, 2, (int)(CLIENT_HOLD_EVERY / CLOCK_MS));
 		(void)eventfd_read(c->wake_fd, &events); /* only a wake-up */
@@ -725,6 +791,8 @@ int main(int argc, char **argv)
 			.hand_near_fd = -1,
 			.engine = "auto",
 			.prime_max = PRIME_AUTO,
+			.integrity = "sealed",
+			.seal_pause = SEAL_PAUSE / CLOCK_MS,
 			.uid = getuid(),
 			.gid = getgid(),
 			.umask = 022,

@@ -28,7 +28,8 @@ bool mounted_is_attached(const struct mounted *m, const char *mountpoint)
 	dev_t dev = 0;
 
 	return facts->point_dev != 0 && kernel_dev(AT_FDCWD, mountpoint, &dev) == 0 &&
-	       dev == (dev_t)facts->point_dev;
+	       (dev == (dev_t)facts->point_dev ||
+		       dev == (dev_t)slots_switch(m->config.slots)->next.dev);
 }
 
 /* ---- the device ------------------------------------------------------------------------------ */
@@ -159,6 +160,9 @@ static int mount_new_one(struct mounted *m, struct err *e)
 
 static int take_over(struct mounted *m, struct err *e)
 {
+	struct err why = ERR_INIT;
+	int r;
+
 	m->engine = engine_of_number(slots_mount(m->config.slots)->engine);
 	if (!m->engine)
 		return err_set(e, -EPROTONOSUPPORT,
@@ -171,7 +175,11 @@ static int take_over(struct mounted *m, struct err *e)
 		return err_set(e, -ENODEV,
 			"the connection of %s died with its daemon: mount it again",
 			m->config.mountpoint);
-	return start_session(m, e);
+	r = start_session(m, e);
+	if (r == 0 && mounted_switch_end(m, &why) < 0)
+		log_warn("switch not ended", "mountpoint=\"%s\" why=\"%s\" next=\"tried again\"",
+			m->config.mountpoint, why.text);
+	return r;
 }
 
 int mounted_new(const struct mounted_config *config, struct mounted **ret_mounted, struct err *e)
@@ -184,7 +192,9 @@ int mounted_new(const struct mounted_config *config, struct mounted **ret_mounte
 	m->magic = MOUNTED_MAGIC;
 	m->config = *config;
 	m->engine = config->engine;
+	m->image_fd = -1;
 	pthread_mutex_init(&m->unmounting, NULL);
+	pthread_mutex_init(&m->supers, NULL);
 	switch (slots_phase(config->slots)) {
 	case SLOTS_NEW:
 		r = mount_new_one(m, e);
@@ -255,6 +265,7 @@ void mounted_free(struct mounted *m)
 	session_free(m->session);
 	if (m->engine)
 		m->engine->free_tree(m, m->tree);
+	pthread_mutex_destroy(&m->supers);
 	pthread_mutex_destroy(&m->unmounting);
 	m->magic = 0;
 	free(m);

@@ -6,17 +6,30 @@
  *				  └─► extent N, a file of the private FUSE mount ──► session ──► reader
  *	fuse	application ──► FUSE: page cache ──► session ──► reader
  *
- * Threads: mounted_unmount() any, one at a time; everything else the thread that made it.
+ * Threads: mounted_unmount() and mounted_switch() any, one at a time; where it says so, any;
+ * everything else the thread that made it.
  */
 #pragma once
 
 #include <stdbool.h>
+#include <sys/types.h>
 #include "base/err.h"
 #include "fuse/engine.h"
 #include "fuse/session.h"
 #include "fuse/slots.h"
 
 struct mounted;
+
+/*
+ * What the devices of the native engine's image are to be: files of this machine, or served by the
+ * session.
+ */
+struct mounted_devices {
+	const int *local; /* per device: its file's descriptor, or -1; borrowed */
+	uint32_t n;       /* how many of them are files */
+	uint64_t mark;    /* whatever who chose them wants to find again after a takeover */
+	bool directio;    /* struct kernel_image.directio */
+};
 
 struct mounted_config {
 	const struct engine *engine; /* NULL at a takeover: that of the slots */
@@ -31,7 +44,8 @@ struct mounted_config {
 	int hand_fd; /* a socket to who does, which mounter_use() knows; -1: none */
 	struct slots *slots; /* phase MOUNTED: a takeover; NEW: with the facts of the image */
 	struct reader *reader;
-	bool allow_other;     /* a mount of an ordinary user is for all */
+	const struct mounted_devices *devices; /* of a new mount; NULL: all are served */
+	bool allow_other;                      /* a mount of an ordinary user is for all */
 	uint64_t prime_max;   /* nodes the kernel may know by READDIRPLUS; fuse engine */
 	unsigned int threads; /* 0: the session's default */
 	void (*on_failure)(void *arg, uint64_t offset, uint32_t length, int status);
@@ -60,6 +74,32 @@ void mounted_free(struct mounted *m);
  */
 int mounted_unmount(struct mounted *m, const char *mountpoint, bool force, uint32_t *ret_others,
 	struct err *e) __must_check;
+
+/*
+ * Shows the same image with other devices: a new superblock takes the place of the one at the mount
+ * point, at no moment is there none, and open files keep the old one. Only the native engine; at
+ * most SLOTS_OLD_MAX old ones are known, then the first is forgotten. Waits for the session's
+ * answers: not on a thread of it. -EOPNOTSUPP: this kernel or engine cannot; -EBUSY: it is being
+ * unmounted; -ENOENT: the mount point does not show ours; -ETIMEDOUT: the next call goes on.
+ */
+int mounted_switch(
+	struct mounted *m, const struct mounted_devices *devices, struct err *e) __must_check;
+/* Whether that can be had at all. */
+bool mounted_may_switch(const struct mounted *m);
+
+struct mounted_superblocks {
+	uint32_t local;    /* devices that are files, of what the mount point shows */
+	uint32_t old;      /* superblocks that only open files, or binds elsewhere, keep */
+	uint64_t switches; /* since the mount was made */
+	uint64_t mark;     /* struct mounted_devices.mark */
+	uint8_t bits[LIMIT_DEVICES /
+		     8]; /* which devices are files, the lowest of the first byte first */
+	uint8_t held[LIMIT_DEVICES / 8]; /* likewise of any superblock there is */
+};
+/* st_dev of what the mount point shows, of our own. Any thread. */
+dev_t mounted_point_dev(struct mounted *m);
+/* Any thread. Looks which of the old ones are gone. */
+void mounted_superblocks(struct mounted *m, struct mounted_superblocks *ret);
 
 /*
  * Stops taking requests: a successor with the same descriptors goes on. This process ends at once

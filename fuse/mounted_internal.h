@@ -1,6 +1,7 @@
 /* What mounted.c, mounted_unmount.c and the engines know of a mount. */
 #pragma once
 
+#include <limits.h>
 #include <pthread.h>
 #include <sys/types.h>
 #include "fuse/fusermount.h"
@@ -17,11 +18,14 @@ struct mounted {
 	const struct engine *engine;
 	struct tree *tree;
 	struct image *image; /* the fuse engine's; NULL: none */
+	int image_fd;        /* the native engine's: keeps it there; -1: none */
 	struct session *session;
 	bool own_device; /* dev_fd is another connection than the one given */
 	bool ended;      /* the connection is gone: no successor */
 	struct guard guard;
-	pthread_mutex_t unmounting; /* held over one mounted_unmount() */
+	pthread_mutex_t unmounting; /* held over one mounted_unmount() or mounted_switch() */
+	pthread_mutex_t supers;     /* a leaf: slots_switch() and slots_mount.point_dev, for those
+				     * who do not hold `unmounting` */
 };
 
 /* That dev_fd is a /dev/fuse: one of our own, where whoever started us had none to give. */
@@ -29,8 +33,25 @@ int mounted_need_device(struct mounted *m, struct err *e) __must_check;
 /* `fd` becomes m->config.dev_fd, also for who keeps that; the caller closes `fd`. */
 int mounted_take_device(struct mounted *m, int fd, struct err *e) __must_check;
 
+/*
+ * The image of an engine that reads it itself, under a name that stays for a successor. *ret_fd is
+ * the caller's.
+ */
+int mounted_image_open(struct mounted *m, int *ret_fd, struct err *e) __must_check;
+/* Where it is. -ENAMETOOLONG. */
+int mounted_image_path(const struct mounted *m, char ret_path[PATH_MAX]) __must_check;
+/* That name goes, unless there may be a successor. */
+void mounted_image_drop(const struct mounted *m);
+
 /* True while what that mount point shows is ours. */
 bool mounted_is_attached(const struct mounted *m, const char *mountpoint);
 /* Takes it off its own mount point at once, whoever uses it. 0, or what the kernel or fusermount3
  * said. */
 int mounted_detach(struct mounted *m, struct err *e) __must_check;
+
+/* The first superblock of a mount. */
+void mounted_switch_begin(
+	struct mounted *m, const struct slots_super *super, const struct mounted_devices *devices);
+/* Ends what was cut off, by a crash or since it took too long. `unmounting` is held, or nobody else
+ * is there yet. */
+int mounted_switch_end(struct mounted *m, struct err *e) __must_check;

@@ -83,6 +83,21 @@ static int unmount_helped(struct unmount *u, struct err *e)
 
 /* ---- what is said ---------------------------------------------------------------------------- */
 
+/* Files that were open before a switch: what the mount point shows does not count them. */
+static int old_in_use(const struct unmount *u, struct err *e)
+{
+	const struct slots_switch *s = slots_switch(u->m->config.slots);
+	char users[512];
+
+	for (uint32_t i = 0; i < SLOTS_OLD_MAX; i++)
+		if (s->old[i].dev != 0 && kernel_superblock_lives(s->old[i].number) &&
+			mounter_users((dev_t)s->old[i].dev, users, sizeof(users)) > 0)
+			return err_set(e, -EBUSY,
+				"%s is in use by %s: end them, or unmount with --force",
+				u->mountpoint, users);
+	return 0;
+}
+
 static int unmount_error(const struct unmount *u, int r, const struct err *words, struct err *e)
 {
 	if (r == -ETIMEDOUT)
@@ -116,11 +131,25 @@ static int unmount_detached(struct unmount *u, bool force, struct err *e)
 static int unmount_now(struct unmount *u, struct err *e)
 {
 	struct err words = ERR_INIT;
-	int r = unmount_helped(u, &words);
+	int r = u->last && !u->lazy ? old_in_use(u, e) : 0;
 
+	if (r < 0)
+		return r;
+	r = unmount_helped(u, &words);
 	if (r == -EBUSY) /* the line says who uses it */
 		return err_set(e, r, "%s", words.text);
 	return r < 0 ? unmount_error(u, r, &words, e) : 0;
+}
+
+/* Twice where a switch was cut off. */
+static int detach(struct unmount *u, struct err *e)
+{
+	int r = unmount_now(u, e);
+
+	if (r == 0 && slots_switch(u->m->config.slots)->next.dev != 0 &&
+		mounted_is_attached(u->m, u->mountpoint))
+		r = unmount_now(u, e);
+	return r;
 }
 
 int mounted_detach(struct mounted *m, struct err *e)
@@ -132,7 +161,7 @@ int mounted_detach(struct mounted *m, struct err *e)
 		.last = true,
 	};
 
-	return unmount_now(&u, e);
+	return detach(&u, e);
 }
 
 /* Without force the kernel looks whether it is idle and takes it off in one step: nobody who comes
@@ -142,7 +171,7 @@ static int unmount_attached(struct unmount *u, bool force, struct err *e)
 	u->lazy = force;
 	if (force && u->last)
 		session_refuse(u->m->session, true);
-	return unmount_now(u, e);
+	return force ? detach(u, e) : unmount_now(u, e);
 }
 
 /* It is off the mount point; what still holds on to the connection loses it. */
@@ -178,6 +207,12 @@ int mounted_unmount(
 
 	CHECK_MAGIC(m, MOUNTED_MAGIC);
 	pthread_mutex_lock(&m->unmounting);
+	/* By force: what is still beneath is detached with it. */
+	r = mounted_switch_end(m, e);
+	if (r < 0 && !force) {
+		pthread_mutex_unlock(&m->unmounting);
+		return r;
+	}
 	r = session_gone(m->session) ? 0 : mounter_leave(u.mountpoint, &others, e);
 	u.last = others == 0;
 	if (r < 0 || session_gone(m->session))

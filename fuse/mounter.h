@@ -33,9 +33,12 @@ bool mounter_may_mount(void);
 
 /* As the functions of the same name in kernel.h. */
 int mounter_probe(const char *dir, struct err *e) __must_check;
+int mounter_probe_loop(struct err *e) __must_check;
 int mounter_mount_fuse(
 	int dev_fd, const char *source, int *ret_fd, dev_t *ret_dev, struct err *e) __must_check;
 int mounter_mount_image(const struct kernel_image *image, int *ret_fd,
+	struct kernel_superblock *ret_super, struct err *e) __must_check;
+int mounter_mount_loop(int fuse_mount_fd, const char *name, int *ret_fd,
 	struct kernel_superblock *ret_super, struct err *e) __must_check;
 bool mounter_may_attach_beneath(void);
 int mounter_abort(dev_t fuse_dev) __must_check;
@@ -70,13 +73,18 @@ int mounter_share(const struct mounter_attach *attach, struct err *e) __must_che
 int mounter_switch(
 	int mount_fd, const char *mountpoint, dev_t from, dev_t to, struct err *e) __must_check;
 
+int mounter_switch_end(const char *mountpoint, dev_t from, dev_t to, struct err *e) __must_check;
+
 /*
  * One mount point of this daemon's superblock is about to be unmounted. *ret_others: how many more
  * show it. With none, nobody can share it any more, until an unmount fails.
  */
 int mounter_leave(const char *mountpoint, uint32_t *ret_others, struct err *e) __must_check;
-/* One of the mount points that show it. -ENOENT: there is none, or no keeper to know. */
-int mounter_any_point(char ret_mountpoint[PATH_MAX]) __must_check;
+/* One of the mount points that show it (NULL: only asked whether). -ENOENT: there is none, or no
+ * keeper to know. */
+int mounter_any_point(char *ret_mountpoint) __must_check;
+/* As users_of(), of any mount of it. */
+unsigned int mounter_users(dev_t dev, char *out, size_t size);
 /*
  * umount2() by a helper process, since that may hang; by fusermount3 for who may not. `tick` is
  * called every few ms while it lasts. -ETIMEDOUT: the helper goes on, and is waited for by the next

@@ -5,8 +5,8 @@
 #include "fuse/mounter.h"
 #include "fuse/mounter_wire.h"
 #include "fuse/unmount_helper.h"
+#include "fuse/users.h"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
 #include <string.h>
@@ -207,6 +207,14 @@ int mounter_probe(const char *dir, struct err *e)
 	return r == 0 ? ask(&call, &answer, e) : r;
 }
 
+int mounter_probe_loop(struct err *e)
+{
+	struct call call = { .request.op = MOUNTER_PROBE_LOOP };
+	struct mounter_answer answer;
+
+	return mounter_is_apart() ? ask(&call, &answer, e) : kernel_probe_loop(e);
+}
+
 int mounter_mount_fuse(int dev_fd, const char *source, int *ret_fd, dev_t *ret_dev, struct err *e)
 {
 	struct call call = {
@@ -285,6 +293,30 @@ int mounter_mount_image(const struct kernel_image *image, int *ret_fd,
 	return r;
 }
 
+int mounter_mount_loop(int fuse_mount_fd, const char *name, int *ret_fd,
+	struct kernel_superblock *ret_super, struct err *e)
+{
+	struct call call = {
+		.request = { .op = MOUNTER_MOUNT_LOOP, .n_fds = 1 },
+		.fds = &fuse_mount_fd,
+		.ret_fd = ret_fd,
+	};
+	struct mounter_answer answer;
+	int r;
+
+	if (!mounter_is_apart())
+		return kernel_mount_loop(fuse_mount_fd, name, ret_fd, ret_super, e);
+	r = set_path(&call, name, e);
+	if (r == 0)
+		r = ask(&call, &answer, e);
+	if (r == 0)
+		*ret_super = (struct kernel_superblock){
+			.dev = (dev_t)answer.dev,
+			.number = answer.number,
+		};
+	return r;
+}
+
 int mounter_hand(int dev_fd, struct err *e)
 {
 	struct call call = { .request = { .op = MOUNTER_HAND, .n_fds = 1 }, .fds = &dev_fd };
@@ -346,23 +378,6 @@ int mounter_share(const struct mounter_attach *attach, struct err *e)
 	return r == 0 ? ask(&call, &answer, e) : r;
 }
 
-static int switch_alone(int mount_fd, const char *mountpoint, struct err *e)
-{
-	struct mounter_attach attach = {
-		.mount_fd = mount_fd,
-		.point_fd = open(mountpoint, O_PATH | O_DIRECTORY | O_CLOEXEC),
-		.mountpoint = mountpoint,
-		.replace = true,
-	};
-	int r;
-
-	if (attach.point_fd < 0)
-		return err_set(e, err_errno(), "%s cannot be opened: %m", mountpoint);
-	r = attach_alone(&attach, e);
-	(void)close(attach.point_fd); /* only a path */
-	return r;
-}
-
 int mounter_switch(int mount_fd, const char *mountpoint, dev_t from, dev_t to, struct err *e)
 {
 	struct call call = {
@@ -373,7 +388,21 @@ int mounter_switch(int mount_fd, const char *mountpoint, dev_t from, dev_t to, s
 	int r;
 
 	if (!mounter_is_apart())
-		return switch_alone(mount_fd, mountpoint, e);
+		return kernel_switch(mount_fd, mountpoint, from, to, e);
+	r = set_path(&call, mountpoint, e);
+	return r == 0 ? ask(&call, &answer, e) : r;
+}
+
+int mounter_switch_end(const char *mountpoint, dev_t from, dev_t to, struct err *e)
+{
+	struct call call = {
+		.request = { .op = MOUNTER_SWITCH_END, .point_dev = to, .fuse_dev = from },
+	};
+	struct mounter_answer answer;
+	int r;
+
+	if (!mounter_is_apart())
+		return kernel_switch_end(mountpoint, from, to, e);
 	r = set_path(&call, mountpoint, e);
 	return r == 0 ? ask(&call, &answer, e) : r;
 }
@@ -397,15 +426,28 @@ int mounter_leave(const char *mountpoint, uint32_t *ret_others, struct err *e)
 	return r;
 }
 
-int mounter_any_point(char ret_mountpoint[PATH_MAX])
+int mounter_any_point(char *ret_mountpoint)
 {
 	struct call call = { .request.op = MOUNTER_ANY_POINT };
 	struct mounter_answer answer;
 	int r = mounter_is_apart() ? ask(&call, &answer, NULL) : -ENOENT;
 
-	if (r == 0)
+	if (r == 0 && ret_mountpoint)
 		(void)snprintf(ret_mountpoint, PATH_MAX, "%s", answer.text); /* shorter */
 	return r;
+}
+
+unsigned int mounter_users(dev_t dev, char *out, size_t size)
+{
+	struct call call = { .request = { .op = MOUNTER_USERS, .point_dev = dev } };
+	struct mounter_answer answer;
+
+	if (!mounter_is_apart())
+		return users_of(dev, 0, out, size);
+	if (ask(&call, &answer, NULL) < 0)
+		return 0;
+	(void)snprintf(out, size, "%s", answer.text); /* cut where it is too long */
+	return answer.number;
 }
 
 static int unmount_alone(

@@ -58,6 +58,7 @@ void mounter_drop_local(struct mounter_peer *peer);
 int mounter_do_attach(struct mounter_job *job) __must_check;
 int mounter_do_share(struct mounter_job *job) __must_check;
 int mounter_do_switch(struct mounter_job *job) __must_check;
+int mounter_do_switch_end(struct mounter_job *job) __must_check;
 int mounter_do_leave(struct mounter_job *job) __must_check;
 int mounter_do_any_point(struct mounter_job *job) __must_check;
 int mounter_do_unmount(struct mounter_job *job) __must_check;

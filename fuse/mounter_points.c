@@ -230,64 +230,111 @@ int mounter_do_share(struct mounter_job *job)
 
 /* ---- switch ---------------------------------------------------------------------------------- */
 
-/* The first takes the mount itself, the others a clone of it from there. */
-static int switch_one(
-	const struct source *source, unsigned int i, int mount_fd, dev_t dev, struct err *e)
-{
-	const char *mountpoint = source->points[i];
-	_cleanup_close_ int top = open(mountpoint, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	_cleanup_close_ int clone = -1;
-	dev_t there = 0;
-	int r = top < 0 ? err_errno() : kernel_dev(top, "", &there);
+/* One superblock in another's place at all mount points of a daemon's. */
+struct switching {
+	struct mounter_job *job;
+	struct source source;
+	dev_t from;
+	dev_t to;
+	const char *shown; /* a mount point that shows the new one; NULL: none yet */
+};
 
-	if (r == 0 && there != source->point_dev)
-		return 0; /* unmounted by hand, or covered */
-	for (unsigned int j = 0; r == 0 && clone < 0 && j < i; j++)
-		if (kernel_clone(source->points[j], dev, &clone) < 0)
-			continue; /* one that was not switched */
-	if (r == 0)
-		r = kernel_attach_beneath(clone >= 0 ? clone : mount_fd, top, e);
-	if (r == 0)
-		r = kernel_detach(top);
-	return r < 0 ? err_default(e, r, mountpoint) : 0;
+/*
+ * The first mount point takes the mount itself (`mount_fd`), the others a clone of it from there.
+ * -ENOENT: what it shows is not the old one. One that will be soon counts as done.
+ */
+static int switch_one(struct switching *s, const char *mountpoint, int mount_fd, struct err *e)
+{
+	_cleanup_close_ int clone = -1;
+	int r = s->shown ? kernel_clone(s->shown, s->to, &clone) : 0;
+
+	if (r < 0)
+		return err_set(e, r, "%s cannot be cloned: %s", s->shown, err_str(r));
+	r = kernel_switch(s->shown ? clone : mount_fd, mountpoint, s->from, s->to, e);
+	return r == -ETIMEDOUT ? 0 : r;
+}
+
+/* All that still show the old one. `mount_fd` -1: one shows the new one already, or none will. */
+static int switch_all(struct switching *s, int mount_fd)
+{
+	for (unsigned int i = 0; i < s->source.n && (s->shown || mount_fd >= 0); i++) {
+		const char *mountpoint = s->source.points[i];
+		struct err why = ERR_INIT;
+		int r = switch_one(s, mountpoint, mount_fd, &why);
+
+		if (r == 0 && !s->shown)
+			s->shown = mountpoint;
+		if (r == 0 || r == -ENOENT) /* unmounted by hand, covered, or done */
+			continue;
+		if (!s->shown) /* then it is so everywhere */
+			return err_set(&s->job->err, r, "%s", why.text);
+		log_warn("mount point not switched", "mountpoint=\"%s\" why=\"%s\"", mountpoint,
+			why.text);
+	}
+	return s->shown ? 0 : -ENOENT;
+}
+
+static void switching_begin(struct mounter_job *job, struct switching *ret)
+{
+	struct mounter_host *host = job->peer->host;
+	struct superblock *s;
+
+	*ret = (struct switching){
+		.job = job,
+		.from = (dev_t)job->request.fuse_dev,
+		.to = (dev_t)job->request.point_dev,
+	};
+	pthread_mutex_lock(&host->lock);
+	s = superblock_of_server(&host->superblocks, job->peer->config.id);
+	if (s)
+		copy_points_locked(s, &ret->source);
+	pthread_mutex_unlock(&host->lock);
+}
+
+static void switching_end(struct switching *s, int r)
+{
+	struct mounter_host *host = s->job->peer->host;
+	struct superblock *superblock;
+
+	pthread_mutex_lock(&host->lock);
+	superblock = superblock_of_server(&host->superblocks, s->job->peer->config.id);
+	if (r == 0 && superblock)
+		superblock->point_dev = s->to;
+	pthread_mutex_unlock(&host->lock);
+	source_release(&s->source);
 }
 
 int mounter_do_switch(struct mounter_job *job)
 {
-	struct mounter_host *host = job->peer->host;
-	_cleanup_(source_release) struct source source = { 0 };
-	dev_t dev = (dev_t)job->request.point_dev;
-	struct superblock *s;
-	unsigned int done = 0;
+	struct switching s;
 	int r = check_mount(job, job->fds[0], &job->err);
 
 	if (r < 0)
 		return r;
-	pthread_mutex_lock(&host->lock);
-	s = superblock_of_server(&host->superblocks, job->peer->config.id);
-	if (s)
-		copy_points_locked(s, &source);
-	pthread_mutex_unlock(&host->lock);
-	for (unsigned int i = 0; i < source.n; i++) {
-		struct err why = ERR_INIT;
-		int one = switch_one(&source, i, job->fds[0], dev, &why);
+	switching_begin(job, &s);
+	r = switch_all(&s, job->fds[0]);
+	switching_end(&s, r);
+	return r == -ENOENT ? err_set(&job->err, r, "no mount point shows the old one") : r;
+}
 
-		done += one == 0;
-		if (one == 0)
-			continue;
-		log_warn("mount point not switched", "mountpoint=\"%s\" why=\"%s\"",
-			source.points[i], why.text);
-		if (!done)
-			return err_set(&job->err, one, "%s", why.text);
+/* The keeper may have died in the middle of it. */
+int mounter_do_switch_end(struct mounter_job *job)
+{
+	struct switching s;
+	int r = 0;
+
+	switching_begin(job, &s);
+	for (unsigned int i = 0; i < s.source.n && r == 0; i++) {
+		r = kernel_switch_end(s.source.points[i], s.from, s.to, &job->err);
+		if (r == 0 && !s.shown)
+			s.shown = s.source.points[i];
+		if (r == -ENOENT) /* nor was it attached there */
+			r = 0;
 	}
-	if (!done)
-		return err_set(&job->err, -ENOENT, "no mount point shows it");
-	pthread_mutex_lock(&host->lock);
-	s = superblock_of_server(&host->superblocks, job->peer->config.id);
-	if (s)
-		s->point_dev = dev;
-	pthread_mutex_unlock(&host->lock);
-	return 0;
+	if (r == 0)
+		r = switch_all(&s, -1);
+	switching_end(&s, r);
+	return r;
 }
 
 /* ---- leave and unmount ----------------------------------------------------------------------- */

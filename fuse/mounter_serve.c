@@ -3,6 +3,7 @@
 #include "base/limits.h"
 #include "base/log.h"
 #include "fuse/mounter_internal.h"
+#include "fuse/users.h"
 
 #include <fcntl.h>
 #include <stdlib.h>
@@ -138,6 +139,11 @@ static int do_probe(struct mounter_job *job)
 	return kernel_probe(job->request.path, &job->err);
 }
 
+static int do_probe_loop(struct mounter_job *job)
+{
+	return kernel_probe_loop(&job->err);
+}
+
 static int do_mount_fuse(struct mounter_job *job)
 {
 	const char *source = job->request.source[0] ? job->request.source : NULL;
@@ -211,6 +217,14 @@ static int check_image(const struct mounter_job *job, struct err *e)
 	return 0;
 }
 
+/* What has been mounted for it: its number goes with the answer. */
+static void note_superblock(struct mounter_job *job, const struct kernel_superblock *super)
+{
+	job->peer->made_dev = super->dev;
+	job->answer.dev = super->dev;
+	job->answer.number = super->number;
+}
+
 static int do_mount_image(struct mounter_job *job)
 {
 	struct mounter_peer *peer = job->peer;
@@ -230,11 +244,29 @@ static int do_mount_image(struct mounter_job *job)
 	if (r == 0)
 		r = kernel_mount_image(&image, &job->fd, &super, &job->err);
 	mounter_drop_local(peer);
-	if (r < 0)
-		return r;
-	peer->made_dev = super.dev;
-	job->answer.dev = super.dev;
-	job->answer.number = super.number;
+	if (r == 0)
+		note_superblock(job, &super);
+	return r;
+}
+
+static int do_mount_loop(struct mounter_job *job)
+{
+	struct kernel_superblock super = { 0 };
+	dev_t dev = 0;
+	int r = kernel_dev(job->fds[0], "", &dev);
+
+	if (r < 0 || dev != job->peer->fuse_dev || strchr(job->request.path, '/'))
+		return err_set(&job->err, -EPERM, "that is no file of this daemon's mount");
+	r = kernel_mount_loop(job->fds[0], job->request.path, &job->fd, &super, &job->err);
+	if (r == 0)
+		note_superblock(job, &super);
+	return r;
+}
+
+static int do_users(struct mounter_job *job)
+{
+	job->answer.number = users_of(
+		(dev_t)job->request.point_dev, 0, job->answer.text, sizeof(job->answer.text));
 	return 0;
 }
 
@@ -289,14 +321,18 @@ static int do_read_ahead(struct mounter_job *job)
 static int (*const ops[MOUNTER_OPS])(struct mounter_job *job) = {
 	[MOUNTER_HELLO] = do_hello,
 	[MOUNTER_PROBE] = do_probe,
+	[MOUNTER_PROBE_LOOP] = do_probe_loop,
 	[MOUNTER_MOUNT_FUSE] = do_mount_fuse,
 	[MOUNTER_LOCAL] = do_local,
 	[MOUNTER_MOUNT_IMAGE] = do_mount_image,
+	[MOUNTER_MOUNT_LOOP] = do_mount_loop,
 	[MOUNTER_ATTACH] = mounter_do_attach,
 	[MOUNTER_SHARE] = mounter_do_share,
 	[MOUNTER_SWITCH] = mounter_do_switch,
+	[MOUNTER_SWITCH_END] = mounter_do_switch_end,
 	[MOUNTER_LEAVE] = mounter_do_leave,
 	[MOUNTER_ANY_POINT] = mounter_do_any_point,
+	[MOUNTER_USERS] = do_users,
 	[MOUNTER_UNMOUNT] = mounter_do_unmount,
 	[MOUNTER_HAND] = do_hand,
 	[MOUNTER_ABORT] = do_abort,

@@ -85,6 +85,7 @@ static const struct {
 	[MOUNTER_MOUNT_FUSE] = { 1, 1 },
 	[MOUNTER_LOCAL] = { 1, MOUNTER_FDS_MAX },
 	[MOUNTER_MOUNT_IMAGE] = { 0, 1 },
+	[MOUNTER_MOUNT_LOOP] = { 1, 1 },
 	[MOUNTER_ATTACH] = { 2, 2 },
 	[MOUNTER_SHARE] = { 1, 1 },
 	[MOUNTER_SWITCH] = { 1, 1 },

@@ -17,14 +17,18 @@
 /*	op		descriptors		what the members are
  *	HELLO		-			answer.flags: MOUNTER_MAY_*
  *	PROBE		-			path: where images are to lie
+ *	PROBE_LOOP	-			-
  *	MOUNT_FUSE	connection		source: "" for none; answer: mount, dev
  *	LOCAL		devices, 1 to 64	index: of each; for the next MOUNT_IMAGE
  *	MOUNT_IMAGE	[FUSE mount]		path, number: devices, MOUNTER_DIRECTIO; answer: mount, dev, number
+ *	MOUNT_LOOP	FUSE mount		path: its file; answer: mount, dev, number
  *	ATTACH		mount, mount point	path, key, point_dev, fuse_dev, MOUNTER_REPLACE
  *	SHARE		mount point		path, key, MOUNTER_REPLACE
- *	SWITCH		mount			point_dev: the new one; answer: others
+ *	SWITCH		mount			point_dev: the new one, fuse_dev: the old one
+ *	SWITCH_END	-			likewise
  *	LEAVE		-			path: mount point; answer.number: others
  *	ANY_POINT	-			answer.text: a mount point
+ *	USERS		-			point_dev; answer.number, answer.text
  *	UNMOUNT		-			path: mount point, MOUNTER_LAZY
  *	HAND		connection		-
  *	ABORT		-			fuse_dev
@@ -34,14 +38,18 @@
 enum mounter_op {
 	MOUNTER_HELLO,
 	MOUNTER_PROBE,
+	MOUNTER_PROBE_LOOP,
 	MOUNTER_MOUNT_FUSE,
 	MOUNTER_LOCAL,
 	MOUNTER_MOUNT_IMAGE,
+	MOUNTER_MOUNT_LOOP,
 	MOUNTER_ATTACH,
 	MOUNTER_SHARE,
 	MOUNTER_SWITCH,
+	MOUNTER_SWITCH_END,
 	MOUNTER_LEAVE,
 	MOUNTER_ANY_POINT,
+	MOUNTER_USERS,
 	MOUNTER_UNMOUNT,
 	MOUNTER_HAND,
 	MOUNTER_ABORT,

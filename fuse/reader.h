@@ -10,6 +10,7 @@
 #include "client/client.h"
 
 struct reader;
+struct order;
 
 struct reader_ops {
 	/*
@@ -35,7 +36,8 @@ struct reader_ops {
 
 struct reader {
 	const struct reader_ops *ops;
-	struct client_volume *volume; /* reader_client only; borrowed */
+	struct client_volume *volume; /* reader_client only; borrowed, as the next */
+	struct order *order;          /* what jobs announced; may be NULL */
 };
 
 /* `volume` is borrowed and must live longer. */

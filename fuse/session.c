@@ -138,10 +138,15 @@ static void on_read(struct worker *w, uint32_t slot, const struct request *req)
 	struct tree *tree = s->config.tree;
 	struct reader *reader = s->config.reader;
 	struct tree_range range = { 0 };
-	int r = tree->ops->range(tree, w->scratch, req, &range);
+	int r = tree->ops->own ? tree->ops->own(tree, req, w->buf) : -ENXIO;
 
 	counter_add(&s->counters->read, 1);
 	counter_add(&s->counters->read_bytes, req->read.size);
+	if (r != -ENXIO) {
+		session_answer(s, slot, r, w->buf, r == 0 ? req->read.size : 0);
+		return;
+	}
+	r = tree->ops->range(tree, w->scratch, req, &range);
 	if (r == 0 && atomic_load(&s->refusing))
 		r = -EIO;
 	if (r < 0 || range.size == 0) {

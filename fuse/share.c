@@ -40,6 +40,7 @@ static void share_out(uint64_t memory)
 	arena_share(ARENA_PIECES, chunks(memory) * CLIENT_CHUNK_BYTES, 0);
 	arena_share(ARENA_ANSWERS, ANSWERS_LEAST, answers(memory));
 	arena_share(ARENA_TABLES, memory / 8, 0);
+	arena_share(ARENA_ORDERS, 0, memory / 4);
 }
 
 int share_open(struct share *share, uint64_t memory, struct err *e)

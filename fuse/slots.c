@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #define SLOTS_MAGIC      0x31544F4C53524E47ull /* "GNRSLOT1" */
-#define SLOTS_VERSION    2u
+#define SLOTS_VERSION    3u
 #define SLOTS_OBJ_MAGIC  0x510751A5u
 #define STATE_BITS       4u
 #define STATE_MASK       ((1u << STATE_BITS) - 1)
@@ -28,6 +28,7 @@ struct slots_head {
 		handed; /* whoever had it last took nothing on any more, and left on purpose */
 	_Atomic uint64_t counters[SLOTS_COUNTERS];
 	struct slots_mount mount;
+	struct slots_switch switched;
 };
 
 static_assert(sizeof(struct slots_head) <= SLOTS_FIRST_BYTE, "the blame follows the head");
@@ -208,6 +209,11 @@ bool slots_were_handed(const struct slots *slots)
 struct slots_mount *slots_mount(struct slots *slots)
 {
 	return &slots->head->mount;
+}
+
+struct slots_switch *slots_switch(struct slots *slots)
+{
+	return &slots->head->switched;
 }
 
 void *slots_counters(struct slots *slots)

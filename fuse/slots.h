@@ -33,6 +33,7 @@
 #include "base/err.h"
 #include "base/hash.h"
 #include "base/layout.h"
+#include "base/limits.h"
 
 #define SLOT_BYTES          8192u /* FUSE_MIN_READ_BUFFER: the smallest buffer the kernel accepts */
 #define SLOTS_HEAD_BYTES    65536u                          /* room for the head */
@@ -77,8 +78,33 @@ struct slots_mount {
 	uint64_t fuse_dev;   /* st_dev of the connection's mount: its minor names the connection */
 	uint64_t point_dev;  /* st_dev of what the mount point shows; 0: nothing of ours yet */
 	uint64_t mounted_at; /* seconds since 1970 */
-	char image[64];      /* file name in the image directory */
+	uint64_t volume_offset; /* of the volume on the image's one device; 0: not of one device */
+	char image[64];         /* file name in the image directory */
 	char engine_why[SLOTS_WHY_BYTES]; /* why that engine, for people */
+};
+
+#define SLOTS_OLD_MAX 16u
+
+/* A superblock of EROFS that shows the mount's image. */
+struct slots_super {
+	uint64_t dev;    /* st_dev; 0: none */
+	uint64_t mark;   /* struct mounted_devices.mark */
+	uint32_t number; /* struct kernel_superblock.number */
+	uint32_t local;  /* devices that are files of this machine */
+};
+
+/*
+ * Which superblocks a mount has whose devices change; see mounted_switch(). Of devices, which are
+ * local: bits, the lowest of the first byte first.
+ */
+struct slots_switch {
+	struct slots_super now;  /* what the mount point shows: slots_mount.point_dev */
+	struct slots_super next; /* about to take its place, attached or not yet */
+	struct slots_super old[SLOTS_OLD_MAX]; /* no longer shown, but maybe with open files */
+	uint64_t switches;
+	uint8_t local[LIMIT_DEVICES / 8];      /* of `now` */
+	uint8_t next_local[LIMIT_DEVICES / 8]; /* of `next` */
+	uint8_t old_local[LIMIT_DEVICES / 8];  /* of any of `old` */
 };
 
 #define SLOTS_COUNTERS 16u
@@ -106,6 +132,8 @@ void slots_hand_over(struct slots *slots);
 bool slots_were_handed(const struct slots *slots);
 /* The mount's facts; written by one thread before SLOTS_MOUNTED, read by anyone afterwards. */
 struct slots_mount *slots_mount(struct slots *slots);
+/* Written from then on too, by mounted_switch.c alone, which has a lock for it. */
+struct slots_switch *slots_switch(struct slots *slots);
 /* Counts of the mount's whole life, kept over crashes. */
 void *slots_counters(struct slots *slots);
 

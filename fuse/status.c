@@ -49,6 +49,31 @@ static json_t *volume_json(const struct slots_mount *m)
 		(json_int_t)m->image_bytes);
 }
 
+/* For people: what a read comes from. */
+static const char *mode_of(const struct seal_report *r)
+{
+	if (r->shown.local == 0)
+		return "on demand";
+	return r->shown.local == r->extents ? "sealed" : "partly sealed";
+}
+
+static json_t *sealed_json(const struct cachefuse *c)
+{
+	struct seal_report *r = c->seal ? malloc(sizeof(*r)) : NULL;
+	json_t *json;
+
+	if (!r)
+		return json_null();
+	seal_report(c->seal, r);
+	json = json_pack("{s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:b, s:b, s:s}", "mode", mode_of(r),
+		"extents", (json_int_t)r->extents, "local", (json_int_t)r->shown.local, "sealed",
+		(json_int_t)r->sealed, "verifying", (json_int_t)r->verifying, "old_superblocks",
+		(json_int_t)r->shown.old, "switches", (json_int_t)r->shown.switches, "may_switch",
+		r->may_switch, "worker_answers", r->polled, "why", r->why);
+	free(r);
+	return json;
+}
+
 static int get_status(
 	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
 {
@@ -83,6 +108,9 @@ static int get_status(
 		return err_set(e, -ENOMEM, "out of memory");
 	}
 	json_decref(more);
+	(void)json_object_set_new(json, "order", order_json(c->order)); /* absent without memory */
+	(void)json_object_set_new(json, "integrity", json_string(c->options.integrity));
+	(void)json_object_set_new(json, "sealed", sealed_json(c)); /* null: nothing is to be */
 	if (c->notice[0])
 		(void)json_object_set_new(
 			json, "notice", json_string(c->notice)); /* only a remark */
@@ -131,6 +159,24 @@ static json_t *failure_json(int status)
 	}
 }
 
+/* Where a read of an extent goes, for a person. */
+static json_t *reads_json(const struct cachefuse *c, uint64_t extent)
+{
+	struct seal_status status;
+	bool local = false;
+
+	if (!c->seal)
+		return strcmp(c->options.integrity, "strict") == 0
+			       ? json_string(
+					 "on demand: checked by the daemon (--integrity strict)")
+			       : json_string("on demand");
+	seal_extent(c->seal, (uint32_t)extent, &status, &local);
+	if (local)
+		return json_string("sealed: the kernel reads this node's file");
+	return json_sprintf("on demand: the extent is %s%s%s", seal_state_name(status.state),
+		status.why ? ": " : "", seal_why_text(status.why));
+}
+
 static json_t *row_json(struct cachefuse *c, const struct table_row *row)
 {
 	const struct slots_mount *m = slots_mount(c->slots);
@@ -156,6 +202,7 @@ static json_t *row_json(struct cachefuse *c, const struct table_row *row)
 	(void)json_object_set_new(json, "source", json_string(c->options.source));
 	(void)json_object_set_new(json, "engine", json_string(mounted_engine(c->mounted)->name));
 	(void)json_object_set_new(json, "engine_why", json_string(m->engine_why));
+	(void)json_object_set_new(json, "reads", reads_json(c, row->offset / m->extent_bytes));
 	return json;
 }
 

@@ -1,8 +1,9 @@
 /*
  * What a FUSE connection shows: the seam between session.c, which moves requests and answers, and
- * what the files are. Two implementations:
+ * what the files are. Three implementations:
  *
  *	tree_extents.c	the private mount of the native engine: a flat directory of extents
+ *	tree_device.c	the same over a loop device: one file, the image and the volume behind it
  *	tree_image.c	the fuse engine: the names, sizes and places of an image
  *
  * All answers are in terms of the FUSE protocol (linux/fuse.h), negative errnos are sent as they
@@ -51,6 +52,10 @@ struct tree_ops {
 	/* READDIR and READDIRPLUS: entries from `req->read.offset` on. */
 	int (*readdir)(struct tree *tree, void *scratch, const struct request *req,
 		struct tree_entries *entries);
+	/* Asked before range(), where it is not NULL: a READ of bytes that the tree has itself, which
+	 * it writes to `buf`, all of them. -ENXIO: range() knows where they are. May block on the
+	 * disk. */
+	int (*own)(struct tree *tree, const struct request *req, void *buf);
 	int (*range)(struct tree *tree, void *scratch, const struct request *req,
 		struct tree_range *ret);
 	/* The kernel gets to know a node. By how many it knows more: none if it knew this one. */
@@ -75,3 +80,17 @@ struct tree {
 int tree_extents_new(uint64_t extent_bytes, uint32_t extents, struct tree **ret_tree,
 	struct err *e) __must_check;
 void tree_extents_free(struct tree *tree); /* NULL is allowed */
+
+#define TREE_DEVICE_NAME "volume"
+
+struct tree_device_config {
+	int image_fd; /* of an image of one device; the tree's afterwards, also on failure */
+	uint64_t image_bytes;
+	uint64_t volume_offset; /* as the image was built with; a multiple of BLOCK_BYTES */
+	uint64_t volume_bytes;  /* likewise */
+};
+
+/* One file, TREE_DEVICE_NAME: the image, and the volume from volume_offset on. */
+int tree_device_new(const struct tree_device_config *config, struct tree **ret_tree,
+	struct err *e) __must_check;
+void tree_device_free(struct tree *tree); /* NULL is allowed */

@@ -1,6 +1,7 @@
 /* The frame's 80 bytes <-> struct frame, and what a frame may ask for. See frame.h. */
 #include "proto/frame.h"
 #include "base/little.h"
+#include "proto/seal.h"
 
 #include <assert.h>
 
@@ -38,9 +39,13 @@ static void frame_limits(const struct frame *f, uint64_t *ret_payload, uint64_t 
 		*ret_payload = f->flags & FRAME_REPLY
 				       ? LIMIT_PAYLOAD_BYTES + (uint64_t)f->checksums * 8
 				       : FRAME_SMALL_BYTES;
-	} else if (f->op == FRAME_PREFETCH || f->op == FRAME_RECHECK || f->op == FRAME_HELD) {
+	} else if (f->op == FRAME_PREFETCH || f->op == FRAME_RECHECK || f->op == FRAME_HELD ||
+		   f->op == FRAME_MAP || f->op == FRAME_FILE) {
 		*ret_length = CHUNK_BYTES;
 		*ret_payload = FRAME_SMALL_BYTES;
+	} else if (f->op == FRAME_SEAL) {
+		*ret_length = SEAL_PAGE;
+		*ret_payload = f->flags & FRAME_REPLY ? SEAL_STATES_BYTES : SEAL_ASK_BYTES;
 	}
 }
 

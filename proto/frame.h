@@ -17,7 +17,8 @@
  * one per piece touched (of the whole piece).
  * `extent`, with FRAME_LOCAL: 0 when the descriptor is that of the chunk's own file, else the bytes
  * of the extent whose file it is; where the chunk lies in it follows (locate/extent_format.h). The
- * payload is the presence bitmap of the chunk and the number of the hold (proto/held.h).
+ * payload is the presence bitmap of the chunk and the number of the hold (proto/held.h). In
+ * FRAME_SEAL it is the size of the extents asked about.
  */
 #pragma once
 
@@ -51,6 +52,13 @@ enum frame_op {
 	FRAME_RECHECK = 19,      /* a reader found a piece damaged: verify, drop, repair */
 	FRAME_HELD = 21, /* reader -> worker: descriptors closed and read through -> those to close
 			    (proto/held.h) */
+	FRAME_SEAL = 22, /* mount -> worker of its node: extents, held ones -> their states, or the
+			    descriptor of one (proto/seal.h) */
+	FRAME_MAP = 23,  /* reader -> worker of its node, `generation` the start of the map that it
+			    has -> the start of the worker's, and its descriptor when another
+			    (locate/chunk_map.h) */
+	FRAME_FILE = 24, /* reader -> worker of its node: as FETCH with FRAME_LOCAL_OK of a chunk
+			    that the map has; -ENODATA: it is there no more */
 	FRAME_CANCEL = 20, /* the request with this id is wanted no more; has no reply of its own */
 };
 
@@ -65,6 +73,8 @@ enum frame_flags {
 	FRAME_LOCAL = 2,    /* reply: a descriptor of the file that holds the chunk comes along,
 			       payload = presence bitmap of the chunk; see `extent` */
 	FRAME_LOCAL_OK = 4, /* request: the reader is on this node and takes FRAME_LOCAL answers */
+	FRAME_EXACT = 16,   /* FETCH, PREFETCH: the reader says what else it will want, so nothing
+			       beside the range */
 	FRAME_FD = 128, /* a descriptor comes with this frame's first byte; set and cleared by net/
 			   alone */
 };

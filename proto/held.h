@@ -5,6 +5,10 @@
  *	reader -> worker	bit 0 clear: I closed that descriptor; set: I read through it
  *	worker -> reader	bit 0 clear: its chunk is unlinked; close it
  *
+ * With the highest bit set it is no hold but a slot of the worker's chunk map, whose chunk the
+ * reader found there and read (locate/chunk_map.h). The worker's answer has the start of its map
+ * in `generation`.
+ *
  * A FRAME_LOCAL answer carries its hold's number behind the presence bitmap.
  */
 #pragma once
@@ -16,11 +20,28 @@
 
 #define HELD_ENTRY_BYTES 8u
 #define HELD_ENTRIES_MAX (FRAME_SMALL_BYTES / HELD_ENTRY_BYTES)
-#define HELD_NUMBER_MAX  (UINT64_MAX >> 1)
+#define HELD_NUMBER_MAX  (UINT64_MAX >> 2)
+#define HELD_SLOT        (1ull << 63)
 
 static inline uint64_t held_entry(uint64_t number, bool used)
 {
 	return number << 1 | (used ? 1 : 0);
+}
+
+static inline uint64_t held_slot_entry(uint32_t slot)
+{
+	return HELD_SLOT | (uint64_t)slot << 1 | 1;
+}
+
+/* True for a slot of the map. */
+static inline bool held_is_slot(uint64_t entry)
+{
+	return entry & HELD_SLOT;
+}
+
+static inline uint32_t held_slot(uint64_t entry)
+{
+	return (uint32_t)((entry & ~HELD_SLOT) >> 1);
 }
 
 static inline uint64_t held_number(uint64_t entry)

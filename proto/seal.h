@@ -14,22 +14,25 @@
 #include "base/check.h"
 #include "base/clock.h"
 
-#define SEAL_PAGE       4096u /* extents of one request */
-#define SEAL_HELD_BYTES (SEAL_PAGE / 8)
-#define SEAL_ASK_BYTES  (SEAL_HELD_BYTES + 16) /* packed, at most */
+#define SEAL_PAGE         4096u /* extents of one request */
+#define SEAL_HELD_BYTES   (SEAL_PAGE / 8)
+#define SEAL_ASK_BYTES    (SEAL_HELD_BYTES + 32) /* packed, at most */
+#define SEAL_RUN_BYTES    24u                    /* the same, of a run of equal states */
+#define SEAL_STATES_BYTES (SEAL_PAGE * SEAL_RUN_BYTES + 32)
 
 /* What was said to be held stays so without another word, also of a connection that is gone: its
  * process may come back as another one. */
 #define SEAL_HELD_NS (30 * CLOCK_SECOND)
 
 /*
- *	ABSENT ──► INCOMPLETE ──all there, and quiet──► VERIFYING ──all verified──► SEALED
- *	   ▲           ▲ └──────────────────────────────────────────────────────────────┤
- *	   └───────────┴──a finding, bytes gone, another file─────────────────────────────┘
+ *	UNKNOWN ─► ABSENT ─► INCOMPLETE ──all there, and quiet──► VERIFYING ──► SEALED
+ *	             ▲           ▲                                    │           │
+ *	             └───────────┴──a finding, bytes gone, another file───────────┘
  *
- * REFUSED: not as things are; `why`.
+ * UNKNOWN: it was not looked at yet. REFUSED: not as things are; `why`.
  */
 enum seal_state {
+	SEAL_UNKNOWN,
 	SEAL_ABSENT,     /* nothing of it is here */
 	SEAL_INCOMPLETE, /* `missing` bytes are not in the extent's file, or it waits: `why` */
 	SEAL_VERIFYING,  /* `percent` of its bytes were verified */
@@ -47,6 +50,7 @@ enum seal_why {
 	SEAL_WHY_SIZE,     /* the worker's extents have another size than the mount's */
 	SEAL_WHY_TIER,     /* its disk does not serve */
 	SEAL_WHY_TABLE,    /* the worker does not know that generation */
+	SEAL_WHY_OFF,      /* this worker seals nothing */
 	SEAL_WHYS
 };
 
@@ -57,6 +61,25 @@ struct seal_status {
 	uint32_t findings; /* how often it was found damaged since the worker's start */
 	uint64_t missing;  /* bytes of objects */
 };
+
+struct seal_ask {
+	bool take;
+	uint64_t end;                  /* of what the mount shows; UINT64_MAX: not known */
+	uint8_t held[SEAL_HELD_BYTES]; /* bits */
+};
+
+/* Packs an ask about n extents; returns the length. */
+size_t seal_ask_pack(const struct seal_ask *ask, uint32_t n, uint8_t out[SEAL_ASK_BYTES]);
+/* -EBADMSG: does not decode, or more bits than extents. */
+int seal_ask_unpack(
+	const void *data, size_t len, uint32_t n, struct seal_ask *ret_ask) __must_check;
+
+/* Packs n <= SEAL_PAGE states; malloc'ed, or NULL. */
+uint8_t *seal_states_pack(
+	uint64_t epoch, const struct seal_status *states, uint32_t n, size_t *ret_len);
+/* -EBADMSG: does not decode, is not of n states, or a number is none of ours. */
+int seal_states_unpack(const void *data, size_t len, uint32_t n, uint64_t *ret_epoch,
+	struct seal_status *ret_states) __must_check;
 
 /* For people; of any value. */
 const char *seal_state_name(enum seal_state state);

@@ -123,6 +123,7 @@ void chunk_bits_set(struct chunk *chunk, uint32_t first, uint32_t n)
 {
 	uint32_t added = 0;
 
+	atomic_fetch_add(&chunk->writes, 1);
 	for_each_word(w, first, n)
 	{
 		uint64_t mask = word_mask(w, first, n);
@@ -131,9 +132,13 @@ void chunk_bits_set(struct chunk *chunk, uint32_t first, uint32_t n)
 	}
 	atomic_fetch_add(&chunk->present_blocks, added);
 	atomic_fetch_add(&chunk->tier->blocks, added);
+	if (chunk->extent)
+		atomic_fetch_add(&chunk->extent->written, added);
+	publish_chunk(chunk);
 }
 
-void chunk_bits_verified(struct chunk *chunk, uint32_t first, uint32_t n)
+/* True when there were any to clear. */
+static bool clear_unverified(struct chunk *chunk, uint32_t first, uint32_t n)
 {
 	uint32_t cleared = 0;
 
@@ -144,6 +149,13 @@ void chunk_bits_verified(struct chunk *chunk, uint32_t first, uint32_t n)
 		cleared += ones(mask & atomic_fetch_and(&chunk->unverified[w], ~mask));
 	}
 	atomic_fetch_sub(&chunk->unverified_blocks, cleared);
+	return cleared > 0;
+}
+
+void chunk_bits_verified(struct chunk *chunk, uint32_t first, uint32_t n)
+{
+	if (clear_unverified(chunk, first, n))
+		publish_chunk(chunk);
 }
 
 void chunk_bits_clear(struct chunk *chunk, uint32_t first, uint32_t n)
@@ -158,7 +170,8 @@ void chunk_bits_clear(struct chunk *chunk, uint32_t first, uint32_t n)
 	}
 	atomic_fetch_sub(&chunk->present_blocks, removed);
 	atomic_fetch_sub(&chunk->tier->blocks, removed);
-	chunk_bits_verified(chunk, first, n);
+	(void)clear_unverified(chunk, first, n); /* gone either way */
+	publish_chunk(chunk);
 }
 
 bool chunk_bits_all(const _Atomic uint64_t *words, uint32_t first, uint32_t n)

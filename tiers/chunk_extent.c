@@ -24,6 +24,7 @@ void chunk_leave_extent(struct chunk *chunk)
 	pthread_mutex_lock(&chunk->lock);
 	dead = chunk->charged;
 	pthread_mutex_unlock(&chunk->lock);
+	extent_unmark(chunk, false);
 	extent_leave(chunk->extent, atomic_exchange(&chunk->counted, false), dead);
 }
 
@@ -159,10 +160,8 @@ void chunk_charge_found(struct chunk *chunk)
 
 /* ---- descriptors for readers ----------------------------------------------------------------- */
 
-/* The very file that is pinned, whatever its name means by now. -ENOENT: it has none. */
-static int reopen(const struct chunk_fds *fds)
+int chunk_fds_reopen(const struct chunk_fds *fds, int flags)
 {
-	const int flags = O_RDONLY;
 	struct stat st;
 	char path[32];
 	int fd = disk_fstat(fds->buffered, &st);
@@ -172,8 +171,8 @@ static int reopen(const struct chunk_fds *fds)
 	if (fd < 0)
 		return fd;
 	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fds->buffered);
-	fd = disk_open(AT_FDCWD, path, flags | O_DIRECT, 0);
-	return fd == -EINVAL ? disk_open(AT_FDCWD, path, flags, 0) : fd;
+	fd = disk_open(AT_FDCWD, path, O_RDONLY | flags, 0);
+	return fd == -EINVAL && flags ? disk_open(AT_FDCWD, path, O_RDONLY, 0) : fd;
 }
 
 int chunk_open_fd(struct chunk *chunk, int *ret_fd)
@@ -189,7 +188,7 @@ int chunk_open_fd(struct chunk *chunk, int *ret_fd)
 		return r;
 	r = chunk_pin(chunk);
 	if (r == 0) {
-		fd = reopen(chunk_fds(chunk));
+		fd = chunk_fds_reopen(chunk_fds(chunk), O_DIRECT);
 		chunk_unpin(chunk);
 	}
 	gate_leave(&chunk->tier->gate, &call);

@@ -55,6 +55,8 @@ struct chunk {
 	uint64_t charged;
 	bool held; /* unlinked: its charge is part of the tier's and the volume's held bytes */
 	_Atomic uint32_t writers;    /* writes under way; changed under `lock` */
+	_Atomic uint32_t writes;     /* counts pieces that became present, before they are */
+	_Atomic uint32_t damages;    /* counts pieces found damaged; under extents.lock */
 	struct tier *_Atomic moving; /* being copied there: writes wait; set under `lock` */
 	bool moved;                  /* gone because another tier has it now */
 	struct volume_space *space;
@@ -82,6 +84,9 @@ int chunk_pin(struct chunk *chunk) __must_check;
 void chunk_unpin(struct chunk *chunk);
 /* While it is pinned. */
 const struct chunk_fds *chunk_fds(const struct chunk *chunk);
+/* A new read-only descriptor of the very file that is pinned, whatever its name means by now;
+ * `flags`: O_DIRECT, where the filesystem has it, or 0. -ENOENT: it has no name. */
+int chunk_fds_reopen(const struct chunk_fds *fds, int flags) __must_check;
 /* The mode of the file after the chunk's state turned; pinned. */
 void chunk_note_mode(struct chunk *chunk);
 /* Makes a chunk in its extent, as tier_set_admit.c does in a file. */

@@ -246,6 +246,7 @@ static void drop_piece(struct chunk *chunk, const struct span *piece)
 	 * it. */
 	(void)tier_io(chunk->tier, r, began);
 	chunk_bits_clear(chunk, first_block(piece), blocks(piece));
+	extent_unmark(chunk, true);
 	counter_add(&chunk->set->counters.mismatches, 1);
 	note_progress(chunk);
 }

@@ -2,7 +2,8 @@
 #include "tiers/evict_internal.h"
 #include "tiers/tier_set_internal.h"
 
-#define EVICT_TRIES 8u /* chunks at the head of a queue that are looked at, some of them busy */
+#define EVICT_TRIES 8u    /* chunks at the head of a queue that are looked at, some of them busy */
+#define HELD_TRIES  4096u /* the same, of chunks that a kernel has in a device: they go to its end */
 /* A volume must be worth that many times as much as one of the same priority to push it out: two
  * that are read alike leave each other alone. */
 #define EVICT_WORTH 4u
@@ -60,22 +61,6 @@ static bool may_take_locked(const struct evict_for *why, const struct volume_spa
 	       worth_less(volumes_value_locked(from, now), volumes_value_locked(to, now));
 }
 
-/* The first chunk of a queue that may go now, or NULL. */
-static struct chunk *head_locked(struct list *queue, uint64_t older_than)
-{
-	uint32_t tries = 0;
-
-	list_for_each (node, queue) {
-		struct chunk *chunk = list_entry(node, struct chunk, queued);
-
-		if (chunk->read_at > older_than || ++tries > EVICT_TRIES)
-			break;
-		if (chunk_is_idle(chunk))
-			return chunk;
-	}
-	return NULL;
-}
-
 struct search {
 	const struct evict_for *why;
 	const struct tier *tier; /* NULL: any */
@@ -83,6 +68,41 @@ struct search {
 	struct chunk *best;
 	struct rank rank;
 };
+
+/* What a kernel has in a device goes only for what an operator said. */
+static bool may_take_held(const struct evict_for *why, const struct volume_space *from)
+{
+	return why->shrink || (why->space && why->space != from &&
+				      from->policy.priority < why->space->policy.priority);
+}
+
+/* The first chunk of a queue that may go now, or NULL. */
+static struct chunk *head_locked(
+	const struct search *s, struct list *queue, uint64_t older_than, bool take_held)
+{
+	uint32_t tries = 0;
+	uint32_t held = 0;
+
+	list_for_each_safe (node, queue) {
+		struct chunk *chunk = list_entry(node, struct chunk, queued);
+
+		if (chunk->read_at > older_than || tries == EVICT_TRIES || held == HELD_TRIES)
+			break;
+		if (!take_held && chunk->extent && atomic_load(&chunk->extent->holders)) {
+			held++;
+			if (chunk->read_at < s->now) {
+				chunk->read_at = s->now;
+				list_remove(node);
+				list_push_back(queue, node);
+			}
+			continue;
+		}
+		tries++;
+		if (chunk_is_idle(chunk))
+			return chunk;
+	}
+	return NULL;
+}
 
 static void look_locked(
 	struct search *s, struct volume_space *space, uint32_t tier, enum space_queue queue)
@@ -95,7 +115,8 @@ static void look_locked(
 	if (list_empty(&space->queues[tier][queue]) ||
 		!may_take_locked(s->why, space, queue, s->now))
 		return;
-	chunk = head_locked(&space->queues[tier][queue], fresh_stays ? grace : UINT64_MAX);
+	chunk = head_locked(s, &space->queues[tier][queue], fresh_stays ? grace : UINT64_MAX,
+		may_take_held(s->why, space));
 	if (!chunk)
 		return;
 	rank.read_at = chunk->read_at;

@@ -111,12 +111,13 @@ void extent_unref(struct extent *extent)
 	volumes_settle(extent->space, atomic_load(&extent->orphaned), 0);
 	chunk_held_sub(extent->set, extent->tier, extent->space, atomic_load(&extent->held));
 	volumes_leave(&extent->set->volumes, extent->space);
+	ensure(atomic_load(&extent->holders) == 0);
+	free(extent->marks);
 	extent->magic = 0;
 	free(extent);
 }
 
-/* The extent of that number which new chunks join, or the one that is being made or removed. */
-static struct extent *find_locked(
+struct extent *extent_find_locked(
 	struct extents *extents, const struct volume_id *volume, uint64_t lineage, uint64_t number)
 {
 	struct map_node *node =
@@ -241,7 +242,7 @@ struct extent *extents_join(struct tier_set *set, const struct chunk_id *id, str
 	pthread_mutex_lock(&extents->lock);
 	bytes = extent_plan_bytes_locked(extents, &id->volume, id->lineage);
 	while (bytes) {
-		extent = find_locked(
+		extent = extent_find_locked(
 			extents, &id->volume, id->lineage, id->chunk / (bytes / CHUNK_BYTES));
 		if (!extent || extent->state == EXTENT_LIVE)
 			break;

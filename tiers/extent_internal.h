@@ -64,6 +64,11 @@ struct extent {
 	_Atomic uint64_t charged;  /* what the file takes */
 	_Atomic uint64_t orphaned; /* part of it: of no struct chunk */
 	_Atomic uint64_t held;     /* part of that: of chunks that were unlinked */
+	/* Of sealing (seal.h): */
+	_Atomic uint32_t holders; /* nothing of it moves or goes meanwhile */
+	_Atomic uint32_t damages; /* pieces found damaged */
+	_Atomic uint64_t changes; /* marks that went */
+	_Atomic uint64_t written; /* blocks that became present */
 	/* Under extents.lock: */
 	struct map_node by_number; /* (volume, lineage, number) */
 	struct map_node by_file;
@@ -75,6 +80,7 @@ struct extent {
 	bool aside;        /* its name is N.ID: nothing joins any more */
 	bool lost;         /* its file was removed behind our back: as `aside` */
 	bool scanned;      /* a start looked at all of its places */
+	uint32_t *marks;   /* of each chunk, what was verified (seal.c); NULL: nothing */
 };
 
 /* What is known of a volume: whether all of it is to be here. Under extents.lock. */
@@ -99,6 +105,7 @@ struct extents {
 	struct map by_file;
 	struct list plans;
 	uint32_t n_plans;
+	_Atomic uint64_t damages; /* of all extents */
 };
 
 /* The size of the extents that new chunks of a volume join; 0: they do not (extent_plan.c). */
@@ -153,6 +160,13 @@ struct extent *extents_join(struct tier_set *set, const struct chunk_id *id, str
 void extent_leave(struct extent *extent, bool was_complete, uint64_t dead);
 /* Gives the file its other name, so that a new one is made for what still lies in it. */
 int extent_set_aside(struct extent *extent) __must_check;
+
+/* The extent of that number which new chunks join, or the one that is being made or removed. */
+struct extent *extent_find_locked(
+	struct extents *extents, const struct volume_id *volume, uint64_t lineage, uint64_t number);
+/* A piece of the chunk was damaged, or the chunk leaves its extent, if it lies in one: it does not
+ * count as verified any more (seal.c). */
+void extent_unmark(struct chunk *chunk, bool damaged);
 
 struct extent *extent_ref(struct extent *extent);
 void extent_unref(struct extent *extent); /* NULL is allowed */

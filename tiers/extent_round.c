@@ -34,7 +34,9 @@ static bool is_stray(const struct strays *s, const struct chunk *chunk)
 	if (!chunk_is_live(chunk) || chunk->id.lineage != s->plan.lineage ||
 		!volume_id_equal(&chunk->id.volume, &s->plan.volume))
 		return false;
-	return s->plan.whole ? !is_current(s, chunk->extent) : chunk->extent != NULL;
+	if (s->plan.whole)
+		return !is_current(s, chunk->extent);
+	return chunk->extent && atomic_load(&chunk->extent->holders) == 0;
 }
 
 static void find_lowest(struct map_node *node, void *arg)
@@ -155,7 +157,8 @@ static void look(struct map_node *node, void *arg)
 	struct search *s = arg;
 	uint64_t charged = atomic_load(&extent->charged);
 
-	if (s->found || extent->state != EXTENT_LIVE || extent->aside || extent->lost)
+	if (s->found || extent->state != EXTENT_LIVE || extent->aside || extent->lost ||
+		atomic_load(&extent->holders))
 		return;
 	if (extent->dead < DEAD_MIN || extent->dead < charged / DEAD_SHARE)
 		return;

@@ -318,6 +318,7 @@ static int publish(struct copy *copy)
 	CRASH_POINT("move.listed");
 	descriptor_adopt(&copy->set->descriptors, &to->descriptor, &copy->fds);
 	if (r == 0 && take_place(copy)) {
+		publish_chunk(to);
 		retire(copy->set, copy->from);
 		return 0;
 	}

@@ -331,6 +331,7 @@ static int publish(struct chunk *chunk, struct chunk *copy)
 	}
 	if (chunk->tier != copy->tier)
 		(void)tier_index_remove(chunk->tier, &chunk->id); /* or the next start */
+	publish_chunk(copy);
 	chunk_unlink_file(chunk);
 	CRASH_POINT("relocate.moved");
 	if (chunk_state(copy) == CHUNK_COMPLETE && chunk_pin(copy) == 0) {

@@ -103,6 +103,7 @@ static void unlink_chunk(struct tier_set *set, struct chunk *chunk)
 {
 	struct shard *shard = set_shard(set, chunk->node.hash);
 
+	publish_gone(chunk);
 	volumes_unqueue(&set->volumes, chunk);
 	/* The index first: a file without a row is found again, a row without a file only looks
 	 * odd. */
@@ -348,6 +349,7 @@ int tier_set_open(
 	descriptor_cache_init(&set->descriptors, 0);
 	bounce_init(&set->bounce);
 	watch_init(&set->watch);
+	publish_init(&set->publish);
 	space_init(&set->space);
 	r = volumes_init(&set->volumes, n);
 	if (extents_init(&set->extents) < 0)
@@ -413,6 +415,7 @@ void tier_set_free(struct tier_set *set)
 	space_release(&set->space);
 	bounce_release(&set->bounce);
 	watch_release(&set->watch);
+	publish_release(&set->publish);
 	descriptor_cache_release(&set->descriptors);
 	set->magic = 0;
 	free(set);

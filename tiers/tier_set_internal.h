@@ -5,6 +5,7 @@
 #include "tiers/bounce_internal.h"
 #include "tiers/chunk_internal.h"
 #include "tiers/descriptor_internal.h"
+#include "tiers/publish_internal.h"
 #include "tiers/space_internal.h"
 #include "tiers/tier_internal.h"
 #include "tiers/watch_internal.h"
@@ -35,6 +36,7 @@ struct tier_set {
 	void *next_run_arg;
 	struct space space;
 	struct extents extents;
+	struct publish publish;
 	struct tier_counters counters;
 };
 

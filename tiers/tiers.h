@@ -112,6 +112,28 @@ struct tier_volume_status {
 bool tier_volume_status(struct tier_set *set, const struct volume_id *volume,
 	struct tier_volume_status *ret_status) __must_check;
 
+/*
+ * The map of chunks for readers on this node (locate/chunk_map.h), of `bytes` at most: from now on
+ * it is in step with the set's chunks; what goes leaves it before its file does. Once. -ENOMEM, or
+ * why there is no memfd; the functions below are for a set that has one.
+ */
+int tier_set_publish(struct tier_set *set, uint64_t bytes) __must_check;
+/* Of this map; 0: there is none. */
+uint64_t tier_map_start(const struct tier_set *set);
+/* A new descriptor for a reader; the caller closes it. */
+int tier_map_fd(const struct tier_set *set, int *ret_fd) __must_check;
+/* A reader read the chunk of that slot; any number is allowed. */
+void tier_map_note_read(struct tier_set *set, uint32_t slot);
+
+struct tier_map_use {
+	uint64_t bytes;
+	uint32_t chunks;
+	uint32_t max;
+	uint64_t refused; /* times that there was no room */
+};
+/* All zeros without a map. */
+void tier_map_use(const struct tier_set *set, struct tier_map_use *ret_use);
+
 /* A cached chunk, referenced, or NULL. Never blocks on I/O. */
 struct chunk *tier_chunk_find(struct tier_set *set, const struct chunk_id *id);
 

@@ -202,6 +202,8 @@ static void *clock_main(void *arg)
 		pthread_mutex_unlock(&watch->lock);
 		for (uint32_t i = 0; i < watch->started; i++)
 			tick(watch, &watch->probers[i], clock_mono_ns());
+		if (watch->started)
+			publish_tiers(watch->probers[0].set);
 		pthread_mutex_lock(&watch->lock);
 	}
 	pthread_mutex_unlock(&watch->lock);

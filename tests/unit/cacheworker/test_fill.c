@@ -115,6 +115,34 @@ static void test_every_announced_range_comes(void **state)
 	world_free(w);
 }
 
+/* Ranges of an order, far from one another in one chunk: these and nothing between them; nor does
+ * a read of what was announced bring neighbours. */
+static void test_exact(void **state)
+{
+	static const unsigned int files[] = { 130, 180, 140, 150, 130 };
+	struct world *w = world_new_sized(1 * GiB, FILES, FILE_B, 0);
+	uint64_t chunk = offset_of(w, 130) / CHUNK_BYTES;
+	struct err e = ERR_INIT;
+	struct rpc_call call;
+
+	(void)state;
+	for (unsigned int i = 0; i < ARRAY_SIZE(files); i++) {
+		assert_int_equal(offset_of(w, files[i]) / CHUNK_BYTES, chunk);
+		call = make_call(w, FRAME_PREFETCH, offset_of(w, files[i]), FILE_B, FRAME_EXACT);
+		assert_int_equal(rpc_call_wait(w->client, &call, &e), 0);
+		rpc_call_release(&call);
+	}
+	wait_until_written(w);
+	assert_int_equal(origin_gets(w), 4);
+	assert_int_equal(present_bytes(w, chunk), 4 * FILE_B);
+	call = make_call(w, FRAME_FETCH, offset_of(w, 10), FILE_B, FRAME_EXACT);
+	assert_int_equal(rpc_call_wait(w->client, &call, &e), 0);
+	rpc_call_release(&call);
+	wait_until_written(w);
+	assert_int_equal(origin_gets(w), 5);
+	world_free(w);
+}
+
 /* A fill that found no memory goes on when some comes free, without another request. */
 static void test_fill_wakes_with_memory(void **state)
 {
@@ -168,6 +196,7 @@ int main(void)
 		cmocka_unit_test(test_few_reads_cost_little),
 		cmocka_unit_test(test_whole_chunks_after_2_percent),
 		cmocka_unit_test(test_every_announced_range_comes),
+		cmocka_unit_test(test_exact),
 		cmocka_unit_test(test_fill_wakes_with_memory),
 		cmocka_unit_test(test_full_tier_ends_fills),
 	};

@@ -56,6 +56,7 @@ struct world {
 	uint64_t taken;  /* of it, by the test */
 	uint64_t scrub_rate;
 	uint64_t scrub_max_age;
+	uint64_t seal_rate;
 	/* Under lock: the master keeps requests until it is let go. */
 	pthread_mutex_t lock;
 	bool hold;
@@ -274,6 +275,7 @@ static inline void start_worker(struct world *w, uint64_t capacity)
 		.origin_requests = 16,
 		.scrub_rate = w->scrub_rate,
 		.scrub_max_age = w->scrub_max_age,
+		.seal_rate = w->seal_rate,
 	};
 	if (worker_open(&w->worker, &w->config, &e) < 0)
 		fail_msg("worker: %s", e.text);
@@ -455,7 +457,7 @@ static inline unsigned int fills_under_way(struct world *w)
 
 	pthread_mutex_lock(&w->worker.fills.lock);
 	n = w->worker.fills.in_flight + w->worker.fills.pumping +
-	    !list_empty(&w->worker.fills.active);
+	    !list_empty(&w->worker.fills.ahead) + !list_empty(&w->worker.fills.active);
 	pthread_mutex_unlock(&w->worker.fills.lock);
 	return n;
 }

@@ -22,7 +22,8 @@
 #include "base/hash.h"
 #include "base/units.h"
 #include "client/client.h"
-#include "locate/chunk_format.h"
+#include "locate/chunk_map.h"
+#include "locate/extent_format.h"
 #include "net/net.h"
 #include "placement/placement.h"
 #include "proto/granary.pb-c.h"
@@ -49,6 +50,7 @@ struct fix_seen {
 
 struct fix {
 	void (*on_hold)(struct fix *f, struct rpc_request *request);
+	void (*on_seal)(struct fix *f, struct rpc_request *request);
 	char dir[64];
 	struct ufs_config source;
 	struct budget budget;
@@ -73,6 +75,10 @@ struct fix {
 	bool park;      /* holds FETCHes */
 	int fail;       /* status of the next `fail_n` FETCHes */
 	uint32_t fail_n;
+	struct chunk_map_writer *writer; /* hands its map out; NULL: knows of none */
+	uint32_t maps;                   /* times that it did */
+	bool in_extent;                  /* every chunk lies in one file */
+	int file_fails;                  /* status of FILE */
 	int recheck;
 	uint64_t holds; /* number of the last */ /* answer to RECHECK */
 	uint32_t corrupt_n;                      /* next answers with bytes to damage */
@@ -183,9 +189,15 @@ static inline uint32_t fix_piece(
 	return length;
 }
 
+/* A file that is being made, and where a chunk lies in it. */
+struct fix_file {
+	int fd;
+	struct chunk_place place;
+};
+
 static inline void fix_write_piece(const struct fix_object *o, uint64_t number, void *arg)
 {
-	int fd = *(int *)arg;
+	const struct fix_file *file = arg;
 	uint32_t at = (uint32_t)((o->offset + number * PIECE_BYTES) % CHUNK_BYTES);
 	uint8_t data[PIECE_BYTES];
 	uint8_t bytes[CHUNK_ENTRY_BYTES];
@@ -193,27 +205,58 @@ static inline void fix_write_piece(const struct fix_object *o, uint64_t number, 
 
 	entry.length = fix_piece(o, number, data, &entry.xxh3);
 	piece_entry_encode(&entry, bytes);
-	assert_int_equal(file_pwrite_exact(fd, data, entry.length, at), 0);
-	assert_int_equal(
-		file_pwrite_exact(fd, bytes, sizeof(bytes),
-			CHUNK_TABLE_OFFSET + (uint64_t)at / BLOCK_BYTES * CHUNK_ENTRY_BYTES),
+	assert_int_equal(file_pwrite_exact(file->fd, data, entry.length, file->place.data + at), 0);
+	assert_int_equal(file_pwrite_exact(file->fd, bytes, sizeof(bytes),
+				 chunk_place_table(&file->place) +
+					 (uint64_t)at / BLOCK_BYTES * CHUNK_ENTRY_BYTES),
 		0);
+}
+
+#define FIX_EXTENT (4ull * CHUNK_BYTES)
+
+/* As in the head of the file that the chunk lies in. */
+static inline uint64_t fix_file_id(const struct fix *f, uint32_t chunk)
+{
+	return f->in_extent ? 5 : 100 + chunk * 100 + f->file_version[chunk];
+}
+
+static inline void fix_write_into(const struct fix *f, uint32_t chunk, struct fix_file *file)
+{
+	struct chunk_head head = { .id = { f->volume_id, f->lineage, chunk },
+		.file_id = fix_file_id(f, chunk) };
+	uint8_t block[CHUNK_HEAD_BYTES];
+
+	chunk_head_encode(&head, block);
+	assert_int_equal(file_pwrite_exact(file->fd, block, sizeof(block), file->place.head), 0);
+	fix_each_piece(f, (uint64_t)chunk * CHUNK_BYTES, CHUNK_BYTES, fix_write_piece, file);
 }
 
 static inline void fix_write_chunk(const struct fix *f, uint32_t chunk)
 {
-	int fd = open(fix_chunk_path(f, chunk), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-	uint8_t head[CHUNK_HEAD_BYTES];
+	struct fix_file file = { .place = CHUNK_PLACE_OWN };
 
-	if (fd < 0)
+	file.fd = open(fix_chunk_path(f, chunk), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (file.fd < 0)
 		return; /* made before */
-	chunk_head_encode(
-		&(struct chunk_head){ .id = { f->volume_id, f->lineage, chunk }, .file_id = 7 },
-		head);
-	assert_int_equal(ftruncate(fd, CHUNK_FILE_BYTES), 0);
-	assert_int_equal(file_pwrite_exact(fd, head, sizeof(head), CHUNK_HEAD_OFFSET), 0);
-	fix_each_piece(f, (uint64_t)chunk * CHUNK_BYTES, CHUNK_BYTES, fix_write_piece, &fd);
-	close(fd);
+	assert_int_equal(ftruncate(file.fd, CHUNK_FILE_BYTES), 0);
+	fix_write_into(f, chunk, &file);
+	close(file.fd);
+}
+
+/* All chunks in one file. */
+static inline void fix_write_extent(const struct fix *f)
+{
+	struct fix_file file;
+
+	file.fd = open(fix_path(f, "extent"), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+	if (file.fd < 0)
+		return; /* made before */
+	assert_int_equal(ftruncate(file.fd, (off_t)extent_file_bytes(FIX_EXTENT)), 0);
+	for (uint32_t chunk = 0; chunk < FIX_CHUNKS; chunk++) {
+		file.place = extent_place(FIX_EXTENT, chunk);
+		fix_write_into(f, chunk, &file);
+	}
+	close(file.fd);
 }
 
 /* ---- the worker ------------------------------------------------------------------------------ */
@@ -243,8 +286,12 @@ static inline void fix_reply_local(struct fix *f, struct rpc_request *request)
 	payload.parts[0].data = bitmap;
 	held_put(bitmap + CHUNK_BITMAP_BYTES, 0, held_entry(++f->holds, false));
 	payload.parts[0].len = CHUNK_BITMAP_BYTES + HELD_ENTRY_BYTES;
-	payload.fd = open(fix_chunk_path(f, chunk), O_RDONLY | O_DIRECT | O_CLOEXEC);
+	if (f->in_extent)
+		fix_write_extent(f);
+	payload.fd = open(f->in_extent ? fix_path(f, "extent") : fix_chunk_path(f, chunk),
+		O_RDONLY | O_DIRECT | O_CLOEXEC);
 	assert_true(payload.fd >= 0);
+	reply.extent = f->in_extent ? FIX_EXTENT : 0;
 	rpc_reply(request, 0, &reply, payload);
 }
 
@@ -291,19 +338,47 @@ static inline void fix_answer(struct fix *f, struct rpc_request *request)
 		fix_reply_bytes(f, request);
 }
 
+static inline void fix_on_map(struct fix *f, struct rpc_request *request)
+{
+	struct net_payload payload = NET_PAYLOAD_NONE;
+	struct frame reply = { 0 };
+	int r = 0;
+
+	pthread_mutex_lock(&f->lock);
+	if (f->writer)
+		reply.generation = chunk_map_writer_start(f->writer);
+	if (request->frame.op == FRAME_MAP && !f->writer) {
+		r = -EOPNOTSUPP;
+	} else if (request->frame.op == FRAME_MAP &&
+		   request->frame.generation != reply.generation) {
+		assert_int_equal(chunk_map_writer_fd(f->writer, &payload.fd), 0);
+		f->maps++;
+	}
+	pthread_mutex_unlock(&f->lock);
+	rpc_reply(request, r, &reply, payload);
+}
+
 static inline void fix_on_worker(struct rpc_request *request, void *arg)
 {
 	struct fix *f = arg;
 	const struct frame *frame = &request->frame;
 
-	if (frame->op == FRAME_HELD) { /* comes when it comes */
-		rpc_reply(request, 0, NULL, NET_PAYLOAD_NONE);
+	if (frame->op == FRAME_SEAL && f->on_seal) {
+		f->on_seal(f, request);
+		return;
+	}
+	if (frame->op == FRAME_HELD || frame->op == FRAME_MAP) { /* come when they come */
+		fix_on_map(f, request);
 		return;
 	}
 	pthread_mutex_lock(&f->lock);
 	f->seen[f->seen_n++ % FIX_LOG] = (struct fix_seen){ frame->op, frame->class, frame->flags,
 		frame->offset, frame->length };
-	if (frame->op != FRAME_FETCH) {
+	if (frame->op == FRAME_FILE && f->file_fails) {
+		rpc_reply(request, f->file_fails, NULL, NET_PAYLOAD_NONE);
+	} else if (frame->op == FRAME_FILE) {
+		fix_reply_local(f, request);
+	} else if (frame->op != FRAME_FETCH) {
 		rpc_reply(request, frame->op == FRAME_RECHECK ? f->recheck : 0, NULL,
 			NET_PAYLOAD_NONE);
 	} else if (f->fail_n) {

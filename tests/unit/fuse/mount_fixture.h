@@ -27,11 +27,13 @@
 #define BIG        "big"
 #define STALL      "stall"
 #define EXTENT     (16ull << 20)
+#define LOCAL_MAX  8u /* devices at most */
 
 enum command {
 	COMMAND_NONE,
 	COMMAND_UNMOUNT,
 	COMMAND_FORCE,
+	COMMAND_SWITCH, /* to the devices of shared->local */
 };
 
 /* Shared by the test and its daemons. */
@@ -41,6 +43,9 @@ struct shared {
 	_Atomic bool serving;
 	_Atomic bool hesitates; /* a daemon stops before it is settled */
 	_Atomic bool mounted;   /* and got so far */
+	_Atomic uint32_t local; /* bits: devices that are files, made by local_files() */
+	_Atomic bool directio;
+	struct mounted_superblocks supers; /* after the last command */
 	char line[ERR_TEXT_MAX];
 };
 
@@ -70,6 +75,46 @@ static void on_gone(void *arg)
 	atomic_store(&gone, true);
 }
 
+static void local_path(uint32_t extent, char path[128])
+{
+	snprintf(path, 128, "%s/extent-%u", dir, extent);
+}
+
+/* What shared->local wants. */
+static void devices_open(struct mounted_devices *devices, int fds[LOCAL_MAX])
+{
+	uint32_t local = atomic_load(&shared->local);
+	char path[128];
+
+	*devices = (struct mounted_devices){
+		.local = fds, .mark = local, .directio = atomic_load(&shared->directio)
+	};
+	for (uint32_t i = 0; i < LOCAL_MAX; i++) {
+		local_path(i, path);
+		fds[i] = local & 1u << i ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+		devices->n += fds[i] >= 0;
+	}
+}
+
+static void devices_close(int fds[LOCAL_MAX])
+{
+	for (uint32_t i = 0; i < LOCAL_MAX; i++)
+		if (fds[i] >= 0)
+			close(fds[i]);
+}
+
+static int switch_devices(struct mounted *mounted, struct err *e)
+{
+	struct mounted_devices devices;
+	int fds[LOCAL_MAX];
+	int r;
+
+	devices_open(&devices, fds);
+	r = mounted_switch(mounted, &devices, e);
+	devices_close(fds);
+	return r;
+}
+
 static void obey(struct mounted *mounted)
 {
 	struct err e = ERR_INIT;
@@ -78,9 +123,13 @@ static void obey(struct mounted *mounted)
 
 	if (command == COMMAND_NONE)
 		return;
-	r = mounted_unmount(mounted, NULL, command == COMMAND_FORCE, NULL, &e);
+	if (command == COMMAND_SWITCH)
+		r = switch_devices(mounted, &e);
+	else
+		r = mounted_unmount(mounted, NULL, command == COMMAND_FORCE, NULL, &e);
 	memcpy(shared->line, e.text, sizeof(e.text));
-	if (r == 0)
+	mounted_superblocks(mounted, &shared->supers);
+	if (r == 0 && command != COMMAND_SWITCH)
 		atomic_store(&gone, true);
 	atomic_store(&shared->result, r);
 }
@@ -90,7 +139,9 @@ _Noreturn static void daemon_main(void)
 	struct synthetic reader;
 	struct slots *slots;
 	struct mounted *mounted;
+	struct mounted_devices devices;
 	struct err e = ERR_INIT;
+	int fds[LOCAL_MAX];
 	int point_fd = -1;
 
 	synthetic_start(&reader, control);
@@ -99,9 +150,11 @@ _Noreturn static void daemon_main(void)
 	if (slots_phase(slots) == SLOTS_NEW) {
 		slots_mount(slots)->extent_bytes = image.info.extent_bytes;
 		slots_mount(slots)->extents = image.info.extents;
+		slots_mount(slots)->volume_offset = image.info.volume_offset;
 		if (mountpoint_open(point, &point_fd, &e) < 0)
 			goto fail;
 	}
+	devices_open(&devices, fds);
 	if (mounted_new(&(struct mounted_config){ .engine = fixture_engine,
 				.mountpoint = point,
 				.source = "test",
@@ -113,9 +166,11 @@ _Noreturn static void daemon_main(void)
 				.hand_fd = hand[1],
 				.slots = slots,
 				.reader = &reader.reader,
+				.devices = &devices,
 				.on_gone = on_gone },
 		    &mounted, &e) < 0)
 		goto fail;
+	devices_close(fds);
 	if (point_fd >= 0)
 		close(point_fd);
 	atomic_store(&shared->mounted, true);
@@ -219,7 +274,7 @@ static int unmount_by_hand(bool lazy)
 	return system(command) == 0 ? 0 : EINVAL;
 }
 
-static int unmount(enum command command)
+static int daemon_do(enum command command)
 {
 	uint64_t until = clock_mono_ns() + 40 * CLOCK_SECOND;
 
@@ -228,6 +283,11 @@ static int unmount(enum command command)
 	while (atomic_load(&shared->result) == 1 && clock_mono_ns() < until)
 		clock_sleep_ns(CLOCK_MS);
 	return atomic_load(&shared->result);
+}
+
+static int unmount(enum command command)
+{
+	return daemon_do(command);
 }
 
 static uint64_t requests(void)
@@ -353,7 +413,9 @@ static void add(struct listing *l, const char *key, uint64_t size)
 
 static void build(void)
 {
-	const struct image_options options = { .umask = 022, .extent_bytes = EXTENT };
+	const struct image_options options = {
+		.umask = 022, .extent_bytes = EXTENT, .one_device = fixture_engine->one_device
+	};
 	const struct volume_id volume = { { 1, 2, 3 } };
 	struct listing *l = listing_new(64 << 20);
 	struct err e = ERR_INIT;
@@ -415,6 +477,7 @@ static int setup(void **state)
 	synthetic_set(&control->stall, 0, 0);
 	synthetic_set(&control->fail, 0, 0);
 	synthetic_set(&control->later, 0, 0);
+	atomic_store(&shared->local, 0);
 	if (fixture_user)
 		dev_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
 	else

@@ -239,7 +239,7 @@ static void damaged(void **state)
 	assert_false(get(t, &plain).reused);
 	assert_int_equal(chmod(image_path(&r), 0666), 0); /* others could have written */
 	assert_false(get(t, &plain).reused);
-	rewrite(info_path(&r), "\"version\": 1", "\"version\": 9");
+	rewrite(info_path(&r), "\"version\": 2", "\"version\": 9");
 	assert_false(get(t, &plain).reused);
 	assert_int_equal(truncate(info_path(&r), 20), 0);
 	assert_false(get(t, &plain).reused);

@@ -80,6 +80,161 @@ static void killed_while_mounting(void **state)
 	munmap(h, sizeof(*h));
 }
 
+/* ---- devices that are files ------------------------------------------------------------------ */
+
+/* One file for each extent of the volume, right bytes in it. */
+static void local_files(void)
+{
+	unsigned char *bytes = malloc(1 << 20);
+	char path[128];
+
+	assert_true(image.info.extents <= LOCAL_MAX);
+	for (uint32_t i = 0; i + 1 < image.info.extents; i++) {
+		int fd;
+
+		local_path(i, path);
+		fd = open(path, O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0400);
+		for (uint64_t at = 0; at < EXTENT; at += 1 << 20) {
+			synthetic_fill(i * EXTENT + at, 1 << 20, bytes);
+			assert_int_equal(pwrite(fd, bytes, 1 << 20, (off_t)at), 1 << 20);
+		}
+		close(fd);
+	}
+	free(bytes);
+}
+
+static uint32_t all_local(void)
+{
+	return (1u << (image.info.extents - 1)) - 1;
+}
+
+static void show(uint32_t local)
+{
+	atomic_store(&shared->local, local);
+	assert_int_equal(daemon_do(COMMAND_SWITCH), 0);
+	assert_int_equal(shared->supers.local, __builtin_popcount(local));
+	assert_int_equal(shared->supers.bits[0], local);
+	assert_int_equal(shared->supers.mark, local);
+}
+
+/* No READ more than before. */
+static uint64_t reads(void)
+{
+	struct slots *slots = NULL;
+	struct err e = ERR_INIT;
+	uint64_t n;
+
+	assert_int_equal(slots_open(slots_fd, &slots, &e), 0);
+	n = counter_get(&((struct session_counters *)slots_counters(slots))->read);
+	slots_free(slots);
+	return n;
+}
+
+/* Served, mixed, files alone, and back; whoever has a file open reads on as before. */
+static void switches(void **state)
+{
+	uint64_t before;
+	char byte[1];
+	int fd;
+
+	NEED_KERNEL();
+	local_files();
+	check_all();
+	show(1 << 1); /* part of the large file */
+	check_all();
+	assert_int_equal(shared->supers.switches, 1);
+	fd = open(file_path(BIG), O_RDONLY | O_CLOEXEC);
+	atomic_store(&shared->directio, true);
+	before = reads();
+	show(all_local());
+	check_all();
+	assert_int_equal(reads(), before);
+	assert_int_equal(shared->supers.old, 1); /* of the open file; the others are gone */
+	assert_int_equal(pread(fd, byte, 1, 0), 1);
+	assert_int_equal(unmount(COMMAND_UNMOUNT), -EBUSY);
+	assert_non_null(strstr(shared->line, "pid"));
+	check_all();
+	show(0);
+	assert_true(shared->supers.held[0] == all_local() || shared->supers.held[0] == 1 << 1);
+	assert_int_equal(pread(fd, byte, 1, BIG_BYTES - 1), 1);
+	close(fd);
+	eventually(daemon_do(COMMAND_SWITCH) == 0 && shared->supers.old <= 1);
+	check_all();
+	assert_true(reads() > before);
+	atomic_store(&shared->directio, false);
+	assert_int_equal(unmount(COMMAND_UNMOUNT), 0);
+	daemon_ended();
+}
+
+/* No daemon, all of it files: readers need none. The successor knows what is shown. */
+static void local_without_daemon(void **state)
+{
+	NEED_KERNEL();
+	local_files();
+	show(all_local());
+	daemon_kill();
+	drop_pages(BIG);
+	check_all();
+	daemon_start();
+	show(1);
+	check_all();
+	assert_int_equal(shared->supers.switches, 2);
+	assert_int_equal(unmount_by_hand(false), 0);
+	daemon_ended(); /* it heard of it, by the one device that is always served */
+}
+
+static uint32_t mounts_at_point(void)
+{
+	FILE *list = fopen("/proc/self/mountinfo", "re");
+	char line[4096];
+	uint32_t n = 0;
+
+	while (fgets(line, sizeof(line), list))
+		n += strstr(line, point) != NULL;
+	fclose(list);
+	return n;
+}
+
+/* Switch after switch under readers, the daemon killed at any time: no error, one mount at the end. */
+static void switches_under_readers(void **state)
+{
+	enum { READERS = 4, ROUNDS = 40 };
+	_Atomic bool *stop;
+	pid_t readers[READERS];
+	int status;
+
+	NEED_KERNEL();
+	local_files();
+	stop = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	for (uint32_t i = 0; i < READERS; i++)
+		readers[i] = reader_of_all(i * 31, stop);
+	for (uint32_t i = 0; i < ROUNDS; i++) {
+		atomic_store(&shared->directio, i % 2);
+		if (i % 4 == 3) { /* killed in the middle of it, or not */
+			atomic_store(&shared->local, i & all_local());
+			atomic_store(&shared->result, 1);
+			atomic_store(&shared->command, COMMAND_SWITCH);
+			clock_sleep_ns(i * CLOCK_MS / 4);
+			daemon_kill();
+			daemon_start();
+			assert_int_equal(mounts_at_point(), 1);
+		} else {
+			show(i & all_local());
+		}
+	}
+	atomic_store(stop, true);
+	for (uint32_t i = 0; i < READERS; i++) {
+		assert_true(ends_within(readers[i], 5 * CLOCK_SECOND, &status));
+		assert_int_equal(status, 0);
+	}
+	assert_int_equal(mounts_at_point(), 1);
+	check_all();
+	atomic_store(&shared->directio, false);
+	assert_int_equal(unmount(COMMAND_UNMOUNT), 0);
+	daemon_ended();
+	assert_int_equal(mounts_at_point(), 0);
+}
+
 /* ---- the mount point ------------------------------------------------------------------------- */
 
 static void mount_points(void **state)
@@ -105,6 +260,9 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		MOUNT_TESTS,
+		MOUNT_TEST(switches),
+		MOUNT_TEST(local_without_daemon),
+		MOUNT_TEST(switches_under_readers),
 		cmocka_unit_test(killed_while_mounting),
 		cmocka_unit_test(mount_points),
 	};

@@ -1,0 +1,82 @@
+/*
+ * The native engine over a loop device: the kernel mounts the image as the beginning of one block
+ * device, whose other bytes are the volume. For kernels that mount EROFS from block devices only
+ * (before 6.12), and for O_DIRECT of applications. See docs/decisions/one-device-flavour.md.
+ */
+#include "base/cleanup.h"
+#include "fuse/mounted_internal.h"
+#include "fuse/mounter.h"
+
+#include <sys/stat.h>
+
+static int loop_probe(const struct engine_wish *wish, struct err *e)
+{
+	(void)wish;
+	return mounter_probe_loop(e);
+}
+
+/* A /dev/fuse of our own, where whoever started us had none to give. */
+static int loop_connect(struct mounted *m, int *ret_root, struct err *e)
+{
+	dev_t dev = 0;
+	int r = mounted_need_device(m, e);
+
+	if (r == 0)
+		r = mounter_mount_fuse(m->config.dev_fd, NULL, ret_root, &dev, e);
+	if (r == 0)
+		slots_mount(m->config.slots)->fuse_dev = dev;
+	return r;
+}
+
+static int loop_tree(struct mounted *m, struct tree **ret_tree, struct err *e)
+{
+	const struct slots_mount *facts = slots_mount(m->config.slots);
+	struct tree_device_config config = {
+		.volume_offset = facts->volume_offset,
+		.volume_bytes = facts->extents * facts->extent_bytes,
+	};
+	_cleanup_close_ int fd = -1;
+	struct stat st;
+	int r = mounted_image_open(m, &fd, e);
+
+	if (r < 0)
+		return r;
+	if (fstat(fd, &st) != 0)
+		return err_set(e, err_errno(), "the image cannot be looked at: %m");
+	config.image_bytes = (uint64_t)st.st_size;
+	if (config.image_bytes > config.volume_offset)
+		return err_set(e, -EBADMSG,
+			"the image is not one for a loop device: unmount with --force and mount "
+			"again");
+	config.image_fd = TAKE_FD(fd);
+	return tree_device_new(&config, ret_tree, e);
+}
+
+static int loop_finish(struct mounted *m, int root, int *ret_shown, struct err *e)
+{
+	struct kernel_superblock super = { 0 };
+	int r = mounter_mount_loop(root, TREE_DEVICE_NAME, ret_shown, &super, e);
+
+	if (r == 0)
+		slots_mount(m->config.slots)->point_dev = super.dev;
+	return r;
+}
+
+static void loop_free_tree(struct mounted *m, struct tree *tree)
+{
+	tree_device_free(tree);
+	mounted_image_drop(m);
+}
+
+const struct engine engine_loop = {
+	.name = "native (loop)",
+	.option = "loop",
+	.number = 3,
+	.one_device = true,
+	.auto_why = "this kernel mounts EROFS from loop devices",
+	.probe = loop_probe,
+	.connect = loop_connect,
+	.tree = loop_tree,
+	.finish = loop_finish,
+	.free_tree = loop_free_tree,
+};

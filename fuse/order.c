@@ -1,0 +1,337 @@
+/* Announced orders: their life, the reads that follow them, what is asked for next. See order.h. */
+#include "fuse/order_internal.h"
+#include "admin/admin.h"
+#include "base/arena.h"
+#include "base/cleanup.h"
+
+#include <stdlib.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define UNIT_BLOCKS (UNIT_BYTES / BLOCK_BYTES)
+#define PUMP_RANGES 256u /* asked for before the sockets are looked at again */
+
+const struct counter_info *order_counter_table(uint32_t *ret_n)
+{
+#define ROW(...) COUNTER_ROW(order_counters, __VA_ARGS__)
+	static const struct counter_info table[] = { ORDER_COUNTERS(ROW) };
+#undef ROW
+
+	*ret_n = ARRAY_SIZE(table);
+	return table;
+}
+
+const struct order_counters *order_counters(const struct order *order)
+{
+	return &order->counters;
+}
+
+void order_wake(struct order *order)
+{
+	if (!atomic_exchange(&order->woken, true))
+		(void)eventfd_write(order->wake_fd, 1); /* cannot overflow */
+}
+
+/* ---- feeds ----------------------------------------------------------------------------------- */
+
+/* Each has the same share of what may be on its way. */
+static void share_window_locked(struct order *order)
+{
+	uint32_t n = max(atomic_load(&order->n_feeds), 1u);
+
+	list_for_each (node, &order->feeds) {
+		struct order_feed *feed = list_entry(node, struct order_feed, link);
+
+		order_window_limit(&feed->window, min(ORDER_FILES / n, ORDER_SPAN / 2),
+			order->config.window_bytes / n);
+	}
+}
+
+int order_feed_add(struct order *order, struct order_sequence *sequence,
+	const struct order_share *share, struct order_feed **ret_feed)
+{
+	struct order_feed *feed = arena_calloc(ARENA_ORDERS, 1, sizeof(*feed));
+
+	if (!feed)
+		return -ENOMEM;
+	feed->sequence = sequence;
+	feed->share = *share;
+	feed->count = order_share_count(share);
+	order_window_init(&feed->window, feed->count, feed->ring);
+	pthread_mutex_lock(&order->lock);
+	list_push_back(&order->feeds, &feed->link);
+	atomic_fetch_add(&order->n_feeds, 1);
+	share_window_locked(order);
+	pthread_mutex_unlock(&order->lock);
+	counter_add(&order->counters.announced, 1);
+	*ret_feed = feed;
+	return 0;
+}
+
+void order_feed_remove(struct order *order, struct order_feed *feed)
+{
+	if (!feed)
+		return;
+	pthread_mutex_lock(&order->lock);
+	list_remove(&feed->link);
+	atomic_fetch_sub(&order->n_feeds, 1);
+	share_window_locked(order);
+	order_sequence_unref(feed->sequence);
+	pthread_mutex_unlock(&order->lock);
+	arena_free(ARENA_ORDERS, feed, sizeof(*feed));
+}
+
+/* ---- what is read ---------------------------------------------------------------------------- */
+
+/* A sample was read; who is to read it there? True: somebody who announced it. */
+static bool note_sample_locked(
+	struct order *order, const struct order_samples *list, uint32_t number, uint32_t upto)
+{
+	bool announced = false;
+
+	list_for_each (node, &order->feeds) {
+		struct order_feed *feed = list_entry(node, struct order_feed, link);
+		uint32_t place;
+		uint64_t k;
+
+		if (feed->sequence->samples != list)
+			continue;
+		place = order_sequence_place(feed->sequence, number);
+		if (place == ORDER_NOWHERE)
+			continue;
+		announced = true;
+		if (upto > 0 && order_share_find(&feed->share, place, &k) &&
+			order_window_read(&feed->window, k, upto) &&
+			order_window_room(&feed->window))
+			order_wake(order);
+	}
+	return announced;
+}
+
+/* A small sample is read with its first READ, a large one as far as it goes. */
+static uint32_t read_upto(const struct order_sample *sample, uint64_t end)
+{
+	uint64_t bytes = sample->length;
+
+	if (sample->length > UNIT_BYTES)
+		bytes = min(bytes, end > sample->start ? end - sample->start : 0);
+	return (uint32_t)(bytes / BLOCK_BYTES);
+}
+
+static bool look(struct order *order, uint64_t offset, uint32_t length, bool note)
+{
+	bool announced = false;
+
+	if (atomic_load(&order->n_feeds) == 0)
+		return false;
+	pthread_mutex_lock(&order->lock);
+	list_for_each (node, &order->lists) {
+		struct order_samples *list = list_entry(node, struct order_samples, link);
+		uint32_t i = order_samples_find(list, offset, length);
+
+		for (; i < list->n_by_start; i++) {
+			uint32_t number = list->by_start[i];
+			const struct order_sample *sample = &list->samples[number];
+
+			if (!order_sample_touches(sample, offset, length))
+				break;
+			announced |= note_sample_locked(
+				order, list, number, note ? read_upto(sample, offset + length) : 0);
+		}
+	}
+	pthread_mutex_unlock(&order->lock);
+	return announced;
+}
+
+bool order_note_read(struct order *order, uint64_t offset, uint32_t length)
+{
+	bool announced = look(order, offset, length, true);
+
+	if (announced)
+		counter_add(&order->counters.followed, 1);
+	return announced;
+}
+
+bool order_covers(struct order *order, uint64_t offset, uint32_t length)
+{
+	return look(order, offset, length, false);
+}
+
+/* ---- what is asked for ----------------------------------------------------------------------- */
+
+/* Whole units at most, and never over a chunk's end. */
+static struct order_range cut(const struct order_sample *sample, uint64_t place, uint32_t from)
+{
+	uint64_t offset = sample->start + (uint64_t)from * BLOCK_BYTES;
+	uint64_t end = min(sample->start + sample->length, offset + UNIT_BYTES);
+
+	end = min(end, align_down(offset, CHUNK_BYTES) + CHUNK_BYTES);
+	return (struct order_range){
+		.place = place,
+		.offset = offset,
+		.length = (uint32_t)(end - offset),
+		.from = from,
+	};
+}
+
+/* Takes the next range into the window. False: there is none, or no room. */
+static bool next_range_locked(struct order_feed *feed, struct order_range *ret)
+{
+	struct order_window *w = &feed->window;
+
+	while (order_window_room(w)) {
+		uint64_t place = order_share_place(&feed->share, w->next);
+		uint32_t number = order_sequence_sample(feed->sequence, place);
+		const struct order_sample *sample = &feed->sequence->samples->samples[number];
+		uint32_t total = (uint32_t)(sample->length / BLOCK_BYTES);
+		uint32_t done = order_window_done(w);
+
+		if (done >= total) {
+			order_window_pass(w);
+			continue;
+		}
+		*ret = cut(sample, w->next, done);
+		order_window_ask(w, ret->length / BLOCK_BYTES);
+		if (done + ret->length / BLOCK_BYTES >= total)
+			order_window_pass(w);
+		return true;
+	}
+	return false;
+}
+
+/* The feed whose turn it is, with something to ask for: it comes last now. */
+static struct order_feed *next_feed(struct order *order)
+{
+	struct order_feed *found = NULL;
+
+	pthread_mutex_lock(&order->lock);
+	list_for_each (node, &order->feeds) {
+		struct order_feed *feed = list_entry(node, struct order_feed, link);
+
+		if (feed->held.length == 0 && !next_range_locked(feed, &feed->held))
+			continue;
+		found = feed;
+		list_remove(&feed->link);
+		list_push_back(&order->feeds, &feed->link);
+		break;
+	}
+	pthread_mutex_unlock(&order->lock);
+	return found;
+}
+
+static void note_present(struct order *order, struct order_feed *feed)
+{
+	const struct order_range *range = &feed->held;
+
+	pthread_mutex_lock(&order->lock);
+	order_window_present(&feed->window, range->place, range->from,
+		range->from + range->length / BLOCK_BYTES);
+	pthread_mutex_unlock(&order->lock);
+	counter_add(&order->counters.present, 1);
+}
+
+enum order_pumped order_pump(struct order *order)
+{
+	for (unsigned int i = 0; i < PUMP_RANGES; i++) {
+		struct order_feed *feed = next_feed(order);
+		int r;
+
+		if (!feed)
+			return ORDER_PUMPED_ALL;
+		r = order->config.ops->prefetch(
+			order->config.arg, feed->held.offset, feed->held.length);
+		if (r == -EAGAIN)
+			return ORDER_PUMPED_BUSY;
+		if (r == -EALREADY) {
+			note_present(order, feed);
+		} else {
+			counter_add(&order->counters.asked, 1);
+			counter_add(&order->counters.asked_bytes, feed->held.length);
+		}
+		feed->held.length = 0;
+	}
+	return ORDER_PUMPED_SOME;
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+struct order *order_new(const struct order_config *config)
+{
+	struct order *order = calloc(1, sizeof(*order));
+
+	if (!order)
+		return NULL;
+	order->config = *config;
+	order->listen_fd = -1;
+	pthread_mutex_init(&order->lock, NULL);
+	list_init(&order->lists);
+	list_init(&order->feeds);
+	for (size_t i = 0; i < ARRAY_SIZE(order->jobs); i++)
+		order->jobs[i].fd = -1;
+	order->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	if (order->wake_fd < 0) {
+		order_free(order);
+		return NULL;
+	}
+	return order;
+}
+
+void order_free(struct order *order)
+{
+	if (!order)
+		return;
+	atomic_store(&order->stopping, true);
+	if (order->started) {
+		order_wake(order);
+		(void)pthread_join(order->thread, NULL); /* it is there */
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(order->jobs); i++)
+		order_job_end(&order->jobs[i]);
+	if (order->path)
+		(void)unlink(order->path); /* or it is gone already */
+	if (order->shown)
+		(void)unlink(order->shown);
+	cleanup_close(&order->listen_fd);
+	cleanup_close(&order->wake_fd);
+	pthread_mutex_destroy(&order->lock);
+	free(order->directory);
+	free(order->path);
+	free(order->shown);
+	free(order);
+}
+
+static json_t *job_json(const struct order_job *job)
+{
+	const struct order_feed *feed = job->feed;
+	const struct order_window *w = feed ? &feed->window : NULL;
+
+	return json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "pid", (int)job->pid,
+		"uid", (json_int_t)job->uid, "samples",
+		(json_int_t)(job->samples ? job->samples->n : 0), "rank",
+		(json_int_t)(feed ? feed->share.rank : 0), "world",
+		(json_int_t)(feed ? feed->share.world : 0), "places",
+		(json_int_t)(feed ? feed->count : 0), "asked", (json_int_t)(w ? w->next : 0),
+		"read", (json_int_t)(w ? w->seen : 0), "files_ahead",
+		(json_int_t)(w ? w->files : 0), "bytes_ahead", (json_int_t)(w ? w->bytes : 0));
+}
+
+json_t *order_json(struct order *order)
+{
+	uint32_t n;
+	const struct counter_info *table = order_counter_table(&n);
+	json_t *jobs = json_array();
+	json_t *json;
+
+	pthread_mutex_lock(&order->lock);
+	for (size_t i = 0; i < ARRAY_SIZE(order->jobs); i++)
+		if (order->jobs[i].fd >= 0)
+			/* without memory: a row less */
+			(void)json_array_append_new(jobs, job_json(&order->jobs[i]));
+	json = json_pack("{s:s?, s:I, s:o}", "socket", order->path, "window_bytes",
+		(json_int_t)order->config.window_bytes, "jobs", jobs);
+	pthread_mutex_unlock(&order->lock);
+	if (json)
+		(void)json_object_set_new(
+			json, "counters", admin_counters_json(table, n, &order->counters));
+	return json;
+}

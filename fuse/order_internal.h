@@ -1,0 +1,118 @@
+/*
+ * What the files of an order feed share: order.c (life, reads, what is asked for next),
+ * order_socket.c (its thread, connections), order_job.c (what a job says).
+ *
+ * order.lock guards feeds, windows and which lists there are. The thread alone adds and removes
+ * them and touches connections, so it reads without the lock what only it changes.
+ */
+#pragma once
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/types.h>
+#include "base/hash.h"
+#include "base/layout.h"
+#include "fuse/order.h"
+#include "fuse/order_proto.h"
+#include "fuse/order_sampler.h"
+#include "fuse/order_samples.h"
+#include "fuse/order_window.h"
+
+#define ORDER_JOBS  64u   /* connections */
+#define ORDER_FILES 8192u /* asked for and not read, of all jobs together */
+#define ORDER_DEVS  16u   /* device numbers that the mount had */
+
+struct order_range {
+	uint64_t place;
+	uint64_t offset;
+	uint32_t length; /* 0: none */
+	uint32_t from;   /* blocks of the sample before it */
+};
+
+/* One rank's order, fed. */
+struct order_feed {
+	struct list link; /* order.feeds */
+	struct order_sequence *sequence;
+	struct order_share share;
+	uint64_t count;
+	struct order_window window;
+	struct order_entry ring[ORDER_SPAN];
+	struct order_range held; /* could not be asked for yet; the thread's */
+};
+
+enum order_job_state {
+	ORDER_JOB_NEW,     /* has not said hello */
+	ORDER_JOB_READY,   /* may say anything */
+	ORDER_JOB_SAMPLES, /* its list is being sent */
+	ORDER_JOB_WAITS,   /* another job sends the list that it has named */
+	ORDER_JOB_NUMBERS, /* its numbers are being sent */
+};
+
+struct order_job {
+	struct order *order;
+	int fd; /* -1: free */
+	enum order_job_state state;
+	uint64_t since; /* when it came */
+	pid_t pid;
+	uid_t uid;
+	uint32_t have; /* bytes in `in` */
+	uint8_t *in;   /* ORDER_FRAME_MAX */
+	uint32_t out_len;
+	uint32_t out_sent;
+	uint8_t out[ORDER_REPLY_MAX];
+	uint8_t digest[SHA256_BYTES]; /* WAITS, SAMPLES: of the list */
+	uint32_t expected;            /* its samples */
+	uint32_t filled;
+	struct hash_sha256 *sha;
+	struct order_samples *loading;
+	char missing[128]; /* the first file that is not there */
+	uint32_t *numbers;
+	uint32_t n_numbers;
+	uint64_t numbers_bytes;
+	struct order_samples *samples;
+	struct order_feed *feed;
+};
+
+struct order {
+	struct order_config config;
+	struct order_counters counters;
+	pthread_mutex_t lock;
+	struct list lists;        /* struct order_samples that are whole */
+	struct list feeds;        /* in turn */
+	_Atomic uint32_t n_feeds; /* 0: there is nothing to look for */
+	uint64_t devs[ORDER_DEVS];
+	uint32_t n_devs; /* ever; the last ORDER_DEVS are known */
+
+	pthread_t thread;
+	bool started;
+	int wake_fd;
+	_Atomic bool woken;
+	_Atomic bool stopping;
+	int listen_fd;
+	char *directory;
+	char *path;  /* of the socket */
+	char *shown; /* the link to it; under the lock */
+	struct order_job jobs[ORDER_JOBS];
+};
+
+/* order.c; on the thread. A new feed is the order's; -ENOMEM. The sequence is taken over. */
+int order_feed_add(struct order *order, struct order_sequence *sequence,
+	const struct order_share *share, struct order_feed **ret_feed) __must_check;
+void order_feed_remove(struct order *order, struct order_feed *feed); /* NULL is allowed */
+enum order_pumped {
+	ORDER_PUMPED_ALL,  /* there is no room, or nothing left */
+	ORDER_PUMPED_SOME, /* there may be more */
+	ORDER_PUMPED_BUSY, /* nobody takes more now */
+};
+/* Asks for what comes next, a piece for each feed in turn. */
+enum order_pumped order_pump(struct order *order);
+void order_wake(struct order *order);
+
+/* order_job.c; on the thread. */
+void order_job_begin(struct order *order, struct order_job *job, int fd);
+void order_job_end(struct order_job *job);
+/* It has sent something, or can be sent something: false when it is to be ended. */
+bool order_job_receive(struct order_job *job);
+bool order_job_send(struct order_job *job);
+/* A list has become whole, or will not: those that wait for it go on. */
+void order_jobs_retry(struct order *order);

@@ -1,0 +1,563 @@
+/*
+ * What one job says to the feed, and what it is answered. Nothing that it sends is believed: every
+ * length is checked, every array is paid for before it is made, and whoever says something that
+ * makes no sense is answered with a line and let go.
+ */
+#include "fuse/order_internal.h"
+#include "base/arena.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/little.h"
+
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+struct message {
+	uint32_t kind;
+	uint32_t length;
+	const uint8_t *body;
+};
+
+/* ---- answers --------------------------------------------------------------------------------- */
+
+static void reply(struct order_job *job, int status, const char *text)
+{
+	uint32_t text_len = (uint32_t)min(strlen(text), (size_t)256);
+	uint8_t *body = job->out + ORDER_HEAD_BYTES;
+
+	ensure(job->out_len == 0);
+	memset(job->out, 0, ORDER_HEAD_BYTES + ORDER_REPLY_MIN);
+	little_put32(job->out, ORDER_REPLY);
+	little_put32(job->out + 4, ORDER_REPLY_MIN + text_len);
+	little_put32(body, (uint32_t)status);
+	little_put64(body + 8, job->samples ? job->samples->n : 0);
+	little_put64(body + 16, job->samples ? job->samples->unknown : 0);
+	memcpy(body + ORDER_REPLY_MIN, text, text_len);
+	job->out_len = ORDER_HEAD_BYTES + ORDER_REPLY_MIN + text_len;
+	job->out_sent = 0;
+}
+
+/* A line for whoever wrote the job; the connection goes once it is sent. */
+static bool refuse(struct order_job *job, int status, const char *text)
+{
+	counter_add(&job->order->counters.refused, 1);
+	reply(job, status, text);
+	(void)order_job_send(job); /* as far as it goes at once */
+	return false;
+}
+
+/* The same, and it may go on. */
+static bool decline(struct order_job *job, int status, const char *text)
+{
+	counter_add(&job->order->counters.refused, 1);
+	reply(job, status, text);
+	return true;
+}
+
+static bool accept_it(struct order_job *job)
+{
+	reply(job, 0, job->samples && job->samples->unknown ? job->missing : "");
+	return true;
+}
+
+bool order_job_send(struct order_job *job)
+{
+	while (job->out_sent < job->out_len) {
+		ssize_t n = send(job->fd, job->out + job->out_sent, job->out_len - job->out_sent,
+			MSG_NOSIGNAL | MSG_DONTWAIT);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return errno == EAGAIN;
+		job->out_sent += (uint32_t)n;
+	}
+	job->out_len = 0;
+	job->out_sent = 0;
+	return true;
+}
+
+/* ---- what it has ----------------------------------------------------------------------------- */
+
+static void drop_feed(struct order_job *job)
+{
+	struct order *order = job->order;
+	struct order_feed *feed = job->feed;
+
+	pthread_mutex_lock(&order->lock);
+	job->feed = NULL;
+	pthread_mutex_unlock(&order->lock);
+	order_feed_remove(order, feed);
+}
+
+static void drop_samples(struct order_job *job)
+{
+	struct order *order = job->order;
+
+	drop_feed(job);
+	pthread_mutex_lock(&order->lock);
+	order_samples_unref(job->samples);
+	job->samples = NULL;
+	pthread_mutex_unlock(&order->lock);
+}
+
+static void drop_numbers(struct order_job *job)
+{
+	arena_free(ARENA_ORDERS, job->numbers, job->numbers_bytes);
+	job->numbers = NULL;
+	job->numbers_bytes = 0;
+}
+
+static void drop_loading(struct order_job *job)
+{
+	uint8_t digest[SHA256_BYTES];
+
+	if (job->sha)
+		hash_sha256_final(job->sha, digest); /* which frees it */
+	job->sha = NULL;
+	order_samples_unref(job->loading);
+	job->loading = NULL;
+}
+
+/* What one job's memory may be; the arena says what all may have. */
+static bool affordable(const struct order_job *job, uint64_t samples)
+{
+	return order_samples_cost(samples) <= job->order->config.memory;
+}
+
+/* ---- hello ----------------------------------------------------------------------------------- */
+
+/* Of the mount's root or of anything below it, and open to him who sends it. Asks no file system
+ * that could wait for us. */
+static bool is_of_mount(struct order *order, int fd)
+{
+	struct statx st;
+	bool found = false;
+	uint64_t dev;
+
+	if (fd < 0 || fcntl(fd, F_GETFL) & O_PATH)
+		return false;
+	if (statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &st) != 0)
+		return false;
+	dev = makedev(st.stx_dev_major, st.stx_dev_minor);
+	pthread_mutex_lock(&order->lock);
+	for (uint32_t i = 0; i < min(order->n_devs, ORDER_DEVS); i++)
+		found |= order->devs[i] == dev;
+	pthread_mutex_unlock(&order->lock);
+	return found;
+}
+
+static bool on_hello(struct order_job *job, const struct message *m, int fd)
+{
+	if (m->kind != ORDER_HELLO || m->length != 4)
+		return refuse(job, -EPROTO, "no greeting of an order: is this Granary's library?");
+	if (little_get32(m->body) != ORDER_VERSION)
+		return refuse(job, -EPROTONOSUPPORT,
+			"another version of orders: use the library that came with the mount");
+	if (!is_of_mount(job->order, fd))
+		return refuse(job, -EACCES,
+			"announcing needs a descriptor of the mount that the order is for");
+	job->state = ORDER_JOB_READY;
+	return accept_it(job);
+}
+
+/* ---- lists ----------------------------------------------------------------------------------- */
+
+static struct order_samples *find_list(
+	const struct order *order, const uint8_t digest[SHA256_BYTES], uint32_t n)
+{
+	list_for_each (node, &order->lists) {
+		struct order_samples *list = list_entry(node, struct order_samples, link);
+
+		if (list->n == n && memcmp(list->digest, digest, SHA256_BYTES) == 0)
+			return list;
+	}
+	return NULL;
+}
+
+static void use_list(struct order_job *job, struct order_samples *list)
+{
+	pthread_mutex_lock(&job->order->lock);
+	list->refs++;
+	job->samples = list;
+	pthread_mutex_unlock(&job->order->lock);
+	if (list->unknown && job->missing[0] == '\0')
+		(void)snprintf(job->missing, sizeof(job->missing),
+			"some files of the list are not there"); /* fits */
+}
+
+static bool loads_elsewhere(const struct order_job *job)
+{
+	const struct order *order = job->order;
+
+	for (size_t i = 0; i < ARRAY_SIZE(order->jobs); i++) {
+		const struct order_job *other = &order->jobs[i];
+
+		if (other != job && other->fd >= 0 && other->state == ORDER_JOB_SAMPLES &&
+			other->expected == job->expected &&
+			memcmp(other->digest, job->digest, SHA256_BYTES) == 0)
+			return true;
+	}
+	return false;
+}
+
+/* The list is known, or somebody sends it, or the job is to. */
+static bool begin_list(struct order_job *job)
+{
+	struct order_samples *list = find_list(job->order, job->digest, job->expected);
+
+	if (list) {
+		use_list(job, list);
+		job->state = ORDER_JOB_READY;
+		return accept_it(job);
+	}
+	if (loads_elsewhere(job)) {
+		job->state = ORDER_JOB_WAITS;
+		return true;
+	}
+	job->state = ORDER_JOB_READY;
+	if (affordable(job, job->expected))
+		job->loading = order_samples_new(job->expected, job->digest);
+	job->sha = job->loading ? hash_sha256_new() : NULL;
+	if (!job->sha) {
+		drop_loading(job);
+		return decline(job, -ENOMEM,
+			"the list is too long for the mount's memory: give the mount more "
+			"(--memory), or announce less");
+	}
+	job->filled = 0;
+	job->missing[0] = '\0';
+	job->state = ORDER_JOB_SAMPLES;
+	reply(job, -ENOENT, "");
+	return true;
+}
+
+void order_jobs_retry(struct order *order)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(order->jobs); i++) {
+		struct order_job *job = &order->jobs[i];
+
+		if (job->fd >= 0 && job->state == ORDER_JOB_WAITS &&
+			(!begin_list(job) || !order_job_send(job)))
+			order_job_end(job);
+	}
+}
+
+static bool on_list(struct order_job *job, const struct message *m)
+{
+	if (m->length != 4 + SHA256_BYTES)
+		return refuse(job, -EPROTO, "a list's announcement is cut off");
+	drop_samples(job);
+	job->expected = little_get32(m->body);
+	memcpy(job->digest, m->body + 4, SHA256_BYTES);
+	return begin_list(job);
+}
+
+/* Where a sample lies: whole blocks of what the job reads of its file. */
+static void fill_sample(struct order_job *job, const char *path, uint64_t offset, uint64_t length)
+{
+	const struct order_config *config = &job->order->config;
+	struct order_sample *sample = &job->loading->samples[job->filled++];
+	uint64_t start;
+	uint64_t size;
+	uint64_t end;
+
+	if (config->ops->find(config->arg, path, &start, &size) < 0) {
+		if (job->loading->unknown++ == 0)
+			(void)snprintf(job->missing, sizeof(job->missing), "no such file: %.100s",
+				path); /* fits */
+		return;
+	}
+	if (offset >= size)
+		return;
+	end = length == 0 || length > size - offset ? size : offset + length;
+	sample->start = start + align_down(offset, BLOCK_BYTES);
+	sample->length = start + align_up(end, BLOCK_BYTES) - sample->start;
+}
+
+static bool end_list(struct order_job *job)
+{
+	struct order *order = job->order;
+	struct order_samples *list = TAKE(job->loading);
+	uint8_t digest[SHA256_BYTES];
+
+	hash_sha256_final(TAKE(job->sha), digest);
+	job->state = ORDER_JOB_READY;
+	if (memcmp(digest, job->digest, sizeof(digest)) != 0) {
+		order_samples_unref(list);
+		order_jobs_retry(order);
+		return refuse(job, -EBADMSG, "the list is not the one that was named");
+	}
+	order_samples_sort(list);
+	pthread_mutex_lock(&order->lock);
+	list_push_back(&order->lists, &list->link);
+	job->samples = list;
+	pthread_mutex_unlock(&order->lock);
+	order_jobs_retry(order);
+	return accept_it(job);
+}
+
+static bool on_samples(struct order_job *job, const struct message *m)
+{
+	char path[ORDER_PATH_MAX];
+	uint32_t at = 0;
+
+	hash_sha256_update(job->sha, m->body, m->length);
+	while (at < m->length) {
+		const uint8_t *row = m->body + at;
+		uint32_t len;
+
+		if (m->length - at < ORDER_SAMPLE_MIN || job->filled == job->expected)
+			return refuse(job, -EPROTO, "a sample is cut off, or one too many");
+		len = little_get32(row + 16);
+		if (len >= ORDER_PATH_MAX || len > m->length - at - ORDER_SAMPLE_MIN ||
+			memchr(row + ORDER_SAMPLE_MIN, '\0', len))
+			return refuse(job, -EPROTO, "a sample's path is cut off or no path");
+		memcpy(path, row + ORDER_SAMPLE_MIN, len);
+		path[len] = '\0';
+		fill_sample(job, path, little_get64(row), little_get64(row + 8));
+		at += ORDER_SAMPLE_MIN + len;
+	}
+	return job->filled < job->expected || end_list(job);
+}
+
+/* ---- orders ---------------------------------------------------------------------------------- */
+
+static bool feed(
+	struct order_job *job, struct order_sequence *sequence, const struct order_share *share)
+{
+	struct order_feed *fresh;
+
+	if (!sequence || order_feed_add(job->order, sequence, share, &fresh) < 0) {
+		pthread_mutex_lock(&job->order->lock);
+		order_sequence_unref(sequence);
+		pthread_mutex_unlock(&job->order->lock);
+		return decline(job, -ENOMEM,
+			"no memory for another order: give the mount more (--memory)");
+	}
+	pthread_mutex_lock(&job->order->lock);
+	job->feed = fresh;
+	pthread_mutex_unlock(&job->order->lock);
+	return accept_it(job);
+}
+
+static bool on_sampler(struct order_job *job, const struct message *m)
+{
+	struct order_share share = { 0 };
+	uint32_t flags;
+
+	if (m->length != 28)
+		return refuse(job, -EPROTO, "an order is cut off");
+	drop_feed(job);
+	if (!job->samples)
+		return decline(job, -EINVAL, "an order needs a list of samples first");
+	share.n = job->samples->n;
+	share.rank = little_get32(m->body + 16);
+	share.world = little_get32(m->body + 20);
+	flags = little_get32(m->body + 24);
+	share.drop_last = flags & ORDER_DROP_LAST;
+	if (share.rank >= share.world)
+		return decline(job, -EINVAL, "the rank must be below the number of ranks");
+	return feed(job,
+		order_sequence_get(job->samples, flags & ORDER_SHUFFLE,
+			little_get64(m->body) + little_get64(m->body + 8)),
+		&share);
+}
+
+static bool end_numbers(struct order_job *job)
+{
+	struct order_share share = { .n = job->n_numbers, .world = 1 };
+	struct order_sequence *sequence =
+		order_sequence_of(job->samples, job->numbers, job->n_numbers);
+
+	drop_numbers(job);
+	job->state = ORDER_JOB_READY;
+	return feed(job, sequence, &share);
+}
+
+/* The first of them makes room for all; what follows is more of the same. */
+static bool on_numbers(struct order_job *job, const struct message *m)
+{
+	uint32_t n;
+
+	if (m->length < 4 || m->length % 4 != 0)
+		return refuse(job, -EPROTO, "an order's numbers are cut off");
+	n = little_get32(m->body);
+	if (job->state == ORDER_JOB_READY) {
+		drop_feed(job);
+		if (!job->samples)
+			return decline(job, -EINVAL, "an order needs a list of samples first");
+		job->numbers_bytes = max(n, 1u) * sizeof(*job->numbers);
+		if (affordable(job, n))
+			job->numbers =
+				arena_calloc(ARENA_ORDERS, max(n, 1u), sizeof(*job->numbers));
+		if (!job->numbers)
+			return refuse(job, -ENOMEM,
+				"the order is too long for the mount's memory: give the mount more "
+				"(--memory), or announce less");
+		job->expected = n;
+		job->n_numbers = 0;
+		job->state = ORDER_JOB_NUMBERS;
+	}
+	if (n != job->expected || m->length / 4 - 1 > n - job->n_numbers)
+		return refuse(job, -EPROTO, "an order has more numbers than it said");
+	for (uint32_t at = 4; at < m->length; at += 4) {
+		uint32_t number = little_get32(m->body + at);
+
+		if (number >= job->samples->n)
+			return refuse(job, -ERANGE, "a number is beyond the list of samples");
+		job->numbers[job->n_numbers++] = number;
+	}
+	return job->n_numbers < job->expected || end_numbers(job);
+}
+
+static bool on_message(struct order_job *job, const struct message *m, int fd)
+{
+	if (job->state == ORDER_JOB_NEW)
+		return on_hello(job, m, fd);
+	if (job->state == ORDER_JOB_SAMPLES && m->kind == ORDER_SAMPLES)
+		return on_samples(job, m);
+	if (job->state == ORDER_JOB_NUMBERS && m->kind == ORDER_NUMBERS)
+		return on_numbers(job, m);
+	if (job->state != ORDER_JOB_READY)
+		return refuse(job, -EPROTO, "not what was to come next");
+	switch (m->kind) {
+	case ORDER_LIST:
+		return on_list(job, m);
+	case ORDER_SAMPLER:
+		return on_sampler(job, m);
+	case ORDER_NUMBERS:
+		return on_numbers(job, m);
+	case ORDER_FORGET:
+		drop_feed(job);
+		return accept_it(job);
+	default:
+		return refuse(job, -EPROTO, "no message that this mount knows");
+	}
+}
+
+/* ---- connections ----------------------------------------------------------------------------- */
+
+void order_job_begin(struct order *order, struct order_job *job, int fd)
+{
+	struct ucred peer = { 0 };
+	socklen_t len = sizeof(peer);
+
+	(void)getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len); /* for people only */
+	pthread_mutex_lock(&order->lock);
+	*job = (struct order_job){
+		.order = order,
+		.fd = fd,
+		.state = ORDER_JOB_NEW,
+		.since = clock_mono_ns(),
+		.pid = peer.pid,
+		.uid = peer.uid,
+		.in = arena_calloc(ARENA_ORDERS, 1, ORDER_FRAME_MAX),
+	};
+	pthread_mutex_unlock(&order->lock);
+	counter_add(&order->counters.jobs, 1);
+	if (!job->in)
+		order_job_end(job);
+}
+
+void order_job_end(struct order_job *job)
+{
+	struct order *order = job->order;
+	bool loaded;
+
+	if (job->fd < 0)
+		return;
+	loaded = job->loading != NULL;
+	drop_loading(job);
+	drop_numbers(job);
+	drop_samples(job);
+	arena_free(ARENA_ORDERS, job->in, ORDER_FRAME_MAX);
+	pthread_mutex_lock(&order->lock);
+	(void)close(job->fd); /* a socket */
+	*job = (struct order_job){ .order = order, .fd = -1 };
+	pthread_mutex_unlock(&order->lock);
+	counter_sub(&order->counters.jobs, 1);
+	if (loaded)
+		order_jobs_retry(order);
+}
+
+/* The first descriptor of a message, the caller's; others are closed. */
+static int take_descriptor(struct msghdr *msg)
+{
+	int found = -1;
+
+	for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {
+		size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+
+		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
+			continue;
+		for (size_t i = 0; i < n; i++) {
+			int fd;
+
+			memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(fd));
+			if (found < 0)
+				found = fd;
+			else
+				(void)close(fd); /* not asked for */
+		}
+	}
+	return found;
+}
+
+/* Descriptors are taken with the greeting only; elsewhere the kernel closes them. */
+static ssize_t receive(struct order_job *job, uint32_t want, int *ret_fd)
+{
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))];
+	struct iovec iov = { .iov_base = job->in + job->have, .iov_len = want - job->have };
+	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
+	ssize_t n;
+
+	if (job->state == ORDER_JOB_NEW) {
+		msg.msg_control = control;
+		msg.msg_controllen = sizeof(control);
+	}
+	do
+		n = recvmsg(job->fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+	while (n < 0 && errno == EINTR);
+	if (n > 0 && job->state == ORDER_JOB_NEW)
+		*ret_fd = take_descriptor(&msg);
+	return n;
+}
+
+/* One message, or a part of it. */
+bool order_job_receive(struct order_job *job)
+{
+	_cleanup_close_ int fd = -1;
+	uint32_t want = ORDER_HEAD_BYTES;
+	struct message m = { 0 };
+	ssize_t n;
+
+	if (job->have >= ORDER_HEAD_BYTES)
+		want += little_get32(job->in + 4);
+	/* A greeting is sent in one piece, so that its descriptor comes with it. */
+	if (job->state == ORDER_JOB_NEW)
+		want = ORDER_HEAD_BYTES + 4;
+	n = receive(job, want, &fd);
+	if (n <= 0)
+		return n < 0 && errno == EAGAIN;
+	job->have += (uint32_t)n;
+	if (job->have < ORDER_HEAD_BYTES)
+		return job->state != ORDER_JOB_NEW;
+	m.kind = little_get32(job->in);
+	m.length = little_get32(job->in + 4);
+	m.body = job->in + ORDER_HEAD_BYTES;
+	if (m.length > ORDER_BODY_MAX)
+		return refuse(job, -EPROTO, "a message is longer than messages are");
+	if (job->have < ORDER_HEAD_BYTES + m.length)
+		return job->state != ORDER_JOB_NEW || fd < 0;
+	if (job->have > ORDER_HEAD_BYTES + m.length)
+		return refuse(job, -EPROTO, "no greeting of an order");
+	job->have = 0;
+	return on_message(job, &m, fd) && order_job_send(job);
+}

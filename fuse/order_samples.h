@@ -1,0 +1,70 @@
+/*
+ * What an order is made of: the samples that jobs have registered, as places in the volume, and the
+ * sequences in which they are read. The ranks of a job register the same list and draw the same
+ * sequence: both are there once.
+ *
+ * References are counted. Threads: a list is filled by one thread; once it is whole it does not
+ * change, as sequences do not; the counts are the caller's to protect.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "base/hash.h"
+#include "base/list.h"
+
+#define ORDER_NOWHERE UINT32_MAX
+
+struct order_sample {
+	uint64_t start;  /* in the volume, as the next a multiple of BLOCK_BYTES */
+	uint64_t length; /* 0: empty, or no such file */
+};
+
+struct order_samples {
+	struct list link;      /* of all lists */
+	struct list sequences; /* of it; owned by their own references */
+	uint32_t refs;
+	uint8_t digest[SHA256_BYTES]; /* of its text */
+	uint64_t bytes;               /* of memory */
+	uint32_t n;
+	uint32_t unknown; /* files that are not there */
+	uint32_t n_by_start;
+	struct order_sample *samples;
+	uint32_t *by_start; /* numbers of those with bytes, by their start */
+};
+
+/* Of `n` empty samples, to be filled. NULL without memory, or when the arena has not so much. */
+struct order_samples *order_samples_new(uint32_t n, const uint8_t digest[SHA256_BYTES]);
+/* NULL is allowed. */
+void order_samples_unref(struct order_samples *list);
+/* The samples are known: may be searched from now on. */
+void order_samples_sort(struct order_samples *list);
+/* Bytes of memory that a list of n and its sequences take at most. */
+uint64_t order_samples_cost(uint64_t n);
+
+/* The first of by_start[] that touches [offset, offset + length); n_by_start: none does. Those that
+ * follow may. */
+uint32_t order_samples_find(const struct order_samples *list, uint64_t offset, uint64_t length);
+bool order_sample_touches(const struct order_sample *sample, uint64_t offset, uint64_t length);
+
+struct order_sequence {
+	struct list link; /* samples->sequences */
+	struct order_samples *samples;
+	uint32_t refs;
+	bool drawn; /* randperm() of `seed`; else as the job said */
+	uint64_t seed;
+	uint64_t bytes;
+	uint32_t n;      /* places */
+	uint32_t *order; /* place -> sample; NULL: as they are listed */
+	uint32_t *place; /* sample -> its first place, or ORDER_NOWHERE */
+};
+
+/* As listed, or drawn; an equal one is used again. NULL without memory. */
+struct order_sequence *order_sequence_get(struct order_samples *list, bool shuffle, uint64_t seed);
+/* Of a job's own numbers, each below samples->n. NULL without memory. */
+struct order_sequence *order_sequence_of(
+	struct order_samples *list, const uint32_t *numbers, uint32_t n);
+void order_sequence_unref(struct order_sequence *sequence); /* NULL is allowed */
+
+uint32_t order_sequence_sample(const struct order_sequence *sequence, uint64_t place);
+uint32_t order_sequence_place(const struct order_sequence *sequence, uint32_t sample);

@@ -1,0 +1,234 @@
+/* The thread of an order feed: its socket, the jobs that are connected, and asking for what comes
+ * next. See order.h. */
+#include "fuse/order_internal.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/unix_socket.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#define BACKLOG       64
+#define BUSY_MS       2 /* asks again after so long */
+#define HELLO_NS      (10 * CLOCK_SECOND)
+#define HELLO_LOOK_MS 1000 /* looks so often for who says nothing */
+
+/* ---- jobs ------------------------------------------------------------------------------------ */
+
+static struct order_job *free_job(struct order *order)
+{
+	struct order_job *oldest = NULL;
+
+	for (size_t i = 0; i < ARRAY_SIZE(order->jobs); i++) {
+		struct order_job *job = &order->jobs[i];
+
+		if (job->fd < 0)
+			return job;
+		if (job->state == ORDER_JOB_NEW && (!oldest || job->since < oldest->since))
+			oldest = job;
+	}
+	/* Who has not even said hello makes room. */
+	if (oldest)
+		order_job_end(oldest);
+	return oldest;
+}
+
+static void take_jobs(struct order *order)
+{
+	int fd;
+
+	while ((fd = accept4(order->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK)) >= 0) {
+		struct order_job *job = free_job(order);
+
+		if (job) {
+			order_job_begin(order, job, fd);
+			continue;
+		}
+		(void)close(fd); /* a socket */
+		LOG_LIMITED(LOG_WARN, "a job was refused",
+			"why=\"%u jobs announce orders already\"", ORDER_JOBS);
+	}
+}
+
+static void serve_job(struct order_job *job, short events)
+{
+	bool goes_on = true;
+
+	if (events & POLLOUT)
+		goes_on = order_job_send(job);
+	else if (events & (POLLIN | POLLHUP | POLLERR))
+		goes_on = order_job_receive(job);
+	if (!goes_on)
+		order_job_end(job);
+}
+
+/* True while somebody has not said hello. */
+static bool end_silent(struct order *order)
+{
+	uint64_t now = clock_mono_ns();
+	bool any = false;
+
+	for (size_t i = 0; i < ARRAY_SIZE(order->jobs); i++) {
+		struct order_job *job = &order->jobs[i];
+
+		if (job->fd < 0 || job->state != ORDER_JOB_NEW)
+			continue;
+		if (now - job->since > HELLO_NS)
+			order_job_end(job);
+		else
+			any = true;
+	}
+	return any;
+}
+
+/* ---- the thread ------------------------------------------------------------------------------ */
+
+static int timeout_ms(enum order_pumped pumped, bool silent)
+{
+	switch (pumped) {
+	case ORDER_PUMPED_SOME:
+		return 0;
+	case ORDER_PUMPED_BUSY:
+		return BUSY_MS;
+	case ORDER_PUMPED_ALL:
+		break;
+	}
+	return silent ? HELLO_LOOK_MS : -1;
+}
+
+static void *run(void *arg)
+{
+	struct order *order = arg;
+	struct pollfd wait[2 + ORDER_JOBS];
+
+	while (!atomic_load(&order->stopping)) {
+		enum order_pumped pumped;
+		eventfd_t events;
+
+		atomic_store(&order->woken, false);
+		pumped = order_pump(order);
+		wait[0] = (struct pollfd){ .fd = order->wake_fd, .events = POLLIN };
+		wait[1] = (struct pollfd){ .fd = order->listen_fd, .events = POLLIN };
+		for (size_t i = 0; i < ORDER_JOBS; i++)
+			wait[2 + i] = (struct pollfd){ .fd = order->jobs[i].fd,
+				.events = order->jobs[i].out_len > 0 ? POLLOUT : POLLIN };
+		/* EINTR: look around */
+		(void)poll(wait, ARRAY_SIZE(wait), timeout_ms(pumped, end_silent(order)));
+		(void)eventfd_read(order->wake_fd, &events); /* only a wake-up */
+		for (size_t i = 0; i < ORDER_JOBS; i++)
+			if (wait[2 + i].revents && order->jobs[i].fd == wait[2 + i].fd)
+				serve_job(&order->jobs[i], wait[2 + i].revents);
+		if (wait[1].revents)
+			take_jobs(order);
+	}
+	return NULL;
+}
+
+/* ---- the socket ------------------------------------------------------------------------------ */
+
+/* The directory, and the way to it, may be passed by everybody; nothing else of it is given away. */
+static int open_directory(const char *directory, struct err *e)
+{
+	char parent[SOCKET_PATH_MAX];
+	struct stat st;
+	char *slash;
+	int r = file_mkdirs(directory, 0755);
+
+	if (r < 0)
+		return err_set(e, r, "the directory %s for orders cannot be made: %s", directory,
+			err_str(r));
+	(void)snprintf(parent, sizeof(parent), "%s", directory); /* shorter than a socket's path */
+	slash = strrchr(parent, '/');
+	if (chmod(directory, 0755) != 0)
+		return err_set(e, err_errno(),
+			"the directory %s for orders cannot be opened to "
+			"others: %m",
+			directory);
+	if (!slash || slash == parent)
+		return 0;
+	*slash = '\0';
+	if (stat(parent, &st) == 0 && st.st_uid == geteuid() && (st.st_mode & 011) != 011)
+		(void)chmod(parent, (st.st_mode & 07777) | 011); /* else jobs of this user only */
+	return 0;
+}
+
+int order_listen(struct order *order, const char *directory, const char *name, struct err *e)
+{
+	int r;
+
+	if (asprintf(&order->path, "%s/%s", directory, name) < 0) {
+		order->path = NULL;
+		return err_set(e, -ENOMEM, "out of memory");
+	}
+	order->directory = strdup(directory);
+	if (!order->directory)
+		return err_set(e, -ENOMEM, "out of memory");
+	r = unix_socket_check(order->path, e);
+	if (r == 0)
+		r = open_directory(directory, e);
+	if (r == 0)
+		r = unix_socket_listen(order->path, BACKLOG, &order->listen_fd, e);
+	if (r < 0) {
+		free(order->path); /* another's, perhaps */
+		order->path = NULL;
+		return r;
+	}
+	/* Who may announce is asked of whoever connects. */
+	if (chmod(order->path, 0666) != 0)
+		return err_set(e, err_errno(), "%s cannot be opened to others: %m", order->path);
+	if (pthread_create(&order->thread, NULL, run, order) != 0)
+		return err_set(e, -EAGAIN, "no thread for orders: raise the limit of processes");
+	(void)pthread_setname_np(order->thread, "fuse-order"); /* for people */
+	order->started = true;
+	return 0;
+}
+
+/* The link is made beside and renamed, so that there always is one. */
+static char *link_to(const struct order *order, uint64_t dev)
+{
+	const char *name = strrchr(order->path, '/') + 1;
+	char *fresh = NULL;
+	char *shown = NULL;
+
+	if (asprintf(&shown, "%s/%u:%u", order->directory, major((dev_t)dev), minor((dev_t)dev)) <
+		0)
+		return NULL;
+	if (asprintf(&fresh, "%s.new", order->path) < 0) {
+		free(shown);
+		return NULL;
+	}
+	(void)unlink(fresh); /* of a daemon that died here */
+	if (symlink(name, fresh) != 0 || rename(fresh, shown) != 0) {
+		log_warn("orders cannot be announced", "link=\"%s\" error=%s", shown,
+			err_name(err_errno()));
+		free(shown);
+		shown = NULL;
+	}
+	free(fresh);
+	return shown;
+}
+
+void order_show(struct order *order, uint64_t dev)
+{
+	uint32_t n = order->n_devs;
+	char *shown;
+
+	if (!order->started || dev == 0 || (n > 0 && order->devs[(n - 1) % ORDER_DEVS] == dev))
+		return;
+	shown = link_to(order, dev);
+	pthread_mutex_lock(&order->lock);
+	order->devs[order->n_devs++ % ORDER_DEVS] = dev;
+	pthread_mutex_unlock(&order->lock);
+	if (order->shown && shown && strcmp(order->shown, shown) != 0)
+		(void)unlink(order->shown); /* or it is gone */
+	free(order->shown);
+	order->shown = shown;
+}

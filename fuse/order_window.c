@@ -1,0 +1,157 @@
+/* The window of an announced order. See order_window.h. */
+#include "fuse/order_window.h"
+#include "base/layout.h"
+
+#include <string.h>
+
+static struct order_entry *entry_of(const struct order_window *w, uint64_t place)
+{
+	return &w->ring[place % ORDER_SPAN];
+}
+
+static uint32_t open_blocks(const struct order_entry *entry)
+{
+	return entry->asked > entry->read ? entry->asked - entry->read : 0;
+}
+
+void order_window_init(struct order_window *w, uint64_t count, struct order_entry *ring)
+{
+	*w = (struct order_window){ .count = count, .max_files = 1, .max_bytes = 1, .ring = ring };
+}
+
+void order_window_limit(struct order_window *w, uint32_t max_files, uint64_t max_bytes)
+{
+	w->max_files = max(max_files, 1u);
+	w->max_bytes = max(max_bytes, (uint64_t)1);
+}
+
+bool order_window_room(const struct order_window *w)
+{
+	return w->next < w->count && w->next < w->first + ORDER_SPAN &&
+	       w->next < w->seen + ORDER_SPAN && w->files < w->max_files && w->bytes < w->max_bytes;
+}
+
+uint32_t order_window_done(const struct order_window *w)
+{
+	const struct order_entry *entry = entry_of(w, w->next);
+
+	return max(entry->asked, entry->read);
+}
+
+/* The one way in which an entry changes. */
+static void set_entry(
+	struct order_window *w, struct order_entry *entry, uint32_t asked, uint32_t read)
+{
+	uint32_t before = open_blocks(entry);
+	uint32_t after;
+
+	entry->asked = asked;
+	entry->read = read;
+	after = open_blocks(entry);
+	w->bytes = w->bytes + (uint64_t)after * BLOCK_BYTES - (uint64_t)before * BLOCK_BYTES;
+	w->files = w->files + (after > 0) - (before > 0);
+}
+
+/* What is behind leaves the ring. */
+static void advance(struct order_window *w)
+{
+	while (w->first < w->next && open_blocks(entry_of(w, w->first)) == 0)
+		*entry_of(w, w->first++) = (struct order_entry){ 0 };
+	w->oldest = max(w->oldest, w->first);
+}
+
+void order_window_ask(struct order_window *w, uint32_t blocks)
+{
+	struct order_entry *entry = entry_of(w, w->next);
+
+	set_entry(w, entry, order_window_done(w) + blocks, entry->read);
+}
+
+void order_window_pass(struct order_window *w)
+{
+	w->next++;
+	advance(w);
+}
+
+void order_window_present(struct order_window *w, uint64_t place, uint32_t from, uint32_t upto)
+{
+	struct order_entry *entry = entry_of(w, place);
+
+	if (place < w->first || place >= w->first + ORDER_SPAN || entry->asked < upto ||
+		entry->read != from)
+		return;
+	set_entry(w, entry, entry->asked, upto);
+	advance(w);
+}
+
+static void forget(struct order_window *w, struct order_entry *entry)
+{
+	set_entry(w, entry, entry->asked, max(entry->asked, entry->read));
+}
+
+static void forget_oldest(struct order_window *w)
+{
+	for (; w->oldest < w->next; w->oldest++) {
+		struct order_entry *entry = entry_of(w, w->oldest);
+
+		if (open_blocks(entry) > 0) {
+			forget(w, entry);
+			return;
+		}
+	}
+}
+
+static void move_to_strays(struct order_window *w)
+{
+	uint64_t lowest = w->strays[0].place;
+
+	for (uint32_t i = 1; i < w->n_strays; i++)
+		lowest = min(lowest, w->strays[i].place);
+	memset(w->ring, 0, ORDER_SPAN * sizeof(*w->ring));
+	w->first = w->next = w->oldest = w->seen = lowest;
+	w->bytes = 0;
+	w->files = 0;
+	for (uint32_t i = 0; i < w->n_strays; i++)
+		entry_of(w, w->strays[i].place)->read = w->strays[i].upto;
+	w->n_strays = 0;
+}
+
+/* Perhaps the job is somewhere else by now. True: the window is there too. */
+static bool follow_stray(struct order_window *w, uint64_t place, uint32_t upto)
+{
+	uint64_t first = w->strays[0].place;
+
+	if (place >= first + ORDER_NEAR || first >= place + ORDER_NEAR)
+		w->n_strays = 0;
+	w->strays[w->n_strays++] = (struct order_stray){ .place = place, .upto = upto };
+	if (w->n_strays < ORDER_STRAYS)
+		return false;
+	move_to_strays(w);
+	return true;
+}
+
+bool order_window_read(struct order_window *w, uint64_t place, uint32_t upto)
+{
+	struct order_entry *entry;
+	bool unexpected;
+
+	if (place >= w->count || place < w->first)
+		return false;
+	if (place >= w->next + w->max_files && !follow_stray(w, place, upto) &&
+		place >= w->first + ORDER_SPAN)
+		return false;
+	entry = entry_of(w, place);
+	unexpected = place >= w->next && entry->read == 0 && entry->asked == 0;
+	if (open_blocks(entry) > 0)
+		w->n_strays = 0;
+	set_entry(w, entry, entry->asked, max(entry->read, upto));
+	if (unexpected)
+		forget_oldest(w);
+	w->seen = max(w->seen, place + 1);
+	while (w->first < w->next && w->first + ORDER_SPAN / 2 < w->seen) {
+		forget(w, entry_of(w, w->first));
+		advance(w);
+	}
+	advance(w);
+	return true;
+}

@@ -1,0 +1,71 @@
+/*
+ * How far ahead of a job its order is fetched: a window over the places 0..count of one rank's
+ * epoch.
+ *
+ *	0      first            seen          next      first + ORDER_SPAN   count
+ *	|behind|  asked, some read |   asked    | nothing yet |   not looked at |
+ *
+ * What was asked for and not read yet is at most max_files places and max_bytes. Reads move it on,
+ * in any order within ORDER_SPAN places: the workers of a data loader read many batches at once.
+ *
+ * A read that the kernel answers from its page cache is never heard of, so what is not read must
+ * not hold the window for ever: it is forgotten once reads are ORDER_SPAN / 2 places past it; each
+ * read beyond `next` forgets the oldest one; and ORDER_STRAYS reads in a row near each other, all
+ * further on than the window reaches, are where the job is now. But for such jumps no more is ever
+ * asked for than was read, plus one window.
+ *
+ * Pure: no clock, no lock, no I/O; blocks are of BLOCK_BYTES.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "base/check.h"
+
+#define ORDER_SPAN   4096u /* a power of two */
+#define ORDER_STRAYS 16u
+#define ORDER_NEAR   (ORDER_SPAN / 8)
+
+struct order_entry {
+	uint32_t asked; /* blocks from the sample's start on */
+	uint32_t read;
+};
+
+struct order_stray {
+	uint64_t place;
+	uint32_t upto;
+};
+
+struct order_window {
+	uint64_t count;
+	uint64_t first;
+	uint64_t next;
+	uint64_t seen;   /* behind the furthest place read */
+	uint64_t oldest; /* nothing before it is asked and not read */
+	uint64_t max_bytes;
+	uint32_t max_files;
+	uint64_t bytes; /* asked and not read, as the next */
+	uint32_t files;
+	uint32_t n_strays;
+	struct order_stray strays[ORDER_STRAYS]; /* within ORDER_NEAR of the first */
+	struct order_entry *ring;                /* ORDER_SPAN of them, borrowed */
+};
+
+/* `ring` is zeroed, and the caller's. */
+void order_window_init(struct order_window *w, uint64_t count, struct order_entry *ring);
+/* May change at any time. At least one file and one byte. */
+void order_window_limit(struct order_window *w, uint32_t max_files, uint64_t max_bytes);
+
+/* Whether something at `next` may be asked for now. */
+bool order_window_room(const struct order_window *w) __must_check;
+/* Blocks of the sample at `next` that need not be asked for any more. */
+uint32_t order_window_done(const struct order_window *w);
+/* The following `blocks` of it are asked for. */
+void order_window_ask(struct order_window *w, uint32_t blocks);
+/* There is no more of it to ask for. */
+void order_window_pass(struct order_window *w);
+/* [from, upto) of a sample, which was asked for, turned out to be there already. */
+void order_window_present(struct order_window *w, uint64_t place, uint32_t from, uint32_t upto);
+
+/* The sample at `place` was read up to a block. False: too far from the window to count. */
+bool order_window_read(struct order_window *w, uint64_t place, uint32_t upto);

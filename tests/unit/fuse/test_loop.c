@@ -1,0 +1,132 @@
+/*
+ * The native engine over a loop device: real mounts. Needs root and loop devices; skipped without,
+ * and says so.
+ */
+#include "tests/unit/fuse/mount_tests.h"
+
+#include <sys/sysmacros.h>
+
+/* The loop device that the mount point shows; its directory in sysfs while it has a file. */
+static const char *loop_path(void)
+{
+	static char path[64];
+	struct stat st;
+
+	assert_int_equal(stat(point, &st), 0);
+	assert_int_equal(major(st.st_dev), 7);
+	snprintf(path, sizeof(path), "/sys/block/loop%u/loop", minor(st.st_dev));
+	return path;
+}
+
+/* True once it has none, or another one's: a device that is free is taken by whoever comes. */
+static bool is_free(const char *path)
+{
+	char name[96];
+	char file[64] = "";
+	int fd;
+
+	snprintf(name, sizeof(name), "%s/backing_file", path);
+	fd = open(name, O_RDONLY | O_CLOEXEC);
+	if (fd < 0)
+		return true;
+	(void)!read(fd, file, sizeof(file) - 1);
+	close(fd);
+	return strncmp(file, "/" TREE_DEVICE_NAME, strlen("/" TREE_DEVICE_NAME)) != 0;
+}
+
+static void leaves_no_device(void **state)
+{
+	char path[64];
+
+	NEED_KERNEL();
+	strcpy(path, loop_path());
+	assert_false(is_free(path));
+	check_all();
+	assert_int_equal(unmount(COMMAND_UNMOUNT), 0);
+	daemon_ended();
+	eventually(is_free(path));
+}
+
+/* Who owned it is killed, and whoever kept the connection goes too: nobody is there to clear up. */
+static void killed_owner_leaves_no_device(void **state)
+{
+	char path[64];
+
+	NEED_KERNEL();
+	strcpy(path, loop_path());
+	daemon_kill();
+	assert_false(is_free(path)); /* a successor would go on */
+	close(dev_fd);
+	dev_fd = -1;
+	assert_int_equal(read_file(small_name(1), offset_of(small_name(1)), FILE_BYTES), EIO);
+	assert_int_equal(unmount_by_hand(false), 0);
+	eventually(is_free(path));
+}
+
+static void direct_io_of_applications(void **state)
+{
+	const size_t size = 1 << 20;
+	unsigned char *bytes = aligned_alloc(4096, size);
+	unsigned char *wanted = malloc(size);
+	uint64_t before;
+	int fd;
+
+	NEED_KERNEL();
+	synthetic_fill(offset_of(BIG) + size, (uint32_t)size, wanted);
+	fd = open(file_path(BIG), O_RDONLY | O_CLOEXEC | O_DIRECT);
+	assert_true(fd >= 0);
+	before = requests();
+	for (uint32_t i = 0; i < 2; i++) { /* nothing of it is kept */
+		assert_int_equal(pread(fd, bytes, size, (off_t)size), size);
+		assert_memory_equal(bytes, wanted, size);
+	}
+	assert_true(requests() >= before + 2);
+	close(fd);
+	free(bytes);
+	free(wanted);
+	assert_int_equal(unmount(COMMAND_UNMOUNT), 0);
+	daemon_ended();
+}
+
+/* What nothing of EROFS asks for: between image and volume, over the edge, past the end. */
+static void reads_of_the_device(void **state)
+{
+	char path[64];
+	static _Alignas(4096) unsigned char bytes[8192];
+	static const unsigned char zero[4096];
+	uint64_t edge = image.info.volume_offset;
+	int fd;
+
+	NEED_KERNEL();
+	snprintf(path, sizeof(path), "/dev/%.*s", (int)strcspn(loop_path() + 11, "/"),
+		loop_path() + 11);
+	fd = open(path, O_RDONLY | O_CLOEXEC | O_DIRECT);
+	assert_true(fd >= 0);
+	assert_int_equal(pread(fd, bytes, 4096, (off_t)(edge - 8192)), 4096);
+	assert_memory_equal(bytes, zero, 4096);
+	assert_int_equal(pread(fd, bytes, 8192, (off_t)(edge - 4096)), -1);
+	assert_int_equal(errno, EIO);
+	assert_int_equal(pread(fd, bytes, 4096, 0), 4096);
+	assert_int_equal(lseek(fd, 0, SEEK_END),
+		(off_t)(edge + image.info.extents * image.info.extent_bytes));
+	close(fd);
+	check_all();
+	assert_int_equal(unmount(COMMAND_UNMOUNT), 0);
+	daemon_ended();
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		MOUNT_TESTS,
+		cmocka_unit_test_setup_teardown(leaves_no_device, setup, teardown),
+		cmocka_unit_test_setup_teardown(killed_owner_leaves_no_device, setup, teardown),
+		cmocka_unit_test_setup_teardown(direct_io_of_applications, setup, teardown),
+		cmocka_unit_test_setup_teardown(reads_of_the_device, setup, teardown),
+	};
+
+	fixture_engine = &engine_loop;
+	fixture_magic = 0xE0F5E1E2;
+	fixture_error = EIO;
+	return cmocka_run_group_tests(tests, setup_group, teardown_group);
+}
