@@ -270,17 +270,19 @@ static int start(struct supervisor *s, struct err *e)
 
 static void stop(struct supervisor *s)
 {
+	bool kept = child_running(&s->keeper);
+
 	if (s->admin)
 		admin_server_free(s->admin);
 	wishes_free(s);
-	if (s->done && !child_running(&s->keeper))
-		cache_dir_remove_run(s->cache.run);
 	child_release(&s->master);
 	child_release(&s->worker);
 	child_release(&s->keeper);
 	cleanup_close(&s->alive[0]);
 	cleanup_close(&s->alive[1]);
 	cleanup_close(&s->wake_fd);
+	if (s->done && !kept) /* last: who waits for our end looks for it */
+		cache_dir_remove_run(s->cache.run);
 	cleanup_close(&s->lock_fd);
 	pthread_mutex_destroy(&s->lock);
 }

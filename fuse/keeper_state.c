@@ -140,7 +140,8 @@ static char *state_text(struct keeper *k)
 		STATE_FORMAT, "cache", k->config->cache, "keeper", (int)getpid(), "stays",
 		(int)k->config->stay, "next_id", (int)k->next_id, "alive_fd", k->alive_fd,
 		"lock_fd", k->lock_fd, "upgrades", (int)k->generation, "cachefuse", k->cachefuse,
-		"mounts", mounts);
+		"memory", (json_int_t)k->config->memory, "dead_after_ms",
+		(json_int_t)(k->config->dead_after_ns / CLOCK_MS), "mounts", mounts);
 	text = failures == admin_json_failures() ? admin_json_text(json, JSON_INDENT(1)) : NULL;
 	json_decref(json);
 	return text;

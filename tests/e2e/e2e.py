@@ -546,7 +546,7 @@ def reap(pids, seconds=60):
 DAEMONS = ("cachectl", "cachekeeper", "cachemaster", "cacheworker", "cachefuse")
 
 
-def nothing_left(seconds=0):
+def nothing_left(seconds=2):
     """No daemon of this test runs and nothing is mounted below its directory, after `seconds` at the latest."""
 
     def left():
