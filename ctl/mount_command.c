@@ -301,6 +301,14 @@ static int give_up(struct mount_job *job, struct err *e)
 		job->point);
 }
 
+static void note_socket(struct mount_job *job, const json_t *mount)
+{
+	const char *socket = json_string_value(json_object_get(mount, "socket"));
+
+	if (socket)
+		(void)snprintf(job->socket, sizeof(job->socket), "%s", socket); /* one of ours */
+}
+
 /* Until the mount serves or is known not to. Returns an exit status. */
 static int wait_mount(struct mount_job *job, struct err *e)
 {
@@ -324,6 +332,7 @@ static int wait_mount(struct mount_job *job, struct err *e)
 		state = json_string_value(json_object_get(json, "state"));
 		if (state && strcmp(state, "serving") == 0) {
 			status = EXIT_OK;
+			note_socket(job, json); /* another mount's, where it shares that */
 		} else if (state && strcmp(state, "failed") == 0) {
 			status = (int)json_integer_value(json_object_get(json, "exit"));
 			(void)err_set(

@@ -268,8 +268,14 @@ static enum exit_status choose_engine(struct cachefuse *c, struct err *e)
 /* What is cheap to know, before anything is listed. */
 static enum exit_status check_place(struct cachefuse *c, struct err *e)
 {
-	int r = c->options.replace ? mountpoint_open_mounted(c->mountpoint, &c->point_fd, e)
-				   : mountpoint_open(c->mountpoint, &c->point_fd, e);
+	int r;
+
+	if (c->options.replace && !mounter_may_attach_beneath()) {
+		(void)err_set(e, -EOPNOTSUPP, "--replace needs root and Linux 6.5 or newer");
+		return EXIT_KERNEL;
+	}
+	r = c->options.replace ? mountpoint_open_mounted(c->mountpoint, &c->point_fd, e)
+			       : mountpoint_open(c->mountpoint, &c->point_fd, e);
 
 	if (r < 0)
 		return EXIT_MOUNTPOINT;
@@ -562,6 +568,8 @@ static enum exit_status serve(struct cachefuse *c, struct err *e)
 	if (config.devices)
 		seal_devices(c->seal, &devices);
 	r = mounted_new(&config, &c->mounted, e);
+	cleanup_close(&c->point_fd); /* it would keep what lay there */
+	c->point_fd = -1;
 	if (config.devices)
 		seal_devices_release(c->seal);
 	if (r < 0)
