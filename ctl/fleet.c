@@ -55,6 +55,11 @@ static json_t *read_state(const char *run, const char *name)
 	return json_loadb(buf_str(&text), text.len, 0, NULL);
 }
 
+json_t *fleet_keeper_state(const char *run)
+{
+	return read_state(run, "keeper.json");
+}
+
 json_t *fleet_state(const char *run)
 {
 	json_t *state = read_state(run, "state.json");

@@ -27,6 +27,8 @@ int fleet_each_run(int (*fn)(void *arg, const char *run), void *arg) __must_chec
 
 /* state.json of a runtime directory, with the mounts of keeper.json: a new reference, or NULL. */
 json_t *fleet_state(const char *run);
+/* keeper.json alone, likewise. */
+json_t *fleet_keeper_state(const char *run);
 
 /* A row of the status whose mount point was taken off, though its daemon lives on for others. */
 bool fleet_detached(const json_t *mount);

@@ -77,6 +77,7 @@ struct supervisor {
 	bool ending;       /* takes no more mounts */
 	bool forced;       /* told to end: mounts are ended too */
 	bool done;         /* everything has ended: the runtime directory may go */
+	bool left;         /* a keeper died, and nobody has started the next one */
 	bool stays;        /* the keeper is not ours to end: it goes on without mounts */
 	unsigned int kept; /* mounts of a keeper that stays, as last heard */
 	uint64_t asked_ns; /* then */

@@ -132,6 +132,8 @@ void supervisor_adopt_keeper(struct supervisor *s)
 	if (!json)
 		return;
 	adopt_daemon(&s->keeper, json_object_get(json, "keeper"));
+	s->left =
+		!child_running(&s->keeper) && json_array_size(json_object_get(json, "mounts")) > 0;
 	s->stays = child_running(&s->keeper) && json_is_true(json_object_get(json, "stays"));
 	if (child_running(&s->keeper) && !child_running(&s->master) && !child_running(&s->worker))
 		adopt_alive(s, json_object_get(json, "alive_fd"));

@@ -11,6 +11,7 @@
 #include "ctl/fleet.h"
 #include "ctl/kernel.h"
 #include "ctl/mount_point.h"
+#include "ctl/revive.h"
 #include "base/mount_table.h"
 
 #include <poll.h>
@@ -174,6 +175,8 @@ static int unmount(const char *point, const struct umount_options *options, stru
 			entry.user, command_as_user(entry.user, as, sizeof(as)), point);
 		return EXIT_KERNEL;
 	}
+	if (known && !is_kept(mount.run) && revive_keeper(mount.run) < 0)
+		*e = ERR_INIT; /* nothing to adopt: its daemon is dead too, and is cut off below */
 	if (known)
 		r = ask_daemon(&mount, options->force, e);
 	if (r == -EBUSY)

@@ -19,7 +19,7 @@ $(foreach s,$(UNIT_SRCS),$(eval $(call unit_test,$(notdir $(patsubst %/,%,$(dir 
 ALLOC_WRAP := malloc calloc realloc reallocarray aligned_alloc strdup strndup asprintf vasprintf realpath \
 	XML_ParserCreate protobuf_c_message_unpack
 ALLOC_BINS := $(patsubst tests/alloc/%.c,$(B)/unit/alloc/%,$(wildcard tests/alloc/test_*.c))
-ALLOC_DAEMONS := $(addprefix $(B)/tests/alloc/bin/,cachemaster cacheworker cachefuse cachectl)
+ALLOC_DAEMONS := $(addprefix $(B)/tests/alloc/bin/,cachemaster cacheworker cachefuse cachekeeper cachectl)
 # $(call alloc_program,PROGRAM,OBJECT,FOLDER,-l FLAGS)
 define alloc_program
 $(1): $(2) $(B)/tests/alloc/alloc_fail.o $(foreach l,$(call closure,$(3)),$(B)/$(l).a)
@@ -31,7 +31,9 @@ $(foreach b,$(ALLOC_BINS),$(eval $(call alloc_program,$(b),$(B)/tests/alloc/$(no
 $(eval $(call alloc_program,$(B)/tests/alloc/bin/cachemaster,$(B)/master/main_cachemaster.o,master))
 $(eval $(call alloc_program,$(B)/tests/alloc/bin/cacheworker,$(B)/cacheworker/main_cacheworker.o,cacheworker))
 $(eval $(call alloc_program,$(B)/tests/alloc/bin/cachefuse,$(B)/fuse/main_cachefuse.o,fuse))
+$(eval $(call alloc_program,$(B)/tests/alloc/bin/cachekeeper,$(B)/fuse/main_cachekeeper.o,fuse))
 $(eval $(call alloc_program,$(B)/tests/alloc/bin/cachectl,$(B)/ctl/main_cachectl.o,ctl))
+$(B)/unit/ctl/test_supervisor: | $(B)/bin/cachekeeper
 $(B)/unit/alloc/test_ufs: | $(B)/tests/s3d
 UNIT_BINS += $(ALLOC_BINS)
 

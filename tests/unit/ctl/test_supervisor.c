@@ -1,6 +1,6 @@
 /*
- * The supervisor with stand-ins for the daemons: shell scripts that say READY or ERROR and then
- * sleep. Their process ids and starts are seen through its own answers.
+ * Supervisor and keeper with stand-ins for the daemons: shell scripts that say READY or ERROR and
+ * then sleep. Their process ids and starts are seen through the supervisor's own answers.
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -51,6 +51,22 @@ static void write_daemon(const char *name, const char *serving)
 
 #define SERVES "eval \"echo READY {} >&$fd; exec $fd>&-\"; exec -a \"$0\" sleep 1000"
 
+/* The real one, of the same build: $(B)/unit/ctl/test_supervisor, $(B)/bin/cachekeeper. */
+static void link_keeper(void)
+{
+	char self[128];
+	char target[192];
+	ssize_t n = readlink("/proc/self/exe", self, sizeof(self) - 1);
+
+	assert_true(n > 0);
+	self[n] = '\0';
+	for (int up = 0; up < 3; up++)
+		*strrchr(self, '/') = '\0';
+	(void)snprintf(target, sizeof(target), "%s/bin/cachekeeper", self);
+	assert_int_equal(access(target, X_OK), 0);
+	assert_int_equal(symlink(target, in("bin/cachekeeper")), 0);
+}
+
 static int setup(void **state)
 {
 	struct err e = ERR_INIT;
@@ -64,6 +80,7 @@ static int setup(void **state)
 	write_daemon("cachemaster", SERVES);
 	write_daemon("cacheworker", SERVES);
 	write_daemon("cachefuse", SERVES);
+	link_keeper();
 	return cache_dir_open(in("cache"), 0, &cache, &e);
 }
 
@@ -313,21 +330,28 @@ static void test_refuses(void **state)
 	await("mount-1", "serving", 0); /* the loser took nothing away */
 }
 
-/* What stands at descriptor `fd` of the supervisor. */
-static const char *descriptor(int fd)
+/* Daemons that are recognised by their executables: copies of sleep under their names. */
+static void stand_still(void)
 {
-	static char target[256];
-	char path[64];
-	ssize_t n;
+	static const char *const names[] = { "cachemaster", "cacheworker", "cachefuse" };
 
-	(void)snprintf(path, sizeof(path), "/proc/%d/fd/%d", (int)supervisor, fd);
-	n = readlink(path, target, sizeof(target) - 1);
-	target[n > 0 ? n : 0] = '\0';
-	return target;
+	(void)snprintf(path_buffer, sizeof(path_buffer),
+		"mkdir -p %s/real && for d in cachemaster cacheworker cachefuse; do cp /bin/sleep "
+		"%s/real/$d; done",
+		dir, dir);
+	assert_int_equal(system(path_buffer), 0);
+	for (int i = 0; i < 3; i++) {
+		char serving[256];
+
+		(void)snprintf(serving, sizeof(serving),
+			"eval \"echo READY {} >&$fd; exec $fd>&-\"; exec %s/real/%s 1000", dir,
+			names[i]);
+		write_daemon(names[i], serving);
+	}
 }
 
-/* What this supervisor left for the next one about its mount: the number of a descriptor. */
-static int saved_fd(const char *name)
+/* What keeper `pid` left for the next one about its mount: the number of a descriptor in it. */
+static int saved_fd(pid_t pid, const char *name)
 {
 	uint64_t deadline = clock_mono_ns() + DEADLINE;
 	char path[SOCKET_PATH_MAX];
@@ -336,13 +360,16 @@ static int saved_fd(const char *name)
 	while (fd < 0) {
 		struct buf text = BUF_INIT(65536);
 		json_t *json;
+		const json_t *mount;
 
 		assert_int_equal(
-			file_read_all(cache_dir_socket(&cache, "state.json", path), &text), 0);
+			file_read_all(cache_dir_socket(&cache, "keeper.json", path), &text), 0);
 		json = json_loadb(buf_str(&text), text.len, 0, NULL);
-		if (json_integer_value(json_object_get(json, "supervisor")) == supervisor)
-			fd = (int)json_integer_value(json_object_get(
-				json_array_get(json_object_get(json, "mounts"), 0), name));
+		mount = json_array_get(json_object_get(json, "mounts"), 0);
+		if (json_integer_value(json_object_get(json, "keeper")) == pid &&
+			json_integer_value(json_object_get(mount, "pid")) > 0)
+			fd = (int)json_integer_value(
+				json_object_get(json_object_get(mount, "its"), name));
 		json_decref(json);
 		buf_release(&text);
 		assert_true(clock_mono_ns() < deadline);
@@ -351,65 +378,65 @@ static int saved_fd(const char *name)
 	return fd;
 }
 
-/* A daemon whose connection was made by somebody else hands it over before it is READY. */
-static void test_takes_connection(void **state)
+/* The keeper alone: its daemons go on, and the next one knows them. */
+static void test_keeper_dies(void **state)
 {
+	pid_t keeper;
+	pid_t mount;
+	pid_t next;
+
 	(void)state;
-	write_daemon("cachefuse", "hand=${all##*--hand-fd }; hand=${hand%% *}; python3 -c \"\n"
-				  "import os, socket\n"
-				  "s = socket.socket(fileno=$hand)\n"
-				  "assert s.type == socket.SOCK_SEQPACKET\n"
-				  "fd = os.memfd_create('the-connection')\n"
-				  "socket.send_fds(s, [b'c'], [fd])\n"
-				  "\" || exit 1; " SERVES);
+	stand_still();
 	start();
 	post_mount("/proc", 0);
-	await("mount-1", "serving", 0);
-	assert_non_null(strstr(descriptor(saved_fd("fuse_fd")), "the-connection"));
+	mount = await("mount-1", "serving", 0);
+	keeper = await("keeper", "serving", 0);
+	assert_true(saved_fd(keeper, "fuse") >= 0); /* written down */
+	assert_int_equal(kill(keeper, SIGKILL), 0);
+	next = await("keeper", "serving", 1);
+	assert_int_not_equal(next, keeper);
+	assert_int_equal(await("mount-1", "serving", 0), mount);
+	assert_int_equal(kill(mount, SIGKILL), 0);
+	assert_int_not_equal(await("mount-1", "serving", 1), mount);
+	assert_true(
+		starts_contain("cachefuse", 1, "--fuse-fd")); /* taken out of the first daemon */
 }
 
-/* Killed, its daemons go on; the next one finds and keeps them. */
+/* Killed, its daemons go on; the next one finds and keeps them: with the keeper, then without. */
 static void test_adopts(void **state)
 {
 	pid_t worker;
+	pid_t keeper;
 	pid_t mount;
 	int fuse;
 	int slots;
 
 	(void)state;
-	/* the process must be recognised by its executable: a copy of sleep under the daemon's
-	 * name */
-	assert_int_equal(system("true"), 0);
-	(void)snprintf(path_buffer, sizeof(path_buffer),
-		"mkdir -p %s/real && for d in cachemaster cacheworker cachefuse; do cp /bin/sleep "
-		"%s/real/$d; done",
-		dir, dir);
-	assert_int_equal(system(path_buffer), 0);
-	for (int i = 0; i < 3; i++) {
-		static const char *const names[] = { "cachemaster", "cacheworker", "cachefuse" };
-		char serving[256];
-
-		(void)snprintf(serving, sizeof(serving),
-			"eval \"echo READY {} >&$fd; exec $fd>&-\"; exec %s/real/%s 1000", dir,
-			names[i]);
-		write_daemon(names[i], serving);
-	}
+	stand_still();
 	start();
 	post_mount("/proc", 0);
 	mount = await("mount-1", "serving", 0);
 	worker = await("worker", "serving", 0);
-	fuse = saved_fd("fuse_fd");
-	slots = saved_fd("slots_fd");
-	for (int supervisors = 0; supervisors < 2; supervisors++) {
+	keeper = await("keeper", "serving", 0);
+	fuse = saved_fd(keeper, "fuse");
+	slots = saved_fd(keeper, "slots");
+	for (int supervisors = 0; supervisors < 3; supervisors++) {
 		assert_int_equal(kill(supervisor, SIGKILL), 0);
 		assert_int_equal(waitpid(supervisor, NULL, 0), supervisor);
+		if (supervisors > 0)
+			assert_int_equal(kill(keeper, SIGKILL), 0);
 		assert_int_equal(kill(mount, 0), 0);
 		start();
 		assert_int_equal(await("mount-1", "serving", 0), mount);
 		assert_int_equal(await("worker", "serving", 0), worker);
+		if (supervisors == 0)
+			assert_int_equal(await("keeper", "serving", 0), keeper);
+		else
+			assert_int_not_equal(await("keeper", "serving", 0), keeper);
+		keeper = await("keeper", "serving", 0);
 		/* They are the daemon's, whatever number they have in who adopted it. */
-		assert_int_equal(saved_fd("fuse_fd"), fuse);
-		assert_int_equal(saved_fd("slots_fd"), slots);
+		assert_int_equal(saved_fd(keeper, "fuse"), fuse);
+		assert_int_equal(saved_fd(keeper, "slots"), slots);
 	}
 	assert_int_equal(kill(mount, SIGKILL), 0);
 	assert_int_not_equal(await("mount-1", "serving", 1), mount);
@@ -428,7 +455,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_worker_fails, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_dies_without_a_word, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_refuses, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_takes_connection, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_keeper_dies, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_adopts, setup, teardown),
 	};
 

@@ -1,0 +1,259 @@
+/*
+ * The keeper without processes: how it shares out memory, and what it answers for a mount that has no
+ * daemon. Its life with processes: tests/unit/ctl/test_supervisor, tests/e2e/44-keeper.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include "base/units.h"
+#include "fuse/keeper.h"
+#include "fuse/request.h"
+#include "fuse/slots.h"
+
+#define SLOTS 32
+
+/* ---- memory ---------------------------------------------------------------------------------- */
+
+static struct mount *add(struct keeper *k, enum mount_state state, uint64_t memory)
+{
+	struct mount *mount = calloc(1, sizeof(*mount));
+
+	assert_non_null(mount);
+	child_init(&mount->child, "mount");
+	assert_int_equal(child_arg(&mount->child, "cachefuse"), 0);
+	assert_int_equal(child_arg_number(&mount->child, "--memory", memory), 0);
+	mount->state = state;
+	list_push_back(&k->mounts, &mount->link);
+	return mount;
+}
+
+static void drop(struct mount *mount)
+{
+	list_remove(&mount->link);
+	child_release(&mount->child);
+	free(mount);
+}
+
+static void check_sum(uint64_t memory, unsigned int least_mounts)
+{
+	struct keeper_config config = { .memory = memory };
+	struct keeper k = { .config = &config };
+	struct err e = ERR_INIT;
+	struct mount *first = NULL;
+	uint64_t first_bytes = 0;
+	uint64_t sum = 0;
+	uint64_t bytes;
+	unsigned int n = 0;
+	int r;
+
+	list_init(&k.mounts);
+	while ((r = keeper_memory_mount(&k, &bytes, &e)) == 0) {
+		struct mount *mount = add(&k, MOUNT_ACTIVE, bytes);
+
+		if (n++ == 0) {
+			first = mount;
+			first_bytes = bytes;
+		}
+		sum += bytes;
+		assert_true(sum <= memory);
+		assert_true(bytes >= 32 * MiB && bytes <= first_bytes);
+	}
+	assert_int_equal(r, -ENOSPC);
+	assert_non_null(strstr(e.text, "unmount one"));
+	assert_in_range(n, least_mounts, 1000);
+	add(&k, MOUNT_GONE, 1 * GiB); /* counts no more */
+	add(&k, MOUNT_FAILED, 1 * GiB);
+	ensure(first);
+	drop(first);
+	assert_int_equal(keeper_memory_mount(&k, &bytes, &e), 0);
+	while (!list_empty(&k.mounts))
+		drop(list_entry(k.mounts.next, struct mount, link));
+	assert_int_equal(keeper_memory_mount(&k, &bytes, &e), 0);
+	assert_int_equal(bytes, first_bytes);
+}
+
+static void the_sum_is_never_more(void **state)
+{
+	(void)state;
+	check_sum(48 * MiB, 1);
+	check_sum(72 * MiB, 2);
+	check_sum(384 * MiB, 6);
+	check_sum(24 * GiB, 16);
+}
+
+/* ---- without a daemon ------------------------------------------------------------------------ */
+
+static struct keeper_config config = { .dead_after_ns = CLOCK_SECOND };
+static struct keeper keeper = { .config = &config };
+static struct mount mount;
+static int kernel;
+
+static struct fuse_in_header header(uint64_t unique, uint32_t opcode)
+{
+	return (struct fuse_in_header){ .len = sizeof(struct fuse_in_header),
+		.opcode = opcode,
+		.unique = unique,
+		.nodeid = 1 };
+}
+
+static void ask(uint64_t unique, uint32_t opcode)
+{
+	const struct fuse_in_header head = header(unique, opcode);
+
+	assert_int_equal(write(kernel, &head, sizeof(head)), sizeof(head));
+}
+
+/* The unique of the next answer, which must be EIO; 0: there is none. */
+static uint64_t hear(void)
+{
+	struct pollfd p = { .fd = kernel, .events = POLLIN };
+	struct fuse_out_header head;
+
+	if (poll(&p, 1, 0) != 1)
+		return 0;
+	assert_int_equal(read(kernel, &head, sizeof(head)), sizeof(head));
+	assert_int_equal(head.len, sizeof(head));
+	assert_int_equal(head.error, -EIO);
+	return head.unique;
+}
+
+/* A mount whose daemon has died with requests in these slots. */
+static int setup(void **state)
+{
+	struct slots *slots = NULL;
+	struct err e = ERR_INIT;
+	int pair[2];
+
+	(void)state;
+	memset(&mount, 0, sizeof(mount));
+	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+	kernel = pair[0];
+	child_init(&mount.child, "mount");
+	mount.child.served = true;
+	mount.child.state = CHILD_WAITING;
+	mount.mountpoint = strdup("/nowhere");
+	mount.fds.fuse = pair[1];
+	mount.fds.slots = memfd_create("test-slots", MFD_CLOEXEC);
+	assert_int_equal(
+		ftruncate(mount.fds.slots, SLOTS_HEAD_BYTES + (off_t)SLOTS * SLOT_BYTES), 0);
+	assert_int_equal(slots_open(mount.fds.slots, &slots, &e), 0);
+	slots_set_phase(slots, SLOTS_MOUNTED);
+	for (uint64_t unique = 2; unique <= 8; unique += 2) {
+		const struct fuse_in_header head =
+			header(unique, unique == 8 ? FUSE_FORGET : FUSE_READ);
+		uint32_t slot = 0;
+
+		assert_int_equal(slots_take(slots, &slot), 0);
+		memcpy(slot_data(slots, slot), &head, sizeof(head));
+	}
+	slots_free(slots);
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	(void)state;
+	child_release(&mount.child);
+	free(mount.mountpoint);
+	close(mount.fds.fuse);
+	close(mount.fds.slots);
+	close(kernel);
+	return 0;
+}
+
+/* As if it had none for so long. */
+static void be_dead_since(uint64_t ns)
+{
+	mount.dead_since = clock_mono_ns() - ns;
+	mount_look_dead(&keeper, &mount);
+}
+
+static void what_waits_is_refused_late(void **state)
+{
+	uint64_t heard = 0;
+
+	(void)state;
+	mount_look_dead(&keeper, &mount);
+	assert_true(mount.dead_since > 0 && mount_dead_due(&keeper, &mount) > 0);
+	assert_false(mount.dead);
+	be_dead_since(CLOCK_SECOND / 2);
+	assert_int_equal(hear(), 0);
+	be_dead_since(CLOCK_SECOND);
+	assert_true(mount.dead);
+	for (int i = 0; i < 3; i++)
+		heard |= 1ull << hear();
+	assert_int_equal(heard, 1ull << 2 | 1ull << 4 | 1ull << 6);
+	assert_int_equal(hear(), 0); /* nobody waits for an answer to a FORGET */
+	mount_look_dead(&keeper, &mount);
+	assert_int_equal(hear(), 0); /* once */
+	assert_int_equal(mount.refused, 3);
+}
+
+static void what_comes_is_refused(void **state)
+{
+	(void)state;
+	be_dead_since(CLOCK_SECOND);
+	while (hear())
+		;
+	ask(100, FUSE_LOOKUP);
+	ask(102, FUSE_FORGET);
+	ask(104, FUSE_READ);
+	ask(107, FUSE_INTERRUPT);
+	mount_refuse(&mount);
+	assert_int_equal(hear(), 100);
+	assert_int_equal(hear(), 104);
+	assert_int_equal(hear(), 0);
+	assert_false(mount.lost);
+	mount.child.state = CHILD_SERVING;
+	mount_look_dead(&keeper, &mount);
+	assert_false(mount.dead);
+	assert_int_equal(mount_dead_due(&keeper, &mount), 0);
+}
+
+/* A keeper was killed between the read and the answer. */
+static void what_a_keeper_died_over_is_refused(void **state)
+{
+	const struct fuse_in_header head = header(200, FUSE_READ);
+
+	(void)state;
+	assert_int_equal(
+		pwrite(mount.fds.slots, &head, sizeof(head), SLOTS_SPARE_BYTE), sizeof(head));
+	mount_refuse_spare(&mount);
+	assert_int_equal(hear(), 200);
+	mount_refuse_spare(&mount);
+	assert_int_equal(hear(), 0);
+}
+
+static void a_lost_connection_is_left(void **state)
+{
+	(void)state;
+	be_dead_since(CLOCK_SECOND);
+	close(kernel);
+	kernel = -1;
+	mount_refuse(&mount);
+	assert_true(mount.lost);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(the_sum_is_never_more),
+		cmocka_unit_test_setup_teardown(what_waits_is_refused_late, setup, teardown),
+		cmocka_unit_test_setup_teardown(what_comes_is_refused, setup, teardown),
+		cmocka_unit_test_setup_teardown(
+			what_a_keeper_died_over_is_refused, setup, teardown),
+		cmocka_unit_test_setup_teardown(a_lost_connection_is_left, setup, teardown),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
