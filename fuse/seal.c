@@ -15,9 +15,9 @@
 #include <unistd.h>
 
 #define SEAL_MAGIC     0x5EA15EA1u
-#define LOOK_NS        CLOCK_SECOND       /* between two polls */
-#define LOOK_SLOWLY_NS (5 * CLOCK_SECOND) /* when the last one failed */
-#define MOUNT_PATIENCE (3 * CLOCK_SECOND) /* of who waits for a mount */
+#define LOOK_NS        CLOCK_SECOND        /* between two polls */
+#define LOOK_SLOWLY_NS (5 * CLOCK_SECOND)  /* when the last one failed */
+#define MOUNT_PATIENCE (10 * CLOCK_SECOND) /* of who waits for a mount */
 #define SPARE_FDS      256u
 
 struct seal {
