@@ -146,10 +146,11 @@ static int image_error(int code, const char *image, const char *why, struct err 
 
 	if (code == -EPERM)
 		return err_set(e, code, NOT_HERE);
-	if (code != -ENOTBLK)
+	/* Before 5.16 it does not know what `device` is. */
+	if (code != -ENOTBLK && !(code == -EINVAL && strstr(why, "Unknown parameter 'device'")))
 		return err_set(e, code, "the kernel did not mount the image %s: %s", image, why);
 	if (uname(&name) != 0 || !kernel_is_new(name.release))
-		return err_set(e, code,
+		return err_set(e, -ENOTBLK,
 			"kernel %s mounts EROFS from block devices only: images in files need 6.12 "
 			"or newer",
 			name.release);
