@@ -195,6 +195,37 @@ static uint32_t mounts_at_point(void)
 	return n;
 }
 
+/* Killed between any two steps of a switch: one mount is at the point, before and after, with right
+ * bytes, and the next switch is like any other. */
+static void killed_while_switching(void **state)
+{
+	static const char *const points[] = { "switch.known", "switch.beneath", "switch.detached",
+		"switch.done" };
+	int status;
+
+	NEED_KERNEL();
+	local_files();
+	for (uint32_t i = 0; i < ARRAY_SIZE(points); i++) {
+		snprintf(shared->crash_at, sizeof(shared->crash_at), "%s", points[i]);
+		atomic_store(&shared->local, i % 2 ? 0 : all_local());
+		atomic_store(&shared->command, COMMAND_SWITCH);
+		assert_true(ends_within(daemon_pid, 20 * CLOCK_SECOND, &status));
+		assert_true(WIFSIGNALED(status));
+		shared->crash_at[0] = '\0';
+		assert_true(is_mounted());
+		daemon_start();
+		eventually(mounts_at_point() == 1); /* a helper detaches when the daemon is gone */
+		check_all();
+		show(i % 2 ? all_local() : 1);
+		check_all();
+		assert_int_equal(mounts_at_point(), 1);
+	}
+	eventually(daemon_do(COMMAND_SWITCH) == 0 && shared->supers.old <= 1);
+	assert_int_equal(unmount(COMMAND_UNMOUNT), 0);
+	daemon_ended();
+	assert_int_equal(mounts_at_point(), 0);
+}
+
 /* Switch after switch under readers, the daemon killed at any time: no error, one mount at the end. */
 static void switches_under_readers(void **state)
 {
@@ -262,6 +293,7 @@ int main(void)
 		MOUNT_TESTS,
 		MOUNT_TEST(switches),
 		MOUNT_TEST(local_without_daemon),
+		MOUNT_TEST(killed_while_switching),
 		MOUNT_TEST(switches_under_readers),
 		cmocka_unit_test(killed_while_mounting),
 		cmocka_unit_test(mount_points),
