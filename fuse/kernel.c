@@ -36,6 +36,23 @@ int kernel_fsconfig(int fs, unsigned int cmd, const char *key, const char *value
 	return syscall(SYS_fsconfig, fs, cmd, key, value, 0) < 0 ? err_errno() : 0;
 }
 
+static _Thread_local const char *label;
+
+void kernel_label(const char *context)
+{
+	label = context;
+}
+
+bool kernel_has_selinux(void)
+{
+	return access("/sys/fs/selinux/enforce", F_OK) == 0;
+}
+
+int kernel_set_label(int fs)
+{
+	return label ? kernel_fsconfig(fs, FSCONFIG_SET_STRING, "context", label) : 0;
+}
+
 /* What the kernel says in words about a failed step ("e erofs: ..."), or the errno's text. */
 const char *kernel_complaint(int fs, int code, char text[256])
 {
@@ -195,6 +212,8 @@ int kernel_mount_erofs(const struct kernel_image *image, int *ret_fd, struct err
 		r = kernel_fsconfig(fs, FSCONFIG_SET_FLAG, "ro", NULL);
 	if (r == 0 && image->directio)
 		r = kernel_fsconfig(fs, FSCONFIG_SET_FLAG, "directio", NULL);
+	if (r == 0)
+		r = kernel_set_label(fs);
 	if (r == 0)
 		r = add_devices(fs, image);
 	if (r < 0)
