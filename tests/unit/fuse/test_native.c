@@ -4,6 +4,7 @@
  */
 #include "tests/unit/fuse/mount_tests.h"
 
+#include <dirent.h>
 #include "fuse/request.h"
 
 struct half_mounted {
@@ -130,6 +131,20 @@ static uint64_t reads(void)
 	return n;
 }
 
+static uint32_t descriptors(void)
+{
+	char path[32];
+	uint32_t n = 0;
+	DIR *fds;
+
+	snprintf(path, sizeof(path), "/proc/%d/fd", (int)daemon_pid);
+	fds = opendir(path);
+	while (readdir(fds))
+		n++;
+	closedir(fds);
+	return n;
+}
+
 /* Served, mixed, files alone, and back; whoever has a file open reads on as before. */
 static void switches(void **state)
 {
@@ -161,6 +176,10 @@ static void switches(void **state)
 	eventually(daemon_do(COMMAND_SWITCH) == 0 && shared->supers.old <= 1);
 	check_all();
 	assert_true(reads() > before);
+	before = descriptors();
+	for (uint32_t i = 0; i < 20; i++)
+		show(i % 2 ? all_local() : 2);
+	assert_int_equal(descriptors(), before);
 	atomic_store(&shared->directio, false);
 	assert_int_equal(unmount(COMMAND_UNMOUNT), 0);
 	daemon_ended();
