@@ -174,7 +174,7 @@ static void switch_devices(
 		log_info("devices changed", "extents=%u sealed=%u before=%u cause=%s ms=%" PRIu64,
 			seal->config.extents, devices.n, shown->local,
 			choice == SEAL_DROP ? "finding" : "sealed",
-			(clock_mono_ns() - began) / CLOCK_MS);
+			(uint64_t)((clock_mono_ns() - began) / CLOCK_MS));
 		remember(seal);
 		if (seal->config.on_switch)
 			seal->config.on_switch(seal->config.arg);
