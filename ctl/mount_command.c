@@ -45,8 +45,11 @@ static const struct option_spec specs[] = {
 	OPTION_STRING_ROW(struct mount_options, ca_file, "ca-file", "FILE",
 		"file or directory of certificates that sign the endpoint's"),
 	OPTION_ROW(struct mount_options, engine, "engine", OPTION_CHOICE,
-		.choices = "auto|native|fuse",
-		.help = "who reads the image: the kernel (native) or a daemon (fuse); auto"),
+		.choices = "auto|native|loop|fuse",
+		.help = "who reads the image: the kernel (native; loop: from a loop device, which "
+			"lets applications use O_DIRECT) or a daemon (fuse); auto"),
+	OPTION_STRING_ROW(struct mount_options, context, "context", "LABEL",
+		"SELinux label of all files, where SELinux is on"),
 	OPTION_BOOL_ROW(struct mount_options, allow_other, "allow-other",
 		"fuse engine: users other than you may read, as far as --umask lets them"),
 	OPTION_ROW(struct mount_options, prime_max, "prime-max", OPTION_UINT, .max = UINT32_MAX,

@@ -169,6 +169,7 @@ static int plan_wishes(struct child *c, const json_t *wish)
 		{ "ca_file", "--ca-file" },
 		{ "umask", "--umask" },
 		{ "engine", "--engine" },
+		{ "context", "--context" },
 		{ "integrity", "--integrity" },
 		{ "pin", "--pin" },
 		{ "evict", "--evict" },
