@@ -1,7 +1,6 @@
 /* capset(2) and prctl(2). See capabilities.h. */
 #include "base/capabilities.h"
 
-#include <linux/capability.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
 #include <unistd.h>

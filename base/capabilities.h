@@ -6,12 +6,20 @@
  */
 #pragma once
 
-#include <stdbool.h>
+#include <linux/capability.h>
 #include <stdint.h>
 #include "base/err.h"
 
 /* A bit of the masks below; `number` of linux/capability.h. */
 #define CAPABILITY(number) (1ull << (number))
+
+/* What a daemon of root needs that reads and writes the files of others, and listens: nothing by
+ * which a machine is administered. */
+#define CAPABILITIES_FILES                                                                        \
+	(CAPABILITY(CAP_CHOWN) | CAPABILITY(CAP_DAC_OVERRIDE) | CAPABILITY(CAP_DAC_READ_SEARCH) | \
+		CAPABILITY(CAP_FOWNER) | CAPABILITY(CAP_FSETID) | CAPABILITY(CAP_IPC_LOCK) |      \
+		CAPABILITY(CAP_KILL) | CAPABILITY(CAP_NET_BIND_SERVICE) |                         \
+		CAPABILITY(CAP_SYS_NICE) | CAPABILITY(CAP_SYS_RESOURCE))
 
 /*
  * Gives up every capability that is not in `mask`, for good: out of the bounding set too, so that

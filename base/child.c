@@ -1,5 +1,6 @@
 /* A supervised daemon. See child.h. */
 #include "base/child.h"
+#include "base/capabilities.h"
 #include "base/alive.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -157,6 +158,8 @@ _Noreturn static void exec_child(const struct child *child, char **argv, char **
 		(void)fcntl(child->keep[i].fd, F_SETFD, 0);
 	if (child->adoptable) /* fails without Yama, which then forbids nothing */
 		(void)prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
+	if (child->capabilities && capabilities_keep(child->capabilities) < 0)
+		_exit(126);
 	(void)execve(argv[0], argv, envp);
 	_exit(127);
 }
@@ -372,7 +375,7 @@ static bool describe_exit(struct child *child, const siginfo_t *info)
 	if (info->si_code == CLD_EXITED && info->si_status == 0)
 		return true;
 	if (info->si_code == CLD_EXITED) {
-		if (info->si_status >= EXIT_RUNTIME && info->si_status <= EXIT_BUSY)
+		if (info->si_status >= EXIT_RUNTIME && info->si_status <= EXIT_UNCHANGED)
 			child->exit_status = info->si_status;
 		if (!child->told)
 			(void)err_set(&child->failure, -EIO,

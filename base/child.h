@@ -60,8 +60,9 @@ struct child {
 	/* A later supervisor takes its descriptors with pidfd_getfd(2): under Yama's ptrace_scope 1
 	 * an ordinary user's process must allow that, as it is not its child. */
 	bool adoptable;
-	bool endless;      /* never ends by itself: status 0 is a death too */
-	const char *again; /* one more option once it has served, static; NULL: none */
+	uint64_t capabilities; /* base/capabilities.h: of root's, what it keeps; 0: all */
+	bool endless;          /* never ends by itself: status 0 is a death too */
+	const char *again;     /* one more option once it has served, static; NULL: none */
 	struct buf line;
 	uint64_t since_ns;   /* of the state */
 	uint64_t backoff_ns; /* next wait */

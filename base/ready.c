@@ -63,7 +63,7 @@ int ready_parse(const char *line, const char **ret_json, int *ret_status, struct
 	if (strncmp(line, "ERROR ", 6) != 0)
 		return -EPROTO;
 	status = strtol(line + 6, &end, 10);
-	if (end == line + 6 || *end != ' ' || status < EXIT_RUNTIME || status > EXIT_BUSY)
+	if (end == line + 6 || *end != ' ' || status < EXIT_RUNTIME || status > EXIT_UNCHANGED)
 		return -EPROTO;
 	*ret_json = NULL;
 	*ret_status = (int)status;

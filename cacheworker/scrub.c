@@ -3,6 +3,7 @@
 #include "base/log.h"
 #include "cacheworker/fill.h"
 #include "cacheworker/scrub_internal.h"
+#include "tiers/seal.h"
 
 #include <linux/ioprio.h>
 #include <stdlib.h>
@@ -235,12 +236,48 @@ static bool covers(const struct scrub_order *order, const struct chunk_id *id)
 	return !order->one_volume || volume_id_equal(&order->volume, &id->volume);
 }
 
-static void run_order(struct scrub *s)
+/* What a kernel has as a device is read without anybody who checks it: it comes first. */
+static bool verify_once(struct scrub *s, struct scrub_tally *tally, const struct chunk_id *id,
+	bool held_only, uint32_t tag)
+{
+	struct chunk *chunk = tier_chunk_find(s->worker->tiers, id);
+	bool due = chunk && chunk_tag(chunk) != tag && (!held_only || tier_seal_is_held(chunk));
+	bool go_on = true;
+
+	if (due)
+		chunk_set_tag(chunk, tag);
+	chunk_unref(chunk);
+	if (due || (!chunk && !held_only)) /* it counts it */
+		go_on = scrub_verify_chunk(s, tally, id);
+	return go_on;
+}
+
+/* Chunks of the order that are held, or all that were not read yet. */
+static bool verify_ordered(
+	struct scrub *s, const struct scrub_order *order, bool held_only, uint32_t tag)
 {
 	struct chunk_id ids[SCRUB_BATCH];
 	const struct chunk_id *after = NULL;
-	struct scrub_order order;
 	struct chunk_id last;
+	bool go_on = true;
+	uint32_t n = SCRUB_BATCH;
+
+	while (go_on && n > 0) {
+		n = tier_set_list(s->worker->tiers, after, false, ids, SCRUB_BATCH);
+		for (uint32_t i = 0; i < n && go_on; i++)
+			if (covers(order, &ids[i]))
+				go_on = verify_once(s, &s->ordered, &ids[i], held_only, tag);
+		if (n)
+			last = ids[n - 1];
+		after = &last;
+	}
+	return go_on;
+}
+
+static void run_order(struct scrub *s)
+{
+	struct scrub_order order;
+	uint32_t tag = ++s->tags;
 	bool go_on;
 
 	pthread_mutex_lock(&s->lock);
@@ -250,17 +287,8 @@ static void run_order(struct scrub *s)
 	s->order_done = false;
 	pthread_mutex_unlock(&s->lock);
 	go_on = begin(s, "ordered", order.rate) && !order.sample_only;
-	while (go_on) {
-		uint32_t n = tier_set_list(s->worker->tiers, after, false, ids, SCRUB_BATCH);
-
-		for (uint32_t i = 0; i < n && go_on; i++)
-			if (covers(&order, &ids[i]))
-				go_on = scrub_verify_chunk(s, &s->ordered, &ids[i]);
-		go_on &= n > 0;
-		if (n)
-			last = ids[n - 1];
-		after = &last;
-	}
+	if (go_on && verify_ordered(s, &order, true, tag))
+		(void)verify_ordered(s, &order, false, tag); /* closing is looked at below */
 	if (s->unit && order.sample && !scrub_closing(s))
 		scrub_sample(s, &s->ordered, &order);
 	wait_for_repairs(s, &s->ordered);
@@ -315,20 +343,32 @@ static void run_pass(struct scrub *s)
 		s->pass_started = wall_seconds();
 		s->in_pass = true;
 		s->has_cursor = false;
+		s->held_done = false;
 		pthread_mutex_unlock(&s->lock);
+		s->pass_tag = 0;
 		scrub_save_state(s);
 	}
+	if (!s->pass_tag)
+		s->pass_tag = ++s->tags;
 	while (go_on && n > 0) {
 		n = tier_set_list(s->worker->tiers, s->has_cursor ? &s->cursor : NULL, false, ids,
 			SCRUB_BATCH);
 		for (uint32_t i = 0; i < n && go_on; i++) {
-			go_on = scrub_verify_chunk(s, &s->pass, &ids[i]) && !wanted(s);
+			go_on = verify_once(s, &s->pass, &ids[i], !s->held_done, s->pass_tag) &&
+				!wanted(s);
 			pthread_mutex_lock(&s->lock);
 			s->cursor = ids[i];
 			s->has_cursor = true;
 			pthread_mutex_unlock(&s->lock);
 			if (clock_mono_ns() - s->saved_ns >= SAVE_NS)
 				scrub_save_state(s);
+		}
+		if (n == 0 && !s->held_done) { /* now the others */
+			pthread_mutex_lock(&s->lock);
+			s->held_done = true;
+			s->has_cursor = false;
+			pthread_mutex_unlock(&s->lock);
+			n = SCRUB_BATCH;
 		}
 	}
 	if (go_on)

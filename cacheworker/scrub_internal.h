@@ -70,8 +70,11 @@ struct scrub {
 	bool in_pass;
 	struct chunk_id cursor; /* the chunk done last; in_pass */
 	bool has_cursor;
+	bool held_done; /* the pass is through with what kernels have as devices */
 	uint64_t saved_ns;
-	uint64_t rate; /* of what runs now */
+	uint32_t tags;     /* given out: of the chunks that a pass or an order is through with */
+	uint32_t pass_tag; /* of the pass; 0: it goes on from before a start */
+	uint64_t rate;     /* of what runs now */
 	uint64_t fetches_seen;
 	void *unit; /* UNIT_BYTES; while something runs */
 	/* The source looked up last, and whether the master knew it. */

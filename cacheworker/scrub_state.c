@@ -2,7 +2,8 @@
  * Where the pass is, in the tier's file `scrub`:
  *
  *	started 1790000000			wall seconds
- *	cursor VOLUME LINEAGE CHUNK		hex, hex, decimal; while it is under way
+ *	cursor VOLUME LINEAGE CHUNK [held]	hex, hex, decimal; while it is under way; among the
+ *						chunks of held extents, which come first
  */
 #include "base/cleanup.h"
 #include "base/file.h"
@@ -50,7 +51,7 @@ static bool take_number(const char **at, int base, uint64_t *ret_n)
 	return true;
 }
 
-static bool take_cursor(const char *at, struct chunk_id *ret_id)
+static bool take_cursor(const char *at, struct chunk_id *ret_id, bool *ret_held)
 {
 	char volume[2 * VOLUME_ID_LEN + 1];
 
@@ -59,19 +60,24 @@ static bool take_cursor(const char *at, struct chunk_id *ret_id)
 	memcpy(volume, at, sizeof(volume) - 1);
 	volume[sizeof(volume) - 1] = '\0';
 	at += sizeof(volume) - 1;
-	return hash_unhex(volume, ret_id->volume.bytes, VOLUME_ID_LEN) == 0 &&
-	       skip_word(&at, " ") && take_number(&at, 16, &ret_id->lineage) &&
-	       skip_word(&at, " ") && take_number(&at, 10, &ret_id->chunk);
+	if (hash_unhex(volume, ret_id->volume.bytes, VOLUME_ID_LEN) < 0 || !skip_word(&at, " ") ||
+		!take_number(&at, 16, &ret_id->lineage) || !skip_word(&at, " ") ||
+		!take_number(&at, 10, &ret_id->chunk))
+		return false;
+	*ret_held = skip_word(&at, " held");
+	return true;
 }
 
 static bool parse(struct scrub *s, const char *text)
 {
 	struct chunk_id id;
+	bool held = false;
 
 	if (!skip_word(&text, "started ") || !take_number(&text, 10, &s->pass_started))
 		return false;
-	s->in_pass = take_cursor(text, &id);
+	s->in_pass = take_cursor(text, &id, &held);
 	s->has_cursor = s->in_pass;
+	s->held_done = !held;
 	if (s->in_pass)
 		s->cursor = id;
 	return true;
@@ -107,8 +113,8 @@ void scrub_save_state(struct scrub *s)
 	if (s->in_pass && s->has_cursor) {
 		hash_hex(&s->cursor.volume, VOLUME_ID_LEN, volume);
 		n += snprintf(text + n, sizeof(text) - (size_t)n,
-			"cursor %s %016" PRIx64 " %" PRIu64 "\n", volume, s->cursor.lineage,
-			s->cursor.chunk);
+			"cursor %s %016" PRIx64 " %" PRIu64 "%s\n", volume, s->cursor.lineage,
+			s->cursor.chunk, s->held_done ? "" : " held");
 	}
 	s->saved_ns = clock_mono_ns();
 	pthread_mutex_unlock(&s->lock);

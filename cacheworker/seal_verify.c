@@ -39,6 +39,8 @@ static enum seal_why why_refused(const struct turn *turn, const struct tier_seal
 {
 	if (facts && facts->out)
 		return SEAL_WHY_TIER;
+	if (facts && facts->memory)
+		return SEAL_WHY_MEMORY;
 	if (facts && facts->bytes != turn->scope.extent_bytes)
 		return SEAL_WHY_SIZE;
 	if (turn->extent_bytes == 0)

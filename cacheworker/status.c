@@ -2,6 +2,7 @@
 #include "cacheworker/status.h"
 #include "cacheworker/handout.h"
 #include "cacheworker/scrub.h"
+#include "cacheworker/seal.h"
 #include "cacheworker/source.h"
 #include "base/clock.h"
 #include "placement/placement.h"
@@ -68,11 +69,12 @@ static json_t *source_json(struct worker *w, struct source *source)
 	hash_hex(&source->volume, VOLUME_ID_LEN, volume);
 	(void)snprintf(lineage, sizeof(lineage), "%016llx",
 		(unsigned long long)source->lineage); /* 16 digits */
-	return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:o, s:o}", "volume", volume, "lineage",
-		lineage, "generation", (json_int_t)info->id.generation, "files",
+	return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "volume", volume,
+		"lineage", lineage, "generation", (json_int_t)info->id.generation, "files",
 		(json_int_t)info->live_files, "bytes", (json_int_t)info->live_bytes, "cached_bytes",
 		(json_int_t)tier_set_volume_bytes(w->tiers, &source->volume, source->lineage),
-		"space", space_json(w, source), "origin",
+		"space", space_json(w, source), "extents",
+		seals_json(w, &source->volume, source->lineage), "origin",
 		admin_counters_json(table, n, ufs_counters(source->ufs)));
 }
 
@@ -186,6 +188,19 @@ static void add_trouble(struct worker *w, const struct chunk_id *id,
 		json_integer((json_int_t)((clock_mono_ns() - trouble.at_ns) / CLOCK_SECOND)));
 }
 
+/* What became of the extent in which it lies, when a mount asks. */
+static void add_seal(struct worker *w, const struct chunk_id *id, json_t *json)
+{
+	struct seal_status status;
+
+	if (!seals_find(w, id, &status))
+		return;
+	(void)json_object_set_new(
+		json, "extent", json_string(seal_state_name(status.state))); /* told only */
+	(void)json_object_set_new(
+		json, "extent_reason", json_string(seal_why_text(status.why))); /* likewise */
+}
+
 /* How much of what was asked about is there; neighbours in the chunk are not of interest. */
 static uint64_t range_bytes(const struct chunk *chunk, const struct admin_request *request)
 {
@@ -236,6 +251,7 @@ static int get_chunk(
 	if (!*ret_json)
 		return err_set(e, -ENOMEM, "no memory for the answer");
 	add_trouble(w, &id, request, *ret_json);
+	add_seal(w, &id, *ret_json);
 	return 0;
 }
 

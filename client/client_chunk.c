@@ -129,7 +129,14 @@ static struct client_chunk *put_locked(struct client_chunks *chunks, struct clie
 	return pushed;
 }
 
-void client_chunks_insert(struct client_chunks *chunks, struct client_chunk *chunk)
+/* Nothing tells them apart but what each has verified so far. */
+static bool alike(const struct client_chunk *a, const struct client_chunk *b)
+{
+	return a->file == b->file && a->place.head == b->place.head && a->map == b->map &&
+	       a->slot == b->slot;
+}
+
+struct client_chunk *client_chunks_insert(struct client_chunks *chunks, struct client_chunk *chunk)
 {
 	struct client_chunk *old;
 	struct client_chunk *evicted;
@@ -137,6 +144,12 @@ void client_chunks_insert(struct client_chunks *chunks, struct client_chunk *chu
 
 	pthread_mutex_lock(&chunks->lock);
 	old = find_locked(chunks, &chunk->id);
+	if (old && alike(old, chunk)) { /* another thread was first */
+		atomic_fetch_add_explicit(&old->refs, 1, memory_order_relaxed);
+		pthread_mutex_unlock(&chunks->lock);
+		client_chunk_unref(chunk);
+		return old;
+	}
 	if (old)
 		client_chunks_remove_locked(chunks, old);
 	evicted = evict_locked(chunks); /* before the newcomer, which nobody has used yet */
@@ -145,6 +158,7 @@ void client_chunks_insert(struct client_chunks *chunks, struct client_chunk *chu
 	client_chunk_unref(old); /* may close: not under the lock */
 	client_chunk_unref(evicted);
 	client_chunk_unref(pushed);
+	return chunk;
 }
 
 /* ---- the cache ------------------------------------------------------------------------------- */
@@ -316,11 +330,9 @@ int client_chunks_install(struct client_chunks *chunks, const struct chunk_id *i
 		if (r < 0)
 			return r;
 		ensure(chunk);
-		set_present(chunk, bitmap);
-		client_chunks_insert(chunks, chunk);
-	} else {
-		set_present(chunk, bitmap);
+		chunk = client_chunks_insert(chunks, chunk);
 	}
+	set_present(chunk, bitmap);
 	*ret_chunk = chunk;
 	return 0;
 }

@@ -107,8 +107,11 @@ struct client_chunk *client_chunk_renew(struct client_chunks *chunks, struct cli
 
 void client_chunk_table_free(struct client_piece_table *table); /* NULL is allowed */
 
-/* Into the cache, in place of another of its id; the caller's reference stays the caller's. */
-void client_chunks_insert(struct client_chunks *chunks, struct client_chunk *chunk);
+/*
+ * Into the cache, in place of another of its id. Returns it, or one that is just like it and was
+ * there already: then the caller's reference is to that.
+ */
+struct client_chunk *client_chunks_insert(struct client_chunks *chunks, struct client_chunk *chunk);
 /* The cache's reference becomes the caller's. */
 void client_chunks_remove_locked(struct client_chunks *chunks, struct client_chunk *chunk);
 

@@ -162,7 +162,7 @@ struct client_chunk *client_chunk_renew(struct client_chunks *chunks, struct cli
 			fresh = NULL;
 		}
 		if (fresh)
-			client_chunks_insert(chunks, fresh);
+			fresh = client_chunks_insert(chunks, fresh);
 	} else {
 		client_chunks_drop(chunks, chunk);
 	}
@@ -194,7 +194,7 @@ static struct client_chunk *open_in(struct client_map *map, struct client_file *
 	chunk->tier = row->tier;
 	atomic_store(&chunk->seq, seq);
 	client_chunk_refresh(chunk);
-	client_chunks_insert(chunks, chunk);
+	chunk = client_chunks_insert(chunks, chunk);
 	atomic_store_explicit(&chunk->touched, true, memory_order_relaxed);
 	return chunk;
 }

@@ -10,6 +10,7 @@
 
 int command_mount(int argc, char **argv);
 int command_umount(int argc, char **argv);
+int command_refresh(int argc, char **argv);
 int command_status(int argc, char **argv);
 int command_explain(int argc, char **argv);
 int command_doctor(int argc, char **argv);

@@ -45,7 +45,8 @@ static void check_type(struct doctor *d, const char *at)
 	else if (listed(fs.type, memory))
 		doctor_warn(d, "cache",
 			"filesystem: %s: what is cached takes memory and is gone after a reboot, "
-			"and the native engine cannot be used: give a --cache on a disk",
+			"and the kernel mounts no images from it, only over a loop device: give a "
+			"--cache on a disk",
 			fs.type);
 	else if (listed(fs.type, remote) || strncmp(fs.type, "fuse", 4) == 0)
 		doctor_warn(d, "cache",

@@ -24,7 +24,7 @@ static const struct option_spec specs[] = {
 	OPTION_STRING_ROW(struct doctor_options, ca_file, "ca-file", "FILE",
 		"file or directory of certificates that sign the endpoint's"),
 	OPTION_ROW(struct doctor_options, engine, "engine", OPTION_CHOICE,
-		.choices = "auto|native|fuse", .help = "the engine that is to work; auto"),
+		.choices = "auto|native|loop|fuse", .help = "the engine that is to work; auto"),
 	OPTION_BOOL_ROW(struct doctor_options, allow_other, "allow-other",
 		"users other than you are to read the mount"),
 	OPTION_STRING_ROW(

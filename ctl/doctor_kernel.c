@@ -17,6 +17,8 @@
 #include <sys/utsname.h>
 
 #define PROBE_NS        (20 * CLOCK_SECOND)
+#define NATIVE          "native" /* engines by their names, as the probe says them */
+#define LOOP            "native (loop)"
 #define FUSE_PARAMETERS "/sys/module/fuse/parameters/"
 
 /* ---- engines --------------------------------------------------------------------------------- */
@@ -80,13 +82,20 @@ static const char *text_of(const json_t *engine)
 	return text ? text : "not known";
 }
 
-static void add_engine(struct doctor *d, const json_t *probe, const char *name, const char *cost)
+static bool can_be_had(const json_t *probe, const char *name)
+{
+	return json_is_true(json_object_get(find_engine(probe, name), "ok"));
+}
+
+/* `option`: of --engine. */
+static void add_engine(struct doctor *d, const json_t *probe, const char *name, const char *option,
+	const char *cost)
 {
 	const json_t *engine = find_engine(probe, name);
 
-	if (json_is_true(json_object_get(engine, "ok")))
+	if (can_be_had(probe, name))
 		doctor_ok(d, "engine", "%s: can be had", name);
-	else if (strcmp(d->options->engine, name) == 0)
+	else if (strcmp(d->options->engine, option) == 0)
 		doctor_fail(d, EXIT_KERNEL, "engine", "%s: %s", name, text_of(engine));
 	else
 		doctor_warn(d, "engine", "%s: cannot be had%s: %s", name, cost, text_of(engine));
@@ -104,8 +113,13 @@ static void check_engines(struct doctor *d)
 		doctor_fail(d, EXIT_RUNTIME, "engine", "%s", e.text);
 		return;
 	}
-	add_engine(d, probe, "native", ", so a cold read and a walk cost the way through a daemon");
-	add_engine(d, probe, "fuse", ", so there is nothing to fall back to");
+	/* Over a loop device it is native too, and does where it is not to be had from files. */
+	if (can_be_had(probe, NATIVE) || !can_be_had(probe, LOOP))
+		add_engine(d, probe, NATIVE, "native",
+			", so a cold read and a walk cost the way through a daemon");
+	if (!can_be_had(probe, NATIVE) || strcmp(asked, "loop") == 0)
+		add_engine(d, probe, LOOP, "loop", "");
+	add_engine(d, probe, "fuse", "fuse", ", so there is nothing to fall back to");
 	if (strcmp(asked, "auto") == 0 && first)
 		doctor_ok(d, "engine", "auto: takes %s", first);
 	else if (strcmp(asked, "auto") == 0)

@@ -72,8 +72,7 @@ static int check_native(struct err *e)
 		return err_set(e, -EPERM, "the native engine needs root (CAP_SYS_ADMIN)");
 	if (!kernel_knows("erofs"))
 		return err_set(e, -ENODEV,
-			"this kernel has no EROFS (CONFIG_EROFS_FS, since 5.4; file-backed since "
-			"6.12)");
+			"this kernel has no EROFS (CONFIG_EROFS_FS, since 5.4; of use from 5.15)");
 	return check_device(R_OK | W_OK, e);
 }
 
@@ -99,11 +98,11 @@ int kernel_check(const char *engine, struct err *e)
 	if (strcmp(engine, "fuse") == 0)
 		return fuse < 0 ? err_set(e, fuse, "%s", other.text) : 0;
 	native = check_native(e);
-	if (strcmp(engine, "native") == 0 && native < 0)
+	if (strcmp(engine, "auto") != 0 && native < 0)
 		return err_set(e, native, "%s: %s", (const char *)strdupa(e->text),
 			fuse == 0 ? "use --engine fuse, or leave --engine out"
 				  : "run as root, on a kernel that has it");
-	if (strcmp(engine, "native") == 0 || native == 0 || fuse == 0)
+	if (strcmp(engine, "auto") != 0 || native == 0 || fuse == 0)
 		return 0; /* auto: one of them will do, and the mount's daemon says which */
 	return err_set(e, fuse, "%s", other.text);
 }

@@ -16,6 +16,7 @@ static const struct command {
 } commands[] = {
 	{ "mount", command_mount, "mount URL at DIR through the cache" },
 	{ "umount", command_umount, "unmount DIR" },
+	{ "refresh", command_refresh, "show at DIR what its source has now" },
 	{ "status", command_status, "what is mounted, cached and running" },
 	{ "explain", command_explain, "which object a file is and where its bytes lie" },
 	{ "doctor", command_doctor, "whether a mount would work here, and what it would lack" },
@@ -58,7 +59,7 @@ static void print_help(FILE *out)
 static int unknown_command(const char *name)
 {
 	(void)fprintf(stderr,
-		"cachectl: unknown command '%s': the commands are mount, umount, status, explain, "
+		"cachectl: unknown command '%s': the commands are mount, umount, refresh, status, explain, "
 		"doctor, scrub, upgrade, keeper, version and help\n",
 		name);
 	return EXIT_USAGE;

@@ -45,8 +45,11 @@ static const struct option_spec specs[] = {
 	OPTION_STRING_ROW(struct mount_options, ca_file, "ca-file", "FILE",
 		"file or directory of certificates that sign the endpoint's"),
 	OPTION_ROW(struct mount_options, engine, "engine", OPTION_CHOICE,
-		.choices = "auto|native|fuse",
-		.help = "who reads the image: the kernel (native) or a daemon (fuse); auto"),
+		.choices = "auto|native|loop|fuse",
+		.help = "who reads the image: the kernel (native; loop: from a loop device, which "
+			"lets applications use O_DIRECT) or a daemon (fuse); auto"),
+	OPTION_STRING_ROW(struct mount_options, context, "context", "LABEL",
+		"SELinux label of all files, where SELinux is on"),
 	OPTION_BOOL_ROW(struct mount_options, allow_other, "allow-other",
 		"fuse engine: users other than you may read, as far as --umask lets them"),
 	OPTION_ROW(struct mount_options, prime_max, "prime-max", OPTION_UINT, .max = UINT32_MAX,
@@ -301,6 +304,14 @@ static int give_up(struct mount_job *job, struct err *e)
 		job->point);
 }
 
+static void note_socket(struct mount_job *job, const json_t *mount)
+{
+	const char *socket = json_string_value(json_object_get(mount, "socket"));
+
+	if (socket)
+		(void)snprintf(job->socket, sizeof(job->socket), "%s", socket); /* one of ours */
+}
+
 /* Until the mount serves or is known not to. Returns an exit status. */
 static int wait_mount(struct mount_job *job, struct err *e)
 {
@@ -324,6 +335,7 @@ static int wait_mount(struct mount_job *job, struct err *e)
 		state = json_string_value(json_object_get(json, "state"));
 		if (state && strcmp(state, "serving") == 0) {
 			status = EXIT_OK;
+			note_socket(job, json); /* another mount's, where it shares that */
 		} else if (state && strcmp(state, "failed") == 0) {
 			status = (int)json_integer_value(json_object_get(json, "exit"));
 			(void)err_set(

@@ -193,6 +193,7 @@ json_t *mount_job_wish(const struct mount_job *job)
 	set_text(wish, "profile", o->profile);
 	set_text(wish, "ca_file", o->ca_file);
 	set_text(wish, "engine", o->engine);
+	set_text(wish, "context", o->context);
 	if (o->quota != MOUNT_UNSET)
 		set_integer(wish, "quota", o->quota);
 	if (o->priority != MOUNT_UNSET)

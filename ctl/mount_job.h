@@ -21,6 +21,7 @@ struct mount_options {
 	bool anonymous;
 	const char *ca_file;
 	const char *engine;
+	const char *context;
 	bool allow_other;
 	uint64_t prime_max;
 	const char *integrity;

@@ -303,6 +303,26 @@ static const char *policy_text(const json_t *space, char *out, size_t size)
 	return out;
 }
 
+/* "3/5/16": sealed, complete, all of the mount's volume; else how many the worker's tiers have. */
+static const char *extents_text(const json_t *worker, const json_t *source, char *out, size_t size)
+{
+	const json_t *extents = json_object_get(source, "extents");
+	const json_t *tier;
+	uint64_t all = 0;
+	size_t i;
+
+	json_array_foreach (json_object_get(worker, "tiers"), i, tier)
+		all += number(tier, "extents");
+	if (json_is_object(extents))
+		(void)snprintf(out, size, "%llu/%llu/%llu",
+			(unsigned long long)number(extents, "sealed"),
+			(unsigned long long)number(extents, "complete"),
+			(unsigned long long)number(extents, "all")); /* fits */
+	else
+		(void)snprintf(out, size, "%llu", (unsigned long long)all); /* fits */
+	return out;
+}
+
 /* "sealed", "partly sealed 3/16", "on demand 0/16", "strict"; NULL: nothing is ever sealed. */
 static const char *mode_text(const json_t *mount, char *out, size_t size)
 {
@@ -346,9 +366,8 @@ static int add_row(struct columns *columns, const struct found *found, const jso
 	const json_t *tier;
 	const char *cells[WIDE];
 	uint64_t capacity = 0;
-	uint64_t extents = 0;
 	char files[24];
-	char whole[24];
+	char extents[32];
 	char size[16];
 	char cached[16];
 	char room[16];
@@ -361,11 +380,8 @@ static int add_row(struct columns *columns, const struct found *found, const jso
 
 	json_array_foreach (json_object_get(worker, "tiers"), i, tier)
 		capacity += number(tier, "capacity");
-	json_array_foreach (json_object_get(worker, "tiers"), i, tier)
-		extents += number(tier, "extents");
 	(void)snprintf(files, sizeof(files), "%llu",
-		(unsigned long long)number(mount, "files"));                       /* fits */
-	(void)snprintf(whole, sizeof(whole), "%llu", (unsigned long long)extents); /* fits */
+		(unsigned long long)number(mount, "files")); /* fits */
 	state_text(mount, state, sizeof(state));
 	cells[MOUNT] = text_of(mount, "mountpoint");
 	cells[SOURCE] = text_of(mount, "source");
@@ -377,7 +393,7 @@ static int add_row(struct columns *columns, const struct found *found, const jso
 	cells[ENGINE] = text_of(mount, "engine");
 	cells[STATE] = state;
 	cells[CAPACITY] = worker ? units_size(capacity, room, sizeof(room)) : NULL;
-	cells[EXTENTS] = worker ? whole : NULL;
+	cells[EXTENTS] = worker ? extents_text(worker, source, extents, sizeof(extents)) : NULL;
 	cells[MODE] = mode_text(mount, mode, sizeof(mode));
 	cells[POLICY] = policy_text(json_object_get(source, "space"), policy, sizeof(policy));
 	cells[WHY] = text_of(mount, "engine_why");

@@ -1,6 +1,7 @@
 /* The supervisor's loop and its answers. See supervisor.h. */
 #include "ctl/supervisor.h"
 #include "base/programs.h"
+#include "base/capabilities.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/daemon.h"
@@ -14,6 +15,7 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/signalfd.h>
 
@@ -292,6 +294,20 @@ static enum exit_status exit_of(int r)
 	return r == -EBUSY ? EXIT_BUSY : EXIT_CACHE;
 }
 
+/*
+ * Only the keeper administers the machine, which gets its rights back when it is started: not
+ * where starting a program gives no rights.
+ */
+static int drop_rights(struct err *e)
+{
+	int r = 0;
+
+	if (geteuid() == 0 && prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) == 0)
+		r = capabilities_rest(
+			CAPABILITIES_FILES | CAPABILITY(CAP_SYS_PTRACE) | CAPABILITY(CAP_SETPCAP));
+	return r < 0 ? err_set(e, r, "rights cannot be given up: %s", err_str(r)) : 0;
+}
+
 int supervisor_run(const struct supervisor_config *config, int ready_fd)
 {
 	struct supervisor s = {
@@ -316,8 +332,12 @@ int supervisor_run(const struct supervisor_config *config, int ready_fd)
 	list_init(&s.wishes);
 	child_init(&s.master, "master");
 	child_init(&s.worker, "worker");
+	s.master.capabilities = CAPABILITIES_FILES;
+	s.worker.capabilities = CAPABILITIES_FILES;
 	child_init(&s.keeper, "keeper");
-	r = start(&s, &e);
+	r = drop_rights(&e);
+	if (r == 0)
+		r = start(&s, &e);
 	if (r < 0) {
 		stop(&s);
 		return ready_error(ready_fd, "cachectl", exit_of(r), &e);

@@ -7,6 +7,7 @@
 #include <inttypes.h>
 #include <linux/capability.h>
 #include <sys/prctl.h>
+#include <unistd.h>
 
 /*
  * Mount points and credentials of users whose files root may read; what the daemon writes is
@@ -17,12 +18,15 @@
 void apart_set_key(struct cachefuse *c)
 {
 	const char *name = slots_mount(c->slots)->image;
-	int n = snprintf(c->key, sizeof(c->key), "%s %s %s", c->engine->name, c->options.integrity,
-		name);
+	const char *label = c->options.context ? c->options.context : "";
+	int n = snprintf(c->key, sizeof(c->key), "%s %s %s %s", c->engine->name,
+		c->options.integrity, name, label);
 
-	if (c->options.prime_max != UINT64_MAX) /* asked for: not anybody's */
-		(void)snprintf(c->key + n, sizeof(c->key) - (size_t)n, " prime=%" PRIu64,
-			c->options.prime_max); /* fits: the names are short */
+	if (c->options.prime_max != UINT64_MAX && n < (int)sizeof(c->key)) /* asked for */
+		n += snprintf(c->key + n, sizeof(c->key) - (size_t)n, " prime=%" PRIu64,
+			c->options.prime_max);
+	if (n >= (int)sizeof(c->key)) /* too long for a key: nobody's but its own */
+		(void)snprintf(c->key, sizeof(c->key), "only %d", (int)getpid());
 }
 
 int apart_drop_rights(struct err *e)

@@ -46,6 +46,7 @@ struct cachefuse_options {
 	uint64_t memory;
 	uint64_t extent_size;
 	const char *engine;
+	const char *context;
 	bool allow_other;
 	const char *integrity;
 	uint64_t seal_pause;

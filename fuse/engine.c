@@ -1,5 +1,7 @@
 /* Which engine. See engine.h. */
 #include "fuse/engine.h"
+#include "fuse/kernel.h"
+#include "fuse/mounter.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -109,12 +111,26 @@ static int choose_any(const struct engine_wish *wish, const struct engine **ret,
 		native.text);
 }
 
+static int check_context(const struct engine_wish *wish, struct err *e)
+{
+	if (!wish->context)
+		return 0;
+	if (!kernel_has_selinux())
+		return err_set(e, -EINVAL,
+			"--context needs SELinux, which this kernel does not run: leave it out");
+	if (!mounter_may_mount())
+		return err_set(e, -EPERM, "--context needs root: run it as root, or leave it out");
+	return 0;
+}
+
 int engine_choose(const struct engine_wish *wish, const struct engine **ret_engine,
 	char ret_why[SLOTS_WHY_BYTES], struct err *e)
 {
 	char why[SLOTS_WHY_BYTES];
-	int r;
+	int r = check_context(wish, e);
 
+	if (r < 0)
+		return r;
 	if (strcmp(wish->engine, "auto") == 0) {
 		r = choose_any(wish, ret_engine, why, e);
 	} else {

@@ -23,6 +23,7 @@ struct engine_wish {
 	const char *image_dir;  /* where images are to lie; exists */
 	const char *mountpoint; /* absolute */
 	bool allow_other;
+	const char *context; /* an SELinux label for all files; NULL: none */
 };
 
 struct engine {

@@ -7,6 +7,8 @@
  *	GET  /v1/mount?id=N		{"state", "text", "exit", "socket"}: how far that came
  *	POST /v1/mount?id=N		its failure was read; with &give_up=1: nobody waits for it any more,
  *					it is ended
+ *	POST /v1/refresh		{"mountpoint"} -> {"id"}: a newer generation in its place, as a mount of
+ *					its own, whose exit status is 8 when there is none
  *	POST /v1/upgrade		{"what": "mounts"|"keeper", "program": DIR}: see keeper_upgrade.c
  *	POST /v1/end			ends every mount, then itself
  *
@@ -91,7 +93,7 @@ struct mount {
 	bool left_refused;   /* those too that its last daemon left */
 	bool lost;           /* the connection is gone */
 	uint64_t refused;    /* so many were */
-	uint64_t upgrades; /* daemons replaced by others on purpose */
+	uint64_t upgrades;   /* daemons replaced by others on purpose */
 	uint64_t looked_ns;  /* at its mount point */
 };
 
@@ -157,6 +159,8 @@ struct mount *mount_new(
 void mount_free(struct mount *mount); /* NULL is allowed */
 /* Its daemon gets the descriptors of `fds`. */
 void mount_give_fds(struct keeper *k, struct mount *mount);
+/* Its directory, its descriptors, and who answers its daemon. */
+int mount_open(struct keeper *k, struct mount *mount, struct err *e) __must_check;
 /* Its daemon may ask from now on; its descriptors are there. */
 int mount_add_peer(struct keeper *k, struct mount *mount) __must_check;
 /* Another mount's daemon serves what it shows. */
@@ -176,6 +180,11 @@ void mount_refuse(struct mount *mount);
 void mount_refuse_spare(struct mount *mount);
 /* When something is due, monotonic; 0: nothing. */
 uint64_t mount_dead_due(const struct keeper *k, const struct mount *mount);
+
+/* ---- keeper_refresh.c ---------------------------------------------------------------------------- */
+
+int keeper_refresh_locked(struct keeper *k, const char *mountpoint, struct mount **ret_mount,
+	struct err *e) __must_check;
 
 /* ---- keeper_upgrade.c ------------------------------------------------------------------------ */
 

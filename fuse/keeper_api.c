@@ -100,6 +100,25 @@ static int post_mount(
 	return 0;
 }
 
+static int post_refresh(
+	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
+{
+	struct keeper *k = arg;
+	const char *point = json_string_value(json_object_get(request->body, "mountpoint"));
+	struct mount *mount = NULL;
+	int r;
+
+	if (!point)
+		return err_set(e, -EINVAL, "a refresh needs a mountpoint");
+	pthread_mutex_lock(&k->lock);
+	r = keeper_refresh_locked(k, point, &mount, e);
+	if (r == 0)
+		*ret_json = json_pack("{s:i}", "id", (int)mount->id); /* NULL: looked at later */
+	pthread_mutex_unlock(&k->lock);
+	keeper_wake(k);
+	return r;
+}
+
 static int post_upgrade(
 	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
 {
@@ -144,6 +163,7 @@ static const struct admin_route routes[] = {
 	{ "POST", "/v1/mounts", post_mounts },
 	{ "GET", "/v1/mount", get_mount },
 	{ "POST", "/v1/mount", post_mount },
+	{ "POST", "/v1/refresh", post_refresh },
 	{ "POST", "/v1/upgrade", post_upgrade },
 	{ "POST", "/v1/end", post_end },
 	{ 0 },

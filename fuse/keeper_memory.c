@@ -31,7 +31,8 @@ int keeper_memory_mount(const struct keeper *k, uint64_t *ret_bytes, struct err 
 
 		if (mount->state != MOUNT_ACTIVE)
 			continue;
-		used += memory_of(&mount->child);
+		if (mount->child.state != CHILD_STOPPED || !mount_is_shared(mount))
+			used += memory_of(&mount->child);
 		n++;
 	}
 	left = k->config->memory > used ? k->config->memory - used : 0;

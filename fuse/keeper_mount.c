@@ -169,6 +169,7 @@ static int plan_wishes(struct child *c, const json_t *wish)
 		{ "ca_file", "--ca-file" },
 		{ "umask", "--umask" },
 		{ "engine", "--engine" },
+		{ "context", "--context" },
 		{ "integrity", "--integrity" },
 		{ "pin", "--pin" },
 		{ "evict", "--evict" },
@@ -256,25 +257,32 @@ static int plan_fixed(struct keeper *k, struct mount *mount, uint64_t memory)
 	return r;
 }
 
-static int mount_prepare(
-	struct keeper *k, struct mount *mount, const json_t *wish, uint64_t memory, struct err *e)
+int mount_open(struct keeper *k, struct mount *mount, struct err *e)
 {
-	struct child *c = &mount->child;
 	int r = file_mkdirs(mount->run, 0700);
 
 	if (r < 0)
 		return err_set(e, r, "%s cannot be made: %s", mount->run, err_str(r));
 	r = open_fds(mount, e);
 	if (r == 0)
-		r = plan_fixed(k, mount, memory);
+		r = mount_add_peer(k, mount);
+	if (r == 0)
+		mount_give_fds(k, mount);
+	return r;
+}
+
+static int mount_prepare(
+	struct keeper *k, struct mount *mount, const json_t *wish, uint64_t memory, struct err *e)
+{
+	struct child *c = &mount->child;
+	int r = plan_fixed(k, mount, memory);
+
 	if (r == 0)
 		r = plan_wishes(c, wish);
 	if (r == 0)
 		r = child_arg(c, "--refresh"); /* last: left out when it is started again */
 	if (r == 0)
-		r = mount_add_peer(k, mount);
-	if (r == 0)
-		mount_give_fds(k, mount);
+		r = mount_open(k, mount, e);
 	return r < 0 ? err_default(e, r, "the mount cannot be prepared") : 0;
 }
 

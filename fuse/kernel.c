@@ -36,6 +36,23 @@ int kernel_fsconfig(int fs, unsigned int cmd, const char *key, const char *value
 	return syscall(SYS_fsconfig, fs, cmd, key, value, 0) < 0 ? err_errno() : 0;
 }
 
+static _Thread_local const char *label;
+
+void kernel_label(const char *context)
+{
+	label = context;
+}
+
+bool kernel_has_selinux(void)
+{
+	return access("/sys/fs/selinux/enforce", F_OK) == 0;
+}
+
+int kernel_set_label(int fs)
+{
+	return label ? kernel_fsconfig(fs, FSCONFIG_SET_STRING, "context", label) : 0;
+}
+
 /* What the kernel says in words about a failed step ("e erofs: ..."), or the errno's text. */
 const char *kernel_complaint(int fs, int code, char text[256])
 {
@@ -146,10 +163,11 @@ static int image_error(int code, const char *image, const char *why, struct err 
 
 	if (code == -EPERM)
 		return err_set(e, code, NOT_HERE);
-	if (code != -ENOTBLK)
+	/* Before 5.16 it does not know what `device` is. */
+	if (code != -ENOTBLK && !(code == -EINVAL && strstr(why, "Unknown parameter 'device'")))
 		return err_set(e, code, "the kernel did not mount the image %s: %s", image, why);
 	if (uname(&name) != 0 || !kernel_is_new(name.release))
-		return err_set(e, code,
+		return err_set(e, -ENOTBLK,
 			"kernel %s mounts EROFS from block devices only: images in files need 6.12 "
 			"or newer",
 			name.release);
@@ -194,6 +212,8 @@ int kernel_mount_erofs(const struct kernel_image *image, int *ret_fd, struct err
 		r = kernel_fsconfig(fs, FSCONFIG_SET_FLAG, "ro", NULL);
 	if (r == 0 && image->directio)
 		r = kernel_fsconfig(fs, FSCONFIG_SET_FLAG, "directio", NULL);
+	if (r == 0)
+		r = kernel_set_label(fs);
 	if (r == 0)
 		r = add_devices(fs, image);
 	if (r < 0)

@@ -33,6 +33,14 @@ bool kernel_may_mount(void);
 /* That the kernel knows this file system, after asking for its module. -ENODEV with a line. */
 int kernel_need_filesystem(const char *name, struct err *e) __must_check;
 
+/*
+ * The SELinux label (context=) of all files of what this thread mounts for others to see from now
+ * on; NULL: none. Borrowed.
+ */
+void kernel_label(const char *context);
+/* Does this kernel run SELinux? */
+bool kernel_has_selinux(void);
+
 /* /dev/fuse, for one connection. */
 int kernel_open_fuse(int *ret_fd, struct err *e) __must_check;
 /* Is `fd` an open /dev/fuse? Whoever cannot open it passes something else in its place. */

@@ -64,6 +64,8 @@ static int set_shown(int fs)
 		r = kernel_fsconfig(fs, FSCONFIG_SET_FLAG, "default_permissions", NULL);
 	if (r == 0)
 		r = kernel_fsconfig(fs, FSCONFIG_SET_FLAG, "ro", NULL);
+	if (r == 0)
+		r = kernel_set_label(fs);
 	return r;
 }
 

@@ -21,6 +21,8 @@ const char *kernel_complaint(int fs, int code, char text[256]);
 int kernel_create_and_mount(int fs, const struct kernel_image *image, unsigned int attrs,
 	int *ret_fd, char text[256], const char **ret_why) __must_check;
 
+/* Of kernel_label(): one option more for the context, where there is one. */
+int kernel_set_label(int fs) __must_check;
 /* A detached mount of EROFS, nothing set on it. */
 int kernel_mount_erofs(const struct kernel_image *image, int *ret_fd, struct err *e) __must_check;
 /* Closes every descriptor but those, which are in ascending order; only system calls. */

@@ -104,6 +104,7 @@ static const struct option_spec specs[] = {
 		.choices = "auto|native|loop|fuse",
 		.help = "who shows the files: the kernel (EROFS, as root; loop: from a loop "
 			"device) or this daemon; auto"),
+	STRING(context, "context", "LABEL", .help = "SELinux label of all files"),
 	OPTION_BOOL_ROW(struct cachefuse_options, allow_other, "allow-other",
 		"let other users read what an ordinary user mounts"),
 	OPTION_ROW(struct cachefuse_options, integrity, "integrity", OPTION_CHOICE,
@@ -251,6 +252,7 @@ static enum exit_status choose_engine(struct cachefuse *c, struct err *e)
 		.image_dir = c->options.image_dir,
 		.mountpoint = c->mountpoint,
 		.allow_other = c->options.allow_other,
+		.context = c->options.context,
 	};
 	char *why = slots_mount(c->slots)->engine_why;
 	int r = engine_choose(&wish, &c->engine, why, e);
@@ -268,8 +270,14 @@ static enum exit_status choose_engine(struct cachefuse *c, struct err *e)
 /* What is cheap to know, before anything is listed. */
 static enum exit_status check_place(struct cachefuse *c, struct err *e)
 {
-	int r = c->options.replace ? mountpoint_open_mounted(c->mountpoint, &c->point_fd, e)
-				   : mountpoint_open(c->mountpoint, &c->point_fd, e);
+	int r;
+
+	if (c->options.replace && !mounter_may_attach_beneath()) {
+		(void)err_set(e, -EOPNOTSUPP, "--replace needs root and Linux 6.5 or newer");
+		return EXIT_KERNEL;
+	}
+	r = c->options.replace ? mountpoint_open_mounted(c->mountpoint, &c->point_fd, e)
+			       : mountpoint_open(c->mountpoint, &c->point_fd, e);
 
 	if (r < 0)
 		return EXIT_MOUNTPOINT;
@@ -544,6 +552,7 @@ static enum exit_status serve(struct cachefuse *c, struct err *e)
 		.reader = &c->reader,
 		.devices = c->taken_over || !c->seal ? NULL : &devices,
 		.allow_other = c->options.allow_other,
+		.context = c->options.context,
 		.prime_max = choose_prime_max(c),
 		.on_failure = on_failure,
 		.on_gone = on_gone,
@@ -562,6 +571,8 @@ static enum exit_status serve(struct cachefuse *c, struct err *e)
 	if (config.devices)
 		seal_devices(c->seal, &devices);
 	r = mounted_new(&config, &c->mounted, e);
+	cleanup_close(&c->point_fd); /* it would keep what lay there */
+	c->point_fd = -1;
 	if (config.devices)
 		seal_devices_release(c->seal);
 	if (r < 0)

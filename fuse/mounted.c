@@ -193,6 +193,7 @@ int mounted_new(const struct mounted_config *config, struct mounted **ret_mounte
 	m->config = *config;
 	m->engine = config->engine;
 	m->image_fd = -1;
+	mounter_label(config->context);
 	pthread_mutex_init(&m->unmounting, NULL);
 	pthread_mutex_init(&m->supers, NULL);
 	switch (slots_phase(config->slots)) {

@@ -45,6 +45,7 @@ struct mounted_config {
 	struct slots *slots; /* phase MOUNTED: a takeover; NEW: with the facts of the image */
 	struct reader *reader;
 	const struct mounted_devices *devices; /* of a new mount; NULL: all are served */
+	const char *context;                   /* SELinux label of all files; NULL: none */
 	bool allow_other;                      /* a mount of an ordinary user is for all */
 	uint64_t prime_max;   /* nodes the kernel may know by READDIRPLUS; fuse engine */
 	unsigned int threads; /* 0: the session's default */

@@ -31,7 +31,8 @@ bool mounter_is_apart(void);
 /* May one of the two mount? As kernel_may_mount(). */
 bool mounter_may_mount(void);
 
-/* As the functions of the same name in kernel.h. */
+/* As the functions of the same name in kernel.h; the label is of the process. */
+void mounter_label(const char *context);
 int mounter_probe(const char *dir, struct err *e) __must_check;
 int mounter_probe_loop(struct err *e) __must_check;
 int mounter_mount_fuse(

@@ -25,6 +25,7 @@ static struct {
 	bool apart;
 	bool may_mount;
 	bool may_beneath;
+	const char *label; /* borrowed */
 	uint32_t serial;
 	struct unmount_helper helper; /* alone: of an unmount that hung */
 } keeper = { .lock = PTHREAD_MUTEX_INITIALIZER, .socket = -1 };
@@ -122,6 +123,8 @@ static int ask_locked(struct call *call, struct mounter_answer *answer, struct e
 
 	drop_old_answers();
 	call->request.magic = MOUNTER_MAGIC;
+	(void)snprintf(call->request.label, sizeof(call->request.label), "%s",
+		keeper.label ? keeper.label : ""); /* mounter_label() */
 	call->request.serial = ++keeper.serial ? keeper.serial : ++keeper.serial;
 	if (!call->ns)
 		call->ns = ANSWER_NS;
@@ -191,6 +194,14 @@ bool mounter_may_mount(void)
 bool mounter_may_attach_beneath(void)
 {
 	return keeper.apart ? keeper.may_beneath : kernel_may_attach_beneath();
+}
+
+void mounter_label(const char *context)
+{
+	pthread_mutex_lock(&keeper.lock);
+	keeper.label = context;
+	pthread_mutex_unlock(&keeper.lock);
+	kernel_label(context);
 }
 
 /* ---- mounting -------------------------------------------------------------------------------- */

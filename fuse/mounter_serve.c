@@ -375,8 +375,11 @@ static void *work(void *arg)
 	int wake_fd = host->wake_fd;
 	int r = mounter_check(&job->request, job->n_fds, &job->err);
 
-	if (r == 0)
+	if (r == 0) {
+		kernel_label(job->request.label[0] ? job->request.label : NULL);
 		r = ops[job->request.op](job);
+		kernel_label(NULL);
+	}
 	answer(job, r);
 	job_free(job);
 	pthread_mutex_lock(&host->lock);

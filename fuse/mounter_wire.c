@@ -110,6 +110,7 @@ int mounter_check(const struct mounter_request *request, uint32_t n_fds, struct 
 		return err_set(
 			e, -EBADMSG, "op %u with %u descriptors is no request", request->op, n_fds);
 	if (!ends(request->path, sizeof(request->path)) ||
+		!ends(request->label, sizeof(request->label)) ||
 		(request->op == MOUNTER_MOUNT_FUSE &&
 			!ends(request->source, sizeof(request->source))) ||
 		(has_key && !ends(request->key, sizeof(request->key))))

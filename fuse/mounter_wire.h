@@ -11,8 +11,9 @@
 #include "base/limits.h"
 #include "fuse/superblock.h"
 
-#define MOUNTER_MAGIC   0x4A713001u /* the last digits: the version */
-#define MOUNTER_FDS_MAX 64u         /* of one message */
+#define MOUNTER_MAGIC       0x4A713001u /* the last digits: the version */
+#define MOUNTER_FDS_MAX     64u         /* of one message */
+#define MOUNTER_LABEL_BYTES 256u
 
 /*	op		descriptors		what the members are
  *	HELLO		-			answer.flags: MOUNTER_MAY_*
@@ -74,6 +75,7 @@ struct mounter_request {
 	uint64_t point_dev;
 	uint64_t fuse_dev;
 	char path[PATH_MAX];
+	char label[MOUNTER_LABEL_BYTES]; /* kernel_label(); "": none */
 	union {
 		char source[LIMIT_URL_BYTES];
 		char key[SUPERBLOCK_KEY_BYTES];

@@ -101,6 +101,16 @@ static void forget_oldest(struct order_window *w)
 	}
 }
 
+static void forget_before(struct order_window *w, uint64_t place)
+{
+	uint32_t window = w->files;
+
+	while (w->first < w->next && w->first + window < place) {
+		forget(w, entry_of(w, w->first));
+		advance(w);
+	}
+}
+
 static void move_to_strays(struct order_window *w)
 {
 	uint64_t lowest = w->strays[0].place;
@@ -142,16 +152,14 @@ bool order_window_read(struct order_window *w, uint64_t place, uint32_t upto)
 		return false;
 	entry = entry_of(w, place);
 	unexpected = place >= w->next && entry->read == 0 && entry->asked == 0;
-	if (open_blocks(entry) > 0)
+	if (open_blocks(entry) > 0) {
 		w->n_strays = 0;
+		forget_before(w, place);
+	}
 	set_entry(w, entry, entry->asked, max(entry->read, upto));
 	if (unexpected)
 		forget_oldest(w);
 	w->seen = max(w->seen, place + 1);
-	while (w->first < w->next && w->first + ORDER_SPAN / 2 < w->seen) {
-		forget(w, entry_of(w, w->first));
-		advance(w);
-	}
 	advance(w);
 	return true;
 }

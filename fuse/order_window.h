@@ -9,10 +9,10 @@
  * in any order within ORDER_SPAN places: the workers of a data loader read many batches at once.
  *
  * A read that the kernel answers from its page cache is never heard of, so what is not read must
- * not hold the window for ever: it is forgotten once reads are ORDER_SPAN / 2 places past it; each
- * read beyond `next` forgets the oldest one; and ORDER_STRAYS reads in a row near each other, all
- * further on than the window reaches, are where the job is now. But for such jumps no more is ever
- * asked for than was read, plus one window.
+ * not hold the window for ever. A read of what was asked for forgets what lies a window before
+ * it, a read beyond `next` the oldest one; and ORDER_STRAYS reads in a row near each other, all
+ * further on than the window reaches, are where the job is now. To be forgotten costs nothing: it
+ * was asked for.
  *
  * Pure: no clock, no lock, no I/O; blocks are of BLOCK_BYTES.
  */

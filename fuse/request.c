@@ -7,9 +7,9 @@
 #include <stdbool.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #define FUSE_MINOR_LEAST 31 /* max_pages, and the fields of INIT that we fill */
-#define READ_PAGES       (LIMIT_PAYLOAD_BYTES / 4096u)
 #define WRITE_BYTES \
 	4096u /* nothing is written; keeps the kernel's demand on a read's buffer at 8 KiB */
 
@@ -200,6 +200,11 @@ int request_parse(const void *data, size_t len, struct request *ret)
 	return 0;
 }
 
+uint16_t request_read_pages(long page_bytes)
+{
+	return (uint16_t)max(LIMIT_PAYLOAD_BYTES / page_bytes, 1L);
+}
+
 int request_answer_init(const struct fuse_init_in *in, uint64_t wanted, uint16_t max_background,
 	struct fuse_init_out *ret_out)
 {
@@ -222,7 +227,7 @@ int request_answer_init(const struct fuse_init_in *in, uint64_t wanted, uint16_t
 	out.congestion_threshold = max_background;
 	out.max_write = WRITE_BYTES;
 	out.time_gran = 1;
-	out.max_pages = READ_PAGES;
+	out.max_pages = request_read_pages(sysconf(_SC_PAGESIZE));
 	*ret_out = out;
 	return 0;
 }

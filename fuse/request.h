@@ -60,6 +60,9 @@ bool request_is_oneway(uint32_t opcode);
 /* True for requests that would change something. */
 bool request_is_write(uint32_t opcode);
 
+/* Pages of so many bytes in the longest READ. */
+uint16_t request_read_pages(long page_bytes);
+
 /*
  * What the kernel offered, and how much is to be in flight, to our answer to INIT. `wanted`: flags
  * beside those that every session asks for. -EPROTO: a kernel older than 7.31.

@@ -15,9 +15,9 @@
 #include <unistd.h>
 
 #define SEAL_MAGIC     0x5EA15EA1u
-#define LOOK_NS        CLOCK_SECOND       /* between two polls */
-#define LOOK_SLOWLY_NS (5 * CLOCK_SECOND) /* when the last one failed */
-#define MOUNT_PATIENCE (3 * CLOCK_SECOND) /* of who waits for a mount */
+#define LOOK_NS        CLOCK_SECOND        /* between two polls */
+#define LOOK_SLOWLY_NS (5 * CLOCK_SECOND)  /* when the last one failed */
+#define MOUNT_PATIENCE (10 * CLOCK_SECOND) /* of who waits for a mount */
 #define SPARE_FDS      256u
 
 struct seal {
@@ -160,6 +160,7 @@ static void switch_devices(
 	struct seal *seal, enum seal_choice choice, const struct mounted_superblocks *shown)
 {
 	struct mounted_devices devices;
+	uint64_t began = clock_mono_ns();
 	struct err e = ERR_INIT;
 	int r;
 
@@ -170,9 +171,10 @@ static void switch_devices(
 		r = mounted_switch(seal->mounted, &devices, &e);
 	put_back(seal);
 	if (r == 0) {
-		log_info("devices changed", "extents=%u sealed=%u before=%u cause=%s",
+		log_info("devices changed", "extents=%u sealed=%u before=%u cause=%s ms=%" PRIu64,
 			seal->config.extents, devices.n, shown->local,
-			choice == SEAL_DROP ? "finding" : "sealed");
+			choice == SEAL_DROP ? "finding" : "sealed",
+			(uint64_t)((clock_mono_ns() - began) / CLOCK_MS));
 		remember(seal);
 		if (seal->config.on_switch)
 			seal->config.on_switch(seal->config.arg);

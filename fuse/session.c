@@ -1,6 +1,7 @@
 /* Threads that read requests into slots and answer them. See session.h. */
 #include "fuse/session_internal.h"
 #include "base/clock.h"
+#include "base/direct.h"
 #include "base/log.h"
 #include "fuse/request.h"
 #include "fuse/requester.h"
@@ -440,7 +441,7 @@ int session_start_threads(struct session *s, unsigned int threads)
 
 		w->session = s;
 		pthread_mutex_init(&w->lock, NULL);
-		w->buf = aligned_alloc(BLOCK_BYTES, BUF_BYTES);
+		w->buf = direct_buffer_new(BUF_BYTES);
 		w->scratch = calloc(1, max(s->config.tree->scratch_bytes, (size_t)1));
 		w->wait_fd = wait_fd_new(s);
 		r = !w->buf || !w->scratch ? ENOMEM

@@ -20,7 +20,7 @@
 #include "base/err.h"
 #include "base/list.h"
 
-#define SUPERBLOCK_KEY_BYTES  192u
+#define SUPERBLOCK_KEY_BYTES  512u
 #define SUPERBLOCKS_MAX       256u /* of a node */
 #define SUPERBLOCK_POINTS_MAX 64u  /* of one */
 

@@ -168,6 +168,7 @@ const char *seal_why_text(enum seal_why why)
 		[SEAL_WHY_TIER] = "the tier's disk is not in service",
 		[SEAL_WHY_TABLE] = "the worker does not have this generation's table",
 		[SEAL_WHY_OFF] = "sealing is turned off on this worker",
+		[SEAL_WHY_MEMORY] = "its tier is in memory, of which the kernel makes no devices",
 	};
 
 	return (unsigned int)why < SEAL_WHYS ? texts[why] : "unknown";

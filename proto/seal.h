@@ -51,6 +51,7 @@ enum seal_why {
 	SEAL_WHY_TIER,     /* its disk does not serve */
 	SEAL_WHY_TABLE,    /* the worker does not know that generation */
 	SEAL_WHY_OFF,      /* this worker seals nothing */
+	SEAL_WHY_MEMORY,   /* its tier is tmpfs, of which the kernel makes no devices */
 	SEAL_WHYS
 };
 

@@ -101,4 +101,9 @@ soak:
 	@$(MAKE) -s --no-print-directory programs e2e-tools
 	@MAKE="$(MAKE)" tests/run-soak $(B) $(T)
 
-.PHONY: fuzz test e2e e2e-tools soak
+# The mount on Debian's kernels, in guests. `make test-kernels K=6.1` takes one.
+test-kernels: programs
+	@deploy/install-packages kernels || echo "SKIP test-kernels: see the line above"
+	@tests/kernels/run $(B) $(K)
+
+.PHONY: fuzz test e2e e2e-tools soak test-kernels

@@ -279,6 +279,18 @@ bool chunk_is_dropped(const struct chunk *chunk)
 	return state == CHUNK_UNLINKING || state == CHUNK_GONE;
 }
 
+void chunk_set_tag(struct chunk *chunk, uint32_t tag)
+{
+	CHECK_MAGIC(chunk, CHUNK_MAGIC);
+	atomic_store_explicit(&chunk->tag, tag, memory_order_relaxed);
+}
+
+uint32_t chunk_tag(const struct chunk *chunk)
+{
+	CHECK_MAGIC(chunk, CHUNK_MAGIC);
+	return atomic_load_explicit(&chunk->tag, memory_order_relaxed);
+}
+
 bool chunk_is_idle(const struct chunk *chunk)
 {
 	return chunk_is_live(chunk) && atomic_load(&chunk->writers) == 0 &&

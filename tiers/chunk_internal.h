@@ -48,7 +48,8 @@ struct chunk {
 	struct tier_set *set;
 	struct tier *tier;
 	struct map_node node;
-	struct list link; /* in a list of chunks being dropped */
+	struct list link;     /* in a list of chunks being dropped */
+	_Atomic uint32_t tag; /* chunk_tag() */
 	struct descriptor descriptor;
 	pthread_mutex_t lock;
 	pthread_mutex_t repair;

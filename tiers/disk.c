@@ -122,15 +122,6 @@ static int kernel_list(int dir, int (*fn)(void *arg, int dir, const char *name),
 	return r;
 }
 
-static ssize_t kernel_copy(int from, uint64_t from_offset, int to, uint64_t to_offset, size_t len)
-{
-	loff_t in = (loff_t)from_offset;
-	loff_t out = (loff_t)to_offset;
-	ssize_t n = copy_file_range(from, &in, to, &out, len, 0);
-
-	return n < 0 ? err_errno() : n;
-}
-
 static int kernel_share(int from, uint64_t from_offset, int to, uint64_t to_offset, uint64_t len)
 {
 	struct file_clone_range range = { .src_fd = from,
@@ -139,12 +130,6 @@ static int kernel_share(int from, uint64_t from_offset, int to, uint64_t to_offs
 		.dest_offset = to_offset };
 
 	return done(ioctl(to, FICLONERANGE, &range));
-}
-
-static int kernel_punch(int fd, uint64_t offset, uint64_t len)
-{
-	return done(fallocate(
-		fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)len));
 }
 
 const struct disk_ops disk_kernel = {
@@ -164,9 +149,7 @@ const struct disk_ops disk_kernel = {
 	.unlink = kernel_unlink,
 	.rename = kernel_rename,
 	.list = kernel_list,
-	.copy = kernel_copy,
 	.share = kernel_share,
-	.punch = kernel_punch,
 };
 
 /* ---- the table in use -------------------------------------------------------------------------- */
@@ -256,21 +239,11 @@ int disk_list(int dir, int (*fn)(void *arg, int dir, const char *name), void *ar
 	return disk()->list(dir, fn, arg);
 }
 
-ssize_t disk_copy(int from, uint64_t from_offset, int to, uint64_t to_offset, size_t len)
-{
-	return disk()->copy(from, from_offset, to, to_offset, len);
-}
-
 int disk_share(int from, uint64_t from_offset, int to, uint64_t to_offset, uint64_t len)
 {
 	if (!disk()->share)
 		return -EOPNOTSUPP;
 	return disk()->share(from, from_offset, to, to_offset, len);
-}
-
-int disk_punch(int fd, uint64_t offset, uint64_t len)
-{
-	return disk()->punch(fd, offset, len);
 }
 
 /* ---- made of them ------------------------------------------------------------------------------ */

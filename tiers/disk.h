@@ -40,13 +40,9 @@ struct disk_ops {
 	/* Calls fn for every name but "." and ".." of the open directory until it returns other
 	 * than 0, which is returned. */
 	int (*list)(int dir, int (*fn)(void *arg, int dir, const char *name), void *arg);
-	/* copy_file_range(2): bytes, which may be fewer; shares blocks where the filesystem can. */
-	ssize_t (*copy)(int from, uint64_t from_offset, int to, uint64_t to_offset, size_t len);
 	/* ioctl(2) FICLONERANGE: the range of `to` shares its blocks with that of `from`; whole
 	 * blocks of one filesystem. NULL, or -EOPNOTSUPP and the like: it cannot. */
 	int (*share)(int from, uint64_t from_offset, int to, uint64_t to_offset, uint64_t len);
-	/* fallocate(2) with FALLOC_FL_PUNCH_HOLE: the range reads as zeros and takes no room. */
-	int (*punch)(int fd, uint64_t offset, uint64_t len);
 };
 
 extern const struct disk_ops disk_kernel;
@@ -69,11 +65,8 @@ int disk_mkdir(int dir, const char *path, mode_t mode) __must_check; /* 0 when i
 int disk_unlink(int dir, const char *path, int flags);
 int disk_rename(int from_dir, const char *from, int to_dir, const char *to) __must_check;
 int disk_list(int dir, int (*fn)(void *arg, int dir, const char *name), void *arg) __must_check;
-ssize_t disk_copy(
-	int from, uint64_t from_offset, int to, uint64_t to_offset, size_t len) __must_check;
 int disk_share(
 	int from, uint64_t from_offset, int to, uint64_t to_offset, uint64_t len) __must_check;
-int disk_punch(int fd, uint64_t offset, uint64_t len) __must_check;
 
 /* Exactly `len` bytes; -ENODATA at an early end of the file. Retries EINTR. */
 int disk_pread(int fd, void *data, size_t len, uint64_t offset) __must_check;

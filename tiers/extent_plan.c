@@ -93,6 +93,31 @@ static int put_locked(struct extents *extents, const struct extent_plan *wanted)
 	return 0;
 }
 
+struct of_volume {
+	const struct volume_id *volume;
+	uint64_t lineage;
+	bool found;
+};
+
+static void look_whose(struct map_node *node, void *arg)
+{
+	const struct extent *extent = container_of(node, struct extent, by_number);
+	struct of_volume *of = arg;
+
+	of->found |= extent->lineage == of->lineage && !extent->aside &&
+		     volume_id_equal(&extent->volume, of->volume);
+}
+
+/* It lay in extents before a restart. */
+static bool has_extents_locked(
+	struct extents *extents, const struct volume_id *volume, uint64_t lineage)
+{
+	struct of_volume of = { volume, lineage, false };
+
+	map_each(&extents->by_number, look_whose, &of);
+	return of.found;
+}
+
 int tier_set_layout(struct tier_set *set, const struct volume_id *volume, uint64_t lineage,
 	const struct tier_layout *layout)
 {
@@ -112,7 +137,7 @@ int tier_set_layout(struct tier_set *set, const struct volume_id *volume, uint64
 	ensure(extent_bytes_valid(wanted.bytes));
 	pthread_mutex_lock(&extents->lock);
 	known = extent_plan_find_locked(extents, volume, lineage);
-	wanted.whole = known && known->whole;
+	wanted.whole = known ? known->whole : has_extents_locked(extents, volume, lineage);
 	pthread_mutex_unlock(&extents->lock);
 	wanted.whole = is_whole(set, &wanted);
 	pthread_mutex_lock(&extents->lock);

@@ -53,6 +53,7 @@ void tier_seal_facts(const struct extent *extent, struct tier_seal_facts *ret_fa
 		.changes = atomic_load(&extent->changes),
 		.written = atomic_load(&extent->written),
 		.out = health_get(&extent->tier->health) == HEALTH_OUT,
+		.memory = extent->tier->kind == TIER_RAM,
 	};
 }
 

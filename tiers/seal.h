@@ -40,6 +40,7 @@ struct tier_seal_facts {
 	uint64_t changes; /* grows when a mark goes */
 	uint64_t written; /* blocks that became present since it was opened */
 	bool out;         /* its disk is not in service */
+	bool memory;      /* its tier is a tmpfs */
 };
 void tier_seal_facts(const struct extent *extent, struct tier_seal_facts *ret_facts);
 

@@ -202,6 +202,10 @@ void tier_set_runs(struct tier_set *set,
 /* A reader wanted bytes of it, also when they were not here or came through a descriptor. */
 void chunk_note_read(struct chunk *chunk);
 
+/* A number of the caller's, 0 at first; gone with the chunk, and with this process. */
+void chunk_set_tag(struct chunk *chunk, uint32_t tag);
+uint32_t chunk_tag(const struct chunk *chunk);
+
 struct chunk *chunk_ref(struct chunk *chunk);
 void chunk_unref(struct chunk *chunk); /* NULL is allowed; may close descriptors */
 

@@ -331,26 +331,6 @@ static int fault_list(int dir, int (*fn)(void *arg, int dir, const char *name), 
 	return r ? r : lower->list(dir, fn, arg);
 }
 
-static ssize_t fault_copy(int from, uint64_t from_offset, int to, uint64_t to_offset, size_t len)
-{
-	char path[PATH_MAX];
-	unsigned int sort = sort_of(to, to_offset, path);
-	struct fault fault = begin(FAULT_WRITE | sort, path);
-
-	if (error_of(&fault))
-		return error_of(&fault);
-	if (fault.kind == FAULT_SHORT)
-		len = max(part_of(len, to_offset, fault.random), min(len, (size_t)BLOCK_BYTES));
-	return lower->copy(from, from_offset, to, to_offset, len);
-}
-
-static int fault_punch(int fd, uint64_t offset, uint64_t len)
-{
-	int r = begin_fd(FAULT_REMOVE, fd);
-
-	return r ? r : lower->punch(fd, offset, len);
-}
-
 static const struct disk_ops fault_ops = {
 	.open = fault_open,
 	.close = fault_close,
@@ -368,8 +348,6 @@ static const struct disk_ops fault_ops = {
 	.unlink = fault_unlink,
 	.rename = fault_rename,
 	.list = fault_list,
-	.copy = fault_copy,
-	.punch = fault_punch,
 };
 
 void tier_fault_install(void)

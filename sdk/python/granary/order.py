@@ -8,6 +8,7 @@ import socket
 import stat
 import struct
 import sys
+import time
 
 VERSION = 1
 HELLO, LIST, SAMPLES, SAMPLER, NUMBERS, FORGET, REPLY = 1, 2, 3, 4, 5, 6, 128
@@ -16,6 +17,7 @@ BODY_MAX = 65536
 HEAD = struct.Struct("<II")
 SAMPLE = struct.Struct("<QQI")
 ANSWER = struct.Struct("<iIQQ")
+RESTART = 10  # seconds that a mount's daemon may be away
 PATIENCE = 120  # seconds; a long list is looked up file by file
 
 
@@ -204,6 +206,16 @@ class Order:
             self.close()
             raise
 
+    def _reconnect(self):
+        deadline = time.monotonic() + RESTART
+        while True:
+            try:
+                return self._connect()
+            except (NoFeed, ConnectionError):
+                if time.monotonic() > deadline:
+                    raise
+                time.sleep(0.05)
+
     def _again(self, what, *arguments):
         """The mount's daemon may have been started anew since: then once more, from the beginning."""
         try:
@@ -211,7 +223,7 @@ class Order:
                 return what(*arguments)
         except (ConnectionError, socket.timeout):
             self.close()
-        self._connect()
+        self._reconnect()
         if what != self._send_list and self._blocks is not None:
             self._send_list()
         return what(*arguments)

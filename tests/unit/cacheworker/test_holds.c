@@ -3,6 +3,7 @@
 #include "tests/unit/cacheworker/world.h"
 
 #include "cacheworker/holds.h"
+#include "locate/chunk_map.h"
 
 #define FILES 4u
 
@@ -110,11 +111,92 @@ static void test_gone(void **state)
 	world_free(w);
 }
 
+/* Asks for the map when `start` is that of the one known; the worker's, and whether it came. */
+static uint64_t ask_map(struct world *w, uint64_t start, bool *ret_came)
+{
+	struct rpc_call call = { .frame = { .op = FRAME_MAP, .generation = start },
+		.payload = NET_PAYLOAD_NONE,
+		.reply_fd = -1 };
+	struct chunk_map *map = NULL;
+	struct err e = ERR_INIT;
+	uint64_t now;
+
+	assert_int_equal(rpc_call_wait(w->client, &call, &e), 0);
+	*ret_came = call.reply_fd >= 0;
+	now = call.reply.generation;
+	if (*ret_came) {
+		assert_int_equal(chunk_map_open(call.reply_fd, &map), 0);
+		assert_true(chunk_map_start(map) == now);
+		chunk_map_close(map);
+	}
+	rpc_call_release(&call);
+	return now;
+}
+
+static int ask_file(struct world *w, uint64_t offset, uint64_t *ret_number)
+{
+	struct rpc_call call = make_call(w, FRAME_FILE, offset, BLOCK_BYTES, FRAME_LOCAL_OK);
+	struct err e = ERR_INIT;
+	int r = rpc_call_wait(w->client, &call, &e);
+
+	if (r == 0) {
+		assert_true(call.reply.flags & FRAME_LOCAL && call.reply_fd >= 0);
+		*ret_number = held_number(
+			held_get((uint8_t *)call.reply_payload + CHUNK_BITMAP_BYTES, 0));
+	}
+	rpc_call_release(&call);
+	return r;
+}
+
+/* The map once, files by it, and what is told of them. */
+static void test_map(void **state)
+{
+	struct world *w = world_new(1 * GiB, FILES);
+	struct rpc_call held_call = {
+		.frame = { .op = FRAME_HELD }, .payload = NET_PAYLOAD_NONE, .reply_fd = -1
+	};
+	struct err e = ERR_INIT;
+	uint64_t number = 0;
+	uint64_t told = 0;
+	uint64_t start;
+	bool came;
+
+	(void)state;
+	start = ask_map(w, 0, &came);
+	assert_true(start && came);
+	assert_true(ask_map(w, start, &came) == start);
+	assert_false(came);
+	assert_true(ask_map(w, start + 1, &came) == start);
+	assert_true(came);
+	assert_int_equal(rpc_call_wait(w->client, &held_call, &e), 0);
+	assert_true(held_call.reply.generation == start);
+	rpc_call_release(&held_call);
+
+	assert_int_equal(ask_file(w, 0, &number), -ENODATA);
+	(void)fetch_local(w, 0);
+	wait_until_written(w);
+	assert_int_equal(ask_file(w, 0, &number), 0);
+	assert_int_equal(tell(w, held_slot_entry(0), &told), 0);
+	assert_int_equal(tell(w, held_slot_entry(UINT32_MAX), &told), 0);
+	for (uint32_t slot = 0; slot < CHUNK_MAP_SLOTS_MIN; slot++)
+		assert_int_equal(tell(w, held_slot_entry(slot), &told), 0);
+	/* It is a hold as any other. */
+	assert_true(drop_all(w) > 0);
+	assert_true(held(w) > 0);
+	assert_int_equal(ask_file(w, 0, &told), -ENODATA);
+	assert_int_equal(tell(w, 0, &told), 1);
+	assert_true(told == number);
+	assert_int_equal(tell(w, held_entry(number, false), &told), 0);
+	assert_int_equal(held(w), 0);
+	world_free(w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_let_go),
 		cmocka_unit_test(test_gone),
+		cmocka_unit_test(test_map),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -103,6 +103,20 @@ static unsigned int sources(struct world *w)
 	return n;
 }
 
+/* The first byte that is kept is kept under the policy. */
+static void test_policy_comes_with_the_table(void **state)
+{
+	struct world *w = world_new_sized(1 * GiB, FILES, FILE_B, 0);
+	struct tier_volume_status status;
+
+	(void)state;
+	w->quota = 300 * MiB;
+	(void)read_range(w, 0, BLOCK_BYTES, 0);
+	assert_true(tier_volume_status(w->worker.tiers, &table_info(w->table)->id.volume, &status));
+	assert_int_equal(status.policy.quota, w->quota);
+	world_free(w);
+}
+
 /*
  * The master is asked while generation 1 is the newest; before it has answered, a reader comes who
  * names generation 2 and an object of it. He must not get the zeros that lie there in generation 1.
@@ -238,6 +252,7 @@ static void test_stops_while_master_is_silent(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_policy_comes_with_the_table),
 		cmocka_unit_test(test_newer_reader_during_load),
 		cmocka_unit_test(test_unknown_generation_harms_nobody),
 		cmocka_unit_test(test_served_while_master_is_silent),

@@ -66,6 +66,7 @@ struct world {
 	uint8_t terms[512];
 	size_t terms_len;
 	unsigned int terms_asked;
+	uint64_t quota; /* of the policy that comes with the table; 0: none comes */
 };
 
 static inline int remove_entry(const char *path, const struct stat *st, int type, struct FTW *ftw)
@@ -97,6 +98,7 @@ static inline void answer_table(struct world *w, struct rpc_request *request)
 	const struct generation_id *id = &table_info(elder ? w->elder : w->table)->id;
 	Granary__Generation answer = GRANARY__GENERATION__INIT;
 	Granary__Source source = GRANARY__SOURCE__INIT;
+	Granary__Policy policy = GRANARY__POLICY__INIT;
 	struct net_payload payload = NET_PAYLOAD_NONE;
 	char prefix[160];
 	uint8_t *packed;
@@ -113,6 +115,10 @@ static inline void answer_table(struct world *w, struct rpc_request *request)
 	answer.lineage = id->lineage;
 	answer.has_generation = true;
 	answer.generation = id->generation;
+	policy.has_quota = true;
+	policy.quota = w->quota;
+	if (w->quota)
+		answer.policy = &policy;
 	packed = malloc(granary__generation__get_packed_size(&answer));
 	assert_non_null(packed);
 	payload.parts[0].data = packed;

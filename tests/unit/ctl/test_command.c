@@ -118,7 +118,7 @@ static void test_bad_usage(void **state)
 		{ command_mount, "--endpoint localhost:9000 s3://b empty", EXIT_USAGE,
 			"is not a URL" },
 		{ command_mount, "--region x file:///tmp empty", EXIT_USAGE, "leave them out" },
-		{ command_mount, "--engine ext4 s3://b empty", EXIT_USAGE, "auto|native|fuse" },
+		{ command_mount, "--engine ext4 s3://b empty", EXIT_USAGE, "auto|native|loop|fuse" },
 		{ command_mount, "--anonymous file:///tmp empty", EXIT_USAGE, "leave them out" },
 		{ command_mount, "--anonymous --profile-name x s3://b empty", EXIT_USAGE,
 			"leave one of them out" },

@@ -190,6 +190,10 @@ static void look_at_kernel(const char *engine, const char *answer)
 	"{\"engines\": [{\"name\": \"native\", \"ok\": false, \"text\": \"no erofs\"},"            \
 	" {\"name\": \"fuse\", \"ok\": true, \"text\": \"\"}], \"auto\": \"fuse\", \"protocol\": " \
 	"\"7.9\"}"
+#define ONLY_LOOP                                                                            \
+	"{\"engines\": [{\"name\": \"native\", \"ok\": false, \"text\": \"block devices\"}," \
+	" {\"name\": \"native (loop)\", \"ok\": true, \"text\": \"\"},"                      \
+	" {\"name\": \"fuse\", \"ok\": true, \"text\": \"\"}], \"auto\": \"native (loop)\"}"
 #define NEITHER                                                                         \
 	"{\"engines\": [{\"name\": \"native\", \"ok\": false, \"text\": \"no erofs\"}," \
 	" {\"name\": \"fuse\", \"ok\": false, \"text\": \"no device\"}]}"
@@ -205,6 +209,12 @@ static void test_kernel(void **state)
 	look_at_kernel("native", ONLY_FUSE);
 	assert_int_equal(d.status, EXIT_KERNEL);
 	expect(FINDING_FAIL, "engine", "native: no erofs");
+	look_at_kernel("native", ONLY_LOOP); /* is what it gets */
+	assert_int_equal(d.status, EXIT_OK);
+	expect(FINDING_OK, "engine", "native (loop): can be had");
+	look_at_kernel("loop", ONLY_FUSE);
+	assert_int_equal(d.status, EXIT_KERNEL);
+	expect(FINDING_FAIL, "engine", "native (loop): not known");
 	look_at_kernel("auto", NEITHER);
 	assert_int_equal(d.status, EXIT_KERNEL);
 	expect(FINDING_FAIL, "engine", "neither");

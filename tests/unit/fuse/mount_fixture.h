@@ -15,6 +15,7 @@
 #include <sys/statfs.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
+#include "base/crash_point.h"
 #include "base/file.h"
 #include "fuse/images.h"
 #include "fuse/kernel.h"
@@ -46,6 +47,7 @@ struct shared {
 	_Atomic uint32_t local; /* bits: devices that are files, made by local_files() */
 	_Atomic bool directio;
 	struct mounted_superblocks supers; /* after the last command */
+	char crash_at[32]; /* the crash point at which the daemon dies; "": at none */
 	char line[ERR_TEXT_MAX];
 };
 
@@ -103,12 +105,19 @@ static void devices_close(int fds[LOCAL_MAX])
 			close(fds[i]);
 }
 
+static void crash_there(const char *name)
+{
+	if (strcmp(name, shared->crash_at) == 0)
+		(void)raise(SIGKILL);
+}
+
 static int switch_devices(struct mounted *mounted, struct err *e)
 {
 	struct mounted_devices devices;
 	int fds[LOCAL_MAX];
 	int r;
 
+	crash_point_hook = crash_there;
 	devices_open(&devices, fds);
 	r = mounted_switch(mounted, &devices, e);
 	devices_close(fds);

@@ -186,6 +186,68 @@ static void cut_between_characters(void **state)
 	}
 }
 
+/* Where SELinux runs this needs a label of its policy, which is not ours to know. */
+static void label_without_selinux(void **state)
+{
+	const struct engine_wish wish = { .engine = "auto",
+		.image_dir = "/var/tmp",
+		.mountpoint = "/mnt",
+		.context = "u:r:t:s0" };
+	struct err e = ERR_INIT;
+
+	(void)state;
+	if (kernel_has_selinux())
+		skip();
+	assert_int_equal(engine_choose(&wish, &choice->engine, choice->why, &e), -EINVAL);
+	assert_non_null(strstr(e.text, "SELinux"));
+	assert_non_null(strstr(e.text, "leave it out"));
+}
+
+/* The kernel is told: without SELinux it knows no such option. */
+static void label_is_passed(void **state)
+{
+	struct err e = ERR_INIT;
+	int fd = -1;
+	int mount_fd = -1;
+	dev_t dev = 0;
+
+	(void)state;
+	if (!kernel_may_mount() || kernel_has_selinux() || kernel_probe("/var/tmp", &e) < 0)
+		skip();
+	kernel_label("u:r:t:s0");
+	assert_true(kernel_probe("/var/tmp", &e) < 0);
+	assert_non_null(strstr(e.text, "context"));
+	assert_int_equal(kernel_open_fuse(&fd, &e), 0);
+	assert_true(kernel_mount_fuse(fd, "shown", &mount_fd, &dev, &e) < 0);
+	assert_non_null(strstr(e.text, "context"));
+	assert_int_equal(kernel_mount_fuse(fd, NULL, &mount_fd, &dev, &e), 0); /* ours alone */
+	close(mount_fd);
+	close(fd);
+	kernel_label(NULL);
+	assert_int_equal(kernel_probe("/var/tmp", &e), 0);
+}
+
+/* Over a loop device where files are not to be had: a directory in memory holds no image. */
+static void native_over_a_loop_device(void **state)
+{
+	char dir[] = "/dev/shm/granary-engine-XXXXXX";
+	struct engine_wish wish = { .engine = "native", .mountpoint = "/mnt" };
+	struct err e = ERR_INIT;
+
+	(void)state;
+	if (!kernel_may_mount() || kernel_probe_loop(&e) < 0)
+		skip();
+	wish.image_dir = mkdtemp(dir);
+	assert_int_equal(engine_choose(&wish, &choice->engine, choice->why, &e), 0);
+	assert_ptr_equal(choice->engine, &engine_loop);
+	assert_string_equal(choice->why, "native: asked for");
+	wish.engine = "auto";
+	assert_int_equal(engine_choose(&wish, &choice->engine, choice->why, &e), 0);
+	assert_ptr_equal(choice->engine, &engine_loop);
+	assert_non_null(strstr(choice->why, "auto: not from files: the file system of /dev/shm"));
+	assert_int_equal(rmdir(dir), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -196,6 +258,9 @@ int main(void)
 		cmocka_unit_test(neither),
 		cmocka_unit_test(for_others),
 		cmocka_unit_test(cut_between_characters),
+		cmocka_unit_test(label_without_selinux),
+		cmocka_unit_test(label_is_passed),
+		cmocka_unit_test(native_over_a_loop_device),
 	};
 
 	setup_shared();

@@ -5,6 +5,7 @@
 #include "tests/unit/fuse/mount_tests.h"
 
 #include <sys/sysmacros.h>
+#include "fuse/request.h"
 
 /* The loop device that the mount point shows; its directory in sysfs while it has a file. */
 static const char *loop_path(void)
@@ -115,14 +116,66 @@ static void reads_of_the_device(void **state)
 	daemon_ended();
 }
 
+/* ---- probe ----------------------------------------------------------------------------------- */
+
+static void pages_of_the_kernel(void **state)
+{
+	struct err e = ERR_INIT;
+
+	(void)state;
+	assert_int_equal(kernel_check_pages(4096, &e), 0);
+	assert_int_equal(kernel_check_pages(65536, &e), -EOPNOTSUPP);
+	assert_non_null(strstr(e.text, "64 KiB"));
+	assert_non_null(strstr(e.text, "--engine fuse"));
+	assert_int_equal(request_read_pages(4096), 256);
+	assert_int_equal(request_read_pages(65536), 16); /* 1 MiB as well */
+	assert_int_equal(request_read_pages(4 << 20), 1);
+}
+
+/* As an ordinary user's, or in a container without the devices. */
+static void probe_without_rights(void **state)
+{
+	struct err e = ERR_INIT;
+	int status = 0;
+	pid_t pid;
+
+	(void)state;
+	if (geteuid() != 0)
+		skip();
+	pid = fork();
+	if (pid == 0)
+		_exit(setuid(65534) != 0 || kernel_probe_loop(&e) != -EPERM ||
+			!strstr(e.text, "CAP_SYS_ADMIN"));
+	assert_true(ends_within(pid, 30 * CLOCK_SECOND, &status));
+	assert_int_equal(status, 0);
+}
+
+static void probe_leaves_nothing(void **state)
+{
+	struct err e = ERR_INIT;
+	char command[128];
+
+	NEED_KERNEL();
+	assert_int_equal(kernel_probe_loop(&e), 0);
+	assert_int_equal(kernel_probe(dir, &e), 0);
+	snprintf(command, sizeof(command), "test -z \"$(ls %s | grep probe)\"", dir);
+	assert_int_equal(system(command), 0);
+	assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* no process either */
+}
+
+/* A daemon that was killed as the last thing of MOUNT_TESTS leaves the mount point to its guard for
+ * a moment: these come first. */
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(pages_of_the_kernel),
+		cmocka_unit_test(probe_without_rights),
+		cmocka_unit_test(probe_leaves_nothing),
+		MOUNT_TEST(leaves_no_device),
+		MOUNT_TEST(killed_owner_leaves_no_device),
+		MOUNT_TEST(direct_io_of_applications),
+		MOUNT_TEST(reads_of_the_device),
 		MOUNT_TESTS,
-		cmocka_unit_test_setup_teardown(leaves_no_device, setup, teardown),
-		cmocka_unit_test_setup_teardown(killed_owner_leaves_no_device, setup, teardown),
-		cmocka_unit_test_setup_teardown(direct_io_of_applications, setup, teardown),
-		cmocka_unit_test_setup_teardown(reads_of_the_device, setup, teardown),
 	};
 
 	fixture_engine = &engine_loop;

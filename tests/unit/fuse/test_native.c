@@ -4,6 +4,7 @@
  */
 #include "tests/unit/fuse/mount_tests.h"
 
+#include <dirent.h>
 #include "fuse/request.h"
 
 struct half_mounted {
@@ -130,6 +131,20 @@ static uint64_t reads(void)
 	return n;
 }
 
+static uint32_t descriptors(void)
+{
+	char path[32];
+	uint32_t n = 0;
+	DIR *fds;
+
+	snprintf(path, sizeof(path), "/proc/%d/fd", (int)daemon_pid);
+	fds = opendir(path);
+	while (readdir(fds))
+		n++;
+	closedir(fds);
+	return n;
+}
+
 /* Served, mixed, files alone, and back; whoever has a file open reads on as before. */
 static void switches(void **state)
 {
@@ -161,6 +176,10 @@ static void switches(void **state)
 	eventually(daemon_do(COMMAND_SWITCH) == 0 && shared->supers.old <= 1);
 	check_all();
 	assert_true(reads() > before);
+	before = descriptors();
+	for (uint32_t i = 0; i < 20; i++)
+		show(i % 2 ? all_local() : 2);
+	assert_int_equal(descriptors(), before);
 	atomic_store(&shared->directio, false);
 	assert_int_equal(unmount(COMMAND_UNMOUNT), 0);
 	daemon_ended();
@@ -193,6 +212,37 @@ static uint32_t mounts_at_point(void)
 		n += strstr(line, point) != NULL;
 	fclose(list);
 	return n;
+}
+
+/* Killed between any two steps of a switch: one mount is at the point, before and after, with right
+ * bytes, and the next switch is like any other. */
+static void killed_while_switching(void **state)
+{
+	static const char *const points[] = { "switch.known", "switch.beneath", "switch.detached",
+		"switch.done" };
+	int status;
+
+	NEED_KERNEL();
+	local_files();
+	for (uint32_t i = 0; i < ARRAY_SIZE(points); i++) {
+		snprintf(shared->crash_at, sizeof(shared->crash_at), "%s", points[i]);
+		atomic_store(&shared->local, i % 2 ? 0 : all_local());
+		atomic_store(&shared->command, COMMAND_SWITCH);
+		assert_true(ends_within(daemon_pid, 20 * CLOCK_SECOND, &status));
+		assert_true(WIFSIGNALED(status));
+		shared->crash_at[0] = '\0';
+		assert_true(is_mounted());
+		daemon_start();
+		eventually(mounts_at_point() == 1); /* a helper detaches when the daemon is gone */
+		check_all();
+		show(i % 2 ? all_local() : 1);
+		check_all();
+		assert_int_equal(mounts_at_point(), 1);
+	}
+	eventually(daemon_do(COMMAND_SWITCH) == 0 && shared->supers.old <= 1);
+	assert_int_equal(unmount(COMMAND_UNMOUNT), 0);
+	daemon_ended();
+	assert_int_equal(mounts_at_point(), 0);
 }
 
 /* Switch after switch under readers, the daemon killed at any time: no error, one mount at the end. */
@@ -262,6 +312,7 @@ int main(void)
 		MOUNT_TESTS,
 		MOUNT_TEST(switches),
 		MOUNT_TEST(local_without_daemon),
+		MOUNT_TEST(killed_while_switching),
 		MOUNT_TEST(switches_under_readers),
 		cmocka_unit_test(killed_while_mounting),
 		cmocka_unit_test(mount_points),

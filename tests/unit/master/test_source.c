@@ -120,6 +120,7 @@ struct got {
 	int status;
 	struct err e;
 	struct record_generation generation;
+	struct tier_policy policy;
 	bool listed;
 	char notice[512];
 	struct table *table;
@@ -135,6 +136,7 @@ static void on_done(
 	} else {
 		got->generation = answer->generation;
 		got->listed = answer->listed;
+		got->policy = answer->policy;
 		(void)snprintf(got->notice, sizeof(got->notice), "%s",
 			answer->notice ? answer->notice : "");
 		assert_int_equal(table_open(TAKE_FD(answer->fd), &got->table, &got->e), 0);
@@ -207,6 +209,25 @@ static void expect_generation(struct got *got, uint64_t number, uint64_t files)
 	assert_int_equal(got->generation.id.generation, number);
 	assert_int_equal(got->generation.files, files);
 	drop(got);
+}
+
+/* The answer carries the policy that the same request made. */
+static void test_policy_in_the_answer(void **state)
+{
+	struct got got = { .wait = { .config = &origin,
+				   .refresh = true,
+				   .policy = { .to.quota = 7ull << 30, .parts = POLICY_QUOTA },
+				   .on_done = on_done },
+		.status = 1 };
+
+	(void)state;
+	source_open(set, &got.wait);
+	assert_int_equal(got.status, 0);
+	assert_true(got.policy.quota == 7ull << 30);
+	drop(&got);
+	got = ask(false, NULL); /* and to who has no wish */
+	assert_true(got.policy.quota == 7ull << 30);
+	drop(&got);
 }
 
 static void test_generations(void **state)
@@ -820,6 +841,7 @@ static void test_over_the_wire(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_policy_in_the_answer, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_generations, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_restart, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_retention, setup, teardown),

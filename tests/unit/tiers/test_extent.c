@@ -587,6 +587,9 @@ static void test_hysteresis(void **state)
 	assert_true(in_extent(f, 0));
 	layout_used(f, room);
 	assert_true(in_extent(f, 0)); /* it fits still */
+	reopen_still(f);
+	layout_used(f, room);
+	assert_true(in_extent(f, 0)); /* a restart changes nothing */
 	layout_used(f, f->capacity);
 	assert_false(in_extent(f, 0));
 	layout_used(f, room);

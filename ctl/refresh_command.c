@@ -1,0 +1,121 @@
+/*
+ * cachectl refresh: what the origin has now, at a mount point that stays mounted. Asks the keeper,
+ * and waits until the newer generation is shown.
+ */
+#include "admin/admin.h"
+#include "base/clock.h"
+#include "base/option.h"
+#include "ctl/command.h"
+#include "ctl/fleet.h"
+#include "ctl/mount_point.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define ASK_NS  (10 * CLOCK_SECOND)
+#define POLL_NS (20 * CLOCK_MS)
+
+static const struct option_set set = {
+	.program = "cachectl refresh",
+	.arguments = "DIR",
+	.about = "Lists the source of the mount at DIR again, and shows what has changed. Files "
+		 "that "
+		 "are open\nkeep the bytes they had.",
+	.min_args = 1,
+	.max_args = 1,
+};
+
+static long long generation(const char *socket)
+{
+	json_t *status = NULL;
+	long long n = -1;
+
+	if (admin_call(socket, NULL, "/v1/status", NULL, FLEET_TIMEOUT_NS, &status, NULL) == 0)
+		n = (long long)json_integer_value(json_object_get(status, "generation"));
+	json_decref(status);
+	return n;
+}
+
+static void print_success(const char *point, const json_t *mount)
+{
+	const char *socket = json_string_value(json_object_get(mount, "socket"));
+	long long n = socket ? generation(socket) : -1;
+
+	if (n < 0)
+		(void)printf("%s shows a newer generation\n", point);
+	else
+		(void)printf("%s shows generation %lld\n", point, n);
+}
+
+/* Its exit status once it is known, or -1. */
+static int look(const char *keeper, const char *path, const char *point, struct err *e)
+{
+	json_t *json = NULL;
+	int r = admin_call(keeper, NULL, path, NULL, ASK_NS, &json, e);
+	const char *state = json_string_value(json_object_get(json, "state"));
+	int status = -1;
+
+	if (r < 0) {
+		status = EXIT_RUNTIME;
+	} else if (state && strcmp(state, "serving") == 0) {
+		print_success(point, json);
+		status = EXIT_OK;
+	} else if (state && strcmp(state, "failed") == 0) {
+		const char *text = json_string_value(json_object_get(json, "text"));
+
+		status = (int)json_integer_value(json_object_get(json, "exit"));
+		(void)err_set(e, -EIO, "%s", text ? text : "the newer generation was not mounted");
+	}
+	json_decref(json);
+	return status;
+}
+
+static int refresh(const char *point, const struct fleet_mount *mount, struct err *e)
+{
+	char keeper[PATH_MAX + 16];
+	char path[64];
+	json_t *wish = json_pack("{s:s}", "mountpoint", point);
+	json_t *answer = NULL;
+	int status = -1;
+	int r;
+
+	(void)snprintf(keeper, sizeof(keeper), "%s/keeper.sock", mount->run); /* fits */
+	r = admin_call(keeper, "POST", "/v1/refresh", wish, ASK_NS, &answer, e);
+	(void)snprintf(path, sizeof(path), "/v1/mount?id=%lld",
+		(long long)json_integer_value(json_object_get(answer, "id"))); /* fits */
+	json_decref(wish);
+	json_decref(answer);
+	if (r < 0)
+		return r == -ENOENT       ? EXIT_MOUNTPOINT
+		       : r == -EOPNOTSUPP ? EXIT_KERNEL
+		       : r == -EEXIST     ? EXIT_BUSY
+					  : EXIT_RUNTIME;
+	while ((status = look(keeper, path, point, e)) < 0)
+		clock_sleep_ns(POLL_NS);
+	/* Told: it may forget. */
+	if (status > EXIT_OK && admin_call(keeper, "POST", path, NULL, ASK_NS, NULL, NULL) < 0)
+		return status;
+	return status;
+}
+
+int command_refresh(int argc, char **argv)
+{
+	struct fleet_mount mount;
+	char point[PATH_MAX];
+	struct err e = ERR_INIT;
+	int status;
+
+	(void)option_parse_or_exit(&set, argc, argv, NULL); /* exactly one argument */
+	if (mount_point_path(argv[1], point, &e) < 0)
+		return command_fail(EXIT_MOUNTPOINT, &e);
+	if (fleet_find(point, false, &mount) < 0) {
+		(void)command_not_found(point, &e); /* its line */
+		return command_fail(EXIT_MOUNTPOINT, &e);
+	}
+	status = refresh(point, &mount, &e);
+	if (status == EXIT_UNCHANGED) {
+		(void)printf("%s\n", e.text);
+		return EXIT_OK;
+	}
+	return status == EXIT_OK ? EXIT_OK : command_fail(status, &e);
+}

@@ -1,0 +1,638 @@
+/* The order feed over its socket: what jobs say, what is asked for because of it, and jobs that say
+ * nonsense. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "base/arena.h"
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/layout.h"
+#include "base/little.h"
+#include "base/unix_socket.h"
+#include "fuse/order_internal.h"
+
+#define DEADLINE  (20 * CLOCK_SECOND)
+#define FILE_ROOM (64u * 1024u) /* of the volume, for each file */
+#define FILE_SIZE 50000u
+#define ASKED_MAX 100000u
+#define WINDOW    (20 * align_up(FILE_SIZE, BLOCK_BYTES))
+
+struct world {
+	char dir[64];
+	struct order *order;
+	uint64_t dev;
+	pthread_mutex_t lock;
+	uint32_t asked[ASKED_MAX]; /* files, in the order in which they were asked for */
+	uint32_t n_asked;
+	uint32_t busy; /* so many calls are refused first */
+	bool all_here;
+};
+
+/* "f7" is the seventh file. */
+static int find(void *arg, const char *path, uint64_t *ret_offset, uint64_t *ret_size)
+{
+	(void)arg;
+	if (path[0] != 'f')
+		return -ENOENT;
+	*ret_offset = strtoull(path + 1, NULL, 10) * FILE_ROOM;
+	*ret_size = FILE_SIZE;
+	return 0;
+}
+
+static int prefetch(void *arg, uint64_t offset, uint32_t length)
+{
+	struct world *w = arg;
+	int r = 0;
+
+	pthread_mutex_lock(&w->lock);
+	if (w->busy > 0) {
+		w->busy--;
+		r = -EAGAIN;
+	} else if (w->all_here) {
+		r = -EALREADY;
+	} else {
+		assert_true(w->n_asked < ASKED_MAX);
+		assert_int_equal(length, align_up(FILE_SIZE, BLOCK_BYTES));
+		w->asked[w->n_asked++] = (uint32_t)(offset / FILE_ROOM);
+	}
+	pthread_mutex_unlock(&w->lock);
+	return r;
+}
+
+static int setup(void **state)
+{
+	static const struct order_ops ops = { .find = find, .prefetch = prefetch };
+	struct world *w = calloc(1, sizeof(*w));
+	const struct order_config config = {
+		.ops = &ops, .arg = w, .window_bytes = WINDOW, .memory = 1 << 20
+	};
+	struct err e = ERR_INIT;
+	struct stat st;
+	char path[96];
+
+	(void)snprintf(w->dir, sizeof(w->dir), "/tmp/granary-order.XXXXXX");
+	assert_non_null(mkdtemp(w->dir));
+	pthread_mutex_init(&w->lock, NULL);
+	w->order = order_new(&config);
+	assert_non_null(w->order);
+	(void)snprintf(path, sizeof(path), "%s/order", w->dir);
+	assert_int_equal(order_listen(w->order, path, "m", &e), 0);
+	assert_int_equal(stat(w->dir, &st), 0);
+	w->dev = st.st_dev;
+	order_show(w->order, w->dev);
+	*state = w;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct world *w = *state;
+	struct arena_use use;
+	char path[96];
+
+	order_free(w->order);
+	arena_use(ARENA_ORDERS, &use);
+	assert_int_equal(use.used, 0);
+	(void)snprintf(path, sizeof(path), "%s/order", w->dir);
+	assert_int_equal(rmdir(path), 0); /* nothing was left */
+	assert_int_equal(rmdir(w->dir), 0);
+	pthread_mutex_destroy(&w->lock);
+	free(w);
+	return 0;
+}
+
+/* ---- a job ----------------------------------------------------------------------------------- */
+
+static int connect_to(const struct world *w)
+{
+	char path[128];
+	int fd;
+
+	/* By the device, as jobs do it. */
+	(void)snprintf(path, sizeof(path), "%s/order/%u:%u", w->dir, major((dev_t)w->dev),
+		minor((dev_t)w->dev));
+	assert_int_equal(unix_socket_connect(path, &fd), 0);
+	assert_int_equal(fcntl(fd, F_SETFL, 0), 0);
+	return fd;
+}
+
+static void send_message(int fd, uint32_t kind, const void *body, uint32_t len)
+{
+	uint8_t head[ORDER_HEAD_BYTES];
+
+	little_put32(head, kind);
+	little_put32(head + 4, len);
+	/* It may have been hung up on. */
+	if (send(fd, head, sizeof(head), MSG_NOSIGNAL) == sizeof(head) && len > 0)
+		(void)!send(fd, body, len, MSG_NOSIGNAL);
+}
+
+/* The status of the answer; 1: the other side has gone. */
+static int answer(int fd)
+{
+	uint8_t data[ORDER_REPLY_MAX];
+	ssize_t n = recv(fd, data, ORDER_HEAD_BYTES, MSG_WAITALL);
+	uint32_t len;
+
+	if (n != ORDER_HEAD_BYTES)
+		return 1;
+	len = little_get32(data + 4);
+	assert_int_equal(little_get32(data), ORDER_REPLY);
+	assert_true(len >= ORDER_REPLY_MIN && len <= sizeof(data) - ORDER_HEAD_BYTES);
+	assert_int_equal(recv(fd, data, len, MSG_WAITALL), len);
+	return (int32_t)little_get32(data);
+}
+
+static void send_hello(int fd, uint32_t version, const int *descriptors, uint32_t n)
+{
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(4 * sizeof(int))] = { 0 };
+	uint8_t data[12];
+	struct iovec iov = { .iov_base = data, .iov_len = sizeof(data) };
+	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
+	struct cmsghdr *c;
+
+	little_put32(data, ORDER_HELLO);
+	little_put32(data + 4, 4);
+	little_put32(data + 8, version);
+	if (n > 0) {
+		msg.msg_control = control;
+		msg.msg_controllen = CMSG_SPACE(n * sizeof(int));
+		c = CMSG_FIRSTHDR(&msg);
+		c->cmsg_level = SOL_SOCKET;
+		c->cmsg_type = SCM_RIGHTS;
+		c->cmsg_len = CMSG_LEN(n * sizeof(int));
+		memcpy(CMSG_DATA(c), descriptors, n * sizeof(int));
+	}
+	assert_int_equal(sendmsg(fd, &msg, MSG_NOSIGNAL), sizeof(data));
+}
+
+static int new_job(const struct world *w)
+{
+	int fd = connect_to(w);
+	int dir = open(w->dir, O_RDONLY | O_DIRECTORY);
+
+	send_hello(fd, ORDER_VERSION, &dir, 1);
+	(void)close(dir);
+	assert_int_equal(answer(fd), 0);
+	return fd;
+}
+
+/* A list of the files `first` to `first + n`: its SAMPLES, and LIST in `list`. */
+static uint8_t *pack(uint32_t first, uint32_t n, uint32_t *ret_len, uint8_t list[36])
+{
+	uint8_t *body = malloc(n * 32 + 1);
+	uint32_t len = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		int chars = sprintf((char *)body + len + 20, "f%u", first + i);
+
+		little_put64(body + len, 0);
+		little_put64(body + len + 8, 0);
+		little_put32(body + len + 16, (uint32_t)chars);
+		len += 20 + (uint32_t)chars;
+	}
+	little_put32(list, n);
+	hash_sha256(body, len, list + 4);
+	*ret_len = len;
+	return body;
+}
+
+/* True: the list had to be sent. */
+static bool register_files(int fd, uint32_t first, uint32_t n)
+{
+	uint8_t list[36];
+	uint32_t len;
+	uint8_t *body = pack(first, n, &len, list);
+	int status;
+
+	send_message(fd, ORDER_LIST, list, sizeof(list));
+	status = answer(fd);
+	if (status == -ENOENT) {
+		send_message(fd, ORDER_SAMPLES, body, len);
+		assert_int_equal(answer(fd), 0);
+	} else {
+		assert_int_equal(status, 0);
+	}
+	free(body);
+	return status == -ENOENT;
+}
+
+static int sampler(int fd, uint64_t epoch, uint32_t rank, uint32_t world, uint32_t flags)
+{
+	uint8_t body[28] = { 0 };
+
+	little_put64(body + 8, epoch);
+	little_put32(body + 16, rank);
+	little_put32(body + 20, world);
+	little_put32(body + 24, flags);
+	send_message(fd, ORDER_SAMPLER, body, sizeof(body));
+	return answer(fd);
+}
+
+static int numbers(int fd, uint32_t n, const uint32_t *list, uint32_t sent)
+{
+	uint8_t body[4096];
+
+	little_put32(body, n);
+	for (uint32_t i = 0; i < sent; i++)
+		little_put32(body + 4 + (size_t)i * 4, list[i]);
+	send_message(fd, ORDER_NUMBERS, body, 4 + sent * 4);
+	return answer(fd);
+}
+
+static uint32_t n_asked(struct world *w)
+{
+	uint32_t n;
+
+	pthread_mutex_lock(&w->lock);
+	n = w->n_asked;
+	pthread_mutex_unlock(&w->lock);
+	return n;
+}
+
+static void wait_asked(struct world *w, uint32_t n)
+{
+	uint64_t deadline = clock_mono_ns() + DEADLINE;
+
+	while (n_asked(w) < n) {
+		assert_true(clock_mono_ns() < deadline);
+		clock_sleep_ns(CLOCK_MS);
+	}
+	assert_int_equal(n_asked(w), n);
+}
+
+static void read_file(const struct world *w, uint32_t file)
+{
+	assert_true(order_note_read(w->order, (uint64_t)file * FILE_ROOM, FILE_ROOM));
+}
+
+/* ---- what is asked for ----------------------------------------------------------------------- */
+
+static void test_listed(void **state)
+{
+	struct world *w = *state;
+	int fd = new_job(w);
+
+	assert_false(order_covers(w->order, 100 * FILE_ROOM, BLOCK_BYTES));
+	assert_true(register_files(fd, 100, 200));
+	assert_int_equal(sampler(fd, 0, 0, 1, 0), 0);
+	wait_asked(w, 20); /* a window */
+	for (uint32_t i = 0; i < 200; i++) {
+		assert_int_equal(w->asked[i], 100 + i);
+		read_file(w, 100 + i);
+		wait_asked(w, min(i + 21, 200u));
+	}
+	assert_true(order_covers(w->order, 100 * FILE_ROOM, BLOCK_BYTES));
+	assert_false(order_note_read(w->order, 99 * FILE_ROOM, BLOCK_BYTES));
+	assert_false(order_covers(w->order, 300 * FILE_ROOM, BLOCK_BYTES));
+	(void)close(fd);
+}
+
+/* Ranks name the same list: it is sent once; each is run ahead of, by half a window. */
+static void test_ranks(void **state)
+{
+	struct world *w = *state;
+	uint32_t order[1000];
+	int fds[2];
+
+	order_permute(order, 1000, 7);
+	for (uint32_t rank = 0; rank < 2; rank++) {
+		fds[rank] = new_job(w);
+		assert_int_equal(register_files(fds[rank], 0, 1000), rank == 0);
+	}
+	for (uint32_t rank = 0; rank < 2; rank++)
+		assert_int_equal(sampler(fds[rank], 7, rank, 2, ORDER_SHUFFLE), 0);
+	/* The first had the whole window until the second came. */
+	wait_asked(w, 30);
+	for (uint32_t k = 0; k < 10; k++) {
+		read_file(w, order[2 * k]);
+		read_file(w, order[2 * k + 1]);
+	}
+	wait_asked(w, 40);
+	for (uint32_t i = 0; i < 40; i++) {
+		bool found = false;
+
+		for (uint32_t k = 0; k < 40; k++)
+			found |= order[k] == w->asked[i];
+		assert_true(found);
+	}
+	(void)close(fds[0]);
+	(void)close(fds[1]);
+}
+
+static void test_numbers(void **state)
+{
+	static const uint32_t list[] = { 5, 3, 5, 9, 0 };
+	static const uint32_t expected[] = { 5, 3, 5, 9, 0 };
+	struct world *w = *state;
+	int fd = new_job(w);
+
+	(void)register_files(fd, 0, 10);
+	assert_int_equal(numbers(fd, 5, list, 5), 0);
+	wait_asked(w, 5);
+	assert_memory_equal(w->asked, expected, sizeof(expected));
+	assert_int_equal(numbers(fd, 0, list, 0), 0);
+	(void)close(fd);
+}
+
+/* A worker that takes nothing for a while: later, and all of it. */
+static void test_busy(void **state)
+{
+	struct world *w = *state;
+	int fd = new_job(w);
+
+	w->busy = 5;
+	(void)register_files(fd, 0, 10);
+	assert_int_equal(sampler(fd, 0, 0, 1, 0), 0);
+	wait_asked(w, 10);
+	for (uint32_t i = 0; i < 10; i++)
+		assert_int_equal(w->asked[i], i);
+	(void)close(fd);
+}
+
+/* What is here takes no room in the window. */
+static void test_present(void **state)
+{
+	struct world *w = *state;
+	int fd = new_job(w);
+	uint64_t deadline = clock_mono_ns() + DEADLINE;
+
+	w->all_here = true;
+	(void)register_files(fd, 0, 1000);
+	assert_int_equal(sampler(fd, 0, 0, 1, 0), 0);
+	while (counter_get(&order_counters(w->order)->present) < 1000) {
+		assert_true(clock_mono_ns() < deadline);
+		clock_sleep_ns(CLOCK_MS);
+	}
+	assert_int_equal(n_asked(w), 0);
+	(void)close(fd);
+}
+
+/* Its connection is its life. */
+static void test_forgotten(void **state)
+{
+	struct world *w = *state;
+	int fd = new_job(w);
+	uint64_t deadline = clock_mono_ns() + DEADLINE;
+
+	(void)register_files(fd, 0, 100);
+	assert_int_equal(sampler(fd, 0, 0, 1, 0), 0);
+	wait_asked(w, 20);
+	(void)close(fd);
+	while (order_covers(w->order, 0, BLOCK_BYTES)) {
+		assert_true(clock_mono_ns() < deadline);
+		clock_sleep_ns(CLOCK_MS);
+	}
+	fd = new_job(w);
+	assert_true(register_files(fd, 0, 100)); /* the list went with it */
+	assert_int_equal(sampler(fd, 0, 0, 1, 0), 0);
+	send_message(fd, ORDER_FORGET, NULL, 0);
+	assert_int_equal(answer(fd), 0);
+	assert_false(order_covers(w->order, 0, BLOCK_BYTES));
+	(void)close(fd);
+}
+
+/* ---- who may, and nonsense ------------------------------------------------------------------- */
+
+static void test_hello(void **state)
+{
+	struct world *w = *state;
+	int path = open(w->dir, O_PATH);
+	int other = open("/proc", O_RDONLY);
+	int dir = open(w->dir, O_RDONLY);
+	const int many[4] = { dir, other, path, dir };
+	int fd = connect_to(w);
+
+	send_hello(fd, ORDER_VERSION, NULL, 0);
+	assert_int_equal(answer(fd), -EACCES);
+	assert_int_equal(answer(fd), 1);
+	(void)close(fd);
+	fd = connect_to(w);
+	send_hello(fd, ORDER_VERSION, &other, 1);
+	assert_int_equal(answer(fd), -EACCES);
+	(void)close(fd);
+	fd = connect_to(w);
+	send_hello(fd, ORDER_VERSION, &path, 1);
+	assert_int_equal(answer(fd), -EACCES);
+	(void)close(fd);
+	fd = connect_to(w);
+	send_hello(fd, ORDER_VERSION + 1, &dir, 1);
+	assert_int_equal(answer(fd), -EPROTONOSUPPORT);
+	(void)close(fd);
+	fd = connect_to(w);
+	send_hello(fd, ORDER_VERSION, many, 4);
+	assert_int_equal(answer(fd), 0);
+	(void)close(fd);
+	fd = connect_to(w);
+	send_message(fd, ORDER_LIST, NULL, 0);
+	assert_in_range(-answer(fd), 0, 200);
+	(void)close(fd);
+	/* The mount has another device now: who knew the earlier one is welcome. */
+	order_show(w->order, w->dev + 1);
+	order_show(w->order, w->dev);
+	fd = new_job(w);
+	(void)close(fd);
+	(void)close(path);
+	(void)close(other);
+	(void)close(dir);
+}
+
+static void test_refused(void **state)
+{
+	static const uint32_t beyond[] = { 1, 10 };
+	struct world *w = *state;
+	uint8_t list[36];
+	uint32_t len;
+	uint8_t *body = pack(0, 10, &len, list);
+	int fd = new_job(w);
+
+	assert_int_equal(sampler(fd, 0, 0, 1, 0), -EINVAL); /* of what? */
+	(void)register_files(fd, 0, 10);
+	assert_int_equal(sampler(fd, 0, 1, 1, 0), -EINVAL);
+	assert_int_equal(sampler(fd, 0, 0, 0, 0), -EINVAL);
+	assert_int_equal(numbers(fd, 2, beyond, 2), -ERANGE);
+	(void)close(fd);
+
+	fd = new_job(w); /* longer than it said */
+	assert_int_equal(numbers(fd, 1, beyond, 1), -EINVAL);
+	(void)register_files(fd, 0, 10);
+	assert_int_equal(numbers(fd, 1, beyond, 2), -EPROTO);
+	(void)close(fd);
+
+	fd = new_job(w); /* more than a job may have */
+	little_put32(list, UINT32_MAX);
+	send_message(fd, ORDER_LIST, list, sizeof(list));
+	assert_int_equal(answer(fd), -ENOMEM);
+	little_put32(list, 9); /* one sample too many */
+	send_message(fd, ORDER_LIST, list, sizeof(list));
+	assert_int_equal(answer(fd), -ENOENT);
+	send_message(fd, ORDER_SAMPLES, body, len);
+	assert_int_equal(answer(fd), -EPROTO);
+	(void)close(fd);
+
+	fd = new_job(w); /* not the list that was named */
+	little_put32(list, 10);
+	list[20] ^= 1;
+	send_message(fd, ORDER_LIST, list, sizeof(list));
+	assert_int_equal(answer(fd), -ENOENT);
+	send_message(fd, ORDER_SAMPLES, body, len);
+	assert_int_equal(answer(fd), -EBADMSG);
+	(void)close(fd);
+
+	fd = new_job(w); /* paths that reach out of the message, and with NUL */
+	send_message(fd, ORDER_LIST, list, sizeof(list));
+	assert_int_equal(answer(fd), -ENOENT);
+	little_put32(body + 16, 65000);
+	send_message(fd, ORDER_SAMPLES, body, len);
+	assert_int_equal(answer(fd), -EPROTO);
+	(void)close(fd);
+	fd = new_job(w);
+	send_message(fd, ORDER_LIST, list, sizeof(list));
+	assert_int_equal(answer(fd), -ENOENT);
+	little_put32(body + 16, 2);
+	body[20] = 0;
+	send_message(fd, ORDER_SAMPLES, body, len);
+	assert_int_equal(answer(fd), -EPROTO);
+	(void)close(fd);
+
+	fd = new_job(w);
+	send_message(fd, 77, NULL, 0);
+	assert_int_equal(answer(fd), -EPROTO);
+	assert_int_equal(answer(fd), 1);
+	(void)close(fd);
+	free(body);
+}
+
+/* Two name a list that neither has: one sends it, the other waits, also when the first goes away
+ * over it. */
+static void test_waits_for_the_list(void **state)
+{
+	struct world *w = *state;
+	uint8_t list[36];
+	uint32_t len;
+	uint8_t *body = pack(0, 10, &len, list);
+	int first = new_job(w);
+	int second = new_job(w);
+	int third = new_job(w);
+
+	send_message(first, ORDER_LIST, list, sizeof(list));
+	assert_int_equal(answer(first), -ENOENT);
+	send_message(second, ORDER_LIST, list, sizeof(list));
+	(void)close(first);
+	assert_int_equal(answer(second), -ENOENT);
+	send_message(third, ORDER_LIST, list, sizeof(list));
+	send_message(second, ORDER_SAMPLES, body, len);
+	assert_int_equal(answer(second), 0);
+	assert_int_equal(answer(third), 0);
+	assert_int_equal(sampler(third, 0, 0, 1, 0), 0);
+	wait_asked(w, 10);
+	(void)close(second);
+	(void)close(third);
+	free(body);
+}
+
+static void test_many(void **state)
+{
+	struct world *w = *state;
+	uint64_t deadline = clock_mono_ns() + DEADLINE;
+	int fds[ORDER_JOBS];
+	int fd;
+
+	for (uint32_t i = 0; i < ORDER_JOBS; i++)
+		fds[i] = new_job(w);
+	fd = connect_to(w);
+	assert_int_equal(answer(fd), 1);
+	(void)close(fd);
+	for (uint32_t i = 0; i < ORDER_JOBS; i++)
+		(void)close(fds[i]);
+	while (counter_get(&order_counters(w->order)->jobs) > 0) {
+		assert_true(clock_mono_ns() < deadline);
+		clock_sleep_ns(CLOCK_MS);
+	}
+	/* Those who say nothing make room for those who do. */
+	for (uint32_t i = 0; i < ORDER_JOBS; i++)
+		fds[i] = connect_to(w);
+	fd = new_job(w);
+	(void)close(fd);
+	for (uint32_t i = 0; i < ORDER_JOBS; i++)
+		(void)close(fds[i]);
+}
+
+/* Random messages, well formed by their heads: no crash, and an honest job is served. */
+static void test_noise(void **state)
+{
+	struct world *w = *state;
+	uint32_t seed = 5;
+	int fd;
+
+	for (int round = 0; round < 200; round++) {
+		fd = new_job(w);
+		(void)register_files(fd, 0, 5);
+		for (int i = 0; i < 5; i++) {
+			uint8_t body[200];
+			uint32_t len;
+
+			for (size_t at = 0; at < sizeof(body); at++) {
+				seed = seed * 1664525 + 1013904223;
+				body[at] = seed >> 28 ? 0 : (uint8_t)(seed >> 16);
+			}
+			len = (seed >> 8) % 5 ? (seed >> 12) % (uint32_t)sizeof(body) : 28;
+			send_message(fd, 1 + (seed >> 20) % 7, body, len);
+		}
+		(void)close(fd);
+	}
+	fd = new_job(w);
+	(void)register_files(fd, 500, 3);
+	pthread_mutex_lock(&w->lock);
+	w->n_asked = 0;
+	pthread_mutex_unlock(&w->lock);
+	assert_int_equal(sampler(fd, 0, 0, 1, 0), 0);
+	for (uint64_t deadline = clock_mono_ns() + DEADLINE;;) {
+		bool found = false;
+
+		pthread_mutex_lock(&w->lock);
+		for (uint32_t i = 0; i < w->n_asked; i++)
+			found |= w->asked[i] == 502;
+		pthread_mutex_unlock(&w->lock);
+		if (found)
+			break;
+		assert_true(clock_mono_ns() < deadline);
+		clock_sleep_ns(CLOCK_MS);
+	}
+	(void)close(fd);
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(test_listed),
+		TEST(test_ranks),
+		TEST(test_numbers),
+		TEST(test_busy),
+		TEST(test_present),
+		TEST(test_forgotten),
+		TEST(test_hello),
+		TEST(test_refused),
+		TEST(test_waits_for_the_list),
+		TEST(test_many),
+		TEST(test_noise),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}

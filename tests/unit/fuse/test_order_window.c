@@ -1,0 +1,269 @@
+/* The window of an order: exact, bounded, and never stuck, however a job reads. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/layout.h"
+#include "fuse/order_window.h"
+
+#define FILES 8u
+#define COUNT 20000u
+
+struct run {
+	struct order_window w;
+	struct order_entry ring[ORDER_SPAN];
+	uint32_t asked[COUNT]; /* blocks */
+	uint64_t total;
+	uint64_t reads;
+};
+
+static int setup(void **state)
+{
+	struct run *run = calloc(1, sizeof(*run));
+
+	order_window_init(&run->w, COUNT, run->ring);
+	order_window_limit(&run->w, FILES, UINT64_MAX);
+	*state = run;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	free(*state);
+	return 0;
+}
+
+/* Every sample has `blocks`; all that may be is asked for. */
+static void fill(struct run *run, uint32_t blocks)
+{
+	while (order_window_room(&run->w)) {
+		uint32_t done = order_window_done(&run->w);
+
+		if (done < blocks) {
+			run->asked[run->w.next] += blocks - done;
+			run->total++;
+			order_window_ask(&run->w, blocks - done);
+		}
+		order_window_pass(&run->w);
+	}
+	assert_true(run->w.files <= FILES);
+	assert_true(run->w.next <= run->w.seen + ORDER_SPAN);
+}
+
+static void read_one(struct run *run, uint64_t place)
+{
+	run->reads++;
+	(void)order_window_read(&run->w, place, 1);
+	fill(run, 1);
+}
+
+static void test_in_order(void **state)
+{
+	struct run *run = *state;
+
+	fill(run, 1);
+	assert_int_equal(run->total, FILES);
+	for (uint64_t i = 0; i < COUNT; i++) {
+		assert_int_equal(run->asked[i], 1); /* before it is read, and once */
+		read_one(run, i);
+		assert_int_equal(run->total, min(i + 1 + FILES, (uint64_t)COUNT));
+	}
+	assert_int_equal(run->w.files, 0);
+	assert_int_equal(run->w.bytes, 0);
+}
+
+/* Workers of a data loader: batches of 64, eight at once. Only what is behind the first window is
+ * read before it was asked for, and nothing is asked for twice or after it was read. */
+static void test_batches(void **state)
+{
+	struct run *run = *state;
+	bool read[COUNT] = { false };
+	uint32_t late = 0;
+
+	order_window_limit(&run->w, 600, UINT64_MAX);
+	while (order_window_room(&run->w)) {
+		run->asked[run->w.next]++;
+		order_window_ask(&run->w, 1);
+		order_window_pass(&run->w);
+	}
+	for (uint64_t round = 0; round + 512 <= COUNT; round += 512)
+		for (uint64_t i = 0; i < 64; i++)
+			for (uint64_t worker = 0; worker < 8; worker++) {
+				uint64_t place = round + worker * 64 + i;
+
+				late += run->asked[place] == 0;
+				read[place] = true;
+				(void)order_window_read(&run->w, place, 1);
+				while (order_window_room(&run->w)) {
+					if (order_window_done(&run->w) == 0) {
+						assert_false(read[run->w.next]);
+						run->asked[run->w.next]++;
+						order_window_ask(&run->w, 1);
+					}
+					order_window_pass(&run->w);
+				}
+			}
+	for (uint64_t i = 0; i < COUNT; i++)
+		assert_true(run->asked[i] <= 1);
+	assert_int_equal(late, 0);
+}
+
+/* What the kernel has is never heard of: nothing of 0..1999, then every place. */
+static void test_page_cache(void **state)
+{
+	struct run *run = *state;
+	uint32_t late = 0;
+
+	fill(run, 1);
+	for (uint64_t i = 2000; i < 6000; i++) {
+		late += run->asked[i] == 0;
+		read_one(run, i);
+	}
+	assert_true(run->w.next > 6000);
+	assert_true(late <= ORDER_STRAYS); /* then it is known where the job is */
+	assert_int_equal(run->asked[6000], 1);
+}
+
+/* Every other file is in the page cache: what is not still comes before it is read. */
+static void test_half_cached(void **state)
+{
+	struct run *run = *state;
+	uint32_t late = 0;
+
+	fill(run, 1);
+	for (uint64_t i = 1; i < COUNT; i += 2) {
+		late += run->asked[i] == 0;
+		read_one(run, i);
+	}
+	assert_true(late < COUNT / 40);
+}
+
+/* A job that resumes far on: it is followed after some reads. */
+static void test_jump(void **state)
+{
+	struct run *run = *state;
+
+	fill(run, 1);
+	for (uint64_t i = 10000; i < 10000 + ORDER_STRAYS; i++)
+		read_one(run, i);
+	assert_int_equal(run->asked[10000 + ORDER_STRAYS], 1);
+	assert_true(run->w.first >= 10000);
+	assert_int_equal(run->asked[5000], 0);
+}
+
+/* Somebody else reads here and there: no jump, and nothing more than one window is asked for. */
+static void test_strays(void **state)
+{
+	struct run *run = *state;
+
+	fill(run, 1);
+	for (uint64_t i = 0; i < ORDER_STRAYS - 1; i++)
+		assert_false(order_window_read(&run->w, COUNT - 1 - i, 1));
+	read_one(run, 0);
+	for (uint64_t i = 0; i < ORDER_STRAYS - 1; i++)
+		assert_false(order_window_read(&run->w, COUNT - 1 - i, 1));
+	read_one(run, 1);
+	for (uint64_t i = 0; i < 10 * ORDER_STRAYS; i++)
+		assert_false(order_window_read(&run->w, 6000 + i % 2 * 2 * ORDER_NEAR, 1));
+	fill(run, 1);
+	assert_true(run->w.first < ORDER_SPAN);
+	assert_int_equal(run->total, FILES + 2);
+}
+
+/* A large sample goes through the window piece by piece. */
+static void test_large(void **state)
+{
+	struct run *run = *state;
+	struct order_window *w = &run->w;
+	uint32_t asked = 0;
+
+	order_window_limit(w, FILES, 100 * BLOCK_BYTES);
+	for (uint32_t at = 0; at < 1000; at += 10) {
+		while (order_window_room(w) && w->next == 0) {
+			asked = order_window_done(w) + 10;
+			order_window_ask(w, 10);
+			if (asked == 1000)
+				order_window_pass(w);
+		}
+		assert_true(w->bytes <= 100 * BLOCK_BYTES);
+		assert_int_equal(asked, min(at + 100, 1000u));
+		assert_int_equal(w->files, 1);
+		assert_true(order_window_read(w, 0, at + 10));
+	}
+	assert_int_equal(w->bytes, 0);
+	assert_int_equal(w->files, 0);
+	assert_int_equal(w->first, 1);
+}
+
+/* What is there already takes no room, but the end of the span is the end. */
+static void test_present(void **state)
+{
+	struct run *run = *state;
+	struct order_window *w = &run->w;
+
+	while (order_window_room(w)) {
+		uint64_t place = w->next;
+
+		order_window_ask(w, 1);
+		order_window_pass(w);
+		order_window_present(w, place, 0, 1);
+	}
+	assert_int_equal(w->next, ORDER_SPAN);
+	assert_int_equal(w->files, 0);
+	assert_true(order_window_read(w, 5000, 1));
+	assert_true(order_window_room(w));
+}
+
+/* Whatever is read in whatever order: the counts are those of the entries, and bounded. */
+static void test_random(void **state)
+{
+	struct run *run = *state;
+	uint32_t seed = 1;
+
+	fill(run, 3);
+	for (int i = 0; i < 200000; i++) {
+		uint64_t bytes = 0;
+		uint32_t files = 0;
+		uint64_t place;
+
+		seed = seed * 1664525 + 1013904223;
+		place = (seed >> 8) % 100 < 95 ? run->w.first + (seed >> 16) % 40
+					       : (seed >> 8) % (COUNT + 10);
+		run->reads++;
+		(void)order_window_read(&run->w, place, 1 + seed % 3);
+		memset(run->asked, 0, sizeof(run->asked));
+		fill(run, 3);
+		if (i % 1000)
+			continue;
+		for (uint32_t e = 0; e < ORDER_SPAN; e++)
+			if (run->ring[e].asked > run->ring[e].read) {
+				bytes += (run->ring[e].asked - run->ring[e].read) * BLOCK_BYTES;
+				files++;
+			}
+		assert_int_equal(bytes, run->w.bytes);
+		assert_int_equal(files, run->w.files);
+	}
+}
+
+#define TEST(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		TEST(test_in_order),
+		TEST(test_batches),
+		TEST(test_page_cache),
+		TEST(test_half_cached),
+		TEST(test_jump),
+		TEST(test_strays),
+		TEST(test_large),
+		TEST(test_present),
+		TEST(test_random),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
