@@ -136,7 +136,7 @@ static char *state_text(struct keeper *k)
 			(void)json_array_append_new(
 				mounts, mount_record(k, mount)); /* counted in failures */
 	}
-	json = json_pack("{s:i, s:s, s:i, s:b, s:i, s:i, s:i, s:i, s:s, s:o}", "format",
+	json = json_pack("{s:i, s:s, s:i, s:b, s:i, s:i, s:i, s:i, s:s, s:I, s:I, s:o}", "format",
 		STATE_FORMAT, "cache", k->config->cache, "keeper", (int)getpid(), "stays",
 		(int)k->config->stay, "next_id", (int)k->next_id, "alive_fd", k->alive_fd,
 		"lock_fd", k->lock_fd, "upgrades", (int)k->generation, "cachefuse", k->cachefuse,
