@@ -11,6 +11,7 @@
 
 #define STATE_BYTES (1024u * 1024u)
 #define SILENCE_NS  (2 * CLOCK_SECOND)
+#define ENDS_NS     (2 * CLOCK_SECOND)  /* a daemon, unless it serves open files */
 #define SETTLE_NS   (25 * CLOCK_SECOND) /* worker and master after the last mount */
 
 static int each_run_of(const char *base, int (*fn)(void *arg, const char *run), void *arg)
@@ -164,6 +165,7 @@ bool fleet_alive(const char *run, const char *name)
 struct left {
 	int mounts;   /* that are still there or on their way; -1: nobody answers */
 	bool at;      /* the mount point is among them */
+	bool ends;    /* what was mounted there has a daemon still */
 	bool forever; /* the keeper stays when there are none */
 };
 
@@ -184,7 +186,10 @@ static struct left ask_left(const char *run, const char *point)
 	json_array_foreach (json_object_get(json, "mounts"), i, mount) {
 		const char *at = json_string_value(json_object_get(mount, "mountpoint"));
 
-		left.at |= at && !fleet_detached(mount) && strcmp(at, point) == 0;
+		if (!at || strcmp(at, point) != 0)
+			continue;
+		left.at |= !fleet_detached(mount);
+		left.ends |= fleet_detached(mount);
 	}
 	json_decref(json);
 	return left;
@@ -193,6 +198,7 @@ static struct left ask_left(const char *run, const char *point)
 void fleet_settle(const char *run, const char *point)
 {
 	uint64_t now = clock_mono_ns();
+	uint64_t began = now;
 	uint64_t deadline = now + SETTLE_NS;
 	uint64_t heard = now;
 
@@ -200,6 +206,8 @@ void fleet_settle(const char *run, const char *point)
 	while (now < deadline && now - heard < SILENCE_NS && access(run, F_OK) == 0) {
 		struct left left = ask_left(run, point);
 
+		if (left.ends && now - began < ENDS_NS)
+			left.at = true;
 		if (!left.at && (left.mounts > 0 || (left.mounts == 0 && left.forever)))
 			return; /* it has others */
 		if (left.mounts >= 0)

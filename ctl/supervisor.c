@@ -88,7 +88,8 @@ static bool advance(struct supervisor *s)
 	list_for_each (node, &s->wishes)
 		n_waiting += list_entry(node, struct wish, link)->state == WISH_WAITING;
 	if (s->left && !s->forced)
-		(void)need(s, &s->keeper); /* its mounts need it first */
+		(void)need(s, &s->keeper); /* once: then it is ours to start again */
+	s->left = false;
 	if ((n_waiting > 0 || keeps(s)) && !s->forced && need(s, &s->master) &&
 		need(s, &s->worker) && n_waiting > 0 && need(s, &s->keeper))
 		wishes_pass_locked(s);

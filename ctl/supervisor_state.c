@@ -132,8 +132,6 @@ void supervisor_adopt_keeper(struct supervisor *s)
 	if (!json)
 		return;
 	adopt_daemon(&s->keeper, json_object_get(json, "keeper"));
-	s->left =
-		!child_running(&s->keeper) && json_array_size(json_object_get(json, "mounts")) > 0;
 	s->stays = child_running(&s->keeper) && json_is_true(json_object_get(json, "stays"));
 	if (child_running(&s->keeper) && !child_running(&s->master) && !child_running(&s->worker))
 		adopt_alive(s, json_object_get(json, "alive_fd"));
@@ -143,8 +141,12 @@ void supervisor_adopt_keeper(struct supervisor *s)
 void supervisor_adopt(struct supervisor *s)
 {
 	json_t *json = read_state(s, "state.json");
+	json_t *kept = read_state(s, "keeper.json");
 
 	supervisor_adopt_keeper(s);
+	s->left =
+		!child_running(&s->keeper) && json_array_size(json_object_get(kept, "mounts")) > 0;
+	json_decref(kept);
 	if (json) {
 		adopt_daemon(&s->master, json_object_get(json, "master"));
 		adopt_daemon(&s->worker, json_object_get(json, "worker"));

@@ -82,7 +82,7 @@ static int replace(const struct upgrade *u, const char *run, const char *what)
 	struct err e = ERR_INIT;
 	bool busy = false;
 	long long before = count(run, what, &busy, &e);
-	long long now = before;
+	long long now;
 	json_t *wish = json_pack("{s:s, s:s}", "what", what, "program", u->dir);
 	int r = -ENAMETOOLONG;
 
