@@ -123,7 +123,7 @@ static int switch_locked(struct mounted *m, const struct mounted_devices *device
 	const struct slots_switch *s = slots_switch(m->config.slots);
 	_cleanup_close_ int root = -1;
 	_cleanup_close_ int shown = -1;
-	struct slots_super super;
+	struct slots_super super = { 0 };
 	dev_t dev = 0;
 	int r = mounted_switch_end(m, e);
 
