@@ -35,6 +35,7 @@ enum command {
 	COMMAND_UNMOUNT,
 	COMMAND_FORCE,
 	COMMAND_SWITCH, /* to the devices of shared->local */
+	COMMAND_LOOK,   /* shared->supers */
 };
 
 /* Shared by the test and its daemons. */
@@ -132,13 +133,15 @@ static void obey(struct mounted *mounted)
 
 	if (command == COMMAND_NONE)
 		return;
-	if (command == COMMAND_SWITCH)
+	if (command == COMMAND_LOOK)
+		r = 0;
+	else if (command == COMMAND_SWITCH)
 		r = switch_devices(mounted, &e);
 	else
 		r = mounted_unmount(mounted, command == COMMAND_FORCE, &e);
 	memcpy(shared->line, e.text, sizeof(e.text));
 	mounted_superblocks(mounted, &shared->supers);
-	if (r == 0 && command != COMMAND_SWITCH)
+	if (r == 0 && (command == COMMAND_UNMOUNT || command == COMMAND_FORCE))
 		atomic_store(&gone, true);
 	atomic_store(&shared->result, r);
 }
