@@ -15,7 +15,6 @@
 #include "fuse/kernel.h"
 #include "fuse/mounted_internal.h"
 
-#include <stdatomic.h>
 #include <string.h>
 
 static void set_bits(
@@ -57,6 +56,12 @@ static struct slots_super *old_place(struct slots_switch *s)
 	return place;
 }
 
+/* What was written before is there when it is, for a successor too. */
+static void set_next(struct slots_switch *s, uint64_t dev)
+{
+	__atomic_store_n(&s->next.dev, dev, __ATOMIC_SEQ_CST);
+}
+
 /* The mount point shows `next`. */
 static void commit(struct mounted *m)
 {
@@ -69,8 +74,7 @@ static void commit(struct mounted *m)
 	s->now = s->next;
 	slots_mount(m->config.slots)->point_dev = s->next.dev;
 	s->switches++;
-	atomic_thread_fence(memory_order_seq_cst); /* a crash before this does it once more */
-	s->next.dev = 0;
+	set_next(s, 0); /* a crash before this does it once more */
 	pthread_mutex_unlock(&m->supers);
 	CRASH_POINT("switch.done");
 }
@@ -85,8 +89,7 @@ static void announce(
 	set_bits(s->next_local, devices, slots_mount(m->config.slots)->extents);
 	next.dev = 0;
 	s->next = next;
-	atomic_thread_fence(memory_order_seq_cst); /* whoever sees the number sees the rest */
-	s->next.dev = super->dev;
+	set_next(s, super->dev);
 	pthread_mutex_unlock(&m->supers);
 	CRASH_POINT("switch.known");
 }
