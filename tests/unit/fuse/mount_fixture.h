@@ -118,7 +118,6 @@ static int switch_devices(struct mounted *mounted, struct err *e)
 	int fds[LOCAL_MAX];
 	int r;
 
-	crash_point_hook = crash_there;
 	devices_open(&devices, fds);
 	r = mounted_switch(mounted, &devices, e);
 	devices_close(fds);
@@ -156,6 +155,7 @@ _Noreturn static void daemon_main(void)
 	int fds[LOCAL_MAX];
 	int point_fd = -1;
 
+	crash_point_hook = crash_there;
 	synthetic_start(&reader, control);
 	if (slots_open(slots_fd, &slots, &e) < 0)
 		goto fail;
