@@ -50,8 +50,10 @@ static void say(struct seal *seal, const char *why)
 
 static void put_back(struct seal *seal)
 {
-	for (uint32_t i = 0; i < seal->config.extents; i++)
+	for (uint32_t i = 0; i < seal->config.extents; i++) {
 		cleanup_close(&seal->fds[i]);
+		seal->fds[i] = -1;
+	}
 }
 
 /* Descriptors that may be open for the moment of a mount. */
