@@ -86,6 +86,11 @@ static int each(bool only_ours, entry_fn fn, void *arg)
 	return r;
 }
 
+int mount_table_each(entry_fn fn, void *arg)
+{
+	return each(false, fn, arg);
+}
+
 int mount_table_each_ours(entry_fn fn, void *arg)
 {
 	return each(true, fn, arg);

@@ -20,6 +20,8 @@ int mount_table_parse(const char *line, struct mount_entry *ret_entry) __must_ch
 /* The topmost mount at exactly `point` (canonical). -ENOENT: nothing is mounted there. */
 int mount_table_find(const char *point, struct mount_entry *ret_entry) __must_check;
 
+/* Calls fn for each mount, topmost or not. A negative return ends the walk with it. */
+int mount_table_each(int (*fn)(void *arg, const struct mount_entry *entry), void *arg) __must_check;
 /* Calls fn for each mount of ours, topmost or not. A negative return ends the walk with it. */
 int mount_table_each_ours(
 	int (*fn)(void *arg, const struct mount_entry *entry), void *arg) __must_check;

@@ -5,7 +5,7 @@ when everything has been measured.
 
     BENCH_SCALE=1           sizes, times this
     BENCH_MODES=demand,sealed
-    BENCH_STAGES=reads,names,limited,first,memory
+    BENCH_STAGES=reads,names,limited,first,order,memory
 """
 
 import os
@@ -17,6 +17,7 @@ import gates_limited
 import gates_memory
 import gates_names
 import gates_reads
+import order
 from harness import ROUNDS, say
 
 STAGES = {
@@ -24,6 +25,7 @@ STAGES = {
     "names": gates_names.run,
     "limited": gates_limited.run,
     "first": gates_first.run,
+    "order": order.gate,
     "memory": gates_memory.run,
 }
 NEED_DATA = {"reads", "limited"}

@@ -16,7 +16,7 @@ SHARD = int(128 * MiB * SCALE) // MiB * MiB
 FILL_THREADS = 16
 SEAL_SECONDS = 180
 
-MODES = {"demand": ("--integrity", "strict"), "sealed": ("--integrity", "sealed")}
+MODES = {"demand": ("--integrity", "strict"), "sealed": ("--integrity", "sealed", "--seal-pause", "1000")}
 TITLES = {"demand": "on demand", "sealed": "sealed", "s3fs": "s3fs", "rclone": "rclone", "local": "local"}
 CACHE = ("--cache-size", "16GiB")
 
@@ -52,11 +52,11 @@ def requests_of_all(bench):
 def wait_sealed(bench, directory):
     began = time.monotonic()
     while True:
-        seal = status(bench, directory).get("seal", {})
-        if seal and seal["sealed"] == seal["total"]:
+        sealed = status(bench, directory)["sealed"]
+        if sealed["mode"] == "sealed":
             break
         if time.monotonic() - began > SEAL_SECONDS:
-            raise RuntimeError("%s is not sealed after %d s: %s" % (directory, SEAL_SECONDS, seal))
+            raise RuntimeError("%s is not sealed after %d s: %s" % (directory, SEAL_SECONDS, sealed))
         time.sleep(0.2)
     return time.monotonic() - began
 

@@ -2,7 +2,7 @@
 
 import os
 
-from gates_data import SCALE
+from gates_data import MODES, SCALE
 from harness import GiB, MiB, ROUNDS, SMALL, drop_caches, median, say
 
 PACE = 300 * 1000 * 1000
@@ -27,7 +27,7 @@ class First:
     def epoch(self, number):
         """Everything empty before: the cache, the kernel's."""
         bench = self.bench
-        directory = bench.mount("s3://%s/" % self.bucket, self.endpoint, self.bucket, "native")
+        directory = bench.mount("s3://%s/" % self.bucket, self.endpoint, self.bucket, "native", *MODES["demand"])
         drop_caches()
         before = bench.control("GET", self.control + "/stats")
         if len(self.keys) == 1:

@@ -3,7 +3,7 @@
 import os
 
 import gates_data
-from gates_data import SCALE
+from gates_data import MODES, SCALE
 from harness import MiB, say
 
 COUNT = int(1000000 * SCALE)
@@ -21,7 +21,7 @@ def rss_anon(pid):
 
 def run(bench):
     endpoint, _ = bench.start_s3d("--synthetic", "%d,%d,%d" % (COUNT, SIZE, DIRECTORIES), "--bucket", "million")
-    directory = bench.mount("s3://million/", endpoint, "million", "native")
+    directory = bench.mount("s3://million/", endpoint, "million", "native", *MODES["demand"])
     out = bench.read("million", directory, "--mode", "walk")
     opened = []
     try:

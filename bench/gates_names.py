@@ -2,7 +2,7 @@
 
 import os
 
-from gates_data import SCALE
+from gates_data import MODES, SCALE
 from harness import ROUNDS, drop_caches
 
 COUNT = int(100000 * SCALE)
@@ -27,7 +27,7 @@ def run(bench):
             f.write(bytes(SIZE))
     with open(bench.path("list.names"), "w") as f:
         f.writelines(key + "\n" for key in keys)
-    systems = {"demand": bench.mount("s3://names/", endpoint, "names.demand", "native"), "local": local}
+    systems = {"demand": bench.mount("s3://names/", endpoint, "names.demand", "native", *MODES["demand"]), "local": local}
     results = {test: {name: [] for name in systems} for test in TESTS}
 
     def measure(test, name):

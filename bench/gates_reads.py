@@ -1,16 +1,19 @@
 """gates, reads: small files and a large one, cold from disk and warm; a second mount; what daemons use meanwhile."""
 
+import time
+
 import gates_data
 import peers
 from gates_data import SCALE, TITLES
-from harness import MiB, ROUNDS, drop_caches, say
+from harness import GiB, MiB, ROUNDS, drop_caches, say
 
 RANDOM_READS = max(int(500000 * SCALE), 1000)
 PEER_FILES = 400  # of the small files s3fs and rclone read so many: the rate is compared
 
 SMALL = {"demand": (0.55, 0.90), "sealed": (0.85, 0.90)}  # cold, warm
 LARGE = {"demand": (0.50, 0.85, 0.60), "sealed": (0.85, 0.85, 0.60)}  # cold, warm, random
-CPU_NOTHING = 0.01  # CPU seconds per GiB: two ticks of the clock in a run
+CPU_NOTHING = 0.01  # CPU seconds per GiB: two ticks of the clock in a pass
+IDLE_SECONDS = 3  # for what daemons use when nothing is read
 
 TESTS = {
     "small-cold-1": "small files, 1 thread, cold: kernel's caches dropped, tier on disk (files/s)",
@@ -36,41 +39,49 @@ class Reads:
         self.bench = bench
         self.data = bench.data
         self.results = {test: {} for test in TESTS}
-        self.asked = dict.fromkeys(self.data.mounts, 0)  # requests to the daemon in warm passes, the most in a round
+        self.asked = {}  # {(state, mode): requests to the daemon, the most in a round}
+        self.used = {}  # {(state, mode): [what the load generators printed]}
 
-    def keep(self, test, name, sample):
+    def keep(self, test, name, out, sample):
+        state = "cold" if "cold" in test else "warm"
         self.results[test].setdefault(name, []).append(sample)
+        self.used.setdefault((state, name), []).append(out)
 
     def small(self, name, test, count=0):
         out = self.data.files(name, "small", int(test[-1]), seed=7, count=count)
-        self.keep(test, name, self.bench.sample(out, out["files"]))
+        self.keep(test, name, out, self.bench.sample(out, out["files"]))
 
     def large(self, name, test, *options):
         out = self.bench.read(name, self.data.where(name) + "/large.bin", *options)
         if test == "large-random":
-            self.keep(test, name, self.bench.sample(out, RANDOM_READS))
+            self.keep(test, name, out, self.bench.sample(out, RANDOM_READS))
         else:
-            self.keep(test, name, self.bench.sample(out, out["bytes"], MiB))
-
-    def requests(self, name):
-        return gates_data.requests(self.bench, self.data.mounts[name]) if name in self.data.mounts else 0
+            self.keep(test, name, out, self.bench.sample(out, out["bytes"], MiB))
 
     def round(self, name):
+        requests = []
+
+        def count():
+            if name in self.data.mounts:
+                requests.append(gates_data.requests(self.bench, self.data.mounts[name]))
+
+        count()
         for threads in "14":
             drop_caches()
             self.small(name, "small-cold-" + threads)
-        before = self.requests(name)
+        count()
         for threads in "14":
             self.small(name, "small-warm-" + threads)
+        count()
         drop_caches()
-        asked = self.requests(name) - before
         self.large(name, "large-cold", "--mode", "sequential")
-        before = self.requests(name)
+        count()
         self.large(name, "large-warm", "--mode", "sequential")
         self.large(name, "large-random", "--mode", "random", "--count", str(RANDOM_READS))
-        asked += self.requests(name) - before
-        if name in self.asked:
-            self.asked[name] = max(self.asked[name], asked)
+        count()
+        for state, first in (("cold", 0), ("warm", 1)) if requests else ():
+            asked = sum(requests[i + 1] - requests[i] for i in (first, first + 2))
+            self.asked[state, name] = max(self.asked.get((state, name), 0), asked)
 
     def peer(self, name):
         drop_caches()
@@ -87,18 +98,25 @@ class Reads:
                     for mode in self.data.mounts:
                         what = "%s, %s: times the rate of %s" % (test, TITLES[mode], peer)
                         verdicts.at_least(what, ratios[mode] / ratios[peer], 1)
-        for mode, asked in self.asked.items():
-            verdicts.at_most("warm, %s: requests to the daemon" % TITLES[mode], asked, 0, form="%d")
-            self.judge_cpu(mode, ("small-warm-1", "small-warm-4", "large-warm"), "warm")
-        if "sealed" in self.asked:
-            self.judge_cpu("sealed", ("small-cold-1", "small-cold-4", "large-cold"), "cold")
+        for state, mode in sorted(self.asked):
+            if (state, mode) == ("cold", "demand"):
+                continue
+            what = "%s, %s: requests to the daemon" % (state, TITLES[mode])
+            verdicts.at_most(what, self.asked[state, mode], 0, form="%d")
+            self.judge_cpu(state, mode)
 
-    def judge_cpu(self, mode, tests, state):
-        """The mean of all passes: the clock of processes ticks 100 times a second."""
-        samples = [sample.daemon_cpu for test in tests for sample in self.results[test][mode]]
-        what = "%s, %s: CPU seconds of the daemons per GiB" % (state, TITLES[mode])
-        self.bench.keep("gates.cpu.%s.%s" % (state, mode), sum(samples) / len(samples))
-        self.bench.verdicts.at_most(what, sum(samples) / len(samples), CPU_NOTHING, form="%.3f")
+    def judge_cpu(self, state, mode):
+        """Of all passes together: the clock of processes ticks 100 times a second. Without what they use when idle."""
+        bench = self.bench
+        pids = bench.pids(mode)
+        before = bench.daemon_cpu(pids)
+        time.sleep(IDLE_SECONDS)
+        idle = (bench.daemon_cpu(pids) - before) / IDLE_SECONDS
+        runs = self.used[state, mode]
+        used = sum(run["daemon_cpu"] - idle * run["seconds"] for run in runs) / (sum(run["bytes"] for run in runs) / GiB)
+        what = "%s, %s: CPU seconds of the daemons per GiB (idle: %.3f a second)" % (state, TITLES[mode], idle)
+        bench.keep("gates.cpu.%s.%s" % (state, mode), used)
+        bench.verdicts.at_most(what, max(used, 0), CPU_NOTHING, form="%.3f")
 
 
 def second_mount(bench, mode):

@@ -877,13 +877,14 @@ static void on_request(struct rpc_request *request, void *arg)
 	fetch->request = request;
 	list_init(&fetch->source_wait.link);
 	fetch->source_wait.ready = on_source;
+	fetch->source_wait.told = frame->op == FRAME_FILE; /* waits for none */
 	pthread_mutex_init(&fetch->lock, NULL);
 	request->priv = fetch;
 	if (frame->op == FRAME_FILE)
 		submit(fetch, run_file);
 	else
-		source_find(w, &frame->volume, frame->lineage, frame->generation,
-			&fetch->source_wait);
+		source_find(
+			w, &frame->volume, frame->lineage, frame->generation, &fetch->source_wait);
 }
 
 /*

@@ -108,7 +108,7 @@ static enum exit_status status_of(const struct err *e)
 int main(int argc, char **argv)
 {
 	struct options options = { .memory = 512 * MiB,
-		.origin_requests = 128,
+		.origin_requests = 256,
 		.ready_fd = -1,
 		.log_level = "info",
 		.scrub_rate = SCRUB_RATE,

@@ -9,6 +9,7 @@
 #define VERIFY_AGE   (24 * 3600 * CLOCK_SECOND)
 #define IO_THREADS   2
 #define AHEAD_BYTES  (32ull << 20)
+#define AHEAD_GROWTH 4u
 #define CHUNKS_LEAST 4u
 #define BUDGET_MIN \
 	(4ull * CLIENT_READ_MAX) /* less, and no read of several parts would ever find room */
@@ -21,6 +22,8 @@ static void init_parts(struct client *client, const struct client_config *config
 		config->read_deadline_ns ? config->read_deadline_ns : CLIENT_READ_DEADLINE;
 	client->verify_age_ns = config->verify_age_ns ? config->verify_age_ns : VERIFY_AGE;
 	client->ahead_bytes = config->ahead_bytes ? config->ahead_bytes : AHEAD_BYTES;
+	client->ahead_max_bytes = config->ahead_max_bytes ? config->ahead_max_bytes
+							  : AHEAD_GROWTH * client->ahead_bytes;
 	client->seen_dir = config->seen_dir;
 	client->policy = config->policy;
 	pthread_mutex_init(&client->lock, NULL);

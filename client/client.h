@@ -46,6 +46,7 @@ struct client_config {
 	uint64_t read_deadline_ns; /* a read waits at most this long, then -EIO; 0: as above */
 	unsigned int io_threads;   /* local reads on behalf of client_read(); 0: 2 */
 	uint64_t ahead_bytes;      /* window of sequential prefetch; 0: 32 MiB */
+	uint64_t ahead_max_bytes;  /* it grows to that with what was read; 0: 4 x the window */
 	uint64_t verify_age_ns;    /* what was verified longer ago is verified anew; 0: a day */
 	const char
 		*seen_dir; /* keeps the generations in use over restarts; borrowed; NULL: nowhere */

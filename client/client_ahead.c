@@ -87,6 +87,13 @@ static uint64_t unit_end(const struct client_stream *s)
 	return min(end, s->end);
 }
 
+/* As far ahead as was read already: who stops early has had little fetched for nothing, who goes on
+ * fills a long way to the origin. */
+static uint64_t window_of(const struct client *client, const struct client_stream *s)
+{
+	return min(max(s->next - s->began, client->ahead_bytes), client->ahead_max_bytes);
+}
+
 static uint32_t take_ranges_locked(
 	struct client_stream *s, uint64_t window, struct range *ranges, uint32_t max)
 {
@@ -197,6 +204,7 @@ static void add_stream(struct client_volume *volume, uint64_t offset, uint64_t e
 		*s = (struct client_stream){
 			.start = row.offset,
 			.end = align_up(row.offset + row.size, BLOCK_BYTES),
+			.began = offset,
 			.next = end,
 			.ahead = end,
 		};
@@ -208,7 +216,6 @@ static void add_stream(struct client_volume *volume, uint64_t offset, uint64_t e
 void client_note_read(struct client_volume *volume, uint64_t offset, uint32_t length)
 {
 	struct client_ahead *ahead = &volume->ahead;
-	uint64_t window = volume->client->ahead_bytes;
 	struct range ranges[RANGES_MAX];
 	struct client_stream *s;
 	bool second = false;
@@ -221,7 +228,7 @@ void client_note_read(struct client_volume *volume, uint64_t offset, uint32_t le
 		if (s) {
 			s->used = ++ahead->clock;
 			s->next = max(s->next, min(offset + length, s->end));
-			n = take_ranges_locked(s, window, ranges, RANGES_MAX);
+			n = take_ranges_locked(s, window_of(volume->client, s), ranges, RANGES_MAX);
 		} else if (!second) {
 			second = note_candidate_locked(ahead, offset, offset + length);
 		} else {

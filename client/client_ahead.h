@@ -24,6 +24,7 @@ struct client_candidate {
 struct client_stream {
 	uint64_t start; /* of the object */
 	uint64_t end;   /* of the object, rounded up to blocks; 0: unused */
+	uint64_t began; /* where the stream was found */
 	uint64_t next;  /* behind the furthest byte read */
 	uint64_t ahead; /* behind the furthest byte asked for; never goes back */
 	uint64_t used;

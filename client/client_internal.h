@@ -60,6 +60,7 @@ struct client {
 	uint64_t read_deadline_ns;
 	uint64_t verify_age_ns;
 	uint64_t ahead_bytes;
+	uint64_t ahead_max_bytes;
 	const char *seen_dir;     /* borrowed, may be NULL */
 	_Atomic uint32_t hanging; /* reads from this node's disks that do not return */
 	struct policy_change policy;

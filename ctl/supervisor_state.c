@@ -129,7 +129,8 @@ void supervisor_adopt_keeper(struct supervisor *s)
 {
 	json_t *json = read_state(s, "keeper.json");
 
-	if (!json)
+	s->left = false;
+	if (!json) /* none, or it ended as it should */
 		return;
 	adopt_daemon(&s->keeper, json_object_get(json, "keeper"));
 	s->stays = child_running(&s->keeper) && json_is_true(json_object_get(json, "stays"));

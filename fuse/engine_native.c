@@ -61,7 +61,7 @@ static int native_again(struct mounted *m, int root, const struct mounted_device
 
 static int native_finish(struct mounted *m, int root, int *ret_shown, struct err *e)
 {
-	struct slots_super super;
+	struct slots_super super = { 0 };
 	int r = native_again(m, root, m->config.devices, ret_shown, &super, e);
 
 	if (r == 0)

@@ -128,15 +128,27 @@ static int attach_loop(
 	return r == -EBUSY ? err_set(e, r, "no loop device stays free: try again") : r;
 }
 
-static void set_read_ahead(dev_t dev)
+static bool write_setting(const char *path, const char *value)
 {
-	_cleanup_close_ int fd = -1;
-	char path[96];
+	_cleanup_close_ int fd = open(path, O_WRONLY | O_CLOEXEC);
 
+	return fd >= 0 && write(fd, value, strlen(value)) > 0;
+}
+
+/* Requests as long as the longest READ, whose rest would be a READ of its own. */
+static void set_reads(dev_t dev)
+{
+	char path[96];
+	char kib[16];
+
+	(void)snprintf(kib, sizeof(kib), "%u", LIMIT_PAYLOAD_BYTES / 1024); /* fits */
+	(void)snprintf(path, sizeof(path), "/sys/dev/block/%u:%u/queue/max_sectors_kb", major(dev),
+		minor(dev)); /* fits */
+	if (!write_setting(path, kib))
+		log_warn("request size not set", "file=%s effect=\"large reads are slower\"", path);
 	(void)snprintf(path, sizeof(path), KERNEL_BDI_DIR "/%u:%u/read_ahead_kb", major(dev),
 		minor(dev)); /* fits */
-	fd = open(path, O_WRONLY | O_CLOEXEC);
-	if (fd < 0 || write(fd, KERNEL_READ_AHEAD_KB, strlen(KERNEL_READ_AHEAD_KB)) < 0)
+	if (!write_setting(path, KERNEL_READ_AHEAD_KB))
 		log_warn("read-ahead not set", "file=%s effect=\"large reads are slower\"", path);
 }
 
@@ -170,7 +182,7 @@ int kernel_mount_loop(int fuse_mount_fd, const char *name, int *ret_fd,
 		r = kernel_dev(fd, "", &super.dev);
 	if (r < 0)
 		return image_error(err_default(e, r, "the image on the loop device"), e);
-	set_read_ahead(super.dev);
+	set_reads(super.dev);
 	*ret_fd = TAKE_FD(fd);
 	*ret_super = super;
 	return 0;

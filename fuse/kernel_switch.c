@@ -42,7 +42,7 @@ struct sysfs_path {
 #define PREFIX_LEN (sizeof(PREFIX) - 1)
 
 #define DETACHING_MAX   16u /* helpers at once */
-#define DETACH_DEADLINE (10 * CLOCK_SECOND)
+#define DETACH_DEADLINE (30 * CLOCK_SECOND)
 
 /* ---- superblocks ----------------------------------------------------------------------------- */
 

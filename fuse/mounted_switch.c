@@ -16,7 +16,6 @@
 #include "fuse/mounted_internal.h"
 #include "fuse/mounter.h"
 
-#include <stdatomic.h>
 #include <string.h>
 
 static void set_bits(
@@ -58,6 +57,12 @@ static struct slots_super *old_place(struct slots_switch *s)
 	return place;
 }
 
+/* What was written before is there when it is, for a successor too. */
+static void set_next(struct slots_switch *s, uint64_t dev)
+{
+	__atomic_store_n(&s->next.dev, dev, __ATOMIC_SEQ_CST);
+}
+
 /* The mount point shows `next`. */
 static void commit(struct mounted *m)
 {
@@ -70,8 +75,7 @@ static void commit(struct mounted *m)
 	s->now = s->next;
 	slots_mount(m->config.slots)->point_dev = s->next.dev;
 	s->switches++;
-	atomic_thread_fence(memory_order_seq_cst); /* a crash before this does it once more */
-	s->next.dev = 0;
+	set_next(s, 0); /* a crash before this does it once more */
 	pthread_mutex_unlock(&m->supers);
 	CRASH_POINT("switch.done");
 }
@@ -86,8 +90,7 @@ static void announce(
 	set_bits(s->next_local, devices, slots_mount(m->config.slots)->extents);
 	next.dev = 0;
 	s->next = next;
-	atomic_thread_fence(memory_order_seq_cst); /* whoever sees the number sees the rest */
-	s->next.dev = super->dev;
+	set_next(s, super->dev);
 	pthread_mutex_unlock(&m->supers);
 	CRASH_POINT("switch.known");
 }
@@ -124,7 +127,7 @@ static int switch_locked(struct mounted *m, const struct mounted_devices *device
 	const struct slots_switch *s = slots_switch(m->config.slots);
 	_cleanup_close_ int root = -1;
 	_cleanup_close_ int shown = -1;
-	struct slots_super super;
+	struct slots_super super = { 0 };
 	dev_t dev = 0;
 	int r = mounted_switch_end(m, e);
 

@@ -457,7 +457,15 @@ static bool is_there(const char *mountpoint, dev_t dev)
 {
 	struct sought sought = { mountpoint, dev };
 
-	return mount_table_each_ours(is_sought, &sought) == -EEXIST;
+	return mount_table_each(is_sought, &sought) == -EEXIST;
+}
+
+/* Its superblock is being switched, or taken off, by wish: that is not to be judged now. */
+static bool is_moving_locked(const struct mounter_peer *peer)
+{
+	const struct mounter_peer *server = mounter_peer_of_locked(peer->host, peer->server);
+
+	return peer->busy || (server && server->busy);
 }
 
 void mounter_peer_look(struct mounter_peer *peer)
@@ -468,7 +476,8 @@ void mounter_peer_look(struct mounter_peer *peer)
 
 	CHECK_MAGIC(peer, MOUNTER_PEER_MAGIC);
 	pthread_mutex_lock(&host->lock);
-	if (peer->busy || (peer->point != MOUNTER_OWN && peer->point != MOUNTER_SHARED)) {
+	if (is_moving_locked(peer) ||
+		(peer->point != MOUNTER_OWN && peer->point != MOUNTER_SHARED)) {
 		pthread_mutex_unlock(&host->lock);
 		return;
 	}
@@ -481,7 +490,8 @@ void mounter_peer_look(struct mounter_peer *peer)
 	s = superblock_of_server(&host->superblocks, peer->server);
 	if (!s)
 		peer->point = MOUNTER_DETACHED;
-	else if (s->point_dev == dev) /* else it was switched meanwhile */
+	else if (s->point_dev == dev &&
+		 !is_moving_locked(peer)) /* else it was switched meanwhile */
 		forget_point_locked(host, s, peer->config.mountpoint);
 	pthread_mutex_unlock(&host->lock);
 }

@@ -13,7 +13,7 @@
 #include "base/hash.h"
 #include "base/layout.h"
 #include "fuse/order.h"
-#include "fuse/order_proto.h"
+#include "client/order_proto.h"
 #include "fuse/order_sampler.h"
 #include "fuse/order_samples.h"
 #include "fuse/order_window.h"

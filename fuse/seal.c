@@ -50,8 +50,10 @@ static void say(struct seal *seal, const char *why)
 
 static void put_back(struct seal *seal)
 {
-	for (uint32_t i = 0; i < seal->config.extents; i++)
+	for (uint32_t i = 0; i < seal->config.extents; i++) {
 		cleanup_close(&seal->fds[i]);
+		seal->fds[i] = -1;
+	}
 }
 
 /* Descriptors that may be open for the moment of a mount. */
@@ -103,13 +105,14 @@ static int poll_states(struct seal *seal, const uint8_t *held)
 	size_t bytes = seal->config.extents * sizeof(*seal->now);
 	struct client_seal *fresh = malloc(bytes + 1);
 	struct err e = ERR_INIT;
-	int r = fresh ? seal->config.source.poll(
-				seal->config.source.arg, seal->config.extents, held, fresh, &e)
-		      : err_set(&e, -ENOMEM, "out of memory");
+	int r = -ENOMEM;
 
+	if (fresh)
+		r = seal->config.source.poll(
+			seal->config.source.arg, seal->config.extents, held, fresh, &e);
 	pthread_mutex_lock(&seal->lock);
 	seal->polled = r == 0;
-	if (r == 0)
+	if (fresh && r == 0)
 		memcpy(seal->now, fresh, bytes);
 	(void)snprintf(seal->why, sizeof(seal->why), "%s", e.text); /* the same size */
 	pthread_mutex_unlock(&seal->lock);

@@ -52,6 +52,12 @@ $(B)/tests/async-read: $(B)/tests/tools/async_read.o
 	@echo "LINK  async-read"
 	@$(CC) $(LDFLAGS) -o $@ $^ -luring $(LDLIBS)
 
+# Announces an order as a program in C does, with the library for such programs alone.
+$(B)/tests/announce: $(B)/tests/tools/announce.o $(B)/libgranary.a
+	@mkdir -p $(@D)
+	@echo "LINK  announce"
+	@$(CC) $(LDFLAGS) -o $@ $^ -lcrypto -lxxhash $(LDLIBS)
+
 # Reads synthetic objects and compares every byte.
 $(B)/tests/soak-reader: $(B)/tests/soak/reader.o $(B)/tests/tools/s3d_noise.o $(B)/base.a
 	@mkdir -p $(@D)
@@ -66,7 +72,7 @@ $(B)/tests/recorddisk: $(RECORDDISK_OBJS) $(B)/base.a
 	@$(CC) $(LDFLAGS) -o $@ $^ $(base_ldlibs) $(LDLIBS)
 
 # Everything that the end-to-end tests run, besides the programs.
-E2E_TOOLS := $(addprefix $(B)/tests/,s3d async-read soak-reader recorddisk) $(ALLOC_DAEMONS)
+E2E_TOOLS := $(addprefix $(B)/tests/,s3d async-read announce soak-reader recorddisk) $(ALLOC_DAEMONS)
 e2e-tools: $(E2E_TOOLS)
 
 # `make unit` runs all, `make unit T=base/test_buf` one.

@@ -19,7 +19,9 @@
 void background_init(struct background *b, unsigned int max)
 {
 	ensure(max >= 1);
-	*b = (struct background){ .max = max, .size = max, .hold_ns = HOLD_MIN };
+	*b = (struct background){
+		.max = max, .size = min(max, BACKGROUND_FIRST), .hold_ns = HOLD_MIN
+	};
 }
 
 unsigned int background_places(const struct background *b)

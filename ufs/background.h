@@ -19,6 +19,7 @@
 #include <stdint.h>
 
 #define BACKGROUND_LEAST 8u
+#define BACKGROUND_FIRST 96u /* before anything is known */
 
 struct background {
 	unsigned int max;
@@ -37,7 +38,7 @@ struct background {
 	unsigned int full; /* answers while nearly all places were taken */
 };
 
-/* `max` >= 1: how many there may be at most. */
+/* `max` >= 1: how many there may be at most; so many only where latency asks for them. */
 void background_init(struct background *b, unsigned int max);
 
 /* 1..max */

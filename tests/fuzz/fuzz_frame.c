@@ -1,14 +1,43 @@
 /*
- * Fuzzer of frame_decode() and hello_unpack(): no input may crash, and what decodes encodes to the
- * same frame again.
+ * Fuzzer of frame_decode(), hello_unpack() and the messages about sealed extents: no input may crash,
+ * and what decodes encodes to the same again.
  */
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 #include "proto/frame.h"
 #include "proto/hello.h"
+#include "proto/seal.h"
+
+#define EXTENTS 100u
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
+
+static void try_seal(const uint8_t *data, size_t size)
+{
+	struct seal_status states[EXTENTS];
+	struct seal_status back[EXTENTS];
+	uint8_t packed[SEAL_ASK_BYTES];
+	struct seal_ask again;
+	struct seal_ask ask;
+	uint64_t epoch;
+	uint8_t *out;
+	size_t len;
+
+	if (seal_ask_unpack(data, size, EXTENTS, &ask) == 0) {
+		ensure(seal_ask_unpack(
+			       packed, seal_ask_pack(&ask, EXTENTS, packed), EXTENTS, &again) == 0);
+		ensure(memcmp(ask.held, again.held, sizeof(ask.held)) == 0 && ask.end == again.end);
+	}
+	if (seal_states_unpack(data, size, EXTENTS, &epoch, states) < 0)
+		return;
+	out = seal_states_pack(epoch, states, EXTENTS, &len);
+	ensure(out && seal_states_unpack(out, len, EXTENTS, &epoch, back) == 0);
+	for (uint32_t i = 0; i < EXTENTS; i++)
+		ensure(states[i].state == back[i].state && states[i].missing == back[i].missing);
+	free(out);
+}
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
@@ -17,6 +46,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	struct frame again;
 	uint8_t bytes[FRAME_BYTES];
 
+	try_seal(data, size);
 	if (hello_unpack(data, size, &hello) == 0)
 		ensure(strnlen(hello.process, sizeof(hello.process)) < sizeof(hello.process));
 	if (size < FRAME_BYTES || frame_decode(data, &frame) != 0)

@@ -1,4 +1,4 @@
-"""The connection of a job to its mount's order feed. What goes over it: docs/order.md, fuse/order_proto.h."""
+"""The connection of a job to its mount's order feed. What goes over it: docs/order.md, client/order_proto.h."""
 
 import array
 import errno

@@ -191,12 +191,107 @@ static void test_map(void **state)
 	world_free(w);
 }
 
+#define CANCELLED 40u
+#define BLOCKED   2u /* threads that serve */
+
+struct asking {
+	struct rpc_call call;
+	_Atomic uint32_t *ended;
+};
+
+static void on_end(struct rpc_call *call, int status)
+{
+	struct asking *asking = call->arg;
+
+	assert_int_equal(status, -ECANCELED);
+	rpc_call_release(call);
+	atomic_fetch_add(asking->ended, 1);
+}
+
+struct blocker {
+	struct pool_job job;
+	pthread_mutex_t *gate;
+	_Atomic uint32_t *ended;
+};
+
+static void run_blocker(struct pool_job *job)
+{
+	struct blocker *blocker = container_of(job, struct blocker, job);
+
+	pthread_mutex_lock(blocker->gate);
+	pthread_mutex_unlock(blocker->gate);
+	atomic_fetch_add(blocker->ended, 1);
+}
+
+static void wait_for(_Atomic uint64_t *counter, uint64_t n)
+{
+	uint64_t deadline = clock_mono_ns() + DEADLINE;
+
+	while (atomic_load(counter) < n) {
+		assert_true(clock_mono_ns() < deadline);
+		clock_sleep_ns(CLOCK_MS);
+	}
+}
+
+static void wait_for_all(_Atomic uint32_t *ended, uint32_t n)
+{
+	uint64_t deadline = clock_mono_ns() + DEADLINE;
+
+	while (atomic_load(ended) < n) {
+		assert_true(clock_mono_ns() < deadline);
+		clock_sleep_ns(CLOCK_MS);
+	}
+}
+
+/* Readers that want their files no more while these wait for a thread. */
+static void test_cancelled_files(void **state)
+{
+	struct world *w = world_new(1 * GiB, FILES);
+	struct asking *all = calloc(CANCELLED, sizeof(*all));
+	pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+	struct blocker blockers[BLOCKED];
+	_Atomic uint32_t opened = 0;
+	_Atomic uint32_t ended = 0;
+	uint64_t number;
+	bool came;
+
+	(void)state;
+	(void)fetch_local(w, 0);
+	wait_until_written(w);
+	pthread_mutex_lock(&gate);
+	for (uint32_t i = 0; i < BLOCKED; i++) {
+		blockers[i] =
+			(struct blocker){ .job.run = run_blocker, .gate = &gate, .ended = &opened };
+		assert_int_equal(pool_submit(w->worker.serve, &blockers[i].job), 0);
+	}
+	for (uint32_t i = 0; i < CANCELLED; i++) {
+		all[i] = (struct asking){ .call = make_call(
+						  w, FRAME_FILE, 0, BLOCK_BYTES, FRAME_LOCAL_OK),
+			.ended = &ended };
+		all[i].call.on_done = on_end;
+		all[i].call.arg = &all[i];
+		rpc_call(w->client, &all[i].call);
+	}
+	wait_for(&w->worker.counters.files, CANCELLED);
+	for (uint32_t i = 0; i < CANCELLED; i++)
+		rpc_cancel(w->client, &all[i].call);
+	wait_for_all(&ended, CANCELLED);
+	(void)ask_map(w, 0, &came); /* behind the cancels */
+	pthread_mutex_unlock(&gate);
+	wait_for_all(&opened, BLOCKED);
+	assert_int_equal(ask_file(w, 0, &number), 0);
+	pthread_mutex_destroy(&gate);
+	free(all);
+	world_free(w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_let_go),
 		cmocka_unit_test(test_gone),
 		cmocka_unit_test(test_map),
+		cmocka_unit_test(test_cancelled_files),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,7 +8,17 @@ static int setup(void **state)
 	struct fix *f = fix_new(NULL);
 
 	*state = f;
-	return fix_start_client(f, (struct client_config){ .ahead_bytes = WINDOW });
+	return fix_start_client(
+		f, (struct client_config){ .ahead_bytes = WINDOW, .ahead_max_bytes = WINDOW });
+}
+
+static int setup_growing(void **state)
+{
+	struct fix *f = fix_new(NULL);
+
+	*state = f;
+	return fix_start_client(
+		f, (struct client_config){ .ahead_bytes = 4 * MiB, .ahead_max_bytes = 10 * MiB });
 }
 
 /* PREFETCH requests are on their way when client_note_read() returns: waits until all have
@@ -74,6 +84,23 @@ static void test_stream(void **state)
 	/* Read once more from the start: a second stream, of which nothing is asked twice while it
 	 * runs. */
 	client_note_read(f->volume, o->offset, MiB);
+}
+
+/* As far ahead as was read, between the window and its maximum. */
+static void test_window_grows(void **state)
+{
+	struct fix *f = *state;
+	const struct fix_object *o = fix_object(f, "b/large");
+
+	client_note_read(f->volume, o->offset, MiB);
+	for (uint64_t n = 2; n < 20; n++) {
+		uint64_t window = min(max((n - 1) * MiB, 4 * MiB), 10 * MiB);
+
+		client_note_read(f->volume, o->offset + (n - 1) * MiB, MiB);
+		(void)settle(f);
+		assert_int_equal(
+			check_ranges(f, o, o->offset + 2 * MiB), o->offset + n * MiB + window);
+	}
 }
 
 static void test_reordered(void **state)
@@ -147,6 +174,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		CASE(test_stream),
+		cmocka_unit_test_setup_teardown(test_window_grows, setup_growing, fix_teardown),
 		CASE(test_reordered),
 		CASE(test_not_sequential),
 		CASE(test_resident_is_not_asked_for),

@@ -35,6 +35,7 @@ enum command {
 	COMMAND_UNMOUNT,
 	COMMAND_FORCE,
 	COMMAND_SWITCH, /* to the devices of shared->local */
+	COMMAND_LOOK,   /* shared->supers */
 };
 
 /* Shared by the test and its daemons. */
@@ -117,7 +118,6 @@ static int switch_devices(struct mounted *mounted, struct err *e)
 	int fds[LOCAL_MAX];
 	int r;
 
-	crash_point_hook = crash_there;
 	devices_open(&devices, fds);
 	r = mounted_switch(mounted, &devices, e);
 	devices_close(fds);
@@ -132,13 +132,15 @@ static void obey(struct mounted *mounted)
 
 	if (command == COMMAND_NONE)
 		return;
-	if (command == COMMAND_SWITCH)
+	if (command == COMMAND_LOOK)
+		r = 0;
+	else if (command == COMMAND_SWITCH)
 		r = switch_devices(mounted, &e);
 	else
 		r = mounted_unmount(mounted, NULL, command == COMMAND_FORCE, NULL, &e);
 	memcpy(shared->line, e.text, sizeof(e.text));
 	mounted_superblocks(mounted, &shared->supers);
-	if (r == 0 && command != COMMAND_SWITCH)
+	if (r == 0 && (command == COMMAND_UNMOUNT || command == COMMAND_FORCE))
 		atomic_store(&gone, true);
 	atomic_store(&shared->result, r);
 }
@@ -153,6 +155,7 @@ _Noreturn static void daemon_main(void)
 	int fds[LOCAL_MAX];
 	int point_fd = -1;
 
+	crash_point_hook = crash_there;
 	synthetic_start(&reader, control);
 	if (slots_open(slots_fd, &slots, &e) < 0)
 		goto fail;

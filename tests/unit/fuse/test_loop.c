@@ -89,6 +89,20 @@ static void direct_io_of_applications(void **state)
 	daemon_ended();
 }
 
+/* A large read costs READs of 1 MiB and no rests of some. */
+static void reads_are_large(void **state)
+{
+	uint64_t before;
+
+	NEED_KERNEL();
+	assert_int_equal(read_file(small_name(0), offset_of(small_name(0)), FILE_BYTES), 0);
+	before = requests();
+	assert_int_equal(read_file(BIG, offset_of(BIG), BIG_BYTES), 0);
+	assert_in_range(requests() - before, BIG_BYTES >> 20, 50);
+	assert_int_equal(unmount(COMMAND_UNMOUNT), 0);
+	daemon_ended();
+}
+
 /* What nothing of EROFS asks for: between image and volume, over the edge, past the end. */
 static void reads_of_the_device(void **state)
 {
@@ -175,6 +189,7 @@ int main(void)
 		MOUNT_TEST(killed_owner_leaves_no_device),
 		MOUNT_TEST(direct_io_of_applications),
 		MOUNT_TEST(reads_of_the_device),
+		MOUNT_TEST(reads_are_large),
 		MOUNT_TESTS,
 	};
 

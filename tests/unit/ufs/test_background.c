@@ -90,6 +90,23 @@ static void test_latency_keeps_it_open(void **state)
 	assert_int_equal(background_places(&b), MAX);
 }
 
+static void test_latency_asks_for_more(void **state)
+{
+	const struct way far = { 100e6, 1e12, 90e6, 110 * KiB };
+	const struct way near = { 500e3, 300e6, 300e6, 110 * KiB };
+	struct background b;
+	uint64_t now = CLOCK_SECOND;
+
+	(void)state;
+	background_init(&b, 2 * MAX);
+	assert_int_equal(background_places(&b), BACKGROUND_FIRST);
+	(void)run(&b, &far, 5, &now);
+	assert_int_equal(background_places(&b), 2 * MAX);
+	background_init(&b, 2 * MAX);
+	(void)run(&b, &near, 5, &now);
+	assert_true(background_places(&b) <= 16);
+}
+
 static void test_slow_connections_keep_it_open(void **state)
 {
 	const struct way way = { 20e6, 1e12, 2e6, MiB };
@@ -149,6 +166,7 @@ int main(void)
 		cmocka_unit_test(test_shared_way_without_latency),
 		cmocka_unit_test(test_shared_way_with_latency),
 		cmocka_unit_test(test_latency_keeps_it_open),
+		cmocka_unit_test(test_latency_asks_for_more),
 		cmocka_unit_test(test_slow_connections_keep_it_open),
 		cmocka_unit_test(test_opens_again),
 		cmocka_unit_test(test_too_few_teach_nothing),

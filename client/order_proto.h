@@ -14,8 +14,8 @@
  *		 errno of Linux, zero u32, samples u64, files that are not there u64, text for a person
  *
  * LIST is answered -ENOENT when the list is not known: then SAMPLES follow. One is in use at a
- * time; SAMPLER, NUMBERS and FORGET end what was announced before. The same as in client/
- * granary_order.c and sdk/python/granary.
+ * time; SAMPLER, NUMBERS and FORGET end what was announced before. Spoken by fuse/order_job.c,
+ * client/granary_order.c and sdk/python/granary.
  */
 #pragma once
 

@@ -1,0 +1,77 @@
+/*
+ * libgranary: a job tells the Granary mount that it reads from in which order it will read, so that
+ * what comes next is fetched before it is asked for (docs/order.md). Reading itself needs nothing
+ * of this: files are opened and read as always.
+ *
+ *	struct granary_order *order;
+ *
+ *	if (granary_order_open("/mnt/imagenet", &order) < 0)
+ *		...nobody to announce to: read on, it only takes longer
+ *	granary_order_samples(order, samples, n);	the data set, in its own order, once
+ *	for (epoch = 0; epoch < epochs; epoch++) {
+ *		granary_announce_epoch(order, &(struct granary_epoch){
+ *			.epoch = epoch, .rank = rank, .world = 8, .shuffle = 1 });
+ *		...
+ *	}
+ *	granary_order_close(order);
+ *
+ * Link with -lgranary -lcrypto. Functions return 0 or a negative errno. An order is one thread's at
+ * a time; it is the mount's for as long as it is open, and forgotten with the process. After
+ * -ECONNRESET or -EPIPE (the mount's daemon was started anew) open another one.
+ */
+#pragma once
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct granary_order;
+
+/* A file, or a part of one, that is read as one sample. */
+struct granary_sample {
+	const char *path; /* below the mount, without a leading slash */
+	uint64_t offset;
+	uint64_t length; /* 0: to its end */
+};
+
+/* torch.utils.data.DistributedSampler over the registered samples. */
+struct granary_epoch {
+	uint64_t seed;
+	uint64_t epoch;
+	uint32_t rank;
+	uint32_t world; /* ranks there are, >= 1 */
+	int shuffle;
+	int drop_last;
+};
+
+/*
+ * Connects to the mount that `path` is below. GRANARY_SOCKET in the environment names its socket
+ * where it cannot be found, as in a container. -ENOENT: there is no such mount, or it takes no
+ * orders from this user; -EACCES: `path` cannot be read.
+ */
+int granary_order_open(const char *path, struct granary_order **ret_order);
+/* Forgets the order; NULL is allowed. */
+void granary_order_close(struct granary_order *order);
+
+/* Registers what orders are made of; the list is copied. Forgets what was announced before. */
+int granary_order_samples(
+	struct granary_order *order, const struct granary_sample *samples, uint32_t n);
+/* Files of the list that are not there. */
+uint64_t granary_order_unknown(const struct granary_order *order);
+
+/* Announces one of these, in place of what was announced before: the samples `numbers[0..n)` of the
+ * list; or, with NULL, all of them as they are listed; */
+int granary_announce(struct granary_order *order, const uint32_t *numbers, uint32_t n);
+/* an epoch of a sampler; */
+int granary_announce_epoch(struct granary_order *order, const struct granary_epoch *epoch);
+/* nothing. */
+int granary_announce_nothing(struct granary_order *order);
+
+/* Why the last call failed, for a person: one line, or ""; valid until the next call. */
+const char *granary_order_error(const struct granary_order *order);
+
+#ifdef __cplusplus
+}
+#endif

@@ -1,0 +1,406 @@
+/*
+ * libgranary: a job's side of an announced order. See granary.h; what goes over the socket is in
+ * client/order_proto.h. Goes into a library of its own, for programs that are not ours: nothing
+ * here logs, aborts on what others say, or keeps a descriptor of the mount open, which would keep
+ * it busy.
+ */
+#include "client/granary.h"
+#include "base/cleanup.h"
+#include "base/err.h"
+#include "base/hash.h"
+#include "base/little.h"
+#include "client/order_proto.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdarg.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#define PATIENCE_S 120 /* a long list is looked up file by file */
+
+struct granary_order {
+	int fd;
+	bool listed;
+	uint64_t unknown;
+	char error[512];
+	uint8_t frame[ORDER_FRAME_MAX];
+};
+
+static int fail(struct granary_order *order, int code, const char *text)
+{
+	(void)snprintf(order->error, sizeof(order->error), "%s", text); /* cut, if it must be */
+	return code;
+}
+
+/* ---- where ----------------------------------------------------------------------------------- */
+
+/* The mount point that `path` is below, in place. */
+static int find_root(char path[PATH_MAX], dev_t *ret_dev)
+{
+	struct stat st;
+	dev_t dev;
+
+	if (stat(path, &st) != 0)
+		return -errno;
+	dev = st.st_dev;
+	while (strcmp(path, "/") != 0) {
+		char above[PATH_MAX];
+		char *slash;
+
+		memcpy(above, path, PATH_MAX);
+		slash = strrchr(above, '/');
+		slash[slash == above] = '\0';
+		if (stat(above, &st) != 0 || st.st_dev != dev)
+			break;
+		memcpy(path, above, PATH_MAX);
+	}
+	*ret_dev = dev;
+	return 0;
+}
+
+/* In a directory of root or of this user: in /tmp somebody else may have been faster. */
+static bool trusted_socket(const char *path)
+{
+	char directory[PATH_MAX];
+	struct stat st;
+	char *slash;
+
+	(void)snprintf(directory, sizeof(directory), "%s", path); /* shorter */
+	slash = strrchr(directory, '/');
+	if (!slash || stat(path, &st) != 0 || !S_ISSOCK(st.st_mode))
+		return false;
+	*slash = '\0';
+	return stat(directory, &st) == 0 && (st.st_uid == 0 || st.st_uid == geteuid());
+}
+
+/* As cachectl chooses the directories of sockets. */
+static bool find_socket(dev_t dev, char out[sizeof(((struct sockaddr_un *)0)->sun_path)])
+{
+	const size_t size = sizeof(((struct sockaddr_un *)0)->sun_path);
+	const char *given = secure_getenv("GRANARY_SOCKET");
+	const char *run = secure_getenv("GRANARY_RUN_DIR");
+	const char *xdg = secure_getenv("XDG_RUNTIME_DIR");
+	char bases[5][PATH_MAX] = { "", "/run/granary", "", "", "" };
+
+	if (given) {
+		if (strncmp(given, "unix:", 5) == 0)
+			given += 5;
+		return snprintf(out, size, "%s", given) < (int)size;
+	}
+	if (run)
+		(void)snprintf(bases[0], PATH_MAX, "%s", run);
+	if (xdg)
+		(void)snprintf(bases[2], PATH_MAX, "%s/granary", xdg);
+	(void)snprintf(bases[3], PATH_MAX, "/run/user/%u/granary", getuid());
+	(void)snprintf(bases[4], PATH_MAX, "/tmp/granary-%u", getuid());
+	for (size_t i = 0; i < ARRAY_SIZE(bases); i++)
+		if (bases[i][0] &&
+			snprintf(out, size, "%s/order/%u:%u", bases[i], major(dev), minor(dev)) <
+				(int)size &&
+			trusted_socket(out))
+			return true;
+	return false;
+}
+
+/* ---- messages -------------------------------------------------------------------------------- */
+
+static int send_all(struct granary_order *order, const uint8_t *data, size_t len)
+{
+	while (len > 0) {
+		ssize_t n = send(order->fd, data, len, MSG_NOSIGNAL);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n < 0)
+			return fail(
+				order, -errno, "the mount's daemon has gone: open another order");
+		data += n;
+		len -= (size_t)n;
+	}
+	return 0;
+}
+
+/* The body is in order->frame behind its head. */
+static int send_frame(struct granary_order *order, uint32_t kind, uint32_t body)
+{
+	little_put32(order->frame, kind);
+	little_put32(order->frame + 4, body);
+	return send_all(order, order->frame, ORDER_HEAD_BYTES + body);
+}
+
+static int receive(struct granary_order *order, uint8_t *data, size_t len)
+{
+	while (len > 0) {
+		ssize_t n = recv(order->fd, data, len, 0);
+
+		if (n < 0 && errno == EINTR)
+			continue;
+		if (n <= 0)
+			return fail(order, n == 0 ? -ECONNRESET : -errno,
+				"the mount's daemon has gone: open another order");
+		data += n;
+		len -= (size_t)n;
+	}
+	return 0;
+}
+
+static int answer(struct granary_order *order)
+{
+	uint8_t *body = order->frame + ORDER_HEAD_BYTES;
+	uint32_t len;
+	int status;
+	int r = receive(order, order->frame, ORDER_HEAD_BYTES);
+
+	if (r < 0)
+		return r;
+	len = little_get32(order->frame + 4);
+	if (little_get32(order->frame) != ORDER_REPLY || len < ORDER_REPLY_MIN ||
+		len >= ORDER_BODY_MAX)
+		return fail(order, -EPROTO, "no answer of a Granary mount");
+	r = receive(order, body, len);
+	if (r < 0)
+		return r;
+	body[len] = '\0';
+	status = (int32_t)little_get32(body);
+	order->unknown = little_get64(body + 16);
+	if (status < 0)
+		return fail(order, status, (const char *)body + ORDER_REPLY_MIN);
+	return 0;
+}
+
+static int ask(struct granary_order *order, uint32_t kind, uint32_t body)
+{
+	int r = send_frame(order, kind, body);
+
+	return r < 0 ? r : answer(order);
+}
+
+/* Whoever can open the mount may announce: with a descriptor of it. */
+static int greet(struct granary_order *order, int root)
+{
+	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))] = { 0 };
+	struct iovec iov = { .iov_base = order->frame, .iov_len = ORDER_HEAD_BYTES + 4 };
+	struct msghdr msg = {
+		.msg_iov = &iov,
+		.msg_iovlen = 1,
+		.msg_control = control,
+		.msg_controllen = sizeof(control),
+	};
+	struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
+
+	c->cmsg_level = SOL_SOCKET;
+	c->cmsg_type = SCM_RIGHTS;
+	c->cmsg_len = CMSG_LEN(sizeof(int));
+	memcpy(CMSG_DATA(c), &root, sizeof(root));
+	little_put32(order->frame, ORDER_HELLO);
+	little_put32(order->frame + 4, 4);
+	little_put32(order->frame + 8, ORDER_VERSION);
+	if (sendmsg(order->fd, &msg, MSG_NOSIGNAL) != (ssize_t)iov.iov_len)
+		return err_errno();
+	return answer(order);
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+static int connect_to(struct granary_order *order, dev_t dev)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	const struct timeval patience = { .tv_sec = PATIENCE_S };
+
+	if (!find_socket(dev, address.sun_path))
+		return -ENOENT;
+	order->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	if (order->fd < 0 ||
+		setsockopt(order->fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience)) != 0 ||
+		connect(order->fd, (const struct sockaddr *)&address, sizeof(address)) != 0)
+		return err_errno();
+	return 0;
+}
+
+int granary_order_open(const char *path, struct granary_order **ret_order)
+{
+	_cleanup_close_ int root = -1;
+	struct granary_order *order;
+	char real[PATH_MAX];
+	dev_t dev;
+	int r;
+
+	if (!realpath(path, real))
+		return err_errno();
+	r = find_root(real, &dev);
+	if (r < 0)
+		return r;
+	root = open(real, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (root < 0)
+		return err_errno();
+	order = calloc(1, sizeof(*order));
+	if (!order)
+		return -ENOMEM;
+	order->fd = -1;
+	r = connect_to(order, dev);
+	if (r == 0)
+		r = greet(order, root);
+	if (r < 0) {
+		granary_order_close(order);
+		return r;
+	}
+	*ret_order = order;
+	return 0;
+}
+
+void granary_order_close(struct granary_order *order)
+{
+	if (!order)
+		return;
+	cleanup_close(&order->fd);
+	free(order);
+}
+
+uint64_t granary_order_unknown(const struct granary_order *order)
+{
+	return order->unknown;
+}
+
+const char *granary_order_error(const struct granary_order *order)
+{
+	return order->error;
+}
+
+/* ---- samples --------------------------------------------------------------------------------- */
+
+/* Puts as many samples from *at on as fit behind the head of order->frame. -EINVAL: a path is none. */
+static int pack(struct granary_order *order, const struct granary_sample *samples, uint32_t n,
+	uint32_t *at, uint32_t *ret_len)
+{
+	uint8_t *body = order->frame + ORDER_HEAD_BYTES;
+	uint32_t len = 0;
+
+	for (; *at < n; ++*at) {
+		const struct granary_sample *sample = &samples[*at];
+		size_t path_len = strlen(sample->path);
+
+		if (path_len >= ORDER_PATH_MAX)
+			return fail(order, -ENAMETOOLONG, "a sample's path is too long");
+		if (len + ORDER_SAMPLE_MIN + path_len > ORDER_BODY_MAX)
+			break;
+		little_put64(body + len, sample->offset);
+		little_put64(body + len + 8, sample->length);
+		little_put32(body + len + 16, (uint32_t)path_len);
+		memcpy(body + len + ORDER_SAMPLE_MIN, sample->path, path_len);
+		len += ORDER_SAMPLE_MIN + (uint32_t)path_len;
+	}
+	*ret_len = len;
+	return 0;
+}
+
+static int name_list(struct granary_order *order, const struct granary_sample *samples, uint32_t n)
+{
+	uint8_t digest[SHA256_BYTES];
+	struct hash_sha256 *sha = hash_sha256_new();
+	uint32_t at = 0;
+	uint32_t len;
+	int r = 0;
+
+	if (!sha)
+		return fail(order, -ENOMEM, "out of memory");
+	while (at < n && r == 0) {
+		r = pack(order, samples, n, &at, &len);
+		if (r == 0)
+			hash_sha256_update(sha, order->frame + ORDER_HEAD_BYTES, len);
+	}
+	hash_sha256_final(sha, digest);
+	if (r < 0)
+		return r;
+	little_put32(order->frame + ORDER_HEAD_BYTES, n);
+	memcpy(order->frame + ORDER_HEAD_BYTES + 4, digest, sizeof(digest));
+	return ask(order, ORDER_LIST, 4 + sizeof(digest));
+}
+
+int granary_order_samples(
+	struct granary_order *order, const struct granary_sample *samples, uint32_t n)
+{
+	uint32_t at = 0;
+	uint32_t len;
+	int r;
+
+	order->error[0] = '\0';
+	order->listed = false;
+	r = name_list(order, samples, n);
+	if (r == -ENOENT) {
+		do {
+			r = pack(order, samples, n, &at, &len);
+			if (r == 0)
+				r = send_frame(order, ORDER_SAMPLES, len);
+		} while (r == 0 && at < n);
+		if (r == 0)
+			r = answer(order);
+	}
+	if (r == 0) {
+		order->listed = true;
+		order->error[0] = '\0';
+	}
+	return r;
+}
+
+/* ---- orders ---------------------------------------------------------------------------------- */
+
+static int announce_numbers(struct granary_order *order, const uint32_t *numbers, uint32_t n)
+{
+	uint8_t *body = order->frame + ORDER_HEAD_BYTES;
+	uint32_t at = 0;
+	int r;
+
+	do {
+		uint32_t len = 4;
+
+		little_put32(body, n);
+		for (; at < n && len + 4 <= ORDER_BODY_MAX; at++, len += 4)
+			little_put32(body + len, numbers[at]);
+		r = send_frame(order, ORDER_NUMBERS, len);
+	} while (r == 0 && at < n);
+	return r < 0 ? r : answer(order);
+}
+
+int granary_announce(struct granary_order *order, const uint32_t *numbers, uint32_t n)
+{
+	const struct granary_epoch listed = { .world = 1 };
+
+	if (!numbers)
+		return granary_announce_epoch(order, &listed);
+	order->error[0] = '\0';
+	if (!order->listed)
+		return fail(order, -EINVAL, "an order needs samples first");
+	return announce_numbers(order, numbers, n);
+}
+
+int granary_announce_epoch(struct granary_order *order, const struct granary_epoch *epoch)
+{
+	uint8_t *body = order->frame + ORDER_HEAD_BYTES;
+
+	order->error[0] = '\0';
+	if (!order->listed)
+		return fail(order, -EINVAL, "an order needs samples first");
+	little_put64(body, epoch->seed);
+	little_put64(body + 8, epoch->epoch);
+	little_put32(body + 16, epoch->rank);
+	little_put32(body + 20, epoch->world);
+	little_put32(body + 24,
+		(epoch->shuffle ? ORDER_SHUFFLE : 0) | (epoch->drop_last ? ORDER_DROP_LAST : 0));
+	return ask(order, ORDER_SAMPLER, 28);
+}
+
+int granary_announce_nothing(struct granary_order *order)
+{
+	order->error[0] = '\0';
+	return ask(order, ORDER_FORGET, 0);
+}
