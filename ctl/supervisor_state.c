@@ -115,7 +115,7 @@ static void adopt_alive(struct supervisor *s, const json_t *number)
 	if (writing < 0)
 		return;
 	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", writing); /* fits */
-	reading = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+	reading = open(path, O_RDONLY | O_CLOEXEC); /* there is a writer: it does not wait */
 	if (reading < 0 || dup3(writing, s->alive[1], O_CLOEXEC) < 0 ||
 		dup3(reading, s->alive[0], O_CLOEXEC) < 0)
 		log_warn("the keeper's pipe is not shared",

@@ -226,6 +226,8 @@ int mounted_unmount(
 		end_connection(m, force);
 	else if (u.last)
 		session_refuse(m->session, false); /* it goes on as before */
+	if (r < 0)
+		mounter_stay(u.mountpoint);
 	pthread_mutex_unlock(&m->unmounting);
 	if (r == 0 && ret_others)
 		*ret_others = others;

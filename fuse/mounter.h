@@ -81,6 +81,8 @@ int mounter_switch_end(const char *mountpoint, dev_t from, dev_t to, struct err 
  * show it. With none, nobody can share it any more, until an unmount fails.
  */
 int mounter_leave(const char *mountpoint, uint32_t *ret_others, struct err *e) __must_check;
+/* It is not: what left stays, and may be shared again. */
+void mounter_stay(const char *mountpoint);
 /* One of the mount points that show it (NULL: only asked whether). -ENOENT: there is none, or no
  * keeper to know. */
 int mounter_any_point(char *ret_mountpoint) __must_check;

@@ -437,6 +437,19 @@ int mounter_leave(const char *mountpoint, uint32_t *ret_others, struct err *e)
 	return r;
 }
 
+void mounter_stay(const char *mountpoint)
+{
+	struct call call = { .request.op = MOUNTER_STAY };
+	struct mounter_answer answer;
+	int r = mounter_is_apart() ? set_path(&call, mountpoint, NULL) : 0;
+
+	if (r == 0 && mounter_is_apart())
+		r = ask(&call, &answer, NULL);
+	if (r < 0)
+		log_debug("the keeper was not told", "mountpoint=\"%s\" error=%s", mountpoint,
+			err_name(r));
+}
+
 int mounter_any_point(char *ret_mountpoint)
 {
 	struct call call = { .request.op = MOUNTER_ANY_POINT };

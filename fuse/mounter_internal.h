@@ -60,6 +60,7 @@ int mounter_do_share(struct mounter_job *job) __must_check;
 int mounter_do_switch(struct mounter_job *job) __must_check;
 int mounter_do_switch_end(struct mounter_job *job) __must_check;
 int mounter_do_leave(struct mounter_job *job) __must_check;
+int mounter_do_stay(struct mounter_job *job) __must_check;
 int mounter_do_any_point(struct mounter_job *job) __must_check;
 int mounter_do_unmount(struct mounter_job *job) __must_check;
 /* That mount's peer; NULL: it is not known. */

@@ -354,6 +354,19 @@ int mounter_do_leave(struct mounter_job *job)
 	return 0;
 }
 
+int mounter_do_stay(struct mounter_job *job)
+{
+	struct mounter_host *host = job->peer->host;
+	struct superblock *s;
+
+	pthread_mutex_lock(&host->lock);
+	s = superblock_of_server(&host->superblocks, job->peer->config.id);
+	if (s && superblock_point(s, job->request.path))
+		s->closed = false;
+	pthread_mutex_unlock(&host->lock);
+	return 0;
+}
+
 int mounter_do_any_point(struct mounter_job *job)
 {
 	struct mounter_host *host = job->peer->host;
@@ -399,8 +412,6 @@ static void settle_unmount(struct mounter_job *job, int r)
 	s = superblock_of_server(&host->superblocks, job->peer->config.id);
 	if (s && r == 0)
 		forget_point_locked(host, s, job->request.path);
-	else if (s && r != -ETIMEDOUT && s->n_points > 0)
-		s->closed = false;
 	pthread_mutex_unlock(&host->lock);
 }
 

@@ -331,6 +331,7 @@ static int (*const ops[MOUNTER_OPS])(struct mounter_job *job) = {
 	[MOUNTER_SWITCH] = mounter_do_switch,
 	[MOUNTER_SWITCH_END] = mounter_do_switch_end,
 	[MOUNTER_LEAVE] = mounter_do_leave,
+	[MOUNTER_STAY] = mounter_do_stay,
 	[MOUNTER_ANY_POINT] = mounter_do_any_point,
 	[MOUNTER_USERS] = do_users,
 	[MOUNTER_UNMOUNT] = mounter_do_unmount,

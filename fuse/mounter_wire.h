@@ -28,6 +28,7 @@
  *	SWITCH		mount			point_dev: the new one, fuse_dev: the old one
  *	SWITCH_END	-			likewise
  *	LEAVE		-			path: mount point; answer.number: others
+ *	STAY		-			path: mount point
  *	ANY_POINT	-			answer.text: a mount point
  *	USERS		-			point_dev; answer.number, answer.text
  *	UNMOUNT		-			path: mount point, MOUNTER_LAZY
@@ -49,6 +50,7 @@ enum mounter_op {
 	MOUNTER_SWITCH,
 	MOUNTER_SWITCH_END,
 	MOUNTER_LEAVE,
+	MOUNTER_STAY,
 	MOUNTER_ANY_POINT,
 	MOUNTER_USERS,
 	MOUNTER_UNMOUNT,
