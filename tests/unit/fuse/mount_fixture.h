@@ -8,7 +8,10 @@
 #include "tests/unit/fuse/synthetic.h"
 
 #include <fcntl.h>
+#include <poll.h>
+#include <pthread.h>
 #include <signal.h>
+#include <sys/eventfd.h>
 #include <sys/mount.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -21,6 +24,7 @@
 #include "fuse/kernel.h"
 #include "fuse/mountpoint.h"
 #include "fuse/mounted.h"
+#include "fuse/mounter.h"
 
 #define FILES      150u
 #define FILE_BYTES 70001u
@@ -66,7 +70,15 @@ static struct synthetic_control *control;
 static struct shared *shared;
 static int dev_fd = -1;
 static int slots_fd = -1;
-static int hand[2] = { -1, -1 }; /* ours, the daemon's */
+static int hand[2] = { -1, -1 }; /* the keeper's, the daemon's */
+static bool fixture_kept;        /* the test is the mount's keeper */
+static struct {
+	struct mounter_host *host;
+	struct mounter_peer *peer;
+	pthread_t thread;
+	int wake_fd;
+	_Atomic bool end;
+} keeper;
 static pid_t daemon_pid;
 static _Atomic bool gone;
 
@@ -157,7 +169,7 @@ _Noreturn static void daemon_main(void)
 
 	crash_point_hook = crash_there;
 	synthetic_start(&reader, control);
-	if (slots_open(slots_fd, &slots, &e) < 0)
+	if (slots_open(slots_fd, &slots, &e) < 0 || (fixture_kept && mounter_use(hand[1], &e) < 0))
 		goto fail;
 	if (slots_phase(slots) == SLOTS_NEW) {
 		slots_mount(slots)->extent_bytes = image.info.extent_bytes;
@@ -175,7 +187,8 @@ _Noreturn static void daemon_main(void)
 				.prime_max = 100000,
 				.dev_fd = dev_fd,
 				.kept = true,
-				.hand_fd = hand[1],
+				.key = "test",
+				.hand_fd = fixture_kept ? hand[1] : -1,
 				.slots = slots,
 				.reader = &reader.reader,
 				.devices = &devices,
@@ -203,27 +216,53 @@ fail:
 	_exit(1);
 }
 
-/* The connection that the daemon got elsewhere, as a supervisor takes it. */
-static void take_connection(void)
-{
-	char byte;
-	struct iovec iov = { &byte, 1 };
-	union {
-		struct cmsghdr head;
-		char bytes[CMSG_SPACE(sizeof(int))];
-	} space;
-	struct msghdr message = { .msg_iov = &iov,
-		.msg_iovlen = 1,
-		.msg_control = &space,
-		.msg_controllen = sizeof(space) };
-	int fd;
+/* ---- who keeps the mount --------------------------------------------------------------------- */
 
-	if (recvmsg(hand[0], &message, MSG_DONTWAIT) != 1)
-		return;
-	assert_int_equal(space.head.cmsg_type, SCM_RIGHTS);
-	memcpy(&fd, CMSG_DATA(&space.head), sizeof(fd));
-	assert_true(dup2(fd, dev_fd) == dev_fd);
-	close(fd);
+/* Serves what the daemon asks, as the keeper's loop does. */
+static void *keep(void *arg)
+{
+	(void)arg;
+	while (!atomic_load(&keeper.end)) {
+		struct pollfd polls[2] = {
+			{ .fd = keeper.wake_fd, .events = POLLIN },
+			{ .fd = mounter_peer_fd(keeper.peer), .events = POLLIN },
+		};
+		eventfd_t count;
+
+		(void)poll(polls, 2, -1);
+		(void)eventfd_read(keeper.wake_fd, &count);
+		if (polls[1].revents & POLLIN && polls[1].fd == mounter_peer_fd(keeper.peer))
+			mounter_serve(keeper.peer);
+	}
+	return NULL;
+}
+
+static void keeper_start(void)
+{
+	char images[128];
+	const struct mounter_peer_config config = { .id = 1,
+		.mountpoint = point,
+		.admin = "",
+		.image_dir = images,
+		.socket = hand[0],
+		.fuse_fd = dev_fd };
+
+	snprintf(images, sizeof(images), "%s/images", dir);
+	keeper.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	atomic_store(&keeper.end, false);
+	assert_int_equal(mounter_host_new(keeper.wake_fd, &keeper.host), 0);
+	assert_int_equal(mounter_peer_new(keeper.host, &config, &keeper.peer), 0);
+	assert_int_equal(pthread_create(&keeper.thread, NULL, keep, NULL), 0);
+}
+
+static void keeper_stop(void)
+{
+	atomic_store(&keeper.end, true);
+	eventfd_write(keeper.wake_fd, 1);
+	pthread_join(keeper.thread, NULL);
+	mounter_peer_free(keeper.peer);
+	mounter_host_free(keeper.host);
+	close(keeper.wake_fd);
 }
 
 static void daemon_start(void)
@@ -240,7 +279,6 @@ static void daemon_start(void)
 	}
 	eventually(atomic_load(&shared->serving) || waitpid(daemon_pid, NULL, WNOHANG) != 0);
 	assert_true(shared->serving);
-	take_connection();
 }
 
 /* True when the process ended within `ns`. */
@@ -497,6 +535,8 @@ static int setup(void **state)
 	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, hand), 0);
 	slots_fd = memfd_create("test-slots", MFD_CLOEXEC);
 	assert_int_equal(ftruncate(slots_fd, SLOTS_HEAD_BYTES + 512 * SLOT_BYTES), 0);
+	if (fixture_kept)
+		keeper_start();
 	daemon_start();
 	return 0;
 }
@@ -513,6 +553,8 @@ static int teardown(void **state)
 		(void)waitpid(daemon_pid, &status, 0);
 		daemon_pid = 0;
 	}
+	if (fixture_kept)
+		keeper_stop();
 	if (dev_fd >= 0)
 		close(dev_fd); /* the last one: what is left ends with EIO */
 	close(slots_fd);

@@ -19,5 +19,6 @@ int main(void)
 	fixture_magic = 0x65735546;
 	fixture_error = ESTALE;
 	fixture_user = true;
+	fixture_kept = true;
 	return cmocka_run_group_tests(tests, setup_group, teardown_group);
 }

@@ -1,0 +1,236 @@
+/*
+ * A mount whose keeper is another process: what its daemon asks, and what nobody may ask. The
+ * mounts need root and a kernel with file-backed EROFS; skipped without, and say so.
+ */
+#include "tests/unit/fuse/mount_tests.h"
+
+#include "fuse/mounter_wire.h"
+#include "fuse/unmount_helper.h"
+
+/* ---- messages -------------------------------------------------------------------------------- */
+
+static int pair[2] = { -1, -1 };
+static struct mounter_host *host;
+static struct mounter_peer *peer;
+
+static int keeper_only(void **state)
+{
+	const struct mounter_peer_config config = { .id = 1,
+		.mountpoint = "/nowhere",
+		.admin = "",
+		.image_dir = "/nowhere/images",
+		.fuse_fd = -1 };
+	struct mounter_peer_config with = config;
+
+	(void)state;
+	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
+	with.socket = pair[0];
+	keeper.wake_fd = eventfd(0, EFD_CLOEXEC);
+	assert_int_equal(mounter_host_new(keeper.wake_fd, &host), 0);
+	assert_int_equal(mounter_peer_new(host, &with, &peer), 0);
+	return 0;
+}
+
+static int keeper_only_end(void **state)
+{
+	(void)state;
+	mounter_peer_free(peer);
+	mounter_host_free(host);
+	close(keeper.wake_fd);
+	close(pair[0]);
+	close(pair[1]);
+	return 0;
+}
+
+/* The code of the answer; `text` gets its line. */
+static int ask_raw(const struct mounter_request *request, const int *fds, uint32_t n_fds,
+	char text[ERR_TEXT_MAX])
+{
+	struct mounter_answer answer;
+	int got[MOUNTER_FDS_MAX];
+	uint32_t n = 0;
+	eventfd_t count;
+
+	assert_int_equal(mounter_send(pair[1], request, sizeof(*request), fds, n_fds), 0);
+	mounter_serve(peer);
+	assert_int_equal(eventfd_read(keeper.wake_fd, &count), 0); /* waits for its end */
+	assert_int_equal(mounter_receive(pair[1], &answer, sizeof(answer), got, &n), 0);
+	assert_int_equal(answer.magic, MOUNTER_MAGIC);
+	assert_int_equal(answer.serial, request->serial);
+	assert_int_equal(n, 0);
+	memcpy(text, answer.text, ERR_TEXT_MAX);
+	return answer.code;
+}
+
+static struct mounter_request request_of(uint32_t op, uint32_t n_fds)
+{
+	struct mounter_request request = {
+		.magic = MOUNTER_MAGIC, .op = op, .serial = 9, .n_fds = n_fds
+	};
+
+	return request;
+}
+
+static void no_requests(void **state)
+{
+	struct mounter_request request = request_of(MOUNTER_HELLO, 0);
+	int fds[MOUNTER_FDS_MAX];
+	char text[ERR_TEXT_MAX];
+	eventfd_t count;
+
+	(void)state;
+	for (uint32_t i = 0; i < MOUNTER_FDS_MAX; i++)
+		fds[i] = pair[1];
+	assert_int_equal(ask_raw(&request, NULL, 0, text), 0);
+	request.magic++;
+	assert_int_equal(ask_raw(&request, NULL, 0, text), -EBADMSG);
+	assert_non_null(strstr(text, "different versions"));
+	request = request_of(MOUNTER_OPS, 0);
+	assert_int_equal(ask_raw(&request, NULL, 0, text), -EBADMSG);
+	request = request_of(MOUNTER_MOUNT_FUSE, 1); /* says one, has none */
+	assert_int_equal(ask_raw(&request, NULL, 0, text), -EBADMSG);
+	request = request_of(MOUNTER_MOUNT_FUSE, 0);
+	assert_int_equal(ask_raw(&request, NULL, 0, text), -EBADMSG);
+	request = request_of(MOUNTER_ATTACH, MOUNTER_FDS_MAX);
+	assert_int_equal(ask_raw(&request, fds, MOUNTER_FDS_MAX, text), -EBADMSG);
+	request = request_of(MOUNTER_UNMOUNT, 0);
+	memset(request.path, 'x', sizeof(request.path));
+	assert_int_equal(ask_raw(&request, NULL, 0, text), -EBADMSG);
+	request = request_of(MOUNTER_SHARE, 1); /* without a key */
+	assert_int_equal(ask_raw(&request, fds, 1, text), -EBADMSG);
+	/* Of another size: taken, and not answered. */
+	assert_int_equal(send(pair[1], &request, 100, 0), 100);
+	assert_int_equal(mounter_send(pair[1], &request, sizeof(request) - 1, fds, 3), 0);
+	mounter_serve(peer);
+	mounter_serve(peer);
+	assert_int_equal(mounter_host_busy(host), 0);
+	request = request_of(MOUNTER_HELLO, 0);
+	assert_int_equal(ask_raw(&request, NULL, 0, text), 0);
+	assert_int_equal(recv(pair[1], &count, sizeof(count), MSG_DONTWAIT), -1);
+}
+
+/* What a daemon may not have done for it. */
+static void not_its_own(void **state)
+{
+	struct mounter_request request = request_of(MOUNTER_ATTACH, 2);
+	int fds[2] = { open("/", O_PATH | O_CLOEXEC), open("/tmp", O_PATH | O_CLOEXEC) };
+	struct stat st;
+	char text[ERR_TEXT_MAX];
+
+	(void)state;
+	assert_int_equal(stat("/", &st), 0);
+	strcpy(request.key, "k");
+	strcpy(request.path, "/tmp");
+	request.point_dev = st.st_dev;
+	assert_int_equal(ask_raw(&request, fds, 2, text), -EPERM); /* not its mount point */
+	assert_non_null(strstr(text, "/nowhere"));
+	strcpy(request.path, "/nowhere"); /* says so, but the descriptor is another's */
+	assert_int_equal(ask_raw(&request, fds, 2, text), -EPERM);
+	request = request_of(MOUNTER_SWITCH, 1);
+	request.point_dev = st.st_dev;
+	assert_int_equal(ask_raw(&request, fds, 1, text), -EPERM); /* a mount not made for it */
+	request = request_of(MOUNTER_UNMOUNT, 0);
+	strcpy(request.path, "/proc");
+	assert_int_equal(ask_raw(&request, NULL, 0, text), -EPERM);
+	request = request_of(MOUNTER_ABORT, 0);
+	request.fuse_dev = st.st_dev;
+	assert_int_equal(ask_raw(&request, NULL, 0, text), -EPERM);
+	request = request_of(MOUNTER_MOUNT_IMAGE, 0);
+	strcpy(request.path, "/etc/passwd");
+	assert_int_equal(ask_raw(&request, NULL, 0, text), -EPERM);
+	strcpy(request.path, "/nowhere/images/../../etc/passwd");
+	assert_int_equal(ask_raw(&request, NULL, 0, text), -EPERM);
+	request = request_of(MOUNTER_PROBE, 0);
+	strcpy(request.path, "/tmp");
+	assert_int_equal(ask_raw(&request, NULL, 0, text), -EPERM);
+	request = request_of(MOUNTER_HAND, 1);
+	assert_int_equal(ask_raw(&request, fds, 1, text), -EINVAL);
+	request = request_of(MOUNTER_LOCAL, 1); /* a directory is no device */
+	assert_int_equal(ask_raw(&request, fds, 1, text), -EINVAL);
+	request.index[0] = LIMIT_DEVICES;
+	assert_int_equal(ask_raw(&request, fds, 1, text), -EINVAL);
+	close(fds[0]);
+	close(fds[1]);
+}
+
+/* Whoever waited for a keeper that died learns of it; who asked nobody yet is served. */
+static void remembered(void **state)
+{
+	struct mounter_request request = request_of(MOUNTER_HELLO, 0);
+	json_t *saved = mounter_peer_save(peer);
+	struct mounter_answer answer;
+	int fds[MOUNTER_FDS_MAX];
+	uint32_t n = 0;
+
+	(void)state;
+	assert_non_null(saved);
+	json_object_set_new(saved, "point", json_string("own"));
+	json_object_set_new(saved, "superblock",
+		json_pack("{s:s, s:i, s:i}", "key", "k", "point_dev", 7, "fuse_dev", 8));
+	mounter_peer_load(peer, saved, true);
+	assert_int_equal(mounter_peer_point(peer), MOUNTER_OWN);
+	assert_int_equal(mounter_peer_points(peer), 1);
+	assert_int_equal(mounter_receive(pair[1], &answer, sizeof(answer), fds, &n), 0);
+	assert_int_equal(answer.serial, 0);
+	json_decref(saved);
+	saved = mounter_peer_save(peer);
+	assert_string_equal(json_string_value(json_object_get(saved, "point")), "own");
+	json_decref(saved);
+	mounter_peer_look(peer); /* nothing is mounted there */
+	assert_int_equal(mounter_peer_point(peer), MOUNTER_DETACHED);
+	assert_int_equal(mounter_peer_points(peer), 0);
+	assert_int_equal(mounter_send(pair[1], &request, sizeof(request), NULL, 0), 0);
+	saved = mounter_peer_save(peer);
+	mounter_peer_load(peer, saved, true);
+	json_decref(saved);
+	assert_int_equal(mounter_receive(pair[1], &answer, sizeof(answer), fds, &n), -EAGAIN);
+}
+
+/* ---- mounts ---------------------------------------------------------------------------------- */
+
+static void known(void **state)
+{
+	json_t *row = json_object();
+
+	NEED_KERNEL();
+	(void)state;
+	check_all();
+	assert_int_equal(mounter_peer_point(keeper.peer), MOUNTER_OWN);
+	assert_int_equal(mounter_peer_points(keeper.peer), 1);
+	assert_int_equal(mounter_peer_json(keeper.peer, row), 0);
+	assert_string_equal(json_string_value(json_object_get(row, "point")), "own");
+	json_decref(row);
+	mounter_peer_look(keeper.peer);
+	assert_int_equal(mounter_peer_point(keeper.peer), MOUNTER_OWN);
+	assert_int_equal(unmount(COMMAND_UNMOUNT), 0);
+	daemon_ended();
+	assert_int_equal(mounter_peer_point(keeper.peer), MOUNTER_DETACHED);
+}
+
+int main(void)
+{
+	const struct CMUnitTest messages[] = {
+		cmocka_unit_test_setup_teardown(no_requests, keeper_only, keeper_only_end),
+		cmocka_unit_test_setup_teardown(not_its_own, keeper_only, keeper_only_end),
+		cmocka_unit_test_setup_teardown(remembered, keeper_only, keeper_only_end),
+	};
+	const struct CMUnitTest mounts[] = {
+		MOUNT_TEST(known),
+		MOUNT_TEST(serves),
+		MOUNT_TEST(errors_are_errors),
+		MOUNT_TEST(stalled_readers),
+		MOUNT_TEST(busy),
+		MOUNT_TEST(force),
+		MOUNT_TEST(unmounted_by_hand),
+		MOUNT_TEST(takeover),
+		MOUNT_TEST(unmounted_while_dead),
+	};
+	int failed = cmocka_run_group_tests(messages, NULL, NULL);
+
+	(void)killed_before_ready; /* of who has no keeper */
+	fixture_engine = &engine_native;
+	fixture_magic = 0xE0F5E1E2;
+	fixture_error = EIO;
+	fixture_kept = true;
+	return failed + cmocka_run_group_tests(mounts, setup_group, teardown_group);
+}
