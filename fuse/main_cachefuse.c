@@ -628,6 +628,7 @@ static void stop(struct cachefuse *c)
 {
 	if (c->server)
 		admin_server_free(c->server); /* first: its handlers look at the rest */
+	seal_free(c->seal); /* its thread looks at the mount */
 	mounted_free(c->mounted);
 	order_free(c->order);
 	client_hold_end(c->hold);
