@@ -1,4 +1,7 @@
-"""gates, limited: data four times the memory that reader and daemons together have, page cache included; tier on disk."""
+"""gates, limited: data four times the memory that reader and daemons together have, page cache included; tier on disk.
+
+The last stage that uses the data: its mounts end with it.
+"""
 
 from cgroup import Group
 from gates_data import FILES, SHARD, SHARDS, wait_sealed
@@ -14,18 +17,16 @@ TESTS = {"small": ("small files", FILES * SMALL), "shards": ("shards, each in or
 
 
 class Limited:
-    """One kind of files; each system in a group of its own."""
+    """Each system in a group of its own."""
 
-    def __init__(self, bench, files, total):
+    def __init__(self, bench):
         self.bench = bench
-        self.files = files
-        self.limit = max(total // TIMES, LEAST)
+        self.limit = max(min(total for _, total in TESTS.values()) // TIMES, LEAST)
         self.groups = {}
-        self.results = {}
 
     def start(self, name):
         """The system's daemons end and begin again inside the group; their cache stays."""
-        group = self.groups[name] = Group("%s-%s" % (self.files, name), self.limit)
+        group = self.groups[name] = Group(name, self.limit)
         if name == "local":
             return
         data = self.bench.data
@@ -34,43 +35,44 @@ class Limited:
         if name == "sealed":
             wait_sealed(self.bench, data.mounts[name])
 
-    def read(self, name, seed):
-        out = self.bench.data.files(name, self.files, THREADS, seed=seed, within=self.groups[name].within)
-        if self.files == "shards":
+    def read(self, name, files, seed):
+        out = self.bench.data.files(name, files, THREADS, seed=seed, within=self.groups[name].within)
+        if files == "shards":
             return self.bench.sample(out, out["bytes"], MiB)
         return self.bench.sample(out, out["files"])
 
-    def run(self, names):
-        for name in names:
-            self.start(name)
+    def run(self, files):
+        """{system: [Sample]}"""
+        names = list(self.groups)
+        results = {name: [] for name in names}
         drop_caches()
         for name in names:
-            self.read(name, 1000)  # the caches as later rounds find them
+            self.read(name, files, 1000)  # the caches as later rounds find them
         for number in range(ROUNDS):
             for name in names if number % 2 == 0 else reversed(names):
-                self.results.setdefault(name, []).append(self.read(name, number + 1))
+                results[name].append(self.read(name, files, number + 1))
+        return results
 
     def close(self):
         for name, group in self.groups.items():
-            if name != "local":
-                self.bench.umount(self.bench.data.mounts[name])
-                self.bench.data.mount(name)
+            if name in self.bench.data.mounts:
+                self.bench.umount(self.bench.data.mounts.pop(name))
             group.remove()
 
 
 def run(bench):
-    names = list(bench.data.systems)
-    for files, (what, total) in TESTS.items():
-        limited = Limited(bench, files, total)
-        say(
-            "\nlimited: %s of %.1f GiB, reader and daemons of each system in %d MiB, %d threads, another random order each round"
-            % (what, total / GiB, limited.limit >> 20, THREADS)
-        )
-        try:
-            limited.run(names)
-        finally:
-            limited.close()
-        title = "%s, memory limited: %.1f times the memory (%s)" % (
-            what, total / limited.limit, "files/s" if files == "small" else "MiB/s"
-        )  # fmt: skip
-        bench.verdicts.table(title, "limited." + files, limited.results, LIMITS)
+    limited = Limited(bench)
+    say(
+        "\nlimited: reader and daemons of each system in %d MiB, %d threads, another random order each round"
+        % (limited.limit >> 20, THREADS)
+    )
+    try:
+        for name in bench.data.systems:
+            limited.start(name)
+        for files, (what, total) in TESTS.items():
+            title = "%s, memory limited: %.1f GiB, %.1f times the memory (%s)" % (
+                what, total / GiB, total / limited.limit, "files/s" if files == "small" else "MiB/s"
+            )  # fmt: skip
+            bench.verdicts.table(title, "limited." + files, limited.run(files), LIMITS)
+    finally:
+        limited.close()

@@ -7,7 +7,6 @@
 #include "base/log.h"
 #include "cacheworker/guard.h"
 #include "cacheworker/seal_internal.h"
-#include "locate/extent_format.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -27,7 +26,7 @@ static bool grow_locked(struct seal_view *view, uint32_t n)
 	struct seal *seals;
 
 	if (n <= view->n)
-		return true;
+		return view->seals != NULL;
 	seals = arena_calloc(ARENA_CHUNKS, n, sizeof(*seals));
 	if (!seals)
 		return false;
@@ -104,7 +103,7 @@ static int parse(const struct rpc_request *request, struct seal_scope *scope, st
 	const struct frame *f = &request->frame;
 
 	if (f->length == 0 || f->length > SEAL_PAGE || f->offset > LIMIT_DEVICES ||
-		f->length > LIMIT_DEVICES - f->offset || !extent_bytes_valid(f->extent))
+		f->length > LIMIT_DEVICES - f->offset || !tier_seal_bytes_valid(f->extent))
 		return -EINVAL;
 	if (seal_ask_unpack(request->payload, f->payload, f->length, ask) < 0)
 		return -EBADMSG;

@@ -22,7 +22,7 @@ static bool grow_locked(struct seal_holder *holder, uint32_t n)
 	struct extent **held;
 
 	if (n <= holder->n)
-		return true;
+		return holder->held != NULL;
 	held = arena_calloc(ARENA_CHUNKS, n, sizeof(struct extent *));
 	if (!held)
 		return false;

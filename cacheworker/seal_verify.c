@@ -34,7 +34,7 @@ static void set_state(struct seal *seal, enum seal_state state, enum seal_why wh
 		seal->status.missing = 0;
 }
 
-/* Why there is no use in looking, or SEAL_WHY_NONE. */
+/* Why it is not to be sealed, or SEAL_WHY_NONE. */
 static enum seal_why why_refused(const struct turn *turn, const struct tier_seal_facts *facts)
 {
 	if (facts && facts->out)
@@ -59,28 +59,32 @@ static bool wants_look(const struct seal *seal, const struct tier_seal_facts *fa
 }
 
 /* Takes what the tiers know, without looking; true: a look is due. */
-static bool glance_locked(
-	const struct turn *turn, struct seal *seal, const struct tier_seal_facts *facts)
+static bool glance_locked(const struct turn *turn, struct seal *seal,
+	const struct tier_seal_facts *facts, enum seal_why why)
 {
-	enum seal_why why = why_refused(turn, facts);
-	bool stays = seal->status.state == SEAL_SEALED && why != SEAL_WHY_TIER;
+	bool sealed;
 
 	if (!turn->table && seal->status.state == SEAL_UNKNOWN) {
 		seal->status.why = SEAL_WHY_TABLE; /* nor is known what the tiers are to hold */
 		return false;
 	}
 	seal_note(seal, facts);
-	if (why != SEAL_WHY_NONE && !(stays && seal->status.state == SEAL_SEALED)) {
-		set_state(seal, SEAL_REFUSED, why);
-		seal->looked = false;
-		seal->whole_ns = 0;
+	if (!facts) {
+		seal->status.why = why;
 		return false;
 	}
-	if (!facts)
-		return false;
-	if (seal->status.state == SEAL_REFUSED)
+	sealed = seal->status.state == SEAL_SEALED;
+	if (seal->status.state == SEAL_REFUSED && seal->status.why != why) {
 		set_state(seal, SEAL_INCOMPLETE, SEAL_WHY_NONE);
-	return wants_look(seal, facts);
+		seal->looked = false;
+	}
+	/* What lies in the file of a volume that is to leave its extents may be a device still. */
+	if (why == SEAL_WHY_NONE || why == SEAL_WHY_NOT_HELD || (why == SEAL_WHY_SIZE && sealed))
+		return wants_look(seal, facts);
+	set_state(seal, SEAL_REFUSED, why);
+	seal->looked = false;
+	seal->whole_ns = 0;
+	return false;
 }
 
 /* All is there. */
@@ -100,13 +104,29 @@ static void decide_whole(
 		set_state(seal, look->fresh ? SEAL_SEALED : SEAL_VERIFYING, SEAL_WHY_NONE);
 }
 
+/* Its volume is to leave its extents: what is sealed stays so while it is there. */
+static void decide_refused(struct seal *seal, const struct seal_look *look, enum seal_why why)
+{
+	if (seal->status.state == SEAL_SEALED && !look->missing && look->there)
+		return;
+	set_state(seal, SEAL_REFUSED, why);
+	seal->status.missing = look->missing;
+	seal->look_at = UINT64_MAX; /* when something changes */
+	seal->whole_ns = 0;
+}
+
 static void decide_locked(struct seal *seal, const struct tier_seal_facts *facts,
-	const struct seal_look *look, uint64_t now, uint64_t quiet_ns)
+	const struct seal_look *look, enum seal_why refused, uint64_t quiet_ns)
 {
 	enum seal_why why = seal->status.why == SEAL_WHY_FINDING ? SEAL_WHY_FINDING : SEAL_WHY_NONE;
+	uint64_t now = clock_mono_ns();
 
 	seal->looked = true;
 	seal->changes = facts->changes;
+	if (refused != SEAL_WHY_NONE) {
+		decide_refused(seal, look, refused);
+		return;
+	}
 	if (!look->missing) {
 		decide_whole(seal, look, now, quiet_ns);
 		return;
@@ -131,15 +151,17 @@ static void update(struct turn *turn, uint32_t number)
 	struct tier_seal_facts facts = { 0 };
 	struct seal_look look;
 	struct seal *seal;
+	enum seal_why why;
 	bool was;
 	int r = -EAGAIN;
 
 	if (extent)
 		tier_seal_facts(extent, &facts);
+	why = why_refused(turn, extent ? &facts : NULL);
 	pthread_mutex_lock(&seals->lock);
 	seal = &turn->view->seals[number];
 	was = seal->status.state == SEAL_SEALED;
-	if (glance_locked(turn, seal, extent ? &facts : NULL) && turn->table)
+	if (glance_locked(turn, seal, extent ? &facts : NULL, why) && turn->table)
 		r = 0;
 	seal_count(w, &turn->scope, number, was, &seal->status);
 	pthread_mutex_unlock(&seals->lock);
@@ -150,8 +172,7 @@ static void update(struct turn *turn, uint32_t number)
 		seal = &turn->view->seals[number]; /* the array may have grown */
 		was = seal->status.state == SEAL_SEALED;
 		if (seal->file == facts.file && seal->damages == facts.damages)
-			decide_locked(seal, &facts, &look, clock_mono_ns(),
-				atomic_load(&seals->quiet_ns));
+			decide_locked(seal, &facts, &look, why, atomic_load(&seals->quiet_ns));
 		seal_count(w, &turn->scope, number, was, &seal->status);
 		pthread_mutex_unlock(&seals->lock);
 	}

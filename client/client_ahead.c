@@ -125,6 +125,7 @@ static void on_note_done(struct rpc_call *call, int status)
 	pthread_mutex_lock(&client->lock);
 	list_remove(&note->link);
 	list_push_back(&client->notes_free, &note->link);
+	client->notes_used--;
 	if (--volume->pending == 0)
 		pthread_cond_broadcast(&client->idle);
 	pthread_mutex_unlock(&client->lock);
@@ -141,7 +142,8 @@ static int send_prefetch(struct client_volume *volume, const struct range *range
 	if (!owner)
 		return -EAGAIN;
 	pthread_mutex_lock(&client->lock);
-	if (!volume->closing)
+	if (!volume->closing &&
+		(!(flags & FRAME_EXACT) || client->notes_used < CLIENT_ORDER_AHEADS))
 		node = list_pop_front(&client->notes_free);
 	if (!node) { /* enough are under way */
 		pthread_mutex_unlock(&client->lock);
@@ -165,6 +167,7 @@ static int send_prefetch(struct client_volume *volume, const struct range *range
 		.arg = note,
 		.reply_fd = -1,
 	};
+	client->notes_used++;
 	volume->pending++;
 	/* Under the lock: client_volume_close() cancels what is on the list, which must have been
 	 * sent. */

@@ -34,6 +34,7 @@
 #define CLIENT_READ_MAX     (1u << 20)       /* length of one read, as in client.h */
 #define CLIENT_READS        LIMIT_FUSE_SLOTS /* under way at once; more wait for their turn */
 #define CLIENT_LOOK_AHEADS  128u             /* PREFETCH requests under way at once */
+#define CLIENT_ORDER_AHEADS 96u /* of them for announced orders: streams always find some */
 #define CLIENT_MAGIC        0x434c4e54u
 #define CLIENT_VOLUME_MAGIC 0x434c564fu
 
@@ -78,6 +79,7 @@ struct client {
 	bool overflow_posted;
 	struct list notes_free;
 	struct client_note notes[CLIENT_LOOK_AHEADS];
+	uint32_t notes_used; /* of them, under way */
 	struct list buffers; /* CLIENT_READ_MAX each, one per I/O thread */
 	uint32_t volumes;    /* open */
 

@@ -221,7 +221,7 @@ bool client_seal_holds(const struct client_seal *then, const struct client_seal 
 
 	if (status->findings != before || status->state == SEAL_ABSENT)
 		return false;
-	if (status->state == SEAL_INCOMPLETE && status->missing)
+	if ((status->state == SEAL_INCOMPLETE || status->state == SEAL_REFUSED) && status->missing)
 		return false;
 	return status->state != SEAL_REFUSED || status->why != SEAL_WHY_TIER;
 }

@@ -51,7 +51,7 @@ static int find_root(char path[PATH_MAX], dev_t *ret_dev)
 	dev_t dev;
 
 	if (stat(path, &st) != 0)
-		return -errno;
+		return err_errno();
 	dev = st.st_dev;
 	while (strcmp(path, "/") != 0) {
 		char above[PATH_MAX];
@@ -232,7 +232,7 @@ int granary_order_open(const char *path, struct granary_order **ret_order)
 	_cleanup_close_ int root = -1;
 	struct granary_order *order;
 	char real[PATH_MAX];
-	dev_t dev;
+	dev_t dev = 0;
 	int r;
 
 	if (!realpath(path, real))

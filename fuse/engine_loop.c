@@ -4,6 +4,7 @@
  * (before 6.12), and for O_DIRECT of applications. See docs/decisions/one-device-flavour.md.
  */
 #include "base/cleanup.h"
+#include "base/log.h"
 #include "fuse/mounted_internal.h"
 #include "fuse/mounter.h"
 
@@ -52,13 +53,28 @@ static int loop_tree(struct mounted *m, struct tree **ret_tree, struct err *e)
 	return tree_device_new(&config, ret_tree, e);
 }
 
+/* For the log: who is asked why cold reads wait finds it there. */
+static void note_requests(const struct mounted *m, dev_t dev)
+{
+	uint32_t requests = kernel_loop_requests(dev);
+
+	if (requests < slots_count(m->config.slots) / 2)
+		log_info("few reads at once",
+			"requests=%u slots=%u effect=\"reads of a stalled origin may hold up "
+			"others that are not in memory\" next=\"load the module loop with "
+			"hw_queue_depth=4096\"",
+			requests, slots_count(m->config.slots));
+}
+
 static int loop_finish(struct mounted *m, int root, int *ret_shown, struct err *e)
 {
 	struct kernel_superblock super = { 0 };
 	int r = mounter_mount_loop(root, TREE_DEVICE_NAME, ret_shown, &super, e);
 
-	if (r == 0)
+	if (r == 0) {
 		slots_mount(m->config.slots)->point_dev = super.dev;
+		note_requests(m, super.dev);
+	}
 	return r;
 }
 

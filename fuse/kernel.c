@@ -279,21 +279,23 @@ static bool has_filesystem(const char *name)
 	return file_read_all("/proc/filesystems", &list) == 0 && strstr(buf_str(&list), line);
 }
 
-void kernel_load_module(const char *name)
+void kernel_load_module(const char *name, const char *option)
 {
-	char *argv[] = { (char[]){ "modprobe" }, (char[]){ "-q" }, strdup(name), NULL };
+	char *argv[] = { (char[]){ "modprobe" }, (char[]){ "-q" }, strdup(name),
+		option ? strdup(option) : NULL, NULL };
 	char *envp[] = { (char[]){ "PATH=/usr/sbin:/usr/bin:/sbin:/bin" }, NULL };
 	pid_t pid;
 
 	if (argv[2] && posix_spawnp(&pid, "modprobe", NULL, NULL, argv, envp) == 0)
 		(void)waitpid(pid, NULL, 0); /* /proc/filesystems tells whether it helped */
 	free(argv[2]);
+	free(argv[3]);
 }
 
 int kernel_need_filesystem(const char *name, struct err *e)
 {
 	if (!has_filesystem(name))
-		kernel_load_module(name);
+		kernel_load_module(name, NULL);
 	if (!has_filesystem(name))
 		return err_set(e, -ENODEV,
 			"this kernel has no %s: it needs the module of that name (6.12 or newer "

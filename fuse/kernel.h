@@ -89,6 +89,8 @@ int kernel_mount_image(const struct kernel_image *image, int *ret_fd,
  */
 int kernel_mount_loop(int fuse_mount_fd, const char *name, int *ret_fd,
 	struct kernel_superblock *ret_super, struct err *e) __must_check;
+/* How many READs at once such a mount can have under way; 0: not known. */
+uint32_t kernel_loop_requests(dev_t dev);
 /*
  * Is it still mounted somewhere, or a file of it open? In any mount namespace. True as well when
  * the kernel hides it.

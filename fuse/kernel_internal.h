@@ -27,8 +27,8 @@ int kernel_set_label(int fs) __must_check;
 int kernel_mount_erofs(const struct kernel_image *image, int *ret_fd, struct err *e) __must_check;
 /* Closes every descriptor but those, which are in ascending order; only system calls. */
 void kernel_close_others(const int *keep, uint32_t n);
-/* Asks for a module; whether it came is to be seen otherwise. */
-void kernel_load_module(const char *name);
+/* Asks for a module, `option` NULL or "NAME=VALUE"; whether it came is to be seen otherwise. */
+void kernel_load_module(const char *name, const char *option);
 
 #define KERNEL_SUPERBLOCKS_MAX 1024u
 

@@ -1,5 +1,7 @@
 /* The image and its volume as one block device. See kernel.h. */
+#include "base/buf.h"
 #include "base/cleanup.h"
+#include "base/file.h"
 #include "base/layout.h"
 #include "base/log.h"
 #include "fuse/kernel.h"
@@ -7,6 +9,7 @@
 
 #include <fcntl.h>
 #include <linux/loop.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/stat.h>
@@ -16,17 +19,23 @@
 #include <unistd.h>
 
 #define CONTROL  "/dev/loop-control"
-#define TRIES    32 /* others take free devices too */
+#define MODULE   "/sys/module/loop"
+#define REQUESTS "4096" /* as many as a mount has slots at most */
+#define TRIES    32     /* others take free devices too */
 #define SHOWN_AS "granary"
 
+/*
+ * A READ that waits for a stalled origin has one of the device's requests, 128 as the module comes:
+ * once all wait, so does what is on this node. More can be had when the module is loaded only
+ * (Linux 5.18; others leave the option out), and opening the control device would load it.
+ */
 static int open_control(struct err *e)
 {
-	int fd = open(CONTROL, O_RDWR | O_CLOEXEC);
+	int fd;
 
-	if (fd < 0 && errno == ENOENT) {
-		kernel_load_module("loop");
-		fd = open(CONTROL, O_RDWR | O_CLOEXEC);
-	}
+	if (access(MODULE, F_OK) != 0)
+		kernel_load_module("loop", "hw_queue_depth=" REQUESTS);
+	fd = open(CONTROL, O_RDWR | O_CLOEXEC);
 	return fd < 0 ? err_set(e, errno == ENOENT ? -ENODEV : err_errno(),
 				CONTROL " cannot be opened: %m: load the module loop, and give a "
 					"container the loop devices")
@@ -150,6 +159,16 @@ static void set_reads(dev_t dev)
 		minor(dev)); /* fits */
 	if (!write_setting(path, KERNEL_READ_AHEAD_KB))
 		log_warn("read-ahead not set", "file=%s effect=\"large reads are slower\"", path);
+}
+
+uint32_t kernel_loop_requests(dev_t dev)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(64);
+	char path[96];
+
+	(void)snprintf(path, sizeof(path), "/sys/dev/block/%u:%u/queue/nr_requests", major(dev),
+		minor(dev)); /* fits */
+	return file_read_all(path, &text) == 0 ? (uint32_t)strtoul(buf_str(&text), NULL, 10) : 0;
 }
 
 static int image_error(int r, struct err *e)

@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "fuse/kernel.h"
 #include "fuse/kernel_internal.h"
+#include "fuse/users.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -17,6 +18,7 @@
 #include <string.h>
 #include <sys/ioctl.h>
 #include <sys/mount.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/sysmacros.h>
@@ -211,6 +213,7 @@ _Noreturn static void detach_main(int top_fd)
 {
 	char path[32] = "/proc/self/fd/0";
 
+	(void)prctl(PR_SET_NAME, USERS_HELPER);
 	(void)setsid(); /* a signal to all of our processes is not about this one */
 	if (dup2(top_fd, 0) != 0)
 		_exit(1);

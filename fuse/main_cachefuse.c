@@ -46,6 +46,7 @@
 #define PRIME_AUTO     UINT64_MAX /* no --prime-max */
 #define PRIME_LEAST    10000u
 #define PRIME_BYTES    1100u /* of an inode and a name */
+#define LOOK_MS        1000  /* the main thread looks around so often */
 #define PRIME_SHARE    4u    /* part of the memory available */
 
 #define STRING(member, name, meta, ...)                                                      \
@@ -667,7 +668,7 @@ static void stop(struct cachefuse *c)
 {
 	if (c->server)
 		admin_server_free(c->server); /* first: its handlers look at the rest */
-	seal_free(c->seal); /* its thread looks at the mount */
+	seal_free(c->seal);                   /* its thread looks at the mount */
 	mounted_free(c->mounted);
 	order_free(c->order);
 	client_hold_end(c->hold);
@@ -783,7 +784,7 @@ static void run(struct cachefuse *c)
 		}
 		order_show(c->order, mounted_point_dev(c->mounted));
 		/* EINTR: look around */
-		(void)poll(wait, 2, (int)(CLIENT_HOLD_EVERY / CLOCK_MS));
+		(void)poll(wait, 2, LOOK_MS);
 		(void)eventfd_read(c->wake_fd, &events); /* only a wake-up */
 		if (read(c->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info))
 			on_signal(c, info.ssi_signo);

@@ -28,7 +28,8 @@ struct message {
 
 static void reply(struct order_job *job, int status, const char *text)
 {
-	uint32_t text_len = (uint32_t)min(strlen(text), (size_t)256);
+	uint32_t text_len =
+		(uint32_t)strnlen(text, ORDER_REPLY_MAX - ORDER_HEAD_BYTES - ORDER_REPLY_MIN);
 	uint8_t *body = job->out + ORDER_HEAD_BYTES;
 
 	ensure(job->out_len == 0);

@@ -134,7 +134,10 @@ static void *run(void *arg)
 
 /* ---- the socket ------------------------------------------------------------------------------ */
 
-/* The directory, and the way to it, may be passed by everybody; nothing else of it is given away. */
+/*
+ * The directory may be passed by everybody, and root's way to it, of which nothing else is given
+ * away. What belongs to an ordinary user stays closed: his jobs and root's find it.
+ */
 static int open_directory(const char *directory, struct err *e)
 {
 	char parent[SOCKET_PATH_MAX];
@@ -145,18 +148,16 @@ static int open_directory(const char *directory, struct err *e)
 	if (r < 0)
 		return err_set(e, r, "the directory %s for orders cannot be made: %s", directory,
 			err_str(r));
-	(void)snprintf(parent, sizeof(parent), "%s", directory); /* shorter than a socket's path */
-	slash = strrchr(parent, '/');
 	if (chmod(directory, 0755) != 0)
 		return err_set(e, err_errno(),
-			"the directory %s for orders cannot be opened to "
-			"others: %m",
-			directory);
-	if (!slash || slash == parent)
+			"the directory %s for orders cannot be opened to others: %m", directory);
+	(void)snprintf(parent, sizeof(parent), "%s", directory); /* shorter than a socket's path */
+	slash = strrchr(parent, '/');
+	if (geteuid() != 0 || !slash || slash == parent)
 		return 0;
 	*slash = '\0';
-	if (stat(parent, &st) == 0 && st.st_uid == geteuid() && (st.st_mode & 011) != 011)
-		(void)chmod(parent, (st.st_mode & 07777) | 011); /* else jobs of this user only */
+	if (stat(parent, &st) == 0 && st.st_uid == 0 && (st.st_mode & 011) != 011)
+		(void)chmod(parent, (st.st_mode & 07777) | 011); /* else root's jobs only */
 	return 0;
 }
 

@@ -121,6 +121,8 @@ unsigned int users_of(dev_t dev, uint64_t mount_id, char *out, size_t size)
 				       has_descriptor(&s, dir) || has_mapping(&s, dir)))
 			continue;
 		name_of(dir, name);
+		if (strcmp(name, USERS_HELPER) == 0)
+			continue;
 		if (++n <= USERS_NAMED && len < size)
 			len += (size_t)snprintf(out + len, size - len, "%spid %s (%s)",
 				n > 1 ? ", " : "", entry->d_name, name);

@@ -60,7 +60,7 @@ struct seal_status {
 	enum seal_why why;
 	uint8_t percent;   /* of SEAL_VERIFYING */
 	uint32_t findings; /* how often it was found damaged since the worker's start */
-	uint64_t missing;  /* bytes of objects */
+	uint64_t missing;  /* bytes of objects; also of SEAL_REFUSED, as far as it is known */
 };
 
 struct seal_ask {

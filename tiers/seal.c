@@ -5,6 +5,11 @@
 
 #include <stdlib.h>
 
+bool tier_seal_bytes_valid(uint64_t extent_bytes)
+{
+	return extent_bytes_valid(extent_bytes);
+}
+
 uint64_t tier_seal_extent_bytes(
 	struct tier_set *set, const struct volume_id *volume, uint64_t lineage)
 {

@@ -23,6 +23,9 @@
 
 struct extent;
 
+/* Whether extents may have that size. */
+bool tier_seal_bytes_valid(uint64_t extent_bytes);
+
 /* Bytes of the volume's extents; 0: it does not lie in extents. */
 uint64_t tier_seal_extent_bytes(
 	struct tier_set *set, const struct volume_id *volume, uint64_t lineage);

@@ -253,13 +253,24 @@ static void test_restart(void **state)
 	world_free(w);
 }
 
+static void wait_not_held(struct world *w)
+{
+	uint64_t deadline = clock_mono_ns() + DEADLINE;
+	uint64_t epoch;
+
+	(void)poll_of(w, w->table, false, &epoch);
+	while (held_bytes(w) > 0) {
+		assert_true(clock_mono_ns() < deadline);
+		clock_sleep_ns(5 * CLOCK_MS);
+	}
+}
+
 /* What goes all the same is unlinked whole: its descriptor reads right bytes, which stay charged as
  * held until the mount says that it let go. */
 static void test_dropped_while_held(void **state)
 {
 	struct world *w = world_sealing();
 	const struct generation_id id = table_info(w->table)->id;
-	uint64_t deadline = clock_mono_ns() + DEADLINE;
 	uint64_t epoch;
 	int fd;
 
@@ -270,15 +281,32 @@ static void test_dropped_while_held(void **state)
 	assert_true(fd >= 0);
 	(void)poll_of(w, w->table, true, &epoch);
 	assert_true(tier_set_drop(w->worker.tiers, &id.volume, id.lineage, NULL, NULL) > 0);
-	(void)poll_until(w, w->table, true, SEAL_REFUSED); /* it is to hold nothing of it now */
+	(void)poll_until(w, w->table, true, SEAL_ABSENT);
 	assert_true(held_bytes(w) >= table_info(w->table)->live_bytes);
 	check_file(w, fd);
 	(void)close(fd);
-	(void)poll_of(w, w->table, false, &epoch);
-	while (held_bytes(w) > 0) {
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(5 * CLOCK_MS);
-	}
+	wait_not_held(w);
+	world_free(w);
+}
+
+/* A quota that an operator made smaller is met: the mount is told that bytes are gone. */
+static void test_quota_while_held(void **state)
+{
+	struct world *w = world_sealing();
+	const struct generation_id id = table_info(w->table)->id;
+	const struct tier_policy less = { .quota = MiB };
+	int fd;
+
+	(void)state;
+	read_everything(w);
+	(void)poll_until(w, w->table, false, SEAL_SEALED);
+	fd = take(w);
+	assert_true(fd >= 0);
+	assert_int_equal(tier_set_policy(w->worker.tiers, &id.volume, &less), 0);
+	(void)poll_until(w, w->table, true, SEAL_ABSENT);
+	check_file(w, fd);
+	(void)close(fd);
+	wait_not_held(w);
 	world_free(w);
 }
 
@@ -455,6 +483,7 @@ int main(void)
 		cmocka_unit_test(test_finding),
 		cmocka_unit_test(test_restart),
 		cmocka_unit_test(test_dropped_while_held),
+		cmocka_unit_test(test_quota_while_held),
 		cmocka_unit_test(test_generations),
 		cmocka_unit_test(test_other_sizes),
 		cmocka_unit_test(test_hostile),

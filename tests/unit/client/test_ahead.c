@@ -168,6 +168,32 @@ static void test_bounded(void **state)
 	assert_true(fix_counter(f, "prefetches") <= 128);
 }
 
+/* What an order names is asked for as such, and what is here is not; a worker that does not answer
+ * is asked for so much at once, and streams still find room beside it. */
+static void test_announced(void **state)
+{
+	struct fix *f = *state;
+	const struct fix_object *o = fix_object(f, "b/large");
+	uint64_t before;
+	uint32_t n = 0;
+
+	assert_int_equal(client_prefetch(f->volume, o->offset, MiB), 0);
+	assert_int_equal(settle(f), 1);
+	assert_int_equal(f->seen[f->seen_n - 1].flags & FRAME_EXACT, FRAME_EXACT);
+	assert_int_equal(f->seen[f->seen_n - 1].class, FRAME_AHEAD);
+	fix_read(f, o->offset, MiB);
+	if (fix_read_local(f, o->offset, MiB) == 0)
+		assert_int_equal(client_prefetch(f->volume, o->offset, MiB), -EALREADY);
+	fix_stop_worker(f);
+	while (client_prefetch(f->volume, o->offset + 2 * MiB, MiB) == 0)
+		n++;
+	assert_in_range(n, 32, 127);
+	before = fix_counter(f, "prefetches");
+	for (uint64_t i = 0; i < 8; i++)
+		client_note_read(f->volume, o->offset + 8 * MiB + i * 128 * KiB, 128 * KiB);
+	assert_true(fix_counter(f, "prefetches") > before);
+}
+
 #define CASE(fn) cmocka_unit_test_setup_teardown(fn, setup, fix_teardown)
 
 int main(void)
@@ -179,6 +205,7 @@ int main(void)
 		CASE(test_not_sequential),
 		CASE(test_resident_is_not_asked_for),
 		CASE(test_bounded),
+		CASE(test_announced),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

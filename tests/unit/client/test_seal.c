@@ -273,6 +273,7 @@ static void test_holds(void **state)
 		{ seal_of(1, SEAL_INCOMPLETE, SEAL_WHY_NONE, 3, 4096), false },
 		{ seal_of(1, SEAL_ABSENT, SEAL_WHY_NONE, 3, 0), false },
 		{ seal_of(1, SEAL_REFUSED, SEAL_WHY_TIER, 3, 0), false },
+		{ seal_of(1, SEAL_REFUSED, SEAL_WHY_NOT_HELD, 3, 4096), false },
 		/* The file is what it was. */
 		{ seal_of(1, SEAL_REFUSED, SEAL_WHY_NOT_HELD, 3, 0), true },
 		{ seal_of(2, SEAL_REFUSED, SEAL_WHY_OFF, 0, 0), true },

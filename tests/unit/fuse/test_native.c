@@ -172,6 +172,7 @@ static void switches(void **state)
 	for (uint32_t i = 0; i < 20; i++)
 		show(i % 2 ? all_local() : 2);
 	eventually(descriptors() == before);
+	/* Helpers that still detach are no users. */
 	atomic_store(&shared->directio, false);
 	assert_int_equal(unmount(COMMAND_UNMOUNT), 0);
 	daemon_ended();

@@ -94,6 +94,13 @@ static int setup(void **state)
 	assert_int_equal(stat(w->dir, &st), 0);
 	w->dev = st.st_dev;
 	order_show(w->order, w->dev);
+	/* Others come as far as the socket, and see nothing else. */
+	assert_int_equal(st.st_mode & 07777, geteuid() == 0 ? 0711 : 0700);
+	assert_int_equal(stat(path, &st), 0);
+	assert_int_equal(st.st_mode & 07777, 0755);
+	(void)snprintf(path, sizeof(path), "%s/order/m", w->dir);
+	assert_int_equal(stat(path, &st), 0);
+	assert_int_equal(st.st_mode & 07777, 0666);
 	*state = w;
 	return 0;
 }

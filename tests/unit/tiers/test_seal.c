@@ -91,14 +91,12 @@ static uint64_t changes(const struct extent *extent)
 static void damage(struct extent *extent, off_t offset)
 {
 	char path[64];
-	char file[64];
 	int fd;
 
 	assert_int_equal(tier_seal_open_fd(extent, &fd), 0);
 	assert_int_equal(fcntl(fd, F_GETFL) & O_ACCMODE, O_RDONLY);
 	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-	strcpy(file, path);
-	flip_byte(file, offset);
+	flip_byte(path, offset);
 	(void)close(fd);
 }
 
