@@ -129,7 +129,6 @@ void supervisor_adopt_keeper(struct supervisor *s)
 {
 	json_t *json = read_state(s, "keeper.json");
 
-	s->left = false;
 	if (!json) /* none, or it ended as it should */
 		return;
 	adopt_daemon(&s->keeper, json_object_get(json, "keeper"));
