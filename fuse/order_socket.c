@@ -136,7 +136,7 @@ static void *run(void *arg)
 
 /*
  * The directory may be passed by everybody, and root's way to it, of which nothing else is given
- * away. What belongs to an ordinary user stays closed: his jobs and root's find it.
+ * away. What belongs to an ordinary user stays closed to others.
  */
 static int open_directory(const char *directory, struct err *e)
 {
