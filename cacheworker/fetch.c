@@ -781,7 +781,9 @@ static void run_file(struct pool_job *job)
 	struct chunk_id id = { .volume = frame->volume,
 		.lineage = frame->lineage,
 		.chunk = frame->offset >> CHUNK_BITS };
-	struct chunk *chunk = tier_chunk_find(fetch->worker->tiers, &id);
+	uint32_t length = frame->length;
+	struct worker *w = fetch->worker;
+	struct chunk *chunk = tier_chunk_find(w->tiers, &id);
 	int r = -ENODATA;
 
 	if (fetch->request->cancelled)
@@ -793,6 +795,7 @@ static void run_file(struct pool_job *job)
 	else
 		chunk_note_read(chunk);
 	chunk_unref(chunk);
+	tier_volume_asked(w->tiers, &id.volume, 0, length);
 }
 
 /* A range of whole blocks inside one chunk. */

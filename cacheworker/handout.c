@@ -47,9 +47,9 @@ void handout_answer(struct worker *w, struct rpc_request *request)
 	rpc_reply(request, r, &reply, payload);
 }
 
-void handout_note_read(struct worker *w, uint32_t slot)
+void handout_note_read(struct worker *w, uint32_t slot, uint64_t bytes)
 {
-	tier_map_note_read(w->tiers, slot);
+	tier_map_note_read(w->tiers, slot, bytes);
 }
 
 void handout_count(struct worker *w)

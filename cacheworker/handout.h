@@ -23,7 +23,7 @@ void handout_close(struct worker *w);
 void handout_answer(struct worker *w, struct rpc_request *request);
 /* The start of the map, as readers are told with each FRAME_HELD; 0: there is none. */
 uint64_t handout_start(const struct worker *w);
-/* A reader read the chunk of that slot of the map. */
-void handout_note_read(struct worker *w, uint32_t slot);
+/* A reader read so many bytes of the chunk of that slot of the map. */
+void handout_note_read(struct worker *w, uint32_t slot, uint64_t bytes);
 /* Brings the counters up to date. */
 void handout_count(struct worker *w);

@@ -229,7 +229,8 @@ static void note_mapped(struct worker *w, const struct rpc_request *request)
 		uint64_t entry = held_get(request->payload, i);
 
 		if (held_is_slot(entry))
-			handout_note_read(w, held_slot(entry));
+			handout_note_read(
+				w, held_slot(entry), (uint64_t)held_blocks(entry) * BLOCK_BYTES);
 	}
 }
 

@@ -29,6 +29,7 @@
 #define SEAL_HOLDERS_MAX 256u
 #define SEAL_TICK_NS     (250 * CLOCK_MS)
 #define SEAL_QUIET_NS    (2 * CLOCK_SECOND)
+#define SEAL_REST_NS     (2 * CLOCK_SECOND)   /* between two looks when all is sealed */
 #define SEAL_VIEW_NS     (120 * CLOCK_SECOND) /* a view nobody asks about is forgotten */
 #define SEAL_PART_NS     (50 * CLOCK_MS)      /* most that looking takes of a tick */
 
@@ -57,6 +58,7 @@ struct seal_view {
 	struct seal_scope scope;
 	uint64_t asked_ns;
 	uint64_t failed_ns; /* the table was not to be had */
+	uint64_t rest_ns;   /* until then nothing is to be done but for damage */
 	uint64_t damages;   /* tier_seal_damages() when all were looked at */
 	uint32_t next;      /* the thread's: extent to go on with */
 	uint32_t n;

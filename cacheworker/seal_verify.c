@@ -201,6 +201,26 @@ static struct table *find_table(struct worker *w, struct seal_view *view, uint64
 	return table;
 }
 
+static bool all_sealed_locked(const struct seal_view *view)
+{
+	for (uint32_t i = 0; i < view->n; i++)
+		if (view->seals[i].status.state != SEAL_SEALED)
+			return false;
+	return true;
+}
+
+/* Nothing happens to what is sealed, most of the time. */
+static bool rests(struct worker *w, struct seal_view *view, uint64_t now)
+{
+	bool is_resting;
+
+	pthread_mutex_lock(&w->seals->lock);
+	is_resting = now < view->rest_ns && view->damages == tier_seal_damages(w->tiers) &&
+		     all_sealed_locked(view); /* damage is seen by who asks, too */
+	pthread_mutex_unlock(&w->seals->lock);
+	return is_resting;
+}
+
 static void take_turn(struct worker *w, struct seal_view *view, uint64_t now)
 {
 	struct turn turn = { .worker = w, .view = view, .scope = view->scope };
@@ -223,6 +243,7 @@ static void take_turn(struct worker *w, struct seal_view *view, uint64_t now)
 	if (!turn.late) {
 		pthread_mutex_lock(&w->seals->lock);
 		view->damages = turn.damages;
+		view->rest_ns = all_sealed_locked(view) ? now + SEAL_REST_NS : 0;
 		pthread_mutex_unlock(&w->seals->lock);
 	}
 	table_unref(turn.table);
@@ -269,7 +290,8 @@ static void tick(struct worker *w)
 	seal_holders_expire(w, false);
 	for (struct seal_view *view = next_view(w->seals, NULL); view; view = next) {
 		next = next_view(w->seals, view);
-		if (!scrub_closing(&w->seals->pace) && !forget_if_old(w, view, now))
+		if (!scrub_closing(&w->seals->pace) && !forget_if_old(w, view, now) &&
+			!rests(w, view, now))
 			take_turn(w, view, now);
 	}
 }

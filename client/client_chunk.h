@@ -53,6 +53,7 @@ struct client_chunk {
 	_Atomic(struct client_piece_table *) table; /* NULL until the first entry is asked for */
 	_Atomic bool used;                          /* since the hand of the clock passed */
 	_Atomic bool touched;                       /* since the worker was told */
+	_Atomic uint32_t read_blocks;               /* by the map, since then */
 	/* The cache's, under its lock: */
 	struct list link;
 	bool cached;

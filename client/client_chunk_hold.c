@@ -47,9 +47,15 @@ void client_chunk_held(struct client_chunks *chunks, struct client_chunk *chunk,
 /* Who is told that the chunk was read. */
 static struct client_owner *owner_of(const struct client_chunk *chunk)
 {
-	if (chunk->hold)
-		return chunk->owner;
-	return chunk->slot == CHUNK_MAP_NONE ? NULL : chunk->map->owner;
+	return chunk->slot == CHUNK_MAP_NONE ? chunk->owner : chunk->map->owner;
+}
+
+/* What is said of a chunk that was read. */
+static uint64_t entry_of(struct client_chunk *chunk)
+{
+	if (chunk->slot == CHUNK_MAP_NONE)
+		return held_entry(chunk->hold, true);
+	return held_slot_entry(chunk->slot, atomic_exchange(&chunk->read_blocks, 0));
 }
 
 /* Those of one worker; the others stay for the next report. */
@@ -93,8 +99,7 @@ struct client_owner *client_chunks_report(
 			break;
 		if (!owner || owner_of(chunk) != owner || !atomic_exchange(&chunk->touched, false))
 			continue;
-		held_put(out, n++,
-			chunk->hold ? held_entry(chunk->hold, true) : held_slot_entry(chunk->slot));
+		held_put(out, n++, entry_of(chunk));
 	}
 	pthread_mutex_unlock(&chunks->lock);
 	*ret_n = n;

@@ -20,6 +20,7 @@ struct segment {
 	uint64_t offset;            /* in the volume */
 	uint32_t length;
 	uint8_t *buf;
+	bool told; /* the worker knows that it is read */
 };
 
 static uint32_t in_chunk(uint64_t offset)
@@ -203,11 +204,15 @@ static int read_segment(struct client_volume *volume, struct segment *seg)
 			client_chunks_drop(chunks, seg->chunk);
 		r = -EAGAIN;
 	}
+	if (r == 0 && seg->chunk && !seg->told)
+		atomic_fetch_add_explicit(
+			&seg->chunk->read_blocks, seg->length / BLOCK_BYTES, memory_order_relaxed);
 	client_chunk_unref(seg->chunk);
 	return r;
 }
 
-int client_local_read(struct client_volume *volume, uint64_t offset, uint32_t length, void *buf)
+static int read_range(
+	struct client_volume *volume, uint64_t offset, uint32_t length, void *buf, bool told)
 {
 	uint64_t end = offset + length;
 	uint8_t *out = buf;
@@ -225,6 +230,7 @@ int client_local_read(struct client_volume *volume, uint64_t offset, uint32_t le
 			.offset = offset,
 			.length = (uint32_t)(stop - offset),
 			.buf = out,
+			.told = told,
 		};
 
 		r = read_segment(volume, &seg);
@@ -232,6 +238,11 @@ int client_local_read(struct client_volume *volume, uint64_t offset, uint32_t le
 		offset = stop;
 	}
 	return r;
+}
+
+int client_local_read(struct client_volume *volume, uint64_t offset, uint32_t length, void *buf)
+{
+	return read_range(volume, offset, length, buf, true);
 }
 
 void client_local_hangs(struct client_volume *volume, bool now)
@@ -246,7 +257,7 @@ int client_read_local(struct client_volume *volume, uint64_t offset, uint32_t le
 {
 	struct client_counters *counters = &volume->client->counters;
 
-	if (client_local_read(volume, offset, length, buf) < 0)
+	if (read_range(volume, offset, length, buf, false) < 0)
 		return -EAGAIN;
 	counter_add(&counters->local_reads, 1);
 	counter_add(&counters->local_bytes, length);

@@ -13,6 +13,7 @@ struct client_volume;
 /*
  * As client_read_local(), without its counters, and with the reason: -EAGAIN when something is not
  * there, -EBADMSG when a piece did not match (it is marked damaged then; the worker is to be told).
+ * For what a worker was asked for: it is not told once more that it was read.
  */
 int client_local_read(
 	struct client_volume *volume, uint64_t offset, uint32_t length, void *buf) __must_check;

@@ -1,6 +1,7 @@
 /* The thread of an order feed: its socket, the jobs that are connected, and asking for what comes
  * next. See order.h. */
 #include "fuse/order_internal.h"
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -136,7 +137,7 @@ static void *run(void *arg)
 
 /*
  * The directory may be passed by everybody, and root's way to it, of which nothing else is given
- * away. What belongs to an ordinary user stays closed: his jobs and root's find it.
+ * away. What belongs to an ordinary user stays closed to others.
  */
 static int open_directory(const char *directory, struct err *e)
 {
@@ -161,30 +162,45 @@ static int open_directory(const char *directory, struct err *e)
 	return 0;
 }
 
+/* Who may announce is asked of whoever connects: the socket is for everybody. */
+static int listen_at(const char *path, int *ret_fd, struct err *e)
+{
+	_cleanup_close_ int fd = -1;
+	int r = unix_socket_listen(path, BACKLOG, &fd, e);
+
+	if (r < 0)
+		return r;
+	if (chmod(path, 0666) != 0) {
+		r = err_set(e, err_errno(), "%s cannot be opened to others: %m", path);
+		(void)unlink(path); /* ours */
+		return r;
+	}
+	*ret_fd = TAKE_FD(fd);
+	return 0;
+}
+
 int order_listen(struct order *order, const char *directory, const char *name, struct err *e)
 {
+	_cleanup_free_ char *path = NULL;
 	int r;
 
-	if (asprintf(&order->path, "%s/%s", directory, name) < 0) {
-		order->path = NULL;
+	if (asprintf(&path, "%s/%s", directory, name) < 0) {
+		path = NULL;
 		return err_set(e, -ENOMEM, "out of memory");
 	}
 	order->directory = strdup(directory);
 	if (!order->directory)
 		return err_set(e, -ENOMEM, "out of memory");
-	r = unix_socket_check(order->path, e);
+	r = unix_socket_check(path, e);
 	if (r == 0)
 		r = open_directory(directory, e);
 	if (r == 0)
-		r = unix_socket_listen(order->path, BACKLOG, &order->listen_fd, e);
-	if (r < 0) {
-		free(order->path); /* another's, perhaps */
-		order->path = NULL;
+		r = listen_at(path, &order->listen_fd, e);
+	if (r < 0)
 		return r;
-	}
-	/* Who may announce is asked of whoever connects. */
-	if (chmod(order->path, 0666) != 0)
-		return err_set(e, err_errno(), "%s cannot be opened to others: %m", order->path);
+	pthread_mutex_lock(&order->lock);
+	order->path = TAKE(path);
+	pthread_mutex_unlock(&order->lock);
 	if (pthread_create(&order->thread, NULL, run, order) != 0)
 		return err_set(e, -EAGAIN, "no thread for orders: raise the limit of processes");
 	(void)pthread_setname_np(order->thread, "fuse-order"); /* for people */

@@ -6,7 +6,8 @@
  *	worker -> reader	bit 0 clear: its chunk is unlinked; close it
  *
  * With the highest bit set it is no hold but a slot of the worker's chunk map, whose chunk the
- * reader found there and read (locate/chunk_map.h). The worker's answer has the start of its map
+ * reader found there and read (locate/chunk_map.h): the slot from bit 1 on, from bit 25 on how many
+ * blocks of it were read since the last time. The worker's answer has the start of its map
  * in `generation`.
  *
  * A FRAME_LOCAL answer carries its hold's number behind the presence bitmap.
@@ -28,9 +29,11 @@ static inline uint64_t held_entry(uint64_t number, bool used)
 	return number << 1 | (used ? 1 : 0);
 }
 
-static inline uint64_t held_slot_entry(uint32_t slot)
+#define HELD_SLOT_BITS 24
+
+static inline uint64_t held_slot_entry(uint32_t slot, uint32_t blocks)
 {
-	return HELD_SLOT | (uint64_t)slot << 1 | 1;
+	return HELD_SLOT | (uint64_t)blocks << (HELD_SLOT_BITS + 1) | (uint64_t)slot << 1 | 1;
 }
 
 /* True for a slot of the map. */
@@ -41,7 +44,12 @@ static inline bool held_is_slot(uint64_t entry)
 
 static inline uint32_t held_slot(uint64_t entry)
 {
-	return (uint32_t)((entry & ~HELD_SLOT) >> 1);
+	return (uint32_t)(entry >> 1) & ((1u << HELD_SLOT_BITS) - 1);
+}
+
+static inline uint32_t held_blocks(uint64_t entry)
+{
+	return (uint32_t)((entry & ~HELD_SLOT) >> (HELD_SLOT_BITS + 1));
 }
 
 static inline uint64_t held_number(uint64_t entry)

@@ -274,7 +274,7 @@ void tier_volume_asked(
 	pthread_mutex_lock(&volumes->lock);
 	space = get_locked(volumes, volume);
 	if (space) { /* without memory it is only less well known */
-		space->size = size;
+		space->size = size ? size : space->size;
 		heat_add(&space->asked, now, bytes);
 	}
 	pthread_mutex_unlock(&volumes->lock);

@@ -134,7 +134,7 @@ int tier_map_fd(const struct tier_set *set, int *ret_fd)
 	return chunk_map_writer_fd(writer, ret_fd);
 }
 
-void tier_map_note_read(struct tier_set *set, uint32_t slot)
+void tier_map_note_read(struct tier_set *set, uint32_t slot, uint64_t bytes)
 {
 	const struct chunk_map_writer *writer = writer_of(&set->publish);
 	struct chunk *chunk;
@@ -147,6 +147,7 @@ void tier_map_note_read(struct tier_set *set, uint32_t slot)
 		return;
 	chunk_note_read(chunk);
 	chunk_unref(chunk);
+	tier_volume_asked(set, &id.volume, 0, bytes);
 }
 
 void tier_map_use(const struct tier_set *set, struct tier_map_use *ret_use)

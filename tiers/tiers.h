@@ -96,8 +96,8 @@ void tier_set_free(struct tier_set *set);
 int tier_set_policy(struct tier_set *set, const struct volume_id *volume,
 	const struct tier_policy *policy) __must_check;
 
-/* Readers asked for `bytes` of a volume whose objects have `size` bytes together: the measure of
- * what its cached bytes are worth against those of other volumes. */
+/* Readers asked for `bytes` of a volume whose objects have `size` bytes together (0: as was said
+ * before): the measure of what its cached bytes are worth against those of other volumes. */
 void tier_volume_asked(
 	struct tier_set *set, const struct volume_id *volume, uint64_t size, uint64_t bytes);
 
@@ -122,8 +122,8 @@ int tier_set_publish(struct tier_set *set, uint64_t bytes) __must_check;
 uint64_t tier_map_start(const struct tier_set *set);
 /* A new descriptor for a reader; the caller closes it. */
 int tier_map_fd(const struct tier_set *set, int *ret_fd) __must_check;
-/* A reader read the chunk of that slot; any number is allowed. */
-void tier_map_note_read(struct tier_set *set, uint32_t slot);
+/* A reader read so many bytes of the chunk of that slot; any number is allowed. */
+void tier_map_note_read(struct tier_set *set, uint32_t slot, uint64_t bytes);
 
 struct tier_map_use {
 	uint64_t bytes;

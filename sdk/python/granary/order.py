@@ -83,8 +83,7 @@ class Order:
         self.socket_path = socket_path
         self.unknown = 0  # files of the list that are not there
         self._socket = None
-        self._blocks = None  # of the list: what goes over the wire
-        self._count = 0
+        self._samples = None  # as they were given: packed when they are sent
         self._connect()
 
     def __enter__(self):
@@ -103,8 +102,9 @@ class Order:
 
     def samples(self, samples):
         """Registers the samples that orders are made of: paths below the mount, or (path, offset, length) for parts of files.
-        Absolute paths below the mount are understood. What was announced before is forgotten."""
-        self._blocks, self._count = self._pack(samples)
+        Absolute paths below the mount are understood. What was announced before is forgotten. A list is kept, not copied: it
+        is sent again should the mount's daemon be started anew."""
+        self._samples = samples if isinstance(samples, (list, tuple)) else list(samples)
         self._again(self._send_list)
 
     def epoch(self, epoch, seed=0, rank=0, world=1, shuffle=True, drop_last=False):
@@ -140,39 +140,36 @@ class Order:
             path = path[len(root) :]
         return path
 
-    def _pack(self, samples):
-        blocks = []
+    def _blocks(self):
+        """The bodies of the messages that hold the list."""
         rows = []
         size = 0
-        count = 0
-        for sample in samples:
+        for sample in self._samples:
             path, offset, length = sample if isinstance(sample, (tuple, list)) else (sample, 0, 0)
             path = self._relative(path)
             row = SAMPLE.pack(offset, length, len(path)) + path
             if size + len(row) > BODY_MAX:
-                blocks.append(b"".join(rows))
+                yield b"".join(rows)
                 rows, size = [], 0
             rows.append(row)
             size += len(row)
-            count += 1
-        blocks.append(b"".join(rows))
-        return blocks, count
+        yield b"".join(rows)
 
     def _need_list(self):
-        if self._blocks is None:
+        if self._samples is None:
             raise ValueError("an order needs samples() first")
 
     def _send_list(self):
         digest = hashlib.sha256()
-        for block in self._blocks:
+        for block in self._blocks():
             digest.update(block)
-        body = struct.pack("<I", self._count) + digest.digest()
+        body = struct.pack("<I", len(self._samples)) + digest.digest()
         try:
             self._ask(LIST, body)
         except OrderError as error:
             if error.errno != errno.ENOENT:
                 raise
-            for block in self._blocks:
+            for block in self._blocks():
                 self._send(SAMPLES, block)
             self._answer()
 
@@ -224,7 +221,7 @@ class Order:
         except (ConnectionError, socket.timeout):
             self.close()
         self._reconnect()
-        if what != self._send_list and self._blocks is not None:
+        if what != self._send_list and self._samples is not None:
             self._send_list()
         return what(*arguments)
 

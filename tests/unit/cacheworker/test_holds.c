@@ -176,10 +176,11 @@ static void test_map(void **state)
 	(void)fetch_local(w, 0);
 	wait_until_written(w);
 	assert_int_equal(ask_file(w, 0, &number), 0);
-	assert_int_equal(tell(w, held_slot_entry(0), &told), 0);
-	assert_int_equal(tell(w, held_slot_entry(UINT32_MAX), &told), 0);
+	assert_int_equal(tell(w, held_slot_entry(0, 1), &told), 0);
+	assert_int_equal(
+		tell(w, held_slot_entry((1u << HELD_SLOT_BITS) - 1, UINT32_MAX), &told), 0);
 	for (uint32_t slot = 0; slot < CHUNK_MAP_SLOTS_MIN; slot++)
-		assert_int_equal(tell(w, held_slot_entry(slot), &told), 0);
+		assert_int_equal(tell(w, held_slot_entry(slot, 4), &told), 0);
 	/* It is a hold as any other. */
 	assert_true(drop_all(w) > 0);
 	assert_true(held(w) > 0);

@@ -2,6 +2,7 @@
  * starts anew or lies, and what a hit costs. */
 #include "client/client_internal.h"
 #include "client/client_local.h"
+#include "client/client_op.h"
 #include "tests/unit/client/fixture.h"
 
 #include <dlfcn.h>
@@ -268,6 +269,45 @@ static void test_cost_of_a_hit(void **state)
 	free(buf);
 }
 
+/* What the worker is told of reads by the map. */
+static void test_told(void **state)
+{
+	static uint8_t entries[HELD_ENTRIES_MAX * HELD_ENTRY_BYTES];
+	struct fix *f = *state;
+	struct chunk_map_row row;
+	struct chunk_id id = row_of(f, 1).id;
+	struct client_owner *owner;
+	struct chunk_map *map;
+	uint64_t blocks = 0;
+	uint64_t seq;
+	uint32_t slot;
+	uint32_t n;
+	int fd;
+
+	publish(f, 1);
+	fix_read(f, f->end - BLOCK_BYTES, BLOCK_BYTES);
+	wait_for_map(f);
+	/* Nothing else reports from here on. */
+	loop_call(f->client->loop, client_fetch_stop, f->client);
+	(void)client_chunks_report(f->client->chunks, entries, &n);
+	assert_int_equal(fix_read_local(f, place_in(f, 1), PIECE_BYTES), 0);
+	assert_int_equal(fix_read_local(f, place_in(f, 1), BLOCK_BYTES), 0);
+	owner = client_chunks_report(f->client->chunks, entries, &n);
+	assert_non_null(owner);
+	assert_int_equal(chunk_map_writer_fd(f->writer, &fd), 0);
+	assert_int_equal(chunk_map_open(fd, &map), 0);
+	slot = chunk_map_find(map, &id, &row, &seq);
+	for (uint32_t i = 0; i < n; i++) {
+		uint64_t entry = held_get(entries, i);
+
+		if (held_is_slot(entry) && held_slot(entry) == slot)
+			blocks += held_blocks(entry);
+	}
+	assert_int_equal(blocks, PIECE_BYTES / BLOCK_BYTES + 1);
+	chunk_map_close(map);
+	close(fd);
+}
+
 /* ---- what goes ------------------------------------------------------------------------------- */
 
 /* A piece that the worker dropped is not served, though it was verified here; others are. */
@@ -449,6 +489,7 @@ int main(void)
 		CASE(test_files),
 		CASE(test_file_refused),
 		EXTENT_CASE(test_cost_of_a_hit),
+		EXTENT_CASE(test_told),
 		CASE(test_dropped_piece),
 		CASE(test_evicted),
 		CASE(test_tier_away),

@@ -143,8 +143,54 @@ static void test_comes_and_goes(void **state)
 	}
 	assert_int_equal(blocks_of(1), CHUNK_BLOCKS);
 	compare(f, 1);
-	tier_map_note_read(f->set, 0);
-	tier_map_note_read(f->set, CHUNK_MAP_NONE);
+}
+
+/* What readers read by the map counts as what they ask for; of whatever slot they say. */
+static void test_read_by_the_map(void **state)
+{
+	struct fixture *f = *state;
+	struct piece_run run = run_of(0, MiB, 1);
+	struct chunk_id id = chunk_number(1);
+	struct chunk_map_row row;
+	struct chunk *chunk;
+	uint64_t asked;
+	uint64_t seq;
+
+	fixture_open(f);
+	open_map(f);
+	assert_int_equal(write_run(f, 1, &run), 0);
+	chunk = tier_chunk_find(f->set, &id);
+	assert_non_null(chunk);
+	chunk->unread = true; /* as a neighbour is */
+	assert_int_equal(chunk->space->asked.value, 0);
+	tier_map_note_read(f->set, CHUNK_MAP_NONE, GiB);
+	assert_true(chunk->unread);
+	tier_map_note_read(f->set, chunk_map_find(map, &id, &row, &seq), 5 * BLOCK_BYTES);
+	assert_false(chunk->unread);
+	asked = chunk->space->asked.value;
+	assert_true(asked > 0);
+	chunk_unref(chunk);
+}
+
+/* A tier that is out is said to be, and to be back. */
+static void test_away(void **state)
+{
+	uint64_t deadline = clock_mono_ns() + 60 * CLOCK_SECOND;
+	struct fixture *f = *state;
+
+	fixture_open(f);
+	open_map(f);
+	assert_false(chunk_map_away(map, 0));
+	health_fail(&f->set->tiers[0]->health);
+	while (!chunk_map_away(map, 0)) {
+		assert_true(clock_mono_ns() < deadline);
+		clock_sleep_ns(CLOCK_MS);
+	}
+	while (chunk_map_away(map, 0)) {
+		assert_true(clock_mono_ns() < deadline);
+		tier_set_probe(f->set);
+		clock_sleep_ns(5 * CLOCK_MS);
+	}
 }
 
 /* ---- before the file goes -------------------------------------------------------------------- */
@@ -313,6 +359,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		CASE(test_comes_and_goes),
+		CASE(test_read_by_the_map),
+		CASE(test_away),
 		CASE(test_gone_before_its_file),
 		CASE(test_unverified),
 		CASE(test_extents),

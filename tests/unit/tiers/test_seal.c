@@ -1,6 +1,7 @@
 /* What sealing rests on: what of an extent was verified, when that ends, and that a held one stays
  * where it is. */
 #include "tests/unit/tiers/tier_fixture.h"
+#include "tiers/disk.h"
 #include "tiers/evict_internal.h"
 #include "tiers/seal.h"
 #include "tiers/tier_set_internal.h"
@@ -354,6 +355,78 @@ static void test_not_renewed(void **state)
 	tier_seal_unref(now);
 }
 
+/* ---- into an extent ------------------------------------------------------------------------- */
+
+static uint64_t shared_bytes;
+static int share_fails;
+
+/* A filesystem that shares blocks, or one that cannot. */
+static int fake_share(int from, uint64_t from_offset, int to, uint64_t to_offset, uint64_t len)
+{
+	uint8_t *data;
+	int r;
+
+	if (share_fails)
+		return share_fails;
+	assert_int_equal((from_offset | to_offset | len) % BLOCK_BYTES, 0);
+	data = malloc(len);
+	assert_non_null(data);
+	r = disk_pread(from, data, len, from_offset);
+	if (r == 0)
+		r = disk_pwrite(to, data, len, to_offset);
+	free(data);
+	shared_bytes += r == 0 ? len : 0;
+	return r;
+}
+
+/* Chunk files become parts of an extent: blocks are shared where that can be, else copied. */
+static void check_moved_in(struct fixture *f, int fails)
+{
+	struct disk_ops ops = disk_kernel;
+	const struct disk_ops *before;
+	struct chunk *chunk;
+	struct extent *extent;
+
+	ops.share = fake_share;
+	share_fails = fails;
+	shared_bytes = 0;
+	before = disk_use(&ops);
+	fixture_open(f);
+	space_stop(f->set);
+	for (uint64_t n = 0; n < 4; n++)
+		write_whole(f, n);
+	layout(f, true);
+	round_all(f);
+	extent = extent_of(f, 0);
+	assert_non_null(extent);
+	for (uint64_t n = 0; n < 4; n++) {
+		chunk = chunk_of(f, n);
+		assert_true(tier_seal_has(extent, chunk));
+		assert_int_equal(chunk_present_bytes(chunk), CHUNK_BYTES);
+		chunk_unref(chunk);
+		for (uint32_t i = 0; i < 16; i++) {
+			struct piece_run run = run_of(i * UNIT_BYTES, UNIT_BYTES, n * 16 + i + 1);
+
+			assert_int_equal(read_run(f, n, &run), 0);
+		}
+	}
+	tier_seal_unref(extent);
+	assert_int_equal(shared_bytes, fails ? 0 : 4 * CHUNK_BYTES);
+	assert_int_equal(each_chunk_file(f, NULL, NULL), 0);
+	fixture_close(f);
+	(void)disk_use(before);
+}
+
+static void test_shared(void **state)
+{
+	check_moved_in(*state, 0);
+}
+
+static void test_copied(void **state)
+{
+	check_moved_in(*state, -EOPNOTSUPP);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -365,6 +438,8 @@ int main(void)
 		TEST(test_not_evicted),
 		TEST(test_not_moved),
 		TEST(test_not_renewed),
+		TEST(test_shared),
+		TEST(test_copied),
 #undef TEST
 	};
 
