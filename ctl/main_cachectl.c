@@ -59,7 +59,8 @@ static void print_help(FILE *out)
 static int unknown_command(const char *name)
 {
 	(void)fprintf(stderr,
-		"cachectl: unknown command '%s': the commands are mount, umount, refresh, status, explain, "
+		"cachectl: unknown command '%s': the commands are mount, umount, refresh, status, "
+		"explain, "
 		"doctor, scrub, upgrade, keeper, version and help\n",
 		name);
 	return EXIT_USAGE;
