@@ -34,6 +34,13 @@ class Group:
             f.write(str(limit))
         self.within = ("sh", "-c", 'echo $$ >"$0" && exec "$@"', self.path + "/cgroup.procs")
 
+    def check(self, pids):
+        """They are in it: a daemon that somebody else started is not."""
+        with open(self.path + "/cgroup.procs") as f:
+            outside = set(pids) - set(f.read().split())
+        if outside:
+            raise RuntimeError("outside of the control group %s: processes %s" % (self.path, " ".join(sorted(outside))))
+
     def remove(self):
         """When its processes have ended; pages that are left go to the parent."""
         deadline = time.monotonic() + 10

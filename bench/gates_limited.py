@@ -32,6 +32,7 @@ class Limited:
         data = self.bench.data
         self.bench.umount(data.mounts[name])
         data.mount(name, "--memory", MEMORY, within=group.within)
+        group.check(self.bench.pids(name))
         if name == "sealed":
             wait_sealed(self.bench, data.mounts[name])
 

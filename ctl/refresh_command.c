@@ -4,6 +4,7 @@
  */
 #include "admin/admin.h"
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/option.h"
 #include "ctl/command.h"
 #include "ctl/fleet.h"
@@ -47,11 +48,26 @@ static void print_success(const char *point, const json_t *mount)
 		(void)printf("%s shows generation %lld\n", point, n);
 }
 
+/* The keeper may be replaced or started again meanwhile: who does not answer is asked again. */
+static int ask(const char *keeper, const char *method, const char *path, const json_t *wish,
+	json_t **ret_answer, struct err *e)
+{
+	uint64_t deadline = clock_mono_ns() + ASK_NS;
+	int r;
+
+	for (;;) {
+		r = admin_call(keeper, method, path, wish, ASK_NS, ret_answer, e);
+		if (!fleet_unreachable(r) || clock_mono_ns() > deadline)
+			return r;
+		clock_sleep_ns(POLL_NS);
+	}
+}
+
 /* Its exit status once it is known, or -1. */
 static int look(const char *keeper, const char *path, const char *point, struct err *e)
 {
 	json_t *json = NULL;
-	int r = admin_call(keeper, NULL, path, NULL, ASK_NS, &json, e);
+	int r = ask(keeper, NULL, path, NULL, &json, e);
 	const char *state = json_string_value(json_object_get(json, "state"));
 	int status = -1;
 
@@ -74,13 +90,17 @@ static int refresh(const char *point, const struct fleet_mount *mount, struct er
 {
 	char keeper[PATH_MAX + 16];
 	char path[64];
-	json_t *wish = json_pack("{s:s}", "mountpoint", point);
+	uint64_t token;
+	json_t *wish;
 	json_t *answer = NULL;
 	int status = -1;
 	int r;
 
+	hash_random(&token, sizeof(token));
+	wish = json_pack("{s:s, s:I}", "mountpoint", point, "token",
+		(json_int_t)(token >> 1)); /* JSON has signed numbers */
 	(void)snprintf(keeper, sizeof(keeper), "%s/keeper.sock", mount->run); /* fits */
-	r = admin_call(keeper, "POST", "/v1/refresh", wish, ASK_NS, &answer, e);
+	r = ask(keeper, "POST", "/v1/refresh", wish, &answer, e);
 	(void)snprintf(path, sizeof(path), "/v1/mount?id=%lld",
 		(long long)json_integer_value(json_object_get(answer, "id"))); /* fits */
 	json_decref(wish);

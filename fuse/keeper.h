@@ -7,7 +7,7 @@
  *	GET  /v1/mount?id=N		{"state", "text", "exit", "socket"}: how far that came
  *	POST /v1/mount?id=N		its failure was read; with &give_up=1: nobody waits for it any more,
  *					it is ended
- *	POST /v1/refresh		{"mountpoint"} -> {"id"}: a newer generation in its place, as a mount of
+ *	POST /v1/refresh		{"mountpoint", "token"} -> {"id"}: a newer generation in its place, as a mount of
  *					its own, whose exit status is 8 when there is none
  *	POST /v1/upgrade		{"what": "mounts"|"keeper", "program": DIR}: see keeper_upgrade.c
  *	POST /v1/end			ends every mount, then itself
@@ -183,8 +183,9 @@ uint64_t mount_dead_due(const struct keeper *k, const struct mount *mount);
 
 /* ---- keeper_refresh.c ---------------------------------------------------------------------------- */
 
-int keeper_refresh_locked(struct keeper *k, const char *mountpoint, struct mount **ret_mount,
-	struct err *e) __must_check;
+/* `token`: of the request, which may come twice. */
+int keeper_refresh_locked(struct keeper *k, const char *mountpoint, uint64_t token,
+	struct mount **ret_mount, struct err *e) __must_check;
 
 /* ---- keeper_upgrade.c ------------------------------------------------------------------------ */
 

@@ -105,13 +105,14 @@ static int post_refresh(
 {
 	struct keeper *k = arg;
 	const char *point = json_string_value(json_object_get(request->body, "mountpoint"));
+	uint64_t token = (uint64_t)json_integer_value(json_object_get(request->body, "token"));
 	struct mount *mount = NULL;
 	int r;
 
 	if (!point)
 		return err_set(e, -EINVAL, "a refresh needs a mountpoint");
 	pthread_mutex_lock(&k->lock);
-	r = keeper_refresh_locked(k, point, &mount, e);
+	r = keeper_refresh_locked(k, point, token, &mount, e);
 	if (r == 0)
 		*ret_json = json_pack("{s:i}", "id", (int)mount->id); /* NULL: looked at later */
 	pthread_mutex_unlock(&k->lock);

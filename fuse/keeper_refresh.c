@@ -23,17 +23,17 @@ static struct mount *find_shown(struct keeper *k, const char *mountpoint)
 	return NULL;
 }
 
-/* One that is on its way there already. */
-static bool is_coming(struct keeper *k, const char *mountpoint)
+/* One that is on its way there already; NULL: none. */
+static struct mount *find_coming(struct keeper *k, const char *mountpoint)
 {
 	list_for_each (node, &k->mounts) {
 		struct mount *mount = list_entry(node, struct mount, link);
 
 		if (mount->state == MOUNT_ACTIVE && strcmp(mount->mountpoint, mountpoint) == 0 &&
 			mounter_peer_point(mount->peer) == MOUNTER_NONE)
-			return true;
+			return mount;
 	}
-	return false;
+	return NULL;
 }
 
 /* Words of the old command line that are of one daemon only, with their value. */
@@ -92,11 +92,11 @@ static int may_replace(struct err *e)
 	return 0;
 }
 
-int keeper_refresh_locked(
-	struct keeper *k, const char *mountpoint, struct mount **ret_mount, struct err *e)
+int keeper_refresh_locked(struct keeper *k, const char *mountpoint, uint64_t token,
+	struct mount **ret_mount, struct err *e)
 {
 	const struct mount *old = find_shown(k, mountpoint);
-	struct mount *mount;
+	struct mount *mount = find_coming(k, mountpoint);
 	uint64_t memory;
 	int r = may_replace(e);
 
@@ -105,7 +105,11 @@ int keeper_refresh_locked(
 	if (!old)
 		return err_set(
 			e, -ENOENT, "%s is not mounted: cachectl mount does that", mountpoint);
-	if (is_coming(k, mountpoint))
+	if (mount && token && mount->token == token) {
+		*ret_mount = mount; /* asked twice: its answer was lost */
+		return 0;
+	}
+	if (mount)
 		return err_set(e, -EEXIST, "%s is being refreshed already", mountpoint);
 	if (k->ending || k->n_mounts >= KEEPER_MOUNTS)
 		return err_set(e, -ENOSPC,
@@ -126,6 +130,7 @@ int keeper_refresh_locked(
 		mount_free(mount);
 		return err_default(e, r, "the mount cannot be prepared");
 	}
+	mount->token = token;
 	k->next_id++;
 	k->n_mounts++;
 	list_push_back(&k->mounts, &mount->link);
