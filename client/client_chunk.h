@@ -101,6 +101,8 @@ int client_chunks_install(struct client_chunks *chunks, const struct chunk_id *i
 void client_chunk_held(struct client_chunks *chunks, struct client_chunk *chunk,
 	struct client_owner *owner, uint64_t number);
 
+/* Throws out what left the map, or lies elsewhere by it, though nobody reads it now. */
+void client_chunks_sweep(struct client_chunks *chunks);
 /*
  * What a worker is to be told: HELD_ENTRIES_MAX entries of proto/held.h at most. The worker, even
  * when there is nothing to say but that chunks are open; NULL: nothing is.

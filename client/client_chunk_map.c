@@ -172,6 +172,41 @@ struct client_chunk *client_chunk_renew(struct client_chunks *chunks, struct cli
 	return fresh;
 }
 
+/* The map has it no more, or in another file. */
+static bool has_left(const struct client_map *map, const struct client_chunk *chunk)
+{
+	struct chunk_map_row row;
+	uint64_t seq;
+
+	if (chunk->map != map || chunk->slot == CHUNK_MAP_NONE ||
+		chunk_map_holds(map->map, chunk->slot,
+			atomic_load_explicit(&chunk->seq, memory_order_acquire)))
+		return false;
+	return chunk_map_find(map->map, &chunk->id, &row, &seq) == CHUNK_MAP_NONE ||
+	       !same_place(chunk, &row);
+}
+
+void client_chunks_sweep(struct client_chunks *chunks)
+{
+	struct list gone = LIST_INIT(gone); /* with the cache's references */
+	struct client_map *map;
+	struct list *node;
+
+	pthread_mutex_lock(&chunks->lock);
+	map = atomic_load_explicit(&chunks->map, memory_order_relaxed);
+	list_for_each_safe (at, &chunks->clock) {
+		struct client_chunk *chunk = list_entry(at, struct client_chunk, link);
+
+		if (!map || !has_left(map, chunk))
+			continue;
+		client_chunks_remove_locked(chunks, chunk);
+		list_push_back(&gone, &chunk->link);
+	}
+	pthread_mutex_unlock(&chunks->lock);
+	while ((node = list_pop_front(&gone)) != NULL)
+		client_chunk_unref(list_entry(node, struct client_chunk, link));
+}
+
 /* Takes the references of file and map. */
 static struct client_chunk *open_in(struct client_map *map, struct client_file *file, uint32_t slot,
 	const struct chunk_map_row *row, uint64_t seq)

@@ -42,6 +42,7 @@ static void on_timer(void *arg)
 
 	client->holds_timer = NULL;
 	client_map_ask(client);
+	client_chunks_sweep(client->chunks); /* so that the worker hears of it now */
 	owner = entries ? client_chunks_report(client->chunks, entries, &n) : NULL;
 	if (!owner) {
 		free(entries);

@@ -364,6 +364,33 @@ static void test_evicted(void **state)
 	assert_int_equal(fix_count(f, FRAME_FETCH), 1);
 }
 
+/* What is gone is closed though nobody reads it; what moved, too; the rest stays. */
+static void test_sweep(void **state)
+{
+	struct fix *f = *state;
+
+	publish(f, 0);
+	publish(f, 1);
+	fix_read(f, f->end - BLOCK_BYTES, BLOCK_BYTES);
+	wait_for_map(f);
+	fix_read(f, place_in(f, 0), PIECE_BYTES);
+	fix_read(f, place_in(f, 1), PIECE_BYTES);
+	loop_call(f->client->loop, client_fetch_stop, f->client); /* we say when */
+	assert_int_equal(client_chunks_files(f->client->chunks), 3);
+	client_chunks_sweep(f->client->chunks);
+	publish_without(f, 0, place_in(f, 0), PIECE_BYTES); /* less of it, in its place */
+	client_chunks_sweep(f->client->chunks);
+	assert_int_equal(client_chunks_files(f->client->chunks), 3);
+	remove_chunk(f, 0);
+	client_chunks_sweep(f->client->chunks);
+	assert_int_equal(client_chunks_files(f->client->chunks), 2);
+	f->file_version[1]++;
+	publish(f, 1);
+	client_chunks_sweep(f->client->chunks);
+	assert_int_equal(client_chunks_files(f->client->chunks), 1);
+	assert_int_equal(fix_counter(f, "retries"), 0);
+}
+
 static void test_tier_away(void **state)
 {
 	struct fix *f = *state;
@@ -492,6 +519,7 @@ int main(void)
 		EXTENT_CASE(test_told),
 		CASE(test_dropped_piece),
 		CASE(test_evicted),
+		CASE(test_sweep),
 		CASE(test_tier_away),
 		CASE(test_new_start),
 		CASE(test_lies),
