@@ -355,6 +355,7 @@ static int probe(const char *dir, struct err *e)
 	if (server == 0)
 		serve_main(p, dev_fd);
 	cleanup_close(&dev_fd); /* the server's alone: the connection ends with it */
+	dev_fd = -1;
 	if (server < 0)
 		return err_set(e, err_errno(), "no process for the probe: %m");
 	r = dir ? mount_files(p, dir, root, &fd, e)
