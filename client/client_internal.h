@@ -13,6 +13,7 @@
  *	client_owners	slot table and connections to workers
  *	client_holds	tells workers which of their files are open
  *	client_hold	what this process shows
+ *	client_seal	which extents this node's worker has sealed, and their descriptors
  *	client_source	opening a source, guards against a master that lost its memory
  *
  * Locks, in order: client.lock, then those of net and the loop; ahead.lock, the chunk cache's and

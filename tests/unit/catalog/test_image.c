@@ -366,12 +366,15 @@ static void volume_append(struct table *t, const struct image_info *info, const 
 static void check_one_device(
 	struct table *t, const char *name, uint64_t least_offset, uint64_t most_offset)
 {
-	struct image_options o = small_extents;
+	static const struct image_options o = { .uid = 1234,
+		.gid = 4321,
+		.umask = 022,
+		.extent_bytes = CHUNK_BYTES,
+		.one_device = true };
 	struct image_info info;
 	struct skipped s;
 	const char *dir;
 
-	o.one_device = true;
 	build_image(t, &o, name, &s, &info);
 	assert_true(info.volume_offset >= info.image_bytes);
 	assert_int_equal(info.volume_offset % CHUNK_BYTES, 0);

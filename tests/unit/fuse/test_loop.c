@@ -40,7 +40,7 @@ static void leaves_no_device(void **state)
 	char path[64];
 
 	NEED_KERNEL();
-	strcpy(path, loop_path());
+	snprintf(path, sizeof(path), "%s", loop_path());
 	assert_false(is_free(path));
 	check_all();
 	assert_int_equal(unmount(COMMAND_UNMOUNT), 0);
@@ -54,7 +54,7 @@ static void killed_owner_leaves_no_device(void **state)
 	char path[64];
 
 	NEED_KERNEL();
-	strcpy(path, loop_path());
+	snprintf(path, sizeof(path), "%s", loop_path());
 	daemon_kill();
 	assert_false(is_free(path)); /* a successor would go on */
 	close(dev_fd);
