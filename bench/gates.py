@@ -18,7 +18,7 @@ import gates_memory
 import gates_names
 import gates_reads
 import order
-from harness import ROUNDS, say
+from harness import ROUNDS, others_dropped, say
 
 STAGES = {
     "reads": gates_reads.run,
@@ -70,6 +70,7 @@ def run(bench):
     stages = [stage for stage in STAGES if stage in wanted]  # in this order
     modes = gates_data.modes(bench)
     began = time.monotonic()
+    dropped = others_dropped()
     say("\ngates: scale %g, %d rounds, interleaved; %s" % (gates_data.SCALE, ROUNDS, ", ".join(modes)))
     bench.verdicts = Verdicts(bench)
     bench.data = gates_data.Data(bench, modes) if NEED_DATA & set(stages) else None
@@ -77,5 +78,8 @@ def run(bench):
         started = time.monotonic()
         STAGES[stage](bench)
         say("  (%s: %.0f s)" % (stage, time.monotonic() - started))
+    dropped = others_dropped() - dropped
+    if dropped:
+        bench.failures.append("others dropped the kernel's caches %d times: warm figures mean nothing" % dropped)
     bench.verdicts.show()
     say("  (%.0f s in all)" % (time.monotonic() - began))

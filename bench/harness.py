@@ -32,7 +32,18 @@ def say(text=""):
     print(text, flush=True)
 
 
+ours_dropped = 0  # times that this process dropped the kernel's caches
+
+
+def others_dropped():
+    """How often somebody else dropped them since the machine started: what is warm must not be."""
+    with open("/proc/vmstat") as f:
+        return next(int(line.split()[1]) for line in f if line.startswith("drop_pagecache ")) - ours_dropped
+
+
 def drop_caches():
+    global ours_dropped
+    ours_dropped += 1
     os.sync()
     with open("/proc/sys/vm/drop_caches", "w") as f:
         f.write("3")
