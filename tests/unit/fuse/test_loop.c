@@ -177,20 +177,18 @@ static void probe_leaves_nothing(void **state)
 	assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* no process either */
 }
 
-/* A daemon that was killed as the last thing of MOUNT_TESTS leaves the mount point to its guard for
- * a moment: these come first. */
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(pages_of_the_kernel),
 		cmocka_unit_test(probe_without_rights),
 		cmocka_unit_test(probe_leaves_nothing),
+		MOUNT_TESTS,
 		MOUNT_TEST(leaves_no_device),
 		MOUNT_TEST(killed_owner_leaves_no_device),
 		MOUNT_TEST(direct_io_of_applications),
 		MOUNT_TEST(reads_of_the_device),
 		MOUNT_TEST(reads_are_large),
-		MOUNT_TESTS,
 	};
 
 	fixture_engine = &engine_loop;
