@@ -63,12 +63,14 @@ int chunk_map_open(int fd, struct chunk_map **ret_map)
 	struct chunk_map *map;
 	struct stat st;
 	void *memory;
+	int have;
 	int r;
 
 	if (fstat(fd, &st) != 0)
 		return err_errno();
+	have = fcntl(fd, F_GET_SEALS); /* negative: it can have none */
 	/* What could be cut would be a SIGBUS some day. */
-	if ((fcntl(fd, F_GET_SEALS) & seals) != seals ||
+	if (have < 0 || (have & seals) != seals ||
 		st.st_size < (off_t)chunk_map_bytes(CHUNK_MAP_SLOTS_MIN) ||
 		st.st_size > (off_t)chunk_map_bytes(CHUNK_MAP_SLOTS_MAX))
 		return -EBADMSG;

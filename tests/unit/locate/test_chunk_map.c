@@ -491,6 +491,13 @@ static void test_lies(void **state)
 	refuse(head, chunk_map_bytes(SLOTS + 1), all, -EBADMSG);
 	head[4] = SLOTS / 2;
 	refuse(head, chunk_map_bytes(SLOTS / 2), all, -EBADMSG);
+	/* A file that cannot be sealed at all, right as it is otherwise. */
+	file = open("/var/tmp", O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
+	assert_true(file >= 0);
+	assert_int_equal(ftruncate(file, (off_t)bytes), 0);
+	assert_int_equal(pwrite(file, good, sizeof(good), 0), sizeof(good));
+	assert_int_equal(chunk_map_open(file, &map), -EBADMSG);
+	close(file);
 	file = open("/proc/self/exe", O_RDONLY | O_CLOEXEC);
 	assert_int_equal(chunk_map_open(file, &map), -EBADMSG);
 	close(file);
