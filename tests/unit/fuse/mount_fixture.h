@@ -32,7 +32,18 @@
 #define BIG        "big"
 #define STALL      "stall"
 #define EXTENT     (16ull << 20)
-#define LOCAL_MAX  8u /* devices at most */
+
+#if defined(__SANITIZE_THREAD__)
+#define THREADS_WATCHED true
+#elif defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define THREADS_WATCHED true
+#endif
+#endif
+#ifndef THREADS_WATCHED
+#define THREADS_WATCHED false
+#endif
+#define LOCAL_MAX 8u /* devices at most */
 
 enum command {
 	COMMAND_NONE,
@@ -497,6 +508,8 @@ static int setup_group(void **state)
 	shared = mmap(
 		NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	assert_true(shared != MAP_FAILED);
+	if (fixture_kept && THREADS_WATCHED) /* the keeper is a thread, its daemons are forked */
+		why_not = "skipped: ThreadSanitizer ends what forks with threads";
 	if (!why_not && fixture_engine->probe(
 				&(struct engine_wish){
 					.engine = "auto", .image_dir = dir, .mountpoint = point },
