@@ -4,6 +4,7 @@
 #include "base/cleanup.h"
 #include "base/file.h"
 #include "base/limits.h"
+#include "base/log.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -14,7 +15,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-#define STATUS_BYTES 65536u
+#define STATUS_BYTES       65536u
+#define DESCRIPTORS_USEFUL (8u * LIMIT_CHUNK_FDS) /* chunk files and connections of a daemon */
 
 static struct {
 	_Atomic uint64_t used;
@@ -99,6 +101,19 @@ int bounds_check_descriptors(struct err *e)
 	return err_set(e, -EMFILE,
 		"%llu open files are too few: at least %u are needed: raise the limit (ulimit -n)",
 		(unsigned long long)there, LIMIT_DESCRIPTORS_LEAST);
+}
+
+void bounds_raise_descriptors(void)
+{
+	struct rlimit limit;
+
+	if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= DESCRIPTORS_USEFUL)
+		return;
+	limit.rlim_cur = min((rlim_t)DESCRIPTORS_USEFUL, limit.rlim_max);
+	if (setrlimit(RLIMIT_NOFILE, &limit) != 0)
+		log_warn("descriptors not raised",
+			"cause=%s effect=\"fewer chunk files are kept open\"",
+			err_name(err_errno()));
 }
 
 void bounds_descriptors(struct bound_use *ret_use)

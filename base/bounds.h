@@ -49,6 +49,12 @@ uint32_t bounds_descriptor_share(uint32_t least, uint32_t most);
 /* -EMFILE with a line when the process may have too few to work. */
 int bounds_check_descriptors(struct err *e) __must_check;
 
+/*
+ * Raises the soft limit of descriptors to what a daemon has a use for, as far as the hard one lets
+ * it: the soft one is low for programs that use select(2). What is started later inherits it.
+ */
+void bounds_raise_descriptors(void);
+
 /* Counted by the kernel: the names are "descriptors", "maps", "all_threads". Reads /proc. */
 void bounds_descriptors(struct bound_use *ret_use);
 void bounds_maps(struct bound_use *ret_use);

@@ -1,13 +1,13 @@
 /* The supervisor's loop and its answers. See supervisor.h. */
 #include "ctl/supervisor.h"
-#include "base/programs.h"
+#include "base/bounds.h"
 #include "base/capabilities.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/daemon.h"
 #include "base/file.h"
-#include "base/limits.h"
 #include "base/log.h"
+#include "base/programs.h"
 #include "base/ready.h"
 
 #include <fcntl.h>
@@ -16,10 +16,8 @@
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
-#include <sys/resource.h>
 #include <sys/signalfd.h>
 
-#define DESCRIPTORS  (8u * LIMIT_CHUNK_FDS) /* of each daemon: chunk files and connections */
 #define CHILDREN_MAX 3u
 #define POLLS_MAX    (2 + 2 * CHILDREN_MAX)
 
@@ -229,21 +227,6 @@ static void loop(struct supervisor *s, int signal_fd)
 
 /* ---- start and end --------------------------------------------------------------------------- */
 
-/* The daemons keep chunk files open by how many they may: the soft limit is for programs that use
- * select(2). */
-static void raise_descriptors(void)
-{
-	struct rlimit limit;
-
-	if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= DESCRIPTORS)
-		return;
-	limit.rlim_cur = min((rlim_t)DESCRIPTORS, limit.rlim_max);
-	if (setrlimit(RLIMIT_NOFILE, &limit) != 0)
-		log_warn("descriptors not raised",
-			"cause=%s effect=\"fewer chunk files are kept open\"",
-			err_name(err_errno()));
-}
-
 static int start(struct supervisor *s, struct err *e)
 {
 	char path[SOCKET_PATH_MAX];
@@ -343,7 +326,7 @@ int supervisor_run(const struct supervisor_config *config, int ready_fd)
 		stop(&s);
 		return ready_error(ready_fd, "cachectl", exit_of(r), &e);
 	}
-	raise_descriptors();
+	bounds_raise_descriptors();
 	log_info("supervising", "cache=\"%s\" run=%s", s.cache.path, s.cache.run);
 	ready_ok(ready_fd, "{}");
 	loop(&s, signal_fd);

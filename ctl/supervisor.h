@@ -1,16 +1,19 @@
 /*
  * The supervisor: one per cache directory, parent of master, worker and keeper. Mounts are the
- * keeper's (fuse/keeper.h); the supervisor sees to it that there is all that a mount needs, and ends
- * it when there is none.
+ * keeper's (fuse/keeper.h); the supervisor sees to it that there is all that a mount needs, and
+ * ends it when there is none.
  *
  *	GET  /v1/status			all of it, the keeper's mounts included
- *	POST /v1/mounts			{"source", "mountpoint", ...} -> {"id", "socket", "notice"}: starts what it needs
+ *	POST /v1/mounts			{"source", "mountpoint", ...} -> {"id", "socket",
+ *					"notice"}: starts what it needs
  *	GET  /v1/mount?id=N		{"state", "text", "exit", "socket"}: how far that came
- *	POST /v1/mount?id=N		its failure was read; with &give_up=1: nobody waits for it any more, it is ended
+ *	POST /v1/mount?id=N		its failure was read; with &give_up=1: nobody waits for it
+ *					any more, it is ended
  *	POST /v1/end			ends every mount, then everything
  *
- * It ends by itself when the keeper has no mount any more. Mounts survive its death: daemons are not
- * tied to it, RUN/ID/state.json says who they are, and the next supervisor of the cache adopts them.
+ * It ends by itself when the keeper has no mount any more. Mounts survive its death: daemons are
+ * not tied to it, RUN/ID/state.json says who they are, and the next supervisor of the cache adopts
+ * them.
  *
  * Threads: one loop (poll) changes things, under the lock; the admin server's threads read, and add
  * wishes, under the lock, and pass on to the keeper what is the keeper's, without it.
