@@ -1,6 +1,6 @@
 /*
- * One daemon that a supervisor, or the keeper, keeps alive: started, waited for its READY line, watched, started
- * again when it dies.
+ * One daemon that the supervisor, or the keeper, keeps alive: started, waited for its READY line,
+ * watched, started again when it dies.
  *
  *	STOPPED ──start──► STARTING ──READY──► SERVING ──died──► WAITING ──time──► STARTING
  *	                      │ ERROR, died                         ▲
@@ -89,7 +89,8 @@ void child_keep_fd(struct child *child, const char *option, int fd);
 void child_start(struct child *child);
 /* Takes over a process that serves already. -ESRCH: there is none. */
 int child_adopt(struct child *child, pid_t pid) __must_check;
-/* Process `pid` runs the program whose path is `program`: numbers are used again. */
+/* Process `pid` runs a program of the name that the path `program` ends in: numbers are used
+ * again. */
 bool child_process_is(pid_t pid, const char *program);
 /* Asks it to end; harmless when it has none to end. */
 void child_end(struct child *child);

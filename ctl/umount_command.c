@@ -3,16 +3,17 @@
  * daemon to ask, cuts the FUSE connection and detaches the mount, so that it always comes off.
  */
 #include "admin/admin.h"
+#include "base/child.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/detach.h"
+#include "base/mount_table.h"
 #include "base/option.h"
 #include "ctl/command.h"
-#include "base/detach.h"
 #include "ctl/fleet.h"
 #include "ctl/kernel.h"
 #include "ctl/mount_point.h"
 #include "ctl/revive.h"
-#include "base/mount_table.h"
 
 #include <poll.h>
 #include <signal.h>
@@ -23,6 +24,7 @@
 #define ASK_NS    (40 * CLOCK_SECOND) /* the daemon gives readers 10 s, then cuts them off */
 #define DOWN_NS   (10 * CLOCK_SECOND) /* a daemon that is being started again */
 #define DETACH_NS (10 * CLOCK_SECOND)
+#define END_MS    10000 /* from a signal to SIGKILL */
 
 struct umount_options {
 	bool force;
@@ -45,24 +47,16 @@ static const struct option_set set = {
 
 /* ---- without a daemon ------------------------------------------------------------------------ */
 
-/* Signals process `pid` if it runs `program`, and waits for its end. */
+/* Signals process `pid` if it runs `program`, a path or "/NAME", and waits for its end. */
 static void end_process(pid_t pid, const char *program, int signal)
 {
-	char path[64];
-	char exe[PATH_MAX];
 	_cleanup_close_ int fd = pid > 0 ? pidfd_open(pid, 0) : -1;
 	struct pollfd p = { .fd = fd, .events = POLLIN };
-	ssize_t n;
 
-	(void)snprintf(path, sizeof(path), "/proc/%d/exe", (int)pid); /* fits */
-	n = fd >= 0 ? readlink(path, exe, sizeof(exe) - 1) : -1;
-	if (n < 0)
+	if (fd < 0 || !child_process_is(pid, program)) /* the number was used again */
 		return;
-	exe[n] = '\0';
-	if (!strstr(exe, program))
-		return;                               /* the number was used again */
 	(void)pidfd_send_signal(fd, signal, NULL, 0); /* gone already: fine */
-	if (poll(&p, 1, 10000) == 0)
+	if (poll(&p, 1, END_MS) == 0)
 		(void)pidfd_send_signal(fd, SIGKILL, NULL, 0); /* gone already: fine */
 }
 
@@ -74,7 +68,7 @@ static int cut_off(const struct mount_entry *entry, const char *point,
 
 	if (mount && !mount->shared) { /* else others want it */
 		detach_cut_connection(mount->pid);
-		end_process(mount->pid, "cachefuse", SIGKILL);
+		end_process(mount->pid, "/cachefuse", SIGKILL);
 	}
 	if (!mount && force && strncmp(entry->type, "fuse", 4) == 0)
 		detach_abort(
@@ -142,9 +136,9 @@ static void end_orphans(const char *run)
 	}
 	if (state && !others) {
 		end_process((pid_t)json_integer_value(json_object_get(state, "worker")),
-			"cacheworker", SIGTERM);
+			"/cacheworker", SIGTERM);
 		end_process((pid_t)json_integer_value(json_object_get(state, "master")),
-			"cachemaster", SIGTERM);
+			"/cachemaster", SIGTERM);
 		cache_dir_remove_run(run);
 	}
 	json_decref(state);
