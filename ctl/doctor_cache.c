@@ -3,11 +3,11 @@
 #include "base/device.h"
 #include "base/file.h"
 #include "base/layout.h"
+#include "base/mount_table.h"
 #include "base/remembered.h"
 #include "base/units.h"
 #include "ctl/cache_dir.h"
 #include "ctl/doctor.h"
-#include "base/mount_table.h"
 
 #include <fcntl.h>
 #include <limits.h>

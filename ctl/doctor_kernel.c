@@ -5,11 +5,11 @@
 #include "base/file.h"
 #include "base/limits.h"
 #include "base/mount_conf.h"
+#include "base/programs.h"
 #include "client/client.h"
 #include "ctl/cache_dir.h"
 #include "ctl/doctor.h"
 #include "ctl/kernel.h"
-#include "base/programs.h"
 
 #include <limits.h>
 #include <string.h>

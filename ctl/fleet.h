@@ -51,6 +51,6 @@ static inline bool fleet_unreachable(int r)
 /* True when a process listens on RUN/name. */
 bool fleet_alive(const char *run, const char *name);
 
-/* Waits until keeper and supervisor have noticed that nothing is mounted at `point` any more, and have ended
- * if that was their last mount. Bounded. */
+/* Waits until keeper and supervisor have noticed that nothing is mounted at `point` any more, and
+ * have ended if that was their last mount. Bounded. */
 void fleet_settle(const char *run, const char *point);

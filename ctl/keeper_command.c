@@ -2,6 +2,7 @@
  * cachectl keeper: becomes the keeper of a cache directory, for a service of its own
  * (deploy/systemd): its mounts outlive whatever else is stopped or upgraded.
  */
+#include "base/clock.h"
 #include "base/option.h"
 #include "base/programs.h"
 #include "base/units.h"
@@ -25,7 +26,7 @@ static const struct option_spec specs[] = {
 	OPTION_SIZE_ROW(struct keeper_options, memory, "memory", 32 * MiB, 0,
 		"memory of the mounts together; 384MiB"),
 	OPTION_ROW(struct keeper_options, dead_after_ns, "dead-after", OPTION_DURATION,
-		.min = 100000000,
+		.min = CLOCK_SECOND / 10,
 		.help = "after so long without a mount's daemon its readers get EIO; 30s"),
 	OPTION_ROW(struct keeper_options, log_level, "log-level", OPTION_CHOICE,
 		.choices = "error|warn|info|debug", .help = "what to log; info"),
@@ -44,7 +45,7 @@ static const struct option_set set = {
 int command_keeper(int argc, char **argv)
 {
 	struct keeper_options options = {
-		.memory = 384 * MiB, .dead_after_ns = 30000000000ull, .log_level = "info"
+		.memory = 384 * MiB, .dead_after_ns = 30 * CLOCK_SECOND, .log_level = "info"
 	};
 	char program[PATH_MAX + 16];
 	char dir[PATH_MAX];
@@ -67,8 +68,8 @@ int command_keeper(int argc, char **argv)
 		return command_fail(EXIT_RUNTIME, &e);
 	(void)snprintf(program, sizeof(program), "%s/cachekeeper", dir); /* fits */
 	(void)snprintf(memory, sizeof(memory), "%" PRIu64, options.memory);
-	(void)snprintf(
-		dead_after, sizeof(dead_after), "%" PRIu64 "ms", options.dead_after_ns / 1000000);
+	(void)snprintf(dead_after, sizeof(dead_after), "%" PRIu64 "ms",
+		(uint64_t)(options.dead_after_ns / CLOCK_MS));
 	(void)execl(program, program, "--cache", cache.path, "--run", cache.run, "--memory", memory,
 		"--dead-after", dead_after, "--log-level", options.log_level, "--stay",
 		(char *)NULL);

@@ -20,8 +20,7 @@ static const struct option_set set = {
 	.program = "cachectl refresh",
 	.arguments = "DIR",
 	.about = "Lists the source of the mount at DIR again, and shows what has changed. Files "
-		 "that "
-		 "are open\nkeep the bytes they had.",
+		 "that are open\nkeep the bytes they had.",
 	.min_args = 1,
 	.max_args = 1,
 };

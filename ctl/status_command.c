@@ -2,13 +2,13 @@
  * are. */
 #include "admin/admin.h"
 #include "base/cleanup.h"
+#include "base/mount_table.h"
 #include "base/option.h"
 #include "base/units.h"
 #include "ctl/columns.h"
 #include "ctl/command.h"
 #include "ctl/fleet.h"
 #include "ctl/mount_point.h"
-#include "base/mount_table.h"
 #include "ctl/status_bounds.h"
 
 #include <string.h>
