@@ -6,7 +6,8 @@
  *
  *	HELLO	 version u32; a descriptor of anything below the mount comes with the first byte
  *	LIST	 samples u32, SHA-256 over the bodies of the SAMPLES that follow, 32 bytes
- *	SAMPLES	 per sample: offset u64, length u64 (0: to the file's end), path's bytes u32, path
+ *	SAMPLES	 per sample: offset u64, length u64 (0: to the file's end), path's bytes u32,
+ *		 path
  *	SAMPLER	 seed u64, epoch u64, rank u32, world u32, flags u32
  *	NUMBERS	 places in all u32, then numbers of samples u32, as many as fit
  *	FORGET	 nothing

@@ -1,5 +1,5 @@
-/* What an order feed needs of this mount: its table, its worker, a place for its socket. See order.h,
- * docs/order.md. */
+/* What an order feed needs of this mount: its table, its worker, a place for its socket. See
+ * order.h, docs/order.md. */
 #include "base/hash.h"
 #include "base/log.h"
 #include "fuse/cachefuse.h"

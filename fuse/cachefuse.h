@@ -6,8 +6,8 @@
 #include <stdint.h>
 #include "admin/admin.h"
 #include "client/client.h"
-#include "fuse/failures.h"
 #include "fuse/engine.h"
+#include "fuse/failures.h"
 #include "fuse/images.h"
 #include "fuse/mounted.h"
 #include "fuse/order.h"

@@ -33,8 +33,8 @@ static int choose_named(const struct engine_wish *wish, const struct engine **re
 	int r;
 
 	if (!engine)
-		return err_set(e, -EINVAL, "there is no engine \"%s\": give auto, native or fuse",
-			wish->engine);
+		return err_set(e, -EINVAL,
+			"there is no engine \"%s\": give auto, native, loop or fuse", wish->engine);
 	r = engine->probe(wish, e);
 	if (r < 0 && engine == &engine_native && engine_loop.probe(wish, NULL) == 0) {
 		engine = &engine_loop;

@@ -12,8 +12,8 @@
 #include <sys/types.h>
 #include "base/hash.h"
 #include "base/layout.h"
-#include "fuse/order.h"
 #include "client/order_proto.h"
+#include "fuse/order.h"
 #include "fuse/order_sampler.h"
 #include "fuse/order_samples.h"
 #include "fuse/order_window.h"
