@@ -122,11 +122,11 @@ static void add(json_t *list, json_t *json)
 static const json_t *mounts_of(const json_t *supervisor, const json_t *keeper, const json_t *state)
 {
 	const json_t *all = json_object_get(supervisor, "mounts");
-	const json_t *kept = json_object_get(keeper, "mounts");
+	const json_t *kept = json_object_get(keeper ? keeper : state, "mounts");
 
 	if (all && json_array_size(all) >= json_array_size(kept))
 		return all;
-	return kept ? kept : json_object_get(state, "mounts");
+	return kept;
 }
 
 static int visit(void *arg, const char *run)
@@ -134,7 +134,7 @@ static int visit(void *arg, const char *run)
 	struct found *found = arg;
 	json_t *supervisor = ask(run, "supervisor.sock");
 	json_t *keeper = ask(run, "keeper.sock");
-	json_t *state = supervisor || keeper ? NULL : fleet_state(run);
+	json_t *state = keeper ? NULL : fleet_state(run); /* it is being started again, or gone */
 	const json_t *mounts = mounts_of(supervisor, keeper, state);
 	const json_t *mount;
 	size_t i;
