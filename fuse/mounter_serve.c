@@ -6,6 +6,7 @@
 #include "fuse/users.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -88,6 +89,15 @@ int mounter_peer_new(struct mounter_host *host, const struct mounter_peer_config
 	return 0;
 }
 
+/* Its number may be another's once it is gone. */
+static bool connection_lives(const struct mounter_peer *peer)
+{
+	struct pollfd p = { .fd = peer->config.fuse_fd };
+
+	return peer->fuse_dev && kernel_is_fuse(p.fd) &&
+	       !(poll(&p, 1, 0) == 1 && p.revents & POLLERR);
+}
+
 void mounter_peer_free(struct mounter_peer *peer)
 {
 	struct mounter_host *host = peer ? peer->host : NULL;
@@ -97,9 +107,9 @@ void mounter_peer_free(struct mounter_peer *peer)
 		return;
 	CHECK_MAGIC(peer, MOUNTER_PEER_MAGIC);
 	pthread_mutex_lock(&host->lock);
-	if (peer->busy && peer->fuse_dev) {
+	if (peer->busy) {
 		pthread_mutex_unlock(&host->lock);
-		if (kernel_abort(peer->fuse_dev) < 0)
+		if (connection_lives(peer) && kernel_abort(peer->fuse_dev) < 0)
 			log_debug("no connection to cut", "mount=%u", peer->config.id);
 		pthread_mutex_lock(&host->lock);
 	}
@@ -131,17 +141,31 @@ static int do_hello(struct mounter_job *job)
 	return 0;
 }
 
+/* One at a time: a probe has a file of this process's name, and ends when nobody else has its
+ * connection. */
+static pthread_mutex_t probing = PTHREAD_MUTEX_INITIALIZER;
+
 static int do_probe(struct mounter_job *job)
 {
+	int r;
+
 	if (strcmp(job->request.path, job->peer->config.image_dir) != 0)
 		return err_set(&job->err, -EPERM, "%s is not where this daemon's images lie",
 			job->request.path);
-	return kernel_probe(job->request.path, &job->err);
+	pthread_mutex_lock(&probing);
+	r = kernel_probe(job->request.path, &job->err);
+	pthread_mutex_unlock(&probing);
+	return r;
 }
 
 static int do_probe_loop(struct mounter_job *job)
 {
-	return kernel_probe_loop(&job->err);
+	int r;
+
+	pthread_mutex_lock(&probing);
+	r = kernel_probe_loop(&job->err);
+	pthread_mutex_unlock(&probing);
+	return r;
 }
 
 static int do_mount_fuse(struct mounter_job *job)
@@ -172,6 +196,8 @@ static int do_local(struct mounter_job *job)
 {
 	struct mounter_peer *peer = job->peer;
 
+	if (job->request.flags & MOUNTER_FIRST)
+		mounter_drop_local(peer);
 	if (!peer->local) {
 		peer->local = malloc(LIMIT_DEVICES * sizeof(*peer->local));
 		if (!peer->local)
@@ -189,6 +215,24 @@ static int do_local(struct mounter_job *job)
 		peer->local[at] = TAKE_FD(job->fds[i]);
 	}
 	return 0;
+}
+
+/*
+ * Those that came are all that were sent for this image: a daemon, or a keeper, may have been
+ * replaced in between, and a device that its daemon does not know of is not kept as it is.
+ */
+static int check_local(const struct mounter_job *job, struct err *e)
+{
+	const struct mounter_peer *peer = job->peer;
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; peer->local && i < LIMIT_DEVICES; i++)
+		n += peer->local[i] >= 0;
+	return n == job->request.local
+		       ? 0
+		       : err_set(e, -ECONNRESET,
+				 "%u of %u devices came with the image: try it once more", n,
+				 job->request.local);
 }
 
 /* A directory that only root can change, and in it a file, not a link. */
@@ -228,16 +272,20 @@ static void note_superblock(struct mounter_job *job, const struct kernel_superbl
 static int do_mount_image(struct mounter_job *job)
 {
 	struct mounter_peer *peer = job->peer;
-	const struct kernel_image image = {
+	struct kernel_image image = {
 		.path = job->request.path,
 		.fuse_mount_fd = job->n_fds ? job->fds[0] : -1,
-		.local = peer->local,
 		.extents = job->request.number,
 		.directio = job->request.flags & MOUNTER_DIRECTIO,
 	};
 	struct kernel_superblock super = { 0 };
 	int r = check_image(job, &job->err);
 
+	if (!job->request.local)
+		mounter_drop_local(peer);
+	image.local = peer->local;
+	if (r == 0)
+		r = check_local(job, &job->err);
 	if (r == 0 && image.extents > LIMIT_DEVICES)
 		r = err_set(
 			&job->err, -E2BIG, "%u devices are more than an image has", image.extents);
