@@ -209,7 +209,7 @@ void mounter_label(const char *context)
 int mounter_probe(const char *dir, struct err *e)
 {
 	struct call call = { .request.op = MOUNTER_PROBE };
-	struct mounter_answer answer;
+	struct mounter_answer answer = { 0 };
 	int r;
 
 	if (!mounter_is_apart())
@@ -221,7 +221,7 @@ int mounter_probe(const char *dir, struct err *e)
 int mounter_probe_loop(struct err *e)
 {
 	struct call call = { .request.op = MOUNTER_PROBE_LOOP };
-	struct mounter_answer answer;
+	struct mounter_answer answer = { 0 };
 
 	return mounter_is_apart() ? ask(&call, &answer, e) : kernel_probe_loop(e);
 }
@@ -233,7 +233,7 @@ int mounter_mount_fuse(int dev_fd, const char *source, int *ret_fd, dev_t *ret_d
 		.fds = &dev_fd,
 		.ret_fd = ret_fd,
 	};
-	struct mounter_answer answer;
+	struct mounter_answer answer = { 0 };
 	int r;
 
 	if (!mounter_is_apart())
@@ -247,7 +247,7 @@ int mounter_mount_fuse(int dev_fd, const char *source, int *ret_fd, dev_t *ret_d
 }
 
 /* In portions: so many descriptors fit no message. */
-static int send_local(const struct kernel_image *image, struct err *e)
+static int send_local(const struct kernel_image *image, uint32_t *ret_n, struct err *e)
 {
 	uint32_t at = 0;
 	int r = 0;
@@ -266,8 +266,10 @@ static int send_local(const struct kernel_image *image, struct err *e)
 		}
 		call.request.n_fds = n;
 		call.fds = fds;
+		call.request.flags = *ret_n == 0 ? MOUNTER_FIRST : 0;
 		if (n)
 			r = ask_locked(&call, &answer, e);
+		*ret_n += n;
 	}
 	return r;
 }
@@ -283,7 +285,7 @@ int mounter_mount_image(const struct kernel_image *image, int *ret_fd,
 		.fds = &image->fuse_mount_fd,
 		.ret_fd = ret_fd,
 	};
-	struct mounter_answer answer;
+	struct mounter_answer answer = { 0 };
 	int r;
 
 	if (!mounter_is_apart())
@@ -292,7 +294,7 @@ int mounter_mount_image(const struct kernel_image *image, int *ret_fd,
 	if (r < 0)
 		return r;
 	pthread_mutex_lock(&keeper.lock); /* the devices and their image belong together */
-	r = send_local(image, e);
+	r = send_local(image, &call.request.local, e);
 	if (r == 0)
 		r = ask_locked(&call, &answer, e);
 	pthread_mutex_unlock(&keeper.lock);
@@ -312,7 +314,7 @@ int mounter_mount_loop(int fuse_mount_fd, const char *name, int *ret_fd,
 		.fds = &fuse_mount_fd,
 		.ret_fd = ret_fd,
 	};
-	struct mounter_answer answer;
+	struct mounter_answer answer = { 0 };
 	int r;
 
 	if (!mounter_is_apart())
@@ -331,7 +333,7 @@ int mounter_mount_loop(int fuse_mount_fd, const char *name, int *ret_fd,
 int mounter_hand(int dev_fd, struct err *e)
 {
 	struct call call = { .request = { .op = MOUNTER_HAND, .n_fds = 1 }, .fds = &dev_fd };
-	struct mounter_answer answer;
+	struct mounter_answer answer = { 0 };
 
 	return keeper.apart ? ask(&call, &answer, e) : 0;
 }
@@ -365,7 +367,7 @@ int mounter_attach(const struct mounter_attach *attach, struct err *e)
 {
 	int fds[2] = { attach->mount_fd, attach->point_fd };
 	struct call call = { .request = { .op = MOUNTER_ATTACH, .n_fds = 2 }, .fds = fds };
-	struct mounter_answer answer;
+	struct mounter_answer answer = { 0 };
 	int r;
 
 	if (!mounter_is_apart())
@@ -380,7 +382,7 @@ int mounter_share(const struct mounter_attach *attach, struct err *e)
 		.request = { .op = MOUNTER_SHARE, .n_fds = 1 },
 		.fds = &attach->point_fd,
 	};
-	struct mounter_answer answer;
+	struct mounter_answer answer = { 0 };
 	int r;
 
 	if (!mounter_is_apart())
@@ -395,7 +397,7 @@ int mounter_switch(int mount_fd, const char *mountpoint, dev_t from, dev_t to, s
 		.request = { .op = MOUNTER_SWITCH, .n_fds = 1, .point_dev = to, .fuse_dev = from },
 		.fds = &mount_fd,
 	};
-	struct mounter_answer answer;
+	struct mounter_answer answer = { 0 };
 	int r;
 
 	if (!mounter_is_apart())
@@ -409,7 +411,7 @@ int mounter_switch_end(const char *mountpoint, dev_t from, dev_t to, struct err 
 	struct call call = {
 		.request = { .op = MOUNTER_SWITCH_END, .point_dev = to, .fuse_dev = from },
 	};
-	struct mounter_answer answer;
+	struct mounter_answer answer = { 0 };
 	int r;
 
 	if (!mounter_is_apart())
@@ -423,7 +425,7 @@ int mounter_switch_end(const char *mountpoint, dev_t from, dev_t to, struct err 
 int mounter_leave(const char *mountpoint, uint32_t *ret_others, struct err *e)
 {
 	struct call call = { .request.op = MOUNTER_LEAVE };
-	struct mounter_answer answer;
+	struct mounter_answer answer = { 0 };
 	int r;
 
 	*ret_others = 0;
@@ -440,7 +442,7 @@ int mounter_leave(const char *mountpoint, uint32_t *ret_others, struct err *e)
 void mounter_stay(const char *mountpoint)
 {
 	struct call call = { .request.op = MOUNTER_STAY };
-	struct mounter_answer answer;
+	struct mounter_answer answer = { 0 };
 	int r = mounter_is_apart() ? set_path(&call, mountpoint, NULL) : 0;
 
 	if (r == 0 && mounter_is_apart())
@@ -453,7 +455,7 @@ void mounter_stay(const char *mountpoint)
 int mounter_any_point(char *ret_mountpoint)
 {
 	struct call call = { .request.op = MOUNTER_ANY_POINT };
-	struct mounter_answer answer;
+	struct mounter_answer answer = { 0 };
 	int r = mounter_is_apart() ? ask(&call, &answer, NULL) : -ENOENT;
 
 	if (r == 0 && ret_mountpoint)
@@ -464,7 +466,7 @@ int mounter_any_point(char *ret_mountpoint)
 unsigned int mounter_users(dev_t dev, char *out, size_t size)
 {
 	struct call call = { .request = { .op = MOUNTER_USERS, .point_dev = dev } };
-	struct mounter_answer answer;
+	struct mounter_answer answer = { 0 };
 
 	if (!mounter_is_apart())
 		return users_of(dev, 0, out, size);
@@ -504,7 +506,7 @@ int mounter_unmount(
 		.tick = tick,
 		.arg = arg,
 	};
-	struct mounter_answer answer;
+	struct mounter_answer answer = { 0 };
 	int r;
 
 	if (!mounter_is_apart())
@@ -518,7 +520,7 @@ int mounter_unmount(
 int mounter_abort(dev_t fuse_dev)
 {
 	struct call call = { .request = { .op = MOUNTER_ABORT, .fuse_dev = fuse_dev } };
-	struct mounter_answer answer;
+	struct mounter_answer answer = { 0 };
 
 	return mounter_is_apart() ? ask(&call, &answer, NULL) : kernel_abort(fuse_dev);
 }
@@ -528,7 +530,7 @@ uint32_t mounter_background(dev_t fuse_dev, uint32_t wanted)
 	struct call call = {
 		.request = { .op = MOUNTER_BACKGROUND, .fuse_dev = fuse_dev, .number = wanted },
 	};
-	struct mounter_answer answer;
+	struct mounter_answer answer = { 0 };
 
 	if (!mounter_is_apart())
 		return kernel_background(fuse_dev);
@@ -538,7 +540,7 @@ uint32_t mounter_background(dev_t fuse_dev, uint32_t wanted)
 int mounter_fuse_read_ahead(dev_t fuse_dev)
 {
 	struct call call = { .request = { .op = MOUNTER_READ_AHEAD, .fuse_dev = fuse_dev } };
-	struct mounter_answer answer;
+	struct mounter_answer answer = { 0 };
 
 	return mounter_is_apart() ? ask(&call, &answer, NULL) : kernel_fuse_read_ahead(fuse_dev);
 }

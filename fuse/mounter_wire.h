@@ -11,7 +11,7 @@
 #include "base/limits.h"
 #include "fuse/superblock.h"
 
-#define MOUNTER_MAGIC       0x4A713001u /* the last digits: the version */
+#define MOUNTER_MAGIC       0x4A713002u /* the last digits: the version */
 #define MOUNTER_FDS_MAX     64u         /* of one message */
 #define MOUNTER_LABEL_BYTES 256u
 
@@ -20,8 +20,9 @@
  *	PROBE		-			path: where images are to lie
  *	PROBE_LOOP	-			-
  *	MOUNT_FUSE	connection		source: "" for none; answer: mount, dev
- *	LOCAL		devices, 1 to 64	index: of each; for the next MOUNT_IMAGE
- *	MOUNT_IMAGE	[FUSE mount]		path, number: devices, MOUNTER_DIRECTIO; answer: mount, dev, number
+ *	LOCAL		devices, 1 to 64	index: of each; for the next MOUNT_IMAGE; MOUNTER_FIRST
+ *	MOUNT_IMAGE	[FUSE mount]		path, number: devices, local: how many came before, MOUNTER_DIRECTIO;
+ *						answer: mount, dev, number
  *	MOUNT_LOOP	FUSE mount		path: its file; answer: mount, dev, number
  *	ATTACH		mount, mount point	path, key, point_dev, fuse_dev, MOUNTER_REPLACE
  *	SHARE		mount point		path, key, MOUNTER_REPLACE
@@ -66,6 +67,7 @@ enum mounter_op {
 #define MOUNTER_DIRECTIO    4u
 #define MOUNTER_MAY_MOUNT   8u
 #define MOUNTER_MAY_BENEATH 16u
+#define MOUNTER_FIRST       32u /* forget those of an image that was never mounted */
 
 struct mounter_request {
 	uint32_t magic;
@@ -73,6 +75,7 @@ struct mounter_request {
 	uint32_t serial;
 	uint32_t flags;
 	uint32_t number;
+	uint32_t local;
 	uint32_t n_fds;
 	uint64_t point_dev;
 	uint64_t fuse_dev;

@@ -4,6 +4,7 @@
  */
 #include "tests/unit/fuse/mount_tests.h"
 
+#include <sys/mman.h>
 #include "fuse/mounter_wire.h"
 #include "fuse/unmount_helper.h"
 
@@ -153,6 +154,51 @@ static void not_its_own(void **state)
 	close(fds[1]);
 }
 
+/* Devices that were sent by a daemon which died before its image: no other one gets them. */
+static void devices_of_another_image(void **state)
+{
+	char images[] = "/tmp/granary-mounter-XXXXXX";
+	struct mounter_peer_config with = { .id = 2, .mountpoint = "/nowhere", .admin = "" };
+	struct mounter_request local = request_of(MOUNTER_LOCAL, 2);
+	struct mounter_request mount = request_of(MOUNTER_MOUNT_IMAGE, 0);
+	int fds[2] = { memfd_create("a", MFD_CLOEXEC), memfd_create("b", MFD_CLOEXEC) };
+	char text[ERR_TEXT_MAX];
+	int fd;
+
+	(void)state;
+	assert_non_null(mkdtemp(images));
+	mounter_peer_free(peer);
+	with.image_dir = images;
+	with.socket = pair[0];
+	with.fuse_fd = -1;
+	assert_int_equal(mounter_peer_new(host, &with, &peer), 0);
+	assert_true(snprintf(mount.path, sizeof(mount.path), "%s/image", images) > 0);
+	fd = open(mount.path, O_CREAT | O_WRONLY | O_CLOEXEC, 0600); /* empty: no kernel takes it */
+	assert_true(fd >= 0);
+	mount.number = 4;
+	local.index[1] = 1;
+	local.flags = MOUNTER_FIRST;
+	assert_int_equal(ask_raw(&local, fds, 2, text), 0);
+	mount.local = 1; /* its own, which the keeper has not seen */
+	assert_int_equal(ask_raw(&mount, NULL, 0, text), -ECONNRESET);
+	assert_non_null(strstr(text, "2 of 1 devices"));
+	assert_int_equal(ask_raw(&local, fds, 2, text), 0);
+	local.n_fds = 1; /* of the next one, which begins anew */
+	assert_int_equal(ask_raw(&local, fds, 1, text), 0);
+	mount.local = 2;
+	assert_int_equal(ask_raw(&mount, NULL, 0, text), -ECONNRESET);
+	assert_non_null(strstr(text, "1 of 2 devices"));
+	assert_int_equal(ask_raw(&local, fds, 1, text), 0);
+	mount.local = 1;
+	assert_int_not_equal(ask_raw(&mount, NULL, 0, text), 0);
+	assert_null(strstr(text, "devices came"));
+	unlink(mount.path);
+	rmdir(images);
+	close(fd);
+	close(fds[0]);
+	close(fds[1]);
+}
+
 /* Whoever waited for a keeper that died learns of it; who asked nobody yet is served. */
 static void remembered(void **state)
 {
@@ -212,6 +258,8 @@ int main(void)
 	const struct CMUnitTest messages[] = {
 		cmocka_unit_test_setup_teardown(no_requests, keeper_only, keeper_only_end),
 		cmocka_unit_test_setup_teardown(not_its_own, keeper_only, keeper_only_end),
+		cmocka_unit_test_setup_teardown(
+			devices_of_another_image, keeper_only, keeper_only_end),
 		cmocka_unit_test_setup_teardown(remembered, keeper_only, keeper_only_end),
 	};
 	const struct CMUnitTest mounts[] = {
