@@ -69,6 +69,7 @@ static void advance_mount(struct keeper *k, struct mount *mount)
 		return;
 	look_at_point(mount);
 	if (c->state == CHILD_STOPPED && mount->started && mount_is_shared(mount)) {
+		mount->handing = 0; /* it has no daemon any more */
 		if (mount->given_up && detach_mount(mount->mountpoint, true, NULL) < 0)
 			log_warn("nobody's mount stays", "mountpoint=\"%s\"", mount->mountpoint);
 		return;
@@ -149,6 +150,16 @@ static void watch(struct watches *w, int fd, struct mount *mount, enum watched w
 	w->polls[w->n++] = (struct pollfd){ .fd = fd, .events = POLLIN };
 }
 
+/*
+ * While this process waits to be replaced those that serve are answered by its successor; one that
+ * starts, or ends, is waited for.
+ */
+static bool may_ask(const struct keeper *k, const struct mount *mount)
+{
+	return mount->state == MOUNT_ACTIVE &&
+	       (!k->upgrade[0] || k->ending || mount->child.state != CHILD_SERVING);
+}
+
 static void collect(struct keeper *k, int signal_fd, struct watches *w)
 {
 	w->n = 0;
@@ -161,7 +172,7 @@ static void collect(struct keeper *k, int signal_fd, struct watches *w)
 		watch(w, mount->child.pidfd, mount, WATCH_END);
 		if (mount->dead && !mount->lost)
 			watch(w, mount->fds.fuse, mount, WATCH_DEVICE);
-		if (mount->state == MOUNT_ACTIVE && !k->upgrade[0]) /* else its successor serves */
+		if (may_ask(k, mount))
 			watch(w, mounter_peer_fd(mount->peer), mount, WATCH_ASKED);
 	}
 }
