@@ -162,11 +162,13 @@ void mount_look_dead(struct keeper *k, struct mount *mount)
 
 uint64_t mount_dead_due(const struct keeper *k, const struct mount *mount)
 {
+	uint64_t due;
+
 	if (mount->dead_since == 0)
 		return 0;
 	if (!mount->dead)
 		return mount->dead_since + k->config->dead_after_ns;
-	return mount->child.state == CHILD_STARTING
-		       ? mount->child.since_ns + k->config->dead_after_ns
-		       : 0;
+	due = mount->child.since_ns + k->config->dead_after_ns;
+	/* Killed already: its end is seen, or it is looked at again in a second. */
+	return mount->child.state == CHILD_STARTING && due > clock_mono_ns() ? due : 0;
 }

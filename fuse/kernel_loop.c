@@ -69,7 +69,7 @@ _Noreturn static void configure_main(int loop_fd, int fuse_mount_fd, const char 
 	int fd;
 
 	kernel_close_others(keep, ARRAY_SIZE(keep));
-	fd = openat(fuse_mount_fd, name, O_RDONLY | O_CLOEXEC);
+	fd = openat(fuse_mount_fd, name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC);
 	if (fd < 0)
 		_exit(errno & 0xff);
 	config.fd = (__u32)fd;

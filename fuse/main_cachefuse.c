@@ -28,6 +28,7 @@
 #include "fuse/mounter.h"
 #include "fuse/mountpoint.h"
 #include "fuse/probe_command.h"
+#include "fuse/superblock.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -736,7 +737,9 @@ static void end_by_signal(struct cachefuse *c)
 	char other[PATH_MAX];
 	int r = end_point(c, NULL);
 
-	while (r == 0 && mounter_any_point(other) == 0)
+	/* One that was unmounted by hand is named until the keeper has seen that. */
+	for (uint32_t i = 0; i < SUPERBLOCK_POINTS_MAX && r == 0 && mounter_any_point(other) == 0;
+		i++)
 		r = end_point(c, other);
 	atomic_store(&c->gone, true);
 }
