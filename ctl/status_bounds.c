@@ -3,6 +3,7 @@
 #include "base/cleanup.h"
 #include "base/units.h"
 #include "ctl/columns.h"
+#include "ctl/status_notes.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -38,22 +39,18 @@ static const char *const titles[COLUMNS] = {
 	[LEFT_OUT] = "LOG LEFT OUT",
 };
 
-static uint64_t number(const json_t *json, const char *name)
-{
-	return (uint64_t)json_integer_value(json_object_get(json, name));
-}
-
 /* "17/1024", or "17" when there is no maximum. */
 static char *of_max(const json_t *bounds, const char *name, char out[32])
 {
 	const json_t *use = json_object_get(bounds, name);
-	uint64_t most = number(use, "max");
+	uint64_t most = status_number(use, "max");
 
 	if (most)
-		(void)snprintf(out, 32, "%llu/%llu", (unsigned long long)number(use, "used"),
+		(void)snprintf(out, 32, "%llu/%llu", (unsigned long long)status_number(use, "used"),
 			(unsigned long long)most); /* cut, if ever: for people */
 	else
-		(void)snprintf(out, 32, "%llu", (unsigned long long)number(use, "used")); /* fits */
+		(void)snprintf(
+			out, 32, "%llu", (unsigned long long)status_number(use, "used")); /* fits */
 	return out;
 }
 
@@ -67,8 +64,8 @@ static char *most_of(const json_t *memory, char out[64])
 	char size[16];
 
 	json_object_foreach ((json_t *)(uintptr_t)json_object_get(memory, "users"), name, user)
-		if (number(user, "used") > bytes) {
-			bytes = number(user, "used");
+		if (status_number(user, "used") > bytes) {
+			bytes = status_number(user, "used");
 			most = name;
 		}
 	if (!most)
@@ -90,15 +87,16 @@ static int add(struct columns *columns, const json_t *daemon)
 
 	if (!bounds)
 		return 0; /* does not answer */
-	(void)snprintf(pid, sizeof(pid), "%llu", (unsigned long long)number(daemon, "pid"));
+	(void)snprintf(pid, sizeof(pid), "%llu", (unsigned long long)status_number(daemon, "pid"));
 	(void)snprintf(left, sizeof(left), "%llu",
-		(unsigned long long)number(json_object_get(bounds, "log"), "left_out")); /* fits */
+		(unsigned long long)status_number(
+			json_object_get(bounds, "log"), "left_out")); /* fits */
 	cells[DAEMON] = json_string_value(json_object_get(daemon, "process"));
 	cells[PID] = pid;
-	cells[MEMORY] = units_size(number(memory, "used"), sizes[0], sizeof(sizes[0]));
-	cells[PEAK] = units_size(number(memory, "peak"), sizes[1], sizeof(sizes[1]));
-	cells[MAX] = number(memory, "max")
-			     ? units_size(number(memory, "max"), sizes[2], sizeof(sizes[2]))
+	cells[MEMORY] = units_size(status_number(memory, "used"), sizes[0], sizeof(sizes[0]));
+	cells[PEAK] = units_size(status_number(memory, "peak"), sizes[1], sizeof(sizes[1]));
+	cells[MAX] = status_number(memory, "max")
+			     ? units_size(status_number(memory, "max"), sizes[2], sizeof(sizes[2]))
 			     : NULL;
 	cells[MOST] = most_of(memory, most);
 	cells[FILES] = of_max(bounds, "descriptors", counts[0]);
@@ -134,7 +132,7 @@ static void note(const json_t *daemon)
 	const json_t *bounds = json_object_get(daemon, "bounds");
 	const json_t *files = json_object_get(bounds, "descriptors");
 	const char *name = json_string_value(json_object_get(daemon, "process"));
-	uint64_t left = number(json_object_get(bounds, "log"), "left_out");
+	uint64_t left = status_number(json_object_get(bounds, "log"), "left_out");
 
 	if (!name)
 		return;
@@ -142,11 +140,12 @@ static void note(const json_t *daemon)
 		(void)printf("note: %s left out %llu lines of log, more than it may write: the "
 			     "lines it wrote say why\n",
 			name, (unsigned long long)left);
-	if (number(files, "used") * 100 >= number(files, "max") * NEARLY && number(files, "max"))
+	if (status_number(files, "used") * 100 >= status_number(files, "max") * NEARLY &&
+		status_number(files, "max"))
 		(void)printf("note: %s has %llu of %llu descriptors: raise the limit of open files "
 			     "(ulimit -n)\n",
-			name, (unsigned long long)number(files, "used"),
-			(unsigned long long)number(files, "max"));
+			name, (unsigned long long)status_number(files, "used"),
+			(unsigned long long)status_number(files, "max"));
 }
 
 void status_bounds_notes(const json_t *const lists[])

@@ -10,10 +10,9 @@
 #include "ctl/fleet.h"
 #include "ctl/mount_point.h"
 #include "ctl/status_bounds.h"
+#include "ctl/status_notes.h"
 
 #include <string.h>
-
-#define OTHERS_SHOWN 3u /* mounts of other users; they are no business of this one */
 
 struct status_options {
 	const char *output;
@@ -31,17 +30,6 @@ static const struct option_set set = {
 	.specs = specs,
 	.n = ARRAY_SIZE(specs),
 	.max_args = 1,
-};
-
-/* What was found; arrays are owned. */
-struct found {
-	const char *only; /* mount point, or NULL: all */
-	json_t *mounts;
-	json_t *workers;
-	json_t *masters;
-	json_t *supervisors;
-	json_t *keepers;
-	json_t *others; /* mounts in the kernel of which no daemon answered */
 };
 
 /* ---- gathering ------------------------------------------------------------------------------- */
@@ -67,7 +55,8 @@ static bool is_mounted(const json_t *mount)
 }
 
 /* The mount's own answer, over what the supervisor knows of it. */
-static void add_mount(struct found *found, const char *run, const json_t *known, bool supervised)
+static void add_mount(
+	struct status_found *found, const char *run, const json_t *known, bool supervised)
 {
 	static const char *const kept[] = { "name", "pid", "state", "restarts", "last_failure",
 		"upgrades", "refused", "source", "mountpoint", "socket", "point", "server" };
@@ -96,7 +85,7 @@ static void add_mount(struct found *found, const char *run, const json_t *known,
 	(void)json_array_append_new(found->mounts, json);         /* status */
 }
 
-static bool concerns(const struct found *found, const json_t *mounts)
+static bool concerns(const struct status_found *found, const json_t *mounts)
 {
 	const json_t *mount;
 	size_t i;
@@ -131,7 +120,7 @@ static const json_t *mounts_of(const json_t *supervisor, const json_t *keeper, c
 
 static int visit(void *arg, const char *run)
 {
-	struct found *found = arg;
+	struct status_found *found = arg;
 	json_t *supervisor = ask(run, "supervisor.sock");
 	json_t *keeper = ask(run, "keeper.sock");
 	json_t *state = keeper ? NULL : fleet_state(run); /* it is being started again, or gone */
@@ -160,7 +149,7 @@ static int visit(void *arg, const char *run)
 
 static int add_other(void *arg, const struct mount_entry *entry)
 {
-	struct found *found = arg;
+	struct status_found *found = arg;
 	const json_t *mount;
 	size_t i;
 
@@ -179,12 +168,7 @@ static int add_other(void *arg, const struct mount_entry *entry)
 
 /* ---- table ----------------------------------------------------------------------------------- */
 
-static uint64_t number(const json_t *json, const char *name)
-{
-	return (uint64_t)json_integer_value(json_object_get(json, name));
-}
-
-static const json_t *worker_of(const struct found *found, const json_t *mount)
+static const json_t *worker_of(const struct status_found *found, const json_t *mount)
 {
 	const char *run = json_string_value(json_object_get(mount, "run"));
 	const json_t *worker;
@@ -218,12 +202,12 @@ static const char *hit_ratio(const json_t *mount, const json_t *source, char *ou
 {
 	const json_t *counters = json_object_get(mount, "counters");
 	const json_t *client = json_object_get(counters, "client");
-	uint64_t origin = number(json_object_get(source, "origin"), "bytes");
+	uint64_t origin = status_number(json_object_get(source, "origin"), "bytes");
 	uint64_t given;
 
 	if (!client)
 		client = counters;
-	given = number(client, "local_bytes") + number(client, "remote_bytes");
+	given = status_number(client, "local_bytes") + status_number(client, "remote_bytes");
 	if (given == 0)
 		(void)snprintf(out, size, "-");
 	else
@@ -232,16 +216,11 @@ static const char *hit_ratio(const json_t *mount, const json_t *source, char *ou
 	return out;
 }
 
-static const char *text_of(const json_t *json, const char *name)
-{
-	return json_string_value(json_object_get(json, name));
-}
-
 /* "serving (restarts: 2)" */
 static void state_text(const json_t *mount, char *out, size_t size)
 {
-	const char *state = text_of(mount, "state");
-	uint64_t restarts = number(mount, "restarts");
+	const char *state = status_text(mount, "state");
+	uint64_t restarts = status_number(mount, "restarts");
 
 	if (restarts)
 		(void)snprintf(out, size, "%s (restarts: %llu)", state ? state : "?",
@@ -288,8 +267,8 @@ static const char *const titles[WIDE] = {
 /* "lru, quota 48.0MiB, priority 2, pinned"; NULL: nothing is known of the source. */
 static const char *policy_text(const json_t *space, char *out, size_t size)
 {
-	uint64_t quota = number(space, "quota");
-	uint64_t priority = number(space, "priority");
+	uint64_t quota = status_number(space, "quota");
+	uint64_t priority = status_number(space, "priority");
 	char most[16];
 	char how[32] = "";
 
@@ -297,8 +276,8 @@ static const char *policy_text(const json_t *space, char *out, size_t size)
 		return NULL;
 	if (priority)
 		(void)snprintf(how, sizeof(how), ", priority %llu", (unsigned long long)priority);
-	(void)snprintf(out, size, "%s%s%s%s%s", text_of(space, "evict"), quota ? ", quota " : "",
-		quota ? units_size(quota, most, sizeof(most)) : "", how,
+	(void)snprintf(out, size, "%s%s%s%s%s", status_text(space, "evict"),
+		quota ? ", quota " : "", quota ? units_size(quota, most, sizeof(most)) : "", how,
 		json_is_true(json_object_get(space, "pin")) ? ", pinned" : "");
 	return out;
 }
@@ -312,12 +291,12 @@ static const char *extents_text(const json_t *worker, const json_t *source, char
 	size_t i;
 
 	json_array_foreach (json_object_get(worker, "tiers"), i, tier)
-		all += number(tier, "extents");
+		all += status_number(tier, "extents");
 	if (json_is_object(extents))
 		(void)snprintf(out, size, "%llu/%llu/%llu",
-			(unsigned long long)number(extents, "sealed"),
-			(unsigned long long)number(extents, "complete"),
-			(unsigned long long)number(extents, "all")); /* fits */
+			(unsigned long long)status_number(extents, "sealed"),
+			(unsigned long long)status_number(extents, "complete"),
+			(unsigned long long)status_number(extents, "all")); /* fits */
 	else
 		(void)snprintf(out, size, "%llu", (unsigned long long)all); /* fits */
 	return out;
@@ -327,15 +306,15 @@ static const char *extents_text(const json_t *worker, const json_t *source, char
 static const char *mode_text(const json_t *mount, char *out, size_t size)
 {
 	const json_t *sealed = json_object_get(mount, "sealed");
-	const char *integrity = text_of(mount, "integrity");
+	const char *integrity = status_text(mount, "integrity");
 
 	if (!json_is_object(sealed))
 		return integrity && strcmp(integrity, "strict") == 0 ? integrity : NULL;
-	if (number(sealed, "local") == number(sealed, "extents"))
-		return text_of(sealed, "mode");
-	(void)snprintf(out, size, "%s %llu/%llu", text_of(sealed, "mode"),
-		(unsigned long long)number(sealed, "local"),
-		(unsigned long long)number(sealed, "extents"));
+	if (status_number(sealed, "local") == status_number(sealed, "extents"))
+		return status_text(sealed, "mode");
+	(void)snprintf(out, size, "%s %llu/%llu", status_text(sealed, "mode"),
+		(unsigned long long)status_number(sealed, "local"),
+		(unsigned long long)status_number(sealed, "extents"));
 	return out;
 }
 
@@ -346,20 +325,21 @@ static void print_room(const json_t *worker)
 	size_t i;
 
 	json_array_foreach (json_object_get(worker, "tiers"), i, tier) {
-		uint64_t held = number(tier, "held");
+		uint64_t held = status_number(tier, "held");
 		char used[16];
 		char most[16];
 		char kept[16];
 
-		(void)printf("tier: %s: %s, %s of %s, %s%s%s\n", text_of(tier, "path"),
-			text_of(tier, "kind"), units_size(number(tier, "used"), used, sizeof(used)),
-			units_size(number(tier, "capacity"), most, sizeof(most)),
-			text_of(tier, "state"), held ? ", evicted but still open: " : "",
+		(void)printf("tier: %s: %s, %s of %s, %s%s%s\n", status_text(tier, "path"),
+			status_text(tier, "kind"),
+			units_size(status_number(tier, "used"), used, sizeof(used)),
+			units_size(status_number(tier, "capacity"), most, sizeof(most)),
+			status_text(tier, "state"), held ? ", evicted but still open: " : "",
 			held ? units_size(held, kept, sizeof(kept)) : "");
 	}
 }
 
-static int add_row(struct columns *columns, const struct found *found, const json_t *mount)
+static int add_row(struct columns *columns, const struct status_found *found, const json_t *mount)
 {
 	const json_t *worker = worker_of(found, mount);
 	const json_t *source = source_of(worker, mount);
@@ -379,161 +359,30 @@ static int add_row(struct columns *columns, const struct found *found, const jso
 	size_t i;
 
 	json_array_foreach (json_object_get(worker, "tiers"), i, tier)
-		capacity += number(tier, "capacity");
+		capacity += status_number(tier, "capacity");
 	(void)snprintf(files, sizeof(files), "%llu",
-		(unsigned long long)number(mount, "files")); /* fits */
+		(unsigned long long)status_number(mount, "files")); /* fits */
 	state_text(mount, state, sizeof(state));
-	cells[MOUNT] = text_of(mount, "mountpoint");
-	cells[SOURCE] = text_of(mount, "source");
+	cells[MOUNT] = status_text(mount, "mountpoint");
+	cells[SOURCE] = status_text(mount, "source");
 	cells[FILES] = answers ? files : NULL;
-	cells[SIZE] = !answers ? NULL : units_size(number(mount, "bytes"), size, sizeof(size));
+	cells[SIZE] =
+		!answers ? NULL : units_size(status_number(mount, "bytes"), size, sizeof(size));
 	cells[CACHED] =
-		source ? units_size(number(source, "cached_bytes"), cached, sizeof(cached)) : NULL;
+		source ? units_size(status_number(source, "cached_bytes"), cached, sizeof(cached))
+		       : NULL;
 	cells[HIT] = hit_ratio(mount, source, hit, sizeof(hit));
-	cells[ENGINE] = text_of(mount, "engine");
+	cells[ENGINE] = status_text(mount, "engine");
 	cells[STATE] = state;
 	cells[CAPACITY] = worker ? units_size(capacity, room, sizeof(room)) : NULL;
 	cells[EXTENTS] = worker ? extents_text(worker, source, extents, sizeof(extents)) : NULL;
 	cells[MODE] = mode_text(mount, mode, sizeof(mode));
 	cells[POLICY] = policy_text(json_object_get(source, "space"), policy, sizeof(policy));
-	cells[WHY] = text_of(mount, "engine_why");
+	cells[WHY] = status_text(mount, "engine_why");
 	return columns_add(columns, cells);
 }
 
-/* What went wrong with the origin since the worker started; all of it was tried again. */
-static void print_origin(const json_t *worker)
-{
-	const json_t *source;
-	const json_t *value;
-	const char *name;
-	size_t i;
-
-	json_array_foreach (json_object_get(worker, "sources"), i, source) {
-		const char *gap = "note: failed attempts at the origin: ";
-
-		json_object_foreach (json_object_get(source, "origin"), name, value) {
-			if (strncmp(name, "cause_", 6) != 0 || json_integer_value(value) == 0)
-				continue;
-			(void)printf("%s%s %" JSON_INTEGER_FORMAT, gap, name + 6,
-				json_integer_value(value));
-			gap = ", ";
-		}
-		if (*gap == ',')
-			(void)printf(": causes are explained in docs/operations.md\n");
-	}
-}
-
-static void print_others(const struct found *found)
-{
-	const json_t *other;
-	char as[64];
-	unsigned int foreign = 0;
-	size_t i;
-
-	json_array_foreach (found->others, i, other) {
-		const char *point = text_of(other, "mountpoint");
-		unsigned int user = (unsigned int)number(other, "user");
-
-		if (user != geteuid() && ++foreign <= OTHERS_SHOWN)
-			(void)printf("note: %s is mounted by user %u: seen with %s status\n", point,
-				user, command_as_user(user, as, sizeof(as)));
-		else if (user == geteuid())
-			(void)printf("note: %s is mounted, but no daemon of it is found: say the "
-				     "GRANARY_RUN_DIR it was mounted with, or take it off with "
-				     "cachectl umount %s\n",
-				point, point);
-	}
-	if (foreign > OTHERS_SHOWN)
-		(void)printf("note: and %u mounts more of other users\n", foreign - OTHERS_SHOWN);
-}
-
-/* Mounts that nobody will serve again. */
-static void print_dead(const struct found *found)
-{
-	const json_t *mount;
-	size_t i;
-
-	json_array_foreach (found->mounts, i, mount) {
-		const char *run = text_of(mount, "run");
-		const char *state = text_of(mount, "state");
-		const char *point = text_of(mount, "mountpoint");
-
-		if (state && strcmp(state, "unreachable") == 0 && run &&
-			!fleet_alive(run, "supervisor.sock") && !fleet_alive(run, "keeper.sock"))
-			(void)printf("note: no daemon serves %s any more: cachectl umount %s, then "
-				     "mount it again\n",
-				point, point);
-	}
-}
-
-static void print_notices(const struct found *found)
-{
-	const json_t *master;
-	const json_t *source;
-	size_t i;
-	size_t k;
-
-	json_array_foreach (found->masters, i, master)
-		json_array_foreach (json_object_get(master, "sources"), k, source) {
-			const char *notice = json_string_value(json_object_get(source, "notice"));
-
-			if (notice)
-				(void)printf("note: %s\n", notice);
-		}
-}
-
-static void print_daemons(const struct found *found)
-{
-	const json_t *supervisor;
-	const json_t *daemon;
-	size_t i;
-	size_t k;
-
-	json_array_foreach (found->supervisors, i, supervisor)
-		json_array_foreach (json_object_get(supervisor, "daemons"), k, daemon) {
-			const char *failure =
-				json_string_value(json_object_get(daemon, "last_failure"));
-
-			if (number(daemon, "restarts") > 0)
-				(void)printf("note: restarts of %s: %llu%s%s\n",
-					json_string_value(json_object_get(daemon, "name")),
-					(unsigned long long)number(daemon, "restarts"),
-					failure ? ", last because " : "", failure ? failure : "");
-		}
-}
-
-/* Tiers that are not in full service, and what the scrub does or has found. */
-static void print_tiers(const struct found *found)
-{
-	const json_t *worker;
-	const json_t *tier;
-	size_t i;
-	size_t k;
-
-	json_array_foreach (found->workers, i, worker) {
-		const json_t *scrub = json_object_get(worker, "scrub");
-		const char *doing = text_of(scrub, "state");
-		const char *which = doing && strcmp(doing, "ordered") == 0 ? "ordered" : "pass";
-		const json_t *tally = json_object_get(scrub, which);
-
-		json_array_foreach (json_object_get(worker, "tiers"), k, tier) {
-			const char *state = text_of(tier, "state");
-			const char *reason = text_of(tier, "reason");
-
-			if (state && strcmp(state, "ok") != 0)
-				(void)printf("note: tier %s is %s: %s\n", text_of(tier, "path"),
-					state, reason && *reason ? reason : "no reason known");
-		}
-		if (doing && strcmp(doing, "idle") != 0)
-			(void)printf("note: scrub (%s): %llu chunks, %llu pieces read, %llu "
-				     "damaged\n",
-				doing, (unsigned long long)number(tally, "chunks"),
-				(unsigned long long)number(tally, "pieces"),
-				(unsigned long long)number(tally, "bad_pieces"));
-	}
-}
-
-static int print_table(const struct found *found, bool wide)
+static int print_table(const struct status_found *found, bool wide)
 {
 	const json_t *const daemons[] = { found->supervisors, found->keepers, found->masters,
 		found->workers, found->mounts, NULL };
@@ -553,21 +402,17 @@ static int print_table(const struct found *found, bool wide)
 		columns_print(&columns, stdout);
 	else
 		(void)printf("nothing is mounted%s\n", geteuid() == 0 ? "" : " by you");
-	print_dead(found);
-	print_others(found);
-	print_notices(found);
-	print_daemons(found);
-	print_tiers(found);
+	status_notes_print(found);
 	json_array_foreach (found->workers, i, one) {
 		if (wide)
 			print_room(one);
-		print_origin(one);
+		status_notes_origin(one);
 	}
 	status_bounds_notes(daemons);
 	return wide && i > 0 ? status_bounds_print(daemons) : 0;
 }
 
-static int print_json(const struct found *found)
+static int print_json(const struct status_found *found)
 {
 	json_t *first = json_array_get(found->supervisors, 0);
 	json_t *all = json_pack("{s:O, s:O, s:O, s:O, s:O, s:O, s:O?}", "mounts", found->mounts,
@@ -583,7 +428,7 @@ static int print_json(const struct found *found)
 int command_status(int argc, char **argv)
 {
 	struct status_options options = { .output = "table" };
-	struct found found = {
+	struct status_found found = {
 		.mounts = json_array(),
 		.workers = json_array(),
 		.masters = json_array(),

@@ -1,0 +1,151 @@
+/* Remarks of `cachectl status`. See status_notes.h. */
+#include "ctl/status_notes.h"
+#include "ctl/command.h"
+#include "ctl/fleet.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#define OTHERS_SHOWN 3u /* mounts of other users; they are no business of this one */
+
+static void print_others(const struct status_found *found)
+{
+	const json_t *other;
+	char as[64];
+	unsigned int foreign = 0;
+	size_t i;
+
+	json_array_foreach (found->others, i, other) {
+		const char *point = status_text(other, "mountpoint");
+		unsigned int user = (unsigned int)status_number(other, "user");
+
+		if (user != geteuid() && ++foreign <= OTHERS_SHOWN)
+			(void)printf("note: %s is mounted by user %u: seen with %s status\n", point,
+				user, command_as_user(user, as, sizeof(as)));
+		else if (user == geteuid())
+			(void)printf("note: %s is mounted, but no daemon of it is found: say the "
+				     "GRANARY_RUN_DIR it was mounted with, or take it off with "
+				     "cachectl umount %s\n",
+				point, point);
+	}
+	if (foreign > OTHERS_SHOWN)
+		(void)printf("note: and %u mounts more of other users\n", foreign - OTHERS_SHOWN);
+}
+
+/* Mounts that nobody will serve again. */
+static void print_dead(const struct status_found *found)
+{
+	const json_t *mount;
+	size_t i;
+
+	json_array_foreach (found->mounts, i, mount) {
+		const char *run = status_text(mount, "run");
+		const char *state = status_text(mount, "state");
+		const char *point = status_text(mount, "mountpoint");
+
+		if (state && strcmp(state, "unreachable") == 0 && run &&
+			!fleet_alive(run, "supervisor.sock") && !fleet_alive(run, "keeper.sock"))
+			(void)printf("note: no daemon serves %s any more: cachectl umount %s, then "
+				     "mount it again\n",
+				point, point);
+	}
+}
+
+static void print_notices(const struct status_found *found)
+{
+	const json_t *master;
+	const json_t *source;
+	size_t i;
+	size_t k;
+
+	json_array_foreach (found->masters, i, master)
+		json_array_foreach (json_object_get(master, "sources"), k, source) {
+			const char *notice = json_string_value(json_object_get(source, "notice"));
+
+			if (notice)
+				(void)printf("note: %s\n", notice);
+		}
+}
+
+static void print_daemons(const struct status_found *found)
+{
+	const json_t *supervisor;
+	const json_t *daemon;
+	size_t i;
+	size_t k;
+
+	json_array_foreach (found->supervisors, i, supervisor)
+		json_array_foreach (json_object_get(supervisor, "daemons"), k, daemon) {
+			const char *failure =
+				json_string_value(json_object_get(daemon, "last_failure"));
+
+			if (status_number(daemon, "restarts") > 0)
+				(void)printf("note: restarts of %s: %llu%s%s\n",
+					json_string_value(json_object_get(daemon, "name")),
+					(unsigned long long)status_number(daemon, "restarts"),
+					failure ? ", last because " : "", failure ? failure : "");
+		}
+}
+
+/* Tiers that are not in full service, and what the scrub does or has found. */
+static void print_tiers(const struct status_found *found)
+{
+	const json_t *worker;
+	const json_t *tier;
+	size_t i;
+	size_t k;
+
+	json_array_foreach (found->workers, i, worker) {
+		const json_t *scrub = json_object_get(worker, "scrub");
+		const char *doing = status_text(scrub, "state");
+		const char *which = doing && strcmp(doing, "ordered") == 0 ? "ordered" : "pass";
+		const json_t *tally = json_object_get(scrub, which);
+
+		json_array_foreach (json_object_get(worker, "tiers"), k, tier) {
+			const char *state = status_text(tier, "state");
+			const char *reason = status_text(tier, "reason");
+
+			if (state && strcmp(state, "ok") != 0)
+				(void)printf("note: tier %s is %s: %s\n", status_text(tier, "path"),
+					state, reason && *reason ? reason : "no reason known");
+		}
+		if (doing && strcmp(doing, "idle") != 0)
+			(void)printf("note: scrub (%s): %llu chunks, %llu pieces read, %llu "
+				     "damaged\n",
+				doing, (unsigned long long)status_number(tally, "chunks"),
+				(unsigned long long)status_number(tally, "pieces"),
+				(unsigned long long)status_number(tally, "bad_pieces"));
+	}
+}
+
+void status_notes_print(const struct status_found *found)
+{
+	print_dead(found);
+	print_others(found);
+	print_notices(found);
+	print_daemons(found);
+	print_tiers(found);
+}
+
+void status_notes_origin(const json_t *worker)
+{
+	const json_t *source;
+	const json_t *value;
+	const char *name;
+	size_t i;
+
+	json_array_foreach (json_object_get(worker, "sources"), i, source) {
+		const char *gap = "note: failed attempts at the origin: ";
+
+		json_object_foreach (json_object_get(source, "origin"), name, value) {
+			if (strncmp(name, "cause_", 6) != 0 || json_integer_value(value) == 0)
+				continue;
+			(void)printf("%s%s %" JSON_INTEGER_FORMAT, gap, name + 6,
+				json_integer_value(value));
+			gap = ", ";
+		}
+		if (*gap == ',')
+			(void)printf(": causes are explained in docs/operations.md\n");
+	}
+}
