@@ -7,11 +7,13 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
+#include <linux/openat2.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mount.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 
 #define DETACH_NS (10 * CLOCK_SECOND)
@@ -94,13 +96,36 @@ void detach_cut_connection(pid_t pid)
 
 /* ---- helper ---------------------------------------------------------------------------------- */
 
+int detach_here(const char *point, int flags)
+{
+	const struct open_how how = { .flags = O_PATH | O_DIRECTORY | O_CLOEXEC,
+		.resolve = RESOLVE_NO_SYMLINKS };
+	const char *name = strrchr(point, '/');
+	char parent[PATH_MAX];
+	int fd;
+
+	if (!name || !name[1] || (size_t)(name - point) >= sizeof(parent))
+		return -EINVAL;
+	memcpy(parent, point, (size_t)(name - point) + 1);
+	parent[name == point ? 1 : name - point] = '\0';
+	fd = (int)syscall(SYS_openat2, AT_FDCWD, parent, &how, sizeof(how));
+	if (fd < 0 && errno == ELOOP)
+		return -ELOOP;
+	if (fd < 0 || fchdir(fd) != 0) /* an old kernel, or an ordinary user: it says what it may */
+		name = point;
+	else
+		name++;
+	return umount2(name, flags | UMOUNT_NOFOLLOW) == 0 ? 0 : err_errno();
+}
+
 _Noreturn static void detach_self(const char *point, bool lazy)
 {
+	int r;
+
 	/* Should it hang, it must keep neither the cache's lock nor another mount's connection. */
 	(void)close_range(STDERR_FILENO + 1, UINT_MAX, 0);
-	if (umount2(point, UMOUNT_NOFOLLOW | (lazy ? MNT_DETACH : 0)) == 0 || errno == EINVAL)
-		_exit(0); /* EINVAL: nothing is mounted there */
-	_exit(errno & 0x7f);
+	r = detach_here(point, lazy ? MNT_DETACH : 0);
+	_exit(r == -EINVAL ? 0 : -r & 0x7f); /* EINVAL: nothing is mounted there */
 }
 
 _Noreturn static void detach_by_program(const char *program, const char *point, bool lazy, int out)

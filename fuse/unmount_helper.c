@@ -1,5 +1,6 @@
 /* See unmount_helper.h. */
 #include "fuse/unmount_helper.h"
+#include "base/detach.h"
 #include "fuse/fusermount.h"
 #include "fuse/users.h"
 
@@ -16,15 +17,15 @@ _Noreturn static void helper_main(
 	const char *mountpoint, int flags, const struct fusermount_command *command, int said)
 {
 	static char *const envp[] = { (char *)(uintptr_t) "LC_ALL=C", NULL };
+	int r;
 
 	(void)dup2(said, STDERR_FILENO);
 	(void)close_range(STDERR_FILENO + 1, UINT_MAX, 0); /* must not keep the connection alive */
 	(void)close(STDIN_FILENO);
 	(void)close(STDOUT_FILENO);
-	if (umount2(mountpoint, flags | UMOUNT_NOFOLLOW) == 0)
-		_exit(0);
-	if (errno != EPERM || !command)
-		_exit(errno & 0xff);
+	r = detach_here(mountpoint, flags);
+	if (r != -EPERM || !command)
+		_exit(-r & 0xff);
 	(void)open("/dev/null", O_RDONLY); /* the two lowest numbers */
 	(void)open("/dev/null", O_WRONLY);
 	(void)execve(command->program, command->argv, envp);

@@ -1,0 +1,63 @@
+/*
+ * What is unmounted is what lies there, not what a link leads to. Needs root; skipped without, and
+ * says so.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mount.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "base/detach.h"
+#include "base/mount_table.h"
+
+static void no_link_is_followed(void **state)
+{
+	char made[] = "/tmp/granary-detach-XXXXXX";
+	char root[PATH_MAX];
+	char real[PATH_MAX + 16];
+	char link[PATH_MAX + 16];
+	char point[PATH_MAX + 32];
+	char through[PATH_MAX + 32];
+	struct mount_entry entry;
+	struct err e = ERR_INIT;
+
+	(void)state;
+	assert_non_null(mkdtemp(made));
+	assert_non_null(realpath(made, root));
+	assert_true(snprintf(real, sizeof(real), "%s/real", root) > 0);
+	assert_true(snprintf(link, sizeof(link), "%s/link", root) > 0);
+	assert_true(snprintf(point, sizeof(point), "%s/point", real) > 0);
+	assert_true(snprintf(through, sizeof(through), "%s/point", link) > 0);
+	assert_int_equal(mkdir(real, 0700), 0);
+	assert_int_equal(mkdir(point, 0700), 0);
+	assert_int_equal(symlink(real, link), 0);
+	if (mount("none", point, "tmpfs", 0, NULL) != 0) {
+		print_message("no right to mount here: not tested\n");
+	} else {
+		assert_int_equal(detach_mount(through, true, &e), -ELOOP);
+		assert_int_equal(mount_table_find(point, &entry), 0);
+		assert_int_equal(detach_mount(point, false, &e), 0);
+		assert_int_equal(mount_table_find(point, &entry), -ENOENT);
+		assert_int_equal(detach_mount(point, false, &e), 0); /* nothing there any more */
+	}
+	assert_int_equal(unlink(link), 0);
+	assert_int_equal(rmdir(point), 0);
+	assert_int_equal(rmdir(real), 0);
+	assert_int_equal(rmdir(root), 0);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(no_link_is_followed),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
