@@ -46,7 +46,10 @@ static struct client_chunk *find(struct client_chunks *chunks, const struct chun
 		chunk = atomic_load_explicit(&bucket[i].chunk, memory_order_acquire);
 		if (!chunk || !try_ref(chunk))
 			continue;
-		if (chunk_id_equal(&chunk->id, id))
+		/* Still there: so it is not a struct that is being made of it anew, be it for the
+		 * same chunk. */
+		if (atomic_load_explicit(&bucket[i].chunk, memory_order_acquire) == chunk &&
+			chunk_id_equal(&chunk->id, id))
 			return chunk;
 		client_chunk_unref(chunk); /* it is another's struct by now */
 	}

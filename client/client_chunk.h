@@ -128,5 +128,9 @@ int client_chunk_entry(struct client_chunk *chunk, uint32_t block, uint32_t last
 /* Forgets what was verified when that began more than `age_ns` ago. */
 void client_chunk_age(struct client_chunk *chunk, uint64_t age_ns);
 
+/* A piece was read and matched, after `seq` was taken of the chunk: verified, unless pieces of it
+ * were dropped since, of which it may be one. */
+void client_chunk_verified(
+	struct client_chunk *chunk, uint64_t seq, uint32_t block, uint32_t blocks);
 /* A piece did not match: no longer present or verified, and to be told to the worker. */
 void client_chunk_damage(struct client_chunk *chunk, uint32_t block, uint32_t blocks);

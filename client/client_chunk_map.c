@@ -99,6 +99,16 @@ static bool catch_up(struct client_chunk *chunk, uint64_t seq)
 	return true;
 }
 
+void client_chunk_verified(
+	struct client_chunk *chunk, uint64_t seq, uint32_t block, uint32_t blocks)
+{
+	client_bits_set(&chunk->verified, block, blocks);
+	/* Only now: who dropped it changed the map first, and catch_up() of another reader may have
+	 * cleared the bit before it was set. */
+	if (chunk->slot != CHUNK_MAP_NONE && !chunk_map_holds(chunk->map->map, chunk->slot, seq))
+		client_bits_clear(&chunk->verified, block, blocks);
+}
+
 /* The same chunk in the same file under another map, with what is known of it. */
 static struct client_chunk *successor(struct client_chunks *chunks, struct client_chunk *old,
 	struct client_map *map, uint32_t slot, const struct chunk_map_row *row, uint64_t seq)

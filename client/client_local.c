@@ -20,7 +20,8 @@ struct segment {
 	uint64_t offset;            /* in the volume */
 	uint32_t length;
 	uint8_t *buf;
-	bool told; /* the worker knows that it is read */
+	uint64_t seq; /* of the chunk in the map, before anything was read */
+	bool told;    /* the worker knows that it is read */
 };
 
 static uint32_t in_chunk(uint64_t offset)
@@ -83,8 +84,9 @@ static int find_spans(struct client_volume *volume, const struct segment *seg,
 }
 
 static int check_bytes(
-	struct client_chunk *chunk, const struct piece_span *span, uint32_t last, const void *data)
+	const struct segment *seg, const struct piece_span *span, uint32_t last, const void *data)
 {
+	struct client_chunk *chunk = seg->chunk;
 	uint32_t block = block_of(span->offset);
 	struct piece_entry entry;
 	int r = client_chunk_entry(chunk, block, max(last, block), &entry);
@@ -93,7 +95,7 @@ static int check_bytes(
 		return r;
 	if (entry.length == span->length &&
 		hash_xxh3(data, span->length, span->seed) == entry.xxh3) {
-		client_bits_set(&chunk->verified, block, span->padded / BLOCK_BYTES);
+		client_chunk_verified(chunk, seg->seq, block, span->padded / BLOCK_BYTES);
 		return 0;
 	}
 	client_chunk_damage(chunk, block, span->padded / BLOCK_BYTES);
@@ -111,7 +113,7 @@ static __attribute__((noinline)) int check_edge(
 	int r = pread_chunk(seg->chunk, piece, span->padded, span->offset);
 
 	if (r == 0)
-		r = check_bytes(seg->chunk, span, last, piece);
+		r = check_bytes(seg, span, last, piece);
 	if (r < 0)
 		return r;
 	memset(piece + span->length, 0, span->padded - span->length);
@@ -133,7 +135,7 @@ static int check_span(const struct segment *seg, const struct piece_span *span, 
 		return 0;
 	if (span->offset < seg->offset || span->offset + span->padded > seg->offset + seg->length)
 		return check_edge(seg, span, last);
-	r = check_bytes(seg->chunk, span, last, at);
+	r = check_bytes(seg, span, last, at);
 	if (r == 0)
 		memset(at + span->length, 0, span->padded - span->length);
 	return r;
@@ -190,8 +192,10 @@ static int read_segment(struct client_volume *volume, struct segment *seg)
 	seg->chunk = client_chunks_get(chunks, &id);
 	if (!seg->chunk)
 		seg->chunk = open_chunk(volume, &id);
-	if (seg->chunk)
+	if (seg->chunk) {
+		seg->seq = atomic_load_explicit(&seg->chunk->seq, memory_order_acquire);
 		client_chunk_age(seg->chunk, volume->client->verify_age_ns);
+	}
 	if (seg->chunk && client_bits_all(&seg->chunk->verified, block_of(seg->offset),
 				  seg->length / BLOCK_BYTES))
 		r = pread_chunk(seg->chunk, seg->buf, seg->length, seg->offset);

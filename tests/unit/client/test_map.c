@@ -335,6 +335,36 @@ static void test_dropped_piece(void **state)
 	assert_int_equal(fix_count(f, FRAME_FETCH), 1);
 }
 
+/* A reader has read the piece, and says that it matched after another saw that it was dropped. */
+static void test_dropped_under_check(void **state)
+{
+	struct fix *f = *state;
+	struct client_chunks *chunks = f->client->chunks;
+	uint64_t at = place_in(f, 0);
+	struct chunk_id id = client_volume_chunk(f->volume, at);
+	uint32_t block = (uint32_t)(at % CHUNK_BYTES / BLOCK_BYTES);
+	const uint32_t blocks = PIECE_BYTES / BLOCK_BYTES;
+	struct client_chunk *slow;
+	uint64_t seq;
+
+	publish(f, 0);
+	fix_read(f, f->end - BLOCK_BYTES, BLOCK_BYTES);
+	wait_for_map(f);
+	fix_read(f, at, PIECE_BYTES);
+	slow = client_chunks_get(chunks, &id);
+	assert_non_null(slow);
+	assert_true(slow->slot != CHUNK_MAP_NONE);
+	seq = atomic_load(&slow->seq);
+	client_chunk_verified(slow, seq, block + blocks, blocks);
+	assert_true(client_bits_all(&slow->verified, block + blocks, blocks));
+	publish_without(f, 0, at, PIECE_BYTES);
+	assert_int_equal(fix_read_local(f, at, PIECE_BYTES), -EAGAIN);
+	client_chunk_verified(slow, seq, block, blocks);
+	assert_false(client_bits_any(&slow->verified, block, blocks));
+	assert_true(client_bits_all(&slow->verified, block + blocks, blocks));
+	client_chunk_unref(slow);
+}
+
 static void test_evicted(void **state)
 {
 	struct fix *f = *state;
@@ -518,6 +548,7 @@ int main(void)
 		EXTENT_CASE(test_cost_of_a_hit),
 		EXTENT_CASE(test_told),
 		CASE(test_dropped_piece),
+		CASE(test_dropped_under_check),
 		CASE(test_evicted),
 		CASE(test_sweep),
 		CASE(test_tier_away),
