@@ -222,6 +222,7 @@ static int connect_to(struct granary_order *order, dev_t dev)
 	order->fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	if (order->fd < 0 ||
 		setsockopt(order->fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience)) != 0 ||
+		setsockopt(order->fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience)) != 0 ||
 		connect(order->fd, (const struct sockaddr *)&address, sizeof(address)) != 0)
 		return err_errno();
 	return 0;

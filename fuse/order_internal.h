@@ -1,6 +1,7 @@
 /*
  * What the files of an order feed share: order.c (life, reads, what is asked for next),
- * order_socket.c (its thread, connections), order_job.c (what a job says).
+ * order_socket.c (its thread, connections), order_job.c (what a job says), order_greeting.c (the
+ * descriptor that it shows).
  *
  * order.lock guards feeds, windows and which lists there are. The thread alone adds and removes
  * them and touches connections, so it reads without the lock what only it changes.
@@ -21,6 +22,9 @@
 #define ORDER_JOBS  64u   /* connections */
 #define ORDER_FILES 8192u /* asked for and not read, of all jobs together */
 #define ORDER_DEVS  16u   /* device numbers that the mount had */
+
+#define ORDER_HELLO_BYTES (ORDER_HEAD_BYTES + 4)
+#define ORDER_GREETERS    16u /* processes that look at a descriptor, or cannot get rid of one */
 
 struct order_range {
 	uint64_t place;
@@ -90,8 +94,10 @@ struct order {
 	_Atomic bool stopping;
 	int listen_fd;
 	char *directory;
-	char *path;  /* of the socket */
-	char *shown; /* the link to it; under the lock */
+	char *path;                     /* of the socket */
+	char *shown;                    /* the link to it; under the lock */
+	pid_t greeters[ORDER_GREETERS]; /* the thread's, as the next */
+	uint32_t n_greeters;
 	struct order_job jobs[ORDER_JOBS];
 };
 
@@ -107,6 +113,18 @@ enum order_pumped {
 /* Asks for what comes next, a piece for each feed in turn. */
 enum order_pumped order_pump(struct order *order);
 void order_wake(struct order *order);
+
+/* What came with a greeting. */
+struct order_shown {
+	int bytes;    /* of the greeting */
+	bool given;   /* a descriptor that is open */
+	uint64_t dev; /* of its file */
+};
+/* order_greeting.c; on the thread. Takes the greeting, of which ORDER_HELLO_BYTES are there, off the
+ * connection. -EBUSY: too many processes hang over what they were given. */
+int order_greeting(struct order *order, int connection, struct order_shown *ret_shown) __must_check;
+/* How many such processes there are, once the others are buried. */
+uint32_t order_greeters(struct order *order);
 
 /* order_job.c; on the thread. */
 void order_job_begin(struct order *order, struct order_job *job, int fd);

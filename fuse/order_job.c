@@ -9,13 +9,10 @@
 #include "base/clock.h"
 #include "base/little.h"
 
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/sysmacros.h>
 #include <unistd.h>
 
 struct message {
@@ -134,34 +131,37 @@ static bool affordable(const struct order_job *job, uint64_t samples)
 
 /* ---- hello ----------------------------------------------------------------------------------- */
 
-/* Of the mount's root or of anything below it, and open to him who sends it. Asks no file system
- * that could wait for us. */
-static bool is_of_mount(struct order *order, int fd)
+/* Of the mount's root or of anything below it, and open to him who sends it. */
+static bool is_of_mount(struct order *order, const struct order_shown *shown)
 {
-	struct statx st;
 	bool found = false;
-	uint64_t dev;
 
-	if (fd < 0 || fcntl(fd, F_GETFL) & O_PATH)
-		return false;
-	if (statx(fd, "", AT_EMPTY_PATH | AT_STATX_DONT_SYNC, STATX_TYPE, &st) != 0)
-		return false;
-	dev = makedev(st.stx_dev_major, st.stx_dev_minor);
 	pthread_mutex_lock(&order->lock);
 	for (uint32_t i = 0; i < min(order->n_devs, ORDER_DEVS); i++)
-		found |= order->devs[i] == dev;
+		found |= shown->given && order->devs[i] == shown->dev;
 	pthread_mutex_unlock(&order->lock);
 	return found;
 }
 
-static bool on_hello(struct order_job *job, const struct message *m, int fd)
+/* A greeting is sent in one piece, so that its descriptor comes with it. */
+static bool on_hello(struct order_job *job)
 {
-	if (m->kind != ORDER_HELLO || m->length != 4)
+	struct order_shown shown = { 0 };
+	uint8_t data[ORDER_HELLO_BYTES];
+	/* Without the descriptor: the kernel closes that of a greeting that is not taken. */
+	ssize_t n = recv(job->fd, data, sizeof(data), MSG_PEEK | MSG_DONTWAIT);
+
+	if (n <= 0)
+		return n < 0 && (errno == EAGAIN || errno == EINTR);
+	if (n != sizeof(data) || little_get32(data) != ORDER_HELLO || little_get32(data + 4) != 4)
 		return refuse(job, -EPROTO, "no greeting of an order: is this Granary's library?");
-	if (little_get32(m->body) != ORDER_VERSION)
+	if (little_get32(data + ORDER_HEAD_BYTES) != ORDER_VERSION)
 		return refuse(job, -EPROTONOSUPPORT,
 			"another version of orders: use the library that came with the mount");
-	if (!is_of_mount(job->order, fd))
+	if (order_greeting(job->order, job->fd, &shown) < 0)
+		return refuse(
+			job, -EAGAIN, "the mount cannot look at descriptors now: try again later");
+	if (shown.bytes != sizeof(data) || !is_of_mount(job->order, &shown))
 		return refuse(job, -EACCES,
 			"announcing needs a descriptor of the mount that the order is for");
 	job->state = ORDER_JOB_READY;
@@ -418,10 +418,8 @@ static bool on_numbers(struct order_job *job, const struct message *m)
 	return job->n_numbers < job->expected || end_numbers(job);
 }
 
-static bool on_message(struct order_job *job, const struct message *m, int fd)
+static bool on_message(struct order_job *job, const struct message *m)
 {
-	if (job->state == ORDER_JOB_NEW)
-		return on_hello(job, m, fd);
 	if (job->state == ORDER_JOB_SAMPLES && m->kind == ORDER_SAMPLES)
 		return on_samples(job, m);
 	if (job->state == ORDER_JOB_NUMBERS && m->kind == ORDER_NUMBERS)
@@ -488,77 +486,33 @@ void order_job_end(struct order_job *job)
 		order_jobs_retry(order);
 }
 
-/* The first descriptor of a message, the caller's; others are closed. */
-static int take_descriptor(struct msghdr *msg)
-{
-	int found = -1;
-
-	for (struct cmsghdr *c = CMSG_FIRSTHDR(msg); c; c = CMSG_NXTHDR(msg, c)) {
-		size_t n = (c->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-
-		if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS)
-			continue;
-		for (size_t i = 0; i < n; i++) {
-			int fd;
-
-			memcpy(&fd, CMSG_DATA(c) + i * sizeof(int), sizeof(fd));
-			if (found < 0)
-				found = fd;
-			else
-				(void)close(fd); /* not asked for */
-		}
-	}
-	return found;
-}
-
-/* Descriptors are taken with the greeting only; elsewhere the kernel closes them. */
-static ssize_t receive(struct order_job *job, uint32_t want, int *ret_fd)
-{
-	_Alignas(struct cmsghdr) char control[CMSG_SPACE(sizeof(int))];
-	struct iovec iov = { .iov_base = job->in + job->have, .iov_len = want - job->have };
-	struct msghdr msg = { .msg_iov = &iov, .msg_iovlen = 1 };
-	ssize_t n;
-
-	if (job->state == ORDER_JOB_NEW) {
-		msg.msg_control = control;
-		msg.msg_controllen = sizeof(control);
-	}
-	do
-		n = recvmsg(job->fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-	while (n < 0 && errno == EINTR);
-	if (n > 0 && job->state == ORDER_JOB_NEW)
-		*ret_fd = take_descriptor(&msg);
-	return n;
-}
-
-/* One message, or a part of it. */
+/* One message, or a part of it. Descriptors come with the greeting only: elsewhere the kernel closes
+ * them. */
 bool order_job_receive(struct order_job *job)
 {
-	_cleanup_close_ int fd = -1;
 	uint32_t want = ORDER_HEAD_BYTES;
 	struct message m = { 0 };
 	ssize_t n;
 
+	if (job->state == ORDER_JOB_NEW)
+		return on_hello(job) && order_job_send(job);
 	if (job->have >= ORDER_HEAD_BYTES)
 		want += little_get32(job->in + 4);
-	/* A greeting is sent in one piece, so that its descriptor comes with it. */
-	if (job->state == ORDER_JOB_NEW)
-		want = ORDER_HEAD_BYTES + 4;
-	n = receive(job, want, &fd);
+	do
+		n = recv(job->fd, job->in + job->have, want - job->have, MSG_DONTWAIT);
+	while (n < 0 && errno == EINTR);
 	if (n <= 0)
 		return n < 0 && errno == EAGAIN;
 	job->have += (uint32_t)n;
 	if (job->have < ORDER_HEAD_BYTES)
-		return job->state != ORDER_JOB_NEW;
+		return true;
 	m.kind = little_get32(job->in);
 	m.length = little_get32(job->in + 4);
 	m.body = job->in + ORDER_HEAD_BYTES;
 	if (m.length > ORDER_BODY_MAX)
 		return refuse(job, -EPROTO, "a message is longer than messages are");
 	if (job->have < ORDER_HEAD_BYTES + m.length)
-		return job->state != ORDER_JOB_NEW || fd < 0;
-	if (job->have > ORDER_HEAD_BYTES + m.length)
-		return refuse(job, -EPROTO, "no greeting of an order");
+		return true;
 	job->have = 0;
-	return on_message(job, &m, fd) && order_job_send(job);
+	return on_message(job, &m) && order_job_send(job);
 }

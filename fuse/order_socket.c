@@ -61,11 +61,13 @@ static void take_jobs(struct order *order)
 
 static void serve_job(struct order_job *job, short events)
 {
-	bool goes_on = true;
+	bool goes_on;
 
-	if (events & POLLOUT)
-		goes_on = order_job_send(job);
-	else if (events & (POLLIN | POLLHUP | POLLERR))
+	/* An answer that is not sent yet comes first. It never will be once he has shut the
+	 * connection down, and what he said before that is not answered. */
+	if (job->out_len > 0)
+		goes_on = events & POLLOUT ? order_job_send(job) : !(events & (POLLHUP | POLLERR));
+	else
 		goes_on = order_job_receive(job);
 	if (!goes_on)
 		order_job_end(job);
@@ -122,7 +124,8 @@ static void *run(void *arg)
 			wait[2 + i] = (struct pollfd){ .fd = order->jobs[i].fd,
 				.events = order->jobs[i].out_len > 0 ? POLLOUT : POLLIN };
 		/* EINTR: look around */
-		(void)poll(wait, ARRAY_SIZE(wait), timeout_ms(pumped, end_silent(order)));
+		(void)poll(wait, ARRAY_SIZE(wait),
+			timeout_ms(pumped, end_silent(order) || order_greeters(order) > 0));
 		(void)eventfd_read(order->wake_fd, &events); /* only a wake-up */
 		for (size_t i = 0; i < ORDER_JOBS; i++)
 			if (wait[2 + i].revents && order->jobs[i].fd == wait[2 + i].fd)

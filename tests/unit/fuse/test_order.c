@@ -524,6 +524,37 @@ static void test_refused(void **state)
 	free(body);
 }
 
+/*
+ * A job that reads no answer, and shuts down with one waiting and more said before: there is no room
+ * for that answer ever, and what was said is not answered beside it.
+ */
+static void test_shut_down(void **state)
+{
+	struct world *w = *state;
+	uint64_t deadline = clock_mono_ns() + DEADLINE;
+	uint8_t head[ORDER_HEAD_BYTES];
+	int fd = new_job(w);
+	int other;
+
+	assert_int_equal(fcntl(fd, F_SETFL, O_NONBLOCK), 0);
+	little_put32(head, ORDER_FORGET);
+	little_put32(head + 4, 0);
+	/* Until its answers fill this side's buffer, and its messages that of the other. */
+	for (uint32_t full = 0; full < 100;) {
+		assert_true(clock_mono_ns() < deadline);
+		if (send(fd, head, sizeof(head), MSG_NOSIGNAL) == sizeof(head)) {
+			full = 0;
+			continue;
+		}
+		full++;
+		clock_sleep_ns(CLOCK_MS);
+	}
+	assert_int_equal(shutdown(fd, SHUT_RDWR), 0);
+	other = new_job(w); /* the feed lives */
+	(void)close(other);
+	(void)close(fd);
+}
+
 /* Two name a list that neither has: one sends it, the other waits, also when the first goes away
  * over it. */
 static void test_waits_for_the_list(void **state)
@@ -636,6 +667,7 @@ int main(void)
 		TEST(test_forgotten),
 		TEST(test_hello),
 		TEST(test_refused),
+		TEST(test_shut_down),
 		TEST(test_waits_for_the_list),
 		TEST(test_many),
 		TEST(test_noise),
