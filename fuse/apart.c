@@ -22,7 +22,7 @@ void apart_set_key(struct cachefuse *c)
 	int n = snprintf(c->key, sizeof(c->key), "%s %s %s %s", c->engine->name,
 		c->options.integrity, name, label);
 
-	if (c->options.prime_max != UINT64_MAX && n < (int)sizeof(c->key)) /* asked for */
+	if (c->options.prime_max != CACHEFUSE_UNSET && n < (int)sizeof(c->key)) /* asked for */
 		n += snprintf(c->key + n, sizeof(c->key) - (size_t)n, " prime=%" PRIu64,
 			c->options.prime_max);
 	if (n >= (int)sizeof(c->key)) /* too long for a key: nobody's but its own */

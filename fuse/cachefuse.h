@@ -5,6 +5,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "admin/admin.h"
+#include "base/exit.h"
+#include "base/option.h"
 #include "client/client.h"
 #include "fuse/engine.h"
 #include "fuse/failures.h"
@@ -17,7 +19,9 @@
 #include "fuse/slots.h"
 #include "fuse/superblock.h"
 
-#define CACHEFUSE_UNSET UINT64_MAX
+#define CACHEFUSE_PROGRAM   "cachefuse"
+#define CACHEFUSE_UNSET     UINT64_MAX
+#define CACHEFUSE_PRIME_MAX 4000000u /* inodes and names in the kernel: 4.4 GB */
 
 struct cachefuse_options {
 	const char *source;
@@ -50,7 +54,7 @@ struct cachefuse_options {
 	bool allow_other;
 	const char *integrity;
 	uint64_t seal_pause;
-	uint64_t prime_max;
+	uint64_t prime_max; /* CACHEFUSE_UNSET: what fits */
 	int ready_fd;
 	int fuse_fd;
 	int slots_fd;
@@ -59,6 +63,10 @@ struct cachefuse_options {
 	const char *log_level;
 	const char *log_file;
 };
+
+/* What it takes, and what it has without; the strings are borrowed from argv. */
+extern const struct option_set cachefuse_option_set;
+void cachefuse_options_init(struct cachefuse_options *options);
 
 struct cachefuse {
 	struct cachefuse_options options;
@@ -91,6 +99,16 @@ struct cachefuse {
 	bool taken_over;
 	bool shared; /* another daemon serves what it asked for */
 };
+
+/*
+ * The source, once there are slots (source.c); each with a line for its status. source_open(): the
+ * newest table. source_hold(): the master keeps what is mounted, or is about to be; of a mount taken
+ * over, what its predecessor mounted. source_check_successor(): what is mounted means the same by
+ * that table.
+ */
+enum exit_status source_open(struct cachefuse *c, struct err *e) __must_check;
+enum exit_status source_hold(struct cachefuse *c, struct err *e) __must_check;
+enum exit_status source_check_successor(struct cachefuse *c, struct err *e) __must_check;
 
 /* Orders that jobs announce for this mount (announced.c): c->order, for the reader. -ENOMEM. */
 int announced_open(struct cachefuse *c) __must_check;

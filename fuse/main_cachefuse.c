@@ -22,7 +22,6 @@
 #include "base/memory.h"
 #include "base/option.h"
 #include "base/ready.h"
-#include "base/units.h"
 #include "fuse/apart.h"
 #include "fuse/cachefuse.h"
 #include "fuse/mounter.h"
@@ -40,112 +39,11 @@
 #include <sys/mman.h>
 #include <sys/signalfd.h>
 
-#define PROGRAM        "cachefuse"
-#define MEMORY_DEFAULT (512 * MiB)
 #define SKIPPED_LOGGED 20u
-#define PRIME_LIMIT    4000000u   /* inodes and names in the kernel: 4.4 GB */
-#define PRIME_AUTO     UINT64_MAX /* no --prime-max */
 #define PRIME_LEAST    10000u
 #define PRIME_BYTES    1100u /* of an inode and a name */
-#define LOOK_MS        1000  /* the main thread looks around so often */
 #define PRIME_SHARE    4u    /* part of the memory available */
-
-#define STRING(member, name, meta, ...)                                                      \
-	OPTION_ROW(struct cachefuse_options, member, name, OPTION_STRING, .metavar = (meta), \
-		__VA_ARGS__)
-
-static const struct option_spec specs[] = {
-	STRING(source, "source", "URL", .required = true,
-		.help = "what to mount: s3://bucket/prefix or file:///dir"),
-	STRING(endpoint, "endpoint", "URL", .help = "S3 endpoint; the provider's for the region"),
-	STRING(region, "region", "NAME", .help = "region of the bucket"),
-	STRING(profile, "profile", "NAME", .help = "profile of the shared credentials file"),
-	STRING(profile, "profile-name", "NAME", .help = "the same as --profile"),
-	OPTION_BOOL_ROW(struct cachefuse_options, anonymous, "anonymous",
-		"send requests without a signature: a public bucket"),
-	STRING(ca_file, "ca-file", "FILE", .help = "certificates to trust; the system's"),
-	OPTION_BOOL_ROW(struct cachefuse_options, path_style, "path-style",
-		"bucket in the path, not in the host name"),
-	OPTION_BOOL_ROW(struct cachefuse_options, refresh, "refresh",
-		"list the source again before mounting"),
-	OPTION_ROW(struct cachefuse_options, replace, "replace", OPTION_BOOL, .hidden = true,
-		.help = "take the place of the mount of ours at the mount point"),
-	OPTION_SIZE_ROW(struct cachefuse_options, quota, "quota", 0, 0,
-		"bytes of the source that a worker keeps at most; with --refresh"),
-	OPTION_ROW(struct cachefuse_options, priority, "priority", OPTION_UINT, .max = PRIORITY_MAX,
-		.help = "of two sources the lower loses its bytes first; with --refresh"),
-	OPTION_ROW(struct cachefuse_options, pin, "pin", OPTION_CHOICE, .choices = "yes|no",
-		.help = "never evicted for another source's sake; with --refresh"),
-	OPTION_ROW(struct cachefuse_options, evict, "evict", OPTION_CHOICE,
-		.choices = TIER_EVICT_CHOICES,
-		.help = "whether a full source makes room for itself; with --refresh"),
-	STRING(master, "master", "ADDR", .required = true, .help = "address of the master"),
-	STRING(worker, "worker", "ADDR", .help = "address of this node's worker"),
-	STRING(mountpoint, "mountpoint", "DIR", .required = true,
-		.help = "where to mount: an empty directory"),
-	STRING(run_dir, "run-dir", "DIR",
-		.help = "private directory: the admin socket, mount.sock, is there unless --admin "
-			"names another place"),
-	STRING(image_dir, "image-dir", "DIR", .required = true,
-		.help = "private directory for images, on a disk"),
-	STRING(order_dir, "order-dir", "DIR", .hidden = true,
-		.help = "where jobs look for the socket on which they announce their order"),
-	STRING(admin, "admin", "SOCKET", .help = "path of the unix socket for /v1 and /metrics"),
-	OPTION_ROW(struct cachefuse_options, uid, "uid", OPTION_UINT, .max = UINT32_MAX - 1,
-		.help = "owner of the files; who mounts"),
-	OPTION_ROW(struct cachefuse_options, gid, "gid", OPTION_UINT, .max = UINT32_MAX - 1,
-		.help = "group of the files; who mounts"),
-	OPTION_ROW(struct cachefuse_options, umask, "umask", OPTION_OCTAL, .max = 0777,
-		.help = "permissions taken away; 022"),
-	OPTION_SIZE_ROW(
-		struct cachefuse_options, memory, "memory", 16 * MiB, 0, "memory at most; 512MiB"),
-	OPTION_ROW(struct cachefuse_options, extent_size, "extent-size", OPTION_SIZE,
-		.hidden = true, .min = CHUNK_BYTES,
-		.help = "size of the image's devices, a power of two"),
-	OPTION_ROW(struct cachefuse_options, engine, "engine", OPTION_CHOICE,
-		.choices = "auto|native|loop|fuse",
-		.help = "who shows the files: the kernel (EROFS, as root; loop: from a loop "
-			"device) or this daemon; auto"),
-	STRING(context, "context", "LABEL", .help = "SELinux label of all files"),
-	OPTION_BOOL_ROW(struct cachefuse_options, allow_other, "allow-other",
-		"let other users read what an ordinary user mounts"),
-	OPTION_ROW(struct cachefuse_options, integrity, "integrity", OPTION_CHOICE,
-		.choices = "sealed|strict",
-		.help = "native engine: let the kernel read complete, verified extents from this "
-			"node's files (sealed), or have every read checked by this daemon "
-			"(strict); "
-			"sealed"),
-	OPTION_ROW(struct cachefuse_options, seal_pause, "seal-pause", OPTION_UINT, .hidden = true,
-		.min = 1, .max = UINT32_MAX, .metavar = "MS",
-		.help = "between two changes to more sealed extents; 30000"),
-	OPTION_ROW(struct cachefuse_options, prime_max, "prime-max", OPTION_UINT,
-		.max = PRIME_LIMIT, .metavar = "N",
-		.help = "files whose attributes a listing may leave in the kernel, 1.1 KB each; "
-			"what fits a quarter of the memory available"),
-	OPTION_FD_ROW(struct cachefuse_options, ready_fd, "ready-fd",
-		"write READY or ERROR there once it is known"),
-	OPTION_FD_ROW(struct cachefuse_options, fuse_fd, "fuse-fd",
-		"an open /dev/fuse, kept by whoever starts a successor; or /dev/null"),
-	OPTION_FD_ROW(struct cachefuse_options, slots_fd, "slots-fd",
-		"a memfd for requests, kept likewise"),
-	OPTION_FD_ROW(struct cachefuse_options, hand_fd, "hand-fd",
-		"a socket of the keeper, which mounts for this daemon"),
-	OPTION_ROW(struct cachefuse_options, hand_near_fd, "hand-near-fd", OPTION_FD,
-		.hidden = true,
-		.help = "the other end of --hand-fd, which a later keeper takes from here"),
-	OPTION_ROW(struct cachefuse_options, log_level, "log-level", OPTION_CHOICE,
-		.choices = "error|warn|info|debug", .help = "what to log; info"),
-	STRING(log_file, "log-file", "FILE", .help = "append the log there, not to standard error"),
-};
-
-static const struct option_set options_set = {
-	.program = PROGRAM,
-	.arguments = "",
-	.about = "The mount daemon: mounts a source, through the kernel's EROFS or by itself, and "
-		 "serves what is not resident.",
-	.specs = specs,
-	.n = ARRAY_SIZE(specs),
-};
+#define LOOK_MS        1000  /* the main thread looks around so often */
 
 /* ---- events of other threads ----------------------------------------------------------------- */
 
@@ -293,142 +191,6 @@ static enum exit_status check_place(struct cachefuse *c, struct err *e)
 	return choose_engine(c, e);
 }
 
-static int source_config(const struct cachefuse_options *o, struct ufs_config *ret, struct err *e)
-{
-	const char *const texts[] = { o->endpoint, o->region, o->profile, o->ca_file };
-	char **const fields[] = { &ret->endpoint, &ret->region, &ret->profile, &ret->ca_file };
-	int r = ufs_config_parse(o->source, ret, e);
-
-	for (size_t i = 0; i < ARRAY_SIZE(texts) && r == 0; i++)
-		if (texts[i]) {
-			free(*fields[i]);
-			*fields[i] = strdup(texts[i]);
-			r = *fields[i] ? 0 : err_set(e, -ENOMEM, "out of memory");
-		}
-	ret->path_style = o->path_style;
-	ret->anonymous = o->anonymous;
-	return r;
-}
-
-static enum exit_status source_exit(int r)
-{
-	switch (-r) {
-	case EINVAL:
-		return EXIT_USAGE;
-	case ENOMEM:
-	case EBADMSG:
-	case ESTALE:
-	case EPROTONOSUPPORT:
-		return EXIT_RUNTIME;
-	case ENOSPC:
-	case EROFS:
-		return EXIT_CACHE;
-	default:
-		return EXIT_ORIGIN;
-	}
-}
-
-static struct policy_change policy_change(const struct cachefuse_options *o)
-{
-	struct policy_change change = { 0 };
-
-	if (o->quota != CACHEFUSE_UNSET) {
-		change.to.quota = o->quota;
-		change.parts |= POLICY_QUOTA;
-	}
-	if (o->priority != CACHEFUSE_UNSET) {
-		change.to.priority = (int32_t)o->priority;
-		change.parts |= POLICY_PRIORITY;
-	}
-	if (o->pin) {
-		change.to.pin = strcmp(o->pin, "yes") == 0;
-		change.parts |= POLICY_PIN;
-	}
-	if (o->evict && tier_evict_parse(o->evict, &change.to.evict) == 0)
-		change.parts |= POLICY_EVICT;
-	return change;
-}
-
-static enum exit_status open_source(struct cachefuse *c, struct err *e)
-{
-	const struct client_config config = {
-		.master = c->options.master,
-		.local_worker = c->options.worker,
-		.budget = &c->share.answers,
-		.chunks = c->share.chunks,
-		.seen_dir = c->options.image_dir,
-		.policy = policy_change(&c->options),
-	};
-	_cleanup_(ufs_config_release) struct ufs_config source = { 0 };
-	_cleanup_(buf_release) struct buf notice = BUF_INIT(ERR_TEXT_MAX - 1);
-	int r = source_config(&c->options, &source, e);
-
-	if (r < 0)
-		return r == -ENOMEM ? EXIT_RUNTIME : EXIT_USAGE;
-	r = client_new(&config, &c->client, e);
-	if (r < 0) {
-		(void)err_default(e, r, "the master cannot be reached");
-		return EXIT_RUNTIME;
-	}
-	/* A successor serves the generation that is mounted: no look at the origin. */
-	r = client_open_source(
-		c->client, &source, c->options.refresh && !c->taken_over, &c->volume, &notice, e);
-	if (r < 0) {
-		(void)err_default(e, r, "the source cannot be opened");
-		return source_exit(r);
-	}
-	(void)snprintf(c->notice, sizeof(c->notice), "%s", buf_str(&notice)); /* bounded alike */
-	if (c->notice[0])
-		log_warn("notice", "text=\"%s\"", c->notice);
-	reader_client_init(&c->reader, c->volume);
-	if (announced_open(c) == 0)
-		return EXIT_OK;
-	(void)err_set(e, -ENOMEM, "out of memory or descriptors");
-	return EXIT_RUNTIME;
-}
-
-/*
- * Offsets of a later generation of the same lineage mean the same objects; of another lineage they
- * do not.
- */
-static enum exit_status check_successor(struct cachefuse *c, struct err *e)
-{
-	const struct generation_id *id = &table_info(client_volume_table(c->volume))->id;
-	const struct slots_mount *m = slots_mount(c->slots);
-
-	if (volume_id_equal(&id->volume, &m->volume) && id->lineage == m->lineage &&
-		id->generation >= m->generation) {
-		/* It may have forgotten objects that ours names: of each key it keeps so many. */
-		if (id->generation > m->generation)
-			client_volume_named_only(c->volume);
-		return EXIT_OK;
-	}
-	(void)err_set(e, -ESTALE,
-		"%s was mounted from another lineage or a later generation than the master has "
-		"now: unmount "
-		"with --force and mount again",
-		c->mountpoint);
-	return EXIT_RUNTIME;
-}
-
-/* The master keeps what is mounted, or is about to be; of a mount taken over, what its predecessor
- * mounted. */
-static enum exit_status hold_generation(struct cachefuse *c, struct err *e)
-{
-	const struct slots_mount *m = slots_mount(c->slots);
-	struct generation_id id = table_info(client_volume_table(c->volume))->id;
-
-	if (c->taken_over) {
-		id.lineage = m->lineage;
-		id.generation = m->generation;
-	}
-	c->hold = client_hold_begin(c->client, &id);
-	if (c->hold)
-		return EXIT_OK;
-	(void)err_set(e, -ENOMEM, "out of memory");
-	return EXIT_RUNTIME;
-}
-
 static enum exit_status make_image(struct cachefuse *c, struct err *e)
 {
 	struct table *table = client_volume_table(c->volume);
@@ -487,9 +249,10 @@ static enum exit_status mount_exit(int r)
 /* What a listing may leave in the kernel: what fits a quarter of the memory available. */
 static uint64_t choose_prime_max(const struct cachefuse *c)
 {
-	if (c->options.prime_max != PRIME_AUTO)
+	if (c->options.prime_max != CACHEFUSE_UNSET)
 		return c->options.prime_max;
-	return max(min(memory_available() / PRIME_SHARE / PRIME_BYTES, (uint64_t)PRIME_LIMIT),
+	return max(
+		min(memory_available() / PRIME_SHARE / PRIME_BYTES, (uint64_t)CACHEFUSE_PRIME_MAX),
 		(uint64_t)PRIME_LEAST);
 }
 
@@ -651,11 +414,11 @@ static enum exit_status start(struct cachefuse *c, struct err *e)
 	if (status == EXIT_OK && apart_drop_rights(e) < 0)
 		status = EXIT_KERNEL;
 	if (status == EXIT_OK)
-		status = open_source(c, e);
+		status = source_open(c, e);
 	if (status == EXIT_OK)
-		status = hold_generation(c, e);
+		status = source_hold(c, e);
 	if (status == EXIT_OK)
-		status = c->taken_over ? check_successor(c, e) : make_image(c, e);
+		status = c->taken_over ? source_check_successor(c, e) : make_image(c, e);
 	if (status == EXIT_OK && !c->taken_over)
 		status = share(c, e);
 	if (status != EXIT_OK || c->shared)
@@ -800,22 +563,6 @@ static void run(struct cachefuse *c)
 int main(int argc, char **argv)
 {
 	struct cachefuse c = {
-		.options = { .ready_fd = -1,
-			.fuse_fd = -1,
-			.slots_fd = -1,
-			.hand_fd = -1,
-			.hand_near_fd = -1,
-			.engine = "auto",
-			.prime_max = PRIME_AUTO,
-			.integrity = "sealed",
-			.seal_pause = SEAL_PAUSE / CLOCK_MS,
-			.uid = getuid(),
-			.gid = getgid(),
-			.umask = 022,
-			.quota = CACHEFUSE_UNSET,
-			.priority = CACHEFUSE_UNSET,
-			.memory = MEMORY_DEFAULT,
-			.log_level = "info" },
 		.dev_fd = -1,
 		.slots_fd = -1,
 		.point_fd = -1,
@@ -826,15 +573,17 @@ int main(int argc, char **argv)
 	struct err e = ERR_INIT;
 	enum exit_status status;
 
+	cachefuse_options_init(&c.options);
 	if (argc > 1 && strcmp(argv[1], "--probe") == 0)
 		return probe_command(argc, argv);
-	(void)option_parse_or_exit(&options_set, argc, argv, &c.options); /* takes no arguments */
+	(void)option_parse_or_exit(
+		&cachefuse_option_set, argc, argv, &c.options); /* takes no arguments */
 	if (daemon_begin("fuse", c.options.log_level, c.options.log_file, &e) < 0)
-		return ready_error(c.options.ready_fd, PROGRAM, EXIT_USAGE, &e);
+		return ready_error(c.options.ready_fd, CACHEFUSE_PROGRAM, EXIT_USAGE, &e);
 	status = start(&c, &e);
 	if (status != EXIT_OK) {
 		stop(&c);
-		return ready_error(c.options.ready_fd, PROGRAM, status, &e);
+		return ready_error(c.options.ready_fd, CACHEFUSE_PROGRAM, status, &e);
 	}
 	tell_ready(&c);
 	if (!c.shared)

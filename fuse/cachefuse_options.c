@@ -1,0 +1,126 @@
+/* The options of cachefuse. See cachefuse.h. */
+#include "base/option.h"
+#include "base/units.h"
+#include "fuse/cachefuse.h"
+
+#include <unistd.h>
+
+#define MEMORY_DEFAULT (512 * MiB)
+
+#define STRING(member, name, meta, ...)                                                      \
+	OPTION_ROW(struct cachefuse_options, member, name, OPTION_STRING, .metavar = (meta), \
+		__VA_ARGS__)
+
+static const struct option_spec specs[] = {
+	STRING(source, "source", "URL", .required = true,
+		.help = "what to mount: s3://bucket/prefix or file:///dir"),
+	STRING(endpoint, "endpoint", "URL", .help = "S3 endpoint; the provider's for the region"),
+	STRING(region, "region", "NAME", .help = "region of the bucket"),
+	STRING(profile, "profile", "NAME", .help = "profile of the shared credentials file"),
+	STRING(profile, "profile-name", "NAME", .help = "the same as --profile"),
+	OPTION_BOOL_ROW(struct cachefuse_options, anonymous, "anonymous",
+		"send requests without a signature: a public bucket"),
+	STRING(ca_file, "ca-file", "FILE", .help = "certificates to trust; the system's"),
+	OPTION_BOOL_ROW(struct cachefuse_options, path_style, "path-style",
+		"bucket in the path, not in the host name"),
+	OPTION_BOOL_ROW(struct cachefuse_options, refresh, "refresh",
+		"list the source again before mounting"),
+	OPTION_ROW(struct cachefuse_options, replace, "replace", OPTION_BOOL, .hidden = true,
+		.help = "take the place of the mount of ours at the mount point"),
+	OPTION_SIZE_ROW(struct cachefuse_options, quota, "quota", 0, 0,
+		"bytes of the source that a worker keeps at most; with --refresh"),
+	OPTION_ROW(struct cachefuse_options, priority, "priority", OPTION_UINT, .max = PRIORITY_MAX,
+		.help = "of two sources the lower loses its bytes first; with --refresh"),
+	OPTION_ROW(struct cachefuse_options, pin, "pin", OPTION_CHOICE, .choices = "yes|no",
+		.help = "never evicted for another source's sake; with --refresh"),
+	OPTION_ROW(struct cachefuse_options, evict, "evict", OPTION_CHOICE,
+		.choices = TIER_EVICT_CHOICES,
+		.help = "whether a full source makes room for itself; with --refresh"),
+	STRING(master, "master", "ADDR", .required = true, .help = "address of the master"),
+	STRING(worker, "worker", "ADDR", .help = "address of this node's worker"),
+	STRING(mountpoint, "mountpoint", "DIR", .required = true,
+		.help = "where to mount: an empty directory"),
+	STRING(run_dir, "run-dir", "DIR",
+		.help = "private directory: the admin socket, mount.sock, is there unless --admin "
+			"names another place"),
+	STRING(image_dir, "image-dir", "DIR", .required = true,
+		.help = "private directory for images, on a disk"),
+	STRING(order_dir, "order-dir", "DIR", .hidden = true,
+		.help = "where jobs look for the socket on which they announce their order"),
+	STRING(admin, "admin", "SOCKET", .help = "path of the unix socket for /v1 and /metrics"),
+	OPTION_ROW(struct cachefuse_options, uid, "uid", OPTION_UINT, .max = UINT32_MAX - 1,
+		.help = "owner of the files; who mounts"),
+	OPTION_ROW(struct cachefuse_options, gid, "gid", OPTION_UINT, .max = UINT32_MAX - 1,
+		.help = "group of the files; who mounts"),
+	OPTION_ROW(struct cachefuse_options, umask, "umask", OPTION_OCTAL, .max = 0777,
+		.help = "permissions taken away; 022"),
+	OPTION_SIZE_ROW(
+		struct cachefuse_options, memory, "memory", 16 * MiB, 0, "memory at most; 512MiB"),
+	OPTION_ROW(struct cachefuse_options, extent_size, "extent-size", OPTION_SIZE,
+		.hidden = true, .min = CHUNK_BYTES,
+		.help = "size of the image's devices, a power of two"),
+	OPTION_ROW(struct cachefuse_options, engine, "engine", OPTION_CHOICE,
+		.choices = "auto|native|loop|fuse",
+		.help = "who shows the files: the kernel (EROFS, as root; loop: from a loop "
+			"device) or this daemon; auto"),
+	STRING(context, "context", "LABEL", .help = "SELinux label of all files"),
+	OPTION_BOOL_ROW(struct cachefuse_options, allow_other, "allow-other",
+		"let other users read what an ordinary user mounts"),
+	OPTION_ROW(struct cachefuse_options, integrity, "integrity", OPTION_CHOICE,
+		.choices = "sealed|strict",
+		.help = "native engine: let the kernel read complete, verified extents from this "
+			"node's files (sealed), or have every read checked by this daemon "
+			"(strict); sealed"),
+	OPTION_ROW(struct cachefuse_options, seal_pause, "seal-pause", OPTION_UINT, .hidden = true,
+		.min = 1, .max = UINT32_MAX, .metavar = "MS",
+		.help = "between two changes to more sealed extents; 30000"),
+	OPTION_ROW(struct cachefuse_options, prime_max, "prime-max", OPTION_UINT,
+		.max = CACHEFUSE_PRIME_MAX, .metavar = "N",
+		.help = "files whose attributes a listing may leave in the kernel, 1.1 KB each; "
+			"what fits a quarter of the memory available"),
+	OPTION_FD_ROW(struct cachefuse_options, ready_fd, "ready-fd",
+		"write READY or ERROR there once it is known"),
+	OPTION_FD_ROW(struct cachefuse_options, fuse_fd, "fuse-fd",
+		"an open /dev/fuse, kept by whoever starts a successor; or /dev/null"),
+	OPTION_FD_ROW(struct cachefuse_options, slots_fd, "slots-fd",
+		"a memfd for requests, kept likewise"),
+	OPTION_FD_ROW(struct cachefuse_options, hand_fd, "hand-fd",
+		"a socket of the keeper, which mounts for this daemon"),
+	OPTION_ROW(struct cachefuse_options, hand_near_fd, "hand-near-fd", OPTION_FD,
+		.hidden = true,
+		.help = "the other end of --hand-fd, which a later keeper takes from here"),
+	OPTION_ROW(struct cachefuse_options, log_level, "log-level", OPTION_CHOICE,
+		.choices = "error|warn|info|debug", .help = "what to log; info"),
+	STRING(log_file, "log-file", "FILE", .help = "append the log there, not to standard error"),
+};
+
+const struct option_set cachefuse_option_set = {
+	.program = CACHEFUSE_PROGRAM,
+	.arguments = "",
+	.about = "The mount daemon: mounts a source, through the kernel's EROFS or by itself, and "
+		 "serves what is not resident.",
+	.specs = specs,
+	.n = ARRAY_SIZE(specs),
+};
+
+void cachefuse_options_init(struct cachefuse_options *options)
+{
+	*options = (struct cachefuse_options){
+		.ready_fd = -1,
+		.fuse_fd = -1,
+		.slots_fd = -1,
+		.hand_fd = -1,
+		.hand_near_fd = -1,
+		.engine = "auto",
+		.prime_max = CACHEFUSE_UNSET,
+		.integrity = "sealed",
+		.seal_pause = SEAL_PAUSE / CLOCK_MS,
+		.uid = getuid(),
+		.gid = getgid(),
+		.umask = 022,
+		.quota = CACHEFUSE_UNSET,
+		.priority = CACHEFUSE_UNSET,
+		.memory = MEMORY_DEFAULT,
+		.log_level = "info",
+	};
+}
