@@ -24,7 +24,7 @@ static int is_mounted(int fd, const char *path, bool unknown, bool *ret, struct 
 
 static int check_not_mounted(int fd, const char *path, struct err *e)
 {
-	bool mounted;
+	bool mounted = false;
 	int r = is_mounted(fd, path, false, &mounted, e);
 
 	if (r < 0)
@@ -86,7 +86,7 @@ int mountpoint_open(const char *path, int *ret_fd, struct err *e)
 int mountpoint_open_mounted(const char *path, int *ret_fd, struct err *e)
 {
 	_cleanup_close_ int fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	bool mounted;
+	bool mounted = false;
 	int r;
 
 	if (fd < 0)
