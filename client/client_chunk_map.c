@@ -182,15 +182,17 @@ struct client_chunk *client_chunk_renew(struct client_chunks *chunks, struct cli
 	return fresh;
 }
 
-/* The map has it no more, or in another file. */
+/* The map has it no more, or in another file; that of a worker that was started anew, too: nobody
+ * there counts the descriptor. */
 static bool has_left(const struct client_map *map, const struct client_chunk *chunk)
 {
 	struct chunk_map_row row;
 	uint64_t seq;
 
-	if (chunk->map != map || chunk->slot == CHUNK_MAP_NONE ||
-		chunk_map_holds(map->map, chunk->slot,
-			atomic_load_explicit(&chunk->seq, memory_order_acquire)))
+	if (chunk->slot == CHUNK_MAP_NONE)
+		return false;
+	if (chunk->map == map && chunk_map_holds(map->map, chunk->slot,
+					 atomic_load_explicit(&chunk->seq, memory_order_acquire)))
 		return false;
 	return chunk_map_find(map->map, &chunk->id, &row, &seq) == CHUNK_MAP_NONE ||
 	       !same_place(chunk, &row);

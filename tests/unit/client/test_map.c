@@ -421,6 +421,28 @@ static void test_sweep(void **state)
 	assert_int_equal(fix_counter(f, "retries"), 0);
 }
 
+/* What another start of the worker does not have is closed, though nobody reads it. */
+static void test_sweep_new_start(void **state)
+{
+	struct fix *f = *state;
+
+	publish(f, 0);
+	publish(f, 1);
+	fix_read(f, f->end - BLOCK_BYTES, BLOCK_BYTES);
+	wait_for_map(f);
+	fix_read(f, place_in(f, 0), PIECE_BYTES);
+	fix_read(f, place_in(f, 1), PIECE_BYTES);
+	assert_int_equal(client_chunks_files(f->client->chunks), 3);
+	new_writer(f);
+	publish(f, 1);
+	wait_for_map(f);
+	loop_call(f->client->loop, client_fetch_stop, f->client);
+	client_chunks_sweep(f->client->chunks);
+	assert_int_equal(client_chunks_files(f->client->chunks), 2);
+	assert_int_equal(fix_read_local(f, place_in(f, 1), PIECE_BYTES), 0);
+	assert_int_equal(client_chunks_files(f->client->chunks), 2);
+}
+
 static void test_tier_away(void **state)
 {
 	struct fix *f = *state;
@@ -551,6 +573,7 @@ int main(void)
 		CASE(test_dropped_under_check),
 		CASE(test_evicted),
 		CASE(test_sweep),
+		CASE(test_sweep_new_start),
 		CASE(test_tier_away),
 		CASE(test_new_start),
 		CASE(test_lies),
