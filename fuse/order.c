@@ -129,7 +129,7 @@ static bool look(struct order *order, uint64_t offset, uint32_t length, bool not
 		struct order_samples *list = list_entry(node, struct order_samples, link);
 		uint32_t i = order_samples_find(list, offset, length);
 
-		for (; i < list->n_by_start; i++) {
+		for (uint32_t n = 0; n < ORDER_TOUCHED && i < list->n_by_start; n++, i++) {
 			uint32_t number = list->by_start[i];
 			const struct order_sample *sample = &list->samples[number];
 

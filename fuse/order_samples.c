@@ -96,8 +96,10 @@ uint32_t order_samples_find(const struct order_samples *list, uint64_t offset, u
 			high = middle;
 	}
 	/* Several may begin at one place: to the first of them. */
-	while (low > 0 &&
-		order_sample_touches(&list->samples[list->by_start[low - 1]], offset, length))
+	for (uint32_t i = 0;
+		i < ORDER_TOUCHED && low > 0 &&
+		order_sample_touches(&list->samples[list->by_start[low - 1]], offset, length);
+		i++)
 		low--;
 	if (low < list->n_by_start &&
 		order_sample_touches(&list->samples[list->by_start[low]], offset, length))

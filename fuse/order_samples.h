@@ -14,6 +14,9 @@
 #include "base/list.h"
 
 #define ORDER_NOWHERE UINT32_MAX
+/* Samples that one READ may touch; of a list that names the same bytes more often, the rest are not
+ * looked at: a reader waits meanwhile. */
+#define ORDER_TOUCHED 4096u
 
 struct order_sample {
 	uint64_t start;  /* in the volume, as the next a multiple of BLOCK_BYTES */

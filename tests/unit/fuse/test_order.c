@@ -555,6 +555,24 @@ static void test_shut_down(void **state)
 	(void)close(fd);
 }
 
+/* However often a list names the same bytes, a READ of them looks at so many of it. */
+static void test_same_bytes(void **state)
+{
+	static const uint8_t digest[SHA256_BYTES];
+	const uint32_t n = 3 * ORDER_TOUCHED;
+	struct order_samples *list = order_samples_new(n, digest);
+
+	(void)state;
+	assert_non_null(list);
+	for (uint32_t i = 0; i < n; i++)
+		list->samples[i] = (struct order_sample){ CHUNK_BYTES, 2 * BLOCK_BYTES };
+	order_samples_sort(list);
+	assert_int_equal(order_samples_find(list, CHUNK_BYTES + BLOCK_BYTES, BLOCK_BYTES),
+		n - ORDER_TOUCHED);
+	assert_int_equal(order_samples_find(list, CHUNK_BYTES, BLOCK_BYTES), 0);
+	order_samples_unref(list);
+}
+
 /* Two name a list that neither has: one sends it, the other waits, also when the first goes away
  * over it. */
 static void test_waits_for_the_list(void **state)
@@ -668,6 +686,7 @@ int main(void)
 		TEST(test_hello),
 		TEST(test_refused),
 		TEST(test_shut_down),
+		TEST(test_same_bytes),
 		TEST(test_waits_for_the_list),
 		TEST(test_many),
 		TEST(test_noise),
