@@ -15,6 +15,9 @@ struct mounter_host {
 	int wake_fd;
 	pthread_mutex_t lock; /* a leaf; never held over a call that may wait */
 	pthread_cond_t idle;
+	/* Held over whatever changes what a mount point shows, and until it shows it: of two that
+	 * came beneath the same mount one would stay hidden. Taken before `lock`. */
+	pthread_mutex_t moving;
 	struct superblocks superblocks;
 	struct list peers;
 	unsigned int busy;

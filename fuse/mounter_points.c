@@ -85,31 +85,53 @@ static void replaced_locked(
 	}
 }
 
-static int attach_or_replace(
-	const struct mounter_job *job, int mount_fd, int point_fd, struct err *e)
+/*
+ * May it be attached there? *ret_from: what is to be replaced. One of ours may have been switched
+ * since the daemon opened it as `point_fd`, which leads nowhere then.
+ */
+static int check_place(struct mounter_job *job, int point_fd, dev_t *ret_from)
 {
+	struct mounter_host *host = job->peer->host;
+	const struct superblock *s;
+	int r;
+
+	pthread_mutex_lock(&host->lock);
+	s = superblock_at(&host->superblocks, job->peer->config.mountpoint);
+	*ret_from = s ? s->point_dev : 0;
+	pthread_mutex_unlock(&host->lock);
+	if (*ret_from && job->request.flags & MOUNTER_REPLACE &&
+		strcmp(job->request.path, job->peer->config.mountpoint) == 0)
+		return 0;
+	r = check_point(job, point_fd, &job->err);
+	return r < 0 ? r : kernel_dev(point_fd, "", ret_from);
+}
+
+/* `moving` is held. `from`: of check_place(). */
+static int attach_or_replace(
+	const struct mounter_job *job, int mount_fd, int point_fd, dev_t from, struct err *e)
+{
+	dev_t to = 0;
 	int r;
 
 	if (!(job->request.flags & MOUNTER_REPLACE))
 		return kernel_attach(mount_fd, point_fd, e);
-	r = kernel_attach_beneath(mount_fd, point_fd, e);
+	r = kernel_dev(mount_fd, "", &to);
 	if (r < 0)
-		return r;
-	r = kernel_detach(point_fd);
-	return r < 0 ? err_set(e, r, "%s cannot be taken off: %s: unmount it", job->request.path,
-			       err_str(r))
-		     : 0;
+		return err_set(e, r, "the mount cannot be looked at: %s", err_str(r));
+	r = kernel_switch(mount_fd, job->request.path, from, to, e);
+	return r == -ETIMEDOUT ? 0 : r; /* will be shown soon */
 }
 
 /* ---- attach ---------------------------------------------------------------------------------- */
 
-int mounter_do_attach(struct mounter_job *job)
+static int attach_moving(struct mounter_job *job)
 {
 	struct mounter_peer *peer = job->peer;
 	struct mounter_host *host = peer->host;
 	struct superblock *s;
 	struct superblock *old;
-	int r = check_point(job, job->fds[1], &job->err);
+	dev_t from;
+	int r = check_place(job, job->fds[1], &from);
 
 	if (r == 0)
 		r = check_mount(job, job->fds[0], &job->err);
@@ -124,7 +146,7 @@ int mounter_do_attach(struct mounter_job *job)
 	pthread_mutex_unlock(&host->lock);
 	if (r < 0)
 		return err_set(&job->err, r, "the mount cannot be kept in mind: %s", err_str(r));
-	r = attach_or_replace(job, job->fds[0], job->fds[1], &job->err);
+	r = attach_or_replace(job, job->fds[0], job->fds[1], from, &job->err);
 	pthread_mutex_lock(&host->lock);
 	if (r == 0) {
 		replaced_locked(host, job->request.path, s);
@@ -137,6 +159,23 @@ int mounter_do_attach(struct mounter_job *job)
 	}
 	pthread_mutex_unlock(&host->lock);
 	return r;
+}
+
+/* One after the other with whatever else changes what mount points show. */
+static int moving(struct mounter_job *job, int (*op)(struct mounter_job *job))
+{
+	struct mounter_host *host = job->peer->host;
+	int r;
+
+	pthread_mutex_lock(&host->moving);
+	r = op(job);
+	pthread_mutex_unlock(&host->moving);
+	return r;
+}
+
+int mounter_do_attach(struct mounter_job *job)
+{
+	return moving(job, attach_moving);
 }
 
 /* ---- share ----------------------------------------------------------------------------------- */
@@ -203,12 +242,13 @@ static void settle_share_locked(struct mounter_job *job, unsigned int server, bo
 	}
 }
 
-int mounter_do_share(struct mounter_job *job)
+static int share_moving(struct mounter_job *job)
 {
 	struct mounter_host *host = job->peer->host;
 	_cleanup_(source_release) struct source source = { 0 };
 	_cleanup_close_ int fd = -1;
-	int r = check_point(job, job->fds[0], &job->err);
+	dev_t from;
+	int r = check_place(job, job->fds[0], &from);
 
 	if (r < 0)
 		return r;
@@ -219,13 +259,18 @@ int mounter_do_share(struct mounter_job *job)
 		return r == -EALREADY ? r : -ENOENT;
 	r = clone_any(&source, &fd);
 	if (r == 0)
-		r = attach_or_replace(job, fd, job->fds[0], &job->err);
+		r = attach_or_replace(job, fd, job->fds[0], from, &job->err);
 	else
 		r = -ENOENT;
 	pthread_mutex_lock(&host->lock);
 	settle_share_locked(job, source.server, r == 0);
 	pthread_mutex_unlock(&host->lock);
 	return r;
+}
+
+int mounter_do_share(struct mounter_job *job)
+{
+	return moving(job, share_moving);
 }
 
 /* ---- switch ---------------------------------------------------------------------------------- */
@@ -304,7 +349,7 @@ static void switching_end(struct switching *s, int r)
 	source_release(&s->source);
 }
 
-int mounter_do_switch(struct mounter_job *job)
+static int switch_moving(struct mounter_job *job)
 {
 	struct switching s;
 	int r = check_mount(job, job->fds[0], &job->err);
@@ -317,8 +362,13 @@ int mounter_do_switch(struct mounter_job *job)
 	return r == -ENOENT ? err_set(&job->err, r, "no mount point shows the old one") : r;
 }
 
+int mounter_do_switch(struct mounter_job *job)
+{
+	return moving(job, switch_moving);
+}
+
 /* The keeper may have died in the middle of it. */
-int mounter_do_switch_end(struct mounter_job *job)
+static int switch_end_moving(struct mounter_job *job)
 {
 	struct switching s;
 	int r = 0;
@@ -335,6 +385,11 @@ int mounter_do_switch_end(struct mounter_job *job)
 		r = switch_all(&s, -1);
 	switching_end(&s, r);
 	return r;
+}
+
+int mounter_do_switch_end(struct mounter_job *job)
+{
+	return moving(job, switch_end_moving);
 }
 
 /* ---- leave and unmount ----------------------------------------------------------------------- */

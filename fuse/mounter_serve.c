@@ -25,6 +25,7 @@ int mounter_host_new(int wake_fd, struct mounter_host **ret_host)
 	host->wake_fd = wake_fd;
 	pthread_mutex_init(&host->lock, NULL);
 	pthread_cond_init(&host->idle, NULL);
+	pthread_mutex_init(&host->moving, NULL);
 	superblocks_init(&host->superblocks);
 	list_init(&host->peers);
 	*ret_host = host;
@@ -38,6 +39,7 @@ void mounter_host_free(struct mounter_host *host)
 	CHECK_MAGIC(host, MOUNTER_HOST_MAGIC);
 	ensure(list_empty(&host->peers));
 	superblocks_release(&host->superblocks);
+	pthread_mutex_destroy(&host->moving);
 	pthread_cond_destroy(&host->idle);
 	pthread_mutex_destroy(&host->lock);
 	host->magic = 0;

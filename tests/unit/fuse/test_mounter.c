@@ -232,6 +232,32 @@ static void remembered(void **state)
 	assert_int_equal(mounter_receive(pair[1], &answer, sizeof(answer), fds, &n), -EAGAIN);
 }
 
+/* What lies at the mount point was switched since its successor's daemon looked there. */
+static void replaced_after_a_switch(void **state)
+{
+	struct mounter_request request = request_of(MOUNTER_ATTACH, 2);
+	int fds[2] = { open("/", O_PATH | O_CLOEXEC), open("/", O_PATH | O_CLOEXEC) };
+	json_t *saved = json_pack("{s:s, s:i, s:{s:s, s:i, s:i}}", "point", "own", "server", 1,
+		"superblock", "key", "k", "point_dev", 7, "fuse_dev", 8);
+	char text[ERR_TEXT_MAX];
+
+	(void)state;
+	mounter_peer_load(peer, saved, false);
+	json_decref(saved);
+	strcpy(request.key, "l");
+	strcpy(request.path, "/nowhere");
+	assert_int_equal(ask_raw(&request, fds, 2, text), -EPERM);
+	assert_non_null(strstr(text, "may mount"));
+	request.flags = MOUNTER_REPLACE;
+	assert_int_equal(ask_raw(&request, fds, 2, text), -EPERM);
+	assert_non_null(strstr(text, "made for this daemon")); /* what it attaches is looked at */
+	strcpy(request.path, "/tmp");
+	assert_int_equal(ask_raw(&request, fds, 2, text), -EPERM);
+	assert_non_null(strstr(text, "may mount"));
+	close(fds[0]);
+	close(fds[1]);
+}
+
 /* ---- mounts ---------------------------------------------------------------------------------- */
 
 static void known(void **state)
@@ -261,6 +287,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(
 			devices_of_another_image, keeper_only, keeper_only_end),
 		cmocka_unit_test_setup_teardown(remembered, keeper_only, keeper_only_end),
+		cmocka_unit_test_setup_teardown(
+			replaced_after_a_switch, keeper_only, keeper_only_end),
 	};
 	const struct CMUnitTest mounts[] = {
 		MOUNT_TEST(known),
