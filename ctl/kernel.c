@@ -1,26 +1,20 @@
 /* What mounting needs of the kernel. See kernel.h. */
 #include "ctl/kernel.h"
 #include "base/buf.h"
+#include "base/capabilities.h"
 #include "base/cleanup.h"
 #include "base/file.h"
 #include "base/programs.h"
 
 #include <fcntl.h>
 #include <limits.h>
-#include <linux/capability.h>
 #include <spawn.h>
 #include <string.h>
 #include <sys/wait.h>
 
 bool kernel_may_mount(void)
 {
-	_cleanup_(buf_release) struct buf status = BUF_INIT(65536);
-	const char *line;
-
-	if (file_read_all("/proc/self/status", &status) < 0)
-		return geteuid() == 0;
-	line = strstr(buf_str(&status), "\nCapEff:");
-	return line && (strtoull(line + 8, NULL, 16) >> CAP_SYS_ADMIN & 1);
+	return capabilities_effective() & CAPABILITY(CAP_SYS_ADMIN);
 }
 
 static bool listed(const char *filesystem)

@@ -1,5 +1,6 @@
 /* fsopen(2) and its kin. See kernel.h. */
 #include "fuse/kernel.h"
+#include "base/capabilities.h"
 #include "base/cleanup.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -8,7 +9,6 @@
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
-#include <linux/capability.h>
 #include <spawn.h>
 #include <stdlib.h>
 #include <string.h>
@@ -261,13 +261,7 @@ int kernel_attach(int mount_fd, int point_fd, struct err *e)
 
 bool kernel_may_mount(void)
 {
-	_cleanup_(buf_release) struct buf status = BUF_INIT(65536);
-	const char *line;
-
-	if (file_read_all("/proc/self/status", &status) < 0)
-		return true; /* the mount will tell */
-	line = strstr(buf_str(&status), "CapEff:");
-	return !line || (strtoull(line + 7, NULL, 16) >> CAP_SYS_ADMIN & 1);
+	return capabilities_effective() & CAPABILITY(CAP_SYS_ADMIN);
 }
 
 static bool has_filesystem(const char *name)
