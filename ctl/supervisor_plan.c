@@ -5,6 +5,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#define KEEPER_KILL_NS (40 * CLOCK_SECOND) /* it ends its mounts, whose daemons have 10 s */
+
 static int plan_common(
 	struct supervisor *s, struct child *child, const char *program, const char *log)
 {
@@ -116,7 +118,7 @@ int supervisor_plan(struct supervisor *s)
 	s->worker.again = "--serve-without-tier";
 	s->keeper.again = "--again";
 	s->keeper.adoptable = true;
-	s->keeper.kill_ns = 40 * CLOCK_SECOND; /* it ends mounts, whose daemons have 10 s */
+	s->keeper.kill_ns = KEEPER_KILL_NS;
 	s->keeper.backoff_max_ns = CLOCK_SECOND;
 	child_keep_fd(&s->keeper, "--alive-fd", s->alive[1]);
 	return 0;
