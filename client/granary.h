@@ -15,9 +15,9 @@
  *	}
  *	granary_order_close(order);
  *
- * Link with -lgranary -lcrypto. Functions return 0 or a negative errno. An order is one thread's at
- * a time; it is the mount's for as long as it is open, and forgotten with the process. After
- * -ECONNRESET or -EPIPE (the mount's daemon was started anew) open another one.
+ * Link with -lgranary -lcrypto -lxxhash. Functions return 0 or a negative errno. An order is one
+ * thread's at a time; it is the mount's for as long as it is open, and forgotten with the process.
+ * After -ECONNRESET or -EPIPE (the mount's daemon was started anew) open another one.
  */
 #pragma once
 
