@@ -21,7 +21,6 @@
 
 #define HELD_ENTRY_BYTES 8u
 #define HELD_ENTRIES_MAX (FRAME_SMALL_BYTES / HELD_ENTRY_BYTES)
-#define HELD_NUMBER_MAX  (UINT64_MAX >> 2)
 #define HELD_SLOT        (1ull << 63)
 
 static inline uint64_t held_entry(uint64_t number, bool used)
