@@ -64,30 +64,40 @@ uint32_t order_greeters(struct order *order)
 	uint32_t left = 0;
 
 	for (uint32_t i = 0; i < order->n_greeters; i++)
-		if (waitpid(order->greeters[i], NULL, WNOHANG) == 0)
+		if (waitpid(order->greeters[i].pid, NULL, WNOHANG) == 0)
 			order->greeters[left++] = order->greeters[i];
 	order->n_greeters = left;
 	return left;
 }
 
-int order_greeting(struct order *order, int connection, struct order_shown *ret_shown)
+static bool too_many(struct order *order, uid_t uid)
+{
+	uint32_t n = order_greeters(order);
+	uint32_t same = 0;
+
+	for (uint32_t i = 0; i < n; i++)
+		same += order->greeters[i].uid == uid;
+	return n == ORDER_GREETERS || same >= ORDER_USER_GREETERS;
+}
+
+int order_greeting(struct order *order, const struct order_job *job, struct order_shown *ret_shown)
 {
 	struct pollfd wait = { .events = POLLIN };
 	int said[2];
 	pid_t pid;
 	int r = 0;
 
-	if (order_greeters(order) == ORDER_GREETERS)
+	if (too_many(order, job->uid))
 		return -EBUSY;
 	if (pipe2(said, O_CLOEXEC) != 0)
 		return err_errno();
 	pid = fork();
 	if (pid == 0)
-		greeter_main(connection, said[1]);
+		greeter_main(job->fd, said[1]);
 	if (pid < 0)
 		r = err_errno();
 	else
-		order->greeters[order->n_greeters++] = pid;
+		order->greeters[order->n_greeters++] = (struct order_greeter){ pid, job->uid };
 	(void)close(said[1]); /* the greeter's */
 	wait.fd = said[0];
 	if (r == 0 && (poll(&wait, 1, PATIENCE_MS) != 1 ||

@@ -24,7 +24,9 @@
 #define ORDER_DEVS  16u   /* device numbers that the mount had */
 
 #define ORDER_HELLO_BYTES (ORDER_HEAD_BYTES + 4)
-#define ORDER_GREETERS    16u /* processes that look at a descriptor, or cannot get rid of one */
+/* Processes that look at a descriptor, or cannot get rid of one; and of one user. */
+#define ORDER_GREETERS      128u
+#define ORDER_USER_GREETERS 32u
 
 struct order_range {
 	uint64_t place;
@@ -77,6 +79,11 @@ struct order_job {
 	struct order_feed *feed;
 };
 
+struct order_greeter {
+	pid_t pid;
+	uid_t uid; /* whose descriptor it has */
+};
+
 struct order {
 	struct order_config config;
 	struct order_counters counters;
@@ -94,9 +101,9 @@ struct order {
 	_Atomic bool stopping;
 	int listen_fd;
 	char *directory;
-	char *path;                     /* of the socket */
-	char *shown;                    /* the link to it; under the lock */
-	pid_t greeters[ORDER_GREETERS]; /* the thread's, as the next */
+	char *path;                                    /* of the socket */
+	char *shown;                                   /* the link to it; under the lock */
+	struct order_greeter greeters[ORDER_GREETERS]; /* the thread's, as the next */
 	uint32_t n_greeters;
 	struct order_job jobs[ORDER_JOBS];
 };
@@ -122,7 +129,8 @@ struct order_shown {
 };
 /* order_greeting.c; on the thread. Takes the greeting, of which ORDER_HELLO_BYTES are there, off the
  * connection. -EBUSY: too many processes hang over what they were given. */
-int order_greeting(struct order *order, int connection, struct order_shown *ret_shown) __must_check;
+int order_greeting(struct order *order, const struct order_job *job,
+	struct order_shown *ret_shown) __must_check;
 /* How many such processes there are, once the others are buried. */
 uint32_t order_greeters(struct order *order);
 

@@ -158,7 +158,7 @@ static bool on_hello(struct order_job *job)
 	if (little_get32(data + ORDER_HEAD_BYTES) != ORDER_VERSION)
 		return refuse(job, -EPROTONOSUPPORT,
 			"another version of orders: use the library that came with the mount");
-	if (order_greeting(job->order, job->fd, &shown) < 0)
+	if (order_greeting(job->order, job, &shown) < 0)
 		return refuse(
 			job, -EAGAIN, "the mount cannot look at descriptors now: try again later");
 	if (shown.bytes != sizeof(data) || !is_of_mount(job->order, &shown))
