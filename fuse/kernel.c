@@ -75,7 +75,13 @@ static int by_number(const void *a, const void *b)
 	return *(const int *)a - *(const int *)b;
 }
 
-/* Every descriptor but those, in ascending order. */
+int kernel_write_setting(const char *path, const char *value)
+{
+	_cleanup_close_ int fd = open(path, O_WRONLY | O_CLOEXEC);
+
+	return fd < 0 || write(fd, value, strlen(value)) < 0 ? err_errno() : 0;
+}
+
 void kernel_close_others(const int *keep, uint32_t n)
 {
 	unsigned int from = 0;

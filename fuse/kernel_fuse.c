@@ -221,15 +221,11 @@ int kernel_set_background(dev_t fuse_dev, uint32_t n)
 
 int kernel_fuse_read_ahead(dev_t fuse_dev)
 {
-	_cleanup_close_ int fd = -1;
 	char path[96];
 
 	(void)snprintf(path, sizeof(path), KERNEL_BDI_DIR "/%u:%u/read_ahead_kb", major(fuse_dev),
 		minor(fuse_dev)); /* fits */
-	fd = open(path, O_WRONLY | O_CLOEXEC);
-	if (fd < 0 || write(fd, KERNEL_READ_AHEAD_KB, strlen(KERNEL_READ_AHEAD_KB)) < 0)
-		return err_errno();
-	return 0;
+	return kernel_write_setting(path, KERNEL_READ_AHEAD_KB);
 }
 
 uint32_t kernel_request_timeout(void)

@@ -25,6 +25,8 @@ int kernel_create_and_mount(int fs, const struct kernel_image *image, unsigned i
 int kernel_set_label(int fs) __must_check;
 /* A detached mount of EROFS, nothing set on it. */
 int kernel_mount_erofs(const struct kernel_image *image, int *ret_fd, struct err *e) __must_check;
+/* Writes a file of sysfs, as it is: 0 or a negative errno. */
+int kernel_write_setting(const char *path, const char *value) __must_check;
 /* Closes every descriptor but those, which are in ascending order; only system calls. */
 void kernel_close_others(const int *keep, uint32_t n);
 /* Asks for a module, `option` NULL or "NAME=VALUE"; whether it came is to be seen otherwise. */

@@ -137,13 +137,6 @@ static int attach_loop(
 	return r == -EBUSY ? err_set(e, r, "no loop device stays free: try again") : r;
 }
 
-static bool write_setting(const char *path, const char *value)
-{
-	_cleanup_close_ int fd = open(path, O_WRONLY | O_CLOEXEC);
-
-	return fd >= 0 && write(fd, value, strlen(value)) > 0;
-}
-
 /* Requests as long as the longest READ, whose rest would be a READ of its own. */
 static void set_reads(dev_t dev)
 {
@@ -153,11 +146,11 @@ static void set_reads(dev_t dev)
 	(void)snprintf(kib, sizeof(kib), "%u", LIMIT_PAYLOAD_BYTES / 1024); /* fits */
 	(void)snprintf(path, sizeof(path), "/sys/dev/block/%u:%u/queue/max_sectors_kb", major(dev),
 		minor(dev)); /* fits */
-	if (!write_setting(path, kib))
+	if (kernel_write_setting(path, kib) < 0)
 		log_warn("request size not set", "file=%s effect=\"large reads are slower\"", path);
 	(void)snprintf(path, sizeof(path), KERNEL_BDI_DIR "/%u:%u/read_ahead_kb", major(dev),
 		minor(dev)); /* fits */
-	if (!write_setting(path, KERNEL_READ_AHEAD_KB))
+	if (kernel_write_setting(path, KERNEL_READ_AHEAD_KB) < 0)
 		log_warn("read-ahead not set", "file=%s effect=\"large reads are slower\"", path);
 }
 

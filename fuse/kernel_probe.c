@@ -21,8 +21,8 @@
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/pidfd.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -230,11 +230,6 @@ _Noreturn static void serve_main(struct probe *p, int dev_fd)
 
 /* ---- who reads it: a process that may have to be given up ------------------------------------ */
 
-static int open_process(pid_t pid)
-{
-	return (int)syscall(SYS_pidfd_open, pid, 0);
-}
-
 /* 0, or a negative errno. */
 static int read_file(int mount_fd, const char *name, unsigned char bytes[FILE_BYTES])
 {
@@ -258,7 +253,7 @@ _Noreturn static void read_main(int mount_fd, pid_t server)
 	file_bytes(0, wanted);
 	if (memcmp(bytes, wanted, FILE_BYTES) != 0)
 		_exit(READER_WRONG_BYTES);
-	death.fd = open_process(server);
+	death.fd = pidfd_open(server, 0);
 	if (kill(server, SIGKILL) != 0 || poll(&death, 1, DEATH_MS) != 1)
 		_exit(READER_NO_BYTES);
 	_exit(read_file(mount_fd, "b", bytes) == 0 ? READER_BYTES_FROM_NOBODY
@@ -298,7 +293,7 @@ static int try_reading(
 		return err_set(e, err_errno(), "no process for the probe: %m");
 	if (pid == 0)
 		read_main(mount_fd, server);
-	end.fd = open_process(pid);
+	end.fd = pidfd_open(pid, 0);
 	if (end.fd < 0 || poll(&end, 1, (int)(READ_DEADLINE / CLOCK_MS)) != 1) {
 		(void)kill(pid, SIGKILL);
 		if (kernel_abort(fuse_dev) < 0) /* else what it waits for fails */

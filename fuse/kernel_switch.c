@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/crash_point.h"
 #include "base/log.h"
+#include "base/mount_table.h"
 #include "fuse/kernel.h"
 #include "fuse/kernel_internal.h"
 #include "fuse/users.h"
@@ -117,14 +118,10 @@ static void bdi_path(uint32_t number, const char *file, char path[96])
 
 static int set_read_ahead(uint32_t number)
 {
-	_cleanup_close_ int fd = -1;
 	char path[96];
 
 	bdi_path(number, "/read_ahead_kb", path);
-	fd = open(path, O_WRONLY | O_CLOEXEC);
-	if (fd < 0 || write(fd, KERNEL_READ_AHEAD_KB, strlen(KERNEL_READ_AHEAD_KB)) < 0)
-		return err_errno();
-	return 0;
+	return kernel_write_setting(path, KERNEL_READ_AHEAD_KB);
 }
 
 uint32_t kernel_superblock_begin(int mount_fd, const struct kernel_superblocks *before)
@@ -267,24 +264,17 @@ int kernel_detach(int top_fd)
 
 /* ---- one in the other's place ---------------------------------------------------------------- */
 
+static int is_dev(void *arg, const struct mount_entry *entry)
+{
+	const dev_t *dev = arg;
+
+	return makedev(entry->dev_major, entry->dev_minor) == *dev ? -EEXIST : 0;
+}
+
 /* Is a mount with that st_dev somewhere in this mount namespace? */
 static bool is_listed(dev_t dev)
 {
-	_cleanup_fclose_ FILE *list = fopen("/proc/self/mountinfo", "re");
-	char *line = NULL;
-	size_t size = 0;
-	bool found = false;
-
-	/* "ID PARENT MAJOR:MINOR ..." */
-	while (list && !found && getline(&line, &size, list) > 0) {
-		unsigned int maj = 0;
-		unsigned int mnr = 0;
-
-		found = sscanf(line, "%*u %*u %u:%u", &maj, &mnr) == 2 && /* NOLINT: the kernel's */
-			makedev(maj, mnr) == dev;
-	}
-	free(line);
-	return found;
+	return mount_table_each(is_dev, &dev) == -EEXIST;
 }
 
 /* What the mount point shows, if that is `from`. */
