@@ -2,6 +2,8 @@
  * Taking a mount off from the outside, when there is no daemon that could do it: umount2(2) for who
  * may, fusermount3 for others. Both may hang on a read that nobody answers, so a helper process
  * does it and is waited for only so long.
+ *
+ * Threads: any that may block.
  */
 #pragma once
 

@@ -1,6 +1,8 @@
 /*
  * Memory that O_DIRECT reads into and writes from. In pages of 4 KiB each MiB is 256 places for the
  * disk to put bytes, and two requests; in a huge page it is one (docs/decisions/direct-buffers.md).
+ *
+ * Threads: any.
  */
 #pragma once
 

@@ -1,4 +1,5 @@
-/* What is mounted where: /proc/self/mountinfo. */
+/* What is mounted where: /proc/self/mountinfo, read anew by each call; it asks no file system.
+ * Threads: any. */
 #pragma once
 
 #include <limits.h>

@@ -1,4 +1,4 @@
-/* Where the daemons' programs lie, and running one for its answer. */
+/* Where the daemons' programs lie, and running one for its answer. Threads: any that may block. */
 #pragma once
 
 #include <limits.h>

@@ -1,4 +1,5 @@
-/* The extents of a mount as its node's worker has them. See seal.h, client/client_seal.h. */
+/* The extents of a mount as its node's worker has them, for the thread of the seal. See seal.h,
+ * client/client_seal.h. */
 #pragma once
 
 #include "client/client.h"

@@ -5,6 +5,8 @@
  *		extent's number; `length`: how many, SEAL_PAGE at most; payload: SealAsk
  *	reply	payload: SealStates, one status for each, as runs of equal ones; after an ask with
  *		`take` (of one) that is sealed, the extent's descriptor comes along
+ *
+ * Pure functions; threads: any.
  */
 #pragma once
 
