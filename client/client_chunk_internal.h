@@ -95,8 +95,6 @@ struct client_chunk *client_chunk_new(
 
 /* NULL is allowed. */
 void client_map_unref(struct client_chunks *chunks, struct client_map *map);
-/* With a reference more, or NULL. */
-struct client_map *client_map_get_locked(struct client_chunks *chunks);
 /* Finds a chunk that nobody knows yet in the map. */
 void client_chunk_attach(struct client_chunks *chunks, struct client_chunk *chunk);
 /*

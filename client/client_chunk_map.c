@@ -6,7 +6,8 @@
 
 /* ---- maps ------------------------------------------------------------------------------------ */
 
-struct client_map *client_map_get_locked(struct client_chunks *chunks)
+/* With a reference more, or NULL. */
+static struct client_map *get_locked(struct client_chunks *chunks)
 {
 	struct client_map *map = atomic_load_explicit(&chunks->map, memory_order_relaxed);
 
@@ -152,7 +153,7 @@ struct client_chunk *client_chunk_renew(struct client_chunks *chunks, struct cli
 	bool same;
 
 	pthread_mutex_lock(&chunks->lock);
-	map = client_map_get_locked(chunks);
+	map = get_locked(chunks);
 	pthread_mutex_unlock(&chunks->lock);
 	ensure(map); /* there is no way back to none */
 	if (chunk->map == map && chunk_map_away(map->map, chunk->tier)) {
@@ -257,7 +258,7 @@ struct client_chunk *client_chunks_open(struct client_chunks *chunks, const stru
 	if (!atomic_load_explicit(&chunks->map, memory_order_relaxed))
 		return NULL;
 	pthread_mutex_lock(&chunks->lock);
-	map = client_map_get_locked(chunks);
+	map = get_locked(chunks);
 	slot = chunk_map_find(map->map, id, &row, &seq);
 	if (slot != CHUNK_MAP_NONE && !chunk_map_away(map->map, row.tier))
 		file = client_file_find_locked(chunks, row.file);
@@ -292,7 +293,7 @@ static bool map_has(struct client_chunks *chunks, const struct chunk_id *id, uin
 	uint64_t seq;
 
 	pthread_mutex_lock(&chunks->lock);
-	map = client_map_get_locked(chunks);
+	map = get_locked(chunks);
 	if (map) {
 		slot = chunk_map_find(map->map, id, &row, &seq);
 		has = slot != CHUNK_MAP_NONE && !chunk_map_away(map->map, row.tier) &&
@@ -333,7 +334,7 @@ void client_chunk_attach(struct client_chunks *chunks, struct client_chunk *chun
 	uint32_t slot;
 
 	pthread_mutex_lock(&chunks->lock);
-	chunk->map = client_map_get_locked(chunks);
+	chunk->map = get_locked(chunks);
 	pthread_mutex_unlock(&chunks->lock);
 	if (!chunk->map)
 		return;

@@ -1,4 +1,5 @@
-/* A keeper for mounts whose keeper and supervisor are both gone. Forks: for a process of one thread. */
+/* A keeper for mounts whose keeper and supervisor are both gone. Forks: for a process of one
+ * thread. */
 #pragma once
 
 #include "base/check.h"

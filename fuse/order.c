@@ -26,7 +26,7 @@ const struct order_counters *order_counters(const struct order *order)
 	return &order->counters;
 }
 
-void order_wake(struct order *order)
+static void wake(struct order *order)
 {
 	if (!atomic_exchange(&order->woken, true))
 		(void)eventfd_write(order->wake_fd, 1); /* cannot overflow */
@@ -103,7 +103,7 @@ static bool note_sample_locked(
 		if (upto > 0 && order_share_find(&feed->share, place, &k) &&
 			order_window_read(&feed->window, k, upto) &&
 			order_window_room(&feed->window))
-			order_wake(order);
+			wake(order);
 	}
 	return announced;
 }
@@ -282,7 +282,7 @@ void order_free(struct order *order)
 		return;
 	atomic_store(&order->stopping, true);
 	if (order->started) {
-		order_wake(order);
+		wake(order);
 		(void)pthread_join(order->thread, NULL); /* it is there */
 	}
 	for (size_t i = 0; i < ARRAY_SIZE(order->jobs); i++)

@@ -119,7 +119,6 @@ enum order_pumped {
 };
 /* Asks for what comes next, a piece for each feed in turn. */
 enum order_pumped order_pump(struct order *order);
-void order_wake(struct order *order);
 
 /* What came with a greeting. */
 struct order_shown {
@@ -140,5 +139,3 @@ void order_job_end(struct order_job *job);
 /* It has sent something, or can be sent something: false when it is to be ended. */
 bool order_job_receive(struct order_job *job);
 bool order_job_send(struct order_job *job);
-/* A list has become whole, or will not: those that wait for it go on. */
-void order_jobs_retry(struct order *order);

@@ -239,7 +239,8 @@ static bool begin_list(struct order_job *job)
 	return true;
 }
 
-void order_jobs_retry(struct order *order)
+/* A list has become whole, or will not: those that wait for it go on. */
+static void retry_jobs(struct order *order)
 {
 	for (size_t i = 0; i < ARRAY_SIZE(order->jobs); i++) {
 		struct order_job *job = &order->jobs[i];
@@ -292,7 +293,7 @@ static bool end_list(struct order_job *job)
 	job->state = ORDER_JOB_READY;
 	if (memcmp(digest, job->digest, sizeof(digest)) != 0) {
 		order_samples_unref(list);
-		order_jobs_retry(order);
+		retry_jobs(order);
 		return refuse(job, -EBADMSG, "the list is not the one that was named");
 	}
 	order_samples_sort(list);
@@ -300,7 +301,7 @@ static bool end_list(struct order_job *job)
 	list_push_back(&order->lists, &list->link);
 	job->samples = list;
 	pthread_mutex_unlock(&order->lock);
-	order_jobs_retry(order);
+	retry_jobs(order);
 	return accept_it(job);
 }
 
@@ -483,7 +484,7 @@ void order_job_end(struct order_job *job)
 	pthread_mutex_unlock(&order->lock);
 	counter_sub(&order->counters.jobs, 1);
 	if (loaded)
-		order_jobs_retry(order);
+		retry_jobs(order);
 }
 
 /* One message, or a part of it. Descriptors come with the greeting only: elsewhere the kernel closes
