@@ -188,6 +188,17 @@ static void switch_devices(
 	}
 }
 
+/* The kernel may have pages of what was found damaged, and there is no other superblock to be had. */
+static void tell_stuck(struct seal *seal)
+{
+	static const char why[] =
+		"extents that the kernel reads by itself were damaged or lost, and before Linux "
+		"6.5 it cannot be given others: unmount and mount again";
+
+	LOG_LIMITED(LOG_WARN, "devices not changed", "why=\"%s\"", why);
+	say(seal, why);
+}
+
 /* How long until the next look. */
 static uint64_t look(struct seal *seal)
 {
@@ -212,6 +223,8 @@ static uint64_t look(struct seal *seal)
 		choice = seal_choose(&view);
 	if (choice != SEAL_STAY && mounted_may_switch(seal->mounted))
 		switch_devices(seal, choice, &shown);
+	else if (choice == SEAL_DROP)
+		tell_stuck(seal);
 	return LOOK_NS;
 }
 
