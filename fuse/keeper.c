@@ -104,6 +104,10 @@ static void drop_mounts(struct keeper *k)
 
 		if (mount->state != MOUNT_GONE && !forgotten)
 			continue;
+		if (!mounter_peer_idle(mount->peer)) { /* a disk may hang: others go on */
+			mount->forget_ns = clock_mono_ns() + CLOCK_SECOND;
+			continue;
+		}
 		list_remove(node);
 		k->n_mounts--;
 		k->idle_since_ns = 0;        /* it had one: no waiting for the first */

@@ -248,6 +248,7 @@ _Noreturn static void read_main(int mount_fd, pid_t server)
 	static unsigned char wanted[FILE_BYTES];
 	struct pollfd death = { .events = POLLIN };
 
+	kernel_close_others(&mount_fd, 1); /* connections and locks of whoever asks */
 	if (read_file(mount_fd, "a", bytes) < 0)
 		_exit(READER_NO_BYTES);
 	file_bytes(0, wanted);

@@ -131,6 +131,11 @@ int mounter_peer_new(struct mounter_host *host, const struct mounter_peer_config
  */
 void mounter_peer_clear(struct mounter_peer *peer);
 /*
+ * No request is under way, so that it can be freed without waiting. Else one that waits for the
+ * daemon is ended, and wake_fd tells when it has.
+ */
+bool mounter_peer_idle(struct mounter_peer *peer);
+/*
  * Waits for the end of a request under way; one that waits for the daemon ends with the connection,
  * which is cut. Nothing is unmounted. NULL is allowed.
  */

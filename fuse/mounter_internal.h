@@ -35,7 +35,7 @@ struct mounter_peer {
 	unsigned int server;
 
 	/* Of who works on a request, one at a time. */
-	dev_t fuse_dev; /* of the connection mounted for it */
+	dev_t fuse_dev; /* of the connection mounted for it; written under the lock */
 	dev_t made_dev; /* of the last image mounted for it */
 	int *local;     /* devices that came for the next image: LIMIT_DEVICES; -1: none */
 	struct unmount_helper helper;

@@ -96,8 +96,22 @@ static bool connection_lives(const struct mounter_peer *peer)
 {
 	struct pollfd p = { .fd = peer->config.fuse_fd };
 
-	return peer->fuse_dev && kernel_is_fuse(p.fd) &&
-	       !(poll(&p, 1, 0) == 1 && p.revents & POLLERR);
+	return kernel_is_fuse(p.fd) && !(poll(&p, 1, 0) == 1 && p.revents & POLLERR);
+}
+
+bool mounter_peer_idle(struct mounter_peer *peer)
+{
+	dev_t dev;
+	bool busy;
+
+	CHECK_MAGIC(peer, MOUNTER_PEER_MAGIC);
+	pthread_mutex_lock(&peer->host->lock);
+	busy = peer->busy;
+	dev = peer->fuse_dev;
+	pthread_mutex_unlock(&peer->host->lock);
+	if (busy && dev && connection_lives(peer) && kernel_abort(dev) < 0)
+		log_debug("no connection to cut", "mount=%u", peer->config.id);
+	return !busy;
 }
 
 void mounter_peer_free(struct mounter_peer *peer)
@@ -107,14 +121,8 @@ void mounter_peer_free(struct mounter_peer *peer)
 
 	if (!peer)
 		return;
-	CHECK_MAGIC(peer, MOUNTER_PEER_MAGIC);
+	(void)mounter_peer_idle(peer); /* waited for below */
 	pthread_mutex_lock(&host->lock);
-	if (peer->busy) {
-		pthread_mutex_unlock(&host->lock);
-		if (connection_lives(peer) && kernel_abort(peer->fuse_dev) < 0)
-			log_debug("no connection to cut", "mount=%u", peer->config.id);
-		pthread_mutex_lock(&host->lock);
-	}
 	while (peer->busy)
 		pthread_cond_wait(&host->idle, &host->lock);
 	list_remove(&peer->link);
@@ -181,7 +189,9 @@ static int do_mount_fuse(struct mounter_job *job)
 	r = kernel_mount_fuse(job->fds[0], source, &job->fd, &dev, &job->err);
 	if (r < 0)
 		return r;
+	pthread_mutex_lock(&job->peer->host->lock);
 	job->peer->fuse_dev = dev;
+	pthread_mutex_unlock(&job->peer->host->lock);
 	job->answer.dev = dev;
 	return 0;
 }

@@ -5,6 +5,7 @@
 #include "tests/unit/fuse/mount_tests.h"
 
 #include <sys/mman.h>
+#include "fuse/mounter_internal.h"
 #include "fuse/mounter_wire.h"
 #include "fuse/unmount_helper.h"
 
@@ -258,6 +259,25 @@ static void replaced_after_a_switch(void **state)
 	close(fds[1]);
 }
 
+/* What hangs holds up nobody who looks. */
+static void not_idle(void **state)
+{
+	struct mounter_request request = request_of(MOUNTER_SWITCH_END, 0);
+	eventfd_t count;
+
+	(void)state;
+	assert_true(mounter_peer_idle(peer));
+	pthread_mutex_lock(&host->moving); /* another one's switch takes its time */
+	assert_int_equal(mounter_send(pair[1], &request, sizeof(request), NULL, 0), 0);
+	mounter_serve(peer);
+	assert_false(mounter_peer_idle(peer));
+	assert_int_equal(mounter_host_busy(host), 1);
+	pthread_mutex_unlock(&host->moving);
+	assert_int_equal(eventfd_read(keeper.wake_fd, &count), 0); /* waits for its end */
+	while (!mounter_peer_idle(peer))                           /* written a moment before */
+	assert_true(mounter_peer_idle(peer));
+}
+
 /* ---- mounts ---------------------------------------------------------------------------------- */
 
 static void known(void **state)
@@ -287,6 +307,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(
 			devices_of_another_image, keeper_only, keeper_only_end),
 		cmocka_unit_test_setup_teardown(remembered, keeper_only, keeper_only_end),
+		cmocka_unit_test_setup_teardown(not_idle, keeper_only, keeper_only_end),
 		cmocka_unit_test_setup_teardown(
 			replaced_after_a_switch, keeper_only, keeper_only_end),
 	};
