@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "base/unix_socket.h"
 
+#include <fcntl.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -138,30 +139,41 @@ static void *run(void *arg)
 
 /* ---- the socket ------------------------------------------------------------------------------ */
 
-/*
- * The directory may be passed by everybody, and root's way to it, of which nothing else is given
- * away. What belongs to an ordinary user stays closed to others.
- */
-static int open_directory(const char *directory, struct err *e)
+/* Root's way to the directory may be passed by everybody; nothing else of it is given away. */
+static void open_parent(const char *directory)
 {
+	_cleanup_close_ int fd = -1;
 	char parent[SOCKET_PATH_MAX];
 	struct stat st;
 	char *slash;
+
+	(void)snprintf(parent, sizeof(parent), "%s", directory); /* shorter than a socket's path */
+	slash = strrchr(parent, '/');
+	if (geteuid() != 0 || !slash || slash == parent)
+		return;
+	*slash = '\0';
+	fd = open(parent, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+	if (fd >= 0 && fstat(fd, &st) == 0 && st.st_uid == 0 && (st.st_mode & 011) != 011)
+		(void)fchmod(fd, (st.st_mode & 07777) | 011); /* else root's jobs only */
+}
+
+/*
+ * The directory may be passed by everybody. What belongs to an ordinary user stays closed to others.
+ * Where others may write, one of them may have put a link there: it leads nowhere.
+ */
+static int open_directory(const char *directory, struct err *e)
+{
+	_cleanup_close_ int fd = -1;
 	int r = file_mkdirs(directory, 0755);
 
 	if (r < 0)
 		return err_set(e, r, "the directory %s for orders cannot be made: %s", directory,
 			err_str(r));
-	if (chmod(directory, 0755) != 0)
+	fd = open(directory, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+	if (fd < 0 || fchmod(fd, 0755) != 0)
 		return err_set(e, err_errno(),
 			"the directory %s for orders cannot be opened to others: %m", directory);
-	(void)snprintf(parent, sizeof(parent), "%s", directory); /* shorter than a socket's path */
-	slash = strrchr(parent, '/');
-	if (geteuid() != 0 || !slash || slash == parent)
-		return 0;
-	*slash = '\0';
-	if (stat(parent, &st) == 0 && st.st_uid == 0 && (st.st_mode & 011) != 011)
-		(void)chmod(parent, (st.st_mode & 07777) | 011); /* else root's jobs only */
+	open_parent(directory);
 	return 0;
 }
 
@@ -173,7 +185,7 @@ static int listen_at(const char *path, int *ret_fd, struct err *e)
 
 	if (r < 0)
 		return r;
-	if (chmod(path, 0666) != 0) {
+	if (fchmodat(AT_FDCWD, path, 0666, AT_SYMLINK_NOFOLLOW) != 0) {
 		r = err_set(e, err_errno(), "%s cannot be opened to others: %m", path);
 		(void)unlink(path); /* ours */
 		return r;

@@ -555,6 +555,31 @@ static void test_shut_down(void **state)
 	(void)close(fd);
 }
 
+/* A link in the directory's place leads root nowhere. */
+static void test_directory_is_a_link(void **state)
+{
+	static const struct order_ops ops = { .find = find, .prefetch = prefetch };
+	struct world *w = *state;
+	const struct order_config config = { .ops = &ops, .arg = w };
+	struct order *order = order_new(&config);
+	struct err e = ERR_INIT;
+	char link[96];
+	char other[96];
+	struct stat st;
+
+	(void)snprintf(link, sizeof(link), "%s/link", w->dir);
+	(void)snprintf(other, sizeof(other), "%s/other", w->dir);
+	assert_int_equal(mkdir(other, 0700), 0);
+	assert_int_equal(symlink("other", link), 0);
+	assert_true(order_listen(order, link, "x", &e) < 0);
+	assert_non_null(strstr(e.text, "/link"));
+	assert_int_equal(stat(other, &st), 0);
+	assert_int_equal(st.st_mode & 07777, 0700);
+	order_free(order);
+	assert_int_equal(unlink(link), 0);
+	assert_int_equal(rmdir(other), 0);
+}
+
 /* However often a list names the same bytes, a READ of them looks at so many of it. */
 static void test_same_bytes(void **state)
 {
@@ -687,6 +712,7 @@ int main(void)
 		TEST(test_refused),
 		TEST(test_shut_down),
 		TEST(test_same_bytes),
+		TEST(test_directory_is_a_link),
 		TEST(test_waits_for_the_list),
 		TEST(test_many),
 		TEST(test_noise),
