@@ -170,8 +170,7 @@ static void check_features(struct doctor *d, const char *at)
 	else
 		doctor_warn(d, "cache",
 			"O_DIRECT: no: what is read stays twice in memory, as page of the mount "
-			"and "
-			"of the cache: give a --cache on ext4, XFS or btrfs");
+			"and of the cache: give a --cache on ext4, XFS or btrfs");
 	doctor_ok(d, "cache", "reflink: %s: nothing in this version needs it",
 		ioctl(clone, FICLONE, plain) == 0 ? "yes" : "no");
 }

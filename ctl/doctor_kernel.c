@@ -49,8 +49,7 @@ static json_t *run_probe(const struct doctor *d, struct err *e)
 	if (r < 0 || status != 0) {
 		(void)err_set(e, r < 0 ? r : -EIO,
 			"%s --probe does not answer: %s: the programs lie beside cachectl, or "
-			"where "
-			"GRANARY_BIN_DIR says",
+			"where GRANARY_BIN_DIR says",
 			program, r < 0 ? err_str(r) : "it failed");
 		return NULL;
 	}
@@ -211,8 +210,7 @@ static void check_parameters(struct doctor *d)
 		else if (geteuid() != 0)
 			doctor_warn(d, "fuse",
 				"max_user_bgreq: %llu: so many reads that wait for a stalled "
-				"origin "
-				"hold up all others of your mounts: have root write %u "
+				"origin hold up all others of your mounts: have root write %u "
 				"to " FUSE_PARAMETERS "max_user_bgreq",
 				(unsigned long long)number, LIMIT_FUSE_SLOTS);
 		else

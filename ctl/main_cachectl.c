@@ -60,8 +60,7 @@ static int unknown_command(const char *name)
 {
 	(void)fprintf(stderr,
 		"cachectl: unknown command '%s': the commands are mount, umount, refresh, status, "
-		"explain, "
-		"doctor, scrub, upgrade, keeper, version and help\n",
+		"explain, doctor, scrub, upgrade, keeper, version and help\n",
 		name);
 	return EXIT_USAGE;
 }

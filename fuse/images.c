@@ -40,8 +40,7 @@ static int need_private_dir(const char *dir, struct err *e)
 	if (st.st_uid != geteuid() || (st.st_mode & 022))
 		return err_set(e, -EPERM,
 			"the image directory %s may be written by others: the kernel must not read "
-			"what they "
-			"write: chown it to this user and chmod it 0700",
+			"what they write: chown it to this user and chmod it 0700",
 			dir);
 	return 0;
 }

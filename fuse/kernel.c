@@ -298,9 +298,8 @@ int kernel_need_filesystem(const char *name, struct err *e)
 		kernel_load_module(name, NULL);
 	if (!has_filesystem(name))
 		return err_set(e, -ENODEV,
-			"this kernel has no %s: it needs the module of that name (6.12 or newer "
-			"for EROFS "
-			"on files)",
+			"this kernel has no %s: load or install the module of that name (EROFS: "
+			"Linux 6.12 for images in files, 5.15 for those on a loop device)",
 			name);
 	return 0;
 }

@@ -46,8 +46,7 @@ static const struct option_set set = {
 	.arguments = "",
 	.about = "Keeps the mounts of one cache directory: holds what a mount must not lose with "
 		 "its "
-		 "daemon, starts\n"
-		 "the daemons, and starts them again.",
+		 "daemon, starts\nthe daemons, and starts them again.",
 	.specs = specs,
 	.n = ARRAY_SIZE(specs),
 };
