@@ -1,10 +1,10 @@
 /* The keeper's loop. See keeper.h. */
 #include "fuse/keeper.h"
+#include "base/bounds.h"
 #include "base/cleanup.h"
 #include "base/daemon.h"
 #include "base/detach.h"
 #include "base/file.h"
-#include "base/limits.h"
 #include "base/log.h"
 #include "base/mount_table.h"
 #include "base/programs.h"
@@ -15,11 +15,9 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/resource.h>
 #include <sys/signalfd.h>
 
-#define DESCRIPTORS (8u * LIMIT_CHUNK_FDS) /* of each daemon: chunk files and connections */
-#define POLLS_MAX   (2 + 4 * KEEPER_MOUNTS)
+#define POLLS_MAX (2 + 4 * KEEPER_MOUNTS)
 
 const char *keeper_path(const struct keeper *k, const char *name, char out[SOCKET_PATH_MAX])
 {
@@ -283,21 +281,6 @@ static void loop(struct keeper *k, int signal_fd, char **argv)
 
 /* ---- start and end --------------------------------------------------------------------------- */
 
-/* The daemons keep chunk files open by how many they may: the soft limit is for programs that use
- * select(2). */
-static void raise_descriptors(void)
-{
-	struct rlimit limit;
-
-	if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= DESCRIPTORS)
-		return;
-	limit.rlim_cur = min((rlim_t)DESCRIPTORS, limit.rlim_max);
-	if (setrlimit(RLIMIT_NOFILE, &limit) != 0)
-		log_warn("descriptors not raised",
-			"cause=%s effect=\"fewer chunk files are kept open\"",
-			err_name(err_errno()));
-}
-
 /* One keeper per runtime directory. A lock of the open file: it lives on over execve(2), and a
  * daemon that was started while it was held does not have it. */
 static int take_lock(struct keeper *k, struct err *e)
@@ -427,7 +410,7 @@ int keeper_run(const struct keeper_config *config, char **argv, int ready_fd)
 		return ready_error(
 			ready_fd, "cachekeeper", r == -EBUSY ? EXIT_BUSY : EXIT_RUNTIME, &e);
 	}
-	raise_descriptors();
+	bounds_raise_descriptors();
 	log_info("keeping", "cache=\"%s\" run=%s", config->cache, config->run);
 	ready_ok(ready_fd, "{}");
 	loop(&k, signal_fd, argv);

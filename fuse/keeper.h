@@ -34,7 +34,6 @@
 #define KEEPER_IDLE_NS    (15 * CLOCK_SECOND) /* without a mount, or a failure nobody fetched */
 #define KEEPER_BACKOFF_NS (1 * CLOCK_SECOND)  /* longest wait before a daemon is started again */
 #define KEEPER_DEAD_AFTER (30 * CLOCK_SECOND)
-#define KEEPER_KILL_NS    (40 * CLOCK_SECOND) /* to end its mounts, whose daemons have 10 s */
 
 struct keeper_config {
 	const char *cache;     /* canonical */
@@ -130,7 +129,6 @@ const char *keeper_path(const struct keeper *k, const char *name, char out[SOCKE
 /* ---- keeper_api.c: its answers --------------------------------------------------------------- */
 
 const struct admin_route *keeper_routes(void); /* their argument is the keeper */
-void keeper_wake(struct keeper *k);
 
 /* ---- keeper_state.c: what survives it -------------------------------------------------------- */
 

@@ -6,7 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
-void keeper_wake(struct keeper *k)
+static void wake(struct keeper *k)
 {
 	uint64_t one = 1;
 
@@ -42,7 +42,7 @@ static int post_mounts(
 			r = err_set(e, -EAGAIN, "out of memory"); /* asked again, with its token */
 	}
 	pthread_mutex_unlock(&k->lock);
-	keeper_wake(k);
+	wake(k);
 	return r;
 }
 
@@ -95,7 +95,7 @@ static int post_mount(
 	else if (mount)
 		mount->given_up |= request->query(request, "give_up") != NULL;
 	pthread_mutex_unlock(&k->lock);
-	keeper_wake(k);
+	wake(k);
 	*ret_json = NULL;
 	return 0;
 }
@@ -116,7 +116,7 @@ static int post_refresh(
 	if (r == 0)
 		*ret_json = json_pack("{s:i}", "id", (int)mount->id); /* NULL: looked at later */
 	pthread_mutex_unlock(&k->lock);
-	keeper_wake(k);
+	wake(k);
 	return r;
 }
 
@@ -138,7 +138,7 @@ static int post_upgrade(
 	else
 		(void)err_set(e, -EINVAL, "what is upgraded is \"mounts\" or \"keeper\"");
 	pthread_mutex_unlock(&k->lock);
-	keeper_wake(k);
+	wake(k);
 	*ret_json = NULL;
 	return r;
 }
@@ -154,7 +154,7 @@ static int post_end(
 	k->ending = true;
 	k->forced = true;
 	pthread_mutex_unlock(&k->lock);
-	keeper_wake(k);
+	wake(k);
 	*ret_json = NULL;
 	return 0;
 }

@@ -73,7 +73,6 @@ int mounter_share(const struct mounter_attach *attach, struct err *e) __must_che
  */
 int mounter_switch(
 	int mount_fd, const char *mountpoint, dev_t from, dev_t to, struct err *e) __must_check;
-
 int mounter_switch_end(const char *mountpoint, dev_t from, dev_t to, struct err *e) __must_check;
 
 /*
@@ -91,8 +90,8 @@ unsigned int mounter_users(dev_t dev, char *out, size_t size);
 /*
  * umount2() by a helper process, since that may hang; by fusermount3 for who may not. `tick` is
  * called every few ms while it lasts. -ETIMEDOUT: the helper goes on, and is waited for by the next
- * call. -EBUSY: with a line that names who uses it; of
- * others the line is only what the kernel or fusermount3 said, or nothing.
+ * call. -EBUSY: with a line that names who uses it; of others the line is only what the kernel or
+ * fusermount3 said, or nothing.
  */
 int mounter_unmount(const char *mountpoint, bool lazy, void (*tick)(void *arg), void *arg,
 	struct err *e) __must_check;
@@ -168,7 +167,7 @@ unsigned int mounter_peer_server(const struct mounter_peer *peer);
 /* Adds members to a mount's row of the status: "point", and "server", "socket" when it is shared. */
 int mounter_peer_json(const struct mounter_peer *peer, json_t *row) __must_check;
 
-/* What a later keeper has to know, for state.json; a new reference, NULL without memory. */
+/* What a later keeper has to know, for keeper.json; a new reference, NULL without memory. */
 json_t *mounter_peer_save(const struct mounter_peer *peer);
 /* After all peers exist: what mounter_peer_save() said. Foreign members are left out.
  * `renewed`: the keeper before may have died over a request of that daemon. */
