@@ -264,17 +264,28 @@ int kernel_detach(int top_fd)
 
 /* ---- one in the other's place ---------------------------------------------------------------- */
 
-static int is_dev(void *arg, const struct mount_entry *entry)
-{
-	const dev_t *dev = arg;
+struct place {
+	dev_t dev;
+	const char *mountpoint;
+};
 
-	return makedev(entry->dev_major, entry->dev_minor) == *dev ? -EEXIST : 0;
+static int is_there(void *arg, const struct mount_entry *entry)
+{
+	const struct place *place = arg;
+
+	return makedev(entry->dev_major, entry->dev_minor) == place->dev &&
+			       strcmp(entry->point, place->mountpoint) == 0
+		       ? -EEXIST
+		       : 0;
 }
 
-/* Is a mount with that st_dev somewhere in this mount namespace? */
-static bool is_listed(dev_t dev)
+/* Is a mount with that st_dev at the mount point, shown or not? One that is elsewhere is another's:
+ * the number of a superblock that is gone is given again at once. */
+static bool is_attached(const char *mountpoint, dev_t dev)
 {
-	return mount_table_each(is_dev, &dev) == -EEXIST;
+	struct place place = { dev, mountpoint };
+
+	return mount_table_each(is_there, &place) == -EEXIST;
 }
 
 /* What the mount point shows, if that is `from`. */
@@ -334,7 +345,7 @@ int kernel_switch_end(const char *mountpoint, dev_t from, dev_t to, struct err *
 		return err_set(e, r, "%s: %s", mountpoint, err_str(r));
 	if (dev == to)
 		return 0;
-	if (!is_listed(to))
+	if (!is_attached(mountpoint, to))
 		return err_set(e, -ENOENT, "%s: nothing was attached", mountpoint);
 	r = open_top(mountpoint, from, &top, e);
 	return r < 0 ? r : detach_top(top, mountpoint, to, e);
