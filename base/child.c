@@ -436,6 +436,8 @@ static void take_line(struct child *child, const char *line)
 		child->exit_status = status;
 		return; /* its end follows */
 	}
+	if (child->state != CHILD_STARTING)
+		return; /* told to end meanwhile */
 	child->served = true;
 	set_state(child, CHILD_SERVING);
 	log_info("daemon serves", "name=%s pid=%d", child->name, (int)child->pid);
