@@ -88,6 +88,26 @@ static void descriptors_are_shared_out(void **state)
 	assert_non_null(strstr(e.text, "ulimit -n"));
 }
 
+static void descriptors_are_raised(void **state)
+{
+	struct rlimit limit;
+	rlim_t useful;
+
+	(void)state;
+	set_descriptors(100);
+	bounds_raise_descriptors();
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+	useful = 8 * LIMIT_CHUNK_FDS;
+	assert_int_equal(limit.rlim_cur, limit.rlim_max < useful ? limit.rlim_max : useful);
+	/* What is enough stays. */
+	if (limit.rlim_max > useful) {
+		set_descriptors(useful + 1);
+		bounds_raise_descriptors();
+		assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+		assert_int_equal(limit.rlim_cur, useful + 1);
+	}
+}
+
 static void the_kernel_counts(void **state)
 {
 	struct bound_use use;
@@ -106,6 +126,7 @@ int main(void)
 		cmocka_unit_test(counts_and_peaks),
 		cmocka_unit_test(threads_have_a_maximum),
 		cmocka_unit_test(descriptors_are_shared_out),
+		cmocka_unit_test(descriptors_are_raised),
 		cmocka_unit_test(the_kernel_counts),
 	};
 
