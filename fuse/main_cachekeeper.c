@@ -1,4 +1,5 @@
 /* cachekeeper: keeps the mounts of one cache directory on this node. See keeper.h. */
+#include "base/cleanup.h"
 #include "base/daemon.h"
 #include "base/exit.h"
 #include "base/option.h"
@@ -62,7 +63,7 @@ int main(int argc, char **argv)
 		.ready_fd = -1,
 	};
 	struct err e = ERR_INIT;
-	char **words = calloc((size_t)argc + 1, sizeof(*words));
+	_cleanup_free_ char **words = calloc((size_t)argc + 1, sizeof(*words));
 
 	for (int i = 0; words && i < argc; i++)
 		words[i] = argv[i]; /* option_parse() moves them about */
