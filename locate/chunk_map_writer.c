@@ -121,10 +121,11 @@ static void store32(struct chunk_map_writer *writer, _Atomic uint32_t *at, uint3
 /* The writer's own look at what it stored. */
 #define load(at) atomic_load_explicit(at, memory_order_relaxed)
 
-/* Readers rely on nothing of the entry until end_change(). */
+/* Readers rely on nothing of the entry until end_change(); nor before, when a writer died within
+ * one. */
 static void begin_change(struct chunk_map_writer *writer, struct chunk_map_entry *entry)
 {
-	store64(writer, &entry->seq, load(&entry->seq) + 1);
+	store64(writer, &entry->seq, load(&entry->seq) | 1);
 }
 
 static void end_change(struct chunk_map_writer *writer, struct chunk_map_entry *entry)
