@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define WRITE_ATTEMPTS 4u
+
 static bool closing(const struct worker *w)
 {
 	return atomic_load(&w->terms.closing);
@@ -200,7 +202,7 @@ static void keep_piece(struct rescue *r, const struct chunk_id *id, const struct
 	list_push_back(&r->pending, &kept->link);
 }
 
-static int write_piece(
+static int write_once(
 	struct rescue *r, const struct chunk_id *id, const struct piece_run *run, const char *data)
 {
 	struct chunk *chunk;
@@ -210,6 +212,17 @@ static int write_piece(
 		return status;
 	status = chunk_write(chunk, run, data);
 	chunk_unref(chunk);
+	return status;
+}
+
+static int write_piece(
+	struct rescue *r, const struct chunk_id *id, const struct piece_run *run, const char *data)
+{
+	int status = -EAGAIN;
+
+	/* -EAGAIN: the chunk was moved between the two, and is found where it is now. */
+	for (uint32_t i = 0; status == -EAGAIN && i < WRITE_ATTEMPTS; i++)
+		status = write_once(r, id, run, data);
 	if (status == 0) {
 		counter_add(&r->worker->counters.adopted_bytes, run->length);
 		counter_add(&r->worker->counters.adopted, 1);
