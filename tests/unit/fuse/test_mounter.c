@@ -324,7 +324,7 @@ int main(void)
 	int failed = cmocka_run_group_tests(messages, NULL, NULL);
 
 	(void)killed_before_ready; /* of who has no keeper */
-	if (SANITIZED) /* see setup_group() */
+	if (SANITIZED)             /* see setup_group() */
 		return failed;
 	fixture_engine = &engine_native;
 	fixture_magic = 0xE0F5E1E2;
