@@ -14,6 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -361,8 +362,10 @@ static void look_and_kill(struct pair *p, uint64_t seed)
 	pid_t child = fork();
 
 	assert_true(child >= 0);
-	if (child == 0)
+	if (child == 0) {
+		(void)prctl(PR_SET_PDEATHSIG, SIGKILL); /* should the test fail before it kills */
 		write_until_killed(p->writer);
+	}
 	for (uint64_t i = 0; i < looks; i++)
 		(void)look(p->map, i % KILLED);
 	assert_int_equal(kill(child, SIGKILL), 0);
