@@ -16,19 +16,6 @@ static int loop_probe(const struct engine_wish *wish, struct err *e)
 	return mounter_probe_loop(e);
 }
 
-/* A /dev/fuse of our own, where whoever started us had none to give. */
-static int loop_connect(struct mounted *m, int *ret_root, struct err *e)
-{
-	dev_t dev = 0;
-	int r = mounted_need_device(m, e);
-
-	if (r == 0)
-		r = mounter_mount_fuse(m->config.dev_fd, NULL, ret_root, &dev, e);
-	if (r == 0)
-		slots_mount(m->config.slots)->fuse_dev = dev;
-	return r;
-}
-
 static int loop_tree(struct mounted *m, struct tree **ret_tree, struct err *e)
 {
 	const struct slots_mount *facts = slots_mount(m->config.slots);
@@ -91,7 +78,7 @@ const struct engine engine_loop = {
 	.one_device = true,
 	.auto_why = "this kernel mounts EROFS from loop devices",
 	.probe = loop_probe,
-	.connect = loop_connect,
+	.connect = mounted_connect_private,
 	.tree = loop_tree,
 	.finish = loop_finish,
 	.free_tree = loop_free_tree,

@@ -10,19 +10,6 @@ static int native_probe(const struct engine_wish *wish, struct err *e)
 	return mounter_probe(wish->image_dir, e);
 }
 
-/* A /dev/fuse of our own, where whoever started us had none to give. */
-static int native_connect(struct mounted *m, int *ret_root, struct err *e)
-{
-	dev_t dev = 0;
-	int r = mounted_need_device(m, e);
-
-	if (r == 0)
-		r = mounter_mount_fuse(m->config.dev_fd, NULL, ret_root, &dev, e);
-	if (r == 0)
-		slots_mount(m->config.slots)->fuse_dev = dev;
-	return r;
-}
-
 static int native_tree(struct mounted *m, struct tree **ret_tree, struct err *e)
 {
 	const struct slots_mount *facts = slots_mount(m->config.slots);
@@ -82,7 +69,7 @@ const struct engine engine_native = {
 	.number = 1,
 	.auto_why = "this kernel mounts EROFS from files",
 	.probe = native_probe,
-	.connect = native_connect,
+	.connect = mounted_connect_private,
 	.tree = native_tree,
 	.finish = native_finish,
 	.again = native_again,

@@ -62,6 +62,18 @@ int mounted_need_device(struct mounted *m, struct err *e)
 	return r < 0 ? r : mounted_take_device(m, fd, e);
 }
 
+int mounted_connect_private(struct mounted *m, int *ret_root, struct err *e)
+{
+	dev_t dev = 0;
+	int r = mounted_need_device(m, e);
+
+	if (r == 0)
+		r = mounter_mount_fuse(m->config.dev_fd, NULL, ret_root, &dev, e);
+	if (r == 0)
+		slots_mount(m->config.slots)->fuse_dev = dev;
+	return r;
+}
+
 /* ---- start ----------------------------------------------------------------------------------- */
 
 static int start_session(struct mounted *m, struct err *e)

@@ -30,6 +30,8 @@ struct mounted {
 
 /* That dev_fd is a /dev/fuse: one of our own, where whoever started us had none to give. */
 int mounted_need_device(struct mounted *m, struct err *e) __must_check;
+/* engine.connect of those whose FUSE mount is shown to nobody but the kernel. */
+int mounted_connect_private(struct mounted *m, int *ret_root, struct err *e) __must_check;
 /* `fd` becomes m->config.dev_fd, also for who keeps that; the caller closes `fd`. */
 int mounted_take_device(struct mounted *m, int fd, struct err *e) __must_check;
 
