@@ -17,32 +17,53 @@
 
 struct admin_server;
 
+/* Who asks. `known` is false for a connection that is not a unix socket's: it may only read. */
+struct admin_caller {
+	bool known;
+	uid_t uid;
+	gid_t gid;
+	pid_t pid;
+};
+
 struct admin_request {
-	const char *path; /* "/v1/status" */
+	const char *path; /* the route's: "/v1/status" */
 	const char *(*query)(
 		const struct admin_request *request, const char *name); /* value or NULL */
+	/* The part of the path that the route calls {name}: decoded, 1 to 255 bytes, without '/'.
+	 * NULL when the route has no such part. */
+	const char *(*param)(const struct admin_request *request, const char *name);
 	const json_t *body; /* parsed JSON body; NULL when there is none */
+	struct admin_caller caller;
 	void *priv;
 };
 
 /*
  * Answers one request: *ret_json (a new reference, may be NULL for "{}") on 0; on a negative errno
  * the answer is {"error": {"code": "ENOENT", "text": "..."}} from `e` with a matching HTTP status
- * (404 -ENOENT, 400 -EINVAL, 409 -EBUSY/-EEXIST, 403 -EACCES, 503 -EAGAIN, else 500).
+ * (404 -ENOENT, 400 -EINVAL, 409 -EBUSY/-EEXIST, 403 -EACCES/-EPERM, 503 -EAGAIN, else 500).
  */
 typedef int (*admin_handler)(
 	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e);
 
+/*
+ * "/v1/datasets/{name}/pin": {name} stands for any one part of a path. Of several routes that fit,
+ * the first in the table is meant: exact ones go before.
+ *
+ * A route with an `act` ("dataset.delete") changes something: it is for root and the daemon's own
+ * user only, on the unix socket only, and each call is a line of the audit log under that name
+ * (admin/audit.h). Without, it only reads, whatever its method.
+ */
 struct admin_route {
-	const char *method; /* "GET", "POST", "DELETE" */
-	const char *path;   /* exact */
+	const char *method; /* "GET", "POST", "PUT", "PATCH", "DELETE" */
+	const char *path;
 	admin_handler handler;
+	const char *act; /* NULL: only reads */
 };
 
 /*
  * `routes` ends with { 0 } and is borrowed, like arg, until admin_server_free(). Replaces a stale
  * socket file. The answer to GET /v1/status gets a part "bounds" from here: memory, descriptors,
- * threads and the like with their maxima.
+ * threads and the like with their maxima. GET /v1/routes lists the routes.
  */
 int admin_server_new(const char *socket_path, const struct admin_route *routes, void *arg,
 	struct admin_server **ret_server, struct err *e) __must_check;

@@ -11,6 +11,37 @@
  * production. Set before the first server is made. */
 extern const struct admin_route *admin_debug_routes;
 
+/* ---- routes ---------------------------------------------------------------------------------- */
+
+#define ADMIN_PARAM_BYTES 256 /* of a part of a path, decoded, with its NUL */
+#define ADMIN_PARAMS_MAX  4u
+
+struct admin_param {
+	const char *name; /* in the route's path; not NUL-terminated */
+	size_t name_len;
+	char value[ADMIN_PARAM_BYTES];
+};
+
+struct admin_params {
+	struct admin_param list[ADMIN_PARAMS_MAX];
+	unsigned int n;
+};
+
+/*
+ * Is `path`, as it was sent but for its query, one that `pattern` means? 1 with its parts, 0, or
+ * -EINVAL: it would be, but for a part that cannot be a name (with NUL, '/', half an escape, or too
+ * long).
+ */
+int admin_route_match(
+	const char *pattern, const char *path, struct admin_params *ret_params) __must_check;
+/* The part of that name; NULL: there is none. */
+const char *admin_params_find(const struct admin_params *params, const char *name);
+
+/* Who is at the other end of a connection. */
+void admin_caller_of(int fd, struct admin_caller *ret_caller);
+/* -EPERM with a line: may only ask. */
+int admin_caller_may_change(const struct admin_caller *caller, struct err *e) __must_check;
+
 /* What the process may have and has; NULL without memory. */
 json_t *admin_bounds_json(void);
 int admin_bounds_metrics(struct buf *out) __must_check;

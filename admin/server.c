@@ -3,8 +3,8 @@
  *
  * A small pool of threads waits on the socket and its connections; a handler may hold its thread
  * for a short while, so there is more than one. Everything is bounded: connections, size of a body,
- * time a connection may be silent. The library calls on_request() first with nothing, then with
- * each part of the body, then with none left.
+ * time a connection may be silent. The library calls on_path() with the path as it was sent, then
+ * on_request() first with nothing, then with each part of the body, then with none left.
  */
 #include "admin/admin_internal.h"
 #include "base/cleanup.h"
@@ -48,8 +48,16 @@ struct admin_server {
 
 /* A request while its body arrives. */
 struct upload {
+	char *path; /* as it was sent, without the query */
+	bool begun;
 	struct buf body;
 	bool too_large;
+};
+
+/* A request that a route is called for: admin_request.priv. */
+struct call {
+	struct MHD_Connection *connection;
+	struct admin_params params;
 };
 
 /* ---- answers --------------------------------------------------------------------------------- */
@@ -108,6 +116,7 @@ static unsigned int http_status(int code)
 	case -EEXIST:
 		return MHD_HTTP_CONFLICT;
 	case -EACCES:
+	case -EPERM:
 		return MHD_HTTP_FORBIDDEN;
 	case -EAGAIN:
 		return MHD_HTTP_SERVICE_UNAVAILABLE;
@@ -185,21 +194,45 @@ static enum MHD_Result respond_metrics(
 
 static const char *query(const struct admin_request *request, const char *name)
 {
-	return MHD_lookup_connection_value(request->priv, MHD_GET_ARGUMENT_KIND, name);
+	const struct call *call = request->priv;
+
+	return MHD_lookup_connection_value(call->connection, MHD_GET_ARGUMENT_KIND, name);
+}
+
+static const char *param(const struct admin_request *request, const char *name)
+{
+	const struct call *call = request->priv;
+
+	return admin_params_find(&call->params, name);
+}
+
+static void find_caller(struct MHD_Connection *connection, struct admin_caller *ret_caller)
+{
+	const union MHD_ConnectionInfo *info =
+		MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+
+	admin_caller_of(info ? info->connect_fd : -1, ret_caller);
 }
 
 static enum MHD_Result call_route(const struct admin_server *server,
-	const struct admin_route *route, struct MHD_Connection *connection,
-	const struct upload *upload)
+	const struct admin_route *route, struct call *call, const struct upload *upload)
 {
-	struct admin_request request = { .path = route->path, .query = query, .priv = connection };
+	struct MHD_Connection *connection = call->connection;
+	struct admin_request request = {
+		.path = route->path, .query = query, .param = param, .priv = call
+	};
 	struct err e = ERR_INIT;
 	json_error_t where;
 	json_t *body = NULL;
 	json_t *json = NULL;
 	enum MHD_Result answered;
-	int r;
+	int r = 0;
 
+	find_caller(connection, &request.caller);
+	if (route->act)
+		r = admin_caller_may_change(&request.caller, &e);
+	if (r < 0)
+		return respond_error(connection, http_status(r), r, e.text, NULL);
 	if (upload->body.len > 0) {
 		r = admin_json_parse(
 			upload->body.data, upload->body.len, JSON_REJECT_DUPLICATES, &body, &where);
@@ -228,6 +261,34 @@ static enum MHD_Result call_route(const struct admin_server *server,
 	return answered;
 }
 
+/* {"routes": [{"method": "GET", "path": "/v1/status", "act": null}, ...]} */
+static enum MHD_Result respond_routes(
+	const struct admin_server *server, struct MHD_Connection *connection)
+{
+	json_t *list = json_array();
+	json_t *json = json_pack("{s:o}", "routes", list);
+	enum MHD_Result r;
+
+	for (const struct admin_route *route = server->routes; json && route->path; route++)
+		if (json_array_append_new(
+			    list, json_pack("{s:s, s:s, s:s?}", "method", route->method, "path",
+					  route->path, "act", route->act)) != 0) {
+			json_decref(json);
+			json = NULL;
+		}
+	r = json ? respond_json(connection, MHD_HTTP_OK, json, NULL)
+		 : respond_error(connection, MHD_HTTP_INTERNAL_SERVER_ERROR, -ENOMEM,
+			   "out of memory", NULL);
+	json_decref(json);
+	return r;
+}
+
+static bool is_own(const char *path)
+{
+	return strcmp(path, "/metrics") == 0 || strcmp(path, "/healthz") == 0 ||
+	       strcmp(path, "/v1/routes") == 0;
+}
+
 static enum MHD_Result respond_own(const struct admin_server *server,
 	struct MHD_Connection *connection, const char *path, const char *method)
 {
@@ -236,29 +297,38 @@ static enum MHD_Result respond_own(const struct admin_server *server,
 			"this path knows GET only", "GET");
 	if (strcmp(path, "/metrics") == 0)
 		return respond_metrics(server, connection);
+	if (strcmp(path, "/v1/routes") == 0)
+		return respond_routes(server, connection);
 	return respond(connection, MHD_HTTP_OK, "text/plain", "ok\n", 3, NULL);
 }
 
 const struct admin_route *admin_debug_routes;
 
 static enum MHD_Result dispatch(const struct admin_server *server,
-	struct MHD_Connection *connection, const char *path, const char *method,
-	const struct upload *upload)
+	struct MHD_Connection *connection, const char *method, const struct upload *upload)
 {
 	const struct admin_route *const tables[] = { server->routes, admin_debug_routes };
 	_cleanup_(buf_release) struct buf allow = BUF_INIT(256);
+	struct call call = { .connection = connection };
 
 	if (upload->too_large)
 		return respond_error(connection, MHD_HTTP_CONTENT_TOO_LARGE, -EMSGSIZE,
 			"the request's body is too large", NULL);
-	if (strcmp(path, "/metrics") == 0 || strcmp(path, "/healthz") == 0)
-		return respond_own(server, connection, path, method);
+	if (is_own(upload->path))
+		return respond_own(server, connection, upload->path, method);
 	for (size_t i = 0; i < ARRAY_SIZE(tables); i++) {
 		for (const struct admin_route *route = tables[i]; route && route->path; route++) {
-			if (strcmp(route->path, path) != 0)
+			int r = admin_route_match(route->path, upload->path, &call.params);
+
+			if (r < 0)
+				return respond_error(connection, MHD_HTTP_BAD_REQUEST, r,
+					"a name in the path is too long, or has a character that "
+					"no name may have",
+					NULL);
+			if (r == 0)
 				continue;
 			if (strcmp(route->method, method) == 0)
-				return call_route(server, route, connection, upload);
+				return call_route(server, route, &call, upload);
 			if (buf_printf(&allow, "%s%s", allow.len ? ", " : "", route->method) < 0)
 				return MHD_NO;
 		}
@@ -269,6 +339,34 @@ static enum MHD_Result dispatch(const struct admin_server *server,
 	return respond_error(connection, MHD_HTTP_NOT_FOUND, -ENOENT, "no such path", NULL);
 }
 
+static void upload_free(struct upload *upload)
+{
+	if (upload) {
+		buf_release(&upload->body);
+		free(upload->path);
+		free(upload);
+	}
+}
+
+/* First of all, with the path before the library decodes it; on_completed() follows. */
+static void *on_path(void *arg, const char *uri, struct MHD_Connection *connection)
+{
+	struct admin_server *server = arg;
+	struct upload *upload = calloc(1, sizeof(*upload));
+
+	(void)connection;
+	CHECK_MAGIC(server, SERVER_MAGIC);
+	if (upload)
+		upload->path = strndup(uri, strcspn(uri, "?"));
+	if (!upload || !upload->path) {
+		upload_free(upload);
+		return NULL; /* on_request() ends the connection */
+	}
+	upload->body.max = ADMIN_REQUEST_BYTES;
+	atomic_fetch_add(&server->under_way, 1);
+	return upload;
+}
+
 static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, const char *path,
 	const char *method, const char *version, const char *data, size_t *len, void **state)
 {
@@ -276,18 +374,16 @@ static enum MHD_Result on_request(void *arg, struct MHD_Connection *connection, 
 	struct upload *upload = *state;
 
 	(void)version; /* 1.0 or 1.1 */
+	(void)path;    /* decoded: no longer known what was a '/' */
 	CHECK_MAGIC(server, SERVER_MAGIC);
-	if (!upload) {
-		upload = calloc(1, sizeof(*upload));
-		if (!upload)
-			return MHD_NO;
-		upload->body.max = ADMIN_REQUEST_BYTES;
-		atomic_fetch_add(&server->under_way, 1);
-		*state = upload;
+	if (!upload)
+		return MHD_NO;
+	if (!upload->begun) {
+		upload->begun = true;
 		return MHD_YES;
 	}
 	if (*len == 0)
-		return dispatch(server, connection, path, method, upload);
+		return dispatch(server, connection, method, upload);
 	/* What is too large is read to its end and thrown away, so that the peer hears the
 	 * answer. */
 	if (!upload->too_large && buf_append(&upload->body, data, *len) < 0) {
@@ -308,8 +404,7 @@ static void on_completed(void *arg, struct MHD_Connection *connection, void **st
 	(void)why; /* finished, or the peer went */
 	if (!upload)
 		return;
-	buf_release(&upload->body);
-	free(upload);
+	upload_free(upload);
 	*state = NULL;
 	atomic_fetch_sub(&server->under_way, 1);
 }
@@ -350,7 +445,8 @@ int admin_server_new(const char *socket_path, const struct admin_route *routes, 
 		MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_THREAD_POOL_SIZE, THREADS,
 		MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT,
 		IDLE_SECONDS, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONN_BYTES,
-		MHD_OPTION_NOTIFY_COMPLETED, on_completed, server, MHD_OPTION_END);
+		MHD_OPTION_NOTIFY_COMPLETED, on_completed, server, MHD_OPTION_URI_LOG_CALLBACK,
+		on_path, server, MHD_OPTION_END);
 	if (!server->daemon) {
 		(void)close(fd);           /* nothing was served on it */
 		(void)unlink(socket_path); /* a leftover is replaced at the next start */

@@ -297,11 +297,11 @@ static int get_waiting(
 }
 
 const struct admin_route status_routes[] = {
-	{ "GET", "/v1/status", get_status },
-	{ "GET", "/v1/chunk", get_chunk },
-	{ "GET", "/v1/scrub", scrub_get },
-	{ "POST", "/v1/scrub", scrub_post },
-	{ "GET", "/v1/waiting", get_waiting },
+	{ "GET", "/v1/status", get_status, NULL },
+	{ "GET", "/v1/chunk", get_chunk, NULL },
+	{ "GET", "/v1/scrub", scrub_get, NULL },
+	{ "POST", "/v1/scrub", scrub_post, "scrub" },
+	{ "GET", "/v1/waiting", get_waiting, NULL },
 	{ 0 },
 };
 

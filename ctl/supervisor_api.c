@@ -163,11 +163,11 @@ static int post_end(
 }
 
 static const struct admin_route routes[] = {
-	{ "GET", "/v1/status", get_status },
-	{ "POST", "/v1/mounts", post_mounts },
-	{ "GET", "/v1/mount", get_mount },
-	{ "POST", "/v1/mount", post_mount_read },
-	{ "POST", "/v1/end", post_end },
+	{ "GET", "/v1/status", get_status, NULL },
+	{ "POST", "/v1/mounts", post_mounts, "mount" },
+	{ "GET", "/v1/mount", get_mount, NULL },
+	{ "POST", "/v1/mount", post_mount_read, "mount.give_up" },
+	{ "POST", "/v1/end", post_end, "end" },
 	{ 0 },
 };
 

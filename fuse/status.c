@@ -290,9 +290,9 @@ static int post_unmount(
 }
 
 static const struct admin_route routes[] = {
-	{ "GET", "/v1/status", get_status },
-	{ "GET", "/v1/explain", get_explain },
-	{ "POST", "/v1/unmount", post_unmount },
+	{ "GET", "/v1/status", get_status, NULL },
+	{ "GET", "/v1/explain", get_explain, NULL },
+	{ "POST", "/v1/unmount", post_unmount, "unmount" },
 	{ 0 },
 };
 

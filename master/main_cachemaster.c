@@ -125,7 +125,7 @@ static int get_status(
 }
 
 static const struct admin_route routes[] = {
-	{ "GET", "/v1/status", get_status },
+	{ "GET", "/v1/status", get_status, NULL },
 	{ 0 },
 };
 

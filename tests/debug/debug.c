@@ -46,8 +46,8 @@ static int put_faults(
 }
 
 static const struct admin_route routes[] = {
-	{ "GET", "/v1/debug/faults", get_faults },
-	{ "PUT", "/v1/debug/faults", put_faults },
+	{ "GET", "/v1/debug/faults", get_faults, NULL },
+	{ "PUT", "/v1/debug/faults", put_faults, "debug.faults" },
 	{ 0 },
 };
 

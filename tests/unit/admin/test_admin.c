@@ -11,6 +11,7 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/un.h>
+#include <unistd.h>
 #include "admin/admin.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -70,6 +71,18 @@ static int fail_as_asked(
 	return err_set(e, -ENOENT, "no dataset of that name");
 }
 
+static int get_named(
+	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
+{
+	(void)arg;
+	(void)e;
+	*ret_json = json_pack("{s:s, s:s, s:s?, s:s?, s:b, s:i, s:i}", "path", request->path,
+		"name", request->param(request, "name"), "id", request->param(request, "id"),
+		"other", request->param(request, "nam"), "known", request->caller.known, "uid",
+		(int)request->caller.uid, "pid", (int)request->caller.pid);
+	return 0;
+}
+
 static int nothing(void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
 {
 	(void)arg;
@@ -80,11 +93,15 @@ static int nothing(void *arg, const struct admin_request *request, json_t **ret_
 }
 
 static const struct admin_route routes[] = {
-	{ "GET", "/v1/status", get_status },
-	{ "POST", "/v1/echo", echo },
-	{ "PUT", "/v1/echo", echo },
-	{ "GET", "/v1/fail", fail_as_asked },
-	{ "DELETE", "/v1/nothing", nothing },
+	{ "GET", "/v1/status", get_status, NULL },
+	{ "POST", "/v1/echo", echo, "echo" },
+	{ "PUT", "/v1/echo", echo, "echo" },
+	{ "GET", "/v1/fail", fail_as_asked, NULL },
+	{ "GET", "/v1/sets/first", get_status, NULL },
+	{ "GET", "/v1/sets/{name}", get_named, NULL },
+	{ "PATCH", "/v1/sets/{name}", get_named, "set.change" },
+	{ "GET", "/v1/sets/{name}/versions/{id}", get_named, NULL },
+	{ "DELETE", "/v1/nothing", nothing, "nothing.delete" },
 	{ 0 },
 };
 
@@ -183,6 +200,79 @@ static void test_errors(void **state)
 		admin_call(f->path, NULL, "/v1/status HTTP/1.1\r\n", NULL, TIMEOUT, &json, &e),
 		-EINVAL);
 	assert_null(json);
+}
+
+static json_t *named(const struct fixture *f, const char *method, const char *path)
+{
+	struct err e = ERR_INIT;
+	json_t *json = NULL;
+
+	assert_int_equal(admin_call(f->path, method, path, NULL, TIMEOUT, &json, &e), 0);
+	return json;
+}
+
+static const char *text_of(const json_t *json, const char *name)
+{
+	return json_string_value(json_object_get(json, name));
+}
+
+static void test_params(void **state)
+{
+	static const char *const bad[] = { "/v1/sets/a%2Fb", "/v1/sets/a%00", "/v1/sets/%",
+		"/v1/sets/%4", "/v1/sets/%zz" };
+	static const char *const absent[] = { "/v1/sets", "/v1/sets/", "/v1/sets/a/",
+		"/v1/sets/a/versions", "/v1/sets//versions/1", "/v1/sets/a/versions/1/more",
+		"/v1%2Fstatus", "/" };
+	struct fixture *f = *state;
+	struct err e = ERR_INIT;
+	char longest[300];
+	json_t *json = named(f, NULL, "/v1/sets/im%61ge%20%C3%A9?name=x");
+
+	assert_string_equal(text_of(json, "path"), "/v1/sets/{name}");
+	assert_string_equal(text_of(json, "name"), "image \xc3\xa9");
+	assert_null(text_of(json, "id"));
+	assert_null(text_of(json, "other"));
+	assert_true(json_is_true(json_object_get(json, "known")));
+	assert_int_equal(json_integer_value(json_object_get(json, "uid")), getuid());
+	assert_int_equal(json_integer_value(json_object_get(json, "pid")), getpid());
+	json_decref(json);
+	json = named(f, "PATCH", "/v1/sets/a");
+	assert_string_equal(text_of(json, "name"), "a");
+	json_decref(json);
+	json = named(f, NULL, "/v1/sets/a.b/versions/12");
+	assert_string_equal(text_of(json, "name"), "a.b");
+	assert_string_equal(text_of(json, "id"), "12");
+	json_decref(json);
+	json = named(f, NULL, "/v1/%73ets/first"); /* the first in the table */
+	assert_string_equal(text_of(json, "path"), "/v1/sets/first");
+	json_decref(json);
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
+		assert_int_equal(
+			admin_call(f->path, NULL, bad[i], NULL, TIMEOUT, NULL, &e), -EINVAL);
+	for (size_t i = 0; i < ARRAY_SIZE(absent); i++)
+		assert_int_equal(
+			admin_call(f->path, NULL, absent[i], NULL, TIMEOUT, NULL, &e), -ENOENT);
+	(void)snprintf(longest, sizeof(longest), "/v1/sets/%0255d", 0);
+	json_decref(named(f, NULL, longest));
+	(void)snprintf(longest, sizeof(longest), "/v1/sets/%0256d", 0);
+	assert_int_equal(admin_call(f->path, NULL, longest, NULL, TIMEOUT, NULL, &e), -EINVAL);
+	assert_int_equal(
+		admin_call(f->path, "PUT", "/v1/sets/a", NULL, TIMEOUT, NULL, &e), -EOPNOTSUPP);
+}
+
+static void test_route_list(void **state)
+{
+	struct fixture *f = *state;
+	json_t *json = named(f, NULL, "/v1/routes");
+	const json_t *list = json_object_get(json, "routes");
+	const json_t *patch = json_array_get(list, 6);
+
+	assert_int_equal(json_array_size(list), ARRAY_SIZE(routes) - 1);
+	assert_string_equal(text_of(patch, "method"), "PATCH");
+	assert_string_equal(text_of(patch, "path"), "/v1/sets/{name}");
+	assert_string_equal(text_of(patch, "act"), "set.change");
+	assert_true(json_is_null(json_object_get(json_array_get(list, 0), "act")));
+	json_decref(json);
 }
 
 /* The server's answer to raw bytes. */
@@ -333,7 +423,8 @@ static void *ask_to_end(void *arg)
 /* Who asks a daemon to end hears the answer, although the server is freed at once. */
 static void test_last_answer(void **state)
 {
-	static const struct admin_route end_routes[] = { { "POST", "/v1/end", end_daemon }, { 0 } };
+	static const struct admin_route end_routes[] = { { "POST", "/v1/end", end_daemon, "end" },
+		{ 0 } };
 	struct fixture *f = *state;
 
 	for (int i = 0; i < 30; i++) {
@@ -364,6 +455,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		WITH_SERVER(test_routes),
 		WITH_SERVER(test_errors),
+		WITH_SERVER(test_params),
+		WITH_SERVER(test_route_list),
 		WITH_SERVER(test_hostile),
 		WITH_SERVER(test_metrics),
 		WITH_SERVER(test_nobody),
