@@ -1,1 +1,1 @@
-$(eval $(call library,base,,-lxxhash -lcrypto -luv))
+$(eval $(call library,base,,-lxxhash -lcrypto -luv -lyaml))

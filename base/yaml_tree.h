@@ -1,0 +1,63 @@
+/*
+ * A YAML text as a tree, with the line of every node: what configuration files are read by.
+ *
+ * Bounded: YAML_TREE_BYTES of text, YAML_TREE_NODES nodes, YAML_TREE_DEPTH levels. One document of
+ * maps, lists and scalars; keys are scalars, each once in its map. Anchors, aliases and tags are
+ * refused: no text may become more than it is. Scalars stay text; what they mean is the reader's to
+ * say.
+ *
+ * Lifetime: nodes and their texts are the tree's, until yaml_tree_free(). Threads: any, one tree by
+ * one at a time.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+#include "base/err.h"
+
+#define YAML_TREE_BYTES (256u << 10)
+#define YAML_TREE_NODES 4096u
+#define YAML_TREE_DEPTH 16u
+
+enum yaml_tree_kind {
+	YAML_TREE_SCALAR,
+	YAML_TREE_LIST,
+	YAML_TREE_MAP,
+};
+
+struct yaml_tree_node {
+	enum yaml_tree_kind kind;
+	unsigned int line; /* of its key in a map, else where it begins; from 1 */
+	bool plain;        /* a scalar without quotes */
+	char *key;         /* in a map; NULL elsewhere */
+	char *text;        /* of a scalar; never NULL there */
+	unsigned int n;    /* children of a map or a list */
+	struct yaml_tree_node *first;
+	struct yaml_tree_node *last;
+	struct yaml_tree_node *next; /* in the same map or list */
+	struct yaml_tree_node *made; /* of all nodes, the one before */
+};
+
+struct yaml_tree {
+	const struct yaml_tree_node *root; /* NULL: nothing is written there */
+	struct yaml_tree_node *made;
+	unsigned int n;
+};
+
+/*
+ * Parses `text`, which is called `name` in lines for people: "NAME:LINE: what". -EINVAL: not as
+ * above; -E2BIG: past a bound; -ENOMEM.
+ */
+int yaml_tree_parse(const char *name, const char *text, size_t len, struct yaml_tree **ret_tree,
+	struct err *e) __must_check;
+
+/* The same of a file; -errno when it cannot be read. */
+int yaml_tree_read(const char *path, struct yaml_tree **ret_tree, struct err *e) __must_check;
+
+void yaml_tree_free(struct yaml_tree *tree);
+
+/* The child of a map with that key; NULL: there is none, or `node` is no map, or NULL. */
+const struct yaml_tree_node *yaml_tree_find(const struct yaml_tree_node *node, const char *key);
+
+/* Nothing is written there: `key:` alone, `~`, `null`. */
+bool yaml_tree_is_null(const struct yaml_tree_node *node);

@@ -1,0 +1,181 @@
+/* YAML as a tree: what it reads, with its lines, and what it refuses, at each bound. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "base/buf.h"
+#include "base/yaml_tree.h"
+
+static struct yaml_tree *parse(const char *text)
+{
+	struct yaml_tree *tree = NULL;
+	struct err e = ERR_INIT;
+
+	if (yaml_tree_parse("f", text, strlen(text), &tree, &e) < 0)
+		fail_msg("%s", e.text);
+	return tree;
+}
+
+static void nodes_know_their_lines(void **state)
+{
+	struct yaml_tree *tree = parse("# a comment\n"
+				       "log-level: debug\n"
+				       "worker:\n"
+				       "  tier:\n"
+				       "    - /a\n"
+				       "    - '/b,kind=ram'\n"
+				       "  memory:\n"
+				       "    2GiB\n");
+	const struct yaml_tree_node *worker = yaml_tree_find(tree->root, "worker");
+	const struct yaml_tree_node *tier = yaml_tree_find(worker, "tier");
+
+	(void)state;
+	assert_int_equal(tree->root->kind, YAML_TREE_MAP);
+	assert_int_equal(tree->root->n, 2);
+	assert_string_equal(yaml_tree_find(tree->root, "log-level")->text, "debug");
+	assert_int_equal(yaml_tree_find(tree->root, "log-level")->line, 2);
+	assert_int_equal(worker->line, 3);
+	assert_int_equal(tier->kind, YAML_TREE_LIST);
+	assert_int_equal(tier->n, 2);
+	assert_string_equal(tier->first->text, "/a");
+	assert_true(tier->first->plain);
+	assert_int_equal(tier->first->line, 5);
+	assert_string_equal(tier->last->text, "/b,kind=ram");
+	assert_false(tier->last->plain);
+	assert_string_equal(yaml_tree_find(worker, "memory")->text, "2GiB");
+	assert_int_equal(yaml_tree_find(worker, "memory")->line, 7); /* its key's */
+	assert_null(yaml_tree_find(worker, "capacity"));
+	assert_null(yaml_tree_find(tier, "memory"));
+	yaml_tree_free(tree);
+}
+
+static void nothing_is_no_tree(void **state)
+{
+	static const char *const texts[] = { "", "\n\n", "# only this\n" };
+	struct yaml_tree *tree;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
+		tree = parse(texts[i]);
+		assert_null(tree->root);
+		yaml_tree_free(tree);
+	}
+	tree = parse("a:\nb: ~\nc: null\nd: ''\ne: 0\n");
+	assert_true(yaml_tree_is_null(yaml_tree_find(tree->root, "a")));
+	assert_true(yaml_tree_is_null(yaml_tree_find(tree->root, "b")));
+	assert_true(yaml_tree_is_null(yaml_tree_find(tree->root, "c")));
+	assert_false(yaml_tree_is_null(yaml_tree_find(tree->root, "d")));
+	assert_false(yaml_tree_is_null(yaml_tree_find(tree->root, "e")));
+	assert_false(yaml_tree_is_null(tree->root));
+	yaml_tree_free(tree);
+	yaml_tree_free(NULL);
+}
+
+static void refusals_name_line_and_reason(void **state)
+{
+	static const struct {
+		const char *text;
+		const char *says;
+	} cases[] = {
+		{ "a: 1\nb: [1, 2\n", "f:3: not YAML: did not find expected ',' or ']'" },
+		{ "a: 1\n b: 2\n", "f:2: not YAML: mapping values are not allowed" },
+		{ "a: 1\n\tb: 2\n", "f:2: not YAML: " },
+		{ "a: 1\nb: \"\xff\"\n", "not YAML: invalid leading UTF-8 octet" },
+		{ "a: 1\nb: 2\na: 3\n",
+			"f:3: a: is there twice, the first time in line 1: remove one of them; "
+			"allowed: once" },
+		{ "a: &x 1\n", "f:1: anchors (&) and tags (!) are not understood" },
+		{ "a: &x [1]\n", "f:1: anchors (&) and tags (!)" },
+		{ "a: &x {b: 1}\n", "f:1: anchors (&) and tags (!)" },
+		{ "a: 1\nb: *a\n", "f:2: aliases (*) are not understood" },
+		{ "a: !!str 1\n", "f:1: anchors (&) and tags (!)" },
+		{ "a: !x [1]\n", "f:1: anchors (&) and tags (!)" },
+		{ "a: 1\n---\nb: 2\n", "f:2: a second document begins" },
+		{ "a: 1\n? [b]\n: 2\n", "f:2: a key must be a text" },
+		{ "a: \"x\\0y\"\n", "f:1: a text has a zero byte" },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		struct yaml_tree *tree = NULL;
+		struct err e = ERR_INIT;
+
+		assert_int_equal(
+			yaml_tree_parse("f", cases[i].text, strlen(cases[i].text), &tree, &e),
+			-EINVAL);
+		assert_null(tree);
+		if (!strstr(e.text, cases[i].says))
+			fail_msg("'%s' says: %s", cases[i].text, e.text);
+	}
+}
+
+/* `n` times `part`, parsed. */
+static int parse_many(const char *part, unsigned int n, struct err *e)
+{
+	struct buf text = BUF_INIT(1u << 20);
+	struct yaml_tree *tree = NULL;
+	int r;
+
+	for (unsigned int i = 0; i < n; i++)
+		assert_int_equal(buf_puts(&text, part), 0);
+	r = yaml_tree_parse("f", buf_str(&text), text.len, &tree, e);
+	yaml_tree_free(tree);
+	buf_release(&text);
+	return r;
+}
+
+static void every_bound_holds(void **state)
+{
+	struct err e = ERR_INIT;
+	char nested[256] = "";
+	struct yaml_tree *tree = NULL;
+
+	(void)state;
+	assert_int_equal(parse_many("- x\n", YAML_TREE_NODES - 1, &e), 0); /* and the list */
+	assert_int_equal(parse_many("- x\n", YAML_TREE_NODES, &e), -E2BIG);
+	assert_string_equal(e.text, "f:4096: too many values; allowed: 4096");
+	assert_int_equal(parse_many("# 345678901234\n", YAML_TREE_BYTES / 16, &e), 0);
+	assert_int_equal(parse_many("# 345678901234\n", YAML_TREE_BYTES / 15 + 1, &e), -E2BIG);
+	assert_string_equal(e.text, "f: is larger than a configuration may be; allowed: 256KiB");
+	for (unsigned int i = 0; i < YAML_TREE_DEPTH; i++)
+		(void)strcat(nested, "[");
+	for (unsigned int i = 0; i < YAML_TREE_DEPTH; i++)
+		(void)strcat(nested, "]");
+	tree = parse(nested);
+	yaml_tree_free(tree);
+	(void)strcat(nested, "]");
+	memmove(nested + 1, nested, strlen(nested));
+	nested[0] = '[';
+	tree = NULL;
+	assert_int_equal(yaml_tree_parse("f", nested, strlen(nested), &tree, &e), -E2BIG);
+	assert_string_equal(e.text, "f:1: nested too deeply; allowed: 16 levels");
+}
+
+static void a_file_that_is_not_there_is_said(void **state)
+{
+	struct yaml_tree *tree = NULL;
+	struct err e = ERR_INIT;
+
+	(void)state;
+	assert_int_equal(yaml_tree_read("/nonexistent/granary.yaml", &tree, &e), -ENOENT);
+	assert_string_equal(e.text, "/nonexistent/granary.yaml: cannot be read: No such file or "
+				    "directory: name a file that is there");
+	assert_int_equal(yaml_tree_read("/", &tree, &e), -EISDIR);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(nodes_know_their_lines),
+		cmocka_unit_test(nothing_is_no_tree),
+		cmocka_unit_test(refusals_name_line_and_reason),
+		cmocka_unit_test(every_bound_holds),
+		cmocka_unit_test(a_file_that_is_not_there_is_said),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
