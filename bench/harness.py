@@ -49,6 +49,12 @@ def drop_caches():
         f.write("3")
 
 
+def refaults():
+    """Pages of files that the kernel had given up and took in again since the machine started."""
+    with open("/proc/vmstat") as f:
+        return next(int(line.split()[1]) for line in f if line.startswith("workingset_refault_file "))
+
+
 def median(values):
     return statistics.median(values) if values else float("nan")
 
