@@ -341,23 +341,55 @@ static int serve_one(struct worker *w)
 	return 0;
 }
 
-/* What a predecessor left. */
+static void handle_left(struct worker *w, uint32_t slot, uint32_t blame)
+{
+	struct session *s = w->session;
+
+	counter_add(&s->counters->taken_over, 1);
+	if (blame < BLAME_MAX) {
+		handle(w, slot, slot_len(s->config.slots, slot));
+		return;
+	}
+	log_error("request given up", "unique=%" PRIu64 " blame=%u answer=EIO",
+		request_unique(slot_data(s->config.slots, slot), SLOT_BYTES), blame);
+	session_answer(s, slot, -EIO, NULL, 0);
+}
+
+/*
+ * What a predecessor left: one at a time, and nothing new before. The one of them that kills whoever
+ * works on it then takes no other's good name with it.
+ */
 static void serve_left(struct worker *w)
 {
 	struct session *s = w->session;
 	uint32_t slot;
 	uint32_t blame;
 
-	while (!atomic_load(&s->handing) && slots_take_left(s->config.slots, &slot, &blame) == 0) {
-		counter_add(&s->counters->taken_over, 1);
-		if (blame < BLAME_MAX) {
-			handle(w, slot, slot_len(s->config.slots, slot));
-			continue;
-		}
-		log_error("request given up", "unique=%" PRIu64 " blame=%u answer=EIO",
-			request_unique(slot_data(s->config.slots, slot), SLOT_BYTES), blame);
-		session_answer(s, slot, -EIO, NULL, 0);
+	pthread_mutex_lock(&s->left_lock);
+	for (;;) {
+		while (s->left_by)
+			pthread_cond_wait(&s->left_done, &s->left_lock);
+		if (atomic_load(&s->handing) || slots_take_left(s->config.slots, &slot, &blame) < 0)
+			break;
+		s->left_by = w;
+		pthread_mutex_unlock(&s->left_lock);
+		handle_left(w, slot, blame);
+		session_left_done(w);
+		pthread_mutex_lock(&s->left_lock);
 	}
+	pthread_mutex_unlock(&s->left_lock);
+}
+
+void session_left_done(struct worker *w)
+{
+	struct session *s = w->session;
+
+	pthread_mutex_lock(&s->left_lock);
+	if (s->left_by == w) {
+		s->left_by = NULL;
+		pthread_cond_broadcast(&s->left_done);
+	}
+	pthread_mutex_unlock(&s->left_lock);
 }
 
 /*
@@ -475,6 +507,8 @@ int session_new(const struct session_config *config, struct session **ret_sessio
 	s->part = calloc(slots_count(config->slots), sizeof(s->part[0]));
 	s->swept = calloc(slots_count(config->slots), sizeof(s->swept[0]));
 	s->stop_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+	pthread_mutex_init(&s->left_lock, NULL);
+	pthread_cond_init(&s->left_done, NULL);
 	if (!s->parked || !s->part || !s->swept || s->stop_fd < 0) {
 		session_free(s);
 		return err_set(e, -ENOMEM, "out of memory or descriptors");
@@ -548,6 +582,8 @@ void session_free(struct session *s)
 	free(s->parked);
 	free(s->part);
 	free(s->swept);
+	pthread_cond_destroy(&s->left_done);
+	pthread_mutex_destroy(&s->left_lock);
 	s->magic = 0;
 	free(s);
 }

@@ -63,7 +63,11 @@ struct session {
 	_Atomic uint64_t sweep_ns; /* when the next sweep is due; UINT64_MAX: a thread is at it */
 	struct worker workers[SESSION_THREADS_MAX];
 	unsigned int started;
-	pthread_t watch; /* session_stall.c */
+	pthread_mutex_t
+		left_lock; /* of the next, and who takes what was left; a leaf but for the slots' */
+	struct worker *left_by;   /* who works on something that a predecessor left; NULL: nobody */
+	pthread_cond_t left_done; /* left_by is NULL again */
+	pthread_t watch;          /* session_stall.c */
 	bool watched;
 	uint64_t stall_ns;
 	int stop_fd; /* eventfd: readable once the threads are to end */
@@ -91,6 +95,9 @@ void session_park(struct session *s, uint32_t slot, const struct tree_range *ran
  */
 bool session_give_up(struct session *s, uint32_t slot, uint32_t ticket, int status);
 void session_give_up_all(struct session *s);
+
+/* The thread is done with what a predecessor left, or its disk does not answer: the next may begin. */
+void session_left_done(struct worker *w);
 
 /* A READ that is at the disk for so long is parked (session_stall.c). */
 #define SESSION_STALL_NS (5 * CLOCK_SECOND)

@@ -64,6 +64,7 @@ static bool rescue(struct session *s, struct worker *w, uint64_t now)
 	LOG_LIMITED(LOG_WARN, "a disk does not answer",
 		"slot=%u next=\"the worker is asked for the bytes\"", slot);
 	session_park(s, slot, &range);
+	session_left_done(w);
 	return true;
 }
 

@@ -1,7 +1,9 @@
 /*
  * A reader without client, worker or origin: the bytes of a volume as a function of their offset.
  * What lies in `stall` is parked until it is released; what lies in `fail` fails; what lies in
- * `later` is answered by another thread; what lies in `hang` hangs in read_local(). The control block may be shared between processes.
+ * `later` is answered by another thread; what lies in `hang` hangs in read_local(); what lies in `slow`
+ * takes its time there, and in `kill` whoever is asked for it dies. The control block may be shared
+ * between processes.
  */
 #pragma once
 
@@ -11,6 +13,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +23,8 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "fuse/reader.h"
+
+#define SYNTHETIC_SLOW_NS (100 * CLOCK_MS)
 
 struct synthetic_range {
 	_Atomic uint64_t from;
@@ -31,6 +36,8 @@ struct synthetic_control {
 	struct synthetic_range fail;
 	struct synthetic_range later;
 	struct synthetic_range hang;
+	struct synthetic_range slow;
+	struct synthetic_range kill;
 	_Atomic uint32_t hanging; /* as the session said */
 	_Atomic uint32_t cancels;
 	_Atomic uint32_t notes;
@@ -72,6 +79,10 @@ static int synthetic_read_local(struct reader *reader, uint64_t offset, uint32_t
 	struct synthetic *s = container_of(reader, struct synthetic, reader);
 
 	assert_true(length <= LIMIT_PAYLOAD_BYTES);
+	if (synthetic_in(&s->control->kill, offset, length))
+		(void)kill(getpid(), SIGKILL);
+	if (synthetic_in(&s->control->slow, offset, length))
+		clock_sleep_ns(SYNTHETIC_SLOW_NS);
 	if (synthetic_in(&s->control->stall, offset, length) ||
 		synthetic_in(&s->control->fail, offset, length) ||
 		synthetic_in(&s->control->later, offset, length))

@@ -628,6 +628,100 @@ static void takeover(void **state)
 	end(&f);
 }
 
+static void wait_killed(pid_t pid)
+{
+	int status;
+
+	assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+}
+
+static pid_t serve_apart(struct fake *f)
+{
+	pid_t pid = fork();
+
+	if (pid == 0) {
+		serve(f);
+		slots_set_phase(f->slots, SLOTS_MOUNTED);
+		while (true)
+			clock_sleep_ns(CLOCK_SECOND);
+	}
+	return pid;
+}
+
+/*
+ * A request that kills is answered EIO after two deaths; those that were being worked on beside it
+ * each time, because they take longer, are not.
+ */
+static void poison(void **state)
+{
+	enum { OTHERS = 10 };
+	const uint64_t at = EXTENT + (1 << 20);
+	struct fake f;
+	pid_t pid;
+
+	(void)state;
+	connect_pair(&f);
+	synthetic_set(&control->slow, 0, EXTENT);
+	synthetic_set(&control->kill, at, at + 4096);
+	ask_read(&f, 100, 0, 4096);
+	ask_read(&f, 200, at, 4096);
+	for (uint64_t i = 1; i < OTHERS; i++)
+		ask_read(&f, 100 + i, i * 4096, 4096);
+	pid = serve_apart(&f);
+	wait_killed(pid);
+	pid = serve_apart(&f);
+	wait_killed(pid);
+	serve(&f);
+	for (uint64_t i = 0; i < OTHERS + 1; i++) {
+		int error = 1;
+		size_t len = 0;
+		uint64_t unique = hear_for(&f, 5000, &error, &len);
+
+		assert_true(unique == 200 || (unique >= 100 && unique < 100 + OTHERS));
+		assert_int_equal(error, unique == 200 ? -EIO : 0);
+		if (error == 0)
+			check_bytes((unique - 100) * 4096, 4096);
+	}
+	hear_nothing(&f);
+	synthetic_set(&control->slow, 0, 0);
+	synthetic_set(&control->kill, 0, 0);
+	end(&f);
+}
+
+/* What was left at a disk that does not answer is in nobody's way. */
+static void left_at_a_disk_that_hangs(void **state)
+{
+	struct fake f;
+	pid_t pid;
+
+	(void)state;
+	connect_pair(&f);
+	synthetic_set(&control->hang, 0, 1 << 20);
+	synthetic_set(&control->kill, EXTENT, EXTENT + 4096);
+	ask_read(&f, 100, 4096, 4096);
+	ask_read(&f, 101, EXTENT, 4096);
+	pid = serve_apart(&f);
+	wait_killed(pid);
+	synthetic_set(&control->kill, 0, 0);
+	stall_ns = 200 * CLOCK_MS;
+	serve(&f);
+	ask_read(&f, 102, 2 * EXTENT, 4096);
+	for (unsigned int i = 0; i < 3; i++) {
+		int error = 1;
+		size_t len = 0;
+		uint64_t unique = hear_for(&f, 5000, &error, &len);
+
+		assert_in_range(unique, 100, 102);
+		assert_int_equal(error, 0);
+	}
+	assert_int_equal(control->hanging, 1);
+	synthetic_set(&control->hang, 0, 0);
+	eventually(control->hanging == 0);
+	end(&f);
+	stall_ns = 0;
+}
+
 /* However often it is handed over, nobody is to blame; what waits is answered once, with its bytes. */
 static void hands_over(void **state)
 {
@@ -946,6 +1040,8 @@ int main(void)
 		cmocka_unit_test(refused),
 		cmocka_unit_test(ends),
 		cmocka_unit_test(takeover),
+		cmocka_unit_test(poison),
+		cmocka_unit_test(left_at_a_disk_that_hangs),
 		cmocka_unit_test(hands_over),
 		cmocka_unit_test(races),
 		cmocka_unit_test(between_blocks),
