@@ -131,7 +131,7 @@ static void collect_ready_locked(struct flight *f, struct list *ready, uint64_t 
 	list_for_each_safe (node, &f->waiters) {
 		struct flight_wait *wait = list_entry(node, struct flight_wait, link);
 
-		if (wait->need > landed)
+		if (wait->need > landed || (wait->stored && landed < UINT64_MAX))
 			continue;
 		wait->told = true;
 		list_remove(node);
@@ -172,6 +172,15 @@ static void flight_end(struct flight *f, int status, const struct err *e)
 	flight_unref(f); /* the map's */
 }
 
+/* One that is kept: it leaves; the map's reference becomes the caller's. */
+static struct flight *let_go_locked(struct flight *f)
+{
+	list_remove(&f->link);
+	f->worker->flights.kept_bytes -= f->length;
+	set_state_locked(f, FLIGHT_GONE);
+	return f;
+}
+
 /* Nothing is kept while others starve for the memory. */
 static void push_out_kept(struct worker *w, uint64_t keep)
 {
@@ -182,23 +191,21 @@ static void push_out_kept(struct worker *w, uint64_t keep)
 		if (starving_locked(&w->flights, UFS_PREFETCH))
 			keep = 0;
 		if (w->flights.kept_bytes > keep) {
-			struct list *node = list_pop_front(&w->flights.kept);
-
-			ensure(node); /* kept_bytes is theirs */
-			f = list_entry(node, struct flight, link);
-			w->flights.kept_bytes -= f->length;
-			set_state_locked(f, FLIGHT_GONE);
+			ensure(!list_empty(&w->flights.kept)); /* kept_bytes is theirs */
+			f = let_go_locked(list_entry(w->flights.kept.next, struct flight, link));
 		}
 		pthread_mutex_unlock(&w->flights.lock);
 		if (!f)
 			return;
-		flight_unref(f); /* the map's */
+		flight_unref(f);
 	}
 }
 
-/* A unit no tier takes: kept for the readers that come right after, oldest pushed out. */
-static void flight_keep(struct flight *f)
+/* A unit no tier takes, or that could not be written (`why`): kept for the readers that come right
+ * after, oldest pushed out. */
+static void flight_keep(struct flight *f, int why)
 {
+	struct list stored = LIST_INIT(stored);
 	struct worker *w = f->worker;
 	bool counted;
 
@@ -206,11 +213,13 @@ static void flight_keep(struct flight *f)
 		counter_add(&w->counters.bypass_bytes, f->length);
 	pthread_mutex_lock(&w->flights.lock);
 	set_state_locked(f, FLIGHT_KEPT);
+	collect_ready_locked(f, &stored, UINT64_MAX);
 	list_push_back(&w->flights.kept, &f->link);
 	w->flights.kept_bytes += f->length;
 	counted = f->counted;
 	f->counted = false;
 	pthread_mutex_unlock(&w->flights.lock);
+	tell(&stored, why, NULL);
 	push_out_kept(w, w->flights.kept_max);
 	if (counted)
 		fill_unit_ended(w);
@@ -282,7 +291,7 @@ static void run_write(struct pool_job *job)
 	if (r < 0) {
 		if (r != -ENOSPC && r != -EAGAIN)
 			counter_add(&f->worker->counters.write_errors, 1);
-		flight_keep(f);
+		flight_keep(f, r);
 	} else {
 		flight_end(f, 0, NULL);
 	}
@@ -343,12 +352,12 @@ static void all_landed(struct flight *f)
 	pthread_mutex_unlock(&w->flights.lock);
 	tell(&ready, 0, NULL);
 	if (f->bypass) {
-		flight_keep(f);
+		flight_keep(f, -ENOSPC);
 	} else {
 		atomic_fetch_add(&f->refs, 1);
 		if (pool_submit(w->disk, &f->write) < 0) {
 			flight_unref(f); /* the write's: it will not be */
-			flight_keep(f);
+			flight_keep(f, -EAGAIN);
 		}
 	}
 	flight_unref(f); /* the origin's */
@@ -508,7 +517,7 @@ static bool join_locked(struct flight *f, enum ufs_class class, struct flight_wa
 {
 	atomic_fetch_add(&f->refs, 1);
 	wait->flight = f;
-	wait->told = f->landed >= wait->need;
+	wait->told = !wait->stored && f->landed >= wait->need;
 	if (wait->told)
 		return true;
 	list_push_back(&f->waiters, &wait->link);
@@ -568,6 +577,8 @@ int flight_want(struct source *source, const struct table_row *row, uint64_t at,
 	bool there = false;
 	bool first = false;
 	bool starved = false;
+	bool read = wait && !wait->stored;
+	struct flight *pushed = NULL;
 	int r = -EALREADY;
 
 	if (!fresh)
@@ -576,21 +587,23 @@ int flight_want(struct source *source, const struct table_row *row, uint64_t at,
 	fresh->counted = wait == NULL;
 	pthread_mutex_lock(&w->flights.lock);
 	f = find_locked(source, fresh->start, hash);
+	if (f && f->state == FLIGHT_KEPT && wait && wait->stored)
+		pushed = let_go_locked(TAKE(f)); /* no tier took it then; perhaps one does now */
 	/* A flight leaves the map when its unit is in a tier: who finds neither asks first. */
 	if (!f && !bypass && flight_unit_held(source, fresh->start, fresh->length)) {
 		r = -EEXIST;
 	} else if (!f) {
-		r = enter_locked(fresh, hash, wait != NULL);
+		r = enter_locked(fresh, hash, read);
 		f = r >= 0 ? fresh : NULL;
 	}
 	if (f && wait) {
 		there = join_locked(f, class, wait);
-		first = !f->demanded;
-		f->demanded = true;
+		first = read && !f->demanded;
+		f->demanded |= read;
 		starved = f->state == FLIGHT_STARVED;
 	}
 	pthread_mutex_unlock(&w->flights.lock);
-
+	flight_unref(pushed);
 	if (f != fresh) { /* joined another, or was not let in */
 		free(fresh);
 		if (f && wait) {
@@ -603,7 +616,7 @@ int flight_want(struct source *source, const struct table_row *row, uint64_t at,
 			wake_starved(w); /* a higher class may have what it lacked */
 		return r;
 	}
-	counter_add(wait ? &w->counters.units : &w->counters.neighbours, 1);
+	counter_add(read ? &w->counters.units : &w->counters.neighbours, 1);
 	if (r == 1)
 		flight_start(f);
 	else

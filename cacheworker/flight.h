@@ -63,6 +63,10 @@ struct flight_wait {
 	struct flight
 		*flight; /* referenced while waiting and afterwards, until the owner drops it */
 	uint32_t need;
+	/* Of a preload, which nobody waits for: told when the unit is in a tier, or will not be
+	 * (-ENOSPC, -EIO, ...: fetched, and not kept). It gives way to readers and takes no memory
+	 * that is not there. */
+	bool stored;
 	bool told; /* done() is due or was called */
 	void (*done)(struct flight_wait *wait, int status, const struct err *e);
 };
@@ -79,8 +83,8 @@ bool flight_unit_held(const struct source *source, uint64_t start, uint32_t leng
  * perhaps before this returns, with wait->flight set and referenced when status is 0; returns 1
  * when this is the first that waits for the unit, else 0. Without one it is a neighbour: nothing
  * happens when the unit is already on its way (-EALREADY), and there is -EAGAIN when there is no
- * memory for it now. -EEXIST, but with `bypass`: it is in a tier by now, as its flight ended since
- * the caller looked; -ENOMEM; -ECANCELED while closing: done() will not be called.
+ * memory for it now; with a `stored` wait, too. -EEXIST, but with `bypass`: it is in a tier by now, as
+ * its flight ended since the caller looked; -ENOMEM; -ECANCELED while closing: done() will not be called.
  */
 int flight_want(struct source *source, const struct table_row *row, uint64_t at,
 	enum ufs_class class, bool bypass, struct flight_wait *wait) __must_check;

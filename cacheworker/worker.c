@@ -6,6 +6,7 @@
 #include "cacheworker/guard.h"
 #include "cacheworker/handout.h"
 #include "cacheworker/holds.h"
+#include "cacheworker/preload.h"
 #include "cacheworker/runs.h"
 #include "cacheworker/scrub.h"
 #include "cacheworker/seal.h"
@@ -172,9 +173,11 @@ int worker_open(struct worker *w, const struct worker_config *config, struct err
 		r = err_set(e, -ENOMEM, "no memory for the scrub");
 	if (r == 0 && seals_open(w) < 0)
 		r = err_set(e, -ENOMEM, "no memory for sealing");
+	if (r == 0 && preloads_open(w) < 0)
+		r = err_set(e, -ENOMEM, "no memory for preloads");
 	if (r == 0)
 		r = open_net(w, e);
-	if (r == 0 && (scrub_start(w) < 0 || seals_start(w) < 0))
+	if (r == 0 && (scrub_start(w) < 0 || seals_start(w) < 0 || preloads_start(w) < 0))
 		r = err_set(e, -EAGAIN,
 			"cannot start threads: raise the limit on processes (ulimit -u)");
 	return r;
@@ -190,6 +193,7 @@ void worker_close(struct worker *w)
 	tierless_stop(w);
 	scrub_stop(w);
 	seals_stop(w);
+	preloads_stop(w);
 	fills_close(w);
 	flights_close(w);
 	rpc_server_free(TAKE(w->server));
@@ -199,6 +203,7 @@ void worker_close(struct worker *w)
 	rpc_client_free(TAKE(w->master));
 	scrub_close(w); /* what it asked the master has ended */
 	seals_close(w);
+	preloads_join(w);
 	terms_close(w);
 	pool_free(TAKE(w->control));
 	pool_free(TAKE(w->serve));
@@ -207,6 +212,7 @@ void worker_close(struct worker *w)
 	pool_free(TAKE(w->look));
 	pool_free(TAKE(w->disk));
 	loop_free(TAKE(w->loop));
+	preloads_close(w);
 	flights_release(w);
 	fills_release(w);
 	holds_release(w);

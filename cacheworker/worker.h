@@ -61,6 +61,12 @@
 		"Bytes read and checked before an extent was sealed")                            \
 	X(stalled, "granary_worker_stalled_total", COUNTER, "calls",                             \
 		"Calls to a tier that readers did not wait for any longer")                      \
+	X(preload_units, "granary_worker_preload_units_total", COUNTER, "units",                 \
+		"Units that a preload fetched or waited for")                                    \
+	X(preload_bytes, "granary_worker_preload_bytes_total", COUNTER, "bytes",                 \
+		"Bytes of these that are cached now")                                            \
+	X(preload_failed, "granary_worker_preload_failed_total", COUNTER, "units",               \
+		"Units that a preload could not fetch, or that were not kept")                   \
 	X(adopted, "granary_worker_adopted_units_total", COUNTER, "units",                       \
 		"Units or pieces copied from another place of a tier")                           \
 	X(adopted_bytes, "granary_worker_adopted_bytes_total", COUNTER, "bytes",                 \
@@ -189,6 +195,7 @@ struct worker {
 	struct troubles troubles;
 	struct scrub *scrub;
 	struct seals *seals;
+	struct preloads *preloads;
 	struct tierless tierless;
 	_Atomic uint64_t guard_ns; /* GUARD_NS; tests have less time */
 	struct worker_counters counters;

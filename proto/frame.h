@@ -46,7 +46,8 @@ enum frame_op {
 	FRAME_REFRESH = 5,   /* cachectl (through the mount) -> master: list the source again */
 	FRAME_GET_TERMS = 6, /* worker -> master: retained generations and policies -> Terms */
 	FRAME_HOLD = 7,      /* mount -> master: Hold -> empty */
-	FRAME_FETCH = 16,    /* FILL of the design: the owner ends it, from tier, peers or origin */
+	FRAME_PRELOAD = 8, /* worker -> master: PreloadReports -> PreloadJobs, once there is one */
+	FRAME_FETCH = 16,  /* FILL of the design: the owner ends it, from tier, peers or origin */
 	FRAME_FETCH_CACHED = 17, /* CACHED_ONLY: never causes another request; -ENODATA */
 	FRAME_PREFETCH = 18,     /* fill the range, answer without bytes when accepted */
 	FRAME_RECHECK = 19,      /* a reader found a piece damaged: verify, drop, repair */

@@ -230,6 +230,15 @@ bool chunk_present(const struct chunk *chunk, uint32_t offset, uint32_t length)
 	return blocks_of(offset, length, &first, &n) && chunk_bits_all(chunk->present, first, n);
 }
 
+bool chunk_unverified(const struct chunk *chunk, uint32_t offset, uint32_t length)
+{
+	uint32_t first;
+	uint32_t n;
+
+	CHECK_MAGIC(chunk, CHUNK_MAGIC);
+	return blocks_of(offset, length, &first, &n) && chunk_bits_any(chunk->unverified, first, n);
+}
+
 void chunk_bitmap(const struct chunk *chunk, uint8_t out[CHUNK_BITMAP_BYTES])
 {
 	CHECK_MAGIC(chunk, CHUNK_MAGIC);

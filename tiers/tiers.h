@@ -234,6 +234,8 @@ int chunk_recheck(struct chunk *chunk, const struct piece_run *run) __must_check
 /* True when every block of [offset, offset + length) is present (CLEAN or UNVERIFIED). Never
  * blocks. */
 bool chunk_present(const struct chunk *chunk, uint32_t offset, uint32_t length);
+/* True when some block of it is UNVERIFIED. Never blocks. */
+bool chunk_unverified(const struct chunk *chunk, uint32_t offset, uint32_t length);
 /* Snapshot of the presence bits. Never blocks. */
 void chunk_bitmap(const struct chunk *chunk, uint8_t out[CHUNK_BITMAP_BYTES]);
 /* Bytes present. Never blocks. */

@@ -1,0 +1,161 @@
+/* The jobs and the thread that walks for them in turn. See preload.h. */
+#include "cacheworker/preload_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define IDLE_NS CLOCK_SECOND
+
+void preload_job_unref_locked(struct preload_job *job)
+{
+	if (--job->refs > 0)
+		return;
+	preload_walk_release(job);
+	table_unref(job->table);
+	for (uint32_t i = 0; i < job->n_paths; i++)
+		free(job->paths[i]);
+	free(job);
+}
+
+/* The next that had no turn in this round, referenced; or NULL. */
+static struct preload_job *pick_locked(struct preloads *p, uint32_t round)
+{
+	list_for_each (node, &p->jobs) {
+		struct preload_job *job = list_entry(node, struct preload_job, link);
+
+		if (job->round == round || job->phase == LOAD_ENDED || job->dropped)
+			continue;
+		job->round = round;
+		job->refs++;
+		return job;
+	}
+	return NULL;
+}
+
+static void wait_locked(struct preloads *p, uint64_t ns)
+{
+	uint64_t until = clock_mono_ns() + ns;
+	struct timespec at = { .tv_sec = (time_t)(until / CLOCK_SECOND),
+		.tv_nsec = (long)(until % CLOCK_SECOND) };
+
+	(void)pthread_cond_timedwait(&p->wake, &p->lock, &at); /* all is looked at again */
+}
+
+/* A turn for each job; how long to wait before the next round. */
+static uint64_t run_round_locked(struct preloads *p, uint32_t round)
+{
+	uint64_t wait_ns = IDLE_NS;
+	struct preload_job *job;
+
+	while (!p->closing && (job = pick_locked(p, round)) != NULL) {
+		enum preload_step step;
+		uint64_t ns;
+
+		pthread_mutex_unlock(&p->lock);
+		step = preload_turn(job, &ns);
+		pthread_mutex_lock(&p->lock);
+		wait_ns = min(wait_ns, step == PRELOAD_WENT ? 0 : ns);
+		if (!job->dropped) { /* in the list: the others come before it next time */
+			list_remove(&job->link);
+			list_push_back(&p->jobs, &job->link);
+		}
+		preload_job_unref_locked(job);
+	}
+	return wait_ns;
+}
+
+static void *walk(void *arg)
+{
+	struct preloads *p = arg;
+	uint32_t round = 0;
+
+	pthread_setname_np(pthread_self(), "preload");
+	pthread_mutex_lock(&p->lock);
+	while (!p->closing) {
+		uint64_t ns = run_round_locked(p, ++round);
+
+		if (ns && !p->closing)
+			wait_locked(p, ns);
+	}
+	pthread_mutex_unlock(&p->lock);
+	return NULL;
+}
+
+int preloads_open(struct worker *w)
+{
+	struct preloads *p = calloc(1, sizeof(*p));
+	pthread_condattr_t attr;
+
+	if (!p)
+		return -ENOMEM;
+	p->worker = w;
+	p->max_in_flight = w->config->origin_requests;
+	list_init(&p->jobs);
+	pthread_mutex_init(&p->lock, NULL);
+	pthread_condattr_init(&attr);
+	(void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC); /* cannot fail */
+	pthread_cond_init(&p->wake, &attr);
+	pthread_cond_init(&p->heard, &attr);
+	pthread_condattr_destroy(&attr);
+	w->preloads = p;
+	return 0;
+}
+
+int preloads_start(struct worker *w)
+{
+	struct preloads *p = w->preloads;
+
+	p->walks = pthread_create(&p->walker, NULL, walk, p) == 0;
+	p->asks = pthread_create(&p->asker, NULL, preload_ask_main, p) == 0;
+	return p->walks && p->asks ? 0 : -EAGAIN;
+}
+
+void preloads_stop(struct worker *w)
+{
+	struct preloads *p = w->preloads;
+
+	if (!p)
+		return;
+	pthread_mutex_lock(&p->lock);
+	p->closing = true;
+	pthread_cond_broadcast(&p->wake);
+	pthread_cond_broadcast(&p->heard);
+	pthread_mutex_unlock(&p->lock);
+}
+
+void preloads_join(struct worker *w)
+{
+	struct preloads *p = w->preloads;
+
+	if (!p)
+		return;
+	if (p->walks)
+		pthread_join(p->walker, NULL);
+	if (p->asks)
+		pthread_join(p->asker, NULL);
+	p->walks = p->asks = false;
+}
+
+void preloads_close(struct worker *w)
+{
+	struct preloads *p = w->preloads;
+	struct list *node;
+
+	if (!p)
+		return;
+	pthread_mutex_lock(&p->lock);
+	while ((node = list_pop_front(&p->jobs)) != NULL) {
+		struct preload_job *job = list_entry(node, struct preload_job, link);
+
+		preload_drop_again_locked(job);
+		preload_job_unref_locked(job);
+	}
+	ensure(p->in_flight == 0);
+	pthread_mutex_unlock(&p->lock);
+	free(p->unit);
+	pthread_cond_destroy(&p->heard);
+	pthread_cond_destroy(&p->wake);
+	pthread_mutex_destroy(&p->lock);
+	free(p);
+	w->preloads = NULL;
+}

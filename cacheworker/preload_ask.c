@@ -1,0 +1,268 @@
+/* What the worker hears from the master of preloads, and says. See preload.h. */
+#include "base/arena.h"
+#include "base/cleanup.h"
+#include "base/glob.h"
+#include "base/log.h"
+#include "cacheworker/master_call.h"
+#include "cacheworker/preload_internal.h"
+#include "proto/granary.pb-c.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define REPORT_NS  (500 * CLOCK_MS)
+#define PARK_NS    (10 * CLOCK_SECOND) /* without a job the master answers once there is one */
+#define ANSWER_NS  (5 * CLOCK_SECOND)
+#define TROUBLE_NS CLOCK_SECOND
+#define PAUSE_NS   (20 * CLOCK_MS) /* between two questions, whatever the master does */
+
+/* ---- reports --------------------------------------------------------------------------------- */
+
+static void job_message(const struct preload_job *job, Granary__PreloadReport *m)
+{
+	const struct preload_tally *t = &job->tally;
+
+	granary__preload_report__init(m);
+	m->has_id = m->has_state = m->has_lineage = m->has_generation = true;
+	m->has_files = m->has_files_done = m->has_files_failed = true;
+	m->has_bytes = m->has_bytes_done = m->has_bytes_fetched = true;
+	m->id = job->id;
+	m->state = job->phase == LOAD_ENDED ? job->outcome : PRELOAD_RUNNING;
+	m->reason = strdup(job->reason); /* NULL: said the next time */
+	m->lineage = job->lineage;
+	m->generation = job->generation;
+	m->files = t->files;
+	m->files_done = t->files_done;
+	m->files_failed = t->files_failed;
+	m->bytes = t->bytes;
+	m->bytes_done = t->bytes_done;
+	m->bytes_fetched = t->bytes_fetched;
+}
+
+static Granary__PreloadFailure *failure_message(const struct preload_failure *failure)
+{
+	Granary__PreloadFailure *m = calloc(1, sizeof(*m));
+
+	if (!m)
+		return NULL;
+	granary__preload_failure__init(m);
+	m->has_key = true;
+	m->key.data = malloc(failure->key_len);
+	m->reason = strdup(failure->reason);
+	if (!m->key.data || !m->reason) {
+		granary__preload_failure__free_unpacked(m, NULL);
+		return NULL;
+	}
+	memcpy(m->key.data, failure->key, failure->key_len);
+	m->key.len = failure->key_len;
+	return m;
+}
+
+/* NULL without memory. */
+static Granary__PreloadReport *report_of_locked(const struct preload_job *job)
+{
+	const struct preload_tally *t = &job->tally;
+	Granary__PreloadReport *m = calloc(1, sizeof(*m));
+
+	if (!m)
+		return NULL;
+	job_message(job, m);
+	m->failures = t->n_failures ? calloc(t->n_failures, sizeof(*m->failures)) : NULL;
+	for (uint32_t i = 0; m->failures && i < t->n_failures; i++) {
+		m->failures[m->n_failures] = failure_message(&t->failures[i]);
+		m->n_failures += m->failures[m->n_failures] != NULL;
+	}
+	return m;
+}
+
+/* All jobs, packed, to be freed; NULL without memory. *ret_jobs: how many. */
+static uint8_t *pack_reports(struct preloads *p, size_t *ret_len, uint32_t *ret_jobs)
+{
+	Granary__PreloadReports *all = calloc(1, sizeof(*all));
+	uint8_t *packed = NULL;
+
+	if (!all)
+		return NULL;
+	granary__preload_reports__init(all);
+	pthread_mutex_lock(&p->lock);
+	all->jobs = calloc(p->n_jobs + 1, sizeof(*all->jobs));
+	list_for_each (node, &p->jobs) {
+		Granary__PreloadReport *m;
+
+		m = all->jobs ? report_of_locked(list_entry(node, struct preload_job, link)) : NULL;
+		if (m)
+			all->jobs[all->n_jobs++] = m;
+	}
+	p->ended = false;
+	*ret_jobs = p->n_jobs;
+	pthread_mutex_unlock(&p->lock);
+	if (all->jobs && all->n_jobs == *ret_jobs) {
+		*ret_len = granary__preload_reports__get_packed_size(all);
+		packed = malloc(*ret_len + 1);
+	}
+	if (packed)
+		(void)granary__preload_reports__pack(all, packed); /* the size is known */
+	granary__preload_reports__free_unpacked(all, NULL);
+	return packed;
+}
+
+/* ---- answers --------------------------------------------------------------------------------- */
+
+static bool is_valid(const Granary__PreloadJob *m)
+{
+	if (m->id == 0 || m->volume.len != VOLUME_ID_LEN || m->n_paths > PRELOAD_PATHS_MAX ||
+		m->bandwidth > PRELOAD_RATE_MAX)
+		return false;
+	for (size_t i = 0; i < m->n_paths; i++)
+		if (strlen(m->paths[i]) > PRELOAD_PATH_BYTES || glob_check(m->paths[i], NULL) < 0)
+			return false;
+	return true;
+}
+
+static struct preload_job *job_new(struct preloads *p, const Granary__PreloadJob *m)
+{
+	struct preload_job *job = calloc(1, sizeof(*job));
+
+	if (!job)
+		return NULL;
+	job->refs = 1;
+	job->preloads = p;
+	job->id = m->id;
+	job->pace.rate = m->bandwidth;
+	list_init(&job->link);
+	list_init(&job->again);
+	memcpy(job->volume.bytes, m->volume.data, VOLUME_ID_LEN);
+	for (size_t i = 0; i < m->n_paths; i++) {
+		job->paths[i] = strdup(m->paths[i]);
+		if (!job->paths[i]) {
+			preload_job_unref_locked(job); /* nobody else knows it */
+			return NULL;
+		}
+		job->n_paths++;
+	}
+	return job;
+}
+
+static struct preload_job *find_locked(struct preloads *p, uint64_t id)
+{
+	list_for_each (node, &p->jobs) {
+		struct preload_job *job = list_entry(node, struct preload_job, link);
+
+		if (job->id == id)
+			return job;
+	}
+	return NULL;
+}
+
+static void follow_job_locked(struct preloads *p, const Granary__PreloadJob *m)
+{
+	struct preload_job *job = find_locked(p, m->id);
+
+	if (!job && p->n_jobs < PRELOAD_ACTIVE_MAX) {
+		job = job_new(p, m);
+		if (!job)
+			return; /* with the next answer */
+		list_push_back(&p->jobs, &job->link);
+		p->n_jobs++;
+		pthread_cond_signal(&p->wake);
+	}
+	if (!job)
+		return;
+	job->known = true;
+	if (job->phase == LOAD_OPENING) { /* there may be a newer one by now */
+		job->lineage = m->lineage;
+		job->generation = m->generation;
+	}
+}
+
+static void follow(struct preloads *p, const Granary__PreloadJobs *jobs)
+{
+	pthread_mutex_lock(&p->lock);
+	list_for_each (node, &p->jobs)
+		list_entry(node, struct preload_job, link)->known = false;
+	for (size_t i = 0; i < jobs->n_jobs; i++)
+		if (is_valid(jobs->jobs[i]))
+			follow_job_locked(p, jobs->jobs[i]);
+	list_for_each_safe (node, &p->jobs) {
+		struct preload_job *job = list_entry(node, struct preload_job, link);
+
+		if (job->known)
+			continue;
+		job->dropped = true;
+		list_remove(&job->link);
+		p->n_jobs--;
+		preload_drop_again_locked(job);
+		preload_job_unref_locked(job);
+	}
+	pthread_mutex_unlock(&p->lock);
+}
+
+/* One question; *ret_jobs: of how many jobs it told. */
+static int ask(struct preloads *p, uint32_t *ret_jobs, struct err *e)
+{
+	const struct frame frame = { .op = FRAME_PRELOAD };
+	Granary__PreloadJobs *jobs = NULL;
+	struct master_answer answer;
+	size_t len = 0;
+	_cleanup_free_ uint8_t *packed = pack_reports(p, &len, ret_jobs);
+	int r;
+
+	if (!packed)
+		return err_set(e, -ENOMEM, "no memory for a report");
+	r = master_call(p->worker, frame, packed, len, *ret_jobs ? ANSWER_NS : PARK_NS, &answer, e);
+	if (r == 0)
+		jobs = granary__preload_jobs__unpack(
+			NULL, answer.reply.payload, answer.payload ? answer.payload : packed);
+	if (r == 0 && !jobs)
+		r = err_set(
+			e, -EBADMSG, "the master's answer does not decode: do versions differ?");
+	if (jobs) {
+		follow(p, jobs);
+		granary__preload_jobs__free_unpacked(jobs, NULL);
+	}
+	master_answer_release(&answer);
+	return r;
+}
+
+/* ---- the thread ------------------------------------------------------------------------------ */
+
+/* Until it is time, a job has ended, or all is; false at the end. */
+static bool wait_turn(struct preloads *p, uint64_t ns)
+{
+	uint64_t until = clock_mono_ns() + ns;
+	struct timespec at = { .tv_sec = (time_t)(until / CLOCK_SECOND),
+		.tv_nsec = (long)(until % CLOCK_SECOND) };
+	int r = 0;
+	bool closing;
+
+	pthread_mutex_lock(&p->lock);
+	while (!p->closing && !p->ended && r != ETIMEDOUT)
+		r = pthread_cond_timedwait(&p->heard, &p->lock, &at);
+	closing = p->closing;
+	pthread_mutex_unlock(&p->lock);
+	return !closing;
+}
+
+void *preload_ask_main(void *arg)
+{
+	struct preloads *p = arg;
+	uint64_t ns = PAUSE_NS;
+
+	pthread_setname_np(pthread_self(), "preload-ask");
+	while (wait_turn(p, ns)) {
+		struct err e = ERR_INIT;
+		uint32_t told = 0;
+		int r = ask(p, &told, &e);
+		bool parked = r == -ETIMEDOUT && told == 0;
+
+		if (r < 0 && !parked)
+			log_debug("preloads not reported", "reason=\"%s\" next=\"said again\"",
+				e.text);
+		pthread_mutex_lock(&p->lock);
+		ns = r < 0 && !parked ? TROUBLE_NS : p->n_jobs ? REPORT_NS : PAUSE_NS;
+		if (r < 0)
+			p->ended = false; /* told with the next one */
+		pthread_mutex_unlock(&p->lock);
+	}
+	return NULL;
+}

@@ -1,0 +1,162 @@
+/* The parts of preloads; see preload.h. */
+#pragma once
+
+#include "base/clock.h"
+#include "cacheworker/flight.h"
+#include "cacheworker/preload.h"
+#include "cacheworker/preload_pace.h"
+#include "cacheworker/source.h"
+#include "proto/preload.h"
+
+enum preload_phase {
+	LOAD_OPENING,
+	LOAD_COUNTING,
+	LOAD_LOADING,
+	LOAD_DRAINING,
+	LOAD_CHECKING,
+	LOAD_ENDED,
+};
+
+struct preload_failure {
+	char reason[PRELOAD_REASON_BYTES];
+	uint16_t key_len;
+	char key[LIMIT_KEY_BYTES];
+};
+
+/* How far a job is; under preloads.lock. */
+struct preload_tally {
+	uint64_t files;
+	uint64_t files_done;
+	uint64_t files_failed;
+	uint64_t bytes;
+	uint64_t bytes_done;
+	uint64_t bytes_fetched;
+	uint32_t n_failures;
+	struct preload_failure failures[PRELOAD_FAILURES_MAX];
+};
+
+/* Where a walk over the objects is. */
+struct preload_walk {
+	uint64_t at;               /* volume offset to look at next */
+	uint64_t met;              /* objects */
+	struct preload_file *file; /* that one of its units is next of; referenced, or NULL */
+	struct table_row row;
+};
+
+struct preload_job {
+	struct list link; /* preloads.jobs */
+	struct preloads *preloads;
+	uint32_t refs; /* under the lock: the list, and each unit */
+	uint64_t id;
+	struct volume_id volume;
+	uint64_t lineage;
+	uint64_t generation;
+	char *paths[PRELOAD_PATHS_MAX];
+	uint32_t n_paths;
+	enum preload_phase phase;   /* under the lock; changed by the walker alone */
+	enum preload_state outcome; /* once ENDED */
+	char reason[PRELOAD_REASON_BYTES];
+	bool dropped; /* the master wants it no more */
+	bool known;   /* it was in the master's last answer */
+	struct source_wait wait;
+	bool waiting;      /* for `wait` */
+	bool answered;     /* it was told */
+	struct err answer; /* why there is no source */
+	struct source *source;
+	uint32_t tries;    /* to find it */
+	uint64_t retry_ns; /* when it is sought again */
+	/* The walker's: */
+	struct table *table;
+	struct table_cursor cursor; /* COUNTING */
+	struct preload_walk walk;
+	bool recheck; /* something in the tiers is of an earlier boot */
+	/* What was read last pushes out the rest of the source: a preload pushes out nothing then. */
+	bool lru;
+	uint64_t there; /* bytes that CHECKING found */
+	uint32_t round; /* of the walker, in which it had its turn */
+	/* Under the lock: */
+	struct preload_pace pace;
+	uint32_t in_flight;
+	struct list again; /* units that are to be asked for once more */
+	bool full;         /* a unit found no room: none is asked for any more */
+	uint32_t timeouts; /* units in a row that came to their deadline */
+	bool given_up;     /* too many did; the reason is the last one's */
+	struct preload_tally tally;
+};
+
+/* An object while units of it are on their way. */
+struct preload_file {
+	uint32_t refs; /* under the lock: the walk, and each unit */
+	bool failed;
+	bool missed; /* not failed, but some of it has no room */
+	uint16_t key_len;
+	char key[];
+};
+
+struct preload_unit {
+	struct list link; /* job.again */
+	struct flight_wait wait;
+	struct preload_job *job;
+	struct preload_file *file;
+	uint64_t start; /* volume offset */
+	uint32_t length;
+	uint32_t tries;
+	uint64_t not_before_ns;
+};
+
+struct preloads {
+	struct worker *worker;
+	pthread_mutex_t lock;
+	pthread_cond_t wake;  /* the walker's */
+	pthread_cond_t heard; /* the asker's: a job ended, or closing */
+	struct list jobs;
+	uint32_t n_jobs;
+	uint32_t in_flight;
+	uint32_t max_in_flight;
+	bool closing;
+	bool ended; /* a job did, and the master was not told */
+	pthread_t walker;
+	pthread_t asker;
+	bool walks;
+	bool asks;
+	void *unit; /* UNIT_BYTES, the walker's: what it compares; or NULL */
+};
+
+/* What a turn of a job came to. */
+enum preload_step {
+	PRELOAD_WENT,   /* on */
+	PRELOAD_STUCK,  /* until a unit ends, or a while has passed */
+	PRELOAD_PAUSED, /* until its rate lets it go on: *ret_ns */
+};
+
+/* preload_load.c: one turn of a job that has a source. On the walker. */
+enum preload_step preload_turn(struct preload_job *job, uint64_t *ret_ns);
+/* Its end, with a line. */
+void preload_end(struct preload_job *job, enum preload_state outcome, const char *fmt, ...)
+	__printf(3, 4);
+void preload_walk_release(struct preload_job *job);
+
+/* preload_unit.c: a unit, from being asked for to its end. */
+/* One that counts as on its way, with references on job and file; NULL without memory. */
+struct preload_unit *preload_unit_new(
+	struct preload_job *job, struct preload_file *file, uint64_t start, uint32_t length);
+/* Asks for it: 0, and it ends by itself; else it is the caller's still. -EAGAIN, -ENOMEM: not now;
+ * -EEXIST: it is in a tier by now; -ECANCELED: closing. */
+int preload_unit_want(struct preload_unit *unit, const struct table_row *row) __must_check;
+/* Its outcome: in a tier (0), or why not. It is freed, or asked for again later. */
+void preload_unit_end(struct preload_unit *unit, int status, const struct err *e);
+/* As if it had not been made. */
+void preload_unit_undo(struct preload_unit *unit);
+/* None is asked for again. */
+void preload_drop_again_locked(struct preload_job *job);
+struct preload_file *preload_file_new(const struct table_row *row);
+/* It will not be whole; the first time it is listed. */
+void preload_file_fail_locked(struct preload_job *job, struct preload_file *file, const char *why);
+/* A reference less; the last one counts the file. */
+void preload_file_unref_locked(struct preload_job *job, struct preload_file *file);
+
+/* preload.c */
+void preload_job_unref_locked(struct preload_job *job);
+
+/* preload_ask.c: the other thread. */
+void *preload_ask_main(void *arg);

@@ -1,0 +1,596 @@
+/* One turn of a preload: finds its source, counts, loads, checks. See preload.h. */
+#include "base/cleanup.h"
+#include "base/glob.h"
+#include "base/log.h"
+#include "base/units.h"
+#include "cacheworker/preload_internal.h"
+
+#include <inttypes.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TURN_BYTES   (4ull << 20) /* asked for in one turn, then another job may go on */
+#define TURN_ROWS    4096u        /* looked at */
+#define SOURCE_NS    (2 * CLOCK_SECOND)
+#define SOURCE_TRIES 5u
+#define LATER_NS     (20 * CLOCK_MS)
+
+/* The unit that a walk is at. */
+struct place {
+	uint64_t start; /* volume offset */
+	uint32_t length;
+	bool first; /* of its object */
+	bool last;
+	uint64_t next; /* where the walk goes on */
+};
+
+void preload_end(struct preload_job *job, enum preload_state outcome, const char *fmt, ...)
+{
+	struct preloads *p = job->preloads;
+	struct preload_tally *t = &job->tally;
+	va_list ap;
+
+	pthread_mutex_lock(&p->lock);
+	va_start(ap, fmt);
+	(void)vsnprintf(job->reason, sizeof(job->reason), fmt, ap); /* cut: for people */
+	va_end(ap);
+	job->phase = LOAD_ENDED;
+	job->outcome = outcome;
+	preload_drop_again_locked(job);
+	p->ended = true;
+	pthread_cond_signal(&p->heard);
+	log_info("preload ended",
+		"id=%" PRIu64 " state=%s files=%" PRIu64 " done=%" PRIu64 " failed=%" PRIu64
+		" bytes=%" PRIu64 " fetched=%" PRIu64 " reason=\"%s\"",
+		job->id, preload_state_name(outcome), t->files, t->files_done, t->files_failed,
+		t->bytes_done, t->bytes_fetched, job->reason);
+	pthread_mutex_unlock(&p->lock);
+}
+
+static void set_phase(struct preload_job *job, enum preload_phase phase)
+{
+	pthread_mutex_lock(&job->preloads->lock);
+	job->phase = phase;
+	pthread_mutex_unlock(&job->preloads->lock);
+}
+
+void preload_walk_release(struct preload_job *job)
+{
+	table_cursor_release(&job->cursor);
+	if (job->walk.file)
+		free(job->walk.file); /* no unit has it any more */
+	job->walk.file = NULL;
+}
+
+static bool is_meant(const struct preload_job *job, const struct table_row *row)
+{
+	if (row->flags & (ROW_DEAD | ROW_DIRECTORY))
+		return false;
+	for (uint32_t i = 0; i < job->n_paths; i++)
+		if (glob_match(job->paths[i], row->key, row->key_len))
+			return true;
+	return job->n_paths == 0;
+}
+
+/* ---- the source ------------------------------------------------------------------------------ */
+
+static void on_source(
+	struct source_wait *wait, struct source *source, int status, const struct err *e)
+{
+	struct preload_job *job = container_of(wait, struct preload_job, wait);
+	struct preloads *p = job->preloads;
+
+	pthread_mutex_lock(&p->lock);
+	job->waiting = false;
+	job->answered = true;
+	job->answer = ERR_INIT;
+	if (status < 0 && e)
+		job->answer = *e;
+	job->answer.code = status < 0 ? status : 0;
+	job->source = status < 0 ? NULL : source;
+	pthread_cond_signal(&p->wake);
+	preload_job_unref_locked(job);
+	pthread_mutex_unlock(&p->lock);
+}
+
+static void seek(struct preload_job *job)
+{
+	struct preloads *p = job->preloads;
+	struct volume_id volume;
+	uint64_t lineage;
+	uint64_t generation;
+
+	pthread_mutex_lock(&p->lock);
+	job->refs++;
+	job->waiting = true;
+	job->wait = (struct source_wait){ .ready = on_source };
+	list_init(&job->wait.link);
+	volume = job->volume;
+	lineage = job->lineage;
+	generation = job->generation;
+	pthread_mutex_unlock(&p->lock);
+	source_find(p->worker, &volume, lineage, generation, &job->wait);
+}
+
+/* A master or an origin's key may come back; what is refused again and again is refused. */
+static bool is_passing(int code)
+{
+	return code == -ETIMEDOUT || code == -ECANCELED || code == -EAGAIN || code == -ENOMEM ||
+	       code == -ECONNREFUSED || code == -ECONNRESET || code == -EMFILE;
+}
+
+static void not_found(struct preload_job *job, const struct err *answer)
+{
+	const char *text = answer->text[0] ? answer->text : err_str(answer->code);
+
+	if (!is_passing(answer->code) && ++job->tries >= SOURCE_TRIES) {
+		preload_end(job, PRELOAD_FAILED, "the source cannot be opened: %.400s", text);
+		return;
+	}
+	pthread_mutex_lock(&job->preloads->lock);
+	job->answered = false;
+	job->retry_ns = clock_mono_ns() + SOURCE_NS;
+	(void)snprintf(job->reason, sizeof(job->reason),
+		"the source cannot be opened, asked again: %.400s", text); /* cut: for people */
+	pthread_mutex_unlock(&job->preloads->lock);
+}
+
+static void begin(struct preload_job *job)
+{
+	struct preloads *p = job->preloads;
+	const struct table_info *info;
+
+	job->table = source_table(job->source);
+	info = table_info(job->table);
+	job->recheck = tier_set_unverified(p->worker->tiers) > 0;
+	if (job->recheck && !p->unit)
+		p->unit = aligned_alloc(BLOCK_BYTES, UNIT_BYTES);
+	if (job->recheck && !p->unit) {
+		preload_end(job, PRELOAD_FAILED, "out of memory");
+		return;
+	}
+	pthread_mutex_lock(&p->lock);
+	job->lineage = info->id.lineage;
+	job->generation = info->id.generation;
+	job->reason[0] = '\0';
+	if (job->n_paths == 0) {
+		job->tally.files = info->live_files;
+		job->tally.bytes = info->live_bytes;
+	}
+	job->phase = job->n_paths ? LOAD_COUNTING : LOAD_LOADING;
+	pthread_mutex_unlock(&p->lock);
+	log_info("preload begun", "id=%" PRIu64 " generation=%" PRIu64 " files=%" PRIu64, job->id,
+		info->id.generation, info->live_files);
+}
+
+static enum preload_step open_turn(struct preload_job *job, uint64_t *ret_ns)
+{
+	struct preloads *p = job->preloads;
+	uint64_t now = clock_mono_ns();
+	struct err answer;
+	bool answered;
+	bool waiting;
+
+	pthread_mutex_lock(&p->lock);
+	answered = job->answered;
+	waiting = job->waiting;
+	answer = job->answer;
+	pthread_mutex_unlock(&p->lock);
+	if (waiting)
+		return PRELOAD_STUCK;
+	if (answered) {
+		if (answer.code < 0)
+			not_found(job, &answer);
+		else
+			begin(job);
+		return PRELOAD_WENT;
+	}
+	if (now < job->retry_ns) {
+		*ret_ns = job->retry_ns - now;
+		return PRELOAD_PAUSED;
+	}
+	seek(job);
+	return PRELOAD_WENT;
+}
+
+/* ---- counting -------------------------------------------------------------------------------- */
+
+static enum preload_step count_turn(struct preload_job *job)
+{
+	struct preloads *p = job->preloads;
+	uint64_t files = 0;
+	uint64_t bytes = 0;
+	int r = 0;
+
+	for (uint32_t i = 0; i < TURN_ROWS && r == 0; i++) {
+		r = table_next(job->table, &job->cursor, &job->walk.row);
+		if (r == 0 && is_meant(job, &job->walk.row)) {
+			files++;
+			bytes += job->walk.row.size;
+		}
+	}
+	pthread_mutex_lock(&p->lock);
+	job->tally.files += files;
+	job->tally.bytes += bytes;
+	files = job->tally.files;
+	pthread_mutex_unlock(&p->lock);
+	if (r == 0)
+		return PRELOAD_WENT;
+	table_cursor_release(&job->cursor);
+	job->cursor = (struct table_cursor){ 0 };
+	if (r != -ENOENT)
+		preload_end(job, PRELOAD_FAILED, "the object table cannot be read: %s", err_str(r));
+	else if (files == 0)
+		preload_end(job, PRELOAD_FAILED,
+			"no object is meant by these patterns: cachectl preload --help says how "
+			"they are written");
+	else
+		set_phase(job, LOAD_LOADING);
+	return PRELOAD_WENT;
+}
+
+/* ---- walking --------------------------------------------------------------------------------- */
+
+/* The next unit that is meant: 0; -EAGAIN: many were passed over, once more; -ENOENT at the end, or
+ * the table's error. */
+static int next_place(struct preload_job *job, struct place *ret)
+{
+	struct preload_walk *walk = &job->walk;
+	struct table_row *row = &walk->row;
+
+	for (uint32_t i = 0; i < TURN_ROWS; i++) {
+		uint64_t object_offset;
+		int r = source_row_from(job->table, walk->at, row);
+
+		if (r < 0)
+			return r;
+		if (!is_meant(job, row)) {
+			walk->at = align_up(row->offset + row->size, BLOCK_BYTES);
+			continue;
+		}
+		flight_unit_of(
+			row, max(row->offset, walk->at), &ret->start, &ret->length, &object_offset);
+		ret->first = object_offset == 0;
+		ret->last = object_offset + ret->length == row->size;
+		ret->next = ret->start + align_up(ret->length, BLOCK_BYTES);
+		return 0;
+	}
+	return -EAGAIN;
+}
+
+/* Compares a unit of an earlier boot with its checksums; what does not match is dropped. */
+static bool compare(struct preload_job *job, const struct place *place)
+{
+	const struct table_row *row = &job->walk.row;
+	struct worker *w = job->preloads->worker;
+	uint64_t seed = piece_object_seed(row->key, row->key_len, row->tag, row->tag_len);
+	bool good = true;
+
+	for (uint32_t done = 0; good && done < place->length;) {
+		uint64_t at = place->start + done;
+		struct chunk_id id = { .volume = job->source->volume,
+			.lineage = job->source->lineage,
+			.chunk = at >> CHUNK_BITS };
+		struct piece_run run = { .offset = (uint32_t)(at & (CHUNK_BYTES - 1)),
+			.object_seed = seed,
+			.first_piece = (at - row->offset) >> PIECE_BITS };
+		struct chunk *chunk = tier_chunk_find(w->tiers, &id);
+
+		run.length = min(place->length - done, CHUNK_BYTES - run.offset);
+		good = chunk && (!chunk_unverified(chunk, run.offset, run.length) ||
+					chunk_read(chunk, &run, job->preloads->unit) == 0);
+		chunk_unref(chunk);
+		done += run.length;
+	}
+	return good;
+}
+
+enum verdict {
+	THERE,
+	MISSED, /* there is no room */
+	FAILED, /* it is there, and cannot be read */
+};
+
+static bool is_held(const struct preload_job *job, const struct place *place)
+{
+	return flight_unit_held(job->source, place->start, place->length);
+}
+
+/* Past a unit that is not to be asked for. */
+static int pass(struct preload_job *job, const struct place *place, enum verdict verdict)
+{
+	struct preload_walk *walk = &job->walk;
+	bool simple = place->first && place->last && !walk->file && verdict != FAILED;
+
+	if (!simple && !walk->file) {
+		walk->file = preload_file_new(&walk->row);
+		if (!walk->file)
+			return -ENOMEM;
+	}
+	pthread_mutex_lock(&job->preloads->lock);
+	if (verdict == THERE)
+		job->tally.bytes_done += place->length;
+	if (simple) {
+		job->tally.files_done += verdict == THERE;
+	} else {
+		walk->file->missed |= verdict == MISSED;
+		if (verdict == FAILED)
+			preload_file_fail_locked(job, walk->file,
+				"cached, and not to be read and checked now: cachectl status says "
+				"how its tier is");
+		if (place->last)
+			preload_file_unref_locked(job, TAKE(walk->file));
+	}
+	pthread_mutex_unlock(&job->preloads->lock);
+	walk->met += place->last;
+	walk->at = place->next;
+	return 0;
+}
+
+/* Asks for a unit that is not there. As preload_unit_want(). */
+static int ask(struct preload_job *job, const struct place *place)
+{
+	struct preload_walk *walk = &job->walk;
+	struct preload_unit *unit;
+	int r;
+
+	if (!walk->file)
+		walk->file = preload_file_new(&walk->row);
+	unit = walk->file ? preload_unit_new(job, walk->file, place->start, place->length) : NULL;
+	if (!unit)
+		return -ENOMEM;
+	r = preload_unit_want(unit, &walk->row);
+	if (r < 0) {
+		preload_unit_undo(unit);
+		return r;
+	}
+	pthread_mutex_lock(&job->preloads->lock);
+	preload_pace_take(&job->pace, place->length);
+	if (place->last)
+		preload_file_unref_locked(job, TAKE(walk->file));
+	pthread_mutex_unlock(&job->preloads->lock);
+	walk->met += place->last;
+	walk->at = place->next;
+	return 0;
+}
+
+/* ---- loading --------------------------------------------------------------------------------- */
+
+/* May one more be asked for? */
+static enum preload_step may_ask(struct preload_job *job, uint64_t *ret_ns)
+{
+	struct preloads *p = job->preloads;
+	enum preload_step step = PRELOAD_WENT;
+
+	pthread_mutex_lock(&p->lock);
+	*ret_ns = preload_pace_wait(&job->pace, clock_mono_ns());
+	if (*ret_ns)
+		step = PRELOAD_PAUSED;
+	else if (p->in_flight >= p->max_in_flight)
+		step = PRELOAD_STUCK;
+	pthread_mutex_unlock(&p->lock);
+	return step;
+}
+
+static bool is_full(struct preload_job *job)
+{
+	struct preloads *p = job->preloads;
+	bool full;
+
+	pthread_mutex_lock(&p->lock);
+	full = job->full;
+	pthread_mutex_unlock(&p->lock);
+	if (full)
+		return true;
+	full = tier_volume_full(p->worker->tiers, &job->source->volume,
+		job->lru ? TIER_WANT_FILL : TIER_WANT_AHEAD);
+	pthread_mutex_lock(&p->lock);
+	job->full |= full;
+	pthread_mutex_unlock(&p->lock);
+	return full;
+}
+
+/* A unit that is to be asked for once more, when it is time; it counts as on its way. */
+static struct preload_unit *take_again(struct preload_job *job)
+{
+	struct preloads *p = job->preloads;
+	struct preload_unit *unit = NULL;
+
+	pthread_mutex_lock(&p->lock);
+	if (!list_empty(&job->again))
+		unit = list_entry(job->again.next, struct preload_unit, link);
+	if (unit && unit->not_before_ns <= clock_mono_ns()) {
+		list_remove(&unit->link);
+		job->in_flight++;
+		p->in_flight++;
+	} else {
+		unit = NULL;
+	}
+	pthread_mutex_unlock(&p->lock);
+	return unit;
+}
+
+static void ask_again(struct preload_job *job)
+{
+	struct preload_unit *unit = take_again(job);
+	int r;
+
+	if (!unit)
+		return;
+	r = table_find_offset(job->table, unit->start, &job->walk.row);
+	if (r == 0)
+		r = preload_unit_want(unit, &job->walk.row);
+	if (r < 0)
+		preload_unit_end(unit, r == -EEXIST ? 0 : r, NULL);
+}
+
+/* One unit; *bytes: how many were asked for. */
+static enum preload_step load_one(struct preload_job *job, uint64_t *bytes, uint64_t *ret_ns)
+{
+	enum preload_step step;
+	enum verdict verdict;
+	struct place place;
+	int r = next_place(job, &place);
+
+	if (r == -EAGAIN) {
+		*bytes += TURN_BYTES;
+		return PRELOAD_WENT;
+	}
+	if (r == -ENOENT) {
+		pthread_mutex_lock(&job->preloads->lock);
+		if (job->tally.files > job->walk.met) /* the empty ones lie nowhere */
+			job->tally.files_done += job->tally.files - job->walk.met;
+		job->phase = LOAD_DRAINING;
+		pthread_mutex_unlock(&job->preloads->lock);
+		return PRELOAD_WENT;
+	}
+	if (r < 0) {
+		preload_end(job, PRELOAD_FAILED, "the object table cannot be read: %s", err_str(r));
+		return PRELOAD_WENT;
+	}
+	*bytes += UNIT_BYTES / 64; /* looking takes time, too */
+	verdict = is_held(job, &place) ? THERE : MISSED;
+	if (verdict == THERE && job->recheck && !compare(job, &place))
+		verdict = is_held(job, &place) ? FAILED : MISSED;
+	if (verdict != MISSED || is_full(job))
+		return pass(job, &place, verdict) < 0 ? PRELOAD_STUCK : PRELOAD_WENT;
+	step = may_ask(job, ret_ns);
+	if (step != PRELOAD_WENT)
+		return step;
+	r = ask(job, &place);
+	if (r == -EEXIST) /* looked at again, it is there */
+		return PRELOAD_WENT;
+	*bytes += place.length;
+	return r < 0 ? PRELOAD_STUCK : PRELOAD_WENT;
+}
+
+static enum preload_step load_turn(struct preload_job *job, uint64_t *ret_ns)
+{
+	enum preload_step step = PRELOAD_WENT;
+	struct tier_volume_status space;
+	uint64_t bytes = 0;
+
+	job->lru = tier_volume_status(job->preloads->worker->tiers, &job->source->volume, &space) &&
+		   space.policy.evict == TIER_EVICT_LRU;
+	ask_again(job);
+	while (step == PRELOAD_WENT && bytes < TURN_BYTES && job->phase == LOAD_LOADING)
+		step = load_one(job, &bytes, ret_ns);
+	return step;
+}
+
+static enum preload_step drain_turn(struct preload_job *job)
+{
+	struct preloads *p = job->preloads;
+	bool empty;
+
+	ask_again(job);
+	pthread_mutex_lock(&p->lock);
+	empty = job->in_flight == 0 && list_empty(&job->again);
+	if (empty)
+		job->phase = LOAD_CHECKING;
+	pthread_mutex_unlock(&p->lock);
+	if (!empty)
+		return PRELOAD_STUCK;
+	job->walk.at = 0;
+	return PRELOAD_WENT;
+}
+
+/* ---- checking -------------------------------------------------------------------------------- */
+
+/* What did not fit, and what to do. */
+static void end_incomplete(struct preload_job *job)
+{
+	struct tier_volume_status space = { 0 };
+	char quota[16];
+	char there[16];
+	char all[16];
+
+	if (!tier_volume_status(job->preloads->worker->tiers, &job->volume, &space))
+		space.policy.quota = 0;
+	(void)units_size(job->there, there, sizeof(there));
+	(void)units_size(job->tally.bytes, all, sizeof(all));
+	if (!job->full)
+		preload_end(job, PRELOAD_INCOMPLETE,
+			"%s of %s are cached: the rest went while it was loaded, damaged or pushed "
+			"out by another source: preload it again, or give it a higher priority",
+			there, all);
+	else if (space.policy.quota && space.charged + CHUNK_BYTES > space.policy.quota)
+		preload_end(job, PRELOAD_INCOMPLETE,
+			"quota reached: %s of %s fit into %s: raise the source's quota", there, all,
+			units_size(space.policy.quota, quota, sizeof(quota)));
+	else
+		preload_end(job, PRELOAD_INCOMPLETE,
+			"cache full: %s of %s fit: raise --cache-size (of cacheworker: the tier's "
+			"capacity), or add a tier",
+			there, all);
+}
+
+static void end_checked(struct preload_job *job)
+{
+	struct preload_tally *t = &job->tally;
+
+	pthread_mutex_lock(&job->preloads->lock);
+	t->bytes_done = job->there;
+	pthread_mutex_unlock(&job->preloads->lock);
+	if (t->files_failed)
+		preload_end(job, PRELOAD_FAILED,
+			"%" PRIu64 " of %" PRIu64 " objects could not be fetched%s",
+			t->files_failed, t->files, job->full ? ", and the cache is full" : "");
+	else if (job->there < t->bytes)
+		end_incomplete(job);
+	else
+		preload_end(job, PRELOAD_COMPLETE, "%s", "");
+}
+
+static enum preload_step check_turn(struct preload_job *job)
+{
+	struct place place;
+	int r = 0;
+
+	for (uint32_t i = 0; i < TURN_ROWS && r == 0; i++) {
+		r = next_place(job, &place);
+		if (r < 0)
+			break;
+		if (flight_unit_held(job->source, place.start, place.length))
+			job->there += place.length;
+		job->walk.at = place.next;
+	}
+	if (r == -ENOENT)
+		end_checked(job);
+	else if (r < 0 && r != -EAGAIN)
+		preload_end(job, PRELOAD_FAILED, "the object table cannot be read: %s", err_str(r));
+	return PRELOAD_WENT;
+}
+
+enum preload_step preload_turn(struct preload_job *job, uint64_t *ret_ns)
+{
+	char reason[PRELOAD_REASON_BYTES];
+	bool given_up;
+
+	*ret_ns = LATER_NS;
+	pthread_mutex_lock(&job->preloads->lock);
+	given_up = job->given_up;
+	memcpy(reason, job->reason, sizeof(reason));
+	pthread_mutex_unlock(&job->preloads->lock);
+	if (given_up) {
+		preload_end(job, PRELOAD_FAILED, "%s", reason);
+		return PRELOAD_WENT;
+	}
+	switch (job->phase) {
+	case LOAD_OPENING:
+		return open_turn(job, ret_ns);
+	case LOAD_COUNTING:
+		return count_turn(job);
+	case LOAD_LOADING:
+		return load_turn(job, ret_ns);
+	case LOAD_DRAINING:
+		return drain_turn(job);
+	case LOAD_CHECKING:
+		return check_turn(job);
+	case LOAD_ENDED:
+		break;
+	}
+	return PRELOAD_STUCK;
+}
