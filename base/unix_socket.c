@@ -72,6 +72,39 @@ static int clear_stale(const char *path, struct err *e)
 	return 0;
 }
 
+/* Of the directory in which `path` lies. */
+static int stat_directory(const char *path, struct stat *ret_st)
+{
+	char dir[SOCKET_PATH_MAX];
+	char *slash;
+
+	(void)snprintf(dir, sizeof(dir), "%s", path); /* checked */
+	slash = strrchr(dir, '/');
+	if (slash)
+		slash[slash == dir] = '\0';
+	return stat(slash ? dir : ".", ret_st) == 0 ? 0 : err_errno();
+}
+
+/* Nothing to do in a directory that is one user's alone, or everybody's. */
+static int open_to_group(const char *path)
+{
+	struct stat st;
+	int r = stat_directory(path, &st);
+
+	if (r < 0 || (st.st_mode & 076) != 050)
+		return r;
+	if (chown(path, (uid_t)-1, st.st_gid) != 0 || chmod(path, 0660) != 0)
+		return err_errno();
+	return 0;
+}
+
+bool unix_socket_is_owners(const char *path, uid_t user)
+{
+	struct stat st;
+
+	return stat_directory(path, &st) == 0 && st.st_uid == user && (st.st_mode & 022) == 0;
+}
+
 int unix_socket_listen(const char *path, int backlog, int *ret_fd, struct err *e)
 {
 	_cleanup_close_ int fd = -1;
@@ -95,6 +128,15 @@ int unix_socket_listen(const char *path, int backlog, int *ret_fd, struct err *e
 		listen(fd, backlog) != 0)
 		return err_set(e, err_errno(),
 			"cannot listen on '%s': %m: choose a directory of yours", path);
+	r = open_to_group(path);
+	if (r < 0) {
+		(void)unlink(path); /* ours, just made */
+		return err_set(e, r,
+			"'%s' cannot be opened to the group of its directory: %s: run as a member "
+			"of "
+			"that group",
+			path, err_str(r));
+	}
 	*ret_fd = TAKE_FD(fd);
 	return 0;
 }

@@ -1,10 +1,13 @@
 /*
- * Unix sockets at a path, private to their user: mode 0600, whatever the umask.
+ * Unix sockets at a path, private to their user: mode 0600, whatever the umask. In a directory of
+ * mode 0750 (or 0751), which a service's admin made for its group, they are the group's: 0660.
  *
  * All sockets are non-blocking streams, closed on exec, the caller's. Threads: any.
  */
 #pragma once
 
+#include <stdbool.h>
+#include <sys/types.h>
 #include <sys/un.h>
 #include "base/err.h"
 
@@ -26,3 +29,7 @@ int unix_socket_listen(const char *path, int backlog, int *ret_fd, struct err *e
  * is there and behind), -EACCES, -ENAMETOOLONG, or another -errno.
  */
 int unix_socket_connect(const char *path, int *ret_fd) __must_check;
+
+/* Does the directory of `path` belong to `user`, and may no other write there? Then who listens there
+ * is that user, or was let in by him. */
+bool unix_socket_is_owners(const char *path, uid_t user) __must_check;

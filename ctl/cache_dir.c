@@ -397,6 +397,22 @@ int cache_dir_open(const char *path, uint64_t capacity, struct cache_dir *ret_ca
 	return r;
 }
 
+int cache_dir_find(const char *path, struct cache_dir *ret_cache, struct err *e)
+{
+	struct cache_dir cache = { 0 };
+	int r;
+
+	if (!realpath(path, cache.path))
+		return err_set(e, err_errno(),
+			"the cache directory %s cannot be used: %m: give the one that was mounted "
+			"with",
+			path);
+	r = find_run(&cache, e);
+	if (r == 0)
+		*ret_cache = cache;
+	return r;
+}
+
 int cache_dir_lock(const struct cache_dir *cache, int *ret_fd, struct err *e)
 {
 	char path[PATH_MAX + 8];

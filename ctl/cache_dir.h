@@ -43,6 +43,9 @@ int cache_dir_default(char out[PATH_MAX], struct err *e) __must_check;
 int cache_dir_open(const char *path, uint64_t capacity, struct cache_dir *ret_cache,
 	struct err *e) __must_check;
 
+/* A cache directory that is there already, for asking its daemons. Makes and checks nothing; -ENOENT. */
+int cache_dir_find(const char *path, struct cache_dir *ret_cache, struct err *e) __must_check;
+
 /* Is the directory `path` a cache (*ret_new false), or empty (true)? Writes nothing. Errors as
  * cache_dir_open(). */
 int cache_dir_identify(const char *path, bool *ret_new, struct err *e) __must_check;

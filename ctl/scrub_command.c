@@ -6,6 +6,7 @@
 #include "base/units.h"
 #include "ctl/command.h"
 #include "ctl/fleet.h"
+#include "ctl/service.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -224,9 +225,9 @@ static int order_one(struct scrubbing *sc, const char *run, const char *volume)
 	json_t *order = json_deep_copy(sc->order);
 	json_t *answer = NULL;
 	uint64_t id;
-	int r;
+	int r = service_path(run, "worker.sock", socket);
 
-	(void)snprintf(socket, sizeof(socket), "%s/worker.sock", run); /* it was called before */
+	ensure(r == 0); /* it was called before */
 	if (volume)
 		(void)json_object_set_new(order, "volume", json_string(volume)); /* looked at */
 	r = order ? admin_call(socket, "POST", "/v1/scrub", order, FLEET_TIMEOUT_NS, &answer, sc->e)

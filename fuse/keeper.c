@@ -18,6 +18,7 @@
 #include <sys/signalfd.h>
 
 #define POLLS_MAX (2 + 4 * KEEPER_MOUNTS)
+#define LEAVE_NS  (10 * CLOCK_SECOND) /* for daemons that are being started */
 
 const char *keeper_path(const struct keeper *k, const char *name, char out[SOCKET_PATH_MAX])
 {
@@ -210,7 +211,10 @@ static void on_signal(struct keeper *k, int signal_fd)
 		return;
 	log_info("told to end", "signal=%u", info.ssi_signo);
 	k->ending = true;
-	k->forced = true;
+	if (k->config->leave_mounts)
+		k->leave_ns = clock_mono_ns() + LEAVE_NS;
+	else
+		k->forced = true;
 }
 
 static void on_event(const struct pollfd *p, const struct watch *w)
@@ -256,6 +260,16 @@ static void dispatch(struct keeper *k, const struct watches *w)
 	}
 }
 
+/* As if killed, but answers are out: daemons have duplicates of all that is held here. */
+_Noreturn static void leave(struct keeper *k)
+{
+	log_info("mounts are left", "mounts=%u next=\"the next keeper takes them over\"",
+		k->n_mounts);
+	pthread_mutex_unlock(&k->lock); /* handlers want it */
+	admin_server_free(k->admin);
+	_exit(EXIT_OK);
+}
+
 static void loop(struct keeper *k, int signal_fd, char **argv)
 {
 	struct watches w;
@@ -268,6 +282,8 @@ static void loop(struct keeper *k, int signal_fd, char **argv)
 		collect(k, signal_fd, &w);
 		if (r < 0)
 			LOG_LIMITED(LOG_WARN, "state not saved", "cause=%s", err_name(r));
+		else if (k->leave_ns && (keeper_settled(k) || clock_mono_ns() >= k->leave_ns))
+			leave(k);
 		keeper_upgrade_now(k, argv);
 		pthread_mutex_unlock(&k->lock);
 		(void)poll(w.polls, w.n, timeout); /* EINTR: revents are looked at again */

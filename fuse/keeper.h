@@ -12,7 +12,8 @@
  *	POST /v1/upgrade		{"what": "mounts"|"keeper", "program": DIR}: see keeper_upgrade.c
  *	POST /v1/end			ends every mount, then itself
  *
- * It ends by itself when its last mount is gone (unless it is to stay). Mounts survive its death:
+ * It ends by itself when its last mount is gone (unless it is to stay). A service's does not end its
+ * mounts when it is told to end: they serve on, as after its death. Mounts survive its death:
  * daemons are not tied to it and have duplicates of everything, RUN/keeper.json says who they are
  * and which descriptors those are, and the next keeper adopts them (keeper_state.c).
  *
@@ -43,6 +44,9 @@ struct keeper_config {
 	const char *log_level;
 	uint64_t dead_after_ns; /* with no daemon for so long its requests are answered EIO */
 	bool stay;              /* does not end with its last mount */
+	bool leave_mounts;      /* told to end, it leaves them as they are to the next keeper */
+	const char *master;     /* address; NULL: RUN/master.rpc */
+	const char *worker;     /* likewise */
 	bool again;             /* an earlier one died: with nothing to adopt it ends at once */
 	int alive_fd;           /* base/alive.h, the writing end; -1: taken from a mount, or none */
 	int resume_fd;          /* a memfd that this process wrote before it replaced itself; -1 */
@@ -110,6 +114,8 @@ struct keeper {
 	bool ending; /* takes no more mounts */
 	bool forced; /* told to end: mounts are ended too */
 	bool done;
+	/* Leaves its mounts then at the latest, sooner when all serve; 0: stays. */
+	uint64_t leave_ns;
 	char upgrade[PATH_MAX]; /* program that is to take this process's place; "": none */
 	char upgrade_error[ERR_TEXT_MAX];
 	uint64_t upgrade_until;
@@ -189,6 +195,8 @@ int keeper_refresh_locked(struct keeper *k, const char *mountpoint, uint64_t tok
 
 int keeper_upgrade_mounts_locked(struct keeper *k, const char *dir, struct err *e) __must_check;
 int keeper_upgrade_self_locked(struct keeper *k, const char *dir, struct err *e) __must_check;
+/* Nothing is under way that the next one would not know of. */
+bool keeper_settled(struct keeper *k) __must_check;
 /* A daemon that was asked to hand over and ended has a successor at once. */
 void mount_follow_hand_over(struct mount *mount);
 /* Replaces this process when that was asked for and may be done now; returns if not. */

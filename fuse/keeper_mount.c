@@ -209,12 +209,15 @@ static int plan_wishes(struct child *c, const json_t *wish)
 	return r;
 }
 
-/* "--option unix:RUN/name" */
-static int plan_socket(struct keeper *k, struct child *child, const char *option, const char *name)
+/* "--option ADDR", or "--option unix:RUN/name" */
+static int plan_address(struct keeper *k, struct child *child, const char *option,
+	const char *address, const char *name)
 {
 	char path[SOCKET_PATH_MAX];
 	int r = child_arg(child, "%s", option);
 
+	if (r == 0 && address)
+		return child_arg(child, "%s", address);
 	return r == 0 ? child_arg(child, "unix:%s", keeper_path(k, name, path)) : r;
 }
 
@@ -243,9 +246,9 @@ static int plan_fixed(struct keeper *k, struct mount *mount, uint64_t memory)
 	if (r == 0)
 		r = child_arg_text(c, "--mountpoint", mount->mountpoint);
 	if (r == 0)
-		r = plan_socket(k, c, "--master", "master.rpc");
+		r = plan_address(k, c, "--master", k->config->master, "master.rpc");
 	if (r == 0)
-		r = plan_socket(k, c, "--worker", "worker.rpc");
+		r = plan_address(k, c, "--worker", k->config->worker, "worker.rpc");
 	if (r == 0)
 		r = child_arg_text(c, "--run-dir", mount->run);
 	if (r == 0)
@@ -295,7 +298,9 @@ static int find_other(struct keeper *k, const char *mountpoint, unsigned int id,
 	list_for_each (node, &k->mounts) {
 		struct mount *other = list_entry(node, struct mount, link);
 
-		if (other->id == id && other->token == token) {
+		if (other->token == token &&
+			(other->id == id ||
+				(token && strcmp(other->mountpoint, mountpoint) == 0))) {
 			*ret_mount = other;
 			return 0;
 		}

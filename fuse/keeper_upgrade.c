@@ -97,8 +97,7 @@ int keeper_upgrade_self_locked(struct keeper *k, const char *dir, struct err *e)
 	return 0;
 }
 
-/* Nothing is under way that the next one would not know of. */
-static bool settled(struct keeper *k)
+bool keeper_settled(struct keeper *k)
 {
 	if (mounter_host_busy(k->host) > 0)
 		return false;
@@ -182,13 +181,13 @@ void keeper_upgrade_now(struct keeper *k, char **argv)
 
 	if (!k->upgrade[0] || k->ending)
 		return;
-	if (!settled(k)) {
+	if (!keeper_settled(k)) {
 		if (clock_mono_ns() > k->upgrade_until)
 			fail_upgrade(k, "not every mount serves: try again");
 		return;
 	}
 	end_answers(k);
-	r = settled(k) ? keeper_state_fd(k, &fd) : -EAGAIN;
+	r = keeper_settled(k) ? keeper_state_fd(k, &fd) : -EAGAIN;
 	if (r == 0) {
 		log_info("keeper is replaced", "program=\"%s\"", k->upgrade);
 		(void)snprintf(number, sizeof(number), "%d", fd); /* fits */

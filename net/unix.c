@@ -1,6 +1,7 @@
 /*
  * Unix sockets: "unix:/path". Descriptors are passed; only processes of the same user, and root,
- * are talked to.
+ * are talked to. Root's own also talk to a daemon of whoever owns the directory of its socket: a
+ * service's master and worker need not be root.
  */
 #include "net/stream_internal.h"
 #include "base/cleanup.h"
@@ -30,20 +31,23 @@ static void unix_set_buffer(int fd)
 		(void)setsockopt(fd, SOL_SOCKET, SO_SNDBUF, &bytes, sizeof(bytes));
 }
 
-static bool unix_peer_ok(int fd)
+/* `where`: of the socket that was connected to; NULL: it came to ours. */
+static bool unix_peer_ok(int fd, const char *where)
 {
 	struct ucred cred;
 	socklen_t len = sizeof(cred);
 
-	return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) == 0 &&
-	       (cred.uid == geteuid() || cred.uid == 0);
+	if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) != 0)
+		return false;
+	return cred.uid == geteuid() || cred.uid == 0 ||
+	       (where && geteuid() == 0 && unix_socket_is_owners(where, cred.uid));
 }
 
 /* Accepted sockets do not inherit the buffer. */
 static bool unix_admit(int fd)
 {
 	unix_set_buffer(fd);
-	return unix_peer_ok(fd);
+	return unix_peer_ok(fd, NULL);
 }
 
 static int unix_listen(struct loop *loop, const char *where, const struct transport_listener *user,
@@ -77,7 +81,7 @@ static int unix_connect(struct loop *loop, const char *where, const struct trans
 		return err_set(e, r, "nobody answers at 'unix:%s': %s: is its daemon running?",
 			where, err_str(r));
 	unix_set_buffer(fd);
-	if (!unix_peer_ok(fd))
+	if (!unix_peer_ok(fd, where))
 		return err_set(e, -EACCES,
 			"'unix:%s' belongs to another user: run as that user or as root", where);
 	r = stream_new(&transport_unix, loop, TAKE_FD(fd), true, ret_transport);

@@ -75,6 +75,31 @@ static void only_its_user_may_connect(void **state)
 	assert_int_equal(st.st_mode & 0777, 0600);
 }
 
+static void a_directory_for_a_group_opens_its_sockets(void **state)
+{
+	const struct fixture *f = *state;
+	static const struct {
+		mode_t directory;
+		mode_t socket;
+	} rows[] = { { 0700, 0600 }, { 0711, 0600 }, { 0755, 0600 }, { 0750, 0660 },
+		{ 0751, 0660 } };
+
+	for (size_t i = 0; i < sizeof(rows) / sizeof(rows[0]); i++) {
+		_cleanup_close_ int listener = -1;
+		struct stat st;
+
+		assert_int_equal(chmod(f->dir, rows[i].directory), 0);
+		assert_int_equal(unix_socket_listen(f->path, 8, &listener, NULL), 0);
+		assert_int_equal(lstat(f->path, &st), 0);
+		assert_int_equal(st.st_mode & 0777, rows[i].socket);
+		assert_int_equal(unlink(f->path), 0);
+	}
+	assert_true(unix_socket_is_owners(f->path, geteuid()));
+	assert_false(unix_socket_is_owners(f->path, geteuid() + 1));
+	assert_int_equal(chmod(f->dir, 0770), 0);
+	assert_false(unix_socket_is_owners(f->path, geteuid()));
+}
+
 static void a_dead_socket_makes_way(void **state)
 {
 	const struct fixture *f = *state;
@@ -158,6 +183,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(a_listener_is_reached, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(only_its_user_may_connect, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(
+			a_directory_for_a_group_opens_its_sockets, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(a_dead_socket_makes_way, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(what_is_alive_is_left_alone, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(what_is_behind_is_alive, set_up, tear_down),

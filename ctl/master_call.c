@@ -1,0 +1,187 @@
+/* Finding the master. See master_call.h. */
+#include "ctl/master_call.h"
+#include "admin/admin.h"
+#include "ctl/cache_dir.h"
+#include "ctl/fleet.h"
+#include "ctl/service.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+#define SHOWN 3u /* private masters named when there are several */
+
+/* ---- private ones ---------------------------------------------------------------------------- */
+
+struct private
+{
+	char preferred[SOCKET_PATH_MAX]; /* that of the default cache directory */
+	char found[SOCKET_PATH_MAX];
+	char caches[ERR_TEXT_MAX / 2]; /* theirs, for the line */
+	unsigned int n;
+};
+
+static void note_cache(struct private *p, const char *run)
+{
+	json_t *state = fleet_state(run);
+	const char *cache = json_string_value(json_object_get(state, "cache"));
+	size_t len = strlen(p->caches);
+
+	if (cache && p->n <= SHOWN)
+		(void)snprintf(p->caches + len, sizeof(p->caches) - len, "%s%s", len ? ", " : "",
+			cache); /* cut */
+	json_decref(state);
+}
+
+static int visit(void *arg, const char *run)
+{
+	struct private *p = arg;
+
+	if (service_is_run(run) || !fleet_alive(run, "master.sock"))
+		return 0;
+	p->n++;
+	note_cache(p, run);
+	return service_path(run, "master.sock", p->found);
+}
+
+static int socket_of_cache(const char *path, char out[SOCKET_PATH_MAX], struct err *e)
+{
+	struct cache_dir cache;
+	int r = cache_dir_find(path, &cache, e);
+
+	if (r == 0)
+		(void)cache_dir_socket(&cache, "master.sock", out);
+	return r;
+}
+
+static int find_private(char out[SOCKET_PATH_MAX], struct err *e)
+{
+	struct private p = { 0 };
+	char path[PATH_MAX];
+	struct err ignored = ERR_INIT;
+	int r = fleet_each_run(visit, &p);
+
+	if (r < 0)
+		return err_set(e, r, "the runtime directory cannot be read: %s: give --master",
+			err_str(r));
+	if (p.n == 0)
+		return err_set(e, -ENOENT,
+			"no master runs on this host: systemctl start granary-master, or mount "
+			"something, whose private master runs with it, or give --master SOCKET");
+	if (p.n > 1 && cache_dir_default(path, &ignored) == 0 &&
+		socket_of_cache(path, p.preferred, &ignored) == 0 && access(p.preferred, F_OK) == 0)
+		memcpy(p.found, p.preferred, sizeof(p.found));
+	else if (p.n > 1)
+		return err_set(e, -EEXIST,
+			"%u private masters run here (of %s%s): say which with --cache DIR", p.n,
+			p.caches, p.n > SHOWN ? ", ..." : "");
+	memcpy(out, p.found, sizeof(p.found));
+	return 0;
+}
+
+/* ---- the one --------------------------------------------------------------------------------- */
+
+static int take_given(const char *given, char out[SOCKET_PATH_MAX], struct err *e)
+{
+	int r = unix_socket_check(given, e);
+
+	if (r == 0)
+		(void)snprintf(out, SOCKET_PATH_MAX, "%s", given); /* checked */
+	return r;
+}
+
+int master_find(const struct master_where *where, char out[SOCKET_PATH_MAX], struct err *e)
+{
+	const char *named = getenv("GRANARY_MASTER"); // NOLINT(concurrency-mt-unsafe): one thread
+	char run[SOCKET_PATH_MAX];
+
+	if (where->master && where->cache)
+		return err_set(e, -EINVAL,
+			"--master and --cache both say which master: leave one of them out");
+	if (where->master)
+		return take_given(where->master, out, e);
+	if (where->cache)
+		return socket_of_cache(where->cache, out, e);
+	if (named && *named)
+		return take_given(named, out, e);
+	if (!service_there())
+		return find_private(out, e);
+	return service_path(service_run(run), "master.sock", out) < 0
+		       ? err_set(e, -ENAMETOOLONG, "%s is too long for sockets", run)
+		       : 0;
+}
+
+/* " since 2026-01-31 12:00:01"; "" when that is not known. A daemon that ends takes its socket away,
+ * which is when its directory changed; one that was killed leaves it. */
+static const char *since(const char *socket, char *out, size_t size)
+{
+	char dir[SOCKET_PATH_MAX];
+	struct stat st;
+	struct tm tm;
+	char *slash;
+
+	out[0] = '\0';
+	(void)snprintf(dir, sizeof(dir), "%s", socket); /* no longer */
+	slash = strrchr(dir, '/');
+	if (!slash || slash == dir || access(socket, F_OK) == 0)
+		return out;
+	*slash = '\0';
+	if (stat(dir, &st) != 0 || !localtime_r(&st.st_mtim.tv_sec, &tm) ||
+		strftime(out, size, " since %Y-%m-%d %H:%M:%S", &tm) == 0)
+		out[0] = '\0';
+	return out;
+}
+
+/* What starts the master whose socket that is. */
+static int unreachable(
+	const struct master_where *where, const char *socket, int code, struct err *e)
+{
+	char of_service[SOCKET_PATH_MAX];
+	char run[SOCKET_PATH_MAX];
+	char when[48];
+	bool service = service_path(service_run(run), "master.sock", of_service) == 0 &&
+		       strcmp(socket, of_service) == 0;
+
+	(void)since(socket, when, sizeof(when));
+	if (code == -EACCES && service)
+		return err_set(e, code,
+			"the service's master (%s) answers root and the group granary: use sudo, "
+			"or join the group",
+			socket);
+	if (code == -EACCES)
+		return code; /* admin_call() has said it */
+	if (service)
+		return err_set(e, -ECONNREFUSED,
+			"the service's master does not answer%s: systemctl start granary-master "
+			"(its socket is %s); mounts go on without it",
+			when, socket);
+	if (where->cache)
+		return err_set(e, -ECONNREFUSED,
+			"no master runs for the cache %s: it runs while something of that cache is "
+			"mounted",
+			where->cache);
+	return err_set(e, -ECONNREFUSED,
+		"no master answers on %s%s: start it, or name another one with --master", socket,
+		when);
+}
+
+int master_call(const struct master_where *where, const char *method, const char *path,
+	const json_t *body, uint64_t timeout_ns, json_t **ret_json, struct err *e)
+{
+	char socket[SOCKET_PATH_MAX];
+	int fd = -1;
+	int r = master_find(where, socket, e);
+
+	if (r < 0)
+		return r;
+	r = unix_socket_connect(socket, &fd); /* -ENOENT may be the master's own answer, too */
+	if (r < 0 && r != -EAGAIN)
+		return r == -EACCES || fleet_unreachable(r)
+			       ? unreachable(where, socket, r, e)
+			       : err_set(e, r, "%s: %s", socket, err_str(r));
+	if (fd >= 0)
+		(void)close(fd); /* nothing was sent */
+	return admin_call(socket, method, path, body, timeout_ns, ret_json, e);
+}

@@ -1,0 +1,185 @@
+/* Which master a command asks, and what it says when nobody is there. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "admin/admin.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "ctl/cache_dir.h"
+#include "ctl/fleet.h"
+#include "ctl/master_call.h"
+#include "ctl/service.h"
+
+static char dir[48];
+
+static const char *in(const char *name)
+{
+	static char path[128];
+
+	(void)snprintf(path, sizeof(path), "%s/%s", dir, name);
+	return path;
+}
+
+static int make_dir(void **state)
+{
+	(void)state;
+	(void)snprintf(dir, sizeof(dir), "/var/tmp/granary-mc.XXXXXX");
+	if (!mkdtemp(dir) || mkdir(in("run"), 0700) != 0 || unsetenv("GRANARY_MASTER") != 0)
+		return -1;
+	return setenv("GRANARY_RUN_DIR", in("run"), 1) == 0 && setenv("HOME", in("home"), 1) == 0 &&
+			       setenv("XDG_CACHE_HOME", in("home"), 1) == 0
+		       ? 0
+		       : -1;
+}
+
+static int remove_dir(void **state)
+{
+	char command[128];
+
+	(void)state;
+	(void)snprintf(command, sizeof(command), "rm -rf %s", dir);
+	return system(command);
+}
+
+static int whoami(void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
+{
+	(void)request;
+	(void)e;
+	*ret_json = json_pack("{s:s}", "name", (const char *)arg);
+	return *ret_json ? 0 : -ENOMEM;
+}
+
+static int refuse(void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
+{
+	(void)arg;
+	(void)request;
+	(void)ret_json;
+	return err_set(e, -ENOENT, "no dataset is called x");
+}
+
+static const struct admin_route routes[] = {
+	{ .method = "GET", .path = "/v1/whoami", .handler = whoami },
+	{ .method = "GET", .path = "/v1/refuse", .handler = refuse },
+	{ 0 },
+};
+
+static struct admin_server *serve(const char *directory, const char *name)
+{
+	struct admin_server *server = NULL;
+	struct err e = ERR_INIT;
+	char path[160];
+
+	assert_int_equal(file_mkdirs(directory, 0700), 0);
+	(void)snprintf(path, sizeof(path), "%s/master.sock", directory);
+	assert_int_equal(admin_server_new(path, routes, (void *)(uintptr_t)name, &server, &e), 0);
+	return server;
+}
+
+/* The name of the master that answers; NULL and the line. */
+static const char *ask(const struct master_where *where, struct err *e)
+{
+	static char name[32];
+	json_t *json = NULL;
+
+	*e = ERR_INIT;
+	if (master_call(where, NULL, "/v1/whoami", NULL, MASTER_CALL_NS, &json, e) < 0)
+		return NULL;
+	(void)snprintf(name, sizeof(name), "%s", json_string_value(json_object_get(json, "name")));
+	json_decref(json);
+	return name;
+}
+
+static void test_private(void **state)
+{
+	const struct master_where any = { 0 };
+	struct master_where of_cache = { 0 };
+	struct cache_dir one;
+	struct cache_dir two;
+	struct admin_server *first;
+	struct admin_server *second;
+	struct err e = ERR_INIT;
+
+	(void)state;
+	assert_null(ask(&any, &e));
+	assert_non_null(strstr(e.text, "no master runs on this host"));
+	assert_int_equal(mkdir(in("one"), 0700), 0);
+	assert_int_equal(mkdir(in("two"), 0700), 0);
+	assert_int_equal(cache_dir_find(in("one"), &one, &e), 0);
+	assert_int_equal(cache_dir_find(in("two"), &two, &e), 0);
+	assert_int_equal(cache_dir_find(in("three"), &two, &e), -ENOENT);
+
+	first = serve(one.run, "one");
+	assert_string_equal(ask(&any, &e), "one");
+	second = serve(two.run, "two");
+	assert_null(ask(&any, &e));
+	assert_int_equal(e.code, -EEXIST);
+	assert_non_null(strstr(e.text, "--cache"));
+	of_cache.cache = in("two");
+	assert_string_equal(ask(&of_cache, &e), "two");
+	admin_server_free(second);
+	of_cache.cache = in("two");
+	assert_null(ask(&of_cache, &e));
+	assert_int_equal(e.code, -ECONNREFUSED);
+	admin_server_free(first);
+}
+
+static void test_service(void **state)
+{
+	const struct master_where any = { 0 };
+	struct master_where named = { 0 };
+	struct admin_server *master;
+	struct admin_server *other;
+	struct err e = ERR_INIT;
+	char socket[SOCKET_PATH_MAX];
+	char run[SOCKET_PATH_MAX];
+	char path[160];
+	json_t *json = NULL;
+
+	(void)state;
+	assert_false(service_there());
+	assert_int_equal(file_mkdirs(in("run/keeper"), 0700), 0);
+	assert_int_equal(file_mkdirs(in("run/master"), 0700), 0);
+	assert_true(service_there());
+	assert_null(ask(&any, &e));
+	assert_int_equal(e.code, -ECONNREFUSED);
+	assert_non_null(strstr(e.text, "systemctl start granary-master"));
+	assert_non_null(strstr(e.text, " since 20"));
+
+	master = serve(in("run/master"), "service");
+	other = serve(in("other"), "other");
+	assert_string_equal(ask(&any, &e), "service");
+	assert_int_equal(
+		master_call(&any, NULL, "/v1/refuse", NULL, MASTER_CALL_NS, &json, &e), -ENOENT);
+	assert_string_equal(e.text, "no dataset is called x");
+	(void)snprintf(path, sizeof(path), "%s/master.sock", in("other"));
+	named.master = path;
+	assert_string_equal(ask(&named, &e), "other");
+	assert_int_equal(setenv("GRANARY_MASTER", path, 1), 0);
+	assert_string_equal(ask(&any, &e), "other");
+	assert_int_equal(unsetenv("GRANARY_MASTER"), 0);
+	named.cache = "x";
+	assert_null(ask(&named, &e));
+	assert_int_equal(e.code, -EINVAL);
+	assert_int_equal(service_path(service_run(run), "worker.sock", socket), 0);
+	assert_string_equal(socket, in("run/worker/worker.sock"));
+	admin_server_free(other);
+	admin_server_free(master);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_private, make_dir, remove_dir),
+		cmocka_unit_test_setup_teardown(test_service, make_dir, remove_dir),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
