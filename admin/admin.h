@@ -1,6 +1,6 @@
 /*
  * What people and tools ask a daemon: JSON over HTTP/1.1 on a unix socket (`/v1/...`), `/metrics`,
- * `/healthz`.
+ * `/healthz` (it lives), `/readyz` (it serves).
  *
  * A daemon registers routes; handlers run on the server's own threads, may block for a short while,
  * and must take the locks of what they read. JSON values are jansson's (json_t), whose header comes
@@ -14,8 +14,10 @@
 #include "base/buf.h"
 #include "base/counter.h"
 #include "base/err.h"
+#include "base/histogram.h"
 
 struct admin_server;
+struct metrics;
 
 /* Who asks. `known` is false for a connection that is not a unix socket's: it may only read. */
 struct admin_caller {
@@ -69,6 +71,14 @@ int admin_server_new(const char *socket_path, const struct admin_route *routes, 
 	struct admin_server **ret_server, struct err *e) __must_check;
 void admin_server_free(struct admin_server *server); /* waits for handlers under way */
 
+/*
+ * Serves the same on a TCP address of this host too: "127.0.0.1:9182", "localhost:9182" or
+ * "[::1]:9182" (port 0: any), for reading only. -EINVAL with a line for every other address, which
+ * whoever reaches it could read. *ret_port may be NULL. Once.
+ */
+int admin_server_listen(struct admin_server *server, const char *address, uint16_t *ret_port,
+	struct err *e) __must_check;
+
 /* Adds a table of counters to /metrics and to admin_counters_json(); all borrowed. Before the first
  * request only. */
 int admin_server_add_counters(struct admin_server *server, const struct counter_info *table,
@@ -76,6 +86,19 @@ int admin_server_add_counters(struct admin_server *server, const struct counter_
 /* Calls refresh(arg) before /metrics is written: for counters that are sums of others. On the
  * server's threads, several at a time. Before the first request only. */
 void admin_server_on_metrics(struct admin_server *server, void (*refresh)(void *arg), void *arg);
+/* The same for histograms. */
+int admin_server_add_histograms(struct admin_server *server, const struct histogram_info *table,
+	uint32_t n, const void *histograms) __must_check;
+/* Calls write(arg) when /metrics is written: for values with labels (admin/metrics.h). As
+ * refresh(). */
+int admin_server_add_metrics(struct admin_server *server,
+	void (*write)(void *arg, struct metrics *m), void *arg) __must_check;
+/*
+ * /readyz asks it: adds a line (json_string()) to `reasons` for everything that keeps the daemon
+ * from serving; none: it serves. Without it a daemon that answers is ready. As refresh().
+ */
+void admin_server_on_ready(
+	struct admin_server *server, void (*ready)(void *arg, json_t *reasons), void *arg);
 /* {"symbol": value, ...} of one table; NULL without memory. */
 json_t *admin_counters_json(const struct counter_info *table, uint32_t n, const void *counters);
 

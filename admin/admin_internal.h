@@ -2,6 +2,7 @@
 #pragma once
 
 #include "admin/admin.h"
+#include "admin/metrics.h"
 
 #define ADMIN_REQUEST_BYTES (1u << 20)  /* largest body of a request */
 #define ADMIN_ANSWER_BYTES  (16u << 20) /* largest answer a client takes */
@@ -44,4 +45,12 @@ int admin_caller_may_change(const struct admin_caller *caller, struct err *e) __
 
 /* What the process may have and has; NULL without memory. */
 json_t *admin_bounds_json(void);
-int admin_bounds_metrics(struct buf *out) __must_check;
+void admin_bounds_metrics(struct metrics *m);
+void admin_process_metrics(struct metrics *m);
+
+/* A listening socket on "127.0.0.1:PORT", "localhost:PORT" or "[::1]:PORT"; *ret_port is what the
+ * kernel chose for 0. -EINVAL with a line for any other address. */
+int admin_loopback_listen(
+	const char *address, int *ret_fd, uint16_t *ret_port, struct err *e) __must_check;
+/* Does a Host header name this host's loopback? A browser's page could have been led here. */
+bool admin_loopback_host(const char *host);

@@ -86,60 +86,52 @@ json_t *admin_bounds_json(void)
 
 /* ---- metrics --------------------------------------------------------------------------------- */
 
-static int metric(struct buf *out, const char *name, const char *type, const char *help, uint64_t n)
+static void memory_metrics(struct metrics *m)
 {
-	return buf_printf(out, "# HELP %s %s\n# TYPE %s %s\n%s %llu\n", name, help, name, type,
-		name, (unsigned long long)known(n));
-}
-
-static int memory_metrics(struct buf *out)
-{
+	static const struct metric_family most = { "granary_memory_max_bytes", GAUGE, "bytes",
+		"Memory allowed; 0: no maximum" };
+	static const struct metric_family refused = { "granary_memory_refused_total", COUNTER,
+		"times", "Times that somebody waited or did without memory" };
+	static const struct metric_family users = { "granary_memory_bytes", GAUGE, "bytes",
+		"Memory reserved, by user" };
 	struct arena_use use;
-	int r;
 
 	arena_total(&use);
-	r = metric(out, "granary_memory_max_bytes", "gauge", "Memory allowed; 0: no maximum",
-		use.most);
-	if (r == 0)
-		r = metric(out, "granary_memory_refused_total", "counter",
-			"Times that somebody waited or did without memory", use.refused);
-	if (r == 0)
-		r = buf_puts(out, "# HELP granary_memory_bytes Memory reserved, by user\n"
-				  "# TYPE granary_memory_bytes gauge\n");
-	for (unsigned int i = 0; i < ARENA_N_USERS && r == 0; i++) {
+	metrics_one(m, &most, (uint64_t)known(use.most));
+	metrics_one(m, &refused, use.refused);
+	metrics_family(m, &users);
+	for (unsigned int i = 0; i < ARENA_N_USERS; i++) {
 		arena_use((enum arena_user)i, &use);
-		r = buf_printf(out, "granary_memory_bytes{user=\"%s\"} %llu\n", use.name,
-			(unsigned long long)use.used);
+		metrics_value(m, &users, METRIC_LABELS({ "user", use.name }), use.used);
 	}
-	return r;
 }
 
-int admin_bounds_metrics(struct buf *out)
+void admin_bounds_metrics(struct metrics *m)
 {
+	static const struct metric_family descriptors = { "granary_descriptors", GAUGE,
+		"descriptors", "Open descriptors" };
+	static const struct metric_family descriptors_max = { "granary_descriptors_max", GAUGE,
+		"descriptors", "Descriptors allowed; 0: no maximum" };
+	static const struct metric_family threads = { "granary_threads", GAUGE, "threads",
+		"Threads" };
+	static const struct metric_family bounded = { "granary_bound", GAUGE, "of each",
+		"What is in use of what is bounded" };
+	static const struct metric_family left_out = { "granary_log_lines_left_out_total", COUNTER,
+		"lines", "Lines of log not written: too many a second" };
 	struct bound_use use;
 	struct log_use log;
-	int r = memory_metrics(out);
 
+	memory_metrics(m);
 	bounds_descriptors(&use);
-	if (r == 0)
-		r = metric(out, "granary_descriptors", "gauge", "Open descriptors", use.used);
-	if (r == 0)
-		r = metric(out, "granary_descriptors_max", "gauge", "Descriptors allowed", use.max);
+	metrics_one(m, &descriptors, use.used);
+	metrics_one(m, &descriptors_max, (uint64_t)known(use.max));
 	bounds_threads(&use);
-	if (r == 0)
-		r = metric(out, "granary_threads", "gauge", "Threads", use.used);
-	for (unsigned int i = 0; i < N_BOUNDS && r == 0; i++) {
-		if (i == 0)
-			r = buf_puts(out, "# HELP granary_bound What is in use of what is bounded\n"
-					  "# TYPE granary_bound gauge\n");
+	metrics_one(m, &threads, use.used);
+	metrics_family(m, &bounded);
+	for (unsigned int i = 0; i < N_BOUNDS; i++) {
 		bound_use((enum bound)i, &use);
-		if (r == 0)
-			r = buf_printf(out, "granary_bound{of=\"%s\"} %llu\n", use.name,
-				(unsigned long long)use.used);
+		metrics_value(m, &bounded, METRIC_LABELS({ "of", use.name }), use.used);
 	}
 	log_use(&log);
-	if (r == 0)
-		r = metric(out, "granary_log_lines_left_out_total", "counter",
-			"Lines of log not written: too many a second", log.left_out);
-	return r;
+	metrics_one(m, &left_out, log.left_out);
 }

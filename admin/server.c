@@ -7,6 +7,7 @@
  * on_request() first with nothing, then with each part of the body, then with none left.
  */
 #include "admin/admin_internal.h"
+#include "admin/audit.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -24,7 +25,8 @@
 #define CONN_BYTES    16384 /* per connection: request line and headers */
 #define BACKLOG       64
 #define TABLES_MAX    16u
-#define METRICS_BYTES (1u << 20)
+#define WRITERS_MAX   8u
+#define METRICS_BYTES (4u << 20)
 #define ANSWER_GRACE  (2 * CLOCK_SECOND) /* at the end: for answers that are on their way */
 
 struct table {
@@ -33,14 +35,51 @@ struct table {
 	const void *counters;
 };
 
+struct histogram_table {
+	const struct histogram_info *rows;
+	uint32_t n;
+	const void *histograms;
+};
+
+struct writer {
+	void (*write)(void *arg, struct metrics *m);
+	void *arg;
+};
+
+#define ADMIN_COUNTERS(X)                                                                    \
+	X(requests, "granary_admin_requests_total", COUNTER, "requests", "Requests of HTTP") \
+	X(failed, "granary_admin_failed_requests_total", COUNTER, "requests",                \
+		"Requests of HTTP that a route answered with an error")                      \
+	X(changes, "granary_admin_changes_total", COUNTER, "requests",                       \
+		"Requests of HTTP that changed something, or tried to")                      \
+	X(refused, "granary_admin_refused_changes_total", COUNTER, "requests",               \
+		"Changes refused: asked for by somebody who may only look")                  \
+	X(audit_lost, "granary_admin_audit_lines_lost_total", COUNTER, "lines",              \
+		"Lines of the audit log that could not be written")
+COUNTER_STRUCT(admin_counters, ADMIN_COUNTERS);
+
+#define ADMIN_HISTOGRAMS(X)                                     \
+	X(request, "granary_admin_request_seconds", NULL, NULL, \
+		"From a request of HTTP to its answer, in a route")
+HISTOGRAM_STRUCT(admin_histograms, ADMIN_HISTOGRAMS);
+
 struct admin_server {
 	uint32_t magic;
 	const struct admin_route *routes;
 	void *arg;
 	char path[SOCKET_PATH_MAX];
 	struct MHD_Daemon *daemon;
+	struct MHD_Daemon *tcp; /* NULL: on its unix socket only */
 	struct table tables[TABLES_MAX];
 	uint32_t n_tables;
+	struct histogram_table histogram_tables[TABLES_MAX];
+	uint32_t n_histogram_tables;
+	struct writer writers[WRITERS_MAX];
+	uint32_t n_writers;
+	struct admin_counters counters;
+	struct admin_histograms histograms;
+	void (*ready)(void *arg, json_t *reasons); /* may be NULL */
+	void *ready_arg;
 	void (*refresh)(void *arg); /* may be NULL */
 	void *refresh_arg;
 	_Atomic uint32_t under_way; /* requests that began and whose answers are not out */
@@ -158,36 +197,105 @@ json_t *admin_counters_json(const struct counter_info *table, uint32_t n, const 
 	return json;
 }
 
-/* One counter in the Prometheus text format, version 0.0.4. */
-static int metric_text(const struct counter_info *row, uint64_t value, struct buf *out)
+int admin_server_add_histograms(struct admin_server *server, const struct histogram_info *table,
+	uint32_t n, const void *histograms)
 {
-	return buf_printf(out, "# HELP %s %s (%s)\n# TYPE %s %s\n%s %llu\n", row->name, row->help,
-		row->unit, row->name, row->kind == GAUGE ? "gauge" : "counter", row->name,
-		(unsigned long long)value);
+	CHECK_MAGIC(server, SERVER_MAGIC);
+	if (server->n_histogram_tables == TABLES_MAX)
+		return -ENOBUFS;
+	server->histogram_tables[server->n_histogram_tables++] =
+		(struct histogram_table){ .rows = table, .n = n, .histograms = histograms };
+	return 0;
+}
+
+int admin_server_add_metrics(
+	struct admin_server *server, void (*write)(void *arg, struct metrics *m), void *arg)
+{
+	CHECK_MAGIC(server, SERVER_MAGIC);
+	if (server->n_writers == WRITERS_MAX)
+		return -ENOBUFS;
+	server->writers[server->n_writers++] = (struct writer){ write, arg };
+	return 0;
+}
+
+void admin_server_on_ready(
+	struct admin_server *server, void (*ready)(void *arg, json_t *reasons), void *arg)
+{
+	CHECK_MAGIC(server, SERVER_MAGIC);
+	server->ready_arg = arg;
+	server->ready = ready;
+}
+
+static void own_metrics(struct admin_server *server, struct metrics *m)
+{
+	static const struct counter_info counters[] = {
+#define ROW(symbol, name, kind, unit, help) \
+	COUNTER_ROW(admin_counters, symbol, name, kind, unit, help)
+		ADMIN_COUNTERS(ROW)
+#undef ROW
+	};
+	static const struct histogram_info histograms[] = {
+#define ROW(symbol, name, label, value, help) \
+	HISTOGRAM_ROW(admin_histograms, symbol, name, label, value, help)
+		ADMIN_HISTOGRAMS(ROW)
+#undef ROW
+	};
+
+	counter_set(&server->counters.audit_lost, audit_lost());
+	metrics_counters(m, counters, ARRAY_SIZE(counters), &server->counters);
+	metrics_histograms(m, histograms, ARRAY_SIZE(histograms), &server->histograms);
+	admin_bounds_metrics(m);
+	admin_process_metrics(m);
 }
 
 static enum MHD_Result respond_metrics(
-	const struct admin_server *server, struct MHD_Connection *connection)
+	struct admin_server *server, struct MHD_Connection *connection)
 {
 	_cleanup_(buf_release) struct buf out = BUF_INIT(METRICS_BYTES);
-	int r = 0;
+	const char *accept =
+		MHD_lookup_connection_value(connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_ACCEPT);
+	struct metrics m = { .out = &out,
+		.open = accept && strstr(accept, "application/openmetrics-text") };
 
 	if (server->refresh)
 		server->refresh(server->refresh_arg);
-	for (uint32_t t = 0; t < server->n_tables; t++) {
-		const struct table *table = &server->tables[t];
-
-		for (uint32_t i = 0; i < table->n && r == 0; i++)
-			r = metric_text(&table->rows[i],
-				counter_read(&table->rows[i], table->counters), &out);
-	}
-	if (r == 0)
-		r = admin_bounds_metrics(&out);
-	if (r < 0)
-		return respond_error(connection, MHD_HTTP_INTERNAL_SERVER_ERROR, r,
+	for (uint32_t i = 0; i < server->n_tables; i++)
+		metrics_counters(&m, server->tables[i].rows, server->tables[i].n,
+			server->tables[i].counters);
+	for (uint32_t i = 0; i < server->n_histogram_tables; i++)
+		metrics_histograms(&m, server->histogram_tables[i].rows,
+			server->histogram_tables[i].n, server->histogram_tables[i].histograms);
+	for (uint32_t i = 0; i < server->n_writers; i++)
+		server->writers[i].write(server->writers[i].arg, &m);
+	own_metrics(server, &m);
+	metrics_end(&m);
+	if (m.error < 0)
+		return respond_error(connection, MHD_HTTP_INTERNAL_SERVER_ERROR, m.error,
 			"no memory for the metrics", NULL);
-	return respond(connection, MHD_HTTP_OK, "text/plain; version=0.0.4; charset=utf-8",
+	return respond(connection, MHD_HTTP_OK,
+		m.open ? "application/openmetrics-text; version=1.0.0; charset=utf-8"
+		       : "text/plain; version=0.0.4; charset=utf-8",
 		buf_str(&out), out.len, NULL);
+}
+
+/* {"ready": false, "reasons": ["..."]} */
+static enum MHD_Result respond_ready(
+	const struct admin_server *server, struct MHD_Connection *connection)
+{
+	json_t *reasons = json_array();
+	json_t *json;
+	enum MHD_Result r;
+	bool ready;
+
+	if (reasons && server->ready)
+		server->ready(server->ready_arg, reasons);
+	ready = reasons && json_array_size(reasons) == 0;
+	json = json_pack("{s:b, s:o}", "ready", ready, "reasons", reasons);
+	r = json ? respond_json(connection, ready ? MHD_HTTP_OK : MHD_HTTP_SERVICE_UNAVAILABLE,
+			   json, NULL)
+		 : MHD_NO;
+	json_decref(json);
+	return r;
 }
 
 /* ---- requests -------------------------------------------------------------------------------- */
@@ -214,49 +322,102 @@ static void find_caller(struct MHD_Connection *connection, struct admin_caller *
 	admin_caller_of(info ? info->connect_fd : -1, ret_caller);
 }
 
-static enum MHD_Result call_route(const struct admin_server *server,
-	const struct admin_route *route, struct call *call, const struct upload *upload)
+/* {"name": "imagenet"}: the names in the path. */
+static json_t *params_json(const struct admin_params *params)
+{
+	json_t *json = json_object();
+
+	for (unsigned int i = 0; json && i < params->n; i++) {
+		const struct admin_param *p = &params->list[i];
+		char name[ADMIN_PARAM_BYTES];
+
+		(void)snprintf(name, sizeof(name), "%.*s", (int)p->name_len, p->name); /* fits */
+		/* What is no text for JSON is left out: told only. */
+		(void)json_object_set_new(json, name, json_string(p->value));
+	}
+	return json;
+}
+
+static void audit(const struct admin_route *route, const struct call *call,
+	const struct admin_request *request, int code, const struct err *e)
+{
+	json_t *params = params_json(&call->params);
+	json_t *on = audit_names(params, request->body);
+	const struct audit_act act = { .act = route->act,
+		.caller = &request->caller,
+		.on = on,
+		.code = code,
+		.text = code < 0 ? e->text : NULL };
+
+	audit_write(&act);
+	json_decref(on);
+	json_decref(params);
+}
+
+/* The body as JSON, if there is one. */
+static int parse_body(const struct upload *upload, json_t **ret_body, struct err *e)
+{
+	json_error_t where;
+	int r;
+
+	if (upload->body.len == 0)
+		return 0;
+	r = admin_json_parse(
+		upload->body.data, upload->body.len, JSON_REJECT_DUPLICATES, ret_body, &where);
+	if (r == -ENOMEM)
+		return err_set(e, r, "out of memory");
+	return r < 0 ? err_set(e, -EINVAL, "the request's body is not JSON: line %d: %s",
+			       where.line, where.text)
+		     : 0;
+}
+
+static int run_route(struct admin_server *server, const struct admin_route *route,
+	const struct call *call, struct admin_request *request, json_t **ret_json, struct err *e)
+{
+	uint64_t began = clock_mono_ns();
+	int r = route->act ? admin_caller_may_change(&request->caller, e) : 0;
+
+	if (r < 0)
+		counter_add(&server->counters.refused, 1);
+	else
+		r = route->handler(server->arg, request, ret_json, e);
+	if (r < 0) {
+		(void)err_default(e, r, route->path); /* returns r */
+		counter_add(&server->counters.failed, 1);
+	}
+	if (route->act) {
+		counter_add(&server->counters.changes, 1);
+		audit(route, call, request, r, e);
+	}
+	histogram_note(&server->histograms.request, clock_mono_ns() - began);
+	return r;
+}
+
+static enum MHD_Result call_route(struct admin_server *server, const struct admin_route *route,
+	struct call *call, const struct upload *upload)
 {
 	struct MHD_Connection *connection = call->connection;
 	struct admin_request request = {
 		.path = route->path, .query = query, .param = param, .priv = call
 	};
 	struct err e = ERR_INIT;
-	json_error_t where;
 	json_t *body = NULL;
 	json_t *json = NULL;
 	enum MHD_Result answered;
-	int r = 0;
+	int r;
 
 	find_caller(connection, &request.caller);
-	if (route->act)
-		r = admin_caller_may_change(&request.caller, &e);
-	if (r < 0)
-		return respond_error(connection, http_status(r), r, e.text, NULL);
-	if (upload->body.len > 0) {
-		r = admin_json_parse(
-			upload->body.data, upload->body.len, JSON_REJECT_DUPLICATES, &body, &where);
-		if (r == -ENOMEM)
-			return respond_error(connection, MHD_HTTP_INTERNAL_SERVER_ERROR, r,
-				"out of memory", NULL);
-		if (r < 0) {
-			(void)err_set(&e, -EINVAL, "the request's body is not JSON: line %d: %s",
-				where.line, where.text);
-			return respond_error(
-				connection, MHD_HTTP_BAD_REQUEST, -EINVAL, e.text, NULL);
-		}
-	}
+	r = parse_body(upload, &body, &e);
 	request.body = body;
-	r = route->handler(server->arg, &request, &json, &e);
+	if (r == 0)
+		r = run_route(server, route, call, &request, &json, &e);
 	if (r == 0 && json && strcmp(route->path, "/v1/status") == 0)
 		(void)json_object_set_new(json, "bounds", admin_bounds_json()); /* told only */
 	json_decref(body);
-	if (r < 0) {
-		(void)err_default(&e, r, route->path); /* returns r */
+	if (r < 0)
 		answered = respond_error(connection, http_status(r), r, e.text, NULL);
-	} else {
+	else
 		answered = respond_json(connection, MHD_HTTP_OK, json, NULL);
-	}
 	json_decref(json);
 	return answered;
 }
@@ -286,11 +447,11 @@ static enum MHD_Result respond_routes(
 static bool is_own(const char *path)
 {
 	return strcmp(path, "/metrics") == 0 || strcmp(path, "/healthz") == 0 ||
-	       strcmp(path, "/v1/routes") == 0;
+	       strcmp(path, "/readyz") == 0 || strcmp(path, "/v1/routes") == 0;
 }
 
-static enum MHD_Result respond_own(const struct admin_server *server,
-	struct MHD_Connection *connection, const char *path, const char *method)
+static enum MHD_Result respond_own(struct admin_server *server, struct MHD_Connection *connection,
+	const char *path, const char *method)
 {
 	if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0)
 		return respond_error(connection, MHD_HTTP_METHOD_NOT_ALLOWED, -EOPNOTSUPP,
@@ -299,13 +460,25 @@ static enum MHD_Result respond_own(const struct admin_server *server,
 		return respond_metrics(server, connection);
 	if (strcmp(path, "/v1/routes") == 0)
 		return respond_routes(server, connection);
+	if (strcmp(path, "/readyz") == 0)
+		return respond_ready(server, connection);
 	return respond(connection, MHD_HTTP_OK, "text/plain", "ok\n", 3, NULL);
 }
 
 const struct admin_route *admin_debug_routes;
 
-static enum MHD_Result dispatch(const struct admin_server *server,
-	struct MHD_Connection *connection, const char *method, const struct upload *upload)
+/* Over TCP a page of somebody else's could ask, by a name that it made mean this host. */
+static bool is_stray(struct MHD_Connection *connection)
+{
+	struct admin_caller caller;
+
+	find_caller(connection, &caller);
+	return !caller.known && !admin_loopback_host(MHD_lookup_connection_value(
+					connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_HOST));
+}
+
+static enum MHD_Result dispatch(struct admin_server *server, struct MHD_Connection *connection,
+	const char *method, const struct upload *upload)
 {
 	const struct admin_route *const tables[] = { server->routes, admin_debug_routes };
 	_cleanup_(buf_release) struct buf allow = BUF_INIT(256);
@@ -314,6 +487,10 @@ static enum MHD_Result dispatch(const struct admin_server *server,
 	if (upload->too_large)
 		return respond_error(connection, MHD_HTTP_CONTENT_TOO_LARGE, -EMSGSIZE,
 			"the request's body is too large", NULL);
+	counter_add(&server->counters.requests, 1);
+	if (is_stray(connection))
+		return respond_error(connection, MHD_HTTP_FORBIDDEN, -EPERM,
+			"ask for this address by its number, or as localhost", NULL);
 	if (is_own(upload->path))
 		return respond_own(server, connection, upload->path, method);
 	for (size_t i = 0; i < ARRAY_SIZE(tables); i++) {
@@ -422,6 +599,18 @@ static void on_log(void *arg, const char *fmt, va_list ap)
 
 /* ---- life ------------------------------------------------------------------------------------ */
 
+/* NULL: it cannot start, and the socket is still the caller's. */
+static struct MHD_Daemon *start_daemon(struct admin_server *server, int fd)
+{
+	return MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_ERROR_LOG, 0, NULL, NULL,
+		on_request, server, MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL,
+		MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_THREAD_POOL_SIZE, THREADS,
+		MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT,
+		IDLE_SECONDS, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONN_BYTES,
+		MHD_OPTION_NOTIFY_COMPLETED, on_completed, server, MHD_OPTION_URI_LOG_CALLBACK,
+		on_path, server, MHD_OPTION_END);
+}
+
 int admin_server_new(const char *socket_path, const struct admin_route *routes, void *arg,
 	struct admin_server **ret_server, struct err *e)
 {
@@ -440,13 +629,7 @@ int admin_server_new(const char *socket_path, const struct admin_route *routes, 
 		return r;
 	}
 	memcpy(server->path, socket_path, strlen(socket_path) + 1); /* fits: it is listened on */
-	server->daemon = MHD_start_daemon(MHD_USE_EPOLL_INTERNAL_THREAD | MHD_USE_ERROR_LOG, 0,
-		NULL, NULL, on_request, server, MHD_OPTION_EXTERNAL_LOGGER, on_log, NULL,
-		MHD_OPTION_LISTEN_SOCKET, fd, MHD_OPTION_THREAD_POOL_SIZE, THREADS,
-		MHD_OPTION_CONNECTION_LIMIT, CONNECTIONS, MHD_OPTION_CONNECTION_TIMEOUT,
-		IDLE_SECONDS, MHD_OPTION_CONNECTION_MEMORY_LIMIT, (size_t)CONN_BYTES,
-		MHD_OPTION_NOTIFY_COMPLETED, on_completed, server, MHD_OPTION_URI_LOG_CALLBACK,
-		on_path, server, MHD_OPTION_END);
+	server->daemon = start_daemon(server, fd);
 	if (!server->daemon) {
 		(void)close(fd);           /* nothing was served on it */
 		(void)unlink(socket_path); /* a leftover is replaced at the next start */
@@ -457,6 +640,31 @@ int admin_server_new(const char *socket_path, const struct admin_route *routes, 
 			socket_path);
 	}
 	*ret_server = server;
+	return 0;
+}
+
+int admin_server_listen(
+	struct admin_server *server, const char *address, uint16_t *ret_port, struct err *e)
+{
+	uint16_t port = 0;
+	int fd = -1;
+	int r;
+
+	CHECK_MAGIC(server, SERVER_MAGIC);
+	ensure(!server->tcp);
+	r = admin_loopback_listen(address, &fd, &port, e);
+	if (r < 0)
+		return r;
+	server->tcp = start_daemon(server, fd);
+	if (!server->tcp) {
+		(void)close(fd); /* nothing was served on it */
+		return err_set(e, -EAGAIN,
+			"the HTTP server on %s does not start: raise the limits on threads and "
+			"descriptors (ulimit -u, ulimit -n)",
+			address);
+	}
+	if (ret_port)
+		*ret_port = port;
 	return 0;
 }
 
@@ -476,6 +684,8 @@ void admin_server_free(struct admin_server *server)
 	CHECK_MAGIC(server, SERVER_MAGIC);
 	(void)unlink(server->path); /* a leftover is replaced at the next start */
 	await_answers(server);
+	if (server->tcp)
+		MHD_stop_daemon(server->tcp);
 	MHD_stop_daemon(server->daemon); /* closes the socket, waits for handlers */
 	server->magic = 0;
 	free(server);

@@ -2,16 +2,14 @@
 #include "base/log.h"
 #include "base/clock.h"
 #include "base/limits.h"
+#include "base/log_file.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -28,12 +26,7 @@ static struct {
 static const char *const level_names[] = { "error", "warn", "info", "debug" };
 static pthread_mutex_t limit_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* The file that the lines go to. */
-static pthread_mutex_t file_lock = PTHREAD_MUTEX_INITIALIZER;
-static struct {
-	char *path; /* NULL: not bounded here */
-	uint64_t bytes;
-} log_file;
+static struct log_file the_file = LOG_FILE_INIT;
 
 /* The bucket of all lines; in thousandths of a line. Under limit_lock. */
 static struct {
@@ -54,10 +47,7 @@ void log_init(const char *process, int fd, enum log_level level, enum log_format
 	pthread_mutex_lock(&limit_lock);
 	bucket.begun = false;
 	pthread_mutex_unlock(&limit_lock);
-	pthread_mutex_lock(&file_lock);
-	free(log_file.path);
-	log_file.path = NULL;
-	pthread_mutex_unlock(&file_lock);
+	log_file_set(&the_file, fd, NULL);
 }
 
 static uint32_t times(void)
@@ -203,45 +193,7 @@ static int format_line(
 
 void log_bound_file(const char *path)
 {
-	struct stat st;
-
-	pthread_mutex_lock(&file_lock);
-	free(log_file.path);
-	log_file.path = strdup(path);
-	log_file.bytes = fstat(the_log.fd, &st) == 0 ? (uint64_t)st.st_size : 0;
-	pthread_mutex_unlock(&file_lock);
-}
-
-/* Another process may have begun the new file already: then it is only opened. What cannot be done
- * now is tried again after as many bytes. */
-static void begin_file_locked(void)
-{
-	char old[PATH_MAX];
-	struct stat ours;
-	struct stat there;
-	int fd;
-
-	log_file.bytes = 0;
-	if (snprintf(old, sizeof(old), "%s.1", log_file.path) >= (int)sizeof(old))
-		return;
-	if (fstat(the_log.fd, &ours) == 0 && stat(log_file.path, &there) == 0 &&
-		ours.st_ino == there.st_ino && ours.st_dev == there.st_dev &&
-		rename(log_file.path, old) != 0)
-		return;
-	fd = open(log_file.path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-	if (fd < 0)
-		return;
-	(void)dup3(fd, the_log.fd, O_CLOEXEC); /* else the old one grows on */
-	(void)close(fd);                       /* the_log.fd is the one in use */
-}
-
-static void count_bytes(size_t n)
-{
-	pthread_mutex_lock(&file_lock);
-	log_file.bytes += n;
-	if (log_file.path && log_file.bytes > LIMIT_LOG_BYTES)
-		begin_file_locked();
-	pthread_mutex_unlock(&file_lock);
+	log_file_set(&the_file, the_log.fd, path);
 }
 
 static void write_line(enum log_level level, const char *event, const char *fields)
@@ -255,7 +207,7 @@ static void write_line(enum log_level level, const char *event, const char *fiel
 	}
 	if (n > 0 && write(the_log.fd, line, (size_t)n) < 0)
 		errno = 0; /* nowhere to report a log that cannot be written */
-	count_bytes((size_t)max(n, 0));
+	log_file_count(&the_file, (uint64_t)max(n, 0));
 }
 
 void log_write(enum log_level level, const char *event, const char *fmt, ...)

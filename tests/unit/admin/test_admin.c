@@ -4,6 +4,9 @@
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <arpa/inet.h>
+#include <fcntl.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -13,6 +16,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 #include "admin/admin.h"
+#include "admin/audit.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 
@@ -32,6 +36,7 @@ struct fixture {
 	struct admin_server *server;
 	struct test_counters counters;
 	int calls;
+	bool broken;
 };
 
 static int get_status(
@@ -113,6 +118,14 @@ static void count_metrics(void *arg)
 	counter_add(&f->counters.waiting, 1);
 }
 
+static void say_ready(void *arg, json_t *reasons)
+{
+	struct fixture *f = arg;
+
+	if (f->broken)
+		(void)json_array_append_new(reasons, json_string("no tier is in service"));
+}
+
 static int setup(void **state)
 {
 	struct fixture *f = calloc(1, sizeof(*f));
@@ -126,6 +139,7 @@ static int setup(void **state)
 	assert_int_equal(
 		admin_server_add_counters(f->server, rows, ARRAY_SIZE(rows), &f->counters), 0);
 	admin_server_on_metrics(f->server, count_metrics, f);
+	admin_server_on_ready(f->server, say_ready, f);
 	*state = f;
 	return 0;
 }
@@ -358,6 +372,149 @@ static void test_metrics(void **state)
 	json_decref(json);
 }
 
+static void test_ready(void **state)
+{
+	static const char ask[] = "GET /readyz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+	struct fixture *f = *state;
+	char out[4096];
+
+	raw(f, ask, sizeof(ask) - 1, out, sizeof(out));
+	assert_non_null(strstr(out, " 200 "));
+	assert_non_null(strstr(out, "{\"ready\":true,\"reasons\":[]}"));
+	f->broken = true;
+	raw(f, ask, sizeof(ask) - 1, out, sizeof(out));
+	assert_non_null(strstr(out, " 503 "));
+	assert_non_null(strstr(out, "{\"ready\":false,\"reasons\":[\"no tier is in service\"]}"));
+}
+
+/* What the TCP address answers. */
+static void tcp(uint16_t port, const char *ask, char *out, size_t size)
+{
+	struct sockaddr_in address = { .sin_family = AF_INET,
+		.sin_port = htons(port),
+		.sin_addr = { htonl(INADDR_LOOPBACK) } };
+	_cleanup_close_ int fd = socket(AF_INET, SOCK_STREAM, 0);
+	size_t got = 0;
+	ssize_t n;
+
+	assert_int_equal(connect(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+	assert_int_equal(send(fd, ask, strlen(ask), MSG_NOSIGNAL), strlen(ask));
+	while (got + 1 < size && (n = recv(fd, out + got, size - got - 1, 0)) > 0)
+		got += (size_t)n;
+	out[got] = '\0';
+}
+
+static void test_loopback(void **state)
+{
+	static const char *const bad[] = { "0.0.0.0:9182", "10.0.0.1:9182", "[::]:9182", ":9182",
+		"9182", "127.0.0.1", "127.0.0.1:", "127.0.0.1:65536", "127.0.0.1:x", "127.0.0.1:1x",
+		"localhost.example.org:80" };
+	struct fixture *f = *state;
+	struct err e = ERR_INIT;
+	uint16_t port = 0;
+	char out[65536];
+
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+		e = ERR_INIT;
+		assert_int_equal(admin_server_listen(f->server, bad[i], NULL, &e), -EINVAL);
+		assert_non_null(strstr(e.text, "127.0.0.1:PORT"));
+	}
+	assert_int_equal(admin_server_listen(f->server, "127.0.0.1:0", &port, &e), 0);
+	tcp(port, "GET /v1/sets/a HTTP/1.1\r\nHost: localhost:1\r\nConnection: close\r\n\r\n", out,
+		sizeof(out));
+	assert_non_null(strstr(out, " 200 "));
+	assert_non_null(strstr(out, "\"known\":false"));
+	tcp(port, "GET /metrics HTTP/1.1\r\nHost: [::1]\r\nConnection: close\r\n\r\n", out,
+		sizeof(out));
+	assert_non_null(strstr(out, "text/plain; version=0.0.4"));
+	tcp(port,
+		"GET /metrics HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\nAccept: "
+		"application/openmetrics-text;version=1.0.0,*/*;q=0.1\r\n\r\n",
+		out, sizeof(out));
+	assert_non_null(strstr(out, "application/openmetrics-text; version=1.0.0"));
+	assert_non_null(strstr(out, "\n# EOF\n"));
+	/* Nobody changes anything from there, nor asks by another name. */
+	tcp(port, "DELETE /v1/nothing HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n",
+		out, sizeof(out));
+	assert_non_null(strstr(out, " 403 "));
+	assert_non_null(strstr(out, "unix socket"));
+	tcp(port, "GET /v1/status HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n", out,
+		sizeof(out));
+	assert_non_null(strstr(out, " 403 "));
+	assert_int_equal(f->calls, 0);
+	assert_int_equal(admin_call(f->path, "DELETE", "/v1/nothing", NULL, TIMEOUT, NULL, &e), 0);
+}
+
+static json_t *audit_line(const char *text, unsigned int i)
+{
+	json_t *json;
+
+	for (; i > 0; i--)
+		text = strchr(text, '\n') + 1;
+	json = json_loadb(text, strcspn(text, "\n"), 0, NULL);
+	assert_non_null(json);
+	return json;
+}
+
+static void test_audit(void **state)
+{
+	struct fixture *f = *state;
+	struct err e = ERR_INIT;
+	json_t *body = json_pack("{s:s, s:s, s:s, s:i}", "name", "imagenet", "secret", "hunter2",
+		"source", "s3://key:hunter2@bucket/prefix?token=hunter2", "generation", 7);
+	char path[128];
+	char text[8192];
+	struct stat st;
+	json_t *line;
+	json_t *caller;
+	ssize_t n;
+	int fd;
+
+	(void)snprintf(path, sizeof(path), "%s/none/audit", f->dir);
+	assert_int_equal(audit_open(path, "test", &e), -ENOENT);
+	assert_non_null(strstr(e.text, "--audit-log"));
+	(void)snprintf(path, sizeof(path), "%s/audit", f->dir);
+	assert_int_equal(audit_open(path, "test", &e), 0);
+	assert_int_equal(admin_call(f->path, NULL, "/v1/status", NULL, TIMEOUT, NULL, &e), 0);
+	assert_int_equal(admin_call(f->path, NULL, "/v1/echo", body, TIMEOUT, NULL, &e), 0);
+	assert_int_equal(admin_call(f->path, "POST", "/v1/echo", NULL, TIMEOUT, NULL, &e), -EINVAL);
+	assert_int_equal(
+		admin_call(f->path, "PATCH", "/v1/sets/a%22%ff", NULL, TIMEOUT, NULL, &e), 0);
+	assert_int_equal(admin_call(f->path, "PATCH", "/v1/sets/ab", NULL, TIMEOUT, NULL, &e), 0);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	n = read(fd, text, sizeof(text) - 1);
+	assert_true(n > 0);
+	text[n] = '\0';
+	assert_int_equal(fstat(fd, &st), 0);
+	assert_int_equal(st.st_mode & 0777, 0600);
+	assert_int_equal(close(fd), 0);
+	assert_null(strstr(text, "hunter2"));
+	line = audit_line(text, 0); /* of what only reads there is none */
+	assert_string_equal(text_of(line, "act"), "echo");
+	assert_string_equal(text_of(line, "result"), "ok");
+	assert_string_equal(text_of(line, "process"), "test");
+	assert_string_equal(text_of(json_object_get(line, "on"), "name"), "imagenet");
+	assert_string_equal(text_of(json_object_get(line, "on"), "source"), "s3://bucket/prefix");
+	caller = json_object_get(line, "caller");
+	assert_int_equal(json_integer_value(json_object_get(caller, "uid")), getuid());
+	assert_int_equal(json_integer_value(json_object_get(caller, "pid")), getpid());
+	assert_string_equal(text_of(caller, "name"), "test_admin");
+	json_decref(line);
+	line = audit_line(text, 1);
+	assert_string_equal(text_of(line, "result"), "EINVAL");
+	assert_string_equal(text_of(line, "text"), "a body is needed");
+	json_decref(line);
+	json_decref(audit_line(text, 2));
+	line = audit_line(text, 3);
+	assert_string_equal(text_of(line, "act"), "set.change");
+	assert_string_equal(text_of(json_object_get(line, "on"), "name"), "ab");
+	json_decref(line);
+	audit_close();
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(audit_lost(), 0);
+	json_decref(body);
+}
+
 static void test_nobody(void **state)
 {
 	struct fixture *f = *state;
@@ -459,6 +616,9 @@ int main(void)
 		WITH_SERVER(test_route_list),
 		WITH_SERVER(test_hostile),
 		WITH_SERVER(test_metrics),
+		WITH_SERVER(test_ready),
+		WITH_SERVER(test_loopback),
+		WITH_SERVER(test_audit),
 		WITH_SERVER(test_nobody),
 		WITH_SERVER(test_last_answer),
 	};

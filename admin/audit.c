@@ -1,0 +1,179 @@
+/* Who changed what. See audit.h. */
+#include "admin/audit.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "base/log_file.h"
+
+#include <fcntl.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define NAME_BYTES 1024u /* of one name in a line */
+
+static struct log_file audit_file = LOG_FILE_INIT;
+static const char *audit_process;
+static _Atomic int audit_fd = -1;
+static _Atomic uint64_t lost;
+
+int audit_open(const char *path, const char *process, struct err *e)
+{
+	int fd;
+
+	audit_process = process;
+	if (!path)
+		return 0;
+	fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
+	if (fd < 0)
+		return err_set(e, err_errno(),
+			"the audit log %s cannot be written: %m: give another --audit-log", path);
+	log_file_set(&audit_file, fd, path);
+	atomic_store(&audit_fd, fd);
+	return 0;
+}
+
+void audit_close(void)
+{
+	int fd = atomic_exchange(&audit_fd, -1);
+
+	if (fd >= 0)
+		(void)close(fd); /* each line was written whole */
+	log_file_set(&audit_file, -1, NULL);
+}
+
+uint64_t audit_lost(void)
+{
+	return atomic_load(&lost);
+}
+
+/* ---- names ----------------------------------------------------------------------------------- */
+
+/* "s3://bucket/prefix": without what stands before an '@' or after a '?'. */
+static json_t *source_name(const char *url)
+{
+	const char *rest = strstr(url, "://");
+	size_t scheme = rest ? (size_t)(rest - url) + 3 : 0;
+	size_t len;
+	const char *at;
+
+	rest = url + scheme;
+	at = memchr(rest, '@', strcspn(rest, "/?"));
+	if (at)
+		rest = at + 1;
+	len = min(strcspn(rest, "?"), (size_t)NAME_BYTES);
+	return json_sprintf("%.*s%.*s", (int)scheme, url, (int)len, rest);
+}
+
+static json_t *plain_name(const char *text)
+{
+	return json_sprintf("%.*s", (int)NAME_BYTES, text);
+}
+
+json_t *audit_names(const json_t *params, const json_t *body)
+{
+	static const char *const plain[] = { "name", "dataset", "mountpoint", "volume", "what",
+		"program", "path", "generation", "new_name", "id" };
+	static const char *const sources[] = { "source", "url" };
+	json_t *on = params ? json_deep_copy(params) : json_object();
+
+	for (size_t i = 0; on && i < ARRAY_SIZE(plain); i++) {
+		json_t *value = json_object_get(body, plain[i]);
+		const char *text = json_string_value(value);
+
+		/* What is no text for JSON is left out: told only. */
+		if (text && !json_object_get(on, plain[i]))
+			(void)json_object_set_new(on, plain[i], plain_name(text));
+		else if (json_is_integer(value) && !json_object_get(on, plain[i]))
+			(void)json_object_set(on, plain[i], value);
+	}
+	for (size_t i = 0; on && i < ARRAY_SIZE(sources); i++) {
+		const char *url = json_string_value(json_object_get(body, sources[i]));
+
+		if (url)
+			(void)json_object_set_new(on, sources[i], source_name(url));
+	}
+	return on;
+}
+
+/* ---- lines ----------------------------------------------------------------------------------- */
+
+/* A short file of /proc/PID; false: it is gone. */
+static bool read_proc(pid_t pid, const char *name, char *out, size_t size)
+{
+	char path[64];
+	_cleanup_close_ int fd = -1;
+	ssize_t n;
+
+	(void)snprintf(path, sizeof(path), "/proc/%d/%s", (int)pid, name); /* fits */
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	n = fd < 0 ? -1 : read(fd, out, size - 1);
+	if (n <= 0)
+		return false;
+	out[n] = '\0';
+	out[strcspn(out, "\n")] = '\0';
+	return true;
+}
+
+static json_t *caller_json(const struct admin_caller *caller)
+{
+	json_t *json;
+	char text[64];
+
+	if (!caller->known)
+		return json_null();
+	json = json_pack("{s:i, s:i, s:i}", "uid", (int)caller->uid, "gid", (int)caller->gid, "pid",
+		(int)caller->pid);
+	if (json && read_proc(caller->pid, "comm", text, sizeof(text)))
+		(void)json_object_set_new(json, "name", json_string(text)); /* told only */
+	if (json && read_proc(caller->pid, "loginuid", text, sizeof(text)) &&
+		strcmp(text, "4294967295") != 0)
+		(void)json_object_set_new(json, "login", json_integer(atoll(text))); /* likewise */
+	return json;
+}
+
+static char *line_of(const struct audit_act *act)
+{
+	json_t *json;
+	char stamp[40];
+	char *text;
+
+	clock_wall_text(stamp, sizeof(stamp));
+	json = json_pack("{s:s, s:s, s:i, s:s, s:o, s:O*, s:s}", "time", stamp, "process",
+		audit_process, "pid", (int)getpid(), "act", act->act, "caller",
+		caller_json(act->caller), "on", act->on, "result",
+		act->code == 0 ? "ok" : err_name(act->code));
+	if (json && act->text && act->text[0])
+		(void)json_object_set_new(json, "text", json_string(act->text)); /* told only */
+	text = json ? admin_json_text(json, JSON_COMPACT) : NULL;
+	json_decref(json);
+	return text;
+}
+
+void audit_write(const struct audit_act *act)
+{
+	_cleanup_free_ char *text = NULL;
+	_cleanup_free_ char *line = NULL;
+	int fd = atomic_load(&audit_fd);
+	ssize_t n = -1;
+	int len = -1;
+
+	if (fd < 0)
+		return;
+	text = line_of(act);
+	if (text)
+		len = asprintf(&line, "%s\n", text);
+	if (len < 0)
+		line = NULL; /* not set by a failed asprintf() */
+	else
+		n = write(fd, line, (size_t)len); /* one line, or none */
+	if (n == len && n > 0) {
+		log_file_count(&audit_file, (uint64_t)n);
+		return;
+	}
+	atomic_fetch_add(&lost, 1);
+	LOG_LIMITED(LOG_ERROR, "audit line lost", "act=%s uid=%u pid=%d result=%s", act->act,
+		act->caller->uid, (int)act->caller->pid, err_name(act->code));
+}

@@ -1,0 +1,39 @@
+/*
+ * The audit log: who changed what, and how that ended. One JSON object a line, in a file of its own,
+ * which is bounded as a log is (base/log_file.h):
+ *
+ *	{"time": "2026-01-31T12:00:00.123Z", "process": "cachemaster", "pid": 812, "act":
+ *	 "dataset.delete", "caller": {"uid": 0, "gid": 0, "pid": 4711, "name": "cachectl", "login":
+ *	 1000}, "on": {"name": "imagenet"}, "result": "EBUSY", "text": "..."}
+ *
+ * "result" is "ok" or the name of an error, whose line "text" is. "login" is who logged in, when
+ * that is known. Of a request only names of things are written, never what a secret could be in.
+ *
+ * One file per process. Threads: any, after audit_open().
+ */
+#pragma once
+
+#include "admin/admin.h"
+
+/* Appends to `path`, 0600, from now on; NULL: writes nothing. An error has its line. */
+int audit_open(const char *path, const char *process, struct err *e) __must_check;
+void audit_close(void);
+
+struct audit_act {
+	const char *act; /* "dataset.delete" */
+	const struct admin_caller *caller;
+	const json_t *on; /* names; may be NULL */
+	int code;         /* 0, or a negative errno */
+	const char *text; /* its line; may be NULL */
+};
+
+/* Writes a line when a file is open. What cannot be written is counted and logged. */
+void audit_write(const struct audit_act *act);
+/* Lines that could not be written. */
+uint64_t audit_lost(void);
+
+/*
+ * The names in a request: those of its path, and of its body what names something ("name",
+ * "mountpoint", ...). A new reference; NULL without memory.
+ */
+json_t *audit_names(const json_t *params, const json_t *body);
