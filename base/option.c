@@ -2,6 +2,8 @@
 #include "base/option.h"
 #include "base/buf.h"
 #include "base/exit.h"
+#include "base/option_doc.h"
+#include "base/option_internal.h"
 #include "base/units.h"
 
 #include <stdlib.h>
@@ -21,7 +23,7 @@ static const char *const kind_metavar[] = {
 	[OPTION_LIST] = "TEXT",
 };
 
-static const char *spec_metavar(const struct option_spec *spec)
+const char *option_metavar(const struct option_spec *spec)
 {
 	if (spec->metavar)
 		return spec->metavar;
@@ -97,6 +99,82 @@ static bool choice_allowed(const char *choices, const char *text)
 	return false;
 }
 
+static void bound_text(const struct option_spec *spec, uint64_t value, char *out, size_t size)
+{
+	if (spec->kind == OPTION_SIZE)
+		(void)units_size(value, out, size);
+	else if (spec->kind == OPTION_DURATION)
+		(void)snprintf(out, size, "%gs", (double)value / 1e9);
+	else if (spec->kind == OPTION_OCTAL)
+		(void)snprintf(out, size, "%03llo", (unsigned long long)value);
+	else
+		(void)snprintf(out, size, "%llu", (unsigned long long)value);
+}
+
+void option_number_text(const struct option_spec *spec, uint64_t value, char *out, size_t size)
+{
+	static const struct {
+		enum option_kind kind;
+		uint64_t factor;
+		const char *name;
+	} units[] = {
+		{ OPTION_SIZE, TiB, "TiB" },
+		{ OPTION_SIZE, GiB, "GiB" },
+		{ OPTION_SIZE, MiB, "MiB" },
+		{ OPTION_SIZE, KiB, "KiB" },
+		{ OPTION_DURATION, 24 * 3600 * 1000000000ull, "d" },
+		{ OPTION_DURATION, 3600 * 1000000000ull, "h" },
+		{ OPTION_DURATION, 60 * 1000000000ull, "m" },
+		{ OPTION_DURATION, 1000000000ull, "s" },
+		{ OPTION_DURATION, 1000000ull, "ms" },
+		{ OPTION_DURATION, 1, "ns" },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(units); i++)
+		if (units[i].kind == spec->kind && value >= units[i].factor &&
+			value % units[i].factor == 0) {
+			(void)snprintf(out, size, "%llu%s",
+				(unsigned long long)(value / units[i].factor), units[i].name);
+			return;
+		}
+	if (value == UINT64_MAX) /* not given, and no value of its own stands for that */
+		out[0] = '\0';
+	else
+		(void)snprintf(out, size, spec->kind == OPTION_OCTAL ? "%03llo" : "%llu",
+			(unsigned long long)value);
+}
+
+void option_allowed(const struct option_spec *spec, char *out, size_t size)
+{
+	static const char *const kinds[] = {
+		[OPTION_SIZE] = "a size such as 512MiB, 20GiB or 2TB",
+		[OPTION_DURATION] = "a time such as 250ms, 30s, 5m or 2h",
+		[OPTION_UINT] = "a whole number",
+		[OPTION_OCTAL] = "an octal number such as 022",
+		[OPTION_FD] = "the number of a descriptor",
+		[OPTION_BOOL] = "true or false",
+	};
+	char least[32];
+	char most[32];
+	int n;
+
+	if (spec->kind == OPTION_STRING || spec->kind == OPTION_LIST ||
+		spec->kind == OPTION_CHOICE) {
+		(void)snprintf(out, size, "%s%s", spec->kind == OPTION_CHOICE ? "one of " : "",
+			option_metavar(spec));
+		return;
+	}
+	n = snprintf(out, size, "%s", kinds[spec->kind]);
+	bound_text(spec, spec->min, least, sizeof(least));
+	bound_text(spec, spec->max, most, sizeof(most));
+	if (n < 0 || (size_t)n >= size)
+		return;
+	if (spec->max)
+		(void)snprintf(out + n, size - (size_t)n, ", %s to %s", least, most);
+	else if (spec->min)
+		(void)snprintf(out + n, size - (size_t)n, ", at least %s", least);
+}
+
 static int check_bounds(
 	const struct option_spec *spec, uint64_t value, const char *text, struct err *e)
 {
@@ -105,40 +183,41 @@ static int check_bounds(
 
 	if (value >= spec->min && (spec->max == 0 || value <= spec->max))
 		return 0;
-	if (spec->kind == OPTION_SIZE) {
-		(void)units_size(spec->min, least, sizeof(least));
-		(void)units_size(spec->max, most, sizeof(most));
-	} else if (spec->kind == OPTION_DURATION) {
-		(void)snprintf(least, sizeof(least), "%gs", (double)spec->min / 1e9);
-		(void)snprintf(most, sizeof(most), "%gs", (double)spec->max / 1e9);
-	} else {
-		const char *fmt = spec->kind == OPTION_OCTAL ? "%03llo" : "%llu";
-
-#pragma GCC diagnostic push
-#pragma GCC diagnostic ignored "-Wformat-nonliteral"
-		(void)snprintf(least, sizeof(least), fmt, (unsigned long long)spec->min);
-		(void)snprintf(most, sizeof(most), fmt, (unsigned long long)spec->max);
-#pragma GCC diagnostic pop
-	}
+	bound_text(spec, spec->min, least, sizeof(least));
+	bound_text(spec, spec->max, most, sizeof(most));
 	if (spec->max == 0)
-		return err_set(e, -EINVAL, "--%s %s is too small: at least %s is needed",
-			spec->name, text, least);
-	return err_set(e, -EINVAL, "--%s %s is out of range: %s to %s is allowed", spec->name, text,
-		least, most);
+		return err_set(e, -EINVAL, "%s is too small; allowed: at least %s", text, least);
+	return err_set(e, -EINVAL, "%s is out of range; allowed: %s to %s", text, least, most);
 }
 
-static int add_to_list(
-	const struct option_spec *spec, struct option_list *list, const char *text, struct err *e)
+static int add_to_list(struct option_list *list, const char *text, struct err *e)
 {
 	if (list->n == OPTION_LIST_MAX)
-		return err_set(e, -EINVAL, "--%s is given too often: at most %u times", spec->name,
-			OPTION_LIST_MAX);
+		return err_set(
+			e, -EINVAL, "is given too often; allowed: %u times", OPTION_LIST_MAX);
 	list->values[list->n++] = text;
 	return 0;
 }
 
-static int parse_value(
-	const struct option_spec *spec, const char *text, void *values, struct err *e)
+static int set_text(const struct option_spec *spec, const char *text, void *at, struct err *e)
+{
+	int r;
+
+	if (spec->kind == OPTION_CHOICE && !choice_allowed(spec->choices, text))
+		return err_set(
+			e, -EINVAL, "'%s' is unknown; allowed: one of %s", text, spec->choices);
+	if (!*text)
+		return err_set(e, -EINVAL, "must not be empty; allowed: %s", option_metavar(spec));
+	r = spec->check ? spec->check(text, e) : 0;
+	if (r < 0)
+		return r;
+	if (spec->kind == OPTION_LIST)
+		return add_to_list(at, text, e);
+	*(const char **)at = text;
+	return 0;
+}
+
+int option_set_value(const struct option_spec *spec, const char *text, void *values, struct err *e)
 {
 	void *at = (char *)values + spec->offset;
 	uint64_t value = 0;
@@ -147,19 +226,8 @@ static int parse_value(
 	switch (spec->kind) {
 	case OPTION_STRING:
 	case OPTION_LIST:
-		if (!*text)
-			return err_set(e, -EINVAL, "--%s must not be empty: give %s", spec->name,
-				spec_metavar(spec));
-		if (spec->kind == OPTION_LIST)
-			return add_to_list(spec, at, text, e);
-		*(const char **)at = text;
-		return 0;
 	case OPTION_CHOICE:
-		if (!choice_allowed(spec->choices, text))
-			return err_set(e, -EINVAL, "--%s '%s' is unknown: it is one of %s",
-				spec->name, text, spec->choices);
-		*(const char **)at = text;
-		return 0;
+		return set_text(spec, text, at, e);
 	case OPTION_SIZE:
 		r = units_parse_size(text, &value, e);
 		break;
@@ -182,13 +250,17 @@ static int parse_value(
 				text);
 		break;
 	case OPTION_BOOL:
-		break;
+		if (strcmp(text, "true") != 0 && strcmp(text, "false") != 0)
+			return err_set(e, -EINVAL,
+				"'%s' is neither true nor false; allowed: true, false", text);
+		*(bool *)at = *text == 't';
+		return 0;
 	}
-	if (r < 0) {
-		(void)err_prefix(e, "--%s", spec->name);
+	if (r < 0)
 		return -EINVAL;
-	}
 	r = check_bounds(spec, value, text, e);
+	if (r == 0 && spec->check)
+		r = spec->check(text, e);
 	if (r < 0)
 		return r;
 	if (spec->kind == OPTION_FD)
@@ -196,6 +268,16 @@ static int parse_value(
 	else
 		*(uint64_t *)at = value;
 	return 0;
+}
+
+static int parse_value(
+	const struct option_spec *spec, const char *text, void *values, struct err *e)
+{
+	int r = option_set_value(spec, text, values, e);
+
+	if (r < 0)
+		(void)err_prefix(e, "--%s", spec->name); /* returns the code */
+	return r;
 }
 
 /* Parses the option at argv[i]; *ret_used is 1 or 2 words. */
@@ -218,6 +300,8 @@ static int parse_one(const struct option_set *set, char **argv, int left, void *
 	}
 	if (!spec)
 		return unknown_option(set, word, len, e);
+	if (spec->kind == OPTION_LIST && !(*seen >> (spec - set->specs) & 1))
+		((struct option_list *)(void *)((char *)values + spec->offset))->n = 0;
 	*seen |= 1ull << (unsigned int)(spec - set->specs);
 	if (spec->kind == OPTION_BOOL) {
 		if (equals)
@@ -230,19 +314,19 @@ static int parse_one(const struct option_set *set, char **argv, int left, void *
 		return parse_value(spec, equals + 1, values, e);
 	if (left < 2)
 		return err_set(e, -EINVAL, "--%s needs a value: --%s %s", spec->name, spec->name,
-			spec_metavar(spec));
+			option_metavar(spec));
 	*ret_used = 2;
 	return parse_value(spec, argv[1], values, e);
 }
 
-static int check_complete(
+int option_check_complete(
 	const struct option_set *set, uint64_t seen, unsigned int args, struct err *e)
 {
 	for (unsigned int i = 0; i < set->n; i++)
 		if (set->specs[i].required && !(seen >> i & 1))
 			return err_set(e, -EINVAL, "--%s is missing: give --%s %s",
 				set->specs[i].name, set->specs[i].name,
-				spec_metavar(&set->specs[i]));
+				option_metavar(&set->specs[i]));
 	if (args < set->min_args)
 		return err_set(e, -EINVAL, "an argument is missing: the usage is %s [OPTION...] %s",
 			set->program, set->arguments);
@@ -252,14 +336,14 @@ static int check_complete(
 	return 0;
 }
 
-int option_parse(const struct option_set *set, int argc, char **argv, void *values, int *ret_args,
-	struct err *e)
+int option_parse_words(const struct option_set *set, int argc, char **argv, void *values,
+	int *ret_args, uint64_t *ret_seen, struct err *e)
 {
 	uint64_t seen = 0;
 	int args = 0;
 	int i = 1;
 
-	ensure(set->n <= 64);
+	ensure(set->n <= OPTION_SPECS_MAX);
 	while (i < argc) {
 		int used;
 		int r;
@@ -281,31 +365,80 @@ int option_parse(const struct option_set *set, int argc, char **argv, void *valu
 		i += used;
 	}
 	*ret_args = args;
-	return check_complete(set, seen, (unsigned int)args, e);
+	*ret_seen = seen;
+	return 0;
+}
+
+int option_parse(const struct option_set *set, int argc, char **argv, void *values, int *ret_args,
+	struct err *e)
+{
+	uint64_t seen;
+	int args;
+	int r = option_parse_words(set, argc, argv, values, &args, &seen, e);
+
+	if (r == 0)
+		r = option_check_complete(set, seen, (unsigned int)args, e);
+	if (r == 0)
+		*ret_args = args;
+	return r;
+}
+
+static void (*looker)(void *arg, const struct option_set *set);
+static void *looker_arg;
+
+void option_look(void (*look)(void *arg, const struct option_set *set), void *arg)
+{
+	looker = look;
+	looker_arg = arg;
+}
+
+_Noreturn void option_fail(const struct option_set *set, const struct err *e)
+{
+	(void)fprintf(stderr, "%.*s: %s\n", (int)strcspn(set->program, " "), set->program, e->text);
+	exit(EXIT_USAGE); // NOLINT(concurrency-mt-unsafe): no other thread has begun
+}
+
+_Noreturn void option_help_exit(const struct option_set *set)
+{
+	option_help(set, stdout);
+	exit(fflush(stdout) == 0 ? EXIT_OK
+				 : EXIT_RUNTIME); // NOLINT(concurrency-mt-unsafe): as above
+}
+
+void option_answer(const struct option_set *set, int argc, char **argv)
+{
+	enum option_doc_form form;
+
+	if (looker) {
+		looker(looker_arg, set);
+		exit(EXIT_OK); // NOLINT(concurrency-mt-unsafe): no other thread has begun
+	}
+	if (argc != 2 || option_doc_asked(argv[1], &form) < 0)
+		return;
+	option_doc(set, form, stdout);
+	exit(fflush(stdout) == 0 ? EXIT_OK
+				 : EXIT_RUNTIME); // NOLINT(concurrency-mt-unsafe): as above
 }
 
 int option_parse_or_exit(const struct option_set *set, int argc, char **argv, void *values)
 {
 	struct err e = ERR_INIT;
 	int args = 0;
-	int r = option_parse(set, argc, argv, values, &args, &e);
+	int r;
 
-	if (r == OPTION_HELP) {
-		option_help(set, stdout);
-		exit(fflush(stdout) == 0 ? EXIT_OK : EXIT_RUNTIME);
-	}
-	if (r < 0) {
-		(void)fprintf(stderr, "%.*s: %s\n", (int)strcspn(set->program, " "), set->program,
-			e.text);
-		exit(EXIT_USAGE);
-	}
+	option_answer(set, argc, argv);
+	r = option_parse(set, argc, argv, values, &args, &e);
+	if (r == OPTION_HELP)
+		option_help_exit(set);
+	if (r < 0)
+		option_fail(set, &e);
 	return args;
 }
 
 static void help_row(const struct option_spec *spec, FILE *out)
 {
 	char left[128];
-	const char *meta = spec_metavar(spec);
+	const char *meta = option_metavar(spec);
 	int n = 0;
 
 	if (spec->letter)

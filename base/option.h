@@ -9,8 +9,9 @@
  *	};
  *
  * "--name value" and "--name=value"; a bool is "--name" or "--no-name"; "--" ends the options;
- * options and arguments may mix. An option given twice takes the last value, one of a list adds it. Names are never
- * abbreviated. The values point into argv and live as long as it does.
+ * options and arguments may mix. An option given twice takes the last value, one of a list adds it; the first
+ * one replaces the list's default. Names are never abbreviated. The values point into argv and live as long as it
+ * does. Daemons take values from a file and the environment, too (base/config.h).
  */
 #pragma once
 
@@ -45,13 +46,18 @@ struct option_spec {
 	enum option_kind kind;
 	bool hidden;         /* not in --help */
 	bool required;       /* must be given */
+	bool reload;         /* of a daemon: takes effect at SIGHUP (base/config.h) */
 	size_t offset;       /* of the value in the caller's struct */
 	uint64_t min;        /* smallest number allowed */
 	uint64_t max;        /* largest; 0: no bound */
 	const char *metavar; /* "DIR"; NULL: by kind */
 	const char *choices; /* OPTION_CHOICE: "table|json" */
 	const char *help;    /* one line, no full stop */
+	/* What else must hold of the value: 0, or -EINVAL with reason and what is allowed. May be NULL. */
+	int (*check)(const char *text, struct err *e);
 };
+
+#define OPTION_SPECS_MAX 64u
 
 #define OPTION_ROW(type, member, optname, optkind, ...)                                 \
 	{                                                                               \
@@ -72,6 +78,9 @@ struct option_set {
 	const char *program;   /* "cachectl mount" */
 	const char *arguments; /* "URL DIR", or "" */
 	const char *about;     /* what it does; may have several lines; may be NULL */
+	const char *section;   /* of a daemon: its part of a configuration file, "worker" */
+	const char *
+		names; /* what an argument names: "mounts", "datasets|mounts"; NULL: nothing known */
 	const struct option_spec *specs;
 	unsigned int n;
 	unsigned int min_args;
@@ -94,3 +103,7 @@ int option_parse(const struct option_set *set, int argc, char **argv, void *valu
 int option_parse_or_exit(const struct option_set *set, int argc, char **argv, void *values);
 
 void option_help(const struct option_set *set, FILE *out);
+
+/* From now on option_parse_or_exit() calls look(arg, set) and exits 0: what a command accepts, for
+ * completion. NULL: no more. */
+void option_look(void (*look)(void *arg, const struct option_set *set), void *arg);

@@ -114,22 +114,22 @@ static void test_bad_lines(void **state)
 		{ "a --nam x", "unknown option '--nam'" },
 		{ "a -x", "unknown option '-x'" },
 		{ "a -xy", "unknown option '-xy'" },
-		{ "a -oxml", "'xml' is unknown: it is one of table|json" },
+		{ "a -oxml", "--output: 'xml' is unknown; allowed: one of table|json" },
 		{ "a -o=", "is unknown" },
 		{ "a --name", "--name needs a value: --name TEXT" },
 		{ "a --name=", "must not be empty" },
-		{ "a -o xml", "'xml' is unknown: it is one of table|json" },
-		{ "a --output tab", "one of table|json" },
+		{ "a -o xml", "--output: 'xml' is unknown; allowed: one of table|json" },
+		{ "a --output tab", "allowed: one of table|json" },
 		{ "a --size 20gib5", "--size: '20gib5' is not a size" },
 		{ "a --size 20QB", "such as 512MiB" },
-		{ "a --size 4k", "--size 4k is out of range: 64.0KiB to 1.0GiB" },
+		{ "a --size 4k", "--size: 4k is out of range; allowed: 64.0KiB to 1.0GiB" },
 		{ "a --size 2GiB", "out of range" },
 		{ "a --wait 3", "--wait: '3' is not a duration" },
-		{ "a --count 10", "1 to 9 is allowed" },
+		{ "a --count 10", "--count: 10 is out of range; allowed: 1 to 9" },
 		{ "a --count -1", "not a whole number" },
 		{ "a --count 1x", "not a whole number" },
 		{ "a --umask 9", "octal" },
-		{ "a --umask 1777", "000 to 777" },
+		{ "a --umask 1777", "allowed: 000 to 777" },
 		{ "a --fd 99999999999", "not a whole number" },
 		{ "a --force=yes", "takes no value" },
 		{ "a --no-name", "unknown option" },
@@ -192,7 +192,7 @@ static void test_list(void **state)
 	values.more.n = 0;
 	(void)snprintf(many + len, sizeof(many) - len, " --more=x");
 	assert_int_equal(parse(many, &values, &args, &argv, &e), -EINVAL);
-	assert_string_equal(e.text, "--more is given too often: at most 16 times");
+	assert_string_equal(e.text, "--more: is given too often; allowed: 16 times");
 }
 
 int main(void)
