@@ -18,7 +18,7 @@
 #include <sys/uio.h>
 
 #define SESSION_MAGIC   0x5E5510A1u
-#define THREADS_DEFAULT 4u
+#define THREADS_DEFAULT 6u
 #define SPARE_SLOTS(n) \
 	((n) / 4 < 64 ? (n) / 4 : 64)        /* never filled by READs: for all other requests */
 #define BLAME_MAX  (2 * SLOTS_BLAME_HANDLED) /* a request that saw so much death gets EIO */

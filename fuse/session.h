@@ -61,7 +61,7 @@ struct session_config {
 	struct slots *slots;   /* borrowed */
 	struct reader *reader; /* borrowed */
 	struct tree *tree;     /* borrowed */
-	unsigned int threads;  /* 0: 4 */
+	unsigned int threads;  /* 0: 6 */
 	uint64_t stall_ns;     /* that a disk may take for a READ; 0: 5 s */
 	/* A READ failed, in words of errno; any thread, must not block. May be NULL. */
 	void (*on_failure)(void *arg, uint64_t offset, uint32_t length, int status);
