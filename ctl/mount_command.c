@@ -191,7 +191,21 @@ static int start_supervisor(struct mount_job *job, struct err *e)
 
 /* ---- the mount ------------------------------------------------------------------------------- */
 
-/* Gives the wish to a supervisor, starting one when there is none. Returns an exit status. */
+/* Who mounts: the service's keeper, or the supervisor of the cache. */
+static const char *asked(const struct mount_job *job, char out[SOCKET_PATH_MAX])
+{
+	return cache_dir_socket(&job->cache, job->service ? "keeper.sock" : "supervisor.sock", out);
+}
+
+/* One more process that can take the wish, where that is ours to start. Returns an exit status,
+ * EXIT_BUSY: ask again. */
+static int call_starter(struct mount_job *job, bool again, struct err *e)
+{
+	return again || job->service ? EXIT_BUSY : start_supervisor(job, e);
+}
+
+/* Gives the wish to whoever mounts, starting a supervisor when there is none. Returns an exit
+ * status. */
 static int join(struct mount_job *job, const json_t *wish, struct err *e)
 {
 	char socket[SOCKET_PATH_MAX];
@@ -199,7 +213,7 @@ static int join(struct mount_job *job, const json_t *wish, struct err *e)
 	const char *notice;
 	json_t *answer = NULL;
 
-	(void)cache_dir_socket(&job->cache, "supervisor.sock", socket);
+	(void)asked(job, socket);
 	for (;;) {
 		int r = admin_call(socket, "POST", "/v1/mounts", wish, JOIN_NS, &answer, e);
 		bool again = r == -EAGAIN || r == -ENOMEM; /* it may have it: the token tells */
@@ -213,7 +227,7 @@ static int join(struct mount_job *job, const json_t *wish, struct err *e)
 			return EXIT_RUNTIME;
 		if (clock_mono_ns() > deadline)
 			return r == -ENOMEM ? EXIT_RUNTIME : EXIT_BUSY;
-		status = again ? EXIT_BUSY : start_supervisor(job, e);
+		status = call_starter(job, again, e);
 		if (status == EXIT_BUSY)
 			clock_sleep_ns(50 * CLOCK_MS); /* it is starting or ending: ask again */
 		else if (status != EXIT_OK)
@@ -285,7 +299,7 @@ static int give_up(struct mount_job *job, struct err *e)
 	char path[64];
 	json_t *answer = NULL;
 
-	(void)cache_dir_socket(&job->cache, "supervisor.sock", socket);
+	(void)asked(job, socket);
 	(void)snprintf(path, sizeof(path), "/v1/mount?id=%u&give_up=1", job->id); /* fits */
 	if (admin_call(socket, "POST", path, NULL, ALIVE_NS, &answer, e) < 0)
 		log_debug("mount not given up", "why=\"%s\"", e->text); /* then it is gone anyway */
@@ -312,6 +326,13 @@ static void note_socket(struct mount_job *job, const json_t *mount)
 		(void)snprintf(job->socket, sizeof(job->socket), "%s", socket); /* one of ours */
 }
 
+/* Nobody there, while a service's keeper is started again, looks the same as a mount that is not
+ * known. */
+static bool is_forgotten(const struct mount_job *job, int r)
+{
+	return r == -ENOENT && (!job->service || fleet_alive(job->cache.run, "keeper.sock"));
+}
+
 /* Until the mount serves or is known not to. Returns an exit status. */
 static int wait_mount(struct mount_job *job, struct err *e)
 {
@@ -320,7 +341,7 @@ static int wait_mount(struct mount_job *job, struct err *e)
 	uint64_t heard = clock_mono_ns();
 	unsigned int rounds = 0;
 
-	(void)cache_dir_socket(&job->cache, "supervisor.sock", socket);
+	(void)asked(job, socket);
 	(void)snprintf(path, sizeof(path), "/v1/mount?id=%u", job->id); /* fits */
 	for (;;) {
 		json_t *json = NULL;
@@ -330,7 +351,7 @@ static int wait_mount(struct mount_job *job, struct err *e)
 
 		if (r == 0)
 			heard = clock_mono_ns();
-		else if (r == -ENOENT || clock_mono_ns() - heard > ALIVE_NS)
+		else if (is_forgotten(job, r) || clock_mono_ns() - heard > ALIVE_NS)
 			return EXIT_RUNTIME;
 		state = json_string_value(json_object_get(json, "state"));
 		if (state && strcmp(state, "serving") == 0) {
@@ -355,6 +376,18 @@ static int wait_mount(struct mount_job *job, struct err *e)
 		}
 		clock_sleep_ns(POLL_NS);
 	}
+}
+
+/* Its daemons have an environment of their own. */
+static void note_keys(const struct mount_job *job)
+{
+	const struct mount_options *o = &job->options;
+
+	if (job->service && job->s3 && !o->profile && !o->anonymous &&
+		getenv("AWS_ACCESS_KEY_ID")) // NOLINT(concurrency-mt-unsafe): one thread
+		(void)fprintf(stderr,
+			"cachectl: not used: the credentials of this environment: the service has "
+			"its own; --credentials or --profile-name names others\n");
 }
 
 static void print_success(struct mount_job *job)
@@ -408,6 +441,7 @@ int command_mount(int argc, char **argv)
 	status = mount_job_check(&job, argv[2], &e);
 	if (status != EXIT_OK)
 		return command_fail(status, &e);
+	note_keys(&job);
 	wish = mount_job_wish(&job);
 	catch_interrupts();
 	if (!wish)

@@ -1,18 +1,23 @@
 /* What is asked for: checked, and written down. See mount_job.h. */
 #include "ctl/mount_job.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/exit.h"
 #include "base/hash.h"
 #include "base/memory.h"
 #include "base/units.h"
+#include "ctl/fleet.h"
 #include "ctl/kernel.h"
 #include "ctl/mount_point.h"
+#include "ctl/service.h"
 #include "ctl/terms.h"
 #include "ufs/ufs.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
+
+#define SERVICE_NS (5 * CLOCK_SECOND) /* for its keeper to be started again */
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 
@@ -111,19 +116,74 @@ static int check_memory(const struct mount_job *job, struct err *e)
 		units_size(there, has, sizeof(has)));
 }
 
+/* What the service's administrator has said for all. */
+static int check_service_options(const struct mount_job *job, struct err *e)
+{
+	const struct mount_options *o = &job->options;
+	const char *option = o->cache_size   ? "--cache-size"
+			     : o->memory     ? "--memory"
+			     : o->log_level  ? "--log-level"
+			     : o->dead_after ? "--dead-after"
+					     : NULL;
+
+	if (!option)
+		return 0;
+	return err_set(e, -EINVAL,
+		"%s is for the service of this host to say (/etc/granary/granary.yaml): leave it "
+		"out, or give --cache DIR for a cache of this mount's own",
+		option);
+}
+
+/* Whose keeper mounts it. Returns an exit status. */
+static int check_service(struct mount_job *job, struct err *e)
+{
+	uint64_t deadline = clock_mono_ns() + SERVICE_NS;
+	json_t *status = NULL;
+	const char *cache;
+
+	(void)snprintf(job->cache.run, sizeof(job->cache.run), "%s", service_run(job->socket));
+	while (fleet_call(job->cache.run, "keeper.sock", "/v1/status", &status, e) < 0) {
+		if (clock_mono_ns() > deadline) { /* not just started again */
+			(void)err_set(e, -ECONNREFUSED,
+				"the service of this host does not answer: systemctl start "
+				"granary-keeper, or give --cache DIR for a cache of this mount's "
+				"own");
+			return EXIT_RUNTIME;
+		}
+		clock_sleep_ns(20 * CLOCK_MS);
+	}
+	cache = json_string_value(json_object_get(status, "cache"));
+	(void)snprintf(job->cache.path, sizeof(job->cache.path), "%s", cache ? cache : "/");
+	(void)snprintf(job->cache_path, sizeof(job->cache_path), "%s", job->cache.path);
+	json_decref(status);
+	return check_apart(job, e) < 0 ? EXIT_USAGE : EXIT_OK;
+}
+
+static int check_private(struct mount_job *job, struct err *e)
+{
+	if (check_paths(job, e) < 0)
+		return job->options.cache ? EXIT_USAGE : EXIT_CACHE;
+	return cache_dir_open(job->cache_path, job->options.cache_size, &job->cache, e) < 0
+		       ? EXIT_CACHE
+		       : EXIT_OK;
+}
+
 /* In the order in which a person would want to hear of it. Returns an exit status. */
 int mount_job_check(struct mount_job *job, const char *dir, struct err *e)
 {
-	if (check_url(job, e) < 0 || check_memory(job, e) < 0 || check_ca_file(job, e) < 0)
+	int status;
+
+	job->service = geteuid() == 0 && !job->options.cache && service_there();
+	if (check_url(job, e) < 0 || (job->service && check_service_options(job, e) < 0) ||
+		check_memory(job, e) < 0 || check_ca_file(job, e) < 0)
 		return EXIT_USAGE;
 	if (mount_point_path(dir, job->point, e) < 0 || mount_point_check(job->point, e) < 0)
 		return EXIT_MOUNTPOINT;
 	if (kernel_check(job->options.engine ?: "auto", e) < 0)
 		return EXIT_KERNEL;
-	if (check_paths(job, e) < 0)
-		return job->options.cache ? EXIT_USAGE : EXIT_CACHE;
-	if (cache_dir_open(job->cache_path, job->options.cache_size, &job->cache, e) < 0)
-		return EXIT_CACHE;
+	status = job->service ? check_service(job, e) : check_private(job, e);
+	if (status != EXIT_OK)
+		return status;
 	if (job->options.engine && strcmp(job->options.engine, "native") == 0 &&
 		cache_dir_check_images(&job->cache, e) < 0)
 		return EXIT_CACHE;

@@ -48,7 +48,9 @@ struct mount_job {
 	char point[PATH_MAX];
 	char cache_path[PATH_MAX];
 	char ca_file[PATH_MAX];
-	struct cache_dir cache;
+	bool service; /* the node's service mounts it; else the cache's private daemons */
+	struct cache_dir
+		cache; /* of a service: the keeper's directory, and where its sockets are */
 	unsigned int id;
 	char socket[SOCKET_PATH_MAX];
 	bool s3;       /* credentials matter */
@@ -57,7 +59,7 @@ struct mount_job {
 };
 
 /*
- * Every check that needs nothing started; fills in point, cache, s3. Returns an exit status, with a
+ * Every check that needs nothing started; fills in point, service, cache, s3. Returns an exit status, with a
  * line when it is not EXIT_OK.
  */
 int mount_job_check(struct mount_job *job, const char *dir, struct err *e) __must_check;

@@ -223,8 +223,12 @@ static int plan_address(struct keeper *k, struct child *child, const char *optio
 
 static int plan_program(struct keeper *k, struct child *c)
 {
+	char logs[PATH_MAX + 8];
 	int r = child_arg(c, "%s", k->cachefuse);
 
+	(void)snprintf(logs, sizeof(logs), "%s/log", k->config->cache); /* fits */
+	if (r == 0)
+		r = file_mkdirs(logs, 0700);
 	if (r == 0)
 		r = child_arg_text(c, "--log-level", k->config->log_level);
 	if (r == 0 && asprintf(&c->log_path, "%s/log/%s.log", k->config->cache, c->name) < 0) {
