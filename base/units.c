@@ -28,6 +28,14 @@ static const struct unit sizes[] = {
 	{ "TB", 1000000000000 },
 };
 
+static const struct unit bits[] = {
+	{ "bit", 1 },
+	{ "kbit", 1000 },
+	{ "Mbit", 1000000 },
+	{ "Gbit", 1000000000 },
+	{ "Tbit", 1000000000000 },
+};
+
 static const struct unit durations[] = {
 	{ "ns", 1 },
 	{ "us", 1000 },
@@ -87,6 +95,32 @@ int units_parse_size(const char *s, uint64_t *ret_bytes, struct err *e)
 		return err_set(e, r,
 			"'%s' is not a size: write a number and a unit, such as 512MiB, 20GiB or "
 			"2TB",
+			s);
+	return 0;
+}
+
+int units_parse_rate(const char *s, uint64_t *ret_bytes, struct err *e)
+{
+	size_t len = strlen(s);
+	uint64_t value = 0;
+	char text[32];
+	int r = -EINVAL;
+
+	if (len > 2 && strcmp(s + len - 2, "/s") == 0)
+		len -= 2;
+	if (len > 0 && len < sizeof(text)) {
+		memcpy(text, s, len);
+		text[len] = '\0';
+		r = parse(text, sizes, ARRAY_SIZE(sizes), ret_bytes);
+		if (r == -EINVAL && (r = parse(text, bits, ARRAY_SIZE(bits), &value)) == 0)
+			*ret_bytes = value / 8;
+	}
+	if (r == -ERANGE)
+		return err_set(e, r, "'%s' is too high a rate", s);
+	if (r < 0)
+		return err_set(e, r,
+			"'%s' is not a rate: write a number and a unit, such as 500MB/s, 1GiB/s or "
+			"4Gbit/s",
 			s);
 	return 0;
 }

@@ -17,6 +17,10 @@
  */
 int units_parse_size(const char *s, uint64_t *ret_bytes, struct err *e) __must_check;
 
+/* "500MB/s", "1GiB/s", "64M", "4Gbit/s": bytes a second; a bit's units are powers of 1000. Errors as
+ * above. */
+int units_parse_rate(const char *s, uint64_t *ret_bytes, struct err *e) __must_check;
+
 /* "30s", "5m", "2h", "1d", "250ms": nanoseconds; errors as above. */
 int units_parse_duration(const char *s, uint64_t *ret_ns, struct err *e) __must_check;
 

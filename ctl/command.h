@@ -15,6 +15,7 @@ int command_status(int argc, char **argv);
 int command_explain(int argc, char **argv);
 int command_doctor(int argc, char **argv);
 int command_scrub(int argc, char **argv);
+int command_preload(int argc, char **argv);
 int command_upgrade(int argc, char **argv);
 int command_keeper(int argc, char **argv);
 int command_supervise(int argc, char **argv);

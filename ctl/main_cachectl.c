@@ -21,6 +21,7 @@ static const struct command {
 	{ "explain", command_explain, "which object a file is and where its bytes lie" },
 	{ "doctor", command_doctor, "whether a mount would work here, and what it would lack" },
 	{ "scrub", command_scrub, "read what is cached and compare it with its checksums" },
+	{ "preload", command_preload, "load a source into the cache, all or parts of it" },
 	{ "upgrade", command_upgrade, "replace the programs that serve mounts while they serve" },
 	{ "keeper", command_keeper, "keep the mounts of a cache directory, as a service" },
 	{ "version", command_version, "print the version" },
@@ -60,7 +61,7 @@ static int unknown_command(const char *name)
 {
 	(void)fprintf(stderr,
 		"cachectl: unknown command '%s': the commands are mount, umount, refresh, status, "
-		"explain, doctor, scrub, upgrade, keeper, version and help\n",
+		"explain, doctor, scrub, preload, upgrade, keeper, version and help\n",
 		name);
 	return EXIT_USAGE;
 }

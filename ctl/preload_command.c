@@ -1,0 +1,390 @@
+/* cachectl preload: has the workers load a source, or parts of it, and shows how far they are. */
+#include "ctl/preload_command.h"
+#include "admin/admin.h"
+#include "base/glob.h"
+#include "base/units.h"
+#include "ctl/command.h"
+#include "ctl/fleet.h"
+#include "ctl/mount_point.h"
+#include "ctl/service.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+struct preload_options {
+	struct master_where where;
+	struct option_list paths;
+	const char *bandwidth;
+	bool wait;
+	const char *format;
+	const char *endpoint;
+	const char *region;
+	bool path_style;
+	const char *profile;
+	bool anonymous;
+	const char *credentials;
+	bool requester_pays;
+	const char *versions;
+	const char *ca_file;
+};
+
+static const struct option_spec specs[] = {
+	OPTION_ROW(struct preload_options, paths, "path", OPTION_LIST, .metavar = "GLOB",
+		.help = "only objects that it means, such as 'train/*.jpg'; may be given again"),
+	OPTION_STRING_ROW(struct preload_options, bandwidth, "bandwidth", "RATE",
+		"fetch at most so much, such as 500MB/s, 1GiB/s or 4Gbit/s"),
+	OPTION_BOOL_ROW(struct preload_options, wait, "wait",
+		"wait for the end, with a bar; --no-wait: return once it has begun"),
+	MASTER_OPTION_ROWS(struct preload_options, where),
+	OPTION_STRING_ROW(struct preload_options, endpoint, "endpoint", "URL",
+		"endpoint of an S3-compatible service"),
+	OPTION_STRING_ROW(struct preload_options, region, "region", "NAME", "region of the bucket"),
+	OPTION_BOOL_ROW(struct preload_options, path_style, "path-style",
+		"name the bucket in the path, not in the host"),
+	OPTION_STRING_ROW(struct preload_options, profile, "profile-name", "NAME",
+		"profile of the shared credentials file"),
+	OPTION_BOOL_ROW(struct preload_options, anonymous, "anonymous",
+		"without credentials: a public bucket"),
+	OPTION_STRING_ROW(struct preload_options, credentials, "credentials", "REF",
+		"where the keys are; see cachectl mount --help"),
+	OPTION_BOOL_ROW(struct preload_options, requester_pays, "requester-pays",
+		"pay for the requests, as some buckets ask"),
+	OPTION_ROW(struct preload_options, versions, "versions", OPTION_CHOICE,
+		.choices = "auto|on|off",
+		.help = "read objects by the id of their version, where the bucket keeps them; "
+			"auto"),
+	OPTION_STRING_ROW(struct preload_options, ca_file, "ca-file", "FILE",
+		"file or directory of certificates that sign the endpoint's"),
+};
+
+static const struct option_set set = {
+	.program = "cachectl preload",
+	.arguments = "URL|DIR|NAME",
+	.about =
+		"Loads all objects of a URL, a mount point or a dataset into the cache, and checks "
+		"them. It goes on\n"
+		"when this command, the master or a worker ends, where it was. Also:\n"
+		"  cachectl preload list            all preloads\n"
+		"  cachectl preload show ID         one, with what could not be fetched\n"
+		"  cachectl preload watch ID        the same bar in another terminal\n"
+		"  cachectl preload cancel ID       end it; what is cached stays\n"
+		"Exit status: 0 all is cached and was checked, 1 not all, 130 interrupted: it goes "
+		"on.",
+	.specs = specs,
+	.n = ARRAY_SIZE(specs),
+	.min_args = 1,
+	.max_args = 1,
+};
+
+static const struct option_spec verb_specs[] = {
+	MASTER_OPTION_ROWS(struct preload_options, where),
+	OPTION_ROW(struct preload_options, format, "output", OPTION_CHOICE, .letter = 'o',
+		.choices = "table|json", .help = "how it is printed"),
+};
+
+/* ---- what is asked for ----------------------------------------------------------------------- */
+
+static void set_text(json_t *wish, const char *name, const char *value)
+{
+	if (value)
+		(void)json_object_set_new(
+			wish, name, json_string(value)); /* make_wish() looks at failures */
+}
+
+static void set_flag(json_t *wish, const char *name, bool value)
+{
+	if (value)
+		(void)json_object_set_new(wish, name, json_true()); /* as above */
+}
+
+/* The first of two variables that is set, or NULL. */
+static const char *environment(const char *name, const char *other)
+{
+	const char *value = getenv(name); // NOLINT(concurrency-mt-unsafe): one thread
+
+	if (!value || !*value)
+		value = getenv(other); // NOLINT(concurrency-mt-unsafe): one thread
+	return value && *value ? value : NULL;
+}
+
+/* As a mount of the same URL has it. */
+static int set_source(json_t *wish, const struct preload_options *o, const char *url, struct err *e)
+{
+	bool s3 = strncmp(url, "file:", 5) != 0;
+	char ca_file[PATH_MAX];
+
+	set_text(wish, "url", url);
+	set_text(wish, "endpoint",
+		o->endpoint || !s3 ? o->endpoint
+				   : environment("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"));
+	set_text(wish, "region",
+		o->region || !s3 ? o->region : environment("AWS_REGION", "AWS_DEFAULT_REGION"));
+	set_text(wish, "profile", o->profile);
+	set_text(wish, "credentials", o->credentials);
+	set_text(wish, "versions", o->versions);
+	set_flag(wish, "path_style", o->path_style);
+	set_flag(wish, "anonymous", o->anonymous);
+	set_flag(wish, "requester_pays", o->requester_pays);
+	if (o->ca_file && !realpath(o->ca_file, ca_file))
+		return err_set(e, err_errno(), "--ca-file=%s: %m", o->ca_file);
+	set_text(wish, "ca_file", o->ca_file ? ca_file : NULL);
+	return 0;
+}
+
+/* Nothing of how a URL is reached can be said of what is reached already. */
+static int check_plain(const struct preload_options *o, const char *what, struct err *e)
+{
+	if (o->endpoint || o->region || o->profile || o->credentials || o->versions || o->ca_file ||
+		o->path_style || o->anonymous || o->requester_pays)
+		return err_set(e, -EINVAL,
+			"'%s' is no URL: how its source is reached is known, leave those options "
+			"out",
+			what);
+	return 0;
+}
+
+/* What is mounted there: its volume, and its master unless another one is said. */
+static int set_mount(
+	json_t *wish, struct preload_options *o, const struct fleet_mount *mount, struct err *e)
+{
+	static char master[SOCKET_PATH_MAX];
+	json_t *json = NULL;
+	const char *volume;
+	int r = admin_call(mount->socket, NULL, "/v1/status", NULL, FLEET_TIMEOUT_NS, &json, e);
+
+	if (r < 0)
+		return r;
+	volume = json_string_value(json_object_get(json, "volume"));
+	if (volume)
+		set_text(wish, "volume", volume);
+	else
+		r = err_set(e, -ENODATA, "%s does not say what it shows: see cachectl status",
+			mount->mountpoint);
+	json_decref(json);
+	if (r == 0 && !o->where.master && !o->where.cache &&
+		service_path(mount->run, "master.sock", master) == 0)
+		o->where.master = master;
+	return r;
+}
+
+static int set_target(json_t *wish, struct preload_options *o, const char *what, struct err *e)
+{
+	struct fleet_mount mount;
+	char point[PATH_MAX];
+	struct stat st;
+	int r;
+
+	if (strstr(what, "://"))
+		return set_source(wish, o, what, e);
+	r = check_plain(o, what, e);
+	if (r < 0)
+		return r;
+	if (mount_point_path(what, point, e) == 0 && fleet_find(point, false, &mount) == 0)
+		return set_mount(wish, o, &mount, e);
+	if (strchr(what, '/') || stat(what, &st) == 0) {
+		(void)command_not_found(point, e); /* its line */
+		return -ENOTDIR;
+	}
+	*e = ERR_INIT;
+	set_text(wish, "dataset", what);
+	return 0;
+}
+
+static int set_limits(json_t *wish, const struct preload_options *o, struct err *e)
+{
+	json_t *paths = json_array();
+	uint64_t rate = 0;
+	int r = 0;
+
+	for (unsigned int i = 0; i < o->paths.n && r == 0; i++) {
+		r = glob_check(o->paths.values[i], e);
+		if (r == 0)
+			(void)json_array_append_new(
+				paths, json_string(o->paths.values[i])); /* as above */
+	}
+	if (o->paths.n)
+		(void)json_object_set(wish, "paths", paths); /* as above */
+	json_decref(paths);
+	if (r == 0 && o->bandwidth) {
+		r = units_parse_rate(o->bandwidth, &rate, e);
+		if (r == 0 && rate == 0)
+			r = err_set(
+				e, -EINVAL, "--bandwidth=%s: want more than nothing", o->bandwidth);
+		(void)json_object_set_new(
+			wish, "bandwidth", json_integer((json_int_t)rate)); /* as above */
+	}
+	return r;
+}
+
+static int status_of(int r)
+{
+	return r == -EINVAL || r == -ERANGE ? EXIT_USAGE
+	       : r == -ENOTDIR              ? EXIT_MOUNTPOINT
+					    : EXIT_RUNTIME;
+}
+
+/* ---- commands -------------------------------------------------------------------------------- */
+
+static int begin(struct preload_options *o, const json_t *wish, struct err *e)
+{
+	json_t *job = NULL;
+	uint64_t id;
+	int status;
+	int r = master_call(&o->where, "POST", "/v1/preloads", wish, MASTER_CALL_NS, &job, e);
+
+	if (r < 0)
+		return command_fail(r == -EBUSY ? EXIT_BUSY : status_of(r), e);
+	id = (uint64_t)json_integer_value(json_object_get(job, "id"));
+	if (json_is_true(json_object_get(job, "joined")))
+		(void)fprintf(stderr, "preload %" PRIu64 " loads this already\n", id);
+	json_decref(job);
+	if (o->wait)
+		return preload_watch(&o->where, id, e);
+	status = preload_wait_open(&o->where, id, e);
+	if (status == EXIT_OK)
+		(void)printf("preload %" PRIu64 " begun: `cachectl preload watch %" PRIu64
+			     "` shows how far it is\n",
+			id, id);
+	return status;
+}
+
+static int preload(struct preload_options *o, const char *what, struct err *e)
+{
+	uint64_t failures = admin_json_failures();
+	json_t *wish = json_object();
+	int status;
+	int r = set_target(wish, o, what, e);
+
+	if (r == 0)
+		r = set_limits(wish, o, e);
+	if (r == 0 && (!wish || admin_json_failures() != failures))
+		r = err_set(e, -ENOMEM, "out of memory");
+	status = r < 0 ? command_fail(status_of(r), e) : begin(o, wish, e);
+	json_decref(wish);
+	return status;
+}
+
+static int print_json(json_t *json)
+{
+	char *text = admin_json_text(json, JSON_INDENT(2));
+
+	if (text)
+		(void)printf("%s\n", text);
+	free(text);
+	return text ? EXIT_OK : EXIT_RUNTIME;
+}
+
+static int list(struct preload_options *o, const char *id, struct err *e)
+{
+	json_t *json = NULL;
+	int status;
+
+	(void)id;
+	if (master_call(&o->where, NULL, "/v1/preloads", NULL, MASTER_CALL_NS, &json, e) < 0)
+		return command_fail(EXIT_RUNTIME, e);
+	status = strcmp(o->format, "json") == 0 ? print_json(json) : preload_print_list(json, e);
+	json_decref(json);
+	return status;
+}
+
+static int call_one(
+	struct preload_options *o, const char *method, const char *id, json_t **ret, struct err *e)
+{
+	char path[64];
+	int r;
+
+	if (strspn(id, "0123456789") != strlen(id) || strlen(id) > 18 || !*id)
+		return err_set(e, -EINVAL,
+			"'%s' is no number of a preload: cachectl preload list shows them", id);
+	(void)snprintf(path, sizeof(path), "/v1/preloads/%s", id); /* fits: checked */
+	r = master_call(&o->where, method, path, NULL, MASTER_CALL_NS, ret, e);
+	return r;
+}
+
+static int show(struct preload_options *o, const char *id, struct err *e)
+{
+	json_t *json = NULL;
+	int status = EXIT_OK;
+	int r = call_one(o, NULL, id, &json, e);
+
+	if (r < 0)
+		return command_fail(status_of(r), e);
+	if (strcmp(o->format, "json") == 0)
+		status = print_json(json);
+	else
+		preload_print(json);
+	json_decref(json);
+	return status;
+}
+
+static int watch(struct preload_options *o, const char *id, struct err *e)
+{
+	json_t *json = NULL;
+	int r = call_one(o, NULL, id, &json, e);
+
+	if (r < 0)
+		return command_fail(status_of(r), e);
+	json_decref(json);
+	return preload_watch(&o->where, strtoull(id, NULL, 10), e);
+}
+
+static int cancel(struct preload_options *o, const char *id, struct err *e)
+{
+	json_t *json = NULL;
+	int r = call_one(o, "DELETE", id, &json, e);
+
+	if (r < 0)
+		return command_fail(status_of(r), e);
+	(void)printf("preload %s cancelled: what is cached stays\n", id);
+	json_decref(json);
+	return EXIT_OK;
+}
+
+static const struct verb {
+	const char *name;
+	const char *program;
+	const char *about;
+	unsigned int args;
+	int (*run)(struct preload_options *o, const char *id, struct err *e);
+} verbs[] = {
+	{ "list", "cachectl preload list", "All preloads that the master remembers, newest first.",
+		0, list },
+	{ "show", "cachectl preload show", "One preload, with what could not be fetched and why.",
+		1, show },
+	{ "watch", "cachectl preload watch",
+		"Shows how far a preload is until it ends; exit status as cachectl preload.", 1,
+		watch },
+	{ "cancel", "cachectl preload cancel", "Ends a preload. What is cached stays.", 1, cancel },
+};
+
+static int run_verb(const struct verb *verb, int argc, char **argv)
+{
+	const struct option_set verb_set = {
+		.program = verb->program,
+		.arguments = verb->args ? "ID" : "",
+		.about = verb->about,
+		.specs = verb_specs,
+		.n = ARRAY_SIZE(verb_specs),
+		.min_args = verb->args,
+		.max_args = verb->args,
+	};
+	struct preload_options options = { .format = "table" };
+	struct err e = ERR_INIT;
+
+	(void)option_parse_or_exit(&verb_set, argc, argv, &options); /* as many as there must be */
+	return verb->run(&options, verb->args ? argv[1] : NULL, &e);
+}
+
+int command_preload(int argc, char **argv)
+{
+	struct preload_options options = { .wait = true };
+	struct err e = ERR_INIT;
+
+	for (size_t i = 0; argc > 1 && i < ARRAY_SIZE(verbs); i++)
+		if (strcmp(argv[1], verbs[i].name) == 0)
+			return run_verb(&verbs[i], argc - 1, argv + 1);
+	(void)option_parse_or_exit(&set, argc, argv, &options); /* exactly one argument */
+	return preload(&options, argv[1], &e);
+}
