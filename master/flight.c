@@ -254,9 +254,9 @@ static int listing_of_table(
 
 /* Whose tombstones the next generation keeps; 0: everybody's. */
 static uint32_t retained_of(const struct source *source, struct table *prev,
-	struct generation_retained retained[GENERATIONS_KEPT])
+	struct generation_retained retained[GENERATIONS_RETAINED])
 {
-	uint32_t which[GENERATIONS_KEPT];
+	uint32_t which[GENERATIONS_RETAINED];
 	uint32_t n = 0;
 	uint32_t all;
 
@@ -285,7 +285,7 @@ static int lay_out(
 	_cleanup_(buf_release) struct buf temporary = BUF_INIT(PATH_MAX);
 	_cleanup_(buf_release) struct buf path = BUF_INIT(PATH_MAX);
 	_cleanup_(table_cleanup) struct table *table = NULL;
-	struct generation_retained retained[GENERATIONS_KEPT];
+	struct generation_retained retained[GENERATIONS_RETAINED];
 	uint32_t n;
 	int fd;
 	int r = buf_printf(&temporary, "%s/new.%" PRIu64 ".%p", source->set->config.tables,
@@ -322,6 +322,9 @@ static int lay_out(
 	g.table_bytes = table_info(table)->table_bytes;
 	g.end = table_info(table)->end;
 	g.built_at = table_info(table)->built_at;
+	g.added = flight->stats.added;
+	g.changed = flight->stats.changed;
+	g.removed = flight->stats.removed;
 	r = file_sync_dir(source->set->config.tables);
 	if (r < 0)
 		return err_set(e, r, "%s cannot be written: %s: check the disk of the cache",
@@ -421,7 +424,6 @@ static void answer(struct flight *flight, struct source_wait *wait)
 	struct source_answer answer = {
 		.config = &source->record.config,
 		.stats = flight->stats,
-		.policy = source->record.policy, /* changed by flights alone */
 		.listed = flight->listed,
 		.notice = flight->notice[0] ? flight->notice : NULL,
 		.fd = -1,
@@ -441,6 +443,10 @@ static void answer(struct flight *flight, struct source_wait *wait)
 		return;
 	}
 	answer.generation = *g;
+	answer.newest = generations_newest(source)->id;
+	pthread_mutex_lock(&source->set->lock);
+	answer.policy = source->record.policy;
+	pthread_mutex_unlock(&source->set->lock);
 	r = generations_open_table(source, &g->id, &answer.fd);
 	if (r < 0) {
 		(void)err_set(&e, r,

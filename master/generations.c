@@ -78,6 +78,17 @@ int generations_open_table(const struct source *source, const struct generation_
 	return 0;
 }
 
+/* Policy and the like may be changed by others meanwhile. */
+static int encode_source(struct source *source, struct buf *out)
+{
+	int r;
+
+	pthread_mutex_lock(&source->set->lock);
+	r = record_source_encode(&source->record, out);
+	pthread_mutex_unlock(&source->set->lock);
+	return r;
+}
+
 static int store_generation(struct source *source, const struct record_generation *generation)
 {
 	_cleanup_(buf_release) struct buf value = BUF_INIT(STORE_VALUE_BYTES);
@@ -87,16 +98,19 @@ static int store_generation(struct source *source, const struct record_generatio
 	char source_key[RECORD_KEY_BYTES];
 	int r = record_generation_encode(generation, &value);
 
-	if (r == 0)
-		r = record_source_encode(&source->record, &config);
 	if (r < 0)
 		return r;
 	record_generation_key(&source->record.volume, generation->serial, key);
 	record_source_key(&source->record.volume, source_key);
-	return store->ops->write(store,
-		(struct store_change[]){
-			{ key, value.data, value.len }, { source_key, config.data, config.len } },
-		2);
+	pthread_mutex_lock(&source->set->write_lock);
+	r = encode_source(source, &config);
+	if (r == 0)
+		r = store->ops->write(store,
+			(struct store_change[]){ { key, value.data, value.len },
+				{ source_key, config.data, config.len } },
+			2);
+	pthread_mutex_unlock(&source->set->write_lock);
+	return r;
 }
 
 int generations_store_source(struct source *source)
@@ -104,32 +118,46 @@ int generations_store_source(struct source *source)
 	_cleanup_(buf_release) struct buf value = BUF_INIT(STORE_VALUE_BYTES);
 	struct store *store = source->set->config.store;
 	char key[RECORD_KEY_BYTES];
-	int r = record_source_encode(&source->record, &value);
+	int r;
 
-	if (r < 0)
-		return r;
 	record_source_key(&source->record.volume, key);
-	return store->ops->write(store, &(struct store_change){ key, value.data, value.len }, 1);
+	pthread_mutex_lock(&source->set->write_lock);
+	r = encode_source(source, &value);
+	if (r == 0)
+		r = store->ops->write(
+			store, &(struct store_change){ key, value.data, value.len }, 1);
+	pthread_mutex_unlock(&source->set->write_lock);
+	return r;
+}
+
+/* The oldest record that has no table, which a pinned one has; they are few. */
+static uint32_t oldest_bare(const struct source *source)
+{
+	for (uint32_t i = 0; i < source->n; i++)
+		if (!source->generations[i].kept)
+			return i;
+	return 0;
 }
 
 /* Forgets the oldest record. */
 static void prune(struct source *source)
 {
+	uint32_t oldest = oldest_bare(source);
 	struct store *store = source->set->config.store;
 	char key[RECORD_KEY_BYTES];
 	char held[RECORD_KEY_BYTES];
 	int r;
 
-	record_generation_key(&source->record.volume, source->generations[0].serial, key);
-	record_held_key(&source->record.volume, source->generations[0].serial, held);
+	record_generation_key(&source->record.volume, source->generations[oldest].serial, key);
+	record_held_key(&source->record.volume, source->generations[oldest].serial, held);
 	r = store->ops->write(
 		store, (struct store_change[]){ { key, NULL, 0 }, { held, NULL, 0 } }, 2);
 	if (r < 0)
 		log_warn("old generation not forgotten", "cause=%s", err_name(r));
 	pthread_mutex_lock(&source->set->lock);
 	source->n--;
-	memmove(source->generations, source->generations + 1,
-		source->n * sizeof(*source->generations));
+	memmove(source->generations + oldest, source->generations + oldest + 1,
+		(source->n - oldest) * sizeof(*source->generations));
 	pthread_mutex_unlock(&source->set->lock);
 }
 
@@ -184,7 +212,7 @@ static bool is_retained(const uint32_t *which, uint32_t n, uint32_t i)
 
 static void retain(struct source *source)
 {
-	uint32_t which[GENERATIONS_KEPT];
+	uint32_t which[GENERATIONS_RETAINED];
 	uint32_t n;
 
 	pthread_mutex_lock(&source->set->lock);

@@ -78,23 +78,38 @@ uint32_t holds_count_locked(const struct source *source, uint64_t lineage, uint6
 	return n;
 }
 
-/* The last two of the newest lineage and the held ones, newest first. */
-uint32_t holds_retained_locked(const struct source *source, uint32_t out[GENERATIONS_KEPT])
+bool holds_pinned(const struct source *source, const struct generation_id *id)
+{
+	for (uint32_t i = 0; i < source->n_pins; i++)
+		if (source->pins[i].lineage == id->lineage &&
+			source->pins[i].generation == id->generation)
+			return true;
+	return false;
+}
+
+/* The last two of the newest lineage and the held ones, and those that are pinned, newest first. */
+uint32_t holds_retained_locked(const struct source *source, uint32_t out[GENERATIONS_RETAINED])
 {
 	const struct record_generation *newest = generations_newest(source);
 	bool grace = holds_in_grace(source->set);
 	uint32_t last = 0;
+	uint32_t others = 0;
 	uint32_t n = 0;
 
-	for (uint32_t i = source->n; i-- > 0 && n < GENERATIONS_KEPT;) {
+	for (uint32_t i = source->n; i-- > 0;) {
 		const struct generation_id *id = &source->generations[i].id;
 
 		if (!source->generations[i].kept)
 			continue;
-		if (id->lineage == newest->id.lineage && last < 2)
-			last++;
-		else if (!grace && !holds_count_locked(source, id->lineage, id->generation))
-			continue;
+		if (!holds_pinned(source, id)) {
+			if (others == GENERATIONS_KEPT)
+				continue;
+			if (id->lineage == newest->id.lineage && last < 2)
+				last++;
+			else if (!grace && !holds_count_locked(source, id->lineage, id->generation))
+				continue;
+			others++;
+		}
 		out[n++] = i;
 	}
 	return n;
@@ -137,6 +152,7 @@ int source_set_hold(struct source_set *set, const struct source_hold *hold, stru
 	bool kept = false;
 	bool held;
 	bool mark;
+	bool late;
 
 	pthread_mutex_lock(&set->lock);
 	source = source_find_locked(set, &hold->volume);
@@ -145,6 +161,7 @@ int source_set_hold(struct source_set *set, const struct source_hold *hold, stru
 		return err_set(e, -ENXIO, "this master does not know the volume: mount it again");
 	}
 	expire_locked(source, now);
+	late = source_use_locked(source);
 	there = find_locked(source, hold);
 	if (there)
 		there->until = hold->end ? 0 : now + set->config.hold_ns;
@@ -161,6 +178,8 @@ int source_set_hold(struct source_set *set, const struct source_hold *hold, stru
 	pthread_mutex_unlock(&set->lock);
 	if (mark)
 		store_mark(source, serial, held);
+	if (late)
+		source_store_use(source);
 	if (!kept && !hold->end)
 		return err_set(e, -ESTALE,
 			"generation %" PRIu64 " is not kept any more: what is not cached of it may "

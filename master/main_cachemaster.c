@@ -10,6 +10,7 @@
  * supervisor was killed serves its mounts until the last one is gone.
  */
 #include "admin/admin.h"
+#include "admin/audit.h"
 #include "base/alive.h"
 #include "base/arena.h"
 #include "base/bounds.h"
@@ -46,10 +47,13 @@
 	(30 * CLOCK_SECOND) /* one LIST with its retries: somebody waits at a terminal */
 
 struct master_options {
+	const char *config;
 	const char *state;
 	const char *listen;
 	const char *worker;
 	const char *admin;
+	const char *admin_listen;
+	const char *audit_log;
 	uint64_t memory;
 	int ready_fd;
 	const char *log_level;
@@ -57,6 +61,8 @@ struct master_options {
 };
 
 static const struct option_spec specs[] = {
+	OPTION_STRING_ROW(struct master_options, config, "config", "FILE",
+		"read options from FILE, too: granary.yaml(5)"),
 	OPTION_ROW(struct master_options, state, "state", OPTION_STRING, .metavar = "DIR",
 		.required = true,
 		.help = "directory of what cannot be recomputed; made when missing"),
@@ -67,12 +73,16 @@ static const struct option_spec specs[] = {
 		"address of the one worker of this cluster"),
 	OPTION_STRING_ROW(struct master_options, admin, "admin", "SOCKET",
 		"path of the unix socket for /v1 and /metrics"),
+	OPTION_STRING_ROW(struct master_options, admin_listen, "admin-listen", "ADDR",
+		"answer questions of HTTP there too: 127.0.0.1:PORT, localhost:PORT or [::1]:PORT"),
+	OPTION_STRING_ROW(struct master_options, audit_log, "audit-log", "FILE",
+		"append a line about everything that somebody changes, or tries to"),
 	OPTION_SIZE_ROW(struct master_options, memory, "memory", 16 * MiB, 0,
 		"memory at most; what a listing has no room for goes to disk; 512MiB"),
 	OPTION_FD_ROW(struct master_options, ready_fd, "ready-fd",
 		"write READY or ERROR there once it is known"),
 	OPTION_ROW(struct master_options, log_level, "log-level", OPTION_CHOICE,
-		.choices = "error|warn|info|debug", .help = "what to log; info"),
+		.choices = "error|warn|info|debug", .reload = true, .help = "what to log; info"),
 	OPTION_STRING_ROW(struct master_options, log_file, "log-file", "FILE",
 		"append the log there, not to standard error"),
 };
@@ -80,6 +90,7 @@ static const struct option_spec specs[] = {
 static const struct option_set options_set = {
 	.program = "cachemaster",
 	.arguments = "",
+	.section = "master",
 	.about = "The master daemon: lists origins, keeps generations, assigns slots.",
 	.specs = specs,
 	.n = ARRAY_SIZE(specs),
@@ -92,6 +103,7 @@ struct master {
 	struct store *store;
 	char tables[PATH_MAX];
 	struct source_set *sources;
+	struct ufs_limits origins; /* of listings and checks */
 	struct slots slots;
 	struct pool *pool;
 	struct loop *loop;
@@ -106,7 +118,7 @@ struct master {
 static int get_status(
 	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
 {
-	struct master *m = arg;
+	struct master *m = container_of((struct service *)arg, struct master, service);
 	uint32_t n;
 	const struct counter_info *table = master_counter_table(&n);
 	json_t *json = json_pack("{s:s, s:i, s:s, s:s, s:I, s:s, s:o*, s:{s:I, s:s*}, s:o*, s:I}",
@@ -126,6 +138,20 @@ static int get_status(
 
 static const struct admin_route routes[] = {
 	{ "GET", "/v1/status", get_status, NULL },
+	{ "GET", "/v1/datasets", dataset_api_list, NULL },
+	{ "POST", "/v1/datasets", dataset_api_create, "dataset.create" },
+	{ "GET", "/v1/datasets/{name}", dataset_api_get, NULL },
+	{ "PATCH", "/v1/datasets/{name}", dataset_api_update, "dataset.update" },
+	{ "DELETE", "/v1/datasets/{name}", dataset_api_delete, "dataset.delete" },
+	{ "GET", "/v1/datasets/{name}/generations", dataset_api_generations, NULL },
+	{ "GET", "/v1/datasets/{name}/diff", dataset_api_diff, NULL },
+	{ "POST", "/v1/datasets/{name}/rollback", dataset_api_rollback, "dataset.rollback" },
+	{ "POST", "/v1/datasets/{name}/pin", dataset_api_pin, "dataset.pin" },
+	{ "POST", "/v1/datasets/{name}/evict", dataset_api_evict, "dataset.evict" },
+	{ "GET", "/v1/preloads", preload_api_list, NULL },
+	{ "POST", "/v1/preloads", preload_api_create, "preload.create" },
+	{ "GET", "/v1/preloads/{id}", preload_api_get, NULL },
+	{ "DELETE", "/v1/preloads/{id}", preload_api_cancel, "preload.cancel" },
 	{ 0 },
 };
 
@@ -190,6 +216,39 @@ static int begin_epoch(struct master *m, struct err *e)
 	return 0;
 }
 
+static void tell_worker(void *arg)
+{
+	struct master *m = arg;
+
+	news_tell(m->service.news);
+}
+
+static int open_datasets(struct master *m, struct err *e)
+{
+	const struct dataset_set_config config = {
+		.store = m->store,
+		.sources = m->sources,
+		.pool = m->pool,
+		.limits = &m->origins,
+		.on_change = tell_worker,
+		.arg = m,
+	};
+
+	return dataset_set_new(&config, &m->service.datasets, e);
+}
+
+static int open_preloads(struct master *m, struct err *e)
+{
+	const struct preloads_config config = {
+		.store = m->store,
+		.sources = m->sources,
+		.datasets = m->service.datasets,
+		.pool = m->pool,
+	};
+
+	return preloads_new(&config, &m->service.preloads, e);
+}
+
 static int serve(struct master *m, struct err *e)
 {
 	uint32_t n;
@@ -203,10 +262,24 @@ static int serve(struct master *m, struct err *e)
 	m->service.sources = m->sources;
 	m->service.slots = &m->slots;
 	m->service.pool = m->pool;
+	r = open_datasets(m, e);
+	if (r == 0)
+		r = open_preloads(m, e);
+	if (r < 0)
+		return r;
+	if (m->options.worker) {
+		m->service.news = news_new(m->loop, m->options.worker, e);
+		if (!m->service.news)
+			return -EINVAL;
+	}
 	if (m->options.admin) {
-		r = admin_server_new(m->options.admin, routes, m, &m->admin, e);
+		r = admin_server_new(m->options.admin, routes, &m->service, &m->admin, e);
 		if (r == 0)
 			r = admin_server_add_counters(m->admin, table, n, &m->service.counters);
+		if (r == 0)
+			r = service_add_metrics(&m->service, m->admin);
+		if (r == 0 && m->options.admin_listen)
+			r = admin_server_listen(m->admin, m->options.admin_listen, NULL, e);
 		if (r < 0)
 			return err_default(e, r, "the admin socket cannot be served");
 	}
@@ -240,16 +313,17 @@ static int start(struct master *m, struct err *e)
 		r = open_state(m, e);
 	if (r == 0)
 		r = begin_epoch(m, e);
+	m->origins = (struct ufs_limits){ .max_requests = 4,
+		.list_requests = list_requests(m->options.memory),
+		.request_timeout_ns = ATTEMPT_TIMEOUT,
+		.deadline_ns = LIST_DEADLINE };
 	if (r == 0) {
 		const struct source_set_config config = {
 			.store = m->store,
 			.tables = m->tables,
 			.epoch = m->cluster.epoch,
 			.listing_bytes = m->options.memory / 2,
-			.limits = { .max_requests = 4,
-				.list_requests = list_requests(m->options.memory),
-				.request_timeout_ns = ATTEMPT_TIMEOUT,
-				.deadline_ns = LIST_DEADLINE },
+			.limits = m->origins,
 			.hold_ns = HOLD_NS,
 			.grace_ns = GRACE_NS,
 		};
@@ -273,9 +347,12 @@ static void stop(struct master *m)
 		admin_server_free(m->admin);
 	if (m->pool)
 		pool_free(m->pool);
+	news_free(m->service.news);
 	if (m->loop)
 		loop_free(m->loop);
 	slots_release(&m->slots);
+	preloads_free(m->service.preloads);
+	dataset_set_free(m->service.datasets);
 	source_set_free(m->sources);
 	store_close(m->store);
 	if (m->lock_fd >= 0)
@@ -291,6 +368,13 @@ static enum exit_status exit_of(int r)
 	return r == -EADDRINUSE || r == -ENOMEM ? EXIT_RUNTIME : EXIT_CACHE;
 }
 
+static void on_change(void *arg)
+{
+	const struct master *m = arg;
+
+	daemon_log_level(m->options.log_level);
+}
+
 int main(int argc, char **argv)
 {
 	struct master m = {
@@ -299,14 +383,18 @@ int main(int argc, char **argv)
 		.started = clock_mono_ns(),
 	};
 	struct err e = ERR_INIT;
+	_cleanup_(config_free_p) struct config *file = NULL;
 	sigset_t signals;
 	int r;
 
-	(void)option_parse_or_exit(&options_set, argc, argv, &m.options); /* takes no arguments */
+	file = config_open_or_exit(&options_set, argc, argv, &m.options, sizeof(m.options));
 	r = daemon_begin("master", m.options.log_level, m.options.log_file, &e);
+	if (r == 0)
+		r = audit_open(m.options.audit_log, "cachemaster", &e);
 	if (r < 0)
 		return ready_error(m.options.ready_fd, "cachemaster", EXIT_USAGE, &e);
 	daemon_signals_block(&signals);
+	daemon_hangup_block(file, &signals);
 	r = alive_watch();
 	if (r == 0)
 		r = start(&m, &e);
@@ -318,7 +406,7 @@ int main(int argc, char **argv)
 	log_info("serving", "epoch=%" PRIu64 " listen=%s state=\"%s\"", m.cluster.epoch,
 		m.options.listen, m.options.state);
 	ready_ok(m.options.ready_fd, "{}");
-	daemon_signals_wait(&signals);
+	daemon_signals_wait(&signals, file, on_change, &m);
 	stop(&m);
 	return EXIT_OK;
 }

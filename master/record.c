@@ -89,23 +89,48 @@ static int append_json(json_t *json, uint64_t failures, struct buf *out)
 	return r;
 }
 
+/* Members of a record beside others: older versions know no `credentials` and what follows. */
+static int set_config(json_t *json, const struct ufs_config *c)
+{
+	json_t *more = json_pack(
+		"{s:i, s:s*, s:s*, s:s*, s:s*, s:s*, s:s*, s:s*, s:s*, s:b, s:b, s:b, s:i}",
+		"scheme", (int)c->scheme, "endpoint", c->endpoint, "region", c->region, "bucket",
+		c->bucket, "prefix", c->prefix, "profile", c->profile, "credentials",
+		c->credentials, "ca_file", c->ca_file, "scope", c->scope, "path_style",
+		(int)c->path_style, "anonymous", (int)c->anonymous, "requester_pays",
+		(int)c->requester_pays, "versions", (int)c->versions);
+	int r = json && more && json_object_update(json, more) == 0 ? 0 : -ENOMEM;
+
+	json_decref(more);
+	return r;
+}
+
+json_t *record_config_json(const struct ufs_config *config)
+{
+	json_t *json = json_object();
+
+	if (set_config(json, config) < 0) {
+		json_decref(json);
+		return NULL;
+	}
+	return json;
+}
+
 int record_source_encode(const struct record_source *record, struct buf *out)
 {
-	const struct ufs_config *c = &record->config;
 	uint64_t failures = admin_json_failures();
+	json_t *json = json_pack("{s:i, s:o, s:s, s:I, s:i, s:b, s:s, s:I, s:I}", "format",
+		RECORD_FORMAT, "volume", json_hex(record->volume.bytes, VOLUME_ID_LEN), "text",
+		record->text, "quota", (json_int_t)record->policy.quota, "priority",
+		(int)record->policy.priority, "pin", (int)record->policy.pin, "evict",
+		tier_evict_name(record->policy.evict), "evict_serial", (json_int_t)record->evict,
+		"used", (json_int_t)record->used);
 
-	return append_json(
-		json_pack("{s:i, s:o, s:s, s:i, s:s*, s:s*, s:s*, s:s*, s:s*, s:s*, s:b, s:b, s:I, "
-			  "s:i, s:b, s:s}",
-			"format", RECORD_FORMAT, "volume",
-			json_hex(record->volume.bytes, VOLUME_ID_LEN), "text", record->text,
-			"scheme", (int)c->scheme, "endpoint", c->endpoint, "region", c->region,
-			"bucket", c->bucket, "prefix", c->prefix, "profile", c->profile, "ca_file",
-			c->ca_file, "path_style", (int)c->path_style, "anonymous",
-			(int)c->anonymous, "quota", (json_int_t)record->policy.quota, "priority",
-			(int)record->policy.priority, "pin", (int)record->policy.pin, "evict",
-			tier_evict_name(record->policy.evict)),
-		failures, out);
+	if (set_config(json, &record->config) < 0) {
+		json_decref(json);
+		return -ENOMEM;
+	}
+	return append_json(json, failures, out);
 }
 
 int record_generation_encode(const struct record_generation *record, struct buf *out)
@@ -114,7 +139,8 @@ int record_generation_encode(const struct record_generation *record, struct buf 
 	uint64_t failures = admin_json_failures();
 
 	return append_json(
-		json_pack("{s:i, s:o, s:o, s:I, s:I, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:b}",
+		json_pack("{s:i, s:o, s:o, s:I, s:I, s:o, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, "
+			  "s:I, s:I, s:b}",
 			"format", RECORD_FORMAT, "volume",
 			json_hex(id->volume.bytes, VOLUME_ID_LEN), "lineage",
 			json_u64_hex(id->lineage), "generation", (json_int_t)id->generation,
@@ -123,8 +149,9 @@ int record_generation_encode(const struct record_generation *record, struct buf 
 			json_hex(id->prev_hash, SHA256_BYTES), "rows", (json_int_t)record->rows,
 			"files", (json_int_t)record->files, "bytes", (json_int_t)record->bytes,
 			"table_bytes", (json_int_t)record->table_bytes, "end",
-			(json_int_t)record->end, "built_at", (json_int_t)record->built_at, "kept",
-			(int)record->kept),
+			(json_int_t)record->end, "built_at", (json_int_t)record->built_at, "added",
+			(json_int_t)record->added, "changed", (json_int_t)record->changed,
+			"removed", (json_int_t)record->removed, "kept", (int)record->kept),
 		failures, out);
 }
 
@@ -215,36 +242,63 @@ static int get_policy(const json_t *json, struct tier_policy *ret)
 	return evict ? tier_evict_parse(evict, &ret->evict) : 0;
 }
 
+int record_config_decode(const json_t *json, struct ufs_config *ret_config)
+{
+	const json_t *versions = json_object_get(json, "versions");
+	struct ufs_config c = { 0 };
+	uint64_t scheme;
+	uint64_t how = UFS_VERSIONS_AUTO;
+
+	if (get_u64(json, "scheme", &scheme) < 0 || scheme > UFS_OBS ||
+		(versions && (get_u64(json, "versions", &how) < 0 || how > UFS_VERSIONS_OFF)))
+		return -EBADMSG;
+	c.scheme = (enum ufs_scheme)scheme;
+	c.versions = (enum ufs_versions)how;
+	c.path_style = json_is_true(json_object_get(json, "path_style"));
+	c.anonymous = json_is_true(json_object_get(json, "anonymous"));
+	c.requester_pays = json_is_true(json_object_get(json, "requester_pays"));
+	if (get_text(json, "endpoint", &c.endpoint) < 0 ||
+		get_text(json, "region", &c.region) < 0 ||
+		get_text(json, "bucket", &c.bucket) < 0 ||
+		get_text(json, "prefix", &c.prefix) < 0 ||
+		get_text(json, "profile", &c.profile) < 0 ||
+		get_text(json, "credentials", &c.credentials) < 0 ||
+		get_text(json, "ca_file", &c.ca_file) < 0 ||
+		get_text(json, "scope", &c.scope) < 0) {
+		ufs_config_release(&c);
+		return -ENOMEM;
+	}
+	if (!c.prefix) {
+		ufs_config_release(&c);
+		return -EBADMSG;
+	}
+	*ret_config = c;
+	return 0;
+}
+
 int record_source_decode(const void *data, size_t len, struct record_source *ret_record)
 {
 	_cleanup_(json_free_p) json_t *json = NULL;
 	struct record_source record = { 0 };
-	struct ufs_config *c = &record.config;
-	uint64_t scheme;
+	uint64_t used = 0;
 	int r = load(data, len, &json);
 
 	if (r < 0)
 		return r;
 	if (get_hex(json, "volume", record.volume.bytes, VOLUME_ID_LEN) < 0 ||
-		get_u64(json, "scheme", &scheme) < 0 || scheme > UFS_OBS ||
 		get_policy(json, &record.policy) < 0)
 		return -EBADMSG;
-	c->scheme = (enum ufs_scheme)scheme;
-	c->path_style = json_is_true(json_object_get(json, "path_style"));
-	c->anonymous = json_is_true(json_object_get(json, "anonymous"));
-	if (get_text(json, "text", &record.text) < 0 ||
-		get_text(json, "endpoint", &c->endpoint) < 0 ||
-		get_text(json, "region", &c->region) < 0 ||
-		get_text(json, "bucket", &c->bucket) < 0 ||
-		get_text(json, "prefix", &c->prefix) < 0 ||
-		get_text(json, "profile", &c->profile) < 0 ||
-		get_text(json, "ca_file", &c->ca_file) < 0) {
+	(void)get_u64(json, "evict_serial", &record.evict); /* older records have none */
+	(void)get_u64(json, "used", &used);                 /* likewise */
+	record.used = (int64_t)used;
+	r = record_config_decode(json, &record.config);
+	if (r == 0)
+		r = get_text(json, "text", &record.text);
+	if (r == 0 && !record.text)
+		r = -EBADMSG;
+	if (r < 0) {
 		record_source_release(&record);
-		return -ENOMEM;
-	}
-	if (!record.text || !c->prefix) {
-		record_source_release(&record);
-		return -EBADMSG;
+		return r;
 	}
 	*ret_record = record;
 	return 0;
@@ -271,7 +325,10 @@ int record_generation_decode(const void *data, size_t len, struct record_generat
 		get_u64(json, "built_at", &built_at) < 0)
 		return -EBADMSG;
 	g.built_at = (int64_t)built_at;
-	(void)get_u64(json, "end", &g.end); /* older records have none */
+	(void)get_u64(json, "end", &g.end); /* older records have none, nor what follows */
+	(void)get_u64(json, "added", &g.added);
+	(void)get_u64(json, "changed", &g.changed);
+	(void)get_u64(json, "removed", &g.removed);
 	g.kept = json_is_true(json_object_get(json, "kept"));
 	*ret_record = g;
 	return 0;

@@ -7,6 +7,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <jansson.h>
 #include "base/buf.h"
 #include "base/err.h"
 #include "base/policy.h"
@@ -25,6 +26,9 @@ struct record_generation {
 	uint64_t table_bytes;
 	int64_t built_at; /* seconds since 1970 */
 	uint64_t end;     /* of the table; 0: not known */
+	uint64_t added;   /* keys, against its predecessor; older records say 0 */
+	uint64_t changed;
+	uint64_t removed;
 	bool held;        /* a mount shows it, or did; own key */
 	bool kept;        /* its table file is there; without it only the hash is remembered */
 };
@@ -34,6 +38,8 @@ struct record_source {
 	struct volume_id volume;
 	struct ufs_config config; /* owned */
 	struct tier_policy policy;
+	uint64_t evict; /* workers that dropped less than that drop all they have of it */
+	int64_t used;   /* seconds since 1970: a mount showed it last; 0: never */
 	char *text; /* canonical, what the volume id is made from; owned */
 };
 void record_source_release(struct record_source *record);
@@ -51,6 +57,11 @@ void record_held_key(const struct volume_id *volume, uint64_t serial, char out[R
 int record_source_encode(const struct record_source *record, struct buf *out) __must_check;
 int record_generation_encode(const struct record_generation *record, struct buf *out) __must_check;
 int record_cluster_encode(const struct record_cluster *record, struct buf *out) __must_check;
+
+/* How an origin is reached, as other records hold it too: a new reference, NULL without memory. */
+json_t *record_config_json(const struct ufs_config *config);
+/* -EBADMSG, -ENOMEM. */
+int record_config_decode(const json_t *json, struct ufs_config *ret_config) __must_check;
 
 /* -EBADMSG when a field is missing or not understood; -EPROTONOSUPPORT for a newer format. */
 int record_source_decode(

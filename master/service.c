@@ -1,6 +1,8 @@
 /* Requests to the master: bytes in, bytes out. See service.h. */
 #include "master/service.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "proto/granary.pb-c.h"
 
@@ -28,6 +30,7 @@ struct job {
 	struct ufs_config config; /* owned; OPEN_SOURCE and REFRESH */
 	struct volume_id volume;  /* GET_TABLE */
 	bool named;
+	uint64_t began_ns;
 };
 
 static void job_free(struct job *job)
@@ -54,14 +57,19 @@ static void source_message(const struct ufs_config *config, Granary__Source *out
 {
 	granary__source__init(out);
 	out->has_scheme = out->has_path_style = out->has_anonymous = 1;
+	out->has_requester_pays = out->has_versions = 1;
 	out->scheme = config->scheme;
 	out->path_style = config->path_style;
 	out->anonymous = config->anonymous;
+	out->requester_pays = config->requester_pays;
+	out->versions = config->versions;
 	out->endpoint = borrow(config->endpoint);
 	out->region = borrow(config->region);
 	out->bucket = borrow(config->bucket);
 	out->prefix = borrow(config->prefix);
 	out->profile = borrow(config->profile);
+	out->credentials = borrow(config->credentials);
+	out->scope = borrow(config->scope);
 	out->ca_file = borrow(config->ca_file);
 }
 
@@ -81,6 +89,7 @@ static uint8_t *generation_message(const struct source_answer *answer, size_t *r
 	Granary__Source source;
 	Granary__Policy policy;
 	struct generation_id id = answer->generation.id;
+	struct generation_id newest = answer->newest;
 	uint8_t *packed;
 
 	source_message(answer->config, &source);
@@ -98,6 +107,11 @@ static uint8_t *generation_message(const struct source_answer *answer, size_t *r
 	m.changed = answer->stats.changed;
 	m.removed = answer->stats.removed;
 	m.listed = answer->listed;
+	if (answer->newest.lineage == id.lineage && answer->newest.generation > id.generation) {
+		m.has_newest_generation = m.has_newest_hash = 1;
+		m.newest_generation = answer->newest.generation;
+		m.newest_hash = (ProtobufCBinaryData){ SHA256_BYTES, newest.hash };
+	}
 	m.notice = borrow(answer->notice);
 	packed = malloc(granary__generation__get_packed_size(&m));
 	if (packed)
@@ -114,6 +128,9 @@ static void answered(
 	uint8_t *packed;
 	size_t len = 0;
 
+	histogram_note(job->named ? &job->service->histograms.table_time
+				  : &job->service->histograms.open_time,
+		clock_mono_ns() - job->began_ns);
 	if (status < 0) {
 		refuse(job->service, job->request, e);
 		job_free(job);
@@ -158,12 +175,16 @@ static int take_source(const Granary__Source *m, struct ufs_config *ret_config, 
 		.bucket = m->bucket,
 		.prefix = m->prefix,
 		.profile = m->profile,
+		.credentials = m->credentials,
+		.scope = m->scope,
 		.ca_file = m->ca_file,
 		.path_style = m->path_style,
 		.anonymous = m->anonymous,
+		.requester_pays = m->requester_pays,
+		.versions = (enum ufs_versions)m->versions,
 	};
 
-	if (!m->has_scheme || m->scheme > UFS_OBS || !m->prefix ||
+	if (!m->has_scheme || m->scheme > UFS_OBS || m->versions > UFS_VERSIONS_OFF || !m->prefix ||
 		(m->scheme != UFS_FILE && !m->bucket))
 		return err_set(e, -EINVAL,
 			"the request names no source: scheme, bucket and prefix are needed: do "
@@ -194,21 +215,52 @@ static int take_policy(const Granary__Policy *m, struct policy_change *ret, stru
 	return 0;
 }
 
+/* The dataset's source; to be shown is what it was rolled back to. Who goes on with a mount (no
+ * refresh) has what it has. */
+static int take_dataset(struct job *job, ProtobufCBinaryData id, struct err *e)
+{
+	_cleanup_(dataset_release) struct dataset d = { 0 };
+	char uuid[DATASET_UUID_TEXT];
+	int r;
+
+	if (id.len != DATASET_UUID_BYTES)
+		return err_set(e, -EBADMSG, "the request names no dataset: do versions differ?");
+	hash_hex(id.data, id.len, uuid);
+	r = dataset_set_find_uuid(job->service->datasets, uuid, &d, e);
+	if (r < 0)
+		return err_set(e, -ENXIO,
+			"the dataset is not there any more: cachectl dataset list shows which are");
+	r = ufs_config_copy(&d.mounts[0].config, &job->config);
+	if (r < 0)
+		return err_set(e, r, "out of memory");
+	job->wait.policy = d.policy;
+	if (job->wait.refresh && d.shown.generation) {
+		job->wait.refresh = false;
+		job->wait.lineage = d.shown.lineage;
+		job->wait.generation = d.shown.generation;
+	}
+	return 0;
+}
+
 static int take_open(struct job *job, struct err *e)
 {
 	Granary__OpenSource *m = granary__open_source__unpack(
 		NULL, job->request->frame.payload, job->request->payload);
 	int r;
 
-	if (!m || !m->source) {
+	if (!m || (!m->source && !m->has_dataset)) {
 		if (m)
 			granary__open_source__free_unpacked(m, NULL);
 		return err_set(e, -EBADMSG, "the request does not decode: do versions differ?");
 	}
-	r = take_source(m->source, &job->config, e);
-	if (r == 0)
-		r = take_policy(m->policy, &job->wait.policy, e);
 	job->wait.refresh = m->refresh || job->request->frame.op == FRAME_REFRESH;
+	if (m->has_dataset) {
+		r = take_dataset(job, m->dataset, e);
+	} else {
+		r = take_source(m->source, &job->config, e);
+		if (r == 0)
+			r = take_policy(m->policy, &job->wait.policy, e);
+	}
 	take_seen(&job->wait.seen, m->seen_lineage, m->seen_generation, m->seen_hash);
 	granary__open_source__free_unpacked(m, NULL);
 	return r;
@@ -255,6 +307,7 @@ static void start_job(struct service *service, struct rpc_request *request)
 	if (job) {
 		job->service = service;
 		job->request = request;
+		job->began_ns = clock_mono_ns();
 		job->pool.run = run;
 		job->wait.on_done = answered;
 		r = named ? take_table(job, &e) : take_open(job, &e);
@@ -313,14 +366,44 @@ static void answer_hold(struct service *service, struct rpc_request *request)
 		rpc_reply(request, 0, NULL, NET_PAYLOAD_NONE);
 }
 
+/* What comes with the first page: what the worker has. */
+static void take_report(struct service *service, const struct rpc_request *request)
+{
+	Granary__WorkerReport *m;
+
+	if (request->frame.payload == 0)
+		return; /* a later page, or an older worker */
+	m = granary__worker_report__unpack(NULL, request->frame.payload, request->payload);
+	if (!m)
+		return; /* told only */
+	for (size_t i = 0; i < m->n_volumes; i++) {
+		const Granary__VolumeReport *v = m->volumes[i];
+		const struct source_report report = { .cached_bytes = v->cached_bytes,
+			.origin_bytes = v->origin_bytes,
+			.evicted = v->evicted,
+			.evicted_bytes = v->evicted_bytes };
+		struct volume_id volume;
+
+		if (v->volume.len != VOLUME_ID_LEN)
+			continue;
+		memcpy(volume.bytes, v->volume.data, VOLUME_ID_LEN);
+		source_set_report(service->sources, &volume, &report);
+	}
+	if (m->has_capacity)
+		source_set_capacity(service->sources, m->capacity);
+	granary__worker_report__free_unpacked(m, NULL);
+}
+
 static void answer_terms(struct service *service, struct rpc_request *request)
 {
 	struct net_payload payload = NET_PAYLOAD_NONE;
 	struct frame reply = { 0 };
 	size_t len = 0;
-	uint8_t *packed =
-		source_set_terms(service->sources, request->frame.offset, &reply.offset, &len);
+	uint8_t *packed;
 
+	take_report(service, request);
+	dataset_age(service->datasets);
+	packed = source_set_terms(service->sources, request->frame.offset, &reply.offset, &len);
 	counter_add(&service->counters.terms, 1);
 	if (packed) {
 		payload.parts[0].data = packed;
@@ -336,7 +419,9 @@ static void run_small(struct pool_job *pool)
 {
 	struct small_job *job = container_of(pool, struct small_job, pool);
 
-	if (job->request->frame.op == FRAME_HOLD)
+	if (job->request->frame.op == FRAME_PRELOAD)
+		preloads_answer(job->service->preloads, job->request);
+	else if (job->request->frame.op == FRAME_HOLD)
 		answer_hold(job->service, job->request);
 	else
 		answer_terms(job->service, job->request);
@@ -391,6 +476,7 @@ static void on_request(struct rpc_request *request, void *arg)
 		return;
 	case FRAME_HOLD:
 	case FRAME_GET_TERMS:
+	case FRAME_PRELOAD:
 		start_small(service, request);
 		return;
 	case FRAME_GET_SLOTS:
@@ -404,6 +490,16 @@ static void on_request(struct rpc_request *request, void *arg)
 	}
 }
 
+/* The others end soon by themselves. */
+static void on_cancel(struct rpc_request *request, void *arg)
+{
+	const struct service *service = arg;
+
+	if (request->frame.op == FRAME_PRELOAD)
+		preloads_cancelled(service->preloads, request);
+}
+
 const struct rpc_server_ops service_ops = {
 	.on_request = on_request,
+	.on_cancel = on_cancel,
 };

@@ -7,7 +7,11 @@
 #pragma once
 
 #include "base/counter.h"
+#include "base/histogram.h"
 #include "base/pool.h"
+#include "master/dataset.h"
+#include "master/news.h"
+#include "master/preload.h"
 #include "master/slots.h"
 #include "master/source.h"
 #include "net/net.h"
@@ -27,12 +31,26 @@
 COUNTER_STRUCT(master_counters, MASTER_COUNTERS);
 const struct counter_info *master_counter_table(uint32_t *ret_n);
 
+#define MASTER_HISTOGRAMS(X)                                                       \
+	X(open_time, "granary_master_request_seconds", "request", "open",          \
+		"From a request about a source to its answer, a listing included") \
+	X(table_time, "granary_master_request_seconds", "request", "table",        \
+		"From a request about a source to its answer, a listing included")
+HISTOGRAM_STRUCT(master_histograms, MASTER_HISTOGRAMS);
+
 struct service {
 	struct source_set *sources;
+	struct dataset_set *datasets;
+	struct preloads *preloads;
+	struct news *news; /* NULL: there is no worker */
 	const struct slots *slots;
 	struct pool *pool;
 	struct master_counters counters;
+	struct master_histograms histograms;
 };
+
+/* Adds them, and values with labels, to /metrics (metrics.c). */
+int service_add_metrics(struct service *service, struct admin_server *admin) __must_check;
 
 /* For rpc_server_new(), with the struct service as arg. */
 extern const struct rpc_server_ops service_ops;

@@ -15,6 +15,8 @@ static bool same_text(const char *a, const char *b)
 bool source_same_way(const struct ufs_config *a, const struct ufs_config *b)
 {
 	return a->path_style == b->path_style && a->anonymous == b->anonymous &&
+	       a->requester_pays == b->requester_pays && a->versions == b->versions &&
+	       same_text(a->credentials, b->credentials) &&
 	       same_text(a->endpoint, b->endpoint) && same_text(a->region, b->region) &&
 	       same_text(a->profile, b->profile) && same_text(a->ca_file, b->ca_file);
 }
@@ -231,6 +233,7 @@ static int load_source(void *arg, const char *key, const void *value, size_t len
 		source_free(source);
 		return r;
 	}
+	source->used_stored = source->record.used;
 	list_push_back(&set->sources, &source->link);
 	set->n++;
 	return 0;
@@ -269,6 +272,7 @@ int source_set_new(
 	set->started = clock_mono_ns();
 	list_init(&set->sources);
 	pthread_mutex_init(&set->lock, NULL);
+	pthread_mutex_init(&set->write_lock, NULL);
 	r = load(set, e);
 	if (r < 0) {
 		source_set_free(set);
@@ -300,6 +304,7 @@ void source_set_free(struct source_set *set)
 	while ((node = list_pop_front(&set->sources)))
 		source_free(list_entry(node, struct source, link));
 	pthread_mutex_destroy(&set->lock);
+	pthread_mutex_destroy(&set->write_lock);
 	free(set);
 }
 

@@ -9,7 +9,7 @@
  * once for any number of them. A table that is asked for by name never waits for a listing.
  *
  * A generation is durable, table file and record, before anybody hears of it. Retained are the last
- * two and those that mounts show, at most GENERATIONS_KEPT: the newest. They keep their files, and
+ * two and those that mounts show, at most GENERATIONS_KEPT: the newest; and those that datasets pin. They keep their files, and
  * workers what they name. Of the others the hash is remembered, so that a master restored from an
  * old copy is found out by what its askers have seen: it then starts a new lineage.
  *
@@ -26,7 +26,9 @@
 #include "master/record.h"
 #include "master/store.h"
 
-#define GENERATIONS_KEPT       8u   /* table files of one source */
+#define GENERATIONS_KEPT       8u /* table files of one source */
+#define GENERATIONS_PINNED     8u /* and of those that a dataset keeps beyond these */
+#define GENERATIONS_RETAINED   (GENERATIONS_KEPT + GENERATIONS_PINNED)
 #define GENERATIONS_REMEMBERED 256u /* records of one source */
 #define SOURCES_MAX            4096u
 #define HOLDS_MAX              1024u /* mounts of one source that are told apart */
@@ -65,6 +67,7 @@ struct source_seen {
 /* Borrowed for the duration of on_done, except that fd may be taken by TAKE_FD(). */
 struct source_answer {
 	struct record_generation generation;
+	struct generation_id newest; /* of its lineage */
 	const struct ufs_config *config;
 	struct generation_stats stats; /* zero unless listed */
 	struct tier_policy policy;
@@ -117,3 +120,67 @@ uint8_t *source_set_terms(
 
 /* [{"volume", "source", "lineage", "generation", "files", ...}]; NULL without memory. */
 json_t *source_set_json(struct source_set *set);
+
+/* ---- source_change.c: what datasets and workers say of it ------------------------------------ */
+
+/* Of a source that is not known yet nothing is to be changed: 0. */
+int source_set_policy(struct source_set *set, const struct volume_id *volume,
+	const struct tier_policy *policy, struct err *e) __must_check;
+/* A generation that is kept whoever shows it. */
+struct source_pin {
+	uint64_t lineage;
+	uint64_t generation;
+};
+/* All that are pinned from now on; the rest is pinned no more. More than GENERATIONS_PINNED are
+ * cut. -ENOMEM. */
+int source_set_pins(struct source_set *set, const struct volume_id *volume,
+	const struct source_pin *pins, uint32_t n) __must_check;
+/* Workers are to drop all they have of it. *ret_serial: source_view.evicted reaches it then. */
+int source_set_evict(struct source_set *set, const struct volume_id *volume, uint64_t *ret_serial,
+	struct err *e) __must_check;
+/* Not used for long: it makes room before all others, whatever its policy says. */
+void source_set_idle(struct source_set *set, const struct volume_id *volume, bool idle);
+/* It is used now, though no mount shows it. */
+void source_set_touch(struct source_set *set, const struct volume_id *volume);
+/* What a worker has of it. */
+struct source_report {
+	uint64_t cached_bytes;
+	uint64_t origin_bytes;
+	uint64_t evicted; /* serial */
+	uint64_t evicted_bytes;
+};
+void source_set_report(
+	struct source_set *set, const struct volume_id *volume, const struct source_report *report);
+/* Of all its tiers. */
+void source_set_capacity(struct source_set *set, uint64_t bytes);
+
+/* ---- source_view.c: what is known of it ------------------------------------------------------ */
+
+struct source_view {
+	struct record_generation newest; /* .serial 0: there is none yet */
+	struct tier_policy policy;
+	struct source_report reported; /* by the workers */
+	bool heard;                    /* of any */
+	uint64_t capacity;             /* of the workers' tiers */
+	uint64_t evict;                /* serial that is asked for */
+	uint32_t mounts;
+	int64_t used; /* seconds since 1970: mounted last; 0: never */
+	bool idle;
+	bool listing;
+	uint64_t listed_keys;
+	struct err failure; /* of the last listing; code 0: none */
+};
+
+/* -ENXIO: nobody asked for it yet. */
+int source_set_view(struct source_set *set, const struct volume_id *volume,
+	struct source_view *ret_view) __must_check;
+/* A generation of the newest lineage that has its table; 0: the newest. -ENOENT. */
+int source_set_generation(struct source_set *set, const struct volume_id *volume,
+	uint64_t generation, struct record_generation *ret_generation) __must_check;
+/* Its table, opened; -ENOENT, and what table_open() says. */
+int source_set_open_table(struct source_set *set, const struct volume_id *volume,
+	uint64_t generation, struct table **ret_table, struct err *e) __must_check;
+/* [{"generation", "lineage", "built_at", "files", ...}], newest first; NULL without memory. */
+json_t *source_set_generations_json(struct source_set *set, const struct volume_id *volume);
+/* Shortly after the start, when mounts may not have said yet what they show. */
+bool source_set_in_grace(const struct source_set *set);

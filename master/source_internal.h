@@ -30,6 +30,13 @@ struct source {
 	uint32_t n_holds;
 	uint32_t cap_holds;
 	uint64_t crowded_until; /* monotonic ns: there were more; everything counts as held */
+	/* Under the lock, as the following: kept whoever shows them. */
+	struct source_pin pins[GENERATIONS_PINNED];
+	uint32_t n_pins;
+	struct source_report report; /* of the worker */
+	bool reported;
+	bool idle;
+	int64_t used_stored;           /* record.used as the store has it */
 	_Atomic uint64_t listing_keys; /* progress of the listing under way */
 	_Atomic bool listing;
 	struct ufs *lister; /* of the listing under way, under the lock; NULL: none */
@@ -41,6 +48,10 @@ struct source {
 struct source_set {
 	struct source_set_config config;
 	pthread_mutex_t lock; /* sources, waiters, generations; never held over I/O */
+	/* Held while a source's record is written, so that the last word is the last one stored;
+	 * before `lock`, and by no thread that others wait for. */
+	pthread_mutex_t write_lock;
+	uint64_t capacity; /* of the workers; under the lock */
 	struct list sources;
 	uint32_t n;
 	_Atomic bool stopping;
@@ -85,11 +96,18 @@ bool holds_in_grace(const struct source_set *set);
 /* Mounts that show it, more or less: 0 is exact. */
 uint32_t holds_count_locked(const struct source *source, uint64_t lineage, uint64_t generation);
 /* Numbers of the retained generations, newest first. */
-uint32_t holds_retained_locked(const struct source *source, uint32_t out[GENERATIONS_KEPT]);
+uint32_t holds_retained_locked(const struct source *source, uint32_t out[GENERATIONS_RETAINED]);
+bool holds_pinned(const struct source *source, const struct generation_id *id);
 /* At load: it was held in the run before. */
 void holds_load_mark(struct source *source, uint64_t serial);
 /* It lost its protection, or went. */
 void holds_forget_mark(struct source *source, uint32_t i);
+
+/* ---- source_change.c ------------------------------------------------------------------------- */
+
+/* Now. True when it is time to store that. */
+bool source_use_locked(struct source *source);
+void source_store_use(struct source *source);
 
 /* ---- flight.c -------------------------------------------------------------------------------- */
 

@@ -7,7 +7,8 @@
 
 #include <string.h>
 
-#define RETAINED_MAX (2 * GENERATIONS_KEPT) /* those known, and those only mounts know */
+#define RETAINED_MAX \
+	(GENERATIONS_RETAINED + GENERATIONS_KEPT) /* those known, and those only mounts know */
 
 /* One page of the answer, in one piece of memory. */
 struct page_source {
@@ -16,7 +17,7 @@ struct page_source {
 	Granary__Retained retained[RETAINED_MAX];
 	Granary__Retained *pointers[RETAINED_MAX];
 	struct volume_id volume;
-	uint8_t hashes[GENERATIONS_KEPT][SHA256_BYTES];
+	uint8_t hashes[GENERATIONS_RETAINED][SHA256_BYTES];
 };
 
 struct page {
@@ -36,7 +37,7 @@ static Granary__Retained *add_retained(struct page_source *p)
 
 static void add_known_locked(struct page_source *p, const struct source *source)
 {
-	uint32_t which[GENERATIONS_KEPT];
+	uint32_t which[GENERATIONS_RETAINED];
 	uint32_t n = holds_retained_locked(source, which);
 
 	for (uint32_t i = 0; i < n; i++) {
@@ -105,6 +106,12 @@ static void fill_locked(struct page_source *p, const struct source *source)
 	p->policy.priority = policy->priority;
 	p->policy.pin = policy->pin;
 	p->policy.evict = policy->evict;
+	if (source->idle) { /* before all others */
+		p->policy.pin = false;
+		p->policy.priority = -1;
+	}
+	p->terms.has_evict = 1;
+	p->terms.evict = source->record.evict;
 	/* None at all: nothing is to be dropped. */
 	if (source->n == 0 || holds_in_grace(source->set))
 		return;

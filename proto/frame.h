@@ -60,6 +60,7 @@ enum frame_op {
 			    (locate/chunk_map.h) */
 	FRAME_FILE = 24, /* reader -> worker of its node: as FETCH with FRAME_LOCAL_OK of a chunk
 			    that the map has; -ENODATA: it is there no more */
+	FRAME_NEWS = 25, /* master -> worker: ask for the terms now -> empty */
 	FRAME_CANCEL = 20, /* the request with this id is wanted no more; has no reply of its own */
 };
 

@@ -1,0 +1,180 @@
+/*
+ * Datasets: named sources with what an operator wants of them. The record is all there is of one:
+ * generations and bytes are its sources' (source.h), which go on without it.
+ *
+ *	POST   /v1/datasets		{"name", "mounts": [{"path", "url", ...}], ...}: checks the
+ *					origin, stores, lists in the background
+ *	GET    /v1/datasets[/NAME]	the record and what is known of its sources
+ *	PATCH  /v1/datasets/NAME	some of its settings, null for the default; "name" renames
+ *	DELETE /v1/datasets/NAME	?force=1: though it is mounted
+ *	GET    .../generations, .../diff?from=&to=, .../left-out
+ *	POST   .../rollback, .../pin, .../evict
+ *
+ * A mount is of a dataset's UUID, which never changes. A record is never changed in place: a new
+ * one takes its place, so that what was read of it under the lock may be used without it.
+ *
+ * Threads: any but a loop's; all block on the store, creation on the origin.
+ */
+#pragma once
+
+#include "admin/admin.h"
+#include "base/policy.h"
+#include "base/pool.h"
+#include "master/source.h"
+
+#define DATASET_NAME_BYTES 63u
+#define DATASET_UUID_BYTES 16u
+#define DATASET_UUID_TEXT  (2 * DATASET_UUID_BYTES + 1)
+#define DATASET_MOUNTS_MAX 16u /* of the record's format; more than one is refused for now */
+#define DATASETS_MAX       4096u
+#define DATASET_TEXT_BYTES 4096u
+
+enum dataset_consistency {
+	DATASET_PINNED, /* a mount sees one generation until it is refreshed */
+};
+
+struct dataset_mount {
+	char *path;               /* "/": where in the dataset its source appears; owned */
+	char *url;                /* as it was given; owned */
+	struct ufs_config config; /* owned */
+	struct volume_id volume;
+};
+
+/* A generation of one of its sources. */
+struct dataset_generation {
+	struct volume_id volume;
+	uint64_t lineage;
+	uint64_t generation; /* 0: none */
+};
+
+struct dataset {
+	char name[DATASET_NAME_BYTES + 1];
+	char uuid[DATASET_UUID_TEXT];
+	int64_t created; /* seconds since 1970 */
+	struct dataset_mount mounts[DATASET_MOUNTS_MAX];
+	uint32_t n_mounts;
+	char *cache_scope;           /* NULL: the reference to its credentials; owned */
+	struct policy_change policy; /* of its sources; parts that are not set are the default */
+	uint64_t idle_s;             /* not mounted for so long it makes room first; 0: never */
+	uint64_t ttl_s;              /* not mounted for so long it is dropped; 0: never */
+	enum dataset_consistency consistency;
+	struct dataset_generation shown; /* rolled back to; .generation 0: the newest */
+	struct dataset_generation pins[GENERATIONS_PINNED];
+	uint32_t n_pins;
+};
+
+void dataset_release(struct dataset *d);
+int dataset_copy(const struct dataset *from, struct dataset *ret_to) __must_check;
+
+/* ---- dataset_record.c ------------------------------------------------------------------------ */
+
+#define DATASET_KEY_BYTES 64u
+void dataset_key(const char *uuid, char out[DATASET_KEY_BYTES]);
+int dataset_encode(const struct dataset *d, struct buf *out) __must_check;
+/* As record_source_decode(). What a newer version added is passed over. */
+int dataset_decode(const void *data, size_t len, struct dataset *ret) __must_check;
+
+/* ---- dataset_spec.c -------------------------------------------------------------------------- */
+
+/* -EINVAL with a line: not [a-z0-9-]{1,63}, or reserved. */
+int dataset_check_name(const char *name, struct err *e) __must_check;
+/* What a request's body says, over what `d` has; `create`: sources too, and a name is needed. On
+ * failure `d` may have changed. -EINVAL with a line that names the member. */
+int dataset_apply(struct dataset *d, const json_t *body, bool create, struct err *e) __must_check;
+
+/* ---- dataset.c ------------------------------------------------------------------------------- */
+
+struct dataset_set;
+
+struct dataset_set_config {
+	struct store *store; /* borrowed, as the following */
+	struct source_set *sources;
+	struct pool *pool;               /* for listings that nobody waits for */
+	const struct ufs_limits *limits; /* of checks */
+	void (*on_change)(void *arg);    /* workers should ask for their terms; may be NULL */
+	void *arg;
+};
+
+int dataset_set_new(const struct dataset_set_config *config, struct dataset_set **ret_set,
+	struct err *e) __must_check;
+/* After the pool's end. NULL is allowed. */
+void dataset_set_free(struct dataset_set *set);
+
+/* Copies the record with that name, or of that UUID. -ENOENT with a line. */
+int dataset_set_find(
+	struct dataset_set *set, const char *name, struct dataset *ret, struct err *e) __must_check;
+int dataset_set_find_uuid(
+	struct dataset_set *set, const char *uuid, struct dataset *ret, struct err *e) __must_check;
+
+/* All, by name: the caller's to release and free. */
+int dataset_set_all(
+	struct dataset_set *set, struct dataset **ret_all, uint32_t *ret_n) __must_check;
+
+/* Each with its line; *ret the new record, to be released. */
+int dataset_create(struct dataset_set *set, const json_t *body, bool check, struct dataset *ret,
+	struct err *e) __must_check;
+/* -EEXIST: the new name is taken. */
+int dataset_update(struct dataset_set *set, const char *name, const json_t *body,
+	struct dataset *ret, struct err *e) __must_check;
+/* -EBUSY: mounted, and not forced. */
+int dataset_delete(
+	struct dataset_set *set, const char *name, bool force, struct err *e) __must_check;
+/* Shows generation `generation` of its current lineage from now on, 0: the newest. -ENOENT: it is
+ * not kept. */
+int dataset_rollback(struct dataset_set *set, const char *name, uint64_t generation,
+	struct dataset *ret, struct err *e) __must_check;
+/* Keeps that generation, or no more. -ENOENT: it is not kept; -ENOSPC: too many. */
+int dataset_pin(struct dataset_set *set, const char *name, uint64_t generation, bool pin,
+	struct dataset *ret, struct err *e) __must_check;
+/* Drops what workers have of it; *ret_serial is reached by the source's evicted_serial then. */
+int dataset_evict(struct dataset_set *set, const char *name, bool force, uint64_t *ret_serial,
+	struct err *e) __must_check;
+/* ---- dataset_age.c --------------------------------------------------------------------------- */
+
+/* What was not mounted for long makes room first, or is dropped. Called with each question of a
+ * worker. */
+void dataset_age(struct dataset_set *set);
+
+/* ---- dataset_json.c -------------------------------------------------------------------------- */
+
+/* The record and what is known of its sources; NULL without memory. */
+json_t *dataset_json(struct dataset_set *set, const struct dataset *d);
+struct source_set *dataset_sources(struct dataset_set *set);
+
+/* ---- dataset_diff.c -------------------------------------------------------------------------- */
+
+#define DIFF_PAGE     1000u
+#define DIFF_PAGE_MAX 10000u
+
+/*
+ * {"from", "to", "added": [{"key", "size", "mtime"}...], "changed", "removed", "next"}: what differs
+ * between two generations of a lineage, in the order of keys; `next` of one page is the `after` of
+ * the following one. A key that is no UTF-8 has its bytes in "key_hex".
+ */
+int dataset_diff_json(struct source_set *sources, const struct volume_id *volume, uint64_t from,
+	uint64_t to, const char *after, uint32_t limit, json_t **ret_json,
+	struct err *e) __must_check;
+
+/* ---- dataset_api.c --------------------------------------------------------------------------- */
+
+/* Handlers of the routes above; `arg` of each is a struct service. */
+int dataset_api_list(
+	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e);
+int dataset_api_create(
+	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e);
+int dataset_api_get(
+	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e);
+int dataset_api_update(
+	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e);
+int dataset_api_delete(
+	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e);
+int dataset_api_generations(
+	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e);
+int dataset_api_diff(
+	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e);
+int dataset_api_rollback(
+	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e);
+int dataset_api_pin(
+	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e);
+int dataset_api_evict(
+	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e);

@@ -1,0 +1,335 @@
+/* What a request says of a dataset, checked. See dataset.h. */
+#include "base/cleanup.h"
+#include "base/units.h"
+#include "master/dataset.h"
+
+#include <string.h>
+
+/* ---- names ----------------------------------------------------------------------------------- */
+
+/* Words that commands and paths could take for something else. */
+static const char *const reserved[] = { "all", "default", "none", "new", "list" };
+
+int dataset_check_name(const char *name, struct err *e)
+{
+	size_t len = strlen(name);
+
+	if (len == 0 || len > DATASET_NAME_BYTES ||
+		strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-") != len || name[0] == '-' ||
+		name[len - 1] == '-')
+		return err_set(e, -EINVAL,
+			"'%.80s' is no name of a dataset: 1 to %u of a-z, 0-9 and '-', which is "
+			"neither first nor last",
+			name, DATASET_NAME_BYTES);
+	for (size_t i = 0; i < ARRAY_SIZE(reserved); i++)
+		if (strcmp(name, reserved[i]) == 0)
+			return err_set(e, -EINVAL,
+				"'%s' is a reserved word: give the dataset another name", name);
+	return 0;
+}
+
+/* ---- sources --------------------------------------------------------------------------------- */
+
+static int take_text(const json_t *json, const char *name, char **ret, struct err *e)
+{
+	const json_t *value = json_object_get(json, name);
+	const char *text = json_string_value(value);
+
+	if (!value || json_is_null(value))
+		return 0;
+	if (!text || !*text || strlen(text) > DATASET_TEXT_BYTES ||
+		strlen(text) != json_string_length(value))
+		return err_set(
+			e, -EINVAL, "'%s' wants a text of 1 to %u bytes", name, DATASET_TEXT_BYTES);
+	free(*ret);
+	*ret = strdup(text);
+	return *ret ? 0 : err_set(e, -ENOMEM, "out of memory");
+}
+
+static int take_bool(const json_t *json, const char *name, bool *ret, struct err *e)
+{
+	const json_t *value = json_object_get(json, name);
+
+	if (!value || json_is_null(value))
+		return 0;
+	if (!json_is_boolean(value))
+		return err_set(e, -EINVAL, "'%s' wants true or false", name);
+	*ret = json_is_true(value);
+	return 0;
+}
+
+/* The text of JSON that is among `choices`, whose number is returned; -EINVAL with a line. */
+static int take_choice(const json_t *value, const char *name, const char *const *choices,
+	unsigned int n, struct err *e)
+{
+	const char *text = json_string_value(value);
+	char all[128] = "";
+
+	for (unsigned int i = 0; i < n; i++) {
+		size_t len = strlen(all);
+
+		if (text && strcmp(text, choices[i]) == 0)
+			return (int)i;
+		(void)snprintf(all + len, sizeof(all) - len, "%s%s", i ? ", " : "",
+			choices[i]); /* few and short */
+	}
+	return err_set(e, -EINVAL, "'%s' is one of %s", name, all);
+}
+
+static int check_members(
+	const json_t *json, const char *const *known, size_t n, const char *of, struct err *e)
+{
+	const char *name;
+	const json_t *value;
+
+	json_object_foreach ((json_t *)(uintptr_t)json, name, value) {
+		bool found = false;
+
+		for (size_t i = 0; i < n; i++)
+			found |= strcmp(name, known[i]) == 0;
+		if (!found)
+			return err_set(e, -EINVAL,
+				"%s has no member '%.64s': see the description of the API", of,
+				name);
+	}
+	return 0;
+}
+
+static int take_config(const json_t *json, struct dataset_mount *m, struct err *e)
+{
+	static const char *const versions[] = { "auto", "on", "off" };
+	const json_t *how = json_object_get(json, "versions");
+	struct ufs_config *c = &m->config;
+	int r = ufs_config_parse(m->url, c, e);
+
+	if (r == 0)
+		r = take_text(json, "endpoint", &c->endpoint, e);
+	if (r == 0)
+		r = take_text(json, "region", &c->region, e);
+	if (r == 0)
+		r = take_text(json, "profile", &c->profile, e);
+	if (r == 0)
+		r = take_text(json, "credentials", &c->credentials, e);
+	if (r == 0)
+		r = take_text(json, "ca_file", &c->ca_file, e);
+	if (r == 0)
+		r = take_bool(json, "path_style", &c->path_style, e);
+	if (r == 0)
+		r = take_bool(json, "anonymous", &c->anonymous, e);
+	if (r == 0)
+		r = take_bool(json, "requester_pays", &c->requester_pays, e);
+	if (r == 0 && how) {
+		r = take_choice(how, "versions", versions, ARRAY_SIZE(versions), e);
+		if (r >= 0)
+			c->versions = (enum ufs_versions)r;
+		r = min(r, 0);
+	}
+	if (r == 0 && c->credentials)
+		r = ufs_credentials_check(c->credentials, e);
+	if (r == 0 && c->scheme == UFS_FILE &&
+		(c->endpoint || c->region || c->profile || c->credentials || c->anonymous))
+		r = err_set(e, -EINVAL,
+			"endpoint, region, profile, credentials and anonymous say nothing about "
+			"%s: "
+			"leave them out",
+			m->url);
+	return r;
+}
+
+/* Those who reach an origin with other credentials share no bytes, unless it is asked for. */
+static int take_scope(const struct dataset *d, struct dataset_mount *m, struct err *e)
+{
+	struct ufs_config *c = &m->config;
+	_cleanup_(buf_release) struct buf text = BUF_INIT(2 * LIMIT_URL_BYTES);
+	const char *scope = d->cache_scope ? d->cache_scope : c->credentials;
+	char profile[DATASET_TEXT_BYTES + 16];
+	int r;
+
+	if (!scope && c->profile) {
+		(void)snprintf(profile, sizeof(profile), "profile:%s", c->profile); /* fits */
+		scope = profile;
+	}
+	if (scope) {
+		free(c->scope);
+		c->scope = strdup(scope);
+		if (!c->scope)
+			return err_set(e, -ENOMEM, "out of memory");
+	}
+	r = ufs_config_source(c, &text, e);
+	if (r < 0)
+		return err_default(e, r, m->url);
+	volume_id_of_source(buf_str(&text), &m->volume);
+	return 0;
+}
+
+static int take_mount(struct dataset *d, const json_t *json, struct err *e)
+{
+	static const char *const known[] = { "path", "url", "endpoint", "region", "profile",
+		"credentials", "ca_file", "path_style", "anonymous", "requester_pays", "versions" };
+	struct dataset_mount *m = &d->mounts[d->n_mounts++];
+	int r;
+
+	*m = (struct dataset_mount){ 0 };
+	if (!json_is_object(json))
+		return err_set(e, -EINVAL, "each of 'mounts' is an object with 'path' and 'url'");
+	r = check_members(json, known, ARRAY_SIZE(known), "a mount", e);
+	if (r == 0)
+		r = take_text(json, "url", &m->url, e);
+	if (r == 0 && !m->url)
+		r = err_set(e, -EINVAL, "a mount needs a 'url'");
+	if (r == 0)
+		r = take_text(json, "path", &m->path, e);
+	if (r == 0 && !m->path)
+		m->path = strdup("/");
+	if (r == 0 && !m->path)
+		r = err_set(e, -ENOMEM, "out of memory");
+	if (r == 0)
+		r = take_config(json, m, e);
+	return r == 0 ? take_scope(d, m, e) : r;
+}
+
+static int take_mounts(struct dataset *d, const json_t *json, struct err *e)
+{
+	int r;
+
+	if (json_array_size(json) == 0)
+		return err_set(
+			e, -EINVAL, "a dataset needs 'mounts', an array of objects with 'url'");
+	if (json_array_size(json) > 1)
+		return err_set(e, -EOPNOTSUPP,
+			"a dataset has one source, at \"/\": several in one are not supported: "
+			"make "
+			"a dataset of each");
+	r = take_mount(d, json_array_get(json, 0), e);
+	if (r < 0)
+		return r;
+	if (strcmp(d->mounts[0].path, "/") != 0)
+		return err_set(e, -EOPNOTSUPP,
+			"the source of a dataset is at \"/\", not at '%s': leave the path out",
+			d->mounts[0].path);
+	return 0;
+}
+
+/* ---- settings -------------------------------------------------------------------------------- */
+
+static int take_number(
+	const json_t *value, const char *name, uint64_t most, uint64_t *ret, struct err *e)
+{
+	if (json_is_null(value)) {
+		*ret = 0;
+		return 0;
+	}
+	if (!json_is_integer(value) || json_integer_value(value) < 0 ||
+		(uint64_t)json_integer_value(value) > most)
+		return err_set(e, -EINVAL, "'%s' is a number from 0 to %llu", name,
+			(unsigned long long)most);
+	*ret = (uint64_t)json_integer_value(value);
+	return 0;
+}
+
+static void set_part(struct policy_change *policy, unsigned int part, const json_t *value)
+{
+	if (json_is_null(value))
+		policy->parts &= ~part;
+	else
+		policy->parts |= part;
+}
+
+static int take_policy(struct policy_change *policy, const json_t *body, struct err *e)
+{
+	static const char *const evict[] = { "never", "lru" };
+	const json_t *value;
+	uint64_t number;
+	int r = 0;
+
+	if ((value = json_object_get(body, "quota"))) {
+		r = take_number(value, "quota", INT64_MAX, &policy->to.quota, e);
+		set_part(policy, POLICY_QUOTA, value);
+	}
+	if (r == 0 && (value = json_object_get(body, "priority"))) {
+		r = take_number(value, "priority", PRIORITY_MAX, &number, e);
+		if (r == 0)
+			policy->to.priority = (int32_t)number;
+		set_part(policy, POLICY_PRIORITY, value);
+	}
+	if (r == 0 && (value = json_object_get(body, "pin"))) {
+		policy->to.pin = false;
+		r = take_bool(body, "pin", &policy->to.pin, e);
+		set_part(policy, POLICY_PIN, value);
+	}
+	if (r == 0 && (value = json_object_get(body, "evict"))) {
+		int n = json_is_null(value)
+				? 0
+				: take_choice(value, "evict", evict, ARRAY_SIZE(evict), e);
+
+		if (n < 0)
+			return n;
+		policy->to.evict = (enum tier_evict)n;
+		set_part(policy, POLICY_EVICT, value);
+	}
+	return r;
+}
+
+static int take_consistency(const json_t *value, struct err *e)
+{
+	const char *text = json_string_value(value);
+
+	if (!value || json_is_null(value) || (text && strcmp(text, "pinned") == 0))
+		return 0;
+	if (text && strcmp(text, "follow") == 0)
+		return err_set(e, -EOPNOTSUPP,
+			"consistency 'follow' is not supported: with 'pinned', cachectl refresh "
+			"DIR "
+			"shows what the source has now");
+	return err_set(e, -EINVAL, "'consistency' is pinned");
+}
+
+static int take_name(struct dataset *d, const json_t *body, struct err *e)
+{
+	const json_t *value = json_object_get(body, "name");
+	const char *name = json_string_value(value);
+	int r;
+
+	if (!value)
+		return 0;
+	if (!name)
+		return err_set(e, -EINVAL, "'name' wants a text");
+	r = dataset_check_name(name, e);
+	if (r == 0)
+		memcpy(d->name, name, strlen(name) + 1); /* fits: checked */
+	return r;
+}
+
+int dataset_apply(struct dataset *d, const json_t *body, bool create, struct err *e)
+{
+	static const char *const known[] = { "name", "mounts", "cache_scope", "quota", "priority",
+		"pin", "evict", "idle_s", "ttl_s", "consistency" };
+	const json_t *value;
+	int r;
+
+	if (!json_is_object(body))
+		return err_set(e, -EINVAL, "the request needs a JSON object as its body");
+	r = check_members(body, known, ARRAY_SIZE(known), "a dataset", e);
+	if (r == 0)
+		r = take_name(d, body, e);
+	if (r == 0 && create && !d->name[0])
+		r = err_set(e, -EINVAL, "a dataset needs a 'name'");
+	if (r == 0 && !create &&
+		(json_object_get(body, "mounts") || json_object_get(body, "cache_scope")))
+		r = err_set(e, -EINVAL,
+			"the sources of a dataset and its cache_scope do not change: make another "
+			"dataset");
+	if (r == 0)
+		r = take_text(body, "cache_scope", &d->cache_scope, e);
+	if (r == 0 && create)
+		r = take_mounts(d, json_object_get(body, "mounts"), e);
+	if (r == 0)
+		r = take_policy(&d->policy, body, e);
+	if (r == 0 && (value = json_object_get(body, "idle_s")))
+		r = take_number(value, "idle_s", INT32_MAX, &d->idle_s, e);
+	if (r == 0 && (value = json_object_get(body, "ttl_s")))
+		r = take_number(value, "ttl_s", INT32_MAX, &d->ttl_s, e);
+	if (r == 0)
+		r = take_consistency(json_object_get(body, "consistency"), e);
+	return r;
+}

@@ -1,0 +1,537 @@
+/* The jobs: made, opened, cancelled, told of. See preload.h. */
+#include "base/cleanup.h"
+#include "base/log.h"
+#include "master/preload_internal.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+/* ---- the store ------------------------------------------------------------------------------- */
+
+static int64_t now_s(void)
+{
+	return (int64_t)(clock_wall_ns() / CLOCK_SECOND);
+}
+
+struct preload *preload_find_locked(struct preloads *p, uint64_t id)
+{
+	list_for_each (node, &p->all) {
+		struct preload *job = list_entry(node, struct preload, link);
+
+		if (job->record.id == id)
+			return job;
+	}
+	return NULL;
+}
+
+static int write_record(struct preloads *p, uint64_t id, const struct buf *value)
+{
+	struct store *store = p->config.store;
+	struct store_change change = { 0 };
+	char key[RECORD_KEY_BYTES];
+
+	preload_record_key(id, key);
+	change.key = key;
+	change.value = value ? value->data : NULL;
+	change.len = value ? value->len : 0;
+	return store->ops->write(store, &change, 1);
+}
+
+/* The record as it would be in that state. */
+static int encode_as_locked(
+	struct preload *job, enum preload_state next, const char *reason, struct buf *out)
+{
+	struct preload_record as = job->record; /* borrows what it points to */
+
+	as.state = next;
+	if (next == PRELOAD_RUNNING && !as.started)
+		as.started = now_s();
+	if (preload_ended(next))
+		as.ended = now_s();
+	if (reason)
+		(void)snprintf(as.reason, sizeof(as.reason), "%s", reason); /* cut: for people */
+	return preload_record_encode(&as, out);
+}
+
+static void take_state_locked(struct preload *job, enum preload_state next, const char *reason)
+{
+	struct preload_record *record = &job->record;
+
+	record->state = next;
+	if (next == PRELOAD_RUNNING && !record->started)
+		record->started = now_s();
+	if (preload_ended(next))
+		record->ended = now_s();
+	if (reason)
+		(void)snprintf(record->reason, sizeof(record->reason), "%s", reason); /* as above */
+	job->stored_ns = clock_mono_ns();
+}
+
+int preload_set_state(struct preloads *p, uint64_t id, enum preload_state next, const char *reason)
+{
+	_cleanup_(buf_release) struct buf value = BUF_INIT(STORE_VALUE_BYTES);
+	struct preload *job;
+	int r;
+
+	pthread_mutex_lock(&p->lock);
+	job = preload_find_locked(p, id);
+	if (!job)
+		r = -ENOENT;
+	else if (preload_ended(job->record.state))
+		r = -EEXIST;
+	else
+		r = encode_as_locked(job, next, reason, &value);
+	pthread_mutex_unlock(&p->lock);
+	if (r == 0)
+		r = write_record(p, id, &value);
+	if (r < 0)
+		return r;
+	pthread_mutex_lock(&p->lock);
+	take_state_locked(job, next, reason); /* what has not ended stays */
+	pthread_mutex_unlock(&p->lock);
+	log_info("preload", "id=%" PRIu64 " state=%s reason=\"%s\"", id, preload_state_name(next),
+		reason ? reason : "");
+	return 0;
+}
+
+void preload_store_progress(struct preloads *p, uint64_t id)
+{
+	_cleanup_(buf_release) struct buf value = BUF_INIT(STORE_VALUE_BYTES);
+	struct preload *job;
+	int r = -ENOENT;
+
+	pthread_mutex_lock(&p->lock);
+	job = preload_find_locked(p, id);
+	if (job) {
+		r = encode_as_locked(job, job->record.state, NULL, &value);
+		job->stored_ns = clock_mono_ns();
+	}
+	pthread_mutex_unlock(&p->lock);
+	if (r == 0)
+		r = write_record(p, id, &value);
+	if (r < 0 && r != -ENOENT)
+		LOG_LIMITED(LOG_WARN, "how far a preload is was not stored",
+			"id=%" PRIu64 " error=%s next=\"stored again later\"", id, err_name(r));
+}
+
+/* ---- opening a source ------------------------------------------------------------------------ */
+
+struct opening {
+	struct pool_job pool;
+	struct source_wait wait;
+	struct preloads *preloads;
+	uint64_t id;
+	struct ufs_config config; /* owned */
+};
+
+static void take_source(struct opening *o, const struct source_answer *answer)
+{
+	struct preloads *p = o->preloads;
+	const struct record_generation *g = &answer->generation;
+	struct preload *job;
+	int r;
+
+	pthread_mutex_lock(&p->writing);
+	pthread_mutex_lock(&p->lock);
+	job = preload_find_locked(p, o->id);
+	if (job && job->record.state == PRELOAD_LISTING) {
+		job->record.volume = g->id.volume;
+		job->record.lineage = g->id.lineage;
+		job->record.generation = g->id.generation;
+		job->record.files = job->record.n_paths ? 0 : g->files;
+		job->record.bytes = job->record.n_paths ? 0 : g->bytes;
+	}
+	pthread_mutex_unlock(&p->lock);
+	r = preload_set_state(p, o->id, PRELOAD_WAITING, "");
+	pthread_mutex_unlock(&p->writing);
+	if (r == 0)
+		preload_wake(p);
+	else if (r != -EEXIST) /* it was cancelled */
+		log_error("preload not stored",
+			"id=%" PRIu64 " error=%s next=\"it goes on when the master starts again\"",
+			o->id, err_name(r));
+}
+
+static void opened(
+	struct source_wait *wait, int status, struct source_answer *answer, const struct err *e)
+{
+	struct opening *o = container_of(wait, struct opening, wait);
+	struct preloads *p = o->preloads;
+
+	if (status == 0) {
+		take_source(o, answer);
+	} else if (status != -ECANCELED) { /* the master ends: it is asked again by the next one */
+		pthread_mutex_lock(&p->writing);
+		(void)preload_set_state(p, o->id, PRELOAD_FAILED, /* else it was cancelled */
+			e && e->text[0] ? e->text : err_str(status));
+		pthread_mutex_unlock(&p->writing);
+	}
+	ufs_config_release(&o->config);
+	free(o);
+}
+
+static void run_open(struct pool_job *job)
+{
+	struct opening *o = container_of(job, struct opening, pool);
+
+	source_open(o->preloads->config.sources, &o->wait);
+}
+
+/* Asks for the source of a job that is LISTING. */
+static int open_source(struct preloads *p, const struct preload_record *record)
+{
+	struct opening *o = calloc(1, sizeof(*o));
+	int r;
+
+	if (!o)
+		return -ENOMEM;
+	o->preloads = p;
+	o->id = record->id;
+	o->pool.run = run_open;
+	r = ufs_config_copy(&record->config, &o->config);
+	o->wait = (struct source_wait){
+		.config = &o->config, .refresh = record->refresh, .on_done = opened
+	};
+	list_init(&o->wait.link);
+	if (r == 0)
+		r = pool_submit(p->config.pool, &o->pool);
+	if (r < 0) {
+		ufs_config_release(&o->config);
+		free(o);
+	}
+	return r;
+}
+
+/* ---- making and ending ----------------------------------------------------------------------- */
+
+static void preload_free(struct preload *job)
+{
+	preload_record_release(&job->record);
+	free(job);
+}
+
+/* The oldest that has ended makes room; NULL: none has to, or none can. */
+static struct preload *take_oldest_locked(struct preloads *p)
+{
+	if (p->n < PRELOAD_JOBS_MAX)
+		return NULL;
+	list_for_each (node, &p->all) {
+		struct preload *job = list_entry(node, struct preload, link);
+
+		if (!preload_ended(job->record.state))
+			continue;
+		list_remove(node);
+		p->n--;
+		return job;
+	}
+	return NULL;
+}
+
+static bool same_paths(const struct preload_record *a, const struct preload_record *b)
+{
+	if (a->n_paths != b->n_paths)
+		return false;
+	for (uint32_t i = 0; i < a->n_paths; i++)
+		if (strcmp(a->paths[i], b->paths[i]) != 0)
+			return false;
+	return true;
+}
+
+/* A job under way for the same objects; *ret_active: how many are under way. */
+static struct preload *find_same_locked(
+	struct preloads *p, const struct preload_record *record, uint32_t *ret_active)
+{
+	struct preload *same = NULL;
+
+	*ret_active = 0;
+	list_for_each (node, &p->all) {
+		struct preload *job = list_entry(node, struct preload, link);
+
+		if (preload_ended(job->record.state))
+			continue;
+		++*ret_active;
+		if (strcmp(job->record.target, record->target) == 0 &&
+			same_paths(&job->record, record) &&
+			job->record.bandwidth == record->bandwidth)
+			same = job;
+	}
+	return same;
+}
+
+static json_t *json_of_locked(const struct preload *job, bool failures)
+{
+	uint64_t now = clock_mono_ns();
+	const struct preload_record *record = &job->record;
+	uint64_t left = record->bytes - min(record->bytes, record->bytes_done);
+	bool runs = record->state == PRELOAD_RUNNING;
+	json_t *json = preload_record_json(record);
+
+	if (!json)
+		return NULL;
+	if (!failures)
+		(void)json_object_del(json, "failures"); /* there may be none */
+	if (json_object_set_new(json, "rate",
+		    json_integer(runs ? (json_int_t)preload_rate_get(&job->rate, now) : 0)) == 0 &&
+		json_object_set_new(json, "eta_s",
+			json_integer(runs ? preload_rate_eta(&job->rate, now, left) : -1)) == 0)
+		return json;
+	json_decref(json);
+	return NULL;
+}
+
+/* Its place in the list and in the store: under `writing`. Takes `job`. */
+static int add(struct preloads *p, struct preload *job, struct err *e)
+{
+	_cleanup_(buf_release) struct buf value = BUF_INIT(STORE_VALUE_BYTES);
+	struct preload *oldest;
+	int r;
+
+	pthread_mutex_lock(&p->lock);
+	job->record.id = p->next_id++;
+	oldest = take_oldest_locked(p);
+	pthread_mutex_unlock(&p->lock);
+	job->record.created = now_s();
+	r = preload_record_encode(&job->record, &value);
+	if (r == 0)
+		r = write_record(p, job->record.id, &value);
+	if (r == 0 && oldest)
+		(void)write_record(p, oldest->record.id, NULL); /* else it is there once more */
+	if (oldest)
+		preload_free(oldest);
+	if (r < 0) {
+		preload_free(job);
+		return err_set(e, r, "the preload cannot be stored: %s", err_str(r));
+	}
+	pthread_mutex_lock(&p->lock);
+	list_push_back(&p->all, &job->link);
+	p->n++;
+	pthread_mutex_unlock(&p->lock);
+	return 0;
+}
+
+/* The job that does the same, or a new one in the place of `fresh`, which is taken. */
+static int join_or_add(struct preloads *p, struct preload *fresh, uint64_t *ret_id,
+	bool *ret_joined, struct err *e)
+{
+	struct preload *same;
+	uint32_t active;
+	int r = 0;
+
+	pthread_mutex_lock(&p->writing);
+	pthread_mutex_lock(&p->lock);
+	same = find_same_locked(p, &fresh->record, &active);
+	*ret_joined = same != NULL;
+	*ret_id = same ? same->record.id : p->next_id;
+	pthread_mutex_unlock(&p->lock);
+	if (same || active >= PRELOAD_ACTIVE_MAX)
+		preload_free(fresh);
+	if (!same && active >= PRELOAD_ACTIVE_MAX)
+		r = err_set(e, -EBUSY,
+			"%u preloads are under way, the most there may be: wait for one, or cancel "
+			"one",
+			active);
+	else if (!same)
+		r = add(p, fresh, e);
+	pthread_mutex_unlock(&p->writing);
+	return r;
+}
+
+/* What a new job waits for begins. */
+static int start(struct preloads *p, uint64_t id, struct err *e)
+{
+	struct preload_record record = { 0 };
+	struct preload *job;
+	int r = 0;
+
+	pthread_mutex_lock(&p->lock);
+	job = preload_find_locked(p, id);
+	if (job && job->record.state == PRELOAD_LISTING) {
+		record.id = id;
+		record.refresh = job->record.refresh;
+		record.state = PRELOAD_LISTING;
+		r = ufs_config_copy(&job->record.config, &record.config);
+	}
+	pthread_mutex_unlock(&p->lock);
+	if (r == 0 && record.state == PRELOAD_LISTING && record.id)
+		r = open_source(p, &record);
+	else if (r == 0)
+		preload_wake(p);
+	ufs_config_release(&record.config);
+	if (r == 0)
+		return 0;
+	pthread_mutex_lock(&p->writing);
+	(void)preload_set_state(p, id, PRELOAD_FAILED, err_str(r)); /* the caller is told, too */
+	pthread_mutex_unlock(&p->writing);
+	return err_set(e, r, "the master cannot open the source now: %s", err_str(r));
+}
+
+/* A volume that is named must be one that the master has. */
+static int check_volume(struct preloads *p, struct preload_record *record, struct err *e)
+{
+	struct record_generation g;
+
+	if (record->state != PRELOAD_WAITING)
+		return 0;
+	if (source_set_generation(p->config.sources, &record->volume, 0, &g) < 0)
+		return err_set(
+			e, -ENOENT, "this master has no objects of the volume %s", record->target);
+	record->lineage = g.id.lineage;
+	record->generation = g.id.generation;
+	record->files = record->n_paths ? 0 : g.files;
+	record->bytes = record->n_paths ? 0 : g.bytes;
+	return 0;
+}
+
+int preloads_create(
+	struct preloads *p, const json_t *body, json_t **ret_json, bool *ret_joined, struct err *e)
+{
+	struct preload *fresh = calloc(1, sizeof(*fresh));
+	uint64_t id;
+	int r;
+
+	if (!fresh)
+		return err_set(e, -ENOMEM, "out of memory");
+	list_init(&fresh->link);
+	fresh->rate = PRELOAD_RATE_INIT;
+	r = preload_apply(&fresh->record, body, p->config.datasets, e);
+	if (r == 0)
+		r = check_volume(p, &fresh->record, e);
+	if (r < 0) {
+		preload_free(fresh);
+		return r;
+	}
+	r = join_or_add(p, fresh, &id, ret_joined, e);
+	if (r == 0 && !*ret_joined)
+		r = start(p, id, e);
+	return r == 0 ? preloads_json(p, id, ret_json, e) : r;
+}
+
+int preloads_cancel(struct preloads *p, uint64_t id, json_t **ret_json, struct err *e)
+{
+	int r;
+
+	pthread_mutex_lock(&p->writing);
+	r = preload_set_state(p, id, PRELOAD_CANCELLED, "cancelled: what is cached stays");
+	pthread_mutex_unlock(&p->writing);
+	if (r == -EEXIST)
+		return err_set(e, r, "preload %" PRIu64 " has ended already", id);
+	if (r == -ENOENT)
+		return err_set(e, r,
+			"there is no preload %" PRIu64 ": cachectl preload list shows which there "
+			"are",
+			id);
+	if (r < 0)
+		return err_set(e, r, "the preload's end cannot be stored: %s", err_str(r));
+	return preloads_json(p, id, ret_json, e);
+}
+
+/* ---- telling --------------------------------------------------------------------------------- */
+
+static json_t *all_json_locked(struct preloads *p)
+{
+	json_t *list = json_array();
+
+	for (struct list *node = p->all.prev; node != &p->all; node = node->prev)
+		if (json_array_append_new(list,
+			    json_of_locked(list_entry(node, struct preload, link), false)) != 0) {
+			json_decref(list);
+			return NULL;
+		}
+	return json_pack("{s:o}", "preloads", list);
+}
+
+int preloads_json(struct preloads *p, uint64_t id, json_t **ret_json, struct err *e)
+{
+	struct preload *job = NULL;
+	json_t *json = NULL;
+
+	pthread_mutex_lock(&p->lock);
+	if (id)
+		job = preload_find_locked(p, id);
+	if (job)
+		json = json_of_locked(job, true);
+	else if (!id)
+		json = all_json_locked(p);
+	pthread_mutex_unlock(&p->lock);
+	if (id && !job)
+		return err_set(e, -ENOENT,
+			"there is no preload %" PRIu64 ": cachectl preload list shows which there "
+			"are",
+			id);
+	*ret_json = json;
+	return json ? 0 : err_set(e, -ENOMEM, "out of memory");
+}
+
+/* ---- the set --------------------------------------------------------------------------------- */
+
+static int load_one(void *arg, const char *key, const void *value, size_t len)
+{
+	struct preloads *p = arg;
+	struct preload *job = calloc(1, sizeof(*job));
+	int r;
+
+	if (!job)
+		return -ENOMEM;
+	list_init(&job->link);
+	job->rate = PRELOAD_RATE_INIT;
+	r = preload_record_decode(value, len, &job->record);
+	if (r < 0) {
+		log_error("record not understood", "key=%s cause=%s", key, err_name(r));
+		free(job);
+		return r;
+	}
+	job->fetched_before = job->record.bytes_fetched;
+	list_push_back(&p->all, &job->link);
+	p->n++;
+	p->next_id = max(p->next_id, job->record.id + 1);
+	return 0;
+}
+
+static int load(struct preloads *p, struct err *e)
+{
+	struct store *store = p->config.store;
+	int r = store->ops->scan(store, "preload/", load_one, p);
+
+	if (r < 0)
+		return err_set(e, r, "the master's store has a preload that is not understood: %s",
+			err_str(r));
+	list_for_each (node, &p->all) {
+		const struct preload *job = list_entry(node, struct preload, link);
+
+		if (job->record.state == PRELOAD_LISTING && r == 0)
+			r = open_source(p, &job->record);
+	}
+	return r < 0 ? err_set(e, r, "no memory for what is to be preloaded") : 0;
+}
+
+int preloads_new(
+	const struct preloads_config *config, struct preloads **ret_preloads, struct err *e)
+{
+	struct preloads *p = calloc(1, sizeof(*p));
+	int r;
+
+	if (!p)
+		return err_set(e, -ENOMEM, "out of memory");
+	p->config = *config;
+	p->next_id = 1;
+	list_init(&p->all);
+	list_init(&p->parked);
+	pthread_mutex_init(&p->writing, NULL);
+	pthread_mutex_init(&p->lock, NULL);
+	r = load(p, e);
+	*ret_preloads = p; /* the caller's also when something was begun */
+	return r;
+}
+
+void preloads_free(struct preloads *p)
+{
+	struct list *node;
+
+	if (!p)
+		return;
+	while ((node = list_pop_front(&p->all)) != NULL)
+		preload_free(list_entry(node, struct preload, link));
+	pthread_mutex_destroy(&p->lock);
+	pthread_mutex_destroy(&p->writing);
+	free(p);
+}

@@ -1,0 +1,111 @@
+/*
+ * Preloads: jobs that bring a source, or parts of it, into the workers' tiers
+ * (docs/decisions/preload.md). The master keeps them durably, opens their source, hands them to the
+ * worker that asks, and takes down how far it is. States and bounds are in proto/preload.h.
+ *
+ *	POST   /v1/preloads		{"url" and how to reach it, or "dataset", or "volume";
+ *					"paths", "bandwidth"}: a job, or the one that does it already
+ *	GET    /v1/preloads[/ID]	how far they are
+ *	DELETE /v1/preloads/ID		cancels it; what is cached stays
+ *
+ * Outcomes are durable before anybody hears of them; how far a job is only now and then, as its
+ * worker says it again.
+ *
+ * Threads: any but a loop's, unless stated; they block on the store.
+ */
+#pragma once
+
+#include "admin/admin.h"
+#include "base/pool.h"
+#include "master/preload_rate.h"
+#include "master/source.h"
+#include "net/net.h"
+#include "proto/preload.h"
+
+struct dataset_set;
+
+/* What is kept of a job. */
+struct preload_record {
+	uint64_t id;
+	enum preload_state state;
+	char *target;             /* as it was asked for: URL, dataset, volume; owned */
+	struct ufs_config config; /* while LISTING: what is to be opened; owned */
+	bool refresh;             /* likewise: it is listed again */
+	struct volume_id volume;  /* from WAITING on */
+	uint64_t lineage;
+	uint64_t generation;            /* that is loaded */
+	char *paths[PRELOAD_PATHS_MAX]; /* globs; owned */
+	uint32_t n_paths;
+	uint64_t bandwidth; /* bytes a second; 0: no bound */
+	int64_t created;    /* seconds since 1970; 0: not yet */
+	int64_t started;
+	int64_t ended;
+	uint64_t files;
+	uint64_t files_done;
+	uint64_t files_failed;
+	uint64_t bytes;
+	uint64_t bytes_done;
+	uint64_t bytes_fetched; /* over all starts of the worker */
+	json_t *failures;       /* [{"key", "reason"}], the first ones; owned; NULL: none */
+	char reason[PRELOAD_REASON_BYTES];
+};
+
+/* ---- preload_record.c ------------------------------------------------------------------------ */
+
+void preload_record_release(struct preload_record *record);
+void preload_record_key(uint64_t id, char out[RECORD_KEY_BYTES]);
+/* What people see of it: a new reference; NULL without memory. */
+json_t *preload_record_json(const struct preload_record *record);
+int preload_record_encode(const struct preload_record *record, struct buf *out) __must_check;
+/* As record_source_decode(). What a newer version added is passed over. */
+int preload_record_decode(
+	const void *data, size_t len, struct preload_record *ret_record) __must_check;
+
+/* ---- preload_spec.c -------------------------------------------------------------------------- */
+
+/* What a request's body says, for a new record, which is the caller's to release also on failure;
+ * -EINVAL with a line that names the member. `datasets` may be NULL. */
+int preload_apply(struct preload_record *record, const json_t *body, struct dataset_set *datasets,
+	struct err *e) __must_check;
+
+/* ---- preload.c ------------------------------------------------------------------------------- */
+
+struct preloads;
+
+struct preloads_config {
+	struct store *store; /* borrowed, as the following */
+	struct source_set *sources;
+	struct dataset_set *datasets; /* NULL: there are none */
+	struct pool *pool;            /* where sources are opened */
+};
+
+/* Loads what the store knows, and goes on with it. */
+int preloads_new(const struct preloads_config *config, struct preloads **ret_preloads,
+	struct err *e) __must_check;
+/* After the server's and the pool's end. NULL is allowed. */
+void preloads_free(struct preloads *p);
+
+/* A job, or that which does the same already (*ret_joined). -EBUSY: too many are under way. */
+int preloads_create(struct preloads *p, const json_t *body, json_t **ret_json, bool *ret_joined,
+	struct err *e) __must_check;
+/* -ENOENT; -EEXIST: it has ended. */
+int preloads_cancel(struct preloads *p, uint64_t id, json_t **ret_json, struct err *e) __must_check;
+/* One, or with 0 all: {"preloads": [...]}, newest first, without their failures. -ENOENT. */
+int preloads_json(struct preloads *p, uint64_t id, json_t **ret_json, struct err *e) __must_check;
+
+/* A worker's PRELOAD: takes down what it says; answered now, or once there is a job. The request's
+ * `link` is initialised. */
+void preloads_answer(struct preloads *p, struct rpc_request *request);
+/* Nobody waits for that request any more. On the loop. */
+void preloads_cancelled(struct preloads *p, struct rpc_request *request);
+
+/* ---- preload_api.c: the routes' handlers; `arg` of each is a struct service ------------------ */
+
+int preload_api_list(
+	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e);
+int preload_api_get(
+	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e);
+int preload_api_create(
+	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e);
+int preload_api_cancel(
+	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e);

@@ -1,0 +1,73 @@
+/* The routes of preloads. See preload.h. */
+#include "base/cleanup.h"
+#include "master/service.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* 0: not a number. */
+static uint64_t id_of(const struct admin_request *request)
+{
+	const char *text = request->param(request, "id");
+	char *end;
+	uint64_t id;
+
+	if (!text || strspn(text, "0123456789") != strlen(text) || strlen(text) > 18)
+		return 0;
+	id = strtoull(text, &end, 10);
+	return *end ? 0 : id;
+}
+
+static int no_such(struct err *e, const struct admin_request *request)
+{
+	const char *text = request->param(request, "id");
+
+	return err_set(e, -ENOENT,
+		"there is no preload '%.32s': cachectl preload list shows which there are",
+		text ? text : "");
+}
+
+int preload_api_list(
+	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
+{
+	const struct service *service = arg;
+
+	(void)request;
+	return preloads_json(service->preloads, 0, ret_json, e);
+}
+
+int preload_api_get(
+	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
+{
+	const struct service *service = arg;
+	uint64_t id = id_of(request);
+
+	return id ? preloads_json(service->preloads, id, ret_json, e) : no_such(e, request);
+}
+
+int preload_api_create(
+	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
+{
+	const struct service *service = arg;
+	json_t *json = NULL;
+	bool joined = false;
+	int r = preloads_create(service->preloads, request->body, &json, &joined, e);
+
+	if (r < 0)
+		return r;
+	if (json_object_set_new(json, "joined", json_boolean(joined)) != 0) {
+		json_decref(json);
+		return err_set(e, -ENOMEM, "out of memory");
+	}
+	*ret_json = json;
+	return 0;
+}
+
+int preload_api_cancel(
+	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
+{
+	const struct service *service = arg;
+	uint64_t id = id_of(request);
+
+	return id ? preloads_cancel(service->preloads, id, ret_json, e) : no_such(e, request);
+}

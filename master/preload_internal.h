@@ -1,0 +1,42 @@
+/* The parts of preloads; see preload.h. */
+#pragma once
+
+#include <pthread.h>
+#include "master/preload.h"
+
+struct preload {
+	struct list link; /* preloads.all, oldest first; never removed while it has not ended */
+	struct preload_record record;
+	uint64_t fetched_before; /* bytes of earlier starts of the worker */
+	uint64_t fetched_now;    /* of this one */
+	struct preload_rate rate;
+	uint64_t stored_ns; /* monotonic: its record was written last */
+};
+
+struct preloads {
+	struct preloads_config config;
+	/* Held over a write to the store, so that they are written in the order of what happened;
+	 * before `lock`. */
+	pthread_mutex_t writing;
+	pthread_mutex_t lock;
+	struct list all;
+	uint32_t n;
+	uint64_t next_id;
+	struct list parked; /* requests of workers that wait for a job */
+};
+
+struct preload *preload_find_locked(struct preloads *p, uint64_t id);
+/* A worker has something to do. */
+static inline bool preload_is_active(const struct preload *job)
+{
+	return job->record.state == PRELOAD_WAITING || job->record.state == PRELOAD_RUNNING;
+}
+/*
+ * Takes the job to `next` with that reason, once the store has it: under `writing`, without the
+ * lock. -ENOENT; -EEXIST: it has ended; what the store says: nothing changed.
+ */
+int preload_set_state(struct preloads *p, uint64_t id, enum preload_state next, const char *reason);
+/* How far it is, into the store; under `writing`, without the lock. */
+void preload_store_progress(struct preloads *p, uint64_t id);
+/* Tells the workers that are parked of the jobs there are. Without the lock. */
+void preload_wake(struct preloads *p);

@@ -1,0 +1,212 @@
+/* A preload's record as JSON. See preload.h. */
+#include "base/cleanup.h"
+#include "base/hash.h"
+#include "master/preload.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#define PRELOAD_FORMAT 1
+
+static void json_free_p(json_t **json)
+{
+	json_decref(*json);
+}
+
+void preload_record_release(struct preload_record *record)
+{
+	ufs_config_release(&record->config);
+	free(TAKE(record->target));
+	for (uint32_t i = 0; i < record->n_paths; i++)
+		free(record->paths[i]);
+	record->n_paths = 0;
+	json_decref(TAKE(record->failures));
+}
+
+void preload_record_key(uint64_t id, char out[RECORD_KEY_BYTES])
+{
+	(void)snprintf(out, RECORD_KEY_BYTES, "preload/%020" PRIu64, id); /* always fits */
+}
+
+static json_t *paths_json(const struct preload_record *record)
+{
+	json_t *all = json_array();
+
+	for (uint32_t i = 0; i < record->n_paths; i++)
+		if (json_array_append_new(all, json_string(record->paths[i])) != 0) {
+			json_decref(all);
+			return NULL;
+		}
+	return all;
+}
+
+json_t *preload_record_json(const struct preload_record *r)
+{
+	uint64_t failures = admin_json_failures();
+	char volume[2 * VOLUME_ID_LEN + 1];
+	json_t *json;
+
+	hash_hex(r->volume.bytes, VOLUME_ID_LEN, volume);
+	json = json_pack("{s:I, s:s, s:s, s:s, s:o, s:I, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, "
+			 "s:I, s:I, s:I, s:s, s:O*}",
+		"id", (json_int_t)r->id, "state", preload_state_name(r->state), "target", r->target,
+		"volume", volume, "lineage", json_sprintf("%016" PRIx64, r->lineage), "generation",
+		(json_int_t)r->generation, "paths", paths_json(r), "bandwidth",
+		(json_int_t)r->bandwidth, "created", (json_int_t)r->created, "started",
+		(json_int_t)r->started, "ended", (json_int_t)r->ended, "files",
+		(json_int_t)r->files, "files_done", (json_int_t)r->files_done, "files_failed",
+		(json_int_t)r->files_failed, "bytes", (json_int_t)r->bytes, "bytes_done",
+		(json_int_t)r->bytes_done, "bytes_fetched", (json_int_t)r->bytes_fetched, "reason",
+		r->reason, "failures", r->failures);
+	if (admin_json_failures() == failures)
+		return json;
+	json_decref(json);
+	return NULL;
+}
+
+int preload_record_encode(const struct preload_record *record, struct buf *out)
+{
+	_cleanup_(json_free_p) json_t *json = preload_record_json(record);
+	_cleanup_free_ char *text = NULL;
+
+	if (!json || json_object_set_new(json, "format", json_integer(PRELOAD_FORMAT)) != 0)
+		return -ENOMEM;
+	if (record->state == PRELOAD_LISTING &&
+		(json_object_set_new(json, "refresh", json_boolean(record->refresh)) != 0 ||
+			json_object_set_new(json, "config", record_config_json(&record->config)) !=
+				0))
+		return -ENOMEM;
+	text = admin_json_text(json, JSON_COMPACT | JSON_SORT_KEYS);
+	return text ? buf_puts(out, text) : -ENOMEM;
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+static int get_u64(const json_t *json, const char *name, uint64_t *ret)
+{
+	const json_t *value = json_object_get(json, name);
+
+	if (!json_is_integer(value) || json_integer_value(value) < 0)
+		return -EBADMSG;
+	*ret = (uint64_t)json_integer_value(value);
+	return 0;
+}
+
+static int get_time(const json_t *json, const char *name, int64_t *ret)
+{
+	uint64_t seconds;
+	int r = get_u64(json, name, &seconds);
+
+	if (r == 0)
+		*ret = (int64_t)seconds;
+	return r;
+}
+
+static int get_state(const json_t *json, enum preload_state *ret)
+{
+	const char *name = json_string_value(json_object_get(json, "state"));
+
+	for (int i = 0; name && i < PRELOAD_STATES; i++) {
+		if (strcmp(name, preload_state_name((enum preload_state)i)) != 0)
+			continue;
+		*ret = (enum preload_state)i;
+		return 0;
+	}
+	return -EBADMSG;
+}
+
+static int get_paths(const json_t *json, struct preload_record *record)
+{
+	const json_t *paths = json_object_get(json, "paths");
+
+	if (json_array_size(paths) > PRELOAD_PATHS_MAX)
+		return -EBADMSG;
+	for (size_t i = 0; i < json_array_size(paths); i++) {
+		const char *path = json_string_value(json_array_get(paths, i));
+
+		if (!path)
+			return -EBADMSG;
+		record->paths[record->n_paths] = strdup(path);
+		if (!record->paths[record->n_paths])
+			return -ENOMEM;
+		record->n_paths++;
+	}
+	return 0;
+}
+
+static int get_numbers(const json_t *json, struct preload_record *r)
+{
+	bool bad = get_u64(json, "id", &r->id) < 0 || r->id == 0 ||
+		   get_u64(json, "generation", &r->generation) < 0 ||
+		   get_u64(json, "bandwidth", &r->bandwidth) < 0 ||
+		   get_time(json, "created", &r->created) < 0 ||
+		   get_time(json, "started", &r->started) < 0 ||
+		   get_time(json, "ended", &r->ended) < 0 ||
+		   get_u64(json, "files", &r->files) < 0 ||
+		   get_u64(json, "files_done", &r->files_done) < 0 ||
+		   get_u64(json, "files_failed", &r->files_failed) < 0 ||
+		   get_u64(json, "bytes", &r->bytes) < 0 ||
+		   get_u64(json, "bytes_done", &r->bytes_done) < 0 ||
+		   get_u64(json, "bytes_fetched", &r->bytes_fetched) < 0;
+
+	return bad ? -EBADMSG : 0;
+}
+
+static int get_ids(const json_t *json, struct preload_record *r)
+{
+	const char *volume = json_string_value(json_object_get(json, "volume"));
+	const char *lineage = json_string_value(json_object_get(json, "lineage"));
+	uint8_t bytes[8];
+
+	if (!volume || hash_unhex(volume, r->volume.bytes, VOLUME_ID_LEN) < 0 || !lineage ||
+		hash_unhex(lineage, bytes, sizeof(bytes)) < 0)
+		return -EBADMSG;
+	for (size_t i = 0; i < sizeof(bytes); i++)
+		r->lineage = r->lineage << 8 | bytes[i];
+	return 0;
+}
+
+static int get_texts(const json_t *json, struct preload_record *r)
+{
+	const char *target = json_string_value(json_object_get(json, "target"));
+	const char *reason = json_string_value(json_object_get(json, "reason"));
+
+	if (!target || !reason)
+		return -EBADMSG;
+	(void)snprintf(r->reason, sizeof(r->reason), "%s", reason); /* cut: for people */
+	r->target = strdup(target);
+	return r->target ? 0 : -ENOMEM;
+}
+
+static int get_all(const json_t *json, struct preload_record *r)
+{
+	json_int_t format = json_integer_value(json_object_get(json, "format"));
+	int e;
+
+	if (format != PRELOAD_FORMAT)
+		return format > PRELOAD_FORMAT ? -EPROTONOSUPPORT : -EBADMSG;
+	if ((e = get_state(json, &r->state)) < 0 || (e = get_numbers(json, r)) < 0 ||
+		(e = get_ids(json, r)) < 0 || (e = get_texts(json, r)) < 0 ||
+		(e = get_paths(json, r)) < 0)
+		return e;
+	r->failures = json_incref(json_object_get(json, "failures"));
+	if (r->state != PRELOAD_LISTING)
+		return 0;
+	r->refresh = json_is_true(json_object_get(json, "refresh"));
+	return record_config_decode(json_object_get(json, "config"), &r->config);
+}
+
+int preload_record_decode(const void *data, size_t len, struct preload_record *ret_record)
+{
+	_cleanup_(json_free_p) json_t *json = NULL;
+	struct preload_record record = { 0 };
+	int r = admin_json_parse(data, len, JSON_REJECT_DUPLICATES, &json, NULL);
+
+	if (r == 0)
+		r = get_all(json, &record);
+	if (r < 0)
+		preload_record_release(&record);
+	else
+		*ret_record = record;
+	return r;
+}

@@ -1,0 +1,225 @@
+/* What workers say of preloads and are told. See preload.h. */
+#include "base/cleanup.h"
+#include "base/log.h"
+#include "master/preload_internal.h"
+#include "proto/granary.pb-c.h"
+
+#include <string.h>
+
+#define STORE_NS (10 * CLOCK_SECOND) /* how far a job is, into the store */
+
+/* ---- answers --------------------------------------------------------------------------------- */
+
+static void job_message(
+	const struct preload *job, const struct record_generation *newest, Granary__PreloadJob *m)
+{
+	granary__preload_job__init(m);
+	m->has_id = m->has_volume = m->has_lineage = m->has_generation = m->has_bandwidth = true;
+	m->id = job->record.id;
+	m->volume = (ProtobufCBinaryData){ VOLUME_ID_LEN,
+		(uint8_t *)(uintptr_t)job->record.volume.bytes };
+	m->lineage = newest->id.lineage;
+	m->generation = newest->id.generation;
+	m->n_paths = job->record.n_paths;
+	m->paths = (char **)(uintptr_t)job->record.paths;
+	m->bandwidth = job->record.bandwidth;
+}
+
+/* The jobs there are for a worker, packed, to be freed; NULL without memory. */
+static uint8_t *pack_jobs_locked(struct preloads *p, size_t *ret_len)
+{
+	Granary__PreloadJob jobs[PRELOAD_ACTIVE_MAX];
+	Granary__PreloadJob *all[PRELOAD_ACTIVE_MAX];
+	Granary__PreloadJobs m = GRANARY__PRELOAD_JOBS__INIT;
+	uint8_t *packed;
+
+	m.jobs = all;
+	list_for_each (node, &p->all) {
+		const struct preload *job = list_entry(node, struct preload, link);
+		struct record_generation newest;
+
+		if (!preload_is_active(job) || m.n_jobs == PRELOAD_ACTIVE_MAX ||
+			source_set_generation(p->config.sources, &job->record.volume, 0, &newest) <
+				0)
+			continue;
+		job_message(job, &newest, &jobs[m.n_jobs]);
+		all[m.n_jobs] = &jobs[m.n_jobs];
+		m.n_jobs++;
+	}
+	*ret_len = granary__preload_jobs__get_packed_size(&m);
+	packed = malloc(*ret_len + 1);
+	if (packed)
+		(void)granary__preload_jobs__pack(&m, packed); /* the size is known */
+	return packed;
+}
+
+static void reply_jobs(struct preloads *p, struct rpc_request *request)
+{
+	struct net_payload payload = NET_PAYLOAD_NONE;
+	uint8_t *packed;
+	size_t len;
+
+	pthread_mutex_lock(&p->lock);
+	packed = pack_jobs_locked(p, &len);
+	pthread_mutex_unlock(&p->lock);
+	if (packed) {
+		payload.parts[0].data = packed;
+		payload.parts[0].len = len;
+		payload.n = 1;
+		payload.release = free;
+		payload.arg = packed;
+	}
+	rpc_reply(request, packed ? 0 : -ENOMEM, NULL, payload);
+}
+
+void preload_wake(struct preloads *p)
+{
+	struct list ready = LIST_INIT(ready);
+	struct list *node;
+
+	pthread_mutex_lock(&p->lock);
+	list_splice_back(&ready, &p->parked);
+	pthread_mutex_unlock(&p->lock);
+	for (;;) {
+		pthread_mutex_lock(&p->lock); /* one of them may be cancelled meanwhile */
+		node = list_pop_front(&ready);
+		pthread_mutex_unlock(&p->lock);
+		if (!node)
+			return;
+		reply_jobs(p, list_entry(node, struct rpc_request, link));
+	}
+}
+
+/* True: it is answered once there is a job, or its worker is gone. */
+static bool park(struct preloads *p, struct rpc_request *request)
+{
+	bool active = false;
+
+	pthread_mutex_lock(&p->lock);
+	list_for_each (node, &p->all)
+		active |= preload_is_active(list_entry(node, struct preload, link));
+	if (!active && !atomic_load(&request->cancelled)) {
+		list_push_back(&p->parked, &request->link);
+		pthread_mutex_unlock(&p->lock);
+		return true;
+	}
+	pthread_mutex_unlock(&p->lock);
+	return false;
+}
+
+void preloads_cancelled(struct preloads *p, struct rpc_request *request)
+{
+	bool mine;
+
+	pthread_mutex_lock(&p->lock);
+	mine = !list_empty(&request->link);
+	list_remove(&request->link);
+	pthread_mutex_unlock(&p->lock);
+	if (mine)
+		rpc_reply(request, -ECANCELED, NULL, NET_PAYLOAD_NONE);
+}
+
+/* ---- reports --------------------------------------------------------------------------------- */
+
+static json_t *failure_json(const Granary__PreloadFailure *m)
+{
+	json_t *key = json_stringn((const char *)m->key.data, m->key.len);
+	json_t *reason = json_string(m->reason ? m->reason : "");
+
+	if (!key) /* not UTF-8 */
+		key = json_string("?");
+	if (!reason)
+		reason = json_string("?");
+	return json_pack("{s:o, s:o}", "key", key, "reason", reason);
+}
+
+/* Those that are new; without memory they are taken from the next report. */
+static void take_failures_locked(struct preload *job, const Granary__PreloadReport *m)
+{
+	if (m->n_failures == json_array_size(job->record.failures))
+		return;
+	json_decref(job->record.failures);
+	job->record.failures = json_array();
+	for (size_t i = 0; i < m->n_failures && i < PRELOAD_FAILURES_MAX; i++)
+		(void)json_array_append_new(/* as above */
+			job->record.failures, failure_json(m->failures[i]));
+}
+
+static void take_report_locked(struct preload *job, const Granary__PreloadReport *m)
+{
+	struct preload_record *record = &job->record;
+
+	if (m->bytes_fetched < job->fetched_now) /* another start of the worker */
+		job->fetched_before += job->fetched_now;
+	job->fetched_now = m->bytes_fetched;
+	record->bytes_fetched = job->fetched_before + job->fetched_now;
+	preload_rate_add(&job->rate, clock_mono_ns(), m->bytes_fetched);
+	if (m->generation) { /* its source is open */
+		record->lineage = m->lineage;
+		record->generation = m->generation;
+	}
+	if (m->files) {
+		record->files = m->files;
+		record->bytes = m->bytes;
+	}
+	record->files_done = m->files_done;
+	record->files_failed = m->files_failed;
+	record->bytes_done = m->bytes_done;
+	take_failures_locked(job, m);
+	if (m->state == PRELOAD_RUNNING)
+		(void)snprintf(record->reason, sizeof(record->reason), "%s",
+			m->reason ? m->reason : ""); /* cut: for people */
+}
+
+/* Under `writing`. */
+static void take_report(struct preloads *p, const Granary__PreloadReport *m)
+{
+	enum preload_state now = PRELOAD_CANCELLED;
+	enum preload_state next = (enum preload_state)m->state;
+	uint64_t stored_ns = 0;
+	struct preload *job;
+	int r = 0;
+
+	pthread_mutex_lock(&p->lock);
+	job = preload_find_locked(p, m->id);
+	if (job && preload_is_active(job)) {
+		now = job->record.state;
+		stored_ns = job->stored_ns;
+		take_report_locked(job, m);
+	}
+	pthread_mutex_unlock(&p->lock);
+	if (preload_ended(now))
+		return; /* it hears of that by its absence from the answer */
+	if (next == PRELOAD_COMPLETE || next == PRELOAD_FAILED || next == PRELOAD_INCOMPLETE)
+		r = preload_set_state(p, m->id, next, m->reason ? m->reason : "");
+	else if (now == PRELOAD_WAITING)
+		r = preload_set_state(p, m->id, PRELOAD_RUNNING, NULL);
+	else if (clock_mono_ns() - stored_ns >= STORE_NS)
+		preload_store_progress(p, m->id);
+	if (r < 0 && r != -EEXIST)
+		LOG_LIMITED(LOG_WARN, "a preload's state was not stored",
+			"error=%s next=\"its worker says it again\"", err_name(r));
+}
+
+void preloads_answer(struct preloads *p, struct rpc_request *request)
+{
+	Granary__PreloadReports *m =
+		granary__preload_reports__unpack(NULL, request->frame.payload, request->payload);
+	struct err e = ERR_INIT;
+	bool parks;
+
+	if (!m) {
+		(void)err_set(&e, -EBADMSG,
+			"the request does not decode: do versions differ?"); /* its code */
+		rpc_reply_err(request, e.code, &e);
+		return;
+	}
+	pthread_mutex_lock(&p->writing);
+	for (size_t i = 0; i < m->n_jobs; i++)
+		take_report(p, m->jobs[i]);
+	pthread_mutex_unlock(&p->writing);
+	parks = m->n_jobs == 0;
+	granary__preload_reports__free_unpacked(m, NULL);
+	if (!parks || !park(p, request))
+		reply_jobs(p, request);
+}

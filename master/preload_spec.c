@@ -1,0 +1,158 @@
+/* What a request for a preload says, checked. See preload.h. */
+#include "base/cleanup.h"
+#include "base/glob.h"
+#include "base/hash.h"
+#include "master/dataset.h"
+#include "master/preload.h"
+
+#include <string.h>
+
+static const char *const known[] = { "url", "dataset", "volume", "refresh", "paths", "bandwidth",
+	"endpoint", "region", "profile", "credentials", "ca_file", "path_style", "anonymous",
+	"requester_pays", "versions" };
+
+static int check_members(const json_t *body, struct err *e)
+{
+	const char *name;
+	const json_t *value;
+
+	json_object_foreach ((json_t *)(uintptr_t)body, name, value) {
+		bool found = false;
+
+		for (size_t i = 0; i < ARRAY_SIZE(known); i++)
+			found |= strcmp(name, known[i]) == 0;
+		if (!found)
+			return err_set(e, -EINVAL,
+				"a preload has no member '%.64s': see the description of the API",
+				name);
+	}
+	return 0;
+}
+
+static int take_text(const json_t *body, const char *name, char **ret, struct err *e)
+{
+	const json_t *value = json_object_get(body, name);
+	const char *text = json_string_value(value);
+
+	if (!value)
+		return 0;
+	if (!text || !*text || strlen(text) > LIMIT_URL_BYTES ||
+		strlen(text) != json_string_length(value))
+		return err_set(
+			e, -EINVAL, "'%s' wants a text of 1 to %u bytes", name, LIMIT_URL_BYTES);
+	*ret = strdup(text);
+	return *ret ? 0 : err_set(e, -ENOMEM, "out of memory");
+}
+
+static int take_config(
+	struct preload_record *record, const char *url, const json_t *body, struct err *e)
+{
+	struct ufs_config *c = &record->config;
+	int r = ufs_config_parse(url, c, e);
+
+	if (r < 0)
+		return r;
+	c->path_style = json_is_true(json_object_get(body, "path_style"));
+	c->anonymous = json_is_true(json_object_get(body, "anonymous"));
+	c->requester_pays = json_is_true(json_object_get(body, "requester_pays"));
+	if ((r = take_text(body, "endpoint", &c->endpoint, e)) < 0 ||
+		(r = take_text(body, "region", &c->region, e)) < 0 ||
+		(r = take_text(body, "profile", &c->profile, e)) < 0 ||
+		(r = take_text(body, "credentials", &c->credentials, e)) < 0 ||
+		(r = take_text(body, "ca_file", &c->ca_file, e)) < 0)
+		return r;
+	if (c->credentials && (r = ufs_credentials_check(c->credentials, e)) < 0)
+		return r;
+	return ufs_versions_parse(
+		json_string_value(json_object_get(body, "versions")), &c->versions, e);
+}
+
+static int take_dataset(struct preload_record *record, const char *name,
+	struct dataset_set *datasets, struct err *e)
+{
+	struct dataset found = { 0 };
+	int r;
+
+	if (!datasets)
+		return err_set(e, -ENOENT, "there is no dataset '%.80s'", name);
+	r = dataset_set_find(datasets, name, &found, e);
+	if (r < 0)
+		return r;
+	if (found.n_mounts != 1)
+		r = err_set(e, -EOPNOTSUPP, "the dataset '%s' has no source, or several", name);
+	else if (ufs_config_copy(&found.mounts[0].config, &record->config) < 0)
+		r = err_set(e, -ENOMEM, "out of memory");
+	dataset_release(&found);
+	return r;
+}
+
+static int take_target(struct preload_record *record, const json_t *body,
+	struct dataset_set *datasets, struct err *e)
+{
+	const char *url = json_string_value(json_object_get(body, "url"));
+	const char *dataset = json_string_value(json_object_get(body, "dataset"));
+	const char *volume = json_string_value(json_object_get(body, "volume"));
+	const char *target = url ? url : dataset ? dataset : volume;
+
+	if ((url != NULL) + (dataset != NULL) + (volume != NULL) != 1)
+		return err_set(
+			e, -EINVAL, "a preload is of one thing: 'url', 'dataset' or 'volume'");
+	record->state = volume ? PRELOAD_WAITING : PRELOAD_LISTING;
+	record->refresh = url && !json_is_false(json_object_get(body, "refresh"));
+	record->target = strdup(target);
+	if (!record->target)
+		return err_set(e, -ENOMEM, "out of memory");
+	if (volume)
+		return hash_unhex(volume, record->volume.bytes, VOLUME_ID_LEN) < 0
+			       ? err_set(e, -EINVAL, "'volume' wants %u hexadecimal digits",
+					 2 * VOLUME_ID_LEN)
+			       : 0;
+	return url ? take_config(record, url, body, e) : take_dataset(record, dataset, datasets, e);
+}
+
+static int take_paths(struct preload_record *record, const json_t *paths, struct err *e)
+{
+	if (paths && !json_is_array(paths))
+		return err_set(e, -EINVAL, "'paths' wants an array of patterns");
+	if (json_array_size(paths) > PRELOAD_PATHS_MAX)
+		return err_set(e, -EINVAL, "'paths' may have %u patterns: make several preloads",
+			PRELOAD_PATHS_MAX);
+	for (size_t i = 0; i < json_array_size(paths); i++) {
+		const json_t *value = json_array_get(paths, i);
+		const char *path = json_string_value(value);
+		int r;
+
+		if (!path || strlen(path) != json_string_length(value) ||
+			strlen(path) > PRELOAD_PATH_BYTES)
+			return err_set(e, -EINVAL, "'paths' wants patterns of 1 to %u bytes",
+				PRELOAD_PATH_BYTES);
+		r = glob_check(path, e);
+		if (r < 0)
+			return r;
+		record->paths[record->n_paths] = strdup(path);
+		if (!record->paths[record->n_paths])
+			return err_set(e, -ENOMEM, "out of memory");
+		record->n_paths++;
+	}
+	return 0;
+}
+
+int preload_apply(struct preload_record *record, const json_t *body, struct dataset_set *datasets,
+	struct err *e)
+{
+	const json_t *bandwidth = json_object_get(body, "bandwidth");
+	json_int_t rate = json_integer_value(bandwidth);
+	int r;
+
+	if (!json_is_object(body))
+		return err_set(e, -EINVAL, "the request needs a JSON object as its body");
+	if (bandwidth &&
+		(!json_is_integer(bandwidth) || rate < 0 || (uint64_t)rate > PRELOAD_RATE_MAX))
+		return err_set(e, -EINVAL,
+			"'bandwidth' is a number of bytes a second, up to 1 TiB/s; 0: no bound");
+	record->bandwidth = (uint64_t)rate;
+	r = check_members(body, e);
+	if (r == 0)
+		r = take_target(record, body, datasets, e);
+	return r == 0 ? take_paths(record, json_object_get(body, "paths"), e) : r;
+}

@@ -1,0 +1,691 @@
+/*
+ * Datasets over a real store and a directory as the origin: what is made, refused, changed, found
+ * again by the next master; generations shown, pinned, compared; bytes given up.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/units.h"
+#include "master/dataset.h"
+
+static char dir[64];
+static char path_buffer[512];
+static struct store *store;
+static struct source_set *sources;
+static struct dataset_set *set;
+static struct pool *pool;
+static unsigned int told; /* how often the workers were */
+static struct err e;
+
+static const char *in(const char *fmt, ...)__printf(1, 2);
+static const char *in(const char *fmt, ...)
+{
+	va_list ap;
+	int n = snprintf(path_buffer, sizeof(path_buffer), "%s/", dir);
+
+	va_start(ap, fmt);
+	(void)vsnprintf(path_buffer + n, sizeof(path_buffer) - (size_t)n, fmt, ap);
+	va_end(ap);
+	return path_buffer;
+}
+
+static void put(const char *name, const char *text)
+{
+	assert_int_equal(file_write_atomic(in("origin/%s", name), text, strlen(text), 0644), 0);
+}
+
+static void on_change(void *arg)
+{
+	(void)arg;
+	told++;
+}
+
+static const struct ufs_limits limits = { .max_requests = 4,
+	.list_requests = 4,
+	.request_timeout_ns = CLOCK_SECOND,
+	.deadline_ns = 2 * CLOCK_SECOND };
+
+static void open_all(void)
+{
+	static char tables[128];
+	struct dataset_set_config config = { .limits = &limits, .on_change = on_change };
+
+	(void)snprintf(tables, sizeof(tables), "%s/state/tables", dir);
+	if (store_rocksdb_open(in("state/store"), &store, &e) < 0)
+		fail_msg("%s", e.text);
+	const struct source_set_config of_sources = {
+		.store = store,
+		.tables = tables,
+		.epoch = 1,
+		.listing_bytes = 64 * MiB,
+		.limits = limits,
+		.hold_ns = 3600 * CLOCK_SECOND,
+	};
+	if (source_set_new(&of_sources, &sources, &e) < 0)
+		fail_msg("%s", e.text);
+	pool = pool_new("datasets", 2, 16);
+	assert_non_null(pool);
+	config.store = store;
+	config.sources = sources;
+	config.pool = pool;
+	if (dataset_set_new(&config, &set, &e) < 0)
+		fail_msg("%s", e.text);
+}
+
+static void close_all(void)
+{
+	pool_free(pool);
+	dataset_set_free(set);
+	source_set_free(sources);
+	store_close(store);
+	pool = NULL;
+	set = NULL;
+	sources = NULL;
+	store = NULL;
+}
+
+/* Waits for listings that nobody else waits for. */
+static void drain(void)
+{
+	pool_free(pool);
+	pool = NULL;
+}
+
+static void reopen(void)
+{
+	close_all();
+	open_all();
+}
+
+static int setup(void **state)
+{
+	(void)state;
+	e = ERR_INIT;
+	told = 0;
+	(void)snprintf(dir, sizeof(dir), "/var/tmp/granary-ds.XXXXXX");
+	if (!mkdtemp(dir) || file_mkdirs(in("origin"), 0755) < 0 ||
+		file_mkdirs(in("other"), 0755) < 0 || file_mkdirs(in("state/tables"), 0700) < 0)
+		return -1;
+	put("a", "aaa");
+	put("b", "bbbbb");
+	open_all();
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	char command[128];
+
+	(void)state;
+	close_all();
+	(void)snprintf(command, sizeof(command), "rm -rf %s", dir);
+	return system(command);
+}
+
+/* A body of JSON with ' for " and @ for the directory. */
+static json_t *body(const char *text)
+{
+	struct buf json = BUF_INIT(4096);
+	json_t *parsed = NULL;
+
+	for (; *text; text++) {
+		int r = *text == '@' ? buf_puts(&json, dir)
+				     : buf_append(&json, *text == '\'' ? "\"" : text, 1);
+
+		assert_int_equal(r, 0);
+	}
+	assert_int_equal(admin_json_parse(json.data, json.len, 0, &parsed, NULL), 0);
+	buf_release(&json);
+	return parsed;
+}
+
+#define SOURCE "'mounts':[{'url':'file://@/origin'}]"
+
+static int create(const char *text)
+{
+	json_t *json = body(text);
+	struct dataset d = { 0 };
+	int r = dataset_create(set, json, true, &d, &e);
+
+	json_decref(json);
+	dataset_release(&d);
+	return r;
+}
+
+static int update(const char *name, const char *text)
+{
+	json_t *json = body(text);
+	struct dataset d = { 0 };
+	int r = dataset_update(set, name, json, &d, &e);
+
+	json_decref(json);
+	dataset_release(&d);
+	return r;
+}
+
+static struct dataset find(const char *name)
+{
+	struct dataset d = { 0 };
+
+	if (dataset_set_find(set, name, &d, &e) < 0)
+		fail_msg("%s", e.text);
+	return d;
+}
+
+static json_t *shown(const char *name)
+{
+	struct dataset d = find(name);
+	json_t *json = dataset_json(set, &d);
+
+	assert_non_null(json);
+	dataset_release(&d);
+	return json;
+}
+
+static void listed(
+	struct source_wait *wait, int status, struct source_answer *a, const struct err *why)
+{
+	_Atomic bool *done = wait->arg;
+
+	(void)a;
+	if (status < 0)
+		fail_msg("%s", why->text);
+	atomic_store(done, true);
+}
+
+/* Lists its source now, and waits for it: another thread may do that. */
+static void list(const char *name)
+{
+	struct dataset d = find(name);
+	_Atomic bool done = false;
+	struct source_wait wait = { .config = &d.mounts[0].config,
+		.policy = d.policy,
+		.refresh = true,
+		.on_done = listed,
+		.arg = &done };
+
+	source_open(sources, &wait);
+	while (!atomic_load(&done))
+		clock_sleep_ns(CLOCK_MS);
+	dataset_release(&d);
+}
+
+/* ---- records --------------------------------------------------------------------------------- */
+
+static void record_comes_back(void **state)
+{
+	struct dataset d;
+	struct dataset back;
+	struct buf text = BUF_INIT(STORE_VALUE_BYTES);
+
+	(void)state;
+	assert_int_equal(
+		create("{'name':'one','mounts':[{'url':'s3://bucket/pre','endpoint':"
+		       "'http://127.0.0.1:1','credentials':'env:MINE_','path_style':true}],"
+		       "'quota':7,'pin':true}"),
+		-ENOKEY); /* looked for first */
+	assert_int_equal(create("{'name':'two'," SOURCE ",'quota':7,'priority':3,'evict':'lru',"
+				"'idle_s':60,'ttl_s':3600}"),
+		0);
+	d = find("two");
+	d.pins[d.n_pins++] = (struct dataset_generation){ d.mounts[0].volume, 1ull << 63, 5 };
+	d.shown = d.pins[0];
+	assert_int_equal(dataset_encode(&d, &text), 0);
+	assert_int_equal(dataset_decode(text.data, text.len, &back), 0);
+	assert_string_equal(back.name, "two");
+	assert_string_equal(back.uuid, d.uuid);
+	assert_int_equal(back.n_mounts, 1);
+	assert_string_equal(back.mounts[0].url, d.mounts[0].url);
+	assert_string_equal(back.mounts[0].config.prefix, d.mounts[0].config.prefix);
+	assert_true(volume_id_equal(&back.mounts[0].volume, &d.mounts[0].volume));
+	assert_int_equal(back.policy.parts, POLICY_QUOTA | POLICY_PRIORITY | POLICY_EVICT);
+	assert_int_equal(back.policy.to.quota, 7);
+	assert_int_equal(back.policy.to.evict, TIER_EVICT_LRU);
+	assert_int_equal(back.idle_s, 60);
+	assert_int_equal(back.ttl_s, 3600);
+	assert_int_equal(back.n_pins, 1);
+	assert_true(back.shown.lineage == 1ull << 63 && back.shown.generation == 5);
+	dataset_release(&back);
+	dataset_release(&d);
+	buf_release(&text);
+}
+
+static int decode(const char *more)
+{
+	struct buf text = BUF_INIT(STORE_VALUE_BYTES);
+	struct dataset d = { 0 };
+	char volume[] = "00112233445566778899aabbccddeeff";
+	int r = buf_printf(&text,
+		"{\"name\":\"n\",\"uuid\":\"%s\",\"mounts\":[{\"path\":\"/\",\"url\":\"file:///x\","
+		"\"scheme\":1,\"prefix\":\"/x/\",\"volume\":\"%s\"}]%s}",
+		volume, volume, more);
+
+	assert_int_equal(r, 0);
+	r = dataset_decode(text.data, text.len, &d);
+	dataset_release(&d);
+	buf_release(&text);
+	return r;
+}
+
+static void records_of_other_versions(void **state)
+{
+	(void)state;
+	assert_int_equal(decode(",\"format\":1"), 0);
+	assert_int_equal(decode(",\"format\":1,\"of the future\":{\"x\":[1]}"), 0);
+	assert_int_equal(decode(",\"format\":2"), -EPROTONOSUPPORT);
+	assert_int_equal(decode(",\"format\":1,\"consistency\":\"follow\""), -EPROTONOSUPPORT);
+	assert_int_equal(decode(""), -EBADMSG);
+	assert_int_equal(decode(",\"format\":1,\"quota\":-1"), -EBADMSG);
+	assert_int_equal(decode(",\"format\":1,\"pins\":[{\"generation\":1}]"), -EBADMSG);
+}
+
+/* ---- what is asked for ----------------------------------------------------------------------- */
+
+static void expect(int r, int code, const char *part)
+{
+	assert_int_equal(r, code);
+	if (!strstr(e.text, part))
+		fail_msg("'%s' is not in: %s", part, e.text);
+}
+
+static void names(void **state)
+{
+	static const char *const bad[] = { "", "A", "a_b", "-a", "a-", "a/b", "all", "default" };
+	char longest[DATASET_NAME_BYTES + 2];
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
+		assert_int_equal(dataset_check_name(bad[i], &e), -EINVAL);
+	memset(longest, 'x', sizeof(longest));
+	longest[DATASET_NAME_BYTES + 1] = '\0';
+	assert_int_equal(dataset_check_name(longest, &e), -EINVAL);
+	longest[DATASET_NAME_BYTES] = '\0';
+	assert_int_equal(dataset_check_name(longest, &e), 0);
+}
+
+static void what_is_refused(void **state)
+{
+	(void)state;
+	expect(create("{'name':'x'}"), -EINVAL, "mounts");
+	expect(create("{" SOURCE "}"), -EINVAL, "name");
+	expect(create("{'name':'x','quotta':1," SOURCE "}"), -EINVAL, "quotta");
+	expect(create("{'name':'x','quota':-1," SOURCE "}"), -EINVAL, "quota");
+	expect(create("{'name':'x','evict':'often'," SOURCE "}"), -EINVAL, "never, lru");
+	expect(create("{'name':'x','mounts':[{'url':'file:///a'},{'url':'file:///b'}]}"),
+		-EOPNOTSUPP, "one source");
+	expect(create("{'name':'x','consistency':'follow'," SOURCE "}"), -EOPNOTSUPP, "follow");
+	expect(create("{'name':'x','mounts':[{'url':'s3://b/','credentials':'mine'}]}"), -EINVAL,
+		"mine");
+	expect(create("{'name':'x','mounts':[{'url':'file://@/nothing'}]}"), -ENOENT, "nothing");
+	assert_int_equal(create("{'name':'x'," SOURCE "}"), 0);
+	expect(create("{'name':'x'," SOURCE "}"), -EEXIST, "another name");
+	expect(update("x", "{'mounts':[]}"), -EINVAL, "do not change");
+	expect(update("y", "{'pin':true}"), -ENOENT, "'y'");
+}
+
+/* Those who reach a bucket in another way do not share its bytes, unless they say so. */
+static void scopes(void **state)
+{
+	struct dataset d = { 0 };
+	struct volume_id volumes[4];
+	static const char *const bodies[] = {
+		"{'name':'a','mounts':[{'url':'s3://b/p'}]}",
+		"{'name':'a','mounts':[{'url':'s3://b/p','credentials':'env:ONE_'}]}",
+		"{'name':'a','mounts':[{'url':'s3://b/p','credentials':'env:ONE_'}],"
+		"'cache_scope':'team'}",
+		"{'name':'a','mounts':[{'url':'s3://b/p','credentials':'env:TWO_'}],"
+		"'cache_scope':'team'}",
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(bodies); i++) {
+		json_t *json = body(bodies[i]);
+
+		if (dataset_apply(&d, json, true, &e) < 0)
+			fail_msg("%s", e.text);
+		volumes[i] = d.mounts[0].volume;
+		dataset_release(&d);
+		json_decref(json);
+	}
+	assert_false(volume_id_equal(&volumes[0], &volumes[1]));
+	assert_false(volume_id_equal(&volumes[1], &volumes[2]));
+	assert_true(volume_id_equal(&volumes[2], &volumes[3]));
+}
+
+/* ---- changes --------------------------------------------------------------------------------- */
+
+static void changes_survive_a_restart(void **state)
+{
+	struct dataset first;
+	struct dataset again;
+	struct source_view view;
+
+	(void)state;
+	assert_int_equal(create("{'name':'old'," SOURCE ",'quota':1000000,'pin':true}"), 0);
+	assert_true(told > 0);
+	first = find("old");
+	list("old");
+	assert_int_equal(source_set_view(sources, &first.mounts[0].volume, &view), 0);
+	assert_true(view.policy.quota == 1000000 && view.policy.pin);
+	assert_int_equal(update("old", "{'name':'young','quota':null,'priority':5}"), 0);
+	assert_int_equal(dataset_set_find(set, "old", &again, &e), -ENOENT);
+	reopen();
+	again = find("young");
+	assert_string_equal(again.uuid, first.uuid);
+	assert_int_equal(again.policy.parts, POLICY_PIN | POLICY_PRIORITY);
+	assert_int_equal(source_set_view(sources, &first.mounts[0].volume, &view), 0);
+	assert_true(view.policy.quota == 0 && view.policy.pin && view.policy.priority == 5);
+	dataset_release(&again);
+	dataset_release(&first);
+}
+
+static void in_order_of_names(void **state)
+{
+	struct dataset *all;
+	uint32_t n;
+
+	(void)state;
+	assert_int_equal(create("{'name':'b'," SOURCE "}"), 0);
+	assert_int_equal(create("{'name':'c'," SOURCE "}"), 0);
+	assert_int_equal(create("{'name':'a'," SOURCE "}"), 0);
+	assert_int_equal(dataset_set_all(set, &all, &n), 0);
+	assert_int_equal(n, 3);
+	for (uint32_t i = 0; i < n; i++) {
+		assert_int_equal(all[i].name[0], 'a' + (int)i);
+		dataset_release(&all[i]);
+	}
+	free(all);
+}
+
+static void hold(const struct dataset *d, bool end)
+{
+	struct record_generation g;
+	struct source_hold h = { .volume = d->mounts[0].volume, .end = end };
+
+	assert_int_equal(source_set_generation(sources, &h.volume, 0, &g), 0);
+	h.lineage = g.id.lineage;
+	h.generation = g.id.generation;
+	assert_int_equal(source_set_hold(sources, &h, &e), 0);
+}
+
+static void deletion(void **state)
+{
+	struct dataset d;
+	struct source_view view;
+
+	(void)state;
+	assert_int_equal(create("{'name':'x'," SOURCE ",'quota':5}"), 0);
+	list("x");
+	d = find("x");
+	hold(&d, false);
+	expect(dataset_delete(set, "x", false, &e), -EBUSY, "mounted");
+	expect(dataset_evict(set, "x", false, &(uint64_t){ 0 }, &e), -EBUSY, "mounted");
+	hold(&d, true);
+	assert_int_equal(dataset_delete(set, "x", false, &e), 0);
+	assert_int_equal(source_set_view(sources, &d.mounts[0].volume, &view), 0);
+	assert_int_equal(view.evict, 1); /* its bytes are to go */
+	assert_int_equal(view.policy.quota, 0);
+	reopen();
+	expect(dataset_delete(set, "x", false, &e), -ENOENT, "'x'");
+	dataset_release(&d);
+}
+
+static void bytes_of_another_dataset_stay(void **state)
+{
+	struct dataset d;
+	struct source_view view;
+
+	(void)state;
+	assert_int_equal(create("{'name':'x'," SOURCE "}"), 0);
+	assert_int_equal(create("{'name':'y'," SOURCE "}"), 0);
+	list("x");
+	d = find("x");
+	assert_int_equal(dataset_delete(set, "x", true, &e), 0);
+	assert_int_equal(source_set_view(sources, &d.mounts[0].volume, &view), 0);
+	assert_int_equal(view.evict, 0);
+	dataset_release(&d);
+}
+
+/* ---- generations ----------------------------------------------------------------------------- */
+
+static bool keeps(const struct dataset *d, uint64_t generation)
+{
+	struct record_generation g;
+
+	return source_set_generation(sources, &d->mounts[0].volume, generation, &g) == 0;
+}
+
+static void more_generations(const char *name, unsigned int n)
+{
+	static unsigned int number;
+
+	while (n-- > 0) {
+		char file[32];
+
+		(void)snprintf(file, sizeof(file), "more-%u", number++);
+		put(file, "x");
+		list(name);
+	}
+}
+
+static void pins_and_rollback(void **state)
+{
+	struct dataset d;
+	struct dataset out;
+	json_t *json;
+
+	(void)state;
+	assert_int_equal(create("{'name':'x'," SOURCE "}"), 0);
+	drain();
+	d = find("x");
+	more_generations("x", 2); /* 1 by the creation, 2, 3 */
+	assert_false(keeps(&d, 1));
+	expect(dataset_pin(set, "x", 1, true, &out, &e), -ENOENT, "generation 1");
+	assert_int_equal(dataset_pin(set, "x", 2, true, &out, &e), 0);
+	dataset_release(&out);
+	assert_int_equal(dataset_rollback(set, "x", 3, &out, &e), 0);
+	dataset_release(&out);
+	more_generations("x", 12);
+	assert_true(keeps(&d, 2) && keeps(&d, 3) && keeps(&d, 15) && !keeps(&d, 4));
+	json = shown("x");
+	assert_int_equal(json_integer_value(json_object_get(json, "generation")), 3);
+	assert_int_equal(json_integer_value(json_object_get(json, "newest_generation")), 15);
+	assert_true(json_is_true(json_object_get(json, "rolled_back")));
+	assert_int_equal(json_integer_value(json_object_get(json, "total_files")), 4);
+	json_decref(json);
+	reopen();
+	assert_int_equal(dataset_pin(set, "x", 2, false, &out, &e), 0);
+	dataset_release(&out);
+	assert_int_equal(dataset_rollback(set, "x", 0, &out, &e), 0);
+	dataset_release(&out);
+	more_generations("x", 1);
+	assert_true(!keeps(&d, 2) && !keeps(&d, 3) && keeps(&d, 16));
+	expect(dataset_pin(set, "x", 16, false, &out, &e), -ENOENT, "not pinned");
+	dataset_release(&d);
+}
+
+static void as_many_pins_as_there_may_be(void **state)
+{
+	struct dataset out;
+
+	(void)state;
+	assert_int_equal(create("{'name':'x'," SOURCE "}"), 0);
+	drain();
+	for (uint64_t i = 1; i <= GENERATIONS_PINNED; i++) {
+		assert_int_equal(dataset_pin(set, "x", i, true, &out, &e), 0);
+		dataset_release(&out);
+		more_generations("x", 1);
+	}
+	expect(dataset_pin(set, "x", GENERATIONS_PINNED + 1, true, &out, &e), -ENOSPC, "unpin");
+	expect(dataset_rollback(set, "x", GENERATIONS_PINNED + 1, &out, &e), -ENOSPC, "unpin");
+}
+
+static const char *key_of(const json_t *diff, const char *part, size_t i)
+{
+	return json_string_value(
+		json_object_get(json_array_get(json_object_get(diff, part), i), "key"));
+}
+
+static void differences(void **state)
+{
+	struct dataset d;
+	json_t *json = NULL;
+
+	(void)state;
+	put("odd-\xff", "1");
+	assert_int_equal(create("{'name':'x'," SOURCE "}"), 0);
+	drain();
+	d = find("x");
+	put("a", "aaaa");
+	put("c", "c");
+	put("d", "d");
+	assert_int_equal(unlink(in("origin/b")), 0);
+	assert_int_equal(unlink(in("origin/odd-\xff")), 0);
+	list("x");
+	assert_int_equal(
+		dataset_diff_json(sources, &d.mounts[0].volume, 1, 2, NULL, 100, &json, &e), 0);
+	assert_null(json_object_get(json, "next"));
+	assert_int_equal(json_array_size(json_object_get(json, "added")), 2);
+	assert_string_equal(key_of(json, "added", 0), "c");
+	assert_string_equal(key_of(json, "added", 1), "d");
+	assert_int_equal(json_array_size(json_object_get(json, "changed")), 1);
+	assert_string_equal(key_of(json, "changed", 0), "a");
+	assert_int_equal(json_array_size(json_object_get(json, "removed")), 2);
+	assert_string_equal(key_of(json, "removed", 0), "b");
+	assert_null(key_of(json, "removed", 1)); /* no UTF-8 */
+	assert_string_equal(
+		json_string_value(json_object_get(
+			json_array_get(json_object_get(json, "removed"), 1), "key_hex")),
+		"6f64642dff");
+	json_decref(json);
+	expect(dataset_diff_json(sources, &d.mounts[0].volume, 1, 9, NULL, 100, &json, &e), -ENOENT,
+		"generation 9");
+	expect(dataset_diff_json(sources, &d.mounts[0].volume, 1, 2, "99999.1", 100, &json, &e),
+		-EINVAL, "after");
+	dataset_release(&d);
+}
+
+static void differences_in_pages(void **state)
+{
+	struct dataset d;
+	char next[64] = "";
+	unsigned int seen = 0;
+
+	(void)state;
+	assert_int_equal(create("{'name':'x'," SOURCE "}"), 0);
+	drain();
+	d = find("x");
+	for (unsigned int i = 0; i < 7; i++) {
+		char name[16];
+
+		(void)snprintf(name, sizeof(name), "n%u", i);
+		put(name, "1");
+	}
+	list("x");
+	do {
+		json_t *json = NULL;
+		const char *more;
+
+		assert_int_equal(dataset_diff_json(sources, &d.mounts[0].volume, 1, 2,
+					 next[0] ? next : NULL, 2, &json, &e),
+			0);
+		for (size_t i = 0; i < json_array_size(json_object_get(json, "added")); i++)
+			assert_int_equal(key_of(json, "added", i)[1], '0' + (int)seen++);
+		more = json_string_value(json_object_get(json, "next"));
+		(void)snprintf(next, sizeof(next), "%s", more ? more : "");
+		json_decref(json);
+	} while (next[0]);
+	assert_int_equal(seen, 7);
+	dataset_release(&d);
+}
+
+/* ---- time ------------------------------------------------------------------------------------ */
+
+static void unused_ones_go(void **state)
+{
+	struct source_report report = { .cached_bytes = 8 };
+	struct source_view view;
+	struct dataset d;
+
+	(void)state;
+	assert_int_equal(create("{'name':'x'," SOURCE ",'idle_s':1,'ttl_s':1}"), 0);
+	list("x");
+	d = find("x");
+	source_set_report(sources, &d.mounts[0].volume, &report);
+	hold(&d, false);
+	clock_sleep_ns(2100 * CLOCK_MS);
+	dataset_age(set); /* mounted */
+	assert_int_equal(source_set_view(sources, &d.mounts[0].volume, &view), 0);
+	assert_true(view.evict == 0 && !view.idle && view.mounts == 1 && view.used > 0);
+	hold(&d, true);
+	dataset_age(set); /* a moment ago */
+	assert_int_equal(source_set_view(sources, &d.mounts[0].volume, &view), 0);
+	assert_true(view.evict == 0 && !view.idle);
+	clock_sleep_ns(2100 * CLOCK_MS);
+	dataset_age(set);
+	dataset_age(set); /* once */
+	assert_int_equal(source_set_view(sources, &d.mounts[0].volume, &view), 0);
+	assert_true(view.evict == 1 && view.idle);
+	hold(&d, false);
+	assert_int_equal(source_set_view(sources, &d.mounts[0].volume, &view), 0);
+	assert_false(view.idle);
+	dataset_release(&d);
+}
+
+/* Another dataset of the same source wants its bytes for longer. */
+static void the_most_patient_decides(void **state)
+{
+	struct source_report report = { .cached_bytes = 8 };
+	struct source_view view;
+	struct dataset d;
+
+	(void)state;
+	assert_int_equal(create("{'name':'x'," SOURCE ",'ttl_s':1}"), 0);
+	assert_int_equal(create("{'name':'y'," SOURCE ",'ttl_s':3600}"), 0);
+	list("x");
+	d = find("x");
+	source_set_report(sources, &d.mounts[0].volume, &report);
+	clock_sleep_ns(2100 * CLOCK_MS);
+	dataset_age(set);
+	assert_int_equal(source_set_view(sources, &d.mounts[0].volume, &view), 0);
+	assert_int_equal(view.evict, 0);
+	assert_int_equal(dataset_delete(set, "y", true, &e), 0);
+	dataset_age(set);
+	assert_int_equal(source_set_view(sources, &d.mounts[0].volume, &view), 0);
+	assert_int_equal(view.evict, 1);
+	dataset_release(&d);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(record_comes_back, setup, teardown),
+		cmocka_unit_test(records_of_other_versions),
+		cmocka_unit_test(names),
+		cmocka_unit_test_setup_teardown(what_is_refused, setup, teardown),
+		cmocka_unit_test(scopes),
+		cmocka_unit_test_setup_teardown(changes_survive_a_restart, setup, teardown),
+		cmocka_unit_test_setup_teardown(in_order_of_names, setup, teardown),
+		cmocka_unit_test_setup_teardown(deletion, setup, teardown),
+		cmocka_unit_test_setup_teardown(bytes_of_another_dataset_stay, setup, teardown),
+		cmocka_unit_test_setup_teardown(pins_and_rollback, setup, teardown),
+		cmocka_unit_test_setup_teardown(as_many_pins_as_there_may_be, setup, teardown),
+		cmocka_unit_test_setup_teardown(differences, setup, teardown),
+		cmocka_unit_test_setup_teardown(differences_in_pages, setup, teardown),
+		cmocka_unit_test_setup_teardown(unused_ones_go, setup, teardown),
+		cmocka_unit_test_setup_teardown(the_most_patient_decides, setup, teardown),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
