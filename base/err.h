@@ -10,6 +10,7 @@
  *	-ENOKEY		a credential is missing
  *	-EKEYREJECTED	a credential was refused (403 with a signature or key error)
  *	-EACCES		the credential is known and may not do this
+ *	-EPERM		the object is in an archive, from which it is to be restored first
  *	-ENOENT		no such object
  *	-ENXIO		no such bucket, or source
  *	-EREMCHG	the bucket lives in another region

@@ -24,6 +24,17 @@ void hash_hmac_sha256(
 	ensure(HMAC(EVP_sha256(), key, (int)key_len, data, len, out, NULL));
 }
 
+void hash_hmac_sha1(
+	const void *key, size_t key_len, const void *data, size_t len, uint8_t out[SHA1_BYTES])
+{
+	ensure(HMAC(EVP_sha1(), key, (int)key_len, data, len, out, NULL));
+}
+
+void hash_base64(const void *data, size_t len, char *out)
+{
+	(void)EVP_EncodeBlock((unsigned char *)out, data, (int)len); /* returns what it wrote */
+}
+
 struct hash_sha256 *hash_sha256_new(void)
 {
 	EVP_MD_CTX *ctx = EVP_MD_CTX_new();

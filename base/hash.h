@@ -9,6 +9,7 @@
 #include "base/check.h"
 
 #define SHA256_BYTES 32
+#define SHA1_BYTES   20
 
 /* XXH3 64 bits, seeded (https://github.com/Cyan4973/xxHash). len 0 is allowed. */
 uint64_t hash_xxh3(const void *data, size_t len, uint64_t seed);
@@ -16,6 +17,14 @@ uint64_t hash_xxh3(const void *data, size_t len, uint64_t seed);
 void hash_sha256(const void *data, size_t len, uint8_t out[SHA256_BYTES]);
 void hash_hmac_sha256(
 	const void *key, size_t key_len, const void *data, size_t len, uint8_t out[SHA256_BYTES]);
+
+/* For a protocol that asks for it; no guard against forgery by collision. */
+void hash_hmac_sha1(
+	const void *key, size_t key_len, const void *data, size_t len, uint8_t out[SHA1_BYTES]);
+
+/* Base64 with its padding and a NUL: out has HASH_BASE64_SIZE(len) bytes. */
+#define HASH_BASE64_SIZE(len) (((len) + 2) / 3 * 4 + 1)
+void hash_base64(const void *data, size_t len, char *out);
 
 /* SHA-256 over several parts. */
 struct hash_sha256;

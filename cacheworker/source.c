@@ -59,12 +59,16 @@ static int origin_from_message(const Granary__Source *message, struct ufs_config
 {
 	struct ufs_config config = { .scheme = (enum ufs_scheme)message->scheme,
 		.path_style = message->path_style,
-		.anonymous = message->anonymous };
+		.anonymous = message->anonymous,
+		.requester_pays = message->requester_pays,
+		.versions = (enum ufs_versions)min(
+			message->versions, (uint32_t)UFS_VERSIONS_OFF) };
 
 	if (copy_string(message->endpoint, &config.endpoint) < 0 ||
 		copy_string(message->region, &config.region) < 0 ||
 		copy_string(message->bucket, &config.bucket) < 0 ||
 		copy_string(message->profile, &config.profile) < 0 ||
+		copy_string(message->credentials, &config.credentials) < 0 ||
 		copy_string(message->ca_file, &config.ca_file) < 0 ||
 		!(config.prefix = strdup(message->prefix ? message->prefix : ""))) {
 		ufs_config_release(&config);

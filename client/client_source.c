@@ -113,6 +113,27 @@ int client_guard_check(struct client_guard *guard, struct table *table, struct e
 	return 0;
 }
 
+/* A dataset was rolled back: what was seen may be newer, and must have come after it. */
+static int check_older(struct client_guard *guard, struct table *table, struct err *e)
+{
+	const struct generation_id *id = &table_info(table)->id;
+	struct table *seen = NULL;
+	uint32_t place;
+	int r;
+
+	pthread_mutex_lock(&guard->lock);
+	place = find_place_locked(guard, id);
+	if (place < guard->n && same_lineage(&guard->seen[place].id, id) &&
+		guard->seen[place].id.generation > id->generation)
+		seen = table_ref(guard->seen[place].table);
+	pthread_mutex_unlock(&guard->lock);
+	if (!seen)
+		return client_guard_check(guard, table, e);
+	r = generation_check_successor(table, seen, e);
+	table_unref(seen);
+	return r;
+}
+
 bool client_guard_last(
 	struct client_guard *guard, const struct volume_id *volume, struct generation_id *ret_id)
 {
@@ -154,9 +175,8 @@ static bool last_seen(
 
 /* What an earlier process saw is known by its name only; within this one client_guard_check()
  * compares row by row. */
-static int check_seen(struct client *client, struct table *table, struct err *e)
+static int check_seen(struct client *client, const struct generation_id *id, struct err *e)
 {
-	const struct generation_id *id = &table_info(table)->id;
 	struct generation_id seen;
 	int r = client->seen_dir ? generation_seen_load(client->seen_dir, &id->volume, &seen)
 				 : -ENOENT;
@@ -173,10 +193,9 @@ static int check_seen(struct client *client, struct table *table, struct err *e)
 		(unsigned long long)id->generation, (unsigned long long)seen.generation);
 }
 
-static void remember(struct client *client, struct table *table)
+static void remember(struct client *client, const struct generation_id *id)
 {
-	int r = client->seen_dir ? generation_seen_save(client->seen_dir, &table_info(table)->id)
-				 : 0;
+	int r = client->seen_dir ? generation_seen_save(client->seen_dir, id) : 0;
 
 	if (r < 0)
 		log_warn("generation not remembered",
@@ -199,6 +218,11 @@ static void fill_source(const struct ufs_config *config, Granary__Source *source
 	source->path_style = config->path_style;
 	source->has_anonymous = 1;
 	source->anonymous = config->anonymous;
+	source->credentials = config->credentials;
+	source->has_requester_pays = 1;
+	source->requester_pays = config->requester_pays;
+	source->has_versions = 1;
+	source->versions = (uint32_t)config->versions;
 }
 
 static void fill_policy(const struct policy_change *change, Granary__Policy *policy)
@@ -224,15 +248,24 @@ static int pack_request(struct client *client, const struct ufs_config *config, 
 	struct volume_id volume;
 	size_t len;
 
-	fill_source(config, &source);
-	request.source = &source;
+	if (client->of_dataset) {
+		request.has_dataset = 1;
+		request.dataset =
+			(ProtobufCBinaryData){ sizeof(client->dataset.id), client->dataset.id };
+	} else {
+		fill_source(config, &source);
+		request.source = &source;
+	}
 	request.has_refresh = 1;
 	request.refresh = refresh;
 	if (refresh && client->policy.parts) { /* not again with a successor of this process */
 		fill_policy(&client->policy, &policy);
 		request.policy = &policy;
 	}
-	if (source_volume(config, &volume) && last_seen(client, &volume, &seen)) {
+	if (client->of_dataset)
+		volume = client->dataset.volume;
+	if ((client->of_dataset || source_volume(config, &volume)) &&
+		last_seen(client, &volume, &seen)) {
 		request.has_seen_lineage = 1;
 		request.seen_lineage = seen.lineage;
 		request.has_seen_generation = 1;
@@ -264,12 +297,26 @@ static int check_answer(const Granary__Generation *answer, struct table *table, 
 	return 0;
 }
 
+/* The newest generation that the master has of the table's lineage. */
+static struct generation_id newest_of(const Granary__Generation *answer, struct table *table)
+{
+	struct generation_id id = table_info(table)->id;
+
+	if (answer->newest_generation > id.generation &&
+		answer->newest_hash.len == sizeof(id.hash)) {
+		id.generation = answer->newest_generation;
+		memcpy(id.hash, answer->newest_hash.data, sizeof(id.hash));
+	}
+	return id;
+}
+
 static int take_answer(struct client *client, struct rpc_call *call, struct table **ret_table,
 	struct buf *notice, struct err *e)
 {
 	Granary__Generation *answer =
 		granary__generation__unpack(NULL, call->reply.payload, call->reply_payload);
 	struct table *table = NULL;
+	struct generation_id newest;
 	int r;
 
 	if (!answer)
@@ -284,12 +331,16 @@ static int take_answer(struct client *client, struct rpc_call *call, struct tabl
 		r = check_answer(answer, table, e);
 	if (r == 0)
 		r = table_reserve(table, e);
-	if (r == 0)
-		r = check_seen(client, table, e);
-	if (r == 0)
+	if (r == 0) {
+		newest = newest_of(answer, table);
+		r = check_seen(client, &newest, e);
+	}
+	if (r == 0 && newest.generation > table_info(table)->id.generation)
+		r = check_older(&client->guard, table, e);
+	else if (r == 0)
 		r = client_guard_check(&client->guard, table, e);
 	if (r == 0)
-		remember(client, table);
+		remember(client, &newest);
 	if (r == 0 && notice && answer->notice && *answer->notice)
 		r = buf_puts(notice, answer->notice);
 	granary__generation__free_unpacked(answer, NULL);

@@ -33,6 +33,9 @@ struct doctor_options {
 	bool path_style;
 	const char *profile;
 	bool anonymous;
+	const char *credentials;
+	bool requester_pays;
+	const char *versions;
 	const char *ca_file;
 	const char *engine; /* "auto", "native", "fuse" */
 	bool allow_other;

@@ -41,7 +41,14 @@ static int make_config(const struct doctor *d, struct ufs_config *ret, struct er
 	if (r == 0)
 		r = copy(o->ca_file, &ret->ca_file, e);
 	ret->path_style = o->path_style;
+	if (r == 0)
+		r = copy(o->credentials, &ret->credentials, e);
+	if (r == 0 && o->credentials)
+		r = ufs_credentials_check(o->credentials, e);
+	if (r == 0)
+		r = ufs_versions_parse(o->versions, &ret->versions, e);
 	ret->anonymous = o->anonymous;
+	ret->requester_pays = o->requester_pays;
 	return r;
 }
 

@@ -42,6 +42,13 @@ static const struct option_spec specs[] = {
 		.hidden = true, .help = "the same"),
 	OPTION_BOOL_ROW(struct mount_options, anonymous, "anonymous",
 		"without credentials: a public bucket"),
+	OPTION_STRING_ROW(struct mount_options, credentials, "credentials", "REF",
+		"where the keys are: env:PREFIX_, file:/PATH, profile:NAME, web-identity, "
+		"container, imds, anonymous; looked for as Amazon's tools do"),
+	OPTION_BOOL_ROW(struct mount_options, requester_pays, "requester-pays",
+		"pay for the requests, as some buckets ask"),
+	OPTION_ROW(struct mount_options, versions, "versions", OPTION_CHOICE, .choices = "auto|on|off",
+		.help = "read objects by the id of their version, where the bucket keeps them; auto"),
 	OPTION_STRING_ROW(struct mount_options, ca_file, "ca-file", "FILE",
 		"file or directory of certificates that sign the endpoint's"),
 	OPTION_ROW(struct mount_options, engine, "engine", OPTION_CHOICE,
@@ -96,7 +103,7 @@ static const struct option_spec specs[] = {
 static const struct option_set set = {
 	.program = "cachectl mount",
 	.arguments = "URL DIR",
-	.about = "Mounts s3://BUCKET/PREFIX or file:///DIRECTORY at DIR through the cache, and "
+	.about = "Mounts s3://BUCKET/PREFIX, obs://BUCKET/PREFIX or file:///DIRECTORY at DIR through the cache, and "
 		 "returns when it\n"
 		 "serves. Credentials come from the environment or the shared credentials file.",
 	.specs = specs,

@@ -30,11 +30,23 @@ static int check_url(struct mount_job *job, struct err *e)
 		return r;
 	job->s3 = config.scheme != UFS_FILE;
 	if (!job->s3 && (job->options.endpoint || job->options.region || job->options.profile ||
-				job->options.anonymous))
+				job->options.anonymous || job->options.credentials ||
+				job->options.requester_pays || job->options.versions))
 		return err_set(e, -EINVAL,
-			"--endpoint, --region, --profile-name and --anonymous say nothing about "
-			"%s: leave them out",
+			"--endpoint, --region, --profile-name, --credentials, --anonymous, "
+			"--requester-pays and --versions say nothing about %s: leave them out",
 			job->url);
+	if (job->options.credentials && (job->options.profile || job->options.anonymous))
+		return err_set(e, -EINVAL,
+			"--credentials %s says where the keys are, %s says something else: leave "
+			"one of them out",
+			job->options.credentials,
+			job->options.profile ? "--profile-name" : "--anonymous");
+	if (job->options.credentials) {
+		r = ufs_credentials_check(job->options.credentials, e);
+		if (r < 0)
+			return r;
+	}
 	if (job->options.anonymous && job->options.profile)
 		return err_set(e, -EINVAL,
 			"--anonymous uses no credentials, --profile-name %s does: leave one of "
@@ -228,7 +240,7 @@ json_t *mount_job_wish(const struct mount_job *job)
 	const struct terms terms = { .capacity = o->cache_size,
 		.memory = o->memory,
 		.log_level = o->log_level,
-		.credentials = job->s3 && !o->profile && !o->anonymous };
+		.credentials = job->s3 && !o->profile && !o->anonymous && !o->credentials };
 	uint64_t failures = admin_json_failures();
 	uint64_t token;
 	char mask[8];
@@ -251,6 +263,10 @@ json_t *mount_job_wish(const struct mount_job *job)
 			set_text(wish, "region", environment("AWS_REGION", "AWS_DEFAULT_REGION"));
 	}
 	set_text(wish, "profile", o->profile);
+	set_text(wish, "keys", o->credentials);
+	set_text(wish, "versions", o->versions);
+	if (o->requester_pays)
+		(void)json_object_set_new(wish, "requester_pays", json_true()); /* as above */
 	set_text(wish, "ca_file", o->ca_file);
 	set_text(wish, "engine", o->engine);
 	set_text(wish, "context", o->context);

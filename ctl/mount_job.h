@@ -19,6 +19,9 @@ struct mount_options {
 	bool path_style;
 	const char *profile;
 	bool anonymous;
+	const char *credentials;
+	bool requester_pays;
+	const char *versions;
 	const char *ca_file;
 	const char *engine;
 	const char *context;

@@ -31,6 +31,9 @@ struct cachefuse_options {
 	const char *ca_file;
 	bool path_style;
 	bool anonymous;
+	const char *credentials;
+	bool requester_pays;
+	const char *versions; /* auto, on, off */
 	bool refresh;
 	bool replace;
 	uint64_t quota;    /* CACHEFUSE_UNSET: as it is */

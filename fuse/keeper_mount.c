@@ -173,6 +173,8 @@ static int plan_wishes(struct child *c, const json_t *wish)
 		{ "integrity", "--integrity" },
 		{ "pin", "--pin" },
 		{ "evict", "--evict" },
+		{ "keys", "--credentials" },
+		{ "versions", "--versions" },
 	};
 	static const char *const numbers[][2] = {
 		{ "uid", "--uid" },
@@ -186,6 +188,7 @@ static int plan_wishes(struct child *c, const json_t *wish)
 	static const char *const flags[][2] = {
 		{ "path_style", "--path-style" },
 		{ "anonymous", "--anonymous" },
+		{ "requester_pays", "--requester-pays" },
 		{ "allow_other", "--allow-other" },
 	};
 	int r = 0;

@@ -9,8 +9,10 @@
 
 static int source_config(const struct cachefuse_options *o, struct ufs_config *ret, struct err *e)
 {
-	const char *const texts[] = { o->endpoint, o->region, o->profile, o->ca_file };
-	char **const fields[] = { &ret->endpoint, &ret->region, &ret->profile, &ret->ca_file };
+	const char *const texts[] = { o->endpoint, o->region, o->profile, o->ca_file,
+		o->credentials };
+	char **const fields[] = { &ret->endpoint, &ret->region, &ret->profile, &ret->ca_file,
+		&ret->credentials };
 	int r = ufs_config_parse(o->source, ret, e);
 
 	for (size_t i = 0; i < ARRAY_SIZE(texts) && r == 0; i++)
@@ -21,6 +23,9 @@ static int source_config(const struct cachefuse_options *o, struct ufs_config *r
 		}
 	ret->path_style = o->path_style;
 	ret->anonymous = o->anonymous;
+	ret->requester_pays = o->requester_pays;
+	if (r == 0)
+		r = ufs_versions_parse(o->versions, &ret->versions, e);
 	return r;
 }
 
@@ -63,8 +68,23 @@ static struct policy_change policy_change(const struct cachefuse_options *o)
 	return change;
 }
 
+static int take_dataset(const char *text, struct client_dataset *ret, struct err *e)
+{
+	char uuid[2 * sizeof(ret->id) + 1];
+
+	if (strlen(text) != 2 * sizeof(ret->id) + 1 + 2 * VOLUME_ID_LEN)
+		return err_set(e, -EINVAL, "--dataset wants UUID.VOLUME");
+	memcpy(uuid, text, sizeof(uuid) - 1);
+	uuid[sizeof(uuid) - 1] = '\0';
+	if (text[sizeof(uuid) - 1] != '.' || hash_unhex(uuid, ret->id, sizeof(ret->id)) < 0 ||
+		hash_unhex(text + sizeof(uuid), ret->volume.bytes, VOLUME_ID_LEN) < 0)
+		return err_set(e, -EINVAL, "--dataset wants UUID.VOLUME");
+	return 0;
+}
+
 enum exit_status source_open(struct cachefuse *c, struct err *e)
 {
+	struct client_dataset dataset;
 	const struct client_config config = {
 		.master = c->options.master,
 		.local_worker = c->options.worker,
@@ -72,11 +92,14 @@ enum exit_status source_open(struct cachefuse *c, struct err *e)
 		.chunks = c->share.chunks,
 		.seen_dir = c->options.image_dir,
 		.policy = policy_change(&c->options),
+		.dataset = c->options.dataset ? &dataset : NULL,
 	};
 	_cleanup_(ufs_config_release) struct ufs_config source = { 0 };
 	_cleanup_(buf_release) struct buf notice = BUF_INIT(ERR_TEXT_MAX - 1);
 	int r = source_config(&c->options, &source, e);
 
+	if (r == 0 && c->options.dataset)
+		r = take_dataset(c->options.dataset, &dataset, e);
 	if (r < 0)
 		return r == -ENOMEM ? EXIT_RUNTIME : EXIT_USAGE;
 	r = client_new(&config, &c->client, e);

@@ -1,7 +1,7 @@
 /* Sources as configured: URLs in, canonical text out. See ufs.h. */
 #include "ufs/ufs.h"
 #include "ufs/credentials.h"
-#include "ufs/s3_endpoint.h"
+#include "ufs/s3_place.h"
 #include "base/cleanup.h"
 #include "base/file.h"
 
@@ -18,8 +18,24 @@ void ufs_config_release(struct ufs_config *config)
 	free(config->bucket);
 	free(config->prefix);
 	free(config->profile);
+	free(config->credentials);
 	free(config->ca_file);
+	free(config->scope);
 	*config = (struct ufs_config){ 0 };
+}
+
+int ufs_versions_parse(const char *text, enum ufs_versions *ret_versions, struct err *e)
+{
+	static const char *const names[] = {
+		[UFS_VERSIONS_AUTO] = "auto", [UFS_VERSIONS_ON] = "on", [UFS_VERSIONS_OFF] = "off"
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+		if (strcmp(text ? text : "auto", names[i]) == 0) {
+			*ret_versions = (enum ufs_versions)i;
+			return 0;
+		}
+	return err_set(e, -EINVAL, "versions \"%.40s\": it is auto, on or off", text);
 }
 
 static int copy_string(const char *from, char **ret_copy)
@@ -33,7 +49,11 @@ static int copy_string(const char *from, char **ret_copy)
 int ufs_config_copy(const struct ufs_config *from, struct ufs_config *ret_config)
 {
 	struct ufs_config to = {
-		.scheme = from->scheme, .path_style = from->path_style, .anonymous = from->anonymous
+		.scheme = from->scheme,
+		.path_style = from->path_style,
+		.anonymous = from->anonymous,
+		.requester_pays = from->requester_pays,
+		.versions = from->versions,
 	};
 	int r = copy_string(from->endpoint, &to.endpoint);
 
@@ -46,7 +66,11 @@ int ufs_config_copy(const struct ufs_config *from, struct ufs_config *ret_config
 	if (r == 0)
 		r = copy_string(from->profile, &to.profile);
 	if (r == 0)
+		r = copy_string(from->credentials, &to.credentials);
+	if (r == 0)
 		r = copy_string(from->ca_file, &to.ca_file);
+	if (r == 0)
+		r = copy_string(from->scope, &to.scope);
 	if (r < 0) {
 		ufs_config_release(&to);
 		return r;
@@ -73,20 +97,21 @@ static char *normal_prefix(const char *s)
 	return out;
 }
 
-static int parse_s3(const char *url, const char *rest, struct ufs_config *config, struct err *e)
+static int parse_bucket(const char *url, const char *scheme, const char *rest,
+	struct ufs_config *config, struct err *e)
 {
 	size_t n = strcspn(rest, "/");
 
 	if (n == 0)
-		return err_set(
-			e, -EINVAL, "\"%.200s\": no bucket; write it as s3://BUCKET[/PREFIX]", url);
+		return err_set(e, -EINVAL,
+			"\"%.200s\": no bucket; write it as %s://BUCKET[/PREFIX]", url, scheme);
 	for (size_t i = 0; i < n; i++)
 		if (!isalnum((unsigned char)rest[i]) && !strchr("-._", rest[i]))
 			return err_set(e, -EINVAL,
 				"\"%.200s\": '%c' cannot be part of a bucket's name; write it as "
-				"s3://BUCKET[/PREFIX]",
-				url, rest[i]);
-	config->scheme = UFS_S3;
+				"%s://BUCKET[/PREFIX]",
+				url, rest[i], scheme);
+	config->scheme = strcmp(scheme, "obs") == 0 ? UFS_OBS : UFS_S3;
 	config->bucket = strndup(rest, n);
 	config->prefix = normal_prefix(rest + n);
 	if (!config->bucket || !config->prefix)
@@ -143,13 +168,15 @@ int ufs_config_parse(const char *url, struct ufs_config *ret_config, struct err 
 		r = err_set(e, -EINVAL, "\"%.60s...\": a URL has at most %u bytes", url,
 			LIMIT_URL_BYTES);
 	else if (strncasecmp(url, "s3://", 5) == 0)
-		r = parse_s3(url, url + 5, &config, e);
+		r = parse_bucket(url, "s3", url + 5, &config, e);
+	else if (strncasecmp(url, "obs://", 6) == 0)
+		r = parse_bucket(url, "obs", url + 6, &config, e);
 	else if (strncasecmp(url, "file://", 7) == 0)
 		r = parse_file(url, url + 7, &config, e);
 	else
 		r = err_set(e, -EINVAL,
-			"\"%.200s\": not a source; write it as s3://BUCKET[/PREFIX] or "
-			"file:///DIRECTORY",
+			"\"%.200s\": not a source; write it as s3://BUCKET[/PREFIX], "
+			"obs://BUCKET[/PREFIX] or file:///DIRECTORY",
 			url);
 	if (r < 0) {
 		ufs_config_release(&config);
@@ -199,6 +226,23 @@ static int file_source(const struct ufs_config *config, struct buf *out, struct 
 	return r < 0 ? err_set(e, r, "directory \"%s\": %s", config->prefix, err_str(r)) : 0;
 }
 
+/* Names of buckets are one name space for all regions, but endpoints need not be OBS's own. */
+static int obs_source(const struct ufs_config *config, const char *endpoint, const char *region,
+	struct buf *out, struct err *e)
+{
+	char authority[S3_HOST_MAX + 8];
+	struct s3_place place;
+	int r = s3_place_init(
+		&place, endpoint, region, config->bucket, config->path_style, true, e);
+
+	if (r < 0)
+		return r;
+	s3_endpoint_authority(&place.endpoint, authority, sizeof(authority));
+	r = buf_printf(out, "obs|%s://%s|%s|%s", place.endpoint.tls ? "https" : "http", authority,
+		config->bucket, config->prefix);
+	return r < 0 ? err_set(e, r, "source: %s", err_str(r)) : 0;
+}
+
 /*
  * Amazon's buckets are one name space for all regions of a partition: its regional endpoints are
  * one source, and the id of a volume does not depend on which region a process was told.
@@ -207,14 +251,22 @@ static int s3_source(const struct ufs_config *config, struct buf *out, struct er
 {
 	_cleanup_(credentials_release) struct credentials found = { 0 };
 	const char *text = config->endpoint;
+	const struct credentials_wish wish = {
+		.reference = config->credentials,
+		.profile = config->profile,
+		.obs = config->scheme == UFS_OBS,
+	};
 	struct s3_endpoint endpoint;
 	char authority[S3_HOST_MAX + 8];
 	int r;
 
-	if (!text) { /* as an origin that is opened finds it */
-		credentials_find_settings(config->profile, &found);
-		text = found.endpoint;
+	if (!text || (wish.obs && !config->region)) { /* as an origin that is opened finds it */
+		credentials_find_settings(&wish, &found);
+		text = text ? text : found.endpoint;
 	}
+	if (wish.obs)
+		return obs_source(
+			config, text, config->region ? config->region : found.region, out, e);
 	if (!text || !*text)
 		text = config->region && strncmp(config->region, "cn-", 3) == 0
 			       ? "https://s3.amazonaws.com.cn"
@@ -236,7 +288,11 @@ static int s3_source(const struct ufs_config *config, struct buf *out, struct er
 
 int ufs_config_source(const struct ufs_config *config, struct buf *out, struct err *e)
 {
-	if (config->scheme == UFS_FILE)
-		return file_source(config, out, e);
-	return s3_source(config, out, e);
+	int r = config->scheme == UFS_FILE ? file_source(config, out, e)
+					   : s3_source(config, out, e);
+
+	if (r == 0 && config->scope && buf_printf(out, "|scope=%s", config->scope) < 0)
+		return err_set(
+			e, -EINVAL, "the scope of the source is too long: give a shorter one");
+	return r;
 }

@@ -106,9 +106,10 @@ static void measure(CURL *easy, const struct s3_place *place, const struct s3_an
 static int ask(const struct ufs_config *config, const struct s3_place *place, uint64_t timeout_ns,
 	struct ufs_reach *ret_reach, struct err *e)
 {
-	const struct s3_target target = {
-		.url = place->base_url, .bucket = config->bucket, .region = place->region
-	};
+	const struct s3_target target = { .scheme = config->scheme == UFS_OBS ? "obs" : "s3",
+		.url = place->base_url,
+		.bucket = config->bucket,
+		.region = place->region };
 	struct ufs_reach reach = { .date = -1 };
 	struct s3_answer answer;
 	char text[CURL_ERROR_SIZE] = "";
@@ -146,22 +147,29 @@ static int ask(const struct ufs_config *config, const struct s3_place *place, ui
 int ufs_reach(const struct ufs_config *config, uint64_t timeout_ns, struct ufs_reach *ret_reach,
 	struct err *e)
 {
+	const struct credentials_wish wish = {
+		.reference = config->credentials,
+		.profile = config->profile,
+		.obs = config->scheme == UFS_OBS,
+		.ca_file = config->ca_file,
+	};
 	struct credentials found = { 0 };
 	struct ufs_reach reach;
 	struct s3_place place;
 	int r;
 
 	/* The endpoint may be a profile's; its keys are somebody else's question. */
-	credentials_find_settings(config->profile, &found);
+	credentials_find_settings(&wish, &found);
 	r = s3_place_init(&place, config->endpoint ? config->endpoint : found.endpoint,
 		config->region ? config->region : found.region, config->bucket, config->path_style,
-		e);
+		wish.obs, e);
 	credentials_release(&found);
 	if (r == 0)
 		r = ask(config, &place, timeout_ns, &reach, e);
 	if (r < 0)
 		return r;
-	if (!config->anonymous && credentials_find(config->profile, &found, NULL) == 0) {
+	if (!config->anonymous && !credentials_are_none(wish.reference) &&
+		credentials_find(&wish, &found, NULL) == 0) {
 		(void)snprintf(reach.key, sizeof(reach.key), "%s", found.access_key); /* shown */
 		(void)snprintf(reach.key_place, sizeof(reach.key_place), "%s",
 			found.place ? found.place : "?"); /* shown */

@@ -23,7 +23,7 @@ struct ufs_reach {
 	int64_t date;        /* the endpoint's clock, in seconds since 1970; -1: it says none */
 };
 
-/* `config`: of scheme UFS_S3. The line of a failure names what of name, connection, proxy or
+/* `config`: of scheme UFS_S3 or UFS_OBS. The line of a failure names what of name, connection, proxy or
  * certificate it is. */
 int ufs_reach(const struct ufs_config *config, uint64_t timeout_ns, struct ufs_reach *ret_reach,
 	struct err *e) __must_check;

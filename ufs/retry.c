@@ -103,10 +103,11 @@ static bool refuses(int status)
 	return status == -ESTALE || status == -ENOENT;
 }
 
-/* Not the origin's doing. */
+/* Asking again is no use: not the origin's doing, or for long. */
 static bool is_final(int status)
 {
-	return status == -ECANCELED || status == -EINVAL || status == -ENAMETOOLONG;
+	return status == -ECANCELED || status == -EINVAL || status == -ENAMETOOLONG ||
+	       status == -EPERM; /* an archived object takes hours, and somebody who asks */
 }
 
 /* Full jitter: anything up to the cap, so that many who failed together do not come back

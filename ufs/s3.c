@@ -337,6 +337,8 @@ static void start_http(void *arg)
 	};
 
 	s3->http = s3_http_new(&config);
+	if (s3->http)
+		s3_renew_start(s3);
 }
 
 /* What waits ends first, so that what is under way frees no place for it. */
@@ -397,6 +399,7 @@ static const struct ufs_ops s3_ops = {
 	.promote = s3_promote,
 	.cancel = s3_cancel,
 	.list_page = s3_list_page,
+	.begins_lists = true,
 	.probe = s3_probe,
 	.free = s3_free,
 };
@@ -406,19 +409,21 @@ static const struct ufs_ops s3_ops = {
 static int find_place(struct s3 *s3, struct err *e)
 {
 	const struct ufs_config *config = &s3->config;
+	const struct credentials_wish wish = s3_renew_wish(s3);
 	struct credentials *found = &s3->credentials;
 	int r = 0;
 
 	if (config->anonymous)
-		credentials_find_settings(config->profile, found);
+		credentials_find_settings(&wish, found);
 	else
-		r = credentials_find(config->profile, found, e);
+		r = credentials_find(&wish, found, e);
 	if (r == 0)
 		r = s3_place_init(&s3->place, config->endpoint ? config->endpoint : found->endpoint,
 			config->region ? config->region : found->region, config->bucket,
-			config->path_style, e);
+			config->path_style, s3->obs, e);
 	if (config->anonymous)
 		credentials_release(found);
+	s3->markers = s3->obs || s3_endpoint_is_obs(&s3->place.endpoint);
 	memcpy(s3->name, s3->place.base_url, sizeof(s3->name));
 	return r;
 }
@@ -427,6 +432,9 @@ static int open_all(struct s3 *s3, const struct ufs_config *config, struct err *
 {
 	int r = ufs_config_copy(config, &s3->config);
 
+	s3->obs = config->scheme == UFS_OBS;
+	if (credentials_are_none(config->credentials))
+		s3->config.anonymous = true;
 	if (r == 0)
 		r = find_place(s3, e);
 	if (r == 0)
@@ -435,8 +443,7 @@ static int open_all(struct s3 *s3, const struct ufs_config *config, struct err *
 		return r;
 	s3_signer_init(&s3->signer, s3->credentials.access_key, s3->credentials.secret_key,
 		s3->place.region, "s3");
-	s3->renew = s3_renew_new(s3);
-	s3->loop = s3->renew ? loop_new("ufs-s3") : NULL;
+	s3->loop = loop_new("ufs-s3");
 	if (!s3->loop)
 		return -ENOMEM;
 	loop_call(s3->loop, start_http, s3);
@@ -472,7 +479,8 @@ int s3_open(const struct ufs_config *config, const struct ufs_limits *limits, st
 	s3->path = BUF_INIT(S3_URL_MAX);
 	s3->url = BUF_INIT(S3_URL_MAX);
 	s3->line = BUF_INIT(S3_URL_MAX);
-	r = ufs_base_init(&s3->base, &s3_ops, NULL, limits);
+	s3->renew = s3_renew_new(s3);
+	r = s3->renew ? ufs_base_init(&s3->base, &s3_ops, NULL, limits) : -ENOMEM;
 	if (r == 0) {
 		init_windows(s3);
 		r = open_all(s3, config, e);

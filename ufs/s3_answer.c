@@ -1,5 +1,6 @@
 /* Status lines and headers of S3. See s3_answer.h. */
 #include "ufs/s3_answer.h"
+#include "ufs/s3_tag.h"
 #include "base/clock.h"
 
 #include <ctype.h>
@@ -108,7 +109,8 @@ static void take_header(struct s3_answer *answer, const char *name, const char *
 		take_retry_after(answer, value);
 	} else if (strcasecmp(name, "x-amz-bucket-region") == 0) {
 		(void)snprintf(answer->region, sizeof(answer->region), "%s", value); /* cut */
-	} else if (strcasecmp(name, "x-amz-request-id") == 0) {
+	} else if (strcasecmp(name, "x-amz-request-id") == 0 ||
+		   strcasecmp(name, "x-obs-request-id") == 0) {
 		(void)snprintf(
 			answer->request_id, sizeof(answer->request_id), "%s", value); /* cut */
 	}
@@ -151,7 +153,8 @@ static int blame(enum ufs_cause *ret_cause, enum ufs_cause cause, int code)
 static int check_version(const struct s3_answer *answer, const struct ufs_get *get,
 	enum ufs_cause *cause, struct err *e)
 {
-	bool by_time = get->tag_len > 3 && memcmp(get->tag, "lm:", 3) == 0;
+	struct s3_tag tag = s3_tag_of(get->tag, get->tag_len);
+	bool by_time = tag.etag_len > 3 && memcmp(tag.etag, "lm:", 3) == 0;
 	char modified[32];
 
 	if (by_time ? answer->modified < 0 : answer->etag[0] == '\0')
@@ -162,17 +165,17 @@ static int check_version(const struct s3_answer *answer, const struct ufs_get *g
 		int n = snprintf(
 			modified, sizeof(modified), "lm:%lld", (long long)answer->modified);
 
-		if ((uint32_t)n == get->tag_len && memcmp(modified, get->tag, get->tag_len) == 0)
+		if ((uint32_t)n == tag.etag_len && memcmp(modified, tag.etag, tag.etag_len) == 0)
 			return 0;
 		return err_set(e, blame(cause, UFS_CAUSE_WRONG_ETAG, -ESTALE),
 			"the object was changed at the origin: Last-Modified differs");
 	}
-	if (strlen(answer->etag) == get->tag_len &&
-		memcmp(answer->etag, get->tag, get->tag_len) == 0)
+	if (strlen(answer->etag) == tag.etag_len &&
+		memcmp(answer->etag, tag.etag, tag.etag_len) == 0)
 		return 0;
 	return err_set(e, blame(cause, UFS_CAUSE_WRONG_ETAG, -ESTALE),
 		"the object was changed at the origin: its ETag is \"%s\", listed was \"%.*s\"",
-		answer->etag, (int)get->tag_len, get->tag);
+		answer->etag, (int)tag.etag_len, tag.etag);
 }
 
 /* A length that differs from what the range needs. */

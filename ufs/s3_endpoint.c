@@ -96,6 +96,20 @@ int s3_endpoint_of_region(const char *region, struct s3_endpoint *ret_endpoint, 
 	return 0;
 }
 
+int s3_endpoint_of_obs(const char *region, struct s3_endpoint *ret_endpoint, struct err *e)
+{
+	struct s3_endpoint out = { .tls = true };
+	size_t n = strspn(region, "abcdefghijklmnopqrstuvwxyz0123456789-");
+
+	if (n == 0 || region[n] != '\0' || n >= S3_REGION_MAX)
+		return err_set(e, -EINVAL,
+			"region \"%.80s\": not a region of OBS; write it like cn-north-4", region);
+	(void)snprintf(out.host, sizeof(out.host), "obs.%s.myhuaweicloud.com",
+		region); /* fits: n is bounded */
+	*ret_endpoint = out;
+	return 0;
+}
+
 static bool ends_with(const char *s, const char *end)
 {
 	size_t n = strlen(s);
@@ -108,6 +122,12 @@ bool s3_endpoint_is_aws(const struct s3_endpoint *endpoint)
 {
 	return ends_with(endpoint->host, ".amazonaws.com") ||
 	       ends_with(endpoint->host, ".amazonaws.com.cn");
+}
+
+bool s3_endpoint_is_obs(const struct s3_endpoint *endpoint)
+{
+	return ends_with(endpoint->host, ".myhuaweicloud.com") ||
+	       ends_with(endpoint->host, ".myhuaweicloud.eu");
 }
 
 static bool is_address(const char *host)

@@ -25,7 +25,12 @@ int s3_endpoint_parse(
 int s3_endpoint_of_region(
 	const char *region, struct s3_endpoint *ret_endpoint, struct err *e) __must_check;
 
+/* OBS's for a region, the same. */
+int s3_endpoint_of_obs(
+	const char *region, struct s3_endpoint *ret_endpoint, struct err *e) __must_check;
+
 bool s3_endpoint_is_aws(const struct s3_endpoint *endpoint);
+bool s3_endpoint_is_obs(const struct s3_endpoint *endpoint);
 bool s3_endpoint_is_loopback(const struct s3_endpoint *endpoint); /* no proxy on the way */
 
 /* Whether buckets are named in the path: asked for, or the host or the bucket cannot make a host

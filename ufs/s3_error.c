@@ -140,6 +140,14 @@ static int no_bucket(const struct failure *f, struct err *e)
 		f->target->url, f->answer->status, *f->xml.code ? " " : "", f->xml.code);
 }
 
+static int archived(const struct failure *f, struct err *e)
+{
+	return err_set(e, -EPERM,
+		"%s: the object is archived%s%s and cannot be read: restore it in the object "
+		"store first, or keep it out of the source",
+		f->what, *f->xml.storage_class ? " in class " : "", f->xml.storage_class);
+}
+
 static int no_object(const struct failure *f, struct err *e)
 {
 	return err_set(e, -ENOENT, "%s: no such object (any more)", f->what);
@@ -184,6 +192,7 @@ static struct meaning by_code(const char *code)
 		{ "AccountProblem", { denied, UFS_CAUSE_FORBIDDEN } },
 		{ "NoSuchBucket", { no_bucket, UFS_CAUSE_NOT_FOUND } },
 		{ "InvalidBucketName", { no_bucket, UFS_CAUSE_NOT_FOUND } },
+		{ "InvalidObjectState", { archived, UFS_CAUSE_ARCHIVED } },
 		{ "NoSuchKey", { no_object, UFS_CAUSE_NOT_FOUND } },
 		{ "NoSuchVersion", { no_object, UFS_CAUSE_NOT_FOUND } },
 		{ "PermanentRedirect", { wrong_region, UFS_CAUSE_REDIRECT } },
@@ -235,8 +244,8 @@ int s3_error_status(const struct s3_target *target, const char *key, uint32_t ke
 	struct meaning meaning = { 0 };
 
 	s3_xml_error(body, body_len, &f.xml);
-	(void)snprintf(f.what, sizeof(f.what), "s3://%s%s%.*s", target->bucket, key ? "/" : "",
-		(int)min(key_len, 200u), key ? key : ""); /* cut: for the eye */
+	(void)snprintf(f.what, sizeof(f.what), "%s://%s%s%.*s", target->scheme, target->bucket,
+		key ? "/" : "", (int)min(key_len, 200u), key ? key : ""); /* cut: for the eye */
 	/* A gateway's 5xx with a body of its own is the gateway's failure, whatever the code
 	 * says. */
 	if (strcmp(f.xml.code, "AuthorizationHeaderMalformed") == 0 && *f.xml.region)

@@ -6,7 +6,8 @@
 
 /* Whom the request went to; borrowed. */
 struct s3_target {
-	const char *url; /* scheme and authority */
+	const char *scheme; /* "s3" or "obs" */
+	const char *url;    /* scheme and authority */
 	const char *bucket;
 	const char *region;     /* that requests are signed for */
 	const char *access_key; /* the id, not the secret; NULL: requests are not signed */

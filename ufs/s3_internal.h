@@ -19,6 +19,9 @@ struct s3 {
 	struct ufs_config config;    /* a copy of its own */
 	char name[S3_HOST_MAX + 16]; /* the URL as configured: for lines of any thread */
 	struct s3_way way;
+	bool obs;                /* OBS's own signatures and names of headers */
+	bool markers;            /* LISTs of the first version, which go on by markers */
+	_Atomic bool by_version; /* objects are listed and read by the ids of their versions */
 	struct loop *loop;
 
 	pthread_mutex_t lock; /* of the following; held for list operations only */
@@ -78,8 +81,10 @@ void s3_learn_window(struct s3 *s3, struct window *window, const struct s3_excha
 /* s3_request.c */
 /* Encoded path of an object into s3->path; of the bucket when key is NULL. */
 int s3_put_path(struct s3 *s3, const char *key, size_t len) __must_check;
-/* Signs a GET of s3->path with `query` and starts it. */
-int s3_send(struct s3 *s3, struct s3_exchange *x, const char *query) __must_check;
+/* Signs a GET of s3->path with `query` and starts it; `list`: of objects. */
+int s3_send(struct s3 *s3, struct s3_exchange *x, const char *query, bool list) __must_check;
+/* "s3", "obs" */
+const char *s3_scheme(const struct s3 *s3);
 int s3_get_start(struct s3 *s3, struct ufs_get *get, bool low) __must_check;
 /* Ends those under way that are marked `cancelled`. */
 void s3_get_cancel_marked(struct s3 *s3);
@@ -97,6 +102,9 @@ int s3_exchange_status(struct s3 *s3, const struct s3_exchange *x, int status, c
 bool s3_send_again(struct s3 *s3, struct s3_exchange *x, int http_status, int status,
 	const struct s3_failure *failure) __must_check;
 struct s3_renew *s3_renew_new(struct s3 *s3); /* NULL without memory */
+/* What credentials are looked for. Any thread. */
+struct credentials_wish s3_renew_wish(const struct s3 *s3);
+void s3_renew_start(struct s3 *s3); /* from now on keys are renewed before they expire */
 void s3_renew_cancel(
 	struct s3 *s3, bool (*want)(const struct s3_exchange *x, void *arg), void *arg);
 void s3_renew_close(struct s3 *s3);         /* what is parked ends */

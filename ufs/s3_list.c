@@ -1,4 +1,7 @@
-/* LISTs of an S3 origin: one page of ListObjectsV2, and the probe. See ufs_internal.h. */
+/*
+ * LISTs of an S3 origin: one page of ListObjectsV2, of its first version, which OBS has, or of
+ * ListObjectVersions; whether a bucket keeps versions; and the probe. See ufs_internal.h.
+ */
 #include "ufs/s3_internal.h"
 #include "ufs/s3_xml.h"
 #include "base/cleanup.h"
@@ -55,7 +58,7 @@ static int list_send(struct s3_exchange *x)
 	struct s3_list_call *call = x->arg;
 	int r = s3_put_path(call->s3, NULL, 0);
 
-	return r < 0 ? r : s3_send(call->s3, x, call->query);
+	return r < 0 ? r : s3_send(call->s3, x, call->query, true);
 }
 
 int s3_list_start(struct s3 *s3, struct s3_list_call *call)
@@ -101,56 +104,131 @@ static int full_key(const struct s3 *s3, const char *key, size_t len, struct buf
 	return r < 0 ? r : buf_append(out, key, len);
 }
 
+/* Where a LIST of the first version, or of versions, goes on: by the token of the page before, which
+ * is a whole key, or behind a relative one. */
+static int put_markers(const struct s3 *s3, const struct ufs_page_request *request, bool versions,
+	struct buf *after, struct s3_param *params, size_t *n)
+{
+	const char *key = versions ? "key-marker" : "marker";
+	const char *at = request->token;
+	size_t id = 0;
+	int r;
+
+	if (!at && request->after) {
+		r = full_key(s3, request->after, request->after_len, after);
+		params[(*n)++] = (struct s3_param){ key, buf_str(after), after->len };
+		return r;
+	}
+	if (!at)
+		return 0;
+	if (versions) {
+		id = strcspn(at, "\n");
+		if (id)
+			params[(*n)++] = (struct s3_param){ "version-id-marker", at, id };
+		at += id + (at[id] == '\n');
+	}
+	params[(*n)++] = (struct s3_param){ key, at, strlen(at) };
+	return 0;
+}
+
+/* The same for the second version. */
+static int put_token(const struct s3 *s3, const struct ufs_page_request *request, struct buf *after,
+	struct s3_param *params, size_t *n)
+{
+	int r = 0;
+
+	params[(*n)++] = (struct s3_param){ "list-type", "2", 1 };
+	if (request->after) {
+		r = full_key(s3, request->after, request->after_len, after);
+		params[(*n)++] = (struct s3_param){ "start-after", buf_str(after), after->len };
+	}
+	if (request->token)
+		params[(*n)++] = (struct s3_param){ "continuation-token", request->token,
+			strlen(request->token) };
+	return r;
+}
+
 static int list_query(const struct s3 *s3, const struct ufs_page_request *request,
-	unsigned int max_keys, struct buf *query)
+	unsigned int max_keys, bool versions, struct buf *query)
 {
 	_cleanup_(buf_release) struct buf prefix = BUF_INIT(4096);
 	_cleanup_(buf_release) struct buf after = BUF_INIT(4096);
 	char max_text[16];
-	struct s3_param params[7] = {
+	struct s3_param params[8] = {
 		{ "encoding-type", "url", 3 },
-		{ "list-type", "2", 1 },
 		{ "max-keys", max_text,
 			(size_t)snprintf(max_text, sizeof(max_text), "%u", max_keys) },
 	};
-	size_t n = 3;
+	size_t n = 2;
 	int r = full_key(s3, request->dir ? request->dir : "", request->dir_len, &prefix);
 
-	if (r == 0 && request->after)
-		r = full_key(s3, request->after, request->after_len, &after);
 	if (r < 0)
 		return r;
 	params[n++] = (struct s3_param){ "prefix", buf_str(&prefix), prefix.len };
 	if (request->delimiter)
 		params[n++] = (struct s3_param){ "delimiter", "/", 1 };
-	if (request->after)
-		params[n++] = (struct s3_param){ "start-after", buf_str(&after), after.len };
-	if (request->token)
-		params[n++] = (struct s3_param){ "continuation-token", request->token,
-			strlen(request->token) };
-	return s3_encode_query(query, params, n);
+	if (versions)
+		params[n++] = (struct s3_param){ "versions", "", 0 };
+	if (versions || s3->markers)
+		r = put_markers(s3, request, versions, &after, params, &n);
+	else
+		r = put_token(s3, request, &after, params, &n);
+	return r < 0 ? r : s3_encode_query(query, params, n);
+}
+
+/* A service that goes on by markers need not say the next one: it is the last name of the page. */
+static int put_last_name(struct s3 *s3, struct ufs_page *page)
+{
+	const struct ufs_object *last = NULL;
+	const struct ufs_object *prefix = NULL;
+	int r;
+
+	if (!page->truncated || page->token.len || (!page->n_objects && !page->n_prefixes))
+		return 0;
+	if (page->n_objects)
+		last = &page->objects[page->n_objects - 1];
+	if (page->n_prefixes)
+		prefix = &page->prefixes[page->n_prefixes - 1];
+	if (!last || (prefix && strncmp(prefix->key, last->key,
+					min(prefix->key_len, last->key_len)) > 0))
+		last = prefix;
+	r = buf_puts(&page->token, s3->config.prefix);
+	return r < 0 ? r : buf_append(&page->token, last->key, last->key_len);
+}
+
+/* One LIST, or another question to the bucket; the body is the caller's. */
+static int ask(struct s3 *s3, const struct ufs_page_request *request, const char *query,
+	struct buf *ret_body, struct ufs_page *page, struct err *e)
+{
+	struct s3_list_call call = { .request = request, .body = BUF_INIT(0), .query = query };
+	int r = s3_list_run(s3, &call);
+
+	if (r == 0) {
+		*ret_body = call.body;
+		return 0;
+	}
+	if (e)
+		*e = call.e;
+	page->retry_after_ns = call.retry_after_ns;
+	return r;
 }
 
 static int list_once(struct s3 *s3, const struct ufs_page_request *request, unsigned int max_keys,
-	struct ufs_page *page, struct err *e)
+	bool versions, struct ufs_page *page, struct err *e)
 {
 	_cleanup_(buf_release) struct buf query = BUF_INIT(S3_QUERY_MAX);
-	struct s3_list_call call = { .request = request, .body = BUF_INIT(0) };
-	int r = list_query(s3, request, max_keys, &query);
+	_cleanup_(buf_release) struct buf body = BUF_INIT(0);
+	int r = list_query(s3, request, max_keys, versions, &query);
 
 	if (r < 0)
 		return err_set(e, r, "%s: LIST: %s", s3->name, err_str(r));
-	call.query = buf_str(&query);
-	r = s3_list_run(s3, &call);
-	if (r < 0) {
-		if (e)
-			*e = call.e;
-		page->retry_after_ns = call.retry_after_ns;
+	r = ask(s3, request, buf_str(&query), &body, page, e);
+	if (r < 0)
 		return r;
-	}
-	r = s3_xml_list_upto(buf_str(&call.body), call.body.len, s3->config.prefix, request->upto,
+	r = s3_xml_list_upto(buf_str(&body), body.len, s3->config.prefix, request->upto,
 		request->upto_len, page, e);
-	buf_release(&call.body);
+	if (r == 0 && s3->markers && !versions)
+		r = put_last_name(s3, page);
 	if (r < 0) {
 		ufs_count_end(&s3->base, r, UFS_CAUSE_BAD_XML, 0);
 		if (r == -EPROTO && e) /* the code stays */
@@ -162,10 +240,61 @@ static int list_once(struct s3 *s3, const struct ufs_page_request *request, unsi
 	return r;
 }
 
+/* ---- versions -------------------------------------------------------------------------------- */
+
+/* Whether the service has said no, and would again: as one that knows no versions does, or a policy
+ * that does not let them be seen. What else went wrong says nothing of versions. */
+static bool says_no(int status)
+{
+	return status == -EACCES || status == -EPROTO || status == -ENOENT || status == -ENXIO;
+}
+
+/* Whether the bucket keeps versions, and they may be listed. */
+static int find_versions(
+	struct s3 *s3, const struct ufs_page_request *request, struct ufs_page *page, struct err *e)
+{
+	_cleanup_(buf_release) struct buf query = BUF_INIT(64);
+	_cleanup_(buf_release) struct buf body = BUF_INIT(0);
+	struct s3_param param = { "versioning", "", 0 };
+	bool kept;
+	int r = s3_encode_query(&query, &param, 1);
+
+	if (r == 0)
+		r = ask(s3, request, buf_str(&query), &body, page, e);
+	if (r < 0)
+		return says_no(r) ? 0 : r;
+	kept = memmem(buf_str(&body), body.len, "<VersioningConfiguration", 24) &&
+	       (memmem(buf_str(&body), body.len, "<Status>Enabled<", 16) ||
+		       memmem(buf_str(&body), body.len, "<Status>Suspended<", 18));
+	if (!kept)
+		return 0;
+	r = list_once(s3, request, 1, true, page, e);
+	return r == 0 ? 1 : says_no(r) ? 0 : r;
+}
+
+/* Objects written before the bucket kept versions, and all while it is not said, have none: their
+ * tags are the same in either way of listing. */
+static int begin_list(
+	struct s3 *s3, const struct ufs_page_request *request, struct ufs_page *page, struct err *e)
+{
+	int r = s3->config.versions == UFS_VERSIONS_ON;
+
+	if (s3->config.versions == UFS_VERSIONS_AUTO)
+		r = find_versions(s3, request, page, e);
+	if (r < 0)
+		return r;
+	atomic_store(&s3->by_version, r > 0);
+	return 0;
+}
+
 int s3_list_page(struct ufs *ufs, const struct ufs_page_request *request, struct ufs_page *page,
 	struct err *e)
 {
-	return list_once(container_of(ufs, struct s3, base), request, 1000, page, e);
+	struct s3 *s3 = container_of(ufs, struct s3, base);
+
+	if (request->begin)
+		return begin_list(s3, request, page, e);
+	return list_once(s3, request, 1000, atomic_load(&s3->by_version), page, e);
 }
 
 int s3_probe(struct ufs *ufs, struct err *e)
@@ -176,10 +305,10 @@ int s3_probe(struct ufs *ufs, struct err *e)
 	int r;
 
 	ufs_page_init(&page);
-	r = list_once(s3, &request, 1, &page, e);
+	r = list_once(s3, &request, 1, false, &page, e);
 	if (r == 0 && page.n_objects == 0)
-		r = err_set(e, -ENOENT, "s3://%s/%s: nothing is there; check bucket and prefix",
-			s3->config.bucket, s3->config.prefix);
+		r = err_set(e, -ENOENT, "%s://%s/%s: nothing is there; check bucket and prefix",
+			s3_scheme(s3), s3->config.bucket, s3->config.prefix);
 	ufs_page_release(&page);
 	return r;
 }

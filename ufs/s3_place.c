@@ -21,18 +21,27 @@ static int put_names(struct s3_place *place, const char *bucket)
 }
 
 int s3_place_init(struct s3_place *place, const char *endpoint, const char *region,
-	const char *bucket, bool path_style, struct err *e)
+	const char *bucket, bool path_style, bool obs, struct err *e)
 {
 	struct s3_place out = { 0 };
 	int r;
 
+	if (obs && !(endpoint && *endpoint) && !(region && *region))
+		return err_set(e, -EINVAL,
+			"obs://%.100s: neither endpoint nor region is known; give --region (or "
+			"OBS_REGION), such as cn-north-4, or --endpoint (or OBS_ENDPOINT)",
+			bucket);
 	if (!region || !*region)
 		region = "us-east-1";
 	if (strlen(region) >= sizeof(out.region))
 		return err_set(e, -EINVAL, "region \"%.80s...\": too long", region);
 	(void)snprintf(out.region, sizeof(out.region), "%s", region); /* fits: checked */
-	r = endpoint && *endpoint ? s3_endpoint_parse(endpoint, &out.endpoint, e)
-				  : s3_endpoint_of_region(region, &out.endpoint, e);
+	if (endpoint && *endpoint)
+		r = s3_endpoint_parse(endpoint, &out.endpoint, e);
+	else if (obs)
+		r = s3_endpoint_of_obs(region, &out.endpoint, e);
+	else
+		r = s3_endpoint_of_region(region, &out.endpoint, e);
 	if (r < 0)
 		return r;
 	out.path_style = s3_endpoint_needs_path(&out.endpoint, bucket, path_style);

@@ -14,10 +14,10 @@ struct s3_place {
 	bool path_style;
 };
 
-/* `endpoint` NULL or "": Amazon's for the region; `region` NULL or "": us-east-1, which Amazon's
- * answers with the right one. -EINVAL with a line. */
+/* `endpoint` NULL or "": Amazon's for the region, or OBS's (`obs`), which needs one; `region` NULL
+ * or "": us-east-1, which Amazon's answers with the right one. -EINVAL with a line. */
 int s3_place_init(struct s3_place *place, const char *endpoint, const char *region,
-	const char *bucket, bool path_style, struct err *e) __must_check;
+	const char *bucket, bool path_style, bool obs, struct err *e) __must_check;
 
 /*
  * Takes what an answer said: the bucket's region ("" when it named none) and an endpoint ("" the

@@ -5,17 +5,31 @@
  * What was learnt holds for the requests that follow. Those that were under way meanwhile fail as
  * the first did, and see by their epoch that it was learnt already.
  *
- * Keys are read by a thread of their own, files being slow at times; the exchanges that need them
- * are parked here. A file that did not change is not read again within a second.
+ * Keys are looked for by a thread of their own, files and services being slow at times; the
+ * exchanges that need them are parked here. Refused keys that did not change are not looked for
+ * again within a second.
+ *
+ * Those that expire are looked for again before: five minutes and some more, so that many who have
+ * the same do not ask at once; of short-lived ones half their time. When that fails the rest is
+ * halved again. A file that is named is read every minute: somebody may have put others there.
  */
 #include "ufs/s3_internal.h"
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/log.h"
 
+#include <stdatomic.h>
 #include <stdlib.h>
 
 #define S3_RESENDS_MAX  3u
 #define S3_RENEW_GAP_NS CLOCK_SECOND
+
+/* Before keys expire. */
+#define S3_RENEW_AHEAD_NS  (300 * CLOCK_SECOND)
+#define S3_RENEW_JITTER_NS (60 * CLOCK_SECOND)
+#define S3_RENEW_LONG_NS   (3 * S3_RENEW_AHEAD_NS) /* less is short-lived */
+#define S3_RENEW_LATE_NS   (5 * CLOCK_SECOND)      /* between attempts, once they have expired */
+#define S3_RENEW_FILE_NS   (60 * CLOCK_SECOND)
 
 struct s3_renew {
 	struct s3 *s3;
@@ -23,11 +37,14 @@ struct s3_renew {
 	struct pool_job job;
 	struct loop_task done;
 	struct credentials fresh; /* the job's, then the loop's */
+	struct err why;           /* it failed; the same */
 	int status;               /* of looking for them */
+	_Atomic bool given_up;    /* nobody waits for the job any more */
 
 	/* The loop's thread only. */
 	bool running;
 	uint64_t looked_ns; /* when they were last looked for */
+	struct loop_timer *timer;
 	struct list parked; /* struct s3_exchange */
 };
 
@@ -65,13 +82,83 @@ static bool learn_place(struct s3 *s3, const struct s3_failure *failure)
 
 /* ---- keys ------------------------------------------------------------------------------------ */
 
+struct credentials_wish s3_renew_wish(const struct s3 *s3)
+{
+	return (struct credentials_wish){
+		.reference = s3->config.credentials,
+		.profile = s3->config.profile,
+		.obs = s3->obs,
+		.ca_file = s3->config.ca_file,
+		.given_up = &s3->renew->given_up,
+	};
+}
+
 /* A thread of the pool. */
 static void look(struct pool_job *job)
 {
 	struct s3_renew *renew = container_of(job, struct s3_renew, job);
+	const struct credentials_wish wish = s3_renew_wish(renew->s3);
 
-	renew->status = credentials_find(renew->s3->config.profile, &renew->fresh, NULL);
+	renew->status = credentials_find(&wish, &renew->fresh, &renew->why);
 	loop_post(renew->s3->loop, &renew->done);
+}
+
+/* False: it cannot be begun. */
+static bool start_look(struct s3_renew *renew)
+{
+	if (renew->running)
+		return true;
+	if (!renew->pool)
+		renew->pool = pool_new("ufs-keys", 1, 1);
+	if (!renew->pool || pool_submit(renew->pool, &renew->job) < 0)
+		return false;
+	renew->running = true;
+	return true;
+}
+
+/* Until the keys are to be looked for again; 0: only when they are refused. */
+static uint64_t next_look_ns(const struct s3 *s3)
+{
+	int64_t left_s = s3->credentials.expires - (int64_t)(clock_wall_ns() / CLOCK_SECOND);
+	uint64_t random;
+	uint64_t left;
+
+	if (s3->config.anonymous)
+		return 0;
+	if (!s3->credentials.expires)
+		return credentials_of_file(s3->config.credentials) ? S3_RENEW_FILE_NS : 0;
+	if (left_s <= 0)
+		return S3_RENEW_LATE_NS;
+	left = (uint64_t)min(left_s, (int64_t)INT32_MAX) * CLOCK_SECOND;
+	hash_random(&random, sizeof(random));
+	if (left > S3_RENEW_LONG_NS)
+		return left - S3_RENEW_AHEAD_NS - random % S3_RENEW_JITTER_NS;
+	return max(left / 2, (uint64_t)CLOCK_SECOND);
+}
+
+static void look_later(struct s3_renew *renew);
+
+static void on_due(void *arg)
+{
+	struct s3_renew *renew = arg;
+
+	renew->timer = NULL;
+	if (!start_look(renew))
+		look_later(renew);
+}
+
+/* Without memory for a timer they are looked for once they are refused. */
+static void look_later(struct s3_renew *renew)
+{
+	uint64_t ns = next_look_ns(renew->s3);
+
+	loop_timer_stop(renew->timer);
+	renew->timer = ns ? loop_timer_start(renew->s3->loop, ns, on_due, renew) : NULL;
+}
+
+void s3_renew_start(struct s3 *s3)
+{
+	look_later(s3->renew);
 }
 
 static void take_fresh(struct s3 *s3, struct s3_renew *renew)
@@ -85,7 +172,14 @@ static void take_fresh(struct s3 *s3, struct s3_renew *renew)
 		credentials_release(&old);
 		LOG_LIMITED(LOG_INFO, "credentials read again", "bucket=%s key=%s from=\"%s\"",
 			s3->config.bucket, s3->credentials.access_key, s3->credentials.place);
+	} else if (renew->status == 0) {
+		s3->credentials.expires = renew->fresh.expires;
+	} else if (renew->status != -ECANCELED) {
+		LOG_LIMITED(LOG_WARN, "credentials not renewed",
+			"bucket=%s reason=\"%s\" next=\"those that are there are used\"",
+			s3->config.bucket, renew->why.text);
 	}
+	renew->why = ERR_INIT;
 	credentials_release(&renew->fresh);
 }
 
@@ -106,6 +200,7 @@ static void on_looked(struct loop_task *task)
 	renew->running = false;
 	renew->looked_ns = clock_mono_ns();
 	take_fresh(s3, renew);
+	look_later(renew);
 	list_splice_back(&ready, &renew->parked);
 	while ((node = list_pop_front(&ready)) != NULL) {
 		struct s3_exchange *x = list_entry(node, struct s3_exchange, link);
@@ -122,11 +217,8 @@ static bool park(struct s3 *s3, struct s3_exchange *x, int http_status)
 	if (!renew->running) {
 		if (renew->looked_ns && clock_mono_ns() - renew->looked_ns < S3_RENEW_GAP_NS)
 			return false;
-		if (!renew->pool)
-			renew->pool = pool_new("ufs-keys", 1, 1);
-		if (!renew->pool || pool_submit(renew->pool, &renew->job) < 0)
+		if (!start_look(renew))
 			return false;
-		renew->running = true;
 	}
 	x->status = http_status;
 	list_push_back(&renew->parked, &x->link);
@@ -190,7 +282,10 @@ static bool all(const struct s3_exchange *x, void *arg)
 
 void s3_renew_close(struct s3 *s3)
 {
+	loop_timer_stop(s3->renew->timer);
+	s3->renew->timer = NULL;
 	s3_renew_cancel(s3, all, NULL);
+	atomic_store(&s3->renew->given_up, true);
 	pool_free(s3->renew->pool); /* may post `done` once more, which runs before the loop ends */
 	s3->renew->pool = NULL;
 }

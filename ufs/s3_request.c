@@ -6,12 +6,15 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/layout.h"
+#include "ufs/obs_sign.h"
+#include "ufs/s3_tag.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define S3_ERROR_BODY_MAX (64u * 1024)
+#define S3_PATH_MAX       (16u * 1024)
 
 int s3_put_path(struct s3 *s3, const char *key, size_t len)
 {
@@ -40,29 +43,43 @@ static int add_header(struct s3 *s3, struct s3_exchange *x, const char *name, co
 	return r < 0 ? r : s3_http_header(x, buf_str(&s3->line));
 }
 
+const char *s3_scheme(const struct s3 *s3)
+{
+	return s3->obs ? "obs" : "s3";
+}
+
 /* Authorization and what it covers. Only host and x-amz-* are signed: proxies may touch the
  * rest. */
-static int add_signature(struct s3 *s3, struct s3_exchange *x, const char *query)
+static int add_signature(struct s3 *s3, struct s3_exchange *x, const char *query, bool list)
 {
 	char time[S3_TIME_SIZE];
-	struct s3_header headers[4] = {
+	struct s3_header headers[6] = {
 		{ "host", s3->place.host },
 		{ "x-amz-content-sha256", S3_EMPTY_SHA256 },
 		{ "x-amz-date", time },
-		{ "x-amz-security-token", s3->credentials.session_token },
 	};
 	struct s3_signed request = {
 		.method = "GET",
 		.path = buf_str(&s3->path),
 		.query = query,
 		.headers = headers,
-		.n_headers = s3->credentials.session_token ? 4 : 3,
+		.n_headers = 3,
 		.payload_hash = S3_EMPTY_SHA256,
 		.time = time,
 	};
-	_cleanup_(buf_release) struct buf authorization = BUF_INIT(4096);
+	_cleanup_(buf_release) struct buf authorization = BUF_INIT(16384);
 	int r;
 
+	/* In order of their names. */
+	if (list && s3_endpoint_is_aws(&s3->place.endpoint)) /* others may not know it */
+		headers[request.n_headers++] =
+			(struct s3_header){ "x-amz-optional-object-attributes", "RestoreStatus" };
+	if (s3->config.requester_pays)
+		headers[request.n_headers++] =
+			(struct s3_header){ "x-amz-request-payer", "requester" };
+	if (s3->credentials.session_token)
+		headers[request.n_headers++] =
+			(struct s3_header){ "x-amz-security-token", s3->credentials.session_token };
 	s3_time(clock_wall_ns(), time);
 	r = s3_sign(&s3->signer, &request, &authorization);
 	if (r == 0)
@@ -72,10 +89,48 @@ static int add_signature(struct s3 *s3, struct s3_exchange *x, const char *query
 	return r;
 }
 
-int s3_send(struct s3 *s3, struct s3_exchange *x, const char *query)
+/* The same by OBS's own rules. */
+static int add_obs_signature(struct s3 *s3, struct s3_exchange *x, const char *query)
 {
-	int r = s3->config.anonymous ? 0 : add_signature(s3, x, query);
+	_cleanup_(buf_release) struct buf authorization = BUF_INIT(4096);
+	_cleanup_(buf_release) struct buf resource = BUF_INIT(S3_PATH_MAX);
+	const char *token = s3->credentials.session_token;
+	const struct obs_header headers[] = { { "x-obs-security-token", token } };
+	char date[OBS_DATE_SIZE];
+	struct obs_signed request = {
+		.method = "GET",
+		.type = "",
+		.date = date,
+		.headers = headers,
+		.n_headers = token ? 1 : 0,
+		.query = query,
+	};
+	int r = 0;
 
+	obs_date(clock_wall_ns(), date);
+	if (!s3->place.path_style)
+		r = buf_printf(&resource, "/%s", s3->config.bucket);
+	if (r == 0)
+		r = buf_puts(&resource, buf_str(&s3->path));
+	request.resource = buf_str(&resource);
+	if (r == 0)
+		r = obs_sign(s3->credentials.access_key, s3->credentials.secret_key, &request,
+			&authorization);
+	if (r == 0)
+		r = add_header(s3, x, "Authorization", buf_str(&authorization));
+	if (r == 0)
+		r = add_header(s3, x, "Date", date);
+	if (r == 0 && token)
+		r = add_header(s3, x, headers[0].name, token);
+	return r;
+}
+
+int s3_send(struct s3 *s3, struct s3_exchange *x, const char *query, bool list)
+{
+	int r = 0;
+
+	if (!s3->config.anonymous)
+		r = s3->obs ? add_obs_signature(s3, x, query) : add_signature(s3, x, query, list);
 	if (r == 0)
 		r = s3_http_header(x, "Accept:"); /* curl's own is not sent */
 	buf_clear(&s3->url);
@@ -89,6 +144,7 @@ int s3_send(struct s3 *s3, struct s3_exchange *x, const char *query)
 static struct s3_target target_of(const struct s3 *s3)
 {
 	return (struct s3_target){
+		.scheme = s3_scheme(s3),
 		.url = s3->place.base_url,
 		.bucket = s3->config.bucket,
 		.region = s3->place.region,
@@ -180,8 +236,8 @@ static int check_complete(struct s3 *s3, struct s3_exchange *x, struct ufs_get *
 	int r = get->got ? 0 : s3_answer_check(&x->answer, get, &get->cause, e);
 
 	if (r < 0)
-		return err_prefix(e, "s3://%s/%s%.*s", s3->config.bucket, s3->config.prefix,
-			(int)min(get->key_len, 200u), get->key);
+		return err_prefix(e, "%s://%s/%s%.*s", s3_scheme(s3), s3->config.bucket,
+			s3->config.prefix, (int)min(get->key_len, 200u), get->key);
 	if (get->got == get->length)
 		return 0;
 	get->cause = x->answer.encoded ? UFS_CAUSE_ENCODING : UFS_CAUSE_SHORT_BODY;
@@ -199,8 +255,8 @@ static int get_status(
 	if (r < 0) {
 		get->cause = failure->cause;
 	} else if (status < 0) {
-		r = err_set(e, status, "s3://%s/%s%.*s: %s", s3->config.bucket, s3->config.prefix,
-			(int)min(get->key_len, 200u), get->key,
+		r = err_set(e, status, "%s://%s/%s%.*s: %s", s3_scheme(s3), s3->config.bucket,
+			s3->config.prefix, (int)min(get->key_len, 200u), get->key,
 			x->body.len ? buf_str(&x->body) : "more bytes than asked for");
 	} else {
 		r = check_complete(s3, x, get, e);
@@ -254,30 +310,36 @@ static int add_range(struct s3 *s3, struct s3_exchange *x, const struct ufs_get 
 /* A condition for strong etags; an answer is checked in any case. */
 static int add_if_match(struct s3 *s3, struct s3_exchange *x, const struct ufs_get *get)
 {
+	struct s3_tag tag = s3_tag_of(get->tag, get->tag_len);
 	int r;
 
-	if (get->tag_len == 0 || (get->tag_len > 3 && memcmp(get->tag, "lm:", 3) == 0))
+	if (tag.etag_len == 0 || (tag.etag_len > 3 && memcmp(tag.etag, "lm:", 3) == 0))
 		return 0;
-	for (uint32_t i = 0; i < get->tag_len; i++)
-		if (get->tag[i] <= ' ' || get->tag[i] == '"' || get->tag[i] == 0x7f)
+	for (uint32_t i = 0; i < tag.etag_len; i++)
+		if (tag.etag[i] <= ' ' || tag.etag[i] == '"' || tag.etag[i] == 0x7f)
 			return 0; /* cannot stand in a header */
 	buf_clear(&s3->line);
-	r = buf_printf(&s3->line, "If-Match: \"%.*s\"", (int)get->tag_len, get->tag);
+	r = buf_printf(&s3->line, "If-Match: \"%.*s\"", (int)tag.etag_len, tag.etag);
 	return r < 0 ? r : s3_http_header(x, buf_str(&s3->line));
 }
 
 static int get_send(struct s3_exchange *x)
 {
 	struct ufs_get *get = x->arg;
+	struct s3_tag tag = s3_tag_of(get->tag, get->tag_len);
 	struct s3 *s3 = x->owner;
+	char query[sizeof("versionId=") + LIMIT_TAG_BYTES] = "";
 	int r = s3_put_path(s3, get->key, get->key_len);
 
+	if (tag.version_len) /* of characters that need no encoding */
+		(void)snprintf(query, sizeof(query), "versionId=%.*s", (int)tag.version_len,
+			tag.version); /* fits */
 	get->cause = UFS_CAUSE_NONE;
 	if (r == 0)
 		r = add_range(s3, x, get);
 	if (r == 0)
 		r = add_if_match(s3, x, get);
-	return r < 0 ? r : s3_send(s3, x, "");
+	return r < 0 ? r : s3_send(s3, x, query, false);
 }
 
 int s3_get_start(struct s3 *s3, struct ufs_get *get, bool low)

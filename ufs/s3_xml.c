@@ -1,4 +1,5 @@
 /* XML answers of S3, by expat. See s3_xml.h. */
+#include "ufs/s3_tag.h"
 #include "ufs/s3_xml.h"
 #include "base/clock.h"
 #include "base/hash.h"
@@ -8,6 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <strings.h>
 
 #define S3_XML_DEPTH 8
 #define S3_XML_TEXT \
@@ -16,9 +18,10 @@
 enum element {
 	EL_OTHER,
 	EL_RESULT,
-	EL_CONTENTS,
+	EL_CONTENTS, /* an object, or a version of one */
 	EL_PREFIXES,
-	EL_KEY,
+	EL_RESTORE,
+	EL_KEY, /* from here on text counts */
 	EL_SIZE,
 	EL_ETAG,
 	EL_TIME,
@@ -26,6 +29,13 @@ enum element {
 	EL_TRUNCATED,
 	EL_TOKEN,
 	EL_ENCODING,
+	EL_LATEST,
+	EL_VERSION,
+	EL_CLASS,
+	EL_RESTORED,
+	EL_NEXT_MARKER,
+	EL_NEXT_KEY,
+	EL_NEXT_VERSION,
 };
 
 struct list_parser {
@@ -51,6 +61,13 @@ struct list_parser {
 	int64_t seconds;
 	bool has_size;
 	bool has_time;
+	struct buf version;
+	bool superseded; /* a newer version is there, or it was removed */
+	bool archived;
+	bool restored;
+	/* Of a page of versions, where the next one begins. */
+	struct buf next_key;
+	struct buf next_version;
 };
 
 static void fail(struct list_parser *p, int code, const char *why)
@@ -77,10 +94,22 @@ static enum element element_of(const char *name, enum element parent, unsigned i
 		{ "ETag", EL_CONTENTS, EL_ETAG },
 		{ "LastModified", EL_CONTENTS, EL_TIME },
 		{ "Prefix", EL_PREFIXES, EL_PREFIX },
+		{ "Version", EL_RESULT, EL_CONTENTS },
+		{ "IsLatest", EL_CONTENTS, EL_LATEST },
+		{ "VersionId", EL_CONTENTS, EL_VERSION },
+		{ "StorageClass", EL_CONTENTS, EL_CLASS },
+		{ "RestoreStatus", EL_CONTENTS, EL_RESTORE },
+		{ "RestoreExpiryDate", EL_RESTORE, EL_RESTORED },
+		{ "NextMarker", EL_RESULT, EL_NEXT_MARKER },
+		{ "NextKeyMarker", EL_RESULT, EL_NEXT_KEY },
+		{ "NextVersionIdMarker", EL_RESULT, EL_NEXT_VERSION },
 	};
 
 	if (depth == 0)
-		return strcmp(name, "ListBucketResult") == 0 ? EL_RESULT : EL_OTHER;
+		return strcmp(name, "ListBucketResult") == 0 ||
+				       strcmp(name, "ListVersionsResult") == 0
+			       ? EL_RESULT
+			       : EL_OTHER;
 	for (size_t i = 0; i < ARRAY_SIZE(table); i++)
 		if (table[i].parent == parent && strcmp(table[i].name, name) == 0)
 			return table[i].element;
@@ -107,8 +136,12 @@ static void XMLCALL on_start(void *arg, const XML_Char *name, const XML_Char **a
 	if (element == EL_CONTENTS || element == EL_PREFIXES) {
 		buf_clear(&p->key);
 		buf_clear(&p->etag);
+		buf_clear(&p->version);
 		p->has_size = false;
 		p->has_time = false;
+		p->superseded = false;
+		p->archived = false;
+		p->restored = false;
 	}
 }
 
@@ -176,6 +209,29 @@ static int keep(struct list_parser *p, const char *s, size_t len, const char **r
 	return r;
 }
 
+/* With the version before it, where there is one (s3_tag.h). */
+static int keep_tag_text(
+	struct list_parser *p, const char *etag, size_t len, struct ufs_object *object)
+{
+	bool versioned = s3_tag_takes(buf_str(&p->version), p->version.len);
+	bool escaped = !versioned && len > 2 && memcmp(etag, "v:", 2) == 0;
+	char text[LIMIT_TAG_BYTES + 8];
+	int n;
+
+	if (versioned || escaped) {
+		n = snprintf(text, sizeof(text), "v:%s:%.*s", versioned ? buf_str(&p->version) : "",
+			(int)len, etag);
+		if (n > 0 && (unsigned int)n <= LIMIT_TAG_BYTES) {
+			etag = text;
+			len = (size_t)n;
+		} else if (escaped) {
+			return -EPROTO;
+		} /* an id too long to be kept: read without it */
+	}
+	object->tag_len = (uint32_t)len;
+	return keep(p, etag, len, &object->tag);
+}
+
 /* "etag" without quotes and W/, or "lm:SECONDS". */
 static int keep_tag(struct list_parser *p, struct ufs_object *object)
 {
@@ -198,8 +254,7 @@ static int keep_tag(struct list_parser *p, struct ufs_object *object)
 	}
 	if (len > LIMIT_TAG_BYTES)
 		return -EPROTO;
-	object->tag_len = (uint32_t)len;
-	return keep(p, s, len, &object->tag);
+	return keep_tag_text(p, s, len, object);
 }
 
 /* Adds a row with its key, checked: within the prefix and beyond the row before it. */
@@ -260,10 +315,13 @@ static void end_contents(struct list_parser *p)
 		fail(p, -EPROTO, "an object without Key, Size or ETag");
 		return;
 	}
+	if (p->superseded)
+		return;
 	r = add_key(p, &page->objects, page->n_objects, &page->objects_cap, &row);
 	if (r == 0) {
 		row->size = p->size;
 		row->mtime_ns = p->has_time ? p->seconds * (int64_t)CLOCK_SECOND : 0;
+		row->archived = p->archived && !p->restored;
 		r = keep_tag(p, row);
 	}
 	if (r < 0)
@@ -322,6 +380,17 @@ static void take_truncated(struct list_parser *p)
 	p->truncated_seen = true;
 }
 
+/* Classes whose objects cannot be read before they were restored: Amazon's, and OBS's. */
+static bool is_archive(const char *class)
+{
+	static const char *const names[] = { "GLACIER", "DEEP_ARCHIVE", "COLD", "ARCHIVE" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+		if (strcasecmp(class, names[i]) == 0)
+			return true;
+	return false;
+}
+
 static void move_text(struct list_parser *p, struct buf *to)
 {
 	struct buf empty = *to;
@@ -329,6 +398,24 @@ static void move_text(struct list_parser *p, struct buf *to)
 	*to = p->text;
 	p->text = empty;
 	buf_clear(&p->text);
+}
+
+/* "VERSION\nKEY": an id has no line's end in it. */
+static void put_versions_token(struct list_parser *p)
+{
+	struct buf *token = &p->page->token;
+	int r;
+
+	if (!p->next_key.len)
+		return;
+	buf_clear(token);
+	r = p->encoded ? url_decode(&p->next_key) : 0;
+	if (r == 0)
+		r = buf_printf(token, "%s\n", buf_str(&p->next_version));
+	if (r == 0)
+		r = buf_append(token, p->next_key.data, p->next_key.len);
+	if (r < 0)
+		fail(p, -EPROTO, "a NextKeyMarker that cannot be");
 }
 
 static void XMLCALL on_end(void *arg, const XML_Char *name)
@@ -362,6 +449,29 @@ static void XMLCALL on_end(void *arg, const XML_Char *name)
 		if (buf_append(&p->page->token, p->text.data, p->text.len) < 0)
 			fail(p, -EPROTO, "a NextContinuationToken that is too long");
 		break;
+	case EL_NEXT_MARKER:
+		if ((p->encoded && url_decode(&p->text) < 0) ||
+			buf_append(&p->page->token, p->text.data, p->text.len) < 0)
+			fail(p, -EPROTO, "a NextMarker that cannot be");
+		break;
+	case EL_NEXT_KEY:
+		move_text(p, &p->next_key);
+		break;
+	case EL_NEXT_VERSION:
+		move_text(p, &p->next_version);
+		break;
+	case EL_LATEST:
+		p->superseded = strcmp(buf_str(&p->text), "false") == 0;
+		break;
+	case EL_VERSION:
+		move_text(p, &p->version);
+		break;
+	case EL_CLASS:
+		p->archived = is_archive(buf_str(&p->text));
+		break;
+	case EL_RESTORED:
+		p->restored = p->text.len > 0;
+		break;
 	case EL_ENCODING:
 		p->encoded = strcmp(buf_str(&p->text), "url") == 0;
 		break;
@@ -372,6 +482,9 @@ static void XMLCALL on_end(void *arg, const XML_Char *name)
 		end_prefixes(p);
 		break;
 	case EL_RESULT:
+		put_versions_token(p);
+		break;
+	case EL_RESTORE:
 	case EL_OTHER:
 		break;
 	}
@@ -497,9 +610,11 @@ static bool encoding_comes_late(const char *xml, size_t len)
 {
 	const char *encoding = memmem(xml, len, "<EncodingType>url<", 18);
 	const char *contents = memmem(xml, len, "<Contents>", 10);
+	const char *version = memmem(xml, len, "<Version>", 9);
 	const char *prefixes = memmem(xml, len, "<CommonPrefixes>", 16);
 
-	return encoding && ((contents && contents < encoding) || (prefixes && prefixes < encoding));
+	return encoding && ((contents && contents < encoding) || (version && version < encoding) ||
+				   (prefixes && prefixes < encoding));
 }
 
 static void parser_release(struct list_parser *p)
@@ -507,6 +622,9 @@ static void parser_release(struct list_parser *p)
 	buf_release(&p->text);
 	buf_release(&p->key);
 	buf_release(&p->etag);
+	buf_release(&p->version);
+	buf_release(&p->next_key);
+	buf_release(&p->next_version);
 }
 
 int s3_xml_list(
@@ -528,6 +646,9 @@ int s3_xml_list_upto(const char *xml, size_t len, const char *prefix, const char
 		.text = BUF_INIT(S3_XML_TEXT),
 		.key = BUF_INIT(S3_XML_TEXT),
 		.etag = BUF_INIT(S3_XML_TEXT),
+		.version = BUF_INIT(S3_XML_TEXT),
+		.next_key = BUF_INIT(S3_XML_TEXT),
+		.next_version = BUF_INIT(S3_XML_TEXT),
 	};
 	int r;
 
@@ -576,6 +697,7 @@ static void XMLCALL error_start(void *arg, const XML_Char *name, const XML_Char 
 		{ "Endpoint", o->endpoint, sizeof(o->endpoint) },
 		{ "RequestTime", o->request_time, sizeof(o->request_time) },
 		{ "ServerTime", o->server_time, sizeof(o->server_time) },
+		{ "StorageClass", o->storage_class, sizeof(o->storage_class) },
 	};
 
 	(void)attributes;

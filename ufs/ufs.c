@@ -2,8 +2,10 @@
 #include "ufs/ufs_internal.h"
 #include "ufs/lister.h"
 #include "base/clock.h"
+#include "base/log.h"
 
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -65,13 +67,12 @@ static int open_origin(const struct ufs_config *config, const struct ufs_limits 
 {
 	switch (config->scheme) {
 	case UFS_S3:
+	case UFS_OBS:
 		return s3_open(config, limits, ret_ufs, e);
 	case UFS_FILE:
 		return ufs_file_open(config, limits, ret_ufs, e);
-	case UFS_OBS:
-		break;
 	}
-	return err_set(e, -EINVAL, "origin: this build reads s3:// and file:// only");
+	return err_set(e, -EINVAL, "origin: of no scheme that is known");
 }
 
 int (*ufs_debug_wrap)(struct ufs *lower, struct ufs **ret_ufs, struct err *e);
@@ -87,6 +88,8 @@ int ufs_open(const struct ufs_config *config, const struct ufs_limits *limits, s
 
 	if (r == 0 && ufs_debug_wrap)
 		r = ufs_debug_wrap(ufs, &ufs, e);
+	if (r == 0)
+		r = ufs_throttle_new(ufs, &ufs);
 	if (r == 0)
 		r = ufs_retry_new(ufs, &ufs);
 	if (r < 0) {
@@ -111,15 +114,68 @@ int ufs_probe(struct ufs *ufs, struct err *e)
 	return ufs->ops->probe(ufs, e);
 }
 
+/* Counts what cannot be read. A sink's calls do not overlap. */
+struct counting {
+	ufs_list_sink sink;
+	void *arg;
+	uint64_t archived;
+	char first[128];
+};
+
+static int count_archived(void *arg, const struct ufs_object *objects, uint32_t n)
+{
+	struct counting *c = arg;
+
+	for (uint32_t i = 0; i < n; i++)
+		if (objects[i].archived && c->archived++ == 0)
+			(void)snprintf(c->first, sizeof(c->first), "%.*s",
+				(int)min(objects[i].key_len, 120u), objects[i].key); /* cut */
+	return c->sink(c->arg, objects, n);
+}
+
+static int list_pages(struct ufs *ufs, ufs_list_sink sink, void *arg, struct err *e)
+{
+	const struct ufs_page_request begin = { .begin = true };
+	struct counting counting = { .sink = sink, .arg = arg };
+	struct ufs_page page;
+	int r = 0;
+
+	for (struct ufs *u = ufs; u && r == 0; u = u->lower) {
+		if (!u->ops->begins_lists)
+			continue;
+		ufs_page_init(&page);
+		r = ufs_list_page(ufs, &begin, &page, e);
+		ufs_page_release(&page);
+	}
+	if (r == 0)
+		r = lister_run(ufs, min(ufs->limits.list_requests, LISTER_THREADS_MAX),
+			count_archived, &counting, e);
+	if (r == 0)
+		counter_set(&ufs->counters->archived, counting.archived);
+	if (r == 0 && counting.archived)
+		LOG_LIMITED(LOG_WARN, "archived objects",
+			"objects=%llu first=\"%s\" next=\"their reads fail until they are restored "
+			"in "
+			"the object store\"",
+			(unsigned long long)counting.archived, counting.first);
+	return r;
+}
+
 int ufs_list(struct ufs *ufs, ufs_list_sink sink, void *arg, struct err *e)
 {
-	unsigned int threads = min(ufs->limits.list_requests, LISTER_THREADS_MAX);
-
 	CHECK_MAGIC(ufs, UFS_MAGIC);
 	for (struct ufs *u = ufs; u; u = u->lower)
 		if (u->ops->list)
 			return u->ops->list(u, sink, arg, e);
-	return lister_run(ufs, threads, sink, arg, e);
+	return list_pages(ufs, sink, arg, e);
+}
+
+int ufs_set_rates(struct ufs *ufs, uint64_t bytes_per_s, uint64_t requests_per_s)
+{
+	CHECK_MAGIC(ufs, UFS_MAGIC);
+	while (!ufs_is_throttle(ufs) && ufs->lower)
+		ufs = ufs->lower;
+	return ufs_is_throttle(ufs) ? ufs_throttle_set(ufs, bytes_per_s, requests_per_s) : 0;
 }
 
 void ufs_list_cancel(struct ufs *ufs)

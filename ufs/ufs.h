@@ -12,9 +12,10 @@
  *
  * Errors (see base/err.h): -ENOENT no such object, -ENXIO no such bucket, -EACCES forbidden,
  * -EKEYREJECTED key or signature refused, -ENOKEY no credential found, -EREMCHG other region,
+ * -EPERM the object is archived and was not restored,
  * -ESTALE the object's tag or size is not the expected one, -EAGAIN overload (503, 429), -EIO
  * server error or short body, -ECONNREFUSED, -EHOSTUNREACH, -ETIMEDOUT, -EPROTO an answer that is
- * not understood, -ECANCELED. A GET through the whole stack ends with -ESTALE, -ENOENT, -ECANCELED,
+ * not understood, -ECANCELED. A GET through the whole stack ends with -EPERM, -ESTALE, -ENOENT, -ECANCELED,
  * or at its deadline with -ETIMEDOUT and the line of what it met; never earlier.
  */
 #pragma once
@@ -35,8 +36,15 @@ enum ufs_scheme {
 	UFS_OBS,
 };
 
+/* Whether objects are read by the id of their version. */
+enum ufs_versions {
+	UFS_VERSIONS_AUTO, /* where the bucket says that it keeps versions, and lets us list them */
+	UFS_VERSIONS_ON,
+	UFS_VERSIONS_OFF,
+};
+
 /* A source as configured. Strings are owned (ufs_config_release). No secrets: credentials are found
- * by reference (`profile`) in the environment and the shared credentials file of the process that
+ * by reference (`credentials`, `profile`) in the environment and the files of the process that
  * opens it. */
 struct ufs_config {
 	enum ufs_scheme scheme;
@@ -50,24 +58,41 @@ struct ufs_config {
 	/* Normalised: "" or ends with '/', never starts with it (file: absolute directory). */
 	char *prefix;
 	char *profile; /* NULL: AWS_PROFILE or "default" */
+	/* Where the keys are, not the keys: "env:PREFIX_", "file:/PATH[#SECTION]", "profile:NAME",
+	 * "web-identity", "container", "imds", "anonymous" (credentials.h). NULL: the usual search,
+	 * in which `profile` counts. */
+	char *credentials;
 	char *ca_file; /* NULL: AWS_CA_BUNDLE, or the system's */
+	/* Who may share what is cached of it: sources that differ in nothing else have bytes of
+	 * their own. NULL: all without one. */
+	char *scope;
 	bool path_style;
-	bool anonymous; /* requests are not signed; no credential is looked for */
+	bool anonymous;      /* requests are not signed; no credential is looked for */
+	bool requester_pays; /* who asks pays for the requests, which such a bucket wants to hear */
+	enum ufs_versions versions;
 };
 
 void ufs_config_release(struct ufs_config *config);
 int ufs_config_copy(const struct ufs_config *from, struct ufs_config *ret_config) __must_check;
 
+/* "auto", "on", "off"; NULL: auto. -EINVAL with a line. */
+int ufs_versions_parse(
+	const char *text, enum ufs_versions *ret_versions, struct err *e) __must_check;
+
+/* Checks how a reference to credentials is written, not what is there. -EINVAL with a line that
+ * says what there is. */
+int ufs_credentials_check(const char *reference, struct err *e) __must_check;
+
 /*
- * "s3://bucket/prefix" or "file:///dir" to scheme, bucket, normalised prefix. -EINVAL with a line
+ * "s3://bucket/prefix", "obs://bucket/prefix" or "file:///dir" to scheme, bucket, normalised prefix. -EINVAL with a line
  * that says what a URL looks like. Endpoint and the rest are left NULL for the caller.
  */
 int ufs_config_parse(const char *url, struct ufs_config *ret_config, struct err *e) __must_check;
 
 /*
- * The canonical text of a source, hashed to its volume id: "s3|endpoint|bucket|prefix" with host
- * lower-cased and default ports dropped; "file|host-id|/real/path/". out is NUL-terminated. Does
- * not depend on path style.
+ * The canonical text of a source, hashed to its volume id: "s3|endpoint|bucket|prefix" (or obs) with host
+ * lower-cased and default ports dropped; "file|host-id|/real/path/"; then "|scope=..." where there is a
+ * scope. out is NUL-terminated. Does not depend on path style.
  */
 int ufs_config_source(const struct ufs_config *config, struct buf *out, struct err *e) __must_check;
 
@@ -78,6 +103,8 @@ struct ufs_limits {
 	unsigned int list_requests;  /* LISTs in flight, e.g. 96 */
 	uint64_t request_timeout_ns; /* one attempt without progress, e.g. 30 s */
 	uint64_t deadline_ns;        /* a request with all its retries, e.g. 300 s */
+	uint64_t bytes_per_s;        /* of objects, this process; 0: no bound */
+	uint64_t requests_per_s;     /* GETs and LISTs; 0: no bound */
 };
 #define UFS_LIMITS_DEFAULT                            \
 	((struct ufs_limits){ .max_requests = 128,    \
@@ -85,12 +112,16 @@ struct ufs_limits {
 		.request_timeout_ns = 30000000000ull, \
 		.deadline_ns = 300000000000ull })
 
-/* Opens origin + decorators: s3 or file, then, in debug programs, one that fails on command
- * (tests/debug), then retry. No network traffic yet. Fails with a line on a missing credential or a bad
- * endpoint. */
+/* Opens origin + decorators: s3, obs or file, then, in debug programs, one that fails on command
+ * (tests/debug), then throttle, then retry. The origin is not asked yet, but who gives credentials
+ * may be, for some seconds at most. Fails with a line on a missing credential or a bad endpoint. */
 int ufs_open(const struct ufs_config *config, const struct ufs_limits *limits, struct ufs **ret_ufs,
 	struct err *e) __must_check;
 void ufs_free(struct ufs *ufs); /* NULL is allowed */
+
+/* Other bounds from now on, 0: none. Requests wait for them by class, demand first. Any thread.
+ * -ENOMEM: they are as they were. */
+int ufs_set_rates(struct ufs *ufs, uint64_t bytes_per_s, uint64_t requests_per_s) __must_check;
 
 /*
  * Asks the origin whether it is there and may be listed: one LIST of one key. The line in `e` names
@@ -101,7 +132,7 @@ int ufs_probe(struct ufs *ufs, struct err *e) __must_check;
 
 /* One object of a listing; borrowed for the duration of the sink call. `key` is relative to the
  * prefix and may hold any byte but NUL; not NUL-terminated. `tag` is the etag without quotes,
- * "lm:SECONDS" without an etag, or
+ * "lm:SECONDS" without an etag, "v:VERSION:" before them where the bucket keeps versions, or
  * "f:DEV:INO:SIZE:MTIME_NS:CTIME_NS" for a directory. */
 struct ufs_object {
 	const char *key;
@@ -110,6 +141,7 @@ struct ufs_object {
 	int64_t mtime_ns;
 	const char *tag;
 	uint32_t tag_len;
+	bool archived; /* cannot be read before it was restored */
 };
 
 /* Takes objects in any order. A key comes twice only from an origin that lists in disorder or
@@ -150,6 +182,7 @@ void ufs_list_cancel(struct ufs *ufs);
 	C(X, KEY, key, "Access keys or signatures refused")                               \
 	C(X, CLOCK, clock, "Requests refused because the clocks differ")                  \
 	C(X, FORBIDDEN, forbidden, "Other 401 and 403 answers")                           \
+	C(X, ARCHIVED, archived, "Objects in an archive class, not restored")             \
 	C(X, NOT_FOUND, not_found, "No such object or bucket")                            \
 	C(X, OTHER, other, "What is none of the other causes")
 
@@ -231,6 +264,8 @@ void ufs_cancel(struct ufs *ufs, struct ufs_get *get);
 	X(timeouts, "granary_origin_timeouts_total", COUNTER, "requests", "Attempts timed out")    \
 	X(stale, "granary_origin_stale_total", COUNTER, "requests",                                \
 		"Answers of another version of the object")                                        \
+	X(throttled, "granary_origin_throttled_total", COUNTER, "requests",                        \
+		"GETs that waited for an operator's bound on bytes or requests")                   \
 	X(window, "granary_origin_window", GAUGE, "requests",                                      \
 		"GETs that may be in flight, by latency and 503 or 429 answers")                   \
 	X(list_window, "granary_origin_list_window", GAUGE, "requests",                            \
@@ -240,6 +275,8 @@ void ufs_cancel(struct ufs *ufs, struct ufs_get *get);
 	X(background, "granary_origin_background", GAUGE, "requests",                              \
 		"GETs that nobody waits for that may be in flight: what fills the way")            \
 	X(waits, "granary_origin_waits_total", COUNTER, "requests", "GETs that waited for 10 s")   \
+	X(archived, "granary_origin_archived", GAUGE, "objects",                                   \
+		"Objects of the last listing that are in an archive class and not restored")       \
 	X(left_out, "granary_origin_left_out", GAUGE, "entries",                                   \
 		"Links and special files that the last listing of a directory left out")           \
 	UFS_CAUSES(UFS_CAUSE_ROW, X)

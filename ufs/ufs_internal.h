@@ -19,6 +19,7 @@
 
 /* One LIST. Borrowed strings, relative to the prefix of the origin. */
 struct ufs_page_request {
+	bool begin;      /* a listing begins: asks for no page, but what it is to be made with */
 	const char *dir; /* only keys that begin with it */
 	uint32_t dir_len;
 	const char *after; /* only keys beyond it in byte order; NULL: from the start */
@@ -74,6 +75,9 @@ struct ufs_ops {
 	int (*list_page)(struct ufs *ufs, const struct ufs_page_request *request,
 		struct ufs_page *page, struct err *e);
 
+	/* list_page wants to be called with `begin` before each listing. */
+	bool begins_lists;
+
 	/* As ufs_list(), for an origin without pages; else NULL and ufs_list() works by
 	 * list_page. */
 	int (*list)(struct ufs *ufs, ufs_list_sink sink, void *arg, struct err *e);
@@ -127,6 +131,10 @@ int ufs_file_open(const struct ufs_config *config, const struct ufs_limits *limi
 
 /* Decorators; they own `lower` when they succeed. */
 int ufs_retry_new(struct ufs *lower, struct ufs **ret_ufs) __must_check;
+int ufs_throttle_new(struct ufs *lower, struct ufs **ret_ufs) __must_check;
+int ufs_throttle_set(
+	struct ufs *throttle, uint64_t bytes_per_s, uint64_t requests_per_s) __must_check;
+bool ufs_is_throttle(const struct ufs *ufs);
 
 /* What debug programs put over every origin, below retry; NULL in production. Owns `lower` when it
  * succeeds. Set before the first origin is opened. */

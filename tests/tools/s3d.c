@@ -24,6 +24,8 @@ static const char usage[] =
 	"  --key ID:SECRET[:TOKEN]  checks signatures; may be given several times\n"
 	"  --anonymous           beside keys: unsigned requests are allowed\n"
 	"  --region NAME         signatures for another region are refused\n"
+	"  --requester-pays      beside keys: who does not say that he pays is refused\n"
+	"  --versioned           synthetic objects keep their versions\n"
 	"  --log FILE            one line per request\n"
 	"\n"
 	"Prints `data=IPV4:PORT control=IPV4:PORT` when it serves. Faults and objects that "
@@ -37,6 +39,7 @@ struct options {
 	const char *keys[S3D_KEYS];
 	size_t synthetics, n_keys;
 	bool anonymous;
+	bool requester_pays, versioned;
 	uint64_t seed;
 };
 
@@ -46,7 +49,8 @@ static void options_parse(struct options *o, int argc, char **argv)
 		{ "dir", 1, 0, 'd' }, { "bucket", 1, 0, 'b' }, { "synthetic", 1, 0, 's' },
 		{ "upstream", 1, 0, 'u' }, { "domain", 1, 0, 'D' }, { "seed", 1, 0, 'S' },
 		{ "log", 1, 0, 'L' }, { "key", 1, 0, 'k' }, { "anonymous", 0, 0, 'a' },
-		{ "region", 1, 0, 'r' }, { "help", 0, 0, 'h' }, { 0 } };
+		{ "region", 1, 0, 'r' }, { "requester-pays", 0, 0, 'p' },
+		{ "versioned", 0, 0, 'v' }, { "help", 0, 0, 'h' }, { 0 } };
 	int c;
 
 	*o = (struct options){ .listen = "127.0.0.1:0",
@@ -90,6 +94,12 @@ static void options_parse(struct options *o, int argc, char **argv)
 		case 'r':
 			o->region = optarg;
 			break;
+		case 'p':
+			o->requester_pays = true;
+			break;
+		case 'v':
+			o->versioned = true;
+			break;
 		case 's':
 			if (o->synthetics < ARRAY_SIZE(o->synthetic))
 				o->synthetic[o->synthetics++] = optarg;
@@ -117,7 +127,7 @@ static int server_set_source(struct s3d *s, const struct options *o, struct err 
 			return err_set(e, -EINVAL, "--upstream %s: it is IPV4:PORT", o->upstream);
 		return 0;
 	}
-	s->store = s3d_store_new(o->bucket, o->dir);
+	s->store = s3d_store_new(o->bucket, o->dir, o->versioned);
 	if (!s->store)
 		return err_set(e, -ENOMEM, "no memory");
 	for (size_t i = 0; i < o->synthetics && r == 0; i++)
@@ -130,6 +140,7 @@ static int server_set_auth(struct s3d *s, const struct options *o, struct err *e
 	int r = 0;
 
 	s->auth.anonymous = o->anonymous;
+	s->auth.requester_pays = o->requester_pays;
 	(void)snprintf(s->auth.region, sizeof(s->auth.region), "%s", o->region ? o->region : "");
 	for (size_t i = 0; i < o->n_keys && r == 0; i++)
 		r = s3d_auth_add(&s->auth, o->keys[i], e);

@@ -99,6 +99,7 @@ int s3d_header_add(struct buf *head, const char *name, const char *value) __must
 
 /* Decoded parameter of a raw query; false when it is not there. */
 bool s3d_query_get(const char *query, const char *name, char *out, size_t size);
+bool s3d_query_has(const char *query, const char *name);
 uint64_t s3d_query_number(const char *query, const char *name, uint64_t fallback);
 /* Percent-decodes [s, s + len) into out; false when it does not fit or is malformed. */
 bool s3d_url_decode(const char *s, size_t len, bool plus_is_blank, char *out, size_t size);
@@ -212,6 +213,7 @@ struct s3d_auth {
 	} keys[S3D_KEYS];
 	uint32_t n_keys;
 	bool anonymous;       /* unsigned requests are allowed beside the keys */
+	bool requester_pays;  /* who does not say that he pays is refused */
 	char region[64];      /* the bucket's; "": any */
 	int64_t clock_offset; /* seconds that the server's clock is ahead */
 };
@@ -236,8 +238,8 @@ struct s3d_body {
 	uint64_t left;
 };
 
-/* dir may be NULL. */
-struct s3d_store *s3d_store_new(const char *bucket, const char *dir);
+/* dir may be NULL. versioned: older versions of synthetic objects stay. */
+struct s3d_store *s3d_store_new(const char *bucket, const char *dir, bool versioned);
 void s3d_store_free(struct s3d_store *s);
 /* "[SHAPE:]N,SIZE,DIRS[,PREFIX]": N objects of SIZE bytes; PREFIXdDDDDD/oNNNNNNNN without a
  * shape. */
@@ -249,6 +251,7 @@ struct s3d_change {
 	const char *key; /* all that begin so with `prefix` */
 	bool prefix;
 	bool remove;
+	int archive;      /* 1: into an archive class, -1: restored, 0: as it is and nothing else */
 	uint64_t version; /* S3D_UNKNOWN: not said */
 	uint64_t size;
 };

@@ -11,6 +11,9 @@
  *	15 minutes and more off		403 RequestTimeTooSkewed
  *	signed for another region	400 AuthorizationHeaderMalformed with the region
  *	anything else			403 SignatureDoesNotMatch
+ *
+ * So is OBS's own signature ("Authorization: OBS ID:SIGNATURE"), with OBS's names of headers.
+ * https://support.huaweicloud.com/intl/en-us/api-obs/obs_04_0010.html
  */
 #include "tests/tools/s3d.h"
 
@@ -311,11 +314,81 @@ static bool check_key(struct s3d_conn *c, const struct signature *s, const struc
 	return refuse(c, 403, "SignatureDoesNotMatch", xml);
 }
 
+/* OBS's own signature ---------------------------------------------------------------------- */
+
+/* "?a&b=c" of the parameters that are signed, in order. */
+static int put_obs_query(struct buf *out, const char *query)
+{
+	static const char *const names[] = { "versionId", "versioning", "versions" };
+	const char *before = "?";
+	int r = 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(names) && r == 0; i++) {
+		char value[256];
+
+		if (!s3d_query_get(query, names[i], value, sizeof(value)))
+			continue;
+		r = buf_printf(out, "%s%s%s%s", before, names[i], *value ? "=" : "", value);
+		before = "&";
+	}
+	return r;
+}
+
+static int obs_make(const struct s3d_key *key, const struct s3d_request *q, const char *domain,
+	char out[HASH_BASE64_SIZE(SHA1_BYTES)])
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(AUTH_TEXT);
+	size_t host = strcspn(q->host, ":");
+	bool path_style = host <= strlen(domain) + 1 ||
+			  strncasecmp(q->host + host - strlen(domain), domain, strlen(domain)) != 0;
+	char date[64] = "";
+	char token[1024];
+	uint8_t mac[SHA1_BYTES];
+	int r;
+
+	(void)s3d_header_get(&q->head, "Date", date, sizeof(date)); /* "" makes another one */
+	r = buf_printf(&text, "%s\n\n\n%s\n", q->method, date);
+	if (r == 0 && s3d_header_get(&q->head, "x-obs-security-token", token, sizeof(token)))
+		r = buf_printf(&text, "x-obs-security-token:%s\n", token);
+	if (r == 0 && !path_style)
+		r = buf_printf(&text, "/%s", q->bucket);
+	if (r == 0)
+		r = buf_puts(&text, q->path);
+	if (r == 0)
+		r = put_obs_query(&text, q->query);
+	if (r)
+		return r;
+	hash_hmac_sha1(key->secret, strlen(key->secret), text.data, text.len, mac);
+	hash_base64(mac, sizeof(mac), out);
+	return 0;
+}
+
+static bool check_obs(struct s3d_conn *c, const char *id, const char *signature)
+{
+	const struct s3d_auth *a = &c->server->auth;
+	char made[HASH_BASE64_SIZE(SHA1_BYTES)];
+	const struct s3d_key *key = NULL;
+	char token[1024] = "";
+
+	for (uint32_t i = 0; i < a->n_keys; i++)
+		if (strcmp(a->keys[i].id, id) == 0)
+			key = &a->keys[i];
+	if (!key)
+		return refuse(c, 403, "InvalidAccessKeyId", "");
+	(void)s3d_header_get(&c->req.head, "x-obs-security-token", token, sizeof(token));
+	if (strcmp(key->token, token) != 0)
+		return refuse(c, 403, "InvalidAccessKeyId", "");
+	if (obs_make(key, &c->req, c->server->domain, made) == 0 && strcmp(made, signature) == 0)
+		return true;
+	return refuse(c, 403, "SignatureDoesNotMatch", "");
+}
+
 bool s3d_auth_check(struct s3d_conn *c)
 {
 	const struct s3d_auth *a = &c->server->auth;
 	struct signature s;
-	char text[8];
+	char text[512];
+	char id[128], signature[80], payer[32];
 	char xml[256];
 
 	if (!check_time(c))
@@ -328,6 +401,12 @@ bool s3d_auth_check(struct s3d_conn *c)
 		return true;
 	if (!s3d_header_get(&c->req.head, "Authorization", text, sizeof(text)))
 		return a->anonymous || refuse(c, 403, "AccessDenied", "");
+	if (sscanf(text, "OBS %127[^:]:%79s", id, signature) == 2)
+		return check_obs(c, id, signature);
+	if (a->requester_pays &&
+		(!s3d_header_get(&c->req.head, "x-amz-request-payer", payer, sizeof(payer)) ||
+			strcmp(payer, "requester") != 0))
+		return refuse(c, 403, "AccessDenied", "");
 	if (!signature_parse(&c->req, &s))
 		return refuse(c, 400, "AuthorizationHeaderMalformed", "");
 	for (uint32_t i = 0; i < a->n_keys; i++)

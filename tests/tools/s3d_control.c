@@ -12,6 +12,8 @@
  *	POST /object?key=K | prefix=P [&version=N] [&size=N] [&delete=1]	standalone: synthetic
  *				objects become the next version, or that one, of that size, or go; a key
  *				that is not there is added (with size); answers {"objects":N}
+ *	POST /object?key=K | prefix=P &archive=1 | &restore=1	they go into an archive class,
+ *				or are restored from it
  *	POST /clock?offset=S	the server's clock is that many seconds ahead (behind: negative)
  *	POST /keys?key=ID:SECRET[:TOKEN]	allows that key, or changes its secret and token
  *	DELETE /keys?id=ID	forgets it
@@ -99,6 +101,9 @@ static int control_object(
 	struct s3d_change change = { .key = key,
 		.prefix = s3d_query_get(r->query, "prefix", key, sizeof(key)),
 		.remove = s3d_query_number(r->query, "delete", 0) == 1,
+		.archive = s3d_query_number(r->query, "archive", 0) == 1   ? 1
+			   : s3d_query_number(r->query, "restore", 0) == 1 ? -1
+									   : 0,
 		.version = s3d_query_number(r->query, "version", S3D_UNKNOWN),
 		.size = s3d_query_number(r->query, "size", S3D_UNKNOWN) };
 	uint32_t n;

@@ -214,6 +214,13 @@ bool s3d_query_get(const char *query, const char *name, char *out, size_t size)
 	return false;
 }
 
+bool s3d_query_has(const char *query, const char *name)
+{
+	char value[8];
+
+	return s3d_query_get(query, name, value, sizeof(value));
+}
+
 uint64_t s3d_query_number(const char *query, const char *name, uint64_t fallback)
 {
 	char text[32];
@@ -290,7 +297,9 @@ static int parse_resource(struct s3d_request *r, const char *domain)
 	if (!s3d_url_decode(key, strlen(key), false, r->key, sizeof(r->key)))
 		return -EINVAL;
 	if (strcmp(r->method, "GET") == 0)
-		r->kind = *r->key ? S3D_GET : S3D_LIST;
+		r->kind = *r->key                                 ? S3D_GET
+			  : s3d_query_has(r->query, "versioning") ? S3D_OTHER
+								  : S3D_LIST;
 	else
 		r->kind = strcmp(r->method, "HEAD") == 0 ? S3D_HEAD : S3D_OTHER;
 	return 0;

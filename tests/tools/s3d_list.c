@@ -23,6 +23,8 @@ struct list_query {
 	char delimiter[16];
 	uint64_t max_keys;
 	bool url;
+	bool markers;  /* of the first version of LIST */
+	bool versions; /* all that there are; keys are never cut between two pages */
 };
 
 /* A key, or a common prefix: the first `common` bytes of its first key. */
@@ -50,7 +52,13 @@ static bool list_query_parse(struct list_query *q, const char *query)
 
 	*q = (struct list_query){ 0 };
 	(void)s3d_query_get(query, "prefix", q->prefix, sizeof(q->prefix)); /* all default to "" */
-	(void)s3d_query_get(query, "start-after", q->after, sizeof(q->after));
+	q->versions = s3d_query_has(query, "versions");
+	q->markers = !q->versions && s3d_query_number(query, "list-type", 1) != 2;
+	(void)s3d_query_get(query,
+		q->versions  ? "key-marker"
+		: q->markers ? "marker"
+			     : "start-after",
+		q->after, sizeof(q->after));
 	(void)s3d_query_get(query, "delimiter", q->delimiter, sizeof(q->delimiter));
 	q->url = s3d_query_get(query, "encoding-type", encoding, sizeof(encoding)) &&
 		 strcmp(encoding, "url") == 0;
@@ -270,7 +278,8 @@ static char *put_time(char *at, int64_t seconds)
 	return put(at, text);
 }
 
-static int put_values(struct buf *out, const struct s3d_entry *entry, bool no_number)
+static int put_values(
+	struct buf *out, const struct s3d_entry *entry, bool no_number, const char *end)
 {
 	char etag[STORE_ETAG];
 	char *at;
@@ -287,13 +296,43 @@ static int put_values(struct buf *out, const struct s3d_entry *entry, bool no_nu
 	at = put(at, "&quot;</ETag><Size>");
 	at = put(at, no_number ? "many" : "");
 	at = put_number(at, entry->size);
-	at = put(at, "</Size><StorageClass>STANDARD</StorageClass></Contents>");
+	at = put(at, "</Size><StorageClass>");
+	at = put(at, entry->archived ? "GLACIER" : "STANDARD");
+	at = put(at, "</StorageClass>");
+	if (entry->restored)
+		at = put(at, "<RestoreStatus><IsRestoreInProgress>false</IsRestoreInProgress>"
+			     "<RestoreExpiryDate>2099-01-01T00:00:00.000Z</RestoreExpiryDate>"
+			     "</RestoreStatus>");
+	at = put(at, end);
 	out->len = (size_t)(at - out->data);
 	return 0;
 }
 
-static int put_row(struct buf *out, const struct list_row *row, bool url, int xml)
+/* The newest first, as they are listed. */
+static int put_versions(struct buf *out, const struct s3d_entry *newest, bool url)
 {
+	struct s3d_entry entry = *newest;
+	int r = 0;
+
+	for (uint64_t older = 0; older <= newest->version && r == 0; older++) {
+		r = buf_puts(out, "<Version>");
+		if (r == 0)
+			r = put_element(out, "Key", entry.key, strlen(entry.key), url);
+		if (r == 0)
+			r = buf_printf(out,
+				"<VersionId>ver-%llu</VersionId><IsLatest>%s</IsLatest>",
+				(unsigned long long)entry.version, older ? "false" : "true");
+		if (r == 0)
+			r = put_values(out, &entry, false, "</Version>");
+		entry.version--;
+		entry.seconds--;
+	}
+	return r;
+}
+
+static int put_row(struct buf *out, const struct list_row *row, const struct list_query *q, int xml)
+{
+	bool url = q->url;
 	struct s3d_entry entry = *row->entry;
 	int r;
 
@@ -308,12 +347,20 @@ static int put_row(struct buf *out, const struct list_row *row, bool url, int xm
 		entry.version++;
 		entry.seconds--;
 	}
+	if (q->versions)
+		return put_versions(out, &entry, url);
 	r = buf_puts(out, "<Contents>");
 	if (r == 0 && row->malformed && xml == S3D_XML_ESCAPE)
 		r = buf_puts(out, "<Key>%zz%4</Key>");
 	else if (r == 0)
 		r = put_element(out, "Key", entry.key, strlen(entry.key), url);
-	return r ? r : put_values(out, &entry, row->malformed && xml == S3D_XML_SIZE);
+	return r ? r
+		 : put_values(out, &entry, row->malformed && xml == S3D_XML_SIZE, "</Contents>");
+}
+
+static const char *root_of(const struct list_query *q)
+{
+	return q->versions ? "ListVersionsResult" : "ListBucketResult";
 }
 
 static int put_head(struct buf *out, const struct s3d_store *s, const struct list_query *q, int xml)
@@ -325,8 +372,8 @@ static int put_head(struct buf *out, const struct s3d_store *s, const struct lis
 		r = buf_puts(out, "<!DOCTYPE lol [<!ENTITY a \"lol\"><!ENTITY b \"&a;&a;&a;&a;\">"
 				  "<!ENTITY c \"&b;&b;&b;&b;\">]>");
 	if (r == 0)
-		r = buf_puts(out, "<ListBucketResult "
-				  "xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">");
+		r = buf_printf(
+			out, "<%s xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">", root_of(q));
 	if (r == 0)
 		r = put_element(out, "Name", s->bucket, strlen(s->bucket), false);
 	if (r == 0)
@@ -346,7 +393,13 @@ static int put_tail(
 	char token[2 * LIST_KEY_TEXT + 1];
 	int r = 0;
 
-	if (page->truncated && xml != S3D_XML_TOKEN) {
+	if (page->truncated && q->versions) {
+		r = put_element(out, "NextKeyMarker", page->next, strlen(page->next), q->url);
+		if (r == 0)
+			r = buf_puts(out, "<NextVersionIdMarker>ver-0</NextVersionIdMarker>");
+	} else if (page->truncated && q->markers && xml != S3D_XML_TOKEN) {
+		r = put_element(out, "NextMarker", page->next, strlen(page->next), q->url);
+	} else if (page->truncated && xml != S3D_XML_TOKEN) {
 		hash_hex(page->next, strlen(page->next), token);
 		r = buf_printf(out, "<NextContinuationToken>%s</NextContinuationToken>", token);
 	}
@@ -359,10 +412,24 @@ static int put_tail(
 	while (r == 0 && xml == S3D_XML_HUGE && out->len < LIST_HUGE)
 		r = buf_printf(out, "%4096s", "\n");
 	if (r == 0)
-		r = buf_puts(out, "</ListBucketResult>");
+		r = buf_printf(out, "</%s>", root_of(q));
 	if (r == 0 && xml == S3D_XML_CUT)
 		out->len = out->len * 2 / 3;
 	return r;
+}
+
+void s3d_list_versioning(const struct s3d_store *s, struct s3d_conn *c)
+{
+	_cleanup_(buf_release) struct buf out = BUF_INIT(LIST_KEY_TEXT);
+	int r = buf_printf(&out,
+		"<VersioningConfiguration xmlns=\"http://s3.amazonaws.com/doc/2006-03-01/\">%s"
+		"</VersioningConfiguration>",
+		s->versioned ? "<Status>Enabled</Status>" : "");
+
+	if (r)
+		s3d_conn_close(c);
+	else
+		s3d_reply_whole(c, 200, "application/xml", "", &out);
 }
 
 void s3d_list_serve(const struct s3d_store *s, struct s3d_conn *c)
@@ -387,7 +454,7 @@ void s3d_list_serve(const struct s3d_store *s, struct s3d_conn *c)
 	page_spoil(&page, &q, plan);
 	r = put_head(&out, s, &q, plan->xml);
 	for (size_t i = 0; i < page.n && r == 0; i++)
-		r = put_row(&out, &page.rows[i], q.url, plan->xml);
+		r = put_row(&out, &page.rows[i], &q, plan->xml);
 	if (r == 0)
 		r = put_tail(&out, &q, &page, plan->xml);
 	if (r)

@@ -30,6 +30,7 @@ struct object {
 	uint64_t size;
 	int64_t seconds;
 	char etag[STORE_ETAG];
+	bool archived;
 	struct s3d_body body;
 };
 
@@ -49,7 +50,7 @@ void s3d_entry_etag(const struct s3d_entry *entry, char out[STORE_ETAG])
 
 /* The table ------------------------------------------------------------------------------- */
 
-struct s3d_store *s3d_store_new(const char *bucket, const char *dir)
+struct s3d_store *s3d_store_new(const char *bucket, const char *dir, bool versioned)
 {
 	struct s3d_store *s = calloc(1, sizeof(*s));
 
@@ -57,6 +58,7 @@ struct s3d_store *s3d_store_new(const char *bucket, const char *dir)
 		return NULL;
 	s->bucket = bucket;
 	s->dir = dir;
+	s->versioned = versioned;
 	s->noise = s3d_noise_new(2 * STORE_SLICE);
 	if (!s->noise) {
 		s3d_store_free(s);
@@ -272,6 +274,11 @@ static bool change_concerns(const struct s3d_change *change, const char *key)
 
 static void change_entry(struct s3d_entry *entry, const struct s3d_change *change)
 {
+	if (change->archive) {
+		entry->archived = true;
+		entry->restored = change->archive < 0;
+		return;
+	}
 	entry->version = change->version == S3D_UNKNOWN ? entry->version + 1 : change->version;
 	entry->seconds = SYNTHETIC_TIME + (int64_t)entry->version;
 	if (change->size != S3D_UNKNOWN)
@@ -361,8 +368,9 @@ static bool file_object(const struct s3d_store *s, char *key, struct object *o)
 	return true;
 }
 
-/* `newer`: as the next version of it will be. */
-static bool object_find(const struct s3d_store *s, char *key, bool newer, struct object *o)
+/* `newer`: as the next version of it will be; `version`: an older one, or S3D_UNKNOWN. */
+static bool object_find(
+	const struct s3d_store *s, char *key, bool newer, uint64_t version, struct object *o)
 {
 	size_t i = s3d_store_find(s, key, false);
 	struct s3d_entry entry;
@@ -371,8 +379,15 @@ static bool object_find(const struct s3d_store *s, char *key, bool newer, struct
 	if (i == s->count || strcmp(s->entries[i].key, key) != 0 || !s->entries[i].synthetic)
 		return file_object(s, key, o);
 	entry = s->entries[i];
+	if (version != S3D_UNKNOWN) {
+		if (version > entry.version)
+			return false;
+		entry.seconds -= (int64_t)(entry.version - version);
+		entry.version = version;
+	}
 	entry.version += newer;
 	entry.seconds += newer;
+	o->archived = entry.archived && !entry.restored;
 	o->size = entry.size;
 	o->seconds = entry.seconds;
 	o->body.start = s3d_noise_start(key, entry.version);
@@ -496,13 +511,23 @@ static void store_send_object(
 static void store_serve_object(struct s3d_store *s, struct s3d_conn *c)
 {
 	struct s3d_change swap = { .key = c->req.key, .version = S3D_UNKNOWN, .size = S3D_UNKNOWN };
+	uint64_t version = S3D_UNKNOWN;
 	uint32_t swapped;
+	char id[64] = "";
 	struct object o;
 	uint64_t first = 0, last;
 	enum range range = RANGE_WHOLE;
 
-	if (!object_find(s, c->req.key, c->plan.newer, &o)) {
-		s3d_reply_error(c, 404, "NoSuchKey");
+	if (s->versioned && s3d_query_get(c->req.query, "versionId", id, sizeof(id)))
+		version =
+			strncmp(id, "ver-", 4) == 0 ? strtoull(id + 4, NULL, 10) : S3D_UNKNOWN - 1;
+	if (!object_find(s, c->req.key, c->plan.newer, version, &o)) {
+		s3d_reply_error(c, 404, *id ? "NoSuchVersion" : "NoSuchKey");
+		return;
+	}
+	if (o.archived && c->req.kind == S3D_GET) {
+		s3d_reply_error_with(
+			c, 403, "InvalidObjectState", "", "<StorageClass>GLACIER</StorageClass>");
 		return;
 	}
 	last = o.size - 1;
@@ -527,6 +552,8 @@ void s3d_store_serve(struct s3d_store *s, struct s3d_conn *c)
 		s3d_reply_error(c, 404, "NoSuchBucket");
 	else if (c->req.kind == S3D_LIST)
 		s3d_list_serve(s, c);
+	else if (c->req.kind == S3D_OTHER && s3d_query_has(c->req.query, "versioning"))
+		s3d_list_versioning(s, c);
 	else if (c->req.kind == S3D_HEAD && !*c->req.key)
 		s3d_reply_whole(c, 200, "application/xml", "", &BUF_INIT(0));
 	else if (c->req.kind == S3D_GET || c->req.kind == S3D_HEAD)

@@ -11,11 +11,14 @@ struct s3d_entry {
 	int64_t seconds;
 	uint64_t version; /* synthetic: 0, 1, ...; else what makes the etag: nanoseconds, inode */
 	bool synthetic;
+	bool archived;
+	bool restored;
 };
 
 struct s3d_store {
 	const char *bucket;
 	const char *dir;
+	bool versioned;
 	struct s3d_entry *entries; /* sorted by key */
 	size_t count;
 	size_t room;
@@ -27,4 +30,6 @@ void s3d_entry_etag(const struct s3d_entry *entry, char out[STORE_ETAG]);
 size_t s3d_store_find(const struct s3d_store *s, const char *key, bool past);
 
 /* s3d_list.c */
+/* Whether the bucket keeps versions. */
+void s3d_list_versioning(const struct s3d_store *s, struct s3d_conn *c);
 void s3d_list_serve(const struct s3d_store *s, struct s3d_conn *c);

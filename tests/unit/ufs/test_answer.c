@@ -179,13 +179,14 @@ static void causes(void **state)
 	}
 }
 
-static const struct s3_target target = { .url = "http://h",
+static const struct s3_target target = { .scheme = "s3",
+	.url = "http://h",
 	.bucket = "b",
 	.region = "us-east-1",
 	.access_key = "AKID",
 	.key_place = "a file" };
 static const struct s3_target nobody = {
-	.url = "http://h", .bucket = "b", .region = "us-east-1", .key_place = ""
+	.scheme = "s3", .url = "http://h", .bucket = "b", .region = "us-east-1", .key_place = ""
 };
 
 static void statuses(void **state)

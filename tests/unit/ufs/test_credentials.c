@@ -75,17 +75,31 @@ static void write_file(const char *path, const char *text)
 	assert_int_equal(fclose(f), 0);
 }
 
+/* By the usual search. */
+static int find_keys(const char *profile, struct credentials *ret, struct err *e)
+{
+	return credentials_find(&(struct credentials_wish){ .profile = profile }, ret, e);
+}
+
+static void find_settings(const char *profile, struct credentials *ret)
+{
+	credentials_find_settings(&(struct credentials_wish){ .profile = profile }, ret);
+}
+
 static int setup(void **state)
 {
 	static const char *const names[] = { "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY",
 		"AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_REGION", "AWS_DEFAULT_REGION",
-		"AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3" };
+		"AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ROLE_ARN",
+		"AWS_WEB_IDENTITY_TOKEN_FILE", "AWS_CONTAINER_CREDENTIALS_FULL_URI",
+		"AWS_CONTAINER_CREDENTIALS_RELATIVE_URI" };
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
 		unsetenv(names[i]);
 	setenv("AWS_SHARED_CREDENTIALS_FILE", credentials_file, 1);
 	setenv("AWS_CONFIG_FILE", config_file, 1);
+	setenv("AWS_EC2_METADATA_DISABLED", "true", 1);
 	write_file(credentials_file,
 		"[default]\naws_access_key_id=FILE\naws_secret_access_key=s1\n"
 		"[other]\naws_access_key_id=OTHER\naws_secret_access_key=s2\naws_session_token=t\n"
@@ -103,7 +117,7 @@ static void order(void **state)
 	struct credentials c;
 
 	(void)state;
-	assert_int_equal(credentials_find(NULL, &c, NULL), 0);
+	assert_int_equal(find_keys(NULL, &c, NULL), 0);
 	assert_string_equal(c.access_key, "FILE");
 	assert_string_equal(c.region, "eu-north-1");
 	assert_non_null(strstr(c.place, credentials_file));
@@ -111,7 +125,7 @@ static void order(void **state)
 	credentials_release(&c);
 
 	setenv("AWS_PROFILE", "other", 1);
-	assert_int_equal(credentials_find(NULL, &c, NULL), 0);
+	assert_int_equal(find_keys(NULL, &c, NULL), 0);
 	assert_string_equal(c.access_key, "OTHER");
 	assert_string_equal(c.session_token, "t");
 	assert_string_equal(c.region, "ap-east-1");
@@ -120,14 +134,14 @@ static void order(void **state)
 	setenv("AWS_ACCESS_KEY_ID", "ENV", 1);
 	setenv("AWS_SECRET_ACCESS_KEY", "es", 1);
 	setenv("AWS_REGION", "us-west-2", 1);
-	assert_int_equal(credentials_find(NULL, &c, NULL), 0);
+	assert_int_equal(find_keys(NULL, &c, NULL), 0);
 	assert_string_equal(c.access_key, "ENV");
 	assert_null(c.session_token); /* never one of another source */
 	assert_non_null(strstr(c.place, "environment"));
 	assert_string_equal(c.region, "us-west-2");
 	credentials_release(&c);
 
-	assert_int_equal(credentials_find("inconfig", &c, NULL),
+	assert_int_equal(find_keys("inconfig", &c, NULL),
 		0); /* named: the environment's keys do not count */
 	assert_string_equal(c.access_key, "CONF");
 	credentials_release(&c);
@@ -140,16 +154,16 @@ static void settings(void **state)
 
 	(void)state;
 	write_file(config_file, "[profile bare]\nendpoint_url = http://profile:1\nregion = r\n");
-	credentials_find_settings("bare", &c);
+	find_settings("bare", &c);
 	assert_string_equal(c.endpoint, "http://profile:1");
 	assert_string_equal(c.region, "r");
 	credentials_release(&c);
 	setenv("AWS_ENDPOINT_URL", "http://environment:1", 1);
-	credentials_find_settings("bare", &c);
+	find_settings("bare", &c);
 	assert_string_equal(c.endpoint, "http://environment:1");
 	credentials_release(&c);
 	unsetenv("AWS_ENDPOINT_URL");
-	credentials_find_settings("nobody", &c);
+	find_settings("nobody", &c);
 	assert_null(c.endpoint);
 	credentials_release(&c);
 }
@@ -160,19 +174,19 @@ static void missing(void **state)
 	struct err e = ERR_INIT;
 
 	(void)state;
-	assert_int_equal(credentials_find("nobody", &c, &e), -ENOKEY);
+	assert_int_equal(find_keys("nobody", &c, &e), -ENOKEY);
 	assert_non_null(strstr(e.text, "nobody"));
 	assert_non_null(strstr(e.text, credentials_file));
 	assert_non_null(strstr(e.text, config_file));
-	assert_int_equal(credentials_find("half", &c, &e), -ENOKEY);
+	assert_int_equal(find_keys("half", &c, &e), -ENOKEY);
 	assert_non_null(strstr(e.text, "incomplete"));
 	setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent/a", 1);
 	setenv("AWS_CONFIG_FILE", "/nonexistent/b", 1);
 	setenv("AWS_ACCESS_KEY_ID", "ENV", 1);
-	assert_int_equal(credentials_find(NULL, &c, &e), -ENOKEY);
+	assert_int_equal(find_keys(NULL, &c, &e), -ENOKEY);
 	assert_non_null(strstr(e.text, "AWS_SECRET_ACCESS_KEY"));
 	setenv("AWS_SHARED_CREDENTIALS_FILE", dir, 1); /* a directory */
-	assert_int_equal(credentials_find(NULL, &c, &e), -ENOKEY);
+	assert_int_equal(find_keys(NULL, &c, &e), -ENOKEY);
 	assert_non_null(strstr(e.text, dir));
 }
 
@@ -183,12 +197,12 @@ static void elsewhere(void **state)
 	struct err e = ERR_INIT;
 
 	(void)state;
-	assert_int_equal(credentials_find("run", &c, &e), -ENOKEY);
+	assert_int_equal(find_keys("run", &c, &e), -ENOKEY);
 	assert_non_null(strstr(e.text, "credential_process"));
 	assert_non_null(strstr(e.text, "export-credentials --profile run"));
-	assert_int_equal(credentials_find("sso", &c, &e), -ENOKEY);
+	assert_int_equal(find_keys("sso", &c, &e), -ENOKEY);
 	assert_non_null(strstr(e.text, "sso_session"));
-	assert_int_equal(credentials_find("nobody", &c, &e), -ENOKEY);
+	assert_int_equal(find_keys("nobody", &c, &e), -ENOKEY);
 	assert_non_null(strstr(e.text, "--anonymous"));
 }
 
@@ -197,16 +211,16 @@ static void same(void **state)
 	struct credentials a, b;
 
 	(void)state;
-	assert_int_equal(credentials_find(NULL, &a, NULL), 0);
-	assert_int_equal(credentials_find(NULL, &b, NULL), 0);
+	assert_int_equal(find_keys(NULL, &a, NULL), 0);
+	assert_int_equal(find_keys(NULL, &b, NULL), 0);
 	assert_true(credentials_same(&a, &b));
 	credentials_release(&b);
-	assert_int_equal(credentials_find("other", &b, NULL), 0);
+	assert_int_equal(find_keys("other", &b, NULL), 0);
 	assert_false(credentials_same(&a, &b));
 	credentials_release(&b);
 	write_file(credentials_file, "[default]\naws_access_key_id=FILE\n"
 				     "aws_secret_access_key=s1\naws_session_token=new\n");
-	assert_int_equal(credentials_find(NULL, &b, NULL), 0);
+	assert_int_equal(find_keys(NULL, &b, NULL), 0);
 	assert_false(credentials_same(&a, &b));
 	credentials_release(&a);
 	credentials_release(&b);

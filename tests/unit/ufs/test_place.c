@@ -13,7 +13,7 @@ static struct s3_place place_of(const char *endpoint, const char *region)
 	struct s3_place place;
 	struct err e = ERR_INIT;
 
-	if (s3_place_init(&place, endpoint, region, "bucket", false, &e) != 0)
+	if (s3_place_init(&place, endpoint, region, "bucket", false, false, &e) != 0)
 		fail_msg("%s", e.text);
 	return place;
 }
