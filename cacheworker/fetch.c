@@ -18,9 +18,11 @@
 #include "cacheworker/handout.h"
 #include "cacheworker/holds.h"
 #include "cacheworker/seal.h"
+#include "cacheworker/terms.h"
 #include "cacheworker/guard.h"
 #include "base/arena.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/piece.h"
 #include "proto/held.h"
@@ -60,7 +62,11 @@ struct fetch {
 	uint32_t n_sums;      /* pieces that the spans touch */
 	struct gathered *out; /* the range and the checksums behind it, when it is gathered */
 	unsigned int attempts;
-	bool passed_by; /* the tier cannot be read: all comes from the origin */
+	bool passed_by;       /* the tier cannot be read: all comes from the origin */
+	bool waited;          /* for the origin */
+	_Atomic bool starved; /* what it waited for had no memory */
+	uint64_t began_ns;
+	uint64_t planned_ns; /* its source was known; 0: not yet */
 	/* Under `lock`: flights still awaited, plus one while they are being joined; whoever brings
 	 * it to 0 goes on. */
 	pthread_mutex_t lock;
@@ -79,6 +85,7 @@ static void run_compose(struct pool_job *job);
 /* Memory that a reply is gathered in, out of a budget of its own. */
 struct gathered {
 	struct worker *worker;
+	struct source *source;
 	uint64_t bytes;  /* taken from the budget */
 	uint64_t offset; /* of the range in the volume */
 	uint32_t length; /* the checksums lie behind it */
@@ -134,6 +141,35 @@ static void drop_spans(struct fetch *fetch)
 	fetch->n_sums = 0;
 }
 
+/* What a request that took long waited for. */
+static enum stall stall_of(const struct fetch *fetch, uint64_t now)
+{
+	uint64_t planned = fetch->planned_ns ? fetch->planned_ns : now;
+
+	if (planned - fetch->began_ns > (now - fetch->began_ns) / 2)
+		return STALL_MASTER;
+	if (!fetch->waited)
+		return STALL_DISK;
+	return fetch->starved ? STALL_MEMORY : STALL_ORIGIN;
+}
+
+/* It ends now, with an answer that `h` (NULL: none) has the times of. */
+static void note_end(struct fetch *fetch, struct histogram *h)
+{
+	struct worker_stalls *stalls = &fetch->worker->stalls;
+	uint64_t now = clock_mono_ns();
+	uint64_t took = now - fetch->began_ns;
+
+	if (h)
+		histogram_note(h, took);
+	if (took > STALL_NS && !fetch->request->cancelled) {
+		enum stall stall = stall_of(fetch, now);
+
+		counter_add(&stalls->times[stall], 1);
+		counter_add(&stalls->ns[stall], took);
+	}
+}
+
 /* Unlinks the fetch from its request; on_cancel() finds it no more. The request is still to be
  * replied to. */
 static struct rpc_request *fetch_end(struct fetch *fetch)
@@ -158,6 +194,7 @@ static void fetch_fail(struct fetch *fetch, int status, const struct err *e)
 		copy = *e;
 	else
 		(void)err_set(&copy, status, "%s", err_str(status)); /* returns status */
+	note_end(fetch, NULL);
 	rpc_reply_err(fetch_end(fetch), status, &copy);
 }
 
@@ -214,6 +251,9 @@ static int reply_local(struct fetch *fetch, struct chunk *chunk)
 	payload.n = 1;
 	payload.release = free;
 	payload.arg = bitmap;
+	if (fetch->source) /* of FRAME_FILE it is not known */
+		counter_add(&fetch->source->use.file_bytes, reply.length);
+	note_end(fetch, &fetch->worker->histograms.file);
 	rpc_reply(fetch_end(fetch), 0, &reply, payload);
 	return 0;
 }
@@ -277,6 +317,8 @@ static void reply_flight(struct fetch *fetch)
 	payload.n = 3;
 	payload.release = release_lent;
 	payload.arg = lent;
+	counter_add(&fetch->source->use.origin_bytes, span->length);
+	note_end(fetch, &fetch->worker->histograms.origin);
 	rpc_reply(fetch_end(fetch), 0, &reply, payload);
 }
 
@@ -298,6 +340,7 @@ static int make_out(struct fetch *fetch)
 		return -ENOMEM;
 	}
 	fetch->out->worker = w;
+	fetch->out->source = fetch->source;
 	fetch->out->bytes = bytes;
 	fetch->out->offset = fetch->request->frame.offset;
 	fetch->out->length = fetch->request->frame.length;
@@ -320,6 +363,7 @@ static void copy_flight(struct gathered *to, const struct span *span)
 	char *out = out_of_span(to, span, &sums);
 
 	memcpy(out, flight->data + (span->at - flight->start), span->length);
+	counter_add(&to->source->use.origin_bytes, span->length);
 	sum_flight(span, flight, sums);
 }
 
@@ -350,6 +394,7 @@ static int read_span(struct gathered *to, const struct span *span, struct chunk 
 		done += n;
 	}
 	counter_add(&to->worker->counters.hit_bytes, span->length);
+	counter_add(&to->source->use.tier_bytes, span->length);
 	return 0;
 }
 
@@ -448,6 +493,8 @@ static void reply_out(struct fetch *fetch)
 	payload.arg = TAKE(fetch->out);
 	payload.n = 1;
 	payload.release = gathered_free;
+	note_end(fetch, fetch->waited ? &fetch->worker->histograms.origin
+				      : &fetch->worker->histograms.tier);
 	rpc_reply(fetch_end(fetch), 0, &reply, payload);
 }
 
@@ -521,6 +568,8 @@ static void on_landed(struct flight_wait *wait, int status, const struct err *e)
 {
 	struct span *span = container_of(wait, struct span, wait);
 
+	if (status == 0 && wait->flight->starved)
+		span->fetch->starved = true;
 	if (status == 0 && span->fetch->out) {
 		copy_flight(span->fetch->out, span);
 		span->copied = true;
@@ -648,7 +697,9 @@ static void wait_for_spans(
 	for (uint32_t i = 0; i < fetch->n_spans && r == 0; i++)
 		if (fetch->passed_by || !span_present(&fetch->spans[i], chunk))
 			r = want_span(fetch, &fetch->spans[i], table, row);
+	fetch->waited = true;
 	counter_add(&fetch->worker->counters.waits, 1);
+	counter_add(&fetch->source->use.waits, 1);
 	pthread_mutex_lock(&fetch->lock);
 	fetch->waiting = true;
 	if (fetch->cancelled)
@@ -728,6 +779,7 @@ static void plan_range(struct fetch *fetch, struct table *table, struct table_ro
 			wait_for_spans(fetch, table, chunk, row);
 	} else {
 		counter_add(&fetch->worker->counters.hits, 1);
+		counter_add(&fetch->source->use.hits, 1);
 		if (!chunk || !(frame->flags & FRAME_LOCAL_OK) || reply_local(fetch, chunk) < 0)
 			run_compose(&fetch->job);
 	}
@@ -767,6 +819,7 @@ static void on_source(
 	struct fetch *fetch = container_of(wait, struct fetch, source_wait);
 
 	fetch->source = source;
+	fetch->planned_ns = clock_mono_ns();
 	if (status < 0)
 		fetch_fail(fetch, status, e);
 	else
@@ -855,6 +908,11 @@ static void on_request(struct rpc_request *request, void *arg)
 		answer_held(w, request);
 		return;
 	}
+	if (frame->op == FRAME_NEWS) {
+		terms_wake(w);
+		rpc_reply(request, 0, NULL, NET_PAYLOAD_NONE);
+		return;
+	}
 	if (frame->op == FRAME_MAP) {
 		handout_answer(w, request);
 		return;
@@ -878,6 +936,8 @@ static void on_request(struct rpc_request *request, void *arg)
 	fetch->magic = FETCH_MAGIC;
 	fetch->worker = w;
 	fetch->request = request;
+	fetch->began_ns = clock_mono_ns();
+	fetch->planned_ns = frame->op == FRAME_FILE ? fetch->began_ns : 0;
 	list_init(&fetch->source_wait.link);
 	fetch->source_wait.ready = on_source;
 	fetch->source_wait.told = frame->op == FRAME_FILE; /* waits for none */

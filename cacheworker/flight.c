@@ -3,6 +3,7 @@
 #include "cacheworker/adopt.h"
 #include "cacheworker/fill.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/units.h"
 
@@ -209,8 +210,10 @@ static void flight_keep(struct flight *f, int why)
 	struct worker *w = f->worker;
 	bool counted;
 
-	if (!f->adopted)
+	if (!f->adopted) {
 		counter_add(&w->counters.bypass_bytes, f->length);
+		counter_add(&f->source->use.bypass_bytes, f->length);
+	}
 	pthread_mutex_lock(&w->flights.lock);
 	set_state_locked(f, FLIGHT_KEPT);
 	collect_ready_locked(f, &stored, UINT64_MAX);
@@ -368,6 +371,7 @@ static void on_done(struct ufs_get *get, int status, const struct err *e)
 	struct flight *f = container_of(get, struct flight, get);
 
 	if (status == 0) {
+		histogram_note(&f->worker->histograms.get, clock_mono_ns() - f->asked_ns);
 		all_landed(f);
 		return;
 	}
@@ -391,6 +395,7 @@ static void ask_origin(struct flight *f)
 	int r = 0;
 
 	atomic_fetch_add(&f->refs, 1); /* this function's; the origin has one */
+	f->asked_ns = clock_mono_ns();
 	if (f->data) {
 		f->get.buf = f->data;
 		r = ufs_get(f->source->ufs, &f->get);
@@ -542,6 +547,7 @@ static int enter_locked(struct flight *f, uint64_t hash, bool demand)
 	counter_add(&w->counters.flights, 1);
 	f->state = memory ? FLIGHT_FETCHING : FLIGHT_STARVED;
 	if (!memory) {
+		f->starved = true;
 		counter_add(&w->counters.starved, 1);
 		list_push_back(&w->flights.starved[f->class], &f->link);
 	}

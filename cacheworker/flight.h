@@ -42,6 +42,8 @@ struct flight {
 	bool counted;           /* a fill's: fills.in_flight counts it */
 	bool asked;             /* the origin has the request */
 	bool demanded;          /* a reader waited for it */
+	bool starved;           /* it began without memory; set before others see it */
+	uint64_t asked_ns;      /* when the origin was asked */
 	uint64_t start;         /* volume offset of the unit */
 	uint32_t length;        /* bytes */
 	uint32_t cost;          /* bytes of memory: its data and this struct */

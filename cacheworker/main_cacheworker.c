@@ -5,6 +5,7 @@
 #include "cacheworker/tier_command.h"
 #include "cacheworker/tier_option.h"
 #include "cacheworker/worker.h"
+#include "admin/audit.h"
 #include "base/alive.h"
 #include "base/arena.h"
 #include "base/bounds.h"
@@ -30,6 +31,8 @@ struct options {
 	const char *listen;
 	const char *admin;
 	uint64_t origin_requests;
+	const char *admin_listen;
+	const char *audit_log;
 	uint64_t scrub_rate;
 	uint64_t scrub_max_age;
 	uint64_t seal_rate;
@@ -61,6 +64,10 @@ static const struct option_spec specs[] = {
 	OPTION_ROW(struct options, origin_requests, "origin-requests", OPTION_UINT, .min = 1,
 		.max = 4096, .help = "GETs in flight per source, at most"),
 	OPTION_SIZE_ROW(struct options, scrub_rate, "scrub-rate", 0, 0,
+	OPTION_STRING_ROW(struct options, admin_listen, "admin-listen", "ADDR",
+		"answer questions of HTTP there too: 127.0.0.1:PORT, localhost:PORT or [::1]:PORT"),
+	OPTION_STRING_ROW(struct options, audit_log, "audit-log", "FILE",
+		"append a line about everything that somebody changes, or tries to"),
 		"bytes a second that the scrub reads of the tiers; 0: only when told"),
 	OPTION_ROW(struct options, scrub_max_age, "scrub-max-age", OPTION_DURATION,
 		.help = "a pass over all cached bytes begins this long after the last; 0: none"),
@@ -127,7 +134,8 @@ int main(int argc, char **argv)
 	(void)option_parse_or_exit(&option_set, argc, argv, &options); /* takes no arguments */
 	if (daemon_begin("worker", options.log_level, options.log_file, &e) < 0)
 		return ready_error(options.ready_fd, "cacheworker", EXIT_USAGE, &e);
-	if (bounds_check_descriptors(&e) < 0)
+	if (bounds_check_descriptors(&e) < 0 ||
+		audit_open(options.audit_log, "cacheworker", &e) < 0)
 		return ready_error(options.ready_fd, "cacheworker", EXIT_USAGE, &e);
 	if (tier_options_parse(&tiers, &options.tiers, options.capacity, options.create,
 		    remembered_dir(remembered), &e) < 0 ||
@@ -161,3 +169,4 @@ int main(int argc, char **argv)
 	worker_close(&worker);
 	return EXIT_OK;
 }
+		.admin_listen = options.admin_listen,

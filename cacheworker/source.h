@@ -12,6 +12,7 @@
 
 #include "base/list.h"
 #include "catalog/catalog.h"
+#include "cacheworker/metrics.h"
 #include "cacheworker/worker.h"
 #include "ufs/ufs.h"
 
@@ -46,6 +47,7 @@ struct source {
 	struct ufs_config origin;
 	_Atomic uint64_t
 		asked_bytes; /* bytes of units that readers asked for: the fill policy's measure */
+	struct source_use use;
 	struct pool_job job;
 };
 

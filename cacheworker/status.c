@@ -69,13 +69,14 @@ static json_t *source_json(struct worker *w, struct source *source)
 	hash_hex(&source->volume, VOLUME_ID_LEN, volume);
 	(void)snprintf(lineage, sizeof(lineage), "%016llx",
 		(unsigned long long)source->lineage); /* 16 digits */
-	return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:o, s:o, s:o}", "volume", volume,
+	return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:o, s:o, s:o, s:o*}", "volume", volume,
 		"lineage", lineage, "generation", (json_int_t)info->id.generation, "files",
 		(json_int_t)info->live_files, "bytes", (json_int_t)info->live_bytes, "cached_bytes",
 		(json_int_t)tier_set_volume_bytes(w->tiers, &source->volume, source->lineage),
 		"space", space_json(w, source), "extents",
 		seals_json(w, &source->volume, source->lineage), "origin",
-		admin_counters_json(table, n, ufs_counters(source->ufs)));
+		admin_counters_json(table, n, ufs_counters(source->ufs)), "use",
+		worker_use_json(source));
 }
 
 static json_t *sources_json(struct worker *w)
@@ -167,6 +168,9 @@ static int get_status(
 		admin_counters_json(tier_info, n_tier, tier_set_counters(w->tiers)));
 	if (*ret_json)
 		(void)json_object_set_new(*ret_json, "scrub", scrub_json(w)); /* told only */
+	if (*ret_json)
+		(void)json_object_set_new(
+			*ret_json, "stalls", worker_stalls_json(w)); /* likewise */
 	return *ret_json ? 0 : err_set(e, -ENOMEM, "no memory for the answer");
 }
 
@@ -318,5 +322,5 @@ int status_add_counters(struct worker *w)
 	if (r == 0)
 		r = admin_server_add_counters(w->admin, table, n, &w->origins);
 	admin_server_on_metrics(w->admin, count, w);
-	return r;
+	return r == 0 ? worker_metrics_add(w) : r;
 }

@@ -138,6 +138,8 @@ static int open_net(struct worker *w, struct err *e)
 		r = admin_server_new(w->config->admin, status_routes, w, &w->admin, e);
 	if (r == 0 && status_add_counters(w) < 0)
 		r = err_set(e, -ENOMEM, "no memory for the counters");
+	if (r == 0 && w->config->admin_listen)
+		r = admin_server_listen(w->admin, w->config->admin_listen, NULL, e);
 	if (r == 0)
 		r = rpc_server_new(w->loop, w->config->listen, &fetch_server_ops, w, &w->server, e);
 	if (r == 0 && terms_open(w) < 0)

@@ -21,6 +21,7 @@
 #include "base/loop.h"
 #include "base/map.h"
 #include "base/pool.h"
+#include "cacheworker/metrics.h"
 #include "cacheworker/troubles.h"
 #include "net/net.h"
 #include "tiers/tiers.h"
@@ -99,6 +100,7 @@ struct worker_config {
 	const char *master;           /* address */
 	const char *listen;           /* address */
 	const char *admin;            /* socket path */
+	const char *admin_listen;     /* address, or NULL */
 	unsigned int origin_requests; /* GETs in flight per source */
 	bool without_tier;            /* serve without tiers that cannot be opened (tierless.h) */
 };
@@ -210,6 +212,8 @@ struct worker {
  */
 void worker_memory_open(uint64_t memory, uint64_t in_tiers);
 
+	struct worker_histograms histograms;
+	struct worker_stalls stalls;
 /* Opens tiers, listens, serves. `config` is borrowed until worker_close(). */
 int worker_open(struct worker *w, const struct worker_config *config, struct err *e) __must_check;
 /* Stops listening, ends every request, closes the tiers. Also after a failed worker_open(). */

@@ -114,6 +114,21 @@ const struct client_counters *client_counters(const struct client *client)
 const struct counter_info *client_counter_table(uint32_t *ret_n)
 {
 #define ROW(...) COUNTER_ROW(client_counters, __VA_ARGS__)
+const struct client_histograms *client_histograms(const struct client *client)
+{
+	return &client->histograms;
+}
+
+const struct histogram_info *client_histogram_table(uint32_t *ret_n)
+{
+#define ROW(...) HISTOGRAM_ROW(client_histograms, __VA_ARGS__)
+	static const struct histogram_info table[] = { CLIENT_HISTOGRAMS(ROW) };
+#undef ROW
+
+	*ret_n = ARRAY_SIZE(table);
+	return table;
+}
+
 	static const struct counter_info table[] = { CLIENT_COUNTERS(ROW) };
 #undef ROW
 

@@ -25,6 +25,7 @@
 #include "base/buf.h"
 #include "base/clock.h"
 #include "base/counter.h"
+#include "base/histogram.h"
 #include "base/err.h"
 #include "base/loop.h"
 #include "base/policy.h"
@@ -153,3 +154,11 @@ int client_prefetch(struct client_volume *volume, uint64_t offset, uint32_t leng
 COUNTER_STRUCT(client_counters, CLIENT_COUNTERS);
 const struct client_counters *client_counters(const struct client *client);
 const struct counter_info *client_counter_table(uint32_t *ret_n);
+#define CLIENT_HISTOGRAMS(X)                                 \
+	X(worker, "granary_client_read_seconds", NULL, NULL, \
+		"From a READ that this node could not serve to its bytes")
+
+HISTOGRAM_STRUCT(client_histograms, CLIENT_HISTOGRAMS);
+const struct client_histograms *client_histograms(const struct client *client);
+const struct histogram_info *client_histogram_table(uint32_t *ret_n);
+

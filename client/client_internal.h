@@ -69,6 +69,7 @@ struct client {
 	struct client_counters counters;
 
 	pthread_mutex_t lock;
+	struct client_histograms histograms;
 	pthread_cond_t idle;   /* a volume's last read or note has ended */
 	struct client_op *ops; /* CLIENT_READS of them */
 	uint32_t ops_used;     /* ops[ops_used..] were never taken */

@@ -191,6 +191,7 @@ void client_op_finish(struct client_op *op, int status, const void *data)
 {
 	struct client *client = client_op_client(op);
 	struct client_read *read = op->read;
+	uint64_t took;
 	bool first;
 
 	pthread_mutex_lock(&client->lock);
@@ -204,7 +205,10 @@ void client_op_finish(struct client_op *op, int status, const void *data)
 	counter_sub(&client->counters.waiting, 1);
 	if (status < 0 && status != -ECANCELED)
 		counter_add(&client->counters.failed_reads, 1);
-	if (clock_mono_ns() - op->started_ns > SLOW_NS)
+	took = clock_mono_ns() - op->started_ns;
+	if (status == 0)
+		histogram_note(&client->histograms.worker, took);
+	if (took > SLOW_NS)
 		counter_add(&client->counters.slow_reads, 1);
 	read->on_done(read, status, data);
 }

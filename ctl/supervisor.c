@@ -1,5 +1,6 @@
 /* The supervisor's loop and its answers. See supervisor.h. */
 #include "ctl/supervisor.h"
+#include "admin/audit.h"
 #include "base/bounds.h"
 #include "base/capabilities.h"
 #include "base/cleanup.h"
@@ -230,6 +231,7 @@ static void loop(struct supervisor *s, int signal_fd)
 static int start(struct supervisor *s, struct err *e)
 {
 	char path[SOCKET_PATH_MAX];
+	char log[PATH_MAX + 16];
 	int r = cache_dir_open(s->config->cache, s->config->capacity, &s->cache, e);
 
 	if (r == 0)
@@ -249,6 +251,10 @@ static int start(struct supervisor *s, struct err *e)
 	if (r < 0)
 		return err_set(
 			e, r, "out of memory: free some, or raise the control group's limit");
+	(void)snprintf(log, sizeof(log), "%s/log/audit.log", s->cache.path); /* fits */
+	r = audit_open(log, "supervisor", e);
+	if (r < 0)
+		return r;
 	supervisor_adopt(s);
 	return admin_server_new(cache_dir_socket(&s->cache, "supervisor.sock", path),
 		supervisor_routes(), s, &s->admin, e);

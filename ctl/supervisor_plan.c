@@ -14,6 +14,10 @@ static int plan_common(
 
 	if (r == 0)
 		r = child_arg_text(child, "--log-level", s->config->log_level);
+	if (r == 0)
+		r = child_arg(child, "--audit-log");
+	if (r == 0)
+		r = child_arg(child, "%s/log/audit.log", s->cache.path);
 	if (r == 0 && asprintf(&child->log_path, "%s/log/%s.log", s->cache.path, log) < 0) {
 		child->log_path = NULL;
 		r = -ENOMEM;

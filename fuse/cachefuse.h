@@ -49,6 +49,8 @@ struct cachefuse_options {
 	const char *order_dir;
 	uint64_t uid;
 	uint64_t gid;
+	const char *admin_listen;
+	const char *audit_log;
 	uint64_t umask;
 	uint64_t memory;
 	uint64_t extent_size;
@@ -120,3 +122,5 @@ void announced_listen(struct cachefuse *c);
 
 /* Routes of the admin socket; their argument is a struct cachefuse. */
 const struct admin_route *status_routes(void);
+/* Histograms, values with labels, and whether it is ready: c->server's. */
+int status_add_metrics(struct cachefuse *c) __must_check;

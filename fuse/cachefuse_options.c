@@ -60,6 +60,11 @@ static const struct option_spec specs[] = {
 		.help = "owner of the files; who mounts"),
 	OPTION_ROW(struct cachefuse_options, gid, "gid", OPTION_UINT, .max = UINT32_MAX - 1,
 		.help = "group of the files; who mounts"),
+	STRING(admin_listen, "admin-listen", "ADDR",
+		.help = "answer questions of HTTP there too: 127.0.0.1:PORT, localhost:PORT or "
+			"[::1]:PORT"),
+	STRING(audit_log, "audit-log", "FILE",
+		.help = "append a line about everything that somebody changes, or tries to"),
 	OPTION_ROW(struct cachefuse_options, umask, "umask", OPTION_OCTAL, .max = 0777,
 		.help = "permissions taken away; 022"),
 	OPTION_SIZE_ROW(

@@ -376,8 +376,7 @@ static int start(struct keeper *k, struct err *e)
 		k->alive_fd = make_alive(); /* master and worker come later */
 	if (k->n_mounts == 0 && k->config->again)
 		k->idle_since_ns = 0; /* there is nothing that it was started for */
-	return admin_server_new(
-		keeper_path(k, "keeper.sock", path), keeper_routes(), k, &k->admin, e);
+	return keeper_answer(k, e);
 }
 
 static void stop(struct keeper *k)

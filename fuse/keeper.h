@@ -45,6 +45,8 @@ struct keeper_config {
 	uint64_t dead_after_ns; /* with no daemon for so long its requests are answered EIO */
 	bool stay;              /* does not end with its last mount */
 	bool leave_mounts;      /* told to end, it leaves them as they are to the next keeper */
+	const char *admin_listen; /* address, or NULL */
+	const char *audit_log;    /* file, or NULL */
 	const char *master;     /* address; NULL: RUN/master.rpc */
 	const char *worker;     /* likewise */
 	bool again;             /* an earlier one died: with nothing to adopt it ends at once */
@@ -134,7 +136,8 @@ const char *keeper_path(const struct keeper *k, const char *name, char out[SOCKE
 
 /* ---- keeper_api.c: its answers --------------------------------------------------------------- */
 
-const struct admin_route *keeper_routes(void); /* their argument is the keeper */
+/* Serves the routes above from now on: k->admin. */
+int keeper_answer(struct keeper *k, struct err *e) __must_check;
 
 /* ---- keeper_state.c: what survives it -------------------------------------------------------- */
 

@@ -1,5 +1,6 @@
 /* The keeper's answers. See keeper.h. */
 #include "fuse/keeper.h"
+#include "admin/metrics.h"
 #include "base/log.h"
 
 #include <stdlib.h>
@@ -170,7 +171,75 @@ static const struct admin_route routes[] = {
 	{ 0 },
 };
 
-const struct admin_route *keeper_routes(void)
+/* ---- metrics --------------------------------------------------------------------------------- */
+
+/* One line for a person, NULL: it serves. */
+static const char *trouble_of(const struct mount *mount)
 {
-	return routes;
+	if (mount->state != MOUNT_ACTIVE)
+		return NULL;
+	if (mount->lost)
+		return "its connection is gone";
+	return mount->dead_since ? "no daemon serves it now" : NULL;
+}
+
+static void write_metrics(void *arg, struct metrics *m)
+{
+	static const struct metric_family up = { "granary_keeper_mount_up", GAUGE, "boolean",
+		"Has the mount a daemon that serves it?" };
+	static const struct metric_family restarts = { "granary_keeper_mount_restarts_total",
+		COUNTER, "daemons", "Daemons of the mount started again" };
+	static const struct metric_family refused = { "granary_keeper_refused_requests_total",
+		COUNTER, "requests", "Requests answered EIO: no daemon served them for too long" };
+	static const struct metric_family *const families[] = { &up, &restarts, &refused };
+	struct keeper *k = arg;
+
+	pthread_mutex_lock(&k->lock);
+	for (size_t f = 0; f < ARRAY_SIZE(families); f++) {
+		metrics_family(m, families[f]);
+		list_for_each (node, &k->mounts) {
+			const struct mount *mount = list_entry(node, struct mount, link);
+			const uint64_t values[] = { trouble_of(mount) == NULL,
+				mount->child.restarts, mount->refused };
+
+			if (mount->state == MOUNT_ACTIVE)
+				metrics_value(m, families[f],
+					METRIC_LABELS({ "mountpoint", mount->mountpoint }),
+					values[f]);
+		}
+	}
+	pthread_mutex_unlock(&k->lock);
+}
+
+static void say_ready(void *arg, json_t *reasons)
+{
+	struct keeper *k = arg;
+
+	pthread_mutex_lock(&k->lock);
+	if (k->ending)
+		(void)json_array_append_new(reasons, json_string("it is ending"));
+	list_for_each (node, &k->mounts) {
+		const struct mount *mount = list_entry(node, struct mount, link);
+		const char *trouble = trouble_of(mount);
+
+		if (trouble)
+			(void)json_array_append_new(
+				reasons, json_sprintf("%s: %s", mount->mountpoint, trouble));
+	}
+	pthread_mutex_unlock(&k->lock);
+}
+
+int keeper_answer(struct keeper *k, struct err *e)
+{
+	char path[SOCKET_PATH_MAX];
+	int r = admin_server_new(keeper_path(k, "keeper.sock", path), routes, k, &k->admin, e);
+
+	if (r < 0)
+		return r;
+	admin_server_on_ready(k->admin, say_ready, k);
+	if (admin_server_add_metrics(k->admin, write_metrics, k) < 0)
+		return err_set(e, -ENOMEM, "out of memory");
+	return k->config->admin_listen
+		       ? admin_server_listen(k->admin, k->config->admin_listen, NULL, e)
+		       : 0;
 }

@@ -172,7 +172,6 @@ static void end_answers(struct keeper *k)
 
 void keeper_upgrade_now(struct keeper *k, char **argv)
 {
-	char path[SOCKET_PATH_MAX];
 	char *words[WORDS_MAX];
 	char number[16];
 	struct err e = ERR_INIT;
@@ -200,8 +199,7 @@ void keeper_upgrade_now(struct keeper *k, char **argv)
 	}
 	if (r != -EAGAIN)
 		fail_upgrade(k, err_str(r));
-	r = admin_server_new(
-		keeper_path(k, "keeper.sock", path), keeper_routes(), k, &k->admin, &e);
+	r = keeper_answer(k, &e);
 	if (r < 0)
 		log_error("keeper answers no more", "why=\"%s\"", e.text);
 }

@@ -11,6 +11,7 @@
  * It ends with status 0 when the mount is gone: by POST /v1/unmount, SIGTERM (busy or not), or
  * umount(8).
  */
+#include "admin/audit.h"
 #include "base/arena.h"
 #include "base/bounds.h"
 #include "base/cleanup.h"
@@ -360,6 +361,10 @@ static enum exit_status serve(struct cachefuse *c, struct err *e)
 		table = order_counter_table(&n);
 		r = admin_server_add_counters(c->server, table, n, order_counters(c->order));
 	}
+	if (r == 0)
+		r = status_add_metrics(c);
+	if (r == 0 && c->options.admin_listen)
+		r = admin_server_listen(c->server, c->options.admin_listen, NULL, e);
 	if (r == 0) {
 		announced_listen(c);
 		return EXIT_OK;
@@ -576,9 +581,11 @@ int main(int argc, char **argv)
 	cachefuse_options_init(&c.options);
 	if (argc > 1 && strcmp(argv[1], "--probe") == 0)
 		return probe_command(argc, argv);
-	(void)option_parse_or_exit(
-		&cachefuse_option_set, argc, argv, &c.options); /* takes no arguments */
-	if (daemon_begin("fuse", c.options.log_level, c.options.log_file, &e) < 0)
+	config = config_open_or_exit(
+		&cachefuse_option_set, argc, argv, &c.options, sizeof(c.options));
+	c.config = config;
+	if (daemon_begin("fuse", c.options.log_level, c.options.log_file, &e) < 0 ||
+		audit_open(c.options.audit_log, CACHEFUSE_PROGRAM, &e) < 0)
 		return ready_error(c.options.ready_fd, CACHEFUSE_PROGRAM, EXIT_USAGE, &e);
 	status = start(&c, &e);
 	if (status != EXIT_OK) {

@@ -1,4 +1,5 @@
 /* cachekeeper: keeps the mounts of one cache directory on this node. See keeper.h. */
+#include "admin/audit.h"
 #include "base/cleanup.h"
 #include "base/daemon.h"
 #include "base/exit.h"
@@ -34,6 +35,11 @@ static const struct option_spec specs[] = {
 		"address of the master; unix:RUN/master.rpc"),
 	OPTION_STRING_ROW(struct options, config.worker, "worker", "ADDR",
 		"address of the worker of this node; unix:RUN/worker.rpc"),
+	OPTION_STRING_ROW(struct options, config.admin_listen, "admin-listen", "ADDR",
+		"answer questions of HTTP there too: 127.0.0.1:PORT, localhost:PORT or [::1]:PORT"),
+	OPTION_STRING_ROW(struct options, config.audit_log, "audit-log", "FILE",
+		"append a line about everything that somebody changes, or tries to; the mounts' "
+		"too"),
 	OPTION_ROW(struct options, config.again, "again", OPTION_BOOL, .hidden = true,
 		.help = "end at once when nothing was left to keep"),
 	OPTION_FD_ROW(struct options, config.alive_fd, "alive-fd",
@@ -76,7 +82,8 @@ int main(int argc, char **argv)
 	(void)option_parse_or_exit(&set, argc, argv, &options); /* takes no arguments */
 	if (!words)
 		(void)err_set(&e, -ENOMEM, "out of memory");
-	if (!words || daemon_begin("keeper", options.config.log_level, options.log_file, &e) < 0)
+	if (!words || daemon_begin("keeper", options.config.log_level, options.log_file, &e) < 0 ||
+		audit_open(options.config.audit_log, PROGRAM, &e) < 0)
 		return ready_error(options.ready_fd, PROGRAM, EXIT_USAGE, &e);
 	return keeper_run(&options.config, words, options.ready_fd);
 }

@@ -35,6 +35,16 @@ const struct counter_info *session_counter_table(uint32_t *ret_n)
 	return counter_rows;
 }
 
+const struct histogram_info *session_histogram_table(uint32_t *ret_n)
+{
+#define TIMES(...) HISTOGRAM_ROW(session_histograms, __VA_ARGS__)
+	static const struct histogram_info table[] = { SESSION_HISTOGRAMS(TIMES) };
+#undef TIMES
+
+	*ret_n = ARRAY_SIZE(table);
+	return table;
+}
+
 /* Frees the slot of a request that wants no answer. */
 static void drop(struct session *s, uint32_t slot)
 {
@@ -160,6 +170,7 @@ static void on_read(struct worker *w, uint32_t slot, const struct request *req)
 	if (!session_read_end(w))
 		return;
 	if (r == 0) {
+		histogram_note(&s->histograms.node, w->read_ns);
 		session_answer(s, slot, 0, w->buf + range.skip, range.size);
 		return;
 	}
@@ -599,6 +610,11 @@ void session_refuse(struct session *s, bool refuse)
 bool session_gone(const struct session *s)
 {
 	return atomic_load(&s->gone);
+}
+
+const struct session_histograms *session_histograms(const struct session *s)
+{
+	return &s->histograms;
 }
 
 const struct session_counters *session_counters(const struct session *s)

@@ -19,6 +19,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "base/counter.h"
+#include "base/histogram.h"
 #include "base/err.h"
 #include "fuse/reader.h"
 #include "fuse/slots.h"
@@ -47,6 +48,12 @@
 		"FORGETs: the kernel needed memory, nobody waits for them")                      \
 	X(stalled, "granary_fuse_stalled_total", COUNTER, "requests",                            \
 		"READs that a disk did not answer in time, asked of the worker")
+
+#define SESSION_HISTOGRAMS(X)                                 \
+	X(node, "granary_fuse_node_read_seconds", NULL, NULL, \
+		"READs that this node's disks had the bytes of")
+HISTOGRAM_STRUCT(session_histograms, SESSION_HISTOGRAMS);
+const struct histogram_info *session_histogram_table(uint32_t *ret_n);
 
 /* In the slots' memory: counts of the whole mount, over crashes. */
 COUNTER_STRUCT(session_counters, SESSION_COUNTERS);
@@ -96,4 +103,5 @@ void session_hand_over(struct session *session);
 
 /* True once the connection is gone. */
 bool session_gone(const struct session *session);
+const struct session_histograms *session_histograms(const struct session *session);
 const struct session_counters *session_counters(const struct session *session);

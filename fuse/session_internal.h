@@ -42,6 +42,7 @@ struct worker {
 	uint64_t reading_since; /* it reads from the disk since, monotonic ns; 0: it does not */
 	uint32_t reading_slot;
 	struct tree_range reading;
+	uint64_t read_ns;   /* what its last read took; its own */
 	bool taken;         /* it takes too long: the request is not its own any more */
 	int wait_fd;        /* epoll */
 	bool waits_for_dev; /* the device is among what it waits for */
@@ -57,6 +58,7 @@ struct session {
 	uint32_t magic;
 	struct session_config config;
 	struct session_counters *counters;
+	struct session_histograms histograms;
 	struct parked *parked;     /* two per slot: WHOLE or REST, and LAST_BLOCK */
 	_Atomic uint8_t *part;     /* per slot: enum parked_part of what it is HELD for */
 	struct swept *swept;       /* per slot; the sweeper's */

@@ -32,6 +32,7 @@ bool session_read_end(struct worker *w)
 	pthread_mutex_lock(&w->lock);
 	taken = w->taken;
 	w->taken = false;
+	w->read_ns = clock_mono_ns() - w->reading_since;
 	w->reading_since = 0;
 	pthread_mutex_unlock(&w->lock);
 	if (taken && reader->ops->hangs)

@@ -1,4 +1,5 @@
 /* What the mount says about itself: /v1/status, /v1/explain, /v1/unmount. */
+#include "admin/metrics.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/version.h"
@@ -295,6 +296,68 @@ static const struct admin_route routes[] = {
 	{ "POST", "/v1/unmount", post_unmount, "unmount" },
 	{ 0 },
 };
+
+/* ---- metrics --------------------------------------------------------------------------------- */
+
+static void write_metrics(void *arg, struct metrics *m)
+{
+	static const struct metric_family info = { "granary_mount_info", GAUGE, "constant",
+		"What is mounted where, and how, as labels" };
+	static const struct metric_family files = { "granary_mount_files", GAUGE, "files",
+		"Files that the mount shows" };
+	static const struct metric_family bytes = { "granary_mount_bytes", GAUGE, "bytes",
+		"Bytes that the mount shows" };
+	static const struct metric_family generation = { "granary_mount_generation", GAUGE,
+		"number", "Generation of the source that the mount shows" };
+	static const struct metric_family sealed = { "granary_mount_sealed_extents", GAUGE,
+		"extents", "Extents that the kernel reads from this node's files" };
+	static const struct metric_family extents = { "granary_mount_extents", GAUGE, "extents",
+		"Extents of the mount; those not sealed are served on demand" };
+	struct cachefuse *c = arg;
+	const struct slots_mount *mount = slots_mount(c->slots);
+	struct seal_report *report = c->seal ? malloc(sizeof(*report)) : NULL;
+	char volume[2 * VOLUME_ID_LEN + 1];
+
+	hash_hex(mount->volume.bytes, VOLUME_ID_LEN, volume);
+	metrics_family(m, &info);
+	metrics_value(m, &info,
+		METRIC_LABELS({ "mountpoint", c->mountpoint }, { "source", c->options.source },
+			{ "volume", volume }, { "engine", mounted_engine(c->mounted)->name }),
+		1);
+	metrics_one(m, &files, mount->files);
+	metrics_one(m, &bytes, mount->bytes);
+	metrics_one(m, &generation, mount->generation);
+	if (report)
+		seal_report(c->seal, report);
+	metrics_one(m, &sealed, report ? report->shown.local : 0);
+	metrics_one(m, &extents, mount->extents);
+	free(report);
+}
+
+static void say_ready(void *arg, json_t *reasons)
+{
+	struct cachefuse *c = arg;
+
+	if (atomic_load(&c->gone) || session_gone(mounted_session(c->mounted)))
+		(void)json_array_append_new(
+			reasons, json_string("the mount is gone")); /* told only */
+}
+
+int status_add_metrics(struct cachefuse *c)
+{
+	uint32_t n;
+	const struct histogram_info *table = session_histogram_table(&n);
+	int r = admin_server_add_histograms(
+		c->server, table, n, session_histograms(mounted_session(c->mounted)));
+
+	table = client_histogram_table(&n);
+	if (r == 0)
+		r = admin_server_add_histograms(c->server, table, n, client_histograms(c->client));
+	if (r == 0)
+		r = admin_server_add_metrics(c->server, write_metrics, c);
+	admin_server_on_ready(c->server, say_ready, c);
+	return r;
+}
 
 const struct admin_route *status_routes(void)
 {

@@ -100,6 +100,7 @@ static int write_span(struct chunk *chunk, const struct span *span, const void *
 	if (tier_io(chunk->tier, r, began) < 0)
 		return r;
 	chunk_bits_set(chunk, first_block(span), blocks(span));
+	histogram_note(&chunk->set->histograms.write_time, clock_mono_ns() - began);
 	counter_add(&chunk->set->counters.written, span->length);
 	return 0;
 }
@@ -225,6 +226,7 @@ static int load_span(struct chunk *chunk, const struct span *span, void *out,
 		r = chunk_file_read(fds, &chunk->place, span->offset, out, span->length, bounce);
 	if (r == -ENODATA)
 		r = -EIO; /* somebody cut the file */
+	histogram_note(&chunk->set->histograms.read_time, clock_mono_ns() - began);
 	return tier_io(chunk->tier, r, began);
 }
 

@@ -268,6 +268,21 @@ const struct counter_info *tier_counter_table(uint32_t *ret_n)
 	return counter_table;
 }
 
+const struct histogram_info *tier_histogram_table(uint32_t *ret_n)
+{
+#define ROW(...) HISTOGRAM_ROW(tier_histograms, __VA_ARGS__)
+	static const struct histogram_info table[] = { TIER_HISTOGRAMS(ROW) };
+#undef ROW
+
+	*ret_n = ARRAY_SIZE(table);
+	return table;
+}
+
+const struct tier_histograms *tier_set_histograms(const struct tier_set *set)
+{
+	return &set->histograms;
+}
+
 const struct tier_counters *tier_set_counters(const struct tier_set *set)
 {
 	CHECK_MAGIC(set, SET_MAGIC);

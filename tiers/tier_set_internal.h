@@ -38,6 +38,7 @@ struct tier_set {
 	struct extents extents;
 	struct publish publish;
 	struct tier_counters counters;
+	struct tier_histograms histograms;
 };
 
 uint64_t set_hash(const struct chunk_id *id);

@@ -34,6 +34,7 @@
 #include <stdint.h>
 #include "base/budget.h"
 #include "base/counter.h"
+#include "base/histogram.h"
 #include "base/err.h"
 #include "base/layout.h"
 #include "base/policy.h"
@@ -350,6 +351,16 @@ uint64_t tier_set_volume_bytes(
 		"Chunks found at start")                                                         \
 	X(rebuilt, "granary_tier_index_rebuilds_total", COUNTER, "rebuilds",                     \
 		"Indexes rebuilt from chunk files")
+
+#define TIER_HISTOGRAMS(X)                                                       \
+	X(read_time, "granary_tier_io_seconds", "op", "read",                    \
+		"Reading or writing some pieces of a chunk and their checksums") \
+	X(write_time, "granary_tier_io_seconds", "op", "write",                  \
+		"Reading or writing some pieces of a chunk and their checksums")
+
+HISTOGRAM_STRUCT(tier_histograms, TIER_HISTOGRAMS);
+const struct tier_histograms *tier_set_histograms(const struct tier_set *set);
+const struct histogram_info *tier_histogram_table(uint32_t *ret_n);
 
 COUNTER_STRUCT(tier_counters, TIER_COUNTERS);
 const struct tier_counters *tier_set_counters(const struct tier_set *set);

@@ -1,0 +1,104 @@
+/* What the master says in /metrics besides its counters: datasets, and how long requests took. */
+#include "admin/metrics.h"
+#include "master/service.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define DATASETS_SHOWN 100u /* of those with the most bytes; the rest have none of their own */
+
+struct shown {
+	const struct dataset *dataset;
+	struct source_view view;
+};
+
+static int compare(const void *a, const void *b)
+{
+	const struct shown *x = a;
+	const struct shown *y = b;
+
+	if (x->view.newest.bytes != y->view.newest.bytes)
+		return x->view.newest.bytes < y->view.newest.bytes ? 1 : -1;
+	return strcmp(x->dataset->name, y->dataset->name);
+}
+
+static void write_datasets(struct metrics *m, const struct shown *all, uint32_t n, uint32_t total)
+{
+	static const struct metric_family count = { "granary_datasets", GAUGE, "datasets",
+		"Datasets that the master knows" };
+	static const struct metric_family info = { "granary_dataset_info", GAUGE, "constant",
+		"Which volume and source a dataset has, as labels" };
+	static const struct metric_family files = { "granary_dataset_files", GAUGE, "files",
+		"Files of the dataset's newest generation" };
+	static const struct metric_family bytes = { "granary_dataset_bytes", GAUGE, "bytes",
+		"Bytes of the dataset's newest generation" };
+	static const struct metric_family cached = { "granary_dataset_cached_bytes", GAUGE, "bytes",
+		"Bytes of the dataset that workers have" };
+	static const struct metric_family mounts = { "granary_dataset_mounts", GAUGE, "mounts",
+		"Mounts that show the dataset" };
+	static const struct metric_family failed = { "granary_dataset_listing_failed", GAUGE,
+		"boolean", "Did the last listing of the dataset fail?" };
+	char volume[2 * VOLUME_ID_LEN + 1];
+
+	metrics_one(m, &count, total);
+	metrics_family(m, &info);
+	for (uint32_t i = 0; i < n; i++) {
+		hash_hex(all[i].dataset->mounts[0].volume.bytes, VOLUME_ID_LEN, volume);
+		metrics_value(m, &info,
+			METRIC_LABELS({ "dataset", all[i].dataset->name }, { "volume", volume },
+				{ "source", all[i].dataset->mounts[0].url }),
+			1);
+	}
+#define EACH(family, value)                                                                 \
+	do {                                                                                \
+		metrics_family(m, family);                                                  \
+		for (uint32_t i = 0; i < n; i++)                                            \
+			metrics_value(m, family,                                            \
+				METRIC_LABELS({ "dataset", all[i].dataset->name }), value); \
+	} while (0)
+	EACH(&files, all[i].view.newest.files);
+	EACH(&bytes, all[i].view.newest.bytes);
+	EACH(&cached, all[i].view.reported.cached_bytes);
+	EACH(&mounts, all[i].view.mounts);
+	EACH(&failed, all[i].view.failure.code != 0);
+#undef EACH
+}
+
+/* Without memory: none of them. */
+static void write_metrics(void *arg, struct metrics *m)
+{
+	struct service *service = arg;
+	struct dataset *datasets = NULL;
+	struct shown *all;
+	uint32_t n = 0;
+
+	if (dataset_set_all(service->datasets, &datasets, &n) < 0)
+		n = 0;
+	all = calloc((size_t)n + 1, sizeof(*all));
+	for (uint32_t i = 0; all && i < n; i++) {
+		all[i].dataset = &datasets[i];
+		if (source_set_view(service->sources, &datasets[i].mounts[0].volume, &all[i].view) <
+			0)
+			all[i].view = (struct source_view){ 0 }; /* nobody asked for it yet */
+	}
+	if (all)
+		qsort(all, n, sizeof(*all), compare);
+	write_datasets(m, all, all ? min(n, DATASETS_SHOWN) : 0, n);
+	for (uint32_t i = 0; i < n; i++)
+		dataset_release(&datasets[i]);
+	free(datasets);
+	free(all);
+}
+
+int service_add_metrics(struct service *service, struct admin_server *admin)
+{
+	static const struct histogram_info table[] = {
+#define ROW(symbol, name, label, value, help) \
+	HISTOGRAM_ROW(master_histograms, symbol, name, label, value, help)
+		MASTER_HISTOGRAMS(ROW)
+#undef ROW
+	};
+	int r = admin_server_add_histograms(admin, table, ARRAY_SIZE(table), &service->histograms);
+
+	return r == 0 ? admin_server_add_metrics(admin, write_metrics, service) : r;
+}
