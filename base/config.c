@@ -31,6 +31,7 @@ struct loaded {
 	enum origin origins[OPTION_SPECS_MAX];
 	unsigned int lines[OPTION_SPECS_MAX]; /* in the file */
 	char *owned[OPTION_SPECS_MAX];        /* texts that values point to */
+	bool sectioned;                       /* the file has sections */
 	uint64_t seen;                        /* a bit for each option that was given somewhere */
 };
 
@@ -58,6 +59,11 @@ const char *const *config_shared(void)
 const char *config_file(const struct config *config)
 {
 	return config->file;
+}
+
+bool config_has_sections(const struct config *config)
+{
+	return config->now.sectioned;
 }
 
 static bool is_in(const char *const *names, const char *name)
@@ -289,6 +295,7 @@ static int apply_tree(const struct option_set *set, const char *file,
 			if (strcmp(node->key, set->section) == 0)
 				own = node;
 		}
+	l->sectioned = sectioned;
 	for (const struct yaml_tree_node *node = root->first; node && r == 0; node = node->next) {
 		const struct option_spec *spec = find_key(set, node->key);
 
@@ -465,8 +472,6 @@ void config_free(struct config *config)
 	free(config->file);
 	free(config);
 }
-
-DEFINE_CLEANUP(struct config *, config_free);
 
 static int check_complete(const struct config *c, const struct loaded *l, struct err *e)
 {
@@ -716,6 +721,7 @@ int config_reload(struct config *config, struct err *e)
 		config->now.lines[i] = l.lines[i];
 		changed++;
 	}
+	config->now.sectioned = l.sectioned;
 	loaded_release(&l);
 	return changed;
 }

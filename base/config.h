@@ -26,6 +26,7 @@
 
 #include <signal.h>
 #include <stddef.h>
+#include "base/cleanup.h"
 #include "base/option.h"
 
 struct config;
@@ -38,6 +39,7 @@ struct config;
 int config_open(const struct option_set *set, int argc, char **argv, void *values, size_t size,
 	struct config **ret_config, struct err *e) __must_check;
 void config_free(struct config *config);
+DEFINE_CLEANUP(struct config *, config_free);
 
 /*
  * The same for a program's main(): prints the help or the line and exits, and answers what cachectl
@@ -52,6 +54,9 @@ int config_reload(struct config *config, struct err *e) __must_check;
 
 /* The file; NULL: none was named, and there is nothing to reload. */
 const char *config_file(const struct config *config);
+
+/* It has sections: it is also for other daemons. */
+bool config_has_sections(const struct config *config);
 
 /* A line per option that may stand in a file: name, value, where it came from ("default",
  * "FILE:LINE", "GRANARY_WORKER_MEMORY", "command line"), separated by tabs. */

@@ -68,11 +68,48 @@ void daemon_signals_block(sigset_t *ret_signals)
 	pthread_sigmask(SIG_BLOCK, ret_signals, NULL);
 }
 
-void daemon_signals_wait(const sigset_t *signals)
+void daemon_hangup_block(const struct config *config, sigset_t *signals)
+{
+	if (!config_file(config))
+		return;
+	sigaddset(signals, SIGHUP);
+	pthread_sigmask(SIG_BLOCK, signals, NULL);
+}
+
+void daemon_log_level(const char *level)
+{
+	enum log_level least;
+
+	if (log_level_parse(level, &least) == 0)
+		log_set_level(least);
+}
+
+void daemon_reload(struct config *config, void (*changed)(void *arg), void *arg)
+{
+	struct err e = ERR_INIT;
+	int r = config_reload(config, &e);
+
+	if (r < 0) {
+		log_error("configuration not reloaded", "why=\"%s\" next=\"all stays as it was\"",
+			e.text);
+		return;
+	}
+	log_info("configuration reloaded", "file=\"%s\" changed=%d", config_file(config), r);
+	if (r > 0 && changed)
+		changed(arg);
+}
+
+void daemon_signals_wait(
+	const sigset_t *signals, struct config *config, void (*changed)(void *arg), void *arg)
 {
 	int signal = 0;
 
-	while (sigwait(signals, &signal) != 0)
-		;
+	for (;;) {
+		if (sigwait(signals, &signal) != 0)
+			continue;
+		if (signal != SIGHUP || !config)
+			break;
+		daemon_reload(config, changed, arg);
+	}
 	log_info("ending", "signal=%d", signal);
 }

@@ -7,7 +7,7 @@
 
 #include <signal.h>
 #include <stdint.h>
-#include "base/err.h"
+#include "base/config.h"
 
 /*
  * The log of process `name` ("worker") from `level` on ("info"), appended to `file` (0600), or on
@@ -28,5 +28,20 @@ void daemon_keep_memory(uint64_t memory);
  */
 void daemon_signals_block(sigset_t *ret_signals);
 
-/* Waits for one of `signals` and logs it. */
-void daemon_signals_wait(const sigset_t *signals);
+/* SIGHUP too waits, when the configuration came from a file; without one it ends the process as
+ * ever. */
+void daemon_hangup_block(const struct config *config, sigset_t *signals);
+
+/*
+ * Waits for one of `signals` that ends the daemon, and logs it. At each SIGHUP reads `config` again
+ * (daemon_reload()). config NULL: none.
+ */
+void daemon_signals_wait(
+	const sigset_t *signals, struct config *config, void (*changed)(void *arg), void *arg);
+
+/* Reads `config` again and logs what became of it; changed(arg), which may be NULL, is called when
+ * anything did. */
+void daemon_reload(struct config *config, void (*changed)(void *arg), void *arg);
+
+/* From now on logs from `level` on, which was checked ("info"). */
+void daemon_log_level(const char *level);

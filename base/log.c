@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +20,7 @@
 static struct {
 	const char *process;
 	int fd;
-	enum log_level level;
+	_Atomic int level; /* enum log_level */
 	enum log_format format;
 } the_log = { .process = "granary", .fd = STDERR_FILENO, .level = LOG_INFO, .format = LOG_TEXT };
 
@@ -38,11 +39,16 @@ static struct {
 	uint64_t untold; /* left out since a line said how many */
 } bucket;
 
+void log_set_level(enum log_level level)
+{
+	atomic_store_explicit(&the_log.level, (int)level, memory_order_relaxed);
+}
+
 void log_init(const char *process, int fd, enum log_level level, enum log_format format)
 {
 	the_log.process = process;
 	the_log.fd = fd;
-	the_log.level = level;
+	log_set_level(level);
 	the_log.format = format;
 	pthread_mutex_lock(&limit_lock);
 	bucket.begun = false;
@@ -52,7 +58,7 @@ void log_init(const char *process, int fd, enum log_level level, enum log_format
 
 static uint32_t times(void)
 {
-	return the_log.level == LOG_DEBUG ? DEBUG_TIMES : 1;
+	return log_enabled(LOG_DEBUG) ? DEBUG_TIMES : 1;
 }
 
 /* True: the line may be written, after one about *ret_left_out others. */
@@ -104,7 +110,7 @@ int log_level_parse(const char *s, enum log_level *ret_level)
 
 bool log_enabled(enum log_level level)
 {
-	return level <= the_log.level;
+	return (int)level <= atomic_load_explicit(&the_log.level, memory_order_relaxed);
 }
 
 bool log_limit_pass(struct log_limit *limit, uint32_t burst, uint32_t *ret_dropped)

@@ -29,11 +29,14 @@ enum log_format {
  * life). */
 void log_init(const char *process, int fd, enum log_level level, enum log_format format);
 
-/* "error", "warn", "info" or "debug"; -EINVAL otherwise. */
 /* The lines go to `path`, which `fd` is open on: past LIMIT_LOG_BYTES it becomes PATH.1 and a new one
  * is begun under the same descriptor. `path` is copied; without memory it is not bounded. */
 void log_bound_file(const char *path);
 
+/* From now on; any thread. */
+void log_set_level(enum log_level level);
+
+/* "error", "warn", "info" or "debug"; -EINVAL otherwise. */
 int log_level_parse(const char *s, enum log_level *ret_level) __must_check;
 
 bool log_enabled(enum log_level level);

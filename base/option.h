@@ -79,8 +79,6 @@ struct option_set {
 	const char *arguments; /* "URL DIR", or "" */
 	const char *about;     /* what it does; may have several lines; may be NULL */
 	const char *section;   /* of a daemon: its part of a configuration file, "worker" */
-	const char *
-		names; /* what an argument names: "mounts", "datasets|mounts"; NULL: nothing known */
 	const struct option_spec *specs;
 	unsigned int n;
 	unsigned int min_args;

@@ -10,6 +10,7 @@ int option_doc_asked(const char *word, enum option_doc_form *ret_form)
 {
 	static const char *const words[] = {
 		[OPTION_DOC_MAN] = "--help=man",
+		[OPTION_DOC_KEYS] = "--help=keys",
 		[OPTION_DOC_MARKDOWN] = "--help=markdown",
 		[OPTION_DOC_JSON] = "--help=json",
 	};
@@ -176,6 +177,29 @@ static void doc_man(const struct option_set *set, FILE *out)
 	man_end(set, out);
 }
 
+static void doc_keys(const struct option_set *set, FILE *out)
+{
+	(void)fprintf(
+		out, ".SH %s\nKeys of ", set->section ? set->section : ""); /* man(1) shouts */
+	(void)fprintf(out, "\\fB%s\\fR(8).\n", set->program);
+	for (unsigned int i = 0; i < set->n; i++) {
+		const struct option_spec *spec = &set->specs[i];
+		char allowed[256];
+
+		if (!option_is_key(spec))
+			continue;
+		option_allowed(spec, allowed, sizeof(allowed));
+		(void)fputs(".TP\n\\fB", out);
+		roff_text(spec->name, out);
+		(void)fputs("\\fR\n", out);
+		roff_text(spec->help, out);
+		(void)fprintf(out, "%s.\nAllowed: ", spec->required ? " (required)" : "");
+		roff_text(allowed, out);
+		(void)fprintf(out, "%s%s.\n", takes_several(spec) ? ", or a list of them" : "",
+			spec->reload ? "; SIGHUP changes it" : "");
+	}
+}
+
 /* ---- markdown -------------------------------------------------------------------------------- */
 
 /* A cell: a bar would end it. */
@@ -268,6 +292,9 @@ void option_doc(const struct option_set *set, enum option_doc_form form, FILE *o
 	switch (form) {
 	case OPTION_DOC_MAN:
 		doc_man(set, out);
+		return;
+	case OPTION_DOC_KEYS:
+		doc_keys(set, out);
 		return;
 	case OPTION_DOC_MARKDOWN:
 		doc_markdown(set, out);

@@ -1,8 +1,9 @@
 /*
- * What an option table says of itself, for manuals: `PROGRAM --help=man|markdown|json`.
+ * What an option table says of itself, for manuals: `PROGRAM --help=man|keys|markdown|json`.
  *
  *	man		a page for man(1): of a command in section 1, of a daemon in section 8
  *	markdown	the table of a daemon's configuration keys in docs/configuration.md
+ *	keys		the keys of a daemon, for granary.yaml(5)
  *	json		everything, hidden options too, for tools
  *
  * Threads: any.
@@ -15,6 +16,7 @@
 
 enum option_doc_form {
 	OPTION_DOC_MAN,
+	OPTION_DOC_KEYS,
 	OPTION_DOC_MARKDOWN,
 	OPTION_DOC_JSON,
 };

@@ -22,6 +22,7 @@
 #define MEMORY_LEAST (32 * MiB)
 
 struct options {
+	const char *config;
 	struct option_list tiers;
 	uint64_t capacity;
 	bool create;
@@ -42,6 +43,8 @@ struct options {
 };
 
 static const struct option_spec specs[] = {
+	OPTION_STRING_ROW(struct options, config, "config", "FILE",
+		"read options from FILE, too: granary.yaml(5)"),
 	OPTION_ROW(struct options, tiers, "tier", OPTION_LIST,
 		.metavar = "DIR[,kind=KIND][,capacity=SIZE]", .required = true,
 		.help = "directory that holds cached bytes; KIND auto, ram, nvme, ssd, hdd"),
@@ -61,23 +64,26 @@ static const struct option_spec specs[] = {
 		.required = true, .help = "address to serve readers on"),
 	OPTION_ROW(struct options, admin, "admin", OPTION_STRING, .metavar = "SOCKET",
 		.required = true, .help = "unix socket for status and metrics"),
-	OPTION_ROW(struct options, origin_requests, "origin-requests", OPTION_UINT, .min = 1,
-		.max = 4096, .help = "GETs in flight per source, at most"),
-	OPTION_SIZE_ROW(struct options, scrub_rate, "scrub-rate", 0, 0,
 	OPTION_STRING_ROW(struct options, admin_listen, "admin-listen", "ADDR",
 		"answer questions of HTTP there too: 127.0.0.1:PORT, localhost:PORT or [::1]:PORT"),
 	OPTION_STRING_ROW(struct options, audit_log, "audit-log", "FILE",
 		"append a line about everything that somebody changes, or tries to"),
-		"bytes a second that the scrub reads of the tiers; 0: only when told"),
-	OPTION_ROW(struct options, scrub_max_age, "scrub-max-age", OPTION_DURATION,
-		.help = "a pass over all cached bytes begins this long after the last; 0: none"),
-	OPTION_SIZE_ROW(struct options, seal_rate, "seal-rate", 0, 0,
-		"bytes a second that are read to verify extents for native mounts; 0: none is "
-		"sealed"),
+	OPTION_ROW(struct options, origin_requests, "origin-requests", OPTION_UINT, .min = 1,
+		.max = 4096, .help = "GETs in flight per source, at most; 256"),
+	OPTION_ROW(struct options, scrub_rate, "scrub-rate", OPTION_SIZE, .reload = true,
+		.help = "bytes a second that the scrub reads of the tiers, 0: only when told; "
+			"8MiB"),
+	OPTION_ROW(struct options, scrub_max_age, "scrub-max-age", OPTION_DURATION, .reload = true,
+		.help = "a pass over all cached bytes begins this long after the last, 0: none; "
+			"7d"),
+	OPTION_ROW(struct options, seal_rate, "seal-rate", OPTION_SIZE, .reload = true,
+		.help = "bytes a second that are read to verify extents for native mounts, 0: none "
+			"is sealed; 256MiB"),
 	OPTION_FD_ROW(struct options, ready_fd, "ready-fd",
 		"descriptor that is told when the worker serves"),
 	OPTION_ROW(struct options, log_level, "log-level", OPTION_CHOICE,
-		.choices = "error|warn|info|debug", .help = "least important lines to log"),
+		.choices = "error|warn|info|debug", .reload = true,
+		.help = "least important lines to log; info"),
 	OPTION_STRING_ROW(struct options, log_file, "log-file", "FILE",
 		"append the log to FILE instead of standard error"),
 };
@@ -85,6 +91,7 @@ static const struct option_spec specs[] = {
 static const struct option_set option_set = {
 	.program = "cacheworker",
 	.arguments = "",
+	.section = "worker",
 	.about = "Caches ranges of volumes on this node and serves them to readers.\n"
 		 "`cacheworker tier init DIR` makes a tier.",
 	.specs = specs,
@@ -112,6 +119,24 @@ static enum exit_status status_of(const struct err *e)
 	}
 }
 
+/* What SIGHUP may change. */
+struct live {
+	const struct options *options;
+	struct worker_config *config;
+	struct worker *worker;
+};
+
+static void on_change(void *arg)
+{
+	struct live *live = arg;
+
+	daemon_log_level(live->options->log_level);
+	live->config->scrub_rate = live->options->scrub_rate;
+	live->config->scrub_max_age = live->options->scrub_max_age;
+	live->config->seal_rate = live->options->seal_rate;
+	worker_set_rates(live->worker, live->config);
+}
+
 int main(int argc, char **argv)
 {
 	struct options options = { .memory = 512 * MiB,
@@ -126,12 +151,14 @@ int main(int argc, char **argv)
 	uint64_t memory;
 	struct err e = ERR_INIT;
 	struct worker worker;
+	struct live live = { &options, &config, &worker };
+	_cleanup_(config_free_p) struct config *file = NULL;
 	char remembered[PATH_MAX];
 	sigset_t signals;
 
 	if (argc > 1 && strcmp(argv[1], "tier") == 0)
 		return tier_command(argc - 1, argv + 1);
-	(void)option_parse_or_exit(&option_set, argc, argv, &options); /* takes no arguments */
+	file = config_open_or_exit(&option_set, argc, argv, &options, sizeof(options));
 	if (daemon_begin("worker", options.log_level, options.log_file, &e) < 0)
 		return ready_error(options.ready_fd, "cacheworker", EXIT_USAGE, &e);
 	if (bounds_check_descriptors(&e) < 0 ||
@@ -142,6 +169,7 @@ int main(int argc, char **argv)
 		tier_options_memory(&tiers, options.memory, MEMORY_LEAST, &memory, &e) < 0)
 		return ready_error(options.ready_fd, "cacheworker", EXIT_USAGE, &e);
 	daemon_signals_block(&signals);
+	daemon_hangup_block(file, &signals);
 	if (alive_watch() < 0)
 		log_warn("orphan watch not started", "next=\"ends only when told\"");
 	config = (struct worker_config){
@@ -165,7 +193,7 @@ int main(int argc, char **argv)
 	}
 	ready_ok(options.ready_fd, "{}");
 	log_info("serving", "tier=%s tiers=%u listen=%s", config.tier, tiers.n, options.listen);
-	daemon_signals_wait(&signals);
+	daemon_signals_wait(&signals, file, on_change, &live);
 	worker_close(&worker);
 	return EXIT_OK;
 }

@@ -55,9 +55,10 @@ bool scrub_sleep(struct scrub *s, uint64_t ns)
 bool scrub_pace(struct scrub *s, uint64_t bytes)
 {
 	uint64_t fetches = counter_get(&s->worker->counters.fetches);
-	uint64_t ns = s->rate ? bytes * CLOCK_SECOND / s->rate : 0;
+	uint64_t rate = s->live ? atomic_load(s->live) : s->rate;
+	uint64_t ns = rate ? bytes * CLOCK_SECOND / rate : 0;
 
-	if (fetches != s->fetches_seen)
+	if (fetches != s->fetches_seen || (s->live && !rate)) /* just turned off */
 		ns = max(ns, YIELD_NS);
 	s->fetches_seen = fetches;
 	return ns ? scrub_sleep(s, ns) : !scrub_closing(s);
@@ -181,6 +182,7 @@ static bool begin(struct scrub *s, const char *state, uint64_t rate)
 	if (!s->unit)
 		s->unit = aligned_alloc(BLOCK_BYTES, UNIT_BYTES);
 	s->rate = rate;
+	s->live = NULL;
 	s->looked = (struct chunk_id){ 0 };
 	s->source = NULL;
 	pthread_mutex_lock(&s->lock);
@@ -214,7 +216,7 @@ static void verify_unverified(struct scrub *s, struct scrub_tally *tally)
 	struct chunk_id ids[SCRUB_BATCH];
 	struct chunk_id after;
 	bool first = true;
-	uint64_t rate = s->worker->config->scrub_rate;
+	uint64_t rate = atomic_load(&s->worker->rates.scrub);
 	bool go_on = begin(s, "verifying", rate ? rate : SCRUB_RATE);
 
 	while (go_on) {
@@ -312,12 +314,14 @@ static uint64_t wall_seconds(void)
 
 static bool pass_due(const struct scrub *s)
 {
+	const struct worker_rates *rates = &s->worker->rates;
+	uint64_t max_age = atomic_load(&rates->scrub_max_age);
 	uint64_t now = wall_seconds();
 
-	if (s->worker->config->scrub_rate == 0 || s->worker->config->scrub_max_age == 0)
+	if (atomic_load(&rates->scrub) == 0 || max_age == 0)
 		return false;
 	return s->in_pass || now < s->pass_started || /* the clock was set back */
-	       now - s->pass_started >= s->worker->config->scrub_max_age / CLOCK_SECOND;
+	       now - s->pass_started >= max_age / CLOCK_SECOND;
 }
 
 static void end_pass(struct scrub *s)
@@ -334,9 +338,10 @@ static void end_pass(struct scrub *s)
 static void run_pass(struct scrub *s)
 {
 	struct chunk_id ids[SCRUB_BATCH];
-	bool go_on = begin(s, "pass", s->worker->config->scrub_rate);
+	bool go_on = begin(s, "pass", 0);
 	uint32_t n = SCRUB_BATCH;
 
+	s->live = &s->worker->rates.scrub;
 	if (!s->in_pass) {
 		pthread_mutex_lock(&s->lock);
 		s->pass = (struct scrub_tally){ 0 };
@@ -355,7 +360,7 @@ static void run_pass(struct scrub *s)
 			SCRUB_BATCH);
 		for (uint32_t i = 0; i < n && go_on; i++) {
 			go_on = verify_once(s, &s->pass, &ids[i], !s->held_done, s->pass_tag) &&
-				!wanted(s);
+				!wanted(s) && pass_due(s);
 			pthread_mutex_lock(&s->lock);
 			s->cursor = ids[i];
 			s->has_cursor = true;

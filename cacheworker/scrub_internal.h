@@ -74,7 +74,8 @@ struct scrub {
 	uint64_t saved_ns;
 	uint32_t tags;     /* given out: of the chunks that a pass or an order is through with */
 	uint32_t pass_tag; /* of the pass; 0: it goes on from before a start */
-	uint64_t rate;     /* of what runs now */
+	uint64_t rate;     /* of what runs now, */
+	const _Atomic uint64_t *live; /* unless it may change meanwhile: one of worker.rates */
 	uint64_t fetches_seen;
 	void *unit; /* UNIT_BYTES; while something runs */
 	/* The source looked up last, and whether the master knew it. */

@@ -63,9 +63,10 @@ json_t *scrub_json(struct worker *w)
 
 	pthread_mutex_lock(&s->lock);
 	json = json_pack("{s:s, s:I, s:I, s:b, s:I, s:b, s:I, s:o, s:o}", "state", s->state, "rate",
-		(json_int_t)w->config->scrub_rate, "unverified_bytes", (json_int_t)unverified,
-		"in_pass", (int)s->in_pass, "pass_started", (json_int_t)s->pass_started,
-		"order_done", (int)(s->order_done && s->wanted.id == 0), "order",
+		(json_int_t)atomic_load(&w->rates.scrub), "unverified_bytes",
+		(json_int_t)unverified, "in_pass", (int)s->in_pass, "pass_started",
+		(json_int_t)s->pass_started, "order_done",
+		(int)(s->order_done && s->wanted.id == 0), "order",
 		(json_int_t)(s->wanted.id ? s->wanted.id : s->order.id), "pass",
 		tally_json(&s->pass), "ordered", tally_json(&s->ordered));
 	pthread_mutex_unlock(&s->lock);

@@ -222,10 +222,11 @@ void seals_answer(struct worker *w, struct rpc_request *request)
 	_cleanup_free_ struct seal_status *states = calloc(max(f->length, 1u), sizeof(*states));
 	struct seal_scope scope;
 	struct seal_ask ask;
+	bool off = atomic_load(&w->rates.seal) == 0;
 	int fd = -1;
 	int r = states ? parse(request, &scope, &ask) : -ENOMEM;
 
-	if (r == 0 && !w->config->seal_rate)
+	if (r == 0 && off)
 		states[0] = (struct seal_status){ .state = SEAL_REFUSED, .why = SEAL_WHY_OFF };
 	else if (r == 0)
 		r = copy_states(w, &scope, f, states);
@@ -233,7 +234,7 @@ void seals_answer(struct worker *w, struct rpc_request *request)
 		rpc_reply(request, r, NULL, NET_PAYLOAD_NONE);
 		return;
 	}
-	for (uint32_t i = 1; !w->config->seal_rate && i < f->length; i++)
+	for (uint32_t i = 1; off && i < f->length; i++)
 		states[i] = states[0];
 	if (!ask.take)
 		seal_holders_note(w, request, &scope, (uint32_t)f->offset, f->length, ask.held);
@@ -322,7 +323,7 @@ int seals_open(struct worker *w)
 	hash_random(&seals->epoch, sizeof(seals->epoch));
 	seals->quiet_ns = SEAL_QUIET_NS;
 	seals->pace.worker = w;
-	seals->pace.rate = w->config->seal_rate;
+	seals->pace.live = &w->rates.seal;
 	pthread_mutex_init(&seals->pace.lock, NULL);
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
@@ -334,7 +335,7 @@ int seals_open(struct worker *w)
 
 int seals_start(struct worker *w)
 {
-	if (!w->config->seal_rate)
+	if (w->seals->runs || atomic_load(&w->rates.seal) == 0)
 		return 0;
 	w->seals->runs = pthread_create(&w->seals->thread, NULL, seal_main, w) == 0;
 	return w->seals->runs ? 0 : -EAGAIN;

@@ -20,10 +20,11 @@
 
 #define SEAL_RATE (256ull << 20) /* bytes a second */
 
-int seals_open(struct worker *w) __must_check;  /* after the tiers, before anybody asks */
-int seals_start(struct worker *w) __must_check; /* once the master can be asked */
-void seals_stop(struct worker *w);              /* it begins nothing more */
-void seals_close(struct worker *w);             /* nobody asks any more; joins its thread */
+int seals_open(struct worker *w) __must_check; /* after the tiers, before anybody asks */
+/* Once the master can be asked, and whenever the rate is not 0 any more. */
+int seals_start(struct worker *w) __must_check;
+void seals_stop(struct worker *w);  /* it begins nothing more */
+void seals_close(struct worker *w); /* nobody asks any more; joins its thread */
 
 /* Answers FRAME_SEAL. */
 void seals_answer(struct worker *w, struct rpc_request *request);

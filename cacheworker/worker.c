@@ -148,6 +148,20 @@ static int open_net(struct worker *w, struct err *e)
 	return r;
 }
 
+static void keep_rates(struct worker *w, const struct worker_config *config)
+{
+	atomic_store(&w->rates.scrub, config->scrub_rate);
+	atomic_store(&w->rates.scrub_max_age, config->scrub_max_age);
+	atomic_store(&w->rates.seal, config->seal_rate);
+}
+
+void worker_set_rates(struct worker *w, const struct worker_config *config)
+{
+	keep_rates(w, config);
+	if (seals_start(w) < 0) /* it ran already, unless the rate was 0 so far */
+		log_warn("nothing is sealed", "cause=EAGAIN next=\"restart to seal\"");
+}
+
 int worker_open(struct worker *w, const struct worker_config *config, struct err *e)
 {
 	int r;
@@ -155,6 +169,7 @@ int worker_open(struct worker *w, const struct worker_config *config, struct err
 	*w = (struct worker){
 		.config = config, .started_ns = clock_mono_ns(), .guard_ns = GUARD_NS
 	};
+	keep_rates(w, config);
 	budget_init_user(&w->memory, config->memory - config->memory / 4, ARENA_UNITS);
 	budget_init_user(&w->gathered, config->memory / 4, ARENA_REPLIES);
 	pthread_mutex_init(&w->fetch_lock, NULL);

@@ -176,8 +176,16 @@ struct holds {
 struct worker {
 	const struct worker_config *config;
 	struct tier_set *tiers;
+/* What may change while the worker runs. */
+struct worker_rates {
+	_Atomic uint64_t scrub;         /* worker_config.scrub_rate, */
+	_Atomic uint64_t scrub_max_age; /* scrub_max_age, */
+	_Atomic uint64_t seal;          /* seal_rate */
+};
+
 	struct budget memory;   /* units: three quarters of --memory at most */
 	struct budget gathered; /* replies made of several units: a quarter at most */
+	struct worker_rates rates;
 	struct loop *loop;      /* net */
 	struct pool *serve;     /* looks into tables, answers */
 	struct pool *look;      /* calls to tiers that a reader waits for (guard.h) */
@@ -218,3 +226,5 @@ void worker_memory_open(uint64_t memory, uint64_t in_tiers);
 int worker_open(struct worker *w, const struct worker_config *config, struct err *e) __must_check;
 /* Stops listening, ends every request, closes the tiers. Also after a failed worker_open(). */
 void worker_close(struct worker *w);
+/* The three rates of `config` from now on, of a worker that is open. By who opened it. */
+void worker_set_rates(struct worker *w, const struct worker_config *config);

@@ -1,19 +1,19 @@
 /* cachectl: the command line of Granary. One file per command. */
 #include "base/check.h"
+#include "base/config.h"
 #include "base/version.h"
 #include "ctl/command.h"
+#include "ctl/completion.h"
 
 #include <stdio.h>
 #include <string.h>
 
 static int command_version(int argc, char **argv);
 static int command_help(int argc, char **argv);
+static int command_complete(int argc, char **argv);
+static int command_list(int argc, char **argv);
 
-static const struct command {
-	const char *name;
-	int (*run)(int argc, char **argv);
-	const char *help; /* NULL: not listed */
-} commands[] = {
+static const struct command commands[] = {
 	{ "mount", command_mount, "mount URL at DIR through the cache" },
 	{ "umount", command_umount, "unmount DIR" },
 	{ "refresh", command_refresh, "show at DIR what its source has now" },
@@ -24,9 +24,13 @@ static const struct command {
 	{ "preload", command_preload, "load a source into the cache, all or parts of it" },
 	{ "upgrade", command_upgrade, "replace the programs that serve mounts while they serve" },
 	{ "keeper", command_keeper, "keep the mounts of a cache directory, as a service" },
+	{ "config", command_config, "check a configuration file, or show what the daemons have" },
+	{ "completion", command_completion, "print a script that completes cachectl in a shell" },
 	{ "version", command_version, "print the version" },
 	{ "help", command_help, "print this, or the help of a command" },
 	{ "supervise", command_supervise, NULL },
+	{ "__complete", command_complete, NULL },
+	{ "__list", command_list, NULL },
 };
 
 static const struct command *find(const char *name)
@@ -45,6 +49,18 @@ static int command_version(int argc, char **argv)
 	return EXIT_OK;
 }
 
+static int command_complete(int argc, char **argv)
+{
+	return completion_answer(commands, ARRAY_SIZE(commands), argc, argv);
+}
+
+static int command_list(int argc, char **argv)
+{
+	(void)argc;
+	(void)argv;
+	return completion_list(commands, ARRAY_SIZE(commands));
+}
+
 static void print_help(FILE *out)
 {
 	(void)fprintf(out, "Usage: cachectl COMMAND [OPTION...]\n\nCommands:\n");
@@ -59,10 +75,19 @@ static void print_help(FILE *out)
 
 static int unknown_command(const char *name)
 {
-	(void)fprintf(stderr,
-		"cachectl: unknown command '%s': the commands are mount, umount, refresh, status, "
-		"explain, doctor, scrub, preload, upgrade, keeper, version and help\n",
-		name);
+	const char *names[ARRAY_SIZE(commands)];
+	const char *near;
+	size_t n = 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(commands); i++)
+		if (commands[i].help)
+			names[n++] = commands[i].name;
+	near = config_nearest(name, names, n);
+	(void)fprintf(stderr, "cachectl: unknown command '%s': %s%s%sthe commands are ", name,
+		near ? "is it " : "", near ? near : "", near ? "? " : "");
+	for (size_t i = 0; i < n; i++)
+		(void)fprintf(stderr, "%s%s", i == 0 ? "" : i + 1 == n ? " and " : ", ", names[i]);
+	(void)fputc('\n', stderr);
 	return EXIT_USAGE;
 }
 

@@ -5,6 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "admin/admin.h"
+#include "base/config.h"
 #include "base/exit.h"
 #include "base/option.h"
 #include "client/client.h"
@@ -24,6 +25,7 @@
 #define CACHEFUSE_PRIME_MAX 4000000u /* inodes and names in the kernel: 4.4 GB */
 
 struct cachefuse_options {
+	const char *config;
 	const char *source;
 	const char *endpoint;
 	const char *region;
@@ -75,7 +77,8 @@ void cachefuse_options_init(struct cachefuse_options *options);
 
 struct cachefuse {
 	struct cachefuse_options options;
-	char *mountpoint; /* absolute, links resolved */
+	struct config *config; /* where they came from */
+	char *mountpoint;      /* absolute, links resolved */
 	char image[PATH_MAX];
 	char key[SUPERBLOCK_KEY_BYTES]; /* of what a mount of it shows */
 	struct image_options image_options;

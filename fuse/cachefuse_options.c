@@ -12,12 +12,13 @@
 		__VA_ARGS__)
 
 static const struct option_spec specs[] = {
+	STRING(config, "config", "FILE", .help = "read options from FILE, too: granary.yaml(5)"),
 	STRING(source, "source", "URL", .required = true,
 		.help = "what to mount: s3://bucket/prefix or file:///dir"),
 	STRING(endpoint, "endpoint", "URL", .help = "S3 endpoint; the provider's for the region"),
 	STRING(region, "region", "NAME", .help = "region of the bucket"),
 	STRING(profile, "profile", "NAME", .help = "profile of the shared credentials file"),
-	STRING(profile, "profile-name", "NAME", .help = "the same as --profile"),
+	STRING(profile, "profile-name", "NAME", .hidden = true, .help = "the same as --profile"),
 	OPTION_BOOL_ROW(struct cachefuse_options, anonymous, "anonymous",
 		"send requests without a signature: a public bucket"),
 	STRING(credentials, "credentials", "REF",
@@ -103,7 +104,7 @@ static const struct option_spec specs[] = {
 		.hidden = true,
 		.help = "the other end of --hand-fd, which a later keeper takes from here"),
 	OPTION_ROW(struct cachefuse_options, log_level, "log-level", OPTION_CHOICE,
-		.choices = "error|warn|info|debug", .help = "what to log; info"),
+		.choices = "error|warn|info|debug", .reload = true, .help = "what to log; info"),
 	STRING(log_file, "log-file", "FILE", .help = "append the log there, not to standard error"),
 };
 
@@ -113,6 +114,7 @@ const struct option_set cachefuse_option_set = {
 	.about = "The mount daemon: mounts a source, through the kernel's EROFS or by itself, and "
 		 "serves what is not resident.",
 	.specs = specs,
+	.section = "mount",
 	.n = ARRAY_SIZE(specs),
 };
 

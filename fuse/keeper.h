@@ -27,6 +27,7 @@
 #include "admin/admin.h"
 #include "base/child.h"
 #include "base/clock.h"
+#include "base/config.h"
 #include "base/list.h"
 #include "base/unix_socket.h"
 #include "fuse/mounter.h"
@@ -38,6 +39,7 @@
 
 struct keeper_config {
 	const char *cache;     /* canonical */
+	struct config *file;   /* where these come from: read again at SIGHUP; NULL: argv alone */
 	const char *run;       /* where sockets and keeper.json are */
 	const char *cachefuse; /* program; NULL: that of programs_dir() */
 	uint64_t memory;       /* of all mounts together */

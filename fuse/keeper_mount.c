@@ -232,7 +232,9 @@ static int plan_program(struct keeper *k, struct child *c)
 	(void)snprintf(logs, sizeof(logs), "%s/log", k->config->cache); /* fits */
 	if (r == 0)
 		r = file_mkdirs(logs, 0700);
-	if (r == 0)
+	if (r == 0 && k->config->file && config_has_sections(k->config->file))
+		r = child_arg_text(c, "--config", config_file(k->config->file));
+	else if (r == 0)
 		r = child_arg_text(c, "--log-level", k->config->log_level);
 	if (r == 0 && asprintf(&c->log_path, "%s/log/%s.log", k->config->cache, c->name) < 0) {
 		c->log_path = NULL;

@@ -397,6 +397,7 @@ static int open_signals(struct cachefuse *c, struct err *e)
 
 	daemon_signals_block(&signals);
 	sigaddset(&signals, SIGUSR1); /* a successor is to take over */
+	daemon_hangup_block(c->config, &signals);
 	pthread_sigmask(SIG_BLOCK, &signals, NULL);
 	c->signal_fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
 	return c->signal_fd < 0 ? err_set(e, err_errno(),
@@ -529,8 +530,19 @@ static void hand_over(struct cachefuse *c)
 }
 
 static void on_signal(struct cachefuse *c, uint32_t number)
+static void on_change(void *arg)
+{
+	const struct cachefuse *c = arg;
+
+	daemon_log_level(c->options.log_level);
+}
+
 {
 	if (number == SIGUSR1) {
+	if (number == SIGHUP) {
+		daemon_reload(c->config, on_change, c);
+		return;
+	}
 		hand_over(c);
 		return;
 	}
@@ -576,6 +588,7 @@ int main(int argc, char **argv)
 		.started = clock_mono_ns(),
 	};
 	struct err e = ERR_INIT;
+	_cleanup_(config_free_p) struct config *config = NULL;
 	enum exit_status status;
 
 	cachefuse_options_init(&c.options);

@@ -1,6 +1,7 @@
 /* cachekeeper: keeps the mounts of one cache directory on this node. See keeper.h. */
 #include "admin/audit.h"
 #include "base/cleanup.h"
+#include "base/config.h"
 #include "base/daemon.h"
 #include "base/exit.h"
 #include "base/option.h"
@@ -11,12 +12,15 @@
 #define PROGRAM "cachekeeper"
 
 struct options {
+	const char *config_file;
 	struct keeper_config config;
 	const char *log_file;
 	int ready_fd;
 };
 
 static const struct option_spec specs[] = {
+	OPTION_STRING_ROW(struct options, config_file, "config", "FILE",
+		"read options from FILE, too, and let mounts read it: granary.yaml(5)"),
 	OPTION_ROW(struct options, config.cache, "cache", OPTION_STRING, .metavar = "DIR",
 		.required = true, .help = "cache directory"),
 	OPTION_ROW(struct options, config.run, "run", OPTION_STRING, .metavar = "DIR",
@@ -26,7 +30,7 @@ static const struct option_spec specs[] = {
 	OPTION_SIZE_ROW(struct options, config.memory, "memory", 32 * MiB, 0,
 		"memory of the mounts together; 384MiB"),
 	OPTION_ROW(struct options, config.dead_after_ns, "dead-after", OPTION_DURATION,
-		.min = CLOCK_SECOND / 10,
+		.min = CLOCK_SECOND / 10, .reload = true,
 		.help = "after so long without a daemon readers of a mount get EIO; 30s"),
 	OPTION_BOOL_ROW(struct options, config.stay, "stay", "go on without any mount"),
 	OPTION_BOOL_ROW(struct options, config.leave_mounts, "leave-mounts",
@@ -49,7 +53,7 @@ static const struct option_spec specs[] = {
 	OPTION_FD_ROW(struct options, ready_fd, "ready-fd",
 		"write READY or ERROR there once it is known"),
 	OPTION_ROW(struct options, config.log_level, "log-level", OPTION_CHOICE,
-		.choices = "error|warn|info|debug", .help = "what to log; info"),
+		.choices = "error|warn|info|debug", .reload = true, .help = "what to log; info"),
 	OPTION_STRING_ROW(struct options, log_file, "log-file", "FILE",
 		"append the log there, not to standard error"),
 };
@@ -57,6 +61,7 @@ static const struct option_spec specs[] = {
 static const struct option_set set = {
 	.program = PROGRAM,
 	.arguments = "",
+	.section = "keeper",
 	.about = "Keeps the mounts of one cache directory: holds what a mount must not lose with "
 		 "its "
 		 "daemon, starts\nthe daemons, and starts them again.",
@@ -75,11 +80,13 @@ int main(int argc, char **argv)
 		.ready_fd = -1,
 	};
 	struct err e = ERR_INIT;
+	_cleanup_(config_free_p) struct config *config = NULL;
 	_cleanup_free_ char **words = calloc((size_t)argc + 1, sizeof(*words));
 
 	for (int i = 0; words && i < argc; i++)
 		words[i] = argv[i]; /* option_parse() moves them about */
-	(void)option_parse_or_exit(&set, argc, argv, &options); /* takes no arguments */
+	config = config_open_or_exit(&set, argc, argv, &options, sizeof(options));
+	options.config.file = config;
 	if (!words)
 		(void)err_set(&e, -ENOMEM, "out of memory");
 	if (!words || daemon_begin("keeper", options.config.log_level, options.log_file, &e) < 0 ||

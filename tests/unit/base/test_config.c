@@ -151,6 +151,7 @@ static void every_kind_from_a_file(void **state)
 	assert_int_equal(v.umask, 027);
 	assert_true(v.create);
 	assert_string_equal(config_file(config), path);
+	assert_true(config_has_sections(config));
 	config_free(config);
 }
 
@@ -164,6 +165,7 @@ static void a_file_of_one_daemon_has_no_sections(void **state)
 	assert_int_equal(v.tiers.n, 1);
 	assert_string_equal(v.tiers.values[0], "/one");
 	assert_int_equal(v.rate, MiB);
+	assert_false(config_has_sections(config));
 	config_free(config);
 	config = opened("worker:\nmaster:\n", "--listen a", &v); /* nothing in them */
 	assert_int_equal(v.rate, 8 * MiB);
@@ -248,9 +250,9 @@ static void every_line_for_what_is_wrong(void **state)
 		{ "memroy: 1GiB\n", ":1: memroy: unknown key: is it memory?; allowed: tier, " },
 		{ "wroker:\n  memory: 1GiB\n",
 			":1: wroker: unknown key: is it worker?; allowed: tier, " },
-		{ "worker: {}\nmemory: 1GiB\n", ":2: memory: unknown key: is it mount?; allowed: "
-						"log-level, master, worker, "
-						"mount, keeper" },
+		{ "worker: {}\nmemory: 1GiB\n",
+			":2: memory: stands outside of its section: put it below worker:; "
+			"allowed: log-level, master, worker, mount, keeper" },
 		{ "ready-fd: 3\n", ":1: ready-fd: unknown key" },
 		{ "tried: 3\n", ":1: tried: unknown key" },
 		{ "config: x\n", ":1: config: unknown key" },

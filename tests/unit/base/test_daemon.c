@@ -80,7 +80,7 @@ static void a_held_signal_ends_the_wait(void **state)
 	daemon_signals_block(&signals);
 	for (size_t i = 0; i < ARRAY_SIZE(ends); i++) {
 		assert_int_equal(raise(ends[i]), 0);
-		daemon_signals_wait(&signals);
+		daemon_signals_wait(&signals, NULL, NULL, NULL);
 		assert_int_equal(sigpending(&left), 0);
 		assert_int_equal(sigismember(&left, ends[i]), 0);
 	}

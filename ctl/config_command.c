@@ -1,0 +1,317 @@
+/*
+ * cachectl config: whether a configuration file is right, and what the daemons make of it. Each
+ * daemon is asked itself (base/config.h: --config-check, --config-show), so that what is said here
+ * is what happens there.
+ */
+#include "admin/admin.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/config.h"
+#include "base/programs.h"
+#include "base/yaml_tree.h"
+#include "base/yaml_writer.h"
+#include "ctl/columns.h"
+#include "ctl/command.h"
+
+#include <fcntl.h>
+#include <string.h>
+#include <sys/wait.h>
+
+#define FILE_DEFAULT "/etc/granary/granary.yaml"
+#define SHOW_BYTES   (256u << 10)
+#define SHOW_NS      (10 * CLOCK_SECOND)
+#define DAEMONS      "master|worker|mount|keeper"
+
+static const struct daemon_program {
+	const char *section;
+	const char *program;
+} daemons[] = {
+	{ "master", "cachemaster" },
+	{ "worker", "cacheworker" },
+	{ "mount", "cachefuse" },
+	{ "keeper", "cachekeeper" },
+};
+
+struct config_options {
+	const char *config;
+	const char *daemon;
+	const char *output;
+};
+
+static const struct option_spec check_specs[] = {
+	OPTION_ROW(struct config_options, daemon, "daemon", OPTION_CHOICE, .choices = DAEMONS,
+		.help = "whose file it is; those whose sections it has"),
+};
+
+static const struct option_set check_set = {
+	.program = "cachectl config check",
+	.arguments = "FILE",
+	.about = "Checks a configuration file as the daemons do when they start. What is wrong is "
+		 "said with its line,\nand the exit status is 2.",
+	.specs = check_specs,
+	.n = ARRAY_SIZE(check_specs),
+	.min_args = 1,
+	.max_args = 1,
+};
+
+static const struct option_spec show_specs[] = {
+	OPTION_STRING_ROW(struct config_options, config, "config", "FILE",
+		"configuration file; " FILE_DEFAULT " where it is there"),
+	OPTION_ROW(struct config_options, daemon, "daemon", OPTION_CHOICE, .choices = DAEMONS,
+		.help = "only that of this daemon; all"),
+	OPTION_ROW(struct config_options, output, "output", OPTION_CHOICE, .letter = 'o',
+		.choices = "table|json|yaml", .help = "form of the answer; table"),
+};
+
+static const struct option_set show_set = {
+	.program = "cachectl config show",
+	.arguments = "",
+	.about = "Shows every option that a daemon started here and now would have, and where it "
+		 "comes from: the\nprogram, a line of the file, or a variable of this environment.",
+	.specs = show_specs,
+	.n = ARRAY_SIZE(show_specs),
+};
+
+static int program_path(const struct daemon_program *daemon, char out[PATH_MAX], struct err *e)
+{
+	char dir[PATH_MAX];
+	int r = programs_dir(dir, e);
+
+	if (r == 0 && snprintf(out, PATH_MAX, "%s/%s", dir, daemon->program) >= PATH_MAX)
+		return err_set(e, -ENAMETOOLONG, "the path of %s is too long", daemon->program);
+	return r;
+}
+
+/* ---- check ----------------------------------------------------------------------------------- */
+
+/* Runs it with our standard error, where its line goes. */
+static int run_check(const struct daemon_program *daemon, const char *file, struct err *e)
+{
+	char program[PATH_MAX];
+	int status;
+	pid_t pid;
+	int r = program_path(daemon, program, e);
+
+	if (r < 0)
+		return command_fail(EXIT_RUNTIME, e);
+	pid = fork();
+	if (pid == 0) {
+		(void)execl(program, program, "--config-check", "--config", file, (char *)NULL);
+		(void)fprintf(stderr,
+			"cachectl: %s cannot be run: %m: the programs lie beside "
+			"cachectl\n",
+			program);
+		_exit(EXIT_RUNTIME);
+	}
+	if (pid < 0 || waitpid(pid, &status, 0) < 0) {
+		(void)err_set(e, err_errno(), "%s cannot be run: %m", program);
+		return command_fail(EXIT_RUNTIME, e);
+	}
+	return WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_RUNTIME;
+}
+
+static bool has_section(const struct yaml_tree_node *root, const char *section)
+{
+	const struct yaml_tree_node *node = yaml_tree_find(root, section);
+
+	return node && (node->kind == YAML_TREE_MAP || yaml_tree_is_null(node));
+}
+
+static int check(int argc, char **argv)
+{
+	struct config_options options = { 0 };
+	struct yaml_tree *tree = NULL;
+	struct err e = ERR_INIT;
+	int status = EXIT_OK;
+	int asked = 0;
+
+	(void)option_parse_or_exit(&check_set, argc, argv, &options); /* exactly one argument */
+	if (yaml_tree_read(argv[1], &tree, &e) < 0)
+		return command_fail(EXIT_USAGE, &e);
+	for (size_t i = 0; i < ARRAY_SIZE(daemons); i++) {
+		int r;
+
+		if (options.daemon ? strcmp(options.daemon, daemons[i].section) != 0
+				   : !has_section(tree->root, daemons[i].section))
+			continue;
+		asked++;
+		r = run_check(&daemons[i], argv[1], &e);
+		status = status == EXIT_OK ? r : status;
+	}
+	yaml_tree_free(tree);
+	if (asked == 0) {
+		(void)err_set(&e, -EINVAL,
+			"%s: has no section: say whose it is with --daemon; allowed: %s", argv[1],
+			DAEMONS);
+		return command_fail(EXIT_USAGE, &e);
+	}
+	if (status == EXIT_OK)
+		(void)printf("%s is right\n", argv[1]);
+	return status;
+}
+
+/* ---- show ------------------------------------------------------------------------------------ */
+
+/* Takes "name\tvalue\torigin\n" off *text. */
+static json_t *take_row(char **text)
+{
+	char *name = strsep(text, "\t");
+	char *value = *text ? strsep(text, "\t") : NULL;
+	char *origin = *text ? strsep(text, "\n") : NULL;
+
+	return origin ? json_pack("{s:s, s:s, s:s}", "key", name, "value", value, "origin", origin)
+		      : NULL;
+}
+
+static int ask_values(
+	const struct daemon_program *daemon, const char *file, json_t **ret_rows, struct err *e)
+{
+	_cleanup_(buf_release) struct buf out = BUF_INIT(SHOW_BYTES);
+	char program[PATH_MAX];
+	char show[] = "--config-show";
+	char config[] = "--config";
+	char *argv[] = { program, show, file ? config : NULL, (char *)(uintptr_t)file, NULL };
+	json_t *rows;
+	char *text;
+	int status;
+	int r = program_path(daemon, program, e);
+
+	if (r == 0)
+		r = programs_run(argv, SHOW_NS, &out, &status);
+	if (r < 0)
+		return err_default(e, r, program);
+	if (status != EXIT_OK)
+		return err_set(e, -EINVAL,
+			"%s refuses its configuration: `cachectl config check %s` says why",
+			daemon->program, file ? file : "FILE");
+	rows = json_array();
+	text = out.data;
+	while (text && *text) {
+		if (json_array_append_new(rows, take_row(&text)) < 0) {
+			json_decref(rows);
+			return err_set(e, -ENOMEM, "out of memory");
+		}
+	}
+	*ret_rows = rows;
+	return 0;
+}
+
+static int print_yaml(const json_t *all)
+{
+	_cleanup_(buf_release) struct buf out = BUF_INIT(2 * SHOW_BYTES);
+	struct yaml_writer w;
+	const char *section;
+	const json_t *rows;
+	int r;
+
+	yaml_writer_init(&w, &out);
+	yaml_writer_map(&w);
+	json_object_foreach ((json_t *)(uintptr_t)all, section, rows) {
+		const json_t *row;
+		size_t i;
+
+		yaml_writer_key(&w, section);
+		yaml_writer_list(&w);
+		json_array_foreach (rows, i, row) {
+			const char *key;
+			const json_t *value;
+
+			yaml_writer_map(&w);
+			json_object_foreach ((json_t *)(uintptr_t)row, key, value) {
+				yaml_writer_key(&w, key);
+				yaml_writer_text(
+					&w, json_string_value(value), json_string_length(value));
+			}
+			yaml_writer_end(&w);
+		}
+		yaml_writer_end(&w);
+	}
+	yaml_writer_end(&w);
+	r = yaml_writer_finish(&w);
+	if (r == 0)
+		(void)fputs(buf_str(&out), stdout);
+	return r;
+}
+
+static int print_json(const json_t *all)
+{
+	char *text = admin_json_text(all, JSON_INDENT(2) | JSON_PRESERVE_ORDER);
+
+	if (!text)
+		return -ENOMEM;
+	(void)printf("%s\n", text);
+	free(text);
+	return 0;
+}
+
+static int print_table(const json_t *all)
+{
+	const char *section;
+	const json_t *rows;
+
+	(void)printf("%-7s %-20s %-32s %s\n", "DAEMON", "KEY", "VALUE", "FROM");
+	json_object_foreach ((json_t *)(uintptr_t)all, section, rows) {
+		const json_t *row;
+		size_t i;
+
+		json_array_foreach (rows, i, row) {
+			const char *value = json_string_value(json_object_get(row, "value"));
+
+			(void)printf("%-7s %-20s %-32s %s\n", section,
+				json_string_value(json_object_get(row, "key")),
+				*value ? value : "-",
+				json_string_value(json_object_get(row, "origin")));
+		}
+	}
+	return 0;
+}
+
+static int show(int argc, char **argv)
+{
+	struct config_options options = { .output = "table" };
+	json_t *all = json_object();
+	struct err e = ERR_INIT;
+	int r = all ? 0 : err_set(&e, -ENOMEM, "out of memory");
+
+	(void)option_parse_or_exit(&show_set, argc, argv, &options); /* takes no arguments */
+	if (!options.config && access(FILE_DEFAULT, F_OK) == 0)
+		options.config = FILE_DEFAULT;
+	for (size_t i = 0; i < ARRAY_SIZE(daemons) && r == 0; i++) {
+		json_t *rows = NULL;
+
+		if (options.daemon && strcmp(options.daemon, daemons[i].section) != 0)
+			continue;
+		r = ask_values(&daemons[i], options.config, &rows, &e);
+		if (r == 0 && json_object_set_new(all, daemons[i].section, rows) < 0)
+			r = err_set(&e, -ENOMEM, "out of memory");
+	}
+	if (r == 0)
+		r = *options.output == 't'   ? print_table(all)
+		    : *options.output == 'j' ? print_json(all)
+					     : print_yaml(all);
+	json_decref(all);
+	if (r < 0) {
+		(void)err_default(&e, r, "the values cannot be shown");
+		return command_fail(r == -EINVAL ? EXIT_USAGE : EXIT_RUNTIME, &e);
+	}
+	return fflush(stdout) == 0 ? EXIT_OK : EXIT_RUNTIME;
+}
+
+int command_config(int argc, char **argv)
+{
+	struct err e = ERR_INIT;
+
+	if (argc > 1 && strcmp(argv[1], "check") == 0)
+		return check(argc - 1, argv + 1);
+	if (argc > 1 && strcmp(argv[1], "show") == 0)
+		return show(argc - 1, argv + 1);
+	if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
+		(void)printf("Usage: cachectl config check FILE [OPTION...]\n"
+			     "       cachectl config show [OPTION...]\n\n%s\n\n%s\n",
+			check_set.about, show_set.about);
+		return EXIT_OK;
+	}
+	(void)err_set(&e, -EINVAL, "'%s' is no command of cachectl config; allowed: check, show",
+		argc > 1 ? argv[1] : "");
+	return command_fail(EXIT_USAGE, &e);
+}
