@@ -1,4 +1,5 @@
 /* The jobs and the thread that walks for them in turn. See preload.h. */
+#include "base/hash.h"
 #include "cacheworker/preload_internal.h"
 
 #include <stdlib.h>
@@ -89,6 +90,7 @@ int preloads_open(struct worker *w)
 	if (!p)
 		return -ENOMEM;
 	p->worker = w;
+	hash_random(&p->run, sizeof(p->run));
 	p->max_in_flight = w->config->origin_requests;
 	list_init(&p->jobs);
 	pthread_mutex_init(&p->lock, NULL);

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define REPORT_NS  (500 * CLOCK_MS)
+#define REPORT_NS  (250 * CLOCK_MS)
 #define PARK_NS    (10 * CLOCK_SECOND) /* without a job the master answers once there is one */
 #define ANSWER_NS  (5 * CLOCK_SECOND)
 #define TROUBLE_NS CLOCK_SECOND
@@ -25,6 +25,8 @@ static void job_message(const struct preload_job *job, Granary__PreloadReport *m
 	granary__preload_report__init(m);
 	m->has_id = m->has_state = m->has_lineage = m->has_generation = true;
 	m->has_files = m->has_files_done = m->has_files_failed = true;
+	m->has_run = true;
+	m->run = job->preloads->run;
 	m->has_bytes = m->has_bytes_done = m->has_bytes_fetched = true;
 	m->id = job->id;
 	m->state = job->phase == LOAD_ENDED ? job->outcome : PRELOAD_RUNNING;

@@ -162,6 +162,8 @@ static int set_mount(
 	else
 		r = err_set(e, -ENODATA, "%s does not say what it shows: see cachectl status",
 			mount->mountpoint);
+	if (mount->source[0])
+		set_text(wish, "label", mount->source);
 	json_decref(json);
 	if (r == 0 && !o->where.master && !o->where.cache &&
 		service_path(mount->run, "master.sock", master) == 0)

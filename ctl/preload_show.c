@@ -214,9 +214,10 @@ static int print_end(const json_t *job)
 			number(job, "files_done"), bytes, fetched);
 		return EXIT_OK;
 	}
-	(void)printf("%s: %" PRIu64 " of %" PRIu64 " files, %s of %s cached; %s fetched\n",
-		text(job, "state"), number(job, "files_done"), number(job, "files"), bytes, all,
-		fetched);
+	if (number(job, "files"))
+		(void)printf("%s: %" PRIu64 " of %" PRIu64 " files, %s of %s cached; %s fetched\n",
+			text(job, "state"), number(job, "files_done"), number(job, "files"), bytes,
+			all, fetched);
 	print_failures(job);
 	return EXIT_RUNTIME;
 }

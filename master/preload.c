@@ -44,7 +44,7 @@ static int encode_as_locked(
 	struct preload_record as = job->record; /* borrows what it points to */
 
 	as.state = next;
-	if (next == PRELOAD_RUNNING && !as.started)
+	if (next >= PRELOAD_RUNNING && !as.started)
 		as.started = now_s();
 	if (preload_ended(next))
 		as.ended = now_s();
@@ -58,7 +58,7 @@ static void take_state_locked(struct preload *job, enum preload_state next, cons
 	struct preload_record *record = &job->record;
 
 	record->state = next;
-	if (next == PRELOAD_RUNNING && !record->started)
+	if (next >= PRELOAD_RUNNING && !record->started)
 		record->started = now_s();
 	if (preload_ended(next))
 		record->ended = now_s();
@@ -227,9 +227,12 @@ static struct preload *take_oldest_locked(struct preloads *p)
 	return NULL;
 }
 
-static bool same_paths(const struct preload_record *a, const struct preload_record *b)
+/* Do both load the same objects at the same rate? */
+static bool is_same(const struct preload_record *a, const struct preload_record *b)
 {
-	if (a->n_paths != b->n_paths)
+	if (strcmp(a->target, b->target) != 0 || a->bandwidth != b->bandwidth ||
+		a->n_paths != b->n_paths ||
+		(b->state == PRELOAD_WAITING && !volume_id_equal(&a->volume, &b->volume)))
 		return false;
 	for (uint32_t i = 0; i < a->n_paths; i++)
 		if (strcmp(a->paths[i], b->paths[i]) != 0)
@@ -250,9 +253,7 @@ static struct preload *find_same_locked(
 		if (preload_ended(job->record.state))
 			continue;
 		++*ret_active;
-		if (strcmp(job->record.target, record->target) == 0 &&
-			same_paths(&job->record, record) &&
-			job->record.bandwidth == record->bandwidth)
+		if (is_same(&job->record, record))
 			same = job;
 	}
 	return same;

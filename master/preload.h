@@ -3,7 +3,7 @@
  * (docs/decisions/preload.md). The master keeps them durably, opens their source, hands them to the
  * worker that asks, and takes down how far it is. States and bounds are in proto/preload.h.
  *
- *	POST   /v1/preloads		{"url" and how to reach it, or "dataset", or "volume";
+ *	POST   /v1/preloads		{"url" and how to reach it, or "dataset", or "volume" with a "label";
  *					"paths", "bandwidth"}: a job, or the one that does it already
  *	GET    /v1/preloads[/ID]	how far they are
  *	DELETE /v1/preloads/ID		cancels it; what is cached stays
@@ -28,7 +28,7 @@ struct dataset_set;
 struct preload_record {
 	uint64_t id;
 	enum preload_state state;
-	char *target;             /* as it was asked for: URL, dataset, volume; owned */
+	char *target;             /* as it was asked for: URL, dataset, label of a volume; owned */
 	struct ufs_config config; /* while LISTING: what is to be opened; owned */
 	bool refresh;             /* likewise: it is listed again */
 	struct volume_id volume;  /* from WAITING on */

@@ -9,6 +9,7 @@ struct preload {
 	struct preload_record record;
 	uint64_t fetched_before; /* bytes of earlier starts of the worker */
 	uint64_t fetched_now;    /* of this one */
+	uint64_t run;            /* which it is; 0: none was heard of */
 	struct preload_rate rate;
 	uint64_t stored_ns; /* monotonic: its record was written last */
 };

@@ -149,8 +149,11 @@ static void take_report_locked(struct preload *job, const Granary__PreloadReport
 {
 	struct preload_record *record = &job->record;
 
-	if (m->bytes_fetched < job->fetched_now) /* another start of the worker */
+	if (m->run != job->run) { /* another start of the worker */
 		job->fetched_before += job->fetched_now;
+		job->rate = PRELOAD_RATE_INIT;
+	}
+	job->run = m->run;
 	job->fetched_now = m->bytes_fetched;
 	record->bytes_fetched = job->fetched_before + job->fetched_now;
 	preload_rate_add(&job->rate, clock_mono_ns(), m->bytes_fetched);

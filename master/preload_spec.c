@@ -7,9 +7,9 @@
 
 #include <string.h>
 
-static const char *const known[] = { "url", "dataset", "volume", "refresh", "paths", "bandwidth",
-	"endpoint", "region", "profile", "credentials", "ca_file", "path_style", "anonymous",
-	"requester_pays", "versions" };
+static const char *const known[] = { "url", "dataset", "volume", "label", "refresh", "paths",
+	"bandwidth", "endpoint", "region", "profile", "credentials", "ca_file", "path_style",
+	"anonymous", "requester_pays", "versions" };
 
 static int check_members(const json_t *body, struct err *e)
 {
@@ -92,7 +92,8 @@ static int take_target(struct preload_record *record, const json_t *body,
 	const char *url = json_string_value(json_object_get(body, "url"));
 	const char *dataset = json_string_value(json_object_get(body, "dataset"));
 	const char *volume = json_string_value(json_object_get(body, "volume"));
-	const char *target = url ? url : dataset ? dataset : volume;
+	const char *label = json_string_value(json_object_get(body, "label"));
+	const char *target = url ? url : dataset ? dataset : label ? label : volume;
 
 	if ((url != NULL) + (dataset != NULL) + (volume != NULL) != 1)
 		return err_set(
