@@ -1,5 +1,7 @@
 /* When a mount changes its devices. The mounts themselves: test_native. */
 #include "fuse/seal.h"
+#include "fuse/engine.h"
+#include "fuse/mounted_internal.h"
 
 #include <stdarg.h>
 #include <stddef.h>
@@ -8,7 +10,10 @@
 #include <cmocka.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <stdatomic.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
 #define N 16u
@@ -135,6 +140,8 @@ static void marks(void **state)
 static uint32_t sealed_of_source; /* the first so many */
 static int poll_fails;
 static int take_fails_at;
+static _Atomic uint32_t findings_of_source; /* in each extent */
+static _Atomic uint32_t polls;
 
 static int poll_source(
 	void *arg, uint32_t n, const uint8_t *held, struct client_seal *ret, struct err *e)
@@ -144,8 +151,12 @@ static int poll_source(
 	if (poll_fails)
 		return err_set(e, poll_fails, "nobody is there");
 	memset(ret, 0, n * sizeof(*ret));
-	for (uint32_t i = 0; i < n && i < sealed_of_source; i++)
+	for (uint32_t i = 0; i < n && i < sealed_of_source; i++) {
+		ret[i].epoch = 1;
 		ret[i].status.state = SEAL_SEALED;
+		ret[i].status.findings = findings_of_source;
+	}
+	atomic_fetch_add(&polls, 1);
 	return 0;
 }
 
@@ -203,6 +214,133 @@ static void new_mount(void **state)
 	seal_free(seal);
 }
 
+/* Descriptors of half of what may be open at most. */
+static void many_extents(void **state)
+{
+	enum { EXTENTS = 200, MAY_BE_OPEN = 600, TAKEN = (MAY_BE_OPEN - 256) / 2 };
+	const struct seal_config config = {
+		.source = { .poll = poll_source, .take = take_source },
+		.extents = EXTENTS,
+		.pause_ns = SEAL_PAUSE,
+	};
+	struct mounted_devices devices;
+	struct rlimit before;
+	struct rlimit less;
+	struct seal *seal = seal_new(&config);
+
+	(void)state;
+	assert_non_null(seal);
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+	less = (struct rlimit){ .rlim_cur = MAY_BE_OPEN, .rlim_max = before.rlim_max };
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &less), 0);
+	sealed_of_source = EXTENTS;
+	take_fails_at = -1;
+	seal_devices(seal, &devices);
+	assert_int_equal(devices.n, TAKEN);
+	seal_devices_release(seal);
+	assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
+	seal_free(seal);
+}
+
+/* ---- a mount that was taken over ------------------------------------------------------------- */
+
+/* Of an engine that has no second superblock to give: what is not as it was shows as a reason. */
+struct taken_over {
+	struct engine engine;
+	struct mounted mounted;
+	struct seal *seal;
+	int memory;
+};
+
+/* It shows the first eight extents as they were with so many findings each. */
+static void take_over(struct taken_over *t, uint32_t findings)
+{
+	const struct seal_config config = {
+		.source = { .poll = poll_source, .take = take_source },
+		.extents = N,
+		.pause_ns = SEAL_PAUSE,
+	};
+	struct client_seal seals[N] = { 0 };
+	struct slots_switch *s;
+	struct err e = ERR_INIT;
+
+	memset(t, 0, sizeof(*t));
+	t->memory = memfd_create("test-seal", MFD_CLOEXEC);
+	assert_int_equal(ftruncate(t->memory, SLOTS_HEAD_BYTES + SLOTS_MIN * SLOT_BYTES), 0);
+	t->mounted.magic = MOUNTED_MAGIC;
+	t->mounted.engine = &t->engine;
+	pthread_mutex_init(&t->mounted.supers, NULL);
+	assert_int_equal(slots_open(t->memory, &t->mounted.config.slots, &e), 0);
+	for (uint32_t i = 0; i < N; i++)
+		seals[i] = (struct client_seal){ .epoch = 1,
+			.status = { .state = SEAL_SEALED, .findings = findings } };
+	s = slots_switch(t->mounted.config.slots);
+	s->local[0] = 0xff;
+	s->now = (struct slots_super){ .dev = 1, .number = 1, .local = 8 };
+	s->now.mark = seal_mark(N, s->local, seals);
+	sealed_of_source = N;
+	take_fails_at = -1;
+	atomic_store(&polls, 0);
+	t->seal = seal_new(&config);
+	assert_non_null(t->seal);
+	assert_int_equal(seal_start(t->seal, &t->mounted, &e), 0);
+}
+
+static void let_go(struct taken_over *t)
+{
+	seal_free(t->seal);
+	slots_free(t->mounted.config.slots);
+	pthread_mutex_destroy(&t->mounted.supers);
+	(void)close(t->memory);
+}
+
+static void wait_polls(uint32_t n)
+{
+	uint64_t deadline = clock_mono_ns() + 20 * CLOCK_SECOND;
+
+	while (atomic_load(&polls) < n) {
+		assert_true(clock_mono_ns() < deadline);
+		clock_sleep_ns(CLOCK_MS);
+	}
+}
+
+static bool is_stuck(struct taken_over *t)
+{
+	struct seal_report report;
+
+	seal_report(t->seal, &report);
+	return strstr(report.why, "damaged or lost") != NULL;
+}
+
+/* Each look forgets what the last one said before it says it again. */
+static void wait_stuck(struct taken_over *t)
+{
+	uint64_t deadline = clock_mono_ns() + 20 * CLOCK_SECOND;
+
+	while (!is_stuck(t)) {
+		assert_true(clock_mono_ns() < deadline);
+		clock_sleep_ns(CLOCK_MS);
+	}
+}
+
+static void successors(void **state)
+{
+	struct taken_over t;
+
+	(void)state;
+	findings_of_source = 3;
+	take_over(&t, 3); /* as its predecessor had it */
+	wait_polls(2);    /* the first look has ended */
+	assert_false(is_stuck(&t));
+	findings_of_source = 4; /* one more, while it looks */
+	wait_stuck(&t);
+	let_go(&t);
+	take_over(&t, 3); /* one more, which came while there was no daemon */
+	wait_stuck(&t);
+	let_go(&t);
+	findings_of_source = 0;
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -211,6 +349,8 @@ int main(void)
 		cmocka_unit_test(drops),
 		cmocka_unit_test(marks),
 		cmocka_unit_test(new_mount),
+		cmocka_unit_test(many_extents),
+		cmocka_unit_test(successors),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
