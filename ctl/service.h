@@ -8,7 +8,7 @@
  *	BASE/keeper/	keeper.sock keeper.json mount-N.sock	root
  *
  * BASE is GRANARY_RUN_DIR when set, else /run/granary, for whoever asks. The service is there while
- * BASE/keeper is: its unit makes the directory, and removes it when it is stopped for good.
+ * BASE/keeper is: its unit makes the directory, which stays until the host is started again.
  */
 #pragma once
 

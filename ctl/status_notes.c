@@ -2,6 +2,7 @@
 #include "ctl/status_notes.h"
 #include "ctl/command.h"
 #include "ctl/fleet.h"
+#include "ctl/service.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -31,6 +32,25 @@ static void print_others(const struct status_found *found)
 	}
 	if (foreign > OTHERS_SHOWN)
 		(void)printf("note: and %u mounts more of other users\n", foreign - OTHERS_SHOWN);
+}
+
+/* What of this host's service does not run, to whoever may know. */
+static void print_service(void)
+{
+	static const char *const daemons[] = { "master", "worker", "keeper" };
+	char run[SOCKET_PATH_MAX];
+
+	if (!service_there() || access(service_run(run), X_OK) != 0)
+		return;
+	for (size_t i = 0; i < ARRAY_SIZE(daemons); i++) {
+		char name[16];
+
+		(void)snprintf(name, sizeof(name), "%s.sock", daemons[i]); /* fits */
+		if (!fleet_alive(run, name))
+			(void)printf("note: the service's %s does not answer: systemctl status "
+				     "granary-%s\n",
+				daemons[i], daemons[i]);
+	}
 }
 
 /* Mounts that nobody will serve again. */
@@ -121,6 +141,7 @@ static void print_tiers(const struct status_found *found)
 
 void status_notes_print(const struct status_found *found)
 {
+	print_service();
 	print_dead(found);
 	print_others(found);
 	print_notices(found);

@@ -14,6 +14,7 @@
 #include "ctl/kernel.h"
 #include "ctl/mount_point.h"
 #include "ctl/revive.h"
+#include "ctl/service.h"
 
 #include <poll.h>
 #include <signal.h>
@@ -21,27 +22,30 @@
 #include <sys/pidfd.h>
 #include <unistd.h>
 
-#define ASK_NS    (40 * CLOCK_SECOND) /* the daemon gives readers 10 s, then cuts them off */
-#define DOWN_NS   (10 * CLOCK_SECOND) /* a daemon that is being started again */
-#define DETACH_NS (10 * CLOCK_SECOND)
-#define END_MS    10000 /* from a signal to SIGKILL */
+#define ASK_NS     (40 * CLOCK_SECOND) /* the daemon gives readers 10 s, then cuts them off */
+#define DOWN_NS    (10 * CLOCK_SECOND) /* a daemon that is being started again */
+#define DETACH_NS  (10 * CLOCK_SECOND)
+#define SERVICE_NS (2 * CLOCK_SECOND)
+#define END_MS     10000 /* from a signal to SIGKILL */
 
 struct umount_options {
 	bool force;
+	bool all;
 };
 
 static const struct option_spec specs[] = {
 	OPTION_BOOL_ROW(
 		struct umount_options, force, "force", "also when it is in use: readers get EIO"),
+	OPTION_BOOL_ROW(struct umount_options, all, "all",
+		"instead of DIR: every mount of this host's service, or of yours without one"),
 };
 
 static const struct option_set set = {
 	.program = "cachectl umount",
-	.arguments = "DIR",
+	.arguments = "[DIR]",
 	.about = "Unmounts DIR. Exit status 7 and the processes that use it when it is busy.",
 	.specs = specs,
 	.n = ARRAY_SIZE(specs),
-	.min_args = 1,
 	.max_args = 1,
 };
 
@@ -144,6 +148,21 @@ static void end_orphans(const char *run)
 	json_decref(state);
 }
 
+/* A service's keeper is its unit's to start, which takes a moment when it was killed. */
+static int await_service(const char *run, struct err *e)
+{
+	uint64_t deadline = clock_mono_ns() + SERVICE_NS;
+
+	while (!is_kept(run)) {
+		if (clock_mono_ns() > deadline)
+			return err_set(e, -ECONNREFUSED,
+				"the keeper of this host's service does not run: systemctl start "
+				"granary-keeper, or unmount with --force");
+		clock_sleep_ns(20 * CLOCK_MS);
+	}
+	return 0;
+}
+
 static int unmount(const char *point, const struct umount_options *options, struct err *e)
 {
 	struct fleet_mount mount;
@@ -152,6 +171,7 @@ static int unmount(const char *point, const struct umount_options *options, stru
 	char as[64];
 	bool known = fleet_find(point, false, &mount) == 0;
 	bool mounted = mount_table_find(point, &entry) == 0;
+	bool service;
 	int r = -ENODEV;
 
 	if (!known && !mounted && mount_table_find_above(point, &entry) == 0) {
@@ -169,7 +189,10 @@ static int unmount(const char *point, const struct umount_options *options, stru
 			entry.user, command_as_user(entry.user, as, sizeof(as)), point);
 		return EXIT_KERNEL;
 	}
-	if (known && !is_kept(mount.run) && revive_keeper(mount.run) < 0)
+	service = known && service_is_run(mount.run);
+	if (service && !options->force && await_service(mount.run, e) < 0)
+		return EXIT_RUNTIME;
+	if (known && !service && !is_kept(mount.run) && revive_keeper(mount.run) < 0)
 		*e = ERR_INIT; /* nothing to adopt: its daemon is dead too, and is cut off below */
 	if (known)
 		r = ask_daemon(&mount, options->force, e);
@@ -186,7 +209,7 @@ static int unmount(const char *point, const struct umount_options *options, stru
 		clock_sleep_ns(5 * CLOCK_MS);
 	if (known && is_kept(mount.run))
 		fleet_settle(mount.run, point);
-	if (known && !is_kept(mount.run))
+	if (known && !service && !is_kept(mount.run))
 		end_orphans(mount.run);
 	return EXIT_OK;
 }
@@ -200,14 +223,78 @@ static void leave_mount(void)
 	(void)close_range(STDERR_FILENO + 1, ~0u, 0); /* none of them is ours */
 }
 
+/* ---- all of them ----------------------------------------------------------------------------- */
+
+struct points {
+	json_t *list;
+	bool service; /* only its */
+};
+
+static int collect(void *arg, const char *run)
+{
+	struct points *points = arg;
+	json_t *state = NULL;
+	const json_t *mount;
+	size_t i;
+
+	if (points->service && !service_is_run(run))
+		return 0;
+	state = fleet_state(run);
+	json_array_foreach (json_object_get(state, "mounts"), i, mount) {
+		json_t *point = json_object_get(mount, "mountpoint");
+
+		if (point && !fleet_detached(mount) &&
+			json_array_append(points->list, point) != 0) {
+			json_decref(state);
+			return -ENOMEM;
+		}
+	}
+	json_decref(state);
+	return 0;
+}
+
+/* Each as if it were named; the first failure's status, after a line for each. */
+static int unmount_all(const struct umount_options *options)
+{
+	struct points points = { .list = json_array(), .service = service_there() };
+	struct err e = ERR_INIT;
+	const json_t *point;
+	int status = EXIT_OK;
+	int r = points.list ? fleet_each_run(collect, &points) : -ENOMEM;
+	size_t i;
+
+	if (r < 0) {
+		(void)err_set(&e, r, "the mounts cannot be listed: %s", err_str(r));
+		status = command_fail(EXIT_RUNTIME, &e);
+	}
+	json_array_foreach (points.list, i, point) {
+		struct err why = ERR_INIT;
+		int one = unmount(json_string_value(point), options, &why);
+
+		if (one != EXIT_OK)
+			(void)command_fail(one, &why); /* returns it */
+		status = status == EXIT_OK ? one : status;
+	}
+	json_decref(points.list);
+	return status;
+}
+
 int command_umount(int argc, char **argv)
 {
 	struct umount_options options = { 0 };
 	char point[PATH_MAX];
 	struct err e = ERR_INIT;
+	int args = option_parse_or_exit(&set, argc, argv, &options);
 	int status;
 
-	(void)option_parse_or_exit(&set, argc, argv, &options); /* exactly one argument */
+	if ((args == 1) == options.all) {
+		(void)err_set(&e, -EINVAL, "say what to unmount: DIR, or --all");
+		return command_fail(EXIT_USAGE, &e);
+	}
+	if (options.all) {
+		leave_mount();
+		return unmount_all(&options);
+	}
 	if (mount_point_path(argv[1], point, &e) < 0)
 		return command_fail(EXIT_MOUNTPOINT, &e);
 	leave_mount();
