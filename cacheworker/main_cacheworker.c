@@ -31,9 +31,9 @@ struct options {
 	const char *master;
 	const char *listen;
 	const char *admin;
-	uint64_t origin_requests;
 	const char *admin_listen;
 	const char *audit_log;
+	uint64_t origin_requests;
 	uint64_t scrub_rate;
 	uint64_t scrub_max_age;
 	uint64_t seal_rate;
@@ -180,6 +180,7 @@ int main(int argc, char **argv)
 		.master = options.master,
 		.listen = options.listen,
 		.admin = options.admin,
+		.admin_listen = options.admin_listen,
 		.without_tier = options.serve_without_tier,
 		.scrub_rate = options.scrub_rate,
 		.scrub_max_age = options.scrub_max_age,
@@ -197,4 +198,3 @@ int main(int argc, char **argv)
 	worker_close(&worker);
 	return EXIT_OK;
 }
-		.admin_listen = options.admin_listen,

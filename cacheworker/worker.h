@@ -153,6 +153,7 @@ struct sources {
 
 /* What may still be read (terms.c). */
 struct done;
+struct report;
 struct terms {
 	pthread_t thread;
 	bool started;
@@ -163,6 +164,8 @@ struct terms {
 	_Atomic bool closing;
 	struct done *done; /* the thread's */
 	uint32_t n_done;
+	struct report *reports; /* likewise */
+	uint32_t n_reports;
 };
 
 /* Descriptors in readers' hands (holds.c). */
@@ -173,9 +176,6 @@ struct holds {
 	uint64_t number; /* of the next */
 };
 
-struct worker {
-	const struct worker_config *config;
-	struct tier_set *tiers;
 /* What may change while the worker runs. */
 struct worker_rates {
 	_Atomic uint64_t scrub;         /* worker_config.scrub_rate, */
@@ -183,9 +183,12 @@ struct worker_rates {
 	_Atomic uint64_t seal;          /* seal_rate */
 };
 
+struct worker {
+	const struct worker_config *config;
+	struct worker_rates rates;
+	struct tier_set *tiers;
 	struct budget memory;   /* units: three quarters of --memory at most */
 	struct budget gathered; /* replies made of several units: a quarter at most */
-	struct worker_rates rates;
 	struct loop *loop;      /* net */
 	struct pool *serve;     /* looks into tables, answers */
 	struct pool *look;      /* calls to tiers that a reader waits for (guard.h) */
@@ -209,6 +212,8 @@ struct worker_rates {
 	struct tierless tierless;
 	_Atomic uint64_t guard_ns; /* GUARD_NS; tests have less time */
 	struct worker_counters counters;
+	struct worker_histograms histograms;
+	struct worker_stalls stalls;
 	struct ufs_counters origins; /* sums over the sources, brought up to date when asked for */
 	uint64_t started_ns;
 };
@@ -220,11 +225,9 @@ struct worker_rates {
  */
 void worker_memory_open(uint64_t memory, uint64_t in_tiers);
 
-	struct worker_histograms histograms;
-	struct worker_stalls stalls;
 /* Opens tiers, listens, serves. `config` is borrowed until worker_close(). */
 int worker_open(struct worker *w, const struct worker_config *config, struct err *e) __must_check;
-/* Stops listening, ends every request, closes the tiers. Also after a failed worker_open(). */
-void worker_close(struct worker *w);
 /* The three rates of `config` from now on, of a worker that is open. By who opened it. */
 void worker_set_rates(struct worker *w, const struct worker_config *config);
+/* Stops listening, ends every request, closes the tiers. Also after a failed worker_open(). */
+void worker_close(struct worker *w);

@@ -27,6 +27,7 @@
 struct cachefuse_options {
 	const char *config;
 	const char *source;
+	const char *dataset; /* UUID.VOLUME; NULL: the source itself */
 	const char *endpoint;
 	const char *region;
 	const char *profile;
@@ -48,11 +49,11 @@ struct cachefuse_options {
 	const char *run_dir;
 	const char *image_dir;
 	const char *admin;
+	const char *admin_listen;
+	const char *audit_log;
 	const char *order_dir;
 	uint64_t uid;
 	uint64_t gid;
-	const char *admin_listen;
-	const char *audit_log;
 	uint64_t umask;
 	uint64_t memory;
 	uint64_t extent_size;

@@ -15,6 +15,8 @@ static const struct option_spec specs[] = {
 	STRING(config, "config", "FILE", .help = "read options from FILE, too: granary.yaml(5)"),
 	STRING(source, "source", "URL", .required = true,
 		.help = "what to mount: s3://bucket/prefix or file:///dir"),
+	STRING(dataset, "dataset", "UUID.VOLUME", .hidden = true,
+		.help = "what the master knows of that source"),
 	STRING(endpoint, "endpoint", "URL", .help = "S3 endpoint; the provider's for the region"),
 	STRING(region, "region", "NAME", .help = "region of the bucket"),
 	STRING(profile, "profile", "NAME", .help = "profile of the shared credentials file"),
@@ -28,7 +30,8 @@ static const struct option_spec specs[] = {
 		"pay for the requests, as some buckets ask"),
 	OPTION_ROW(struct cachefuse_options, versions, "versions", OPTION_CHOICE,
 		.choices = "auto|on|off",
-		.help = "read objects by the id of their version, where the bucket keeps them; auto"),
+		.help = "read objects by the id of their version, where the bucket keeps them; "
+			"auto"),
 	STRING(ca_file, "ca-file", "FILE", .help = "certificates to trust; the system's"),
 	OPTION_BOOL_ROW(struct cachefuse_options, path_style, "path-style",
 		"bucket in the path, not in the host name"),
@@ -57,15 +60,15 @@ static const struct option_spec specs[] = {
 	STRING(order_dir, "order-dir", "DIR", .hidden = true,
 		.help = "where jobs look for the socket on which they announce their order"),
 	STRING(admin, "admin", "SOCKET", .help = "path of the unix socket for /v1 and /metrics"),
-	OPTION_ROW(struct cachefuse_options, uid, "uid", OPTION_UINT, .max = UINT32_MAX - 1,
-		.help = "owner of the files; who mounts"),
-	OPTION_ROW(struct cachefuse_options, gid, "gid", OPTION_UINT, .max = UINT32_MAX - 1,
-		.help = "group of the files; who mounts"),
 	STRING(admin_listen, "admin-listen", "ADDR",
 		.help = "answer questions of HTTP there too: 127.0.0.1:PORT, localhost:PORT or "
 			"[::1]:PORT"),
 	STRING(audit_log, "audit-log", "FILE",
 		.help = "append a line about everything that somebody changes, or tries to"),
+	OPTION_ROW(struct cachefuse_options, uid, "uid", OPTION_UINT, .max = UINT32_MAX - 1,
+		.help = "owner of the files; who mounts"),
+	OPTION_ROW(struct cachefuse_options, gid, "gid", OPTION_UINT, .max = UINT32_MAX - 1,
+		.help = "group of the files; who mounts"),
 	OPTION_ROW(struct cachefuse_options, umask, "umask", OPTION_OCTAL, .max = 0777,
 		.help = "permissions taken away; 022"),
 	OPTION_SIZE_ROW(
@@ -111,10 +114,10 @@ static const struct option_spec specs[] = {
 const struct option_set cachefuse_option_set = {
 	.program = CACHEFUSE_PROGRAM,
 	.arguments = "",
+	.section = "mount",
 	.about = "The mount daemon: mounts a source, through the kernel's EROFS or by itself, and "
 		 "serves what is not resident.",
 	.specs = specs,
-	.section = "mount",
 	.n = ARRAY_SIZE(specs),
 };
 

@@ -15,8 +15,8 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <sys/signalfd.h>
 #include <sys/pidfd.h>
+#include <sys/signalfd.h>
 
 #define POLLS_MAX (2 + 4 * KEEPER_MOUNTS)
 #define LEAVE_NS  (10 * CLOCK_SECOND) /* for daemons that are being started */
@@ -204,12 +204,39 @@ static int time_left(struct keeper *k)
 	return next <= now ? 0 : (int)((next - now) / CLOCK_MS) + 1;
 }
 
+/* Daemons that were started with the file read it again, too; others would end. */
+static void pass_hangup(struct keeper *k)
+{
+	list_for_each (node, &k->mounts) {
+		const struct child *c = &list_entry(node, struct mount, link)->child;
+		bool reads = false;
+
+		for (unsigned int i = 0; i < c->n_args; i++)
+			reads |= strcmp(c->args[i], "--config") == 0;
+		if (reads && c->state == CHILD_SERVING && c->pidfd >= 0)
+			(void)pidfd_send_signal(
+				c->pidfd, SIGHUP, NULL, 0); /* gone: seen by its pidfd */
+	}
+}
+
+static void on_change(void *arg)
+{
+	const struct keeper *k = arg;
+
+	daemon_log_level(k->config->log_level);
+}
+
 static void on_signal(struct keeper *k, int signal_fd)
 {
 	struct signalfd_siginfo info;
 
 	if (read(signal_fd, &info, sizeof(info)) != sizeof(info))
 		return;
+	if (info.ssi_signo == SIGHUP && k->config->file && config_file(k->config->file)) {
+		daemon_reload(k->config->file, on_change, k);
+		pass_hangup(k);
+		return;
+	}
 	log_info("told to end", "signal=%u", info.ssi_signo);
 	k->ending = true;
 	if (k->config->leave_mounts)
@@ -242,39 +269,12 @@ static void on_event(const struct pollfd *p, const struct watch *w)
 	}
 }
 
-/* Daemons that were started with the file read it again, too; others would end. */
-static void pass_hangup(struct keeper *k)
-{
-	list_for_each (node, &k->mounts) {
-		const struct child *c = &list_entry(node, struct mount, link)->child;
-		bool reads = false;
-
-		for (unsigned int i = 0; i < c->n_args; i++)
-			reads |= strcmp(c->args[i], "--config") == 0;
-		if (reads && c->state == CHILD_SERVING && c->pidfd >= 0)
-			(void)pidfd_send_signal(
-				c->pidfd, SIGHUP, NULL, 0); /* gone: seen by its pidfd */
-	}
-}
-
-static void on_change(void *arg)
-{
-	const struct keeper *k = arg;
-
-	daemon_log_level(k->config->log_level);
-}
-
 static void dispatch(struct keeper *k, const struct watches *w)
 {
 	uint64_t count;
 
 	if (w->polls[0].revents && read(k->wake_fd, &count, sizeof(count)) < 0)
 		log_debug("wake not read", "cause=%s", err_name(err_errno())); /* comes again */
-	if (info.ssi_signo == SIGHUP && k->config->file && config_file(k->config->file)) {
-		daemon_reload(k->config->file, on_change, k);
-		pass_hangup(k);
-		return;
-	}
 	if (w->polls[1].revents)
 		on_signal(k, w->polls[1].fd);
 	for (unsigned int i = 2; i < w->n; i++)

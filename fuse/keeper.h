@@ -38,22 +38,22 @@
 #define KEEPER_DEAD_AFTER (30 * CLOCK_SECOND)
 
 struct keeper_config {
-	const char *cache;     /* canonical */
 	struct config *file;   /* where these come from: read again at SIGHUP; NULL: argv alone */
+	const char *cache;     /* canonical */
 	const char *run;       /* where sockets and keeper.json are */
 	const char *cachefuse; /* program; NULL: that of programs_dir() */
 	uint64_t memory;       /* of all mounts together */
 	const char *log_level;
-	uint64_t dead_after_ns; /* with no daemon for so long its requests are answered EIO */
-	bool stay;              /* does not end with its last mount */
-	bool leave_mounts;      /* told to end, it leaves them as they are to the next keeper */
+	uint64_t dead_after_ns;   /* with no daemon for so long its requests are answered EIO */
+	bool stay;                /* does not end with its last mount */
+	bool leave_mounts;        /* told to end, it leaves them as they are to the next keeper */
 	const char *admin_listen; /* address, or NULL */
 	const char *audit_log;    /* file, or NULL */
-	const char *master;     /* address; NULL: RUN/master.rpc */
-	const char *worker;     /* likewise */
-	bool again;             /* an earlier one died: with nothing to adopt it ends at once */
-	int alive_fd;           /* base/alive.h, the writing end; -1: taken from a mount, or none */
-	int resume_fd;          /* a memfd that this process wrote before it replaced itself; -1 */
+	const char *master;       /* address; NULL: RUN/master.rpc */
+	const char *worker;       /* likewise */
+	bool again;               /* an earlier one died: with nothing to adopt it ends at once */
+	int alive_fd;  /* base/alive.h, the writing end; -1: taken from a mount, or none */
+	int resume_fd; /* a memfd that this process wrote before it replaced itself; -1 */
 };
 
 /*

@@ -396,8 +396,8 @@ static int open_signals(struct cachefuse *c, struct err *e)
 	sigset_t signals;
 
 	daemon_signals_block(&signals);
-	sigaddset(&signals, SIGUSR1); /* a successor is to take over */
 	daemon_hangup_block(c->config, &signals);
+	sigaddset(&signals, SIGUSR1); /* a successor is to take over */
 	pthread_sigmask(SIG_BLOCK, &signals, NULL);
 	c->signal_fd = signalfd(-1, &signals, SFD_CLOEXEC | SFD_NONBLOCK);
 	return c->signal_fd < 0 ? err_set(e, err_errno(),
@@ -529,7 +529,6 @@ static void hand_over(struct cachefuse *c)
 	_exit(EXIT_OK);
 }
 
-static void on_signal(struct cachefuse *c, uint32_t number)
 static void on_change(void *arg)
 {
 	const struct cachefuse *c = arg;
@@ -537,12 +536,13 @@ static void on_change(void *arg)
 	daemon_log_level(c->options.log_level);
 }
 
+static void on_signal(struct cachefuse *c, uint32_t number)
 {
-	if (number == SIGUSR1) {
 	if (number == SIGHUP) {
 		daemon_reload(c->config, on_change, c);
 		return;
 	}
+	if (number == SIGUSR1) {
 		hand_over(c);
 		return;
 	}
@@ -587,8 +587,8 @@ int main(int argc, char **argv)
 		.signal_fd = -1,
 		.started = clock_mono_ns(),
 	};
-	struct err e = ERR_INIT;
 	_cleanup_(config_free_p) struct config *config = NULL;
+	struct err e = ERR_INIT;
 	enum exit_status status;
 
 	cachefuse_options_init(&c.options);
