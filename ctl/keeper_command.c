@@ -1,6 +1,6 @@
 /*
- * cachectl keeper: becomes the keeper of a cache directory, for a service of its own
- * (deploy/systemd): its mounts outlive whatever else is stopped or upgraded.
+ * cachectl keeper: becomes the keeper of a private cache, for a supervisor of one's own: its mounts
+ * outlive whatever else is stopped or upgraded. A host's service (service.h) starts cachekeeper.
  */
 #include "base/clock.h"
 #include "base/option.h"

@@ -134,6 +134,21 @@ class Service:
             text = re.sub(re.escape(path) + r"(?=[/\s]|$)", ours, text)
         return text
 
+    def verify(self):
+        """What systemd has to say about the units, where it is installed."""
+        if not shutil.which("systemd-analyze"):
+            return
+        placed = os.path.join(self.root, "units")
+        os.makedirs(placed)
+        for name in os.listdir(self.units):
+            with open(os.path.join(self.units, name)) as f, open(os.path.join(placed, name), "w") as to:
+                to.write(self.place(f.read()))
+        code, out, err = e2e.attempt(
+            "systemd-analyze", "verify", "--man=no", *(os.path.join(placed, name) for name in sorted(os.listdir(placed)))
+        )
+        ours = [line for line in (out + err).splitlines() if "granary-" in line]
+        e2e.equal((code, ours), (0, []), "systemd-analyze verify")
+
     def __getitem__(self, name):
         return self.daemons[name]
 
