@@ -1,4 +1,5 @@
 /* LIST answers and errors of S3: right ones, odd ones, broken ones. */
+#include "ufs/s3_tag.h"
 #include "ufs/s3_xml.h"
 
 #include <stdarg.h>
@@ -355,6 +356,110 @@ static void errors(void **state)
 	assert_string_equal(out.code, "");
 }
 
+#define VERSION(name, key, id, latest)                                               \
+	"<" name "><Key>" key "</Key><VersionId>" id "</VersionId><IsLatest>" latest \
+	"</IsLatest>" TIME "<ETag>&quot;e&quot;</ETag><Size>3</Size></" name ">"
+
+/* The newest that was not removed counts, and its id stands in its tag. */
+static void versions(void **state)
+{
+	const char *xml =
+		"<ListVersionsResult><Name>b</Name><EncodingType>url</EncodingType>"
+		"<IsTruncated>true</IsTruncated><NextKeyMarker>p%2Fz%20</NextKeyMarker>"
+		"<NextVersionIdMarker>id.9</NextVersionIdMarker>" VERSION(
+			"Version", "p/a", "id.2_~-", "true") VERSION("Version", "p/a", "id.1",
+			"false") VERSION("DeleteMarker", "p/b", "id.4", "true") VERSION("Version",
+			"p/b", "id.3", "false") VERSION("Version", "p/old", "null", "true")
+			VERSION("Version", "p/odd", "a:b/c",
+				"true") "<CommonPrefixes><Prefix>p/d/</Prefix></CommonPrefixes>"
+					"</ListVersionsResult>";
+	struct ufs_page page;
+
+	(void)state;
+	ufs_page_init(&page);
+	assert_int_equal(parse(xml, "p/", &page), 0);
+	assert_int_equal(page.n_objects, 3);
+	expect_object(&page.objects[0], "a", 3, "v:id.2_~-:e");
+	expect_object(&page.objects[1], "old", 3, "e"); /* of before there were versions */
+	expect_object(&page.objects[2], "odd", 3, "e"); /* no id that we can ask for */
+	assert_int_equal(page.n_prefixes, 1);
+	assert_string_equal(buf_str(&page.token), "id.9\np/z ");
+	ufs_page_release(&page);
+}
+
+static void expect_tag(const char *tag, const char *version, const char *etag)
+{
+	struct s3_tag t = s3_tag_of(tag, (uint32_t)strlen(tag));
+
+	assert_int_equal(t.version_len, strlen(version));
+	assert_memory_equal(t.version_len ? t.version : "", version, t.version_len);
+	assert_int_equal(t.etag_len, strlen(etag));
+	assert_memory_equal(t.etag, etag, t.etag_len);
+}
+
+static void tags(void **state)
+{
+	struct ufs_page page;
+
+	(void)state;
+	expect_tag("e-2", "", "e-2");
+	expect_tag("v:1:e", "1", "e");
+	expect_tag("v:1:lm:5", "1", "lm:5");
+	expect_tag("v::v:x:y", "", "v:x:y");
+	expect_tag("v:x", "", "v:x");
+	expect_tag("", "", "");
+	/* An etag that looks like one of ours is none. */
+	ufs_page_init(&page);
+	assert_int_equal(parse(HEAD DONE OBJECT("a", "1", "v:x:y") TAIL, "", &page), 0);
+	expect_object(&page.objects[0], "a", 1, "v::v:x:y");
+	ufs_page_release(&page);
+}
+
+#define CLASS(key, class, more)             \
+	"<Contents><Key>" key "</Key>" TIME \
+	"<ETag>e</ETag><Size>1</Size><StorageClass>" class "</StorageClass>" more "</Contents>"
+
+static void archived(void **state)
+{
+	struct ufs_page page;
+
+	(void)state;
+	ufs_page_init(&page);
+	assert_int_equal(
+		parse(HEAD DONE CLASS("a", "GLACIER", "") CLASS("b", "DEEP_ARCHIVE",
+			      "<RestoreStatus><IsRestoreInProgress>true</IsRestoreInProgress>"
+			      "</RestoreStatus>") CLASS("c", "GLACIER",
+			      "<RestoreStatus><IsRestoreInProgress>false</IsRestoreInProgress>"
+			      "<RestoreExpiryDate>2033-05-18T03:33:20Z</RestoreExpiryDate>"
+			      "</RestoreStatus>") CLASS("d", "GLACIER_IR", "")
+				CLASS("e", "COLD", "") CLASS("f", "STANDARD", "") TAIL,
+			"", &page),
+		0);
+	assert_int_equal(page.n_objects, 6);
+	assert_true(page.objects[0].archived);
+	assert_true(page.objects[1].archived);
+	assert_false(page.objects[2].archived);
+	assert_false(page.objects[3].archived); /* which is read at once */
+	assert_true(page.objects[4].archived);
+	assert_false(page.objects[5].archived);
+	ufs_page_release(&page);
+}
+
+/* Of the first version of LIST: a whole key. */
+static void next_marker(void **state)
+{
+	struct ufs_page page;
+
+	(void)state;
+	ufs_page_init(&page);
+	assert_int_equal(parse(HEAD URL "<IsTruncated>true</IsTruncated><NextMarker>p/%C3%BC"
+					"</NextMarker>" OBJECT("p/a", "1", "e") TAIL,
+				 "p/", &page),
+		0);
+	assert_string_equal(buf_str(&page.token), "p/\xc3\xbc");
+	ufs_page_release(&page);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -371,6 +476,10 @@ int main(void)
 		cmocka_unit_test(long_keys),
 		cmocka_unit_test(full_page),
 		cmocka_unit_test(errors),
+		cmocka_unit_test(versions),
+		cmocka_unit_test(tags),
+		cmocka_unit_test(archived),
+		cmocka_unit_test(next_marker),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
