@@ -72,6 +72,7 @@ class Unit:
                 stdout=log,
                 stderr=log,
                 env=self.environment(),
+                umask=int(self.unit.get("UMask", "022"), 8),
                 start_new_session=True,
             )
         e2e.poll(self.answers, "the %s of the service answers" % self.name)
