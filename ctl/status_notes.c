@@ -34,11 +34,12 @@ static void print_others(const struct status_found *found)
 		(void)printf("note: and %u mounts more of other users\n", foreign - OTHERS_SHOWN);
 }
 
-/* What of this host's service does not run, to whoever may know. */
+/* This host's service, and what of it does not run, to whoever may know. */
 static void print_service(void)
 {
 	static const char *const daemons[] = { "master", "worker", "keeper" };
 	char run[SOCKET_PATH_MAX];
+	bool all = true;
 
 	if (!service_there() || access(service_run(run), X_OK) != 0)
 		return;
@@ -46,11 +47,15 @@ static void print_service(void)
 		char name[16];
 
 		(void)snprintf(name, sizeof(name), "%s.sock", daemons[i]); /* fits */
-		if (!fleet_alive(run, name))
-			(void)printf("note: the service's %s does not answer: systemctl status "
-				     "granary-%s\n",
-				daemons[i], daemons[i]);
+		if (fleet_alive(run, name))
+			continue;
+		all = false;
+		(void)printf("note: the service's %s does not answer: systemctl status "
+			     "granary-%s\n",
+			daemons[i], daemons[i]);
 	}
+	if (all)
+		(void)printf("service: master, worker and keeper run\n");
 }
 
 /* Mounts that nobody will serve again. */
