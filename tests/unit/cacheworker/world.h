@@ -67,6 +67,8 @@ struct world {
 	size_t terms_len;
 	unsigned int terms_asked;
 	uint64_t quota; /* of the policy that comes with the table; 0: none comes */
+	/* Answers to PRELOAD; NULL: they are not understood. */
+	void (*_Atomic preload)(struct world *w, struct rpc_request *request);
 };
 
 static inline int remove_entry(const char *path, const struct stat *st, int type, struct FTW *ftw)
@@ -155,6 +157,16 @@ static inline void on_master_request(struct rpc_request *request, void *arg)
 
 	if (request->frame.op == FRAME_GET_TERMS) {
 		answer_terms(w, request);
+		return;
+	}
+	if (request->frame.op == FRAME_PRELOAD) {
+		void (*preload)(struct world * world, struct rpc_request * r) =
+			atomic_load(&w->preload);
+
+		if (preload)
+			preload(w, request);
+		else
+			rpc_reply(request, -EOPNOTSUPP, NULL, NET_PAYLOAD_NONE);
 		return;
 	}
 	pthread_mutex_lock(&w->lock);

@@ -1,0 +1,260 @@
+/*
+ * Preloads on a worker: a master of the test's own that has one job, and takes down how far it is.
+ */
+#include "tests/unit/cacheworker/world.h"
+#include "proto/preload.h"
+
+#define FILES 40u
+
+/* What the master of the test has; one test at a time. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static struct {
+	uint64_t id; /* 0: no job */
+	char *paths[1];
+	size_t n_paths;
+	uint64_t bandwidth;
+	Granary__PreloadReport *report; /* the last */
+	unsigned int reports;
+} job;
+static uint64_t last; /* id that was given */
+
+static void forget_report(void)
+{
+	if (job.report)
+		granary__preload_report__free_unpacked(job.report, NULL);
+	job.report = NULL;
+}
+
+static void take_reports(const struct rpc_request *request)
+{
+	Granary__PreloadReports *m =
+		granary__preload_reports__unpack(NULL, request->frame.payload, request->payload);
+
+	assert_non_null(m);
+	for (size_t i = 0; i < m->n_jobs; i++) {
+		if (m->jobs[i]->id != job.id)
+			continue;
+		forget_report();
+		job.report = m->jobs[i];
+		m->jobs[i] = NULL;
+		job.reports++;
+	}
+	/* What was taken leaves a hole, which the library would follow. */
+	for (size_t i = 0; i < m->n_jobs; i++)
+		if (m->jobs[i])
+			granary__preload_report__free_unpacked(m->jobs[i], NULL);
+	m->n_jobs = 0;
+	granary__preload_reports__free_unpacked(m, NULL);
+}
+
+static void answer(struct world *w, struct rpc_request *request)
+{
+	const struct generation_id *id = &table_info(w->table)->id;
+	Granary__PreloadJob one = GRANARY__PRELOAD_JOB__INIT;
+	Granary__PreloadJob *all[] = { &one };
+	Granary__PreloadJobs m = GRANARY__PRELOAD_JOBS__INIT;
+	struct net_payload payload = NET_PAYLOAD_NONE;
+	uint8_t *packed;
+
+	pthread_mutex_lock(&lock);
+	take_reports(request);
+	one.has_id = one.has_volume = one.has_lineage = one.has_generation = true;
+	one.has_bandwidth = true;
+	one.id = job.id;
+	one.volume = (ProtobufCBinaryData){ VOLUME_ID_LEN, (uint8_t *)(uintptr_t)id->volume.bytes };
+	one.lineage = id->lineage;
+	one.generation = id->generation;
+	one.paths = job.paths;
+	one.n_paths = job.n_paths;
+	one.bandwidth = job.bandwidth;
+	m.jobs = all;
+	m.n_jobs = job.id && (!job.report || job.report->state == PRELOAD_RUNNING);
+	packed = malloc(granary__preload_jobs__get_packed_size(&m) + 1);
+	assert_non_null(packed);
+	payload.parts[0].len = granary__preload_jobs__pack(&m, packed);
+	pthread_mutex_unlock(&lock);
+	payload.parts[0].data = packed;
+	payload.n = 1;
+	payload.release = free;
+	payload.arg = packed;
+	rpc_reply(request, 0, NULL, payload);
+}
+
+/* Gives the worker a job, one after another. */
+static void order(struct world *w, const char *path, uint64_t bandwidth)
+{
+	pthread_mutex_lock(&lock);
+	forget_report();
+	job.reports = 0;
+	job.id = ++last;
+	job.paths[0] = (char *)(uintptr_t)path;
+	job.n_paths = path != NULL;
+	job.bandwidth = bandwidth;
+	pthread_mutex_unlock(&lock);
+	atomic_store(&w->preload, answer);
+}
+
+/* Until the job ended; its last report is in `job`. */
+static enum preload_state wait_end(void)
+{
+	uint64_t deadline = clock_mono_ns() + DEADLINE;
+	enum preload_state state = PRELOAD_RUNNING;
+
+	while (!preload_ended(state)) {
+		assert_true(clock_mono_ns() < deadline);
+		clock_sleep_ns(2 * CLOCK_MS);
+		pthread_mutex_lock(&lock);
+		if (job.report)
+			state = (enum preload_state)job.report->state;
+		pthread_mutex_unlock(&lock);
+	}
+	return state;
+}
+
+static void world_end(struct world *w)
+{
+	world_free(w);
+	forget_report();
+	memset(&job, 0, sizeof(job));
+}
+
+static void loads_all_once(void **state)
+{
+	struct world *w = world_new(256 * MiB, FILES);
+	const struct table_info *info = table_info(w->table);
+	uint32_t local;
+	uint32_t ranges;
+	uint64_t gets;
+
+	(void)state;
+	order(w, NULL, 0);
+	assert_int_equal(wait_end(), PRELOAD_COMPLETE);
+	assert_int_equal(job.report->files, info->live_files);
+	assert_int_equal(job.report->files_done, info->live_files);
+	assert_int_equal(job.report->bytes_done, info->live_bytes);
+	assert_int_equal(job.report->bytes_fetched, info->live_bytes);
+	gets = origin_gets(w);
+	assert_int_equal(gets, units_of_table(w));
+	read_all(w, 0, &local, &ranges);
+	assert_int_equal(origin_gets(w), gets); /* no reader needs the origin */
+	order(w, NULL, 0);
+	assert_int_equal(wait_end(), PRELOAD_COMPLETE);
+	assert_int_equal(job.report->bytes_fetched, 0);
+	assert_int_equal(job.report->bytes_done, info->live_bytes);
+	assert_int_equal(origin_gets(w), gets);
+	world_end(w);
+}
+
+static void loads_what_is_meant(void **state)
+{
+	struct world *w = world_new(256 * MiB, FILES);
+
+	(void)state;
+	order(w, "file-00[0-4]", 0);
+	assert_int_equal(wait_end(), PRELOAD_COMPLETE);
+	assert_int_equal(job.report->files, 5);
+	assert_int_equal(job.report->bytes_fetched, 1 + 4095 + 4096 + 4097 + 65536);
+	order(w, "none", 0);
+	assert_int_equal(wait_end(), PRELOAD_FAILED);
+	assert_non_null(strstr(job.report->reason, "no object"));
+	world_end(w);
+}
+
+/* Beside readers of the same units: each is fetched once. */
+static void joins_readers(void **state)
+{
+	struct world *w = world_new(256 * MiB, FILES);
+	uint32_t local;
+	uint32_t ranges;
+
+	(void)state;
+	order(w, NULL, 0);
+	read_all(w, 0, &local, &ranges);
+	assert_int_equal(wait_end(), PRELOAD_COMPLETE);
+	wait_until_written(w);
+	assert_int_equal(origin_gets(w), units_of_table(w));
+	world_end(w);
+}
+
+static void lists_failures(void **state)
+{
+	struct world *w = world_new(256 * MiB, FILES);
+	char path[160];
+
+	(void)state;
+	(void)snprintf(path, sizeof(path), "%s/data/file-003", w->dir);
+	assert_int_equal(unlink(path), 0);
+	(void)snprintf(path, sizeof(path), "%s/data/file-009", w->dir); /* of several units */
+	assert_int_equal(file_write_atomic(path, "x", 1, 0600), 0);
+	order(w, NULL, 0);
+	assert_int_equal(wait_end(), PRELOAD_FAILED);
+	assert_int_equal(job.report->files_failed, 2);
+	assert_int_equal(job.report->files_done, FILES - 2);
+	assert_int_equal(job.report->n_failures, 2);
+	for (size_t i = 0; i < 2; i++) {
+		const Granary__PreloadFailure *f = job.report->failures[i];
+
+		assert_true(f->key.len == 8 && (memcmp(f->key.data, "file-003", 8) == 0 ||
+						       memcmp(f->key.data, "file-009", 8) == 0));
+		assert_true(f->reason[0] != '\0');
+	}
+	world_end(w);
+}
+
+static void stops_when_full(void **state)
+{
+	struct world *w = world_new_sized(64 * MiB, 100, MiB, 0);
+
+	(void)state;
+	order(w, NULL, 0);
+	assert_int_equal(wait_end(), PRELOAD_INCOMPLETE);
+	assert_non_null(strstr(job.report->reason, "cache full"));
+	assert_true(job.report->bytes_done >= 40 * MiB);
+	assert_true(job.report->bytes_done < 64 * MiB);
+	assert_int_equal(job.report->files_done, job.report->bytes_done / MiB);
+	assert_int_equal(counter_get(&tier_set_counters(w->worker.tiers)->evicted), 0);
+	world_end(w);
+}
+
+/* One that the master does not name any more ends, and its worker can be closed meanwhile. */
+static void is_dropped(void **state)
+{
+	struct world *w = world_new(256 * MiB, FILES);
+	uint64_t deadline = clock_mono_ns() + DEADLINE;
+	bool begun = false;
+	uint64_t gets;
+
+	(void)state;
+	order(w, NULL, 1); /* a byte a second: hardly more than the first units, which are small */
+	while (!begun) {
+		assert_true(clock_mono_ns() < deadline);
+		clock_sleep_ns(2 * CLOCK_MS);
+		pthread_mutex_lock(&lock);
+		begun = job.report && job.report->bytes_fetched > 0;
+		pthread_mutex_unlock(&lock);
+	}
+	gets = origin_gets(w);
+	assert_true(gets < FILES / 2);
+	pthread_mutex_lock(&lock);
+	job.id = 0;
+	pthread_mutex_unlock(&lock);
+	order(w, "file-003", 0);
+	assert_int_equal(wait_end(), PRELOAD_COMPLETE);
+	assert_true(origin_gets(w) < FILES / 2);
+	order(w, NULL, 1);
+	world_end(w); /* in the middle */
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(loads_all_once),
+		cmocka_unit_test(loads_what_is_meant),
+		cmocka_unit_test(joins_readers),
+		cmocka_unit_test(lists_failures),
+		cmocka_unit_test(stops_when_full),
+		cmocka_unit_test(is_dropped),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
