@@ -412,7 +412,7 @@ static void loaded_release(struct loaded *l)
 
 static int load(const struct config *c, struct loaded *l, struct err *e)
 {
-	uint64_t given;
+	uint64_t given = 0;
 	int r;
 
 	*l = (struct loaded){ .values = malloc(c->size) };
@@ -501,7 +501,8 @@ static int open_config(const struct option_set *set, int argc, char **argv, void
 	c->defaults = malloc(size);
 	if (!c->words || !c->defaults)
 		return err_set(e, -ENOMEM, "out of memory");
-	memcpy(c->words, argv, (size_t)argc * sizeof(*c->words));
+	for (int i = 0; i < argc; i++)
+		c->words[i] = argv[i];
 	memcpy(c->defaults, values, size);
 	r = find_file(c, e);
 	if (r == 0)
@@ -519,11 +520,18 @@ int config_open(const struct option_set *set, int argc, char **argv, void *value
 	_cleanup_(config_free_p) struct config *c = NULL;
 	int r = open_config(set, argc, argv, values, size, &c, e);
 
-	if (r == 0)
-		r = check_complete(c, &c->now, e);
+	if (r != 0 || !c)
+		return r;
+	r = check_complete(c, &c->now, e);
 	if (r == 0)
 		*ret_config = TAKE(c);
 	return r;
+}
+
+_Noreturn static void exit_after_output(void)
+{
+	// NOLINTNEXTLINE(concurrency-mt-unsafe): no other thread has begun
+	exit(fflush(stdout) == 0 ? EXIT_OK : EXIT_RUNTIME);
 }
 
 struct config *config_open_or_exit(
@@ -542,18 +550,16 @@ struct config *config_open_or_exit(
 		argc--;
 	}
 	r = open_config(set, argc, argv, values, size, &c, &e);
-	if (r == 0 && !show)
+	if (r == 0 && c && !show)
 		r = check_complete(c, &c->now, &e);
 	if (r == OPTION_HELP)
 		option_help_exit(set);
-	if (r < 0)
+	if (r < 0 || !c)
 		option_fail(set, &e);
 	if (show)
 		config_show(c, stdout);
 	if (check || show)
-		exit(fflush(stdout) == 0
-				? EXIT_OK
-				: EXIT_RUNTIME); // NOLINT(concurrency-mt-unsafe): no other thread
+		exit_after_output();
 	return c;
 }
 

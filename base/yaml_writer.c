@@ -5,6 +5,7 @@
 #include <math.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <strings.h>
 
@@ -244,19 +245,30 @@ void yaml_writer_integer(struct yaml_writer *w, long long value)
 	scalar(w, text);
 }
 
+/* As few digits as give the same value again; with a point, without which 1.1 sees no real. */
+static void real_text(double value, char out[48])
+{
+	char digits[40];
+	int places = 15;
+	size_t n;
+
+	do
+		(void)snprintf(digits, sizeof(digits), "%.*g", places, value); /* fits */
+	while (strtod(digits, NULL) != value && ++places <= 17);
+	n = strcspn(digits, "e");
+	(void)snprintf(out, 48, "%.*s%s%s", (int)n, digits, memchr(digits, '.', n) ? "" : ".0",
+		digits + n); /* fits */
+}
+
 void yaml_writer_real(struct yaml_writer *w, double value)
 {
-	char text[40];
+	char text[48];
 
-	if (isnan(value) || isinf(value))
-		(void)snprintf(text, sizeof(text), "%s",
-			isnan(value) ? ".nan"
-			: value > 0  ? ".inf"
-				     : "-.inf");
-	else
-		(void)snprintf(text, sizeof(text), "%.17g", value); /* fits */
-	if (!strpbrk(text, ".einf"))
-		(void)strcat(text, ".0"); /* stays a real */
+	if (isnan(value) || isinf(value)) {
+		scalar(w, isnan(value) ? ".nan" : value > 0 ? ".inf" : "-.inf");
+		return;
+	}
+	real_text(value, text);
 	scalar(w, text);
 }
 

@@ -6,6 +6,7 @@
 #include "cacheworker/tier_option.h"
 #include "cacheworker/worker.h"
 #include "admin/audit.h"
+#include "base/address.h"
 #include "base/alive.h"
 #include "base/arena.h"
 #include "base/bounds.h"
@@ -47,6 +48,7 @@ static const struct option_spec specs[] = {
 		"read options from FILE, too: granary.yaml(5)"),
 	OPTION_ROW(struct options, tiers, "tier", OPTION_LIST,
 		.metavar = "DIR[,kind=KIND][,capacity=SIZE]", .required = true,
+		.check = tier_option_check,
 		.help = "directory that holds cached bytes; KIND auto, ram, nvme, ssd, hdd"),
 	OPTION_SIZE_ROW(struct options, capacity, "capacity", 0, 0,
 		"bytes the first tier may hold; 0: 90 % of what is free"),
@@ -58,10 +60,10 @@ static const struct option_spec specs[] = {
 	OPTION_SIZE_ROW(struct options, memory, "memory", MEMORY_LEAST, 0,
 		"memory at most, tiers of kind ram included; 512MiB"),
 	OPTION_ROW(struct options, master, "master", OPTION_STRING, .metavar = "ADDR",
-		.required = true,
+		.required = true, .check = address_check,
 		.help = "address of the master, such as unix:/run/granary/x/master.rpc"),
 	OPTION_ROW(struct options, listen, "listen", OPTION_STRING, .metavar = "ADDR",
-		.required = true, .help = "address to serve readers on"),
+		.required = true, .check = address_check, .help = "address to serve readers on"),
 	OPTION_ROW(struct options, admin, "admin", OPTION_STRING, .metavar = "SOCKET",
 		.required = true, .help = "unix socket for status and metrics"),
 	OPTION_STRING_ROW(struct options, admin_listen, "admin-listen", "ADDR",

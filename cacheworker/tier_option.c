@@ -8,8 +8,7 @@
 #define CAPACITY "capacity="
 
 /* One "name=value" behind the directory. */
-static int take_setting(
-	struct tier_config *config, const char *text, const char *whole, struct err *e)
+static int take_setting(struct tier_config *config, const char *text, struct err *e)
 {
 	if (strncmp(text, KIND, strlen(KIND)) == 0) {
 		const char *kind = text + strlen(KIND);
@@ -17,18 +16,14 @@ static int take_setting(
 		if (tier_kind_parse(kind, &config->kind) == 0)
 			return 0;
 		return err_set(e, -EINVAL,
-			"--tier %s: the kind '%s' is unknown: it is one of auto|ram|nvme|ssd|hdd",
-			whole, kind);
+			"the kind '%s' is unknown: it is one of auto|ram|nvme|ssd|hdd", kind);
 	}
 	if (strncmp(text, CAPACITY, strlen(CAPACITY)) == 0) {
 		int r = units_parse_size(text + strlen(CAPACITY), &config->capacity, e);
 
-		if (r < 0)
-			(void)err_prefix(e, "--tier %s", whole);
 		return r < 0 ? -EINVAL : 0;
 	}
-	return err_set(e, -EINVAL,
-		"--tier %s: '%s' is unknown: write DIR[,kind=KIND][,capacity=SIZE]", whole, text);
+	return err_set(e, -EINVAL, "'%s' is unknown: write DIR[,kind=KIND][,capacity=SIZE]", text);
 }
 
 /* Cuts the settings off, from the first comma on. */
@@ -40,18 +35,30 @@ static int parse_one(
 	int r = 0;
 
 	if (strlen(given) >= PATH_MAX)
-		return err_set(
-			e, -EINVAL, "--tier: the path is too long: at most %d bytes", PATH_MAX - 1);
+		return err_set(e, -EINVAL, "the path is too long: at most %d bytes", PATH_MAX - 1);
 	memcpy(path, given, strlen(given) + 1);
 	text = strchr(path, ',');
 	if (text)
 		*text++ = '\0';
 	if (!path[0])
-		return err_set(e, -EINVAL, "--tier %s: no directory: write --tier DIR", given);
+		return err_set(e, -EINVAL, "no directory: write --tier DIR");
 	for (text = text ? strtok_r(text, ",", &rest) : NULL; text && r == 0;
 		text = strtok_r(NULL, ",", &rest))
-		r = take_setting(config, text, given, e);
+		r = take_setting(config, text, e);
 	return r;
+}
+
+int tier_option_check(const char *given, struct err *e)
+{
+	struct tier_config config = { 0 };
+	struct err why = ERR_INIT;
+	char path[PATH_MAX];
+
+	if (parse_one(&config, path, given, &why) < 0)
+		return err_set(e, -EINVAL,
+			"'%.256s': %s; allowed: DIR[,kind=auto|ram|nvme|ssd|hdd][,capacity=SIZE]",
+			given, why.text);
+	return 0;
 }
 
 static int check_one(struct tier_options *options, unsigned int i, struct err *e)
@@ -75,15 +82,17 @@ int tier_options_parse(struct tier_options *options, const struct option_list *g
 	*options = (struct tier_options){ .n = given->n };
 	for (unsigned int i = 0; i < given->n; i++) {
 		struct tier_config *config = &options->configs[i];
+		struct err why = ERR_INIT;
 		int r;
 
 		*config = (struct tier_config){ .path = options->paths[i],
 			.capacity = i == 0 ? capacity : 0,
 			.create = create,
 			.remembered = remembered };
-		r = parse_one(config, options->paths[i], given->values[i], e);
-		if (r == 0)
-			r = check_one(options, i, e);
+		r = parse_one(config, options->paths[i], given->values[i], &why);
+		if (r < 0)
+			return err_set(e, r, "--tier %.256s: %s", given->values[i], why.text);
+		r = check_one(options, i, e);
 		if (r < 0)
 			return r;
 		if (config->kind == TIER_RAM)

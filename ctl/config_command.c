@@ -173,13 +173,13 @@ static int ask_values(
 	char *argv[] = { program, show, file ? config : NULL, (char *)(uintptr_t)file, NULL };
 	json_t *rows;
 	char *text;
-	int status;
+	int status = EXIT_RUNTIME;
 	int r = program_path(daemon, program, e);
 
 	if (r == 0)
 		r = programs_run(argv, SHOW_NS, &out, &status);
 	if (r < 0)
-		return err_default(e, r, program);
+		return err_default(e, r, daemon->program);
 	if (status != EXIT_OK)
 		return err_set(e, -EINVAL,
 			"%s refuses its configuration: `cachectl config check %s` says why",

@@ -11,6 +11,7 @@
  */
 #include "admin/admin.h"
 #include "admin/audit.h"
+#include "base/address.h"
 #include "base/alive.h"
 #include "base/arena.h"
 #include "base/bounds.h"
@@ -67,10 +68,10 @@ static const struct option_spec specs[] = {
 		.required = true,
 		.help = "directory of what cannot be recomputed; made when missing"),
 	OPTION_ROW(struct master_options, listen, "listen", OPTION_STRING, .metavar = "ADDR",
-		.required = true,
+		.required = true, .check = address_check,
 		.help = "address for workers and mounts: unix:/path or tcp:host:port"),
-	OPTION_STRING_ROW(struct master_options, worker, "worker", "ADDR",
-		"address of the one worker of this cluster"),
+	OPTION_ROW(struct master_options, worker, "worker", OPTION_STRING, .metavar = "ADDR",
+		.check = address_check, .help = "address of the one worker of this cluster"),
 	OPTION_STRING_ROW(struct master_options, admin, "admin", "SOCKET",
 		"path of the unix socket for /v1 and /metrics"),
 	OPTION_STRING_ROW(struct master_options, admin_listen, "admin-listen", "ADDR",

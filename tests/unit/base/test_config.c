@@ -9,6 +9,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/address.h"
 #include "base/config.h"
 #include "base/file.h"
 #include "base/units.h"
@@ -411,6 +412,43 @@ static void a_bad_second_look_changes_nothing(void **state)
 	config_free(config);
 }
 
+static void addresses_are_checked_as_far_as_they_can_be(void **state)
+{
+	static const char *const good[] = { "unix:/run/x", "tcp:127.0.0.1:0", "tcp:[::1]:7000",
+		"tcp:localhost:65535" };
+	static const struct {
+		const char *address;
+		const char *says;
+	} bad[] = {
+		{ "/run/x", "'/run/x' is no address; allowed: unix:/PATH or tcp:HOST:PORT" },
+		{ "", "is no address" },
+		{ "unix:run/x", "has no absolute path" },
+		{ "unix:", "has no absolute path" },
+		{ "tcp:7000", "has no host and port" },
+		{ "tcp::7000", "has no host and port" },
+		{ "tcp:host:", "has no host and port" },
+		{ "tcp:host:http", "has no host and port" },
+		{ "tcp:host:70000", "has no host and port" },
+		{ "tcp:host:-1", "has no host and port" },
+	};
+	char long_path[256];
+	struct err e = ERR_INIT;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(good); i++)
+		assert_int_equal(address_check(good[i], &e), 0);
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+		assert_int_equal(address_check(bad[i].address, &e), -EINVAL);
+		if (!strstr(e.text, bad[i].says))
+			fail_msg("'%s' says: %s", bad[i].address, e.text);
+	}
+	(void)snprintf(long_path, sizeof(long_path), "unix:/%0107d", 0);
+	assert_int_equal(address_check(long_path, &e), -EINVAL);
+	assert_non_null(strstr(e.text, "is too long for a socket"));
+	long_path[5 + 107] = '\0';
+	assert_int_equal(address_check(long_path, &e), 0);
+}
+
 static void the_nearest_name(void **state)
 {
 	static const char *const names[] = { "scrub-rate", "seal-rate", "memory" };
@@ -435,6 +473,7 @@ int main(void)
 		cmocka_unit_test(the_file_may_be_named_by_the_environment),
 		cmocka_unit_test(a_second_look_changes_what_may_change),
 		cmocka_unit_test(a_bad_second_look_changes_nothing),
+		cmocka_unit_test(addresses_are_checked_as_far_as_they_can_be),
 		cmocka_unit_test(the_nearest_name),
 	};
 

@@ -141,15 +141,12 @@ static void every_bound_holds(void **state)
 	assert_int_equal(parse_many("# 345678901234\n", YAML_TREE_BYTES / 16, &e), 0);
 	assert_int_equal(parse_many("# 345678901234\n", YAML_TREE_BYTES / 15 + 1, &e), -E2BIG);
 	assert_string_equal(e.text, "f: is larger than a configuration may be; allowed: 256KiB");
-	for (unsigned int i = 0; i < YAML_TREE_DEPTH; i++)
-		(void)strcat(nested, "[");
-	for (unsigned int i = 0; i < YAML_TREE_DEPTH; i++)
-		(void)strcat(nested, "]");
+	memset(nested, '[', YAML_TREE_DEPTH);
+	memset(nested + YAML_TREE_DEPTH, ']', YAML_TREE_DEPTH);
 	tree = parse(nested);
 	yaml_tree_free(tree);
-	(void)strcat(nested, "]");
-	memmove(nested + 1, nested, strlen(nested));
-	nested[0] = '[';
+	memset(nested, '[', YAML_TREE_DEPTH + 1);
+	memset(nested + YAML_TREE_DEPTH + 1, ']', YAML_TREE_DEPTH + 1);
 	tree = NULL;
 	assert_int_equal(yaml_tree_parse("f", nested, strlen(nested), &tree, &e), -E2BIG);
 	assert_string_equal(e.text, "f:1: nested too deeply; allowed: 16 levels");

@@ -143,8 +143,9 @@ static void reals_stay_reals(void **state)
 	static const struct {
 		double value;
 		const char *written;
-	} cases[] = { { 1e300, "1.0000000000000001e+300\n" }, { NAN, ".nan\n" },
-		{ -INFINITY, "-.inf\n" }, { INFINITY, ".inf\n" }, { 3, "3.0\n" } };
+	} cases[] = { { 1e300, "1.0e+300\n" }, { 0.1, "0.1\n" }, { 2.5e-7, "2.5e-07\n" },
+		{ 1.0 / 3, "0.3333333333333333\n" }, { NAN, ".nan\n" }, { -INFINITY, "-.inf\n" },
+		{ INFINITY, ".inf\n" }, { 3, "3.0\n" } };
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
