@@ -37,7 +37,9 @@ install-library: $(B)/libgranary.a
 	@install -m 0644 $(B)/libgranary.a $(DESTDIR)$(PREFIX)/lib
 	@install -m 0644 client/granary.h $(DESTDIR)$(PREFIX)/include
 
-deb: $(INSTALLED:%=$(B)/bin/%) $(B)/libgranary.a man
+deb:
+	@deploy/install-packages build deb
+	@$(MAKE) -s --no-print-directory -j$(shell nproc) programs man
 	@MAKE="$(MAKE)" deploy/deb/build $(B) $(B)/deb $(DEB_VERSION)
 
 .PHONY: install install-programs install-service install-manuals install-library deb
