@@ -7,7 +7,7 @@
  *
  * HTTP without TLS, unsigned, one thread per connection, blocking calls; bytes are not checked.
  * Files are written through the page cache and not synced, or with --direct by O_DIRECT (one object
- * only). Prints one JSON line: files, bytes, seconds, CPU seconds.
+ * only), or with --discard not at all. Prints one JSON line: files, bytes, seconds, CPU seconds.
  */
 #include "base/buf.h"
 #include "base/clock.h"
@@ -36,6 +36,7 @@ struct options {
 	uint64_t connections;
 	uint64_t range;
 	bool direct;
+	bool discard;
 };
 
 static const struct option_spec specs[] = {
@@ -45,6 +46,8 @@ static const struct option_spec specs[] = {
 		.max = CONNECTIONS_MAX, .help = "requests at a time; 8"),
 	OPTION_SIZE_ROW(struct options, range, "range", PIECE, 0, "bytes of one request; 8MiB"),
 	OPTION_BOOL_ROW(struct options, direct, "direct", "write with O_DIRECT"),
+	OPTION_BOOL_ROW(struct options, discard, "discard",
+		"receive only, as a load generator does; the files are empty"),
 };
 
 static const struct option_set option_set = { .program = "bench-downloader",
@@ -168,6 +171,8 @@ static ssize_t receive(struct connection *c, uint64_t left)
 
 static int write_all(const struct download *d, int fd, char *data, size_t len, uint64_t offset)
 {
+	if (d->options.discard)
+		return 0;
 	if (d->options.direct && len % ALIGNMENT) /* the file's end; cut off afterwards */
 		len = align_up(len, ALIGNMENT);
 	while (len) {
