@@ -70,6 +70,54 @@ int kept_seen_save(const struct worker *w, const struct generation_id *id)
 	return r < 0 ? r : generation_seen_save(dir, id);
 }
 
+static int evicted_path(const struct worker *w, const struct volume_id *volume, char out[PATH_MAX])
+{
+	char hex[2 * VOLUME_ID_LEN + 1];
+
+	if (!tier_is_there(w))
+		return -ENODEV;
+	hash_hex(volume->bytes, VOLUME_ID_LEN, hex);
+	return snprintf(out, PATH_MAX, "%s/" SEEN_DIR "/%s.evicted", w->config->tier, hex) <
+			       PATH_MAX
+		       ? 0
+		       : -ENAMETOOLONG;
+}
+
+int kept_evicted_load(const struct worker *w, const struct volume_id *volume, uint64_t *ret_number)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(64);
+	char path[PATH_MAX];
+	char *end;
+	uint64_t number;
+	int r = evicted_path(w, volume, path);
+
+	if (r == 0)
+		r = file_read_all(path, &text);
+	if (r < 0)
+		return r;
+	number = strtoull(buf_str(&text), &end, 10);
+	if (text.len == 0 || *end != '\n')
+		return -EBADMSG;
+	*ret_number = number;
+	return 0;
+}
+
+int kept_evicted_save(const struct worker *w, const struct volume_id *volume, uint64_t number)
+{
+	char path[PATH_MAX];
+	char text[32];
+	int r = dir_path(w, path);
+
+	if (r == 0)
+		r = file_mkdirs(path, 0700);
+	if (r == 0)
+		r = evicted_path(w, volume, path);
+	if (r < 0)
+		return r;
+	(void)snprintf(text, sizeof(text), "%" PRIu64 "\n", number); /* fits */
+	return file_write_atomic(path, text, strlen(text), 0600);
+}
+
 /* The header's hash covers the rest. */
 static bool same_table(const char *path, int fd)
 {

@@ -5,6 +5,7 @@
  *
  *	TIER/seen/VOLUME.seen
  *	TIER/seen/VOLUME.LINEAGE.table
+ *	TIER/seen/VOLUME.evicted
  *
  * Threads: any but a loop's.
  */
@@ -19,6 +20,12 @@
 int kept_seen_load(const struct worker *w, const struct volume_id *volume,
 	struct generation_id *ret_seen) __must_check;
 int kept_seen_save(const struct worker *w, const struct generation_id *id) __must_check;
+
+/* The last order to evict it that was followed. -ENOENT: none was. */
+int kept_evicted_load(
+	const struct worker *w, const struct volume_id *volume, uint64_t *ret_number) __must_check;
+int kept_evicted_save(
+	const struct worker *w, const struct volume_id *volume, uint64_t number) __must_check;
 
 /* Keeps the table that `fd` is open on as the last one of its lineage: a second name where that can
  * be, else a copy. */

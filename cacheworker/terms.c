@@ -6,6 +6,7 @@
 #include "cacheworker/adopt.h"
 #include "cacheworker/kept.h"
 #include "cacheworker/master_call.h"
+#include "cacheworker/report.h"
 #include "cacheworker/source.h"
 #include "proto/granary.pb-c.h"
 
@@ -345,6 +346,8 @@ static void follow(struct worker *w, const Granary__SourceTerms *m)
 	memcpy(deal.volume.bytes, m->volume.data, VOLUME_ID_LEN);
 	if (m->policy)
 		terms_follow_policy(w, &deal.volume, m->policy);
+	if (report_note(w, &deal.volume, m->evict))
+		terms_wake(w); /* the master is told at once */
 	if (m->n_retained == 0 || !take_retained(&deal, m) ||
 		kept_seen_load(w, &deal.volume, &deal.seen) < 0)
 		return;
@@ -374,7 +377,9 @@ static int ask_page(struct worker *w, uint64_t first, uint64_t *ret_next, struct
 	const struct frame frame = { .op = FRAME_GET_TERMS, .offset = first };
 	struct master_answer answer;
 	Granary__Terms *terms = NULL;
-	int r = master_call(w, frame, NULL, 0, ASK_PATIENCE, &answer, e);
+	size_t len = 0;
+	_cleanup_free_ uint8_t *report = first == 0 ? report_message(w, &len) : NULL;
+	int r = master_call(w, frame, report, len, ASK_PATIENCE, &answer, e);
 
 	if (r == 0) {
 		terms = granary__terms__unpack(NULL, answer.reply.payload, answer.payload);
@@ -481,5 +486,6 @@ void terms_close(struct worker *w)
 		pthread_mutex_destroy(&terms->lock);
 	}
 	free(TAKE(terms->done));
+	report_release(w);
 	terms->started = terms->open = false;
 }

@@ -26,6 +26,9 @@ static void init_parts(struct client *client, const struct client_config *config
 							  : AHEAD_GROWTH * client->ahead_bytes;
 	client->seen_dir = config->seen_dir;
 	client->policy = config->policy;
+	client->of_dataset = config->dataset != NULL;
+	if (config->dataset)
+		client->dataset = *config->dataset;
 	pthread_mutex_init(&client->lock, NULL);
 	pthread_cond_init(&client->idle, NULL);
 	client_guard_init(&client->guard);
@@ -111,9 +114,6 @@ const struct client_counters *client_counters(const struct client *client)
 	return &client->counters;
 }
 
-const struct counter_info *client_counter_table(uint32_t *ret_n)
-{
-#define ROW(...) COUNTER_ROW(client_counters, __VA_ARGS__)
 const struct client_histograms *client_histograms(const struct client *client)
 {
 	return &client->histograms;
@@ -129,6 +129,9 @@ const struct histogram_info *client_histogram_table(uint32_t *ret_n)
 	return table;
 }
 
+const struct counter_info *client_counter_table(uint32_t *ret_n)
+{
+#define ROW(...) COUNTER_ROW(client_counters, __VA_ARGS__)
 	static const struct counter_info table[] = { CLIENT_COUNTERS(ROW) };
 #undef ROW
 

@@ -38,6 +38,12 @@ struct client_volume;
 #define CLIENT_CHUNK_BYTES   (52u * 1024)         /* its presence and its piece table */
 #define CLIENT_READ_DEADLINE (300 * CLOCK_SECOND) /* a kernel must not be less patient */
 
+/* A dataset of the master's, with the volume of its source. */
+struct client_dataset {
+	uint8_t id[16];
+	struct volume_id volume;
+};
+
 struct client_config {
 	const char *master;       /* address, e.g. "unix:/run/granary/x/master.rpc" */
 	const char *local_worker; /* address of this node's worker; NULL: none */
@@ -52,6 +58,7 @@ struct client_config {
 	const char
 		*seen_dir; /* keeps the generations in use over restarts; borrowed; NULL: nowhere */
 	struct policy_change policy; /* said to the master with a refresh */
+	const struct client_dataset *dataset; /* opened instead of a source; copied; NULL: none */
 };
 
 int client_new(
@@ -62,7 +69,8 @@ void client_free(struct client *client);
 /*
  * Asks the master for the source (which lists it when it is new or `refresh` is set), takes its
  * table, and checks it against what this process saw before. Blocks. `notice` (may be NULL) gets a
- * line for the operator when there is one.
+ * line for the operator when there is one. A client of a dataset ignores `source`; what it gets with
+ * `refresh` is the generation that the dataset shows, which may be older than the newest.
  */
 int client_open_source(struct client *client, const struct ufs_config *source, bool refresh,
 	struct client_volume **ret_volume, struct buf *notice, struct err *e) __must_check;
@@ -151,9 +159,6 @@ int client_prefetch(struct client_volume *volume, uint64_t offset, uint32_t leng
 		"Reads that asked a worker and waited for more than 5 ms")         \
 	X(retries, "granary_client_retries_total", COUNTER, "requests", "Fetches asked again")
 
-COUNTER_STRUCT(client_counters, CLIENT_COUNTERS);
-const struct client_counters *client_counters(const struct client *client);
-const struct counter_info *client_counter_table(uint32_t *ret_n);
 #define CLIENT_HISTOGRAMS(X)                                 \
 	X(worker, "granary_client_read_seconds", NULL, NULL, \
 		"From a READ that this node could not serve to its bytes")
@@ -162,3 +167,6 @@ HISTOGRAM_STRUCT(client_histograms, CLIENT_HISTOGRAMS);
 const struct client_histograms *client_histograms(const struct client *client);
 const struct histogram_info *client_histogram_table(uint32_t *ret_n);
 
+COUNTER_STRUCT(client_counters, CLIENT_COUNTERS);
+const struct client_counters *client_counters(const struct client *client);
+const struct counter_info *client_counter_table(uint32_t *ret_n);

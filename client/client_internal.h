@@ -66,10 +66,12 @@ struct client {
 	const char *seen_dir;     /* borrowed, may be NULL */
 	_Atomic uint32_t hanging; /* reads from this node's disks that do not return */
 	struct policy_change policy;
+	struct client_dataset dataset;
+	bool of_dataset;
 	struct client_counters counters;
+	struct client_histograms histograms;
 
 	pthread_mutex_t lock;
-	struct client_histograms histograms;
 	pthread_cond_t idle;   /* a volume's last read or note has ended */
 	struct client_op *ops; /* CLIENT_READS of them */
 	uint32_t ops_used;     /* ops[ops_used..] were never taken */

@@ -47,8 +47,10 @@ static const struct option_spec specs[] = {
 		"container, imds, anonymous; looked for as Amazon's tools do"),
 	OPTION_BOOL_ROW(struct mount_options, requester_pays, "requester-pays",
 		"pay for the requests, as some buckets ask"),
-	OPTION_ROW(struct mount_options, versions, "versions", OPTION_CHOICE, .choices = "auto|on|off",
-		.help = "read objects by the id of their version, where the bucket keeps them; auto"),
+	OPTION_ROW(struct mount_options, versions, "versions", OPTION_CHOICE,
+		.choices = "auto|on|off",
+		.help = "read objects by the id of their version, where the bucket keeps them; "
+			"auto"),
 	OPTION_STRING_ROW(struct mount_options, ca_file, "ca-file", "FILE",
 		"file or directory of certificates that sign the endpoint's"),
 	OPTION_ROW(struct mount_options, engine, "engine", OPTION_CHOICE,
@@ -102,10 +104,12 @@ static const struct option_spec specs[] = {
 
 static const struct option_set set = {
 	.program = "cachectl mount",
-	.arguments = "URL DIR",
-	.about = "Mounts s3://BUCKET/PREFIX, obs://BUCKET/PREFIX or file:///DIRECTORY at DIR through the cache, and "
-		 "returns when it\n"
-		 "serves. Credentials come from the environment or the shared credentials file.",
+	.arguments = "URL|NAME DIR",
+	.about =
+		"Mounts s3://BUCKET/PREFIX, obs://BUCKET/PREFIX, file:///DIRECTORY or a dataset of "
+		"the master at DIR\n"
+		"through the cache, and returns when it serves. Credentials come from the "
+		"environment or the shared credentials file.",
 	.specs = specs,
 	.n = ARRAY_SIZE(specs),
 	.min_args = 2,
@@ -390,7 +394,8 @@ static void note_keys(const struct mount_job *job)
 {
 	const struct mount_options *o = &job->options;
 
-	if (job->service && job->s3 && !o->profile && !o->anonymous &&
+	if (job->service && job->s3 && !job->dataset[0] && !o->profile && !o->anonymous &&
+		!o->credentials &&
 		getenv("AWS_ACCESS_KEY_ID")) // NOLINT(concurrency-mt-unsafe): one thread
 		(void)fprintf(stderr,
 			"cachectl: not used: the credentials of this environment: the service has "
@@ -445,7 +450,9 @@ int command_mount(int argc, char **argv)
 
 	(void)option_parse_or_exit(&set, argc, argv, &job.options); /* exactly two arguments */
 	job.url = argv[1];
-	status = mount_job_check(&job, argv[2], &e);
+	status = mount_job_resolve(&job, &e);
+	if (status == EXIT_OK)
+		status = mount_job_check(&job, argv[2], &e);
 	if (status != EXIT_OK)
 		return command_fail(status, &e);
 	note_keys(&job);

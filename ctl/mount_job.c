@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define SERVICE_NS (5 * CLOCK_SECOND) /* for its keeper to be started again */
+#define SERVICE_NS (2 * CLOCK_SECOND) /* for its keeper to be started again */
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 
@@ -240,7 +240,8 @@ json_t *mount_job_wish(const struct mount_job *job)
 	const struct terms terms = { .capacity = o->cache_size,
 		.memory = o->memory,
 		.log_level = o->log_level,
-		.credentials = job->s3 && !o->profile && !o->anonymous && !o->credentials };
+		.credentials = job->s3 && !job->dataset[0] && !o->profile && !o->anonymous &&
+			       !o->credentials };
 	uint64_t failures = admin_json_failures();
 	uint64_t token;
 	char mask[8];
@@ -255,7 +256,9 @@ json_t *mount_job_wish(const struct mount_job *job)
 	set_text(wish, "umask", mask);
 	set_text(wish, "endpoint", o->endpoint);
 	set_text(wish, "region", o->region);
-	if (job->s3) {
+	if (job->dataset[0])
+		set_text(wish, "dataset", job->dataset);
+	if (job->s3 && !job->dataset[0]) {
 		if (!o->endpoint)
 			set_text(wish, "endpoint",
 				environment("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"));

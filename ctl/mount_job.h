@@ -47,7 +47,9 @@ struct mount_options {
 /* A mount on its way. */
 struct mount_job {
 	struct mount_options options;
-	const char *url;
+	const char *url;   /* or a dataset's name, until it is resolved */
+	char dataset[128]; /* UUID.VOLUME; "": a URL was given */
+	char dataset_url[PATH_MAX];
 	char point[PATH_MAX];
 	char cache_path[PATH_MAX];
 	char ca_file[PATH_MAX];
@@ -60,6 +62,12 @@ struct mount_job {
 	bool progress; /* standard error is a terminal */
 	bool dirty;    /* a progress line stands on it */
 };
+
+/*
+ * Of a dataset's name: asks the master for its source, which becomes `url`. Returns an exit status,
+ * with a line when it is not EXIT_OK.
+ */
+int mount_job_resolve(struct mount_job *job, struct err *e) __must_check;
 
 /*
  * Every check that needs nothing started; fills in point, service, cache, s3. Returns an exit status, with a

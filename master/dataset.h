@@ -132,7 +132,7 @@ int dataset_evict(struct dataset_set *set, const char *name, bool force, uint64_
 /* ---- dataset_age.c --------------------------------------------------------------------------- */
 
 /* What was not mounted for long makes room first, or is dropped. Called with each question of a
- * worker. */
+ * worker. NULL is allowed. */
 void dataset_age(struct dataset_set *set);
 
 /* ---- dataset_json.c -------------------------------------------------------------------------- */

@@ -45,11 +45,14 @@ static void drop(struct source_set *sources, const struct dataset *d, int64_t un
 
 void dataset_age(struct dataset_set *set)
 {
-	struct source_set *sources = dataset_sources(set);
+	struct source_set *sources;
 	int64_t now = (int64_t)(clock_wall_ns() / CLOCK_SECOND);
 	struct dataset *all = NULL;
 	uint32_t n = 0;
 
+	if (!set)
+		return;
+	sources = dataset_sources(set);
 	if (source_set_in_grace(sources) || dataset_set_all(set, &all, &n) < 0)
 		return;
 	for (uint32_t i = 0; i < n; i++) {

@@ -5,6 +5,7 @@
  *	STATE/lock	held by the one master of this state
  *	STATE/store/	RocksDB: sources, generations, epoch, slots
  *	STATE/tables/	object tables, VOLUME.LINEAGE.GENERATION
+ *	STATE/backups/	copies of all that, see backups.h
  *
  * It ends by SIGTERM, or when supervisor and last mount are gone (base/alive.h): a master whose
  * supervisor was killed serves its mounts until the last one is gone.
@@ -27,6 +28,8 @@
 #include "base/ready.h"
 #include "base/units.h"
 #include "base/version.h"
+#include "master/backups.h"
+#include "master/restore_command.h"
 #include "master/service.h"
 
 #include <fcntl.h>
@@ -56,6 +59,7 @@ struct master_options {
 	const char *admin_listen;
 	const char *audit_log;
 	uint64_t memory;
+	uint64_t daily_backups;
 	int ready_fd;
 	const char *log_level;
 	const char *log_file;
@@ -80,6 +84,9 @@ static const struct option_spec specs[] = {
 		"append a line about everything that somebody changes, or tries to"),
 	OPTION_SIZE_ROW(struct master_options, memory, "memory", 16 * MiB, 0,
 		"memory at most; what a listing has no room for goes to disk; 512MiB"),
+	OPTION_ROW(struct master_options, daily_backups, "daily-backups", OPTION_UINT,
+		.max = BACKUPS_KEEP_MAX,
+		.help = "backups of the last days that are kept in the state directory; 7"),
 	OPTION_FD_ROW(struct master_options, ready_fd, "ready-fd",
 		"write READY or ERROR there once it is known"),
 	OPTION_ROW(struct master_options, log_level, "log-level", OPTION_CHOICE,
@@ -149,6 +156,8 @@ static const struct admin_route routes[] = {
 	{ "POST", "/v1/datasets/{name}/rollback", dataset_api_rollback, "dataset.rollback" },
 	{ "POST", "/v1/datasets/{name}/pin", dataset_api_pin, "dataset.pin" },
 	{ "POST", "/v1/datasets/{name}/evict", dataset_api_evict, "dataset.evict" },
+	{ "GET", "/v1/backups", backups_api_list, NULL },
+	{ "POST", "/v1/backups", backups_api_create, "backup.create" },
 	{ "GET", "/v1/preloads", preload_api_list, NULL },
 	{ "POST", "/v1/preloads", preload_api_create, "preload.create" },
 	{ "GET", "/v1/preloads/{id}", preload_api_get, NULL },
@@ -250,6 +259,18 @@ static int open_preloads(struct master *m, struct err *e)
 	return preloads_new(&config, &m->service.preloads, e);
 }
 
+static int open_backups(struct master *m, struct err *e)
+{
+	const struct backups_config config = {
+		.store = m->store,
+		.state = m->options.state,
+		.tables = m->tables,
+		.keep = m->options.daily_backups,
+	};
+
+	return backups_new(&config, &m->service.backups, e);
+}
+
 static int serve(struct master *m, struct err *e)
 {
 	uint32_t n;
@@ -266,6 +287,8 @@ static int serve(struct master *m, struct err *e)
 	r = open_datasets(m, e);
 	if (r == 0)
 		r = open_preloads(m, e);
+	if (r == 0)
+		r = open_backups(m, e);
 	if (r < 0)
 		return r;
 	if (m->options.worker) {
@@ -352,6 +375,7 @@ static void stop(struct master *m)
 	if (m->loop)
 		loop_free(m->loop);
 	slots_release(&m->slots);
+	backups_free(m->service.backups);
 	preloads_free(m->service.preloads);
 	dataset_set_free(m->service.datasets);
 	source_set_free(m->sources);
@@ -379,7 +403,10 @@ static void on_change(void *arg)
 int main(int argc, char **argv)
 {
 	struct master m = {
-		.options = { .ready_fd = -1, .log_level = "info", .memory = LISTING_BYTES },
+		.options = { .ready_fd = -1,
+			.log_level = "info",
+			.memory = LISTING_BYTES,
+			.daily_backups = 7 },
 		.lock_fd = -1,
 		.started = clock_mono_ns(),
 	};
@@ -388,6 +415,8 @@ int main(int argc, char **argv)
 	sigset_t signals;
 	int r;
 
+	if (argc > 1 && strcmp(argv[1], "restore") == 0)
+		return restore_command(argc - 1, argv + 1);
 	file = config_open_or_exit(&options_set, argc, argv, &m.options, sizeof(m.options));
 	r = daemon_begin("master", m.options.log_level, m.options.log_file, &e);
 	if (r == 0)

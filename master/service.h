@@ -42,6 +42,7 @@ struct service {
 	struct source_set *sources;
 	struct dataset_set *datasets;
 	struct preloads *preloads;
+	struct backups *backups;
 	struct news *news; /* NULL: there is no worker */
 	const struct slots *slots;
 	struct pool *pool;

@@ -1,0 +1,162 @@
+/* How much of each volume is here. See report.h. */
+#include "cacheworker/report.h"
+#include "base/cleanup.h"
+#include "base/log.h"
+#include "cacheworker/kept.h"
+#include "cacheworker/source.h"
+#include "proto/granary.pb-c.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define REPORTS_MAX 4096u /* as many sources as a master takes */
+
+struct report {
+	struct volume_id volume;
+	uint64_t charged; /* as it was when `cached` was counted */
+	uint64_t cached;
+	uint64_t origin;  /* bytes fetched */
+	uint64_t evicted; /* number followed last */
+	uint64_t evicted_bytes;
+};
+
+static struct report *find(struct worker *w, const struct volume_id *volume)
+{
+	struct terms *terms = &w->terms;
+	struct report *grown;
+
+	for (uint32_t i = 0; i < terms->n_reports; i++)
+		if (volume_id_equal(&terms->reports[i].volume, volume))
+			return &terms->reports[i];
+	if (terms->n_reports == REPORTS_MAX)
+		return NULL;
+	grown = reallocarray(terms->reports, terms->n_reports + 1, sizeof(*grown));
+	if (!grown)
+		return NULL;
+	terms->reports = grown;
+	grown += terms->n_reports++;
+	*grown = (struct report){ .volume = *volume, .charged = UINT64_MAX };
+	if (kept_evicted_load(w, volume, &grown->evicted) < 0)
+		grown->evicted = 0; /* never */
+	return grown;
+}
+
+/* What has changed is counted anew: that looks at every chunk. */
+static void count(struct worker *w, struct report *report)
+{
+	struct tier_volume_status st = { 0 };
+	uint64_t lineages[KEPT_LINEAGES];
+	uint32_t n;
+
+	if (!tier_volume_status(w->tiers, &report->volume, &st))
+		st.charged = 0;
+	if (st.charged == report->charged)
+		return;
+	report->charged = st.charged;
+	report->cached = 0;
+	n = tier_set_lineages(w->tiers, &report->volume, lineages, KEPT_LINEAGES);
+	for (uint32_t i = 0; i < n; i++)
+		report->cached += tier_set_volume_bytes(w->tiers, &report->volume, lineages[i]);
+}
+
+static uint64_t origin_bytes(struct worker *w, const struct volume_id *volume)
+{
+	uint64_t bytes = 0;
+
+	pthread_mutex_lock(&w->sources.lock);
+	list_for_each (node, &w->sources.all) {
+		const struct source *source = list_entry(node, struct source, link);
+
+		if (source->table && source->ufs && volume_id_equal(&source->volume, volume))
+			bytes += counter_get(&ufs_counters(source->ufs)->bytes);
+	}
+	pthread_mutex_unlock(&w->sources.lock);
+	return bytes;
+}
+
+static void drop(struct worker *w, struct report *report, uint64_t evict)
+{
+	uint64_t lineages[KEPT_LINEAGES];
+	uint32_t n = tier_set_lineages(w->tiers, &report->volume, lineages, KEPT_LINEAGES);
+	uint64_t bytes = 0;
+	int r;
+
+	for (uint32_t i = 0; i < n; i++)
+		bytes += tier_set_drop(w->tiers, &report->volume, lineages[i], NULL, NULL);
+	counter_add(&w->counters.dropped_bytes, bytes);
+	log_info("evicted by order", "number=%" PRIu64 " bytes=%" PRIu64, evict, bytes);
+	r = kept_evicted_save(w, &report->volume, evict);
+	if (r < 0)
+		log_warn("eviction not remembered",
+			"error=%s next=\"a restart of the worker evicts again\"", err_name(r));
+	report->evicted = evict;
+	report->evicted_bytes = bytes;
+	report->charged = UINT64_MAX;
+}
+
+bool report_note(struct worker *w, const struct volume_id *volume, uint64_t evict)
+{
+	struct report *report = find(w, volume);
+	bool news = report && evict > report->evicted;
+
+	if (!report)
+		return false;
+	if (news)
+		drop(w, report, evict);
+	count(w, report);
+	report->origin = origin_bytes(w, volume);
+	return news;
+}
+
+static uint64_t capacity(struct worker *w)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < tier_set_count(w->tiers); i++) {
+		struct tier_status st;
+
+		tier_set_status(w->tiers, i, &st);
+		bytes += st.capacity;
+	}
+	return bytes;
+}
+
+uint8_t *report_message(struct worker *w, size_t *ret_len)
+{
+	Granary__WorkerReport m = GRANARY__WORKER_REPORT__INIT;
+	uint32_t n = w->terms.n_reports;
+	_cleanup_free_ Granary__VolumeReport *volumes = calloc(n + 1, sizeof(*volumes));
+	_cleanup_free_ Granary__VolumeReport **pointers = calloc(n + 1, sizeof(void *));
+	uint8_t *packed;
+
+	if (!volumes || !pointers)
+		return NULL;
+	for (uint32_t i = 0; i < n; i++) {
+		struct report *report = &w->terms.reports[i];
+		Granary__VolumeReport *v = pointers[i] = &volumes[i];
+
+		granary__volume_report__init(v);
+		v->has_volume = v->has_cached_bytes = v->has_origin_bytes = 1;
+		v->has_evicted = v->has_evicted_bytes = 1;
+		v->volume = (ProtobufCBinaryData){ VOLUME_ID_LEN, report->volume.bytes };
+		v->cached_bytes = report->cached;
+		v->origin_bytes = report->origin;
+		v->evicted = report->evicted;
+		v->evicted_bytes = report->evicted_bytes;
+	}
+	m.n_volumes = n;
+	m.volumes = pointers;
+	m.has_capacity = 1;
+	m.capacity = capacity(w);
+	packed = malloc(granary__worker_report__get_packed_size(&m) + 1);
+	if (packed)
+		*ret_len = granary__worker_report__pack(&m, packed);
+	return packed;
+}
+
+void report_release(struct worker *w)
+{
+	free(TAKE(w->terms.reports));
+	w->terms.n_reports = 0;
+}

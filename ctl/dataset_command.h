@@ -1,0 +1,28 @@
+/*
+ * What the commands about datasets share: asking the master for them, and showing them.
+ *
+ * Threads: one.
+ */
+#pragma once
+
+#include "ctl/master_call.h"
+
+#define DATASET_PATH_BYTES 512u
+#define DATASET_CREATE_NS  60000000000ull /* the origin is asked */
+
+/* "/v1/datasets/NAME" and what follows. -EINVAL with a line: no name of a dataset. */
+int dataset_path(const char *name, const char *rest, char out[DATASET_PATH_BYTES],
+	struct err *e) __must_check;
+/* One request about the dataset, as master_call(); an exit status. */
+int dataset_call(const struct master_where *where, const char *method, const char *name,
+	const char *rest, const json_t *body, json_t **ret_json, struct err *e) __must_check;
+/* Of a failed call. */
+int dataset_exit(int r);
+
+/* The URL of its source, for people. */
+const char *dataset_url(const json_t *dataset);
+
+/* Rows of datasets, and one at length; exit statuses. */
+int dataset_print_table(const json_t *datasets, bool wide);
+int dataset_print_one(const json_t *dataset);
+int dataset_print_generations(const json_t *answer);

@@ -1,0 +1,321 @@
+/* Datasets for people. See dataset_command.h. */
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/units.h"
+#include "ctl/columns.h"
+#include "ctl/command.h"
+#include "ctl/dataset_command.h"
+
+#include <string.h>
+#include <time.h>
+
+const char *dataset_url(const json_t *dataset)
+{
+	return json_string_value(
+		json_object_get(json_array_get(json_object_get(dataset, "mounts"), 0), "url"));
+}
+
+/* A cell for a number of bytes that may not be known: NULL. */
+static const char *size_cell(const json_t *json, const char *name, char *out, size_t size)
+{
+	const json_t *value = json_object_get(json, name);
+
+	return json_is_integer(value) ? units_size((uint64_t)json_integer_value(value), out, size)
+				      : NULL;
+}
+
+static const char *number_cell(const json_t *json, const char *name, char *out, size_t size)
+{
+	const json_t *value = json_object_get(json, name);
+
+	if (!json_is_integer(value))
+		return NULL;
+	(void)snprintf(out, size, "%lld", (long long)json_integer_value(value)); /* fits */
+	return out;
+}
+
+/* "12d", "3h", "5m", "40s" */
+static const char *age_text(long long seconds, char *out, size_t size)
+{
+	static const struct {
+		long long seconds;
+		const char *unit;
+	} units[] = { { 86400, "d" }, { 3600, "h" }, { 60, "m" } };
+
+	seconds = max(seconds, 0ll); /* a clock that was set back */
+	for (size_t i = 0; i < ARRAY_SIZE(units); i++)
+		if (seconds >= 2 * units[i].seconds) {
+			(void)snprintf(out, size, "%lld%s", seconds / units[i].seconds,
+				units[i].unit); /* fits */
+			return out;
+		}
+	(void)snprintf(out, size, "%llds", seconds); /* fits */
+	return out;
+}
+
+static const char *age_cell(const json_t *json, const char *name, char *out, size_t size)
+{
+	const json_t *value = json_object_get(json, name);
+	long long now = (long long)(clock_wall_ns() / CLOCK_SECOND);
+
+	return json_is_integer(value) ? age_text(now - json_integer_value(value), out, size) : NULL;
+}
+
+/* "lru, quota 48.0MiB, priority 2, pinned"; "default" */
+static const char *policy_cell(const json_t *json, char *out, size_t size)
+{
+	const char *evict = json_string_value(json_object_get(json, "evict"));
+	const json_t *priority = json_object_get(json, "priority");
+	char quota[16];
+	char part[32] = "";
+
+	if (json_is_integer(priority))
+		(void)snprintf(part, sizeof(part), ", priority %lld",
+			(long long)json_integer_value(priority)); /* fits */
+	(void)snprintf(out, size, "%s%s%s%s%s", evict ? evict : "never",
+		size_cell(json, "quota", quota, sizeof(quota)) ? ", quota " : "",
+		json_is_integer(json_object_get(json, "quota")) ? quota : "", part,
+		json_is_true(json_object_get(json, "pin")) ? ", pinned" : ""); /* fits */
+	return out;
+}
+
+static const char *percent_cell(const json_t *json, char *out, size_t size)
+{
+	const json_t *value = json_object_get(json, "cached_percentage");
+
+	if (!json_is_number(value))
+		return NULL;
+	(void)snprintf(out, size, "%.1f%%", json_number_value(value)); /* fits */
+	return out;
+}
+
+static const char *generation_cell(const json_t *json, char *out, size_t size)
+{
+	char number[24];
+
+	if (!number_cell(json, "generation", number, sizeof(number)))
+		return NULL;
+	(void)snprintf(out, size, "%s%s", number,
+		json_is_true(json_object_get(json, "rolled_back")) ? " (rolled back)"
+								   : ""); /* fits */
+	return out;
+}
+
+/* ---- tables ---------------------------------------------------------------------------------- */
+
+enum {
+	NAME,
+	TOTAL,
+	CACHED,
+	CAPACITY,
+	PERCENT,
+	PHASE,
+	AGE,
+	NARROW,
+	FILES = NARROW,
+	MOUNTED,
+	GENERATION,
+	POLICY,
+	SOURCE,
+	WIDE
+};
+
+static const char *const titles[WIDE] = {
+	[NAME] = "NAME",
+	[TOTAL] = "UFS TOTAL SIZE",
+	[CACHED] = "CACHED",
+	[CAPACITY] = "CACHE CAPACITY",
+	[PERCENT] = "CACHED PERCENTAGE",
+	[PHASE] = "PHASE",
+	[AGE] = "AGE",
+	[FILES] = "TOTAL FILES",
+	[MOUNTED] = "MOUNTED",
+	[GENERATION] = "GENERATION",
+	[POLICY] = "POLICY",
+	[SOURCE] = "SOURCE",
+};
+
+static int add_row(struct columns *columns, const json_t *d)
+{
+	const char *cells[WIDE];
+	char total[16];
+	char cached[16];
+	char capacity[16];
+	char percent[16];
+	char age[24];
+	char files[24];
+	char mounted[24];
+	char generation[48];
+	char policy[96];
+
+	cells[NAME] = json_string_value(json_object_get(d, "name"));
+	cells[TOTAL] = size_cell(d, "total_bytes", total, sizeof(total));
+	cells[CACHED] = size_cell(d, "cached_bytes", cached, sizeof(cached));
+	cells[CAPACITY] = size_cell(d, "cache_capacity", capacity, sizeof(capacity));
+	cells[PERCENT] = percent_cell(d, percent, sizeof(percent));
+	cells[PHASE] = json_string_value(json_object_get(d, "phase"));
+	cells[AGE] = age_cell(d, "created", age, sizeof(age));
+	cells[FILES] = number_cell(d, "total_files", files, sizeof(files));
+	cells[MOUNTED] = number_cell(d, "mounted", mounted, sizeof(mounted));
+	cells[GENERATION] = generation_cell(d, generation, sizeof(generation));
+	cells[POLICY] = policy_cell(d, policy, sizeof(policy));
+	cells[SOURCE] = dataset_url(d);
+	return columns_add(columns, cells);
+}
+
+int dataset_print_table(const json_t *datasets, bool wide)
+{
+	_cleanup_(columns_release) struct columns columns = { 0 };
+	struct err e = ERR_INIT;
+	const json_t *one;
+	size_t i;
+	int r = columns_init(&columns, titles, wide ? WIDE : NARROW,
+		1u << TOTAL | 1u << CACHED | 1u << CAPACITY | 1u << PERCENT | 1u << AGE |
+			1u << FILES | 1u << MOUNTED);
+
+	json_array_foreach (datasets, i, one)
+		if (r == 0)
+			r = add_row(&columns, one);
+	if (r < 0) {
+		(void)err_set(&e, r, "out of memory for the answer");
+		return command_fail(EXIT_RUNTIME, &e);
+	}
+	if (i == 0)
+		(void)printf("there is no dataset: cachectl dataset create NAME URL makes one\n");
+	else
+		columns_print(&columns, stdout);
+	return EXIT_OK;
+}
+
+static const char *time_cell(const json_t *json, const char *name, char *out, size_t size)
+{
+	const json_t *value = json_object_get(json, name);
+	time_t at = (time_t)json_integer_value(value);
+	struct tm tm;
+
+	if (!json_is_integer(value) || !localtime_r(&at, &tm) ||
+		strftime(out, size, "%Y-%m-%d %H:%M:%S", &tm) == 0)
+		return NULL;
+	return out;
+}
+
+/* "kept, pinned, mounted 2" */
+static const char *kept_cell(const json_t *g, bool shown, char *out, size_t size)
+{
+	long long mounts = json_integer_value(json_object_get(g, "mounts"));
+	char mounted[40] = "";
+
+	if (mounts > 0)
+		(void)snprintf(mounted, sizeof(mounted), ", mounted %lld", mounts); /* fits */
+	(void)snprintf(out, size, "%s%s%s%s",
+		json_is_true(json_object_get(g, "kept")) ? "kept" : "forgotten",
+		json_is_true(json_object_get(g, "pinned")) ? ", pinned" : "",
+		shown ? ", rolled back to" : "", mounted); /* fits */
+	return out;
+}
+
+int dataset_print_generations(const json_t *answer)
+{
+	static const char *const names[] = { "GENERATION", "MADE", "FILES", "SIZE", "ADDED",
+		"CHANGED", "REMOVED", "STATE" };
+	_cleanup_(columns_release) struct columns columns = { 0 };
+	json_int_t shown = json_integer_value(json_object_get(answer, "shown"));
+	struct err e = ERR_INIT;
+	const json_t *g;
+	size_t i;
+	int r = columns_init(&columns, names, ARRAY_SIZE(names), 0x7d); /* numbers */
+
+	json_array_foreach (json_object_get(answer, "generations"), i, g) {
+		char text[ARRAY_SIZE(names)][96];
+		const char *cells[ARRAY_SIZE(names)];
+		bool is = shown && json_integer_value(json_object_get(g, "generation")) == shown;
+
+		cells[0] = number_cell(g, "generation", text[0], sizeof(text[0]));
+		cells[1] = time_cell(g, "built_at", text[1], sizeof(text[1]));
+		cells[2] = number_cell(g, "files", text[2], sizeof(text[2]));
+		cells[3] = size_cell(g, "bytes", text[3], sizeof(text[3]));
+		cells[4] = number_cell(g, "added", text[4], sizeof(text[4]));
+		cells[5] = number_cell(g, "changed", text[5], sizeof(text[5]));
+		cells[6] = number_cell(g, "removed", text[6], sizeof(text[6]));
+		cells[7] = kept_cell(g, is, text[7], sizeof(text[7]));
+		if (r == 0)
+			r = columns_add(&columns, cells);
+	}
+	if (r < 0) {
+		(void)err_set(&e, r, "out of memory for the answer");
+		return command_fail(EXIT_RUNTIME, &e);
+	}
+	if (i == 0)
+		(void)printf("no generation yet: its source was not listed\n");
+	else
+		columns_print(&columns, stdout);
+	return EXIT_OK;
+}
+
+/* ---- one ------------------------------------------------------------------------------------- */
+
+static void line(const char *title, const char *value)
+{
+	if (value)
+		(void)printf("%-20s %s\n", title, value);
+}
+
+static void print_source(const json_t *mount)
+{
+	line("Source:", json_string_value(json_object_get(mount, "url")));
+	line("Endpoint:", json_string_value(json_object_get(mount, "endpoint")));
+	line("Region:", json_string_value(json_object_get(mount, "region")));
+	line("Credentials:", json_string_value(json_object_get(mount, "credentials")));
+	line("Profile:", json_string_value(json_object_get(mount, "profile")));
+	if (json_is_true(json_object_get(mount, "anonymous")))
+		line("Credentials:", "none (anonymous)");
+	line("Volume:", json_string_value(json_object_get(mount, "volume")));
+}
+
+static void print_times(const json_t *d)
+{
+	json_int_t idle = json_integer_value(json_object_get(d, "idle_s"));
+	json_int_t ttl = json_integer_value(json_object_get(d, "ttl_s"));
+	char text[64];
+
+	if (idle) {
+		(void)snprintf(text, sizeof(text), "after %llds without a mount%s", (long long)idle,
+			json_is_true(json_object_get(d, "idle")) ? " (now)" : ""); /* fits */
+		line("Makes room first:", text);
+	}
+	if (ttl) {
+		(void)snprintf(text, sizeof(text), "after %llds without a mount",
+			(long long)ttl); /* fits */
+		line("Dropped:", text);
+	}
+	line("Last mounted:", time_cell(d, "used", text, sizeof(text)));
+	line("Created:", time_cell(d, "created", text, sizeof(text)));
+}
+
+int dataset_print_one(const json_t *d)
+{
+	const json_t *mount;
+	char text[96];
+	size_t i;
+
+	line("Name:", json_string_value(json_object_get(d, "name")));
+	line("UUID:", json_string_value(json_object_get(d, "uuid")));
+	line("Phase:", json_string_value(json_object_get(d, "phase")));
+	json_array_foreach (json_object_get(d, "mounts"), i, mount)
+		print_source(mount);
+	line("Cache scope:", json_string_value(json_object_get(d, "cache_scope")));
+	line("Policy:", policy_cell(d, text, sizeof(text)));
+	line("Total size:", size_cell(d, "total_bytes", text, sizeof(text)));
+	line("Total files:", number_cell(d, "total_files", text, sizeof(text)));
+	line("Cached:", size_cell(d, "cached_bytes", text, sizeof(text)));
+	line("Cached percentage:", percent_cell(d, text, sizeof(text)));
+	line("Cache capacity:", size_cell(d, "cache_capacity", text, sizeof(text)));
+	line("From the origin:", size_cell(d, "origin_bytes", text, sizeof(text)));
+	line("Mounted:", number_cell(d, "mounted", text, sizeof(text)));
+	line("Generation:", generation_cell(d, text, sizeof(text)));
+	line("Newest generation:", number_cell(d, "newest_generation", text, sizeof(text)));
+	line("Consistency:", json_string_value(json_object_get(d, "consistency")));
+	print_times(d);
+	line("Last error:", json_string_value(json_object_get(d, "last_error")));
+	return EXIT_OK;
+}

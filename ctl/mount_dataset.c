@@ -1,0 +1,96 @@
+/* cachectl mount NAME DIR: what the master knows of the name. See mount_job.h. */
+#include "base/exit.h"
+#include "ctl/dataset_command.h"
+#include "ctl/mount_job.h"
+
+#include <stdio.h>
+#include <string.h>
+
+static bool is_name(const char *text)
+{
+	return *text && strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789-") == strlen(text);
+}
+
+/* All that is said of a source is the dataset's to say. */
+static int check_options(const struct mount_job *job, struct err *e)
+{
+	const struct mount_options *o = &job->options;
+	const char *source = o->endpoint         ? "--endpoint"
+			     : o->region         ? "--region"
+			     : o->path_style     ? "--path-style"
+			     : o->profile        ? "--profile-name"
+			     : o->credentials    ? "--credentials"
+			     : o->anonymous      ? "--anonymous"
+			     : o->requester_pays ? "--requester-pays"
+			     : o->versions       ? "--versions"
+			     : o->ca_file        ? "--ca-file"
+						 : NULL;
+	const char *policy = o->quota != MOUNT_UNSET      ? "--quota"
+			     : o->priority != MOUNT_UNSET ? "--priority"
+			     : o->pin                     ? "--pin"
+			     : o->evict                   ? "--evict"
+							  : NULL;
+
+	if (source)
+		return err_set(e, -EINVAL,
+			"the dataset %s knows how its source is reached: leave %s out", job->url,
+			source);
+	if (policy)
+		return err_set(e, -EINVAL, "%s is the dataset's: cachectl dataset update %s %s ...",
+			policy, job->url, policy);
+	return 0;
+}
+
+static int take(struct mount_job *job, const json_t *dataset, struct err *e)
+{
+	const json_t *mount = json_array_get(json_object_get(dataset, "mounts"), 0);
+	const char *uuid = json_string_value(json_object_get(dataset, "uuid"));
+	const char *volume = json_string_value(json_object_get(mount, "volume"));
+	const char *url = dataset_url(dataset);
+
+	if (!uuid || !volume || !url ||
+		snprintf(job->dataset, sizeof(job->dataset), "%s.%s", uuid, volume) >=
+			(int)sizeof(job->dataset) ||
+		snprintf(job->dataset_url, sizeof(job->dataset_url), "%s", url) >=
+			(int)sizeof(job->dataset_url))
+		return err_set(e, -EBADMSG,
+			"the master's answer about %s is not understood: do versions differ?",
+			job->url);
+	job->url = job->dataset_url;
+	return 0;
+}
+
+int mount_job_resolve(struct mount_job *job, struct err *e)
+{
+	const struct master_where where = { .cache = job->options.cache };
+	char path[DATASET_PATH_BYTES];
+	struct err why = ERR_INIT;
+	json_t *dataset = NULL;
+	int r;
+
+	if (!is_name(job->url) || dataset_path(job->url, "", path, &why) < 0)
+		return EXIT_OK; /* a URL, or none */
+	r = master_call(&where, NULL, path, NULL, MASTER_CALL_NS, &dataset, &why);
+	if (r == -ECONNREFUSED || (r == -ENOENT && !strstr(why.text, "no dataset"))) {
+		(void)err_set(e, r,
+			"'%s' is no URL (s3://BUCKET/PREFIX, file:///DIRECTORY), and no master "
+			"tells whether it is a dataset: %s",
+			job->url, why.text);
+		return EXIT_USAGE;
+	}
+	if (r < 0) {
+		*e = why;
+		return r == -ENOENT ? EXIT_USAGE : EXIT_RUNTIME;
+	}
+	r = check_options(job, e);
+	if (r == 0)
+		r = take(job, dataset, e);
+	if (r == 0 && json_is_true(json_object_get(dataset, "rolled_back")))
+		(void)fprintf(stderr,
+			"cachectl: the dataset was rolled back to generation %lld of %lld\n",
+			(long long)json_integer_value(json_object_get(dataset, "generation")),
+			(long long)json_integer_value(
+				json_object_get(dataset, "newest_generation")));
+	json_decref(dataset);
+	return r == 0 ? EXIT_OK : EXIT_USAGE;
+}

@@ -1,0 +1,17 @@
+/*
+ * Answers for programs: JSON, or the same as YAML.
+ *
+ * Threads: any.
+ */
+#pragma once
+
+#include <jansson.h>
+#include <stdio.h>
+#include "base/check.h"
+
+#define YAML_OUT_BYTES (16u << 20)
+
+/* -ENOMEM, -ENOBUFS (more than YAML_OUT_BYTES), -E2BIG (too deep), -EIO. */
+int yaml_out(const json_t *json, FILE *out) __must_check;
+/* `format`: "json" or "yaml"; JSON has a newline behind it. */
+int yaml_out_as(const char *format, const json_t *json, FILE *out) __must_check;
