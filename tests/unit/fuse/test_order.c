@@ -341,6 +341,30 @@ static void test_ranks(void **state)
 	(void)close(fds[1]);
 }
 
+/* Two orders take turns, range by range. */
+static void test_turns(void **state)
+{
+	struct world *w = *state;
+	uint32_t even = 0;
+	int fds[2];
+
+	w->busy = UINT32_MAX; /* until both are known */
+	for (uint32_t rank = 0; rank < 2; rank++) {
+		fds[rank] = new_job(w);
+		(void)register_files(fds[rank], 0, 1000);
+		assert_int_equal(sampler(fds[rank], 0, rank, 2, 0), 0);
+	}
+	pthread_mutex_lock(&w->lock);
+	w->busy = 0;
+	pthread_mutex_unlock(&w->lock);
+	wait_asked(w, 20);
+	for (uint32_t i = 0; i < 10; i++)
+		even += w->asked[i] % 2 == 0;
+	assert_in_range(even, 4, 6);
+	(void)close(fds[0]);
+	(void)close(fds[1]);
+}
+
 static void test_numbers(void **state)
 {
 	static const uint32_t list[] = { 5, 3, 5, 9, 0 };
@@ -704,6 +728,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		TEST(test_listed),
 		TEST(test_ranks),
+		TEST(test_turns),
 		TEST(test_numbers),
 		TEST(test_busy),
 		TEST(test_present),

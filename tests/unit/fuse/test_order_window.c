@@ -128,6 +128,18 @@ static void test_page_cache(void **state)
 	assert_int_equal(run->asked[6000], 1);
 }
 
+/* A file that was read before it was asked for: one that was asked for is in the page cache, then. */
+static void test_unexpected(void **state)
+{
+	struct run *run = *state;
+
+	fill(run, 1);
+	assert_int_equal(run->w.files, FILES);
+	assert_true(order_window_read(&run->w, run->w.next, 1));
+	assert_int_equal(run->w.files, FILES - 1);
+	assert_true(order_window_room(&run->w));
+}
+
 /* Every other file is in the page cache: what is not still comes before it is read. */
 static void test_half_cached(void **state)
 {
@@ -257,6 +269,7 @@ int main(void)
 		TEST(test_in_order),
 		TEST(test_batches),
 		TEST(test_page_cache),
+		TEST(test_unexpected),
 		TEST(test_half_cached),
 		TEST(test_jump),
 		TEST(test_strays),

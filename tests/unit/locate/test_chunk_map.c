@@ -303,6 +303,59 @@ static void test_every_step(void **state)
 	}
 }
 
+/* Before each store: whatever is found is whole. */
+static void look_on(void *arg)
+{
+	(void)look(arg, 2);
+}
+
+/* What a writer began and did not end is no state at all while the next one changes it. */
+static void test_change_after_a_dead_one(void **state)
+{
+	(void)state;
+	for (volatile uint32_t k = 0; k < 8 + CHUNK_MAP_WORDS; k++) {
+		struct stop stop = { .left = UINT32_MAX };
+		struct pair p;
+
+		pair_open(&p);
+		put(p.writer, 2, 1);
+		chunk_map_writer_on_store(p.writer, on_store, &stop);
+		stop.left = k;
+		if (setjmp(stop.out) == 0)
+			put(p.writer, 2, 2);
+		chunk_map_writer_on_store(p.writer, look_on, p.map);
+		put(p.writer, 2, 3);
+		assert_int_equal(look(p.map, 2), 3);
+		pair_close(&p);
+	}
+}
+
+/* Who found the chunk before one of its bits went is not told of bits any more. */
+static void test_bits_that_go(void **state)
+{
+	struct chunk_map_row row = row_of(1, 1);
+	uint64_t bits[CHUNK_MAP_WORDS];
+	struct chunk_map_row found;
+	struct pair p;
+	uint64_t seq;
+	uint32_t slot;
+
+	(void)state;
+	pair_open(&p);
+	bits_of(1, 1, bits);
+	assert_true(chunk_map_put(p.writer, &row, bits));
+	slot = chunk_map_find(p.map, &row.id, &found, &seq);
+	assert_true(slot != CHUNK_MAP_NONE);
+	bits[7] |= bits[7] + 1; /* one more */
+	assert_true(chunk_map_put(p.writer, &row, bits));
+	assert_true(chunk_map_holds(p.map, slot, seq));
+	bits[7] &= bits[7] - 1; /* one less */
+	assert_true(chunk_map_put(p.writer, &row, bits));
+	assert_false(chunk_map_holds(p.map, slot, seq));
+	assert_false(chunk_map_load(p.map, slot, seq, bits));
+	pair_close(&p);
+}
+
 /* Bits that are added one by one: after any store what is shown is between before and after. */
 static void test_every_step_of_bits(void **state)
 {
@@ -591,6 +644,8 @@ int main(void)
 		cmocka_unit_test(test_bits_come_and_go),
 		cmocka_unit_test(test_full),
 		cmocka_unit_test(test_every_step),
+		cmocka_unit_test(test_change_after_a_dead_one),
+		cmocka_unit_test(test_bits_that_go),
 		cmocka_unit_test(test_every_step_of_bits),
 		cmocka_unit_test(test_killed_writers),
 		cmocka_unit_test(test_threads),

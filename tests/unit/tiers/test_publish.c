@@ -6,6 +6,7 @@
 #include "locate/extent_format.h"
 #include "tests/unit/tiers/tier_fixture.h"
 #include "tiers/extent_internal.h"
+#include "tiers/publish_internal.h"
 #include "tiers/tier_set_internal.h"
 
 #include <errno.h>
@@ -224,6 +225,29 @@ static void test_gone_before_its_file(void **state)
 	assert_int_equal(seen, 1);
 }
 
+/* Whoever has one in his hands that was dropped meanwhile does not bring it back. */
+static void test_dropped_stays_gone(void **state)
+{
+	struct fixture *f = *state;
+	struct piece_run run = run_of(0, MiB, 1);
+	uint64_t bits[CHUNK_MAP_WORDS];
+	struct chunk_id id = chunk_number(1);
+	struct chunk_map_row row;
+	struct chunk *chunk;
+
+	fixture_open(f);
+	open_map(f);
+	assert_int_equal(write_run(f, 1, &run), 0);
+	chunk = tier_chunk_find(f->set, &id);
+	assert_non_null(chunk);
+	publish_chunk(chunk);
+	assert_true(find(1, &row, bits));
+	drop_all(f);
+	publish_chunk(chunk);
+	assert_false(find(1, &row, bits));
+	chunk_unref(chunk);
+}
+
 /* What is not known to be good has no bits until it was read. */
 static void test_unverified(void **state)
 {
@@ -362,6 +386,7 @@ int main(void)
 		CASE(test_read_by_the_map),
 		CASE(test_away),
 		CASE(test_gone_before_its_file),
+		CASE(test_dropped_stays_gone),
 		CASE(test_unverified),
 		CASE(test_extents),
 		CASE(test_threads),
