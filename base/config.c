@@ -509,6 +509,7 @@ static int open_config(const struct option_set *set, int argc, char **argv, void
 		r = load(c, &c->now, e);
 	if (r != 0)
 		return r;
+	ensure(c->now.values); /* for the analyzer */
 	memcpy(values, c->now.values, size);
 	*ret_config = TAKE(c);
 	return 0;

@@ -13,27 +13,21 @@
 #define ANSWER_NS 500000000ull
 #define WORDS_MAX 64
 
-/* What no table of options says: subcommands, and what an argument names. */
+/* What no table of options says. */
 static const struct named {
 	const char *command;
 	const char *subcommands; /* separated by '|'; NULL: none */
-	const char *what;        /* "mounts", "datasets", "preloads", "shells", several by '|';
-				 * ":files" */
+	bool mounts;             /* a DIR is one that is mounted */
+	bool alone;              /* with subcommands: takes arguments of its own, too */
 } known[] = {
-	{ "umount", NULL, "mounts" },
-	{ "refresh", NULL, "mounts" },
-	{ "status", NULL, "mounts" },
-	{ "scrub", NULL, "mounts" },
-	{ "explain", NULL, ":files" },
-	{ "mount", NULL, "datasets" },
-	{ "evict", NULL, "datasets" },
-	{ "pin", NULL, "datasets" },
-	{ "unpin", NULL, "datasets" },
-	{ "dataset", "create|list|show|update|rename|delete|generations|diff|rollback",
-		"datasets" },
-	{ "preload", "list|show|cancel|watch", "datasets|preloads|mounts" },
-	{ "config", "check|show", ":files" },
-	{ "completion", NULL, "shells" },
+	{ "umount", NULL, true, false },
+	{ "refresh", NULL, true, false },
+	{ "status", NULL, true, false },
+	{ "scrub", NULL, true, false },
+	{ "dataset", "create|list|show|update|rename|delete|generations|diff|rollback", false,
+		false },
+	{ "preload", "list|show|cancel|watch", true, true },
+	{ "config", "check|show", false, false },
 };
 
 /* The words of one question. */
@@ -133,20 +127,6 @@ static bool is_one_of(const char *list, const char *word)
 	return false;
 }
 
-static void offer_named(const struct question *q, const char *what)
-{
-	if (*what == ':')
-		(void)printf("%s\n", what);
-	if (is_one_of(what, "datasets"))
-		offer_of_master(q, "/v1/datasets", "datasets", "name");
-	if (is_one_of(what, "preloads"))
-		offer_of_master(q, "/v1/preloads", "preloads", "id");
-	if (is_one_of(what, "mounts") && fleet_each_run(offer_mounts, (void *)(uintptr_t)q) < 0)
-		return;
-	if (is_one_of(what, "shells"))
-		offer_each(q, "", "bash|zsh|fish");
-}
-
 /* ---- options --------------------------------------------------------------------------------- */
 
 static const struct option_spec *find_option(const struct option_set *set, const char *word)
@@ -195,16 +175,45 @@ static void offer_options(const struct question *q, const struct option_set *set
 	offer(q, "--help");
 }
 
+/* What one word of a usage line stands for: "NAME", "DIR"; in small letters it is the word itself. */
+static void offer_argument(
+	const struct question *q, const struct option_set *set, const char *word, size_t len)
+{
+	static const struct {
+		const char *word;
+		const char *answer;
+	} paths[] = { { "DIR", ":dirs" }, { "FILE", ":files" }, { "PATH", ":files" } };
+	char text[32];
+
+	(void)snprintf(
+		text, sizeof(text), "%.*s", (int)len, word); /* cut: then it is none of them */
+	if (text[0] >= 'a' && text[0] <= 'z') {
+		offer(q, text);
+	} else if (strcmp(text, "NAME") == 0 && !strstr(set->program, " create")) {
+		offer_of_master(q, "/v1/datasets", "datasets", "name");
+	} else if (strcmp(text, "ID") == 0) {
+		offer_of_master(q, "/v1/preloads", "preloads", "id");
+	} else if (strcmp(text, "DIR") == 0 && q->named && q->named->mounts) {
+		if (fleet_each_run(offer_mounts, (void *)(uintptr_t)q) < 0)
+			return; /* none is known */
+	} else {
+		for (size_t i = 0; i < ARRAY_SIZE(paths); i++)
+			if (strcmp(text, paths[i].word) == 0)
+				(void)printf("%s\n", paths[i].answer);
+	}
+}
+
 static void offer_arguments(const struct question *q, const struct option_set *set)
 {
 	if (q->named && q->named->subcommands && q->n == 2)
 		offer_each(q, "", q->named->subcommands);
-	if (q->named && q->named->what)
-		offer_named(q, q->named->what);
-	else if (strstr(set->arguments, "DIR"))
-		(void)printf(":dirs\n");
-	if (q->named && strcmp(q->named->command, "mount") == 0)
-		(void)printf(":dirs\n");
+	for (const char *p = set->arguments; *p;) {
+		size_t len = strcspn(p, " |[]");
+
+		offer_argument(q, set, p, len);
+		p += len;
+		p += strspn(p, " |[]");
+	}
 }
 
 /* The table of the command that the words name. */
@@ -292,13 +301,16 @@ int completion_answer(const struct command *commands, size_t n, int argc, char *
 	if (!command)
 		return EXIT_OK;
 	find_named(&q);
-	if (q.named && q.named->subcommands && q.first == 1 && q.n == 2 &&
-		strcmp(q.words[0], "preload") != 0) {
+	if (q.named && q.named->subcommands && q.first == 1 && q.n == 2 && !q.named->alone) {
 		offer_each(&q, "", q.named->subcommands);
 		return EXIT_OK;
 	}
 	if (strcmp(command->name, "help") == 0)
 		offer_commands(&q);
+	if (strcmp(command->name, "restore") == 0) { /* another program's */
+		(void)printf(":files\n");
+		return EXIT_OK;
+	}
 	if (strcmp(command->name, "help") == 0 || strcmp(command->name, "version") == 0)
 		return EXIT_OK; /* no options */
 	words[0] = (char *)(uintptr_t)q.words[0];
@@ -310,16 +322,17 @@ int completion_answer(const struct command *commands, size_t n, int argc, char *
 int completion_list(const struct command *commands, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
-		const char *list = NULL;
+		const struct named *named = NULL;
 
 		if (!commands[i].help)
 			continue;
 		for (size_t k = 0; k < ARRAY_SIZE(known); k++)
 			if (strcmp(known[k].command, commands[i].name) == 0)
-				list = known[k].subcommands;
-		if (!list || strcmp(commands[i].name, "preload") == 0)
+				named = &known[k];
+		if (!named || !named->subcommands || named->alone)
 			(void)printf("%s\n", commands[i].name);
-		for (const char *p = list; p; p = strchr(p, '|'), p = p ? p + 1 : NULL)
+		for (const char *p = named ? named->subcommands : NULL; p;
+			p = strchr(p, '|'), p = p ? p + 1 : NULL)
 			(void)printf("%s %.*s\n", commands[i].name, (int)strcspn(p, "|"), p);
 	}
 	return EXIT_OK;

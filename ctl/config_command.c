@@ -10,8 +10,8 @@
 #include "base/programs.h"
 #include "base/yaml_tree.h"
 #include "base/yaml_writer.h"
-#include "ctl/columns.h"
 #include "ctl/command.h"
+#include "ctl/subcommand.h"
 
 #include <fcntl.h>
 #include <string.h>
@@ -299,19 +299,13 @@ static int show(int argc, char **argv)
 
 int command_config(int argc, char **argv)
 {
-	struct err e = ERR_INIT;
+	static const struct subcommand all[] = {
+		{ "check", check, "whether a configuration file is right" },
+		{ "show", show, "what the daemons would have, and from where" },
+	};
 
-	if (argc > 1 && strcmp(argv[1], "check") == 0)
-		return check(argc - 1, argv + 1);
-	if (argc > 1 && strcmp(argv[1], "show") == 0)
-		return show(argc - 1, argv + 1);
-	if (argc > 1 && (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)) {
-		(void)printf("Usage: cachectl config check FILE [OPTION...]\n"
-			     "       cachectl config show [OPTION...]\n\n%s\n\n%s\n",
-			check_set.about, show_set.about);
-		return EXIT_OK;
-	}
-	(void)err_set(&e, -EINVAL, "'%s' is no command of cachectl config; allowed: check, show",
-		argc > 1 ? argv[1] : "");
-	return command_fail(EXIT_USAGE, &e);
+	return subcommand_run("cachectl config",
+		"The configuration of the daemons: a file, the environment, and what they have "
+		"without.",
+		all, ARRAY_SIZE(all), argc, argv);
 }
