@@ -5,6 +5,7 @@ UNITDIR ?= $(if $(filter /usr,$(PREFIX)),/lib/systemd/system,$(PREFIX)/lib/syste
 INSTALLED := cachectl cachemaster cacheworker cachefuse cachekeeper
 
 install: install-programs install-service install-manuals install-library
+	@[ -n "$(DESTDIR)" ] || echo "for the service: systemd-sysusers && systemd-tmpfiles --create && systemctl daemon-reload"
 
 install-programs: $(INSTALLED:%=$(B)/bin/%)
 	@install -d $(DESTDIR)$(PREFIX)/bin
