@@ -53,6 +53,8 @@ static int plan_master(struct supervisor *s)
 		r = plan_socket(s, c, "--worker", "unix:", "worker.rpc");
 	if (r == 0)
 		r = plan_socket(s, c, "--admin", "", "master.sock");
+	if (r == 0) /* a cache for oneself: `cachectl backup` is enough */
+		r = child_arg_number(c, "--daily-backups", 0);
 	return r;
 }
 

@@ -1,0 +1,152 @@
+/* cachectl backup and restore: the master's state as one file, and a master's state of that. */
+#include "admin/admin.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/programs.h"
+#include "base/units.h"
+#include "ctl/command.h"
+#include "ctl/master_call.h"
+
+#include <fcntl.h>
+#include <limits.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define BACKUP_NS  (600 * CLOCK_SECOND) /* tables of hundreds of millions of objects */
+#define COPY_BYTES ((size_t)1 << 20)
+
+struct backup_options {
+	struct master_where where;
+	bool replace;
+};
+
+static const struct option_spec specs[] = {
+	MASTER_OPTION_ROWS(struct backup_options, where),
+	OPTION_BOOL_ROW(struct backup_options, replace, "replace", "FILE may be there already"),
+};
+
+static const struct option_set set = {
+	.program = "cachectl backup",
+	.arguments = "FILE",
+	.about = "Writes to FILE all that the master cannot find out again: datasets, sources, "
+		 "generations with their\n"
+		 "tables, preloads, the slot table. No cached byte, no credential. `cachectl "
+		 "restore` makes a master's state of "
+		 "it.\nThe master itself keeps a daily copy beside its state (cachemaster "
+		 "--daily-backups).",
+	.specs = specs,
+	.n = ARRAY_SIZE(specs),
+	.min_args = 1,
+	.max_args = 1,
+};
+
+static int copy(int from, int to)
+{
+	_cleanup_free_ char *bytes = malloc(COPY_BYTES);
+	uint64_t at = 0;
+
+	if (!bytes)
+		return -ENOMEM;
+	for (;;) {
+		ssize_t n = read(from, bytes, COPY_BYTES);
+		int r;
+
+		if (n < 0)
+			return err_errno();
+		if (n == 0)
+			return fsync(to) != 0 ? err_errno() : 0;
+		r = file_pwrite_exact(to, bytes, (size_t)n, at);
+		if (r < 0)
+			return r;
+		at += (uint64_t)n;
+	}
+}
+
+/* `file` is there whole, or as it was. */
+static int fetch(const char *from, const char *file, struct err *e)
+{
+	_cleanup_close_ int in = open(from, O_RDONLY | O_CLOEXEC);
+	_cleanup_close_ int out = -1;
+	char path[PATH_MAX];
+	int r;
+
+	if (in < 0)
+		return err_set(e, err_errno(),
+			"the master's backup %s cannot be read: %m: copy it as its user", from);
+	if (snprintf(path, sizeof(path), "%s.new", file) >= (int)sizeof(path))
+		return err_set(e, -ENAMETOOLONG, "%s: the path is too long", file);
+	out = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+	if (out < 0)
+		return err_set(e, err_errno(), "%s cannot be made: %m: give another file", path);
+	r = copy(in, out);
+	if (r == 0 && rename(path, file) != 0)
+		r = err_errno();
+	if (r == 0)
+		return file_sync_parent(file);
+	(void)unlink(path); /* given up */
+	return err_set(e, r, "%s cannot be written: %s: free some space, or give another file",
+		file, err_str(r));
+}
+
+int command_backup(int argc, char **argv)
+{
+	struct backup_options options = { 0 };
+	struct err e = ERR_INIT;
+	json_t *answer = NULL;
+	char size[32];
+	const char *from;
+	json_int_t bytes = 0;
+	json_int_t records = 0;
+	json_int_t tables = 0;
+	int r;
+
+	(void)option_parse_or_exit(&set, argc, argv, &options); /* one argument */
+	if (!options.replace && access(argv[1], F_OK) == 0) {
+		(void)err_set(&e, -EEXIST, "%s is there already: give another file, or --replace",
+			argv[1]);
+		return command_fail(EXIT_USAGE, &e);
+	}
+	r = master_call(&options.where, "POST", "/v1/backups", NULL, BACKUP_NS, &answer, &e);
+	if (r < 0)
+		return command_fail(EXIT_RUNTIME, &e);
+	if (json_unpack(answer, "{s:s, s:I, s:I, s:I}", "file", &from, "bytes", &bytes, "records",
+		    &records, "tables", &tables) != 0)
+		r = err_set(&e, -EPROTO, "the master's answer is not understood: upgrade cachectl");
+	if (r == 0)
+		r = fetch(from, argv[1], &e);
+	json_decref(answer);
+	if (r < 0) {
+		(void)err_default(&e, r, "no backup");
+		return command_fail(EXIT_RUNTIME, &e);
+	}
+	(void)printf("%s: %lld records, %lld tables, %s\n", argv[1], (long long)records,
+		(long long)tables, units_size((uint64_t)bytes, size, sizeof(size)));
+	return EXIT_OK;
+}
+
+/* The master's own program does it: what a state is made of is known there. */
+int command_restore(int argc, char **argv)
+{
+	struct err e = ERR_INIT;
+	char program[PATH_MAX + 16];
+	char dir[PATH_MAX];
+	char **words = calloc((size_t)argc + 2, sizeof(*words));
+	char name[] = "cachemaster";
+	char restore[] = "restore";
+
+	if (!words)
+		(void)err_set(&e, -ENOMEM, "out of memory");
+	else if (programs_dir(dir, &e) == 0) {
+		(void)snprintf(program, sizeof(program), "%s/%s", dir, name); /* fits */
+		words[0] = name;
+		words[1] = restore;
+		for (int i = 1; i < argc; i++)
+			words[i + 1] = argv[i];
+		(void)execv(program, words);
+		(void)err_set(&e, err_errno(), "%s cannot be run: %m: install it", program);
+	}
+	free(words);
+	return command_fail(EXIT_RUNTIME, &e);
+}
