@@ -29,24 +29,30 @@ struct place {
 void preload_end(struct preload_job *job, enum preload_state outcome, const char *fmt, ...)
 {
 	struct preloads *p = job->preloads;
-	struct preload_tally *t = &job->tally;
+	char reason[PRELOAD_REASON_BYTES];
+	uint64_t files;
+	uint64_t done;
+	uint64_t failed;
 	va_list ap;
 
-	pthread_mutex_lock(&p->lock);
 	va_start(ap, fmt);
-	(void)vsnprintf(job->reason, sizeof(job->reason), fmt, ap); /* cut: for people */
+	(void)vsnprintf(reason, sizeof(reason), fmt, ap); /* cut: for people */
 	va_end(ap);
+	pthread_mutex_lock(&p->lock);
+	memcpy(job->reason, reason, sizeof(reason));
 	job->phase = LOAD_ENDED;
 	job->outcome = outcome;
+	files = job->tally.files;
+	done = job->tally.files_done;
+	failed = job->tally.files_failed;
 	preload_drop_again_locked(job);
 	p->ended = true;
 	pthread_cond_signal(&p->heard);
+	pthread_mutex_unlock(&p->lock);
 	log_info("preload ended",
 		"id=%" PRIu64 " state=%s files=%" PRIu64 " done=%" PRIu64 " failed=%" PRIu64
-		" bytes=%" PRIu64 " fetched=%" PRIu64 " reason=\"%s\"",
-		job->id, preload_state_name(outcome), t->files, t->files_done, t->files_failed,
-		t->bytes_done, t->bytes_fetched, job->reason);
-	pthread_mutex_unlock(&p->lock);
+		" reason=\"%s\"",
+		job->id, preload_state_name(outcome), files, done, failed, reason);
 }
 
 static void set_phase(struct preload_job *job, enum preload_phase phase)

@@ -11,7 +11,7 @@
 #include <signal.h>
 #include <string.h>
 
-#define POLL_NS   (200 * CLOCK_MS)
+#define POLL_NS   (100 * CLOCK_MS)
 #define OPEN_NS   (20 * CLOCK_MS)
 #define SILENT_NS (60 * CLOCK_SECOND) /* of a master that is started again meanwhile */
 #define SLICE_NS  (20 * CLOCK_MS)
