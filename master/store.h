@@ -7,6 +7,8 @@
  *	generation/VOLUME/SERIAL	one immutable version of a source's table
  *	asked/VOLUME/SERIAL		epoch in which it was last asked for
  *	worker/NUMBER, slots		members, and who owns which slot
+ *	dataset/UUID			a named set of sources, and what is wanted of their bytes
+ *	preload/ID			a job that loads a source, and how far it is
  *
  * Threads: any. All operations block on the disk; none is called on a loop. A write is durable when
  * it returns: a master that forgot what it handed out would hand it out again with another meaning.
