@@ -79,6 +79,9 @@ void admin_server_free(struct admin_server *server); /* waits for handlers under
 int admin_server_listen(struct admin_server *server, const char *address, uint16_t *ret_port,
 	struct err *e) __must_check;
 
+/* Is that an address for it? NULL is: none. -EINVAL with its line. */
+int admin_check_listen(const char *address, struct err *e) __must_check;
+
 /* Adds a table of counters to /metrics and to admin_counters_json(); all borrowed. Before the first
  * request only. */
 int admin_server_add_counters(struct admin_server *server, const struct counter_info *table,

@@ -60,6 +60,19 @@ static int parse(const char *text, union address *ret_address, socklen_t *ret_le
 	return 0;
 }
 
+int admin_check_listen(const char *text, struct err *e)
+{
+	union address address;
+	socklen_t len;
+
+	if (!text || parse(text, &address, &len) == 0)
+		return 0;
+	return err_set(e, -EINVAL,
+		"%s: only 127.0.0.1:PORT, localhost:PORT and [::1]:PORT are served: whoever "
+		"reaches another address could read all of it",
+		text);
+}
+
 int admin_loopback_listen(const char *text, int *ret_fd, uint16_t *ret_port, struct err *e)
 {
 	_cleanup_close_ int fd = -1;
@@ -67,12 +80,8 @@ int admin_loopback_listen(const char *text, int *ret_fd, uint16_t *ret_port, str
 	union address address;
 	socklen_t len;
 
-	if (parse(text, &address, &len) < 0)
-		return err_set(e, -EINVAL,
-			"%s: only 127.0.0.1:PORT, localhost:PORT and [::1]:PORT are served: "
-			"whoever "
-			"reaches another address could read all of it",
-			text);
+	if (admin_check_listen(text, e) < 0 || parse(text, &address, &len) < 0)
+		return -EINVAL;
 	fd = socket(address.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
 	if (fd < 0)
 		return err_set(e, err_errno(), "no socket for %s: %m", text);

@@ -163,7 +163,7 @@ int main(int argc, char **argv)
 	file = config_open_or_exit(&option_set, argc, argv, &options, sizeof(options));
 	if (daemon_begin("worker", options.log_level, options.log_file, &e) < 0)
 		return ready_error(options.ready_fd, "cacheworker", EXIT_USAGE, &e);
-	if (bounds_check_descriptors(&e) < 0 ||
+	if (bounds_check_descriptors(&e) < 0 || admin_check_listen(options.admin_listen, &e) < 0 ||
 		audit_open(options.audit_log, "cacheworker", &e) < 0)
 		return ready_error(options.ready_fd, "cacheworker", EXIT_USAGE, &e);
 	if (tier_options_parse(&tiers, &options.tiers, options.capacity, options.create,

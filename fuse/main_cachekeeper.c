@@ -90,6 +90,7 @@ int main(int argc, char **argv)
 	if (!words)
 		(void)err_set(&e, -ENOMEM, "out of memory");
 	if (!words || daemon_begin("keeper", options.config.log_level, options.log_file, &e) < 0 ||
+		admin_check_listen(options.config.admin_listen, &e) < 0 ||
 		audit_open(options.config.audit_log, PROGRAM, &e) < 0)
 		return ready_error(options.ready_fd, PROGRAM, EXIT_USAGE, &e);
 	return keeper_run(&options.config, words, options.ready_fd);

@@ -420,6 +420,8 @@ int main(int argc, char **argv)
 	file = config_open_or_exit(&options_set, argc, argv, &m.options, sizeof(m.options));
 	r = daemon_begin("master", m.options.log_level, m.options.log_file, &e);
 	if (r == 0)
+		r = admin_check_listen(m.options.admin_listen, &e);
+	if (r == 0)
 		r = audit_open(m.options.audit_log, "cachemaster", &e);
 	if (r < 0)
 		return ready_error(m.options.ready_fd, "cachemaster", EXIT_USAGE, &e);

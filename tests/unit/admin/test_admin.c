@@ -15,7 +15,7 @@
 #include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
-#include "admin/admin.h"
+#include "admin/admin_internal.h"
 #include "admin/audit.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -272,6 +272,24 @@ static void test_params(void **state)
 	assert_int_equal(admin_call(f->path, NULL, longest, NULL, TIMEOUT, NULL, &e), -EINVAL);
 	assert_int_equal(
 		admin_call(f->path, "PUT", "/v1/sets/a", NULL, TIMEOUT, NULL, &e), -EOPNOTSUPP);
+}
+
+static void test_rights(void **state)
+{
+	const struct admin_caller nobody = { .known = false, .uid = 0 };
+	const struct admin_caller root = { .known = true, .uid = 0 };
+	const struct admin_caller self = { .known = true, .uid = geteuid() };
+	const struct admin_caller other = { .known = true, .uid = geteuid() + 1000 };
+	struct err e = ERR_INIT;
+
+	(void)state;
+	assert_int_equal(admin_caller_may_change(&root, &e), 0);
+	assert_int_equal(admin_caller_may_change(&self, &e), 0);
+	assert_int_equal(admin_caller_may_change(&nobody, &e), -EPERM);
+	assert_non_null(strstr(e.text, "unix socket"));
+	e = ERR_INIT;
+	assert_int_equal(admin_caller_may_change(&other, &e), -EPERM);
+	assert_non_null(strstr(e.text, "may only look"));
 }
 
 static void test_route_list(void **state)
@@ -613,6 +631,7 @@ int main(void)
 		WITH_SERVER(test_routes),
 		WITH_SERVER(test_errors),
 		WITH_SERVER(test_params),
+		cmocka_unit_test(test_rights),
 		WITH_SERVER(test_route_list),
 		WITH_SERVER(test_hostile),
 		WITH_SERVER(test_metrics),
