@@ -52,16 +52,32 @@ bool scrub_sleep(struct scrub *s, uint64_t ns)
 	return !closing;
 }
 
-bool scrub_pace(struct scrub *s, uint64_t bytes)
+/* How long `bytes` take at the rate of now. */
+static uint64_t pace_ns(const struct scrub *s, uint64_t bytes, bool yield)
 {
-	uint64_t fetches = counter_get(&s->worker->counters.fetches);
 	uint64_t rate = s->live ? atomic_load(s->live) : s->rate;
 	uint64_t ns = rate ? bytes * CLOCK_SECOND / rate : 0;
 
-	if (fetches != s->fetches_seen || (s->live && !rate)) /* just turned off */
-		ns = max(ns, YIELD_NS);
+	return yield || (s->live && !rate) ? max(ns, YIELD_NS) : ns; /* 0: just turned off */
+}
+
+bool scrub_pace(struct scrub *s, uint64_t bytes)
+{
+	uint64_t fetches = counter_get(&s->worker->counters.fetches);
+	bool yield = fetches != s->fetches_seen;
+	uint64_t waited = 0;
+	uint64_t ns;
+
 	s->fetches_seen = fetches;
-	return ns ? scrub_sleep(s, ns) : !scrub_closing(s);
+	/* In steps: a rate that changes counts from now on. */
+	while ((ns = pace_ns(s, bytes, yield)) > waited) {
+		uint64_t step = min(ns - waited, CLOCK_SECOND);
+
+		if (!scrub_sleep(s, step))
+			return false;
+		waited += step;
+	}
+	return !scrub_closing(s);
 }
 
 /* ---- sources --------------------------------------------------------------------------------- */

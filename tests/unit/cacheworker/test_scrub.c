@@ -205,6 +205,33 @@ static void test_pass(void **state)
 	world_free(w);
 }
 
+/* A pass that would take for ever goes on at another rate, and one that is off begins. */
+static void test_rates_change(void **state)
+{
+	struct world *w = filled();
+	uint64_t deadline = clock_mono_ns() + DEADLINE;
+	struct worker_config faster = { .scrub_rate = GiB, .scrub_max_age = CLOCK_SECOND };
+	struct worker_config off = { .scrub_max_age = CLOCK_SECOND };
+
+	(void)state;
+	stop_worker(w);
+	w->scrub_rate = 1;
+	w->scrub_max_age = 1;
+	damage(w, 1, (off_t)offset_of(w, 6) + 100);
+	start_worker(w, 1 * GiB);
+	while (counter_get(&w->worker.counters.scrubbed_bytes) == 0) {
+		assert_true(clock_mono_ns() < deadline);
+		clock_sleep_ns(5 * CLOCK_MS);
+	}
+	worker_set_rates(&w->worker, &off);
+	worker_set_rates(&w->worker, &faster);
+	while (counter_get(&w->worker.counters.scrub_bad) == 0) {
+		assert_true(clock_mono_ns() < deadline);
+		clock_sleep_ns(5 * CLOCK_MS);
+	}
+	world_free(w);
+}
+
 static void test_state_outlives(void **state)
 {
 	struct world *w = filled();
@@ -300,6 +327,7 @@ int main(void)
 		cmocka_unit_test(test_ordered),
 		cmocka_unit_test(test_other_boot),
 		cmocka_unit_test(test_pass),
+		cmocka_unit_test(test_rates_change),
 		cmocka_unit_test(test_state_outlives),
 		cmocka_unit_test(test_sample),
 		cmocka_unit_test(test_bad_orders),
