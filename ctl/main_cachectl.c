@@ -27,6 +27,7 @@ static const struct command commands[] = {
 	{ "evict", command_evict, "drop what is cached of a dataset" },
 	{ "pin", command_pin, "keep a dataset, or a generation of it, when others need room" },
 	{ "unpin", command_unpin, "keep it no more than others" },
+	{ "plan", command_plan, "what a cache of some size would give a dataset" },
 	{ "backup", command_backup, "write what the master remembers to a file" },
 	{ "restore", command_restore, "make a master's state from such a file" },
 	{ "upgrade", command_upgrade, "replace the programs that serve mounts while they serve" },
