@@ -402,7 +402,7 @@ static int show(int argc, char **argv)
 	int status;
 
 	(void)option_parse_or_exit(&set, argc, argv, &o);
-	status = dataset_call(&o.where, NULL, argv[1], "", NULL, &json, &e);
+	status = dataset_call(&o.where, NULL, argv[1], "?left_out=1", NULL, &json, &e);
 	if (status != EXIT_OK)
 		return command_fail(status, &e);
 	status = strcmp(o.output, "json") == 0 || strcmp(o.output, "yaml") == 0

@@ -292,6 +292,26 @@ static void print_times(const json_t *d)
 	line("Created:", time_cell(d, "created", text, sizeof(text)));
 }
 
+static void print_left_out(const json_t *left_out)
+{
+	json_int_t n = json_integer_value(json_object_get(left_out, "count"));
+	const json_t *one;
+	size_t i;
+
+	if (n == 0)
+		return;
+	(void)printf("%-20s %lld keys, which no file can have:\n", "Left out:", (long long)n);
+	json_array_foreach (json_object_get(left_out, "keys"), i, one) {
+		const char *key = json_string_value(json_object_get(one, "key"));
+		const char *hex = json_string_value(json_object_get(one, "key_hex"));
+
+		(void)printf("  %s%s: %s\n", key ? "" : "(not UTF-8) ", key ? key : hex,
+			json_string_value(json_object_get(one, "reason")));
+	}
+	if ((json_int_t)i < n)
+		(void)printf("  ...\n");
+}
+
 int dataset_print_one(const json_t *d)
 {
 	const json_t *mount;
@@ -317,5 +337,6 @@ int dataset_print_one(const json_t *d)
 	line("Consistency:", json_string_value(json_object_get(d, "consistency")));
 	print_times(d);
 	line("Last error:", json_string_value(json_object_get(d, "last_error")));
+	print_left_out(json_object_get(d, "left_out"));
 	return EXIT_OK;
 }

@@ -7,7 +7,8 @@
  *	GET    /v1/datasets[/NAME]	the record and what is known of its sources
  *	PATCH  /v1/datasets/NAME	some of its settings, null for the default; "name" renames
  *	DELETE /v1/datasets/NAME	?force=1: though it is mounted
- *	GET    .../generations, .../diff?from=&to=, .../left-out
+ *					?left_out=1: and which keys no file can have
+ *	GET    .../generations, .../diff?from=&to=
  *	POST   .../rollback, .../pin, .../evict
  *
  * A mount is of a dataset's UUID, which never changes. A record is never changed in place: a new
@@ -140,6 +141,13 @@ void dataset_age(struct dataset_set *set);
 /* The record and what is known of its sources; NULL without memory. */
 json_t *dataset_json(struct dataset_set *set, const struct dataset *d);
 struct source_set *dataset_sources(struct dataset_set *set);
+
+/* ---- dataset_left_out.c ---------------------------------------------------------------------- */
+
+/* {"count", "keys": [{"key", "reason"}...]}: keys of a generation (0: the newest) that no file can
+ * have, the first hundred of them by name. Reads the whole table: a second for a million. */
+int dataset_left_out_json(struct source_set *sources, const struct volume_id *volume,
+	uint64_t generation, json_t **ret_json, struct err *e) __must_check;
 
 /* ---- dataset_diff.c -------------------------------------------------------------------------- */
 

@@ -85,9 +85,22 @@ int dataset_api_get(
 {
 	struct dataset_set *set = datasets_of(arg);
 	_cleanup_(dataset_release) struct dataset d = { 0 };
+	json_t *left_out = NULL;
 	int r = dataset_set_find(set, request->param(request, "name"), &d, e);
 
-	return r == 0 ? answer(set, &d, ret_json, e) : r;
+	if (r == 0)
+		r = answer(set, &d, ret_json, e);
+	if (r < 0 || !is_set(request, "left_out") || !json_object_get(*ret_json, "generation"))
+		return r;
+	r = dataset_left_out_json(
+		dataset_sources(set), &d.mounts[0].volume, d.shown.generation, &left_out, e);
+	if (r == 0 && json_object_set_new(*ret_json, "left_out", left_out) < 0)
+		r = err_set(e, -ENOMEM, "out of memory");
+	if (r < 0) {
+		json_decref(*ret_json);
+		*ret_json = NULL;
+	}
+	return r;
 }
 
 int dataset_api_update(

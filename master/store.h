@@ -5,6 +5,7 @@
  *	cluster				{"uuid", "epoch"}
  *	source/VOLUME			how the origin is reached, current lineage, next serial
  *	generation/VOLUME/SERIAL	one immutable version of a source's table
+ *	dataset/UUID			{"name", "mounts", ...}: a named source
  *	asked/VOLUME/SERIAL		epoch in which it was last asked for
  *	worker/NUMBER, slots		members, and who owns which slot
  *	dataset/UUID			a named set of sources, and what is wanted of their bytes

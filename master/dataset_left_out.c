@@ -1,0 +1,114 @@
+/* Keys of a generation that no file can have, by the rules of the image. See dataset.h. */
+#include "base/hash.h"
+#include "master/dataset.h"
+
+#include <string.h>
+
+#define KEYS_TOLD 100u
+
+struct walk {
+	struct table *table;
+	struct table_cursor cursor;
+	struct table_row row;
+	struct table_row other;           /* looked up meanwhile */
+	char before[LIMIT_KEY_BYTES + 1]; /* the directory of the key before */
+	uint32_t before_len;
+	json_t *keys;
+	uint64_t n;
+};
+
+static void note(struct walk *w, const struct table_row *row, const char *reason)
+{
+	char hex[2 * LIMIT_KEY_BYTES + 1];
+	json_t *json;
+
+	if (w->n++ >= KEYS_TOLD)
+		return;
+	json = json_pack("{s:s}", "reason", reason);
+	if (json_object_set_new(json, "key", json_stringn(row->key, row->key_len)) < 0) {
+		hash_hex(row->key, row->key_len, hex);
+		(void)json_object_set_new(json, "key_hex", json_string(hex)); /* counted */
+	}
+	(void)json_array_append_new(w->keys, json); /* counted */
+}
+
+/* Is the first `len` bytes of the key the directory before it, or above that? All keys below one
+ * directory stand together: then it was looked at. */
+static bool was_seen(const struct walk *w, uint32_t len)
+{
+	return w->before_len >= len && memcmp(w->before, w->row.key, len) == 0 &&
+	       (w->before_len == len || w->before[len] == '/');
+}
+
+/* Directories above a key win over objects of the same name. */
+static int look_above(struct walk *w)
+{
+	uint32_t above = 0;
+
+	for (uint32_t len = 1; len < w->row.key_len; len++) {
+		int r;
+
+		if (w->row.key[len] != '/')
+			continue;
+		above = len;
+		if (was_seen(w, len))
+			continue;
+		r = table_find_key(w->table, w->row.key, len, &w->other);
+		if (r == 0 && !(w->other.flags & ROW_DIRECTORY))
+			note(w, &w->other, "a directory has the same name");
+		else if (r < 0 && r != -ENOENT)
+			return r;
+	}
+	memcpy(w->before, w->row.key, above);
+	w->before_len = above;
+	return 0;
+}
+
+static int walk(struct walk *w)
+{
+	int r;
+
+	while ((r = table_next(w->table, &w->cursor, &w->row)) == 0) {
+		const char *reason = image_key_refuse(w->row.key, w->row.key_len);
+
+		if (w->row.flags & ROW_DEAD)
+			continue;
+		if (reason)
+			note(w, &w->row, reason);
+		else
+			r = look_above(w);
+		if (r < 0)
+			return r;
+	}
+	return r == -ENOENT ? 0 : r;
+}
+
+int dataset_left_out_json(struct source_set *sources, const struct volume_id *volume,
+	uint64_t generation, json_t **ret_json, struct err *e)
+{
+	uint64_t failures = admin_json_failures();
+	struct walk *w = calloc(1, sizeof(*w));
+	json_t *json = NULL;
+	int r;
+
+	if (!w)
+		return err_set(e, -ENOMEM, "out of memory");
+	w->keys = json_array();
+	r = source_set_open_table(sources, volume, generation, &w->table, e);
+	if (r == 0) {
+		r = walk(w);
+		json = json_pack("{s:I, s:O}", "count", (json_int_t)w->n, "keys", w->keys);
+	}
+	table_cursor_release(&w->cursor);
+	table_unref(w->table);
+	json_decref(w->keys);
+	free(w);
+	if (r == 0 && (!json || admin_json_failures() != failures))
+		r = -ENOMEM;
+	if (r < 0) {
+		json_decref(json);
+		return err_default(e, r, "what is left out cannot be told");
+	}
+	*ret_json = json;
+	return 0;
+}
