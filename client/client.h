@@ -57,7 +57,7 @@ struct client_config {
 	uint64_t verify_age_ns;    /* what was verified longer ago is verified anew; 0: a day */
 	const char
 		*seen_dir; /* keeps the generations in use over restarts; borrowed; NULL: nowhere */
-	struct policy_change policy; /* said to the master with a refresh */
+	struct policy_change policy;          /* said to the master with a refresh */
 	const struct client_dataset *dataset; /* opened instead of a source; copied; NULL: none */
 };
 

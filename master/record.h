@@ -29,8 +29,8 @@ struct record_generation {
 	uint64_t added;   /* keys, against its predecessor; older records say 0 */
 	uint64_t changed;
 	uint64_t removed;
-	bool held;        /* a mount shows it, or did; own key */
-	bool kept;        /* its table file is there; without it only the hash is remembered */
+	bool held; /* a mount shows it, or did; own key */
+	bool kept; /* its table file is there; without it only the hash is remembered */
 };
 
 /* A source as the master knows it. */
@@ -40,7 +40,7 @@ struct record_source {
 	struct tier_policy policy;
 	uint64_t evict; /* workers that dropped less than that drop all they have of it */
 	int64_t used;   /* seconds since 1970: a mount showed it last; 0: never */
-	char *text; /* canonical, what the volume id is made from; owned */
+	char *text;     /* canonical, what the volume id is made from; owned */
 };
 void record_source_release(struct record_source *record);
 

@@ -226,9 +226,8 @@ static int take_dataset(struct job *job, ProtobufCBinaryData id, struct err *e)
 	if (id.len != DATASET_UUID_BYTES)
 		return err_set(e, -EBADMSG, "the request names no dataset: do versions differ?");
 	hash_hex(id.data, id.len, uuid);
-	r = job->service->datasets
-		    ? dataset_set_find_uuid(job->service->datasets, uuid, &d, e)
-		    : -ENXIO;
+	r = job->service->datasets ? dataset_set_find_uuid(job->service->datasets, uuid, &d, e)
+				   : -ENXIO;
 	if (r < 0)
 		return err_set(e, -ENXIO,
 			"the dataset is not there any more: cachectl dataset list shows which are");

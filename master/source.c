@@ -16,9 +16,9 @@ bool source_same_way(const struct ufs_config *a, const struct ufs_config *b)
 {
 	return a->path_style == b->path_style && a->anonymous == b->anonymous &&
 	       a->requester_pays == b->requester_pays && a->versions == b->versions &&
-	       same_text(a->credentials, b->credentials) &&
-	       same_text(a->endpoint, b->endpoint) && same_text(a->region, b->region) &&
-	       same_text(a->profile, b->profile) && same_text(a->ca_file, b->ca_file);
+	       same_text(a->credentials, b->credentials) && same_text(a->endpoint, b->endpoint) &&
+	       same_text(a->region, b->region) && same_text(a->profile, b->profile) &&
+	       same_text(a->ca_file, b->ca_file);
 }
 
 static void refuse(struct source_wait *wait, const struct err *e)
