@@ -2,6 +2,7 @@
 #include "base/mount_table.h"
 #include "base/cleanup.h"
 
+#include <linux/major.h>
 #include <string.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -159,10 +160,33 @@ int mount_table_find(const char *point, struct mount_entry *ret_entry)
 	return r;
 }
 
+/* A loop device over the one file of a FUSE mount that is shown nowhere: its path is its name. */
+static bool is_our_loop(const struct mount_entry *entry)
+{
+	static const char deleted[] = "/" MOUNT_LOOP_NAME " (deleted)";
+	char file[sizeof(deleted) + 1] = "";
+	char path[64];
+	FILE *f;
+
+	if (entry->dev_major != LOOP_MAJOR)
+		return false;
+	(void)snprintf(path, sizeof(path), "/sys/dev/block/%u:%u/loop/backing_file",
+		entry->dev_major, entry->dev_minor); /* fits */
+	f = fopen(path, "re");
+	if (!f)
+		return false;
+	if (!fgets(file, sizeof(file), f))
+		file[0] = '\0';
+	(void)fclose(f); /* was only read */
+	file[strcspn(file, "\n")] = '\0';
+	return strcmp(file, "/" MOUNT_LOOP_NAME) == 0 || strcmp(file, deleted) == 0;
+}
+
 bool mount_entry_ours(const struct mount_entry *entry)
 {
 	if (strcmp(entry->type, "fuse.granary") == 0)
 		return true;
 	return strcmp(entry->type, "erofs") == 0 &&
-	       (strstr(entry->source, "/images/") || strcmp(entry->source, "granary") == 0);
+	       (strstr(entry->source, "/images/") || strcmp(entry->source, "granary") == 0 ||
+		       is_our_loop(entry));
 }

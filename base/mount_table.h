@@ -6,6 +6,9 @@
 #include <stdbool.h>
 #include "base/err.h"
 
+/* The file that a mount's loop device is over, in the root of a FUSE mount that is shown nowhere. */
+#define MOUNT_LOOP_NAME "volume"
+
 struct mount_entry {
 	char point[PATH_MAX];
 	char source[PATH_MAX];
@@ -33,5 +36,5 @@ int mount_table_find_above(const char *path, struct mount_entry *ret_entry) __mu
 /* The mount that `path` (canonical) lies on, of whatever kind. */
 int mount_table_filesystem(const char *path, struct mount_entry *ret_entry) __must_check;
 
-/* True for a mount of ours, of either engine. */
+/* True for a mount of ours, of any engine. */
 bool mount_entry_ours(const struct mount_entry *entry);

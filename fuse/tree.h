@@ -18,6 +18,7 @@
 #include <linux/fuse.h>
 #include "base/check.h"
 #include "base/err.h"
+#include "base/mount_table.h"
 #include "fuse/request.h"
 
 struct tree;
@@ -81,7 +82,7 @@ int tree_extents_new(uint64_t extent_bytes, uint32_t extents, struct tree **ret_
 	struct err *e) __must_check;
 void tree_extents_free(struct tree *tree); /* NULL is allowed */
 
-#define TREE_DEVICE_NAME "volume"
+#define TREE_DEVICE_NAME MOUNT_LOOP_NAME
 
 struct tree_device_config {
 	int image_fd; /* of an image of one device; the tree's afterwards, also on failure */
