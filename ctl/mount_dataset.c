@@ -11,25 +11,43 @@ static bool is_name(const char *text)
 	return *text && strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789-") == strlen(text);
 }
 
-/* All that is said of a source is the dataset's to say. */
+/* Of what only the dataset says: the option that was given, or NULL. */
+static const char *source_option(const struct mount_options *o)
+{
+	const struct {
+		bool given;
+		const char *name;
+	} options[] = {
+		{ o->endpoint != NULL, "--endpoint" },
+		{ o->region != NULL, "--region" },
+		{ o->path_style, "--path-style" },
+		{ o->profile != NULL, "--profile-name" },
+		{ o->credentials != NULL, "--credentials" },
+		{ o->anonymous, "--anonymous" },
+		{ o->requester_pays, "--requester-pays" },
+		{ o->versions != NULL, "--versions" },
+		{ o->ca_file != NULL, "--ca-file" },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(options); i++)
+		if (options[i].given)
+			return options[i].name;
+	return NULL;
+}
+
+static const char *policy_option(const struct mount_options *o)
+{
+	if (o->quota != MOUNT_UNSET)
+		return "--quota";
+	if (o->priority != MOUNT_UNSET)
+		return "--priority";
+	return o->pin ? "--pin" : o->evict ? "--evict" : NULL;
+}
+
 static int check_options(const struct mount_job *job, struct err *e)
 {
-	const struct mount_options *o = &job->options;
-	const char *source = o->endpoint         ? "--endpoint"
-			     : o->region         ? "--region"
-			     : o->path_style     ? "--path-style"
-			     : o->profile        ? "--profile-name"
-			     : o->credentials    ? "--credentials"
-			     : o->anonymous      ? "--anonymous"
-			     : o->requester_pays ? "--requester-pays"
-			     : o->versions       ? "--versions"
-			     : o->ca_file        ? "--ca-file"
-						 : NULL;
-	const char *policy = o->quota != MOUNT_UNSET      ? "--quota"
-			     : o->priority != MOUNT_UNSET ? "--priority"
-			     : o->pin                     ? "--pin"
-			     : o->evict                   ? "--evict"
-							  : NULL;
+	const char *source = source_option(&job->options);
+	const char *policy = policy_option(&job->options);
 
 	if (source)
 		return err_set(e, -EINVAL,

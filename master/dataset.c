@@ -565,7 +565,7 @@ int dataset_pin(struct dataset_set *set, const char *name, uint64_t generation, 
 	struct dataset *ret, struct err *e)
 {
 	_cleanup_(dataset_release) struct dataset d = { 0 };
-	struct dataset_generation g;
+	struct dataset_generation g = { 0 };
 	int r;
 
 	pthread_mutex_lock(&set->change);

@@ -143,9 +143,9 @@ int dataset_api_diff(
 {
 	struct dataset_set *set = datasets_of(arg);
 	_cleanup_(dataset_release) struct dataset d = { 0 };
-	uint64_t from;
-	uint64_t to;
-	uint64_t limit;
+	uint64_t from = 0;
+	uint64_t to = 0;
+	uint64_t limit = 0;
 	int r = dataset_set_find(set, request->param(request, "name"), &d, e);
 
 	if (r == 0)
@@ -183,7 +183,7 @@ int dataset_api_rollback(
 {
 	struct dataset_set *set = datasets_of(arg);
 	_cleanup_(dataset_release) struct dataset d = { 0 };
-	uint64_t generation;
+	uint64_t generation = 0;
 	int r = get_generation(request, true, &generation, e);
 
 	if (r == 0)
@@ -197,7 +197,7 @@ int dataset_api_pin(
 	struct dataset_set *set = datasets_of(arg);
 	_cleanup_(dataset_release) struct dataset d = { 0 };
 	const json_t *pin = json_object_get(request->body, "pin");
-	uint64_t generation;
+	uint64_t generation = 0;
 	int r = get_generation(request, false, &generation, e);
 
 	if (r == 0 && pin && !json_is_boolean(pin))

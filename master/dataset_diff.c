@@ -5,7 +5,7 @@
 #include "master/dataset.h"
 
 #include <inttypes.h>
-#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 /* The live rows of one table. */
@@ -95,15 +95,33 @@ static int one(struct diff *d)
 	return r;
 }
 
+/* A number that is at most `most`, and what follows it. */
+static bool take_ordinal(const char **at, uint64_t most, uint64_t *ret)
+{
+	char *end;
+
+	if (**at < '0' || **at > '9')
+		return false;
+	errno = 0;
+	*ret = strtoull(*at, &end, 10);
+	*at = end;
+	return errno == 0 && *ret <= most;
+}
+
 /* "FROM.TO": ordinals of the next rows. */
+static bool take_after(struct diff *d, const char *after)
+{
+	return take_ordinal(&after, table_info(d->from.table)->rows, &d->from.cursor.ordinal) &&
+	       *after++ == '.' &&
+	       take_ordinal(&after, table_info(d->to.table)->rows, &d->to.cursor.ordinal) &&
+	       *after == '\0';
+}
+
 static int begin(struct diff *d, const char *after, struct err *e)
 {
 	int r;
 
-	if (after && (sscanf(after, "%" SCNu64 ".%" SCNu64, &d->from.cursor.ordinal,
-			      &d->to.cursor.ordinal) != 2 ||
-			     d->from.cursor.ordinal > table_info(d->from.table)->rows ||
-			     d->to.cursor.ordinal > table_info(d->to.table)->rows))
+	if (after && !take_after(d, after))
 		return err_set(e, -EINVAL, "'after' is not the 'next' of a page before");
 	r = step(&d->from);
 	if (r == 0)

@@ -239,7 +239,7 @@ static int take_policy(struct policy_change *policy, const json_t *body, struct 
 {
 	static const char *const evict[] = { "never", "lru" };
 	const json_t *value;
-	uint64_t number;
+	uint64_t number = 0;
 	int r = 0;
 
 	if ((value = json_object_get(body, "quota"))) {
