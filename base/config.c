@@ -551,7 +551,7 @@ struct config *config_open_or_exit(
 		argc--;
 	}
 	r = open_config(set, argc, argv, values, size, &c, &e);
-	if (r == 0 && c && !show)
+	if (r == 0 && c && !show && !(check && set->started))
 		r = check_complete(c, &c->now, &e);
 	if (r == OPTION_HELP)
 		option_help_exit(set);
@@ -562,6 +562,35 @@ struct config *config_open_or_exit(
 	if (check || show)
 		exit_after_output();
 	return c;
+}
+
+int config_check(const struct config *config, struct err *e)
+{
+	struct loaded l;
+	int r = load(config, &l, e);
+
+	if (r == 0)
+		r = check_complete(config, &l, e);
+	loaded_release(&l);
+	return r;
+}
+
+int config_check_text(const struct option_set *set, const char *name, const char *text, size_t len,
+	const void *defaults, size_t size, struct err *e)
+{
+	struct loaded l = { .values = malloc(size) };
+	struct yaml_tree *tree = NULL;
+	int r = l.values ? 0 : err_set(e, -ENOMEM, "out of memory");
+
+	if (r == 0) {
+		memcpy(l.values, defaults, size);
+		r = yaml_tree_parse(name, text, len, &tree, e);
+	}
+	if (r == 0)
+		r = apply_tree(set, name, tree->root, &l, e);
+	yaml_tree_free(tree);
+	loaded_release(&l);
+	return r;
 }
 
 /* ---- values ---------------------------------------------------------------------------------- */

@@ -52,6 +52,14 @@ struct config *config_open_or_exit(
 /* Reads file and environment again; see above. The number of options that changed, or as config_open(). */
 int config_reload(struct config *config, struct err *e) __must_check;
 
+/* The same without changing anything: 0, when config_reload() would not fail. */
+int config_check(const struct config *config, struct err *e) __must_check;
+
+/* Is what `text` (of file `name`) says to the daemons of `set` right, as far as it goes? `defaults`
+ * are `size` bytes. 0, or as config_open(). */
+int config_check_text(const struct option_set *set, const char *name, const char *text, size_t len,
+	const void *defaults, size_t size, struct err *e) __must_check;
+
 /* The file; NULL: none was named, and there is nothing to reload. */
 const char *config_file(const struct config *config);
 

@@ -84,7 +84,7 @@ void daemon_log_level(const char *level)
 		log_set_level(least);
 }
 
-void daemon_reload(struct config *config, void (*changed)(void *arg), void *arg)
+bool daemon_reload(struct config *config, void (*changed)(void *arg), void *arg)
 {
 	struct err e = ERR_INIT;
 	int r = config_reload(config, &e);
@@ -92,11 +92,12 @@ void daemon_reload(struct config *config, void (*changed)(void *arg), void *arg)
 	if (r < 0) {
 		log_error("configuration not reloaded", "why=\"%s\" next=\"all stays as it was\"",
 			e.text);
-		return;
+		return false;
 	}
 	log_info("configuration reloaded", "file=\"%s\" changed=%d", config_file(config), r);
 	if (r > 0 && changed)
 		changed(arg);
+	return true;
 }
 
 void daemon_signals_wait(
@@ -109,7 +110,7 @@ void daemon_signals_wait(
 			continue;
 		if (signal != SIGHUP || !config)
 			break;
-		daemon_reload(config, changed, arg);
+		(void)daemon_reload(config, changed, arg); /* has said what became of it */
 	}
 	log_info("ending", "signal=%d", signal);
 }

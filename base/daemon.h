@@ -6,6 +6,7 @@
 #pragma once
 
 #include <signal.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include "base/config.h"
 
@@ -40,8 +41,8 @@ void daemon_signals_wait(
 	const sigset_t *signals, struct config *config, void (*changed)(void *arg), void *arg);
 
 /* Reads `config` again and logs what became of it; changed(arg), which may be NULL, is called when
- * anything did. */
-void daemon_reload(struct config *config, void (*changed)(void *arg), void *arg);
+ * anything did. False: it could not be read, all stays as it was. */
+bool daemon_reload(struct config *config, void (*changed)(void *arg), void *arg);
 
 /* From now on logs from `level` on, which was checked ("info"). */
 void daemon_log_level(const char *level);

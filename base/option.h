@@ -79,6 +79,7 @@ struct option_set {
 	const char *arguments; /* "URL DIR", or "" */
 	const char *about;     /* what it does; may have several lines; may be NULL */
 	const char *section;   /* of a daemon: its part of a configuration file, "worker" */
+	bool started;          /* by another daemon, which gives it what is required */
 	const struct option_spec *specs;
 	unsigned int n;
 	unsigned int min_args;

@@ -115,6 +115,7 @@ const struct option_set cachefuse_option_set = {
 	.program = CACHEFUSE_PROGRAM,
 	.arguments = "",
 	.section = "mount",
+	.started = true,
 	.about = "The mount daemon: mounts a source, through the kernel's EROFS or by itself, and "
 		 "serves what is not resident.",
 	.specs = specs,

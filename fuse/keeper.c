@@ -9,6 +9,7 @@
 #include "base/mount_table.h"
 #include "base/programs.h"
 #include "base/ready.h"
+#include "fuse/keeper_file.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -226,6 +227,19 @@ static void on_change(void *arg)
 	daemon_log_level(k->config->log_level);
 }
 
+static void reload(struct keeper *k)
+{
+	struct err e = ERR_INIT;
+
+	if (!daemon_reload(k->config->file, on_change, k))
+		return;
+	if (keeper_file_take(k->config, &e) < 0)
+		log_error("configuration of mounts not reloaded",
+			"why=\"%s\" next=\"all stays as it was\"", e.text);
+	else
+		pass_hangup(k);
+}
+
 static void on_signal(struct keeper *k, int signal_fd)
 {
 	struct signalfd_siginfo info;
@@ -233,8 +247,7 @@ static void on_signal(struct keeper *k, int signal_fd)
 	if (read(signal_fd, &info, sizeof(info)) != sizeof(info))
 		return;
 	if (info.ssi_signo == SIGHUP && k->config->file && config_file(k->config->file)) {
-		daemon_reload(k->config->file, on_change, k);
-		pass_hangup(k);
+		reload(k);
 		return;
 	}
 	log_info("told to end", "signal=%u", info.ssi_signo);

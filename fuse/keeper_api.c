@@ -1,5 +1,6 @@
 /* The keeper's answers. See keeper.h. */
 #include "fuse/keeper.h"
+#include "fuse/keeper_file.h"
 #include "admin/metrics.h"
 #include "base/log.h"
 
@@ -121,6 +122,16 @@ static int post_refresh(
 	return r;
 }
 
+/* Its successor reads the configuration before anything else, and must not end for that. */
+static int upgrade_self_locked(struct keeper *k, const char *dir, struct err *e)
+{
+	int r = k->config->file ? config_check(k->config->file, e) : 0;
+
+	if (r == 0)
+		r = keeper_file_take(k->config, e);
+	return r < 0 ? r : keeper_upgrade_self_locked(k, dir, e);
+}
+
 static int post_upgrade(
 	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
 {
@@ -135,7 +146,7 @@ static int post_upgrade(
 	if (what && strcmp(what, "mounts") == 0)
 		r = keeper_upgrade_mounts_locked(k, dir, e);
 	else if (what && strcmp(what, "keeper") == 0)
-		r = keeper_upgrade_self_locked(k, dir, e);
+		r = upgrade_self_locked(k, dir, e);
 	else
 		(void)err_set(e, -EINVAL, "what is upgraded is \"mounts\" or \"keeper\"");
 	pthread_mutex_unlock(&k->lock);

@@ -1,5 +1,6 @@
 /* The command line of a mount's daemon, and what it is given to survive itself. */
 #include "fuse/keeper.h"
+#include "fuse/keeper_file.h"
 #include "base/cleanup.h"
 #include "base/detach.h"
 #include "base/file.h"
@@ -226,14 +227,16 @@ static int plan_address(struct keeper *k, struct child *child, const char *optio
 
 static int plan_program(struct keeper *k, struct child *c)
 {
+	char path[SOCKET_PATH_MAX];
+	const char *config = keeper_file_copy(k->config, path);
 	char logs[PATH_MAX + 8];
 	int r = child_arg(c, "%s", k->cachefuse);
 
 	(void)snprintf(logs, sizeof(logs), "%s/log", k->config->cache); /* fits */
 	if (r == 0)
 		r = file_mkdirs(logs, 0700);
-	if (r == 0 && k->config->file && config_has_sections(k->config->file))
-		r = child_arg_text(c, "--config", config_file(k->config->file));
+	if (r == 0 && config)
+		r = child_arg_text(c, "--config", config);
 	else if (r == 0)
 		r = child_arg_text(c, "--log-level", k->config->log_level);
 	if (r == 0 && asprintf(&c->log_path, "%s/log/%s.log", k->config->cache, c->name) < 0) {

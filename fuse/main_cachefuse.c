@@ -598,8 +598,8 @@ int main(int argc, char **argv)
 		&cachefuse_option_set, argc, argv, &c.options, sizeof(c.options));
 	c.config = config;
 	if (daemon_begin("fuse", c.options.log_level, c.options.log_file, &e) < 0 ||
-		audit_open(c.options.audit_log, CACHEFUSE_PROGRAM, &e) < 0)
 		admin_check_listen(c.options.admin_listen, &e) < 0 ||
+		audit_open(c.options.audit_log, CACHEFUSE_PROGRAM, &e) < 0)
 		return ready_error(c.options.ready_fd, CACHEFUSE_PROGRAM, EXIT_USAGE, &e);
 	status = start(&c, &e);
 	if (status != EXIT_OK) {

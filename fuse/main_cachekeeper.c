@@ -4,10 +4,12 @@
 #include "base/config.h"
 #include "base/daemon.h"
 #include "base/exit.h"
+#include "base/log.h"
 #include "base/option.h"
 #include "base/ready.h"
 #include "base/units.h"
 #include "fuse/keeper.h"
+#include "fuse/keeper_file.h"
 
 #define PROGRAM "cachekeeper"
 
@@ -93,5 +95,11 @@ int main(int argc, char **argv)
 		admin_check_listen(options.config.admin_listen, &e) < 0 ||
 		audit_open(options.config.audit_log, PROGRAM, &e) < 0)
 		return ready_error(options.ready_fd, PROGRAM, EXIT_USAGE, &e);
+	if (keeper_file_take(&options.config, &e) < 0) {
+		if (options.config.resume_fd < 0)
+			return ready_error(options.ready_fd, PROGRAM, EXIT_USAGE, &e);
+		log_error("configuration of mounts not read",
+			"why=\"%s\" next=\"they have the last\"", e.text);
+	}
 	return keeper_run(&options.config, words, options.ready_fd);
 }
