@@ -12,7 +12,9 @@ void terms_digest(char out[TERMS_DIGEST_SIZE])
 {
 	static const char *const names[] = { "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY",
 		"AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_SHARED_CREDENTIALS_FILE",
-		"AWS_CONFIG_FILE", "HOME" };
+		"AWS_CONFIG_FILE", "HOME", "AWS_ROLE_ARN", "AWS_WEB_IDENTITY_TOKEN_FILE",
+		"AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
+		"OBS_ACCESS_KEY_ID", "OBS_SECRET_ACCESS_KEY" };
 	bool keys =
 		getenv(names[0]) && getenv(names[1]); // NOLINT(concurrency-mt-unsafe): read only
 	size_t n = keys ? 3 : ARRAY_SIZE(names);      /* with keys no file is looked into */

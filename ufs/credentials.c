@@ -4,6 +4,7 @@
 #include "ufs/ufs.h"
 
 #include <ctype.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -62,6 +63,22 @@ int credentials_take(char **member, const char *text, size_t len)
 	return *member ? 0 : -ENOMEM;
 }
 
+int credentials_place(struct credentials *c, const char *fmt, ...)
+{
+	char *place = NULL;
+	va_list ap;
+	int n;
+
+	va_start(ap, fmt);
+	n = vasprintf(&place, fmt, ap);
+	va_end(ap);
+	if (n < 0)
+		return -ENOMEM; /* what `place` holds is not said then */
+	credentials_wipe(&c->place);
+	c->place = place;
+	return 0;
+}
+
 /* ---- the environment ------------------------------------------------------------------------- */
 
 /* The value of PREFIX and a name; NULL: not set. */
@@ -90,8 +107,8 @@ static int of_environment(const char *prefix, struct credentials *c)
 		r = credentials_take(&c->secret_key, secret, strlen(secret));
 	if (r == 0 && token)
 		r = credentials_take(&c->session_token, token, strlen(token));
-	if (r == 0 && asprintf(&c->place, "%sACCESS_KEY_ID of the environment", prefix) < 0)
-		r = -ENOMEM;
+	if (r == 0)
+		r = credentials_place(c, "%sACCESS_KEY_ID of the environment", prefix);
 	return r;
 }
 
@@ -190,9 +207,10 @@ int ufs_credentials_check(const char *reference, struct err *e)
 	if ((rest && *rest) || credentials_are_none(reference) || provider_named(reference))
 		return 0;
 	return err_set(e, -EINVAL,
-		"credentials \"%.100s\": not a reference to any; write env:PREFIX_, file:/PATH, "
+		"credentials \"%.*s%s\": not a reference to any; write env:PREFIX_, file:/PATH, "
 		"profile:NAME, web-identity, container, imds or anonymous",
-		reference);
+		(int)min(strcspn(reference, ":"), 40u), reference,
+		strchr(reference, ':') ? ":..." : ""); /* somebody's keys, perhaps */
 }
 
 /* One that was asked for alone. */

@@ -90,8 +90,8 @@ static int ask(
 			url, status);
 	if (r == 0)
 		r = credentials_take_json(&answer, "the container agent", c, e);
-	if (r == 0 && asprintf(&c->place, "the container agent %s", url) < 0)
-		r = -ENOMEM;
+	if (r == 0)
+		r = credentials_place(c, "the container agent %s", url);
 	credentials_wipe_buf(&header);
 	credentials_wipe_buf(&answer);
 	return r;

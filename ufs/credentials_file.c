@@ -218,7 +218,7 @@ static int set_place(struct credentials *c, const char *path, const char *profil
 {
 	if (c->place || !c->access_key || !c->secret_key)
 		return 0;
-	return asprintf(&c->place, "profile %s of %s", profile, path) < 0 ? -ENOMEM : 0;
+	return credentials_place(c, "profile %s of %s", profile, path);
 }
 
 /* A profile that says how to get keys by a web identity. */
@@ -404,5 +404,5 @@ int credentials_of_path(const char *path, struct credentials *c, struct err *e)
 		r = of_file(file, section, c, e);
 	if (r < 0)
 		return r;
-	return asprintf(&c->place, "file:%s", path) < 0 ? -ENOMEM : 0;
+	return credentials_place(c, "file:%s", path);
 }

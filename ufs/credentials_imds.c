@@ -139,8 +139,8 @@ static int get_keys(struct imds *imds, struct credentials *c, struct err *e)
 	}
 	if (r == 0)
 		r = credentials_take_json(&answer, "the metadata service", c, e);
-	if (r == 0 && asprintf(&c->place, "role %s of this machine", role) < 0)
-		r = -ENOMEM;
+	if (r == 0)
+		r = credentials_place(c, "role %s of this machine", role);
 	credentials_wipe_buf(&answer);
 	return r;
 }

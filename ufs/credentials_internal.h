@@ -30,6 +30,9 @@ const char *credentials_variable(const char *name);
 /* Sets a member that is still NULL from the first `len` bytes of a text that is not empty. */
 int credentials_take(char **member, const char *text, size_t len) __must_check;
 
+/* Says where the keys were found. */
+int credentials_place(struct credentials *c, const char *fmt, ...) __printf(2, 3) __must_check;
+
 /* Wipes and frees a secret. */
 void credentials_wipe(char **member);
 

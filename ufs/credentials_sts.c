@@ -213,8 +213,8 @@ int credentials_assume(const struct credentials_wish *wish, const char *token_fi
 	}
 	if (r == 0)
 		r = take_answer(status, &body, request.url, role_arn, c, e);
-	if (r == 0 && asprintf(&c->place, "web identity %s as %s", token_file, role_arn) < 0)
-		r = -ENOMEM;
+	if (r == 0)
+		r = credentials_place(c, "web identity %s as %s", token_file, role_arn);
 	credentials_wipe_buf(&token);
 	credentials_wipe_buf(&form);
 	credentials_wipe_buf(&body);

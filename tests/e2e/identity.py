@@ -24,6 +24,7 @@ class Services:
         self.origin = origin
         self.lifetime = lifetime
         self.granted = 0
+        self.ended = 0
         self.tokens = []  # that web identities were shown
         self.lock = threading.Lock()
         self.timers = []
@@ -72,7 +73,7 @@ class Services:
     def grant(self):
         key, secret, token = ("K" + secrets.token_hex(8), secrets.token_hex(16), secrets.token_hex(32))
         self.origin.ask("POST", "/keys", key="%s:%s:%s" % (key, secret, token))
-        timer = threading.Timer(self.lifetime, self.origin.ask, ("DELETE", "/keys"), {"id": key})
+        timer = threading.Timer(self.lifetime, self.end, (key,))
         timer.start()
         with self.lock:
             self.timers.append(timer)
@@ -80,6 +81,11 @@ class Services:
         # Whole seconds, never later than the key's end.
         ends = time.gmtime(int(time.time() + self.lifetime))
         return key, secret, token, time.strftime("%Y-%m-%dT%H:%M:%SZ", ends)
+
+    def end(self, key):
+        self.origin.ask("DELETE", "/keys", id=key)
+        with self.lock:
+            self.ended += 1
 
     def __enter__(self):
         return self

@@ -46,7 +46,8 @@ static void urls(void **state)
 static void bad_urls(void **state)
 {
 	static const char *const cases[] = { "", "s3", "s3:/b", "s3://", "s3:///p", "s3://b?x",
-		"s3://b c/p", "http://h/b", "/data", "file://data", "file:data", "s3://\xff/" };
+		"s3://b c/p", "obs:/b", "obs://", "obs:///p", "http://h/b", "/data", "file://data",
+		"file:data", "s3://\xff/" };
 	char key[LIMIT_URL_BYTES + 20];
 	struct ufs_config config;
 	struct err e;
@@ -107,6 +108,46 @@ static void sources(void **state)
 	setenv("AWS_ENDPOINT_URL", "http://10.0.0.1:9000", 1);
 	expect_source("s3://b", NULL, NULL, "s3|http://10.0.0.1:9000|b|");
 	unsetenv("AWS_ENDPOINT_URL");
+}
+
+static void obs_sources(void **state)
+{
+	struct ufs_config config;
+	struct buf out = BUF_INIT(8192);
+	struct err e = ERR_INIT;
+
+	(void)state;
+	unsetenv("OBS_ENDPOINT");
+	unsetenv("OBS_REGION");
+	expect_source("obs://b/p", NULL, "cn-north-4",
+		"obs|https://obs.cn-north-4.myhuaweicloud.com|b|p/");
+	expect_source(
+		"OBS://b", "https://Obs.example:8443", NULL, "obs|https://obs.example:8443|b|");
+	setenv("OBS_REGION", "ap-southeast-1", 1);
+	expect_source("obs://b", NULL, NULL, "obs|https://obs.ap-southeast-1.myhuaweicloud.com|b|");
+	unsetenv("OBS_REGION");
+	/* Neither is known: nothing is guessed. */
+	assert_int_equal(ufs_config_parse("obs://b/p", &config, NULL), 0);
+	assert_int_equal(ufs_config_source(&config, &out, &e), -EINVAL);
+	assert_non_null(strstr(e.text, "OBS_REGION"));
+	ufs_config_release(&config);
+	buf_release(&out);
+}
+
+static void versions(void **state)
+{
+	enum ufs_versions how = UFS_VERSIONS_OFF;
+	struct err e = ERR_INIT;
+
+	(void)state;
+	assert_int_equal(ufs_versions_parse(NULL, &how, NULL), 0);
+	assert_int_equal(how, UFS_VERSIONS_AUTO);
+	assert_int_equal(ufs_versions_parse("on", &how, NULL), 0);
+	assert_int_equal(how, UFS_VERSIONS_ON);
+	assert_int_equal(ufs_versions_parse("off", &how, NULL), 0);
+	assert_int_equal(how, UFS_VERSIONS_OFF);
+	assert_int_equal(ufs_versions_parse("yes", &how, &e), -EINVAL);
+	assert_non_null(strstr(e.text, "auto, on or off"));
 }
 
 static void file_sources(void **state)
@@ -191,6 +232,8 @@ int main(void)
 		cmocka_unit_test(urls),
 		cmocka_unit_test(bad_urls),
 		cmocka_unit_test(sources),
+		cmocka_unit_test(obs_sources),
+		cmocka_unit_test(versions),
 		cmocka_unit_test(file_sources),
 		cmocka_unit_test(endpoints),
 		cmocka_unit_test(styles),

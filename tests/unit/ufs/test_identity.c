@@ -426,6 +426,7 @@ static void written(void **state)
 		e = ERR_INIT;
 		assert_int_equal(ufs_credentials_check(bad[i], &e), -EINVAL);
 		assert_true(e.text[0]);
+		assert_null(strstr(e.text, "secretword"));
 	}
 }
 

@@ -29,6 +29,8 @@ static void expect_signature(struct s3_signer *signer, const struct s3_signed *r
 	buf_release(&out);
 }
 
+#define UNRESERVED "-._~0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"
+
 /* The aws4_testsuite: GET requests of "service" in us-east-1. */
 static void suite(void **state)
 {
@@ -53,6 +55,15 @@ static void suite(void **state)
 		/* get-vanilla-utf8-query */
 		{ "/", { { "\xe1\x88\xb4", "bar", 3 } }, 1,
 			"2cdec8eed098649ff3a119c94853b13c643bcf08f8b0a1d91e12c9027818dd04" },
+		/* get-unreserved */
+		{ "/" UNRESERVED, { { 0 } }, 0,
+			"07ef7494c76fa4850883e2b006601f940f8a34d404d0cfa977f52a65bbf5f24f" },
+		/* get-vanilla-query-unreserved */
+		{ "/", { { UNRESERVED, UNRESERVED, sizeof(UNRESERVED) - 1 } }, 1,
+			"9c3e54bfcdf0b19771a7f523ee5669cdf59bc7cc0884027167c21bb143a40197" },
+		/* get-space */
+		{ "/example space/", { { 0 } }, 0,
+			"652487583200325589f1fba4c7e578f72c47cb61beeca81406b39ddec1366741" },
 	};
 	struct s3_signer signer;
 
@@ -78,6 +89,31 @@ static void suite(void **state)
 		buf_release(&path);
 		buf_release(&query);
 	}
+	s3_signer_release(&signer);
+}
+
+#define SUITE_TOKEN                                                                             \
+	"AQoDYXdzEPT//////////wEXAMPLEtc764bNrC9SAPBSM22wDOk4x4HIZ8j4FZTwdQWLWsKWHGBuFqwAeMicR" \
+	"XmxfpSPfIeoIYRqTflfKD8YUuwthAx7mSEI/qkPpKPi/kMcGdQrmGdeehM4IC1NtBmUpp2wUE8phUZampKsbu" \
+	"rEDy0KPkyQDYwT7WZ0wq5VSXDvp75YU9HFvlRd8Tx6q6fE8YQcHNVXAkiY9q6d+xo0rKwT38xVqr7ZD0u0iPP" \
+	"kUL64lIZbqBAz+scqKmlzm8FDrypNC9Yjc8fPOLn9FX9KSYvKTr4rvx3iSIlTJabIQwj2ICCR/oLxBA=="
+
+/* post-vanilla, and post-sts-header-before: the token of a session is signed. */
+static void suite_session(void **state)
+{
+	const char *time = "20150830T123600Z";
+	struct s3_header headers[] = { { "host", "example.amazonaws.com" }, { "x-amz-date", time },
+		{ "x-amz-security-token", SUITE_TOKEN } };
+	struct s3_signed request = { "POST", "/", "", headers, 2, S3_EMPTY_SHA256, time };
+	struct s3_signer signer;
+
+	(void)state;
+	s3_signer_init(&signer, SUITE_KEY, SUITE_SECRET, "us-east-1", "service");
+	expect_signature(&signer, &request, "SignedHeaders=host;x-amz-date, ",
+		"5da7c1a2acd57cee7505fc6676e4e544621c30862966e37dddb68e92efbe5d6b");
+	request.n_headers = 3;
+	expect_signature(&signer, &request, "SignedHeaders=host;x-amz-date;x-amz-security-token, ",
+		"85d96828115b5dc0cfc3bd16ad9e210dd772bbebba041836c64533a82be05ead");
 	s3_signer_release(&signer);
 }
 
@@ -199,6 +235,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(suite),
+		cmocka_unit_test(suite_session),
 		cmocka_unit_test(s3_get_range),
 		cmocka_unit_test(s3_list),
 		cmocka_unit_test(another_day),
