@@ -130,7 +130,7 @@ static json_t *caller_json(const struct admin_caller *caller)
 		(void)json_object_set_new(json, "name", json_string(text)); /* told only */
 	if (json && read_proc(caller->pid, "loginuid", text, sizeof(text)) &&
 		strcmp(text, "4294967295") != 0)
-		(void)json_object_set_new(json, "login", json_integer(atoll(text))); /* likewise */
+		(void)json_object_set_new(json, "login", json_integer(strtoll(text, NULL, 10))); /* likewise */
 	return json;
 }
 

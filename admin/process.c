@@ -5,16 +5,33 @@
 #include "base/version.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <unistd.h>
 
-/* /proc/self/stat, fields 14, 15 and 22 to 24. */
-struct process_stat {
-	unsigned long user, system;      /* ticks */
-	unsigned long long start;        /* ticks since boot */
-	unsigned long virtual, resident; /* bytes, pages */
+/* /proc/self/stat, by proc(5)'s numbers of its fields. */
+enum {
+	FIELD_USER = 14,
+	FIELD_SYSTEM = 15,
+	FIELD_START = 22,
+	FIELD_VIRTUAL = 23,
+	FIELD_RESIDENT = 24
 };
+
+struct process_stat {
+	uint64_t user, system;      /* ticks */
+	uint64_t start;             /* ticks since boot */
+	uint64_t virtual, resident; /* bytes, pages */
+};
+
+/* `rest` begins with the blank before field 3. */
+static uint64_t field(const char *rest, int number)
+{
+	for (int at = 3; at < number && rest; at++)
+		rest = strchr(rest + 1, ' ');
+	return rest ? strtoull(rest + 1, NULL, 10) : 0;
+}
 
 static bool read_stat(struct process_stat *ret)
 {
@@ -25,11 +42,15 @@ static bool read_stat(struct process_stat *ret)
 	if (!f || !fgets(line, sizeof(line), f))
 		return false;
 	rest = strrchr(line, ')'); /* the name may have blanks */
-	return rest &&
-	       sscanf(rest + 1,
-		       " %*c %*d %*d %*d %*d %*d %*u %*u %*u %*u %*u %lu %lu %*d %*d %*d "
-		       "%*d %*d %*d %llu %lu %lu",
-		       &ret->user, &ret->system, &ret->start, &ret->virtual, &ret->resident) == 5;
+	if (!rest)
+		return false;
+	rest++;
+	*ret = (struct process_stat){ .user = field(rest, FIELD_USER),
+		.system = field(rest, FIELD_SYSTEM),
+		.start = field(rest, FIELD_START),
+		.virtual = field(rest, FIELD_VIRTUAL),
+		.resident = field(rest, FIELD_RESIDENT) };
+	return true;
 }
 
 /* When ticks began to be counted, in seconds of the wall clock. */
