@@ -7,6 +7,7 @@
 #include "ctl/fleet.h"
 #include "ctl/mount_point.h"
 #include "ctl/service.h"
+#include "ctl/yaml_out.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -81,7 +82,7 @@ static const struct option_set set = {
 static const struct option_spec verb_specs[] = {
 	MASTER_OPTION_ROWS(struct preload_options, where),
 	OPTION_ROW(struct preload_options, format, "output", OPTION_CHOICE, .letter = 'o',
-		.choices = "table|json", .help = "how it is printed"),
+		.choices = "table|json|yaml", .help = "how it is printed"),
 };
 
 /* ---- what is asked for ----------------------------------------------------------------------- */
@@ -268,14 +269,17 @@ static int preload(struct preload_options *o, const char *what, struct err *e)
 	return status;
 }
 
-static int print_json(json_t *json)
+/* As JSON or YAML. */
+static int print_as(const char *format, const json_t *json, struct err *e)
 {
-	char *text = admin_json_text(json, JSON_INDENT(2));
+	int r = yaml_out_as(format, json, stdout);
 
-	if (text)
-		(void)printf("%s\n", text);
-	free(text);
-	return text ? EXIT_OK : EXIT_RUNTIME;
+	return r < 0 ? command_fail(EXIT_RUNTIME, (err_set(e, r, "out of memory"), e)) : EXIT_OK;
+}
+
+static bool is_table(const struct preload_options *o)
+{
+	return strcmp(o->format, "table") == 0;
 }
 
 static int list(struct preload_options *o, const char *id, struct err *e)
@@ -286,7 +290,7 @@ static int list(struct preload_options *o, const char *id, struct err *e)
 	(void)id;
 	if (master_call(&o->where, NULL, "/v1/preloads", NULL, MASTER_CALL_NS, &json, e) < 0)
 		return command_fail(EXIT_RUNTIME, e);
-	status = strcmp(o->format, "json") == 0 ? print_json(json) : preload_print_list(json, e);
+	status = is_table(o) ? preload_print_list(json, e) : print_as(o->format, json, e);
 	json_decref(json);
 	return status;
 }
@@ -295,14 +299,12 @@ static int call_one(
 	struct preload_options *o, const char *method, const char *id, json_t **ret, struct err *e)
 {
 	char path[64];
-	int r;
 
 	if (strspn(id, "0123456789") != strlen(id) || strlen(id) > 18 || !*id)
 		return err_set(e, -EINVAL,
 			"'%s' is no number of a preload: cachectl preload list shows them", id);
 	(void)snprintf(path, sizeof(path), "/v1/preloads/%s", id); /* fits: checked */
-	r = master_call(&o->where, method, path, NULL, MASTER_CALL_NS, ret, e);
-	return r;
+	return master_call(&o->where, method, path, NULL, MASTER_CALL_NS, ret, e);
 }
 
 static int show(struct preload_options *o, const char *id, struct err *e)
@@ -313,10 +315,10 @@ static int show(struct preload_options *o, const char *id, struct err *e)
 
 	if (r < 0)
 		return command_fail(status_of(r), e);
-	if (strcmp(o->format, "json") == 0)
-		status = print_json(json);
-	else
+	if (is_table(o))
 		preload_print(json);
+	else
+		status = print_as(o->format, json, e);
 	json_decref(json);
 	return status;
 }

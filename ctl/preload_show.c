@@ -148,7 +148,9 @@ static int add_row(struct columns *columns, const json_t *job, int64_t now)
 	int64_t created = json_integer_value(json_object_get(job, "created"));
 	uint64_t bytes = number(job, "bytes");
 	uint64_t done = number(job, "bytes_done");
+	int64_t left = json_integer_value(json_object_get(job, "eta_s"));
 	bool runs = is_state(job, "running");
+	char speed[16];
 	char id[24];
 	char files[24];
 	char size[16];
@@ -157,16 +159,16 @@ static int add_row(struct columns *columns, const json_t *job, int64_t now)
 	char eta[16];
 	char age[16];
 	const char *const cells[] = { id, text(job, "state"), text(job, "target"), files, size,
-		bytes ? share : NULL, runs ? rate : NULL, runs ? eta : NULL, age };
+		bytes ? share : NULL, runs ? rate : NULL, runs && left >= 0 ? eta : NULL, age };
 
 	(void)snprintf(id, sizeof(id), "%" PRIu64, number(job, "id"));
 	(void)snprintf(files, sizeof(files), "%" PRIu64, number(job, "files"));
 	(void)units_size(bytes, size, sizeof(size));
-	(void)snprintf(
-		share, sizeof(share), "%.0f%%", bytes ? (double)(done * 1000 / bytes / 10) : 0);
-	(void)units_size(number(job, "rate"), rate, 16);
-	(void)strcat(rate, "/s"); /* all fit */
-	(void)bar_time(max(json_integer_value(json_object_get(job, "eta_s")), 0), eta, sizeof(eta));
+	(void)snprintf(share, sizeof(share), "%u%%",
+		bytes ? (unsigned int)((double)done * 100 / (double)bytes) : 0);
+	(void)snprintf(rate, sizeof(rate), "%s/s",
+		units_size(number(job, "rate"), speed, sizeof(speed))); /* all fit */
+	(void)bar_time(max(left, 0), eta, sizeof(eta));
 	(void)bar_time(max(now - created, 0), age, sizeof(age));
 	return columns_add(columns, cells);
 }

@@ -127,6 +127,36 @@ static void what_is_too_much_is_refused(void **state)
 	assert_int_equal(value, 77);
 }
 
+static void rates_are_read(void **state)
+{
+	static const struct good good[] = {
+		{ "500MB/s", 500000000 },
+		{ "1GiB/s", GiB },
+		{ "64M", 64 * MiB },
+		{ "4Gbit/s", 500000000 },
+		{ "100Mbit", 12500000 },
+		{ "8 bit/s", 1 },
+		{ "1.5MB/s", 1500000 },
+	};
+	static const char *const bad[] = { "", "/s", "fast", "5/s/s", "MB/s", "-1MB/s", "5MB/m",
+		"5 parrots per second and many more of them" };
+	uint64_t value = 77;
+	struct err e = ERR_INIT;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+		if (units_parse_rate(bad[i], &value, &e) != -EINVAL)
+			fail_msg("%s was taken", bad[i]);
+		assert_non_null(strstr(e.text, "not a rate"));
+	}
+	assert_int_equal(units_parse_rate("9999999999TiB/s", &value, &e), -ERANGE);
+	assert_int_equal(value, 77);
+	for (size_t i = 0; i < ARRAY_SIZE(good); i++) {
+		assert_int_equal(units_parse_rate(good[i].text, &value, &e), 0);
+		assert_int_equal(value, good[i].value);
+	}
+}
+
 static void sizes_are_printed(void **state)
 {
 	static const struct good good[] = {
@@ -160,6 +190,7 @@ int main(void)
 		cmocka_unit_test(what_is_no_size_is_named),
 		cmocka_unit_test(what_is_no_duration_is_named),
 		cmocka_unit_test(what_is_too_much_is_refused),
+		cmocka_unit_test(rates_are_read),
 		cmocka_unit_test(sizes_are_printed),
 	};
 
