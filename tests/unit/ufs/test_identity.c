@@ -56,6 +56,23 @@ static void put(int fd, int status, const char *body)
 	server_puts(fd, body);
 }
 
+/* For what comes next. */
+static void say(int status, const char *body)
+{
+	pthread_mutex_lock(&wish.lock);
+	wish.status = status;
+	(void)snprintf(wish.body, sizeof(wish.body), "%s", body);
+	pthread_mutex_unlock(&wish.lock);
+}
+
+static void say_metadata(const char *token, const char *roles)
+{
+	pthread_mutex_lock(&wish.lock);
+	(void)snprintf(wish.token, sizeof(wish.token), "%s", token);
+	(void)snprintf(wish.roles, sizeof(wish.roles), "%s", roles);
+	pthread_mutex_unlock(&wish.lock);
+}
+
 static bool begins(const char *head, const char *with)
 {
 	return strncmp(head, with, strlen(with)) == 0;
@@ -117,10 +134,8 @@ static int setup(void **state)
 	setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent/credentials", 1);
 	setenv("AWS_CONFIG_FILE", "/nonexistent/config", 1);
 	setenv("AWS_EC2_METADATA_DISABLED", "true", 1);
-	wish.status = 200;
-	strcpy(wish.body, STS_KEYS);
-	strcpy(wish.token, "metadata-token");
-	strcpy(wish.roles, "the-role\n");
+	say(200, STS_KEYS);
+	say_metadata("metadata-token", "the-role\n");
 	wish.requests = 0;
 	write_file(token_file, "  the.web.token\n");
 	server_start(&server, answer, NULL);
@@ -216,14 +231,12 @@ static void web_identity_refused(void **state)
 	setenv("AWS_ROLE_ARN", "arn:r", 1);
 	refused("web-identity", -ENOKEY, "/nonexistent/token");
 	setenv("AWS_WEB_IDENTITY_TOKEN_FILE", token_file, 1);
-	wish.status = 403;
-	strcpy(wish.body, "<ErrorResponse><Error><Code>AccessDenied</Code><Message>Not authorized"
-			  "</Message></Error></ErrorResponse>");
+	say(403, "<ErrorResponse><Error><Code>AccessDenied</Code><Message>Not authorized"
+		 "</Message></Error></ErrorResponse>");
 	refused("web-identity", -ENOKEY, "403 AccessDenied: Not authorized");
-	wish.status = 200;
-	strcpy(wish.body, "<html>hello</html>");
+	say(200, "<html>hello</html>");
 	refused("web-identity", -ENOKEY, "something else than keys");
-	strcpy(wish.body, "<!DOCTYPE a [<!ENTITY b \"c\">]>" STS_KEYS);
+	say(200, "<!DOCTYPE a [<!ENTITY b \"c\">]>" STS_KEYS);
 	refused("web-identity", -ENOKEY, "something else than keys");
 	write_file(token_file, "two\nlines\n");
 	refused("web-identity", -ENOKEY, "one value");
@@ -237,11 +250,15 @@ static void web_identity_refused(void **state)
 /* What passes is asked again. */
 static bool busy_once(struct server *s, int fd, const char *head)
 {
-	if (wish.requests++ == 0) {
+	bool first;
+
+	pthread_mutex_lock(&wish.lock);
+	first = wish.requests++ == 0;
+	pthread_mutex_unlock(&wish.lock);
+	if (first) {
 		put(fd, 503, "");
 		return false;
 	}
-	s->answer = answer;
 	return answer(s, fd, head);
 }
 
@@ -266,7 +283,7 @@ static void imds(void **state)
 	struct err e;
 
 	(void)state;
-	strcpy(wish.body, KEYS);
+	say(200, KEYS);
 	refused("imds", -ENOKEY, "AWS_EC2_METADATA_DISABLED");
 	refused(NULL, -ENOKEY, "AWS_ACCESS_KEY_ID");
 	assert_int_equal(wish.requests, 0);
@@ -295,14 +312,14 @@ static void imds_refused(void **state)
 	(void)state;
 	unsetenv("AWS_EC2_METADATA_DISABLED");
 	for (size_t i = 0; i < ARRAY_SIZE(broken); i++) {
-		strcpy(wish.body, broken[i]);
+		say(200, broken[i]);
 		refused("imds", -ENOKEY, "something else than keys");
 	}
-	wish.status = 500;
+	say(500, "");
 	refused("imds", -ENOKEY, "500");
-	strcpy(wish.roles, "");
+	say_metadata("metadata-token", "");
 	refused("imds", -ENOKEY, "the machine has no role");
-	strcpy(wish.token, "");
+	say_metadata("", "");
 	refused("imds", -ENOKEY, "gives no token");
 	setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", "http://127.0.0.1:1", 1);
 	refused("imds", -ENOKEY, "no metadata service");
@@ -318,7 +335,7 @@ static void container(void **state)
 
 	(void)state;
 	refused("container", -ENOKEY, "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI");
-	strcpy(wish.body, KEYS);
+	say(200, KEYS);
 	set_url("AWS_CONTAINER_CREDENTIALS_FULL_URI", "/v1/credentials");
 	setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN", "plain", 1);
 	setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE", token_file, 1);
@@ -335,7 +352,7 @@ static void container(void **state)
 	setenv("AWS_CONTAINER_AUTHORIZATION_TOKEN", "a\r\nHost: b", 1);
 	refused("container", -ENOKEY, "line's end");
 	unsetenv("AWS_CONTAINER_AUTHORIZATION_TOKEN");
-	wish.status = 404;
+	say(404, "");
 	refused("container", -ENOKEY, "404");
 	setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", "http://192.0.2.1/keys", 1);
 	refused("container", -ENOKEY, "plain http://");
