@@ -477,7 +477,7 @@ static void test_threads(void **state)
 	r.map = p.map;
 	for (size_t i = 0; i < ARRAY_SIZE(threads); i++)
 		assert_int_equal(pthread_create(&threads[i], NULL, read_on, &r), 0);
-	for (uint64_t i = 1; i < 20000 || atomic_load(&r.found) < 1000; i++) {
+	for (uint64_t i = 1; i < 300000 || atomic_load(&r.found) < 1000; i++) {
 		struct chunk_id id = id_of(i % KILLED);
 
 		if (i % 7 == 0)
