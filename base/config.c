@@ -580,12 +580,12 @@ int config_check_text(const struct option_set *set, const char *name, const char
 {
 	struct loaded l = { .values = malloc(size) };
 	struct yaml_tree *tree = NULL;
-	int r = l.values ? 0 : err_set(e, -ENOMEM, "out of memory");
+	int r;
 
-	if (r == 0) {
-		memcpy(l.values, defaults, size);
-		r = yaml_tree_parse(name, text, len, &tree, e);
-	}
+	if (!l.values)
+		return err_set(e, -ENOMEM, "out of memory");
+	memcpy(l.values, defaults, size);
+	r = yaml_tree_parse(name, text, len, &tree, e);
 	if (r == 0)
 		r = apply_tree(set, name, tree->root, &l, e);
 	yaml_tree_free(tree);

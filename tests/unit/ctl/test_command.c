@@ -105,7 +105,7 @@ static void test_bad_usage(void **state)
 {
 	static const struct bad cases[] = {
 		{ command_mount, "", EXIT_USAGE, "an argument is missing" },
-		{ command_mount, "s3://b", EXIT_USAGE, "URL DIR" },
+		{ command_mount, "s3://b", EXIT_USAGE, "URL|NAME DIR" },
 		{ command_mount, "s3://b empty more", EXIT_USAGE, "too many arguments" },
 		{ command_mount, "--frobnicate s3://b empty", EXIT_USAGE,
 			"unknown option '--frobnicate'" },
@@ -132,7 +132,7 @@ static void test_bad_usage(void **state)
 		{ command_mount, "--ca-file none s3://b empty", EXIT_USAGE, "cannot be read" },
 		{ command_mount, "ftp://b empty", EXIT_USAGE, "ftp" },
 		{ command_mount, "s3:// empty", EXIT_USAGE, "s3://" },
-		{ command_umount, "", EXIT_USAGE, "an argument is missing" },
+		{ command_umount, "", EXIT_USAGE, "DIR, or --all" },
 		{ command_umount, "--now empty", EXIT_USAGE, "unknown option '--now'" },
 		{ command_status, "-o xml", EXIT_USAGE, "one of table|wide|json" },
 		{ command_explain, "a b", EXIT_USAGE, "too many" },
