@@ -18,6 +18,8 @@ struct said {
 	const uint8_t *hash; /* NULL: a mount's word */
 };
 
+static uint64_t evict; /* said with it */
+
 static void say(struct world *w, const struct said *said, size_t n)
 {
 	Granary__Terms terms = GRANARY__TERMS__INIT;
@@ -43,6 +45,8 @@ static void say(struct world *w, const struct said *said, size_t n)
 	}
 	source.retained = pointers;
 	source.n_retained = n;
+	source.has_evict = evict > 0;
+	source.evict = evict;
 	terms.sources = sources;
 	terms.n_sources = 1;
 	pthread_mutex_lock(&w->lock);
@@ -331,6 +335,90 @@ static void test_rescued_when_full(void **state)
 	world_free(w);
 }
 
+/* What the worker said with its last question. */
+static struct said_back {
+	uint64_t cached, origin, evicted, evicted_bytes, capacity;
+} said_back(struct world *w)
+{
+	struct said_back back = { 0 };
+	Granary__WorkerReport *m;
+
+	pthread_mutex_lock(&w->lock);
+	m = granary__worker_report__unpack(NULL, w->report_len, w->report);
+	pthread_mutex_unlock(&w->lock);
+	assert_non_null(m);
+	back.capacity = m->capacity;
+	if (m->n_volumes > 0)
+		back = (struct said_back){ m->volumes[0]->cached_bytes, m->volumes[0]->origin_bytes,
+			m->volumes[0]->evicted, m->volumes[0]->evicted_bytes, m->capacity };
+	granary__worker_report__free_unpacked(m, NULL);
+	return back;
+}
+
+/* An order is followed once, also over a restart; the next one has a higher number. */
+static void test_evicted_by_order(void **state)
+{
+	struct world *w = world_new_sized(1 * GiB, 8, FILE_B, 0);
+	const struct said first = said_of(w->table);
+	uint64_t lineage = table_info(w->table)->id.lineage;
+	struct said_back back;
+
+	(void)state;
+	read_files(w);
+	say(w, &first, 1);
+	wait_followed(w);
+	wait_followed(w);
+	back = said_back(w);
+	assert_int_equal(back.cached, 8 * FILE_B);
+	assert_int_equal(back.origin, 8 * FILE_B);
+	assert_int_equal(back.evicted, 0);
+	assert_true(back.capacity > 0);
+	evict = 3;
+	say(w, &first, 1);
+	wait_followed(w);
+	wait_followed(w);
+	assert_int_equal(cached_bytes(w, lineage), 0);
+	back = said_back(w);
+	assert_int_equal(back.cached, 0);
+	assert_int_equal(back.evicted, 3);
+	assert_true(back.evicted_bytes >= 8 * FILE_B);
+	read_files(w);
+	stop_worker(w);
+	start_worker(w, 1 * GiB);
+	wait_followed(w);
+	assert_int_equal(cached_bytes(w, lineage), 8 * FILE_B);
+	evict = 4;
+	say(w, &first, 1);
+	wait_followed(w);
+	assert_int_equal(cached_bytes(w, lineage), 0);
+	evict = 0;
+	world_free(w);
+}
+
+/* A word of the master, and the worker asks: more often than it would by itself. */
+static void test_news(void **state)
+{
+	struct world *w = world_new_sized(1 * GiB, 8, FILE_B, 0);
+	uint64_t deadline = clock_mono_ns() + DEADLINE;
+	struct err e = ERR_INIT;
+	unsigned int asked;
+
+	(void)state;
+	wait_followed(w);
+	asked = times_asked(w);
+	do {
+		struct rpc_call call = { .frame = { .op = FRAME_NEWS },
+			.payload = NET_PAYLOAD_NONE,
+			.deadline_ns = deadline };
+
+		assert_int_equal(rpc_call_wait(w->client, &call, &e), 0);
+		rpc_call_release(&call);
+		clock_sleep_ns(10 * CLOCK_MS);
+		assert_true(clock_mono_ns() < deadline);
+	} while (times_asked(w) < asked + 5);
+	world_free(w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -341,6 +429,8 @@ int main(void)
 		cmocka_unit_test(test_new_lineage),
 		cmocka_unit_test(test_old_lineage_is_no_news),
 		cmocka_unit_test(test_rescued_when_full),
+		cmocka_unit_test(test_evicted_by_order),
+		cmocka_unit_test(test_news),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

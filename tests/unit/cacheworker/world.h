@@ -66,6 +66,8 @@ struct world {
 	uint8_t terms[512];
 	size_t terms_len;
 	unsigned int terms_asked;
+	uint8_t report[512]; /* that came with the last question */
+	size_t report_len;
 	uint64_t quota; /* of the policy that comes with the table; 0: none comes */
 	/* Answers to PRELOAD; NULL: they are not understood. */
 	void (*_Atomic preload)(struct world *w, struct rpc_request *request);
@@ -140,6 +142,8 @@ static inline void answer_terms(struct world *w, struct rpc_request *request)
 	assert_non_null(packed);
 	pthread_mutex_lock(&w->lock);
 	w->terms_asked++;
+	w->report_len = min((size_t)request->frame.payload, sizeof(w->report));
+	memcpy(w->report, request->payload ? request->payload : "", w->report_len);
 	memcpy(packed, w->terms, w->terms_len);
 	payload.parts[0].len = w->terms_len;
 	pthread_mutex_unlock(&w->lock);
