@@ -142,7 +142,7 @@ static int add_names(const char *const *names, struct buf *out, const char **lis
 static int unknown_key(const struct option_set *set, const char *file,
 	const struct yaml_tree_node *node, bool top, bool own, struct err *e)
 {
-	const char *names[OPTION_SPECS_MAX + ARRAY_SIZE(sections) + ARRAY_SIZE(shared)];
+	const char *names[OPTION_SPECS_MAX + ARRAY_SIZE(sections) + ARRAY_SIZE(shared)] = { NULL };
 	_cleanup_(buf_release) struct buf all = BUF_INIT(ERR_TEXT_MAX);
 	const char *near;
 	size_t n = 0;
