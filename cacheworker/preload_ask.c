@@ -131,6 +131,8 @@ static struct preload_job *job_new(struct preloads *p, const Granary__PreloadJob
 	job->preloads = p;
 	job->id = m->id;
 	job->pace.rate = m->bandwidth;
+	job->exact = m->exact;
+	job->end = m->has_end ? m->end : UINT64_MAX;
 	list_init(&job->link);
 	list_init(&job->again);
 	memcpy(job->volume.bytes, m->volume.data, VOLUME_ID_LEN);

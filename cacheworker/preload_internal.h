@@ -51,6 +51,9 @@ struct preload_job {
 	struct volume_id volume;
 	uint64_t lineage;
 	uint64_t generation;
+	/* Of what it names alone; else whatever the newest one names. */
+	bool exact;
+	uint64_t end; /* of its table, when exact */
 	char *paths[PRELOAD_PATHS_MAX];
 	uint32_t n_paths;
 	enum preload_phase phase;   /* under the lock; changed by the walker alone */

@@ -72,7 +72,10 @@ void preload_walk_release(struct preload_job *job)
 
 static bool is_meant(const struct preload_job *job, const struct table_row *row)
 {
-	if (row->flags & (ROW_DEAD | ROW_DIRECTORY))
+	const struct generation_retained shown = { job->generation, job->end };
+
+	if (row->flags & ROW_DIRECTORY ||
+		(job->exact ? !generation_names(&shown, 1, row) : row->flags & ROW_DEAD))
 		return false;
 	for (uint32_t i = 0; i < job->n_paths; i++)
 		if (glob_match(job->paths[i], row->key, row->key_len))
@@ -159,13 +162,14 @@ static void begin(struct preload_job *job)
 	}
 	pthread_mutex_lock(&p->lock);
 	job->lineage = info->id.lineage;
-	job->generation = info->id.generation;
+	if (!job->exact)
+		job->generation = info->id.generation;
 	job->reason[0] = '\0';
-	if (job->n_paths == 0) {
+	if (job->n_paths == 0 && !job->exact) {
 		job->tally.files = info->live_files;
 		job->tally.bytes = info->live_bytes;
 	}
-	job->phase = job->n_paths ? LOAD_COUNTING : LOAD_LOADING;
+	job->phase = job->n_paths || job->exact ? LOAD_COUNTING : LOAD_LOADING;
 	pthread_mutex_unlock(&p->lock);
 	log_info("preload begun", "id=%" PRIu64 " generation=%" PRIu64 " files=%" PRIu64, job->id,
 		info->id.generation, info->live_files);

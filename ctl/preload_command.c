@@ -8,6 +8,7 @@
 #include "ctl/mount_point.h"
 #include "ctl/service.h"
 #include "ctl/yaml_out.h"
+#include "ufs/ufs.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -100,28 +101,16 @@ static void set_flag(json_t *wish, const char *name, bool value)
 		(void)json_object_set_new(wish, name, json_true()); /* as above */
 }
 
-/* The first of two variables that is set, or NULL. */
-static const char *environment(const char *name, const char *other)
-{
-	const char *value = getenv(name); // NOLINT(concurrency-mt-unsafe): one thread
-
-	if (!value || !*value)
-		value = getenv(other); // NOLINT(concurrency-mt-unsafe): one thread
-	return value && *value ? value : NULL;
-}
-
 /* As a mount of the same URL has it. */
 static int set_source(json_t *wish, const struct preload_options *o, const char *url, struct err *e)
 {
-	bool s3 = strncmp(url, "file:", 5) != 0;
 	char ca_file[PATH_MAX];
 
 	set_text(wish, "url", url);
 	set_text(wish, "endpoint",
-		o->endpoint || !s3 ? o->endpoint
-				   : environment("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"));
+		o->endpoint ? o->endpoint : ufs_environment_endpoint(url));
 	set_text(wish, "region",
-		o->region || !s3 ? o->region : environment("AWS_REGION", "AWS_DEFAULT_REGION"));
+		o->region ? o->region : ufs_environment_region(url));
 	set_text(wish, "profile", o->profile);
 	set_text(wish, "credentials", o->credentials);
 	set_text(wish, "versions", o->versions);
@@ -165,6 +154,8 @@ static int set_mount(
 			mount->mountpoint);
 	if (mount->source[0])
 		set_text(wish, "label", mount->source);
+	(void)json_object_set(
+		wish, "generation", json_object_get(json, "generation")); /* as above */
 	json_decref(json);
 	if (r == 0 && !o->where.master && !o->where.cache &&
 		service_path(mount->run, "master.sock", master) == 0)

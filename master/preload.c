@@ -114,6 +114,17 @@ void preload_store_progress(struct preloads *p, uint64_t id)
 			"id=%" PRIu64 " error=%s next=\"stored again later\"", id, err_name(r));
 }
 
+/* What it loads, unless that is said. */
+static void take_generation(struct preload_record *record, const struct record_generation *g)
+{
+	record->lineage = g->id.lineage;
+	if (record->exact && record->generation != g->id.generation)
+		return; /* the worker counts */
+	record->generation = g->id.generation;
+	record->files = record->n_paths ? 0 : g->files;
+	record->bytes = record->n_paths ? 0 : g->bytes;
+}
+
 /* ---- opening a source ------------------------------------------------------------------------ */
 
 struct opening {
@@ -136,10 +147,7 @@ static void take_source(struct opening *o, const struct source_answer *answer)
 	job = preload_find_locked(p, o->id);
 	if (job && job->record.state == PRELOAD_LISTING) {
 		job->record.volume = g->id.volume;
-		job->record.lineage = g->id.lineage;
-		job->record.generation = g->id.generation;
-		job->record.files = job->record.n_paths ? 0 : g->files;
-		job->record.bytes = job->record.n_paths ? 0 : g->bytes;
+		take_generation(&job->record, g);
 	}
 	pthread_mutex_unlock(&p->lock);
 	r = preload_set_state(p, o->id, PRELOAD_WAITING, "");
@@ -231,7 +239,8 @@ static struct preload *take_oldest_locked(struct preloads *p)
 static bool is_same(const struct preload_record *a, const struct preload_record *b)
 {
 	if (strcmp(a->target, b->target) != 0 || a->bandwidth != b->bandwidth ||
-		a->n_paths != b->n_paths ||
+		a->n_paths != b->n_paths || a->exact != b->exact ||
+		(b->exact && a->generation != b->generation) ||
 		(b->state == PRELOAD_WAITING && !volume_id_equal(&a->volume, &b->volume)))
 		return false;
 	for (uint32_t i = 0; i < a->n_paths; i++)
@@ -376,10 +385,14 @@ static int check_volume(struct preloads *p, struct preload_record *record, struc
 	if (source_set_generation(p->config.sources, &record->volume, 0, &g) < 0)
 		return err_set(
 			e, -ENOENT, "this master has no objects of the volume %s", record->target);
-	record->lineage = g.id.lineage;
-	record->generation = g.id.generation;
-	record->files = record->n_paths ? 0 : g.files;
-	record->bytes = record->n_paths ? 0 : g.bytes;
+	record->exact = record->generation != 0 && record->generation != g.id.generation;
+	if (record->exact && source_set_generation(p->config.sources, &record->volume,
+				     record->generation, &g) < 0)
+		return err_set(e, -ENOENT,
+			"generation %" PRIu64 " of %s is not kept any more: cachectl refresh shows "
+			"the newest",
+			record->generation, record->target);
+	take_generation(record, &g);
 	return 0;
 }
 

@@ -48,7 +48,7 @@ json_t *preload_record_json(const struct preload_record *r)
 
 	hash_hex(r->volume.bytes, VOLUME_ID_LEN, volume);
 	json = json_pack("{s:I, s:s, s:s, s:s, s:o, s:I, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, "
-			 "s:I, s:I, s:I, s:s, s:O*}",
+			 "s:I, s:I, s:I, s:b, s:s, s:O*}",
 		"id", (json_int_t)r->id, "state", preload_state_name(r->state), "target", r->target,
 		"volume", volume, "lineage", json_sprintf("%016" PRIx64, r->lineage), "generation",
 		(json_int_t)r->generation, "paths", paths_json(r), "bandwidth",
@@ -56,8 +56,8 @@ json_t *preload_record_json(const struct preload_record *r)
 		(json_int_t)r->started, "ended", (json_int_t)r->ended, "files",
 		(json_int_t)r->files, "files_done", (json_int_t)r->files_done, "files_failed",
 		(json_int_t)r->files_failed, "bytes", (json_int_t)r->bytes, "bytes_done",
-		(json_int_t)r->bytes_done, "bytes_fetched", (json_int_t)r->bytes_fetched, "reason",
-		r->reason, "failures", r->failures);
+		(json_int_t)r->bytes_done, "bytes_fetched", (json_int_t)r->bytes_fetched, "exact",
+		(int)r->exact, "reason", r->reason, "failures", r->failures);
 	if (admin_json_failures() == failures)
 		return json;
 	json_decref(json);
@@ -190,6 +190,7 @@ static int get_all(const json_t *json, struct preload_record *r)
 		(e = get_paths(json, r)) < 0)
 		return e;
 	r->failures = json_incref(json_object_get(json, "failures"));
+	r->exact = json_is_true(json_object_get(json, "exact"));
 	if (r->state != PRELOAD_LISTING)
 		return 0;
 	r->refresh = json_is_true(json_object_get(json, "refresh"));

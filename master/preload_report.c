@@ -23,6 +23,10 @@ static void job_message(
 	m->n_paths = job->record.n_paths;
 	m->paths = (char **)(uintptr_t)job->record.paths;
 	m->bandwidth = job->record.bandwidth;
+	m->has_exact = true;
+	m->exact = job->record.exact;
+	m->has_end = newest->end != 0;
+	m->end = newest->end;
 }
 
 /* The jobs there are for a worker, packed, to be freed; NULL without memory. */
@@ -39,9 +43,9 @@ static uint8_t *pack_jobs_locked(struct preloads *p, size_t *ret_len)
 		struct record_generation newest;
 
 		if (!preload_is_active(job) || m.n_jobs == PRELOAD_ACTIVE_MAX ||
-			source_set_generation(p->config.sources, &job->record.volume, 0, &newest) <
-				0)
-			continue;
+			source_set_generation(p->config.sources, &job->record.volume,
+				job->record.exact ? job->record.generation : 0, &newest) < 0)
+			continue; /* it may be kept again: a mount that shows it says so */
 		job_message(job, &newest, &jobs[m.n_jobs]);
 		all[m.n_jobs] = &jobs[m.n_jobs];
 		m.n_jobs++;
@@ -157,7 +161,7 @@ static void take_report_locked(struct preload *job, const Granary__PreloadReport
 	job->fetched_now = m->bytes_fetched;
 	record->bytes_fetched = job->fetched_before + job->fetched_now;
 	preload_rate_add(&job->rate, clock_mono_ns(), m->bytes_fetched);
-	if (m->generation) { /* its source is open */
+	if (m->generation && !record->exact) { /* its source is open */
 		record->lineage = m->lineage;
 		record->generation = m->generation;
 	}

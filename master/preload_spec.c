@@ -7,9 +7,9 @@
 
 #include <string.h>
 
-static const char *const known[] = { "url", "dataset", "volume", "label", "refresh", "paths",
-	"bandwidth", "endpoint", "region", "profile", "credentials", "ca_file", "path_style",
-	"anonymous", "requester_pays", "versions" };
+static const char *const known[] = { "url", "dataset", "volume", "label", "generation", "refresh",
+	"paths", "bandwidth", "endpoint", "region", "profile", "credentials", "ca_file",
+	"path_style", "anonymous", "requester_pays", "versions" };
 
 static int check_members(const json_t *body, struct err *e)
 {
@@ -82,6 +82,8 @@ static int take_dataset(struct preload_record *record, const char *name,
 		r = err_set(e, -EOPNOTSUPP, "the dataset '%s' has no source, or several", name);
 	else if (ufs_config_copy(&found.mounts[0].config, &record->config) < 0)
 		r = err_set(e, -ENOMEM, "out of memory");
+	record->generation = found.shown.generation; /* it was rolled back to */
+	record->exact = found.shown.generation != 0;
 	dataset_release(&found);
 	return r;
 }
@@ -103,6 +105,9 @@ static int take_target(struct preload_record *record, const json_t *body,
 	record->target = strdup(target);
 	if (!record->target)
 		return err_set(e, -ENOMEM, "out of memory");
+	if (volume && json_is_integer(json_object_get(body, "generation")))
+		record->generation =
+			(uint64_t)json_integer_value(json_object_get(body, "generation"));
 	if (volume)
 		return hash_unhex(volume, record->volume.bytes, VOLUME_ID_LEN) < 0
 			       ? err_set(e, -EINVAL, "'volume' wants %u hexadecimal digits",

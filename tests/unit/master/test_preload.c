@@ -52,6 +52,7 @@ static void comes_back(void **state)
 		struct buf text = BUF_INIT(65536);
 
 		record.refresh = true;
+		record.exact = i % 2 == 0;
 		assert_int_equal(preload_record_encode(&record, &text), 0);
 		assert_int_equal(preload_record_decode(text.data, text.len, &back), 0);
 		assert_int_equal(back.state, i);
@@ -63,6 +64,7 @@ static void comes_back(void **state)
 		assert_string_equal(back.reason, record.reason);
 		assert_true(json_equal(back.failures, record.failures));
 		assert_int_equal(back.files_failed, 2);
+		assert_int_equal(back.exact, i % 2 == 0);
 		/* How its source is reached is kept while it is needed. */
 		assert_int_equal(back.refresh, i == PRELOAD_LISTING);
 		assert_int_equal(back.config.bucket != NULL, i == PRELOAD_LISTING);
@@ -151,11 +153,12 @@ static void taken(void **state)
 	assert_int_equal(record.bandwidth, 5);
 	preload_record_release(&record);
 	assert_int_equal(apply("{\"volume\":\"00112233445566778899aabbccddeeff\","
-			       "\"label\":\"s3://x\"}",
+			       "\"label\":\"s3://x\",\"generation\":7}",
 				 &record, &e),
 		0);
 	assert_int_equal(record.state, PRELOAD_WAITING);
 	assert_int_equal(record.volume.bytes[1], 0x11);
+	assert_int_equal(record.generation, 7);
 	assert_string_equal(record.target, "s3://x");
 	preload_record_release(&record);
 }
