@@ -307,7 +307,10 @@ static int serve(struct master *m, struct err *e)
 		if (r < 0)
 			return err_default(e, r, "the admin socket cannot be served");
 	}
-	return rpc_server_new(m->loop, m->options.listen, &service_ops, &m->service, &m->server, e);
+	r = rpc_server_new(m->loop, m->options.listen, &service_ops, &m->service, &m->server, e);
+	if (r == 0)
+		atomic_store(&m->service.serving, true);
+	return r;
 }
 
 /* Answers are parsed as they come; with little memory or few descriptors there are fewer at once. */

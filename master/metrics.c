@@ -90,6 +90,18 @@ static void write_metrics(void *arg, struct metrics *m)
 	free(all);
 }
 
+static void say_ready(void *arg, json_t *reasons)
+{
+	const struct service *service = arg;
+
+	/* Told only. */
+	if (!atomic_load(&service->serving))
+		(void)json_array_append_new(reasons, json_string("it is starting"));
+	if (!service->slots->address)
+		(void)json_array_append_new(
+			reasons, json_string("it knows no worker (--worker): nothing can be read"));
+}
+
 int service_add_metrics(struct service *service, struct admin_server *admin)
 {
 	static const struct histogram_info table[] = {
@@ -100,5 +112,6 @@ int service_add_metrics(struct service *service, struct admin_server *admin)
 	};
 	int r = admin_server_add_histograms(admin, table, ARRAY_SIZE(table), &service->histograms);
 
+	admin_server_on_ready(admin, say_ready, service);
 	return r == 0 ? admin_server_add_metrics(admin, write_metrics, service) : r;
 }

@@ -46,6 +46,7 @@ struct service {
 	struct news *news; /* NULL: there is no worker */
 	const struct slots *slots;
 	struct pool *pool;
+	_Atomic bool serving; /* requests are taken: for /readyz */
 	struct master_counters counters;
 	struct master_histograms histograms;
 };
