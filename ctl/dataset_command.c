@@ -7,6 +7,7 @@
 #include "ctl/command.h"
 #include "ctl/subcommand.h"
 #include "ctl/yaml_out.h"
+#include "ufs/ufs.h"
 
 #include <limits.h>
 #include <stdlib.h>
@@ -189,29 +190,15 @@ static int add_policy(json_t *body, const struct dataset_options *o, struct err 
 
 /* ---- create ---------------------------------------------------------------------------------- */
 
-/* The first of two variables that is set, or NULL. */
-static const char *environment(const char *name, const char *other)
-{
-	const char *value = getenv(name); // NOLINT(concurrency-mt-unsafe): one thread
-
-	if (!value || !*value)
-		value = getenv(other); // NOLINT(concurrency-mt-unsafe): one thread
-	return value && *value ? value : NULL;
-}
-
 static json_t *mount_json(
 	const struct dataset_options *o, const char *path, const char *url, const char *ca_file)
 {
-	bool s3 = strncmp(url, "file:", 5) != 0;
 	json_t *mount = json_object();
 
 	add_text(mount, "path", path);
 	add_text(mount, "url", url);
-	add_text(mount, "endpoint",
-		o->endpoint || !s3 ? o->endpoint
-				   : environment("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"));
-	add_text(mount, "region",
-		o->region || !s3 ? o->region : environment("AWS_REGION", "AWS_DEFAULT_REGION"));
+	add_text(mount, "endpoint", o->endpoint ? o->endpoint : ufs_environment_endpoint(url));
+	add_text(mount, "region", o->region ? o->region : ufs_environment_region(url));
 	add_text(mount, "credentials", o->credentials);
 	add_text(mount, "profile", o->profile);
 	add_text(mount, "ca_file", ca_file);

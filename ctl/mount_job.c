@@ -222,16 +222,6 @@ static void set_number(json_t *wish, const char *name, uint64_t number)
 		set_integer(wish, name, number);
 }
 
-/* The first of two variables that is set, or NULL. */
-static const char *environment(const char *name, const char *other)
-{
-	const char *value = getenv(name); // NOLINT(concurrency-mt-unsafe): one thread
-
-	if (!value || !*value)
-		value = getenv(other); // NOLINT(concurrency-mt-unsafe): one thread
-	return value && *value ? value : NULL;
-}
-
 /* Endpoint and region of this environment are said: daemons that run already have that of another
  * mount. */
 json_t *mount_job_wish(const struct mount_job *job)
@@ -260,10 +250,9 @@ json_t *mount_job_wish(const struct mount_job *job)
 		set_text(wish, "dataset", job->dataset);
 	if (job->s3 && !job->dataset[0]) {
 		if (!o->endpoint)
-			set_text(wish, "endpoint",
-				environment("AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"));
+			set_text(wish, "endpoint", ufs_environment_endpoint(job->url));
 		if (!o->region)
-			set_text(wish, "region", environment("AWS_REGION", "AWS_DEFAULT_REGION"));
+			set_text(wish, "region", ufs_environment_region(job->url));
 	}
 	set_text(wish, "profile", o->profile);
 	set_text(wish, "keys", o->credentials);

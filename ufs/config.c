@@ -38,6 +38,37 @@ int ufs_versions_parse(const char *text, enum ufs_versions *ret_versions, struct
 	return err_set(e, -EINVAL, "versions \"%.40s\": it is auto, on or off", text);
 }
 
+/* The first of two variables that is set, by the scheme. */
+static const char *of_environment(const char *url, const char *const names[2][2])
+{
+	bool obs = strncasecmp(url, "obs:", 4) == 0;
+
+	for (size_t i = 0; i < 2; i++) {
+		const char *value =
+			getenv(names[obs][i]); // NOLINT(concurrency-mt-unsafe): read only
+
+		if (value && *value && strncasecmp(url, "file:", 5) != 0)
+			return value;
+	}
+	return NULL;
+}
+
+const char *ufs_environment_endpoint(const char *url)
+{
+	static const char *const names[2][2] = { { "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL" },
+		{ "OBS_ENDPOINT", "OBS_ENDPOINT" } };
+
+	return of_environment(url, names);
+}
+
+const char *ufs_environment_region(const char *url)
+{
+	static const char *const names[2][2] = { { "AWS_REGION", "AWS_DEFAULT_REGION" },
+		{ "OBS_REGION", "OBS_REGION" } };
+
+	return of_environment(url, names);
+}
+
 static int copy_string(const char *from, char **ret_copy)
 {
 	if (!from)

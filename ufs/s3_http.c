@@ -364,6 +364,8 @@ struct s3_exchange *s3_http_take(struct s3_http *http, size_t body_max)
 	x->body.max = body_max;
 	x->deadline_ns = 0;
 	x->resends = 0;
+	x->by_version = false;
+	x->plain = false;
 	s3_http_again(x);
 	return x;
 }

@@ -41,7 +41,9 @@ struct s3_exchange {
 	int (*send)(struct s3_exchange *x); /* builds the request and starts it, also again */
 	void *owner;
 	void *arg;
-	bool low; /* counts among the places of the lower classes */
+	bool low;        /* counts among the places of the lower classes */
+	bool by_version; /* asks for a version by its id */
+	bool plain;      /* asked for one, and is not to again */
 	unsigned int resends;
 	uint64_t epoch; /* of the place and the keys that it was sent with */
 	int status;     /* while parked: what on_done got */

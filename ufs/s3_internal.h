@@ -37,7 +37,8 @@ struct s3 {
 	/* The loop's thread only. */
 	struct s3_place place;
 	struct credentials credentials;
-	uint64_t epoch; /* grows with each change of the two */
+	uint64_t epoch;   /* grows with each change of the two */
+	bool plain_reads; /* versions may not be read by their ids, but objects may be read */
 	struct s3_http *http;
 	struct s3_signer signer;
 	struct window window;         /* of GETs */

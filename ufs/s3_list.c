@@ -58,7 +58,8 @@ static int list_send(struct s3_exchange *x)
 	struct s3_list_call *call = x->arg;
 	int r = s3_put_path(call->s3, NULL, 0);
 
-	return r < 0 ? r : s3_send(call->s3, x, call->query, true);
+	return r < 0 ? r
+		     : s3_send(call->s3, x, call->query, strstr(call->query, "max-keys=") != NULL);
 }
 
 int s3_list_start(struct s3 *s3, struct s3_list_call *call)

@@ -1,6 +1,6 @@
 /*
- * Sending again what failed because the bucket is elsewhere, or because the keys are no longer
- * valid. See s3_internal.h.
+ * Sending again what failed because the bucket is elsewhere, because the keys are no longer valid,
+ * or because they may not read versions. See s3_internal.h.
  *
  * What was learnt holds for the requests that follow. Those that were under way meanwhile fail as
  * the first did, and see by their epoch that it was learnt already.
@@ -200,7 +200,8 @@ static void on_looked(struct loop_task *task)
 	renew->running = false;
 	renew->looked_ns = clock_mono_ns();
 	take_fresh(s3, renew);
-	look_later(renew);
+	if (!atomic_load(&renew->given_up)) /* else a timer would keep the loop from its end */
+		look_later(renew);
 	list_splice_back(&ready, &renew->parked);
 	while ((node = list_pop_front(&ready)) != NULL) {
 		struct s3_exchange *x = list_entry(node, struct s3_exchange, link);
@@ -232,6 +233,12 @@ bool s3_send_again(struct s3 *s3, struct s3_exchange *x, int http_status, int st
 
 	if (x->resends >= S3_RESENDS_MAX)
 		return false;
+	/* A policy may let objects be read, and not their versions. The newest will do while it is
+	 * the one that was listed, which is checked. */
+	if (failure->cause == UFS_CAUSE_FORBIDDEN && x->by_version) {
+		x->plain = true;
+		return resend(s3, x, status, failure->cause);
+	}
 	if (x->epoch == s3->epoch && keys && !s3->config.anonymous)
 		return park(s3, x, http_status);
 	if (failure->cause == UFS_CAUSE_REDIRECT) {

@@ -287,6 +287,7 @@ static void get_done(struct s3_exchange *x, int status)
 
 	if (r == 0)
 		learn_background(s3, x, get->got);
+	s3->plain_reads |= r == 0 && x->plain;
 	s3_learn_window(s3, &s3->window, x, failure.cause, s3->in_flight);
 	if (r < 0 && s3_send_again(s3, x, status, r, &failure))
 		return;
@@ -331,7 +332,8 @@ static int get_send(struct s3_exchange *x)
 	char query[sizeof("versionId=") + LIMIT_TAG_BYTES] = "";
 	int r = s3_put_path(s3, get->key, get->key_len);
 
-	if (tag.version_len) /* of characters that need no encoding */
+	x->by_version = tag.version_len && !x->plain && !s3->plain_reads;
+	if (x->by_version) /* of characters that need no encoding */
 		(void)snprintf(query, sizeof(query), "versionId=%.*s", (int)tag.version_len,
 			tag.version); /* fits */
 	get->cause = UFS_CAUSE_NONE;

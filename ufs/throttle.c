@@ -159,7 +159,9 @@ static void run(struct throttle *t)
 		if (pass_on_locked(t, get) < 0) /* it is closing */
 			list_push_back(&ended, &get->link);
 	}
-	if (!t->closing && !t->timer && !is_idle_locked(t))
+	/* Anew: one from before may stand for another rate. */
+	loop_timer_stop(TAKE(t->timer));
+	if (!t->closing && !is_idle_locked(t))
 		t->timer = loop_timer_start(t->loop, wait_ns_locked(t), on_timer, t);
 	pthread_mutex_unlock(&t->lock);
 	end_all(&ended);
@@ -310,9 +312,15 @@ bool ufs_is_throttle(const struct ufs *ufs)
 	return ufs->ops == &throttle_ops;
 }
 
+/* What is owed was asked for at the old rate: it is paid in the time that it would have taken, or
+ * sooner. */
 static void set_rate(struct bucket *b, uint64_t rate)
 {
+	double old = b->rate;
+
 	b->rate = (double)rate;
+	if (b->tokens < 0 && b->rate < old)
+		b->tokens *= b->rate / old;
 	b->tokens = min(b->tokens, b->rate * THROTTLE_BURST);
 }
 

@@ -96,6 +96,11 @@ int ufs_config_parse(const char *url, struct ufs_config *ret_config, struct err 
  */
 int ufs_config_source(const struct ufs_config *config, struct buf *out, struct err *e) __must_check;
 
+/* What this process's environment says for a source of that URL (AWS_ENDPOINT_URL_S3, OBS_REGION, ...),
+ * for who describes it to another process; NULL: nothing. Borrowed from the environment. */
+const char *ufs_environment_endpoint(const char *url);
+const char *ufs_environment_region(const char *url);
+
 struct ufs_limits {
 	/* GETs in flight at most, e.g. 128, and fewer while the origin refuses or queues them;
 	 * further ones wait by class. */

@@ -21,11 +21,12 @@ struct wish {
 	char token[32];    /* "" any */
 	char key[32];      /* "" any */
 	bool anonymous;    /* no signature at all */
+	bool no_versions;  /* they may not be read by their ids */
 	char host[64];     /* how the Host header begins; "" any */
 	uint32_t capacity; /* 503 beyond so many GETs at once; 0: no bound */
 	uint64_t delay_ns; /* of a GET */
 	uint32_t inside, peak;
-	uint32_t requests, refused;
+	uint32_t requests, refused, by_version;
 	char head[SERVER_HEAD]; /* the last one */
 };
 
@@ -96,7 +97,8 @@ static void put_list(int fd)
 static bool answer(struct server *s, int fd, const char *head)
 {
 	const char *line_end = strstr(head, " HTTP/1.1\r\n");
-	bool is_list = memchr(head, '?', (size_t)(line_end - head)) != NULL;
+	bool by_version = memmem(head, (size_t)(line_end - head), "?versionId=id.1", 15) != NULL;
+	bool is_list = !by_version && memchr(head, '?', (size_t)(line_end - head));
 	const char *more;
 	const char *code;
 	bool full;
@@ -109,6 +111,9 @@ static bool answer(struct server *s, int fd, const char *head)
 	full = wish.capacity && wish.inside > wish.capacity;
 	memcpy(wish.head, head, strlen(head) + 1);
 	code = refusal(head, &more);
+	if (wish.no_versions && by_version)
+		code = "AccessDenied";
+	wish.by_version += by_version;
 	wish.refused += code || full;
 	pthread_mutex_unlock(&wish.lock);
 	if (full)
@@ -222,7 +227,7 @@ static void on_done(struct ufs_get *get, int status, const struct err *e)
 	free(one);
 }
 
-static int run(struct ufs *ufs, uint32_t n, uint32_t at_once, struct err *e)
+static int run_tag(struct ufs *ufs, const char *tag, uint32_t n, uint32_t at_once, struct err *e)
 {
 	struct crowd c = { .ufs = ufs, .left = n };
 
@@ -239,8 +244,8 @@ static int run(struct ufs *ufs, uint32_t n, uint32_t at_once, struct err *e)
 		one = calloc(1, sizeof(*one));
 		one->get = (struct ufs_get){ .key = "k",
 			.key_len = 1,
-			.tag = "tag",
-			.tag_len = 3,
+			.tag = tag,
+			.tag_len = (uint32_t)strlen(tag),
 			.size = SIZE,
 			.length = SIZE,
 			.buf = one->buf,
@@ -256,6 +261,11 @@ static int run(struct ufs *ufs, uint32_t n, uint32_t at_once, struct err *e)
 	if (e)
 		*e = c.e;
 	return c.status;
+}
+
+static int run(struct ufs *ufs, uint32_t n, uint32_t at_once, struct err *e)
+{
+	return run_tag(ufs, "tag", n, at_once, e);
 }
 
 static uint64_t count(struct ufs *ufs, size_t offset)
@@ -394,6 +404,22 @@ static void anonymous(void **state)
 	ufs_free(ufs);
 }
 
+/* By the id of the version; without, where a policy forbids that, and once that is known at once. */
+static void by_version(void **state)
+{
+	struct ufs *ufs = open_at("127.0.0.1", false);
+
+	(void)state;
+	assert_int_equal(run_tag(ufs, "v:id.1:tag", 3, 1, NULL), 0);
+	assert_int_equal(wish.by_version, 3);
+	wish.no_versions = true;
+	assert_int_equal(run_tag(ufs, "v:id.1:tag", 3, 1, NULL), 0);
+	assert_int_equal(wish.by_version, 4);
+	assert_int_equal(wish.refused, 1);
+	assert_int_equal(wish.requests, 3 + 4);
+	ufs_free(ufs);
+}
+
 /* Names below localhost are this machine's: RFC 6761, and libcurl. */
 static void virtual_host(void **state)
 {
@@ -450,6 +476,7 @@ int main(void)
 		TEST(late_token),
 		TEST(close_while_looking),
 		TEST(anonymous),
+		TEST(by_version),
 		TEST(virtual_host),
 		TEST(capacity),
 		TEST(wide_open),
