@@ -164,6 +164,7 @@ void mount_clear_point(struct mount *mount)
 static int plan_wishes(struct child *c, const json_t *wish)
 {
 	static const char *const texts[][2] = {
+		{ "dataset", "--dataset" },
 		{ "endpoint", "--endpoint" },
 		{ "region", "--region" },
 		{ "profile", "--profile" },
