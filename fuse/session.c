@@ -21,7 +21,7 @@
 #define THREADS_DEFAULT 6u
 #define SPARE_SLOTS(n) \
 	((n) / 4 < 64 ? (n) / 4 : 64)        /* never filled by READs: for all other requests */
-#define BLAME_MAX  (2 * SLOTS_BLAME_HANDLED) /* a request that saw so much death gets EIO */
+#define BLAME_MAX  (4 * SLOTS_BLAME_HANDLED) /* a request that saw so much death gets EIO */
 #define STOP_GRACE (10 * CLOCK_SECOND)
 #define ASK_AGAIN  (CLOCK_MS / 10)
 #define BUF_BYTES  (LIMIT_PAYLOAD_BYTES + BLOCK_BYTES) /* the longest range of a READ */

@@ -364,7 +364,7 @@ int slots_take_left(struct slots *slots, uint32_t *ret_slot, uint32_t *ret_blame
 	pthread_mutex_unlock(&slots->lock);
 	blame = slots->blame[slot];
 	if (!slots->handed)
-		blame += slots->waits[slot] ? 1 : SLOTS_BLAME_HANDLED;
+		blame += slots->waits[slot] ? SLOTS_BLAME_WAITED : SLOTS_BLAME_HANDLED;
 	slots->blame[slot] = (uint8_t)min(blame, (uint32_t)UINT8_MAX);
 	slots->waits[slot] = 0;
 	ensure(slot_move(slots, slot, SLOT_FREE, SLOT_READING));

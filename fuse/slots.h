@@ -39,6 +39,7 @@
 #define SLOTS_HEAD_BYTES    65536u                          /* room for the head */
 #define SLOTS_SPARE_BYTE    (SLOTS_HEAD_BYTES - SLOT_BYTES) /* in the head: the keeper's own slot */
 #define SLOTS_BLAME_HANDLED 8u                              /* see slots_take_left() */
+#define SLOTS_BLAME_WAITED  2u
 #define SLOTS_MIN           16u /* of which a quarter is for what is not a READ */
 
 enum slot_state {
@@ -146,7 +147,7 @@ void slots_wake(struct slots *slots);
 /*
  * The next full slot that a predecessor left, once each: READING. `ret_blame` grows with each
  * daemon that died while it had the request, this time included: by SLOTS_BLAME_HANDLED when it
- * worked on it, by one when it only waited with it (HELD). -ENOENT: no more.
+ * worked on it, by SLOTS_BLAME_WAITED when it only waited with it (HELD). -ENOENT: no more.
  */
 int slots_take_left(struct slots *slots, uint32_t *ret_slot, uint32_t *ret_blame) __must_check;
 

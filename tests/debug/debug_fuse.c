@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define MEANWHILE (20 * CLOCK_MS)
+#define MEANWHILE (10 * CLOCK_MS)
 
 int __real_session_new(
 	const struct session_config *config, struct session **ret_session, struct err *e);

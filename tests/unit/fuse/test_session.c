@@ -650,15 +650,14 @@ static pid_t serve_apart(struct fake *f)
 }
 
 /*
- * A request that kills is answered EIO after two deaths; those that were being worked on beside it
+ * A request that kills is answered EIO after four deaths; those that were being worked on beside it
  * each time, because they take longer, are not.
  */
 static void poison(void **state)
 {
-	enum { OTHERS = 10 };
+	enum { OTHERS = 10, DEATHS = 4 };
 	const uint64_t at = EXTENT + (1 << 20);
 	struct fake f;
-	pid_t pid;
 
 	(void)state;
 	connect_pair(&f);
@@ -668,10 +667,11 @@ static void poison(void **state)
 	ask_read(&f, 200, at, 4096);
 	for (uint64_t i = 1; i < OTHERS; i++)
 		ask_read(&f, 100 + i, i * 4096, 4096);
-	pid = serve_apart(&f);
-	wait_killed(pid);
-	pid = serve_apart(&f);
-	wait_killed(pid);
+	for (int death = 0; death < DEATHS; death++) {
+		pid_t pid = serve_apart(&f);
+
+		wait_killed(pid);
+	}
 	serve(&f);
 	for (uint64_t i = 0; i < OTHERS + 1; i++) {
 		int error = 1;
