@@ -17,10 +17,14 @@
 
 static const char *mount_state_text(const struct mount *mount)
 {
+	bool early = mount->child.state == CHILD_SERVING && !mount->child.served;
+
 	switch (mount->state) {
 	case MOUNT_ACTIVE:
 		if (mount_is_shared(mount) && mount->child.state == CHILD_STOPPED)
 			return child_state_name(CHILD_SERVING);
+		if (early)
+			return child_state_name(CHILD_STARTING);
 		return mount->started ? child_state_name(mount->child.state) : "waiting";
 	case MOUNT_FAILED:
 		return "failed";
