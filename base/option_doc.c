@@ -78,10 +78,15 @@ static void page_name(const struct option_set *set, char *out, size_t size)
 static void summary(const struct option_set *set, FILE *out)
 {
 	const char *about = set->about ? set->about : set->program;
+	char text[256];
+	size_t n = 0;
 
-	for (const char *c = about; *c && !(*c == '.' && (c[1] == ' ' || c[1] == '\n' || !c[1]));
-		c++)
-		roff(*c == '\n' ? " " : c, 1, out);
+	for (const char *c = about; *c && n < sizeof(text) - 1; c++) {
+		if (*c == '.' && (c[1] == ' ' || c[1] == '\n' || !c[1]))
+			break;
+		text[n++] = *c == '\n' ? ' ' : *c;
+	}
+	roff(text, n, out);
 }
 
 static void man_option(const struct option_spec *spec, FILE *out)
