@@ -348,7 +348,9 @@ static void test_turns(void **state)
 	uint32_t even = 0;
 	int fds[2];
 
+	pthread_mutex_lock(&w->lock);
 	w->busy = UINT32_MAX; /* until both are known */
+	pthread_mutex_unlock(&w->lock);
 	for (uint32_t rank = 0; rank < 2; rank++) {
 		fds[rank] = new_job(w);
 		(void)register_files(fds[rank], 0, 1000);
