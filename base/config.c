@@ -595,84 +595,6 @@ int config_check_text(const struct option_set *set, const char *name, const char
 
 /* ---- values ---------------------------------------------------------------------------------- */
 
-static size_t value_bytes(const struct option_spec *spec)
-{
-	switch (spec->kind) {
-	case OPTION_BOOL:
-		return sizeof(bool);
-	case OPTION_FD:
-		return sizeof(int);
-	case OPTION_LIST:
-		return sizeof(struct option_list);
-	case OPTION_STRING:
-	case OPTION_CHOICE:
-		return sizeof(const char *);
-	case OPTION_SIZE:
-	case OPTION_DURATION:
-	case OPTION_UINT:
-	case OPTION_OCTAL:
-		break;
-	}
-	return sizeof(uint64_t);
-}
-
-static bool same_text(const char *a, const char *b)
-{
-	return a == b || (a && b && strcmp(a, b) == 0);
-}
-
-static bool same_value(const struct option_spec *spec, const void *a, const void *b)
-{
-	const void *x = (const char *)a + spec->offset;
-	const void *y = (const char *)b + spec->offset;
-
-	if (spec->kind == OPTION_STRING || spec->kind == OPTION_CHOICE)
-		return same_text(*(const char *const *)x, *(const char *const *)y);
-	if (spec->kind == OPTION_LIST) {
-		const struct option_list *p = x;
-		const struct option_list *q = y;
-
-		for (unsigned int i = 0; p->n == q->n && i < p->n; i++)
-			if (!same_text(p->values[i], q->values[i]))
-				return false;
-		return p->n == q->n;
-	}
-	return memcmp(x, y, value_bytes(spec)) == 0;
-}
-
-static void value_text(const struct option_spec *spec, const void *values, char *out, size_t size)
-{
-	const void *at = (const char *)values + spec->offset;
-	const struct option_list *list = at;
-	int n = 0;
-
-	out[0] = '\0';
-	switch (spec->kind) {
-	case OPTION_STRING:
-	case OPTION_CHOICE:
-		(void)snprintf(out, size, "%s",
-			*(const char *const *)at ? *(const char *const *)at : ""); /* cut */
-		return;
-	case OPTION_BOOL:
-		(void)snprintf(out, size, "%s", *(const bool *)at ? "true" : "false");
-		return;
-	case OPTION_FD:
-		(void)snprintf(out, size, "%d", *(const int *)at);
-		return;
-	case OPTION_LIST:
-		for (unsigned int i = 0; i < list->n && n >= 0 && (size_t)n < size; i++)
-			n += snprintf(out + n, size - (size_t)n, "%s%s", i ? " " : "",
-				list->values[i]); /* cut */
-		return;
-	case OPTION_SIZE:
-	case OPTION_DURATION:
-	case OPTION_UINT:
-	case OPTION_OCTAL:
-		option_number_text(spec, *(const uint64_t *)at, out, size);
-		return;
-	}
-}
-
 static void origin_text(const struct config *c, unsigned int i, char *out, size_t size)
 {
 	switch (c->now.origins[i]) {
@@ -700,7 +622,7 @@ void config_show(const struct config *config, FILE *out)
 
 		if (!option_is_key(spec))
 			continue;
-		value_text(spec, config->values, value, sizeof(value));
+		option_value_text(spec, config->values, value, sizeof(value));
 		origin_text(config, i, origin, sizeof(origin));
 		for (char *c = value; *c; c++)
 			if ((unsigned char)*c < 0x20)
@@ -715,7 +637,7 @@ void config_show(const struct config *config, FILE *out)
 static void take_value(struct config *c, struct loaded *l, unsigned int i)
 {
 	const struct option_spec *spec = &c->set->specs[i];
-	size_t bytes = value_bytes(spec);
+	size_t bytes = option_value_bytes(spec);
 
 	memcpy((char *)c->now.values + spec->offset, (char *)l->values + spec->offset, bytes);
 	memcpy((char *)c->values + spec->offset, (char *)l->values + spec->offset, bytes);
@@ -741,10 +663,10 @@ int config_reload(struct config *config, struct err *e)
 		char from[256];
 		char to[256];
 
-		if (same_value(spec, config->now.values, l.values))
+		if (option_same_value(spec, config->now.values, l.values))
 			continue;
-		value_text(spec, config->now.values, from, sizeof(from));
-		value_text(spec, l.values, to, sizeof(to));
+		option_value_text(spec, config->now.values, from, sizeof(from));
+		option_value_text(spec, l.values, to, sizeof(to));
 		if (!spec->reload) {
 			log_warn("option not changed",
 				"name=%s value=\"%s\" asked=\"%s\" next=\"restart to change it\"",

@@ -28,3 +28,11 @@ void option_number_text(const struct option_spec *spec, uint64_t value, char *ou
 void option_answer(const struct option_set *set, int argc, char **argv);
 _Noreturn void option_help_exit(const struct option_set *set);
 _Noreturn void option_fail(const struct option_set *set, const struct err *e);
+
+/* ---- option_value.c: a value in a struct of values ------------------------------------------- */
+
+size_t option_value_bytes(const struct option_spec *spec);
+/* Texts are equal when they read the same. */
+bool option_same_value(const struct option_spec *spec, const void *a, const void *b);
+/* As it may be given again, cut at `size`; "" for none. */
+void option_value_text(const struct option_spec *spec, const void *values, char *out, size_t size);
