@@ -176,6 +176,7 @@ static bool pass(struct supervisor *s, struct wish *wish)
 		return true;
 	}
 	s->idle_since_ns = 0; /* it had one: no waiting for the first */
+	s->kept++;            /* as will be heard */
 	wish_free(s, wish);
 	return true;
 }
