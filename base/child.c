@@ -313,6 +313,8 @@ int child_adopt(struct child *child, pid_t pid)
 	child->pidfd = fd;
 	child->adopted = true;
 	child->served = true;
+	child->told = false;
+	child->exit_status = EXIT_RUNTIME;
 	set_state(child, CHILD_SERVING);
 	log_info("daemon adopted", "name=%s pid=%d", child->name, (int)pid);
 	return 0;

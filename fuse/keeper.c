@@ -10,6 +10,7 @@
 #include "base/programs.h"
 #include "base/ready.h"
 #include "fuse/keeper_file.h"
+#include "fuse/kernel.h"
 
 #include <fcntl.h>
 #include <poll.h>
@@ -53,13 +54,48 @@ static void look_at_point(struct mount *mount)
 	mount->looked_ns = now;
 }
 
-/* From every mount point that showed what its daemon serves. */
+/* From every mount point that showed what its daemon serves; and nobody has a file of it open, where
+ * another one lies there now. */
 static bool is_unmounted(const struct mount *mount)
 {
 	struct mount_entry entry;
 
 	return mounter_peer_points(mount->peer) == 0 &&
-	       mount_table_find(mount->mountpoint, &entry) == -ENOENT;
+	       (mount_table_find(mount->mountpoint, &entry) == -ENOENT ||
+		       (mount->fds.fuse >= 0 && !mounter_peer_connected(mount->peer)));
+}
+
+/*
+ * Its daemon died when what it serves was attached already, and before it said so: what the mount
+ * point shows is this, or nothing. A successor takes it over.
+ */
+static bool is_committed(const struct mount *mount)
+{
+	return mounter_peer_point(mount->peer) == MOUNTER_OWN && !mount->given_up;
+}
+
+static void commit(struct mount *mount)
+{
+	struct child *c = &mount->child;
+
+	log_warn("daemon starts again", "mountpoint=\"%s\" why=\"%s\"", mount->mountpoint,
+		c->failure.text);
+	child_end(c);
+	c->served = true;
+	child_start(c);
+}
+
+/* One that was adopted before it had said that it serves: nobody hears that any more. */
+static void look_adopted(struct mount *mount)
+{
+	struct child *c = &mount->child;
+	struct mount_entry entry;
+
+	if (c->state == CHILD_SERVING && !c->served)
+		c->served = mounter_peer_point(mount->peer) == MOUNTER_OWN ||
+			    (!mount->point_taken && !kernel_may_mount() && /* by fusermount3 */
+				    mount_table_find(mount->mountpoint, &entry) == 0 &&
+				    mount_entry_ours(&entry));
 }
 
 static void advance_mount(struct keeper *k, struct mount *mount)
@@ -69,7 +105,9 @@ static void advance_mount(struct keeper *k, struct mount *mount)
 	if (mount->state != MOUNT_ACTIVE)
 		return;
 	look_at_point(mount);
-	if (c->state == CHILD_STOPPED && mount->started && mount_is_shared(mount)) {
+	look_adopted(mount);
+	if (!child_running(c) && mount->started && mount_is_shared(mount)) {
+		child_end(c);       /* it was to end, however it did */
 		mount->handing = 0; /* it has no daemon any more */
 		if (mount->given_up && detach_mount(mount->mountpoint, true, NULL) < 0)
 			log_warn("nobody's mount stays", "mountpoint=\"%s\"", mount->mountpoint);
@@ -87,6 +125,8 @@ static void advance_mount(struct keeper *k, struct mount *mount)
 	if (k->forced || mount->given_up)
 		child_end(c);
 	mount_look_dead(k, mount);
+	if (c->state == CHILD_FAILED && is_committed(mount) && !k->forced)
+		commit(mount);
 	if (c->state == CHILD_FAILED)
 		fail_mount(mount);
 	if (c->state != CHILD_STOPPED)
@@ -317,13 +357,18 @@ static void loop(struct keeper *k, int signal_fd, char **argv)
 
 	pthread_mutex_lock(&k->lock);
 	while (advance(k)) {
-		int r = keeper_save(k);
-		int timeout = time_left(k);
+		int timeout;
+		int r;
 
+		keeper_hold_look(k);
+		r = keeper_save(k);
+		timeout = time_left(k);
 		collect(k, signal_fd, &w);
 		if (r < 0)
 			LOG_LIMITED(LOG_WARN, "state not saved", "cause=%s", err_name(r));
-		else if (k->leave_ns && (keeper_settled(k) || clock_mono_ns() >= k->leave_ns))
+		else
+			hold_release(&k->before);
+		if (r == 0 && k->leave_ns && (keeper_settled(k) || clock_mono_ns() >= k->leave_ns))
 			leave(k);
 		keeper_upgrade_now(k, argv);
 		pthread_mutex_unlock(&k->lock);
@@ -381,6 +426,18 @@ static int find_program(struct keeper *k, struct err *e)
 		       : err_set(e, -ENAMETOOLONG, "the path of cachefuse is too long");
 }
 
+/* Of a thread that is about to mount something, or just has. */
+static int save(void *arg)
+{
+	struct keeper *k = arg;
+	int r;
+
+	pthread_mutex_lock(&k->lock);
+	r = keeper_save(k);
+	pthread_mutex_unlock(&k->lock);
+	return r;
+}
+
 static int start(struct keeper *k, struct err *e)
 {
 	char path[SOCKET_PATH_MAX];
@@ -399,9 +456,11 @@ static int start(struct keeper *k, struct err *e)
 	if (k->wake_fd < 0)
 		return err_set(e, err_errno(),
 			"no descriptors: %m: raise the limit of open files (ulimit -n)");
+	keeper_hold_begin(k); /* before there are threads */
 	r = mounter_host_new(k->wake_fd, &k->host);
 	if (r < 0)
 		return err_set(e, r, "out of memory");
+	mounter_host_keep(k->host, save, k);
 	if (k->alive_fd >= 0)
 		(void)fcntl(k->alive_fd, F_SETFD, FD_CLOEXEC); /* mounts get it by name */
 	if (k->config->resume_fd >= 0) {
@@ -415,6 +474,7 @@ static int start(struct keeper *k, struct err *e)
 		return r;
 	if (k->alive_fd < 0)
 		k->alive_fd = make_alive(); /* master and worker come later */
+	keeper_hold_alive(k);
 	if (k->n_mounts == 0 && k->config->again)
 		k->idle_since_ns = 0; /* there is nothing that it was started for */
 	return keeper_answer(k, e);
@@ -432,6 +492,9 @@ static void stop(struct keeper *k)
 	while ((node = list_pop_front(&k->mounts)))
 		mount_free(list_entry(node, struct mount, link));
 	mounter_host_free(k->host);
+	hold_end(&k->hold);
+	if (k->done)
+		hold_release(&k->before);
 	cleanup_close(&k->alive_fd);
 	cleanup_close(&k->wake_fd);
 	cleanup_close(&k->lock_fd);
@@ -445,6 +508,8 @@ int keeper_run(const struct keeper_config *config, char **argv, int ready_fd)
 		.lock_fd = -1,
 		.alive_fd = config->alive_fd,
 		.wake_fd = -1,
+		.hold = { .socket = -1 },
+		.before = { .pidfd = -1 },
 		.next_id = 1,
 		.started_ns = clock_mono_ns(),
 		.idle_since_ns = clock_mono_ns(),

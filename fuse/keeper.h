@@ -30,6 +30,7 @@
 #include "base/config.h"
 #include "base/list.h"
 #include "base/unix_socket.h"
+#include "fuse/hold.h"
 #include "fuse/mounter.h"
 
 #define KEEPER_MOUNTS     64u
@@ -87,6 +88,10 @@ struct mount {
 	char run[SOCKET_PATH_MAX];
 	struct mount_fds fds; /* alive is the keeper's */
 	struct mount_fds its; /* as its daemon numbers them: what a later keeper takes from it */
+	struct hold *hold;    /* who holds them too; NULL: nobody */
+	unsigned int place;   /* there; unique */
+	bool held;
+	bool held_connection; /* what is held has its connection in it */
 	int exit_status;      /* MOUNT_FAILED */
 	struct err failure;
 	uint64_t forget_ns; /* MOUNT_FAILED: freed then */
@@ -110,6 +115,8 @@ struct keeper {
 	char cachefuse[PATH_MAX]; /* program of mounts to come */
 	pthread_mutex_t lock;
 	struct mounter_host *host;
+	struct hold hold;         /* for the next keeper */
+	struct hold_other before; /* of the keeper before, until all is written down */
 	struct list mounts;
 	unsigned int n_mounts;
 	unsigned int next_id;
@@ -151,6 +158,23 @@ int keeper_resume(struct keeper *k, int fd, struct err *e) __must_check;
 int keeper_state_fd(struct keeper *k, int *ret_fd) __must_check;
 json_t *keeper_json_locked(struct keeper *k);
 json_t *mount_json(struct keeper *k, const struct mount *mount);
+
+/* ---- keeper_hold.c: what is held for the next keeper ----------------------------------------- */
+
+/* Starts who holds; without, mounts are as safe as their daemons. */
+void keeper_hold_begin(struct keeper *k);
+/* Whether anybody needs master and worker is known to it too. */
+void keeper_hold_alive(struct keeper *k);
+/* Sees to it that all that there is is held. */
+void keeper_hold_look(struct keeper *k);
+/* Of a mount that is about to be one of k->mounts. */
+void mount_hold(struct keeper *k, struct mount *mount);
+/* Its descriptors are not held any more. */
+void mount_let_go(struct mount *mount);
+/* Who held for the keeper that wrote `state`: k->before. */
+void keeper_hold_find(struct keeper *k, const json_t *state);
+/* Those of its descriptors that its daemon does not have any more. */
+void mount_take_held(struct keeper *k, struct mount *mount, unsigned int place);
 
 /* ---- keeper_memory.c ------------------------------------------------------------------------- */
 

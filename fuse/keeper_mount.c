@@ -30,6 +30,7 @@ void mount_free(struct mount *mount)
 {
 	if (!mount)
 		return;
+	mount_let_go(mount);
 	child_release(&mount->child);
 	mounter_peer_free(mount->peer);
 	cleanup_close(&mount->fds.fuse);
@@ -133,6 +134,7 @@ static void close_connection(struct mount *mount)
 {
 	int null = open("/dev/null", O_RDWR | O_CLOEXEC);
 
+	mount_let_go(mount);
 	if (mount->fds.fuse >= 0 && (null < 0 || dup3(null, mount->fds.fuse, O_CLOEXEC) < 0))
 		log_warn("a lost mount's connection stays", "mountpoint=\"%s\"", mount->mountpoint);
 	cleanup_close(&null);
@@ -284,9 +286,11 @@ int mount_open(struct keeper *k, struct mount *mount, struct err *e)
 	r = open_fds(mount, e);
 	if (r == 0)
 		r = mount_add_peer(k, mount);
-	if (r == 0)
-		mount_give_fds(k, mount);
-	return r;
+	if (r < 0)
+		return r;
+	mount_give_fds(k, mount);
+	mount_hold(k, mount);
+	return 0;
 }
 
 static int mount_prepare(

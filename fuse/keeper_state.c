@@ -5,7 +5,9 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/exit.h"
 #include "base/version.h"
+#include "fuse/kernel.h"
 
 #include <fcntl.h>
 #include <string.h>
@@ -118,6 +120,7 @@ static json_t *mount_record(struct keeper *k, const struct mount *mount)
 	(void)json_object_set_new(json, "log", json_string(c->log_path));
 	(void)json_object_set_new(json, "served", json_boolean(c->served));
 	(void)json_object_set_new(json, "adopted", json_boolean(c->adopted));
+	(void)json_object_set_new(json, "place", json_integer(mount->place));
 	(void)json_object_set_new(json, "point_taken", json_boolean(mount->point_taken));
 	(void)json_object_set_new(json, "own", fds_json(&own));
 	/* As the daemon numbers them: one that we started has them under the same numbers. */
@@ -140,11 +143,12 @@ static char *state_text(struct keeper *k)
 			(void)json_array_append_new(
 				mounts, mount_record(k, mount)); /* counted in failures */
 	}
-	json = json_pack("{s:i, s:s, s:i, s:b, s:i, s:i, s:i, s:i, s:s, s:I, s:I, s:o}", "format",
-		STATE_FORMAT, "cache", k->config->cache, "keeper", (int)getpid(), "stays",
+	json = json_pack("{s:i, s:s, s:i, s:b, s:i, s:i, s:i, s:i, s:I, s:i, s:s, s:I, s:I, s:o}",
+		"format", STATE_FORMAT, "cache", k->config->cache, "keeper", (int)getpid(), "stays",
 		(int)k->config->stay, "next_id", (int)k->next_id, "alive_fd", k->alive_fd,
-		"lock_fd", k->lock_fd, "upgrades", (int)k->generation, "cachefuse", k->cachefuse,
-		"memory", (json_int_t)k->config->memory, "dead_after_ms",
+		"lock_fd", k->lock_fd, "holder", (int)k->hold.pid, "holder_token",
+		(json_int_t)k->hold.token, "upgrades", (int)k->generation, "cachefuse",
+		k->cachefuse, "memory", (json_int_t)k->config->memory, "dead_after_ms",
 		(json_int_t)(k->config->dead_after_ns / CLOCK_MS), "mounts", mounts);
 	text = failures == admin_json_failures() ? admin_json_text(json, JSON_INDENT(1)) : NULL;
 	json_decref(json);
@@ -256,6 +260,7 @@ static int add_loaded(struct keeper *k, struct mount *mount)
 	if (r < 0)
 		return r;
 	mount_give_fds(k, mount);
+	mount_hold(k, mount);
 	list_push_back(&k->mounts, &mount->link);
 	k->n_mounts++;
 	return 0;
@@ -272,7 +277,7 @@ static bool was_shared(const json_t *record)
 }
 
 /* Once all are there: who shares what. */
-static void load_peers(struct keeper *k, const json_t *records, bool renewed)
+static void load_peers(struct keeper *k, const json_t *records)
 {
 	const json_t *record;
 	size_t i;
@@ -283,8 +288,7 @@ static void load_peers(struct keeper *k, const json_t *records, bool renewed)
 
 			if (mount->id ==
 				(unsigned int)json_integer_value(json_object_get(record, "id")))
-				mounter_peer_load(
-					mount->peer, json_object_get(record, "peer"), renewed);
+				mounter_peer_load(mount->peer, json_object_get(record, "peer"));
 		}
 	}
 }
@@ -314,7 +318,7 @@ static void take_fd(int pidfd, int number, int *ret_fd)
 }
 
 /* The descriptors that keep a mount's connection alive, out of its daemon. */
-static bool adopt_fds(struct keeper *k, struct mount *mount)
+static void adopt_fds(struct keeper *k, struct mount *mount)
 {
 	int from = mount->child.pidfd;
 
@@ -324,33 +328,63 @@ static bool adopt_fds(struct keeper *k, struct mount *mount)
 	take_fd(from, mount->its.far, &mount->fds.far);
 	if (k->alive_fd < 0)
 		take_fd(from, mount->its.alive, &k->alive_fd);
-	return mount->fds.fuse >= 0 && mount->fds.slots >= 0;
 }
 
 static void adopt_mount(struct keeper *k, const json_t *record)
 {
 	pid_t pid = (pid_t)json_integer_value(json_object_get(record, "daemon"));
 	struct mount *mount = load_mount(k, record);
+	bool served = mount && mount->child.served;
 
 	if (!mount)
 		return;
-	if (was_shared(record)) {
-		if (add_loaded(k, mount) < 0)
-			mount_free(mount);
-		return;
+	if (child_process_is(pid, mount->child.args[0]) && child_adopt(&mount->child, pid) == 0) {
+		mount->child.served = served; /* it may be on its way only */
+		adopt_fds(k, mount);
 	}
-	if (!child_process_is(pid, mount->child.args[0]) || child_adopt(&mount->child, pid) < 0) {
-		log_warn("mount without a daemon: umount it", "mountpoint=\"%s\"",
-			mount->mountpoint);
-		mount_free(mount);
-		return;
-	}
-	if (!adopt_fds(k, mount))
+	mount_take_held(
+		k, mount, (unsigned int)json_integer_value(json_object_get(record, "place")));
+	if (child_running(&mount->child) && (mount->fds.fuse < 0 || mount->fds.slots < 0))
 		log_warn("mount adopted without its descriptors: it will not survive its daemon",
-			"mountpoint=\"%s\" cause=%s", mount->mountpoint, err_name(err_errno()));
+			"mountpoint=\"%s\"", mount->mountpoint);
 	mount_refuse_spare(mount);
 	if (add_loaded(k, mount) < 0) {
 		log_error("mount not adopted", "mountpoint=\"%s\" error=ENOMEM", mount->mountpoint);
+		mount_free(mount);
+	}
+}
+
+/* Was it ever mounted? Ordinary users' mounts by fusermount3 are not known to anybody before their
+ * daemon says so: those have a connection then. */
+static bool is_whole(const struct mount *mount)
+{
+	return mount->child.served || mounter_peer_point(mount->peer) != MOUNTER_NONE ||
+	       (!kernel_may_mount() && mounter_peer_connected(mount->peer));
+}
+
+/* Both died: its daemon, and the keeper that would have started the next one. */
+static void follow_adopted(struct keeper *k, struct mount *mount)
+{
+	struct child *c = &mount->child;
+
+	if (child_running(c) || mount_is_shared(mount))
+		return;
+	if (!is_whole(mount)) {
+		mount_set_state_locked(mount, MOUNT_FAILED);
+		mount->exit_status = EXIT_RUNTIME;
+		mount->forget_ns = clock_mono_ns() + KEEPER_IDLE_NS;
+		(void)err_set(&mount->failure, -ECONNRESET,
+			"%s was not mounted yet when its daemon and the keeper died: try it once "
+			"more",
+			mount->mountpoint);
+	} else if (mount->fds.fuse >= 0 && mount->fds.slots >= 0) {
+		c->served = true;
+		child_start(c);
+	} else {
+		log_warn("mount without a daemon: umount it", "mountpoint=\"%s\"",
+			mount->mountpoint);
+		list_remove(&mount->link);
+		k->n_mounts--;
 		mount_free(mount);
 	}
 }
@@ -367,9 +401,13 @@ void keeper_adopt(struct keeper *k)
 		read_state(buf_str(&text), text.len, &json) < 0)
 		return;
 	k->next_id = (unsigned int)json_integer_value(json_object_get(json, "next_id"));
+	keeper_hold_find(k, json);
 	json_array_foreach (json_object_get(json, "mounts"), i, record)
 		adopt_mount(k, record);
-	load_peers(k, json_object_get(json, "mounts"), true);
+	load_peers(k, json_object_get(json, "mounts"));
+	mounter_host_renew(k->host);
+	list_for_each_safe (node, &k->mounts)
+		follow_adopted(k, list_entry(node, struct mount, link));
 	json_decref(json);
 }
 
@@ -439,10 +477,11 @@ int keeper_resume(struct keeper *k, int fd, struct err *e)
 	k->lock_fd = fd_of(json, "lock_fd");
 	close_on_exec(k->alive_fd);
 	close_on_exec(k->lock_fd);
+	keeper_hold_find(k, json); /* which is of no use any more */
 	json_array_foreach (json_object_get(json, "mounts"), i, record)
 		if (resume_mount(k, record) < 0)
 			log_error("a mount was lost by an upgrade", "record=%zu", i);
-	load_peers(k, json_object_get(json, "mounts"), false);
+	load_peers(k, json_object_get(json, "mounts"));
 	json_decref(json);
 	return 0;
 }

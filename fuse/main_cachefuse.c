@@ -370,7 +370,8 @@ static enum exit_status serve(struct cachefuse *c, struct err *e)
 		return EXIT_OK;
 	}
 	(void)err_default(e, r, "the admin socket cannot be served");
-	if (!c->taken_over)
+	/* What it took the place of is off already: a successor serves it, instead of nothing. */
+	if (!c->taken_over && !c->options.replace)
 		r = mounted_unmount(c->mounted, NULL, true, NULL, NULL);
 	if (r == -ETIMEDOUT)
 		log_error("unmount failed", "mountpoint=\"%s\"", c->mountpoint);

@@ -108,6 +108,11 @@ struct mounter_peer;
 
 /* `wake_fd`: an eventfd (borrowed) that is written when a request has ended. */
 int mounter_host_new(int wake_fd, struct mounter_host **ret_host) __must_check;
+/*
+ * `save`, from any thread, with none of the host's locks held: writes mounter_peer_save() of all
+ * peers down, before something is done to a mount point and before it is said to be done.
+ */
+void mounter_host_keep(struct mounter_host *host, int (*save)(void *arg), void *arg);
 /* After its peers. NULL is allowed. */
 void mounter_host_free(struct mounter_host *host);
 /* Requests under way: before the keeper replaces itself it waits until there are none; those that
@@ -140,6 +145,8 @@ bool mounter_peer_idle(struct mounter_peer *peer);
  */
 void mounter_peer_free(struct mounter_peer *peer);
 
+/* Has it a connection that is not gone? */
+bool mounter_peer_connected(const struct mounter_peer *peer);
 /* What the loop polls for POLLIN, then calls mounter_serve(); -1 while a request is under way. */
 int mounter_peer_fd(const struct mounter_peer *peer);
 /* Takes one request; a thread works on it and answers. Never blocks. */
@@ -169,6 +176,11 @@ int mounter_peer_json(const struct mounter_peer *peer, json_t *row) __must_check
 
 /* What a later keeper has to know, for keeper.json; a new reference, NULL without memory. */
 json_t *mounter_peer_save(const struct mounter_peer *peer);
-/* After all peers exist: what mounter_peer_save() said. Foreign members are left out.
- * `renewed`: the keeper before may have died over a request of that daemon. */
-void mounter_peer_load(struct mounter_peer *peer, const json_t *saved, bool renewed);
+/* After all peers exist: what mounter_peer_save() said. Foreign members are left out. */
+void mounter_peer_load(struct mounter_peer *peer, const json_t *saved);
+/*
+ * After all were loaded, when the keeper before may have died over a request: what it began to do
+ * to a mount point is ended or undone, by what the kernel shows, and daemons that wait get their
+ * answer. Before mounter_serve().
+ */
+void mounter_host_renew(struct mounter_host *host);

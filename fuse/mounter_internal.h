@@ -10,9 +10,20 @@
 #define MOUNTER_HOST_MAGIC 0x4A71FE0Cu
 #define MOUNTER_PEER_MAGIC 0x4A71FE0Du
 
+/* What is about to be done to mount points. */
+struct mounter_intent {
+	uint32_t op;         /* enum mounter_op; 0: nothing */
+	uint32_t serial;     /* of the request */
+	unsigned int server; /* whose superblock is attached */
+	dev_t from;          /* st_dev of what it replaces; 0: nothing of ours */
+	dev_t to;
+};
+
 struct mounter_host {
 	uint32_t magic;
 	int wake_fd;
+	int (*save)(void *arg); /* NULL: nobody needs to know */
+	void *save_arg;
 	pthread_mutex_t lock; /* a leaf; never held over a call that may wait */
 	pthread_cond_t idle;
 	/* Held over whatever changes what a mount point shows, and until it shows it: of two that
@@ -33,10 +44,11 @@ struct mounter_peer {
 	/* Under the host's lock. */
 	enum mounter_point point;
 	unsigned int server;
+	struct mounter_intent intent;
 
 	/* Of who works on a request, one at a time. */
 	dev_t fuse_dev; /* of the connection mounted for it; written under the lock */
-	dev_t made_dev; /* of the last image mounted for it */
+	dev_t made_dev; /* of the last image mounted for it; likewise */
 	int *local;     /* devices that came for the next image: LIMIT_DEVICES; -1: none */
 	struct unmount_helper helper;
 	char helping[PATH_MAX]; /* the mount point that it unmounts */
@@ -66,5 +78,19 @@ int mounter_do_leave(struct mounter_job *job) __must_check;
 int mounter_do_stay(struct mounter_job *job) __must_check;
 int mounter_do_any_point(struct mounter_job *job) __must_check;
 int mounter_do_unmount(struct mounter_job *job) __must_check;
+/* End what an earlier keeper began; -ENOENT: it was not done, nor will be. */
+int mounter_renew_attach(struct mounter_job *job) __must_check; /* or a share */
+int mounter_renew_switch(struct mounter_job *job) __must_check;
 /* That mount's peer; NULL: it is not known. */
 struct mounter_peer *mounter_peer_of_locked(struct mounter_host *host, unsigned int mount);
+
+/* ---- mounter_intent.c: what a later keeper is to end ------------------------------------------ */
+
+/* Writes down what the request is about to do; with a line when that cannot be. */
+int mounter_begin(struct mounter_job *job, const struct mounter_intent *intent) __must_check;
+/* It was done, or will not be. */
+void mounter_begun_not(struct mounter_peer *peer);
+/* What a later keeper has to know is written down now. Without any lock. */
+int mounter_save(struct mounter_host *host) __must_check;
+json_t *mounter_intent_json(const struct mounter_intent *intent); /* NULL without memory */
+void mounter_intent_load(struct mounter_intent *ret, const json_t *saved);

@@ -1,6 +1,7 @@
 /* Where the superblocks of a node are attached, and by whose wish. See mounter.h. */
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/crash_point.h"
 #include "base/log.h"
 #include "base/mount_table.h"
 #include "fuse/mounter_internal.h"
@@ -22,6 +23,46 @@ struct mounter_peer *mounter_peer_of_locked(struct mounter_host *host, unsigned 
 			return peer;
 	}
 	return NULL;
+}
+
+/* ---- what the kernel shows ------------------------------------------------------------------- */
+
+struct sought {
+	const char *mountpoint;
+	dev_t dev;
+};
+
+static int is_sought(void *arg, const struct mount_entry *entry)
+{
+	const struct sought *c = arg;
+
+	return strcmp(entry->point, c->mountpoint) == 0 &&
+			       makedev(entry->dev_major, entry->dev_minor) == c->dev
+		       ? -EEXIST
+		       : 0;
+}
+
+/* On top there, or covered by something else; by the kernel's list, which asks no file system. */
+static bool is_there(const char *mountpoint, dev_t dev)
+{
+	struct sought sought = { mountpoint, dev };
+
+	return mount_table_each(is_sought, &sought) == -EEXIST;
+}
+
+static void take_off(const char *mountpoint, dev_t dev)
+{
+	_cleanup_close_ int top = -1;
+	dev_t there = 0;
+
+	if (!is_there(mountpoint, dev))
+		return;
+	top = open(mountpoint, O_PATH | O_DIRECTORY | O_CLOEXEC);
+	if (top < 0 || kernel_dev(top, "", &there) < 0 || there != dev)
+		return;
+	log_warn("taking a dead mount off", "mountpoint=\"%s\"", mountpoint);
+	if (kernel_detach(top) < 0)
+		log_error("mount left behind", "mountpoint=\"%s\"", mountpoint);
 }
 
 /* ---- what a daemon may ask ------------------------------------------------------------------- */
@@ -111,18 +152,49 @@ static int attach_or_replace(
 	const struct mounter_job *job, int mount_fd, int point_fd, dev_t from, struct err *e)
 {
 	dev_t to = 0;
-	int r;
+	int r = kernel_dev(mount_fd, "", &to);
 
-	if (!(job->request.flags & MOUNTER_REPLACE))
-		return kernel_attach(mount_fd, point_fd, e);
-	r = kernel_dev(mount_fd, "", &to);
 	if (r < 0)
 		return err_set(e, r, "the mount cannot be looked at: %s", err_str(r));
-	r = kernel_switch(mount_fd, job->request.path, from, to, e);
+	r = job->request.flags & MOUNTER_REPLACE
+		    ? kernel_switch(mount_fd, job->request.path, from, to, e)
+		    : kernel_attach(mount_fd, point_fd, e);
+	CRASH_POINT("keeper.moved");
 	return r == -ETIMEDOUT ? 0 : r; /* will be shown soon */
 }
 
+/* What a later keeper must know before that is done. */
+static int begin_attach(struct mounter_job *job, unsigned int server, dev_t from, dev_t to)
+{
+	return mounter_begin(job, &(struct mounter_intent){
+					  .server = server,
+					  .from = job->request.flags & MOUNTER_REPLACE ? from : 0,
+					  .to = to,
+				  });
+}
+
 /* ---- attach ---------------------------------------------------------------------------------- */
+
+static void settle_attach(struct mounter_job *job, bool attached)
+{
+	struct mounter_peer *peer = job->peer;
+	struct mounter_host *host = peer->host;
+	struct superblock *s;
+
+	pthread_mutex_lock(&host->lock);
+	s = superblock_of_server(&host->superblocks, peer->config.id);
+	if (attached && s) {
+		replaced_locked(host, job->request.path, s);
+		if (superblock_point_add(s, peer->config.id, job->request.path) < 0)
+			log_warn("superblock not shared", "mountpoint=\"%s\"", job->request.path);
+		peer->point = MOUNTER_OWN;
+		peer->server = peer->config.id;
+	} else if (s) {
+		superblock_remove(&host->superblocks, s);
+	}
+	peer->intent = (struct mounter_intent){ 0 };
+	pthread_mutex_unlock(&host->lock);
+}
 
 static int attach_moving(struct mounter_job *job)
 {
@@ -146,18 +218,10 @@ static int attach_moving(struct mounter_job *job)
 	pthread_mutex_unlock(&host->lock);
 	if (r < 0)
 		return err_set(&job->err, r, "the mount cannot be kept in mind: %s", err_str(r));
-	r = attach_or_replace(job, job->fds[0], job->fds[1], from, &job->err);
-	pthread_mutex_lock(&host->lock);
-	if (r == 0) {
-		replaced_locked(host, job->request.path, s);
-		if (superblock_point_add(s, peer->config.id, job->request.path) < 0)
-			log_warn("superblock not shared", "mountpoint=\"%s\"", job->request.path);
-		peer->point = MOUNTER_OWN;
-		peer->server = peer->config.id;
-	} else {
-		superblock_remove(&host->superblocks, s);
-	}
-	pthread_mutex_unlock(&host->lock);
+	r = begin_attach(job, peer->config.id, from, (dev_t)job->request.point_dev);
+	if (r == 0)
+		r = attach_or_replace(job, job->fds[0], job->fds[1], from, &job->err);
+	settle_attach(job, r == 0);
 	return r;
 }
 
@@ -228,11 +292,13 @@ static int promise_locked(struct mounter_job *job, struct source *ret)
 	return superblock_point_add(s, job->peer->config.id, job->request.path);
 }
 
-static void settle_share_locked(struct mounter_job *job, unsigned int server, bool attached)
+static void settle_share(struct mounter_job *job, unsigned int server, bool attached)
 {
 	struct mounter_peer *peer = job->peer;
-	struct superblock *s = superblock_of_server(&peer->host->superblocks, server);
+	struct superblock *s;
 
+	pthread_mutex_lock(&peer->host->lock);
+	s = superblock_of_server(&peer->host->superblocks, server);
 	if (attached && s) {
 		replaced_locked(peer->host, job->request.path, s);
 		peer->point = MOUNTER_SHARED;
@@ -240,6 +306,8 @@ static void settle_share_locked(struct mounter_job *job, unsigned int server, bo
 	} else if (s) {
 		(void)superblock_point_remove(s, job->request.path); /* nobody's */
 	}
+	peer->intent = (struct mounter_intent){ 0 };
+	pthread_mutex_unlock(&peer->host->lock);
 }
 
 static int share_moving(struct mounter_job *job)
@@ -257,14 +325,12 @@ static int share_moving(struct mounter_job *job)
 	pthread_mutex_unlock(&host->lock);
 	if (r < 0)
 		return r == -EALREADY ? r : -ENOENT;
-	r = clone_any(&source, &fd);
+	r = clone_any(&source, &fd) < 0 ? -ENOENT : 0;
+	if (r == 0)
+		r = begin_attach(job, source.server, from, source.point_dev);
 	if (r == 0)
 		r = attach_or_replace(job, fd, job->fds[0], from, &job->err);
-	else
-		r = -ENOENT;
-	pthread_mutex_lock(&host->lock);
-	settle_share_locked(job, source.server, r == 0);
-	pthread_mutex_unlock(&host->lock);
+	settle_share(job, source.server, r == 0);
 	return r;
 }
 
@@ -345,8 +411,16 @@ static void switching_end(struct switching *s, int r)
 	superblock = superblock_of_server(&host->superblocks, s->job->peer->config.id);
 	if (r == 0 && superblock)
 		superblock->point_dev = s->to;
+	s->job->peer->intent = (struct mounter_intent){ 0 };
 	pthread_mutex_unlock(&host->lock);
 	source_release(&s->source);
+}
+
+static int begin_switch(struct switching *s)
+{
+	return mounter_begin(
+		s->job, &(struct mounter_intent){
+				.server = s->source.server, .from = s->from, .to = s->to });
 }
 
 static int switch_moving(struct mounter_job *job)
@@ -357,7 +431,9 @@ static int switch_moving(struct mounter_job *job)
 	if (r < 0)
 		return r;
 	switching_begin(job, &s);
-	r = switch_all(&s, job->fds[0]);
+	r = begin_switch(&s);
+	if (r == 0)
+		r = switch_all(&s, job->fds[0]);
 	switching_end(&s, r);
 	return r == -ENOENT ? err_set(&job->err, r, "no mount point shows the old one") : r;
 }
@@ -367,22 +443,30 @@ int mounter_do_switch(struct mounter_job *job)
 	return moving(job, switch_moving);
 }
 
+static int end_switch_all(struct switching *s)
+{
+	int r = 0;
+
+	for (unsigned int i = 0; i < s->source.n && r == 0; i++) {
+		r = kernel_switch_end(s->source.points[i], s->from, s->to, &s->job->err);
+		if (r == 0 && !s->shown)
+			s->shown = s->source.points[i];
+		if (r == -ENOENT) /* nor was it attached there */
+			r = 0;
+	}
+	return r == 0 ? switch_all(s, -1) : r;
+}
+
 /* The keeper may have died in the middle of it. */
 static int switch_end_moving(struct mounter_job *job)
 {
 	struct switching s;
-	int r = 0;
+	int r;
 
 	switching_begin(job, &s);
-	for (unsigned int i = 0; i < s.source.n && r == 0; i++) {
-		r = kernel_switch_end(s.source.points[i], s.from, s.to, &job->err);
-		if (r == 0 && !s.shown)
-			s.shown = s.source.points[i];
-		if (r == -ENOENT) /* nor was it attached there */
-			r = 0;
-	}
+	r = begin_switch(&s);
 	if (r == 0)
-		r = switch_all(&s, -1);
+		r = end_switch_all(&s);
 	switching_end(&s, r);
 	return r;
 }
@@ -390,6 +474,62 @@ static int switch_end_moving(struct mounter_job *job)
 int mounter_do_switch_end(struct mounter_job *job)
 {
 	return moving(job, switch_end_moving);
+}
+
+/* ---- what an earlier keeper began ------------------------------------------------------------ */
+
+int mounter_renew_switch(struct mounter_job *job)
+{
+	struct switching s;
+	int r;
+
+	switching_begin(job, &s);
+	r = end_switch_all(&s);
+	switching_end(&s, r);
+	return r;
+}
+
+/*
+ * A generation that nobody can serve any more does not take another's place; where it already has,
+ * or where nothing was, it stays: an error, but no empty directory.
+ */
+static int renew_place(struct mounter_job *job, const struct mounter_intent *intent, bool lives)
+{
+	const char *mountpoint = job->request.path;
+	dev_t dev = 0;
+	int r;
+
+	if (intent->from && lives) {
+		r = kernel_switch_end(mountpoint, intent->from, intent->to, &job->err);
+		return r == -ETIMEDOUT ? 0 : r; /* will be shown soon */
+	}
+	if (intent->from)
+		return kernel_dev(AT_FDCWD, mountpoint, &dev) == 0 && dev == intent->to ? 0
+											: -ENOENT;
+	return is_there(mountpoint, intent->to) ? 0 : -ENOENT;
+}
+
+int mounter_renew_attach(struct mounter_job *job)
+{
+	const struct mounter_intent intent = job->peer->intent;
+	struct mounter_host *host = job->peer->host;
+	const struct mounter_peer *server;
+	struct superblock *s;
+	int r;
+
+	pthread_mutex_lock(&host->lock);
+	server = mounter_peer_of_locked(host, intent.server);
+	s = superblock_of_server(&host->superblocks, intent.server);
+	pthread_mutex_unlock(&host->lock);
+	r = s ? renew_place(job, &intent, server && mounter_peer_connected(server)) : -ENOENT;
+	if (intent.op == MOUNTER_ATTACH) {
+		settle_attach(job, r == 0);
+		return r;
+	}
+	if (r == 0 && superblock_point_add(s, job->peer->config.id, job->request.path) < 0)
+		log_warn("superblock not shared", "mountpoint=\"%s\"", job->request.path);
+	settle_share(job, intent.server, r == 0);
+	return r;
 }
 
 /* ---- leave and unmount ----------------------------------------------------------------------- */
@@ -443,7 +583,10 @@ int mounter_do_any_point(struct mounter_job *job)
 	return r;
 }
 
-/* Its own, or one that shares its superblock. */
+/*
+ * Its own, or one that shares its superblock. What lies at its mount point after it was taken off
+ * there is another's, though it may have the same st_dev: that is given again.
+ */
 static bool may_unmount(struct mounter_job *job)
 {
 	struct mounter_host *host = job->peer->host;
@@ -452,7 +595,8 @@ static bool may_unmount(struct mounter_job *job)
 
 	pthread_mutex_lock(&host->lock);
 	s = superblock_of_server(&host->superblocks, job->peer->config.id);
-	may = strcmp(job->request.path, job->peer->config.mountpoint) == 0 ||
+	may = (job->peer->point != MOUNTER_DETACHED &&
+		      strcmp(job->request.path, job->peer->config.mountpoint) == 0) ||
 	      (s && superblock_point(s, job->request.path));
 	pthread_mutex_unlock(&host->lock);
 	return may;
@@ -470,17 +614,54 @@ static void settle_unmount(struct mounter_job *job, int r)
 	pthread_mutex_unlock(&host->lock);
 }
 
+struct left {
+	const char *mountpoint;
+	dev_t shown;
+	dev_t beneath;
+};
+
+static int look_left(void *arg, const struct mount_entry *entry)
+{
+	struct left *left = arg;
+	dev_t dev = makedev(entry->dev_major, entry->dev_minor);
+
+	if (strcmp(entry->point, left->mountpoint) == 0 && dev != left->shown)
+		left->beneath = dev;
+	return 0;
+}
+
+/* What a keeper, its daemon, and who held their descriptors died over together: attached beneath,
+ * never shown, and nobody's. 0: nothing. */
+static dev_t find_left(struct mounter_host *host, const char *mountpoint, dev_t shown)
+{
+	struct left left = { .mountpoint = mountpoint, .shown = shown };
+	bool coming = false;
+
+	if (mount_table_each_ours(look_left, &left) < 0)
+		return 0;
+	pthread_mutex_lock(&host->lock);
+	list_for_each (node, &host->peers) {
+		const struct mounter_peer *peer = list_entry(node, struct mounter_peer, link);
+
+		coming |= peer->intent.op != 0 && peer->intent.to == left.beneath;
+	}
+	pthread_mutex_unlock(&host->lock);
+	return coming ? 0 : left.beneath;
+}
+
 int mounter_do_unmount(struct mounter_job *job)
 {
 	struct mounter_peer *peer = job->peer;
 	uint64_t deadline = clock_mono_ns() + UNMOUNT_NS;
 	struct unmount_target target;
+	dev_t left;
 	int r = 0;
 
 	if (!may_unmount(job))
 		return err_set(&job->err, -EPERM, "%s is not a mount point of this daemon",
 			job->request.path);
 	unmount_target(job->request.path, &target);
+	left = find_left(peer->host, job->request.path, target.dev);
 	if (peer->helper.pid && strcmp(peer->helping, job->request.path) != 0)
 		unmount_helper_leave(&peer->helper);
 	if (!peer->helper.pid) {
@@ -498,33 +679,12 @@ int mounter_do_unmount(struct mounter_job *job)
 	if (r == -EBUSY)
 		r = unmount_busy(job->request.path, &target, &job->err);
 	settle_unmount(job, r);
+	if (r == 0 && left)
+		take_off(job->request.path, left);
 	return r;
 }
 
 /* ---- looking --------------------------------------------------------------------------------- */
-
-struct sought {
-	const char *mountpoint;
-	dev_t dev;
-};
-
-static int is_sought(void *arg, const struct mount_entry *entry)
-{
-	const struct sought *c = arg;
-
-	return strcmp(entry->point, c->mountpoint) == 0 &&
-			       makedev(entry->dev_major, entry->dev_minor) == c->dev
-		       ? -EEXIST
-		       : 0;
-}
-
-/* On top there, or covered by something else; by the kernel's list, which asks no file system. */
-static bool is_there(const char *mountpoint, dev_t dev)
-{
-	struct sought sought = { mountpoint, dev };
-
-	return mount_table_each(is_sought, &sought) == -EEXIST;
-}
 
 /* Its superblock is being switched, or taken off, by wish: that is not to be judged now. */
 static bool is_moving_locked(const struct mounter_peer *peer)
@@ -563,21 +723,6 @@ void mounter_peer_look(struct mounter_peer *peer)
 }
 
 /* ---- the end --------------------------------------------------------------------------------- */
-
-static void take_off(const char *mountpoint, dev_t dev)
-{
-	_cleanup_close_ int top = -1;
-	dev_t there = 0;
-
-	if (!is_there(mountpoint, dev))
-		return;
-	top = open(mountpoint, O_PATH | O_DIRECTORY | O_CLOEXEC);
-	if (top < 0 || kernel_dev(top, "", &there) < 0 || there != dev)
-		return;
-	log_warn("taking a dead mount off", "mountpoint=\"%s\"", mountpoint);
-	if (kernel_detach(top) < 0)
-		log_error("mount left behind", "mountpoint=\"%s\"", mountpoint);
-}
 
 void mounter_peer_clear(struct mounter_peer *peer)
 {

@@ -1,5 +1,6 @@
 /* The keeper's side: takes requests, and does what does not touch mount points. See mounter.h. */
 #include "base/cleanup.h"
+#include "base/crash_point.h"
 #include "base/limits.h"
 #include "base/log.h"
 #include "fuse/mounter_internal.h"
@@ -30,6 +31,13 @@ int mounter_host_new(int wake_fd, struct mounter_host **ret_host)
 	list_init(&host->peers);
 	*ret_host = host;
 	return 0;
+}
+
+void mounter_host_keep(struct mounter_host *host, int (*save)(void *arg), void *arg)
+{
+	CHECK_MAGIC(host, MOUNTER_HOST_MAGIC);
+	host->save = save;
+	host->save_arg = arg;
 }
 
 void mounter_host_free(struct mounter_host *host)
@@ -92,7 +100,7 @@ int mounter_peer_new(struct mounter_host *host, const struct mounter_peer_config
 }
 
 /* Its number may be another's once it is gone. */
-static bool connection_lives(const struct mounter_peer *peer)
+bool mounter_peer_connected(const struct mounter_peer *peer)
 {
 	struct pollfd p = { .fd = peer->config.fuse_fd };
 
@@ -109,7 +117,7 @@ bool mounter_peer_idle(struct mounter_peer *peer)
 	busy = peer->busy;
 	dev = peer->fuse_dev;
 	pthread_mutex_unlock(&peer->host->lock);
-	if (busy && dev && connection_lives(peer) && kernel_abort(dev) < 0)
+	if (busy && dev && mounter_peer_connected(peer) && kernel_abort(dev) < 0)
 		log_debug("no connection to cut", "mount=%u", peer->config.id);
 	return !busy;
 }
@@ -276,7 +284,9 @@ static int check_image(const struct mounter_job *job, struct err *e)
 /* What has been mounted for it: its number goes with the answer. */
 static void note_superblock(struct mounter_job *job, const struct kernel_superblock *super)
 {
+	pthread_mutex_lock(&job->peer->host->lock);
 	job->peer->made_dev = super->dev;
+	pthread_mutex_unlock(&job->peer->host->lock);
 	job->answer.dev = super->dev;
 	job->answer.number = super->number;
 }
@@ -440,6 +450,13 @@ static void *work(void *arg)
 		kernel_label(job->request.label[0] ? job->request.label : NULL);
 		r = ops[job->request.op](job);
 		kernel_label(NULL);
+		/* Done, but not known to a later keeper: the daemon is told by that one. */
+		if (mounter_save(host) < 0)
+			log_warn("state not saved", "mount=%u op=%u", peer->config.id,
+				job->request.op);
+		if (r == 0 &&
+			(job->request.op == MOUNTER_ATTACH || job->request.op == MOUNTER_SHARE))
+			CRASH_POINT("keeper.known");
 	}
 	answer(job, r);
 	job_free(job);

@@ -2,7 +2,6 @@
 #include "base/log.h"
 #include "fuse/mounter_internal.h"
 
-#include <poll.h>
 #include <string.h>
 
 static const char *const point_names[] = {
@@ -77,8 +76,14 @@ json_t *mounter_peer_save(const struct mounter_peer *peer)
 	CHECK_MAGIC(peer, MOUNTER_PEER_MAGIC);
 	pthread_mutex_lock(&host->lock);
 	s = superblock_of_server(&host->superblocks, peer->config.id);
-	json = json_pack("{s:s, s:i, s:I}", "point", point_names[peer->point], "server",
-		(int)peer->server, "fuse_dev", (json_int_t)peer->fuse_dev);
+	json = json_pack("{s:s, s:i, s:I, s:I}", "point", point_names[peer->point], "server",
+		(int)peer->server, "fuse_dev", (json_int_t)peer->fuse_dev, "made_dev",
+		(json_int_t)peer->made_dev);
+	if (json && peer->intent.op &&
+		json_object_set_new(json, "intent", mounter_intent_json(&peer->intent)) != 0) {
+		json_decref(json); /* without it a mount might be forgotten */
+		json = NULL;
+	}
 	if (json && s &&
 		json_object_set_new(json, "superblock",
 			json_pack("{s:s, s:I, s:I}", "key", s->key, "point_dev",
@@ -122,20 +127,7 @@ static int load_superblock_locked(struct mounter_peer *peer, const json_t *saved
 	return r;
 }
 
-/* Whoever waits for an answer would wait for a keeper that is no more; a request that none took is
- * served as any other. */
-static void tell_renewed(const struct mounter_peer *peer)
-{
-	const struct mounter_answer renewed = { .magic = MOUNTER_MAGIC, .code = -ECONNRESET };
-	struct pollfd p = { .fd = peer->config.socket, .events = POLLIN };
-
-	if (p.fd < 0 || poll(&p, 1, 0) != 0)
-		return;
-	if (mounter_send(p.fd, &renewed, sizeof(renewed), NULL, 0) < 0)
-		log_debug("nobody to tell", "mount=%u", peer->config.id);
-}
-
-void mounter_peer_load(struct mounter_peer *peer, const json_t *saved, bool renewed)
+void mounter_peer_load(struct mounter_peer *peer, const json_t *saved)
 {
 	struct mounter_host *host = peer->host;
 	const json_t *superblock = json_object_get(saved, "superblock");
@@ -147,6 +139,8 @@ void mounter_peer_load(struct mounter_peer *peer, const json_t *saved, bool rene
 	peer->point = point_of_name(json_string_value(json_object_get(saved, "point")));
 	peer->server = (unsigned int)json_integer_value(json_object_get(saved, "server"));
 	peer->fuse_dev = (dev_t)json_integer_value(json_object_get(saved, "fuse_dev"));
+	peer->made_dev = (dev_t)json_integer_value(json_object_get(saved, "made_dev"));
+	mounter_intent_load(&peer->intent, json_object_get(saved, "intent"));
 	if (!peer->server)
 		peer->server = peer->config.id;
 	s = superblock_of_server(&host->superblocks, peer->server);
@@ -158,6 +152,4 @@ void mounter_peer_load(struct mounter_peer *peer, const json_t *saved, bool rene
 	if (r < 0)
 		log_warn("superblock not known any more", "mountpoint=\"%s\" error=%s",
 			peer->config.mountpoint, err_name(r));
-	if (renewed)
-		tell_renewed(peer);
 }

@@ -476,8 +476,11 @@ class Background:
 # Processes -----------------------------------------------------------------------------------
 
 
+HOLDER = "granary-hold"
+
+
 def daemons(program):
-    """Pids of this test's processes with that program name."""
+    """Pids of this test's processes with that program name; HOLDER: who holds for a keeper, which is of its program."""
     marker = ("E2E_MARKER=" + os.environ["E2E_MARKER"]).encode()
     found = []
     for pid in filter(str.isdigit, os.listdir("/proc")):
@@ -485,7 +488,11 @@ def daemons(program):
             with open("/proc/%s/environ" % pid, "rb") as f:
                 if marker not in f.read().split(b"\0"):
                     continue
-            if os.path.basename(os.readlink("/proc/%s/exe" % pid)) == program:
+            with open("/proc/%s/comm" % pid) as f:
+                name = f.read().rstrip()
+            if name != HOLDER:
+                name = os.path.basename(os.readlink("/proc/%s/exe" % pid))
+            if name == program:
                 found.append(int(pid))
         except OSError:
             continue  # gone meanwhile
@@ -552,7 +559,7 @@ def nothing_left(seconds=2):
     def left():
         with open("/proc/self/mountinfo") as f:
             mounts = [line.split()[4] for line in f if line.split()[4].startswith(DIR + "/")]
-        return {name: daemons(name) for name in DAEMONS if daemons(name)}, mounts
+        return {name: daemons(name) for name in (*DAEMONS, HOLDER) if daemons(name)}, mounts
 
     deadline = time.monotonic() + seconds
     while left() != ({}, []):

@@ -9,7 +9,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <pthread.h>
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <sys/mount.h>
@@ -19,6 +18,7 @@
 #include <sys/uio.h>
 #include <sys/wait.h>
 #include "base/crash_point.h"
+#include "base/fd_pass.h"
 #include "base/file.h"
 #include "fuse/images.h"
 #include "fuse/kernel.h"
@@ -33,16 +33,6 @@
 #define STALL      "stall"
 #define EXTENT     (16ull << 20)
 
-#if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-#define SANITIZED true
-#elif defined(__has_feature)
-#if __has_feature(thread_sanitizer) || __has_feature(address_sanitizer)
-#define SANITIZED true
-#endif
-#endif
-#ifndef SANITIZED
-#define SANITIZED false
-#endif
 #define LOCAL_MAX 8u /* devices at most */
 
 enum command {
@@ -53,8 +43,19 @@ enum command {
 	COMMAND_LOOK,   /* shared->supers */
 };
 
-/* Shared by the test and its daemons. */
+/* What the keeper says of its mount. */
+struct kept {
+	_Atomic int point; /* enum mounter_point; written last */
+	unsigned int points;
+	char text[16]; /* likewise, for people */
+	_Atomic bool end;
+	_Atomic bool drop; /* the connection */
+	_Atomic bool dropped;
+};
+
+/* Shared by the test, its keeper and its daemons. */
 struct shared {
+	struct kept kept;
 	_Atomic int command;
 	_Atomic int result; /* 1: none yet */
 	_Atomic bool serving;
@@ -82,13 +83,11 @@ static struct shared *shared;
 static int dev_fd = -1;
 static int slots_fd = -1;
 static int hand[2] = { -1, -1 }; /* the keeper's, the daemon's */
-static bool fixture_kept;        /* the test is the mount's keeper */
+static bool fixture_kept;        /* the mount has a keeper */
 static struct {
-	struct mounter_host *host;
-	struct mounter_peer *peer;
-	pthread_t thread;
+	pid_t pid;
 	int wake_fd;
-	_Atomic bool end;
+	int back[2]; /* for the connection: the test's, the keeper's */
 } keeper;
 static pid_t daemon_pid;
 static _Atomic bool gone;
@@ -229,26 +228,46 @@ fail:
 
 /* ---- who keeps the mount --------------------------------------------------------------------- */
 
-/* Serves what the daemon asks, as the keeper's loop does. */
-static void *keep(void *arg)
+/* What the test sees of it. */
+static void publish(struct mounter_peer *peer)
 {
-	(void)arg;
-	while (!atomic_load(&keeper.end)) {
-		struct pollfd polls[2] = {
-			{ .fd = keeper.wake_fd, .events = POLLIN },
-			{ .fd = mounter_peer_fd(keeper.peer), .events = POLLIN },
-		};
-		eventfd_t count;
+	struct kept *kept = &shared->kept;
+	json_t *row = json_object();
+	const char *text;
 
-		(void)poll(polls, 2, -1);
-		(void)eventfd_read(keeper.wake_fd, &count);
-		if (polls[1].revents & POLLIN && polls[1].fd == mounter_peer_fd(keeper.peer))
-			mounter_serve(keeper.peer);
+	mounter_peer_look(peer);
+	if (mounter_peer_json(peer, row) == 0) {
+		text = json_string_value(json_object_get(row, "point"));
+		(void)snprintf(kept->text, sizeof(kept->text), "%s", text);
 	}
-	return NULL;
+	json_decref(row);
+	kept->points = mounter_peer_points(peer);
+	atomic_store(&kept->point, (int)mounter_peer_point(peer));
 }
 
-static void keeper_start(void)
+/* A connection that fusermount3 made is everybody's who keeps the mount. */
+static void pass_connection(bool *passed)
+{
+	if (*passed || !fixture_user || !kernel_is_fuse(dev_fd))
+		return;
+	*passed = fd_pass_send(keeper.back[1], dev_fd) == 0;
+}
+
+static void drop_connection(void)
+{
+	int null;
+
+	if (!atomic_load(&shared->kept.drop) || atomic_load(&shared->kept.dropped))
+		return;
+	null = open("/dev/null", O_RDWR | O_CLOEXEC);
+	if (dup3(null, dev_fd, O_CLOEXEC) == dev_fd)
+		atomic_store(&shared->kept.dropped, true);
+	close(null);
+}
+
+/* Serves what the daemon asks, as the keeper's loop does: a process of its own, so that no process
+ * with threads forks the daemons. */
+_Noreturn static void keep(void)
 {
 	char images[128];
 	const struct mounter_peer_config config = { .id = 1,
@@ -257,23 +276,79 @@ static void keeper_start(void)
 		.image_dir = images,
 		.socket = hand[0],
 		.fuse_fd = dev_fd };
+	struct mounter_host *host = NULL;
+	struct mounter_peer *peer = NULL;
+	bool passed = false;
 
 	snprintf(images, sizeof(images), "%s/images", dir);
+	if (mounter_host_new(keeper.wake_fd, &host) < 0 ||
+		mounter_peer_new(host, &config, &peer) < 0)
+		_exit(1);
+	while (!atomic_load(&shared->kept.end)) {
+		struct pollfd polls[2] = {
+			{ .fd = keeper.wake_fd, .events = POLLIN },
+			{ .fd = mounter_peer_fd(peer), .events = POLLIN },
+		};
+		eventfd_t count;
+
+		(void)poll(polls, 2, 10);
+		(void)eventfd_read(keeper.wake_fd, &count);
+		if (polls[1].revents & POLLIN && polls[1].fd == mounter_peer_fd(peer))
+			mounter_serve(peer);
+		pass_connection(&passed);
+		drop_connection();
+		publish(peer);
+	}
+	mounter_peer_free(peer);
+	mounter_host_free(host);
+	_exit(0);
+}
+
+static void keeper_start(void)
+{
 	keeper.wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-	atomic_store(&keeper.end, false);
-	assert_int_equal(mounter_host_new(keeper.wake_fd, &keeper.host), 0);
-	assert_int_equal(mounter_peer_new(keeper.host, &config, &keeper.peer), 0);
-	assert_int_equal(pthread_create(&keeper.thread, NULL, keep, NULL), 0);
+	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, keeper.back), 0);
+	memset(&shared->kept, 0, sizeof(shared->kept));
+	keeper.pid = fork();
+	if (keeper.pid == 0)
+		keep();
+	assert_true(keeper.pid > 0);
 }
 
 static void keeper_stop(void)
 {
-	atomic_store(&keeper.end, true);
+	int status = -1;
+
+	atomic_store(&shared->kept.end, true);
 	eventfd_write(keeper.wake_fd, 1);
-	pthread_join(keeper.thread, NULL);
-	mounter_peer_free(keeper.peer);
-	mounter_host_free(keeper.host);
+	assert_int_equal(waitpid(keeper.pid, &status, 0), keeper.pid);
+	assert_int_equal(status, 0);
 	close(keeper.wake_fd);
+	close(keeper.back[0]);
+	close(keeper.back[1]);
+}
+
+/* Nobody keeps the connection any more. */
+static void let_go(void)
+{
+	close(dev_fd);
+	dev_fd = -1;
+	if (!fixture_kept)
+		return;
+	atomic_store(&shared->kept.drop, true);
+	eventually(atomic_load(&shared->kept.dropped));
+}
+
+/* What the keeper got is ours too, for the next daemon. */
+static void take_connection(void)
+{
+	int fd = -1;
+
+	if (!fixture_kept || !fixture_user || kernel_is_fuse(dev_fd))
+		return;
+	assert_int_equal(fd_pass_receive(keeper.back[0], 0, &fd), 0);
+	assert_int_equal(dup3(fd, dev_fd, O_CLOEXEC), dev_fd);
+	close(fd);
 }
 
 static void daemon_start(void)
@@ -290,6 +365,7 @@ static void daemon_start(void)
 	}
 	eventually(atomic_load(&shared->serving) || waitpid(daemon_pid, NULL, WNOHANG) != 0);
 	assert_true(shared->serving);
+	take_connection();
 }
 
 /* True when the process ended within `ns`. */
@@ -508,14 +584,10 @@ static int setup_group(void **state)
 	shared = mmap(
 		NULL, sizeof(*shared), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	assert_true(shared != MAP_FAILED);
-	/* The keeper is a thread, its daemons are forked: one sanitizer ends such a process, another's
-	 * allocator may be locked for ever in it. */
-	if (fixture_kept && SANITIZED)
-		why_not = "skipped: no sanitizer lets a process with threads fork";
-	if (!why_not && fixture_engine->probe(
-				&(struct engine_wish){
-					.engine = "auto", .image_dir = dir, .mountpoint = point },
-				&e) < 0)
+	if (fixture_engine->probe(
+		    &(struct engine_wish){
+			    .engine = "auto", .image_dir = dir, .mountpoint = point },
+		    &e) < 0)
 		why_not = e.text;
 	build();
 	return 0;
