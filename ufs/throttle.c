@@ -11,6 +11,7 @@
  * nothing waits, and there is no thread.
  */
 #include "ufs/ufs_internal.h"
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/loop.h"
 

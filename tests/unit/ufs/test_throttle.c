@@ -202,6 +202,24 @@ static void order(void **state)
 	ufs_free(throttle);
 }
 
+/* Who waits at one rate waits no longer than another one asks for. */
+static void other_rates(void **state)
+{
+	struct one first, second, third;
+
+	(void)state;
+	begin(1, 0);
+	ask(&first, UFS_DEMAND, 1000);
+	ask(&second, UFS_DEMAND, 10 << 20);
+	clock_sleep_ns(20 * CLOCK_MS); /* a timer for 1,000 s is set */
+	assert_int_equal(ufs_set_rates(throttle, 1 << 30, 0), 0);
+	wait_for(2);
+	assert_int_equal(ufs_set_rates(throttle, 1000, 0), 0); /* 10 MiB are owed, or some of it */
+	ask(&third, UFS_DEMAND, 1);
+	wait_for(3);
+	ufs_free(throttle);
+}
+
 static void cancel(void **state)
 {
 	struct one first, given_up, left;
@@ -252,6 +270,7 @@ int main(void)
 		cmocka_unit_test(requests),
 		cmocka_unit_test(bytes),
 		cmocka_unit_test(order),
+		cmocka_unit_test(other_rates),
 		cmocka_unit_test(cancel),
 		cmocka_unit_test(lists),
 	};
