@@ -177,22 +177,33 @@ static int list_query(const struct s3 *s3, const struct ufs_page_request *reques
 	return r < 0 ? r : s3_encode_query(query, params, n);
 }
 
+/* Of two names that may be NULL the later one. */
+static const struct ufs_object *later(const struct ufs_object *a, const struct ufs_object *b)
+{
+	int order;
+
+	if (!a || !b)
+		return a ? a : b;
+	order = memcmp(a->key, b->key, min(a->key_len, b->key_len));
+	if (order == 0)
+		return a->key_len >= b->key_len ? a : b;
+	return order > 0 ? a : b;
+}
+
 /* A service that goes on by markers need not say the next one: it is the last name of the page. */
 static int put_last_name(struct s3 *s3, struct ufs_page *page)
 {
 	const struct ufs_object *last = NULL;
-	const struct ufs_object *prefix = NULL;
 	int r;
 
-	if (!page->truncated || page->token.len || (!page->n_objects && !page->n_prefixes))
+	if (!page->truncated || page->token.len)
 		return 0;
 	if (page->n_objects)
 		last = &page->objects[page->n_objects - 1];
 	if (page->n_prefixes)
-		prefix = &page->prefixes[page->n_prefixes - 1];
-	if (!last || (prefix && strncmp(prefix->key, last->key,
-					min(prefix->key_len, last->key_len)) > 0))
-		last = prefix;
+		last = later(last, &page->prefixes[page->n_prefixes - 1]);
+	if (!last)
+		return 0;
 	r = buf_puts(&page->token, s3->config.prefix);
 	return r < 0 ? r : buf_append(&page->token, last->key, last->key_len);
 }
