@@ -128,6 +128,14 @@ static char *normal_prefix(const char *s)
 	return out;
 }
 
+/* A URL as lines may say it: without keys that somebody put before an '@'. */
+static const char *shown(const char *url)
+{
+	const char *at = strrchr(url, '@');
+
+	return at ? at + 1 : url;
+}
+
 static int parse_bucket(const char *url, const char *scheme, const char *rest,
 	struct ufs_config *config, struct err *e)
 {
@@ -135,13 +143,14 @@ static int parse_bucket(const char *url, const char *scheme, const char *rest,
 
 	if (n == 0)
 		return err_set(e, -EINVAL,
-			"\"%.200s\": no bucket; write it as %s://BUCKET[/PREFIX]", url, scheme);
+			"\"%.200s\": no bucket; write it as %s://BUCKET[/PREFIX]", shown(url),
+			scheme);
 	for (size_t i = 0; i < n; i++)
 		if (!isalnum((unsigned char)rest[i]) && !strchr("-._", rest[i]))
 			return err_set(e, -EINVAL,
 				"\"%.200s\": '%c' cannot be part of a bucket's name; write it as "
 				"%s://BUCKET[/PREFIX]",
-				url, rest[i], scheme);
+				shown(url), rest[i], scheme);
 	config->scheme = strcmp(scheme, "obs") == 0 ? UFS_OBS : UFS_S3;
 	config->bucket = strndup(rest, n);
 	config->prefix = normal_prefix(rest + n);
@@ -196,7 +205,7 @@ int ufs_config_parse(const char *url, struct ufs_config *ret_config, struct err 
 	int r;
 
 	if (strlen(url) > LIMIT_URL_BYTES)
-		r = err_set(e, -EINVAL, "\"%.60s...\": a URL has at most %u bytes", url,
+		r = err_set(e, -EINVAL, "\"%.60s...\": a URL has at most %u bytes", shown(url),
 			LIMIT_URL_BYTES);
 	else if (strncasecmp(url, "s3://", 5) == 0)
 		r = parse_bucket(url, "s3", url + 5, &config, e);
@@ -208,7 +217,7 @@ int ufs_config_parse(const char *url, struct ufs_config *ret_config, struct err 
 		r = err_set(e, -EINVAL,
 			"\"%.200s\": not a source; write it as s3://BUCKET[/PREFIX], "
 			"obs://BUCKET[/PREFIX] or file:///DIRECTORY",
-			url);
+			shown(url));
 	if (r < 0) {
 		ufs_config_release(&config);
 		return r;

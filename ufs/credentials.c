@@ -304,8 +304,11 @@ static int search(const struct credentials_wish *wish, struct credentials *c, st
 static int settings(const struct credentials_wish *wish, struct credentials *c)
 {
 	const char *profile = wish->reference ? after_word(wish->reference, "profile") : NULL;
+	const char *path = wish->reference ? after_word(wish->reference, "file") : NULL;
 	int r = settings_of_environment(wish, c);
 
+	if (r == 0 && path)
+		return credentials_path_settings(path, c);
 	if (r < 0 || (wish->reference && !profile) || (wish->obs && !wish->profile && !profile))
 		return r;
 	return credentials_profile_settings(profile ? profile : wish->profile, c);

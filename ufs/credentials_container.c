@@ -1,6 +1,9 @@
 /*
  * Keys of a container's task or pod, from the agent on its host (ECS tasks, EKS Pod Identity).
  * https://docs.aws.amazon.com/sdkref/latest/guide/feature-container-credentials.html
+ *
+ * The path of a task's keys is as good as the keys for whoever is on the host: lines for people name
+ * the agent only.
  */
 #include "ufs/credentials_internal.h"
 #include "base/cleanup.h"
@@ -60,18 +63,31 @@ static int put_header(struct buf *header, struct err *e)
 	return r;
 }
 
+/* Scheme, host and port of a URL. */
+static void name_agent(const char *url, char *out, size_t size)
+{
+	const char *host = strstr(url, "://");
+	size_t n = host ? (size_t)(host - url) + 3 : 0;
+
+	n += strcspn(url + n, "/");
+	(void)snprintf(out, size, "%.*s", (int)min(n, size - 1), url); /* cut: for the eye */
+}
+
 static int ask(
 	const struct credentials_wish *wish, const char *url, struct credentials *c, struct err *e)
 {
 	struct buf header = BUF_INIT(CREDENTIALS_TOKEN_MAX + 64);
 	struct buf answer = BUF_INIT(CREDENTIALS_TOKEN_MAX);
+	char name[300];
 	int status = 0;
 	int r = put_header(&header, e);
 	const char *const headers[] = { buf_str(&header) };
 
+	name_agent(url, name, sizeof(name));
 	if (r == 0) {
 		r = http_once(&(struct http_once){ .method = "GET",
 				      .url = url,
+				      .name = name,
 				      .headers = headers,
 				      .n_headers = header.len ? 1 : 0,
 				      .ca_file = wish->ca_file,
@@ -87,11 +103,11 @@ static int ask(
 		r = err_set(e, -ENOKEY,
 			"%s gives no keys (%d); check the task's role, or the pod identity's "
 			"association",
-			url, status);
+			name, status);
 	if (r == 0)
 		r = credentials_take_json(&answer, "the container agent", c, e);
 	if (r == 0)
-		r = credentials_place(c, "the container agent %s", url);
+		r = credentials_place(c, "the container agent %s", name);
 	credentials_wipe_buf(&header);
 	credentials_wipe_buf(&answer);
 	return r;

@@ -12,6 +12,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
+#define MOVES_MAX 3u /* of a directory of values while it is read */
+
 /* A piece of the text. */
 struct span {
 	const char *s;
@@ -271,6 +273,15 @@ static int find_in_profiles(
 
 const struct credentials_provider credentials_profiles = { "profile", find_in_profiles };
 
+/* What is not said yet. */
+static void take_settings(struct credentials *c, struct credentials *more)
+{
+	if (!c->region)
+		c->region = TAKE(more->region);
+	if (!c->endpoint)
+		c->endpoint = TAKE(more->endpoint);
+}
+
 int credentials_profile_settings(const char *profile, struct credentials *c)
 {
 	_cleanup_(credentials_release) struct credentials more = { 0 };
@@ -286,10 +297,7 @@ int credentials_profile_settings(const char *profile, struct credentials *c)
 		r = read_profile(path, profile, &more, NULL);
 	if (r == -ENOMEM)
 		return r;
-	if (!c->region)
-		c->region = TAKE(more.region);
-	if (!c->endpoint)
-		c->endpoint = TAKE(more.endpoint);
+	take_settings(c, &more);
 	return 0; /* there need not be a file */
 }
 
@@ -342,8 +350,7 @@ static int take_value(const char *dir, const char *const names[3], char **member
 	return r;
 }
 
-/* As a Kubernetes Secret is mounted. */
-static int of_directory(const char *dir, struct credentials *c, struct err *e)
+static int of_values(const char *dir, struct credentials *c, struct err *e)
 {
 	static const char *const key[] = { "access-key-id", "AWS_ACCESS_KEY_ID",
 		"aws_access_key_id" };
@@ -368,6 +375,31 @@ static int of_directory(const char *dir, struct credentials *c, struct err *e)
 	return r == -ENOENT ? 0 : r;
 }
 
+/* As a Kubernetes Secret is mounted: its values are put there anew by moving ..data, a link to the
+ * directory that they lie in. All come from one such directory, so that no key has the secret of
+ * another one; when it goes meanwhile, they are read from the next one. */
+static int of_directory(const char *dir, struct credentials *c, struct err *e)
+{
+	char link[CREDENTIALS_PATH_MAX + 8];
+	int r;
+
+	(void)snprintf(link, sizeof(link), "%s/..data", dir); /* fits */
+	for (unsigned int i = 0; i < MOVES_MAX; i++) {
+		_cleanup_free_ char *before = realpath(link, NULL);
+		_cleanup_free_ char *after = NULL;
+		struct err why = ERR_INIT;
+
+		r = of_values(before ? before : dir, c, &why);
+		after = realpath(link, NULL);
+		if (!before || (after && strcmp(before, after) == 0))
+			return r == 0 ? 0 : err_set(e, r, "%s", why.code ? why.text : err_str(r));
+		credentials_wipe(&c->access_key);
+		credentials_wipe(&c->secret_key);
+		credentials_wipe(&c->session_token);
+	}
+	return err_set(e, -ENOKEY, "credentials of %s: they change all the time", dir);
+}
+
 static int of_file(const char *path, const char *section, struct credentials *c, struct err *e)
 {
 	struct err why = ERR_INIT;
@@ -385,23 +417,50 @@ static int of_file(const char *path, const char *section, struct credentials *c,
 		c->access_key ? "aws_secret_access_key" : "aws_access_key_id", section);
 }
 
-int credentials_of_path(const char *path, struct credentials *c, struct err *e)
+/* "PATH#SECTION" */
+static int split_path(
+	const char *path, char file[CREDENTIALS_PATH_MAX], const char **ret_section, struct err *e)
 {
 	const char *hash = strchr(path, '#');
-	const char *section = hash && hash[1] ? hash + 1 : "default";
-	char file[CREDENTIALS_PATH_MAX];
-	struct stat st;
 	size_t n = hash ? (size_t)(hash - path) : strlen(path);
-	int r;
 
-	if (n >= sizeof(file))
+	if (n >= CREDENTIALS_PATH_MAX)
 		return err_set(e, -EINVAL, "file:%.60s...: the path is too long", path);
 	memcpy(file, path, n);
 	file[n] = '\0';
-	if (stat(file, &st) == 0 && S_ISDIR(st.st_mode))
-		r = of_directory(file, c, e);
-	else
-		r = of_file(file, section, c, e);
+	*ret_section = hash && hash[1] ? hash + 1 : "default";
+	return 0;
+}
+
+static bool is_directory(const char *path)
+{
+	struct stat st;
+
+	return stat(path, &st) == 0 && S_ISDIR(st.st_mode);
+}
+
+int credentials_path_settings(const char *path, struct credentials *c)
+{
+	_cleanup_(credentials_release) struct credentials more = { 0 };
+	char file[CREDENTIALS_PATH_MAX];
+	const char *section;
+
+	if (split_path(path, file, &section, NULL) < 0 || is_directory(file))
+		return 0;
+	if (read_profile(file, section, &more, NULL) == -ENOMEM)
+		return -ENOMEM;
+	take_settings(c, &more);
+	return 0; /* what is wrong with it is said when its keys are needed */
+}
+
+int credentials_of_path(const char *path, struct credentials *c, struct err *e)
+{
+	char file[CREDENTIALS_PATH_MAX];
+	const char *section;
+	int r = split_path(path, file, &section, e);
+
+	if (r == 0)
+		r = is_directory(file) ? of_directory(file, c, e) : of_file(file, section, c, e);
 	if (r < 0)
 		return r;
 	return credentials_place(c, "file:%s", path);

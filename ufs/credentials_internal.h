@@ -41,6 +41,8 @@ void credentials_wipe_buf(struct buf *b);
 
 /* credentials_file.c: what "file:PATH" names; `path` without the word. */
 int credentials_of_path(const char *path, struct credentials *c, struct err *e) __must_check;
+/* Region and endpoint of what it names beside what is there; a failure is none. */
+int credentials_path_settings(const char *path, struct credentials *c) __must_check;
 /* Region and endpoint of a profile beside what is there; a failure is none. */
 int credentials_profile_settings(const char *profile, struct credentials *c) __must_check;
 

@@ -67,6 +67,7 @@ static int perform(CURL *easy, const struct http_once *request, const char *text
 {
 	CURLM *multi = curl_multi_init();
 	CURLcode code = CURLE_OK;
+	const char *name = request->name ? request->name : request->url;
 	enum ufs_cause cause;
 	long status = 0;
 	int r = multi && curl_multi_add_handle(multi, easy) == CURLM_OK ? run(multi, request, &code)
@@ -77,12 +78,12 @@ static int perform(CURL *easy, const struct http_once *request, const char *text
 		(void)curl_multi_cleanup(multi);
 	}
 	if (r < 0)
-		return err_set(e, r, "%s: %s", request->url,
+		return err_set(e, r, "%s: %s", name,
 			r == -ECANCELED ? "the request was given up" : "out of memory");
 	if (code == CURLE_WRITE_ERROR)
-		return err_set(e, -EPROTO, "%s: its answer is too long", request->url);
+		return err_set(e, -EPROTO, "%s: its answer is too long", name);
 	if (code != CURLE_OK)
-		return s3_error_transfer(&(struct s3_target){ .url = request->url },
+		return s3_error_transfer(&(struct s3_target){ .url = name },
 			&(struct s3_transfer){ .curl_code = (int)code, .text = text }, &cause, e);
 	(void)curl_easy_getinfo(easy, CURLINFO_RESPONSE_CODE, &status); /* was answered */
 	*ret_status = (int)status;
@@ -111,7 +112,8 @@ int http_once(const struct http_once *request, int *ret_status, struct buf *answ
 		(void)curl_easy_setopt(easy, CURLOPT_WRITEDATA, answer);
 		r = perform(easy, request, text, ret_status, e);
 	} else {
-		r = err_set(e, r, "%s: out of memory", request->url);
+		r = err_set(
+			e, r, "%s: out of memory", request->name ? request->name : request->url);
 	}
 	curl_easy_cleanup(easy);
 	curl_slist_free_all(headers);

@@ -12,6 +12,7 @@
 struct http_once {
 	const char *method; /* GET, PUT, POST */
 	const char *url;
+	const char *name; /* what lines for people say instead of the URL; NULL: the URL */
 	const char *const *headers; /* "name: value" */
 	size_t n_headers;
 	const char *body;             /* of a POST; NULL: none */

@@ -48,6 +48,9 @@ static void bad_urls(void **state)
 	static const char *const cases[] = { "", "s3", "s3:/b", "s3://", "s3:///p", "s3://b?x",
 		"s3://b c/p", "obs:/b", "obs://", "obs:///p", "http://h/b", "/data", "file://data",
 		"file:data", "s3://\xff/" };
+	static const char *const secret[] = { "s3://AKID:hunter2@bucket/p",
+		"s3://AKID:hunter/2@bucket/p", "obs://AKID:hunter2@bucket",
+		"https://AKID:hunter2@host/bucket" };
 	char key[LIMIT_URL_BYTES + 20];
 	struct ufs_config config;
 	struct err e;
@@ -58,6 +61,11 @@ static void bad_urls(void **state)
 		if (ufs_config_parse(cases[i], &config, &e) != -EINVAL)
 			fail_msg("accepted: %s", cases[i]);
 		assert_non_null(strstr(e.text, "write it as"));
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(secret); i++) { /* lines are logged */
+		e = ERR_INIT;
+		assert_int_equal(ufs_config_parse(secret[i], &config, &e), -EINVAL);
+		assert_null(strstr(e.text, "hunter"));
 	}
 	memset(key, 'a', sizeof(key));
 	key[sizeof(key) - 1] = '\0';

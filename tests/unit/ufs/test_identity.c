@@ -169,6 +169,7 @@ static void refused(const char *reference, int status, const char *text)
 	assert_null(strstr(e.text, "the.web.token"));
 	assert_null(strstr(e.text, "metadata-token"));
 	assert_null(strstr(e.text, "mount ed"));
+	assert_null(strstr(e.text, "/v1/credentials")); /* a task's is as good as its keys */
 	assert_null(strstr(e.text, "team-secret"));
 }
 
@@ -342,6 +343,7 @@ static void container(void **state)
 	if (find(NULL, &c, &e) != 0)
 		fail_msg("%s", e.text);
 	assert_string_equal(c.access_key, "ASIAMACHINE");
+	assert_null(strstr(c.place, "/v1/credentials"));
 	assert_true(begins(wish.head, "GET /v1/credentials "));
 	assert_non_null(strstr(wish.head, "\r\nAuthorization: the.web.token\r\n"));
 	credentials_release(&c);
@@ -426,6 +428,62 @@ static void of_files(void **state)
 	(void)unlink(path);
 	(void)snprintf(path, sizeof(path), "%s/AWS_ACCESS_KEY_ID", keys_dir);
 	(void)unlink(path);
+}
+
+/* Which source it is does not depend on who asks: the endpoint that the file says counts in any
+ * case. */
+static void endpoint_of_file(void **state)
+{
+	struct ufs_config config;
+	struct buf source = BUF_INIT(1024);
+	char reference[128];
+	struct credentials c;
+	struct err e;
+
+	(void)state;
+	write_file(keys_file, "[a]\naws_access_key_id=ONE\naws_secret_access_key=s\n"
+			      "endpoint_url=http://a.example\nregion=eu-south-1\n");
+	reference_to("file:", keys_file, "#a", reference);
+	assert_int_equal(find(reference, &c, &e), 0);
+	assert_string_equal(c.endpoint, "http://a.example");
+	assert_string_equal(c.region, "eu-south-1");
+	credentials_release(&c);
+	assert_int_equal(ufs_config_parse("s3://bucket/p", &config, NULL), 0);
+	config.credentials = strdup(reference);
+	assert_int_equal(ufs_config_source(&config, &source, &e), 0);
+	assert_string_equal(buf_str(&source), "s3|http://a.example|bucket|p/");
+	buf_release(&source);
+	ufs_config_release(&config);
+}
+
+/* As a kubelet puts them there: all values lie in one directory, which a link leads to. */
+static void moved_values(void **state)
+{
+	char inside[100], link[100], key[128], secret[128];
+	char reference[128];
+	struct credentials c;
+	struct err e;
+
+	(void)state;
+	(void)snprintf(inside, sizeof(inside), "%s/..1", keys_dir);
+	(void)snprintf(link, sizeof(link), "%s/..data", keys_dir);
+	(void)snprintf(key, sizeof(key), "%s/access-key-id", inside);
+	(void)snprintf(secret, sizeof(secret), "%s/secret-access-key", inside);
+	assert_int_equal(mkdir(inside, 0700), 0);
+	write_file(key, "NEW");
+	write_file(secret, "new");
+	assert_int_equal(symlink("..1", link), 0);
+	reference_to("file:", keys_dir, "", reference);
+	if (find(reference, &c, &e) != 0)
+		fail_msg("%s", e.text);
+	assert_string_equal(c.access_key, "NEW");
+	assert_string_equal(c.secret_key, "new");
+	credentials_release(&c);
+	assert_int_equal(unlink(secret), 0);
+	refused(reference, -ENOKEY, "secret-access-key");
+	assert_int_equal(unlink(key), 0);
+	assert_int_equal(rmdir(inside), 0);
+	assert_int_equal(unlink(link), 0);
 }
 
 static void written(void **state)
@@ -523,6 +581,8 @@ int main(void)
 		TEST(container),
 		TEST(of_variables),
 		TEST(of_files),
+		TEST(endpoint_of_file),
+		TEST(moved_values),
 		TEST(written),
 		TEST(of_obs),
 		TEST(given_up),

@@ -26,7 +26,7 @@ struct wish {
 	uint32_t capacity; /* 503 beyond so many GETs at once; 0: no bound */
 	uint64_t delay_ns; /* of a GET */
 	uint32_t inside, peak;
-	uint32_t requests, refused, by_version;
+	uint32_t requests, refused, by_version, looked;
 	char head[SERVER_HEAD]; /* the last one */
 };
 
@@ -94,6 +94,22 @@ static void put_list(int fd)
 			"<Size>1</Size><ETag>e</ETag></Contents></ListBucketResult>      ");
 }
 
+/* As a container's agent answers; the second time not soon. */
+static bool put_keys(int fd)
+{
+	uint32_t looked;
+
+	pthread_mutex_lock(&wish.lock);
+	looked = ++wish.looked;
+	pthread_mutex_unlock(&wish.lock);
+	if (looked > 1)
+		clock_sleep_ns(CLOCK_SECOND);
+	server_puts(fd, "HTTP/1.1 200 OK\r\nContent-Length: 94\r\n\r\n"
+			"{\"AccessKeyId\":\"AKID\",\"SecretAccessKey\":\"s\",\"Token\":\"one\","
+			"\"Expiration\":\"2033-05-18T03:33:20Z\"}");
+	return false;
+}
+
 static bool answer(struct server *s, int fd, const char *head)
 {
 	const char *line_end = strstr(head, " HTTP/1.1\r\n");
@@ -104,6 +120,8 @@ static bool answer(struct server *s, int fd, const char *head)
 	bool full;
 
 	(void)s;
+	if (strncmp(head, "GET /keys ", 10) == 0)
+		return put_keys(fd);
 	pthread_mutex_lock(&wish.lock);
 	wish.requests++;
 	wish.inside++;
@@ -386,6 +404,51 @@ static void close_while_looking(void **state)
 	}
 }
 
+static uint32_t looked(void)
+{
+	uint32_t n;
+
+	pthread_mutex_lock(&wish.lock);
+	n = wish.looked;
+	pthread_mutex_unlock(&wish.lock);
+	return n;
+}
+
+/* Keys that expire, closed while they are looked for again: nothing stays behind that waits for
+ * their end. */
+static void close_while_renewing(void **state)
+{
+	struct crowd c = { .under_way = 1 };
+	struct one *one = calloc(1, sizeof(*one));
+	char url[64];
+	struct ufs *ufs;
+
+	(void)state;
+	(void)snprintf(url, sizeof(url), "http://127.0.0.1:%u/keys", server.port);
+	setenv("AWS_CONTAINER_CREDENTIALS_FULL_URI", url, 1);
+	setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent/credentials", 1);
+	strcpy(wish.token, "never");
+	ufs = open_at("127.0.0.1", false);
+	pthread_mutex_init(&c.lock, NULL);
+	pthread_cond_init(&c.news, NULL);
+	one->get = (struct ufs_get){ .key = "k",
+		.key_len = 1,
+		.tag = "tag",
+		.tag_len = 3,
+		.size = SIZE,
+		.length = SIZE,
+		.buf = one->buf,
+		.on_done = on_done,
+		.arg = &c };
+	assert_int_equal(ufs_get(ufs, &one->get), 0);
+	while (looked() < 2)
+		clock_sleep_ns(CLOCK_MS);
+	ufs_free(ufs);
+	assert_int_equal(c.under_way, 0);
+	assert_int_equal(c.status, -ECANCELED);
+	unsetenv("AWS_CONTAINER_CREDENTIALS_FULL_URI");
+}
+
 static void anonymous(void **state)
 {
 	struct err e = ERR_INIT;
@@ -475,6 +538,7 @@ int main(void)
 		TEST(new_token),
 		TEST(late_token),
 		TEST(close_while_looking),
+		TEST(close_while_renewing),
 		TEST(anonymous),
 		TEST(by_version),
 		TEST(virtual_host),
