@@ -51,7 +51,8 @@ uint64_t audit_lost(void)
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
-/* "s3://bucket/prefix": without what stands before an '@' or after a '?'. */
+/* "s3://bucket/prefix": without what stands before an '@' or after a '?'. No bucket's name has a ':',
+ * as keys before it do, in which there may be a '/'. */
 static json_t *source_name(const char *url)
 {
 	const char *rest = strstr(url, "://");
@@ -60,7 +61,8 @@ static json_t *source_name(const char *url)
 	const char *at;
 
 	rest = url + scheme;
-	at = memchr(rest, '@', strcspn(rest, "/?"));
+	len = strcspn(rest, "/?");
+	at = memchr(rest, ':', len) ? strrchr(rest, '@') : memchr(rest, '@', len);
 	if (at)
 		rest = at + 1;
 	len = min(strcspn(rest, "?"), (size_t)NAME_BYTES);
@@ -130,7 +132,8 @@ static json_t *caller_json(const struct admin_caller *caller)
 		(void)json_object_set_new(json, "name", json_string(text)); /* told only */
 	if (json && read_proc(caller->pid, "loginuid", text, sizeof(text)) &&
 		strcmp(text, "4294967295") != 0)
-		(void)json_object_set_new(json, "login", json_integer(strtoll(text, NULL, 10))); /* likewise */
+		(void)json_object_set_new(
+			json, "login", json_integer(strtoll(text, NULL, 10))); /* likewise */
 	return json;
 }
 

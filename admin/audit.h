@@ -9,6 +9,9 @@
  * "result" is "ok" or the name of an error, whose line "text" is. "login" is who logged in, when
  * that is known. Of a request only names of things are written, never what a secret could be in.
  *
+ * Of what is refused because somebody may only look there is a line a second at most, with the names
+ * of the path: nobody can push the lines of others out of the file.
+ *
  * One file per process. Threads: any, after audit_open().
  */
 #pragma once

@@ -12,7 +12,25 @@ static void note(struct metrics *m, int r)
 		m->error = r;
 }
 
-/* Bytes of a UTF-8 sequence at `s`; 0: it is none. Overlong and surrogates are the reader's care. */
+/* The second byte of those first ones says whether it is overlong, a surrogate, or beyond Unicode:
+ * a reader refuses all metrics for one such label. */
+static bool is_second(unsigned char first, unsigned char second)
+{
+	switch (first) {
+	case 0xe0:
+		return second >= 0xa0;
+	case 0xed:
+		return second < 0xa0;
+	case 0xf0:
+		return second >= 0x90;
+	case 0xf4:
+		return second < 0x90;
+	default:
+		return true;
+	}
+}
+
+/* Bytes of a UTF-8 sequence at `s`; 0: it is none. */
 static size_t sequence(const unsigned char *s)
 {
 	size_t n = s[0] < 0x80                   ? 1
@@ -22,7 +40,7 @@ static size_t sequence(const unsigned char *s)
 						 : 0;
 
 	for (size_t i = 1; i < n; i++)
-		if ((s[i] & 0xc0) != 0x80)
+		if ((s[i] & 0xc0) != 0x80 || (i == 1 && !is_second(s[0], s[1])))
 			return 0;
 	return n;
 }

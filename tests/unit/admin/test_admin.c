@@ -19,6 +19,7 @@
 #include "admin/audit.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/file.h"
 
 #define TIMEOUT (10 * CLOCK_SECOND)
 
@@ -463,6 +464,15 @@ static void test_loopback(void **state)
 	assert_int_equal(admin_call(f->path, "DELETE", "/v1/nothing", NULL, TIMEOUT, NULL, &e), 0);
 }
 
+static char *read_text(const char *path)
+{
+	struct buf text = BUF_INIT(1u << 20);
+
+	assert_int_equal(file_read_all(path, &text), 0);
+	assert_true(text.len > 0);
+	return text.data;
+}
+
 static json_t *audit_line(const char *text, unsigned int i)
 {
 	json_t *json;
@@ -531,6 +541,43 @@ static void test_audit(void **state)
 	assert_int_equal(unlink(path), 0);
 	assert_int_equal(audit_lost(), 0);
 	json_decref(body);
+}
+
+/* Who may only look cannot push what others did out of the file. */
+static void test_audit_refused(void **state)
+{
+	static const char request[] = "DELETE /v1/nothing HTTP/1.1\r\nHost: localhost\r\n"
+				      "Connection: close\r\n\r\n";
+	struct fixture *f = *state;
+	struct err e = ERR_INIT;
+	uint64_t began = clock_mono_ns();
+	uint64_t seconds;
+	struct stat st;
+	char path[128];
+	char out[4096];
+	char *text = NULL;
+	size_t lines = 0;
+	uint16_t port;
+
+	(void)snprintf(path, sizeof(path), "%s/audit", f->dir);
+	assert_int_equal(admin_server_listen(f->server, "127.0.0.1:0", &port, &e), 0);
+	assert_int_equal(audit_open(path, "test", &e), 0);
+	/* The second that it is may have had its line already. */
+	for (unsigned int i = 0; i < 40 || (stat(path, &st) == 0 && st.st_size == 0); i++) {
+		tcp(port, request, out, sizeof(out));
+		assert_non_null(strstr(out, " 403 "));
+	}
+	seconds = (clock_mono_ns() - began) / CLOCK_SECOND;
+	audit_close();
+	text = read_text(path);
+	for (const char *at = text; (at = strchr(at, '\n')) != NULL; at++)
+		lines++;
+	assert_true(lines >= 1);
+	if (lines > seconds + 2)
+		fail_msg("%zu lines in %llu s", lines, (unsigned long long)seconds);
+	assert_non_null(strstr(text, "\"result\":\"EPERM\""));
+	free(text);
+	assert_int_equal(unlink(path), 0);
 }
 
 static void test_nobody(void **state)
@@ -638,6 +685,7 @@ int main(void)
 		WITH_SERVER(test_ready),
 		WITH_SERVER(test_loopback),
 		WITH_SERVER(test_audit),
+		WITH_SERVER(test_audit_refused),
 		WITH_SERVER(test_nobody),
 		WITH_SERVER(test_last_answer),
 	};

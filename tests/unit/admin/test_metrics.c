@@ -60,6 +60,16 @@ static void test_labels(void **state)
 		1);
 	assert_string_equal(buf_str(&out),
 		"granary_space_bytes{a=\"x\\\"y\\\\z\\nw\",b=\"\xc3\xa9????\",c=\"\"} 1\n");
+	/* Overlong, a surrogate, beyond Unicode: a reader would refuse everything. */
+	buf_clear(&out);
+	metrics_value(&m, &space,
+		METRIC_LABELS({ "a", "\xe0\x80\x80\xed\xa0\x80" },
+			{ "b", "\xf0\x80\x80\x80\xf4\x90\x80\x80" },
+			{ "c", "\xe0\xa0\x80\xed\x9f\xbf\xf0\x90\x80\x80\xf4\x8f\xbf\xbf" }),
+		1);
+	assert_string_equal(buf_str(&out),
+		"granary_space_bytes{a=\"??????\",b=\"????????\",c=\"\xe0\xa0\x80\xed\x9f\xbf"
+		"\xf0\x90\x80\x80\xf4\x8f\xbf\xbf\"} 1\n");
 	buf_clear(&out);
 	memset(long_value, 'k', sizeof(long_value) - 1);
 	long_value[sizeof(long_value) - 1] = '\0';
