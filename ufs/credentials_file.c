@@ -424,8 +424,10 @@ static int split_path(
 	const char *hash = strchr(path, '#');
 	size_t n = hash ? (size_t)(hash - path) : strlen(path);
 
-	if (n >= CREDENTIALS_PATH_MAX)
-		return err_set(e, -EINVAL, "file:%.60s...: the path is too long", path);
+	if (n >= CREDENTIALS_PATH_MAX) {
+		(void)err_set(e, -EINVAL, "file:%.60s...: the path is too long", path);
+		return -EINVAL;
+	}
 	memcpy(file, path, n);
 	file[n] = '\0';
 	*ret_section = hash && hash[1] ? hash + 1 : "default";
