@@ -61,8 +61,7 @@ static int origin_from_message(const Granary__Source *message, struct ufs_config
 		.path_style = message->path_style,
 		.anonymous = message->anonymous,
 		.requester_pays = message->requester_pays,
-		.versions = (enum ufs_versions)min(
-			message->versions, (uint32_t)UFS_VERSIONS_OFF) };
+		.versions = (enum ufs_versions)min(message->versions, (uint32_t)UFS_VERSIONS_OFF) };
 
 	if (copy_string(message->endpoint, &config.endpoint) < 0 ||
 		copy_string(message->region, &config.region) < 0 ||

@@ -26,8 +26,10 @@ static const struct option_spec specs[] = {
 		"container, imds, anonymous; looked for as Amazon's tools do"),
 	OPTION_BOOL_ROW(struct doctor_options, requester_pays, "requester-pays",
 		"pay for the requests, as some buckets ask"),
-	OPTION_ROW(struct doctor_options, versions, "versions", OPTION_CHOICE, .choices = "auto|on|off",
-		.help = "read objects by the id of their version, where the bucket keeps them; auto"),
+	OPTION_ROW(struct doctor_options, versions, "versions", OPTION_CHOICE,
+		.choices = "auto|on|off",
+		.help = "read objects by the id of their version, where the bucket keeps them; "
+			"auto"),
 	OPTION_STRING_ROW(struct doctor_options, ca_file, "ca-file", "FILE",
 		"file or directory of certificates that sign the endpoint's"),
 	OPTION_ROW(struct doctor_options, engine, "engine", OPTION_CHOICE,

@@ -107,10 +107,8 @@ static int set_source(json_t *wish, const struct preload_options *o, const char 
 	char ca_file[PATH_MAX];
 
 	set_text(wish, "url", url);
-	set_text(wish, "endpoint",
-		o->endpoint ? o->endpoint : ufs_environment_endpoint(url));
-	set_text(wish, "region",
-		o->region ? o->region : ufs_environment_region(url));
+	set_text(wish, "endpoint", o->endpoint ? o->endpoint : ufs_environment_endpoint(url));
+	set_text(wish, "region", o->region ? o->region : ufs_environment_region(url));
 	set_text(wish, "profile", o->profile);
 	set_text(wish, "credentials", o->credentials);
 	set_text(wish, "versions", o->versions);
