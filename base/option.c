@@ -10,6 +10,7 @@
 #include <string.h>
 
 #define HELP_COLUMN 28
+#define HELP_WIDTH  100
 
 static const char *const kind_metavar[] = {
 	[OPTION_STRING] = "TEXT",
@@ -435,22 +436,44 @@ int option_parse_or_exit(const struct option_set *set, int argc, char **argv, vo
 	return args;
 }
 
+/* The words of `text` behind column `at`, each line below the first one's words. The column behind
+ * the last. */
+static int help_words(const char *text, int at, FILE *out)
+{
+	while (*text) {
+		int len = (int)strcspn(text, " ");
+
+		if (at + 1 + len > HELP_WIDTH) {
+			(void)fprintf(out, "\n  %*s", HELP_COLUMN - 1, "");
+			at = 2 + HELP_COLUMN - 1;
+		}
+		(void)fprintf(out, " %.*s", len, text);
+		at += 1 + len;
+		text += len + (text[len] == ' ');
+	}
+	return at;
+}
+
 static void help_row(const struct option_spec *spec, FILE *out)
 {
 	char left[128];
 	const char *meta = option_metavar(spec);
 	int n = 0;
+	int at;
 
 	if (spec->letter)
 		n = snprintf(left, sizeof(left), "-%c, ", spec->letter);
 	n += snprintf(
 		left + n, sizeof(left) - (size_t)n, "--%s%s%s", spec->name, *meta ? " " : "", meta);
-	(void)fprintf(out, "  %-*s%s%s%s\n", HELP_COLUMN, left, n >= HELP_COLUMN ? "  " : "",
-		spec->help,
-		spec->required && spec->kind == OPTION_LIST ? " (required, several times)"
-		: spec->required                            ? " (required)"
-		: spec->kind == OPTION_LIST                 ? " (several times)"
-							    : "");
+	(void)fprintf(out, "  %-*s%s", HELP_COLUMN - 1, left,
+		n >= HELP_COLUMN ? " " : ""); /* two blanks */
+	at = help_words(spec->help, 2 + max(n, HELP_COLUMN - 1) + (n >= HELP_COLUMN), out);
+	(void)help_words(spec->required && spec->kind == OPTION_LIST ? "(required, several times)"
+			 : spec->required                            ? "(required)"
+			 : spec->kind == OPTION_LIST                 ? "(several times)"
+								     : "",
+		at, out);
+	(void)fputc('\n', out);
 }
 
 void option_help(const struct option_set *set, FILE *out)

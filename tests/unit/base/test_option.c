@@ -169,6 +169,39 @@ static void test_help(void **state)
 	assert_null(strstr(text, "--fd"));
 }
 
+/* What does not fit 100 columns goes on below the words it belongs to, and none is lost. */
+static void test_help_wraps(void **state)
+{
+	static const struct option_spec wide[] = {
+		OPTION_ROW(struct values, output, "output", OPTION_CHOICE,
+			.choices = "a-choice|another-choice|third",
+			.help = "one two three four five six seven eight nine ten eleven twelve "
+				"thirteen fourteen fifteen sixteen"),
+		OPTION_ROW(struct values, more, "more", OPTION_LIST,
+			.help = "exactly so many words that this line ends beside the last column "
+				"of it"),
+	};
+	const struct option_set odd = {
+		.program = "prog", .arguments = "", .specs = wide, .n = ARRAY_SIZE(wide)
+	};
+	char text[2048] = "";
+	FILE *out = fmemopen(text, sizeof(text), "w");
+
+	(void)state;
+	option_help(&odd, out);
+	assert_int_equal(fclose(out), 0);
+	assert_non_null(strstr(text,
+		"  --output a-choice|another-choice|third  one two three four five six seven eight "
+		"nine ten eleven\n"
+		"                              twelve thirteen fourteen fifteen sixteen\n"));
+	assert_non_null(strstr(text, "  --more TEXT                 exactly so many words that "
+				     "this line ends beside the "
+				     "last column of it\n"
+				     "                              (several times)\n"));
+	for (char *line = strtok(text, "\n"); line; line = strtok(NULL, "\n"))
+		assert_in_range(strlen(line), 0, 100);
+}
+
 static void test_list(void **state)
 {
 	struct values values = { 0 };
@@ -202,6 +235,7 @@ int main(void)
 		cmocka_unit_test(test_letter),
 		cmocka_unit_test(test_bad_lines),
 		cmocka_unit_test(test_help),
+		cmocka_unit_test(test_help_wraps),
 		cmocka_unit_test(test_list),
 	};
 
