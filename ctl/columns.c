@@ -45,6 +45,28 @@ int columns_add(struct columns *columns, const char *const *cells)
 	return 0;
 }
 
+/* Of the control characters: the bytes of one; 0: it is none. Those beyond ASCII are U+0080 to
+ * U+009F. */
+static size_t control(const char *text)
+{
+	unsigned char first = (unsigned char)text[0];
+	unsigned char second = first ? (unsigned char)text[1] : 0;
+
+	if (first == 0xc2 && second >= 0x80 && second < 0xa0)
+		return 2;
+	return first < 0x20 || first == 0x7f;
+}
+
+void columns_put(const char *text, FILE *out)
+{
+	while (*text) {
+		size_t n = control(text);
+
+		(void)fputc(n ? '?' : *text, out);
+		text += n ? n : 1;
+	}
+}
+
 /* Characters, not bytes, of UTF-8. */
 static size_t characters(const char *text)
 {
@@ -67,7 +89,8 @@ void columns_print(const struct columns *columns, FILE *out)
 		bool right = columns->right >> column & 1;
 		int pad = (int)(widths[column] - characters(columns->cells[i]));
 
-		(void)fprintf(out, "%*s%s%*s%s", right ? pad : 0, "", columns->cells[i],
-			right || last ? 0 : pad, "", last ? "\n" : "  ");
+		(void)fprintf(out, "%*s", right ? pad : 0, "");
+		columns_put(columns->cells[i], out);
+		(void)fprintf(out, "%*s%s", right || last ? 0 : pad, "", last ? "\n" : "  ");
 	}
 }

@@ -27,5 +27,9 @@ void columns_release(struct columns *columns);
 /* One cell per column, copied; NULL shows as "-". -ENOMEM, -ENOBUFS (too many rows). */
 int columns_add(struct columns *columns, const char *const *cells) __must_check;
 
-/* Two blanks between columns, none at a line's end. */
+/* Text from elsewhere, such as names of files and keys of a bucket: control characters, which a
+ * terminal would obey, are '?'. */
+void columns_put(const char *text, FILE *out);
+
+/* Cells as by columns_put(). Two blanks between columns, none at a line's end. */
 void columns_print(const struct columns *columns, FILE *out);

@@ -4,6 +4,7 @@
 #include "base/option.h"
 #include "base/policy.h"
 #include "base/units.h"
+#include "ctl/columns.h"
 #include "ctl/command.h"
 #include "ctl/subcommand.h"
 #include "ctl/yaml_out.h"
@@ -547,10 +548,12 @@ static void print_rows(const json_t *page, const char *part, char mark)
 		const char *hex = json_string_value(json_object_get(row, "key_hex"));
 		char size[16];
 
-		(void)printf("%c %9s  %s%s\n", mark,
+		(void)printf("%c %9s  %s", mark,
 			units_size((uint64_t)json_integer_value(json_object_get(row, "size")), size,
 				sizeof(size)),
-			key ? "" : "(not UTF-8) ", key ? key : hex);
+			key ? "" : "(not UTF-8) ");
+		columns_put(key ? key : hex, stdout);
+		(void)printf("\n");
 	}
 }
 

@@ -256,8 +256,11 @@ int dataset_print_generations(const json_t *answer)
 
 static void line(const char *title, const char *value)
 {
-	if (value)
-		(void)printf("%-20s %s\n", title, value);
+	if (!value)
+		return;
+	(void)printf("%-20s ", title);
+	columns_put(value, stdout);
+	(void)printf("\n");
 }
 
 static void print_source(const json_t *mount)
@@ -305,8 +308,9 @@ static void print_left_out(const json_t *left_out)
 		const char *key = json_string_value(json_object_get(one, "key"));
 		const char *hex = json_string_value(json_object_get(one, "key_hex"));
 
-		(void)printf("  %s%s: %s\n", key ? "" : "(not UTF-8) ", key ? key : hex,
-			json_string_value(json_object_get(one, "reason")));
+		(void)printf("  %s", key ? "" : "(not UTF-8) ");
+		columns_put(key ? key : hex, stdout);
+		(void)printf(": %s\n", json_string_value(json_object_get(one, "reason")));
 	}
 	if ((json_int_t)i < n)
 		(void)printf("  ...\n");

@@ -4,6 +4,7 @@
 #include "base/cleanup.h"
 #include "base/option.h"
 #include "base/units.h"
+#include "ctl/columns.h"
 #include "ctl/command.h"
 #include "ctl/fleet.h"
 #include "ctl/mount_point.h"
@@ -20,7 +21,7 @@ struct explain_options {
 
 static const struct option_spec specs[] = {
 	OPTION_ROW(struct explain_options, output, "output", OPTION_CHOICE, .letter = 'o',
-		.choices = "table|json", .help = "form of the answer; table"),
+		.choices = "table|json|yaml", .help = "form of the answer; table"),
 };
 
 static const struct option_set set = {
@@ -125,12 +126,15 @@ static void print_scalar(const char *name, const json_t *value)
 {
 	if (json_is_string(value) && json_string_length(value) == 0)
 		return; /* a directory has no tag */
-	if (json_is_string(value))
-		(void)printf("%-12s %s\n", name, json_string_value(value));
-	else if (json_is_integer(value))
+	if (json_is_string(value)) {
+		(void)printf("%-12s ", name);
+		columns_put(json_string_value(value), stdout);
+		(void)printf("\n");
+	} else if (json_is_integer(value)) {
 		(void)printf("%-12s %" JSON_INTEGER_FORMAT "\n", name, json_integer_value(value));
-	else if (json_is_boolean(value))
+	} else if (json_is_boolean(value)) {
 		(void)printf("%-12s %s\n", name, json_is_true(value) ? "yes" : "no");
+	}
 }
 
 static void print_time(const json_t *mtime_ns)
@@ -304,13 +308,10 @@ int command_explain(int argc, char **argv)
 	status = explain(argv[1], &answer, &e);
 	if (status != EXIT_OK)
 		return command_fail(status, &e);
-	if (strcmp(options.output, "json") == 0) {
-		if (json_dumpf(answer, stdout, JSON_INDENT(2)) < 0)
-			status = EXIT_RUNTIME;
-		(void)putchar('\n');
-	} else {
+	if (strcmp(options.output, "table") == 0)
 		print_answer(answer);
-	}
+	else if (yaml_out_as(options.output, answer, stdout) < 0)
+		status = EXIT_RUNTIME;
 	json_decref(answer);
 	return status;
 }

@@ -74,8 +74,13 @@ static void print_failures(const json_t *job)
 	const json_t *failure;
 	size_t i;
 
-	json_array_foreach (failures, i, failure)
-		(void)printf("  %s: %s\n", text(failure, "key"), text(failure, "reason"));
+	json_array_foreach (failures, i, failure) {
+		(void)printf("  ");
+		columns_put(text(failure, "key"), stdout);
+		(void)printf(": ");
+		columns_put(text(failure, "reason"), stdout);
+		(void)printf("\n");
+	}
 	if (number(job, "files_failed") > json_array_size(failures))
 		(void)printf("  and %" PRIu64 " more\n",
 			number(job, "files_failed") - json_array_size(failures));

@@ -42,6 +42,18 @@ static void test_aligns(void **state)
 	columns_release(&columns);
 }
 
+/* What a bucket's keys say is shown, and not obeyed. */
+static void test_controls(void **state)
+{
+	const char *const cells[] = { "\033[2Ja\x7f\n", "\xc2\x9b\xc2\xa0\xc2", "b" };
+	struct columns columns;
+
+	(void)state;
+	assert_int_equal(columns_init(&columns, cells, 3, 0), 0);
+	expect_print(&columns, "?[2Ja??  ?\xc2\xa0\xc2  b\n");
+	columns_release(&columns);
+}
+
 static void test_bounded(void **state)
 {
 	const char *const cells[] = { "x" };
@@ -61,6 +73,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_aligns),
+		cmocka_unit_test(test_controls),
 		cmocka_unit_test(test_bounded),
 	};
 
