@@ -38,7 +38,7 @@ static void begin_locked(struct log_file *file)
 		ours.st_ino == there.st_ino && ours.st_dev == there.st_dev &&
 		rename(file->path, old) != 0)
 		return;
-	fd = open(file->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+	fd = open(file->path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOFOLLOW, 0600);
 	if (fd < 0)
 		return;
 	(void)dup3(fd, file->fd, O_CLOEXEC); /* else the old one grows on */

@@ -262,10 +262,43 @@ static void a_file_has_a_maximum(void **state)
 	assert_int_equal(close(fd), 0);
 }
 
+/* What somebody put in its place meanwhile is not written to. */
+static void a_new_file_is_no_link(void **state)
+{
+	char dir[] = "/tmp/granary-test-XXXXXX";
+	char path[64];
+	char other[64];
+	int fd;
+
+	(void)state;
+	assert_non_null(mkdtemp(dir));
+	(void)snprintf(path, sizeof(path), "%s/log", dir);
+	(void)snprintf(other, sizeof(other), "%s/other", dir);
+	fd = open(other, O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+	assert_true(fd >= 0);
+	assert_int_equal(close(fd), 0);
+	fd = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
+	assert_true(fd >= 0);
+	assert_int_equal(ftruncate(fd, LIMIT_LOG_BYTES), 0);
+	log_init("tester", fd, LOG_INFO, LOG_TEXT);
+	log_bound_file(path);
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(symlink(other, path), 0);
+	log_info("one", "a=1"); /* is one too many */
+	log_info("two", "a=1");
+	assert_int_equal(size_of(other), 0);
+	assert_int_equal(unlink(path), 0);
+	assert_int_equal(unlink(other), 0);
+	assert_int_equal(rmdir(dir), 0);
+	open_log(LOG_INFO, LOG_TEXT);
+	assert_int_equal(close(fd), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_file_has_a_maximum),
+		cmocka_unit_test(a_new_file_is_no_link),
 		cmocka_unit_test(levels_are_obeyed),
 		cmocka_unit_test(text_is_one_line_without_control_characters),
 		cmocka_unit_test(json_is_escaped),
