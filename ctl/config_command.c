@@ -3,15 +3,14 @@
  * daemon is asked itself (base/config.h: --config-check, --config-show), so that what is said here
  * is what happens there.
  */
-#include "admin/admin.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/config.h"
 #include "base/programs.h"
 #include "base/yaml_tree.h"
-#include "base/yaml_writer.h"
 #include "ctl/command.h"
 #include "ctl/subcommand.h"
+#include "ctl/yaml_out.h"
 
 #include <fcntl.h>
 #include <string.h>
@@ -196,54 +195,6 @@ static int ask_values(
 	return 0;
 }
 
-static int print_yaml(const json_t *all)
-{
-	_cleanup_(buf_release) struct buf out = BUF_INIT(2 * SHOW_BYTES);
-	struct yaml_writer w;
-	const char *section;
-	const json_t *rows;
-	int r;
-
-	yaml_writer_init(&w, &out);
-	yaml_writer_map(&w);
-	json_object_foreach ((json_t *)(uintptr_t)all, section, rows) {
-		const json_t *row;
-		size_t i;
-
-		yaml_writer_key(&w, section);
-		yaml_writer_list(&w);
-		json_array_foreach (rows, i, row) {
-			const char *key;
-			const json_t *value;
-
-			yaml_writer_map(&w);
-			json_object_foreach ((json_t *)(uintptr_t)row, key, value) {
-				yaml_writer_key(&w, key);
-				yaml_writer_text(
-					&w, json_string_value(value), json_string_length(value));
-			}
-			yaml_writer_end(&w);
-		}
-		yaml_writer_end(&w);
-	}
-	yaml_writer_end(&w);
-	r = yaml_writer_finish(&w);
-	if (r == 0)
-		(void)fputs(buf_str(&out), stdout);
-	return r;
-}
-
-static int print_json(const json_t *all)
-{
-	char *text = admin_json_text(all, JSON_INDENT(2) | JSON_PRESERVE_ORDER);
-
-	if (!text)
-		return -ENOMEM;
-	(void)printf("%s\n", text);
-	free(text);
-	return 0;
-}
-
 static int print_table(const json_t *all)
 {
 	const char *section;
@@ -286,9 +237,8 @@ static int show(int argc, char **argv)
 			r = err_set(&e, -ENOMEM, "out of memory");
 	}
 	if (r == 0)
-		r = *options.output == 't'   ? print_table(all)
-		    : *options.output == 'j' ? print_json(all)
-					     : print_yaml(all);
+		r = strcmp(options.output, "table") == 0 ? print_table(all)
+							 : yaml_out_as(options.output, all, stdout);
 	json_decref(all);
 	if (r < 0) {
 		(void)err_default(&e, r, "the values cannot be shown");

@@ -83,7 +83,7 @@ int dataset_path(const char *name, const char *rest, char out[DATASET_PATH_BYTES
 	size_t len = strlen(name);
 
 	/* The master knows more; this is what a path can hold. */
-	if (len == 0 || len > 64 || strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-") != len)
+	if (len == 0 || len > 63 || strspn(name, "abcdefghijklmnopqrstuvwxyz0123456789-") != len)
 		return err_set(e, -EINVAL,
 			"'%.80s' is no name of a dataset: 1 to 63 of a-z, 0-9 and '-'", name);
 	if (snprintf(out, DATASET_PATH_BYTES, "/v1/datasets/%s%s", name, rest) >=
@@ -124,17 +124,6 @@ int dataset_call(const struct master_where *where, const char *method, const cha
 	if (r == 0)
 		r = master_call(where, method, path, body, MASTER_CALL_NS, ret_json, e);
 	return r == 0 ? EXIT_OK : dataset_exit(r);
-}
-
-static int print_answer(const char *format, const json_t *json)
-{
-	struct err e = ERR_INIT;
-	int r = yaml_out_as(format, json, stdout);
-
-	if (r == 0)
-		return EXIT_OK;
-	(void)err_set(&e, r, "the answer cannot be written: %s", err_str(r));
-	return command_fail(EXIT_RUNTIME, &e);
 }
 
 /* Adds a member unless there is no value; failures are counted, and looked at by the caller. */
@@ -324,7 +313,7 @@ static int create(int argc, char **argv)
 	if (status != EXIT_OK)
 		return command_fail(status, &e);
 	if (strcmp(o.output, "table") != 0)
-		status = print_answer(o.output, made);
+		status = yaml_out_answer(o.output, made);
 	else
 		(void)printf("dataset %s made of %s\n", argv[1], argv[2]);
 	json_decref(made);
@@ -364,7 +353,7 @@ static int list(int argc, char **argv)
 	if (wide || strcmp(o.output, "table") == 0)
 		status = dataset_print_table(all, wide);
 	else
-		status = print_answer(o.output, all);
+		status = yaml_out_answer(o.output, all);
 	json_decref(answer);
 	return status;
 }
@@ -394,7 +383,7 @@ static int show(int argc, char **argv)
 	if (status != EXIT_OK)
 		return command_fail(status, &e);
 	status = strcmp(o.output, "json") == 0 || strcmp(o.output, "yaml") == 0
-			 ? print_answer(o.output, json)
+			 ? yaml_out_answer(o.output, json)
 			 : dataset_print_one(json);
 	json_decref(json);
 	return status;
@@ -533,7 +522,7 @@ static int generations(int argc, char **argv)
 	if (status != EXIT_OK)
 		return command_fail(status, &e);
 	status = strcmp(o.output, "table") == 0 ? dataset_print_generations(json)
-						: print_answer(o.output, json);
+						: yaml_out_answer(o.output, json);
 	json_decref(json);
 	return status;
 }
@@ -560,7 +549,7 @@ static void print_rows(const json_t *page, const char *part, char mark)
 static int print_page(const char *format, const json_t *page)
 {
 	if (strcmp(format, "table") != 0)
-		return print_answer(format, page);
+		return yaml_out_answer(format, page);
 	print_rows(page, "added", '+');
 	print_rows(page, "changed", '*');
 	print_rows(page, "removed", '-');

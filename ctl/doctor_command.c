@@ -4,6 +4,7 @@
 #include "base/units.h"
 #include "ctl/command.h"
 #include "ctl/doctor.h"
+#include "ctl/yaml_out.h"
 
 #include <string.h>
 #include <unistd.h>
@@ -43,7 +44,7 @@ static const struct option_spec specs[] = {
 	OPTION_SIZE_ROW(struct doctor_options, memory, "memory", 128 * MiB, 0,
 		"memory of the daemons together; 1GiB"),
 	OPTION_ROW(struct doctor_options, output, "output", OPTION_CHOICE, .letter = 'o',
-		.choices = "table|json", .help = "form of the answer; table"),
+		.choices = "table|json|yaml", .help = "form of the answer; table"),
 };
 
 static const struct option_set set = {
@@ -74,14 +75,13 @@ int command_doctor(int argc, char **argv)
 	doctor_cache(&d);
 	if (d.url)
 		doctor_origin(&d);
-	if (strcmp(options.output, "json") == 0) {
+	if (strcmp(options.output, "table") == 0) {
+		doctor_print(&d, stdout);
+	} else {
 		json_t *json = doctor_json(&d);
 
-		written = json && json_dumpf(json, stdout, JSON_INDENT(2)) == 0 &&
-			  putchar('\n') != EOF;
+		written = json && yaml_out_as(options.output, json, stdout) == 0;
 		json_decref(json);
-	} else {
-		doctor_print(&d, stdout);
 	}
 	written = fflush(stdout) == 0 && written;
 	doctor_release(&d);

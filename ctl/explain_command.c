@@ -8,6 +8,7 @@
 #include "ctl/command.h"
 #include "ctl/fleet.h"
 #include "ctl/mount_point.h"
+#include "ctl/yaml_out.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -310,8 +311,8 @@ int command_explain(int argc, char **argv)
 		return command_fail(status, &e);
 	if (strcmp(options.output, "table") == 0)
 		print_answer(answer);
-	else if (yaml_out_as(options.output, answer, stdout) < 0)
-		status = EXIT_RUNTIME;
+	else
+		status = yaml_out_answer(options.output, answer);
 	json_decref(answer);
 	return status;
 }

@@ -258,14 +258,6 @@ static int preload(struct preload_options *o, const char *what, struct err *e)
 	return status;
 }
 
-/* As JSON or YAML. */
-static int print_as(const char *format, const json_t *json, struct err *e)
-{
-	int r = yaml_out_as(format, json, stdout);
-
-	return r < 0 ? command_fail(EXIT_RUNTIME, (err_set(e, r, "out of memory"), e)) : EXIT_OK;
-}
-
 static bool is_table(const struct preload_options *o)
 {
 	return strcmp(o->format, "table") == 0;
@@ -279,7 +271,7 @@ static int list(struct preload_options *o, const char *id, struct err *e)
 	(void)id;
 	if (master_call(&o->where, NULL, "/v1/preloads", NULL, MASTER_CALL_NS, &json, e) < 0)
 		return command_fail(EXIT_RUNTIME, e);
-	status = is_table(o) ? preload_print_list(json, e) : print_as(o->format, json, e);
+	status = is_table(o) ? preload_print_list(json, e) : yaml_out_answer(o->format, json);
 	json_decref(json);
 	return status;
 }
@@ -307,7 +299,7 @@ static int show(struct preload_options *o, const char *id, struct err *e)
 	if (is_table(o))
 		preload_print(json);
 	else
-		status = print_as(o->format, json, e);
+		status = yaml_out_answer(o->format, json);
 	json_decref(json);
 	return status;
 }

@@ -11,6 +11,7 @@
 #include "ctl/mount_point.h"
 #include "ctl/status_bounds.h"
 #include "ctl/status_notes.h"
+#include "ctl/yaml_out.h"
 
 #include <string.h>
 
@@ -20,7 +21,7 @@ struct status_options {
 
 static const struct option_spec specs[] = {
 	OPTION_ROW(struct status_options, output, "output", OPTION_CHOICE, .letter = 'o',
-		.choices = "table|wide|json", .help = "form of the answer; table"),
+		.choices = "table|wide|json|yaml", .help = "form of the answer; table"),
 };
 
 static const struct option_set set = {
@@ -412,16 +413,16 @@ static int print_table(const struct status_found *found, bool wide)
 	return wide && i > 0 ? status_bounds_print(daemons) : 0;
 }
 
-static int print_json(const struct status_found *found)
+/* For programs: JSON or YAML. */
+static int print_as(const char *format, const struct status_found *found)
 {
 	json_t *first = json_array_get(found->supervisors, 0);
 	json_t *all = json_pack("{s:O, s:O, s:O, s:O, s:O, s:O, s:O?}", "mounts", found->mounts,
 		"other_mounts", found->others, "workers", found->workers, "masters", found->masters,
 		"supervisors", found->supervisors, "keepers", found->keepers, "supervisor", first);
-	int r = all ? json_dumpf(all, stdout, JSON_INDENT(2)) : -1;
+	int r = all ? yaml_out_as(format, all, stdout) : -ENOMEM;
 
 	json_decref(all);
-	(void)putchar('\n');
 	return r;
 }
 
@@ -460,8 +461,8 @@ int command_status(int argc, char **argv)
 	} else if (found.only && json_array_size(found.mounts) == 0) {
 		(void)command_not_found(point, &e); /* sets the line */
 		status = EXIT_MOUNTPOINT;
-	} else if (strcmp(options.output, "json") == 0) {
-		if (print_json(&found) < 0) {
+	} else if (strcmp(options.output, "json") == 0 || strcmp(options.output, "yaml") == 0) {
+		if (print_as(options.output, &found) < 0) {
 			(void)err_set(
 				&e, -EIO, "the answer cannot be written: is standard output open?");
 			status = EXIT_RUNTIME;

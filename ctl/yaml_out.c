@@ -3,6 +3,7 @@
 #include "admin/admin.h"
 #include "base/cleanup.h"
 #include "base/yaml_writer.h"
+#include "ctl/command.h"
 
 #include <string.h>
 
@@ -81,4 +82,16 @@ int yaml_out_as(const char *format, const json_t *json, FILE *out)
 	if (!text)
 		return -ENOMEM;
 	return fprintf(out, "%s\n", text) < 0 || fflush(out) != 0 ? -EIO : 0;
+}
+
+int yaml_out_answer(const char *format, const json_t *json)
+{
+	struct err e = ERR_INIT;
+	int r = json ? yaml_out_as(format, json, stdout) : -ENOMEM;
+
+	if (r == 0)
+		return EXIT_OK;
+	(void)err_set(
+		&e, r, "the answer cannot be written: %s: is standard output open?", err_str(r));
+	return command_fail(EXIT_RUNTIME, &e);
 }

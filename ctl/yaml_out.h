@@ -15,3 +15,6 @@
 int yaml_out(const json_t *json, FILE *out) __must_check;
 /* `format`: "json" or "yaml"; JSON has a newline behind it. */
 int yaml_out_as(const char *format, const json_t *json, FILE *out) __must_check;
+/* The same as a command's answer on standard output; NULL: there was no memory for it. An exit status,
+ * with its line when it failed. */
+int yaml_out_answer(const char *format, const json_t *json) __must_check;
