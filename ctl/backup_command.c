@@ -33,9 +33,8 @@ static const struct option_set set = {
 	.about = "Writes to FILE all that the master cannot find out again: datasets, sources, "
 		 "generations with their\n"
 		 "tables, preloads, the slot table. No cached byte, no credential. `cachectl "
-		 "restore` makes a master's state of "
-		 "it.\nThe master itself keeps a daily copy beside its state (cachemaster "
-		 "--daily-backups).",
+		 "restore` makes a\nmaster's state of it. The master itself keeps a daily copy "
+		 "beside its state (cachemaster\n--daily-backups).",
 	.specs = specs,
 	.n = ARRAY_SIZE(specs),
 	.min_args = 1,

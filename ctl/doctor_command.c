@@ -56,7 +56,7 @@ static const struct option_set set = {
 		"rights on it, as a mount with the same options would. One line per finding: OK, "
 		"WARN (what it costs,\n"
 		"how to have it) or FAIL. Starts, mounts and changes nothing. Exit status 0, or "
-		"that of the first FAIL.",
+		"that of the\nfirst FAIL.",
 	.specs = specs,
 	.n = ARRAY_SIZE(specs),
 	.max_args = 1,

@@ -74,7 +74,7 @@ static void print_help(FILE *out)
 	(void)fprintf(out, "Usage: cachectl COMMAND [OPTION...]\n\nCommands:\n");
 	for (size_t i = 0; i < ARRAY_SIZE(commands); i++)
 		if (commands[i].help)
-			(void)fprintf(out, "  %-10s %s\n", commands[i].name, commands[i].help);
+			(void)fprintf(out, "  %-11s %s\n", commands[i].name, commands[i].help);
 	(void)fprintf(out, "\n`cachectl COMMAND --help` lists the options of a command.\n"
 			   "Exit status: 0 done, 1 error while running, 2 usage, 3 mount point, 4 "
 			   "origin, 5 cache directory,\n"

@@ -109,7 +109,7 @@ static const struct option_set set = {
 		"Mounts s3://BUCKET/PREFIX, obs://BUCKET/PREFIX, file:///DIRECTORY or a dataset of "
 		"the master at DIR\n"
 		"through the cache, and returns when it serves. Credentials come from the "
-		"environment or the shared credentials file.",
+		"environment or the shared\ncredentials file.",
 	.specs = specs,
 	.n = ARRAY_SIZE(specs),
 	.min_args = 2,

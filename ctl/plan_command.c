@@ -9,7 +9,7 @@
 #include "base/units.h"
 #include "ctl/columns.h"
 #include "ctl/command.h"
-#include "ctl/master_call.h"
+#include "ctl/dataset_command.h"
 #include "ctl/yaml_out.h"
 
 #include <math.h>
@@ -51,8 +51,7 @@ static const struct option_set set = {
 	.program = "cachectl plan",
 	.arguments = "NAME",
 	.about = "Says what a cache of --capacity would give the dataset NAME: hit ratio, bytes "
-		 "and GETs from the origin,\n"
-		 "for epochs in random order. Nothing is read for it.",
+		 "and GETs from the\norigin, for epochs in random order. Nothing is read for it.",
 	.specs = specs,
 	.n = ARRAY_SIZE(specs),
 	.min_args = 1,
@@ -249,21 +248,17 @@ int command_plan(int argc, char **argv)
 	struct outcome all[3];
 	struct err e = ERR_INIT;
 	json_t *dataset = NULL;
-	char path[128];
 	double miss;
+	int status;
 	int r;
 
 	(void)option_parse_or_exit(&set, argc, argv, &options); /* one argument */
 	if (take_options(&options, &p, &e) < 0)
 		return command_fail(EXIT_USAGE, &e);
-	if (snprintf(path, sizeof(path), "/v1/datasets/%s", argv[1]) >= (int)sizeof(path)) {
-		(void)err_set(
-			&e, -EINVAL, "'%s' is no dataset's name: cachectl dataset list", argv[1]);
-		return command_fail(EXIT_USAGE, &e);
-	}
-	r = master_call(&options.where, "GET", path, NULL, MASTER_CALL_NS, &dataset, &e);
-	if (r == 0)
-		r = take_dataset(&options, argv[1], dataset, &p, &e);
+	status = dataset_call(&options.where, NULL, argv[1], "", NULL, &dataset, &e);
+	if (status != EXIT_OK)
+		return command_fail(status, &e);
+	r = take_dataset(&options, argv[1], dataset, &p, &e);
 	json_decref(dataset);
 	if (r < 0)
 		return command_fail(r == -EINVAL ? EXIT_USAGE : EXIT_RUNTIME, &e);

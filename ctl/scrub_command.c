@@ -35,10 +35,8 @@ static const struct option_set set = {
 	.program = "cachectl scrub",
 	.arguments = "[DIR|URL]",
 	.about = "Reads all that is cached, or that of the mount DIR or the source URL, and "
-		 "compares it "
-		 "with its checksums.\nWhat is damaged is dropped and fetched again. Exit status 1 "
-		 "when "
-		 "something was found that is not repaired.",
+		 "compares it with its\nchecksums. What is damaged is dropped and fetched again. "
+		 "Exit status 1 when something was found that\nis not repaired.",
 	.specs = specs,
 	.n = ARRAY_SIZE(specs),
 	.max_args = 1,
