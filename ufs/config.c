@@ -326,12 +326,21 @@ static int s3_source(const struct ufs_config *config, struct buf *out, struct er
 	return r < 0 ? err_set(e, r, "source: %s", err_str(r)) : 0;
 }
 
+/* A prefix may hold anything, but ends with a '/': what has a scope never does, and is no other
+ * source without one. */
+static int put_scope(const char *scope, struct buf *out)
+{
+	size_t n = strlen(scope);
+
+	return buf_printf(out, "|scope=%s%s", scope, n && scope[n - 1] == '/' ? "|" : "");
+}
+
 int ufs_config_source(const struct ufs_config *config, struct buf *out, struct err *e)
 {
 	int r = config->scheme == UFS_FILE ? file_source(config, out, e)
 					   : s3_source(config, out, e);
 
-	if (r == 0 && config->scope && buf_printf(out, "|scope=%s", config->scope) < 0)
+	if (r == 0 && config->scope && put_scope(config->scope, out) < 0)
 		return err_set(
 			e, -EINVAL, "the scope of the source is too long: give a shorter one");
 	return r;

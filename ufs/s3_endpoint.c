@@ -6,11 +6,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Without what stands before an '@', keys perhaps. */
 static int bad(struct err *e, const char *text, const char *why)
 {
+	const char *at = strrchr(text, '@');
+
 	return err_set(e, -EINVAL,
 		"endpoint \"%.200s\": %s; write it as http://HOST[:PORT] or https://HOST[:PORT]",
-		text, why);
+		at ? at + 1 : text, why);
 }
 
 static bool host_char(char c)

@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <setjmp.h>
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <cmocka.h>
@@ -194,6 +195,8 @@ static void endpoints(void **state)
 	for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
 		if (s3_endpoint_parse(bad[i], &e, &err) != -EINVAL)
 			fail_msg("accepted: %s", bad[i]);
+	assert_int_equal(s3_endpoint_parse("http://AKID:hunter2@h", &e, &err), -EINVAL);
+	assert_null(strstr(err.text, "hunter2")); /* lines are logged */
 	assert_int_equal(s3_endpoint_parse("https://S3.Example:8443/", &e, NULL), 0);
 	s3_endpoint_authority(&e, out, sizeof(out));
 	assert_string_equal(out, "s3.example:8443");
@@ -234,6 +237,35 @@ static void styles(void **state)
 	assert_false(s3_endpoint_is_loopback(&e));
 }
 
+/* Bytes of a scope are nobody's who writes its name into a prefix. */
+static void scopes(void **state)
+{
+	static const char *const names[] = { "team", "file:/keys/" };
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+		struct buf own = BUF_INIT(8192);
+		struct buf other = BUF_INIT(8192);
+		struct ufs_config config;
+		char url[100];
+
+		assert_int_equal(ufs_config_parse("s3://b/p", &config, NULL), 0);
+		config.endpoint = strdup("http://h");
+		config.scope = strdup(names[i]);
+		assert_int_equal(ufs_config_source(&config, &own, NULL), 0);
+		ufs_config_release(&config);
+		(void)snprintf(url, sizeof(url), "s3://b/p/|scope=%s", names[i]);
+		assert_int_equal(ufs_config_parse(url, &config, NULL), 0);
+		config.endpoint = strdup("http://h");
+		assert_int_equal(ufs_config_source(&config, &other, NULL), 0);
+		ufs_config_release(&config);
+		assert_non_null(strstr(buf_str(&own), "|scope="));
+		assert_string_not_equal(buf_str(&own), buf_str(&other));
+		buf_release(&own);
+		buf_release(&other);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -245,6 +277,7 @@ int main(void)
 		cmocka_unit_test(file_sources),
 		cmocka_unit_test(endpoints),
 		cmocka_unit_test(styles),
+		cmocka_unit_test(scopes),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
