@@ -58,8 +58,7 @@ static const struct option_spec show_specs[] = {
 		"configuration file; " FILE_DEFAULT " where it is there"),
 	OPTION_ROW(struct config_options, daemon, "daemon", OPTION_CHOICE, .choices = DAEMONS,
 		.help = "only that of this daemon; all"),
-	OPTION_ROW(struct config_options, output, "output", OPTION_CHOICE, .letter = 'o',
-		.choices = "table|json|yaml", .help = "form of the answer; table"),
+	OUTPUT_OPTION_ROW(struct config_options, output, "table|json|yaml"),
 };
 
 static const struct option_set show_set = {

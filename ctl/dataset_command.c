@@ -4,7 +4,6 @@
 #include "base/option.h"
 #include "base/policy.h"
 #include "base/units.h"
-#include "ctl/columns.h"
 #include "ctl/command.h"
 #include "ctl/subcommand.h"
 #include "ctl/yaml_out.h"
@@ -42,10 +41,6 @@ struct dataset_options {
 	const char *consistency;
 	struct option_list reset;
 	bool force;
-	bool newest;
-	uint64_t from;
-	uint64_t to;
-	uint64_t limit;
 };
 
 #define TEXT_ROW(member, name, meta, text) \
@@ -72,9 +67,6 @@ struct dataset_options {
 			.choices = "pinned|follow",                                                \
 			.help = "what a mount sees: one generation until it is refreshed "         \
 				"(pinned); pinned")
-#define OUTPUT_ROW(words)                                                                  \
-	OPTION_ROW(struct dataset_options, output, "output", OPTION_CHOICE, .letter = 'o', \
-		.choices = words, .help = "form of the answer; table")
 
 /* ---- what they share ------------------------------------------------------------------------- */
 
@@ -171,9 +163,9 @@ static int add_policy(json_t *body, const struct dataset_options *o, struct err 
 		add(body, "pin", json_boolean(strcmp(o->pin, "yes") == 0));
 	add_text(body, "evict", o->evict);
 	if (o->idle != UNSET)
-		add(body, "idle_s", json_integer((json_int_t)(o->idle / 1000000000ull)));
+		add(body, "idle_s", json_integer((json_int_t)(o->idle / CLOCK_SECOND)));
 	if (o->ttl != UNSET)
-		add(body, "ttl_s", json_integer((json_int_t)(o->ttl / 1000000000ull)));
+		add(body, "ttl_s", json_integer((json_int_t)(o->ttl / CLOCK_SECOND)));
 	add_text(body, "consistency", o->consistency);
 	return 0;
 }
@@ -265,7 +257,7 @@ static const struct option_spec create_specs[] = {
 	OPTION_BOOL_ROW(struct dataset_options, check, "check",
 		"ask the origin first; --no-check: whatever it says"),
 	MASTER_OPTION_ROWS(struct dataset_options, where),
-	OUTPUT_ROW("table|json|yaml"),
+	OUTPUT_OPTION_ROW(struct dataset_options, output, "table|json|yaml"),
 };
 
 static struct dataset_options defaults(void)
@@ -326,7 +318,7 @@ static int list(int argc, char **argv)
 {
 	static const struct option_spec specs[] = {
 		MASTER_OPTION_ROWS(struct dataset_options, where),
-		OUTPUT_ROW("table|wide|json|yaml"),
+		OUTPUT_OPTION_ROW(struct dataset_options, output, "table|wide|json|yaml"),
 	};
 	static const struct option_set set = {
 		.program = "cachectl dataset list",
@@ -362,7 +354,7 @@ static int show(int argc, char **argv)
 {
 	static const struct option_spec specs[] = {
 		MASTER_OPTION_ROWS(struct dataset_options, where),
-		OUTPUT_ROW("table|wide|json|yaml"),
+		OUTPUT_OPTION_ROW(struct dataset_options, output, "table|wide|json|yaml"),
 	};
 	static const struct option_set set = {
 		.program = "cachectl dataset show",
@@ -495,182 +487,6 @@ static int delete_one(int argc, char **argv)
 	return EXIT_OK;
 }
 
-/* ---- generations ----------------------------------------------------------------------------- */
-
-static int generations(int argc, char **argv)
-{
-	static const struct option_spec specs[] = {
-		MASTER_OPTION_ROWS(struct dataset_options, where),
-		OUTPUT_ROW("table|json|yaml"),
-	};
-	static const struct option_set set = {
-		.program = "cachectl dataset generations",
-		.arguments = "NAME",
-		.about = "Lists the generations of a dataset, the newest first, with what changed.",
-		.specs = specs,
-		.n = ARRAY_SIZE(specs),
-		.min_args = 1,
-		.max_args = 1,
-	};
-	struct dataset_options o = defaults();
-	json_t *json = NULL;
-	struct err e = ERR_INIT;
-	int status;
-
-	(void)option_parse_or_exit(&set, argc, argv, &o);
-	status = dataset_call(&o.where, NULL, argv[1], "/generations", NULL, &json, &e);
-	if (status != EXIT_OK)
-		return command_fail(status, &e);
-	status = strcmp(o.output, "table") == 0 ? dataset_print_generations(json)
-						: yaml_out_answer(o.output, json);
-	json_decref(json);
-	return status;
-}
-
-static void print_rows(const json_t *page, const char *part, char mark)
-{
-	const json_t *row;
-	size_t i;
-
-	json_array_foreach (json_object_get(page, part), i, row) {
-		const char *key = json_string_value(json_object_get(row, "key"));
-		const char *hex = json_string_value(json_object_get(row, "key_hex"));
-		char size[16];
-
-		(void)printf("%c %9s  %s", mark,
-			units_size((uint64_t)json_integer_value(json_object_get(row, "size")), size,
-				sizeof(size)),
-			key ? "" : "(not UTF-8) ");
-		columns_put(key ? key : hex, stdout);
-		(void)printf("\n");
-	}
-}
-
-static int print_page(const char *format, const json_t *page)
-{
-	if (strcmp(format, "table") != 0)
-		return yaml_out_answer(format, page);
-	print_rows(page, "added", '+');
-	print_rows(page, "changed", '*');
-	print_rows(page, "removed", '-');
-	return EXIT_OK;
-}
-
-/* One page after the other; of JSON and YAML one document each. */
-static int print_diff(const struct dataset_options *o, const char *name)
-{
-	struct err e = ERR_INIT;
-	uint64_t shown = 0;
-	char next[64] = "";
-	int status;
-
-	do {
-		json_t *page = NULL;
-		const char *more;
-		char rest[256];
-
-		(void)snprintf(rest, sizeof(rest), "/diff?from=%llu&to=%llu&limit=%llu%s%s",
-			(unsigned long long)o->from, (unsigned long long)o->to,
-			(unsigned long long)min(o->limit - shown, (uint64_t)1000),
-			next[0] ? "&after=" : "", next); /* fits */
-		status = dataset_call(&o->where, NULL, name, rest, NULL, &page, &e);
-		if (status != EXIT_OK)
-			return command_fail(status, &e);
-		status = print_page(o->output, page);
-		shown += json_array_size(json_object_get(page, "added")) +
-			 json_array_size(json_object_get(page, "changed")) +
-			 json_array_size(json_object_get(page, "removed"));
-		more = json_string_value(json_object_get(page, "next"));
-		(void)snprintf(next, sizeof(next), "%s", more ? more : ""); /* two numbers */
-		json_decref(page);
-	} while (status == EXIT_OK && next[0] && shown < o->limit);
-	if (next[0] && strcmp(o->output, "table") == 0)
-		(void)fprintf(stderr, "cachectl: there is more: give --limit\n");
-	return status;
-}
-
-static int diff(int argc, char **argv)
-{
-	static const struct option_spec specs[] = {
-		OPTION_ROW(struct dataset_options, limit, "limit", OPTION_UINT, .min = 1,
-			.max = UINT32_MAX, .help = "so many rows at most; 10000"),
-		MASTER_OPTION_ROWS(struct dataset_options, where),
-		OUTPUT_ROW("table|json|yaml"),
-	};
-	static const struct option_set set = {
-		.program = "cachectl dataset diff",
-		.arguments = "NAME FROM [TO]",
-		.about = "Shows what was added (+), changed (*) and removed (-) between two "
-			 "generations; TO is the newest.",
-		.specs = specs,
-		.n = ARRAY_SIZE(specs),
-		.min_args = 2,
-		.max_args = 3,
-	};
-	struct dataset_options o = defaults();
-	struct err e = ERR_INIT;
-	char *end;
-	int n;
-
-	o.limit = 10000;
-	n = option_parse_or_exit(&set, argc, argv, &o);
-	for (int i = 2; i <= n; i++) {
-		uint64_t number = strtoull(argv[i], &end, 10);
-
-		if (number == 0 || *end || argv[i][0] == '-') {
-			(void)err_set(&e, -EINVAL, "'%s' is no number of a generation", argv[i]);
-			return command_fail(EXIT_USAGE, &e);
-		}
-		*(i == 2 ? &o.from : &o.to) = number;
-	}
-	return print_diff(&o, argv[1]);
-}
-
-static int rollback(int argc, char **argv)
-{
-	static const struct option_spec specs[] = {
-		OPTION_BOOL_ROW(struct dataset_options, newest, "newest",
-			"show the newest generation again, and what comes after it"),
-		MASTER_OPTION_ROWS(struct dataset_options, where),
-	};
-	static const struct option_set set = {
-		.program = "cachectl dataset rollback",
-		.arguments = "NAME [GENERATION]",
-		.about = "Shows an older generation: mounts made from now on, and those that are "
-			 "refreshed, see it until\n--newest is given. It is kept meanwhile.",
-		.specs = specs,
-		.n = ARRAY_SIZE(specs),
-		.min_args = 1,
-		.max_args = 2,
-	};
-	struct dataset_options o = defaults();
-	struct err e = ERR_INIT;
-	json_t *body;
-	int status;
-	int n = option_parse_or_exit(&set, argc, argv, &o);
-	long long generation = n == 2 ? strtoll(argv[2], NULL, 10) : 0;
-
-	if (o.newest == (n == 2) || (n == 2 && generation <= 0)) {
-		(void)err_set(&e, -EINVAL,
-			"give the number of a generation, or --newest: cachectl dataset "
-			"generations %s lists them",
-			argv[1]);
-		return command_fail(EXIT_USAGE, &e);
-	}
-	body = json_pack("{s:I}", "generation", (json_int_t)generation);
-	status = dataset_call(&o.where, "POST", argv[1], "/rollback", body, NULL, &e);
-	json_decref(body);
-	if (status != EXIT_OK)
-		return command_fail(status, &e);
-	if (o.newest)
-		(void)printf("dataset %s shows its newest generation\n", argv[1]);
-	else
-		(void)printf("dataset %s shows generation %lld from now on; mounts there are see "
-			     "it after cachectl refresh DIR\n",
-			argv[1], generation);
-	return EXIT_OK;
-}
-
 int command_dataset(int argc, char **argv)
 {
 	static const struct subcommand all[] = {
@@ -680,9 +496,9 @@ int command_dataset(int argc, char **argv)
 		{ "update", update, "change quota, priority and the like" },
 		{ "rename", rename_one, "give it another name" },
 		{ "delete", delete_one, "forget it, and drop what is cached of it" },
-		{ "generations", generations, "its generations" },
-		{ "diff", diff, "what differs between two of them" },
-		{ "rollback", rollback, "show an older one" },
+		{ "generations", dataset_generations, "its generations" },
+		{ "diff", dataset_diff, "what differs between two of them" },
+		{ "rollback", dataset_rollback, "show an older one" },
 	};
 
 	return subcommand_run("cachectl dataset",

@@ -8,7 +8,7 @@
 #include "ctl/master_call.h"
 
 #define DATASET_PATH_BYTES 512u
-#define DATASET_CREATE_NS  60000000000ull /* the origin is asked */
+#define DATASET_CREATE_NS  (60 * CLOCK_SECOND) /* the origin is asked */
 
 /* "/v1/datasets/NAME" and what follows. -EINVAL with a line: no name of a dataset. */
 int dataset_path(const char *name, const char *rest, char out[DATASET_PATH_BYTES],
@@ -26,3 +26,8 @@ const char *dataset_url(const json_t *dataset);
 int dataset_print_table(const json_t *datasets, bool wide);
 int dataset_print_one(const json_t *dataset);
 int dataset_print_generations(const json_t *answer);
+
+/* cachectl dataset generations, diff, rollback. */
+int dataset_generations(int argc, char **argv);
+int dataset_diff(int argc, char **argv);
+int dataset_rollback(int argc, char **argv);

@@ -43,8 +43,7 @@ static const struct option_spec specs[] = {
 		"bytes the cache is to hold; 90 % of what is free"),
 	OPTION_SIZE_ROW(struct doctor_options, memory, "memory", 128 * MiB, 0,
 		"memory of the daemons together; 1GiB"),
-	OPTION_ROW(struct doctor_options, output, "output", OPTION_CHOICE, .letter = 'o',
-		.choices = "table|json|yaml", .help = "form of the answer; table"),
+	OUTPUT_OPTION_ROW(struct doctor_options, output, "table|json|yaml"),
 };
 
 static const struct option_set set = {

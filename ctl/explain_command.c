@@ -21,8 +21,7 @@ struct explain_options {
 };
 
 static const struct option_spec specs[] = {
-	OPTION_ROW(struct explain_options, output, "output", OPTION_CHOICE, .letter = 'o',
-		.choices = "table|json|yaml", .help = "form of the answer; table"),
+	OUTPUT_OPTION_ROW(struct explain_options, output, "table|json|yaml"),
 };
 
 static const struct option_set set = {

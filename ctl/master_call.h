@@ -11,6 +11,7 @@
 #pragma once
 
 #include <jansson.h>
+#include "base/clock.h"
 #include "base/option.h"
 #include "base/unix_socket.h"
 
@@ -26,7 +27,7 @@ struct master_where {
 		OPTION_STRING_ROW(type, member.cache, "cache", "DIR",                \
 			"cache directory whose private master is asked")
 
-#define MASTER_CALL_NS 10000000000ull /* for an answer that needs nothing from an origin */
+#define MASTER_CALL_NS (10 * CLOCK_SECOND) /* for an answer that needs nothing from an origin */
 
 /* Its admin socket. -ENOENT, or -EEXIST when there are several, with a line. */
 int master_find(

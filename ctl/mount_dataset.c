@@ -6,11 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool is_name(const char *text)
-{
-	return *text && strspn(text, "abcdefghijklmnopqrstuvwxyz0123456789-") == strlen(text);
-}
-
 /* Of what only the dataset says: the option that was given, or NULL. */
 static const char *source_option(const struct mount_options *o)
 {
@@ -86,7 +81,7 @@ int mount_job_resolve(struct mount_job *job, struct err *e)
 	json_t *dataset = NULL;
 	int r;
 
-	if (!is_name(job->url) || dataset_path(job->url, "", path, &why) < 0)
+	if (dataset_path(job->url, "", path, &why) < 0)
 		return EXIT_OK; /* a URL, or none */
 	r = master_call(&where, NULL, path, NULL, MASTER_CALL_NS, &dataset, &why);
 	if (r == -ECONNREFUSED || (r == -ENOENT && !strstr(why.text, "no dataset"))) {

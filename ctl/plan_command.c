@@ -43,8 +43,7 @@ static const struct option_spec specs[] = {
 	OPTION_STRING_ROW(struct plan_options, rate, "origin-rate", "RATE",
 		"how fast the origin gives, such as 2GB/s: says how long it is waited for"),
 	MASTER_OPTION_ROWS(struct plan_options, where),
-	OPTION_ROW(struct plan_options, format, "output", OPTION_CHOICE, .letter = 'o',
-		.choices = "table|json|yaml", .help = "how it is printed"),
+	OUTPUT_OPTION_ROW(struct plan_options, format, "table|json|yaml"),
 };
 
 static const struct option_set set = {

@@ -82,8 +82,7 @@ static const struct option_set set = {
 
 static const struct option_spec verb_specs[] = {
 	MASTER_OPTION_ROWS(struct preload_options, where),
-	OPTION_ROW(struct preload_options, format, "output", OPTION_CHOICE, .letter = 'o',
-		.choices = "table|json|yaml", .help = "how it is printed"),
+	OUTPUT_OPTION_ROW(struct preload_options, format, "table|json|yaml"),
 };
 
 /* ---- what is asked for ----------------------------------------------------------------------- */

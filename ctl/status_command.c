@@ -20,8 +20,7 @@ struct status_options {
 };
 
 static const struct option_spec specs[] = {
-	OPTION_ROW(struct status_options, output, "output", OPTION_CHOICE, .letter = 'o',
-		.choices = "table|wide|json|yaml", .help = "form of the answer; table"),
+	OUTPUT_OPTION_ROW(struct status_options, output, "table|wide|json|yaml"),
 };
 
 static const struct option_set set = {

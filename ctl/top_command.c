@@ -9,6 +9,7 @@
 #include "ctl/columns.h"
 #include "ctl/command.h"
 #include "ctl/top_sample.h"
+#include "ctl/yaml_out.h"
 
 #include <poll.h>
 #include <signal.h>
@@ -33,8 +34,7 @@ static const struct option_spec specs[] = {
 		.help = "end after so many intervals; 0: at 'q' or a signal"),
 	OPTION_ROW(struct top_options, interval, "delay", OPTION_DURATION, .letter = 'd',
 		.min = CLOCK_SECOND / 10, .help = "length of an interval; 2s"),
-	OPTION_ROW(struct top_options, output, "output", OPTION_CHOICE, .letter = 'o',
-		.choices = "table|json", .help = "form of the answer; table"),
+	OUTPUT_OPTION_ROW(struct top_options, output, "table|json"),
 };
 
 static const struct option_set set = {

@@ -8,8 +8,14 @@
 #include <jansson.h>
 #include <stdio.h>
 #include "base/check.h"
+#include "base/option.h"
 
 #define YAML_OUT_BYTES (16u << 20)
+
+/* For the table of a command whose struct `type` has a const char *`member`, "table" at first. */
+#define OUTPUT_OPTION_ROW(type, member, words)                                               \
+	OPTION_ROW(type, member, "output", OPTION_CHOICE, .letter = 'o', .choices = (words), \
+		.help = "form of the answer; table")
 
 /* -ENOMEM, -ENOBUFS (more than YAML_OUT_BYTES), -E2BIG (too deep), -EIO. */
 int yaml_out(const json_t *json, FILE *out) __must_check;
