@@ -70,17 +70,18 @@ struct admin_server {
 	char path[SOCKET_PATH_MAX];
 	struct MHD_Daemon *daemon;
 	struct MHD_Daemon *tcp; /* NULL: on its unix socket only */
+	/* They are added while requests are answered: first the row, then its number. */
 	struct table tables[TABLES_MAX];
-	uint32_t n_tables;
+	_Atomic uint32_t n_tables;
 	struct histogram_table histogram_tables[TABLES_MAX];
-	uint32_t n_histogram_tables;
+	_Atomic uint32_t n_histogram_tables;
 	struct writer writers[WRITERS_MAX];
-	uint32_t n_writers;
+	_Atomic uint32_t n_writers;
 	struct admin_counters counters;
 	struct admin_histograms histograms;
-	void (*ready)(void *arg, json_t *reasons); /* may be NULL */
+	void (*_Atomic ready)(void *arg, json_t *reasons); /* may be NULL; set after its argument */
 	void *ready_arg;
-	void (*refresh)(void *arg); /* may be NULL */
+	void (*_Atomic refresh)(void *arg); /* the same */
 	void *refresh_arg;
 	_Atomic uint32_t under_way; /* requests that began and whose answers are not out */
 };
@@ -169,19 +170,21 @@ static unsigned int http_status(int code)
 int admin_server_add_counters(struct admin_server *server, const struct counter_info *table,
 	uint32_t n, const void *counters)
 {
+	uint32_t at = atomic_load(&server->n_tables);
+
 	CHECK_MAGIC(server, SERVER_MAGIC);
-	if (server->n_tables == TABLES_MAX)
+	if (at == TABLES_MAX)
 		return -ENOBUFS;
-	server->tables[server->n_tables++] =
-		(struct table){ .rows = table, .n = n, .counters = counters };
+	server->tables[at] = (struct table){ .rows = table, .n = n, .counters = counters };
+	atomic_store(&server->n_tables, at + 1);
 	return 0;
 }
 
 void admin_server_on_metrics(struct admin_server *server, void (*refresh)(void *arg), void *arg)
 {
 	CHECK_MAGIC(server, SERVER_MAGIC);
-	server->refresh = refresh;
 	server->refresh_arg = arg;
+	atomic_store(&server->refresh, refresh);
 }
 
 json_t *admin_counters_json(const struct counter_info *table, uint32_t n, const void *counters)
@@ -200,21 +203,27 @@ json_t *admin_counters_json(const struct counter_info *table, uint32_t n, const 
 int admin_server_add_histograms(struct admin_server *server, const struct histogram_info *table,
 	uint32_t n, const void *histograms)
 {
+	uint32_t at = atomic_load(&server->n_histogram_tables);
+
 	CHECK_MAGIC(server, SERVER_MAGIC);
-	if (server->n_histogram_tables == TABLES_MAX)
+	if (at == TABLES_MAX)
 		return -ENOBUFS;
-	server->histogram_tables[server->n_histogram_tables++] =
+	server->histogram_tables[at] =
 		(struct histogram_table){ .rows = table, .n = n, .histograms = histograms };
+	atomic_store(&server->n_histogram_tables, at + 1);
 	return 0;
 }
 
 int admin_server_add_metrics(
 	struct admin_server *server, void (*write)(void *arg, struct metrics *m), void *arg)
 {
+	uint32_t at = atomic_load(&server->n_writers);
+
 	CHECK_MAGIC(server, SERVER_MAGIC);
-	if (server->n_writers == WRITERS_MAX)
+	if (at == WRITERS_MAX)
 		return -ENOBUFS;
-	server->writers[server->n_writers++] = (struct writer){ write, arg };
+	server->writers[at] = (struct writer){ write, arg };
+	atomic_store(&server->n_writers, at + 1);
 	return 0;
 }
 
@@ -223,7 +232,7 @@ void admin_server_on_ready(
 {
 	CHECK_MAGIC(server, SERVER_MAGIC);
 	server->ready_arg = arg;
-	server->ready = ready;
+	atomic_store(&server->ready, ready);
 }
 
 static void own_metrics(struct admin_server *server, struct metrics *m)
@@ -257,8 +266,10 @@ static enum MHD_Result respond_metrics(
 	struct metrics m = { .out = &out,
 		.open = accept && strstr(accept, "application/openmetrics-text") };
 
-	if (server->refresh)
-		server->refresh(server->refresh_arg);
+	void (*refresh)(void *arg) = atomic_load(&server->refresh);
+
+	if (refresh)
+		refresh(server->refresh_arg);
 	for (uint32_t i = 0; i < server->n_tables; i++)
 		metrics_counters(&m, server->tables[i].rows, server->tables[i].n,
 			server->tables[i].counters);
@@ -282,13 +293,14 @@ static enum MHD_Result respond_metrics(
 static enum MHD_Result respond_ready(
 	const struct admin_server *server, struct MHD_Connection *connection)
 {
+	void (*tell)(void *arg, json_t *reasons) = atomic_load(&server->ready);
 	json_t *reasons = json_array();
 	json_t *json;
 	enum MHD_Result r;
 	bool ready;
 
-	if (reasons && server->ready)
-		server->ready(server->ready_arg, reasons);
+	if (reasons && tell)
+		tell(server->ready_arg, reasons);
 	ready = reasons && json_array_size(reasons) == 0;
 	json = json_pack("{s:b, s:o}", "ready", ready, "reasons", reasons);
 	r = json ? respond_json(connection, ready ? MHD_HTTP_OK : MHD_HTTP_SERVICE_UNAVAILABLE,
