@@ -40,6 +40,28 @@ static json_t *paths_json(const struct preload_record *record)
 	return all;
 }
 
+/* A record that its reader refuses keeps the next master from starting: workers may count what they
+ * like. */
+static json_int_t number(uint64_t value)
+{
+	return (json_int_t)min(value, (uint64_t)INT64_MAX);
+}
+
+/* What an origin said, or was cut for want of room, may be no UTF-8. */
+static json_t *reason_json(const char *reason)
+{
+	json_t *json = json_string(reason);
+	char ascii[PRELOAD_REASON_BYTES];
+	size_t len = strnlen(reason, sizeof(ascii) - 1);
+
+	if (json)
+		return json;
+	for (size_t i = 0; i < len; i++)
+		ascii[i] = (unsigned char)reason[i] < 0x80 ? reason[i] : '?';
+	ascii[len] = '\0';
+	return json_string(ascii);
+}
+
 json_t *preload_record_json(const struct preload_record *r)
 {
 	uint64_t failures = admin_json_failures();
@@ -48,16 +70,16 @@ json_t *preload_record_json(const struct preload_record *r)
 
 	hash_hex(r->volume.bytes, VOLUME_ID_LEN, volume);
 	json = json_pack("{s:I, s:s, s:s, s:s, s:o, s:I, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, "
-			 "s:I, s:I, s:I, s:b, s:s, s:O*}",
+			 "s:I, s:I, s:I, s:b, s:o, s:O*}",
 		"id", (json_int_t)r->id, "state", preload_state_name(r->state), "target", r->target,
 		"volume", volume, "lineage", json_sprintf("%016" PRIx64, r->lineage), "generation",
-		(json_int_t)r->generation, "paths", paths_json(r), "bandwidth",
-		(json_int_t)r->bandwidth, "created", (json_int_t)r->created, "started",
-		(json_int_t)r->started, "ended", (json_int_t)r->ended, "files",
-		(json_int_t)r->files, "files_done", (json_int_t)r->files_done, "files_failed",
-		(json_int_t)r->files_failed, "bytes", (json_int_t)r->bytes, "bytes_done",
-		(json_int_t)r->bytes_done, "bytes_fetched", (json_int_t)r->bytes_fetched, "exact",
-		(int)r->exact, "reason", r->reason, "failures", r->failures);
+		number(r->generation), "paths", paths_json(r), "bandwidth", number(r->bandwidth),
+		"created", (json_int_t)r->created, "started", (json_int_t)r->started, "ended",
+		(json_int_t)r->ended, "files", number(r->files), "files_done",
+		number(r->files_done), "files_failed", number(r->files_failed), "bytes",
+		number(r->bytes), "bytes_done", number(r->bytes_done), "bytes_fetched",
+		number(r->bytes_fetched), "exact", (int)r->exact, "reason", reason_json(r->reason),
+		"failures", r->failures);
 	if (admin_json_failures() == failures)
 		return json;
 	json_decref(json);

@@ -74,6 +74,26 @@ static void comes_back(void **state)
 	}
 }
 
+/* Whatever a worker counts and an origin says, the record is one that the next master reads. */
+static void of_any_worker(void **state)
+{
+	struct preload_record record = sample(PRELOAD_FAILED);
+	struct preload_record back;
+	struct buf text = BUF_INIT(65536);
+
+	(void)state;
+	record.bytes_fetched = record.bytes_done = record.files = UINT64_MAX;
+	record.generation = 1ull << 63;
+	(void)strcpy(record.reason, "the origin says \xe3\x83"); /* cut in a letter */
+	assert_int_equal(preload_record_encode(&record, &text), 0);
+	assert_int_equal(preload_record_decode(text.data, text.len, &back), 0);
+	assert_true(back.files == INT64_MAX && back.bytes_fetched == INT64_MAX);
+	assert_string_equal(back.reason, "the origin says ??");
+	preload_record_release(&back);
+	preload_record_release(&record);
+	buf_release(&text);
+}
+
 static void other_versions(void **state)
 {
 	struct preload_record record = sample(PRELOAD_RUNNING);
@@ -237,6 +257,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(comes_back),
+		cmocka_unit_test(of_any_worker),
 		cmocka_unit_test(other_versions),
 		cmocka_unit_test(damaged),
 		cmocka_unit_test(taken),
