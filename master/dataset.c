@@ -266,7 +266,8 @@ static int publish(struct dataset_set *set, struct dataset *d, struct dataset *r
 struct first_listing {
 	struct pool_job job;
 	struct source_wait wait;
-	struct source_set *sources;
+	struct dataset_set *set;
+	char uuid[DATASET_UUID_TEXT];
 	struct ufs_config config;
 };
 
@@ -285,8 +286,12 @@ static void listed(
 static void run_listing(struct pool_job *job)
 {
 	struct first_listing *l = container_of(job, struct first_listing, job);
+	_cleanup_(dataset_release) struct dataset d = { 0 };
 
-	source_open(l->sources, &l->wait);
+	/* As it is by now; nothing, if it is gone. */
+	if (dataset_set_find_uuid(l->set, l->uuid, &d, NULL) == 0)
+		l->wait.policy = d.policy;
+	source_open(l->set->config.sources, &l->wait);
 }
 
 static void list_later(struct dataset_set *set, const struct dataset *d)
@@ -298,10 +303,9 @@ static void list_later(struct dataset_set *set, const struct dataset *d)
 		return; /* its first mount lists it */
 	}
 	l->job.run = run_listing;
-	l->sources = set->config.sources;
-	l->wait = (struct source_wait){
-		.config = &l->config, .policy = d->policy, .on_done = listed
-	};
+	l->set = set;
+	memcpy(l->uuid, d->uuid, sizeof(l->uuid));
+	l->wait = (struct source_wait){ .config = &l->config, .on_done = listed };
 	if (pool_submit(set->config.pool, &l->job) < 0) {
 		ufs_config_release(&l->config);
 		free(l);
@@ -362,10 +366,11 @@ int dataset_create(
 	r = check_free(set, d.name, e);
 	if (r == 0)
 		r = publish(set, &d, ret, e);
+	if (r == 0)
+		tell_policy(set, ret, false);
 	pthread_mutex_unlock(&set->change);
 	if (r < 0)
 		return r;
-	tell_policy(set, ret, false);
 	tell_workers(set);
 	if (check)
 		list_later(set, ret);
@@ -388,11 +393,11 @@ int dataset_update(struct dataset_set *set, const char *name, const json_t *body
 		r = check_free(set, d.name, e);
 	if (r == 0)
 		r = publish(set, &d, ret, e);
+	if (r == 0)
+		tell_policy(set, ret, false); /* in the order of the records */
 	pthread_mutex_unlock(&set->change);
-	if (r == 0) {
-		tell_policy(set, ret, false);
+	if (r == 0)
 		tell_workers(set);
-	}
 	return r;
 }
 
@@ -439,7 +444,8 @@ static bool is_last(struct dataset_set *set, const struct volume_id *volume)
 	return last;
 }
 
-/* Its bytes are of no use to anybody, unless mounts by its URL go on. */
+/* Its bytes are of no use to anybody, unless mounts by its URL go on. Under `change`: another dataset
+ * of its source may be made, or pin. */
 static void drop_bytes(struct dataset_set *set, const struct dataset *d)
 {
 	struct err e = ERR_INIT;
@@ -454,6 +460,7 @@ static void drop_bytes(struct dataset_set *set, const struct dataset *d)
 			source_set_view(set->config.sources, volume, &view) < 0)
 			continue;
 		tell_policy(set, d, true);
+		source_set_idle(set->config.sources, volume, false);
 		if (view.mounts == 0 &&
 			source_set_evict(set->config.sources, volume, &serial, &e) < 0)
 			log_warn("bytes of a deleted dataset stay", "dataset=%s text=\"%s\"",
@@ -481,11 +488,10 @@ int dataset_delete(struct dataset_set *set, const char *name, bool force, struct
 		list_remove(&entry->link);
 		set->n--;
 		pthread_mutex_unlock(&set->lock);
+		drop_bytes(set, &d);
 	}
 	pthread_mutex_unlock(&set->change);
 	entry_free(entry);
-	if (r == 0)
-		drop_bytes(set, &d);
 	return r;
 }
 
@@ -506,14 +512,37 @@ static int find_generation(struct dataset_set *set, const struct dataset *d, uin
 	return 0;
 }
 
+/* A listing may have given it up before its source heard that it is pinned: then `before` it is. */
+static int check_kept(struct dataset_set *set, const struct dataset_generation *g,
+	struct dataset *before, struct dataset *ret, struct err *e)
+{
+	struct dataset_generation again;
+	struct dataset back = { 0 };
+	struct err ignored = ERR_INIT;
+	int r = find_generation(set, ret, g->generation, &again, e);
+
+	if (r == 0 && again.lineage == g->lineage)
+		return 0;
+	if (publish(set, before, &back, &ignored) < 0)
+		log_warn("pin of a generation that is gone stays", "dataset=%s text=\"%s\"",
+			ret->name, ignored.text);
+	dataset_release(&back);
+	dataset_release(ret);
+	return r < 0 ? r : err_set(e, -ENOENT, "that generation is not kept any more");
+}
+
 int dataset_rollback(struct dataset_set *set, const char *name, uint64_t generation,
 	struct dataset *ret, struct err *e)
 {
 	_cleanup_(dataset_release) struct dataset d = { 0 };
+	_cleanup_(dataset_release) struct dataset before = { 0 };
+	struct dataset_generation g;
 	int r;
 
 	pthread_mutex_lock(&set->change);
 	r = dataset_set_find(set, name, &d, e);
+	if (r == 0 && dataset_copy(&d, &before) < 0)
+		r = err_set(e, -ENOMEM, "out of memory");
 	if (r == 0 && generation == 0)
 		d.shown = (struct dataset_generation){ 0 };
 	else if (r == 0)
@@ -523,8 +552,11 @@ int dataset_rollback(struct dataset_set *set, const char *name, uint64_t generat
 		r = err_set(e, -ENOSPC,
 			"%u generations of its source are pinned, the most there may be: unpin one",
 			GENERATIONS_PINNED);
+	g = d.shown;
 	if (r == 0)
 		r = publish(set, &d, ret, e);
+	if (r == 0 && generation > 0)
+		r = check_kept(set, &g, &before, ret, e);
 	pthread_mutex_unlock(&set->change);
 	if (r == 0)
 		tell_workers(set);
@@ -565,11 +597,14 @@ int dataset_pin(struct dataset_set *set, const char *name, uint64_t generation, 
 	struct dataset *ret, struct err *e)
 {
 	_cleanup_(dataset_release) struct dataset d = { 0 };
+	_cleanup_(dataset_release) struct dataset before = { 0 };
 	struct dataset_generation g = { 0 };
 	int r;
 
 	pthread_mutex_lock(&set->change);
 	r = dataset_set_find(set, name, &d, e);
+	if (r == 0 && dataset_copy(&d, &before) < 0)
+		r = err_set(e, -ENOMEM, "out of memory");
 	if (r == 0 && pin) {
 		r = find_generation(set, &d, generation, &g, e);
 		if (r == 0)
@@ -579,6 +614,8 @@ int dataset_pin(struct dataset_set *set, const char *name, uint64_t generation, 
 	}
 	if (r == 0)
 		r = publish(set, &d, ret, e);
+	if (r == 0 && pin)
+		r = check_kept(set, &g, &before, ret, e);
 	pthread_mutex_unlock(&set->change);
 	if (r == 0)
 		tell_workers(set);

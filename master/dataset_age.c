@@ -63,8 +63,8 @@ void dataset_age(struct dataset_set *set)
 		struct source_view view;
 		int64_t unused;
 
-		if ((!idle && !ttl) || source_set_view(sources, volume, &view) < 0 ||
-			view.mounts > 0)
+		if (source_set_view(sources, volume, &view) < 0 || view.mounts > 0 ||
+			(!idle && !ttl && !view.idle)) /* it was idle, and is not to be any more */
 			continue;
 		unused = now - (view.used > d->created ? view.used : d->created);
 		source_set_idle(sources, volume, idle && unused >= (int64_t)idle);

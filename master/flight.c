@@ -139,9 +139,13 @@ static void adopt_policy(struct source *source, const struct list *waiters)
 	int r;
 
 	pthread_mutex_lock(&source->set->lock);
-	list_for_each (at, waiters)
-		changed |= policy_apply(
-			&source->record.policy, &list_entry(at, struct source_wait, link)->policy);
+	list_for_each (at, waiters) {
+		const struct source_wait *wait = list_entry(at, struct source_wait, link);
+
+		/* A listing takes minutes: what was set meanwhile is the later word. */
+		if (wait->policy_sets == source->policy_sets)
+			changed |= policy_apply(&source->record.policy, &wait->policy);
+	}
 	pthread_mutex_unlock(&source->set->lock);
 	if (!changed)
 		return;

@@ -166,18 +166,26 @@ static void drop_table(struct source *source, uint32_t i)
 {
 	_cleanup_(buf_release) struct buf path = BUF_INIT(PATH_MAX);
 	struct record_generation copy = source->generations[i];
+	bool pinned;
 	int r;
 
 	copy.kept = false;
+	/* Found by nobody from here on, unless somebody pinned it since it was looked at. */
+	pthread_mutex_lock(&source->set->lock);
+	pinned = holds_pinned(source, &copy.id);
+	source->generations[i].kept = pinned;
+	pthread_mutex_unlock(&source->set->lock);
+	if (pinned)
+		return;
 	r = store_generation(source, &copy);
 	if (r < 0) {
+		pthread_mutex_lock(&source->set->lock);
+		source->generations[i].kept = true;
+		pthread_mutex_unlock(&source->set->lock);
 		log_warn("old generation kept", "generation=%" PRIu64 " cause=%s",
 			copy.id.generation, err_name(r));
 		return;
 	}
-	pthread_mutex_lock(&source->set->lock);
-	source->generations[i].kept = false;
-	pthread_mutex_unlock(&source->set->lock);
 	CRASH_POINT("generation.unkept");
 	if (generations_path(source, &copy.id, &path) == 0 && unlink(buf_str(&path)) != 0 &&
 		errno != ENOENT)

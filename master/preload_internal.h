@@ -39,5 +39,8 @@ static inline bool preload_is_active(const struct preload *job)
 int preload_set_state(struct preloads *p, uint64_t id, enum preload_state next, const char *reason);
 /* How far it is, into the store; under `writing`, without the lock. */
 void preload_store_progress(struct preloads *p, uint64_t id);
+/* Sources of jobs under way are used, though nothing may be mounted: they are neither idle nor too
+ * old. A job whose generation is not kept any more fails. Under `writing`, without the lock. */
+void preload_look_after(struct preloads *p);
 /* Tells the workers that are parked of the jobs there are. Without the lock. */
 void preload_wake(struct preloads *p);

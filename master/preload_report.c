@@ -45,7 +45,7 @@ static uint8_t *pack_jobs_locked(struct preloads *p, size_t *ret_len)
 		if (!preload_is_active(job) || m.n_jobs == PRELOAD_ACTIVE_MAX ||
 			source_set_generation(p->config.sources, &job->record.volume,
 				job->record.exact ? job->record.generation : 0, &newest) < 0)
-			continue; /* it may be kept again: a mount that shows it says so */
+			continue; /* preload_look_after() ends it */
 		job_message(job, &newest, &jobs[m.n_jobs]);
 		all[m.n_jobs] = &jobs[m.n_jobs];
 		m.n_jobs++;
@@ -208,6 +208,34 @@ static void take_report(struct preloads *p, const Granary__PreloadReport *m)
 			"error=%s next=\"its worker says it again\"", err_name(r));
 }
 
+void preload_look_after(struct preloads *p)
+{
+	struct volume_id used[PRELOAD_ACTIVE_MAX];
+	uint64_t lost[PRELOAD_ACTIVE_MAX];
+	struct record_generation g;
+	uint32_t n_used = 0;
+	uint32_t n_lost = 0;
+
+	pthread_mutex_lock(&p->lock);
+	list_for_each (node, &p->all) {
+		const struct preload *job = list_entry(node, struct preload, link);
+		const struct preload_record *record = &job->record;
+
+		if (!preload_is_active(job) || n_used == PRELOAD_ACTIVE_MAX)
+			continue;
+		used[n_used++] = record->volume;
+		if (record->exact && source_set_generation(p->config.sources, &record->volume,
+					     record->generation, &g) < 0)
+			lost[n_lost++] = record->id;
+	}
+	pthread_mutex_unlock(&p->lock);
+	for (uint32_t i = 0; i < n_used; i++)
+		source_set_touch(p->config.sources, &used[i]);
+	for (uint32_t i = 0; i < n_lost; i++)
+		(void)preload_set_state(p, lost[i], PRELOAD_FAILED, /* else with the next answer */
+			"its generation is not kept any more: preload what is shown now");
+}
+
 void preloads_answer(struct preloads *p, struct rpc_request *request)
 {
 	Granary__PreloadReports *m =
@@ -224,6 +252,7 @@ void preloads_answer(struct preloads *p, struct rpc_request *request)
 	pthread_mutex_lock(&p->writing);
 	for (size_t i = 0; i < m->n_jobs; i++)
 		take_report(p, m->jobs[i]);
+	preload_look_after(p);
 	pthread_mutex_unlock(&p->writing);
 	parks = m->n_jobs == 0;
 	granary__preload_reports__free_unpacked(m, NULL);

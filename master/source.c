@@ -151,8 +151,10 @@ void source_open(struct source_set *set, struct source_wait *wait)
 	source = source_find_locked(set, &volume);
 	if (!source)
 		source = add_locked(set, &volume, buf_str(&text), wait->config, &e);
-	if (source)
+	if (source) {
+		wait->policy_sets = source->policy_sets;
 		list_push_back(&source->waiters, &wait->link);
+	}
 	pthread_mutex_unlock(&set->lock);
 	if (source)
 		fly(source);

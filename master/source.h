@@ -82,12 +82,14 @@ struct source_wait {
 	struct list link; /* the source's */
 	const struct ufs_config
 		*config; /* source_open(): the source, borrowed until on_done; else NULL */
-	struct policy_change policy; /* source_open(): made once the origin answered */
-	bool refresh;                /* list although a generation is there */
-	uint64_t lineage;            /* source_table(): wanted; 0: the current one */
-	uint64_t generation;         /* wanted; 0: the newest */
+	/* source_open(): made once the origin answered, unless it was set since (source_set_policy()) */
+	struct policy_change policy;
+	bool refresh;        /* list although a generation is there */
+	uint64_t lineage;    /* source_table(): wanted; 0: the current one */
+	uint64_t generation; /* wanted; 0: the newest */
 	struct source_seen seen;
-	bool contradicts; /* the source's: `seen` cannot come from this master's history */
+	bool contradicts;     /* the source's: `seen` cannot come from this master's history */
+	uint64_t policy_sets; /* the source's: how often its policy was set before */
 	/* status 0 with an answer, or a negative errno with its line */
 	void (*on_done)(struct source_wait *wait, int status, struct source_answer *answer,
 		const struct err *e);

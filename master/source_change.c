@@ -14,8 +14,13 @@ static int64_t wall_s(void)
 /* Of a source without a generation there is no record yet: the next flight writes it. */
 static int store_source(struct source *source, struct err *e)
 {
-	int r = source->n > 0 ? generations_store_source(source) : 0;
+	bool stored;
+	int r;
 
+	pthread_mutex_lock(&source->set->lock);
+	stored = source->n > 0;
+	pthread_mutex_unlock(&source->set->lock);
+	r = stored ? generations_store_source(source) : 0;
 	if (r < 0)
 		return err_set(e, r, "the master's store does not take it: %s: check its disk",
 			err_str(r));
@@ -32,6 +37,8 @@ int source_set_policy(struct source_set *set, const struct volume_id *volume,
 
 	pthread_mutex_lock(&set->lock);
 	source = source_find_locked(set, volume);
+	if (source)
+		source->policy_sets++;
 	changed = source && policy_apply(&source->record.policy, &change);
 	pthread_mutex_unlock(&set->lock);
 	return changed ? store_source(source, e) : 0;
@@ -52,6 +59,15 @@ int source_set_pins(struct source_set *set, const struct volume_id *volume,
 	return source ? 0 : -ENXIO;
 }
 
+/* A worker follows no number that it has seen: its tiers may be older than this master's state, which
+ * was lost or restored from an older copy. */
+static uint64_t next_evict_locked(const struct source *source)
+{
+	uint64_t seen = source->report.evicted < INT64_MAX ? source->report.evicted : 0;
+
+	return max(source->record.evict, seen) + 1;
+}
+
 int source_set_evict(
 	struct source_set *set, const struct volume_id *volume, uint64_t *ret_serial, struct err *e)
 {
@@ -62,7 +78,7 @@ int source_set_evict(
 	pthread_mutex_lock(&set->lock);
 	source = source_find_locked(set, volume);
 	if (source)
-		serial = ++source->record.evict;
+		serial = source->record.evict = next_evict_locked(source);
 	pthread_mutex_unlock(&set->lock);
 	if (!source)
 		return err_set(e, -ENXIO, "nothing of it was ever read: there is nothing to evict");

@@ -36,6 +36,7 @@ struct source {
 	struct source_report report; /* of the worker */
 	bool reported;
 	bool idle;
+	uint64_t policy_sets;          /* how often source_set_policy() was called */
 	int64_t used_stored;           /* record.used as the store has it */
 	_Atomic uint64_t listing_keys; /* progress of the listing under way */
 	_Atomic bool listing;

@@ -16,8 +16,10 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/hash.h"
 #include "base/units.h"
 #include "master/dataset.h"
+#include "master/preload_internal.h"
 
 static char dir[64];
 static char path_buffer[512];
@@ -457,6 +459,80 @@ static void bytes_of_another_dataset_stay(void **state)
 	dataset_release(&d);
 }
 
+/* A worker whose tiers are older than this master's state follows only what it has not seen. */
+static void orders_to_evict_go_on(void **state)
+{
+	struct source_report report = { .cached_bytes = 8, .evicted = 5 };
+	struct dataset d;
+	uint64_t serial;
+
+	(void)state;
+	assert_int_equal(create("{'name':'x'," SOURCE "}"), 0);
+	list("x");
+	d = find("x");
+	source_set_report(sources, &d.mounts[0].volume, &report);
+	assert_int_equal(dataset_evict(set, "x", true, &serial, &e), 0);
+	assert_int_equal(serial, 6);
+	report.evicted = UINT64_MAX; /* nonsense */
+	source_set_report(sources, &d.mounts[0].volume, &report);
+	assert_int_equal(dataset_evict(set, "x", true, &serial, &e), 0);
+	assert_int_equal(serial, 7);
+	dataset_release(&d);
+}
+
+struct late {
+	const struct dataset *dataset;
+	struct source_wait second;
+};
+
+static void nothing_said(
+	struct source_wait *wait, int status, struct source_answer *a, const struct err *why)
+{
+	(void)wait;
+	(void)status;
+	(void)a;
+	(void)why;
+}
+
+/* In the first flight: somebody asks for another one, and then the policy is set. */
+static void set_meanwhile(
+	struct source_wait *wait, int status, struct source_answer *a, const struct err *why)
+{
+	struct late *late = wait->arg;
+	const struct tier_policy policy = { .quota = 2 };
+
+	(void)a;
+	(void)why;
+	assert_int_equal(status, 0);
+	source_open(sources, &late->second);
+	assert_int_equal(
+		source_set_policy(sources, &late->dataset->mounts[0].volume, &policy, &e), 0);
+}
+
+static void the_last_word_counts(void **state)
+{
+	struct dataset d;
+	struct late late;
+	struct source_wait first;
+	struct source_view view;
+
+	(void)state;
+	assert_int_equal(create("{'name':'x'," SOURCE "}"), 0);
+	drain();
+	d = find("x");
+	late.dataset = &d;
+	late.second = (struct source_wait){ .config = &d.mounts[0].config,
+		.policy = { .to = { .quota = 1 }, .parts = POLICY_QUOTA },
+		.on_done = nothing_said };
+	first = (struct source_wait){
+		.config = &d.mounts[0].config, .on_done = set_meanwhile, .arg = &late
+	};
+	source_open(sources, &first); /* both flights */
+	assert_int_equal(source_set_view(sources, &d.mounts[0].volume, &view), 0);
+	assert_int_equal(view.policy.quota, 2);
+	dataset_release(&d);
+}
+
 /* ---- generations ----------------------------------------------------------------------------- */
 
 static bool keeps(const struct dataset *d, uint64_t generation)
@@ -512,6 +588,46 @@ static void pins_and_rollback(void **state)
 	more_generations("x", 1);
 	assert_true(!keeps(&d, 2) && !keeps(&d, 3) && keeps(&d, 16));
 	expect(dataset_pin(set, "x", 16, false, &out, &e), -ENOENT, "not pinned");
+	dataset_release(&d);
+}
+
+/* A preload is a use of its source; what it loads may go from the master. */
+static void preloads_are_looked_after(void **state)
+{
+	struct preloads_config config = { .store = store, .sources = sources, .pool = pool };
+	struct preloads *preloads = NULL;
+	struct source_view view;
+	json_t *answer = NULL;
+	char volume[2 * VOLUME_ID_LEN + 1];
+	bool joined;
+	json_t *wish;
+	struct dataset d;
+
+	(void)state;
+	assert_int_equal(create("{'name':'x'," SOURCE "}"), 0);
+	drain();
+	d = find("x");
+	more_generations("x", 1); /* 2 */
+	assert_int_equal(preloads_new(&config, &preloads, &e), 0);
+	hash_hex(d.mounts[0].volume.bytes, VOLUME_ID_LEN, volume);
+	wish = json_pack("{s:s, s:i}", "volume", volume, "generation", 1);
+	assert_int_equal(preloads_create(preloads, wish, &answer, &joined, &e), 0);
+	json_decref(answer);
+	json_decref(wish);
+	source_set_idle(sources, &d.mounts[0].volume, true);
+	preload_look_after(preloads);
+	assert_int_equal(source_set_view(sources, &d.mounts[0].volume, &view), 0);
+	assert_true(!view.idle && view.used > 0 && view.mounts == 0);
+	assert_int_equal(preloads_json(preloads, 1, &answer, &e), 0);
+	assert_string_equal(json_string_value(json_object_get(answer, "state")), "waiting");
+	json_decref(answer);
+	more_generations("x", 2);
+	assert_false(keeps(&d, 1));
+	preload_look_after(preloads);
+	assert_int_equal(preloads_json(preloads, 1, &answer, &e), 0);
+	assert_string_equal(json_string_value(json_object_get(answer, "state")), "failed");
+	json_decref(answer);
+	preloads_free(preloads);
 	dataset_release(&d);
 }
 
@@ -678,14 +794,21 @@ static void unused_ones_go(void **state)
 	assert_int_equal(source_set_view(sources, &d.mounts[0].volume, &view), 0);
 	assert_true(view.evict == 0 && !view.idle && view.mounts == 1 && view.used > 0);
 	hold(&d, true);
+	assert_int_equal(update("x", "{'idle_s':3600,'ttl_s':3600}"), 0);
 	dataset_age(set); /* a moment ago */
 	assert_int_equal(source_set_view(sources, &d.mounts[0].volume, &view), 0);
 	assert_true(view.evict == 0 && !view.idle);
+	assert_int_equal(update("x", "{'idle_s':1,'ttl_s':1}"), 0);
 	clock_sleep_ns(2100 * CLOCK_MS);
 	dataset_age(set);
 	dataset_age(set); /* once */
 	assert_int_equal(source_set_view(sources, &d.mounts[0].volume, &view), 0);
 	assert_true(view.evict == 1 && view.idle);
+	assert_int_equal(update("x", "{'idle_s':null,'ttl_s':null}"), 0);
+	dataset_age(set); /* it is not to be idle any more */
+	assert_int_equal(source_set_view(sources, &d.mounts[0].volume, &view), 0);
+	assert_false(view.idle);
+	source_set_idle(sources, &d.mounts[0].volume, true);
 	hold(&d, false);
 	assert_int_equal(source_set_view(sources, &d.mounts[0].volume, &view), 0);
 	assert_false(view.idle);
@@ -728,6 +851,9 @@ int main(void)
 		cmocka_unit_test_setup_teardown(in_order_of_names, setup, teardown),
 		cmocka_unit_test_setup_teardown(deletion, setup, teardown),
 		cmocka_unit_test_setup_teardown(bytes_of_another_dataset_stay, setup, teardown),
+		cmocka_unit_test_setup_teardown(orders_to_evict_go_on, setup, teardown),
+		cmocka_unit_test_setup_teardown(the_last_word_counts, setup, teardown),
+		cmocka_unit_test_setup_teardown(preloads_are_looked_after, setup, teardown),
 		cmocka_unit_test_setup_teardown(pins_and_rollback, setup, teardown),
 		cmocka_unit_test_setup_teardown(as_many_pins_as_there_may_be, setup, teardown),
 		cmocka_unit_test_setup_teardown(differences, setup, teardown),
