@@ -87,11 +87,28 @@ bool holds_pinned(const struct source *source, const struct generation_id *id)
 	return false;
 }
 
-/* The last two of the newest lineage and the held ones, and those that are pinned, newest first. */
+static uint32_t count_held_locked(const struct source *source)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < source->n; i++) {
+		const struct generation_id *id = &source->generations[i].id;
+
+		n += source->generations[i].kept && !holds_pinned(source, id) &&
+		     holds_count_locked(source, id->lineage, id->generation) > 0;
+	}
+	return n;
+}
+
+/*
+ * The last two of the newest lineage and the held ones, and those that are pinned, newest first. In the
+ * grace of a start others too, as long as there is room beside those that are known to be held.
+ */
 uint32_t holds_retained_locked(const struct source *source, uint32_t out[GENERATIONS_RETAINED])
 {
 	const struct record_generation *newest = generations_newest(source);
 	bool grace = holds_in_grace(source->set);
+	uint32_t held = count_held_locked(source); /* still to come */
 	uint32_t last = 0;
 	uint32_t others = 0;
 	uint32_t n = 0;
@@ -102,11 +119,14 @@ uint32_t holds_retained_locked(const struct source *source, uint32_t out[GENERAT
 		if (!source->generations[i].kept)
 			continue;
 		if (!holds_pinned(source, id)) {
+			bool shown = holds_count_locked(source, id->lineage, id->generation) > 0;
+
+			held -= shown;
 			if (others == GENERATIONS_KEPT)
 				continue;
 			if (id->lineage == newest->id.lineage && last < 2)
 				last++;
-			else if (!grace && !holds_count_locked(source, id->lineage, id->generation))
+			else if (!shown && (!grace || others + held >= GENERATIONS_KEPT))
 				continue;
 			others++;
 		}

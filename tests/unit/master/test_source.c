@@ -388,6 +388,23 @@ static void test_retention(void **state)
 	expect_retained(1 << 13 | 1 << 12 | 1 << 7, 0);
 }
 
+/* Many generations soon after a start: the one that a mount shows stays, whoever else might come. */
+static void test_held_in_grace(void **state)
+{
+	struct got first;
+
+	(void)state;
+	close_set();
+	grace_ns = 3600 * CLOCK_SECOND;
+	open_set();
+	first = next_generation();
+	assert_int_equal(hold(&first, 1, false), 0);
+	for (unsigned int i = 0; i < 2 * GENERATIONS_KEPT; i++)
+		(void)next_generation();
+	assert_int_equal(hold(&first, 1, false), 0);
+	assert_int_equal(count_tables(), GENERATIONS_KEPT);
+}
+
 /* A restart forgets the mounts, not that a generation was held; and first gives nothing up. */
 static void test_holds_survive_restart(void **state)
 {
@@ -846,6 +863,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_restart, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_retention, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_holds_survive_restart, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_held_in_grace, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_unknown_generation_held, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_restored_from_old_copy, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_other_hash, setup, teardown),
