@@ -13,7 +13,7 @@ PEER_FILES = 400  # of the small files s3fs and rclone read so many: the rate is
 SMALL = {"demand": (0.55, 0.90), "sealed": (0.85, 0.90)}  # cold, warm
 LARGE = {"demand": (0.50, 0.85, 0.60), "sealed": (0.85, 0.85, 0.60)}  # cold, warm, random
 CPU_NOTHING = 0.01  # CPU seconds per GiB: two ticks of the clock in a pass
-IDLE_SECONDS = 3  # for what daemons use when nothing is read
+IDLE_SECONDS = 12  # for what daemons use when nothing is read: the clock ticks 100 times a second
 WARM_PASSES = 5  # in each round
 RETAKES = 10  # of those that were not warm
 
