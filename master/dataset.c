@@ -516,7 +516,7 @@ static int find_generation(struct dataset_set *set, const struct dataset *d, uin
 static int check_kept(struct dataset_set *set, const struct dataset_generation *g,
 	struct dataset *before, struct dataset *ret, struct err *e)
 {
-	struct dataset_generation again;
+	struct dataset_generation again = { 0 };
 	struct dataset back = { 0 };
 	struct err ignored = ERR_INIT;
 	int r = find_generation(set, ret, g->generation, &again, e);
