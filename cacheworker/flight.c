@@ -355,7 +355,7 @@ static void all_landed(struct flight *f)
 	pthread_mutex_unlock(&w->flights.lock);
 	tell(&ready, 0, NULL);
 	if (f->bypass) {
-		flight_keep(f, -ENOSPC);
+		flight_keep(f, -EAGAIN); /* no tier was asked: there may be room */
 	} else {
 		atomic_fetch_add(&f->refs, 1);
 		if (pool_submit(w->disk, &f->write) < 0) {
