@@ -1,14 +1,19 @@
 /* Requests in memory that outlives a crash. See slots.h. */
 #include "fuse/slots.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/crash_point.h"
 #include "base/limits.h"
+#include "base/log.h"
 
 #include <fcntl.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/pidfd.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -18,6 +23,7 @@
 #define STATE_BITS       4u
 #define STATE_MASK       ((1u << STATE_BITS) - 1)
 #define SLOTS_FIRST_BYTE 8192u /* of the blame in the head */
+#define CLAIM_NS         (10 * CLOCK_SECOND)
 
 struct slots_head {
 	uint64_t magic;
@@ -112,6 +118,47 @@ static void collect(struct slots *slots)
 			slots->free[slots->n_free++] = i;
 		else
 			slots->left[slots->n_left++] = i;
+}
+
+/* 0: nobody, or somebody who cannot be seen from here. */
+static pid_t claimant(int fd)
+{
+	struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+
+	return fcntl(fd, F_GETLK, &lock) == 0 && lock.l_type != F_UNLCK ? lock.l_pid : 0;
+}
+
+static void end_claimant(int fd)
+{
+	pid_t pid = claimant(fd);
+	_cleanup_close_ int pidfd = pid > 0 ? pidfd_open(pid, 0) : -1;
+
+	if (pidfd < 0 || claimant(fd) != pid) /* the number may have been given again meanwhile */
+		return;
+	LOG_LIMITED(LOG_WARN, "another daemon of this mount is ended", "pid=%d", (int)pid);
+	(void)pidfd_send_signal(pidfd, SIGKILL, NULL, 0); /* gone: its claim is, too */
+}
+
+/* A lock of the process, not of the open file, which all daemons of a mount have in common. */
+int slots_claim(int fd, struct err *e)
+{
+	const struct flock lock = { .l_type = F_WRLCK, .l_whence = SEEK_SET };
+	uint64_t deadline = clock_mono_ns() + CLAIM_NS;
+
+	while (fcntl(fd, F_SETLK, &lock) != 0) {
+		if (errno != EAGAIN && errno != EACCES)
+			return err_set(e, err_errno(),
+				"the slots' descriptor %d cannot be used: %m: unmount and mount "
+				"again",
+				fd);
+		if (clock_mono_ns() > deadline)
+			return err_set(e, -EBUSY,
+				"another daemon serves this mount and does not end: process %d",
+				(int)claimant(fd));
+		end_claimant(fd);
+		clock_sleep_ns(CLOCK_MS);
+	}
+	return 0;
 }
 
 int slots_open(int fd, struct slots **ret_slots, struct err *e)

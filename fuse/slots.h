@@ -118,6 +118,13 @@ struct slots;
  * -EINVAL: too small.
  */
 int slots_open(int fd, struct slots **ret_slots, struct err *e) __must_check;
+/*
+ * Before slots_open(), by a daemon: no other process serves from them any more. One that does was
+ * started by a keeper that was killed before it had written that down; it is killed, which loses
+ * nothing. The claim ends with this process, or when it closes any descriptor of the memory. -EBUSY:
+ * the other one does not go.
+ */
+int slots_claim(int fd, struct err *e) __must_check;
 void slots_free(
 	struct slots *slots); /* NULL is allowed; the memory lives as long as its descriptors */
 

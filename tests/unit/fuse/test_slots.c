@@ -4,7 +4,9 @@
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <errno.h>
 #include <pthread.h>
+#include <signal.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -251,6 +253,49 @@ static void many_threads(void **state)
 	close(fd);
 }
 
+/* A daemon that no keeper knows of; it says when it has them. */
+static pid_t start_claimant(int fd)
+{
+	int told[2];
+	char byte = 0;
+	pid_t pid;
+
+	assert_int_equal(pipe(told), 0);
+	pid = fork();
+	if (pid == 0) {
+		struct err e = ERR_INIT;
+
+		if (slots_claim(fd, &e) < 0 || write(told[1], "x", 1) != 1)
+			_exit(1);
+		for (;;)
+			(void)pause();
+	}
+	close(told[1]);
+	assert_int_equal(read(told[0], &byte, 1), 1);
+	close(told[0]);
+	return pid;
+}
+
+static void claimed_by_one(void **state)
+{
+	int fd = memory(SLOTS);
+	struct err e = ERR_INIT;
+	pid_t first = start_claimant(fd);
+	pid_t second = start_claimant(fd);
+	int status = 0;
+
+	(void)state;
+	assert_int_equal(waitpid(first, &status, 0), first);
+	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+	assert_int_equal(kill(second, 0), 0);
+	assert_int_equal(slots_claim(fd, &e), 0);
+	assert_int_equal(waitpid(second, &status, 0), second);
+	assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
+	assert_int_equal(slots_claim(fd, &e), 0); /* its own */
+	close(fd);
+	assert_int_equal(slots_claim(fd, &e), -EBADF);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -259,6 +304,7 @@ int main(void)
 		cmocka_unit_test(exhausted),
 		cmocka_unit_test(left_by_the_dead),
 		cmocka_unit_test(foreign_memory),
+		cmocka_unit_test(claimed_by_one),
 		cmocka_unit_test(many_threads),
 	};
 
