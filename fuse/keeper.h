@@ -116,6 +116,7 @@ struct keeper {
 	pthread_mutex_t lock;
 	struct mounter_host *host;
 	struct hold hold;         /* for the next keeper */
+	uint64_t hold_again_ns;   /* without one it is begun again then */
 	struct hold_other before; /* of the keeper before, until all is written down */
 	struct list mounts;
 	unsigned int n_mounts;

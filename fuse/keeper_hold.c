@@ -12,6 +12,7 @@ static_assert(KEEPER_MOUNTS <= PLACE_ALIVE, "each mount has a place");
 /* Once the kernel must end a request for want of a daemon, nobody is to wait for longer either; but a
  * service manager has time to start the next keeper. */
 #define HOLD_LEAST_NS (5 * CLOCK_SECOND)
+#define HOLD_AGAIN_NS (10 * CLOCK_SECOND) /* after one that could not be begun */
 
 void keeper_hold_alive(struct keeper *k)
 {
@@ -26,6 +27,7 @@ void keeper_hold_begin(struct keeper *k)
 	int r = hold_begin(&k->hold, max(k->config->dead_after_ns, HOLD_LEAST_NS));
 
 	if (r < 0) {
+		k->hold_again_ns = clock_mono_ns() + HOLD_AGAIN_NS;
 		LOG_LIMITED(LOG_WARN, "nobody holds the mounts",
 			"error=%s effect=\"one whose daemon dies together with the keeper is "
 			"lost\"",
@@ -67,10 +69,11 @@ void mount_hold(struct keeper *k, struct mount *mount)
 
 void keeper_hold_look(struct keeper *k)
 {
-	if (hold_lost(&k->hold)) {
+	if (hold_lost(&k->hold))
 		log_warn("who held the mounts died", "next=\"another one does\"");
+	/* Or it was ended, as it could not be told something; or there was none to be had. */
+	if (k->hold.pid == 0 && clock_mono_ns() >= k->hold_again_ns)
 		keeper_hold_begin(k);
-	}
 	list_for_each (node, &k->mounts) {
 		struct mount *mount = list_entry(node, struct mount, link);
 

@@ -246,9 +246,9 @@ static int plan_program(struct keeper *k, struct child *c)
 		c->log_path = NULL;
 		r = -ENOMEM;
 	}
-	return r;
 	if (r == 0 && k->config->audit_log)
 		r = child_arg_text(c, "--audit-log", k->config->audit_log);
+	return r;
 }
 
 static int plan_fixed(struct keeper *k, struct mount *mount, uint64_t memory)

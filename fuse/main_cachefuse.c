@@ -126,7 +126,8 @@ static enum exit_status open_slots(struct cachefuse *c, struct err *e)
 	}
 	if (c->slots_fd < 0)
 		c->slots_fd = memfd_create("granary-slots", MFD_CLOEXEC);
-	if (share_slots(&c->share, c->slots_fd, e) < 0 || slots_open(c->slots_fd, &c->slots, e) < 0)
+	if (slots_claim(c->slots_fd, e) < 0 || share_slots(&c->share, c->slots_fd, e) < 0 ||
+		slots_open(c->slots_fd, &c->slots, e) < 0)
 		return EXIT_RUNTIME;
 	c->taken_over = slots_phase(c->slots) != SLOTS_NEW;
 	if (c->options.fuse_fd < 0 && c->taken_over) {
@@ -578,6 +579,19 @@ static void run(struct cachefuse *c)
 	log_info("ended", "mountpoint=\"%s\"", c->mountpoint);
 }
 
+/* One that a keeper started writes what the keeper writes: a mount is not lost over it when the disk
+ * has become read-only since. */
+static int open_audit(const struct cachefuse_options *options, struct err *e)
+{
+	int r = audit_open(options->audit_log, CACHEFUSE_PROGRAM, e);
+
+	if (r == 0 || options->hand_fd < 0)
+		return r;
+	log_error("no audit log", "why=\"%s\" next=\"the mount goes on without\"", e->text);
+	*e = ERR_INIT;
+	return 0;
+}
+
 int main(int argc, char **argv)
 {
 	struct cachefuse c = {
@@ -600,7 +614,7 @@ int main(int argc, char **argv)
 	c.config = config;
 	if (daemon_begin("fuse", c.options.log_level, c.options.log_file, &e) < 0 ||
 		admin_check_listen(c.options.admin_listen, &e) < 0 ||
-		audit_open(c.options.audit_log, CACHEFUSE_PROGRAM, &e) < 0)
+		open_audit(&c.options, &e) < 0)
 		return ready_error(c.options.ready_fd, CACHEFUSE_PROGRAM, EXIT_USAGE, &e);
 	status = start(&c, &e);
 	if (status != EXIT_OK) {

@@ -19,6 +19,7 @@
 
 #include "base/clock.h"
 #include "fuse/hold.h"
+#include "fuse/keeper.h"
 
 #define LONG (60 * CLOCK_SECOND)
 
@@ -209,6 +210,30 @@ static void it_dies_itself(void **state)
 	hold_end(&hold);
 }
 
+/* One that cannot be told what it must not keep is ended; the keeper has another one soon. */
+static void one_that_was_ended_is_begun_again(void **state)
+{
+	const struct keeper_config config = { 0 };
+	struct keeper k = { .config = &config, .alive_fd = -1, .hold = { .socket = -1 } };
+	pid_t first;
+
+	(void)state;
+	list_init(&k.mounts);
+	keeper_hold_begin(&k);
+	first = k.hold.pid;
+	assert_true(first > 0);
+	keeper_hold_look(&k);
+	assert_int_equal(k.hold.pid, first);
+	hold_end(&k.hold);
+	k.hold_again_ns = UINT64_MAX; /* as after one that could not be begun */
+	keeper_hold_look(&k);
+	assert_int_equal(k.hold.pid, 0);
+	k.hold_again_ns = 0;
+	keeper_hold_look(&k);
+	assert_true(k.hold.pid > 0);
+	hold_end(&k.hold);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -217,6 +242,7 @@ int main(void)
 		cmocka_unit_test(those_that_are_gone_are_dropped),
 		cmocka_unit_test(nobody_comes),
 		cmocka_unit_test(it_dies_itself),
+		cmocka_unit_test(one_that_was_ended_is_begun_again),
 	};
 
 	left = mmap(NULL, sizeof(*left), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
