@@ -75,7 +75,8 @@ static void commit(struct mounted *m)
 	s->now = s->next;
 	slots_mount(m->config.slots)->point_dev = s->next.dev;
 	s->switches++;
-	set_next(s, 0); /* a crash before this does it once more */
+	CRASH_POINT("switch.now");
+	set_next(s, 0);
 	pthread_mutex_unlock(&m->supers);
 	CRASH_POINT("switch.done");
 }

@@ -212,7 +212,8 @@ static uint32_t mounts_at_point(void)
 static void killed_while_switching(void **state)
 {
 	static const char *const points[] = { "switch.known", "switch.beneath", "switch.detached",
-		"switch.done" };
+		"switch.now", "switch.done" };
+	uint64_t done = 0;
 	int status;
 
 	NEED_KERNEL();
@@ -228,7 +229,11 @@ static void killed_while_switching(void **state)
 		daemon_start();
 		eventually(mounts_at_point() == 1); /* a helper detaches when the daemon is gone */
 		check_all();
+		done += i > 0; /* each counts once, however often it was ended */
+		assert_int_equal(daemon_do(COMMAND_LOOK), 0);
+		assert_int_equal(shared->supers.switches, done);
 		show(i % 2 ? all_local() : 1);
+		assert_int_equal(shared->supers.switches, ++done);
 		check_all();
 		assert_int_equal(mounts_at_point(), 1);
 	}
