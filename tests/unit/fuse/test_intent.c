@@ -130,8 +130,8 @@ static int attach_root(char text[ERR_TEXT_MAX])
 	assert_true(fds[0] >= 0 && fds[1] >= 0);
 	peers[0]->made_dev = dev_of("/");
 	request.point_dev = peers[0]->made_dev;
-	(void)strcpy(request.path, point[0]);
-	(void)strcpy(request.key, "key");
+	(void)snprintf(request.path, sizeof(request.path), "%s", point[0]);
+	(void)snprintf(request.key, sizeof(request.key), "key");
 	assert_int_equal(mounter_send(far[0], &request, sizeof(request), fds, 2), 0);
 	mounter_serve(peers[0]);
 	assert_int_equal(eventfd_read(wake_fd, &count), 0); /* waits for its end */
@@ -349,7 +349,7 @@ static void what_is_another_s_stays(void **state)
 	NEED_MOUNTS();
 	dev = make_mount(point[0]);
 	load(peers[0], "detached", 0, 0, 0, MOUNTER_HELLO, 0);
-	(void)strcpy(request.path, point[0]);
+	(void)snprintf(request.path, sizeof(request.path), "%s", point[0]);
 	assert_int_equal(mounter_send(far[0], &request, sizeof(request), NULL, 0), 0);
 	mounter_serve(peers[0]);
 	assert_int_equal(eventfd_read(wake_fd, &count), 0); /* waits for its end */

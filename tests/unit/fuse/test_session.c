@@ -1,5 +1,6 @@
 /* A session on a socket pair instead of /dev/fuse: the test is the kernel. */
 #include "tests/unit/fuse/synthetic.h"
+#include "tests/unit/fuse/unaligned_tree.h"
 
 #include <poll.h>
 #include <signal.h>
@@ -9,7 +10,6 @@
 #include "fuse/request.h"
 #include "fuse/session.h"
 
-#define EXTENT  (64ull << 20)
 #define EXTENTS 3u
 #define SLOTS   32u
 
@@ -47,61 +47,6 @@ static void on_failure(void *arg, uint64_t offset, uint32_t length, int status)
 	atomic_store(&f->last_failure, status);
 	atomic_fetch_add(&f->failures, 1);
 }
-
-/* ---- a tree whose READs are of any bytes ----------------------------------------------------- */
-
-#define LISTED       3u
-#define UNKNOWN_NODE 77u
-
-static int unaligned_range(
-	struct tree *tree, void *scratch, const struct request *req, struct tree_range *ret)
-{
-	uint64_t at = (req->nodeid - REQUEST_EXTENT_NODE(0)) * EXTENT + req->read.offset;
-
-	(void)tree;
-	assert_int_equal(*(uint64_t *)scratch, 0);
-	ret->skip = at % 4096;
-	ret->offset = at - ret->skip;
-	ret->size = req->read.size;
-	ret->length = (ret->skip + ret->size + 4095) / 4096 * 4096;
-	return 0;
-}
-
-static int unaligned_readdir(
-	struct tree *tree, void *scratch, const struct request *req, struct tree_entries *entries)
-{
-	(void)tree;
-	(void)scratch;
-	(void)req;
-	memset(entries->buf, 'e', 100);
-	entries->len = 100;
-	entries->given = min(entries->prime, (uint64_t)LISTED);
-	return 0;
-}
-
-static uint64_t unaligned_give(struct tree *tree, uint64_t node)
-{
-	(void)tree;
-	return node;
-}
-
-/* What it does not know is of a daemon before. */
-static uint64_t unaligned_forget(struct tree *tree, uint64_t node, uint64_t lookups)
-{
-	(void)tree;
-	return node == UNKNOWN_NODE ? 0 : lookups;
-}
-
-static const struct tree_ops unaligned_ops = {
-	.give = unaligned_give,
-	.forget = unaligned_forget,
-	.range = unaligned_range,
-	.readdir = unaligned_readdir,
-};
-static struct tree unaligned_tree = { .ops = &unaligned_ops,
-	.scratch_bytes = 8,
-	.prime_max = 2 * LISTED + 1,
-	.write_status = -EROFS };
 
 static void serve(struct fake *f)
 {
@@ -228,7 +173,7 @@ static void hear(struct fake *f, uint64_t unique, int error, size_t len)
 	assert_int_equal(got_len, len);
 }
 
-static void check_odd_bytes(uint64_t offset, uint32_t size)
+static void check_bytes(uint64_t offset, uint32_t size)
 {
 	uint64_t from = offset / 4096 * 4096;
 	uint32_t length = (uint32_t)((offset + size + 4095) / 4096 * 4096 - from);
@@ -237,15 +182,6 @@ static void check_odd_bytes(uint64_t offset, uint32_t size)
 	synthetic_fill(from, length, want);
 	assert_memory_equal(
 		answer_bytes + sizeof(struct fuse_out_header), want + offset - from, size);
-	free(want);
-}
-
-static void check_bytes(uint64_t offset, uint32_t size)
-{
-	unsigned char *want = malloc(size);
-
-	synthetic_fill(offset, size, want);
-	assert_memory_equal(answer_bytes + sizeof(struct fuse_out_header), want, size);
 	free(want);
 }
 
@@ -787,7 +723,7 @@ static void between_blocks(void **state)
 			for (size_t i = 0; i < ARRAY_SIZE(sizes); i++) {
 				ask_read(&f, unique, offsets[o], sizes[i]);
 				hear(&f, unique, 0, sizes[i]);
-				check_odd_bytes(offsets[o], sizes[i]);
+				check_bytes(offsets[o], sizes[i]);
 				unique += 2;
 			}
 	}
@@ -820,7 +756,7 @@ static void two_parts(void **state)
 		hear_nothing(&f);
 		synthetic_set(&control->stall, 0, 0);
 		hear(&f, 102, 0, 1 << 20);
-		check_odd_bytes(1, 1 << 20);
+		check_bytes(1, 1 << 20);
 		synthetic_set(&control->fail, stalled, stalled + 4096);
 		ask_read(&f, 104, 1, 1 << 20);
 		hear(&f, 104, -ESTALE, 0); /* this tree's readers know what that means */
@@ -862,7 +798,7 @@ static void two_parts_taken_over(void **state)
 		synthetic_set(&control->stall, 0, 0);
 		serve(&f);
 		hear(&f, 100, 0, 1 << 20);
-		check_odd_bytes(1, 1 << 20);
+		check_bytes(1, 1 << 20);
 		end(&f);
 	}
 }
@@ -991,7 +927,7 @@ static void race(struct fake *f, uint64_t skip, uint32_t size, uint64_t reads)
 		answers++;
 		if (error == 0) {
 			assert_int_equal(len, size);
-			check_odd_bytes((unique - 2) / 2 * 4096 % EXTENT + skip, size);
+			check_bytes((unique - 2) / 2 * 4096 % EXTENT + skip, size);
 		}
 	}
 	atomic_store(&storm_on, false);

@@ -303,12 +303,15 @@ static void imds(void **state)
 
 static void imds_refused(void **state)
 {
-	static const char *const broken[] = { "", "{", "[]", "{\"AccessKeyId\":\"a\"}",
-		"{\"Code\":\"Failed\",\"AccessKeyId\":\"a\",\"SecretAccessKey\":\"s\",\"Token\":"
-		"\"t\",\"Expiration\":\"2033-05-18T03:33:20Z\"}",
+	static const char no_success[] = "{\"Code\":\"Failed\",\"AccessKeyId\":\"a\","
+					 "\"SecretAccessKey\":\"s\",\"Token\":\"t\","
+					 "\"Expiration\":\"2033-05-18T03:33:20Z\"}";
+	static const char no_time[] =
 		"{\"AccessKeyId\":\"a\",\"SecretAccessKey\":\"s\",\"Token\":\"t\",\"Expiration\":"
-		"\"soon\"}",
-		"{\"AccessKeyId\":\"a", "{\"a\":\"\\q\"}", "{\"a\":}", "{\"a\":]}", "{\"a\" 1}" };
+		"\"soon\"}";
+	const char *const broken[] = { "", "{", "[]", "{\"AccessKeyId\":\"a\"}", no_success,
+		no_time, "{\"AccessKeyId\":\"a", "{\"a\":\"\\q\"}", "{\"a\":}", "{\"a\":]}",
+		"{\"a\" 1}" };
 
 	(void)state;
 	unsetenv("AWS_EC2_METADATA_DISABLED");
