@@ -123,6 +123,18 @@ static int ask_daemon(const struct fleet_mount *mount, bool force, struct err *e
 	return r == -ETIMEDOUT ? -ENODEV : r;
 }
 
+/* Starts a keeper where there is none. False: its daemons will not come to serve, as there is no
+ * master, nor anybody who starts one. */
+static bool revive(const char *run, struct err *e)
+{
+	if (is_kept(run))
+		return true;
+	if (revive_keeper(run) == 0)
+		return fleet_alive(run, "master.sock");
+	*e = ERR_INIT; /* nothing to adopt: its daemon is dead too, and is cut off */
+	return true;
+}
+
 /* ---- afterwards ------------------------------------------------------------------------------ */
 
 /* Neither supervisor nor keeper: whoever takes off the last mount ends what served it. */
@@ -192,9 +204,7 @@ static int unmount(const char *point, const struct umount_options *options, stru
 	service = known && service_is_run(mount.run);
 	if (service && !options->force && await_service(mount.run, e) < 0)
 		return EXIT_RUNTIME;
-	if (known && !service && !is_kept(mount.run) && revive_keeper(mount.run) < 0)
-		*e = ERR_INIT; /* nothing to adopt: its daemon is dead too, and is cut off below */
-	if (known)
+	if (known && (service || revive(mount.run, e)))
 		r = ask_daemon(&mount, options->force, e);
 	if (r == -EBUSY)
 		return EXIT_BUSY;

@@ -62,7 +62,7 @@ static bool is_unmounted(const struct mount *mount)
 
 	return mounter_peer_points(mount->peer) == 0 &&
 	       (mount_table_find(mount->mountpoint, &entry) == -ENOENT ||
-		       (mount->fds.fuse >= 0 && !mounter_peer_connected(mount->peer)));
+		       mounter_peer_gone(mount->peer));
 }
 
 /*
@@ -119,8 +119,9 @@ static void advance_mount(struct keeper *k, struct mount *mount)
 	}
 	if (c->state == CHILD_SERVING && strcmp(c->args[c->n_args - 1], "--refresh") == 0)
 		free(c->args[--c->n_args]); /* started again, it serves what it served */
-	if (c->state == CHILD_WAITING && is_unmounted(mount))
-		child_end(c); /* behind its back */
+	if ((c->state == CHILD_WAITING || (c->state == CHILD_STARTING && c->served)) &&
+		is_unmounted(mount))
+		child_end(c); /* behind its back; a start may wait for who never comes */
 	mount_follow_hand_over(mount);
 	if (k->forced || mount->given_up)
 		child_end(c);

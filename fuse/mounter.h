@@ -147,6 +147,8 @@ void mounter_peer_free(struct mounter_peer *peer);
 
 /* Has it a connection that is not gone? */
 bool mounter_peer_connected(const struct mounter_peer *peer);
+/* It had one, made by the keeper, and that is gone. */
+bool mounter_peer_gone(const struct mounter_peer *peer);
 /* What the loop polls for POLLIN, then calls mounter_serve(); -1 while a request is under way. */
 int mounter_peer_fd(const struct mounter_peer *peer);
 /* Takes one request; a thread works on it and answers. Never blocks. */

@@ -107,6 +107,17 @@ bool mounter_peer_connected(const struct mounter_peer *peer)
 	return kernel_is_fuse(p.fd) && !(poll(&p, 1, 0) == 1 && p.revents & POLLERR);
 }
 
+bool mounter_peer_gone(const struct mounter_peer *peer)
+{
+	dev_t dev;
+
+	CHECK_MAGIC(peer, MOUNTER_PEER_MAGIC);
+	pthread_mutex_lock(&peer->host->lock);
+	dev = peer->fuse_dev;
+	pthread_mutex_unlock(&peer->host->lock);
+	return dev && peer->config.fuse_fd >= 0 && !mounter_peer_connected(peer);
+}
+
 bool mounter_peer_idle(struct mounter_peer *peer)
 {
 	dev_t dev;
