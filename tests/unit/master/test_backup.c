@@ -25,6 +25,9 @@
 #define EPOCH 41u
 #define TABLE "table of generation 3"
 
+/* Bytes that look like a line of a backup. */
+static const char odd[] = "\0\n\1bytes\n{\"sha256\": \"x\"}\n";
+
 static char dir[64];
 static struct store *store;
 
@@ -89,7 +92,7 @@ static int setup(void **state)
 		record_cluster_encode(&cluster, &value) < 0)
 		return -1;
 	put("cluster", value.data, value.len);
-	put("slots", "\0\n\1bytes\n{\"sha256\": \"x\"}\n", 27);
+	put("slots", odd, sizeof(odd) - 1);
 	put_generation(2, false);
 	put_generation(3, true);
 	put_file(at(table_name(3)), TABLE);
