@@ -272,6 +272,7 @@ static void test_index_without_room(void **state)
 	hog_path(f, path);
 	assert_int_equal(unlink(path), 0);
 	probe_until(f, "ok");
+	tier_refresh_space(tier, true);
 	assert_int_equal(write_run(f, 99, &run), 0);
 	assert_string_equal(status_of(f).state, "ok");
 	fixture_reopen(f);
