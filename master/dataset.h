@@ -26,7 +26,7 @@
 #define DATASET_NAME_BYTES 63u
 #define DATASET_UUID_BYTES 16u
 #define DATASET_UUID_TEXT  (2 * DATASET_UUID_BYTES + 1)
-#define DATASET_MOUNTS_MAX 16u /* of the record's format; more than one is refused for now */
+#define DATASET_MOUNTS_MAX 16u /* of the record's format; dataset_spec.c refuses more than one */
 #define DATASETS_MAX       4096u
 #define DATASET_TEXT_BYTES 4096u
 
