@@ -1,0 +1,90 @@
+/* The parts of a fetch, from arrival to reply; see fetch.c. */
+#pragma once
+
+#include "cacheworker/fetch.h"
+#include "cacheworker/flight.h"
+
+/* Bytes of one unit inside the range asked for. */
+struct span {
+	struct flight_wait wait; /* flight set: the bytes come from it; else from the tier */
+	bool copied;             /* they are in fetch->out already */
+	struct fetch *fetch;
+	uint64_t at;            /* volume offset of the first byte wanted */
+	uint32_t length;        /* bytes of the object wanted */
+	uint64_t object_offset; /* of `at` in its object */
+	uint64_t object_size;
+	uint64_t object_seed;
+	uint32_t first_sum; /* place of its first piece among the answer's checksums */
+};
+
+struct gathered;
+
+struct fetch {
+	uint32_t magic;
+	struct worker *worker;
+	struct rpc_request *request;
+	struct source_wait source_wait;
+	struct source *source;
+	struct pool_job job;
+	struct span *spans;
+	uint32_t n_spans;
+	uint32_t n_sums;      /* pieces that the spans touch */
+	struct gathered *out; /* the range and the checksums behind it, when it is gathered */
+	unsigned int attempts;
+	bool passed_by;       /* the tier cannot be read: all comes from the origin */
+	bool waited;          /* for the origin */
+	_Atomic bool starved; /* what it waited for had no memory */
+	uint64_t began_ns;
+	uint64_t planned_ns; /* its source was known; 0: not yet */
+	/* Under `lock`: flights still awaited, plus one while they are being joined; whoever brings
+	 * it to 0 goes on. */
+	pthread_mutex_t lock;
+	unsigned int awaited;
+	bool waiting; /* every flight is joined; spans stay as they are until awaited is 0 */
+	bool cancelled;
+	int status;
+	struct err err;
+};
+
+/* Memory that a reply is gathered in, out of a budget of its own. */
+struct gathered {
+	struct worker *worker;
+	struct source *source;
+	uint64_t bytes;  /* taken from the budget */
+	uint64_t offset; /* of the range in the volume */
+	uint32_t length; /* the checksums lie behind it */
+	uint64_t data[];
+};
+
+/* fetch.c: spans, and the end of a fetch. */
+/* Zeroed; NULL without memory. */
+struct span *fetch_spans_new(uint32_t n);
+void fetch_spans_free(struct span *spans);
+/* As if none had been planned. */
+void fetch_drop_spans(struct fetch *fetch);
+/* It ends now, with an answer that `h` (NULL: none) has the times of. */
+void fetch_note_end(struct fetch *fetch, struct histogram *h);
+/* Unlinks the fetch from its request, which is still to be replied to, and frees it. */
+struct rpc_request *fetch_end(struct fetch *fetch);
+void fetch_fail(struct fetch *fetch, int status, const struct err *e);
+/* Goes on in the serve pool, or fails. */
+void fetch_submit(struct fetch *fetch, void (*run)(struct pool_job *job));
+
+/* fetch_plan.c: what of the range is there, and who is waited for. */
+void fetch_run_plan(struct pool_job *job);
+/* Takes a cancelled fetch off its flights. True when nothing is awaited any more. */
+bool fetch_leave_flights_locked(struct fetch *fetch);
+
+/* fetch_reply.c: answers. */
+/* Referenced, or NULL. */
+struct chunk *fetch_find_chunk(struct fetch *fetch, uint64_t at);
+/* A descriptor and the chunk's presence bits; when it fails, the fetch goes on. */
+int fetch_reply_local(struct fetch *fetch, struct chunk *chunk);
+/* One unit in memory: its bytes go out as they lie there. */
+void fetch_reply_flight(struct fetch *fetch);
+/* The memory that the range is gathered in. -EAGAIN when the budget is used up. */
+int fetch_make_out(struct fetch *fetch);
+void fetch_gathered_free(void *arg);
+void fetch_copy_flight(struct gathered *to, const struct span *span);
+/* Gathers a range that lies in several units, or in a tier for a reader elsewhere. */
+void fetch_run_compose(struct pool_job *job);

@@ -1,0 +1,297 @@
+/* What of a range is there, and who is waited for. See fetch.c. */
+#include "cacheworker/fetch_internal.h"
+#include "cacheworker/fill.h"
+#include "cacheworker/guard.h"
+#include "base/cleanup.h"
+#include "base/piece.h"
+
+#include <stdlib.h>
+
+/* ---- waiting --------------------------------------------------------------------------------- */
+
+/* The range is one unit from its first byte, and at most the rest of its last block. */
+static bool one_flight_answers(const struct fetch *fetch)
+{
+	const struct frame *asked = &fetch->request->frame;
+	const struct span *span = &fetch->spans[0];
+
+	return fetch->n_spans == 1 && span->wait.flight && span->at == asked->offset &&
+	       asked->length - span->length < BLOCK_BYTES;
+}
+
+/* One flight less to wait for; the last one goes on. */
+static void fetch_arrived(struct fetch *fetch, int status, const struct err *e)
+{
+	bool last;
+	bool cancelled;
+
+	pthread_mutex_lock(&fetch->lock);
+	if (status < 0 && fetch->status == 0) {
+		fetch->status = status;
+		if (e)
+			fetch->err = *e;
+	}
+	last = --fetch->awaited == 0;
+	if (last)
+		fetch->waiting = false;
+	cancelled = fetch->cancelled;
+	pthread_mutex_unlock(&fetch->lock);
+	if (!last)
+		return;
+	if (cancelled)
+		fetch_fail(fetch, -ECANCELED, NULL);
+	else if (fetch->status < 0)
+		fetch_fail(fetch, fetch->status, &fetch->err);
+	else if (one_flight_answers(fetch))
+		fetch_reply_flight(fetch);
+	else
+		fetch_submit(fetch, fetch_run_compose);
+}
+
+static void on_landed(struct flight_wait *wait, int status, const struct err *e)
+{
+	struct span *span = container_of(wait, struct span, wait);
+
+	if (status == 0 && wait->flight->starved)
+		span->fetch->starved = true;
+	if (status == 0 && span->fetch->out) {
+		fetch_copy_flight(span->fetch->out, span);
+		span->copied = true;
+		flight_unref(TAKE(wait->flight));
+	}
+	fetch_arrived(span->fetch, status, e);
+}
+
+/* ---- planning -------------------------------------------------------------------------------- */
+
+static int add_span(struct fetch *fetch, const struct table_row *row, uint64_t at, uint64_t end)
+{
+	uint64_t object_offset;
+	uint64_t start;
+	uint32_t length;
+	uint32_t max_spans = fetch->request->frame.length / BLOCK_BYTES; /* each begins a block */
+	struct span *span;
+
+	if (!fetch->spans) {
+		fetch->spans = fetch_spans_new(max_spans);
+		if (!fetch->spans)
+			return -ENOMEM;
+	}
+	ensure(fetch->n_spans < max_spans);
+	flight_unit_of(row, at, &start, &length, &object_offset);
+	span = &fetch->spans[fetch->n_spans++];
+	list_init(&span->wait.link);
+	span->fetch = fetch;
+	span->at = at;
+	span->length = (uint32_t)(min(start + length, end) - at);
+	span->object_offset = at - row->offset;
+	span->object_size = row->size;
+	span->object_seed = piece_object_seed(row->key, row->key_len, row->tag, row->tag_len);
+	span->first_sum = fetch->n_sums;
+	fetch->n_sums += (uint32_t)(((span->object_offset + span->length - 1) >> PIECE_BITS) -
+				    (span->object_offset >> PIECE_BITS) + 1);
+	/* Whole pieces, for their checksums. */
+	span->wait.need =
+		(uint32_t)min(align_up(at - start + span->length, PIECE_BYTES), (uint64_t)length);
+	span->wait.done = on_landed;
+	return 0;
+}
+
+/* The units inside the range; blocks of no object stay zero. */
+static int make_spans(struct fetch *fetch, struct table *table, struct table_row *row)
+{
+	uint64_t at = fetch->request->frame.offset;
+	uint64_t end = at + fetch->request->frame.length;
+
+	while (at < end) {
+		int r = source_row_from(table, at, row);
+
+		if (r == -ENOENT || (r == 0 && row->offset >= end))
+			return 0;
+		if (r < 0)
+			return r;
+		at = max(at, row->offset);
+		r = add_span(fetch, row, at, end);
+		if (r < 0)
+			return r;
+		at = align_up(at + fetch->spans[fetch->n_spans - 1].length, BLOCK_BYTES);
+	}
+	return 0;
+}
+
+static bool span_present(const struct span *span, const struct chunk *chunk)
+{
+	return chunk &&
+	       chunk_present(chunk, (uint32_t)(span->at & (CHUNK_BYTES - 1)), span->length);
+}
+
+/* Joins or starts the flight of one absent span. `row` is scratch. */
+static int want_span(
+	struct fetch *fetch, struct span *span, struct table *table, struct table_row *row)
+{
+	struct worker *w = fetch->worker;
+	struct chunk_id id = { .volume = fetch->source->volume,
+		.lineage = fetch->source->lineage,
+		.chunk = span->at >> CHUNK_BITS };
+	enum ufs_class class =
+		fetch->request->frame.class == FRAME_DEMAND ? UFS_DEMAND : UFS_PREFETCH;
+	uint64_t object_offset;
+	uint64_t start;
+	uint32_t length;
+	int r = table_find_offset(table, span->at, row);
+
+	if (r < 0)
+		return r;
+	flight_unit_of(row, span->at, &start, &length, &object_offset);
+	r = guard_admit(w, &id);
+	pthread_mutex_lock(&fetch->lock);
+	fetch->awaited++;
+	pthread_mutex_unlock(&fetch->lock);
+	r = flight_want(fetch->source, row, span->at, class, r < 0, &span->wait);
+	if (r < 0) {
+		pthread_mutex_lock(&fetch->lock);
+		fetch->awaited--;
+		pthread_mutex_unlock(&fetch->lock);
+		return r == -EEXIST ? 0 : r; /* it is read from its tier */
+	}
+	if (r > 0 && !(fetch->request->frame.flags & FRAME_EXACT))
+		fill_asked(fetch->source, start, length);
+	return 0;
+}
+
+/* Takes a cancelled fetch off its flights. True when nothing is awaited any more. */
+bool fetch_leave_flights_locked(struct fetch *fetch)
+{
+	unsigned int left = 0;
+
+	for (uint32_t i = 0; i < fetch->n_spans; i++)
+		if (flight_wait_cancel(fetch->worker, &fetch->spans[i].wait))
+			left++;
+	fetch->awaited -= left;
+	return left > 0 && fetch->awaited == 0;
+}
+
+/* Puts the fetch on the flights of its absent spans, then lets go of it. */
+static void wait_for_spans(
+	struct fetch *fetch, struct table *table, struct chunk *chunk, struct table_row *row)
+{
+	int r = fetch->n_spans > 1 ? fetch_make_out(fetch) : 0;
+
+	fetch->awaited = 1; /* this function's: nobody goes on before every flight is joined */
+	for (uint32_t i = 0; i < fetch->n_spans && r == 0; i++)
+		if (fetch->passed_by || !span_present(&fetch->spans[i], chunk))
+			r = want_span(fetch, &fetch->spans[i], table, row);
+	fetch->waited = true;
+	counter_add(&fetch->worker->counters.waits, 1);
+	counter_add(&fetch->source->use.waits, 1);
+	pthread_mutex_lock(&fetch->lock);
+	fetch->waiting = true;
+	if (fetch->cancelled)
+		(void)fetch_leave_flights_locked(
+			fetch); /* not the last: this function's count is still there */
+	pthread_mutex_unlock(&fetch->lock);
+	fetch_arrived(fetch, r, NULL);
+}
+
+static bool all_present(const struct fetch *fetch, const struct chunk *chunk)
+{
+	if (fetch->passed_by)
+		return false;
+	for (uint32_t i = 0; i < fetch->n_spans; i++)
+		if (!span_present(&fetch->spans[i], chunk))
+			return false;
+	return true;
+}
+
+static void answer_prefetch(struct fetch *fetch)
+{
+	const struct frame *frame = &fetch->request->frame;
+	int r = frame->flags & FRAME_EXACT
+			? fill_exact(fetch->source, frame->offset, frame->length)
+			: fill_ahead(fetch->source, frame->offset, frame->length);
+
+	if (r < 0)
+		fetch_fail(fetch, r, NULL);
+	else
+		rpc_reply(fetch_end(fetch), 0, NULL, NET_PAYLOAD_NONE);
+}
+
+/* Verifies every whole piece of the range again; damaged ones are absent afterwards. */
+static int recheck(struct fetch *fetch, struct chunk *chunk)
+{
+	int result = 0;
+
+	for (uint32_t i = 0; i < fetch->n_spans && chunk; i++) {
+		const struct span *span = &fetch->spans[i];
+		uint64_t first = align_down(span->object_offset, PIECE_BYTES);
+		uint64_t back = span->object_offset - first;
+		uint64_t end = min(align_up(span->object_offset + span->length, PIECE_BYTES),
+			span->object_size);
+		uint64_t at = span->at - back;
+		struct piece_run run = {
+			.offset = (uint32_t)(at & (CHUNK_BYTES - 1)),
+			.object_seed = span->object_seed,
+			.first_piece = first >> PIECE_BITS,
+		};
+		int r;
+
+		run.length = (uint32_t)min(end - first, (uint64_t)(CHUNK_BYTES - run.offset));
+		r = guard_recheck(fetch->worker, chunk, &run);
+		if (r < 0)
+			result = r;
+	}
+	return result;
+}
+
+static void plan_range(struct fetch *fetch, struct table *table, struct table_row *row)
+{
+	const struct frame *frame = &fetch->request->frame;
+	struct chunk *chunk = fetch_find_chunk(fetch, frame->offset);
+	int r = make_spans(fetch, table, row);
+
+	if (chunk && frame->op == FRAME_FETCH)
+		chunk_note_read(chunk);
+	if (r < 0) {
+		fetch_fail(fetch, r, NULL);
+	} else if (frame->op == FRAME_RECHECK) {
+		r = recheck(fetch, chunk);
+		rpc_reply(fetch_end(fetch), r, NULL, NET_PAYLOAD_NONE);
+	} else if (!all_present(fetch, chunk)) {
+		if (frame->op == FRAME_FETCH_CACHED)
+			fetch_fail(fetch, -ENODATA, NULL);
+		else
+			wait_for_spans(fetch, table, chunk, row);
+	} else {
+		counter_add(&fetch->worker->counters.hits, 1);
+		counter_add(&fetch->source->use.hits, 1);
+		if (!chunk || !(frame->flags & FRAME_LOCAL_OK) ||
+			fetch_reply_local(fetch, chunk) < 0)
+			fetch_run_compose(&fetch->job);
+	}
+	chunk_unref(chunk);
+}
+
+void fetch_run_plan(struct pool_job *job)
+{
+	struct fetch *fetch = container_of(job, struct fetch, job);
+	struct table_row *row = malloc(sizeof(*row));
+	struct table *table;
+
+	if (!row) {
+		fetch_fail(fetch, -ENOMEM, NULL);
+		return;
+	}
+	if (fetch->request->cancelled) {
+		fetch_fail(fetch, -ECANCELED, NULL);
+	} else if (fetch->request->frame.op == FRAME_PREFETCH) {
+		answer_prefetch(fetch);
+	} else {
+		table = source_table(fetch->source);
+		if (fetch->attempts == 0)
+			tier_volume_asked(fetch->worker->tiers, &fetch->source->volume,
+				table_info(table)->live_bytes, fetch->request->frame.length);
+		plan_range(fetch, table, row);
+		table_unref(table);
+	}
+	free(row);
+}
