@@ -126,6 +126,8 @@ struct preloads {
 	void *unit; /* UNIT_BYTES, the walker's: what it compares; or NULL */
 };
 
+#define PRELOAD_TURN_ROWS 4096u /* looked at in one turn, then another job may go on */
+
 /* What a turn of a job came to. */
 enum preload_step {
 	PRELOAD_WENT,   /* on */
@@ -139,6 +141,12 @@ enum preload_step preload_turn(struct preload_job *job, uint64_t *ret_ns);
 void preload_end(struct preload_job *job, enum preload_state outcome, const char *fmt, ...)
 	__printf(3, 4);
 void preload_walk_release(struct preload_job *job);
+
+/* preload_open.c: turns of one that has no source yet, or counts what it means. */
+enum preload_step preload_open_turn(struct preload_job *job, uint64_t *ret_ns);
+enum preload_step preload_count_turn(struct preload_job *job);
+/* An object that is to be loaded? */
+bool preload_is_meant(const struct preload_job *job, const struct table_row *row);
 
 /* preload_unit.c: a unit, from being asked for to its end. */
 /* One that counts as on its way, with references on job and file; NULL without memory. */

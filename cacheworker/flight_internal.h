@@ -1,0 +1,27 @@
+/* A flight's parts, shared by flight.c and flight_unit.c. */
+#pragma once
+
+#include "cacheworker/flight.h"
+
+/* flight.c: the map, who waits, who starves. */
+/* The one place where a state changes. A flight that is GONE has left the map. */
+void flight_set_state_locked(struct flight *f, enum flight_state next);
+/* Does a flight of that class, or of one before it, wait for memory? */
+bool flight_starving_locked(const struct flights *flights, enum ufs_class class);
+/* Waiters whose bytes are there, to be told without the lock; UINT64_MAX: all. */
+void flight_collect_ready_locked(struct flight *f, struct list *ready, uint64_t landed);
+/* A waiter that got its bytes keeps the reference; the others lose it here. */
+void flight_tell(struct list *ready, int status, const struct err *e);
+/* Out of the map, with its reference; waiters get `status`. */
+void flight_end(struct flight *f, int status, const struct err *e);
+
+/* flight_unit.c: a unit, from the origin's request to the tier. */
+/* NULL without memory. It is in no map yet. */
+struct flight *flight_new(struct source *source, const struct table_row *row, uint64_t at,
+	enum ufs_class class, bool bypass);
+/* Has its memory in the budget and is FETCHING. */
+void flight_start(struct flight *f);
+/* One that is kept leaves; the map's reference becomes the caller's. */
+struct flight *flight_let_go_locked(struct flight *f);
+/* Until at most `keep` bytes are kept: none while others starve for the memory. */
+void flight_push_out_kept(struct worker *w, uint64_t keep);

@@ -1,0 +1,330 @@
+/* A unit of a flight, from the origin's request to the tier. See flight.h. */
+#include "cacheworker/flight_internal.h"
+#include "cacheworker/adopt.h"
+#include "cacheworker/fill.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define WRITE_TRIES 4u
+
+/* One that is kept: it leaves; the map's reference becomes the caller's. */
+struct flight *flight_let_go_locked(struct flight *f)
+{
+	list_remove(&f->link);
+	f->worker->flights.kept_bytes -= f->length;
+	flight_set_state_locked(f, FLIGHT_GONE);
+	return f;
+}
+
+/* Nothing is kept while others starve for the memory. */
+void flight_push_out_kept(struct worker *w, uint64_t keep)
+{
+	for (;;) {
+		struct flight *f = NULL;
+
+		pthread_mutex_lock(&w->flights.lock);
+		if (flight_starving_locked(&w->flights, UFS_PREFETCH))
+			keep = 0;
+		if (w->flights.kept_bytes > keep) {
+			ensure(!list_empty(&w->flights.kept)); /* kept_bytes is theirs */
+			f = flight_let_go_locked(
+				list_entry(w->flights.kept.next, struct flight, link));
+		}
+		pthread_mutex_unlock(&w->flights.lock);
+		if (!f)
+			return;
+		flight_unref(f);
+	}
+}
+
+/* A unit no tier takes, or that could not be written (`why`): kept for the readers that come right
+ * after, oldest pushed out. */
+static void flight_keep(struct flight *f, int why)
+{
+	struct list stored = LIST_INIT(stored);
+	struct worker *w = f->worker;
+	bool counted;
+
+	if (!f->adopted) {
+		counter_add(&w->counters.bypass_bytes, f->length);
+		counter_add(&f->source->use.bypass_bytes, f->length);
+	}
+	pthread_mutex_lock(&w->flights.lock);
+	flight_set_state_locked(f, FLIGHT_KEPT);
+	flight_collect_ready_locked(f, &stored, UINT64_MAX);
+	list_push_back(&w->flights.kept, &f->link);
+	w->flights.kept_bytes += f->length;
+	counted = f->counted;
+	f->counted = false;
+	pthread_mutex_unlock(&w->flights.lock);
+	flight_tell(&stored, why, NULL);
+	flight_push_out_kept(w, w->flights.kept_max);
+	if (counted)
+		fill_unit_ended(w);
+}
+
+/* A reader may join while the unit is written. */
+static enum tier_want flight_want_of(struct flight *f)
+{
+	enum tier_want want;
+
+	pthread_mutex_lock(&f->worker->flights.lock);
+	want = f->demanded                ? TIER_WANT_READ
+	       : f->class == UFS_PREFETCH ? TIER_WANT_AHEAD
+					  : TIER_WANT_FILL;
+	pthread_mutex_unlock(&f->worker->flights.lock);
+	return want;
+}
+
+/* A chunk that moved to another tier meanwhile is found again. */
+static int write_run(
+	struct flight *f, const struct chunk_id *id, const struct piece_run *run, const char *data)
+{
+	const struct tier_admission how = { .class = TIER_OWNED, .want = flight_want_of(f) };
+	int r = -EAGAIN;
+
+	for (uint32_t i = 0; r == -EAGAIN && i < WRITE_TRIES; i++) {
+		struct chunk *chunk;
+
+		r = tier_chunk_admit_as(f->worker->tiers, id, &how, &chunk);
+		if (r < 0)
+			break;
+		r = chunk_write(chunk, run, data);
+		chunk_unref(chunk);
+	}
+	return r;
+}
+
+/* Writes the unit's pieces into the one or two chunks it lies in. */
+static int write_unit(struct flight *f)
+{
+	uint32_t done = 0;
+
+	while (done < f->length) {
+		uint64_t at = f->start + done;
+		struct chunk_id id = { .volume = f->source->volume,
+			.lineage = f->source->lineage,
+			.chunk = at >> CHUNK_BITS };
+		struct piece_run run = {
+			.offset = (uint32_t)(at & (CHUNK_BYTES - 1)),
+			.object_seed = f->object_seed,
+			.first_piece = (f->object_offset + done) >> PIECE_BITS,
+		};
+		int r;
+
+		run.length = min(f->length - done, CHUNK_BYTES - run.offset);
+		r = write_run(f, &id, &run, f->data + done);
+		if (r < 0)
+			return r;
+		done += run.length;
+	}
+	return 0;
+}
+
+static void run_write(struct pool_job *job)
+{
+	struct flight *f = container_of(job, struct flight, write);
+	int r = write_unit(f);
+
+	if (r < 0) {
+		if (r != -ENOSPC && r != -EAGAIN)
+			counter_add(&f->worker->counters.write_errors, 1);
+		flight_keep(f, r);
+	} else {
+		flight_end(f, 0, NULL);
+	}
+	flight_unref(f); /* the write's */
+}
+
+static void on_progress(struct ufs_get *get, uint64_t bytes)
+{
+	struct flight *f = container_of(get, struct flight, get);
+	struct list ready = LIST_INIT(ready);
+
+	pthread_mutex_lock(&f->worker->flights.lock);
+	f->landed = bytes;
+	flight_collect_ready_locked(f, &ready, bytes);
+	pthread_mutex_unlock(&f->worker->flights.lock);
+	flight_tell(&ready, 0, NULL);
+}
+
+static void note_trouble(struct flight *f, int status, const struct err *e)
+{
+	struct trouble what = { .volume = f->source->volume,
+		.lineage = f->source->lineage,
+		.start = f->start,
+		.length = f->length,
+		.status = status };
+
+	(void)snprintf(what.text, sizeof(what.text), "%.*s", (int)sizeof(what.text) - 1,
+		e && e->text[0] ? e->text : err_str(status)); /* cut: for people */
+	troubles_note(&f->worker->troubles, &what);
+}
+
+static void fetch_failed(struct flight *f, int status, const struct err *e)
+{
+	if (status == -ENOENT)
+		status = -ESTALE; /* gone is changed: this version is not there any more */
+	counter_add(&f->worker->counters.failed_units, 1);
+	if (status != -ECANCELED) {
+		note_trouble(f, status, e);
+		LOG_LIMITED(LOG_WARN, "unit not fetched",
+			"key=\"%.*s\" offset=%llu error=%s reason=\"%s\"", (int)f->get.key_len,
+			f->get.key, (unsigned long long)f->object_offset, err_name(status),
+			e ? e->text : "");
+	}
+	flight_end(f, status, e);
+}
+
+/* All bytes are there: to their waiters and to a tier. Takes the origin's reference. */
+static void all_landed(struct flight *f)
+{
+	struct worker *w = f->worker;
+	struct list ready = LIST_INIT(ready);
+
+	pthread_mutex_lock(&w->flights.lock);
+	f->landed = f->length;
+	flight_collect_ready_locked(f, &ready, f->landed);
+	if (!f->bypass)
+		flight_set_state_locked(f, FLIGHT_WRITING);
+	pthread_mutex_unlock(&w->flights.lock);
+	flight_tell(&ready, 0, NULL);
+	if (f->bypass) {
+		flight_keep(f, -EAGAIN); /* no tier was asked: there may be room */
+	} else {
+		atomic_fetch_add(&f->refs, 1);
+		if (pool_submit(w->disk, &f->write) < 0) {
+			flight_unref(f); /* the write's: it will not be */
+			flight_keep(f, -EAGAIN);
+		}
+	}
+	flight_unref(f); /* the origin's */
+}
+
+static void on_done(struct ufs_get *get, int status, const struct err *e)
+{
+	struct flight *f = container_of(get, struct flight, get);
+
+	if (status == 0) {
+		histogram_note(&f->worker->histograms.get, clock_mono_ns() - f->asked_ns);
+		all_landed(f);
+		return;
+	}
+	fetch_failed(f, status, e);
+	flight_unref(f); /* the origin's */
+}
+
+/* The origin has the request: from now on its class can be raised; it may have been meanwhile. */
+static void flight_asked(struct flight *f)
+{
+	pthread_mutex_lock(&f->worker->flights.lock);
+	f->asked = true;
+	if (f->state == FLIGHT_FETCHING && f->class != f->get.class)
+		ufs_promote(f->source->ufs, &f->get, f->class);
+	pthread_mutex_unlock(&f->worker->flights.lock);
+}
+
+static void ask_origin(struct flight *f)
+{
+	struct err e = ERR_INIT;
+	int r = 0;
+
+	atomic_fetch_add(&f->refs, 1); /* this function's; the origin has one */
+	f->asked_ns = clock_mono_ns();
+	if (f->data) {
+		f->get.buf = f->data;
+		r = ufs_get(f->source->ufs, &f->get);
+	} else {
+		r = err_set(&e, -ENOMEM, "no memory for %u bytes of '%.*s'", f->length,
+			(int)f->get.key_len, f->get.key);
+	}
+	if (r == 0) {
+		flight_asked(f);
+	} else {
+		fetch_failed(f, r, &e);
+		flight_unref(f); /* the origin's, which did not take it */
+	}
+	flight_unref(f);
+}
+
+/* The bytes may be on a tier at another place. */
+static void run_adopt(struct pool_job *job)
+{
+	struct flight *f = container_of(job, struct flight, adopt);
+	struct table_row *row = calloc(1, sizeof(*row));
+	const struct adopt_wish wish = {
+		.row = row,
+		.object_offset = f->object_offset,
+		.length = f->length,
+		.seed = f->object_seed,
+	};
+
+	if (row) {
+		row->offset = f->start - f->object_offset;
+		row->size = f->get.size;
+		row->key_len = (uint16_t)f->get.key_len;
+		row->tag_len = (uint8_t)f->get.tag_len;
+		memcpy(row->key, f->get.key, f->get.key_len);
+		memcpy(row->tag, f->get.tag, f->get.tag_len);
+		f->adopted = adopt_read(f->source, &wish, f->data) == 0;
+	}
+	free(row);
+	if (f->adopted)
+		all_landed(f);
+	else
+		ask_origin(f);
+}
+
+/* Has its memory in the budget and is FETCHING: asks the origin, unless the bytes are here already
+ * under another offset. */
+void flight_start(struct flight *f)
+{
+	atomic_fetch_add(&f->refs, 1); /* the origin's */
+	f->data = malloc(f->length);
+	if (!f->data)
+		budget_give(&f->worker->memory, f->cost);
+	else if (adopt_possible(f->source) && pool_submit(f->worker->adopt, &f->adopt) == 0)
+		return;
+	ask_origin(f);
+}
+
+struct flight *flight_new(struct source *source, const struct table_row *row, uint64_t at,
+	enum ufs_class class, bool bypass)
+{
+	struct flight *f = calloc(1, sizeof(*f) + row->key_len + row->tag_len);
+
+	if (!f)
+		return NULL;
+	f->magic = FLIGHT_MAGIC;
+	f->refs = 1; /* the map's */
+	f->worker = source->worker;
+	f->source = source;
+	f->class = class;
+	f->bypass = bypass;
+	list_init(&f->link);
+	list_init(&f->waiters);
+	flight_unit_of(row, at, &f->start, &f->length, &f->object_offset);
+	f->cost = f->length + (uint32_t)sizeof(*f) + row->key_len + row->tag_len;
+	memcpy(f->names, row->key, row->key_len);
+	memcpy(f->names + row->key_len, row->tag, row->tag_len);
+	f->object_seed = piece_object_seed(row->key, row->key_len, row->tag, row->tag_len);
+	f->write.run = run_write;
+	f->adopt.run = run_adopt;
+	f->get = (struct ufs_get){
+		.key = f->names,
+		.key_len = row->key_len,
+		.tag = f->names + row->key_len,
+		.tag_len = row->tag_len,
+		.size = row->size,
+		.offset = f->object_offset,
+		.length = f->length,
+		.class = class,
+		.on_progress = on_progress,
+		.on_done = on_done,
+	};
+	return f;
+}
