@@ -1,4 +1,4 @@
-# Made from the programs' own tables of options: manual pages in $(B)/man, and docs/configuration.md.
+# Made from the programs' own tables of options: manual pages in $(B)/man, and docs/configuration.md. From the sources: docs/messages.md.
 DOCUMENTED := $(addprefix $(B)/bin/,cachectl cachemaster cacheworker cachefuse cachekeeper)
 
 man: $(DOCUMENTED)
@@ -7,5 +7,6 @@ man: $(DOCUMENTED)
 docs: $(DOCUMENTED)
 	@tools/manuals --configuration $(B) >$(B)/configuration.md
 	@mv $(B)/configuration.md docs/configuration.md
+	@tools/check-messages --write
 
 .PHONY: man docs
