@@ -39,6 +39,7 @@
 #include <sys/file.h>
 
 #define MASTER_THREADS      16u
+#define MASTER_SMALL        4u
 #define MASTER_QUEUE        1024u
 #define FIXED_BYTES         (1 * MiB) /* the slot table */
 #define LISTING_LEAST       (4 * MiB)
@@ -114,6 +115,7 @@ struct master {
 	struct ufs_limits origins; /* of listings and checks */
 	struct slots slots;
 	struct pool *pool;
+	struct pool *small;
 	struct loop *loop;
 	struct service service;
 	struct rpc_server *server;
@@ -279,11 +281,13 @@ static int serve(struct master *m, struct err *e)
 
 	m->loop = loop_new("master");
 	m->pool = pool_new("master-work", MASTER_THREADS, MASTER_QUEUE);
-	if (!m->loop || !m->pool)
+	m->small = pool_new("master-small", MASTER_SMALL, MASTER_QUEUE);
+	if (!m->loop || !m->pool || !m->small)
 		return err_set(e, -ENOMEM, "out of memory or threads");
 	m->service.sources = m->sources;
 	m->service.slots = &m->slots;
 	m->service.pool = m->pool;
+	m->service.small = m->small;
 	r = open_datasets(m, e);
 	if (r == 0)
 		r = open_preloads(m, e);
@@ -372,8 +376,8 @@ static void stop(struct master *m)
 		rpc_server_free(m->server);
 	if (m->admin)
 		admin_server_free(m->admin);
-	if (m->pool)
-		pool_free(m->pool);
+	pool_free(m->small); /* may still hand over to the other */
+	pool_free(m->pool);
 	news_free(m->service.news);
 	if (m->loop)
 		loop_free(m->loop);

@@ -8,6 +8,8 @@
 
 #include <string.h>
 
+#define BUSY_TEXT "the master takes no request now"
+
 static const struct counter_info counter_table[] = {
 #define ROW(symbol, name, kind, unit, help) \
 	COUNTER_ROW(master_counters, symbol, name, kind, unit, help)
@@ -234,7 +236,8 @@ static int take_dataset(struct job *job, ProtobufCBinaryData id, struct err *e)
 	r = ufs_config_copy(&d.mounts[0].config, &job->config);
 	if (r < 0)
 		return err_set(e, r, "out of memory");
-	job->wait.policy = d.policy;
+	if (job->wait.refresh)
+		job->wait.policy = d.policy;
 	if (job->wait.refresh && d.shown.generation) {
 		job->wait.refresh = false;
 		job->wait.lineage = d.shown.lineage;
@@ -297,6 +300,27 @@ static void run(struct pool_job *pool)
 		source_open(job->service->sources, &job->wait);
 }
 
+/* What is known is answered though all threads of the pool wait for origins: a reader may hang on
+ * it. */
+static void run_at_once(struct pool_job *pool)
+{
+	struct job *job = container_of(pool, struct job, pool);
+	struct service *service = job->service;
+	struct err e = ERR_INIT;
+	int r;
+
+	if (job->named ? source_table_at_once(service->sources, &job->volume, &job->wait)
+		       : source_open_at_once(service->sources, &job->wait))
+		return;
+	job->pool.run = run;
+	r = pool_submit(service->pool, &job->pool);
+	if (r == 0)
+		return;
+	(void)err_default(&e, r, BUSY_TEXT);
+	refuse(service, job->request, &e);
+	job_free(job);
+}
+
 static void start_job(struct service *service, struct rpc_request *request)
 {
 	bool named = request->frame.op == FRAME_GET_TABLE;
@@ -309,17 +333,17 @@ static void start_job(struct service *service, struct rpc_request *request)
 		job->service = service;
 		job->request = request;
 		job->began_ns = clock_mono_ns();
-		job->pool.run = run;
+		job->pool.run = run_at_once;
 		job->wait.on_done = answered;
 		r = named ? take_table(job, &e) : take_open(job, &e);
 		job->wait.config = named ? NULL : &job->config;
 	}
 	if (r == 0)
-		r = pool_submit(service->pool, &job->pool);
+		r = pool_submit(service->small, &job->pool);
 	if (r < 0) {
 		if (job)
 			job_free(job);
-		(void)err_default(&e, r, "the master takes no request now");
+		(void)err_default(&e, r, BUSY_TEXT);
 		refuse(service, request, &e);
 	}
 }
@@ -439,11 +463,11 @@ static void start_small(struct service *service, struct rpc_request *request)
 		*job = (struct small_job){
 			.pool = { .run = run_small }, .service = service, .request = request
 		};
-		r = pool_submit(service->pool, &job->pool);
+		r = pool_submit(service->small, &job->pool);
 	}
 	if (r < 0) {
 		free(job);
-		(void)err_default(&e, r, "the master takes no request now");
+		(void)err_default(&e, r, BUSY_TEXT);
 		refuse(service, request, &e);
 	}
 }

@@ -163,7 +163,7 @@ void source_open(struct source_set *set, struct source_wait *wait)
 }
 
 /* Answers from what is there, without waiting for a flight; false when only a flight can help. */
-static bool table_at_once(struct source *source, struct source_wait *wait)
+static bool answer_at_once(struct source *source, struct source_wait *wait)
 {
 	struct source_set *set = source->set;
 	const struct record_generation *found;
@@ -175,8 +175,10 @@ static bool table_at_once(struct source *source, struct source_wait *wait)
 	pthread_mutex_lock(&set->lock);
 	contradicts = generations_contradict(source, &wait->seen);
 	found = generations_find(source, wait->lineage, wait->generation);
-	if (found)
+	if (found) {
 		answer.generation = *found;
+		answer.newest = generations_newest(source)->id;
+	}
 	answer.policy = source->record.policy;
 	r = ufs_config_copy(&source->record.config, &config);
 	pthread_mutex_unlock(&set->lock);
@@ -195,23 +197,52 @@ static bool table_at_once(struct source *source, struct source_wait *wait)
 	return false;
 }
 
-void source_table(struct source_set *set, const struct volume_id *volume, struct source_wait *wait)
+/* NULL: nobody asked for it yet, or without success. */
+static struct source *find_known(struct source_set *set, const struct volume_id *volume)
 {
 	struct source *source;
-	struct err e = ERR_INIT;
-	bool known;
 
 	pthread_mutex_lock(&set->lock);
 	source = source_find_locked(set, volume);
-	known = source && source->n > 0;
+	if (source && source->n == 0)
+		source = NULL;
 	pthread_mutex_unlock(&set->lock);
-	if (!known) {
+	return source;
+}
+
+bool source_open_at_once(struct source_set *set, struct source_wait *wait)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(2 * LIMIT_URL_BYTES);
+	struct source *source;
+	struct volume_id volume;
+
+	if (wait->refresh || wait->policy.parts || ufs_config_source(wait->config, &text, NULL) < 0)
+		return false;
+	volume_id_of_source(buf_str(&text), &volume);
+	source = find_known(set, &volume);
+	return source && answer_at_once(source, wait);
+}
+
+bool source_table_at_once(
+	struct source_set *set, const struct volume_id *volume, struct source_wait *wait)
+{
+	struct source *source = find_known(set, volume);
+
+	return source && answer_at_once(source, wait);
+}
+
+void source_table(struct source_set *set, const struct volume_id *volume, struct source_wait *wait)
+{
+	struct source *source = find_known(set, volume);
+	struct err e = ERR_INIT;
+
+	if (!source) {
 		(void)err_set(
 			&e, -ENXIO, "this master does not know the volume: mount its source again");
 		refuse(wait, &e);
 		return;
 	}
-	if (table_at_once(source, wait))
+	if (answer_at_once(source, wait))
 		return;
 	pthread_mutex_lock(&set->lock);
 	list_push_back(&source->waiters, &wait->link);

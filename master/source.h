@@ -102,6 +102,12 @@ void source_open(struct source_set *set, struct source_wait *wait);
 /* A generation by name. -ENXIO: unknown volume; -ESTALE: unknown generation. */
 void source_table(struct source_set *set, const struct volume_id *volume, struct source_wait *wait);
 
+/* As the two above when no flight is needed: true, and on_done was called. False: nothing happened.
+ * They never wait for an origin. */
+bool source_open_at_once(struct source_set *set, struct source_wait *wait);
+bool source_table_at_once(
+	struct source_set *set, const struct volume_id *volume, struct source_wait *wait);
+
 /* A mount shows a generation, or no more. */
 struct source_hold {
 	struct volume_id volume;

@@ -14,6 +14,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <arpa/inet.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -32,6 +35,7 @@ static struct ufs_config origin;
 static uint64_t epoch;
 static uint64_t hold_ns; /* of the set opened next */
 static uint64_t grace_ns;
+static uint64_t patience_ns; /* with an origin */
 
 static const char *in(const char *fmt, ...)__printf(1, 2);
 static const char *in(const char *fmt, ...)
@@ -65,8 +69,8 @@ static void open_set(void)
 		.listing_bytes = 64 * MiB,
 		.limits = { .max_requests = 4,
 			.list_requests = 4,
-			.request_timeout_ns = CLOCK_SECOND,
-			.deadline_ns = 2 * CLOCK_SECOND },
+			.request_timeout_ns = patience_ns,
+			.deadline_ns = 2 * patience_ns },
 		.hold_ns = hold_ns,
 		.grace_ns = grace_ns,
 	};
@@ -96,6 +100,7 @@ static int setup(void **state)
 	put("sub/b", "bbbbb");
 	hold_ns = 3600 * CLOCK_SECOND;
 	grace_ns = 0;
+	patience_ns = CLOCK_SECOND;
 	(void)snprintf(url, sizeof(url), "file://%s/origin", dir);
 	if (ufs_config_parse(url, &origin, &e) < 0)
 		return -1;
@@ -710,6 +715,7 @@ static void test_many_askers(void **state)
 struct wire {
 	struct loop *loop;
 	struct pool *pool;
+	struct pool *small;
 	struct slots slots;
 	struct service service;
 	struct rpc_server *server;
@@ -721,11 +727,14 @@ static void wire_open(struct wire *w)
 	struct err e = ERR_INIT;
 	char address[128];
 
-	*w = (struct wire){ .loop = loop_new("test"), .pool = pool_new("test-work", 4, 64) };
+	*w = (struct wire){ .loop = loop_new("test"),
+		.pool = pool_new("test-work", 4, 64),
+		.small = pool_new("test-small", 2, 64) };
 	assert_int_equal(slots_open(store, epoch, "unix:/none", &w->slots, &e), 0);
 	w->service.sources = set;
 	w->service.slots = &w->slots;
 	w->service.pool = w->pool;
+	w->service.small = w->small;
 	(void)snprintf(address, sizeof(address), "unix:%s/rpc", dir);
 	assert_int_equal(
 		rpc_server_new(w->loop, address, &service_ops, &w->service, &w->server, &e), 0);
@@ -736,6 +745,7 @@ static void wire_close(struct wire *w)
 {
 	rpc_client_free(w->client);
 	rpc_server_free(w->server);
+	pool_free(w->small);
 	pool_free(w->pool);
 	loop_free(w->loop);
 	slots_release(&w->slots);
@@ -756,7 +766,8 @@ static int call(
 	return rpc_call_wait(w->client, call, e);
 }
 
-static int call_open(struct wire *w, struct rpc_call *rpc, const char *prefix, struct err *e)
+static int call_with_refresh(
+	struct wire *w, struct rpc_call *rpc, const char *prefix, bool refresh, struct err *e)
 {
 	Granary__OpenSource m = GRANARY__OPEN_SOURCE__INIT;
 	Granary__Source source = GRANARY__SOURCE__INIT;
@@ -768,9 +779,14 @@ static int call_open(struct wire *w, struct rpc_call *rpc, const char *prefix, s
 	source.prefix = (char *)(uintptr_t)prefix;
 	m.source = &source;
 	m.has_refresh = 1;
-	m.refresh = 1;
+	m.refresh = refresh;
 	len = granary__open_source__pack(&m, packed);
 	return call(w, rpc, FRAME_OPEN_SOURCE, packed, len, e);
+}
+
+static int call_open(struct wire *w, struct rpc_call *rpc, const char *prefix, struct err *e)
+{
+	return call_with_refresh(w, rpc, prefix, true, e);
 }
 
 static void check_hold_over_the_wire(struct wire *w, struct generation_id *held)
@@ -855,6 +871,102 @@ static void test_over_the_wire(void **state)
 	wire_close(&w);
 }
 
+/* ---- origins that hang ----------------------------------------------------------------------- */
+
+#define HANGING 64u
+
+/* Connections come about and nobody ever answers: the backlog's. */
+static int listen_silently(char endpoint[64])
+{
+	struct sockaddr_in address = { .sin_family = AF_INET,
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t len = sizeof(address);
+	int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
+	assert_int_equal(listen(fd, 1024), 0);
+	assert_int_equal(getsockname(fd, (struct sockaddr *)&address, &len), 0);
+	(void)snprintf(endpoint, 64, "http://127.0.0.1:%u", ntohs(address.sin_port));
+	return fd;
+}
+
+struct hanging {
+	struct rpc_call call;
+	_Atomic bool done;
+	uint8_t packed[256];
+};
+
+static void on_hanging_done(struct rpc_call *call, int status)
+{
+	struct hanging *h = container_of(call, struct hanging, call);
+
+	assert_true(status < 0);
+	rpc_call_release(call);
+	atomic_store(&h->done, true);
+}
+
+static void open_hanging(struct wire *w, struct hanging *h, unsigned int number, char *endpoint)
+{
+	Granary__OpenSource m = GRANARY__OPEN_SOURCE__INIT;
+	Granary__Source source = GRANARY__SOURCE__INIT;
+	char bucket[32];
+
+	(void)snprintf(bucket, sizeof(bucket), "bucket-%u", number);
+	source.has_scheme = source.has_anonymous = source.has_path_style = 1;
+	source.scheme = UFS_S3;
+	source.anonymous = source.path_style = 1;
+	source.endpoint = endpoint;
+	source.region = (char[]){ "r" };
+	source.bucket = bucket;
+	source.prefix = (char[]){ "" };
+	m.source = &source;
+	m.has_refresh = 1;
+	m.refresh = 1;
+	*h = (struct hanging){ .call = { .frame = { .op = FRAME_OPEN_SOURCE },
+				       .payload = NET_PAYLOAD_NONE,
+				       .on_done = on_hanging_done,
+				       .reply_fd = -1 } };
+	h->call.payload.parts[0].data = h->packed;
+	h->call.payload.parts[0].len = granary__open_source__pack(&m, h->packed);
+	h->call.payload.n = 1;
+	rpc_call(w->client, &h->call);
+}
+
+/* Mounts keep what protects them, and what they need to go on, while every thread lists. */
+static void test_hanging_origins(void **state)
+{
+	struct hanging *hanging = calloc(HANGING, sizeof(*hanging));
+	struct generation_id held;
+	struct rpc_call rpc;
+	struct err e = ERR_INIT;
+	struct got first;
+	struct wire w;
+	char endpoint[64];
+	int fd = listen_silently(endpoint);
+
+	(void)state;
+	close_set();
+	patience_ns = 600 * CLOCK_SECOND;
+	open_set();
+	first = ask(true, NULL);
+	held = first.generation.id;
+	drop(&first);
+	wire_open(&w);
+	for (unsigned int i = 0; i < HANGING; i++)
+		open_hanging(&w, &hanging[i], i, endpoint);
+	check_hold_over_the_wire(&w, &held);
+	assert_int_equal(call_with_refresh(&w, &rpc, origin.prefix, false, &e), 0);
+	rpc_call_release(&rpc);
+	for (unsigned int i = 0; i < HANGING; i++)
+		assert_false(atomic_load(&hanging[i].done));
+	source_set_stop(set);
+	wire_close(&w);
+	for (unsigned int i = 0; i < HANGING; i++)
+		assert_true(atomic_load(&hanging[i].done));
+	(void)close(fd);
+	free(hanging);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -873,6 +985,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_store_full, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_many_askers, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_over_the_wire, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_hanging_origins, setup, teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
