@@ -1,7 +1,9 @@
 /* How much of each volume is here. See report.h. */
 #include "cacheworker/report.h"
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/log.h"
+#include "base/version.h"
 #include "cacheworker/kept.h"
 #include "cacheworker/source.h"
 #include "proto/granary.pb-c.h"
@@ -109,28 +111,75 @@ bool report_note(struct worker *w, const struct volume_id *volume, uint64_t evic
 	return news;
 }
 
-static uint64_t capacity(struct worker *w)
+/* What people see of the worker itself: packed before it goes. */
+struct self {
+	struct tier_status *status;
+	Granary__TierReport *tiers;
+	Granary__TierReport **pointers;
+	uint32_t n;
+	uint64_t stalls[N_STALLS];
+	uint64_t stall_ns[N_STALLS];
+};
+
+static void self_release(struct self *self)
 {
-	uint64_t bytes = 0;
+	free(self->status);
+	free(self->tiers);
+	free(self->pointers);
+}
 
-	for (uint32_t i = 0; i < tier_set_count(w->tiers); i++) {
-		struct tier_status st;
+static void tier_message(const struct tier_status *st, Granary__TierReport *m)
+{
+	granary__tier_report__init(m);
+	m->path = (char *)(uintptr_t)st->path; /* read only */
+	m->kind = (char *)(uintptr_t)tier_kind_name(st->kind);
+	m->state = (char *)(uintptr_t)st->state;
+	m->reason = (char *)(uintptr_t)st->why;
+	m->has_capacity = m->has_used = 1;
+	m->capacity = st->capacity;
+	m->used = st->used;
+}
 
-		tier_set_status(w->tiers, i, &st);
-		bytes += st.capacity;
+static int add_self(struct worker *w, struct self *self, Granary__WorkerReport *m)
+{
+	self->n = tier_set_count(w->tiers);
+	self->status = calloc(self->n + 1, sizeof(*self->status));
+	self->tiers = calloc(self->n + 1, sizeof(*self->tiers));
+	self->pointers = calloc(self->n + 1, sizeof(*self->pointers));
+	if (!self->status || !self->tiers || !self->pointers)
+		return -ENOMEM;
+	m->has_capacity = m->has_run = m->has_uptime_s = 1;
+	for (uint32_t i = 0; i < self->n; i++) {
+		tier_set_status(w->tiers, i, &self->status[i]);
+		tier_message(&self->status[i], &self->tiers[i]);
+		self->pointers[i] = &self->tiers[i];
+		m->capacity += self->status[i].capacity;
 	}
-	return bytes;
+	m->n_tiers = self->n;
+	m->tiers = self->pointers;
+	for (unsigned int i = 0; i < N_STALLS; i++) {
+		self->stalls[i] = counter_get(&w->stalls.times[i]);
+		self->stall_ns[i] = counter_get(&w->stalls.ns[i]);
+	}
+	m->n_stalls = m->n_stall_ns = N_STALLS;
+	m->stalls = self->stalls;
+	m->stall_ns = self->stall_ns;
+	m->version = (char *)(uintptr_t)GRANARY_VERSION; /* read only */
+	m->run = w->terms.run;
+	m->uptime_s = (clock_mono_ns() - w->started_ns) / CLOCK_SECOND;
+	return 0;
 }
 
 uint8_t *report_message(struct worker *w, size_t *ret_len)
 {
 	Granary__WorkerReport m = GRANARY__WORKER_REPORT__INIT;
+	_cleanup_(self_release) struct self self = { 0 };
 	uint32_t n = w->terms.n_reports;
 	_cleanup_free_ Granary__VolumeReport *volumes = calloc(n + 1, sizeof(*volumes));
 	_cleanup_free_ Granary__VolumeReport **pointers = calloc(n + 1, sizeof(void *));
 	uint8_t *packed;
 
-	if (!volumes || !pointers)
+	if (!volumes || !pointers || add_self(w, &self, &m) < 0)
 		return NULL;
 	for (uint32_t i = 0; i < n; i++) {
 		struct report *report = &w->terms.reports[i];
@@ -147,8 +196,6 @@ uint8_t *report_message(struct worker *w, size_t *ret_len)
 	}
 	m.n_volumes = n;
 	m.volumes = pointers;
-	m.has_capacity = 1;
-	m.capacity = capacity(w);
 	packed = malloc(granary__worker_report__get_packed_size(&m) + 1);
 	if (packed)
 		*ret_len = granary__worker_report__pack(&m, packed);

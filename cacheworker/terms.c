@@ -2,6 +2,7 @@
 #include "cacheworker/terms.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "cacheworker/adopt.h"
 #include "cacheworker/kept.h"
@@ -453,6 +454,7 @@ int terms_open(struct worker *w)
 	pthread_mutex_init(&terms->lock, NULL);
 	pthread_cond_init(&terms->changed, &attr);
 	pthread_condattr_destroy(&attr);
+	hash_random(&terms->run, sizeof(terms->run));
 	terms->woken = true; /* at start */
 	terms->open = true;
 	terms->started = pthread_create(&terms->thread, NULL, run, w) == 0;

@@ -162,6 +162,7 @@ struct terms {
 	pthread_cond_t changed;
 	bool woken;
 	_Atomic bool closing;
+	uint64_t run;      /* random, of this start */
 	struct done *done; /* the thread's */
 	uint32_t n_done;
 	struct report *reports; /* likewise */
