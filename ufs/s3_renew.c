@@ -170,11 +170,13 @@ static void take_fresh(struct s3 *s3, struct s3_renew *renew)
 		renew->fresh = (struct credentials){ 0 };
 		reset_signer(s3);
 		credentials_release(&old);
+		counter_add(&s3->base.counters->keys_renewed, 1);
 		LOG_LIMITED(LOG_INFO, "credentials read again", "bucket=%s key=%s from=\"%s\"",
 			s3->config.bucket, s3->credentials.access_key, s3->credentials.place);
 	} else if (renew->status == 0) {
 		s3->credentials.expires = renew->fresh.expires;
 	} else if (renew->status != -ECANCELED) {
+		counter_add(&s3->base.counters->keys_failed, 1);
 		LOG_LIMITED(LOG_WARN, "credentials not renewed",
 			"bucket=%s reason=\"%s\" next=\"those that are there are used\"",
 			s3->config.bucket, renew->why.text);

@@ -1,15 +1,15 @@
 /*
- * The throttle decorator: an operator's bounds on bytes and requests a second.
- *
- * Two buckets of tokens, each of a quarter of a second's worth at most. A request goes when neither
- * is empty, and takes what it asks for, if need be more than is there: the next ones wait until that
- * is paid. So the rate holds over any few seconds, whatever the sizes are. What an attempt asked
- * for counts, not what it brought.
+ * The throttle decorator: an operator's bounds on bytes and requests a second (allowance.h). What an
+ * attempt asked for counts, not what it brought.
  *
  * What waits is in a queue for its class, and demand goes first. It is the request itself that is
- * linked here, until it goes to the lower origin, where the same link is used. Without bounds
- * nothing waits, and there is no thread.
+ * linked here, until it goes to the lower origin, where the same link is used. LISTs wait in a queue
+ * of their own, each in its thread, which is woken when its turn has come; where both may go, GETs
+ * and LISTs take turns: a dataset that is read is still listed, and the reverse. Each origin has
+ * queues and bounds of its own: none waits for another's. Without bounds nothing waits, and there is
+ * no thread.
  */
+#include "ufs/allowance.h"
 #include "ufs/ufs_internal.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -17,13 +17,15 @@
 
 #include <pthread.h>
 #include <stdlib.h>
+#include <time.h>
 
-#define THROTTLE_BURST  0.25     /* seconds */
 #define THROTTLE_MIN_NS CLOCK_MS /* no timer for less */
 
-struct bucket {
-	double rate;   /* a second; 0: no bound */
-	double tokens; /* below 0: owed */
+/* A LIST that waits, in its thread. */
+struct list_wait {
+	struct list link; /* throttle.lists, until it may be sent */
+	bool may_go;
+	pthread_cond_t go;
 };
 
 struct throttle {
@@ -33,10 +35,10 @@ struct throttle {
 	pthread_mutex_t lock;            /* of the following; ranks above the lower origin's */
 	struct loop *loop;               /* once there was a bound */
 	struct list queues[UFS_CLASSES]; /* struct ufs_get; their priv is this throttle */
+	struct list lists;               /* struct list_wait */
 	struct list cancelled;
-	struct bucket bytes;
-	struct bucket requests;
-	uint64_t filled_ns; /* when tokens were last added */
+	struct allowance allowance;
+	bool list_next; /* the last one that waited and went was a GET */
 	bool closing;
 	bool posted; /* the task */
 
@@ -49,47 +51,6 @@ static struct throttle *throttle_of(struct ufs *ufs)
 	return container_of(ufs, struct throttle, base);
 }
 
-/* ---- tokens, under the lock ------------------------------------------------------------------ */
-
-static void fill(struct bucket *b, double seconds)
-{
-	b->tokens = min(b->rate * THROTTLE_BURST, b->tokens + b->rate * seconds);
-}
-
-static void fill_locked(struct throttle *t)
-{
-	uint64_t now = clock_mono_ns();
-	double seconds = (double)(now - t->filled_ns) / (double)CLOCK_SECOND;
-
-	fill(&t->bytes, seconds);
-	fill(&t->requests, seconds);
-	t->filled_ns = now;
-}
-
-static bool has(const struct bucket *b)
-{
-	return b->rate <= 0 || b->tokens > 0;
-}
-
-static void take(struct bucket *b, double tokens)
-{
-	if (b->rate > 0)
-		b->tokens -= tokens;
-}
-
-/* Until `b` has something. */
-static double wait_s(const struct bucket *b)
-{
-	return has(b) ? 0 : (1 - b->tokens) / b->rate;
-}
-
-static uint64_t wait_ns_locked(const struct throttle *t)
-{
-	double seconds = max(wait_s(&t->bytes), wait_s(&t->requests));
-
-	return max((uint64_t)(seconds * (double)CLOCK_SECOND), (uint64_t)THROTTLE_MIN_NS);
-}
-
 /* ---- waiting --------------------------------------------------------------------------------- */
 
 static void post_locked(struct throttle *t)
@@ -100,32 +61,69 @@ static void post_locked(struct throttle *t)
 	loop_post(t->loop, &t->task);
 }
 
-static bool is_idle_locked(const struct throttle *t)
+/* Of the first class in which one waits; NULL: none does. */
+static const struct list *waiting_gets_locked(const struct throttle *t)
 {
 	for (int class = UFS_DEMAND; class < UFS_CLASSES; class ++)
 		if (!list_empty(&t->queues[class]))
-			return false;
-	return true;
+			return &t->queues[class];
+	return NULL;
 }
 
-static struct ufs_get *next_locked(struct throttle *t)
+static bool is_idle_locked(const struct throttle *t)
 {
-	for (int class = UFS_DEMAND; class < UFS_CLASSES; class ++) {
-		struct list *node = list_pop_front(&t->queues[class]);
+	return list_empty(&t->lists) && !waiting_gets_locked(t);
+}
 
-		if (node)
-			return list_entry(node, struct ufs_get, link);
-	}
-	return NULL;
+/* Until the first of those that wait may go. */
+static uint64_t wait_ns_locked(const struct throttle *t)
+{
+	uint64_t ns = UINT64_MAX;
+
+	if (waiting_gets_locked(t))
+		ns = allowance_get_ns(&t->allowance);
+	if (!list_empty(&t->lists))
+		ns = min(ns, allowance_list_ns(&t->allowance));
+	return max(ns, (uint64_t)THROTTLE_MIN_NS);
 }
 
 /* To the lower origin, under the lock: a promotion or a cancel finds it here or there. */
 static int pass_on_locked(struct throttle *t, struct ufs_get *get)
 {
 	get->priv = NULL;
-	take(&t->bytes, (double)get->length);
-	take(&t->requests, 1);
+	allowance_take(&t->allowance, get->length);
 	return ufs_get(t->base.lower, get);
+}
+
+static void wake_list_locked(struct throttle *t)
+{
+	struct list_wait *wait = list_entry(t->lists.next, struct list_wait, link);
+
+	list_remove(&wait->link);
+	allowance_take(&t->allowance, 0);
+	wait->may_go = true;
+	pthread_cond_signal(&wait->go);
+}
+
+/* Lets one go. False: none may. What the lower origin did not take is added to `ended`. */
+static bool start_one_locked(struct throttle *t, struct list *ended)
+{
+	const struct list *gets = waiting_gets_locked(t);
+	bool may_get = gets && allowance_has_get(&t->allowance);
+	bool may_list = !list_empty(&t->lists) && allowance_has_list(&t->allowance);
+
+	if (may_list && (t->list_next || !may_get)) {
+		t->list_next = false;
+		wake_list_locked(t);
+	} else if (may_get) {
+		struct ufs_get *get = list_entry(gets->next, struct ufs_get, link);
+
+		t->list_next = true;
+		list_remove(&get->link);
+		if (pass_on_locked(t, get) < 0) /* it is closing */
+			list_push_back(ended, &get->link);
+	}
+	return may_get || may_list;
 }
 
 static void end_all(struct list *gets)
@@ -151,15 +149,9 @@ static void run(struct throttle *t)
 	pthread_mutex_lock(&t->lock);
 	t->posted = false;
 	list_splice_back(&ended, &t->cancelled);
-	fill_locked(t);
-	while (!t->closing && has(&t->bytes) && has(&t->requests)) {
-		struct ufs_get *get = next_locked(t);
-
-		if (!get)
-			break;
-		if (pass_on_locked(t, get) < 0) /* it is closing */
-			list_push_back(&ended, &get->link);
-	}
+	allowance_fill(&t->allowance, clock_mono_ns());
+	while (!t->closing && start_one_locked(t, &ended))
+		;
 	/* Anew: one from before may stand for another rate. */
 	loop_timer_stop(TAKE(t->timer));
 	if (!t->closing && !is_idle_locked(t))
@@ -189,10 +181,10 @@ static int throttle_get(struct ufs *ufs, struct ufs_get *get)
 	int r = 0;
 
 	pthread_mutex_lock(&t->lock);
-	fill_locked(t);
+	allowance_fill(&t->allowance, clock_mono_ns());
 	if (t->closing) {
 		r = -ECANCELED;
-	} else if (has(&t->bytes) && has(&t->requests) && is_idle_locked(t)) {
+	} else if (allowance_has_get(&t->allowance) && is_idle_locked(t)) {
 		r = pass_on_locked(t, get);
 	} else {
 		get->priv = t;
@@ -236,28 +228,44 @@ static void throttle_cancel(struct ufs *ufs, struct ufs_get *get)
 	pthread_mutex_unlock(&t->lock);
 }
 
-/* 0: it may be sent now; else after so long it is to be asked again. */
-static uint64_t list_wait_ns(struct throttle *t)
+/* Waits for its turn, or until nobody waits for the LIST any more, which is looked for now and
+ * then. */
+static void wait_for_turn_locked(struct throttle *t, const struct ufs_page_request *request)
 {
-	uint64_t ns = 0;
+	struct list_wait wait = { .may_go = false };
+	pthread_condattr_t monotonic;
 
-	pthread_mutex_lock(&t->lock);
-	fill_locked(t);
-	if (has(&t->requests))
-		take(&t->requests, 1);
-	else
-		ns = wait_ns_locked(t);
-	pthread_mutex_unlock(&t->lock);
-	return ns;
+	pthread_condattr_init(&monotonic);
+	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+	pthread_cond_init(&wait.go, &monotonic);
+	pthread_condattr_destroy(&monotonic);
+	list_push_back(&t->lists, &wait.link);
+	counter_add(&t->base.counters->lists_throttled, 1);
+	post_locked(t);
+	while (!wait.may_go && !ufs_list_is_over(&t->base, request)) {
+		uint64_t until = clock_mono_ns() + UFS_LIST_LOOK_NS;
+		struct timespec at = { .tv_sec = (time_t)(until / CLOCK_SECOND),
+			.tv_nsec = (long)(until % CLOCK_SECOND) };
+
+		(void)pthread_cond_timedwait(&wait.go, &t->lock, &at); /* either way it is looked */
+	}
+	if (!wait.may_go)
+		list_remove(&wait.link);
+	pthread_cond_destroy(&wait.go);
 }
 
 static int throttle_list_page(struct ufs *ufs, const struct ufs_page_request *request,
 	struct ufs_page *page, struct err *e)
 {
-	uint64_t ns;
+	struct throttle *t = throttle_of(ufs);
 
-	while (!ufs_list_is_over(ufs, request) && (ns = list_wait_ns(throttle_of(ufs))) > 0)
-		ufs_list_sleep(ufs, request, ns);
+	pthread_mutex_lock(&t->lock);
+	allowance_fill(&t->allowance, clock_mono_ns());
+	if (allowance_has_list(&t->allowance) && is_idle_locked(t))
+		allowance_take(&t->allowance, 0);
+	else
+		wait_for_turn_locked(t, request);
+	pthread_mutex_unlock(&t->lock);
 	return ufs_list_page(ufs->lower, request, page, e);
 }
 
@@ -286,6 +294,7 @@ static void throttle_free(struct ufs *ufs)
 	struct throttle *t = throttle_of(ufs);
 
 	pthread_mutex_lock(&t->lock);
+	ensure(list_empty(&t->lists)); /* no listing is under way: ufs.h */
 	t->closing = true;
 	pthread_mutex_unlock(&t->lock);
 	if (t->loop)
@@ -313,18 +322,6 @@ bool ufs_is_throttle(const struct ufs *ufs)
 	return ufs->ops == &throttle_ops;
 }
 
-/* What is owed was asked for at the old rate: it is paid in the time that it would have taken, or
- * sooner. */
-static void set_rate(struct bucket *b, uint64_t rate)
-{
-	double old = b->rate;
-
-	b->rate = (double)rate;
-	if (b->tokens < 0 && b->rate < old)
-		b->tokens *= b->rate / old;
-	b->tokens = min(b->tokens, b->rate * THROTTLE_BURST);
-}
-
 int ufs_throttle_set(struct ufs *ufs, uint64_t bytes_per_s, uint64_t requests_per_s)
 {
 	struct throttle *t = throttle_of(ufs);
@@ -336,9 +333,9 @@ int ufs_throttle_set(struct ufs *ufs, uint64_t bytes_per_s, uint64_t requests_pe
 		r = t->loop ? 0 : -ENOMEM;
 	}
 	if (r == 0) {
-		fill_locked(t);
-		set_rate(&t->bytes, bytes_per_s);
-		set_rate(&t->requests, requests_per_s);
+		allowance_set(&t->allowance, clock_mono_ns(), bytes_per_s, requests_per_s);
+		counter_set(&ufs->counters->bound_bytes, bytes_per_s);
+		counter_set(&ufs->counters->bound_requests, requests_per_s);
 		post_locked(t);
 	}
 	pthread_mutex_unlock(&t->lock);
@@ -360,9 +357,10 @@ int ufs_throttle_new(struct ufs *lower, struct ufs **ret_ufs)
 	pthread_mutex_init(&t->lock, NULL);
 	for (int class = UFS_DEMAND; class < UFS_CLASSES; class ++)
 		list_init(&t->queues[class]);
+	list_init(&t->lists);
 	list_init(&t->cancelled);
 	t->task.run = on_task;
-	t->filled_ns = clock_mono_ns();
+	allowance_init(&t->allowance, clock_mono_ns());
 	r = ufs_throttle_set(&t->base, lower->limits.bytes_per_s, lower->limits.requests_per_s);
 	if (r < 0) {
 		pthread_mutex_destroy(&t->lock);

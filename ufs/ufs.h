@@ -124,8 +124,9 @@ int ufs_open(const struct ufs_config *config, const struct ufs_limits *limits, s
 	struct err *e) __must_check;
 void ufs_free(struct ufs *ufs); /* NULL is allowed */
 
-/* Other bounds from now on, 0: none. Requests wait for them by class, demand first. Any thread.
- * -ENOMEM: they are as they were. */
+/* Other bounds from now on, 0: none; requests that wait, LISTs too, wait by the new ones at once. GETs
+ * wait by class, demand first, and take turns with LISTs. What is owed when a bound is taken away is
+ * forgiven. Bounds and queues are this origin's own. Any thread. -ENOMEM: they are as they were. */
 int ufs_set_rates(struct ufs *ufs, uint64_t bytes_per_s, uint64_t requests_per_s) __must_check;
 
 /*
@@ -271,6 +272,12 @@ void ufs_cancel(struct ufs *ufs, struct ufs_get *get);
 		"Answers of another version of the object")                                        \
 	X(throttled, "granary_origin_throttled_total", COUNTER, "requests",                        \
 		"GETs that waited for an operator's bound on bytes or requests")                   \
+	X(lists_throttled, "granary_origin_lists_throttled_total", COUNTER, "requests",            \
+		"LISTs that waited for an operator's bound on requests")                           \
+	X(bound_bytes, "granary_origin_bound_bytes_per_second", GAUGE, "bytes",                    \
+		"Operator's bounds on bytes a second, of all sources together; 0: none")           \
+	X(bound_requests, "granary_origin_bound_requests_per_second", GAUGE, "requests",           \
+		"Operator's bounds on requests a second, of all sources together; 0: none")        \
 	X(window, "granary_origin_window", GAUGE, "requests",                                      \
 		"GETs that may be in flight, by latency and 503 or 429 answers")                   \
 	X(list_window, "granary_origin_list_window", GAUGE, "requests",                            \
@@ -284,6 +291,10 @@ void ufs_cancel(struct ufs *ufs, struct ufs_get *get);
 		"Objects of the last listing that are in an archive class and not restored")       \
 	X(left_out, "granary_origin_left_out", GAUGE, "entries",                                   \
 		"Links and special files that the last listing of a directory left out")           \
+	X(keys_renewed, "granary_origin_keys_renewed_total", COUNTER, "times",                     \
+		"Other keys that came into use: before the old ones ended, or once refused")       \
+	X(keys_failed, "granary_origin_keys_failed_total", COUNTER, "times",                       \
+		"Searches for keys that found none; those that are there are used")                \
 	UFS_CAUSES(UFS_CAUSE_ROW, X)
 
 #define UFS_CAUSE_ROW(X, NAME, name, help) \

@@ -59,7 +59,10 @@ static int note_list(struct ufs *ufs, const struct ufs_page_request *request, st
 	(void)request;
 	(void)page;
 	(void)e;
+	pthread_mutex_lock(&noting_of(ufs)->lock);
 	noting_of(ufs)->lists++;
+	pthread_cond_signal(&noting_of(ufs)->news);
+	pthread_mutex_unlock(&noting_of(ufs)->lock);
 	return 0;
 }
 
@@ -263,6 +266,131 @@ static void lists(void **state)
 	ufs_free(throttle);
 }
 
+struct lister {
+	pthread_t thread;
+	_Atomic bool given_up;
+	int status;
+};
+
+static void *list_one(void *arg)
+{
+	struct lister *l = arg;
+	struct ufs_page_request request = { .given_up = &l->given_up };
+	struct ufs_page page;
+
+	ufs_page_init(&page);
+	l->status = ufs_list_page(throttle, &request, &page, NULL);
+	ufs_page_release(&page);
+	return NULL;
+}
+
+static void begin_lists(struct lister *listers, unsigned int n)
+{
+	uint64_t before = counter_get(&lower.base.counters->lists_throttled);
+
+	for (unsigned int i = 0; i < n; i++) {
+		atomic_store(&listers[i].given_up, false);
+		assert_int_equal(
+			pthread_create(&listers[i].thread, NULL, list_one, &listers[i]), 0);
+	}
+	while (counter_get(&lower.base.counters->lists_throttled) < before + n)
+		clock_sleep_ns(CLOCK_MS);
+}
+
+/* LISTs wait beside GETs, and go at once when the bound does. */
+static void lists_wait(void **state)
+{
+	struct lister listers[20];
+	struct one first, one;
+
+	(void)state;
+	begin(1, 1);
+	assert_int_equal(counter_get(&lower.base.counters->bound_bytes), 1);
+	assert_int_equal(counter_get(&lower.base.counters->bound_requests), 1);
+	ask(&first, UFS_DEMAND, 1000000);
+	wait_for(1);
+	ask(&one, UFS_DEMAND, 1); /* for days */
+	begin_lists(listers, ARRAY_SIZE(listers));
+	assert_int_equal(came(), 1);
+	assert_int_equal(ufs_set_rates(throttle, 0, 0), 0);
+	for (unsigned int i = 0; i < ARRAY_SIZE(listers); i++) {
+		pthread_join(listers[i].thread, NULL);
+		assert_int_equal(listers[i].status, 0);
+	}
+	wait_for(2);
+	assert_int_equal(lower.lists, ARRAY_SIZE(listers));
+	assert_int_equal(counter_get(&lower.base.counters->bound_requests), 0);
+	ufs_free(throttle);
+}
+
+/* One that nobody waits for any more leaves the queue, and the others go on. */
+static void lists_given_up(void **state)
+{
+	struct lister listers[8];
+	struct one first, one;
+
+	(void)state;
+	begin(1, 1);
+	ask(&first, UFS_DEMAND, 1000000);
+	wait_for(1);
+	ask(&one, UFS_DEMAND, 1);
+	begin_lists(listers, ARRAY_SIZE(listers));
+	for (unsigned int i = 0; i < ARRAY_SIZE(listers); i += 2)
+		atomic_store(&listers[i].given_up, true);
+	for (unsigned int i = 0; i < ARRAY_SIZE(listers); i += 2)
+		pthread_join(listers[i].thread, NULL);
+	assert_int_equal(ufs_set_rates(throttle, 0, 0), 0);
+	for (unsigned int i = 1; i < ARRAY_SIZE(listers); i += 2) {
+		pthread_join(listers[i].thread, NULL);
+		assert_int_equal(listers[i].status, 0);
+	}
+	assert_in_range(lower.lists, ARRAY_SIZE(listers) / 2, ARRAY_SIZE(listers));
+	wait_for(2);
+	ufs_free(throttle);
+}
+
+static void *list_many(void *arg)
+{
+	struct lister *l = arg;
+	struct ufs_page_request request = { .given_up = &l->given_up };
+	struct ufs_page page;
+
+	ufs_page_init(&page);
+	while ((l->status = ufs_list_page(throttle, &request, &page, NULL)) == 0)
+		;
+	ufs_page_release(&page);
+	return NULL;
+}
+
+/* Where requests are few, GETs and LISTs take turns. */
+static void turns(void **state)
+{
+	static struct one ones[100];
+	struct lister lister = { .given_up = false };
+	unsigned int n;
+
+	(void)state;
+	begin(0, 1);
+	ask(&ones[0], UFS_DEMAND, 1);
+	wait_for(1);
+	for (unsigned int i = 1; i < ARRAY_SIZE(ones); i++)
+		ask(&ones[i], UFS_DEMAND, 1);
+	assert_int_equal(pthread_create(&lister.thread, NULL, list_many, &lister), 0);
+	while (counter_get(&lower.base.counters->lists_throttled) == 0)
+		clock_sleep_ns(CLOCK_MS);
+	assert_int_equal(ufs_set_rates(throttle, 0, 50), 0);
+	pthread_mutex_lock(&lower.lock);
+	while (lower.lists < 10)
+		pthread_cond_wait(&lower.news, &lower.lock);
+	n = lower.n;
+	pthread_mutex_unlock(&lower.lock);
+	assert_true(n < ARRAY_SIZE(ones)); /* LISTs did not wait until all GETs had gone */
+	atomic_store(&lister.given_up, true);
+	pthread_join(lister.thread, NULL);
+	assert_int_equal(lister.status, -ECANCELED);
+	ufs_free(throttle);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -273,6 +401,9 @@ int main(void)
 		cmocka_unit_test(other_rates),
 		cmocka_unit_test(cancel),
 		cmocka_unit_test(lists),
+		cmocka_unit_test(lists_wait),
+		cmocka_unit_test(lists_given_up),
+		cmocka_unit_test(turns),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
