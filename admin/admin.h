@@ -82,6 +82,20 @@ int admin_server_listen(struct admin_server *server, const char *address, uint16
 /* Is that an address for it? NULL is: none. -EINVAL with its line. */
 int admin_check_listen(const char *address, struct err *e) __must_check;
 
+/*
+ * A file that the server has at `path`, exactly that, for browsers. It may load others of these and
+ * ask this server, nothing else (Content-Security-Policy).
+ */
+struct admin_page {
+	const char *path; /* "/dashboard" */
+	const char *type; /* "text/html; charset=utf-8" */
+	const void *data;
+	size_t len;
+};
+
+/* `pages` ends with { 0 } and is borrowed until admin_server_free(). GET /v1/routes lists them, too. */
+void admin_server_set_pages(struct admin_server *server, const struct admin_page *pages);
+
 /* Adds a table of counters to /metrics and to admin_counters_json(); all borrowed. Before the first
  * request only. */
 int admin_server_add_counters(struct admin_server *server, const struct counter_info *table,

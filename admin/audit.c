@@ -18,6 +18,8 @@ static struct log_file audit_file = LOG_FILE_INIT;
 static const char *audit_process;
 static _Atomic int audit_fd = -1;
 static _Atomic uint64_t lost;
+static void (*_Atomic watcher)(void *arg, const struct audit_act *act); /* set after its argument */
+static void *watcher_arg;
 
 int audit_open(const char *path, const char *process, struct err *e)
 {
@@ -42,6 +44,13 @@ void audit_close(void)
 	if (fd >= 0)
 		(void)close(fd); /* each line was written whole */
 	log_file_set(&audit_file, -1, NULL);
+}
+
+void audit_watch(void (*fn)(void *arg, const struct audit_act *act), void *arg)
+{
+	if (fn)
+		watcher_arg = arg;
+	atomic_store(&watcher, fn);
 }
 
 uint64_t audit_lost(void)
@@ -162,7 +171,10 @@ void audit_write(const struct audit_act *act)
 	int fd = atomic_load(&audit_fd);
 	ssize_t n = -1;
 	int len = -1;
+	void (*watch)(void *arg, const struct audit_act *act) = atomic_load(&watcher);
 
+	if (watch)
+		watch(watcher_arg, act);
 	if (fd < 0)
 		return;
 	text = line_of(act);

@@ -6,8 +6,8 @@
  * time a connection may be silent. The library calls on_path() with the path as it was sent, then
  * on_request() first with nothing, then with each part of the body, then with none left.
  */
-#include "admin/admin_internal.h"
 #include "admin/audit.h"
+#include "admin/page_internal.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -67,6 +67,7 @@ struct admin_server {
 	uint32_t magic;
 	const struct admin_route *routes;
 	void *arg;
+	const struct admin_page *_Atomic pages; /* may be NULL */
 	char path[SOCKET_PATH_MAX];
 	struct MHD_Daemon *daemon;
 	struct MHD_Daemon *tcp; /* NULL: on its unix socket only */
@@ -111,6 +112,7 @@ static enum MHD_Result respond(struct MHD_Connection *connection, unsigned int s
 
 	if (!response)
 		return MHD_NO;
+	admin_page_headers(response, false);
 	/* Without memory for a header the answer is still the answer. */
 	(void)MHD_add_response_header(response, MHD_HTTP_HEADER_CONTENT_TYPE, type);
 	if (allow)
@@ -163,6 +165,12 @@ static unsigned int http_status(int code)
 	default:
 		return MHD_HTTP_INTERNAL_SERVER_ERROR;
 	}
+}
+
+void admin_server_set_pages(struct admin_server *server, const struct admin_page *pages)
+{
+	CHECK_MAGIC(server, SERVER_MAGIC);
+	atomic_store(&server->pages, pages);
 }
 
 /* ---- counters -------------------------------------------------------------------------------- */
@@ -446,21 +454,30 @@ static enum MHD_Result call_route(struct admin_server *server, const struct admi
 	return answered;
 }
 
+static int add_route(json_t *list, const char *method, const char *path, const char *act)
+{
+	return json_array_append_new(
+		list, json_pack("{s:s, s:s, s:s?}", "method", method, "path", path, "act", act));
+}
+
 /* {"routes": [{"method": "GET", "path": "/v1/status", "act": null}, ...]} */
 static enum MHD_Result respond_routes(
 	const struct admin_server *server, struct MHD_Connection *connection)
 {
+	const struct admin_page *page = atomic_load(&server->pages);
 	json_t *list = json_array();
 	json_t *json = json_pack("{s:o}", "routes", list);
 	enum MHD_Result r;
+	int bad = 0;
 
+	for (; json && page && page->path; page++)
+		bad |= add_route(list, "GET", page->path, NULL);
 	for (const struct admin_route *route = server->routes; json && route->path; route++)
-		if (json_array_append_new(
-			    list, json_pack("{s:s, s:s, s:s?}", "method", route->method, "path",
-					  route->path, "act", route->act)) != 0) {
-			json_decref(json);
-			json = NULL;
-		}
+		bad |= add_route(list, route->method, route->path, route->act);
+	if (bad) {
+		json_decref(json);
+		json = NULL;
+	}
 	r = json ? respond_json(connection, MHD_HTTP_OK, json, NULL)
 		 : respond_error(connection, MHD_HTTP_INTERNAL_SERVER_ERROR, -ENOMEM,
 			   "out of memory", NULL);
@@ -474,10 +491,15 @@ static bool is_own(const char *path)
 	       strcmp(path, "/readyz") == 0 || strcmp(path, "/v1/routes") == 0;
 }
 
+static bool is_reading(const char *method)
+{
+	return strcmp(method, "GET") == 0 || strcmp(method, "HEAD") == 0;
+}
+
 static enum MHD_Result respond_own(struct admin_server *server, struct MHD_Connection *connection,
 	const char *path, const char *method)
 {
-	if (strcmp(method, "GET") != 0 && strcmp(method, "HEAD") != 0)
+	if (!is_reading(method))
 		return respond_error(connection, MHD_HTTP_METHOD_NOT_ALLOWED, -EOPNOTSUPP,
 			"this path knows GET only", "GET");
 	if (strcmp(path, "/metrics") == 0)
@@ -491,14 +513,20 @@ static enum MHD_Result respond_own(struct admin_server *server, struct MHD_Conne
 
 const struct admin_route *admin_debug_routes;
 
+static const char *header(struct MHD_Connection *connection, const char *name)
+{
+	return MHD_lookup_connection_value(connection, MHD_HEADER_KIND, name);
+}
+
 /* Over TCP a page of somebody else's could ask, by a name that it made mean this host. */
 static bool is_stray(struct MHD_Connection *connection)
 {
 	struct admin_caller caller;
 
 	find_caller(connection, &caller);
-	return !caller.known && !admin_loopback_host(MHD_lookup_connection_value(
-					connection, MHD_HEADER_KIND, MHD_HTTP_HEADER_HOST));
+	return !caller.known && (!admin_loopback_host(header(connection, MHD_HTTP_HEADER_HOST)) ||
+					admin_page_is_foreign(header(connection, "Sec-Fetch-Site"),
+						header(connection, "Sec-Fetch-Mode")));
 }
 
 static enum MHD_Result dispatch(struct admin_server *server, struct MHD_Connection *connection,
@@ -506,6 +534,7 @@ static enum MHD_Result dispatch(struct admin_server *server, struct MHD_Connecti
 {
 	const struct admin_route *const tables[] = { server->routes, admin_debug_routes };
 	_cleanup_(buf_release) struct buf allow = BUF_INIT(256);
+	const struct admin_page *page;
 	struct call call = { .connection = connection };
 
 	if (upload->too_large)
@@ -514,8 +543,13 @@ static enum MHD_Result dispatch(struct admin_server *server, struct MHD_Connecti
 	counter_add(&server->counters.requests, 1);
 	if (is_stray(connection))
 		return respond_error(connection, MHD_HTTP_FORBIDDEN, -EPERM,
-			"ask for this address by its number, or as localhost", NULL);
-	if (is_own(upload->path))
+			"ask for this address by its number, or as localhost, and from no "
+			"other site's page",
+			NULL);
+	page = admin_page_find(atomic_load(&server->pages), upload->path);
+	if (page && is_reading(method))
+		return admin_page_respond(connection, page);
+	if (page || is_own(upload->path))
 		return respond_own(server, connection, upload->path, method);
 	for (size_t i = 0; i < ARRAY_SIZE(tables); i++) {
 		for (const struct admin_route *route = tables[i]; route && route->path; route++) {

@@ -17,6 +17,7 @@
 #include <unistd.h>
 #include "admin/admin_internal.h"
 #include "admin/audit.h"
+#include "admin/page_internal.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -406,6 +407,63 @@ static void test_ready(void **state)
 	assert_non_null(strstr(out, "{\"ready\":false,\"reasons\":[\"no tier is in service\"]}"));
 }
 
+/* Files for browsers: as they are, and kept from being more than that. */
+static void test_pages(void **state)
+{
+	static const char html[] = "<!doctype html><title>x</title>";
+	static const struct admin_page pages[] = { { "/", "text/html; charset=utf-8", html,
+							   sizeof(html) - 1 },
+		{ "/page.js", "text/javascript", "0\0001", 3 }, { 0 } };
+	static const char get[] = "GET /?a=b HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+	static const char head[] = "HEAD / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+	static const char post[] = "POST / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+	struct fixture *f = *state;
+	struct err e = ERR_INIT;
+	char out[4096];
+	json_t *json;
+
+	raw(f, get, sizeof(get) - 1, out, sizeof(out));
+	assert_non_null(strstr(out, " 404 "));
+	admin_server_set_pages(f->server, pages);
+	raw(f, get, sizeof(get) - 1, out, sizeof(out));
+	assert_non_null(strstr(out, " 200 "));
+	assert_non_null(strstr(out, html));
+	assert_non_null(strstr(out, "Content-Type: text/html; charset=utf-8\r\n"));
+	assert_non_null(
+		strstr(out, "Content-Security-Policy: default-src 'none'; script-src 'self'"));
+	assert_non_null(strstr(out, "X-Content-Type-Options: nosniff\r\n"));
+	assert_null(strstr(out, "unsafe"));
+	raw(f, head, sizeof(head) - 1, out, sizeof(out));
+	assert_non_null(strstr(out, " 200 "));
+	assert_null(strstr(out, html));
+	raw(f, post, sizeof(post) - 1, out, sizeof(out));
+	assert_non_null(strstr(out, " 405 "));
+	assert_int_equal(admin_call(f->path, NULL, "/v1/routes", NULL, TIMEOUT, &json, &e), 0);
+	json_t *first = json_array_get(json_object_get(json, "routes"), 0);
+	assert_string_equal(text_of(first, "path"), "/");
+	assert_true(json_is_null(json_object_get(first, "act")));
+	json_decref(json);
+	/* Answers are no pages. */
+	static const char routes_too[] =
+		"GET /v1/routes HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+	raw(f, routes_too, sizeof(routes_too) - 1, out, sizeof(out));
+	assert_non_null(
+		strstr(out, "Content-Security-Policy: default-src 'none'; frame-ancestors"));
+	assert_non_null(strstr(out, "X-Content-Type-Options: nosniff\r\n"));
+}
+
+static void test_foreign(void **state)
+{
+	(void)state;
+	assert_false(admin_page_is_foreign(NULL, NULL)); /* no browser, or an old one */
+	assert_false(admin_page_is_foreign("same-origin", "cors"));
+	assert_false(admin_page_is_foreign("none", "navigate"));
+	assert_false(admin_page_is_foreign("cross-site", "navigate"));
+	assert_true(admin_page_is_foreign("cross-site", "no-cors"));
+	assert_true(admin_page_is_foreign("cross-site", NULL));
+	assert_true(admin_page_is_foreign("same-site", "cors")); /* another port of this host */
+}
+
 /* What the TCP address answers. */
 static void tcp(uint16_t port, const char *ask, char *out, size_t size)
 {
@@ -459,6 +517,11 @@ static void test_loopback(void **state)
 	assert_non_null(strstr(out, "unix socket"));
 	tcp(port, "GET /v1/status HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n", out,
 		sizeof(out));
+	assert_non_null(strstr(out, " 403 "));
+	tcp(port,
+		"GET /v1/status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+		"Sec-Fetch-Site: cross-site\r\nSec-Fetch-Mode: no-cors\r\n\r\n",
+		out, sizeof(out));
 	assert_non_null(strstr(out, " 403 "));
 	assert_int_equal(f->calls, 0);
 	assert_int_equal(admin_call(f->path, "DELETE", "/v1/nothing", NULL, TIMEOUT, NULL, &e), 0);
@@ -544,6 +607,28 @@ static void test_audit(void **state)
 }
 
 /* Who may only look cannot push what others did out of the file. */
+static void count_act(void *arg, const struct audit_act *act)
+{
+	int *n = arg;
+
+	assert_string_equal(act->act, "echo");
+	assert_int_equal(act->code, -EINVAL);
+	(*n)++;
+}
+
+static void test_audit_watched(void **state)
+{
+	struct fixture *f = *state;
+	struct err e = ERR_INIT;
+	int n = 0;
+
+	audit_watch(count_act, &n); /* though no file is open */
+	assert_int_equal(admin_call(f->path, "POST", "/v1/echo", NULL, TIMEOUT, NULL, &e), -EINVAL);
+	audit_watch(NULL, NULL);
+	assert_int_equal(admin_call(f->path, "POST", "/v1/echo", NULL, TIMEOUT, NULL, &e), -EINVAL);
+	assert_int_equal(n, 1);
+}
+
 static void test_audit_refused(void **state)
 {
 	static const char request[] = "DELETE /v1/nothing HTTP/1.1\r\nHost: localhost\r\n"
@@ -683,8 +768,11 @@ int main(void)
 		WITH_SERVER(test_hostile),
 		WITH_SERVER(test_metrics),
 		WITH_SERVER(test_ready),
+		WITH_SERVER(test_pages),
+		cmocka_unit_test(test_foreign),
 		WITH_SERVER(test_loopback),
 		WITH_SERVER(test_audit),
+		WITH_SERVER(test_audit_watched),
 		WITH_SERVER(test_audit_refused),
 		WITH_SERVER(test_nobody),
 		WITH_SERVER(test_last_answer),
