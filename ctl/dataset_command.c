@@ -5,6 +5,7 @@
 #include "base/policy.h"
 #include "base/units.h"
 #include "ctl/command.h"
+#include "ctl/origin_options.h"
 #include "ctl/subcommand.h"
 #include "ctl/yaml_out.h"
 #include "ufs/ufs.h"
@@ -19,17 +20,9 @@ struct dataset_options {
 	struct master_where where;
 	const char *output;
 	/* what it is made of */
-	const char *endpoint;
-	const char *region;
-	const char *credentials;
-	const char *profile;
-	const char *ca_file;
-	const char *versions;
+	struct origin_options origin;
 	const char *scope;
 	struct option_list mounts;
-	bool path_style;
-	bool anonymous;
-	bool requester_pays;
 	bool check;
 	/* what is wanted of it; UNSET, NULL: not said */
 	uint64_t quota;
@@ -131,12 +124,6 @@ static void add_text(json_t *json, const char *name, const char *text)
 		add(json, name, json_string(text));
 }
 
-static void add_flag(json_t *json, const char *name, bool flag)
-{
-	if (flag)
-		add(json, name, json_true());
-}
-
 static int add_policy(json_t *body, const struct dataset_options *o, struct err *e)
 {
 	static const char *const members[][2] = { { "quota", "quota" }, { "priority", "priority" },
@@ -172,28 +159,19 @@ static int add_policy(json_t *body, const struct dataset_options *o, struct err 
 
 /* ---- create ---------------------------------------------------------------------------------- */
 
-static json_t *mount_json(
-	const struct dataset_options *o, const char *path, const char *url, const char *ca_file)
+static json_t *mount_json(const struct origin_options *origin, const char *path, const char *url)
 {
 	json_t *mount = json_object();
 
 	add_text(mount, "path", path);
 	add_text(mount, "url", url);
-	add_text(mount, "endpoint", o->endpoint ? o->endpoint : ufs_environment_endpoint(url));
-	add_text(mount, "region", o->region ? o->region : ufs_environment_region(url));
-	add_text(mount, "credentials", o->credentials);
-	add_text(mount, "profile", o->profile);
-	add_text(mount, "ca_file", ca_file);
-	add_text(mount, "versions", o->versions);
-	add_flag(mount, "path_style", o->path_style);
-	add_flag(mount, "anonymous", o->anonymous);
-	add_flag(mount, "requester_pays", o->requester_pays);
+	origin_options_json(mount, origin, url); /* counted */
 	return mount;
 }
 
 /* "PATH=URL" */
-static int add_mount(json_t *mounts, const struct dataset_options *o, const char *text,
-	const char *ca_file, struct err *e)
+static int add_mount(
+	json_t *mounts, const struct origin_options *origin, const char *text, struct err *e)
 {
 	const char *equal = strchr(text, '=');
 	char path[PATH_MAX];
@@ -204,24 +182,21 @@ static int add_mount(json_t *mounts, const struct dataset_options *o, const char
 			text);
 	memcpy(path, text, (size_t)(equal - text));
 	path[equal - text] = '\0';
-	(void)json_array_append_new(mounts, mount_json(o, path, equal + 1, ca_file)); /* counted */
+	(void)json_array_append_new(mounts, mount_json(origin, path, equal + 1)); /* counted */
 	return 0;
 }
 
 static int make_body(const struct dataset_options *o, const char *name, const char *url,
 	json_t *body, struct err *e)
 {
+	struct origin_options origin = o->origin;
 	char ca_file[PATH_MAX];
 	json_t *mounts = json_array();
-	int r = 0;
+	int r = origin_options_resolve(&origin, ca_file, e);
 
-	if (o->ca_file && !realpath(o->ca_file, ca_file))
-		r = err_set(e, err_errno(), "--ca-file %s cannot be read: %m", o->ca_file);
-	if (r == 0)
-		(void)json_array_append_new(mounts,
-			mount_json(o, NULL, url, o->ca_file ? ca_file : NULL)); /* counted */
+	(void)json_array_append_new(mounts, mount_json(&origin, NULL, url)); /* counted */
 	for (unsigned int i = 0; i < o->mounts.n && r == 0; i++)
-		r = add_mount(mounts, o, o->mounts.values[i], o->ca_file ? ca_file : NULL, e);
+		r = add_mount(mounts, &origin, o->mounts.values[i], e);
 	add_text(body, "name", name);
 	add(body, "mounts", mounts);
 	add_text(body, "cache_scope", o->scope);
@@ -229,25 +204,7 @@ static int make_body(const struct dataset_options *o, const char *name, const ch
 }
 
 static const struct option_spec create_specs[] = {
-	TEXT_ROW(endpoint, "endpoint", "URL",
-		"S3 server, such as http://127.0.0.1:9000; the provider's"),
-	TEXT_ROW(region, "region", "NAME", "region of the bucket"),
-	OPTION_BOOL_ROW(struct dataset_options, path_style, "path-style",
-		"bucket in the path instead of the host name"),
-	TEXT_ROW(credentials, "credentials", "REF",
-		"where master and workers find the keys, not the keys: env:PREFIX_, file:/PATH, "
-		"profile:NAME, web-identity, imds or anonymous"),
-	TEXT_ROW(profile, "profile-name", "NAME", "section of the shared credentials file"),
-	OPTION_BOOL_ROW(struct dataset_options, anonymous, "anonymous",
-		"without credentials: a public bucket"),
-	TEXT_ROW(ca_file, "ca-file", "FILE",
-		"file or directory of certificates that sign the endpoint's"),
-	OPTION_BOOL_ROW(struct dataset_options, requester_pays, "requester-pays",
-		"pay for the requests, as some buckets ask"),
-	OPTION_ROW(struct dataset_options, versions, "versions", OPTION_CHOICE,
-		.choices = "auto|on|off",
-		.help = "read objects by the id of their version, where the bucket keeps them; "
-			"auto"),
+	ORIGIN_OPTION_ROWS(struct dataset_options, origin),
 	OPTION_ROW(struct dataset_options, mounts, "mount", OPTION_LIST, .metavar = "PATH=URL",
 		.hidden = true, .help = "another source, shown at PATH"),
 	TEXT_ROW(scope, "cache-scope", "NAME",

@@ -12,6 +12,7 @@
 #include <jansson.h>
 #include "base/check.h"
 #include "base/exit.h"
+#include "ctl/origin_options.h"
 
 #define DOCTOR_FINDINGS_MAX 64u
 
@@ -28,15 +29,7 @@ struct finding {
 };
 
 struct doctor_options {
-	const char *endpoint;
-	const char *region;
-	bool path_style;
-	const char *profile;
-	bool anonymous;
-	const char *credentials;
-	bool requester_pays;
-	const char *versions;
-	const char *ca_file;
+	struct origin_options origin;
 	const char *engine; /* "auto", "native", "fuse" */
 	bool allow_other;
 	const char *cache; /* NULL: the default */

@@ -10,29 +10,7 @@
 #include <unistd.h>
 
 static const struct option_spec specs[] = {
-	OPTION_STRING_ROW(struct doctor_options, endpoint, "endpoint", "URL",
-		"S3 server, such as http://127.0.0.1:9000; the provider's"),
-	OPTION_STRING_ROW(struct doctor_options, region, "region", "NAME",
-		"region of the bucket; AWS_REGION, the profile's, us-east-1"),
-	OPTION_BOOL_ROW(struct doctor_options, path_style, "path-style",
-		"bucket in the path instead of the host name"),
-	OPTION_STRING_ROW(struct doctor_options, profile, "profile-name", "NAME",
-		"section of the shared credentials file"),
-	OPTION_ROW(struct doctor_options, profile, "profile", OPTION_STRING, .metavar = "NAME",
-		.hidden = true, .help = "the same"),
-	OPTION_BOOL_ROW(struct doctor_options, anonymous, "anonymous",
-		"without credentials: a public bucket"),
-	OPTION_STRING_ROW(struct doctor_options, credentials, "credentials", "REF",
-		"where the keys are: env:PREFIX_, file:/PATH, profile:NAME, web-identity, "
-		"container, imds, anonymous; looked for as Amazon's tools do"),
-	OPTION_BOOL_ROW(struct doctor_options, requester_pays, "requester-pays",
-		"pay for the requests, as some buckets ask"),
-	OPTION_ROW(struct doctor_options, versions, "versions", OPTION_CHOICE,
-		.choices = "auto|on|off",
-		.help = "read objects by the id of their version, where the bucket keeps them; "
-			"auto"),
-	OPTION_STRING_ROW(struct doctor_options, ca_file, "ca-file", "FILE",
-		"file or directory of certificates that sign the endpoint's"),
+	ORIGIN_OPTION_ROWS(struct doctor_options, origin),
 	OPTION_ROW(struct doctor_options, engine, "engine", OPTION_CHOICE,
 		.choices = "auto|native|loop|fuse", .help = "the engine that is to work; auto"),
 	OPTION_BOOL_ROW(struct doctor_options, allow_other, "allow-other",

@@ -18,40 +18,6 @@
 #define SLOW_NS      (200 * CLOCK_MS) /* to a first byte: far away */
 #define SAMPLE_BYTES 4096u
 
-static int copy(const char *text, char **field, struct err *e)
-{
-	if (!text)
-		return 0;
-	free(*field);
-	*field = strdup(text);
-	return *field ? 0 : err_set(e, -ENOMEM, "out of memory");
-}
-
-static int make_config(const struct doctor *d, struct ufs_config *ret, struct err *e)
-{
-	const struct doctor_options *o = d->options;
-	int r = ufs_config_parse(d->url, ret, e);
-
-	if (r == 0)
-		r = copy(o->endpoint, &ret->endpoint, e);
-	if (r == 0)
-		r = copy(o->region, &ret->region, e);
-	if (r == 0)
-		r = copy(o->profile, &ret->profile, e);
-	if (r == 0)
-		r = copy(o->ca_file, &ret->ca_file, e);
-	ret->path_style = o->path_style;
-	if (r == 0)
-		r = copy(o->credentials, &ret->credentials, e);
-	if (r == 0 && o->credentials)
-		r = ufs_credentials_check(o->credentials, e);
-	if (r == 0)
-		r = ufs_versions_parse(o->versions, &ret->versions, e);
-	ret->anonymous = o->anonymous;
-	ret->requester_pays = o->requester_pays;
-	return r;
-}
-
 /* ---- the way there --------------------------------------------------------------------------- */
 
 static void check_clock(struct doctor *d, const struct ufs_reach *reach)
@@ -266,7 +232,7 @@ void doctor_origin(struct doctor *d)
 	_cleanup_(ufs_config_release) struct ufs_config config = { 0 };
 	struct err e = ERR_INIT;
 
-	if (make_config(d, &config, &e) < 0) {
+	if (origin_options_config(&d->options->origin, d->url, &config, &e) < 0) {
 		doctor_fail(d, EXIT_USAGE, "origin", "%s", e.text);
 		return;
 	}

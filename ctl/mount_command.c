@@ -30,29 +30,7 @@
 #define MEMORY_DEFAULT (1 * GiB)
 
 static const struct option_spec specs[] = {
-	OPTION_STRING_ROW(struct mount_options, endpoint, "endpoint", "URL",
-		"S3 server, such as http://127.0.0.1:9000; the provider's"),
-	OPTION_STRING_ROW(struct mount_options, region, "region", "NAME",
-		"region of the bucket; AWS_REGION, the profile's, us-east-1"),
-	OPTION_BOOL_ROW(struct mount_options, path_style, "path-style",
-		"bucket in the path instead of the host name"),
-	OPTION_STRING_ROW(struct mount_options, profile, "profile-name", "NAME",
-		"section of the shared credentials file; AWS_PROFILE, default"),
-	OPTION_ROW(struct mount_options, profile, "profile", OPTION_STRING, .metavar = "NAME",
-		.hidden = true, .help = "the same"),
-	OPTION_BOOL_ROW(struct mount_options, anonymous, "anonymous",
-		"without credentials: a public bucket"),
-	OPTION_STRING_ROW(struct mount_options, credentials, "credentials", "REF",
-		"where the keys are: env:PREFIX_, file:/PATH, profile:NAME, web-identity, "
-		"container, imds, anonymous; looked for as Amazon's tools do"),
-	OPTION_BOOL_ROW(struct mount_options, requester_pays, "requester-pays",
-		"pay for the requests, as some buckets ask"),
-	OPTION_ROW(struct mount_options, versions, "versions", OPTION_CHOICE,
-		.choices = "auto|on|off",
-		.help = "read objects by the id of their version, where the bucket keeps them; "
-			"auto"),
-	OPTION_STRING_ROW(struct mount_options, ca_file, "ca-file", "FILE",
-		"file or directory of certificates that sign the endpoint's"),
+	ORIGIN_OPTION_ROWS(struct mount_options, origin),
 	OPTION_ROW(struct mount_options, engine, "engine", OPTION_CHOICE,
 		.choices = "auto|native|loop|fuse",
 		.help = "who reads the image: the kernel (native; loop: from a loop device, which "
@@ -394,8 +372,8 @@ static void note_keys(const struct mount_job *job)
 {
 	const struct mount_options *o = &job->options;
 
-	if (job->service && job->s3 && !job->dataset[0] && !o->profile && !o->anonymous &&
-		!o->credentials &&
+	if (job->service && job->s3 && !job->dataset[0] && !o->origin.profile &&
+		!o->origin.anonymous && !o->origin.credentials &&
 		getenv("AWS_ACCESS_KEY_ID")) // NOLINT(concurrency-mt-unsafe): one thread
 		(void)fprintf(stderr,
 			"cachectl: not used: the credentials of this environment: the service has "

@@ -6,30 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Of what only the dataset says: the option that was given, or NULL. */
-static const char *source_option(const struct mount_options *o)
-{
-	const struct {
-		bool given;
-		const char *name;
-	} options[] = {
-		{ o->endpoint != NULL, "--endpoint" },
-		{ o->region != NULL, "--region" },
-		{ o->path_style, "--path-style" },
-		{ o->profile != NULL, "--profile-name" },
-		{ o->credentials != NULL, "--credentials" },
-		{ o->anonymous, "--anonymous" },
-		{ o->requester_pays, "--requester-pays" },
-		{ o->versions != NULL, "--versions" },
-		{ o->ca_file != NULL, "--ca-file" },
-	};
-
-	for (size_t i = 0; i < ARRAY_SIZE(options); i++)
-		if (options[i].given)
-			return options[i].name;
-	return NULL;
-}
-
 static const char *policy_option(const struct mount_options *o)
 {
 	if (o->quota != MOUNT_UNSET)
@@ -41,7 +17,7 @@ static const char *policy_option(const struct mount_options *o)
 
 static int check_options(const struct mount_job *job, struct err *e)
 {
-	const char *source = source_option(&job->options);
+	const char *source = origin_options_given(&job->options.origin);
 	const char *policy = policy_option(&job->options);
 
 	if (source)

@@ -29,35 +29,7 @@ static int check_url(struct mount_job *job, struct err *e)
 	if (r < 0)
 		return r;
 	job->s3 = config.scheme != UFS_FILE;
-	if (!job->s3 && (job->options.endpoint || job->options.region || job->options.profile ||
-				job->options.anonymous || job->options.credentials ||
-				job->options.requester_pays || job->options.versions))
-		return err_set(e, -EINVAL,
-			"--endpoint, --region, --profile-name, --credentials, --anonymous, "
-			"--requester-pays and --versions say nothing about %s: leave them out",
-			job->url);
-	if (job->options.credentials && (job->options.profile || job->options.anonymous))
-		return err_set(e, -EINVAL,
-			"--credentials %s says where the keys are, %s says something else: leave "
-			"one of them out",
-			job->options.credentials,
-			job->options.profile ? "--profile-name" : "--anonymous");
-	if (job->options.credentials) {
-		r = ufs_credentials_check(job->options.credentials, e);
-		if (r < 0)
-			return r;
-	}
-	if (job->options.anonymous && job->options.profile)
-		return err_set(e, -EINVAL,
-			"--anonymous uses no credentials, --profile-name %s does: leave one of "
-			"them out",
-			job->options.profile);
-	if (job->options.endpoint && strncmp(job->options.endpoint, "http://", 7) != 0 &&
-		strncmp(job->options.endpoint, "https://", 8) != 0)
-		return err_set(e, -EINVAL,
-			"--endpoint '%s' is not a URL: write http://HOST:PORT or https://HOST",
-			job->options.endpoint);
-	return 0;
+	return origin_options_check(&job->options.origin, job->url, config.scheme, e);
 }
 
 /* Nothing may lie in what it is made of. */
@@ -87,19 +59,6 @@ static int check_apart(const struct mount_job *job, struct err *e)
 		return err_set(e, -EINVAL,
 			"the mount point %s lies inside the source %s: give another directory",
 			job->point, whole);
-	return 0;
-}
-
-/* The daemons have another working directory. */
-static int check_ca_file(struct mount_job *job, struct err *e)
-{
-	if (!job->options.ca_file)
-		return 0;
-	if (!realpath(job->options.ca_file, job->ca_file) || access(job->ca_file, R_OK) != 0)
-		return err_set(e, err_errno(),
-			"--ca-file %s cannot be read: %m: name a file, or a directory, that can",
-			job->options.ca_file);
-	job->options.ca_file = job->ca_file;
 	return 0;
 }
 
@@ -187,7 +146,8 @@ int mount_job_check(struct mount_job *job, const char *dir, struct err *e)
 
 	job->service = geteuid() == 0 && !job->options.cache && service_there();
 	if (check_url(job, e) < 0 || (job->service && check_service_options(job, e) < 0) ||
-		check_memory(job, e) < 0 || check_ca_file(job, e) < 0)
+		check_memory(job, e) < 0 ||
+		origin_options_resolve(&job->options.origin, job->ca_file, e) < 0)
 		return EXIT_USAGE;
 	if (mount_point_path(dir, job->point, e) < 0 || mount_point_check(job->point, e) < 0)
 		return EXIT_MOUNTPOINT;
@@ -227,39 +187,28 @@ static void set_number(json_t *wish, const char *name, uint64_t number)
 json_t *mount_job_wish(const struct mount_job *job)
 {
 	const struct mount_options *o = &job->options;
+	struct origin_options origin = o->origin;
 	const struct terms terms = { .capacity = o->cache_size,
 		.memory = o->memory,
 		.log_level = o->log_level,
-		.credentials = job->s3 && !job->dataset[0] && !o->profile && !o->anonymous &&
-			       !o->credentials };
+		.credentials = job->s3 && !job->dataset[0] && !o->origin.profile &&
+			       !o->origin.anonymous && !o->origin.credentials };
 	uint64_t failures = admin_json_failures();
 	uint64_t token;
 	char mask[8];
-	json_t *wish = json_pack("{s:s, s:s, s:b, s:b, s:b, s:I, s:I}", "source", job->url,
-		"mountpoint", job->point, "path_style", (int)o->path_style, "anonymous",
-		(int)o->anonymous, "allow_other", (int)o->allow_other, "uid", (json_int_t)o->uid,
-		"gid", (json_int_t)o->gid);
+	json_t *wish = json_pack("{s:s, s:s, s:b, s:I, s:I}", "source", job->url, "mountpoint",
+		job->point, "allow_other", (int)o->allow_other, "uid", (json_int_t)o->uid, "gid",
+		(json_int_t)o->gid);
 
 	if (!wish)
 		return NULL;
 	(void)snprintf(mask, sizeof(mask), "%03" PRIo64, o->umask); /* fits */
 	set_text(wish, "umask", mask);
-	set_text(wish, "endpoint", o->endpoint);
-	set_text(wish, "region", o->region);
+	set_text(wish, "keys", origin.credentials);
+	origin.credentials = NULL; /* the body's `credentials` are a digest */
+	origin_options_json(wish, &origin, job->s3 && !job->dataset[0] ? job->url : NULL);
 	if (job->dataset[0])
 		set_text(wish, "dataset", job->dataset);
-	if (job->s3 && !job->dataset[0]) {
-		if (!o->endpoint)
-			set_text(wish, "endpoint", ufs_environment_endpoint(job->url));
-		if (!o->region)
-			set_text(wish, "region", ufs_environment_region(job->url));
-	}
-	set_text(wish, "profile", o->profile);
-	set_text(wish, "keys", o->credentials);
-	set_text(wish, "versions", o->versions);
-	if (o->requester_pays)
-		(void)json_object_set_new(wish, "requester_pays", json_true()); /* as above */
-	set_text(wish, "ca_file", o->ca_file);
 	set_text(wish, "engine", o->engine);
 	set_text(wish, "context", o->context);
 	if (o->quota != MOUNT_UNSET)

@@ -10,19 +10,12 @@
 #include <stdint.h>
 #include <jansson.h>
 #include "ctl/cache_dir.h"
+#include "ctl/origin_options.h"
 
 #define MOUNT_UNSET UINT64_MAX
 
 struct mount_options {
-	const char *endpoint;
-	const char *region;
-	bool path_style;
-	const char *profile;
-	bool anonymous;
-	const char *credentials;
-	bool requester_pays;
-	const char *versions;
-	const char *ca_file;
+	struct origin_options origin;
 	const char *engine;
 	const char *context;
 	bool allow_other;

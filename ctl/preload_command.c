@@ -6,6 +6,7 @@
 #include "ctl/command.h"
 #include "ctl/fleet.h"
 #include "ctl/mount_point.h"
+#include "ctl/origin_options.h"
 #include "ctl/service.h"
 #include "ctl/yaml_out.h"
 #include "ufs/ufs.h"
@@ -21,15 +22,7 @@ struct preload_options {
 	const char *bandwidth;
 	bool wait;
 	const char *format;
-	const char *endpoint;
-	const char *region;
-	bool path_style;
-	const char *profile;
-	bool anonymous;
-	const char *credentials;
-	bool requester_pays;
-	const char *versions;
-	const char *ca_file;
+	struct origin_options origin;
 };
 
 static const struct option_spec specs[] = {
@@ -40,25 +33,7 @@ static const struct option_spec specs[] = {
 	OPTION_BOOL_ROW(struct preload_options, wait, "wait",
 		"wait for the end, with a bar; --no-wait: return once it has begun"),
 	MASTER_OPTION_ROWS(struct preload_options, where),
-	OPTION_STRING_ROW(struct preload_options, endpoint, "endpoint", "URL",
-		"endpoint of an S3-compatible service"),
-	OPTION_STRING_ROW(struct preload_options, region, "region", "NAME", "region of the bucket"),
-	OPTION_BOOL_ROW(struct preload_options, path_style, "path-style",
-		"name the bucket in the path, not in the host"),
-	OPTION_STRING_ROW(struct preload_options, profile, "profile-name", "NAME",
-		"profile of the shared credentials file"),
-	OPTION_BOOL_ROW(struct preload_options, anonymous, "anonymous",
-		"without credentials: a public bucket"),
-	OPTION_STRING_ROW(struct preload_options, credentials, "credentials", "REF",
-		"where the keys are; see cachectl mount --help"),
-	OPTION_BOOL_ROW(struct preload_options, requester_pays, "requester-pays",
-		"pay for the requests, as some buckets ask"),
-	OPTION_ROW(struct preload_options, versions, "versions", OPTION_CHOICE,
-		.choices = "auto|on|off",
-		.help = "read objects by the id of their version, where the bucket keeps them; "
-			"auto"),
-	OPTION_STRING_ROW(struct preload_options, ca_file, "ca-file", "FILE",
-		"file or directory of certificates that sign the endpoint's"),
+	ORIGIN_OPTION_ROWS(struct preload_options, origin),
 };
 
 static const struct option_set set = {
@@ -94,41 +69,25 @@ static void set_text(json_t *wish, const char *name, const char *value)
 			wish, name, json_string(value)); /* make_wish() looks at failures */
 }
 
-static void set_flag(json_t *wish, const char *name, bool value)
-{
-	if (value)
-		(void)json_object_set_new(wish, name, json_true()); /* as above */
-}
-
 /* As a mount of the same URL has it. */
 static int set_source(json_t *wish, const struct preload_options *o, const char *url, struct err *e)
 {
+	struct origin_options origin = o->origin;
 	char ca_file[PATH_MAX];
+	int r = origin_options_resolve(&origin, ca_file, e);
 
 	set_text(wish, "url", url);
-	set_text(wish, "endpoint", o->endpoint ? o->endpoint : ufs_environment_endpoint(url));
-	set_text(wish, "region", o->region ? o->region : ufs_environment_region(url));
-	set_text(wish, "profile", o->profile);
-	set_text(wish, "credentials", o->credentials);
-	set_text(wish, "versions", o->versions);
-	set_flag(wish, "path_style", o->path_style);
-	set_flag(wish, "anonymous", o->anonymous);
-	set_flag(wish, "requester_pays", o->requester_pays);
-	if (o->ca_file && !realpath(o->ca_file, ca_file))
-		return err_set(e, err_errno(), "--ca-file=%s: %m", o->ca_file);
-	set_text(wish, "ca_file", o->ca_file ? ca_file : NULL);
-	return 0;
+	origin_options_json(wish, &origin, url); /* failures as above */
+	return r;
 }
 
 /* Nothing of how a URL is reached can be said of what is reached already. */
 static int check_plain(const struct preload_options *o, const char *what, struct err *e)
 {
-	if (o->endpoint || o->region || o->profile || o->credentials || o->versions || o->ca_file ||
-		o->path_style || o->anonymous || o->requester_pays)
+	if (origin_options_given(&o->origin))
 		return err_set(e, -EINVAL,
-			"'%s' is no URL: how its source is reached is known, leave those options "
-			"out",
-			what);
+			"'%s' is no URL: how its source is reached is known: leave %s out", what,
+			origin_options_given(&o->origin));
 	return 0;
 }
 

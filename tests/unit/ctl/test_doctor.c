@@ -246,7 +246,7 @@ static void test_origin(void **state)
 	assert_int_equal(setenv("AWS_ACCESS_KEY_ID", "AKID", 1), 0);
 	assert_int_equal(setenv("AWS_SECRET_ACCESS_KEY", "hush", 1), 0);
 	d.url = "s3://bucket/";
-	options.endpoint = "http://127.0.0.1:1";
+	options.origin.endpoint = "http://127.0.0.1:1";
 	doctor_release(&d);
 	doctor_origin(&d);
 	assert_int_equal(d.status, EXIT_ORIGIN);

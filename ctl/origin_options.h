@@ -1,0 +1,75 @@
+/*
+ * How a bucket is reached, as a person says it on a command line: the same words for every command
+ * that takes a URL.
+ *
+ * Strings are borrowed, mostly from the arguments. Threads: one.
+ */
+#pragma once
+
+#include <jansson.h>
+#include <limits.h>
+#include <stdbool.h>
+#include "base/option.h"
+#include "ufs/ufs.h"
+
+struct origin_options {
+	const char *endpoint;
+	const char *region;
+	bool path_style;
+	const char *profile;
+	bool anonymous;
+	const char *credentials;
+	bool requester_pays;
+	const char *versions;
+	const char *ca_file;
+};
+
+/* For the table of a command whose struct `type` has a struct origin_options `member`. */
+#define ORIGIN_OPTION_ROWS(type, member)                                                      \
+	OPTION_STRING_ROW(type, member.endpoint, "endpoint", "URL",                           \
+		"S3 server, such as http://127.0.0.1:9000; the provider's"),                  \
+		OPTION_STRING_ROW(type, member.region, "region", "NAME",                      \
+			"region of the bucket; AWS_REGION, the profile's, us-east-1"),        \
+		OPTION_BOOL_ROW(type, member.path_style, "path-style",                        \
+			"bucket in the path instead of the host name"),                       \
+		OPTION_STRING_ROW(type, member.profile, "profile-name", "NAME",               \
+			"section of the shared credentials file; AWS_PROFILE, default"),      \
+		OPTION_ROW(type, member.profile, "profile", OPTION_STRING, .metavar = "NAME", \
+			.hidden = true, .help = "the same"),                                  \
+		OPTION_BOOL_ROW(type, member.anonymous, "anonymous",                          \
+			"without credentials: a public bucket"),                              \
+		OPTION_STRING_ROW(type, member.credentials, "credentials", "REF",             \
+			"where the keys are, not the keys: env:PREFIX_, file:/PATH, "         \
+			"profile:NAME, web-identity, container, imds, anonymous; looked for " \
+			"as Amazon's tools do"),                                              \
+		OPTION_BOOL_ROW(type, member.requester_pays, "requester-pays",                \
+			"pay for the requests, as some buckets ask"),                         \
+		OPTION_ROW(type, member.versions, "versions", OPTION_CHOICE,                  \
+			.choices = "auto|on|off",                                             \
+			.help = "read objects by the id of their version, where the bucket "  \
+				"keeps them; auto"),                                          \
+		OPTION_STRING_ROW(type, member.ca_file, "ca-file", "FILE",                    \
+			"file or directory of certificates that sign the endpoint's")
+
+/* The first of them that was given, "--endpoint"; NULL: none. */
+const char *origin_options_given(const struct origin_options *o);
+
+/* Do they fit each other, and `url` of that scheme? -EINVAL with a line. */
+int origin_options_check(const struct origin_options *o, const char *url, enum ufs_scheme scheme,
+	struct err *e) __must_check;
+
+/* Daemons have another working directory: ca_file becomes a path from the root, in `real`, which lives
+ * as long as `o`. A negative errno with a line when it cannot be read. */
+int origin_options_resolve(
+	struct origin_options *o, char real[PATH_MAX], struct err *e) __must_check;
+
+/*
+ * Adds what was given to a request's body, as the master names it; of endpoint and region what this
+ * environment says of `url` (NULL: it is not asked). A failure is counted (admin_json_failures()).
+ */
+void origin_options_json(json_t *to, const struct origin_options *o, const char *url);
+
+/* For an origin that this process opens itself. -EINVAL, -ENOMEM with a line; then there is nothing to
+ * release. */
+int origin_options_config(const struct origin_options *o, const char *url,
+	struct ufs_config *ret_config, struct err *e) __must_check;
