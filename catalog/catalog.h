@@ -203,7 +203,8 @@ struct image_options {
 	uint32_t umask; /* files 0666, directories 0777, minus this: 022 gives 0644 and 0755 */
 	uint64_t extent_bytes; /* 0: chosen (power of two >= EXTENT_MIN such that <= LIMIT_DEVICES);
 				* tests: any power of two >= CHUNK_BYTES */
-	/* "" or a directory of the table ("a/b/"), which becomes the root; NULL = "". */
+	/* Of image_build(): "" or a directory of the table ("a/b/"), which becomes the root; NULL =
+	 * "". */
 	const char *subtree;
 	/* One device: the image, and the volume behind it at info.volume_offset. For kernels that
 	 * mount block devices only, from 5.15. Else a device per extent. */
@@ -211,6 +212,17 @@ struct image_options {
 };
 
 #define IMAGE_DEVICES_MAX (LIMIT_DEVICES + 1)
+
+/* One of the sources that an image shows. */
+struct image_source {
+	struct table *table;
+	/* Where: "" is the root, "a/b" a directory that is made for it. What another source has at
+	 * or below a deeper one's path is hidden, as by a mount. */
+	const char *path;
+	const char *subtree; /* of its table, as in struct image_options */
+};
+
+#define IMAGE_PATH_MAX (LIMIT_KEY_BYTES - 1) /* of a source's path, bytes */
 
 struct image_info {
 	uint64_t files;
@@ -224,6 +236,9 @@ struct image_info {
 	/* On one device: where the volume begins, a multiple of CHUNK_BYTES; what is between the
 	 * image's end and there is never asked for. Else 0. */
 	uint64_t volume_offset;
+	/* Whose extents they are. On one device the volumes lie behind volume_offset one after the
+	 * other, each from a multiple of extent_bytes on. */
+	struct layout_sources sources;
 };
 
 /*
@@ -252,6 +267,17 @@ int image_build(struct table *table, const struct image_options *options, const 
 	struct err *e) __must_check;
 
 /*
+ * The same of several sources, at most LAYOUT_SOURCES_MAX, no two with one path; options->subtree is
+ * not looked at. The devices are the extents of the first, then of the second, ... -EINVAL also for
+ * bad paths; -E2BIG: more extents than an image has devices.
+ */
+int image_build_sources(const struct image_source *sources, uint32_t n,
+	const struct image_options *options, const char *path, image_skip_fn skip, void *skip_arg,
+	struct image_info *ret_info, struct err *e) __must_check;
+/* "" or names with '/' between them, none of them "." or "..", at most IMAGE_PATH_MAX. -EINVAL. */
+int image_check_path(const char *path) __must_check;
+
+/*
  * How a path below the mount's root ("a/b.jpg", "" for the root) is found in the table by the rules
  * of image_build: its row (a file's or a marker's), or for a directory without a row flags =
  * ROW_DIRECTORY and size 0. -ENOENT, -ENOTDIR. Only the subtree of `options` counts, which may be
@@ -259,3 +285,9 @@ int image_build(struct table *table, const struct image_options *options, const 
  */
 int image_resolve(struct table *table, const struct image_options *options, const char *path,
 	struct table_row *row) __must_check;
+/*
+ * The same of several sources: whose row it is, too. A directory that is only there because a
+ * source's path leads through it is the last source's of those whose path leads through it.
+ */
+int image_resolve_sources(const struct image_source *sources, uint32_t n, const char *path,
+	uint32_t *ret_source, struct table_row *row) __must_check;

@@ -1,6 +1,6 @@
 /*
- * Building the EROFS image from an object table: one pass over the table in key order, which is a
- * walk of the tree, depth first.
+ * Building the EROFS image from object tables: one pass over their rows in the order of their paths
+ * (image_rows.c), which is a walk of the tree, depth first.
  *
  * A file's inode is written when its key comes; a directory's place is taken when its first key
  * comes (its children's ".." names it) and filled when the walk leaves it, together with its
@@ -24,7 +24,7 @@
 
 #define FIRST_ENTRIES  4096u
 #define FIRST_NAMES    65536u
-#define FRAMES_MAX     (LIMIT_KEY_BYTES / 2 + 2) /* "a/a/a/..." and the root */
+#define FRAMES_MAX     (IMAGE_FULL_MAX / 2 + 2) /* "a/a/a/..." and the root */
 #define NAMES_MAX      (1ull << 40)
 #define CHUNK_BITS_MAX 40u         /* of a file: some kernels count them in 43 bits */
 #define ROOM_LEAST     (64u << 20) /* for an image before its volume */
@@ -56,14 +56,18 @@ struct frame {
 
 struct builder {
 	struct image_store store;
-	const struct table_info *table;
+	const struct image_source *sources;
+	uint32_t n_sources;
+	int64_t built_at; /* of the newest table */
+	uint64_t end;     /* of all volumes, one after the other */
 	const struct image_options *options;
 	image_skip_fn skip;
 	void *skip_arg;
 	struct image_info info;
-	const char *subtree;
+	const char *subtree; /* of the one source at the root, which keys are said with; else "" */
 	uint32_t subtree_len;
-	char path[LIMIT_KEY_BYTES + 2]; /* of the innermost frame, relative to the subtree */
+	uint64_t base;                 /* of the current row's volume in `end` */
+	char path[IMAGE_FULL_MAX + 2]; /* of the innermost frame */
 	struct frame frames[FRAMES_MAX];
 	uint32_t depth;
 	struct entry *entries;
@@ -91,7 +95,7 @@ DEFINE_CLEANUP(struct builder *, builder_free);
 static void skip_key(struct builder *b, const char *path, uint32_t path_len, const char *name,
 	uint32_t name_len, const char *reason)
 {
-	char key[2 * LIMIT_KEY_BYTES + 2];
+	char key[LIMIT_KEY_BYTES + IMAGE_FULL_MAX + 2];
 	uint32_t len = b->subtree_len + path_len + name_len;
 
 	b->info.skipped++;
@@ -193,8 +197,10 @@ static uint32_t chunk_bits(const struct builder *b, const struct table_row *row)
 	return min(bits, 20u);
 }
 
+/* Of the current row's volume, whose extents begin with one of the image's. */
 static struct erofs_chunk chunk_at(const struct builder *b, uint64_t offset)
 {
+	offset += b->base;
 	if (b->options->one_device)
 		return (struct erofs_chunk){
 			.block = (uint32_t)((b->info.volume_offset + offset) / BLOCK_BYTES),
@@ -404,7 +410,7 @@ static int directory_close(struct builder *b)
 	if (r < 0)
 		return r;
 	if (f->mtime_ns == INT64_MIN)
-		f->mtime_ns = b->table->built_at * (int64_t)CLOCK_SECOND;
+		f->mtime_ns = b->built_at * (int64_t)CLOCK_SECOND;
 	inode_init(b, &inode, S_IFDIR | (0777 & ~b->options->umask), f->mtime_ns);
 	inode.size = size;
 	inode.u = (uint32_t)(offset / BLOCK_BYTES);
@@ -446,10 +452,11 @@ static int walk_to(struct builder *b, const char *rel, uint32_t len, const char 
 	return r;
 }
 
-static int row_add(struct builder *b, const struct table_row *row)
+static int row_add(struct builder *b, const struct image_row *next)
 {
-	const char *rel = row->key + b->subtree_len;
-	uint32_t len = row->key_len - b->subtree_len;
+	const struct table_row *row = next->row;
+	const char *rel = next->path;
+	uint32_t len = next->len;
 	const char *reason = image_key_refuse(rel, len);
 	const char *name;
 	struct frame *f;
@@ -461,7 +468,7 @@ static int row_add(struct builder *b, const struct table_row *row)
 		return 0;
 	}
 	r = walk_to(b, rel, len, &name);
-	if (r < 0)
+	if (r < 0 || !row)
 		return r;
 	f = &b->frames[b->depth - 1];
 	if (name == rel + len) { /* a marker: of this directory itself */
@@ -480,37 +487,60 @@ static int row_add(struct builder *b, const struct table_row *row)
 
 /* ---- the whole ------------------------------------------------------------------------------- */
 
-static int rows_add(struct builder *b, struct table *table)
+static int rows_add(struct builder *b, struct image_rows *rows, struct err *e)
 {
-	_cleanup_(table_cursor_release) struct table_cursor cursor = { 0 };
-	_cleanup_free_ struct table_row *row = malloc(sizeof(*row));
-	bool found = b->subtree_len == 0;
+	struct image_row next;
 	int r;
 
-	if (!row)
-		return -ENOMEM;
-	r = table_lower_bound(table, b->subtree, b->subtree_len, &cursor.ordinal);
-	while (r == 0 && (r = table_next(table, &cursor, row)) == 0) {
-		if (row->key_len < b->subtree_len ||
-			memcmp(row->key, b->subtree, b->subtree_len) != 0)
-			break;
-		if (row->flags & ROW_DEAD)
-			continue;
-		found = true;
-		r = row_add(b, row);
+	while ((r = image_rows_next(rows, &next)) > 0) {
+		b->base = b->info.sources.first[next.source] * b->info.extent_bytes;
+		r = row_add(b, &next);
+		if (r < 0)
+			return r;
 	}
-	if (r < 0 && (r != -ENOENT || cursor.ordinal < b->table->rows))
-		return r;
-	return found ? 0 : -ENOENT;
+	if (r == -ENOENT)
+		return err_set(e, r, "the source has no directory %s: check the prefix",
+			b->sources[next.source].subtree);
+	return r;
 }
 
 /* What makes the image one device's. */
 static void super_one_device(const struct builder *b, struct erofs_super *super)
 {
 	super->feature_incompat = EROFS_INCOMPAT_CHUNKED;
-	super->blocks = (uint32_t)((b->info.volume_offset + b->table->end) / BLOCK_BYTES);
+	super->blocks = (uint32_t)((b->info.volume_offset + b->end) / BLOCK_BYTES);
 	super->extra_devices = 0;
 	super->device_slot = 0;
+}
+
+/* A name for what the image shows. */
+static void set_uuid(const struct builder *b, uint8_t uuid[16])
+{
+	uint8_t digest[SHA256_BYTES];
+	struct hash_sha256 *h;
+
+	memcpy(digest, table_info(b->sources[0].table)->id.hash, sizeof(digest));
+	h = b->n_sources > 1 ? hash_sha256_new() : NULL; /* without memory: the first one's */
+	for (uint32_t i = 0; h && i < b->n_sources; i++)
+		hash_sha256_update(h, table_info(b->sources[i].table)->id.hash, SHA256_BYTES);
+	if (h)
+		hash_sha256_final(h, digest);
+	memcpy(uuid, digest, 16);
+}
+
+/* Device `i`: its tag is the volume and the extent's number there. */
+static int device_write(const struct builder *b, uint32_t i)
+{
+	const struct layout_sources *sources = &b->info.sources;
+	uint32_t source = layout_source_of_device(sources, i);
+	struct erofs_device device = { .blocks = (uint32_t)(b->info.extent_bytes / BLOCK_BYTES) };
+	char volume[2 * VOLUME_ID_LEN + 1];
+
+	hash_hex(table_info(b->sources[source].table)->id.volume.bytes, VOLUME_ID_LEN, volume);
+	(void)snprintf((char *)device.tag, sizeof(device.tag), "%s:%u", volume,
+		i - sources->first[source]); /* fits */
+	return file_pwrite_exact(b->store.out.fd, &device, sizeof(device),
+		DEVICES_OFFSET + (uint64_t)i * sizeof(device));
 }
 
 /* Super block and device table, which lie before the first block given. */
@@ -522,54 +552,80 @@ static int head_write(struct builder *b)
 		.block_bits = BLOCK_BITS,
 		.root_nid = ROOT_OFFSET >> EROFS_NID_BITS,
 		.inodes = b->info.files + b->info.directories,
-		.build_time = (uint64_t)b->table->built_at,
+		.build_time = (uint64_t)b->built_at,
 		.blocks = (uint32_t)b->store.next_block,
 		.feature_incompat = EROFS_INCOMPAT_CHUNKED | EROFS_INCOMPAT_DEVICES,
 		.extra_devices = (uint16_t)b->info.extents,
 		.device_slot = DEVICES_OFFSET / EROFS_SLOT_BYTES,
 	};
-	struct erofs_device device = { .blocks = (uint32_t)(b->info.extent_bytes / BLOCK_BYTES) };
-	char volume[2 * VOLUME_ID_LEN + 1];
 	int r;
 
-	memcpy(super.uuid, b->table->id.hash, sizeof(super.uuid));
+	set_uuid(b, super.uuid);
 	memcpy(super.volume_name, "granary", sizeof("granary"));
 	if (b->options->one_device)
 		super_one_device(b, &super);
 	r = file_pwrite_exact(b->store.out.fd, &super, sizeof(super), EROFS_SUPER_OFFSET);
-	hash_hex(b->table->id.volume.bytes, VOLUME_ID_LEN, volume);
-	for (uint32_t i = 0; r == 0 && i < slots; i++) {
-		int n = snprintf((char *)device.tag, sizeof(device.tag), "%s:%u", volume, i);
-
-		memset(device.tag + n, 0, sizeof(device.tag) - (size_t)n);
-		r = file_pwrite_exact(b->store.out.fd, &device, sizeof(device),
-			DEVICES_OFFSET + (uint64_t)i * sizeof(device));
-	}
+	for (uint32_t i = 0; r == 0 && i < slots; i++)
+		r = device_write(b, i);
 	return r;
 }
 
-/* The extents' size, and how many the volume has. */
+/* How many extents a volume takes. Behind those of a device that others follow on there is always
+ * something that is never asked for: no read of one volume runs on into the next. */
+static uint64_t extents_of(const struct builder *b, uint32_t source, uint64_t extent_bytes)
+{
+	uint64_t end = table_info(b->sources[source].table)->end;
+
+	if (b->options->one_device && b->n_sources > 1)
+		return end / extent_bytes + 1;
+	return end / extent_bytes + (end % extent_bytes != 0);
+}
+
+/* Of all volumes, UINT64_MAX: more than any image has. */
+static uint64_t extents_count(const struct builder *b, uint64_t extent_bytes)
+{
+	uint64_t n = 0;
+
+	for (uint32_t i = 0; i < b->n_sources; i++) {
+		n += extents_of(b, i, extent_bytes);
+		if (n > LIMIT_DEVICES)
+			return UINT64_MAX;
+	}
+	return n;
+}
+
+/* The extents' size, how many there are, and whose. */
 static int extents_choose(struct builder *b)
 {
+	struct layout_sources *sources = &b->info.sources;
 	uint64_t bytes = b->options->extent_bytes;
-	uint64_t end = b->table->end;
 
 	if (bytes == 0)
-		bytes = layout_extent_bytes(end);
-	if (bytes < CHUNK_BYTES || bytes > EXTENT_MAX || (bytes & (bytes - 1)) ||
-		(end + bytes - 1) / bytes > LIMIT_DEVICES)
+		for (bytes = EXTENT_MIN; bytes <= EXTENT_MAX; bytes *= 2)
+			if (extents_count(b, bytes) <= LIMIT_DEVICES)
+				break;
+	if (bytes < CHUNK_BYTES || bytes > EXTENT_MAX || (bytes & (bytes - 1)))
 		return -EINVAL;
+	if (extents_count(b, bytes) > LIMIT_DEVICES)
+		return b->n_sources > 1 ? -E2BIG : -EINVAL;
+	sources->n = b->n_sources;
 	b->info.extent_bytes = bytes;
-	b->info.extents = (uint32_t)((end + bytes - 1) / bytes) + 1;
+	b->info.extents = 0;
+	for (uint32_t i = 0; i < b->n_sources; i++) {
+		sources->first[i] = b->info.extents;
+		b->end = b->info.extents * bytes + table_info(b->sources[i].table)->end;
+		b->info.extents += (uint32_t)extents_of(b, i, bytes);
+	}
+	b->info.extents++;
 	return 0;
 }
 
-static int build(struct builder *b, struct table *table)
+static int build(struct builder *b, struct image_rows *rows, struct err *e)
 {
 	int r = directory_open(b, "", 0);
 
 	if (r == 0)
-		r = rows_add(b, table);
+		r = rows_add(b, rows, e);
 	while (r == 0 && b->depth > 0)
 		r = directory_close(b);
 	if (r == 0)
@@ -583,27 +639,28 @@ static int check_room(const struct builder *b, struct err *e)
 	const uint64_t most = (uint64_t)UINT32_MAX * BLOCK_BYTES;
 
 	if (!b->options->one_device ||
-		(b->info.volume_offset < most && b->table->end < most - b->info.volume_offset))
+		(b->info.volume_offset < most && b->end < most - b->info.volume_offset))
 		return 0;
 	return err_set(e, -EFBIG,
 		"the volume has %llu GiB, and one device at most 16 TiB: use --engine fuse, or a "
 		"kernel from 6.12",
-		(unsigned long long)(b->table->end / EXTENT_MIN));
+		(unsigned long long)(b->end / EXTENT_MIN));
 }
 
 /* One attempt, with so many bytes before the volume. -EAGAIN: they are too few for
  * ret_info->image_bytes; nothing was written. */
-static int build_before(struct builder *b, struct table *table, const char *path, uint64_t room,
+static int build_before(struct builder *b, struct image_rows *rows, const char *path, uint64_t room,
 	struct image_info *ret_info, struct err *e)
 {
+	struct err why = ERR_INIT;
 	uint32_t slots;
-	int r;
+	int r = extents_choose(b);
 
-	if (image_subtree(b->options, &b->subtree, &b->subtree_len) < 0)
-		return err_set(e, -EINVAL, "subtree %s must be a directory and end with /",
-			b->options->subtree);
-	if (extents_choose(b) < 0)
-		return err_set(e, -EINVAL, "extents of %llu bytes do not suit the volume",
+	if (r == -E2BIG)
+		return err_set(e, r,
+			"the sources have more bytes than one mount can show: mount them apart");
+	if (r < 0)
+		return err_set(e, r, "extents of %llu bytes do not suit the volume",
 			(unsigned long long)b->options->extent_bytes);
 	b->info.volume_offset = room;
 	r = check_room(b, e);
@@ -614,10 +671,9 @@ static int build_before(struct builder *b, struct table *table, const char *path
 		&b->store, path, DEVICES_OFFSET + (uint64_t)slots * EROFS_SLOT_BYTES, e);
 	if (r < 0)
 		return r;
-	r = build(b, table);
+	r = build(b, rows, &why);
 	if (r == -ENOENT)
-		return err_set(
-			e, r, "the source has no directory %s: check the prefix", b->subtree);
+		return err_set(e, r, "%s", why.text);
 	if (r < 0)
 		return err_set(e, r, "cannot build the image %s: %s: check the disk of the cache",
 			path, err_str(r));
@@ -628,41 +684,87 @@ static int build_before(struct builder *b, struct table *table, const char *path
 	return output_publish(&b->store.out, e);
 }
 
-static int build_in_room(struct table *table, const struct image_options *options, const char *path,
-	uint64_t room, image_skip_fn skip, void *skip_arg, struct image_info *ret_info,
-	struct err *e)
+/* What to build: of which sources, told how, and what was left out said to whom. */
+struct wanted {
+	const struct image_source *sources;
+	uint32_t n;
+	const struct image_options *options;
+	image_skip_fn skip;
+	void *skip_arg;
+};
+
+static struct builder *builder_new(const struct wanted *w)
 {
-	_cleanup_(builder_free_p) struct builder *b = calloc(1, sizeof(*b));
+	struct builder *b = calloc(1, sizeof(*b));
+
+	if (!b)
+		return NULL;
+	b->store.out = OUTPUT_NONE;
+	b->sources = w->sources;
+	b->n_sources = w->n;
+	b->options = w->options;
+	b->skip = w->skip;
+	b->skip_arg = w->skip_arg;
+	b->subtree = "";
+	if (w->n == 1 && !w->sources[0].path[0] && w->sources[0].subtree)
+		b->subtree = w->sources[0].subtree;
+	b->subtree_len = (uint32_t)strlen(b->subtree);
+	for (uint32_t i = 0; i < w->n; i++)
+		b->built_at = max(b->built_at, table_info(w->sources[i].table)->built_at);
+	return b;
+}
+
+static int build_in_room(const struct wanted *w, const char *path, uint64_t room,
+	struct image_info *ret_info, struct err *e)
+{
+	_cleanup_(builder_free_p) struct builder *b = builder_new(w);
+	struct image_rows *rows = NULL;
+	int r;
 
 	if (!b)
 		return err_default(e, -ENOMEM, "cannot build the image");
-	b->store.out = OUTPUT_NONE;
-	b->table = table_info(table);
-	b->options = options;
-	b->skip = skip;
-	b->skip_arg = skip_arg;
-	return build_before(b, table, path, room, ret_info, e);
+	r = image_rows_new(w->sources, w->n, &rows, e);
+	if (r == 0)
+		r = build_before(b, rows, path, room, ret_info, e);
+	image_rows_free(rows);
+	return r;
 }
 
 /*
  * On one device the files' indexes need to know how long the image becomes before it is whole. An
  * ordinary one has room; when it has not, its length is known for the second time.
  */
-int image_build(struct table *table, const struct image_options *options, const char *path,
-	image_skip_fn skip, void *skip_arg, struct image_info *ret_info, struct err *e)
+int image_build_sources(const struct image_source *sources, uint32_t n,
+	const struct image_options *options, const char *path, image_skip_fn skip, void *skip_arg,
+	struct image_info *ret_info, struct err *e)
 {
+	struct wanted w = { sources, n, options, skip, skip_arg };
 	struct image_info info = { 0 };
 	uint64_t room = 0;
 	int r;
 
-	if (options->one_device)
-		room = align_up(
-			ROOM_LEAST + table_info(table)->rows * ROOM_ROW, (uint64_t)CHUNK_BYTES);
-	r = build_in_room(table, options, path, room, skip, skip_arg, &info, e);
-	if (r == -EAGAIN)
-		r = build_in_room(table, options, path,
-			align_up(info.image_bytes, (uint64_t)CHUNK_BYTES), NULL, NULL, &info, e);
+	if (n == 0 || n > LAYOUT_SOURCES_MAX)
+		return err_set(e, -EINVAL, "an image shows 1 to %u sources", LAYOUT_SOURCES_MAX);
+	if (options->one_device) {
+		for (uint32_t i = 0; i < n; i++)
+			room += table_info(sources[i].table)->rows * ROOM_ROW;
+		room = align_up(ROOM_LEAST + room, (uint64_t)CHUNK_BYTES);
+	}
+	r = build_in_room(&w, path, room, &info, e);
+	if (r == -EAGAIN) {
+		w.skip = NULL; /* it was said already */
+		r = build_in_room(
+			&w, path, align_up(info.image_bytes, (uint64_t)CHUNK_BYTES), &info, e);
+	}
 	if (r == 0 && ret_info)
 		*ret_info = info;
 	return r;
+}
+
+int image_build(struct table *table, const struct image_options *options, const char *path,
+	image_skip_fn skip, void *skip_arg, struct image_info *ret_info, struct err *e)
+{
+	const struct image_source source = { table, "", options->subtree };
+
+	return image_build_sources(&source, 1, options, path, skip, skip_arg, ret_info, e);
 }

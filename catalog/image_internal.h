@@ -1,6 +1,7 @@
 /*
- * Parts of the EROFS image writer: the file of blocks (image_store.c), the tree (image.c), and the
- * rules of names that building and resolving share (image_key.c).
+ * Parts of the EROFS image writer: the file of blocks (image_store.c), the rows of all sources in
+ * the order of the tree (image_rows.c), the tree (image.c), and the rules of names that building and
+ * resolving share (image_key.c).
  */
 #pragma once
 
@@ -10,8 +11,31 @@
 /* ---- names ----------------------------------------------------------------------------------- */
 
 /* The subtree as text and its length: "" for NULL. -EINVAL unless it is "" or ends with '/'. */
-int image_subtree(const struct image_options *options, const char **ret_subtree,
-	uint32_t *ret_len) __must_check;
+int image_subtree(const char *text, const char **ret_subtree, uint32_t *ret_len) __must_check;
+
+/* Whether `path` is `at` or lies below it; everything is below "". */
+bool image_path_below(const char *path, size_t len, const char *at, size_t at_len);
+
+/* ---- rows ------------------------------------------------------------------------------------ */
+
+#define IMAGE_FULL_MAX (LIMIT_KEY_BYTES + 1u + IMAGE_PATH_MAX)
+
+/* What comes next in the image: borrowed until the next one. */
+struct image_row {
+	uint32_t source;
+	const char *path; /* below the root; not NUL-terminated */
+	uint32_t len;
+	const struct table_row *row; /* NULL: the directory that the source is shown at */
+};
+
+/* The live rows of several sources by their paths in the image, which is a walk of the tree. */
+struct image_rows;
+/* The sources are borrowed. -EINVAL with a line: bad paths or subtrees. */
+int image_rows_new(const struct image_source *sources, uint32_t n, struct image_rows **ret_rows,
+	struct err *e) __must_check;
+void image_rows_free(struct image_rows *rows); /* NULL is allowed */
+/* 1: the next; 0: the end; -ENOENT: the subtree of ret->source is not there; or another error. */
+int image_rows_next(struct image_rows *rows, struct image_row *ret) __must_check;
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
 

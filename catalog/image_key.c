@@ -25,9 +25,9 @@ const char *image_key_refuse(const char *rel, uint32_t len)
 	}
 }
 
-int image_subtree(const struct image_options *options, const char **ret_subtree, uint32_t *ret_len)
+int image_subtree(const char *text, const char **ret_subtree, uint32_t *ret_len)
 {
-	const char *subtree = options && options->subtree ? options->subtree : "";
+	const char *subtree = text ? text : "";
 	size_t len = strlen(subtree);
 
 	if (len > LIMIT_KEY_BYTES || (len && subtree[len - 1] != '/'))
@@ -35,4 +35,23 @@ int image_subtree(const struct image_options *options, const char **ret_subtree,
 	*ret_subtree = subtree;
 	*ret_len = (uint32_t)len;
 	return 0;
+}
+
+int image_check_path(const char *path)
+{
+	size_t len = strlen(path);
+
+	if (len == 0)
+		return 0;
+	return len > IMAGE_PATH_MAX || path[len - 1] == '/' || image_key_refuse(path, (uint32_t)len)
+		       ? -EINVAL
+		       : 0;
+}
+
+bool image_path_below(const char *path, size_t len, const char *at, size_t at_len)
+{
+	if (at_len == 0)
+		return true;
+	return len >= at_len && memcmp(path, at, at_len) == 0 &&
+	       (len == at_len || path[at_len] == '/');
 }

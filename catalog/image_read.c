@@ -31,6 +31,7 @@ struct image {
 	uint32_t magic;
 	int fd;
 	uint64_t extent_bytes;
+	struct layout_sources sources;
 	uint64_t blocks;      /* of the file */
 	uint64_t first_inode; /* offset of the first inode that is not the root's: after the head */
 	uint64_t root;
@@ -84,7 +85,7 @@ static int view_copy(const struct image *image, struct image_view *view, uint64_
 
 /* ---- inodes ---------------------------------------------------------------------------------- */
 
-/* Where in the volume an index points to. */
+/* Where in the volumes an index points to. */
 static int chunk_offset(
 	const struct image *image, const struct erofs_chunk *chunk, uint64_t *ret_offset)
 {
@@ -93,12 +94,13 @@ static int chunk_offset(
 	if (chunk->advise != 0 || chunk->device == 0 || chunk->device > image->devices ||
 		in_extent >= image->extent_bytes)
 		return -EBADMSG;
-	*ret_offset = (chunk->device - 1) * image->extent_bytes + in_extent;
+	*ret_offset = layout_place_of_device(
+		&image->sources, image->extent_bytes, chunk->device - 1u, in_extent);
 	return 0;
 }
 
 /*
- * The volume offset of a file, by all its indexes: its chunks lie one after the other, and none
+ * The place of a file, by all its indexes: its chunks lie one after the other, and none
  * leaves its extent.
  */
 static int file_offset(const struct image *image, struct image_view *view, uint64_t indexes,
@@ -473,7 +475,19 @@ static int head_read(struct image *image)
 
 DEFINE_CLEANUP(struct image *, image_close);
 
-int image_open(int fd, uint64_t extent_bytes, struct image **ret_image, struct err *e)
+/* Ours to believe as little as the file. */
+static bool sources_plausible(const struct layout_sources *sources, uint32_t devices)
+{
+	if (sources->n > LAYOUT_SOURCES_MAX || sources->first[0] != 0)
+		return false;
+	for (uint32_t i = 1; i < sources->n; i++)
+		if (sources->first[i] < sources->first[i - 1] || sources->first[i] >= devices)
+			return false;
+	return true;
+}
+
+int image_open(int fd, uint64_t extent_bytes, const struct layout_sources *sources,
+	struct image **ret_image, struct err *e)
 {
 	_cleanup_(image_close_p) struct image *image = NULL;
 	_cleanup_close_ int owned = fd;
@@ -489,7 +503,11 @@ int image_open(int fd, uint64_t extent_bytes, struct image **ret_image, struct e
 	image->magic = IMAGE_MAGIC;
 	image->fd = TAKE_FD(owned);
 	image->extent_bytes = extent_bytes;
+	if (sources)
+		image->sources = *sources;
 	r = head_read(image);
+	if (r == 0 && !sources_plausible(&image->sources, image->devices))
+		r = -EBADMSG;
 	if (r == -EBADMSG)
 		return err_set(e, r, "the image is damaged: remove it, it is built again");
 	if (r == -EPROTONOSUPPORT)

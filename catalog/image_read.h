@@ -19,9 +19,10 @@
 
 struct image;
 
-/* `fd` is the image's afterwards, also on failure. `extent_bytes` as in struct image_info.
- * -EBADMSG: not an image of ours; -EPROTONOSUPPORT: one with features that we do not write. */
-int image_open(int fd, uint64_t extent_bytes, struct image **ret_image, struct err *e) __must_check;
+/* `fd` is the image's afterwards, also on failure. `extent_bytes` and `sources` as in struct
+ * image_info; NULL: of one. -EBADMSG: not an image of ours; -EPROTONOSUPPORT: one with features that we do not write. */
+int image_open(int fd, uint64_t extent_bytes, const struct layout_sources *sources,
+	struct image **ret_image, struct err *e) __must_check;
 void image_close(struct image *image); /* NULL is allowed */
 
 /* A thread's window on the image: the last blocks it looked at. Plain memory, about 8 KiB. */
@@ -40,8 +41,8 @@ struct image_inode {
 	uint64_t size; /* of a directory: bytes of its blocks */
 	int64_t mtime;
 	uint32_t mtime_nsec;
-	/* Of a file with bytes: in the volume, where they lie together. Of a directory: of its
-	 * blocks in the image. Else 0. */
+	/* Of a file with bytes: the place in the volumes (base/layout.h) where they lie together. Of
+	 * a directory: of its blocks in the image. Else 0. */
 	uint64_t offset;
 };
 

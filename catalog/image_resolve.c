@@ -56,8 +56,8 @@ static int missing(struct table *table, const char *key, uint32_t len, uint32_t 
 	return -ENOENT;
 }
 
-int image_resolve(struct table *table, const struct image_options *options, const char *path,
-	struct table_row *row)
+static int resolve(
+	struct table *table, const char *subtree_text, const char *path, struct table_row *row)
 {
 	char key[LIMIT_KEY_BYTES + 2];
 	const char *subtree;
@@ -66,7 +66,7 @@ int image_resolve(struct table *table, const struct image_options *options, cons
 	uint32_t len;
 	int r;
 
-	if (image_subtree(options, &subtree, &subtree_len) < 0)
+	if (image_subtree(subtree_text, &subtree, &subtree_len) < 0)
 		return -EINVAL;
 	if (path_len > LIMIT_KEY_BYTES - subtree_len || (path_len && path[path_len - 1] == '/') ||
 		image_key_refuse(path, (uint32_t)path_len))
@@ -83,4 +83,61 @@ int image_resolve(struct table *table, const struct image_options *options, cons
 	if (r == -ENOENT)
 		r = table_find_key(table, key, len, row);
 	return r == -ENOENT ? missing(table, key, len, subtree_len, row) : r;
+}
+
+int image_resolve(struct table *table, const struct image_options *options, const char *path,
+	struct table_row *row)
+{
+	return resolve(table, options ? options->subtree : NULL, path, row);
+}
+
+/* ---- several sources ------------------------------------------------------------------------- */
+
+/* The row of a directory that nobody has a row for. */
+static void made_up(struct table_row *row, const char *path, size_t len)
+{
+	len = min(len, (size_t)LIMIT_KEY_BYTES);
+	memset(row, 0, offsetof(struct table_row, key));
+	row->flags = ROW_DIRECTORY;
+	row->key_len = (uint16_t)len;
+	memcpy(row->key, path, len);
+	row->key[len] = '\0';
+	row->tag[0] = '\0';
+}
+
+int image_resolve_sources(const struct image_source *sources, uint32_t n, const char *path,
+	uint32_t *ret_source, struct table_row *row)
+{
+	size_t len = strlen(path);
+	const struct image_source *best = NULL;
+	const struct image_source *leads = NULL; /* one that lies below the path */
+	const char *rest;
+	size_t best_len = 0;
+	int r = -ENOENT;
+
+	for (uint32_t i = 0; i < n; i++) {
+		size_t at_len = strlen(sources[i].path);
+
+		if (image_path_below(path, len, sources[i].path, at_len) &&
+			(!best || at_len > best_len)) {
+			best = &sources[i];
+			best_len = at_len;
+		} else if (image_path_below(sources[i].path, at_len, path, len)) {
+			leads = &sources[i];
+		}
+	}
+	if (best) {
+		rest = path + best_len;
+		r = resolve(best->table, best->subtree, *rest == '/' && best_len ? rest + 1 : rest,
+			row);
+	}
+	/* A directory that leads to a source is there whatever another says; it may have a row. */
+	if (leads && (r == -ENOENT || r == -ENOTDIR || (r == 0 && !(row->flags & ROW_DIRECTORY)))) {
+		made_up(row, path, len);
+		best = leads;
+		r = 0;
+	}
+	if (r == 0)
+		*ret_source = (uint32_t)(best - sources);
+	return r;
 }

@@ -151,8 +151,8 @@ static int images(void *arg)
 	int r = image_build(table, &options, path("image"), NULL, NULL, &info, &e);
 
 	if (r == 0)
-		r = image_open(
-			open(path("image"), O_RDONLY | O_CLOEXEC), info.extent_bytes, &image, &e);
+		r = image_open(open(path("image"), O_RDONLY | O_CLOEXEC), info.extent_bytes, NULL,
+			&image, &e);
 	assert_true(r == 0 || e.text[0]);
 	if (r == 0) {
 		assert_int_equal(info.files, KEYS);

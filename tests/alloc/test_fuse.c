@@ -124,7 +124,7 @@ static int image_life(void *arg)
 	struct image *image = NULL;
 	struct tree *tree = NULL;
 	struct err e = ERR_INIT;
-	int r = image_open(open(a->path, O_RDONLY | O_CLOEXEC), a->extent_bytes, &image, &e);
+	int r = image_open(open(a->path, O_RDONLY | O_CLOEXEC), a->extent_bytes, NULL, &image, &e);
 
 	if (r == 0)
 		r = tree_image_new(image, &config, &tree, &e);

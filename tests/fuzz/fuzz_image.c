@@ -113,7 +113,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 	}
 	fd = memfd_create("image", MFD_CLOEXEC);
 	ensure(fd >= 0 && file_pwrite_exact(fd, image, len, 0) == 0);
-	if (image_open(fd, CHUNK_BYTES, &reader, NULL) < 0)
+	if (image_open(fd, CHUNK_BYTES, NULL, &reader, NULL) < 0)
 		return 0;
 	(void)image_walk(reader, CHUNK_BYTES, len);
 	image_close(reader);

@@ -26,7 +26,7 @@ static struct image *build(
 
 	assert_int_equal(r, 0);
 	r = image_open(
-		open(fixture_path(name), O_RDONLY | O_CLOEXEC), info->extent_bytes, &image, &e);
+		open(fixture_path(name), O_RDONLY | O_CLOEXEC), info->extent_bytes, NULL, &image, &e);
 	if (r < 0)
 		print_message("%s\n", e.text);
 	assert_int_equal(r, 0);
@@ -345,7 +345,7 @@ static void damaged_release(struct damaged *d)
 
 static int damaged_open(const struct damaged *d, struct image **ret_image)
 {
-	return image_open(dup(d->fd), CHUNK_BYTES, ret_image, NULL);
+	return image_open(dup(d->fd), CHUNK_BYTES, NULL, ret_image, NULL);
 }
 
 static void damage(const struct damaged *d, uint64_t offset, const void *bytes, size_t n)
@@ -514,7 +514,7 @@ static void expect_open(const struct damaged *d, uint64_t extent_bytes, int expe
 	struct image *image = NULL;
 	struct err e = ERR_INIT;
 	int fd = dup(d->fd);
-	int r = image_open(fd, extent_bytes, &image, &e);
+	int r = image_open(fd, extent_bytes, NULL, &image, &e);
 
 	assert_int_equal(r, expected);
 	if (r == 0)

@@ -44,7 +44,7 @@ static void show(struct shown *s, struct table *table, const struct image_option
 	memset(s, 0, sizeof(*s));
 	assert_int_equal(image_build(table, o, fixture_path("image"), NULL, NULL, &s->info, &e), 0);
 	fd = open(fixture_path("image"), O_RDONLY | O_CLOEXEC);
-	assert_int_equal(image_open(fd, s->info.extent_bytes, &s->image, &e), 0);
+	assert_int_equal(image_open(fd, s->info.extent_bytes, NULL, &s->image, &e), 0);
 	show_image(s, prime_max, hash_bits);
 }
 
