@@ -115,6 +115,18 @@ void s3_renew_free(struct s3_renew *renew); /* after the loop's end; NULL is all
 /* Ends those under way that are marked `cancelled`. */
 void s3_list_cancel_marked(struct s3 *s3);
 int s3_list_start(struct s3 *s3, struct s3_list_call *call) __must_check;
+/* One LIST, or another question to the bucket; the body is the caller's. */
+int s3_list_ask(struct s3 *s3, const struct ufs_page_request *request, const char *query,
+	struct buf *ret_body, struct ufs_page *page, struct err *e) __must_check;
+/* One page of objects, or of their versions. */
+int s3_list_once(struct s3 *s3, const struct ufs_page_request *request, unsigned int max_keys,
+	bool versions, struct ufs_page *page, struct err *e) __must_check;
+
+/* s3_versions.c: a listing begins. Sets s3->by_version. */
+int s3_versions_begin(struct s3 *s3, const struct ufs_page_request *request, struct ufs_page *page,
+	struct err *e) __must_check;
+
+/* s3_list.c: the table's. */
 int s3_list_page(struct ufs *ufs, const struct ufs_page_request *request, struct ufs_page *page,
 	struct err *e);
 int s3_probe(struct ufs *ufs, struct err *e);

@@ -1,6 +1,6 @@
 /*
  * LISTs of an S3 origin: one page of ListObjectsV2, of its first version, which OBS has, or of
- * ListObjectVersions; whether a bucket keeps versions; and the probe. See ufs_internal.h.
+ * ListObjectVersions; and the probe. See ufs_internal.h.
  */
 #include "ufs/s3_internal.h"
 #include "ufs/s3_xml.h"
@@ -208,8 +208,7 @@ static int put_last_name(struct s3 *s3, struct ufs_page *page)
 	return r < 0 ? r : buf_append(&page->token, last->key, last->key_len);
 }
 
-/* One LIST, or another question to the bucket; the body is the caller's. */
-static int ask(struct s3 *s3, const struct ufs_page_request *request, const char *query,
+int s3_list_ask(struct s3 *s3, const struct ufs_page_request *request, const char *query,
 	struct buf *ret_body, struct ufs_page *page, struct err *e)
 {
 	struct s3_list_call call = { .request = request, .body = BUF_INIT(0), .query = query };
@@ -225,7 +224,7 @@ static int ask(struct s3 *s3, const struct ufs_page_request *request, const char
 	return r;
 }
 
-static int list_once(struct s3 *s3, const struct ufs_page_request *request, unsigned int max_keys,
+int s3_list_once(struct s3 *s3, const struct ufs_page_request *request, unsigned int max_keys,
 	bool versions, struct ufs_page *page, struct err *e)
 {
 	_cleanup_(buf_release) struct buf query = BUF_INIT(S3_QUERY_MAX);
@@ -234,7 +233,7 @@ static int list_once(struct s3 *s3, const struct ufs_page_request *request, unsi
 
 	if (r < 0)
 		return err_set(e, r, "%s: LIST: %s", s3->name, err_str(r));
-	r = ask(s3, request, buf_str(&query), &body, page, e);
+	r = s3_list_ask(s3, request, buf_str(&query), &body, page, e);
 	if (r < 0)
 		return r;
 	r = s3_xml_list_upto(buf_str(&body), body.len, s3->config.prefix, request->upto,
@@ -252,61 +251,14 @@ static int list_once(struct s3 *s3, const struct ufs_page_request *request, unsi
 	return r;
 }
 
-/* ---- versions -------------------------------------------------------------------------------- */
-
-/* Whether the service has said no, and would again: as one that knows no versions does, or a policy
- * that does not let them be seen. What else went wrong says nothing of versions. */
-static bool says_no(int status)
-{
-	return status == -EACCES || status == -EPROTO || status == -ENOENT || status == -ENXIO;
-}
-
-/* Whether the bucket keeps versions, and they may be listed. */
-static int find_versions(
-	struct s3 *s3, const struct ufs_page_request *request, struct ufs_page *page, struct err *e)
-{
-	_cleanup_(buf_release) struct buf query = BUF_INIT(64);
-	_cleanup_(buf_release) struct buf body = BUF_INIT(0);
-	struct s3_param param = { "versioning", "", 0 };
-	bool kept;
-	int r = s3_encode_query(&query, &param, 1);
-
-	if (r == 0)
-		r = ask(s3, request, buf_str(&query), &body, page, e);
-	if (r < 0)
-		return says_no(r) ? 0 : r;
-	kept = memmem(buf_str(&body), body.len, "<VersioningConfiguration", 24) &&
-	       (memmem(buf_str(&body), body.len, "<Status>Enabled<", 16) ||
-		       memmem(buf_str(&body), body.len, "<Status>Suspended<", 18));
-	if (!kept)
-		return 0;
-	r = list_once(s3, request, 1, true, page, e);
-	return r == 0 ? 1 : says_no(r) ? 0 : r;
-}
-
-/* Objects written before the bucket kept versions, and all while it is not said, have none: their
- * tags are the same in either way of listing. */
-static int begin_list(
-	struct s3 *s3, const struct ufs_page_request *request, struct ufs_page *page, struct err *e)
-{
-	int r = s3->config.versions == UFS_VERSIONS_ON;
-
-	if (s3->config.versions == UFS_VERSIONS_AUTO)
-		r = find_versions(s3, request, page, e);
-	if (r < 0)
-		return r;
-	atomic_store(&s3->by_version, r > 0);
-	return 0;
-}
-
 int s3_list_page(struct ufs *ufs, const struct ufs_page_request *request, struct ufs_page *page,
 	struct err *e)
 {
 	struct s3 *s3 = container_of(ufs, struct s3, base);
 
 	if (request->begin)
-		return begin_list(s3, request, page, e);
-	return list_once(s3, request, 1000, atomic_load(&s3->by_version), page, e);
+		return s3_versions_begin(s3, request, page, e);
+	return s3_list_once(s3, request, 1000, atomic_load(&s3->by_version), page, e);
 }
 
 int s3_probe(struct ufs *ufs, struct err *e)
@@ -317,7 +269,7 @@ int s3_probe(struct ufs *ufs, struct err *e)
 	int r;
 
 	ufs_page_init(&page);
-	r = list_once(s3, &request, 1, false, &page, e);
+	r = s3_list_once(s3, &request, 1, false, &page, e);
 	if (r == 0 && page.n_objects == 0)
 		r = err_set(e, -ENOENT, "%s://%s/%s: nothing is there; check bucket and prefix",
 			s3_scheme(s3), s3->config.bucket, s3->config.prefix);

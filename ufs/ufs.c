@@ -1,6 +1,7 @@
 /* The functions of ufs.h over a stack's table, and the stack itself. See ufs.h, ufs_internal.h. */
 #include "ufs/ufs_internal.h"
 #include "ufs/lister.h"
+#include "ufs/s3_tag.h"
 #include "base/clock.h"
 #include "base/log.h"
 
@@ -176,6 +177,20 @@ int ufs_set_rates(struct ufs *ufs, uint64_t bytes_per_s, uint64_t requests_per_s
 	while (!ufs_is_throttle(ufs) && ufs->lower)
 		ufs = ufs->lower;
 	return ufs_is_throttle(ufs) ? ufs_throttle_set(ufs, bytes_per_s, requests_per_s) : 0;
+}
+
+void ufs_list_after(struct ufs *ufs, enum ufs_before (*before)(void *arg), void *arg)
+{
+	CHECK_MAGIC(ufs, UFS_MAGIC);
+	for (struct ufs *u = ufs; u; u = u->lower) {
+		u->before = before;
+		u->before_arg = arg;
+	}
+}
+
+bool ufs_tag_has_version(const char *tag, uint32_t tag_len)
+{
+	return s3_tag_of(tag, tag_len).version_len > 0;
 }
 
 void ufs_list_cancel(struct ufs *ufs)

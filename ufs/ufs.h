@@ -159,6 +159,19 @@ typedef int (*ufs_list_sink)(void *arg, const struct ufs_object *objects, uint32
  * prefix and by start-after ranges). Blocks. Complete or an error, never half. */
 int ufs_list(struct ufs *ufs, ufs_list_sink sink, void *arg, struct err *e) __must_check;
 
+/* What the tags of the listing before had, of the same source. */
+enum ufs_before {
+	UFS_BEFORE_NOTHING, /* there was none, or it was empty */
+	UFS_BEFORE_PLAIN,
+	UFS_BEFORE_VERSIONS, /* ids of versions, some of them at least */
+};
+/* For where the bucket does not say whether it keeps versions: listings from now on are made as the
+ * one before then. `before` may read a table: it is called when it is needed, at most once a listing,
+ * by the thread of ufs_list(). Without this call nothing was listed before. Not beside ufs_list(). */
+void ufs_list_after(struct ufs *ufs, enum ufs_before (*before)(void *arg), void *arg);
+/* Whether a tag has the id of a version. */
+bool ufs_tag_has_version(const char *tag, uint32_t tag_len);
+
 /* Ends ufs_list() and ufs_probe() under way, and those to come, with -ECANCELED within a second; a
  * directory that does not answer may take longer. Any thread. */
 void ufs_list_cancel(struct ufs *ufs);

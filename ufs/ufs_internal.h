@@ -98,6 +98,9 @@ struct ufs {
 	struct ufs_counters *counters; /* one per stack, owned by the origin at its bottom */
 	struct ufs_limits limits;
 	_Atomic bool lists_cancelled; /* by ufs_list_cancel(), in every layer */
+	/* By ufs_list_after(), in every layer; NULL: nothing was listed before. */
+	enum ufs_before (*before)(void *arg);
+	void *before_arg;
 };
 
 /* Whether nobody waits for a LIST any more; `request` may be NULL. */
@@ -105,6 +108,12 @@ static inline bool ufs_list_is_over(const struct ufs *ufs, const struct ufs_page
 {
 	return atomic_load(&ufs->lists_cancelled) ||
 	       (request && request->given_up && atomic_load(request->given_up));
+}
+
+/* What was said by ufs_list_after(). */
+static inline enum ufs_before ufs_list_before(const struct ufs *ufs)
+{
+	return ufs->before ? ufs->before(ufs->before_arg) : UFS_BEFORE_NOTHING;
 }
 
 /* Waits between two attempts of a LIST; ends early when nobody waits for it. */
