@@ -85,14 +85,15 @@ static int ask(struct s3 *s3, const struct ufs_page_request *request, enum said 
 	}
 }
 
-/* Whether versions may be listed: one key of them. */
-static int try_list(
-	struct s3 *s3, const struct ufs_page_request *request, struct ufs_page *page, struct err *e)
+/* Whether versions may be listed: one key of them. A refusal that fails the listing is asked for again
+ * by who retries that. */
+static int try_list(struct s3 *s3, const struct ufs_page_request *request, enum ufs_before before,
+	struct ufs_page *page, struct err *e)
 {
 	for (unsigned int i = 1;; i++) {
 		int r = s3_list_once(s3, request, 1, true, page, e);
 
-		if (!is_refusal(r) || i == S3_VERSIONS_TRIES)
+		if (!is_refusal(r) || before == UFS_BEFORE_VERSIONS || i == S3_VERSIONS_TRIES)
 			return r;
 		ufs_list_sleep(&s3->base, request, S3_VERSIONS_PAUSE * i);
 	}
@@ -123,7 +124,7 @@ static int find(
 		if (before == UFS_BEFORE_PLAIN)
 			return 0;
 	}
-	r = try_list(s3, request, page, e);
+	r = try_list(s3, request, before, page, e);
 	if (r == 0)
 		return 1;
 	if (!is_refusal(r))
