@@ -215,7 +215,7 @@ static void refused(void **state)
 	assert_string_equal(tag, PLAIN);
 	wish.before = UFS_BEFORE_VERSIONS;
 	wish.listed = 0;
-	wish.refusals = 8;
+	wish.refusals = 5;
 	assert_int_equal(list(tag, &e), 0);
 	assert_string_equal(tag, VERSION);
 	wish.refusals = ALWAYS;
