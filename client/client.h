@@ -90,6 +90,20 @@ struct client_hold *client_hold_begin(struct client *client, const struct genera
 void client_hold_renew(struct client_hold *hold);
 void client_hold_end(struct client_hold *hold);
 /*
+ * Asks for news with each further word, and that the source is listed every `follow_s` seconds for
+ * this hold's sake; 0: not. The thread's that renews.
+ */
+void client_hold_follow(struct client_hold *hold, uint32_t follow_s);
+struct client_hold_news {
+	uint64_t heard_ns;   /* monotonic; 0: nothing yet */
+	bool follow;         /* the following is to be shown */
+	uint64_t lineage;    /* of the source's newest generation */
+	uint64_t generation; /* 0: not known */
+	int64_t shown_ms; /* since 1970: a listing began that found what is shown; 0: not known */
+};
+/* The last that was heard. Any thread. */
+void client_hold_news(struct client_hold *hold, struct client_hold_news *ret);
+/*
  * For a reader whose ranges come from an earlier generation than the volume's: what lies in no
  * object (any more) is -ESTALE, not zeros. Before the first read.
  */

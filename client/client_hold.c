@@ -21,8 +21,32 @@ struct client_hold {
 	pthread_cond_t ended;
 	bool busy; /* a call is under way */
 	bool lost; /* the master said so, and it was logged */
+	bool asks; /* for news */
+	uint32_t follow_s;
+	struct client_hold_news news; /* the last; .heard_ns 0: none */
 	struct rpc_call call;
 };
+
+static void take_news(struct client_hold *hold, const struct rpc_call *call)
+{
+	Granary__HoldNews *m =
+		granary__hold_news__unpack(NULL, call->reply.payload, call->reply_payload);
+
+	if (!m)
+		return; /* of an older master, or not understood: the next one may be */
+	hold->news = (struct client_hold_news){
+		.heard_ns = clock_mono_ns(),
+		.follow = m->follow,
+		.lineage = m->lineage,
+		.generation = m->generation,
+		.shown_ms = (int64_t)m->shown_ms,
+	};
+	if (m->has_kept && !m->kept && !hold->lost)
+		log_warn("generation not protected", "generation=%llu reason=\"%s\"",
+			(unsigned long long)hold->id.generation, "newer ones are kept");
+	hold->lost = m->has_kept && !m->kept;
+	granary__hold_news__free_unpacked(m, NULL);
+}
 
 static void on_answer(struct rpc_call *call, int status)
 {
@@ -33,7 +57,10 @@ static void on_answer(struct rpc_call *call, int status)
 		log_warn("generation not protected", "generation=%llu reason=\"%s\"",
 			(unsigned long long)hold->id.generation,
 			call->reply_payload ? (const char *)call->reply_payload : "");
-	hold->lost = status == -ESTALE;
+	if (status == 0 && call->reply_payload)
+		take_news(hold, call);
+	else
+		hold->lost = status == -ESTALE;
 	rpc_call_release(call);
 	hold->busy = false;
 	pthread_cond_signal(&hold->ended);
@@ -45,6 +72,7 @@ static uint8_t *pack(const struct client_hold *hold, bool end, size_t *ret_len)
 	Granary__Hold m = GRANARY__HOLD__INIT;
 	struct generation_id id = hold->id;
 	uint8_t mount[HOLD_MOUNT_LEN];
+	uint8_t dataset[sizeof(hold->client->dataset.id)];
 	uint8_t *packed;
 
 	memcpy(mount, hold->mount, sizeof(mount));
@@ -54,6 +82,15 @@ static uint8_t *pack(const struct client_hold *hold, bool end, size_t *ret_len)
 	m.generation = id.generation;
 	m.mount = (ProtobufCBinaryData){ HOLD_MOUNT_LEN, mount };
 	m.end = end;
+	m.has_news = hold->asks && !end;
+	m.news = hold->asks && !end;
+	m.has_follow_s = hold->follow_s > 0;
+	m.follow_s = hold->follow_s;
+	if (hold->client->of_dataset) {
+		memcpy(dataset, hold->client->dataset.id, sizeof(dataset));
+		m.has_dataset = 1;
+		m.dataset = (ProtobufCBinaryData){ sizeof(dataset), dataset };
+	}
 	packed = malloc(granary__hold__get_packed_size(&m));
 	if (packed)
 		*ret_len = granary__hold__pack(&m, packed);
@@ -122,6 +159,21 @@ void client_hold_renew(struct client_hold *hold)
 {
 	CHECK_MAGIC(hold, HOLD_MAGIC);
 	say(hold, false, HOLD_DEADLINE);
+}
+
+void client_hold_follow(struct client_hold *hold, uint32_t follow_s)
+{
+	CHECK_MAGIC(hold, HOLD_MAGIC);
+	hold->asks = true;
+	hold->follow_s = follow_s;
+}
+
+void client_hold_news(struct client_hold *hold, struct client_hold_news *ret)
+{
+	CHECK_MAGIC(hold, HOLD_MAGIC);
+	pthread_mutex_lock(&hold->lock);
+	*ret = hold->news;
+	pthread_mutex_unlock(&hold->lock);
 }
 
 void client_hold_end(struct client_hold *hold)

@@ -2,6 +2,7 @@
 #include "fuse/apart.h"
 #include "base/capabilities.h"
 #include "base/log.h"
+#include "fuse/follow.h"
 #include "fuse/mounter.h"
 
 #include <inttypes.h>
@@ -25,6 +26,8 @@ void apart_set_key(struct cachefuse *c)
 	if (c->options.prime_max != CACHEFUSE_UNSET && n < (int)sizeof(c->key)) /* asked for */
 		n += snprintf(c->key + n, sizeof(c->key) - (size_t)n, " prime=%" PRIu64,
 			c->options.prime_max);
+	if (n < (int)sizeof(c->key))
+		n += (int)follow_key(c, c->key + n, sizeof(c->key) - (size_t)n);
 	if (n >= (int)sizeof(c->key)) /* too long for a key: nobody's but its own */
 		(void)snprintf(c->key, sizeof(c->key), "only %d", (int)getpid());
 }

@@ -20,9 +20,10 @@
 #include "fuse/slots.h"
 #include "fuse/superblock.h"
 
-#define CACHEFUSE_PROGRAM   "cachefuse"
-#define CACHEFUSE_UNSET     UINT64_MAX
-#define CACHEFUSE_PRIME_MAX 4000000u /* inodes and names in the kernel: 4.4 GB */
+#define CACHEFUSE_PROGRAM    "cachefuse"
+#define CACHEFUSE_UNSET      UINT64_MAX
+#define CACHEFUSE_PRIME_MAX  4000000u /* inodes and names in the kernel: 4.4 GB */
+#define CACHEFUSE_FOLLOW_MAX (86400 * CLOCK_SECOND)
 
 struct cachefuse_options {
 	const char *config;
@@ -39,6 +40,8 @@ struct cachefuse_options {
 	const char *versions; /* auto, on, off */
 	bool refresh;
 	bool replace;
+	uint64_t follow; /* ns; 0: not */
+	bool follow_dataset;
 	uint64_t quota;    /* CACHEFUSE_UNSET: as it is */
 	uint64_t priority; /* likewise */
 	const char *pin;   /* yes, no; NULL: as it is */
@@ -96,6 +99,7 @@ struct cachefuse {
 	struct client_volume *volume;
 	struct client_hold *hold;
 	struct reader reader;
+	struct follow *follow; /* NULL: it does not */
 	struct order *order;
 	struct failures *failures;
 	const struct engine *engine; /* of a new mount */

@@ -165,6 +165,7 @@ static bool advance(struct keeper *k)
 {
 	list_for_each_safe (node, &k->mounts)
 		advance_mount(k, list_entry(node, struct mount, link));
+	keeper_follow_look(k);
 	drop_mounts(k);
 	if (k->n_mounts > 0)
 		return true;

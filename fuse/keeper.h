@@ -217,9 +217,17 @@ uint64_t mount_dead_due(const struct keeper *k, const struct mount *mount);
 
 /* ---- keeper_refresh.c ---------------------------------------------------------------------------- */
 
-/* `token`: of the request, which may come twice. */
-int keeper_refresh_locked(struct keeper *k, const char *mountpoint, uint64_t token,
+/* `token`: of the request, which may come twice. `list`: its source is listed again for it; else it
+ * shows the newest that is known. */
+int keeper_refresh_locked(struct keeper *k, const char *mountpoint, uint64_t token, bool list,
 	struct mount **ret_mount, struct err *e) __must_check;
+
+/* ---- keeper_follow.c ------------------------------------------------------------------------- */
+
+#define KEEPER_OLD_MAX 4u /* generations that open files keep at a mount point that follows */
+
+/* Refreshes what daemons said there is a newer generation of. */
+void keeper_follow_look(struct keeper *k);
 
 /* ---- keeper_upgrade.c ------------------------------------------------------------------------ */
 

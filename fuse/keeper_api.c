@@ -114,7 +114,7 @@ static int post_refresh(
 	if (!point)
 		return err_set(e, -EINVAL, "a refresh needs a mountpoint");
 	pthread_mutex_lock(&k->lock);
-	r = keeper_refresh_locked(k, point, token, &mount, e);
+	r = keeper_refresh_locked(k, point, token, true, &mount, e);
 	if (r == 0)
 		*ret_json = json_pack("{s:i}", "id", (int)mount->id); /* NULL: looked at later */
 	pthread_mutex_unlock(&k->lock);

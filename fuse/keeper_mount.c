@@ -179,6 +179,7 @@ static int plan_wishes(struct child *c, const json_t *wish)
 		{ "evict", "--evict" },
 		{ "keys", "--credentials" },
 		{ "versions", "--versions" },
+		{ "follow", "--follow" },
 	};
 	static const char *const numbers[][2] = {
 		{ "uid", "--uid" },
@@ -194,6 +195,7 @@ static int plan_wishes(struct child *c, const json_t *wish)
 		{ "anonymous", "--anonymous" },
 		{ "requester_pays", "--requester-pays" },
 		{ "allow_other", "--allow-other" },
+		{ "follow_dataset", "--follow-dataset" },
 	};
 	int r = 0;
 

@@ -48,7 +48,7 @@ static bool is_own(const char *word)
 }
 
 static int copy_args(
-	struct keeper *k, const struct mount *old, struct mount *mount, uint64_t memory)
+	struct keeper *k, const struct mount *old, struct mount *mount, uint64_t memory, bool list)
 {
 	const struct child *from = &old->child;
 	struct child *c = &mount->child;
@@ -70,7 +70,7 @@ static int copy_args(
 		r = child_arg_number(c, "--memory", memory);
 	if (r == 0)
 		r = child_arg(c, "--replace");
-	if (r == 0)
+	if (r == 0 && list)
 		r = child_arg(c, "--refresh"); /* last: left out when it is started again */
 	if (r == 0 && asprintf(&c->log_path, "%s/log/%s.log", k->config->cache, c->name) < 0) {
 		c->log_path = NULL;
@@ -92,7 +92,7 @@ static int may_replace(struct err *e)
 	return 0;
 }
 
-int keeper_refresh_locked(struct keeper *k, const char *mountpoint, uint64_t token,
+int keeper_refresh_locked(struct keeper *k, const char *mountpoint, uint64_t token, bool list,
 	struct mount **ret_mount, struct err *e)
 {
 	const struct mount *old = find_shown(k, mountpoint);
@@ -123,7 +123,7 @@ int keeper_refresh_locked(struct keeper *k, const char *mountpoint, uint64_t tok
 	if (!mount)
 		return err_set(e, -ENOMEM, "out of memory");
 	mount->point_taken = true; /* by the old one */
-	r = copy_args(k, old, mount, memory);
+	r = copy_args(k, old, mount, memory, list);
 	if (r == 0)
 		r = mount_open(k, mount, e);
 	if (r < 0) {

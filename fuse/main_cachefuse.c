@@ -25,6 +25,7 @@
 #include "base/ready.h"
 #include "fuse/apart.h"
 #include "fuse/cachefuse.h"
+#include "fuse/follow.h"
 #include "fuse/mounter.h"
 #include "fuse/mountpoint.h"
 #include "fuse/probe_command.h"
@@ -348,6 +349,8 @@ static enum exit_status serve(struct cachefuse *c, struct err *e)
 	if (r == 0 && c->seal)
 		r = seal_start(c->seal, c->mounted, e);
 	if (r == 0)
+		r = follow_open(c);
+	if (r == 0)
 		r = admin_server_new(c->options.admin, status_routes(), c, &c->server, e);
 	if (r == 0) {
 		table = session_counter_table(&n);
@@ -440,6 +443,7 @@ static void stop(struct cachefuse *c)
 {
 	if (c->server)
 		admin_server_free(c->server); /* first: its handlers look at the rest */
+	follow_close(c);                      /* its thread looks at what is held */
 	seal_free(c->seal);                   /* its thread looks at the mount */
 	mounted_free(c->mounted);
 	order_free(c->order);
@@ -563,7 +567,8 @@ static void run(struct cachefuse *c)
 		struct signalfd_siginfo info;
 		eventfd_t events;
 
-		if (clock_mono_ns() - renewed >= CLIENT_HOLD_EVERY) {
+		if (clock_mono_ns() - renewed >=
+			(c->follow ? FOLLOW_HOLD_EVERY : CLIENT_HOLD_EVERY)) {
 			client_hold_renew(c->hold);
 			renewed = clock_mono_ns();
 		}

@@ -338,6 +338,14 @@ int mounter_hand(int dev_fd, struct err *e)
 	return keeper.apart ? ask(&call, &answer, e) : 0;
 }
 
+int mounter_newer(struct err *e)
+{
+	struct call call = { .request.op = MOUNTER_NEWER, .ns = HELLO_NS };
+	struct mounter_answer answer = { 0 };
+
+	return mounter_is_apart() ? ask(&call, &answer, e) : -EOPNOTSUPP;
+}
+
 /* ---- mount points ---------------------------------------------------------------------------- */
 
 static int attach_call(const struct mounter_attach *attach, struct call *call, struct err *e)

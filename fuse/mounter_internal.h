@@ -45,6 +45,7 @@ struct mounter_peer {
 	enum mounter_point point;
 	unsigned int server;
 	struct mounter_intent intent;
+	bool newer; /* MOUNTER_NEWER came */
 
 	/* Of who works on a request, one at a time. */
 	dev_t fuse_dev; /* of the connection mounted for it; written under the lock */

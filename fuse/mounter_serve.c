@@ -399,6 +399,17 @@ static int do_read_ahead(struct mounter_job *job)
 	return r == 0 ? kernel_fuse_read_ahead(job->peer->fuse_dev) : r;
 }
 
+/* The loop looks at it, which is woken when this has been answered. */
+static int do_newer(struct mounter_job *job)
+{
+	if (!kernel_may_mount() || !kernel_may_attach_beneath())
+		return -EOPNOTSUPP;
+	pthread_mutex_lock(&job->peer->host->lock);
+	job->peer->newer = true;
+	pthread_mutex_unlock(&job->peer->host->lock);
+	return 0;
+}
+
 static int (*const ops[MOUNTER_OPS])(struct mounter_job *job) = {
 	[MOUNTER_HELLO] = do_hello,
 	[MOUNTER_PROBE] = do_probe,
@@ -420,6 +431,7 @@ static int (*const ops[MOUNTER_OPS])(struct mounter_job *job) = {
 	[MOUNTER_ABORT] = do_abort,
 	[MOUNTER_BACKGROUND] = do_background,
 	[MOUNTER_READ_AHEAD] = do_read_ahead,
+	[MOUNTER_NEWER] = do_newer,
 };
 
 /* ---- answering ------------------------------------------------------------------------------- */

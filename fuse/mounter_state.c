@@ -46,6 +46,18 @@ unsigned int mounter_peer_server(const struct mounter_peer *peer)
 	return server;
 }
 
+bool mounter_peer_take_newer(struct mounter_peer *peer)
+{
+	bool newer;
+
+	CHECK_MAGIC(peer, MOUNTER_PEER_MAGIC);
+	pthread_mutex_lock(&peer->host->lock);
+	newer = peer->newer;
+	peer->newer = false;
+	pthread_mutex_unlock(&peer->host->lock);
+	return newer;
+}
+
 int mounter_peer_json(const struct mounter_peer *peer, json_t *row)
 {
 	struct mounter_host *host = peer->host;

@@ -37,6 +37,7 @@
  *	ABORT		-			fuse_dev
  *	BACKGROUND	-			fuse_dev, number: wanted; answer.number
  *	READ_AHEAD	-			fuse_dev
+ *	NEWER		-			-
  */
 enum mounter_op {
 	MOUNTER_HELLO,
@@ -59,6 +60,7 @@ enum mounter_op {
 	MOUNTER_ABORT,
 	MOUNTER_BACKGROUND,
 	MOUNTER_READ_AHEAD,
+	MOUNTER_NEWER,
 	MOUNTER_OPS,
 };
 

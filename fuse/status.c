@@ -4,6 +4,7 @@
 #include "base/log.h"
 #include "base/version.h"
 #include "fuse/cachefuse.h"
+#include "fuse/follow.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -112,6 +113,7 @@ static int get_status(
 	(void)json_object_set_new(json, "order", order_json(c->order)); /* absent without memory */
 	(void)json_object_set_new(json, "integrity", json_string(c->options.integrity));
 	(void)json_object_set_new(json, "sealed", sealed_json(c)); /* null: nothing is to be */
+	(void)json_object_set_new(json, "follow", follow_json(c)); /* null: it does not */
 	if (c->notice[0])
 		(void)json_object_set_new(
 			json, "notice", json_string(c->notice)); /* only a remark */
@@ -332,6 +334,7 @@ static void write_metrics(void *arg, struct metrics *m)
 	metrics_one(m, &sealed, report ? report->shown.local : 0);
 	metrics_one(m, &extents, mount->extents);
 	free(report);
+	follow_metrics(c, m);
 }
 
 static void say_ready(void *arg, json_t *reasons)

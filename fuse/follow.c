@@ -1,0 +1,233 @@
+/* Newer generations of a mount. See follow.h. */
+#include "fuse/follow.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/log.h"
+#include "fuse/mounter.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define LOOK_NS     (CLOCK_SECOND / 5)
+#define AGAIN_LEAST (5 * CLOCK_SECOND)
+#define AGAIN_MOST  (60 * CLOCK_SECOND)
+
+/* What people may want to know. */
+struct report {
+	bool heard;            /* the master has answered */
+	bool follows;          /* it says that the newest is to be shown */
+	uint64_t generation;   /* shown */
+	uint64_t newest;       /* known; of another lineage than shown: any number */
+	int64_t shown_ms;      /* since 1970: what is shown was the origin's then; 0: not known */
+	uint64_t behind_since; /* monotonic ns; 0: the newest is shown */
+	char why[ERR_TEXT_MAX];
+};
+
+struct follow {
+	struct cachefuse *c;
+	pthread_t thread;
+	pthread_mutex_t lock; /* what follows; a leaf */
+	pthread_cond_t wake;
+	bool stop;
+	struct report report;
+	/* The thread's. */
+	uint64_t wait_ns; /* before the next try; 0: none was made */
+	uint64_t again_ns;
+};
+
+bool follow_wanted(const struct cachefuse *c)
+{
+	return c->options.follow_dataset || c->options.follow;
+}
+
+size_t follow_key(const struct cachefuse *c, char *out, size_t size)
+{
+	int n = 0;
+
+	if (c->options.follow_dataset)
+		n = snprintf(out, size, " follow=%s", c->options.dataset);
+	else if (c->options.follow)
+		n = snprintf(out, size, " follow=%" PRIu64, c->options.follow);
+	return (size_t)max(n, 0);
+}
+
+/* ---- what is to be done ---------------------------------------------------------------------- */
+
+static bool look(struct follow *f, const struct client_hold_news *news)
+{
+	const struct slots_mount *m = slots_mount(f->c->slots);
+	bool behind = news->heard_ns && news->follow && news->generation &&
+		      (news->lineage != m->lineage || news->generation > m->generation);
+	struct report *r = &f->report;
+
+	pthread_mutex_lock(&f->lock);
+	r->heard = news->heard_ns != 0;
+	r->follows = news->follow;
+	r->generation = m->generation;
+	r->newest = news->generation;
+	r->shown_ms = news->shown_ms;
+	if (!behind) {
+		r->behind_since = 0;
+		r->why[0] = '\0';
+	} else if (!r->behind_since) {
+		r->behind_since = clock_mono_ns();
+	}
+	pthread_mutex_unlock(&f->lock);
+	if (!behind)
+		f->wait_ns = f->again_ns = 0;
+	return behind;
+}
+
+static void try_newer(struct follow *f)
+{
+	struct err e = ERR_INIT;
+	int r = mounter_newer(&e);
+
+	f->wait_ns = f->wait_ns ? min(2 * f->wait_ns, AGAIN_MOST) : AGAIN_LEAST;
+	f->again_ns = clock_mono_ns() + f->wait_ns;
+	if (r < 0)
+		(void)err_default(&e, r,
+			"this kernel, or who mounted, cannot put a generation in another's place");
+	pthread_mutex_lock(&f->lock);
+	(void)snprintf(f->report.why, sizeof(f->report.why), "%s", r < 0 ? e.text : "");
+	pthread_mutex_unlock(&f->lock);
+	if (r < 0)
+		LOG_LIMITED(LOG_WARN, "newer generation not shown",
+			"mountpoint=\"%s\" why=\"%s\" next=\"tried again\"", f->c->mountpoint,
+			e.text);
+}
+
+static void *run(void *arg)
+{
+	struct follow *f = arg;
+
+	pthread_mutex_lock(&f->lock);
+	while (!f->stop) {
+		uint64_t until = clock_mono_ns() + LOOK_NS;
+		const struct timespec ts = { .tv_sec = (time_t)(until / CLOCK_SECOND),
+			.tv_nsec = (long)(until % CLOCK_SECOND) };
+		struct client_hold_news news;
+
+		pthread_mutex_unlock(&f->lock);
+		client_hold_news(f->c->hold, &news);
+		if (look(f, &news) && clock_mono_ns() >= f->again_ns)
+			try_newer(f);
+		pthread_mutex_lock(&f->lock);
+		if (!f->stop)
+			(void)pthread_cond_timedwait(&f->wake, &f->lock, &ts); /* time or stop */
+	}
+	pthread_mutex_unlock(&f->lock);
+	return NULL;
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+static void release(struct follow *f)
+{
+	pthread_cond_destroy(&f->wake);
+	pthread_mutex_destroy(&f->lock);
+	free(f);
+}
+
+int follow_open(struct cachefuse *c)
+{
+	pthread_condattr_t monotonic;
+	struct follow *f;
+	int r;
+
+	if (!follow_wanted(c))
+		return 0;
+	f = calloc(1, sizeof(*f));
+	if (!f)
+		return -ENOMEM;
+	f->c = c;
+	pthread_mutex_init(&f->lock, NULL);
+	pthread_condattr_init(&monotonic);
+	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+	pthread_cond_init(&f->wake, &monotonic);
+	pthread_condattr_destroy(&monotonic);
+	client_hold_follow(c->hold, (uint32_t)(c->options.follow / CLOCK_SECOND));
+	r = -pthread_create(&f->thread, NULL, run, f);
+	if (r < 0)
+		release(f);
+	else
+		c->follow = f;
+	return r;
+}
+
+void follow_close(struct cachefuse *c)
+{
+	struct follow *f = c->follow;
+
+	if (!f)
+		return;
+	pthread_mutex_lock(&f->lock);
+	f->stop = true;
+	pthread_cond_signal(&f->wake);
+	pthread_mutex_unlock(&f->lock);
+	(void)pthread_join(f->thread, NULL); /* ours */
+	c->follow = NULL;
+	release(f);
+}
+
+/* ---- told ------------------------------------------------------------------------------------ */
+
+static void get_report(const struct cachefuse *c, struct report *ret)
+{
+	pthread_mutex_lock(&c->follow->lock);
+	*ret = c->follow->report;
+	pthread_mutex_unlock(&c->follow->lock);
+}
+
+/* Since what is shown was the origin's; 0 where that is not known. */
+static double lag_seconds(const struct report *r)
+{
+	int64_t now = (int64_t)(clock_wall_ns() / CLOCK_MS);
+
+	return r->shown_ms ? (double)max(now - r->shown_ms, (int64_t)0) / 1e3 : 0;
+}
+
+static double behind_seconds(const struct report *r)
+{
+	return r->behind_since ? (double)(clock_mono_ns() - r->behind_since) / 1e9 : 0;
+}
+
+json_t *follow_json(const struct cachefuse *c)
+{
+	struct report r;
+	json_t *json;
+
+	if (!c->follow)
+		return json_null();
+	get_report(c, &r);
+	json = json_pack("{s:b, s:I, s:I, s:f}", "follows", r.heard && r.follows, "generation",
+		(json_int_t)r.generation, "newest", (json_int_t)r.newest, "behind_s",
+		behind_seconds(&r));
+	/* Remarks: without memory they are left out. */
+	if (json && r.shown_ms)
+		(void)json_object_set_new(json, "lag_s", json_real(lag_seconds(&r)));
+	if (json && r.why[0])
+		(void)json_object_set_new(json, "why", json_string(r.why));
+	return json;
+}
+
+void follow_metrics(const struct cachefuse *c, struct metrics *m)
+{
+	static const struct metric_family lag = { "granary_follow_lag_seconds", GAUGE, "seconds",
+		"Since the listing began that found what a mount that follows its source shows" };
+	static const struct metric_family behind = { "granary_follow_behind_seconds", GAUGE,
+		"seconds", "Since a mount that follows its source knows of a newer generation" };
+	static const struct metric_family follows = { "granary_follow", GAUGE, "boolean",
+		"Does the mount follow its source?" };
+	struct report r = { 0 };
+
+	if (c->follow)
+		get_report(c, &r);
+	metrics_one(m, &follows, r.heard && r.follows);
+	metrics_family(m, &lag);
+	metrics_real(m, &lag, NULL, lag_seconds(&r));
+	metrics_family(m, &behind);
+	metrics_real(m, &behind, NULL, behind_seconds(&r));
+}

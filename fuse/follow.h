@@ -1,0 +1,32 @@
+/*
+ * A mount that follows its source. The master lists that again and again, and tells with the answer
+ * to each hold which generation is the newest. When that is not the one shown, the keeper is asked
+ * for a daemon that shows it, in this one's place.
+ *
+ * What cannot be had now is tried again, ever less often; readers go on with what is shown, and the
+ * lag says for how long.
+ *
+ * Threads: one of its own; follow_json() and follow_metrics() any.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <jansson.h>
+#include "admin/metrics.h"
+#include "fuse/cachefuse.h"
+
+/* A mount that follows says so often what it shows, and so hears what is new. */
+#define FOLLOW_HOLD_EVERY CLOCK_SECOND
+
+/* It was mounted to follow. */
+bool follow_wanted(const struct cachefuse *c);
+/* Adds to a superblock's key what keeps those who follow apart from those who do not. */
+size_t follow_key(const struct cachefuse *c, char *out, size_t size);
+/* c->follow, when it is wanted. -ENOMEM, -EAGAIN. */
+int follow_open(struct cachefuse *c) __must_check;
+void follow_close(struct cachefuse *c);
+
+/* null: it does not follow. A new reference; NULL without memory. */
+json_t *follow_json(const struct cachefuse *c);
+void follow_metrics(const struct cachefuse *c, struct metrics *m);
