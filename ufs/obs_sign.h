@@ -19,9 +19,10 @@ struct obs_header {
 
 struct obs_signed {
 	const char *method;
+	const char *md5;                  /* Content-MD5; NULL: without */
 	const char *type;                 /* Content-Type; "" without */
-	const char *date;                 /* as in the Date header */
-	const struct obs_header *headers; /* in order of their names */
+	const char *date;                 /* as in the Date header; of no account with x-obs-date */
+	const struct obs_header *headers; /* in order of their names, each once, no blanks around */
 	size_t n_headers;
 	const char *resource; /* "/BUCKET/KEY", encoded */
 	const char *query;    /* encoded, by name in order; what is signed of it is chosen here */
