@@ -32,6 +32,7 @@ struct dataset_options {
 	uint64_t idle;
 	uint64_t ttl;
 	const char *consistency;
+	uint64_t interval;
 	struct option_list reset;
 	bool force;
 };
@@ -59,7 +60,10 @@ struct dataset_options {
 		OPTION_ROW(struct dataset_options, consistency, "consistency", OPTION_CHOICE,      \
 			.choices = "pinned|follow",                                                \
 			.help = "what a mount sees: one generation until it is refreshed "         \
-				"(pinned); pinned")
+				"(pinned), or its sources as they change (follow); pinned"),       \
+		OPTION_ROW(struct dataset_options, interval, "interval", OPTION_DURATION,          \
+			.min = CLOCK_SECOND, .max = 86400 * CLOCK_SECOND,                          \
+			.help = "with follow: list the sources again that often; 60s")
 
 /* ---- what they share ------------------------------------------------------------------------- */
 
@@ -154,6 +158,8 @@ static int add_policy(json_t *body, const struct dataset_options *o, struct err 
 	if (o->ttl != UNSET)
 		add(body, "ttl_s", json_integer((json_int_t)(o->ttl / CLOCK_SECOND)));
 	add_text(body, "consistency", o->consistency);
+	if (o->interval != UNSET)
+		add(body, "interval_s", json_integer((json_int_t)(o->interval / CLOCK_SECOND)));
 	return 0;
 }
 
@@ -224,6 +230,7 @@ static struct dataset_options defaults(void)
 		.priority = UNSET,
 		.idle = UNSET,
 		.ttl = UNSET,
+		.interval = UNSET,
 		.check = true };
 }
 

@@ -275,6 +275,30 @@ static void print_source(const json_t *mount)
 	line("Volume:", json_string_value(json_object_get(mount, "volume")));
 }
 
+/* "follow, listed every 60s, last 12s ago". One that was rolled back stays there. */
+static void print_consistency(const json_t *d)
+{
+	json_int_t interval = json_integer_value(json_object_get(d, "interval_s"));
+	json_int_t current = json_integer_value(json_object_get(d, "current_ms"));
+	json_int_t now = (json_int_t)(clock_wall_ns() / CLOCK_MS);
+	char text[128];
+	int n;
+
+	if (!interval) {
+		line("Consistency:", json_string_value(json_object_get(d, "consistency")));
+		return;
+	}
+	if (json_is_true(json_object_get(d, "rolled_back"))) {
+		line("Consistency:", "follow, but it was rolled back: rollback --newest goes on");
+		return;
+	}
+	n = snprintf(text, sizeof(text), "follow, listed every %llds", (long long)interval);
+	if (current)
+		(void)snprintf(text + n, sizeof(text) - (size_t)n, ", last %llds ago",
+			(long long)max((now - current) / 1000, 0ll)); /* fits */
+	line("Consistency:", text);
+}
+
 static void print_times(const json_t *d)
 {
 	json_int_t idle = json_integer_value(json_object_get(d, "idle_s"));
@@ -338,7 +362,7 @@ int dataset_print_one(const json_t *d)
 	line("Mounted:", number_cell(d, "mounted", text, sizeof(text)));
 	line("Generation:", generation_cell(d, text, sizeof(text)));
 	line("Newest generation:", number_cell(d, "newest_generation", text, sizeof(text)));
-	line("Consistency:", json_string_value(json_object_get(d, "consistency")));
+	print_consistency(d);
 	print_times(d);
 	line("Last error:", json_string_value(json_object_get(d, "last_error")));
 	print_left_out(json_object_get(d, "left_out"));

@@ -65,6 +65,10 @@ static const struct option_spec specs[] = {
 		.choices = TIER_EVICT_CHOICES,
 		.help = "when full: read the rest past the cache (never), or drop what was read "
 			"longest ago (lru); as it was, never"),
+	OPTION_ROW(struct mount_options, follow, "follow", OPTION_DURATION, .min = CLOCK_SECOND,
+		.max = 86400 * CLOCK_SECOND,
+		.help = "list the source again that often, and show what has changed; stay with "
+			"what it was"),
 	OPTION_ROW(struct mount_options, uid, "uid", OPTION_UINT, .max = UINT32_MAX - 1,
 		.help = "owner of the files; you"),
 	OPTION_ROW(struct mount_options, gid, "gid", OPTION_UINT, .max = UINT32_MAX - 1,

@@ -24,6 +24,11 @@ static int check_options(const struct mount_job *job, struct err *e)
 		return err_set(e, -EINVAL,
 			"the dataset %s knows how its source is reached: leave %s out", job->url,
 			source);
+	if (job->options.follow)
+		return err_set(e, -EINVAL,
+			"--follow is the dataset's: cachectl dataset update %s --consistency "
+			"follow --interval TIME",
+			job->url);
 	if (policy)
 		return err_set(e, -EINVAL, "%s is the dataset's: cachectl dataset update %s %s ...",
 			policy, job->url, policy);
@@ -36,6 +41,7 @@ static int take(struct mount_job *job, const json_t *dataset, struct err *e)
 	const char *uuid = json_string_value(json_object_get(dataset, "uuid"));
 	const char *volume = json_string_value(json_object_get(mount, "volume"));
 	const char *url = dataset_url(dataset);
+	const char *consistency = json_string_value(json_object_get(dataset, "consistency"));
 
 	if (!uuid || !volume || !url ||
 		snprintf(job->dataset, sizeof(job->dataset), "%s.%s", uuid, volume) >=
@@ -46,6 +52,7 @@ static int take(struct mount_job *job, const json_t *dataset, struct err *e)
 			"the master's answer about %s is not understood: do versions differ?",
 			job->url);
 	job->url = job->dataset_url;
+	job->follows = strcmp(consistency ? consistency : "", "follow") == 0;
 	return 0;
 }
 

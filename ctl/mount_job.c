@@ -196,6 +196,7 @@ json_t *mount_job_wish(const struct mount_job *job)
 	uint64_t failures = admin_json_failures();
 	uint64_t token;
 	char mask[8];
+	char follow[32];
 	json_t *wish = json_pack("{s:s, s:s, s:b, s:I, s:I}", "source", job->url, "mountpoint",
 		job->point, "allow_other", (int)o->allow_other, "uid", (json_int_t)o->uid, "gid",
 		(json_int_t)o->gid);
@@ -221,6 +222,11 @@ json_t *mount_job_wish(const struct mount_job *job)
 	set_number(wish, "prime_max", o->prime_max);
 	set_text(wish, "integrity", o->integrity);
 	set_number(wish, "seal_pause", o->seal_pause);
+	(void)snprintf(follow, sizeof(follow), "%" PRIu64 "s",
+		(uint64_t)(o->follow / CLOCK_SECOND)); /* fits */
+	set_text(wish, "follow", o->follow ? follow : NULL);
+	if (job->follows)
+		(void)json_object_set_new(wish, "follow_dataset", json_true()); /* counted */
 	hash_random(&token, sizeof(token));
 	set_number(wish, "token", token >> 1); /* JSON has signed numbers */
 	if (terms_add(wish, &terms) < 0 || admin_json_failures() != failures) {

@@ -29,6 +29,7 @@ struct mount_options {
 	uint64_t priority; /* likewise */
 	const char *pin;   /* yes, no; NULL: as it is */
 	const char *evict; /* likewise */
+	uint64_t follow;   /* ns; 0: it does not */
 	uint64_t uid;
 	uint64_t gid;
 	uint64_t umask;
@@ -51,6 +52,7 @@ struct mount_job {
 		cache; /* of a service: the keeper's directory, and where its sockets are */
 	unsigned int id;
 	char socket[SOCKET_PATH_MAX];
+	bool follows;  /* the dataset does */
 	bool s3;       /* credentials matter */
 	bool progress; /* standard error is a terminal */
 	bool dirty;    /* a progress line stands on it */
