@@ -106,6 +106,9 @@ const struct table_info *table_info(const struct table *table);
 /* All return 0, -ENOENT when there is no such row, or -EBADMSG. Live row of a key (exact bytes): */
 int table_find_key(
 	struct table *table, const char *key, uint32_t key_len, struct table_row *row) __must_check;
+/* Ordinal of the first row whose key is >= `key`; the number of rows when there is none. */
+int table_lower_bound(
+	struct table *table, const char *key, uint32_t key_len, uint64_t *ret_ordinal) __must_check;
 /* The row, live or dead, whose bytes cover `offset` (within its size rounded up to BLOCK_BYTES): */
 int table_find_offset(struct table *table, uint64_t offset, struct table_row *row) __must_check;
 /* The row with the lowest offset >= `offset` that has bytes: for walking a chunk. */
@@ -228,6 +231,7 @@ struct image_info {
 	uint64_t files;
 	uint64_t directories;
 	uint64_t skipped; /* keys that POSIX cannot name */
+	uint64_t bytes;   /* of the files; of those that a directory took the name of, too */
 	uint64_t image_bytes;
 	uint64_t extent_bytes;
 	uint32_t extents; /* devices, numbered 0.. in volume order; device id in the image = number
@@ -285,6 +289,10 @@ int image_check_path(const char *path) __must_check;
  */
 int image_resolve(struct table *table, const struct image_options *options, const char *path,
 	struct table_row *row) __must_check;
+/* Which source shows what is at a path below the mount's root, and what is left of that: the deepest
+ * whose path it is, or lies below. -ENOENT. */
+int image_source_at(const struct image_source *sources, uint32_t n, const char *path,
+	uint32_t *ret_source, const char **ret_rest) __must_check;
 /*
  * The same of several sources: whose row it is, too. A directory that is only there because a
  * source's path leads through it is the last source's of those whose path leads through it.

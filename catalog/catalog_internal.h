@@ -182,9 +182,6 @@ int table_writer_add(
 int table_writer_finish(
 	struct table_writer *w, struct generation_id *id, uint64_t end, struct err *e) __must_check;
 
-/* Ordinal of the first row whose key is >= `key`; the number of rows when there is none. */
-int table_lower_bound(
-	struct table *table, const char *key, uint32_t key_len, uint64_t *ret_ordinal) __must_check;
 /* Reads the whole table once and checks what single blocks cannot show: that no two rows share
  * bytes, the header's sums. */
 int table_check(struct table *table) __must_check;

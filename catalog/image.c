@@ -482,6 +482,7 @@ static int row_add(struct builder *b, const struct image_row *next)
 	if (r < 0)
 		return r;
 	b->info.files++;
+	b->info.bytes += row->size;
 	return entry_add(b, name, (uint32_t)(rel + len - name), EROFS_TYPE_FILE, inode);
 }
 

@@ -105,39 +105,60 @@ static void made_up(struct table_row *row, const char *path, size_t len)
 	row->tag[0] = '\0';
 }
 
-int image_resolve_sources(const struct image_source *sources, uint32_t n, const char *path,
-	uint32_t *ret_source, struct table_row *row)
+int image_source_at(const struct image_source *sources, uint32_t n, const char *path,
+	uint32_t *ret_source, const char **ret_rest)
 {
 	size_t len = strlen(path);
-	const struct image_source *best = NULL;
-	const struct image_source *leads = NULL; /* one that lies below the path */
-	const char *rest;
-	size_t best_len = 0;
+	size_t best = 0;
 	int r = -ENOENT;
 
 	for (uint32_t i = 0; i < n; i++) {
 		size_t at_len = strlen(sources[i].path);
 
-		if (image_path_below(path, len, sources[i].path, at_len) &&
-			(!best || at_len > best_len)) {
-			best = &sources[i];
-			best_len = at_len;
-		} else if (image_path_below(sources[i].path, at_len, path, len)) {
-			leads = &sources[i];
-		}
+		if (!image_path_below(path, len, sources[i].path, at_len) ||
+			(r == 0 && at_len < best))
+			continue;
+		best = at_len;
+		*ret_source = i;
+		*ret_rest = path + at_len + (at_len > 0 && path[at_len] == '/');
+		r = 0;
 	}
-	if (best) {
-		rest = path + best_len;
-		r = resolve(best->table, best->subtree, *rest == '/' && best_len ? rest + 1 : rest,
-			row);
+	return r;
+}
+
+/* The last one that lies below the path; `n`: none does. */
+static uint32_t source_below(const struct image_source *sources, uint32_t n, const char *path)
+{
+	size_t len = strlen(path);
+	uint32_t found = n;
+
+	for (uint32_t i = 0; i < n; i++) {
+		size_t at_len = strlen(sources[i].path);
+
+		if (at_len > len && image_path_below(sources[i].path, at_len, path, len))
+			found = i;
 	}
+	return found;
+}
+
+int image_resolve_sources(const struct image_source *sources, uint32_t n, const char *path,
+	uint32_t *ret_source, struct table_row *row)
+{
+	uint32_t leads = source_below(sources, n, path);
+	uint32_t source = 0;
+	const char *rest;
+	int r = image_source_at(sources, n, path, &source, &rest);
+
+	if (r == 0)
+		r = resolve(sources[source].table, sources[source].subtree, rest, row);
 	/* A directory that leads to a source is there whatever another says; it may have a row. */
-	if (leads && (r == -ENOENT || r == -ENOTDIR || (r == 0 && !(row->flags & ROW_DIRECTORY)))) {
-		made_up(row, path, len);
-		best = leads;
+	if (leads < n &&
+		(r == -ENOENT || r == -ENOTDIR || (r == 0 && !(row->flags & ROW_DIRECTORY)))) {
+		made_up(row, path, strlen(path));
+		source = leads;
 		r = 0;
 	}
 	if (r == 0)
-		*ret_source = (uint32_t)(best - sources);
+		*ret_source = source;
 	return r;
 }

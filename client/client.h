@@ -38,7 +38,7 @@ struct client_volume;
 #define CLIENT_CHUNK_BYTES   (52u * 1024)         /* its presence and its piece table */
 #define CLIENT_READ_DEADLINE (300 * CLOCK_SECOND) /* a kernel must not be less patient */
 
-/* A dataset of the master's, with the volume of its source. */
+/* A dataset of the master's, with the volume of its source, or of its first one. */
 struct client_dataset {
 	uint8_t id[16];
 	struct volume_id volume;
@@ -73,6 +73,9 @@ void client_free(struct client *client);
  * `refresh` is the generation that the dataset shows, which may be older than the newest.
  */
 int client_open_source(struct client *client, const struct ufs_config *source, bool refresh,
+	struct client_volume **ret_volume, struct buf *notice, struct err *e) __must_check;
+/* The same of one source of the client's dataset, for those that have several. */
+int client_open_volume(struct client *client, const struct volume_id *id, bool refresh,
 	struct client_volume **ret_volume, struct buf *notice, struct err *e) __must_check;
 /* Ends its reads with -ECANCELED, waits for them. */
 void client_volume_close(struct client_volume *volume);
@@ -131,7 +134,8 @@ struct client_read {
 	void (*on_done)(struct client_read *read, int status, const void *data);
 	void *arg;
 	bool exact; /* of what was announced (client_prefetch()): brings no neighbours */
-	void *priv; /* the client's */
+	struct client_volume *volume; /* that it was given to: client_read() sets it */
+	void *priv;                   /* the client's */
 };
 void client_read(struct client_volume *volume, struct client_read *read);
 /* Wants it no more: on_done follows at once with -ECANCELED unless it ran already. The caller knows

@@ -246,6 +246,7 @@ void client_read(struct client_volume *volume, struct client_read *read)
 	ensure(read->offset <= UINT64_MAX - CHUNK_BYTES);
 	counter_add(&client->counters.remote_reads, 1);
 	counter_add(&client->counters.waiting, 1);
+	read->volume = volume;
 	list_init(&read->link);
 	pthread_mutex_lock(&client->lock);
 	volume->pending++;

@@ -238,8 +238,15 @@ static void fill_policy(const struct policy_change *change, Granary__Policy *pol
 	policy->evict = change->to.evict;
 }
 
-static int pack_request(struct client *client, const struct ufs_config *config, bool refresh,
-	struct buf *out, struct err *e)
+/* What is to be opened. */
+struct asked {
+	const struct ufs_config *source;   /* of a client without a dataset */
+	const struct volume_id *of_volume; /* which source of a dataset; NULL: it has one */
+	bool refresh;
+};
+
+static int pack_request(
+	struct client *client, const struct asked *asked, struct buf *out, struct err *e)
 {
 	Granary__OpenSource request = GRANARY__OPEN_SOURCE__INIT;
 	Granary__Source source;
@@ -253,18 +260,23 @@ static int pack_request(struct client *client, const struct ufs_config *config, 
 		request.dataset =
 			(ProtobufCBinaryData){ sizeof(client->dataset.id), client->dataset.id };
 	} else {
-		fill_source(config, &source);
+		fill_source(asked->source, &source);
 		request.source = &source;
 	}
 	request.has_refresh = 1;
-	request.refresh = refresh;
-	if (refresh && client->policy.parts) { /* not again with a successor of this process */
+	request.refresh = asked->refresh;
+	if (asked->refresh &&
+		client->policy.parts) { /* not again with a successor of this process */
 		fill_policy(&client->policy, &policy);
 		request.policy = &policy;
 	}
 	if (client->of_dataset)
-		volume = client->dataset.volume;
-	if ((client->of_dataset || source_volume(config, &volume)) &&
+		volume = asked->of_volume ? *asked->of_volume : client->dataset.volume;
+	if (asked->of_volume) {
+		request.has_volume = 1;
+		request.volume = (ProtobufCBinaryData){ sizeof(volume.bytes), volume.bytes };
+	}
+	if ((client->of_dataset || source_volume(asked->source, &volume)) &&
 		last_seen(client, &volume, &seen)) {
 		request.has_seen_lineage = 1;
 		request.seen_lineage = seen.lineage;
@@ -310,8 +322,9 @@ static struct generation_id newest_of(const Granary__Generation *answer, struct 
 	return id;
 }
 
-static int take_answer(struct client *client, struct rpc_call *call, struct table **ret_table,
-	struct buf *notice, struct err *e)
+static int take_answer(struct client *client, struct rpc_call *call,
+	const struct volume_id *of_volume, struct table **ret_table, struct buf *notice,
+	struct err *e)
 {
 	Granary__Generation *answer =
 		granary__generation__unpack(NULL, call->reply.payload, call->reply_payload);
@@ -329,6 +342,10 @@ static int take_answer(struct client *client, struct rpc_call *call, struct tabl
 		r = table_open(TAKE_FD(call->reply_fd), &table, e);
 	if (r == 0)
 		r = check_answer(answer, table, e);
+	if (r == 0 && of_volume && !volume_id_equal(of_volume, &table_info(table)->id.volume))
+		r = err_set(e, -EBADMSG,
+			"the master answered about another source of the dataset than was asked "
+			"for: do versions differ?");
 	if (r == 0)
 		r = table_reserve(table, e);
 	if (r == 0) {
@@ -352,8 +369,8 @@ static int take_answer(struct client *client, struct rpc_call *call, struct tabl
 	return 0;
 }
 
-static int ask_master(struct client *client, const struct ufs_config *source, bool refresh,
-	struct table **ret_table, struct buf *notice, struct err *e)
+static int ask_master(struct client *client, const struct asked *asked, struct table **ret_table,
+	struct buf *notice, struct err *e)
 {
 	_cleanup_(buf_release) struct buf request = BUF_INIT(REQUEST_MAX);
 	struct rpc_call call = {
@@ -363,7 +380,7 @@ static int ask_master(struct client *client, const struct ufs_config *source, bo
 		.resend = true,
 		.reply_fd = -1,
 	};
-	int r = pack_request(client, source, refresh, &request, e);
+	int r = pack_request(client, asked, &request, e);
 
 	if (r < 0)
 		return r;
@@ -374,12 +391,12 @@ static int ask_master(struct client *client, const struct ufs_config *source, bo
 	if (r < 0)
 		r = err_default(e, r, "master");
 	else
-		r = take_answer(client, &call, ret_table, notice, e);
+		r = take_answer(client, &call, asked->of_volume, ret_table, notice, e);
 	rpc_call_release(&call);
 	return r;
 }
 
-int client_open_source(struct client *client, const struct ufs_config *source, bool refresh,
+static int open_volume(struct client *client, const struct asked *asked,
 	struct client_volume **ret_volume, struct buf *notice, struct err *e)
 {
 	struct client_volume *volume;
@@ -390,7 +407,7 @@ int client_open_source(struct client *client, const struct ufs_config *source, b
 	volume = calloc(1, sizeof(*volume));
 	if (!volume)
 		return err_set(e, -ENOMEM, "no memory for a volume");
-	r = ask_master(client, source, refresh, &table, notice, e);
+	r = ask_master(client, asked, &table, notice, e);
 	if (r < 0) {
 		free(volume);
 		return r;
@@ -409,6 +426,23 @@ int client_open_source(struct client *client, const struct ufs_config *source, b
 	pthread_mutex_unlock(&client->lock);
 	*ret_volume = volume;
 	return 0;
+}
+
+int client_open_source(struct client *client, const struct ufs_config *source, bool refresh,
+	struct client_volume **ret_volume, struct buf *notice, struct err *e)
+{
+	const struct asked asked = { .source = source, .refresh = refresh };
+
+	return open_volume(client, &asked, ret_volume, notice, e);
+}
+
+int client_open_volume(struct client *client, const struct volume_id *id, bool refresh,
+	struct client_volume **ret_volume, struct buf *notice, struct err *e)
+{
+	const struct asked asked = { .of_volume = id, .refresh = refresh };
+
+	ensure(client->of_dataset);
+	return open_volume(client, &asked, ret_volume, notice, e);
 }
 
 struct table *client_volume_table(struct client_volume *volume)

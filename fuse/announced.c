@@ -17,13 +17,14 @@ static int find(void *arg, const char *path, uint64_t *ret_offset, uint64_t *ret
 {
 	struct cachefuse *c = arg;
 	struct table_row row;
-	int r = image_resolve(client_volume_table(c->volume), &c->image_options, path, &row);
+	uint32_t source = 0;
+	int r = sources_resolve(&c->sources, path, &source, &row);
 
 	if (r < 0)
 		return r;
 	if (row.flags & ROW_DIRECTORY)
 		return -EISDIR;
-	*ret_offset = row.offset;
+	*ret_offset = place_of(source, row.offset);
 	*ret_size = row.size;
 	return 0;
 }
@@ -32,7 +33,8 @@ static int prefetch(void *arg, uint64_t offset, uint32_t length)
 {
 	struct cachefuse *c = arg;
 
-	return client_prefetch(c->volume, offset, length);
+	return client_prefetch(
+		c->sources.all[place_source(offset)].volume, place_offset(offset), length);
 }
 
 int announced_open(struct cachefuse *c)

@@ -18,6 +18,7 @@
 #include "fuse/seal_client.h"
 #include "fuse/share.h"
 #include "fuse/slots.h"
+#include "fuse/sources.h"
 #include "fuse/superblock.h"
 
 #define CACHEFUSE_PROGRAM    "cachefuse"
@@ -29,6 +30,7 @@ struct cachefuse_options {
 	const char *config;
 	const char *source;
 	const char *dataset; /* UUID.VOLUME; NULL: the source itself */
+	const char *sources; /* of that, what sources_parse() wants; NULL: the one */
 	const char *endpoint;
 	const char *region;
 	const char *profile;
@@ -96,8 +98,7 @@ struct cachefuse {
 	struct slots *slots;
 	struct share share;
 	struct client *client;
-	struct client_volume *volume;
-	struct client_hold *hold;
+	struct sources sources;
 	struct reader reader;
 	struct follow *follow; /* NULL: it does not */
 	struct order *order;
@@ -114,14 +115,17 @@ struct cachefuse {
 };
 
 /*
- * The source, once there are slots (source.c); each with a line for its status. source_open(): the
- * newest table. source_hold(): the master keeps what is mounted, or is about to be; of a mount taken
+ * The sources, once there are slots (source.c); each with a line for its status. source_open(): the
+ * newest tables. source_hold(): the master keeps what is mounted, or is about to be; of a mount taken
  * over, what its predecessor mounted. source_check_successor(): what is mounted means the same by
- * that table.
+ * those tables. source_hold_renew(): every CLIENT_HOLD_EVERY. source_note_shown(): the slots know
+ * what the image shows.
  */
 enum exit_status source_open(struct cachefuse *c, struct err *e) __must_check;
 enum exit_status source_hold(struct cachefuse *c, struct err *e) __must_check;
 enum exit_status source_check_successor(struct cachefuse *c, struct err *e) __must_check;
+void source_hold_renew(struct cachefuse *c);
+void source_note_shown(struct cachefuse *c, const struct images_result *image);
 
 /* Orders that jobs announce for this mount (announced.c): c->order, for the reader. -ENOMEM. */
 int announced_open(struct cachefuse *c) __must_check;

@@ -101,8 +101,8 @@ static int open_image(struct mounted *m, struct err *e)
 	int r = mounted_image_open(m, &fd, e);
 
 	return r < 0 ? r
-		     : image_open(
-			       fd, slots_mount(m->config.slots)->extent_bytes, NULL, &m->image, e);
+		     : image_open(fd, slots_mount(m->config.slots)->extent_bytes,
+			       &slots_sources(m->config.slots)->layout, &m->image, e);
 }
 
 static int fuse_tree(struct mounted *m, struct tree **ret_tree, struct err *e)

@@ -22,6 +22,8 @@ static int loop_tree(struct mounted *m, struct tree **ret_tree, struct err *e)
 	struct tree_device_config config = {
 		.volume_offset = facts->volume_offset,
 		.volume_bytes = facts->extents * facts->extent_bytes,
+		.extent_bytes = facts->extent_bytes,
+		.sources = slots_sources(m->config.slots)->layout,
 	};
 	_cleanup_close_ int fd = -1;
 	struct stat st;

@@ -16,7 +16,9 @@ static int native_tree(struct mounted *m, struct tree **ret_tree, struct err *e)
 	/* It is mounted again with every switch, also after newer generations came. */
 	int r = mounted_image_open(m, &m->image_fd, e);
 
-	return r < 0 ? r : tree_extents_new(facts->extent_bytes, facts->extents, ret_tree, e);
+	return r < 0 ? r
+		     : tree_extents_new(facts->extent_bytes, facts->extents,
+			       &slots_sources(m->config.slots)->layout, ret_tree, e);
 }
 
 static int native_again(struct mounted *m, int root, const struct mounted_devices *devices,

@@ -92,22 +92,42 @@ static uint32_t copy_rows(struct failures *f, struct failure rows[FAILURES_MAX])
 	return n;
 }
 
-static const char *key_of(struct table *table, const struct failure *row, struct table_row *object)
+/* What a place is in. */
+struct named {
+	const struct image_source *sources;
+	uint32_t n;
+	struct table_row *object; /* scratch */
+};
+
+static const char *key_of(const struct named *named, const struct failure *row)
 {
-	if (table_find_offset(table, row->offset, object) == 0 ||
-		table_next_offset(table, row->offset, object) == 0)
-		return object->key;
+	uint32_t source = place_source(row->offset);
+	uint64_t offset = place_offset(row->offset);
+
+	if (source < named->n &&
+		(table_find_offset(named->sources[source].table, offset, named->object) == 0 ||
+			table_next_offset(named->sources[source].table, offset, named->object) ==
+				0))
+		return named->object->key;
 	return "";
 }
 
+static const char *path_of(const struct named *named, const struct failure *row)
+{
+	uint32_t source = place_source(row->offset);
+
+	return source < named->n ? named->sources[source].path : "";
+}
+
 /* The row of an object and error that is there already. */
-static json_t *find_row(json_t *list, const char *key, const char *error)
+static json_t *find_row(json_t *list, const char *path, const char *key, const char *error)
 {
 	size_t i;
 	json_t *row;
 
 	json_array_foreach (list, i, row)
-		if (strcmp(json_string_value(json_object_get(row, "key")), key) == 0 &&
+		if (strcmp(json_string_value(json_object_get(row, "path")), path) == 0 &&
+			strcmp(json_string_value(json_object_get(row, "key")), key) == 0 &&
 			strcmp(json_string_value(json_object_get(row, "error")), error) == 0)
 			return row;
 	return NULL;
@@ -120,18 +140,19 @@ static json_t *key_json(const char *key)
 	return json ? json : json_string("(not UTF-8)");
 }
 
-json_t *failures_json(struct failures *f, struct table *table)
+json_t *failures_json(struct failures *f, const struct image_source *sources, uint32_t n_sources)
 {
 	struct failure rows[FAILURES_MAX];
-	struct table_row *object = malloc(sizeof(*object));
+	const struct named named = { sources, n_sources, malloc(sizeof(struct table_row)) };
 	json_t *list = json_array();
 	uint32_t n = copy_rows(f, rows);
 	uint64_t now = clock_mono_ns();
 
-	for (uint32_t i = 0; i < n && object && list; i++) {
+	for (uint32_t i = 0; i < n && named.object && list; i++) {
 		const char *error = err_name(rows[i].status);
-		json_t *key = key_json(key_of(table, &rows[i], object));
-		json_t *seen = find_row(list, json_string_value(key), error);
+		const char *path = path_of(&named, &rows[i]);
+		json_t *key = key_json(key_of(&named, &rows[i]));
+		json_t *seen = find_row(list, path, json_string_value(key), error);
 		json_int_t count = (json_int_t)rows[i].count;
 
 		if (seen) {
@@ -142,13 +163,14 @@ json_t *failures_json(struct failures *f, struct table *table)
 			continue;
 		}
 		(void)json_array_append_new(list,
-			json_pack("{s:o, s:s, s:I, s:I, s:I}", "key", key, "error", error, "count",
-				count, "last_s",
+			json_pack("{s:o, s:s, s:s, s:I, s:I, s:I}", "key", key, "path", path,
+				"error", error, "count", count, "last_s",
 				(json_int_t)((now - min(now, rows[i].last_ns)) / CLOCK_SECOND),
 				"offset",
-				(json_int_t)rows[i].offset)); /* without memory: a row less */
+				(json_int_t)place_offset(
+					rows[i].offset))); /* without memory: a row less */
 	}
-	free(object);
+	free(named.object);
 	return list;
 }
 
@@ -163,11 +185,11 @@ int failures_last(struct failures *f, uint64_t offset, uint64_t bytes)
 	return 0;
 }
 
-void failures_log(struct failures *f, struct table *table)
+void failures_log(struct failures *f, const struct image_source *sources, uint32_t n_sources)
 {
-	struct table_row *object = malloc(sizeof(*object));
+	const struct named named = { sources, n_sources, malloc(sizeof(struct table_row)) };
 
-	for (uint32_t i = 0; i < FAILURES_MAX && object; i++) {
+	for (uint32_t i = 0; i < FAILURES_MAX && named.object; i++) {
 		struct failure row;
 
 		pthread_mutex_lock(&f->lock);
@@ -177,8 +199,8 @@ void failures_log(struct failures *f, struct table *table)
 		if (row.status != 0 && !row.logged)
 			LOG_LIMITED(LOG_ERROR, "read failed",
 				"key=\"%s\" error=%s offset=%" PRIu64 " length=%u answer=EIO",
-				key_of(table, &row, object), err_name(row.status), row.offset,
-				row.length);
+				key_of(&named, &row), err_name(row.status),
+				place_offset(row.offset), row.length);
 	}
-	free(object);
+	free(named.object);
 }

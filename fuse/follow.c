@@ -111,7 +111,7 @@ static void *run(void *arg)
 		struct client_hold_news news;
 
 		pthread_mutex_unlock(&f->lock);
-		client_hold_news(f->c->hold, &news);
+		client_hold_news(f->c->sources.all[0].hold, &news);
 		if (look(f, &news) && clock_mono_ns() >= f->again_ns)
 			try_newer(f);
 		pthread_mutex_lock(&f->lock);
@@ -148,7 +148,7 @@ int follow_open(struct cachefuse *c)
 	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
 	pthread_cond_init(&f->wake, &monotonic);
 	pthread_condattr_destroy(&monotonic);
-	client_hold_follow(c->hold, (uint32_t)(c->options.follow / CLOCK_SECOND));
+	client_hold_follow(c->sources.all[0].hold, (uint32_t)(c->options.follow / CLOCK_SECOND));
 	r = -pthread_create(&f->thread, NULL, run, f);
 	if (r < 0)
 		release(f);

@@ -73,10 +73,33 @@ static void boot_id(char out[40])
 	out[strcspn(out, "\n")] = '\0';
 }
 
-/* Everything but the generation that changes an image. */
-static void image_key(
-	const struct generation_id *id, const struct image_options *o, char out[KEY_DIGITS + 1])
+/* What is to be there. */
+struct image_wish {
+	const struct image_source *sources;
+	uint32_t n;
+	const struct image_options *options;
+};
+
+static const struct generation_id *id_of(const struct image_source *source)
 {
+	return &table_info(source->table)->id;
+}
+
+/* Where a source is shown, and what of it; nothing of one that is shown whole. */
+static void hash_place(struct hash_sha256 *h, const struct image_source *source)
+{
+	if (*source->path || (source->subtree && *source->subtree)) {
+		hash_sha256_update(h, source->path, strlen(source->path) + 1);
+		if (source->subtree)
+			hash_sha256_update(h, source->subtree, strlen(source->subtree));
+		hash_sha256_update(h, "", 1);
+	}
+}
+
+/* Everything but the generations that changes an image. */
+static void image_key(const struct image_wish *w, char out[KEY_DIGITS + 1])
+{
+	const struct image_options *o = w->options;
 	uint8_t digest[SHA256_BYTES];
 	char text[256];
 	struct hash_sha256 *h = hash_sha256_new();
@@ -84,12 +107,33 @@ static void image_key(
 		o->extent_bytes, o->one_device ? "one|" : "");
 
 	ensure(h && n > 0);
-	hash_sha256_update(h, id->volume.bytes, sizeof(id->volume.bytes));
+	hash_sha256_update(h, id_of(&w->sources[0])->volume.bytes, sizeof(struct volume_id));
 	hash_sha256_update(h, text, (size_t)n);
-	if (o->subtree)
-		hash_sha256_update(h, o->subtree, strlen(o->subtree));
+	hash_place(h, &w->sources[0]);
+	for (uint32_t i = 1; i < w->n; i++) {
+		hash_sha256_update(
+			h, id_of(&w->sources[i])->volume.bytes, sizeof(struct volume_id));
+		hash_place(h, &w->sources[i]);
+	}
 	hash_sha256_final(h, digest);
 	hash_hex(digest, KEY_DIGITS / 2, out);
+}
+
+/* Names what is shown of them all. */
+static void generation_key(const struct image_wish *w, char out[17])
+{
+	uint8_t digest[SHA256_BYTES];
+	struct hash_sha256 *h;
+
+	memcpy(digest, id_of(&w->sources[0])->hash, sizeof(digest));
+	if (w->n > 1) {
+		h = hash_sha256_new();
+		ensure(h);
+		for (uint32_t i = 0; i < w->n; i++)
+			hash_sha256_update(h, id_of(&w->sources[i])->hash, SHA256_BYTES);
+		hash_sha256_final(h, digest);
+	}
+	hash_hex(digest, 8, out);
 }
 
 /* ---- info ------------------------------------------------------------------------------------ */
@@ -97,22 +141,47 @@ static void image_key(
 static int write_info(const char *path, const struct image_facts *f)
 {
 	char checksum[17];
+	json_t *first = json_array();
 	json_t *json;
 	char *text;
 	int r;
 
+	for (uint32_t i = 0; i < f->info.sources.n; i++) /* write_info() looks at failures */
+		(void)json_array_append_new(first, json_integer(f->info.sources.first[i]));
+
 	(void)snprintf(checksum, sizeof(checksum), "%016" PRIx64, f->checksum); /* fits */
-	json = json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:i, s:I, s:s, s:s}", "version",
+	json = json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:i, s:I, s:s, s:s, s:o, s:I}", "version",
 		INFO_VERSION, "files", (json_int_t)f->info.files, "directories",
 		(json_int_t)f->info.directories, "skipped", (json_int_t)f->info.skipped,
 		"image_bytes", (json_int_t)f->info.image_bytes, "extent_bytes",
 		(json_int_t)f->info.extent_bytes, "extents", (int)f->info.extents, "volume_offset",
-		(json_int_t)f->info.volume_offset, "xxh3", checksum, "boot", f->boot);
+		(json_int_t)f->info.volume_offset, "xxh3", checksum, "boot", f->boot, "first",
+		first, "bytes", (json_int_t)f->info.bytes);
 	text = admin_json_text(json, JSON_INDENT(1) | JSON_PRESERVE_ORDER);
 	r = text ? file_write_atomic(path, text, strlen(text), 0600) : -ENOMEM;
 	free(text);
 	json_decref(json);
 	return r;
+}
+
+/* Absent: written by a version that knew of one source. */
+static int take_first(const json_t *first, uint32_t extents, struct layout_sources *ret)
+{
+	*ret = (struct layout_sources){ .n = 1 };
+	if (!first)
+		return 0;
+	if (json_array_size(first) == 0 || json_array_size(first) > LAYOUT_SOURCES_MAX)
+		return -EBADMSG;
+	ret->n = (uint32_t)json_array_size(first);
+	for (uint32_t i = 0; i < ret->n; i++) {
+		json_int_t at = json_integer_value(json_array_get(first, i));
+
+		if (at < 0 || at >= extents || (i == 0 && at > 0) ||
+			(i > 0 && at < ret->first[i - 1]))
+			return -EBADMSG;
+		ret->first[i] = (uint32_t)at;
+	}
+	return 0;
 }
 
 static int take_info(json_t *json, struct image_facts *ret)
@@ -148,6 +217,9 @@ static int take_info(json_t *json, struct image_facts *ret)
 	};
 	f.checksum = strtoull(checksum, NULL, 16);
 	memcpy(f.boot, boot, strlen(boot) + 1);
+	f.info.bytes = (uint64_t)json_integer_value(json_object_get(json, "bytes"));
+	if (take_first(json_object_get(json, "first"), f.info.extents, &f.info.sources) < 0)
+		return -EBADMSG;
 	*ret = f;
 	return 0;
 }
@@ -309,16 +381,16 @@ static void clean(const char *path, const char *keep)
 
 /* ---------------------------------------------------------------------------------------------- */
 
-static int build(const char *image, const char *info, struct table *table,
-	const struct image_options *options, image_skip_fn log_skipped, void *skip_arg,
-	struct image_facts *ret, struct err *e)
+static int build(const char *image, const char *info, const struct image_wish *w,
+	image_skip_fn log_skipped, void *skip_arg, struct image_facts *ret, struct err *e)
 {
 	struct image_facts f = { 0 };
 	int r;
 
 	(void)unlink(info); /* says nothing of the image that is about to be written */
 	CRASH_POINT("image.begun");
-	r = image_build(table, options, image, log_skipped, skip_arg, &f.info, e);
+	r = image_build_sources(
+		w->sources, w->n, w->options, image, log_skipped, skip_arg, &f.info, e);
 	if (r < 0)
 		return err_default(e, r, "the image cannot be built");
 	r = checksum_file(image, f.info.image_bytes, &f.checksum);
@@ -334,10 +406,11 @@ static int build(const char *image, const char *info, struct table *table,
 	return 0;
 }
 
-int images_get(const char *dir, struct table *table, const struct image_options *options,
-	image_skip_fn log_skipped, void *skip_arg, struct images_result *ret, struct err *e)
+int images_get(const char *dir, const struct image_source *sources, uint32_t n,
+	const struct image_options *options, image_skip_fn log_skipped, void *skip_arg,
+	struct images_result *ret, struct err *e)
 {
-	const struct generation_id *id = &table_info(table)->id;
+	const struct image_wish wish = { sources, n, options };
 	struct images_result result = { 0 };
 	struct image_facts facts;
 	char key[KEY_DIGITS + 1];
@@ -351,8 +424,8 @@ int images_get(const char *dir, struct table *table, const struct image_options 
 		r = lock_dir(dir, &lock, e);
 	if (r < 0)
 		return r;
-	image_key(id, options, key);
-	hash_hex(id->hash, 8, generation);
+	image_key(&wish, key);
+	generation_key(&wish, generation);
 	(void)snprintf(result.name, sizeof(result.name), "%s.%s.erofs", key, generation); /* 55 */
 	if (snprintf(image, sizeof(image), "%s/%s", dir, result.name) >= (int)sizeof(image) ||
 		snprintf(info, sizeof(info), "%s/%s.%s.info", dir, key, generation) >=
@@ -360,7 +433,7 @@ int images_get(const char *dir, struct table *table, const struct image_options 
 		return err_set(e, -ENAMETOOLONG, "%s: the path is too long", dir);
 	result.reused = find_image(image, info, &facts) == 0;
 	if (!result.reused)
-		r = build(image, info, table, options, log_skipped, skip_arg, &facts, e);
+		r = build(image, info, &wish, log_skipped, skip_arg, &facts, e);
 	if (r < 0)
 		return r;
 	clean(dir, result.name);

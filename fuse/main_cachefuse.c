@@ -67,6 +67,14 @@ static void on_failure(void *arg, uint64_t offset, uint32_t length, int status)
 	(void)eventfd_write(c->wake_fd, 1); /* cannot overflow */
 }
 
+static void log_failures(struct cachefuse *c)
+{
+	struct image_source sources[LAYOUT_SOURCES_MAX];
+
+	sources_images(&c->sources, sources);
+	failures_log(c->failures, sources, c->sources.n);
+}
+
 static void log_skipped(void *arg, const char *key, uint32_t key_len, const char *reason)
 {
 	uint32_t *n = arg;
@@ -196,8 +204,7 @@ static enum exit_status check_place(struct cachefuse *c, struct err *e)
 
 static enum exit_status make_image(struct cachefuse *c, struct err *e)
 {
-	struct table *table = client_volume_table(c->volume);
-	const struct table_info *info = table_info(table);
+	struct image_source sources[LAYOUT_SOURCES_MAX];
 	struct slots_mount *m = slots_mount(c->slots);
 	struct images_result image;
 	uint64_t begin = clock_mono_ns();
@@ -205,21 +212,18 @@ static enum exit_status make_image(struct cachefuse *c, struct err *e)
 	int r;
 
 	c->image_options.one_device = c->engine->one_device;
-	r = images_get(
-		c->options.image_dir, table, &c->image_options, log_skipped, &skipped, &image, e);
+	sources_images(&c->sources, sources);
+	r = images_get(c->options.image_dir, sources, c->sources.n, &c->image_options, log_skipped,
+		&skipped, &image, e);
 
 	if (r == -ENOMEM || r == -EINVAL || r == -EBADMSG || r == -E2BIG)
 		return EXIT_RUNTIME;
 	if (r < 0)
 		return EXIT_CACHE;
-	m->volume = info->id.volume;
-	m->lineage = info->id.lineage;
-	m->generation = info->id.generation;
-	memcpy(m->hash, info->id.hash, sizeof(m->hash));
+	source_note_shown(c, &image);
 	m->files = image.info.files;
 	m->directories = image.info.directories;
 	m->skipped = image.info.skipped;
-	m->bytes = info->live_bytes;
 	m->image_bytes = image.info.image_bytes;
 	m->extent_bytes = image.info.extent_bytes;
 	m->extents = image.info.extents;
@@ -297,7 +301,7 @@ static int open_seal(struct cachefuse *c, struct err *e)
 	if (!engine || !engine->again || m->extents < 2 ||
 		strcmp(c->options.integrity, "strict") == 0)
 		return 0;
-	seal_client_init(&c->seal_client, c->volume, m);
+	seal_client_init(&c->seal_client, c->reader.volumes, c->slots);
 	c->seal = seal_new(&config);
 	return c->seal ? 0 : err_set(e, -ENOMEM, "out of memory");
 }
@@ -447,9 +451,7 @@ static void stop(struct cachefuse *c)
 	seal_free(c->seal);                   /* its thread looks at the mount */
 	mounted_free(c->mounted);
 	order_free(c->order);
-	client_hold_end(c->hold);
-	if (c->volume)
-		client_volume_close(c->volume);
+	sources_release(&c->sources);
 	client_free(c->client);
 	failures_free(c->failures);
 	slots_free(c->slots);
@@ -569,7 +571,7 @@ static void run(struct cachefuse *c)
 
 		if (clock_mono_ns() - renewed >=
 			(c->follow ? FOLLOW_HOLD_EVERY : CLIENT_HOLD_EVERY)) {
-			client_hold_renew(c->hold);
+			source_hold_renew(c);
 			renewed = clock_mono_ns();
 		}
 		order_show(c->order, mounted_point_dev(c->mounted));
@@ -579,7 +581,7 @@ static void run(struct cachefuse *c)
 		if (read(c->signal_fd, &info, sizeof(info)) == (ssize_t)sizeof(info))
 			on_signal(c, info.ssi_signo);
 		if (atomic_exchange(&c->failed_reads, false))
-			failures_log(c->failures, client_volume_table(c->volume));
+			log_failures(c);
 	}
 	log_info("ended", "mountpoint=\"%s\"", c->mountpoint);
 }

@@ -16,8 +16,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define NODES_MAGIC  0x70DE5A11u
-#define FIRST_NAMES  1024u
+#define NODES_MAGIC 0x70DE5A11u
+#define FIRST_NAMES 1024u
+/* Of the last source's last file. */
+#define UPPER_MAX    ((((uint64_t)LAYOUT_SOURCES_MAX << PLACE_BITS) / BLOCK_BYTES + NODES_FILES) >> 32)
 #define ATTEMPTS_MAX 4096u /* with hashes of 62 bits the second is hardly ever needed */
 
 struct name {
@@ -160,7 +162,7 @@ struct walk {
 	struct image *image;
 	struct image_view view;
 	uint64_t inodes; /* more than these cannot be: a directory is below itself */
-	uint16_t *upper; /* per file: upper half of its node id; NULL: all 0 */
+	uint32_t *upper; /* per file: upper half of its node id; NULL: all 0 */
 	uint32_t upper_max;
 };
 
@@ -170,7 +172,7 @@ static int walk_file(struct walk *w, const struct image_inode *inode)
 	uint64_t node = file_node(inode);
 	uint64_t upper = node >> 32;
 
-	if (upper > UINT16_MAX)
+	if (upper > UPPER_MAX)
 		return -EBADMSG;
 	if (upper && !w->upper) {
 		w->upper = calloc(w->inodes, sizeof(*w->upper));
@@ -178,7 +180,7 @@ static int walk_file(struct walk *w, const struct image_inode *inode)
 			return -ENOMEM;
 	}
 	if (w->upper)
-		w->upper[nodes->n_files] = (uint16_t)upper;
+		w->upper[nodes->n_files] = (uint32_t)upper;
 	w->upper_max = max(w->upper_max, (uint32_t)upper);
 	nodes->files[nodes->n_files++] = node << 32 | inode->nid;
 	nodes->blocks += (inode->size + BLOCK_BYTES - 1) / BLOCK_BYTES;
@@ -237,7 +239,7 @@ static int walk_directory(struct walk *w, uint32_t index)
 }
 
 /* Puts the files with the same upper half together, those with the lowest first. */
-static int files_group(struct nodes *nodes, const uint16_t *upper)
+static int files_group(struct nodes *nodes, const uint32_t *upper)
 {
 	uint64_t *grouped = malloc(nodes->n_files * sizeof(*grouped));
 	uint64_t *at = calloc(nodes->n_first + 1, sizeof(*at));

@@ -2,15 +2,14 @@
  * Node ids of an image: which inode a node id names, and the reverse.
  *
  *	1				the root
- *	4096 + offset in volume / 4096	a file with bytes
+ *	4096 + place / 4096		a file with bytes
  *	2^62 + hash of the path		a directory, or a file without bytes
  *
- * The bytes of a file have a place in the volume that no other ever gets, so that place is its id;
+ * The bytes of a file have a place (base/layout.h) that no other ever gets, so that place is its id;
  * the first chunk's worth of ids is left to the root. What has no bytes is named by its path:
  * hash(name, seeded with the id of its directory); when two meet, the later in the order of the
  * walk takes another seed. So an id is the same for every daemon of a mount and, hashes that meet
- * aside, for a path in every generation of its source. A volume has the ids below 2^48: several can
- * share those below 2^62.
+ * aside, for a path in every generation of its source. Source i has the ids from i x 2^45 on.
  *
  * Memory: 8 bytes per file with bytes, 24 to 48 per directory and per file without bytes.
  *

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <stdint.h>
+#include "base/layout.h"
 #include "client/client.h"
 
 struct reader;
@@ -15,7 +16,7 @@ struct order;
 struct reader_ops {
 	/*
 	 * May block on the disk, never on the network. 0: all `length` bytes are in buf; anything
-	 * else: use read().
+	 * else: use read(). `offset` is a place (base/layout.h) here and in the others.
 	 */
 	int (*read_local)(struct reader *reader, uint64_t offset, uint32_t length, void *buf);
 	/*
@@ -23,7 +24,7 @@ struct reader_ops {
 	 * is to be tried. NULL: does not matter.
 	 */
 	void (*hangs)(struct reader *reader, bool now);
-	/* Answers by read->on_done, exactly once. */
+	/* Answers by read->on_done, exactly once; read->offset is the reader's from now on. */
 	void (*read)(struct reader *reader, struct client_read *read);
 	/*
 	 * Not wanted any more: on_done follows soon, unless it ran. `read` still belongs to the
@@ -36,9 +37,12 @@ struct reader_ops {
 
 struct reader {
 	const struct reader_ops *ops;
-	struct client_volume *volume; /* reader_client only; borrowed, as the next */
-	struct order *order;          /* what jobs announced; may be NULL */
+	/* reader_client only: of each source; borrowed, as the next */
+	struct client_volume *volumes[LAYOUT_SOURCES_MAX];
+	uint32_t n_volumes;
+	struct order *order; /* what jobs announced; may be NULL */
 };
 
-/* `volume` is borrowed and must live longer. */
+/* The first volume; the others are added in their order. They are borrowed and must live longer. */
 void reader_client_init(struct reader *reader, struct client_volume *volume);
+void reader_client_add(struct reader *reader, struct client_volume *volume);

@@ -8,11 +8,13 @@
 
 /* Which; lives as long as the source. */
 struct seal_client {
-	struct client_volume *volume; /* borrowed */
-	uint64_t generation;          /* that is shown */
+	struct client_volume *volumes[LAYOUT_SOURCES_MAX]; /* borrowed */
+	const struct slots_sources *sources;               /* likewise: what is shown */
 	uint64_t extent_bytes;
+	uint32_t extents; /* of all */
 };
 
+/* `volumes`: of each source. */
 void seal_client_init(
-	struct seal_client *client, struct client_volume *volume, const struct slots_mount *facts);
+	struct seal_client *client, struct client_volume *const *volumes, struct slots *slots);
 struct seal_source seal_client_source(struct seal_client *client);

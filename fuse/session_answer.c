@@ -133,7 +133,7 @@ static void answer_parked(struct parked *p, int status, const void *data)
 	uint32_t here;
 
 	if (status < 0) {
-		count_failure(s, p->read.offset, p->read.length, status);
+		count_failure(s, p->place, p->read.length, status);
 		send_answer(s, unique, read_errno(s, status), NULL, 0);
 		return;
 	}
@@ -163,7 +163,7 @@ static void on_read_done(struct client_read *read, int status, const void *data)
 	atomic_fetch_sub(&s->n_parked, 1); /* last: the session may end now */
 }
 
-/* Hands a part of a READ to the reader; set are its part, skip and size, offset and length. */
+/* Hands a part of a READ to the reader; set are its part, skip and size, place and length. */
 static void park(struct session *s, uint32_t slot, struct parked *p, uint32_t refs)
 {
 	uint32_t ticket = slot_ticket(s->config.slots, slot);
@@ -171,6 +171,7 @@ static void park(struct session *s, uint32_t slot, struct parked *p, uint32_t re
 	p->session = s;
 	p->slot = slot;
 	p->goes_on = false;
+	p->read.offset = p->place;
 	p->read.on_done = on_read_done;
 	p->read.arg = p;
 	list_init(&p->read.link);
@@ -203,9 +204,10 @@ void session_park(struct session *s, uint32_t slot, const struct tree_range *ran
 	p->part = part;
 	p->skip = range->skip;
 	p->size = range->size;
-	p->read = (struct client_read){ .offset = range->offset, .length = range->length };
+	p->place = range->offset;
+	p->read = (struct client_read){ .length = range->length };
 	if (part == PARKED_LAST_BLOCK) {
-		p->read.offset += LIMIT_PAYLOAD_BYTES;
+		p->place += LIMIT_PAYLOAD_BYTES;
 		p->read.length -= LIMIT_PAYLOAD_BYTES;
 	}
 	park(s, slot, p, 3);
@@ -221,10 +223,8 @@ static void park_rest(struct parked *last, const void *data)
 	p->part = PARKED_REST;
 	p->skip = last->skip;
 	p->size = last->size;
-	p->read = (struct client_read){
-		.offset = last->read.offset - LIMIT_PAYLOAD_BYTES,
-		.length = LIMIT_PAYLOAD_BYTES,
-	};
+	p->place = last->place - LIMIT_PAYLOAD_BYTES;
+	p->read = (struct client_read){ .length = LIMIT_PAYLOAD_BYTES };
 	last->goes_on = true;
 	park(s, last->slot, p, 4); /* one of `last`, whose submitter may still be in read() */
 }

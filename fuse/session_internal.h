@@ -27,7 +27,8 @@ struct parked {
 	uint32_t slot;
 	enum parked_part part;
 	bool goes_on;  /* LAST_BLOCK: REST has the slot now, and a reference is held on it */
-	uint32_t skip; /* the answer is `size` bytes from here on */
+	uint64_t place; /* of the read; its offset is the reader's */
+	uint32_t skip;  /* the answer is `size` bytes from here on */
 	uint32_t size;
 	_Atomic uint32_t refs;
 	_Atomic uint32_t flags; /* PARKED_* */

@@ -17,13 +17,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define SLOTS_MAGIC      0x31544F4C53524E47ull /* "GNRSLOT1" */
-#define SLOTS_VERSION    3u
-#define SLOTS_OBJ_MAGIC  0x510751A5u
-#define STATE_BITS       4u
-#define STATE_MASK       ((1u << STATE_BITS) - 1)
-#define SLOTS_FIRST_BYTE 8192u /* of the blame in the head */
-#define CLAIM_NS         (10 * CLOCK_SECOND)
+#define SLOTS_MAGIC        0x31544F4C53524E47ull /* "GNRSLOT1" */
+#define SLOTS_VERSION      3u
+#define SLOTS_OBJ_MAGIC    0x510751A5u
+#define STATE_BITS         4u
+#define STATE_MASK         ((1u << STATE_BITS) - 1)
+#define SLOTS_FIRST_BYTE   8192u /* of the blame in the head */
+#define SLOTS_SOURCES_BYTE 16384u
+#define CLAIM_NS           (10 * CLOCK_SECOND)
 
 struct slots_head {
 	uint64_t magic;
@@ -38,7 +39,9 @@ struct slots_head {
 };
 
 static_assert(sizeof(struct slots_head) <= SLOTS_FIRST_BYTE, "the blame follows the head");
-static_assert(SLOTS_FIRST_BYTE + 2 * LIMIT_FUSE_SLOTS <= SLOTS_SPARE_BYTE, "two bytes per slot");
+static_assert(SLOTS_FIRST_BYTE + 2 * LIMIT_FUSE_SLOTS <= SLOTS_SOURCES_BYTE, "two bytes per slot");
+static_assert(SLOTS_SOURCES_BYTE + sizeof(struct slots_sources) <= SLOTS_SPARE_BYTE,
+	"the sources end before the keeper's slot");
 
 struct slots {
 	uint32_t magic;
@@ -108,6 +111,21 @@ static int check_head(struct slots *slots, struct err *e)
 		return err_set(
 			e, -EINVAL, "the slots' memory changed its size: unmount and mount again");
 	return 0;
+}
+
+/* A version that knew of one source only began with these. */
+static void adopt_sources(struct slots *slots)
+{
+	const struct slots_mount *m = &slots->head->mount;
+	struct slots_sources *sources = slots_sources(slots);
+
+	if (atomic_load(&slots->head->phase) == SLOTS_NEW || sources->layout.n > 0)
+		return;
+	sources->all[0] = (struct slots_source){
+		.volume = m->volume, .lineage = m->lineage, .generation = m->generation
+	};
+	memcpy(sources->all[0].hash, m->hash, sizeof(m->hash));
+	sources->layout = (struct layout_sources){ .n = 1 };
 }
 
 /* From the end, so that slot 0 comes first. */
@@ -206,6 +224,7 @@ int slots_open(int fd, struct slots **ret_slots, struct err *e)
 		return r;
 	}
 	slots->handed = atomic_exchange(&slots->head->handed, 0) != 0;
+	adopt_sources(slots);
 	collect(slots);
 	*ret_slots = slots;
 	return 0;
@@ -256,6 +275,11 @@ bool slots_were_handed(const struct slots *slots)
 struct slots_mount *slots_mount(struct slots *slots)
 {
 	return &slots->head->mount;
+}
+
+struct slots_sources *slots_sources(struct slots *slots)
+{
+	return (struct slots_sources *)(void *)((unsigned char *)slots->head + SLOTS_SOURCES_BYTE);
 }
 
 struct slots_switch *slots_switch(struct slots *slots)

@@ -3,6 +3,7 @@
  * outlives a crash.
  *
  *	offset 0		struct slots_head: what a successor must know of the mount
+ *	offset 16 KiB		struct slots_sources: likewise, of each source
  *	offset 56 KiB		one more slot, of the keeper: for what it refuses itself
  *	offset 64 KiB		count x 8 KiB: one request each, as the kernel wrote it
  *
@@ -84,6 +85,20 @@ struct slots_mount {
 	char engine_why[SLOTS_WHY_BYTES]; /* why that engine, for people */
 };
 
+/* One source of it. */
+struct slots_source {
+	struct volume_id volume;
+	uint64_t lineage;
+	uint64_t generation;
+	uint8_t hash[SHA256_BYTES];
+};
+
+/* All of them; slots_mount has what holds for the first. */
+struct slots_sources {
+	struct layout_sources layout; /* .n 0: a version that knew one only, slots_mount's */
+	struct slots_source all[LAYOUT_SOURCES_MAX];
+};
+
 #define SLOTS_OLD_MAX 16u
 
 /* A superblock of EROFS that shows the mount's image. */
@@ -140,6 +155,8 @@ void slots_hand_over(struct slots *slots);
 bool slots_were_handed(const struct slots *slots);
 /* The mount's facts; written by one thread before SLOTS_MOUNTED, read by anyone afterwards. */
 struct slots_mount *slots_mount(struct slots *slots);
+/* Likewise of its sources. */
+struct slots_sources *slots_sources(struct slots *slots);
 /* Written from then on too, by mounted_switch.c alone, which has a lock for it. */
 struct slots_switch *slots_switch(struct slots *slots);
 /* Counts of the mount's whole life, kept over crashes. */

@@ -82,6 +82,16 @@ static int take_dataset(const char *text, struct client_dataset *ret, struct err
 	return 0;
 }
 
+/* Which there are. *ret_config: of the one that is no dataset's among several. */
+static int find_sources(struct cachefuse *c, struct ufs_config *ret_config, struct err *e)
+{
+	if (c->options.sources)
+		return sources_parse(&c->sources, c->options.sources, e);
+	return sources_one(&c->sources, c->options.source, e) < 0
+		       ? e->code
+		       : source_config(&c->options, ret_config, e);
+}
+
 enum exit_status source_open(struct cachefuse *c, struct err *e)
 {
 	struct client_dataset dataset;
@@ -96,10 +106,12 @@ enum exit_status source_open(struct cachefuse *c, struct err *e)
 	};
 	_cleanup_(ufs_config_release) struct ufs_config source = { 0 };
 	_cleanup_(buf_release) struct buf notice = BUF_INIT(ERR_TEXT_MAX - 1);
-	int r = source_config(&c->options, &source, e);
+	int r = find_sources(c, &source, e);
 
 	if (r == 0 && c->options.dataset)
 		r = take_dataset(c->options.dataset, &dataset, e);
+	else if (r == 0 && c->options.sources)
+		r = err_set(e, -EINVAL, "--sources are those of a --dataset");
 	if (r < 0)
 		return r == -ENOMEM ? EXIT_RUNTIME : EXIT_USAGE;
 	r = client_new(&config, &c->client, e);
@@ -108,8 +120,8 @@ enum exit_status source_open(struct cachefuse *c, struct err *e)
 		return EXIT_RUNTIME;
 	}
 	/* A successor serves the generation that is mounted: no look at the origin. */
-	r = client_open_source(
-		c->client, &source, c->options.refresh && !c->taken_over, &c->volume, &notice, e);
+	r = sources_open(&c->sources, c->client, c->options.sources ? NULL : &source,
+		c->options.refresh && !c->taken_over, &notice, e);
 	if (r < 0) {
 		(void)err_default(e, r, "the source cannot be opened");
 		return source_exit(r);
@@ -117,7 +129,9 @@ enum exit_status source_open(struct cachefuse *c, struct err *e)
 	(void)snprintf(c->notice, sizeof(c->notice), "%s", buf_str(&notice)); /* bounded alike */
 	if (c->notice[0])
 		log_warn("notice", "text=\"%s\"", c->notice);
-	reader_client_init(&c->reader, c->volume);
+	reader_client_init(&c->reader, c->sources.all[0].volume);
+	for (uint32_t i = 1; i < c->sources.n; i++)
+		reader_client_add(&c->reader, c->sources.all[i].volume);
 	if (announced_open(c) == 0)
 		return EXIT_OK;
 	(void)err_set(e, -ENOMEM, "out of memory or descriptors");
@@ -130,16 +144,21 @@ enum exit_status source_open(struct cachefuse *c, struct err *e)
  */
 enum exit_status source_check_successor(struct cachefuse *c, struct err *e)
 {
-	const struct generation_id *id = &table_info(client_volume_table(c->volume))->id;
-	const struct slots_mount *m = slots_mount(c->slots);
+	const struct slots_sources *shown = slots_sources(c->slots);
+	bool same = shown->layout.n == c->sources.n;
 
-	if (volume_id_equal(&id->volume, &m->volume) && id->lineage == m->lineage &&
-		id->generation >= m->generation) {
+	for (uint32_t i = 0; same && i < c->sources.n; i++) {
+		const struct generation_id *id = &table_info(sources_table(&c->sources, i))->id;
+		const struct slots_source *s = &shown->all[i];
+
+		same = volume_id_equal(&id->volume, &s->volume) && id->lineage == s->lineage &&
+		       id->generation >= s->generation;
 		/* It may have forgotten objects that ours names: of each key it keeps so many. */
-		if (id->generation > m->generation)
-			client_volume_named_only(c->volume);
-		return EXIT_OK;
+		if (same && id->generation > s->generation)
+			client_volume_named_only(c->sources.all[i].volume);
 	}
+	if (same)
+		return EXIT_OK;
 	(void)err_set(e, -ESTALE,
 		"%s was mounted from another lineage or a later generation than the master has "
 		"now: unmount with --force and mount again",
@@ -151,16 +170,53 @@ enum exit_status source_check_successor(struct cachefuse *c, struct err *e)
  * mounted. */
 enum exit_status source_hold(struct cachefuse *c, struct err *e)
 {
-	const struct slots_mount *m = slots_mount(c->slots);
-	struct generation_id id = table_info(client_volume_table(c->volume))->id;
+	const struct slots_sources *shown = slots_sources(c->slots);
 
-	if (c->taken_over) {
-		id.lineage = m->lineage;
-		id.generation = m->generation;
+	for (uint32_t i = 0; i < c->sources.n; i++) {
+		struct mount_source *s = &c->sources.all[i];
+		struct generation_id id = table_info(sources_table(&c->sources, i))->id;
+
+		if (s->shares)
+			continue;
+		if (c->taken_over && i < shown->layout.n) {
+			id.lineage = shown->all[i].lineage;
+			id.generation = shown->all[i].generation;
+		}
+		s->hold = client_hold_begin(c->client, &id);
+		if (!s->hold) {
+			(void)err_set(e, -ENOMEM, "out of memory");
+			return EXIT_RUNTIME;
+		}
 	}
-	c->hold = client_hold_begin(c->client, &id);
-	if (c->hold)
-		return EXIT_OK;
-	(void)err_set(e, -ENOMEM, "out of memory");
-	return EXIT_RUNTIME;
+	return EXIT_OK;
+}
+
+void source_hold_renew(struct cachefuse *c)
+{
+	for (uint32_t i = 0; i < c->sources.n; i++)
+		if (c->sources.all[i].hold)
+			client_hold_renew(c->sources.all[i].hold);
+}
+
+void source_note_shown(struct cachefuse *c, const struct images_result *image)
+{
+	struct slots_mount *m = slots_mount(c->slots);
+	struct slots_sources *shown = slots_sources(c->slots);
+
+	for (uint32_t i = 0; i < c->sources.n; i++) {
+		const struct generation_id *id = &table_info(sources_table(&c->sources, i))->id;
+
+		shown->all[i] = (struct slots_source){
+			.volume = id->volume, .lineage = id->lineage, .generation = id->generation
+		};
+		memcpy(shown->all[i].hash, id->hash, sizeof(id->hash));
+	}
+	shown->layout = image->info.sources;
+	m->volume = shown->all[0].volume;
+	m->lineage = shown->all[0].lineage;
+	m->generation = shown->all[0].generation;
+	memcpy(m->hash, shown->all[0].hash, sizeof(m->hash));
+	m->bytes = sources_composed(&c->sources)
+			   ? image->info.bytes
+			   : table_info(sources_table(&c->sources, 0))->live_bytes;
 }

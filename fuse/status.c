@@ -36,19 +36,56 @@ static json_t *client_json(const struct cachefuse *c)
 	return admin_counters_json(table, n, client_counters(c->client));
 }
 
-static json_t *volume_json(const struct slots_mount *m)
+/* What is shown of one source. */
+static json_t *source_json(const struct slots_source *s)
 {
 	char volume[2 * VOLUME_ID_LEN + 1];
 	char lineage[17];
 
-	hash_hex(m->volume.bytes, VOLUME_ID_LEN, volume);
-	(void)snprintf(lineage, sizeof(lineage), "%016" PRIx64, m->lineage); /* fits */
-	return json_pack("{s:s, s:s, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "volume", volume,
-		"lineage", lineage, "generation", (json_int_t)m->generation, "files",
+	hash_hex(s->volume.bytes, VOLUME_ID_LEN, volume);
+	(void)snprintf(lineage, sizeof(lineage), "%016" PRIx64, s->lineage); /* fits */
+	return json_pack("{s:s, s:s, s:I}", "volume", volume, "lineage", lineage, "generation",
+		(json_int_t)s->generation);
+}
+
+/* All of them; what volume_json() says is the first one's. */
+static json_t *sources_json(const struct cachefuse *c)
+{
+	const struct slots_sources *shown = slots_sources(c->slots);
+	json_t *list = json_array();
+
+	for (uint32_t i = 0; i < shown->layout.n && i < c->sources.n; i++) {
+		const struct mount_source *s = &c->sources.all[i];
+		json_t *row = source_json(&shown->all[i]);
+		json_t *more = json_pack("{s:s, s:s, s:s}", "path", s->path, "source", s->url,
+			"subtree", s->subtree);
+
+		if (row && more)
+			(void)json_object_update(row, more); /* without memory: less of it */
+		json_decref(more);
+		(void)json_array_append_new(list, row); /* likewise */
+	}
+	return list;
+}
+
+/* Of the source `source`; the files are of all. */
+static json_t *volume_json(const struct cachefuse *c, uint32_t source)
+{
+	const struct slots_mount *m = slots_mount(c->slots);
+	json_t *json = source_json(&slots_sources(c->slots)->all[source]);
+	json_t *more = json_pack("{s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "files",
 		(json_int_t)m->files, "directories", (json_int_t)m->directories, "skipped",
 		(json_int_t)m->skipped, "bytes", (json_int_t)m->bytes, "extent_bytes",
 		(json_int_t)m->extent_bytes, "extents", (json_int_t)m->extents, "image_bytes",
 		(json_int_t)m->image_bytes);
+
+	if (!json || !more || json_object_update(json, more) != 0) {
+		json_decref(json);
+		json_decref(more);
+		return NULL;
+	}
+	json_decref(more);
+	return json;
 }
 
 /* For people: what a read comes from. */
@@ -83,10 +120,12 @@ static int get_status(
 	const struct slots_mount *m = slots_mount(c->slots);
 	const struct session_counters *counters = session_counters(mounted_session(c->mounted));
 	struct slots_use use;
-	json_t *json = volume_json(m);
+	json_t *json = volume_json(c, 0);
+	struct image_source sources[LAYOUT_SOURCES_MAX];
 	json_t *more;
 
 	(void)request;
+	sources_images(&c->sources, sources);
 	slots_use(c->slots, &use);
 	more = json_pack(
 		"{s:s, s:i, s:s, s:s, s:s, s:s, s:s, s:I, s:o, s:{s:i, s:i, s:i}, s:o, s:o, "
@@ -96,11 +135,10 @@ static int get_status(
 		mounted_engine(c->mounted)->name, "engine_why", m->engine_why, "daemon_requests",
 		(json_int_t)counter_get(&counters->total), "requests", requests_json(c), "slots",
 		"max", (int)use.max, "held", (int)use.held, "peak", (int)use.peak, "counters",
-		client_json(c), "failures",
-		failures_json(c->failures, client_volume_table(c->volume)), "uptime_s",
-		(json_int_t)((clock_mono_ns() - c->started) / CLOCK_SECOND), "mounted_at",
-		(json_int_t)m->mounted_at, "memory", "max", (json_int_t)c->share.answers.max,
-		"used", (json_int_t)c->share.answers.used, "peak",
+		client_json(c), "failures", failures_json(c->failures, sources, c->sources.n),
+		"uptime_s", (json_int_t)((clock_mono_ns() - c->started) / CLOCK_SECOND),
+		"mounted_at", (json_int_t)m->mounted_at, "memory", "max",
+		(json_int_t)c->share.answers.max, "used", (json_int_t)c->share.answers.used, "peak",
 		(json_int_t)c->share.answers.peak, "fuse_connection",
 		(int)minor((dev_t)m->fuse_dev), "max_background", (int)m->max_background,
 		"prime_max", (json_int_t)m->prime_max, "taken_over", c->taken_over);
@@ -110,7 +148,9 @@ static int get_status(
 		return err_set(e, -ENOMEM, "out of memory");
 	}
 	json_decref(more);
-	(void)json_object_set_new(json, "order", order_json(c->order)); /* absent without memory */
+	/* Absent without memory, as the next. */
+	(void)json_object_set_new(json, "sources", sources_json(c));
+	(void)json_object_set_new(json, "order", order_json(c->order));
 	(void)json_object_set_new(json, "integrity", json_string(c->options.integrity));
 	(void)json_object_set_new(json, "sealed", sealed_json(c)); /* null: nothing is to be */
 	(void)json_object_set_new(json, "follow", follow_json(c)); /* null: it does not */
@@ -180,12 +220,14 @@ static json_t *reads_json(const struct cachefuse *c, uint64_t extent)
 		status.why ? ": " : "", seal_why_text(status.why));
 }
 
-static json_t *row_json(struct cachefuse *c, const struct table_row *row)
+static json_t *row_json(struct cachefuse *c, uint32_t source, const struct table_row *row)
 {
 	const struct slots_mount *m = slots_mount(c->slots);
-	json_t *json = volume_json(m);
+	json_t *json = volume_json(c, source);
+	uint64_t extent =
+		slots_sources(c->slots)->layout.first[source] + row->offset / m->extent_bytes;
 	bool cut = false;
-	int last = failures_last(c->failures, row->offset, row->size);
+	int last = failures_last(c->failures, place_of(source, row->offset), row->size);
 
 	if (!json)
 		return NULL;
@@ -195,18 +237,39 @@ static json_t *row_json(struct cachefuse *c, const struct table_row *row)
 	(void)json_object_set_new(json, "size", number(row->size));
 	(void)json_object_set_new(json, "mtime_ns", json_integer(row->mtime_ns));
 	(void)json_object_set_new(json, "offset", number(row->offset));
-	(void)json_object_set_new(json, "extent", number(row->offset / m->extent_bytes));
+	(void)json_object_set_new(json, "extent", number(extent));
 	(void)json_object_set_new(json, "directory", json_boolean(row->flags & ROW_DIRECTORY));
 	(void)json_object_set_new(json, "dead", json_boolean(row->flags & ROW_DEAD));
 	(void)json_object_set_new(json, "chunks", chunks_json(row, &cut));
 	(void)json_object_set_new(json, "chunks_cut", json_boolean(cut));
 	(void)json_object_set_new(json, "last_failure", failure_json(last));
 	(void)json_object_set_new(json, "mountpoint", json_string(c->mountpoint));
-	(void)json_object_set_new(json, "source", json_string(c->options.source));
+	(void)json_object_set_new(json, "source", json_string(c->sources.all[source].url));
+	(void)json_object_set_new(json, "path", json_string(c->sources.all[source].path));
 	(void)json_object_set_new(json, "engine", json_string(mounted_engine(c->mounted)->name));
 	(void)json_object_set_new(json, "engine_why", json_string(m->engine_why));
-	(void)json_object_set_new(json, "reads", reads_json(c, row->offset / m->extent_bytes));
+	(void)json_object_set_new(json, "reads", reads_json(c, extent));
 	return json;
+}
+
+/* What may be at a path: the row, or none, of a key in a source. */
+struct looked {
+	uint32_t source;
+	char key[LIMIT_KEY_BYTES + 1];
+	struct table *table;
+};
+
+static bool look_at(const struct cachefuse *c, const char *path, struct looked *ret)
+{
+	struct image_source sources[LAYOUT_SOURCES_MAX];
+	const char *rest;
+
+	sources_images(&c->sources, sources);
+	if (image_source_at(sources, c->sources.n, path, &ret->source, &rest) < 0)
+		return false;
+	ret->table = sources[ret->source].table;
+	return snprintf(ret->key, sizeof(ret->key), "%s%s", c->sources.all[ret->source].subtree,
+		       rest) < (int)sizeof(ret->key);
 }
 
 /* The line for a path that shows no object. */
@@ -214,30 +277,35 @@ static void explain_missing(
 	struct cachefuse *c, const char *path, struct table_row *row, int code, struct err *e)
 {
 	const char *reason = image_key_refuse(path, (uint32_t)strlen(path));
-	struct table *table = client_volume_table(c->volume);
+	struct looked at;
 
-	if (reason && table_find_key(table, path, (uint32_t)strlen(path), row) == 0)
+	if (!look_at(c, path, &at))
+		(void)err_set(e, code, "%s: %s: no source of the dataset is shown there", path,
+			err_str(code));
+	else if (reason && table_find_key(at.table, at.key, (uint32_t)strlen(at.key), row) == 0)
 		(void)err_set(e, code,
 			"the object %s is left out: it has %s, as no file can: rename it at the "
 			"origin",
-			path, reason);
+			at.key, reason);
 	else if (code == -ENOENT)
 		(void)err_set(e, code,
 			"%s: no such object in generation %" PRIu64
 			" of %s: what came later is seen after a new mount",
-			path, slots_mount(c->slots)->generation, c->options.source);
+			path, slots_sources(c->slots)->all[at.source].generation,
+			c->sources.all[at.source].url);
 	else
 		(void)err_set(e, code, "%s: %s in generation %" PRIu64 " of %s", path,
-			err_str(code), slots_mount(c->slots)->generation, c->options.source);
+			err_str(code), slots_sources(c->slots)->all[at.source].generation,
+			c->sources.all[at.source].url);
 }
 
 /* A directory whose name is also an object's; `row` is scratch. */
 static bool hidden_object(struct cachefuse *c, const char *path, struct table_row *row)
 {
-	size_t len = strlen(path);
+	struct looked at;
 
-	return (row->flags & ROW_DIRECTORY) && len > 0 &&
-	       table_find_key(client_volume_table(c->volume), path, (uint32_t)len, row) == 0 &&
+	return (row->flags & ROW_DIRECTORY) && look_at(c, path, &at) && at.key[0] &&
+	       table_find_key(at.table, at.key, (uint32_t)strlen(at.key), row) == 0 &&
 	       !(row->flags & (ROW_DEAD | ROW_DIRECTORY));
 }
 
@@ -247,6 +315,7 @@ static int get_explain(
 	struct cachefuse *c = arg;
 	const char *path = request->query(request, "path");
 	struct table_row *row;
+	uint32_t source = 0;
 	int r;
 
 	if (!path)
@@ -256,11 +325,11 @@ static int get_explain(
 	row = malloc(sizeof(*row));
 	if (!row)
 		return err_set(e, -ENOMEM, "out of memory");
-	r = image_resolve(client_volume_table(c->volume), &c->image_options, path, row);
+	r = sources_resolve(&c->sources, path, &source, row);
 	if (r < 0)
 		explain_missing(c, path, row, r, e);
 	else
-		*ret_json = row_json(c, row);
+		*ret_json = row_json(c, source, row);
 	if (r == 0 && hidden_object(c, path, row))
 		(void)json_object_set_new(*ret_json, "left_out",
 			json_string("an object has the same name: a directory goes first, so that "

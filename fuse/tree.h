@@ -18,14 +18,15 @@
 #include <linux/fuse.h>
 #include "base/check.h"
 #include "base/err.h"
+#include "base/layout.h"
 #include "base/mount_table.h"
 #include "fuse/request.h"
 
 struct tree;
 
-/* A READ as a range of the volume: [offset, offset + length), both multiples of BLOCK_BYTES, length
- * at most LIMIT_PAYLOAD_BYTES + BLOCK_BYTES; of which the answer is `size` bytes from `skip` on.
- * size 0: nothing is to be read, the answer is empty (the end of a file). */
+/* A READ as a range of one volume: [offset, offset + length), a place (base/layout.h) and a length
+ * that are multiples of BLOCK_BYTES, length at most LIMIT_PAYLOAD_BYTES + BLOCK_BYTES; of which the
+ * answer is `size` bytes from `skip` on. size 0: nothing is to be read, the answer is empty (the end of a file). */
 struct tree_range {
 	uint64_t offset;
 	uint32_t length;
@@ -77,9 +78,9 @@ struct tree {
 	int write_status; /* of requests that would change something; negative */
 };
 
-/* The extents of a volume, files "0", "1", ... of one directory. */
-int tree_extents_new(uint64_t extent_bytes, uint32_t extents, struct tree **ret_tree,
-	struct err *e) __must_check;
+/* The extents of all volumes, files "0", "1", ... of one directory. `sources`: whose they are. */
+int tree_extents_new(uint64_t extent_bytes, uint32_t extents, const struct layout_sources *sources,
+	struct tree **ret_tree, struct err *e) __must_check;
 void tree_extents_free(struct tree *tree); /* NULL is allowed */
 
 #define TREE_DEVICE_NAME MOUNT_LOOP_NAME
@@ -88,10 +89,12 @@ struct tree_device_config {
 	int image_fd; /* of an image of one device; the tree's afterwards, also on failure */
 	uint64_t image_bytes;
 	uint64_t volume_offset; /* as the image was built with; a multiple of BLOCK_BYTES */
-	uint64_t volume_bytes;  /* likewise */
+	uint64_t volume_bytes;  /* of all volumes */
+	uint64_t extent_bytes;  /* what each volume begins at a multiple of */
+	struct layout_sources sources;
 };
 
-/* One file, TREE_DEVICE_NAME: the image, and the volume from volume_offset on. */
+/* One file, TREE_DEVICE_NAME: the image, and the volumes from volume_offset on. */
 int tree_device_new(const struct tree_device_config *config, struct tree **ret_tree,
 	struct err *e) __must_check;
 void tree_device_free(struct tree *tree); /* NULL is allowed */

@@ -21,6 +21,8 @@ struct tree_device {
 	uint64_t image_bytes;
 	uint64_t volume_offset;
 	uint64_t bytes;
+	uint64_t extent_bytes;
+	struct layout_sources sources;
 };
 
 static const struct tree_device *device_of(struct tree *tree)
@@ -114,10 +116,27 @@ static int check_read(const struct tree_device *t, const struct request *req)
 	return offset < t->bytes && size <= t->bytes - offset ? 0 : -EIO;
 }
 
+/* Where byte `offset` of all volumes is. -EIO: what follows on it reaches into the next volume,
+ * which no file does. */
+static int find_place(
+	const struct tree_device *t, uint64_t offset, uint32_t size, uint64_t *ret_place)
+{
+	uint64_t device = offset / t->extent_bytes;
+	uint64_t last = (offset + size - 1) / t->extent_bytes;
+
+	if (layout_source_of_device(&t->sources, device) !=
+		layout_source_of_device(&t->sources, last))
+		return -EIO;
+	*ret_place = layout_place_of_device(
+		&t->sources, t->extent_bytes, device, offset % t->extent_bytes);
+	return 0;
+}
+
 static int device_range(
 	struct tree *tree, void *scratch, const struct request *req, struct tree_range *ret)
 {
 	const struct tree_device *t = device_of(tree);
+	uint64_t offset;
 	int r = check_read(t, req);
 
 	(void)scratch;
@@ -125,10 +144,14 @@ static int device_range(
 		return r;
 	if (req->read.offset < t->volume_offset)
 		return -EIO; /* device_own()'s */
-	*ret = (struct tree_range){ .offset = req->read.offset - t->volume_offset,
-		.length = req->read.size,
-		.size = req->read.size };
-	return 0;
+	offset = req->read.offset - t->volume_offset;
+	if (t->sources.n > 1)
+		r = find_place(t, offset, req->read.size, &offset);
+	if (r == 0)
+		*ret = (struct tree_range){
+			.offset = offset, .length = req->read.size, .size = req->read.size
+		};
+	return r;
 }
 
 /* Behind the image there is nothing until the volume begins. */
@@ -203,6 +226,8 @@ int tree_device_new(const struct tree_device_config *config, struct tree **ret_t
 	t->image_bytes = config->image_bytes;
 	t->volume_offset = config->volume_offset;
 	t->bytes = config->volume_offset + config->volume_bytes;
+	t->extent_bytes = config->extent_bytes;
+	t->sources = config->sources;
 	*ret_tree = &t->tree;
 	return 0;
 }

@@ -14,6 +14,7 @@ struct tree_extents {
 	struct tree tree;
 	uint64_t extent_bytes;
 	uint32_t extents;
+	struct layout_sources sources;
 };
 
 static const struct tree_extents *extents_of(struct tree *tree)
@@ -96,11 +97,15 @@ static int extents_range(
 	int r = request_volume_range(req, t->extent_bytes, t->extents, &offset);
 
 	(void)scratch;
-	if (r == 0)
-		*ret = (struct tree_range){
-			.offset = offset, .length = req->read.size, .size = req->read.size
-		};
-	return r;
+	if (r < 0)
+		return r;
+	if (t->sources.n > 1)
+		offset = layout_place_of_device(&t->sources, t->extent_bytes,
+			offset / t->extent_bytes, offset % t->extent_bytes);
+	*ret = (struct tree_range){
+		.offset = offset, .length = req->read.size, .size = req->read.size
+	};
+	return 0;
 }
 
 static uint64_t extents_give(struct tree *tree, uint64_t node)
@@ -141,7 +146,8 @@ static const struct tree_ops ops = {
 	.statfs = extents_statfs,
 };
 
-int tree_extents_new(uint64_t extent_bytes, uint32_t extents, struct tree **ret_tree, struct err *e)
+int tree_extents_new(uint64_t extent_bytes, uint32_t extents, const struct layout_sources *sources,
+	struct tree **ret_tree, struct err *e)
 {
 	struct tree_extents *t = calloc(1, sizeof(*t));
 
@@ -152,6 +158,7 @@ int tree_extents_new(uint64_t extent_bytes, uint32_t extents, struct tree **ret_
 	t->tree.write_status = -ENOSYS;
 	t->extent_bytes = extent_bytes;
 	t->extents = extents;
+	t->sources = *sources;
 	*ret_tree = &t->tree;
 	return 0;
 }

@@ -102,7 +102,7 @@ static int extents_life(void *arg)
 {
 	struct tree *tree = NULL;
 	struct err e = ERR_INIT;
-	int r = tree_extents_new(1ull << 30, 5, &tree, &e);
+	int r = tree_extents_new(1ull << 30, 5, &(struct layout_sources){ 0 }, &tree, &e);
 
 	(void)arg;
 	assert_true(r == 0 || e.text[0]);

@@ -567,7 +567,9 @@ static void build(void)
 	listing_free(l);
 	assert_int_equal(table_open(open(path, O_RDONLY | O_CLOEXEC), &table, &e), 0);
 	snprintf(path, sizeof(path), "%s/images", dir);
-	assert_int_equal(images_get(path, table, &options, NULL, NULL, &image, &e), 0);
+	assert_int_equal(images_get(path, &(struct image_source){ table, "", NULL }, 1, &options,
+				 NULL, NULL, &image, &e),
+		0);
 	snprintf(image_path, sizeof(image_path), "%s/%s", path, image.name);
 }
 

@@ -17,6 +17,8 @@
 #include "fuse/images.h"
 
 static const struct volume_id volume = { { 9, 8, 7 } };
+#define WHOLE(table) (&(struct image_source){ (table), "", NULL })
+
 static const struct image_options plain = { .umask = 022, .extent_bytes = 16 << 20 };
 static char dir[64];
 
@@ -55,7 +57,7 @@ static struct images_result get(struct table *t, const struct image_options *opt
 {
 	struct images_result result;
 	struct err e = ERR_INIT;
-	int r = images_get(in_dir("images"), t, options, NULL, NULL, &result, &e);
+	int r = images_get(in_dir("images"), WHOLE(t), 1, options, NULL, NULL, &result, &e);
 
 	if (r < 0)
 		print_message("%s\n", e.text);
@@ -130,7 +132,7 @@ static pid_t mount_behind(int gate[2], struct table *t)
 		return pid;
 	(void)close(gate[1]);
 	if (read(gate[0], &byte, 1) != 0 ||
-		images_get(in_dir("images"), t, &plain, NULL, NULL, &result, NULL) < 0)
+		images_get(in_dir("images"), WHOLE(t), 1, &plain, NULL, NULL, &result, NULL) < 0)
 		_exit(2);
 	_exit(result.reused);
 }
@@ -259,9 +261,11 @@ static void directory_of_others(void **state)
 	(void)state;
 	assert_int_equal(mkdir(in_dir("open"), 0777), 0);
 	assert_int_equal(chmod(in_dir("open"), 0777), 0);
-	assert_int_equal(images_get(in_dir("open"), t, &plain, NULL, NULL, &r, &e), -EPERM);
+	assert_int_equal(
+		images_get(in_dir("open"), WHOLE(t), 1, &plain, NULL, NULL, &r, &e), -EPERM);
 	assert_non_null(strstr(e.text, "0700"));
-	assert_true(images_get("/proc/nowhere/images", t, &plain, NULL, NULL, &r, &e) < 0);
+	assert_true(
+		images_get("/proc/nowhere/images", WHOLE(t), 1, &plain, NULL, NULL, &r, &e) < 0);
 	table_unref(t);
 }
 
@@ -282,7 +286,7 @@ static void failed_reads(void **state)
 	/* the next block may be another object's: both are kept */
 	assert_true(failures_note(f, row->offset + 8192, 4096, -EIO));
 	assert_int_equal(failures_last(f, row->offset, 4096), -EIO);
-	list = failures_json(f, t);
+	list = failures_json(f, WHOLE(t), 1);
 	assert_int_equal(json_array_size(list), 2);
 	for (size_t i = 0; i < 2; i++) {
 		const json_t *one = json_array_get(list, i);
@@ -296,7 +300,7 @@ static void failed_reads(void **state)
 		(void)failures_note(f, (100 + i) << 20, 4096, -EIO);
 	assert_int_equal(failures_last(f, row->offset, row->size), 0);
 	assert_int_equal(failures_last(f, (100ull + 10 * FAILURES_MAX - 1) << 20, 4096), -EIO);
-	failures_log(f, t);
+	failures_log(f, WHOLE(t), 1);
 	failures_free(f);
 	free(row);
 	table_unref(t);

@@ -66,7 +66,9 @@ static void serve(struct fake *f)
 	if (f->own_tree)
 		f->tree = &unaligned_tree;
 	else
-		assert_int_equal(tree_extents_new(EXTENT, EXTENTS, &f->tree, &e), 0);
+		assert_int_equal(tree_extents_new(EXTENT, EXTENTS, &(struct layout_sources){ 0 },
+					 &f->tree, &e),
+			0);
 	config.slots = f->slots;
 	config.tree = f->tree;
 	assert_int_equal(session_new(&config, &f->session, &e), 0);

@@ -549,7 +549,8 @@ static void same_as_native(void **state)
 	synthetic_start(&reader, control);
 	assert_int_equal(kernel_open_fuse(&extent_dev, &e), 0);
 	assert_int_equal(slots_open(memory, &extent_slots, &e), 0);
-	assert_int_equal(tree_extents_new(image.extent_bytes, image.extents, &tree, &e), 0);
+	assert_int_equal(
+		tree_extents_new(image.extent_bytes, image.extents, &image.sources, &tree, &e), 0);
 	config.dev_fd = extent_dev;
 	config.slots = extent_slots;
 	config.tree = tree;

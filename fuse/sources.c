@@ -1,0 +1,159 @@
+/* The sources of a mount. See sources.h. */
+#include "fuse/sources.h"
+#include "admin/admin.h"
+#include "base/cleanup.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int sources_one(struct sources *sources, const char *url, struct err *e)
+{
+	struct mount_source *s = &sources->all[0];
+
+	s->path = strdup("/");
+	s->subtree = strdup("");
+	s->url = strdup(url);
+	sources->n = 1;
+	return s->path && s->subtree && s->url ? 0 : err_set(e, -ENOMEM, "out of memory");
+}
+
+static int parse_one(struct mount_source *s, const json_t *json, struct err *e)
+{
+	const char *path = json_string_value(json_object_get(json, "path"));
+	const char *volume = json_string_value(json_object_get(json, "volume"));
+	const char *subtree = json_string_value(json_object_get(json, "subtree"));
+	const char *url = json_string_value(json_object_get(json, "url"));
+
+	if (!path || path[0] != '/' || image_check_path(path + 1) < 0 || !volume ||
+		strlen(volume) != (size_t)2 * VOLUME_ID_LEN ||
+		hash_unhex(volume, s->id.bytes, VOLUME_ID_LEN) < 0 ||
+		(subtree && *subtree && subtree[strlen(subtree) - 1] != '/'))
+		return err_set(e, -EINVAL,
+			"--sources names a source without path or volume: do versions differ?");
+	s->path = strdup(path);
+	s->subtree = strdup(subtree ? subtree : "");
+	s->url = strdup(url ? url : "");
+	return s->path && s->subtree && s->url ? 0 : err_set(e, -ENOMEM, "out of memory");
+}
+
+int sources_parse(struct sources *sources, const char *text, struct err *e)
+{
+	json_t *json = NULL;
+	const json_t *one;
+	size_t i;
+	int r = admin_json_parse(text, strlen(text), 0, &json, NULL);
+
+	if (r < 0 || json_array_size(json) == 0 || json_array_size(json) > LAYOUT_SOURCES_MAX) {
+		json_decref(json);
+		return err_set(e, -EINVAL, "--sources wants 1 to %u sources: do versions differ?",
+			LAYOUT_SOURCES_MAX);
+	}
+	json_array_foreach (json, i, one) {
+		if (r == 0)
+			r = parse_one(&sources->all[sources->n++], one, e);
+	}
+	json_decref(json);
+	return r;
+}
+
+void sources_release(struct sources *sources)
+{
+	for (uint32_t i = 0; i < sources->n; i++) {
+		struct mount_source *s = &sources->all[i];
+
+		if (!s->shares) {
+			client_hold_end(s->hold);
+			client_volume_close(s->volume);
+		}
+		free(s->path);
+		free(s->subtree);
+		free(s->url);
+	}
+	*sources = (struct sources){ 0 };
+}
+
+/* One before it of the same volume, which is open. */
+static const struct mount_source *find_open(const struct sources *sources, uint32_t i)
+{
+	for (uint32_t k = 0; k < i; k++)
+		if (volume_id_equal(&sources->all[k].id, &sources->all[i].id))
+			return &sources->all[k];
+	return NULL;
+}
+
+static int open_one(struct sources *sources, uint32_t i, struct client *client, bool refresh,
+	struct buf *notice, struct err *e)
+{
+	struct mount_source *s = &sources->all[i];
+	const struct mount_source *same = find_open(sources, i);
+	_cleanup_(buf_release) struct buf said = BUF_INIT(ERR_TEXT_MAX - 1);
+	int r;
+
+	if (same) {
+		s->shares = true;
+		s->volume = same->volume;
+		return 0;
+	}
+	r = client_open_volume(client, &s->id, refresh, &s->volume, &said, e);
+	if (r < 0) {
+		(void)err_default(e, r, "the source cannot be opened");
+		return sources->n > 1 ? err_prefix(e, "%s (%s)", s->path, s->url) : r;
+	}
+	return notice->len == 0 && said.len > 0 ? buf_puts(notice, buf_str(&said)) : 0;
+}
+
+int sources_open(struct sources *sources, struct client *client, const struct ufs_config *config,
+	bool refresh, struct buf *notice, struct err *e)
+{
+	int r = 0;
+
+	if (config) {
+		r = client_open_source(client, config, refresh, &sources->all[0].volume, notice, e);
+		if (r == 0)
+			sources->all[0].id = table_info(sources_table(sources, 0))->id.volume;
+		return r;
+	}
+	for (uint32_t i = 0; i < sources->n && r == 0; i++)
+		r = open_one(sources, i, client, refresh, notice, e);
+	return r;
+}
+
+struct table *sources_table(const struct sources *sources, uint32_t source)
+{
+	ensure(source < sources->n);
+	return client_volume_table(sources->all[source].volume);
+}
+
+void sources_images(
+	const struct sources *sources, struct image_source ret_images[LAYOUT_SOURCES_MAX])
+{
+	for (uint32_t i = 0; i < sources->n; i++)
+		ret_images[i] = (struct image_source){
+			.table = sources_table(sources, i),
+			.path = sources->all[i].path + 1,
+			.subtree = sources->all[i].subtree,
+		};
+}
+
+int sources_resolve(const struct sources *sources, const char *path, uint32_t *ret_source,
+	struct table_row *row)
+{
+	struct image_source images[LAYOUT_SOURCES_MAX];
+
+	sources_images(sources, images);
+	return image_resolve_sources(images, sources->n, path, ret_source, row);
+}
+
+uint64_t sources_live_bytes(const struct sources *sources)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < sources->n; i++)
+		bytes += table_info(sources_table(sources, i))->live_bytes;
+	return bytes;
+}
+
+bool sources_composed(const struct sources *sources)
+{
+	return sources->n > 1 || sources->all[0].path[1] || sources->all[0].subtree[0];
+}
