@@ -2,6 +2,7 @@
 #include "cacheworker/kept.h"
 #include "base/cleanup.h"
 #include "base/file.h"
+#include "base/log.h"
 #include "catalog/generation_seen.h"
 
 #include <dirent.h>
@@ -68,6 +69,29 @@ int kept_seen_save(const struct worker *w, const struct generation_id *id)
 	if (r == 0)
 		r = file_mkdirs(dir, 0700);
 	return r < 0 ? r : generation_seen_save(dir, id);
+}
+
+int kept_fence_load(struct worker *w, struct err *e)
+{
+	char dir[PATH_MAX];
+
+	return dir_path(w, dir) < 0 ? 0 : fence_load(&w->fence, dir, e);
+}
+
+void kept_fence_save(struct worker *w)
+{
+	char dir[PATH_MAX];
+	int r = dir_path(w, dir);
+
+	if (r == -ENODEV)
+		return;
+	if (r == 0)
+		r = file_mkdirs(dir, 0700);
+	if (r == 0)
+		r = fence_save(&w->fence, dir);
+	if (r < 0)
+		LOG_LIMITED(LOG_WARN, "master not remembered",
+			"tier=\"%s\" error=%s next=\"tried again\"", w->config->tier, err_name(r));
 }
 
 static int evicted_path(const struct worker *w, const struct volume_id *volume, char out[PATH_MAX])

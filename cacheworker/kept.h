@@ -6,6 +6,7 @@
  *	TIER/seen/VOLUME.seen
  *	TIER/seen/VOLUME.LINEAGE.table
  *	TIER/seen/VOLUME.evicted
+ *	TIER/seen/cluster	which master was met last (net/fence.h)
  *
  * Threads: any but a loop's.
  */
@@ -26,6 +27,10 @@ int kept_evicted_load(
 	const struct worker *w, const struct volume_id *volume, uint64_t *ret_number) __must_check;
 int kept_evicted_save(
 	const struct worker *w, const struct volume_id *volume, uint64_t number) __must_check;
+
+/* As fence_load() and fence_save(); without a tier nothing is done. */
+int kept_fence_load(struct worker *w, struct err *e) __must_check;
+void kept_fence_save(struct worker *w);
 
 /* Keeps the table that `fd` is open on as the last one of its lineage: a second name where that can
  * be, else a copy. */

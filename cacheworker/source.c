@@ -213,6 +213,7 @@ static void remember(struct source *source, const struct generation_id *id, int 
 	struct worker *w = source->worker;
 	int r = kept_table_save(w, id, fd);
 
+	kept_fence_save(w);
 	if (r == 0 && is_news(source, id))
 		r = kept_seen_save(w, id);
 	if (r < 0)

@@ -5,6 +5,7 @@
 #include "cacheworker/seal.h"
 #include "cacheworker/source.h"
 #include "base/clock.h"
+#include "base/hash.h"
 #include "placement/placement.h"
 
 #include <stdlib.h>
@@ -147,6 +148,28 @@ static json_t *causes_json(struct worker *w)
 	return json;
 }
 
+/* Which one is listened to, and why not. */
+static json_t *master_json(struct worker *w)
+{
+	struct hello_master met = fence_met(&w->fence);
+	char cluster[2 * HELLO_CLUSTER_BYTES + 1];
+	struct err refusal;
+	json_t *json;
+
+	fence_refusal(&w->fence, &refusal);
+	hash_hex(met.cluster, HELLO_CLUSTER_BYTES, cluster);
+	json = json_pack("{s:s, s:b}", "address", w->config->master, "connected",
+		(int)rpc_client_connected(w->master));
+	if (json && met.epoch)
+		(void)json_object_update_new(json, /* told only */
+			json_pack(
+				"{s:s, s:I}", "cluster", cluster, "epoch", (json_int_t)met.epoch));
+	if (json && refusal.code)
+		(void)json_object_set_new(
+			json, "refused", json_string(refusal.text)); /* likewise */
+	return json;
+}
+
 static int get_status(
 	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
 {
@@ -167,7 +190,9 @@ static int get_status(
 		admin_counters_json(worker_info, n_worker, &w->counters), "tier",
 		admin_counters_json(tier_info, n_tier, tier_set_counters(w->tiers)));
 	if (*ret_json)
-		(void)json_object_set_new(*ret_json, "scrub", scrub_json(w)); /* told only */
+		(void)json_object_set_new(*ret_json, "master", master_json(w)); /* told only */
+	if (*ret_json)
+		(void)json_object_set_new(*ret_json, "scrub", scrub_json(w)); /* likewise */
 	if (*ret_json)
 		(void)json_object_set_new(
 			*ret_json, "stalls", worker_stalls_json(w)); /* likewise */

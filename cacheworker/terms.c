@@ -406,7 +406,9 @@ static void ask_all(struct worker *w)
 	do {
 		r = ask_page(w, next, &next, &e);
 	} while (r == 0 && next > 0 && !closing(w));
-	if (r < 0 && r != -ECANCELED)
+	if (r == 0)
+		kept_fence_save(w);
+	else if (r != -ECANCELED)
 		log_debug("no terms", "reason=\"%s\" next=\"nothing is dropped\"", e.text);
 }
 

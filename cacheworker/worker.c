@@ -6,6 +6,7 @@
 #include "cacheworker/guard.h"
 #include "cacheworker/handout.h"
 #include "cacheworker/holds.h"
+#include "cacheworker/kept.h"
 #include "cacheworker/preload.h"
 #include "cacheworker/runs.h"
 #include "cacheworker/scrub.h"
@@ -132,8 +133,12 @@ static int open_threads(struct worker *w, struct err *e)
 
 static int open_net(struct worker *w, struct err *e)
 {
-	int r = rpc_client_new(w->loop, w->config->master, &w->master, e);
+	int r = kept_fence_load(w, e);
 
+	if (r == 0)
+		r = rpc_client_new(w->loop, w->config->master, &w->master, e);
+	if (r == 0)
+		rpc_client_fence(w->master, &w->fence);
 	if (r == 0)
 		r = admin_server_new(w->config->admin, status_routes, w, &w->admin, e);
 	if (r == 0 && status_add_counters(w) < 0)
@@ -176,6 +181,7 @@ int worker_open(struct worker *w, const struct worker_config *config, struct err
 	pthread_mutex_init(&w->sources.lock, NULL);
 	list_init(&w->sources.all);
 	troubles_init(&w->troubles);
+	fence_init(&w->fence);
 	r = flights_init(w);
 	if (holds_init(w) < 0)
 		r = -ENOMEM;
@@ -229,6 +235,7 @@ void worker_close(struct worker *w)
 	pool_free(TAKE(w->look));
 	pool_free(TAKE(w->disk));
 	loop_free(TAKE(w->loop));
+	kept_fence_save(w);
 	preloads_close(w);
 	flights_release(w);
 	fills_release(w);
@@ -237,6 +244,7 @@ void worker_close(struct worker *w)
 	tier_set_free(TAKE(w->tiers));
 	sources_free(w);
 	troubles_release(&w->troubles);
+	fence_release(&w->fence);
 	pthread_mutex_destroy(&w->sources.lock);
 	pthread_mutex_destroy(&w->fetch_lock);
 }

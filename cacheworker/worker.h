@@ -23,6 +23,7 @@
 #include "base/pool.h"
 #include "cacheworker/metrics.h"
 #include "cacheworker/troubles.h"
+#include "net/fence.h"
 #include "net/net.h"
 #include "tiers/tiers.h"
 #include "ufs/ufs.h"
@@ -197,6 +198,7 @@ struct worker {
 	struct pool *control;   /* asks the master */
 	struct pool *adopt;     /* copies units from elsewhere on the tier */
 	struct rpc_client *master;
+	struct fence fence; /* of masters */
 	struct rpc_server *server;
 	struct admin_server *admin;
 	pthread_mutex_t

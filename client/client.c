@@ -32,6 +32,7 @@ static void init_parts(struct client *client, const struct client_config *config
 	pthread_mutex_init(&client->lock, NULL);
 	pthread_cond_init(&client->idle, NULL);
 	client_guard_init(&client->guard);
+	fence_init(&client->fence);
 	client->map_wanted = true;
 	list_init(&client->notes_free);
 	for (size_t i = 0; i < ARRAY_SIZE(client->notes); i++)
@@ -56,7 +57,11 @@ static int start_parts(struct client *client, const struct client_config *config
 		return err_set(e, -EAGAIN,
 			"cannot start the client's threads: raise the limit of processes or "
 			"descriptors");
-	r = rpc_client_new(client->loop, config->master, &client->master, e);
+	r = client->seen_dir ? fence_load(&client->fence, client->seen_dir, e) : 0;
+	if (r == 0)
+		r = rpc_client_new(client->loop, config->master, &client->master, e);
+	if (r == 0)
+		rpc_client_fence(client->master, &client->fence);
 	if (r == 0)
 		r = client_owners_new(
 			client->loop, client->master, config->local_worker, &client->owners, e);
@@ -103,6 +108,7 @@ void client_free(struct client *client)
 	client_ops_release(client);
 	client_chunks_free(client->chunks);
 	client_guard_release(&client->guard);
+	fence_release(&client->fence);
 	pthread_cond_destroy(&client->idle);
 	pthread_mutex_destroy(&client->lock);
 	client->magic = 0;

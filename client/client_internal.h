@@ -30,6 +30,7 @@
 #include "client/client_chunk.h"
 #include "client/client_owners.h"
 #include "client/client_source.h"
+#include "net/fence.h"
 #include "net/net.h"
 
 #define CLIENT_READ_MAX     (1u << 20)       /* length of one read, as in client.h */
@@ -56,6 +57,7 @@ struct client {
 	struct pool *disk; /* reads of what a worker answered with a descriptor (client_hang.h) */
 	struct budget *budget;
 	struct rpc_client *master;
+	struct fence fence; /* of masters */
 	struct client_owners *owners;
 	struct client_chunks *chunks;
 	struct client_guard guard;

@@ -197,6 +197,8 @@ static void remember(struct client *client, const struct generation_id *id)
 {
 	int r = client->seen_dir ? generation_seen_save(client->seen_dir, id) : 0;
 
+	if (r == 0 && client->seen_dir)
+		r = fence_save(&client->fence, client->seen_dir);
 	if (r < 0)
 		log_warn("generation not remembered",
 			"dir=\"%s\" error=%s next=\"the guard is weaker after a restart\"",

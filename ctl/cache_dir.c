@@ -434,6 +434,17 @@ int cache_dir_lock(const struct cache_dir *cache, int *ret_fd, struct err *e)
 	return 0;
 }
 
+void cache_dir_forget_master(const struct cache_dir *cache)
+{
+	static const char *const files[] = { "tier/seen/cluster", "images/cluster" };
+	char path[PATH_MAX + 32];
+
+	for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
+		(void)snprintf(path, sizeof(path), "%s/%s", cache->path, files[i]); /* fits */
+		(void)unlink(path); /* may not be there */
+	}
+}
+
 static int remove_one(const char *path, const struct stat *st, int type, struct FTW *ftw)
 {
 	(void)st;

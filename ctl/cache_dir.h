@@ -75,6 +75,10 @@ int cache_dir_check_images(const struct cache_dir *cache, struct err *e) __must_
 /* Takes CACHE/lock; *ret_fd holds it until closed. -EBUSY: another supervisor has it. */
 int cache_dir_lock(const struct cache_dir *cache, int *ret_fd, struct err *e) __must_check;
 
+/* The daemons to come take the master of this directory for theirs, whichever they met before
+ * (net/fence.h): here it is the only one, and what it lost is not to be waited for. With the lock. */
+void cache_dir_forget_master(const struct cache_dir *cache);
+
 /* Makes RUN/ID, private. -EPERM: what is there belongs to somebody else. */
 int cache_dir_make_run(const struct cache_dir *cache, struct err *e) __must_check;
 

@@ -240,6 +240,7 @@ static int start(struct supervisor *s, struct err *e)
 		r = programs_dir(s->bin, e);
 	if (r < 0)
 		return r;
+	cache_dir_forget_master(&s->cache);
 	r = cache_dir_make_run(&s->cache, e);
 	if (r < 0)
 		return r;

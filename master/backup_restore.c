@@ -247,7 +247,7 @@ static int put_cluster(struct state *s, const void *value, size_t len)
 
 	if (r < 0)
 		return r;
-	cluster.epoch = max(cluster.epoch, clock_wall_ns() / CLOCK_SECOND) + 1;
+	cluster.epoch = max(cluster.epoch, clock_wall_ns() / CLOCK_MS) + 1;
 	r = record_cluster_encode(&cluster, &next);
 	if (r < 0)
 		return r;

@@ -54,6 +54,7 @@
 struct master_options {
 	const char *config;
 	const char *state;
+	const char *cluster;
 	const char *listen;
 	const char *worker;
 	const char *admin;
@@ -66,12 +67,26 @@ struct master_options {
 	const char *log_file;
 };
 
+static int check_cluster(const char *text, struct err *e)
+{
+	uint8_t uuid[HELLO_CLUSTER_BYTES];
+
+	return hash_unhex(text, uuid, sizeof(uuid)) == 0
+		       ? 0
+		       : err_set(e, -EINVAL, "'%s' is no cluster's name: 32 digits of hex", text);
+}
+
 static const struct option_spec specs[] = {
 	OPTION_STRING_ROW(struct master_options, config, "config", "FILE",
 		"read options from FILE, too: granary.yaml(5)"),
 	OPTION_ROW(struct master_options, state, "state", OPTION_STRING, .metavar = "DIR",
 		.required = true,
 		.help = "directory of what cannot be recomputed; made when missing"),
+	OPTION_ROW(struct master_options, cluster, "cluster", OPTION_STRING, .metavar = "UUID",
+		.check = check_cluster,
+		.help = "the cluster's name, 32 digits of hex, for a state that is made anew in "
+			"the "
+			"place of a lost one; made up"),
 	OPTION_ROW(struct master_options, listen, "listen", OPTION_STRING, .metavar = "ADDR",
 		.required = true, .check = address_check,
 		.help = "address for workers and mounts: unix:/path or tcp:host:port"),
@@ -199,7 +214,8 @@ static int open_state(struct master *m, struct err *e)
 	return store_rocksdb_open(path, &m->store, e);
 }
 
-/* Each run has an epoch of its own, higher than all before. */
+/* Each run has an epoch of its own, higher than all before: also than that of a state which is lost,
+ * or of which this is an older copy. */
 static int begin_epoch(struct master *m, struct err *e)
 {
 	_cleanup_(buf_release) struct buf value = BUF_INIT(STORE_VALUE_BYTES);
@@ -210,12 +226,19 @@ static int begin_epoch(struct master *m, struct err *e)
 		uint8_t uuid[16];
 
 		hash_random(uuid, sizeof(uuid));
+		if (m->options.cluster)
+			(void)hash_unhex(m->options.cluster, uuid, sizeof(uuid)); /* was checked */
 		hash_hex(uuid, sizeof(uuid), m->cluster.uuid);
 		r = 0;
 	} else if (r == 0) {
 		r = record_cluster_decode(value.data, value.len, &m->cluster);
 	}
-	m->cluster.epoch++;
+	if (r == 0 && m->options.cluster && strcasecmp(m->options.cluster, m->cluster.uuid) != 0)
+		return err_set(e, -EINVAL,
+			"--cluster: %s is the state of cluster %s: give another --state, or leave "
+			"--cluster out",
+			m->options.state, m->cluster.uuid);
+	m->cluster.epoch = max(m->cluster.epoch + 1, clock_wall_ns() / CLOCK_MS);
 	if (r == 0)
 		r = record_cluster_encode(&m->cluster, &next);
 	if (r == 0)
@@ -288,6 +311,11 @@ static int serve(struct master *m, struct err *e)
 	m->service.slots = &m->slots;
 	m->service.pool = m->pool;
 	m->service.small = m->small;
+	m->service.self.epoch = m->cluster.epoch;
+	r = hash_unhex(m->cluster.uuid, m->service.self.cluster, HELLO_CLUSTER_BYTES);
+	if (r < 0)
+		return err_set(e, r, "the store in %s has no cluster's name: restore a backup",
+			m->options.state);
 	r = open_datasets(m, e);
 	if (r == 0)
 		r = open_preloads(m, e);

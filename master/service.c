@@ -524,7 +524,13 @@ static void on_cancel(struct rpc_request *request, void *arg)
 		preloads_cancelled(service->preloads, request);
 }
 
+static struct hello_master identify(void *arg)
+{
+	return ((const struct service *)arg)->self;
+}
+
 const struct rpc_server_ops service_ops = {
+	.identify = identify,
 	.on_request = on_request,
 	.on_cancel = on_cancel,
 };

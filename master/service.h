@@ -45,9 +45,10 @@ struct service {
 	struct backups *backups;
 	struct news *news; /* NULL: there is no worker */
 	const struct slots *slots;
-	struct pool *pool;    /* waits for origins */
-	struct pool *small;   /* what waits for none, and is never behind a listing */
-	_Atomic bool serving; /* requests are taken: for /readyz */
+	struct hello_master self; /* for greetings */
+	struct pool *pool;        /* waits for origins */
+	struct pool *small;       /* what waits for none, and is never behind a listing */
+	_Atomic bool serving;     /* requests are taken: for /readyz */
 	struct master_counters counters;
 	struct master_histograms histograms;
 };

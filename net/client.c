@@ -17,6 +17,7 @@
  *	(ended)     on_done was called; freed when no queue holds its messages
  */
 #include "net/conn_internal.h"
+#include "net/fence.h"
 #include "net/wheel.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -71,6 +72,7 @@ struct rpc_client {
 	const struct transport_ops *transport;
 	const char *where; /* inside address */
 	char *address;
+	struct fence *fence; /* borrowed, or NULL */
 
 	pthread_mutex_t lock;
 	pthread_cond_t idle;
@@ -83,6 +85,7 @@ struct rpc_client {
 	/* The loop's. */
 	struct conn conn;
 	bool has_conn; /* from connect to on_closed */
+	bool fenced;   /* it is being closed, as the fence does not let it pass */
 	bool wanted;   /* somebody called once */
 	bool closing;
 	struct list waiting;
@@ -357,6 +360,12 @@ static void on_ready(struct conn *conn)
 {
 	struct rpc_client *client = client_of(conn);
 
+	if (client->fence && fence_check(client->fence, &conn->peer.master, client->address,
+				     &client->last) < 0) {
+		client->fenced = true;
+		conn_close(conn, -ECONNREFUSED);
+		return;
+	}
 	client->connected = true;
 	client->last = ERR_INIT;
 	client_pump(client);
@@ -399,7 +408,9 @@ static void on_closed(struct conn *conn, int status)
 {
 	struct rpc_client *client = client_of(conn);
 	struct list again = LIST_INIT(again);
+	bool fenced = client->fenced;
 
+	client->fenced = false;
 	client->has_conn = false;
 	client->connected = false;
 	if (status == -EPROTONOSUPPORT)
@@ -407,7 +418,7 @@ static void on_closed(struct conn *conn, int status)
 			"%s speaks another version of the protocol (we speak %u): upgrade the "
 			"older of the two",
 			client->address, FRAME_VERSION);
-	else
+	else if (!fenced)
 		(void)err_set(
 			&client->last, status, "the connection was lost: %s", err_str(status));
 	LOG_LIMITED(LOG_DEBUG, "connection lost", "address=%s error=%s", client->address,
@@ -417,7 +428,7 @@ static void on_closed(struct conn *conn, int status)
 		exchange_lost(list_entry(client->sent.next, struct exchange, link), &again);
 	list_splice_back(&again, &client->waiting);
 	list_splice_back(&client->waiting, &again);
-	if (status == -EPROTONOSUPPORT) /* waiting helps nobody */
+	if (status == -EPROTONOSUPPORT || fenced) /* waiting helps nobody */
 		while (!list_empty(&client->waiting)) {
 			struct exchange *x =
 				list_entry(client->waiting.next, struct exchange, link);
@@ -682,6 +693,12 @@ fail:
 	}
 	free(client);
 	return r;
+}
+
+void rpc_client_fence(struct rpc_client *client, struct fence *fence)
+{
+	CHECK_MAGIC(client, CLIENT_MAGIC);
+	client->fence = fence;
 }
 
 void rpc_client_free(struct rpc_client *client)

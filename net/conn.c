@@ -18,7 +18,9 @@ static void on_hello_sent(struct conn_message *message, int status)
 
 static void send_hello(struct conn *conn)
 {
-	struct hello hello = { .version = FRAME_VERSION, .pid = (uint32_t)getpid() };
+	struct hello hello = {
+		.version = FRAME_VERSION, .pid = (uint32_t)getpid(), .master = conn->self
+	};
 	struct frame frame = { .op = FRAME_HELLO };
 
 	(void)snprintf(hello.process, sizeof(hello.process), "%s",
@@ -137,9 +139,11 @@ int conn_connect(struct conn *conn, struct loop *loop, const struct transport_op
 	return 0;
 }
 
-void conn_accept(struct conn *conn, struct transport *transport, const struct conn_ops *ops)
+void conn_accept(struct conn *conn, struct transport *transport, const struct conn_ops *ops,
+	const struct hello_master *self)
 {
 	conn_init(conn, ops);
+	conn->self = *self;
 	conn->state = CONN_GREETING;
 	conn->transport = transport;
 	transport->ops->start(transport, &conn_events, conn);

@@ -51,8 +51,9 @@ struct conn {
 	struct transport *transport;
 	const struct conn_ops *ops;
 	struct hello peer;
-	size_t out_bytes; /* queued, not yet wholly on the wire */
-	bool congested;   /* beyond LIMIT_CONN_OUT_BYTES, until half of it */
+	struct hello_master self; /* for our greeting */
+	size_t out_bytes;         /* queued, not yet wholly on the wire */
+	bool congested;           /* beyond LIMIT_CONN_OUT_BYTES, until half of it */
 	bool paused;
 	uint64_t began_ns;    /* connecting or accepted */
 	uint64_t moved_in_ns; /* conn_watch() last saw bytes move */
@@ -66,8 +67,9 @@ struct conn {
 /* Connects; on failure conn is as before. */
 int conn_connect(struct conn *conn, struct loop *loop, const struct transport_ops *transport,
 	const char *where, const struct conn_ops *ops, struct err *e) __must_check;
-/* Takes an accepted connection. */
-void conn_accept(struct conn *conn, struct transport *transport, const struct conn_ops *ops);
+/* Takes an accepted connection. `self` is copied. */
+void conn_accept(struct conn *conn, struct transport *transport, const struct conn_ops *ops,
+	const struct hello_master *self);
 
 /* Queues a frame (id, op, ... set; payload and descriptor are the message's). done() follows, never
  * from inside. After the connection closed: not allowed. */

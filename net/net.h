@@ -15,6 +15,7 @@
 #include "base/err.h"
 #include "base/loop.h"
 #include "proto/frame.h"
+#include "proto/hello.h"
 
 /* ---- payloads -------------------------------------------------------------------------------- */
 
@@ -63,6 +64,8 @@ struct rpc_server_ops {
 	/* A connection is gone, after its requests were cancelled; once, on the loop. No request
 	 * comes from it any more; those under way still refer to it. Optional. */
 	void (*on_close)(const struct rpc_conn *conn, void *arg);
+	/* Who this master is, for its greeting; on the loop. Optional: it is none. */
+	struct hello_master (*identify)(void *arg);
 };
 
 /* Listens (a stale unix socket file is replaced, a live one is -EADDRINUSE; mode 0600; a tcp
@@ -119,6 +122,10 @@ void rpc_call_release(struct rpc_call *call);
 /* Connects when first needed and again, with backoff, whenever the connection is lost. */
 int rpc_client_new(struct loop *loop, const char *address, struct rpc_client **ret_client,
 	struct err *e) __must_check;
+struct fence;
+/* From now on only masters that pass the fence (net/fence.h) are asked; calls to another end with
+ * -ECONNREFUSED and its line. Before the first call. The fence is borrowed. */
+void rpc_client_fence(struct rpc_client *client, struct fence *fence);
 /* Ends every call with -ECANCELED, then closes. Not on the loop's thread. */
 void rpc_client_free(struct rpc_client *client);
 

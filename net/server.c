@@ -370,6 +370,7 @@ static void on_accept(void *arg, struct transport *transport)
 {
 	struct rpc_server *server = arg;
 	bool room = server->n_conns < server->max_conns;
+	struct hello_master self = { 0 };
 	struct rpc_conn *peer;
 
 	if (server->closing || !room || !arena_take(ARENA_CONNECTIONS, BUDGET_DEMAND, CONN_BYTES)) {
@@ -396,7 +397,9 @@ static void on_accept(void *arg, struct transport *transport)
 	list_push_back(&server->conns, &peer->link);
 	server->n_conns++;
 	server_hold(server);
-	conn_accept(&peer->conn, transport, &peer_ops);
+	if (server->ops->identify)
+		self = server->ops->identify(server->arg);
+	conn_accept(&peer->conn, transport, &peer_ops, &self);
 }
 
 /* ---- the server ------------------------------------------------------------------------------ */

@@ -9,6 +9,7 @@
 size_t hello_pack(const struct hello *hello, uint8_t out[HELLO_BYTES_MAX])
 {
 	Granary__Hello message = GRANARY__HELLO__INIT;
+	struct hello_master master = hello->master;
 	char process[HELLO_PROCESS_MAX];
 
 	(void)snprintf(process, sizeof(process), "%s", hello->process); /* fits: same size */
@@ -17,6 +18,11 @@ size_t hello_pack(const struct hello *hello, uint8_t out[HELLO_BYTES_MAX])
 	message.version = hello->version;
 	message.has_pid = 1;
 	message.pid = hello->pid;
+	if (hello->master.epoch) {
+		message.has_cluster = message.has_epoch = 1;
+		message.cluster = (ProtobufCBinaryData){ HELLO_CLUSTER_BYTES, master.cluster };
+		message.epoch = master.epoch;
+	}
 	ensure(granary__hello__get_packed_size(&message) <= HELLO_BYTES_MAX);
 	return granary__hello__pack(&message, out);
 }
@@ -35,6 +41,10 @@ int hello_unpack(const void *data, size_t len, struct hello *ret_hello)
 			*c = '?';
 	hello.version = message->has_version ? message->version : 0;
 	hello.pid = message->has_pid ? message->pid : 0;
+	if (message->has_epoch && message->cluster.len == HELLO_CLUSTER_BYTES) {
+		memcpy(hello.master.cluster, message->cluster.data, HELLO_CLUSTER_BYTES);
+		hello.master.epoch = message->epoch;
+	}
 	granary__hello__free_unpacked(message, NULL);
 	*ret_hello = hello;
 	return 0;

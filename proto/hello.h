@@ -7,15 +7,23 @@
 #include <stdint.h>
 #include "base/check.h"
 
-#define HELLO_PROCESS_MAX 32
+#define HELLO_PROCESS_MAX   32
+#define HELLO_CLUSTER_BYTES 16
 
 /* Packed size is bounded by this. */
-#define HELLO_BYTES_MAX 64u
+#define HELLO_BYTES_MAX 96u
+
+/* Which cluster a master is of, and which of its runs: a later one has a higher epoch. */
+struct hello_master {
+	uint8_t cluster[HELLO_CLUSTER_BYTES];
+	uint64_t epoch; /* 0: it is no master, or one from before there was this */
+};
 
 struct hello {
 	char process[HELLO_PROCESS_MAX]; /* "cacheworker"; printable, cut to fit */
 	uint32_t version;                /* of the frames spoken: FRAME_VERSION */
 	uint32_t pid;
+	struct hello_master master;
 };
 
 /* Packs into `out`; returns the length. */
