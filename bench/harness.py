@@ -114,6 +114,10 @@ class Bench:
             self.environment["RGW_ENDPOINT"], self.environment["AWS_ACCESS_KEY_ID"], self.environment["AWS_SECRET_ACCESS_KEY"]
         )
 
+    def stop_rgw(self):
+        subprocess.run([TOOLS + "/rgw", "down", self.path("rgw")], timeout=60, check=False)
+        self.rgw = False
+
     def start_s3d(self, *options):
         """The tests' S3 server: its endpoint and the URL of its control port."""
         self.environment.setdefault("AWS_ACCESS_KEY_ID", "any")
@@ -149,7 +153,7 @@ class Bench:
             child.terminate()
             child.wait()
         if self.rgw:
-            subprocess.run([TOOLS + "/rgw", "down", self.path("rgw")], timeout=60, check=False)
+            self.stop_rgw()
         shutil.rmtree(self.top, ignore_errors=True)
 
     # Mounts ----------------------------------------------------------------------------------

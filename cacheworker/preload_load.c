@@ -191,14 +191,17 @@ static enum preload_step may_ask(struct preload_job *job, uint64_t *ret_ns)
 {
 	struct preloads *p = job->preloads;
 	enum preload_step step = PRELOAD_WENT;
+	uint64_t pause_ns;
 
 	pthread_mutex_lock(&p->lock);
-	*ret_ns = preload_pace_wait(&job->pace, clock_mono_ns());
-	if (*ret_ns)
+	pause_ns = preload_pace_wait(&job->pace, clock_mono_ns());
+	if (pause_ns)
 		step = PRELOAD_PAUSED;
 	else if (p->in_flight >= p->max_in_flight)
 		step = PRELOAD_STUCK;
 	pthread_mutex_unlock(&p->lock);
+	if (step == PRELOAD_PAUSED)
+		*ret_ns = pause_ns;
 	return step;
 }
 
