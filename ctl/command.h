@@ -21,6 +21,7 @@ int command_evict(int argc, char **argv);
 int command_pin(int argc, char **argv);
 int command_unpin(int argc, char **argv);
 int command_top(int argc, char **argv);
+int command_bench(int argc, char **argv);
 int command_plan(int argc, char **argv);
 int command_backup(int argc, char **argv);
 int command_restore(int argc, char **argv);

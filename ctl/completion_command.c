@@ -24,6 +24,7 @@ static const struct named {
 	{ "refresh", NULL, true, false },
 	{ "status", NULL, true, false },
 	{ "scrub", NULL, true, false },
+	{ "bench", NULL, true, false },
 	{ "dataset", "create|list|show|update|rename|delete|generations|diff|rollback", false,
 		false },
 	{ "preload", "list|show|cancel|watch", true, true },

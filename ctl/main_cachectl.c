@@ -28,6 +28,7 @@ static const struct command commands[] = {
 	{ "pin", command_pin, "keep a dataset, or a generation of it, when others need room" },
 	{ "unpin", command_unpin, "keep it no more than others" },
 	{ "plan", command_plan, "what a cache of some size would give a dataset" },
+	{ "bench", command_bench, "measure what a mount gives, and what this machine can" },
 	{ "backup", command_backup, "write what the master remembers to a file" },
 	{ "restore", command_restore, "make a master's state from such a file" },
 	{ "upgrade", command_upgrade, "replace the programs that serve mounts while they serve" },

@@ -141,3 +141,56 @@ int origin_options_config(const struct origin_options *o, const char *url,
 	config = (struct ufs_config){ 0 };
 	return 0;
 }
+
+void origin_options_of_dataset(const json_t *mount, struct origin_options *ret)
+{
+	*ret = (struct origin_options){
+		.endpoint = json_string_value(json_object_get(mount, "endpoint")),
+		.region = json_string_value(json_object_get(mount, "region")),
+		.path_style = json_is_true(json_object_get(mount, "path_style")),
+		.profile = json_string_value(json_object_get(mount, "profile")),
+		.anonymous = json_is_true(json_object_get(mount, "anonymous")),
+		.credentials = json_string_value(json_object_get(mount, "credentials")),
+		.requester_pays = json_is_true(json_object_get(mount, "requester_pays")),
+		.versions = json_string_value(json_object_get(mount, "versions")),
+		.ca_file = json_string_value(json_object_get(mount, "ca_file")),
+	};
+}
+
+/* The value behind `name`; NULL: it is not among them. */
+static const char *argument(const json_t *args, const char *name)
+{
+	for (size_t i = 0; i < json_array_size(args); i++) {
+		const char *arg = json_string_value(json_array_get(args, i));
+
+		if (arg && strcmp(arg, name) == 0)
+			return json_string_value(json_array_get(args, i + 1));
+	}
+	return NULL;
+}
+
+static bool has_argument(const json_t *args, const char *name)
+{
+	for (size_t i = 0; i < json_array_size(args); i++) {
+		const char *arg = json_string_value(json_array_get(args, i));
+
+		if (arg && strcmp(arg, name) == 0)
+			return true;
+	}
+	return false;
+}
+
+void origin_options_of_args(const json_t *args, struct origin_options *ret)
+{
+	*ret = (struct origin_options){
+		.endpoint = argument(args, "--endpoint"),
+		.region = argument(args, "--region"),
+		.path_style = has_argument(args, "--path-style"),
+		.profile = argument(args, "--profile"),
+		.anonymous = has_argument(args, "--anonymous"),
+		.credentials = argument(args, "--credentials"),
+		.requester_pays = has_argument(args, "--requester-pays"),
+		.versions = argument(args, "--versions"),
+		.ca_file = argument(args, "--ca-file"),
+	};
+}

@@ -73,3 +73,8 @@ void origin_options_json(json_t *to, const struct origin_options *o, const char 
  * release. */
 int origin_options_config(const struct origin_options *o, const char *url,
 	struct ufs_config *ret_config, struct err *e) __must_check;
+
+/* What a dataset's mount in the master's answer says, or the arguments of a mount's daemon; borrowed
+ * from them. */
+void origin_options_of_dataset(const json_t *mount, struct origin_options *ret);
+void origin_options_of_args(const json_t *args, struct origin_options *ret);
