@@ -226,10 +226,8 @@ static int begin_epoch(struct master *m, struct err *e)
 		uint8_t uuid[16];
 
 		hash_random(uuid, sizeof(uuid));
-		if (m->options.cluster)
-			(void)hash_unhex(m->options.cluster, uuid, sizeof(uuid)); /* was checked */
+		r = m->options.cluster ? hash_unhex(m->options.cluster, uuid, sizeof(uuid)) : 0;
 		hash_hex(uuid, sizeof(uuid), m->cluster.uuid);
-		r = 0;
 	} else if (r == 0) {
 		r = record_cluster_decode(value.data, value.len, &m->cluster);
 	}
