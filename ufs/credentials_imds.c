@@ -19,6 +19,8 @@
 #define IMDS_TTL        "21600"
 #define IMDS_CONNECT_NS CLOCK_SECOND /* it is next door, or not there */
 #define IMDS_TIMEOUT_NS (3 * CLOCK_SECOND)
+#define IMDS_TRIES      3
+#define IMDS_PAUSE_NS   (200 * CLOCK_MS)
 #define IMDS_ANSWER_MAX (16u * 1024)
 #define IMDS_ROLES      "/latest/meta-data/iam/security-credentials/"
 
@@ -38,8 +40,8 @@ static const char *find_address(void)
 	return mode && strcasecmp(mode, "IPv6") == 0 ? IMDS_ADDRESS_6 : IMDS_ADDRESS;
 }
 
-static int ask(const struct imds *imds, const char *method, const char *path, const char *header,
-	int *ret_status, struct buf *answer, struct err *e)
+static int ask_once(const struct imds *imds, const char *method, const char *path,
+	const char *header, int *ret_status, struct buf *answer, struct err *e)
 {
 	struct buf url = BUF_INIT(4096);
 	const char *const headers[] = { header };
@@ -61,6 +63,21 @@ static int ask(const struct imds *imds, const char *method, const char *path, co
 			ret_status, answer, e);
 	buf_release(&url);
 	return r;
+}
+
+/* A service that is there and fails is asked again, a few times; one that is not there is not. */
+static int ask(const struct imds *imds, const char *method, const char *path, const char *header,
+	int *ret_status, struct buf *answer, struct err *e)
+{
+	for (unsigned int tries = 1;; tries++) {
+		int r = ask_once(imds, method, path, header, ret_status, answer, e);
+		bool passes = r == -EIO || (r == 0 && *ret_status >= 500);
+
+		if (!passes || tries == IMDS_TRIES)
+			return r;
+		buf_clear(answer);
+		clock_sleep_ns(IMDS_PAUSE_NS);
+	}
 }
 
 /* One line of visible characters, into `out`. */

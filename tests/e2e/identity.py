@@ -26,6 +26,8 @@ class Services:
         self.granted = 0
         self.ended = 0
         self.tokens = []  # that web identities were shown
+        self.skew = 0  # seconds that the services' clock is ahead
+        self.troubles = []  # what the next requests meet, in order: see trouble()
         self.lock = threading.Lock()
         self.timers = []
         services = self
@@ -34,12 +36,38 @@ class Services:
             def log_message(self, *_):
                 pass
 
+            def handle(self):
+                try:
+                    super().handle()
+                except (BrokenPipeError, ConnectionResetError):
+                    pass  # who asked has given up
+
             def answer(self, status, text):
                 data = text.encode()
                 self.send_response(status)
                 self.send_header("Content-Length", str(len(data)))
                 self.end_headers()
                 self.wfile.write(data)
+
+            def trouble(self):
+                """Whether this request meets one: an error, an answer that is none, or half of one, silence, no answer."""
+                with services.lock:
+                    kind = services.troubles.pop(0) if services.troubles else None
+                if kind == "slow":
+                    time.sleep(3.5)  # longer than somebody next door is waited for; then as ever
+                elif kind == "garbage":
+                    self.answer(200, "<html>Sorry</html>\n{]")
+                elif kind == "half":
+                    self.send_response(200)
+                    self.send_header("Content-Length", "1000")
+                    self.end_headers()
+                    self.wfile.write(b'{"AccessKeyId": "K')
+                    self.close_connection = True
+                elif kind == "reset":
+                    self.close_connection = True
+                elif kind:
+                    self.answer(int(kind), "")
+                return kind and kind != "slow"
 
             def do_POST(self):
                 form = self.rfile.read(int(self.headers["Content-Length"])).decode()
@@ -48,13 +76,18 @@ class Services:
                     self.answer(400, "<ErrorResponse><Error><Code>InvalidAction</Code></Error></ErrorResponse>")
                     return
                 services.tokens.append(fields["WebIdentityToken"])
-                self.answer(200, STS % services.grant())
+                if not self.trouble():
+                    self.answer(200, STS % services.grant())
 
             def do_PUT(self):
+                if self.trouble():
+                    return
                 good = self.path == "/latest/api/token" and self.headers["X-aws-ec2-metadata-token-ttl-seconds"]
                 self.answer(200 if good else 400, "the-token" if good else "")
 
             def do_GET(self):
+                if self.trouble():
+                    return
                 if self.headers["X-aws-ec2-metadata-token"] != "the-token":
                     self.answer(401, "")
                 elif self.path == ROLES:
@@ -79,7 +112,7 @@ class Services:
             self.timers.append(timer)
             self.granted += 1
         # Whole seconds, never later than the key's end.
-        ends = time.gmtime(int(time.time() + self.lifetime))
+        ends = time.gmtime(int(time.time() + self.lifetime + self.skew))
         return key, secret, token, time.strftime("%Y-%m-%dT%H:%M:%SZ", ends)
 
     def end(self, key):
