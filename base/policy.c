@@ -19,8 +19,14 @@ bool policy_apply(struct tier_policy *policy, const struct policy_change *change
 		policy->pin = change->to.pin;
 	if (change->parts & POLICY_EVICT)
 		policy->evict = change->to.evict;
+	if (change->parts & POLICY_BANDWIDTH)
+		policy->origin_bandwidth = change->to.origin_bandwidth;
+	if (change->parts & POLICY_REQUESTS)
+		policy->origin_requests = change->to.origin_requests;
 	return before.quota != policy->quota || before.priority != policy->priority ||
-	       before.pin != policy->pin || before.evict != policy->evict;
+	       before.pin != policy->pin || before.evict != policy->evict ||
+	       before.origin_bandwidth != policy->origin_bandwidth ||
+	       before.origin_requests != policy->origin_requests;
 }
 
 const char *tier_evict_name(enum tier_evict evict)

@@ -25,6 +25,9 @@ struct tier_policy {
 	int32_t priority; /* across volumes the lower goes first */
 	bool pin;         /* never evicted for another volume's sake */
 	enum tier_evict evict;
+	/* What a worker asks of its origin at most; 0: no bound. No business of the tiers. */
+	uint64_t origin_bandwidth; /* bytes a second */
+	uint64_t origin_requests;  /* a second */
 };
 
 /* Which parts of a policy somebody sets; the others stay as they are. */
@@ -33,6 +36,9 @@ enum policy_part {
 	POLICY_PRIORITY = 2,
 	POLICY_PIN = 4,
 	POLICY_EVICT = 8,
+	POLICY_BANDWIDTH = 16,
+	POLICY_REQUESTS = 32,
+	POLICY_ALL = 63,
 };
 
 struct policy_change {

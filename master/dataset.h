@@ -1,6 +1,6 @@
 /*
- * Datasets: named sources with what an operator wants of them. The record is all there is of one:
- * generations and bytes are its sources' (source.h), which go on without it.
+ * Datasets: named sets of sources, each at a path, with what an operator wants of them. The record is
+ * all there is of one: generations and bytes are its sources' (source.h), which go on without it.
  *
  *	POST   /v1/datasets		{"name", "mounts": [{"path", "url", ...}], ...}: checks the
  *					origin, stores, lists in the background
@@ -10,6 +10,10 @@
  *					?left_out=1: and which keys no file can have
  *	GET    .../generations, .../diff?from=&to=
  *	POST   .../rollback, .../pin, .../evict
+ *
+ * Several mounts may be of one volume: a *view* shows what lies below a prefix (`subtree`) of a source
+ * that another dataset, or mount, shows whole. The generation of a dataset is the vector of those of
+ * its sources (docs/decisions/generations-of-several.md).
  *
  * A mount is of a dataset's UUID, which never changes. A record is never changed in place: a new
  * one takes its place, so that what was read of it under the lock may be used without it.
@@ -26,19 +30,24 @@
 #define DATASET_NAME_BYTES 63u
 #define DATASET_UUID_BYTES 16u
 #define DATASET_UUID_TEXT  (2 * DATASET_UUID_BYTES + 1)
-#define DATASET_MOUNTS_MAX 16u /* of the record's format; dataset_spec.c refuses more than one */
+#define DATASET_MOUNTS_MAX 16u
+#define DATASET_PINS_MAX   64u /* of all its sources; of one no more than GENERATIONS_PINNED */
+#define DATASET_PATH_BYTES 1024u
 #define DATASETS_MAX       4096u
 #define DATASET_TEXT_BYTES 4096u
+#define DATASET_INTERVAL_S 60u
 
 enum dataset_consistency {
 	DATASET_PINNED, /* a mount sees one generation until it is refreshed */
+	DATASET_FOLLOW, /* its sources are listed again and again, and mounts see what comes of it */
 };
 
 struct dataset_mount {
-	char *path;               /* "/": where in the dataset its source appears; owned */
+	char *path;               /* "/", "/a/b": where in the dataset its source appears; owned */
 	char *url;                /* as it was given; owned */
-	struct ufs_config config; /* owned */
+	struct ufs_config config; /* of the source; owned */
 	struct volume_id volume;
+	char *subtree; /* "a/b/": of a view the keys that it shows; NULL: all; owned */
 };
 
 /* A generation of one of its sources. */
@@ -59,13 +68,27 @@ struct dataset {
 	uint64_t idle_s;             /* not mounted for so long it makes room first; 0: never */
 	uint64_t ttl_s;              /* not mounted for so long it is dropped; 0: never */
 	enum dataset_consistency consistency;
-	struct dataset_generation shown; /* rolled back to; .generation 0: the newest */
-	struct dataset_generation pins[GENERATIONS_PINNED];
+	uint64_t interval_s; /* DATASET_FOLLOW: between two listings; 0: the default */
+	/* Rolled back to; of the other sources the newest is shown. */
+	struct dataset_generation shown[DATASET_MOUNTS_MAX];
+	uint32_t n_shown;
+	struct dataset_generation pins[DATASET_PINS_MAX];
 	uint32_t n_pins;
 };
 
 void dataset_release(struct dataset *d);
 int dataset_copy(const struct dataset *from, struct dataset *ret_to) __must_check;
+
+/* Is mount `i` the first of its volume? For what is done once for each source. */
+bool dataset_is_first(const struct dataset *d, uint32_t i);
+/* Of how many sources it is. */
+uint32_t dataset_sources_of(const struct dataset *d);
+bool dataset_has_volume(const struct dataset *d, const struct volume_id *volume);
+/* What a source of it was rolled back to; NULL: it shows the newest. */
+const struct dataset_generation *dataset_shown(
+	const struct dataset *d, const struct volume_id *volume);
+/* The mount at that path, written in any way; NULL: none. */
+const struct dataset_mount *dataset_mount_at(const struct dataset *d, const char *path);
 
 /* ---- dataset_record.c ------------------------------------------------------------------------ */
 
@@ -79,11 +102,14 @@ int dataset_decode(const void *data, size_t len, struct dataset *ret) __must_che
 
 /* -EINVAL with a line: not [a-z0-9-]{1,63}, or reserved. */
 int dataset_check_name(const char *name, struct err *e) __must_check;
-/* What a request's body says, over what `d` has; `create`: sources too, and a name is needed. On
- * failure `d` may have changed. -EINVAL with a line that names the member. */
+/* What a request's body says, over what `d` has; `create`: sources too, and a name is needed. Of
+ * sources that are there already only how they are reached may change. On failure `d` may have
+ * changed. -EINVAL with a line that names the member. */
 int dataset_apply(struct dataset *d, const json_t *body, bool create, struct err *e) __must_check;
+/* As a path of a dataset is kept: "/", or "/a/b". -EINVAL with a line. */
+int dataset_path_normal(const char *path, char out[DATASET_PATH_BYTES], struct err *e) __must_check;
 
-/* ---- dataset.c ------------------------------------------------------------------------------- */
+/* ---- dataset_set.c --------------------------------------------------------------------------- */
 
 struct dataset_set;
 
@@ -111,25 +137,55 @@ int dataset_set_find_uuid(
 int dataset_set_all(
 	struct dataset_set *set, struct dataset **ret_all, uint32_t *ret_n) __must_check;
 
-/* Each with its line; *ret the new record, to be released. */
+/* ---- dataset.c: each with its line; *ret the new record, to be released ---------------------- */
+
 int dataset_create(struct dataset_set *set, const json_t *body, bool check, struct dataset *ret,
 	struct err *e) __must_check;
-/* -EEXIST: the new name is taken. */
-int dataset_update(struct dataset_set *set, const char *name, const json_t *body,
+/* -EEXIST: the new name is taken. `check`: asks origins that are to be reached in another way. */
+int dataset_update(struct dataset_set *set, const char *name, const json_t *body, bool check,
 	struct dataset *ret, struct err *e) __must_check;
 /* -EBUSY: mounted, and not forced. */
 int dataset_delete(
 	struct dataset_set *set, const char *name, bool force, struct err *e) __must_check;
-/* Shows generation `generation` of its current lineage from now on, 0: the newest. -ENOENT: it is
- * not kept. */
-int dataset_rollback(struct dataset_set *set, const char *name, uint64_t generation,
-	struct dataset *ret, struct err *e) __must_check;
-/* Keeps that generation, or no more. -ENOENT: it is not kept; -ENOSPC: too many. */
-int dataset_pin(struct dataset_set *set, const char *name, uint64_t generation, bool pin,
-	struct dataset *ret, struct err *e) __must_check;
-/* Drops what workers have of it; *ret_serial is reached by the source's evicted_serial then. */
-int dataset_evict(struct dataset_set *set, const char *name, bool force, uint64_t *ret_serial,
-	struct err *e) __must_check;
+
+/* ---- dataset_evict.c ------------------------------------------------------------------------- */
+
+/*
+ * Drops what workers have of it; `paths`: of what these globs name only, an array of texts, or NULL.
+ * *ret_json: {"sources": [{"volume", "serial" or "paths_serial"}...]}: that serial is reached by
+ * `evicted` (or `evicted_paths`) of the source then. -EBUSY: mounted, and not forced, or another
+ * eviction by paths is under way.
+ */
+int dataset_evict(struct dataset_set *set, const char *name, const json_t *paths, bool force,
+	json_t **ret_json, struct err *e) __must_check;
+
+/* ---- dataset_generation.c -------------------------------------------------------------------- */
+
+/* What is said of one of its sources. */
+struct dataset_which {
+	const char *path;    /* of a mount; NULL: the dataset has one source only */
+	uint64_t generation; /* 0: the newest */
+};
+
+/* Shows these generations of their sources' current lineages from now on; n 0: the newest of all.
+ * -ENOENT: one is not kept. */
+int dataset_rollback(struct dataset_set *set, const char *name, const struct dataset_which *which,
+	uint32_t n, struct dataset *ret, struct err *e) __must_check;
+/* Keeps these generations, or no more. -ENOENT: one is not kept; -ENOSPC: too many. */
+int dataset_pin(struct dataset_set *set, const char *name, const struct dataset_which *which,
+	uint32_t n, bool pin, struct dataset *ret, struct err *e) __must_check;
+
+/* ---- dataset_follow.c ------------------------------------------------------------------------ */
+
+/* Members "consistency" and "interval_s" of a request's body. -EINVAL with a line. */
+int dataset_take_consistency(struct dataset *d, const json_t *body, struct err *e) __must_check;
+/* Whether mounts of it see that source as it changes: one that was rolled back stays there. */
+bool dataset_follows(const struct dataset *d, const struct volume_id *volume);
+uint64_t dataset_interval_s(const struct dataset *d);
+/* What is to be listed again by itself: all sources that are followed. To be freed. -ENOMEM. */
+int dataset_set_follow(
+	struct dataset_set *set, struct source_follow **ret_wishes, uint32_t *ret_n) __must_check;
+
 /* ---- dataset_age.c --------------------------------------------------------------------------- */
 
 /* What was not mounted for long makes room first, or is dropped. Called with each question of a
@@ -142,12 +198,25 @@ void dataset_age(struct dataset_set *set);
 json_t *dataset_json(struct dataset_set *set, const struct dataset *d);
 struct source_set *dataset_sources(struct dataset_set *set);
 
+/* ---- dataset_view.c -------------------------------------------------------------------------- */
+
+/*
+ * Makes mounts of `d` views where they lie inside a source that is used already: one that another
+ * dataset has, or mounts show, or of which something is cached. `check`: only where the credentials
+ * reach that source. What is wrong keeps a mount a source of its own.
+ */
+void dataset_find_views(struct dataset_set *set, struct dataset *d, bool check);
+/* Live objects below `subtree` (NULL: all) of the generation, counted once and remembered. */
+int dataset_view_count(struct dataset_set *set, const struct volume_id *volume,
+	const struct record_generation *g, const char *subtree, uint64_t *ret_files,
+	uint64_t *ret_bytes) __must_check;
+
 /* ---- dataset_left_out.c ---------------------------------------------------------------------- */
 
-/* {"count", "keys": [{"key", "reason"}...]}: keys of a generation (0: the newest) that no file can
- * have, the first hundred of them by name. Reads the whole table: a second for a million. */
-int dataset_left_out_json(struct source_set *sources, const struct volume_id *volume,
-	uint64_t generation, json_t **ret_json, struct err *e) __must_check;
+/* {"count", "keys": [{"key", "reason"}...]}: keys of a dataset that no file can have, in what it
+ * shows, the first hundred of them by name. Reads whole tables: a second for a million. */
+int dataset_left_out_json(struct source_set *sources, const struct dataset *d, json_t **ret_json,
+	struct err *e) __must_check;
 
 /* ---- dataset_diff.c -------------------------------------------------------------------------- */
 
@@ -155,11 +224,11 @@ int dataset_left_out_json(struct source_set *sources, const struct volume_id *vo
 #define DIFF_PAGE_MAX 10000u
 
 /*
- * {"from", "to", "added": [{"key", "size", "mtime"}...], "changed", "removed", "next"}: what differs
- * between two generations of a lineage, in the order of keys; `next` of one page is the `after` of
- * the following one. A key that is no UTF-8 has its bytes in "key_hex".
+ * {"mount", "from", "to", "added": [{"key", "size", "mtime"}...], "changed", "removed", "next"}: what
+ * differs between two generations of a lineage, in the order of keys, of what the mount shows; `next`
+ * of one page is the `after` of the following one. A key that is no UTF-8 has its bytes in "key_hex".
  */
-int dataset_diff_json(struct source_set *sources, const struct volume_id *volume, uint64_t from,
+int dataset_diff_json(struct source_set *sources, const struct dataset_mount *mount, uint64_t from,
 	uint64_t to, const char *after, uint32_t limit, json_t **ret_json,
 	struct err *e) __must_check;
 

@@ -14,7 +14,7 @@ static uint64_t patience(
 	for (uint32_t i = 0; i < n; i++) {
 		uint64_t its = ttl ? all[i].ttl_s : all[i].idle_s;
 
-		if (!volume_id_equal(&all[i].mounts[0].volume, volume))
+		if (!dataset_has_volume(&all[i], volume))
 			continue;
 		if (its == 0)
 			return 0;
@@ -30,17 +30,34 @@ static bool has_bytes(const struct source_view *view)
 	       view->reported.evicted >= view->evict;
 }
 
-static void drop(struct source_set *sources, const struct dataset *d, int64_t unused,
-	const struct source_view *view)
+static void drop(struct source_set *sources, const struct dataset *d,
+	const struct volume_id *volume, int64_t unused, const struct source_view *view)
 {
 	struct err e = ERR_INIT;
 	uint64_t serial;
 
-	if (source_set_evict(sources, &d->mounts[0].volume, &serial, &e) < 0)
+	if (source_set_evict(sources, volume, &serial, &e) < 0)
 		log_warn("unused dataset not dropped", "dataset=%s text=\"%s\"", d->name, e.text);
 	else
 		log_info("unused dataset dropped", "dataset=%s unused_s=%" PRIi64 " bytes=%" PRIu64,
 			d->name, unused, view->reported.cached_bytes);
+}
+
+static void age(struct source_set *sources, const struct dataset *all, uint32_t n,
+	const struct dataset *d, const struct volume_id *volume, int64_t now)
+{
+	uint64_t idle = d->idle_s ? patience(all, n, volume, false) : 0;
+	uint64_t ttl = d->ttl_s ? patience(all, n, volume, true) : 0;
+	struct source_view view;
+	int64_t unused;
+
+	if (source_set_view(sources, volume, &view) < 0 || view.mounts > 0 ||
+		(!idle && !ttl && !view.idle)) /* it was idle, and is not to be any more */
+		return;
+	unused = now - (view.used > d->created ? view.used : d->created);
+	source_set_idle(sources, volume, idle && unused >= (int64_t)idle);
+	if (ttl && unused >= (int64_t)ttl && has_bytes(&view))
+		drop(sources, d, volume, unused, &view);
 }
 
 void dataset_age(struct dataset_set *set)
@@ -55,22 +72,10 @@ void dataset_age(struct dataset_set *set)
 	sources = dataset_sources(set);
 	if (source_set_in_grace(sources) || dataset_set_all(set, &all, &n) < 0)
 		return;
-	for (uint32_t i = 0; i < n; i++) {
-		const struct dataset *d = &all[i];
-		const struct volume_id *volume = &d->mounts[0].volume;
-		uint64_t idle = d->idle_s ? patience(all, n, volume, false) : 0;
-		uint64_t ttl = d->ttl_s ? patience(all, n, volume, true) : 0;
-		struct source_view view;
-		int64_t unused;
-
-		if (source_set_view(sources, volume, &view) < 0 || view.mounts > 0 ||
-			(!idle && !ttl && !view.idle)) /* it was idle, and is not to be any more */
-			continue;
-		unused = now - (view.used > d->created ? view.used : d->created);
-		source_set_idle(sources, volume, idle && unused >= (int64_t)idle);
-		if (ttl && unused >= (int64_t)ttl && has_bytes(&view))
-			drop(sources, d, unused, &view);
-	}
+	for (uint32_t i = 0; i < n; i++)
+		for (uint32_t k = 0; k < all[i].n_mounts; k++)
+			if (dataset_is_first(&all[i], k))
+				age(sources, all, n, &all[i], &all[i].mounts[k].volume, now);
 	for (uint32_t i = 0; i < n; i++)
 		dataset_release(&all[i]);
 	free(all);

@@ -90,10 +90,9 @@ int dataset_api_get(
 
 	if (r == 0)
 		r = answer(set, &d, ret_json, e);
-	if (r < 0 || !is_set(request, "left_out") || !json_object_get(*ret_json, "generation"))
+	if (r < 0 || !is_set(request, "left_out"))
 		return r;
-	r = dataset_left_out_json(
-		dataset_sources(set), &d.mounts[0].volume, d.shown.generation, &left_out, e);
+	r = dataset_left_out_json(dataset_sources(set), &d, &left_out, e);
 	if (r == 0 && json_object_set_new(*ret_json, "left_out", left_out) < 0)
 		r = err_set(e, -ENOMEM, "out of memory");
 	if (r < 0) {
@@ -108,7 +107,8 @@ int dataset_api_update(
 {
 	struct dataset_set *set = datasets_of(arg);
 	_cleanup_(dataset_release) struct dataset d = { 0 };
-	int r = dataset_update(set, request->param(request, "name"), request->body, &d, e);
+	int r = dataset_update(set, request->param(request, "name"), request->body,
+		!is_set(request, "no_check"), &d, e);
 
 	return r == 0 ? answer(set, &d, ret_json, e) : r;
 }
@@ -121,21 +121,70 @@ int dataset_api_delete(
 		datasets_of(arg), request->param(request, "name"), is_set(request, "force"), e);
 }
 
+/* The generations of one source, each with where it is shown. */
+static int add_generations(
+	struct source_set *sources, const struct dataset_mount *mount, json_t *list, struct err *e)
+{
+	json_t *some = source_set_generations_json(sources, &mount->volume);
+	json_t *one;
+	size_t i;
+	int r = some ? 0 : -ENOMEM;
+
+	json_array_foreach (some, i, one)
+		if (r == 0 && json_object_set_new(one, "mount", json_string(mount->path)) < 0)
+			r = -ENOMEM;
+	if (r == 0 && json_array_extend(list, some) < 0)
+		r = -ENOMEM;
+	json_decref(some);
+	return r < 0 ? err_set(e, r, "out of memory") : 0;
+}
+
 int dataset_api_generations(
 	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
 {
 	struct dataset_set *set = datasets_of(arg);
 	_cleanup_(dataset_release) struct dataset d = { 0 };
-	json_t *list;
+	json_t *list = json_array();
+	json_t *shown = json_object();
 	int r = dataset_set_find(set, request->param(request, "name"), &d, e);
 
-	if (r < 0)
-		return r;
-	list = source_set_generations_json(dataset_sources(set), &d.mounts[0].volume);
-	*ret_json = list ? json_pack("{s:o, s:I}", "generations", list, "shown",
-				   (json_int_t)d.shown.generation)
-			 : NULL;
-	return *ret_json ? 0 : err_set(e, -ENOMEM, "out of memory");
+	for (uint32_t i = 0; i < d.n_mounts && r == 0; i++) {
+		const struct dataset_mount *mount = &d.mounts[i];
+		const struct dataset_generation *back = dataset_shown(&d, &mount->volume);
+
+		if (!dataset_is_first(&d, i))
+			continue;
+		r = add_generations(dataset_sources(set), mount, list, e);
+		if (r == 0 && json_object_set_new(shown, mount->path,
+				      json_integer(back ? (json_int_t)back->generation : 0)) < 0)
+			r = err_set(e, -ENOMEM, "out of memory");
+	}
+	if (r == 0) {
+		*ret_json = json_pack("{s:O, s:O, s:I}", "generations", list, "shown_of", shown,
+			"shown", (json_int_t)(d.n_shown > 0 ? d.shown[0].generation : 0));
+		if (!*ret_json)
+			r = err_set(e, -ENOMEM, "out of memory");
+	}
+	json_decref(list);
+	json_decref(shown);
+	return r;
+}
+
+/* `mount` of the query; without it the only source. */
+static int get_mount(const struct admin_request *request, const struct dataset *d,
+	const struct dataset_mount **ret_mount, struct err *e)
+{
+	const char *path = request->query(request, "mount");
+
+	*ret_mount = path ? dataset_mount_at(d, path) : &d->mounts[0];
+	if (!*ret_mount)
+		return err_set(e, -EINVAL, "dataset %s has nothing at '%.200s'", d->name, path);
+	if (!path && d->n_mounts > 1)
+		return err_set(e, -EINVAL,
+			"dataset %s has %u mounts, which are compared one at a time: say which, as "
+			"in %s=NUMBER",
+			d->name, d->n_mounts, d->mounts[0].path);
+	return 0;
 }
 
 int dataset_api_diff(
@@ -143,11 +192,14 @@ int dataset_api_diff(
 {
 	struct dataset_set *set = datasets_of(arg);
 	_cleanup_(dataset_release) struct dataset d = { 0 };
+	const struct dataset_mount *mount = NULL;
 	uint64_t from = 0;
 	uint64_t to = 0;
 	uint64_t limit = 0;
 	int r = dataset_set_find(set, request->param(request, "name"), &d, e);
 
+	if (r == 0)
+		r = get_mount(request, &d, &mount, e);
 	if (r == 0)
 		r = get_number(request, "from", &from, e);
 	if (r == 0)
@@ -159,16 +211,12 @@ int dataset_api_diff(
 	if (r < 0)
 		return r;
 	limit = limit ? min(limit, (uint64_t)DIFF_PAGE_MAX) : DIFF_PAGE;
-	return dataset_diff_json(dataset_sources(set), &d.mounts[0].volume, from, to,
+	return dataset_diff_json(dataset_sources(set), mount, from, to,
 		request->query(request, "after"), (uint32_t)limit, ret_json, e);
 }
 
-/* {"generation": N}; `null_too`: null, or 0, is allowed. */
-static int get_generation(
-	const struct admin_request *request, bool null_too, uint64_t *ret, struct err *e)
+static int get_one(const json_t *value, bool null_too, uint64_t *ret, struct err *e)
 {
-	const json_t *value = json_object_get(request->body, "generation");
-
 	*ret = 0;
 	if (null_too && json_is_null(value))
 		return 0;
@@ -178,16 +226,51 @@ static int get_generation(
 	return 0;
 }
 
+/* {"generation": N}, or {"generations": {"/path": N, ...}} of several sources; `null_too`: null, or 0,
+ * is allowed. Paths are borrowed. */
+static int get_generations(const struct admin_request *request, bool null_too,
+	struct dataset_which which[DATASET_MOUNTS_MAX], uint32_t *ret_n, struct err *e)
+{
+	json_t *all = json_object_get(request->body, "generations");
+	const char *path;
+	json_t *value;
+	uint32_t n = 0;
+
+	if (!all) {
+		*ret_n = 1;
+		which[0].path = NULL;
+		return get_one(json_object_get(request->body, "generation"), null_too,
+			&which[0].generation, e);
+	}
+	if (!json_is_object(all) || json_object_size(all) == 0 ||
+		json_object_size(all) > DATASET_MOUNTS_MAX)
+		return err_set(e, -EINVAL,
+			"'generations' is an object of 1 to %u paths, each with a number",
+			DATASET_MOUNTS_MAX);
+	json_object_foreach (all, path, value) {
+		int r = get_one(value, null_too, &which[n].generation, e);
+
+		if (r < 0)
+			return r;
+		which[n++].path = path;
+	}
+	*ret_n = n;
+	return 0;
+}
+
 int dataset_api_rollback(
 	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
 {
 	struct dataset_set *set = datasets_of(arg);
 	_cleanup_(dataset_release) struct dataset d = { 0 };
-	uint64_t generation = 0;
-	int r = get_generation(request, true, &generation, e);
+	struct dataset_which which[DATASET_MOUNTS_MAX];
+	uint32_t n = 0;
+	int r = get_generations(request, true, which, &n, e);
 
+	if (r == 0 && !which[0].path && which[0].generation == 0)
+		n = 0; /* the newest of all */
 	if (r == 0)
-		r = dataset_rollback(set, request->param(request, "name"), generation, &d, e);
+		r = dataset_rollback(set, request->param(request, "name"), which, n, &d, e);
 	return r == 0 ? answer(set, &d, ret_json, e) : r;
 }
 
@@ -197,26 +280,21 @@ int dataset_api_pin(
 	struct dataset_set *set = datasets_of(arg);
 	_cleanup_(dataset_release) struct dataset d = { 0 };
 	const json_t *pin = json_object_get(request->body, "pin");
-	uint64_t generation = 0;
-	int r = get_generation(request, false, &generation, e);
+	struct dataset_which which[DATASET_MOUNTS_MAX];
+	uint32_t n = 0;
+	int r = get_generations(request, false, which, &n, e);
 
 	if (r == 0 && pin && !json_is_boolean(pin))
 		r = err_set(e, -EINVAL, "'pin' wants true or false");
 	if (r == 0)
-		r = dataset_pin(set, request->param(request, "name"), generation,
-			!json_is_false(pin), &d, e);
+		r = dataset_pin(
+			set, request->param(request, "name"), which, n, !json_is_false(pin), &d, e);
 	return r == 0 ? answer(set, &d, ret_json, e) : r;
 }
 
 int dataset_api_evict(
 	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
 {
-	uint64_t serial = 0;
-	int r = dataset_evict(datasets_of(arg), request->param(request, "name"),
-		is_set(request, "force"), &serial, e);
-
-	if (r < 0)
-		return r;
-	*ret_json = json_pack("{s:I}", "serial", (json_int_t)serial);
-	return *ret_json ? 0 : err_set(e, -ENOMEM, "out of memory");
+	return dataset_evict(datasets_of(arg), request->param(request, "name"),
+		json_object_get(request->body, "paths"), is_set(request, "force"), ret_json, e);
 }

@@ -8,8 +8,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The live rows of one table. */
+/* The live rows of one table below the subtree. */
 struct side {
+	const char *subtree;
+	uint32_t subtree_len;
 	struct table *table;
 	struct table_cursor cursor;
 	struct table_row row;
@@ -32,7 +34,10 @@ static int step(struct side *side)
 	do {
 		r = table_next(side->table, &side->cursor, &side->row);
 	} while (r == 0 && side->row.flags & ROW_DEAD);
-	side->end = r == -ENOENT;
+	side->end =
+		r == -ENOENT ||
+		(r == 0 && (side->row.key_len < side->subtree_len ||
+				   memcmp(side->row.key, side->subtree, side->subtree_len) != 0));
 	return side->end ? 0 : r;
 }
 
@@ -54,12 +59,15 @@ static bool differ(const struct table_row *a, const struct table_row *b)
 	       memcmp(a->tag, b->tag, a->tag_len) != 0;
 }
 
-static json_t *row_json(const struct table_row *row, const struct table_row *old)
+static json_t *row_json(const struct side *side, const struct table_row *old)
 {
+	const struct table_row *row = &side->row;
+	const char *name = row->key + side->subtree_len;
+	uint32_t len = row->key_len - side->subtree_len;
 	char hex[2 * LIMIT_KEY_BYTES + 1];
 	json_t *json = json_pack("{s:I, s:I}", "size", (json_int_t)row->size, "mtime",
 		(json_int_t)(row->mtime_ns / (int64_t)CLOCK_SECOND));
-	json_t *key = json_stringn(row->key, row->key_len);
+	json_t *key = json_stringn(name, len);
 
 	if (old)
 		(void)json_object_set_new(json, "old_size",
@@ -68,7 +76,7 @@ static json_t *row_json(const struct table_row *row, const struct table_row *old
 		(void)json_object_set_new(json, "key", key); /* likewise */
 		return json;
 	}
-	hash_hex(row->key, row->key_len, hex);
+	hash_hex(name, len, hex);
 	(void)json_object_set_new(json, "key_hex", json_string(hex)); /* likewise */
 	return json;
 }
@@ -79,12 +87,12 @@ static int one(struct diff *d)
 	int r = 0;
 
 	if (order < 0)
-		(void)json_array_append_new(d->removed, row_json(&d->from.row, NULL)); /* counted */
+		(void)json_array_append_new(d->removed, row_json(&d->from, NULL)); /* counted */
 	else if (order > 0)
-		(void)json_array_append_new(d->added, row_json(&d->to.row, NULL)); /* counted */
+		(void)json_array_append_new(d->added, row_json(&d->to, NULL)); /* counted */
 	else if (differ(&d->from.row, &d->to.row))
 		(void)json_array_append_new(
-			d->changed, row_json(&d->to.row, &d->from.row)); /* counted */
+			d->changed, row_json(&d->to, &d->from.row)); /* counted */
 	else
 		d->n--;
 	d->n++;
@@ -117,13 +125,23 @@ static bool take_after(struct diff *d, const char *after)
 	       *after == '\0';
 }
 
+static int seek(struct side *side)
+{
+	return table_lower_bound(
+		side->table, side->subtree, side->subtree_len, &side->cursor.ordinal);
+}
+
 static int begin(struct diff *d, const char *after, struct err *e)
 {
 	int r;
 
 	if (after && !take_after(d, after))
 		return err_set(e, -EINVAL, "'after' is not the 'next' of a page before");
-	r = step(&d->from);
+	r = after ? 0 : seek(&d->from);
+	if (r == 0 && !after)
+		r = seek(&d->to);
+	if (r == 0)
+		r = step(&d->from);
 	if (r == 0)
 		r = step(&d->to);
 	return r;
@@ -141,9 +159,9 @@ static void release(struct diff *d)
 	free(d);
 }
 
-static json_t *answer(struct diff *d)
+static json_t *answer(struct diff *d, const struct dataset_mount *mount)
 {
-	json_t *json = json_pack("{s:I, s:I, s:O, s:O, s:O}", "from",
+	json_t *json = json_pack("{s:s, s:I, s:I, s:O, s:O, s:O}", "mount", mount->path, "from",
 		(json_int_t)table_info(d->from.table)->id.generation, "to",
 		(json_int_t)table_info(d->to.table)->id.generation, "added", d->added, "changed",
 		d->changed, "removed", d->removed);
@@ -156,7 +174,7 @@ static json_t *answer(struct diff *d)
 	return json;
 }
 
-int dataset_diff_json(struct source_set *sources, const struct volume_id *volume, uint64_t from,
+int dataset_diff_json(struct source_set *sources, const struct dataset_mount *mount, uint64_t from,
 	uint64_t to, const char *after, uint32_t limit, json_t **ret_json, struct err *e)
 {
 	uint64_t failures = admin_json_failures();
@@ -169,15 +187,17 @@ int dataset_diff_json(struct source_set *sources, const struct volume_id *volume
 	d->added = json_array();
 	d->changed = json_array();
 	d->removed = json_array();
-	r = source_set_open_table(sources, volume, from, &d->from.table, e);
+	d->from.subtree = d->to.subtree = mount->subtree ? mount->subtree : "";
+	d->from.subtree_len = d->to.subtree_len = (uint32_t)strlen(d->from.subtree);
+	r = source_set_open_table(sources, &mount->volume, from, &d->from.table, e);
 	if (r == 0)
-		r = source_set_open_table(sources, volume, to, &d->to.table, e);
+		r = source_set_open_table(sources, &mount->volume, to, &d->to.table, e);
 	if (r == 0)
 		r = begin(d, after, e);
 	while (r == 0 && d->n < limit && !(d->from.end && d->to.end))
 		r = one(d);
 	if (r == 0)
-		json = answer(d);
+		json = answer(d, mount);
 	if (r == 0 && (!json || admin_json_failures() != failures))
 		r = -ENOMEM;
 	release(d);

@@ -1,4 +1,5 @@
 /* Keys of a generation that no file can have, by the rules of the image. See dataset.h. */
+#include "base/cleanup.h"
 #include "base/hash.h"
 #include "master/dataset.h"
 
@@ -7,12 +8,14 @@
 #define KEYS_TOLD 100u
 
 struct walk {
+	const struct dataset_mount *mount;
 	struct table *table;
 	struct table_cursor cursor;
 	struct table_row row;
 	struct table_row other;           /* looked up meanwhile */
 	char before[LIMIT_KEY_BYTES + 1]; /* the directory of the key before */
 	uint32_t before_len;
+	uint32_t subtree_len; /* of the mount: its keys begin after it */
 	json_t *keys;
 	uint64_t n;
 };
@@ -24,7 +27,7 @@ static void note(struct walk *w, const struct table_row *row, const char *reason
 
 	if (w->n++ >= KEYS_TOLD)
 		return;
-	json = json_pack("{s:s}", "reason", reason);
+	json = json_pack("{s:s, s:s}", "reason", reason, "mount", w->mount->path);
 	if (json_object_set_new(json, "key", json_stringn(row->key, row->key_len)) < 0) {
 		hash_hex(row->key, row->key_len, hex);
 		(void)json_object_set_new(json, "key_hex", json_string(hex)); /* counted */
@@ -45,7 +48,7 @@ static int look_above(struct walk *w)
 {
 	uint32_t above = 0;
 
-	for (uint32_t len = 1; len < w->row.key_len; len++) {
+	for (uint32_t len = w->subtree_len + 1; len < w->row.key_len; len++) {
 		int r;
 
 		if (w->row.key[len] != '/')
@@ -66,13 +69,19 @@ static int look_above(struct walk *w)
 
 static int walk(struct walk *w)
 {
-	int r;
+	const char *subtree = w->mount->subtree ? w->mount->subtree : "";
+	uint32_t len = (uint32_t)strlen(subtree);
+	int r = table_lower_bound(w->table, subtree, len, &w->cursor.ordinal);
 
-	while ((r = table_next(w->table, &w->cursor, &w->row)) == 0) {
-		const char *reason = image_key_refuse(w->row.key, w->row.key_len);
+	w->subtree_len = len;
+	while (r == 0 && (r = table_next(w->table, &w->cursor, &w->row)) == 0) {
+		const char *reason;
 
+		if (w->row.key_len < len || memcmp(w->row.key, subtree, len) != 0)
+			return 0;
 		if (w->row.flags & ROW_DEAD)
 			continue;
+		reason = image_key_refuse(w->row.key + len, w->row.key_len - len);
 		if (reason)
 			note(w, &w->row, reason);
 		else
@@ -83,24 +92,41 @@ static int walk(struct walk *w)
 	return r == -ENOENT ? 0 : r;
 }
 
-int dataset_left_out_json(struct source_set *sources, const struct volume_id *volume,
-	uint64_t generation, json_t **ret_json, struct err *e)
+static int walk_mount(struct source_set *sources, const struct dataset *d,
+	const struct dataset_mount *mount, struct walk *w, struct err *e)
+{
+	const struct dataset_generation *shown = dataset_shown(d, &mount->volume);
+	struct source_view view;
+	int r;
+
+	if (source_set_view(sources, &mount->volume, &view) < 0 || view.newest.serial == 0)
+		return 0; /* not listed yet */
+	w->mount = mount;
+	w->cursor = (struct table_cursor){ 0 };
+	w->before_len = 0;
+	r = source_set_open_table(
+		sources, &mount->volume, shown ? shown->generation : 0, &w->table, e);
+	if (r == 0)
+		r = walk(w);
+	table_cursor_release(&w->cursor);
+	table_unref(TAKE(w->table));
+	return r;
+}
+
+int dataset_left_out_json(
+	struct source_set *sources, const struct dataset *d, json_t **ret_json, struct err *e)
 {
 	uint64_t failures = admin_json_failures();
 	struct walk *w = calloc(1, sizeof(*w));
-	json_t *json = NULL;
-	int r;
+	json_t *json;
+	int r = 0;
 
 	if (!w)
 		return err_set(e, -ENOMEM, "out of memory");
 	w->keys = json_array();
-	r = source_set_open_table(sources, volume, generation, &w->table, e);
-	if (r == 0) {
-		r = walk(w);
-		json = json_pack("{s:I, s:O}", "count", (json_int_t)w->n, "keys", w->keys);
-	}
-	table_cursor_release(&w->cursor);
-	table_unref(w->table);
+	for (uint32_t i = 0; i < d->n_mounts && r == 0; i++)
+		r = walk_mount(sources, d, &d->mounts[i], w, e);
+	json = json_pack("{s:I, s:O}", "count", (json_int_t)w->n, "keys", w->keys);
 	json_decref(w->keys);
 	free(w);
 	if (r == 0 && (!json || admin_json_failures() != failures))

@@ -6,7 +6,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-#define DATASET_FORMAT 1
+#define DATASET_FORMAT  1
+#define DATASET_SEVERAL 2 /* of several sources, or of a part of one: no older version shows them */
 
 static void json_free_p(json_t **json)
 {
@@ -18,6 +19,7 @@ void dataset_release(struct dataset *d)
 	for (uint32_t i = 0; i < d->n_mounts; i++) {
 		free(d->mounts[i].path);
 		free(d->mounts[i].url);
+		free(d->mounts[i].subtree);
 		ufs_config_release(&d->mounts[i].config);
 	}
 	free(d->cache_scope);
@@ -39,14 +41,63 @@ int dataset_copy(const struct dataset *from, struct dataset *ret_to)
 		*m = (struct dataset_mount){ .volume = from->mounts[i].volume };
 		m->path = strdup(from->mounts[i].path);
 		m->url = strdup(from->mounts[i].url);
-		r = m->path && m->url ? ufs_config_copy(&from->mounts[i].config, &m->config)
-				      : -ENOMEM;
+		if (from->mounts[i].subtree)
+			m->subtree = strdup(from->mounts[i].subtree);
+		r = m->path && m->url && !m->subtree == !from->mounts[i].subtree
+			    ? ufs_config_copy(&from->mounts[i].config, &m->config)
+			    : -ENOMEM;
 	}
 	if (r < 0)
 		dataset_release(&to);
 	else
 		*ret_to = to;
 	return r;
+}
+
+bool dataset_is_first(const struct dataset *d, uint32_t i)
+{
+	for (uint32_t k = 0; k < i; k++)
+		if (volume_id_equal(&d->mounts[k].volume, &d->mounts[i].volume))
+			return false;
+	return true;
+}
+
+uint32_t dataset_sources_of(const struct dataset *d)
+{
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < d->n_mounts; i++)
+		n += dataset_is_first(d, i);
+	return n;
+}
+
+bool dataset_has_volume(const struct dataset *d, const struct volume_id *volume)
+{
+	for (uint32_t i = 0; i < d->n_mounts; i++)
+		if (volume_id_equal(&d->mounts[i].volume, volume))
+			return true;
+	return false;
+}
+
+const struct dataset_generation *dataset_shown(
+	const struct dataset *d, const struct volume_id *volume)
+{
+	for (uint32_t i = 0; i < d->n_shown; i++)
+		if (volume_id_equal(&d->shown[i].volume, volume))
+			return &d->shown[i];
+	return NULL;
+}
+
+const struct dataset_mount *dataset_mount_at(const struct dataset *d, const char *path)
+{
+	char normal[DATASET_PATH_BYTES];
+
+	if (dataset_path_normal(path, normal, NULL) < 0)
+		return NULL;
+	for (uint32_t i = 0; i < d->n_mounts; i++)
+		if (strcmp(d->mounts[i].path, normal) == 0)
+			return &d->mounts[i];
+	return NULL;
 }
 
 void dataset_key(const char *uuid, char out[DATASET_KEY_BYTES])
@@ -77,8 +128,8 @@ static json_t *mounts_json(const struct dataset *d)
 	for (uint32_t i = 0; i < d->n_mounts; i++) {
 		const struct dataset_mount *m = &d->mounts[i];
 		json_t *json = record_config_json(&m->config);
-		json_t *more = json_pack("{s:s, s:s, s:o}", "path", m->path, "url", m->url,
-			"volume", volume_json(&m->volume));
+		json_t *more = json_pack("{s:s, s:s, s:o, s:s*}", "path", m->path, "url", m->url,
+			"volume", volume_json(&m->volume), "subtree", m->subtree);
 
 		(void)json_object_update(json, more);   /* failures are counted */
 		(void)json_array_append_new(all, json); /* likewise */
@@ -87,14 +138,28 @@ static json_t *mounts_json(const struct dataset *d)
 	return all;
 }
 
-static json_t *pins_json(const struct dataset *d)
+static json_t *generations_json(const struct dataset_generation *all, uint32_t n)
 {
-	json_t *all = json_array();
+	json_t *list = json_array();
 
-	for (uint32_t i = 0; i < d->n_pins; i++)
+	for (uint32_t i = 0; i < n; i++)
 		(void)json_array_append_new(
-			all, generation_json(&d->pins[i])); /* failures are counted */
-	return all;
+			list, generation_json(&all[i])); /* failures are counted */
+	return list;
+}
+
+static bool is_simple(const struct dataset *d)
+{
+	return d->n_mounts == 1 && !d->mounts[0].subtree && strcmp(d->mounts[0].path, "/") == 0;
+}
+
+/* As older versions know it, where they know it at all. */
+static void set_shown(json_t *json, const struct dataset *d)
+{
+	if (d->n_shown > 0)
+		(void)json_object_set_new(json, "shown", /* failures are counted */
+			is_simple(d) ? generation_json(&d->shown[0])
+				     : generations_json(d->shown, d->n_shown));
 }
 
 static void set_policy(json_t *json, const struct policy_change *policy)
@@ -110,23 +175,30 @@ static void set_policy(json_t *json, const struct policy_change *policy)
 	if (policy->parts & POLICY_EVICT)
 		(void)json_object_set_new(
 			json, "evict", json_string(tier_evict_name(policy->to.evict)));
+	if (policy->parts & POLICY_BANDWIDTH)
+		(void)json_object_set_new(json, "origin_bandwidth",
+			json_integer((json_int_t)policy->to.origin_bandwidth));
+	if (policy->parts & POLICY_REQUESTS)
+		(void)json_object_set_new(json, "origin_requests",
+			json_integer((json_int_t)policy->to.origin_requests));
 }
 
 int dataset_encode(const struct dataset *d, struct buf *out)
 {
 	uint64_t failures = admin_json_failures();
 	_cleanup_(json_free_p) json_t *json = json_pack(
-		"{s:i, s:s, s:s, s:I, s:o, s:s*, s:I, s:I, s:s, s:o}", "format", DATASET_FORMAT,
-		"name", d->name, "uuid", d->uuid, "created", (json_int_t)d->created, "mounts",
-		mounts_json(d), "cache_scope", d->cache_scope, "idle_s", (json_int_t)d->idle_s,
-		"ttl_s", (json_int_t)d->ttl_s, "consistency", "pinned", "pins", pins_json(d));
+		"{s:i, s:s, s:s, s:I, s:o, s:s*, s:I, s:I, s:s, s:I, s:o}", "format",
+		is_simple(d) ? DATASET_FORMAT : DATASET_SEVERAL, "name", d->name, "uuid", d->uuid,
+		"created", (json_int_t)d->created, "mounts", mounts_json(d), "cache_scope",
+		d->cache_scope, "idle_s", (json_int_t)d->idle_s, "ttl_s", (json_int_t)d->ttl_s,
+		"consistency", d->consistency == DATASET_FOLLOW ? "follow" : "pinned", "interval_s",
+		(json_int_t)d->interval_s, "pins", generations_json(d->pins, d->n_pins));
 	_cleanup_free_ char *text = NULL;
 
 	if (json)
 		set_policy(json, &d->policy);
-	if (json && d->shown.generation)
-		(void)json_object_set_new(
-			json, "shown", generation_json(&d->shown)); /* failures are counted */
+	if (json)
+		set_shown(json, d);
 	if (json && admin_json_failures() == failures)
 		text = admin_json_text(json, JSON_COMPACT | JSON_SORT_KEYS);
 	return text ? buf_puts(out, text) : -ENOMEM;
@@ -184,7 +256,13 @@ static int get_policy(const json_t *json, struct policy_change *ret)
 
 	if (json_object_get(json, "quota"))
 		ret->parts |= POLICY_QUOTA;
-	if (get_u64(json, "quota", &ret->to.quota) < 0)
+	if (json_object_get(json, "origin_bandwidth"))
+		ret->parts |= POLICY_BANDWIDTH;
+	if (json_object_get(json, "origin_requests"))
+		ret->parts |= POLICY_REQUESTS;
+	if (get_u64(json, "quota", &ret->to.quota) < 0 ||
+		get_u64(json, "origin_bandwidth", &ret->to.origin_bandwidth) < 0 ||
+		get_u64(json, "origin_requests", &ret->to.origin_requests) < 0)
 		return -EBADMSG;
 	if (priority) {
 		json_int_t value = json_integer_value(priority);
@@ -223,6 +301,8 @@ static int get_mounts(const json_t *json, struct dataset *d)
 			r = get_text(one, "path", &m->path);
 		if (r == 0)
 			r = get_text(one, "url", &m->url);
+		if (r == 0)
+			r = get_text(one, "subtree", &m->subtree);
 		if (r == 0 && (!m->path || !m->url))
 			r = -EBADMSG;
 		if (r < 0)
@@ -231,17 +311,27 @@ static int get_mounts(const json_t *json, struct dataset *d)
 	return 0;
 }
 
-static int get_pins(const json_t *json, struct dataset *d)
+static int get_generations(
+	const json_t *json, struct dataset_generation *all, uint32_t most, uint32_t *ret_n)
 {
 	const json_t *one;
 	size_t i;
 
-	if (json_array_size(json) > GENERATIONS_PINNED)
+	if (json_array_size(json) > most)
 		return -EBADMSG;
 	json_array_foreach (json, i, one)
-		if (get_generation(one, &d->pins[d->n_pins++]) < 0)
+		if (get_generation(one, &all[i]) < 0)
 			return -EBADMSG;
+	*ret_n = (uint32_t)json_array_size(json);
 	return 0;
+}
+
+static int get_shown(const json_t *json, struct dataset *d)
+{
+	if (!json || json_is_array(json))
+		return get_generations(json, d->shown, DATASET_MOUNTS_MAX, &d->n_shown);
+	d->n_shown = 1;
+	return get_generation(json, &d->shown[0]);
 }
 
 static int get_words(const json_t *json, struct dataset *d)
@@ -254,8 +344,10 @@ static int get_words(const json_t *json, struct dataset *d)
 	if (!name || dataset_check_name(name, NULL) < 0 || !uuid ||
 		strlen(uuid) + 1 != sizeof(d->uuid) || hash_unhex(uuid, bytes, sizeof(bytes)) < 0)
 		return -EBADMSG;
-	if (consistency && strcmp(consistency, "pinned") != 0)
-		return -EPROTONOSUPPORT;         /* of a newer version, which follows its source */
+	if (consistency && strcmp(consistency, "follow") == 0)
+		d->consistency = DATASET_FOLLOW;
+	else if (consistency && strcmp(consistency, "pinned") != 0)
+		return -EPROTONOSUPPORT;         /* of a newer version, which knows another */
 	memcpy(d->name, name, strlen(name) + 1); /* fits: checked */
 	memcpy(d->uuid, uuid, sizeof(d->uuid));
 	return 0;
@@ -267,8 +359,8 @@ static int decode(const json_t *json, struct dataset *d)
 	uint64_t created = 0;
 	int r;
 
-	if (format != DATASET_FORMAT)
-		return format > DATASET_FORMAT ? -EPROTONOSUPPORT : -EBADMSG;
+	if (format != DATASET_FORMAT && format != DATASET_SEVERAL)
+		return format > DATASET_SEVERAL ? -EPROTONOSUPPORT : -EBADMSG;
 	r = get_words(json, d);
 	if (r == 0)
 		r = get_mounts(json_object_get(json, "mounts"), d);
@@ -276,14 +368,18 @@ static int decode(const json_t *json, struct dataset *d)
 		r = get_text(json, "cache_scope", &d->cache_scope);
 	if (r == 0 && (get_u64(json, "created", &created) < 0 ||
 			      get_u64(json, "idle_s", &d->idle_s) < 0 ||
-			      get_u64(json, "ttl_s", &d->ttl_s) < 0))
+			      get_u64(json, "ttl_s", &d->ttl_s) < 0 ||
+			      get_u64(json, "interval_s", &d->interval_s) < 0 ||
+			      d->interval_s > FOLLOW_MOST_S))
 		r = -EBADMSG;
 	d->created = (int64_t)created;
 	if (r == 0)
 		r = get_policy(json, &d->policy);
 	if (r == 0)
-		r = get_generation(json_object_get(json, "shown"), &d->shown);
-	return r == 0 ? get_pins(json_object_get(json, "pins"), d) : r;
+		r = get_shown(json_object_get(json, "shown"), d);
+	return r == 0 ? get_generations(json_object_get(json, "pins"), d->pins, DATASET_PINS_MAX,
+				&d->n_pins)
+		      : r;
 }
 
 int dataset_decode(const void *data, size_t len, struct dataset *ret)

@@ -100,10 +100,8 @@ static int take_config(const json_t *json, struct dataset_mount *m, struct err *
 	static const char *const versions[] = { "auto", "on", "off" };
 	const json_t *how = json_object_get(json, "versions");
 	struct ufs_config *c = &m->config;
-	int r = ufs_config_parse(m->url, c, e);
+	int r = take_text(json, "endpoint", &c->endpoint, e);
 
-	if (r == 0)
-		r = take_text(json, "endpoint", &c->endpoint, e);
 	if (r == 0)
 		r = take_text(json, "region", &c->region, e);
 	if (r == 0)
@@ -140,74 +138,213 @@ static int take_config(const json_t *json, struct dataset_mount *m, struct err *
 static int take_scope(const struct dataset *d, struct dataset_mount *m, struct err *e)
 {
 	struct ufs_config *c = &m->config;
-	_cleanup_(buf_release) struct buf text = BUF_INIT(2 * LIMIT_URL_BYTES);
 	const char *scope = d->cache_scope ? d->cache_scope : c->credentials;
 	char profile[DATASET_TEXT_BYTES + 16];
-	int r;
 
 	if (!scope && c->profile) {
 		(void)snprintf(profile, sizeof(profile), "profile:%s", c->profile); /* fits */
 		scope = profile;
 	}
-	if (scope) {
-		free(c->scope);
-		c->scope = strdup(scope);
-		if (!c->scope)
-			return err_set(e, -ENOMEM, "out of memory");
-	}
-	r = ufs_config_source(c, &text, e);
+	free(TAKE(c->scope));
+	if (!scope)
+		return 0;
+	c->scope = strdup(scope);
+	return c->scope ? 0 : err_set(e, -ENOMEM, "out of memory");
+}
+
+static int volume_of(const struct dataset_mount *m, struct volume_id *ret, struct err *e)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(2 * LIMIT_URL_BYTES);
+	int r = ufs_config_source(&m->config, &text, e);
+
 	if (r < 0)
 		return err_default(e, r, m->url);
-	volume_id_of_source(buf_str(&text), &m->volume);
+	volume_id_of_source(buf_str(&text), ret);
 	return 0;
 }
 
+int dataset_path_normal(const char *path, char out[DATASET_PATH_BYTES], struct err *e)
+{
+	const char *at = path;
+	size_t len = 0;
+
+	if (path[0] != '/' || strlen(path) >= DATASET_PATH_BYTES)
+		return err_set(e, -EINVAL,
+			"'%.200s' is no path of a dataset: it begins with '/' and has at most %u "
+			"bytes",
+			path, DATASET_PATH_BYTES - 1);
+	while (*(at += strspn(at, "/"))) {
+		size_t part = strcspn(at, "/");
+
+		if ((part == 1 && at[0] == '.') || (part == 2 && at[0] == '.' && at[1] == '.') ||
+			part > LIMIT_NAME_BYTES)
+			return err_set(e, -EINVAL,
+				"'%.200s' is no path of a dataset: '.', '..' and names over %u "
+				"bytes cannot be in it",
+				path, LIMIT_NAME_BYTES);
+		out[len++] = '/';
+		memcpy(out + len, at, part); /* no longer than it was */
+		len += part;
+		at += part;
+	}
+	if (len == 0)
+		out[len++] = '/';
+	out[len] = '\0';
+	return 0;
+}
+
+static int take_path(const json_t *json, struct dataset_mount *m, struct err *e)
+{
+	_cleanup_free_ char *path = NULL;
+	char normal[DATASET_PATH_BYTES];
+	int r = take_text(json, "path", &path, e);
+
+	if (r == 0)
+		r = dataset_path_normal(path ? path : "/", normal, e);
+	if (r < 0)
+		return r;
+	m->path = strdup(normal);
+	return m->path ? 0 : err_set(e, -ENOMEM, "out of memory");
+}
+
+static const char *const mount_members[] = { "path", "url", "endpoint", "region", "profile",
+	"credentials", "ca_file", "path_style", "anonymous", "requester_pays", "versions" };
+
 static int take_mount(struct dataset *d, const json_t *json, struct err *e)
 {
-	static const char *const known[] = { "path", "url", "endpoint", "region", "profile",
-		"credentials", "ca_file", "path_style", "anonymous", "requester_pays", "versions" };
 	struct dataset_mount *m = &d->mounts[d->n_mounts++];
 	int r;
 
 	*m = (struct dataset_mount){ 0 };
 	if (!json_is_object(json))
 		return err_set(e, -EINVAL, "each of 'mounts' is an object with 'path' and 'url'");
-	r = check_members(json, known, ARRAY_SIZE(known), "a mount", e);
+	r = check_members(json, mount_members, ARRAY_SIZE(mount_members), "a mount", e);
 	if (r == 0)
 		r = take_text(json, "url", &m->url, e);
 	if (r == 0 && !m->url)
 		r = err_set(e, -EINVAL, "a mount needs a 'url'");
 	if (r == 0)
-		r = take_text(json, "path", &m->path, e);
-	if (r == 0 && !m->path)
-		m->path = strdup("/");
-	if (r == 0 && !m->path)
-		r = err_set(e, -ENOMEM, "out of memory");
+		r = take_path(json, m, e);
+	if (r == 0)
+		r = ufs_config_parse(m->url, &m->config, e);
 	if (r == 0)
 		r = take_config(json, m, e);
-	return r == 0 ? take_scope(d, m, e) : r;
+	if (r == 0)
+		r = take_scope(d, m, e);
+	return r == 0 ? volume_of(m, &m->volume, e) : r;
+}
+
+static int compare_paths(const void *a, const void *b)
+{
+	return strcmp(
+		((const struct dataset_mount *)a)->path, ((const struct dataset_mount *)b)->path);
 }
 
 static int take_mounts(struct dataset *d, const json_t *json, struct err *e)
 {
-	int r;
+	const json_t *one;
+	size_t i;
+	int r = 0;
 
-	if (json_array_size(json) == 0)
-		return err_set(
-			e, -EINVAL, "a dataset needs 'mounts', an array of objects with 'url'");
-	if (json_array_size(json) > 1)
-		return err_set(e, -EOPNOTSUPP,
-			"a dataset has one source, at \"/\": several in one are not supported: "
-			"make "
-			"a dataset of each");
-	r = take_mount(d, json_array_get(json, 0), e);
+	if (json_array_size(json) == 0 || json_array_size(json) > DATASET_MOUNTS_MAX)
+		return err_set(e, -EINVAL,
+			"a dataset needs 'mounts', an array of 1 to %u objects with 'url'",
+			DATASET_MOUNTS_MAX);
+	json_array_foreach (json, i, one)
+		if (r == 0)
+			r = take_mount(d, one, e);
 	if (r < 0)
 		return r;
-	if (strcmp(d->mounts[0].path, "/") != 0)
-		return err_set(e, -EOPNOTSUPP,
-			"the source of a dataset is at \"/\", not at '%s': leave the path out",
-			d->mounts[0].path);
+	qsort(d->mounts, d->n_mounts, sizeof(d->mounts[0]), compare_paths);
+	for (uint32_t k = 1; k < d->n_mounts; k++)
+		if (strcmp(d->mounts[k - 1].path, d->mounts[k].path) == 0)
+			return err_set(e, -EINVAL,
+				"two sources are to be shown at %.200s: give each a path of its "
+				"own",
+				d->mounts[k].path);
 	return 0;
+}
+
+/* ---- another way to a source ----------------------------------------------------------------- */
+
+static int check_volumes(const struct dataset *d, struct err *e)
+{
+	for (uint32_t i = 0; i < d->n_mounts; i++) {
+		const struct dataset_mount *m = &d->mounts[i];
+		struct volume_id volume;
+		int r = volume_of(m, &volume, e);
+
+		if (r < 0)
+			return r;
+		if (!volume_id_equal(&volume, &m->volume))
+			return err_set(e, -EINVAL,
+				"%s would be another source then, whose bytes are not those that "
+				"are cached: the endpoint and the cache scope, which is the "
+				"reference to credentials unless it is named, stay as they are: "
+				"give the scope that it has as well (cachectl dataset show %s), or "
+				"make another dataset",
+				m->url, d->name);
+	}
+	return 0;
+}
+
+/* What is said anew of the mount at its path. */
+static int change_mount(struct dataset *d, const json_t *json, struct err *e)
+{
+	const char *path = json_string_value(json_object_get(json, "path"));
+	const struct dataset_mount *found;
+	struct dataset_mount *m;
+	int r;
+
+	if (!json_is_object(json))
+		return err_set(e, -EINVAL, "each of 'mounts' is an object with 'path'");
+	if (json_object_get(json, "url"))
+		return err_set(
+			e, -EINVAL, "the URL of a source does not change: make another dataset");
+	r = check_members(json, mount_members, ARRAY_SIZE(mount_members), "a mount", e);
+	if (r < 0)
+		return r;
+	found = path ? dataset_mount_at(d, path) : d->n_mounts == 1 ? &d->mounts[0] : NULL;
+	if (!found)
+		return err_set(e, -EINVAL,
+			"which source of %s is to be reached in another way: 'path' is one of "
+			"those that cachectl dataset show tells",
+			d->name);
+	m = &d->mounts[found - d->mounts];
+	/* One of them says where the keys are. */
+	if (json_object_get(json, "credentials") || json_object_get(json, "profile") ||
+		json_object_get(json, "anonymous")) {
+		free(TAKE(m->config.credentials));
+		free(TAKE(m->config.profile));
+		m->config.anonymous = false;
+	}
+	return take_config(json, m, e);
+}
+
+/* Null takes the scope away; what comes of it must be the sources that there are. */
+static int change_ways(struct dataset *d, const json_t *body, struct err *e)
+{
+	const json_t *scope = json_object_get(body, "cache_scope");
+	const json_t *mounts = json_object_get(body, "mounts");
+	const json_t *one;
+	size_t i;
+	int r = 0;
+
+	if (!scope && !mounts)
+		return 0;
+	if (mounts && (!json_is_array(mounts) || json_array_size(mounts) > DATASET_MOUNTS_MAX))
+		return err_set(e, -EINVAL, "'mounts' is an array of at most %u objects",
+			DATASET_MOUNTS_MAX);
+	json_array_foreach (mounts, i, one)
+		if (r == 0)
+			r = change_mount(d, one, e);
+	if (scope)
+		free(TAKE(d->cache_scope));
+	if (r == 0)
+		r = take_text(body, "cache_scope", &d->cache_scope, e);
+	for (uint32_t k = 0; k < d->n_mounts && r == 0; k++)
+		r = take_scope(d, &d->mounts[k], e);
+	return r == 0 ? check_volumes(d, e) : r;
 }
 
 /* ---- settings -------------------------------------------------------------------------------- */
@@ -233,6 +370,24 @@ static void set_part(struct policy_change *policy, unsigned int part, const json
 		policy->parts &= ~part;
 	else
 		policy->parts |= part;
+}
+
+static int take_caps(struct policy_change *policy, const json_t *body, struct err *e)
+{
+	const json_t *value;
+	int r = 0;
+
+	if ((value = json_object_get(body, "origin_bandwidth"))) {
+		r = take_number(
+			value, "origin_bandwidth", INT64_MAX, &policy->to.origin_bandwidth, e);
+		set_part(policy, POLICY_BANDWIDTH, value);
+	}
+	if (r == 0 && (value = json_object_get(body, "origin_requests"))) {
+		r = take_number(
+			value, "origin_requests", INT32_MAX, &policy->to.origin_requests, e);
+		set_part(policy, POLICY_REQUESTS, value);
+	}
+	return r;
 }
 
 static int take_policy(struct policy_change *policy, const json_t *body, struct err *e)
@@ -267,21 +422,7 @@ static int take_policy(struct policy_change *policy, const json_t *body, struct 
 		policy->to.evict = (enum tier_evict)n;
 		set_part(policy, POLICY_EVICT, value);
 	}
-	return r;
-}
-
-static int take_consistency(const json_t *value, struct err *e)
-{
-	const char *text = json_string_value(value);
-
-	if (!value || json_is_null(value) || (text && strcmp(text, "pinned") == 0))
-		return 0;
-	if (text && strcmp(text, "follow") == 0)
-		return err_set(e, -EOPNOTSUPP,
-			"consistency 'follow' is not supported: with 'pinned', cachectl refresh "
-			"DIR "
-			"shows what the source has now");
-	return err_set(e, -EINVAL, "'consistency' is pinned");
+	return r == 0 ? take_caps(policy, body, e) : r;
 }
 
 static int take_name(struct dataset *d, const json_t *body, struct err *e)
@@ -303,7 +444,8 @@ static int take_name(struct dataset *d, const json_t *body, struct err *e)
 int dataset_apply(struct dataset *d, const json_t *body, bool create, struct err *e)
 {
 	static const char *const known[] = { "name", "mounts", "cache_scope", "quota", "priority",
-		"pin", "evict", "idle_s", "ttl_s", "consistency" };
+		"pin", "evict", "origin_bandwidth", "origin_requests", "idle_s", "ttl_s",
+		"consistency", "interval_s" };
 	const json_t *value;
 	int r;
 
@@ -314,12 +456,9 @@ int dataset_apply(struct dataset *d, const json_t *body, bool create, struct err
 		r = take_name(d, body, e);
 	if (r == 0 && create && !d->name[0])
 		r = err_set(e, -EINVAL, "a dataset needs a 'name'");
-	if (r == 0 && !create &&
-		(json_object_get(body, "mounts") || json_object_get(body, "cache_scope")))
-		r = err_set(e, -EINVAL,
-			"the sources of a dataset and its cache_scope do not change: make another "
-			"dataset");
-	if (r == 0)
+	if (r == 0 && !create)
+		r = change_ways(d, body, e);
+	if (r == 0 && create)
 		r = take_text(body, "cache_scope", &d->cache_scope, e);
 	if (r == 0 && create)
 		r = take_mounts(d, json_object_get(body, "mounts"), e);
@@ -330,6 +469,6 @@ int dataset_apply(struct dataset *d, const json_t *body, bool create, struct err
 	if (r == 0 && (value = json_object_get(body, "ttl_s")))
 		r = take_number(value, "ttl_s", INT32_MAX, &d->ttl_s, e);
 	if (r == 0)
-		r = take_consistency(json_object_get(body, "consistency"), e);
+		r = dataset_take_consistency(d, body, e);
 	return r;
 }

@@ -29,6 +29,7 @@ struct flight {
 	bool contradicted; /* an asker has seen what this master's history does not have */
 	uint64_t seen;     /* generation that he saw */
 	bool listed;
+	int64_t began_ms; /* the listing, since 1970 */
 	struct generation_stats stats;
 	char notice[512];
 	int status; /* of the listing; answers those who wanted it */
@@ -76,7 +77,27 @@ static int set_lister(struct source *source, struct ufs *ufs)
 	return stopping ? -ECANCELED : 0;
 }
 
-static int list_objects(struct source *source, const struct ufs_config *config,
+/* How the objects of the newest table were listed. A table that cannot be read to its end may have
+ * ids of versions: a listing that has them, or fails, does no harm. */
+static enum ufs_before listed_before(void *arg)
+{
+	struct table *table = arg;
+	_cleanup_(table_cursor_release) struct table_cursor cursor = { 0 };
+	_cleanup_free_ struct table_row *row = malloc(sizeof(*row));
+	enum ufs_before before = UFS_BEFORE_NOTHING;
+	int r = row ? 0 : -ENOMEM;
+
+	while (r == 0 && (r = table_next(table, &cursor, row)) == 0) {
+		if (row->tag_len == 0 || (row->flags & ROW_DEAD))
+			continue;
+		if (ufs_tag_has_version(row->tag, row->tag_len))
+			return UFS_BEFORE_VERSIONS;
+		before = UFS_BEFORE_PLAIN;
+	}
+	return r == -ENOENT ? before : UFS_BEFORE_VERSIONS;
+}
+
+static int list_objects(struct source *source, const struct ufs_config *config, struct table *prev,
 	struct listing *listing, uint64_t *ret_left_out, struct err *e)
 {
 	_cleanup_(ufs_free_p) struct ufs *ufs = NULL;
@@ -87,6 +108,8 @@ static int list_objects(struct source *source, const struct ufs_config *config,
 		r = set_lister(source, ufs);
 	if (r == 0)
 		r = ufs_probe(ufs, e);
+	if (r == 0 && prev)
+		ufs_list_after(ufs, listed_before, prev);
 	if (r == 0)
 		r = ufs_list(ufs, take_objects, &sink, e);
 	(void)set_lister(source, NULL); /* it ends below */
@@ -132,12 +155,31 @@ static void adopt_config(struct source *source, const struct ufs_config *config)
 			source->record.text, err_name(r));
 }
 
+/* What they want may be another thing by now; what is set from here on is the later word. */
+static void ask_policies(struct source *source, const struct list *waiters)
+{
+	uint64_t sets;
+
+	pthread_mutex_lock(&source->set->lock);
+	sets = source->policy_sets;
+	pthread_mutex_unlock(&source->set->lock);
+	list_for_each (at, waiters) {
+		struct source_wait *wait = list_entry(at, struct source_wait, link);
+
+		if (!wait->policy_now)
+			continue;
+		wait->policy_sets = sets;
+		wait->policy_now(wait);
+	}
+}
+
 /* What those who were served want of the source's policy; the last one wins. */
 static void adopt_policy(struct source *source, const struct list *waiters)
 {
 	bool changed = false;
 	int r;
 
+	ask_policies(source, waiters);
 	pthread_mutex_lock(&source->set->lock);
 	list_for_each (at, waiters) {
 		const struct source_wait *wait = list_entry(at, struct source_wait, link);
@@ -171,7 +213,8 @@ static int list_origin(
 			&flight->failure, r, "out of memory listing %s", source->record.text);
 	atomic_store(&source->listing_keys, 0);
 	atomic_store(&source->listing, true);
-	r = list_objects(source, config, listing, &left_out, &flight->failure);
+	flight->began_ms = (int64_t)(clock_wall_ns() / CLOCK_MS);
+	r = list_objects(source, config, flight->prev, listing, &left_out, &flight->failure);
 	atomic_store(&source->listing, false);
 	if (r < 0) {
 		log_warn("listing failed", "source=\"%s\" cause=%s text=\"%s\"",
@@ -414,6 +457,8 @@ static void report(struct flight *flight)
 		source->failure = flight->failure;
 		if (flight->listed)
 			source->listed_at = (int64_t)(clock_wall_ns() / CLOCK_SECOND);
+		if (flight->listed && flight->status == 0 && source->n)
+			source->generations[source->n - 1].current_ms = flight->began_ms;
 	}
 	if (flight->notice[0] || flight->listed) /* an answer ends "is not reachable" */
 		memcpy(source->notice, flight->notice, sizeof(source->notice));

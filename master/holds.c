@@ -63,6 +63,7 @@ static void add_locked(struct source *source, const struct source_hold *wanted, 
 		.lineage = wanted->lineage,
 		.generation = wanted->generation,
 		.until = until,
+		.follow_s = wanted->follow_s,
 	};
 	memcpy(source->holds[source->n_holds++].mount, wanted->mount, HOLD_MOUNT_BYTES);
 }
@@ -183,10 +184,12 @@ int source_set_hold(struct source_set *set, const struct source_hold *hold, stru
 	expire_locked(source, now);
 	late = source_use_locked(source);
 	there = find_locked(source, hold);
-	if (there)
+	if (there) {
 		there->until = hold->end ? 0 : now + set->config.hold_ns;
-	else if (!hold->end)
+		there->follow_s = hold->follow_s;
+	} else if (!hold->end) {
 		add_locked(source, hold, now + set->config.hold_ns);
+	}
 	g = known_locked(source, hold->lineage, hold->generation);
 	held = holds_count_locked(source, hold->lineage, hold->generation) > 0;
 	mark = g && g->held != held;

@@ -29,6 +29,7 @@
 #include "base/units.h"
 #include "base/version.h"
 #include "master/backups.h"
+#include "master/follow.h"
 #include "master/restore_command.h"
 #include "master/service.h"
 
@@ -133,6 +134,7 @@ struct master {
 	struct pool *small;
 	struct loop *loop;
 	struct service service;
+	struct follow *follow;
 	struct rpc_server *server;
 	struct admin_server *admin;
 	uint64_t started;
@@ -326,6 +328,11 @@ static int serve(struct master *m, struct err *e)
 		if (!m->service.news)
 			return -EINVAL;
 	}
+	m->follow = follow_new(&(struct follow_config){ .sources = m->sources,
+		.datasets = m->service.datasets,
+		.news = m->service.news });
+	if (!m->follow)
+		return err_set(e, -ENOMEM, "out of memory or threads");
 	if (m->options.admin) {
 		r = admin_server_new(m->options.admin, routes, &m->service, &m->admin, e);
 		if (r == 0)
@@ -402,6 +409,7 @@ static void stop(struct master *m)
 		rpc_server_free(m->server);
 	if (m->admin)
 		admin_server_free(m->admin);
+	follow_free(m->follow);
 	pool_free(m->small); /* may still hand over to the other */
 	pool_free(m->pool);
 	news_free(m->service.news);

@@ -43,11 +43,17 @@ static void write_datasets(struct metrics *m, const struct shown *all, uint32_t 
 	metrics_one(m, &count, total);
 	metrics_family(m, &info);
 	for (uint32_t i = 0; i < n; i++) {
-		hash_hex(all[i].dataset->mounts[0].volume.bytes, VOLUME_ID_LEN, volume);
-		metrics_value(m, &info,
-			METRIC_LABELS({ "dataset", all[i].dataset->name }, { "volume", volume },
-				{ "source", all[i].dataset->mounts[0].url }),
-			1);
+		const struct dataset *d = all[i].dataset;
+
+		for (uint32_t k = 0; k < d->n_mounts; k++) {
+			if (!dataset_is_first(d, k))
+				continue; /* a volume is named once */
+			hash_hex(d->mounts[k].volume.bytes, VOLUME_ID_LEN, volume);
+			metrics_value(m, &info,
+				METRIC_LABELS({ "dataset", d->name }, { "volume", volume },
+					{ "source", d->mounts[k].url }),
+				1);
+		}
 	}
 #define EACH(family, value)                                                                 \
 	do {                                                                                \
@@ -64,6 +70,27 @@ static void write_datasets(struct metrics *m, const struct shown *all, uint32_t 
 #undef EACH
 }
 
+/* What its sources are together; of one that nobody asked for yet nothing is known. */
+static void view_all(
+	struct source_set *sources, const struct dataset *d, struct source_view *ret)
+{
+	struct source_view view;
+
+	*ret = (struct source_view){ 0 };
+	for (uint32_t i = 0; i < d->n_mounts; i++) {
+		if (!dataset_is_first(d, i) ||
+			source_set_view(sources, &d->mounts[i].volume, &view) < 0)
+			continue;
+		ret->newest.files += view.newest.files;
+		ret->newest.bytes += view.newest.bytes;
+		ret->reported.cached_bytes += view.reported.cached_bytes;
+		ret->mounts = max(ret->mounts, view.mounts);
+		ret->policy = view.policy;
+		if (view.failure.code)
+			ret->failure = view.failure;
+	}
+}
+
 /* Without memory: none of them. */
 static void write_metrics(void *arg, struct metrics *m)
 {
@@ -77,9 +104,7 @@ static void write_metrics(void *arg, struct metrics *m)
 	all = calloc((size_t)n + 1, sizeof(*all));
 	for (uint32_t i = 0; all && i < n; i++) {
 		all[i].dataset = &datasets[i];
-		if (source_set_view(service->sources, &datasets[i].mounts[0].volume, &all[i].view) <
-			0)
-			all[i].view = (struct source_view){ 0 }; /* nobody asked for it yet */
+		view_all(service->sources, &datasets[i], &all[i].view);
 	}
 	if (all)
 		qsort(all, n, sizeof(*all), compare);

@@ -1,6 +1,7 @@
 /* The jobs: made, opened, cancelled, told of. See preload.h. */
 #include "base/cleanup.h"
 #include "base/log.h"
+#include "master/dataset.h"
 #include "master/preload_internal.h"
 
 #include <inttypes.h>
@@ -121,8 +122,8 @@ static void take_generation(struct preload_record *record, const struct record_g
 	if (record->exact && record->generation != g->id.generation)
 		return; /* the worker counts */
 	record->generation = g->id.generation;
-	record->files = record->n_paths ? 0 : g->files;
-	record->bytes = record->n_paths ? 0 : g->bytes;
+	record->files = record->n_paths || record->subtree ? 0 : g->files;
+	record->bytes = record->n_paths || record->subtree ? 0 : g->bytes;
 }
 
 /* ---- opening a source ------------------------------------------------------------------------ */
@@ -235,11 +236,17 @@ static struct preload *take_oldest_locked(struct preloads *p)
 	return NULL;
 }
 
+static bool same_text(const char *a, const char *b)
+{
+	return a == b || (a && b && strcmp(a, b) == 0);
+}
+
 /* Do both load the same objects at the same rate? */
 static bool is_same(const struct preload_record *a, const struct preload_record *b)
 {
 	if (strcmp(a->target, b->target) != 0 || a->bandwidth != b->bandwidth ||
 		a->n_paths != b->n_paths || a->exact != b->exact ||
+		!same_text(a->subtree, b->subtree) || !same_text(a->at, b->at) ||
 		(b->exact && a->generation != b->generation) ||
 		(b->state == PRELOAD_WAITING && !volume_id_equal(&a->volume, &b->volume)))
 		return false;
@@ -396,28 +403,75 @@ static int check_volume(struct preloads *p, struct preload_record *record, struc
 	return 0;
 }
 
-int preloads_create(
-	struct preloads *p, const json_t *body, json_t **ret_json, bool *ret_joined, struct err *e)
+static int create_one(struct preloads *p, const json_t *body, uint32_t mount, uint64_t *ret_id,
+	bool *ret_joined, struct err *e)
 {
 	struct preload *fresh = calloc(1, sizeof(*fresh));
-	uint64_t id;
 	int r;
 
 	if (!fresh)
 		return err_set(e, -ENOMEM, "out of memory");
 	list_init(&fresh->link);
 	fresh->rate = PRELOAD_RATE_INIT;
-	r = preload_apply(&fresh->record, body, p->config.datasets, e);
+	r = preload_apply(&fresh->record, body, mount, p->config.datasets, e);
 	if (r == 0)
 		r = check_volume(p, &fresh->record, e);
 	if (r < 0) {
 		preload_free(fresh);
 		return r;
 	}
-	r = join_or_add(p, fresh, &id, ret_joined, e);
-	if (r == 0 && !*ret_joined)
-		r = start(p, id, e);
-	return r == 0 ? preloads_json(p, id, ret_json, e) : r;
+	r = join_or_add(p, fresh, ret_id, ret_joined, e);
+	return r == 0 && !*ret_joined ? start(p, *ret_id, e) : r;
+}
+
+/* What was begun for a request that is refused. */
+static void take_back(struct preloads *p, const uint64_t *ids, const bool *joined, uint32_t n)
+{
+	pthread_mutex_lock(&p->writing);
+	for (uint32_t i = 0; i < n; i++)
+		if (!joined[i])
+			(void)preload_set_state(p, ids[i], PRELOAD_CANCELLED, /* else it goes on */
+				"another one of its dataset could not be begun");
+	pthread_mutex_unlock(&p->writing);
+}
+
+static int jobs_json(
+	struct preloads *p, const uint64_t *ids, uint32_t n, json_t **ret_json, struct err *e)
+{
+	json_t *jobs;
+	int r = preloads_json(p, ids[0], ret_json, e);
+
+	if (r < 0 || n == 1)
+		return r;
+	jobs = json_array();
+	for (uint32_t i = 0; i < n && r == 0; i++)
+		r = json_array_append_new(jobs, json_integer((json_int_t)ids[i]));
+	if (r == 0)
+		r = json_object_set(*ret_json, "jobs", jobs);
+	json_decref(jobs);
+	if (r == 0)
+		return 0;
+	json_decref(TAKE(*ret_json));
+	return err_set(e, -ENOMEM, "out of memory");
+}
+
+int preloads_create(
+	struct preloads *p, const json_t *body, json_t **ret_json, bool *ret_joined, struct err *e)
+{
+	uint32_t n = preload_count(body, p->config.datasets);
+	uint64_t ids[DATASET_MOUNTS_MAX] = { 0 };
+	bool joined[DATASET_MOUNTS_MAX] = { false };
+	int r = 0;
+
+	*ret_joined = true;
+	for (uint32_t i = 0; i < n && r == 0; i++) {
+		r = create_one(p, body, i, &ids[i], &joined[i], e);
+		if (r < 0)
+			take_back(p, ids, joined, i);
+		else
+			*ret_joined = *ret_joined && joined[i];
+	}
+	return r == 0 ? jobs_json(p, ids, n, ret_json, e) : r;
 }
 
 int preloads_cancel(struct preloads *p, uint64_t id, json_t **ret_json, struct err *e)

@@ -37,6 +37,8 @@ struct preload_record {
 	bool exact;                     /* that one, and not the newest when its turn comes */
 	char *paths[PRELOAD_PATHS_MAX]; /* globs; owned */
 	uint32_t n_paths;
+	char *subtree;      /* "a/b/": of a view: only keys below it; NULL: all; owned */
+	char *at;           /* "a/b/": what stands before keys for `paths`; NULL: nothing; owned */
 	uint64_t bandwidth; /* bytes a second; 0: no bound */
 	int64_t created;    /* seconds since 1970; 0: not yet */
 	int64_t started;
@@ -65,9 +67,11 @@ int preload_record_decode(
 /* ---- preload_spec.c -------------------------------------------------------------------------- */
 
 /* What a request's body says, for a new record, which is the caller's to release also on failure;
- * -EINVAL with a line that names the member. `datasets` may be NULL. */
-int preload_apply(struct preload_record *record, const json_t *body, struct dataset_set *datasets,
-	struct err *e) __must_check;
+ * -EINVAL with a line that names the member. `mount`: which of a dataset's. `datasets` may be NULL. */
+int preload_apply(struct preload_record *record, const json_t *body, uint32_t mount,
+	struct dataset_set *datasets, struct err *e) __must_check;
+/* How many jobs such a request makes: one for each mount of a dataset. */
+uint32_t preload_count(const json_t *body, struct dataset_set *datasets);
 
 /* ---- preload.c ------------------------------------------------------------------------------- */
 
@@ -86,7 +90,8 @@ int preloads_new(const struct preloads_config *config, struct preloads **ret_pre
 /* After the server's and the pool's end. NULL is allowed. */
 void preloads_free(struct preloads *p);
 
-/* A job, or that which does the same already (*ret_joined). -EBUSY: too many are under way. */
+/* A job, or that which does the same already (*ret_joined). Of a dataset with several mounts one for
+ * each: *ret_json is that of the first, with "jobs", their numbers. -EBUSY: too many are under way. */
 int preloads_create(struct preloads *p, const json_t *body, json_t **ret_json, bool *ret_joined,
 	struct err *e) __must_check;
 /* -ENOENT; -EEXIST: it has ended. */

@@ -17,6 +17,8 @@ void preload_record_release(struct preload_record *record)
 {
 	ufs_config_release(&record->config);
 	free(TAKE(record->target));
+	free(TAKE(record->subtree));
+	free(TAKE(record->at));
 	for (uint32_t i = 0; i < record->n_paths; i++)
 		free(record->paths[i]);
 	record->n_paths = 0;
@@ -70,7 +72,7 @@ json_t *preload_record_json(const struct preload_record *r)
 
 	hash_hex(r->volume.bytes, VOLUME_ID_LEN, volume);
 	json = json_pack("{s:I, s:s, s:s, s:s, s:o, s:I, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, "
-			 "s:I, s:I, s:I, s:b, s:o, s:O*}",
+			 "s:I, s:I, s:I, s:b, s:o, s:O*, s:s*, s:s*}",
 		"id", (json_int_t)r->id, "state", preload_state_name(r->state), "target", r->target,
 		"volume", volume, "lineage", json_sprintf("%016" PRIx64, r->lineage), "generation",
 		number(r->generation), "paths", paths_json(r), "bandwidth", number(r->bandwidth),
@@ -79,7 +81,7 @@ json_t *preload_record_json(const struct preload_record *r)
 		number(r->files_done), "files_failed", number(r->files_failed), "bytes",
 		number(r->bytes), "bytes_done", number(r->bytes_done), "bytes_fetched",
 		number(r->bytes_fetched), "exact", (int)r->exact, "reason", reason_json(r->reason),
-		"failures", r->failures);
+		"failures", r->failures, "subtree", r->subtree, "at", r->at);
 	if (admin_json_failures() == failures)
 		return json;
 	json_decref(json);
@@ -192,12 +194,16 @@ static int get_texts(const json_t *json, struct preload_record *r)
 {
 	const char *target = json_string_value(json_object_get(json, "target"));
 	const char *reason = json_string_value(json_object_get(json, "reason"));
+	const char *subtree = json_string_value(json_object_get(json, "subtree"));
+	const char *at = json_string_value(json_object_get(json, "at"));
 
 	if (!target || !reason)
 		return -EBADMSG;
 	(void)snprintf(r->reason, sizeof(r->reason), "%s", reason); /* cut: for people */
 	r->target = strdup(target);
-	return r->target ? 0 : -ENOMEM;
+	r->subtree = subtree ? strdup(subtree) : NULL;
+	r->at = at ? strdup(at) : NULL;
+	return r->target && !r->subtree == !subtree && !r->at == !at ? 0 : -ENOMEM;
 }
 
 static int get_all(const json_t *json, struct preload_record *r)

@@ -27,6 +27,8 @@ static void job_message(
 	m->exact = job->record.exact;
 	m->has_end = newest->end != 0;
 	m->end = newest->end;
+	m->subtree = job->record.subtree;
+	m->at = job->record.at;
 }
 
 /* The jobs there are for a worker, packed, to be freed; NULL without memory. */

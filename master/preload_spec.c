@@ -67,7 +67,26 @@ static int take_config(
 		json_string_value(json_object_get(body, "versions")), &c->versions, e);
 }
 
-static int take_dataset(struct preload_record *record, const char *name,
+static int take_mount(
+	struct preload_record *record, const struct dataset *d, const struct dataset_mount *m)
+{
+	const struct dataset_generation *shown = dataset_shown(d, &m->volume);
+	int r = ufs_config_copy(&m->config, &record->config);
+
+	record->generation = shown ? shown->generation : 0; /* it was rolled back to */
+	record->exact = shown != NULL;
+	if (r == 0 && m->subtree) {
+		record->subtree = strdup(m->subtree);
+		r = record->subtree ? 0 : -ENOMEM;
+	}
+	if (r == 0 && m->path[1] && asprintf(&record->at, "%s/", m->path + 1) < 0) {
+		record->at = NULL;
+		r = -ENOMEM;
+	}
+	return r;
+}
+
+static int take_dataset(struct preload_record *record, const char *name, uint32_t mount,
 	struct dataset_set *datasets, struct err *e)
 {
 	struct dataset found = { 0 };
@@ -78,17 +97,15 @@ static int take_dataset(struct preload_record *record, const char *name,
 	r = dataset_set_find(datasets, name, &found, e);
 	if (r < 0)
 		return r;
-	if (found.n_mounts != 1)
-		r = err_set(e, -EOPNOTSUPP, "the dataset '%s' has no source, or several", name);
-	else if (ufs_config_copy(&found.mounts[0].config, &record->config) < 0)
-		r = err_set(e, -ENOMEM, "out of memory");
-	record->generation = found.shown.generation; /* it was rolled back to */
-	record->exact = found.shown.generation != 0;
+	if (mount >= found.n_mounts)
+		r = -ENOENT; /* there was another one when the request came */
+	else
+		r = take_mount(record, &found, &found.mounts[mount]);
 	dataset_release(&found);
-	return r;
+	return r < 0 ? err_set(e, r, "the dataset cannot be preloaded now: %s", err_str(r)) : 0;
 }
 
-static int take_target(struct preload_record *record, const json_t *body,
+static int take_target(struct preload_record *record, const json_t *body, uint32_t mount,
 	struct dataset_set *datasets, struct err *e)
 {
 	const char *url = json_string_value(json_object_get(body, "url"));
@@ -113,7 +130,8 @@ static int take_target(struct preload_record *record, const json_t *body,
 			       ? err_set(e, -EINVAL, "'volume' wants %u hexadecimal digits",
 					 2 * VOLUME_ID_LEN)
 			       : 0;
-	return url ? take_config(record, url, body, e) : take_dataset(record, dataset, datasets, e);
+	return url ? take_config(record, url, body, e)
+		   : take_dataset(record, dataset, mount, datasets, e);
 }
 
 static int take_paths(struct preload_record *record, const json_t *paths, struct err *e)
@@ -143,8 +161,21 @@ static int take_paths(struct preload_record *record, const json_t *paths, struct
 	return 0;
 }
 
-int preload_apply(struct preload_record *record, const json_t *body, struct dataset_set *datasets,
-	struct err *e)
+uint32_t preload_count(const json_t *body, struct dataset_set *datasets)
+{
+	const char *name = json_string_value(json_object_get(body, "dataset"));
+	struct dataset found = { 0 };
+	uint32_t n = 1;
+
+	if (name && datasets && dataset_set_find(datasets, name, &found, NULL) == 0) {
+		n = max(found.n_mounts, 1u);
+		dataset_release(&found);
+	}
+	return n;
+}
+
+int preload_apply(struct preload_record *record, const json_t *body, uint32_t mount,
+	struct dataset_set *datasets, struct err *e)
 {
 	const json_t *bandwidth = json_object_get(body, "bandwidth");
 	json_int_t rate = json_integer_value(bandwidth);
@@ -159,6 +190,6 @@ int preload_apply(struct preload_record *record, const json_t *body, struct data
 	record->bandwidth = (uint64_t)rate;
 	r = check_members(body, e);
 	if (r == 0)
-		r = take_target(record, body, datasets, e);
+		r = take_target(record, body, mount, datasets, e);
 	return r == 0 ? take_paths(record, json_object_get(body, "paths"), e) : r;
 }

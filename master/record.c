@@ -17,6 +17,7 @@ static void json_free_p(json_t **json)
 void record_source_release(struct record_source *record)
 {
 	ufs_config_release(&record->config);
+	record_drop_release(&record->drop);
 	free(record->text);
 	record->text = NULL;
 }
@@ -116,6 +117,55 @@ json_t *record_config_json(const struct ufs_config *config)
 	return json;
 }
 
+void record_drop_release(struct record_drop *drop)
+{
+	for (uint32_t i = 0; i < drop->n; i++)
+		free(drop->paths[i]);
+	free(drop->subtree);
+	free(drop->at);
+	*drop = (struct record_drop){ 0 };
+}
+
+int record_drop_init(struct record_drop *drop, const char *const *paths, uint32_t n,
+	const char *subtree, const char *at)
+{
+	bool whole = true;
+
+	ensure(n <= RECORD_DROP_MAX);
+	*drop = (struct record_drop){ .subtree = strdup(subtree), .at = strdup(at) };
+	for (uint32_t i = 0; i < n; i++) {
+		drop->paths[drop->n] = strdup(paths[i]);
+		whole = whole && drop->paths[drop->n];
+		drop->n++;
+	}
+	if (whole && drop->subtree && drop->at)
+		return 0;
+	record_drop_release(drop);
+	return -ENOMEM;
+}
+
+static json_t *drop_json(const struct record_drop *drop)
+{
+	json_t *paths = json_array();
+
+	for (uint32_t i = 0; i < drop->n; i++)
+		(void)json_array_append_new(
+			paths, json_string(drop->paths[i])); /* failures are counted */
+	return json_pack("{s:I, s:o, s:s, s:s}", "serial", (json_int_t)drop->serial, "paths", paths,
+		"subtree", drop->subtree, "at", drop->at);
+}
+
+/* Only where there are some: an older version passes them over. */
+static void set_caps(json_t *json, const struct tier_policy *policy)
+{
+	if (policy->origin_bandwidth)
+		(void)json_object_set_new(json, "origin_bandwidth", /* failures are counted */
+			json_integer((json_int_t)policy->origin_bandwidth));
+	if (policy->origin_requests)
+		(void)json_object_set_new(json, "origin_requests", /* likewise */
+			json_integer((json_int_t)policy->origin_requests));
+}
+
 int record_source_encode(const struct record_source *record, struct buf *out)
 {
 	uint64_t failures = admin_json_failures();
@@ -130,6 +180,10 @@ int record_source_encode(const struct record_source *record, struct buf *out)
 		json_decref(json);
 		return -ENOMEM;
 	}
+	set_caps(json, &record->policy);
+	if (record->drop.serial)
+		(void)json_object_set_new(
+			json, "drop", drop_json(&record->drop)); /* failures are counted */
 	return append_json(json, failures, out);
 }
 
@@ -237,6 +291,8 @@ static int get_policy(const json_t *json, struct tier_policy *ret)
 		return -EBADMSG;
 	if (priority < INT32_MIN || priority > INT32_MAX)
 		return -EBADMSG;
+	(void)get_u64(json, "origin_bandwidth", &ret->origin_bandwidth); /* none */
+	(void)get_u64(json, "origin_requests", &ret->origin_requests);   /* likewise */
 	ret->priority = (int32_t)priority;
 	ret->pin = json_is_true(json_object_get(json, "pin"));
 	return evict ? tier_evict_parse(evict, &ret->evict) : 0;
@@ -276,6 +332,33 @@ int record_config_decode(const json_t *json, struct ufs_config *ret_config)
 	return 0;
 }
 
+/* Absent, and in the records of an older version: none. */
+static int get_drop(const json_t *json, struct record_drop *ret)
+{
+	const json_t *drop = json_object_get(json, "drop");
+	const json_t *paths = json_object_get(drop, "paths");
+	const char *subtree = json_string_value(json_object_get(drop, "subtree"));
+	const char *at = json_string_value(json_object_get(drop, "at"));
+	const char *texts[RECORD_DROP_MAX];
+	uint64_t serial;
+	uint32_t n = 0;
+	int r;
+
+	if (!drop)
+		return 0;
+	if (get_u64(drop, "serial", &serial) < 0 || !subtree || !at ||
+		json_array_size(paths) > RECORD_DROP_MAX)
+		return -EBADMSG;
+	for (size_t i = 0; i < json_array_size(paths); i++) {
+		texts[n] = json_string_value(json_array_get(paths, i));
+		if (!texts[n++])
+			return -EBADMSG;
+	}
+	r = record_drop_init(ret, texts, n, subtree, at);
+	ret->serial = serial;
+	return r;
+}
+
 int record_source_decode(const void *data, size_t len, struct record_source *ret_record)
 {
 	_cleanup_(json_free_p) json_t *json = NULL;
@@ -292,6 +375,8 @@ int record_source_decode(const void *data, size_t len, struct record_source *ret
 	(void)get_u64(json, "used", &used);                 /* likewise */
 	record.used = (int64_t)used;
 	r = record_config_decode(json, &record.config);
+	if (r == 0)
+		r = get_drop(json, &record.drop);
 	if (r == 0)
 		r = get_text(json, "text", &record.text);
 	if (r == 0 && !record.text)

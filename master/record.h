@@ -31,7 +31,24 @@ struct record_generation {
 	uint64_t removed;
 	bool held; /* a mount shows it, or did; own key */
 	bool kept; /* its table file is there; without it only the hash is remembered */
+	/* ms since 1970: the last listing that found it to be the newest began; 0: not in this run
+	 * of the master. Not stored. */
+	int64_t current_ms;
 };
+
+/* Objects of a source that workers are to drop. */
+#define RECORD_DROP_MAX 16u
+struct record_drop {
+	uint64_t serial;              /* workers that followed less follow this one; 0: none */
+	char *paths[RECORD_DROP_MAX]; /* globs; owned, as the rest; none: all below subtree */
+	uint32_t n;
+	char *subtree; /* "" or "a/b/"; NULL: "" */
+	char *at;      /* "" or "a/b/"; NULL: "" */
+};
+/* Copies; at most RECORD_DROP_MAX. -ENOMEM. */
+int record_drop_init(struct record_drop *drop, const char *const *paths, uint32_t n,
+	const char *subtree, const char *at) __must_check;
+void record_drop_release(struct record_drop *drop);
 
 /* A source as the master knows it. */
 struct record_source {
@@ -39,6 +56,7 @@ struct record_source {
 	struct ufs_config config; /* owned */
 	struct tier_policy policy;
 	uint64_t evict; /* workers that dropped less than that drop all they have of it */
+	struct record_drop drop;
 	int64_t used;   /* seconds since 1970: a mount showed it last; 0: never */
 	char *text;     /* canonical, what the volume id is made from; owned */
 };

@@ -31,6 +31,7 @@ struct job {
 	struct source_wait wait;
 	struct ufs_config config; /* owned; OPEN_SOURCE and REFRESH */
 	struct volume_id volume;  /* GET_TABLE */
+	char dataset[DATASET_UUID_TEXT]; /* that policy_now() asks for */
 	bool named;
 	uint64_t began_ns;
 };
@@ -83,6 +84,9 @@ static void policy_message(const struct tier_policy *policy, Granary__Policy *ou
 	out->priority = policy->priority;
 	out->pin = policy->pin;
 	out->evict = policy->evict;
+	out->has_origin_bandwidth = out->has_origin_requests = 1;
+	out->origin_bandwidth = policy->origin_bandwidth;
+	out->origin_requests = policy->origin_requests;
 }
 
 static uint8_t *generation_message(const struct source_answer *answer, size_t *ret_len)
@@ -217,11 +221,38 @@ static int take_policy(const Granary__Policy *m, struct policy_change *ret, stru
 	return 0;
 }
 
-/* The dataset's source; to be shown is what it was rolled back to. Who goes on with a mount (no
+/* A listing takes minutes: what is wanted of the dataset's sources when it has ended. */
+static void policy_now(struct source_wait *wait)
+{
+	const struct job *job = container_of(wait, struct job, wait);
+	_cleanup_(dataset_release) struct dataset d = { 0 };
+
+	if (dataset_set_find_uuid(job->service->datasets, job->dataset, &d, NULL) == 0)
+		wait->policy = d.policy;
+}
+
+/* Which of the dataset's sources is meant: without a word the first. */
+static const struct dataset_mount *find_source(
+	const struct dataset *d, ProtobufCBinaryData volume, struct err *e)
+{
+	if (volume.len == 0)
+		return &d->mounts[0];
+	for (uint32_t i = 0; i < d->n_mounts && volume.len == VOLUME_ID_LEN; i++)
+		if (memcmp(d->mounts[i].volume.bytes, volume.data, VOLUME_ID_LEN) == 0)
+			return &d->mounts[i];
+	(void)err_set(e, -ENXIO, "dataset %s does not have that source any more: mount it again",
+		d->name);
+	return NULL;
+}
+
+/* A source of the dataset; to be shown is what it was rolled back to. Who goes on with a mount (no
  * refresh) has what it has. */
-static int take_dataset(struct job *job, ProtobufCBinaryData id, struct err *e)
+static int take_dataset(
+	struct job *job, ProtobufCBinaryData id, ProtobufCBinaryData volume, struct err *e)
 {
 	_cleanup_(dataset_release) struct dataset d = { 0 };
+	const struct dataset_generation *shown;
+	const struct dataset_mount *mount;
 	char uuid[DATASET_UUID_TEXT];
 	int r;
 
@@ -233,15 +264,20 @@ static int take_dataset(struct job *job, ProtobufCBinaryData id, struct err *e)
 	if (r < 0)
 		return err_set(e, -ENXIO,
 			"the dataset is not there any more: cachectl dataset list shows which are");
-	r = ufs_config_copy(&d.mounts[0].config, &job->config);
+	mount = find_source(&d, volume, e);
+	if (!mount)
+		return -ENXIO;
+	r = ufs_config_copy(&mount->config, &job->config);
 	if (r < 0)
 		return err_set(e, r, "out of memory");
-	if (job->wait.refresh)
-		job->wait.policy = d.policy;
-	if (job->wait.refresh && d.shown.generation) {
+	memcpy(job->dataset, uuid, sizeof(uuid));
+	if (job->wait.refresh) /* else it goes on with what is set already */
+		job->wait.policy_now = policy_now;
+	shown = dataset_shown(&d, &mount->volume);
+	if (job->wait.refresh && shown) {
 		job->wait.refresh = false;
-		job->wait.lineage = d.shown.lineage;
-		job->wait.generation = d.shown.generation;
+		job->wait.lineage = shown->lineage;
+		job->wait.generation = shown->generation;
 	}
 	return 0;
 }
@@ -259,7 +295,7 @@ static int take_open(struct job *job, struct err *e)
 	}
 	job->wait.refresh = m->refresh || job->request->frame.op == FRAME_REFRESH;
 	if (m->has_dataset) {
-		r = take_dataset(job, m->dataset, e);
+		r = take_dataset(job, m->dataset, m->volume, e);
 	} else {
 		r = take_source(m->source, &job->config, e);
 		if (r == 0)
@@ -366,7 +402,10 @@ static int take_hold(const struct rpc_request *request, struct source_hold *ret,
 		r = err_set(e, -EBADMSG, "the request does not decode: do versions differ?");
 	} else {
 		*ret = (struct source_hold){
-			.lineage = m->lineage, .generation = m->generation, .end = m->end
+			.lineage = m->lineage,
+			.generation = m->generation,
+			.follow_s = min(m->follow_s, FOLLOW_MOST_S),
+			.end = m->end,
 		};
 		memcpy(ret->volume.bytes, m->volume.data, VOLUME_ID_LEN);
 		memcpy(ret->mount, m->mount.data, HOLD_MOUNT_BYTES);
@@ -385,6 +424,8 @@ static void answer_hold(struct service *service, struct rpc_request *request)
 	counter_add(&service->counters.holds, 1);
 	if (r == 0)
 		r = source_set_hold(service->sources, &hold, &e);
+	if ((r == 0 || r == -ESTALE) && hold_news_answer(service, request, &hold))
+		return;
 	if (r < 0)
 		refuse(service, request, &e);
 	else
@@ -406,7 +447,9 @@ static void take_report(struct service *service, const struct rpc_request *reque
 		const struct source_report report = { .cached_bytes = v->cached_bytes,
 			.origin_bytes = v->origin_bytes,
 			.evicted = v->evicted,
-			.evicted_bytes = v->evicted_bytes };
+			.evicted_bytes = v->evicted_bytes,
+			.evicted_paths = v->evicted_paths,
+			.evicted_paths_bytes = v->evicted_paths_bytes };
 		struct volume_id volume;
 
 		if (v->volume.len != VOLUME_ID_LEN)

@@ -56,5 +56,10 @@ struct service {
 /* Adds them, and values with labels, to /metrics (metrics.c). */
 int service_add_metrics(struct service *service, struct admin_server *admin) __must_check;
 
+/* Answers FRAME_HOLD with a HoldNews (hold_news.c); false: it does not ask for one, or there is no
+ * memory. */
+bool hold_news_answer(struct service *service, struct rpc_request *request,
+	const struct source_hold *hold) __must_check;
+
 /* For rpc_server_new(), with the struct service as arg. */
 extern const struct rpc_server_ops service_ops;

@@ -31,6 +31,7 @@
 #define GENERATIONS_RETAINED   (GENERATIONS_KEPT + GENERATIONS_PINNED)
 #define GENERATIONS_REMEMBERED 256u /* records of one source */
 #define SOURCES_MAX            4096u
+#define SOURCES_AT_ONCE        16u /* of source_set_policies() */
 #define HOLDS_MAX              1024u /* mounts of one source that are told apart */
 #define HOLD_MOUNT_BYTES       16u
 #define TERMS_PAGE             256u /* sources in one answer to GET_TERMS */
@@ -90,6 +91,9 @@ struct source_wait {
 	struct source_seen seen;
 	bool contradicts;     /* the source's: `seen` cannot come from this master's history */
 	uint64_t policy_sets; /* the source's: how often its policy was set before */
+	/* Brings up `policy` once the origin has answered, which may take long; NULL: it is as it is.
+	 * Without locks. */
+	void (*policy_now)(struct source_wait *wait);
 	/* status 0 with an answer, or a negative errno with its line */
 	void (*on_done)(struct source_wait *wait, int status, struct source_answer *answer,
 		const struct err *e);
@@ -114,6 +118,7 @@ struct source_hold {
 	uint64_t lineage;
 	uint64_t generation;
 	uint8_t mount[HOLD_MOUNT_BYTES]; /* random, the mount's */
+	uint32_t follow_s; /* it wants the source to be listed that often; 0: it does not care */
 	bool end;
 };
 
@@ -134,6 +139,9 @@ json_t *source_set_json(struct source_set *set);
 /* Of a source that is not known yet nothing is to be changed: 0. */
 int source_set_policy(struct source_set *set, const struct volume_id *volume,
 	const struct tier_policy *policy, struct err *e) __must_check;
+/* The same for several, with `also` in one write to the store: all of it or nothing. */
+int source_set_policies(struct source_set *set, const struct volume_id *volumes, uint32_t n,
+	const struct tier_policy *policy, const struct store_change *also) __must_check;
 /* A generation that is kept whoever shows it. */
 struct source_pin {
 	uint64_t lineage;
@@ -146,6 +154,20 @@ int source_set_pins(struct source_set *set, const struct volume_id *volume,
 /* Workers are to drop all they have of it. *ret_serial: source_view.evicted reaches it then. */
 int source_set_evict(struct source_set *set, const struct volume_id *volume, uint64_t *ret_serial,
 	struct err *e) __must_check;
+/* Some of its objects: those below `subtree`, and of these what a glob matches, over `at` and the rest
+ * of the key. */
+#define SOURCE_PATHS_MAX  16u
+#define SOURCE_PATH_BYTES 1024u
+struct source_paths {
+	const char *paths[SOURCE_PATHS_MAX]; /* borrowed, as the rest; none: all */
+	uint32_t n;
+	const char *subtree; /* "" or "a/b/" */
+	const char *at;      /* "" or "a/b/" */
+};
+/* Workers are to drop these. *ret_serial: source_view.reported.evicted_paths reaches it then. -EBUSY:
+ * another order of that kind is under way. */
+int source_set_evict_paths(struct source_set *set, const struct volume_id *volume,
+	const struct source_paths *paths, uint64_t *ret_serial, struct err *e) __must_check;
 /* Not used for long: it makes room before all others, whatever its policy says. */
 void source_set_idle(struct source_set *set, const struct volume_id *volume, bool idle);
 /* It is used now, though no mount shows it. */
@@ -156,11 +178,42 @@ struct source_report {
 	uint64_t origin_bytes;
 	uint64_t evicted; /* serial */
 	uint64_t evicted_bytes;
+	uint64_t evicted_paths; /* likewise, of source_set_evict_paths() */
+	uint64_t evicted_paths_bytes;
 };
 void source_set_report(
 	struct source_set *set, const struct volume_id *volume, const struct source_report *report);
 /* Of all its tiers. */
 void source_set_capacity(struct source_set *set, uint64_t bytes);
+
+/* ---- source_follow.c: what is listed again by itself ------------------------------------------ */
+
+#define FOLLOW_LEAST_S 1u
+#define FOLLOW_MOST_S  86400u
+
+struct source_follow {
+	struct volume_id volume;
+	uint32_t interval_s;
+};
+/* All that datasets want listed again, from now on; mounts add theirs by what they hold. A source
+ * that nobody asked for yet is passed over. */
+void source_set_follow(struct source_set *set, const struct source_follow *wishes, uint32_t n);
+/*
+ * The next source whose time has come, and how it is reached (the caller's to release): listed next
+ * time after source_set_followed() said what came of it. -ENOENT: none; -ENOMEM.
+ */
+int source_set_follow_due(struct source_set *set, struct volume_id *ret_volume,
+	struct ufs_config *ret_config) __must_check;
+/* After an error the next listing is twice as far away each time, ten minutes at most. */
+void source_set_followed(struct source_set *set, const struct volume_id *volume, int status);
+/* What a mount that shows `hold` should know. -ENXIO. */
+struct source_news {
+	struct generation_id newest; /* .generation 0: none */
+	int64_t shown_ms; /* since 1970: a listing began that found what it shows; 0: not known */
+	bool kept;
+};
+int source_set_news(struct source_set *set, const struct source_hold *hold,
+	struct source_news *ret_news) __must_check;
 
 /* ---- source_view.c: what is known of it ------------------------------------------------------ */
 
@@ -176,6 +229,7 @@ struct source_view {
 	bool idle;
 	bool listing;
 	uint64_t listed_keys;
+	uint32_t follow_s;  /* it is listed that often by itself; 0: it is not */
 	struct err failure; /* of the last listing; code 0: none */
 };
 

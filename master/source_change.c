@@ -27,21 +27,84 @@ static int store_source(struct source *source, struct err *e)
 	return 0;
 }
 
+/* The records of several sources as they are to be. */
+struct rewrite {
+	struct source *sources[SOURCES_AT_ONCE];
+	struct buf values[SOURCES_AT_ONCE];
+	char keys[SOURCES_AT_ONCE][RECORD_KEY_BYTES];
+	struct store_change changes[SOURCES_AT_ONCE + 1];
+	uint32_t n;
+	unsigned int n_changes;
+};
+
+/* Of a source without a generation there is no record yet: the next flight writes it. */
+static int rewrite_locked(
+	struct rewrite *rw, struct source *source, const struct tier_policy *policy)
+{
+	struct record_source record = source->record;
+	struct buf *value = &rw->values[rw->n];
+	char *key = rw->keys[rw->n];
+	int r;
+
+	rw->sources[rw->n] = source;
+	*value = (struct buf)BUF_INIT(STORE_VALUE_BYTES);
+	rw->n++;
+	source->policy_sets++; /* whatever is under way is an earlier word */
+	if (source->n == 0)
+		return 0;
+	record.policy = *policy;
+	record_source_key(&record.volume, key);
+	r = record_source_encode(&record, value);
+	if (r == 0)
+		rw->changes[rw->n_changes++] =
+			(struct store_change){ key, value->data, value->len };
+	return r;
+}
+
+int source_set_policies(struct source_set *set, const struct volume_id *volumes, uint32_t n,
+	const struct tier_policy *policy, const struct store_change *also)
+{
+	const struct policy_change change = { .to = *policy, .parts = POLICY_ALL };
+	struct store *store = set->config.store;
+	struct rewrite *rw = calloc(1, sizeof(*rw));
+	int r = rw ? 0 : -ENOMEM;
+
+	ensure(n <= SOURCES_AT_ONCE);
+	if (r < 0)
+		return r;
+	pthread_mutex_lock(&set->write_lock);
+	pthread_mutex_lock(&set->lock);
+	for (uint32_t i = 0; i < n && r == 0; i++) {
+		struct source *source = source_find_locked(set, &volumes[i]);
+
+		if (source)
+			r = rewrite_locked(rw, source, policy);
+	}
+	pthread_mutex_unlock(&set->lock);
+	if (also)
+		rw->changes[rw->n_changes++] = *also;
+	if (r == 0 && rw->n_changes > 0)
+		r = store->ops->write(store, rw->changes, rw->n_changes);
+	pthread_mutex_lock(&set->lock);
+	for (uint32_t i = 0; i < rw->n && r == 0; i++)
+		(void)policy_apply(&rw->sources[i]->record.policy, &change);
+	pthread_mutex_unlock(&set->lock);
+	pthread_mutex_unlock(&set->write_lock);
+	for (uint32_t i = 0; i < rw->n; i++)
+		buf_release(&rw->values[i]);
+	free(rw);
+	return r;
+}
+
 int source_set_policy(struct source_set *set, const struct volume_id *volume,
 	const struct tier_policy *policy, struct err *e)
 {
-	const struct policy_change change = { .to = *policy,
-		.parts = POLICY_QUOTA | POLICY_PRIORITY | POLICY_PIN | POLICY_EVICT };
-	struct source *source;
-	bool changed;
+	int r = source_set_policies(set, volume, 1, policy, NULL);
 
-	pthread_mutex_lock(&set->lock);
-	source = source_find_locked(set, volume);
-	if (source)
-		source->policy_sets++;
-	changed = source && policy_apply(&source->record.policy, &change);
-	pthread_mutex_unlock(&set->lock);
-	return changed ? store_source(source, e) : 0;
+	if (r < 0)
+		return err_set(e, r, "the master's store does not take it: %s: check its disk",
+			err_str(r));
+	return 0;
 }
 
 int source_set_pins(struct source_set *set, const struct volume_id *volume,
@@ -86,6 +149,48 @@ int source_set_evict(
 	if (r == 0)
 		*ret_serial = serial;
 	return r;
+}
+
+/* ---- eviction of some objects ---------------------------------------------------------------- */
+
+/* A worker that was heard of in this run has not followed the last order yet. */
+static bool is_busy_locked(const struct source *source)
+{
+	return source->record.drop.serial && source->reported &&
+	       source->report.evicted_paths < source->record.drop.serial;
+}
+
+int source_set_evict_paths(struct source_set *set, const struct volume_id *volume,
+	const struct source_paths *paths, uint64_t *ret_serial, struct err *e)
+{
+	struct record_drop drop = { 0 };
+	struct source *source;
+	bool busy = false;
+	int r = record_drop_init(&drop, paths->paths, paths->n, paths->subtree, paths->at);
+
+	if (r < 0)
+		return err_set(e, r, "out of memory");
+	pthread_mutex_lock(&set->lock);
+	source = source_find_locked(set, volume);
+	busy = source && is_busy_locked(source);
+	if (source && !busy) {
+		uint64_t seen =
+			source->report.evicted_paths < INT64_MAX ? source->report.evicted_paths : 0;
+		struct record_drop before = source->record.drop;
+
+		*ret_serial = drop.serial = max(before.serial, seen) + 1;
+		source->record.drop = drop;
+		drop = before;
+	}
+	pthread_mutex_unlock(&set->lock);
+	record_drop_release(&drop);
+	if (!source)
+		return err_set(e, -ENXIO, "nothing of it was ever read: there is nothing to evict");
+	if (busy)
+		return err_set(e, -EBUSY,
+			"another eviction of some of its paths is under way: try again when it has "
+			"ended");
+	return store_source(source, e);
 }
 
 void source_set_idle(struct source_set *set, const struct volume_id *volume, bool idle)

@@ -12,7 +12,8 @@ struct hold {
 	uint8_t mount[HOLD_MOUNT_BYTES];
 	uint64_t lineage;
 	uint64_t generation;
-	uint64_t until; /* monotonic ns */
+	uint64_t until;    /* monotonic ns */
+	uint32_t follow_s; /* struct source_hold */
 };
 
 struct source {
@@ -44,6 +45,11 @@ struct source {
 	char notice[512];   /* last one, for status */
 	struct err failure; /* of the last listing; code 0: none */
 	int64_t listed_at;  /* seconds since 1970; 0: not in this run */
+	/* source_follow.c, under the lock. */
+	uint32_t follow_s;     /* what datasets want; 0: nothing */
+	uint64_t follow_ns;    /* monotonic: the next listing by itself; 0: none is planned */
+	uint32_t follow_fails; /* in a row */
+	bool following;        /* one is under way */
 };
 
 struct source_set {
@@ -103,6 +109,11 @@ bool holds_pinned(const struct source *source, const struct generation_id *id);
 void holds_load_mark(struct source *source, uint64_t serial);
 /* It lost its protection, or went. */
 void holds_forget_mark(struct source *source, uint32_t i);
+
+/* ---- source_follow.c ------------------------------------------------------------------------- */
+
+/* How often it is to be listed by itself, s; 0: it is not. */
+uint32_t source_follow_interval_locked(const struct source *source);
 
 /* ---- source_change.c ------------------------------------------------------------------------- */
 

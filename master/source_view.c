@@ -41,6 +41,7 @@ int source_set_view(
 			.idle = source->idle,
 			.listing = atomic_load(&source->listing),
 			.listed_keys = atomic_load(&source->listing_keys),
+			.follow_s = source_follow_interval_locked(source),
 			.failure = source->failure,
 		};
 		if (newest)

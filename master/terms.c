@@ -14,6 +14,7 @@
 struct page_source {
 	Granary__SourceTerms terms;
 	Granary__Policy policy;
+	Granary__EvictPaths drop;
 	Granary__Retained retained[RETAINED_MAX];
 	Granary__Retained *pointers[RETAINED_MAX];
 	struct volume_id volume;
@@ -89,6 +90,23 @@ static void add_unknown_locked(struct page_source *p, const struct source *sourc
 	}
 }
 
+/* Until somebody said that he followed it. Borrowed: packed under the lock. */
+static void fill_drop_locked(struct page_source *p, const struct source *source)
+{
+	const struct record_drop *drop = &source->record.drop;
+
+	if (!drop->serial || (source->reported && source->report.evicted_paths >= drop->serial))
+		return;
+	granary__evict_paths__init(&p->drop);
+	p->drop.has_serial = 1;
+	p->drop.serial = drop->serial;
+	p->drop.n_paths = drop->n;
+	p->drop.paths = (char **)(uintptr_t)drop->paths; /* read only */
+	p->drop.subtree = drop->subtree;
+	p->drop.at = drop->at;
+	p->terms.evict_paths = &p->drop;
+}
+
 static void fill_locked(struct page_source *p, const struct source *source)
 {
 	const struct tier_policy *policy = &source->record.policy;
@@ -106,12 +124,16 @@ static void fill_locked(struct page_source *p, const struct source *source)
 	p->policy.priority = policy->priority;
 	p->policy.pin = policy->pin;
 	p->policy.evict = policy->evict;
+	p->policy.has_origin_bandwidth = p->policy.has_origin_requests = 1;
+	p->policy.origin_bandwidth = policy->origin_bandwidth;
+	p->policy.origin_requests = policy->origin_requests;
 	if (source->idle) { /* before all others */
 		p->policy.pin = false;
 		p->policy.priority = -1;
 	}
 	p->terms.has_evict = 1;
 	p->terms.evict = source->record.evict;
+	fill_drop_locked(p, source);
 	/* None at all: nothing is to be dropped. */
 	if (source->n == 0 || holds_in_grace(source->set))
 		return;
@@ -143,9 +165,9 @@ uint8_t *source_set_terms(
 		fill_locked(
 			&page->sources[terms.n_sources++], list_entry(node, struct source, link));
 	}
-	pthread_mutex_unlock(&set->lock);
 	packed = malloc(granary__terms__get_packed_size(&terms) + 1);
 	if (packed)
 		*ret_len = granary__terms__pack(&terms, packed);
+	pthread_mutex_unlock(&set->lock);
 	return packed;
 }

@@ -169,7 +169,7 @@ static int update(const char *name, const char *text)
 {
 	json_t *json = body(text);
 	struct dataset d = { 0 };
-	int r = dataset_update(set, name, json, &d, &e);
+	int r = dataset_update(set, name, json, true, &d, &e);
 
 	json_decref(json);
 	dataset_release(&d);
@@ -242,7 +242,7 @@ static void record_comes_back(void **state)
 		0);
 	d = find("two");
 	d.pins[d.n_pins++] = (struct dataset_generation){ d.mounts[0].volume, 1ull << 63, 5 };
-	d.shown = d.pins[0];
+	d.shown[d.n_shown++] = d.pins[0];
 	assert_int_equal(dataset_encode(&d, &text), 0);
 	assert_int_equal(dataset_decode(text.data, text.len, &back), 0);
 	assert_string_equal(back.name, "two");
@@ -257,7 +257,8 @@ static void record_comes_back(void **state)
 	assert_int_equal(back.idle_s, 60);
 	assert_int_equal(back.ttl_s, 3600);
 	assert_int_equal(back.n_pins, 1);
-	assert_true(back.shown.lineage == 1ull << 63 && back.shown.generation == 5);
+	assert_int_equal(back.n_shown, 1);
+	assert_true(back.shown[0].lineage == 1ull << 63 && back.shown[0].generation == 5);
 	dataset_release(&back);
 	dataset_release(&d);
 	buf_release(&text);
@@ -285,8 +286,9 @@ static void records_of_other_versions(void **state)
 	(void)state;
 	assert_int_equal(decode(",\"format\":1"), 0);
 	assert_int_equal(decode(",\"format\":1,\"of the future\":{\"x\":[1]}"), 0);
-	assert_int_equal(decode(",\"format\":2"), -EPROTONOSUPPORT);
-	assert_int_equal(decode(",\"format\":1,\"consistency\":\"follow\""), -EPROTONOSUPPORT);
+	assert_int_equal(decode(",\"format\":3"), -EPROTONOSUPPORT);
+	assert_int_equal(decode(",\"format\":1,\"consistency\":\"follow\""), 0);
+	assert_int_equal(decode(",\"format\":1,\"consistency\":\"guess\""), -EPROTONOSUPPORT);
 	assert_int_equal(decode(""), -EBADMSG);
 	assert_int_equal(decode(",\"format\":1,\"quota\":-1"), -EBADMSG);
 	assert_int_equal(decode(",\"format\":1,\"pins\":[{\"generation\":1}]"), -EBADMSG);
@@ -324,15 +326,24 @@ static void what_is_refused(void **state)
 	expect(create("{'name':'x','quotta':1," SOURCE "}"), -EINVAL, "quotta");
 	expect(create("{'name':'x','quota':-1," SOURCE "}"), -EINVAL, "quota");
 	expect(create("{'name':'x','evict':'often'," SOURCE "}"), -EINVAL, "never, lru");
-	expect(create("{'name':'x','mounts':[{'url':'file:///a'},{'url':'file:///b'}]}"),
-		-EOPNOTSUPP, "one source");
-	expect(create("{'name':'x','consistency':'follow'," SOURCE "}"), -EOPNOTSUPP, "follow");
+	expect(create("{'name':'x','mounts':[{'url':'file://@/origin'},{'url':'file://@/other'}]}"),
+		-EINVAL, "a path of its own");
+	expect(create("{'name':'x','mounts':[{'url':'file://@/origin','path':'/a'},"
+		      "{'url':'file://@/other','path':'//a/'}]}"),
+		-EINVAL, "/a:");
+	expect(create("{'name':'x','mounts':[{'url':'file://@/origin','path':'a'}]}"), -EINVAL,
+		"begins with '/'");
+	expect(create("{'name':'x','mounts':[{'url':'file://@/origin','path':'/a/../b'}]}"),
+		-EINVAL, "'..'");
+	expect(create("{'name':'x','consistency':'guess'," SOURCE "}"), -EINVAL, "follow");
 	expect(create("{'name':'x','mounts':[{'url':'s3://b/','credentials':'mine'}]}"), -EINVAL,
 		"mine");
 	expect(create("{'name':'x','mounts':[{'url':'file://@/nothing'}]}"), -ENOENT, "nothing");
 	assert_int_equal(create("{'name':'x'," SOURCE "}"), 0);
 	expect(create("{'name':'x'," SOURCE "}"), -EEXIST, "another name");
-	expect(update("x", "{'mounts':[]}"), -EINVAL, "do not change");
+	expect(update("x", "{'mounts':[{'url':'file:///b'}]}"), -EINVAL, "does not change");
+	expect(update("x", "{'mounts':[{'path':'/a','region':'r'}]}"), -EINVAL, "'path'");
+	expect(update("x", "{'cache_scope':'other'}"), -EINVAL, "another source");
 	expect(update("y", "{'pin':true}"), -ENOENT, "'y'");
 }
 
@@ -432,7 +443,7 @@ static void deletion(void **state)
 	d = find("x");
 	hold(&d, false);
 	expect(dataset_delete(set, "x", false, &e), -EBUSY, "mounted");
-	expect(dataset_evict(set, "x", false, &(uint64_t){ 0 }, &e), -EBUSY, "mounted");
+	expect(dataset_evict(set, "x", NULL, false, &(json_t *){ NULL }, &e), -EBUSY, "mounted");
 	hold(&d, true);
 	assert_int_equal(dataset_delete(set, "x", false, &e), 0);
 	assert_int_equal(source_set_view(sources, &d.mounts[0].volume, &view), 0);
@@ -459,6 +470,22 @@ static void bytes_of_another_dataset_stay(void **state)
 	dataset_release(&d);
 }
 
+/* The number of what is to be dropped of its first source. */
+static uint64_t evict(const char *name, const char *paths, const char *member)
+{
+	json_t *wanted = paths ? body(paths) : NULL;
+	json_t *json = NULL;
+	uint64_t serial;
+
+	if (dataset_evict(set, name, wanted, true, &json, &e) < 0)
+		fail_msg("%s", e.text);
+	serial = (uint64_t)json_integer_value(
+		json_object_get(json_array_get(json_object_get(json, "sources"), 0), member));
+	json_decref(wanted);
+	json_decref(json);
+	return serial;
+}
+
 /* A worker whose tiers are older than this master's state follows only what it has not seen. */
 static void orders_to_evict_go_on(void **state)
 {
@@ -471,11 +498,11 @@ static void orders_to_evict_go_on(void **state)
 	list("x");
 	d = find("x");
 	source_set_report(sources, &d.mounts[0].volume, &report);
-	assert_int_equal(dataset_evict(set, "x", true, &serial, &e), 0);
+	serial = evict("x", NULL, "serial");
 	assert_int_equal(serial, 6);
 	report.evicted = UINT64_MAX; /* nonsense */
 	source_set_report(sources, &d.mounts[0].volume, &report);
-	assert_int_equal(dataset_evict(set, "x", true, &serial, &e), 0);
+	serial = evict("x", NULL, "serial");
 	assert_int_equal(serial, 7);
 	dataset_release(&d);
 }
@@ -555,6 +582,20 @@ static void more_generations(const char *name, unsigned int n)
 	}
 }
 
+static int pin(uint64_t generation, bool on, struct dataset *out)
+{
+	const struct dataset_which which = { .generation = generation };
+
+	return dataset_pin(set, "x", &which, 1, on, out, &e);
+}
+
+static int roll_back(uint64_t generation, struct dataset *out)
+{
+	const struct dataset_which which = { .generation = generation };
+
+	return dataset_rollback(set, "x", &which, 1, out, &e);
+}
+
 static void pins_and_rollback(void **state)
 {
 	struct dataset d;
@@ -567,10 +608,10 @@ static void pins_and_rollback(void **state)
 	d = find("x");
 	more_generations("x", 2); /* 1 by the creation, 2, 3 */
 	assert_false(keeps(&d, 1));
-	expect(dataset_pin(set, "x", 1, true, &out, &e), -ENOENT, "generation 1");
-	assert_int_equal(dataset_pin(set, "x", 2, true, &out, &e), 0);
+	expect(pin(1, true, &out), -ENOENT, "generation 1");
+	assert_int_equal(pin(2, true, &out), 0);
 	dataset_release(&out);
-	assert_int_equal(dataset_rollback(set, "x", 3, &out, &e), 0);
+	assert_int_equal(roll_back(3, &out), 0);
 	dataset_release(&out);
 	more_generations("x", 12);
 	assert_true(keeps(&d, 2) && keeps(&d, 3) && keeps(&d, 15) && !keeps(&d, 4));
@@ -581,13 +622,13 @@ static void pins_and_rollback(void **state)
 	assert_int_equal(json_integer_value(json_object_get(json, "total_files")), 4);
 	json_decref(json);
 	reopen();
-	assert_int_equal(dataset_pin(set, "x", 2, false, &out, &e), 0);
+	assert_int_equal(pin(2, false, &out), 0);
 	dataset_release(&out);
-	assert_int_equal(dataset_rollback(set, "x", 0, &out, &e), 0);
+	assert_int_equal(roll_back(0, &out), 0);
 	dataset_release(&out);
 	more_generations("x", 1);
 	assert_true(!keeps(&d, 2) && !keeps(&d, 3) && keeps(&d, 16));
-	expect(dataset_pin(set, "x", 16, false, &out, &e), -ENOENT, "not pinned");
+	expect(pin(16, false, &out), -ENOENT, "not pinned");
 	dataset_release(&d);
 }
 
@@ -639,12 +680,12 @@ static void as_many_pins_as_there_may_be(void **state)
 	assert_int_equal(create("{'name':'x'," SOURCE "}"), 0);
 	drain();
 	for (uint64_t i = 1; i <= GENERATIONS_PINNED; i++) {
-		assert_int_equal(dataset_pin(set, "x", i, true, &out, &e), 0);
+		assert_int_equal(pin(i, true, &out), 0);
 		dataset_release(&out);
 		more_generations("x", 1);
 	}
-	expect(dataset_pin(set, "x", GENERATIONS_PINNED + 1, true, &out, &e), -ENOSPC, "unpin");
-	expect(dataset_rollback(set, "x", GENERATIONS_PINNED + 1, &out, &e), -ENOSPC, "unpin");
+	expect(pin(GENERATIONS_PINNED + 1, true, &out), -ENOSPC, "unpin");
+	expect(roll_back(GENERATIONS_PINNED + 1, &out), -ENOSPC, "unpin");
 }
 
 static const char *key_of(const json_t *diff, const char *part, size_t i)
@@ -669,8 +710,7 @@ static void differences(void **state)
 	assert_int_equal(unlink(in("origin/b")), 0);
 	assert_int_equal(unlink(in("origin/odd-\xff")), 0);
 	list("x");
-	assert_int_equal(
-		dataset_diff_json(sources, &d.mounts[0].volume, 1, 2, NULL, 100, &json, &e), 0);
+	assert_int_equal(dataset_diff_json(sources, &d.mounts[0], 1, 2, NULL, 100, &json, &e), 0);
 	assert_null(json_object_get(json, "next"));
 	assert_int_equal(json_array_size(json_object_get(json, "added")), 2);
 	assert_string_equal(key_of(json, "added", 0), "c");
@@ -685,10 +725,10 @@ static void differences(void **state)
 			json_array_get(json_object_get(json, "removed"), 1), "key_hex")),
 		"6f64642dff");
 	json_decref(json);
-	expect(dataset_diff_json(sources, &d.mounts[0].volume, 1, 9, NULL, 100, &json, &e), -ENOENT,
+	expect(dataset_diff_json(sources, &d.mounts[0], 1, 9, NULL, 100, &json, &e), -ENOENT,
 		"generation 9");
-	expect(dataset_diff_json(sources, &d.mounts[0].volume, 1, 2, "99999.1", 100, &json, &e),
-		-EINVAL, "after");
+	expect(dataset_diff_json(sources, &d.mounts[0], 1, 2, "99999.1", 100, &json, &e), -EINVAL,
+		"after");
 	dataset_release(&d);
 }
 
@@ -713,7 +753,7 @@ static void differences_in_pages(void **state)
 		json_t *json = NULL;
 		const char *more;
 
-		assert_int_equal(dataset_diff_json(sources, &d.mounts[0].volume, 1, 2,
+		assert_int_equal(dataset_diff_json(sources, &d.mounts[0], 1, 2,
 					 next[0] ? next : NULL, 2, &json, &e),
 			0);
 		for (size_t i = 0; i < json_array_size(json_object_get(json, "added")); i++)
@@ -743,7 +783,7 @@ static void keys_that_are_left_out(void **state)
 	assert_int_equal(create("{'name':'x'," SOURCE "}"), 0);
 	drain();
 	d = find("x");
-	assert_int_equal(dataset_left_out_json(sources, &d.mounts[0].volume, 0, &json, &e), 0);
+	assert_int_equal(dataset_left_out_json(sources, &d, &json, &e), 0);
 	assert_int_equal(json_integer_value(json_object_get(json, "count")), 0);
 	json_decref(json);
 	for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
@@ -758,7 +798,7 @@ static void keys_that_are_left_out(void **state)
 		(unsigned long long)id.lineage);
 	assert_int_equal(
 		generation_build(&id.volume, table, listing, path_buffer, NULL, NULL, &e), 0);
-	assert_int_equal(dataset_left_out_json(sources, &d.mounts[0].volume, 0, &json, &e), 0);
+	assert_int_equal(dataset_left_out_json(sources, &d, &json, &e), 0);
 	assert_int_equal(json_integer_value(json_object_get(json, "count")), 4);
 	left = json_object_get(json, "keys");
 	assert_string_equal(

@@ -1,0 +1,79 @@
+/*
+ * What a dataset is to be: options of `cachectl dataset create` and `update`, and the body of the
+ * request that comes of them.
+ *
+ * Strings are borrowed from the arguments. Threads: one.
+ */
+#pragma once
+
+#include "base/clock.h"
+#include "base/policy.h"
+#include "ctl/command.h"
+#include "ctl/master_call.h"
+#include "ctl/origin_options.h"
+
+#define DATASET_UNSET UINT64_MAX
+
+struct dataset_options {
+	struct master_where where;
+	const char *output;
+	/* what it is made of */
+	struct origin_options origin;
+	const char *scope;
+	struct option_list mounts;
+	const char *path; /* of the mount that is meant; NULL: there is one only */
+	bool check;
+	/* what is wanted of it; DATASET_UNSET, NULL: not said */
+	uint64_t quota;
+	uint64_t priority;
+	const char *pin;
+	const char *evict;
+	const char *bandwidth;
+	const char *requests;
+	uint64_t idle;
+	uint64_t ttl;
+	const char *consistency;
+	uint64_t interval;
+	struct option_list reset;
+	bool force;
+};
+
+#define DATASET_POLICY_ROWS                                                                        \
+	OPTION_SIZE_ROW(struct dataset_options, quota, "quota", 0, INT64_MAX,                      \
+		"bytes of each of its sources that a worker keeps at most, 0 for no bound"),       \
+		OPTION_ROW(struct dataset_options, priority, "priority", OPTION_UINT,              \
+			.max = PRIORITY_MAX,                                                       \
+			.help = "of two datasets the one of lower priority makes room first; 0"),  \
+		OPTION_ROW(struct dataset_options, pin, "pin", OPTION_CHOICE, .choices = "yes|no", \
+			.help = "do not evict it for another; no"),                                \
+		OPTION_ROW(struct dataset_options, evict, "evict", OPTION_CHOICE,                  \
+			.choices = TIER_EVICT_CHOICES,                                             \
+			.help = "when full: read the rest past the cache (never), or drop what "   \
+				"was read longest ago (lru); never"),                              \
+		OPTION_STRING_ROW(struct dataset_options, bandwidth, "origin-bandwidth", "RATE",   \
+			"what a worker fetches of each of its sources at most, such as 500MB/s, "  \
+			"0 for no bound; none"),                                                   \
+		OPTION_STRING_ROW(struct dataset_options, requests, "origin-requests", "N/s",      \
+			"and how many requests a second it makes for it at most; none"),           \
+		OPTION_ROW(struct dataset_options, idle, "idle", OPTION_DURATION,                  \
+			.help = "not mounted for so long it makes room before all others, 0s "     \
+				"for never; never"),                                               \
+		OPTION_ROW(struct dataset_options, ttl, "ttl", OPTION_DURATION,                    \
+			.help = "not mounted for so long what is cached of it is dropped, 0s "     \
+				"for never; never"),                                               \
+		OPTION_ROW(struct dataset_options, consistency, "consistency", OPTION_CHOICE,      \
+			.choices = "pinned|follow",                                                \
+			.help = "what a mount sees: one generation until it is refreshed "         \
+				"(pinned), or its sources as they change (follow); pinned"),       \
+		OPTION_ROW(struct dataset_options, interval, "interval", OPTION_DURATION,          \
+			.min = CLOCK_SECOND, .max = 86400 * CLOCK_SECOND,                          \
+			.help = "with follow: list the sources again that often; 60s")
+
+struct dataset_options dataset_options_default(void);
+
+/* "mounts", "name" and the rest of a new one; `url`: of the source at "/", or NULL. Failures of JSON
+ * are counted (admin_json_failures()). */
+int dataset_body_create(json_t *body, const struct dataset_options *o, const char *name,
+	const char *url, struct err *e) __must_check;
+/* What is to change. An empty body: nothing was said. */
+int dataset_body_update(json_t *body, const struct dataset_options *o, struct err *e) __must_check;

@@ -1,0 +1,25 @@
+/*
+ * Follows sources: those of datasets whose consistency is `follow`, and those of mounts that want it
+ * (source.h) are listed again and again, and the worker is told of each generation that comes of it.
+ * Mounts hear of it by what they hold (HoldNews).
+ *
+ * Threads: one of its own looks at the time; listings are on a few more, so that those that somebody
+ * waits for are never behind them.
+ */
+#pragma once
+
+#include "master/dataset.h"
+#include "master/news.h"
+
+struct follow;
+
+struct follow_config {
+	struct source_set *sources; /* borrowed, as the following */
+	struct dataset_set *datasets;
+	struct news *news; /* NULL: there is no worker */
+};
+
+/* NULL without memory or threads. */
+struct follow *follow_new(const struct follow_config *config);
+/* After source_set_stop(). NULL is allowed. */
+void follow_free(struct follow *follow);

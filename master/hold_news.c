@@ -1,0 +1,68 @@
+/* The answer to a mount's word about what it shows: what it should know. See service.h. */
+#include "base/hash.h"
+#include "master/service.h"
+#include "proto/granary.pb-c.h"
+
+#include <string.h>
+
+/* One that was rolled back shows what it was rolled back to. */
+static bool follows(
+	const struct service *service, const Granary__Hold *m, const struct volume_id *volume)
+{
+	struct dataset d = { 0 };
+	char uuid[DATASET_UUID_TEXT];
+	bool yes;
+
+	if (m->follow_s > 0)
+		return true;
+	if (m->dataset.len != DATASET_UUID_BYTES || !service->datasets)
+		return false;
+	hash_hex(m->dataset.data, DATASET_UUID_BYTES, uuid);
+	if (dataset_set_find_uuid(service->datasets, uuid, &d, NULL) < 0)
+		return false;
+	yes = dataset_follows(&d, volume);
+	dataset_release(&d);
+	return yes;
+}
+
+static uint8_t *pack(const struct service *service, const Granary__Hold *asked,
+	const struct source_news *news, size_t *ret_len)
+{
+	Granary__HoldNews m = GRANARY__HOLD_NEWS__INIT;
+	uint8_t *packed;
+
+	m.has_follow = m.has_lineage = m.has_generation = m.has_shown_ms = m.has_kept = 1;
+	m.follow = follows(service, asked, &news->newest.volume);
+	m.lineage = news->newest.lineage;
+	m.generation = news->newest.generation;
+	m.shown_ms = (uint64_t)news->shown_ms;
+	m.kept = news->kept;
+	packed = malloc(granary__hold_news__get_packed_size(&m));
+	if (packed)
+		*ret_len = granary__hold_news__pack(&m, packed);
+	return packed;
+}
+
+bool hold_news_answer(
+	struct service *service, struct rpc_request *request, const struct source_hold *hold)
+{
+	Granary__Hold *m = granary__hold__unpack(NULL, request->frame.payload, request->payload);
+	struct net_payload payload = NET_PAYLOAD_NONE;
+	struct source_news news;
+	uint8_t *packed = NULL;
+	size_t len = 0;
+
+	if (m && m->news && source_set_news(service->sources, hold, &news) == 0)
+		packed = pack(service, m, &news, &len);
+	if (m)
+		granary__hold__free_unpacked(m, NULL);
+	if (!packed)
+		return false;
+	payload.parts[0].data = packed;
+	payload.parts[0].len = len;
+	payload.n = 1;
+	payload.release = free;
+	payload.arg = packed;
+	rpc_reply(request, 0, NULL, payload);
+	return true;
+}

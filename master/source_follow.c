@@ -1,0 +1,146 @@
+/*
+ * Sources that are listed again by themselves: when, and what mounts hear of it. See source.h.
+ *
+ * A source is followed as often as the most impatient wants, dataset or mount. Times are spread by
+ * a tenth, so that sources that began together do not go on together.
+ */
+#include "base/hash.h"
+#include "base/log.h"
+#include "master/source_internal.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#define FOLLOW_BACKOFF_S 600u
+
+uint32_t source_follow_interval_locked(const struct source *source)
+{
+	uint64_t now = clock_mono_ns();
+	uint32_t least = source->follow_s;
+
+	for (uint32_t i = 0; i < source->n_holds; i++) {
+		uint32_t s = source->holds[i].follow_s;
+
+		if (s && source->holds[i].until > now && (!least || s < least))
+			least = s;
+	}
+	return least;
+}
+
+void source_set_follow(struct source_set *set, const struct source_follow *wishes, uint32_t n)
+{
+	pthread_mutex_lock(&set->lock);
+	list_for_each (node, &set->sources)
+		list_entry(node, struct source, link)->follow_s = 0;
+	for (uint32_t i = 0; i < n; i++) {
+		struct source *source = source_find_locked(set, &wishes[i].volume);
+		uint32_t s = wishes[i].interval_s;
+
+		if (source && (!source->follow_s || s < source->follow_s))
+			source->follow_s = s;
+	}
+	pthread_mutex_unlock(&set->lock);
+}
+
+/* Between 0.95 and 1.05 of it. */
+static uint64_t spread(uint64_t ns)
+{
+	uint64_t dice;
+
+	hash_random(&dice, sizeof(dice));
+	return ns - ns / 20 + dice % (ns / 10 + 1);
+}
+
+static uint64_t wait_ns(const struct source *source, uint32_t interval_s)
+{
+	uint64_t s = interval_s;
+
+	for (uint32_t i = 0; i < source->follow_fails && s < FOLLOW_BACKOFF_S; i++)
+		s *= 2;
+	if (source->follow_fails)
+		s = max(min(s, (uint64_t)FOLLOW_BACKOFF_S), (uint64_t)interval_s);
+	return spread(s * CLOCK_SECOND);
+}
+
+/* Whether its time has come. The first time is an interval after it was found to be followed: it was
+ * listed when it was mounted or made. */
+static bool is_due_locked(struct source *source, uint64_t now)
+{
+	uint32_t interval_s = source_follow_interval_locked(source);
+
+	if (source->following)
+		return false;
+	if (!interval_s) {
+		source->follow_ns = 0;
+		source->follow_fails = 0;
+		return false;
+	}
+	/* Also when somebody more impatient came. */
+	if (!source->follow_ns ||
+		(!source->follow_fails && source->follow_ns > now + 2 * interval_s * CLOCK_SECOND))
+		source->follow_ns = now + wait_ns(source, interval_s);
+	return now >= source->follow_ns;
+}
+
+int source_set_follow_due(
+	struct source_set *set, struct volume_id *ret_volume, struct ufs_config *ret_config)
+{
+	uint64_t now = clock_mono_ns();
+	int r = -ENOENT;
+
+	pthread_mutex_lock(&set->lock);
+	list_for_each (node, &set->sources) {
+		struct source *source = list_entry(node, struct source, link);
+
+		if (!is_due_locked(source, now))
+			continue;
+		r = ufs_config_copy(&source->record.config, ret_config);
+		if (r == 0) {
+			source->following = true;
+			*ret_volume = source->record.volume;
+		}
+		break;
+	}
+	pthread_mutex_unlock(&set->lock);
+	return r;
+}
+
+void source_set_followed(struct source_set *set, const struct volume_id *volume, int status)
+{
+	struct source *source;
+
+	pthread_mutex_lock(&set->lock);
+	source = source_find_locked(set, volume);
+	ensure(source); /* they are never removed */
+	source->following = false;
+	source->follow_fails = status < 0 ? source->follow_fails + 1 : 0;
+	source->follow_ns = 0;
+	(void)is_due_locked(source, clock_mono_ns()); /* plans the next */
+	pthread_mutex_unlock(&set->lock);
+}
+
+int source_set_news(
+	struct source_set *set, const struct source_hold *hold, struct source_news *ret_news)
+{
+	const struct record_generation *newest = NULL;
+	struct source *source;
+
+	*ret_news = (struct source_news){ 0 };
+	pthread_mutex_lock(&set->lock);
+	source = source_find_locked(set, &hold->volume);
+	if (source)
+		newest = generations_newest(source);
+	if (newest)
+		ret_news->newest = newest->id;
+	for (uint32_t i = source ? source->n : 0; i-- > 0;) {
+		const struct record_generation *g = &source->generations[i];
+
+		if (g->id.lineage != hold->lineage || g->id.generation != hold->generation)
+			continue;
+		ret_news->kept = g->kept;
+		ret_news->shown_ms = g->current_ms ? g->current_ms : g->built_at * 1000;
+		break;
+	}
+	pthread_mutex_unlock(&set->lock);
+	return source ? 0 : -ENXIO;
+}
