@@ -1,6 +1,7 @@
 /*
  * Writing a backup. Tables first, then the records of one moment, then the tables that those name
- * and that came meanwhile: a table which is named is one of the newest, or held, and stays.
+ * and that came meanwhile. A table which is named is one of the newest, or held, and stays; where
+ * generations come so fast that one went all the same, all is written again.
  */
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -16,6 +17,7 @@
 #include <sys/stat.h>
 
 #define GENERATION_PREFIX "generation/"
+#define ATTEMPTS          8u
 
 int backup_table_of(const char *key, const void *value, size_t len, char out[TABLE_NAME_BYTES])
 {
@@ -222,26 +224,46 @@ static void writer_release(struct writer *w)
 	free(w->copy);
 }
 
+/* -EAGAIN: a table that the records name went meanwhile. */
+static int write_once(
+	struct store *store, const char *tables, const char *path, struct backup_stats *ret_stats)
+{
+	struct writer w = { .store = store, .tables_fd = -1 };
+	int r = writer_open(&w, tables, path);
+
+	if (r == 0) {
+		r = write_all(&w);
+		if (r == -ENOENT)
+			r = -EAGAIN;
+	}
+	if (r == 0)
+		*ret_stats = w.stats;
+	writer_release(&w);
+	return r;
+}
+
 int backup_write(struct store *store, const char *tables, const char *file,
 	struct backup_stats *ret_stats, struct err *e)
 {
-	struct writer w = { .store = store, .tables_fd = -1 };
+	struct backup_stats stats;
 	char path[PATH_MAX];
-	int r;
+	int r = -EAGAIN;
 
 	if (snprintf(path, sizeof(path), "%s.new", file) >= (int)sizeof(path))
 		return err_set(e, -ENAMETOOLONG, "%s: the path is too long", file);
-	r = writer_open(&w, tables, path);
-	if (r == 0)
-		r = write_all(&w);
+	for (unsigned int i = 0; i < ATTEMPTS && r == -EAGAIN; i++)
+		r = write_once(store, tables, path, &stats);
 	if (r == 0 && rename(path, file) != 0)
 		r = err_errno();
 	if (r == 0)
 		r = file_sync_parent(file);
 	else
 		(void)unlink(path); /* may not be there */
+	if (r == -EAGAIN)
+		return err_set(e, -ENOENT,
+			"a table that the master's records name is not there, or goes too soon: "
+			"try again; if it stays so, refresh a mount of its source");
 	if (r == 0)
-		*ret_stats = w.stats;
-	writer_release(&w);
+		*ret_stats = stats;
 	return r < 0 ? backup_failed(e, r, file) : 0;
 }

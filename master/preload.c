@@ -548,7 +548,9 @@ static int load_one(void *arg, const char *key, const void *value, size_t len)
 		free(job);
 		return r;
 	}
-	job->fetched_before = job->record.bytes_fetched;
+	job->run = job->record.run;
+	job->fetched_now = min(job->record.run_fetched, job->record.bytes_fetched);
+	job->fetched_before = job->record.bytes_fetched - job->fetched_now;
 	list_push_back(&p->all, &job->link);
 	p->n++;
 	p->next_id = max(p->next_id, job->record.id + 1);

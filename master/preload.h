@@ -49,6 +49,8 @@ struct preload_record {
 	uint64_t bytes;
 	uint64_t bytes_done;
 	uint64_t bytes_fetched; /* over all starts of the worker */
+	uint64_t run;           /* of the worker that reported last; 0: none did */
+	uint64_t run_fetched;   /* by it */
 	json_t *failures;       /* [{"key", "reason"}], the first ones; owned; NULL: none */
 	char reason[PRELOAD_REASON_BYTES];
 };

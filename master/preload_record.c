@@ -95,6 +95,11 @@ int preload_record_encode(const struct preload_record *record, struct buf *out)
 
 	if (!json || json_object_set_new(json, "format", json_integer(PRELOAD_FORMAT)) != 0)
 		return -ENOMEM;
+	if (record->run &&
+		(json_object_set_new(json, "run", json_sprintf("%016" PRIx64, record->run)) != 0 ||
+			json_object_set_new(json, "run_fetched",
+				json_integer(number(record->run_fetched))) != 0))
+		return -ENOMEM;
 	if (record->state == PRELOAD_LISTING &&
 		(json_object_set_new(json, "refresh", json_boolean(record->refresh)) != 0 ||
 			json_object_set_new(json, "config", record_config_json(&record->config)) !=
@@ -176,6 +181,21 @@ static int get_numbers(const json_t *json, struct preload_record *r)
 	return bad ? -EBADMSG : 0;
 }
 
+/* Records of older versions have none. */
+static int get_run(const json_t *json, struct preload_record *r)
+{
+	const char *run = json_string_value(json_object_get(json, "run"));
+	uint8_t bytes[8];
+
+	if (!run)
+		return 0;
+	if (hash_unhex(run, bytes, sizeof(bytes)) < 0)
+		return -EBADMSG;
+	for (size_t i = 0; i < sizeof(bytes); i++)
+		r->run = r->run << 8 | bytes[i];
+	return get_u64(json, "run_fetched", &r->run_fetched);
+}
+
 static int get_ids(const json_t *json, struct preload_record *r)
 {
 	const char *volume = json_string_value(json_object_get(json, "volume"));
@@ -214,8 +234,8 @@ static int get_all(const json_t *json, struct preload_record *r)
 	if (format != PRELOAD_FORMAT)
 		return format > PRELOAD_FORMAT ? -EPROTONOSUPPORT : -EBADMSG;
 	if ((e = get_state(json, &r->state)) < 0 || (e = get_numbers(json, r)) < 0 ||
-		(e = get_ids(json, r)) < 0 || (e = get_texts(json, r)) < 0 ||
-		(e = get_paths(json, r)) < 0)
+		(e = get_ids(json, r)) < 0 || (e = get_run(json, r)) < 0 ||
+		(e = get_texts(json, r)) < 0 || (e = get_paths(json, r)) < 0)
 		return e;
 	r->failures = json_incref(json_object_get(json, "failures"));
 	r->exact = json_is_true(json_object_get(json, "exact"));

@@ -162,6 +162,8 @@ static void take_report_locked(struct preload *job, const Granary__PreloadReport
 	job->run = m->run;
 	job->fetched_now = m->bytes_fetched;
 	record->bytes_fetched = job->fetched_before + job->fetched_now;
+	record->run = m->run; /* it may outlive this master */
+	record->run_fetched = m->bytes_fetched;
 	preload_rate_add(&job->rate, clock_mono_ns(), m->bytes_fetched);
 	if (m->generation && !record->exact) { /* its source is open */
 		record->lineage = m->lineage;

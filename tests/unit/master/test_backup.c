@@ -293,6 +293,50 @@ static void test_table_missing(void **state)
 	assert_int_equal(stats.records, 4);
 }
 
+/* A store whose generation 4 came and went between the records and its table, as often as `gone`. */
+static unsigned int gone;
+static const struct store_ops *real_ops;
+
+static int scan_gone(struct store *s, const char *prefix, store_visit visit, void *arg)
+{
+	char key[RECORD_KEY_BYTES];
+	struct volume_id volume;
+	int r;
+
+	memset(volume.bytes, 0xab, VOLUME_ID_LEN);
+	record_generation_key(&volume, 4, key);
+	if (gone > 0)
+		put_generation(4, true);
+	r = real_ops->scan(s, prefix, visit, arg);
+	if (gone > 0) {
+		gone--;
+		put(key, NULL, 0);
+	}
+	return r;
+}
+
+static void test_table_goes(void **state)
+{
+	struct store_ops ops = *store->ops;
+	struct backup_stats stats;
+	struct err e = ERR_INIT;
+
+	(void)state;
+	real_ops = store->ops;
+	ops.scan = scan_gone;
+	store->ops = &ops;
+	gone = 3;
+	make(at("one"), &stats);
+	assert_int_equal(gone, 0);
+	assert_int_equal(stats.tables, 2);
+	assert_int_equal(backup_check(at("one"), &stats, &e), 0);
+	gone = 1000;
+	assert_int_equal(backup_write(store, at("tables"), at("one"), &stats, &e), -ENOENT);
+	assert_non_null(strstr(e.text, "try again"));
+	assert_true(gone > 900); /* it gives up */
+	store->ops = real_ops;
+}
+
 static void test_newer(void **state)
 {
 	static const char text[] = "{\"granary_backup\":2}\n";
@@ -340,6 +384,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_damage, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_names, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_table_missing, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_table_goes, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_newer, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_asked, setup, teardown),
 	};

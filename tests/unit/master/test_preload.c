@@ -31,6 +31,8 @@ static struct preload_record sample(enum preload_state state)
 		.bytes = 7ull << 40,
 		.bytes_done = 6ull << 40,
 		.bytes_fetched = 5,
+		.run = 0xff00000000000001ull,
+		.run_fetched = 3,
 		.failures = json_pack("[{s:s, s:s}]", "key", "a/b", "reason", "gone"),
 	};
 
@@ -64,6 +66,7 @@ static void comes_back(void **state)
 		assert_string_equal(back.reason, record.reason);
 		assert_true(json_equal(back.failures, record.failures));
 		assert_int_equal(back.files_failed, 2);
+		assert_true(back.run == record.run && back.run_fetched == 3);
 		assert_int_equal(back.exact, i % 2 == 0);
 		/* How its source is reached is kept while it is needed. */
 		assert_int_equal(back.refresh, i == PRELOAD_LISTING);
