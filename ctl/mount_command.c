@@ -416,6 +416,36 @@ static void print_success(struct mount_job *job)
 	json_decref(status);
 }
 
+static int mount_it(struct mount_job *job, const char *dir)
+{
+	struct err e = ERR_INIT;
+	json_t *wish;
+	int status = mount_job_resolve(job, &e);
+
+	if (status == EXIT_OK)
+		status = mount_job_check(job, dir, &e);
+	if (status != EXIT_OK)
+		return command_fail(status, &e);
+	note_keys(job);
+	wish = mount_job_wish(job);
+	catch_interrupts();
+	if (!wish)
+		(void)err_set(&e, -ENOMEM, "out of memory");
+	status = wish ? join(job, wish, &e) : EXIT_RUNTIME;
+	json_decref(wish);
+	if (status == EXIT_OK)
+		status = wait_mount(job, &e);
+	if (status != EXIT_OK) {
+		(void)err_default(&e, -EIO, "the mount did not come to serve");
+		fleet_settle(job->cache.run, job->point); /* nothing of it is left running */
+	}
+	end_progress(job);
+	if (status != EXIT_OK)
+		return command_fail(status, &e);
+	print_success(job);
+	return EXIT_OK;
+}
+
 int command_mount(int argc, char **argv)
 {
 	struct mount_job job = {
@@ -426,33 +456,11 @@ int command_mount(int argc, char **argv)
 			.priority = MOUNT_UNSET },
 		.progress = isatty(STDERR_FILENO),
 	};
-	struct err e = ERR_INIT;
-	json_t *wish;
 	int status;
 
 	(void)option_parse_or_exit(&set, argc, argv, &job.options); /* exactly two arguments */
 	job.url = argv[1];
-	status = mount_job_resolve(&job, &e);
-	if (status == EXIT_OK)
-		status = mount_job_check(&job, argv[2], &e);
-	if (status != EXIT_OK)
-		return command_fail(status, &e);
-	note_keys(&job);
-	wish = mount_job_wish(&job);
-	catch_interrupts();
-	if (!wish)
-		(void)err_set(&e, -ENOMEM, "out of memory");
-	status = wish ? join(&job, wish, &e) : EXIT_RUNTIME;
-	json_decref(wish);
-	if (status == EXIT_OK)
-		status = wait_mount(&job, &e);
-	if (status != EXIT_OK) {
-		(void)err_default(&e, -EIO, "the mount did not come to serve");
-		fleet_settle(job.cache.run, job.point); /* nothing of it is left running */
-	}
-	end_progress(&job);
-	if (status != EXIT_OK)
-		return command_fail(status, &e);
-	print_success(&job);
-	return EXIT_OK;
+	status = mount_it(&job, argv[2]);
+	mount_job_release(&job);
+	return status;
 }

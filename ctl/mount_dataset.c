@@ -4,6 +4,7 @@
 #include "ctl/mount_job.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const char *policy_option(const struct mount_options *o)
@@ -35,9 +36,49 @@ static int check_options(const struct mount_job *job, struct err *e)
 	return 0;
 }
 
+/* What a mount shows of each source, and where. NULL without memory, or when that is not said. */
+static char *sources_text(const json_t *mounts)
+{
+	json_t *sources = json_array();
+	const json_t *mount;
+	char *text = NULL;
+	size_t i;
+
+	json_array_foreach (mounts, i, mount) {
+		const char *subtree = json_string_value(json_object_get(mount, "subtree"));
+		json_t *source = json_pack("{s:O?, s:O?, s:O?, s:s}", "path",
+			json_object_get(mount, "path"), "volume", json_object_get(mount, "volume"),
+			"url", json_object_get(mount, "url"), "subtree", subtree ? subtree : "");
+
+		(void)json_array_append_new(sources, source); /* looked at below */
+	}
+	if (json_array_size(sources) == json_array_size(mounts))
+		text = json_dumps(sources, JSON_COMPACT);
+	json_decref(sources);
+	return text;
+}
+
+/* One source at the root, and all of it. */
+static bool is_plain(const json_t *mounts)
+{
+	const json_t *mount = json_array_get(mounts, 0);
+	const char *path = json_string_value(json_object_get(mount, "path"));
+	const char *subtree = json_string_value(json_object_get(mount, "subtree"));
+
+	return json_array_size(mounts) == 1 && strcmp(path ? path : "/", "/") == 0 &&
+	       !(subtree && *subtree);
+}
+
+void mount_job_release(struct mount_job *job)
+{
+	free(job->sources);
+	job->sources = NULL;
+}
+
 static int take(struct mount_job *job, const json_t *dataset, struct err *e)
 {
-	const json_t *mount = json_array_get(json_object_get(dataset, "mounts"), 0);
+	const json_t *mounts = json_object_get(dataset, "mounts");
+	const json_t *mount = json_array_get(mounts, 0);
 	const char *uuid = json_string_value(json_object_get(dataset, "uuid"));
 	const char *volume = json_string_value(json_object_get(mount, "volume"));
 	const char *url = dataset_url(dataset);
@@ -51,7 +92,13 @@ static int take(struct mount_job *job, const json_t *dataset, struct err *e)
 		return err_set(e, -EBADMSG,
 			"the master's answer about %s is not understood: do versions differ?",
 			job->url);
-	job->url = job->dataset_url;
+	if (is_plain(mounts)) {
+		job->url = job->dataset_url;
+	} else {
+		job->sources = sources_text(mounts); /* and the name stays what is mounted */
+		if (!job->sources)
+			return err_set(e, -ENOMEM, "out of memory");
+	}
 	job->follows = strcmp(consistency ? consistency : "", "follow") == 0;
 	return 0;
 }

@@ -24,18 +24,55 @@
 static int check_url(struct mount_job *job, struct err *e)
 {
 	_cleanup_(ufs_config_release) struct ufs_config config = { 0 };
-	int r = ufs_config_parse(job->url, &config, e);
+	int r = job->sources ? 0 : ufs_config_parse(job->url, &config, e);
 
-	if (r < 0)
-		return r;
+	if (r < 0 || job->sources)
+		return r; /* a dataset's were checked when it was made */
 	job->s3 = config.scheme != UFS_FILE;
 	return origin_options_check(&job->options.origin, job->url, config.scheme, e);
+}
+
+/* A directory that is not there is the origin's to refuse. */
+static int check_apart_from(const struct mount_job *job, const char *url, struct err *e)
+{
+	_cleanup_(ufs_config_release) struct ufs_config config = { 0 };
+	struct err unknown = ERR_INIT;
+	char whole[PATH_MAX];
+
+	if (ufs_config_parse(url, &config, &unknown) < 0 || config.scheme != UFS_FILE ||
+		!realpath(config.prefix, whole))
+		return 0;
+	if (cache_dir_path_below(job->cache_path, whole))
+		return err_set(e, -EINVAL,
+			"the cache directory %s lies inside the source %s: give another --cache",
+			job->cache_path, whole);
+	if (cache_dir_path_below(job->point, whole))
+		return err_set(e, -EINVAL,
+			"the mount point %s lies inside the source %s: give another directory",
+			job->point, whole);
+	return 0;
+}
+
+static int check_apart_from_all(const struct mount_job *job, struct err *e)
+{
+	json_t *sources = json_loads(job->sources, 0, NULL);
+	const json_t *source;
+	size_t i;
+	int r = 0;
+
+	json_array_foreach (sources, i, source) {
+		const char *url = json_string_value(json_object_get(source, "url"));
+
+		if (r == 0 && url)
+			r = check_apart_from(job, url, e);
+	}
+	json_decref(sources);
+	return r;
 }
 
 /* Nothing may lie in what it is made of. */
 static int check_apart(const struct mount_job *job, struct err *e)
 {
-	_cleanup_(ufs_config_release) struct ufs_config config = { 0 };
 	char whole[PATH_MAX];
 
 	if (cache_dir_path_below(job->cache_path, job->point))
@@ -48,18 +85,7 @@ static int check_apart(const struct mount_job *job, struct err *e)
 			"the mount point %s lies inside the cache directory %s: give another "
 			"directory",
 			job->point, whole);
-	if (job->s3 || ufs_config_parse(job->url, &config, e) < 0 ||
-		!realpath(config.prefix, whole))
-		return 0; /* a directory that is not there is the origin's to refuse */
-	if (cache_dir_path_below(job->cache_path, whole))
-		return err_set(e, -EINVAL,
-			"the cache directory %s lies inside the source %s: give another --cache",
-			job->cache_path, whole);
-	if (cache_dir_path_below(job->point, whole))
-		return err_set(e, -EINVAL,
-			"the mount point %s lies inside the source %s: give another directory",
-			job->point, whole);
-	return 0;
+	return job->sources ? check_apart_from_all(job, e) : check_apart_from(job, job->url, e);
 }
 
 static int check_paths(struct mount_job *job, struct err *e)
@@ -210,6 +236,7 @@ json_t *mount_job_wish(const struct mount_job *job)
 	origin_options_json(wish, &origin, job->s3 && !job->dataset[0] ? job->url : NULL);
 	if (job->dataset[0])
 		set_text(wish, "dataset", job->dataset);
+	set_text(wish, "sources", job->sources);
 	set_text(wish, "engine", o->engine);
 	set_text(wish, "context", o->context);
 	if (o->quota != MOUNT_UNSET)

@@ -44,6 +44,8 @@ struct mount_job {
 	const char *url;   /* or a dataset's name, until it is resolved */
 	char dataset[128]; /* UUID.VOLUME; "": a URL was given */
 	char dataset_url[PATH_MAX];
+	char *sources; /* of a dataset of several, or of a part of one, what cachefuse --sources wants;
+			* owned: mount_job_release() */
 	char point[PATH_MAX];
 	char cache_path[PATH_MAX];
 	char ca_file[PATH_MAX];
@@ -63,6 +65,8 @@ struct mount_job {
  * with a line when it is not EXIT_OK.
  */
 int mount_job_resolve(struct mount_job *job, struct err *e) __must_check;
+
+void mount_job_release(struct mount_job *job);
 
 /*
  * Every check that needs nothing started; fills in point, service, cache, s3. Returns an exit status, with a

@@ -167,6 +167,7 @@ static int plan_wishes(struct child *c, const json_t *wish)
 {
 	static const char *const texts[][2] = {
 		{ "dataset", "--dataset" },
+		{ "sources", "--sources" },
 		{ "endpoint", "--endpoint" },
 		{ "region", "--region" },
 		{ "profile", "--profile" },
