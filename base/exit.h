@@ -1,16 +1,31 @@
-/* Exit statuses of every program, and of the "ERROR status line" a daemon writes to its
- * --ready-fd. */
+/*
+ * Exit statuses of every program, and of the "ERROR status line" a daemon writes to its --ready-fd.
+ *
+ * EXIT_STATUSES(X): X(name, number, what it says), in the words of --help, of the manual pages and of
+ * docs/operations.md.
+ */
 #pragma once
 
+#define EXIT_STATUSES(X)                                                                           \
+	X(EXIT_OK, 0, "done")                                                                      \
+	X(EXIT_RUNTIME, 1, "an error while running that fits none of the below")                   \
+	X(EXIT_USAGE, 2, "option, argument, unit or configuration file not understood")            \
+	X(EXIT_MOUNTPOINT, 3,                                                                      \
+		"mount point: missing, not a directory, not empty, already mounted, not a mount "  \
+		"of ours")                                                                         \
+	X(EXIT_ORIGIN, 4,                                                                          \
+		"origin: credentials, endpoint, region, bucket, or nothing under the prefix")      \
+	X(EXIT_CACHE, 5, "cache directory: foreign, unwritable, too small, of a newer format")     \
+	X(EXIT_KERNEL, 6,                                                                          \
+		"kernel: no engine can be had, or not the one asked for; not allowed to mount or " \
+		"unmount")                                                                         \
+	X(EXIT_BUSY, 7, "busy: files are open on the mount, or another process holds the cache")   \
+	X(EXIT_INTERRUPTED, 130, "cachectl preload was interrupted: the preload goes on")
+
+#define EXIT_STATUS_ENUM(name, number, text) name = (number),
+
 enum exit_status {
-	EXIT_OK = 0,
-	EXIT_RUNTIME = 1, /* an error while running that fits none of the below */
-	EXIT_USAGE = 2,   /* option, argument or unit not understood */
-	EXIT_MOUNTPOINT =
-		3, /* missing, not a directory, not empty, already mounted, not a mount of ours */
-	EXIT_ORIGIN = 4, /* credentials, endpoint, region, bucket, or nothing under the prefix */
-	EXIT_CACHE = 5,  /* cache directory: foreign, unwritable, too small, of a newer format */
-	EXIT_KERNEL = 6, /* no EROFS, no FUSE, or not allowed to mount */
-	EXIT_BUSY = 7,   /* in use: the mount has open files, or another process holds the cache */
-	EXIT_UNCHANGED = 8, /* what was asked for is so already: nothing was done */
+	EXIT_STATUSES(EXIT_STATUS_ENUM)
+	/* Between daemons and cachectl, which says it in words: what was asked for is so already. */
+	EXIT_UNCHANGED = 8,
 };

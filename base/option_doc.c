@@ -1,5 +1,6 @@
 /* Manuals from option tables. See option_doc.h. */
 #include "base/option_doc.h"
+#include "base/exit.h"
 #include "base/option_internal.h"
 #include "base/version.h"
 
@@ -140,11 +141,20 @@ static void man_configuration(const struct option_set *set, FILE *out)
 
 static void man_end(const struct option_set *set, FILE *out)
 {
-	(void)fputs(".SH EXIT STATUS\n"
-		    "0 done, 1 error while running, 2 usage or configuration, 3 mount point, 4 "
-		    "origin, 5 cache directory, 6 kernel, 7 busy.\n"
-		    ".SH SEE ALSO\n",
-		out);
+	static const struct {
+		int number;
+		const char *text;
+	} exits[] = {
+#define ROW(name, number, text) { name, text },
+		EXIT_STATUSES(ROW)
+#undef ROW
+	};
+
+	(void)fputs(".SH EXIT STATUS\n", out);
+	for (size_t i = 0; i < ARRAY_SIZE(exits); i++)
+		if (exits[i].number < EXIT_INTERRUPTED || strstr(set->program, " preload"))
+			(void)fprintf(out, ".TP\n%d\n%s\n", exits[i].number, exits[i].text);
+	(void)fputs(".SH SEE ALSO\n", out);
 	if (strcmp(set->program, "cachectl") != 0)
 		(void)fputs("\\fBcachectl\\fR(1), ", out);
 	(void)fputs("\\fBcachemaster\\fR(8), \\fBcacheworker\\fR(8), \\fBcachefuse\\fR(8), "

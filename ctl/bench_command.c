@@ -39,7 +39,7 @@ static const struct option_spec specs[] = {
 		"ask the origin for objects, too: what it gives is the limit of a first read"),
 	ORIGIN_OPTION_ROWS(struct bench_options, reach),
 	MASTER_OPTION_ROWS(struct bench_options, where),
-	OUTPUT_OPTION_ROW(struct bench_options, output, "table|json|yaml"),
+	OUTPUT_OPTION_ROW(struct bench_options, output, OUTPUT_CHOICES),
 };
 
 static const struct option_set set = {
@@ -517,7 +517,7 @@ static int answer(const struct bench *b, struct err *e)
 	int status;
 	int r;
 
-	if (strcmp(b->options->output, "table") == 0) {
+	if (output_is_table(b->options->output)) {
 		r = bench_report_print(&b->report, stdout);
 		if (r < 0 || fflush(stdout) != 0) {
 			(void)err_default(e, r < 0 ? r : -EIO, "the answer cannot be written");

@@ -30,6 +30,7 @@ int command_keeper(int argc, char **argv);
 int command_supervise(int argc, char **argv);
 int command_config(int argc, char **argv);
 int command_completion(int argc, char **argv);
+int command_version(int argc, char **argv);
 
 /* Prints "cachectl: LINE" on standard error and returns `status`. */
 int command_fail(int status, struct err *e);

@@ -8,17 +8,11 @@
 #pragma once
 
 #include <stddef.h>
-
-/* A command of cachectl, as main_cachectl.c lists them. */
-struct command {
-	const char *name;
-	int (*run)(int argc, char **argv);
-	const char *help; /* NULL: not listed */
-};
+#include "ctl/subcommand.h"
 
 /* argv: "__complete", the words after cachectl, the last of them the one under the cursor. Prints
  * and exits, or returns the exit status. */
-int completion_answer(const struct command *commands, size_t n, int argc, char **argv);
+int completion_answer(const struct subcommand *commands, size_t n, int argc, char **argv);
 
 /* Prints every command and subcommand, one a line: "dataset list". For manuals. */
-int completion_list(const struct command *commands, size_t n);
+int completion_list(const struct subcommand *commands, size_t n);

@@ -33,7 +33,7 @@ static const struct named {
 
 /* The words of one question. */
 struct question {
-	const struct command *commands;
+	const struct subcommand *commands;
 	size_t n_commands;
 	const char *words[WORDS_MAX]; /* after "cachectl"; the last is the one to complete */
 	unsigned int n;
@@ -263,7 +263,7 @@ static void take_words(struct question *q, int argc, char **argv, char *joined, 
 	}
 }
 
-static const struct command *find_command(const struct question *q)
+static const struct subcommand *find_command(const struct question *q)
 {
 	for (size_t i = 0; i < q->n_commands; i++)
 		if (strcmp(q->commands[i].name, q->words[0]) == 0)
@@ -282,11 +282,11 @@ static void find_named(struct question *q)
 		q->first = 2;
 }
 
-int completion_answer(const struct command *commands, size_t n, int argc, char **argv)
+int completion_answer(const struct subcommand *commands, size_t n, int argc, char **argv)
 {
 	static char joined[8192];
 	struct question q = { .commands = commands, .n_commands = n };
-	const struct command *command;
+	const struct subcommand *command;
 	char *words[3] = { NULL };
 	int null = open("/dev/null", O_WRONLY | O_CLOEXEC);
 
@@ -312,7 +312,7 @@ int completion_answer(const struct command *commands, size_t n, int argc, char *
 		(void)printf(":files\n");
 		return EXIT_OK;
 	}
-	if (strcmp(command->name, "help") == 0 || strcmp(command->name, "version") == 0)
+	if (strcmp(command->name, "help") == 0)
 		return EXIT_OK; /* no options */
 	words[0] = (char *)(uintptr_t)q.words[0];
 	words[1] = q.first == 2 ? (char *)(uintptr_t)q.words[1] : NULL;
@@ -320,7 +320,7 @@ int completion_answer(const struct command *commands, size_t n, int argc, char *
 	return command->run((int)q.first, words);
 }
 
-int completion_list(const struct command *commands, size_t n)
+int completion_list(const struct subcommand *commands, size_t n)
 {
 	for (size_t i = 0; i < n; i++) {
 		const struct named *named = NULL;

@@ -8,6 +8,7 @@
 #include "base/config.h"
 #include "base/programs.h"
 #include "base/yaml_tree.h"
+#include "ctl/columns.h"
 #include "ctl/command.h"
 #include "ctl/subcommand.h"
 #include "ctl/yaml_out.h"
@@ -58,7 +59,7 @@ static const struct option_spec show_specs[] = {
 		"configuration file; " FILE_DEFAULT " where it is there"),
 	OPTION_ROW(struct config_options, daemon, "daemon", OPTION_CHOICE, .choices = DAEMONS,
 		.help = "only that of this daemon; all"),
-	OUTPUT_OPTION_ROW(struct config_options, output, "table|json|yaml"),
+	OUTPUT_OPTION_ROW(struct config_options, output, OUTPUT_CHOICES),
 };
 
 static const struct option_set show_set = {
@@ -196,10 +197,12 @@ static int ask_values(
 
 static int print_table(const json_t *all)
 {
+	static const char *const titles[] = { "DAEMON", "KEY", "VALUE", "FROM" };
+	_cleanup_(columns_release) struct columns columns = { 0 };
 	const char *section;
 	const json_t *rows;
+	int r = columns_init(&columns, titles, ARRAY_SIZE(titles), 0);
 
-	(void)printf("%-7s %-20s %-32s %s\n", "DAEMON", "KEY", "VALUE", "FROM");
 	json_object_foreach ((json_t *)(uintptr_t)all, section, rows) {
 		const json_t *row;
 		size_t i;
@@ -207,13 +210,18 @@ static int print_table(const json_t *all)
 		json_array_foreach (rows, i, row) {
 			const char *value = json_string_value(json_object_get(row, "value"));
 
-			(void)printf("%-7s %-20s %-32s %s\n", section,
-				json_string_value(json_object_get(row, "key")),
-				*value ? value : "-",
-				json_string_value(json_object_get(row, "origin")));
+			if (r == 0)
+				r = columns_add(&columns,
+					(const char *[]){ section,
+						json_string_value(json_object_get(row, "key")),
+						value && *value ? value : NULL,
+						json_string_value(
+							json_object_get(row, "origin")) });
 		}
 	}
-	return 0;
+	if (r == 0)
+		columns_print(&columns, stdout);
+	return r;
 }
 
 static int show(int argc, char **argv)
@@ -236,8 +244,8 @@ static int show(int argc, char **argv)
 			r = err_set(&e, -ENOMEM, "out of memory");
 	}
 	if (r == 0)
-		r = strcmp(options.output, "table") == 0 ? print_table(all)
-							 : yaml_out_as(options.output, all, stdout);
+		r = output_is_table(options.output) ? print_table(all)
+						    : yaml_out_as(options.output, all, stdout);
 	json_decref(all);
 	if (r < 0) {
 		(void)err_default(&e, r, "the values cannot be shown");

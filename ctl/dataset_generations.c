@@ -36,7 +36,7 @@ int dataset_generations(int argc, char **argv)
 {
 	static const struct option_spec specs[] = {
 		MASTER_OPTION_ROWS(struct generation_options, where),
-		OUTPUT_OPTION_ROW(struct generation_options, output, "table|json|yaml"),
+		OUTPUT_OPTION_ROW(struct generation_options, output, OUTPUT_CHOICES),
 	};
 	static const struct option_set set = {
 		.program = "cachectl dataset generations",
@@ -56,8 +56,8 @@ int dataset_generations(int argc, char **argv)
 	status = dataset_call(&o.where, NULL, argv[1], "/generations", NULL, &json, &e);
 	if (status != EXIT_OK)
 		return command_fail(status, &e);
-	status = strcmp(o.output, "table") == 0 ? dataset_print_generations(json)
-						: yaml_out_answer(o.output, json);
+	status = output_is_table(o.output) ? dataset_print_generations(json)
+					   : yaml_out_answer(o.output, json);
 	json_decref(json);
 	return status;
 }
@@ -83,7 +83,7 @@ static void print_rows(const json_t *page, const char *part, char mark)
 
 static int print_page(const char *format, const json_t *page)
 {
-	if (strcmp(format, "table") != 0)
+	if (!output_is_table(format))
 		return yaml_out_answer(format, page);
 	print_rows(page, "added", '+');
 	print_rows(page, "changed", '*');
@@ -119,7 +119,7 @@ static int print_diff(const struct generation_options *o, const char *name)
 		(void)snprintf(next, sizeof(next), "%s", more ? more : ""); /* two numbers */
 		json_decref(page);
 	} while (status == EXIT_OK && next[0] && shown < o->limit);
-	if (next[0] && strcmp(o->output, "table") == 0)
+	if (next[0] && output_is_table(o->output))
 		(void)fprintf(stderr, "cachectl: there is more: give --limit\n");
 	return status;
 }
@@ -130,7 +130,7 @@ int dataset_diff(int argc, char **argv)
 		OPTION_ROW(struct generation_options, limit, "limit", OPTION_UINT, .min = 1,
 			.max = UINT32_MAX, .help = "so many rows at most; 10000"),
 		MASTER_OPTION_ROWS(struct generation_options, where),
-		OUTPUT_OPTION_ROW(struct generation_options, output, "table|json|yaml"),
+		OUTPUT_OPTION_ROW(struct generation_options, output, OUTPUT_CHOICES),
 	};
 	static const struct option_set set = {
 		.program = "cachectl dataset diff",

@@ -21,7 +21,7 @@ static const struct option_spec specs[] = {
 		"bytes the cache is to hold; 90 % of what is free"),
 	OPTION_SIZE_ROW(struct doctor_options, memory, "memory", 128 * MiB, 0,
 		"memory of the daemons together; 1GiB"),
-	OUTPUT_OPTION_ROW(struct doctor_options, output, "table|json|yaml"),
+	OUTPUT_OPTION_ROW(struct doctor_options, output, OUTPUT_CHOICES),
 };
 
 static const struct option_set set = {
@@ -52,7 +52,7 @@ int command_doctor(int argc, char **argv)
 	doctor_cache(&d);
 	if (d.url)
 		doctor_origin(&d);
-	if (strcmp(options.output, "table") == 0) {
+	if (output_is_table(options.output)) {
 		doctor_print(&d, stdout);
 	} else {
 		json_t *json = doctor_json(&d);

@@ -21,7 +21,7 @@ struct explain_options {
 };
 
 static const struct option_spec specs[] = {
-	OUTPUT_OPTION_ROW(struct explain_options, output, "table|json|yaml"),
+	OUTPUT_OPTION_ROW(struct explain_options, output, OUTPUT_CHOICES),
 };
 
 static const struct option_set set = {
@@ -308,7 +308,7 @@ int command_explain(int argc, char **argv)
 	status = explain(argv[1], &answer, &e);
 	if (status != EXIT_OK)
 		return command_fail(status, &e);
-	if (strcmp(options.output, "table") == 0)
+	if (output_is_table(options.output))
 		print_answer(answer);
 	else
 		status = yaml_out_answer(options.output, answer);

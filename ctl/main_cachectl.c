@@ -1,19 +1,18 @@
 /* cachectl: the command line of Granary. One file per command. */
 #include "base/check.h"
-#include "base/config.h"
-#include "base/version.h"
 #include "ctl/command.h"
 #include "ctl/completion.h"
+#include "ctl/subcommand.h"
 
 #include <stdio.h>
 #include <string.h>
 
-static int command_version(int argc, char **argv);
 static int command_help(int argc, char **argv);
 static int command_complete(int argc, char **argv);
 static int command_list(int argc, char **argv);
+static int command_exits(int argc, char **argv);
 
-static const struct command commands[] = {
+static const struct subcommand commands[] = {
 	{ "mount", command_mount, "mount URL at DIR through the cache" },
 	{ "umount", command_umount, "unmount DIR" },
 	{ "refresh", command_refresh, "show at DIR what its source has now" },
@@ -40,21 +39,25 @@ static const struct command commands[] = {
 	{ "supervise", command_supervise, NULL },
 	{ "__complete", command_complete, NULL },
 	{ "__list", command_list, NULL },
+	{ "__exits", command_exits, NULL },
 };
 
-static const struct command *find(const char *name)
-{
-	for (size_t i = 0; i < ARRAY_SIZE(commands); i++)
-		if (strcmp(commands[i].name, name) == 0)
-			return &commands[i];
-	return NULL;
-}
+static const struct {
+	int number;
+	const char *text;
+} exits[] = {
+#define ROW(name, number, text) { name, text },
+	EXIT_STATUSES(ROW)
+#undef ROW
+};
 
-static int command_version(int argc, char **argv)
+/* For manuals, and for the page that lists them. */
+static int command_exits(int argc, char **argv)
 {
 	(void)argc;
 	(void)argv;
-	(void)printf("cachectl %s\n", GRANARY_VERSION);
+	for (size_t i = 0; i < ARRAY_SIZE(exits); i++)
+		(void)printf("%d\t%s\n", exits[i].number, exits[i].text);
 	return EXIT_OK;
 }
 
@@ -72,51 +75,37 @@ static int command_list(int argc, char **argv)
 
 static void print_help(FILE *out)
 {
-	(void)fprintf(out, "Usage: cachectl COMMAND [OPTION...]\n\nCommands:\n");
-	for (size_t i = 0; i < ARRAY_SIZE(commands); i++)
-		if (commands[i].help)
-			(void)fprintf(out, "  %-11s %s\n", commands[i].name, commands[i].help);
-	(void)fprintf(out, "\n`cachectl COMMAND --help` lists the options of a command.\n"
-			   "Exit status: 0 done, 1 error while running, 2 usage, 3 mount point, 4 "
-			   "origin, 5 cache directory,\n"
-			   "6 kernel, 7 busy.\n");
+	subcommand_help("cachectl", NULL, commands, ARRAY_SIZE(commands), out);
+	(void)fprintf(out, "\nExit status:\n");
+	for (size_t i = 0; i < ARRAY_SIZE(exits); i++)
+		(void)fprintf(out, "  %3d  %s\n", exits[i].number, exits[i].text);
 }
 
-static int unknown_command(const char *name)
-{
-	const char *names[ARRAY_SIZE(commands)];
-	const char *near;
-	size_t n = 0;
-
-	for (size_t i = 0; i < ARRAY_SIZE(commands); i++)
-		if (commands[i].help)
-			names[n++] = commands[i].name;
-	near = config_nearest(name, names, n);
-	(void)fprintf(stderr, "cachectl: unknown command '%s': %s%s%sthe commands are ", name,
-		near ? "is it " : "", near ? near : "", near ? "? " : "");
-	for (size_t i = 0; i < n; i++)
-		(void)fprintf(stderr, "%s%s", i == 0 ? "" : i + 1 == n ? " and " : ", ", names[i]);
-	(void)fputc('\n', stderr);
-	return EXIT_USAGE;
-}
-
+/* `help`, `help dataset`, `help dataset create`: what --help of these says. */
 static int command_help(int argc, char **argv)
 {
-	const struct command *command = argc > 1 ? find(argv[1]) : NULL;
+	const struct subcommand *command;
 	char help[] = "--help";
-	char *words[] = { argv[0], help, NULL };
+	char *words[] = { NULL, NULL, NULL, NULL };
+	int n = 0;
 
-	if (argc > 1 && !command)
-		return unknown_command(argv[1]);
-	if (command && command->run != command_help && command->run != command_version)
-		return command->run(2, words);
-	print_help(stdout);
-	return EXIT_OK;
+	if (argc < 2 || argv[1][0] == '-' || strcmp(argv[1], "help") == 0) {
+		print_help(stdout);
+		return EXIT_OK;
+	}
+	command = subcommand_find(commands, ARRAY_SIZE(commands), argv[1]);
+	if (!command)
+		return subcommand_unknown("cachectl", commands, ARRAY_SIZE(commands), argv[1]);
+	for (int i = 1; i < argc && n < 2; i++)
+		words[n++] = argv[i];
+	words[n++] = help;
+	return command->run(n, words);
 }
 
 int main(int argc, char **argv)
 {
-	const struct command *command;
+	char name[] = "version";
+	char *version[] = { name, NULL };
 
 	if (argc < 2) {
 		print_help(stderr);
@@ -125,9 +114,6 @@ int main(int argc, char **argv)
 	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0)
 		return command_help(1, argv);
 	if (strcmp(argv[1], "--version") == 0)
-		return command_version(1, argv);
-	command = find(argv[1]);
-	if (!command)
-		return unknown_command(argv[1]);
-	return command->run(argc - 1, argv + 1);
+		return command_version(1, version);
+	return subcommand_run("cachectl", NULL, commands, ARRAY_SIZE(commands), argc, argv);
 }

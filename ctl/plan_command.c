@@ -43,7 +43,7 @@ static const struct option_spec specs[] = {
 	OPTION_STRING_ROW(struct plan_options, rate, "origin-rate", "RATE",
 		"how fast the origin gives, such as 2GB/s: says how long it is waited for"),
 	MASTER_OPTION_ROWS(struct plan_options, where),
-	OUTPUT_OPTION_ROW(struct plan_options, format, "table|json|yaml"),
+	OUTPUT_OPTION_ROW(struct plan_options, format, OUTPUT_CHOICES),
 };
 
 static const struct option_set set = {
@@ -265,8 +265,8 @@ int command_plan(int argc, char **argv)
 	all[0] = of_misses(&p, 1.0, 1.0);
 	all[1] = of_misses(&p, miss, 1.0);
 	all[2] = of_misses(&p, 1.0 + (p.epochs - 1.0) * miss, p.epochs);
-	r = strcmp(options.format, "table") == 0 ? print_table(&p, argv[1], all)
-						 : print_json(&p, options.format, all);
+	r = output_is_table(options.format) ? print_table(&p, argv[1], all)
+					    : print_json(&p, options.format, all);
 	if (r < 0) {
 		(void)err_default(&e, r, "the plan cannot be printed");
 		return command_fail(EXIT_RUNTIME, &e);

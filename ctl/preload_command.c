@@ -57,7 +57,7 @@ static const struct option_set set = {
 
 static const struct option_spec verb_specs[] = {
 	MASTER_OPTION_ROWS(struct preload_options, where),
-	OUTPUT_OPTION_ROW(struct preload_options, format, "table|json|yaml"),
+	OUTPUT_OPTION_ROW(struct preload_options, format, OUTPUT_CHOICES),
 };
 
 /* ---- what is asked for ----------------------------------------------------------------------- */
@@ -218,7 +218,7 @@ static int preload(struct preload_options *o, const char *what, struct err *e)
 
 static bool is_table(const struct preload_options *o)
 {
-	return strcmp(o->format, "table") == 0;
+	return output_is_table(o->format);
 }
 
 static int list(struct preload_options *o, const char *id, struct err *e)

@@ -16,8 +16,6 @@
 #define SILENT_NS (60 * CLOCK_SECOND) /* of a master that is started again meanwhile */
 #define SLICE_NS  (20 * CLOCK_MS)
 
-#define EXIT_INTERRUPTED 130 /* as a shell says it of SIGINT */
-
 static volatile sig_atomic_t interrupted;
 
 static uint64_t number(const json_t *json, const char *name)

@@ -20,7 +20,7 @@ struct status_options {
 };
 
 static const struct option_spec specs[] = {
-	OUTPUT_OPTION_ROW(struct status_options, output, "table|wide|json|yaml"),
+	OUTPUT_OPTION_ROW(struct status_options, output, OUTPUT_CHOICES),
 };
 
 static const struct option_set set = {

@@ -1,52 +1,72 @@
 /* Commands of a command. See subcommand.h. */
 #include "ctl/subcommand.h"
+#include "base/check.h"
 #include "base/config.h"
 #include "base/exit.h"
 
-#include <stdio.h>
 #include <string.h>
 
-#define SUBCOMMANDS_MAX 32u
+#define SUBCOMMANDS_MAX 48u
 
-static void print_help(
+void subcommand_help(
 	const char *program, const char *about, const struct subcommand *all, size_t n, FILE *out)
 {
-	(void)fprintf(out, "Usage: %s COMMAND [OPTION...]\n\n%s\n\nCommands:\n", program, about);
+	(void)fprintf(out, "Usage: %s COMMAND [OPTION...]\n\n", program);
+	if (about)
+		(void)fprintf(out, "%s\n\n", about);
+	(void)fprintf(out, "Commands:\n");
 	for (size_t i = 0; i < n; i++)
-		(void)fprintf(out, "  %-12s %s\n", all[i].name, all[i].help);
+		if (all[i].help)
+			(void)fprintf(out, "  %-12s %s\n", all[i].name, all[i].help);
 	(void)fprintf(out, "\n`%s COMMAND --help` lists the options of a command.\n", program);
 }
 
-static int unknown(const char *program, const struct subcommand *all, size_t n, const char *name)
+int subcommand_unknown(
+	const char *program, const struct subcommand *all, size_t n, const char *name)
 {
 	const char *names[SUBCOMMANDS_MAX] = { NULL };
 	const char *near;
+	size_t listed = 0;
 
+	ensure(n <= SUBCOMMANDS_MAX);
 	for (size_t i = 0; i < n; i++)
-		names[i] = all[i].name;
-	near = config_nearest(name, names, n);
+		if (all[i].help)
+			names[listed++] = all[i].name;
+	near = config_nearest(name, names, listed);
 	(void)fprintf(stderr, "%s: unknown command '%s': %s%s%sthe commands are ", program, name,
 		near ? "is it " : "", near ? near : "", near ? "? " : "");
-	for (size_t i = 0; i < n; i++)
-		(void)fprintf(stderr, "%s%s", i == 0 ? "" : i + 1 == n ? " and " : ", ", names[i]);
+	for (size_t i = 0; i < listed; i++)
+		(void)fprintf(stderr, "%s%s",
+			i == 0            ? ""
+			: i + 1 == listed ? " and "
+					  : ", ",
+			names[i]);
 	(void)fputc('\n', stderr);
 	return EXIT_USAGE;
+}
+
+const struct subcommand *subcommand_find(const struct subcommand *all, size_t n, const char *name)
+{
+	for (size_t i = 0; i < n; i++)
+		if (strcmp(all[i].name, name) == 0)
+			return &all[i];
+	return NULL;
 }
 
 int subcommand_run(const char *program, const char *about, const struct subcommand *all, size_t n,
 	int argc, char **argv)
 {
-	ensure(n <= SUBCOMMANDS_MAX);
+	const struct subcommand *command;
+
 	if (argc < 2) {
-		print_help(program, about, all, n, stderr);
+		subcommand_help(program, about, all, n, stderr);
 		return EXIT_USAGE;
 	}
 	if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0) {
-		print_help(program, about, all, n, stdout);
+		subcommand_help(program, about, all, n, stdout);
 		return EXIT_OK;
 	}
-	for (size_t i = 0; i < n; i++)
-		if (strcmp(all[i].name, argv[1]) == 0)
-			return all[i].run(argc - 1, argv + 1);
-	return unknown(program, all, n, argv[1]);
+	command = subcommand_find(all, n, argv[1]);
+	return command ? command->run(argc - 1, argv + 1)
+		       : subcommand_unknown(program, all, n, argv[1]);
 }

@@ -1,6 +1,7 @@
 /*
  * cachectl top: what this node reads, again and again. On a terminal the screen is drawn anew until
- * 'q'; otherwise a table per interval, or a JSON object a line.
+ * 'q'; otherwise a table per interval, a JSON object a line, or a YAML
+ * document each.
  */
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -34,7 +35,7 @@ static const struct option_spec specs[] = {
 		.help = "end after so many intervals; 0: at 'q' or a signal"),
 	OPTION_ROW(struct top_options, interval, "delay", OPTION_DURATION, .letter = 'd',
 		.min = CLOCK_SECOND / 10, .help = "length of an interval; 2s"),
-	OUTPUT_OPTION_ROW(struct top_options, output, "table|json"),
+	OUTPUT_OPTION_ROW(struct top_options, output, OUTPUT_CHOICES),
 };
 
 static const struct option_set set = {
@@ -210,10 +211,14 @@ static int print_json(const struct top *top, FILE *out)
 	clock_wall_text(stamp, sizeof(stamp));
 	json = json_pack("{s:s, s:f, s:o, s:o}", "time", stamp, "interval_s",
 		(double)top->took_ns / 1e9, "sources", sources, "workers", workers);
-	if (!json || r != 0 || json_dumpf(json, out, JSON_COMPACT) != 0)
+	if (!json || r != 0)
 		r = -ENOMEM;
+	else if (strcmp(top->options.output, "yaml") == 0)
+		r = fputs("---\n", out) == EOF ? -ENOMEM : yaml_out(json, out);
+	else
+		r = json_dumpf(json, out, JSON_COMPACT) != 0 || fputc('\n', out) == EOF ? -ENOMEM
+											: 0;
 	json_decref(json);
-	(void)fputc('\n', out);
 	return r;
 }
 
@@ -301,7 +306,7 @@ static bool wait_until(struct top *top, uint64_t deadline_ns)
 
 static int show(struct top *top)
 {
-	bool json = strcmp(top->options.output, "json") == 0;
+	bool table = output_is_table(top->options.output);
 	_cleanup_free_ char *text = NULL;
 	size_t len = 0;
 	FILE *out = open_memstream(&text, &len);
@@ -309,12 +314,12 @@ static int show(struct top *top)
 
 	if (!out)
 		return -ENOMEM;
-	r = json ? print_json(top, out) : print_tables(top, out);
+	r = table ? print_tables(top, out) : print_json(top, out);
 	if (fclose(out) != 0 || r < 0)
 		return -ENOMEM;
 	if (top->terminal)
 		draw(text);
-	else if (fputs(text, stdout) == EOF || (!json && putchar('\n') == EOF) ||
+	else if (fputs(text, stdout) == EOF || (table && putchar('\n') == EOF) ||
 		 fflush(stdout) != 0)
 		return -EPIPE; /* nobody reads it any more */
 	return 0;
@@ -366,7 +371,7 @@ int command_top(int argc, char **argv)
 	int r;
 
 	(void)option_parse_or_exit(&set, argc, argv, &top.options); /* takes no arguments */
-	top.terminal = isatty(STDOUT_FILENO) && strcmp(top.options.output, "table") == 0;
+	top.terminal = isatty(STDOUT_FILENO) && output_is_table(top.options.output);
 	top.delta = calloc(1, sizeof(*top.delta));
 	r = top.delta ? open_signals(&top) : -ENOMEM;
 	if (r == 0 && top.terminal)

@@ -95,3 +95,8 @@ int yaml_out_answer(const char *format, const json_t *json)
 		&e, r, "the answer cannot be written: %s: is standard output open?", err_str(r));
 	return command_fail(EXIT_RUNTIME, &e);
 }
+
+bool output_is_table(const char *format)
+{
+	return strcmp(format, "table") == 0 || strcmp(format, "wide") == 0;
+}
