@@ -144,6 +144,33 @@ static void print_tiers(const struct status_found *found)
 	}
 }
 
+/* Mounts that follow their source: how old is what they show? */
+static void print_follow(const struct status_found *found)
+{
+	const json_t *mount;
+	size_t i;
+
+	json_array_foreach (found->mounts, i, mount) {
+		const json_t *follow = json_object_get(mount, "follow");
+		const json_t *lag = json_object_get(follow, "lag_s");
+		const char *why = status_text(follow, "why");
+		uint64_t shown = status_number(follow, "generation");
+		uint64_t newest = status_number(follow, "newest");
+
+		if (!json_is_object(follow))
+			continue;
+		(void)printf("note: %s follows its source%s: generation %llu",
+			status_text(mount, "mountpoint"),
+			json_is_true(json_object_get(follow, "follows")) ? "" : ", but not now",
+			(unsigned long long)shown);
+		if (newest != shown)
+			(void)printf(" is shown of %llu", (unsigned long long)newest);
+		if (json_is_number(lag))
+			(void)printf(", as it was %.0f s ago", json_number_value(lag));
+		(void)printf("%s%s\n", why && *why ? ": " : "", why && *why ? why : "");
+	}
+}
+
 void status_notes_print(const struct status_found *found)
 {
 	print_service();
@@ -152,6 +179,7 @@ void status_notes_print(const struct status_found *found)
 	print_notices(found);
 	print_daemons(found);
 	print_tiers(found);
+	print_follow(found);
 }
 
 void status_notes_origin(const json_t *worker)

@@ -14,10 +14,11 @@
 #define AGAIN_LEAST (5 * CLOCK_SECOND)
 #define AGAIN_MOST  (60 * CLOCK_SECOND)
 
-/* What people may want to know. */
+/* What people may want to know: of several sources the sum of their generations, and the oldest. */
 struct report {
 	bool heard;            /* the master has answered */
 	bool follows;          /* it says that the newest is to be shown */
+	bool behind;           /* that is another one than is shown */
 	uint64_t generation;   /* shown */
 	uint64_t newest;       /* known; of another lineage than shown: any number */
 	int64_t shown_ms;      /* since 1970: what is shown was the origin's then; 0: not known */
@@ -42,6 +43,16 @@ bool follow_wanted(const struct cachefuse *c)
 	return c->options.follow_dataset || c->options.follow;
 }
 
+bool follow_possible(struct err *e)
+{
+	if (mounter_is_apart() && mounter_may_attach_beneath())
+		return true;
+	(void)err_set(e, -EOPNOTSUPP,
+		"to follow a source takes a mount of root's and Linux 6.5 or newer: leave --follow "
+		"out, and unmount and mount again to see what has changed");
+	return false;
+}
+
 size_t follow_key(const struct cachefuse *c, char *out, size_t size)
 {
 	int n = 0;
@@ -55,29 +66,47 @@ size_t follow_key(const struct cachefuse *c, char *out, size_t size)
 
 /* ---- what is to be done ---------------------------------------------------------------------- */
 
-static bool look(struct follow *f, const struct client_hold_news *news)
+/* What the master said of one source. */
+static void look_at(struct report *r, const struct slots_source *shown, struct client_hold *hold)
 {
-	const struct slots_mount *m = slots_mount(f->c->slots);
-	bool behind = news->heard_ns && news->follow && news->generation &&
-		      (news->lineage != m->lineage || news->generation > m->generation);
+	struct client_hold_news news;
+
+	client_hold_news(hold, &news);
+	r->heard &= news.heard_ns != 0;
+	if (news.shown_ms && (!r->shown_ms || news.shown_ms < r->shown_ms))
+		r->shown_ms = news.shown_ms;
+	if (!news.follow || !news.generation) {
+		r->newest += shown->generation;
+		return;
+	}
+	r->follows = true;
+	r->newest += news.generation;
+	r->behind |= news.lineage != shown->lineage || news.generation > shown->generation;
+}
+
+/* True when something newer is to be shown. */
+static bool look(struct follow *f)
+{
+	const struct slots_sources *shown = slots_sources(f->c->slots);
+	struct report now = { .heard = true };
 	struct report *r = &f->report;
 
-	pthread_mutex_lock(&f->lock);
-	r->heard = news->heard_ns != 0;
-	r->follows = news->follow;
-	r->generation = m->generation;
-	r->newest = news->generation;
-	r->shown_ms = news->shown_ms;
-	if (!behind) {
-		r->behind_since = 0;
-		r->why[0] = '\0';
-	} else if (!r->behind_since) {
-		r->behind_since = clock_mono_ns();
+	for (uint32_t i = 0; i < f->c->sources.n; i++) {
+		if (f->c->sources.all[i].shares)
+			continue; /* counted with the one it shares with */
+		now.generation += shown->all[i].generation;
+		look_at(&now, &shown->all[i], f->c->sources.all[i].hold);
 	}
+	pthread_mutex_lock(&f->lock);
+	if (now.behind)
+		now.behind_since = r->behind_since ? r->behind_since : clock_mono_ns();
+	if (now.behind)
+		memcpy(now.why, r->why, sizeof(now.why));
+	*r = now;
 	pthread_mutex_unlock(&f->lock);
-	if (!behind)
+	if (!now.behind)
 		f->wait_ns = f->again_ns = 0;
-	return behind;
+	return now.behind;
 }
 
 static void try_newer(struct follow *f)
@@ -108,11 +137,9 @@ static void *run(void *arg)
 		uint64_t until = clock_mono_ns() + LOOK_NS;
 		const struct timespec ts = { .tv_sec = (time_t)(until / CLOCK_SECOND),
 			.tv_nsec = (long)(until % CLOCK_SECOND) };
-		struct client_hold_news news;
 
 		pthread_mutex_unlock(&f->lock);
-		client_hold_news(f->c->sources.all[0].hold, &news);
-		if (look(f, &news) && clock_mono_ns() >= f->again_ns)
+		if (look(f) && clock_mono_ns() >= f->again_ns)
 			try_newer(f);
 		pthread_mutex_lock(&f->lock);
 		if (!f->stop)
@@ -134,11 +161,16 @@ static void release(struct follow *f)
 int follow_open(struct cachefuse *c)
 {
 	pthread_condattr_t monotonic;
+	struct err e = ERR_INIT;
 	struct follow *f;
 	int r;
 
 	if (!follow_wanted(c))
 		return 0;
+	if (!follow_possible(&e) && !c->notice[0]) /* of a dataset: others may */
+		(void)snprintf(c->notice, sizeof(c->notice),
+			"the dataset follows its sources, and this mount cannot: it stays with "
+			"what it shows now");
 	f = calloc(1, sizeof(*f));
 	if (!f)
 		return -ENOMEM;
@@ -148,7 +180,10 @@ int follow_open(struct cachefuse *c)
 	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
 	pthread_cond_init(&f->wake, &monotonic);
 	pthread_condattr_destroy(&monotonic);
-	client_hold_follow(c->sources.all[0].hold, (uint32_t)(c->options.follow / CLOCK_SECOND));
+	for (uint32_t i = 0; i < c->sources.n; i++)
+		if (!c->sources.all[i].shares)
+			client_hold_follow(c->sources.all[i].hold,
+				(uint32_t)(c->options.follow / CLOCK_SECOND));
 	r = -pthread_create(&f->thread, NULL, run, f);
 	if (r < 0)
 		release(f);

@@ -187,6 +187,8 @@ static enum exit_status check_place(struct cachefuse *c, struct err *e)
 		(void)err_set(e, -EOPNOTSUPP, "--replace needs root and Linux 6.5 or newer");
 		return EXIT_KERNEL;
 	}
+	if (c->options.follow && !follow_possible(e))
+		return EXIT_KERNEL;
 	r = c->options.replace ? mountpoint_open_mounted(c->mountpoint, &c->point_fd, e)
 			       : mountpoint_open(c->mountpoint, &c->point_fd, e);
 
