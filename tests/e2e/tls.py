@@ -46,7 +46,7 @@ class Authority:
         openssl("req", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-subj", "/CN=" + host,
                 "-keyout", base + ".key", "-out", base + ".csr")  # fmt: skip
         with open(base + ".conf", "w") as f:
-            f.write(CONFIG % {"dir": base, "kind": "IP" if host.replace(".", "").isdigit() else "DNS", "host": host})
+            f.write(CONFIG % {"dir": base, "kind": "IP" if ":" in host or host.replace(".", "").isdigit() else "DNS", "host": host})
         os.mkdir(base)
         open(base + "/index", "w").close()
         first, last = ("20200101000000Z", "20200201000000Z") if expired else ("20200101000000Z", "20991231000000Z")
