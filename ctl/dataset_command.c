@@ -74,7 +74,7 @@ static const struct option_spec create_specs[] = {
 	OPTION_BOOL_ROW(struct dataset_options, check, "check",
 		"ask the origin first; --no-check: whatever it says"),
 	MASTER_OPTION_ROWS(struct dataset_options, where),
-	OUTPUT_OPTION_ROW(struct dataset_options, output, "table|json|yaml"),
+	OUTPUT_OPTION_ROW(struct dataset_options, output, OUTPUT_CHOICES),
 };
 
 /* "s3://a/x", "s3://a/x and 2 more" */
@@ -131,7 +131,7 @@ static int create(int argc, char **argv)
 		status = r == -ENOENT || r == -ETIMEDOUT ? EXIT_ORIGIN : dataset_exit(r);
 	if (status != EXIT_OK)
 		return command_fail(status, &e);
-	if (strcmp(o.output, "table") != 0)
+	if (!output_is_table(o.output))
 		status = yaml_out_answer(o.output, made);
 	else
 		say_made(argv[1], made);
@@ -145,7 +145,7 @@ static int list(int argc, char **argv)
 {
 	static const struct option_spec specs[] = {
 		MASTER_OPTION_ROWS(struct dataset_options, where),
-		OUTPUT_OPTION_ROW(struct dataset_options, output, "table|wide|json|yaml"),
+		OUTPUT_OPTION_ROW(struct dataset_options, output, OUTPUT_CHOICES),
 	};
 	static const struct option_set set = {
 		.program = "cachectl dataset list",
@@ -169,7 +169,7 @@ static int list(int argc, char **argv)
 		return command_fail(dataset_exit(r), &e);
 	all = json_object_get(answer, "datasets");
 	wide = strcmp(o.output, "wide") == 0;
-	if (wide || strcmp(o.output, "table") == 0)
+	if (output_is_table(o.output))
 		status = dataset_print_table(all, wide);
 	else
 		status = yaml_out_answer(o.output, all);
@@ -181,7 +181,7 @@ static int show(int argc, char **argv)
 {
 	static const struct option_spec specs[] = {
 		MASTER_OPTION_ROWS(struct dataset_options, where),
-		OUTPUT_OPTION_ROW(struct dataset_options, output, "table|wide|json|yaml"),
+		OUTPUT_OPTION_ROW(struct dataset_options, output, OUTPUT_CHOICES),
 	};
 	static const struct option_set set = {
 		.program = "cachectl dataset show",

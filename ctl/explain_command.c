@@ -8,6 +8,7 @@
 #include "ctl/command.h"
 #include "ctl/fleet.h"
 #include "ctl/mount_point.h"
+#include "ctl/price.h"
 #include "ctl/yaml_out.h"
 
 #include <inttypes.h>
@@ -17,17 +18,22 @@
 #define CHUNKS_SHOWN 4096u /* of one file: 64 GiB */
 
 struct explain_options {
+	struct price_options price;
 	const char *output;
 };
 
 static const struct option_spec specs[] = {
+	PRICE_OPTION_ROWS(struct explain_options, price),
 	OUTPUT_OPTION_ROW(struct explain_options, output, OUTPUT_CHOICES),
 };
 
 static const struct option_set set = {
 	.program = "cachectl explain",
 	.arguments = "PATH",
-	.about = "Shows which object a file under a mount is, and where its bytes are cached.",
+	.about = "Shows which object a file under a mount is, where its bytes are cached, why they "
+		 "are "
+		 "not, and what\nreading the rest costs: GETs and bytes from the origin, and their "
+		 "price where one is given.",
 	.specs = specs,
 	.n = ARRAY_SIZE(specs),
 	.min_args = 1,
@@ -49,6 +55,11 @@ static int append_encoded(struct buf *out, const char *text)
 			r = buf_printf(out, "%%%02X", c);
 	}
 	return r;
+}
+
+static uint64_t number(const json_t *json, const char *name)
+{
+	return (uint64_t)json_integer_value(json_object_get(json, name));
 }
 
 /* Adds to each chunk of the mount's answer what the worker knows of it. */
@@ -84,6 +95,63 @@ static void merge_worker(const struct fleet_mount *mount, json_t *answer)
 						known, "last_failure_s")))); /* shown only */
 		json_decref(known);
 	}
+}
+
+/*
+ * What it costs to read all of it now: an object up to 1 MiB comes as a whole, each MiB of a larger one
+ * of which something is missing, one GET each. Without the worker nothing is known of it.
+ */
+static void add_cost(const struct price *price, json_t *answer)
+{
+	uint64_t size = number(answer, "size");
+	uint64_t missing = 0;
+	uint64_t gets = 0;
+	const json_t *chunk;
+	json_t *cost;
+	size_t i;
+
+	json_array_foreach (json_object_get(answer, "chunks"), i, chunk) {
+		uint64_t bytes = number(chunk, "bytes");
+		uint64_t cached = number(chunk, "cached_bytes");
+
+		if (!json_object_get(chunk, "cached_bytes"))
+			return;
+		missing += bytes - min(cached, bytes);
+		gets += (bytes - min(cached, bytes) + MiB - 1) / MiB;
+	}
+	if (i == 0 || json_is_true(json_object_get(answer, "chunks_cut")))
+		return;
+	if (size <= MiB && missing > 0) {
+		missing = size;
+		gets = 1;
+	}
+	cost = json_pack(
+		"{s:I, s:I}", "gets", (json_int_t)gets, "origin_bytes", (json_int_t)missing);
+	if (price->said)
+		(void)json_object_set_new(cost, "price",
+			json_real(price_of(price, (double)missing, (double)gets))); /* shown only */
+	(void)json_object_set_new(answer, "cost", cost);                            /* likewise */
+}
+
+/* Of what is not there, and why: the last failure, what is waited for, or that nobody asked. */
+static void add_reason(json_t *answer)
+{
+	const json_t *cost = json_object_get(answer, "cost");
+	const char *reason = NULL;
+
+	if (!cost || number(cost, "origin_bytes") == 0)
+		return;
+	if (json_object_get(answer, "waits"))
+		reason = "it is on its way";
+	else if (json_object_get(answer, "last_cause"))
+		reason = "its last fetch failed, see last_cause";
+	else if (json_is_true(json_object_get(answer, "dead")))
+		reason = "the generation does not name it any more";
+	else if (number(cost, "origin_bytes") < number(answer, "size"))
+		reason = "the rest was not read yet, or made room for others";
+	else
+		reason = "it was not read yet, did not fit, or made room for others";
+	(void)json_object_set_new(answer, "not_cached", json_string(reason)); /* shown only */
 }
 
 /* What a read of it waits for just now. */
@@ -175,6 +243,22 @@ static void print_cached(const json_t *answer)
 			units_size(all, of, sizeof(of)));
 }
 
+static void print_cost(const json_t *cost)
+{
+	const json_t *price = json_object_get(cost, "price");
+	uint64_t gets = number(cost, "gets");
+	char bytes[16];
+
+	if (!cost || gets == 0)
+		return;
+	(void)printf("%-12s %llu GET%s, %s from the origin", "cost", (unsigned long long)gets,
+		gets == 1 ? "" : "s",
+		units_size(number(cost, "origin_bytes"), bytes, sizeof(bytes)));
+	if (price)
+		(void)printf(": %.3g", json_real_value(price));
+	(void)printf("\n");
+}
+
 static void print_chunk(const json_t *chunk)
 {
 	const char *name;
@@ -213,6 +297,8 @@ static void print_answer(const json_t *answer)
 		print_scalar(shown[i], json_object_get(answer, shown[i]));
 	print_time(json_object_get(answer, "mtime_ns"));
 	print_cached(answer);
+	print_scalar("not cached", json_object_get(answer, "not_cached"));
+	print_cost(json_object_get(answer, "cost"));
 	if (json_array_size(chunks) > 0)
 		(void)printf("chunks\n");
 	json_array_foreach (chunks, i, chunk)
@@ -255,7 +341,7 @@ static const char *as_written(const struct fleet_mount *mount, const char *path,
 	return out + len + 1;
 }
 
-static int explain(const char *path, json_t **ret_answer, struct err *e)
+static int explain(const char *path, const struct price *price, json_t **ret_answer, struct err *e)
 {
 	char whole[PATH_MAX];
 	char written[PATH_MAX];
@@ -294,18 +380,23 @@ static int explain(const char *path, json_t **ret_answer, struct err *e)
 		*ret_answer, "mountpoint", json_string(mount.mountpoint)); /* shown only */
 	merge_worker(&mount, *ret_answer);
 	add_waiting(&mount, *ret_answer);
+	add_cost(price, *ret_answer);
+	add_reason(*ret_answer);
 	return EXIT_OK;
 }
 
 int command_explain(int argc, char **argv)
 {
 	struct explain_options options = { .output = "table" };
+	struct price price;
 	struct err e = ERR_INIT;
 	json_t *answer = NULL;
 	int status;
 
 	(void)option_parse_or_exit(&set, argc, argv, &options); /* exactly one argument */
-	status = explain(argv[1], &answer, &e);
+	if (price_parse(&options.price, &price, &e) < 0)
+		return command_fail(EXIT_USAGE, &e);
+	status = explain(argv[1], &price, &answer, &e);
 	if (status != EXIT_OK)
 		return command_fail(status, &e);
 	if (output_is_table(options.output))

@@ -10,6 +10,7 @@
 #include "ctl/columns.h"
 #include "ctl/command.h"
 #include "ctl/dataset_command.h"
+#include "ctl/price.h"
 #include "ctl/yaml_out.h"
 
 #include <math.h>
@@ -23,8 +24,7 @@ struct plan_options {
 	uint64_t capacity;
 	const char *evict;
 	uint64_t epochs;
-	const char *gib_price;
-	const char *request_price;
+	struct price_options price;
 	const char *rate;
 	const char *format;
 };
@@ -36,10 +36,7 @@ static const struct option_spec specs[] = {
 		.help = "what goes when it is full; the dataset's"),
 	OPTION_ROW(struct plan_options, epochs, "epochs", OPTION_UINT, .min = 1, .max = 1000000,
 		.help = "how often all of it is read; 10"),
-	OPTION_STRING_ROW(struct plan_options, gib_price, "price-per-gib", "N",
-		"what a GiB from the origin costs, such as 0.09; 0"),
-	OPTION_STRING_ROW(struct plan_options, request_price, "price-per-million", "N",
-		"what a million GETs cost, such as 0.4; 0"),
+	PRICE_OPTION_ROWS(struct plan_options, price),
 	OPTION_STRING_ROW(struct plan_options, rate, "origin-rate", "RATE",
 		"how fast the origin gives, such as 2GB/s: says how long it is waited for"),
 	MASTER_OPTION_ROWS(struct plan_options, where),
@@ -64,8 +61,7 @@ struct plan {
 	double capacity;
 	bool lru;
 	double epochs;
-	double gib_price;
-	double request_price;
+	struct price price;
 	double rate; /* bytes a second; 0: not said */
 };
 
@@ -99,33 +95,18 @@ static struct outcome of_misses(const struct plan *p, double misses, double of)
 		.origin_bytes = misses * p->bytes,
 		.gets = ceil(misses * all_gets(p)) };
 
-	o.cost = o.origin_bytes / (double)GiB * p->gib_price + o.gets / 1e6 * p->request_price;
+	o.cost = price_of(&p->price, o.origin_bytes, o.gets);
 	o.seconds = p->rate > 0 ? o.origin_bytes / p->rate : 0;
 	return o;
 }
 
 /* ---- what was said --------------------------------------------------------------------------- */
 
-static int parse_price(const char *option, const char *text, double *ret, struct err *e)
-{
-	char *end;
-
-	if (!text)
-		return 0;
-	*ret = strtod(text, &end);
-	if (end == text || *end || !isfinite(*ret) || *ret < 0)
-		return err_set(
-			e, -EINVAL, "--%s: '%s' is no price: a number such as 0.09", option, text);
-	return 0;
-}
-
 static int take_options(const struct plan_options *options, struct plan *p, struct err *e)
 {
 	uint64_t rate = 0;
-	int r = parse_price("price-per-gib", options->gib_price, &p->gib_price, e);
+	int r = price_parse(&options->price, &p->price, e);
 
-	if (r == 0)
-		r = parse_price("price-per-million", options->request_price, &p->request_price, e);
 	if (r == 0 && options->rate)
 		r = units_parse_rate(options->rate, &rate, e);
 	p->rate = (double)rate;
@@ -201,7 +182,7 @@ static int add_row(
 
 	(void)snprintf(ratio, sizeof(ratio), "%.3f", o->hit_ratio); /* fits */
 	(void)snprintf(gets, sizeof(gets), "%.0f", o->gets);        /* likewise */
-	if (p->gib_price > 0 || p->request_price > 0)
+	if (p->price.gib > 0 || p->price.million > 0)
 		(void)snprintf(cost, sizeof(cost), "%.2f", o->cost); /* likewise */
 	return columns_add(table,
 		(const char *[]){ what, ratio,
