@@ -19,8 +19,21 @@ int dataset_call(const struct master_where *where, const char *method, const cha
 /* Of a failed call. */
 int dataset_exit(int r);
 
-/* The URL of its source, for people. */
+/* The URL of its source, or the first of them, for people. */
 const char *dataset_url(const json_t *dataset);
+
+#define DATASET_SOURCES_MAX 16
+
+/* "GENERATION", or "PATH=GENERATION" of one of several sources. */
+struct dataset_which {
+	char path[1024]; /* "": the only source */
+	uint64_t generation;
+};
+/* -EINVAL with a line. */
+int dataset_parse_which(const char *text, struct dataset_which *ret, struct err *e) __must_check;
+/* Adds "generation", or "generations" by path. -EINVAL with a line; failures of JSON are counted. */
+int dataset_which_json(json_t *body, const struct dataset_which *which, unsigned int n,
+	struct err *e) __must_check;
 
 /* Rows of datasets, and one at length; exit statuses. */
 int dataset_print_table(const json_t *datasets, bool wide);

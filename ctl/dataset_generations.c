@@ -13,23 +13,57 @@ struct generation_options {
 	struct master_where where;
 	const char *output;
 	bool newest;
+	const char *path; /* of the mount that is compared; "": there is one only */
 	uint64_t from;
 	uint64_t to;
 	uint64_t limit;
 };
 
-static int parse_generation(const char *text, uint64_t *ret_number, struct err *e)
+int dataset_parse_which(const char *text, struct dataset_which *ret, struct err *e)
 {
+	const char *equal = strrchr(text, '=');
+	const char *number = equal ? equal + 1 : text;
 	char *end;
-	uint64_t number = strtoull(text, &end, 10);
 
-	if (number == 0 || number > INT64_MAX || *end || strspn(text, "0123456789") == 0)
+	ret->generation = strtoull(number, &end, 10);
+	if (ret->generation == 0 || ret->generation > INT64_MAX || *end ||
+		strspn(number, "0123456789") == 0 || (equal && text[0] != '/') ||
+		(size_t)(number - text) > sizeof(ret->path))
 		return err_set(e, -EINVAL,
-			"'%s' is no number of a generation: cachectl dataset generations lists "
-			"them",
+			"'%.200s' is no number of a generation, nor PATH=NUMBER: cachectl dataset "
+			"generations lists them",
 			text);
-	*ret_number = number;
+	ret->path[0] = '\0';
+	if (equal) {
+		memcpy(ret->path, text, (size_t)(equal - text));
+		ret->path[equal - text] = '\0';
+	}
 	return 0;
+}
+
+int dataset_which_json(
+	json_t *body, const struct dataset_which *which, unsigned int n, struct err *e)
+{
+	json_t *all = json_object();
+	int r = 0;
+
+	for (unsigned int i = 0; i < n && r == 0; i++) {
+		json_t *number = json_integer((json_int_t)which[i].generation);
+
+		if (!which[i].path[0] && n > 1) {
+			json_decref(number);
+			r = err_set(e, -EINVAL,
+				"of several generations each is of a source: PATH=NUMBER");
+		} else if (!which[i].path[0]) {
+			(void)json_object_set_new(body, "generation", number); /* counted */
+		} else {
+			(void)json_object_set_new(all, which[i].path, number); /* counted */
+		}
+	}
+	if (json_object_size(all) > 0)
+		(void)json_object_set(body, "generations", all); /* counted */
+	json_decref(all);
+	return r;
 }
 
 int dataset_generations(int argc, char **argv)
@@ -64,6 +98,7 @@ int dataset_generations(int argc, char **argv)
 
 static void print_rows(const json_t *page, const char *part, char mark)
 {
+	const char *mount = json_string_value(json_object_get(page, "mount"));
 	const json_t *row;
 	size_t i;
 
@@ -76,6 +111,10 @@ static void print_rows(const json_t *page, const char *part, char mark)
 			units_size((uint64_t)json_integer_value(json_object_get(row, "size")), size,
 				sizeof(size)),
 			key ? "" : "(not UTF-8) ");
+		if (mount && mount[1]) { /* as it is found in the dataset */
+			columns_put(mount + 1, stdout);
+			(void)printf("/");
+		}
 		columns_put(key ? key : hex, stdout);
 		(void)printf("\n");
 	}
@@ -91,22 +130,34 @@ static int print_page(const char *format, const json_t *page)
 	return EXIT_OK;
 }
 
+/* "&mount=", and the path as a query has it. */
+static void put_mount(const char *path, char out[3 * DATASET_PATH_BYTES])
+{
+	size_t len = (size_t)sprintf(out, "&mount=");
+
+	for (; *path && len + 4 < (size_t)3 * DATASET_PATH_BYTES; path++)
+		len += (size_t)sprintf(out + len, "%%%02X", (unsigned char)*path); /* fits */
+}
+
 /* One page after the other; of JSON and YAML one document each. */
 static int print_diff(const struct generation_options *o, const char *name)
 {
 	struct err e = ERR_INIT;
 	uint64_t shown = 0;
+	char mount[3 * DATASET_PATH_BYTES] = "";
 	char next[64] = "";
 	int status;
 
+	if (o->path[0])
+		put_mount(o->path, mount);
 	do {
 		json_t *page = NULL;
 		const char *more;
-		char rest[256];
+		char rest[sizeof(mount) + 256];
 
-		(void)snprintf(rest, sizeof(rest), "/diff?from=%llu&to=%llu&limit=%llu%s%s",
+		(void)snprintf(rest, sizeof(rest), "/diff?from=%llu&to=%llu&limit=%llu%s%s%s",
 			(unsigned long long)o->from, (unsigned long long)o->to,
-			(unsigned long long)min(o->limit - shown, (uint64_t)1000),
+			(unsigned long long)min(o->limit - shown, (uint64_t)1000), mount,
 			next[0] ? "&after=" : "", next); /* fits */
 		status = dataset_call(&o->where, NULL, name, rest, NULL, &page, &e);
 		if (status != EXIT_OK)
@@ -136,21 +187,32 @@ int dataset_diff(int argc, char **argv)
 		.program = "cachectl dataset diff",
 		.arguments = "NAME FROM [TO]",
 		.about = "Shows what was added (+), changed (*) and removed (-) between two "
-			 "generations; TO is the newest.",
+			 "generations; TO is the newest.\nOf a dataset with several sources "
+			 "PATH=FROM says of which: /labels=3 5.",
 		.specs = specs,
 		.n = ARRAY_SIZE(specs),
 		.min_args = 2,
 		.max_args = 3,
 	};
 	struct generation_options o = { .output = "table" };
+	struct dataset_which which[2] = { 0 };
 	struct err e = ERR_INIT;
 	int n;
 
 	o.limit = 10000;
 	n = option_parse_or_exit(&set, argc, argv, &o);
 	for (int i = 2; i <= n; i++)
-		if (parse_generation(argv[i], i == 2 ? &o.from : &o.to, &e) < 0)
+		if (dataset_parse_which(argv[i], &which[i - 2], &e) < 0)
 			return command_fail(EXIT_USAGE, &e);
+	if (which[1].path[0] && strcmp(which[0].path, which[1].path) != 0) {
+		(void)err_set(&e, -EINVAL,
+			"two generations of one source are compared: %s is another one than %s",
+			argv[3], argv[2]);
+		return command_fail(EXIT_USAGE, &e);
+	}
+	o.path = which[0].path;
+	o.from = which[0].generation;
+	o.to = which[1].generation;
 	return print_diff(&o, argv[1]);
 }
 
@@ -163,40 +225,49 @@ int dataset_rollback(int argc, char **argv)
 	};
 	static const struct option_set set = {
 		.program = "cachectl dataset rollback",
-		.arguments = "NAME [GENERATION]",
+		.arguments = "NAME [GENERATION]...",
 		.about = "Shows an older generation: mounts made from now on, and those that are "
-			 "refreshed, see it until\n--newest is given. It is kept meanwhile.",
+			 "refreshed, see it until\n--newest is given. It is kept meanwhile. Of a "
+			 "dataset with several sources PATH=GENERATION says of\nwhich; the others "
+			 "stay as they are.",
 		.specs = specs,
 		.n = ARRAY_SIZE(specs),
 		.min_args = 1,
-		.max_args = 2,
+		.max_args = 1 + DATASET_SOURCES_MAX,
 	};
 	struct generation_options o = { .output = "table" };
+	struct dataset_which *which = calloc(DATASET_SOURCES_MAX, sizeof(*which));
+	json_t *body = json_object();
 	struct err e = ERR_INIT;
-	uint64_t generation = 0; /* the newest */
-	json_t *body;
-	int status;
+	int status = EXIT_OK;
 	int n = option_parse_or_exit(&set, argc, argv, &o);
 
-	if (o.newest == (n == 2)) {
+	if (!which)
+		(void)err_set(&e, -ENOMEM, "out of memory");
+	else if (o.newest == (n >= 2))
 		(void)err_set(&e, -EINVAL,
 			"give the number of a generation, or --newest: cachectl dataset "
 			"generations %s lists them",
 			argv[1]);
-		return command_fail(EXIT_USAGE, &e);
-	}
-	if (n == 2 && parse_generation(argv[2], &generation, &e) < 0)
-		return command_fail(EXIT_USAGE, &e);
-	body = json_pack("{s:I}", "generation", (json_int_t)generation);
-	status = dataset_call(&o.where, "POST", argv[1], "/rollback", body, NULL, &e);
+	for (int i = 2; i <= n && !e.code; i++)
+		(void)!dataset_parse_which(argv[i], &which[i - 2], &e); /* e tells */
+	if (!e.code && o.newest)
+		(void)json_object_set_new(body, "generation", json_null());
+	else if (!e.code)
+		(void)!dataset_which_json(body, which, (unsigned int)(n - 1), &e); /* likewise */
+	if (e.code)
+		status = EXIT_USAGE;
+	else
+		status = dataset_call(&o.where, "POST", argv[1], "/rollback", body, NULL, &e);
 	json_decref(body);
+	free(which);
 	if (status != EXIT_OK)
 		return command_fail(status, &e);
 	if (o.newest)
 		(void)printf("dataset %s shows its newest generation\n", argv[1]);
 	else
-		(void)printf("dataset %s shows generation %llu from now on; mounts there are see "
+		(void)printf("dataset %s shows generation %s%s from now on; mounts there are see "
 			     "it after cachectl refresh DIR\n",
-			argv[1], (unsigned long long)generation);
+			argv[1], argv[2], n > 2 ? " and the others" : "");
 	return EXIT_OK;
 }

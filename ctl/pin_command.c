@@ -8,38 +8,39 @@
 
 struct pin_options {
 	struct master_where where;
-	uint64_t generation; /* 0: the dataset's bytes */
+	const char *generation; /* NULL: the dataset's bytes */
 };
 
 static const struct option_spec specs[] = {
-	OPTION_ROW(struct pin_options, generation, "generation", OPTION_UINT, .min = 1,
-		.max = INT64_MAX,
-		.help = "that generation of it, which is kept and may be mounted again; its bytes"),
+	OPTION_STRING_ROW(struct pin_options, generation, "generation", "[PATH=]N",
+		"that generation of it, or of the source at PATH, which is kept and may be mounted "
+		"again; its bytes"),
 	MASTER_OPTION_ROWS(struct pin_options, where),
 };
 
 static int run(const struct option_set *set, bool pin, int argc, char **argv)
 {
 	struct pin_options o = { 0 };
+	struct dataset_which which = { 0 };
 	struct err e = ERR_INIT;
-	json_t *body;
+	json_t *body = json_pack("{s:b}", "pin", (int)pin);
 	int status;
 
 	(void)option_parse_or_exit(set, argc, argv, &o);
-	if (o.generation) {
-		body = json_pack(
-			"{s:I, s:b}", "generation", (json_int_t)o.generation, "pin", (int)pin);
+	if (o.generation && (dataset_parse_which(o.generation, &which, &e) < 0 ||
+				    dataset_which_json(body, &which, 1, &e) < 0)) {
+		status = EXIT_USAGE;
+	} else if (o.generation) {
 		status = dataset_call(&o.where, "POST", argv[1], "/pin", body, NULL, &e);
 	} else {
-		body = json_pack("{s:b}", "pin", (int)pin);
 		status = dataset_call(&o.where, "PATCH", argv[1], "", body, NULL, &e);
 	}
 	json_decref(body);
 	if (status != EXIT_OK)
 		return command_fail(status, &e);
 	if (o.generation)
-		(void)printf("generation %llu of %s is %s\n", (unsigned long long)o.generation,
-			argv[1], pin ? "kept" : "kept no longer than others");
+		(void)printf("generation %s of %s is %s\n", o.generation, argv[1],
+			pin ? "kept" : "kept no longer than others");
 	else
 		(void)printf("%s is %s\n", argv[1],
 			pin ? "not evicted for others" : "evicted for others when it must be");

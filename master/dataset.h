@@ -151,13 +151,14 @@ int dataset_delete(
 /* ---- dataset_evict.c ------------------------------------------------------------------------- */
 
 /*
- * Drops what workers have of it; `paths`: of what these globs name only, an array of texts, or NULL.
+ * Drops what workers have of it; `path`: of the mount there only, or NULL; `paths`: of what these globs
+ * name only, an array of texts, or NULL.
  * *ret_json: {"sources": [{"volume", "serial" or "paths_serial"}...]}: that serial is reached by
  * `evicted` (or `evicted_paths`) of the source then. -EBUSY: mounted, and not forced, or another
  * eviction by paths is under way.
  */
-int dataset_evict(struct dataset_set *set, const char *name, const json_t *paths, bool force,
-	json_t **ret_json, struct err *e) __must_check;
+int dataset_evict(struct dataset_set *set, const char *name, const char *path, const json_t *paths,
+	bool force, json_t **ret_json, struct err *e) __must_check;
 
 /* ---- dataset_generation.c -------------------------------------------------------------------- */
 

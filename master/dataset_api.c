@@ -296,5 +296,6 @@ int dataset_api_evict(
 	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
 {
 	return dataset_evict(datasets_of(arg), request->param(request, "name"),
+		json_string_value(json_object_get(request->body, "mount")),
 		json_object_get(request->body, "paths"), is_set(request, "force"), ret_json, e);
 }

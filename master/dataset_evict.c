@@ -75,21 +75,27 @@ static bool is_covered(const struct dataset *d, uint32_t i, bool whole)
 	return false;
 }
 
-int dataset_evict(struct dataset_set *set, const char *name, const json_t *paths, bool force,
-	json_t **ret_json, struct err *e)
+int dataset_evict(struct dataset_set *set, const char *name, const char *path, const json_t *paths,
+	bool force, json_t **ret_json, struct err *e)
 {
+	const struct dataset_mount *only = NULL;
 	_cleanup_(dataset_release) struct dataset d = { 0 };
 	struct source_paths wanted = { 0 };
 	uint64_t failures = admin_json_failures();
 	json_t *done = json_array();
 	int r = dataset_set_find(set, name, &d, e);
 
+	if (r == 0 && path) {
+		only = dataset_mount_at(&d, path);
+		r = only ? 0
+			 : err_set(e, -EINVAL, "dataset %s has nothing at '%.200s'", name, path);
+	}
 	if (r == 0 && paths)
 		r = take_paths(paths, &wanted, e);
 	if (r == 0 && !force)
 		r = dataset_check_unmounted(set, &d, "give --force: its readers fetch anew", e);
 	for (uint32_t i = 0; i < d.n_mounts && r == 0; i++)
-		if (!is_covered(&d, i, wanted.n == 0))
+		if (only ? only == &d.mounts[i] : !is_covered(&d, i, wanted.n == 0))
 			r = evict(set, &d.mounts[i], wanted, done, e);
 	if (json_array_size(done) > 0)
 		dataset_tell_workers(set);

@@ -443,7 +443,7 @@ static void deletion(void **state)
 	d = find("x");
 	hold(&d, false);
 	expect(dataset_delete(set, "x", false, &e), -EBUSY, "mounted");
-	expect(dataset_evict(set, "x", NULL, false, &(json_t *){ NULL }, &e), -EBUSY, "mounted");
+	expect(dataset_evict(set, "x", NULL, NULL, false, &(json_t *){ NULL }, &e), -EBUSY, "mounted");
 	hold(&d, true);
 	assert_int_equal(dataset_delete(set, "x", false, &e), 0);
 	assert_int_equal(source_set_view(sources, &d.mounts[0].volume, &view), 0);
@@ -477,7 +477,7 @@ static uint64_t evict(const char *name, const char *paths, const char *member)
 	json_t *json = NULL;
 	uint64_t serial;
 
-	if (dataset_evict(set, name, wanted, true, &json, &e) < 0)
+	if (dataset_evict(set, name, NULL, wanted, true, &json, &e) < 0)
 		fail_msg("%s", e.text);
 	serial = (uint64_t)json_integer_value(
 		json_object_get(json_array_get(json_object_get(json, "sources"), 0), member));
