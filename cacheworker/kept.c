@@ -14,11 +14,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define SEEN_DIR    "seen"
-#define TIER_FILE   "granary.tier" /* every tier has it (docs/formats.md) */
-#define TABLE_NAME  "%s.%016" PRIx64 ".table"
-#define TABLE_HEAD  192u /* a table's header holds its hash */
-#define COPY_BUFFER 65536u
+#define SEEN_DIR      "seen"
+#define TIER_FILE     "granary.tier" /* every tier has it (docs/formats.md) */
+#define TABLE_NAME    "%s.%016" PRIx64 ".table"
+#define EVICTED       "evicted"
+#define EVICTED_PATHS "evicted-paths"
+#define TABLE_HEAD    192u /* a table's header holds its hash */
+#define COPY_BUFFER   65536u
 
 /* Else the directory may be the bare one of a missing disk, which is to stay bare. */
 static bool tier_is_there(const struct worker *w)
@@ -94,26 +96,29 @@ void kept_fence_save(struct worker *w)
 			"tier=\"%s\" error=%s next=\"tried again\"", w->config->tier, err_name(r));
 }
 
-static int evicted_path(const struct worker *w, const struct volume_id *volume, char out[PATH_MAX])
+/* Of a number that is kept; `name`: what kind. */
+static int number_path(const struct worker *w, const struct volume_id *volume, const char *name,
+	char out[PATH_MAX])
 {
 	char hex[2 * VOLUME_ID_LEN + 1];
 
 	if (!tier_is_there(w))
 		return -ENODEV;
 	hash_hex(volume->bytes, VOLUME_ID_LEN, hex);
-	return snprintf(out, PATH_MAX, "%s/" SEEN_DIR "/%s.evicted", w->config->tier, hex) <
+	return snprintf(out, PATH_MAX, "%s/" SEEN_DIR "/%s.%s", w->config->tier, hex, name) <
 			       PATH_MAX
 		       ? 0
 		       : -ENAMETOOLONG;
 }
 
-int kept_evicted_load(const struct worker *w, const struct volume_id *volume, uint64_t *ret_number)
+static int number_load(const struct worker *w, const struct volume_id *volume, const char *name,
+	uint64_t *ret_number)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(64);
 	char path[PATH_MAX];
 	char *end;
 	uint64_t number;
-	int r = evicted_path(w, volume, path);
+	int r = number_path(w, volume, name, path);
 
 	if (r == 0)
 		r = file_read_all(path, &text);
@@ -126,7 +131,8 @@ int kept_evicted_load(const struct worker *w, const struct volume_id *volume, ui
 	return 0;
 }
 
-int kept_evicted_save(const struct worker *w, const struct volume_id *volume, uint64_t number)
+static int number_save(
+	const struct worker *w, const struct volume_id *volume, const char *name, uint64_t number)
 {
 	char path[PATH_MAX];
 	char text[32];
@@ -135,11 +141,32 @@ int kept_evicted_save(const struct worker *w, const struct volume_id *volume, ui
 	if (r == 0)
 		r = file_mkdirs(path, 0700);
 	if (r == 0)
-		r = evicted_path(w, volume, path);
+		r = number_path(w, volume, name, path);
 	if (r < 0)
 		return r;
 	(void)snprintf(text, sizeof(text), "%" PRIu64 "\n", number); /* fits */
 	return file_write_atomic(path, text, strlen(text), 0600);
+}
+
+int kept_evicted_load(const struct worker *w, const struct volume_id *volume, uint64_t *ret_number)
+{
+	return number_load(w, volume, EVICTED, ret_number);
+}
+
+int kept_evicted_save(const struct worker *w, const struct volume_id *volume, uint64_t number)
+{
+	return number_save(w, volume, EVICTED, number);
+}
+
+int kept_evicted_paths_load(
+	const struct worker *w, const struct volume_id *volume, uint64_t *ret_number)
+{
+	return number_load(w, volume, EVICTED_PATHS, ret_number);
+}
+
+int kept_evicted_paths_save(const struct worker *w, const struct volume_id *volume, uint64_t number)
+{
+	return number_save(w, volume, EVICTED_PATHS, number);
 }
 
 /* The header's hash covers the rest. */

@@ -6,6 +6,7 @@
  *	TIER/seen/VOLUME.seen
  *	TIER/seen/VOLUME.LINEAGE.table
  *	TIER/seen/VOLUME.evicted
+ *	TIER/seen/VOLUME.evicted-paths
  *	TIER/seen/cluster	which master was met last (net/fence.h)
  *
  * Threads: any but a loop's.
@@ -26,6 +27,12 @@ int kept_seen_save(const struct worker *w, const struct generation_id *id) __mus
 int kept_evicted_load(
 	const struct worker *w, const struct volume_id *volume, uint64_t *ret_number) __must_check;
 int kept_evicted_save(
+	const struct worker *w, const struct volume_id *volume, uint64_t number) __must_check;
+
+/* The same of orders to evict some of its objects. */
+int kept_evicted_paths_load(
+	const struct worker *w, const struct volume_id *volume, uint64_t *ret_number) __must_check;
+int kept_evicted_paths_save(
 	const struct worker *w, const struct volume_id *volume, uint64_t number) __must_check;
 
 /* As fence_load() and fence_save(); without a tier nothing is done. */

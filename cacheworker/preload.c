@@ -13,8 +13,7 @@ void preload_job_unref_locked(struct preload_job *job)
 		return;
 	preload_walk_release(job);
 	table_unref(job->table);
-	for (uint32_t i = 0; i < job->n_paths; i++)
-		free(job->paths[i]);
+	meant_release(&job->meant);
 	free(job);
 }
 

@@ -1,7 +1,6 @@
 /* What the worker hears from the master of preloads, and says. See preload.h. */
 #include "base/arena.h"
 #include "base/cleanup.h"
-#include "base/glob.h"
 #include "base/log.h"
 #include "cacheworker/master_call.h"
 #include "cacheworker/preload_internal.h"
@@ -112,13 +111,7 @@ static uint8_t *pack_reports(struct preloads *p, size_t *ret_len, uint32_t *ret_
 
 static bool is_valid(const Granary__PreloadJob *m)
 {
-	if (m->id == 0 || m->volume.len != VOLUME_ID_LEN || m->n_paths > PRELOAD_PATHS_MAX ||
-		m->bandwidth > PRELOAD_RATE_MAX)
-		return false;
-	for (size_t i = 0; i < m->n_paths; i++)
-		if (strlen(m->paths[i]) > PRELOAD_PATH_BYTES || glob_check(m->paths[i], NULL) < 0)
-			return false;
-	return true;
+	return m->id != 0 && m->volume.len == VOLUME_ID_LEN && m->bandwidth <= PRELOAD_RATE_MAX;
 }
 
 static struct preload_job *job_new(struct preloads *p, const Granary__PreloadJob *m)
@@ -136,13 +129,9 @@ static struct preload_job *job_new(struct preloads *p, const Granary__PreloadJob
 	list_init(&job->link);
 	list_init(&job->again);
 	memcpy(job->volume.bytes, m->volume.data, VOLUME_ID_LEN);
-	for (size_t i = 0; i < m->n_paths; i++) {
-		job->paths[i] = strdup(m->paths[i]);
-		if (!job->paths[i]) {
-			preload_job_unref_locked(job); /* nobody else knows it */
-			return NULL;
-		}
-		job->n_paths++;
+	if (meant_init(&job->meant, m->paths, m->n_paths, m->subtree, m->at) < 0) {
+		preload_job_unref_locked(job); /* nobody else knows it */
+		return NULL;
 	}
 	return job;
 }

@@ -3,6 +3,7 @@
 
 #include "base/clock.h"
 #include "cacheworker/flight.h"
+#include "cacheworker/meant.h"
 #include "cacheworker/preload.h"
 #include "cacheworker/preload_pace.h"
 #include "cacheworker/source.h"
@@ -54,8 +55,7 @@ struct preload_job {
 	/* Of what it names alone; else whatever the newest one names. */
 	bool exact;
 	uint64_t end; /* of its table, when exact */
-	char *paths[PRELOAD_PATHS_MAX];
-	uint32_t n_paths;
+	struct meant meant;
 	enum preload_phase phase;   /* under the lock; changed by the walker alone */
 	enum preload_state outcome; /* once ENDED */
 	char reason[PRELOAD_REASON_BYTES];

@@ -1,5 +1,4 @@
 /* A preload's beginning: finds its source, and what of it is meant. See preload.h. */
-#include "base/glob.h"
 #include "base/log.h"
 #include "cacheworker/preload_internal.h"
 
@@ -17,10 +16,7 @@ bool preload_is_meant(const struct preload_job *job, const struct table_row *row
 	if (row->flags & ROW_DIRECTORY ||
 		(job->exact ? !generation_names(&shown, 1, row) : row->flags & ROW_DEAD))
 		return false;
-	for (uint32_t i = 0; i < job->n_paths; i++)
-		if (glob_match(job->paths[i], row->key, row->key_len))
-			return true;
-	return job->n_paths == 0;
+	return meant_matches(&job->meant, row->key, row->key_len);
 }
 
 static void set_phase(struct preload_job *job, enum preload_phase phase)
@@ -96,6 +92,7 @@ static void not_found(struct preload_job *job, const struct err *answer)
 static void begin(struct preload_job *job)
 {
 	struct preloads *p = job->preloads;
+	bool all = meant_is_all(&job->meant) && !job->exact;
 	const struct table_info *info;
 
 	job->table = source_table(job->source);
@@ -112,11 +109,11 @@ static void begin(struct preload_job *job)
 	if (!job->exact)
 		job->generation = info->id.generation;
 	job->reason[0] = '\0';
-	if (job->n_paths == 0 && !job->exact) {
+	if (all) {
 		job->tally.files = info->live_files;
 		job->tally.bytes = info->live_bytes;
 	}
-	job->phase = job->n_paths || job->exact ? LOAD_COUNTING : LOAD_LOADING;
+	job->phase = all ? LOAD_LOADING : LOAD_COUNTING;
 	pthread_mutex_unlock(&p->lock);
 	log_info("preload begun", "id=%" PRIu64 " generation=%" PRIu64 " files=%" PRIu64, job->id,
 		info->id.generation, info->live_files);
@@ -179,7 +176,7 @@ enum preload_step preload_count_turn(struct preload_job *job)
 	job->cursor = (struct table_cursor){ 0 };
 	if (r != -ENOENT)
 		preload_end(job, PRELOAD_FAILED, "the object table cannot be read: %s", err_str(r));
-	else if (files == 0)
+	else if (files == 0 && job->meant.n_paths)
 		preload_end(job, PRELOAD_FAILED,
 			"no object is meant by these patterns: cachectl preload --help says how "
 			"they are written");

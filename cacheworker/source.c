@@ -111,8 +111,9 @@ static bool is_current(struct source *source)
 	return current;
 }
 
-static int ask_master(
-	struct source *source, struct ufs_config *ret_origin, int *ret_fd, struct err *e)
+/* `limits` gets the rates that the source's policy names. */
+static int ask_master(struct source *source, struct ufs_config *ret_origin,
+	struct ufs_limits *limits, int *ret_fd, struct err *e)
 {
 	_cleanup_(master_answer_release) struct master_answer answer;
 	Granary__Generation *message;
@@ -126,13 +127,53 @@ static int ask_master(
 			e, -EBADMSG, "the master's answer is not understood: do versions differ?");
 	else
 		r = origin_from_message(message->source, ret_origin);
-	if (r == 0 && message && message->policy) /* before the first byte is kept */
+	if (r == 0 && message && message->policy) { /* before the first byte is kept */
 		terms_follow_policy(source->worker, &source->volume, message->policy);
+		limits->bytes_per_s = message->policy->origin_bandwidth;
+		limits->requests_per_s = message->policy->origin_requests;
+	}
 	if (message)
 		granary__generation__free_unpacked(message, NULL);
 	if (r == 0)
 		*ret_fd = TAKE_FD(answer.fd);
 	return r;
+}
+
+/* Of all lineages of it that are read; *ret_n: how many. An origin that was opened lives until the
+ * worker closes, after every thread that sets rates. */
+static void origins_of(struct worker *w, const struct volume_id *volume,
+	struct ufs *out[KEPT_LINEAGES], uint32_t *ret_n)
+{
+	uint32_t n = 0;
+
+	pthread_mutex_lock(&w->sources.lock);
+	list_for_each (node, &w->sources.all) {
+		struct source *source = list_entry(node, struct source, link);
+
+		if (n < KEPT_LINEAGES && source->table && source->ufs &&
+			volume_id_equal(&source->volume, volume))
+			out[n++] = source->ufs;
+	}
+	pthread_mutex_unlock(&w->sources.lock);
+	*ret_n = n;
+}
+
+void source_set_rates(struct worker *w, const struct volume_id *volume, uint64_t bytes_per_s,
+	uint64_t requests_per_s)
+{
+	struct ufs *origins[KEPT_LINEAGES];
+	uint32_t n;
+	int r = 0;
+
+	origins_of(w, volume, origins, &n);
+	for (uint32_t i = 0; i < n; i++) {
+		int one = ufs_set_rates(origins[i], bytes_per_s, requests_per_s);
+
+		r = one < 0 ? one : r;
+	}
+	if (r < 0)
+		LOG_LIMITED(LOG_WARN, "bound of an origin not set", "error=%s next=\"set again\"",
+			err_name(r));
 }
 
 /* ---- older lineages -------------------------------------------------------------------------- */
@@ -262,7 +303,7 @@ static int source_load(struct source *source, struct table **ret_table, struct e
 	struct table *table;
 	_cleanup_close_ int file = -1;
 	int fd = -1;
-	int r = ask_master(source, &origin, &fd, e);
+	int r = ask_master(source, &origin, &limits, &fd, e);
 
 	if (r < 0)
 		return r;

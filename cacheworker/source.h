@@ -72,6 +72,11 @@ void source_find(struct worker *w, const struct volume_id *volume, uint64_t line
 /* Takes a request off the source it waits for: true when ready() will not be called. */
 bool source_wait_cancel(struct worker *w, struct source_wait *wait);
 
+/* How fast the origin of that volume may be asked from now on: bytes and requests a second, 0: no
+ * bound. What is opened later hears it from the master first. Any thread. */
+void source_set_rates(struct worker *w, const struct volume_id *volume, uint64_t bytes_per_s,
+	uint64_t requests_per_s);
+
 /* The newest table, referenced. Only of a source that was READY once. */
 struct table *source_table(struct source *source);
 

@@ -327,9 +327,12 @@ void terms_follow_policy(struct worker *w, const struct volume_id *volume, const
 		.priority = m->priority,
 		.pin = m->pin,
 		.evict = m->evict == TIER_EVICT_LRU ? TIER_EVICT_LRU : TIER_EVICT_NEVER,
+		.origin_bandwidth = m->origin_bandwidth,
+		.origin_requests = m->origin_requests,
 	};
 	int r = tier_set_policy(w->tiers, volume, &policy);
 
+	source_set_rates(w, volume, policy.origin_bandwidth, policy.origin_requests);
 	if (r < 0)
 		LOG_LIMITED(LOG_WARN, "policy not followed", "error=%s next=\"asked again\"",
 			err_name(r));

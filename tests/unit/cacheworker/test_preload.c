@@ -12,6 +12,8 @@ static struct {
 	uint64_t id; /* 0: no job */
 	char *paths[1];
 	size_t n_paths;
+	const char *subtree;
+	const char *at;
 	uint64_t bandwidth;
 	Granary__PreloadReport *report; /* the last */
 	unsigned int reports;
@@ -67,6 +69,8 @@ static void answer(struct world *w, struct rpc_request *request)
 	one.paths = job.paths;
 	one.n_paths = job.n_paths;
 	one.bandwidth = job.bandwidth;
+	one.subtree = (char *)(uintptr_t)job.subtree;
+	one.at = (char *)(uintptr_t)job.at;
 	m.jobs = all;
 	m.n_jobs = job.id && (!job.report || job.report->state == PRELOAD_RUNNING);
 	packed = malloc(granary__preload_jobs__get_packed_size(&m) + 1);
@@ -160,6 +164,27 @@ static void loads_what_is_meant(void **state)
 	world_end(w);
 }
 
+/* A part of the source that stands elsewhere in a dataset: patterns are over where it stands. */
+static void loads_a_subtree(void **state)
+{
+	struct world *w = world_new(256 * MiB, FILES);
+
+	(void)state;
+	job.subtree = "file-00";
+	order(w, NULL, 0);
+	assert_int_equal(wait_end(), PRELOAD_COMPLETE);
+	assert_int_equal(job.report->files, 10);
+	job.subtree = "file-0";
+	job.at = "imgs/";
+	order(w, "imgs/0[12]", 0);
+	assert_int_equal(wait_end(), PRELOAD_COMPLETE);
+	assert_int_equal(job.report->files, 2);
+	order(w, "file-00*", 0);
+	assert_int_equal(wait_end(), PRELOAD_FAILED);
+	job.subtree = job.at = NULL;
+	world_end(w);
+}
+
 /* Beside readers of the same units: each is fetched once. */
 static void joins_readers(void **state)
 {
@@ -250,6 +275,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(loads_all_once),
 		cmocka_unit_test(loads_what_is_meant),
+		cmocka_unit_test(loads_a_subtree),
 		cmocka_unit_test(joins_readers),
 		cmocka_unit_test(lists_failures),
 		cmocka_unit_test(stops_when_full),

@@ -103,7 +103,19 @@ static unsigned int sources(struct world *w)
 	return n;
 }
 
-/* The first byte that is kept is kept under the policy. */
+static const struct ufs_counters *origin_of(struct world *w)
+{
+	const struct ufs_counters *counters = NULL;
+
+	pthread_mutex_lock(&w->worker.sources.lock);
+	list_for_each (node, &w->worker.sources.all)
+		counters = ufs_counters(list_entry(node, struct source, link)->ufs);
+	pthread_mutex_unlock(&w->worker.sources.lock);
+	assert_non_null(counters);
+	return counters;
+}
+
+/* The first byte that is kept is kept under the policy, and fetched as it says. */
 static void test_policy_comes_with_the_table(void **state)
 {
 	struct world *w = world_new_sized(1 * GiB, FILES, FILE_B, 0);
@@ -111,7 +123,13 @@ static void test_policy_comes_with_the_table(void **state)
 
 	(void)state;
 	w->quota = 300 * MiB;
+	w->bandwidth = 5 * GiB;
 	(void)read_range(w, 0, BLOCK_BYTES, 0);
+	assert_int_equal(counter_get(&origin_of(w)->bound_bytes), w->bandwidth);
+	assert_int_equal(counter_get(&origin_of(w)->bound_requests), 0);
+	source_set_rates(&w->worker, &table_info(w->table)->id.volume, 0, 1000);
+	assert_int_equal(counter_get(&origin_of(w)->bound_bytes), 0);
+	assert_int_equal(counter_get(&origin_of(w)->bound_requests), 1000);
 	assert_true(tier_volume_status(w->worker.tiers, &table_info(w->table)->id.volume, &status));
 	assert_int_equal(status.policy.quota, w->quota);
 	world_free(w);

@@ -68,7 +68,8 @@ struct world {
 	unsigned int terms_asked;
 	uint8_t report[512]; /* that came with the last question */
 	size_t report_len;
-	uint64_t quota; /* of the policy that comes with the table; 0: none comes */
+	uint64_t quota;     /* of the policy that comes with the table; 0: none comes */
+	uint64_t bandwidth; /* likewise, with it */
 	/* Answers to PRELOAD; NULL: they are not understood. */
 	void (*_Atomic preload)(struct world *w, struct rpc_request *request);
 };
@@ -121,6 +122,8 @@ static inline void answer_table(struct world *w, struct rpc_request *request)
 	answer.generation = id->generation;
 	policy.has_quota = true;
 	policy.quota = w->quota;
+	policy.has_origin_bandwidth = true;
+	policy.origin_bandwidth = w->bandwidth;
 	if (w->quota)
 		answer.policy = &policy;
 	packed = malloc(granary__generation__get_packed_size(&answer));

@@ -1,0 +1,25 @@
+/*
+ * Dropping some objects of a volume by order of an operator. Files go as a whole (docs/decisions/
+ * tier-writes.md): a chunk of which nothing else is cached is unlinked; of one that has other
+ * objects too, these are read and checked first, and written again once it is gone. Readers that
+ * hold the old file read on.
+ *
+ * Chunks that need this, and of which less than a sixteenth goes, are only so many in one order: what
+ * lies scattered over more stays, and is counted.
+ *
+ * Threads: that of the terms.
+ */
+#pragma once
+
+#include "cacheworker/meant.h"
+#include "cacheworker/worker.h"
+
+struct evicted_paths {
+	uint64_t bytes; /* gone */
+	uint64_t
+		left; /* meant, and still here: scattered, or no memory to move what is not meant */
+};
+
+/* -ECANCELED while closing, -ENOMEM: not all was looked at. */
+int evict_paths(struct worker *w, const struct volume_id *volume, const struct meant *meant,
+	struct evicted_paths *ret) __must_check;
