@@ -97,26 +97,6 @@ static enum ufs_before listed_before(void *arg)
 	return r == -ENOENT ? before : UFS_BEFORE_VERSIONS;
 }
 
-/* How the objects of the newest table were listed. A table that cannot be read to its end may have
- * ids of versions: a listing that has them, or fails, does no harm. */
-static enum ufs_before listed_before(void *arg)
-{
-	struct table *table = arg;
-	_cleanup_(table_cursor_release) struct table_cursor cursor = { 0 };
-	_cleanup_free_ struct table_row *row = malloc(sizeof(*row));
-	enum ufs_before before = UFS_BEFORE_NOTHING;
-	int r = row ? 0 : -ENOMEM;
-
-	while (r == 0 && (r = table_next(table, &cursor, row)) == 0) {
-		if (row->tag_len == 0 || (row->flags & ROW_DEAD))
-			continue;
-		if (ufs_tag_has_version(row->tag, row->tag_len))
-			return UFS_BEFORE_VERSIONS;
-		before = UFS_BEFORE_PLAIN;
-	}
-	return r == -ENOENT ? before : UFS_BEFORE_VERSIONS;
-}
-
 static int list_objects(struct source *source, const struct ufs_config *config, struct table *prev,
 	struct listing *listing, uint64_t *ret_left_out, struct err *e)
 {
@@ -128,8 +108,6 @@ static int list_objects(struct source *source, const struct ufs_config *config, 
 		r = set_lister(source, ufs);
 	if (r == 0)
 		r = ufs_probe(ufs, e);
-	if (r == 0 && prev)
-		ufs_list_after(ufs, listed_before, prev);
 	if (r == 0 && prev)
 		ufs_list_after(ufs, listed_before, prev);
 	if (r == 0)
