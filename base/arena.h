@@ -40,7 +40,8 @@
 	X(IMAGE, "image", "names of the mounted image")                      \
 	X(PIECES, "pieces", "piece tables of chunks on this node")           \
 	X(ORDERS, "orders", "orders that jobs announced")                    \
-	X(LISTING, "listing", "listings and the tables made of them")
+	X(LISTING, "listing", "listings and the tables made of them")        \
+	X(HISTORY, "history", "what was, for the dashboard: points and events")
 
 enum arena_user {
 #define ARENA_ENUM(user, name, help) ARENA_##user,

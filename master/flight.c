@@ -11,6 +11,7 @@
 #include "base/crash_point.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "master/events.h"
 #include "master/source_internal.h"
 
 #include <fcntl.h>
@@ -66,6 +67,33 @@ static int take_objects(void *arg, const struct ufs_object *objects, uint32_t n)
 }
 
 /* Whom source_set_stop() ends; NULL: nobody. -ECANCELED when it was there before. */
+/* Tells people, by the name that they gave the source. */
+static void note(
+	const struct source *source, enum event_level level, const char *kind, const char *text)
+{
+	static const char *const schemes[] = {
+		[UFS_S3] = "s3", [UFS_FILE] = "file", [UFS_OBS] = "obs"
+	};
+	const struct ufs_config *config = &source->record.config;
+	char url[EVENT_ON_BYTES];
+
+	(void)snprintf(url, sizeof(url), "%s://%s%s%s", schemes[config->scheme],
+		config->bucket ? config->bucket : "", config->bucket ? "/" : "",
+		config->prefix ? config->prefix : ""); /* cut */
+	event_note(level, kind, url, "%s", text);
+}
+
+static void note_generation(const struct source *source, const struct record_generation *g)
+{
+	char text[EVENT_TEXT_BYTES];
+
+	(void)snprintf(text, sizeof(text),
+		"generation %" PRIu64 ": %" PRIu64 " files; %" PRIu64 " added, %" PRIu64
+		" changed, %" PRIu64 " removed",
+		g->id.generation, g->files, g->added, g->changed, g->removed); /* fits */
+	note(source, EVENT_INFO, "generation", text);
+}
+
 static int set_lister(struct source *source, struct ufs *ufs)
 {
 	bool stopping;
@@ -385,6 +413,8 @@ static int lay_out(
 		flight->stats.removed, flight->stats.cleaned, flight->stats.forgotten);
 	CRASH_POINT("generation.synced");
 	r = generations_add(source, &g, e);
+	if (r == 0)
+		note_generation(source, &g);
 	CRASH_POINT("generation.added");
 	return r;
 }
@@ -405,6 +435,7 @@ static void notice_lineage(struct flight *flight)
 			"may be fetched again",
 			flight->source->record.text);
 	log_warn("new lineage", "text=\"%s\"", flight->notice);
+	note(flight->source, EVENT_WARN, "lineage", flight->notice);
 }
 
 /* The origin did not answer the listing: whether the newest generation will do instead. */
@@ -451,8 +482,10 @@ static void make_generation(struct flight *flight)
 static void report(struct flight *flight)
 {
 	struct source *source = flight->source;
+	int before;
 
 	pthread_mutex_lock(&source->set->lock);
+	before = source->failure.code;
 	if (flight->config) {
 		source->failure = flight->failure;
 		if (flight->listed)
@@ -463,6 +496,9 @@ static void report(struct flight *flight)
 	if (flight->notice[0] || flight->listed) /* an answer ends "is not reachable" */
 		memcpy(source->notice, flight->notice, sizeof(source->notice));
 	pthread_mutex_unlock(&source->set->lock);
+	if (flight->config && flight->failure.code != before && flight->failure.code != -ECANCELED)
+		note(source, flight->failure.code ? EVENT_ERROR : EVENT_INFO, "origin",
+			flight->failure.code ? flight->failure.text : "it answers again");
 }
 
 static void answer(struct flight *flight, struct source_wait *wait)

@@ -29,6 +29,8 @@
 #include "base/units.h"
 #include "base/version.h"
 #include "master/backups.h"
+#include "master/dashboard.h"
+#include "master/events.h"
 #include "master/follow.h"
 #include "master/restore_command.h"
 #include "master/service.h"
@@ -44,6 +46,7 @@
 #define MASTER_QUEUE        1024u
 #define FIXED_BYTES         (1 * MiB) /* the slot table */
 #define LISTING_LEAST       (4 * MiB)
+#define HISTORY_LEAST       (768 * KiB) /* events, and points of the whole cluster */
 #define LIST_REQUESTS       96u
 #define LIST_REQUESTS_LEAST 16u
 #define LIST_BYTES          (1 * MiB) /* of an answer and what is made of it */
@@ -63,6 +66,7 @@ struct master_options {
 	const char *audit_log;
 	uint64_t memory;
 	uint64_t daily_backups;
+	uint64_t history_step;
 	int ready_fd;
 	const char *log_level;
 	const char *log_file;
@@ -104,6 +108,10 @@ static const struct option_spec specs[] = {
 	OPTION_ROW(struct master_options, daily_backups, "daily-backups", OPTION_UINT,
 		.max = BACKUPS_KEEP_MAX,
 		.help = "backups of the last days that are kept in the state directory; 7"),
+	OPTION_ROW(struct master_options, history_step, "history-step", OPTION_DURATION,
+		.metavar = "TIME", .min = DASHBOARD_STEP_LEAST,
+		.help = "between two points of what the dashboard shows of the past, of which 2880 "
+			"are kept; 30s"),
 	OPTION_FD_ROW(struct master_options, ready_fd, "ready-fd",
 		"write READY or ERROR there once it is known"),
 	OPTION_ROW(struct master_options, log_level, "log-level", OPTION_CHOICE,
@@ -175,6 +183,9 @@ static const struct admin_route routes[] = {
 	{ "POST", "/v1/datasets/{name}/rollback", dataset_api_rollback, "dataset.rollback" },
 	{ "POST", "/v1/datasets/{name}/pin", dataset_api_pin, "dataset.pin" },
 	{ "POST", "/v1/datasets/{name}/evict", dataset_api_evict, "dataset.evict" },
+	{ "GET", "/v1/workers", dashboard_api_workers, NULL },
+	{ "GET", "/v1/history", dashboard_api_history, NULL },
+	{ "GET", "/v1/events", events_api_list, NULL },
 	{ "GET", "/v1/backups", backups_api_list, NULL },
 	{ "POST", "/v1/backups", backups_api_create, "backup.create" },
 	{ "GET", "/v1/preloads", preload_api_list, NULL },
@@ -296,6 +307,17 @@ static int open_backups(struct master *m, struct err *e)
 	return backups_new(&config, &m->service.backups, e);
 }
 
+static int open_dashboard(struct master *m, struct err *e)
+{
+	const struct dashboard_config config = {
+		.datasets = m->service.datasets,
+		.slots = &m->slots,
+		.step_ns = m->options.history_step,
+	};
+
+	return dashboard_new(&config, &m->service.dashboard, e);
+}
+
 static int serve(struct master *m, struct err *e)
 {
 	uint32_t n;
@@ -328,13 +350,16 @@ static int serve(struct master *m, struct err *e)
 		if (!m->service.news)
 			return -EINVAL;
 	}
-	m->follow = follow_new(&(struct follow_config){ .sources = m->sources,
-		.datasets = m->service.datasets,
-		.news = m->service.news });
+	m->follow = follow_new(&(struct follow_config){
+		.sources = m->sources, .datasets = m->service.datasets, .news = m->service.news });
 	if (!m->follow)
 		return err_set(e, -ENOMEM, "out of memory or threads");
 	if (m->options.admin) {
-		r = admin_server_new(m->options.admin, routes, &m->service, &m->admin, e);
+		r = open_dashboard(m, e);
+		if (r == 0)
+			r = admin_server_new(m->options.admin, routes, &m->service, &m->admin, e);
+		if (r == 0)
+			admin_server_set_pages(m->admin, dashboard_pages);
 		if (r == 0)
 			r = admin_server_add_counters(m->admin, table, n, &m->service.counters);
 		if (r == 0)
@@ -364,6 +389,7 @@ static void share_out(uint64_t memory)
 	arena_share(ARENA_LISTING, LISTING_LEAST, memory / 8 * 5);
 	arena_share(ARENA_TABLES, memory / 4, 0);
 	arena_share(ARENA_CONNECTIONS, memory / 32, memory / 8);
+	arena_share(ARENA_HISTORY, HISTORY_LEAST, memory / 16);
 }
 
 static int start(struct master *m, struct err *e)
@@ -416,6 +442,7 @@ static void stop(struct master *m)
 	if (m->loop)
 		loop_free(m->loop);
 	slots_release(&m->slots);
+	dashboard_free(m->service.dashboard);
 	backups_free(m->service.backups);
 	preloads_free(m->service.preloads);
 	dataset_set_free(m->service.datasets);
@@ -447,7 +474,8 @@ int main(int argc, char **argv)
 		.options = { .ready_fd = -1,
 			.log_level = "info",
 			.memory = LISTING_BYTES,
-			.daily_backups = 7 },
+			.daily_backups = 7,
+			.history_step = DASHBOARD_STEP },
 		.lock_fd = -1,
 		.started = clock_mono_ns(),
 	};

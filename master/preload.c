@@ -2,6 +2,7 @@
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "master/dataset.h"
+#include "master/events.h"
 #include "master/preload_internal.h"
 
 #include <inttypes.h>
@@ -68,6 +69,26 @@ static void take_state_locked(struct preload *job, enum preload_state next, cons
 	job->stored_ns = clock_mono_ns();
 }
 
+static void note_state(
+	struct preloads *p, uint64_t id, enum preload_state state, const char *reason)
+{
+	const struct preload *job;
+	char on[EVENT_ON_BYTES] = "";
+
+	if (!preload_ended(state))
+		return;
+	pthread_mutex_lock(&p->lock);
+	job = preload_find_locked(p, id);
+	if (job)
+		(void)snprintf(on, sizeof(on), "%s", job->record.target); /* cut: for people */
+	pthread_mutex_unlock(&p->lock);
+	event_note(state == PRELOAD_COMPLETE    ? EVENT_INFO
+		   : state == PRELOAD_CANCELLED ? EVENT_WARN
+						: EVENT_ERROR,
+		"preload", on, "preload %" PRIu64 ": %s%s%s", id, preload_state_name(state),
+		reason && reason[0] ? ": " : "", reason ? reason : "");
+}
+
 int preload_set_state(struct preloads *p, uint64_t id, enum preload_state next, const char *reason)
 {
 	_cleanup_(buf_release) struct buf value = BUF_INIT(STORE_VALUE_BYTES);
@@ -92,6 +113,7 @@ int preload_set_state(struct preloads *p, uint64_t id, enum preload_state next, 
 	pthread_mutex_unlock(&p->lock);
 	log_info("preload", "id=%" PRIu64 " state=%s reason=\"%s\"", id, preload_state_name(next),
 		reason ? reason : "");
+	note_state(p, id, next, reason);
 	return 0;
 }
 

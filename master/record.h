@@ -57,8 +57,8 @@ struct record_source {
 	struct tier_policy policy;
 	uint64_t evict; /* workers that dropped less than that drop all they have of it */
 	struct record_drop drop;
-	int64_t used;   /* seconds since 1970: a mount showed it last; 0: never */
-	char *text;     /* canonical, what the volume id is made from; owned */
+	int64_t used; /* seconds since 1970: a mount showed it last; 0: never */
+	char *text;   /* canonical, what the volume id is made from; owned */
 };
 void record_source_release(struct record_source *record);
 

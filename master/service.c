@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "master/dashboard.h"
 #include "proto/granary.pb-c.h"
 
 #include <string.h>
@@ -29,8 +30,8 @@ struct job {
 	struct service *service;
 	struct rpc_request *request;
 	struct source_wait wait;
-	struct ufs_config config; /* owned; OPEN_SOURCE and REFRESH */
-	struct volume_id volume;  /* GET_TABLE */
+	struct ufs_config config;        /* owned; OPEN_SOURCE and REFRESH */
+	struct volume_id volume;         /* GET_TABLE */
 	char dataset[DATASET_UUID_TEXT]; /* that policy_now() asks for */
 	bool named;
 	uint64_t began_ns;
@@ -446,6 +447,8 @@ static void take_report(struct service *service, const struct rpc_request *reque
 		const Granary__VolumeReport *v = m->volumes[i];
 		const struct source_report report = { .cached_bytes = v->cached_bytes,
 			.origin_bytes = v->origin_bytes,
+			.hit_bytes = v->hit_bytes,
+			.miss_bytes = v->miss_bytes,
 			.evicted = v->evicted,
 			.evicted_bytes = v->evicted_bytes,
 			.evicted_paths = v->evicted_paths,
@@ -459,6 +462,7 @@ static void take_report(struct service *service, const struct rpc_request *reque
 	}
 	if (m->has_capacity)
 		source_set_capacity(service->sources, m->capacity);
+	dashboard_report(service->dashboard, m);
 	granary__worker_report__free_unpacked(m, NULL);
 }
 

@@ -38,12 +38,15 @@ const struct counter_info *master_counter_table(uint32_t *ret_n);
 		"From a request about a source to its answer, a listing included")
 HISTOGRAM_STRUCT(master_histograms, MASTER_HISTOGRAMS);
 
+struct dashboard;
+
 struct service {
 	struct source_set *sources;
 	struct dataset_set *datasets;
 	struct preloads *preloads;
 	struct backups *backups;
-	struct news *news; /* NULL: there is no worker */
+	struct news *news;           /* NULL: there is no worker */
+	struct dashboard *dashboard; /* NULL: nobody asks (--admin) */
 	const struct slots *slots;
 	struct hello_master self; /* for greetings */
 	struct pool *pool;        /* waits for origins */

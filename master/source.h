@@ -31,7 +31,7 @@
 #define GENERATIONS_RETAINED   (GENERATIONS_KEPT + GENERATIONS_PINNED)
 #define GENERATIONS_REMEMBERED 256u /* records of one source */
 #define SOURCES_MAX            4096u
-#define SOURCES_AT_ONCE        16u /* of source_set_policies() */
+#define SOURCES_AT_ONCE        16u   /* of source_set_policies() */
 #define HOLDS_MAX              1024u /* mounts of one source that are told apart */
 #define HOLD_MOUNT_BYTES       16u
 #define TERMS_PAGE             256u /* sources in one answer to GET_TERMS */
@@ -119,6 +119,7 @@ struct source_hold {
 	uint64_t generation;
 	uint8_t mount[HOLD_MOUNT_BYTES]; /* random, the mount's */
 	uint32_t follow_s; /* it wants the source to be listed that often; 0: it does not care */
+	uint64_t local_bytes; /* that it read past the workers since it began */
 	bool end;
 };
 
@@ -176,7 +177,9 @@ void source_set_touch(struct source_set *set, const struct volume_id *volume);
 struct source_report {
 	uint64_t cached_bytes;
 	uint64_t origin_bytes;
-	uint64_t evicted; /* serial */
+	uint64_t hit_bytes;  /* given to readers out of tiers */
+	uint64_t miss_bytes; /* and as they came from the origin */
+	uint64_t evicted;    /* serial */
 	uint64_t evicted_bytes;
 	uint64_t evicted_paths; /* likewise, of source_set_evict_paths() */
 	uint64_t evicted_paths_bytes;

@@ -1,0 +1,217 @@
+/* What the dashboard shows. See dashboard.h. */
+#include "master/dashboard.h"
+#include "base/cleanup.h"
+#include "base/log.h"
+#include "master/events.h"
+#include "master/history.h"
+#include "master/service.h"
+#include "master/workers.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define POINTS_DEFAULT 120u
+#define POINTS_OF_ALL  240u /* in an answer about every dataset: that is long enough */
+
+struct dashboard {
+	struct dashboard_config config;
+	struct history *history;
+	struct workers *workers;
+	pthread_t thread;
+	bool started;
+	pthread_mutex_t lock; /* of `ending` */
+	pthread_cond_t changed;
+	bool ending;
+};
+
+/* ---- samples --------------------------------------------------------------------------------- */
+
+static uint64_t number(const json_t *json, const char *name)
+{
+	json_int_t n = json_integer_value(json_object_get(json, name));
+
+	return n > 0 ? (uint64_t)n : 0;
+}
+
+static void sample_dataset(struct dashboard *d, const json_t *json)
+{
+	const json_t *cached = json_object_get(json, "cached_percentage");
+	const char *uuid = json_string_value(json_object_get(json, "uuid"));
+	const char *name = json_string_value(json_object_get(json, "name"));
+	uint64_t missed = number(json, "miss_bytes");
+	struct history_dataset dataset = {
+		.uuid = uuid,
+		.name = name,
+		.counts = { .read = number(json, "hit_bytes") + missed,
+			.missed = missed,
+			.origin = number(json, "origin_bytes") },
+		.cached = json_is_number(cached) ? json_number_value(cached) / 100 : -1,
+	};
+
+	if (uuid && name)
+		history_dataset(d->history, &dataset);
+}
+
+static bool sample_datasets(struct dashboard *d)
+{
+	struct dataset *all = NULL;
+	bool whole = true;
+	uint32_t n = 0;
+
+	if (dataset_set_all(d->config.datasets, &all, &n) < 0)
+		return false;
+	for (uint32_t i = 0; i < n; i++) {
+		json_t *json = dataset_json(d->config.datasets, &all[i]);
+
+		whole &= json != NULL;
+		sample_dataset(d, json);
+		json_decref(json);
+		dataset_release(&all[i]);
+	}
+	free(all);
+	return whole;
+}
+
+/* Without memory there are gaps. */
+static void sample(struct dashboard *d)
+{
+	struct history_cluster cluster;
+
+	workers_look(d->workers, clock_mono_ns());
+	workers_sum(d->workers, &cluster);
+	history_begin(d->history, (int64_t)(clock_wall_ns() / CLOCK_SECOND), &cluster);
+	history_end(d->history, sample_datasets(d));
+}
+
+static bool wait_step(struct dashboard *d, uint64_t until)
+{
+	struct timespec at = { .tv_sec = (time_t)(until / CLOCK_SECOND),
+		.tv_nsec = (long)(until % CLOCK_SECOND) };
+	bool ending;
+
+	pthread_mutex_lock(&d->lock);
+	while (!d->ending && clock_mono_ns() < until)
+		(void)pthread_cond_timedwait(&d->changed, &d->lock, &at);
+	ending = d->ending;
+	pthread_mutex_unlock(&d->lock);
+	return !ending;
+}
+
+static void *run(void *arg)
+{
+	struct dashboard *d = arg;
+	uint64_t next = clock_mono_ns();
+
+	pthread_setname_np(pthread_self(), "dashboard");
+	do {
+		sample(d);
+		next = max(next + d->config.step_ns, clock_mono_ns());
+	} while (wait_step(d, next));
+	return NULL;
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+int dashboard_new(
+	const struct dashboard_config *config, struct dashboard **ret_dashboard, struct err *e)
+{
+	struct dashboard *d = calloc(1, sizeof(*d));
+	pthread_condattr_t attr;
+
+	if (!d)
+		return err_set(e, -ENOMEM, "out of memory");
+	d->config = *config;
+	pthread_condattr_init(&attr);
+	(void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC); /* cannot fail */
+	pthread_mutex_init(&d->lock, NULL);
+	pthread_cond_init(&d->changed, &attr);
+	pthread_condattr_destroy(&attr);
+	d->history = history_new(config->step_ns);
+	d->workers = workers_new(config->slots);
+	if (d->history && d->workers && events_open() == 0)
+		d->started = pthread_create(&d->thread, NULL, run, d) == 0;
+	if (!d->started) {
+		dashboard_free(d);
+		return err_set(e, -ENOMEM, "no memory or thread for the dashboard: free some");
+	}
+	audit_watch(event_audit, NULL);
+	*ret_dashboard = d;
+	return 0;
+}
+
+void dashboard_free(struct dashboard *d)
+{
+	if (!d)
+		return;
+	audit_watch(NULL, NULL);
+	if (d->started) {
+		pthread_mutex_lock(&d->lock);
+		d->ending = true;
+		pthread_cond_signal(&d->changed);
+		pthread_mutex_unlock(&d->lock);
+		pthread_join(d->thread, NULL);
+	}
+	events_close();
+	workers_free(d->workers);
+	history_free(d->history);
+	pthread_cond_destroy(&d->changed);
+	pthread_mutex_destroy(&d->lock);
+	free(d);
+}
+
+void dashboard_report(struct dashboard *d, const Granary__WorkerReport *m)
+{
+	if (d)
+		workers_report(d->workers, m);
+}
+
+/* ---- routes ---------------------------------------------------------------------------------- */
+
+static int get_number(const struct admin_request *request, const char *name, uint64_t otherwise,
+	uint64_t *ret, struct err *e)
+{
+	const char *text = request->query(request, name);
+	char *end;
+
+	*ret = otherwise;
+	if (!text)
+		return 0;
+	errno = 0;
+	*ret = strtoull(text, &end, 10);
+	if (errno || *text < '0' || *text > '9' || *end || *ret > INT64_MAX)
+		return err_set(e, -EINVAL, "'%s' wants a number", name);
+	return 0;
+}
+
+int dashboard_api_history(
+	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
+{
+	const struct service *service = arg;
+	const char *name = request->query(request, "dataset");
+	uint64_t most = name ? HISTORY_POINTS : POINTS_OF_ALL;
+	uint64_t seconds = 0;
+	uint64_t points = 0;
+	int r = get_number(request, "seconds", 0, &seconds, e);
+
+	if (r == 0)
+		r = get_number(request, "points", POINTS_DEFAULT, &points, e);
+	if (r < 0)
+		return r;
+	if (points == 0 || points > most)
+		return err_set(e, -EINVAL, "'points' wants 1 to %u%s", (unsigned int)most,
+			name ? "" : ", or to 2880 with 'dataset'");
+	return history_json(
+		service->dashboard->history, name, seconds, (uint32_t)points, ret_json, e);
+}
+
+int dashboard_api_workers(
+	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
+{
+	const struct service *service = arg;
+	json_t *all = workers_json(service->dashboard->workers);
+
+	(void)request;
+	*ret_json = all ? json_pack("{s:o}", "workers", all) : NULL;
+	return *ret_json ? 0 : err_set(e, -ENOMEM, "out of memory");
+}
