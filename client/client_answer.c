@@ -72,8 +72,10 @@ static int work_local(struct client_op *op, struct client_buffer *buffer, const 
 	if (op->buffer)
 		out = op->buffer + (from - op->offset);
 	r = client_hang_read(op, from, length, out);
-	if (r == 0)
+	if (r == 0) {
 		counter_add(&client_op_client(op)->counters.local_bytes, length);
+		counter_add(&op->volume->use->local_bytes, length);
+	}
 	*ret_data = out;
 	return r;
 }

@@ -23,6 +23,7 @@ struct client_hold {
 	bool lost; /* the master said so, and it was logged */
 	bool asks; /* for news */
 	uint32_t follow_s;
+	uint64_t local_bytes;         /* told of the volume; under client.lock */
 	struct client_hold_news news; /* the last; .heard_ns 0: none */
 	struct rpc_call call;
 };
@@ -67,7 +68,28 @@ static void on_answer(struct rpc_call *call, int status)
 	pthread_mutex_unlock(&hold->lock);
 }
 
-static uint8_t *pack(const struct client_hold *hold, bool end, size_t *ret_len)
+/* What this process has read of the volume past the workers. Each byte is told by one hold. */
+static uint64_t count_local(struct client_hold *hold)
+{
+	struct client *client = hold->client;
+	uint64_t bytes;
+
+	pthread_mutex_lock(&client->lock);
+	for (uint32_t i = 0; i < client->n_uses; i++) {
+		struct client_use *use = &client->uses[i];
+		uint64_t now = counter_get(&use->local_bytes);
+
+		if (!volume_id_equal(&use->volume, &hold->id.volume))
+			continue;
+		hold->local_bytes += now - use->told;
+		use->told = now;
+	}
+	bytes = hold->local_bytes;
+	pthread_mutex_unlock(&client->lock);
+	return bytes;
+}
+
+static uint8_t *pack(struct client_hold *hold, bool end, size_t *ret_len)
 {
 	Granary__Hold m = GRANARY__HOLD__INIT;
 	struct generation_id id = hold->id;
@@ -82,6 +104,8 @@ static uint8_t *pack(const struct client_hold *hold, bool end, size_t *ret_len)
 	m.generation = id.generation;
 	m.mount = (ProtobufCBinaryData){ HOLD_MOUNT_LEN, mount };
 	m.end = end;
+	m.has_local_bytes = 1;
+	m.local_bytes = count_local(hold);
 	m.has_news = hold->asks && !end;
 	m.news = hold->asks && !end;
 	m.has_follow_s = hold->follow_s > 0;

@@ -50,6 +50,14 @@ struct client_note {
 	struct client_volume *volume;
 };
 
+/* What was read of a volume past the workers. */
+struct client_use {
+	struct volume_id volume;
+	counter_t local_bytes;
+	uint64_t told; /* of these to the master; under client.lock */
+};
+#define CLIENT_USES 32u /* volumes that are told apart; the last one counts the rest as well */
+
 struct client {
 	uint32_t magic;
 	struct loop *loop;
@@ -88,6 +96,8 @@ struct client {
 	uint32_t notes_used; /* of them, under way */
 	struct list buffers; /* CLIENT_READ_MAX each, one per I/O thread */
 	uint32_t volumes;    /* open */
+	struct client_use uses[CLIENT_USES];
+	uint32_t n_uses;
 
 	/* The loop's: */
 	struct list budget_waiters; /* ops */
@@ -112,7 +122,8 @@ struct client_volume {
 	struct volume_id id;
 	uint64_t lineage;
 	uint64_t generation;
-	uint64_t hash; /* placement's */
+	uint64_t hash;          /* placement's */
+	struct client_use *use; /* the client's */
 	struct client_ahead ahead;
 	bool named_only; /* gaps are errors; set before the first read */
 	/* Under client.lock: */

@@ -265,6 +265,7 @@ int client_read_local(struct client_volume *volume, uint64_t offset, uint32_t le
 		return -EAGAIN;
 	counter_add(&counters->local_reads, 1);
 	counter_add(&counters->local_bytes, length);
+	counter_add(&volume->use->local_bytes, length);
 	return 0;
 }
 

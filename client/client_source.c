@@ -398,6 +398,17 @@ static int ask_master(struct client *client, const struct asked *asked, struct t
 	return r;
 }
 
+static struct client_use *find_use_locked(struct client *client, const struct volume_id *volume)
+{
+	for (uint32_t i = 0; i < client->n_uses; i++)
+		if (volume_id_equal(&client->uses[i].volume, volume))
+			return &client->uses[i];
+	if (client->n_uses == CLIENT_USES)
+		return &client->uses[CLIENT_USES - 1];
+	client->uses[client->n_uses].volume = *volume;
+	return &client->uses[client->n_uses++];
+}
+
 static int open_volume(struct client *client, const struct asked *asked,
 	struct client_volume **ret_volume, struct buf *notice, struct err *e)
 {
@@ -424,6 +435,7 @@ static int open_volume(struct client *client, const struct asked *asked,
 	list_init(&volume->notes);
 	client_ahead_init(&volume->ahead);
 	pthread_mutex_lock(&client->lock);
+	volume->use = find_use_locked(client, &volume->id);
 	client->volumes++;
 	pthread_mutex_unlock(&client->lock);
 	*ret_volume = volume;

@@ -66,16 +66,60 @@ static const char *policy_cell(const json_t *json, char *out, size_t size)
 {
 	const char *evict = json_string_value(json_object_get(json, "evict"));
 	const json_t *priority = json_object_get(json, "priority");
+	json_int_t requests = json_integer_value(json_object_get(json, "origin_requests"));
+	bool bandwidth = json_integer_value(json_object_get(json, "origin_bandwidth")) > 0;
 	char quota[16];
+	char rate[16];
 	char part[32] = "";
+	char asked[32] = "";
 
 	if (json_is_integer(priority))
 		(void)snprintf(part, sizeof(part), ", priority %lld",
 			(long long)json_integer_value(priority)); /* fits */
-	(void)snprintf(out, size, "%s%s%s%s%s", evict ? evict : "never",
+	if (requests > 0)
+		(void)snprintf(asked, sizeof(asked), ", %lld/s", (long long)requests); /* fits */
+	(void)snprintf(out, size, "%s%s%s%s%s%s%s%s%s", evict ? evict : "never",
 		size_cell(json, "quota", quota, sizeof(quota)) ? ", quota " : "",
 		json_is_integer(json_object_get(json, "quota")) ? quota : "", part,
-		json_is_true(json_object_get(json, "pin")) ? ", pinned" : ""); /* fits */
+		json_is_true(json_object_get(json, "pin")) ? ", pinned" : "", bandwidth ? ", " : "",
+		bandwidth ? size_cell(json, "origin_bandwidth", rate, sizeof(rate)) : "",
+		bandwidth ? "/s" : "", asked); /* fits */
+	return out;
+}
+
+/* By bytes, of all that readers were given since workers and mounts began; NULL: nothing. */
+static const char *hit_cell(const json_t *json, char *out, size_t size)
+{
+	double hit = json_number_value(json_object_get(json, "hit_bytes"));
+	double miss = json_number_value(json_object_get(json, "miss_bytes"));
+
+	if (hit + miss <= 0)
+		return NULL;
+	(void)snprintf(out, size, "%.1f%%", 100 * hit / (hit + miss)); /* fits */
+	return out;
+}
+
+/* "3,5 (rolled back)": which generation of each source is shown. */
+static const char *generations_cell(const json_t *d, char *out, size_t size)
+{
+	const json_t *mount;
+	size_t len = 0;
+	size_t i;
+
+	json_array_foreach (json_object_get(d, "mounts"), i, mount) {
+		const json_t *g = json_object_get(mount, "generation");
+		int n;
+
+		if (!json_is_integer(g) || len >= size)
+			continue;
+		n = snprintf(out + len, size - len, "%s%lld", len ? "," : "",
+			(long long)json_integer_value(g));
+		len += n > 0 ? (size_t)n : 0;
+	}
+	if (len == 0)
+		return NULL;
+	if (json_is_true(json_object_get(d, "rolled_back")) && len < size)
+		(void)snprintf(out + len, size - len, " (rolled back)"); /* or as much as fits */
 	return out;
 }
 
@@ -86,18 +130,6 @@ static const char *percent_cell(const json_t *json, char *out, size_t size)
 	if (!json_is_number(value))
 		return NULL;
 	(void)snprintf(out, size, "%.1f%%", json_number_value(value)); /* fits */
-	return out;
-}
-
-static const char *generation_cell(const json_t *json, char *out, size_t size)
-{
-	char number[24];
-
-	if (!number_cell(json, "generation", number, sizeof(number)))
-		return NULL;
-	(void)snprintf(out, size, "%s%s", number,
-		json_is_true(json_object_get(json, "rolled_back")) ? " (rolled back)"
-								   : ""); /* fits */
 	return out;
 }
 
@@ -113,6 +145,7 @@ enum {
 	AGE,
 	NARROW,
 	FILES = NARROW,
+	HITS,
 	MOUNTED,
 	GENERATION,
 	POLICY,
@@ -129,11 +162,24 @@ static const char *const titles[WIDE] = {
 	[PHASE] = "PHASE",
 	[AGE] = "AGE",
 	[FILES] = "TOTAL FILES",
+	[HITS] = "CACHE HIT RATIO",
 	[MOUNTED] = "MOUNTED",
 	[GENERATION] = "GENERATION",
 	[POLICY] = "POLICY",
 	[SOURCE] = "SOURCE",
 };
+
+/* "s3://a/x", "s3://a/x (+2)" */
+static const char *source_cell(const json_t *d, char *out, size_t size)
+{
+	const char *url = dataset_url(d);
+	size_t n = json_array_size(json_object_get(d, "mounts"));
+
+	if (n < 2 || !url)
+		return url;
+	(void)snprintf(out, size, "%.200s (+%zu)", url, n - 1); /* fits */
+	return out;
+}
 
 static int add_row(struct columns *columns, const json_t *d)
 {
@@ -144,9 +190,11 @@ static int add_row(struct columns *columns, const json_t *d)
 	char percent[16];
 	char age[24];
 	char files[24];
+	char hits[24];
 	char mounted[24];
-	char generation[48];
-	char policy[96];
+	char source[256];
+	char generation[128];
+	char policy[160];
 
 	cells[NAME] = json_string_value(json_object_get(d, "name"));
 	cells[TOTAL] = size_cell(d, "total_bytes", total, sizeof(total));
@@ -156,10 +204,11 @@ static int add_row(struct columns *columns, const json_t *d)
 	cells[PHASE] = json_string_value(json_object_get(d, "phase"));
 	cells[AGE] = age_cell(d, "created", age, sizeof(age));
 	cells[FILES] = number_cell(d, "total_files", files, sizeof(files));
+	cells[HITS] = hit_cell(d, hits, sizeof(hits));
 	cells[MOUNTED] = number_cell(d, "mounted", mounted, sizeof(mounted));
-	cells[GENERATION] = generation_cell(d, generation, sizeof(generation));
+	cells[GENERATION] = generations_cell(d, generation, sizeof(generation));
 	cells[POLICY] = policy_cell(d, policy, sizeof(policy));
-	cells[SOURCE] = dataset_url(d);
+	cells[SOURCE] = source_cell(d, source, sizeof(source));
 	return columns_add(columns, cells);
 }
 
@@ -171,7 +220,7 @@ int dataset_print_table(const json_t *datasets, bool wide)
 	size_t i;
 	int r = columns_init(&columns, titles, wide ? WIDE : NARROW,
 		1u << TOTAL | 1u << CACHED | 1u << CAPACITY | 1u << PERCENT | 1u << AGE |
-			1u << FILES | 1u << MOUNTED);
+			1u << FILES | 1u << HITS | 1u << MOUNTED);
 
 	json_array_foreach (datasets, i, one)
 		if (r == 0)
@@ -217,18 +266,21 @@ static const char *kept_cell(const json_t *g, bool shown, char *out, size_t size
 int dataset_print_generations(const json_t *answer)
 {
 	static const char *const names[] = { "GENERATION", "MADE", "FILES", "SIZE", "ADDED",
-		"CHANGED", "REMOVED", "STATE" };
+		"CHANGED", "REMOVED", "STATE", "SOURCE AT" };
 	_cleanup_(columns_release) struct columns columns = { 0 };
-	json_int_t shown = json_integer_value(json_object_get(answer, "shown"));
+	const json_t *shown = json_object_get(answer, "shown_of");
+	bool several = json_object_size(shown) > 1;
 	struct err e = ERR_INIT;
 	const json_t *g;
 	size_t i;
-	int r = columns_init(&columns, names, ARRAY_SIZE(names), 0x7d); /* numbers */
+	int r = columns_init(&columns, names, ARRAY_SIZE(names) - !several, 0x7d); /* numbers */
 
 	json_array_foreach (json_object_get(answer, "generations"), i, g) {
 		char text[ARRAY_SIZE(names)][96];
 		const char *cells[ARRAY_SIZE(names)];
-		bool is = shown && json_integer_value(json_object_get(g, "generation")) == shown;
+		const char *mount = json_string_value(json_object_get(g, "mount"));
+		json_int_t number = json_integer_value(json_object_get(g, "generation"));
+		bool is = mount && json_integer_value(json_object_get(shown, mount)) == number;
 
 		cells[0] = number_cell(g, "generation", text[0], sizeof(text[0]));
 		cells[1] = time_cell(g, "built_at", text[1], sizeof(text[1]));
@@ -238,6 +290,7 @@ int dataset_print_generations(const json_t *answer)
 		cells[5] = number_cell(g, "changed", text[5], sizeof(text[5]));
 		cells[6] = number_cell(g, "removed", text[6], sizeof(text[6]));
 		cells[7] = kept_cell(g, is, text[7], sizeof(text[7]));
+		cells[8] = mount;
 		if (r == 0)
 			r = columns_add(&columns, cells);
 	}
@@ -263,9 +316,14 @@ static void line(const char *title, const char *value)
 	(void)printf("\n");
 }
 
-static void print_source(const json_t *mount)
+static void print_source(const json_t *mount, bool several)
 {
+	char text[96];
+
+	if (several)
+		line("At:", json_string_value(json_object_get(mount, "path")));
 	line("Source:", json_string_value(json_object_get(mount, "url")));
+	line("Part of a source:", json_string_value(json_object_get(mount, "subtree")));
 	line("Endpoint:", json_string_value(json_object_get(mount, "endpoint")));
 	line("Region:", json_string_value(json_object_get(mount, "region")));
 	line("Credentials:", json_string_value(json_object_get(mount, "credentials")));
@@ -273,6 +331,15 @@ static void print_source(const json_t *mount)
 	if (json_is_true(json_object_get(mount, "anonymous")))
 		line("Credentials:", "none (anonymous)");
 	line("Volume:", json_string_value(json_object_get(mount, "volume")));
+	if (!several)
+		return;
+	line("  phase:", json_string_value(json_object_get(mount, "phase")));
+	line("  size:", size_cell(mount, "total_bytes", text, sizeof(text)));
+	line("  files:", number_cell(mount, "total_files", text, sizeof(text)));
+	line("  cached:", size_cell(mount, "cached_bytes", text, sizeof(text)));
+	line("  generation:", number_cell(mount, "generation", text, sizeof(text)));
+	line("  newest:", number_cell(mount, "newest_generation", text, sizeof(text)));
+	line("  last error:", json_string_value(json_object_get(mount, "last_error")));
 }
 
 /* "follow, listed every 60s, last 12s ago". One that was rolled back stays there. */
@@ -331,8 +398,13 @@ static void print_left_out(const json_t *left_out)
 	json_array_foreach (json_object_get(left_out, "keys"), i, one) {
 		const char *key = json_string_value(json_object_get(one, "key"));
 		const char *hex = json_string_value(json_object_get(one, "key_hex"));
+		const char *mount = json_string_value(json_object_get(one, "mount"));
 
 		(void)printf("  %s", key ? "" : "(not UTF-8) ");
+		if (mount && mount[1]) {
+			columns_put(mount + 1, stdout);
+			(void)printf("/");
+		}
 		columns_put(key ? key : hex, stdout);
 		(void)printf(": %s\n", json_string_value(json_object_get(one, "reason")));
 	}
@@ -343,24 +415,25 @@ static void print_left_out(const json_t *left_out)
 int dataset_print_one(const json_t *d)
 {
 	const json_t *mount;
-	char text[96];
+	char text[160];
 	size_t i;
 
 	line("Name:", json_string_value(json_object_get(d, "name")));
 	line("UUID:", json_string_value(json_object_get(d, "uuid")));
 	line("Phase:", json_string_value(json_object_get(d, "phase")));
 	json_array_foreach (json_object_get(d, "mounts"), i, mount)
-		print_source(mount);
+		print_source(mount, json_array_size(json_object_get(d, "mounts")) > 1);
 	line("Cache scope:", json_string_value(json_object_get(d, "cache_scope")));
 	line("Policy:", policy_cell(d, text, sizeof(text)));
 	line("Total size:", size_cell(d, "total_bytes", text, sizeof(text)));
 	line("Total files:", number_cell(d, "total_files", text, sizeof(text)));
 	line("Cached:", size_cell(d, "cached_bytes", text, sizeof(text)));
 	line("Cached percentage:", percent_cell(d, text, sizeof(text)));
+	line("Cache hit ratio:", hit_cell(d, text, sizeof(text)));
 	line("Cache capacity:", size_cell(d, "cache_capacity", text, sizeof(text)));
 	line("From the origin:", size_cell(d, "origin_bytes", text, sizeof(text)));
 	line("Mounted:", number_cell(d, "mounted", text, sizeof(text)));
-	line("Generation:", generation_cell(d, text, sizeof(text)));
+	line("Generation:", generations_cell(d, text, sizeof(text)));
 	line("Newest generation:", number_cell(d, "newest_generation", text, sizeof(text)));
 	print_consistency(d);
 	print_times(d);

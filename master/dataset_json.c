@@ -93,6 +93,13 @@ static void add_percentage(json_t *json, uint64_t cached, uint64_t of)
 			json_real(min(100.0, 100.0 * (double)cached / (double)of)));
 }
 
+/* What mounts read past the worker was here. */
+static void add_hits(json_t *json, const struct source_report *r, uint64_t local)
+{
+	set(json, "hit_bytes", json_integer((json_int_t)(r->hit_bytes + local)));
+	set(json, "miss_bytes", json_integer((json_int_t)r->miss_bytes));
+}
+
 static void add_reported(json_t *json, const struct source_report *r)
 {
 	set(json, "cached_bytes", json_integer((json_int_t)r->cached_bytes));
@@ -157,6 +164,7 @@ static json_t *state_json(const struct dataset_mount *m, const struct facts *f)
 	}
 	if (f->view.heard) {
 		add_reported(json, &f->view.reported);
+		add_hits(json, &f->view.reported, f->view.local_bytes);
 		add_percentage(json, f->view.reported.cached_bytes, f->shown.bytes);
 	}
 	add_listing(json, &f->view);
@@ -178,6 +186,7 @@ struct sum {
 	uint64_t capacity;
 	uint64_t quota;
 	struct source_report reported;
+	uint64_t local_bytes;
 	int64_t used;
 	bool idle;
 	const char *failure; /* borrowed */
@@ -201,6 +210,9 @@ static void add_source(struct sum *sum, const struct facts *f)
 	sum->reported.evicted_bytes += r->evicted_bytes;
 	sum->reported.evicted_paths = max(sum->reported.evicted_paths, r->evicted_paths);
 	sum->reported.evicted_paths_bytes += r->evicted_paths_bytes;
+	sum->reported.hit_bytes += r->hit_bytes;
+	sum->reported.miss_bytes += r->miss_bytes;
+	sum->local_bytes += f->view.local_bytes;
 	sum->used = max(sum->used, f->view.used);
 	sum->idle |= f->view.idle;
 }
@@ -217,8 +229,10 @@ static void add_sum(json_t *json, const struct sum *sum)
 		set(json, "cache_capacity",
 			json_integer((json_int_t)(sum->quota ? min(sum->quota, sum->capacity)
 							     : sum->capacity)));
-	if (sum->heard > 0)
+	if (sum->heard > 0) {
 		add_reported(json, &sum->reported);
+		add_hits(json, &sum->reported, sum->local_bytes);
+	}
 	if (sum->heard > 0 && sum->listed == sum->sources)
 		add_percentage(json, sum->reported.cached_bytes, sum->source_bytes);
 	if (sum->used)

@@ -22,14 +22,16 @@ struct walk {
 
 static void note(struct walk *w, const struct table_row *row, const char *reason)
 {
+	const char *name = row->key + w->subtree_len;
+	uint32_t len = row->key_len - w->subtree_len;
 	char hex[2 * LIMIT_KEY_BYTES + 1];
 	json_t *json;
 
 	if (w->n++ >= KEYS_TOLD)
 		return;
 	json = json_pack("{s:s, s:s}", "reason", reason, "mount", w->mount->path);
-	if (json_object_set_new(json, "key", json_stringn(row->key, row->key_len)) < 0) {
-		hash_hex(row->key, row->key_len, hex);
+	if (json_object_set_new(json, "key", json_stringn(name, len)) < 0) {
+		hash_hex(name, len, hex);
 		(void)json_object_set_new(json, "key_hex", json_string(hex)); /* counted */
 	}
 	(void)json_array_append_new(w->keys, json); /* counted */

@@ -63,6 +63,7 @@ static void add_locked(struct source *source, const struct source_hold *wanted, 
 		.lineage = wanted->lineage,
 		.generation = wanted->generation,
 		.until = until,
+		.local_bytes = wanted->local_bytes,
 		.follow_s = wanted->follow_s,
 	};
 	memcpy(source->holds[source->n_holds++].mount, wanted->mount, HOLD_MOUNT_BYTES);
@@ -136,6 +137,17 @@ uint32_t holds_retained_locked(const struct source *source, uint32_t out[GENERAT
 	return n;
 }
 
+/* A mount that is heard of for the first time may have begun before this run of the master did. */
+static void count_locked(struct source *source, struct hold *there, const struct source_hold *said)
+{
+	uint64_t before = there ? there->local_bytes : 0;
+
+	if (said->local_bytes > before)
+		source->local_bytes += said->local_bytes - before;
+	if (there)
+		there->local_bytes = said->local_bytes;
+}
+
 static struct record_generation *known_locked(
 	struct source *source, uint64_t lineage, uint64_t generation)
 {
@@ -184,6 +196,7 @@ int source_set_hold(struct source_set *set, const struct source_hold *hold, stru
 	expire_locked(source, now);
 	late = source_use_locked(source);
 	there = find_locked(source, hold);
+	count_locked(source, there, hold);
 	if (there) {
 		there->until = hold->end ? 0 : now + set->config.hold_ns;
 		there->follow_s = hold->follow_s;

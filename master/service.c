@@ -405,6 +405,7 @@ static int take_hold(const struct rpc_request *request, struct source_hold *ret,
 		*ret = (struct source_hold){
 			.lineage = m->lineage,
 			.generation = m->generation,
+			.local_bytes = m->local_bytes,
 			.follow_s = min(m->follow_s, FOLLOW_MOST_S),
 			.end = m->end,
 		};

@@ -225,6 +225,7 @@ struct source_view {
 	struct tier_policy policy;
 	struct source_report reported; /* by the workers */
 	bool heard;                    /* of any */
+	uint64_t local_bytes;          /* that mounts read past them */
 	uint64_t capacity;             /* of the workers' tiers */
 	uint64_t evict;                /* serial that is asked for */
 	uint32_t mounts;

@@ -14,6 +14,7 @@ struct hold {
 	uint64_t generation;
 	uint64_t until;    /* monotonic ns */
 	uint32_t follow_s; /* struct source_hold */
+	uint64_t local_bytes; /* likewise, as it said last */
 };
 
 struct source {
@@ -35,6 +36,7 @@ struct source {
 	struct source_pin pins[GENERATIONS_PINNED];
 	uint32_t n_pins;
 	struct source_report report; /* of the worker */
+	uint64_t local_bytes;        /* that mounts read past it; since this run began */
 	bool reported;
 	bool idle;
 	uint64_t policy_sets;          /* how often source_set_policy() was called */

@@ -34,6 +34,7 @@ int source_set_view(
 			.policy = source->record.policy,
 			.reported = source->report,
 			.heard = source->reported,
+			.local_bytes = source->local_bytes,
 			.capacity = set->capacity,
 			.evict = source->record.evict,
 			.mounts = mounts_locked(source),
