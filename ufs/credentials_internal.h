@@ -51,11 +51,15 @@ int credentials_assume(const struct credentials_wish *wish, const char *token_fi
 	const char *role_arn, const char *session, struct credentials *c,
 	struct err *e) __must_check;
 
+/* An answer of the token service at `url`. -ENOKEY with a line, and no member set. */
+int credentials_take_sts(int status, const struct buf *body, const char *url, const char *role,
+	struct credentials *c, struct err *e) __must_check;
+
 /* A secret of one line in a file, without blanks around it. -ENOKEY with a line. */
 int credentials_read_line(
 	const char *path, const char *what, struct buf *out, struct err *e) __must_check;
 
 /* {"AccessKeyId": ..., "SecretAccessKey": ..., "Token": ..., "Expiration": ...}, as metadata
- * services answer. -ENOKEY with a line. */
+ * services answer. -ENOKEY with a line, and no member set. */
 int credentials_take_json(const struct buf *json, const char *service, struct credentials *c,
 	struct err *e) __must_check;

@@ -111,7 +111,7 @@ static void parse(struct answer *a, const struct buf *body)
 	credentials_wipe_buf(&a->text);
 }
 
-static int take_answer(int status, const struct buf *body, const char *url, const char *role,
+int credentials_take_sts(int status, const struct buf *body, const char *url, const char *role,
 	struct credentials *c, struct err *e)
 {
 	struct answer a = { .c = c };
@@ -212,7 +212,7 @@ int credentials_assume(const struct credentials_wish *wish, const char *token_fi
 			r = e->code = -ENOKEY;
 	}
 	if (r == 0)
-		r = take_answer(status, &body, request.url, role_arn, c, e);
+		r = credentials_take_sts(status, &body, request.url, role_arn, c, e);
 	if (r == 0)
 		r = credentials_place(c, "web identity %s as %s", token_file, role_arn);
 	credentials_wipe_buf(&token);
