@@ -10,6 +10,7 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include <string.h>
 #include <jansson.h>
 #include "base/buf.h"
 #include "base/counter.h"
@@ -130,6 +131,15 @@ int admin_json_parse(const char *text, size_t len, size_t flags, json_t **ret_js
 /* How often this thread's JSON was out of memory: unchanged around json_pack() with optional
  * values, which it leaves out then. */
 uint64_t admin_json_failures(void);
+
+/* The address of a daemon's admin_server_listen(), in place of its socket's path: "tcp:HOST:PORT". */
+#define ADMIN_TCP "tcp:"
+static inline bool admin_is_tcp(const char *address)
+{
+	return strncmp(address, ADMIN_TCP, sizeof(ADMIN_TCP) - 1) == 0;
+}
+/* -EINVAL with a line. */
+int admin_tcp_check(const char *address, struct err *e) __must_check;
 
 /*
  * One request to a daemon: GET when body is NULL and method NULL. 0 and *ret_json (a new

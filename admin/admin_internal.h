@@ -54,3 +54,11 @@ int admin_loopback_listen(
 	const char *address, int *ret_fd, uint16_t *ret_port, struct err *e) __must_check;
 /* Does a Host header name this host's loopback? A browser's page could have been led here. */
 bool admin_loopback_host(const char *host);
+
+/* ---- client ---------------------------------------------------------------------------------- */
+
+/* Until the descriptor is ready; -ETIMEDOUT. */
+int admin_wait_ready(int fd, short events, uint64_t deadline_ns) __must_check;
+/* To an address for which admin_is_tcp() holds. A non-blocking socket; -EINVAL, -EHOSTUNREACH, another
+ * -errno, -ETIMEDOUT. The name of a host is looked up, which may take longer. */
+int admin_tcp_connect(const char *address, uint64_t deadline_ns, int *ret_fd) __must_check;

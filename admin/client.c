@@ -1,4 +1,4 @@
-/* Asks a daemon over its unix socket: one blocking request with a deadline. See admin.h. */
+/* Asks a daemon over its unix socket, or over TCP: one blocking request with a deadline. See admin.h. */
 #include "admin/admin_internal.h"
 #include "admin/http_reply.h"
 #include "base/cleanup.h"
@@ -10,7 +10,7 @@
 #include <string.h>
 #include <sys/socket.h>
 
-static int wait_ready(int fd, short events, uint64_t deadline_ns)
+int admin_wait_ready(int fd, short events, uint64_t deadline_ns)
 {
 	for (;;) {
 		struct pollfd p = { .fd = fd, .events = events };
@@ -33,7 +33,7 @@ static int send_all(int fd, const char *data, size_t len, uint64_t deadline_ns)
 		ssize_t n = send(fd, data, len, MSG_NOSIGNAL);
 
 		if (n < 0 && errno == EAGAIN) {
-			int r = wait_ready(fd, POLLOUT, deadline_ns);
+			int r = admin_wait_ready(fd, POLLOUT, deadline_ns);
 
 			if (r < 0)
 				return r;
@@ -53,7 +53,7 @@ static int receive_all(int fd, struct http_reply *reply, uint64_t deadline_ns)
 
 	while (reply->state != HTTP_DONE) {
 		ssize_t n;
-		int r = wait_ready(fd, POLLIN, deadline_ns);
+		int r = admin_wait_ready(fd, POLLIN, deadline_ns);
 
 		if (r < 0)
 			return r;
@@ -73,6 +73,8 @@ static int connect_until(const char *path, uint64_t deadline_ns, int *ret_fd)
 {
 	int r;
 
+	if (admin_is_tcp(path))
+		return admin_tcp_connect(path, deadline_ns, ret_fd);
 	while ((r = unix_socket_connect(path, ret_fd)) == -EAGAIN) { /* its queue is full */
 		if (clock_mono_ns() >= deadline_ns)
 			return -ETIMEDOUT;

@@ -159,7 +159,7 @@ static void offer_values(
 	else if (strncmp(meta, "DIR", 3) == 0)
 		(void)printf(":dirs\n");
 	else if (strcmp(meta, "FILE") == 0 || strcmp(meta, "PATH") == 0 ||
-		 strcmp(meta, "SOCKET") == 0)
+		 strncmp(meta, "SOCKET", 6) == 0)
 		(void)printf(":files\n");
 }
 

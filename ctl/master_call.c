@@ -83,13 +83,15 @@ static int find_private(char out[SOCKET_PATH_MAX], struct err *e)
 
 /* ---- the one --------------------------------------------------------------------------------- */
 
+/* A socket's path, or "HOST:PORT", "tcp:HOST:PORT" of its --admin-listen. */
 static int take_given(const char *given, char out[SOCKET_PATH_MAX], struct err *e)
 {
-	int r = unix_socket_check(given, e);
+	bool plain = !strchr(given, '/') && strchr(given, ':') && !admin_is_tcp(given);
+	int n = snprintf(out, SOCKET_PATH_MAX, "%s%s", plain ? ADMIN_TCP : "", given);
 
-	if (r == 0)
-		(void)snprintf(out, SOCKET_PATH_MAX, "%s", given); /* checked */
-	return r;
+	if (admin_is_tcp(out) && n < SOCKET_PATH_MAX)
+		return admin_tcp_check(out, e);
+	return unix_socket_check(given, e);
 }
 
 int master_find(const struct master_where *where, char out[SOCKET_PATH_MAX], struct err *e)
@@ -167,6 +169,28 @@ static int unreachable(
 		when);
 }
 
+/* Its listener only answers questions. */
+static int call_over_tcp(const char *address, const char *method, const char *path,
+	const json_t *body, uint64_t timeout_ns, json_t **ret_json, struct err *e)
+{
+	const char *shown = address + strlen(ADMIN_TCP);
+	int r = admin_call(address, method, path, body, timeout_ns, ret_json, e);
+
+	if (r == -ECONNREFUSED && e)
+		return err_set(e, r,
+			"no master listens on %s: start it with --admin-listen %s, or name its "
+			"socket",
+			shown, shown);
+	if (r == -EHOSTUNREACH && e)
+		return err_set(e, r, "%s is no host that is known here: check --master", shown);
+	if (r == -EPERM)
+		return err_set(e, r,
+			"--master %s only answers questions: name the master's socket, on its own "
+			"host, to change something",
+			shown);
+	return r;
+}
+
 int master_call(const struct master_where *where, const char *method, const char *path,
 	const json_t *body, uint64_t timeout_ns, json_t **ret_json, struct err *e)
 {
@@ -176,6 +200,8 @@ int master_call(const struct master_where *where, const char *method, const char
 
 	if (r < 0)
 		return r;
+	if (admin_is_tcp(socket))
+		return call_over_tcp(socket, method, path, body, timeout_ns, ret_json, e);
 	r = unix_socket_connect(socket, &fd); /* -ENOENT may be the master's own answer, too */
 	if (r < 0 && r != -EAGAIN)
 		return r == -EACCES || fleet_unreachable(r)

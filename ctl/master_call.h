@@ -1,7 +1,7 @@
 /*
  * How a command finds the master, and asks it. The first that is there of
  *
- *	--master SOCKET, or $GRANARY_MASTER	that one and no other
+ *	--master SOCKET, or $GRANARY_MASTER	that one and no other; HOST:PORT for questions only
  *	--cache DIR				the private master of that cache directory
  *	the service of this node		see service.h
  *	the only private master that runs here, or that of the default cache directory
@@ -21,10 +21,11 @@ struct master_where {
 };
 
 /* For the table of a command whose struct `type` has a struct master_where `member`. */
-#define MASTER_OPTION_ROWS(type, member)                                             \
-	OPTION_STRING_ROW(type, member.master, "master", "SOCKET",                   \
-		"admin socket of the master; GRANARY_MASTER, or that of this host"), \
-		OPTION_STRING_ROW(type, member.cache, "cache", "DIR",                \
+#define MASTER_OPTION_ROWS(type, member)                                                 \
+	OPTION_STRING_ROW(type, member.master, "master", "SOCKET|HOST:PORT",             \
+		"admin socket of the master, or its --admin-listen, which only answers " \
+		"questions; GRANARY_MASTER, or that of this host"),                      \
+		OPTION_STRING_ROW(type, member.cache, "cache", "DIR",                    \
 			"cache directory whose private master is asked")
 
 #define MASTER_CALL_NS (10 * CLOCK_SECOND) /* for an answer that needs nothing from an origin */

@@ -68,6 +68,7 @@ static int refuse(void *arg, const struct admin_request *request, json_t **ret_j
 static const struct admin_route routes[] = {
 	{ .method = "GET", .path = "/v1/whoami", .handler = whoami },
 	{ .method = "GET", .path = "/v1/refuse", .handler = refuse },
+	{ .method = "POST", .path = "/v1/change", .handler = refuse, .act = "test.change" },
 	{ 0 },
 };
 
@@ -174,9 +175,46 @@ static void test_service(void **state)
 	admin_server_free(master);
 }
 
+/* A master's listener for questions, by its address. */
+static void test_tcp(void **state)
+{
+	struct master_where there = { 0 };
+	struct admin_server *master = serve(in("run/tcp"), "over tcp");
+	struct err e = ERR_INIT;
+	char address[40];
+	uint16_t port = 0;
+
+	(void)state;
+	assert_int_equal(admin_server_listen(master, "127.0.0.1:0", &port, &e), 0);
+	there.master = address;
+	(void)snprintf(address, sizeof(address), "127.0.0.1:%u", port);
+	assert_string_equal(ask(&there, &e), "over tcp");
+	(void)snprintf(address, sizeof(address), "tcp:localhost:%u", port);
+	assert_string_equal(ask(&there, &e), "over tcp");
+	assert_int_equal(setenv("GRANARY_MASTER", address, 1), 0);
+	assert_string_equal(ask(&(struct master_where){ 0 }, &e), "over tcp");
+	assert_int_equal(unsetenv("GRANARY_MASTER"), 0);
+	assert_int_equal(
+		master_call(&there, "POST", "/v1/change", NULL, MASTER_CALL_NS, NULL, &e), -EPERM);
+	assert_non_null(strstr(e.text, "only answers questions"));
+	assert_non_null(strstr(e.text, "localhost:"));
+	admin_server_free(master);
+	assert_null(ask(&there, &e));
+	assert_int_equal(e.code, -ECONNREFUSED);
+	assert_non_null(strstr(e.text, "--admin-listen"));
+	for (size_t i = 0; i < 4; i++) {
+		static const char *const wrong[] = { "host:", ":9", "host:port", "tcp:9" };
+
+		there.master = wrong[i];
+		assert_null(ask(&there, &e));
+		assert_int_equal(e.code, -EINVAL);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_tcp, make_dir, remove_dir),
 		cmocka_unit_test_setup_teardown(test_private, make_dir, remove_dir),
 		cmocka_unit_test_setup_teardown(test_service, make_dir, remove_dir),
 	};
