@@ -565,7 +565,7 @@ static void run(struct cachefuse *c)
 	struct pollfd wait[2] = { { .fd = c->signal_fd, .events = POLLIN },
 		{ .fd = c->wake_fd, .events = POLLIN } };
 
-	uint64_t renewed = clock_mono_ns();
+	uint64_t renewed = c->follow ? 0 : clock_mono_ns(); /* its first word asked for no news */
 
 	while (!atomic_load(&c->gone)) {
 		struct signalfd_siginfo info;
