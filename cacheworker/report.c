@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/version.h"
+#include "cacheworker/evict_paths.h"
 #include "cacheworker/kept.h"
 #include "cacheworker/source.h"
 #include "proto/granary.pb-c.h"
@@ -19,8 +20,12 @@ struct report {
 	uint64_t charged; /* as it was when `cached` was counted */
 	uint64_t cached;
 	uint64_t origin;  /* bytes fetched */
+	uint64_t hit;     /* bytes copied to readers out of tiers */
+	uint64_t miss;    /* and as they came from the origin */
 	uint64_t evicted; /* number followed last */
 	uint64_t evicted_bytes;
+	uint64_t evicted_paths; /* likewise, of orders that name objects */
+	uint64_t evicted_paths_bytes;
 };
 
 static struct report *find(struct worker *w, const struct volume_id *volume)
@@ -41,6 +46,8 @@ static struct report *find(struct worker *w, const struct volume_id *volume)
 	*grown = (struct report){ .volume = *volume, .charged = UINT64_MAX };
 	if (kept_evicted_load(w, volume, &grown->evicted) < 0)
 		grown->evicted = 0; /* never */
+	if (kept_evicted_paths_load(w, volume, &grown->evicted_paths) < 0)
+		grown->evicted_paths = 0;
 	return grown;
 }
 
@@ -62,19 +69,21 @@ static void count(struct worker *w, struct report *report)
 		report->cached += tier_set_volume_bytes(w->tiers, &report->volume, lineages[i]);
 }
 
-static uint64_t origin_bytes(struct worker *w, const struct volume_id *volume)
+static void count_bytes(struct worker *w, struct report *report)
 {
-	uint64_t bytes = 0;
-
+	report->origin = report->hit = report->miss = 0;
 	pthread_mutex_lock(&w->sources.lock);
 	list_for_each (node, &w->sources.all) {
 		const struct source *source = list_entry(node, struct source, link);
 
-		if (source->table && source->ufs && volume_id_equal(&source->volume, volume))
-			bytes += counter_get(&ufs_counters(source->ufs)->bytes);
+		if (!source->table || !source->ufs ||
+			!volume_id_equal(&source->volume, &report->volume))
+			continue;
+		report->origin += counter_get(&ufs_counters(source->ufs)->bytes);
+		report->hit += counter_get(&source->use.tier_bytes);
+		report->miss += counter_get(&source->use.origin_bytes);
 	}
 	pthread_mutex_unlock(&w->sources.lock);
-	return bytes;
 }
 
 static void drop(struct worker *w, struct report *report, uint64_t evict)
@@ -106,9 +115,56 @@ bool report_note(struct worker *w, const struct volume_id *volume, uint64_t evic
 		return false;
 	if (news)
 		drop(w, report, evict);
-	count(w, report);
-	report->origin = origin_bytes(w, volume);
 	return news;
+}
+
+/* 0: it was followed, or cannot ever be. */
+static int drop_paths(struct worker *w, const struct volume_id *volume,
+	const Granary__EvictPaths *order, struct evicted_paths *ret)
+{
+	struct meant meant;
+	int r = meant_init(&meant, order->paths, order->n_paths, order->subtree, order->at);
+
+	if (r == -EINVAL) {
+		log_warn("eviction by path not followed",
+			"number=%" PRIu64 " reason=\"a pattern that is none\" next=\"do versions "
+			"differ?\"",
+			order->serial);
+		return 0;
+	}
+	if (r < 0)
+		return r;
+	r = evict_paths(w, volume, &meant, ret);
+	meant_release(&meant);
+	return r;
+}
+
+bool report_note_paths(
+	struct worker *w, const struct volume_id *volume, const Granary__EvictPaths *order)
+{
+	struct report *report = find(w, volume);
+	struct evicted_paths gone = { 0 };
+	int r;
+
+	if (!report || order->serial <= report->evicted_paths)
+		return false;
+	r = drop_paths(w, volume, order, &gone);
+	counter_add(&w->counters.dropped_bytes, gone.bytes);
+	if (r < 0) {
+		log_debug("not all evicted by path", "number=%" PRIu64 " error=%s next=\"again\"",
+			order->serial, err_name(r));
+		return false;
+	}
+	log_info("evicted by path", "number=%" PRIu64 " bytes=%" PRIu64 " left=%" PRIu64,
+		order->serial, gone.bytes, gone.left);
+	r = kept_evicted_paths_save(w, volume, order->serial);
+	if (r < 0)
+		log_warn("eviction not remembered",
+			"error=%s next=\"a restart of the worker evicts again\"", err_name(r));
+	report->evicted_paths = order->serial;
+	report->evicted_paths_bytes = gone.bytes;
+	report->charged = UINT64_MAX;
+	return true;
 }
 
 /* What people see of the worker itself: packed before it goes. */
@@ -185,14 +241,22 @@ uint8_t *report_message(struct worker *w, size_t *ret_len)
 		struct report *report = &w->terms.reports[i];
 		Granary__VolumeReport *v = pointers[i] = &volumes[i];
 
+		count(w, report); /* now: what is told is as fresh as it can be */
+		count_bytes(w, report);
 		granary__volume_report__init(v);
 		v->has_volume = v->has_cached_bytes = v->has_origin_bytes = 1;
 		v->has_evicted = v->has_evicted_bytes = 1;
 		v->volume = (ProtobufCBinaryData){ VOLUME_ID_LEN, report->volume.bytes };
 		v->cached_bytes = report->cached;
 		v->origin_bytes = report->origin;
+		v->has_hit_bytes = v->has_miss_bytes = 1;
+		v->hit_bytes = report->hit;
+		v->miss_bytes = report->miss;
 		v->evicted = report->evicted;
 		v->evicted_bytes = report->evicted_bytes;
+		v->has_evicted_paths = v->has_evicted_paths_bytes = 1;
+		v->evicted_paths = report->evicted_paths;
+		v->evicted_paths_bytes = report->evicted_paths_bytes;
 	}
 	m.n_volumes = n;
 	m.volumes = pointers;

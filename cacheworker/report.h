@@ -8,10 +8,15 @@
 
 #include "cacheworker/worker.h"
 
-/* Brings up what is here of the volume. `evict`: a number of the master's; what is here of the
+struct Granary__EvictPaths;
+
+/* The volume is told of from now on, as it is then. `evict`: a number of the master's; what is here of the
  * volume is dropped unless that, or a higher one, was followed before. True when it was dropped: the
  * master waits for that word. */
 bool report_note(struct worker *w, const struct volume_id *volume, uint64_t evict);
+/* The same of some objects of it (evict_paths.h); after report_note(). */
+bool report_note_paths(
+	struct worker *w, const struct volume_id *volume, const struct Granary__EvictPaths *order);
 /* A packed message WorkerReport, to be freed; NULL without memory. */
 uint8_t *report_message(struct worker *w, size_t *ret_len);
 void report_release(struct worker *w);

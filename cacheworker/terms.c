@@ -352,6 +352,8 @@ static void follow(struct worker *w, const Granary__SourceTerms *m)
 		terms_follow_policy(w, &deal.volume, m->policy);
 	if (report_note(w, &deal.volume, m->evict))
 		terms_wake(w); /* the master is told at once */
+	if (m->evict_paths && report_note_paths(w, &deal.volume, m->evict_paths))
+		terms_wake(w);
 	if (m->n_retained == 0 || !take_retained(&deal, m) ||
 		kept_seen_load(w, &deal.volume, &deal.seen) < 0)
 		return;

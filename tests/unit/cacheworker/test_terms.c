@@ -18,7 +18,8 @@ struct said {
 	const uint8_t *hash; /* NULL: a mount's word */
 };
 
-static uint64_t evict; /* said with it */
+static uint64_t evict;                  /* said with it */
+static Granary__EvictPaths *evict_some; /* likewise */
 
 static void say(struct world *w, const struct said *said, size_t n)
 {
@@ -47,6 +48,7 @@ static void say(struct world *w, const struct said *said, size_t n)
 	source.n_retained = n;
 	source.has_evict = evict > 0;
 	source.evict = evict;
+	source.evict_paths = evict_some;
 	terms.sources = sources;
 	terms.n_sources = 1;
 	pthread_mutex_lock(&w->lock);
@@ -337,7 +339,7 @@ static void test_rescued_when_full(void **state)
 
 /* What the worker said with its last question. */
 static struct said_back {
-	uint64_t cached, origin, evicted, evicted_bytes, capacity;
+	uint64_t cached, origin, evicted, evicted_bytes, capacity, evicted_paths, paths_bytes;
 } said_back(struct world *w)
 {
 	struct said_back back = { 0 };
@@ -350,7 +352,8 @@ static struct said_back {
 	back.capacity = m->capacity;
 	if (m->n_volumes > 0)
 		back = (struct said_back){ m->volumes[0]->cached_bytes, m->volumes[0]->origin_bytes,
-			m->volumes[0]->evicted, m->volumes[0]->evicted_bytes, m->capacity };
+			m->volumes[0]->evicted, m->volumes[0]->evicted_bytes, m->capacity,
+			m->volumes[0]->evicted_paths, m->volumes[0]->evicted_paths_bytes };
 	granary__worker_report__free_unpacked(m, NULL);
 	return back;
 }
@@ -395,6 +398,58 @@ static void test_evicted_by_order(void **state)
 	world_free(w);
 }
 
+static struct said_back follow_paths(
+	struct world *w, const struct said *said, uint64_t serial, char *path, const char *at)
+{
+	Granary__EvictPaths order = GRANARY__EVICT_PATHS__INIT;
+
+	order.has_serial = true;
+	order.serial = serial;
+	order.paths = &path;
+	order.n_paths = 1;
+	order.at = (char *)(uintptr_t)at;
+	evict_some = &order;
+	say(w, said, 1);
+	evict_some = NULL;
+	wait_followed(w);
+	wait_followed(w);
+	return said_back(w);
+}
+
+/* Of a chunk that has other objects too only what is meant goes; what stays is not fetched again. */
+static void test_evicted_by_path(void **state)
+{
+	struct world *w = world_new_sized(1 * GiB, FILES, FILE_B, 0);
+	const struct said first = said_of(w->table);
+	struct said_back back;
+	uint64_t gets;
+
+	(void)state;
+	read_files(w);
+	gets = origin_gets(w);
+	back = follow_paths(w, &first, 2, (char[]){ "at/file-00[0-7]" }, "at/");
+	assert_int_equal(back.evicted_paths, 2);
+	assert_int_equal(back.paths_bytes, 8 * FILE_B);
+	assert_int_equal(cached_bytes(w, first.lineage), (FILES - 8) * FILE_B);
+	for (unsigned int i = 8; i < FILES; i++)
+		(void)read_range(w, offset_of(w, i), FILE_B, 0);
+	assert_int_equal(origin_gets(w), gets);
+	read_files(w);
+	assert_int_equal(origin_gets(w), gets + 8);
+	stop_worker(w);
+	start_worker(w, 1 * GiB);
+	(void)read_range(w, offset_of(w, 8), FILE_B, 0);
+	back = follow_paths(w, &first, 2, (char[]){ "at/file-00[0-7]" }, "at/");
+	assert_int_equal(back.evicted_paths, 2);
+	assert_int_equal(cached_bytes(w, first.lineage), FILES * FILE_B); /* it was followed */
+	back = follow_paths(w, &first, 3, (char[]){ "file-*" }, NULL);
+	assert_int_equal(back.paths_bytes, FILES * FILE_B);
+	assert_int_equal(cached_bytes(w, first.lineage), 0);
+	back = follow_paths(w, &first, 4, (char[]){ "file-[" }, NULL);
+	assert_int_equal(back.evicted_paths, 4); /* nothing can be meant by that */
+	world_free(w);
+}
+
 /* A word of the master, and the worker asks: more often than it would by itself. */
 static void test_news(void **state)
 {
@@ -430,6 +485,7 @@ int main(void)
 		cmocka_unit_test(test_old_lineage_is_no_news),
 		cmocka_unit_test(test_rescued_when_full),
 		cmocka_unit_test(test_evicted_by_order),
+		cmocka_unit_test(test_evicted_by_path),
 		cmocka_unit_test(test_news),
 	};
 
