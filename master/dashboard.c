@@ -76,11 +76,12 @@ static bool sample_datasets(struct dashboard *d)
 /* Without memory there are gaps. */
 static void sample(struct dashboard *d)
 {
+	uint64_t now = clock_mono_ns();
 	struct history_cluster cluster;
 
-	workers_look(d->workers, clock_mono_ns());
+	workers_look(d->workers, now);
 	workers_sum(d->workers, &cluster);
-	history_begin(d->history, (int64_t)(clock_wall_ns() / CLOCK_SECOND), &cluster);
+	history_begin(d->history, now, (int64_t)(clock_wall_ns() / CLOCK_SECOND), &cluster);
 	history_end(d->history, sample_datasets(d));
 }
 

@@ -92,15 +92,16 @@ static float rate(const struct history *h, uint64_t now, uint64_t before)
 	return h->elapsed > 0 ? (float)((double)grown(now, before) / h->elapsed) : -1;
 }
 
-void history_begin(struct history *h, int64_t time_s, const struct history_cluster *cluster)
+void history_begin(
+	struct history *h, uint64_t now_ns, int64_t time_s, const struct history_cluster *cluster)
 {
-	uint64_t now = clock_mono_ns();
 	struct cluster_point *p;
 
 	pthread_mutex_lock(&h->lock);
 	p = &h->cluster[h->n % HISTORY_POINTS];
-	h->elapsed = h->n > 0 ? (double)max(now - h->last_ns, CLOCK_MS) / (double)CLOCK_SECOND : 0;
-	h->last_ns = now;
+	h->elapsed =
+		h->n > 0 ? (double)max(now_ns - h->last_ns, CLOCK_MS) / (double)CLOCK_SECOND : 0;
+	h->last_ns = now_ns;
 	h->times[h->n % HISTORY_POINTS] = time_s;
 	h->left_out = 0;
 	*p = (struct cluster_point){
