@@ -13,12 +13,35 @@ struct world {
 	unsigned int said;
 	unsigned int ended;
 	uint8_t mount[16];
+	bool asked; /* for news */
+	uint32_t follow_s;
 	int status;       /* of the answers */
 	bool silent;      /* they are kept back */
 	struct list kept; /* requests */
 };
 
 static struct world world;
+
+static struct net_payload news(void)
+{
+	Granary__HoldNews m = GRANARY__HOLD_NEWS__INIT;
+	struct net_payload payload = NET_PAYLOAD_NONE;
+	uint8_t *packed;
+
+	m.has_follow = m.has_lineage = m.has_generation = m.has_shown_ms = m.has_kept = 1;
+	m.follow = m.kept = 1;
+	m.lineage = 7;
+	m.generation = 5;
+	m.shown_ms = 1234;
+	packed = malloc(granary__hold_news__get_packed_size(&m));
+	assert_non_null(packed);
+	payload.parts[0].len = granary__hold_news__pack(&m, packed);
+	payload.parts[0].data = packed;
+	payload.n = 1;
+	payload.release = free;
+	payload.arg = packed;
+	return payload;
+}
 
 static void answer(struct rpc_request *request, int status)
 {
@@ -29,7 +52,7 @@ static void answer(struct rpc_request *request, int status)
 	if (status < 0)
 		rpc_reply_err(request, status, &e);
 	else
-		rpc_reply(request, 0, NULL, NET_PAYLOAD_NONE);
+		rpc_reply(request, 0, NULL, world.asked ? news() : NET_PAYLOAD_NONE);
 }
 
 static void on_hold(struct fix *f, struct rpc_request *request)
@@ -50,6 +73,8 @@ static void on_hold(struct fix *f, struct rpc_request *request)
 		memcpy(w->mount, m->mount.data, sizeof(w->mount));
 	assert_memory_equal(w->mount, m->mount.data, sizeof(w->mount));
 	w->ended += m->end != 0;
+	w->asked = m->news;
+	w->follow_s = m->follow_s;
 	status = w->status;
 	silent = w->silent;
 	if (silent)
@@ -202,6 +227,34 @@ static void test_not_kept(void **state)
 	world_free(w);
 }
 
+/* Who asks for news gets them with the next answer. */
+static void test_news(void **state)
+{
+	struct world *w = world_new();
+	struct client_hold_news heard;
+	struct client_hold *hold;
+	uint64_t deadline = clock_mono_ns() + HOLD_DEADLINE;
+
+	(void)state;
+	hold = client_hold_begin(w->f->client, &w->id);
+	assert_non_null(hold);
+	client_hold_news(hold, &heard);
+	assert_int_equal(heard.heard_ns, 0);
+	client_hold_follow(hold, 9);
+	do {
+		assert_true(clock_mono_ns() < deadline);
+		renew_until_heard(w, hold);
+		client_hold_news(hold, &heard);
+	} while (!heard.heard_ns);
+	assert_true(heard.follow);
+	assert_int_equal(heard.lineage, 7);
+	assert_int_equal(heard.generation, 5);
+	assert_int_equal(heard.shown_ms, 1234);
+	assert_int_equal(w->follow_s, 9);
+	client_hold_end(hold);
+	world_free(w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -209,6 +262,7 @@ int main(void)
 		cmocka_unit_test(test_master_away),
 		cmocka_unit_test(test_master_silent),
 		cmocka_unit_test(test_not_kept),
+		cmocka_unit_test(test_news),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,341 @@
+/*
+ * What is listed again by itself: when, for whose sake, and what comes of it, over a real store and
+ * a directory as the origin.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/hash.h"
+#include "base/units.h"
+#include "master/follow.h"
+
+#define DEADLINE (60 * CLOCK_SECOND)
+
+static char dir[64];
+static char path_buffer[512];
+static struct store *store;
+static struct source_set *sources;
+static struct dataset_set *set;
+static struct pool *pool;
+static struct err e;
+
+static const char *in(const char *fmt, ...)__printf(1, 2);
+static const char *in(const char *fmt, ...)
+{
+	va_list ap;
+	int n = snprintf(path_buffer, sizeof(path_buffer), "%s/", dir);
+
+	va_start(ap, fmt);
+	(void)vsnprintf(path_buffer + n, sizeof(path_buffer) - (size_t)n, fmt, ap);
+	va_end(ap);
+	return path_buffer;
+}
+
+static void put(const char *name, const char *text)
+{
+	assert_int_equal(file_write_atomic(in("origin/%s", name), text, strlen(text), 0644), 0);
+}
+
+static const struct ufs_limits limits = { .max_requests = 4,
+	.list_requests = 4,
+	.request_timeout_ns = CLOCK_SECOND,
+	.deadline_ns = 2 * CLOCK_SECOND };
+
+static int setup(void **state)
+{
+	static char tables[128];
+
+	(void)state;
+	e = ERR_INIT;
+	(void)snprintf(dir, sizeof(dir), "/var/tmp/granary-fo.XXXXXX");
+	if (!mkdtemp(dir) || file_mkdirs(in("origin"), 0755) < 0 ||
+		file_mkdirs(in("state/tables"), 0700) < 0)
+		return -1;
+	put("a", "aaa");
+	(void)snprintf(tables, sizeof(tables), "%s/state/tables", dir);
+	if (store_rocksdb_open(in("state/store"), &store, &e) < 0)
+		return -1;
+	const struct source_set_config of_sources = {
+		.store = store,
+		.tables = tables,
+		.epoch = 1,
+		.listing_bytes = 64 * MiB,
+		.limits = limits,
+		.hold_ns = 3600 * CLOCK_SECOND,
+	};
+	pool = pool_new("datasets", 2, 16);
+	if (!pool || source_set_new(&of_sources, &sources, &e) < 0)
+		return -1;
+	const struct dataset_set_config config = {
+		.store = store, .sources = sources, .pool = pool, .limits = &limits
+	};
+
+	return dataset_set_new(&config, &set, &e);
+}
+
+static int teardown(void **state)
+{
+	char command[128];
+
+	(void)state;
+	pool_free(pool);
+	dataset_set_free(set);
+	source_set_free(sources);
+	store_close(store);
+	(void)snprintf(command, sizeof(command), "rm -rf %s", dir);
+	return system(command);
+}
+
+/* '…' for "…", and @ for the directory. */
+static json_t *body(const char *text)
+{
+	char full[1024];
+	size_t n = 0;
+	json_t *json;
+
+	for (const char *c = text; *c; c++) {
+		const char *with = *c == '@' ? dir : NULL;
+
+		n += (size_t)snprintf(full + n, sizeof(full) - n, "%s",
+			with ? with : (char[]){ *c == '\'' ? '"' : *c, '\0' });
+		assert_true(n < sizeof(full));
+	}
+	json = json_loads(full, 0, NULL);
+	assert_non_null(json);
+	return json;
+}
+
+static struct volume_id create(const char *text)
+{
+	_cleanup_(dataset_release) struct dataset d = { 0 };
+	json_t *json = body(text);
+
+	if (dataset_create(set, json, true, &d, &e) < 0)
+		fail_msg("%s", e.text);
+	json_decref(json);
+	return d.mounts[0].volume;
+}
+
+static uint64_t newest(const struct volume_id *volume)
+{
+	struct source_view view;
+
+	return source_set_view(sources, volume, &view) < 0 ? 0 : view.newest.id.generation;
+}
+
+static void await(const struct volume_id *volume, uint64_t generation)
+{
+	uint64_t deadline = clock_mono_ns() + DEADLINE;
+
+	while (newest(volume) != generation) {
+		assert_true(clock_mono_ns() < deadline);
+		clock_sleep_ns(5 * CLOCK_MS);
+	}
+}
+
+static bool take_due(struct volume_id *ret)
+{
+	struct ufs_config config;
+	int r = source_set_follow_due(sources, ret, &config);
+
+	if (r == 0)
+		ufs_config_release(&config);
+	else
+		assert_int_equal(r, -ENOENT);
+	return r == 0;
+}
+
+static void await_due(struct volume_id *ret)
+{
+	uint64_t deadline = clock_mono_ns() + DEADLINE;
+
+	while (!take_due(ret)) {
+		assert_true(clock_mono_ns() < deadline);
+		clock_sleep_ns(5 * CLOCK_MS);
+	}
+}
+
+#define PINNED "{'name':'x','mounts':[{'url':'file://@/origin'}]}"
+
+/* ---------------------------------------------------------------------------------------------- */
+
+static void when_it_is_due(void **state)
+{
+	struct volume_id volume = create(PINNED);
+	struct source_follow wish = { volume, FOLLOW_MOST_S };
+	struct volume_id due;
+
+	(void)state;
+	await(&volume, 1);
+	assert_false(take_due(&due)); /* nobody wants it */
+	source_set_follow(sources, &wish, 1);
+	assert_false(take_due(&due)); /* in a day */
+	wish.interval_s = 1;          /* somebody more impatient */
+	source_set_follow(sources, &wish, 1);
+	await_due(&due);
+	assert_true(volume_id_equal(&due, &volume));
+	clock_sleep_ns(1500 * CLOCK_MS);
+	assert_false(take_due(&due)); /* one is under way */
+	source_set_followed(sources, &volume, -EIO);
+	assert_false(take_due(&due)); /* not at once */
+	await_due(&due);
+	source_set_followed(sources, &volume, 0);
+	source_set_follow(sources, NULL, 0);
+	clock_sleep_ns(1500 * CLOCK_MS);
+	assert_false(take_due(&due)); /* not any more */
+}
+
+static void for_the_sake_of_a_mount(void **state)
+{
+	struct volume_id volume = create(PINNED);
+	struct source_hold hold = {
+		.volume = volume, .generation = 1, .mount = "m", .follow_s = 1
+	};
+	struct source_news news;
+	struct source_view view;
+	struct volume_id due;
+
+	(void)state;
+	await(&volume, 1);
+	assert_int_equal(source_set_view(sources, &volume, &view), 0);
+	assert_int_equal(view.follow_s, 0);
+	hold.lineage = view.newest.id.lineage;
+	assert_int_equal(source_set_hold(sources, &hold, &e), 0);
+	assert_int_equal(source_set_view(sources, &volume, &view), 0);
+	assert_int_equal(view.follow_s, 1);
+	await_due(&due);
+	source_set_followed(sources, &due, 0);
+	assert_int_equal(source_set_news(sources, &hold, &news), 0);
+	assert_true(news.kept);
+	assert_int_equal(news.newest.generation, 1);
+	assert_true(news.shown_ms > 0);
+	hold.end = true;
+	assert_int_equal(source_set_hold(sources, &hold, &e), 0);
+	assert_int_equal(source_set_view(sources, &volume, &view), 0);
+	assert_int_equal(view.follow_s, 0);
+	hold.volume.bytes[0] ^= 1;
+	assert_int_equal(source_set_news(sources, &hold, &news), -ENXIO);
+	assert_int_equal(news.newest.generation, 0);
+}
+
+static void what_a_dataset_says(void **state)
+{
+	struct dataset d = { 0 };
+	static const struct {
+		const char *text;
+		int r;
+		enum dataset_consistency consistency;
+		uint64_t interval_s;
+	} cases[] = {
+		{ "{'consistency':'follow'}", 0, DATASET_FOLLOW, 0 },
+		{ "{'interval_s':5}", 0, DATASET_FOLLOW, 5 },
+		{ "{'consistency':'follow'}", 0, DATASET_FOLLOW, 5 },
+		{ "{'interval_s':0}", -EINVAL, DATASET_FOLLOW, 5 },
+		{ "{'interval_s':86401}", -EINVAL, DATASET_FOLLOW, 5 },
+		{ "{'interval_s':'5'}", -EINVAL, DATASET_FOLLOW, 5 },
+		{ "{'consistency':'guess'}", -EINVAL, DATASET_FOLLOW, 5 },
+		{ "{'interval_s':null}", 0, DATASET_FOLLOW, 0 },
+		{ "{'consistency':'pinned'}", 0, DATASET_PINNED, 0 },
+		{ "{'interval_s':5}", -EINVAL, DATASET_PINNED, 0 },
+		{ "{'consistency':'follow','interval_s':7}", 0, DATASET_FOLLOW, 7 },
+		{ "{'consistency':null}", 0, DATASET_PINNED, 0 },
+	};
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		json_t *json = body(cases[i].text);
+
+		assert_int_equal(dataset_take_consistency(&d, json, &e), cases[i].r);
+		assert_int_equal(d.consistency, cases[i].consistency);
+		assert_int_equal(d.interval_s, cases[i].interval_s);
+		json_decref(json);
+	}
+}
+
+static uint32_t wishes(uint32_t *ret_first_s)
+{
+	struct source_follow *all = NULL;
+	uint32_t n = 0;
+
+	assert_int_equal(dataset_set_follow(set, &all, &n), 0);
+	if (n)
+		*ret_first_s = all[0].interval_s;
+	free(all);
+	return n;
+}
+
+/* Pinned, followed, rolled back; and the same of the record that the next master reads. */
+static void which_datasets(void **state)
+{
+	_cleanup_(dataset_release) struct dataset d = { 0 };
+	_cleanup_(dataset_release) struct dataset again = { 0 };
+	_cleanup_(buf_release) struct buf text = BUF_INIT(STORE_VALUE_BYTES);
+	struct volume_id volume = create(PINNED);
+	json_t *json = body("{'consistency':'follow'}");
+	uint32_t s = 0;
+
+	(void)state;
+	await(&volume, 1);
+	assert_int_equal(wishes(&s), 0);
+	assert_int_equal(dataset_set_find(set, "x", &d, &e), 0);
+	assert_int_equal(dataset_take_consistency(&d, json, &e), 0);
+	json_decref(json);
+	assert_true(dataset_follows(&d, &volume));
+	assert_int_equal(dataset_interval_s(&d), DATASET_INTERVAL_S);
+	d.interval_s = 9;
+	assert_int_equal(dataset_encode(&d, &text), 0);
+	assert_int_equal(dataset_decode(text.data, text.len, &again), 0);
+	assert_int_equal(again.consistency, DATASET_FOLLOW);
+	assert_int_equal(again.interval_s, 9);
+	create("{'name':'y','mounts':[{'url':'file://@/origin'}],'consistency':'follow',"
+	       "'interval_s':3}");
+	assert_int_equal(wishes(&s), 1);
+	assert_int_equal(s, 3);
+	d.shown[d.n_shown++] = (struct dataset_generation){ volume, 1, 1 };
+	assert_false(dataset_follows(&d, &volume));
+}
+
+static void all_of_it(void **state)
+{
+	struct volume_id volume = create("{'name':'x','mounts':[{'url':'file://@/origin'}],"
+					 "'consistency':'follow','interval_s':1}");
+	const struct follow_config config = { .sources = sources, .datasets = set };
+	struct follow *follow;
+
+	(void)state;
+	await(&volume, 1);
+	follow = follow_new(&config);
+	assert_non_null(follow);
+	put("b", "bb");
+	await(&volume, 2);
+	clock_sleep_ns(1500 * CLOCK_MS);
+	assert_int_equal(newest(&volume), 2); /* nothing differs, no generation */
+	assert_int_equal(unlink(in("origin/a")), 0);
+	await(&volume, 3);
+	source_set_stop(sources);
+	follow_free(follow);
+	follow_free(NULL);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(when_it_is_due, setup, teardown),
+		cmocka_unit_test_setup_teardown(for_the_sake_of_a_mount, setup, teardown),
+		cmocka_unit_test(what_a_dataset_says),
+		cmocka_unit_test_setup_teardown(which_datasets, setup, teardown),
+		cmocka_unit_test_setup_teardown(all_of_it, setup, teardown),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
