@@ -323,10 +323,7 @@ int dataset_set_new(
 	r = config->store->ops->scan(config->store, "dataset/", load_one, set);
 	if (r < 0) {
 		dataset_set_free(set);
-		return err_set(e, r,
-			"the master's store has a dataset that is not understood: %s: is it of a "
-			"newer version?",
-			err_str(r));
+		return record_refuse(e, r, "a dataset");
 	}
 	list_for_each (node, &set->entries)
 		tell_all_pins(set, &list_entry(node, struct dataset_entry, link)->dataset);

@@ -308,14 +308,7 @@ int generations_load(struct source *source, struct err *e)
 		*(strrchr(prefix, '/') + 1) = '\0';
 		r = store->ops->scan(store, prefix, load_held, source);
 	}
-	if (r == -ENOMEM)
-		return err_set(e, r, "out of memory");
-	if (r < 0)
-		return err_set(e, r,
-			"the master's store has a record of %s that is not understood: %s: give "
-			"another --cache",
-			source->record.text, err_str(r));
-	return 0;
+	return r < 0 ? record_refuse(e, r, "a generation") : 0;
 }
 
 /* Also when nobody can say, for want of memory: a table that goes takes its lineage with it. */

@@ -243,6 +243,8 @@ static int begin_epoch(struct master *m, struct err *e)
 		hash_hex(uuid, sizeof(uuid), m->cluster.uuid);
 	} else if (r == 0) {
 		r = record_cluster_decode(value.data, value.len, &m->cluster);
+		if (r < 0)
+			return record_refuse(e, r, "a cluster");
 	}
 	if (r == 0 && m->options.cluster && strcasecmp(m->options.cluster, m->cluster.uuid) != 0)
 		return err_set(e, -EINVAL,

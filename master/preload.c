@@ -585,8 +585,7 @@ static int load(struct preloads *p, struct err *e)
 	int r = store->ops->scan(store, "preload/", load_one, p);
 
 	if (r < 0)
-		return err_set(e, r, "the master's store has a preload that is not understood: %s",
-			err_str(r));
+		return record_refuse(e, r, "a preload");
 	list_for_each (node, &p->all) {
 		const struct preload *job = list_entry(node, struct preload, link);
 

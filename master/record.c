@@ -218,6 +218,20 @@ int record_cluster_encode(const struct record_cluster *record, struct buf *out)
 		failures, out);
 }
 
+int record_refuse(struct err *e, int code, const char *what)
+{
+	if (code == -ENOMEM)
+		return err_set(e, code, "out of memory");
+	if (code == -EPROTONOSUPPORT)
+		return err_set(e, code,
+			"the master's store has %s of a newer version: start that version, or "
+			"restore a backup that this one made",
+			what);
+	return err_set(e, code,
+		"the master's store has %s that is not understood: %s: restore a backup", what,
+		err_str(code));
+}
+
 /* ---- reading --------------------------------------------------------------------------------- */
 
 static int load(const void *data, size_t len, json_t **ret_json)

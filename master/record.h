@@ -76,6 +76,9 @@ int record_source_encode(const struct record_source *record, struct buf *out) __
 int record_generation_encode(const struct record_generation *record, struct buf *out) __must_check;
 int record_cluster_encode(const struct record_cluster *record, struct buf *out) __must_check;
 
+/* The line about `what` ("a source") in the store that could not be read: code, for `return`. */
+int record_refuse(struct err *e, int code, const char *what);
+
 /* How an origin is reached, as other records hold it too: a new reference, NULL without memory. */
 json_t *record_config_json(const struct ufs_config *config);
 /* -EBADMSG, -ENOMEM. */

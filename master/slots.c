@@ -1,5 +1,6 @@
 /* Members and slot table of a private cluster. See slots.h. */
 #include "master/slots.h"
+#include "master/record.h"
 #include "base/cleanup.h"
 #include "base/crash_point.h"
 #include "base/hash.h"
@@ -9,25 +10,55 @@
 #include <inttypes.h>
 #include <string.h>
 
+#define STORED_MAGIC   0x31544c53u /* "SLT1" */
+#define STORED_VERSION 1u
+
 static_assert(sizeof(struct placement_slot) == 8, "slots travel as four u16");
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "slots travel as they lie in memory");
 static_assert(SLOTS_BYTES + 16 <= STORE_VALUE_BYTES, "a slot table is one value");
 
-/* Stored: sequence u64, then the slots. */
+/*
+ * Stored: magic u32, version u32, sequence u64, then the slots. Up to version 0.1 there was no magic and
+ * no version.
+ */
+static int take_head(const struct buf *value, uint64_t *ret_sequence, const uint8_t **ret_slots)
+{
+	const uint8_t *at = (const uint8_t *)value->data;
+	uint32_t words[2];
+
+	if (value->len == 8 + SLOTS_BYTES) {
+		memcpy(ret_sequence, at, 8);
+		*ret_slots = at + 8;
+		return 0;
+	}
+	if (value->len < sizeof(words))
+		return -EBADMSG;
+	memcpy(words, at, sizeof(words));
+	if (words[0] != STORED_MAGIC || words[1] == 0)
+		return -EBADMSG;
+	if (words[1] != STORED_VERSION)
+		return -EPROTONOSUPPORT;
+	if (value->len != sizeof(words) + 8 + SLOTS_BYTES)
+		return -EBADMSG;
+	memcpy(ret_sequence, at + sizeof(words), 8);
+	*ret_slots = at + sizeof(words) + 8;
+	return 0;
+}
+
 static int load_table(struct store *store, struct placement_table *table)
 {
 	_cleanup_(buf_release) struct buf value = BUF_INIT(STORE_VALUE_BYTES);
+	const uint8_t *slots;
 	int r = store->ops->get(store, "slots", &value);
 
 	if (r == -ENOENT)
 		return 0;
 	if (r < 0)
 		return r;
-	if (value.len != 8 + SLOTS_BYTES)
-		return -EBADMSG;
-	memcpy(&table->sequence, value.data, 8);
-	memcpy(table->slots, value.data + 8, SLOTS_BYTES);
-	return 0;
+	r = take_head(&value, &table->sequence, &slots);
+	if (r == 0)
+		memcpy(table->slots, slots, SLOTS_BYTES);
+	return r;
 }
 
 static int load_worker_id(struct store *store, uint64_t *ret_id)
@@ -47,9 +78,12 @@ static int load_worker_id(struct store *store, uint64_t *ret_id)
 static int store_all(struct store *store, const struct slots *slots)
 {
 	_cleanup_(buf_release) struct buf value = BUF_INIT(STORE_VALUE_BYTES);
+	const uint32_t head[2] = { STORED_MAGIC, STORED_VERSION };
 	char id[17];
-	int r = buf_append(&value, &slots->table->sequence, 8);
+	int r = buf_append(&value, head, sizeof(head));
 
+	if (r == 0)
+		r = buf_append(&value, &slots->table->sequence, 8);
 	if (r == 0)
 		r = buf_append(&value, slots->table->slots, SLOTS_BYTES);
 	if (r < 0)
@@ -94,6 +128,8 @@ int slots_open(struct store *store, uint64_t epoch, const char *address, struct 
 	}
 	if (r < 0) {
 		slots_release(&slots);
+		if (r == -EPROTONOSUPPORT || r == -EBADMSG)
+			return record_refuse(e, r, "a slot table");
 		return err_set(e, r,
 			"the master's slot table cannot be read or stored: %s: check the disk of "
 			"the cache",

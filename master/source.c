@@ -277,13 +277,8 @@ static int load(struct source_set *set, struct err *e)
 	struct store *store = set->config.store;
 	int r = store->ops->scan(store, "source/", load_source, set);
 
-	if (r == -ENOMEM)
-		return err_set(e, r, "out of memory");
 	if (r < 0)
-		return err_set(e, r,
-			"the master's store has a source that is not understood: %s: give another "
-			"--cache",
-			err_str(r));
+		return record_refuse(e, r, "a source");
 	list_for_each (node, &set->sources) {
 		r = generations_load(list_entry(node, struct source, link), e);
 		if (r < 0)

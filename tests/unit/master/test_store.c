@@ -11,7 +11,10 @@
 
 #include "base/cleanup.h"
 #include "master/record.h"
+#include "master/dataset.h"
+#include "master/preload.h"
 #include "master/slots.h"
+#include "master/source.h"
 #include "master/store.h"
 
 static char dir[64];
@@ -182,6 +185,106 @@ static void test_slots(void **state)
 	slots_release(&again);
 }
 
+/* As version 0.1 stored it: a sequence, and the slots. */
+static void test_slots_of_old(void **state)
+{
+	char *old = calloc(1, 8 + SLOTS_BYTES);
+	const uint64_t sequence = 41;
+	struct slots slots;
+	struct err e = ERR_INIT;
+
+	(void)state;
+	memcpy(old, &sequence, 8); /* every slot is the worker's of number 0 */
+	assert_int_equal(store->ops->write(store,
+				 (struct store_change[]){ { "slots", old, 8 + SLOTS_BYTES },
+					 { "worker/0", "00112233445566aa", 16 } },
+				 2),
+		0);
+	assert_int_equal(slots_open(store, 1, NULL, &slots, &e), 0);
+	assert_int_equal(slots.table->sequence, 41);
+	assert_memory_equal(slots.table->slots, old + 8, SLOTS_BYTES);
+	slots_release(&slots);
+	assert_int_equal(store->ops->write(
+				 store, &(struct store_change){ "slots", old, 7 + SLOTS_BYTES }, 1),
+		0);
+	assert_int_equal(slots_open(store, 1, NULL, &slots, &e), -EBADMSG);
+	assert_non_null(strstr(e.text, "restore a backup"));
+	free(old);
+}
+
+static int open_sources(struct err *e)
+{
+	const struct source_set_config config = { .store = store, .tables = "/nowhere" };
+	struct source_set *set = NULL;
+	int r = source_set_new(&config, &set, e);
+
+	if (r == 0)
+		source_set_free(set);
+	return r;
+}
+
+static int open_datasets(struct err *e)
+{
+	const struct dataset_set_config config = { .store = store };
+	struct dataset_set *set = NULL;
+	int r = dataset_set_new(&config, &set, e);
+
+	if (r == 0)
+		dataset_set_free(set);
+	return r;
+}
+
+static int open_preloads(struct err *e)
+{
+	const struct preloads_config config = { .store = store };
+	struct preloads *preloads = NULL;
+	int r = preloads_new(&config, &preloads, e);
+
+	if (r == 0)
+		preloads_free(preloads);
+	return r;
+}
+
+static int open_slots(struct err *e)
+{
+	struct slots slots;
+	int r = slots_open(store, 1, NULL, &slots, e);
+
+	if (r == 0)
+		slots_release(&slots);
+	return r;
+}
+
+/* What a newer version wrote is not read wrong and not written over. */
+static void test_newer(void **state)
+{
+	static const struct {
+		const char *key;
+		const char *value;
+		int (*open)(struct err *e);
+	} cases[] = {
+		{ "source/00112233445566778899aabbccddeeff", "{\"format\":99}", open_sources },
+		{ "dataset/00112233445566778899aabbccddeeff", "{\"format\":99}", open_datasets },
+		{ "preload/00000000000000000007", "{\"format\":99}", open_preloads },
+		{ "slots", "SLT1\2\0\0\0and what else there may be", open_slots },
+	};
+	struct err e = ERR_INIT;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		size_t len = i == 3 ? 30 : strlen(cases[i].value);
+
+		assert_int_equal(cases[i].open(&e), 0);
+		assert_int_equal(
+			store->ops->write(store,
+				&(struct store_change){ cases[i].key, cases[i].value, len }, 1),
+			0);
+		assert_int_equal(cases[i].open(&e), -EPROTONOSUPPORT);
+		if (!strstr(e.text, "newer version: start that version"))
+			fail_msg("%s: %s", cases[i].key, e.text);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -189,6 +292,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_value_bound, setup, teardown),
 		cmocka_unit_test(test_records),
 		cmocka_unit_test_setup_teardown(test_slots, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_slots_of_old, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_newer, setup, teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
