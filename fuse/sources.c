@@ -3,6 +3,7 @@
 #include "admin/admin.h"
 #include "base/cleanup.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -72,8 +73,8 @@ void sources_release(struct sources *sources)
 	*sources = (struct sources){ 0 };
 }
 
-/* One before it of the same volume, which is open. */
-static const struct mount_source *find_open(const struct sources *sources, uint32_t i)
+/* One before it of the same volume. */
+static const struct mount_source *find_same(const struct sources *sources, uint32_t i)
 {
 	for (uint32_t k = 0; k < i; k++)
 		if (volume_id_equal(&sources->all[k].id, &sources->all[i].id))
@@ -81,40 +82,106 @@ static const struct mount_source *find_open(const struct sources *sources, uint3
 	return NULL;
 }
 
-static int open_one(struct sources *sources, uint32_t i, struct client *client, bool refresh,
+/* A source on its way. */
+struct opening {
+	struct client *client;
+	struct mount_source *source;
+	bool refresh;
+	pthread_t thread;
+	bool started;
+	int r;
+	struct buf notice;
+	struct err e;
+};
+
+static void *open_one(void *arg)
+{
+	struct opening *o = arg;
+	struct mount_source *s = o->source;
+
+	o->r = client_open_volume(o->client, &s->id, o->refresh, &s->volume, &o->notice, &o->e);
+	if (o->r < 0)
+		(void)err_default(&o->e, o->r, "the source cannot be opened"); /* in o->e */
+	return NULL;
+}
+
+/* Each may be listed, which takes its time: all at once. The first alone: it meets the master. */
+static void open_all(struct opening *all, uint32_t n)
+{
+	for (uint32_t i = 0; i < n && (i == 0 || all[0].r == 0); i++) {
+		all[i].started =
+			i > 0 && pthread_create(&all[i].thread, NULL, open_one, &all[i]) == 0;
+		if (!all[i].started)
+			(void)open_one(&all[i]); /* all[i].r */
+	}
+	for (uint32_t i = 0; i < n; i++)
+		if (all[i].started)
+			(void)pthread_join(all[i].thread, NULL); /* it is there */
+}
+
+/* The first line that there is. */
+static int take_results(
+	struct opening *all, uint32_t n, bool several, struct buf *notice, struct err *e)
+{
+	int r = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		const struct mount_source *s = all[i].source;
+
+		if (r == 0 && all[i].r < 0) {
+			r = err_set(e, all[i].r, "%s", all[i].e.text);
+			if (several)
+				r = err_prefix(e, "%s (%s)", s->path, s->url);
+		}
+		if (r == 0 && notice->len == 0 && all[i].notice.len > 0)
+			r = buf_puts(notice, buf_str(&all[i].notice));
+		buf_release(&all[i].notice);
+	}
+	return r;
+}
+
+static int open_of_dataset(struct sources *sources, struct client *client, bool refresh,
 	struct buf *notice, struct err *e)
 {
-	struct mount_source *s = &sources->all[i];
-	const struct mount_source *same = find_open(sources, i);
-	_cleanup_(buf_release) struct buf said = BUF_INIT(ERR_TEXT_MAX - 1);
+	struct opening *all = calloc(LAYOUT_SOURCES_MAX, sizeof(*all));
+	uint32_t n = 0;
 	int r;
 
-	if (same) {
-		s->shares = true;
-		s->volume = same->volume;
-		return 0;
+	if (!all)
+		return err_set(e, -ENOMEM, "out of memory");
+	for (uint32_t i = 0; i < sources->n; i++) {
+		struct mount_source *s = &sources->all[i];
+
+		s->shares = find_same(sources, i) != NULL;
+		if (!s->shares)
+			all[n++] = (struct opening){ .client = client,
+				.source = s,
+				.refresh = refresh,
+				.notice = BUF_INIT(ERR_TEXT_MAX - 1),
+				.e = ERR_INIT };
 	}
-	r = client_open_volume(client, &s->id, refresh, &s->volume, &said, e);
-	if (r < 0) {
-		(void)err_default(e, r, "the source cannot be opened");
-		return sources->n > 1 ? err_prefix(e, "%s (%s)", s->path, s->url) : r;
+	open_all(all, n);
+	r = take_results(all, n, sources->n > 1, notice, e);
+	free(all);
+	for (uint32_t i = 0; i < sources->n; i++) {
+		const struct mount_source *same = find_same(sources, i);
+
+		if (same)
+			sources->all[i].volume = same->volume;
 	}
-	return notice->len == 0 && said.len > 0 ? buf_puts(notice, buf_str(&said)) : 0;
+	return r;
 }
 
 int sources_open(struct sources *sources, struct client *client, const struct ufs_config *config,
 	bool refresh, struct buf *notice, struct err *e)
 {
-	int r = 0;
+	int r;
 
-	if (config) {
-		r = client_open_source(client, config, refresh, &sources->all[0].volume, notice, e);
-		if (r == 0)
-			sources->all[0].id = table_info(sources_table(sources, 0))->id.volume;
-		return r;
-	}
-	for (uint32_t i = 0; i < sources->n && r == 0; i++)
-		r = open_one(sources, i, client, refresh, notice, e);
+	if (!config)
+		return open_of_dataset(sources, client, refresh, notice, e);
+	r = client_open_source(client, config, refresh, &sources->all[0].volume, notice, e);
+	if (r == 0)
+		sources->all[0].id = table_info(sources_table(sources, 0))->id.volume;
 	return r;
 }
 

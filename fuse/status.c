@@ -370,6 +370,20 @@ static const struct admin_route routes[] = {
 
 /* ---- metrics --------------------------------------------------------------------------------- */
 
+static void write_info(const struct cachefuse *c, uint32_t source, struct metrics *m,
+	const struct metric_family *info)
+{
+	char volume[2 * VOLUME_ID_LEN + 1];
+
+	hash_hex(slots_sources(c->slots)->all[source].volume.bytes, VOLUME_ID_LEN, volume);
+	metrics_value(m, info,
+		METRIC_LABELS({ "mountpoint", c->mountpoint },
+			{ "source", c->sources.all[source].url },
+			{ "path", c->sources.all[source].path }, { "volume", volume },
+			{ "engine", mounted_engine(c->mounted)->name }),
+		1);
+}
+
 static void write_metrics(void *arg, struct metrics *m)
 {
 	static const struct metric_family info = { "granary_mount_info", GAUGE, "constant",
@@ -379,7 +393,8 @@ static void write_metrics(void *arg, struct metrics *m)
 	static const struct metric_family bytes = { "granary_mount_bytes", GAUGE, "bytes",
 		"Bytes that the mount shows" };
 	static const struct metric_family generation = { "granary_mount_generation", GAUGE,
-		"number", "Generation of the source that the mount shows" };
+		"number",
+		"Generation of the source that the mount shows; of several the first one's" };
 	static const struct metric_family sealed = { "granary_mount_sealed_extents", GAUGE,
 		"extents", "Extents that the kernel reads from this node's files" };
 	static const struct metric_family extents = { "granary_mount_extents", GAUGE, "extents",
@@ -387,14 +402,10 @@ static void write_metrics(void *arg, struct metrics *m)
 	struct cachefuse *c = arg;
 	const struct slots_mount *mount = slots_mount(c->slots);
 	struct seal_report *report = c->seal ? malloc(sizeof(*report)) : NULL;
-	char volume[2 * VOLUME_ID_LEN + 1];
 
-	hash_hex(mount->volume.bytes, VOLUME_ID_LEN, volume);
 	metrics_family(m, &info);
-	metrics_value(m, &info,
-		METRIC_LABELS({ "mountpoint", c->mountpoint }, { "source", c->options.source },
-			{ "volume", volume }, { "engine", mounted_engine(c->mounted)->name }),
-		1);
+	for (uint32_t i = 0; i < c->sources.n; i++)
+		write_info(c, i, m, &info);
 	metrics_one(m, &files, mount->files);
 	metrics_one(m, &bytes, mount->bytes);
 	metrics_one(m, &generation, mount->generation);

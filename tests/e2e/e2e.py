@@ -4,6 +4,7 @@ A test is a script that raises on the first thing that is not as it should be. t
 environment of the S3 server and the programs of the build on PATH, and clears up after it.
 """
 
+import contextlib
 import errno
 import json
 import os
@@ -505,7 +506,8 @@ def kill(*programs):
     for program, pids in zip(programs, found):
         check(pids, "no %s runs" % program)
         for pid in pids:
-            os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ProcessLookupError):  # a helper that has ended meanwhile
+                os.kill(pid, signal.SIGKILL)
     for pid in sum(found, []):
         poll(lambda: not alive(pid), "process %d is gone" % pid)
 

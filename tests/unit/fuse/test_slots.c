@@ -218,6 +218,36 @@ static void foreign_memory(void **state)
 	close(empty);
 }
 
+/* A version that knew of one source had its facts in slots_mount only. */
+static void one_source_of_before(void **state)
+{
+	int fd = memory(SLOTS);
+	struct slots *s = open_slots(fd);
+	struct slots_mount *m = slots_mount(s);
+
+	(void)state;
+	assert_int_equal(slots_sources(s)->layout.n, 0);
+	m->volume.bytes[3] = 7;
+	m->lineage = 11;
+	m->generation = 13;
+	m->hash[5] = 17;
+	slots_set_phase(s, SLOTS_MOUNTED);
+	slots_free(s);
+	s = open_slots(fd);
+	assert_int_equal(slots_sources(s)->layout.n, 1);
+	assert_int_equal(slots_sources(s)->layout.first[0], 0);
+	assert_int_equal(slots_sources(s)->all[0].volume.bytes[3], 7);
+	assert_int_equal(slots_sources(s)->all[0].lineage, 11);
+	assert_int_equal(slots_sources(s)->all[0].generation, 13);
+	assert_int_equal(slots_sources(s)->all[0].hash[5], 17);
+	slots_sources(s)->layout.n = 2;
+	slots_free(s);
+	s = open_slots(fd);
+	assert_int_equal(slots_sources(s)->layout.n, 2);
+	slots_free(s);
+	close(fd);
+}
+
 static void *churn(void *arg)
 {
 	struct slots *s = arg;
@@ -304,6 +334,7 @@ int main(void)
 		cmocka_unit_test(exhausted),
 		cmocka_unit_test(left_by_the_dead),
 		cmocka_unit_test(foreign_memory),
+		cmocka_unit_test(one_source_of_before),
 		cmocka_unit_test(claimed_by_one),
 		cmocka_unit_test(many_threads),
 	};
