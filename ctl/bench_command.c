@@ -16,7 +16,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 #define PARTS       30u /* what is measured one after the other, about */
 #define SECONDS_MAX 3600u
@@ -163,19 +162,21 @@ static int find_dataset(struct bench *b, const char *name, struct err *e)
 
 static int find_mount(struct bench *b, const char *what, struct err *e)
 {
-	struct stat st;
+	struct err no_path = ERR_INIT;
 
 	if (!what)
 		return find_only(b, NULL, NULL, e);
-	if (!strchr(what, '/') && stat(what, &st) != 0)
+	if (mount_point_path(what, b->dir, &no_path) == 0 &&
+		fleet_find(b->dir, true, &b->mount) == 0)
+		return EXIT_OK;
+	if (!strpbrk(what, "/.")) /* whatever lies here under that name */
 		return find_dataset(b, what, e);
-	if (mount_point_path(what, b->dir, e) < 0)
-		return EXIT_MOUNTPOINT;
-	if (fleet_find(b->dir, true, &b->mount) < 0) {
+	if (no_path.code < 0) {
+		*e = no_path;
+	} else {
 		(void)command_not_found(b->dir, e); /* sets the line */
-		return EXIT_MOUNTPOINT;
 	}
-	return EXIT_OK;
+	return EXIT_MOUNTPOINT;
 }
 
 /* ---- passes ---------------------------------------------------------------------------------- */

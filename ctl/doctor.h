@@ -14,7 +14,7 @@
 #include "base/exit.h"
 #include "ctl/origin_options.h"
 
-#define DOCTOR_FINDINGS_MAX 64u
+#define DOCTOR_FINDINGS_MAX 192u /* a dataset has sixteen sources */
 
 enum finding_level {
 	FINDING_OK,
@@ -29,6 +29,7 @@ struct finding {
 };
 
 struct doctor_options {
+	const char *master;
 	struct origin_options origin;
 	const char *engine; /* "auto", "native", "fuse" */
 	bool allow_other;
@@ -40,7 +41,8 @@ struct doctor_options {
 
 struct doctor {
 	const struct doctor_options *options;
-	const char *url; /* NULL: no origin is looked at */
+	const char *url;                    /* NULL: no origin is looked at */
+	const struct origin_options *reach; /* of it; NULL: those of `options` */
 	struct finding findings[DOCTOR_FINDINGS_MAX];
 	unsigned int n;
 	int status; /* of the first failure; EXIT_OK without one */
@@ -57,6 +59,8 @@ void doctor_kernel(struct doctor *d); /* version, EROFS, FUSE, fusermount3, whic
 void doctor_limits(struct doctor *d); /* descriptors, memory, place for sockets */
 void doctor_cache(struct doctor *d);  /* the cache directory and its filesystem */
 void doctor_origin(struct doctor *d); /* name, connection, clock, keys, rights */
+/* What the master says of a dataset, and the origin of each of its sources, as this process reaches it. */
+void doctor_dataset(struct doctor *d, const char *name);
 
 /* For tests and for the files above: the first number that a small file holds; -ENOENT, -EINVAL. */
 int doctor_read_number(const char *path, uint64_t *ret_number) __must_check;

@@ -11,6 +11,8 @@
 
 static const struct option_spec specs[] = {
 	ORIGIN_OPTION_ROWS(struct doctor_options, origin),
+	OPTION_STRING_ROW(struct doctor_options, master, "master", "SOCKET|HOST:PORT",
+		"with NAME: the master that is asked; GRANARY_MASTER, or that of this host"),
 	OPTION_ROW(struct doctor_options, engine, "engine", OPTION_CHOICE,
 		.choices = "auto|native|loop|fuse", .help = "the engine that is to work; auto"),
 	OPTION_BOOL_ROW(struct doctor_options, allow_other, "allow-other",
@@ -26,14 +28,15 @@ static const struct option_spec specs[] = {
 
 static const struct option_set set = {
 	.program = "cachectl doctor",
-	.arguments = "[URL]",
+	.arguments = "[URL|NAME]",
 	.about =
 		"Looks at kernel, FUSE, limits and cache directory, and with URL at the way to the "
 		"bucket and the\n"
-		"rights on it, as a mount with the same options would. One line per finding: OK, "
-		"WARN (what it costs,\n"
-		"how to have it) or FAIL. Starts, mounts and changes nothing. Exit status 0, or "
-		"that of the\nfirst FAIL.",
+		"rights on it, as a mount with the same options would; with NAME at those of that "
+		"dataset's sources,\n"
+		"with its credentials. One line per finding: OK, WARN (what it costs, how to have "
+		"it) or FAIL. Starts,\n"
+		"mounts and changes nothing. Exit status 0, or that of the first FAIL.",
 	.specs = specs,
 	.n = ARRAY_SIZE(specs),
 	.max_args = 1,
@@ -43,15 +46,20 @@ int command_doctor(int argc, char **argv)
 {
 	struct doctor_options options = { .engine = "auto", .memory = 1 * GiB, .output = "table" };
 	int args = option_parse_or_exit(&set, argc, argv, &options);
-	struct doctor d = { .options = &options, .url = args == 1 ? argv[1] : NULL };
+	const char *what = args == 1 ? argv[1] : NULL;
+	struct doctor d = { .options = &options };
 	bool written = true;
 
 	log_init("cachectl", STDERR_FILENO, LOG_ERROR, LOG_TEXT); /* the findings say it all */
 	doctor_kernel(&d);
 	doctor_limits(&d);
 	doctor_cache(&d);
-	if (d.url)
+	if (what && strpbrk(what, ":/")) {
+		d.url = what;
 		doctor_origin(&d);
+	} else if (what) {
+		doctor_dataset(&d, what);
+	}
 	if (output_is_table(options.output)) {
 		doctor_print(&d, stdout);
 	} else {

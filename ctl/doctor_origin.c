@@ -231,8 +231,9 @@ void doctor_origin(struct doctor *d)
 {
 	_cleanup_(ufs_config_release) struct ufs_config config = { 0 };
 	struct err e = ERR_INIT;
+	const struct origin_options *reach = d->reach ? d->reach : &d->options->origin;
 
-	if (origin_options_config(&d->options->origin, d->url, &config, &e) < 0) {
+	if (origin_options_config(reach, d->url, &config, &e) < 0) {
 		doctor_fail(d, EXIT_USAGE, "origin", "%s", e.text);
 		return;
 	}
