@@ -198,6 +198,11 @@ int master_call(const struct master_where *where, const char *method, const char
 	int fd = -1;
 	int r = master_find(where, socket, e);
 
+	if (r == -ENOENT) { /* which is what a master says of a dataset that it does not know */
+		r = -ECONNREFUSED;
+		if (e)
+			e->code = r;
+	}
 	if (r < 0)
 		return r;
 	if (admin_is_tcp(socket))

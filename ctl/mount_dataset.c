@@ -114,7 +114,7 @@ int mount_job_resolve(struct mount_job *job, struct err *e)
 	if (dataset_path(job->url, "", path, &why) < 0)
 		return EXIT_OK; /* a URL, or none */
 	r = master_call(&where, NULL, path, NULL, MASTER_CALL_NS, &dataset, &why);
-	if (r == -ECONNREFUSED || (r == -ENOENT && !strstr(why.text, "no dataset"))) {
+	if (r == -ECONNREFUSED) {
 		(void)err_set(e, r,
 			"'%s' is no URL (s3://BUCKET/PREFIX, file:///DIRECTORY), and no master "
 			"tells whether it is a dataset: %s",
