@@ -7,6 +7,7 @@
 #include "base/units.h"
 #include "ctl/command.h"
 #include "ctl/master_call.h"
+#include "ctl/yaml_out.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -20,11 +21,13 @@
 struct backup_options {
 	struct master_where where;
 	bool replace;
+	const char *output;
 };
 
 static const struct option_spec specs[] = {
 	MASTER_OPTION_ROWS(struct backup_options, where),
 	OPTION_BOOL_ROW(struct backup_options, replace, "replace", "FILE may be there already"),
+	OUTPUT_OPTION_ROW(struct backup_options, output, OUTPUT_CHOICES),
 };
 
 static const struct option_set set = {
@@ -89,12 +92,30 @@ static int fetch(const char *from, const char *file, struct err *e)
 		file, err_str(r));
 }
 
+static int say(const struct backup_options *options, const char *file, json_int_t bytes,
+	json_int_t records, json_int_t tables)
+{
+	char size[32];
+	json_t *json;
+	int status;
+
+	if (output_is_table(options->output)) {
+		(void)printf("%s: %lld records, %lld tables, %s\n", file, (long long)records,
+			(long long)tables, units_size((uint64_t)bytes, size, sizeof(size)));
+		return EXIT_OK;
+	}
+	json = json_pack("{s:s, s:I, s:I, s:I}", "file", file, "bytes", bytes, "records", records,
+		"tables", tables);
+	status = yaml_out_answer(options->output, json);
+	json_decref(json);
+	return status;
+}
+
 int command_backup(int argc, char **argv)
 {
-	struct backup_options options = { 0 };
+	struct backup_options options = { .output = "table" };
 	struct err e = ERR_INIT;
 	json_t *answer = NULL;
-	char size[32];
 	const char *from;
 	json_int_t bytes = 0;
 	json_int_t records = 0;
@@ -120,9 +141,7 @@ int command_backup(int argc, char **argv)
 		(void)err_default(&e, r, "no backup");
 		return command_fail(EXIT_RUNTIME, &e);
 	}
-	(void)printf("%s: %lld records, %lld tables, %s\n", argv[1], (long long)records,
-		(long long)tables, units_size((uint64_t)bytes, size, sizeof(size)));
-	return EXIT_OK;
+	return say(&options, argv[1], bytes, records, tables);
 }
 
 /* The master's own program does it: what a state is made of is known there. */

@@ -7,6 +7,7 @@
 #include "ctl/command.h"
 #include "ctl/fleet.h"
 #include "ctl/service.h"
+#include "ctl/yaml_out.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -20,6 +21,7 @@ struct scrub_options {
 	uint64_t rate;
 	bool wait;
 	const char *revalidate;
+	const char *output;
 };
 
 static const struct option_spec specs[] = {
@@ -29,6 +31,7 @@ static const struct option_spec specs[] = {
 		struct scrub_options, wait, "wait", "wait for the end, and say what came out"),
 	OPTION_STRING_ROW(struct scrub_options, revalidate, "revalidate", "UNITS|PERCENT%",
 		"instead: fetch so many cached units of at most 1 MiB again and compare them"),
+	OUTPUT_OPTION_ROW(struct scrub_options, output, OUTPUT_CHOICES),
 };
 
 static const struct option_set set = {
@@ -47,8 +50,10 @@ struct scrubbing {
 	const struct scrub_options *options;
 	const char *what; /* canonical mount point, or URL; NULL: all */
 	json_t *order;    /* for POST /v1/scrub, without "volume" */
+	json_t *answers;  /* what each worker said, for programs; NULL: for people */
 	unsigned int n;   /* workers that were asked */
 	bool dirty;       /* something was found that is not repaired */
+	bool incomplete;  /* `answers` are, for want of memory */
 	struct err *e;
 };
 
@@ -137,6 +142,19 @@ static void print_result(const struct scrubbing *sc, const json_t *tally)
 	print_findings(tally);
 }
 
+/* NULL: it has only begun. */
+static void keep(struct scrubbing *sc, const char *run, uint64_t order, const json_t *tally)
+{
+	json_t *answer = json_pack(
+		"{s:s, s:I, s:b}", "run", run, "order", (json_int_t)order, "done", tally != NULL);
+
+	if (tally)
+		(void)json_object_set_new(
+			answer, "result", json_deep_copy(tally)); /* looked at in the end */
+	if (json_array_append_new(sc->answers, answer) < 0)
+		sc->incomplete = true;
+}
+
 static void print_progress(const json_t *tally)
 {
 	char bytes[16];
@@ -170,7 +188,10 @@ static int wait_for_end(struct scrubbing *sc, const char *run, uint64_t order)
 		if (json_is_true(json_object_get(json, "order_done"))) {
 			if (isatty(STDERR_FILENO))
 				(void)fprintf(stderr, "\r\033[K");
-			print_result(sc, tally);
+			if (sc->answers)
+				keep(sc, run, order, tally);
+			else
+				print_result(sc, tally);
 			sc->dirty |= is_dirty(tally);
 			json_decref(json);
 			return 0;
@@ -238,7 +259,10 @@ static int order_one(struct scrubbing *sc, const char *run, const char *volume)
 	sc->n++;
 	if (sc->options->wait)
 		return wait_for_end(sc, run, id);
-	(void)printf("started: cachectl status shows how far it is\n");
+	if (sc->answers)
+		keep(sc, run, id, NULL);
+	else
+		(void)printf("started: cachectl status shows how far it is\n");
 	return 0;
 }
 
@@ -285,9 +309,21 @@ static int scrub(struct scrubbing *sc)
 	return sc->dirty ? EXIT_RUNTIME : EXIT_OK;
 }
 
+/* {"workers": [...]}; what was found counts before whether it could be written. */
+static int answer(struct scrubbing *sc, int status)
+{
+	json_t *json = sc->incomplete ? NULL
+				      : json_pack("{s:O, s:b}", "workers", sc->answers, "damaged",
+						(int)sc->dirty);
+	int written = yaml_out_answer(sc->options->output, json);
+
+	json_decref(json);
+	return status == EXIT_OK ? written : status;
+}
+
 int command_scrub(int argc, char **argv)
 {
-	struct scrub_options options = { 0 };
+	struct scrub_options options = { .output = "table" };
 	struct err e = ERR_INIT;
 	struct scrubbing sc = { .options = &options, .order = json_object(), .e = &e };
 	char point[PATH_MAX];
@@ -296,11 +332,17 @@ int command_scrub(int argc, char **argv)
 
 	if (n == 1)
 		sc.what = realpath(argv[1], point) ? point : argv[1]; /* a URL is no path */
-	if (!sc.order) {
+	if (!output_is_table(options.output))
+		sc.answers = json_array();
+	if (!sc.order || (!sc.answers && !output_is_table(options.output))) {
+		json_decref(sc.order);
 		(void)err_set(&e, -ENOMEM, "out of memory");
 		return command_fail(EXIT_RUNTIME, &e);
 	}
 	status = scrub(&sc);
+	if (sc.answers && json_array_size(sc.answers) > 0)
+		status = answer(&sc, status);
 	json_decref(sc.order);
+	json_decref(sc.answers);
 	return status;
 }
