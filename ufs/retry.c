@@ -16,120 +16,17 @@
  * A read that waits for RETRY_TELL_NS is logged with its cause, once. One that still waits after
  * its deadline, for a place or for keys, is ended here.
  */
-#include "ufs/ufs_internal.h"
+#include "ufs/retry_internal.h"
 #include "base/clock.h"
-#include "base/hash.h"
-#include "base/log.h"
-#include "base/loop.h"
 
-#include <pthread.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define RETRY_MAGIC          0x55525452u
-#define RETRY_REFUSALS_MAX   8u /* in a row; then it is true */
-#define RETRY_PROBES_MAX     3u
-#define RETRY_BASE_NS        (100 * CLOCK_MS)
-#define RETRY_CAP_NS         (10 * CLOCK_SECOND)
-#define RETRY_REFUSAL_CAP_NS (250 * CLOCK_MS) /* a reader waits for an error that is likely true */
-#define RETRY_AFTER_MAX_NS   (60 * CLOCK_SECOND) /* of what an origin asks for by Retry-After */
-#define RETRY_LAST_NS        (100 * CLOCK_MS) /* before the deadline no attempt begins any more */
-#define RETRY_TELL_NS        (10 * CLOCK_SECOND)
-#define RETRY_TICK_NS        CLOCK_SECOND
-#define RETRY_TELL_MAX       5u /* lines a tick; the rest is told by the next ones */
+#define RETRY_LAST_NS (100 * CLOCK_MS) /* before the deadline no attempt begins any more */
 
-struct retry {
-	struct ufs base;
-	struct loop *loop;
-	struct loop_task tick_task;
-	struct loop_task cancel_task;
-
-	pthread_mutex_t lock; /* of the following, and the priv of the callers' requests */
-	bool closing;
-	bool ticking;      /* the tick is started, or its task is posted */
-	bool cancels;      /* the cancel task is posted */
-	struct list fresh; /* attempts by age, not yet told of */
-	struct list told;  /* those that have waited long */
-
-	/* The loop's thread only. */
-	struct list waiting; /* attempts with a timer */
-	struct loop_timer *tick;
-};
-
-struct attempt {
-	uint32_t magic;
-	struct list link; /* retry.waiting */
-	struct loop_task task;
-	struct loop_timer *timer;
-	struct retry *retry;
-	struct ufs_get get; /* to the lower origin */
-	struct ufs_get *outer;
-	uint64_t received; /* by earlier attempts */
-	uint64_t deadline_ns;
-	uint64_t started_ns;
-	uint64_t delay_ns;
-	unsigned int attempts;
-	unsigned int fruitless; /* attempts in a row that brought nothing: the backoff's exponent */
-	unsigned int refusals;  /* the same refusal in a row */
-
-	/* Under the lock: */
-	struct list by_age;   /* retry.fresh or .told */
-	enum ufs_class class; /* as promoted; the next attempt's */
-	bool cancelled;
-	bool late;             /* ended at its deadline, by us */
-	unsigned int failures; /* attempts that have failed */
-	int status;            /* of the last of them */
-	struct err e;
-	enum ufs_cause cause;
-};
-
-static struct retry *retry_of(struct ufs *ufs)
+struct retry *retry_of(struct ufs *ufs)
 {
 	return container_of(ufs, struct retry, base);
-}
-
-/* Lost connections and overload: they pass by themselves. */
-static bool passes(int status)
-{
-	return status == -EAGAIN || status == -EIO || status == -ECONNREFUSED ||
-	       status == -ECONNRESET || status == -EHOSTUNREACH || status == -ENETUNREACH ||
-	       status == -ETIMEDOUT || status == -ENOMEM;
-}
-
-/* Said of the object: waiting does not mend it. */
-static bool refuses(int status)
-{
-	return status == -ESTALE || status == -ENOENT;
-}
-
-/* Asking again is no use: not the origin's doing, or for long. */
-static bool is_final(int status)
-{
-	return status == -ECANCELED || status == -EINVAL || status == -ENAMETOOLONG ||
-	       status == -EPERM; /* an archived object takes hours, and somebody who asks */
-}
-
-/* Full jitter: anything up to the cap, so that many who failed together do not come back
- * together. */
-static uint64_t backoff_ns(unsigned int fruitless, uint64_t asked_ns)
-{
-	static _Atomic uint64_t calls;
-	uint64_t seed[2] = { clock_mono_ns(), atomic_fetch_add(&calls, 1) };
-	unsigned int doublings = min(fruitless, 10u);
-	uint64_t cap = min(RETRY_CAP_NS, RETRY_BASE_NS << doublings);
-
-	return max(hash_xxh3(seed, sizeof(seed), 0) % cap, min(asked_ns, RETRY_AFTER_MAX_NS));
-}
-
-static bool is_closing(struct retry *retry)
-{
-	bool closing;
-
-	pthread_mutex_lock(&retry->lock);
-	closing = retry->closing;
-	pthread_mutex_unlock(&retry->lock);
-	return closing;
 }
 
 /* Nobody wants it any more. */
@@ -286,114 +183,6 @@ static void cancel_marked(struct loop_task *task)
 	}
 }
 
-/* ---- the loop's thread: those that wait for long --------------------------------------------- */
-
-/* What is said of one of them. */
-struct tale {
-	char key[128];
-	uint64_t offset, length, waited_s;
-	unsigned int failures;
-	enum ufs_cause cause;
-	char reason[512];
-};
-
-static void tell(const struct tale *t)
-{
-	LOG_LIMITED(LOG_WARN, "read waits for the origin",
-		"key=\"%s\" offset=%llu length=%llu waited_s=%llu failed_attempts=%u cause=%s "
-		"reason=\"%s\" next=\"asked again until its deadline\"",
-		t->key, (unsigned long long)t->offset, (unsigned long long)t->length,
-		(unsigned long long)t->waited_s, t->failures,
-		t->failures ? ufs_cause_name(t->cause) : "no_answer", t->reason);
-}
-
-/* The next one that nobody was told of and that has waited long enough. */
-static bool next_tale_locked(struct retry *retry, uint64_t now, struct tale *t)
-{
-	struct attempt *a;
-
-	if (list_empty(&retry->fresh))
-		return false;
-	a = list_entry(retry->fresh.next, struct attempt, by_age);
-	if (now - a->started_ns < min(RETRY_TELL_NS, retry->base.limits.deadline_ns / 4))
-		return false;
-	list_remove(&a->by_age);
-	list_push_back(&retry->told, &a->by_age);
-	counter_add(&retry->base.counters->waits, 1);
-	*t = (struct tale){ .offset = a->outer->offset,
-		.length = a->outer->length,
-		.waited_s = (now - a->started_ns) / CLOCK_SECOND,
-		.failures = a->failures,
-		.cause = a->cause };
-	(void)snprintf(t->key, sizeof(t->key), "%.*s", (int)min(a->outer->key_len, 120u),
-		a->outer->key); /* cut: for the eye */
-	(void)snprintf(t->reason, sizeof(t->reason), "%.500s", a->e.text);
-	return true;
-}
-
-/* Requests end by their deadline where they are under way; one that waits there for a place, or for
- * keys from a disk that does not answer, is ended here. */
-static void cut_off_locked(struct retry *retry, const struct list *all, uint64_t now)
-{
-	list_for_each (node, all) {
-		struct attempt *a = list_entry(node, struct attempt, by_age);
-
-		if (now < a->deadline_ns + RETRY_TICK_NS)
-			return; /* the others are younger */
-		if (a->late)
-			continue;
-		a->late = true;
-		ufs_cancel(retry->base.lower, &a->get);
-	}
-}
-
-static void on_tick(void *arg);
-
-static void tick_later(struct retry *retry)
-{
-	retry->tick = loop_timer_start(retry->loop, RETRY_TICK_NS, on_tick, retry);
-	if (retry->tick)
-		return;
-	pthread_mutex_lock(&retry->lock);
-	retry->ticking = false; /* no memory for a timer: the next request tries again */
-	pthread_mutex_unlock(&retry->lock);
-}
-
-static void on_tick(void *arg)
-{
-	struct retry *retry = arg;
-	uint64_t now = clock_mono_ns();
-	struct tale tales[RETRY_TELL_MAX];
-	uint32_t n = 0;
-	bool more;
-
-	retry->tick = NULL;
-	pthread_mutex_lock(&retry->lock);
-	while (n < ARRAY_SIZE(tales) && next_tale_locked(retry, now, &tales[n]))
-		n++;
-	cut_off_locked(retry, &retry->told, now);
-	cut_off_locked(retry, &retry->fresh, now);
-	more = !retry->closing && (!list_empty(&retry->fresh) || !list_empty(&retry->told));
-	retry->ticking = more;
-	pthread_mutex_unlock(&retry->lock);
-	for (uint32_t i = 0; i < n; i++)
-		tell(&tales[i]);
-	if (more)
-		tick_later(retry);
-}
-
-static void start_tick(struct loop_task *task)
-{
-	struct retry *retry = container_of(task, struct retry, tick_task);
-	bool closing;
-
-	pthread_mutex_lock(&retry->lock);
-	closing = retry->closing;
-	pthread_mutex_unlock(&retry->lock);
-	if (!closing)
-		tick_later(retry);
-}
-
 /* ---- the origin's thread --------------------------------------------------------------------- */
 
 static bool may_try_again(struct attempt *a, int status)
@@ -401,9 +190,9 @@ static bool may_try_again(struct attempt *a, int status)
 	uint64_t now = clock_mono_ns();
 	uint64_t left = a->deadline_ns > now ? a->deadline_ns - now : 0;
 
-	if (is_final(status) || a->refusals >= RETRY_REFUSALS_MAX || left < RETRY_LAST_NS)
+	if (retry_is_final(status) || a->refusals >= RETRY_REFUSALS_MAX || left < RETRY_LAST_NS)
 		return false;
-	a->delay_ns = backoff_ns(a->fruitless, a->get.retry_after_ns);
+	a->delay_ns = retry_backoff_ns(a->fruitless, a->get.retry_after_ns);
 	if (a->refusals)
 		a->delay_ns = min(a->delay_ns, RETRY_REFUSAL_CAP_NS);
 	if (a->delay_ns >= left)
@@ -425,7 +214,7 @@ static bool note_failure(struct attempt *a, int status, const struct err *e)
 		return over;
 	}
 	over = a->retry->closing || a->cancelled;
-	if (!refuses(status))
+	if (!retry_refuses(status))
 		a->refusals = 0;
 	else
 		a->refusals = status == a->status ? a->refusals + 1 : 1;
@@ -471,7 +260,8 @@ static void on_done(struct ufs_get *get, int status, const struct err *e)
 	else if (may_try_again(a, status))
 		loop_post(a->retry->loop, &a->task);
 	else
-		finish(a, is_final(status) || refuses(status) ? status : -ETIMEDOUT, &a->e);
+		finish(a, retry_is_final(status) || retry_refuses(status) ? status : -ETIMEDOUT,
+			&a->e);
 }
 
 /* ---- the table ------------------------------------------------------------------------------- */
@@ -560,47 +350,6 @@ static void retry_cancel(struct ufs *ufs, struct ufs_get *outer)
 	pthread_mutex_unlock(&retry->lock);
 }
 
-static int retry_list_page(struct ufs *ufs, const struct ufs_page_request *request,
-	struct ufs_page *page, struct err *e)
-{
-	struct retry *retry = retry_of(ufs);
-	uint64_t deadline = clock_mono_ns() + ufs->limits.deadline_ns;
-	unsigned int refusals = 0;
-
-	for (unsigned int attempt = 0;; attempt++) {
-		int r = ufs_list_page(ufs->lower, request, page, e);
-		uint64_t delay = backoff_ns(attempt, page->retry_after_ns);
-
-		refusals = passes(r) ? 0 : refusals + 1;
-		if (refusals)
-			delay = min(delay, RETRY_REFUSAL_CAP_NS);
-		if (r == 0 || is_final(r) || refusals >= RETRY_REFUSALS_MAX || is_closing(retry) ||
-			clock_mono_ns() + delay >= deadline)
-			return r;
-		counter_add(&ufs->counters->retries, 1);
-		ufs_list_sleep(ufs, request, delay);
-	}
-}
-
-/* A person waits: what may have been said by mistake is asked again, but not for long. */
-static bool probe_again(int status)
-{
-	return status != 0 && !is_final(status) && status != -ENOENT && status != -ETIMEDOUT &&
-	       status != -ECONNREFUSED && status != -EHOSTUNREACH && status != -ENOMEM;
-}
-
-static int retry_probe(struct ufs *ufs, struct err *e)
-{
-	for (unsigned int attempt = 1;; attempt++) {
-		int r = ufs_probe(ufs->lower, e);
-
-		if (!probe_again(r) || attempt == RETRY_PROBES_MAX)
-			return r;
-		counter_add(&ufs->counters->retries, 1);
-		ufs_list_sleep(ufs, NULL, backoff_ns(attempt - 1, 0));
-	}
-}
-
 /* What waits ends first; then what is under way, by the lower's end. Nothing starts any more. */
 static void retry_free(struct ufs *ufs)
 {
@@ -615,39 +364,6 @@ static void retry_free(struct ufs *ufs)
 	pthread_mutex_destroy(&retry->lock);
 	ufs_base_release(ufs);
 	free(retry);
-}
-
-/* Of one list, which is sorted by age. */
-static const struct attempt *find_locked(const struct list *all, const char *key, uint32_t key_len)
-{
-	list_for_each (node, all) {
-		const struct attempt *a = list_entry(node, struct attempt, by_age);
-
-		if (a->outer->key_len == key_len && memcmp(a->outer->key, key, key_len) == 0)
-			return a;
-	}
-	return NULL;
-}
-
-static bool retry_find_wait(
-	struct ufs *ufs, const char *key, uint32_t key_len, struct ufs_wait *ret_wait)
-{
-	struct retry *retry = retry_of(ufs);
-	const struct attempt *a;
-
-	pthread_mutex_lock(&retry->lock);
-	a = find_locked(&retry->told, key, key_len); /* older than the fresh ones */
-	if (!a)
-		a = find_locked(&retry->fresh, key, key_len);
-	if (a) {
-		*ret_wait = (struct ufs_wait){ .waited_ns = clock_mono_ns() - a->started_ns,
-			.failures = a->failures,
-			.cause = a->cause };
-		(void)snprintf(ret_wait->reason, sizeof(ret_wait->reason), "%.500s",
-			a->e.text); /* cut: for people */
-	}
-	pthread_mutex_unlock(&retry->lock);
-	return a != NULL;
 }
 
 static const struct ufs_ops retry_ops = {
@@ -677,7 +393,7 @@ int ufs_retry_new(struct ufs *lower, struct ufs **ret_ufs)
 	list_init(&retry->waiting);
 	list_init(&retry->fresh);
 	list_init(&retry->told);
-	retry->tick_task.run = start_tick;
+	retry->tick_task.run = retry_wait_start;
 	retry->cancel_task.run = cancel_marked;
 	*ret_ufs = &retry->base;
 	return 0;
