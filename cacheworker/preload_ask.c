@@ -125,6 +125,7 @@ static struct preload_job *job_new(struct preloads *p, const Granary__PreloadJob
 	job->id = m->id;
 	job->pace.rate = m->bandwidth;
 	job->exact = m->exact;
+	job->part = m->part;
 	job->end = m->has_end ? m->end : UINT64_MAX;
 	list_init(&job->link);
 	list_init(&job->again);
@@ -162,6 +163,7 @@ static void follow_job_locked(struct preloads *p, const Granary__PreloadJob *m)
 	if (!job)
 		return;
 	job->known = true;
+	job->pace.rate = m->bandwidth;    /* it may be another one now */
 	if (job->phase == LOAD_OPENING) { /* there may be a newer one by now */
 		job->lineage = m->lineage;
 		job->generation = m->generation;

@@ -55,6 +55,7 @@ struct preload_job {
 	/* Of what it names alone; else whatever the newest one names. */
 	bool exact;
 	uint64_t end; /* of its table, when exact */
+	bool part;    /* its patterns may mean nothing here: they mean something elsewhere */
 	struct meant meant;
 	enum preload_phase phase;   /* under the lock; changed by the walker alone */
 	enum preload_state outcome; /* once ENDED */

@@ -176,7 +176,7 @@ enum preload_step preload_count_turn(struct preload_job *job)
 	job->cursor = (struct table_cursor){ 0 };
 	if (r != -ENOENT)
 		preload_end(job, PRELOAD_FAILED, "the object table cannot be read: %s", err_str(r));
-	else if (files == 0 && job->meant.n_paths)
+	else if (files == 0 && job->meant.n_paths && !job->part)
 		preload_end(job, PRELOAD_FAILED,
 			"no object is meant by these patterns: cachectl preload --help says how "
 			"they are written");

@@ -14,7 +14,6 @@
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/stat.h>
 
 struct preload_options {
 	struct master_where where;
@@ -123,7 +122,6 @@ static int set_target(json_t *wish, struct preload_options *o, const char *what,
 {
 	struct fleet_mount mount;
 	char point[PATH_MAX];
-	struct stat st;
 	int r;
 
 	if (strstr(what, "://"))
@@ -133,7 +131,8 @@ static int set_target(json_t *wish, struct preload_options *o, const char *what,
 		return r;
 	if (mount_point_path(what, point, e) == 0 && fleet_find(point, false, &mount) == 0)
 		return set_mount(wish, o, &mount, e);
-	if (strchr(what, '/') || stat(what, &st) == 0) {
+	/* A file of a dataset's name in this directory is none of its business. */
+	if (strchr(what, '/') || strcmp(what, ".") == 0 || strcmp(what, "..") == 0) {
 		(void)command_not_found(point, e); /* its line */
 		return -ENOTDIR;
 	}
@@ -177,26 +176,38 @@ static int status_of(int r)
 
 /* ---- commands -------------------------------------------------------------------------------- */
 
+/* One, or one for each source of a dataset. */
+static struct preload_set set_of(const json_t *job)
+{
+	const json_t *jobs = json_object_get(job, "jobs");
+	struct preload_set all = { .ids = { preload_number(job, "id") }, .n = 1 };
+
+	for (uint32_t i = 1; i < min(json_array_size(jobs), (size_t)PRELOAD_SET_MAX); i++)
+		all.ids[all.n++] = (uint64_t)json_integer_value(json_array_get(jobs, i));
+	return all;
+}
+
 static int begin(struct preload_options *o, const json_t *wish, struct err *e)
 {
 	json_t *job = NULL;
-	uint64_t id;
+	struct preload_set begun;
 	int status;
 	int r = master_call(&o->where, "POST", "/v1/preloads", wish, MASTER_CALL_NS, &job, e);
 
 	if (r < 0)
 		return command_fail(r == -EBUSY ? EXIT_BUSY : status_of(r), e);
-	id = (uint64_t)json_integer_value(json_object_get(job, "id"));
+	begun = set_of(job);
 	if (json_is_true(json_object_get(job, "joined")))
-		(void)fprintf(stderr, "preload %" PRIu64 " loads this already\n", id);
+		(void)fprintf(stderr, "preload %" PRIu64 " loads this already%s\n", begun.ids[0],
+			o->bandwidth ? ", at this rate from now on" : "");
 	json_decref(job);
 	if (o->wait)
-		return preload_watch(&o->where, id, e);
-	status = preload_wait_open(&o->where, id, e);
-	if (status == EXIT_OK)
+		return preload_watch(&o->where, &begun, e);
+	status = preload_wait_open(&o->where, &begun, e);
+	for (uint32_t i = 0; status == EXIT_OK && i < begun.n; i++)
 		(void)printf("preload %" PRIu64 " begun: `cachectl preload watch %" PRIu64
 			     "` shows how far it is\n",
-			id, id);
+			begun.ids[i], begun.ids[i]);
 	return status;
 }
 
@@ -270,7 +281,8 @@ static int watch(struct preload_options *o, const char *id, struct err *e)
 	if (r < 0)
 		return command_fail(status_of(r), e);
 	json_decref(json);
-	return preload_watch(&o->where, strtoull(id, NULL, 10), e);
+	return preload_watch(
+		&o->where, &(struct preload_set){ .ids = { strtoull(id, NULL, 10) }, .n = 1 }, e);
 }
 
 static int cancel(struct preload_options *o, const char *id, struct err *e)

@@ -1,15 +1,35 @@
-/* The parts of cachectl preload: what is asked for (preload_command.c), and what is shown
- * (preload_show.c). */
+/* The parts of cachectl preload: what is asked for (preload_command.c), what is shown
+ * (preload_show.c), and waiting (preload_watch.c). */
 #pragma once
 
+#include "ctl/bar.h"
 #include "ctl/master_call.h"
 
-/* Until the preload has ended, with a bar; what came out. An exit status: 0 complete, 1 not, 130
- * interrupted, and the preload goes on. */
-int preload_watch(const struct master_where *where, uint64_t id, struct err *e);
-/* Until the source is open, or that failed. An exit status. */
-int preload_wait_open(const struct master_where *where, uint64_t id, struct err *e);
+#define PRELOAD_SET_MAX 16u /* sources of a dataset */
+
+/* Preloads that were begun together: one for each source of a dataset; n >= 1. */
+struct preload_set {
+	uint64_t ids[PRELOAD_SET_MAX];
+	uint32_t n;
+};
+
+/* Until all have ended, with one bar; what came out of each. An exit status: 0 complete, 1 not, 130
+ * interrupted, and they go on. */
+int preload_watch(const struct master_where *where, const struct preload_set *set, struct err *e);
+/* Until their sources are open, or that failed. An exit status. */
+int preload_wait_open(
+	const struct master_where *where, const struct preload_set *set, struct err *e);
+
 /* One, with its failures. */
 void preload_print(const json_t *job);
+void preload_print_failures(const json_t *job);
 /* {"preloads": [...]} as a table. */
 int preload_print_list(const json_t *json, struct err *e);
+
+/* Members of a preload's JSON; what is not there is 0 or "". */
+uint64_t preload_number(const json_t *job, const char *name);
+const char *preload_text(const json_t *job, const char *name);
+bool preload_is(const json_t *job, const char *state);
+bool preload_has_ended(const json_t *job);
+/* Its note is the job's. */
+struct bar_progress preload_progress(const json_t *job);

@@ -263,11 +263,10 @@ static bool same_text(const char *a, const char *b)
 	return a == b || (a && b && strcmp(a, b) == 0);
 }
 
-/* Do both load the same objects at the same rate? */
+/* Do both load the same objects? */
 static bool is_same(const struct preload_record *a, const struct preload_record *b)
 {
-	if (strcmp(a->target, b->target) != 0 || a->bandwidth != b->bandwidth ||
-		a->n_paths != b->n_paths || a->exact != b->exact ||
+	if (strcmp(a->target, b->target) != 0 || a->n_paths != b->n_paths || a->exact != b->exact ||
 		!same_text(a->subtree, b->subtree) || !same_text(a->at, b->at) ||
 		(b->exact && a->generation != b->generation) ||
 		(b->state == PRELOAD_WAITING && !volume_id_equal(&a->volume, &b->volume)))
@@ -348,11 +347,13 @@ static int add(struct preloads *p, struct preload *job, struct err *e)
 	return 0;
 }
 
-/* The job that does the same, or a new one in the place of `fresh`, which is taken. */
-static int join_or_add(struct preloads *p, struct preload *fresh, uint64_t *ret_id,
+/* The job that does the same, or a new one in the place of `fresh`, which is taken. `rated`: with its
+ * rate. */
+static int join_or_add(struct preloads *p, struct preload *fresh, bool rated, uint64_t *ret_id,
 	bool *ret_joined, struct err *e)
 {
 	struct preload *same;
+	bool changed = false;
 	uint32_t active;
 	int r = 0;
 
@@ -361,7 +362,13 @@ static int join_or_add(struct preloads *p, struct preload *fresh, uint64_t *ret_
 	same = find_same_locked(p, &fresh->record, &active);
 	*ret_joined = same != NULL;
 	*ret_id = same ? same->record.id : p->next_id;
+	if (same && rated) {
+		changed = same->record.bandwidth != fresh->record.bandwidth;
+		same->record.bandwidth = fresh->record.bandwidth;
+	}
 	pthread_mutex_unlock(&p->lock);
+	if (changed)
+		preload_store_progress(p, *ret_id); /* the worker hears it with its next report */
 	if (same || active >= PRELOAD_ACTIVE_MAX)
 		preload_free(fresh);
 	if (!same && active >= PRELOAD_ACTIVE_MAX)
@@ -442,7 +449,8 @@ static int create_one(struct preloads *p, const json_t *body, uint32_t mount, ui
 		preload_free(fresh);
 		return r;
 	}
-	r = join_or_add(p, fresh, ret_id, ret_joined, e);
+	r = join_or_add(
+		p, fresh, json_object_get(body, "bandwidth") != NULL, ret_id, ret_joined, e);
 	return r == 0 && !*ret_joined ? start(p, *ret_id, e) : r;
 }
 

@@ -39,6 +39,7 @@ struct preload_record {
 	uint32_t n_paths;
 	char *subtree;      /* "a/b/": of a view: only keys below it; NULL: all; owned */
 	char *at;           /* "a/b/": what stands before keys for `paths`; NULL: nothing; owned */
+	bool part;          /* of a dataset of several sources: `paths` may mean nothing of it */
 	uint64_t bandwidth; /* bytes a second; 0: no bound */
 	int64_t created;    /* seconds since 1970; 0: not yet */
 	int64_t started;

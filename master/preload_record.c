@@ -72,7 +72,7 @@ json_t *preload_record_json(const struct preload_record *r)
 
 	hash_hex(r->volume.bytes, VOLUME_ID_LEN, volume);
 	json = json_pack("{s:I, s:s, s:s, s:s, s:o, s:I, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, "
-			 "s:I, s:I, s:I, s:b, s:o, s:O*, s:s*, s:s*}",
+			 "s:I, s:I, s:I, s:b, s:b, s:o, s:O*, s:s*, s:s*}",
 		"id", (json_int_t)r->id, "state", preload_state_name(r->state), "target", r->target,
 		"volume", volume, "lineage", json_sprintf("%016" PRIx64, r->lineage), "generation",
 		number(r->generation), "paths", paths_json(r), "bandwidth", number(r->bandwidth),
@@ -80,8 +80,9 @@ json_t *preload_record_json(const struct preload_record *r)
 		(json_int_t)r->ended, "files", number(r->files), "files_done",
 		number(r->files_done), "files_failed", number(r->files_failed), "bytes",
 		number(r->bytes), "bytes_done", number(r->bytes_done), "bytes_fetched",
-		number(r->bytes_fetched), "exact", (int)r->exact, "reason", reason_json(r->reason),
-		"failures", r->failures, "subtree", r->subtree, "at", r->at);
+		number(r->bytes_fetched), "exact", (int)r->exact, "part", (int)r->part, "reason",
+		reason_json(r->reason), "failures", r->failures, "subtree", r->subtree, "at",
+		r->at);
 	if (admin_json_failures() == failures)
 		return json;
 	json_decref(json);
@@ -239,6 +240,7 @@ static int get_all(const json_t *json, struct preload_record *r)
 		return e;
 	r->failures = json_incref(json_object_get(json, "failures"));
 	r->exact = json_is_true(json_object_get(json, "exact"));
+	r->part = json_is_true(json_object_get(json, "part"));
 	if (r->state != PRELOAD_LISTING)
 		return 0;
 	r->refresh = json_is_true(json_object_get(json, "refresh"));

@@ -29,6 +29,8 @@ static void job_message(
 	m->end = newest->end;
 	m->subtree = job->record.subtree;
 	m->at = job->record.at;
+	m->has_part = true;
+	m->part = job->record.part;
 }
 
 /* The jobs there are for a worker, packed, to be freed; NULL without memory. */

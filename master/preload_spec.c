@@ -75,6 +75,9 @@ static int take_mount(
 
 	record->generation = shown ? shown->generation : 0; /* it was rolled back to */
 	record->exact = shown != NULL;
+	record->part = d->n_mounts > 1;
+	if (record->bandwidth && record->part) /* of all together */
+		record->bandwidth = record->bandwidth / d->n_mounts + 1;
 	if (r == 0 && m->subtree) {
 		record->subtree = strdup(m->subtree);
 		r = record->subtree ? 0 : -ENOMEM;

@@ -14,6 +14,7 @@ static struct {
 	size_t n_paths;
 	const char *subtree;
 	const char *at;
+	bool part;
 	uint64_t bandwidth;
 	Granary__PreloadReport *report; /* the last */
 	unsigned int reports;
@@ -70,6 +71,8 @@ static void answer(struct world *w, struct rpc_request *request)
 	one.n_paths = job.n_paths;
 	one.bandwidth = job.bandwidth;
 	one.subtree = (char *)(uintptr_t)job.subtree;
+	one.has_part = true;
+	one.part = job.part;
 	one.at = (char *)(uintptr_t)job.at;
 	m.jobs = all;
 	m.n_jobs = job.id && (!job.report || job.report->state == PRELOAD_RUNNING);
@@ -113,6 +116,21 @@ static enum preload_state wait_end(void)
 		pthread_mutex_unlock(&lock);
 	}
 	return state;
+}
+
+/* Until something of it was fetched. */
+static void wait_begun(void)
+{
+	uint64_t deadline = clock_mono_ns() + DEADLINE;
+	bool begun = false;
+
+	while (!begun) {
+		assert_true(clock_mono_ns() < deadline);
+		clock_sleep_ns(2 * CLOCK_MS);
+		pthread_mutex_lock(&lock);
+		begun = job.report && job.report->bytes_fetched > 0;
+		pthread_mutex_unlock(&lock);
+	}
 }
 
 static void world_end(struct world *w)
@@ -181,7 +199,10 @@ static void loads_a_subtree(void **state)
 	assert_int_equal(job.report->files, 2);
 	order(w, "file-00*", 0);
 	assert_int_equal(wait_end(), PRELOAD_FAILED);
-	job.subtree = job.at = NULL;
+	job.part = true; /* they mean something of another source */
+	order(w, "file-00*", 0);
+	assert_int_equal(wait_end(), PRELOAD_COMPLETE);
+	assert_int_equal(job.report->files, 0);
 	world_end(w);
 }
 
@@ -241,23 +262,31 @@ static void stops_when_full(void **state)
 	world_end(w);
 }
 
+/* Another rate counts at once: at a byte a second it would last for days. */
+static void keeps_to_a_new_rate(void **state)
+{
+	struct world *w = world_new(256 * MiB, FILES);
+
+	(void)state;
+	order(w, NULL, 1);
+	wait_begun();
+	pthread_mutex_lock(&lock);
+	job.bandwidth = 10 * GiB;
+	pthread_mutex_unlock(&lock);
+	assert_int_equal(wait_end(), PRELOAD_COMPLETE);
+	assert_int_equal(origin_gets(w), units_of_table(w));
+	world_end(w);
+}
+
 /* One that the master does not name any more ends, and its worker can be closed meanwhile. */
 static void is_dropped(void **state)
 {
 	struct world *w = world_new(256 * MiB, FILES);
-	uint64_t deadline = clock_mono_ns() + DEADLINE;
-	bool begun = false;
 	uint64_t gets;
 
 	(void)state;
 	order(w, NULL, 1); /* a byte a second: hardly more than the first units, which are small */
-	while (!begun) {
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(2 * CLOCK_MS);
-		pthread_mutex_lock(&lock);
-		begun = job.report && job.report->bytes_fetched > 0;
-		pthread_mutex_unlock(&lock);
-	}
+	wait_begun();
 	gets = origin_gets(w);
 	assert_true(gets < FILES / 2);
 	pthread_mutex_lock(&lock);
@@ -279,6 +308,7 @@ int main(void)
 		cmocka_unit_test(joins_readers),
 		cmocka_unit_test(lists_failures),
 		cmocka_unit_test(stops_when_full),
+		cmocka_unit_test(keeps_to_a_new_rate),
 		cmocka_unit_test(is_dropped),
 	};
 

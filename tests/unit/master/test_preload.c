@@ -55,6 +55,7 @@ static void comes_back(void **state)
 
 		record.refresh = true;
 		record.exact = i % 2 == 0;
+		record.part = i % 3 == 0;
 		assert_int_equal(preload_record_encode(&record, &text), 0);
 		assert_int_equal(preload_record_decode(text.data, text.len, &back), 0);
 		assert_int_equal(back.state, i);
@@ -68,6 +69,7 @@ static void comes_back(void **state)
 		assert_int_equal(back.files_failed, 2);
 		assert_true(back.run == record.run && back.run_fetched == 3);
 		assert_int_equal(back.exact, i % 2 == 0);
+		assert_int_equal(back.part, i % 3 == 0);
 		/* How its source is reached is kept while it is needed. */
 		assert_int_equal(back.refresh, i == PRELOAD_LISTING);
 		assert_int_equal(back.config.bucket != NULL, i == PRELOAD_LISTING);

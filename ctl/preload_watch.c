@@ -1,0 +1,258 @@
+/* Waiting for preloads, with one bar for all that were begun together. See preload_command.h. */
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/units.h"
+#include "ctl/bar.h"
+#include "ctl/command.h"
+#include "ctl/fleet.h"
+#include "ctl/preload_command.h"
+
+#include <inttypes.h>
+#include <signal.h>
+
+#define POLL_NS   (100 * CLOCK_MS)
+#define OPEN_NS   (20 * CLOCK_MS)
+#define SILENT_NS (60 * CLOCK_SECOND) /* of a master that is started again meanwhile */
+#define SLICE_NS  (20 * CLOCK_MS)
+
+static volatile sig_atomic_t interrupted;
+
+static void on_interrupt(int signal)
+{
+	(void)signal;
+	interrupted = 1;
+}
+
+/* The second one ends as ever. */
+static void catch_interrupts(void)
+{
+	struct sigaction action = { .sa_handler = on_interrupt, .sa_flags = (int)SA_RESETHAND };
+
+	(void)sigaction(SIGINT, &action, NULL);  /* cannot fail */
+	(void)sigaction(SIGTERM, &action, NULL); /* likewise */
+}
+
+static void sleep_unless_interrupted(uint64_t ns)
+{
+	for (uint64_t slept = 0; slept < ns && !interrupted; slept += SLICE_NS)
+		clock_sleep_ns(SLICE_NS);
+}
+
+/* ---- asking ---------------------------------------------------------------------------------- */
+
+/* What the master says of each, referenced. */
+struct answers {
+	json_t *jobs[PRELOAD_SET_MAX];
+	uint32_t n;
+};
+
+static void answers_release(struct answers *answers)
+{
+	for (uint32_t i = 0; i < answers->n; i++)
+		json_decref(answers->jobs[i]);
+	answers->n = 0;
+}
+
+/* All of them, or none. */
+static int get(const struct master_where *where, const struct preload_set *set,
+	struct answers *ret_answers, struct err *e)
+{
+	struct answers answers = { 0 };
+	int r = 0;
+
+	for (uint32_t i = 0; i < set->n && r == 0; i++) {
+		char path[64];
+
+		(void)snprintf(path, sizeof(path), "/v1/preloads/%" PRIu64, set->ids[i]); /* fits */
+		r = master_call(where, NULL, path, NULL, MASTER_CALL_NS, &answers.jobs[i], e);
+		if (r == 0)
+			answers.n++;
+	}
+	if (r < 0)
+		answers_release(&answers);
+	else
+		*ret_answers = answers;
+	return r;
+}
+
+static bool all_are(const struct answers *answers, bool (*done)(const json_t *job))
+{
+	for (uint32_t i = 0; i < answers->n; i++)
+		if (!done(answers->jobs[i]))
+			return false;
+	return true;
+}
+
+/* Of all together; the time left is that of the slowest, the note that of the first not at its end. */
+static struct bar_progress progress_of(const struct answers *answers)
+{
+	struct bar_progress sum = preload_progress(answers->jobs[0]);
+	bool noted = !preload_has_ended(answers->jobs[0]);
+
+	for (uint32_t i = 1; i < answers->n; i++) {
+		struct bar_progress one = preload_progress(answers->jobs[i]);
+		bool ended = preload_has_ended(answers->jobs[i]);
+
+		sum.bytes += one.bytes;
+		sum.bytes_done += one.bytes_done;
+		sum.files += one.files;
+		sum.files_done += one.files_done;
+		sum.files_failed += one.files_failed;
+		sum.rate += one.rate;
+		sum.eta_s = max(sum.eta_s, one.eta_s);
+		if (!noted && !ended)
+			sum.note = one.note;
+		noted |= !ended;
+	}
+	return sum;
+}
+
+/* Asks until all are `done`; a master that is being started again is waited for. */
+static int poll(const struct master_where *where, const struct preload_set *set,
+	bool (*done)(const json_t *job), uint64_t every_ns, struct bar *bar,
+	struct answers *ret_answers, struct err *e)
+{
+	uint64_t heard = clock_mono_ns();
+
+	while (!interrupted) {
+		struct answers answers;
+		int r = get(where, set, &answers, e);
+		struct bar_progress progress;
+
+		if (r == 0) {
+			heard = clock_mono_ns();
+			if (all_are(&answers, done)) {
+				*ret_answers = answers;
+				return 0;
+			}
+			progress = progress_of(&answers);
+			if (bar)
+				bar_show(bar, &progress);
+			answers_release(&answers);
+		} else if (!(fleet_unreachable(r) && r != -ENOENT) ||
+			   clock_mono_ns() - heard > SILENT_NS) {
+			return r;
+		}
+		sleep_unless_interrupted(every_ns);
+	}
+	return -EINTR;
+}
+
+/* ---- the end --------------------------------------------------------------------------------- */
+
+/* Which part of a dataset, when there are several. */
+static void print_part(const json_t *job, bool several)
+{
+	if (several)
+		(void)printf("/%s: ", preload_text(job, "at"));
+}
+
+static bool print_end(const json_t *job, bool several)
+{
+	char bytes[16];
+	char all[16];
+	char fetched[16];
+
+	(void)units_size(preload_number(job, "bytes_done"), bytes, sizeof(bytes));
+	(void)units_size(preload_number(job, "bytes"), all, sizeof(all));
+	(void)units_size(preload_number(job, "bytes_fetched"), fetched, sizeof(fetched));
+	if (preload_is(job, "complete")) {
+		print_part(job, several);
+		(void)printf("complete: %" PRIu64
+			     " files, %s, cached and checked; %s fetched now\n",
+			preload_number(job, "files_done"), bytes, fetched);
+		return true;
+	}
+	if (preload_number(job, "files")) {
+		print_part(job, several);
+		(void)printf("%s: %" PRIu64 " of %" PRIu64 " files, %s of %s cached; %s fetched\n",
+			preload_text(job, "state"), preload_number(job, "files_done"),
+			preload_number(job, "files"), bytes, all, fetched);
+	}
+	preload_print_failures(job);
+	return false;
+}
+
+/* What came out of each, and the exit status that says it. */
+static int end(const struct answers *answers, struct err *e)
+{
+	const json_t *bad = NULL;
+	uint64_t files = 0;
+
+	for (uint32_t i = 0; i < answers->n; i++) {
+		const json_t *job = answers->jobs[i];
+
+		files += preload_number(job, "files");
+		if (!print_end(job, answers->n > 1) && !bad)
+			bad = job;
+	}
+	(void)fflush(stdout); /* before the line about it */
+	if (bad)
+		(void)err_set(e, -EIO, "preload %" PRIu64 " is %s: %s", preload_number(bad, "id"),
+			preload_text(bad, "state"), preload_text(bad, "reason"));
+	else if (files == 0 && json_array_size(json_object_get(answers->jobs[0], "paths")))
+		(void)err_set(e, -ENOENT,
+			"no object is meant by these patterns: cachectl preload --help says how "
+			"they are written");
+	else
+		return EXIT_OK;
+	return command_fail(EXIT_RUNTIME, e);
+}
+
+static int interrupt(const struct preload_set *set)
+{
+	uint64_t id = set->ids[0];
+
+	if (set->n > 1)
+		(void)fprintf(stderr,
+			"cachectl: interrupted: preloads %" PRIu64 " to %" PRIu64
+			" go on: `cachectl preload list` shows how far they are, "
+			"`cachectl preload cancel ID` ends one\n",
+			id, set->ids[set->n - 1]);
+	else
+		(void)fprintf(stderr,
+			"cachectl: interrupted: preload %" PRIu64
+			" goes on: `cachectl preload watch %" PRIu64
+			"` shows how far it is, `cachectl preload cancel %" PRIu64 "` ends it\n",
+			id, id, id);
+	return EXIT_INTERRUPTED;
+}
+
+int preload_watch(const struct master_where *where, const struct preload_set *set, struct err *e)
+{
+	_cleanup_(answers_release) struct answers answers = { 0 };
+	struct bar bar;
+	int r;
+
+	bar_init(&bar, stderr);
+	catch_interrupts();
+	r = poll(where, set, preload_has_ended, POLL_NS, &bar, &answers, e);
+	bar_end(&bar);
+	if (r == -EINTR)
+		return interrupt(set);
+	return r < 0 ? command_fail(EXIT_RUNTIME, e) : end(&answers, e);
+}
+
+static bool is_open(const json_t *job)
+{
+	return !preload_is(job, "listing");
+}
+
+int preload_wait_open(
+	const struct master_where *where, const struct preload_set *set, struct err *e)
+{
+	_cleanup_(answers_release) struct answers answers = { 0 };
+	int r;
+
+	catch_interrupts();
+	r = poll(where, set, is_open, OPEN_NS, NULL, &answers, e);
+	if (r == -EINTR)
+		return interrupt(set);
+	if (r < 0)
+		return command_fail(EXIT_RUNTIME, e);
+	for (uint32_t i = 0; i < answers.n; i++)
+		if (preload_is(answers.jobs[i], "failed"))
+			return end(&answers, e);
+	return EXIT_OK;
+}
