@@ -111,21 +111,23 @@ static bool look(struct follow *f)
 
 static void try_newer(struct follow *f)
 {
+	char why[ERR_TEXT_MAX] = "";
 	struct err e = ERR_INIT;
-	int r = mounter_newer(&e);
+	int r = mounter_newer(why, &e);
 
 	f->wait_ns = f->wait_ns ? min(2 * f->wait_ns, AGAIN_MOST) : AGAIN_LEAST;
 	f->again_ns = clock_mono_ns() + f->wait_ns;
-	if (r < 0)
+	if (r < 0) {
 		(void)err_default(&e, r,
 			"this kernel, or who mounted, cannot put a generation in another's place");
+		(void)snprintf(why, sizeof(why), "%s", e.text);
+	}
 	pthread_mutex_lock(&f->lock);
-	(void)snprintf(f->report.why, sizeof(f->report.why), "%s", r < 0 ? e.text : "");
+	memcpy(f->report.why, why, sizeof(f->report.why));
 	pthread_mutex_unlock(&f->lock);
 	if (r < 0)
 		LOG_LIMITED(LOG_WARN, "newer generation not shown",
-			"mountpoint=\"%s\" why=\"%s\" next=\"tried again\"", f->c->mountpoint,
-			e.text);
+			"mountpoint=\"%s\" why=\"%s\" next=\"tried again\"", f->c->mountpoint, why);
 }
 
 static void *run(void *arg)

@@ -24,20 +24,24 @@ static unsigned int count_old(const struct keeper *k, const char *mountpoint)
 	return n;
 }
 
-static void follow_point(struct keeper *k, const char *mountpoint)
+/* What cannot be is said to the daemon that asks again. */
+static void follow_point(struct keeper *k, const char *mountpoint, const struct mount *server)
 {
 	struct mount *next = NULL;
 	struct err e = ERR_INIT;
 	int r = 0;
 
 	if (count_old(k, mountpoint) >= KEEPER_OLD_MAX)
-		r = err_set(&e, -ENOSPC, "files of %u older generations are open there",
-			KEEPER_OLD_MAX);
+		r = err_set(&e, -ENOSPC,
+			"files of %u older generations are open in %s: close those", KEEPER_OLD_MAX,
+			mountpoint);
 	if (r == 0)
 		r = keeper_refresh_locked(k, mountpoint, 0, false, &next, &e);
-	if (r < 0 && r != -EEXIST) /* one is on its way */
+	if (r < 0 && r != -EEXIST) { /* one is on its way */
+		mounter_peer_refuse_newer(server->peer, e.text);
 		LOG_LIMITED(LOG_WARN, "newer generation waits",
 			"mountpoint=\"%s\" why=\"%s\" next=\"tried again\"", mountpoint, e.text);
+	}
 }
 
 static bool is_point_of(const struct mount *point, const struct mount *server)
@@ -60,8 +64,9 @@ static void follow_points(struct keeper *k, const struct mount *server)
 		if (n < KEEPER_MOUNTS && is_point_of(point, server))
 			points[n++] = point->mountpoint;
 	}
+	mounter_peer_refuse_newer(server->peer, NULL);
 	for (unsigned int i = 0; i < n; i++)
-		follow_point(k, points[i]);
+		follow_point(k, points[i], server);
 }
 
 void keeper_follow_look(struct keeper *k)

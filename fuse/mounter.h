@@ -98,10 +98,10 @@ int mounter_unmount(const char *mountpoint, bool lazy, void (*tick)(void *arg), 
 
 /*
  * There is a newer generation than this daemon shows: the keeper starts one that shows it, which
- * takes its place at every mount point, as soon as there is room for one. May be said again.
- * -EOPNOTSUPP: there is no keeper that may.
+ * takes its place at every mount point, as soon as there is room for one. May be said again; ret_why
+ * tells why nothing came of it the last time, or is "". -EOPNOTSUPP: there is no keeper that may.
  */
-int mounter_newer(struct err *e) __must_check;
+int mounter_newer(char ret_why[ERR_TEXT_MAX], struct err *e) __must_check;
 
 /* A connection that fusermount3 made, for whoever keeps it. Nothing without a keeper. */
 int mounter_hand(int dev_fd, struct err *e) __must_check;
@@ -182,6 +182,8 @@ unsigned int mounter_peer_points(const struct mounter_peer *peer);
 unsigned int mounter_peer_server(const struct mounter_peer *peer);
 /* Its daemon knows of a newer generation (mounter_newer()): true once for each time that it says so. */
 bool mounter_peer_take_newer(struct mounter_peer *peer);
+/* What its daemon is told when it says so again; NULL: nothing. */
+void mounter_peer_refuse_newer(struct mounter_peer *peer, const char *why);
 /* Adds members to a mount's row of the status: "point", and "server", "socket" when it is shared. */
 int mounter_peer_json(const struct mounter_peer *peer, json_t *row) __must_check;
 

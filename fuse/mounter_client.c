@@ -338,12 +338,15 @@ int mounter_hand(int dev_fd, struct err *e)
 	return keeper.apart ? ask(&call, &answer, e) : 0;
 }
 
-int mounter_newer(struct err *e)
+int mounter_newer(char ret_why[ERR_TEXT_MAX], struct err *e)
 {
 	struct call call = { .request.op = MOUNTER_NEWER, .ns = HELLO_NS };
 	struct mounter_answer answer = { 0 };
+	int r = mounter_is_apart() ? ask(&call, &answer, e) : -EOPNOTSUPP;
 
-	return mounter_is_apart() ? ask(&call, &answer, e) : -EOPNOTSUPP;
+	if (r == 0)
+		memcpy(ret_why, answer.text, ERR_TEXT_MAX); /* it ends */
+	return r;
 }
 
 /* ---- mount points ---------------------------------------------------------------------------- */

@@ -46,6 +46,7 @@ struct mounter_peer {
 	unsigned int server;
 	struct mounter_intent intent;
 	bool newer; /* MOUNTER_NEWER came */
+	char newer_why[ERR_TEXT_MAX];
 
 	/* Of who works on a request, one at a time. */
 	dev_t fuse_dev; /* of the connection mounted for it; written under the lock */

@@ -406,6 +406,7 @@ static int do_newer(struct mounter_job *job)
 		return -EOPNOTSUPP;
 	pthread_mutex_lock(&job->peer->host->lock);
 	job->peer->newer = true;
+	memcpy(job->answer.text, job->peer->newer_why, sizeof(job->answer.text));
 	pthread_mutex_unlock(&job->peer->host->lock);
 	return 0;
 }

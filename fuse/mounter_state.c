@@ -58,6 +58,14 @@ bool mounter_peer_take_newer(struct mounter_peer *peer)
 	return newer;
 }
 
+void mounter_peer_refuse_newer(struct mounter_peer *peer, const char *why)
+{
+	CHECK_MAGIC(peer, MOUNTER_PEER_MAGIC);
+	pthread_mutex_lock(&peer->host->lock);
+	(void)snprintf(peer->newer_why, sizeof(peer->newer_why), "%s", why ? why : ""); /* cut */
+	pthread_mutex_unlock(&peer->host->lock);
+}
+
 int mounter_peer_json(const struct mounter_peer *peer, json_t *row)
 {
 	struct mounter_host *host = peer->host;

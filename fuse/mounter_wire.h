@@ -37,7 +37,7 @@
  *	ABORT		-			fuse_dev
  *	BACKGROUND	-			fuse_dev, number: wanted; answer.number
  *	READ_AHEAD	-			fuse_dev
- *	NEWER		-			-
+ *	NEWER		-			answer.text: why nothing came of it the last time
  */
 enum mounter_op {
 	MOUNTER_HELLO,
