@@ -1,5 +1,5 @@
 /* Options from file, environment and command line. See config.h. */
-#include "base/config.h"
+#include "base/config_internal.h"
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/exit.h"
@@ -7,53 +7,23 @@
 #include "base/option_doc.h"
 #include "base/option_internal.h"
 #include "base/units.h"
-#include "base/yaml_tree.h"
 
 #include <ctype.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define WORD_MAX 64u /* of names that are compared */
-
-static const char *const sections[] = { "master", "worker", "mount", "keeper", NULL };
-static const char *const shared[] = { "log-level", NULL };
-
-enum origin {
-	ORIGIN_DEFAULT,
-	ORIGIN_FILE,
-	ORIGIN_ENVIRONMENT,
-	ORIGIN_COMMAND_LINE,
-};
-
-/* What one look at all places gave. */
-struct loaded {
-	void *values;
-	enum origin origins[OPTION_SPECS_MAX];
-	unsigned int lines[OPTION_SPECS_MAX]; /* in the file */
-	char *owned[OPTION_SPECS_MAX];        /* texts that values point to */
-	bool sectioned;                       /* the file has sections */
-	uint64_t seen;                        /* a bit for each option that was given somewhere */
-};
-
-struct config {
-	const struct option_set *set;
-	void *values; /* the caller's */
-	void *defaults;
-	size_t size;
-	char **words; /* of the command line: option_parse_words() moves them about */
-	int n_words;
-	char *file; /* NULL: none */
-	struct loaded now;
-};
+const char *const config_section_names[CONFIG_SECTIONS + 1] = { "master", "worker", "mount",
+	"keeper", NULL };
+const char *const config_shared_names[CONFIG_SHARED + 1] = { "log-level", NULL };
 
 const char *const *config_sections(void)
 {
-	return sections;
+	return config_section_names;
 }
 
 const char *const *config_shared(void)
 {
-	return shared;
+	return config_shared_names;
 }
 
 const char *config_file(const struct config *config)
@@ -66,7 +36,7 @@ bool config_has_sections(const struct config *config)
 	return config->now.sectioned;
 }
 
-static bool is_in(const char *const *names, const char *name)
+bool config_is_in(const char *const *names, const char *name)
 {
 	for (; *names; names++)
 		if (strcmp(*names, name) == 0)
@@ -74,136 +44,8 @@ static bool is_in(const char *const *names, const char *name)
 	return false;
 }
 
-/* ---- what is near ---------------------------------------------------------------------------- */
-
-/* Changes of a letter that make `b` of `a`. */
-static unsigned int distance(const char *a, const char *b)
-{
-	unsigned int row[WORD_MAX + 1];
-	size_t len = strlen(b);
-
-	if (strlen(a) > WORD_MAX || len > WORD_MAX)
-		return WORD_MAX;
-	for (unsigned int j = 0; j <= len; j++)
-		row[j] = j;
-	for (unsigned int i = 1; a[i - 1]; i++) {
-		unsigned int corner = row[0];
-
-		row[0] = i;
-		for (unsigned int j = 1; j <= len; j++) {
-			unsigned int replaced = corner + (a[i - 1] != b[j - 1]);
-			unsigned int added = min(row[j], row[j - 1]) + 1;
-
-			corner = row[j];
-			row[j] = min(replaced, added);
-		}
-	}
-	return row[len];
-}
-
-const char *config_nearest(const char *word, const char *const *names, size_t n)
-{
-	const char *nearest = NULL;
-	unsigned int least = (unsigned int)strlen(word) / 3 + 2;
-
-	for (size_t i = 0; i < n; i++) {
-		unsigned int d = distance(word, names[i]);
-
-		if (d < least) {
-			least = d;
-			nearest = names[i];
-		}
-	}
-	return nearest;
-}
-
-/* ---- file ------------------------------------------------------------------------------------ */
-
-static const struct option_spec *find_key(const struct option_set *set, const char *name)
-{
-	for (unsigned int i = 0; i < set->n; i++)
-		if (strcmp(set->specs[i].name, name) == 0 && option_is_key(&set->specs[i]))
-			return &set->specs[i];
-	return NULL;
-}
-
-static int add_names(const char *const *names, struct buf *out, const char **list, size_t *n)
-{
-	int r = 0;
-
-	for (; *names && r == 0; names++) {
-		list[(*n)++] = *names;
-		r = buf_printf(out, "%s%s", out->len ? ", " : "", *names);
-	}
-	return r;
-}
-
-/* `top`: where sections and what is shared may stand. `own`: and keys of this daemon. */
-static int unknown_key(const struct option_set *set, const char *file,
-	const struct yaml_tree_node *node, bool top, bool own, struct err *e)
-{
-	const char *names[OPTION_SPECS_MAX + ARRAY_SIZE(sections) + ARRAY_SIZE(shared)] = { NULL };
-	_cleanup_(buf_release) struct buf all = BUF_INIT(ERR_TEXT_MAX);
-	const char *near;
-	size_t n = 0;
-	int r = 0;
-
-	for (unsigned int i = 0; own && i < set->n && r == 0; i++)
-		if (option_is_key(&set->specs[i])) {
-			names[n++] = set->specs[i].name;
-			r = buf_printf(&all, "%s%s", all.len ? ", " : "", set->specs[i].name);
-		}
-	if (top && !own)
-		r = add_names(shared, &all, names, &n);
-	if (top && r == 0)
-		r = add_names(sections, &all, names, &n);
-	near = config_nearest(node->key, names, n);
-	if (r < 0)
-		return err_set(e, r, "out of memory");
-	if (top && !own && find_key(set, node->key))
-		return err_set(e, -EINVAL,
-			"%s:%u: %s: stands outside of its section: put it below %s:; allowed: %s",
-			file, node->line, node->key, set->section, buf_str(&all));
-	return err_set(e, -EINVAL, "%s:%u: %.*s: unknown key%s%s%s; allowed: %s", file, node->line,
-		(int)WORD_MAX, node->key, near ? ": is it " : "", near ? near : "", near ? "?" : "",
-		buf_str(&all));
-}
-
-static int refuse(const char *file, const struct yaml_tree_node *node,
-	const struct option_spec *spec, const char *what, struct err *e)
-{
-	char allowed[256];
-
-	option_allowed(spec, allowed, sizeof(allowed));
-	return err_set(e, -EINVAL, "%s:%u: %s: %s; allowed: %s%s", file, node->line, spec->name,
-		what, allowed, spec->kind == OPTION_LIST ? ", or a list of them" : "");
-}
-
-/* Bytes of all texts of a scalar, or of a list of scalars. */
-static int check_shape(const char *file, const struct yaml_tree_node *node,
-	const struct option_spec *spec, size_t *ret_bytes, struct err *e)
-{
-	if (node->kind == YAML_TREE_MAP)
-		return refuse(file, node, spec, "is a map", e);
-	if (node->kind == YAML_TREE_LIST && spec->kind != OPTION_LIST)
-		return refuse(file, node, spec, "is a list", e);
-	if (yaml_tree_is_null(node))
-		return refuse(file, node, spec, "has no value: remove the key, or give one", e);
-	if (node->kind == YAML_TREE_SCALAR) {
-		*ret_bytes = strlen(node->text) + 1;
-		return 0;
-	}
-	*ret_bytes = 1;
-	for (const struct yaml_tree_node *item = node->first; item; item = item->next) {
-		if (item->kind != YAML_TREE_SCALAR || yaml_tree_is_null(item))
-			return refuse(file, item, spec, "has an item that is no text", e);
-		*ret_bytes += strlen(item->text) + 1;
-	}
-	return 0;
-}
-
-/* The option's text is `at`, a heap block that `l` owns from now on; it may be one of several. */
-static void own_text(struct loaded *l, const struct option_spec *spec, unsigned int index, char *at)
+void config_own_text(
+	struct config_loaded *l, const struct option_spec *spec, unsigned int index, char *at)
 {
 	if (spec->kind == OPTION_LIST)
 		((struct option_list *)(void *)((char *)l->values + spec->offset))->n = 0;
@@ -211,107 +53,7 @@ static void own_text(struct loaded *l, const struct option_spec *spec, unsigned 
 	l->owned[index] = at;
 }
 
-static int set_from_node(struct loaded *l, const struct option_spec *spec,
-	const struct yaml_tree_node *node, char *at, struct err *e)
-{
-	bool list = node->kind == YAML_TREE_LIST;
-	const struct yaml_tree_node *item = list ? node->first : node;
-	int r = 0;
-
-	for (; item && r == 0; item = list ? item->next : NULL) {
-		size_t len = strlen(item->text) + 1;
-
-		memcpy(at, item->text, len);
-		r = option_set_value(spec, at, l->values, e);
-		at += len;
-	}
-	return r;
-}
-
-static int apply_key(const struct option_set *set, const char *file,
-	const struct yaml_tree_node *node, const struct option_spec *spec, struct loaded *l,
-	struct err *e)
-{
-	unsigned int index = (unsigned int)(spec - set->specs);
-	struct err why = ERR_INIT;
-	size_t bytes = 0;
-	char *at;
-	int r = check_shape(file, node, spec, &bytes, e);
-
-	if (r < 0)
-		return r;
-	at = malloc(bytes);
-	if (!at)
-		return err_set(e, -ENOMEM, "out of memory");
-	own_text(l, spec, index, at);
-	r = set_from_node(l, spec, node, at, &why);
-	if (r < 0)
-		return err_set(e, r, "%s:%u: %s: %s", file, node->line, spec->name, why.text);
-	l->origins[index] = ORIGIN_FILE;
-	l->lines[index] = node->line;
-	l->seen |= 1ull << index;
-	return 0;
-}
-
-/* A daemon's name may also be a key: `master` of the worker is an address. */
-static bool is_section(const struct yaml_tree_node *node)
-{
-	return (node->kind == YAML_TREE_MAP || yaml_tree_is_null(node)) &&
-	       is_in(sections, node->key);
-}
-
-static int apply_section(const struct option_set *set, const char *file,
-	const struct yaml_tree_node *section, struct loaded *l, struct err *e)
-{
-	int r = 0;
-
-	if (!section || section->kind != YAML_TREE_MAP)
-		return 0;
-	for (const struct yaml_tree_node *node = section->first; node && r == 0;
-		node = node->next) {
-		const struct option_spec *spec = find_key(set, node->key);
-
-		r = spec ? apply_key(set, file, node, spec, l, e)
-			 : unknown_key(set, file, node, false, true, e);
-	}
-	return r;
-}
-
-static int apply_tree(const struct option_set *set, const char *file,
-	const struct yaml_tree_node *root, struct loaded *l, struct err *e)
-{
-	const struct yaml_tree_node *own = NULL;
-	bool sectioned = false;
-	int r = 0;
-
-	if (!root || yaml_tree_is_null(root))
-		return 0;
-	if (root->kind != YAML_TREE_MAP)
-		return err_set(e, -EINVAL, "%s:%u: is not a map; allowed: KEY: VALUE in each line",
-			file, root->line);
-	for (const struct yaml_tree_node *node = root->first; node; node = node->next)
-		if (is_section(node)) {
-			sectioned = true;
-			if (strcmp(node->key, set->section) == 0)
-				own = node;
-		}
-	l->sectioned = sectioned;
-	for (const struct yaml_tree_node *node = root->first; node && r == 0; node = node->next) {
-		const struct option_spec *spec = find_key(set, node->key);
-
-		if (is_section(node))
-			continue;
-		if (sectioned && !is_in(shared, node->key))
-			r = unknown_key(set, file, node, true, false, e);
-		else if (spec)
-			r = apply_key(set, file, node, spec, l, e);
-		else
-			r = unknown_key(set, file, node, true, true, e);
-	}
-	return r == 0 ? apply_section(set, file, own, l, e) : r;
-}
-
-static int load_file(const struct config *c, struct loaded *l, struct err *e)
+static int load_file(const struct config *c, struct config_loaded *l, struct err *e)
 {
 	struct yaml_tree *tree = NULL;
 	int r;
@@ -320,7 +62,7 @@ static int load_file(const struct config *c, struct loaded *l, struct err *e)
 		return 0;
 	r = yaml_tree_read(c->file, &tree, e);
 	if (r == 0)
-		r = apply_tree(c->set, c->file, tree->root, l, e);
+		r = config_apply_tree(c->set, c->file, tree->root, l, e);
 	yaml_tree_free(tree);
 	return r;
 }
@@ -334,7 +76,7 @@ static const char *environment_of(
 
 	option_environment_name(set, spec, name, size);
 	value = secure_getenv(name); // NOLINT(concurrency-mt-unsafe): nobody changes it
-	if (value || !is_in(shared, spec->name))
+	if (value || !config_is_in(config_shared_names, spec->name))
 		return value;
 	(void)snprintf(name, size, "GRANARY_%s", spec->name); /* short */
 	for (char *c = name; *c; c++)
@@ -343,7 +85,8 @@ static const char *environment_of(
 }
 
 /* Items of a list are separated by blanks. */
-static int set_from_text(struct loaded *l, const struct option_spec *spec, char *at, struct err *e)
+static int set_from_text(
+	struct config_loaded *l, const struct option_spec *spec, char *at, struct err *e)
 {
 	char *rest = NULL;
 	int r = 0;
@@ -356,7 +99,7 @@ static int set_from_text(struct loaded *l, const struct option_spec *spec, char 
 	return r;
 }
 
-static int load_environment(const struct option_set *set, struct loaded *l, struct err *e)
+static int load_environment(const struct option_set *set, struct config_loaded *l, struct err *e)
 {
 	for (unsigned int i = 0; i < set->n; i++) {
 		const struct option_spec *spec = &set->specs[i];
@@ -371,7 +114,7 @@ static int load_environment(const struct option_set *set, struct loaded *l, stru
 			continue;
 		if (!at)
 			return err_set(e, -ENOMEM, "out of memory");
-		own_text(l, spec, i, at);
+		config_own_text(l, spec, i, at);
 		r = set_from_text(l, spec, at, &why);
 		if (r < 0)
 			return err_set(e, r, "%s: %s", name, why.text);
@@ -402,20 +145,20 @@ static int load_words(const struct config *c, void *values, uint64_t *ret_seen, 
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-static void loaded_release(struct loaded *l)
+static void loaded_release(struct config_loaded *l)
 {
 	free(l->values);
 	for (unsigned int i = 0; i < OPTION_SPECS_MAX; i++)
 		free(l->owned[i]);
-	*l = (struct loaded){ 0 };
+	*l = (struct config_loaded){ 0 };
 }
 
-static int load(const struct config *c, struct loaded *l, struct err *e)
+static int load(const struct config *c, struct config_loaded *l, struct err *e)
 {
 	uint64_t given = 0;
 	int r;
 
-	*l = (struct loaded){ .values = malloc(c->size) };
+	*l = (struct config_loaded){ .values = malloc(c->size) };
 	if (!l->values)
 		return err_set(e, -ENOMEM, "out of memory");
 	memcpy(l->values, c->defaults, c->size);
@@ -473,7 +216,7 @@ void config_free(struct config *config)
 	free(config);
 }
 
-static int check_complete(const struct config *c, const struct loaded *l, struct err *e)
+static int check_complete(const struct config *c, const struct config_loaded *l, struct err *e)
 {
 	struct err why = ERR_INIT;
 	int r = option_check_complete(c->set, l->seen, 0, &why);
@@ -566,7 +309,7 @@ struct config *config_open_or_exit(
 
 int config_check(const struct config *config, struct err *e)
 {
-	struct loaded l;
+	struct config_loaded l;
 	int r = load(config, &l, e);
 
 	if (r == 0)
@@ -578,7 +321,7 @@ int config_check(const struct config *config, struct err *e)
 int config_check_text(const struct option_set *set, const char *name, const char *text, size_t len,
 	const void *defaults, size_t size, struct err *e)
 {
-	struct loaded l = { .values = malloc(size) };
+	struct config_loaded l = { .values = malloc(size) };
 	struct yaml_tree *tree = NULL;
 	int r;
 
@@ -587,7 +330,7 @@ int config_check_text(const struct option_set *set, const char *name, const char
 	memcpy(l.values, defaults, size);
 	r = yaml_tree_parse(name, text, len, &tree, e);
 	if (r == 0)
-		r = apply_tree(set, name, tree->root, &l, e);
+		r = config_apply_tree(set, name, tree->root, &l, e);
 	yaml_tree_free(tree);
 	loaded_release(&l);
 	return r;
@@ -634,7 +377,7 @@ void config_show(const struct config *config, FILE *out)
 /* ---- again ----------------------------------------------------------------------------------- */
 
 /* The value and who owns its text go from `l` to what is in force. */
-static void take_value(struct config *c, struct loaded *l, unsigned int i)
+static void take_value(struct config *c, struct config_loaded *l, unsigned int i)
 {
 	const struct option_spec *spec = &c->set->specs[i];
 	size_t bytes = option_value_bytes(spec);
@@ -647,7 +390,7 @@ static void take_value(struct config *c, struct loaded *l, unsigned int i)
 
 int config_reload(struct config *config, struct err *e)
 {
-	struct loaded l;
+	struct config_loaded l;
 	int changed = 0;
 	int r = load(config, &l, e);
 

@@ -1,0 +1,268 @@
+/* Which route answers a request, and who may ask for it. See server_internal.h. */
+#include "admin/server_internal.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* A request that a route is called for: admin_request.priv. */
+struct call {
+	struct MHD_Connection *connection;
+	struct admin_params params;
+};
+
+static const char *query(const struct admin_request *request, const char *name)
+{
+	const struct call *call = request->priv;
+
+	return MHD_lookup_connection_value(call->connection, MHD_GET_ARGUMENT_KIND, name);
+}
+
+static const char *param(const struct admin_request *request, const char *name)
+{
+	const struct call *call = request->priv;
+
+	return admin_params_find(&call->params, name);
+}
+
+static void find_caller(struct MHD_Connection *connection, struct admin_caller *ret_caller)
+{
+	const union MHD_ConnectionInfo *info =
+		MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+
+	admin_caller_of(info ? info->connect_fd : -1, ret_caller);
+}
+
+/* {"name": "imagenet"}: the names in the path. */
+static json_t *params_json(const struct admin_params *params)
+{
+	json_t *json = json_object();
+
+	for (unsigned int i = 0; json && i < params->n; i++) {
+		const struct admin_param *p = &params->list[i];
+		char name[ADMIN_PARAM_BYTES];
+
+		(void)snprintf(name, sizeof(name), "%.*s", (int)p->name_len, p->name); /* fits */
+		/* What is no text for JSON is left out: told only. */
+		(void)json_object_set_new(json, name, json_string(p->value));
+	}
+	return json;
+}
+
+/* Who may only look must not be able to push what others did out of the file: of what is refused
+ * there is a short line a second at most. All are counted. */
+static bool is_noted(bool refused)
+{
+	static struct log_limit limit;
+	uint32_t left_out;
+
+	return !refused || log_limit_pass(&limit, 1, &left_out);
+}
+
+static void audit(const struct admin_route *route, const struct call *call,
+	const struct admin_request *request, bool refused, int code, const struct err *e)
+{
+	json_t *params = params_json(&call->params);
+	json_t *on = audit_names(params, refused ? NULL : request->body);
+	const struct audit_act act = { .act = route->act,
+		.caller = &request->caller,
+		.on = on,
+		.code = code,
+		.text = code < 0 ? e->text : NULL };
+
+	audit_write(&act);
+	json_decref(on);
+	json_decref(params);
+}
+
+/* The body as JSON, if there is one. */
+static int parse_body(const struct admin_upload *upload, json_t **ret_body, struct err *e)
+{
+	json_error_t where;
+	int r;
+
+	if (upload->body.len == 0)
+		return 0;
+	r = admin_json_parse(
+		upload->body.data, upload->body.len, JSON_REJECT_DUPLICATES, ret_body, &where);
+	if (r == -ENOMEM)
+		return err_set(e, r, "out of memory");
+	return r < 0 ? err_set(e, -EINVAL, "the request's body is not JSON: line %d: %s",
+			       where.line, where.text)
+		     : 0;
+}
+
+static int run_route(struct admin_server *server, const struct admin_route *route,
+	const struct call *call, struct admin_request *request, json_t **ret_json, struct err *e)
+{
+	uint64_t began = clock_mono_ns();
+	int r = route->act ? admin_caller_may_change(&request->caller, e) : 0;
+	bool refused = r < 0;
+
+	if (refused)
+		counter_add(&server->counters.refused, 1);
+	else
+		r = route->handler(server->arg, request, ret_json, e);
+	if (r < 0) {
+		(void)err_default(e, r, route->path); /* returns r */
+		counter_add(&server->counters.failed, 1);
+	}
+	if (route->act) {
+		counter_add(&server->counters.changes, 1);
+		if (is_noted(refused))
+			audit(route, call, request, refused, r, e);
+	}
+	histogram_note(&server->histograms.request, clock_mono_ns() - began);
+	return r;
+}
+
+static enum MHD_Result call_route(struct admin_server *server, const struct admin_route *route,
+	struct call *call, const struct admin_upload *upload)
+{
+	struct MHD_Connection *connection = call->connection;
+	struct admin_request request = {
+		.path = route->path, .query = query, .param = param, .priv = call
+	};
+	struct err e = ERR_INIT;
+	json_t *body = NULL;
+	json_t *json = NULL;
+	enum MHD_Result answered;
+	int r;
+
+	find_caller(connection, &request.caller);
+	r = parse_body(upload, &body, &e);
+	request.body = body;
+	if (r == 0)
+		r = run_route(server, route, call, &request, &json, &e);
+	if (r == 0 && json && strcmp(route->path, "/v1/status") == 0)
+		(void)json_object_set_new(json, "bounds", admin_bounds_json()); /* told only */
+	json_decref(body);
+	if (r < 0)
+		answered = admin_respond_error(connection, admin_http_status(r), r, e.text, NULL);
+	else
+		answered = admin_respond_json(connection, MHD_HTTP_OK, json, NULL);
+	json_decref(json);
+	return answered;
+}
+
+static int add_route(json_t *list, const char *method, const char *path, const char *act)
+{
+	return json_array_append_new(
+		list, json_pack("{s:s, s:s, s:s?}", "method", method, "path", path, "act", act));
+}
+
+/* {"routes": [{"method": "GET", "path": "/v1/status", "act": null}, ...]} */
+static enum MHD_Result respond_routes(
+	const struct admin_server *server, struct MHD_Connection *connection)
+{
+	const struct admin_page *page = atomic_load(&server->pages);
+	json_t *list = json_array();
+	json_t *json = json_pack("{s:o}", "routes", list);
+	enum MHD_Result r;
+	int bad = 0;
+
+	for (; json && page && page->path; page++)
+		bad |= add_route(list, "GET", page->path, NULL);
+	for (const struct admin_route *route = server->routes; json && route->path; route++)
+		bad |= add_route(list, route->method, route->path, route->act);
+	if (bad) {
+		json_decref(json);
+		json = NULL;
+	}
+	r = json ? admin_respond_json(connection, MHD_HTTP_OK, json, NULL)
+		 : admin_respond_error(connection, MHD_HTTP_INTERNAL_SERVER_ERROR, -ENOMEM,
+			   "out of memory", NULL);
+	json_decref(json);
+	return r;
+}
+
+static bool is_own(const char *path)
+{
+	return strcmp(path, "/metrics") == 0 || strcmp(path, "/healthz") == 0 ||
+	       strcmp(path, "/readyz") == 0 || strcmp(path, "/v1/routes") == 0;
+}
+
+static bool is_reading(const char *method)
+{
+	return strcmp(method, "GET") == 0 || strcmp(method, "HEAD") == 0;
+}
+
+static enum MHD_Result respond_own(struct admin_server *server, struct MHD_Connection *connection,
+	const char *path, const char *method)
+{
+	if (!is_reading(method))
+		return admin_respond_error(connection, MHD_HTTP_METHOD_NOT_ALLOWED, -EOPNOTSUPP,
+			"this path knows GET only", "GET");
+	if (strcmp(path, "/metrics") == 0)
+		return admin_respond_metrics(server, connection);
+	if (strcmp(path, "/v1/routes") == 0)
+		return respond_routes(server, connection);
+	if (strcmp(path, "/readyz") == 0)
+		return admin_respond_ready(server, connection);
+	return admin_respond(connection, MHD_HTTP_OK, "text/plain", "ok\n", 3, NULL);
+}
+
+const struct admin_route *admin_debug_routes;
+
+static const char *header(struct MHD_Connection *connection, const char *name)
+{
+	return MHD_lookup_connection_value(connection, MHD_HEADER_KIND, name);
+}
+
+/* Over TCP a page of somebody else's could ask, by a name that it made mean this host. */
+static bool is_stray(struct MHD_Connection *connection)
+{
+	struct admin_caller caller;
+
+	find_caller(connection, &caller);
+	return !caller.known && (!admin_loopback_host(header(connection, MHD_HTTP_HEADER_HOST)) ||
+					admin_page_is_foreign(header(connection, "Sec-Fetch-Site"),
+						header(connection, "Sec-Fetch-Mode")));
+}
+
+enum MHD_Result admin_dispatch(struct admin_server *server, struct MHD_Connection *connection,
+	const char *method, const struct admin_upload *upload)
+{
+	const struct admin_route *const tables[] = { server->routes, admin_debug_routes };
+	_cleanup_(buf_release) struct buf allow = BUF_INIT(256);
+	const struct admin_page *page;
+	struct call call = { .connection = connection };
+
+	if (upload->too_large)
+		return admin_respond_error(connection, MHD_HTTP_CONTENT_TOO_LARGE, -EMSGSIZE,
+			"the request's body is too large", NULL);
+	counter_add(&server->counters.requests, 1);
+	if (is_stray(connection))
+		return admin_respond_error(connection, MHD_HTTP_FORBIDDEN, -EPERM,
+			"ask for this address by its number, or as localhost, and from no "
+			"other site's page",
+			NULL);
+	page = admin_page_find(atomic_load(&server->pages), upload->path);
+	if (page && is_reading(method))
+		return admin_page_respond(connection, page);
+	if (page || is_own(upload->path))
+		return respond_own(server, connection, upload->path, method);
+	for (size_t i = 0; i < ARRAY_SIZE(tables); i++) {
+		for (const struct admin_route *route = tables[i]; route && route->path; route++) {
+			int r = admin_route_match(route->path, upload->path, &call.params);
+
+			if (r < 0)
+				return admin_respond_error(connection, MHD_HTTP_BAD_REQUEST, r,
+					"a name in the path is too long, or has a character that "
+					"no name may have",
+					NULL);
+			if (r == 0)
+				continue;
+			if (strcmp(route->method, method) == 0)
+				return call_route(server, route, &call, upload);
+			if (buf_printf(&allow, "%s%s", allow.len ? ", " : "", route->method) < 0)
+				return MHD_NO;
+		}
+	}
+	if (allow.len)
+		return admin_respond_error(connection, MHD_HTTP_METHOD_NOT_ALLOWED, -EOPNOTSUPP,
+			"this path does not know that method", buf_str(&allow));
+	return admin_respond_error(connection, MHD_HTTP_NOT_FOUND, -ENOENT, "no such path", NULL);
+}

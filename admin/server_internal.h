@@ -1,0 +1,108 @@
+/*
+ * The HTTP server inside: server.c (life, how a request arrives), dispatch.c (which route, for whom),
+ * answer.c (what goes out), server_metrics.c (/metrics and /readyz).
+ */
+#pragma once
+
+#include <microhttpd.h>
+#include <stdatomic.h>
+#include "admin/audit.h"
+#include "admin/page_internal.h"
+#include "base/unix_socket.h"
+
+#define ADMIN_SERVER_MAGIC 0x41444d53u
+#define ADMIN_TABLES_MAX   16u
+#define ADMIN_WRITERS_MAX  8u
+
+struct admin_table {
+	const struct counter_info *rows;
+	uint32_t n;
+	const void *counters;
+};
+
+struct admin_histogram_table {
+	const struct histogram_info *rows;
+	uint32_t n;
+	const void *histograms;
+};
+
+struct admin_writer {
+	void (*write)(void *arg, struct metrics *m);
+	void *arg;
+};
+
+#define ADMIN_COUNTERS(X)                                                                    \
+	X(requests, "granary_admin_requests_total", COUNTER, "requests", "Requests of HTTP") \
+	X(failed, "granary_admin_failed_requests_total", COUNTER, "requests",                \
+		"Requests of HTTP that a route answered with an error")                      \
+	X(changes, "granary_admin_changes_total", COUNTER, "requests",                       \
+		"Requests of HTTP that changed something, or tried to")                      \
+	X(refused, "granary_admin_refused_changes_total", COUNTER, "requests",               \
+		"Changes refused: asked for by somebody who may only look")                  \
+	X(audit_lost, "granary_admin_audit_lines_lost_total", COUNTER, "lines",              \
+		"Lines of the audit log that could not be written")
+COUNTER_STRUCT(admin_counters, ADMIN_COUNTERS);
+
+#define ADMIN_HISTOGRAMS(X)                                     \
+	X(request, "granary_admin_request_seconds", NULL, NULL, \
+		"From a request of HTTP to its answer, in a route")
+HISTOGRAM_STRUCT(admin_histograms, ADMIN_HISTOGRAMS);
+
+struct admin_server {
+	uint32_t magic;
+	const struct admin_route *routes;
+	void *arg;
+	const struct admin_page *_Atomic pages; /* may be NULL */
+	char path[SOCKET_PATH_MAX];
+	struct MHD_Daemon *daemon;
+	struct MHD_Daemon *tcp; /* NULL: on its unix socket only */
+	/* They are added while requests are answered: first the row, then its number. */
+	struct admin_table tables[ADMIN_TABLES_MAX];
+	_Atomic uint32_t n_tables;
+	struct admin_histogram_table histogram_tables[ADMIN_TABLES_MAX];
+	_Atomic uint32_t n_histogram_tables;
+	struct admin_writer writers[ADMIN_WRITERS_MAX];
+	_Atomic uint32_t n_writers;
+	struct admin_counters counters;
+	struct admin_histograms histograms;
+	void (*_Atomic ready)(void *arg, json_t *reasons); /* may be NULL; set after its argument */
+	void *ready_arg;
+	void (*_Atomic refresh)(void *arg); /* the same */
+	void *refresh_arg;
+	_Atomic uint32_t under_way; /* requests that began and whose answers are not out */
+};
+
+/* A request while its body arrives. */
+struct admin_upload {
+	char *path; /* as it was sent, without the query */
+	bool begun;
+	struct buf body;
+	bool too_large;
+};
+
+/* ---- answer.c: each queues one; MHD_NO ends the connection ----------------------------------- */
+
+/* `data` is copied. `allow`: the header of that name, or NULL. */
+enum MHD_Result admin_respond(struct MHD_Connection *connection, unsigned int status,
+	const char *type, const void *data, size_t len, const char *allow) __must_check;
+/* NULL: {} */
+enum MHD_Result admin_respond_json(struct MHD_Connection *connection, unsigned int status,
+	const json_t *json, const char *allow) __must_check;
+/* {"error": {"code", "text"}} */
+enum MHD_Result admin_respond_error(struct MHD_Connection *connection, unsigned int status,
+	int code, const char *text, const char *allow) __must_check;
+/* Of a negative errno. */
+unsigned int admin_http_status(int code);
+
+/* ---- server_metrics.c ------------------------------------------------------------------------ */
+
+enum MHD_Result admin_respond_metrics(
+	struct admin_server *server, struct MHD_Connection *connection) __must_check;
+enum MHD_Result admin_respond_ready(
+	const struct admin_server *server, struct MHD_Connection *connection) __must_check;
+
+/* ---- dispatch.c ------------------------------------------------------------------------------ */
+
+/* A request has arrived whole. */
+enum MHD_Result admin_dispatch(struct admin_server *server, struct MHD_Connection *connection,
+	const char *method, const struct admin_upload *upload) __must_check;
