@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <malloc.h>
+#include <sys/signalfd.h>
 #include <unistd.h>
 
 /* Buffers of up to 1 MiB come and go with every request. */
@@ -66,6 +67,21 @@ void daemon_signals_block(sigset_t *ret_signals)
 	sigaddset(ret_signals, SIGTERM);
 	sigaddset(ret_signals, SIGINT);
 	pthread_sigmask(SIG_BLOCK, ret_signals, NULL);
+}
+
+int daemon_signals_open(int *ret_fd)
+{
+	sigset_t signals;
+	int fd;
+
+	daemon_signals_block(&signals);
+	sigaddset(&signals, SIGHUP);
+	pthread_sigmask(SIG_BLOCK, &signals, NULL);
+	fd = signalfd(-1, &signals, SFD_CLOEXEC);
+	if (fd < 0)
+		return err_errno();
+	*ret_fd = fd;
+	return 0;
 }
 
 void daemon_hangup_block(const struct config *config, sigset_t *signals)

@@ -34,6 +34,12 @@ void daemon_signals_block(sigset_t *ret_signals);
 void daemon_hangup_block(const struct config *config, sigset_t *signals);
 
 /*
+ * For a daemon with a loop of its own: blocks SIGTERM, SIGINT and SIGHUP, which are read from the
+ * descriptor (signalfd(2)), the caller's. -errno.
+ */
+int daemon_signals_open(int *ret_fd) __must_check;
+
+/*
  * Waits for one of `signals` that ends the daemon, and logs it. At each SIGHUP reads `config` again
  * (daemon_reload()). config NULL: none.
  */

@@ -1,19 +1,18 @@
 /* Finding what runs. See fleet.h. */
 #include "ctl/fleet.h"
 #include "admin/admin.h"
+#include "admin/state_file.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
-#include "base/file.h"
 #include "base/unix_socket.h"
 #include "ctl/service.h"
 
 #include <dirent.h>
 #include <string.h>
 
-#define STATE_BYTES (1024u * 1024u)
-#define SILENCE_NS  (2 * CLOCK_SECOND)
-#define ENDS_NS     (2 * CLOCK_SECOND)  /* a daemon, unless it serves open files */
-#define SETTLE_NS   (25 * CLOCK_SECOND) /* worker and master after the last mount */
+#define SILENCE_NS (2 * CLOCK_SECOND)
+#define ENDS_NS    (2 * CLOCK_SECOND)  /* a daemon, unless it serves open files */
+#define SETTLE_NS  (25 * CLOCK_SECOND) /* worker and master after the last mount */
 
 static int each_run_of(const char *base, int (*fn)(void *arg, const char *run), void *arg)
 {
@@ -56,13 +55,13 @@ int fleet_each_run(int (*fn)(void *arg, const char *run), void *arg)
 
 static json_t *read_state(const char *run, const char *name)
 {
-	_cleanup_(buf_release) struct buf text = BUF_INIT(STATE_BYTES);
 	char path[PATH_MAX];
+	json_t *json = NULL;
 
 	if (snprintf(path, sizeof(path), "%s/%s", run, name) >= (int)sizeof(path) ||
-		file_read_all(path, &text) < 0)
+		state_file_read(path, 0, &json) < 0)
 		return NULL;
-	return json_loadb(buf_str(&text), text.len, 0, NULL);
+	return json;
 }
 
 json_t *fleet_keeper_state(const char *run)

@@ -312,13 +312,8 @@ int supervisor_run(const struct supervisor_config *config, int ready_fd)
 	};
 	struct err e = ERR_INIT;
 	_cleanup_close_ int signal_fd = -1;
-	sigset_t set;
-	int r;
+	int r = daemon_signals_open(&signal_fd); /* before any thread starts */
 
-	daemon_signals_block(&set);
-	sigaddset(&set, SIGHUP);
-	pthread_sigmask(SIG_BLOCK, &set, NULL); /* before any thread starts */
-	signal_fd = signalfd(-1, &set, SFD_CLOEXEC);
 	pthread_mutex_init(&s.lock, NULL);
 	list_init(&s.wishes);
 	child_init(&s.master, "master");
@@ -326,7 +321,10 @@ int supervisor_run(const struct supervisor_config *config, int ready_fd)
 	s.master.capabilities = CAPABILITIES_FILES;
 	s.worker.capabilities = CAPABILITIES_FILES;
 	child_init(&s.keeper, "keeper");
-	r = drop_rights(&e);
+	if (r < 0)
+		(void)err_set(&e, r, "no signals: %s: raise ulimit -n", err_str(r));
+	else
+		r = drop_rights(&e);
 	if (r == 0)
 		r = start(&s, &e);
 	if (r < 0) {

@@ -1,10 +1,9 @@
 /* What is written down, for people and for the next supervisor. */
 #include "admin/admin.h"
+#include "admin/state_file.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/crash_point.h"
-#include "base/file.h"
-#include "base/hash.h"
 #include "base/log.h"
 #include "base/version.h"
 #include "ctl/supervisor.h"
@@ -12,8 +11,6 @@
 #include <fcntl.h>
 #include <string.h>
 #include <sys/pidfd.h>
-
-#define STATE_BYTES (1024u * 1024u)
 
 static json_t *child_json(const struct child *child)
 {
@@ -54,22 +51,14 @@ int supervisor_save(struct supervisor *s)
 		(int)s->worker.pid);
 	char *text =
 		failures == admin_json_failures() ? admin_json_text(json, JSON_INDENT(1)) : NULL;
-	uint64_t hash;
-	int r = 0;
+	int r;
 
 	json_decref(json);
-	if (!text)
-		return -ENOMEM;
-	hash = hash_xxh3(text, strlen(text), 0);
-	if (hash != s->saved) {
-		r = file_write_atomic(
-			cache_dir_socket(&s->cache, "state.json", path), text, strlen(text), 0600);
+	r = state_file_write(cache_dir_socket(&s->cache, "state.json", path), text, &s->saved);
+	if (r != 0)
 		CRASH_POINT("supervisor.saved");
-	}
-	if (r == 0)
-		s->saved = hash;
 	free(text);
-	return r;
+	return r < 0 ? r : 0;
 }
 
 /* ---- adopting -------------------------------------------------------------------------------- */
@@ -86,20 +75,13 @@ static void adopt_daemon(struct child *child, const json_t *pid)
 		log_warn("daemon not adopted", "name=%s pid=%d", child->name, (int)number);
 }
 
-/* A file of the runtime directory, parsed; NULL: it is not there, or of another format. */
+/* A file of the runtime directory; NULL: it is not there, or of another format. */
 static json_t *read_state(struct supervisor *s, const char *name)
 {
-	_cleanup_(buf_release) struct buf text = BUF_INIT(STATE_BYTES);
 	char path[SOCKET_PATH_MAX];
 	json_t *json = NULL;
 
-	if (file_read_all(cache_dir_socket(&s->cache, name, path), &text) < 0 ||
-		admin_json_parse(buf_str(&text), text.len, 0, &json, NULL) < 0)
-		return NULL;
-	if (json_integer_value(json_object_get(json, "format")) == 1)
-		return json;
-	json_decref(json);
-	return NULL;
+	return state_file_read(cache_dir_socket(&s->cache, name, path), 1, &json) < 0 ? NULL : json;
 }
 
 /* Whether anybody needs master and worker is told by one pipe for all: the keeper's, whose mounts

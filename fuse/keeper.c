@@ -518,16 +518,14 @@ int keeper_run(const struct keeper_config *config, char **argv, int ready_fd)
 	};
 	struct err e = ERR_INIT;
 	_cleanup_close_ int signal_fd = -1;
-	sigset_t set;
-	int r;
+	int r = daemon_signals_open(&signal_fd); /* before any thread starts */
 
-	daemon_signals_block(&set);
-	sigaddset(&set, SIGHUP);
-	pthread_sigmask(SIG_BLOCK, &set, NULL); /* before any thread starts */
-	signal_fd = signalfd(-1, &set, SFD_CLOEXEC);
 	pthread_mutex_init(&k.lock, NULL);
 	list_init(&k.mounts);
-	r = start(&k, &e);
+	if (r < 0)
+		(void)err_set(&e, r, "no signals: %s: raise ulimit -n", err_str(r));
+	else
+		r = start(&k, &e);
 	if (r < 0) {
 		stop(&k);
 		return ready_error(

@@ -1,9 +1,8 @@
 /* What is written down, for people and for the next keeper. */
 #include "fuse/keeper.h"
+#include "admin/state_file.h"
 #include "base/cleanup.h"
 #include "base/crash_point.h"
-#include "base/file.h"
-#include "base/hash.h"
 #include "base/log.h"
 #include "base/exit.h"
 #include "base/version.h"
@@ -14,7 +13,6 @@
 #include <sys/mman.h>
 #include <sys/pidfd.h>
 
-#define STATE_BYTES  (1024u * 1024u)
 #define STATE_FORMAT 1
 
 static const char *mount_state_text(const struct mount *mount)
@@ -157,23 +155,13 @@ static char *state_text(struct keeper *k)
 
 int keeper_save(struct keeper *k)
 {
+	_cleanup_free_ char *text = state_text(k);
 	char path[SOCKET_PATH_MAX];
-	char *text = state_text(k);
-	uint64_t hash;
-	int r = 0;
+	int r = state_file_write(keeper_path(k, "keeper.json", path), text, &k->saved);
 
-	if (!text)
-		return -ENOMEM;
-	hash = hash_xxh3(text, strlen(text), 0);
-	if (hash != k->saved) {
-		r = file_write_atomic(
-			keeper_path(k, "keeper.json", path), text, strlen(text), 0600);
+	if (r != 0)
 		CRASH_POINT("keeper.saved");
-	}
-	if (r == 0)
-		k->saved = hash;
-	free(text);
-	return r;
+	return r < 0 ? r : 0;
 }
 
 int keeper_state_fd(struct keeper *k, int *ret_fd)
@@ -293,20 +281,6 @@ static void load_peers(struct keeper *k, const json_t *records)
 	}
 }
 
-static int read_state(const char *text, size_t len, json_t **ret_json)
-{
-	json_t *json = NULL;
-	int r = admin_json_parse(text, len, 0, &json, NULL);
-
-	if (r == 0 && json_integer_value(json_object_get(json, "format")) != STATE_FORMAT) {
-		json_decref(json);
-		r = -EPROTONOSUPPORT;
-	}
-	if (r == 0)
-		*ret_json = json;
-	return r;
-}
-
 /* ---- adopting -------------------------------------------------------------------------------- */
 
 static void take_fd(int pidfd, int number, int *ret_fd)
@@ -391,14 +365,12 @@ static void follow_adopted(struct keeper *k, struct mount *mount)
 
 void keeper_adopt(struct keeper *k)
 {
-	_cleanup_(buf_release) struct buf text = BUF_INIT(STATE_BYTES);
 	char path[SOCKET_PATH_MAX];
 	const json_t *record;
 	json_t *json = NULL;
 	size_t i;
 
-	if (file_read_all(keeper_path(k, "keeper.json", path), &text) < 0 ||
-		read_state(buf_str(&text), text.len, &json) < 0)
+	if (state_file_read(keeper_path(k, "keeper.json", path), STATE_FORMAT, &json) < 0)
 		return;
 	k->next_id = (unsigned int)json_integer_value(json_object_get(json, "next_id"));
 	keeper_hold_find(k, json);
@@ -455,7 +427,6 @@ static int resume_mount(struct keeper *k, const json_t *record)
 
 int keeper_resume(struct keeper *k, int fd, struct err *e)
 {
-	_cleanup_(buf_release) struct buf text = BUF_INIT(STATE_BYTES);
 	const json_t *record;
 	json_t *json = NULL;
 	char path[32];
@@ -463,10 +434,8 @@ int keeper_resume(struct keeper *k, int fd, struct err *e)
 	int r;
 
 	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd); /* fits */
-	r = file_read_all(path, &text);
+	r = state_file_read(path, STATE_FORMAT, &json);
 	(void)close(fd); /* read only */
-	if (r == 0)
-		r = read_state(buf_str(&text), text.len, &json);
 	if (r < 0)
 		return err_set(e, r, "the state that the keeper left for itself cannot be read: %s",
 			err_str(r));
