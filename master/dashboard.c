@@ -78,9 +78,14 @@ static void sample(struct dashboard *d)
 {
 	uint64_t now = clock_mono_ns();
 	struct history_cluster cluster;
+	struct source_sum sum;
 
 	workers_look(d->workers, now);
 	workers_sum(d->workers, &cluster);
+	source_set_sum(d->config.sources, &sum);
+	cluster.counts = (struct history_counts){ .read = sum.hit_bytes + sum.miss_bytes,
+		.missed = sum.miss_bytes,
+		.origin = sum.origin_bytes };
 	history_begin(d->history, now, (int64_t)(clock_wall_ns() / CLOCK_SECOND), &cluster);
 	history_end(d->history, sample_datasets(d));
 }

@@ -22,6 +22,7 @@ struct dashboard;
 
 struct dashboard_config {
 	struct dataset_set *datasets; /* borrowed, as the following */
+	struct source_set *sources;
 	const struct slots *slots;
 	uint64_t step_ns; /* between two points */
 };

@@ -237,17 +237,22 @@ static json_t *share(double value)
 	return value < 0 ? json_null() : json_real(round(value * 1000) / 1000);
 }
 
-/* Means over the samples that know a value; below 0: none does. */
+/* Sums over the samples that know a value. */
 struct means {
 	double read, missed, origin, cached;
-	uint32_t rates;
+	uint32_t rates; /* that were added up; 0: none is known */
 };
 
-static double hit_of(const struct means *m)
+/* Over this point and the one before: workers say what was missed, and mounts what they read, at
+ * times of their own. */
+static double hit_of(const struct means *m, const struct means *before)
 {
+	double read = m->read + before->read;
+	double missed = m->missed + before->missed;
+
 	if (m->rates == 0 || m->read <= 0)
 		return -1;
-	return m->missed >= m->read ? 0 : 1 - m->missed / m->read;
+	return missed >= read ? 0 : 1 - missed / read;
 }
 
 static void add_rates(struct means *m, float read, float missed, float origin)
@@ -267,19 +272,23 @@ static double mean(const struct means *m, double sum)
 
 struct lists {
 	json_t *read, *origin, *hit;
+	struct means before;
 };
 
 static struct lists lists_new(void)
 {
-	return (struct lists){ json_array(), json_array(), json_array() };
+	return (struct lists){
+		.read = json_array(), .origin = json_array(), .hit = json_array()
+	};
 }
 
 /* Failures are counted (admin_json_failures()), as everywhere below. */
-static void lists_add(const struct lists *lists, const struct means *m)
+static void lists_add(struct lists *lists, const struct means *m)
 {
 	(void)json_array_append_new(lists->read, whole(mean(m, m->read)));
 	(void)json_array_append_new(lists->origin, whole(mean(m, m->origin)));
-	(void)json_array_append_new(lists->hit, share(hit_of(m)));
+	(void)json_array_append_new(lists->hit, share(hit_of(m, &lists->before)));
+	lists->before = *m;
 }
 
 static json_t *series_json(const struct history *h, const struct span *span, const struct series *s)

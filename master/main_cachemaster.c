@@ -313,6 +313,7 @@ static int open_dashboard(struct master *m, struct err *e)
 {
 	const struct dashboard_config config = {
 		.datasets = m->service.datasets,
+		.sources = m->sources,
 		.slots = &m->slots,
 		.step_ns = m->options.history_step,
 	};

@@ -118,7 +118,7 @@ struct source_hold {
 	uint64_t lineage;
 	uint64_t generation;
 	uint8_t mount[HOLD_MOUNT_BYTES]; /* random, the mount's */
-	uint32_t follow_s; /* it wants the source to be listed that often; 0: it does not care */
+	uint32_t follow_s;    /* it wants the source to be listed that often; 0: it does not care */
 	uint64_t local_bytes; /* that it read past the workers since it began */
 	bool end;
 };
@@ -240,6 +240,13 @@ struct source_view {
 /* -ENXIO: nobody asked for it yet. */
 int source_set_view(struct source_set *set, const struct volume_id *volume,
 	struct source_view *ret_view) __must_check;
+/* Bytes of all sources together that readers were given and that came from origins. */
+struct source_sum {
+	uint64_t hit_bytes; /* by workers and by mounts themselves */
+	uint64_t miss_bytes;
+	uint64_t origin_bytes;
+};
+void source_set_sum(struct source_set *set, struct source_sum *ret_sum);
 /* A generation of the newest lineage that has its table; 0: the newest. -ENOENT. */
 int source_set_generation(struct source_set *set, const struct volume_id *volume,
 	uint64_t generation, struct record_generation *ret_generation) __must_check;

@@ -52,6 +52,22 @@ int source_set_view(
 	return source ? 0 : -ENXIO;
 }
 
+void source_set_sum(struct source_set *set, struct source_sum *ret_sum)
+{
+	struct source_sum sum = { 0 };
+
+	pthread_mutex_lock(&set->lock);
+	list_for_each (node, &set->sources) {
+		const struct source *source = list_entry(node, struct source, link);
+
+		sum.hit_bytes += source->report.hit_bytes + source->local_bytes;
+		sum.miss_bytes += source->report.miss_bytes;
+		sum.origin_bytes += source->report.origin_bytes;
+	}
+	pthread_mutex_unlock(&set->lock);
+	*ret_sum = sum;
+}
+
 /* Only in the newest lineage do numbers mean what a person sees. */
 int source_set_generation(struct source_set *set, const struct volume_id *volume,
 	uint64_t generation, struct record_generation *ret_generation)

@@ -34,7 +34,6 @@ struct workers {
 	uint64_t capacity;
 	uint64_t stalls[HISTORY_STALLS];
 	uint64_t stall_ns[HISTORY_STALLS];
-	struct history_counts counts;
 };
 
 struct workers *workers_new(const struct slots *slots)
@@ -113,16 +112,8 @@ static void take_tiers_locked(struct workers *w, const Granary__WorkerReport *m)
 	w->n_tiers = n;
 }
 
-static void take_counts_locked(struct workers *w, const Granary__WorkerReport *m)
+static void take_stalls_locked(struct workers *w, const Granary__WorkerReport *m)
 {
-	w->counts = (struct history_counts){ 0 };
-	for (size_t i = 0; i < m->n_volumes; i++) {
-		const Granary__VolumeReport *v = m->volumes[i];
-
-		w->counts.read += v->hit_bytes + v->miss_bytes;
-		w->counts.missed += v->miss_bytes;
-		w->counts.origin += v->origin_bytes;
-	}
 	for (size_t i = 0; i < HISTORY_STALLS; i++) {
 		w->stalls[i] = i < m->n_stalls ? m->stalls[i] : 0;
 		w->stall_ns[i] = i < m->n_stall_ns ? m->stall_ns[i] : 0;
@@ -157,7 +148,7 @@ void workers_report(struct workers *w, const Granary__WorkerReport *m)
 	w->capacity = m->capacity;
 	take_text(w->version, sizeof(w->version), m->version);
 	take_tiers_locked(w, m);
-	take_counts_locked(w, m);
+	take_stalls_locked(w, m);
 	pthread_mutex_unlock(&w->lock);
 }
 
@@ -184,7 +175,6 @@ void workers_sum(struct workers *w, struct history_cluster *ret_cluster)
 	struct history_cluster sum = { 0 };
 
 	pthread_mutex_lock(&w->lock);
-	sum.counts = w->counts;
 	sum.capacity = w->capacity;
 	for (uint32_t i = 0; i < w->n_tiers; i++)
 		sum.used += w->tiers[i].used;

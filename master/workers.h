@@ -27,7 +27,7 @@ void workers_free(struct workers *w); /* NULL is allowed */
 void workers_report(struct workers *w, const Granary__WorkerReport *m);
 /* Notes who has not been heard of for WORKER_SILENT_NS at `now_ns`. */
 void workers_look(struct workers *w, uint64_t now_ns);
-/* What all of them have and counted. */
+/* What all of them have, and how often readers stalled; not what these were given. */
 void workers_sum(struct workers *w, struct history_cluster *ret_cluster);
 /* The array of workers; NULL without memory. */
 json_t *workers_json(struct workers *w);
