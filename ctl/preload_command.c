@@ -65,7 +65,7 @@ static void set_text(json_t *wish, const char *name, const char *value)
 {
 	if (value)
 		(void)json_object_set_new(
-			wish, name, json_string(value)); /* make_wish() looks at failures */
+			wish, name, json_string(value)); /* preload() looks at failures */
 }
 
 /* As a mount of the same URL has it. */
@@ -90,27 +90,47 @@ static int check_plain(const struct preload_options *o, const char *what, struct
 	return 0;
 }
 
-/* What is mounted there: its volume, and its master unless another one is said. */
+/* One source of what is mounted: what the mount shows of it. */
+static json_t *shown_json(const json_t *source, const char *label, bool several)
+{
+	const char *path = preload_text(source, "path");
+	json_t *part = json_pack("{s:O, s:O}", "volume", json_object_get(source, "volume"),
+		"generation", json_object_get(source, "generation"));
+
+	if (!part)
+		return NULL; /* preload() looks at failures */
+	if (*label)
+		set_text(part, "label", label);
+	if (*preload_text(source, "subtree"))
+		set_text(part, "subtree", preload_text(source, "subtree"));
+	if (path[0] == '/' && path[1])
+		(void)json_object_set_new(part, "at", json_sprintf("%s/", path + 1)); /* as above */
+	(void)json_object_set_new(part, "part", json_boolean(several));               /* as above */
+	return part;
+}
+
+/* What is mounted there: parts, and its master unless another one is said. */
 static int set_mount(
-	json_t *wish, struct preload_options *o, const struct fleet_mount *mount, struct err *e)
+	json_t *parts, struct preload_options *o, const struct fleet_mount *mount, struct err *e)
 {
 	static char master[SOCKET_PATH_MAX];
 	json_t *json = NULL;
-	const char *volume;
+	const json_t *sources;
+	const json_t *source;
+	size_t i;
 	int r = admin_call(mount->socket, NULL, "/v1/status", NULL, FLEET_TIMEOUT_NS, &json, e);
 
 	if (r < 0)
 		return r;
-	volume = json_string_value(json_object_get(json, "volume"));
-	if (volume)
-		set_text(wish, "volume", volume);
-	else
+	(void)json_array_clear(parts); /* cannot fail */
+	sources = json_object_get(json, "sources");
+	json_array_foreach (sources, i, source)
+		(void)json_array_append_new(
+			parts, shown_json(source, mount->source,
+				       json_array_size(sources) > 1)); /* as above */
+	if (json_array_size(sources) == 0)
 		r = err_set(e, -ENODATA, "%s does not say what it shows: see cachectl status",
 			mount->mountpoint);
-	if (mount->source[0])
-		set_text(wish, "label", mount->source);
-	(void)json_object_set(
-		wish, "generation", json_object_get(json, "generation")); /* as above */
 	json_decref(json);
 	if (r == 0 && !o->where.master && !o->where.cache &&
 		service_path(mount->run, "master.sock", master) == 0)
@@ -118,19 +138,22 @@ static int set_mount(
 	return r;
 }
 
-static int set_target(json_t *wish, struct preload_options *o, const char *what, struct err *e)
+/* One part or, of a mount of several sources, one for each. */
+static int set_parts(json_t *parts, struct preload_options *o, const char *what, struct err *e)
 {
+	json_t *wish = json_object();
 	struct fleet_mount mount;
 	char point[PATH_MAX];
 	int r;
 
+	(void)json_array_append_new(parts, wish); /* as above */
 	if (strstr(what, "://"))
 		return set_source(wish, o, what, e);
 	r = check_plain(o, what, e);
 	if (r < 0)
 		return r;
 	if (mount_point_path(what, point, e) == 0 && fleet_find(point, false, &mount) == 0)
-		return set_mount(wish, o, &mount, e);
+		return set_mount(parts, o, &mount, e);
 	/* A file of a dataset's name in this directory is none of its business. */
 	if (strchr(what, '/') || strcmp(what, ".") == 0 || strcmp(what, "..") == 0) {
 		(void)command_not_found(point, e); /* its line */
@@ -141,29 +164,34 @@ static int set_target(json_t *wish, struct preload_options *o, const char *what,
 	return 0;
 }
 
-static int set_limits(json_t *wish, const struct preload_options *o, struct err *e)
+static int set_limits(const json_t *parts, const struct preload_options *o, struct err *e)
 {
 	json_t *paths = json_array();
 	uint64_t rate = 0;
+	json_t *part;
+	size_t i;
 	int r = 0;
 
-	for (unsigned int i = 0; i < o->paths.n && r == 0; i++) {
-		r = glob_check(o->paths.values[i], e);
+	for (unsigned int k = 0; k < o->paths.n && r == 0; k++) {
+		r = glob_check(o->paths.values[k], e);
 		if (r == 0)
 			(void)json_array_append_new(
-				paths, json_string(o->paths.values[i])); /* as above */
+				paths, json_string(o->paths.values[k])); /* as above */
 	}
-	if (o->paths.n)
-		(void)json_object_set(wish, "paths", paths); /* as above */
-	json_decref(paths);
-	if (r == 0 && o->bandwidth) {
+	if (r == 0 && o->bandwidth)
 		r = units_parse_rate(o->bandwidth, &rate, e);
-		if (r == 0 && rate == 0)
-			r = err_set(
-				e, -EINVAL, "--bandwidth=%s: want more than nothing", o->bandwidth);
-		(void)json_object_set_new(
-			wish, "bandwidth", json_integer((json_int_t)rate)); /* as above */
+	if (r == 0 && o->bandwidth && rate == 0)
+		r = err_set(e, -EINVAL, "--bandwidth=%s: want more than nothing", o->bandwidth);
+	if (json_array_size(parts) > 1) /* all together */
+		rate = rate / json_array_size(parts) + 1;
+	json_array_foreach (parts, i, part) {
+		if (o->paths.n)
+			(void)json_object_set(part, "paths", paths); /* as above */
+		if (o->bandwidth)
+			(void)json_object_set_new(
+				part, "bandwidth", json_integer((json_int_t)rate)); /* as above */
 	}
+	json_decref(paths);
 	return r;
 }
 
@@ -177,30 +205,72 @@ static int status_of(int r)
 /* ---- commands -------------------------------------------------------------------------------- */
 
 /* One, or one for each source of a dataset. */
-static struct preload_set set_of(const json_t *job)
+static void add_jobs(struct preload_set *to, const json_t *job)
 {
 	const json_t *jobs = json_object_get(job, "jobs");
-	struct preload_set all = { .ids = { preload_number(job, "id") }, .n = 1 };
+	const json_t *id;
+	size_t i;
 
-	for (uint32_t i = 1; i < min(json_array_size(jobs), (size_t)PRELOAD_SET_MAX); i++)
-		all.ids[all.n++] = (uint64_t)json_integer_value(json_array_get(jobs, i));
-	return all;
+	if (!jobs)
+		to->ids[to->n++] = preload_number(job, "id");
+	json_array_foreach (jobs, i, id)
+		if (to->n < PRELOAD_SET_MAX)
+			to->ids[to->n++] = (uint64_t)json_integer_value(id);
 }
 
-static int begin(struct preload_options *o, const json_t *wish, struct err *e)
+/* What was begun before another part was refused. */
+static void take_back(const struct preload_options *o, const struct preload_set *begun)
 {
-	json_t *job = NULL;
+	for (uint32_t i = 0; i < begun->n; i++) {
+		json_t *job = NULL;
+		char path[64];
+
+		(void)snprintf(
+			path, sizeof(path), "/v1/preloads/%" PRIu64, begun->ids[i]); /* fits */
+		(void)!master_call(&o->where, "DELETE", path, NULL, MASTER_CALL_NS, &job, NULL);
+		json_decref(job); /* what is refused now has ended, or goes on and is listed */
+	}
+}
+
+static int post_all(struct preload_options *o, const json_t *parts, struct preload_set *ret_begun,
+	struct err *e)
+{
+	struct preload_set begun = { .n = 0 };
+	struct preload_set fresh = { .n = 0 };
+	const json_t *part;
+	size_t i;
+
+	json_array_foreach (parts, i, part) {
+		json_t *job = NULL;
+		int r = i < PRELOAD_SET_MAX
+				? master_call(&o->where, "POST", "/v1/preloads", part,
+					  MASTER_CALL_NS, &job, e)
+				: err_set(e, -E2BIG, "more sources than %u", PRELOAD_SET_MAX);
+
+		if (r < 0) {
+			take_back(o, &fresh);
+			return r;
+		}
+		add_jobs(&begun, job);
+		if (!json_is_true(json_object_get(job, "joined")))
+			add_jobs(&fresh, job);
+		json_decref(job);
+	}
+	if (fresh.n == 0)
+		(void)fprintf(stderr, "preload %" PRIu64 " loads this already%s\n", begun.ids[0],
+			o->bandwidth ? ", at this rate from now on" : "");
+	*ret_begun = begun;
+	return 0;
+}
+
+static int begin(struct preload_options *o, const json_t *parts, struct err *e)
+{
 	struct preload_set begun;
 	int status;
-	int r = master_call(&o->where, "POST", "/v1/preloads", wish, MASTER_CALL_NS, &job, e);
+	int r = post_all(o, parts, &begun, e);
 
 	if (r < 0)
 		return command_fail(r == -EBUSY ? EXIT_BUSY : status_of(r), e);
-	begun = set_of(job);
-	if (json_is_true(json_object_get(job, "joined")))
-		(void)fprintf(stderr, "preload %" PRIu64 " loads this already%s\n", begun.ids[0],
-			o->bandwidth ? ", at this rate from now on" : "");
-	json_decref(job);
 	if (o->wait)
 		return preload_watch(&o->where, &begun, e);
 	status = preload_wait_open(&o->where, &begun, e);
@@ -214,16 +284,16 @@ static int begin(struct preload_options *o, const json_t *wish, struct err *e)
 static int preload(struct preload_options *o, const char *what, struct err *e)
 {
 	uint64_t failures = admin_json_failures();
-	json_t *wish = json_object();
+	json_t *parts = json_array();
 	int status;
-	int r = set_target(wish, o, what, e);
+	int r = set_parts(parts, o, what, e);
 
 	if (r == 0)
-		r = set_limits(wish, o, e);
-	if (r == 0 && (!wish || admin_json_failures() != failures))
+		r = set_limits(parts, o, e);
+	if (r == 0 && (json_array_size(parts) == 0 || admin_json_failures() != failures))
 		r = err_set(e, -ENOMEM, "out of memory");
-	status = r < 0 ? command_fail(status_of(r), e) : begin(o, wish, e);
-	json_decref(wish);
+	status = r < 0 ? command_fail(status_of(r), e) : begin(o, parts, e);
+	json_decref(parts);
 	return status;
 }
 

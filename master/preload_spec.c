@@ -9,7 +9,7 @@
 
 static const char *const known[] = { "url", "dataset", "volume", "label", "generation", "refresh",
 	"paths", "bandwidth", "endpoint", "region", "profile", "credentials", "ca_file",
-	"path_style", "anonymous", "requester_pays", "versions" };
+	"path_style", "anonymous", "requester_pays", "versions", "subtree", "at", "part" };
 
 static int check_members(const json_t *body, struct err *e)
 {
@@ -108,6 +108,35 @@ static int take_dataset(struct preload_record *record, const char *name, uint32_
 	return r < 0 ? err_set(e, r, "the dataset cannot be preloaded now: %s", err_str(r)) : 0;
 }
 
+/* Of keys or paths: what ends with a slash. */
+static int take_directory(const json_t *body, const char *name, char **ret, struct err *e)
+{
+	int r = take_text(body, name, ret, e);
+	size_t len = r == 0 && *ret ? strlen(*ret) : 0;
+
+	if (len && ((*ret)[len - 1] != '/' || len > LIMIT_KEY_BYTES))
+		r = err_set(e, -EINVAL, "'%s' ends with a '/' and has at most %u bytes", name,
+			LIMIT_KEY_BYTES);
+	return r;
+}
+
+/* A volume, or what a mount shows of it. */
+static int take_volume(
+	struct preload_record *record, const char *volume, const json_t *body, struct err *e)
+{
+	int r;
+
+	if (hash_unhex(volume, record->volume.bytes, VOLUME_ID_LEN) < 0)
+		return err_set(
+			e, -EINVAL, "'volume' wants %u hexadecimal digits", 2 * VOLUME_ID_LEN);
+	if (json_is_integer(json_object_get(body, "generation")))
+		record->generation =
+			(uint64_t)json_integer_value(json_object_get(body, "generation"));
+	record->part = json_is_true(json_object_get(body, "part"));
+	r = take_directory(body, "subtree", &record->subtree, e);
+	return r < 0 ? r : take_directory(body, "at", &record->at, e);
+}
+
 static int take_target(struct preload_record *record, const json_t *body, uint32_t mount,
 	struct dataset_set *datasets, struct err *e)
 {
@@ -125,14 +154,8 @@ static int take_target(struct preload_record *record, const json_t *body, uint32
 	record->target = strdup(target);
 	if (!record->target)
 		return err_set(e, -ENOMEM, "out of memory");
-	if (volume && json_is_integer(json_object_get(body, "generation")))
-		record->generation =
-			(uint64_t)json_integer_value(json_object_get(body, "generation"));
 	if (volume)
-		return hash_unhex(volume, record->volume.bytes, VOLUME_ID_LEN) < 0
-			       ? err_set(e, -EINVAL, "'volume' wants %u hexadecimal digits",
-					 2 * VOLUME_ID_LEN)
-			       : 0;
+		return take_volume(record, volume, body, e);
 	return url ? take_config(record, url, body, e)
 		   : take_dataset(record, dataset, mount, datasets, e);
 }
