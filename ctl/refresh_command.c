@@ -25,26 +25,41 @@ static const struct option_set set = {
 	.max_args = 1,
 };
 
-static long long generation(const char *socket)
+/* "generation 3"; of several sources "generation 3 of /images, 1 of /labels". */
+static void print_generations(const json_t *status)
 {
-	json_t *status = NULL;
-	long long n = -1;
+	const json_t *sources = json_object_get(status, "sources");
+	const json_t *source;
+	size_t i;
 
-	if (admin_call(socket, NULL, "/v1/status", NULL, FLEET_TIMEOUT_NS, &status, NULL) == 0)
-		n = (long long)json_integer_value(json_object_get(status, "generation"));
-	json_decref(status);
-	return n;
+	(void)printf("generation ");
+	if (json_array_size(sources) < 2)
+		(void)printf("%lld",
+			(long long)json_integer_value(json_object_get(status, "generation")));
+	else
+		json_array_foreach (sources, i, source) {
+			const char *path = json_string_value(json_object_get(source, "path"));
+
+			(void)printf("%s%lld of %s", i ? ", " : "",
+				(long long)json_integer_value(
+					json_object_get(source, "generation")),
+				path ? path : "?");
+		}
 }
 
 static void print_success(const char *point, const json_t *mount)
 {
 	const char *socket = json_string_value(json_object_get(mount, "socket"));
-	long long n = socket ? generation(socket) : -1;
+	json_t *status = NULL;
 
-	if (n < 0)
-		(void)printf("%s shows a newer generation\n", point);
+	(void)printf("%s shows ", point);
+	if (socket &&
+		admin_call(socket, NULL, "/v1/status", NULL, FLEET_TIMEOUT_NS, &status, NULL) == 0)
+		print_generations(status);
 	else
-		(void)printf("%s shows generation %lld\n", point, n);
+		(void)printf("a newer generation");
+	(void)printf("\n");
+	json_decref(status);
 }
 
 /* The keeper may be replaced or started again meanwhile: who does not answer is asked again. */

@@ -396,6 +396,11 @@ static enum exit_status share(struct cachefuse *c, struct err *e)
 	if (r == -EALREADY) {
 		(void)err_set(e, r, "nothing has changed: %s shows generation %" PRIu64 " already",
 			c->mountpoint, slots_mount(c->slots)->generation);
+		if (c->sources.n > 1)
+			(void)err_set(e, r,
+				"nothing has changed: %s shows the newest of all its sources "
+				"already",
+				c->mountpoint);
 		return EXIT_UNCHANGED;
 	}
 	return r < 0 ? mount_exit(r) : EXIT_OK;
