@@ -7,221 +7,8 @@
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
-#include <stdatomic.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
-#include "base/cleanup.h"
-#include "base/clock.h"
-#include "base/file.h"
-#include "base/hash.h"
-#include "base/units.h"
-#include "master/dataset.h"
+#include "tests/unit/master/dataset_fixture.h"
 #include "master/preload_internal.h"
-
-static char dir[64];
-static char path_buffer[512];
-static struct store *store;
-static struct source_set *sources;
-static struct dataset_set *set;
-static struct pool *pool;
-static unsigned int told; /* how often the workers were */
-static struct err e;
-
-static const char *in(const char *fmt, ...)__printf(1, 2);
-static const char *in(const char *fmt, ...)
-{
-	va_list ap;
-	int n = snprintf(path_buffer, sizeof(path_buffer), "%s/", dir);
-
-	va_start(ap, fmt);
-	(void)vsnprintf(path_buffer + n, sizeof(path_buffer) - (size_t)n, fmt, ap);
-	va_end(ap);
-	return path_buffer;
-}
-
-static void put(const char *name, const char *text)
-{
-	assert_int_equal(file_write_atomic(in("origin/%s", name), text, strlen(text), 0644), 0);
-}
-
-static void on_change(void *arg)
-{
-	(void)arg;
-	told++;
-}
-
-static const struct ufs_limits limits = { .max_requests = 4,
-	.list_requests = 4,
-	.request_timeout_ns = CLOCK_SECOND,
-	.deadline_ns = 2 * CLOCK_SECOND };
-
-static void open_all(void)
-{
-	static char tables[128];
-	struct dataset_set_config config = { .limits = &limits, .on_change = on_change };
-
-	(void)snprintf(tables, sizeof(tables), "%s/state/tables", dir);
-	if (store_rocksdb_open(in("state/store"), &store, &e) < 0)
-		fail_msg("%s", e.text);
-	const struct source_set_config of_sources = {
-		.store = store,
-		.tables = tables,
-		.epoch = 1,
-		.listing_bytes = 64 * MiB,
-		.limits = limits,
-		.hold_ns = 3600 * CLOCK_SECOND,
-	};
-	if (source_set_new(&of_sources, &sources, &e) < 0)
-		fail_msg("%s", e.text);
-	pool = pool_new("datasets", 2, 16);
-	assert_non_null(pool);
-	config.store = store;
-	config.sources = sources;
-	config.pool = pool;
-	if (dataset_set_new(&config, &set, &e) < 0)
-		fail_msg("%s", e.text);
-}
-
-static void close_all(void)
-{
-	pool_free(pool);
-	dataset_set_free(set);
-	source_set_free(sources);
-	store_close(store);
-	pool = NULL;
-	set = NULL;
-	sources = NULL;
-	store = NULL;
-}
-
-/* Waits for listings that nobody else waits for. */
-static void drain(void)
-{
-	pool_free(pool);
-	pool = NULL;
-}
-
-static void reopen(void)
-{
-	close_all();
-	open_all();
-}
-
-static int setup(void **state)
-{
-	(void)state;
-	e = ERR_INIT;
-	told = 0;
-	(void)snprintf(dir, sizeof(dir), "/var/tmp/granary-ds.XXXXXX");
-	if (!mkdtemp(dir) || file_mkdirs(in("origin"), 0755) < 0 ||
-		file_mkdirs(in("other"), 0755) < 0 || file_mkdirs(in("state/tables"), 0700) < 0)
-		return -1;
-	put("a", "aaa");
-	put("b", "bbbbb");
-	open_all();
-	return 0;
-}
-
-static int teardown(void **state)
-{
-	char command[128];
-
-	(void)state;
-	close_all();
-	(void)snprintf(command, sizeof(command), "rm -rf %s", dir);
-	return system(command);
-}
-
-/* A body of JSON with ' for " and @ for the directory. */
-static json_t *body(const char *text)
-{
-	struct buf json = BUF_INIT(4096);
-	json_t *parsed = NULL;
-
-	for (; *text; text++) {
-		int r = *text == '@' ? buf_puts(&json, dir)
-				     : buf_append(&json, *text == '\'' ? "\"" : text, 1);
-
-		assert_int_equal(r, 0);
-	}
-	assert_int_equal(admin_json_parse(json.data, json.len, 0, &parsed, NULL), 0);
-	buf_release(&json);
-	return parsed;
-}
-
-#define SOURCE "'mounts':[{'url':'file://@/origin'}]"
-
-static int create(const char *text)
-{
-	json_t *json = body(text);
-	struct dataset d = { 0 };
-	int r = dataset_create(set, json, true, &d, &e);
-
-	json_decref(json);
-	dataset_release(&d);
-	return r;
-}
-
-static int update(const char *name, const char *text)
-{
-	json_t *json = body(text);
-	struct dataset d = { 0 };
-	int r = dataset_update(set, name, json, true, &d, &e);
-
-	json_decref(json);
-	dataset_release(&d);
-	return r;
-}
-
-static struct dataset find(const char *name)
-{
-	struct dataset d = { 0 };
-
-	if (dataset_set_find(set, name, &d, &e) < 0)
-		fail_msg("%s", e.text);
-	return d;
-}
-
-static json_t *shown(const char *name)
-{
-	struct dataset d = find(name);
-	json_t *json = dataset_json(set, &d);
-
-	assert_non_null(json);
-	dataset_release(&d);
-	return json;
-}
-
-static void listed(
-	struct source_wait *wait, int status, struct source_answer *a, const struct err *why)
-{
-	_Atomic bool *done = wait->arg;
-
-	(void)a;
-	if (status < 0)
-		fail_msg("%s", why->text);
-	atomic_store(done, true);
-}
-
-/* Lists its source now, and waits for it: another thread may do that. */
-static void list(const char *name)
-{
-	struct dataset d = find(name);
-	_Atomic bool done = false;
-	struct source_wait wait = { .config = &d.mounts[0].config,
-		.policy = d.policy,
-		.refresh = true,
-		.on_done = listed,
-		.arg = &done };
-
-	source_open(sources, &wait);
-	while (!atomic_load(&done))
-		clock_sleep_ns(CLOCK_MS);
-	dataset_release(&d);
-}
 
 /* ---- records --------------------------------------------------------------------------------- */
 
@@ -295,13 +82,6 @@ static void records_of_other_versions(void **state)
 }
 
 /* ---- what is asked for ----------------------------------------------------------------------- */
-
-static void expect(int r, int code, const char *part)
-{
-	assert_int_equal(r, code);
-	if (!strstr(e.text, part))
-		fail_msg("'%s' is not in: %s", part, e.text);
-}
 
 static void names(void **state)
 {
@@ -443,7 +223,8 @@ static void deletion(void **state)
 	d = find("x");
 	hold(&d, false);
 	expect(dataset_delete(set, "x", false, &e), -EBUSY, "mounted");
-	expect(dataset_evict(set, "x", NULL, NULL, false, &(json_t *){ NULL }, &e), -EBUSY, "mounted");
+	expect(dataset_evict(set, "x", NULL, NULL, false, &(json_t *){ NULL }, &e), -EBUSY,
+		"mounted");
 	hold(&d, true);
 	assert_int_equal(dataset_delete(set, "x", false, &e), 0);
 	assert_int_equal(source_set_view(sources, &d.mounts[0].volume, &view), 0);
