@@ -342,11 +342,27 @@ static void print_source(const json_t *mount, bool several)
 	line("  last error:", json_string_value(json_object_get(mount, "last_error")));
 }
 
+/* When the last listing began that found what is shown; of several sources the oldest. 0: not known. */
+static json_int_t current_ms(const json_t *d)
+{
+	json_int_t oldest = json_integer_value(json_object_get(d, "current_ms"));
+	const json_t *mount;
+	size_t i;
+
+	json_array_foreach (json_object_get(d, "mounts"), i, mount) {
+		json_int_t ms = json_integer_value(json_object_get(mount, "current_ms"));
+
+		if (ms && (!oldest || ms < oldest))
+			oldest = ms;
+	}
+	return oldest;
+}
+
 /* "follow, listed every 60s, last 12s ago". One that was rolled back stays there. */
 static void print_consistency(const json_t *d)
 {
 	json_int_t interval = json_integer_value(json_object_get(d, "interval_s"));
-	json_int_t current = json_integer_value(json_object_get(d, "current_ms"));
+	json_int_t current = current_ms(d);
 	json_int_t now = (json_int_t)(clock_wall_ns() / CLOCK_MS);
 	char text[128];
 	int n;

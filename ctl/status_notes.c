@@ -161,7 +161,8 @@ static void print_follow(const struct status_found *found)
 			continue;
 		(void)printf("note: %s follows its source%s: generation %llu",
 			status_text(mount, "mountpoint"),
-			json_is_true(json_object_get(follow, "follows")) ? "" : ", but not now",
+			json_is_true(json_object_get(follow, "follows")) || !lag ? ""
+										 : ", but not now",
 			(unsigned long long)shown);
 		if (newest != shown)
 			(void)printf(" is shown of %llu", (unsigned long long)newest);
