@@ -274,7 +274,7 @@ static int pack_request(
 	}
 	if (client->of_dataset)
 		volume = asked->of_volume ? *asked->of_volume : client->dataset.volume;
-	if (asked->of_volume) {
+	if (client->of_dataset) {
 		request.has_volume = 1;
 		request.volume = (ProtobufCBinaryData){ sizeof(volume.bytes), volume.bytes };
 	}

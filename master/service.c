@@ -246,6 +246,16 @@ static const struct dataset_mount *find_source(
 	return NULL;
 }
 
+/* A mount goes on though its dataset was deleted: with another daemon, too. */
+static int go_on_without(struct job *job, ProtobufCBinaryData volume)
+{
+	if (job->wait.refresh || volume.len != VOLUME_ID_LEN)
+		return -ENXIO;
+	job->named = true;
+	memcpy(job->volume.bytes, volume.data, VOLUME_ID_LEN);
+	return 0;
+}
+
 /* A source of the dataset; to be shown is what it was rolled back to. Who goes on with a mount (no
  * refresh) has what it has. */
 static int take_dataset(
@@ -263,11 +273,11 @@ static int take_dataset(
 	r = job->service->datasets ? dataset_set_find_uuid(job->service->datasets, uuid, &d, e)
 				   : -ENXIO;
 	if (r < 0)
-		return err_set(e, -ENXIO,
+		(void)err_set(e, -ENXIO,
 			"the dataset is not there any more: cachectl dataset list shows which are");
-	mount = find_source(&d, volume, e);
+	mount = r == 0 ? find_source(&d, volume, e) : NULL;
 	if (!mount)
-		return -ENXIO;
+		return go_on_without(job, volume);
 	r = ufs_config_copy(&mount->config, &job->config);
 	if (r < 0)
 		return err_set(e, r, "out of memory");
@@ -373,7 +383,7 @@ static void start_job(struct service *service, struct rpc_request *request)
 		job->pool.run = run_at_once;
 		job->wait.on_done = answered;
 		r = named ? take_table(job, &e) : take_open(job, &e);
-		job->wait.config = named ? NULL : &job->config;
+		job->wait.config = job->named ? NULL : &job->config;
 	}
 	if (r == 0)
 		r = pool_submit(service->small, &job->pool);
