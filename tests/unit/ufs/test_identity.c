@@ -30,6 +30,7 @@ static struct {
 	char token[64]; /* of the metadata service; "": none is given */
 	char roles[64];
 	uint32_t requests;
+	uint32_t fails_from, fails_n; /* these of them are answered 503 */
 	char head[SERVER_HEAD];
 } wish = { .lock = PTHREAD_MUTEX_INITIALIZER };
 
@@ -87,7 +88,9 @@ static bool answer(struct server *s, int fd, const char *head)
 	wish.requests++;
 	(void)snprintf(wish.head, sizeof(wish.head), "%s", head);
 	(void)snprintf(want, sizeof(want), "X-aws-ec2-metadata-token: %s\r\n", wish.token);
-	if (begins(head, "PUT /latest/api/token "))
+	if (wish.requests >= wish.fails_from && wish.requests < wish.fails_from + wish.fails_n)
+		put(fd, 503, "");
+	else if (begins(head, "PUT /latest/api/token "))
 		put(fd, strstr(head, "X-aws-ec2-metadata-token-ttl-seconds: 21600") ? 200 : 400,
 			wish.token);
 	else if (begins(head, "GET /latest/") && !strstr(head, want))
@@ -301,6 +304,28 @@ static void imds(void **state)
 	credentials_release(&c);
 }
 
+/* A service that fails for a moment, at any of the three questions. */
+static void imds_again(void **state)
+{
+	struct credentials c;
+	struct err e;
+
+	(void)state;
+	say(200, KEYS);
+	unsetenv("AWS_EC2_METADATA_DISABLED");
+	for (uint32_t at = 1; at <= 3; at++) {
+		wish.requests = 0;
+		wish.fails_from = at;
+		wish.fails_n = 2;
+		if (find("imds", &c, &e) != 0)
+			fail_msg("%s", e.text);
+		assert_string_equal(c.access_key, "ASIAMACHINE");
+		assert_int_equal(wish.requests, 5);
+		credentials_release(&c);
+	}
+	wish.fails_n = 0;
+}
+
 static void imds_refused(void **state)
 {
 	static const char no_success[] = "{\"Code\":\"Failed\",\"AccessKeyId\":\"a\","
@@ -319,8 +344,10 @@ static void imds_refused(void **state)
 		say(200, broken[i]);
 		refused("imds", -ENOKEY, "something else than keys");
 	}
+	wish.requests = 0;
 	say(500, "");
 	refused("imds", -ENOKEY, "500");
+	assert_int_equal(wish.requests, 5); /* token, role, and three times keys */
 	say_metadata("metadata-token", "");
 	refused("imds", -ENOKEY, "the machine has no role");
 	say_metadata("", "");
@@ -580,6 +607,7 @@ int main(void)
 		TEST(web_identity_refused),
 		TEST(web_identity_again),
 		TEST(imds),
+		TEST(imds_again),
 		TEST(imds_refused),
 		TEST(container),
 		TEST(of_variables),
