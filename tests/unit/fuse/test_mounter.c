@@ -111,6 +111,27 @@ static void no_requests(void **state)
 	assert_int_equal(recv(pair[1], &count, sizeof(count), MSG_DONTWAIT), -1);
 }
 
+/* A newer generation: said once, taken once, and why nothing came of it is told the next time. */
+static void newer(void **state)
+{
+	const struct mounter_request request = request_of(MOUNTER_NEWER, 0);
+	bool may = kernel_may_mount() && kernel_may_attach_beneath();
+	char text[ERR_TEXT_MAX];
+
+	(void)state;
+	assert_false(mounter_peer_take_newer(peer));
+	assert_int_equal(ask_raw(&request, NULL, 0, text), may ? 0 : -EOPNOTSUPP);
+	assert_string_equal(text, "");
+	assert_int_equal(mounter_peer_take_newer(peer), may);
+	assert_false(mounter_peer_take_newer(peer));
+	mounter_peer_refuse_newer(peer, "no room");
+	assert_int_equal(ask_raw(&request, NULL, 0, text), may ? 0 : -EOPNOTSUPP);
+	assert_string_equal(text, may ? "no room" : "");
+	mounter_peer_refuse_newer(peer, NULL);
+	(void)ask_raw(&request, NULL, 0, text);
+	assert_string_equal(text, "");
+}
+
 /* What a daemon may not have done for it. */
 static void not_its_own(void **state)
 {
@@ -299,6 +320,7 @@ int main(void)
 {
 	const struct CMUnitTest messages[] = {
 		cmocka_unit_test_setup_teardown(no_requests, keeper_only, keeper_only_end),
+		cmocka_unit_test_setup_teardown(newer, keeper_only, keeper_only_end),
 		cmocka_unit_test_setup_teardown(not_its_own, keeper_only, keeper_only_end),
 		cmocka_unit_test_setup_teardown(
 			devices_of_another_image, keeper_only, keeper_only_end),
