@@ -242,9 +242,12 @@ int dataset_rollback(int argc, char **argv)
 	int status = EXIT_OK;
 	int n = option_parse_or_exit(&set, argc, argv, &o);
 
-	if (!which)
+	if (!which) {
+		json_decref(body);
 		(void)err_set(&e, -ENOMEM, "out of memory");
-	else if (o.newest == (n >= 2))
+		return command_fail(EXIT_RUNTIME, &e);
+	}
+	if (o.newest == (n >= 2))
 		(void)err_set(&e, -EINVAL,
 			"give the number of a generation, or --newest: cachectl dataset "
 			"generations %s lists them",

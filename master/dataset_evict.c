@@ -100,7 +100,10 @@ int dataset_evict(struct dataset_set *set, const char *name, const char *path, c
 	if (json_array_size(done) > 0)
 		dataset_tell_workers(set);
 	if (r == 0) {
-		*ret_json = json_pack("{s:O}", "sources", done);
+		*ret_json = json_pack("{s:O, s:O*}", "sources", done, "serial",
+			json_array_size(done) == 1
+				? json_object_get(json_array_get(done, 0), "serial")
+				: NULL);
 		if (!*ret_json || admin_json_failures() != failures)
 			r = err_set(e, -ENOMEM, "out of memory");
 	}

@@ -22,6 +22,7 @@ static int find_mount(const struct dataset *d, const char *path,
 			"dataset %s has %u sources, each with generations of its own: say of "
 			"which, as in %s=NUMBER",
 			d->name, dataset_sources_of(d), d->mounts[0].path);
+	ensure(mount); /* a dataset has one at least */
 	*ret_mount = mount;
 	return 0;
 }

@@ -96,7 +96,9 @@ static void add_percentage(json_t *json, uint64_t cached, uint64_t of)
 /* What mounts read past the worker was here. */
 static void add_hits(json_t *json, const struct source_report *r, uint64_t local)
 {
-	set(json, "hit_bytes", json_integer((json_int_t)(r->hit_bytes + local)));
+	uint64_t hits = r->hit_bytes + local;
+
+	set(json, "hit_bytes", json_integer((json_int_t)hits));
 	set(json, "miss_bytes", json_integer((json_int_t)r->miss_bytes));
 }
 
