@@ -25,6 +25,7 @@
 struct bench_file {
 	char *path;
 	uint64_t size; /* as much of it as is read */
+	uint64_t from; /* of BENCH_BLOCKS and the like: where that begins */
 	int fd;        /* open for blocks; -1 */
 };
 
@@ -56,6 +57,7 @@ enum bench_op {
 	BENCH_READ,    /* open, all of it, close */
 	BENCH_BLOCKS,  /* pread of `block` bytes of an open file, one after the other */
 	BENCH_SCATTER, /* the same, in an order by chance */
+	BENCH_PARTS,   /* the same, and opened and closed each time, as a small file is */
 };
 
 struct bench_pass {
@@ -64,7 +66,7 @@ struct bench_pass {
 	unsigned int threads;
 	uint64_t ns;    /* at most so long */
 	bool once;      /* each file once at most; else again and again */
-	uint64_t block; /* of BENCH_BLOCKS, BENCH_SCATTER: at most BENCH_BLOCK */
+	uint64_t block; /* of BENCH_BLOCKS and what follows: at most BENCH_BLOCK */
 };
 
 struct bench_result {
@@ -86,13 +88,16 @@ double bench_rate(uint64_t count, uint64_t ns);
 
 /* ---- what this machine can do ---------------------------------------------------------------- */
 
-/* A file in memory, open; and this program's own file, of at most `size`, for names and small reads.
- * -errno. */
-int bench_memory_open(struct bench_set *set) __must_check;
-int bench_local_open(struct bench_set *set, uint64_t size) __must_check;
+/* This program's own file, for names. -errno. */
+int bench_local_open(struct bench_set *set) __must_check;
 /*
- * Files of a tier, open, past the page cache where it can. `why` says what is in the way: they belong to
- * the worker's user. *ret_direct: past the page cache.
+ * Bytes in memory, open, as a file system has them: of `tier` (see below) read once, else of a file in
+ * memory, which is copied in smaller pieces. -errno.
+ */
+int bench_memory_open(const struct bench_set *tier, struct bench_set *set) __must_check;
+/*
+ * Files of a tier, open, what of them is written in one piece; past the page cache where that can be had:
+ * *ret_direct. The line of `e` says what is in the way: they belong to the worker's user.
  */
 int bench_tier_open(
 	const char *tier, struct bench_set *set, bool *ret_direct, struct err *e) __must_check;

@@ -304,13 +304,15 @@ static void disk(struct bench *b, const char *test, unsigned int n, uint64_t blo
 		scatter ? BENCH_SCATTER : BENCH_BLOCKS, false, block);
 }
 
-static void warm(struct bench *b, const char *test, const struct bench_set *files)
+static void warm(struct bench *b, const char *test, const struct bench_set *files, uint64_t block)
 {
 	struct bench_row first = {
 		.test = test, .of = "", .state = "", .threads = b->readers[b->n_readers - 1]
 	};
 	struct bench_set read = *files;
 
+	if (b->memory.n == 0 && bench_memory_open(&b->tier, &b->memory) < 0)
+		bench_set_release(&b->memory); /* a limit less */
 	(void)measure(b, &first, files, BENCH_READ, true, 0);
 	read.n = first.result.complete;
 	for (unsigned int i = 0; i < b->n_readers; i++) {
@@ -321,12 +323,10 @@ static void warm(struct bench *b, const char *test, const struct bench_set *file
 				"no file was all read in the time: give more --seconds");
 			continue;
 		}
-		if (strcmp(test, "small") == 0 && b->local.n > 0)
+		if (b->memory.n > 0)
 			(void)measure(b, bench_report_add(&b->report, test, "memory", "", n),
-				&b->local, BENCH_READ, false, 0);
-		else if (b->memory.n > 0)
-			(void)measure(b, bench_report_add(&b->report, test, "memory", "", n),
-				&b->memory, BENCH_BLOCKS, false, BENCH_BLOCK);
+				&b->memory, block < BENCH_BLOCK ? BENCH_PARTS : BENCH_BLOCKS, false,
+				block);
 		(void)measure(b, bench_report_add(&b->report, test, "mount", "warm", n), &read,
 			BENCH_READ, false, 0);
 	}
@@ -349,7 +349,7 @@ static void reads(struct bench *b, const char *test, const struct bench_set *fil
 			bench_report_add(&b->report, test, "mount", "dropped", b->readers[i]),
 			files, BENCH_READ, true, 0);
 	}
-	warm(b, test, files);
+	warm(b, test, files, block);
 }
 
 /* ---- the origin ------------------------------------------------------------------------------ */
@@ -456,10 +456,8 @@ static int prepare(struct bench *b, struct err *e)
 	if (b->small.n + b->large.n == 0)
 		return err_set(
 			e, -ENOENT, "%s has no file with bytes: name another directory", b->dir);
-	if (bench_memory_open(&b->memory) < 0)
-		bench_set_release(&b->memory); /* a limit less */
-	if (bench_local_open(&b->local, b->small.n > 0 ? b->small.bytes / b->small.n : MiB) < 0)
-		bench_set_release(&b->local); /* likewise */
+	if (bench_local_open(&b->local) < 0)
+		bench_set_release(&b->local); /* a limit less */
 	return 0;
 }
 

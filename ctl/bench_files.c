@@ -1,6 +1,7 @@
 /* Files that are measured, and those they are compared with. See bench.h. */
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/mt19937.h"
 #include "ctl/bench.h"
 
@@ -140,36 +141,75 @@ static int fill(int fd)
 	return 0;
 }
 
-int bench_memory_open(struct bench_set *set)
+/* As much of a tier's first file, read through the page cache. */
+static int remember(const struct bench_file *of, struct bench_set *set)
 {
-	int fd = memfd_create("granary-bench", MFD_CLOEXEC);
-	int r = fd < 0 ? err_errno() : fill(fd);
+	_cleanup_close_ int fd = open(of->path, O_RDONLY | O_CLOEXEC);
+	_cleanup_free_ char *bytes = malloc(BENCH_BLOCK);
+	uint64_t size = min(of->size, MEMORY_BYTES);
+	int r = fd < 0 ? err_errno() : bytes ? 0 : -ENOMEM;
 
+	for (uint64_t at = 0; r == 0 && at < size; at += BENCH_BLOCK)
+		r = file_pread_exact(fd, bytes, BENCH_BLOCK, of->from + at);
 	if (r == 0)
-		r = bench_set_add(set, "memory", MEMORY_BYTES);
+		r = bench_set_add(set, of->path, size);
+	if (r < 0)
+		return r;
+	set->files[0].from = of->from;
+	set->files[0].fd = TAKE_FD(fd);
+	return 0;
+}
+
+int bench_memory_open(const struct bench_set *tier, struct bench_set *set)
+{
+	char path[64];
+	int fd;
+	int r;
+
+	if (tier->n > 0 && remember(&tier->files[0], set) == 0)
+		return 0;
+	fd = memfd_create("granary-bench", MFD_CLOEXEC);
+	r = fd < 0 ? err_errno() : fill(fd);
+	(void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd); /* fits */
+	if (r == 0)
+		r = bench_set_add(set, path, MEMORY_BYTES);
 	if (r == 0)
 		set->files[0].fd = TAKE_FD(fd);
 	cleanup_close(&fd);
 	return r;
 }
 
-int bench_local_open(struct bench_set *set, uint64_t size)
+int bench_local_open(struct bench_set *set)
 {
 	char path[PATH_MAX];
 	ssize_t len = readlink("/proc/self/exe", path, sizeof(path) - 1);
-	struct stat st;
 
 	if (len < 0)
 		return err_errno();
 	path[len] = '\0';
-	if (stat(path, &st) != 0)
-		return err_errno();
-	return bench_set_add(set, path, min(size, (uint64_t)st.st_size));
+	return bench_set_add(set, path, 1);
 }
 
-static int add_open(struct bench_set *set, const char *path, uint64_t size, bool *direct)
+/* What is written of the file, from the first byte that is on to the next hole, in whole blocks: what was
+ * never written is read faster than any disk can. */
+static uint64_t written(int fd, uint64_t *ret_from)
 {
-	int fd = open(path, O_RDONLY | O_CLOEXEC | O_DIRECT);
+	off_t data = lseek(fd, 0, SEEK_DATA);
+	off_t hole = data < 0 ? -1 : lseek(fd, data, SEEK_HOLE);
+	uint64_t from;
+
+	if (hole < 0)
+		return 0; /* nothing */
+	from = ((uint64_t)data + BENCH_BLOCK - 1) & ~(BENCH_BLOCK - 1);
+	*ret_from = from;
+	return (uint64_t)hole > from ? ((uint64_t)hole - from) & ~(BENCH_BLOCK - 1) : 0;
+}
+
+static int add_open(struct bench_set *set, const char *path, bool *direct)
+{
+	_cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_DIRECT);
+	uint64_t from = 0;
+	uint64_t size;
 	int r;
 
 	if (fd < 0 && errno == EINVAL) { /* a tier in memory */
@@ -178,11 +218,15 @@ static int add_open(struct bench_set *set, const char *path, uint64_t size, bool
 	}
 	if (fd < 0)
 		return err_errno();
+	size = min(written(fd, &from), TIER_BYTES - set->bytes);
+	if (size == 0)
+		return 0;
 	r = bench_set_add(set, path, size);
-	if (r == 0)
-		set->files[set->n - 1].fd = TAKE_FD(fd);
-	cleanup_close(&fd);
-	return r;
+	if (r < 0)
+		return r;
+	set->files[set->n - 1].from = from;
+	set->files[set->n - 1].fd = TAKE_FD(fd);
+	return 0;
 }
 
 int bench_tier_open(const char *tier, struct bench_set *set, bool *ret_direct, struct err *e)
@@ -195,16 +239,11 @@ int bench_tier_open(const char *tier, struct bench_set *set, bool *ret_direct, s
 	*ret_direct = true;
 	while (r == 0 && set->n < TIER_FILES && set->bytes < TIER_BYTES &&
 		(entry = fts_read(walk))) {
-		const struct stat *st = entry->fts_statp;
-		uint64_t size = entry->fts_info == FTS_F ? (uint64_t)st->st_size : 0;
-
 		if (entry->fts_info == FTS_DNR)
 			r = -entry->fts_errno;
-		/* Whole blocks, and no holes: those are read faster than any disk can. */
-		size = min(size, TIER_BYTES - set->bytes) & ~(BENCH_BLOCK - 1);
-		if (r < 0 || size == 0 || (uint64_t)st->st_blocks * 512 < size)
-			continue;
-		r = add_open(set, entry->fts_path, size, ret_direct);
+		else if (entry->fts_info == FTS_F &&
+			 entry->fts_statp->st_size >= (off_t)BENCH_BLOCK)
+			r = add_open(set, entry->fts_path, ret_direct);
 	}
 	if (walk)
 		(void)fts_close(walk); /* read only */

@@ -75,23 +75,36 @@ static int do_read(struct worker *w, const struct bench_file *file, bool read_it
 	return 1;
 }
 
+/* Of `fd`, or of the file opened for it. */
+static int read_block(struct worker *w, const struct bench_file *file, uint64_t block)
+{
+	const struct bench_pass *pass = w->running->pass;
+	_cleanup_close_ int own =
+		pass->op == BENCH_PARTS ? open(file->path, O_RDONLY | O_CLOEXEC) : -1;
+	int fd = pass->op == BENCH_PARTS ? own : file->fd;
+	ssize_t n;
+
+	if (fd < 0)
+		return err_errno();
+	n = pread(fd, w->buf, pass->block, (off_t)(file->from + block * pass->block));
+	if (n < 0)
+		return err_errno();
+	w->bytes += (uint64_t)n;
+	return 1;
+}
+
 static int do_block(struct worker *w, uint64_t index)
 {
 	const struct bench_pass *pass = w->running->pass;
 	const struct bench_set *set = pass->set;
 	uint64_t block = index % w->running->blocks;
-	ssize_t n;
 
 	for (unsigned int i = 0; i < set->n; i++) {
 		uint64_t in_file = set->files[i].size / pass->block;
 
-		if (block >= in_file) {
-			block -= in_file;
-			continue;
-		}
-		n = pread(set->files[i].fd, w->buf, pass->block, (off_t)(block * pass->block));
-		w->bytes += n > 0 ? (uint64_t)n : 0;
-		return n < 0 ? err_errno() : 1;
+		if (block < in_file)
+			return read_block(w, &set->files[i], block);
+		block -= in_file;
 	}
 	return -EINVAL;
 }
@@ -111,6 +124,7 @@ static int do_one(struct worker *w, uint64_t index)
 	case BENCH_BLOCKS:
 		return do_block(w, index);
 	case BENCH_SCATTER:
+	case BENCH_PARTS:
 		return do_block(w, index * SCATTER >> 8);
 	}
 	return -EINVAL;

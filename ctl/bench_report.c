@@ -149,7 +149,7 @@ static void result_text(const struct bench_row *row, char *out, size_t size)
 	(void)units_size((uint64_t)bench_rate(r->bytes, r->ns), bytes, sizeof(bytes));
 	if (is_names(row) || strcmp(row->test, "first byte") == 0)
 		(void)snprintf(out, size, "%.0f/s", each); /* fits, as all below */
-	else if (strcmp(row->test, "small") == 0 && strcmp(row->of, "disk") != 0)
+	else if (strcmp(row->test, "small") == 0 && is_mount(row))
 		(void)snprintf(out, size, "%.0f files/s, %s/s", each, bytes);
 	else
 		(void)snprintf(out, size, "%s/s", bytes);
@@ -224,6 +224,8 @@ static int add_line(
 
 static void print_limits(const struct bench_report *report, FILE *out)
 {
+	const char *said = NULL;
+
 	for (unsigned int i = 0; i < report->n; i++) {
 		const struct bench_row *row = &report->rows[i];
 		char result[64];
@@ -233,12 +235,14 @@ static void print_limits(const struct bench_report *report, FILE *out)
 			continue;
 		result_text(row, result, sizeof(result));
 		p99_text(row, p99, sizeof(p99));
-		if (row->skipped)
+		if (row->skipped && (!said || strcmp(said, row->skipped) != 0))
 			(void)fprintf(out, "%s: not measured: %s\n", row->of, row->skipped);
+		if (row->skipped)
+			said = row->skipped;
 		else
-			(void)fprintf(out, "%s, %s, %u connections: %s, median %.1f ms, p99 %s\n",
-				row->of, row->test, row->threads, result,
-				(double)row->result.p50_ns / (double)CLOCK_MS, p99);
+			(void)fprintf(out, "%s, %s, %u connection%s: %s, median %.1f ms, p99 %s\n",
+				row->of, row->test, row->threads, row->threads == 1 ? "" : "s",
+				result, (double)row->result.p50_ns / (double)CLOCK_MS, p99);
 	}
 }
 

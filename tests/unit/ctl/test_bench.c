@@ -166,11 +166,14 @@ static void test_blocks_of_memory(void **state)
 	struct bench_result r;
 
 	(void)state;
-	assert_int_equal(bench_memory_open(&memory), 0);
+	assert_int_equal(bench_memory_open(&(struct bench_set){ 0 }, &memory), 0);
 	r = run(&memory, BENCH_BLOCKS, 2, false);
 	assert_int_equal(r.errors, 0);
 	assert_int_equal(r.bytes, r.operations * BENCH_BLOCK);
 	r = run(&memory, BENCH_SCATTER, 2, false);
+	assert_int_equal(r.errors, 0);
+	assert_int_equal(r.bytes, r.operations * BENCH_BLOCK);
+	r = run(&memory, BENCH_PARTS, 2, false);
 	assert_int_equal(r.errors, 0);
 	assert_int_equal(r.bytes, r.operations * BENCH_BLOCK);
 	bench_set_release(&memory);
@@ -179,6 +182,7 @@ static void test_blocks_of_memory(void **state)
 static void test_a_tier_without_bytes(void **state)
 {
 	struct files *f = *state;
+	struct bench_set memory = { 0 };
 	struct bench_set tier = { 0 };
 	struct err e = ERR_INIT;
 	char path[128];
@@ -190,7 +194,39 @@ static void test_a_tier_without_bytes(void **state)
 	assert_int_equal(bench_tier_open(f->dir, &tier, &direct, &e), 0);
 	assert_int_equal(tier.n, 1);
 	assert_int_equal(tier.bytes, 3 * MiB); /* whole blocks */
+	assert_int_equal(bench_memory_open(&tier, &memory), 0);
+	assert_string_equal(memory.files[0].path, tier.files[0].path);
+	assert_int_equal(memory.bytes, 3 * MiB);
+	bench_set_release(&memory);
 	bench_set_release(&tier);
+}
+
+/* Only what was written is read: a hole is no disk. */
+static void test_a_tier_with_holes(void **state)
+{
+	struct files *f = *state;
+	struct bench_set tier = { 0 };
+	struct err e = ERR_INIT;
+	char *bytes = calloc(1, 4 * MiB);
+	char path[128];
+	bool direct;
+	int fd;
+
+	memset(bytes, 1, 4 * MiB);
+	(void)snprintf(path, sizeof(path), "%s/sub/sparse", f->dir);
+	fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+	assert_true(fd >= 0);
+	assert_int_equal(pwrite(fd, bytes, 4 * MiB, 2 * MiB), 4 * MiB);
+	assert_int_equal(ftruncate(fd, 64 * MiB), 0);
+	assert_int_equal(fsync(fd), 0);
+	assert_int_equal(close(fd), 0);
+	(void)snprintf(path, sizeof(path), "%s/sub", f->dir);
+	assert_int_equal(bench_tier_open(path, &tier, &direct, &e), 0);
+	assert_int_equal(tier.n, 1);
+	assert_int_equal(tier.files[0].from, 2 * MiB);
+	assert_int_equal(tier.files[0].size, 4 * MiB);
+	bench_set_release(&tier);
+	free(bytes);
 }
 
 static struct bench_row *row(struct bench_report *report, const char *test, const char *of,
@@ -242,6 +278,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_failures_are_counted, set_up, tear_down),
 		cmocka_unit_test(test_blocks_of_memory),
 		cmocka_unit_test_setup_teardown(test_a_tier_without_bytes, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_a_tier_with_holes, set_up, tear_down),
 		cmocka_unit_test(test_the_limit_that_holds),
 	};
 
