@@ -1,5 +1,6 @@
 /* The text of /metrics. See metrics.h. */
 #include "admin/metrics.h"
+#include "base/utf8.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -12,53 +13,20 @@ static void note(struct metrics *m, int r)
 		m->error = r;
 }
 
-/* The second byte of those first ones says whether it is overlong, a surrogate, or beyond Unicode:
- * a reader refuses all metrics for one such label. */
-static bool is_second(unsigned char first, unsigned char second)
-{
-	switch (first) {
-	case 0xe0:
-		return second >= 0xa0;
-	case 0xed:
-		return second < 0xa0;
-	case 0xf0:
-		return second >= 0x90;
-	case 0xf4:
-		return second < 0x90;
-	default:
-		return true;
-	}
-}
-
-/* Bytes of a UTF-8 sequence at `s`; 0: it is none. */
-static size_t sequence(const unsigned char *s)
-{
-	size_t n = s[0] < 0x80                   ? 1
-		   : s[0] >= 0xc2 && s[0] < 0xe0 ? 2
-		   : s[0] >= 0xe0 && s[0] < 0xf0 ? 3
-		   : s[0] >= 0xf0 && s[0] < 0xf5 ? 4
-						 : 0;
-
-	for (size_t i = 1; i < n; i++)
-		if ((s[i] & 0xc0) != 0x80 || (i == 1 && !is_second(s[0], s[1])))
-			return 0;
-	return n;
-}
-
 /* Inside the quotes of a label. */
 static void label_value(struct metrics *m, const char *text)
 {
-	const unsigned char *s = (const unsigned char *)text;
+	const char *s = text;
 	size_t used = 0;
 
 	while (*s && used < LABEL_BYTES) {
-		size_t n = sequence(s);
+		size_t n = utf8_bytes(s);
 
 		if (*s == '\n')
 			note(m, buf_puts(m->out, "\\n"));
 		else if (*s == '"' || *s == '\\')
 			note(m, buf_printf(m->out, "\\%c", *s));
-		else if (n == 0 || *s < 0x20 || *s == 0x7f)
+		else if (n == 0 || (n == 1 && (*s < 0x20 || *s == 0x7f)))
 			note(m, buf_puts(m->out, "?"));
 		else
 			note(m, buf_append(m->out, s, n));

@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/limits.h"
 #include "base/log_file.h"
+#include "base/utf8.h"
 
 #include <errno.h>
 #include <pthread.h>
@@ -135,30 +136,13 @@ bool log_limit_pass(struct log_limit *limit, uint32_t burst, uint32_t *ret_dropp
 	return pass;
 }
 
-/* Bytes of the UTF-8 character at `s`; 0 when it is none. */
-static size_t utf8_bytes(const unsigned char *s)
-{
-	size_t n = s[0] < 0x80 ? 1 : s[0] < 0xc2 ? 0 : s[0] < 0xe0 ? 2 : s[0] < 0xf0 ? 3 : 4;
-
-	if (s[0] > 0xf4)
-		return 0;
-	for (size_t i = 1; i < n; i++)
-		if ((s[i] & 0xc0) != 0x80)
-			return 0;
-	/* Overlong, surrogates, past U+10FFFF. */
-	if ((s[0] == 0xe0 && s[1] < 0xa0) || (s[0] == 0xed && s[1] > 0x9f) ||
-		(s[0] == 0xf0 && s[1] < 0x90) || (s[0] == 0xf4 && s[1] > 0x8f))
-		return 0;
-	return n;
-}
-
 static size_t json_escape(char *out, size_t size, const char *s)
 {
 	size_t n = 0;
 
 	while (*s && n + 7 < size) {
 		unsigned char c = (unsigned char)*s;
-		size_t bytes = utf8_bytes((const unsigned char *)s);
+		size_t bytes = utf8_bytes(s);
 
 		if (bytes == 0) {
 			n += (size_t)snprintf(out + n, size - n, "\\ufffd");

@@ -5,6 +5,7 @@
 #include "base/crash_point.h"
 #include "base/file.h"
 #include "base/hash.h"
+#include "base/utf8.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -372,13 +373,26 @@ static int check_all(struct cache_dir *cache, uint64_t capacity, struct err *e)
 	return r == 0 ? find_run(cache, e) : r;
 }
 
+/* The daemons write it down and tell it as JSON. */
+static int check_text(const char *path, struct err *e)
+{
+	if (utf8_is(path))
+		return 0;
+	return err_set(e, -EINVAL,
+		"the cache directory %s: its path is not UTF-8: give another one with --cache",
+		path);
+}
+
 int cache_dir_open(const char *path, uint64_t capacity, struct cache_dir *ret_cache, struct err *e)
 {
 	struct cache_dir cache = { 0 };
 	struct stat st;
 	bool made = stat(path, &st) != 0;
-	int r = file_mkdirs(path, 0700);
+	int r = check_text(path, e);
 
+	if (r < 0)
+		return r;
+	r = file_mkdirs(path, 0700);
 	if (r < 0)
 		return err_set(e, r,
 			"the cache directory %s cannot be made: %s: give another one with --cache",
@@ -389,7 +403,9 @@ int cache_dir_open(const char *path, uint64_t capacity, struct cache_dir *ret_ca
 	if (!S_ISDIR(st.st_mode))
 		return err_set(e, -ENOTDIR,
 			"the cache directory %s is not a directory: give another --cache", path);
-	r = check_all(&cache, capacity, e);
+	r = check_text(cache.path, e);
+	if (r == 0)
+		r = check_all(&cache, capacity, e);
 	if (r < 0 && made)
 		(void)rmdir(cache.path); /* leaves nothing behind, unless something is in it */
 	if (r == 0)

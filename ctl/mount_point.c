@@ -1,6 +1,7 @@
 /* Mount points. See mount_point.h. */
 #include "ctl/mount_point.h"
 #include "base/mount_table.h"
+#include "base/utf8.h"
 #include "ctl/fleet.h"
 
 #include <dirent.h>
@@ -77,6 +78,9 @@ int mount_point_check(const char *point, struct err *e)
 	if (lstat(point, &st) != 0)
 		return err_set(e, err_errno(),
 			"the mount point %s does not exist: create it with mkdir %s", point, point);
+	if (!utf8_is(point)) /* daemons write it down and tell it as JSON */
+		return err_set(e, -EINVAL,
+			"the mount point %s: its path is not UTF-8: give another one", point);
 	if (!S_ISDIR(st.st_mode))
 		return err_set(
 			e, -ENOTDIR, "the mount point %s is not a directory: name one", point);

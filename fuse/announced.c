@@ -1,11 +1,9 @@
 /* What an order feed needs of this mount: its table, its worker, a place for its socket. See
  * order.h, docs/order.md. */
-#include "base/hash.h"
 #include "base/log.h"
+#include "fuse/announced_place.h"
 #include "fuse/cachefuse.h"
 
-#include <inttypes.h>
-#include <limits.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -52,42 +50,14 @@ int announced_open(struct cachefuse *c)
 	return c->order ? 0 : -ENOMEM;
 }
 
-/* The directory of a path, in place. */
-static bool cut_last(char *path)
-{
-	char *slash = strrchr(path, '/');
-
-	if (!slash || slash == path)
-		return false;
-	*slash = '\0';
-	return true;
-}
-
-/* --order-dir, or beside the run directories of all caches: RUN/order for RUN/CACHE/MOUNT. */
-static bool find_directory(const struct cachefuse *c, char directory[PATH_MAX])
-{
-	char base[PATH_MAX - sizeof("/order")];
-	const char *given = c->options.order_dir ? c->options.order_dir : c->options.run_dir;
-
-	if (!given || snprintf(base, sizeof(base), "%s", given) >= (int)sizeof(base))
-		return false;
-	if (!c->options.order_dir && (!cut_last(base) || !cut_last(base)))
-		return false;
-	(void)snprintf(directory, PATH_MAX, "%s%s", base, c->options.order_dir ? "" : "/order");
-	return true; /* it fits */
-}
-
 void announced_listen(struct cachefuse *c)
 {
 	struct err e = ERR_INIT;
-	char directory[PATH_MAX];
-	char name[32];
+	struct announced_place place;
 
-	if (!find_directory(c, directory))
+	if (!announced_find_place(c->options.run_dir, c->options.order_dir, c->mountpoint, &place))
 		return;
-	(void)snprintf(name, sizeof(name), "m-%016" PRIx64,
-		hash_xxh3(c->mountpoint, strlen(c->mountpoint), 0)); /* fits */
-	if (order_listen(c->order, directory, name, &e) < 0) {
+	if (order_listen(c->order, place.directory, place.name, &e) < 0) {
 		log_warn("orders cannot be announced", "why=\"%s\"", e.text);
 		return;
 	}

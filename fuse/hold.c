@@ -28,6 +28,7 @@ struct hold_book {
 	_Atomic uint32_t begun;   /* it has the numbers below */
 	_Atomic uint32_t settled; /* its owner is gone, and all that it sent is here */
 	_Atomic int32_t fds[HOLD_PLACES][HOLD_FDS]; /* numbers in the holder; -1: none */
+	_Atomic uint64_t holds_ns;                  /* without an owner */
 };
 
 struct hold_message {
@@ -99,7 +100,7 @@ static uint32_t drop_gone(struct hold_book *book, struct pollfd polls[HOLD_PLACE
 	return left;
 }
 
-_Noreturn static void holder_main(int socket, int memory, struct hold_book *book, uint64_t holds_ns)
+_Noreturn static void holder_main(int socket, int memory, struct hold_book *book)
 {
 	struct pollfd polls[HOLD_PLACES];
 	uint64_t deadline;
@@ -125,7 +126,7 @@ _Noreturn static void holder_main(int socket, int memory, struct hold_book *book
 	atomic_store(&book->begun, 1);
 	serve(book);
 	atomic_store(&book->settled, 1);
-	deadline = clock_mono_ns() + holds_ns;
+	deadline = clock_mono_ns() + atomic_load(&book->holds_ns);
 	while (drop_gone(book, polls) > 0) {
 		uint64_t now = clock_mono_ns();
 
@@ -185,6 +186,7 @@ int hold_begin(struct hold *hold, uint64_t holds_ns)
 	r = open_book(hold, &memory);
 	if (r < 0)
 		return r;
+	atomic_init(&hold->book->holds_ns, holds_ns);
 	if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) {
 		r = err_errno();
 		hold_end(hold);
@@ -192,7 +194,7 @@ int hold_begin(struct hold *hold, uint64_t holds_ns)
 	}
 	hold->pid = fork();
 	if (hold->pid == 0)
-		holder_main(ends[1], memory, hold->book, holds_ns);
+		holder_main(ends[1], memory, hold->book);
 	r = hold->pid < 0 ? err_errno() : 0;
 	hold->socket = ends[0];
 	(void)close(ends[1]); /* the holder's */
@@ -201,6 +203,12 @@ int hold_begin(struct hold *hold, uint64_t holds_ns)
 	if (r < 0)
 		hold_end(hold);
 	return r;
+}
+
+void hold_set_time(struct hold *hold, uint64_t holds_ns)
+{
+	if (hold->book)
+		atomic_store(&hold->book->holds_ns, holds_ns);
 }
 
 void hold_end(struct hold *hold)

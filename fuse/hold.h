@@ -33,6 +33,8 @@ struct hold {
 
 /* `hold` is valid in any case. A process is started, which holds on for so long without us. */
 int hold_begin(struct hold *hold, uint64_t holds_ns) __must_check;
+/* From now on for so long. Nothing without a process. */
+void hold_set_time(struct hold *hold, uint64_t holds_ns);
 /* It ends, and what it held. */
 void hold_end(struct hold *hold);
 /* Did it die? Then nothing is held any more, and it can be begun again. */

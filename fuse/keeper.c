@@ -1,5 +1,6 @@
 /* The keeper's loop. See keeper.h. */
 #include "fuse/keeper.h"
+#include "fuse/announced_place.h"
 #include "base/bounds.h"
 #include "base/cleanup.h"
 #include "base/daemon.h"
@@ -154,6 +155,7 @@ static void drop_mounts(struct keeper *k)
 		k->n_mounts--;
 		k->idle_since_ns = 0;        /* it had one: no waiting for the first */
 		(void)unlink(mount->socket); /* the daemon removed it already, or was killed */
+		announced_forget(mount->run, mount->mountpoint); /* the same */
 		log_info("mount gone", "mountpoint=\"%s\"", mount->mountpoint);
 		mounter_peer_clear(mount->peer);
 		mount_free(mount);
@@ -264,9 +266,10 @@ static void pass_hangup(struct keeper *k)
 
 static void on_change(void *arg)
 {
-	const struct keeper *k = arg;
+	struct keeper *k = arg;
 
 	daemon_log_level(k->config->log_level);
+	keeper_hold_reload(k);
 }
 
 static void reload(struct keeper *k)

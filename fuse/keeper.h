@@ -164,6 +164,8 @@ json_t *mount_json(struct keeper *k, const struct mount *mount);
 
 /* Starts who holds; without, mounts are as safe as their daemons. */
 void keeper_hold_begin(struct keeper *k);
+/* dead_after_ns may be another one now. */
+void keeper_hold_reload(struct keeper *k);
 /* Whether anybody needs master and worker is known to it too. */
 void keeper_hold_alive(struct keeper *k);
 /* Sees to it that all that there is is held. */

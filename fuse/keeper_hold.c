@@ -22,9 +22,19 @@ void keeper_hold_alive(struct keeper *k)
 		log_debug("pipe not held", "pid=%d", (int)k->hold.pid);
 }
 
+static uint64_t time_of(const struct keeper *k)
+{
+	return max(k->config->dead_after_ns, HOLD_LEAST_NS);
+}
+
+void keeper_hold_reload(struct keeper *k)
+{
+	hold_set_time(&k->hold, time_of(k));
+}
+
 void keeper_hold_begin(struct keeper *k)
 {
-	int r = hold_begin(&k->hold, max(k->config->dead_after_ns, HOLD_LEAST_NS));
+	int r = hold_begin(&k->hold, time_of(k));
 
 	if (r < 0) {
 		k->hold_again_ns = clock_mono_ns() + HOLD_AGAIN_NS;

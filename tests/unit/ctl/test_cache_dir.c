@@ -108,6 +108,8 @@ static void test_refused(void **state)
 	assert_int_equal(
 		file_write_atomic(in("newer/granary.cache"), broken, strlen(broken), 0600), 0);
 	expect_refused(in("newer"), 0, -ENOTEMPTY, "damaged");
+	expect_refused(in("caf\xe9"), 0, -EINVAL, "its path is not UTF-8");
+	assert_int_equal(access(in("caf\xe9"), F_OK), -1);
 	assert_int_equal(file_write_atomic(in("file"), "", 0, 0600), 0);
 	expect_refused(in("file"), 0, -ENOTDIR, "not a directory");
 	expect_refused(in("huge"), 1ull << 60, -ENOSPC, "too small");

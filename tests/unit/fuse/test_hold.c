@@ -185,6 +185,20 @@ static void nobody_comes(void **state)
 	await_end(left->pid);
 }
 
+static void put_one_for_less(struct hold *hold)
+{
+	hold_set_time(hold, CLOCK_MS);
+	put_one(hold);
+}
+
+/* What is configured anew counts for the holder that there is. */
+static void nobody_comes_in_another_time(void **state)
+{
+	(void)state;
+	die_as_owner(put_one_for_less, 3600 * CLOCK_SECOND);
+	await_end(left->pid);
+}
+
 static void it_dies_itself(void **state)
 {
 	struct hold hold;
@@ -242,6 +256,7 @@ int main(void)
 		cmocka_unit_test(without_connections_it_ends),
 		cmocka_unit_test(those_that_are_gone_are_dropped),
 		cmocka_unit_test(nobody_comes),
+		cmocka_unit_test(nobody_comes_in_another_time),
 		cmocka_unit_test(it_dies_itself),
 		cmocka_unit_test(one_that_was_ended_is_begun_again),
 	};

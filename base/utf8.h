@@ -1,0 +1,10 @@
+/* Is a text UTF-8? Pure. */
+#pragma once
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Bytes of the character at `s`, 1 for the NUL; 0 when it is none (overlong, a surrogate, past
+ * U+10FFFF, cut). Does not read behind a NUL. */
+size_t utf8_bytes(const char *s);
+bool utf8_is(const char *s);
