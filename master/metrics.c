@@ -36,6 +36,15 @@ static void write_datasets(struct metrics *m, const struct shown *all, uint32_t 
 		"Bytes of the dataset that workers have" };
 	static const struct metric_family mounts = { "granary_dataset_mounts", GAUGE, "mounts",
 		"Mounts that show the dataset" };
+	static const struct metric_family hits = { "granary_dataset_hit_bytes_total", COUNTER,
+		"bytes", "Bytes of the dataset that readers had out of tiers" };
+	static const struct metric_family misses = { "granary_dataset_miss_bytes_total", COUNTER,
+		"bytes", "Bytes of the dataset that readers had as they came from the origin" };
+	static const struct metric_family bandwidth = { "granary_dataset_origin_bound_bytes", GAUGE,
+		"bytes/s", "What a worker fetches of each of its sources at most; 0: no bound" };
+	static const struct metric_family requests = { "granary_dataset_origin_bound_requests",
+		GAUGE, "requests/s",
+		"What a worker asks of each of its sources at most; 0: no bound" };
 	static const struct metric_family failed = { "granary_dataset_listing_failed", GAUGE,
 		"boolean", "Did the last listing of the dataset fail?" };
 	char volume[2 * VOLUME_ID_LEN + 1];
@@ -65,6 +74,10 @@ static void write_datasets(struct metrics *m, const struct shown *all, uint32_t 
 	EACH(&files, all[i].view.newest.files);
 	EACH(&bytes, all[i].view.newest.bytes);
 	EACH(&cached, all[i].view.reported.cached_bytes);
+	EACH(&hits, all[i].view.reported.hit_bytes + all[i].view.local_bytes);
+	EACH(&misses, all[i].view.reported.miss_bytes);
+	EACH(&bandwidth, all[i].view.policy.origin_bandwidth);
+	EACH(&requests, all[i].view.policy.origin_requests);
 	EACH(&mounts, all[i].view.mounts);
 	EACH(&failed, all[i].view.failure.code != 0);
 #undef EACH
@@ -83,6 +96,9 @@ static void view_all(struct source_set *sources, const struct dataset *d, struct
 		ret->newest.files += view.newest.files;
 		ret->newest.bytes += view.newest.bytes;
 		ret->reported.cached_bytes += view.reported.cached_bytes;
+		ret->reported.hit_bytes += view.reported.hit_bytes;
+		ret->reported.miss_bytes += view.reported.miss_bytes;
+		ret->local_bytes += view.local_bytes;
 		ret->mounts = max(ret->mounts, view.mounts);
 		ret->policy = view.policy;
 		if (view.failure.code)
