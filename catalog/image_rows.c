@@ -23,8 +23,9 @@ struct rows_source {
 	bool found;      /* it has a row */
 	bool ended;
 	struct table_row row;
-	char full[IMAGE_FULL_MAX + 1]; /* of the row, or of the directory */
+	const char *full; /* path of the row, or of the directory; in the row, or built below */
 	uint32_t full_len;
+	char built[IMAGE_FULL_MAX + 1];
 };
 
 struct image_rows {
@@ -47,13 +48,16 @@ static bool is_hidden(const struct image_rows *rows, const struct rows_source *s
 /* Its path in the image; of a source at the root that is the key. */
 static void set_full(struct rows_source *s)
 {
-	uint32_t at = s->path_len;
+	const char *rel = s->row.key + s->subtree_len;
+	uint32_t len = s->row.key_len - s->subtree_len;
 
-	memcpy(s->full, s->path, at);
-	if (at)
-		s->full[at++] = '/';
-	memcpy(s->full + at, s->row.key + s->subtree_len, s->row.key_len - s->subtree_len);
-	s->full_len = at + s->row.key_len - s->subtree_len;
+	s->full = rel;
+	s->full_len = len;
+	if (s->path_len == 0)
+		return;
+	memcpy(s->built + s->path_len + 1, rel, len); /* behind the path and its '/' */
+	s->full = s->built;
+	s->full_len += s->path_len + 1;
 }
 
 /* The next live row that is shown, or the end. */
@@ -94,8 +98,9 @@ static int source_init(struct rows_source *s, const struct image_source *from, s
 	r = table_lower_bound(s->table, s->subtree, s->subtree_len, &s->cursor.ordinal);
 	if (r < 0)
 		return err_set(e, r, "the object table cannot be read: %s", err_str(r));
-	memcpy(s->full, s->path, s->path_len);
-	s->full[s->path_len] = '/';
+	memcpy(s->built, s->path, s->path_len);
+	s->built[s->path_len] = '/';
+	s->full = s->built;
 	s->full_len = s->path_len ? s->path_len + 1 : 0;
 	return 0;
 }
