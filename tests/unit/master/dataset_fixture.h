@@ -16,9 +16,8 @@
 #include "base/hash.h"
 #include "base/units.h"
 #include "master/dataset.h"
+#include "tests/unit/master/fixture.h"
 
-static char dir[64];
-static char path_buffer[512];
 static struct store *store;
 static struct source_set *sources;
 static struct dataset_set *set;
@@ -66,52 +65,24 @@ static const struct store_ops spy_ops = {
 
 static struct err e;
 
-static inline const char *in(const char *fmt, ...)__printf(1, 2);
-static inline const char *in(const char *fmt, ...)
-{
-	va_list ap;
-	int n = snprintf(path_buffer, sizeof(path_buffer), "%s/", dir);
-
-	va_start(ap, fmt);
-	(void)vsnprintf(path_buffer + n, sizeof(path_buffer) - (size_t)n, fmt, ap);
-	va_end(ap);
-	return path_buffer;
-}
-
-static inline void put(const char *name, const char *text)
-{
-	assert_int_equal(file_write_atomic(in("origin/%s", name), text, strlen(text), 0644), 0);
-}
-
 static inline void on_change(void *arg)
 {
 	(void)arg;
 	told++;
 }
 
-static const struct ufs_limits limits = { .max_requests = 4,
-	.list_requests = 4,
-	.request_timeout_ns = CLOCK_SECOND,
-	.deadline_ns = 2 * CLOCK_SECOND };
-
 static inline void open_all(void)
 {
-	static char tables[128];
+	static struct ufs_limits limits;
 	struct dataset_set_config config = { .limits = &limits, .on_change = on_change };
+	struct source_set_config of_sources;
 
-	(void)snprintf(tables, sizeof(tables), "%s/state/tables", dir);
+	limits = fixture_limits(CLOCK_SECOND);
 	if (store_rocksdb_open(in("state/store"), &spy.real, &e) < 0)
 		fail_msg("%s", e.text);
 	spy.store.ops = &spy_ops;
 	store = &spy.store;
-	const struct source_set_config of_sources = {
-		.store = store,
-		.tables = tables,
-		.epoch = 1,
-		.listing_bytes = 64 * MiB,
-		.limits = limits,
-		.hold_ns = 3600 * CLOCK_SECOND,
-	};
+	of_sources = fixture_sources(store, 1);
 	if (source_set_new(&of_sources, &sources, &e) < 0)
 		fail_msg("%s", e.text);
 	pool = pool_new("datasets", 2, 16);
@@ -154,9 +125,7 @@ static inline int setup(void **state)
 	e = ERR_INIT;
 	told = 0;
 	spy.refuses = false;
-	(void)snprintf(dir, sizeof(dir), "/var/tmp/granary-ds.XXXXXX");
-	if (!mkdtemp(dir) || file_mkdirs(in("origin"), 0755) < 0 ||
-		file_mkdirs(in("other"), 0755) < 0 || file_mkdirs(in("state/tables"), 0700) < 0)
+	if (fixture_make() < 0)
 		return -1;
 	put("a", "aaa");
 	put("b", "bbbbb");
@@ -166,12 +135,9 @@ static inline int setup(void **state)
 
 static inline int teardown(void **state)
 {
-	char command[128];
-
 	(void)state;
 	close_all();
-	(void)snprintf(command, sizeof(command), "rm -rf %s", dir);
-	return system(command);
+	return fixture_remove();
 }
 
 /* A body of JSON with ' for " and @ for the directory. */

@@ -18,61 +18,30 @@
 #include "base/hash.h"
 #include "base/units.h"
 #include "master/follow.h"
+#include "tests/unit/master/fixture.h"
 
 #define DEADLINE (60 * CLOCK_SECOND)
 
-static char dir[64];
-static char path_buffer[512];
 static struct store *store;
 static struct source_set *sources;
 static struct dataset_set *set;
 static struct pool *pool;
 static struct err e;
 
-static const char *in(const char *fmt, ...)__printf(1, 2);
-static const char *in(const char *fmt, ...)
-{
-	va_list ap;
-	int n = snprintf(path_buffer, sizeof(path_buffer), "%s/", dir);
-
-	va_start(ap, fmt);
-	(void)vsnprintf(path_buffer + n, sizeof(path_buffer) - (size_t)n, fmt, ap);
-	va_end(ap);
-	return path_buffer;
-}
-
-static void put(const char *name, const char *text)
-{
-	assert_int_equal(file_write_atomic(in("origin/%s", name), text, strlen(text), 0644), 0);
-}
-
-static const struct ufs_limits limits = { .max_requests = 4,
-	.list_requests = 4,
-	.request_timeout_ns = CLOCK_SECOND,
-	.deadline_ns = 2 * CLOCK_SECOND };
-
 static int setup(void **state)
 {
-	static char tables[128];
+	static struct ufs_limits limits;
+	struct source_set_config of_sources;
 
 	(void)state;
 	e = ERR_INIT;
-	(void)snprintf(dir, sizeof(dir), "/var/tmp/granary-fo.XXXXXX");
-	if (!mkdtemp(dir) || file_mkdirs(in("origin"), 0755) < 0 ||
-		file_mkdirs(in("state/tables"), 0700) < 0)
+	limits = fixture_limits(CLOCK_SECOND);
+	if (fixture_make() < 0)
 		return -1;
 	put("a", "aaa");
-	(void)snprintf(tables, sizeof(tables), "%s/state/tables", dir);
 	if (store_rocksdb_open(in("state/store"), &store, &e) < 0)
 		return -1;
-	const struct source_set_config of_sources = {
-		.store = store,
-		.tables = tables,
-		.epoch = 1,
-		.listing_bytes = 64 * MiB,
-		.limits = limits,
-		.hold_ns = 3600 * CLOCK_SECOND,
-	};
+	of_sources = fixture_sources(store, 1);
 	pool = pool_new("datasets", 2, 16);
 	if (!pool || source_set_new(&of_sources, &sources, &e) < 0)
 		return -1;
@@ -85,15 +54,12 @@ static int setup(void **state)
 
 static int teardown(void **state)
 {
-	char command[128];
-
 	(void)state;
 	pool_free(pool);
 	dataset_set_free(set);
 	source_set_free(sources);
 	store_close(store);
-	(void)snprintf(command, sizeof(command), "rm -rf %s", dir);
-	return system(command);
+	return fixture_remove();
 }
 
 /* '…' for "…", and @ for the directory. */
