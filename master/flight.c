@@ -27,6 +27,7 @@ struct flight {
 	const struct ufs_config *config; /* how to reach the origin; NULL: nobody wants it listed */
 	struct table *prev;              /* newest table; NULL: there is none that can be used */
 	bool lost;                       /* there was one, and it is gone or damaged */
+	uint64_t requests_per_s;         /* of the origin at most; 0: no bound */
 	bool contradicted; /* an asker has seen what this master's history does not have */
 	uint64_t seen;     /* generation that he saw */
 	bool listed;
@@ -125,19 +126,25 @@ static enum ufs_before listed_before(void *arg)
 	return r == -ENOENT ? before : UFS_BEFORE_VERSIONS;
 }
 
-static int list_objects(struct source *source, const struct ufs_config *config, struct table *prev,
+static int list_objects(struct flight *flight, const struct ufs_config *config,
 	struct listing *listing, uint64_t *ret_left_out, struct err *e)
 {
+	struct source *source = flight->source;
+	struct ufs_limits limits = source->set->config.limits;
 	_cleanup_(ufs_free_p) struct ufs *ufs = NULL;
 	struct sink sink = { source, listing };
-	int r = ufs_open(config, &source->set->config.limits, &ufs, e);
+	int r;
+
+	if (flight->requests_per_s)
+		limits.requests_per_s = flight->requests_per_s;
+	r = ufs_open(config, &limits, &ufs, e);
 
 	if (r == 0)
 		r = set_lister(source, ufs);
 	if (r == 0)
 		r = ufs_probe(ufs, e);
-	if (r == 0 && prev)
-		ufs_list_after(ufs, listed_before, prev);
+	if (r == 0 && flight->prev)
+		ufs_list_after(ufs, listed_before, flight->prev);
 	if (r == 0)
 		r = ufs_list(ufs, take_objects, &sink, e);
 	(void)set_lister(source, NULL); /* it ends below */
@@ -242,7 +249,7 @@ static int list_origin(
 	atomic_store(&source->listing_keys, 0);
 	atomic_store(&source->listing, true);
 	flight->began_ms = (int64_t)(clock_wall_ns() / CLOCK_MS);
-	r = list_objects(source, config, flight->prev, listing, &left_out, &flight->failure);
+	r = list_objects(flight, config, listing, &left_out, &flight->failure);
 	atomic_store(&source->listing, false);
 	if (r < 0) {
 		log_warn("listing failed", "source=\"%s\" cause=%s text=\"%s\"",
@@ -545,9 +552,24 @@ static void answer(struct flight *flight, struct source_wait *wait)
 		(void)close(answer.fd); /* read only */
 }
 
+/* The bound on requests that the source has, or that those who wait want it to have. */
+static uint64_t requests_bound(const struct source *source, const struct list *waiters)
+{
+	struct tier_policy policy;
+
+	pthread_mutex_lock(&source->set->lock);
+	policy = source->record.policy;
+	pthread_mutex_unlock(&source->set->lock);
+	list_for_each (at, waiters)
+		(void)policy_apply(&policy,
+			&list_entry(at, struct source_wait, link)->policy); /* either way */
+	return policy.origin_requests;
+}
+
 void flight_run(struct source *source, struct list *waiters)
 {
-	struct flight flight = { .source = source };
+	struct flight flight = { .source = source,
+		.requests_per_s = requests_bound(source, waiters) };
 	struct list *node;
 	int r = source->n > 0 ? open_newest(source, &flight.prev) : 0;
 

@@ -86,8 +86,15 @@ int source_set_policies(struct source_set *set, const struct volume_id *volumes,
 	if (r == 0 && rw->n_changes > 0)
 		r = store->ops->write(store, rw->changes, rw->n_changes);
 	pthread_mutex_lock(&set->lock);
-	for (uint32_t i = 0; i < rw->n && r == 0; i++)
-		(void)policy_apply(&rw->sources[i]->record.policy, &change);
+	for (uint32_t i = 0; i < rw->n && r == 0; i++) {
+		struct source *source = rw->sources[i];
+
+		(void)policy_apply(&source->record.policy, &change);
+		if (source->lister) /* a listing under way; without memory it ends as it began */
+			(void)!ufs_set_rates(source->lister, set->config.limits.bytes_per_s,
+				policy->origin_requests ? policy->origin_requests
+							: set->config.limits.requests_per_s);
+	}
 	pthread_mutex_unlock(&set->lock);
 	pthread_mutex_unlock(&set->write_lock);
 	for (uint32_t i = 0; i < rw->n; i++)
