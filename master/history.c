@@ -277,9 +277,7 @@ struct lists {
 
 static struct lists lists_new(void)
 {
-	return (struct lists){
-		.read = json_array(), .origin = json_array(), .hit = json_array()
-	};
+	return (struct lists){ .read = json_array(), .origin = json_array(), .hit = json_array() };
 }
 
 /* Failures are counted (admin_json_failures()), as everywhere below. */

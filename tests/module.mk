@@ -107,9 +107,15 @@ soak:
 	@$(MAKE) -s --no-print-directory programs e2e-tools
 	@MAKE="$(MAKE)" tests/run-soak $(B) $(T)
 
+# Pictures of dashboard and top, of real daemons, for docs/images.
+screenshots:
+	@deploy/install-packages build test screenshots
+	@$(MAKE) -s --no-print-directory programs e2e-tools
+	@GRANARY_SCREENSHOTS=$(CURDIR)/docs/images tests/run-e2e --soak $(B) screenshots
+
 # The mount on Debian's kernels, in guests. `make test-kernels K=6.1` takes one.
 test-kernels: programs
 	@deploy/install-packages kernels || echo "SKIP test-kernels: see the line above"
 	@tests/kernels/run $(B) $(K)
 
-.PHONY: fuzz test e2e e2e-tools soak test-kernels
+.PHONY: fuzz test e2e e2e-tools soak screenshots test-kernels

@@ -42,7 +42,7 @@ class Browser:
             "--remote-debugging-pipe", "--user-data-dir=" + self.directory, "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
             "--host-resolver-rules=MAP * ~NOTFOUND , EXCLUDE 127.0.0.1", "--no-proxy-server", "--disable-background-networking",
             "--disable-component-update", "--disable-sync", "--disable-extensions", "--disable-breakpad", "--no-first-run",
-            "--no-default-browser-check", "--hide-scrollbars", "--force-color-profile=srgb", "--font-render-hinting=none",
+            "--no-default-browser-check", "--hide-scrollbars", "--force-color-profile=srgb", "--font-render-hinting=none", "--disable-lcd-text",
             "--disable-features=Translate,OptimizationHints,MediaRouter", "--lang=" + language,
             "--window-size=%d,%d" % (width, height), "about:blank",
         ]
