@@ -127,6 +127,8 @@ static void advance_mount(struct keeper *k, struct mount *mount)
 	if (k->forced || mount->given_up)
 		child_end(c);
 	mount_look_dead(k, mount);
+	if (c->state == CHILD_FAILED && !mounter_peer_end(mount->peer))
+		return; /* it may be attached in a moment */
 	if (c->state == CHILD_FAILED && is_committed(mount) && !k->forced)
 		commit(mount);
 	if (c->state == CHILD_FAILED)

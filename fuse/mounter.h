@@ -176,6 +176,11 @@ enum mounter_point mounter_peer_point(const struct mounter_peer *peer);
  * second and when something ended.
  */
 void mounter_peer_look(struct mounter_peer *peer);
+/*
+ * Its daemon ended before it served: what it asked to be done to a mount point is not begun any more.
+ * False when it was begun: what comes of it is known once that request has ended (wake_fd).
+ */
+bool mounter_peer_end(struct mounter_peer *peer) __must_check;
 /* Mount points that show what its daemon serves. */
 unsigned int mounter_peer_points(const struct mounter_peer *peer);
 /* SHARED: id of the mount whose daemon serves it; else its own. */

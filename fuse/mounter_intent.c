@@ -16,10 +16,15 @@ int mounter_begin(struct mounter_job *job, const struct mounter_intent *intent)
 	int r;
 
 	pthread_mutex_lock(&host->lock);
-	job->peer->intent = *intent;
-	job->peer->intent.op = job->request.op;
-	job->peer->intent.serial = job->request.serial;
+	r = job->peer->ended ? -ECONNRESET : 0;
+	if (r == 0) {
+		job->peer->intent = *intent;
+		job->peer->intent.op = job->request.op;
+		job->peer->intent.serial = job->request.serial;
+	}
 	pthread_mutex_unlock(&host->lock);
+	if (r < 0) /* nobody would serve what it puts in another's place */
+		return err_set(&job->err, r, "the daemon that asked for it has ended");
 	r = mounter_save(host);
 	if (r < 0) {
 		mounter_begun_not(job->peer);

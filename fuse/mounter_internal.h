@@ -45,6 +45,7 @@ struct mounter_peer {
 	enum mounter_point point;
 	unsigned int server;
 	struct mounter_intent intent;
+	bool ended; /* its daemon never came to serve: nothing is begun for it any more */
 	bool newer; /* MOUNTER_NEWER came */
 	char newer_why[ERR_TEXT_MAX];
 

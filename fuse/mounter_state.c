@@ -22,6 +22,18 @@ enum mounter_point mounter_peer_point(const struct mounter_peer *peer)
 	return point;
 }
 
+bool mounter_peer_end(struct mounter_peer *peer)
+{
+	bool begun;
+
+	CHECK_MAGIC(peer, MOUNTER_PEER_MAGIC);
+	pthread_mutex_lock(&peer->host->lock);
+	begun = peer->intent.op != 0;
+	peer->ended |= !begun && peer->point == MOUNTER_NONE;
+	pthread_mutex_unlock(&peer->host->lock);
+	return !begun;
+}
+
 unsigned int mounter_peer_points(const struct mounter_peer *peer)
 {
 	const struct superblock *s;

@@ -132,6 +132,21 @@ static void newer(void **state)
 	assert_string_equal(text, "");
 }
 
+/* A daemon that died over its request: what was begun is waited for, else nothing is begun. */
+static void ended(void **state)
+{
+	struct mounter_job job = { .peer = peer, .request = request_of(MOUNTER_ATTACH, 0) };
+	const struct mounter_intent intent = { .server = 1, .to = 7 };
+
+	(void)state;
+	assert_int_equal(mounter_begin(&job, &intent), 0);
+	assert_false(mounter_peer_end(peer));
+	mounter_begun_not(peer);
+	assert_true(mounter_peer_end(peer));
+	assert_int_equal(mounter_begin(&job, &intent), -ECONNRESET);
+	assert_true(mounter_peer_end(peer));
+}
+
 /* What a daemon may not have done for it. */
 static void not_its_own(void **state)
 {
@@ -321,6 +336,7 @@ int main(void)
 	const struct CMUnitTest messages[] = {
 		cmocka_unit_test_setup_teardown(no_requests, keeper_only, keeper_only_end),
 		cmocka_unit_test_setup_teardown(newer, keeper_only, keeper_only_end),
+		cmocka_unit_test_setup_teardown(ended, keeper_only, keeper_only_end),
 		cmocka_unit_test_setup_teardown(not_its_own, keeper_only, keeper_only_end),
 		cmocka_unit_test_setup_teardown(
 			devices_of_another_image, keeper_only, keeper_only_end),
