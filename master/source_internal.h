@@ -12,8 +12,8 @@ struct hold {
 	uint8_t mount[HOLD_MOUNT_BYTES];
 	uint64_t lineage;
 	uint64_t generation;
-	uint64_t until;    /* monotonic ns */
-	uint32_t follow_s; /* struct source_hold */
+	uint64_t until;       /* monotonic ns */
+	uint32_t follow_s;    /* struct source_hold */
 	uint64_t local_bytes; /* likewise, as it said last */
 };
 
