@@ -29,11 +29,6 @@
 #define CHUNK_BITS_MAX 40u         /* of a file: some kernels count them in 43 bits */
 #define ROOM_LEAST     (64u << 20) /* for an image before its volume */
 #define ROOM_ROW       160u        /* bytes of an ordinary file */
-#define ROOT_OFFSET    (EROFS_SUPER_OFFSET + sizeof(struct erofs_super))
-#define DEVICES_OFFSET (ROOT_OFFSET + EROFS_SLOT_BYTES)
-
-static_assert(DEVICES_OFFSET % EROFS_SLOT_BYTES == 0, "the device table is addressed in slots");
-
 /* A name in an open directory. */
 struct entry {
 	uint64_t nid;
@@ -56,17 +51,12 @@ struct frame {
 
 struct builder {
 	struct image_store store;
-	const struct image_source *sources;
-	uint32_t n_sources;
-	int64_t built_at; /* of the newest table */
-	uint64_t end;     /* of all volumes, one after the other */
-	const struct image_options *options;
+	struct image_shape shape;
 	image_skip_fn skip;
 	void *skip_arg;
-	struct image_info info;
 	const char *subtree; /* of the one source at the root, which keys are said with; else "" */
 	uint32_t subtree_len;
-	uint64_t base;                 /* of the current row's volume in `end` */
+	uint64_t base;                 /* of the current row's volume in shape.end */
 	char path[IMAGE_FULL_MAX + 2]; /* of the innermost frame */
 	struct frame frames[FRAMES_MAX];
 	uint32_t depth;
@@ -98,7 +88,7 @@ static void skip_key(struct builder *b, const char *path, uint32_t path_len, con
 	char key[LIMIT_KEY_BYTES + IMAGE_FULL_MAX + 2];
 	uint32_t len = b->subtree_len + path_len + name_len;
 
-	b->info.skipped++;
+	b->shape.info.skipped++;
 	if (!b->skip || len > sizeof(key) - 1)
 		return;
 	memcpy(key, b->subtree, b->subtree_len);
@@ -169,8 +159,8 @@ static void inode_init(
 	inode->format = EROFS_LAYOUT_PLAIN;
 	inode->mode = (uint16_t)mode;
 	inode->ino = ++b->ino;
-	inode->uid = b->options->uid;
-	inode->gid = b->options->gid;
+	inode->uid = b->shape.options->uid;
+	inode->gid = b->shape.options->gid;
 	inode->mtime = (uint64_t)seconds;
 	inode->mtime_nsec = (uint32_t)nsec;
 	inode->nlink = 1;
@@ -185,11 +175,11 @@ static uint32_t chunk_bits_for(uint64_t n)
 /* The file's chunks: one when it lies in one extent, else such that none crosses. */
 static uint32_t chunk_bits(const struct builder *b, const struct table_row *row)
 {
-	uint64_t extent = b->info.extent_bytes;
+	uint64_t extent = b->shape.info.extent_bytes;
 	uint64_t boundary = align_down(row->offset, extent) + extent;
 	uint32_t bits;
 
-	if (b->options->one_device)
+	if (b->shape.options->one_device)
 		return min(chunk_bits_for(row->size), CHUNK_BITS_MAX);
 	if (row->offset + row->size <= boundary)
 		return chunk_bits_for(row->size);
@@ -201,13 +191,13 @@ static uint32_t chunk_bits(const struct builder *b, const struct table_row *row)
 static struct erofs_chunk chunk_at(const struct builder *b, uint64_t offset)
 {
 	offset += b->base;
-	if (b->options->one_device)
+	if (b->shape.options->one_device)
 		return (struct erofs_chunk){
-			.block = (uint32_t)((b->info.volume_offset + offset) / BLOCK_BYTES),
+			.block = (uint32_t)((b->shape.info.volume_offset + offset) / BLOCK_BYTES),
 		};
 	return (struct erofs_chunk){
-		.device = (uint16_t)(offset / b->info.extent_bytes + 1),
-		.block = (uint32_t)(offset % b->info.extent_bytes / BLOCK_BYTES),
+		.device = (uint16_t)(offset / b->shape.info.extent_bytes + 1),
+		.block = (uint32_t)(offset % b->shape.info.extent_bytes / BLOCK_BYTES),
 	};
 }
 
@@ -256,7 +246,7 @@ static int file_write(struct builder *b, const struct table_row *row, uint64_t *
 	uint32_t len;
 	int r;
 
-	inode_init(b, &file.inode, S_IFREG | (0666 & ~b->options->umask), row->mtime_ns);
+	inode_init(b, &file.inode, S_IFREG | (0666 & ~b->shape.options->umask), row->mtime_ns);
 	file.inode.size = row->size;
 	if (row->size) {
 		bits = chunk_bits(b, row);
@@ -355,7 +345,7 @@ static uint64_t entries_unique(
 		}
 		skip_key(b, b->path, f->path_len, b->names + this->name, (uint32_t)this->name_len,
 			"a directory has the same name");
-		b->info.files--;
+		b->shape.info.files--;
 	}
 	return kept;
 }
@@ -363,13 +353,13 @@ static uint64_t entries_unique(
 static int directory_open(struct builder *b, const char *name, uint32_t name_len)
 {
 	struct frame *f = &b->frames[b->depth];
-	uint64_t parent = ROOT_OFFSET;
+	uint64_t parent = IMAGE_ROOT_OFFSET;
 	int r = 0;
 
 	ensure(b->depth < FRAMES_MAX);
 	memset(f, 0, sizeof(*f));
 	f->mtime_ns = INT64_MIN;
-	f->inode = ROOT_OFFSET;
+	f->inode = IMAGE_ROOT_OFFSET;
 	if (b->depth > 0) {
 		struct frame *up = f - 1;
 
@@ -387,7 +377,7 @@ static int directory_open(struct builder *b, const char *name, uint32_t name_len
 	f->first_entry = b->n_entries;
 	f->first_name = b->names_len;
 	b->depth++;
-	b->info.directories++;
+	b->shape.info.directories++;
 	r = entry_add(b, ".", 1, EROFS_TYPE_DIRECTORY, f->inode);
 	return r < 0 ? r : entry_add(b, "..", 2, EROFS_TYPE_DIRECTORY, parent);
 }
@@ -410,8 +400,8 @@ static int directory_close(struct builder *b)
 	if (r < 0)
 		return r;
 	if (f->mtime_ns == INT64_MIN)
-		f->mtime_ns = b->built_at * (int64_t)CLOCK_SECOND;
-	inode_init(b, &inode, S_IFDIR | (0777 & ~b->options->umask), f->mtime_ns);
+		f->mtime_ns = b->shape.built_at * (int64_t)CLOCK_SECOND;
+	inode_init(b, &inode, S_IFDIR | (0777 & ~b->shape.options->umask), f->mtime_ns);
 	inode.size = size;
 	inode.u = (uint32_t)(offset / BLOCK_BYTES);
 	inode.nlink = 2 + f->subdirectories;
@@ -481,8 +471,8 @@ static int row_add(struct builder *b, const struct image_row *next)
 	r = file_write(b, row, &inode);
 	if (r < 0)
 		return r;
-	b->info.files++;
-	b->info.bytes += row->size;
+	b->shape.info.files++;
+	b->shape.info.bytes += row->size;
 	return entry_add(b, name, (uint32_t)(rel + len - name), EROFS_TYPE_FILE, inode);
 }
 
@@ -494,131 +484,15 @@ static int rows_add(struct builder *b, struct image_rows *rows, struct err *e)
 	int r;
 
 	while ((r = image_rows_next(rows, &next)) > 0) {
-		b->base = b->info.sources.first[next.source] * b->info.extent_bytes;
+		b->base = b->shape.info.sources.first[next.source] * b->shape.info.extent_bytes;
 		r = row_add(b, &next);
 		if (r < 0)
 			return r;
 	}
 	if (r == -ENOENT)
 		return err_set(e, r, "the source has no directory %s: check the prefix",
-			b->sources[next.source].subtree);
+			b->shape.sources[next.source].subtree);
 	return r;
-}
-
-/* What makes the image one device's. */
-static void super_one_device(const struct builder *b, struct erofs_super *super)
-{
-	super->feature_incompat = EROFS_INCOMPAT_CHUNKED;
-	super->blocks = (uint32_t)((b->info.volume_offset + b->end) / BLOCK_BYTES);
-	super->extra_devices = 0;
-	super->device_slot = 0;
-}
-
-/* A name for what the image shows. */
-static void set_uuid(const struct builder *b, uint8_t uuid[16])
-{
-	uint8_t digest[SHA256_BYTES];
-	struct hash_sha256 *h;
-
-	memcpy(digest, table_info(b->sources[0].table)->id.hash, sizeof(digest));
-	h = b->n_sources > 1 ? hash_sha256_new() : NULL; /* without memory: the first one's */
-	for (uint32_t i = 0; h && i < b->n_sources; i++)
-		hash_sha256_update(h, table_info(b->sources[i].table)->id.hash, SHA256_BYTES);
-	if (h)
-		hash_sha256_final(h, digest);
-	memcpy(uuid, digest, 16);
-}
-
-/* Device `i`: its tag is the volume and the extent's number there. */
-static int device_write(const struct builder *b, uint32_t i)
-{
-	const struct layout_sources *sources = &b->info.sources;
-	uint32_t source = layout_source_of_device(sources, i);
-	struct erofs_device device = { .blocks = (uint32_t)(b->info.extent_bytes / BLOCK_BYTES) };
-	char volume[2 * VOLUME_ID_LEN + 1];
-
-	hash_hex(table_info(b->sources[source].table)->id.volume.bytes, VOLUME_ID_LEN, volume);
-	(void)snprintf((char *)device.tag, sizeof(device.tag), "%s:%u", volume,
-		i - sources->first[source]); /* fits */
-	return file_pwrite_exact(b->store.out.fd, &device, sizeof(device),
-		DEVICES_OFFSET + (uint64_t)i * sizeof(device));
-}
-
-/* Super block and device table, which lie before the first block given. */
-static int head_write(struct builder *b)
-{
-	uint32_t slots = b->options->one_device ? 0 : b->info.extents;
-	struct erofs_super super = {
-		.magic = EROFS_MAGIC,
-		.block_bits = BLOCK_BITS,
-		.root_nid = ROOT_OFFSET >> EROFS_NID_BITS,
-		.inodes = b->info.files + b->info.directories,
-		.build_time = (uint64_t)b->built_at,
-		.blocks = (uint32_t)b->store.next_block,
-		.feature_incompat = EROFS_INCOMPAT_CHUNKED | EROFS_INCOMPAT_DEVICES,
-		.extra_devices = (uint16_t)b->info.extents,
-		.device_slot = DEVICES_OFFSET / EROFS_SLOT_BYTES,
-	};
-	int r;
-
-	set_uuid(b, super.uuid);
-	memcpy(super.volume_name, "granary", sizeof("granary"));
-	if (b->options->one_device)
-		super_one_device(b, &super);
-	r = file_pwrite_exact(b->store.out.fd, &super, sizeof(super), EROFS_SUPER_OFFSET);
-	for (uint32_t i = 0; r == 0 && i < slots; i++)
-		r = device_write(b, i);
-	return r;
-}
-
-/* How many extents a volume takes. Behind those of a device that others follow on there is always
- * something that is never asked for: no read of one volume runs on into the next. */
-static uint64_t extents_of(const struct builder *b, uint32_t source, uint64_t extent_bytes)
-{
-	uint64_t end = table_info(b->sources[source].table)->end;
-
-	if (b->options->one_device && b->n_sources > 1)
-		return end / extent_bytes + 1;
-	return end / extent_bytes + (end % extent_bytes != 0);
-}
-
-/* Of all volumes, UINT64_MAX: more than any image has. */
-static uint64_t extents_count(const struct builder *b, uint64_t extent_bytes)
-{
-	uint64_t n = 0;
-
-	for (uint32_t i = 0; i < b->n_sources; i++) {
-		n += extents_of(b, i, extent_bytes);
-		if (n > LIMIT_DEVICES)
-			return UINT64_MAX;
-	}
-	return n;
-}
-
-/* The extents' size, how many there are, and whose. */
-static int extents_choose(struct builder *b)
-{
-	struct layout_sources *sources = &b->info.sources;
-	uint64_t bytes = b->options->extent_bytes;
-
-	if (bytes == 0)
-		for (bytes = EXTENT_MIN; bytes <= EXTENT_MAX; bytes *= 2)
-			if (extents_count(b, bytes) <= LIMIT_DEVICES)
-				break;
-	if (bytes < CHUNK_BYTES || bytes > EXTENT_MAX || (bytes & (bytes - 1)))
-		return -EINVAL;
-	if (extents_count(b, bytes) > LIMIT_DEVICES)
-		return b->n_sources > 1 ? -E2BIG : -EINVAL;
-	sources->n = b->n_sources;
-	b->info.extent_bytes = bytes;
-	b->info.extents = 0;
-	for (uint32_t i = 0; i < b->n_sources; i++) {
-		sources->first[i] = b->info.extents;
-		b->end = b->info.extents * bytes + table_info(b->sources[i].table)->end;
-		b->info.extents += (uint32_t)extents_of(b, i, bytes);
-	}
-	b->info.extents++;
-	return 0;
 }
 
 static int build(struct builder *b, struct image_rows *rows, struct err *e)
@@ -631,7 +505,7 @@ static int build(struct builder *b, struct image_rows *rows, struct err *e)
 		r = directory_close(b);
 	if (r == 0)
 		r = image_store_flush(&b->store);
-	return r == 0 ? head_write(b) : r;
+	return r == 0 ? image_head_write(&b->shape, b->store.out.fd, b->store.next_block) : r;
 }
 
 /* What a device's 32-bit block numbers can name; the last one means nothing. */
@@ -639,13 +513,14 @@ static int check_room(const struct builder *b, struct err *e)
 {
 	const uint64_t most = (uint64_t)UINT32_MAX * BLOCK_BYTES;
 
-	if (!b->options->one_device ||
-		(b->info.volume_offset < most && b->end < most - b->info.volume_offset))
+	if (!b->shape.options->one_device ||
+		(b->shape.info.volume_offset < most &&
+			b->shape.end < most - b->shape.info.volume_offset))
 		return 0;
 	return err_set(e, -EFBIG,
 		"the volume has %llu GiB, and one device at most 16 TiB: use --engine fuse, or a "
 		"kernel from 6.12",
-		(unsigned long long)(b->end / EXTENT_MIN));
+		(unsigned long long)(b->shape.end / EXTENT_MIN));
 }
 
 /* One attempt, with so many bytes before the volume. -EAGAIN: they are too few for
@@ -655,21 +530,21 @@ static int build_before(struct builder *b, struct image_rows *rows, const char *
 {
 	struct err why = ERR_INIT;
 	uint32_t slots;
-	int r = extents_choose(b);
+	int r = image_shape_choose(&b->shape);
 
 	if (r == -E2BIG)
 		return err_set(e, r,
 			"the sources have more bytes than one mount can show: mount them apart");
 	if (r < 0)
 		return err_set(e, r, "extents of %llu bytes do not suit the volume",
-			(unsigned long long)b->options->extent_bytes);
-	b->info.volume_offset = room;
+			(unsigned long long)b->shape.options->extent_bytes);
+	b->shape.info.volume_offset = room;
 	r = check_room(b, e);
 	if (r < 0)
 		return r;
-	slots = b->options->one_device ? 0 : b->info.extents;
+	slots = b->shape.options->one_device ? 0 : b->shape.info.extents;
 	r = image_store_open(
-		&b->store, path, DEVICES_OFFSET + (uint64_t)slots * EROFS_SLOT_BYTES, e);
+		&b->store, path, IMAGE_DEVICES_OFFSET + (uint64_t)slots * EROFS_SLOT_BYTES, e);
 	if (r < 0)
 		return r;
 	r = build(b, rows, &why);
@@ -678,9 +553,9 @@ static int build_before(struct builder *b, struct image_rows *rows, const char *
 	if (r < 0)
 		return err_set(e, r, "cannot build the image %s: %s: check the disk of the cache",
 			path, err_str(r));
-	b->info.image_bytes = b->store.next_block * BLOCK_BYTES;
-	*ret_info = b->info;
-	if (b->options->one_device && b->info.image_bytes > room)
+	b->shape.info.image_bytes = b->store.next_block * BLOCK_BYTES;
+	*ret_info = b->shape.info;
+	if (b->shape.options->one_device && b->shape.info.image_bytes > room)
 		return -EAGAIN;
 	return output_publish(&b->store.out, e);
 }
@@ -701,9 +576,9 @@ static struct builder *builder_new(const struct wanted *w)
 	if (!b)
 		return NULL;
 	b->store.out = OUTPUT_NONE;
-	b->sources = w->sources;
-	b->n_sources = w->n;
-	b->options = w->options;
+	b->shape.sources = w->sources;
+	b->shape.n = w->n;
+	b->shape.options = w->options;
 	b->skip = w->skip;
 	b->skip_arg = w->skip_arg;
 	b->subtree = "";
@@ -711,7 +586,8 @@ static struct builder *builder_new(const struct wanted *w)
 		b->subtree = w->sources[0].subtree;
 	b->subtree_len = (uint32_t)strlen(b->subtree);
 	for (uint32_t i = 0; i < w->n; i++)
-		b->built_at = max(b->built_at, table_info(w->sources[i].table)->built_at);
+		b->shape.built_at =
+			max(b->shape.built_at, table_info(w->sources[i].table)->built_at);
 	return b;
 }
 

@@ -1,7 +1,7 @@
 /*
- * Parts of the EROFS image writer: the file of blocks (image_store.c), the rows of all sources in
- * the order of the tree (image_rows.c), the tree (image.c), and the rules of names that building and
- * resolving share (image_key.c).
+ * Parts of the EROFS image writer: the file of blocks (image_store.c), its head and its devices
+ * (image_head.c), the rows of all sources in the order of the tree (image_rows.c), the tree (image.c),
+ * and the rules of names that building and resolving share (image_key.c).
  */
 #pragma once
 
@@ -36,6 +36,30 @@ int image_rows_new(const struct image_source *sources, uint32_t n, struct image_
 void image_rows_free(struct image_rows *rows); /* NULL is allowed */
 /* 1: the next; 0: the end; -ENOENT: the subtree of ret->source is not there; or another error. */
 int image_rows_next(struct image_rows *rows, struct image_row *ret) __must_check;
+
+/* ---- devices, head --------------------------------------------------------------------------- */
+
+#define IMAGE_ROOT_OFFSET    (EROFS_SUPER_OFFSET + sizeof(struct erofs_super))
+#define IMAGE_DEVICES_OFFSET (IMAGE_ROOT_OFFSET + EROFS_SLOT_BYTES)
+
+static_assert(
+	IMAGE_DEVICES_OFFSET % EROFS_SLOT_BYTES == 0, "the device table is addressed in slots");
+
+/* What is shown, and of what. */
+struct image_shape {
+	const struct image_source *sources;
+	uint32_t n;
+	const struct image_options *options;
+	int64_t built_at; /* of the newest table */
+	uint64_t end;     /* of all volumes, one after the other */
+	struct image_info info;
+};
+
+/* The extents' size, how many there are, and whose: end, and of info extent_bytes, extents and
+ * sources. -EINVAL: the options' size does not suit; -E2BIG. */
+int image_shape_choose(struct image_shape *s) __must_check;
+/* Super block and device table, which lie before the first block given. `blocks`: of the image. */
+int image_head_write(const struct image_shape *s, int fd, uint64_t blocks) __must_check;
 
 /* ---- blocks ---------------------------------------------------------------------------------- */
 
