@@ -67,12 +67,11 @@ static uint64_t run_round_locked(struct preloads *p, uint32_t round)
 static void *walk(void *arg)
 {
 	struct preloads *p = arg;
-	uint32_t round = 0;
 
 	pthread_setname_np(pthread_self(), "preload");
 	pthread_mutex_lock(&p->lock);
 	while (!p->closing) {
-		uint64_t ns = run_round_locked(p, ++round);
+		uint64_t ns = run_round_locked(p, ++p->rounds);
 
 		if (ns && !p->closing)
 			wait_locked(p, ns);

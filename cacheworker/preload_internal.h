@@ -110,7 +110,8 @@ struct preload_unit {
 
 struct preloads {
 	struct worker *worker;
-	uint64_t run; /* random, of this start */
+	uint64_t run;    /* random, of this start */
+	uint32_t rounds; /* that the walker made; under the lock */
 	pthread_mutex_t lock;
 	pthread_cond_t wake;  /* the walker's */
 	pthread_cond_t heard; /* the asker's: a job ended, or closing */

@@ -88,6 +88,12 @@ static int next_place(struct preload_job *job, struct place *ret)
 	return -EAGAIN;
 }
 
+static bool check_run(struct preload_job *job, struct chunk *chunk, const struct piece_run *run)
+{
+	counter_add(&job->preloads->worker->counters.preload_checked, run->length);
+	return chunk_read(chunk, run, job->preloads->unit) == 0;
+}
+
 /* Compares a unit of an earlier boot with its checksums; what does not match is dropped. */
 static bool compare(struct preload_job *job, const struct place *place)
 {
@@ -108,7 +114,7 @@ static bool compare(struct preload_job *job, const struct place *place)
 
 		run.length = min(place->length - done, CHUNK_BYTES - run.offset);
 		good = chunk && (!chunk_unverified(chunk, run.offset, run.length) ||
-					chunk_read(chunk, &run, job->preloads->unit) == 0);
+					check_run(job, chunk, &run));
 		chunk_unref(chunk);
 		done += run.length;
 	}

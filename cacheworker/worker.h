@@ -69,6 +69,8 @@
 		"Bytes of these that are cached now")                                            \
 	X(preload_failed, "granary_worker_preload_failed_total", COUNTER, "units",               \
 		"Units that a preload could not fetch, or that were not kept")                   \
+	X(preload_checked, "granary_worker_preload_checked_bytes_total", COUNTER, "bytes",       \
+		"Bytes of an earlier boot that a preload read and compared")                     \
 	X(adopted, "granary_worker_adopted_units_total", COUNTER, "units",                       \
 		"Units or pieces copied from another place of a tier")                           \
 	X(adopted_bytes, "granary_worker_adopted_bytes_total", COUNTER, "bytes",                 \

@@ -1,8 +1,9 @@
 /*
  * Preloads on a worker: a master of the test's own that has one job, and takes down how far it is.
  */
-#include "tests/unit/cacheworker/world.h"
-#include "proto/preload.h"
+#include "tests/unit/cacheworker/damage.h"
+#include "cacheworker/preload_internal.h"
+#include "cacheworker/source.h"
 
 #define FILES 40u
 
@@ -262,6 +263,63 @@ static void stops_when_full(void **state)
 	world_end(w);
 }
 
+/* What is there of an earlier boot is read and compared before it is called cached. */
+static void compares_what_was_there(void **state)
+{
+	struct world *w = world_new(256 * MiB, FILES);
+	uint64_t bytes = table_info(w->table)->live_bytes;
+
+	(void)state;
+	order(w, NULL, 0);
+	assert_int_equal(wait_end(), PRELOAD_COMPLETE);
+	job.id = 0; /* nothing is to be loaded when the worker starts */
+	stop_worker(w);
+	damage(w, 1, (off_t)offset_of(w, 6) + 100);
+	another_boot(w);
+	w->scrub_rate = 0; /* by itself it does not look */
+	start_worker(w, 256 * MiB);
+	order(w, NULL, 0);
+	assert_int_equal(wait_end(), PRELOAD_COMPLETE);
+	assert_int_equal(job.report->bytes_done, bytes);
+	assert_int_equal(tier_set_unverified(w->worker.tiers), 0);
+	assert_true(counter_get(&w->worker.counters.preload_checked) >= bytes - UNIT_BYTES);
+	assert_int_equal(counter_get(&tier_set_counters(w->worker.tiers)->mismatches), 1);
+	assert_int_equal(origin_gets(w), 1); /* since this start */
+	world_end(w);
+}
+
+/* While as many units are on their way as may be, the walker sleeps. */
+static void waits_for_its_units(void **state)
+{
+	struct world *w = world_new_sized(256 * MiB, 100, MiB, 256 * MiB);
+	struct preloads *p = w->worker.preloads;
+	uint64_t began;
+	uint64_t ms;
+	uint32_t rounds = 0;
+
+	(void)state;
+	(void)read_range(w, 0, BLOCK_BYTES, 0);
+	source_set_rates(&w->worker, &table_info(w->table)->id.volume, 1, 0); /* hardly any comes */
+	order(w, NULL, 0);
+	for (uint32_t there = 0; there < p->max_in_flight;) {
+		clock_sleep_ns(2 * CLOCK_MS);
+		pthread_mutex_lock(&p->lock);
+		there = p->in_flight;
+		rounds = p->rounds;
+		pthread_mutex_unlock(&p->lock);
+	}
+	began = clock_mono_ns();
+	clock_sleep_ns(300 * CLOCK_MS);
+	pthread_mutex_lock(&p->lock);
+	rounds = p->rounds - rounds;
+	pthread_mutex_unlock(&p->lock);
+	ms = (clock_mono_ns() - began) / CLOCK_MS;
+	assert_true(rounds <= ms / 4 + 16); /* it looks every 20 ms, and when a unit ends */
+	source_set_rates(&w->worker, &table_info(w->table)->id.volume, 0, 0);
+	assert_int_equal(wait_end(), PRELOAD_COMPLETE);
+	world_end(w);
+}
+
 /* Another rate counts at once: at a byte a second it would last for days. */
 static void keeps_to_a_new_rate(void **state)
 {
@@ -308,6 +366,8 @@ int main(void)
 		cmocka_unit_test(joins_readers),
 		cmocka_unit_test(lists_failures),
 		cmocka_unit_test(stops_when_full),
+		cmocka_unit_test(compares_what_was_there),
+		cmocka_unit_test(waits_for_its_units),
 		cmocka_unit_test(keeps_to_a_new_rate),
 		cmocka_unit_test(is_dropped),
 	};

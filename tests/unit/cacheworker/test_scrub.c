@@ -3,9 +3,8 @@
  * another boot, dropped, counted and fetched again; a sample tells rot from change; where a pass was
  * outlives the worker.
  */
-#include "tests/unit/cacheworker/world.h"
+#include "tests/unit/cacheworker/damage.h"
 #include "cacheworker/scrub_internal.h"
-#include "tiers/identity_internal.h"
 
 #define FILES 24u
 
@@ -51,42 +50,6 @@ static json_t *scrub_all(struct world *w, json_t *body)
 	json_decref(ask(w, "POST", body));
 	json_decref(body);
 	return order_done(w);
-}
-
-struct flips {
-	unsigned int n;
-	off_t offset;
-};
-
-static struct flips flips;
-
-static int flip(const char *path, const struct stat *st, int type, struct FTW *ftw)
-{
-	uint8_t byte;
-	int fd;
-
-	(void)ftw;
-	if (type != FTW_F || st->st_size <= flips.offset || flips.n == 0 ||
-		(!strstr(path, "/chk/") && !strstr(path, "/ext/")))
-		return 0;
-	assert_int_equal(chmod(path, 0600), 0);
-	fd = open(path, O_RDWR | O_CLOEXEC);
-	assert_true(fd >= 0);
-	assert_int_equal(pread(fd, &byte, 1, flips.offset), 1);
-	byte ^= 0x40;
-	assert_int_equal(pwrite(fd, &byte, 1, flips.offset), 1);
-	assert_int_equal(fsync(fd), 0);
-	close(fd);
-	flips.n--;
-	return 0;
-}
-
-/* Flips a bit of that many files of the tier. */
-static void damage(struct world *w, unsigned int n, off_t offset)
-{
-	flips = (struct flips){ .n = n, .offset = offset };
-	assert_int_equal(nftw(w->tier, flip, 16, FTW_PHYS), 0);
-	assert_int_equal(flips.n, 0);
 }
 
 static struct world *filled(void)
@@ -137,15 +100,6 @@ static void test_ordered(void **state)
 	read_all(w, 0, &local, &ranges);
 	assert_int_equal(origin_gets(w), gets);
 	world_free(w);
-}
-
-static void another_boot(struct world *w)
-{
-	struct identity identity;
-
-	assert_int_equal(identity_load(w->tier, &identity, NULL), 0);
-	strcpy(identity.boot_id, "11111111-2222-3333-4444-555555555555");
-	assert_int_equal(identity_store(w->tier, &identity), 0);
 }
 
 static void wait_for_verified(struct world *w)
