@@ -219,6 +219,8 @@ uint64_t mount_dead_due(const struct keeper *k, const struct mount *mount);
 
 /* ---- keeper_refresh.c ---------------------------------------------------------------------------- */
 
+/* A generation that is on its way to that mount point; NULL: none. */
+struct mount *keeper_coming(struct keeper *k, const char *mountpoint);
 /* `token`: of the request, which may come twice. `list`: its source is listed again for it; else it
  * shows the newest that is known. */
 int keeper_refresh_locked(struct keeper *k, const char *mountpoint, uint64_t token, bool list,

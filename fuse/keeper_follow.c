@@ -24,24 +24,30 @@ static unsigned int count_old(const struct keeper *k, const char *mountpoint)
 	return n;
 }
 
-/* What cannot be is said to the daemon that asks again. */
-static void follow_point(struct keeper *k, const char *mountpoint, const struct mount *server)
+/* What came of the last try there, which is not forgotten yet; NULL: nothing failed. */
+static const char *failure_at(const struct keeper *k, const char *mountpoint)
 {
-	struct mount *next = NULL;
-	struct err e = ERR_INIT;
-	int r = 0;
+	list_for_each (node, &k->mounts) {
+		const struct mount *mount = list_entry(node, struct mount, link);
 
+		if (mount->state == MOUNT_FAILED && strcmp(mount->mountpoint, mountpoint) == 0)
+			return mount->failure.text;
+	}
+	return NULL;
+}
+
+static int follow_point(struct keeper *k, const char *mountpoint, struct err *e)
+{
+	const char *failed = failure_at(k, mountpoint);
+	struct mount *next = NULL;
+
+	if (failed)
+		return err_set(e, -EAGAIN, "%s", failed);
 	if (count_old(k, mountpoint) >= KEEPER_OLD_MAX)
-		r = err_set(&e, -ENOSPC,
+		return err_set(e, -ENOSPC,
 			"files of %u older generations are open in %s: close those", KEEPER_OLD_MAX,
 			mountpoint);
-	if (r == 0)
-		r = keeper_refresh_locked(k, mountpoint, 0, false, &next, &e);
-	if (r < 0 && r != -EEXIST) { /* one is on its way */
-		mounter_peer_refuse_newer(server->peer, e.text);
-		LOG_LIMITED(LOG_WARN, "newer generation waits",
-			"mountpoint=\"%s\" why=\"%s\" next=\"tried again\"", mountpoint, e.text);
-	}
+	return keeper_refresh_locked(k, mountpoint, 0, false, &next, e);
 }
 
 static bool is_point_of(const struct mount *point, const struct mount *server)
@@ -52,21 +58,30 @@ static bool is_point_of(const struct mount *point, const struct mount *server)
 	       mounter_peer_server(point->peer) == server->id;
 }
 
-/* One at a time: the first makes what the others share. */
-static void follow_points(struct keeper *k, const struct mount *server)
+/* One mount point at a time: the first makes what the others share. */
+static void follow(struct keeper *k, const struct mount *server)
 {
-	const char *points[KEEPER_MOUNTS]; /* of mounts that stay: nothing is freed meanwhile */
-	unsigned int n = 0;
+	const char *first = NULL;
+	struct err e = ERR_INIT;
+	int r;
 
 	list_for_each (node, &k->mounts) {
 		const struct mount *point = list_entry(node, struct mount, link);
 
-		if (n < KEEPER_MOUNTS && is_point_of(point, server))
-			points[n++] = point->mountpoint;
+		if (!is_point_of(point, server))
+			continue;
+		if (keeper_coming(k, point->mountpoint))
+			return; /* looked at again when it has come */
+		if (!first)
+			first = point->mountpoint;
 	}
-	mounter_peer_refuse_newer(server->peer, NULL);
-	for (unsigned int i = 0; i < n; i++)
-		follow_point(k, points[i], server);
+	r = first ? follow_point(k, first, &e) : 0;
+	if (r == 0 && first)
+		return;
+	mounter_peer_answer_newer(server->peer, r < 0 ? e.text : NULL);
+	if (r < 0)
+		LOG_LIMITED(LOG_WARN, "newer generation waits",
+			"mountpoint=\"%s\" why=\"%s\" next=\"tried again\"", first, e.text);
 }
 
 void keeper_follow_look(struct keeper *k)
@@ -76,7 +91,7 @@ void keeper_follow_look(struct keeper *k)
 	list_for_each_safe (node, &k->mounts) {
 		struct mount *mount = list_entry(node, struct mount, link);
 
-		if (mount->state == MOUNT_ACTIVE && mounter_peer_take_newer(mount->peer))
-			follow_points(k, mount);
+		if (mount->state == MOUNT_ACTIVE && mounter_peer_newer(mount->peer))
+			follow(k, mount);
 	}
 }

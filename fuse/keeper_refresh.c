@@ -23,8 +23,7 @@ static struct mount *find_shown(struct keeper *k, const char *mountpoint)
 	return NULL;
 }
 
-/* One that is on its way there already; NULL: none. */
-static struct mount *find_coming(struct keeper *k, const char *mountpoint)
+struct mount *keeper_coming(struct keeper *k, const char *mountpoint)
 {
 	list_for_each (node, &k->mounts) {
 		struct mount *mount = list_entry(node, struct mount, link);
@@ -96,7 +95,7 @@ int keeper_refresh_locked(struct keeper *k, const char *mountpoint, uint64_t tok
 	struct mount **ret_mount, struct err *e)
 {
 	const struct mount *old = find_shown(k, mountpoint);
-	struct mount *mount = find_coming(k, mountpoint);
+	struct mount *mount = keeper_coming(k, mountpoint);
 	uint64_t memory;
 	int r = may_replace(e);
 

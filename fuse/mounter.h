@@ -185,10 +185,10 @@ bool mounter_peer_end(struct mounter_peer *peer) __must_check;
 unsigned int mounter_peer_points(const struct mounter_peer *peer);
 /* SHARED: id of the mount whose daemon serves it; else its own. */
 unsigned int mounter_peer_server(const struct mounter_peer *peer);
-/* Its daemon knows of a newer generation (mounter_newer()): true once for each time that it says so. */
-bool mounter_peer_take_newer(struct mounter_peer *peer);
-/* What its daemon is told when it says so again; NULL: nothing. */
-void mounter_peer_refuse_newer(struct mounter_peer *peer, const char *why);
+/* Its daemon knows of a newer generation (mounter_newer()), and was not answered since. */
+bool mounter_peer_newer(const struct mounter_peer *peer);
+/* That was looked at; what it is told when it says so again, why nothing came of it; NULL: nothing. */
+void mounter_peer_answer_newer(struct mounter_peer *peer, const char *why);
 /* Adds members to a mount's row of the status: "point", and "server", "socket" when it is shared. */
 int mounter_peer_json(const struct mounter_peer *peer, json_t *row) __must_check;
 

@@ -58,22 +58,22 @@ unsigned int mounter_peer_server(const struct mounter_peer *peer)
 	return server;
 }
 
-bool mounter_peer_take_newer(struct mounter_peer *peer)
+bool mounter_peer_newer(const struct mounter_peer *peer)
 {
 	bool newer;
 
 	CHECK_MAGIC(peer, MOUNTER_PEER_MAGIC);
 	pthread_mutex_lock(&peer->host->lock);
 	newer = peer->newer;
-	peer->newer = false;
 	pthread_mutex_unlock(&peer->host->lock);
 	return newer;
 }
 
-void mounter_peer_refuse_newer(struct mounter_peer *peer, const char *why)
+void mounter_peer_answer_newer(struct mounter_peer *peer, const char *why)
 {
 	CHECK_MAGIC(peer, MOUNTER_PEER_MAGIC);
 	pthread_mutex_lock(&peer->host->lock);
+	peer->newer = false;
 	(void)snprintf(peer->newer_why, sizeof(peer->newer_why), "%s", why ? why : ""); /* cut */
 	pthread_mutex_unlock(&peer->host->lock);
 }

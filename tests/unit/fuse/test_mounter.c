@@ -119,15 +119,15 @@ static void newer(void **state)
 	char text[ERR_TEXT_MAX];
 
 	(void)state;
-	assert_false(mounter_peer_take_newer(peer));
+	assert_false(mounter_peer_newer(peer));
 	assert_int_equal(ask_raw(&request, NULL, 0, text), may ? 0 : -EOPNOTSUPP);
 	assert_string_equal(text, "");
-	assert_int_equal(mounter_peer_take_newer(peer), may);
-	assert_false(mounter_peer_take_newer(peer));
-	mounter_peer_refuse_newer(peer, "no room");
+	assert_int_equal(mounter_peer_newer(peer), may);
+	mounter_peer_answer_newer(peer, "no room");
+	assert_false(mounter_peer_newer(peer));
 	assert_int_equal(ask_raw(&request, NULL, 0, text), may ? 0 : -EOPNOTSUPP);
 	assert_string_equal(text, may ? "no room" : "");
-	mounter_peer_refuse_newer(peer, NULL);
+	mounter_peer_answer_newer(peer, NULL);
 	(void)ask_raw(&request, NULL, 0, text);
 	assert_string_equal(text, "");
 }
