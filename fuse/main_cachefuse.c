@@ -220,6 +220,8 @@ static enum exit_status make_image(struct cachefuse *c, struct err *e)
 
 	if (r == -ENOMEM || r == -EINVAL || r == -EBADMSG || r == -E2BIG)
 		return EXIT_RUNTIME;
+	if (r == -ENOENT && sources_composed(&c->sources)) /* what is to be shown of one is gone */
+		return EXIT_ORIGIN;
 	if (r < 0)
 		return EXIT_CACHE;
 	source_note_shown(c, &image);
