@@ -14,6 +14,17 @@
 #define ENDS_NS    (2 * CLOCK_SECOND)  /* a daemon, unless it serves open files */
 #define SETTLE_NS  (25 * CLOCK_SECOND) /* worker and master after the last mount */
 
+/* The directories of a service's master and worker are no runtime directories of their own: they
+ * are found by its keeper's, and would be counted twice. */
+static bool is_part(const char *base, const char *name)
+{
+	char service[SOCKET_PATH_MAX];
+	size_t len = strlen(service_run(service)) - strlen("/keeper");
+
+	return (strcmp(name, "master") == 0 || strcmp(name, "worker") == 0) &&
+	       strlen(base) == len && strncmp(base, service, len) == 0 && service_there();
+}
+
 static int each_run_of(const char *base, int (*fn)(void *arg, const char *run), void *arg)
 {
 	char run[PATH_MAX];
@@ -24,7 +35,7 @@ static int each_run_of(const char *base, int (*fn)(void *arg, const char *run), 
 	if (!dir)
 		return errno == ENOENT ? 0 : err_errno();
 	while (r == 0 && (entry = readdir(dir))) {
-		if (entry->d_name[0] == '.')
+		if (entry->d_name[0] == '.' || is_part(base, entry->d_name))
 			continue;
 		if (snprintf(run, sizeof(run), "%s/%s", base, entry->d_name) < (int)sizeof(run))
 			r = fn(arg, run);
