@@ -81,19 +81,33 @@ struct only {
 	unsigned int n;
 };
 
+static bool is_of(const json_t *status, const char *volume)
+{
+	const char *its = json_string_value(json_object_get(status, "volume"));
+	const json_t *source;
+	size_t i;
+
+	if (its && strcmp(its, volume) == 0)
+		return true;
+	json_array_foreach (json_object_get(status, "sources"), i, source) {
+		its = json_string_value(json_object_get(source, "volume"));
+		if (its && strcmp(its, volume) == 0)
+			return true;
+	}
+	return false;
+}
+
 static bool shows(const struct only *only, const char *socket)
 {
 	struct err e = ERR_INIT;
 	json_t *status = NULL;
-	const char *volume;
 	bool found;
 
 	if (!only->volume)
 		return true;
 	if (admin_call(socket, NULL, "/v1/status", NULL, FLEET_TIMEOUT_NS, &status, &e) < 0)
 		return false;
-	volume = json_string_value(json_object_get(status, "volume"));
-	found = volume && strcmp(volume, only->volume) == 0;
+	found = is_of(status, only->volume);
 	json_decref(status);
 	return found;
 }
@@ -180,22 +194,6 @@ static int find_mount(struct bench *b, const char *what, struct err *e)
 }
 
 /* ---- passes ---------------------------------------------------------------------------------- */
-
-static bool is_of(const json_t *status, const char *volume)
-{
-	const char *its = json_string_value(json_object_get(status, "volume"));
-	const json_t *source;
-	size_t i;
-
-	if (its && strcmp(its, volume) == 0)
-		return true;
-	json_array_foreach (json_object_get(status, "sources"), i, source) {
-		its = json_string_value(json_object_get(source, "volume"));
-		if (its && strcmp(its, volume) == 0)
-			return true;
-	}
-	return false;
-}
 
 /* What mount and worker counted meanwhile. */
 static void count(struct bench *b, const struct top_sample *before, struct bench_row *row)

@@ -24,14 +24,32 @@ static void keep(char out[TOP_TEXT], const char *from)
 		(void)snprintf(out, TOP_TEXT, "%s", from); /* cut */
 }
 
-/* The row of a volume; NULL: there is none and no room for it. */
-static struct top_source *source_of(struct top_sample *sample, const char *volume)
+static struct top_source *own_row(struct top_sample *sample, const char *volume)
 {
-	struct top_source *source;
-
 	for (unsigned int i = 0; i < sample->n_sources; i++)
 		if (strcmp(sample->sources[i].volume, volume) == 0)
 			return &sample->sources[i];
+	return NULL;
+}
+
+/* Or that of the mount whose part it is. */
+static struct top_source *find_source(struct top_sample *sample, const char *volume)
+{
+	struct top_source *source = own_row(sample, volume);
+
+	for (unsigned int i = 0; i < sample->n_parts && !source; i++)
+		if (strcmp(sample->parts[i].volume, volume) == 0)
+			source = &sample->sources[sample->parts[i].row];
+	return source;
+}
+
+/* A row of its own; NULL: there is none and no room for it. */
+static struct top_source *source_of(struct top_sample *sample, const char *volume)
+{
+	struct top_source *source = own_row(sample, volume);
+
+	if (source)
+		return source;
 	if (sample->n_sources == TOP_SOURCES) {
 		sample->more = true;
 		return NULL;
@@ -40,6 +58,26 @@ static struct top_source *source_of(struct top_sample *sample, const char *volum
 	memset(source, 0, sizeof(*source));
 	(void)snprintf(source->volume, sizeof(source->volume), "%s", volume); /* 32 digits */
 	return source;
+}
+
+static void add_parts(struct top_sample *sample, const json_t *status, unsigned int row)
+{
+	const json_t *one;
+	size_t i;
+
+	json_array_foreach (json_object_get(status, "sources"), i, one) {
+		const char *volume = text(one, "volume");
+
+		if (!volume || find_source(sample, volume))
+			continue;
+		if (sample->n_parts == TOP_SOURCES) {
+			sample->more = true;
+			return;
+		}
+		(void)snprintf(sample->parts[sample->n_parts].volume,
+			sizeof(sample->parts[0].volume), "%s", volume); /* 32 digits */
+		sample->parts[sample->n_parts++].row = row;
+	}
 }
 
 void top_sample_mount(struct top_sample *sample, const json_t *status)
@@ -57,13 +95,16 @@ void top_sample_mount(struct top_sample *sample, const json_t *status)
 	source->node += number(counters, "local_bytes");
 	source->worker += number(counters, "remote_bytes");
 	source->slow += number(counters, "slow_reads");
+	add_parts(sample, status, (unsigned int)(source - sample->sources));
 }
 
 static void add_source(struct top_sample *sample, const json_t *json)
 {
 	const char *volume = text(json, "volume");
-	struct top_source *source = volume ? source_of(sample, volume) : NULL;
+	struct top_source *source = volume ? find_source(sample, volume) : NULL;
 
+	if (!source && volume)
+		source = source_of(sample, volume);
 	if (!source)
 		return;
 	if (!source->url[0])

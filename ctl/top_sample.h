@@ -18,7 +18,8 @@
 /* The names of TOP_STALLS causes, as workers have them. */
 extern const char *const top_stall_names[TOP_STALLS];
 
-/* One volume: over its mounts, and over the workers that have it. */
+/* One volume: over its mounts, and over the workers that have it. A mount of several is one row, that of
+ * the first. */
 struct top_source {
 	char volume[40];
 	char name[TOP_TEXT]; /* the dataset's; "" when it is none's */
@@ -32,6 +33,12 @@ struct top_source {
 	uint64_t worker; /* bytes that mounts got from a worker */
 	uint64_t origin; /* bytes received from the origin */
 	uint64_t slow;   /* READs that waited for more than 5 ms */
+};
+
+/* A volume that a mount shows beside that of its row: what workers say of it counts there. */
+struct top_part {
+	char volume[40];
+	unsigned int row;
 };
 
 struct top_worker {
@@ -48,6 +55,8 @@ struct top_sample {
 	uint64_t at_ns;
 	struct top_source sources[TOP_SOURCES];
 	unsigned int n_sources;
+	struct top_part parts[TOP_SOURCES];
+	unsigned int n_parts;
 	struct top_worker workers[TOP_WORKERS];
 	unsigned int n_workers;
 	bool more; /* there were more than fit */

@@ -69,6 +69,41 @@ static void test_rows(void **state)
 	free(s);
 }
 
+/* A mount of several volumes is one row: what workers say of each counts there, unless it has one. */
+static void test_parts(void **state)
+{
+	static const char first[] = "aaaa456789abcdef0123456789abcdef";
+	struct top_sample *s = calloc(1, sizeof(*s));
+	json_t *mount = json_pack("{s:s, s:s, s:i, s:{s:i, s:i}, s:[{s:s}, {s:s}]}", "volume",
+		first, "source", "s3://a", "bytes", 1500, "counters", "local_bytes", 100,
+		"remote_bytes", 20, "sources", "volume", first, "volume", VOLUME);
+
+	(void)state;
+	assert_non_null(mount);
+	top_sample_mount(s, mount);
+	assert_int_equal(s->n_sources, 1);
+	add_worker(s, "/run/a", 60, 1);
+	assert_int_equal(s->n_sources, 2); /* the other that the worker has */
+	assert_int_equal(s->sources[0].origin, 60);
+	assert_int_equal(s->sources[0].cached, 400);
+	assert_int_equal(s->sources[0].bytes, 1500);
+	assert_string_equal(s->sources[0].url, "s3://a");
+	add_mount(s, VOLUME, 7, 0); /* that part alone: no bytes of the other mount */
+	assert_int_equal(s->n_sources, 3);
+	assert_int_equal(s->sources[0].node, 100);
+	assert_int_equal(s->sources[2].node, 7);
+	memset(s, 0, sizeof(*s));
+	add_mount(s, VOLUME, 1, 1); /* mounted alone, too */
+	top_sample_mount(s, mount);
+	add_worker(s, "/run/a", 60, 1);
+	assert_int_equal(s->n_sources, 3);
+	assert_string_equal(s->sources[0].volume, VOLUME);
+	assert_int_equal(s->sources[0].origin, 60);
+	assert_int_equal(s->sources[1].origin, 0);
+	json_decref(mount);
+	free(s);
+}
+
 static void test_since(void **state)
 {
 	struct top_sample *before = calloc(1, sizeof(*before));
@@ -129,6 +164,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_rows),
+		cmocka_unit_test(test_parts),
 		cmocka_unit_test(test_since),
 		cmocka_unit_test(test_bounds),
 	};
