@@ -99,12 +99,29 @@ static int try_list(struct s3 *s3, const struct ufs_page_request *request, enum 
 	}
 }
 
+/* No answer counted. 0: without versions; 1: with them, if they may be listed; or why it is not known. */
+static int guess(struct s3 *s3, enum ufs_before before, int why, const struct err *e)
+{
+	switch (before) {
+	case UFS_BEFORE_PLAIN: /* as it is each time, where a policy does not let it be seen */
+		return 0;
+	case UFS_BEFORE_NOTHING:
+		return is_refusal(why) ? 0 : why;
+	case UFS_BEFORE_VERSIONS:
+		LOG_LIMITED(LOG_WARN, "bucket does not say whether it keeps versions",
+			"bucket=%s reason=\"%s\" next=\"listed with them, as before\"",
+			s3->config.bucket, e->text);
+		return 1;
+	}
+	return why;
+}
+
 /* 1: by versions, 0: without. */
 static int find(
 	struct s3 *s3, const struct ufs_page_request *request, struct ufs_page *page, struct err *e)
 {
 	enum said said = SAID_NOTHING;
-	enum ufs_before before = UFS_BEFORE_NOTHING;
+	enum ufs_before before;
 	int r = ask(s3, request, &said, page, e);
 
 	if (r < 0 && ends(r))
@@ -112,18 +129,12 @@ static int find(
 	if (r == 0 && said == SAID_NONE)
 		return 0;
 	before = ufs_list_before(&s3->base);
-	if (r < 0) {
-		LOG_LIMITED(LOG_WARN, "bucket does not say whether it keeps versions",
-			"bucket=%s reason=\"%s\" next=\"%s\"", s3->config.bucket, e ? e->text : "",
-			before == UFS_BEFORE_VERSIONS ? "listed with them, as before"
-			: before == UFS_BEFORE_PLAIN  ? "listed without them, as before"
-			: is_refusal(r)               ? "listed without them"
-						      : "asked again later");
-		if (before == UFS_BEFORE_NOTHING)
-			return is_refusal(r) ? 0 : r;
-		if (before == UFS_BEFORE_PLAIN)
-			return 0;
-	}
+	if (r < 0)
+		r = guess(s3, before, r, e);
+	else
+		r = 1;
+	if (r <= 0)
+		return r;
 	r = try_list(s3, request, before, page, e);
 	if (r == 0)
 		return 1;
