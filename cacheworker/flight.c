@@ -187,7 +187,7 @@ static void raise_class_locked(struct flight *f, enum ufs_class class)
 		return;
 	f->class = class;
 	if (f->state == FLIGHT_FETCHING && f->asked) {
-		ufs_promote(f->source->ufs, &f->get, class);
+		ufs_promote(f->ufs, &f->get, class);
 	} else if (f->state == FLIGHT_STARVED) {
 		list_remove(&f->link);
 		list_push_back(&f->worker->flights.starved[class], &f->link);

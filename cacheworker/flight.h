@@ -52,6 +52,7 @@ struct flight {
 	char *data;
 	uint64_t landed;
 	struct list waiters;
+	struct ufs *ufs; /* that was asked */
 	struct ufs_get get;
 	struct pool_job write;
 	struct pool_job adopt;

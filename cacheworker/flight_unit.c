@@ -224,7 +224,7 @@ static void flight_asked(struct flight *f)
 	pthread_mutex_lock(&f->worker->flights.lock);
 	f->asked = true;
 	if (f->state == FLIGHT_FETCHING && f->class != f->get.class)
-		ufs_promote(f->source->ufs, &f->get, f->class);
+		ufs_promote(f->ufs, &f->get, f->class);
 	pthread_mutex_unlock(&f->worker->flights.lock);
 }
 
@@ -237,7 +237,8 @@ static void ask_origin(struct flight *f)
 	f->asked_ns = clock_mono_ns();
 	if (f->data) {
 		f->get.buf = f->data;
-		r = ufs_get(f->source->ufs, &f->get);
+		f->ufs = source_ufs(f->source);
+		r = ufs_get(f->ufs, &f->get);
 	} else {
 		r = err_set(&e, -ENOMEM, "no memory for %u bytes of '%.*s'", f->length,
 			(int)f->get.key_len, f->get.key);

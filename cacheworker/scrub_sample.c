@@ -133,7 +133,7 @@ static void on_done(struct ufs_get *get, int status, const struct err *e)
 	pthread_mutex_unlock(&a->lock);
 }
 
-static void wait_for(struct scrub *s, struct source *source, struct again *a)
+static void wait_for(struct scrub *s, struct ufs *ufs, struct again *a)
 {
 	bool cancelled = false;
 
@@ -148,7 +148,7 @@ static void wait_for(struct scrub *s, struct source *source, struct again *a)
 			continue;
 		cancelled = true;
 		pthread_mutex_unlock(&a->lock); /* on_done() may follow at once */
-		ufs_cancel(source->ufs, &a->get);
+		ufs_cancel(ufs, &a->get);
 		pthread_mutex_lock(&a->lock);
 	}
 	pthread_mutex_unlock(&a->lock);
@@ -167,6 +167,7 @@ static int fetch_again(struct sampling *sm, const struct unit *unit)
 {
 	struct scrub *s = sm->scrub;
 	struct source *source = scrub_source(s, &unit->id);
+	struct ufs *ufs;
 	struct again a = {
 		.get = { .key = unit->row->key,
 			.key_len = unit->row->key_len,
@@ -188,9 +189,10 @@ static int fetch_again(struct sampling *sm, const struct unit *unit)
 	list_init(&a.get.link);
 	pthread_mutex_init(&a.lock, NULL);
 	pthread_cond_init(&a.ended, NULL);
-	r = ufs_get(source->ufs, &a.get);
+	ufs = source_ufs(source);
+	r = ufs_get(ufs, &a.get);
 	if (r == 0) {
-		wait_for(s, source, &a);
+		wait_for(s, ufs, &a);
 		r = a.status;
 	}
 	pthread_cond_destroy(&a.ended);

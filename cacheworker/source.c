@@ -176,6 +176,112 @@ void source_set_rates(struct worker *w, const struct volume_id *volume, uint64_t
 			err_name(r));
 }
 
+/* ---- another way ----------------------------------------------------------------------------- */
+
+static bool same_text(const char *a, const char *b)
+{
+	return a == b || (a && b && strcmp(a, b) == 0);
+}
+
+static bool same_way(const struct ufs_config *a, const struct ufs_config *b)
+{
+	return a->path_style == b->path_style && a->anonymous == b->anonymous &&
+	       a->requester_pays == b->requester_pays && a->versions == b->versions &&
+	       same_text(a->credentials, b->credentials) && same_text(a->endpoint, b->endpoint) &&
+	       same_text(a->region, b->region) && same_text(a->profile, b->profile) &&
+	       same_text(a->ca_file, b->ca_file);
+}
+
+/* One that is open, and reached in another way; of several lineages any. Sources that are open stay. */
+static struct source *find_other(
+	struct worker *w, const struct volume_id *volume, const struct ufs_config *way)
+{
+	struct source *found = NULL;
+
+	pthread_mutex_lock(&w->sources.lock);
+	list_for_each (node, &w->sources.all) {
+		struct source *source = list_entry(node, struct source, link);
+
+		if (source->table && source->ufs && volume_id_equal(&source->volume, volume) &&
+			!same_way(&source->origin, way))
+			found = source;
+	}
+	pthread_mutex_unlock(&w->sources.lock);
+	return found;
+}
+
+/* All origins together have a share of the descriptors: later ones have what is fair then. */
+static unsigned int origin_requests(struct worker *w)
+{
+	uint32_t share = bounds_descriptor_share(0, UINT32_MAX);
+	unsigned int n = 0;
+
+	pthread_mutex_lock(&w->sources.lock);
+	list_for_each (node, &w->sources.all)
+		n++;
+	pthread_mutex_unlock(&w->sources.lock);
+	share = n ? max(share / n, ORIGIN_LEAST) : share;
+	return min(w->config->origin_requests, share);
+}
+
+/* The place of a way that it was reached in before, or of a new one; SOURCE_FORMER: there is none. */
+static uint32_t find_former(const struct source *source, const struct ufs_config *way)
+{
+	for (uint32_t i = 0; i < source->n_former; i++)
+		if (same_way(&source->former[i].origin, way))
+			return i;
+	return source->n_former;
+}
+
+/* Only the thread of the terms comes here, so that it is of one way until the next one. */
+static int take_way(struct source *source, const struct ufs_config *way, struct err *e)
+{
+	struct worker *w = source->worker;
+	struct ufs_limits limits = UFS_LIMITS_DEFAULT;
+	struct source_way next = { 0 };
+	uint32_t place = find_former(source, way);
+	int r = 0;
+
+	if (place == SOURCE_FORMER)
+		return err_set(e, -ENOSPC, "it was changed too often: restart the worker");
+	if (place < source->n_former) {
+		next = source->former[place];
+	} else {
+		limits.max_requests = origin_requests(w);
+		r = ufs_config_copy(way, &next.origin);
+		if (r == 0)
+			r = ufs_open(&next.origin, &limits, &next.ufs, e);
+		if (r < 0) {
+			ufs_config_release(&next.origin);
+			return r;
+		}
+	}
+	pthread_mutex_lock(&w->sources.lock);
+	source->former[place] = (struct source_way){ source->ufs, source->origin };
+	source->n_former = max(source->n_former, place + 1);
+	__atomic_store_n(&source->ufs, next.ufs, __ATOMIC_RELEASE);
+	source->origin = next.origin;
+	pthread_mutex_unlock(&w->sources.lock);
+	log_info("origin reached in another way", "prefix=\"%s\"", next.origin.prefix);
+	return 0;
+}
+
+void source_set_way(
+	struct worker *w, const struct volume_id *volume, const struct Granary__Source *way)
+{
+	_cleanup_(ufs_config_release) struct ufs_config config = { 0 };
+	struct source *source;
+	struct err e = ERR_INIT;
+	int r = origin_from_message(way, &config);
+
+	while (r == 0 && (source = find_other(w, volume, &config)) != NULL)
+		r = take_way(source, &config, &e);
+	if (r < 0)
+		LOG_LIMITED(LOG_WARN, "origin not reached in another way",
+			"error=%s text=\"%s\" next=\"asked as before, and tried again\"",
+			err_name(r), e.text);
+}
+
 /* ---- older lineages -------------------------------------------------------------------------- */
 
 static void forget_elders(struct source *source)
@@ -281,20 +387,6 @@ static int check_table(struct source *source, struct table *table, struct err *e
 	return r;
 }
 
-/* All origins together have a share of the descriptors: later ones have what is fair then. */
-static unsigned int origin_requests(struct worker *w)
-{
-	uint32_t share = bounds_descriptor_share(0, UINT32_MAX);
-	unsigned int n = 0;
-
-	pthread_mutex_lock(&w->sources.lock);
-	list_for_each (node, &w->sources.all)
-		n++;
-	pthread_mutex_unlock(&w->sources.lock);
-	share = n ? max(share / n, ORIGIN_LEAST) : share;
-	return min(w->config->origin_requests, share);
-}
-
 /* Fetches the table and opens the origin: on a control thread. */
 static int source_load(struct source *source, struct table **ret_table, struct err *e)
 {
@@ -331,9 +423,20 @@ static int source_load(struct source *source, struct table **ret_table, struct e
 	return r;
 }
 
+static void close_origins(struct source *source)
+{
+	ufs_free(TAKE(source->ufs));
+	while (source->n_former > 0) {
+		struct source_way *way = &source->former[--source->n_former];
+
+		ufs_free(way->ufs);
+		ufs_config_release(&way->origin);
+	}
+}
+
 static void source_free(struct source *source)
 {
-	ufs_free(source->ufs);
+	close_origins(source);
 	forget_elders(source);
 	table_unref(source->table);
 	ufs_config_release(&source->origin);
@@ -561,7 +664,7 @@ void sources_close_origins(struct worker *w)
 {
 	/* No source is added any more: requests are refused and the control pool has ended. */
 	list_for_each (node, &w->sources.all)
-		ufs_free(TAKE(list_entry(node, struct source, link)->ufs));
+		close_origins(list_entry(node, struct source, link));
 }
 
 void sources_free(struct worker *w)

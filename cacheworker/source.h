@@ -17,6 +17,7 @@
 #include "ufs/ufs.h"
 
 #define SOURCE_ELDERS 4u
+#define SOURCE_FORMER 16u /* ways to one source in the life of a worker */
 #define SOURCE_MAGIC  0x736f7572u
 
 /*
@@ -31,6 +32,11 @@ enum source_state {
 	SOURCE_FAILED,
 };
 
+struct source_way {
+	struct ufs *ufs;
+	struct ufs_config origin;
+};
+
 struct source {
 	uint32_t magic;
 	struct list link; /* sources.all */
@@ -43,13 +49,31 @@ struct source {
 	/* Last tables of other lineages of the volume with bytes on the tier; as `table`. */
 	struct table *elders[SOURCE_ELDERS];
 	uint32_t n_elders;
-	struct ufs *ufs; /* set once, before the first READY */
+	/* Set before the first READY, and anew when it is to be reached in another way; sources.lock
+	 * guards the pointer for all but those who know that there is one (source_ufs()). */
+	struct ufs *ufs;
 	struct ufs_config origin;
+	/* Other ways, that it was reached in before: they may have requests, and come back. */
+	struct source_way former[SOURCE_FORMER];
+	uint32_t n_former;
 	_Atomic uint64_t
 		asked_bytes; /* bytes of units that readers asked for: the fill policy's measure */
 	struct source_use use;
 	struct pool_job job;
 };
+
+/* Of a source that has a table. What was asked of it is ended and raised there, too: it may be another
+ * one by then. It lives until the worker closes. */
+static inline struct ufs *source_ufs(struct source *source)
+{
+	return __atomic_load_n(&source->ufs, __ATOMIC_ACQUIRE);
+}
+
+struct Granary__Source;
+/* How the volume is reached from now on; what is asked already ends as it was asked. Opens an origin
+ * when that is another way, which may block for some seconds. */
+void source_set_way(
+	struct worker *w, const struct volume_id *volume, const struct Granary__Source *way);
 
 /* One request waiting for a source; embedded in the request. */
 struct source_wait {

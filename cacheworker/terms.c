@@ -348,6 +348,8 @@ static void follow(struct worker *w, const Granary__SourceTerms *m)
 	if (m->volume.len != VOLUME_ID_LEN)
 		return;
 	memcpy(deal.volume.bytes, m->volume.data, VOLUME_ID_LEN);
+	if (m->source)
+		source_set_way(w, &deal.volume, m->source);
 	if (m->policy)
 		terms_follow_policy(w, &deal.volume, m->policy);
 	if (report_note(w, &deal.volume, m->evict))

@@ -33,6 +33,8 @@ static void listed(
 	(void)answer;
 	if (status < 0)
 		log_warn("dataset not listed", "cause=%s text=\"%s\"", err_name(status), e->text);
+	else
+		dataset_tell_workers(l->set); /* how it is reached may be another way now */
 	ufs_config_release(&l->config);
 	free(l);
 }

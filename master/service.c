@@ -1,5 +1,6 @@
 /* Requests to the master: bytes in, bytes out. See service.h. */
 #include "master/service.h"
+#include "master/source_internal.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/hash.h"
@@ -55,26 +56,6 @@ static void refuse(struct service *service, struct rpc_request *request, const s
 static char *borrow(const char *s)
 {
 	return (char *)(uintptr_t)s;
-}
-
-static void source_message(const struct ufs_config *config, Granary__Source *out)
-{
-	granary__source__init(out);
-	out->has_scheme = out->has_path_style = out->has_anonymous = 1;
-	out->has_requester_pays = out->has_versions = 1;
-	out->scheme = config->scheme;
-	out->path_style = config->path_style;
-	out->anonymous = config->anonymous;
-	out->requester_pays = config->requester_pays;
-	out->versions = config->versions;
-	out->endpoint = borrow(config->endpoint);
-	out->region = borrow(config->region);
-	out->bucket = borrow(config->bucket);
-	out->prefix = borrow(config->prefix);
-	out->profile = borrow(config->profile);
-	out->credentials = borrow(config->credentials);
-	out->scope = borrow(config->scope);
-	out->ca_file = borrow(config->ca_file);
 }
 
 static void policy_message(const struct tier_policy *policy, Granary__Policy *out)

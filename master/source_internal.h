@@ -117,6 +117,12 @@ void holds_forget_mark(struct source *source, uint32_t i);
 /* How often it is to be listed by itself, s; 0: it is not. */
 uint32_t source_follow_interval_locked(const struct source *source);
 
+/* ---- terms.c --------------------------------------------------------------------------------- */
+
+struct Granary__Source;
+/* Borrows from `config`. */
+void source_message(const struct ufs_config *config, struct Granary__Source *out);
+
 /* ---- source_change.c ------------------------------------------------------------------------- */
 
 /* Now. True when it is time to store that. */

@@ -15,6 +15,7 @@ struct page_source {
 	Granary__SourceTerms terms;
 	Granary__Policy policy;
 	Granary__EvictPaths drop;
+	Granary__Source source;
 	Granary__Retained retained[RETAINED_MAX];
 	Granary__Retained *pointers[RETAINED_MAX];
 	struct volume_id volume;
@@ -25,6 +26,32 @@ struct page {
 	Granary__SourceTerms *pointers[TERMS_PAGE];
 	struct page_source sources[TERMS_PAGE];
 };
+
+/* Protobuf reads strings through char pointers that it does not change. */
+static char *borrow(const char *s)
+{
+	return (char *)(uintptr_t)s;
+}
+
+void source_message(const struct ufs_config *config, Granary__Source *out)
+{
+	granary__source__init(out);
+	out->has_scheme = out->has_path_style = out->has_anonymous = 1;
+	out->has_requester_pays = out->has_versions = 1;
+	out->scheme = config->scheme;
+	out->path_style = config->path_style;
+	out->anonymous = config->anonymous;
+	out->requester_pays = config->requester_pays;
+	out->versions = config->versions;
+	out->endpoint = borrow(config->endpoint);
+	out->region = borrow(config->region);
+	out->bucket = borrow(config->bucket);
+	out->prefix = borrow(config->prefix);
+	out->profile = borrow(config->profile);
+	out->credentials = borrow(config->credentials);
+	out->scope = borrow(config->scope);
+	out->ca_file = borrow(config->ca_file);
+}
 
 static Granary__Retained *add_retained(struct page_source *p)
 {
@@ -134,6 +161,8 @@ static void fill_locked(struct page_source *p, const struct source *source)
 	p->terms.has_evict = 1;
 	p->terms.evict = source->record.evict;
 	fill_drop_locked(p, source);
+	source_message(&source->record.config, &p->source);
+	p->terms.source = &p->source;
 	/* None at all: nothing is to be dropped. */
 	if (source->n == 0 || holds_in_grace(source->set))
 		return;
