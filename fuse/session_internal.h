@@ -26,7 +26,7 @@ struct parked {
 	struct session *session;
 	uint32_t slot;
 	enum parked_part part;
-	bool goes_on;  /* LAST_BLOCK: REST has the slot now, and a reference is held on it */
+	bool goes_on;   /* LAST_BLOCK: REST has the slot now, and a reference is held on it */
 	uint64_t place; /* of the read; its offset is the reader's */
 	uint32_t skip;  /* the answer is `size` bytes from here on */
 	uint32_t size;
