@@ -81,11 +81,14 @@ static int replace(const struct upgrade *u, const char *run, const char *what)
 	char socket[SOCKET_PATH_MAX];
 	struct err e = ERR_INIT;
 	bool busy = false;
-	long long before = count(run, what, &busy, &e);
+	long long before;
 	long long now;
 	json_t *wish = json_pack("{s:s, s:s}", "what", what, "program", u->dir);
 	int r = -ENAMETOOLONG;
 
+	/* One that was just replaced, or started, answers soon. */
+	while ((before = count(run, what, &busy, &e)) < 0 && clock_mono_ns() < deadline)
+		clock_sleep_ns(10 * CLOCK_MS);
 	if (snprintf(socket, sizeof(socket), "%s/keeper.sock", run) < (int)sizeof(socket))
 		r = admin_call(socket, "POST", "/v1/upgrade", wish, FLEET_TIMEOUT_NS, NULL, u->err);
 	json_decref(wish);
@@ -109,15 +112,19 @@ static int replace(const struct upgrade *u, const char *run, const char *what)
 	return 0;
 }
 
-/* Does it have a mount whose daemon could be replaced? */
+/* Does it have a mount whose daemon could be replaced? Who does not say so in time may. */
 static bool has_mounts(const char *run)
 {
+	uint64_t deadline = clock_mono_ns() + DONE_NS;
 	struct err e = ERR_INIT;
 	json_t *status = NULL;
 	bool any;
 
-	if (fleet_call(run, "keeper.sock", "/v1/status", &status, &e) < 0)
-		return false;
+	while (fleet_call(run, "keeper.sock", "/v1/status", &status, &e) < 0) {
+		if (clock_mono_ns() > deadline)
+			return true;
+		clock_sleep_ns(10 * CLOCK_MS);
+	}
 	any = json_array_size(json_object_get(status, "mounts")) > 0;
 	json_decref(status);
 	return any;
