@@ -306,6 +306,59 @@ static void failed_reads(void **state)
 	table_unref(t);
 }
 
+/* Of two sources: one image for both and where they are shown; it is known again with its devices. */
+static void several(void **state)
+{
+	struct table *a = generation(NULL, 27);
+	struct table *b = generation(a, 28);
+	struct image_source sources[] = { { a, "one", NULL }, { a, "two/x", NULL } };
+	struct failures *f = failures_new();
+	struct table_row *row = malloc(sizeof(*row));
+	struct images_result first;
+	struct images_result again;
+	struct images_result other;
+	json_t *list;
+
+	(void)state;
+	assert_int_equal(
+		images_get(in_dir("two"), sources, 2, &plain, NULL, NULL, &first, NULL), 0);
+	assert_int_equal(first.info.files, 54);
+	assert_int_equal(first.info.sources.n, 2);
+	assert_int_equal(
+		images_get(in_dir("two"), sources, 2, &plain, NULL, NULL, &again, NULL), 0);
+	assert_true(again.reused);
+	assert_string_equal(again.name, first.name);
+	assert_memory_equal(&again.info, &first.info, sizeof(first.info));
+	/* elsewhere: another one beside it; a newer generation of one: instead of it */
+	sources[1].path = "two/y";
+	assert_int_equal(
+		images_get(in_dir("two"), sources, 2, &plain, NULL, NULL, &other, NULL), 0);
+	assert_false(other.reused);
+	assert_true(strncmp(other.name, first.name, 32) != 0);
+	sources[1] = (struct image_source){ b, "two/x", NULL };
+	assert_int_equal(
+		images_get(in_dir("two"), sources, 2, &plain, NULL, NULL, &other, NULL), 0);
+	assert_false(other.reused);
+	assert_true(strncmp(other.name, first.name, 32) == 0);
+	assert_string_not_equal(other.name, first.name);
+	assert_int_equal(other.info.files, 55);
+
+	assert_int_equal(table_find_key(b, "dir/f027", 8, row), 0);
+	assert_true(failures_note(f, place_of(1, row->offset), 4096, -EIO));
+	assert_int_equal(failures_last(f, place_of(0, row->offset), 4096), 0);
+	list = failures_json(f, sources, 2);
+	assert_int_equal(json_array_size(list), 1);
+	assert_string_equal(
+		json_string_value(json_object_get(json_array_get(list, 0), "key")), "dir/f027");
+	assert_string_equal(
+		json_string_value(json_object_get(json_array_get(list, 0), "path")), "two/x");
+	json_decref(list);
+	failures_free(f);
+	free(row);
+	table_unref(a);
+	table_unref(b);
+}
+
 static int setup(void **state)
 {
 	(void)state;
@@ -332,6 +385,7 @@ int main(void)
 		cmocka_unit_test(damaged),
 		cmocka_unit_test(directory_of_others),
 		cmocka_unit_test(failed_reads),
+		cmocka_unit_test(several),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);
