@@ -14,6 +14,7 @@
 #include "ctl/command.h"
 #include "ctl/fleet.h"
 #include "ctl/mount_job.h"
+#include "ctl/yaml_out.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -82,6 +83,7 @@ static const struct option_spec specs[] = {
 		.help = "after so long without a mount's daemon its readers get EIO; 30s"),
 	OPTION_ROW(struct mount_options, log_level, "log-level", OPTION_CHOICE,
 		.choices = "error|warn|info|debug", .help = "what the daemons log; info"),
+	OUTPUT_OPTION_ROW(struct mount_options, output, OUTPUT_CHOICES),
 };
 
 static const struct option_set set = {
@@ -384,6 +386,21 @@ static void note_keys(const struct mount_job *job)
 			"its own; --credentials or --profile-name names others\n");
 }
 
+/* For programs: what the mount's daemon, which may serve others too, says of itself. The mount is there,
+ * whoever reads that. */
+static void print_status(const struct mount_job *job, const json_t *status)
+{
+	json_t *json = status ? json_copy((json_t *)(uintptr_t)status) /* only read */
+			      : json_pack("{s:s}", "source", job->url);
+
+	if (json && json_object_set_new(json, "mountpoint", json_string(job->point)) < 0) {
+		json_decref(json);
+		json = NULL;
+	}
+	(void)!yaml_out_answer(job->options.output, json); /* has said what was in the way */
+	json_decref(json);
+}
+
 static void print_success(struct mount_job *job)
 {
 	json_t *status = NULL;
@@ -397,16 +414,17 @@ static void print_success(struct mount_job *job)
 
 	if (notice && *notice)
 		(void)fprintf(stderr, "cachectl: %s\n", notice);
-	if (r < 0) {
+	if (!output_is_table(job->options.output))
+		print_status(job, status);
+	else if (r < 0)
 		(void)printf("%s mounted at %s\n", job->url, job->point);
-		return;
-	}
-	(void)printf("%s mounted at %s: %lld files, %s, %s engine%s%s%s\n", job->url, job->point,
-		(long long)json_integer_value(json_object_get(status, "files")),
-		units_size((uint64_t)json_integer_value(json_object_get(status, "bytes")), size,
-			sizeof(size)),
-		engine ? engine : "?", why && *why ? " (" : "", why && *why ? why : "",
-		why && *why ? ")" : "");
+	else
+		(void)printf("%s mounted at %s: %lld files, %s, %s engine%s%s%s\n", job->url,
+			job->point, (long long)json_integer_value(json_object_get(status, "files")),
+			units_size((uint64_t)json_integer_value(json_object_get(status, "bytes")),
+				size, sizeof(size)),
+			engine ? engine : "?", why && *why ? " (" : "", why && *why ? why : "",
+			why && *why ? ")" : "");
 	skipped = (unsigned long long)json_integer_value(json_object_get(status, "skipped"));
 	if (skipped)
 		(void)fprintf(stderr,
@@ -453,7 +471,8 @@ int command_mount(int argc, char **argv)
 			.gid = getegid(),
 			.umask = 022,
 			.quota = MOUNT_UNSET,
-			.priority = MOUNT_UNSET },
+			.priority = MOUNT_UNSET,
+			.output = "table" },
 		.progress = isatty(STDERR_FILENO),
 	};
 	int status;

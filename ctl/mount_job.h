@@ -36,6 +36,7 @@ struct mount_options {
 	uint64_t extent_size;
 	uint64_t dead_after; /* ns; 0: not said */
 	const char *log_level;
+	const char *output;
 };
 
 /* A mount on its way. */
