@@ -22,15 +22,15 @@ static struct store *store;
 static struct source_set *sources;
 static struct dataset_set *set;
 static struct pool *pool;
-static unsigned int told; /* how often the workers were */
+static _Atomic unsigned int told; /* how often the workers were */
 
 /* The store, which may refuse, and counts. */
 static struct {
 	struct store store;
 	struct store *real;
-	bool refuses;
-	unsigned int writes;
-	unsigned int changes; /* of the last one */
+	_Atomic bool refuses;
+	_Atomic unsigned int writes;
+	_Atomic unsigned int changes; /* of the last one */
 } spy;
 
 static int spy_get(struct store *s, const char *key, struct buf *value)
