@@ -128,7 +128,9 @@ static int set_mount(
 		(void)json_array_append_new(
 			parts, shown_json(source, mount->source,
 				       json_array_size(sources) > 1)); /* as above */
-	if (json_array_size(sources) == 0)
+	if (json_array_size(sources) == 0) /* of a version that knew of one */
+		(void)json_array_append_new(parts, shown_json(json, mount->source, false));
+	if (json_array_size(parts) == 0)
 		r = err_set(e, -ENODATA, "%s does not say what it shows: see cachectl status",
 			mount->mountpoint);
 	json_decref(json);
