@@ -6,25 +6,24 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* The mount that is meant. */
-static int find_mount(const struct dataset *d, const char *path,
-	const struct dataset_mount **ret_mount, struct err *e)
+/* The mount that is meant; NULL, with a line: there is none, or it is not said. */
+static const struct dataset_mount *find_mount(
+	const struct dataset *d, const char *path, struct err *e)
 {
 	const struct dataset_mount *mount = path ? dataset_mount_at(d, path) : &d->mounts[0];
 
-	if (path && !mount)
-		return err_set(e, -EINVAL,
+	if (!mount)
+		(void)err_set(e, -EINVAL,
 			"dataset %s has nothing at '%.200s': cachectl dataset show %s tells what "
 			"it has",
 			d->name, path, d->name);
-	if (!path && dataset_sources_of(d) > 1)
-		return err_set(e, -EINVAL,
-			"dataset %s has %u sources, each with generations of its own: say of "
-			"which, as in %s=NUMBER",
-			d->name, dataset_sources_of(d), d->mounts[0].path);
-	ensure(mount); /* a dataset has one at least */
-	*ret_mount = mount;
-	return 0;
+	if (path || dataset_sources_of(d) == 1)
+		return mount;
+	(void)err_set(e, -EINVAL,
+		"dataset %s has %u sources, each with generations of its own: say of which, as in "
+		"%s=NUMBER",
+		d->name, dataset_sources_of(d), d->mounts[0].path);
+	return NULL;
 }
 
 static int find_generation(struct dataset_set *set, const struct dataset *d,
@@ -112,11 +111,11 @@ static uint32_t remove_shown(struct dataset *d, const struct volume_id *volume)
 static int roll_back(struct dataset_set *set, struct dataset *d, const struct dataset_which *which,
 	struct err *e)
 {
-	const struct dataset_mount *mount = NULL;
-	int r = find_mount(d, which->path, &mount, e);
+	const struct dataset_mount *mount = find_mount(d, which->path, e);
+	int r;
 
-	if (r < 0)
-		return r;
+	if (!mount)
+		return -EINVAL;
 	d->n_shown = remove_shown(d, &mount->volume);
 	if (which->generation == 0)
 		return 0;
@@ -191,13 +190,14 @@ static int remove_pin(
 static int pin_one(struct dataset_set *set, struct dataset *d, const struct dataset_which *which,
 	bool pin, struct dataset_generation *ret, struct err *e)
 {
-	const struct dataset_mount *mount = NULL;
-	int r = find_mount(d, which->path, &mount, e);
+	const struct dataset_mount *mount = find_mount(d, which->path, e);
+	int r;
 
-	if (r == 0 && !pin)
+	if (!mount)
+		return -EINVAL;
+	if (!pin)
 		return remove_pin(d, &mount->volume, which->generation, e);
-	if (r == 0)
-		r = find_generation(set, d, &mount->volume, which->generation, ret, e);
+	r = find_generation(set, d, &mount->volume, which->generation, ret, e);
 	return r == 0 ? add_pin(set, d, ret, e) : r;
 }
 
