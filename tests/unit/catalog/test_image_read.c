@@ -25,8 +25,8 @@ static struct image *build(
 	int r = image_build(t, o, fixture_path(name), NULL, NULL, info, &e);
 
 	assert_int_equal(r, 0);
-	r = image_open(
-		open(fixture_path(name), O_RDONLY | O_CLOEXEC), info->extent_bytes, NULL, &image, &e);
+	r = image_open(open(fixture_path(name), O_RDONLY | O_CLOEXEC), info->extent_bytes, NULL,
+		&image, &e);
 	if (r < 0)
 		print_message("%s\n", e.text);
 	assert_int_equal(r, 0);

@@ -74,8 +74,8 @@ _Noreturn static void daemon_main(void)
 	close(mount_fd); /* must not keep itself alive */
 	synthetic_start(&reader, control);
 	if (slots_open(slots_fd, &own, &e) < 0 ||
-		image_open(open(image_path, O_RDONLY | O_CLOEXEC), image.extent_bytes, NULL, &open_image,
-			&e) < 0 ||
+		image_open(open(image_path, O_RDONLY | O_CLOEXEC), image.extent_bytes, NULL,
+			&open_image, &e) < 0 ||
 		tree_image_new(open_image, &(struct tree_image_config){ .prime_max = prime_max },
 			&tree, &e) < 0 ||
 		session_new(&(struct session_config){ .dev_fd = dev_fd,
