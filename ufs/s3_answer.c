@@ -204,10 +204,11 @@ static int check_whole(const struct s3_answer *answer, const struct ufs_get *get
 	if (get->offset != 0 || get->length != get->size)
 		return err_set(e, blame(cause, UFS_CAUSE_WRONG_RANGE, -EPROTO),
 			"the server ignores Range: 200 instead of 206");
-	if (answer->length < 0)
+	/* In chunks: its end tells, and no part counts before. A weak tag stands for other bytes, too. */
+	if (answer->length < 0 && answer->weak)
 		return err_set(e, blame(cause, UFS_CAUSE_WRONG_RANGE, -EPROTO),
 			"neither Content-Range nor Content-Length in the answer");
-	if (!answer->encoded && (uint64_t)answer->length != get->size)
+	if (answer->length >= 0 && !answer->encoded && (uint64_t)answer->length != get->size)
 		return err_set(e, blame(cause, UFS_CAUSE_WRONG_ETAG, -ESTALE),
 			"the object was changed at the origin: it has %lld bytes, listed were %llu",
 			(long long)answer->length, (unsigned long long)get->size);

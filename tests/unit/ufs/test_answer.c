@@ -117,7 +117,14 @@ static void versions(void **state)
 	assert_int_equal(check("t", 9, 0, 9, &a), 0);
 	assert_int_equal(check("t", 9, 2, 3, &a), -EPROTO);
 	assert_int_equal(check("t", 8, 0, 8, &a), -ESTALE);
-	FEED(&a, "HTTP/1.1 200 x", "ETag: \"t\"");
+	FEED(&a, "HTTP/1.1 200 x", "ETag: \"t\"", "Transfer-Encoding: chunked");
+	assert_int_equal(check("t", 9, 0, 9, &a), 0); /* how many there are is seen at its end */
+	assert_int_equal(check("u", 9, 0, 9, &a), -ESTALE);
+	assert_int_equal(check("t", 9, 0, 8, &a), -EPROTO);
+	FEED(&a, "HTTP/1.1 200 x", "ETag: W/\"t\"", "Transfer-Encoding: chunked");
+	assert_int_equal(check("t", 9, 0, 9, &a), -EPROTO);
+	FEED(&a, "HTTP/1.1 200 x", "ETag: \"t\"", "Transfer-Encoding: chunked",
+		"Content-Encoding: gzip");
 	assert_int_equal(check("t", 9, 0, 9, &a), -EPROTO);
 	FEED(&a, "HTTP/1.1 204 x", "ETag: \"t\"");
 	assert_int_equal(check("t", 9, 0, 9, &a), -EPROTO);

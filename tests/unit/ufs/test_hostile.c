@@ -196,6 +196,42 @@ static void chunks(void **state)
 	server_stop(&server);
 }
 
+/* A whole object in chunks, as a proxy sends it that does not know how much will come. The first answer
+ * ends too early, the second too late, and both have other bytes: nothing of them may be shown. */
+static bool answer_whole_in_chunks(struct server *s, int fd, const char *head)
+{
+	static char wrong[SIZE];
+	uint32_t nth = requests++;
+
+	(void)s;
+	(void)head;
+	memset(wrong, 'w', sizeof(wrong));
+	server_puts(fd, "HTTP/1.1 200 OK\r\nETag: \"tag\"\r\nTransfer-Encoding: chunked\r\n\r\n");
+	if (nth == 0)
+		put_chunk(fd, wrong, SIZE - 10);
+	if (nth == 1)
+		put_chunk(fd, wrong, SIZE);
+	if (nth == 1)
+		put_chunk(fd, wrong, 20);
+	if (nth > 1)
+		put_chunk(fd, blob, SIZE);
+	server_puts(fd, "0\r\n\r\n");
+	return nth != 1;
+}
+
+static void whole_in_chunks(void **state)
+{
+	struct ufs *ufs;
+
+	(void)state;
+	server_start(&server, answer_whole_in_chunks, NULL);
+	ufs = open_origin(4, 20 * CLOCK_SECOND);
+	assert_int_equal(finish(start(ufs, UFS_DEMAND)), 0);
+	assert_int_equal(requests, 3);
+	ufs_free(ufs);
+	server_stop(&server);
+}
+
 /* Enough bytes that no attempt is given up for want of progress, and never the last. */
 static bool answer_slowly(struct server *s, int fd, const char *head)
 {
@@ -266,6 +302,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(trailer),
 		cmocka_unit_test(chunks),
+		cmocka_unit_test(whole_in_chunks),
 		cmocka_unit_test(slow_list),
 		cmocka_unit_test(cancelled_and_promoted),
 	};
