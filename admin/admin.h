@@ -40,6 +40,10 @@ struct admin_request {
 	void *priv;
 };
 
+/* A decimal number of the query, at most INT64_MAX; absent: `otherwise`. -EINVAL with its line. */
+int admin_query_number(const struct admin_request *request, const char *name, uint64_t otherwise,
+	uint64_t *ret, struct err *e) __must_check;
+
 /*
  * Answers one request: *ret_json (a new reference, may be NULL for "{}") on 0; on a negative errno
  * the answer is {"error": {"code": "ENOENT", "text": "..."}} from `e` with a matching HTTP status
@@ -128,6 +132,9 @@ json_t *admin_counters_json(const struct counter_info *table, uint32_t n, const 
 char *admin_json_text(const json_t *json, size_t flags) __must_check;
 int admin_json_parse(const char *text, size_t len, size_t flags, json_t **ret_json,
 	json_error_t *ret_where) __must_check;
+/* A string of what may be no UTF-8, of an origin, a path or cut: each byte past ASCII is '?' then.
+ * NULL without memory. */
+json_t *admin_json_string(const char *text) __must_check;
 /* How often this thread's JSON was out of memory: unchanged around json_pack() with optional
  * values, which it leaves out then. */
 uint64_t admin_json_failures(void);

@@ -20,6 +20,23 @@ static const char *query(const struct admin_request *request, const char *name)
 	return MHD_lookup_connection_value(call->connection, MHD_GET_ARGUMENT_KIND, name);
 }
 
+int admin_query_number(const struct admin_request *request, const char *name, uint64_t otherwise,
+	uint64_t *ret, struct err *e)
+{
+	const char *text = request->query(request, name);
+	uint64_t value = otherwise;
+	char *end;
+
+	if (text) {
+		errno = 0;
+		value = strtoull(text, &end, 10);
+		if (errno || *text < '0' || *text > '9' || *end || value > INT64_MAX)
+			return err_set(e, -EINVAL, "'%s' wants a number", name);
+	}
+	*ret = value;
+	return 0;
+}
+
 static const char *param(const struct admin_request *request, const char *name)
 {
 	const struct call *call = request->priv;

@@ -4,8 +4,10 @@
  * a key), which must not get into a record: so its allocations that fail are counted.
  */
 #include "admin/admin.h"
+#include "base/cleanup.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static _Thread_local uint64_t failures;
 
@@ -39,6 +41,24 @@ char *admin_json_text(const json_t *json, size_t flags)
 		return NULL;
 	}
 	return text;
+}
+
+json_t *admin_json_string(const char *text)
+{
+	json_t *json = json_string(text);
+	_cleanup_free_ char *ascii = NULL;
+
+	if (json)
+		return json;
+	ascii = strdup(text);
+	if (!ascii) {
+		failures++;
+		return NULL;
+	}
+	for (char *c = ascii; *c; c++)
+		if ((unsigned char)*c >= 0x80)
+			*c = '?';
+	return json_string(ascii);
 }
 
 int admin_json_parse(

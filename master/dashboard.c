@@ -174,22 +174,6 @@ void dashboard_report(struct dashboard *d, const Granary__WorkerReport *m)
 
 /* ---- routes ---------------------------------------------------------------------------------- */
 
-static int get_number(const struct admin_request *request, const char *name, uint64_t otherwise,
-	uint64_t *ret, struct err *e)
-{
-	const char *text = request->query(request, name);
-	char *end;
-
-	*ret = otherwise;
-	if (!text)
-		return 0;
-	errno = 0;
-	*ret = strtoull(text, &end, 10);
-	if (errno || *text < '0' || *text > '9' || *end || *ret > INT64_MAX)
-		return err_set(e, -EINVAL, "'%s' wants a number", name);
-	return 0;
-}
-
 int dashboard_api_history(
 	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
 {
@@ -198,10 +182,10 @@ int dashboard_api_history(
 	uint64_t most = name ? HISTORY_POINTS : POINTS_OF_ALL;
 	uint64_t seconds = 0;
 	uint64_t points = 0;
-	int r = get_number(request, "seconds", 0, &seconds, e);
+	int r = admin_query_number(request, "seconds", 0, &seconds, e);
 
 	if (r == 0)
-		r = get_number(request, "points", POINTS_DEFAULT, &points, e);
+		r = admin_query_number(request, "points", POINTS_DEFAULT, &points, e);
 	if (r < 0)
 		return r;
 	if (points == 0 || points > most)

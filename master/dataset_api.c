@@ -19,23 +19,6 @@ static bool is_set(const struct admin_request *request, const char *name)
 	return value && strcmp(value, "0") != 0;
 }
 
-/* A number of the query; absent: 0. */
-static int get_number(
-	const struct admin_request *request, const char *name, uint64_t *ret, struct err *e)
-{
-	const char *text = request->query(request, name);
-	char *end;
-
-	*ret = 0;
-	if (!text)
-		return 0;
-	errno = 0;
-	*ret = strtoull(text, &end, 10);
-	if (errno || end == text || *end || *text == '-' || *ret > INT64_MAX)
-		return err_set(e, -EINVAL, "'%s' wants a number", name);
-	return 0;
-}
-
 static int answer(
 	struct dataset_set *set, const struct dataset *d, json_t **ret_json, struct err *e)
 {
@@ -201,11 +184,11 @@ int dataset_api_diff(
 	if (r == 0)
 		r = get_mount(request, &d, &mount, e);
 	if (r == 0)
-		r = get_number(request, "from", &from, e);
+		r = admin_query_number(request, "from", 0, &from, e);
 	if (r == 0)
-		r = get_number(request, "to", &to, e);
+		r = admin_query_number(request, "to", 0, &to, e);
 	if (r == 0)
-		r = get_number(request, "limit", &limit, e);
+		r = admin_query_number(request, "limit", 0, &limit, e);
 	if (r == 0 && from == 0)
 		r = err_set(e, -EINVAL, "'from' is needed: the number of a generation");
 	if (r < 0)

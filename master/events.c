@@ -135,45 +135,14 @@ void event_audit(void *arg, const struct audit_act *act)
 
 /* ---- for people ------------------------------------------------------------------------------ */
 
-/* What an origin said may be no UTF-8. */
-static json_t *text_json(const char *text)
-{
-	json_t *json = json_string(text);
-	char ascii[EVENT_TEXT_BYTES];
-	size_t i = 0;
-
-	if (json)
-		return json;
-	for (; text[i]; i++)
-		ascii[i] = (unsigned char)text[i] < 0x80 ? text[i] : '?';
-	ascii[i] = '\0';
-	return json_string(ascii);
-}
-
 static json_t *event_json(uint64_t seq, const struct event *event)
 {
 	static const char *const levels[] = { "info", "warn", "error" };
 
 	return json_pack("{s:I, s:I, s:s, s:o, s:o, s:o}", "seq", (json_int_t)seq, "time_ms",
 		(json_int_t)event->time_ms, "level", levels[event->level], "kind",
-		text_json(event->kind), "on", text_json(event->on), "text", text_json(event->text));
-}
-
-/* A number of the query; absent: `otherwise`. */
-static int take_number(const struct admin_request *request, const char *name, uint64_t otherwise,
-	uint64_t *ret, struct err *e)
-{
-	const char *text = request->query(request, name);
-	char *end;
-
-	*ret = otherwise;
-	if (!text)
-		return 0;
-	errno = 0;
-	*ret = strtoull(text, &end, 10);
-	if (errno || *text < '0' || *text > '9' || *end || *ret > INT64_MAX)
-		return err_set(e, -EINVAL, "'%s' wants a number", name);
-	return 0;
+		admin_json_string(event->kind), "on", admin_json_string(event->on), "text",
+		admin_json_string(event->text));
 }
 
 /* Those after number `after` (UINT64_MAX: the last `limit`), at most `limit`; what there is of the
@@ -209,11 +178,11 @@ int events_api_list(
 	struct page page = { 0 };
 	struct event *copy;
 	json_t *list;
-	int r = take_number(request, "after", UINT64_MAX, &page.after, e);
+	int r = admin_query_number(request, "after", UINT64_MAX, &page.after, e);
 
 	(void)arg;
 	if (r == 0)
-		r = take_number(request, "limit", PAGE_DEFAULT, &page.limit, e);
+		r = admin_query_number(request, "limit", PAGE_DEFAULT, &page.limit, e);
 	if (r < 0)
 		return r;
 	copy = calloc(EVENTS_MAX, sizeof(*copy));

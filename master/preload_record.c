@@ -49,21 +49,6 @@ static json_int_t number(uint64_t value)
 	return (json_int_t)min(value, (uint64_t)INT64_MAX);
 }
 
-/* What an origin said, or was cut for want of room, may be no UTF-8. */
-static json_t *reason_json(const char *reason)
-{
-	json_t *json = json_string(reason);
-	char ascii[PRELOAD_REASON_BYTES];
-	size_t len = strnlen(reason, sizeof(ascii) - 1);
-
-	if (json)
-		return json;
-	for (size_t i = 0; i < len; i++)
-		ascii[i] = (unsigned char)reason[i] < 0x80 ? reason[i] : '?';
-	ascii[len] = '\0';
-	return json_string(ascii);
-}
-
 json_t *preload_record_json(const struct preload_record *r)
 {
 	uint64_t failures = admin_json_failures();
@@ -81,7 +66,7 @@ json_t *preload_record_json(const struct preload_record *r)
 		number(r->files_done), "files_failed", number(r->files_failed), "bytes",
 		number(r->bytes), "bytes_done", number(r->bytes_done), "bytes_fetched",
 		number(r->bytes_fetched), "exact", (int)r->exact, "part", (int)r->part, "reason",
-		reason_json(r->reason), "failures", r->failures, "subtree", r->subtree, "at",
+		admin_json_string(r->reason), "failures", r->failures, "subtree", r->subtree, "at",
 		r->at);
 	if (admin_json_failures() == failures)
 		return json;

@@ -185,21 +185,6 @@ void workers_sum(struct workers *w, struct history_cluster *ret_cluster)
 
 /* ---- for people ------------------------------------------------------------------------------ */
 
-/* What was cut, or is the name of a directory, may be no UTF-8. */
-static json_t *text_json(const char *text)
-{
-	json_t *json = json_string(text);
-	char ascii[TEXT_BYTES];
-	size_t i = 0;
-
-	if (json)
-		return json;
-	for (; text[i]; i++)
-		ascii[i] = (unsigned char)text[i] < 0x80 ? text[i] : '?';
-	ascii[i] = '\0';
-	return json_string(ascii);
-}
-
 static json_t *tiers_json(const struct workers *w)
 {
 	json_t *all = json_array();
@@ -208,10 +193,11 @@ static json_t *tiers_json(const struct workers *w)
 		const struct tier *t = &w->tiers[i];
 
 		(void)json_array_append_new(all, /* failures are counted */
-			json_pack("{s:o, s:o, s:o, s:o, s:I, s:I}", "path", text_json(t->path),
-				"kind", text_json(t->kind), "state", text_json(t->state), "reason",
-				text_json(t->reason), "capacity", (json_int_t)t->capacity, "used",
-				(json_int_t)t->used));
+			json_pack("{s:o, s:o, s:o, s:o, s:I, s:I}", "path",
+				admin_json_string(t->path), "kind", admin_json_string(t->kind),
+				"state", admin_json_string(t->state), "reason",
+				admin_json_string(t->reason), "capacity", (json_int_t)t->capacity,
+				"used", (json_int_t)t->used));
 	}
 	return all;
 }
@@ -233,7 +219,7 @@ static json_t *worker_json(const struct workers *w)
 	if (!json || !w->heard_ns)
 		return json;
 	/* As above. */
-	(void)json_object_set_new(json, "version", text_json(w->version));
+	(void)json_object_set_new(json, "version", admin_json_string(w->version));
 	(void)json_object_set_new(json, "uptime_s",
 		json_integer((json_int_t)(w->uptime_s + (now - w->heard_ns) / CLOCK_SECOND)));
 	(void)json_object_set_new(json, "heard_s_ago",

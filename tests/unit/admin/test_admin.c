@@ -90,6 +90,20 @@ static int get_named(
 	return 0;
 }
 
+static int get_number(
+	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
+{
+	uint64_t n = 1;
+	int r = admin_query_number(request, "n", 7, &n, e);
+
+	(void)arg;
+	if (r == 0)
+		*ret_json = json_pack("{s:I}", "n", (json_int_t)n);
+	else
+		assert_int_equal(n, 1);
+	return r;
+}
+
 static int nothing(void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
 {
 	(void)arg;
@@ -109,6 +123,7 @@ static const struct admin_route routes[] = {
 	{ "PATCH", "/v1/sets/{name}", get_named, "set.change" },
 	{ "GET", "/v1/sets/{name}/versions/{id}", get_named, NULL },
 	{ "DELETE", "/v1/nothing", nothing, "nothing.delete" },
+	{ "GET", "/v1/number", get_number, NULL },
 	{ 0 },
 };
 
@@ -230,6 +245,51 @@ static json_t *named(const struct fixture *f, const char *method, const char *pa
 static const char *text_of(const json_t *json, const char *name)
 {
 	return json_string_value(json_object_get(json, name));
+}
+
+static void test_query_number(void **state)
+{
+	static const char *const wrong[] = { "", "-1", "%2B1", "%201", "1%20", "0x10", "seven",
+		"9223372036854775808", "18446744073709551616" };
+	static const struct {
+		const char *path;
+		json_int_t n;
+	} right[] = { { "/v1/number", 7 }, { "/v1/number?n=0", 0 }, { "/v1/number?n=007", 7 },
+		{ "/v1/number?n=9223372036854775807", INT64_MAX } };
+	struct fixture *f = *state;
+	json_t *json = NULL;
+	char path[64];
+
+	for (size_t i = 0; i < ARRAY_SIZE(right); i++) {
+		assert_int_equal(
+			admin_call(f->path, NULL, right[i].path, NULL, TIMEOUT, &json, NULL), 0);
+		assert_int_equal(json_integer_value(json_object_get(json, "n")), right[i].n);
+		json_decref(json);
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(wrong); i++) {
+		struct err e = ERR_INIT;
+
+		(void)snprintf(path, sizeof(path), "/v1/number?n=%s", wrong[i]);
+		assert_int_equal(
+			admin_call(f->path, NULL, path, NULL, TIMEOUT, &json, &e), -EINVAL);
+		assert_string_equal(e.text, "'n' wants a number");
+	}
+}
+
+/* What an origin says need be no UTF-8; what people are told is. */
+static void test_string(void **state)
+{
+	static const char *const texts[][2] = { { "", "" }, { "plain", "plain" },
+		{ "gr\xc3\xbc\xc3\x9f", "gr\xc3\xbc\xc3\x9f" }, { "gr\xc3\xbc\xc3", "gr???" },
+		{ "\xff/a", "?/a" } };
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(texts); i++) {
+		json_t *json = admin_json_string(texts[i][0]);
+
+		assert_string_equal(json_string_value(json), texts[i][1]);
+		json_decref(json);
+	}
 }
 
 static void test_params(void **state)
@@ -764,6 +824,8 @@ int main(void)
 		WITH_SERVER(test_errors),
 		WITH_SERVER(test_params),
 		cmocka_unit_test(test_rights),
+		WITH_SERVER(test_query_number),
+		cmocka_unit_test(test_string),
 		WITH_SERVER(test_route_list),
 		WITH_SERVER(test_hostile),
 		WITH_SERVER(test_metrics),
