@@ -217,7 +217,6 @@ static bool is_last(struct dataset_set *set, const struct volume_id *volume)
 static void drop_source(
 	struct dataset_set *set, const struct dataset *d, const struct volume_id *volume)
 {
-	static const struct tier_policy none;
 	struct source_set *sources = set->config.sources;
 	struct err e = ERR_INIT;
 	struct source_view view;
@@ -225,8 +224,6 @@ static void drop_source(
 
 	if (!is_last(set, volume) || source_set_view(sources, volume, &view) < 0)
 		return;
-	if (source_set_policy(sources, volume, &none, &e) < 0)
-		log_warn("policy not stored", "dataset=%s text=\"%s\"", d->name, e.text);
 	source_set_idle(sources, volume, false);
 	if (view.mounts == 0 && source_set_evict(sources, volume, &serial, &e) < 0)
 		log_warn("bytes of a deleted dataset stay", "dataset=%s text=\"%s\"", d->name,

@@ -46,7 +46,7 @@ int dataset_check_free(struct dataset_set *set, const char *name, struct err *e)
  */
 int dataset_publish(struct dataset_set *set, struct dataset *d, bool policy, struct dataset *ret,
 	struct err *e) __must_check;
-/* The reverse. Under `change`. */
+/* The reverse: sources that no other dataset has get the default. Under `change`. */
 int dataset_withdraw(struct dataset_set *set, const struct dataset *d, struct err *e) __must_check;
 /* What all datasets pin of a volume, to its source. */
 void dataset_tell_pins(struct dataset_set *set, const struct volume_id *volume);

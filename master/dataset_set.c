@@ -209,7 +209,24 @@ int dataset_check_unmounted(
 
 /* ---- storing --------------------------------------------------------------------------------- */
 
-/* With `policy` also that of its sources: both or none, whatever ends the master between them. */
+/* Another dataset has it. */
+static bool is_shared(
+	struct dataset_set *set, const struct dataset *d, const struct volume_id *volume)
+{
+	bool shared = false;
+
+	pthread_mutex_lock(&set->lock);
+	list_for_each (node, &set->entries) {
+		const struct dataset *o = &list_entry(node, struct dataset_entry, link)->dataset;
+
+		shared |= strcmp(o->uuid, d->uuid) != 0 && dataset_has_volume(o, volume);
+	}
+	pthread_mutex_unlock(&set->lock);
+	return shared;
+}
+
+/* With `policy` also that of its sources, and at its end the default of those that nobody else has: both
+ * or none, whatever ends the master between them. */
 static int store(
 	struct dataset_set *set, const struct dataset *d, bool remove, bool policy, struct err *e)
 {
@@ -221,9 +238,10 @@ static int store(
 	int r = remove ? 0 : dataset_encode(d, &value);
 
 	dataset_key(d->uuid, key);
-	(void)policy_apply(&all, &d->policy); /* parts not set: the default */
+	if (!remove)
+		(void)policy_apply(&all, &d->policy); /* parts not set: the default */
 	for (uint32_t i = 0; policy && i < d->n_mounts; i++)
-		if (dataset_is_first(d, i))
+		if (dataset_is_first(d, i) && !(remove && is_shared(set, d, &d->mounts[i].volume)))
 			volumes[n++] = d->mounts[i].volume;
 	if (r == 0)
 		r = source_set_policies(set->config.sources, volumes, n, &all,
@@ -273,7 +291,7 @@ int dataset_publish(
 int dataset_withdraw(struct dataset_set *set, const struct dataset *d, struct err *e)
 {
 	struct dataset_entry *entry;
-	int r = store(set, d, true, false, e);
+	int r = store(set, d, true, true, e);
 
 	if (r < 0)
 		return r;

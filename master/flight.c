@@ -25,6 +25,7 @@ DEFINE_CLEANUP(struct ufs *, ufs_free);
 struct flight {
 	struct source *source;
 	const struct ufs_config *config; /* how to reach the origin; NULL: nobody wants it listed */
+	bool is_news;                    /* that is how the source is reached from now on */
 	struct table *prev;              /* newest table; NULL: there is none that can be used */
 	bool lost;                       /* there was one, and it is gone or damaged */
 	uint64_t requests_per_s;         /* of the origin at most; 0: no bound */
@@ -258,7 +259,8 @@ static int list_origin(
 	}
 	log_info("listed", "source=\"%s\" objects=%" PRIu64 " seconds=%.3f", source->record.text,
 		listing_count(listing), (double)(clock_mono_ns() - start) / 1e9);
-	adopt_config(source, config);
+	if (flight->is_news)
+		adopt_config(source, config);
 	if (left_out) /* a tree of links would else seem empty */
 		(void)snprintf(flight->notice, sizeof(flight->notice),
 			"links and special files left out of %.300s: %" PRIu64
@@ -577,8 +579,10 @@ void flight_run(struct source *source, struct list *waiters)
 	list_for_each (at, waiters) {
 		struct source_wait *wait = list_entry(at, struct source_wait, link);
 
-		if (wait->config && (wait->refresh || !flight.prev))
+		if (wait->config && (wait->refresh || !flight.prev)) {
 			flight.config = wait->config;
+			flight.is_news |= !wait->as_known;
+		}
 		wait->contradicts = generations_contradict(source, &wait->seen);
 		if (wait->contradicts) {
 			flight.contradicted = true;

@@ -1,5 +1,6 @@
 /* What is listed again by itself. See follow.h. */
 #include "master/follow.h"
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/pool.h"
@@ -83,15 +84,15 @@ static void list_due(struct follow *follow)
 		job->follow = follow;
 		job->pool.run = run_listing;
 		job->wait = (struct source_wait){
-			.config = &job->config, .refresh = true, .on_done = listed
+			.config = &job->config, .as_known = true, .refresh = true, .on_done = listed
 		};
 		job->newest = newest_serial(follow, &job->volume);
 		r = pool_submit(follow->pool, &job->pool);
 		if (r == 0)
 			continue;
-		source_set_followed(follow->config.sources, &job->volume, r);
+		source_set_follow_later(follow->config.sources, &job->volume);
 		job_free(job);
-		return;
+		return; /* no room: as soon as there is some */
 	}
 }
 
@@ -157,16 +158,23 @@ struct follow *follow_new(const struct follow_config *config)
 	return NULL;
 }
 
-void follow_free(struct follow *follow)
+void follow_stop(struct follow *follow)
 {
-	if (!follow)
+	if (!follow || !follow->pool)
 		return;
 	pthread_mutex_lock(&follow->lock);
 	follow->stop = true;
 	pthread_cond_signal(&follow->wake);
 	pthread_mutex_unlock(&follow->lock);
 	(void)pthread_join(follow->thread, NULL); /* ours */
-	pool_free(follow->pool);
+	pool_free(TAKE(follow->pool));
+}
+
+void follow_free(struct follow *follow)
+{
+	if (!follow)
+		return;
+	follow_stop(follow);
 	pthread_cond_destroy(&follow->wake);
 	pthread_mutex_destroy(&follow->lock);
 	free(follow);

@@ -21,5 +21,8 @@ struct follow_config {
 
 /* NULL without memory or threads. */
 struct follow *follow_new(const struct follow_config *config);
-/* After source_set_stop(). NULL is allowed. */
+/* Looks no more, and lists no more: after source_set_stop(). What another thread's flight is to answer
+ * may still be answered. NULL is allowed. */
+void follow_stop(struct follow *follow);
+/* Stops it, if it was not. No flight may be under way. NULL is allowed. */
 void follow_free(struct follow *follow);

@@ -438,14 +438,15 @@ static void stop(struct master *m)
 		rpc_server_free(m->server);
 	if (m->admin)
 		admin_server_free(m->admin);
-	follow_free(m->follow);
+	follow_stop(m->follow);
 	pool_free(m->small); /* may still hand over to the other */
 	pool_free(m->pool);
+	follow_free(m->follow); /* its waits may have been answered by flights of that pool */
 	news_free(m->service.news);
 	if (m->loop)
 		loop_free(m->loop);
-	slots_release(&m->slots);
 	dashboard_free(m->service.dashboard);
+	slots_release(&m->slots);
 	backups_free(m->service.backups);
 	preloads_free(m->service.preloads);
 	dataset_set_free(m->service.datasets);

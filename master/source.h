@@ -83,9 +83,10 @@ struct source_wait {
 	struct list link; /* the source's */
 	const struct ufs_config
 		*config; /* source_open(): the source, borrowed until on_done; else NULL */
-	/* source_open(): made once the origin answered, unless it was set since (source_set_policy()) */
+	/* source_open(): made once the origin answered, unless it was set since (source_set_policies()) */
 	struct policy_change policy;
 	bool refresh;        /* list although a generation is there */
+	bool as_known;       /* `config` is what the source has, or had: that is no news */
 	uint64_t lineage;    /* source_table(): wanted; 0: the current one */
 	uint64_t generation; /* wanted; 0: the newest */
 	struct source_seen seen;
@@ -137,10 +138,8 @@ json_t *source_set_json(struct source_set *set);
 
 /* ---- source_change.c: what datasets and workers say of it ------------------------------------ */
 
-/* Of a source that is not known yet nothing is to be changed: 0. */
-int source_set_policy(struct source_set *set, const struct volume_id *volume,
-	const struct tier_policy *policy, struct err *e) __must_check;
-/* The same for several, with `also` in one write to the store: all of it or nothing. */
+/* Of several, with `also`, if it is not NULL, in one write to the store: all of it or nothing. Of a
+ * source that is not known yet nothing is to be changed. */
 int source_set_policies(struct source_set *set, const struct volume_id *volumes, uint32_t n,
 	const struct tier_policy *policy, const struct store_change *also) __must_check;
 /* A generation that is kept whoever shows it. */
@@ -202,13 +201,15 @@ struct source_follow {
  * that nobody asked for yet is passed over. */
 void source_set_follow(struct source_set *set, const struct source_follow *wishes, uint32_t n);
 /*
- * The next source whose time has come, and how it is reached (the caller's to release): listed next
+ * The source whose time came first of those whose time has come, and how it is reached (the caller's to release): listed next
  * time after source_set_followed() said what came of it. -ENOENT: none; -ENOMEM.
  */
 int source_set_follow_due(struct source_set *set, struct volume_id *ret_volume,
 	struct ufs_config *ret_config) __must_check;
 /* After an error the next listing is twice as far away each time, ten minutes at most. */
 void source_set_followed(struct source_set *set, const struct volume_id *volume, int status);
+/* Nothing came of it, for want of room here: it is due still. */
+void source_set_follow_later(struct source_set *set, const struct volume_id *volume);
 /* What a mount that shows `hold` should know. -ENXIO. */
 struct source_news {
 	struct generation_id newest; /* .generation 0: none */

@@ -103,17 +103,6 @@ int source_set_policies(struct source_set *set, const struct volume_id *volumes,
 	return r;
 }
 
-int source_set_policy(struct source_set *set, const struct volume_id *volume,
-	const struct tier_policy *policy, struct err *e)
-{
-	int r = source_set_policies(set, volume, 1, policy, NULL);
-
-	if (r < 0)
-		return err_set(e, r, "the master's store does not take it: %s: check its disk",
-			err_str(r));
-	return 0;
-}
-
 int source_set_pins(struct source_set *set, const struct volume_id *volume,
 	const struct source_pin *pins, uint32_t n)
 {

@@ -86,20 +86,21 @@ int source_set_follow_due(
 	struct source_set *set, struct volume_id *ret_volume, struct ufs_config *ret_config)
 {
 	uint64_t now = clock_mono_ns();
+	struct source *first = NULL;
 	int r = -ENOENT;
 
 	pthread_mutex_lock(&set->lock);
 	list_for_each (node, &set->sources) {
 		struct source *source = list_entry(node, struct source, link);
 
-		if (!is_due_locked(source, now))
-			continue;
-		r = ufs_config_copy(&source->record.config, ret_config);
-		if (r == 0) {
-			source->following = true;
-			*ret_volume = source->record.volume;
-		}
-		break;
+		if (is_due_locked(source, now) && (!first || source->follow_ns < first->follow_ns))
+			first = source;
+	}
+	if (first)
+		r = ufs_config_copy(&first->record.config, ret_config);
+	if (r == 0) {
+		first->following = true;
+		*ret_volume = first->record.volume;
 	}
 	pthread_mutex_unlock(&set->lock);
 	return r;
@@ -116,6 +117,17 @@ void source_set_followed(struct source_set *set, const struct volume_id *volume,
 	source->follow_fails = status < 0 ? source->follow_fails + 1 : 0;
 	source->follow_ns = 0;
 	(void)is_due_locked(source, clock_mono_ns()); /* plans the next */
+	pthread_mutex_unlock(&set->lock);
+}
+
+void source_set_follow_later(struct source_set *set, const struct volume_id *volume)
+{
+	struct source *source;
+
+	pthread_mutex_lock(&set->lock);
+	source = source_find_locked(set, volume);
+	ensure(source);            /* as above */
+	source->following = false; /* its time stays */
 	pthread_mutex_unlock(&set->lock);
 }
 

@@ -39,7 +39,7 @@ struct source {
 	uint64_t local_bytes;        /* that mounts read past it; since this run began */
 	bool reported;
 	bool idle;
-	uint64_t policy_sets;          /* how often source_set_policy() was called */
+	uint64_t policy_sets;          /* how often source_set_policies() was called */
 	int64_t used_stored;           /* record.used as the store has it */
 	_Atomic uint64_t listing_keys; /* progress of the listing under way */
 	_Atomic bool listing;

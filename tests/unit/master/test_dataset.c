@@ -314,7 +314,8 @@ static void set_meanwhile(
 	assert_int_equal(status, 0);
 	source_open(sources, &late->second);
 	assert_int_equal(
-		source_set_policy(sources, &late->dataset->mounts[0].volume, &policy, &e), 0);
+		source_set_policies(sources, &late->dataset->mounts[0].volume, 1, &policy, NULL),
+		0);
 }
 
 static void the_last_word_counts(void **state)

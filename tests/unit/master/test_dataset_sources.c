@@ -540,6 +540,44 @@ static void record_and_policy_are_one(void **state)
 	dataset_release(&d);
 }
 
+/* A master that is killed right after it must not keep for ever what nobody has. */
+static void end_of_record_and_policy_are_one(void **state)
+{
+	struct source_hold hold = { .mount = { 1 } };
+	struct record_generation g;
+	struct source_view view;
+	struct dataset d;
+
+	(void)state;
+	assert_int_equal(create("{'name':'x'," TWO ",'quota':5,'pin':true}"), 0);
+	assert_int_equal(create("{'name':'y'," SOURCE ",'quota':6}"), 0);
+	drain();
+	d = find("x");
+	for (uint32_t i = 0; i < 2; i++) { /* mounted: it is not evicted, which is another write */
+		hold.volume = d.mounts[i].volume;
+		assert_int_equal(source_set_generation(sources, &hold.volume, 0, &g), 0);
+		hold.lineage = g.id.lineage;
+		hold.generation = g.id.generation;
+		assert_int_equal(source_set_hold(sources, &hold, &e), 0);
+	}
+	spy.refuses = true;
+	expect(dataset_delete(set, "x", true, &e), -ENOSPC, "check its disk");
+	spy.refuses = false;
+	assert_int_equal(source_set_view(sources, &d.mounts[1].volume, &view), 0);
+	assert_int_equal(view.policy.quota, 5);
+	spy.writes = 0;
+	assert_int_equal(dataset_delete(set, "x", true, &e), 0);
+	assert_int_equal(spy.writes, 1);
+	assert_int_equal(spy.changes, 2); /* the record, and the source that y does not have */
+	reopen();
+	assert_int_equal(source_set_view(sources, &d.mounts[0].volume, &view), 0);
+	assert_int_equal(view.policy.quota, 6);
+	assert_int_equal(source_set_view(sources, &d.mounts[1].volume, &view), 0);
+	assert_int_equal(view.policy.quota, 0);
+	assert_false(view.policy.pin);
+	dataset_release(&d);
+}
+
 struct waiting {
 	struct source_wait wait;
 	bool later; /* somebody sets it after that */
@@ -669,6 +707,7 @@ int main(void)
 		CASE(bounds_reach_workers),
 		CASE(what_mounts_read_is_a_hit),
 		CASE(record_and_policy_are_one),
+		CASE(end_of_record_and_policy_are_one),
 		CASE(policy_of_one_that_waits),
 		CASE(other_ways),
 	};

@@ -7,6 +7,8 @@
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +20,7 @@
 #include "base/hash.h"
 #include "base/units.h"
 #include "master/follow.h"
+#include "master/source_internal.h"
 #include "tests/unit/master/fixture.h"
 
 #define DEADLINE (60 * CLOCK_SECOND)
@@ -194,6 +197,176 @@ static void for_the_sake_of_a_mount(void **state)
 	assert_int_equal(news.newest.generation, 0);
 }
 
+/* ---- several at once ------------------------------------------------------------------------- */
+
+static struct source *source_of(const struct volume_id *volume)
+{
+	struct source *source;
+
+	pthread_mutex_lock(&sources->lock);
+	source = source_find_locked(sources, volume);
+	pthread_mutex_unlock(&sources->lock);
+	assert_non_null(source);
+	return source;
+}
+
+static void set_time(const struct volume_id *volume, uint64_t ns)
+{
+	struct source *source = source_of(volume);
+
+	pthread_mutex_lock(&sources->lock);
+	source->follow_ns = ns;
+	pthread_mutex_unlock(&sources->lock);
+}
+
+/* Whose time came first is first, and what there was no room for is neither late nor at fault. */
+static void the_longest_overdue_is_first(void **state)
+{
+	struct volume_id volumes[2] = { create(PINNED) };
+	uint64_t now = clock_mono_ns();
+	struct volume_id due;
+
+	(void)state;
+	put("../other/b", "b");
+	volumes[1] = create("{'name':'y','mounts':[{'url':'file://@/other'}]}");
+	await(&volumes[0], 1);
+	await(&volumes[1], 1);
+	source_set_follow(
+		sources, (struct source_follow[]){ { volumes[0], 3600 }, { volumes[1], 3600 } }, 2);
+	assert_false(take_due(&due));
+	set_time(&volumes[0], now - 1);
+	set_time(&volumes[1], now - 2);
+	assert_true(take_due(&due));
+	assert_true(volume_id_equal(&due, &volumes[1]));
+	source_set_follow_later(sources, &due);
+	assert_true(take_due(&due));
+	assert_true(volume_id_equal(&due, &volumes[1]));
+	assert_int_equal(source_of(&due)->follow_fails, 0);
+	source_set_followed(sources, &due, 0);
+	assert_true(take_due(&due));
+	assert_true(volume_id_equal(&due, &volumes[0]));
+	source_set_followed(sources, &due, 0);
+	assert_false(take_due(&due));
+}
+
+/* ---- what changes meanwhile ------------------------------------------------------------------ */
+
+struct asker {
+	struct source_wait wait;
+	pthread_t thread;
+	_Atomic bool flies;
+	_Atomic bool go_on;
+	_Atomic bool done;
+};
+
+static void stay(struct source_wait *wait)
+{
+	struct asker *asker = container_of(wait, struct asker, wait);
+
+	atomic_store(&asker->flies, true);
+	while (!atomic_load(&asker->go_on))
+		clock_sleep_ns(CLOCK_MS);
+}
+
+static void served(
+	struct source_wait *wait, int status, struct source_answer *answer, const struct err *why)
+{
+	(void)answer;
+	(void)why;
+	assert_int_equal(status, 0);
+	atomic_store(&container_of(wait, struct asker, wait)->done, true);
+}
+
+static void *open_source(void *arg)
+{
+	source_open(sources, arg);
+	return NULL;
+}
+
+static void ask(const struct ufs_config *config, bool as_known)
+{
+	struct asker asker = { .wait = { .config = config,
+				       .as_known = as_known,
+				       .refresh = true,
+				       .on_done = served } };
+
+	source_open(sources, &asker.wait);
+	assert_true(atomic_load(&asker.done));
+}
+
+/* A listing that waited for its turn knows how the source was reached then: that is not news. */
+static void an_older_way_does_not_come_back(void **state)
+{
+	struct volume_id volume = create(PINNED);
+	struct source *source;
+	struct ufs_config before;
+	struct ufs_config after;
+
+	(void)state;
+	await(&volume, 1);
+	pool_free(pool); /* nobody else lists */
+	pool = NULL;
+	source = source_of(&volume);
+	assert_int_equal(ufs_config_copy(&source->record.config, &before), 0);
+	assert_int_equal(ufs_config_copy(&before, &after), 0);
+	after.requester_pays = true;
+	ask(&after, false);
+	assert_true(source->record.config.requester_pays);
+	ask(&before, true);
+	assert_true(source->record.config.requester_pays);
+	ask(&before, false);
+	assert_false(source->record.config.requester_pays);
+	ufs_config_release(&before);
+	ufs_config_release(&after);
+}
+
+static void await_waiter(struct source *source)
+{
+	uint64_t deadline = clock_mono_ns() + DEADLINE;
+	bool waits = false;
+
+	while (!waits) {
+		assert_true(clock_mono_ns() < deadline);
+		clock_sleep_ns(5 * CLOCK_MS);
+		pthread_mutex_lock(&sources->lock);
+		waits = !list_empty(&source->waiters);
+		pthread_mutex_unlock(&sources->lock);
+	}
+}
+
+/* What it waits for may be answered by another's flight after it has stopped. */
+static void answered_after_its_end(void **state)
+{
+	struct volume_id volume = create("{'name':'x','mounts':[{'url':'file://@/origin'}],"
+					 "'consistency':'follow','interval_s':1}");
+	const struct follow_config config = { .sources = sources, .datasets = set };
+	struct asker asker = { .wait = { .refresh = true, .policy_now = stay, .on_done = served } };
+	struct ufs_config copy;
+	struct source *source;
+	struct follow *follow;
+
+	(void)state;
+	await(&volume, 1);
+	pool_free(pool);
+	pool = NULL;
+	source = source_of(&volume);
+	assert_int_equal(ufs_config_copy(&source->record.config, &copy), 0);
+	asker.wait.config = &copy;
+	assert_int_equal(pthread_create(&asker.thread, NULL, open_source, &asker.wait), 0);
+	while (!atomic_load(&asker.flies))
+		clock_sleep_ns(CLOCK_MS);
+	follow = follow_new(&config);
+	assert_non_null(follow);
+	await_waiter(source);
+	follow_stop(follow);
+	atomic_store(&asker.go_on, true);
+	assert_int_equal(pthread_join(asker.thread, NULL), 0);
+	assert_true(atomic_load(&asker.done));
+	assert_false(source->following); /* it was answered, too */
+	follow_free(follow);
+	ufs_config_release(&copy);
+}
+
 static void what_a_dataset_says(void **state)
 {
 	struct dataset d = { 0 };
@@ -298,6 +471,9 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(when_it_is_due, setup, teardown),
 		cmocka_unit_test_setup_teardown(for_the_sake_of_a_mount, setup, teardown),
+		cmocka_unit_test_setup_teardown(the_longest_overdue_is_first, setup, teardown),
+		cmocka_unit_test_setup_teardown(an_older_way_does_not_come_back, setup, teardown),
+		cmocka_unit_test_setup_teardown(answered_after_its_end, setup, teardown),
 		cmocka_unit_test(what_a_dataset_says),
 		cmocka_unit_test_setup_teardown(which_datasets, setup, teardown),
 		cmocka_unit_test_setup_teardown(all_of_it, setup, teardown),
