@@ -263,10 +263,12 @@ static struct seal_view *next_view(struct seals *seals, struct seal_view *view)
 static bool forget_if_old(struct worker *w, struct seal_view *view, uint64_t now)
 {
 	struct seals *seals = w->seals;
+	uint64_t most;
 	bool old;
 
 	pthread_mutex_lock(&seals->lock);
-	old = now > view->asked_ns && now - view->asked_ns > SEAL_VIEW_NS;
+	most = seals->n_views > SEAL_VIEWS_MAX / 2 ? SEAL_VIEW_SOON : SEAL_VIEW_NS;
+	old = now > view->asked_ns && now - view->asked_ns > most;
 	if (old) {
 		list_remove(&view->link);
 		seals->n_views--;
