@@ -32,6 +32,8 @@ int state_file_write(const char *path, const char *text, uint64_t *saved)
 
 	if (!text)
 		return -ENOMEM;
+	if (strlen(text) > STATE_FILE_BYTES)
+		return -EFBIG;
 	hash = hash_xxh3(text, strlen(text), 0);
 	if (hash == *saved)
 		return 0;

@@ -370,7 +370,13 @@ void keeper_adopt(struct keeper *k)
 	json_t *json = NULL;
 	size_t i;
 
-	if (state_file_read(keeper_path(k, "keeper.json", path), STATE_FORMAT, &json) < 0)
+	int r = state_file_read(keeper_path(k, "keeper.json", path), STATE_FORMAT, &json);
+
+	if (r < 0 && r != -ENOENT)
+		log_error("mounts of an earlier keeper not found",
+			"file=\"%s\" error=%s next=\"they end with their daemons\"", path,
+			err_name(r));
+	if (r < 0)
 		return;
 	k->next_id = (unsigned int)json_integer_value(json_object_get(json, "next_id"));
 	keeper_hold_find(k, json);
