@@ -240,8 +240,7 @@ static int open_preloads(struct err *e)
 	struct preloads *preloads = NULL;
 	int r = preloads_new(&config, &preloads, e);
 
-	if (r == 0)
-		preloads_free(preloads);
+	preloads_free(preloads); /* ours also when it failed */
 	return r;
 }
 
