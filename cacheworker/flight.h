@@ -41,6 +41,7 @@ struct flight {
 	bool bypass;            /* not admitted to a tier */
 	bool counted;           /* a fill's: fills.in_flight counts it */
 	bool asked;             /* the origin has the request */
+	bool anew;              /* it had, and ended it at once: who asked asks in another way */
 	bool demanded;          /* a reader waited for it */
 	bool starved;           /* it began without memory; set before others see it */
 	uint64_t asked_ns;      /* when the origin was asked */
@@ -98,6 +99,9 @@ int flight_want(struct source *source, const struct table_row *row, uint64_t at,
 bool flight_wait_cancel(struct worker *w, struct flight_wait *wait);
 
 void flight_unref(struct flight *flight);
+
+/* The source is reached in another way: what was asked in the one before is asked for in that. */
+void flights_take_way(struct source *source);
 
 /* After memory was given back to worker.memory by others than flights: whoever starves may be able to
  * go on, and nobody else tells him. */

@@ -146,8 +146,8 @@ static void on_progress(struct ufs_get *get, uint64_t bytes)
 	struct list ready = LIST_INIT(ready);
 
 	pthread_mutex_lock(&f->worker->flights.lock);
-	f->landed = bytes;
-	flight_collect_ready_locked(f, &ready, bytes);
+	f->landed = get->offset - f->object_offset + bytes;
+	flight_collect_ready_locked(f, &ready, f->landed);
 	pthread_mutex_unlock(&f->worker->flights.lock);
 	flight_tell(&ready, 0, NULL);
 }
@@ -205,6 +205,43 @@ static void all_landed(struct flight *f)
 	flight_unref(f); /* the origin's */
 }
 
+static void ask_origin(struct flight *f);
+
+/* Its source is reached in another way by now: it is asked for there, and need not fail. A worker that
+ * closes waits until it is; `f` may be gone after. */
+static void ask_anew(struct flight *f)
+{
+	struct worker *w = f->worker;
+
+	ask_origin(f);
+	pthread_mutex_lock(&w->flights.lock);
+	if (--w->flights.starting == 0)
+		pthread_cond_broadcast(&w->flights.started);
+	pthread_mutex_unlock(&w->flights.lock);
+}
+
+/* True when it is asked for in another way: here, or by the one who is just asking. */
+static bool goes_on(struct flight *f)
+{
+	struct flights *flights = &f->worker->flights;
+	bool anew;
+	bool here;
+
+	pthread_mutex_lock(&flights->lock);
+	anew = !flights->closing && f->ufs != source_ufs(f->source);
+	here = anew && f->asked;
+	if (anew) {
+		flights->starting++;
+		f->anew = !f->asked;
+		f->asked = false;
+		f->get.class = f->class;
+	}
+	pthread_mutex_unlock(&flights->lock);
+	if (here)
+		ask_anew(f);
+	return anew;
+}
+
 static void on_done(struct ufs_get *get, int status, const struct err *e)
 {
 	struct flight *f = container_of(get, struct flight, get);
@@ -214,18 +251,63 @@ static void on_done(struct ufs_get *get, int status, const struct err *e)
 		all_landed(f);
 		return;
 	}
+	if (goes_on(f))
+		return;
 	fetch_failed(f, status, e);
 	flight_unref(f); /* the origin's */
 }
 
-/* The origin has the request: from now on its class can be raised; it may have been meanwhile. */
-static void flight_asked(struct flight *f)
+/* The origin has the request: from now on its class can be raised, and it can be ended; either may be
+ * due. True: it has ended, and is to be asked for anew. */
+static bool flight_asked(struct flight *f)
 {
-	pthread_mutex_lock(&f->worker->flights.lock);
-	f->asked = true;
-	if (f->state == FLIGHT_FETCHING && f->class != f->get.class)
-		ufs_promote(f->ufs, &f->get, f->class);
-	pthread_mutex_unlock(&f->worker->flights.lock);
+	struct flights *flights = &f->worker->flights;
+	bool anew;
+
+	pthread_mutex_lock(&flights->lock);
+	anew = f->anew;
+	f->anew = false;
+	f->asked = !anew;
+	if (f->state == FLIGHT_FETCHING && !anew) {
+		if (f->class != f->get.class)
+			ufs_promote(f->ufs, &f->get, f->class);
+		if (!flights->closing && f->ufs != source_ufs(f->source))
+			ufs_cancel(f->ufs, &f->get);
+	}
+	pthread_mutex_unlock(&flights->lock);
+	return anew;
+}
+
+/* What was asked in the way that was ends: on_done() goes on. */
+static void leave_way(struct map_node *node, void *arg)
+{
+	struct flight *f = container_of(node, struct flight, node);
+
+	if (f->source == arg && f->state == FLIGHT_FETCHING && f->asked &&
+		f->ufs != source_ufs(f->source))
+		ufs_cancel(f->ufs, &f->get);
+}
+
+void flights_take_way(struct source *source)
+{
+	struct flights *flights = &source->worker->flights;
+
+	pthread_mutex_lock(&flights->lock);
+	if (!flights->closing)
+		map_each(&flights->units, leave_way, source);
+	pthread_mutex_unlock(&flights->lock);
+}
+
+/* What has landed stays: the rest is asked for. */
+static void make_get(struct flight *f)
+{
+	f->get.offset = f->object_offset + f->landed;
+	f->get.length = f->length - f->landed;
+	f->get.buf = f->data + f->landed;
+	f->get.got = 0;
+	f->get.cause = UFS_CAUSE_NONE;
+	f->get.priv = NULL;
+	atomic_store(&f->get.cancelled, false);
 }
 
 static void ask_origin(struct flight *f)
@@ -236,7 +318,7 @@ static void ask_origin(struct flight *f)
 	atomic_fetch_add(&f->refs, 1); /* this function's; the origin has one */
 	f->asked_ns = clock_mono_ns();
 	if (f->data) {
-		f->get.buf = f->data;
+		make_get(f);
 		f->ufs = source_ufs(f->source);
 		r = ufs_get(f->ufs, &f->get);
 	} else {
@@ -244,7 +326,8 @@ static void ask_origin(struct flight *f)
 			(int)f->get.key_len, f->get.key);
 	}
 	if (r == 0) {
-		flight_asked(f);
+		if (flight_asked(f))
+			ask_anew(f);
 	} else {
 		fetch_failed(f, r, &e);
 		flight_unref(f); /* the origin's, which did not take it */
@@ -321,8 +404,6 @@ struct flight *flight_new(struct source *source, const struct table_row *row, ui
 		.tag = f->names + row->key_len,
 		.tag_len = row->tag_len,
 		.size = row->size,
-		.offset = f->object_offset,
-		.length = f->length,
 		.class = class,
 		.on_progress = on_progress,
 		.on_done = on_done,

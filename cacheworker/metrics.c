@@ -51,14 +51,15 @@ json_t *worker_use_json(const struct source *source)
 /* Under sources.lock. */
 static void add_source(struct worker *w, struct source *source, struct row *row)
 {
-	const struct ufs_counters *origin = ufs_counters(source->ufs);
+	struct ufs_counters origin;
 	const struct table_info *info = table_info(source->table);
 	const counter_t *causes[] = {
-#define ROW(X, NAME, name, help) [UFS_CAUSE_##NAME] = &origin->cause_##name,
+#define ROW(X, NAME, name, help) [UFS_CAUSE_##NAME] = &origin.cause_##name,
 		UFS_CAUSES(ROW, )
 #undef ROW
 	};
 
+	source_origin_counters(source, &origin);
 	row->files = max(row->files, info->live_files);
 	row->bytes = max(row->bytes, info->live_bytes);
 	row->cached += tier_set_volume_bytes(w->tiers, &source->volume, source->lineage);
@@ -68,8 +69,8 @@ static void add_source(struct worker *w, struct source *source, struct row *row)
 	row->bypass_bytes += counter_get(&source->use.bypass_bytes);
 	row->hits += counter_get(&source->use.hits);
 	row->waits += counter_get(&source->use.waits);
-	row->origin_bytes += counter_get(&origin->bytes);
-	row->gets += counter_get(&origin->gets);
+	row->origin_bytes += counter_get(&origin.bytes);
+	row->gets += counter_get(&origin.gets);
 	for (size_t i = 0; i < ARRAY_SIZE(causes); i++)
 		if (causes[i])
 			row->causes[i] += counter_get(causes[i]);

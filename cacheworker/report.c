@@ -71,6 +71,8 @@ static void count(struct worker *w, struct report *report)
 
 static void count_bytes(struct worker *w, struct report *report)
 {
+	struct ufs_counters origin;
+
 	report->origin = report->hit = report->miss = 0;
 	pthread_mutex_lock(&w->sources.lock);
 	list_for_each (node, &w->sources.all) {
@@ -79,7 +81,8 @@ static void count_bytes(struct worker *w, struct report *report)
 		if (!source->table || !source->ufs ||
 			!volume_id_equal(&source->volume, &report->volume))
 			continue;
-		report->origin += counter_get(&ufs_counters(source->ufs)->bytes);
+		source_origin_counters(source, &origin);
+		report->origin += counter_get(&origin.bytes);
 		report->hit += counter_get(&source->use.tier_bytes);
 		report->miss += counter_get(&source->use.origin_bytes);
 	}

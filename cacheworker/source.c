@@ -1,5 +1,6 @@
 /* Sources a worker fills from. See source.h. */
 #include "cacheworker/source.h"
+#include "cacheworker/flight.h"
 #include "cacheworker/kept.h"
 #include "cacheworker/master_call.h"
 #include "cacheworker/terms.h"
@@ -262,8 +263,28 @@ static int take_way(struct source *source, const struct ufs_config *way, struct 
 	__atomic_store_n(&source->ufs, next.ufs, __ATOMIC_RELEASE);
 	source->origin = next.origin;
 	pthread_mutex_unlock(&w->sources.lock);
+	flights_take_way(source);
 	log_info("origin reached in another way", "prefix=\"%s\"", next.origin.prefix);
 	return 0;
+}
+
+uint64_t source_origin_counter(const struct source *source, const struct counter_info *info)
+{
+	uint64_t sum = counter_read(info, ufs_counters(source->ufs));
+
+	for (uint32_t i = 0; i < source->n_former && info->kind == COUNTER; i++)
+		sum += counter_read(info, ufs_counters(source->former[i].ufs));
+	return sum;
+}
+
+void source_origin_counters(const struct source *source, struct ufs_counters *ret_counters)
+{
+	uint32_t n;
+	const struct counter_info *table = ufs_counter_table(&n);
+
+	for (uint32_t i = 0; i < n; i++)
+		counter_set((counter_t *)(void *)((char *)ret_counters + table[i].offset),
+			source_origin_counter(source, &table[i]));
 }
 
 void source_set_way(

@@ -69,9 +69,15 @@ static inline struct ufs *source_ufs(struct source *source)
 	return __atomic_load_n(&source->ufs, __ATOMIC_ACQUIRE);
 }
 
+/* A counter of its origin, under sources.lock: what only grows is summed over all ways, else it is that
+ * one's that is used. Of a source that has a table. */
+uint64_t source_origin_counter(const struct source *source, const struct counter_info *info);
+/* All of them. */
+void source_origin_counters(const struct source *source, struct ufs_counters *ret_counters);
+
 struct Granary__Source;
-/* How the volume is reached from now on; what is asked already ends as it was asked. Opens an origin
- * when that is another way, which may block for some seconds. */
+/* How the volume is reached from now on; what is asked already ends there, and is asked for in that way.
+ * Opens an origin when that is another way, which may block for some seconds. */
 void source_set_way(
 	struct worker *w, const struct volume_id *volume, const struct Granary__Source *way);
 

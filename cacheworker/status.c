@@ -64,9 +64,11 @@ static json_t *source_json(struct worker *w, struct source *source)
 	uint32_t n;
 	const struct counter_info *table = ufs_counter_table(&n);
 	const struct table_info *info = table_info(source->table);
+	struct ufs_counters origin;
 	char volume[2 * VOLUME_ID_LEN + 1];
 	char lineage[17];
 
+	source_origin_counters(source, &origin);
 	hash_hex(&source->volume, VOLUME_ID_LEN, volume);
 	(void)snprintf(lineage, sizeof(lineage), "%016llx",
 		(unsigned long long)source->lineage); /* 16 digits */
@@ -76,8 +78,7 @@ static json_t *source_json(struct worker *w, struct source *source)
 		(json_int_t)tier_set_volume_bytes(w->tiers, &source->volume, source->lineage),
 		"space", space_json(w, source), "extents",
 		seals_json(w, &source->volume, source->lineage), "origin",
-		admin_counters_json(table, n, ufs_counters(source->ufs)), "use",
-		worker_use_json(source));
+		admin_counters_json(table, n, &origin), "use", worker_use_json(source));
 }
 
 static json_t *sources_json(struct worker *w)
@@ -115,7 +116,7 @@ static void sum_origins(void *arg)
 			const struct source *source = list_entry(node, struct source, link);
 
 			if (source->table && source->ufs)
-				sum += counter_read(&table[i], ufs_counters(source->ufs));
+				sum += source_origin_counter(source, &table[i]);
 		}
 		counter_set(row_of(&w->origins, &table[i]), sum);
 	}
