@@ -203,6 +203,12 @@ static bool keep(void *arg, uint64_t number)
 	return !goes;
 }
 
+/* Of a lineage whose table is there no more, or damaged, nobody knows what lies where, now or later. */
+static bool may_open_later(int status)
+{
+	return status == -ENOMEM || status == -EMFILE || status == -ENFILE || status == -ENODEV;
+}
+
 int evict_paths(struct worker *w, const struct volume_id *volume, const struct meant *meant,
 	struct evicted_paths *ret)
 {
@@ -220,8 +226,11 @@ int evict_paths(struct worker *w, const struct volume_id *volume, const struct m
 			(void)tier_set_drop(w->tiers, volume, ev.lineage, keep, &ev);
 			flush(&ev);
 			table_unref(ev.table);
+		} else if (!may_open_later(r)) {
+			ev.sum.left += tier_set_volume_bytes(w->tiers, volume, ev.lineage);
+			r = 0;
 		}
-		r = closing(&ev) ? -ECANCELED : r == -ENOENT ? 0 : r;
+		r = closing(&ev) ? -ECANCELED : r;
 	}
 	*ret = ev.sum;
 	return r;

@@ -16,8 +16,9 @@
 
 struct evicted_paths {
 	uint64_t bytes; /* gone */
-	uint64_t
-		left; /* meant, and still here: scattered, or no memory to move what is not meant */
+	/* Meant, and still here: scattered, or no memory to move what is not meant; and all of which nobody
+	 * knows, for want of its table. */
+	uint64_t left;
 };
 
 /* -ECANCELED while closing, -ENOMEM: not all was looked at. */

@@ -416,6 +416,17 @@ static struct said_back follow_paths(
 	return said_back(w);
 }
 
+static void damage_kept_table(struct world *w, const struct generation_id *id)
+{
+	char hex[2 * VOLUME_ID_LEN + 1];
+	char path[512];
+
+	hash_hex(id->volume.bytes, VOLUME_ID_LEN, hex);
+	(void)snprintf(path, sizeof(path), "%s/seen/%s.%016llx.table", w->tier, hex,
+		(unsigned long long)id->lineage);
+	assert_int_equal(file_write_atomic(path, "no table", 8, 0600), 0);
+}
+
 /* Of a chunk that has other objects too only what is meant goes; what stays is not fetched again. */
 static void test_evicted_by_path(void **state)
 {
@@ -447,6 +458,11 @@ static void test_evicted_by_path(void **state)
 	assert_int_equal(cached_bytes(w, first.lineage), 0);
 	back = follow_paths(w, &first, 4, (char[]){ "file-[" }, NULL);
 	assert_int_equal(back.evicted_paths, 4); /* nothing can be meant by that */
+	read_files(w);
+	damage_kept_table(w, &table_info(w->table)->id);
+	back = follow_paths(w, &first, 5, (char[]){ "file-*" }, NULL);
+	assert_int_equal(back.evicted_paths, 5); /* nobody will ever know: not again and again */
+	assert_int_equal(back.paths_bytes, 0);
 	world_free(w);
 }
 
