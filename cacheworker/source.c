@@ -238,6 +238,7 @@ static uint32_t find_former(const struct source *source, const struct ufs_config
 static int take_way(struct source *source, const struct ufs_config *way, struct err *e)
 {
 	struct worker *w = source->worker;
+	const struct ufs_counters *bounds = ufs_counters(source->ufs);
 	struct ufs_limits limits = UFS_LIMITS_DEFAULT;
 	struct source_way next = { 0 };
 	uint32_t place = find_former(source, way);
@@ -245,8 +246,13 @@ static int take_way(struct source *source, const struct ufs_config *way, struct 
 
 	if (place == SOURCE_FORMER)
 		return err_set(e, -ENOSPC, "it was changed too often: restart the worker");
+	limits.bytes_per_s = counter_get(&bounds->bound_bytes);
+	limits.requests_per_s = counter_get(&bounds->bound_requests);
 	if (place < source->n_former) {
 		next = source->former[place];
+		r = ufs_set_rates(next.ufs, limits.bytes_per_s, limits.requests_per_s);
+		if (r < 0)
+			return r;
 	} else {
 		limits.max_requests = origin_requests(w);
 		r = ufs_config_copy(way, &next.origin);

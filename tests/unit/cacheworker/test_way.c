@@ -93,6 +93,15 @@ static uint64_t origin_bytes(struct world *w)
 	return counter_get(&counters.bytes);
 }
 
+/* They hold from the first request on: all that was asked before comes at once. */
+static void check_bounds(struct world *w)
+{
+	const struct ufs_counters *counters = ufs_counters(source_of(w)->ufs);
+
+	assert_int_equal(counter_get(&counters->bound_bytes), 1ull << 40);
+	assert_int_equal(counter_get(&counters->bound_requests), 1u << 20);
+}
+
 struct reading {
 	struct world *w;
 	uint64_t offset;
@@ -122,12 +131,15 @@ static void check_stuck(
 	before = origin_bytes(w);
 	assert_true(before > 0);
 	server_start(&server, answer, w);
+	source_set_rates(&w->worker, &table_info(w->table)->id.volume, 1ull << 40, 1u << 20);
 	set_way(w, false);
 	assert_int_equal(origin_bytes(w), before); /* a counter never shrinks */
+	check_bounds(w);
 	assert_int_equal(pthread_create(&thread, NULL, read_one, &last), 0);
 	wait_for(stuck);
 	set_way(w, true);
 	pthread_join(thread, NULL);
+	check_bounds(w);
 	assert_int_equal(source_of(w)->n_former, 1);
 	assert_true(origin_bytes(w) > before);
 	wait_until_written(w);
