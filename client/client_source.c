@@ -173,14 +173,35 @@ static bool last_seen(
 	       (client->seen_dir && generation_seen_load(client->seen_dir, volume, ret_id) == 0);
 }
 
+/* What is to be opened. */
+struct asked {
+	const struct ufs_config *source;   /* of a client without a dataset */
+	const struct volume_id *of_volume; /* which source of a dataset; NULL: it has one */
+	bool refresh;
+	/* What was in use here when the master was asked: its answer is that, or newer. Later another
+	 * process here may have met one that is newer still. */
+	bool has_volume;
+	struct volume_id volume;
+	struct generation_id seen;
+	int seen_r; /* of generation_seen_load() */
+};
+
+static int load_seen(
+	struct client *client, const struct volume_id *volume, struct generation_id *ret_id)
+{
+	return client->seen_dir ? generation_seen_load(client->seen_dir, volume, ret_id) : -ENOENT;
+}
+
 /* What an earlier process saw is known by its name only; within this one client_guard_check()
  * compares row by row. */
-static int check_seen(struct client *client, const struct generation_id *id, struct err *e)
+static int check_seen(struct client *client, const struct asked *asked,
+	const struct generation_id *id, struct err *e)
 {
-	struct generation_id seen;
-	int r = client->seen_dir ? generation_seen_load(client->seen_dir, &id->volume, &seen)
-				 : -ENOENT;
+	struct generation_id seen = asked->seen;
+	int r = asked->seen_r;
 
+	if (!asked->has_volume || !volume_id_equal(&asked->volume, &id->volume))
+		r = load_seen(client, &id->volume, &seen);
 	if (r == -ENOMEM || r == -EMFILE || r == -ENFILE) /* no reason to trust anybody */
 		return err_set(e, r, "what was in use here cannot be read: %s", err_str(r));
 	if (r < 0 || seen.lineage != id->lineage || id->generation > seen.generation)
@@ -195,8 +216,13 @@ static int check_seen(struct client *client, const struct generation_id *id, str
 
 static void remember(struct client *client, const struct generation_id *id)
 {
-	int r = client->seen_dir ? generation_seen_save(client->seen_dir, id) : 0;
+	struct generation_id seen;
+	int r = 0;
 
+	if (client->seen_dir &&
+		(load_seen(client, &id->volume, &seen) < 0 || seen.lineage != id->lineage ||
+			seen.generation <= id->generation))
+		r = generation_seen_save(client->seen_dir, id);
 	if (r == 0 && client->seen_dir)
 		r = fence_save(&client->fence, client->seen_dir);
 	if (r < 0)
@@ -240,21 +266,13 @@ static void fill_policy(const struct policy_change *change, Granary__Policy *pol
 	policy->evict = change->to.evict;
 }
 
-/* What is to be opened. */
-struct asked {
-	const struct ufs_config *source;   /* of a client without a dataset */
-	const struct volume_id *of_volume; /* which source of a dataset; NULL: it has one */
-	bool refresh;
-};
-
-static int pack_request(
-	struct client *client, const struct asked *asked, struct buf *out, struct err *e)
+/* Sets what was seen, too. */
+static int pack_request(struct client *client, struct asked *asked, struct buf *out, struct err *e)
 {
 	Granary__OpenSource request = GRANARY__OPEN_SOURCE__INIT;
 	Granary__Source source;
 	Granary__Policy policy;
 	struct generation_id seen;
-	struct volume_id volume;
 	size_t len;
 
 	if (client->of_dataset) {
@@ -272,14 +290,15 @@ static int pack_request(
 		fill_policy(&client->policy, &policy);
 		request.policy = &policy;
 	}
-	if (client->of_dataset)
-		volume = asked->of_volume ? *asked->of_volume : client->dataset.volume;
 	if (client->of_dataset) {
+		asked->volume = asked->of_volume ? *asked->of_volume : client->dataset.volume;
 		request.has_volume = 1;
-		request.volume = (ProtobufCBinaryData){ sizeof(volume.bytes), volume.bytes };
+		request.volume = (ProtobufCBinaryData){ VOLUME_ID_LEN, asked->volume.bytes };
 	}
-	if ((client->of_dataset || source_volume(asked->source, &volume)) &&
-		last_seen(client, &volume, &seen)) {
+	asked->has_volume = client->of_dataset || source_volume(asked->source, &asked->volume);
+	if (asked->has_volume)
+		asked->seen_r = load_seen(client, &asked->volume, &asked->seen);
+	if (asked->has_volume && last_seen(client, &asked->volume, &seen)) {
 		request.has_seen_lineage = 1;
 		request.seen_lineage = seen.lineage;
 		request.has_seen_generation = 1;
@@ -324,10 +343,10 @@ static struct generation_id newest_of(const Granary__Generation *answer, struct 
 	return id;
 }
 
-static int take_answer(struct client *client, struct rpc_call *call,
-	const struct volume_id *of_volume, struct table **ret_table, struct buf *notice,
-	struct err *e)
+static int take_answer(struct client *client, struct rpc_call *call, const struct asked *asked,
+	struct table **ret_table, struct buf *notice, struct err *e)
 {
+	const struct volume_id *of_volume = asked->of_volume;
 	Granary__Generation *answer =
 		granary__generation__unpack(NULL, call->reply.payload, call->reply_payload);
 	struct table *table = NULL;
@@ -352,7 +371,7 @@ static int take_answer(struct client *client, struct rpc_call *call,
 		r = table_reserve(table, e);
 	if (r == 0) {
 		newest = newest_of(answer, table);
-		r = check_seen(client, &newest, e);
+		r = check_seen(client, asked, &newest, e);
 	}
 	if (r == 0 && newest.generation > table_info(table)->id.generation)
 		r = check_older(&client->guard, table, e);
@@ -371,7 +390,7 @@ static int take_answer(struct client *client, struct rpc_call *call,
 	return 0;
 }
 
-static int ask_master(struct client *client, const struct asked *asked, struct table **ret_table,
+static int ask_master(struct client *client, struct asked *asked, struct table **ret_table,
 	struct buf *notice, struct err *e)
 {
 	_cleanup_(buf_release) struct buf request = BUF_INIT(REQUEST_MAX);
@@ -393,7 +412,7 @@ static int ask_master(struct client *client, const struct asked *asked, struct t
 	if (r < 0)
 		r = err_default(e, r, "master");
 	else
-		r = take_answer(client, &call, asked->of_volume, ret_table, notice, e);
+		r = take_answer(client, &call, asked, ret_table, notice, e);
 	rpc_call_release(&call);
 	return r;
 }
@@ -409,7 +428,7 @@ static struct client_use *find_use_locked(struct client *client, const struct vo
 	return &client->uses[client->n_uses++];
 }
 
-static int open_volume(struct client *client, const struct asked *asked,
+static int open_volume(struct client *client, struct asked *asked,
 	struct client_volume **ret_volume, struct buf *notice, struct err *e)
 {
 	struct client_volume *volume;
@@ -445,7 +464,7 @@ static int open_volume(struct client *client, const struct asked *asked,
 int client_open_source(struct client *client, const struct ufs_config *source, bool refresh,
 	struct client_volume **ret_volume, struct buf *notice, struct err *e)
 {
-	const struct asked asked = { .source = source, .refresh = refresh };
+	struct asked asked = { .source = source, .refresh = refresh };
 
 	return open_volume(client, &asked, ret_volume, notice, e);
 }
@@ -453,7 +472,7 @@ int client_open_source(struct client *client, const struct ufs_config *source, b
 int client_open_volume(struct client *client, const struct volume_id *id, bool refresh,
 	struct client_volume **ret_volume, struct buf *notice, struct err *e)
 {
-	const struct asked asked = { .of_volume = id, .refresh = refresh };
+	struct asked asked = { .of_volume = id, .refresh = refresh };
 
 	ensure(client->of_dataset);
 	return open_volume(client, &asked, ret_volume, notice, e);

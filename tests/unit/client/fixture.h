@@ -64,6 +64,7 @@ struct fix {
 	char table_path[128]; /* what the master hands out */
 	char sent_path[128];  /* the table it sends with that, when another one */
 	bool master_fails;
+	void (*on_open)(struct fix *f); /* before an answer about the source; or NULL */
 	struct volume_id volume_id;
 	uint64_t lineage;
 
@@ -504,6 +505,8 @@ static inline void fix_reply_generation(struct fix *f, struct rpc_request *reque
 	uint8_t *packed;
 	size_t len;
 
+	if (f->on_open)
+		f->on_open(f);
 	assert_int_equal(table_open(open(f->table_path, O_RDONLY | O_CLOEXEC), &table, NULL), 0);
 	id = table_info(table)->id;
 	table_unref(table);

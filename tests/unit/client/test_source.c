@@ -1,6 +1,7 @@
 /* Opening a source: answers that are refused, and what a process remembers of a master that lost
  * its memory. */
 #include "tests/unit/client/fixture.h"
+#include "catalog/generation_seen.h"
 
 /* Generation 2 of the fixture's volume with one more object, as a file of its own. */
 static struct table *build_next(struct fix *f, struct table *prev, const char *key, uint64_t size,
@@ -100,6 +101,39 @@ static void test_guard_over_restarts(void **state)
 	table_unref(one);
 }
 
+static struct generation_id met_meanwhile;
+
+static void meet_meanwhile(struct fix *f)
+{
+	assert_int_equal(generation_seen_save(f->dir, &met_meanwhile), 0);
+}
+
+/* While the master's answer is under way another process here meets a generation that is newer. */
+static void test_newer_meanwhile(void **state)
+{
+	struct fix *f = *state;
+	struct table *one = table_ref(client_volume_table(f->volume));
+	struct generation_id seen;
+	struct table *next;
+	char first[128];
+	char two[128];
+	struct err e;
+
+	snprintf(first, sizeof(first), "%s", f->table_path);
+	next = build_next(f, one, "d/more", 4096, two, sizeof(two));
+	met_meanwhile = table_info(next)->id;
+	restart_client(f, first);
+	f->on_open = meet_meanwhile;
+	assert_int_equal(open_again(f, first, &e), 0);
+	f->on_open = NULL;
+	/* That is still known, and an answer to a later question is to be as new. */
+	assert_int_equal(generation_seen_load(f->dir, &met_meanwhile.volume, &seen), 0);
+	assert_int_equal(seen.generation, met_meanwhile.generation);
+	assert_int_equal(open_again(f, first, &e), -ESTALE);
+	table_unref(next);
+	table_unref(one);
+}
+
 /* A new lineage is the master's way out, and is taken. */
 static void test_new_lineage(void **state)
 {
@@ -184,6 +218,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		CASE(test_guards),
 		CASE(test_guard_over_restarts),
+		CASE(test_newer_meanwhile),
 		CASE(test_new_lineage),
 		CASE(test_damaged_table),
 		CASE(test_other_table_than_announced),
