@@ -43,6 +43,7 @@
 
 #define MASTER_THREADS      16u
 #define MASTER_SMALL        4u
+#define MASTER_DIRS         4u
 #define MASTER_QUEUE        1024u
 #define FIXED_BYTES         (1 * MiB) /* the slot table */
 #define LISTING_LEAST       (4 * MiB)
@@ -140,6 +141,7 @@ struct master {
 	struct slots slots;
 	struct pool *pool;
 	struct pool *small;
+	struct pool *dirs;
 	struct loop *loop;
 	struct service service;
 	struct follow *follow;
@@ -330,12 +332,14 @@ static int serve(struct master *m, struct err *e)
 	m->loop = loop_new("master");
 	m->pool = pool_new("master-work", MASTER_THREADS, MASTER_QUEUE);
 	m->small = pool_new("master-small", MASTER_SMALL, MASTER_QUEUE);
-	if (!m->loop || !m->pool || !m->small)
+	m->dirs = pool_new("master-dirs", MASTER_DIRS, MASTER_QUEUE);
+	if (!m->loop || !m->pool || !m->small || !m->dirs)
 		return err_set(e, -ENOMEM, "out of memory or threads");
 	m->service.sources = m->sources;
 	m->service.slots = &m->slots;
 	m->service.pool = m->pool;
 	m->service.small = m->small;
+	m->service.dirs = m->dirs;
 	m->service.self.epoch = m->cluster.epoch;
 	r = hash_unhex(m->cluster.uuid, m->service.self.cluster, HELLO_CLUSTER_BYTES);
 	if (r < 0)
@@ -439,7 +443,8 @@ static void stop(struct master *m)
 	if (m->admin)
 		admin_server_free(m->admin);
 	follow_stop(m->follow);
-	pool_free(m->small); /* may still hand over to the other */
+	pool_free(m->small); /* may still hand over to the last, as the next */
+	pool_free(m->dirs);
 	pool_free(m->pool);
 	follow_free(m->follow); /* its waits may have been answered by flights of that pool */
 	news_free(m->service.news);

@@ -349,6 +349,15 @@ static void run_at_once(struct pool_job *pool)
 	job_free(job);
 }
 
+/* Which source a directory is only its file system can say, and that may hang: not in the way of what
+ * waits for nothing. */
+static int submit(struct service *service, struct job *job)
+{
+	bool asks = !job->named && !job->wait.refresh && job->config.scheme == UFS_FILE;
+
+	return pool_submit(asks ? service->dirs : service->small, &job->pool);
+}
+
 static void start_job(struct service *service, struct rpc_request *request)
 {
 	bool named = request->frame.op == FRAME_GET_TABLE;
@@ -367,7 +376,7 @@ static void start_job(struct service *service, struct rpc_request *request)
 		job->wait.config = job->named ? NULL : &job->config;
 	}
 	if (r == 0)
-		r = pool_submit(service->small, &job->pool);
+		r = submit(service, job);
 	if (r < 0) {
 		if (job)
 			job_free(job);

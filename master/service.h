@@ -51,7 +51,8 @@ struct service {
 	struct hello_master self; /* for greetings */
 	struct pool *pool;        /* waits for origins */
 	struct pool *small;       /* what waits for none, and is never behind a listing */
-	_Atomic bool serving;     /* requests are taken: for /readyz */
+	struct pool *dirs;    /* asks file systems, which may hang, which source a directory is */
+	_Atomic bool serving; /* requests are taken: for /readyz */
 	struct master_counters counters;
 	struct master_histograms histograms;
 };

@@ -12,10 +12,13 @@
 #include "proto/granary.pb-c.h"
 #include "tests/unit/master/source_fixture.h"
 
+#define HANGING 64u /* requests at once */
+
 struct wire {
 	struct loop *loop;
 	struct pool *pool;
 	struct pool *small;
+	struct pool *dirs;
 	struct slots slots;
 	struct service service;
 	struct rpc_server *server;
@@ -29,12 +32,14 @@ static void wire_open(struct wire *w)
 
 	*w = (struct wire){ .loop = loop_new("test"),
 		.pool = pool_new("test-work", 4, 64),
-		.small = pool_new("test-small", 2, 64) };
+		.small = pool_new("test-small", 2, 2 * HANGING),
+		.dirs = pool_new("test-dirs", 1, 64) };
 	assert_int_equal(slots_open(store, epoch, "unix:/none", &w->slots, &e), 0);
 	w->service.sources = set;
 	w->service.slots = &w->slots;
 	w->service.pool = w->pool;
 	w->service.small = w->small;
+	w->service.dirs = w->dirs;
 	(void)snprintf(address, sizeof(address), "unix:%s/rpc", dir);
 	assert_int_equal(
 		rpc_server_new(w->loop, address, &service_ops, &w->service, &w->server, &e), 0);
@@ -46,6 +51,7 @@ static void wire_close(struct wire *w)
 	rpc_client_free(w->client);
 	rpc_server_free(w->server);
 	pool_free(w->small);
+	pool_free(w->dirs);
 	pool_free(w->pool);
 	loop_free(w->loop);
 	slots_release(&w->slots);
@@ -173,8 +179,6 @@ static void test_over_the_wire(void **state)
 
 /* ---- origins that hang ----------------------------------------------------------------------- */
 
-#define HANGING 64u
-
 /* Connections come about and nobody ever answers: the backlog's. */
 static int listen_silently(char endpoint[64])
 {
@@ -267,11 +271,90 @@ static void test_hanging_origins(void **state)
 	free(hanging);
 }
 
+/* ---- a file system that hangs ---------------------------------------------------------------- */
+
+struct stuck {
+	struct pool_job job;
+	_Atomic bool go_on;
+};
+
+static void hang(struct pool_job *job)
+{
+	struct stuck *stuck = container_of(job, struct stuck, job);
+
+	while (!atomic_load(&stuck->go_on))
+		clock_sleep_ns(CLOCK_MS);
+}
+
+struct opening {
+	struct rpc_call call;
+	_Atomic bool done;
+	int status;
+	uint8_t packed[256];
+};
+
+static void on_opened(struct rpc_call *call, int status)
+{
+	struct opening *o = container_of(call, struct opening, call);
+
+	o->status = status;
+	rpc_call_release(call);
+	atomic_store(&o->done, true);
+}
+
+static void begin_open(struct wire *w, struct opening *o)
+{
+	Granary__OpenSource m = GRANARY__OPEN_SOURCE__INIT;
+	Granary__Source source = GRANARY__SOURCE__INIT;
+
+	source.has_scheme = 1;
+	source.scheme = UFS_FILE;
+	source.prefix = (char *)(uintptr_t)origin.prefix;
+	m.source = &source;
+	*o = (struct opening){ .call = { .frame = { .op = FRAME_OPEN_SOURCE },
+				       .payload = NET_PAYLOAD_NONE,
+				       .on_done = on_opened,
+				       .reply_fd = -1 } };
+	o->call.payload.parts[0].data = o->packed;
+	o->call.payload.parts[0].len = granary__open_source__pack(&m, o->packed);
+	o->call.payload.n = 1;
+	rpc_call(w->client, &o->call);
+}
+
+/* Mounts that go on with a directory wait for its file system, and nobody else does. */
+static void test_hanging_directories(void **state)
+{
+	struct stuck stuck = { .job = { .run = hang } };
+	struct opening openings[8];
+	struct generation_id held;
+	struct got first = ask(true, NULL);
+	struct wire w;
+
+	(void)state;
+	held = first.generation.id;
+	drop(&first);
+	wire_open(&w);
+	assert_int_equal(pool_submit(w.dirs, &stuck.job), 0);
+	for (size_t i = 0; i < ARRAY_SIZE(openings); i++)
+		begin_open(&w, &openings[i]);
+	check_hold_over_the_wire(&w, &held);
+	for (size_t i = 0; i < ARRAY_SIZE(openings); i++)
+		assert_false(atomic_load(&openings[i].done));
+	atomic_store(&stuck.go_on, true);
+	for (size_t i = 0; i < ARRAY_SIZE(openings); i++) {
+		while (!atomic_load(&openings[i].done))
+			clock_sleep_ns(CLOCK_MS);
+		assert_int_equal(openings[i].status, 0);
+	}
+	wire_close(&w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_over_the_wire, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_hanging_origins, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_hanging_directories, setup, teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
