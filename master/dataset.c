@@ -81,7 +81,10 @@ static void list_later(
 
 /* ---- creation -------------------------------------------------------------------------------- */
 
-/* Key, bucket, endpoint: what is wrong with them is better known now. */
+/*
+ * Key, bucket, endpoint: what is wrong with them is better known now. An origin that does not answer
+ * is -ENXIO: the codes of that mean to who asks that the master does not.
+ */
 static int check_origin(struct dataset_set *set, const struct dataset_mount *mount, struct err *e)
 {
 	_cleanup_(ufs_free_p) struct ufs *ufs = NULL;
@@ -89,7 +92,16 @@ static int check_origin(struct dataset_set *set, const struct dataset_mount *mou
 
 	if (r == 0)
 		r = ufs_probe(ufs, e);
-	return r < 0 ? err_default(e, r, mount->url) : 0;
+	if (r == 0)
+		return 0;
+	r = err_default(e, r, mount->url);
+	if (r == -ENOKEY && !mount->config.credentials)
+		(void)err_prefix(e, "looked for where the master runs, as its user");
+	if (r == -ECONNREFUSED || r == -EHOSTUNREACH || r == -ENETUNREACH || r == -ETIMEDOUT)
+		r = -ENXIO;
+	if (e)
+		e->code = r;
+	return r;
 }
 
 static int check_origins(struct dataset_set *set, const struct dataset *d, struct err *e)

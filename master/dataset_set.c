@@ -197,7 +197,9 @@ int dataset_check_unmounted(
 	uint32_t n = mounts_of(set, d);
 
 	if (n > 0)
-		return err_set(e, -EBUSY, "dataset %s is mounted (%u): unmount it first, or %s",
+		return err_set(e, -EBUSY,
+			"what dataset %s shows is mounted (%u, by this name or another): unmount "
+			"it first, or %s",
 			d->name, n, next);
 	if (source_set_in_grace(set->config.sources))
 		return err_set(e, -EBUSY,
