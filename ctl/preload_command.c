@@ -26,7 +26,7 @@ struct preload_options {
 
 static const struct option_spec specs[] = {
 	OPTION_ROW(struct preload_options, paths, "path", OPTION_LIST, .metavar = "GLOB",
-		.help = "only objects that it means, such as 'train/*.jpg'; may be given again"),
+		.help = "only objects that it means, such as 'train/*.jpg'"),
 	OPTION_STRING_ROW(struct preload_options, bandwidth, "bandwidth", "RATE",
 		"fetch at most so much, such as 500MB/s, 1GiB/s or 4Gbit/s"),
 	OPTION_BOOL_ROW(struct preload_options, wait, "wait",

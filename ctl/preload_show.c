@@ -8,6 +8,7 @@
 #include "ctl/preload_command.h"
 
 #include <inttypes.h>
+#include <limits.h>
 #include <string.h>
 
 uint64_t preload_number(const json_t *json, const char *name)
@@ -20,6 +21,16 @@ const char *preload_text(const json_t *json, const char *name)
 	const char *value = json_string_value(json_object_get(json, name));
 
 	return value ? value : "";
+}
+
+/* "train", of one of several sources "train/labels/". */
+static const char *preload_target(const json_t *job, char *out, size_t size)
+{
+	const char *at = preload_text(job, "at");
+
+	(void)snprintf(
+		out, size, "%s%s%s", preload_text(job, "target"), *at ? "/" : "", at); /* cut */
+	return out;
 }
 
 bool preload_is(const json_t *job, const char *state)
@@ -91,11 +102,11 @@ static void print_row(const char *name, const char *value)
 void preload_print(const json_t *job)
 {
 	struct bar_progress progress = preload_progress(job);
-	char line[256];
+	char line[PATH_MAX];
 
 	(void)printf("%-12s %" PRIu64 "\n", "preload", preload_number(job, "id"));
 	print_row("state", preload_text(job, "state"));
-	print_row("of", preload_text(job, "target"));
+	print_row("of", preload_target(job, line, sizeof(line)));
 	print_paths(job);
 	if (preload_number(job, "generation"))
 		(void)printf(
@@ -131,11 +142,12 @@ static int add_row(struct columns *columns, const json_t *job, int64_t now)
 	char rate[24];
 	char eta[16];
 	char age[16];
-	const char *const cells[] = { id, preload_text(job, "state"), preload_text(job, "target"),
-		files, size, bytes ? share : NULL, runs ? rate : NULL,
-		runs && left >= 0 ? eta : NULL, age };
+	char of[PATH_MAX];
+	const char *const cells[] = { id, preload_text(job, "state"), of, files, size,
+		bytes ? share : NULL, runs ? rate : NULL, runs && left >= 0 ? eta : NULL, age };
 
 	(void)snprintf(id, sizeof(id), "%" PRIu64, preload_number(job, "id"));
+	(void)preload_target(job, of, sizeof(of));
 	(void)snprintf(files, sizeof(files), "%" PRIu64, preload_number(job, "files"));
 	(void)units_size(bytes, size, sizeof(size));
 	(void)snprintf(share, sizeof(share), "%u%%",

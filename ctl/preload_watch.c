@@ -174,6 +174,13 @@ static bool print_end(const json_t *job, bool several)
 	return false;
 }
 
+/* Nothing of this source is meant: the others are. */
+static bool is_beside(const json_t *job, const struct answers *answers)
+{
+	return answers->n > 1 && preload_number(job, "files") == 0 && preload_is(job, "complete") &&
+	       json_array_size(json_object_get(job, "paths"));
+}
+
 /* What came out of each, and the exit status that says it. */
 static int end(const struct answers *answers, struct err *e)
 {
@@ -184,7 +191,7 @@ static int end(const struct answers *answers, struct err *e)
 		const json_t *job = answers->jobs[i];
 
 		files += preload_number(job, "files");
-		if (!print_end(job, answers->n > 1) && !bad)
+		if (!is_beside(job, answers) && !print_end(job, answers->n > 1) && !bad)
 			bad = job;
 	}
 	(void)fflush(stdout); /* before the line about it */

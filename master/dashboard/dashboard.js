@@ -241,7 +241,7 @@ function updatePreload(row, p) {
 	const part = progressOf(p);
 	label(row, ["#", "target", "state", "progress", "files", "rate", "eta", "remark"]);
 	put(c[0], String(p.id));
-	put(c[1], p.target);
+	put(c[1], p.at ? p.target + "/" + p.at : p.target);
 	put(c[2].firstChild, word(p.state));
 	stateClass(c[2].firstChild, STATES[p.state]);
 	setBar(c[3].firstChild, part, text("progress_label", p.id), percent(part));
