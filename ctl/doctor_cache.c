@@ -8,6 +8,7 @@
 #include "base/units.h"
 #include "ctl/cache_dir.h"
 #include "ctl/doctor.h"
+#include "ctl/service.h"
 
 #include <fcntl.h>
 #include <limits.h>
@@ -263,7 +264,12 @@ void doctor_cache(struct doctor *d)
 
 	if (d->options->cache)
 		(void)snprintf(path, sizeof(path), "%s", d->options->cache); /* cut: not there */
-	else if (cache_dir_default(path, &e) < 0) {
+	else if (geteuid() == 0 && service_there()) {
+		doctor_ok(d, "cache",
+			"directory: the service's, which a mount without --cache uses: cachectl "
+			"status -o wide shows its tiers");
+		return;
+	} else if (cache_dir_default(path, &e) < 0) {
 		doctor_fail(d, EXIT_CACHE, "cache", "%s", e.text);
 		return;
 	}
