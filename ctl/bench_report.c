@@ -261,7 +261,7 @@ int bench_report_print(const struct bench_report *report, FILE *out)
 	if (r < 0)
 		return r;
 	(void)fprintf(out,
-		"%s: %s, engine %s%s\n%u small files (%s), %u large ones (%s)%s: \"found\" as they "
+		"%s: %s, engine %s%s\nfiles: %u small (%s), %u large (%s)%s: \"found\" as they "
 		"lay, \"dropped\" after the kernel was asked to forget their pages, \"warm\" read "
 		"before\n",
 		report->dir, report->source, report->engine, report->sealed ? ", sealed" : "",

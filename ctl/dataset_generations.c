@@ -269,7 +269,7 @@ int dataset_rollback(int argc, char **argv)
 	if (o.newest)
 		(void)printf("dataset %s shows its newest generation\n", argv[1]);
 	else
-		(void)printf("dataset %s shows generation %s%s from now on; mounts there are see "
+		(void)printf("dataset %s shows generation %s%s from now on; what is mounted shows "
 			     "it after cachectl refresh DIR\n",
 			argv[1], argv[2], n > 2 ? " and the others" : "");
 	return EXIT_OK;

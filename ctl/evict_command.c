@@ -169,6 +169,7 @@ int command_evict(int argc, char **argv)
 	json_decref(dataset);
 	if (status != EXIT_OK)
 		return command_fail(status, &e);
-	(void)printf("%s: %s evicted\n", argv[1], units_size(bytes, size, sizeof(size)));
+	(void)printf("%s: %s evicted%s\n", argv[1], units_size(bytes, size, sizeof(size)),
+		bytes == 0 && o.paths.n > 0 ? ": nothing that --path means is cached" : "");
 	return EXIT_OK;
 }

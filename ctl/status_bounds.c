@@ -74,6 +74,14 @@ static char *most_of(const json_t *memory, char out[64])
 	return out;
 }
 
+/* NULL: not counted (the keeper), or without a bound. */
+static const char *size_of(const json_t *memory, const char *name, char out[16])
+{
+	uint64_t bytes = status_number(memory, name);
+
+	return bytes ? units_size(bytes, out, 16) : NULL;
+}
+
 static int add(struct columns *columns, const json_t *daemon)
 {
 	const json_t *bounds = json_object_get(daemon, "bounds");
@@ -93,11 +101,9 @@ static int add(struct columns *columns, const json_t *daemon)
 			json_object_get(bounds, "log"), "left_out")); /* fits */
 	cells[DAEMON] = json_string_value(json_object_get(daemon, "process"));
 	cells[PID] = pid;
-	cells[MEMORY] = units_size(status_number(memory, "used"), sizes[0], sizeof(sizes[0]));
-	cells[PEAK] = units_size(status_number(memory, "peak"), sizes[1], sizeof(sizes[1]));
-	cells[MAX] = status_number(memory, "max")
-			     ? units_size(status_number(memory, "max"), sizes[2], sizeof(sizes[2]))
-			     : NULL;
+	cells[MEMORY] = size_of(memory, "used", sizes[0]);
+	cells[PEAK] = size_of(memory, "peak", sizes[1]);
+	cells[MAX] = size_of(memory, "max", sizes[2]);
 	cells[MOST] = most_of(memory, most);
 	cells[FILES] = of_max(bounds, "descriptors", counts[0]);
 	cells[THREADS] = of_max(bounds, "all_threads", counts[1]);
