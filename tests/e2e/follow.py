@@ -178,10 +178,11 @@ def shown(mount, seconds=30):
     began = time.time()
 
     def current():
+        asked = time.time()  # before the lag is told: a listing that began earlier must not seem later
         row = own(mount)
         follow = row["follow"]
         if not follow["follows"] or follow["generation"] != follow["newest"]:
             return None
-        return row if time.time() - follow.get("lag_s", 1e9) > began else None
+        return row if asked - follow.get("lag_s", 1e9) > began else None
 
     return e2e.poll(current, "the newest is shown", seconds)
