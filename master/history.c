@@ -226,9 +226,12 @@ static void range_of(const struct history *h, const struct span *span, uint32_t 
 	*ret_from = max(to > span->group ? to - span->group : 0, span->first);
 }
 
+/* What workers say may be any number. */
 static json_t *whole(double value)
 {
-	return value < 0 ? json_null() : json_integer((json_int_t)(value + 0.5));
+	if (value < 0)
+		return json_null();
+	return json_integer(value < 0x1p62 ? (json_int_t)(value + 0.5) : INT64_MAX);
 }
 
 /* To three digits: nobody sees more. */

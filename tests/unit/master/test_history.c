@@ -226,6 +226,21 @@ static void test_bounds(void **state)
 	json_decref(json);
 }
 
+/* What a worker says that is not well. */
+static void test_any_number(void **state)
+{
+	const struct history_cluster cluster = { .used = UINT64_MAX, .capacity = UINT64_MAX };
+	json_t *json;
+
+	begin(*state, &cluster);
+	end(*state);
+	json = ask(*state, NULL, 0, 1);
+	assert_true(json_integer_value(json_array_get(list(json, "cluster", 0, "used"), 0)) > 0);
+	assert_true(
+		json_integer_value(json_array_get(list(json, "cluster", 0, "capacity"), 0)) > 0);
+	json_decref(json);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -233,6 +248,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_gaps, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_groups, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_bounds, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_any_number, setup, teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
