@@ -42,6 +42,7 @@ struct client_volume;
 struct client_dataset {
 	uint8_t id[16];
 	struct volume_id volume;
+	bool shown; /* opened is what it was rolled back to; else, without a refresh, the newest */
 };
 
 struct client_config {

@@ -293,6 +293,8 @@ static int pack_request(struct client *client, struct asked *asked, struct buf *
 	if (client->of_dataset) {
 		asked->volume = asked->of_volume ? *asked->of_volume : client->dataset.volume;
 		request.has_volume = 1;
+		request.has_shown = 1;
+		request.shown = client->dataset.shown;
 		request.volume = (ProtobufCBinaryData){ VOLUME_ID_LEN, asked->volume.bytes };
 	}
 	asked->has_volume = client->of_dataset || source_volume(asked->source, &asked->volume);

@@ -94,7 +94,9 @@ static int find_sources(struct cachefuse *c, struct ufs_config *ret_config, stru
 
 enum exit_status source_open(struct cachefuse *c, struct err *e)
 {
-	struct client_dataset dataset;
+	/* A successor goes on with what is mounted, whatever it is; a mount that follows, and moves on
+	 * for one source, keeps to what another was rolled back to. */
+	struct client_dataset dataset = { .shown = !c->taken_over };
 	const struct client_config config = {
 		.master = c->options.master,
 		.local_worker = c->options.worker,

@@ -238,10 +238,11 @@ static int go_on_without(struct job *job, ProtobufCBinaryData volume)
 }
 
 /* A source of the dataset; to be shown is what it was rolled back to. Who goes on with a mount (no
- * refresh) has what it has. */
-static int take_dataset(
-	struct job *job, ProtobufCBinaryData id, ProtobufCBinaryData volume, struct err *e)
+ * refresh, nor `shown`) has what it has. */
+static int take_dataset(struct job *job, const Granary__OpenSource *m, struct err *e)
 {
+	const ProtobufCBinaryData id = m->dataset;
+	const ProtobufCBinaryData volume = m->volume;
 	_cleanup_(dataset_release) struct dataset d = { 0 };
 	const struct dataset_generation *shown;
 	const struct dataset_mount *mount;
@@ -266,7 +267,7 @@ static int take_dataset(
 	if (job->wait.refresh) /* else it goes on with what is set already */
 		job->wait.policy_now = policy_now;
 	shown = dataset_shown(&d, &mount->volume);
-	if (job->wait.refresh && shown) {
+	if ((job->wait.refresh || m->shown) && shown) {
 		job->wait.refresh = false;
 		job->wait.lineage = shown->lineage;
 		job->wait.generation = shown->generation;
@@ -287,7 +288,7 @@ static int take_open(struct job *job, struct err *e)
 	}
 	job->wait.refresh = m->refresh || job->request->frame.op == FRAME_REFRESH;
 	if (m->has_dataset) {
-		r = take_dataset(job, m->dataset, m->volume, e);
+		r = take_dataset(job, m, e);
 	} else {
 		r = take_source(m->source, &job->config, e);
 		if (r == 0)
