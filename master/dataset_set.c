@@ -227,6 +227,19 @@ static bool is_shared(
 	return shared;
 }
 
+/* What others said of the bytes of a source stays: by the end of a dataset that had them, too, and by a
+ * new one that says nothing of them. */
+static bool others_say(struct dataset_set *set, const struct dataset *d,
+	const struct volume_id *volume, bool remove)
+{
+	bool is_new;
+
+	pthread_mutex_lock(&set->lock);
+	is_new = !find_uuid_locked(set, d->uuid);
+	pthread_mutex_unlock(&set->lock);
+	return (remove || (is_new && d->policy.parts == 0)) && is_shared(set, d, volume);
+}
+
 /* With `policy` also that of its sources, and at its end the default of those that nobody else has: both
  * or none, whatever ends the master between them. */
 static int store(
@@ -243,7 +256,7 @@ static int store(
 	if (!remove)
 		(void)policy_apply(&all, &d->policy); /* parts not set: the default */
 	for (uint32_t i = 0; policy && i < d->n_mounts; i++)
-		if (dataset_is_first(d, i) && !(remove && is_shared(set, d, &d->mounts[i].volume)))
+		if (dataset_is_first(d, i) && !others_say(set, d, &d->mounts[i].volume, remove))
 			volumes[n++] = d->mounts[i].volume;
 	if (r == 0)
 		r = source_set_policies(set->config.sources, volumes, n, &all,

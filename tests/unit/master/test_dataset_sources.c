@@ -578,6 +578,28 @@ static void end_of_record_and_policy_are_one(void **state)
 	dataset_release(&d);
 }
 
+static void silent_one_leaves_policy(void **state)
+{
+	struct source_view view;
+	struct dataset d;
+
+	(void)state;
+	assert_int_equal(create("{'name':'x'," SOURCE ",'quota':5,'pin':true}"), 0);
+	assert_int_equal(create("{'name':'y'," SOURCE "}"), 0);
+	drain();
+	d = find("y");
+	assert_int_equal(source_set_view(sources, &d.mounts[0].volume, &view), 0);
+	assert_int_equal(view.policy.quota, 5);
+	assert_true(view.policy.pin);
+	assert_int_equal(update("y", "{'quota':7}"), 0);
+	assert_int_equal(source_set_view(sources, &d.mounts[0].volume, &view), 0);
+	assert_int_equal(view.policy.quota, 7);
+	assert_int_equal(update("y", "{'quota':null}"), 0);
+	assert_int_equal(source_set_view(sources, &d.mounts[0].volume, &view), 0);
+	assert_int_equal(view.policy.quota, 0); /* it did say something, once */
+	dataset_release(&d);
+}
+
 struct waiting {
 	struct source_wait wait;
 	bool later; /* somebody sets it after that */
@@ -708,6 +730,7 @@ int main(void)
 		CASE(what_mounts_read_is_a_hit),
 		CASE(record_and_policy_are_one),
 		CASE(end_of_record_and_policy_are_one),
+		CASE(silent_one_leaves_policy),
 		CASE(policy_of_one_that_waits),
 		CASE(other_ways),
 	};
