@@ -183,6 +183,9 @@ void mount_take_held(struct keeper *k, struct mount *mount, unsigned int place);
 
 /* Of one more mount. -ENOSPC with a line. */
 int keeper_memory_mount(const struct keeper *k, uint64_t *ret_bytes, struct err *e) __must_check;
+/* Of a newer generation in the place of one that is shown: no less than that has. -ENOSPC with a line. */
+int keeper_memory_successor(const struct keeper *k, const struct mount *shown, uint64_t *ret_bytes,
+	struct err *e) __must_check;
 
 /* ---- keeper_mount.c: what is started, and how ------------------------------------------------ */
 

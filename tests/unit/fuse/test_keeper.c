@@ -91,6 +91,56 @@ static void the_sum_is_never_more(void **state)
 	check_sum(24 * GiB, 16);
 }
 
+/* However often, its successor gets what a mount had: also with others that have all the rest. */
+static void a_successor_gets_as_much(void **state)
+{
+	const struct keeper_config config = { .memory = 384 * MiB };
+	struct keeper k = { .config = &config };
+	struct err e = ERR_INIT;
+	struct mount *shown;
+	struct mount *old = NULL;
+	unsigned int n = 0;
+	uint64_t first;
+	uint64_t bytes;
+	uint64_t sum;
+
+	(void)state;
+	list_init(&k.mounts);
+	assert_int_equal(keeper_memory_mount(&k, &first, &e), 0);
+	shown = add(&k, MOUNT_ACTIVE, first);
+	sum = first;
+	while (keeper_memory_mount(&k, &bytes, &e) == 0) {
+		(void)add(&k, MOUNT_ACTIVE, bytes);
+		sum += bytes;
+	}
+	for (unsigned int i = 0; i < 8; i++) {
+		struct mount *next;
+
+		assert_int_equal(keeper_memory_successor(&k, shown, &bytes, &e), 0);
+		assert_int_equal(bytes, first);
+		next = add(&k, MOUNT_ACTIVE, bytes);
+		drop(shown); /* it gives its share back */
+		shown = next;
+	}
+	/* Those that are replaced live on for open files: at most three times the whole. */
+	while (keeper_memory_successor(&k, shown, &bytes, &e) == 0) {
+		assert_int_equal(bytes, first);
+		sum += bytes;
+		assert_true(sum <= 3 * config.memory);
+		old = shown;
+		shown = add(&k, MOUNT_ACTIVE, bytes);
+		n++;
+	}
+	assert_true(n >= KEEPER_OLD_MAX);
+	assert_true(sum + first > 3 * config.memory);
+	assert_non_null(strstr(e.text, "files open: close those"));
+	drop(old); /* they were closed */
+	assert_int_equal(keeper_memory_successor(&k, shown, &bytes, &e), 0);
+	assert_int_equal(bytes, first);
+	while (!list_empty(&k.mounts))
+		drop(list_entry(k.mounts.next, struct mount, link));
+}
+
 /* ---- without a daemon ------------------------------------------------------------------------ */
 
 static struct keeper_config config = { .dead_after_ns = CLOCK_SECOND };
@@ -248,6 +298,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_sum_is_never_more),
+		cmocka_unit_test(a_successor_gets_as_much),
 		cmocka_unit_test_setup_teardown(what_waits_is_refused_late, setup, teardown),
 		cmocka_unit_test_setup_teardown(what_comes_is_refused, setup, teardown),
 		cmocka_unit_test_setup_teardown(
