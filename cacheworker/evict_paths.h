@@ -7,7 +7,7 @@
  * Chunks that need this, and of which less than a sixteenth goes, are only so many in one order: what
  * lies scattered over more stays, and is counted.
  *
- * Threads: that of the terms.
+ * Threads: any; one at a time of a volume, and nothing else drops chunks of it by order meanwhile.
  */
 #pragma once
 

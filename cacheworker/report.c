@@ -4,7 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/version.h"
-#include "cacheworker/evict_paths.h"
+#include "cacheworker/evict_job.h"
 #include "cacheworker/kept.h"
 #include "cacheworker/source.h"
 #include "proto/granary.pb-c.h"
@@ -121,53 +121,52 @@ bool report_note(struct worker *w, const struct volume_id *volume, uint64_t evic
 	return news;
 }
 
-/* 0: it was followed, or cannot ever be. */
-static int drop_paths(struct worker *w, const struct volume_id *volume,
-	const Granary__EvictPaths *order, struct evicted_paths *ret)
+/* The master is told so. */
+static void followed_paths(struct report *report, uint64_t serial, uint64_t bytes)
 {
-	struct meant meant;
-	int r = meant_init(&meant, order->paths, order->n_paths, order->subtree, order->at);
-
-	if (r == -EINVAL) {
-		log_warn("eviction by path not followed",
-			"number=%" PRIu64 " reason=\"a pattern that is none\" next=\"do versions "
-			"differ?\"",
-			order->serial);
-		return 0;
-	}
-	if (r < 0)
-		return r;
-	r = evict_paths(w, volume, &meant, ret);
-	meant_release(&meant);
-	return r;
+	report->evicted_paths = serial;
+	report->evicted_paths_bytes = bytes;
+	report->charged = UINT64_MAX;
 }
 
 bool report_note_paths(
 	struct worker *w, const struct volume_id *volume, const Granary__EvictPaths *order)
 {
 	struct report *report = find(w, volume);
-	struct evicted_paths gone = { 0 };
 	int r;
 
 	if (!report || order->serial <= report->evicted_paths)
 		return false;
-	r = drop_paths(w, volume, order, &gone);
-	counter_add(&w->counters.dropped_bytes, gone.bytes);
-	if (r < 0) {
-		log_debug("not all evicted by path", "number=%" PRIu64 " error=%s next=\"again\"",
-			order->serial, err_name(r));
-		return false;
+	r = evict_job_start(w, volume, order);
+	if (r == -EINVAL) {
+		log_warn("eviction by path not followed",
+			"number=%" PRIu64 " reason=\"a pattern that is none\" next=\"do versions "
+			"differ?\"",
+			order->serial);
+		r = kept_evicted_paths_save(w, volume, order->serial);
+		if (r < 0)
+			log_debug("order not remembered", "error=%s next=\"refused again\"",
+				err_name(r));
+		followed_paths(report, order->serial, 0); /* it cannot ever be */
+		return true;
 	}
-	log_info("evicted by path", "number=%" PRIu64 " bytes=%" PRIu64 " left=%" PRIu64,
-		order->serial, gone.bytes, gone.left);
-	r = kept_evicted_paths_save(w, volume, order->serial);
 	if (r < 0)
-		log_warn("eviction not remembered",
-			"error=%s next=\"a restart of the worker evicts again\"", err_name(r));
-	report->evicted_paths = order->serial;
-	report->evicted_paths_bytes = gone.bytes;
-	report->charged = UINT64_MAX;
-	return true;
+		log_debug("eviction by path not begun",
+			"number=%" PRIu64 " error=%s next=\"asked again\"", order->serial,
+			err_name(r));
+	return false;
+}
+
+void report_take_evicted(struct worker *w)
+{
+	struct evict_outcome outcome;
+	struct report *report;
+
+	if (!evict_job_take(w, &outcome) || outcome.status < 0)
+		return;
+	report = find(w, &outcome.volume);
+	if (report)
+		followed_paths(report, outcome.serial, outcome.sum.bytes);
 }
 
 /* What people see of the worker itself: packed before it goes. */

@@ -14,9 +14,12 @@ struct Granary__EvictPaths;
  * volume is dropped unless that, or a higher one, was followed before. True when it was dropped: the
  * master waits for that word. */
 bool report_note(struct worker *w, const struct volume_id *volume, uint64_t evict);
-/* The same of some objects of it (evict_paths.h); after report_note(). */
+/* The same of some objects of it, after report_note(); begins that (evict_job.h), and is true only of what
+ * can never be followed. */
 bool report_note_paths(
 	struct worker *w, const struct volume_id *volume, const struct Granary__EvictPaths *order);
+/* What was begun and has ended is told from now on. */
+void report_take_evicted(struct worker *w);
 /* A packed message WorkerReport, to be freed; NULL without memory. */
 uint8_t *report_message(struct worker *w, size_t *ret_len);
 void report_release(struct worker *w);

@@ -5,6 +5,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "cacheworker/adopt.h"
+#include "cacheworker/evict_job.h"
 #include "cacheworker/kept.h"
 #include "cacheworker/master_call.h"
 #include "cacheworker/report.h"
@@ -352,10 +353,14 @@ static void follow(struct worker *w, const Granary__SourceTerms *m)
 		source_set_way(w, &deal.volume, m->source);
 	if (m->policy)
 		terms_follow_policy(w, &deal.volume, m->policy);
+	if (evict_job_is_of(w, &deal.volume))
+		return; /* what else is to go of it waits: that puts back what stays */
 	if (report_note(w, &deal.volume, m->evict))
 		terms_wake(w); /* the master is told at once */
 	if (m->evict_paths && report_note_paths(w, &deal.volume, m->evict_paths))
 		terms_wake(w);
+	if (evict_job_is_of(w, &deal.volume))
+		return; /* likewise */
 	if (m->n_retained == 0 || !take_retained(&deal, m) ||
 		kept_seen_load(w, &deal.volume, &deal.seen) < 0)
 		return;
@@ -410,6 +415,7 @@ static void ask_all(struct worker *w)
 	uint64_t next = 0;
 	int r;
 
+	report_take_evicted(w);
 	do {
 		r = ask_page(w, next, &next, &e);
 	} while (r == 0 && next > 0 && !closing(w));
@@ -492,6 +498,7 @@ void terms_close(struct worker *w)
 
 	if (terms->started)
 		pthread_join(terms->thread, NULL);
+	evict_job_close(w);
 	if (terms->open) {
 		pthread_cond_destroy(&terms->changed);
 		pthread_mutex_destroy(&terms->lock);

@@ -6,7 +6,8 @@
  * Nothing goes while the master is silent, or says what contradicts what this worker has seen
  * (catalog/generation_seen.h): it may have been restored from an older copy.
  *
- * One thread of its own; terms_wake() from any.
+ * One thread of its own, and one for an eviction by path while it lasts (evict_job.h); terms_wake()
+ * from any.
  */
 #pragma once
 

@@ -157,6 +157,7 @@ struct sources {
 /* What may still be read (terms.c). */
 struct done;
 struct report;
+struct evict_job;
 struct terms {
 	pthread_t thread;
 	bool started;
@@ -170,6 +171,9 @@ struct terms {
 	uint32_t n_done;
 	struct report *reports; /* likewise */
 	uint32_t n_reports;
+	struct evict_job *evict_job; /* likewise (evict_job.c); NULL: none is under way */
+	bool evict_failed;           /* the last one; of which volume: */
+	struct volume_id evict_failed_volume;
 };
 
 /* Descriptors in readers' hands (holds.c). */

@@ -398,7 +398,7 @@ static void test_evicted_by_order(void **state)
 	world_free(w);
 }
 
-static struct said_back follow_paths(
+static void say_paths(
 	struct world *w, const struct said *said, uint64_t serial, char *path, const char *at)
 {
 	Granary__EvictPaths order = GRANARY__EVICT_PATHS__INIT;
@@ -411,19 +411,42 @@ static struct said_back follow_paths(
 	evict_some = &order;
 	say(w, said, 1);
 	evict_some = NULL;
-	wait_followed(w);
-	wait_followed(w);
+}
+
+/* Until the worker has said that it followed that. */
+static struct said_back wait_paths(struct world *w, uint64_t serial)
+{
+	uint64_t deadline = clock_mono_ns() + DEADLINE;
+
+	while (said_back(w).evicted_paths != serial) {
+		assert_true(clock_mono_ns() < deadline);
+		wait_followed(w);
+	}
 	return said_back(w);
 }
 
-static void damage_kept_table(struct world *w, const struct generation_id *id)
+static struct said_back follow_paths(
+	struct world *w, const struct said *said, uint64_t serial, char *path, const char *at)
 {
+	say_paths(w, said, serial, path, at);
+	return wait_paths(w, serial);
+}
+
+static void kept_table_path(struct world *w, char out[512])
+{
+	const struct generation_id *id = &table_info(w->table)->id;
 	char hex[2 * VOLUME_ID_LEN + 1];
-	char path[512];
 
 	hash_hex(id->volume.bytes, VOLUME_ID_LEN, hex);
-	(void)snprintf(path, sizeof(path), "%s/seen/%s.%016llx.table", w->tier, hex,
+	(void)snprintf(out, 512, "%s/seen/%s.%016llx.table", w->tier, hex,
 		(unsigned long long)id->lineage);
+}
+
+static void damage_kept_table(struct world *w)
+{
+	char path[512];
+
+	kept_table_path(w, path);
 	assert_int_equal(file_write_atomic(path, "no table", 8, 0600), 0);
 }
 
@@ -459,10 +482,70 @@ static void test_evicted_by_path(void **state)
 	back = follow_paths(w, &first, 4, (char[]){ "file-[" }, NULL);
 	assert_int_equal(back.evicted_paths, 4); /* nothing can be meant by that */
 	read_files(w);
-	damage_kept_table(w, &table_info(w->table)->id);
+	damage_kept_table(w);
 	back = follow_paths(w, &first, 5, (char[]){ "file-*" }, NULL);
 	assert_int_equal(back.evicted_paths, 5); /* nobody will ever know: not again and again */
 	assert_int_equal(back.paths_bytes, 0);
+	world_free(w);
+}
+
+/* While objects are evicted, for which the disk may take its time, the worker tells what it has; what
+ * else is to be dropped of the volume waits; the next order is followed after that. */
+static void test_reports_while_evicting(void **state)
+{
+	struct world *w = world_new_sized(1 * GiB, FILES, FILE_B, 0);
+	const struct said first = said_of(w->table);
+	char table[512];
+	char aside[520];
+	int fd;
+
+	(void)state;
+	read_files(w);
+	say(w, &first, 1);
+	wait_followed(w);
+	wait_followed(w); /* the volume is told of */
+	kept_table_path(w, table);
+	(void)snprintf(aside, sizeof(aside), "%s.aside", table);
+	assert_int_equal(rename(table, aside), 0);
+	assert_int_equal(mkfifo(table, 0600), 0); /* who opens it waits */
+	say_paths(w, &first, 2, (char[]){ "file-00[0-7]" }, NULL);
+	wait_followed(w);
+	wait_followed(w); /* it was begun, and hangs there */
+	evict = 9;
+	say_paths(w, &first, 3, (char[]){ "file-00[0-7]" }, NULL);
+	evict = 0;
+	wait_followed(w);
+	wait_followed(w);
+	assert_int_equal(said_back(w).evicted_paths, 0);
+	assert_int_equal(said_back(w).evicted, 0);
+	assert_int_equal(said_back(w).cached, FILES * FILE_B);
+	fd = open(table, O_RDWR | O_CLOEXEC); /* it goes on */
+	assert_true(fd >= 0);
+	assert_int_equal(rename(aside, table), 0);
+	close(fd);
+	(void)wait_paths(w, 3);
+	wait_followed(w);
+	assert_int_equal(said_back(w).evicted, 9);
+	assert_int_equal(cached_bytes(w, first.lineage), 0);
+	world_free(w);
+}
+
+/* The end of the worker does not wait for all of it, and it is gone on with afterwards. */
+static void test_stopped_while_evicting(void **state)
+{
+	struct world *w = world_new_sized(1 * GiB, FILES, FILE_B, 0);
+	const struct said first = said_of(w->table);
+	struct said_back back;
+
+	(void)state;
+	read_files(w);
+	say_paths(w, &first, 2, (char[]){ "file-*" }, NULL);
+	terms_wake(&w->worker);
+	stop_worker(w);
+	start_worker(w, 1 * GiB);
+	back = wait_paths(w, 2);
+	assert_true(back.paths_bytes <= FILES * FILE_B);
+	assert_int_equal(cached_bytes(w, first.lineage), 0);
 	world_free(w);
 }
 
@@ -502,6 +585,8 @@ int main(void)
 		cmocka_unit_test(test_rescued_when_full),
 		cmocka_unit_test(test_evicted_by_order),
 		cmocka_unit_test(test_evicted_by_path),
+		cmocka_unit_test(test_reports_while_evicting),
+		cmocka_unit_test(test_stopped_while_evicting),
 		cmocka_unit_test(test_news),
 	};
 

@@ -1,0 +1,125 @@
+/* An eviction of some objects under way. See evict_job.h. */
+#include "cacheworker/evict_job.h"
+#include "base/cleanup.h"
+#include "base/log.h"
+#include "cacheworker/kept.h"
+#include "cacheworker/terms.h"
+#include "proto/granary.pb-c.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+struct evict_job {
+	struct worker *worker;
+	pthread_t thread;
+	struct meant meant;
+	struct evict_outcome outcome; /* the thread's until `done` */
+	_Atomic bool done;
+};
+
+static void log_outcome(const struct evict_outcome *o)
+{
+	if (o->status < 0)
+		log_debug("not all evicted by path", "number=%" PRIu64 " error=%s next=\"again\"",
+			o->serial, err_name(o->status));
+	else
+		log_info("evicted by path", "number=%" PRIu64 " bytes=%" PRIu64 " left=%" PRIu64,
+			o->serial, o->sum.bytes, o->sum.left);
+}
+
+static void *run(void *arg)
+{
+	struct evict_job *job = arg;
+	struct evict_outcome *o = &job->outcome;
+	struct worker *w = job->worker;
+	bool followed;
+	int r;
+
+	pthread_setname_np(pthread_self(), "evict-paths");
+	o->status = evict_paths(w, &o->volume, &job->meant, &o->sum);
+	counter_add(&w->counters.dropped_bytes, o->sum.bytes);
+	log_outcome(o);
+	followed = o->status == 0;
+	r = followed ? kept_evicted_paths_save(w, &o->volume, o->serial) : 0;
+	if (r < 0)
+		log_warn("eviction not remembered",
+			"error=%s next=\"a restart of the worker evicts again\"", err_name(r));
+	atomic_store(&job->done, true);
+	if (followed) /* what failed waits for its turn */
+		terms_wake(w);
+	return NULL;
+}
+
+static void job_free(struct evict_job *job)
+{
+	meant_release(&job->meant);
+	free(job);
+}
+
+int evict_job_start(
+	struct worker *w, const struct volume_id *volume, const Granary__EvictPaths *order)
+{
+	struct terms *terms = &w->terms;
+	struct evict_job *job;
+	int r;
+
+	if (terms->evict_job)
+		return -EBUSY;
+	if (terms->evict_failed && volume_id_equal(&terms->evict_failed_volume, volume)) {
+		terms->evict_failed = false; /* others first, this time */
+		return -EBUSY;
+	}
+	job = calloc(1, sizeof(*job));
+	if (!job)
+		return -ENOMEM;
+	job->worker = w;
+	job->outcome = (struct evict_outcome){ .volume = *volume, .serial = order->serial };
+	r = meant_init(&job->meant, order->paths, order->n_paths, order->subtree, order->at);
+	if (r < 0) {
+		free(job);
+		return r;
+	}
+	r = -pthread_create(&job->thread, NULL, run, job);
+	if (r < 0)
+		job_free(job);
+	else
+		terms->evict_job = job;
+	return r;
+}
+
+bool evict_job_is_of(const struct worker *w, const struct volume_id *volume)
+{
+	const struct evict_job *job = w->terms.evict_job;
+
+	return job && volume_id_equal(&job->outcome.volume, volume);
+}
+
+/* Waits for it, if it has not ended yet. */
+static void end(struct worker *w, struct evict_outcome *ret)
+{
+	struct evict_job *job = TAKE(w->terms.evict_job);
+
+	(void)pthread_join(job->thread, NULL); /* ours */
+	*ret = job->outcome;
+	job_free(job);
+}
+
+bool evict_job_take(struct worker *w, struct evict_outcome *ret)
+{
+	struct terms *terms = &w->terms;
+
+	if (!terms->evict_job || !atomic_load(&terms->evict_job->done))
+		return false;
+	end(w, ret);
+	terms->evict_failed = ret->status < 0;
+	terms->evict_failed_volume = ret->volume;
+	return true;
+}
+
+void evict_job_close(struct worker *w)
+{
+	struct evict_outcome outcome;
+
+	if (w->terms.evict_job)
+		end(w, &outcome);
+}
