@@ -9,7 +9,9 @@
 #define EXIT_STATUSES(X)                                                                           \
 	X(EXIT_OK, 0, "done")                                                                      \
 	X(EXIT_RUNTIME, 1, "an error while running that fits none of the below")                   \
-	X(EXIT_USAGE, 2, "option, argument, unit or configuration file not understood")            \
+	X(EXIT_USAGE, 2,                                                                           \
+		"option, argument, unit or configuration file not understood; no such dataset, "   \
+		"generation or preload")                                                           \
 	X(EXIT_MOUNTPOINT, 3,                                                                      \
 		"mount point: missing, not a directory, not empty, already mounted, not a mount "  \
 		"of ours")                                                                         \

@@ -8,6 +8,7 @@
 #include "base/config.h"
 #include "base/programs.h"
 #include "base/yaml_tree.h"
+#include "admin/admin.h"
 #include "ctl/columns.h"
 #include "ctl/command.h"
 #include "ctl/subcommand.h"
@@ -41,6 +42,7 @@ struct config_options {
 static const struct option_spec check_specs[] = {
 	OPTION_ROW(struct config_options, daemon, "daemon", OPTION_CHOICE, .choices = DAEMONS,
 		.help = "whose file it is; those whose sections it has"),
+	OUTPUT_OPTION_ROW(struct config_options, output, OUTPUT_CHOICES),
 };
 
 static const struct option_set check_set = {
@@ -116,36 +118,53 @@ static bool has_section(const struct yaml_tree_node *root, const char *section)
 	return node && (node->kind == YAML_TREE_MAP || yaml_tree_is_null(node));
 }
 
+/* Those whose it is, and which take it; releases them. */
+static int print_right(const char *format, const char *file, json_t *asked)
+{
+	if (!output_is_table(format))
+		return yaml_out_made(format,
+			json_pack("{s:o, s:o}", "file", admin_json_string(file), "daemons", asked));
+	json_decref(asked);
+	(void)printf("%s is right\n", file);
+	return EXIT_OK;
+}
+
 static int check(int argc, char **argv)
 {
-	struct config_options options = { 0 };
+	struct config_options options = { .output = "table" };
 	struct yaml_tree *tree = NULL;
 	struct err e = ERR_INIT;
+	json_t *asked;
 	int status = EXIT_OK;
-	int asked = 0;
 
 	(void)option_parse_or_exit(&check_set, argc, argv, &options); /* exactly one argument */
 	if (yaml_tree_read(argv[1], &tree, &e) < 0)
 		return command_fail(EXIT_USAGE, &e);
+	asked = json_array();
 	for (size_t i = 0; i < ARRAY_SIZE(daemons); i++) {
 		int r;
 
 		if (options.daemon ? strcmp(options.daemon, daemons[i].section) != 0
 				   : !has_section(tree->root, daemons[i].section))
 			continue;
-		asked++;
+		if (json_array_append_new(asked, json_string(daemons[i].section)) < 0) {
+			(void)err_set(&e, -ENOMEM, "out of memory");
+			status = command_fail(EXIT_RUNTIME, &e);
+			break;
+		}
 		r = run_check(&daemons[i], argv[1], &e);
 		status = status == EXIT_OK ? r : status;
 	}
 	yaml_tree_free(tree);
-	if (asked == 0) {
+	if (status == EXIT_OK && json_array_size(asked) == 0) {
 		(void)err_set(&e, -EINVAL,
 			"%s: has no section: say whose it is with --daemon; allowed: %s", argv[1],
 			DAEMONS);
-		return command_fail(EXIT_USAGE, &e);
+		status = command_fail(EXIT_USAGE, &e);
 	}
 	if (status == EXIT_OK)
-		(void)printf("%s is right\n", argv[1]);
+		return print_right(options.output, argv[1], asked);
+	json_decref(asked);
 	return status;
 }
 

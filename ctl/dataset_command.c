@@ -31,6 +31,7 @@ int dataset_exit(int r)
 	case 0:
 		return EXIT_OK;
 	case EINVAL:
+	case ENOENT: /* the name, or a generation of it */
 	case ERANGE:
 	case EOPNOTSUPP:
 	case EEXIST:
@@ -59,6 +60,15 @@ int dataset_call(const struct master_where *where, const char *method, const cha
 	return r == 0 ? EXIT_OK : dataset_exit(r);
 }
 
+int dataset_answer(const char *format, json_t *dataset, const char *line)
+{
+	if (!output_is_table(format))
+		return yaml_out_made(format, dataset);
+	json_decref(dataset);
+	(void)printf("%s\n", line);
+	return EXIT_OK;
+}
+
 /* ---- create ---------------------------------------------------------------------------------- */
 
 static const struct option_spec create_specs[] = {
@@ -66,7 +76,8 @@ static const struct option_spec create_specs[] = {
 	OPTION_ROW(struct dataset_options, mounts, "mount", OPTION_LIST, .metavar = "PATH=URL",
 		.help = "a source that is shown at PATH; how it is reached, where that is not as "
 			"the others are, after it: ,endpoint=URL ,credentials=REF ,region=NAME "
-			",path-style and so on"),
+			",path-style and so on; ',,' is a ',' of the prefix before what looks like "
+			"those"),
 	OPTION_STRING_ROW(struct dataset_options, scope, "cache-scope", "NAME",
 		"datasets of one scope share what is cached of a source; those with the same "
 		"credentials"),
@@ -210,21 +221,33 @@ static int show(int argc, char **argv)
 
 /* ---- update, rename, delete ------------------------------------------------------------------ */
 
+/* What is not there: the dataset, or what its source would be? */
+static int patch_exit(const struct dataset_options *o, const char *name, const json_t *body, int r)
+{
+	struct err ignored = ERR_INIT;
+	json_t *dataset = NULL;
+	int status;
+
+	if (r != -ENOENT || !json_object_get(body, "mounts"))
+		return dataset_exit(r);
+	status = dataset_call(&o->where, NULL, name, "", NULL, &dataset, &ignored);
+	json_decref(dataset);
+	return status == EXIT_OK ? EXIT_ORIGIN : status;
+}
+
 static int patch(
 	const struct dataset_options *o, const char *name, const json_t *body, const char *done)
 {
 	struct err e = ERR_INIT;
 	char path[DATASET_PATH_BYTES];
+	json_t *changed = NULL;
 	int r = dataset_path(name, o->check ? "" : "?no_check=1", path, &e);
-	int status;
 
 	if (r == 0)
-		r = master_call(&o->where, "PATCH", path, body, DATASET_CREATE_NS, NULL, &e);
-	status = dataset_exit(r);
-	if (status != EXIT_OK)
-		return command_fail(status, &e);
-	(void)printf("%s\n", done);
-	return EXIT_OK;
+		r = master_call(&o->where, "PATCH", path, body, DATASET_CREATE_NS, &changed, &e);
+	if (r < 0)
+		return command_fail(patch_exit(o, name, body, r), &e);
+	return dataset_answer(o->output, changed, done);
 }
 
 static int update(int argc, char **argv)
@@ -244,6 +267,7 @@ static int update(int argc, char **argv)
 			"ask an origin that is to be reached in another way first; --no-check: "
 			"whatever it says"),
 		MASTER_OPTION_ROWS(struct dataset_options, where),
+		OUTPUT_OPTION_ROW(struct dataset_options, output, OUTPUT_CHOICES),
 	};
 	static const struct option_set set = {
 		.program = "cachectl dataset update",
@@ -275,6 +299,7 @@ static int update(int argc, char **argv)
 
 static const struct option_spec plain_specs[] = {
 	MASTER_OPTION_ROWS(struct dataset_options, where),
+	OUTPUT_OPTION_ROW(struct dataset_options, output, OUTPUT_CHOICES),
 };
 
 static int rename_one(int argc, char **argv)
@@ -307,6 +332,7 @@ static int delete_one(int argc, char **argv)
 		OPTION_BOOL_ROW(struct dataset_options, force, "force",
 			"although it is mounted: the mounts go on until they are unmounted"),
 		MASTER_OPTION_ROWS(struct dataset_options, where),
+		OUTPUT_OPTION_ROW(struct dataset_options, output, OUTPUT_CHOICES),
 	};
 	static const struct option_set set = {
 		.program = "cachectl dataset delete",
@@ -327,6 +353,9 @@ static int delete_one(int argc, char **argv)
 		&o.where, "DELETE", argv[1], o.force ? "?force=1" : "", NULL, NULL, &e);
 	if (status != EXIT_OK)
 		return command_fail(status, &e);
+	if (!output_is_table(o.output))
+		return yaml_out_made(
+			o.output, json_pack("{s:s, s:b}", "name", argv[1], "deleted", 1));
 	(void)printf("dataset %s deleted\n", argv[1]);
 	return EXIT_OK;
 }

@@ -19,6 +19,10 @@ int dataset_call(const struct master_where *where, const char *method, const cha
 /* Of a failed call. */
 int dataset_exit(int r);
 
+/* What was changed: `line` for people, or else `dataset`, the master's answer, which it releases. An exit
+ * status. */
+int dataset_answer(const char *format, json_t *dataset, const char *line) __must_check;
+
 /* The URL of its source, or the first of them, for people. */
 const char *dataset_url(const json_t *dataset);
 

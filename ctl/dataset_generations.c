@@ -222,6 +222,7 @@ int dataset_rollback(int argc, char **argv)
 		OPTION_BOOL_ROW(struct generation_options, newest, "newest",
 			"show the newest generation again, and what comes after it"),
 		MASTER_OPTION_ROWS(struct generation_options, where),
+		OUTPUT_OPTION_ROW(struct generation_options, output, OUTPUT_CHOICES),
 	};
 	static const struct option_set set = {
 		.program = "cachectl dataset rollback",
@@ -238,7 +239,9 @@ int dataset_rollback(int argc, char **argv)
 	struct generation_options o = { .output = "table" };
 	struct dataset_which *which = calloc(DATASET_SOURCES_MAX, sizeof(*which));
 	json_t *body = json_object();
+	json_t *shown = NULL;
 	struct err e = ERR_INIT;
+	char done[1536]; /* a path of 1023 bytes fits */
 	int status = EXIT_OK;
 	int n = option_parse_or_exit(&set, argc, argv, &o);
 
@@ -261,16 +264,18 @@ int dataset_rollback(int argc, char **argv)
 	if (e.code)
 		status = EXIT_USAGE;
 	else
-		status = dataset_call(&o.where, "POST", argv[1], "/rollback", body, NULL, &e);
+		status = dataset_call(&o.where, "POST", argv[1], "/rollback", body, &shown, &e);
 	json_decref(body);
 	free(which);
 	if (status != EXIT_OK)
 		return command_fail(status, &e);
 	if (o.newest)
-		(void)printf("dataset %s shows its newest generation\n", argv[1]);
+		(void)snprintf(
+			done, sizeof(done), "dataset %s shows its newest generation", argv[1]);
 	else
-		(void)printf("dataset %s shows generation %s%s from now on; what is mounted shows "
-			     "it after cachectl refresh DIR\n",
+		(void)snprintf(done, sizeof(done),
+			"dataset %s shows generation %s%s from now on; what is mounted shows it "
+			"after cachectl refresh DIR",
 			argv[1], argv[2], n > 2 ? " and the others" : "");
-	return EXIT_OK;
+	return dataset_answer(o.output, shown, done);
 }

@@ -5,6 +5,7 @@
 #include "base/units.h"
 #include "ctl/command.h"
 #include "ctl/dataset_command.h"
+#include "ctl/yaml_out.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -17,6 +18,7 @@ struct evict_options {
 	struct master_where where;
 	struct option_list paths;
 	bool force;
+	const char *output;
 };
 
 static const struct option_spec specs[] = {
@@ -25,6 +27,7 @@ static const struct option_spec specs[] = {
 	OPTION_BOOL_ROW(struct evict_options, force, "force",
 		"although it is mounted: its readers fetch what they need anew"),
 	MASTER_OPTION_ROWS(struct evict_options, where),
+	OUTPUT_OPTION_ROW(struct evict_options, output, OUTPUT_CHOICES),
 };
 
 static const struct option_set set = {
@@ -155,7 +158,7 @@ static int evict_mounts(const struct evict_options *o, const char *name, const j
 
 int command_evict(int argc, char **argv)
 {
-	struct evict_options o = { 0 };
+	struct evict_options o = { .output = "table" };
 	struct err e = ERR_INIT;
 	json_t *dataset = NULL;
 	uint64_t bytes = 0;
@@ -169,6 +172,9 @@ int command_evict(int argc, char **argv)
 	json_decref(dataset);
 	if (status != EXIT_OK)
 		return command_fail(status, &e);
+	if (!output_is_table(o.output))
+		return yaml_out_made(o.output, json_pack("{s:s, s:I}", "name", argv[1],
+						       "evicted_bytes", (json_int_t)bytes));
 	(void)printf("%s: %s evicted%s\n", argv[1], units_size(bytes, size, sizeof(size)),
 		bytes == 0 && o.paths.n > 0 ? ": nothing that --path means is cached" : "");
 	return EXIT_OK;

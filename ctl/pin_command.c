@@ -3,12 +3,14 @@
 #include "base/option.h"
 #include "ctl/command.h"
 #include "ctl/dataset_command.h"
+#include "ctl/yaml_out.h"
 
 #include <stdio.h>
 
 struct pin_options {
 	struct master_where where;
 	const char *generation; /* NULL: the dataset's bytes */
+	const char *output;
 };
 
 static const struct option_spec specs[] = {
@@ -16,14 +18,17 @@ static const struct option_spec specs[] = {
 		"that generation of it, or of the source at PATH, which is kept and may be mounted "
 		"again; its bytes"),
 	MASTER_OPTION_ROWS(struct pin_options, where),
+	OUTPUT_OPTION_ROW(struct pin_options, output, OUTPUT_CHOICES),
 };
 
 static int run(const struct option_set *set, bool pin, int argc, char **argv)
 {
-	struct pin_options o = { 0 };
+	struct pin_options o = { .output = "table" };
 	struct dataset_which which = { 0 };
 	struct err e = ERR_INIT;
 	json_t *body = json_pack("{s:b}", "pin", (int)pin);
+	json_t *changed = NULL;
+	char done[1536]; /* a path of 1023 bytes fits */
 	int status;
 
 	(void)option_parse_or_exit(set, argc, argv, &o);
@@ -31,20 +36,20 @@ static int run(const struct option_set *set, bool pin, int argc, char **argv)
 				    dataset_which_json(body, &which, 1, &e) < 0)) {
 		status = EXIT_USAGE;
 	} else if (o.generation) {
-		status = dataset_call(&o.where, "POST", argv[1], "/pin", body, NULL, &e);
+		status = dataset_call(&o.where, "POST", argv[1], "/pin", body, &changed, &e);
 	} else {
-		status = dataset_call(&o.where, "PATCH", argv[1], "", body, NULL, &e);
+		status = dataset_call(&o.where, "PATCH", argv[1], "", body, &changed, &e);
 	}
 	json_decref(body);
 	if (status != EXIT_OK)
 		return command_fail(status, &e);
 	if (o.generation)
-		(void)printf("generation %s of %s is %s\n", o.generation, argv[1],
-			pin ? "kept" : "kept no longer than others");
+		(void)snprintf(done, sizeof(done), "generation %s of %s is %s", o.generation,
+			argv[1], pin ? "kept" : "kept no longer than others");
 	else
-		(void)printf("%s is %s\n", argv[1],
+		(void)snprintf(done, sizeof(done), "%s is %s", argv[1],
 			pin ? "not evicted for others" : "evicted for others when it must be");
-	return EXIT_OK;
+	return dataset_answer(o.output, changed, done);
 }
 
 int command_pin(int argc, char **argv)

@@ -204,6 +204,12 @@ static int status_of(int r)
 					    : EXIT_RUNTIME;
 }
 
+/* Of what was named: a dataset, or the number of a preload. */
+static int status_of_named(int r)
+{
+	return r == -ENOENT ? EXIT_USAGE : status_of(r);
+}
+
 /* ---- commands -------------------------------------------------------------------------------- */
 
 /* One, or one for each source of a dataset. */
@@ -267,12 +273,16 @@ static int post_all(struct preload_options *o, const json_t *parts, struct prelo
 
 static int begin(struct preload_options *o, const json_t *parts, struct err *e)
 {
+	bool named = json_object_get(json_array_get(parts, 0), "dataset") != NULL;
 	struct preload_set begun;
 	int status;
 	int r = post_all(o, parts, &begun, e);
 
 	if (r < 0)
-		return command_fail(r == -EBUSY ? EXIT_BUSY : status_of(r), e);
+		return command_fail(r == -EBUSY ? EXIT_BUSY
+				    : named     ? status_of_named(r)
+						: status_of(r),
+			e);
 	if (o->wait)
 		return preload_watch(&o->where, &begun, e);
 	status = preload_wait_open(&o->where, &begun, e);
@@ -336,7 +346,7 @@ static int show(struct preload_options *o, const char *id, struct err *e)
 	int r = call_one(o, NULL, id, &json, e);
 
 	if (r < 0)
-		return command_fail(status_of(r), e);
+		return command_fail(status_of_named(r), e);
 	if (is_table(o))
 		preload_print(json);
 	else
@@ -351,7 +361,7 @@ static int watch(struct preload_options *o, const char *id, struct err *e)
 	int r = call_one(o, NULL, id, &json, e);
 
 	if (r < 0)
-		return command_fail(status_of(r), e);
+		return command_fail(status_of_named(r), e);
 	json_decref(json);
 	return preload_watch(
 		&o->where, &(struct preload_set){ .ids = { strtoull(id, NULL, 10) }, .n = 1 }, e);
@@ -363,9 +373,11 @@ static int cancel(struct preload_options *o, const char *id, struct err *e)
 	int r = call_one(o, "DELETE", id, &json, e);
 
 	if (r < 0)
-		return command_fail(status_of(r), e);
-	(void)printf("preload %s cancelled: what is cached stays\n", id);
+		return command_fail(status_of_named(r), e);
+	if (!is_table(o))
+		return yaml_out_made(o->format, json);
 	json_decref(json);
+	(void)printf("preload %s cancelled: what is cached stays\n", id);
 	return EXIT_OK;
 }
 

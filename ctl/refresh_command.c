@@ -9,6 +9,7 @@
 #include "ctl/command.h"
 #include "ctl/fleet.h"
 #include "ctl/mount_point.h"
+#include "ctl/yaml_out.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -16,11 +17,21 @@
 #define ASK_NS  (10 * CLOCK_SECOND)
 #define POLL_NS (20 * CLOCK_MS)
 
+struct refresh_options {
+	const char *output;
+};
+
+static const struct option_spec specs[] = {
+	OUTPUT_OPTION_ROW(struct refresh_options, output, OUTPUT_CHOICES),
+};
+
 static const struct option_set set = {
 	.program = "cachectl refresh",
 	.arguments = "DIR",
 	.about = "Lists the source of the mount at DIR again, and shows what has changed. Files "
 		 "that are open\nkeep the bytes they had.",
+	.specs = specs,
+	.n = ARRAY_SIZE(specs),
 	.min_args = 1,
 	.max_args = 1,
 };
@@ -47,19 +58,47 @@ static void print_generations(const json_t *status)
 		}
 }
 
-static void print_success(const char *point, const json_t *mount)
+static json_t *answer_json(const char *point, const json_t *status, bool changed)
 {
-	const char *socket = json_string_value(json_object_get(mount, "socket"));
-	json_t *status = NULL;
+	json_t *sources = json_array();
+	const json_t *source;
+	size_t i;
 
-	(void)printf("%s shows ", point);
-	if (socket &&
-		admin_call(socket, NULL, "/v1/status", NULL, FLEET_TIMEOUT_NS, &status, NULL) == 0)
-		print_generations(status);
-	else
-		(void)printf("a newer generation");
-	(void)printf("\n");
+	json_array_foreach (json_object_get(status, "sources"), i, source)
+		if (json_array_append_new(sources,
+			    json_pack("{s:O*, s:O*}", "path", json_object_get(source, "path"),
+				    "generation", json_object_get(source, "generation"))) < 0) {
+			json_decref(sources);
+			return NULL; /* which is said */
+		}
+	return json_pack("{s:o, s:b, s:O*, s:o}", "mountpoint", admin_json_string(point), "changed",
+		(int)changed, "generation", json_object_get(status, "generation"), "sources",
+		sources);
+}
+
+/* What the daemon at that socket shows. `unchanged`: the line that says so, or NULL. */
+static int answer(const char *format, const char *point, const char *socket, const char *unchanged)
+{
+	json_t *status = NULL;
+	int said = EXIT_OK;
+
+	if ((!unchanged || !output_is_table(format)) && *socket &&
+		admin_call(socket, NULL, "/v1/status", NULL, FLEET_TIMEOUT_NS, &status, NULL) < 0)
+		status = NULL; /* it is mounted all the same */
+	if (!output_is_table(format)) {
+		said = yaml_out_made(format, answer_json(point, status, !unchanged));
+	} else if (unchanged) {
+		(void)printf("%s\n", unchanged);
+	} else {
+		(void)printf("%s shows ", point);
+		if (status)
+			print_generations(status);
+		else
+			(void)printf("a newer generation");
+		(void)printf("\n");
+	}
 	json_decref(status);
+	return said;
 }
 
 /* The keeper may be replaced or started again meanwhile: who does not answer is asked again. */
@@ -77,8 +116,8 @@ static int ask(const char *keeper, const char *method, const char *path, const j
 	}
 }
 
-/* Its exit status once it is known, or -1. */
-static int look(const char *keeper, const char *path, const char *point, struct err *e)
+/* Its exit status once it is known, or -1; `socket` is its daemon's then. */
+static int look(const char *keeper, const char *path, char socket[SOCKET_PATH_MAX], struct err *e)
 {
 	json_t *json = NULL;
 	int r = ask(keeper, NULL, path, NULL, &json, e);
@@ -88,7 +127,9 @@ static int look(const char *keeper, const char *path, const char *point, struct 
 	if (r < 0) {
 		status = EXIT_RUNTIME;
 	} else if (state && strcmp(state, "serving") == 0) {
-		print_success(point, json);
+		const char *its = json_string_value(json_object_get(json, "socket"));
+
+		(void)snprintf(socket, SOCKET_PATH_MAX, "%s", its ? its : ""); /* fits */
 		status = EXIT_OK;
 	} else if (state && strcmp(state, "failed") == 0) {
 		const char *text = json_string_value(json_object_get(json, "text"));
@@ -100,7 +141,8 @@ static int look(const char *keeper, const char *path, const char *point, struct 
 	return status;
 }
 
-static int refresh(const char *point, const struct fleet_mount *mount, struct err *e)
+/* `mount`: its socket becomes that of the daemon that shows the newer generation. */
+static int refresh(const char *point, struct fleet_mount *mount, struct err *e)
 {
 	char keeper[PATH_MAX + 16];
 	char path[64];
@@ -124,7 +166,7 @@ static int refresh(const char *point, const struct fleet_mount *mount, struct er
 		       : r == -EOPNOTSUPP ? EXIT_KERNEL
 		       : r == -EEXIST     ? EXIT_BUSY
 					  : EXIT_RUNTIME;
-	while ((status = look(keeper, path, point, e)) < 0)
+	while ((status = look(keeper, path, mount->socket, e)) < 0)
 		clock_sleep_ns(POLL_NS);
 	/* Told: it may forget. */
 	if (status > EXIT_OK && admin_call(keeper, "POST", path, NULL, ASK_NS, NULL, NULL) < 0)
@@ -134,12 +176,13 @@ static int refresh(const char *point, const struct fleet_mount *mount, struct er
 
 int command_refresh(int argc, char **argv)
 {
+	struct refresh_options options = { .output = "table" };
 	struct fleet_mount mount;
 	char point[PATH_MAX];
 	struct err e = ERR_INIT;
 	int status;
 
-	(void)option_parse_or_exit(&set, argc, argv, NULL); /* exactly one argument */
+	(void)option_parse_or_exit(&set, argc, argv, &options); /* exactly one argument */
 	if (mount_point_path(argv[1], point, &e) < 0)
 		return command_fail(EXIT_MOUNTPOINT, &e);
 	if (fleet_find(point, false, &mount) < 0) {
@@ -147,9 +190,7 @@ int command_refresh(int argc, char **argv)
 		return command_fail(EXIT_MOUNTPOINT, &e);
 	}
 	status = refresh(point, &mount, &e);
-	if (status == EXIT_UNCHANGED) {
-		(void)printf("%s\n", e.text);
-		return EXIT_OK;
-	}
-	return status == EXIT_OK ? EXIT_OK : command_fail(status, &e);
+	if (status != EXIT_OK && status != EXIT_UNCHANGED)
+		return command_fail(status, &e);
+	return answer(options.output, point, mount.socket, status == EXIT_OK ? NULL : e.text);
 }

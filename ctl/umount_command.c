@@ -15,6 +15,7 @@
 #include "ctl/mount_point.h"
 #include "ctl/revive.h"
 #include "ctl/service.h"
+#include "ctl/yaml_out.h"
 
 #include <poll.h>
 #include <signal.h>
@@ -31,6 +32,7 @@
 struct umount_options {
 	bool force;
 	bool all;
+	const char *output;
 };
 
 static const struct option_spec specs[] = {
@@ -38,6 +40,7 @@ static const struct option_spec specs[] = {
 		struct umount_options, force, "force", "also when it is in use: readers get EIO"),
 	OPTION_BOOL_ROW(struct umount_options, all, "all",
 		"instead of DIR: every mount of this host's service, or of yours without one"),
+	OUTPUT_OPTION_ROW(struct umount_options, output, OUTPUT_CHOICES),
 };
 
 static const struct option_set set = {
@@ -224,6 +227,17 @@ static int unmount(const char *point, const struct umount_options *options, stru
 	return EXIT_OK;
 }
 
+/* Nothing for people: what is there is said by cachectl status. Releases what it is given. */
+static int answer(const char *format, json_t *off, json_t *failed)
+{
+	if (!output_is_table(format))
+		return yaml_out_made(
+			format, json_pack("{s:o, s:o}", "unmounted", off, "failed", failed));
+	json_decref(off);
+	json_decref(failed);
+	return EXIT_OK;
+}
+
 /* A shell's directory and its descriptors are inherited: without this, this process would keep the
  * mount busy, and be named as who does. */
 static void leave_mount(void)
@@ -267,9 +281,13 @@ static int collect(void *arg, const char *run)
 static int unmount_all(const struct umount_options *options)
 {
 	struct points points = { .list = json_array(), .service = service_there() };
+	uint64_t failures = admin_json_failures();
+	json_t *off = json_array();
+	json_t *failed = json_array();
 	struct err e = ERR_INIT;
-	const json_t *point;
+	json_t *point;
 	int status = EXIT_OK;
+	int said;
 	int r = points.list ? fleet_each_run(collect, &points) : -ENOMEM;
 	size_t i;
 
@@ -284,14 +302,25 @@ static int unmount_all(const struct umount_options *options)
 		if (one != EXIT_OK)
 			(void)command_fail(one, &why); /* returns it */
 		status = status == EXIT_OK ? one : status;
+		if (one == EXIT_OK)
+			(void)json_array_append(off, point); /* counted */
+		else
+			(void)json_array_append_new(failed,
+				json_pack("{s:O, s:i, s:o}", "mountpoint", point, "exit", one,
+					"error", admin_json_string(why.text))); /* counted */
 	}
 	json_decref(points.list);
-	return status;
+	if (admin_json_failures() != failures) {
+		json_decref(off);
+		off = NULL; /* which is said */
+	}
+	said = answer(options->output, off, failed);
+	return status == EXIT_OK ? said : status;
 }
 
 int command_umount(int argc, char **argv)
 {
-	struct umount_options options = { 0 };
+	struct umount_options options = { .output = "table" };
 	char point[PATH_MAX];
 	struct err e = ERR_INIT;
 	int args = option_parse_or_exit(&set, argc, argv, &options);
@@ -309,5 +338,7 @@ int command_umount(int argc, char **argv)
 		return command_fail(EXIT_MOUNTPOINT, &e);
 	leave_mount();
 	status = unmount(point, &options, &e);
-	return status == EXIT_OK ? EXIT_OK : command_fail(status, &e);
+	return status == EXIT_OK ? answer(options.output,
+					   json_pack("[o]", admin_json_string(point)), json_array())
+				 : command_fail(status, &e);
 }

@@ -8,6 +8,7 @@
 #include "base/programs.h"
 #include "ctl/command.h"
 #include "ctl/fleet.h"
+#include "ctl/yaml_out.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,11 +17,13 @@
 
 struct upgrade_options {
 	const char *program;
+	const char *output;
 };
 
 static const struct option_spec specs[] = {
 	OPTION_STRING_ROW(struct upgrade_options, program, "program", "DIR",
 		"directory of the new programs; that of this one"),
+	OUTPUT_OPTION_ROW(struct upgrade_options, output, OUTPUT_CHOICES),
 };
 
 static const struct option_set set = {
@@ -39,6 +42,7 @@ struct upgrade {
 	char dir[PATH_MAX];
 	const char *only; /* "keeper" or "mounts"; NULL: both */
 	unsigned int found;
+	json_t *replaced; /* for programs; NULL: each is said when it is */
 	struct err *err;
 };
 
@@ -75,6 +79,20 @@ static long long count(const char *run, const char *what, bool *ret_busy, struct
 	return n;
 }
 
+static int say_replaced(const struct upgrade *u, const char *run, const char *what)
+{
+	if (!u->replaced) {
+		(void)printf("%s of %s replaced by those in %s\n",
+			strcmp(what, "keeper") == 0 ? "keeper" : "daemons", run, u->dir);
+		return 0;
+	}
+	return json_array_append_new(u->replaced,
+		       json_pack("{s:s, s:o, s:o}", "what", what, "run", admin_json_string(run),
+			       "programs", admin_json_string(u->dir))) == 0
+		       ? 0
+		       : err_set(u->err, -ENOMEM, "out of memory");
+}
+
 static int replace(const struct upgrade *u, const char *run, const char *what)
 {
 	uint64_t deadline = clock_mono_ns() + DONE_NS;
@@ -107,9 +125,7 @@ static int replace(const struct upgrade *u, const char *run, const char *what)
 				run);
 		clock_sleep_ns(10 * CLOCK_MS);
 	}
-	(void)printf("%s of %s replaced by those in %s\n",
-		strcmp(what, "keeper") == 0 ? "keeper" : "daemons", run, u->dir);
-	return 0;
+	return say_replaced(u, run, what);
 }
 
 /* Does it have a mount whose daemon could be replaced? Who does not say so in time may. */
@@ -146,12 +162,18 @@ static int visit(void *arg, const char *run)
 	return r;
 }
 
+static int answer(const char *format, json_t *replaced)
+{
+	return yaml_out_made(format, json_pack("{s:O}", "replaced", replaced));
+}
+
 int command_upgrade(int argc, char **argv)
 {
-	struct upgrade_options options = { 0 };
+	struct upgrade_options options = { .output = "table" };
 	struct err e = ERR_INIT;
 	struct upgrade u = { .err = &e };
 	int args = option_parse_or_exit(&set, argc, argv, &options);
+	int status = EXIT_OK;
 	int r;
 
 	u.only = args > 0 ? argv[1] : NULL;
@@ -167,11 +189,16 @@ int command_upgrade(int argc, char **argv)
 	}
 	if (!options.program && programs_dir(u.dir, &e) < 0)
 		return command_fail(EXIT_RUNTIME, &e);
-	r = fleet_each_run(visit, &u);
+	u.replaced = output_is_table(options.output) ? NULL : json_array();
+	r = output_is_table(options.output) || u.replaced ? fleet_each_run(visit, &u) : -ENOMEM;
 	if (r == 0 && u.found == 0)
 		r = err_set(&e, -ENOENT, "no keeper runs: cachectl status lists what does");
+	/* Those before the one that failed were replaced. */
+	if (u.replaced && u.found > 0)
+		status = answer(options.output, u.replaced);
+	json_decref(u.replaced);
 	if (r == 0)
-		return EXIT_OK;
+		return status;
 	(void)err_default(&e, r, "not upgraded");
 	return command_fail(EXIT_RUNTIME, &e);
 }

@@ -96,6 +96,14 @@ int yaml_out_answer(const char *format, const json_t *json)
 	return command_fail(EXIT_RUNTIME, &e);
 }
 
+int yaml_out_made(const char *format, json_t *json)
+{
+	int status = yaml_out_answer(format, json);
+
+	json_decref(json);
+	return status;
+}
+
 bool output_is_table(const char *format)
 {
 	return strcmp(format, "table") == 0 || strcmp(format, "wide") == 0;

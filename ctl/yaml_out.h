@@ -28,5 +28,7 @@ int yaml_out_as(const char *format, const json_t *json, FILE *out) __must_check;
 /* The same as a command's answer on standard output; NULL: there was no memory for it. An exit status,
  * with its line when it failed. */
 int yaml_out_answer(const char *format, const json_t *json) __must_check;
+/* The same of what was made for it, which it releases. */
+int yaml_out_made(const char *format, json_t *json) __must_check;
 /* For people: as a table, wide or not. */
 bool output_is_table(const char *format);
