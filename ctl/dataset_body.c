@@ -159,23 +159,56 @@ static const struct way_word *word_at(const struct way_word *words, const char *
 	return NULL;
 }
 
-/* Cuts the words off what is before them, and takes them. */
-static void take_words(char *text, struct origin_options *origin)
+/* What is written as a word with a value is: whatever it says. */
+static bool looks_like_word(const char *text)
+{
+	size_t len = strspn(text, "abcdefghijklmnopqrstuvwxyz-");
+
+	return len > 0 && text[len] == '=';
+}
+
+/* Its value may be a key: it is not shown. */
+static int unknown_word(const char *text, struct err *e)
+{
+	int len = (int)min(strcspn(text, "=,"), (size_t)60);
+
+	return err_set(e, -EINVAL,
+		"--mount ...,%.*s: not known here: there are endpoint=, region=, credentials=, "
+		"profile-name=, versions=, ca-file=, path-style, anonymous and requester-pays; "
+		"where that belongs to the prefix write the ',' before it twice",
+		len, text);
+}
+
+/* Cuts the words off what is before them, and takes them. Of ",," before what looks like one a ',' is
+ * left, and it is none. */
+static int take_words(char *text, struct origin_options *origin, struct err *e)
 {
 	struct way_word words[WAY_WORDS];
+	const char *behind = NULL; /* a word without a value, the last: nothing may be there */
 
 	list_words(origin, words);
 	for (char *comma = text; (comma = strchr(comma, ',')) != NULL; comma++) {
 		const struct way_word *word = word_at(words, comma + 1);
 
-		if (!word)
+		if (!word && !looks_like_word(comma + 1))
 			continue;
+		if (comma > text && comma[-1] == ',') {
+			memmove(comma - 1, comma, strlen(comma) + 1);
+			comma--;
+			continue;
+		}
+		if (!word)
+			return unknown_word(comma + 1, e);
 		*comma = '\0';
+		if (behind && *behind)
+			break;
 		if (word->text)
 			*word->text = comma + 1 + strlen(word->name) + 1;
 		else
 			*word->flag = true;
+		behind = word->text ? NULL : comma + 1 + strlen(word->name);
 	}
+	return behind && *behind ? unknown_word(behind + 1, e) : 0;
 }
 
 static int add_source(json_t *mounts, struct origin_options origin, const char *path,
@@ -208,7 +241,8 @@ static int add_mount(
 			"--mount %s: write PATH=URL, as in --mount /labels=s3://bucket/labels",
 			text);
 	*equal = '\0';
-	take_words(equal + 1, &origin);
+	if (take_words(equal + 1, &origin, e) < 0)
+		return -EINVAL;
 	if (origin.credentials || origin.profile || origin.anonymous) {
 		all.credentials = all.profile = NULL;
 		all.anonymous = false;
