@@ -9,6 +9,7 @@
 #include "base/units.h"
 #include "ctl/columns.h"
 #include "ctl/command.h"
+#include "ctl/service.h"
 #include "ctl/top_sample.h"
 #include "ctl/yaml_out.h"
 
@@ -84,8 +85,9 @@ static int add_source(struct columns *columns, const struct top_source *s, uint6
 {
 	double ratio = top_hit_ratio(s);
 	char hit[24];
-	char text[7][24];
+	char text[10][24];
 	char cached[40];
+	bool bounded = s->quota && !s->unbounded;
 
 	(void)snprintf(hit, sizeof(hit), "%.3f", ratio);
 	(void)snprintf(cached, sizeof(cached), "%s/%s",
@@ -95,15 +97,18 @@ static int add_source(struct columns *columns, const struct top_source *s, uint6
 		columns, (const char *const[]){ s->name[0] ? s->name : s->url, cached,
 				 ratio < 0 ? NULL : hit, rate(s->node, ns, text[0]),
 				 rate(s->worker, ns, text[1]), rate(s->origin, ns, text[2]),
-				 count_text(s->slow, text[3]), count_text(s->waiting, text[4]) });
+				 count_text(s->slow, text[3]), count_text(s->waiting, text[4]),
+				 bounded ? units_size(s->quota, text[7], sizeof(text[7])) : NULL,
+				 units_size(s->evicted, text[8], sizeof(text[8])),
+				 rate(s->evicting, ns, text[9]) });
 }
 
 static int print_sources(const struct top *top, FILE *out)
 {
 	static const char *const titles[] = { "SOURCE", "CACHED", "HIT", "NODE", "WORKER", "ORIGIN",
-		"SLOW", "WAITING" };
+		"SLOW", "WAITING", "QUOTA", "EVICTED", "EVICTING" };
 	_cleanup_(columns_release) struct columns columns = { 0 };
-	int r = columns_init(&columns, titles, ARRAY_SIZE(titles), 0xfe);
+	int r = columns_init(&columns, titles, ARRAY_SIZE(titles), 0x7fe);
 
 	for (unsigned int i = 0; i < top->delta->n_sources && r == 0; i++)
 		r = add_source(&columns, &top->delta->sources[i], top->took_ns);
@@ -112,6 +117,11 @@ static int print_sources(const struct top *top, FILE *out)
 	else if (r == 0)
 		(void)fprintf(out, "nothing is mounted%s\n", geteuid() == 0 ? "" : " by you");
 	return r;
+}
+
+static const char *worker_name(const struct top_worker *w)
+{
+	return service_is_run(w->run) ? "service" : w->run;
 }
 
 static int add_worker(struct columns *columns, const struct top_worker *w, uint64_t ns)
@@ -130,9 +140,10 @@ static int add_worker(struct columns *columns, const struct top_worker *w, uint6
 			n += (size_t)snprintf(stalls + n, sizeof(stalls) - n, "%s%s %llu",
 				n ? ", " : "", top_stall_names[s],
 				(unsigned long long)w->stalls[s]);
-	return columns_add(columns, (const char *const[]){ w->run, room, rate(w->tier, ns, text[0]),
-					    rate(w->origin, ns, text[1]),
-					    count_text(w->in_flight, text[2]), n ? stalls : NULL });
+	return columns_add(
+		columns, (const char *const[]){ worker_name(w), room, rate(w->tier, ns, text[0]),
+				 rate(w->origin, ns, text[1]), count_text(w->in_flight, text[2]),
+				 n ? stalls : NULL });
 }
 
 static int print_workers(const struct top *top, FILE *out)
@@ -174,13 +185,17 @@ static json_t *source_json(const struct top *top, const struct top_source *s)
 {
 	double ratio = top_hit_ratio(s);
 
-	return json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:o, s:{s:I, s:I, s:I}, s:I}",
+	return json_pack("{s:s, s:s, s:s, s:I, s:I, s:I, s:I, s:o, s:{s:I, s:I, s:I, s:I}, s:I, "
+			 "s:o, s:I}",
 		"volume", s->volume, "dataset", s->name, "source", s->url, "bytes",
 		(json_int_t)s->bytes, "cached_bytes", (json_int_t)s->cached, "mounts",
 		(json_int_t)s->mounts, "waiting", (json_int_t)s->waiting, "hit_ratio",
 		ratio < 0 ? json_null() : json_real(ratio), "bytes_per_s", "node",
 		per_second(top, s->node), "worker", per_second(top, s->worker), "origin",
-		per_second(top, s->origin), "slow_reads", (json_int_t)s->slow);
+		per_second(top, s->origin), "evicted", per_second(top, s->evicting), "slow_reads",
+		(json_int_t)s->slow, "quota",
+		s->quota && !s->unbounded ? json_integer((json_int_t)s->quota) : json_null(),
+		"evicted_bytes", (json_int_t)s->evicted);
 }
 
 static json_t *worker_json(const struct top *top, const struct top_worker *w)
@@ -190,10 +205,10 @@ static json_t *worker_json(const struct top *top, const struct top_worker *w)
 	for (unsigned int s = 0; stalls && s < TOP_STALLS; s++)
 		(void)json_object_set_new(stalls, top_stall_names[s],
 			json_integer((json_int_t)w->stalls[s])); /* told only */
-	return json_pack("{s:s, s:I, s:I, s:I, s:{s:I, s:I}, s:o}", "run", w->run, "used",
-		(json_int_t)w->used, "capacity", (json_int_t)w->capacity, "in_flight",
-		(json_int_t)w->in_flight, "bytes_per_s", "tier", per_second(top, w->tier), "origin",
-		per_second(top, w->origin), "stalls", stalls);
+	return json_pack("{s:s, s:s, s:I, s:I, s:I, s:{s:I, s:I}, s:o}", "name", worker_name(w),
+		"run", w->run, "used", (json_int_t)w->used, "capacity", (json_int_t)w->capacity,
+		"in_flight", (json_int_t)w->in_flight, "bytes_per_s", "tier",
+		per_second(top, w->tier), "origin", per_second(top, w->origin), "stalls", stalls);
 }
 
 static int print_json(const struct top *top, FILE *out)

@@ -100,6 +100,7 @@ void top_sample_mount(struct top_sample *sample, const json_t *status)
 
 static void add_source(struct top_sample *sample, const json_t *json)
 {
+	const json_t *space = json_object_get(json, "space");
 	const char *volume = text(json, "volume");
 	struct top_source *source = volume ? find_source(sample, volume) : NULL;
 
@@ -113,6 +114,10 @@ static void add_source(struct top_sample *sample, const json_t *json)
 		source->bytes = number(json, "bytes");
 	source->cached += number(json, "cached_bytes");
 	source->origin += number(json_object_get(json, "origin"), "bytes");
+	source->quota += number(space, "quota");
+	source->unbounded |= number(space, "quota") == 0;
+	source->evicted += number(space, "evicted");
+	source->evicting += number(space, "evicted");
 }
 
 void top_sample_worker(struct top_sample *sample, const char *run, const json_t *status)
@@ -249,6 +254,7 @@ static void source_since(struct top_source *to, const struct top_sample *before)
 	to->worker = grown(to->worker, was->worker);
 	to->origin = grown(to->origin, was->origin);
 	to->slow = grown(to->slow, was->slow);
+	to->evicting = grown(to->evicting, was->evicting);
 }
 
 static void worker_since(struct top_worker *to, const struct top_sample *before)

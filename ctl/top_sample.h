@@ -28,11 +28,15 @@ struct top_source {
 	uint64_t cached;  /* by workers */
 	uint64_t mounts;  /* of this node */
 	uint64_t waiting; /* READs of the kernel that wait now */
+	uint64_t quota;   /* of what workers may keep, over those that have a bound; 0: none has */
+	bool unbounded;   /* a worker has no bound */
+	uint64_t evicted; /* bytes, since the workers were started */
 	/* Counters. */
-	uint64_t node;   /* bytes that mounts read from this node's tiers themselves */
-	uint64_t worker; /* bytes that mounts got from a worker */
-	uint64_t origin; /* bytes received from the origin */
-	uint64_t slow;   /* READs that waited for more than 5 ms */
+	uint64_t node;     /* bytes that mounts read from this node's tiers themselves */
+	uint64_t worker;   /* bytes that mounts got from a worker */
+	uint64_t origin;   /* bytes received from the origin */
+	uint64_t slow;     /* READs that waited for more than 5 ms */
+	uint64_t evicting; /* bytes evicted */
 };
 
 /* A volume that a mount shows beside that of its row: what workers say of it counts there. */

@@ -23,13 +23,15 @@ static void add_mount(struct top_sample *s, const char *volume, int node, int wo
 
 static void add_worker(struct top_sample *s, const char *run, int origin, int stalls)
 {
-	json_t *json = json_pack("{s:[{s:s, s:i, s:i, s:{s:i}, s:{s:s}}, {s:s, s:{s:i}}], "
+	json_t *json = json_pack("{s:[{s:s, s:i, s:i, s:{s:i}, s:{s:s}, s:{s:i, s:i}}, "
+				 "{s:s, s:{s:i}, s:{s:i, s:i}}], "
 				 "s:{s:{s:i, s:i}}, s:[{s:i, s:i}, {s:i, s:i}], s:{s:i}}",
 		"sources", "volume", VOLUME, "bytes", 1000, "cached_bytes", 400, "origin", "bytes",
-		origin, "use", "url", "s3://bucket/set", "volume",
-		"ffff456789abcdef0123456789abcdef", "origin", "bytes", 5, "counters", "worker",
-		"hit_bytes", 70, "flights", 4, "tiers", "used", 10, "capacity", 100, "used", 20,
-		"capacity", 200, "stalls", "origin", stalls);
+		origin, "use", "url", "s3://bucket/set", "space", "quota", 500, "evicted",
+		origin / 2, "volume", "ffff456789abcdef0123456789abcdef", "origin", "bytes", 5,
+		"space", "quota", 0, "evicted", 0, "counters", "worker", "hit_bytes", 70, "flights",
+		4, "tiers", "used", 10, "capacity", 100, "used", 20, "capacity", 200, "stalls",
+		"origin", stalls);
 
 	assert_non_null(json);
 	top_sample_worker(s, run, json);
@@ -57,6 +59,10 @@ static void test_rows(void **state)
 	assert_int_equal(s->sources[0].cached, 400);
 	assert_string_equal(s->sources[0].name, "imagenet");
 	assert_string_equal(s->sources[0].url, "s3://bucket/set");
+	assert_int_equal(s->sources[0].quota, 500);
+	assert_false(s->sources[0].unbounded);
+	assert_int_equal(s->sources[0].evicted, 30);
+	assert_true(s->sources[1].unbounded);
 	assert_int_equal(s->sources[1].origin, 5);
 	assert_string_equal(s->sources[1].name, "");
 	assert_int_equal(s->n_workers, 1);
@@ -121,6 +127,8 @@ static void test_since(void **state)
 	assert_int_equal(delta->sources[0].worker, 100);
 	assert_int_equal(delta->sources[0].origin, 100);
 	assert_int_equal(delta->sources[0].slow, 0);
+	assert_int_equal(delta->sources[0].evicted, 80);
+	assert_int_equal(delta->sources[0].evicting, 50);
 	assert_int_equal(delta->sources[0].waiting, 2); /* a gauge */
 	assert_true(top_hit_ratio(&delta->sources[0]) == 0.75);
 	assert_int_equal(delta->sources[1].node, 7); /* came meanwhile */
