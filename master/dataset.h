@@ -155,7 +155,8 @@ int dataset_delete(
  * name only, an array of texts, or NULL.
  * *ret_json: {"sources": [{"volume", "serial" or "paths_serial"}...]}: that serial is reached by
  * `evicted` (or `evicted_paths`) of the source then. -EBUSY: mounted, and not forced, or another
- * eviction by paths is under way.
+ * eviction by paths is under way. -EINVAL: several mounts that are meant show one source, which takes
+ * one order at a time, and theirs cannot be one. Nothing is ordered then, of no source.
  */
 int dataset_evict(struct dataset_set *set, const char *name, const char *path, const json_t *paths,
 	bool force, json_t **ret_json, struct err *e) __must_check;

@@ -168,6 +168,9 @@ struct source_paths {
  * another order of that kind is under way. */
 int source_set_evict_paths(struct source_set *set, const struct volume_id *volume,
 	const struct source_paths *paths, uint64_t *ret_serial, struct err *e) __must_check;
+/* 0: what these would order of it could be now. -EBUSY as above, of `paths`; -ENXIO. */
+int source_set_may_evict(struct source_set *set, const struct volume_id *volume, bool paths,
+	struct err *e) __must_check;
 /* Not used for long: it makes room before all others, whatever its policy says. */
 void source_set_idle(struct source_set *set, const struct volume_id *volume, bool idle);
 /* It is used now, though no mount shows it. */

@@ -127,6 +127,15 @@ static uint64_t next_evict_locked(const struct source *source)
 	return max(source->record.evict, seen) + 1;
 }
 
+static int evict_refusal(int r, struct err *e)
+{
+	if (r == -EBUSY)
+		return err_set(e, -EBUSY,
+			"another eviction of some of its paths is under way: try again when it has "
+			"ended");
+	return err_set(e, -ENXIO, "nothing of it was ever read: there is nothing to evict");
+}
+
 int source_set_evict(
 	struct source_set *set, const struct volume_id *volume, uint64_t *ret_serial, struct err *e)
 {
@@ -140,7 +149,7 @@ int source_set_evict(
 		serial = source->record.evict = next_evict_locked(source);
 	pthread_mutex_unlock(&set->lock);
 	if (!source)
-		return err_set(e, -ENXIO, "nothing of it was ever read: there is nothing to evict");
+		return evict_refusal(-ENXIO, e);
 	r = store_source(source, e);
 	if (r == 0)
 		*ret_serial = serial;
@@ -154,6 +163,21 @@ static bool is_busy_locked(const struct source *source)
 {
 	return source->record.drop.serial && source->reported &&
 	       source->report.evicted_paths < source->record.drop.serial;
+}
+
+int source_set_may_evict(
+	struct source_set *set, const struct volume_id *volume, bool paths, struct err *e)
+{
+	const struct source *source;
+	bool busy;
+
+	pthread_mutex_lock(&set->lock);
+	source = source_find_locked(set, volume);
+	busy = source && paths && is_busy_locked(source);
+	pthread_mutex_unlock(&set->lock);
+	if (source && !busy)
+		return 0;
+	return evict_refusal(source ? -EBUSY : -ENXIO, e);
 }
 
 int source_set_evict_paths(struct source_set *set, const struct volume_id *volume,
@@ -180,12 +204,8 @@ int source_set_evict_paths(struct source_set *set, const struct volume_id *volum
 	}
 	pthread_mutex_unlock(&set->lock);
 	record_drop_release(&drop);
-	if (!source)
-		return err_set(e, -ENXIO, "nothing of it was ever read: there is nothing to evict");
-	if (busy)
-		return err_set(e, -EBUSY,
-			"another eviction of some of its paths is under way: try again when it has "
-			"ended");
+	if (!source || busy)
+		return evict_refusal(source ? -EBUSY : -ENXIO, e);
 	return store_source(source, e);
 }
 

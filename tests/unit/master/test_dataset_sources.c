@@ -451,6 +451,63 @@ static void some_paths_are_dropped(void **state)
 	dataset_release(&d);
 }
 
+/* A source takes one order at a time: what cannot be in one is refused before any is given. */
+static void views_of_one_source_are_dropped(void **state)
+{
+	struct source_report report = { 0 };
+	json_t *paths = body("['a/*']");
+	const Granary__SourceTerms *its;
+	json_t *json = NULL;
+	Granary__Terms *m;
+	struct dataset d;
+
+	(void)state;
+	make_tree();
+	assert_int_equal(file_mkdirs(in("origin/a*b"), 0755), 0);
+	put("a*b/five", "55555");
+	put("../other/first", "1234");
+	assert_int_equal(create("{'name':'whole'," SOURCE "}"), 0);
+	assert_int_equal(create("{'name':'x','mounts':[{'path':'/a','url':'file://@/origin/dir'},"
+				"{'path':'/b','url':'file://@/other'},"
+				"{'path':'/c','url':'file://@/origin/a*b'}]}"),
+		0);
+	list("whole");
+	list_mount("x", 1);
+	d = find("x");
+	expect(dataset_evict(set, "x", NULL, paths, true, &json, &e), -EINVAL, "one 'mount'");
+	m = terms();
+	assert_null(terms_of(m, &d.mounts[0].volume)->evict_paths);
+	assert_null(terms_of(m, &d.mounts[1].volume)->evict_paths);
+	granary__terms__free_unpacked(m, NULL);
+	/* All that they show is one order over keys. */
+	assert_int_equal(dataset_evict(set, "x", NULL, NULL, true, &json, &e), 0);
+	assert_int_equal(json_array_size(json_object_get(json, "sources")), 2);
+	json_decref(json);
+	m = terms();
+	its = terms_of(m, &d.mounts[0].volume);
+	assert_int_equal(its->evict, 0);
+	assert_non_null(its->evict_paths);
+	assert_int_equal(its->evict_paths->n_paths, 2);
+	assert_string_equal(its->evict_paths->paths[0], "dir/**");
+	assert_string_equal(its->evict_paths->paths[1], "a\\*b/**");
+	assert_string_equal(its->evict_paths->subtree, "");
+	assert_string_equal(its->evict_paths->at, "");
+	assert_int_equal(terms_of(m, &d.mounts[1].volume)->evict, 1);
+	granary__terms__free_unpacked(m, NULL);
+	/* That is under way: no other source is told anything. */
+	source_set_report(sources, &d.mounts[0].volume, &report);
+	expect(dataset_evict(set, "x", NULL, NULL, true, &json, &e), -EBUSY, "under way");
+	m = terms();
+	assert_int_equal(terms_of(m, &d.mounts[1].volume)->evict, 1);
+	granary__terms__free_unpacked(m, NULL);
+	report.evicted_paths = 1;
+	source_set_report(sources, &d.mounts[0].volume, &report);
+	assert_int_equal(dataset_evict(set, "x", "/c", paths, true, &json, &e), 0);
+	json_decref(json);
+	json_decref(paths);
+	dataset_release(&d);
+}
+
 static void bounds_reach_workers(void **state)
 {
 	const Granary__Policy *policy;
@@ -726,6 +783,7 @@ int main(void)
 		CASE(no_view_of_what_is_not_used),
 		CASE(differences_of_a_part),
 		CASE(some_paths_are_dropped),
+		CASE(views_of_one_source_are_dropped),
 		CASE(bounds_reach_workers),
 		CASE(what_mounts_read_is_a_hit),
 		CASE(record_and_policy_are_one),
