@@ -489,9 +489,17 @@ static int rows_add(struct builder *b, struct image_rows *rows, struct err *e)
 		if (r < 0)
 			return r;
 	}
-	if (r == -ENOENT)
-		return err_set(e, r, "the source has no directory %s: check the prefix",
-			b->shape.sources[next.source].subtree);
+	if (r == -ENOENT) {
+		const struct image_source *s = &b->shape.sources[next.source];
+
+		if (b->shape.n > 1)
+			return err_set(e, r,
+				"the source shown at /%s has no directory %s: put it back, or take "
+				"it out of the dataset",
+				s->path, s->subtree);
+		return err_set(
+			e, r, "the source has no directory %s: check the prefix", s->subtree);
+	}
 	return r;
 }
 

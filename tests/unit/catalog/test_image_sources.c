@@ -287,6 +287,7 @@ static void views(void **state)
 	struct image *image;
 	static struct table_row row;
 	uint32_t whose = 99;
+	struct err e = ERR_INIT;
 
 	(void)state;
 	fixture_add(l, "a/b/1", 10, "t");
@@ -313,6 +314,17 @@ static void views(void **state)
 	expect_directory(image, sources, 4, "e", 3);
 	assert_int_equal(image_resolve_sources(sources, 4, "e/view/d/x", &whose, &row), -ENOTDIR);
 	image_close(image);
+	/* What one of them shows is gone: it is said which. */
+	for (unsigned int i = 0; i < 2; i++) {
+		sources[1].subtree = i ? "a/gone/" : "a/b/";
+		sources[3].subtree = i ? "a/" : "zzz/";
+		assert_int_equal(image_build_sources(sources, 4, &small_extents,
+					 fixture_path("views"), NULL, NULL, &info, &e),
+			-ENOENT);
+		assert_non_null(strstr(e.text, i ? "shown at /view has no directory a/gone/:"
+						 : "shown at /e/view has no directory zzz/:"));
+		e = (struct err)ERR_INIT;
+	}
 	table_unref(t);
 	table_unref(none);
 }
