@@ -486,6 +486,17 @@ struct table *client_volume_table(struct client_volume *volume)
 	return volume->table;
 }
 
+bool client_volume_idle(struct client_volume *volume)
+{
+	bool idle;
+
+	CHECK_MAGIC(volume, CLIENT_VOLUME_MAGIC);
+	pthread_mutex_lock(&volume->client->lock);
+	idle = volume->pending == 0;
+	pthread_mutex_unlock(&volume->client->lock);
+	return idle;
+}
+
 void client_volume_named_only(struct client_volume *volume)
 {
 	CHECK_MAGIC(volume, CLIENT_VOLUME_MAGIC);

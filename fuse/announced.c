@@ -16,8 +16,11 @@ static int find(void *arg, const char *path, uint64_t *ret_offset, uint64_t *ret
 	struct cachefuse *c = arg;
 	struct table_row row;
 	uint32_t source = 0;
-	int r = sources_resolve(&c->sources, path, &source, &row);
+	int r;
 
+	pthread_rwlock_rdlock(&c->showing);
+	r = sources_resolve(&c->sources, path, &source, &row);
+	pthread_rwlock_unlock(&c->showing);
 	if (r < 0)
 		return r;
 	if (row.flags & ROW_DIRECTORY)
@@ -30,9 +33,13 @@ static int find(void *arg, const char *path, uint64_t *ret_offset, uint64_t *ret
 static int prefetch(void *arg, uint64_t offset, uint32_t length)
 {
 	struct cachefuse *c = arg;
+	int r;
 
-	return client_prefetch(
+	pthread_rwlock_rdlock(&c->showing);
+	r = client_prefetch(
 		c->sources.all[place_source(offset)].volume, place_offset(offset), length);
+	pthread_rwlock_unlock(&c->showing);
+	return r;
 }
 
 int announced_open(struct cachefuse *c)

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <limits.h>
+#include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include "admin/admin.h"
@@ -99,6 +100,9 @@ struct cachefuse {
 	struct share share;
 	struct client *client;
 	struct sources sources;
+	pthread_rwlock_t
+		showing;   /* sources, and what the slots say of them, where a mount is live */
+	struct live *live; /* NULL: it is not */
 	struct reader reader;
 	struct follow *follow; /* NULL: it does not */
 	struct order *order;
@@ -121,6 +125,8 @@ struct cachefuse {
  * those tables. source_hold_renew(): every CLIENT_HOLD_EVERY. source_note_shown(): the slots know
  * what the image shows.
  */
+/* Opens the newest of the same sources once more. */
+int source_open_next(struct cachefuse *c, struct sources *ret, struct err *e) __must_check;
 enum exit_status source_open(struct cachefuse *c, struct err *e) __must_check;
 enum exit_status source_hold(struct cachefuse *c, struct err *e) __must_check;
 enum exit_status source_check_successor(struct cachefuse *c, struct err *e) __must_check;

@@ -108,16 +108,22 @@ static int open_image(struct mounted *m, struct err *e)
 static int fuse_tree(struct mounted *m, struct tree **ret_tree, struct err *e)
 {
 	const struct tree_image_config config = { .prime_max = m->config.prime_max };
-	int r = open_image(m, e);
+	int r = m->config.live ? 0 : open_image(m, e);
 
+	if (m->config.live)
+		r = mounted_live_tree(m, m->config.prime_max, ret_tree, e);
 	slots_mount(m->config.slots)->prime_max = m->config.prime_max;
-	return r < 0 ? r : tree_image_new(m->image, &config, ret_tree, e);
+	return r < 0 || m->config.live ? r : tree_image_new(m->image, &config, ret_tree, e);
 }
 
 static void fuse_free_tree(struct mounted *m, struct tree *tree)
 {
-	tree_image_free(tree);
-	image_close(m->image);
+	if (m->config.live) {
+		mounted_live_free(m, tree);
+	} else {
+		tree_image_free(tree);
+		image_close(m->image);
+	}
 	m->image = NULL;
 	mounted_image_drop(m);
 }

@@ -1,5 +1,6 @@
 /* Newer generations of a mount. See follow.h. */
 #include "fuse/follow.h"
+#include "fuse/live.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -43,13 +44,13 @@ bool follow_wanted(const struct cachefuse *c)
 	return c->options.follow_dataset || c->options.follow;
 }
 
-bool follow_possible(struct err *e)
+bool follow_possible(const struct engine *engine, struct err *e)
 {
-	if (mounter_is_apart() && mounter_may_attach_beneath())
+	if (engine == &engine_fuse || (mounter_is_apart() && mounter_may_attach_beneath()))
 		return true;
 	(void)err_set(e, -EOPNOTSUPP,
-		"to follow a source takes a mount of root's and Linux 6.5 or newer: leave --follow "
-		"out, and unmount and mount again to see what has changed");
+		"to follow a source with the native engine takes a mount of root's and Linux 6.5 "
+		"or newer: use --engine fuse");
 	return false;
 }
 
@@ -98,6 +99,11 @@ static bool look(struct follow *f)
 		look_at(&now, &shown->all[i], f->c->sources.all[i].hold);
 	}
 	pthread_mutex_lock(&f->lock);
+	if (!now.heard && r->heard) { /* of what is shown since a moment ago */
+		now.heard = true;
+		now.follows |= r->follows;
+		now.shown_ms = r->shown_ms;
+	}
 	if (now.behind)
 		now.behind_since = r->behind_since ? r->behind_since : clock_mono_ns();
 	if (now.behind)
@@ -113,7 +119,7 @@ static void try_newer(struct follow *f)
 {
 	char why[ERR_TEXT_MAX] = "";
 	struct err e = ERR_INIT;
-	int r = mounter_newer(why, &e);
+	int r = f->c->live ? live_move(f->c, why, &e) : mounter_newer(why, &e);
 
 	f->wait_ns = f->wait_ns ? min(2 * f->wait_ns, AGAIN_MOST) : AGAIN_LEAST;
 	f->again_ns = clock_mono_ns() + f->wait_ns;
@@ -141,7 +147,7 @@ static void *run(void *arg)
 			.tv_nsec = (long)(until % CLOCK_SECOND) };
 
 		pthread_mutex_unlock(&f->lock);
-		if (look(f) && clock_mono_ns() >= f->again_ns)
+		if ((look(f) || live_pending(f->c)) && clock_mono_ns() >= f->again_ns)
 			try_newer(f);
 		pthread_mutex_lock(&f->lock);
 		if (!f->stop)
@@ -169,7 +175,8 @@ int follow_open(struct cachefuse *c)
 
 	if (!follow_wanted(c))
 		return 0;
-	if (!follow_possible(&e) && !c->notice[0]) /* of a dataset: others may */
+	if (!follow_possible(mounted_engine(c->mounted), &e) &&
+		!c->notice[0]) /* of a dataset: others may */
 		(void)snprintf(c->notice, sizeof(c->notice),
 			"the dataset follows its sources, and this mount cannot: it stays with "
 			"what it shows now");
@@ -204,6 +211,7 @@ void follow_close(struct cachefuse *c)
 	f->stop = true;
 	pthread_cond_signal(&f->wake);
 	pthread_mutex_unlock(&f->lock);
+	live_stop(c);
 	(void)pthread_join(f->thread, NULL); /* ours */
 	c->follow = NULL;
 	release(f);

@@ -21,8 +21,8 @@
 
 /* It was mounted to follow. */
 bool follow_wanted(const struct cachefuse *c);
-/* Whether it can, here; with a line when not. */
-bool follow_possible(struct err *e);
+/* Whether it can, with that engine, here; with a line when not. */
+bool follow_possible(const struct engine *engine, struct err *e);
 /* Adds to a superblock's key what keeps those who follow apart from those who do not. */
 size_t follow_key(const struct cachefuse *c, char *out, size_t size);
 /* c->follow, when it is wanted. -ENOMEM, -EAGAIN. */

@@ -61,7 +61,7 @@ static int open_dir(const char *path, const char **ret_name)
 	return fd < 0 ? err_errno() : fd;
 }
 
-int image_use_take(const char *path, dev_t dev, char *ret_name, size_t size)
+int image_use_take(const char *path, dev_t dev, const char *suffix, char *ret_name, size_t size)
 {
 	const char *image = NULL;
 	_cleanup_close_ int dir = open_dir(path, &image);
@@ -69,7 +69,8 @@ int image_use_take(const char *path, dev_t dev, char *ret_name, size_t size)
 
 	if (dir < 0)
 		return dir;
-	if (snprintf(name, sizeof(name), PREFIX "%u-%u", major(dev), minor(dev)) >= (int)size)
+	if (snprintf(name, sizeof(name), PREFIX "%u-%u%s", major(dev), minor(dev), suffix) >=
+		(int)size)
 		return -ENAMETOOLONG;
 	clean(dir);
 	/* Of a mount that is no more, since numbers are given to one at a time. */

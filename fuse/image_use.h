@@ -17,7 +17,8 @@
  * Gives the image at `path` such a name for the mount `dev`; `ret_name` is that name, without the
  * directory. -errno when the file system has no links: the image keeps its one name.
  */
-int image_use_take(const char *path, dev_t dev, char *ret_name, size_t size) __must_check;
+int image_use_take(
+	const char *path, dev_t dev, const char *suffix, char *ret_name, size_t size) __must_check;
 /* Opens an image; in use for as long as the descriptor lives. */
 int image_use_open(const char *path, int *ret_fd) __must_check;
 /* The mount is no more. Only such names are removed. */

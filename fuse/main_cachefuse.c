@@ -26,6 +26,7 @@
 #include "fuse/apart.h"
 #include "fuse/cachefuse.h"
 #include "fuse/follow.h"
+#include "fuse/live.h"
 #include "fuse/mounter.h"
 #include "fuse/mountpoint.h"
 #include "fuse/probe_command.h"
@@ -71,8 +72,10 @@ static void log_failures(struct cachefuse *c)
 {
 	struct image_source sources[LAYOUT_SOURCES_MAX];
 
+	pthread_rwlock_rdlock(&c->showing);
 	sources_images(&c->sources, sources);
 	failures_log(c->failures, sources, c->sources.n);
+	pthread_rwlock_unlock(&c->showing);
 }
 
 static void log_skipped(void *arg, const char *key, uint32_t key_len, const char *reason)
@@ -139,6 +142,7 @@ static enum exit_status open_slots(struct cachefuse *c, struct err *e)
 		slots_open(c->slots_fd, &c->slots, e) < 0)
 		return EXIT_RUNTIME;
 	c->taken_over = slots_phase(c->slots) != SLOTS_NEW;
+	live_adopt(c->slots);
 	if (c->options.fuse_fd < 0 && c->taken_over) {
 		(void)err_set(e, -EINVAL, "--slots-fd of a mount needs its --fuse-fd");
 		return EXIT_USAGE;
@@ -181,14 +185,13 @@ static enum exit_status choose_engine(struct cachefuse *c, struct err *e)
 /* What is cheap to know, before anything is listed. */
 static enum exit_status check_place(struct cachefuse *c, struct err *e)
 {
+	enum exit_status status;
 	int r;
 
 	if (c->options.replace && !mounter_may_attach_beneath()) {
 		(void)err_set(e, -EOPNOTSUPP, "--replace needs root and Linux 6.5 or newer");
 		return EXIT_KERNEL;
 	}
-	if (c->options.follow && !follow_possible(e))
-		return EXIT_KERNEL;
 	r = c->options.replace ? mountpoint_open_mounted(c->mountpoint, &c->point_fd, e)
 			       : mountpoint_open(c->mountpoint, &c->point_fd, e);
 
@@ -201,7 +204,10 @@ static enum exit_status check_place(struct cachefuse *c, struct err *e)
 			c->options.image_dir, err_str(r));
 		return EXIT_CACHE;
 	}
-	return choose_engine(c, e);
+	status = choose_engine(c, e);
+	return status == EXIT_OK && c->options.follow && !follow_possible(c->engine, e)
+		       ? EXIT_KERNEL
+		       : status;
 }
 
 static enum exit_status make_image(struct cachefuse *c, struct err *e)
@@ -305,7 +311,7 @@ static int open_seal(struct cachefuse *c, struct err *e)
 	if (!engine || !engine->again || m->extents < 2 ||
 		strcmp(c->options.integrity, "strict") == 0)
 		return 0;
-	seal_client_init(&c->seal_client, c->reader.volumes, c->slots);
+	seal_client_init(&c->seal_client, c->reader.sets[0].volumes, c->slots);
 	c->seal = seal_new(&config);
 	return c->seal ? 0 : err_set(e, -ENOMEM, "out of memory");
 }
@@ -329,6 +335,7 @@ static enum exit_status serve(struct cachefuse *c, struct err *e)
 		.devices = c->taken_over || !c->seal ? NULL : &devices,
 		.allow_other = c->options.allow_other,
 		.context = c->options.context,
+		.live = live_wanted(c),
 		.prime_max = choose_prime_max(c),
 		.on_failure = on_failure,
 		.on_gone = on_gone,
@@ -356,6 +363,8 @@ static enum exit_status serve(struct cachefuse *c, struct err *e)
 	r = check_memory(c, e);
 	if (r == 0 && c->seal)
 		r = seal_start(c->seal, c->mounted, e);
+	if (r == 0)
+		r = live_open(c);
 	if (r == 0)
 		r = follow_open(c);
 	if (r == 0)
@@ -460,7 +469,9 @@ static void stop(struct cachefuse *c)
 	seal_free(c->seal);                   /* its thread looks at the mount */
 	mounted_free(c->mounted);
 	order_free(c->order);
+	live_close(c);
 	sources_release(&c->sources);
+	pthread_rwlock_destroy(&c->showing);
 	client_free(c->client);
 	failures_free(c->failures);
 	slots_free(c->slots);
@@ -622,6 +633,7 @@ int main(int argc, char **argv)
 	struct err e = ERR_INIT;
 	enum exit_status status;
 
+	pthread_rwlock_init(&c.showing, NULL);
 	cachefuse_options_init(&c.options);
 	if (argc > 1 && strcmp(argv[1], "--probe") == 0)
 		return probe_command(argc, argv);

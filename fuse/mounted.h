@@ -47,6 +47,7 @@ struct mounted_config {
 	const struct mounted_devices *devices; /* of a new mount; NULL: all are served */
 	const char *context;                   /* SELinux label of all files; NULL: none */
 	bool allow_other;                      /* a mount of an ordinary user is for all */
+	bool live;                             /* fuse engine: mounted_live_switch() is to be had */
 	uint64_t prime_max;   /* nodes the kernel may know by READDIRPLUS; fuse engine */
 	unsigned int threads; /* 0: the session's default */
 	void (*on_failure)(void *arg, uint64_t offset, uint32_t length, int status);
@@ -101,6 +102,26 @@ struct mounted_superblocks {
 dev_t mounted_point_dev(struct mounted *m);
 /* Any thread. Looks which of the old ones are gone. */
 void mounted_superblocks(struct mounted *m, struct mounted_superblocks *ret);
+
+/*
+ * Another generation of the same sources, shown by the same superblock: the daemon's names first,
+ * then word to the kernel of each that differs. One thread; not one of the session.
+ *
+ * prepare: all that can be done before it is shown. `image` and its facts: as images_get() has them;
+ * it gets a name that stays for a successor, ret_name. -EXDEV: it cannot be shown by this superblock.
+ * switch: shown from the next request on. The slots must say so already.
+ * tell: as often as it takes; the slots say whether it is to be done. -ECANCELED: stopped.
+ */
+struct tree_live_next;
+bool mounted_is_live(const struct mounted *m);
+int mounted_live_prepare(struct mounted *m, const char *image, uint64_t extent_bytes,
+	const struct layout_sources *layout, char ret_name[64], struct tree_live_next **ret_next,
+	struct err *e) __must_check;
+void mounted_live_switch(struct mounted *m, struct tree_live_next *next);
+int mounted_live_tell(
+	struct mounted *m, bool (*stopped)(void *arg), void *arg, struct err *e) __must_check;
+/* The image that was shown before is of no use to a successor any more. */
+void mounted_live_told(struct mounted *m, const char *before);
 
 /*
  * Stops taking requests: a successor with the same descriptors goes on. This process ends at once

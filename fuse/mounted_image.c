@@ -8,15 +8,19 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The directory of the image that was given, with the name that the slots say. */
-int mounted_image_path(const struct mounted *m, char ret_path[PATH_MAX])
+int mounted_image_sibling(const struct mounted *m, const char *name, char ret_path[PATH_MAX])
 {
 	const char *slash = strrchr(m->config.image, '/');
 	int dir = slash ? (int)(slash - m->config.image) : 0;
-	int n = snprintf(ret_path, PATH_MAX, "%.*s/%s", dir, m->config.image,
-		slots_mount(m->config.slots)->image);
+	int n = snprintf(ret_path, PATH_MAX, "%.*s/%s", dir, m->config.image, name);
 
 	return n < PATH_MAX ? 0 : -ENAMETOOLONG;
+}
+
+/* The directory of the image that was given, with the name that the slots say. */
+int mounted_image_path(const struct mounted *m, char ret_path[PATH_MAX])
+{
+	return mounted_image_sibling(m, slots_mount(m->config.slots)->image, ret_path);
 }
 
 int mounted_image_open(struct mounted *m, int *ret_fd, struct err *e)
@@ -26,7 +30,7 @@ int mounted_image_open(struct mounted *m, int *ret_fd, struct err *e)
 	int r = 0;
 
 	if (slots_phase(m->config.slots) == SLOTS_NEW)
-		r = image_use_take(m->config.image, (dev_t)facts->fuse_dev, facts->image,
+		r = image_use_take(m->config.image, (dev_t)facts->fuse_dev, "", facts->image,
 			sizeof(facts->image));
 	if (r < 0)
 		log_info("image not kept",

@@ -10,6 +10,7 @@
 
 #define MOUNTED_MAGIC 0x4A71FE01u
 
+struct gone;
 struct image;
 
 struct mounted {
@@ -18,6 +19,7 @@ struct mounted {
 	const struct engine *engine;
 	struct tree *tree;
 	struct image *image; /* the fuse engine's; NULL: none */
+	struct gone *gone;   /* of one that is live; NULL: it is not */
 	int image_fd;        /* the native engine's: keeps it there; -1: none */
 	struct session *session;
 	bool own_device; /* dev_fd is another connection than the one given */
@@ -42,6 +44,13 @@ int mounted_take_device(struct mounted *m, int fd, struct err *e) __must_check;
 int mounted_image_open(struct mounted *m, int *ret_fd, struct err *e) __must_check;
 /* Where it is. -ENAMETOOLONG. */
 int mounted_image_path(const struct mounted *m, char ret_path[PATH_MAX]) __must_check;
+/* Another file of its directory. */
+int mounted_image_sibling(
+	const struct mounted *m, const char *name, char ret_path[PATH_MAX]) __must_check;
+/* The fuse engine's tree of one that is live; m->gone and m->image. */
+int mounted_live_tree(
+	struct mounted *m, uint64_t prime_max, struct tree **ret_tree, struct err *e) __must_check;
+void mounted_live_free(struct mounted *m, struct tree *tree);
 /* That name goes, unless there may be a successor. */
 void mounted_image_drop(const struct mounted *m);
 

@@ -40,6 +40,7 @@ struct nodes {
 	uint32_t cap_names;
 	uint32_t *table; /* index in names + 1, by node id; 0: free. Twice cap_names */
 	uint64_t blocks;
+	bool met;
 	uint64_t charged; /* to the arena */
 };
 
@@ -196,6 +197,7 @@ static int walk_name(struct walk *w, uint32_t parent, const char *name, size_t l
 
 		if (!name_find(nodes, node))
 			return name_add(nodes, node, nid, parent);
+		nodes->met = true;
 	}
 	return -E2BIG;
 }
@@ -425,6 +427,23 @@ int nodes_parent(const struct nodes *nodes, uint64_t node, uint64_t *ret_parent)
 		return -ENOTDIR;
 	*ret_parent = nodes->names[name->parent].node;
 	return 0;
+}
+
+bool nodes_met(const struct nodes *nodes)
+{
+	return nodes->met;
+}
+
+void nodes_drop_files(struct nodes *nodes)
+{
+	uint64_t less = nodes->n_files * sizeof(*nodes->files);
+
+	free(nodes->files);
+	nodes->files = NULL;
+	nodes->n_files = 0;
+	memset(nodes->first, 0, (nodes->n_first + 1ull) * sizeof(*nodes->first));
+	arena_give(ARENA_IMAGE, less);
+	nodes->charged -= less;
 }
 
 uint64_t nodes_count(const struct nodes *nodes)

@@ -46,5 +46,9 @@ int nodes_parent(const struct nodes *nodes, uint64_t node, uint64_t *ret_parent)
 
 /* A number below nodes_count() for each node id. -ESTALE. */
 int nodes_index(const struct nodes *nodes, uint64_t node, uint64_t *ret_index) __must_check;
+/* Two paths had one hash: then an id may be another path's in another generation. */
+bool nodes_met(const struct nodes *nodes);
+/* Files with bytes are not asked for any more: only directories, and files without. */
+void nodes_drop_files(struct nodes *nodes);
 uint64_t nodes_count(const struct nodes *nodes);  /* of files and directories */
 uint64_t nodes_blocks(const struct nodes *nodes); /* of the files' bytes */

@@ -6,6 +6,8 @@
  */
 #pragma once
 
+#include <stdatomic.h>
+#include <stdbool.h>
 #include <stdint.h>
 #include "base/layout.h"
 #include "client/client.h"
@@ -35,14 +37,35 @@ struct reader_ops {
 	void (*note)(struct reader *reader, uint64_t offset, uint32_t length);
 };
 
+#define READER_SETS 6u
+
+/* The volumes of all sources, of one generation; borrowed. */
+struct reader_set {
+	struct client_volume *volumes[LAYOUT_SOURCES_MAX];
+	uint32_t n;
+	_Atomic uint32_t users; /* threads that ask one of them for something now */
+};
+
 struct reader {
 	const struct reader_ops *ops;
-	/* reader_client only: of each source; borrowed, as the next */
-	struct client_volume *volumes[LAYOUT_SOURCES_MAX];
-	uint32_t n_volumes;
+	/* reader_client only: which of the sets is read from */
+	struct reader_set sets[READER_SETS];
+	_Atomic uint32_t now;
 	struct order *order; /* what jobs announced; may be NULL */
 };
 
-/* The first volume; the others are added in their order. They are borrowed and must live longer. */
+/* The first volume; the others are added in their order, before the first read. They are borrowed
+ * and must live longer. */
 void reader_client_init(struct reader *reader, struct client_volume *volume);
 void reader_client_add(struct reader *reader, struct client_volume *volume);
+/*
+ * From now on these are read, of the same sources in a later generation. *ret_set: what was read
+ * before, until reader_client_left() says that nobody asks for it any more. -EBUSY: all sets are
+ * in use. One thread.
+ */
+int reader_client_switch(struct reader *reader, struct client_volume *const *volumes, uint32_t n,
+	uint32_t *ret_set) __must_check;
+/* Nobody asks for volumes of that set, nor will: those without reads may be closed. Then, once said
+ * to be `closed`, it may be used again. */
+bool reader_client_left(const struct reader *reader, uint32_t set);
+void reader_client_closed(struct reader *reader, uint32_t set);

@@ -24,6 +24,7 @@
 #define STATE_MASK         ((1u << STATE_BITS) - 1)
 #define SLOTS_FIRST_BYTE   8192u /* of the blame in the head */
 #define SLOTS_SOURCES_BYTE 16384u
+#define SLOTS_LIVE_BYTE    32768u
 #define CLAIM_NS           (10 * CLOCK_SECOND)
 
 struct slots_head {
@@ -40,8 +41,10 @@ struct slots_head {
 
 static_assert(sizeof(struct slots_head) <= SLOTS_FIRST_BYTE, "the blame follows the head");
 static_assert(SLOTS_FIRST_BYTE + 2 * LIMIT_FUSE_SLOTS <= SLOTS_SOURCES_BYTE, "two bytes per slot");
-static_assert(SLOTS_SOURCES_BYTE + sizeof(struct slots_sources) <= SLOTS_SPARE_BYTE,
-	"the sources end before the keeper's slot");
+static_assert(SLOTS_SOURCES_BYTE + sizeof(struct slots_sources) <= SLOTS_LIVE_BYTE,
+	"the sources end before a switch");
+static_assert(SLOTS_LIVE_BYTE + sizeof(struct slots_live) <= SLOTS_SPARE_BYTE,
+	"a switch ends before the keeper's slot");
 
 struct slots {
 	uint32_t magic;
@@ -280,6 +283,11 @@ struct slots_mount *slots_mount(struct slots *slots)
 struct slots_sources *slots_sources(struct slots *slots)
 {
 	return (struct slots_sources *)(void *)((unsigned char *)slots->head + SLOTS_SOURCES_BYTE);
+}
+
+struct slots_live *slots_live(struct slots *slots)
+{
+	return (struct slots_live *)(void *)((unsigned char *)slots->head + SLOTS_LIVE_BYTE);
 }
 
 struct slots_switch *slots_switch(struct slots *slots)

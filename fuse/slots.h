@@ -4,6 +4,7 @@
  *
  *	offset 0		struct slots_head: what a successor must know of the mount
  *	offset 16 KiB		struct slots_sources: likewise, of each source
+ *	offset 32 KiB		struct slots_live: a switch to another generation that is under way
  *	offset 56 KiB		one more slot, of the keeper: for what it refuses itself
  *	offset 64 KiB		count x 8 KiB: one request each, as the kernel wrote it
  *
@@ -123,6 +124,35 @@ struct slots_switch {
 	uint8_t old_local[LIMIT_DEVICES / 8];  /* of any of `old` */
 };
 
+/*
+ * A mount that moves on to another generation, its superblock being the same (live.h). What is said
+ * here holds as soon as `number` is not slots_live.done: it is to be copied to slots_mount and
+ * slots_sources, and the kernel is to be told what differs from `before`, by a successor too, however
+ * often.
+ */
+struct slots_shown {
+	uint64_t files;
+	uint64_t directories;
+	uint64_t skipped;
+	uint64_t bytes;
+	uint64_t image_bytes;
+	uint64_t extent_bytes;
+	uint32_t extents;
+	uint32_t zero;
+	char image[64];
+	struct slots_sources sources;
+};
+
+struct slots_live {
+	uint64_t
+		number; /* of the generation that is shown, counted from 0 with the mount's first */
+	uint64_t done;  /* the last that the kernel was told of */
+	uint64_t before_extent_bytes; /* of the image that was shown before */
+	struct layout_sources before_layout;
+	char before_image[64];
+	struct slots_shown shown;
+};
+
 #define SLOTS_COUNTERS 16u
 
 struct slots;
@@ -159,6 +189,8 @@ struct slots_mount *slots_mount(struct slots *slots);
 struct slots_sources *slots_sources(struct slots *slots);
 /* Written from then on too, by mounted_switch.c alone, which has a lock for it. */
 struct slots_switch *slots_switch(struct slots *slots);
+/* Written from then on by live.c alone. */
+struct slots_live *slots_live(struct slots *slots);
 /* Counts of the mount's whole life, kept over crashes. */
 void *slots_counters(struct slots *slots);
 

@@ -3,6 +3,7 @@
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "fuse/cachefuse.h"
+#include "fuse/live.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -83,13 +84,28 @@ static int take_dataset(const char *text, struct client_dataset *ret, struct err
 }
 
 /* Which there are. *ret_config: of the one that is no dataset's among several. */
-static int find_sources(struct cachefuse *c, struct ufs_config *ret_config, struct err *e)
+static int find_sources(const struct cachefuse *c, struct sources *sources,
+	struct ufs_config *ret_config, struct err *e)
 {
 	if (c->options.sources)
-		return sources_parse(&c->sources, c->options.sources, e);
-	return sources_one(&c->sources, c->options.source, e) < 0
+		return sources_parse(sources, c->options.sources, e);
+	return sources_one(sources, c->options.source, e) < 0
 		       ? e->code
 		       : source_config(&c->options, ret_config, e);
+}
+
+int source_open_next(struct cachefuse *c, struct sources *ret, struct err *e)
+{
+	_cleanup_(ufs_config_release) struct ufs_config source = { 0 };
+	_cleanup_(buf_release) struct buf notice = BUF_INIT(ERR_TEXT_MAX - 1);
+	int r = find_sources(c, ret, &source, e);
+
+	if (r == 0)
+		r = sources_open(
+			ret, c->client, c->options.sources ? NULL : &source, false, &notice, e);
+	if (r == 0 && notice.len > 0)
+		log_warn("notice", "text=\"%s\"", buf_str(&notice));
+	return err_default(e, r, "the source cannot be opened");
 }
 
 enum exit_status source_open(struct cachefuse *c, struct err *e)
@@ -108,7 +124,7 @@ enum exit_status source_open(struct cachefuse *c, struct err *e)
 	};
 	_cleanup_(ufs_config_release) struct ufs_config source = { 0 };
 	_cleanup_(buf_release) struct buf notice = BUF_INIT(ERR_TEXT_MAX - 1);
-	int r = find_sources(c, &source, e);
+	int r = find_sources(c, &c->sources, &source, e);
 
 	if (r == 0 && c->options.dataset)
 		r = take_dataset(c->options.dataset, &dataset, e);
@@ -195,9 +211,12 @@ enum exit_status source_hold(struct cachefuse *c, struct err *e)
 
 void source_hold_renew(struct cachefuse *c)
 {
+	pthread_rwlock_rdlock(&c->showing);
+	live_renew(c);
 	for (uint32_t i = 0; i < c->sources.n; i++)
 		if (c->sources.all[i].hold)
 			client_hold_renew(c->sources.all[i].hold);
+	pthread_rwlock_unlock(&c->showing);
 }
 
 void source_note_shown(struct cachefuse *c, const struct images_result *image)

@@ -113,7 +113,7 @@ static json_t *sealed_json(const struct cachefuse *c)
 	return json;
 }
 
-static int get_status(
+static int get_status_locked(
 	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
 {
 	struct cachefuse *c = arg;
@@ -159,6 +159,19 @@ static int get_status(
 			json, "notice", json_string(c->notice)); /* only a remark */
 	*ret_json = json;
 	return 0;
+}
+
+/* With what is shown as it is. */
+static int get_status(
+	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
+{
+	struct cachefuse *c = arg;
+	int r;
+
+	pthread_rwlock_rdlock(&c->showing);
+	r = get_status_locked(arg, request, ret_json, e);
+	pthread_rwlock_unlock(&c->showing);
+	return r;
 }
 
 /* ---- explain --------------------------------------------------------------------------------- */
@@ -309,7 +322,7 @@ static bool hidden_object(struct cachefuse *c, const char *path, struct table_ro
 	       !(row->flags & (ROW_DEAD | ROW_DIRECTORY));
 }
 
-static int get_explain(
+static int get_explain_locked(
 	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
 {
 	struct cachefuse *c = arg;
@@ -335,6 +348,19 @@ static int get_explain(
 			json_string("an object has the same name: a directory goes first, so that "
 				    "no file can show the object: rename it")); /* told only */
 	free(row);
+	return r;
+}
+
+/* With what is shown as it is. */
+static int get_explain(
+	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
+{
+	struct cachefuse *c = arg;
+	int r;
+
+	pthread_rwlock_rdlock(&c->showing);
+	r = get_explain_locked(arg, request, ret_json, e);
+	pthread_rwlock_unlock(&c->showing);
 	return r;
 }
 
@@ -403,12 +429,14 @@ static void write_metrics(void *arg, struct metrics *m)
 	const struct slots_mount *mount = slots_mount(c->slots);
 	struct seal_report *report = c->seal ? malloc(sizeof(*report)) : NULL;
 
+	pthread_rwlock_rdlock(&c->showing);
 	metrics_family(m, &info);
 	for (uint32_t i = 0; i < c->sources.n; i++)
 		write_info(c, i, m, &info);
 	metrics_one(m, &files, mount->files);
 	metrics_one(m, &bytes, mount->bytes);
 	metrics_one(m, &generation, mount->generation);
+	pthread_rwlock_unlock(&c->showing);
 	if (report)
 		seal_report(c->seal, report);
 	metrics_one(m, &sealed, report ? report->shown.local : 0);

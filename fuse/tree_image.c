@@ -19,7 +19,6 @@
 
 #define TREE_MAGIC    0x7EE1A6E0u
 #define VALID_SECONDS 1000000000ull
-#define HASH_BITS     62u
 #define SIZES_BITS    6u
 #define SIZES         (1u << SIZES_BITS) /* files whose size a thread remembers */
 
@@ -28,13 +27,15 @@
 
 /* Offsets of a directory: "." is at 0, ".." at 1, the entry with cookie c at c + 2. */
 #define OFFSET_PARENT  1u
-#define OFFSET_ENTRIES 2u
+#define OFFSET_ENTRIES TREE_IMAGE_ENTRIES
+#define OFFSET_MASK    ((1ull << TREE_IMAGE_OFFSET_BITS) - 1)
 
 struct tree_image {
 	uint32_t magic;
 	struct tree tree;
 	struct image *image;
 	struct nodes *nodes;
+	uint64_t stamp;
 	_Atomic uint64_t *known; /* a bit per node: the kernel knows it */
 };
 
@@ -155,9 +156,14 @@ static int tree_image_getattr(
 
 	if (r < 0)
 		return r;
-	*ret = (struct fuse_attr_out){ .attr_valid = VALID_SECONDS };
-	attr_of(node, &inode, &ret->attr);
+	tree_image_attr(node, &inode, ret);
 	return 0;
+}
+
+void tree_image_attr(uint64_t node, const struct image_inode *inode, struct fuse_attr_out *ret)
+{
+	*ret = (struct fuse_attr_out){ .attr_valid = VALID_SECONDS };
+	attr_of(node, inode, &ret->attr);
 }
 
 static int tree_image_open(struct tree *tree, uint64_t node, struct fuse_open_out *ret)
@@ -187,6 +193,16 @@ static bool is_known(const struct tree_image *t, uint64_t node)
 	_Atomic uint64_t *word = known_word(t, node, &bit);
 
 	return word && (atomic_load(word) & bit);
+}
+
+bool tree_image_knows(struct tree *tree, uint64_t node)
+{
+	return is_known(image_of(tree), node);
+}
+
+const struct nodes *tree_image_nodes(struct tree *tree)
+{
+	return image_of(tree)->nodes;
 }
 
 static uint64_t tree_image_give(struct tree *tree, uint64_t node)
@@ -278,8 +294,8 @@ static int list_entry(struct tree_image *t, void *scratch, const struct image_in
 		return image_errno(r == -ENOENT ? -EBADMSG : r);
 	listed.name_len = entry.name_len;
 	listed.type = inode.directory ? DT_DIR : DT_REG;
-	listed.next = entry.next_cookie + OFFSET_ENTRIES;
-	*offset = listed.next;
+	*offset = entry.next_cookie + OFFSET_ENTRIES;
+	listed.next = *offset | t->stamp;
 	return entries_add(t, entries, plus, &listed, &inode) ? 0 : -ENOSPC;
 }
 
@@ -294,7 +310,7 @@ static int list_dots(struct tree_image *t, const struct request *req, uint64_t *
 		bool up = *offset == OFFSET_PARENT;
 		const struct listed listed = {
 			.node = up ? parent : req->nodeid,
-			.next = *offset + 1,
+			.next = (*offset + 1) | t->stamp,
 			.type = DT_DIR,
 			.name = "..",
 			.name_len = up ? 2 : 1,
@@ -310,7 +326,7 @@ static int tree_image_readdir(
 	struct tree *tree, void *scratch, const struct request *req, struct tree_entries *entries)
 {
 	struct tree_image *t = image_of(tree);
-	uint64_t offset = req->read.offset;
+	uint64_t offset = req->read.offset & OFFSET_MASK;
 	struct image_inode dir;
 	int r = directory_of(t, scratch, req->nodeid, &dir);
 
@@ -352,15 +368,10 @@ static int size_of(
 	return 0;
 }
 
-static int tree_image_range(
-	struct tree *tree, void *scratch, const struct request *req, struct tree_range *ret)
+int tree_image_range_of(const struct request *req, uint64_t size, struct tree_range *ret)
 {
-	uint64_t size = 0;
 	uint64_t at;
-	int r = size_of(image_of(tree), scratch, req->nodeid, &size);
 
-	if (r < 0)
-		return r;
 	if (req->read.size > LIMIT_PAYLOAD_BYTES)
 		return -EINVAL; /* more than INIT allows */
 	*ret = (struct tree_range){ 0 };
@@ -372,6 +383,15 @@ static int tree_image_range(
 	ret->offset = at - ret->skip;
 	ret->length = (uint32_t)align_up(ret->skip + ret->size, BLOCK_BYTES);
 	return 0;
+}
+
+static int tree_image_range(
+	struct tree *tree, void *scratch, const struct request *req, struct tree_range *ret)
+{
+	uint64_t size = 0;
+	int r = size_of(image_of(tree), scratch, req->nodeid, &size);
+
+	return r < 0 ? r : tree_image_range_of(req, size, ret);
 }
 
 static void tree_image_statfs(struct tree *tree, struct fuse_statfs_out *ret)
@@ -419,7 +439,9 @@ int tree_image_new(struct image *image, const struct tree_image_config *config,
 	t->tree.prime_max = config->prime_max;
 	t->tree.write_status = -EROFS;
 	t->image = image;
-	r = nodes_new(image, config->hash_bits ? config->hash_bits : HASH_BITS, &t->nodes);
+	t->stamp = config->stamp;
+	r = nodes_new(
+		image, config->hash_bits ? config->hash_bits : TREE_IMAGE_HASH_BITS, &t->nodes);
 	if (r == 0) {
 		t->known = arena_calloc(ARENA_IMAGE, known_words(t), sizeof(*t->known));
 		r = t->known ? 0 : -ENOMEM;
@@ -434,6 +456,17 @@ int tree_image_new(struct image *image, const struct tree_image_config *config,
 	}
 	*ret_tree = &t->tree;
 	return 0;
+}
+
+struct nodes *tree_image_take_nodes(struct tree *tree)
+{
+	struct tree_image *t = image_of(tree);
+	struct nodes *nodes = t->nodes;
+
+	arena_free(ARENA_IMAGE, t->known, known_words(t) * sizeof(*t->known));
+	t->known = NULL;
+	t->nodes = NULL;
+	return nodes;
 }
 
 void tree_image_free(struct tree *tree)
