@@ -3,10 +3,12 @@
 #include "base/capabilities.h"
 #include "base/log.h"
 #include "fuse/follow.h"
+#include "fuse/live.h"
 #include "fuse/mounter.h"
 
 #include <inttypes.h>
 #include <linux/capability.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -20,8 +22,14 @@ void apart_set_key(struct cachefuse *c)
 {
 	const char *name = slots_mount(c->slots)->image;
 	const char *label = c->options.context ? c->options.context : "";
-	int n = snprintf(c->key, sizeof(c->key), "%s %s %s %s", c->engine->name,
-		c->options.integrity, name, label);
+	/* One that moves on under its superblock is the same in all generations of a lineage. */
+	int len = live_wanted(c) ? (int)strcspn(name, ".") : (int)strlen(name);
+	int n = snprintf(c->key, sizeof(c->key), "%s %s %.*s %s", c->engine->name,
+		c->options.integrity, len, name, label);
+
+	if (live_wanted(c) && n < (int)sizeof(c->key))
+		n += snprintf(c->key + n, sizeof(c->key) - (size_t)n, " lineage=%" PRIx64,
+			slots_mount(c->slots)->lineage);
 
 	if (c->options.prime_max != CACHEFUSE_UNSET && n < (int)sizeof(c->key)) /* asked for */
 		n += snprintf(c->key + n, sizeof(c->key) - (size_t)n, " prime=%" PRIu64,

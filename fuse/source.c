@@ -105,7 +105,7 @@ int source_open_next(struct cachefuse *c, struct sources *ret, struct err *e)
 			ret, c->client, c->options.sources ? NULL : &source, false, &notice, e);
 	if (r == 0 && notice.len > 0)
 		log_warn("notice", "text=\"%s\"", buf_str(&notice));
-	return err_default(e, r, "the source cannot be opened");
+	return r < 0 ? err_default(e, r, "the source cannot be opened") : 0;
 }
 
 enum exit_status source_open(struct cachefuse *c, struct err *e)
