@@ -320,8 +320,11 @@ static int open_next(struct cachefuse *c, struct err *e)
 {
 	struct sources next = { 0 };
 	struct slots_shown *shown = malloc(sizeof(*shown));
-	int r = shown ? source_open_next(c, &next, e) : err_set(e, -ENOMEM, "out of memory");
+	int r;
 
+	if (!shown)
+		return err_set(e, -ENOMEM, "out of memory");
+	r = source_open_next(c, &next, e);
 	if (r == 0)
 		r = check_next(c, &next, e);
 	if (r == 0)

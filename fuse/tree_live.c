@@ -197,7 +197,7 @@ static int name_at(const struct generation *g, uint64_t node, uint64_t cookie, s
 
 	if (r == 0)
 		r = image_read_entry(g->image, &place->view, &dir, cookie, &entry);
-	if (r < 0)
+	if (r != 0)
 		return r;
 	memcpy(place->name, entry.name, entry.name_len);
 	place->len = entry.name_len;
