@@ -64,6 +64,9 @@ struct client_config {
 
 int client_new(
 	const struct client_config *config, struct client **ret_client, struct err *e) __must_check;
+/* What is opened from now on is what the dataset shows (struct client_dataset.shown). Not while
+ * something is opened. */
+void client_open_shown(struct client *client);
 /* Every volume must be closed. NULL is allowed. */
 void client_free(struct client *client);
 

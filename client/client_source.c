@@ -486,6 +486,12 @@ struct table *client_volume_table(struct client_volume *volume)
 	return volume->table;
 }
 
+void client_open_shown(struct client *client)
+{
+	CHECK_MAGIC(client, CLIENT_MAGIC);
+	client->dataset.shown = true;
+}
+
 bool client_volume_idle(struct client_volume *volume)
 {
 	bool idle;

@@ -22,12 +22,14 @@ void apart_set_key(struct cachefuse *c)
 {
 	const char *name = slots_mount(c->slots)->image;
 	const char *label = c->options.context ? c->options.context : "";
-	/* One that moves on under its superblock is the same in all generations of a lineage. */
-	int len = live_wanted(c) ? (int)strcspn(name, ".") : (int)strlen(name);
+	/* One that moves on under its superblock is the same in all generations of a lineage; in whose place
+	 * another is asked for, it is not what is asked for. */
+	bool live = live_wanted(c) && !c->options.replace;
+	int len = live ? (int)strcspn(name, ".") : (int)strlen(name);
 	int n = snprintf(c->key, sizeof(c->key), "%s %s %.*s %s", c->engine->name,
 		c->options.integrity, len, name, label);
 
-	if (live_wanted(c) && n < (int)sizeof(c->key))
+	if (live && n < (int)sizeof(c->key))
 		n += snprintf(c->key + n, sizeof(c->key) - (size_t)n, " lineage=%" PRIx64,
 			slots_mount(c->slots)->lineage);
 

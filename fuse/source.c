@@ -100,6 +100,7 @@ int source_open_next(struct cachefuse *c, struct sources *ret, struct err *e)
 	_cleanup_(buf_release) struct buf notice = BUF_INIT(ERR_TEXT_MAX - 1);
 	int r = find_sources(c, ret, &source, e);
 
+	client_open_shown(c->client); /* of a successor, too */
 	if (r == 0)
 		r = sources_open(
 			ret, c->client, c->options.sources ? NULL : &source, false, &notice, e);
