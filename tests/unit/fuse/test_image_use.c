@@ -51,7 +51,8 @@ static void kept_until_dropped(void **state)
 
 	(void)state;
 	make("a.erofs", "A");
-	assert_int_equal(image_use_take(in_dir("a.erofs"), makedev(0, 300), "", name, sizeof(name)), 0);
+	assert_int_equal(
+		image_use_take(in_dir("a.erofs"), makedev(0, 300), "", name, sizeof(name)), 0);
 	assert_string_equal(name, "mounted.0-300");
 	assert_int_equal(unlink(in_dir("a.erofs")), 0);
 	assert_int_equal(first_byte(name), 'A');
@@ -67,11 +68,14 @@ static void number_given_again(void **state)
 	(void)state;
 	make("a.erofs", "A");
 	make("b.erofs", "B");
-	assert_int_equal(image_use_take(in_dir("a.erofs"), makedev(0, 7), "", name, sizeof(name)), 0);
-	assert_int_equal(image_use_take(in_dir("b.erofs"), makedev(0, 7), "", name, sizeof(name)), 0);
+	assert_int_equal(
+		image_use_take(in_dir("a.erofs"), makedev(0, 7), "", name, sizeof(name)), 0);
+	assert_int_equal(
+		image_use_take(in_dir("b.erofs"), makedev(0, 7), "", name, sizeof(name)), 0);
 	assert_int_equal(first_byte(name), 'B');
 	/* Others' names stay: too young to be left over. */
-	assert_int_equal(image_use_take(in_dir("a.erofs"), makedev(0, 8), "", name, sizeof(name)), 0);
+	assert_int_equal(
+		image_use_take(in_dir("a.erofs"), makedev(0, 8), "", name, sizeof(name)), 0);
 	assert_int_equal(first_byte("mounted.0-7"), 'B');
 	image_use_drop(in_dir("mounted.0-7"));
 	image_use_drop(in_dir("mounted.0-8"));
@@ -92,7 +96,8 @@ static void errors(void **state)
 		image_use_take(in_dir("none"), makedev(0, 1), "", name, sizeof(name)), -ENOENT);
 	assert_string_equal(name, "unchanged");
 	make("a.erofs", "A");
-	assert_int_equal(image_use_take(in_dir("a.erofs"), makedev(0, 1), "", little, sizeof(little)),
+	assert_int_equal(
+		image_use_take(in_dir("a.erofs"), makedev(0, 1), "", little, sizeof(little)),
 		-ENAMETOOLONG);
 	assert_int_equal(symlink("a.erofs", in_dir("link")), 0);
 	assert_int_equal(image_use_open(in_dir("link"), &fd), -ELOOP);
