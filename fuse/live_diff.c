@@ -192,8 +192,8 @@ static int walk_pair(struct walk *w, struct pair pair)
 		r = side_open(&w->after, pair.after);
 	while (r == 0 && !(w->before.ended && w->after.ended))
 		r = step(w, &pair, &touched);
-	return r == 0 && touched && pair.after != NO_NID ? tell(w, &pair, LIVE_TOUCHED, pair.node)
-							 : r;
+	return r == 0 && (touched || pair.after == NO_NID) ? tell(w, &pair, LIVE_TOUCHED, pair.node)
+							   : r;
 }
 
 int live_diff(const struct live_diff *diff)

@@ -27,7 +27,7 @@ struct live_change {
 	uint64_t node;    /* SAME, ATTR: its own id */
 	const char *name; /* not ended by NUL */
 	uint32_t len;
-	bool below;                       /* of LIVE_WENT: the directory is no more, either */
+	bool below; /* of LIVE_WENT, LIVE_TOUCHED: the directory is no more, either */
 	const struct image_inode *before; /* NULL: CAME, TOUCHED */
 	const struct image_inode *after;  /* NULL: WENT, TOUCHED */
 };

@@ -139,19 +139,44 @@ void mounted_live_switch(struct mounted *m, struct tree_live_next *next)
 
 /* ---- word to the kernel ---------------------------------------------------------------------- */
 
+/* Any name: such a message takes the lock of its directory, where others do not. */
+#define SOME_NAME "\1"
+
+struct teller {
+	struct notify notify;
+	uint64_t locked; /* the last directory whose lock a message takes; 0: none */
+};
+
+static int tell_name(struct teller *t, uint64_t parent, const char *name, uint32_t len)
+{
+	t->locked = parent;
+	return notify_entry(&t->notify, parent, name, len);
+}
+
+/* A LOOKUP that was answered before the exchange must have been written down, or the kernel does not
+ * know the inode yet when it is told, and has the old attributes afterwards. */
+static int tell_attr(struct teller *t, const struct live_change *c)
+{
+	int r = t->locked == c->parent ? 0 : tell_name(t, c->parent, SOME_NAME, 1);
+
+	return r < 0 ? r : notify_inode(&t->notify, c->node, false);
+}
+
+/* Below directories that are no more, too: whoever has one open, or bound elsewhere, keeps its inode,
+ * which is the new one's when there is such a path again. */
 static int tell_change(void *arg, const struct live_change *c)
 {
-	struct notify *notify = arg;
+	struct teller *t = arg;
 
 	switch (c->kind) {
 	case LIVE_ATTR:
-		return notify_inode(notify, c->node, false);
+		return tell_attr(t, c);
 	case LIVE_OTHER:
 	case LIVE_CAME:
 	case LIVE_WENT:
-		return c->below ? 0 : notify_entry(notify, c->parent, c->name, c->len);
+		return tell_name(t, c->parent, c->name, c->len);
 	case LIVE_TOUCHED:
-		return notify_inode(notify, c->parent, true);
+		return notify_inode(&t->notify, c->parent, true);
 	case LIVE_SAME:
 	default:
 		return 0;
@@ -160,26 +185,26 @@ static int tell_change(void *arg, const struct live_change *c)
 
 int mounted_live_tell(struct mounted *m, bool (*stopped)(void *arg), void *arg, struct err *e)
 {
-	struct notify notify;
+	struct teller t = { .locked = 0 };
 	int r;
 	int end;
 
 	CHECK_MAGIC(m, MOUNTED_MAGIC);
-	r = notify_start(&notify, m->config.dev_fd, stopped, arg, e);
+	r = notify_start(&t.notify, m->config.dev_fd, stopped, arg, e);
 	if (r < 0)
 		return r;
-	r = tree_live_changes(m->tree, tell_change, &notify);
+	r = tree_live_changes(m->tree, tell_change, &t);
 	if (r == 0)
-		r = notify_inode(&notify, NODES_ROOT, true);
+		r = notify_inode(&t.notify, NODES_ROOT, true);
 	if (r == -ENOENT)
 		r = 0; /* a successor that knows of none before */
-	end = notify_end(&notify);
+	end = notify_end(&t.notify);
 	r = r < 0 ? r : end;
 	if (r < 0)
 		return err_set(e, r,
 			"the kernel was not told all that has changed: %s: tried again",
 			err_str(r));
-	log_debug("kernel told", "messages=%" PRIu64, notify.sent);
+	log_debug("kernel told", "messages=%" PRIu64, t.notify.sent);
 	return 0;
 }
 

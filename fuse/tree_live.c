@@ -503,6 +503,7 @@ int tree_live_changes(
 	const struct live_diff diff = {
 		.before = t->old[0].image,
 		.after = t->now.image,
+		.nodes_before = t->old[0].nodes,
 		.nodes_after = tree_image_nodes(t->now.tree),
 		.change = change,
 		.arg = arg,

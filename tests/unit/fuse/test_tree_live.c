@@ -273,14 +273,16 @@ static void differences(void **state)
 	change_objects();
 	next();
 	assert_int_equal(tree_live_changes(tree, tell, &told), 0);
-	assert_string_equal(
-		told.text, "!dir-then-file !file-then-dir -gone / !changes -goes +new / ");
+	assert_string_equal(told.text,
+		"!dir-then-file !file-then-dir -gone / !changes -goes +new / "
+		"-x / -deep / -one -two / ");
 	assert_in_range(told.same, NAMES + 2, NAMES + 4);
 	/* The same once more: a successor does not know how far it came. */
 	memset(&told, 0, sizeof(told));
 	assert_int_equal(tree_live_changes(tree, tell, &told), 0);
-	assert_string_equal(
-		told.text, "!dir-then-file !file-then-dir -gone / !changes -goes +new / ");
+	assert_string_equal(told.text,
+		"!dir-then-file !file-then-dir -gone / !changes -goes +new / "
+		"-x / -deep / -one -two / ");
 	hide();
 }
 
