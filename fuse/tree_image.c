@@ -37,6 +37,7 @@ struct tree_image {
 	struct nodes *nodes;
 	uint64_t stamp;
 	_Atomic uint64_t *known; /* a bit per node: the kernel knows it */
+	struct tree_image *heir; /* NULL: none */
 };
 
 /* What a thread brings. */
@@ -200,6 +201,11 @@ bool tree_image_knows(struct tree *tree, uint64_t node)
 	return is_known(image_of(tree), node);
 }
 
+void tree_image_set_heir(struct tree *tree, struct tree *heir)
+{
+	image_of(tree)->heir = heir ? image_of(heir) : NULL;
+}
+
 const struct nodes *tree_image_nodes(struct tree *tree)
 {
 	return image_of(tree)->nodes;
@@ -208,8 +214,11 @@ const struct nodes *tree_image_nodes(struct tree *tree)
 static uint64_t tree_image_give(struct tree *tree, uint64_t node)
 {
 	uint64_t bit = 0;
-	_Atomic uint64_t *word = known_word(image_of(tree), node, &bit);
+	struct tree_image *t = image_of(tree);
+	_Atomic uint64_t *word = known_word(t, node, &bit);
 
+	if (t->heir)
+		(void)tree_image_give(&t->heir->tree, node); /* it is counted here */
 	return word && !(atomic_fetch_or(word, bit) & bit);
 }
 
@@ -217,9 +226,11 @@ static uint64_t tree_image_give(struct tree *tree, uint64_t node)
 static uint64_t tree_image_forget(struct tree *tree, uint64_t node, uint64_t lookups)
 {
 	uint64_t bit = 0;
-	_Atomic uint64_t *word = known_word(image_of(tree), node, &bit);
+	struct tree_image *t = image_of(tree);
+	_Atomic uint64_t *word = known_word(t, node, &bit);
 
-	(void)lookups;
+	if (t->heir)
+		(void)tree_image_forget(&t->heir->tree, node, lookups);
 	return word && (atomic_fetch_and(word, ~bit) & bit);
 }
 

@@ -33,6 +33,8 @@ const struct nodes *tree_image_nodes(struct tree *tree);
 struct nodes *tree_image_take_nodes(struct tree *tree);
 /* That the kernel knows it. */
 bool tree_image_knows(struct tree *tree, uint64_t node);
+/* What the kernel knows is written down in `heir`, too; NULL: no more. Not while the tree is used. */
+void tree_image_set_heir(struct tree *tree, struct tree *heir);
 /* What the kernel gets to see of a file or directory. */
 void tree_image_attr(uint64_t node, const struct image_inode *inode, struct fuse_attr_out *ret);
 /* A READ of a file with bytes and of that size. */

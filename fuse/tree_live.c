@@ -32,6 +32,7 @@ struct tree_live {
 };
 
 struct tree_live_next {
+	struct tree_live *t;
 	struct generation generation;
 	uint64_t strays;
 };
@@ -431,6 +432,14 @@ static int prepare_change(void *arg, const struct live_change *c)
 	return 0;
 }
 
+/* What is given and forgotten until the next generation is shown, it knows. */
+static void set_heir(struct tree_live *t, struct tree *heir)
+{
+	pthread_rwlock_wrlock(&t->lock);
+	tree_image_set_heir(t->now.tree, heir);
+	pthread_rwlock_unlock(&t->lock);
+}
+
 int tree_live_prepare(
 	struct tree *tree, struct image *image, struct tree_live_next **ret_next, struct err *e)
 {
@@ -450,8 +459,10 @@ int tree_live_prepare(
 		image_close(image);
 		return err_set(e, -ENOMEM, "out of memory");
 	}
+	next->t = t;
 	r = generation_open(&next->generation, image, t->now.number + 1, &t->config, e);
 	if (r == 0) {
+		set_heir(t, next->generation.tree);
 		diff.nodes_after = tree_image_nodes(next->generation.tree);
 		if (nodes_met(diff.nodes_before) || nodes_met(diff.nodes_after))
 			r = err_set(e, -EXDEV, "two paths have one number");
@@ -470,6 +481,7 @@ void tree_live_drop(struct tree_live_next *next)
 {
 	if (!next)
 		return;
+	set_heir(next->t, NULL);
 	generation_release(&next->generation);
 	free(next);
 }

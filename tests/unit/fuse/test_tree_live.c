@@ -311,6 +311,35 @@ static void known_is_carried(void **state)
 	hide();
 }
 
+/* What the kernel comes to know, or forgets, while the next generation is made ready. */
+static void known_meanwhile(void **state)
+{
+	struct tree_live_next *n = NULL;
+	struct err e = ERR_INIT;
+	uint64_t first;
+	uint64_t second;
+
+	(void)state;
+	setup_objects();
+	show();
+	first = node_at("a/same");
+	second = node_at("a");
+	assert_int_equal(tree->ops->give(tree, first), 1);
+	put("a/new", 10, "t");
+	assert_int_equal(tree_live_prepare(tree, make(), &n, &e), 0);
+	assert_int_equal(tree->ops->forget(tree, first, 1), 1);
+	assert_int_equal(tree->ops->give(tree, second), 1);
+	tree_live_switch(tree, n);
+	assert_int_equal(tree->ops->forget(tree, second, 1), 1);
+	assert_int_equal(tree->ops->give(tree, first), 1);
+	/* Of one that is not shown after all nothing is left. */
+	put("a/newer", 10, "t");
+	assert_int_equal(tree_live_prepare(tree, make(), &n, &e), 0);
+	tree_live_drop(n);
+	assert_int_equal(tree->ops->forget(tree, first, 1), 1);
+	hide();
+}
+
 /* ---- listings -------------------------------------------------------------------------------- */
 
 static uint64_t page[512];
@@ -456,6 +485,7 @@ int main(void)
 		cmocka_unit_test(open_files_stay),
 		cmocka_unit_test(differences),
 		cmocka_unit_test(known_is_carried),
+		cmocka_unit_test(known_meanwhile),
 		cmocka_unit_test(listings_go_on),
 		cmocka_unit_test(too_old),
 		cmocka_unit_test(under_readers),
