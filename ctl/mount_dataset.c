@@ -128,7 +128,8 @@ int mount_job_resolve(struct mount_job *job, struct err *e)
 	r = check_options(job, e);
 	if (r == 0)
 		r = take(job, dataset, e);
-	if (r == 0 && json_is_true(json_object_get(dataset, "rolled_back")))
+	job->rolled_back = json_is_true(json_object_get(dataset, "rolled_back"));
+	if (r == 0 && job->rolled_back)
 		(void)fprintf(stderr,
 			"cachectl: the dataset was rolled back to generation %lld of %lld\n",
 			(long long)json_integer_value(json_object_get(dataset, "generation")),

@@ -254,6 +254,8 @@ json_t *mount_job_wish(const struct mount_job *job)
 	set_text(wish, "follow", o->follow ? follow : NULL);
 	if (job->follows)
 		(void)json_object_set_new(wish, "follow_dataset", json_true()); /* counted */
+	if (job->follows && job->rolled_back)
+		(void)json_object_set_new(wish, "rolled_back", json_true()); /* likewise */
 	hash_random(&token, sizeof(token));
 	set_number(wish, "token", token >> 1); /* JSON has signed numbers */
 	if (terms_add(wish, &terms) < 0 || admin_json_failures() != failures) {

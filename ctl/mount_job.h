@@ -55,10 +55,11 @@ struct mount_job {
 		cache; /* of a service: the keeper's directory, and where its sockets are */
 	unsigned int id;
 	char socket[SOCKET_PATH_MAX];
-	bool follows;  /* the dataset does */
-	bool s3;       /* credentials matter */
-	bool progress; /* standard error is a terminal */
-	bool dirty;    /* a progress line stands on it */
+	bool rolled_back; /* the dataset is */
+	bool follows;     /* the dataset does */
+	bool s3;          /* credentials matter */
+	bool progress;    /* standard error is a terminal */
+	bool dirty;       /* a progress line stands on it */
 };
 
 /*

@@ -1,6 +1,7 @@
 /* See apart.h. */
 #include "fuse/apart.h"
 #include "base/capabilities.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "fuse/follow.h"
 #include "fuse/live.h"
@@ -18,13 +19,23 @@
  */
 #define KEPT CAPABILITY(CAP_DAC_READ_SEARCH)
 
+/* Not by the number of a process, which are given again. */
+static void only_own(struct cachefuse *c)
+{
+	uint64_t number;
+
+	hash_random(&number, sizeof(number));
+	(void)snprintf(c->key, sizeof(c->key), "only %016" PRIx64, number);
+}
+
 void apart_set_key(struct cachefuse *c)
 {
 	const char *name = slots_mount(c->slots)->image;
 	const char *label = c->options.context ? c->options.context : "";
-	/* One that moves on under its superblock is the same in all generations of a lineage; in whose place
-	 * another is asked for, it is not what is asked for. */
-	bool live = live_wanted(c) && !c->options.replace;
+	/* One that moves on under its superblock is the same in all generations of a lineage, whatever it
+	 * shows by now. Where a certain one is asked for, it is not what is asked for. */
+	bool live = live_wanted(c);
+	bool own = live && (c->options.replace || c->options.rolled_back);
 	int len = live ? (int)strcspn(name, ".") : (int)strlen(name);
 	int n = snprintf(c->key, sizeof(c->key), "%s %s %.*s %s", c->engine->name,
 		c->options.integrity, len, name, label);
@@ -38,8 +49,8 @@ void apart_set_key(struct cachefuse *c)
 			c->options.prime_max);
 	if (n < (int)sizeof(c->key))
 		n += (int)follow_key(c, c->key + n, sizeof(c->key) - (size_t)n);
-	if (n >= (int)sizeof(c->key)) /* too long for a key: nobody's but its own */
-		(void)snprintf(c->key, sizeof(c->key), "only %d", (int)getpid());
+	if (own || n >= (int)sizeof(c->key)) /* or too long for a key: nobody's but its own */
+		only_own(c);
 }
 
 int apart_drop_rights(struct err *e)

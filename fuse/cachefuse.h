@@ -45,6 +45,7 @@ struct cachefuse_options {
 	bool replace;
 	uint64_t follow; /* ns; 0: not */
 	bool follow_dataset;
+	bool rolled_back;  /* the dataset, when it was asked for */
 	uint64_t quota;    /* CACHEFUSE_UNSET: as it is */
 	uint64_t priority; /* likewise */
 	const char *pin;   /* yes, no; NULL: as it is */

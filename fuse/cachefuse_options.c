@@ -46,6 +46,8 @@ static const struct option_spec specs[] = {
 		.help = "have the source listed again that often, and show what has changed"),
 	OPTION_ROW(struct cachefuse_options, follow_dataset, "follow-dataset", OPTION_BOOL,
 		.hidden = true, .help = "likewise, as often as the dataset says"),
+	OPTION_ROW(struct cachefuse_options, rolled_back, "rolled-back", OPTION_BOOL,
+		.hidden = true, .help = "what the dataset shows is not the newest"),
 	OPTION_SIZE_ROW(struct cachefuse_options, quota, "quota", 0, 0,
 		"bytes of the source that a worker keeps at most; with --refresh"),
 	OPTION_ROW(struct cachefuse_options, priority, "priority", OPTION_UINT, .max = PRIORITY_MAX,

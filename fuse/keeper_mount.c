@@ -197,6 +197,7 @@ static int plan_wishes(struct child *c, const json_t *wish)
 		{ "requester_pays", "--requester-pays" },
 		{ "allow_other", "--allow-other" },
 		{ "follow_dataset", "--follow-dataset" },
+		{ "rolled_back", "--rolled-back" },
 	};
 	int r = 0;
 
