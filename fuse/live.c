@@ -189,7 +189,8 @@ static int tell(struct cachefuse *c, struct err *e)
 
 	if (r < 0)
 		return r;
-	__atomic_store_n(&live->done, live->number, __ATOMIC_SEQ_CST); /* no successor opens it now */
+	__atomic_store_n(
+		&live->done, live->number, __ATOMIC_SEQ_CST); /* no successor opens it now */
 	mounted_live_told(c->mounted, live->before_image);
 	return 0;
 }
