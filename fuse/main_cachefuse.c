@@ -316,6 +316,33 @@ static int open_seal(struct cachefuse *c, struct err *e)
 	return c->seal ? 0 : err_set(e, -ENOMEM, "out of memory");
 }
 
+/* Status, metrics and orders over the socket beside the mount. */
+static int open_admin(struct cachefuse *c, struct err *e)
+{
+	const struct counter_info *table;
+	uint32_t n;
+	int r = admin_server_new(c->options.admin, status_routes(), c, &c->server, e);
+
+	if (r == 0) {
+		table = session_counter_table(&n);
+		r = admin_server_add_counters(
+			c->server, table, n, session_counters(mounted_session(c->mounted)));
+	}
+	if (r == 0) {
+		table = client_counter_table(&n);
+		r = admin_server_add_counters(c->server, table, n, client_counters(c->client));
+	}
+	if (r == 0) {
+		table = order_counter_table(&n);
+		r = admin_server_add_counters(c->server, table, n, order_counters(c->order));
+	}
+	if (r == 0)
+		r = status_add_metrics(c);
+	if (r == 0 && c->options.admin_listen)
+		r = admin_server_listen(c->server, c->options.admin_listen, NULL, e);
+	return r;
+}
+
 static enum exit_status serve(struct cachefuse *c, struct err *e)
 {
 	struct mounted_devices devices = { 0 };
@@ -341,8 +368,6 @@ static enum exit_status serve(struct cachefuse *c, struct err *e)
 		.on_gone = on_gone,
 		.arg = c,
 	};
-	uint32_t n;
-	const struct counter_info *table;
 	int r;
 
 	if (snprintf(c->image, sizeof(c->image), "%s/%s", c->options.image_dir,
@@ -368,24 +393,7 @@ static enum exit_status serve(struct cachefuse *c, struct err *e)
 	if (r == 0)
 		r = follow_open(c);
 	if (r == 0)
-		r = admin_server_new(c->options.admin, status_routes(), c, &c->server, e);
-	if (r == 0) {
-		table = session_counter_table(&n);
-		r = admin_server_add_counters(
-			c->server, table, n, session_counters(mounted_session(c->mounted)));
-	}
-	if (r == 0) {
-		table = client_counter_table(&n);
-		r = admin_server_add_counters(c->server, table, n, client_counters(c->client));
-	}
-	if (r == 0) {
-		table = order_counter_table(&n);
-		r = admin_server_add_counters(c->server, table, n, order_counters(c->order));
-	}
-	if (r == 0)
-		r = status_add_metrics(c);
-	if (r == 0 && c->options.admin_listen)
-		r = admin_server_listen(c->server, c->options.admin_listen, NULL, e);
+		r = open_admin(c, e);
 	if (r == 0) {
 		announced_listen(c);
 		return EXIT_OK;
