@@ -24,6 +24,8 @@ static struct {
 	_Atomic uint64_t max;
 } bounds[N_BOUNDS];
 
+static _Atomic bool mostly_connections;
+
 static const char *const names[N_BOUNDS] = {
 #define BOUND_NAME(bound, name, help) [BOUND_##bound] = (name),
 	BOUNDS(BOUND_NAME)
@@ -92,6 +94,13 @@ uint32_t bounds_descriptor_share(uint32_t least, uint32_t most)
 	return (uint32_t)max(min(descriptors_max() / 4, (uint64_t)most), (uint64_t)least);
 }
 
+uint32_t bounds_connection_share(uint32_t least, uint32_t most)
+{
+	uint64_t share = descriptors_max() / 4 * (atomic_load(&mostly_connections) ? 3 : 1);
+
+	return (uint32_t)max(min(share, (uint64_t)most), (uint64_t)least);
+}
+
 int bounds_check_descriptors(struct err *e)
 {
 	uint64_t there = descriptors_max();
@@ -103,17 +112,27 @@ int bounds_check_descriptors(struct err *e)
 		(unsigned long long)there, LIMIT_DESCRIPTORS_LEAST);
 }
 
-void bounds_raise_descriptors(void)
+static void raise_to(rlim_t useful, const char *effect)
 {
 	struct rlimit limit;
 
-	if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= DESCRIPTORS_USEFUL)
+	if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur >= useful)
 		return;
-	limit.rlim_cur = min((rlim_t)DESCRIPTORS_USEFUL, limit.rlim_max);
+	limit.rlim_cur = min(useful, limit.rlim_max);
 	if (setrlimit(RLIMIT_NOFILE, &limit) != 0)
-		log_warn("descriptors not raised",
-			"cause=%s effect=\"fewer chunk files are kept open\"",
-			err_name(err_errno()));
+		log_warn("descriptors not raised", "cause=%s effect=\"%s\"", err_name(err_errno()),
+			effect);
+}
+
+void bounds_raise_descriptors(void)
+{
+	raise_to(DESCRIPTORS_USEFUL, "fewer chunk files are kept open");
+}
+
+void bounds_mostly_connections(void)
+{
+	atomic_store(&mostly_connections, true);
+	raise_to((rlim_t)LIMIT_CONNS / 3 * 4 + 4, "fewer workers and mounts can connect");
 }
 
 void bounds_descriptors(struct bound_use *ret_use)

@@ -46,6 +46,11 @@ void bound_use(enum bound bound, struct bound_use *ret_use);
 
 /* A quarter of the descriptors that this process may have, at least `least`, at most `most`. */
 uint32_t bounds_descriptor_share(uint32_t least, uint32_t most);
+/* The same for connections to it: three quarters, once bounds_mostly_connections() was called. */
+uint32_t bounds_connection_share(uint32_t least, uint32_t most);
+/* This process has few files of its own and many that talk to it. Also raises the soft limit of
+ * descriptors to what LIMIT_CONNS needs, as far as the hard one lets it. Before the first server. */
+void bounds_mostly_connections(void);
 /* -EMFILE with a line when the process may have too few to work. */
 int bounds_check_descriptors(struct err *e) __must_check;
 

@@ -2,14 +2,15 @@
  * them. */
 #pragma once
 
-#define LIMIT_KEY_BYTES     1024u           /* object key, as S3 allows */
-#define LIMIT_TAG_BYTES     128u            /* etag or what stands for it */
-#define LIMIT_NAME_BYTES    255u            /* one path component */
-#define LIMIT_URL_BYTES     4096u           /* URL of a source or an endpoint */
-#define LIMIT_FRAME_BYTES   (1024u * 1024u) /* one control message */
-#define LIMIT_PAYLOAD_BYTES (1024u * 1024u) /* payload of one data message */
-#define LIMIT_CONNS         4096u           /* connections of one server */
-#define LIMIT_CONN_REQUESTS 8192u           /* requests under way on one connection */
+#define LIMIT_KEY_BYTES      1024u           /* object key, as S3 allows */
+#define LIMIT_TAG_BYTES      128u            /* etag or what stands for it */
+#define LIMIT_NAME_BYTES     255u            /* one path component */
+#define LIMIT_URL_BYTES      4096u           /* URL of a source or an endpoint */
+#define LIMIT_FRAME_BYTES    (1024u * 1024u) /* one control message */
+#define LIMIT_PAYLOAD_BYTES  (1024u * 1024u) /* payload of one data message */
+#define LIMIT_CONNS          16384u          /* connections of one server */
+#define LIMIT_CONNS_GREETING 256u            /* of those, for long without saying who they are */
+#define LIMIT_CONN_REQUESTS  8192u           /* requests under way on one connection */
 #define LIMIT_CONN_OUT_BYTES \
 	(64u << 20)                /* reply bytes queued on one connection before it is throttled */
 #define LIMIT_POOL_QUEUE 65536u    /* jobs waiting for a pool's threads */

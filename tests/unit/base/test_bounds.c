@@ -88,6 +88,25 @@ static void descriptors_are_shared_out(void **state)
 	assert_non_null(strstr(e.text, "ulimit -n"));
 }
 
+/* Last: it is for good. */
+static void connections_have_most(void **state)
+{
+	struct rlimit limit;
+	rlim_t useful = LIMIT_CONNS / 3 * 4 + 4;
+
+	(void)state;
+	set_descriptors(1024);
+	assert_int_equal(bounds_connection_share(8, 4096), 256);
+	bounds_mostly_connections();
+	assert_int_equal(getrlimit(RLIMIT_NOFILE, &limit), 0);
+	assert_int_equal(limit.rlim_cur, limit.rlim_max < useful ? limit.rlim_max : useful);
+	set_descriptors(1024);
+	assert_int_equal(bounds_connection_share(8, 4096), 768);
+	assert_int_equal(bounds_connection_share(8, 100), 100);
+	assert_int_equal(bounds_connection_share(1000, 4096), 1000);
+	assert_int_equal(bounds_descriptor_share(8, 4096), 256);
+}
+
 static void descriptors_are_raised(void **state)
 {
 	struct rlimit limit;
@@ -127,6 +146,7 @@ int main(void)
 		cmocka_unit_test(threads_have_a_maximum),
 		cmocka_unit_test(descriptors_are_shared_out),
 		cmocka_unit_test(descriptors_are_raised),
+		cmocka_unit_test(connections_have_most),
 		cmocka_unit_test(the_kernel_counts),
 	};
 
