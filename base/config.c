@@ -14,7 +14,8 @@
 
 const char *const config_section_names[CONFIG_SECTIONS + 1] = { "master", "worker", "mount",
 	"keeper", NULL };
-const char *const config_shared_names[CONFIG_SHARED + 1] = { "log-level", NULL };
+const char *const config_shared_names[CONFIG_SHARED + 1] = { "log-level", "cluster-key", "token",
+	"net-data", NULL };
 
 const char *const *config_sections(void)
 {

@@ -7,7 +7,7 @@
 
 #define CONFIG_WORD_MAX 64u /* of names that are compared */
 #define CONFIG_SECTIONS 4u
-#define CONFIG_SHARED   1u
+#define CONFIG_SHARED   4u
 
 /* Both end with NULL. */
 extern const char *const config_section_names[CONFIG_SECTIONS + 1];

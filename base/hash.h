@@ -4,6 +4,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include "base/check.h"
@@ -31,6 +32,9 @@ struct hash_sha256;
 struct hash_sha256 *hash_sha256_new(void); /* NULL without memory */
 void hash_sha256_update(struct hash_sha256 *h, const void *data, size_t len);
 void hash_sha256_final(struct hash_sha256 *h, uint8_t out[SHA256_BYTES]); /* frees h */
+
+/* Equal? Takes the same time wherever they differ. */
+bool hash_equal(const void *a, const void *b, size_t len);
 
 /* Lower-case hex with a NUL: out has 2 * len + 1 bytes. */
 void hash_hex(const void *data, size_t len, char *out);

@@ -253,7 +253,8 @@ static void every_line_for_what_is_wrong(void **state)
 			":1: wroker: unknown key: is it worker?; allowed: tier, " },
 		{ "worker: {}\nmemory: 1GiB\n",
 			":2: memory: stands outside of its section: put it below worker:; "
-			"allowed: log-level, master, worker, mount, keeper" },
+			"allowed: log-level, cluster-key, token, net-data, master, worker, mount, "
+			"keeper" },
 		{ "ready-fd: 3\n", ":1: ready-fd: unknown key" },
 		{ "tried: 3\n", ":1: tried: unknown key" },
 		{ "config: x\n", ":1: config: unknown key" },
