@@ -3,6 +3,7 @@
 #include "base/check.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <string.h>
 
 static const char *const names[] = { [TIER_EVICT_NEVER] = "never", [TIER_EVICT_LRU] = "lru" };
@@ -23,10 +24,15 @@ bool policy_apply(struct tier_policy *policy, const struct policy_change *change
 		policy->origin_bandwidth = change->to.origin_bandwidth;
 	if (change->parts & POLICY_REQUESTS)
 		policy->origin_requests = change->to.origin_requests;
+	if (change->parts & POLICY_COPIES)
+		policy->copies = change->to.copies;
+	if (change->parts & POLICY_DIRECT)
+		policy->direct = change->to.direct;
 	return before.quota != policy->quota || before.priority != policy->priority ||
 	       before.pin != policy->pin || before.evict != policy->evict ||
 	       before.origin_bandwidth != policy->origin_bandwidth ||
-	       before.origin_requests != policy->origin_requests;
+	       before.origin_requests != policy->origin_requests ||
+	       before.copies != policy->copies || before.direct != policy->direct;
 }
 
 const char *tier_evict_name(enum tier_evict evict)
@@ -44,4 +50,37 @@ int tier_evict_parse(const char *name, enum tier_evict *ret_evict)
 		}
 	}
 	return -EINVAL;
+}
+
+bool copies_valid(uint64_t copies)
+{
+	return copies <= COPIES_MAX || copies == COPIES_EVERYWHERE;
+}
+
+void copies_name(uint32_t copies, char out[COPIES_NAME_BYTES])
+{
+	ensure(copies_valid(copies));
+	if (copies == COPIES_AUTO)
+		(void)snprintf(out, COPIES_NAME_BYTES, "auto"); /* fits, as the others */
+	else if (copies == COPIES_SHARED)
+		(void)snprintf(out, COPIES_NAME_BYTES, "shared");
+	else if (copies == COPIES_EVERYWHERE)
+		(void)snprintf(out, COPIES_NAME_BYTES, "everywhere");
+	else
+		(void)snprintf(out, COPIES_NAME_BYTES, "%u", copies);
+}
+
+int copies_parse(const char *text, uint32_t *ret_copies)
+{
+	if (strcmp(text, "auto") == 0)
+		*ret_copies = COPIES_AUTO;
+	else if (strcmp(text, "shared") == 0)
+		*ret_copies = COPIES_SHARED;
+	else if (strcmp(text, "everywhere") == 0)
+		*ret_copies = COPIES_EVERYWHERE;
+	else if (text[0] >= '1' && text[0] <= '0' + COPIES_MAX && text[1] == '\0')
+		*ret_copies = (uint32_t)(text[0] - '0');
+	else
+		return -EINVAL;
+	return 0;
 }

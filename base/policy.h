@@ -19,6 +19,20 @@ enum tier_evict {
 #define PRIORITY_MAX       1000u       /* 0: the default */
 #define TIER_EVICT_CHOICES "never|lru" /* names, in the order of the enum */
 
+/*
+ * How many workers of a cluster keep each byte of a volume: a number, or one of these. With
+ * COPIES_AUTO, the default, its owner, and in their extents all that have readers of it on their node
+ * and room for all of it.
+ */
+enum {
+	COPIES_AUTO = 0,
+	COPIES_SHARED = 1, /* its owner alone */
+	COPIES_MAX = 3,    /* owner and the two others of a slot */
+	COPIES_EVERYWHERE = 255,
+};
+#define COPIES_NAME_BYTES 16u
+#define COPIES_ALLOWED    "auto, shared, a number from 1 to 3, or everywhere"
+
 /* What an operator set for the bytes of one volume; all zeros is the default. */
 struct tier_policy {
 	uint64_t quota;   /* bytes charged over all tiers of a worker at most; 0: no bound */
@@ -28,6 +42,8 @@ struct tier_policy {
 	/* What a worker asks of its origin at most; 0: no bound. No business of the tiers. */
 	uint64_t origin_bandwidth; /* bytes a second */
 	uint64_t origin_requests;  /* a second */
+	uint32_t copies;           /* COPIES_AUTO, ...: what the cluster keeps; nor this */
+	bool direct; /* its mounts may ask the origin themselves when no worker answers; nor this */
 };
 
 /* Which parts of a policy somebody sets; the others stay as they are. */
@@ -38,7 +54,9 @@ enum policy_part {
 	POLICY_EVICT = 8,
 	POLICY_BANDWIDTH = 16,
 	POLICY_REQUESTS = 32,
-	POLICY_ALL = 63,
+	POLICY_COPIES = 64,
+	POLICY_DIRECT = 128,
+	POLICY_ALL = 255,
 };
 
 struct policy_change {
@@ -53,3 +71,10 @@ bool policy_apply(struct tier_policy *policy, const struct policy_change *change
 const char *tier_evict_name(enum tier_evict evict);
 /* -EINVAL: no such name. */
 int tier_evict_parse(const char *name, enum tier_evict *ret_evict) __must_check;
+
+/* "auto", "shared", "2", "everywhere". */
+void copies_name(uint32_t copies, char out[COPIES_NAME_BYTES]);
+/* -EINVAL: it is none of COPIES_ALLOWED. */
+int copies_parse(const char *text, uint32_t *ret_copies) __must_check;
+/* COPIES_AUTO to COPIES_MAX, or COPIES_EVERYWHERE. */
+bool copies_valid(uint64_t copies);
