@@ -32,8 +32,11 @@ static void frame_limits(const struct frame *f, uint64_t *ret_payload, uint64_t 
 {
 	*ret_payload = LIMIT_FRAME_BYTES;
 	*ret_length = UINT32_MAX;
-	if (f->op == FRAME_HELLO || f->op == FRAME_CANCEL || f->status != 0) {
+	if (f->op == FRAME_HELLO || f->op == FRAME_CANCEL || f->op == FRAME_PING ||
+		f->status != 0) {
 		*ret_payload = FRAME_SMALL_BYTES;
+	} else if (f->op == FRAME_GET_SLOTS && f->flags & FRAME_REPLY) {
+		*ret_payload = FRAME_SLOTS_BYTES;
 	} else if (f->op == FRAME_FETCH || f->op == FRAME_FETCH_CACHED) {
 		*ret_length = LIMIT_PAYLOAD_BYTES;
 		*ret_payload = f->flags & FRAME_REPLY

@@ -18,7 +18,10 @@
  * `extent`, with FRAME_LOCAL: 0 when the descriptor is that of the chunk's own file, else the bytes
  * of the extent whose file it is; where the chunk lies in it follows (locate/extent_format.h). The
  * payload is the presence bitmap of the chunk and the number of the hold (proto/held.h). In
- * FRAME_SEAL it is the size of the extents asked about.
+ * FRAME_SEAL it is the size of the extents asked about. In a reply with status -EREMOTE ("ask X") it is
+ * the number of the worker to ask instead: with FRAME_MOVED since it serves the chunk, with FRAME_LAST since this
+ * one is full, and is to be asked with FRAME_LAST, without either since it took a copy a moment ago. With -ENODATA it is
+ * the bytes of the chunk that are there; in a request with FRAME_PEER the asker's own number.
  */
 #pragma once
 
@@ -36,18 +39,27 @@
 #define FRAME_CHECKSUMS_MAX (LIMIT_PAYLOAD_BYTES / BLOCK_BYTES + 1)
 /* What a request for data may carry, and a failed reply's line. */
 #define FRAME_SMALL_BYTES 4096u
+/* A slot table with the most workers. */
+#define FRAME_SLOTS_BYTES (4u << 20)
 
 enum frame_op {
 	FRAME_HELLO = 1,       /* first message of each side: control */
 	FRAME_OPEN_SOURCE = 2, /* mount -> master: OpenSource -> Generation + table fd */
 	FRAME_GET_TABLE = 3, /* worker, mount -> master: volume, lineage, generation -> Generation +
 				table fd */
-	FRAME_GET_SLOTS = 4, /* -> SlotTable */
+	FRAME_GET_SLOTS = 4, /* SlotsAsk, or nothing -> SlotTable */
 	FRAME_REFRESH = 5,   /* cachectl (through the mount) -> master: list the source again */
 	FRAME_GET_TERMS = 6, /* worker -> master: retained generations and policies -> Terms */
 	FRAME_HOLD = 7,      /* mount -> master: Hold -> empty */
 	FRAME_PRELOAD = 8, /* worker -> master: PreloadReports -> PreloadJobs, once there is one */
-	FRAME_FETCH = 16,  /* FILL of the design: the owner ends it, from tier, peers or origin */
+	FRAME_JOIN = 9,    /* worker -> master: Join -> Joined */
+	FRAME_BEAT = 10,   /* worker -> master, every Joined.beat_ms: Beat -> BeatAnswer */
+	FRAME_TABLE =
+		11, /* mount, worker -> master over TCP, where no descriptor goes along: volume,
+			      lineage, generation, offset -> up to 1 MiB of the file of the object table
+			      from there; `extent` is its size */
+	FRAME_ADMIN = 12, /* cachectl -> master: AdminAsk -> AdminAnswer */
+	FRAME_FETCH = 16, /* FILL of the design: the owner ends it, from tier, peers or origin */
 	FRAME_FETCH_CACHED = 17, /* CACHED_ONLY: never causes another request; -ENODATA */
 	FRAME_PREFETCH = 18,     /* fill the range, answer without bytes when accepted */
 	FRAME_RECHECK = 19,      /* a reader found a piece damaged: verify, drop, repair */
@@ -61,6 +73,11 @@ enum frame_op {
 	FRAME_FILE = 24, /* reader -> worker of its node: as FETCH with FRAME_LOCAL_OK of a chunk
 			    that the map has; -ENODATA: it is there no more */
 	FRAME_NEWS = 25, /* master -> worker: ask for the terms now -> empty */
+	FRAME_ROOM = 26, /* worker -> worker: is there room for more of the volume? -> `extent` 1,
+			    or 0 */
+	FRAME_PING =
+		27, /* anybody: is somebody there? -> empty, by the loop of the connection, whatever
+			    else is waited for */
 	FRAME_CANCEL = 20, /* the request with this id is wanted no more; has no reply of its own */
 };
 
@@ -75,9 +92,18 @@ enum frame_flags {
 	FRAME_LOCAL = 2,    /* reply: a descriptor of the file that holds the chunk comes along,
 			       payload = presence bitmap of the chunk; see `extent` */
 	FRAME_LOCAL_OK = 4, /* request: the reader is on this node and takes FRAME_LOCAL answers */
-	FRAME_EXACT = 16,   /* FETCH, PREFETCH: the reader says what else it will want, so nothing
+	FRAME_MOVED =
+		8, /* reply, bytes or not: by the answerer's table, which is newer or not, it is
+			       not who serves this chunk; the asker does well to look for a newer one */
+	FRAME_EXACT = 16, /* FETCH, PREFETCH: the reader says what else it will want, so nothing
 			       beside the range */
-	FRAME_FD = 128, /* a descriptor comes with this frame's first byte; set and cleared by net/
+	FRAME_PEER =
+		32, /* FETCH: from a worker, which keeps the chunk as a local copy: it may be named
+			    to others that want it */
+	FRAME_LAST = 64, /* FETCH: whoever gets it ends it, though by his table it is another's:
+			    he is the deputy of one that does not answer. Never forwarded, never
+			    redirected */
+	FRAME_FD = 128,  /* a descriptor comes with this frame's first byte; set and cleared by net/
 			   alone */
 };
 

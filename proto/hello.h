@@ -3,15 +3,19 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 #include "base/check.h"
 
 #define HELLO_PROCESS_MAX   32
 #define HELLO_CLUSTER_BYTES 16
+#define HELLO_NONCE_BYTES   16
+#define HELLO_PROOF_BYTES   32
+#define HELLO_TOKEN_MAX     320
 
 /* Packed size is bounded by this. */
-#define HELLO_BYTES_MAX 96u
+#define HELLO_BYTES_MAX 512u
 
 /* Which cluster a master is of, and which of its runs: a later one has a higher epoch. */
 struct hello_master {
@@ -24,6 +28,13 @@ struct hello {
 	uint32_t version;                /* of the frames spoken: FRAME_VERSION */
 	uint32_t pid;
 	struct hello_master master;
+	bool has_nonce;
+	bool has_proof;
+	bool refused; /* the peer's token; nothing else follows */
+	uint8_t nonce[HELLO_NONCE_BYTES];
+	uint8_t proof[HELLO_PROOF_BYTES];
+	uint16_t token_len; /* 0: none */
+	uint8_t token[HELLO_TOKEN_MAX];
 };
 
 /* Packs into `out`; returns the length. */

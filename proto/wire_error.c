@@ -54,6 +54,7 @@ static const struct {
 	{ 44, EHOSTDOWN },
 	{ 45, EADDRINUSE },
 	{ 46, ENFILE },
+	{ 47, EREMOTE },
 };
 
 #define WIRE_EIO 1

@@ -130,8 +130,12 @@ static void test_limits(void **state)
 	f.length++;
 	assert_int_equal(decode(&f), -EMSGSIZE);
 	f = (struct frame){
-		.op = FRAME_GET_SLOTS, .flags = FRAME_REPLY, .payload = LIMIT_FRAME_BYTES
+		.op = FRAME_GET_SLOTS, .flags = FRAME_REPLY, .payload = FRAME_SLOTS_BYTES
 	};
+	assert_int_equal(decode(&f), 0);
+	f.payload++;
+	assert_int_equal(decode(&f), -EMSGSIZE);
+	f = (struct frame){ .op = FRAME_GET_SLOTS, .payload = LIMIT_FRAME_BYTES };
 	assert_int_equal(decode(&f), 0);
 	f.payload++;
 	assert_int_equal(decode(&f), -EMSGSIZE);
@@ -146,7 +150,7 @@ static void test_wire_errors(void **state)
 	(void)state;
 	assert_int_equal(wire_error_from_errno(0), 0);
 	assert_int_equal(wire_error_to_errno(0), 0);
-	for (int wire = 1; wire <= 46; wire++)
+	for (int wire = 1; wire <= 47; wire++)
 		assert_int_equal(wire_error_from_errno(wire_error_to_errno(wire)), wire);
 	assert_int_equal(wire_error_from_errno(-ENODATA), 4);
 	assert_int_equal(wire_error_from_errno(-ETIMEDOUT), 11);
