@@ -55,7 +55,7 @@ struct placement_table *placement_table_new(void);
 /*
  * Gives every slot an owner among `workers` (n >= 1 with weight > 0): slots whose owner is still
  * there and not over its bound stay, but for those that lift a newcomer to its share; the rest move
- * by rendezvous. Loads are within 2 % of the shares (and a slot, where a share is small). A moved
+ * by rendezvous, but first to who had them before. Loads are within 2 % of the shares (and a slot, where a share is small). A moved
  * slot's old owner becomes `previous`. sequence grows by one when anything changed. Replicas (0..2
  * per slot), best first, avoid the owner's domain and each other's where they can. Returns the
  * number of slots moved, -EINVAL (no weight, a number twice or too large) or -ENOMEM. Some 10 ms

@@ -14,7 +14,8 @@
  *	below `high`	a slot whose owner went
  *
  * So a lost worker costs its own slots and a newcomer gets slots from everyone and gives none to
- * others.
+ * others. Before the score goes who had the slot before: a worker that comes back gets what it had,
+ * whose bytes it still has.
  */
 #include "placement/placement.h"
 
@@ -32,6 +33,7 @@ struct candidate {
 	uint32_t low;
 	uint32_t high;
 	uint32_t load;
+	uint32_t wants; /* slots that it had before, of what it is missing below `low` */
 	uint16_t number;
 	uint16_t domain;
 };
@@ -50,6 +52,8 @@ struct repair {
 	uint32_t free[PLACEMENT_SLOTS];   /* slots */
 	uint16_t eligible[PLACEMENT_MAX]; /* candidates that may take a slot */
 	uint32_t n_eligible;
+	uint16_t fresh[PLACEMENT_MAX]; /* candidates that owned nothing */
+	uint32_t n_fresh;
 };
 
 /* u in (0, 1): splitmix64's finaliser over worker and slot. */
@@ -104,7 +108,7 @@ static int candidates_fill(struct repair *r, const struct placement_worker *work
 
 		c->share = (uint32_t)share;
 		c->low = (uint32_t)(share * (1 - BOUND));
-		c->high = (uint32_t)ceil(share * (1 + BOUND));
+		c->high = max((uint32_t)(share * (1 + BOUND)), (uint32_t)ceil(share));
 	}
 	return r->n ? 0 : -EINVAL;
 }
@@ -148,6 +152,14 @@ static void slots_adopt(struct repair *r)
 	r->orphans = r->n_free;
 }
 
+/* The candidate that had the slot before its owner; NO_INDEX: it is none. */
+static uint16_t had_before(const struct repair *r, uint32_t slot)
+{
+	uint16_t number = r->table->slots[slot].previous;
+
+	return number < PLACEMENT_MAX ? r->index[number] : NO_INDEX;
+}
+
 enum shed_above {
 	ABOVE_HIGH,
 	ABOVE_SHARE,
@@ -183,6 +195,24 @@ static void slots_shed(struct repair *r, enum shed_above above, uint32_t enough)
 	}
 }
 
+/* As slots_shed(), but only slots of which somebody who is below `low` was the owner before. */
+static void slots_give_back(struct repair *r, enum shed_above above, uint32_t enough)
+{
+	for (uint32_t i = 0; i < PLACEMENT_SLOTS && r->n_free < enough; i++) {
+		uint32_t s = i * 25717u % PLACEMENT_SLOTS;
+		uint16_t before = had_before(r, s);
+		const struct candidate *c;
+
+		if (r->owner[s] == NO_INDEX || before == NO_INDEX || !r->candidates[before].wants)
+			continue;
+		c = &r->candidates[r->owner[s]];
+		if (c->load <= shed_limit(c, above))
+			continue;
+		slot_free(r, s);
+		r->candidates[before].wants--;
+	}
+}
+
 /* ---- where they go --------------------------------------------------------------------------- */
 
 enum take_below {
@@ -213,14 +243,22 @@ static void eligible_fill(struct repair *r, enum take_below below)
 	}
 }
 
-/* Gives one slot to the best of the eligible, who leaves them when that fills him. */
+/* Gives one slot to who had it before, or else to the best of the eligible, who leaves them when that fills
+ * him. */
 static void slot_give(struct repair *r, uint32_t slot, enum take_below below)
 {
+	uint16_t before = had_before(r, slot);
 	double best = INFINITY;
 	uint32_t at = 0;
 	struct candidate *c;
 
-	for (uint32_t i = 0; i < r->n_eligible; i++) {
+	for (uint32_t i = 0; i < r->n_eligible && best > 0; i++) {
+		if (r->eligible[i] == before) {
+			best = 0;
+			at = i;
+		}
+	}
+	for (uint32_t i = 0; i < r->n_eligible && best > 0; i++) {
 		double s = score(&r->candidates[r->eligible[i]], slot, best);
 
 		if (s < best) {
@@ -306,34 +344,77 @@ static void ranking_offer(
 		ranking_insert(k, 1, who, s);
 }
 
+/* What is sought for one slot. */
+struct rankings {
+	uint32_t slot;
+	uint16_t owner;
+	struct ranking apart; /* of other domains */
+	struct ranking any;
+};
+
+static void rankings_offer(const struct repair *r, struct rankings *k, uint16_t who)
+{
+	bool other = r->candidates[who].domain != r->candidates[k->owner].domain;
+	double limit = max(other ? ranking_limit(&k->apart) : -INFINITY, ranking_limit(&k->any));
+	double s;
+
+	if (who == k->owner || limit < 0)
+		return;
+	s = score(&r->candidates[who], k->slot, limit);
+	if (s >= limit)
+		return;
+	if (other)
+		ranking_offer(r, &k->apart, who, s, true);
+	ranking_offer(r, &k->any, who, s, false);
+}
+
+/* Those there are were the best of all that are not fresh: as long as all of them are there, apart as far as can
+ * be, and the owner is the same, only the fresh ones can be better. */
+static bool replicas_stand(const struct repair *r, uint32_t slot, uint32_t replicas)
+{
+	const struct placement_slot *entry = &r->table->slots[slot];
+	uint16_t domains[3] = { r->candidates[r->owner[slot]].domain };
+	uint32_t distinct = 1;
+
+	if (entry->owner != r->candidates[r->owner[slot]].number)
+		return false;
+	for (uint32_t i = 0; i < replicas; i++) {
+		uint16_t number = entry->replicas[i];
+		uint16_t who = number < PLACEMENT_MAX ? r->index[number] : NO_INDEX;
+
+		if (who == NO_INDEX || who == r->owner[slot])
+			return false;
+		domains[i + 1] = r->candidates[who].domain;
+		distinct += domains[i + 1] != domains[0] && (i == 0 || domains[2] != domains[1]);
+	}
+	return distinct == min(replicas + 1, r->domains);
+}
+
 /* The two best others in other domains than the owner's and each other's; then, where there are
  * too few domains, any. */
 static void slot_replicas(const struct repair *r, uint32_t slot, uint32_t replicas, uint16_t ret[2])
 {
-	uint16_t owner = r->owner[slot];
-	struct ranking apart = { .max = min(replicas, r->domains - 1) };
-	struct ranking any = { .max = apart.max == replicas ? 0 : min(replicas, r->n - 1) };
+	const struct placement_slot *entry = &r->table->slots[slot];
+	struct rankings k = { .slot = slot,
+		.owner = r->owner[slot],
+		.apart = { .max = min(replicas, r->domains - 1) } };
 	uint32_t n = 0;
 
-	for (uint32_t i = 0; i < r->n; i++) {
-		bool other = r->candidates[i].domain != r->candidates[owner].domain;
-		double limit = max(other ? ranking_limit(&apart) : -INFINITY, ranking_limit(&any));
-		double s;
-
-		if (i == owner || limit < 0)
-			continue;
-		s = score(&r->candidates[i], slot, limit);
-		if (s >= limit)
-			continue;
-		if (other)
-			ranking_offer(r, &apart, (uint16_t)i, s, true);
-		ranking_offer(r, &any, (uint16_t)i, s, false);
+	k.any.max = k.apart.max == replicas ? 0 : min(replicas, r->n - 1);
+	if (replicas_stand(r, slot, replicas)) {
+		for (uint32_t i = 0; i < replicas; i++)
+			rankings_offer(r, &k, r->index[entry->replicas[i]]);
+		for (uint32_t i = 0; i < r->n_fresh; i++)
+			rankings_offer(r, &k, r->fresh[i]);
+	} else {
+		for (uint32_t i = 0; i < r->n; i++)
+			rankings_offer(r, &k, (uint16_t)i);
 	}
-	for (uint32_t i = 0; i < apart.n; i++)
-		ret[n++] = r->candidates[apart.who[i]].number;
-	for (uint32_t i = 0; i < any.n && n < replicas; i++) {
-		if (apart.n == 0 || any.who[i] != apart.who[0])
-			ret[n++] = r->candidates[any.who[i]].number;
+	for (uint32_t i = 0; i < k.apart.n; i++)
+		ret[n++] = r->candidates[k.apart.who[i]].number;
+	for (uint32_t i = 0; i < k.any.n && n < replicas; i++) {
+		if (k.apart.n == 0 || k.any.who[i] != k.apart.who[0])
+			ret[n++] = r->candidates[k.any.who[i]].number;
 	}
 	while (n < 2)
 		ret[n++] = PLACEMENT_NOBODY;
@@ -382,11 +463,17 @@ int placement_repair(struct placement_table *table, const struct placement_worke
 	domains_count(r);
 	slots_adopt(r);
 	for (uint32_t i = 0; i < r->n; i++) {
-		const struct candidate *c = &r->candidates[i];
+		struct candidate *c = &r->candidates[i];
 
-		r->missing += c->low > c->load ? c->low - c->load : 0;
+		if (c->load == 0)
+			r->fresh[r->n_fresh++] = (uint16_t)i;
+
+		c->wants = c->low > c->load ? c->low - c->load : 0;
+		r->missing += c->wants;
 	}
+	slots_give_back(r, ABOVE_HIGH, PLACEMENT_SLOTS);
 	slots_shed(r, ABOVE_HIGH, PLACEMENT_SLOTS);
+	slots_give_back(r, ABOVE_LOW, r->missing);
 	slots_shed(r, ABOVE_SHARE, r->missing);
 	slots_shed(r, ABOVE_LOW, r->missing);
 	slots_give(r);
