@@ -18,6 +18,7 @@
  */
 #include "net/conn_internal.h"
 #include "net/fence.h"
+#include "net/keys_internal.h"
 #include "net/wheel.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -34,7 +35,7 @@
 #include <uv.h>
 
 #define CLIENT_MAGIC   0x434c4e54u
-#define CLIENT_BUCKETS 4096 /* of calls by id */
+#define CLIENT_BUCKETS 512 /* of calls by id; a mount has a client for each worker */
 #define WATCH_MS       1000
 #define BACKOFF_MIN_NS (10 * CLOCK_MS)
 #define BACKOFF_MAX_NS (2 * CLOCK_SECOND)
@@ -60,6 +61,7 @@ struct exchange {
 	struct wheel_entry deadline;
 	struct frame frame;
 	bool resend;
+	bool hurry;
 	bool message_queued; /* the connection holds `message` */
 	bool cancel_queued;
 	struct conn_message message;
@@ -101,6 +103,7 @@ struct rpc_client {
 	unsigned int handles;
 
 	_Atomic bool connected;
+	_Atomic uint64_t patience_ns; /* 0: none */
 };
 
 static void client_pump(struct rpc_client *client);
@@ -243,11 +246,37 @@ static struct exchange *exchange_new(
 	x->call = call;
 	x->frame = *frame;
 	x->resend = call->resend;
+	x->hurry = call->hurry;
 	x->message.payload = call->payload;
 	x->message.done = on_request_sent;
 	list_init(&x->deadline.link);
 	call->payload = NET_PAYLOAD_NONE;
 	return x;
+}
+
+/* A peer that refuses our key did not hear the call, and may take the next one: keys change, tokens are renewed. That
+ * another refused a key, an origin's, is what it answers with the code of that. */
+static int refused_as(int status)
+{
+	return status == -EKEYREJECTED || status == -ENOKEY ? -ECONNREFUSED : status;
+}
+
+static int why_unconnected(const struct rpc_client *client)
+{
+	return client->last.code < 0 ? client->last.code : -ECONNREFUSED;
+}
+
+/* There is no connection: those that have others to ask do not wait for the next one. */
+static void end_hurried(struct rpc_client *client, int status)
+{
+	list_for_each_safe (node, &client->waiting) {
+		struct exchange *x = list_entry(node, struct exchange, link);
+
+		if (!x->hurry)
+			continue;
+		exchange_end(x, status);
+		exchange_settle(x);
+	}
 }
 
 /* On the loop: takes a call over from the inbox. */
@@ -264,6 +293,9 @@ static void call_start(struct rpc_client *client, struct rpc_call *call)
 		r = -ETIMEDOUT;
 	if (r == 0)
 		r = frame_check(&frame);
+	if (r == 0 && call->hurry && !client->has_conn &&
+		uv_is_active((uv_handle_t *)&client->reconnect))
+		r = refused_as(why_unconnected(client));
 	if (r == 0)
 		x = exchange_new(client, call, &frame);
 	if (!x) {
@@ -378,12 +410,13 @@ static void on_drained(struct conn *conn)
 
 /* What was sent and not answered: waits for the next connection, or ends. Keeps the order of the
  * calls. */
-static void exchange_lost(struct exchange *x, struct list *again)
+static void exchange_lost(struct exchange *x, bool refused, struct list *again)
 {
-	bool started = x->message.transport.sent > 0;
+	/* Who refuses us looked at nothing that we sent. */
+	bool started = x->message.transport.sent > 0 && !refused;
 
 	exchange_forget_id(x);
-	if (x->call && (x->resend || !started)) {
+	if (x->call && !x->hurry && (x->resend || !started)) {
 		list_remove(&x->link);
 		list_push_back(again, &x->link);
 		return;
@@ -404,39 +437,59 @@ static void forget_abandoned(struct map_node *node, void *arg)
 	exchange_settle(x);
 }
 
-static void on_closed(struct conn *conn, int status)
+/* Why there is no connection now. */
+static void say_lost(struct rpc_client *client, int status)
 {
-	struct rpc_client *client = client_of(conn);
-	struct list again = LIST_INIT(again);
-	bool fenced = client->fenced;
-
-	client->fenced = false;
-	client->has_conn = false;
-	client->connected = false;
 	if (status == -EPROTONOSUPPORT)
 		(void)err_set(&client->last, status,
 			"%s speaks another version of the protocol (we speak %u): upgrade the "
 			"older of the two",
 			client->address, FRAME_VERSION);
-	else if (!fenced)
+	else if (status == -EKEYREJECTED)
+		keys_say_refused(client->address, &client->last);
+	else if (status == -ENOKEY)
+		(void)err_set(&client->last, status,
+			"%s wants a key: name the file of the cluster key or of a token "
+			"(cluster-key, "
+			"token)",
+			client->address);
+	else
 		(void)err_set(
 			&client->last, status, "the connection was lost: %s", err_str(status));
+}
+
+static void on_closed(struct conn *conn, int status)
+{
+	struct rpc_client *client = client_of(conn);
+	struct list again = LIST_INIT(again);
+	bool fenced = client->fenced;
+	/* Waiting helps nobody. */
+	bool refused = fenced || status == -EPROTONOSUPPORT || status == -EKEYREJECTED ||
+		       status == -ENOKEY;
+
+	client->fenced = false;
+	client->has_conn = false;
+	client->connected = false;
+	if (!fenced)
+		say_lost(client, status);
 	LOG_LIMITED(LOG_DEBUG, "connection lost", "address=%s error=%s", client->address,
 		err_name(status));
 	map_each(&client->by_id, forget_abandoned, NULL);
 	while (!list_empty(&client->sent))
-		exchange_lost(list_entry(client->sent.next, struct exchange, link), &again);
+		exchange_lost(
+			list_entry(client->sent.next, struct exchange, link), refused, &again);
 	list_splice_back(&again, &client->waiting);
 	list_splice_back(&client->waiting, &again);
-	if (status == -EPROTONOSUPPORT || fenced) /* waiting helps nobody */
+	if (refused)
 		while (!list_empty(&client->waiting)) {
 			struct exchange *x =
 				list_entry(client->waiting.next, struct exchange, link);
 
 			call_set_text(x->call, client->last.text);
-			exchange_end(x, status);
+			exchange_end(x, refused_as(status));
 			exchange_settle(x);
 		}
+	end_hurried(client, refused_as(why_unconnected(client)));
 	client_retry(client);
 	client_check_gone(client);
 }
@@ -457,10 +510,15 @@ static void client_connect(struct rpc_client *client)
 		return;
 	r = conn_connect(&client->conn, client->loop, client->transport, client->where,
 		&client_conn_ops, &client->last);
-	if (r < 0)
+	if (r < 0) {
+		end_hurried(client, refused_as(why_unconnected(client)));
 		client_retry(client);
-	else
-		client->has_conn = true;
+		return;
+	}
+	client->has_conn = true;
+	if (client->patience_ns && client->transport->patience)
+		client->transport->patience(
+			client->conn.transport, (uint32_t)(client->patience_ns / CLOCK_MS));
 }
 
 /* Sends what waits, as far as the connection and its bounds allow. */
@@ -504,8 +562,12 @@ static void arm_deadlines(struct rpc_client *client)
 static void on_watch(uv_timer_t *timer)
 {
 	struct rpc_client *client = timer->data;
+	uint64_t now = clock_mono_ns();
 
-	conn_watch(&client->conn, clock_mono_ns());
+	if (client->has_conn && !client->connected && client->patience_ns &&
+		now - client->conn.began_ns > client->patience_ns)
+		conn_close(&client->conn, -ETIMEDOUT);
+	conn_watch(&client->conn, now);
 }
 
 /* ---- inbox ----------------------------------------------------------------------------------- */
@@ -701,6 +763,12 @@ void rpc_client_fence(struct rpc_client *client, struct fence *fence)
 	client->fence = fence;
 }
 
+void rpc_client_patience(struct rpc_client *client, uint64_t ns)
+{
+	CHECK_MAGIC(client, CLIENT_MAGIC);
+	client->patience_ns = ns;
+}
+
 void rpc_client_free(struct rpc_client *client)
 {
 	if (!client)
@@ -725,6 +793,12 @@ bool rpc_client_connected(const struct rpc_client *client)
 {
 	CHECK_MAGIC(client, CLIENT_MAGIC);
 	return client->connected;
+}
+
+const char *rpc_client_trouble(const struct rpc_client *client)
+{
+	CHECK_MAGIC(client, CLIENT_MAGIC);
+	return client->last.text;
 }
 
 /* ---- blocking -------------------------------------------------------------------------------- */

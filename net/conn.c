@@ -1,6 +1,8 @@
 /* A connection's greeting, bounds and watch. See conn_internal.h. */
 #include "net/conn_internal.h"
+#include "net/keys_internal.h"
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/log.h"
 
 #include <stdio.h>
@@ -10,28 +12,69 @@
 
 #define CONN_MAGIC 0x434f4e4eu
 
-static void on_hello_sent(struct conn_message *message, int status)
+struct greeting {
+	struct conn_message message;
+	bool last; /* nothing else is to follow */
+	uint8_t bytes[HELLO_BYTES_MAX];
+};
+
+static void on_greeting_sent(struct conn_message *message, int status)
 {
-	(void)message; /* embedded in the connection */
-	(void)status;  /* on_closed() tells */
+	struct greeting *greeting = container_of(message, struct greeting, message);
+
+	if (greeting->last && status == 0)
+		conn_close(message->conn, -EKEYREJECTED);
+	free(greeting);
+}
+
+static void send_greeting(struct conn *conn, const struct hello *hello)
+{
+	struct greeting *greeting = calloc(1, sizeof(*greeting));
+	struct frame frame = { .op = FRAME_HELLO };
+
+	if (!greeting) {
+		conn_close(conn, -ENOMEM);
+		return;
+	}
+	frame.payload = (uint32_t)hello_pack(hello, greeting->bytes);
+	greeting->last = hello->refused;
+	greeting->message.payload = NET_PAYLOAD_NONE;
+	greeting->message.payload.parts[0].data = greeting->bytes;
+	greeting->message.payload.parts[0].len = frame.payload;
+	greeting->message.payload.n = 1;
+	greeting->message.done = on_greeting_sent;
+	conn_send(conn, &greeting->message, &frame);
+}
+
+/* Of whoever has no more than a token, and comes by a unix socket: over TLS it was proved already. */
+static void show_token(struct conn *conn, struct hello *hello)
+{
+	struct keyring *ring;
+
+	if (!conn->connects || !conn->transport->ops->passes_fd)
+		return;
+	ring = keyring_get();
+	if (ring && ring->n_cluster == 0) {
+		hello->token_len = (uint16_t)ring->token.packed_len;
+		memcpy(hello->token, ring->token.packed, ring->token.packed_len);
+		conn->shown = true;
+	}
+	keyring_unref(ring);
 }
 
 static void send_hello(struct conn *conn)
 {
-	struct hello hello = {
-		.version = FRAME_VERSION, .pid = (uint32_t)getpid(), .master = conn->self
-	};
-	struct frame frame = { .op = FRAME_HELLO };
+	struct hello hello = { .version = FRAME_VERSION,
+		.pid = (uint32_t)getpid(),
+		.master = conn->self,
+		.has_nonce = true };
 
 	(void)snprintf(hello.process, sizeof(hello.process), "%s",
 		program_invocation_short_name); /* cut */
-	frame.payload = (uint32_t)hello_pack(&hello, conn->hello_bytes);
-	conn->hello.payload = NET_PAYLOAD_NONE;
-	conn->hello.payload.parts[0].data = conn->hello_bytes;
-	conn->hello.payload.parts[0].len = frame.payload;
-	conn->hello.payload.n = 1;
-	conn->hello.done = on_hello_sent;
-	conn_send(conn, &conn->hello, &frame);
+	hash_random(conn->nonce, sizeof(conn->nonce));
+	memcpy(hello.nonce, conn->nonce, sizeof(hello.nonce));
+	show_token(conn, &hello);
+	send_greeting(conn, &hello);
 }
 
 static void on_open(void *arg)
@@ -49,9 +92,11 @@ static int on_header(void *arg, const struct frame *frame, void **ret_payload)
 	int r = 0;
 
 	CHECK_MAGIC(conn, CONN_MAGIC);
-	/* The greeting comes first, and once. */
-	if ((frame->op == FRAME_HELLO) != (conn->state == CONN_GREETING) ||
-		(frame->op == FRAME_HELLO && frame->flags != 0))
+	/* The greeting comes first, and once; but who showed a token may hear that it is refused. */
+	if (frame->op == FRAME_HELLO && frame->flags != 0)
+		return -EPROTO;
+	if ((frame->op == FRAME_HELLO) != (conn->state == CONN_GREETING) &&
+		!(frame->op == FRAME_HELLO && conn->connects && conn->shown))
 		return -EPROTO;
 	if (frame->op != FRAME_HELLO)
 		r = conn->ops->on_header(conn, frame);
@@ -66,19 +111,108 @@ static int on_header(void *arg, const struct frame *frame, void **ret_payload)
 	return 0;
 }
 
-static void on_hello(struct conn *conn, const struct frame *frame, const void *payload)
-{
-	int r = hello_unpack(payload ? payload : "", frame->payload, &conn->peer);
+/* ---- a token over a unix socket -------------------------------------------------------------- */
 
-	if (r == 0 && conn->peer.version != FRAME_VERSION)
-		r = -EPROTONOSUPPORT;
+/* Says so, and then goes. */
+static void refuse(struct conn *conn)
+{
+	const struct hello hello = { .version = FRAME_VERSION, .refused = true };
+
+	LOG_LIMITED(LOG_DEBUG, "token refused", "process=%s pid=%u", conn->peer.process,
+		conn->peer.pid);
+	conn->transport->ops->pause(conn->transport, true); /* nothing more of it is looked at */
+	send_greeting(conn, &hello);
+}
+
+/* The peer shows a token: it is the peer's when the proof follows. */
+static int expect_proof(struct conn *conn, const struct hello *hello)
+{
+	struct keyring *ring = keyring_get();
+	uint8_t key[KEY_BYTES];
+	int r = ring && hello->has_nonce ? token_check(ring, hello->token, hello->token_len,
+						   &conn->identity.claims, key)
+					 : -EKEYREJECTED;
+
+	keyring_unref(ring);
+	if (r < 0)
+		return r;
+	token_proof(key, hello->nonce, conn->nonce, hello->token, hello->token_len, conn->proof);
+	explicit_bzero(key, sizeof(key));
+	conn->shown = true;
+	return 0;
+}
+
+/* The second greeting of who has shown a token. */
+static void take_proof(struct conn *conn, const struct hello *hello)
+{
+	if (!hello->has_proof || !hash_equal(hello->proof, conn->proof, HELLO_PROOF_BYTES)) {
+		refuse(conn);
+		return;
+	}
+	conn->identity.kind = PEER_TOKEN;
+	conn->state = CONN_READY;
+	conn->ops->on_ready(conn);
+}
+
+/* We have shown one: here is the proof. */
+static int send_proof(struct conn *conn, const struct hello *peer)
+{
+	struct hello hello = { .version = FRAME_VERSION, .has_proof = true };
+	struct keyring *ring = keyring_get();
+	bool has = ring && ring->has_token && peer->has_nonce;
+
+	if (has)
+		token_proof(ring->token.key, conn->nonce, peer->nonce, ring->token.packed,
+			ring->token.packed_len, hello.proof);
+	keyring_unref(ring);
+	if (!has)
+		return -EKEYREJECTED; /* one that does not know of tokens */
+	send_greeting(conn, &hello);
+	return 0;
+}
+
+/* ---- greetings ------------------------------------------------------------------------------- */
+
+static void take_first(struct conn *conn, const struct hello *hello)
+{
+	int r = 0;
+
+	conn->peer = (struct conn_peer){ .pid = hello->pid, .master = hello->master };
+	memcpy(conn->peer.process, hello->process, sizeof(conn->peer.process));
+	conn->identity = conn->transport->peer;
+	if (hello->version != FRAME_VERSION) {
+		conn_close(conn, -EPROTONOSUPPORT);
+		return;
+	}
+	log_debug("peer greeted", "process=%s pid=%u", conn->peer.process, conn->peer.pid);
+	if (!conn->connects && hello->token_len > 0) {
+		if (expect_proof(conn, hello) < 0)
+			refuse(conn);
+		return;
+	}
+	if (conn->shown)
+		r = send_proof(conn, hello);
 	if (r < 0) {
 		conn_close(conn, r);
 		return;
 	}
 	conn->state = CONN_READY;
-	log_debug("peer greeted", "process=%s pid=%u", conn->peer.process, conn->peer.pid);
 	conn->ops->on_ready(conn);
+}
+
+static void on_hello(struct conn *conn, const struct frame *frame, const void *payload)
+{
+	struct hello hello;
+	int r = hello_unpack(payload ? payload : "", frame->payload, &hello);
+
+	if (r < 0)
+		conn_close(conn, r);
+	else if (conn->state == CONN_READY)
+		conn_close(conn, hello.refused ? -EKEYREJECTED : -EPROTO);
+	else if (conn->shown && !conn->connects)
+		take_proof(conn, &hello);
+	else
+		take_first(conn, &hello);
 }
 
 static void on_message(void *arg, const struct frame *frame, void *payload, int fd)
@@ -130,6 +264,7 @@ int conn_connect(struct conn *conn, struct loop *loop, const struct transport_op
 	int r;
 
 	conn_init(conn, ops);
+	conn->connects = true;
 	r = transport->connect(loop, where, &conn_events, conn, &conn->transport, e);
 	if (r < 0) {
 		conn->state = CONN_CLOSED;
@@ -221,6 +356,8 @@ void conn_watch(struct conn *conn, uint64_t now_ns)
 	conn->seen_out = t->bytes_out;
 	if ((conn->state < CONN_READY && now_ns - conn->began_ns > CONN_GREETING_NS) ||
 		now_ns - conn->moved_in_ns > CONN_STALL_NS ||
-		now_ns - conn->moved_out_ns > CONN_STALL_NS)
+		now_ns - conn->moved_out_ns > CONN_STALL_NS ||
+		(!conn->connects && conn->out_bytes >= CONN_DETACH_BYTES &&
+			now_ns - conn->moved_out_ns > CONN_DETACH_NS))
 		conn_close(conn, -ETIMEDOUT);
 }

@@ -4,7 +4,7 @@
  * it.
  *
  *	CONN_OPENING   connecting; our greeting is queued
- *	CONN_GREETING  open; waits for the peer's greeting
+ *	CONN_GREETING  open; waits for the peer's greeting, and for its second one when it has to prove a token
  *	CONN_READY     greeted: messages flow
  *	CONN_CLOSED    on_closed() was called
  *
@@ -17,6 +17,9 @@
 
 #define CONN_GREETING_NS (10 * 1000000000ull) /* a peer must greet within */
 #define CONN_STALL_NS    (30 * 1000000000ull) /* a message begun must move on within, either way */
+/* Who asked for so many bytes and takes none of them is let go sooner: others could have the memory. */
+#define CONN_DETACH_NS    (5 * 1000000000ull)
+#define CONN_DETACH_BYTES LIMIT_PAYLOAD_BYTES
 
 enum conn_state {
 	CONN_OPENING,
@@ -45,23 +48,33 @@ struct conn_message {
 	void (*done)(struct conn_message *message, int status); /* as transport_message.on_sent */
 };
 
+struct conn_peer {
+	char process[HELLO_PROCESS_MAX];
+	uint32_t pid;
+	struct hello_master master;
+};
+
 struct conn {
 	uint32_t magic;
 	enum conn_state state;
 	struct transport *transport;
 	const struct conn_ops *ops;
-	struct hello peer;
-	struct hello_master self; /* for our greeting */
-	size_t out_bytes;         /* queued, not yet wholly on the wire */
-	bool congested;           /* beyond LIMIT_CONN_OUT_BYTES, until half of it */
+	struct conn_peer peer;         /* what it says it is */
+	struct peer_identity identity; /* of the peer, once it greeted */
+	struct hello_master self;      /* for our greeting */
+	size_t out_bytes;              /* queued, not yet wholly on the wire */
+	bool congested;                /* beyond LIMIT_CONN_OUT_BYTES, until half of it */
 	bool paused;
 	uint64_t began_ns;    /* connecting or accepted */
 	uint64_t moved_in_ns; /* conn_watch() last saw bytes move */
 	uint64_t moved_out_ns;
 	uint64_t seen_in;
 	uint64_t seen_out;
-	struct conn_message hello;
-	uint8_t hello_bytes[HELLO_BYTES_MAX];
+	/* A token that is shown over a unix socket: by us, or to us. */
+	uint8_t nonce[HELLO_NONCE_BYTES];
+	uint8_t proof[HELLO_PROOF_BYTES]; /* ours, or what it must be */
+	bool connects;
+	bool shown;
 };
 
 /* Connects; on failure conn is as before. */

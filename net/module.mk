@@ -1,1 +1,1 @@
-$(eval $(call library,net,proto base,-luv))
+$(eval $(call library,net,proto base,-luv -lssl -lcrypto))

@@ -54,6 +54,7 @@ struct rpc_request {
 };
 
 struct rpc_server_ops {
+	/* Everything but FRAME_PING, which the server answers. */
 	void (*on_request)(struct rpc_request *request, void *arg);
 	/* The request's peer cancelled it, or is gone: once at most, on the loop. Optional. The
 	 * reply is still due, and may be given from inside on_cancel. `request` stays valid
@@ -69,7 +70,7 @@ struct rpc_server_ops {
 };
 
 /* Listens (a stale unix socket file is replaced, a live one is -EADDRINUSE; mode 0600; a tcp
- * address that is not loopback is -EACCES with its line). Bounded by LIMIT_CONNS and
+ * address that is not loopback is -ENOKEY with its line, without keys). Bounded by LIMIT_CONNS and
  * LIMIT_CONN_REQUESTS. */
 int rpc_server_new(struct loop *loop, const char *address, const struct rpc_server_ops *ops,
 	void *arg, struct rpc_server **ret_server, struct err *e) __must_check;
@@ -101,6 +102,8 @@ struct rpc_call {
 	struct net_payload payload; /* of the request */
 	uint64_t deadline_ns;       /* clock_mono_ns(); 0: none. Waiting for a connection counts */
 	bool resend; /* idempotent: sent again over a new connection until the deadline */
+	bool hurry; /* there are others to ask: ends with -ECONNREFUSED, -ECONNRESET, ... when there
+		      * is no connection, instead of waiting for the next attempt; goes before resend */
 	void (*on_done)(struct rpc_call *call, int status);
 	void *arg;
 	/* The answer. From on_done on it is the caller's: taken (TAKE, TAKE_FD), or freed by
@@ -126,6 +129,9 @@ struct fence;
 /* From now on only masters that pass the fence (net/fence.h) are asked; calls to another end with
  * -ECONNREFUSED and its line. Before the first call. The fence is borrowed. */
 void rpc_client_fence(struct rpc_client *client, struct fence *fence);
+/* How long the peer's machine may say nothing, connecting included, before the connection counts as
+ * lost; from the next connection on. Any thread. A process that is busy, or stopped, says enough. */
+void rpc_client_patience(struct rpc_client *client, uint64_t ns);
 /* Ends every call with -ECANCELED, then closes. Not on the loop's thread. */
 void rpc_client_free(struct rpc_client *client);
 
@@ -133,7 +139,8 @@ void rpc_client_free(struct rpc_client *client);
  * its release() is called when the call has ended and no byte of it is needed any more, which may
  * be after on_done. on_done's status: the peer's, or -ETIMEDOUT, -ECANCELED, -ECONNRESET (lost
  * after it was sent, without `resend`), -EMSGSIZE (beyond the frame's limits), -EPROTONOSUPPORT
- * (the peer speaks another version), -EMFILE (no room for the answer's descriptor), -ENOMEM. */
+ * (the peer speaks another version), -ECONNREFUSED (it is not the master that was met, or refused
+ * our key or token, with its line), -EMFILE (no room for the answer's descriptor), -ENOMEM. */
 void rpc_call(struct rpc_client *client, struct rpc_call *call);
 /* Asks for the call's early end: on_done follows soon with -ECANCELED unless another end came
  * first; the peer is told, its late answer dropped. Any thread. The caller keeps the struct alive
@@ -147,3 +154,5 @@ int rpc_call_wait(struct rpc_client *client, struct rpc_call *call, struct err *
 
 /* True while connected. Any thread. */
 bool rpc_client_connected(const struct rpc_client *client);
+/* Why the last connection ended, or did not come about: a line; "": nothing is known. Borrowed, on its loop. */
+const char *rpc_client_trouble(const struct rpc_client *client);

@@ -28,12 +28,13 @@
 #include <unistd.h>
 #include <uv.h>
 
-#define SERVER_MAGIC  0x53525652u
-#define PEER_MAGIC    0x50454552u
-#define REQUEST_MAGIC 0x52455153u
-#define CONN_BUCKETS  1024 /* of requests by id; chains of 8 at the maximum */
-#define WATCH_MS      1000
-#define CONNS_LEAST   8u
+#define SERVER_MAGIC      0x53525652u
+#define PEER_MAGIC        0x50454552u
+#define REQUEST_MAGIC     0x52455153u
+#define CONN_BUCKETS      1024 /* of requests by id; chains of 8 at the maximum */
+#define WATCH_MS          1000
+#define CONNS_LEAST       8u
+#define GREETING_LEAST_NS CLOCK_SECOND /* that one has for its greeting */
 /* Of the arena: with the stream's buffer, and with what the handler has for a request. */
 #define CONN_BYTES    (sizeof(struct rpc_conn) + CONN_BUCKETS * sizeof(void *) + 20480)
 #define REQUEST_BYTES (sizeof(struct request) + 1024)
@@ -48,7 +49,9 @@ struct rpc_server {
 
 	/* The loop's. */
 	struct list conns;
+	struct list greeting; /* those that did not greet yet, the oldest first */
 	uint32_t n_conns;
+	uint32_t n_greeting;
 	uint32_t max_conns;
 	unsigned int handles; /* listener and timer */
 	bool closing;
@@ -64,6 +67,7 @@ struct rpc_conn {
 	struct conn conn;
 	struct rpc_server *server;
 	struct list link;
+	struct list greeting; /* unlinked once it greeted */
 	struct list requests; /* under way, not cancelled */
 	struct map by_id;     /* those and the cancelled ones */
 	uint64_t in_bytes;    /* their payloads */
@@ -205,8 +209,8 @@ static void on_message(struct conn *conn, const struct frame *frame, void *paylo
 			request_cancel(request); /* else its reply crossed the cancel */
 		return;
 	}
-	request = calloc(1, sizeof(*request));
-	if (!request) {
+	request = peer_is_current(&conn->identity) ? calloc(1, sizeof(*request)) : NULL;
+	if (!request) { /* no memory, or its token has expired: it may come again with another */
 		free(payload);
 		if (fd >= 0)
 			(void)close(fd); /* not used */
@@ -219,6 +223,8 @@ static void on_message(struct conn *conn, const struct frame *frame, void *paylo
 	request->magic = REQUEST_MAGIC;
 	request->rpc.frame = *frame;
 	request->rpc.frame.flags &= (uint8_t)~FRAME_FD;
+	if (!conn->transport->ops->passes_fd) /* it could not get one: none is held for it */
+		request->rpc.frame.flags &= (uint8_t)~FRAME_LOCAL_OK;
 	request->rpc.conn = peer;
 	request->rpc.payload = payload;
 	request->rpc.fd = fd;
@@ -229,7 +235,10 @@ static void on_message(struct conn *conn, const struct frame *frame, void *paylo
 	peer->in_bytes += frame->payload;
 	peer->refs++;
 	peer_throttle(peer);
-	server->ops->on_request(&request->rpc, server->arg);
+	if (frame->op == FRAME_PING)
+		rpc_reply(&request->rpc, 0, NULL, NET_PAYLOAD_NONE);
+	else
+		server->ops->on_request(&request->rpc, server->arg);
 }
 
 static void on_reply_sent(struct conn_message *message, int status)
@@ -317,9 +326,17 @@ void rpc_reply_err(struct rpc_request *rpc, int status, const struct err *e)
 
 /* ---- connections ----------------------------------------------------------------------------- */
 
+static void greeted(struct rpc_conn *peer)
+{
+	if (list_empty(&peer->greeting))
+		return;
+	list_remove(&peer->greeting);
+	peer->server->n_greeting--;
+}
+
 static void on_ready(struct conn *conn)
 {
-	(void)conn; /* the peer speaks first */
+	greeted(peer_of(conn)); /* it speaks first */
 }
 
 static void on_drained(struct conn *conn)
@@ -335,6 +352,7 @@ static void on_conn_closed(struct conn *conn, int status)
 	if (status != -ECONNRESET && status != -ECANCELED && status != -EPIPE)
 		LOG_LIMITED(LOG_DEBUG, "connection dropped", "process=%s pid=%u error=%s",
 			conn->peer.process, conn->peer.pid, err_name(status));
+	greeted(peer);
 	list_remove(&peer->link);
 	peer->server->n_conns--;
 	while ((node = list_pop_front(&peer->requests)) != NULL)
@@ -366,6 +384,21 @@ static void refuse(struct transport *transport, int status)
 	transport->ops->close(transport, status);
 }
 
+/* Who has not said who he is does not keep others out: of too many the oldest goes, which had its time unless
+ * there is no room at all. Many that come at once are not too many. */
+static void make_room(struct rpc_server *server, bool room)
+{
+	struct rpc_conn *oldest;
+
+	if (server->n_greeting == 0 || (room && server->n_greeting < LIMIT_CONNS_GREETING))
+		return;
+	oldest = list_entry(server->greeting.next, struct rpc_conn, greeting);
+	if (room && clock_mono_ns() - oldest->conn.began_ns < GREETING_LEAST_NS)
+		return;
+	greeted(oldest);
+	conn_close(&oldest->conn, -ETIMEDOUT);
+}
+
 static void on_accept(void *arg, struct transport *transport)
 {
 	struct rpc_server *server = arg;
@@ -373,6 +406,8 @@ static void on_accept(void *arg, struct transport *transport)
 	struct hello_master self = { 0 };
 	struct rpc_conn *peer;
 
+	if (!server->closing)
+		make_room(server, room);
 	if (server->closing || !room || !arena_take(ARENA_CONNECTIONS, BUDGET_DEMAND, CONN_BYTES)) {
 		if (!server->closing)
 			LOG_LIMITED(LOG_WARN, "connection refused",
@@ -394,8 +429,11 @@ static void on_accept(void *arg, struct transport *transport)
 	peer->server = server;
 	peer->refs = 1;
 	list_init(&peer->requests);
+	list_init(&peer->greeting);
 	list_push_back(&server->conns, &peer->link);
 	server->n_conns++;
+	list_push_back(&server->greeting, &peer->greeting);
+	server->n_greeting++;
 	server_hold(server);
 	if (server->ops->identify)
 		self = server->ops->identify(server->arg);
@@ -478,11 +516,12 @@ int rpc_server_new(struct loop *loop, const char *address, const struct rpc_serv
 	server->ops = ops;
 	server->arg = arg;
 	server->alive = 1;
-	server->max_conns = bounds_descriptor_share(CONNS_LEAST, LIMIT_CONNS);
+	server->max_conns = bounds_connection_share(CONNS_LEAST, LIMIT_CONNS);
 	bound_raise_max(BOUND_CONNECTIONS, server->max_conns);
 	bound_raise_max(BOUND_REQUESTS, LIMIT_REQUESTS);
 	hash_random(&server->seed, sizeof(server->seed));
 	list_init(&server->conns);
+	list_init(&server->greeting);
 	pthread_mutex_init(&server->lock, NULL);
 	pthread_cond_init(&server->idle, NULL);
 	loop_call(loop, start_on_loop, server);
@@ -495,6 +534,12 @@ int rpc_server_new(struct loop *loop, const char *address, const struct rpc_serv
 	}
 	*ret_server = server;
 	return 0;
+}
+
+const struct peer_identity *rpc_conn_peer(const struct rpc_conn *peer)
+{
+	CHECK_MAGIC(peer, PEER_MAGIC);
+	return &peer->conn.identity;
 }
 
 const char *rpc_server_address(const struct rpc_server *server)

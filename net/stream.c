@@ -11,63 +11,24 @@
  * no later than its frame's header; FRAME_FD says which frame takes it.
  *
  *	state        leaves by
- *	CONNECTING   writable -> OPEN, error -> FAILED
- *	ACCEPTED     start() -> OPEN, close() -> FAILED
+ *	CONNECTING   writable -> HANDSHAKING with TLS, OPEN without; error -> FAILED
+ *	ACCEPTED     start() -> HANDSHAKING or OPEN; close() -> FAILED
+ *	HANDSHAKING  keys are right -> OPEN; error, end of file, close() -> FAILED
  *	OPEN         error, end of file, close() -> FAILED
  *	FAILED       next turn of the loop: on_sent() of the rest, on_closed() -> CLOSED
  *	CLOSED       both handles closed -> freed
  */
-#include "net/stream_internal.h"
+#include "net/stream_state_internal.h"
 #include "base/cleanup.h"
 
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/uio.h>
 #include <unistd.h>
 #include <uv.h>
-
-#define STREAM_MAGIC   0x5354524du
-#define RX_BYTES       16384u
-#define SEND_PARTS     64
-#define READS_PER_TURN 16 /* then others have their turn */
-#define FDS_MAX        2  /* one of a frame whose header is split, one of the frame behind it */
-#define FD_LOST        (-2)
-
-enum stream_state {
-	STREAM_CONNECTING,
-	STREAM_ACCEPTED,
-	STREAM_OPEN,
-	STREAM_FAILED,
-	STREAM_CLOSED,
-};
-
-struct stream {
-	struct transport transport;
-	uint32_t magic;
-	enum stream_state state;
-	int status; /* why it failed */
-	int fd;
-	uv_poll_t poll;
-	uv_idle_t turn; /* before the loop waits again: writes what is queued, ends what failed */
-	unsigned int handles;
-	int watching; /* events that poll watches */
-	bool paused;
-	bool blocked; /* the socket is full */
-
-	struct list out;
-
-	struct frame frame; /* when have_header */
-	uint8_t *payload;   /* its payload */
-	size_t payload_got;
-	int frame_fd;
-	bool have_header;
-	int fds[FDS_MAX]; /* arrived, not yet claimed by a frame */
-	unsigned int n_fds;
-	size_t rx_begin;
-	size_t rx_end;
-	uint8_t rx[RX_BYTES];
-};
 
 static struct stream *stream_of(struct transport *transport)
 {
@@ -79,13 +40,14 @@ static struct stream *stream_of(struct transport *transport)
 
 static void on_turn(uv_idle_t *turn);
 static void on_poll(uv_poll_t *poll, int status, int events);
+static void on_readable(struct stream *s);
 
 static void stream_want_turn(struct stream *s)
 {
 	(void)uv_idle_start(&s->turn, on_turn); /* fails only without a callback */
 }
 
-static void stream_fail(struct stream *s, int status)
+void stream_fail(struct stream *s, int status)
 {
 	if (s->state >= STREAM_FAILED)
 		return;
@@ -102,6 +64,8 @@ static void stream_watch(struct stream *s)
 
 	if (s->state == STREAM_CONNECTING)
 		events = UV_WRITABLE;
+	else if (s->state == STREAM_HANDSHAKING)
+		events |= UV_READABLE | (s->blocked ? UV_WRITABLE : 0);
 	else if (s->state != STREAM_OPEN)
 		return;
 	else
@@ -182,7 +146,9 @@ static void sent_some(struct stream *s, size_t n)
 	struct list *node;
 
 	s->transport.bytes_out += n;
-	while (n > 0) {
+	if (s->tls)
+		stream_tls_sent(s, n, &gone);
+	while (!s->tls && n > 0) {
 		struct transport_message *m =
 			list_entry(s->out.next, struct transport_message, link);
 		size_t step = min(n, m->bytes - m->sent);
@@ -201,10 +167,18 @@ static void sent_some(struct stream *s, size_t n)
 	}
 }
 
+static bool has_out(const struct stream *s)
+{
+	if (s->tls)
+		return (s->state == STREAM_OPEN || s->state == STREAM_HANDSHAKING) &&
+		       stream_tls_has_out(s);
+	return s->state == STREAM_OPEN && !list_empty(&s->out);
+}
+
 static void flush(struct stream *s)
 {
-	while (s->state == STREAM_OPEN && !list_empty(&s->out)) {
-		ssize_t n = send_some(s);
+	while (has_out(s)) {
+		ssize_t n = s->tls ? stream_tls_send(s) : send_some(s);
 
 		if (n > 0) {
 			sent_some(s, (size_t)n);
@@ -214,7 +188,11 @@ static void flush(struct stream *s)
 			s->blocked = true;
 			break;
 		} else {
-			stream_fail(s, n < 0 ? err_errno() : -EIO);
+			int r = n < 0 ? err_errno() : -EIO;
+
+			if (r == -EPIPE || r == -ECONNRESET)
+				on_readable(s); /* why it went may be its last word */
+			stream_fail(s, r);
 		}
 	}
 	stream_watch(s);
@@ -240,15 +218,12 @@ static int claim_fd(struct stream *s, const struct frame *frame, int *ret_fd)
 	return 0;
 }
 
-/* The next header in rx, if it is whole: 1, 0 or a negative errno. */
-static int take_header(struct stream *s)
+int stream_take_header(struct stream *s)
 {
 	void *payload = NULL;
 	struct frame frame;
 	int r;
 
-	if (s->rx_end - s->rx_begin < FRAME_BYTES)
-		return 0;
 	r = frame_decode(s->rx + s->rx_begin, &frame);
 	if (r == 0)
 		r = s->transport.events->on_header(s->transport.arg, &frame, &payload);
@@ -265,7 +240,7 @@ static int take_header(struct stream *s)
 	return 1;
 }
 
-static void deliver(struct stream *s)
+void stream_deliver(struct stream *s)
 {
 	uint8_t *payload = TAKE(s->payload);
 
@@ -283,8 +258,10 @@ static int parse_rx(struct stream *s)
 		int r;
 
 		if (!s->have_header) {
-			r = take_header(s);
-			if (r <= 0)
+			if (s->rx_end - s->rx_begin < FRAME_BYTES)
+				return 0;
+			r = stream_take_header(s);
+			if (r < 0)
 				return r;
 			if (s->state != STREAM_OPEN)
 				break;
@@ -296,7 +273,7 @@ static int parse_rx(struct stream *s)
 		s->rx_begin += step;
 		if (s->payload_got < s->frame.payload)
 			return 0;
-		deliver(s);
+		stream_deliver(s);
 	}
 	return 0;
 }
@@ -376,6 +353,15 @@ static ssize_t receive(struct stream *s, struct msghdr *h, size_t *ret_wanted)
 	return n;
 }
 
+/* The peer speaks TLS, and ended it because we do not. */
+static bool saw_alert(const struct stream *s)
+{
+	const uint8_t alert[] = { 21, 3 };
+
+	return !s->have_header && s->rx_end - s->rx_begin >= sizeof(alert) &&
+	       memcmp(s->rx + s->rx_begin, alert, sizeof(alert)) == 0;
+}
+
 /* One read: 1 when there may be more, 0 when the socket is drained, or a negative errno. */
 static int read_once(struct stream *s)
 {
@@ -392,7 +378,7 @@ static int read_once(struct stream *s)
 	int r;
 
 	if (n == 0)
-		return -ECONNRESET;
+		return saw_alert(s) ? -ENOKEY : -ECONNRESET;
 	if (n < 0)
 		return errno == EAGAIN ? 0 : err_errno();
 	r = h.msg_controllen > 0 || h.msg_flags & MSG_CTRUNC ? take_fds(s, &h) : 0;
@@ -404,10 +390,15 @@ static int read_once(struct stream *s)
 /* Goes on where a pause stopped it. */
 static void parse_again(struct stream *s)
 {
-	int r = parse(s);
+	int r = s->tls ? stream_tls_parse(s) : parse(s);
 
 	if (r < 0)
 		stream_fail(s, r);
+}
+
+static bool has_in(const struct stream *s)
+{
+	return s->tls ? stream_tls_has_in(s) : s->rx_end > s->rx_begin;
 }
 
 static void on_readable(struct stream *s)
@@ -415,12 +406,42 @@ static void on_readable(struct stream *s)
 	int r = 1;
 
 	for (int i = 0; i < READS_PER_TURN && r > 0 && s->state == STREAM_OPEN && !s->paused; i++)
-		r = read_once(s);
+		r = s->tls ? stream_tls_read(s) : read_once(s);
+	if (s->tls)
+		tls_rest(s->tls);
 	if (r < 0)
 		stream_fail(s, r);
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
+
+static void opened(struct stream *s)
+{
+	s->state = STREAM_OPEN;
+	if (s->tls)
+		s->transport.peer = s->tls->peer;
+	if (s->connects)
+		s->transport.events->on_open(s->transport.arg);
+	if (!list_empty(&s->out))
+		stream_want_turn(s);
+}
+
+/* Whatever comes of it, what it has to say is sent: also why it failed. */
+static void handshake(struct stream *s)
+{
+	/* Who does not speak TLS gets the alert that says so (RFC 8446, 6), which OpenSSL keeps to itself. */
+	static const uint8_t alert[] = { 21, 3, 3, 0, 2, 2, 70 };
+	int r = stream_tls_greet(s);
+
+	flush(s);
+	if (r < 0 && !s->connects && s->transport.bytes_out == 0)
+		(void)send(
+			s->fd, alert, sizeof(alert), MSG_DONTWAIT | MSG_NOSIGNAL); /* told only */
+	if (r < 0)
+		stream_fail(s, r);
+	else if (r > 0 && s->state == STREAM_HANDSHAKING)
+		opened(s);
+}
 
 static void on_connected(struct stream *s)
 {
@@ -431,10 +452,12 @@ static void on_connected(struct stream *s)
 		stream_fail(s, error ? -error : -EIO);
 		return;
 	}
-	s->state = STREAM_OPEN;
-	s->transport.events->on_open(s->transport.arg);
-	if (!list_empty(&s->out))
-		stream_want_turn(s);
+	if (s->tls) {
+		s->state = STREAM_HANDSHAKING;
+		handshake(s);
+	} else {
+		opened(s);
+	}
 	stream_watch(s);
 }
 
@@ -455,8 +478,18 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 		s->blocked = false;
 		flush(s);
 	}
-	if (events & (UV_READABLE | UV_DISCONNECT))
+	if (s->state == STREAM_HANDSHAKING && events & (UV_READABLE | UV_DISCONNECT)) {
+		int r = stream_tls_read(s);
+
+		if (r < 0)
+			stream_fail(s, r);
+		else
+			handshake(s);
+		if (s->state == STREAM_OPEN && has_in(s) && !s->paused)
+			stream_want_turn(s);
+	} else if (events & (UV_READABLE | UV_DISCONNECT)) {
 		on_readable(s);
+	}
 	stream_watch(s);
 }
 
@@ -467,6 +500,7 @@ static void on_handle_closed(uv_handle_t *handle)
 	if (--s->handles > 0)
 		return;
 	(void)close(s->fd); /* nothing of ours can be lost by it */
+	tls_free(s->tls);
 	s->magic = 0;
 	free(s);
 }
@@ -500,7 +534,7 @@ static void on_turn(uv_idle_t *turn)
 
 	CHECK_MAGIC(s, STREAM_MAGIC);
 	(void)uv_idle_stop(turn); /* never fails */
-	if (s->state == STREAM_OPEN && !s->paused && s->rx_end > s->rx_begin)
+	if (s->state == STREAM_OPEN && !s->paused && has_in(s))
 		parse_again(s);
 	if (s->state == STREAM_OPEN && !s->blocked)
 		flush(s);
@@ -508,16 +542,37 @@ static void on_turn(uv_idle_t *turn)
 		stream_finish(s);
 }
 
+static struct peer_identity who(int fd, bool local)
+{
+	struct peer_identity peer = { .kind = local ? PEER_NODE : PEER_LOCAL, .uid = (uint32_t)-1 };
+	struct ucred cred;
+	socklen_t len = sizeof(cred);
+
+	if (local && getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) == 0)
+		peer.uid = cred.uid;
+	return peer;
+}
+
 int stream_new(const struct transport_ops *ops, struct loop *loop, int fd, bool connecting,
 	struct transport **ret_transport)
 {
-	struct stream *s = calloc(1, sizeof(*s));
+	bool tls = !ops->passes_fd && net_keys_any();
+	struct stream *s = calloc(1, sizeof(*s) + (tls ? FRAME_BYTES : RX_BYTES));
+	int r = s ? 0 : -ENOMEM;
 
-	if (!s || uv_poll_init(loop_uv(loop), &s->poll, fd) != 0) {
+	if (r == 0 && tls)
+		r = tls_new(!connecting, &s->tls);
+	if (r == 0 && uv_poll_init(loop_uv(loop), &s->poll, fd) != 0)
+		r = -ENOMEM;
+	if (r < 0) {
+		if (s)
+			tls_free(s->tls);
 		free(s);
 		(void)close(fd); /* never used */
-		return -ENOMEM;
+		return r;
 	}
+	s->connects = connecting;
+	s->transport.peer = who(fd, ops->passes_fd);
 	s->transport.ops = ops;
 	s->magic = STREAM_MAGIC;
 	s->state = connecting ? STREAM_CONNECTING : STREAM_ACCEPTED;
@@ -528,6 +583,7 @@ int stream_new(const struct transport_ops *ops, struct loop *loop, int fd, bool 
 	ensure(uv_idle_init(loop_uv(loop), &s->turn) == 0);
 	s->turn.data = s;
 	list_init(&s->out);
+	s->stage = &s->out;
 	stream_watch(s);
 	*ret_transport = &s->transport;
 	return 0;
@@ -540,7 +596,7 @@ void stream_start(struct transport *transport, const struct transport_events *ev
 	transport->events = events;
 	transport->arg = arg;
 	if (s->state == STREAM_ACCEPTED)
-		s->state = STREAM_OPEN;
+		s->state = s->tls ? STREAM_HANDSHAKING : STREAM_OPEN;
 	stream_watch(s);
 }
 
@@ -550,8 +606,11 @@ void stream_send(struct transport *transport, struct transport_message *message)
 
 	ensure(s->state != STREAM_CLOSED);
 	message->sent = 0;
+	message->raw = message->raw_sent = 0;
 	message->bytes = FRAME_BYTES + (message->payload ? net_payload_bytes(message->payload) : 0);
 	list_push_back(&s->out, &message->link);
+	if (s->stage == &s->out)
+		s->stage = &message->link;
 	if (s->state == STREAM_OPEN && !s->blocked)
 		stream_want_turn(s);
 }
@@ -562,6 +621,8 @@ bool stream_recall(struct transport *transport, struct transport_message *messag
 
 	if (message->sent > 0 || s->state >= STREAM_FAILED)
 		return false;
+	if (s->tls)
+		stream_tls_recall(s, message);
 	list_remove(&message->link);
 	return true;
 }
@@ -571,7 +632,7 @@ void stream_pause(struct transport *transport, bool paused)
 	struct stream *s = stream_of(transport);
 
 	s->paused = paused;
-	if (!paused && s->rx_end > s->rx_begin)
+	if (!paused && has_in(s))
 		stream_want_turn(s); /* for what was read before the pause */
 	stream_watch(s);
 }
@@ -579,4 +640,20 @@ void stream_pause(struct transport *transport, bool paused)
 void stream_close(struct transport *transport, int status)
 {
 	stream_fail(stream_of(transport), status);
+}
+
+/* A kernel that lives acknowledges, whatever its processes do. What was sent must be acknowledged
+ * within `ms`; a quiet connection is probed each second. Without these, the bounds of conn_watch(). */
+void stream_patience(struct transport *transport, uint32_t ms)
+{
+	const struct stream *stream = stream_of(transport);
+	const int on = 1;
+	const int seconds = 1;
+
+	if (stream->state >= STREAM_FAILED)
+		return;
+	(void)setsockopt(stream->fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof(on));
+	(void)setsockopt(stream->fd, IPPROTO_TCP, TCP_KEEPIDLE, &seconds, sizeof(seconds));
+	(void)setsockopt(stream->fd, IPPROTO_TCP, TCP_KEEPINTVL, &seconds, sizeof(seconds));
+	(void)setsockopt(stream->fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof(ms));
 }

@@ -1,8 +1,9 @@
 /*
- * TCP: "tcp:host:port", "tcp:[::1]:port". Without keys daemons speak over loopback only:
- * any other address is refused. Hosts are numbers or "localhost", so that nothing waits
- * for DNS.
+ * TCP: "tcp:host:port", "tcp:[::1]:port". With keys every connection is TLS (tls_internal.h), and any address may be
+ * used, "0.0.0.0" and "[::]" to listen on. Without them daemons speak over loopback only: any other address is refused.
+ * Hosts are numbers or "localhost", so that nothing waits for DNS.
  */
+#include "net/keys_internal.h"
 #include "net/stream_internal.h"
 #include "base/cleanup.h"
 
@@ -33,7 +34,8 @@ static bool is_loopback(const struct sockaddr_storage *sa)
 	return sa->ss_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&in6.sin6_addr);
 }
 
-static int tcp_parse(const char *where, struct tcp_address *ret_address, struct err *e)
+static int tcp_parse(
+	const char *where, bool listens, struct tcp_address *ret_address, struct err *e)
 {
 	const struct addrinfo hints = { .ai_flags = AI_NUMERICHOST | AI_NUMERICSERV | AI_PASSIVE,
 		.ai_socktype = SOCK_STREAM };
@@ -60,10 +62,24 @@ static int tcp_parse(const char *where, struct tcp_address *ret_address, struct 
 	memcpy(&address.sa, found->ai_addr, found->ai_addrlen);
 	address.len = found->ai_addrlen;
 	freeaddrinfo(found);
-	if (!is_loopback(&address.sa))
-		return err_set(e, -EACCES,
+	if (listens && net_keys_any() && !net_keys_cluster())
+		return err_set(e, -ENOKEY,
+			"address 'tcp:%s' cannot be listened on with a token: name the cluster "
+			"key's file with "
+			"--cluster-key",
+			where);
+	if (!is_loopback(&address.sa) && !net_keys_any() && !listens)
+		return err_set(e, -ENOKEY,
+			"address 'tcp:%s' is not loopback: other hosts are spoken to with a key: "
+			"name the file of the cluster key or of a token (cluster-key, token; "
+			"GRANARY_CLUSTER_KEY, GRANARY_TOKEN)",
+			where);
+	if (!is_loopback(&address.sa) && !net_keys_any())
+		return err_set(e, -ENOKEY,
 			"address 'tcp:%s' is not loopback: without cluster keys only 127.0.0.1 and "
-			"[::1] are used",
+			"[::1] are used: make a key with `cachectl key create` and name its file "
+			"with "
+			"--cluster-key",
 			where);
 	*ret_address = address;
 	return 0;
@@ -73,7 +89,7 @@ static int tcp_check(const char *where, struct err *e)
 {
 	struct tcp_address address = { 0 };
 
-	return tcp_parse(where, &address, e);
+	return tcp_parse(where, false, &address, e);
 }
 
 static int tcp_socket(const struct tcp_address *address)
@@ -111,7 +127,7 @@ static int tcp_listen(struct loop *loop, const char *where, const struct transpo
 	struct tcp_address address = { 0 };
 	_cleanup_close_ int fd = -1;
 	const int one = 1;
-	int r = tcp_parse(where, &address, e);
+	int r = tcp_parse(where, true, &address, e);
 
 	if (r < 0)
 		return r;
@@ -135,7 +151,7 @@ static int tcp_connect(struct loop *loop, const char *where, const struct transp
 {
 	struct tcp_address address = { 0 };
 	_cleanup_close_ int fd = -1;
-	int r = tcp_parse(where, &address, e);
+	int r = tcp_parse(where, false, &address, e);
 
 	if (r < 0)
 		return r;
@@ -165,5 +181,6 @@ const struct transport_ops transport_tcp = {
 	.send = stream_send,
 	.recall = stream_recall,
 	.pause = stream_pause,
+	.patience = stream_patience,
 	.close = stream_close,
 };

@@ -23,6 +23,7 @@
 #pragma once
 
 #include <stdbool.h>
+#include "net/identity.h"
 #include "net/net.h"
 
 struct transport;
@@ -36,6 +37,11 @@ struct transport_message {
 	const struct net_payload *payload; /* borrowed; NULL: none */
 	size_t bytes;                      /* header and payload */
 	size_t sent; /* of them, handed to the wire; 0 = the peer cannot have seen any */
+	/* The transport's: bytes that go as they are behind an encrypted header, how many went, and the end
+	 * of the encrypted ones on the wire. */
+	size_t raw;
+	size_t raw_sent;
+	uint64_t wire_end;
 	/* Once for each message sent and not recalled: 0, or the status its connection ended
 	 * with. */
 	void (*on_sent)(struct transport_message *message, int status);
@@ -64,6 +70,8 @@ struct transport {
 	uint64_t bytes_in; /* since the start: progress, for whoever watches for a stall */
 	uint64_t bytes_out;
 	bool mid_frame; /* part of a message has come in */
+	struct peer_identity
+		peer; /* from on_open() or the first message on; before it is nobody's */
 };
 
 struct transport_listener {
@@ -80,7 +88,7 @@ struct transport_ops {
 	const char *scheme; /* "unix" */
 	bool passes_fd;
 
-	/* Is `where` (the address behind "scheme:") one to connect to? 0, or -EINVAL, -EACCES,
+	/* Is `where` (the address behind "scheme:") one to connect to? 0, or -EINVAL, -ENOKEY,
 	 * -ENAMETOOLONG with a line. */
 	int (*check)(const char *where, struct err *e);
 	/* Any thread but the loop's. `user` gives on_accept, on_closed and arg; they may be called
@@ -102,6 +110,9 @@ struct transport_ops {
 	bool (*recall)(struct transport *transport, struct transport_message *message);
 	/* Stops messages, or lets them come again. The one being delivered is the last. */
 	void (*pause)(struct transport *transport, bool paused);
+	/* From now on, soon after start() or connect(): a peer whose machine says nothing for `ms`,
+	 * busy or not, is gone, and so is the connection. Optional: it would always be heard of. */
+	void (*patience)(struct transport *transport, uint32_t ms);
 	/* Ends the connection with `status` for those who wait; what is not sent is not.
 	 * on_closed() follows. May be repeated. */
 	void (*close)(struct transport *transport, int status);

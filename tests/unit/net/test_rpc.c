@@ -16,7 +16,9 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "net/fake.h"
+#include "net/identity.h"
 #include "net/net.h"
+#include "net/tls_internal.h"
 #include "tests/debug/faults.h"
 #include "tests/debug/net_fault.h"
 
@@ -133,7 +135,8 @@ static void *answer_thread(void *arg)
 static void reply_echo(struct rpc_request *request)
 {
 	struct frame reply = { .length = request->frame.payload,
-		.generation = request->frame.offset };
+		.generation = request->frame.offset,
+		.extent = request->frame.flags };
 	struct net_payload payload = NET_PAYLOAD_NONE;
 
 	payload.parts[0].data = request->payload;
@@ -446,6 +449,23 @@ static void test_deadline(void **state)
 	stop(&f);
 }
 
+/* Nobody asks for a descriptor over what passes none, whatever he says. */
+static void test_local_flag(void **state)
+{
+	struct rpc_call call = { .frame = { .op = FRAME_FETCH,
+					 .lineage = ECHO,
+					 .flags = FRAME_LOCAL_OK | FRAME_EXACT } };
+	struct fixture f;
+	struct err e = ERR_INIT;
+
+	start(&f, *state);
+	assert_int_equal(rpc_call_wait(f.client, &call, &e), 0);
+	assert_int_equal(
+		call.reply.extent, FRAME_EXACT | (strcmp(*state, "tcp") == 0 ? 0 : FRAME_LOCAL_OK));
+	rpc_call_release(&call);
+	stop(&f);
+}
+
 static void test_failed_reply(void **state)
 {
 	struct rpc_call call = { .frame = { .op = FRAME_GET_TABLE, .lineage = FAIL } };
@@ -735,13 +755,53 @@ static void test_listen_errors(void **state)
 	assert_int_equal(unlink(path + 5), 0); /* it was left alone */
 	assert_int_equal(
 		rpc_server_new(f.server_loop, "tcp:0.0.0.0:0", &server_ops, &f, &other, &e),
-		-EACCES);
+		-ENOKEY);
 	assert_non_null(strstr(e.text, "loopback"));
-	assert_int_equal(rpc_client_new(f.client_loop, "tcp:8.8.8.8:80", &client, &e), -EACCES);
+	assert_int_equal(rpc_client_new(f.client_loop, "tcp:8.8.8.8:80", &client, &e), -ENOKEY);
 	assert_int_equal(rpc_client_new(f.client_loop, "tcp:localhost", &client, &e), -EINVAL);
 	assert_int_equal(rpc_client_new(f.client_loop, "http://x", &client, &e), -EINVAL);
 	assert_int_equal(rpc_client_new(f.client_loop, "unix:relative", &client, &e), -EINVAL);
 	stop(&f);
+}
+
+/* ---- with keys ------------------------------------------------------------------------------- */
+
+static int load_keys(bool encrypt_data)
+{
+	char path[] = "/tmp/granary-test-key-XXXXXX";
+	struct net_keys_config config = { .cluster_key = path, .encrypt_data = encrypt_data };
+	struct err e = ERR_INIT;
+	int fd = mkstemp(path);
+	int r;
+
+	net_debug_self = true;
+	if (fd < 0 || dprintf(fd, "granary-key 00c0ffee %064d\n", 7) < 0)
+		return -1;
+	(void)close(fd);
+	r = net_keys_load(&config, &e);
+	(void)unlink(path);
+	return r;
+}
+
+static int with_raw_data(void **state)
+{
+	(void)state;
+	return load_keys(false);
+}
+
+static int with_records(void **state)
+{
+	(void)state;
+	return load_keys(true);
+}
+
+static int without_keys(void **state)
+{
+	const struct net_keys_config none = { 0 };
+	struct err e = ERR_INIT;
+
+	(void)state;
+	return net_keys_load(&none, &e);
 }
 
 static char scheme_unix[] = "unix";
@@ -755,6 +815,11 @@ static char scheme_fake[] = "fake";
 #test "/fake", test, NULL, NULL, scheme_fake    \
 	}
 
+#define TCP(test)                                   \
+	{                                           \
+#test, test, NULL, NULL, scheme_tcp \
+	}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -764,6 +829,7 @@ int main(void)
 		EACH(test_cancel_races),
 		EACH(test_deadline),
 		EACH(test_failed_reply),
+		EACH(test_local_flag),
 		EACH(test_limits),
 		EACH(test_close_under_way),
 		EACH(test_server_free_under_way),
@@ -785,7 +851,23 @@ int main(void)
 		cmocka_unit_test(test_cut),
 		cmocka_unit_test(test_descriptors),
 	};
+	const struct CMUnitTest with_keys[] = {
+		TCP(test_pipelined),
+		TCP(test_large_from_thread),
+		TCP(test_cancel),
+		TCP(test_cancel_races),
+		TCP(test_deadline),
+		TCP(test_failed_reply),
+		TCP(test_limits),
+		TCP(test_close_under_way),
+		TCP(test_server_free_under_way),
+		TCP(test_resend),
+		TCP(test_back_pressure),
+	};
 	int failed = cmocka_run_group_tests(tests, NULL, NULL);
+
+	failed += cmocka_run_group_tests_name("raw", with_keys, with_raw_data, without_keys);
+	failed += cmocka_run_group_tests_name("records", with_keys, with_records, without_keys);
 
 	net_fault_install(); /* for good: last */
 	return failed + cmocka_run_group_tests_name("with_plane", with_plane, NULL, NULL);

@@ -1,0 +1,90 @@
+/*
+ * Who is at the other end of a connection, and what keys this process has to say who it is.
+ *
+ * The *cluster key* is known to master and workers only. A *mount token* is claims and K_t =
+ * HMAC-SHA256(signing key, claims), the signing key being made of the cluster key; who holds it proves
+ * that, and never sends it: K_t is the external PSK of TLS 1.3 and the claims are its identity, so that
+ * workers check a token without the master. Two cluster keys are valid at a time: the first of the file
+ * is used, both are accepted, so that keys change without a pause.
+ *
+ * Key file (0600 or stricter), one key a line, # begins a comment:
+ *
+ *	granary-key KEYID 64 digits of hex
+ *
+ * Token file: one line, as `cachectl token create` prints it:
+ *
+ *	granary-token CLAIMS(base64url) K_t(base64url)
+ *
+ * Without keys daemons listen and connect on unix sockets and loopback only.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "base/err.h"
+#include "base/layout.h"
+
+#define TOKEN_VOLUMES_MAX   LAYOUT_SOURCES_MAX
+#define TOKEN_DATASET_BYTES 16u
+
+/* What a token allows. */
+struct token_claims {
+	uint8_t dataset[TOKEN_DATASET_BYTES];
+	struct volume_id volumes[TOKEN_VOLUMES_MAX]; /* of its sources */
+	uint32_t n_volumes;
+	uint64_t expires_s; /* since 1970 */
+	uint32_t key_id;    /* of the cluster key that signed it */
+	bool admin; /* not for a mount: all that an operator may, of every dataset; no volumes */
+	uint8_t serial[8]; /* random: what the audit log names it by */
+};
+
+enum peer_kind {
+	PEER_NODE,    /* a unix socket: the file's mode let it in */
+	PEER_LOCAL,   /* loopback, of a process without keys */
+	PEER_CLUSTER, /* has the cluster key */
+	PEER_TOKEN,   /* has a token */
+};
+
+struct peer_identity {
+	enum peer_kind kind;
+	struct token_claims claims; /* PEER_TOKEN */
+	uint32_t uid;               /* PEER_NODE */
+};
+
+struct net_keys_config {
+	const char *cluster_key; /* file; NULL: this process is no master or worker of a cluster */
+	const char *token;       /* file; NULL: none */
+	bool encrypt_data;       /* net-data: tls; else payloads of data messages go as they are */
+};
+
+/* Reads the files, for all servers and clients that this process makes from then on; before the first.
+ * -EACCES: a file that others may read; -EINVAL: not a key or token; each with its line. */
+int net_keys_load(const struct net_keys_config *config, struct err *e) __must_check;
+/* Reads the same files again (SIGHUP, or they changed): connections that stand stay, new ones use what is
+ * there now. On failure all stays as it was. Any thread. */
+int net_keys_reload(struct err *e) __must_check;
+/* Does this process have a cluster key? */
+bool net_keys_cluster(void);
+
+struct rpc_conn;
+/* Borrowed from the connection of a request, from its first request on. */
+const struct peer_identity *rpc_conn_peer(const struct rpc_conn *conn);
+
+/* May it see or read something of this volume? Everybody may but a token for other ones, or one that has
+ * expired meanwhile. */
+bool peer_may_read(const struct peer_identity *peer, const struct volume_id *volume);
+/* May it open this dataset? */
+bool peer_may_open(const struct peer_identity *peer, const uint8_t dataset[TOKEN_DATASET_BYTES]);
+/* False for a token that expired since it came. */
+bool peer_is_current(const struct peer_identity *peer);
+/* Is it of the cluster itself: master, worker, or this node? */
+bool peer_is_trusted(const struct peer_identity *peer);
+/* May it change what operators change? Not over loopback without keys, where anybody of this node may come. */
+bool peer_may_admin(const struct peer_identity *peer);
+
+/* Makes a token of the first cluster key; `out` gets the file's line without its end. -ENOKEY. */
+#define TOKEN_TEXT_MAX 768u
+int token_make(
+	const struct token_claims *claims, char out[TOKEN_TEXT_MAX], struct err *e) __must_check;
+/* What the token in a file says; nothing of it is checked but its form. Errors as net_keys_load(). */
+int token_read(const char *path, struct token_claims *ret_claims, struct err *e) __must_check;

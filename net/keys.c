@@ -1,0 +1,387 @@
+/* The files of keys and tokens. See identity.h and keys_internal.h. */
+#include "net/keys_internal.h"
+#include "base/buf.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/log.h"
+
+#include <fcntl.h>
+#include <openssl/crypto.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+#define FILE_BYTES_MAX 16384u
+#define WATCH_NS       (2 * CLOCK_SECOND)
+#define KEY_WORD       "granary-key"
+
+/* What a file was when it was read: when it changes it is read again. */
+struct mark {
+	uint64_t ino;
+	uint64_t size;
+	struct timespec mtime;
+};
+
+static struct {
+	pthread_mutex_t lock; /* of `ring` */
+	struct keyring *ring;
+	pthread_mutex_t loading; /* of the rest; held while files are read */
+	char *cluster_path;      /* or NULL */
+	char *token_path;
+	bool encrypt_data;
+	struct mark cluster_mark;
+	struct mark token_mark;
+	bool watched;
+	uint8_t nonce[KEYS_NONCE_BYTES];
+} keys = { .lock = PTHREAD_MUTEX_INITIALIZER, .loading = PTHREAD_MUTEX_INITIALIZER };
+
+static pthread_once_t nonce_once = PTHREAD_ONCE_INIT;
+
+static void make_nonce(void)
+{
+	hash_random(keys.nonce, sizeof(keys.nonce));
+}
+
+const uint8_t *keys_nonce(void)
+{
+	(void)pthread_once(&nonce_once, make_nonce); /* never fails */
+	return keys.nonce;
+}
+
+/* ---- the ring -------------------------------------------------------------------------------- */
+
+struct keyring *keyring_get(void)
+{
+	struct keyring *ring;
+
+	pthread_mutex_lock(&keys.lock);
+	ring = keys.ring;
+	if (ring)
+		ring->refs++;
+	pthread_mutex_unlock(&keys.lock);
+	return ring;
+}
+
+void keyring_unref(struct keyring *ring)
+{
+	if (!ring || --ring->refs > 0)
+		return;
+	OPENSSL_cleanse(ring, sizeof(*ring));
+	free(ring);
+}
+DEFINE_CLEANUP(struct keyring *, keyring_unref);
+
+void keys_say_refused(const char *address, struct err *e)
+{
+	_cleanup_(keyring_unref_p) struct keyring *ring = keyring_get();
+	char serial[2 * sizeof(ring->token.claims.serial) + 1];
+
+	if (!ring || ring->n_cluster > 0) {
+		(void)err_set(e, -EKEYREJECTED,
+			"%s and this process have no cluster key in common (ours is %08x): give "
+			"both "
+			"the same file",
+			address, ring ? ring->cluster[0].id : 0);
+		return;
+	}
+	hash_hex(ring->token.claims.serial, sizeof(ring->token.claims.serial), serial);
+	(void)err_set(e, -EKEYREJECTED,
+		"%s refused the token %s: it %s: make another with `cachectl token create`",
+		address, serial,
+		ring->token.claims.expires_s <= clock_wall_ns() / CLOCK_SECOND
+			? "has expired"
+			: "is of no key in use there");
+}
+
+bool net_keys_any(void)
+{
+	_cleanup_(keyring_unref_p) struct keyring *ring = keyring_get();
+
+	return ring;
+}
+
+bool net_keys_cluster(void)
+{
+	_cleanup_(keyring_unref_p) struct keyring *ring = keyring_get();
+
+	return ring && ring->n_cluster > 0;
+}
+
+/* ---- files ----------------------------------------------------------------------------------- */
+
+/* A file that only its owner (this user, or root) may read. */
+static int read_secret(
+	const char *path, const char *what, struct buf *b, struct mark *ret_mark, struct err *e)
+{
+	_cleanup_close_ int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+	struct stat st;
+	ssize_t n;
+	int r;
+
+	if (fd < 0 || fstat(fd, &st) != 0) {
+		r = err_errno();
+		return err_set(e, r,
+			"cannot read the %s %s: %s: name a file that this user may read", what,
+			path, err_str(r));
+	}
+	if (!S_ISREG(st.st_mode) || st.st_size > FILE_BYTES_MAX)
+		return err_set(e, -EINVAL, "%s is no file of a %s: name the right one", path, what);
+	if (st.st_mode & 077)
+		return err_set(e, -EACCES, "others than its owner may read the %s %s: chmod 600 it",
+			what, path);
+	if (st.st_uid != geteuid() && st.st_uid != 0 && geteuid() != 0)
+		return err_set(e, -EACCES,
+			"the %s %s belongs to another user: it must be this one's, or root's", what,
+			path);
+	r = buf_reserve(b, (size_t)st.st_size + 1);
+	if (r < 0)
+		return err_set(e, r, "no memory to read %s", path);
+	n = pread(fd, b->data, (size_t)st.st_size, 0);
+	if (n < 0)
+		return err_set(e, err_errno(),
+			"cannot read the %s %s: %s: name a file that can be read", what, path,
+			err_str(-errno));
+	b->len = (size_t)n;
+	b->data[n] = '\0';
+	if (strlen(b->data) != b->len)
+		return err_set(e, -EINVAL, "%s is no file of a %s: name the right one", path, what);
+	*ret_mark = (struct mark){ st.st_ino, (uint64_t)st.st_size, st.st_mtim };
+	return 0;
+}
+
+static void derive(const uint8_t key[KEY_BYTES], const char *what, uint8_t out[KEY_BYTES])
+{
+	hash_hmac_sha256(key, KEY_BYTES, what, strlen(what), out);
+}
+
+/* One line without its end. */
+static int parse_key(const char *line, struct cluster_key *ret_key)
+{
+	uint8_t key[KEY_BYTES];
+	uint8_t id[4];
+	char id_text[9];
+	char key_text[2 * KEY_BYTES + 1];
+	char rest;
+	int r = 0;
+
+	if (sscanf(line, KEY_WORD " %8[0-9a-fA-F] %64[0-9a-fA-F] %c", id_text, key_text, &rest) !=
+			2 ||
+		hash_unhex(id_text, id, sizeof(id)) < 0 ||
+		hash_unhex(key_text, key, sizeof(key)) < 0)
+		r = -EINVAL;
+	if (r == 0) {
+		ret_key->id = (uint32_t)id[0] << 24 | (uint32_t)id[1] << 16 | (uint32_t)id[2] << 8 |
+			      id[3];
+		derive(key, "granary 1 connections of the cluster", ret_key->psk);
+		derive(key, "granary 1 signing of tokens", ret_key->signing);
+	}
+	OPENSSL_cleanse(key, sizeof(key));
+	OPENSSL_cleanse(key_text, sizeof(key_text));
+	return r;
+}
+
+static int parse_keys(const char *path, char *text, struct keyring *ring, struct err *e)
+{
+	unsigned int n = 0;
+	char *save = NULL;
+
+	for (char *line = strtok_r(text, "\r\n", &save); line;
+		line = strtok_r(NULL, "\r\n", &save)) {
+		line += strspn(line, " \t");
+		if (*line == '\0' || *line == '#')
+			continue;
+		if (n == KEYS_MAX)
+			return err_set(e, -EINVAL,
+				"%s has more than %u keys: keep the one in use and the one before "
+				"or after it",
+				path, KEYS_MAX);
+		if (parse_key(line, &ring->cluster[n]) < 0)
+			return err_set(e, -EINVAL,
+				"%s has a line that is no key: write `granary-key KEYID "
+				"64-HEX-DIGITS`, as "
+				"`cachectl key create` does",
+				path);
+		if (n == 1 && ring->cluster[0].id == ring->cluster[1].id)
+			return err_set(e, -EINVAL,
+				"%s has two keys of one id: make the second one anew", path);
+		n++;
+	}
+	if (n == 0)
+		return err_set(e, -EINVAL,
+			"%s holds no key: make one with `cachectl key create --out FILE`", path);
+	ring->n_cluster = n;
+	return 0;
+}
+
+static void wipe(struct buf *b)
+{
+	if (b->data)
+		OPENSSL_cleanse(b->data, b->cap);
+	buf_release(b);
+}
+
+static void ring_set(struct keyring *ring)
+{
+	struct keyring *old;
+
+	pthread_mutex_lock(&keys.lock);
+	old = keys.ring;
+	keys.ring = ring;
+	pthread_mutex_unlock(&keys.lock);
+	keyring_unref(old);
+}
+
+/* Called with `loading` held. */
+static int load_locked(struct err *e)
+{
+	_cleanup_(keyring_unref_p) struct keyring *ring = calloc(1, sizeof(*ring));
+	_cleanup_(wipe) struct buf b = BUF_INIT(FILE_BYTES_MAX + 1);
+	_cleanup_(wipe) struct buf t = BUF_INIT(FILE_BYTES_MAX + 1);
+	struct mark cluster_mark = { 0 };
+	struct mark token_mark = { 0 };
+	int r = 0;
+
+	if (!ring)
+		return err_set(e, -ENOMEM, "no memory for keys");
+	ring->refs = 1;
+	ring->encrypt_data = keys.encrypt_data;
+	if (keys.cluster_path) {
+		r = read_secret(keys.cluster_path, "cluster key", &b, &cluster_mark, e);
+		if (r == 0)
+			r = parse_keys(keys.cluster_path, b.data, ring, e);
+	}
+	if (r == 0 && keys.token_path) {
+		r = read_secret(keys.token_path, "token", &t, &token_mark, e);
+		if (r == 0)
+			r = token_parse(keys.token_path, t.data, &ring->token, e);
+		ring->has_token = r == 0;
+	}
+	if (r < 0)
+		return r;
+	keys.cluster_mark = cluster_mark;
+	keys.token_mark = token_mark;
+	ring_set(ring->n_cluster || ring->has_token ? TAKE(ring) : NULL);
+	return 0;
+}
+
+int token_read(const char *path, struct token_claims *ret_claims, struct err *e)
+{
+	_cleanup_(wipe) struct buf b = BUF_INIT(FILE_BYTES_MAX + 1);
+	struct token token = { 0 };
+	struct mark mark;
+	int r = read_secret(path, "token", &b, &mark, e);
+
+	if (r == 0)
+		r = token_parse(path, b.data, &token, e);
+	if (r == 0)
+		*ret_claims = token.claims;
+	OPENSSL_cleanse(token.key, sizeof(token.key));
+	return r;
+}
+
+int net_keys_reload(struct err *e)
+{
+	int r;
+
+	pthread_mutex_lock(&keys.loading);
+	r = load_locked(e);
+	pthread_mutex_unlock(&keys.loading);
+	return r;
+}
+
+/* ---- watching -------------------------------------------------------------------------------- */
+
+static bool changed(const char *path, struct mark *mark)
+{
+	struct stat st;
+	struct mark now;
+
+	if (!path || stat(path, &st) != 0)
+		return false; /* it may be about to come */
+	now = (struct mark){ st.st_ino, (uint64_t)st.st_size, st.st_mtim };
+	if (now.ino == mark->ino && now.size == mark->size &&
+		now.mtime.tv_sec == mark->mtime.tv_sec && now.mtime.tv_nsec == mark->mtime.tv_nsec)
+		return false;
+	*mark = now; /* tried once, whatever comes of it */
+	return true;
+}
+
+/* A token is renewed, and a key changed, by whoever writes the file: nobody needs to say so. */
+static void *watch(void *arg)
+{
+	pthread_setname_np(pthread_self(), "keys");
+	for (;;) {
+		struct err e = ERR_INIT;
+		bool again;
+		int r = 0;
+
+		clock_sleep_ns(WATCH_NS);
+		pthread_mutex_lock(&keys.loading);
+		again = changed(keys.cluster_path, &keys.cluster_mark);
+		again = changed(keys.token_path, &keys.token_mark) || again;
+		if (again)
+			r = load_locked(&e);
+		pthread_mutex_unlock(&keys.loading);
+		if (again && r < 0)
+			log_warn("keys not read",
+				"why=\"%s\" next=\"what was there before is used\"", e.text);
+		else if (again)
+			log_info("keys read", "next=\"new connections use them\"");
+	}
+	return arg;
+}
+
+static int start_watch(struct err *e)
+{
+	pthread_attr_t attr;
+	pthread_t thread;
+	sigset_t all;
+	sigset_t before;
+	int r;
+
+	if (keys.watched || (!keys.cluster_path && !keys.token_path))
+		return 0;
+	if (pthread_attr_init(&attr) != 0)
+		return err_set(e, -ENOMEM, "no memory to watch the files of keys");
+	(void)pthread_attr_setdetachstate(
+		&attr, PTHREAD_CREATE_DETACHED);            /* a constant that exists */
+	(void)pthread_attr_setstacksize(&attr, 256 * 1024); /* likewise */
+	(void)sigfillset(&all);                             /* cannot fail */
+	(void)pthread_sigmask(SIG_SETMASK, &all, &before);  /* signals are for the main thread */
+	r = pthread_create(&thread, &attr, watch, NULL);
+	(void)pthread_sigmask(SIG_SETMASK, &before, NULL);
+	(void)pthread_attr_destroy(&attr); /* never fails */
+	if (r != 0)
+		return err_set(e, -r, "cannot start a thread: %s: raise the limit of threads",
+			err_str(-r));
+	keys.watched = true;
+	return 0;
+}
+
+static int set_path(char **at, const char *path, struct err *e)
+{
+	free(*at);
+	*at = path && path[0] ? strdup(path) : NULL;
+	return path && path[0] && !*at ? err_set(e, -ENOMEM, "no memory for keys") : 0;
+}
+
+int net_keys_load(const struct net_keys_config *config, struct err *e)
+{
+	int r;
+
+	pthread_mutex_lock(&keys.loading);
+	keys.encrypt_data = config->encrypt_data;
+	r = set_path(&keys.cluster_path, config->cluster_key, e);
+	if (r == 0)
+		r = set_path(&keys.token_path, config->token, e);
+	if (r == 0)
+		r = load_locked(e);
+	if (r == 0)
+		r = start_watch(e);
+	pthread_mutex_unlock(&keys.loading);
+	return r;
+}

@@ -1,0 +1,190 @@
+/* Mount tokens: claims and the key made of them. See identity.h and keys_internal.h. */
+#include "net/keys_internal.h"
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/little.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define TOKEN_VERSION 1
+#define TOKEN_ADMIN   1u
+#define TOKEN_WORD    "granary-token"
+
+/* ---- claims ---------------------------------------------------------------------------------- */
+
+size_t token_pack(const struct token_claims *claims, uint8_t out[TOKEN_CLAIMS_MAX])
+{
+	uint32_t n = claims->n_volumes;
+
+	ensure(n <= TOKEN_VOLUMES_MAX);
+	out[0] = TOKEN_VERSION;
+	out[1] = claims->admin ? TOKEN_ADMIN : 0;
+	out[2] = (uint8_t)n;
+	out[3] = 0;
+	little_put32(out + 4, claims->key_id);
+	little_put64(out + 8, claims->expires_s);
+	memcpy(out + 16, claims->dataset, TOKEN_DATASET_BYTES);
+	memcpy(out + 32, claims->serial, sizeof(claims->serial));
+	for (uint32_t i = 0; i < n; i++)
+		memcpy(out + TOKEN_CLAIMS_HEAD + 16 * i, claims->volumes[i].bytes, 16);
+	return TOKEN_CLAIMS_HEAD + 16u * n;
+}
+
+int token_unpack(const void *data, size_t len, struct token_claims *ret_claims)
+{
+	struct token_claims claims = { 0 };
+	const uint8_t *in = data;
+
+	if (len < TOKEN_CLAIMS_HEAD || in[0] != TOKEN_VERSION || in[1] > TOKEN_ADMIN ||
+		in[3] != 0 || in[2] > TOKEN_VOLUMES_MAX || len != TOKEN_CLAIMS_HEAD + 16u * in[2])
+		return -EBADMSG;
+	claims.admin = in[1] & TOKEN_ADMIN;
+	claims.n_volumes = in[2];
+	claims.key_id = little_get32(in + 4);
+	claims.expires_s = little_get64(in + 8);
+	memcpy(claims.dataset, in + 16, TOKEN_DATASET_BYTES);
+	memcpy(claims.serial, in + 32, sizeof(claims.serial));
+	for (uint32_t i = 0; i < claims.n_volumes; i++)
+		memcpy(claims.volumes[i].bytes, in + TOKEN_CLAIMS_HEAD + 16 * i, 16);
+	*ret_claims = claims;
+	return 0;
+}
+
+void token_key(
+	const struct cluster_key *key, const void *packed, size_t len, uint8_t out[KEY_BYTES])
+{
+	hash_hmac_sha256(key->signing, KEY_BYTES, packed, len, out);
+}
+
+int token_check(const struct keyring *ring, const void *packed, size_t len,
+	struct token_claims *ret_claims, uint8_t ret_key[KEY_BYTES])
+{
+	struct token_claims claims;
+
+	if (token_unpack(packed, len, &claims) < 0 ||
+		claims.expires_s <= clock_wall_ns() / CLOCK_SECOND)
+		return -EKEYREJECTED;
+	for (unsigned int i = 0; i < ring->n_cluster; i++)
+		if (ring->cluster[i].id == claims.key_id) {
+			token_key(&ring->cluster[i], packed, len, ret_key);
+			*ret_claims = claims;
+			return 0;
+		}
+	return -EKEYREJECTED;
+}
+
+void token_proof(const uint8_t key[KEY_BYTES], const uint8_t from[HELLO_NONCE_BYTES],
+	const uint8_t to[HELLO_NONCE_BYTES], const void *packed, size_t len,
+	uint8_t out[HELLO_PROOF_BYTES])
+{
+	static const char label[24] = "granary 1 token's proof";
+	uint8_t text[sizeof(label) + 2 * HELLO_NONCE_BYTES + TOKEN_CLAIMS_MAX];
+	uint8_t *at = text;
+
+	_Static_assert(TOKEN_CLAIMS_MAX <= HELLO_TOKEN_MAX, "a greeting holds them");
+	ensure(len <= TOKEN_CLAIMS_MAX);
+	at = mempcpy(at, label, sizeof(label));
+	at = mempcpy(at, from, HELLO_NONCE_BYTES);
+	at = mempcpy(at, to, HELLO_NONCE_BYTES);
+	at = mempcpy(at, packed, len);
+	hash_hmac_sha256(key, KEY_BYTES, text, (size_t)(at - text), out);
+}
+
+/* ---- text ------------------------------------------------------------------------------------ */
+
+static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+
+/* Base64url without padding (RFC 4648, 5), with a NUL; returns its length. */
+static size_t text_put(const uint8_t *data, size_t len, char *out)
+{
+	uint32_t bits = 0;
+	unsigned int have = 0;
+	size_t n = 0;
+
+	for (size_t i = 0; i < len; i++) {
+		bits = bits << 8 | data[i];
+		for (have += 8; have >= 6; have -= 6)
+			out[n++] = digits[bits >> (have - 6) & 63];
+	}
+	if (have)
+		out[n++] = digits[bits << (6 - have) & 63];
+	out[n] = '\0';
+	return n;
+}
+
+/* Reads `len` digits; the number of bytes, or -EINVAL. */
+static ssize_t text_get(const char *text, size_t len, uint8_t *out, size_t size)
+{
+	uint32_t bits = 0;
+	unsigned int have = 0;
+	size_t n = 0;
+
+	for (size_t i = 0; i < len; i++) {
+		const char *digit = text[i] ? strchr(digits, text[i]) : NULL;
+
+		if (!digit)
+			return -EINVAL;
+		bits = bits << 6 | (uint32_t)(digit - digits);
+		have += 6;
+		if (have < 8)
+			continue;
+		have -= 8;
+		if (n == size)
+			return -EINVAL;
+		out[n++] = (uint8_t)(bits >> have);
+	}
+	return have >= 6 || bits & ((1u << have) - 1) ? -EINVAL : (ssize_t)n;
+}
+
+int token_parse(const char *path, const char *text, struct token *ret_token, struct err *e)
+{
+	struct token token = { 0 };
+	size_t word = strcspn(text, " \t\r\n");
+	const char *claims = text + word + strspn(text + word, " \t");
+	size_t n = strcspn(claims, " \t\r\n");
+	const char *key = claims + n + strspn(claims + n, " \t");
+	size_t key_len = strcspn(key, " \t\r\n");
+	ssize_t got = text_get(claims, n, token.packed, sizeof(token.packed));
+
+	if (word != strlen(TOKEN_WORD) || strncmp(text, TOKEN_WORD, word) != 0 || got < 0 ||
+		token_unpack(token.packed, (size_t)got, &token.claims) < 0 ||
+		text_get(key, key_len, token.key, KEY_BYTES) != (ssize_t)KEY_BYTES ||
+		key[key_len + strspn(key + key_len, " \t\r\n")] != '\0')
+		return err_set(e, -EINVAL,
+			"%s holds no token: make one with `cachectl token create DATASET --out "
+			"FILE`",
+			path);
+	token.packed_len = (size_t)got;
+	*ret_token = token;
+	return 0;
+}
+
+int token_make(const struct token_claims *claims, char out[TOKEN_TEXT_MAX], struct err *e)
+{
+	struct keyring *ring = keyring_get();
+	struct token_claims signed_claims = *claims;
+	uint8_t packed[TOKEN_CLAIMS_MAX];
+	uint8_t key[KEY_BYTES];
+	size_t len;
+	size_t at;
+
+	_Static_assert(
+		TOKEN_TEXT_MAX > sizeof(TOKEN_WORD) + (TOKEN_CLAIMS_MAX + KEY_BYTES) * 4 / 3 + 8,
+		"fits");
+	if (!ring || ring->n_cluster == 0) {
+		keyring_unref(ring);
+		return err_set(e, -ENOKEY,
+			"no cluster key is at hand to sign a token with: name its file with "
+			"--cluster-key");
+	}
+	signed_claims.key_id = ring->cluster[0].id;
+	len = token_pack(&signed_claims, packed);
+	token_key(&ring->cluster[0], packed, len, key);
+	keyring_unref(ring);
+	at = (size_t)snprintf(out, TOKEN_TEXT_MAX, "%s ", TOKEN_WORD);
+	at += text_put(packed, len, out + at);
+	out[at++] = ' ';
+	(void)text_put(key, KEY_BYTES, out + at);
+	return 0;
+}

@@ -1,0 +1,776 @@
+/* Who may connect with which keys: the cluster key, tokens, none, wrong ones, changed ones; and that what comes over
+ * such a connection is what was sent. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <unistd.h>
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "net/identity.h"
+#include "net/net.h"
+#include "net/tls_internal.h"
+#include "proto/frame.h"
+#include "proto/hello.h"
+
+#define KEY_A \
+	"granary-key 0000000a 0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a\n"
+#define KEY_B \
+	"granary-key 0000000b 0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b\n"
+/* The id of A, and another key. */
+#define KEY_FALSE \
+	"granary-key 0000000a 0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c\n"
+
+struct fixture {
+	char dir[64];
+	char key[96];
+	char token[96];
+	struct loop *server_loop;
+	struct loop *client_loop;
+	struct rpc_server *server;
+	struct peer_identity seen; /* of the last request */
+	uint8_t answer[40000];
+};
+
+static void on_request(struct rpc_request *request, void *arg)
+{
+	struct fixture *f = arg;
+	struct frame reply = { .length = sizeof(f->answer) - 16, .checksums = 2 };
+	struct net_payload payload = NET_PAYLOAD_NONE;
+
+	f->seen = *rpc_conn_peer(request->conn);
+	payload.parts[0].data = f->answer;
+	payload.parts[0].len = 12345;
+	payload.parts[1].data = f->answer + 12345;
+	payload.parts[1].len = sizeof(f->answer) - 12345;
+	payload.n = 2;
+	rpc_reply(request, 0, &reply, payload);
+}
+
+static const struct rpc_server_ops server_ops = { .on_request = on_request };
+
+static void write_file(const char *path, const char *text)
+{
+	assert_int_equal(file_write_atomic(path, text, strlen(text), 0600), 0);
+}
+
+static int load(const char *key, const char *token, bool encrypt_data)
+{
+	const struct net_keys_config config = {
+		.cluster_key = key, .token = token, .encrypt_data = encrypt_data
+	};
+	struct err e = ERR_INIT;
+	int r = net_keys_load(&config, &e);
+
+	if (r < 0)
+		assert_int_not_equal(e.text[0], '\0');
+	return r;
+}
+
+static int set_up(void **state)
+{
+	struct fixture *f = calloc(1, sizeof(*f));
+	struct err e = ERR_INIT;
+
+	assert_non_null(f);
+	*state = f;
+	net_debug_self = true;
+	(void)snprintf(f->dir, sizeof(f->dir), "/tmp/granary-test-XXXXXX");
+	assert_non_null(mkdtemp(f->dir));
+	(void)snprintf(f->key, sizeof(f->key), "%s/key", f->dir);
+	(void)snprintf(f->token, sizeof(f->token), "%s/token", f->dir);
+	for (size_t i = 0; i < sizeof(f->answer); i++)
+		f->answer[i] = (uint8_t)(i * 31 >> 3);
+	f->server_loop = loop_new("server");
+	f->client_loop = loop_new("client");
+	write_file(f->key, KEY_A);
+	assert_int_equal(load(f->key, NULL, false), 0);
+	assert_int_equal(
+		rpc_server_new(f->server_loop, "tcp:127.0.0.1:0", &server_ops, f, &f->server, &e),
+		0);
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	struct fixture *f = *state;
+
+	rpc_server_free(f->server);
+	loop_free(f->client_loop);
+	loop_free(f->server_loop);
+	assert_int_equal(load(NULL, NULL, false), 0);
+	(void)unlink(f->key);
+	(void)unlink(f->token);
+	assert_int_equal(rmdir(f->dir), 0);
+	free(f);
+	return 0;
+}
+
+/* One call over a connection of its own, made with what is loaded now; its status. The keys of the
+ * server's side, which both have, are those of `server_keys`, loaded when it has accepted. */
+static int call(struct fixture *f, struct err *e)
+{
+	struct rpc_client *client = NULL;
+	struct rpc_call c = { .frame = { .op = FRAME_FETCH, .length = 1 },
+		.deadline_ns = clock_mono_ns() + 20 * CLOCK_SECOND };
+	int r;
+
+	memset(&f->seen, 0, sizeof(f->seen));
+	assert_int_equal(
+		rpc_client_new(f->client_loop, rpc_server_address(f->server), &client, e), 0);
+	r = rpc_call_wait(client, &c, e);
+	if (r == 0) {
+		assert_int_equal(c.reply.payload, sizeof(f->answer));
+		assert_memory_equal(c.reply_payload, f->answer, sizeof(f->answer));
+	}
+	rpc_call_release(&c);
+	rpc_client_free(client);
+	return r;
+}
+
+static void make_token(struct fixture *f, uint64_t expires_s, bool admin)
+{
+	struct token_claims claims = { .n_volumes = 2, .expires_s = expires_s, .admin = admin };
+	char text[TOKEN_TEXT_MAX];
+	struct err e = ERR_INIT;
+
+	write_file(f->key, KEY_A);
+	assert_int_equal(load(f->key, NULL, false), 0);
+	memset(claims.dataset, 0xda, sizeof(claims.dataset));
+	memset(claims.volumes[0].bytes, 1, sizeof(claims.volumes[0].bytes));
+	memset(claims.volumes[1].bytes, 2, sizeof(claims.volumes[1].bytes));
+	memcpy(claims.serial, "serialno", 8);
+	assert_int_equal(token_make(&claims, text, &e), 0);
+	write_file(f->token, text);
+}
+
+static uint64_t now_s(void)
+{
+	return clock_wall_ns() / CLOCK_SECOND;
+}
+
+static void test_cluster_key(void **state)
+{
+	struct fixture *f = *state;
+	struct err e = ERR_INIT;
+
+	assert_int_equal(call(f, &e), 0);
+	assert_int_equal(f->seen.kind, PEER_CLUSTER);
+	assert_true(peer_is_trusted(&f->seen) && peer_may_admin(&f->seen));
+	/* One that wants records decides for both, whoever it is. */
+	assert_int_equal(load(f->key, NULL, true), 0);
+	assert_int_equal(call(f, &e), 0);
+}
+
+static struct keyring *tls_both(bool server_encrypts, bool client_encrypts, const char *key,
+	struct tls **ret_server, struct tls **ret_client)
+{
+	assert_int_equal(load(key, NULL, server_encrypts), 0);
+	assert_int_equal(tls_new(true, ret_server), 0);
+	assert_int_equal(load(key, NULL, client_encrypts), 0);
+	assert_int_equal(tls_new(false, ret_client), 0);
+	return keyring_get();
+}
+
+/* What one has to say to the other. */
+static void carry(struct tls *from, struct tls *to)
+{
+	size_t size;
+	size_t n = from->out_end - from->out_begin;
+	uint8_t *space = tls_space(to, &size);
+
+	assert_true(space && n <= size);
+	memcpy(space, from->out + from->out_begin, n);
+	tls_went(from, n);
+	tls_came(to, n);
+}
+
+static int shake(struct tls *server, struct tls *client, int *ret_client)
+{
+	int r = 0;
+
+	*ret_client = 0;
+	for (int i = 0; i < 4 && r == 0; i++) {
+		if (*ret_client == 0)
+			*ret_client = tls_handshake(client);
+		carry(client, server);
+		r = tls_handshake(server);
+		carry(server, client);
+	}
+	if (*ret_client == 0)
+		*ret_client = tls_handshake(client);
+	return r;
+}
+
+static void test_modes_are_agreed(void **state)
+{
+	struct fixture *f = *state;
+
+	for (int i = 0; i < 4; i++) {
+		struct tls *server;
+		struct tls *client;
+		int r;
+
+		keyring_unref(tls_both(i & 1, i & 2, f->key, &server, &client));
+		assert_int_equal(shake(server, client, &r), 1);
+		assert_int_equal(r, 1);
+		assert_int_equal(server->raw, i == 0);
+		assert_int_equal(client->raw, i == 0);
+		assert_int_equal(server->peer.kind, PEER_CLUSTER);
+		tls_free(server);
+		tls_free(client);
+	}
+}
+
+static void test_keys_are_used_up(void **state)
+{
+	struct fixture *f = *state;
+	struct tls *server;
+	struct tls *client;
+	int r;
+
+	keyring_unref(tls_both(false, false, f->key, &server, &client));
+	assert_int_equal(shake(server, client, &r), 1);
+	client->records = TLS_RECORDS_MAX - 2;
+	for (int i = 0; i < 5; i++) {
+		char sent = (char)('a' + i);
+		char got = 0;
+
+		assert_int_equal(tls_write(client, &sent, 1), 0);
+		carry(client, server);
+		assert_int_equal(tls_read(server, &got, 1), 1);
+		assert_int_equal(got, sent);
+		assert_int_equal(tls_write(server, &sent, 1), 0);
+		carry(server, client);
+		assert_int_equal(tls_read(client, &got, 1), 1);
+		assert_int_equal(got, sent);
+	}
+	assert_int_equal(client->records, 3);
+	tls_free(server);
+	tls_free(client);
+}
+
+/* Both sides are told apart by what they had loaded when they began. */
+static int meet(struct fixture *f, const char *server_keys, const char *client_keys,
+	const char *client_token)
+{
+	struct tls *server;
+	struct tls *client;
+	int r_client;
+	int r;
+
+	write_file(f->key, server_keys);
+	assert_int_equal(load(f->key, NULL, false), 0);
+	assert_int_equal(tls_new(true, &server), 0);
+	if (client_keys)
+		write_file(f->key, client_keys);
+	assert_int_equal(load(client_keys ? f->key : NULL, client_token, false), 0);
+	assert_int_equal(tls_new(false, &client), 0);
+	r = shake(server, client, &r_client);
+	assert_int_equal(r, r_client);
+	if (r == 1) {
+		f->seen = server->peer;
+		assert_int_equal(client->peer.kind, PEER_CLUSTER);
+	}
+	tls_free(server);
+	tls_free(client);
+	return r;
+}
+
+static void test_keys_change(void **state)
+{
+	struct fixture *f = *state;
+
+	assert_int_equal(meet(f, KEY_A, KEY_A, NULL), 1);
+	assert_int_equal(meet(f, KEY_A KEY_B, KEY_A, NULL), 1);
+	assert_int_equal(meet(f, KEY_A KEY_B, KEY_B KEY_A, NULL), 1);
+	assert_int_equal(meet(f, KEY_B KEY_A, KEY_A KEY_B, NULL), 1);
+	assert_int_equal(meet(f, KEY_B, KEY_B KEY_A, NULL), 1);
+	assert_int_equal(meet(f, KEY_B, KEY_A KEY_B, NULL), -EKEYREJECTED);
+	assert_int_equal(meet(f, KEY_B, KEY_A, NULL), -EKEYREJECTED);
+	assert_int_equal(meet(f, KEY_FALSE, KEY_A, NULL), -EKEYREJECTED);
+}
+
+static void test_token(void **state)
+{
+	struct fixture *f = *state;
+	struct volume_id volume;
+
+	make_token(f, now_s() + 3600, false);
+	assert_int_equal(meet(f, KEY_A, NULL, f->token), 1);
+	assert_int_equal(f->seen.kind, PEER_TOKEN);
+	assert_int_equal(f->seen.claims.n_volumes, 2);
+	assert_false(peer_is_trusted(&f->seen) || peer_may_admin(&f->seen));
+	memset(volume.bytes, 2, sizeof(volume.bytes));
+	assert_true(peer_may_read(&f->seen, &volume));
+	assert_true(peer_may_open(&f->seen, f->seen.claims.dataset));
+	volume.bytes[15] = 3;
+	assert_false(peer_may_read(&f->seen, &volume));
+	f->seen.claims.expires_s = now_s();
+	volume.bytes[15] = 2;
+	assert_false(peer_may_read(&f->seen, &volume));
+	assert_false(peer_may_open(&f->seen, f->seen.claims.dataset));
+	/* Of the key before the one in use. */
+	assert_int_equal(meet(f, KEY_B KEY_A, NULL, f->token), 1);
+	/* Of another cluster, or of a key that is out of use. */
+	assert_int_equal(meet(f, KEY_B, NULL, f->token), -EKEYREJECTED);
+	assert_int_equal(meet(f, KEY_FALSE, NULL, f->token), -EKEYREJECTED);
+}
+
+static void test_token_expired(void **state)
+{
+	struct fixture *f = *state;
+
+	make_token(f, now_s(), false);
+	assert_int_equal(meet(f, KEY_A, NULL, f->token), -EKEYREJECTED);
+	make_token(f, now_s() + 3600, true);
+	assert_int_equal(meet(f, KEY_A, NULL, f->token), 1);
+	assert_true(peer_may_admin(&f->seen));
+	assert_false(peer_may_open(&f->seen, f->seen.claims.dataset));
+	f->seen.claims.expires_s = now_s();
+	assert_false(peer_may_admin(&f->seen));
+}
+
+/* Claims that were changed are not signed. */
+static void test_token_changed(void **state)
+{
+	struct fixture *f = *state;
+	char text[TOKEN_TEXT_MAX + 1] = "";
+	FILE *file;
+	size_t end;
+
+	make_token(f, now_s() + 3600, false);
+	file = fopen(f->token, "r");
+	assert_non_null(file);
+	assert_non_null(fgets(text, sizeof(text), file));
+	assert_int_equal(fclose(file), 0);
+	end = (size_t)(strrchr(text, ' ') - text);
+	for (size_t i = strlen("granary-token ") + 56; i < end; i += 9) {
+		char was = text[i];
+
+		text[i] = was == 'Q' ? 'g' : 'Q';
+		write_file(f->token, text);
+		if (load(f->key, f->token, false) == 0)
+			assert_int_equal(meet(f, KEY_A, NULL, f->token), -EKEYREJECTED);
+		text[i] = was;
+	}
+	write_file(f->token, text);
+	assert_int_equal(meet(f, KEY_A, NULL, f->token), 1);
+}
+
+/* A process that is shown its own words does not take itself for another of the cluster. */
+static void test_reflected(void **state)
+{
+	struct fixture *f = *state;
+	struct err e = ERR_INIT;
+
+	net_debug_self = false;
+	assert_int_equal(call(f, &e), -ECONNREFUSED);
+	assert_non_null(strstr(e.text, "key"));
+	net_debug_self = true;
+	assert_int_equal(call(f, &e), 0);
+}
+
+static void test_key_before_token(void **state)
+{
+	struct fixture *f = *state;
+	struct err e = ERR_INIT;
+
+	make_token(f, now_s() + 3600, false);
+	assert_int_equal(load(f->key, f->token, false), 0);
+	assert_int_equal(call(f, &e), 0);
+	assert_int_equal(f->seen.kind, PEER_CLUSTER); /* the cluster key goes first */
+}
+
+static void test_files(void **state)
+{
+	struct fixture *f = *state;
+
+	assert_int_equal(chmod(f->key, 0640), 0);
+	assert_int_equal(load(f->key, NULL, false), -EACCES);
+	assert_int_equal(chmod(f->key, 0600), 0);
+	write_file(f->key, "granary-key 1 2\n");
+	assert_int_equal(load(f->key, NULL, false), -EINVAL);
+	write_file(f->key, "# nothing\n");
+	assert_int_equal(load(f->key, NULL, false), -EINVAL);
+	write_file(f->key, KEY_A KEY_A);
+	assert_int_equal(load(f->key, NULL, false), -EINVAL);
+	write_file(f->key, KEY_A KEY_B KEY_FALSE);
+	assert_int_equal(load(f->key, NULL, false), -EINVAL);
+	write_file(f->key, "# the key in use\n\n  " KEY_A "# the one before\n" KEY_B);
+	assert_int_equal(load(f->key, NULL, false), 0);
+	assert_true(net_keys_cluster());
+	write_file(f->token, "granary-token AAAA BBBB\n");
+	assert_int_equal(load(NULL, f->token, false), -EINVAL);
+	assert_int_equal(load(NULL, "/nonexistent/token", false), -ENOENT);
+	/* What failed changed nothing. */
+	assert_true(net_keys_cluster());
+}
+
+static void test_open_addresses(void **state)
+{
+	struct fixture *f = *state;
+	struct rpc_server *server;
+	struct err e = ERR_INIT;
+
+	assert_int_equal(
+		rpc_server_new(f->server_loop, "tcp:0.0.0.0:0", &server_ops, f, &server, &e), 0);
+	rpc_server_free(server);
+	make_token(f, now_s() + 3600, false);
+	assert_int_equal(load(NULL, f->token, false), 0);
+	assert_int_equal(
+		rpc_server_new(f->server_loop, "tcp:0.0.0.0:0", &server_ops, f, &server, &e),
+		-ENOKEY);
+	assert_int_equal(load(NULL, NULL, false), 0);
+	assert_int_equal(
+		rpc_server_new(f->server_loop, "tcp:0.0.0.0:0", &server_ops, f, &server, &e),
+		-ENOKEY);
+	assert_non_null(strstr(e.text, "cachectl key create"));
+}
+
+/* ---- tokens over unix sockets, by hand ------------------------------------------------------- */
+
+static int unix_of(const struct fixture *f, struct sockaddr_un *ret)
+{
+	*ret = (struct sockaddr_un){ .sun_family = AF_UNIX };
+	(void)snprintf(ret->sun_path, sizeof(ret->sun_path), "%s/rpc", f->dir);
+	return socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+}
+
+static void put_frame(int fd, uint8_t op, const void *payload, size_t len)
+{
+	const struct frame frame = { .op = op, .id = 7, .length = 1, .payload = (uint32_t)len };
+	uint8_t bytes[FRAME_BYTES + HELLO_BYTES_MAX];
+
+	frame_encode(&frame, bytes);
+	memcpy(bytes + FRAME_BYTES, payload, len);
+	(void)send(fd, bytes, FRAME_BYTES + len, MSG_NOSIGNAL); /* who is gone does not answer */
+}
+
+static void put_hello(int fd, const struct hello *hello)
+{
+	uint8_t bytes[HELLO_BYTES_MAX];
+
+	put_frame(fd, FRAME_HELLO, bytes, hello_pack(hello, bytes));
+}
+
+/* The next frame, its payload up to `size` bytes of it; false at the end. */
+static bool get_frame(int fd, struct frame *ret_frame, uint8_t *payload, size_t size)
+{
+	uint8_t header[FRAME_BYTES];
+
+	if (recv(fd, header, sizeof(header), MSG_WAITALL) != sizeof(header))
+		return false;
+	assert_int_equal(frame_decode(header, ret_frame), 0);
+	for (uint32_t left = ret_frame->payload; left > 0;) {
+		uint8_t rest[4096];
+		ssize_t n =
+			recv(fd, size ? payload : rest, min(left, size ? (uint32_t)size : 4096), 0);
+
+		if (n <= 0)
+			return false;
+		size -= size ? (size_t)n : 0;
+		left -= (uint32_t)n;
+	}
+	return true;
+}
+
+static bool get_hello(int fd, struct hello *ret)
+{
+	uint8_t bytes[HELLO_BYTES_MAX];
+	struct frame frame;
+
+	return get_frame(fd, &frame, bytes, sizeof(bytes)) && frame.op == FRAME_HELLO &&
+	       hello_unpack(bytes, frame.payload, ret) == 0;
+}
+
+struct by_hand {
+	int fd;
+	struct hello server; /* its greeting */
+	struct hello hello;  /* ours */
+	struct token token;
+};
+
+static void knock(struct fixture *f, struct by_hand *h)
+{
+	struct sockaddr_un sa;
+	char text[TOKEN_TEXT_MAX + 1] = "";
+	struct err e = ERR_INIT;
+	FILE *file = fopen(f->token, "r");
+
+	assert_non_null(file);
+	assert_non_null(fgets(text, sizeof(text), file));
+	assert_int_equal(fclose(file), 0);
+	assert_int_equal(token_parse(f->token, text, &h->token, &e), 0);
+	h->fd = unix_of(f, &sa);
+	assert_int_equal(connect(h->fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
+	h->hello = (struct hello){ .version = FRAME_VERSION, .has_nonce = true };
+	memset(h->hello.nonce, 0x5a, sizeof(h->hello.nonce));
+	h->hello.token_len = (uint16_t)h->token.packed_len;
+	memcpy(h->hello.token, h->token.packed, h->token.packed_len);
+	put_hello(h->fd, &h->hello);
+	assert_true(get_hello(h->fd, &h->server));
+	assert_true(h->server.has_nonce);
+}
+
+/* Shows the proof and asks. Is there an answer? Else it is refused, and nothing else is heard. */
+static bool prove(struct by_hand *h, const uint8_t proof[HELLO_PROOF_BYTES])
+{
+	struct hello hello = { .version = FRAME_VERSION, .has_proof = true };
+	struct hello last;
+	struct frame frame = { 0 };
+	uint8_t bytes[HELLO_BYTES_MAX];
+	bool answered;
+
+	memcpy(hello.proof, proof, sizeof(hello.proof));
+	put_hello(h->fd, &hello);
+	put_frame(h->fd, FRAME_FETCH, "", 0);
+	answered = get_frame(h->fd, &frame, bytes, sizeof(bytes)) && frame.op == FRAME_FETCH;
+	if (!answered) {
+		assert_int_equal(frame.op, FRAME_HELLO);
+		assert_int_equal(hello_unpack(bytes, frame.payload, &last), 0);
+		assert_true(last.refused);
+		assert_false(get_frame(h->fd, &frame, bytes, sizeof(bytes)));
+	}
+	(void)close(h->fd);
+	return answered;
+}
+
+static void test_proof(void **state)
+{
+	struct fixture *f = *state;
+	uint8_t proof[HELLO_PROOF_BYTES];
+	uint8_t old[HELLO_PROOF_BYTES];
+	struct rpc_server *server;
+	struct err e = ERR_INIT;
+	char address[128];
+	struct by_hand h;
+
+	(void)snprintf(address, sizeof(address), "unix:%s/rpc", f->dir);
+	assert_int_equal(rpc_server_new(f->server_loop, address, &server_ops, f, &server, &e), 0);
+	make_token(f, now_s() + 3600, false);
+	knock(f, &h);
+	token_proof(h.token.key, h.hello.nonce, h.server.nonce, h.token.packed, h.token.packed_len,
+		old);
+	assert_true(prove(&h, old));
+	assert_int_equal(f->seen.kind, PEER_TOKEN);
+	assert_int_equal(f->seen.claims.n_volumes, 2);
+	/* Replayed: the server's nonce is another. */
+	knock(f, &h);
+	assert_false(prove(&h, old));
+	/* Reflected: what the server could be made to say, as if it came from the client. */
+	knock(f, &h);
+	token_proof(h.token.key, h.server.nonce, h.hello.nonce, h.token.packed, h.token.packed_len,
+		proof);
+	assert_false(prove(&h, proof));
+	/* A token of another volume with the key of this one. */
+	knock(f, &h);
+	h.token.packed[TOKEN_CLAIMS_HEAD] ^= 1;
+	token_proof(h.token.key, h.hello.nonce, h.server.nonce, h.token.packed, h.token.packed_len,
+		proof);
+	assert_false(prove(&h, proof));
+	rpc_server_free(server);
+}
+
+/* One that is good no more, or of nobody's key, is refused at the first greeting. */
+static void test_refused_at_once(void **state)
+{
+	struct fixture *f = *state;
+	struct rpc_server *server;
+	struct err e = ERR_INIT;
+	char address[128];
+	struct by_hand h;
+	struct hello last;
+
+	(void)snprintf(address, sizeof(address), "unix:%s/rpc", f->dir);
+	assert_int_equal(rpc_server_new(f->server_loop, address, &server_ops, f, &server, &e), 0);
+	make_token(f, now_s(), false);
+	knock(f, &h);
+	assert_true(get_hello(h.fd, &last) && last.refused);
+	(void)close(h.fd);
+	make_token(f, now_s() + 3600, false);
+	assert_int_equal(load(NULL, NULL, false), 0);
+	knock(f, &h);
+	assert_true(get_hello(h.fd, &last) && last.refused);
+	(void)close(h.fd);
+	rpc_server_free(server);
+}
+
+/* Is it let in before the token's end, and not served behind it? False: it came too late. */
+static bool outlives(struct fixture *f, uint64_t until)
+{
+	struct hello hello = { .version = FRAME_VERSION, .has_proof = true };
+	uint8_t bytes[HELLO_BYTES_MAX];
+	struct frame frame = { 0 };
+	struct by_hand h;
+	bool in;
+
+	knock(f, &h);
+	token_proof(h.token.key, h.hello.nonce, h.server.nonce, h.token.packed, h.token.packed_len,
+		hello.proof);
+	put_hello(h.fd, &hello);
+	put_frame(h.fd, FRAME_FETCH, "", 0);
+	in = get_frame(h.fd, &frame, bytes, sizeof(bytes)) && frame.op == FRAME_FETCH;
+	while (in && now_s() < until)
+		clock_sleep_ns(10 * CLOCK_MS);
+	if (in) {
+		put_frame(h.fd, FRAME_FETCH, "", 0);
+		assert_false(get_frame(h.fd, &frame, NULL, 0));
+	}
+	(void)close(h.fd);
+	return in;
+}
+
+/* A live connection ends with its token. */
+static void test_expires_while_connected(void **state)
+{
+	struct fixture *f = *state;
+	struct rpc_server *server;
+	struct err e = ERR_INIT;
+	char address[128];
+	bool done = false;
+
+	(void)snprintf(address, sizeof(address), "unix:%s/rpc", f->dir);
+	assert_int_equal(rpc_server_new(f->server_loop, address, &server_ops, f, &server, &e), 0);
+	for (uint64_t ttl = 2; !done && ttl < 60;
+		ttl *= 2) { /* longer, where the machine is slow */
+		uint64_t until = now_s() + ttl;
+
+		make_token(f, until, false);
+		done = outlives(f, until);
+	}
+	assert_true(done);
+	rpc_server_free(server);
+}
+
+struct stranger {
+	struct token token;
+	int listener;
+	bool proved;
+};
+
+/* A worker by hand: checks the proof, then refuses. */
+static void *be_worker(void *arg)
+{
+	struct stranger *stranger = arg;
+	struct hello mine = { .version = FRAME_VERSION, .has_nonce = true };
+	uint8_t proof[HELLO_PROOF_BYTES];
+	struct hello hello;
+	struct hello second;
+	int fd = accept(stranger->listener, NULL, NULL);
+
+	memset(mine.nonce, 0xa5, sizeof(mine.nonce));
+	put_hello(fd, &mine);
+	if (get_hello(fd, &hello) && get_hello(fd, &second) &&
+		hello.token_len == stranger->token.packed_len) {
+		token_proof(stranger->token.key, hello.nonce, mine.nonce, hello.token,
+			hello.token_len, proof);
+		stranger->proved =
+			second.has_proof && memcmp(proof, second.proof, sizeof(proof)) == 0;
+	}
+	mine = (struct hello){ .version = FRAME_VERSION, .refused = true };
+	put_hello(fd, &mine);
+	while (recv(fd, proof, sizeof(proof), 0) > 0)
+		; /* what it asked meanwhile */
+	(void)close(fd);
+	return NULL;
+}
+
+static void test_shows_token(void **state)
+{
+	struct fixture *f = *state;
+	struct stranger stranger = { 0 };
+	struct rpc_call c = { .frame = { .op = FRAME_FETCH, .length = 1 },
+		.deadline_ns = clock_mono_ns() + 20 * CLOCK_SECOND };
+	struct rpc_client *client = NULL;
+	char text[TOKEN_TEXT_MAX + 1] = "";
+	struct err e = ERR_INIT;
+	struct sockaddr_un sa;
+	pthread_t thread;
+	char address[128];
+	FILE *file;
+
+	make_token(f, now_s() + 3600, false);
+	file = fopen(f->token, "r");
+	assert_non_null(file);
+	assert_non_null(fgets(text, sizeof(text), file));
+	assert_int_equal(fclose(file), 0);
+	assert_int_equal(token_parse(f->token, text, &stranger.token, &e), 0);
+	assert_int_equal(load(NULL, f->token, false), 0);
+	stranger.listener = unix_of(f, &sa);
+	assert_int_equal(bind(stranger.listener, (struct sockaddr *)&sa, sizeof(sa)), 0);
+	assert_int_equal(listen(stranger.listener, 1), 0);
+	assert_int_equal(pthread_create(&thread, NULL, be_worker, &stranger), 0);
+	(void)snprintf(address, sizeof(address), "unix:%s", sa.sun_path);
+	assert_int_equal(rpc_client_new(f->client_loop, address, &client, &e), 0);
+	assert_int_equal(rpc_call_wait(client, &c, &e), -ECONNREFUSED);
+	assert_non_null(strstr(e.text, "token"));
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	assert_true(stranger.proved);
+	rpc_call_release(&c);
+	rpc_client_free(client);
+	(void)close(stranger.listener);
+	assert_int_equal(unlink(sa.sun_path), 0);
+}
+
+/* Those that never say who they are leave room for those that do. */
+static void test_silent_ones(void **state)
+{
+	struct fixture *f = *state;
+	static int fds[LIMIT_CONNS_GREETING + 20];
+	struct sockaddr_un sa;
+	struct rpc_server *server;
+	struct err e = ERR_INIT;
+	char address[128];
+	struct hello hello;
+
+	(void)snprintf(address, sizeof(address), "unix:%s/rpc", f->dir);
+	assert_int_equal(rpc_server_new(f->server_loop, address, &server_ops, f, &server, &e), 0);
+	for (unsigned int i = 0; i < ARRAY_SIZE(fds); i++) {
+		if (i == LIMIT_CONNS_GREETING)
+			clock_sleep_ns(
+				CLOCK_SECOND + 100 * CLOCK_MS); /* so long each has at least */
+		fds[i] = unix_of(f, &sa);
+		assert_int_equal(connect(fds[i], (struct sockaddr *)&sa, sizeof(sa)), 0);
+	}
+	/* The oldest was let go: its end comes behind the server's greeting. */
+	(void)get_hello(fds[0], &hello);
+	assert_false(get_hello(fds[0], &hello));
+	assert_int_equal(call(f, &e), 0);
+	for (unsigned int i = 0; i < ARRAY_SIZE(fds); i++)
+		(void)close(fds[i]);
+	rpc_server_free(server);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(test_cluster_key, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_modes_are_agreed, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_keys_are_used_up, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_keys_change, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_token, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_token_expired, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_token_changed, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_reflected, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_key_before_token, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_files, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_open_addresses, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_proof, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_refused_at_once, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_expires_while_connected, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_shows_token, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_silent_ones, set_up, tear_down),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
