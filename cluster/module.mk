@@ -1,0 +1,1 @@
+$(eval $(call library,cluster,placement net proto base,))

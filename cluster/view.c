@@ -1,0 +1,291 @@
+/* The view: who serves a chunk, by the table in use. See view.h. */
+#include "cluster/view.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "cluster/view_internal.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define MASTER_PATIENCE_NS (20 * CLOCK_SECOND)
+
+/* ---- opening --------------------------------------------------------------------------------- */
+
+static void view_free(struct view *view)
+{
+	struct list *node;
+
+	if (!view)
+		return;
+	while ((node = list_pop_front(&view->peers)) != NULL)
+		peer_free(list_entry(node, struct peer, link));
+	for (uint32_t i = 0; i < PLACEMENT_MAX; i++)
+		free(view->members[i]);
+	free(view->table);
+	free(view->dir);
+	free(view->local_worker);
+	pthread_cond_destroy(&view->changed);
+	pthread_mutex_destroy(&view->lock);
+	view->magic = 0;
+	free(view);
+}
+
+static struct view *view_new(struct loop *loop, const struct view_config *config)
+{
+	struct view *view = calloc(1, sizeof(*view));
+	pthread_condattr_t attr;
+
+	if (!view)
+		return NULL;
+	view->magic = VIEW_MAGIC;
+	view->loop = loop;
+	view->config = *config;
+	view->self_number = PLACEMENT_NOBODY;
+	pthread_mutex_init(&view->lock, NULL);
+	pthread_condattr_init(&attr);
+	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+	pthread_cond_init(&view->changed, &attr);
+	pthread_condattr_destroy(&attr);
+	list_init(&view->peers);
+	view->table = placement_table_new();
+	view->dir = config->dir ? strdup(config->dir) : NULL;
+	view->local_worker = config->local_worker ? strdup(config->local_worker) : NULL;
+	if (!view->table || (config->dir && !view->dir) ||
+		(config->local_worker && !view->local_worker)) {
+		view_free(view);
+		return NULL;
+	}
+	view->config.dir = view->dir;
+	view->config.local_worker = view->local_worker;
+	return view;
+}
+
+/* Until the master has answered, for good or ill, or the call has ended at its deadline. */
+static void wait_asked(struct view *view, uint64_t deadline_ns)
+{
+	const struct timespec until = { .tv_sec = (time_t)(deadline_ns / CLOCK_SECOND) + 1,
+		.tv_nsec = (long)(deadline_ns % CLOCK_SECOND) };
+
+	pthread_mutex_lock(&view->lock);
+	while (!view->asked &&
+		pthread_cond_timedwait(&view->changed, &view->lock, &until) != ETIMEDOUT)
+		;
+	pthread_mutex_unlock(&view->lock);
+}
+
+int view_open(struct loop *loop, const struct view_config *config, uint64_t wait_ns,
+	struct view **ret_view, struct err *e)
+{
+	struct view *view = view_new(loop, config);
+	uint64_t deadline_ns = wait_ns ? clock_mono_ns() + wait_ns : 0;
+	bool known;
+	int r = 0;
+
+	if (!view)
+		return err_set(e, -ENOMEM, "no memory for the slot table");
+	if (view->local_worker)
+		r = view_peer_at(view, view->local_worker, NULL, &view->local, e);
+	view->here = view->local;
+	if (r == 0 && view->dir)
+		r = view_disk_load(view, e);
+	if (r == 0 && view->dir) {
+		view->disk = pool_new("view-disk", 1, 1);
+		if (!view->disk)
+			r = err_set(
+				e, -EAGAIN, "cannot start a thread: raise the limit of processes");
+	}
+	if (r < 0) {
+		view_free(view);
+		return r;
+	}
+	known = view->table->epoch != 0;
+	*ret_view = view; /* before its call-backs, which may look for it there */
+	rpc_client_patience(config->master, MASTER_PATIENCE_NS);
+	view_ask_begin(view, known ? 0 : deadline_ns);
+	if (wait_ns && !known)
+		wait_asked(view, deadline_ns);
+	return 0;
+}
+
+void view_close(struct view *view)
+{
+	if (!view)
+		return;
+	CHECK_MAGIC(view, VIEW_MAGIC);
+	view_ask_stop(view);
+	view_disk_stop(view);
+	view_free(view);
+}
+
+void view_trouble(struct view *view, struct err *ret_trouble)
+{
+	CHECK_MAGIC(view, VIEW_MAGIC);
+	pthread_mutex_lock(&view->lock);
+	*ret_trouble = view->trouble;
+	pthread_mutex_unlock(&view->lock);
+}
+
+/* ---- finding --------------------------------------------------------------------------------- */
+
+static struct peer *peer_by_number_locked(const struct view *view, uint16_t number)
+{
+	const struct member *m = number < PLACEMENT_MAX ? view->members[number] : NULL;
+
+	return m && m->state != CLUSTER_OUT ? m->peer : NULL;
+}
+
+static bool is_among(const struct view_candidates *c, const struct peer *peer)
+{
+	for (uint32_t i = 0; i < c->n; i++)
+		if (c->peers[i] == &peer->pub)
+			return true;
+	return false;
+}
+
+void view_find(struct view *view, uint64_t volume_hash, uint64_t chunk, struct view_candidates *ret)
+{
+	struct view_candidates c = { .slot = placement_slot_of(volume_hash, chunk) };
+	struct peer *down[VIEW_CANDIDATES];
+	uint64_t now = clock_mono_ns();
+	uint32_t n_down = 0;
+	uint16_t numbers[VIEW_CANDIDATES];
+	const struct placement_slot *slot;
+
+	CHECK_MAGIC(view, VIEW_MAGIC);
+	pthread_mutex_lock(&view->lock);
+	slot = &view->table->slots[c.slot];
+	c.hot = view->hot[c.slot / 64] & 1ull << c.slot % 64;
+	c.owner = slot->owner;
+	c.previous = slot->previous;
+	c.replicas[0] = slot->replicas[0];
+	c.replicas[1] = slot->replicas[1];
+	numbers[0] = c.owner;
+	numbers[1] = c.replicas[0];
+	numbers[2] = c.replicas[1];
+	numbers[3] = c.previous;
+	for (uint32_t i = 0; i < VIEW_CANDIDATES; i++) {
+		struct peer *peer = peer_by_number_locked(view, numbers[i]);
+
+		if (!peer || is_among(&c, peer))
+			continue;
+		if (peer->pub.self || (peer_up(peer) && peer_lets(peer, now)))
+			c.peers[c.n++] = &peer->pub;
+		else
+			down[n_down++] = peer;
+	}
+	c.n_up = c.n;
+	for (uint32_t i = 0; i < n_down; i++)
+		if (!is_among(&c, down[i]))
+			c.peers[c.n++] = &down[i]->pub;
+	if (c.n == 0 && view->here) {
+		c.peers[0] = &view->here->pub;
+		c.n = c.n_up = 1;
+	}
+	pthread_mutex_unlock(&view->lock);
+	*ret = c;
+}
+
+struct view_peer *view_peer(struct view *view, uint16_t number)
+{
+	struct peer *peer;
+
+	CHECK_MAGIC(view, VIEW_MAGIC);
+	pthread_mutex_lock(&view->lock);
+	peer = peer_by_number_locked(view, number);
+	pthread_mutex_unlock(&view->lock);
+	return peer ? &peer->pub : NULL;
+}
+
+struct view_peer *view_local(struct view *view)
+{
+	struct peer *local;
+
+	CHECK_MAGIC(view, VIEW_MAGIC);
+	pthread_mutex_lock(&view->lock);
+	local = view->here;
+	pthread_mutex_unlock(&view->lock);
+	return local ? &local->pub : NULL;
+}
+
+uint16_t view_self(struct view *view)
+{
+	uint16_t number;
+
+	CHECK_MAGIC(view, VIEW_MAGIC);
+	pthread_mutex_lock(&view->lock);
+	number = view->self_number;
+	pthread_mutex_unlock(&view->lock);
+	return number;
+}
+
+void view_slot(struct view *view, uint32_t slot, struct placement_slot *ret_slot)
+{
+	CHECK_MAGIC(view, VIEW_MAGIC);
+	ensure(slot < PLACEMENT_SLOTS);
+	pthread_mutex_lock(&view->lock);
+	*ret_slot = view->table->slots[slot];
+	pthread_mutex_unlock(&view->lock);
+}
+
+bool view_up(struct view *view, uint16_t number)
+{
+	struct peer *peer;
+	bool up;
+
+	CHECK_MAGIC(view, VIEW_MAGIC);
+	pthread_mutex_lock(&view->lock);
+	peer = peer_by_number_locked(view, number);
+	up = peer && (peer->pub.self || (peer_up(peer) && peer_lets(peer, clock_mono_ns())));
+	pthread_mutex_unlock(&view->lock);
+	return up;
+}
+
+void view_count(struct view *view, uint32_t *ret_up, uint32_t *ret_known)
+{
+	uint32_t up = 0;
+	uint32_t known = 0;
+
+	CHECK_MAGIC(view, VIEW_MAGIC);
+	pthread_mutex_lock(&view->lock);
+	for (uint32_t i = 0; i < PLACEMENT_MAX; i++) {
+		const struct member *m = view->members[i];
+
+		if (!m || m->state == CLUSTER_OUT)
+			continue;
+		known++;
+		up += m->state != CLUSTER_DOWN;
+	}
+	pthread_mutex_unlock(&view->lock);
+	*ret_up = up;
+	*ret_known = known;
+}
+
+void view_version(struct view *view, uint64_t *ret_epoch, uint64_t *ret_sequence)
+{
+	CHECK_MAGIC(view, VIEW_MAGIC);
+	pthread_mutex_lock(&view->lock);
+	*ret_epoch = view->table->epoch;
+	*ret_sequence = view->table->sequence;
+	pthread_mutex_unlock(&view->lock);
+}
+
+uint32_t view_list(struct view *view, struct view_status *statuses, uint32_t max)
+{
+	bool named = false;
+	uint32_t n = 0;
+
+	CHECK_MAGIC(view, VIEW_MAGIC);
+	pthread_mutex_lock(&view->lock);
+	for (uint32_t i = 0; i < PLACEMENT_MAX && n < max; i++) {
+		struct peer *peer = view->members[i] ? view->members[i]->peer : NULL;
+
+		if (!peer)
+			continue;
+		named = named || peer->pub.local;
+		peer_status(peer, &statuses[n++]);
+	}
+	if (view->local && !named && n < max)
+		peer_status(view->local, &statuses[n++]);
+	pthread_mutex_unlock(&view->lock);
+	return n;
+}

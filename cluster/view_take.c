@@ -1,0 +1,378 @@
+/*
+ * A SlotTable becomes members, peers and slots. All of it is checked before anything is changed. See
+ * view.h.
+ */
+#include "base/cleanup.h"
+#include "base/log.h"
+#include "cluster/view_internal.h"
+
+#include <endian.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define SLOT_WIRE 8u
+#define RUN_WIRE  4u
+
+/* ---- slots ----------------------------------------------------------------------------------- */
+
+static struct placement_slot slot_of(const uint8_t *in)
+{
+	uint16_t v[4];
+
+	memcpy(v, in, sizeof(v));
+	return (struct placement_slot){
+		.owner = le16toh(v[0]),
+		.previous = le16toh(v[1]),
+		.replicas = { le16toh(v[2]), le16toh(v[3]) },
+	};
+}
+
+/* Runs of u16 first slot, u16 count - 1, count x 8 bytes. With `slots` they are written there. */
+static int walk_changes(const ProtobufCBinaryData *changes, struct placement_slot *slots)
+{
+	const uint8_t *in = changes->data;
+	size_t left = changes->len;
+
+	while (left) {
+		uint16_t head[2];
+		uint32_t first;
+		uint32_t n;
+
+		if (left < RUN_WIRE)
+			return -EBADMSG;
+		memcpy(head, in, sizeof(head));
+		first = le16toh(head[0]);
+		n = le16toh(head[1]) + 1u;
+		in += RUN_WIRE;
+		left -= RUN_WIRE;
+		if (first + n > PLACEMENT_SLOTS || left / SLOT_WIRE < n)
+			return -EBADMSG;
+		for (uint32_t i = 0; slots && i < n; i++)
+			slots[first + i] = slot_of(in + (size_t)i * SLOT_WIRE);
+		in += (size_t)n * SLOT_WIRE;
+		left -= (size_t)n * SLOT_WIRE;
+	}
+	return 0;
+}
+
+/* ---- members --------------------------------------------------------------------------------- */
+
+static void copy_text(char *out, size_t size, const char *in)
+{
+	size_t len = in ? strnlen(in, size - 1) : 0;
+
+	memcpy(out, in ? in : "", len);
+	out[len] = '\0';
+}
+
+static int member_of(const Granary__Worker *worker, struct member *m)
+{
+	if (!worker->has_number || worker->number >= PLACEMENT_MAX)
+		return -EBADMSG;
+	*m = (struct member){ .number = (uint16_t)worker->number,
+		.id = worker->id,
+		.weight = worker->weight,
+		.domain = worker->domain,
+		.state = worker->has_state ? worker->state : CLUSTER_UP };
+	if (worker->has_host && worker->host.len == CLUSTER_HOST_BYTES) {
+		m->has_host = true;
+		memcpy(m->host, worker->host.data, CLUSTER_HOST_BYTES);
+	}
+	copy_text(m->name, sizeof(m->name), worker->name);
+	copy_text(m->domain_name, sizeof(m->domain_name), worker->domain_name);
+	for (size_t i = 0; i < worker->n_addresses && m->n_addresses < CLUSTER_ADDRESSES; i++)
+		copy_text(m->addresses[m->n_addresses++], CLUSTER_ADDRESS_BYTES,
+			worker->addresses[i]);
+	if (m->n_addresses == 0 && worker->address)
+		copy_text(m->addresses[m->n_addresses++], CLUSTER_ADDRESS_BYTES, worker->address);
+	return m->n_addresses ? 0 : -EBADMSG;
+}
+
+static bool is_unix(const char *address)
+{
+	return strncmp(address, "unix:", 5) == 0;
+}
+
+static bool is_loopback(const char *address)
+{
+	return strncmp(address, "tcp:127.", 8) == 0 || strncmp(address, "tcp:[::1]", 9) == 0 ||
+	       strncmp(address, "tcp:::1:", 8) == 0 || strncmp(address, "tcp:localhost:", 14) == 0;
+}
+
+/* The address to talk to it at: of a worker on this node the one that this process was told, else the
+ * first that can be reached from here. Sockets have the same path on every host, so a path alone says
+ * nothing. One that a container does not see is left for another way. */
+static const char *choose_address(const struct view *view, const struct member *m)
+{
+	bool here = !m->has_host || memcmp(m->host, view->config.host, CLUSTER_HOST_BYTES) == 0;
+	const char *unseen = NULL;
+
+	for (uint32_t i = 0; here && view->local_worker && i < m->n_addresses; i++)
+		if (strcmp(m->addresses[i], view->local_worker) == 0)
+			return m->addresses[i];
+	for (uint32_t i = 0; i < m->n_addresses; i++) {
+		const char *address = m->addresses[i];
+
+		if (!here && (is_unix(address) || is_loopback(address)))
+			continue;
+		if (!is_unix(address) || access(address + 5, F_OK) == 0)
+			return address;
+		unseen = unseen ? unseen : address;
+	}
+	return unseen;
+}
+
+static bool peer_fits(const struct peer *peer, const char *address, const struct member *m)
+{
+	if (strcmp(peer->pub.address, address) != 0)
+		return false;
+	if (!m)
+		return peer->pub.number == PLACEMENT_NOBODY;
+	return peer->pub.number == m->number && peer->pub.id == m->id &&
+	       strcmp(peer->pub.name, m->name) == 0;
+}
+
+static int peer_connect(struct view *view, struct peer *peer, struct err *e)
+{
+	int r;
+
+	if (peer->pub.self)
+		return 0;
+	r = rpc_client_new(view->loop, peer->pub.address, &peer->pub.rpc, e);
+	if (r == 0 && !peer->pub.local)
+		rpc_client_patience(peer->pub.rpc, VIEW_DEAD_NS);
+	return r;
+}
+
+int view_peer_at(struct view *view, const char *address, const struct member *m,
+	struct peer **ret_peer, struct err *e)
+{
+	struct peer *peer;
+	int r;
+
+	/* Only whoever takes a table adds peers, so that the list may be walked without the lock. */
+	list_for_each (node, &view->peers) {
+		peer = list_entry(node, struct peer, link);
+		if (peer_fits(peer, address, m)) {
+			*ret_peer = peer;
+			return 0;
+		}
+	}
+	if (view->n_peers >= VIEW_PEERS_MAX)
+		return err_set(e, -ENOSPC,
+			"more than %u addresses of workers: restart this process to forget old "
+			"ones",
+			VIEW_PEERS_MAX);
+	peer = peer_new();
+	if (!peer)
+		return err_set(e, -ENOMEM, "no memory for a worker's connection");
+	copy_text(peer->pub.address, sizeof(peer->pub.address), address);
+	peer->pub.number = m ? m->number : PLACEMENT_NOBODY;
+	peer->pub.id = m ? m->id : 0;
+	copy_text(peer->pub.name, sizeof(peer->pub.name), m ? m->name : "");
+	peer->pub.local = is_unix(address);
+	peer->pub.self = m && view->config.self && m->id == view->config.self;
+	r = peer_connect(view, peer, e);
+	if (r < 0) {
+		peer_free(peer);
+		return r;
+	}
+	pthread_mutex_lock(&view->lock);
+	list_push_back(&view->peers, &peer->link);
+	view->n_peers++;
+	pthread_mutex_unlock(&view->lock);
+	*ret_peer = peer;
+	return 0;
+}
+
+/* ---- taking ---------------------------------------------------------------------------------- */
+
+/* What a message says, ready to be put in place. */
+struct taking {
+	struct member **members;       /* by number; those named */
+	bool *gone;                    /* by number */
+	struct placement_table *table; /* NULL: changes only */
+};
+
+static void taking_release(struct taking *t)
+{
+	for (uint32_t i = 0; t->members && i < PLACEMENT_MAX; i++)
+		free(t->members[i]);
+	free(t->members);
+	free(t->gone);
+	free(t->table);
+}
+
+static int take_workers(
+	struct view *view, const Granary__SlotTable *message, struct taking *t, struct err *e)
+{
+	for (size_t i = 0; i < message->n_workers; i++) {
+		const Granary__Worker *worker = message->workers[i];
+		_cleanup_free_ struct member *m = malloc(sizeof(*m));
+		const char *address;
+		uint32_t number;
+		int r;
+
+		if (!m)
+			return err_set(e, -ENOMEM, "no memory for the cluster's workers");
+		if (worker->has_gone && worker->gone && worker->number < PLACEMENT_MAX) {
+			t->gone[worker->number] = true;
+			continue;
+		}
+		if (member_of(worker, m) < 0 || t->members[m->number])
+			return err_set(e, -EBADMSG,
+				"slot table: a worker without number or address, or one twice: do "
+				"versions differ?");
+		/* Who cannot be reached from here is known by number alone. */
+		address = choose_address(view, m);
+		r = address ? view_peer_at(view, address, m, &m->peer, e) : 0;
+		if (r == -ENOMEM)
+			return r;
+		if (r < 0) {
+			LOG_LIMITED(LOG_WARN, "worker cannot be talked to",
+				"worker=%s address=%s cause=\"%s\"", m->name, address,
+				e ? e->text : err_name(r));
+			m->peer = NULL;
+		}
+		number = m->number;
+		t->members[number] = TAKE(m);
+	}
+	return 0;
+}
+
+/* Every message names all that are hot. */
+static void put_hot_locked(struct view *view, const Granary__SlotTable *message)
+{
+	memset(view->hot, 0, sizeof(view->hot));
+	for (size_t i = 0; i < message->n_hot; i++)
+		if (message->hot[i] < PLACEMENT_SLOTS)
+			view->hot[message->hot[i] / 64] |= 1ull << message->hot[i] % 64;
+}
+
+/* Called with the lock held: against what is known now. */
+static int check_version_locked(
+	const struct view *view, const Granary__SlotTable *message, bool *ret_newer)
+{
+	const struct placement_table *known = view->table;
+
+	if (message->epoch < known->epoch ||
+		(message->epoch == known->epoch && message->sequence < known->sequence))
+		return -ESTALE;
+	*ret_newer = message->epoch > known->epoch || message->sequence > known->sequence;
+	if (!message->has_slots && *ret_newer &&
+		(!message->has_since || message->epoch != known->epoch ||
+			message->since != known->sequence))
+		return -ENODATA;
+	return 0;
+}
+
+/* Who is this process, and who is its node's worker: the one it was told of, else any that is here. */
+static void find_here_locked(struct view *view)
+{
+	view->here = NULL;
+	view->self_number = PLACEMENT_NOBODY;
+	for (uint32_t i = 0; i < PLACEMENT_MAX; i++) {
+		struct peer *peer = view->members[i] ? view->members[i]->peer : NULL;
+
+		if (peer && peer->pub.self)
+			view->self_number = (uint16_t)i;
+		else if (peer && peer->pub.local && view->local_worker &&
+			 strcmp(peer->pub.address, view->local_worker) == 0)
+			view->here = peer;
+	}
+	if (!view->here)
+		view->here = view->local;
+	for (uint32_t i = 0; !view->here && i < PLACEMENT_MAX; i++) {
+		struct peer *peer = view->members[i] ? view->members[i]->peer : NULL;
+
+		if (peer && peer->pub.local && !peer->pub.self)
+			view->here = peer;
+	}
+}
+
+static void put_members_locked(struct view *view, struct taking *t, bool whole)
+{
+	for (uint32_t i = 0; i < PLACEMENT_MAX; i++) {
+		struct member *old = view->members[i];
+
+		if (t->members[i]) {
+			view->members[i] = t->members[i];
+			if (view->members[i]->peer)
+				atomic_store(
+					&view->members[i]->peer->state, view->members[i]->state);
+			t->members[i] = old;
+		} else if (old && (whole || t->gone[i])) {
+			view->members[i] = NULL;
+			if (old->peer)
+				atomic_store(&old->peer->state, CLUSTER_OUT);
+			t->members[i] = old; /* freed with the rest */
+		}
+	}
+	find_here_locked(view);
+}
+
+static void put_locked(struct view *view, const Granary__SlotTable *message, struct taking *t)
+{
+	if (t->table) {
+		struct placement_table *old = view->table;
+
+		view->table = t->table;
+		t->table = old;
+	} else if (message->has_changes) {
+		(void)walk_changes(&message->changes, view->table->slots); /* was checked */
+	}
+	view->table->epoch = message->epoch;
+	view->table->sequence = message->sequence;
+	put_hot_locked(view, message);
+	put_members_locked(view, t, message->has_slots);
+}
+
+static int take_slots(const Granary__SlotTable *message, struct taking *t, struct err *e)
+{
+	if (message->has_slots) {
+		if (message->slots.len != (size_t)PLACEMENT_SLOTS * SLOT_WIRE)
+			return err_set(e, -EBADMSG,
+				"the slot table has not %u slots: do versions differ?",
+				PLACEMENT_SLOTS);
+		t->table = placement_table_new();
+		if (!t->table)
+			return err_set(e, -ENOMEM, "no memory for the slot table");
+		for (uint32_t i = 0; i < PLACEMENT_SLOTS; i++)
+			t->table->slots[i] = slot_of(message->slots.data + (size_t)i * SLOT_WIRE);
+	} else if (message->has_changes && walk_changes(&message->changes, NULL) < 0) {
+		return err_set(e, -EBADMSG, "changes of slots do not decode: do versions differ?");
+	}
+	return 0;
+}
+
+int view_take(
+	struct view *view, const Granary__SlotTable *message, bool *ret_changed, struct err *e)
+{
+	_cleanup_(taking_release) struct taking t = {
+		.members = calloc(PLACEMENT_MAX, sizeof(struct member *)),
+		.gone = calloc(PLACEMENT_MAX, sizeof(bool)),
+	};
+	bool newer = false;
+	int r;
+
+	if (!t.members || !t.gone)
+		return err_set(e, -ENOMEM, "no memory for the cluster's workers");
+	pthread_mutex_lock(&view->lock);
+	r = check_version_locked(view, message, &newer);
+	pthread_mutex_unlock(&view->lock);
+	if (r < 0)
+		return err_set(e, r, "a slot table that is older than the one known");
+	*ret_changed = newer;
+	if (!newer)
+		return 0;
+	r = take_slots(message, &t, e);
+	if (r == 0)
+		r = take_workers(view, message, &t, e);
+	if (r < 0)
+		return r;
+	pthread_mutex_lock(&view->lock);
+	put_locked(view, message, &t);
+	pthread_mutex_unlock(&view->lock);
+	return 0;
+}

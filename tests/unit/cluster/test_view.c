@@ -1,0 +1,658 @@
+/* The view: tables whole and in changes, versions, DIR/slots, peers, who serves a chunk. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "base/buf.h"
+#include "base/clock.h"
+#include "base/file.h"
+#include "base/hash.h"
+#include "cluster/view_internal.h"
+#include "net/fake.h"
+#include "proto/granary.pb-c.h"
+
+#define WORKERS  6u
+#define PATIENCE (30 * CLOCK_SECOND) /* for what must come */
+
+struct worker {
+	char address[32];
+	enum cluster_state state;
+	bool listed;
+	bool far; /* on another node, with a unix socket and a loopback address there, too */
+};
+
+/* A master with a table that tests change, and the requests parked at it. */
+struct master {
+	pthread_mutex_t lock;
+	struct loop *loop;
+	struct rpc_server *server;
+	struct rpc_client *client;
+	struct worker workers[WORKERS];
+	struct placement_table *table;
+	uint64_t news;
+	struct rpc_request *parked;
+	uint32_t asks;
+	uint32_t whole_asks; /* of who knew nothing */
+	bool never_parks;
+	uint32_t odd_since;   /* answers that say what changed since a table nobody has */
+	uint32_t told_tables; /* on_table */
+	uint32_t told_news;
+	char dir[64];
+	char name[32];
+};
+
+static const uint8_t here[CLUSTER_HOST_BYTES] = "this node";
+static const uint8_t there[CLUSTER_HOST_BYTES] = "another node";
+
+/* ---- the master ------------------------------------------------------------------------------ */
+
+/* Where every host has its worker's socket. */
+#define OWN_SOCKET "unix:/nowhere/worker.rpc"
+
+struct workers_message {
+	Granary__Worker workers[WORKERS];
+	Granary__Worker *pointers[WORKERS];
+	char *addresses[WORKERS][3];
+	char names[WORKERS][16];
+};
+
+static void add_worker(struct workers_message *out, Granary__SlotTable *message,
+	const struct worker *worker, uint32_t number)
+{
+	Granary__Worker *w = &out->workers[message->n_workers];
+	char **addresses = out->addresses[message->n_workers];
+
+	granary__worker__init(w);
+	snprintf(out->names[number], sizeof(out->names[number]), "w%u", number);
+	w->has_number = w->has_id = w->has_state = w->has_host = 1;
+	w->number = number;
+	w->id = 100 + number;
+	w->state = worker->state;
+	w->name = out->names[number];
+	w->host = (ProtobufCBinaryData){ CLUSTER_HOST_BYTES,
+		(uint8_t *)(uintptr_t)(worker->far ? there : here) };
+	if (worker->far) {
+		addresses[w->n_addresses++] = (char *)(uintptr_t)OWN_SOCKET;
+		addresses[w->n_addresses++] = (char *)(uintptr_t) "tcp:127.0.0.1:9";
+	}
+	addresses[w->n_addresses++] = (char *)(uintptr_t)worker->address;
+	w->addresses = addresses;
+	out->pointers[message->n_workers++] = w;
+}
+
+static void reply(struct rpc_request *request, const Granary__SlotTable *message)
+{
+	size_t len = granary__slot_table__get_packed_size(message);
+	uint8_t *data = malloc(len + 1);
+
+	granary__slot_table__pack(message, data);
+	rpc_reply(request, 0, NULL,
+		(struct net_payload){
+			.parts = { { data, len } }, .n = 1, .release = free, .arg = data });
+}
+
+static void put_slot(uint8_t *out, const struct placement_slot *slot)
+{
+	memcpy(out, slot, sizeof(*slot)); /* tests run on little-endian machines */
+}
+
+static void reply_whole_locked(struct master *m, struct rpc_request *request)
+{
+	Granary__SlotTable message = GRANARY__SLOT_TABLE__INIT;
+	struct workers_message workers = { 0 };
+	uint8_t *slots = malloc(PLACEMENT_SLOTS * 8);
+
+	for (uint32_t i = 0; i < PLACEMENT_SLOTS; i++)
+		put_slot(slots + i * 8, &m->table->slots[i]);
+	message.has_epoch = message.has_sequence = message.has_slots = message.has_news = 1;
+	message.epoch = m->table->epoch;
+	message.sequence = m->table->sequence;
+	message.news = m->news;
+	message.slots = (ProtobufCBinaryData){ PLACEMENT_SLOTS * 8, slots };
+	message.workers = workers.pointers;
+	for (uint32_t i = 0; i < WORKERS; i++)
+		if (m->workers[i].listed)
+			add_worker(&workers, &message, &m->workers[i], i);
+	reply(request, &message);
+	free(slots);
+}
+
+/* Nothing but what is in `message`, since the table that the asker has. */
+static void reply_changes_locked(
+	struct master *m, struct rpc_request *request, Granary__SlotTable *message, uint64_t since)
+{
+	message->has_epoch = message->has_sequence = message->has_since = message->has_news = 1;
+	message->epoch = m->table->epoch;
+	message->sequence = m->table->sequence;
+	message->since = since;
+	message->news = m->news;
+	reply(request, message);
+}
+
+static void on_request(struct rpc_request *request, void *arg)
+{
+	struct master *m = arg;
+	Granary__SlotsAsk *ask;
+	bool newer;
+
+	ensure(request->frame.op == FRAME_GET_SLOTS);
+	ask = granary__slots_ask__unpack(NULL, request->frame.payload, request->payload);
+	ensure(ask);
+	pthread_mutex_lock(&m->lock);
+	m->asks++;
+	m->whole_asks += ask->epoch == 0;
+	newer = ask->epoch != m->table->epoch || ask->sequence != m->table->sequence ||
+		(ask->has_news && ask->news != m->news);
+	if (m->odd_since && ask->epoch) {
+		Granary__SlotTable message = GRANARY__SLOT_TABLE__INIT;
+
+		m->odd_since--;
+		m->table->sequence++;
+		reply_changes_locked(m, request, &message, ask->sequence + 17);
+	} else if (newer || !ask->wait_ms || m->never_parks) {
+		reply_whole_locked(m, request);
+	} else {
+		ensure(!m->parked);
+		m->parked = request;
+	}
+	pthread_mutex_unlock(&m->lock);
+	granary__slots_ask__free_unpacked(ask, NULL);
+}
+
+static void on_cancel(struct rpc_request *request, void *arg)
+{
+	struct master *m = arg;
+
+	pthread_mutex_lock(&m->lock);
+	if (m->parked == request)
+		m->parked = NULL;
+	pthread_mutex_unlock(&m->lock);
+	rpc_reply(request, -ECANCELED, NULL, NET_PAYLOAD_NONE);
+}
+
+static void on_table(void *arg)
+{
+	struct master *m = arg;
+
+	pthread_mutex_lock(&m->lock);
+	m->told_tables++;
+	pthread_mutex_unlock(&m->lock);
+}
+
+static void on_news(void *arg)
+{
+	struct master *m = arg;
+
+	pthread_mutex_lock(&m->lock);
+	m->told_news++;
+	pthread_mutex_unlock(&m->lock);
+}
+
+/* The request that is parked, once there is one; with the lock held. */
+static struct rpc_request *take_parked_locked(struct master *m)
+{
+	uint64_t deadline = clock_mono_ns() + PATIENCE;
+	struct rpc_request *request;
+
+	while (!m->parked) {
+		pthread_mutex_unlock(&m->lock);
+		assert_true(clock_mono_ns() < deadline);
+		clock_sleep_ns(CLOCK_MS);
+		pthread_mutex_lock(&m->lock);
+	}
+	request = m->parked;
+	m->parked = NULL;
+	return request;
+}
+
+static void start_server(struct master *m)
+{
+	static const struct rpc_server_ops ops = { .on_request = on_request,
+		.on_cancel = on_cancel };
+	struct err e = ERR_INIT;
+	char address[48];
+
+	snprintf(address, sizeof(address), "fake:%s", m->name);
+	if (rpc_server_new(m->loop, address, &ops, m, &m->server, &e) < 0)
+		fail_msg("%s", e.text);
+}
+
+static int setup(void **state)
+{
+	static uint32_t serial;
+	struct master *m = calloc(1, sizeof(*m));
+	struct err e = ERR_INIT;
+	char address[48];
+
+	pthread_mutex_init(&m->lock, NULL);
+	m->loop = loop_new("test");
+	m->table = placement_table_new();
+	m->table->epoch = 7;
+	m->table->sequence = 1;
+	m->news = 1;
+	for (uint32_t i = 0; i < WORKERS; i++) {
+		snprintf(m->workers[i].address, sizeof(m->workers[i].address), "fake:worker%u", i);
+		m->workers[i].listed = true;
+	}
+	for (uint32_t i = 0; i < PLACEMENT_SLOTS; i++)
+		m->table->slots[i] =
+			(struct placement_slot){ .owner = 0, .previous = 3, .replicas = { 1, 2 } };
+	snprintf(m->name, sizeof(m->name), "master%u", serial++);
+	snprintf(m->dir, sizeof(m->dir), "/var/tmp/granary-view-XXXXXX");
+	assert_non_null(mkdtemp(m->dir));
+	start_server(m);
+	snprintf(address, sizeof(address), "fake:%s", m->name);
+	if (rpc_client_new(m->loop, address, &m->client, &e) < 0)
+		fail_msg("%s", e.text);
+	*state = m;
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	struct master *m = *state;
+	char command[96];
+
+	rpc_client_free(m->client);
+	rpc_server_free(m->server);
+	loop_free(m->loop);
+	free(m->table);
+	snprintf(command, sizeof(command), "rm -rf %s", m->dir);
+	assert_int_equal(system(command), 0);
+	pthread_mutex_destroy(&m->lock);
+	free(m);
+	return 0;
+}
+
+static struct view *open_view(struct master *m, struct view_config config, uint64_t wait_ns)
+{
+	struct err e = ERR_INIT;
+	struct view *view;
+
+	config.master = m->client;
+	memcpy(config.host, here, sizeof(config.host));
+	config.on_table = on_table;
+	config.on_news = on_news;
+	config.arg = m;
+	if (view_open(m->loop, &config, wait_ns, &view, &e) < 0)
+		fail_msg("%s", e.text);
+	return view;
+}
+
+static uint64_t sequence_of(struct view *view)
+{
+	uint64_t epoch;
+	uint64_t sequence;
+
+	view_version(view, &epoch, &sequence);
+	return sequence;
+}
+
+static void wait_sequence(struct view *view, uint64_t sequence)
+{
+	uint64_t deadline = clock_mono_ns() + PATIENCE;
+
+	while (sequence_of(view) != sequence) {
+		assert_true(clock_mono_ns() < deadline);
+		clock_sleep_ns(CLOCK_MS);
+	}
+}
+
+/* "0 1 2 3 up=2" of chunk 0 of volume 0. */
+static void assert_found(struct view *view, const char *want)
+{
+	struct view_candidates c;
+	struct buf b = BUF_INIT(256);
+
+	view_find(view, 0, 0, &c);
+	for (uint32_t i = 0; i < c.n; i++)
+		assert_int_equal(buf_printf(&b, "%u ", c.peers[i]->number), 0);
+	assert_int_equal(buf_printf(&b, "up=%u", c.n_up), 0);
+	assert_string_equal(buf_str(&b), want);
+	buf_release(&b);
+}
+
+/* Chunk 0 of a volume lies in the slot of its hash. */
+static bool is_hot(struct view *view, uint32_t slot)
+{
+	struct view_candidates c;
+
+	view_find(view, slot, 0, &c);
+	return c.hot;
+}
+
+/* ---- tests ----------------------------------------------------------------------------------- */
+
+static void test_whole_table_and_changes(void **state)
+{
+	struct master *m = *state;
+	struct view *view = open_view(m, (struct view_config){ 0 }, PATIENCE);
+	Granary__SlotTable message = GRANARY__SLOT_TABLE__INIT;
+	struct workers_message workers = { 0 };
+	uint8_t changes[4 + 16];
+	const uint16_t head[2] = { 0, 1 }; /* slots 0 and 1 */
+	const struct placement_slot slot = {
+		.owner = 5, .previous = 0, .replicas = { 1, PLACEMENT_NOBODY }
+	};
+	struct rpc_request *request;
+	uint32_t up;
+	uint32_t known;
+	uint32_t hot = 0;
+
+	assert_int_equal(sequence_of(view), 1);
+	assert_found(view, "0 1 2 3 up=4");
+	view_count(view, &up, &known);
+	assert_int_equal(up, WORKERS);
+	assert_false(is_hot(view, 0));
+
+	pthread_mutex_lock(&m->lock);
+	request = take_parked_locked(m);
+	m->table->sequence++;
+	memcpy(changes, head, sizeof(head));
+	put_slot(changes + 4, &slot);
+	put_slot(changes + 12, &slot);
+	message.has_changes = 1;
+	message.changes = (ProtobufCBinaryData){ sizeof(changes), changes };
+	message.workers = workers.pointers;
+	message.n_hot = 1;
+	message.hot = &hot;
+	m->workers[1].state = CLUSTER_DOWN;
+	add_worker(&workers, &message, &m->workers[1], 1);
+	reply_changes_locked(m, request, &message, 1);
+	pthread_mutex_unlock(&m->lock);
+	wait_sequence(view, 2);
+	assert_found(view, "5 0 1 up=2");
+	assert_true(is_hot(view, 0));
+	assert_false(is_hot(view, 1));
+	view_count(view, &up, &known);
+	assert_int_equal(up, WORKERS - 1);
+	assert_int_equal(known, WORKERS);
+	view_close(view);
+	assert_int_equal(m->told_tables, 2);
+	assert_int_equal(m->told_news, 1);
+}
+
+static void test_what_does_not_fit_is_asked_for_whole(void **state)
+{
+	struct master *m = *state;
+	struct view *view = open_view(m, (struct view_config){ 0 }, PATIENCE);
+
+	pthread_mutex_lock(&m->lock);
+	m->odd_since = 1;
+	reply_whole_locked(m, take_parked_locked(m)); /* nothing new: it asks again */
+	pthread_mutex_unlock(&m->lock);
+	wait_sequence(view, 2);
+	pthread_mutex_lock(&m->lock);
+	assert_int_equal(m->whole_asks, 2);
+	pthread_mutex_unlock(&m->lock);
+	view_close(view);
+}
+
+static void test_older_tables_are_refused(void **state)
+{
+	struct master *m = *state;
+	struct view *view = open_view(m, (struct view_config){ 0 }, PATIENCE);
+	struct rpc_request *request;
+
+	pthread_mutex_lock(&m->lock);
+	request = take_parked_locked(m);
+	m->table->epoch = 6;
+	m->table->sequence = 99;
+	m->table->slots[0].owner = 4;
+	reply_whole_locked(m, request);
+	m->table->epoch = 8;
+	m->table->sequence = 3;
+	m->table->slots[0].owner = 5;
+	pthread_mutex_unlock(&m->lock);
+	wait_sequence(view, 3); /* of epoch 8; 99 never was */
+	assert_found(view, "5 1 2 3 up=4");
+	view_close(view);
+	assert_int_equal(m->told_tables, 2);
+}
+
+static void test_who_serves(void **state)
+{
+	struct master *m = *state;
+	struct view *view;
+
+	m->workers[0].state = CLUSTER_DOWN;
+	m->workers[1].state = CLUSTER_OUT;
+	m->workers[3].state = CLUSTER_DRAINING;
+	view = open_view(m, (struct view_config){ .self = 102 }, PATIENCE);
+	assert_found(view, "2 3 0 up=2");
+	assert_int_equal(view_self(view), 2);
+	assert_true(view_peer(view, 2)->self);
+	assert_null(view_peer(view, 2)->rpc);
+	assert_null(view_peer(view, 1));
+	assert_true(view_up(view, 3));
+	assert_false(view_up(view, 0));
+	assert_null(view_local(view));
+	view_close(view);
+}
+
+static void test_addresses(void **state)
+{
+	struct master *m = *state;
+	struct view_status statuses[WORKERS];
+	struct view *view;
+
+	m->workers[1].far = true;
+	snprintf(m->workers[2].address, sizeof(m->workers[2].address), OWN_SOCKET);
+	view = open_view(m, (struct view_config){ .local_worker = OWN_SOCKET }, PATIENCE);
+	assert_int_equal(view_list(view, statuses, WORKERS), WORKERS);
+	assert_string_equal(statuses[1].address, "fake:worker1"); /* not what is another node's */
+	assert_string_equal(statuses[1].name, "w1");
+	assert_false(statuses[1].local);
+	assert_true(statuses[2].local);
+	assert_int_equal(view_local(view)->number, 2);
+	view_close(view);
+}
+
+static void test_without_a_table(void **state)
+{
+	struct master *m = *state;
+	struct view_candidates c;
+	struct err trouble;
+	struct view *view;
+
+	fake_set_refuse(m->name, true);
+	view = open_view(m, (struct view_config){ .local_worker = "unix:/nowhere/worker" },
+		CLOCK_SECOND / 10);
+	view_find(view, 1, 2, &c);
+	assert_int_equal(c.n, 1);
+	assert_ptr_equal(c.peers[0], view_local(view));
+	assert_int_equal(c.peers[0]->number, PLACEMENT_NOBODY);
+	assert_int_equal(c.owner, PLACEMENT_NOBODY);
+	view_trouble(view, &trouble);
+	assert_true(trouble.code < 0);
+	assert_string_not_equal(trouble.text, "");
+	fake_set_refuse(m->name, false);
+	view_stale(view);
+	wait_sequence(view, 1);
+	assert_found(view, "0 1 2 3 up=4");
+	view_close(view);
+}
+
+static void damage(const char *path, size_t at)
+{
+	FILE *f = fopen(path, "r+");
+	int c;
+
+	assert_non_null(f);
+	assert_int_equal(fseek(f, (long)at, SEEK_SET), 0);
+	c = fgetc(f);
+	assert_int_equal(fseek(f, (long)at, SEEK_SET), 0);
+	fputc(c ^ 1, f);
+	assert_int_equal(fclose(f), 0);
+}
+
+static void test_disk(void **state)
+{
+	struct master *m = *state;
+	char path[96];
+	struct view *view;
+	struct stat st;
+
+	snprintf(path, sizeof(path), "%s/slots", m->dir);
+	m->workers[4].state = CLUSTER_DOWN;
+	view_close(open_view(m, (struct view_config){ .dir = m->dir }, PATIENCE));
+	assert_int_equal(stat(path, &st), 0);
+	fake_set_refuse(m->name, true);
+	view = open_view(m, (struct view_config){ .dir = m->dir }, PATIENCE); /* does not wait */
+	assert_int_equal(sequence_of(view), 1);
+	assert_found(view, "0 1 2 3 up=4");
+	assert_false(view_up(view, 4));
+	view_close(view);
+	/* What the disk says is taken for no more than what it is: older than the master's. */
+	fake_set_refuse(m->name, false);
+	m->table->sequence = 2;
+	view = open_view(m, (struct view_config){ .dir = m->dir }, 0);
+	wait_sequence(view, 2);
+	view_close(view);
+	fake_set_refuse(m->name, true);
+	for (size_t at = 0; at < (size_t)st.st_size; at += (size_t)st.st_size / 7) {
+		damage(path, at);
+		view = open_view(m, (struct view_config){ .dir = m->dir }, 1);
+		assert_int_equal(sequence_of(view), 0);
+		view_close(view);
+		damage(path, at);
+	}
+	assert_int_equal(truncate(path, st.st_size / 2), 0);
+	view = open_view(m, (struct view_config){ .dir = m->dir }, 1);
+	assert_int_equal(sequence_of(view), 0);
+	view_close(view);
+}
+
+static void test_a_master_that_never_parks_is_not_flooded(void **state)
+{
+	struct master *m = *state;
+	struct view *view;
+	uint32_t asks;
+
+	m->never_parks = true;
+	view = open_view(m, (struct view_config){ 0 }, PATIENCE);
+	for (uint32_t i = 0; i < 1000; i++) {
+		view_stale(view);
+		clock_sleep_ns(CLOCK_MS / 2);
+	}
+	view_close(view);
+	pthread_mutex_lock(&m->lock);
+	asks = m->asks;
+	pthread_mutex_unlock(&m->lock);
+	assert_true(asks < 100); /* 500 ms and more of it, which allow some 5 */
+}
+
+static void test_breaker(void **state)
+{
+	struct master *m = *state;
+	struct view *view = open_view(m, (struct view_config){ 0 }, PATIENCE);
+	struct view_peer *owner = view_peer(view, 0);
+	uint64_t deadline = clock_mono_ns() + PATIENCE;
+
+	for (uint32_t i = 0; i < 3; i++) {
+		assert_true(view_usable(view, owner));
+		view_begin(view, owner);
+		view_end(view, owner, CLOCK_MS, true);
+	}
+	assert_false(view_usable(view, owner));
+	assert_found(view, "1 2 3 0 up=3");
+	while (!view_usable(view, owner)) {
+		assert_true(clock_mono_ns() < deadline);
+		clock_sleep_ns(CLOCK_MS);
+	}
+	/* Each that is let through and refused at once costs a pause twice as long. */
+	for (uint64_t pause = 500 * CLOCK_MS; pause < CLOCK_SECOND; pause *= 2) {
+		assert_int_equal(peer_of(owner)->pause_ns, pause);
+		view_begin(view, owner);
+		view_end(view, owner, CLOCK_MS, true);
+		assert_int_equal(peer_of(owner)->pause_ns, 2 * pause);
+		while (!view_usable(view, owner)) {
+			assert_true(clock_mono_ns() < deadline);
+			clock_sleep_ns(CLOCK_MS);
+		}
+	}
+	view_begin(view, owner); /* the one that is let through */
+	assert_false(view_usable(view, owner));
+	view_end(view, owner, CLOCK_MS, false);
+	assert_true(view_usable(view, owner));
+	assert_found(view, "0 1 2 3 up=4");
+	view_close(view);
+}
+
+static void test_hedges_and_load(void **state)
+{
+	struct master *m = *state;
+	struct view *view = open_view(m, (struct view_config){ 0 }, PATIENCE);
+	struct view_peer *a = view_peer(view, 0);
+	struct view_peer *b = view_peer(view, 1);
+	uint64_t after;
+
+	assert_int_equal(view_hedge_after(view, a), 0); /* nothing was measured */
+	for (uint32_t i = 0; i < 400; i++) {
+		view_begin(view, a);
+		view_end(view, a, (i % 200 == 0 ? 900 : 20) * CLOCK_MS, false);
+	}
+	after = view_hedge_after(view, a);
+	assert_in_range(after, 20 * CLOCK_MS, 30 * CLOCK_MS);
+	for (uint32_t i = 0; i < 8; i++) {
+		assert_int_not_equal(view_hedge_after(view, a), 0);
+		view_hedged(view);
+	}
+	assert_int_equal(view_hedge_after(view, a), 0); /* 8 of 400: one in fifty */
+	for (uint32_t i = 0; i < 200; i++) {
+		view_begin(view, b);
+		view_end(view, b, CLOCK_MS / 2, false);
+	}
+	assert_in_range(view_hedge_after(view, b), 5 * CLOCK_MS, 5 * CLOCK_MS);
+	assert_ptr_equal(view_less_loaded(view, a, b), b);
+	for (uint32_t i = 0; i < 500; i++)
+		view_begin(view, b);
+	assert_ptr_equal(view_less_loaded(view, a, b), a);
+	for (uint32_t i = 0; i < 500; i++)
+		view_dropped(view, b);
+	view_close(view);
+}
+
+static void test_hosts(void **state)
+{
+	uint8_t a[CLUSTER_HOST_BYTES];
+	uint8_t b[CLUSTER_HOST_BYTES];
+
+	(void)state;
+	unsetenv("GRANARY_HOST");
+	cluster_host(a);
+	cluster_host(b);
+	assert_memory_equal(a, b, sizeof(a));
+	setenv("GRANARY_HOST", "h1", 1);
+	cluster_host(b);
+	assert_memory_not_equal(a, b, sizeof(a));
+	unsetenv("GRANARY_HOST");
+	assert_string_equal(cluster_state_name(CLUSTER_DRAINING), "draining");
+}
+
+#define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		CASE(test_whole_table_and_changes),
+		CASE(test_what_does_not_fit_is_asked_for_whole),
+		CASE(test_older_tables_are_refused),
+		CASE(test_who_serves),
+		CASE(test_addresses),
+		CASE(test_without_a_table),
+		CASE(test_disk),
+		CASE(test_a_master_that_never_parks_is_not_flooded),
+		CASE(test_breaker),
+		CASE(test_hedges_and_load),
+		cmocka_unit_test(test_hosts),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
