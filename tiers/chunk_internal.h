@@ -61,7 +61,7 @@ struct chunk {
 	struct tier *_Atomic moving; /* being copied there: writes wait; set under `lock` */
 	bool moved;                  /* gone because another tier has it now */
 	struct volume_space *space;
-	enum tier_class class;
+	_Atomic enum tier_class class; /* changed under volumes.lock once it is shared */
 	/* Under volumes.lock: */
 	struct list queued; /* in a queue of its volume while live */
 	bool unread;        /* nobody asked for any of it */

@@ -52,6 +52,8 @@ static bool may_take_locked(const struct evict_for *why, const struct volume_spa
 		return false;
 	if (!to)
 		return queue == QUEUE_COPY || from->policy.evict == TIER_EVICT_LRU;
+	if (queue == QUEUE_COPY && why->class == TIER_OWNED)
+		return true; /* its owner has it: nobody else has what would have no room */
 	if (from->policy.priority != to->policy.priority)
 		return from->policy.priority < to->policy.priority &&
 		       (queue != QUEUE_OWNED || why->class == TIER_OWNED);
@@ -175,7 +177,8 @@ static uint64_t unlink_counted(struct tier_set *set, struct chunk *chunk)
 	return max(charged, (uint64_t)BLOCK_BYTES);
 }
 
-/* An extent's file goes with its last chunk: the others follow the first. */
+/* An extent's file goes with its last chunk: the others follow the first. With a copy only copies: what
+ * is owned moves to another file, once much of this one is dead. */
 static uint64_t unlink_rest(struct tier_set *set, const struct chunk *first)
 {
 	const struct extent *extent = first->extent;
@@ -188,7 +191,8 @@ static uint64_t unlink_rest(struct tier_set *set, const struct chunk *first)
 
 		id.chunk = extent->number * n + i;
 		chunk = tier_chunk_find(set, &id);
-		if (chunk && chunk->extent == extent)
+		if (chunk && chunk->extent == extent &&
+			(chunk->class == TIER_COPY || first->class == TIER_OWNED))
 			bytes += unlink_counted(set, chunk);
 		chunk_unref(chunk);
 	}

@@ -118,6 +118,21 @@ static bool has_extents_locked(
 	return of.found;
 }
 
+uint64_t tier_layout_need(const struct tier_layout *layout)
+{
+	return need_of(layout->end, layout->used);
+}
+
+uint64_t tier_volume_room(
+	struct tier_set *set, const struct volume_id *volume, uint64_t lineage, bool *ret_extents)
+{
+	CHECK_MAGIC(set, SET_MAGIC);
+	pthread_mutex_lock(&set->extents.lock);
+	*ret_extents = has_extents_locked(&set->extents, volume, lineage);
+	pthread_mutex_unlock(&set->extents.lock);
+	return room_for(set, volume);
+}
+
 int tier_set_layout(struct tier_set *set, const struct volume_id *volume, uint64_t lineage,
 	const struct tier_layout *layout)
 {

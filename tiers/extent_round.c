@@ -93,11 +93,15 @@ static int move_in(struct tier_set *set, struct chunk *chunk)
 	return r;
 }
 
+/* Of a volume that is not to be here whole any more, what others own goes. */
 static int move_out(struct tier_set *set, struct chunk *chunk)
 {
 	const struct relocation to = { .tier = chunk->tier };
-	int r = chunk_relocate(chunk, &to);
+	int r;
 
+	if (chunk->class == TIER_COPY)
+		return set_unlink_idle(set, chunk) ? 0 : -EBUSY;
+	r = chunk_relocate(chunk, &to);
 	if (r == 0)
 		counter_add(&set->counters.out_of_extents, 1);
 	return r;

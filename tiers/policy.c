@@ -145,12 +145,11 @@ static struct list *queue_of(const struct chunk *chunk)
 	return &chunk->space->queues[chunk->tier->number][q];
 }
 
-void volumes_queue(struct volumes *volumes, struct chunk *chunk)
+static void queue_locked(struct volumes *volumes, struct chunk *chunk)
 {
 	struct list *queue;
 	struct list *at;
 
-	pthread_mutex_lock(&volumes->lock);
 	if (chunk->read_at == 0)
 		chunk->read_at = volumes->clock();
 	queue = queue_of(chunk);
@@ -161,6 +160,12 @@ void volumes_queue(struct volumes *volumes, struct chunk *chunk)
 		at = at->prev;
 	}
 	list_insert_before(at, &chunk->queued);
+}
+
+void volumes_queue(struct volumes *volumes, struct chunk *chunk)
+{
+	pthread_mutex_lock(&volumes->lock);
+	queue_locked(volumes, chunk);
 	pthread_mutex_unlock(&volumes->lock);
 }
 
@@ -168,6 +173,17 @@ void volumes_unqueue(struct volumes *volumes, struct chunk *chunk)
 {
 	pthread_mutex_lock(&volumes->lock);
 	list_remove(&chunk->queued);
+	pthread_mutex_unlock(&volumes->lock);
+}
+
+void volumes_reclass(struct volumes *volumes, struct chunk *chunk, enum tier_class class)
+{
+	pthread_mutex_lock(&volumes->lock);
+	chunk->class = class;
+	if (!list_empty(&chunk->queued)) { /* else on its way in or out */
+		list_remove(&chunk->queued);
+		queue_locked(volumes, chunk);
+	}
 	pthread_mutex_unlock(&volumes->lock);
 }
 
@@ -201,6 +217,18 @@ void chunk_note_read(struct chunk *chunk)
 {
 	CHECK_MAGIC(chunk, CHUNK_MAGIC);
 	volumes_read(&chunk->set->volumes, chunk);
+}
+
+enum tier_class chunk_class(const struct chunk *chunk)
+{
+	CHECK_MAGIC(chunk, CHUNK_MAGIC);
+	return chunk->class;
+}
+
+void chunk_set_class(struct chunk *chunk, enum tier_class class)
+{
+	CHECK_MAGIC(chunk, CHUNK_MAGIC);
+	volumes_reclass(&chunk->set->volumes, chunk, class);
 }
 
 /* ---- charges --------------------------------------------------------------------------------- */

@@ -85,6 +85,8 @@ void volumes_leave(struct volumes *volumes, struct volume_space *space);
 /* Puts a chunk into the queue that fits it, in order of its last read; it is in none. */
 void volumes_queue(struct volumes *volumes, struct chunk *chunk);
 void volumes_unqueue(struct volumes *volumes, struct chunk *chunk);
+/* It is here for another reason from now on. */
+void volumes_reclass(struct volumes *volumes, struct chunk *chunk, enum tier_class class);
 /* Somebody wanted bytes of the chunk. */
 void volumes_read(struct volumes *volumes, struct chunk *chunk);
 

@@ -203,6 +203,10 @@ void tier_set_runs(struct tier_set *set,
 /* A reader wanted bytes of it, also when they were not here or came through a descriptor. */
 void chunk_note_read(struct chunk *chunk);
 
+/* Why it is here; and: for another reason from now on, as tier_set_classify() says it. */
+enum tier_class chunk_class(const struct chunk *chunk);
+void chunk_set_class(struct chunk *chunk, enum tier_class class);
+
 /* A number of the caller's, 0 at first; gone with the chunk, and with this process. */
 void chunk_set_tag(struct chunk *chunk, uint32_t tag);
 uint32_t chunk_tag(const struct chunk *chunk);
@@ -266,6 +270,12 @@ struct tier_layout {
  */
 int tier_set_layout(struct tier_set *set, const struct volume_id *volume, uint64_t lineage,
 	const struct tier_layout *layout) __must_check;
+/* Bytes that all of such a volume would be charged. */
+uint64_t tier_layout_need(const struct tier_layout *layout);
+/* Bytes that the volume may take, by its quota and what is free, with those that it has; *ret_extents:
+ * some of it lies in extents, where only whole ones do. Never blocks on I/O. */
+uint64_t tier_volume_room(
+	struct tier_set *set, const struct volume_id *volume, uint64_t lineage, bool *ret_extents);
 
 struct tier_status {
 	const char *path; /* borrowed from the set */
@@ -321,6 +331,25 @@ uint32_t tier_set_lineages(
 /* Present bytes of one volume and lineage over all tiers. */
 uint64_t tier_set_volume_bytes(
 	struct tier_set *set, const struct volume_id *volume, uint64_t lineage);
+/* Of these, bytes of copies. */
+uint64_t tier_set_copy_bytes(
+	struct tier_set *set, const struct volume_id *volume, uint64_t lineage);
+
+/*
+ * A look at a chunk, for tier_set_classify(): why it is here, and how much of it. Its fields are a copy.
+ */
+struct tier_chunk_look {
+	struct chunk_id id;
+	enum tier_class class;
+	uint64_t bytes; /* present */
+};
+/*
+ * Says anew why chunks are here, as slots moved: `which` is called for each one, under a lock, so that
+ * it may not call here, and returns what it is now. What a chunk was made as is remembered over a
+ * restart, what is said here is not. Returns how many changed.
+ */
+uint64_t tier_set_classify(struct tier_set *set,
+	enum tier_class (*which)(void *arg, const struct tier_chunk_look *look), void *arg);
 
 #define TIER_COUNTERS(X)                                                                         \
 	X(chunks, "granary_tier_chunks", GAUGE, "chunks", "Chunks cached")                       \

@@ -567,6 +567,38 @@ static void test_class(void **state)
 	}
 }
 
+static enum tier_class even_are_copies(void *arg, const struct tier_chunk_look *look)
+{
+	(void)arg;
+	return look->id.chunk % 2 ? TIER_OWNED : TIER_COPY;
+}
+
+/* Of a volume that is not to be whole any more copies go, and what is owned moves out. */
+static void test_copies_are_given_up(void **state)
+{
+	struct fixture *f = *state;
+
+	open_still(f);
+	layout(f, 10 * CHUNK_BYTES);
+	for (uint64_t n = 0; n < 8; n++)
+		write_chunk(f, n);
+	assert_int_equal(tier_set_classify(f->set, even_are_copies, NULL), 4);
+	move_all(f);
+	assert_true(in_extent(f, 0) && in_extent(f, 1));
+	no_layout(f);
+	move_all(f);
+	for (uint64_t n = 0; n < 8; n++) {
+		struct chunk_id id = chunk_number(n);
+		struct chunk *chunk = tier_chunk_find(f->set, &id);
+
+		assert_int_equal(chunk != NULL, n % 2);
+		chunk_unref(chunk);
+	}
+	assert_false(in_extent(f, 1));
+	check_chunk(f, 1);
+	assert_int_equal(status_of(f).extents, 0);
+}
+
 static void layout_used(struct fixture *f, uint64_t used)
 {
 	layout(f, used);
@@ -714,6 +746,7 @@ int main(void)
 		T(test_write_to_the_moved),
 		T(test_demotion),
 		T(test_class),
+		T(test_copies_are_given_up),
 		T(test_hysteresis),
 		T(test_quota),
 		T(test_dead_bytes),

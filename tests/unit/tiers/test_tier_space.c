@@ -387,18 +387,77 @@ static void test_copies_go_first(void **state)
 	uint64_t n;
 
 	start(f);
-	set_policy(f, 2, (struct tier_policy){ .priority = 1 });
+	set_policy(f, 2, (struct tier_policy){ .priority = 1, .pin = true });
 	assert_int_equal(fill_as(f, 2, 800, &copy), OBJECTS);
-	n = fill_up(f, 1); /* volume 2 ranks higher: its copy stays */
+	n = fill_up(f, 1); /* volume 2 is pinned: its copy stays */
 	assert_true(is_there(f, 2, 800));
-	set_policy(f, 1, (struct tier_policy){ .priority = 1 });
-	assert_int_equal(fill(f, 1, 600), OBJECTS);
+	set_policy(f, 2, (struct tier_policy){ .priority = 1 });
+	assert_int_equal(fill(f, 1, 600), OBJECTS); /* whatever its priority is */
 	assert_false(is_there(f, 2, 800));
 	for (uint64_t i = 0; i < n; i++)
 		assert_true(is_there(f, 1, i));
 	/* And a copy never pushes an owned chunk out. */
 	set_policy(f, 1, (struct tier_policy){ 0 });
 	assert_true(fill_as(f, 2, 801, &copy) < OBJECTS);
+}
+
+static enum tier_class odd_are_copies(void *arg, const struct tier_chunk_look *look)
+{
+	uint64_t *bytes = arg;
+
+	*bytes += look->bytes;
+	return look->id.chunk % 2 ? TIER_COPY : TIER_OWNED;
+}
+
+static enum tier_class all_are_owned(void *arg, const struct tier_chunk_look *look)
+{
+	(void)arg;
+	(void)look;
+	return TIER_OWNED;
+}
+
+/* Chunks that others own by now go first, in the order of their reads. */
+static void test_classified_anew(void **state)
+{
+	struct fixture *f = *state;
+	struct chunk_id id = id_in(1, 0);
+	uint64_t bytes = 0;
+
+	start(f);
+	for (uint64_t i = 0; i < 8; i++)
+		assert_int_equal(fill(f, 1, i), OBJECTS);
+	assert_int_equal(tier_set_classify(f->set, odd_are_copies, &bytes), 4);
+	assert_int_equal(bytes, 8ull * OBJECTS * OBJECT);
+	assert_int_equal(tier_set_classify(f->set, odd_are_copies, &bytes), 0);
+	assert_int_equal(
+		tier_set_copy_bytes(f->set, &id.volume, id.lineage), 4ull * OBJECTS * OBJECT);
+	(void)fill_up(f, 2);
+	for (uint64_t i = 0; i < 8; i++)
+		assert_int_equal(is_there(f, 1, i), i % 2 == 0);
+	(void)tier_set_classify(f->set, all_are_owned, NULL);
+	assert_int_equal(tier_set_copy_bytes(f->set, &id.volume, id.lineage), 0);
+}
+
+/* What is owned does not go with the copies of its extent. */
+static void test_copies_of_an_extent(void **state)
+{
+	const struct tier_layout layout = { .end = 64 * CHUNK_BYTES,
+		.used = 40 * MiB,
+		.extent_bytes = 4ull * CHUNK_BYTES,
+		.whole = true };
+	struct fixture *f = *state;
+	struct chunk_id id = id_in(1, 0);
+	uint64_t bytes = 0;
+
+	start(f);
+	assert_int_equal(tier_set_layout(f->set, &id.volume, id.lineage, &layout), 0);
+	for (uint64_t i = 0; i < 4; i++)
+		assert_int_equal(fill(f, 1, i), OBJECTS);
+	assert_int_equal(tier_set_classify(f->set, odd_are_copies, &bytes), 2);
+	for (uint64_t i = 0; is_there(f, 1, 1) && i < 1000; i++)
+		(void)fill(f, 2, i);
+	for (uint64_t i = 0; i < 4; i++)
+		assert_int_equal(is_there(f, 1, i), i % 2 == 0);
 }
 
 /* An extent gives its room back when its last chunk has gone: all go. */
@@ -651,6 +710,8 @@ int main(void)
 		test(test_pin),
 		test(test_value),
 		test(test_copies_go_first),
+		test(test_classified_anew),
+		test(test_copies_of_an_extent),
 		test(test_extents_go_whole),
 		test(test_watermark),
 		test(test_held),
