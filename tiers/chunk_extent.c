@@ -59,6 +59,14 @@ int chunk_pin(struct chunk *chunk)
 	return tier_io(chunk->tier, r, began);
 }
 
+int chunk_pin_open(struct chunk *chunk)
+{
+	if (health_get(&chunk->tier->health) == HEALTH_OUT)
+		return -EAGAIN;
+	return descriptor_pin_open(&chunk->set->descriptors,
+		chunk->extent ? &chunk->extent->descriptor : &chunk->descriptor);
+}
+
 void chunk_unpin(struct chunk *chunk)
 {
 	if (chunk->extent)

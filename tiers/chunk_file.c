@@ -252,6 +252,12 @@ int chunk_file_read(const struct chunk_fds *fds, const struct chunk_place *place
 	return r;
 }
 
+int chunk_file_read_cached(const struct chunk_fds *fds, const struct chunk_place *place,
+	uint32_t offset, void *out, uint32_t length)
+{
+	return disk_pread(fds->buffered, out, length, place->data + offset);
+}
+
 static uint64_t entry_offset(const struct chunk_place *place, uint32_t offset)
 {
 	return chunk_place_table(place) + (uint64_t)(offset / BLOCK_BYTES) * CHUNK_ENTRY_BYTES;
@@ -278,6 +284,22 @@ int chunk_file_write_table(const struct chunk_fds *fds, const struct chunk_place
 	const uint8_t table[CHUNK_TABLE_BYTES])
 {
 	return disk_pwrite(fds->buffered, table, CHUNK_TABLE_BYTES, chunk_place_table(place));
+}
+
+int chunk_file_read_table(const struct chunk_fds *fds, const struct chunk_place *place,
+	uint32_t offset, uint8_t *out, uint32_t length)
+{
+	return disk_pread(fds->buffered, out, (size_t)length / BLOCK_BYTES * CHUNK_ENTRY_BYTES,
+		entry_offset(place, offset));
+}
+
+int chunk_file_read_now(const struct chunk_fds *fds, const struct chunk_place *place,
+	uint32_t offset, uint8_t *table, void *out, uint32_t length)
+{
+	int r = disk_pread_now(fds->buffered, table,
+		(size_t)length / BLOCK_BYTES * CHUNK_ENTRY_BYTES, entry_offset(place, offset));
+
+	return r < 0 ? r : disk_pread_now(fds->buffered, out, length, place->data + offset);
 }
 
 int chunk_file_read_entries(const struct chunk_fds *fds, const struct chunk_place *place,

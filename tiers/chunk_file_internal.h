@@ -79,6 +79,10 @@ int chunk_file_write(const struct chunk_fds *fds, const struct chunk_place *plac
 int chunk_file_read(const struct chunk_fds *fds, const struct chunk_place *place, uint32_t offset,
 	void *out, uint32_t length, void *bounce) __must_check;
 
+/* The same through the page cache: for bytes that leave this node. */
+int chunk_file_read_cached(const struct chunk_fds *fds, const struct chunk_place *place,
+	uint32_t offset, void *out, uint32_t length) __must_check;
+
 /* Bytes of the table between the first entry of a run of whole pieces and the end of its last. */
 #define CHUNK_RUN_PIECES     (CHUNK_IO_BYTES / PIECE_BYTES)
 #define CHUNK_PIECE_STRIDE   (PIECE_BYTES / BLOCK_BYTES * CHUNK_ENTRY_BYTES)
@@ -90,5 +94,11 @@ int chunk_file_write_entries(const struct chunk_fds *fds, const struct chunk_pla
 /* The whole table. */
 int chunk_file_write_table(const struct chunk_fds *fds, const struct chunk_place *place,
 	const uint8_t table[CHUNK_TABLE_BYTES]) __must_check;
+/* As it lies there, of the blocks in [offset, offset + length). */
+int chunk_file_read_table(const struct chunk_fds *fds, const struct chunk_place *place,
+	uint32_t offset, uint8_t *out, uint32_t length) __must_check;
+/* Both, the bytes and their part of the table, of what lies in memory: -EAGAIN when some does not. */
+int chunk_file_read_now(const struct chunk_fds *fds, const struct chunk_place *place,
+	uint32_t offset, uint8_t *table, void *out, uint32_t length) __must_check;
 int chunk_file_read_entries(const struct chunk_fds *fds, const struct chunk_place *place,
 	uint32_t offset, struct piece_entry *ret_entries, uint32_t n) __must_check;

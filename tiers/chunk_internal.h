@@ -82,6 +82,8 @@ void chunk_set_extent(struct chunk *chunk, struct extent *extent);
 void chunk_leave_extent(struct chunk *chunk);
 /* Opens the file that it lies in when needed, pins. -ENODATA: it is gone, and the chunk with it. */
 int chunk_pin(struct chunk *chunk) __must_check;
+/* Pins it when the file is open: -EAGAIN. Never waits for the disk. */
+int chunk_pin_open(struct chunk *chunk) __must_check;
 void chunk_unpin(struct chunk *chunk);
 /* While it is pinned. */
 const struct chunk_fds *chunk_fds(const struct chunk *chunk);

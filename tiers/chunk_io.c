@@ -79,8 +79,10 @@ static void note_progress(struct chunk *chunk)
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-/* Data, then entries, then bits: a non-zero entry is a present piece at any time. */
-static int write_span(struct chunk *chunk, const struct span *span, const void *data, void *bounce)
+/* Data, then entries, then bits: a non-zero entry is a present piece at any time. `sums`: of the
+ * span's pieces, or NULL. */
+static int write_span(struct chunk *chunk, const struct span *span, const void *data,
+	const uint64_t *sums, void *bounce)
 {
 	struct piece_entry entries[CHUNK_RUN_PIECES];
 	const struct chunk_fds *fds = chunk_fds(chunk);
@@ -89,7 +91,9 @@ static int write_span(struct chunk *chunk, const struct span *span, const void *
 
 	for (uint32_t i = 0; i < span->n; i++)
 		entries[i] = (struct piece_entry){
-			.xxh3 = checksum(span, i, (const char *)data + (size_t)i * PIECE_BYTES),
+			.xxh3 = sums ? sums[i]
+				     : checksum(span, i,
+					       (const char *)data + (size_t)i * PIECE_BYTES),
 			.length = piece_length(span, i),
 		};
 	r = chunk_file_write(fds, &chunk->place, span->offset, data, span->length, bounce);
@@ -106,8 +110,8 @@ static int write_span(struct chunk *chunk, const struct span *span, const void *
 }
 
 /* The same with its bytes charged, before and after. */
-static int write_charged(
-	struct chunk *chunk, const struct span *span, const void *data, void *bounce)
+static int write_charged(struct chunk *chunk, const struct span *span, const void *data,
+	const uint64_t *sums, void *bounce)
 {
 	uint64_t reserved = (uint64_t)blocks(span) * BLOCK_BYTES + WRITE_SLACK_BYTES;
 	uint64_t allocated = 0;
@@ -115,7 +119,7 @@ static int write_charged(
 
 	if (r < 0)
 		return r;
-	r = write_span(chunk, span, data, bounce);
+	r = write_span(chunk, span, data, sums, bounce);
 	if (chunk_file_allocated(chunk_fds(chunk), &allocated) < 0)
 		allocated = 0; /* the next look will charge it */
 	chunk_settle(chunk, reserved, allocated);
@@ -173,6 +177,12 @@ static void leave(struct chunk *chunk, const struct gate_call *call)
 
 int chunk_write(struct chunk *chunk, const struct piece_run *run, const void *data)
 {
+	return chunk_write_summed(chunk, run, data, NULL);
+}
+
+int chunk_write_summed(
+	struct chunk *chunk, const struct piece_run *run, const void *data, const uint64_t *sums)
+{
 	struct gate_call call;
 	void *bounce;
 	int r;
@@ -198,8 +208,10 @@ int chunk_write(struct chunk *chunk, const struct piece_run *run, const void *da
 		struct span absent = next_absent(chunk, &rest);
 
 		while (r == 0 && absent.n) {
-			r = write_charged(chunk, &absent,
-				(const char *)data + (absent.offset - run->offset), bounce);
+			uint32_t at = absent.offset - run->offset;
+
+			r = write_charged(chunk, &absent, (const char *)data + at,
+				sums ? sums + at / PIECE_BYTES : NULL, bounce);
 			absent = next_absent(chunk, &rest);
 		}
 	}
@@ -343,6 +355,76 @@ int chunk_read(struct chunk *chunk, const struct piece_run *run, void *out)
 	if (unverified && atomic_load(&chunk->unverified_blocks) == 0)
 		note_progress(chunk);
 	leave(chunk, &call);
+	return r;
+}
+
+static bool blocks_are_valid(uint32_t offset, uint32_t length)
+{
+	return offset % BLOCK_BYTES == 0 && length % BLOCK_BYTES == 0 && length > 0 &&
+	       length <= CHUNK_IO_BYTES && length <= CHUNK_BYTES - offset;
+}
+
+static void take_sums(struct chunk *chunk, const uint8_t *table, uint32_t length,
+	struct chunk_sum *sums, uint64_t began)
+{
+	for (uint32_t i = 0; i < length / BLOCK_BYTES; i++) {
+		struct piece_entry entry;
+
+		piece_entry_decode(table + (size_t)i * CHUNK_ENTRY_BYTES, &entry);
+		sums[i] = (struct chunk_sum){ .sum = entry.xxh3, .length = entry.length };
+	}
+	counter_add(&chunk->set->counters.read, length);
+	histogram_note(&chunk->set->histograms.read_time, clock_mono_ns() - began);
+}
+
+int chunk_read_blocks(
+	struct chunk *chunk, uint32_t offset, uint32_t length, void *out, struct chunk_sum *sums)
+{
+	uint8_t table[CHUNK_IO_BYTES / BLOCK_BYTES * CHUNK_ENTRY_BYTES];
+	uint64_t began = clock_mono_ns();
+	struct gate_call call;
+	int r;
+
+	CHECK_MAGIC(chunk, CHUNK_MAGIC);
+	if (!blocks_are_valid(offset, length))
+		return -EINVAL;
+	if (chunk_unverified(chunk, offset, length))
+		return -EAGAIN;
+	r = enter(chunk, GATE_READ, &call);
+	if (r < 0)
+		return r;
+	r = chunk_file_read_table(chunk_fds(chunk), &chunk->place, offset, table, length);
+	if (r == 0)
+		r = chunk_file_read_cached(chunk_fds(chunk), &chunk->place, offset, out, length);
+	if (r == -ENODATA)
+		r = -EIO; /* somebody cut the file */
+	r = tier_io(chunk->tier, r, began);
+	leave(chunk, &call);
+	if (r == 0)
+		take_sums(chunk, table, length, sums, began);
+	return r;
+}
+
+/* Past the gate, which is for calls that a disk may keep. */
+int chunk_read_blocks_now(
+	struct chunk *chunk, uint32_t offset, uint32_t length, void *out, struct chunk_sum *sums)
+{
+	uint8_t table[CHUNK_IO_BYTES / BLOCK_BYTES * CHUNK_ENTRY_BYTES];
+	uint64_t began = clock_mono_ns();
+	int r;
+
+	CHECK_MAGIC(chunk, CHUNK_MAGIC);
+	if (!blocks_are_valid(offset, length))
+		return -EINVAL;
+	if (chunk_unverified(chunk, offset, length))
+		return -EAGAIN;
+	r = chunk_pin_open(chunk);
+	if (r < 0)
+		return r;
+	r = chunk_file_read_now(chunk_fds(chunk), &chunk->place, offset, table, out, length);
+	chunk_unpin(chunk);
+	if (r == 0)
+		take_sums(chunk, table, length, sums, began);
 	return r;
 }
 

@@ -111,6 +111,20 @@ int descriptor_pin(struct descriptor_cache *cache, struct descriptor *d,
 	return r;
 }
 
+int descriptor_pin_open(struct descriptor_cache *cache, struct descriptor *d)
+{
+	int r = -EAGAIN;
+
+	pthread_mutex_lock(&cache->lock);
+	if (!d->opening && d->fds.buffered >= 0) {
+		d->pins++;
+		list_remove(&d->link);
+		r = 0;
+	}
+	pthread_mutex_unlock(&cache->lock);
+	return r;
+}
+
 void descriptor_unpin(struct descriptor_cache *cache, struct descriptor *d)
 {
 	pthread_mutex_lock(&cache->lock);

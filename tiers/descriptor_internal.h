@@ -39,6 +39,8 @@ void descriptor_adopt(struct descriptor_cache *cache, struct descriptor *d, stru
 /* Opens by `open_file` when needed, pins; its error. */
 int descriptor_pin(struct descriptor_cache *cache, struct descriptor *d,
 	int (*open_file)(void *arg, struct chunk_fds *ret_fds), void *arg) __must_check;
+/* Pins it when it is open: -EAGAIN when it is not, or is being opened. Never waits for the disk. */
+int descriptor_pin_open(struct descriptor_cache *cache, struct descriptor *d) __must_check;
 void descriptor_unpin(struct descriptor_cache *cache, struct descriptor *d);
 /* Closes a descriptor that nobody pins. */
 void descriptor_close(struct descriptor_cache *cache, struct descriptor *d);

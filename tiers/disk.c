@@ -10,6 +10,7 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 /* ---- the kernel's ------------------------------------------------------------------------------ */
@@ -34,6 +35,14 @@ static int kernel_close(int fd)
 static ssize_t kernel_pread(int fd, void *data, size_t len, uint64_t offset)
 {
 	ssize_t n = pread(fd, data, len, (off_t)offset);
+
+	return n < 0 ? err_errno() : n;
+}
+
+static ssize_t kernel_pread_now(int fd, void *data, size_t len, uint64_t offset)
+{
+	const struct iovec part = { .iov_base = data, .iov_len = len };
+	ssize_t n = preadv2(fd, &part, 1, (off_t)offset, RWF_NOWAIT);
 
 	return n < 0 ? err_errno() : n;
 }
@@ -136,6 +145,7 @@ const struct disk_ops disk_kernel = {
 	.open = kernel_open,
 	.close = kernel_close,
 	.pread = kernel_pread,
+	.pread_now = kernel_pread_now,
 	.pwrite = kernel_pwrite,
 	.truncate = kernel_truncate,
 	.sync = kernel_sync,
@@ -261,6 +271,24 @@ int disk_pread(int fd, void *data, size_t len, uint64_t offset)
 			return (int)n;
 		if (n == 0)
 			return -ENODATA;
+		p += n;
+		offset += (uint64_t)n;
+		len -= (size_t)n;
+	}
+	return 0;
+}
+
+int disk_pread_now(int fd, void *data, size_t len, uint64_t offset)
+{
+	char *p = data;
+
+	if (!disk()->pread_now)
+		return -EAGAIN;
+	while (len) {
+		ssize_t n = disk()->pread_now(fd, p, len, offset);
+
+		if (n <= 0) /* of an error, or the end of the file, the other way tells */
+			return -EAGAIN;
 		p += n;
 		offset += (uint64_t)n;
 		len -= (size_t)n;

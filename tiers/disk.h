@@ -22,6 +22,8 @@ struct disk_ops {
 	int (*close)(int fd);
 	/* As the system call: bytes, which may be fewer; 0 is the end of the file. */
 	ssize_t (*pread)(int fd, void *data, size_t len, uint64_t offset);
+	/* The same, but -EAGAIN where the disk would have to be waited for. NULL: it always would. */
+	ssize_t (*pread_now)(int fd, void *data, size_t len, uint64_t offset);
 	ssize_t (*pwrite)(int fd, const void *data, size_t len, uint64_t offset);
 	int (*truncate)(int fd, uint64_t size);
 	int (*sync)(int fd);
@@ -70,6 +72,8 @@ int disk_share(
 
 /* Exactly `len` bytes; -ENODATA at an early end of the file. Retries EINTR. */
 int disk_pread(int fd, void *data, size_t len, uint64_t offset) __must_check;
+/* What lies in memory: as disk_pread(), or -EAGAIN. Never waits for the disk. */
+int disk_pread_now(int fd, void *data, size_t len, uint64_t offset) __must_check;
 int disk_pwrite(int fd, const void *data, size_t len, uint64_t offset) __must_check;
 
 /* As file_read_all() and file_write_atomic() of base/file.h. */

@@ -225,12 +225,35 @@ const struct chunk_id *chunk_id_of(const struct chunk *chunk);
  */
 int chunk_write(struct chunk *chunk, const struct piece_run *run, const void *data) __must_check;
 
+/* The same with the checksums of the run's pieces, which the caller has compared: they are stored as
+ * they are. NULL: computed. */
+int chunk_write_summed(struct chunk *chunk, const struct piece_run *run, const void *data,
+	const uint64_t *sums) __must_check;
+
 /*
  * Reads and checks whole pieces: `out` gets run->length bytes. UNVERIFIED pieces become CLEAN.
  * -ENODATA when a piece is absent; -EBADMSG on a mismatch, -EIO when the disk cannot read them:
  * those pieces are ABSENT afterwards, counted, and the caller fetches them again.
  */
 int chunk_read(struct chunk *chunk, const struct piece_run *run, void *out) __must_check;
+
+/* What a piece table says of a block where a piece begins; length 0: none does. */
+struct chunk_sum {
+	uint64_t sum;
+	uint32_t length; /* bytes */
+};
+
+/*
+ * Whole blocks as they lie there, with what the piece table says of them, for somebody elsewhere who
+ * compares the two: nothing is checked here. `out` gets `length` bytes, which are at most UNIT_BYTES,
+ * through the page cache, and `sums` an entry for each block. Blocks that hold no piece are of any content.
+ * -EAGAIN: some are UNVERIFIED, so that chunk_read() must look at them first; -EIO as there.
+ */
+int chunk_read_blocks(struct chunk *chunk, uint32_t offset, uint32_t length, void *out,
+	struct chunk_sum *sums) __must_check;
+/* The same of what lies in memory; -EAGAIN when the disk would have to be waited for, too. */
+int chunk_read_blocks_now(struct chunk *chunk, uint32_t offset, uint32_t length, void *out,
+	struct chunk_sum *sums) __must_check;
 
 /* A reader found these pieces damaged: they are read and checked again here, and ABSENT afterwards
  * if so. 0: they are fine; -EBADMSG, -EIO: dropped; -ENODATA: absent already. */

@@ -193,6 +193,7 @@ int main(void)
 	ops = disk_kernel;
 	ops.open = slow_open;
 	ops.pread = slow_pread;
+	ops.pread_now = NULL;
 	ops.pwrite = slow_pwrite;
 	(void)disk_use(&ops); /* the kernel's, for ever */
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,10 @@
 /* Chunks of one tier: what is written is read, what is damaged is dropped, what is there
  * survives. */
 #include "tests/unit/tiers/tier_fixture.h"
+#include "base/hash.h"
+#include "base/piece.h"
 #include "tiers/chunk_internal.h"
+#include "tiers/disk.h"
 
 #define OBJECT_BYTES (110u * 1024u) /* two pieces, the last one not whole */
 
@@ -44,6 +47,57 @@ static void test_write_read(void **state)
 	chunk_unref(chunk);
 	assert_int_equal(tier_set_volume_bytes(f->set, &id.volume, id.lineage), 28 * BLOCK_BYTES);
 	assert_int_equal(tier_set_volume_bytes(f->set, &id.volume, id.lineage + 1), 0);
+}
+
+/* What lies in the page cache is had without waiting, and is the same. */
+static void test_blocks(void **state)
+{
+	static uint8_t data[2][28 * BLOCK_BYTES];
+	struct chunk_sum sums[2][28] = { 0 };
+	struct fixture *f = *state;
+	struct piece_run run = run_of(8 * BLOCK_BYTES, OBJECT_BYTES, 5);
+	struct chunk_id id = chunk_number(1);
+	struct disk_ops waits = disk_kernel;
+	const struct disk_ops *before;
+	struct chunk *chunk;
+	int r = -EAGAIN;
+
+	fixture_open(f);
+	assert_int_equal(write_run(f, 1, &run), 0);
+	chunk = tier_chunk_find(f->set, &id);
+	assert_non_null(chunk);
+	assert_int_equal(
+		chunk_read_blocks_now(chunk, 1, sizeof(data[0]), data[1], sums[1]), -EINVAL);
+	for (int i = 0; i < 10 && r == -EAGAIN; i++) { /* the kernel may have dropped it again */
+		assert_int_equal(
+			chunk_read_blocks(chunk, run.offset, sizeof(data[0]), data[0], sums[0]), 0);
+		r = chunk_read_blocks_now(chunk, run.offset, sizeof(data[1]), data[1], sums[1]);
+	}
+	assert_int_equal(r, 0);
+	assert_memory_equal(data[0], data[1], OBJECT_BYTES);
+	assert_memory_equal(sums[0], sums[1], sizeof(sums[0]));
+	assert_int_equal(sums[1][0].length, PIECE_BYTES);
+	assert_int_equal(sums[1][16].length, OBJECT_BYTES - PIECE_BYTES);
+	assert_int_equal(sums[1][0].sum,
+		hash_xxh3(data[1], PIECE_BYTES, piece_seed(run.object_seed, run.first_piece)));
+
+	waits.pread_now = NULL;
+	before = disk_use(&waits);
+	assert_int_equal(
+		chunk_read_blocks_now(chunk, run.offset, sizeof(data[1]), data[1], sums[1]),
+		-EAGAIN);
+	(void)disk_use(before); /* its own */
+	chunk_unref(chunk);
+
+	fixture_close(f);
+	another_boot(f);
+	fixture_open(f); /* now it is to be looked at first */
+	chunk = tier_chunk_find(f->set, &id);
+	assert_non_null(chunk);
+	assert_int_equal(
+		chunk_read_blocks_now(chunk, run.offset, sizeof(data[1]), data[1], sums[1]),
+		-EAGAIN);
+	chunk_unref(chunk);
 }
 
 static void test_bad_runs(void **state)
@@ -588,6 +642,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		T(test_write_read),
+		T(test_blocks),
 		T(test_bad_runs),
 		T(test_big_run),
 		T(test_fills_gaps_only),

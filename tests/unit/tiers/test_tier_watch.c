@@ -83,6 +83,7 @@ static void slow_open(struct slow *s, struct fixture *f, uint64_t first)
 	assert_int_equal(stat(s->second, &st), 0);
 	hanging_dev = st.st_dev;
 	s->ops.pread = slow_pread;
+	s->ops.pread_now = NULL;
 	s->ops.pwrite = slow_pwrite;
 	s->before = disk_use(&s->ops);
 	s->configs[0] = (struct tier_config){
