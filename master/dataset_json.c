@@ -13,6 +13,8 @@ static void set(json_t *json, const char *name, json_t *value)
 /* What was set; the rest is null. */
 static void add_policy(json_t *json, const struct policy_change *p)
 {
+	char copies[COPIES_NAME_BYTES];
+
 	set(json, "quota",
 		p->parts & POLICY_QUOTA ? json_integer((json_int_t)p->to.quota) : json_null());
 	set(json, "priority",
@@ -26,6 +28,10 @@ static void add_policy(json_t *json, const struct policy_change *p)
 	set(json, "origin_requests",
 		p->parts & POLICY_REQUESTS ? json_integer((json_int_t)p->to.origin_requests)
 					   : json_null());
+	if (p->parts & POLICY_COPIES)
+		copies_name(p->to.copies, copies);
+	set(json, "copies", p->parts & POLICY_COPIES ? json_string(copies) : json_null());
+	set(json, "direct", p->parts & POLICY_DIRECT ? json_boolean(p->to.direct) : json_null());
 }
 
 /* ---- one mount ------------------------------------------------------------------------------- */

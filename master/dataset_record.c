@@ -181,6 +181,11 @@ static void set_policy(json_t *json, const struct policy_change *policy)
 	if (policy->parts & POLICY_REQUESTS)
 		(void)json_object_set_new(json, "origin_requests",
 			json_integer((json_int_t)policy->to.origin_requests));
+	if (policy->parts & POLICY_COPIES)
+		(void)json_object_set_new(
+			json, "copies", json_integer((json_int_t)policy->to.copies));
+	if (policy->parts & POLICY_DIRECT)
+		(void)json_object_set_new(json, "direct", json_boolean(policy->to.direct));
 }
 
 int dataset_encode(const struct dataset *d, struct buf *out)
@@ -248,6 +253,23 @@ static int get_generation(const json_t *json, struct dataset_generation *ret)
 	return 0;
 }
 
+/* How the cluster serves it. */
+static int get_spread(const json_t *json, struct policy_change *ret)
+{
+	uint64_t copies = COPIES_AUTO;
+
+	if (json_object_get(json, "copies"))
+		ret->parts |= POLICY_COPIES;
+	if (get_u64(json, "copies", &copies) < 0 || !copies_valid(copies))
+		return -EBADMSG;
+	ret->to.copies = (uint32_t)copies;
+	if (json_object_get(json, "direct")) {
+		ret->parts |= POLICY_DIRECT;
+		ret->to.direct = json_is_true(json_object_get(json, "direct"));
+	}
+	return 0;
+}
+
 static int get_policy(const json_t *json, struct policy_change *ret)
 {
 	const json_t *priority = json_object_get(json, "priority");
@@ -276,6 +298,8 @@ static int get_policy(const json_t *json, struct policy_change *ret)
 		ret->to.pin = json_is_true(pin);
 		ret->parts |= POLICY_PIN;
 	}
+	if (get_spread(json, ret) < 0)
+		return -EBADMSG;
 	if (!evict)
 		return 0;
 	ret->parts |= POLICY_EVICT;

@@ -390,6 +390,31 @@ static int take_caps(struct policy_change *policy, const json_t *body, struct er
 	return r;
 }
 
+/* How the cluster serves it. A number may be written as one, or as a text. */
+static int take_spread(struct policy_change *policy, const json_t *body, struct err *e)
+{
+	const json_t *value = json_object_get(body, "copies");
+
+	if (value) {
+		char number[COPIES_NAME_BYTES] = "";
+		const char *text = json_is_string(value) ? json_string_value(value) : number;
+
+		if (json_is_integer(value))
+			(void)snprintf(number, sizeof(number), "%" JSON_INTEGER_FORMAT,
+				json_integer_value(value)); /* cut: is none */
+		policy->to.copies = COPIES_AUTO;
+		if (!json_is_null(value) && copies_parse(text, &policy->to.copies) < 0)
+			return err_set(e, -EINVAL, "'copies' is " COPIES_ALLOWED);
+		set_part(policy, POLICY_COPIES, value);
+	}
+	if ((value = json_object_get(body, "direct"))) {
+		policy->to.direct = false;
+		set_part(policy, POLICY_DIRECT, value);
+		return take_bool(body, "direct", &policy->to.direct, e);
+	}
+	return 0;
+}
+
 static int take_policy(struct policy_change *policy, const json_t *body, struct err *e)
 {
 	static const char *const evict[] = { "never", "lru" };
@@ -422,6 +447,8 @@ static int take_policy(struct policy_change *policy, const json_t *body, struct 
 		policy->to.evict = (enum tier_evict)n;
 		set_part(policy, POLICY_EVICT, value);
 	}
+	if (r == 0)
+		r = take_spread(policy, body, e);
 	return r == 0 ? take_caps(policy, body, e) : r;
 }
 
@@ -444,8 +471,8 @@ static int take_name(struct dataset *d, const json_t *body, struct err *e)
 int dataset_apply(struct dataset *d, const json_t *body, bool create, struct err *e)
 {
 	static const char *const known[] = { "name", "mounts", "cache_scope", "quota", "priority",
-		"pin", "evict", "origin_bandwidth", "origin_requests", "idle_s", "ttl_s",
-		"consistency", "interval_s" };
+		"pin", "evict", "origin_bandwidth", "origin_requests", "copies", "direct", "idle_s",
+		"ttl_s", "consistency", "interval_s" };
 	const json_t *value;
 	int r;
 

@@ -164,6 +164,11 @@ static void set_caps(json_t *json, const struct tier_policy *policy)
 	if (policy->origin_requests)
 		(void)json_object_set_new(json, "origin_requests", /* likewise */
 			json_integer((json_int_t)policy->origin_requests));
+	if (policy->copies)
+		(void)json_object_set_new(/* likewise */
+			json, "copies", json_integer((json_int_t)policy->copies));
+	if (policy->direct)
+		(void)json_object_set_new(json, "direct", json_true()); /* likewise */
 }
 
 int record_source_encode(const struct record_source *record, struct buf *out)
@@ -300,6 +305,7 @@ static int get_policy(const json_t *json, struct tier_policy *ret)
 	const char *evict = json_string_value(json_object_get(json, "evict"));
 	const json_t *quota = json_object_get(json, "quota");
 	json_int_t priority = json_integer_value(json_object_get(json, "priority"));
+	uint64_t copies = COPIES_AUTO;
 
 	if (quota && get_u64(json, "quota", &ret->quota) < 0)
 		return -EBADMSG;
@@ -307,6 +313,11 @@ static int get_policy(const json_t *json, struct tier_policy *ret)
 		return -EBADMSG;
 	(void)get_u64(json, "origin_bandwidth", &ret->origin_bandwidth); /* none */
 	(void)get_u64(json, "origin_requests", &ret->origin_requests);   /* likewise */
+	(void)get_u64(json, "copies", &copies);                          /* likewise */
+	if (!copies_valid(copies))
+		return -EBADMSG;
+	ret->copies = (uint32_t)copies;
+	ret->direct = json_is_true(json_object_get(json, "direct"));
 	ret->priority = (int32_t)priority;
 	ret->pin = json_is_true(json_object_get(json, "pin"));
 	return evict ? tier_evict_parse(evict, &ret->evict) : 0;

@@ -69,6 +69,9 @@ static void policy_message(const struct tier_policy *policy, Granary__Policy *ou
 	out->has_origin_bandwidth = out->has_origin_requests = 1;
 	out->origin_bandwidth = policy->origin_bandwidth;
 	out->origin_requests = policy->origin_requests;
+	out->has_copies = out->has_direct = 1;
+	out->copies = policy->copies;
+	out->direct = policy->direct;
 }
 
 static uint8_t *generation_message(const struct source_answer *answer, size_t *ret_len)

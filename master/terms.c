@@ -154,6 +154,9 @@ static void fill_locked(struct page_source *p, const struct source *source)
 	p->policy.has_origin_bandwidth = p->policy.has_origin_requests = 1;
 	p->policy.origin_bandwidth = policy->origin_bandwidth;
 	p->policy.origin_requests = policy->origin_requests;
+	p->policy.has_copies = p->policy.has_direct = 1;
+	p->policy.copies = policy->copies;
+	p->policy.direct = policy->direct;
 	if (source->idle) { /* before all others */
 		p->policy.pin = false;
 		p->policy.priority = -1;

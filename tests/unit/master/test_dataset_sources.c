@@ -533,6 +533,36 @@ static void bounds_reach_workers(void **state)
 	dataset_release(&d);
 }
 
+static void copies_reach_workers(void **state)
+{
+	const Granary__Policy *policy;
+	Granary__Terms *m;
+	struct dataset d;
+
+	(void)state;
+	assert_int_equal(create("{'name':'x'," SOURCE ",'copies':2,'direct':true}"), 0);
+	list("x");
+	reopen();
+	d = find("x");
+	assert_int_equal(d.policy.parts, POLICY_COPIES | POLICY_DIRECT);
+	m = terms();
+	policy = terms_of(m, &d.mounts[0].volume)->policy;
+	assert_int_equal(policy->copies, 2);
+	assert_true(policy->direct);
+	granary__terms__free_unpacked(m, NULL);
+	assert_int_equal(update("x", "{'copies':'everywhere','direct':null}"), 0);
+	m = terms();
+	policy = terms_of(m, &d.mounts[0].volume)->policy;
+	assert_int_equal(policy->copies, COPIES_EVERYWHERE);
+	assert_false(policy->direct);
+	granary__terms__free_unpacked(m, NULL);
+	expect(update("x", "{'copies':4}"), -EINVAL, "copies");
+	expect(update("x", "{'copies':'many'}"), -EINVAL, "everywhere");
+	expect(update("x", "{'copies':[]}"), -EINVAL, "copies");
+	expect(update("x", "{'direct':'yes'}"), -EINVAL, "direct");
+	dataset_release(&d);
+}
+
 /* Each byte that a mount read is counted once, in whatever order it says so. */
 static void what_mounts_read_is_a_hit(void **state)
 {
@@ -785,6 +815,7 @@ int main(void)
 		CASE(some_paths_are_dropped),
 		CASE(views_of_one_source_are_dropped),
 		CASE(bounds_reach_workers),
+		CASE(copies_reach_workers),
 		CASE(what_mounts_read_is_a_hit),
 		CASE(record_and_policy_are_one),
 		CASE(end_of_record_and_policy_are_one),
