@@ -26,7 +26,7 @@ static uint64_t patience(
 /* Workers have bytes of it, and were not told yet to drop them. */
 static bool has_bytes(const struct source_view *view)
 {
-	return view->heard && view->reported.cached_bytes > 0 &&
+	return view->heard && view->reported.cached_bytes + view->reported.copy_bytes > 0 &&
 	       view->reported.evicted >= view->evict;
 }
 

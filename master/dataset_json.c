@@ -111,6 +111,7 @@ static void add_hits(json_t *json, const struct source_report *r, uint64_t local
 static void add_reported(json_t *json, const struct source_report *r)
 {
 	set(json, "cached_bytes", json_integer((json_int_t)r->cached_bytes));
+	set(json, "copy_bytes", json_integer((json_int_t)r->copy_bytes));
 	set(json, "origin_bytes", json_integer((json_int_t)r->origin_bytes));
 	set(json, "evicted", json_integer((json_int_t)r->evicted));
 	set(json, "evicted_bytes", json_integer((json_int_t)r->evicted_bytes));
@@ -156,7 +157,8 @@ static json_t *mount_json(const struct dataset_mount *m)
 		(int)c->requester_pays, "versions", versions[c->versions]);
 }
 
-static json_t *state_json(const struct dataset_mount *m, const struct facts *f)
+static json_t *state_json(
+	struct source_set *sources, const struct dataset_mount *m, const struct facts *f)
 {
 	json_t *json = mount_json(m);
 
@@ -174,6 +176,7 @@ static json_t *state_json(const struct dataset_mount *m, const struct facts *f)
 		add_reported(json, &f->view.reported);
 		add_hits(json, &f->view.reported, f->view.local_bytes);
 		add_percentage(json, f->view.reported.cached_bytes, f->shown.bytes);
+		set(json, "workers", source_set_workers_json(sources, &m->volume));
 	}
 	add_listing(json, &f->view);
 	return json;
@@ -213,6 +216,7 @@ static void add_source(struct sum *sum, const struct facts *f)
 	sum->capacity = max(sum->capacity, f->view.capacity);
 	sum->quota += f->view.policy.quota;
 	sum->reported.cached_bytes += r->cached_bytes;
+	sum->reported.copy_bytes += r->copy_bytes;
 	sum->reported.origin_bytes += r->origin_bytes;
 	sum->reported.evicted = max(sum->reported.evicted, r->evicted);
 	sum->reported.evicted_bytes += r->evicted_bytes;
@@ -258,7 +262,7 @@ static void add_mounts(json_t *json, struct dataset_set *datasets, const struct 
 	for (uint32_t i = 0; facts && i < d->n_mounts; i++) {
 		learn(datasets, d, &d->mounts[i], &facts[i]);
 		(void)json_array_append_new(/* as above */
-			mounts, state_json(&d->mounts[i], &facts[i]));
+			mounts, state_json(dataset_sources(datasets), &d->mounts[i], &facts[i]));
 		sum.files += facts[i].files;
 		sum.bytes += facts[i].bytes;
 		if (dataset_is_first(d, i))

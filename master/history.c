@@ -81,9 +81,10 @@ void history_free(struct history *h)
 
 /* ---- samples --------------------------------------------------------------------------------- */
 
+/* Sums over several workers fall when one of them is started again: what the others counted ever since is not new. */
 static uint64_t grown(uint64_t now, uint64_t before)
 {
-	return now >= before ? now - before : now;
+	return now >= before ? now - before : 0;
 }
 
 /* A second of what a counter grew by; below 0: there was none before. */

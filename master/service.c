@@ -450,23 +450,27 @@ static void take_report(struct service *service, const struct rpc_request *reque
 		return; /* told only */
 	for (size_t i = 0; i < m->n_volumes; i++) {
 		const Granary__VolumeReport *v = m->volumes[i];
-		const struct source_report report = { .cached_bytes = v->cached_bytes,
+		const struct source_report report = {
+			.cached_bytes = v->cached_bytes - min(v->copy_bytes, v->cached_bytes),
+			.copy_bytes = v->copy_bytes,
+			.whole = v->whole,
 			.origin_bytes = v->origin_bytes,
 			.hit_bytes = v->hit_bytes,
 			.miss_bytes = v->miss_bytes,
 			.evicted = v->evicted,
 			.evicted_bytes = v->evicted_bytes,
 			.evicted_paths = v->evicted_paths,
-			.evicted_paths_bytes = v->evicted_paths_bytes };
+			.evicted_paths_bytes = v->evicted_paths_bytes
+		};
 		struct volume_id volume;
 
 		if (v->volume.len != VOLUME_ID_LEN)
 			continue;
 		memcpy(volume.bytes, v->volume.data, VOLUME_ID_LEN);
-		source_set_report(service->sources, &volume, &report);
+		source_set_report(service->sources, m->id, &volume, &report);
 	}
 	if (m->has_capacity)
-		source_set_capacity(service->sources, m->capacity);
+		source_set_capacity(service->sources, m->id, m->capacity);
 	dashboard_report(service->dashboard, m);
 	granary__worker_report__free_unpacked(m, NULL);
 }

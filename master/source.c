@@ -88,6 +88,7 @@ static void source_free(struct source *source)
 	record_source_release(&source->record);
 	free(source->generations);
 	free(source->holds);
+	free(source->workers);
 	free(source);
 }
 
@@ -333,6 +334,7 @@ void source_set_free(struct source_set *set)
 		source_free(list_entry(node, struct source, link));
 	pthread_mutex_destroy(&set->lock);
 	pthread_mutex_destroy(&set->write_lock);
+	free(set->capacities);
 	free(set);
 }
 

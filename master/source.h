@@ -34,7 +34,8 @@
 #define SOURCES_AT_ONCE        16u   /* of source_set_policies() */
 #define HOLDS_MAX              1024u /* mounts of one source that are told apart */
 #define HOLD_MOUNT_BYTES       16u
-#define TERMS_PAGE             256u /* sources in one answer to GET_TERMS */
+#define SOURCE_WORKERS_MAX     4096u /* that any of it was ever on: PLACEMENT_MAX */
+#define TERMS_PAGE             256u  /* sources in one answer to GET_TERMS */
 #define HOLD_NS                (60 * CLOCK_SECOND)
 #define GRACE_NS               (15 * CLOCK_SECOND) /* mounts say what they show every 5 s */
 
@@ -175,9 +176,13 @@ int source_set_may_evict(struct source_set *set, const struct volume_id *volume,
 void source_set_idle(struct source_set *set, const struct volume_id *volume, bool idle);
 /* It is used now, though no mount shows it. */
 void source_set_touch(struct source_set *set, const struct volume_id *volume);
-/* What a worker has of it. */
+/* ---- source_workers.c: what workers have of it ------------------------------------------------ */
+
+/* What a worker has of it, or all that are not out together: then what was followed is what each of them
+ * has followed that is heard of, and what went is what went by that. */
 struct source_report {
-	uint64_t cached_bytes;
+	uint64_t cached_bytes; /* of chunks that it owns */
+	uint64_t copy_bytes;   /* and of others' */
 	uint64_t origin_bytes;
 	uint64_t hit_bytes;  /* given to readers out of tiers */
 	uint64_t miss_bytes; /* and as they came from the origin */
@@ -185,11 +190,21 @@ struct source_report {
 	uint64_t evicted_bytes;
 	uint64_t evicted_paths; /* likewise, of source_set_evict_paths() */
 	uint64_t evicted_paths_bytes;
+	bool whole; /* it keeps all of it */
 };
-void source_set_report(
-	struct source_set *set, const struct volume_id *volume, const struct source_report *report);
+/* `worker`: its id; 0: of one that never joined. */
+void source_set_report(struct source_set *set, uint64_t worker, const struct volume_id *volume,
+	const struct source_report *report);
 /* Of all its tiers. */
-void source_set_capacity(struct source_set *set, uint64_t bytes);
+void source_set_capacity(struct source_set *set, uint64_t worker, uint64_t bytes);
+/* It is out, or was removed: what it has counts no more; what it gave to readers, and fetched for them, was so. */
+void source_set_forget_worker(struct source_set *set, uint64_t worker);
+/* How workers are called, at most SOURCE_NAME_BYTES with the NUL; false: not known. Before anything is asked. */
+#define SOURCE_NAME_BYTES 64u
+void source_set_name_workers(
+	struct source_set *set, bool (*name_of)(void *arg, uint64_t id, char *out), void *arg);
+/* [{"id", "name", "cached_bytes", "copy_bytes", "whole"}] of those that have any of it; NULL without memory. */
+json_t *source_set_workers_json(struct source_set *set, const struct volume_id *volume);
 
 /* ---- source_follow.c: what is listed again by itself ------------------------------------------ */
 
@@ -227,7 +242,7 @@ int source_set_news(struct source_set *set, const struct source_hold *hold,
 struct source_view {
 	struct record_generation newest; /* .serial 0: there is none yet */
 	struct tier_policy policy;
-	struct source_report reported; /* by the workers */
+	struct source_report reported; /* by the workers together */
 	bool heard;                    /* of any */
 	uint64_t local_bytes;          /* that mounts read past them */
 	uint64_t capacity;             /* of the workers' tiers */

@@ -122,8 +122,10 @@ int source_set_pins(struct source_set *set, const struct volume_id *volume,
  * was lost or restored from an older copy. */
 static uint64_t next_evict_locked(const struct source *source)
 {
-	uint64_t seen = source->report.evicted < INT64_MAX ? source->report.evicted : 0;
+	uint64_t seen;
+	uint64_t paths;
 
+	source_followed_locked(source, &seen, &paths);
 	return max(source->record.evict, seen) + 1;
 }
 
@@ -162,7 +164,7 @@ int source_set_evict(
 static bool is_busy_locked(const struct source *source)
 {
 	return source->record.drop.serial && source->reported &&
-	       source->report.evicted_paths < source->record.drop.serial;
+	       source_report_locked(source).evicted_paths < source->record.drop.serial;
 }
 
 int source_set_may_evict(
@@ -194,10 +196,11 @@ int source_set_evict_paths(struct source_set *set, const struct volume_id *volum
 	source = source_find_locked(set, volume);
 	busy = source && is_busy_locked(source);
 	if (source && !busy) {
-		uint64_t seen =
-			source->report.evicted_paths < INT64_MAX ? source->report.evicted_paths : 0;
 		struct record_drop before = source->record.drop;
+		uint64_t evict;
+		uint64_t seen;
 
+		source_followed_locked(source, &evict, &seen);
 		*ret_serial = drop.serial = max(before.serial, seen) + 1;
 		source->record.drop = drop;
 		drop = before;
@@ -250,25 +253,4 @@ void source_set_touch(struct source_set *set, const struct volume_id *volume)
 	pthread_mutex_unlock(&set->lock);
 	if (late)
 		source_store_use(source);
-}
-
-void source_set_report(
-	struct source_set *set, const struct volume_id *volume, const struct source_report *report)
-{
-	struct source *source;
-
-	pthread_mutex_lock(&set->lock);
-	source = source_find_locked(set, volume);
-	if (source) {
-		source->report = *report;
-		source->reported = true;
-	}
-	pthread_mutex_unlock(&set->lock);
-}
-
-void source_set_capacity(struct source_set *set, uint64_t bytes)
-{
-	pthread_mutex_lock(&set->lock);
-	set->capacity = bytes;
-	pthread_mutex_unlock(&set->lock);
 }

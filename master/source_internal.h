@@ -17,6 +17,20 @@ struct hold {
 	uint64_t local_bytes; /* likewise, as it said last */
 };
 
+/* What a worker said of a source. */
+struct source_worker {
+	uint64_t id;
+	uint64_t heard_ns; /* last */
+	bool gone;         /* only what it gave and fetched is left of its report */
+	struct source_report report;
+};
+
+/* And of itself. */
+struct source_capacity {
+	uint64_t id;
+	uint64_t bytes;
+};
+
 struct source {
 	struct list link; /* in source_set.sources; never removed */
 	struct source_set *set;
@@ -35,9 +49,10 @@ struct source {
 	/* Under the lock, as the following: kept whoever shows them. */
 	struct source_pin pins[GENERATIONS_PINNED];
 	uint32_t n_pins;
-	struct source_report report; /* of the worker */
-	uint64_t local_bytes;        /* that mounts read past it; since this run began */
-	bool reported;
+	struct source_worker *workers; /* source_workers.c; those that have, or had, any of it */
+	uint32_t n_workers;
+	uint64_t local_bytes; /* that mounts read past them; since this run began */
+	bool reported;        /* by any */
 	bool idle;
 	uint64_t policy_sets;          /* how often source_set_policies() was called */
 	int64_t used_stored;           /* record.used as the store has it */
@@ -60,7 +75,10 @@ struct source_set {
 	/* Held while a source's record is written, so that the last word is the last one stored;
 	 * before `lock`, and by no thread that others wait for. */
 	pthread_mutex_t write_lock;
-	uint64_t capacity; /* of the workers; under the lock */
+	struct source_capacity *capacities; /* of the workers; under the lock */
+	uint32_t n_capacities;
+	bool (*name_of)(void *arg, uint64_t id, char *out);
+	void *name_arg;
 	struct list sources;
 	uint32_t n;
 	_Atomic bool stopping;
@@ -111,6 +129,14 @@ bool holds_pinned(const struct source *source, const struct generation_id *id);
 void holds_load_mark(struct source *source, uint64_t serial);
 /* It lost its protection, or went. */
 void holds_forget_mark(struct source *source, uint32_t i);
+
+/* ---- source_workers.c ------------------------------------------------------------------------ */
+
+/* All workers together. */
+struct source_report source_report_locked(const struct source *source);
+/* The highest numbers of orders that any of them has followed. */
+void source_followed_locked(const struct source *source, uint64_t *ret_evict, uint64_t *ret_paths);
+uint64_t source_capacity_locked(const struct source_set *set);
 
 /* ---- source_follow.c ------------------------------------------------------------------------- */
 

@@ -32,10 +32,10 @@ int source_set_view(
 		newest = generations_newest(source);
 		*ret_view = (struct source_view){
 			.policy = source->record.policy,
-			.reported = source->report,
+			.reported = source_report_locked(source),
 			.heard = source->reported,
 			.local_bytes = source->local_bytes,
-			.capacity = set->capacity,
+			.capacity = source_capacity_locked(set),
 			.evict = source->record.evict,
 			.mounts = mounts_locked(source),
 			.used = source->record.used,
@@ -59,10 +59,11 @@ void source_set_sum(struct source_set *set, struct source_sum *ret_sum)
 	pthread_mutex_lock(&set->lock);
 	list_for_each (node, &set->sources) {
 		const struct source *source = list_entry(node, struct source, link);
+		const struct source_report report = source_report_locked(source);
 
-		sum.hit_bytes += source->report.hit_bytes + source->local_bytes;
-		sum.miss_bytes += source->report.miss_bytes;
-		sum.origin_bytes += source->report.origin_bytes;
+		sum.hit_bytes += report.hit_bytes + source->local_bytes;
+		sum.miss_bytes += report.miss_bytes;
+		sum.origin_bytes += report.origin_bytes;
 	}
 	pthread_mutex_unlock(&set->lock);
 	*ret_sum = sum;

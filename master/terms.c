@@ -122,7 +122,8 @@ static void fill_drop_locked(struct page_source *p, const struct source *source)
 {
 	const struct record_drop *drop = &source->record.drop;
 
-	if (!drop->serial || (source->reported && source->report.evicted_paths >= drop->serial))
+	if (!drop->serial ||
+		(source->reported && source_report_locked(source).evicted_paths >= drop->serial))
 		return;
 	granary__evict_paths__init(&p->drop);
 	p->drop.has_serial = 1;

@@ -278,11 +278,11 @@ static void orders_to_evict_go_on(void **state)
 	assert_int_equal(create("{'name':'x'," SOURCE "}"), 0);
 	list("x");
 	d = find("x");
-	source_set_report(sources, &d.mounts[0].volume, &report);
+	source_set_report(sources, 1, &d.mounts[0].volume, &report);
 	serial = evict("x", NULL, "serial");
 	assert_int_equal(serial, 6);
 	report.evicted = UINT64_MAX; /* nonsense */
-	source_set_report(sources, &d.mounts[0].volume, &report);
+	source_set_report(sources, 1, &d.mounts[0].volume, &report);
 	serial = evict("x", NULL, "serial");
 	assert_int_equal(serial, 7);
 	dataset_release(&d);
@@ -609,7 +609,7 @@ static void unused_ones_go(void **state)
 	assert_int_equal(create("{'name':'x'," SOURCE ",'idle_s':1,'ttl_s':1}"), 0);
 	list("x");
 	d = find("x");
-	source_set_report(sources, &d.mounts[0].volume, &report);
+	source_set_report(sources, 1, &d.mounts[0].volume, &report);
 	hold(&d, false);
 	clock_sleep_ns(2100 * CLOCK_MS);
 	dataset_age(set); /* mounted */
@@ -649,7 +649,7 @@ static void the_most_patient_decides(void **state)
 	assert_int_equal(create("{'name':'y'," SOURCE ",'ttl_s':3600}"), 0);
 	list("x");
 	d = find("x");
-	source_set_report(sources, &d.mounts[0].volume, &report);
+	source_set_report(sources, 1, &d.mounts[0].volume, &report);
 	clock_sleep_ns(2100 * CLOCK_MS);
 	dataset_age(set);
 	assert_int_equal(source_set_view(sources, &d.mounts[0].volume, &view), 0);

@@ -132,7 +132,7 @@ static void sums(void **state)
 	json_decref(json);
 	d = find("x");
 	for (uint32_t i = 0; i < 2; i++)
-		source_set_report(sources, &d.mounts[i].volume, &reports[i]);
+		source_set_report(sources, 1, &d.mounts[i].volume, &reports[i]);
 	json = shown("x");
 	assert_int_equal(number(json, "cached_bytes"), 10);
 	assert_int_equal(number(json, "origin_bytes"), 15);
@@ -367,7 +367,7 @@ static void no_view_of_what_is_not_used(void **state)
 	assert_null(d.mounts[0].subtree);
 	dataset_release(&d);
 	assert_int_equal(dataset_delete(set, "x", true, &e), 0);
-	source_set_report(sources, &volume, &report);
+	source_set_report(sources, 1, &volume, &report);
 	assert_int_equal(create("{'name':'x','mounts':[{'url':'file://@/origin/dir'}]}"), 0);
 	d = find("x");
 	assert_string_equal(d.mounts[0].subtree, "dir/");
@@ -434,10 +434,10 @@ static void some_paths_are_dropped(void **state)
 	assert_string_equal(drop->subtree, "dir/");
 	assert_string_equal(drop->at, "p/");
 	granary__terms__free_unpacked(m, NULL);
-	source_set_report(sources, &d.mounts[0].volume, &report); /* there, and not ready */
+	source_set_report(sources, 1, &d.mounts[0].volume, &report); /* there, and not ready */
 	expect(dataset_evict(set, "whole", NULL, paths, true, &json, &e), -EBUSY, "under way");
 	report.evicted_paths = 1;
-	source_set_report(sources, &d.mounts[0].volume, &report);
+	source_set_report(sources, 1, &d.mounts[0].volume, &report);
 	m = terms();
 	assert_null(terms_of(m, &d.mounts[0].volume)->evict_paths);
 	granary__terms__free_unpacked(m, NULL);
@@ -495,13 +495,13 @@ static void views_of_one_source_are_dropped(void **state)
 	assert_int_equal(terms_of(m, &d.mounts[1].volume)->evict, 1);
 	granary__terms__free_unpacked(m, NULL);
 	/* That is under way: no other source is told anything. */
-	source_set_report(sources, &d.mounts[0].volume, &report);
+	source_set_report(sources, 1, &d.mounts[0].volume, &report);
 	expect(dataset_evict(set, "x", NULL, NULL, true, &json, &e), -EBUSY, "under way");
 	m = terms();
 	assert_int_equal(terms_of(m, &d.mounts[1].volume)->evict, 1);
 	granary__terms__free_unpacked(m, NULL);
 	report.evicted_paths = 1;
-	source_set_report(sources, &d.mounts[0].volume, &report);
+	source_set_report(sources, 1, &d.mounts[0].volume, &report);
 	assert_int_equal(dataset_evict(set, "x", "/c", paths, true, &json, &e), 0);
 	json_decref(json);
 	json_decref(paths);
@@ -577,7 +577,7 @@ static void what_mounts_read_is_a_hit(void **state)
 	list("x");
 	d = find("x");
 	hold.volume = d.mounts[0].volume;
-	source_set_report(sources, &hold.volume, &report);
+	source_set_report(sources, 1, &hold.volume, &report);
 	assert_int_equal(source_set_generation(sources, &hold.volume, 0, &g), 0);
 	hold.lineage = g.id.lineage;
 	hold.generation = g.id.generation;

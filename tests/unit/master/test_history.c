@@ -127,15 +127,22 @@ static void test_rates(void **state)
 	is(list(json, "datasets", 1, "read_bytes_per_s"), 2, -1.0, -1.0);
 	is(list(json, "datasets", 1, "cached_percentage"), 2, -1.0, 100.0);
 	json_decref(json);
-	/* Its worker was started again. */
-	some.counts = (struct history_counts){ 60, 60, 60 };
+	/* One of the workers was started again: what the others have counted is not new. */
+	some.counts = (struct history_counts){ 2000, 200, 400 };
 	begin(h, &some);
-	dataset(h, "a", 30, 60, 0.5); /* missed more than was read: told at different times */
+	dataset(h, "a", 3530, 460, 0.5); /* missed more than was read: told at different times */
 	end(h);
 	json = ask(h, "a", 30, 10);
 	is(json_object_get(json, "times"), 1, 5060.0);
-	is(list(json, "cluster", 0, "read_bytes_per_s"), 1, 2.0);
+	is(list(json, "cluster", 0, "read_bytes_per_s"), 1, 0.0);
 	is(list(json, "datasets", 0, "hit_ratio"), 1, 0.0);
+	json_decref(json);
+	some.counts.read += 60;
+	begin(h, &some);
+	dataset(h, "a", 3530, 460, 0.5);
+	end(h);
+	json = ask(h, "a", 30, 10);
+	is(list(json, "cluster", 0, "read_bytes_per_s"), 1, 2.0);
 	json_decref(json);
 }
 
