@@ -296,7 +296,20 @@ static struct preload *find_same_locked(
 	return same;
 }
 
-static json_t *json_of_locked(const struct preload *job, bool failures)
+/* For people: failures are counted. */
+static void name_workers(
+	const struct preloads *p, const struct preload_record *record, json_t *json)
+{
+	json_t *parts = json_object_get(json, "workers");
+	char name[PRELOAD_NAME_BYTES];
+
+	for (uint32_t i = 0; p->config.name_of && i < json_array_size(parts); i++)
+		if (p->config.name_of(p->config.owners_arg, record->parts[i].worker, name))
+			(void)json_object_set_new(
+				json_array_get(parts, i), "name", admin_json_string(name));
+}
+
+static json_t *json_of_locked(const struct preloads *p, const struct preload *job, bool failures)
 {
 	uint64_t now = clock_mono_ns();
 	const struct preload_record *record = &job->record;
@@ -306,8 +319,11 @@ static json_t *json_of_locked(const struct preload *job, bool failures)
 
 	if (!json)
 		return NULL;
-	if (!failures)
+	if (!failures) {
 		(void)json_object_del(json, "failures"); /* there may be none */
+		(void)json_object_del(json, "workers");
+	}
+	name_workers(p, record, json);
 	if (json_object_set_new(json, "rate",
 		    json_integer(runs ? (json_int_t)preload_rate_get(&job->rate, now) : 0)) == 0 &&
 		json_object_set_new(json, "eta_s",
@@ -531,7 +547,8 @@ static json_t *all_json_locked(struct preloads *p)
 
 	for (struct list *node = p->all.prev; node != &p->all; node = node->prev)
 		if (json_array_append_new(list,
-			    json_of_locked(list_entry(node, struct preload, link), false)) != 0) {
+			    json_of_locked(p, list_entry(node, struct preload, link), false)) !=
+			0) {
 			json_decref(list);
 			return NULL;
 		}
@@ -547,7 +564,7 @@ int preloads_json(struct preloads *p, uint64_t id, json_t **ret_json, struct err
 	if (id)
 		job = preload_find_locked(p, id);
 	if (job)
-		json = json_of_locked(job, true);
+		json = json_of_locked(p, job, true);
 	else if (!id)
 		json = all_json_locked(p);
 	pthread_mutex_unlock(&p->lock);
@@ -578,9 +595,6 @@ static int load_one(void *arg, const char *key, const void *value, size_t len)
 		free(job);
 		return r;
 	}
-	job->run = job->record.run;
-	job->fetched_now = min(job->record.run_fetched, job->record.bytes_fetched);
-	job->fetched_before = job->record.bytes_fetched - job->fetched_now;
 	list_push_back(&p->all, &job->link);
 	p->n++;
 	p->next_id = max(p->next_id, job->record.id + 1);
@@ -632,5 +646,6 @@ void preloads_free(struct preloads *p)
 		preload_free(list_entry(node, struct preload, link));
 	pthread_mutex_destroy(&p->lock);
 	pthread_mutex_destroy(&p->writing);
+	free(p->owners);
 	free(p);
 }

@@ -8,6 +8,10 @@
  *	GET    /v1/preloads[/ID]	how far they are
  *	DELETE /v1/preloads/ID		cancels it; what is cached stays
  *
+ * Every worker has a part of each job: the chunks that it owns, and those of which it is to keep copies
+ * (cacheworker/preload.h). A job has ended once all that own slots have ended their parts by the slot table
+ * in force; its rate is shared out among those that have not.
+ *
  * Outcomes are durable before anybody hears of them; how far a job is only now and then, as its
  * worker says it again.
  *
@@ -23,6 +27,28 @@
 #include "proto/preload.h"
 
 struct dataset_set;
+
+/* How far a worker is with its part of a job: what it owns, and is to have copies of. */
+struct preload_part {
+	uint64_t worker;         /* its id; 0: of one that never joined */
+	uint64_t run;            /* its start */
+	uint64_t run_fetched;    /* bytes from the origin by it */
+	uint64_t fetched_before; /* and by earlier ones */
+	enum preload_state state;
+	uint64_t files_done;
+	uint64_t files_failed;
+	uint64_t bytes_done;
+	uint64_t bytes_copied;
+	char reason[128];
+	/* Not kept: */
+	uint64_t epoch; /* of the slot table by which it has ended */
+	uint64_t sequence;
+	bool heard;       /* in this run of the master */
+	json_t *failures; /* as the record's */
+};
+
+#define PRELOAD_PARTS_MAX  4096u /* PLACEMENT_MAX */
+#define PRELOAD_PARTS_KEPT 1024u
 
 /* What is kept of a job. */
 struct preload_record {
@@ -49,10 +75,10 @@ struct preload_record {
 	uint64_t files_failed;
 	uint64_t bytes;
 	uint64_t bytes_done;
-	uint64_t bytes_fetched; /* over all starts of the worker */
-	uint64_t run;           /* of the worker that reported last; 0: none did */
-	uint64_t run_fetched;   /* by it */
-	json_t *failures;       /* [{"key", "reason"}], the first ones; owned; NULL: none */
+	uint64_t bytes_fetched;     /* by all workers, over all their starts */
+	struct preload_part *parts; /* of those that reported; owned */
+	uint32_t n_parts;
+	json_t *failures; /* [{"key", "reason"}], the first ones; owned; NULL: none */
 	char reason[PRELOAD_REASON_BYTES];
 };
 
@@ -85,7 +111,16 @@ struct preloads_config {
 	struct source_set *sources;
 	struct dataset_set *datasets; /* NULL: there are none */
 	struct pool *pool;            /* where sources are opened */
+	/* Ids of the workers that own slots, to be freed, and the version of the table that says so; NULL:
+	 * not known now. Without it a job is whoever reports it. Blocks on no I/O. */
+	uint64_t *(*owners)(
+		void *arg, uint32_t *ret_n, uint64_t *ret_epoch, uint64_t *ret_sequence);
+	/* The name of a worker, at most PRELOAD_NAME_BYTES with the NUL; false: not known. NULL: of none. */
+	bool (*name_of)(void *arg, uint64_t id, char *out);
+	void *owners_arg; /* of both */
 };
+
+#define PRELOAD_NAME_BYTES 64u
 
 /* Loads what the store knows, and goes on with it. */
 int preloads_new(const struct preloads_config *config, struct preloads **ret_preloads,

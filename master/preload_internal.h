@@ -7,9 +7,6 @@
 struct preload {
 	struct list link; /* preloads.all, oldest first; never removed while it has not ended */
 	struct preload_record record;
-	uint64_t fetched_before; /* bytes of earlier starts of the worker */
-	uint64_t fetched_now;    /* of this one */
-	uint64_t run;            /* which it is; 0: none was heard of */
 	struct preload_rate rate;
 	uint64_t stored_ns; /* monotonic: its record was written last */
 };
@@ -24,6 +21,12 @@ struct preloads {
 	uint32_t n;
 	uint64_t next_id;
 	struct list parked; /* requests of workers that wait for a job */
+	/* Who has to have ended, and by which table; n_owners 0: whoever says so. */
+	uint64_t *owners; /* sorted */
+	uint32_t n_owners;
+	uint64_t epoch;
+	uint64_t sequence;
+	uint64_t owners_ns; /* monotonic: looked at last */
 };
 
 struct preload *preload_find_locked(struct preloads *p, uint64_t id);
@@ -42,5 +45,19 @@ void preload_store_progress(struct preloads *p, uint64_t id);
 /* Sources of jobs under way are used, though nothing may be mounted: they are neither idle nor too
  * old. A job whose generation is not kept any more fails. Under `writing`, without the lock. */
 void preload_look_after(struct preloads *p);
+/* ---- preload_part.c: what workers say of their parts, and what that comes to ------------------- */
+
+struct Granary__PreloadReport;
+
+/* Who owns slots now, looked at now and then. Without the lock. */
+void preload_look_at_owners(struct preloads *p);
+void preload_take_part_locked(struct preloads *p, struct preload *job, uint64_t worker,
+	const struct Granary__PreloadReport *m);
+/* RUNNING, or how the job ended, with its line. */
+enum preload_state preload_outcome_locked(
+	struct preloads *p, struct preload *job, char reason[PRELOAD_REASON_BYTES]);
+/* What each worker that has not ended its part may fetch, bytes a second; 0: no bound. */
+uint64_t preload_share_locked(const struct preloads *p, const struct preload *job);
+
 /* Tells the workers that are parked of the jobs there are. Without the lock. */
 void preload_wake(struct preloads *p);

@@ -22,6 +22,10 @@ void preload_record_release(struct preload_record *record)
 	for (uint32_t i = 0; i < record->n_paths; i++)
 		free(record->paths[i]);
 	record->n_paths = 0;
+	for (uint32_t i = 0; i < record->n_parts; i++)
+		json_decref(record->parts[i].failures);
+	record->n_parts = 0;
+	free(TAKE(record->parts));
 	json_decref(TAKE(record->failures));
 }
 
@@ -49,6 +53,27 @@ static json_int_t number(uint64_t value)
 	return (json_int_t)min(value, (uint64_t)INT64_MAX);
 }
 
+static json_t *part_json(const struct preload_part *part)
+{
+	return json_pack("{s:o, s:s, s:I, s:I, s:I, s:I, s:I, s:o, s:o, s:I}", "id",
+		json_sprintf("%016" PRIx64, part->worker), "state", preload_state_name(part->state),
+		"files_done", number(part->files_done), "files_failed", number(part->files_failed),
+		"bytes_done", number(part->bytes_done), "bytes_copied", number(part->bytes_copied),
+		"bytes_fetched", number(part->fetched_before + part->run_fetched), "reason",
+		admin_json_string(part->reason), "run", json_sprintf("%016" PRIx64, part->run),
+		"run_fetched", number(part->run_fetched));
+}
+
+/* Failures are counted. */
+static json_t *parts_json(const struct preload_record *record)
+{
+	json_t *all = json_array();
+
+	for (uint32_t i = 0; i < record->n_parts && i < PRELOAD_PARTS_KEPT; i++)
+		(void)json_array_append_new(all, part_json(&record->parts[i]));
+	return all;
+}
+
 json_t *preload_record_json(const struct preload_record *r)
 {
 	uint64_t failures = admin_json_failures();
@@ -57,7 +82,7 @@ json_t *preload_record_json(const struct preload_record *r)
 
 	hash_hex(r->volume.bytes, VOLUME_ID_LEN, volume);
 	json = json_pack("{s:I, s:s, s:s, s:s, s:o, s:I, s:o, s:I, s:I, s:I, s:I, s:I, s:I, s:I, "
-			 "s:I, s:I, s:I, s:b, s:b, s:o, s:O*, s:s*, s:s*}",
+			 "s:I, s:I, s:I, s:b, s:b, s:o, s:O*, s:s*, s:s*, s:o}",
 		"id", (json_int_t)r->id, "state", preload_state_name(r->state), "target", r->target,
 		"volume", volume, "lineage", json_sprintf("%016" PRIx64, r->lineage), "generation",
 		number(r->generation), "paths", paths_json(r), "bandwidth", number(r->bandwidth),
@@ -67,7 +92,7 @@ json_t *preload_record_json(const struct preload_record *r)
 		number(r->bytes), "bytes_done", number(r->bytes_done), "bytes_fetched",
 		number(r->bytes_fetched), "exact", (int)r->exact, "part", (int)r->part, "reason",
 		admin_json_string(r->reason), "failures", r->failures, "subtree", r->subtree, "at",
-		r->at);
+		r->at, "workers", parts_json(r));
 	if (admin_json_failures() == failures)
 		return json;
 	json_decref(json);
@@ -80,11 +105,6 @@ int preload_record_encode(const struct preload_record *record, struct buf *out)
 	_cleanup_free_ char *text = NULL;
 
 	if (!json || json_object_set_new(json, "format", json_integer(PRELOAD_FORMAT)) != 0)
-		return -ENOMEM;
-	if (record->run &&
-		(json_object_set_new(json, "run", json_sprintf("%016" PRIx64, record->run)) != 0 ||
-			json_object_set_new(json, "run_fetched",
-				json_integer(number(record->run_fetched))) != 0))
 		return -ENOMEM;
 	if (record->state == PRELOAD_LISTING &&
 		(json_object_set_new(json, "refresh", json_boolean(record->refresh)) != 0 ||
@@ -167,19 +187,73 @@ static int get_numbers(const json_t *json, struct preload_record *r)
 	return bad ? -EBADMSG : 0;
 }
 
-/* Records of older versions have none. */
-static int get_run(const json_t *json, struct preload_record *r)
+static int get_hex(const json_t *json, const char *name, uint64_t *ret)
 {
-	const char *run = json_string_value(json_object_get(json, "run"));
+	const char *text = json_string_value(json_object_get(json, name));
 	uint8_t bytes[8];
 
-	if (!run)
-		return 0;
-	if (hash_unhex(run, bytes, sizeof(bytes)) < 0)
+	if (!text || hash_unhex(text, bytes, sizeof(bytes)) < 0)
 		return -EBADMSG;
+	*ret = 0;
 	for (size_t i = 0; i < sizeof(bytes); i++)
-		r->run = r->run << 8 | bytes[i];
-	return get_u64(json, "run_fetched", &r->run_fetched);
+		*ret = *ret << 8 | bytes[i];
+	return 0;
+}
+
+static int get_part(const json_t *json, struct preload_part *part)
+{
+	const char *reason = json_string_value(json_object_get(json, "reason"));
+	uint64_t fetched;
+
+	if (get_hex(json, "id", &part->worker) < 0 || get_hex(json, "run", &part->run) < 0 ||
+		get_state(json, &part->state) < 0 ||
+		get_u64(json, "files_done", &part->files_done) < 0 ||
+		get_u64(json, "files_failed", &part->files_failed) < 0 ||
+		get_u64(json, "bytes_done", &part->bytes_done) < 0 ||
+		get_u64(json, "bytes_copied", &part->bytes_copied) < 0 ||
+		get_u64(json, "bytes_fetched", &fetched) < 0 ||
+		get_u64(json, "run_fetched", &part->run_fetched) < 0)
+		return -EBADMSG;
+	part->fetched_before = fetched - min(fetched, part->run_fetched);
+	(void)snprintf(part->reason, sizeof(part->reason), "%s", reason ? reason : ""); /* cut */
+	return 0;
+}
+
+/* Of versions before there were several workers: one run, or none. */
+static int get_run(const json_t *json, struct preload_record *r)
+{
+	struct preload_part *part = &r->parts[0];
+
+	if (!json_object_get(json, "run"))
+		return 0;
+	r->n_parts = 1;
+	part->state = PRELOAD_RUNNING;
+	if (get_hex(json, "run", &part->run) < 0 ||
+		get_u64(json, "run_fetched", &part->run_fetched) < 0)
+		return -EBADMSG;
+	part->run_fetched = min(part->run_fetched, r->bytes_fetched);
+	part->fetched_before = r->bytes_fetched - part->run_fetched;
+	return 0;
+}
+
+static int get_parts(const json_t *json, struct preload_record *r)
+{
+	const json_t *parts = json_object_get(json, "workers");
+	size_t n = json_array_size(parts);
+	int e = 0;
+
+	if (n > PRELOAD_PARTS_KEPT)
+		return -EBADMSG;
+	r->parts = calloc(n + 1, sizeof(*r->parts));
+	if (!r->parts)
+		return -ENOMEM;
+	if (!parts)
+		return get_run(json, r);
+	for (size_t i = 0; i < n && e == 0; i++) {
+		e = get_part(json_array_get(parts, i), &r->parts[i]);
+		r->n_parts++;
+	}
+	return e;
 }
 
 static int get_ids(const json_t *json, struct preload_record *r)
@@ -220,7 +294,7 @@ static int get_all(const json_t *json, struct preload_record *r)
 	if (format != PRELOAD_FORMAT)
 		return format > PRELOAD_FORMAT ? -EPROTONOSUPPORT : -EBADMSG;
 	if ((e = get_state(json, &r->state)) < 0 || (e = get_numbers(json, r)) < 0 ||
-		(e = get_ids(json, r)) < 0 || (e = get_run(json, r)) < 0 ||
+		(e = get_ids(json, r)) < 0 || (e = get_parts(json, r)) < 0 ||
 		(e = get_texts(json, r)) < 0 || (e = get_paths(json, r)) < 0)
 		return e;
 	r->failures = json_incref(json_object_get(json, "failures"));

@@ -10,8 +10,8 @@
 
 /* ---- answers --------------------------------------------------------------------------------- */
 
-static void job_message(
-	const struct preload *job, const struct record_generation *newest, Granary__PreloadJob *m)
+static void job_message(const struct preloads *p, const struct preload *job,
+	const struct record_generation *newest, Granary__PreloadJob *m)
 {
 	granary__preload_job__init(m);
 	m->has_id = m->has_volume = m->has_lineage = m->has_generation = m->has_bandwidth = true;
@@ -22,7 +22,7 @@ static void job_message(
 	m->generation = newest->id.generation;
 	m->n_paths = job->record.n_paths;
 	m->paths = (char **)(uintptr_t)job->record.paths;
-	m->bandwidth = job->record.bandwidth;
+	m->bandwidth = preload_share_locked(p, job);
 	m->has_exact = true;
 	m->exact = job->record.exact;
 	m->has_end = newest->end != 0;
@@ -50,7 +50,7 @@ static uint8_t *pack_jobs_locked(struct preloads *p, size_t *ret_len)
 			source_set_generation(p->config.sources, &job->record.volume,
 				job->record.exact ? job->record.generation : 0, &newest) < 0)
 			continue; /* preload_look_after() ends it */
-		job_message(job, &newest, &jobs[m.n_jobs]);
+		job_message(p, job, &newest, &jobs[m.n_jobs]);
 		all[m.n_jobs] = &jobs[m.n_jobs];
 		m.n_jobs++;
 	}
@@ -129,66 +129,12 @@ void preloads_cancelled(struct preloads *p, struct rpc_request *request)
 
 /* ---- reports --------------------------------------------------------------------------------- */
 
-static json_t *failure_json(const Granary__PreloadFailure *m)
-{
-	json_t *key = json_stringn((const char *)m->key.data, m->key.len);
-	json_t *reason = json_string(m->reason ? m->reason : "");
-
-	if (!key) /* not UTF-8 */
-		key = json_string("?");
-	if (!reason)
-		reason = json_string("?");
-	return json_pack("{s:o, s:o}", "key", key, "reason", reason);
-}
-
-/* Those that are new; without memory they are taken from the next report. */
-static void take_failures_locked(struct preload *job, const Granary__PreloadReport *m)
-{
-	if (m->n_failures == json_array_size(job->record.failures))
-		return;
-	json_decref(job->record.failures);
-	job->record.failures = json_array();
-	for (size_t i = 0; i < m->n_failures && i < PRELOAD_FAILURES_MAX; i++)
-		(void)json_array_append_new(/* as above */
-			job->record.failures, failure_json(m->failures[i]));
-}
-
-static void take_report_locked(struct preload *job, const Granary__PreloadReport *m)
-{
-	struct preload_record *record = &job->record;
-
-	if (m->run != job->run) { /* another start of the worker */
-		job->fetched_before += job->fetched_now;
-		job->rate = PRELOAD_RATE_INIT;
-	}
-	job->run = m->run;
-	job->fetched_now = m->bytes_fetched;
-	record->bytes_fetched = job->fetched_before + job->fetched_now;
-	record->run = m->run; /* it may outlive this master */
-	record->run_fetched = m->bytes_fetched;
-	preload_rate_add(&job->rate, clock_mono_ns(), m->bytes_fetched);
-	if (m->generation && !record->exact) { /* its source is open */
-		record->lineage = m->lineage;
-		record->generation = m->generation;
-	}
-	if (m->files) {
-		record->files = m->files;
-		record->bytes = m->bytes;
-	}
-	record->files_done = m->files_done;
-	record->files_failed = m->files_failed;
-	record->bytes_done = m->bytes_done;
-	take_failures_locked(job, m);
-	if (m->state == PRELOAD_RUNNING)
-		(void)snprintf(record->reason, sizeof(record->reason), "%s",
-			m->reason ? m->reason : ""); /* cut: for people */
-}
-
 /* Under `writing`. */
-static void take_report(struct preloads *p, const Granary__PreloadReport *m)
+static void take_report(struct preloads *p, uint64_t worker, const Granary__PreloadReport *m)
 {
 	enum preload_state now = PRELOAD_CANCELLED;
-	enum preload_state next = (enum preload_state)m->state;
+	enum preload_state next = PRELOAD_RUNNING;
+	char reason[PRELOAD_REASON_BYTES];
 	uint64_t stored_ns = 0;
 	struct preload *job;
 	int r = 0;
@@ -198,13 +144,14 @@ static void take_report(struct preloads *p, const Granary__PreloadReport *m)
 	if (job && preload_is_active(job)) {
 		now = job->record.state;
 		stored_ns = job->stored_ns;
-		take_report_locked(job, m);
+		preload_take_part_locked(p, job, worker, m);
+		next = preload_outcome_locked(p, job, reason);
 	}
 	pthread_mutex_unlock(&p->lock);
 	if (preload_ended(now))
 		return; /* it hears of that by its absence from the answer */
-	if (next == PRELOAD_COMPLETE || next == PRELOAD_FAILED || next == PRELOAD_INCOMPLETE)
-		r = preload_set_state(p, m->id, next, m->reason ? m->reason : "");
+	if (next != PRELOAD_RUNNING)
+		r = preload_set_state(p, m->id, next, reason);
 	else if (now == PRELOAD_WAITING)
 		r = preload_set_state(p, m->id, PRELOAD_RUNNING, NULL);
 	else if (clock_mono_ns() - stored_ns >= STORE_NS)
@@ -255,9 +202,10 @@ void preloads_answer(struct preloads *p, struct rpc_request *request)
 		rpc_reply_err(request, e.code, &e);
 		return;
 	}
+	preload_look_at_owners(p);
 	pthread_mutex_lock(&p->writing);
 	for (size_t i = 0; i < m->n_jobs; i++)
-		take_report(p, m->jobs[i]);
+		take_report(p, m->worker, m->jobs[i]);
 	preload_look_after(p);
 	pthread_mutex_unlock(&p->writing);
 	parks = m->n_jobs == 0;

@@ -31,11 +31,21 @@ static struct preload_record sample(enum preload_state state)
 		.bytes = 7ull << 40,
 		.bytes_done = 6ull << 40,
 		.bytes_fetched = 5,
-		.run = 0xff00000000000001ull,
-		.run_fetched = 3,
+		.parts = calloc(2, sizeof(*record.parts)),
+		.n_parts = 2,
 		.failures = json_pack("[{s:s, s:s}]", "key", "a/b", "reason", "gone"),
 	};
 
+	record.parts[0] = (struct preload_part){ .worker = 0xff00000000000001ull,
+		.run = 7,
+		.run_fetched = 3,
+		.fetched_before = 2,
+		.state = PRELOAD_COMPLETE,
+		.files_done = 998,
+		.bytes_done = 11,
+		.bytes_copied = 12,
+		.reason = "none" };
+	record.parts[1] = (struct preload_part){ .state = PRELOAD_FAILED, .files_failed = 2 };
 	record.paths[0] = strdup("a/*");
 	record.paths[1] = strdup("**/b");
 	record.config = (struct ufs_config){
@@ -67,7 +77,18 @@ static void comes_back(void **state)
 		assert_string_equal(back.reason, record.reason);
 		assert_true(json_equal(back.failures, record.failures));
 		assert_int_equal(back.files_failed, 2);
-		assert_true(back.run == record.run && back.run_fetched == 3);
+		assert_int_equal(back.n_parts, 2);
+		assert_true(
+			back.parts[0].worker == 0xff00000000000001ull && back.parts[0].run == 7);
+		assert_int_equal(back.parts[0].run_fetched, 3);
+		assert_int_equal(back.parts[0].fetched_before, 2);
+		assert_int_equal(back.parts[0].state, PRELOAD_COMPLETE);
+		assert_int_equal(back.parts[0].files_done, 998);
+		assert_int_equal(back.parts[0].bytes_done, 11);
+		assert_int_equal(back.parts[0].bytes_copied, 12);
+		assert_string_equal(back.parts[0].reason, "none");
+		assert_int_equal(back.parts[1].state, PRELOAD_FAILED);
+		assert_int_equal(back.parts[1].files_failed, 2);
 		assert_int_equal(back.exact, i % 2 == 0);
 		assert_int_equal(back.part, i % 3 == 0);
 		/* How its source is reached is kept while it is needed. */
@@ -95,6 +116,40 @@ static void of_any_worker(void **state)
 	assert_true(back.files == INT64_MAX && back.bytes_fetched == INT64_MAX);
 	assert_string_equal(back.reason, "the origin says ??");
 	preload_record_release(&back);
+	preload_record_release(&record);
+	buf_release(&text);
+}
+
+/* As versions had it that knew one worker. */
+static void of_one_worker(void **state)
+{
+	struct preload_record record = sample(PRELOAD_RUNNING);
+	struct preload_record back;
+	struct buf text = BUF_INIT(65536);
+	json_t *json;
+	char *old;
+
+	(void)state;
+	assert_int_equal(preload_record_encode(&record, &text), 0);
+	json = json_loadb(text.data, text.len, 0, NULL);
+	assert_non_null(json);
+	assert_int_equal(json_object_del(json, "workers"), 0);
+	old = json_dumps(json, 0);
+	assert_int_equal(preload_record_decode(old, strlen(old), &back), 0);
+	assert_int_equal(back.n_parts, 0);
+	preload_record_release(&back);
+	free(old);
+	assert_int_equal(json_object_set_new(json, "run", json_string("0000000000000009")), 0);
+	assert_int_equal(json_object_set_new(json, "run_fetched", json_integer(3)), 0);
+	old = json_dumps(json, 0);
+	assert_int_equal(preload_record_decode(old, strlen(old), &back), 0);
+	assert_int_equal(back.n_parts, 1);
+	assert_int_equal(back.parts[0].run, 9);
+	assert_int_equal(back.parts[0].run_fetched, 3);
+	assert_int_equal(back.parts[0].fetched_before, 2);
+	preload_record_release(&back);
+	free(old);
+	json_decref(json);
 	preload_record_release(&record);
 	buf_release(&text);
 }
@@ -263,6 +318,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(comes_back),
 		cmocka_unit_test(of_any_worker),
+		cmocka_unit_test(of_one_worker),
 		cmocka_unit_test(other_versions),
 		cmocka_unit_test(damaged),
 		cmocka_unit_test(taken),
