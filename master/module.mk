@@ -7,5 +7,5 @@ $(master_gen): $(DASHBOARD_FILES) tools/embed
 	@echo "GEN   master/dashboard"
 	@tools/embed dashboard_pages $(DASHBOARD_FILES) >$@
 
-$(eval $(call library,master,catalog ufs placement admin net proto base,-lrocksdb))
-$(eval $(call program,cachemaster,master/main_cachemaster.c,master catalog ufs placement admin net proto base))
+$(eval $(call library,master,catalog ufs cluster placement admin net proto base,-lrocksdb))
+$(eval $(call program,cachemaster,master/main_cachemaster.c,master catalog ufs cluster placement admin net proto base))

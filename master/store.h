@@ -7,7 +7,7 @@
  *	generation/VOLUME/SERIAL	one immutable version of a source's table
  *	dataset/UUID			{"name", "mounts", ...}: a named source
  *	asked/VOLUME/SERIAL		epoch in which it was last asked for
- *	worker/NUMBER, slots		members, and who owns which slot
+ *	member/NUMBER, slots		members, and who owns which slot
  *	dataset/UUID			a named set of sources, and what is wanted of their bytes
  *	preload/ID			a job that loads a source, and how far it is
  *
