@@ -34,6 +34,8 @@
 #include "master/follow.h"
 #include "master/restore_command.h"
 #include "master/service.h"
+#include "net/key_options.h"
+#include "net/servers.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -60,7 +62,8 @@ struct master_options {
 	const char *config;
 	const char *state;
 	const char *cluster;
-	const char *listen;
+	struct option_list listen;
+	struct key_options keys;
 	const char *worker;
 	const char *admin;
 	const char *admin_listen;
@@ -93,9 +96,10 @@ static const struct option_spec specs[] = {
 		.help = "the cluster's name, 32 digits of hex, for a state that is made anew in "
 			"the "
 			"place of a lost one; made up"),
-	OPTION_ROW(struct master_options, listen, "listen", OPTION_STRING, .metavar = "ADDR",
+	OPTION_ROW(struct master_options, listen, "listen", OPTION_LIST, .metavar = "ADDR",
 		.required = true, .check = address_check,
-		.help = "address for workers and mounts: unix:/path or tcp:host:port"),
+		.help = "address for workers and mounts: unix:/path on this node, tcp:host:port"),
+	KEY_OPTION_ROWS(struct master_options, keys),
 	OPTION_ROW(struct master_options, worker, "worker", OPTION_STRING, .metavar = "ADDR",
 		.check = address_check, .help = "address of the one worker of this cluster"),
 	OPTION_STRING_ROW(struct master_options, admin, "admin", "SOCKET",
@@ -145,7 +149,7 @@ struct master {
 	struct loop *loop;
 	struct service service;
 	struct follow *follow;
-	struct rpc_server *server;
+	struct rpc_servers servers;
 	struct admin_server *admin;
 	uint64_t started;
 };
@@ -376,7 +380,8 @@ static int serve(struct master *m, struct err *e)
 		if (r < 0)
 			return err_default(e, r, "the admin socket cannot be served");
 	}
-	r = rpc_server_new(m->loop, m->options.listen, &service_ops, &m->service, &m->server, e);
+	r = rpc_servers_open(&m->servers, m->loop, m->options.listen.values, m->options.listen.n,
+		&service_ops, &m->service, e);
 	if (r == 0)
 		atomic_store(&m->service.serving, true);
 	return r;
@@ -395,7 +400,7 @@ static void share_out(uint64_t memory)
 {
 	arena_share(ARENA_LISTING, LISTING_LEAST, memory / 8 * 5);
 	arena_share(ARENA_TABLES, memory / 4, 0);
-	arena_share(ARENA_CONNECTIONS, memory / 32, memory / 8);
+	arena_share(ARENA_CONNECTIONS, memory / 32, memory / 2); /* a large cluster has many */
 	arena_share(ARENA_HISTORY, HISTORY_LEAST, memory / 16);
 }
 
@@ -438,8 +443,7 @@ static void stop(struct master *m)
 {
 	if (m->sources)
 		source_set_stop(m->sources);
-	if (m->server)
-		rpc_server_free(m->server);
+	rpc_servers_close(&m->servers);
 	if (m->admin)
 		admin_server_free(m->admin);
 	follow_stop(m->follow);
@@ -465,7 +469,7 @@ static enum exit_status exit_of(int r)
 {
 	if (r == -EBUSY)
 		return EXIT_BUSY;
-	if (r == -EMFILE)
+	if (r == -EMFILE || r == -ENOKEY)
 		return EXIT_USAGE;
 	return r == -EADDRINUSE || r == -ENOMEM ? EXIT_RUNTIME : EXIT_CACHE;
 }
@@ -481,6 +485,7 @@ int main(int argc, char **argv)
 {
 	struct master m = {
 		.options = { .ready_fd = -1,
+			.keys = KEY_OPTIONS_INIT,
 			.log_level = "info",
 			.memory = LISTING_BYTES,
 			.daily_backups = 7,
@@ -497,8 +502,11 @@ int main(int argc, char **argv)
 		return restore_command(argc - 1, argv + 1);
 	file = config_open_or_exit(&options_set, argc, argv, &m.options, sizeof(m.options));
 	r = daemon_begin("master", m.options.log_level, m.options.log_file, &e);
+	bounds_mostly_connections();
 	if (r == 0)
 		r = admin_check_listen(m.options.admin_listen, &e);
+	if (r == 0)
+		r = net_keys_open(&m.options.keys, &e);
 	if (r == 0)
 		r = audit_open(m.options.audit_log, "cachemaster", &e);
 	if (r < 0)
@@ -513,8 +521,9 @@ int main(int argc, char **argv)
 		stop(&m);
 		return ready_error(m.options.ready_fd, "cachemaster", exit_of(r), &e);
 	}
-	log_info("serving", "epoch=%" PRIu64 " listen=%s state=\"%s\"", m.cluster.epoch,
-		m.options.listen, m.options.state);
+	for (uint32_t i = 0; i < m.servers.n; i++)
+		log_info("serving", "epoch=%" PRIu64 " listen=%s state=\"%s\"", m.cluster.epoch,
+			rpc_server_address(m.servers.all[i]), m.options.state);
 	ready_ok(m.options.ready_fd, "{}");
 	daemon_signals_wait(&signals, file, on_change, &m);
 	stop(&m);

@@ -6,6 +6,8 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "master/dashboard.h"
+#include "master/rights.h"
+#include "net/identity.h"
 #include "proto/granary.pb-c.h"
 
 #include <string.h>
@@ -115,6 +117,7 @@ static void answered(
 {
 	struct job *job = container_of(wait, struct job, wait);
 	struct net_payload payload = NET_PAYLOAD_NONE;
+	struct err nothing = ERR_INIT;
 	struct frame reply = { 0 };
 	uint8_t *packed;
 	size_t len = 0;
@@ -122,6 +125,12 @@ static void answered(
 	histogram_note(job->named ? &job->service->histograms.table_time
 				  : &job->service->histograms.open_time,
 		clock_mono_ns() - job->began_ns);
+	/* Its source may be another by now than the one that the token was made for. */
+	if (status == 0 &&
+		!peer_may_read(rpc_conn_peer(job->request->conn), &answer->generation.id.volume)) {
+		status = rights_nothing(&nothing);
+		e = &nothing;
+	}
 	if (status < 0) {
 		refuse(job->service, job->request, e);
 		job_free(job);
@@ -263,6 +272,8 @@ static int take_dataset(struct job *job, const Granary__OpenSource *m, struct er
 	mount = r == 0 ? find_source(&d, volume, e) : NULL;
 	if (!mount)
 		return go_on_without(job, volume);
+	if (!peer_may_read(rpc_conn_peer(job->request->conn), &mount->volume))
+		return rights_nothing(e);
 	r = ufs_config_copy(&mount->config, &job->config);
 	if (r < 0)
 		return err_set(e, r, "out of memory");
@@ -549,6 +560,8 @@ static void on_request(struct rpc_request *request, void *arg)
 	struct service *service = arg;
 	struct err e = ERR_INIT;
 
+	if (!rights_admit(request))
+		return;
 	switch (request->frame.op) {
 	case FRAME_OPEN_SOURCE:
 	case FRAME_REFRESH:
