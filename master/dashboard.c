@@ -80,7 +80,6 @@ static void sample(struct dashboard *d)
 	struct history_cluster cluster;
 	struct source_sum sum;
 
-	workers_look(d->workers, now);
 	workers_sum(d->workers, &cluster);
 	source_set_sum(d->config.sources, &sum);
 	cluster.counts = (struct history_counts){ .read = sum.hit_bytes + sum.miss_bytes,
@@ -134,7 +133,7 @@ int dashboard_new(
 	pthread_cond_init(&d->changed, &attr);
 	pthread_condattr_destroy(&attr);
 	d->history = history_new(config->step_ns);
-	d->workers = workers_new(config->slots);
+	d->workers = workers_new(config->membership);
 	if (d->history && d->workers && events_open() == 0)
 		d->started = pthread_create(&d->thread, NULL, run, d) == 0;
 	if (!d->started) {
@@ -172,6 +171,11 @@ void dashboard_report(struct dashboard *d, const Granary__WorkerReport *m)
 		workers_report(d->workers, m);
 }
 
+struct workers *dashboard_workers(struct dashboard *d)
+{
+	return d->workers;
+}
+
 /* ---- routes ---------------------------------------------------------------------------------- */
 
 int dashboard_api_history(
@@ -193,15 +197,4 @@ int dashboard_api_history(
 			name ? "" : ", or to 2880 with 'dataset'");
 	return history_json(
 		service->dashboard->history, name, seconds, (uint32_t)points, ret_json, e);
-}
-
-int dashboard_api_workers(
-	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
-{
-	const struct service *service = arg;
-	json_t *all = workers_json(service->dashboard->workers);
-
-	(void)request;
-	*ret_json = all ? json_pack("{s:o}", "workers", all) : NULL;
-	return *ret_json ? 0 : err_set(e, -ENOMEM, "out of memory");
 }

@@ -12,18 +12,19 @@
 #include "admin/admin.h"
 #include "base/clock.h"
 #include "master/dataset.h"
-#include "master/slots.h"
+#include "master/membership.h"
 #include "proto/granary.pb-c.h"
 
 #define DASHBOARD_STEP       (30 * CLOCK_SECOND)
 #define DASHBOARD_STEP_LEAST CLOCK_SECOND
 
 struct dashboard;
+struct workers;
 
 struct dashboard_config {
 	struct dataset_set *datasets; /* borrowed, as the following */
 	struct source_set *sources;
-	const struct slots *slots;
+	struct membership *membership;
 	uint64_t step_ns; /* between two points */
 };
 
@@ -34,11 +35,12 @@ void dashboard_free(struct dashboard *d);
 /* What a worker says of itself. NULL is allowed. */
 void dashboard_report(struct dashboard *d, const Granary__WorkerReport *m);
 
+/* What they said; borrowed. */
+struct workers *dashboard_workers(struct dashboard *d);
+
 /* The page and its files, for admin_server_set_pages(). Made of master/dashboard/. */
 extern const struct admin_page dashboard_pages[];
 
 /* Handlers of the routes; `arg` of each is a struct service. */
 int dashboard_api_history(
-	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e);
-int dashboard_api_workers(
 	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e);

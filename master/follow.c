@@ -57,7 +57,7 @@ static void listed(
 		status = -EHOSTUNREACH;
 	source_set_followed(follow->config.sources, &job->volume, status);
 	if (status == 0 && newest_serial(follow, &job->volume) != job->newest)
-		news_tell(follow->config.news);
+		membership_news(follow->config.membership);
 	job_free(job);
 }
 

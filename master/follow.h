@@ -1,6 +1,6 @@
 /*
  * Follows sources: those of datasets whose consistency is `follow`, and those of mounts that want it
- * (source.h) are listed again and again, and the worker is told of each generation that comes of it.
+ * (source.h) are listed again and again, and workers are told of each generation that comes of it.
  * Mounts hear of it by what they hold (HoldNews).
  *
  * Threads: one of its own looks at the time; listings are on a few more, so that those that somebody
@@ -9,14 +9,14 @@
 #pragma once
 
 #include "master/dataset.h"
-#include "master/news.h"
+#include "master/membership.h"
 
 struct follow;
 
 struct follow_config {
 	struct source_set *sources; /* borrowed, as the following */
 	struct dataset_set *datasets;
-	struct news *news; /* NULL: there is no worker */
+	struct membership *membership; /* NULL: nobody is told */
 };
 
 /* NULL without memory or threads. */

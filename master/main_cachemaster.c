@@ -34,6 +34,7 @@
 #include "master/follow.h"
 #include "master/restore_command.h"
 #include "master/service.h"
+#include "master/workers.h"
 #include "net/key_options.h"
 #include "net/servers.h"
 
@@ -46,6 +47,7 @@
 #define MASTER_THREADS      16u
 #define MASTER_SMALL        4u
 #define MASTER_DIRS         4u
+#define MASTER_JOINS        1u /* they are stored one after the other */
 #define MASTER_QUEUE        1024u
 #define FIXED_BYTES         (1 * MiB) /* the slot table */
 #define LISTING_LEAST       (4 * MiB)
@@ -64,13 +66,14 @@ struct master_options {
 	const char *cluster;
 	struct option_list listen;
 	struct key_options keys;
-	const char *worker;
+	const char *worker; /* of versions before 0.7, whose files go on to be read */
 	const char *admin;
 	const char *admin_listen;
 	const char *audit_log;
 	uint64_t memory;
 	uint64_t daily_backups;
 	uint64_t history_step;
+	uint64_t out_after;
 	int ready_fd;
 	const char *log_level;
 	const char *log_file;
@@ -101,7 +104,8 @@ static const struct option_spec specs[] = {
 		.help = "address for workers and mounts: unix:/path on this node, tcp:host:port"),
 	KEY_OPTION_ROWS(struct master_options, keys),
 	OPTION_ROW(struct master_options, worker, "worker", OPTION_STRING, .metavar = "ADDR",
-		.check = address_check, .help = "address of the one worker of this cluster"),
+		.hidden = true,
+		.help = "needed no more, and without effect: workers join by themselves"),
 	OPTION_STRING_ROW(struct master_options, admin, "admin", "SOCKET",
 		"path of the unix socket for /v1 and /metrics"),
 	OPTION_STRING_ROW(struct master_options, admin_listen, "admin-listen", "ADDR",
@@ -117,6 +121,9 @@ static const struct option_spec specs[] = {
 		.metavar = "TIME", .min = DASHBOARD_STEP_LEAST,
 		.help = "between two points of what the dashboard shows of the past, of which 2880 "
 			"are kept; 30s"),
+	OPTION_ROW(struct master_options, out_after, "out-after", OPTION_DURATION,
+		.metavar = "TIME", .min = CLOCK_SECOND,
+		.help = "what a worker owns is given to others once it was down that long; 10m"),
 	OPTION_FD_ROW(struct master_options, ready_fd, "ready-fd",
 		"write READY or ERROR there once it is known"),
 	OPTION_ROW(struct master_options, log_level, "log-level", OPTION_CHOICE,
@@ -142,10 +149,11 @@ struct master {
 	char tables[PATH_MAX];
 	struct source_set *sources;
 	struct ufs_limits origins; /* of listings and checks */
-	struct slots slots;
+	struct membership *membership;
 	struct pool *pool;
 	struct pool *small;
 	struct pool *dirs;
+	struct pool *joins;
 	struct loop *loop;
 	struct service service;
 	struct follow *follow;
@@ -162,17 +170,25 @@ static int get_status(
 	struct master *m = container_of((struct service *)arg, struct master, service);
 	uint32_t n;
 	const struct counter_info *table = master_counter_table(&n);
-	json_t *json = json_pack("{s:s, s:i, s:s, s:s, s:I, s:s, s:o*, s:{s:I, s:s*}, s:o*, s:I}",
+	struct membership_sum sum;
+	json_t *json;
+
+	(void)request;
+	membership_sum(m->membership, &sum);
+	json = json_pack(
+		"{s:s, s:i, s:s, s:s, s:I, s:s, s:o*, s:{s:I, s:i, s:i, s:i, s:i}, s:o*, s:I}",
 		"process", "cachemaster", "pid", (int)getpid(), "version", GRANARY_VERSION,
 		"cluster", m->cluster.uuid, "epoch", (json_int_t)m->cluster.epoch, "state",
 		m->options.state, "sources", source_set_json(m->sources), "slots", "sequence",
-		(json_int_t)m->slots.table->sequence, "worker", m->slots.address, "counters",
+		(json_int_t)sum.sequence, "up", (int)sum.states[CLUSTER_UP], "down",
+		(int)sum.states[CLUSTER_DOWN], "out", (int)sum.states[CLUSTER_OUT], "draining",
+		(int)sum.states[CLUSTER_DRAINING], "counters",
 		admin_counters_json(table, n, &m->service.counters), "uptime_s",
 		(json_int_t)((clock_mono_ns() - m->started) / CLOCK_SECOND));
-
-	(void)request;
 	if (!json)
 		return err_set(e, -ENOMEM, "out of memory");
+	(void)json_object_set_new(json, "time_ms", /* told only: for who compares clocks */
+		json_integer((json_int_t)(clock_wall_ns() / CLOCK_MS)));
 	*ret_json = json;
 	return 0;
 }
@@ -189,7 +205,13 @@ static const struct admin_route routes[] = {
 	{ "POST", "/v1/datasets/{name}/rollback", dataset_api_rollback, "dataset.rollback" },
 	{ "POST", "/v1/datasets/{name}/pin", dataset_api_pin, "dataset.pin" },
 	{ "POST", "/v1/datasets/{name}/evict", dataset_api_evict, "dataset.evict" },
-	{ "GET", "/v1/workers", dashboard_api_workers, NULL },
+	{ "GET", "/v1/workers", workers_api_list, NULL },
+	{ "GET", "/v1/workers/{name}", workers_api_get, NULL },
+	{ "POST", "/v1/workers/{name}/drain", workers_api_drain, "worker.drain" },
+	{ "POST", "/v1/workers/{name}/undrain", workers_api_undrain, "worker.undrain" },
+	{ "DELETE", "/v1/workers/{name}", workers_api_remove, "worker.remove" },
+	{ "GET", "/v1/slots", workers_api_slots, NULL },
+	{ "GET", "/v1/slots/{slot}", workers_api_slot, NULL },
 	{ "GET", "/v1/history", dashboard_api_history, NULL },
 	{ "GET", "/v1/events", events_api_list, NULL },
 	{ "GET", "/v1/backups", backups_api_list, NULL },
@@ -270,11 +292,39 @@ static int begin_epoch(struct master *m, struct err *e)
 	return 0;
 }
 
-static void tell_worker(void *arg)
+static void tell_workers(void *arg)
 {
 	struct master *m = arg;
 
-	news_tell(m->service.news);
+	membership_news(m->membership);
+}
+
+/* What it had of sources counts no more. */
+static void forget_worker(void *arg, uint64_t id)
+{
+	const struct master *m = arg;
+
+	source_set_forget_worker(m->sources, id);
+}
+
+static int open_membership(struct master *m, struct err *e)
+{
+	const struct membership_config config = {
+		.store = m->store,
+		.epoch = m->cluster.epoch,
+		.out_after_ns = m->options.out_after,
+		.grace_ns = GRACE_NS,
+		.on_gone = forget_worker,
+		.arg = m,
+	};
+	int r = membership_new(&config, &m->membership, e);
+
+	if (r == 0)
+		source_set_name_workers(m->sources, preload_worker_name, m->membership);
+	if (r == 0 && membership_start(m->membership) < 0)
+		r = err_set(e, -EAGAIN,
+			"cannot start threads: raise the limit on processes (ulimit -u)");
+	return r;
 }
 
 static int open_datasets(struct master *m, struct err *e)
@@ -284,7 +334,7 @@ static int open_datasets(struct master *m, struct err *e)
 		.sources = m->sources,
 		.pool = m->pool,
 		.limits = &m->origins,
-		.on_change = tell_worker,
+		.on_change = tell_workers,
 		.arg = m,
 	};
 
@@ -298,6 +348,9 @@ static int open_preloads(struct master *m, struct err *e)
 		.sources = m->sources,
 		.datasets = m->service.datasets,
 		.pool = m->pool,
+		.owners = preload_owners,
+		.name_of = preload_worker_name,
+		.owners_arg = m->membership,
 	};
 
 	return preloads_new(&config, &m->service.preloads, e);
@@ -320,7 +373,7 @@ static int open_dashboard(struct master *m, struct err *e)
 	const struct dashboard_config config = {
 		.datasets = m->service.datasets,
 		.sources = m->sources,
-		.slots = &m->slots,
+		.membership = m->membership,
 		.step_ns = m->options.history_step,
 	};
 
@@ -337,13 +390,15 @@ static int serve(struct master *m, struct err *e)
 	m->pool = pool_new("master-work", MASTER_THREADS, MASTER_QUEUE);
 	m->small = pool_new("master-small", MASTER_SMALL, MASTER_QUEUE);
 	m->dirs = pool_new("master-dirs", MASTER_DIRS, MASTER_QUEUE);
-	if (!m->loop || !m->pool || !m->small || !m->dirs)
+	m->joins = pool_new("master-joins", MASTER_JOINS, PLACEMENT_MAX);
+	if (!m->loop || !m->pool || !m->small || !m->dirs || !m->joins)
 		return err_set(e, -ENOMEM, "out of memory or threads");
 	m->service.sources = m->sources;
-	m->service.slots = &m->slots;
+	m->service.membership = m->membership;
 	m->service.pool = m->pool;
 	m->service.small = m->small;
 	m->service.dirs = m->dirs;
+	m->service.joins = m->joins;
 	m->service.self.epoch = m->cluster.epoch;
 	r = hash_unhex(m->cluster.uuid, m->service.self.cluster, HELLO_CLUSTER_BYTES);
 	if (r < 0)
@@ -356,13 +411,9 @@ static int serve(struct master *m, struct err *e)
 		r = open_backups(m, e);
 	if (r < 0)
 		return r;
-	if (m->options.worker) {
-		m->service.news = news_new(m->loop, m->options.worker, e);
-		if (!m->service.news)
-			return -EINVAL;
-	}
-	m->follow = follow_new(&(struct follow_config){
-		.sources = m->sources, .datasets = m->service.datasets, .news = m->service.news });
+	m->follow = follow_new(&(struct follow_config){ .sources = m->sources,
+		.datasets = m->service.datasets,
+		.membership = m->membership });
 	if (!m->follow)
 		return err_set(e, -ENOMEM, "out of memory or threads");
 	if (m->options.admin) {
@@ -433,7 +484,7 @@ static int start(struct master *m, struct err *e)
 		r = source_set_new(&config, &m->sources, e);
 	}
 	if (r == 0)
-		r = slots_open(m->store, m->cluster.epoch, m->options.worker, &m->slots, e);
+		r = open_membership(m, e);
 	if (r == 0)
 		r = arena_start_done("--memory", e);
 	return r == 0 ? serve(m, e) : r;
@@ -449,13 +500,13 @@ static void stop(struct master *m)
 	follow_stop(m->follow);
 	pool_free(m->small); /* may still hand over to the last, as the next */
 	pool_free(m->dirs);
+	pool_free(m->joins);
 	pool_free(m->pool);
 	follow_free(m->follow); /* its waits may have been answered by flights of that pool */
-	news_free(m->service.news);
 	if (m->loop)
 		loop_free(m->loop);
 	dashboard_free(m->service.dashboard);
-	slots_release(&m->slots);
+	membership_free(m->membership);
 	backups_free(m->service.backups);
 	preloads_free(m->service.preloads);
 	dataset_set_free(m->service.datasets);
@@ -489,7 +540,8 @@ int main(int argc, char **argv)
 			.log_level = "info",
 			.memory = LISTING_BYTES,
 			.daily_backups = 7,
-			.history_step = DASHBOARD_STEP },
+			.history_step = DASHBOARD_STEP,
+			.out_after = MEMBER_OUT_NS },
 		.lock_fd = -1,
 		.started = clock_mono_ns(),
 	};
@@ -521,6 +573,9 @@ int main(int argc, char **argv)
 		stop(&m);
 		return ready_error(m.options.ready_fd, "cachemaster", exit_of(r), &e);
 	}
+	if (m.options.worker)
+		log_warn("option without effect",
+			"option=worker next=\"workers join by themselves: take it out\"");
 	for (uint32_t i = 0; i < m.servers.n; i++)
 		log_info("serving", "epoch=%" PRIu64 " listen=%s state=\"%s\"", m.cluster.epoch,
 			rpc_server_address(m.servers.all[i]), m.options.state);

@@ -106,6 +106,31 @@ static void view_all(struct source_set *sources, const struct dataset *d, struct
 	}
 }
 
+static void write_cluster(struct metrics *m, struct membership *membership)
+{
+	static const struct metric_family workers = { "granary_master_workers", GAUGE, "workers",
+		"Members of the cluster" };
+	static const struct metric_family watchers = { "granary_master_watchers", GAUGE, "requests",
+		"Requests for the slot table that wait for a newer one" };
+	static const struct metric_family hot = { "granary_master_hot_slots", GAUGE, "slots",
+		"Slots that are read so much that their deputies serve them, too" };
+	static const struct metric_family sequence = { "granary_master_table_sequence", GAUGE,
+		"version", "Of the slot table, in this run of the master" };
+	static const char *const states[MEMBER_STATES] = { [CLUSTER_UP] = "up",
+		[CLUSTER_DOWN] = "down",
+		[CLUSTER_OUT] = "out",
+		[CLUSTER_DRAINING] = "draining" };
+	struct membership_sum sum;
+
+	membership_sum(membership, &sum);
+	metrics_family(m, &workers);
+	for (uint32_t i = 0; i < MEMBER_STATES; i++)
+		metrics_value(m, &workers, METRIC_LABELS({ "state", states[i] }), sum.states[i]);
+	metrics_one(m, &watchers, sum.watchers);
+	metrics_one(m, &hot, sum.hot);
+	metrics_one(m, &sequence, sum.sequence);
+}
+
 /* Without memory: none of them. */
 static void write_metrics(void *arg, struct metrics *m)
 {
@@ -114,6 +139,7 @@ static void write_metrics(void *arg, struct metrics *m)
 	struct shown *all;
 	uint32_t n = 0;
 
+	write_cluster(m, service->membership);
 	if (dataset_set_all(service->datasets, &datasets, &n) < 0)
 		n = 0;
 	all = calloc((size_t)n + 1, sizeof(*all));
@@ -133,13 +159,15 @@ static void write_metrics(void *arg, struct metrics *m)
 static void say_ready(void *arg, json_t *reasons)
 {
 	const struct service *service = arg;
+	struct membership_sum sum;
 
 	/* Told only. */
 	if (!atomic_load(&service->serving))
 		(void)json_array_append_new(reasons, json_string("it is starting"));
-	if (!service->slots->address)
+	membership_sum(service->membership, &sum);
+	if (!sum.owned)
 		(void)json_array_append_new(
-			reasons, json_string("it knows no worker (--worker): nothing can be read"));
+			reasons, json_string("no worker has joined: nothing can be read"));
 }
 
 int service_add_metrics(struct service *service, struct admin_server *admin)
@@ -150,7 +178,14 @@ int service_add_metrics(struct service *service, struct admin_server *admin)
 		MASTER_HISTOGRAMS(ROW)
 #undef ROW
 	};
-	int r = admin_server_add_histograms(admin, table, ARRAY_SIZE(table), &service->histograms);
+	uint32_t n;
+	const struct counter_info *members = membership_counter_table(&n);
+	int r = admin_server_add_counters(
+		admin, members, n, membership_counters(service->membership));
+
+	if (r == 0)
+		r = admin_server_add_histograms(
+			admin, table, ARRAY_SIZE(table), &service->histograms);
 
 	admin_server_on_ready(admin, say_ready, service);
 	return r == 0 ? admin_server_add_metrics(admin, write_metrics, service) : r;

@@ -143,6 +143,13 @@ void preloads_answer(struct preloads *p, struct rpc_request *request);
 /* Nobody waits for that request any more. On the loop. */
 void preloads_cancelled(struct preloads *p, struct rpc_request *request);
 
+/* ---- preload_owners.c ------------------------------------------------------------------------- */
+
+/* As preloads_config.name_of and .owners; `membership`: a struct membership. */
+bool preload_worker_name(void *membership, uint64_t id, char *out);
+uint64_t *preload_owners(
+	void *membership, uint32_t *ret_n, uint64_t *ret_epoch, uint64_t *ret_sequence);
+
 /* ---- preload_api.c: the routes' handlers; `arg` of each is a struct service ------------------ */
 
 int preload_api_list(

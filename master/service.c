@@ -458,7 +458,11 @@ static void take_report(struct service *service, const struct rpc_request *reque
 		return; /* a later page, or an older worker */
 	m = granary__worker_report__unpack(NULL, request->frame.payload, request->payload);
 	if (!m)
-		return; /* told only */
+		return;                                       /* told only */
+	if (membership_is_gone(service->membership, m->id)) { /* and goes on all the same */
+		granary__worker_report__free_unpacked(m, NULL);
+		return;
+	}
 	for (size_t i = 0; i < m->n_volumes; i++) {
 		const Granary__VolumeReport *v = m->volumes[i];
 		const struct source_report report = {
@@ -513,6 +517,8 @@ static void run_small(struct pool_job *pool)
 
 	if (job->request->frame.op == FRAME_PRELOAD)
 		preloads_answer(job->service->preloads, job->request);
+	else if (job->request->frame.op == FRAME_JOIN)
+		membership_join(job->service->membership, job->request);
 	else if (job->request->frame.op == FRAME_HOLD)
 		answer_hold(job->service, job->request);
 	else
@@ -530,29 +536,14 @@ static void start_small(struct service *service, struct rpc_request *request)
 		*job = (struct small_job){
 			.pool = { .run = run_small }, .service = service, .request = request
 		};
-		r = pool_submit(service->small, &job->pool);
+		r = pool_submit(request->frame.op == FRAME_JOIN ? service->joins : service->small,
+			&job->pool);
 	}
 	if (r < 0) {
 		free(job);
 		(void)err_default(&e, r, BUSY_TEXT);
 		refuse(service, request, &e);
 	}
-}
-
-static void reply_slots(struct service *service, struct rpc_request *request)
-{
-	struct net_payload payload = NET_PAYLOAD_NONE;
-	size_t len = 0;
-	uint8_t *packed = slots_message(service->slots, &len);
-
-	if (packed) {
-		payload.parts[0].data = packed;
-		payload.parts[0].len = len;
-		payload.n = 1;
-		payload.release = free;
-		payload.arg = packed;
-	}
-	rpc_reply(request, packed ? 0 : -ENOMEM, NULL, payload);
 }
 
 static void on_request(struct rpc_request *request, void *arg)
@@ -571,10 +562,14 @@ static void on_request(struct rpc_request *request, void *arg)
 	case FRAME_HOLD:
 	case FRAME_GET_TERMS:
 	case FRAME_PRELOAD:
+	case FRAME_JOIN:
 		start_small(service, request);
 		return;
+	case FRAME_BEAT:
+		membership_beat(service->membership, request);
+		return;
 	case FRAME_GET_SLOTS:
-		reply_slots(service, request);
+		membership_slots(service->membership, request);
 		return;
 	default:
 		(void)err_set(&e, -EOPNOTSUPP,
@@ -591,6 +586,8 @@ static void on_cancel(struct rpc_request *request, void *arg)
 
 	if (request->frame.op == FRAME_PRELOAD)
 		preloads_cancelled(service->preloads, request);
+	else if (request->frame.op == FRAME_GET_SLOTS)
+		membership_cancelled(service->membership, request);
 }
 
 static struct hello_master identify(void *arg)

@@ -10,9 +10,8 @@
 #include "base/histogram.h"
 #include "base/pool.h"
 #include "master/dataset.h"
-#include "master/news.h"
 #include "master/preload.h"
-#include "master/slots.h"
+#include "master/membership.h"
 #include "master/source.h"
 #include "net/net.h"
 
@@ -45,12 +44,12 @@ struct service {
 	struct dataset_set *datasets;
 	struct preloads *preloads;
 	struct backups *backups;
-	struct news *news;           /* NULL: there is no worker */
 	struct dashboard *dashboard; /* NULL: nobody asks (--admin) */
-	const struct slots *slots;
+	struct membership *membership;
 	struct hello_master self; /* for greetings */
 	struct pool *pool;        /* waits for origins */
 	struct pool *small;       /* what waits for none, and is never behind a listing */
+	struct pool *joins;       /* what waits for the next slot table: reads are not behind it */
 	struct pool *dirs;    /* asks file systems, which may hang, which source a directory is */
 	_Atomic bool serving; /* requests are taken: for /readyz */
 	struct master_counters counters;

@@ -1,21 +1,58 @@
-/* Members and slot table of a private cluster. See slots.h. */
+/* The slot table and what is told of it. See slots.h. */
 #include "master/slots.h"
-#include "master/record.h"
 #include "base/cleanup.h"
-#include "base/crash_point.h"
-#include "base/hash.h"
 #include "base/log.h"
+#include "master/record.h"
 #include "proto/granary.pb-c.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define STORED_MAGIC   0x31544c53u /* "SLT1" */
 #define STORED_VERSION 1u
+#define WORDS          (PLACEMENT_SLOTS / 64u)
+#define MEMBER_WORDS   (PLACEMENT_MAX / 64u)
+#define WHOLE          SLOTS_STEPS
+#define RUN_HEAD       4u   /* u16 first, u16 count - 1 */
+#define SLOTS_FIELD    0x22 /* field 4, bytes */
 
 static_assert(sizeof(struct placement_slot) == 8, "slots travel as four u16");
 static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "slots travel as they lie in memory");
 static_assert(SLOTS_BYTES + 16 <= STORE_VALUE_BYTES, "a slot table is one value");
+static_assert(SLOTS_BYTES == 512 * 1024, "its length is written below");
+
+/* ---- tables ---------------------------------------------------------------------------------- */
+
+struct slots_table *slots_table_copy(const struct slots_table *table)
+{
+	struct slots_table *copy = malloc(sizeof(*copy));
+
+	if (!copy)
+		return NULL;
+	atomic_init(&copy->refs, 1);
+	if (table)
+		copy->table = table->table;
+	else
+		memset(&copy->table, 0xff, sizeof(copy->table)); /* PLACEMENT_NOBODY everywhere */
+	if (!table)
+		copy->table.epoch = copy->table.sequence = 0;
+	return copy;
+}
+
+struct slots_table *slots_table_ref(struct slots_table *table)
+{
+	atomic_fetch_add(&table->refs, 1);
+	return table;
+}
+
+void slots_table_unref(struct slots_table *table)
+{
+	if (table && atomic_fetch_sub(&table->refs, 1) == 1)
+		free(table);
+}
+
+/* ---- stored ---------------------------------------------------------------------------------- */
 
 /*
  * Stored: magic u32, version u32, sequence u64, then the slots. Up to version 0.1 there was no magic and
@@ -45,129 +82,292 @@ static int take_head(const struct buf *value, uint64_t *ret_sequence, const uint
 	return 0;
 }
 
-static int load_table(struct store *store, struct placement_table *table)
+static int load_table(struct store *store, struct slots *slots)
 {
 	_cleanup_(buf_release) struct buf value = BUF_INIT(STORE_VALUE_BYTES);
-	const uint8_t *slots;
+	const uint8_t *from;
 	int r = store->ops->get(store, "slots", &value);
 
 	if (r == -ENOENT)
 		return 0;
 	if (r < 0)
 		return r;
-	r = take_head(&value, &table->sequence, &slots);
+	r = take_head(&value, &slots->sequence, &from);
 	if (r == 0)
-		memcpy(table->slots, slots, SLOTS_BYTES);
+		memcpy(slots->table->table.slots, from, SLOTS_BYTES);
 	return r;
 }
 
-static int load_worker_id(struct store *store, uint64_t *ret_id)
+int slots_encode(const struct placement_table *table, uint64_t sequence, struct buf *out)
 {
-	_cleanup_(buf_release) struct buf value = BUF_INIT(64);
-	int r = store->ops->get(store, "worker/0", &value);
-
-	if (r == -ENOENT) {
-		hash_random(ret_id, sizeof(*ret_id));
-		return 0;
-	}
-	if (r < 0)
-		return r;
-	return hash_unhex(buf_str(&value), ret_id, sizeof(*ret_id));
-}
-
-static int store_all(struct store *store, const struct slots *slots)
-{
-	_cleanup_(buf_release) struct buf value = BUF_INIT(STORE_VALUE_BYTES);
 	const uint32_t head[2] = { STORED_MAGIC, STORED_VERSION };
-	char id[17];
-	int r = buf_append(&value, head, sizeof(head));
+	int r = buf_append(out, head, sizeof(head));
 
 	if (r == 0)
-		r = buf_append(&value, &slots->table->sequence, 8);
-	if (r == 0)
-		r = buf_append(&value, slots->table->slots, SLOTS_BYTES);
-	if (r < 0)
-		return r;
-	hash_hex(&slots->worker.id, sizeof(slots->worker.id), id);
-	return store->ops->write(store,
-		(struct store_change[]){
-			{ "slots", value.data, value.len }, { "worker/0", id, 16 } },
-		2);
+		r = buf_append(out, &sequence, 8);
+	return r == 0 ? buf_append(out, table->slots, SLOTS_BYTES) : r;
 }
 
-static int assign(struct store *store, struct slots *slots)
+int slots_open(struct store *store, uint64_t epoch, struct slots *ret_slots, struct err *e)
 {
-	int r = load_table(store, slots->table);
+	struct slots slots = { .epoch = epoch, .table = slots_table_copy(NULL) };
+	int r = slots.table ? load_table(store, &slots) : -ENOMEM;
 
-	if (r == 0)
-		r = load_worker_id(store, &slots->worker.id);
-	if (r < 0 || !slots->address)
-		return r;
-	r = placement_repair(slots->table, &slots->worker, 1, 0);
-	if (r > 0) {
-		log_info("slots assigned", "moved=%d sequence=%" PRIu64, r, slots->table->sequence);
-		CRASH_POINT("slots.assigned");
-		r = store_all(store, slots);
-		CRASH_POINT("slots.stored");
-		return r;
-	}
-	return r;
-}
-
-int slots_open(struct store *store, uint64_t epoch, const char *address, struct slots *ret_slots,
-	struct err *e)
-{
-	struct slots slots = { .table = placement_table_new(), .worker = { .weight = 1 } };
-	int r = -ENOMEM;
-
-	if (slots.table) {
-		slots.address = address ? strdup(address) : NULL;
-		if (slots.address || !address)
-			r = assign(store, &slots);
-		slots.table->epoch = epoch;
-	}
 	if (r < 0) {
 		slots_release(&slots);
 		if (r == -EPROTONOSUPPORT || r == -EBADMSG)
 			return record_refuse(e, r, "a slot table");
 		return err_set(e, r,
-			"the master's slot table cannot be read or stored: %s: check the disk of "
-			"the cache",
+			"the master's slot table cannot be read: %s: check the disk of its state",
 			err_str(r));
 	}
+	slots.first = slots.sequence;
+	slots.news = epoch; /* of milliseconds: more than any run before said */
 	*ret_slots = slots;
 	return 0;
 }
 
+/* ---- messages -------------------------------------------------------------------------------- */
+
+static void message_unref(void *arg)
+{
+	struct slots_message *message = arg;
+
+	if (!message || atomic_fetch_sub(&message->refs, 1) != 1)
+		return;
+	slots_table_unref(message->table);
+	free(message);
+}
+
+struct net_payload slots_payload(struct slots_message *message)
+{
+	struct net_payload payload = NET_PAYLOAD_NONE;
+
+	payload.parts[0].data = message->head;
+	payload.parts[0].len = message->len;
+	payload.n = 1;
+	if (message->table) {
+		payload.parts[1].data = message->table->table.slots;
+		payload.parts[1].len = SLOTS_BYTES;
+		payload.n = 2;
+	}
+	payload.release = message_unref;
+	payload.arg = message;
+	return payload;
+}
+
+static void forget_made(struct slots *slots)
+{
+	for (uint32_t i = 0; i <= WHOLE; i++)
+		message_unref(TAKE(slots->made[i]));
+}
+
 void slots_release(struct slots *slots)
 {
-	free(slots->table);
-	free(slots->address);
+	forget_made(slots);
+	for (uint32_t i = 0; i < SLOTS_STEPS; i++)
+		free(slots->steps[i].slots);
+	slots_table_unref(slots->table);
 	*slots = (struct slots){ 0 };
 }
 
-uint8_t *slots_message(const struct slots *slots, size_t *ret_len)
+void slots_set_news(struct slots *slots, uint64_t news)
 {
-	Granary__SlotTable message = GRANARY__SLOT_TABLE__INIT;
-	Granary__Worker worker = GRANARY__WORKER__INIT;
-	Granary__Worker *workers[] = { &worker };
-	uint8_t *packed;
+	slots->news = news;
+	forget_made(slots);
+}
 
-	worker.has_number = worker.has_id = worker.has_weight = worker.has_domain = 1;
-	worker.number = slots->worker.number;
-	worker.id = slots->worker.id;
-	worker.weight = slots->worker.weight;
-	worker.domain = slots->worker.domain;
-	worker.address = slots->address;
-	message.has_epoch = message.has_sequence = message.has_slots = 1;
-	message.epoch = slots->table->epoch;
-	message.sequence = slots->table->sequence;
-	message.n_workers = slots->address ? 1 : 0;
-	message.workers = workers;
-	message.slots.len = SLOTS_BYTES;
-	message.slots.data = (uint8_t *)slots->table->slots;
-	packed = malloc(granary__slot_table__get_packed_size(&message));
-	if (packed)
-		*ret_len = granary__slot_table__pack(&message, packed);
-	return packed;
+/* What one message is packed from. */
+struct draft {
+	Granary__SlotTable m;
+	Granary__Worker *workers;
+	Granary__Worker **pointers;
+	struct buf changes;
+};
+
+static void draft_release(struct draft *d)
+{
+	free(d->workers);
+	free(d->pointers);
+	buf_release(&d->changes);
+}
+
+static void fill_worker(Granary__Worker *w, const struct member *m)
+{
+	w->has_id = w->has_weight = w->has_domain = w->has_state = 1;
+	w->id = m->id;
+	w->weight = m->weight;
+	w->domain = m->domain;
+	w->state = m->state;
+	w->n_addresses = m->n_addresses;
+	w->addresses = (char **)(uintptr_t)m->addresses; /* read only, as the following */
+	w->address = m->n_addresses ? m->addresses[0] : NULL;
+	w->name = (char *)(uintptr_t)m->name;
+	w->domain_name = (char *)(uintptr_t)m->domain_name;
+	w->has_host = 1;
+	w->host = (ProtobufCBinaryData){ CLUSTER_HOST_BYTES, (uint8_t *)(uintptr_t)m->host };
+}
+
+static bool bit(const uint64_t *bits, uint32_t i)
+{
+	return bits[i / 64] >> i % 64 & 1;
+}
+
+/* Those of `which`; NULL: all that are members. */
+static int add_workers(struct draft *d, const struct members *members, const uint64_t *which)
+{
+	d->workers = calloc(members->top + 1u, sizeof(*d->workers));
+	d->pointers = calloc(members->top + 1u, sizeof(*d->pointers));
+	if (!d->workers || !d->pointers)
+		return -ENOMEM;
+	d->m.workers = d->pointers;
+	for (uint32_t i = 0; i < members->top; i++) {
+		const struct member *m = members->all[i];
+		bool there = m && !m->removed_s;
+		Granary__Worker *w = &d->workers[d->m.n_workers];
+
+		if ((which ? !bit(which, i) : !there) || (there && m->id == 0))
+			continue; /* one that has not joined has no address */
+		granary__worker__init(w);
+		w->has_number = 1;
+		w->number = i;
+		if (there)
+			fill_worker(w, m);
+		w->has_gone = !there;
+		w->gone = !there;
+		d->pointers[d->m.n_workers++] = w;
+	}
+	return 0;
+}
+
+static int add_runs(struct draft *d, const struct placement_table *table, const uint64_t *which)
+{
+	uint32_t n;
+	int r = 0;
+
+	for (uint32_t s = 0; s < PLACEMENT_SLOTS && r == 0; s += n) {
+		uint16_t head[2];
+
+		n = 1;
+		if (which[s / 64] == 0 && s % 64 == 0) {
+			n = 64;
+			continue;
+		}
+		if (!bit(which, s))
+			continue;
+		while (s + n < PLACEMENT_SLOTS && bit(which, s + n))
+			n++;
+		head[0] = (uint16_t)s;
+		head[1] = (uint16_t)(n - 1);
+		r = buf_append(&d->changes, head, RUN_HEAD);
+		if (r == 0)
+			r = buf_append(&d->changes, &table->slots[s], n * sizeof(table->slots[0]));
+	}
+	d->m.has_changes = 1;
+	d->m.changes = (ProtobufCBinaryData){ d->changes.len, (uint8_t *)d->changes.data };
+	return r;
+}
+
+static struct slots_message *pack(const struct slots *slots, struct draft *d, bool whole)
+{
+	static const uint8_t field[] = { SLOTS_FIELD, 0x80, 0x80,
+		0x20 }; /* and 512 KiB as varint */
+	struct slots_message *message;
+	size_t len;
+
+	d->m.has_epoch = d->m.has_sequence = d->m.has_news = 1;
+	d->m.epoch = slots->epoch;
+	d->m.sequence = slots->sequence;
+	d->m.news = slots->news;
+	d->m.n_hot = slots->hot.n;
+	d->m.hot = (uint32_t *)(uintptr_t)slots->hot.slots; /* read only */
+	len = granary__slot_table__get_packed_size(&d->m);
+	message = malloc(sizeof(*message) + len + sizeof(field));
+	if (!message)
+		return NULL;
+	atomic_init(&message->refs, 1);
+	message->table = whole ? slots_table_ref(slots->table) : NULL;
+	message->len = granary__slot_table__pack(&d->m, message->head);
+	if (whole) {
+		memcpy(message->head + message->len, field, sizeof(field));
+		message->len += sizeof(field);
+	}
+	return message;
+}
+
+static struct slots_message *make_whole(const struct slots *slots, const struct members *members)
+{
+	_cleanup_(draft_release) struct draft d = { .m = GRANARY__SLOT_TABLE__INIT };
+
+	return add_workers(&d, members, NULL) == 0 ? pack(slots, &d, true) : NULL;
+}
+
+/* What the last `n` steps changed. */
+static struct slots_message *make_changes(
+	const struct slots *slots, const struct members *members, uint32_t n)
+{
+	_cleanup_(draft_release) struct draft d = { .m = GRANARY__SLOT_TABLE__INIT,
+		.changes = BUF_INIT(LIMIT_FRAME_BYTES) };
+	uint64_t which[WORDS] = { 0 };
+	uint64_t who[MEMBER_WORDS] = { 0 };
+
+	for (uint64_t s = slots->sequence - n + 1; s <= slots->sequence; s++) {
+		const struct slots_step *step = &slots->steps[s % SLOTS_STEPS];
+
+		for (uint32_t i = 0; step->slots && i < WORDS; i++)
+			which[i] |= step->slots[i];
+		for (uint32_t i = 0; i < MEMBER_WORDS; i++)
+			who[i] |= step->members[i];
+	}
+	d.m.has_since = 1;
+	d.m.since = slots->sequence - n;
+	if (add_workers(&d, members, who) < 0 || add_runs(&d, &slots->table->table, which) < 0)
+		return NULL;
+	return pack(slots, &d, false);
+}
+
+struct slots_message *slots_message(
+	struct slots *slots, const struct members *members, uint64_t epoch, uint64_t sequence)
+{
+	bool whole = epoch != slots->epoch || sequence > slots->sequence || sequence < slots->first;
+	uint32_t n = whole ? WHOLE : (uint32_t)(slots->sequence - sequence);
+	struct slots_message **made = &slots->made[n];
+
+	if (!*made)
+		*made = whole ? make_whole(slots, members) : make_changes(slots, members, n);
+	if (*made)
+		atomic_fetch_add(&(*made)->refs, 1);
+	return *made;
+}
+
+/* ---- versions -------------------------------------------------------------------------------- */
+
+/* NULL without memory. */
+static uint64_t *difference(const struct placement_table *a, const struct placement_table *b)
+{
+	uint64_t *bits = calloc(WORDS, sizeof(*bits));
+
+	for (uint32_t s = 0; bits && s < PLACEMENT_SLOTS; s++)
+		if (memcmp(&a->slots[s], &b->slots[s], sizeof(a->slots[s])) != 0)
+			bits[s / 64] |= 1ull << s % 64;
+	return bits;
+}
+
+void slots_publish(
+	struct slots *slots, struct slots_table *table, const uint64_t members[PLACEMENT_MAX / 64])
+{
+	struct slots_step *step = &slots->steps[++slots->sequence % SLOTS_STEPS];
+
+	forget_made(slots);
+	free(TAKE(step->slots));
+	memcpy(step->members, members, sizeof(step->members));
+	if (slots->sequence - slots->first >= SLOTS_STEPS)
+		slots->first = slots->sequence - SLOTS_STEPS + 1;
+	if (!table)
+		return;
+	step->slots = difference(&slots->table->table, &table->table);
+	if (!step->slots)
+		slots->first = slots->sequence;
+	slots_table_unref(slots->table);
+	slots->table = table;
 }

@@ -1,27 +1,77 @@
 /*
- * Who owns which slot: members and the slot table, kept in the store so that a restart moves
- * nothing.
+ * Who owns which slot: the table that is in force, and how the ones before it differed, so that whoever has one of
+ * the last SLOTS_STEPS is told the difference and not everything.
  *
- * Threads: slots_open() blocks on the store; afterwards the object never changes.
+ * A table is never changed: a new one takes its place, and who still sends the old one has a reference to it.
+ * Answers (struct slots_message) are made once and shared, whoever asks.
+ *
+ * Threads: the owner's lock covers all but what says otherwise (membership.h).
  */
 #pragma once
 
+#include "master/hot.h"
+#include "master/members.h"
 #include "master/store.h"
+#include "net/net.h"
 #include "placement/placement.h"
 
 #define SLOTS_BYTES (PLACEMENT_SLOTS * sizeof(struct placement_slot))
+#define SLOTS_STEPS 64u
 
-struct slots {
-	struct placement_table *table;
-	struct placement_worker worker;
-	char *address; /* of the worker; NULL: none */
+/* Immutable but for its references, any thread. */
+struct slots_table {
+	_Atomic uint32_t refs;
+	struct placement_table table; /* its version is that of struct slots */
+};
+/* A copy to be changed, with one reference; NULL without memory. */
+struct slots_table *slots_table_copy(const struct slots_table *table);
+struct slots_table *slots_table_ref(struct slots_table *table);
+void slots_table_unref(struct slots_table *table); /* NULL is allowed */
+
+/* One step: what changed with it. */
+struct slots_step {
+	uint64_t *slots; /* a bit each; NULL: none of them */
+	uint64_t members[PLACEMENT_MAX / 64];
 };
 
-/* One worker, number 0, at `address` (NULL: no worker, every slot is nobody's). Its random id is
- * made once. */
-int slots_open(struct store *store, uint64_t epoch, const char *address, struct slots *ret_slots,
-	struct err *e) __must_check;
+/* An answer, packed: shared by those who get it. Any thread. */
+struct slots_message {
+	_Atomic uint32_t refs;
+	struct slots_table *table; /* follows the head; NULL: does not */
+	size_t len;
+	uint8_t head[];
+};
+/* For rpc_reply(): takes the reference over. */
+struct net_payload slots_payload(struct slots_message *message);
+
+struct slots {
+	uint64_t epoch;
+	uint64_t sequence;
+	uint64_t news;
+	struct slots_table *table;
+	struct hot hot;
+	struct slots_step steps[SLOTS_STEPS]; /* that led to sequence s: at s % SLOTS_STEPS */
+	uint64_t first; /* the oldest sequence that a difference can begin at */
+	struct slots_message
+		*made[SLOTS_STEPS + 1]; /* of this version, by how many steps; the last: whole */
+};
+
+/* What the store has, or nobody's slots. -EBADMSG, -EPROTONOSUPPORT and others with their line. */
+int slots_open(
+	struct store *store, uint64_t epoch, struct slots *ret_slots, struct err *e) __must_check;
 void slots_release(struct slots *slots);
 
-/* The packed SlotTable message; freed by the caller. NULL without memory. */
-uint8_t *slots_message(const struct slots *slots, size_t *ret_len);
+/* As the store has it under "slots". -ENOMEM. */
+int slots_encode(
+	const struct placement_table *table, uint64_t sequence, struct buf *out) __must_check;
+
+/* A new version: `table`, whose reference it takes over, or NULL: the slots are as they were. `members`: bits of the
+ * numbers of those that changed. Without memory the difference is lost, and all are told everything. */
+void slots_publish(
+	struct slots *slots, struct slots_table *table, const uint64_t members[PLACEMENT_MAX / 64]);
+/* Answers have it from now on. */
+void slots_set_news(struct slots *slots, uint64_t news);
+
+/* The answer for who knows (epoch, sequence), a reference; NULL without memory. */
+struct slots_message *slots_message(
+	struct slots *slots, const struct members *members, uint64_t epoch, uint64_t sequence);

@@ -276,11 +276,14 @@ function makeTier() {
 
 function updateWorker(node, w) {
 	const head = node.firstChild;
-	put(head.children[0], "#" + w.number + " " + w.address);
+	put(head.children[0], "#" + w.number + " " + w.name + " " + w.address);
 	put(head.children[1], word(w.state));
-	stateClass(head.children[1], { up: "good", down: "bad" }[w.state]);
-	put(head.children[2], w.state === "unknown" ? "" : text("version") + " " + w.version + ", " + text("uptime") + " " + duration(w.uptime_s) +
-		", " + text(w.state === "down" ? "silent" : "heard", duration(w.heard_s_ago)));
+	stateClass(head.children[1], { up: "good", down: "bad", out: "bad", draining: "warn", drained: "good" }[w.state]);
+	put(head.children[2], [text("owns", w.slots), w.version ? text("version") + " " + w.version : "",
+		w.uptime_s === undefined ? "" : text("uptime") + " " + duration(w.uptime_s),
+		w.heard_s_ago === undefined ? "" : text(w.state === "down" || w.state === "out" ? "silent" : "heard", duration(w.heard_s_ago)),
+		w.draining && !w.drained && w.only_copies !== undefined ? text("only_copies", bytes(w.only_copies)) : "",
+	].filter(Boolean).join(", "));
 	keep(node.lastChild, w.tiers || [], (t) => t.path, makeTier, updateTier);
 }
 

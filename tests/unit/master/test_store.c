@@ -164,27 +164,6 @@ static void test_records(void **state)
 	record_source_release(&s2);
 }
 
-/* A restart keeps owners, sequence and the worker's id; a new epoch does not move anything. */
-static void test_slots(void **state)
-{
-	struct slots first;
-	struct slots again;
-	struct err e = ERR_INIT;
-
-	(void)state;
-	assert_int_equal(slots_open(store, 1, "unix:/x", &first, &e), 0);
-	for (uint32_t i = 0; i < PLACEMENT_SLOTS; i += 4099)
-		assert_int_equal(first.table->slots[i].owner, 0);
-	reopen();
-	assert_int_equal(slots_open(store, 2, "unix:/y", &again, &e), 0);
-	assert_int_equal(again.worker.id, first.worker.id);
-	assert_int_equal(again.table->sequence, first.table->sequence);
-	assert_int_equal(again.table->epoch, 2);
-	assert_memory_equal(again.table->slots, first.table->slots, SLOTS_BYTES);
-	slots_release(&first);
-	slots_release(&again);
-}
-
 /* As version 0.1 stored it: a sequence, and the slots. */
 static void test_slots_of_old(void **state)
 {
@@ -200,14 +179,14 @@ static void test_slots_of_old(void **state)
 					 { "worker/0", "00112233445566aa", 16 } },
 				 2),
 		0);
-	assert_int_equal(slots_open(store, 1, NULL, &slots, &e), 0);
-	assert_int_equal(slots.table->sequence, 41);
-	assert_memory_equal(slots.table->slots, old + 8, SLOTS_BYTES);
+	assert_int_equal(slots_open(store, 1, &slots, &e), 0);
+	assert_int_equal(slots.sequence, 41);
+	assert_memory_equal(slots.table->table.slots, old + 8, SLOTS_BYTES);
 	slots_release(&slots);
 	assert_int_equal(store->ops->write(
 				 store, &(struct store_change){ "slots", old, 7 + SLOTS_BYTES }, 1),
 		0);
-	assert_int_equal(slots_open(store, 1, NULL, &slots, &e), -EBADMSG);
+	assert_int_equal(slots_open(store, 1, &slots, &e), -EBADMSG);
 	assert_non_null(strstr(e.text, "restore a backup"));
 	free(old);
 }
@@ -244,10 +223,22 @@ static int open_preloads(struct err *e)
 	return r;
 }
 
+static int open_members(struct err *e)
+{
+	struct members members;
+	int r;
+
+	assert_int_equal(
+		members_init(&members, &(struct members_config){ .out_after_ns = 1 }, 1), 0);
+	r = members_load(&members, store, 1, e);
+	members_release(&members);
+	return r;
+}
+
 static int open_slots(struct err *e)
 {
 	struct slots slots;
-	int r = slots_open(store, 1, NULL, &slots, e);
+	int r = slots_open(store, 1, &slots, e);
 
 	if (r == 0)
 		slots_release(&slots);
@@ -265,13 +256,14 @@ static void test_newer(void **state)
 		{ "source/00112233445566778899aabbccddeeff", "{\"format\":99}", open_sources },
 		{ "dataset/00112233445566778899aabbccddeeff", "{\"format\":99}", open_datasets },
 		{ "preload/00000000000000000007", "{\"format\":99}", open_preloads },
+		{ "member/00003", "{\"format\":99}", open_members },
 		{ "slots", "SLT1\2\0\0\0and what else there may be", open_slots },
 	};
 	struct err e = ERR_INIT;
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-		size_t len = i == 3 ? 30 : strlen(cases[i].value);
+		size_t len = i == 4 ? 30 : strlen(cases[i].value);
 
 		assert_int_equal(cases[i].open(&e), 0);
 		assert_int_equal(
@@ -290,7 +282,6 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_reopen, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_value_bound, setup, teardown),
 		cmocka_unit_test(test_records),
-		cmocka_unit_test_setup_teardown(test_slots, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_slots_of_old, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_newer, setup, teardown),
 	};

@@ -1,0 +1,678 @@
+/* Workers' requests, and the thread that watches them. See membership.h. */
+#include "master/membership.h"
+#include "base/cleanup.h"
+#include "base/log.h"
+#include "master/membership_internal.h"
+#include "proto/granary.pb-c.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct counter_info counter_table[] = {
+#define ROW(symbol, name, kind, unit, help) \
+	COUNTER_ROW(membership_counters, symbol, name, kind, unit, help)
+	MEMBERSHIP_COUNTERS(ROW)
+#undef ROW
+};
+
+const struct counter_info *membership_counter_table(uint32_t *ret_n)
+{
+	*ret_n = ARRAY_SIZE(counter_table);
+	return counter_table;
+}
+
+const struct membership_counters *membership_counters(const struct membership *m)
+{
+	return &m->counters;
+}
+
+/* ---- changes --------------------------------------------------------------------------------- */
+
+/* Under the lock. Nobody owns anything yet: then nobody waits for company. */
+static void on_change(void *arg, const struct member *member, bool moves)
+{
+	struct membership *m = arg;
+	uint64_t now = clock_mono_ns();
+	bool first = m->slots.table->table.slots[0].owner == PLACEMENT_NOBODY;
+
+	if (!m->is_dirty)
+		m->due_ns = first ? now : max(now + GATHER_NS, m->stepped_ns + PACE_NS);
+	m->is_dirty = true;
+	m->moves |= moves;
+	m->dirty[member->number / 64] |= 1ull << member->number % 64;
+	pthread_cond_signal(&m->changed);
+}
+
+int membership_store(struct membership *m, uint16_t number, struct err *e)
+{
+	_cleanup_(buf_release) struct buf value = BUF_INIT(STORE_VALUE_BYTES);
+	struct member *member;
+	char key[32];
+	int r = 0;
+
+	pthread_mutex_lock(&m->lock);
+	member = m->members.all[number];
+	if (member->stored) {
+		pthread_mutex_unlock(&m->lock);
+		return 0;
+	}
+	member_key(number, key);
+	r = member_encode(member, &value);
+	member->stored = r == 0; /* who changes it meanwhile says so again */
+	pthread_mutex_unlock(&m->lock);
+	if (r == 0)
+		r = m->config.store->ops->write(
+			m->config.store, &(struct store_change){ key, value.data, value.len }, 1);
+	if (r == 0)
+		return 0;
+	pthread_mutex_lock(&m->lock);
+	member = m->members.all[number];
+	if (member)
+		member->stored = false;
+	pthread_mutex_unlock(&m->lock);
+	return err_set(e, r, "the master cannot store what it knows of the worker: %s: see its log",
+		err_str(r));
+}
+
+/* ---- JOIN ------------------------------------------------------------------------------------ */
+
+static void refuse(struct rpc_request *request, const struct err *e)
+{
+	rpc_reply_err(request, e->code, e);
+}
+
+static void reply_packed(struct rpc_request *request, uint8_t *packed, size_t len)
+{
+	struct net_payload payload = NET_PAYLOAD_NONE;
+
+	if (packed) {
+		payload.parts[0].data = packed;
+		payload.parts[0].len = len;
+		payload.n = 1;
+		payload.release = free;
+		payload.arg = packed;
+	}
+	rpc_reply(request, packed ? 0 : -ENOMEM, NULL, payload);
+}
+
+static int take_join(const Granary__Join *from, struct member_join *join, struct err *e)
+{
+	*join = (struct member_join){ .id = from->id,
+		.run = from->run,
+		.name = from->name,
+		.domain = from->domain ? from->domain : "",
+		.version = from->version ? from->version : "",
+		.capacity = from->capacity,
+		.weight = from->weight };
+	if (from->n_addresses > CLUSTER_ADDRESSES)
+		return err_set(e, -EINVAL,
+			"a worker has at most %u addresses: give fewer --advertise",
+			CLUSTER_ADDRESSES);
+	if (from->host.len == CLUSTER_HOST_BYTES)
+		memcpy(join->host, from->host.data, CLUSTER_HOST_BYTES);
+	for (size_t i = 0; i < from->n_addresses; i++)
+		join->addresses[join->n_addresses++] = from->addresses[i];
+	return member_join_check(join, e);
+}
+
+/* Whose place it took is nobody any more. Without locks. */
+static void say_replaced(struct membership *m, uint16_t number)
+{
+	struct member *member;
+	bool replaces;
+	uint64_t id = 0;
+
+	pthread_mutex_lock(&m->lock);
+	member = m->members.all[number];
+	replaces = member && member->replaces;
+	if (replaces) {
+		id = member->replaced;
+		member->replaces = false;
+	}
+	pthread_mutex_unlock(&m->lock);
+	if (replaces && m->config.on_gone)
+		m->config.on_gone(m->config.arg, id);
+}
+
+static int enter(
+	struct membership *m, const struct member_join *join, Granary__Joined *out, struct err *e)
+{
+	struct member *member;
+	uint16_t number = 0;
+	int r;
+
+	pthread_mutex_lock(&m->writing);
+	pthread_mutex_lock(&m->lock);
+	r = members_join(&m->members, join, clock_mono_ns(),
+		(int64_t)(clock_wall_ns() / CLOCK_SECOND), &member, e);
+	if (r == 0)
+		number = member->number;
+	pthread_mutex_unlock(&m->lock);
+	if (r == 0)
+		r = membership_store(m, number, e);
+	pthread_mutex_unlock(&m->writing);
+	if (r < 0)
+		return r;
+	say_replaced(m, number);
+	pthread_mutex_lock(&m->lock);
+	out->has_number = out->has_beat_ms = out->has_epoch = out->has_sequence = 1;
+	out->number = number;
+	out->beat_ms = (uint32_t)(MEMBER_BEAT_NS / CLOCK_MS);
+	out->epoch = m->slots.epoch;
+	out->sequence = m->slots.sequence;
+	pthread_mutex_unlock(&m->lock);
+	return 0;
+}
+
+void membership_join(struct membership *m, struct rpc_request *request)
+{
+	Granary__Join *from = granary__join__unpack(NULL, request->frame.payload, request->payload);
+	Granary__Joined joined = GRANARY__JOINED__INIT;
+	struct member_join join;
+	struct err e = ERR_INIT;
+	uint8_t *packed;
+	int r;
+
+	counter_add(&m->counters.joins, 1);
+	if (!from) {
+		(void)err_set(&e, -EBADMSG, "the request does not decode: do versions differ?");
+		refuse(request, &e);
+		return;
+	}
+	r = take_join(from, &join, &e);
+	if (r == 0)
+		r = enter(m, &join, &joined, &e);
+	granary__join__free_unpacked(from, NULL);
+	if (r < 0) {
+		LOG_LIMITED(LOG_WARN, "worker not let in", "why=\"%s\"", e.text);
+		refuse(request, &e);
+		return;
+	}
+	packed = malloc(granary__joined__get_packed_size(&joined) + 1);
+	reply_packed(request, packed, packed ? granary__joined__pack(&joined, packed) : 0);
+}
+
+/* ---- BEAT ------------------------------------------------------------------------------------ */
+
+void membership_beat(struct membership *m, struct rpc_request *request)
+{
+	Granary__Beat *from = granary__beat__unpack(NULL, request->frame.payload, request->payload);
+	Granary__BeatAnswer answer = GRANARY__BEAT_ANSWER__INIT;
+	const struct member *member;
+	struct member_beat beat;
+	struct err e = ERR_INIT;
+	uint8_t *packed;
+
+	counter_add(&m->counters.beats, 1);
+	if (!from) {
+		(void)err_set(&e, -EBADMSG, "the request does not decode: do versions differ?");
+		refuse(request, &e);
+		return;
+	}
+	beat = (struct member_beat){ .id = from->id,
+		.run = from->run,
+		.in_flight = from->in_flight,
+		.served_bytes = from->served_bytes,
+		.hot = from->hot,
+		.n_hot = (uint32_t)min(from->n_hot, (size_t)(2 * MEMBER_HOT)),
+		.has_only_copies = from->has_only_copies,
+		.only_copies = from->only_copies,
+		.full = from->full };
+	pthread_mutex_lock(&m->lock);
+	member = members_beat(&m->members, &beat, clock_mono_ns());
+	answer.has_unknown = !member;
+	answer.unknown = !member;
+	answer.has_drain = member && member->drain;
+	answer.drain = answer.has_drain;
+	answer.has_epoch = answer.has_sequence = answer.has_news = 1;
+	answer.epoch = m->slots.epoch;
+	answer.sequence = m->slots.sequence;
+	answer.news = m->slots.news;
+	pthread_mutex_unlock(&m->lock);
+	granary__beat__free_unpacked(from, NULL);
+	packed = malloc(granary__beat_answer__get_packed_size(&answer) + 1);
+	reply_packed(request, packed, packed ? granary__beat_answer__pack(&answer, packed) : 0);
+}
+
+/* ---- GET_SLOTS ------------------------------------------------------------------------------- */
+
+/* An empty request, as versions before 0.7 make it, asks for everything. */
+static int take_ask(const struct rpc_request *request, struct watch_ask *ret, uint32_t *ret_wait_ms)
+{
+	Granary__SlotsAsk *from;
+
+	*ret = (struct watch_ask){ 0 };
+	*ret_wait_ms = 0;
+	if (request->frame.payload == 0)
+		return 0;
+	from = granary__slots_ask__unpack(NULL, request->frame.payload, request->payload);
+	if (!from)
+		return -EBADMSG;
+	*ret = (struct watch_ask){ .epoch = from->epoch,
+		.sequence = from->sequence,
+		.news = from->news,
+		.wants_news = from->has_news };
+	*ret_wait_ms = from->wait_ms;
+	granary__slots_ask__free_unpacked(from, NULL);
+	return 0;
+}
+
+static void reply_slots(
+	struct membership *m, struct rpc_request *request, const struct watch_ask *ask)
+{
+	struct slots_message *message;
+
+	pthread_mutex_lock(&m->lock);
+	message = slots_message(&m->slots, &m->members, ask->epoch, ask->sequence);
+	pthread_mutex_unlock(&m->lock);
+	counter_add(&m->counters.told, 1);
+	if (message)
+		rpc_reply(request, 0, NULL, slots_payload(message));
+	else
+		rpc_reply(request, -ENOMEM, NULL, NET_PAYLOAD_NONE);
+}
+
+void membership_slots(struct membership *m, struct rpc_request *request)
+{
+	struct watch_ask ask;
+	uint32_t wait_ms;
+	uint64_t now = clock_mono_ns();
+	bool parked = false;
+	struct err e = ERR_INIT;
+
+	if (take_ask(request, &ask, &wait_ms) < 0) {
+		(void)err_set(&e, -EBADMSG, "the request does not decode: do versions differ?");
+		refuse(request, &e);
+		return;
+	}
+	ask.until_ns = now + min(wait_ms * CLOCK_MS, (uint64_t)WATCH_MOST_NS);
+	pthread_mutex_lock(&m->lock);
+	if (!watch_is_due(&ask, m->slots.epoch, m->slots.sequence, m->slots.news, now))
+		parked = watch_park(&m->watch, request, &ask);
+	pthread_mutex_unlock(&m->lock);
+	if (!parked)
+		reply_slots(m, request, &ask);
+}
+
+void membership_cancelled(struct membership *m, struct rpc_request *request)
+{
+	bool mine;
+
+	pthread_mutex_lock(&m->lock);
+	mine = watch_cancelled(&m->watch, request);
+	pthread_mutex_unlock(&m->lock);
+	if (mine)
+		rpc_reply(request, -ECANCELED, NULL, NET_PAYLOAD_NONE);
+}
+
+void membership_wake(struct membership *m)
+{
+	struct list ready = LIST_INIT(ready);
+	struct rpc_request *request;
+	struct watch_ask ask;
+
+	pthread_mutex_lock(&m->lock);
+	watch_collect(&m->watch, m->slots.epoch, m->slots.sequence, m->slots.news, clock_mono_ns(),
+		&ready);
+	pthread_mutex_unlock(&m->lock);
+	for (;;) {
+		pthread_mutex_lock(&m->lock); /* one of them may be cancelled meanwhile */
+		request = watch_take(&m->watch, &ready, &ask);
+		pthread_mutex_unlock(&m->lock);
+		if (!request)
+			return;
+		reply_slots(m, request, &ask);
+	}
+}
+
+void membership_news(struct membership *m)
+{
+	if (!m)
+		return;
+	pthread_mutex_lock(&m->lock);
+	slots_set_news(&m->slots, m->slots.news + 1);
+	pthread_mutex_unlock(&m->lock);
+	membership_wake(m);
+}
+
+/* ---- the thread ------------------------------------------------------------------------------ */
+
+static void look_hot_locked(struct membership *m, uint64_t now)
+{
+	uint64_t all = 0;
+	uint32_t n = 0;
+
+	if (!m->rates || m->hot_ns > now)
+		return;
+	m->hot_ns = now + MEMBER_BEAT_NS;
+	for (uint32_t i = 0; i < m->members.top; i++) {
+		const struct member *member = m->members.all[i];
+
+		if (!member || member->removed_s ||
+			(member->state != CLUSTER_UP && member->state != CLUSTER_DRAINING))
+			continue;
+		all += member->served_rate;
+		for (uint32_t k = 0; k < member->n_hot && n < m->cap_rates; k++)
+			m->rates[n++] = (struct hot_rate){ member->hot[k],
+				(uint64_t)member->hot_kib[k] * KiB };
+	}
+	if (!hot_update(&m->slots.hot, m->rates, n, all, now))
+		return;
+	if (!m->is_dirty)
+		m->due_ns = max(now, m->stepped_ns + PACE_NS);
+	m->is_dirty = true;
+	log_info("hot slots changed", "slots=%u", m->slots.hot.n);
+}
+
+/* True: it is time for a step. */
+static bool look(struct membership *m)
+{
+	uint64_t now = clock_mono_ns();
+	bool due;
+
+	pthread_mutex_lock(&m->lock);
+	members_look(&m->members, now);
+	look_hot_locked(m, now);
+	due = m->is_dirty && now >= m->due_ns;
+	pthread_mutex_unlock(&m->lock);
+	return due;
+}
+
+/* Numbers that rested long enough: once a minute is enough, and the store may fail. */
+static void give_back_numbers(struct membership *m)
+{
+	struct store_change changes[64];
+	char keys[ARRAY_SIZE(changes)][32];
+	uint16_t numbers[ARRAY_SIZE(changes)];
+	uint32_t n;
+
+	pthread_mutex_lock(&m->writing);
+	pthread_mutex_lock(&m->lock);
+	n = members_rested(&m->members, (int64_t)(clock_wall_ns() / CLOCK_SECOND), numbers,
+		ARRAY_SIZE(numbers));
+	pthread_mutex_unlock(&m->lock);
+	for (uint32_t i = 0; i < n; i++) {
+		member_key(numbers[i], keys[i]);
+		changes[i] = (struct store_change){ keys[i], NULL, 0 };
+	}
+	if (n > 0 && m->config.store->ops->write(m->config.store, changes, n) < 0)
+		log_warn("numbers of removed workers not given back",
+			"next=\"with the next start of the master\"");
+	pthread_mutex_unlock(&m->writing);
+}
+
+static bool wait_a_while(struct membership *m)
+{
+	uint64_t until = clock_mono_ns() + LOOK_NS;
+	bool ending;
+
+	pthread_mutex_lock(&m->lock);
+	while (!m->ending && clock_mono_ns() < until &&
+		!(m->is_dirty && clock_mono_ns() >= m->due_ns)) {
+		uint64_t next = m->is_dirty ? min(until, m->due_ns) : until;
+		struct timespec at = { .tv_sec = (time_t)(next / CLOCK_SECOND),
+			.tv_nsec = (long)(next % CLOCK_SECOND) };
+
+		(void)pthread_cond_timedwait(&m->changed, &m->lock, &at);
+	}
+	ending = m->ending;
+	pthread_mutex_unlock(&m->lock);
+	return !ending;
+}
+
+static void *run(void *arg)
+{
+	struct membership *m = arg;
+	uint64_t rested_ns = 0;
+
+	pthread_setname_np(pthread_self(), "members");
+	do {
+		if (look(m))
+			membership_step(m);
+		membership_wake(m); /* whose time has come */
+		if (clock_mono_ns() >= rested_ns) {
+			give_back_numbers(m);
+			rested_ns = clock_mono_ns() + 60 * CLOCK_SECOND;
+		}
+	} while (wait_a_while(m));
+	return NULL;
+}
+
+/* ---- life ------------------------------------------------------------------------------------ */
+
+int membership_new(
+	const struct membership_config *config, struct membership **ret_membership, struct err *e)
+{
+	const struct members_config members = { config->out_after_ns, config->grace_ns,
+		config->down_after_ns };
+	struct membership *m = calloc(1, sizeof(*m));
+	uint64_t now = clock_mono_ns();
+	pthread_condattr_t attr;
+	int r;
+
+	if (!m)
+		return err_set(e, -ENOMEM, "out of memory");
+	m->config = *config;
+	pthread_condattr_init(&attr);
+	(void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC); /* cannot fail */
+	pthread_mutex_init(&m->writing, NULL);
+	pthread_mutex_init(&m->lock, NULL);
+	pthread_cond_init(&m->changed, &attr);
+	pthread_condattr_destroy(&attr);
+	watch_init(&m->watch);
+	m->cap_rates = PLACEMENT_MAX * MEMBER_HOT;
+	m->rates =
+		calloc(m->cap_rates, sizeof(*m->rates)); /* pages are taken when it is written to */
+	r = m->rates ? members_init(&m->members, &members, now) : -ENOMEM;
+	if (r == 0)
+		r = members_load(&m->members, config->store, now, e);
+	if (r == 0)
+		r = slots_open(config->store, config->epoch, &m->slots, e);
+	if (r < 0) {
+		membership_free(m);
+		return err_default(e, r, "out of memory");
+	}
+	m->members.on_change = on_change;
+	m->members.arg = m;
+	if (m->members.n > 0) { /* whatever was not stored when the last run ended */
+		m->is_dirty = m->moves = true;
+		m->due_ns = now;
+	}
+	*ret_membership = m;
+	return 0;
+}
+
+int membership_start(struct membership *m)
+{
+	membership_step(m); /* the first who asks sees it */
+	m->started = pthread_create(&m->thread, NULL, run, m) == 0;
+	return m->started ? 0 : -EAGAIN;
+}
+
+void membership_free(struct membership *m)
+{
+	if (!m)
+		return;
+	if (m->started) {
+		pthread_mutex_lock(&m->lock);
+		m->ending = true;
+		pthread_cond_signal(&m->changed);
+		pthread_mutex_unlock(&m->lock);
+		pthread_join(m->thread, NULL);
+	}
+	slots_release(&m->slots);
+	if (m->members.ids.buckets)
+		members_release(&m->members);
+	free(m->rates);
+	pthread_cond_destroy(&m->changed);
+	pthread_mutex_destroy(&m->lock);
+	pthread_mutex_destroy(&m->writing);
+	free(m);
+}
+
+/* ---- what is known --------------------------------------------------------------------------- */
+
+void membership_sum(struct membership *m, struct membership_sum *ret_sum)
+{
+	pthread_mutex_lock(&m->lock);
+	*ret_sum = (struct membership_sum){ .epoch = m->slots.epoch,
+		.sequence = m->slots.sequence,
+		.watchers = m->watch.n,
+		.hot = m->slots.hot.n,
+		.owned = m->slots.table->table.slots[0].owner != PLACEMENT_NOBODY };
+	members_count(&m->members, ret_sum->states);
+	pthread_mutex_unlock(&m->lock);
+}
+
+uint32_t membership_owners(struct membership *m, uint64_t *ids, uint32_t max, uint64_t *ret_epoch,
+	uint64_t *ret_sequence)
+{
+	bool owner[PLACEMENT_MAX] = { false };
+	uint32_t n = 0;
+
+	pthread_mutex_lock(&m->lock);
+	for (uint32_t s = 0; s < PLACEMENT_SLOTS; s++)
+		if (m->slots.table->table.slots[s].owner < PLACEMENT_MAX)
+			owner[m->slots.table->table.slots[s].owner] = true;
+	for (uint32_t i = 0; i < m->members.top; i++) {
+		const struct member *member = m->members.all[i];
+
+		if (!owner[i] || !member || member->removed_s || member->id == 0)
+			continue;
+		if (n < max)
+			ids[n] = member->id;
+		n++;
+	}
+	*ret_epoch = m->slots.epoch;
+	*ret_sequence = m->slots.sequence;
+	pthread_mutex_unlock(&m->lock);
+	return n;
+}
+
+bool membership_counts(struct membership *m, uint64_t id)
+{
+	const struct member *member;
+	bool counts;
+
+	pthread_mutex_lock(&m->lock);
+	member = members_by_id(&m->members, id);
+	counts = id ? member && !member->out : members_has_nameless(&m->members);
+	pthread_mutex_unlock(&m->lock);
+	return counts;
+}
+
+bool membership_is_gone(struct membership *m, uint64_t id)
+{
+	bool gone;
+
+	pthread_mutex_lock(&m->lock);
+	gone = members_is_gone(&m->members, id);
+	pthread_mutex_unlock(&m->lock);
+	return gone;
+}
+
+bool membership_name(struct membership *m, uint64_t id, char out[CLUSTER_NAME_BYTES])
+{
+	const struct member *member;
+
+	pthread_mutex_lock(&m->lock);
+	member = members_by_id(&m->members, id);
+	if (member)
+		memcpy(out, member->name, CLUSTER_NAME_BYTES);
+	pthread_mutex_unlock(&m->lock);
+	return member != NULL;
+}
+
+int membership_number(struct membership *m, const char *name, uint16_t *ret_number, struct err *e)
+{
+	struct member *member = NULL;
+	int r;
+
+	pthread_mutex_lock(&m->lock);
+	r = members_find(&m->members, name, &member, e);
+	if (r == 0)
+		*ret_number = member->number;
+	pthread_mutex_unlock(&m->lock);
+	return r;
+}
+
+struct slots_table *membership_table(struct membership *m, struct hot *ret_hot)
+{
+	struct slots_table *table;
+
+	pthread_mutex_lock(&m->lock);
+	table = slots_table_ref(m->slots.table);
+	*ret_hot = m->slots.hot;
+	pthread_mutex_unlock(&m->lock);
+	return table;
+}
+
+static void copy_member(const struct member *from, struct membership_worker *to)
+{
+	to->member = *from;
+	memset(to->member.addresses, 0, sizeof(to->member.addresses));
+	for (uint32_t i = 0; i < from->n_addresses; i++)
+		(void)snprintf(
+			to->addresses[i], MEMBER_TEXT_BYTES, "%s", from->addresses[i]); /* fits */
+}
+
+static void count_slots(
+	const struct placement_table *table, struct membership_worker *all, uint32_t n)
+{
+	uint16_t at[PLACEMENT_MAX];
+
+	memset(at, 0xff, sizeof(at));
+	for (uint32_t i = 0; i < n; i++)
+		at[all[i].member.number] = (uint16_t)i;
+	for (uint32_t s = 0; s < PLACEMENT_SLOTS; s++) {
+		const struct placement_slot *slot = &table->slots[s];
+		uint16_t owner = slot->owner < PLACEMENT_MAX ? at[slot->owner] : UINT16_MAX;
+		uint16_t previous =
+			slot->previous < PLACEMENT_MAX ? at[slot->previous] : UINT16_MAX;
+
+		if (owner != UINT16_MAX)
+			all[owner].owned++;
+		if (previous != UINT16_MAX && slot->previous != slot->owner)
+			all[previous].leaving++;
+		for (uint32_t k = 0; k < ARRAY_SIZE(slot->replicas); k++)
+			if (slot->replicas[k] < PLACEMENT_MAX &&
+				at[slot->replicas[k]] != UINT16_MAX)
+				all[at[slot->replicas[k]]].replica++;
+	}
+}
+
+static void count_shares(struct membership_worker *all, uint32_t n)
+{
+	double sum = 0;
+
+	for (uint32_t i = 0; i < n; i++)
+		if (!all[i].member.drain && !all[i].member.out)
+			sum += all[i].member.weight;
+	for (uint32_t i = 0; i < n && sum > 0; i++)
+		if (!all[i].member.drain && !all[i].member.out)
+			all[i].share =
+				(uint32_t)(PLACEMENT_SLOTS * (all[i].member.weight / sum) + 0.5);
+}
+
+struct membership_worker *membership_workers(struct membership *m, uint32_t *ret_n)
+{
+	struct membership_worker *all;
+	struct slots_table *table;
+	uint32_t n = 0;
+
+	pthread_mutex_lock(&m->lock);
+	all = calloc(m->members.n + 1u, sizeof(*all));
+	for (uint32_t i = 0; all && i < m->members.top; i++)
+		if (m->members.all[i] && !m->members.all[i]->removed_s)
+			copy_member(m->members.all[i], &all[n++]);
+	table = slots_table_ref(m->slots.table);
+	pthread_mutex_unlock(&m->lock);
+	if (all) {
+		count_slots(&table->table, all, n);
+		count_shares(all, n);
+	}
+	slots_table_unref(table);
+	*ret_n = n;
+	return all;
+}

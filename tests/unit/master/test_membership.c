@@ -1,0 +1,697 @@
+/*
+ * The membership behind a real server: workers of the test's own join, beat and ask for the slots; what those who ask
+ * put together of differences is the table; a restart knows it all; what cannot be stored is not told.
+ */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "base/cleanup.h"
+#include "base/pool.h"
+#include "base/units.h"
+#include "master/membership_internal.h"
+#include "proto/granary.pb-c.h"
+
+#define DEADLINE (30 * CLOCK_SECOND)
+
+/* A store of which writes fail when they are told to. */
+struct odd_store {
+	struct store store;
+	struct store *real;
+	_Atomic bool fails;
+	_Atomic unsigned int writes;
+};
+
+static int odd_get(struct store *store, const char *key, struct buf *value)
+{
+	struct odd_store *s = container_of(store, struct odd_store, store);
+
+	return s->real->ops->get(s->real, key, value);
+}
+
+static int odd_write(struct store *store, const struct store_change *changes, unsigned int n)
+{
+	struct odd_store *s = container_of(store, struct odd_store, store);
+
+	if (s->fails)
+		return -ENOSPC;
+	s->writes++;
+	return s->real->ops->write(s->real, changes, n);
+}
+
+static int odd_scan(struct store *store, const char *prefix, store_visit visit, void *arg)
+{
+	struct odd_store *s = container_of(store, struct odd_store, store);
+
+	return s->real->ops->scan(s->real, prefix, visit, arg);
+}
+
+static const struct store_ops odd_ops = { .get = odd_get, .write = odd_write, .scan = odd_scan };
+
+static char dir[64];
+static struct odd_store odd = { .store = { &odd_ops } };
+static uint64_t epoch;
+static struct loop *loop;
+static struct pool *pool;
+static struct membership *m;
+static struct rpc_server *server;
+static struct rpc_client *client;
+
+struct job {
+	struct pool_job pool;
+	struct rpc_request *request;
+};
+
+static void run_join(struct pool_job *pooled)
+{
+	struct job *job = container_of(pooled, struct job, pool);
+
+	membership_join(m, job->request);
+	free(job);
+}
+
+static void on_request(struct rpc_request *request, void *arg)
+{
+	struct job *job;
+
+	(void)arg;
+	if (request->frame.op == FRAME_BEAT) {
+		membership_beat(m, request);
+	} else if (request->frame.op == FRAME_GET_SLOTS) {
+		membership_slots(m, request);
+	} else {
+		job = calloc(1, sizeof(*job));
+		assert_non_null(job);
+		job->pool.run = run_join;
+		job->request = request;
+		assert_int_equal(pool_submit(pool, &job->pool), 0);
+	}
+}
+
+static void on_cancel(struct rpc_request *request, void *arg)
+{
+	(void)arg;
+	if (request->frame.op == FRAME_GET_SLOTS)
+		membership_cancelled(m, request);
+}
+
+static const struct rpc_server_ops ops = { .on_request = on_request, .on_cancel = on_cancel };
+
+static _Atomic uint64_t gone_id;
+
+static void on_gone(void *arg, uint64_t id)
+{
+	(void)arg;
+	gone_id = id;
+}
+
+static void start(void)
+{
+	const struct membership_config config = { .store = &odd.store,
+		.epoch = ++epoch,
+		.out_after_ns = MEMBER_OUT_NS,
+		.on_gone = on_gone,
+		.down_after_ns = UINT64_MAX }; /* nobody beats here: that is test_members' */
+	struct err e = ERR_INIT;
+	char address[128];
+
+	if (membership_new(&config, &m, &e) < 0)
+		fail_msg("%s", e.text);
+	assert_int_equal(membership_start(m), 0);
+	(void)snprintf(address, sizeof(address), "unix:%s/rpc", dir);
+	assert_int_equal(rpc_server_new(loop, address, &ops, NULL, &server, &e), 0);
+	assert_int_equal(rpc_client_new(loop, address, &client, &e), 0);
+}
+
+static void stop(void)
+{
+	rpc_client_free(client);
+	rpc_server_free(server);
+	membership_free(m);
+}
+
+static int setup(void **state)
+{
+	struct err e = ERR_INIT;
+	char state_dir[96];
+
+	(void)state;
+	(void)snprintf(dir, sizeof(dir), "/var/tmp/granary-mem.XXXXXX");
+	if (!mkdtemp(dir))
+		return -1;
+	(void)snprintf(state_dir, sizeof(state_dir), "%s/store", dir);
+	loop = loop_new("test");
+	pool = pool_new("test", 2, 64);
+	odd.fails = false;
+	odd.writes = 0;
+	epoch = 100;
+	if (store_rocksdb_open(state_dir, &odd.real, &e) < 0)
+		return -1;
+	start();
+	return 0;
+}
+
+static int teardown(void **state)
+{
+	char command[128];
+
+	(void)state;
+	stop();
+	pool_free(pool);
+	loop_free(loop);
+	store_close(odd.real);
+	(void)snprintf(command, sizeof(command), "rm -rf %s", dir);
+	return system(command);
+}
+
+/* ---- asking ---------------------------------------------------------------------------------- */
+
+static int ask(struct rpc_call *call, enum frame_op op, void *message, size_t len, struct err *e)
+{
+	*call = (struct rpc_call){
+		.frame = { .op = (uint8_t)op },
+		.payload = NET_PAYLOAD_NONE,
+		.deadline_ns = clock_mono_ns() + DEADLINE,
+		.reply_fd = -1,
+	};
+	call->payload.parts[0].data = message;
+	call->payload.parts[0].len = len;
+	call->payload.n = len ? 1 : 0;
+	return rpc_call_wait(client, call, e);
+}
+
+static int join_as(uint64_t id, uint64_t run, const char *name, const char *address,
+	uint32_t *ret_number, struct err *e)
+{
+	Granary__Join join = GRANARY__JOIN__INIT;
+	Granary__Joined *joined;
+	char *addresses[] = { (char *)(uintptr_t)address };
+	uint8_t packed[512];
+	struct rpc_call call;
+	int r;
+
+	join.has_id = join.has_run = join.has_capacity = 1;
+	join.id = id;
+	join.run = run;
+	join.capacity = 10 * GiB;
+	join.name = (char *)(uintptr_t)name;
+	join.n_addresses = 1;
+	join.addresses = addresses;
+	r = ask(&call, FRAME_JOIN, packed, granary__join__pack(&join, packed), e);
+	if (r == 0) {
+		joined = granary__joined__unpack(NULL, call.reply.payload, call.reply_payload);
+		assert_non_null(joined);
+		assert_int_equal(joined->epoch, epoch);
+		assert_int_equal(joined->beat_ms, 1000);
+		*ret_number = joined->number;
+		granary__joined__free_unpacked(joined, NULL);
+	}
+	rpc_call_release(&call);
+	return r;
+}
+
+static uint32_t join(unsigned int i)
+{
+	struct err e = ERR_INIT;
+	uint32_t number = UINT32_MAX;
+	char name[16];
+	char address[32];
+
+	(void)snprintf(name, sizeof(name), "w%u", i);
+	(void)snprintf(address, sizeof(address), "tcp:10.0.0.%u:7000", i);
+	if (join_as(0x100 + i, 1, name, address, &number, &e) < 0)
+		fail_msg("%s", e.text);
+	return number;
+}
+
+/* What somebody who asks knows, put together of answers. */
+struct known {
+	uint64_t epoch;
+	uint64_t sequence;
+	uint64_t news;
+	struct placement_slot slots[PLACEMENT_SLOTS];
+	uint64_t ids[16]; /* by number; 0: nobody */
+	unsigned int wholes;
+};
+
+static void take_workers(struct known *k, const Granary__SlotTable *t)
+{
+	if (!t->has_since)
+		memset(k->ids, 0, sizeof(k->ids));
+	for (size_t i = 0; i < t->n_workers; i++) {
+		assert_true(t->workers[i]->number < ARRAY_SIZE(k->ids));
+		k->ids[t->workers[i]->number] = t->workers[i]->gone ? 0 : t->workers[i]->id;
+	}
+}
+
+static void take(struct known *k, const struct rpc_call *call)
+{
+	Granary__SlotTable *t =
+		granary__slot_table__unpack(NULL, call->reply.payload, call->reply_payload);
+
+	assert_non_null(t);
+	if (t->has_since) {
+		assert_int_equal(t->epoch, k->epoch);
+		assert_int_equal(t->since, k->sequence);
+		assert_false(t->has_slots);
+		for (size_t at = 0; at < t->changes.len;) {
+			uint16_t head[2];
+			size_t bytes;
+
+			memcpy(head, t->changes.data + at, sizeof(head));
+			bytes = (head[1] + 1u) * sizeof(k->slots[0]);
+			assert_true(at + 4 + bytes <= t->changes.len);
+			assert_true(head[0] + head[1] < PLACEMENT_SLOTS);
+			memcpy(&k->slots[head[0]], t->changes.data + at + 4, bytes);
+			at += 4 + bytes;
+		}
+	} else {
+		assert_int_equal(t->slots.len, SLOTS_BYTES);
+		memcpy(k->slots, t->slots.data, SLOTS_BYTES);
+		k->wholes++;
+	}
+	take_workers(k, t);
+	k->epoch = t->epoch;
+	k->sequence = t->sequence;
+	k->news = t->news;
+	granary__slot_table__free_unpacked(t, NULL);
+}
+
+static size_t pack_ask(const struct known *k, uint32_t wait_ms, bool news, uint8_t out[64])
+{
+	Granary__SlotsAsk a = GRANARY__SLOTS_ASK__INIT;
+
+	a.has_epoch = a.has_sequence = a.has_wait_ms = 1;
+	a.epoch = k->epoch;
+	a.sequence = k->sequence;
+	a.wait_ms = wait_ms;
+	a.has_news = news;
+	a.news = k->news;
+	return granary__slots_ask__pack(&a, out);
+}
+
+static void ask_slots(struct known *k, uint32_t wait_ms, bool news)
+{
+	struct rpc_call call;
+	struct err e = ERR_INIT;
+	uint8_t packed[64];
+
+	if (ask(&call, FRAME_GET_SLOTS, packed, pack_ask(k, wait_ms, news, packed), &e) < 0)
+		fail_msg("%s", e.text);
+	take(k, &call);
+	rpc_call_release(&call);
+}
+
+static void check_current(const struct known *k)
+{
+	pthread_mutex_lock(&m->lock);
+	assert_int_equal(k->sequence, m->slots.sequence);
+	assert_memory_equal(k->slots, m->slots.table->table.slots, SLOTS_BYTES);
+	pthread_mutex_unlock(&m->lock);
+}
+
+static uint32_t owned(const struct known *k, uint16_t number)
+{
+	uint32_t n = 0;
+
+	for (uint32_t s = 0; s < PLACEMENT_SLOTS; s++)
+		n += k->slots[s].owner == number;
+	return n;
+}
+
+/* Until somebody owns as many as that at least. */
+static void await(struct known *k, uint16_t number, uint32_t least)
+{
+	uint64_t end = clock_mono_ns() + DEADLINE;
+
+	while (owned(k, number) < least) {
+		assert_true(clock_mono_ns() < end);
+		ask_slots(k, 1000, false);
+	}
+}
+
+static struct known *known_new(void)
+{
+	struct known *k = calloc(1, sizeof(*k));
+
+	assert_non_null(k);
+	memset(k->slots, 0xff, sizeof(k->slots));
+	return k;
+}
+
+/* ---- tests ----------------------------------------------------------------------------------- */
+
+static void test_one_and_three(void **state)
+{
+	_cleanup_free_ struct known *k = known_new();
+	struct membership_worker *all;
+	uint32_t n;
+
+	(void)state;
+	ask_slots(k, 0, false); /* nobody's yet */
+	assert_int_equal(k->wholes, 1);
+	assert_int_equal(owned(k, PLACEMENT_NOBODY), PLACEMENT_SLOTS);
+	assert_int_equal(join(0), 0);
+	await(k, 0, PLACEMENT_SLOTS);
+	assert_int_equal(join(1), 1);
+	assert_int_equal(join(2), 2);
+	await(k, 1, PLACEMENT_SLOTS / 3 - PLACEMENT_SLOTS / 50);
+	await(k, 2, PLACEMENT_SLOTS / 3 - PLACEMENT_SLOTS / 50);
+	assert_int_equal(k->wholes, 1); /* all else were differences */
+	check_current(k);
+	for (uint32_t s = 0; s < PLACEMENT_SLOTS; s++) { /* deputies are others */
+		assert_int_not_equal(k->slots[s].replicas[0], k->slots[s].owner);
+		assert_int_not_equal(k->slots[s].replicas[1], k->slots[s].owner);
+		assert_int_not_equal(k->slots[s].replicas[1], k->slots[s].replicas[0]);
+		assert_true(k->slots[s].replicas[1] < 3);
+	}
+	all = membership_workers(m, &n);
+	assert_int_equal(n, 3);
+	assert_int_equal(all[0].owned + all[1].owned + all[2].owned, PLACEMENT_SLOTS);
+	assert_int_equal(all[1].replica + all[0].replica + all[2].replica, 2 * PLACEMENT_SLOTS);
+	free(all);
+}
+
+/* Differences of any length lead to the table that is; beyond what is kept the whole comes. */
+static void test_differences(void **state)
+{
+	struct known *all[4] = { known_new(), known_new(), known_new(), known_new() };
+	struct err e = ERR_INIT;
+	unsigned int turn = 0;
+
+	(void)state;
+	for (unsigned int i = 0; i < 4; i++)
+		(void)join(i);
+	for (unsigned int i = 0; i < 4; i++)
+		await(all[i], 3, 1000);
+	for (turn = 1; turn <= SLOTS_STEPS + 4; turn++) {
+		char name[8];
+
+		(void)snprintf(name, sizeof(name), "w%u", turn % 3);
+		assert_int_equal(membership_drain(m, name, turn / 3 % 2 == 0, &e), 0);
+		membership_step(m); /* not to wait for others */
+		for (unsigned int i = 0; i < 3; i++)
+			if (turn % (1 + 4 * i) == 0)
+				ask_slots(all[i], 0, false);
+	}
+	for (unsigned int i = 0; i < 4; i++) {
+		ask_slots(all[i], 0, false);
+		check_current(all[i]);
+	}
+	assert_int_equal(all[0]->wholes, 1);
+	assert_int_equal(all[2]->wholes, 1);
+	assert_int_equal(all[3]->wholes, 2); /* it slept too long */
+	all[3]->epoch--;                     /* and of another master */
+	ask_slots(all[3], 0, false);
+	assert_int_equal(all[3]->wholes, 3);
+	for (unsigned int i = 0; i < 4; i++)
+		free(all[i]);
+}
+
+struct parked {
+	struct rpc_call call;
+	uint8_t packed[64];
+	_Atomic int status; /* 1: not yet */
+};
+
+static void on_done(struct rpc_call *call, int status)
+{
+	struct parked *p = call->arg;
+
+	p->status = status;
+}
+
+static void park(struct parked *p, const struct known *k, bool news)
+{
+	p->call = (struct rpc_call){
+		.frame = { .op = FRAME_GET_SLOTS },
+		.payload = NET_PAYLOAD_NONE,
+		.deadline_ns = clock_mono_ns() + DEADLINE,
+		.on_done = on_done,
+		.arg = p,
+		.reply_fd = -1,
+	};
+	p->status = 1;
+	p->call.payload.parts[0].data = p->packed;
+	p->call.payload.parts[0].len = pack_ask(k, 60000, news, p->packed);
+	p->call.payload.n = 1;
+	rpc_call(client, &p->call);
+}
+
+static void await_watchers(uint32_t n)
+{
+	uint64_t end = clock_mono_ns() + DEADLINE;
+	struct membership_sum sum;
+
+	do {
+		membership_sum(m, &sum);
+		assert_true(clock_mono_ns() < end);
+		(void)usleep(1000);
+	} while (sum.watchers != n);
+}
+
+static void await_done(struct parked *p)
+{
+	uint64_t end = clock_mono_ns() + DEADLINE;
+
+	while (p->status == 1) {
+		assert_true(clock_mono_ns() < end);
+		(void)usleep(1000);
+	}
+	assert_int_equal(p->status, 0);
+}
+
+/* A parked request is woken by what it asks about and by nothing else; what is cancelled is gone. */
+static void test_parked(void **state)
+{
+	_cleanup_free_ struct known *k = known_new();
+	static struct parked mount;
+	static struct parked worker;
+	static struct parked gone; /* outlives the test: the client ends it */
+	uint64_t news;
+
+	(void)state;
+	(void)join(0);
+	await(k, 0, PLACEMENT_SLOTS);
+	park(&mount, k, false);
+	park(&worker, k, true);
+	park(&gone, k, true);
+	await_watchers(3);
+	rpc_cancel(client, &gone.call);
+	await_watchers(2);
+	while (gone.status == 1)
+		(void)usleep(1000);
+	assert_int_equal(gone.status, -ECANCELED);
+	news = k->news;
+	membership_news(m);
+	await_done(&worker);
+	take(k, &worker.call);
+	rpc_call_release(&worker.call);
+	assert_int_equal(k->news, news + 1);
+	assert_int_equal(mount.status, 1); /* it did not say that it cares */
+	await_watchers(1);
+	(void)join(1);
+	await_done(&mount);
+	take(k, &mount.call);
+	rpc_call_release(&mount.call);
+	assert_int_equal(k->ids[1], 0x101);
+	park(&gone, k, false);
+	await_watchers(1);
+}
+
+static void beat(uint64_t id, uint64_t run, uint32_t number, bool *ret_unknown, bool *ret_drain)
+{
+	Granary__Beat b = GRANARY__BEAT__INIT;
+	Granary__BeatAnswer *answer;
+	struct rpc_call call;
+	struct err e = ERR_INIT;
+	uint8_t packed[64];
+
+	b.has_id = b.has_run = b.has_number = 1;
+	b.id = id;
+	b.run = run;
+	b.number = number;
+	assert_int_equal(ask(&call, FRAME_BEAT, packed, granary__beat__pack(&b, packed), &e), 0);
+	answer = granary__beat_answer__unpack(NULL, call.reply.payload, call.reply_payload);
+	assert_non_null(answer);
+	*ret_unknown = answer->unknown;
+	*ret_drain = answer->drain;
+	granary__beat_answer__free_unpacked(answer, NULL);
+	rpc_call_release(&call);
+}
+
+/* A master that starts again, or from a copy of its store, knows its members and moves nothing. */
+static void test_restart(void **state)
+{
+	_cleanup_free_ struct known *k = known_new();
+	_cleanup_free_ struct known *again = known_new();
+	struct err e = ERR_INIT;
+	bool unknown;
+	bool drain;
+
+	(void)state;
+	for (unsigned int i = 0; i < 3; i++)
+		(void)join(i);
+	await(k, 2, 20000);
+	assert_int_equal(membership_drain(m, "w1", true, &e), 0);
+	membership_step(m);
+	ask_slots(k, 0, false);
+	assert_int_equal(owned(k, 1), 0);
+	beat(0x101, 1, 1, &unknown, &drain);
+	assert_false(unknown);
+	assert_true(drain);
+	beat(0x101, 2, 1, &unknown, &drain);
+	assert_true(unknown);
+	stop();
+	start();
+	odd.writes = 0;
+	ask_slots(again, 0, false); /* before anybody joined again */
+	assert_int_equal(again->epoch, k->epoch + 1);
+	assert_memory_equal(again->slots, k->slots, SLOTS_BYTES);
+	assert_memory_equal(again->ids, k->ids, sizeof(k->ids));
+	beat(0x101, 1, 1, &unknown, &drain); /* its start is remembered, too */
+	assert_false(unknown);
+	assert_true(drain);
+	assert_int_equal(join(2), 2);
+	assert_int_equal(join(0), 0);
+	membership_step(m);
+	ask_slots(again, 0, false);
+	assert_memory_equal(again->slots, k->slots, SLOTS_BYTES);
+	assert_int_equal(odd.writes, 0); /* nothing that was not known */
+	/* Removed: its slots name it no more, nor does what is told. */
+	assert_int_equal(membership_remove(m, "w1", true, NULL, NULL, &e), 0);
+	membership_step(m);
+	ask_slots(again, 0, false);
+	assert_int_equal(again->ids[1], 0);
+	for (uint32_t s = 0; s < PLACEMENT_SLOTS; s++)
+		assert_int_not_equal(again->slots[s].previous, 1);
+	stop();
+	start();
+	beat(0x101, 1, 1, &unknown, &drain);
+	assert_true(unknown);
+	memset(&e, 0, sizeof(e));
+	assert_int_equal(
+		join_as(0x101, 1, "w1", "tcp:10.0.0.1:7000", &(uint32_t){ 0 }, &e), -EPERM);
+	assert_non_null(strstr(e.text, "was removed"));
+}
+
+/* What cannot be stored is not told to anybody; it is tried again. */
+static void test_store_fails(void **state)
+{
+	_cleanup_free_ struct known *k = known_new();
+	struct err e = ERR_INIT;
+	uint32_t number;
+	uint64_t sequence;
+
+	(void)state;
+	(void)join(0);
+	await(k, 0, PLACEMENT_SLOTS);
+	sequence = k->sequence;
+	odd.fails = true;
+	assert_int_equal(join_as(0x101, 1, "w1", "tcp:10.0.0.1:7000", &number, &e), -ENOSPC);
+	assert_int_equal(membership_drain(m, "w0", true, &e), -ENOSPC);
+	membership_step(m);
+	ask_slots(k, 0, false);
+	assert_int_equal(k->sequence, sequence);
+	assert_int_equal(owned(k, 0), PLACEMENT_SLOTS);
+	odd.fails = false;
+	e = ERR_INIT;
+	assert_int_equal(join_as(0x101, 1, "w1", "tcp:10.0.0.1:7000", &number, &e), 0);
+	await(k, 1, 30000);
+	assert_true(owned(k, 0) > 30000); /* the drain was taken back */
+}
+
+/* What a worker said that another stands in for counts no more, nor what a removed one goes on saying. */
+static void test_gone(void **state)
+{
+	struct err e = ERR_INIT;
+	uint32_t number = 0;
+
+	(void)state;
+	gone_id = 0;
+	assert_int_equal(join(0), 0);
+	assert_int_equal(gone_id, 0);
+	assert_int_equal(join_as(0x777, 2, "w0", "tcp:10.0.0.0:7000", &number, &e), 0);
+	assert_int_equal(number, 0);
+	assert_int_equal(gone_id, 0x100);
+	assert_false(membership_is_gone(m, 0x777));
+	assert_false(membership_is_gone(m, 0x999)); /* nobody yet */
+	assert_false(membership_counts(m, 0x100));
+	assert_false(membership_counts(m, 0)); /* all have an id */
+	gone_id = 0;
+	assert_int_equal(membership_remove(m, "w0", true, NULL, NULL, &e), 0);
+	assert_true(membership_is_gone(m, 0x777));
+	assert_true(membership_counts(m, 0));
+}
+
+/* More change at once than go into one write. */
+static void test_many(void **state)
+{
+	struct member_join join = { .run = 1, .domain = "", .version = "1", .n_addresses = 1 };
+	uint64_t end = clock_mono_ns() + DEADLINE;
+	uint32_t left = UINT32_MAX;
+	struct member *member;
+	struct err e = ERR_INIT;
+	char text[32];
+
+	(void)state;
+	join.addresses[0] = join.name = text;
+	pthread_mutex_lock(&m->lock);
+	for (unsigned int i = 0; i < 300; i++) {
+		join.id = i + 1;
+		(void)snprintf(text, sizeof(text), "tcp:10.0.%u.%u:7000", i / 200, i % 200);
+		assert_int_equal(
+			members_join(&m->members, &join, clock_mono_ns(), 1, &member, &e), 0);
+	}
+	pthread_mutex_unlock(&m->lock);
+	while (left > 0) {
+		assert_true(clock_mono_ns() < end);
+		(void)usleep(1000);
+		pthread_mutex_lock(&m->lock);
+		left = 0;
+		for (uint32_t i = 0; i < m->members.top; i++)
+			left += !m->members.all[i]->stored;
+		pthread_mutex_unlock(&m->lock);
+	}
+}
+
+static void test_bad_requests(void **state)
+{
+	struct rpc_call call;
+	struct err e = ERR_INIT;
+	uint8_t odd_bytes[] = { 0xff, 0xff, 0xff };
+	static const enum frame_op all[] = { FRAME_JOIN, FRAME_BEAT, FRAME_GET_SLOTS };
+	uint32_t number;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
+		e = ERR_INIT;
+		assert_int_equal(ask(&call, all[i], odd_bytes, 3, &e), -EBADMSG);
+		rpc_call_release(&call);
+	}
+	assert_int_equal(join_as(1, 1, "no name", "tcp:10.0.0.1:7000", &number, &e), -EINVAL);
+	assert_int_equal(join_as(1, 1, "name", "nowhere", &number, &e), -EINVAL);
+}
+
+int main(void)
+{
+#define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
+	const struct CMUnitTest tests[] = {
+		CASE(test_one_and_three),
+		CASE(test_differences),
+		CASE(test_parked),
+		CASE(test_restart),
+		CASE(test_store_fails),
+		CASE(test_gone),
+		CASE(test_many),
+		CASE(test_bad_requests),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
