@@ -88,6 +88,10 @@ int table_open(int fd, struct table **ret_table, struct err *e) __must_check;
 /* Takes from the arena now what finding rows by offset will need, so that it is not refused later.
  * -ENOMEM with a line. */
 int table_reserve(struct table *table, struct err *e) __must_check;
+/* Another descriptor of its file, the caller's. */
+int table_dup(const struct table *table) __must_check;
+/* Reads all of the file: -EBADMSG when some of it is damaged. For a copy whose history is not known. */
+int table_verify(struct table *table) __must_check;
 struct table *table_ref(struct table *table);
 void table_unref(struct table *table);
 

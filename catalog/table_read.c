@@ -8,6 +8,7 @@
 #include "base/file.h"
 #include "base/units.h"
 
+#include <fcntl.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -241,6 +242,15 @@ void table_unref(struct table *t)
 	free(t);
 }
 
+int table_dup(const struct table *t)
+{
+	int fd;
+
+	CHECK_MAGIC(t, TABLE_MAGIC);
+	fd = fcntl(t->fd, F_DUPFD_CLOEXEC, 0);
+	return fd < 0 ? err_errno() : fd;
+}
+
 const struct table_info *table_info(const struct table *t)
 {
 	CHECK_MAGIC(t, TABLE_MAGIC);
@@ -259,21 +269,41 @@ void table_block_unref(struct table_block *b)
 
 DEFINE_CLEANUP(struct table_block *, table_block_unref);
 
+static int packed_read(const struct table *t, const struct table_block_info *info, uint8_t *packed)
+{
+	uint8_t hash[SHA256_BYTES];
+	int r = file_pread_exact(t->fd, packed, info->packed_bytes, info->offset);
+
+	if (r < 0)
+		return r == -ENODATA ? -EBADMSG : r;
+	hash_sha256(packed, info->packed_bytes, hash);
+	return memcmp(hash, info->hash, sizeof(hash)) == 0 ? 0 : -EBADMSG;
+}
+
+int table_verify(struct table *t)
+{
+	int r = 0;
+
+	CHECK_MAGIC(t, TABLE_MAGIC);
+	for (uint32_t i = 0; i < t->n_blocks && r == 0; i++) {
+		_cleanup_free_ uint8_t *packed = malloc(t->blocks[i].packed_bytes);
+
+		r = packed ? packed_read(t, &t->blocks[i], packed) : -ENOMEM;
+	}
+	return r;
+}
+
 static int raw_read(struct table *t, const struct table_block_info *info, uint8_t *raw)
 {
 	_cleanup_free_ uint8_t *packed = malloc(info->packed_bytes);
-	uint8_t hash[SHA256_BYTES];
 	size_t n;
 	int r;
 
 	if (!packed)
 		return -ENOMEM;
-	r = file_pread_exact(t->fd, packed, info->packed_bytes, info->offset);
+	r = packed_read(t, info, packed);
 	if (r < 0)
-		return r == -ENODATA ? -EBADMSG : r;
-	hash_sha256(packed, info->packed_bytes, hash);
-	if (memcmp(hash, info->hash, sizeof(hash)) != 0)
-		return -EBADMSG;
+		return r;
 	n = ZSTD_decompress(raw, info->raw_bytes, packed, info->packed_bytes);
 	return n == info->raw_bytes ? 0 : -EBADMSG;
 }

@@ -51,6 +51,7 @@
 #define MASTER_QUEUE        1024u
 #define FIXED_BYTES         (1 * MiB) /* the slot table */
 #define LISTING_LEAST       (4 * MiB)
+#define REPLIES_LEAST       (2 * MiB)   /* pieces of tables */
 #define HISTORY_LEAST       (768 * KiB) /* events, and points of the whole cluster */
 #define LIST_REQUESTS       96u
 #define LIST_REQUESTS_LEAST 16u
@@ -391,7 +392,8 @@ static int serve(struct master *m, struct err *e)
 	m->small = pool_new("master-small", MASTER_SMALL, MASTER_QUEUE);
 	m->dirs = pool_new("master-dirs", MASTER_DIRS, MASTER_QUEUE);
 	m->joins = pool_new("master-joins", MASTER_JOINS, PLACEMENT_MAX);
-	if (!m->loop || !m->pool || !m->small || !m->dirs || !m->joins)
+	m->service.pieces = m->small ? table_pieces_new(m->sources, m->small) : NULL;
+	if (!m->loop || !m->pool || !m->small || !m->dirs || !m->joins || !m->service.pieces)
 		return err_set(e, -ENOMEM, "out of memory or threads");
 	m->service.sources = m->sources;
 	m->service.membership = m->membership;
@@ -452,6 +454,7 @@ static void share_out(uint64_t memory)
 	arena_share(ARENA_LISTING, LISTING_LEAST, memory / 8 * 5);
 	arena_share(ARENA_TABLES, memory / 4, 0);
 	arena_share(ARENA_CONNECTIONS, memory / 32, memory / 2); /* a large cluster has many */
+	arena_share(ARENA_REPLIES, REPLIES_LEAST, memory / 8);
 	arena_share(ARENA_HISTORY, HISTORY_LEAST, memory / 16);
 }
 
@@ -499,6 +502,7 @@ static void stop(struct master *m)
 		admin_server_free(m->admin);
 	follow_stop(m->follow);
 	pool_free(m->small); /* may still hand over to the last, as the next */
+	table_pieces_free(m->service.pieces);
 	pool_free(m->dirs);
 	pool_free(m->joins);
 	pool_free(m->pool);

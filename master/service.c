@@ -571,6 +571,9 @@ static void on_request(struct rpc_request *request, void *arg)
 	case FRAME_GET_SLOTS:
 		membership_slots(service->membership, request);
 		return;
+	case FRAME_TABLE:
+		table_pieces_answer(service->pieces, request);
+		return;
 	default:
 		(void)err_set(&e, -EOPNOTSUPP,
 			"the master does not serve operation %u: do versions differ?",
@@ -588,6 +591,8 @@ static void on_cancel(struct rpc_request *request, void *arg)
 		preloads_cancelled(service->preloads, request);
 	else if (request->frame.op == FRAME_GET_SLOTS)
 		membership_cancelled(service->membership, request);
+	else if (request->frame.op == FRAME_TABLE)
+		table_pieces_cancelled(service->pieces, request);
 }
 
 static struct hello_master identify(void *arg)

@@ -13,6 +13,7 @@
 #include "master/preload.h"
 #include "master/membership.h"
 #include "master/source.h"
+#include "master/table_pieces.h"
 #include "net/net.h"
 
 #define MASTER_COUNTERS(X)                                                                        \
@@ -44,6 +45,7 @@ struct service {
 	struct dataset_set *datasets;
 	struct preloads *preloads;
 	struct backups *backups;
+	struct table_pieces *pieces;
 	struct dashboard *dashboard; /* NULL: nobody asks (--admin) */
 	struct membership *membership;
 	struct hello_master self; /* for greetings */

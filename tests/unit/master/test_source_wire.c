@@ -9,6 +9,7 @@
 #include <sys/socket.h>
 
 #include "master/service.h"
+#include "net/table_pull.h"
 #include "proto/granary.pb-c.h"
 #include "tests/unit/master/source_fixture.h"
 
@@ -47,6 +48,7 @@ static void wire_open(struct wire *w)
 	w->service.pool = w->pool;
 	w->service.small = w->small;
 	w->service.dirs = w->dirs;
+	w->service.pieces = table_pieces_new(set, w->small);
 	(void)snprintf(address, sizeof(address), "unix:%s/rpc", dir);
 	if (w->tcp)
 		(void)snprintf(address, sizeof(address), "tcp:127.0.0.1:0");
@@ -60,6 +62,7 @@ static void wire_close(struct wire *w)
 	rpc_client_free(w->client);
 	rpc_server_free(w->server);
 	pool_free(w->small);
+	table_pieces_free(w->service.pieces);
 	pool_free(w->dirs);
 	pool_free(w->pool);
 	loop_free(w->loop);
@@ -182,6 +185,75 @@ static void test_over_the_wire(void **state)
 	granary__slot_table__free_unpacked(slots, NULL);
 	free(rpc.reply_payload);
 	check_hold_over_the_wire(&w, &held);
+	wire_close(&w);
+}
+
+/* ---- from another node ----------------------------------------------------------------------- */
+
+static int pull(struct wire *w, const struct generation_id *id, int *ret_fd, struct err *e)
+{
+	const struct table_pull ask = { .peer = w->client,
+		.volume = id->volume,
+		.lineage = id->lineage,
+		.generation = id->generation,
+		.patience_ns = 10 * CLOCK_SECOND };
+
+	assert_int_equal(table_pull_file(NULL, ret_fd, e), 0);
+	return table_pull(&ask, *ret_fd, e);
+}
+
+/* No descriptor goes along: the table comes in pieces, and is the same one. */
+static void test_table_from_far(void **state)
+{
+	struct wire w = { .tcp = true };
+	struct rpc_call rpc;
+	struct err e = ERR_INIT;
+	struct table *table = NULL;
+	struct generation_id id = { 0 };
+	Granary__Generation *g;
+	int fd = -1;
+
+	(void)state;
+	wire_open(&w);
+	assert_int_equal(call_open(&w, &rpc, origin.prefix, &e), 0);
+	assert_int_equal(rpc.reply_fd, -1);
+	g = granary__generation__unpack(NULL, rpc.reply.payload, rpc.reply_payload);
+	assert_non_null(g);
+	memcpy(id.volume.bytes, g->volume.data, VOLUME_ID_LEN);
+	id.lineage = g->lineage;
+	id.generation = g->generation;
+	assert_int_equal(pull(&w, &id, &fd, &e), 0);
+	assert_int_equal(table_open(fd, &table, &e), 0);
+	assert_memory_equal(table_info(table)->id.hash, g->hash.data, SHA256_BYTES);
+	assert_int_equal(table_verify(table), 0);
+	assert_int_equal(table_info(table)->live_files, 2);
+	table_unref(table);
+	granary__generation__free_unpacked(g, NULL);
+	free(rpc.reply_payload);
+
+	id.generation += 5; /* never was */
+	assert_int_equal(pull(&w, &id, &fd, &e), -ESTALE);
+	(void)close(fd);
+	id.generation = 0; /* must be named */
+	assert_int_equal(pull(&w, &id, &fd, &e), -ESTALE);
+	(void)close(fd);
+	id.volume.bytes[0] ^= 1;
+	assert_int_equal(pull(&w, &id, &fd, &e), -ESTALE);
+	(void)close(fd);
+	id.volume.bytes[0] ^= 1;
+	id.generation = 1;
+	for (uint64_t at = MiB; at != 0; at = at == MiB ? UINT64_MAX : 0) {
+		struct rpc_call past = { .frame = { .op = FRAME_TABLE,
+						 .volume = id.volume,
+						 .lineage = id.lineage,
+						 .generation = id.generation,
+						 .offset = at },
+			.deadline_ns = clock_mono_ns() + 10 * CLOCK_SECOND,
+			.reply_fd = -1 };
+
+		assert_int_equal(rpc_call_wait(w.client, &past, &e), -EINVAL);
+		rpc_call_release(&past);
+	}
 	wire_close(&w);
 }
 
@@ -361,6 +433,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_over_the_wire, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_table_from_far, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_hanging_origins, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_hanging_directories, setup, teardown),
 	};
