@@ -20,9 +20,16 @@
 struct admin_server;
 struct metrics;
 
-/* Who asks. `known` is false for a connection that is not a unix socket's: it may only read. */
+#define ADMIN_VIA_BYTES 48u
+
+/* Who asks. `known` is false for a connection that is neither a unix socket's nor one with a key: it
+ * may only read. */
 struct admin_caller {
 	bool known;
+	/* What it proved to have, over the cluster's wire: "cluster key", "token 0123456789abcdef". "": it
+	 * came by a unix socket, and has the rest. */
+	char via[ADMIN_VIA_BYTES];
+	bool may_change; /* with `via` */
 	uid_t uid;
 	gid_t gid;
 	pid_t pid;
@@ -75,6 +82,25 @@ struct admin_route {
 int admin_server_new(const char *socket_path, const struct admin_route *routes, void *arg,
 	struct admin_server **ret_server, struct err *e) __must_check;
 void admin_server_free(struct admin_server *server); /* waits for handlers under way */
+
+#define ADMIN_ANSWER_BYTES (16u << 20) /* largest answer of a daemon */
+
+/* A request that came another way than HTTP: over the cluster's wire. */
+struct admin_ask {
+	const char *method;
+	const char *path; /* "/v1/...", with the query */
+	const void *body; /* JSON, or NULL */
+	size_t len;
+	struct admin_caller caller;
+};
+
+/*
+ * Answers it as the routes of `server` answer over HTTP, and as it would there: who may, audit, counters.
+ * The status is HTTP's; `out` gets the JSON. Pages, /metrics and the like are not there. -ENOMEM, or
+ * -ENOBUFS when `out` may not hold it. On a thread that may block.
+ */
+int admin_server_ask(struct admin_server *server, const struct admin_ask *ask,
+	unsigned int *ret_status, struct buf *out) __must_check;
 
 /*
  * Serves the same on a TCP address of this host too: "127.0.0.1:9182", "localhost:9182" or
@@ -155,6 +181,10 @@ int admin_tcp_check(const char *address, struct err *e) __must_check;
  */
 int admin_call(const char *socket_path, const char *method, const char *path, const json_t *body,
 	uint64_t timeout_ns, json_t **ret_json, struct err *e) __must_check;
+/* What admin_call() makes of an answer, of one that came another way (admin_server_ask()): `status` and
+ * text are the daemon's. ret_json may be NULL. */
+int admin_take_answer(unsigned int status, const char *path, const char *text, size_t len,
+	json_t **ret_json, struct err *e) __must_check;
 /* The same for text answers (/metrics). */
 int admin_call_text(const char *socket_path, const char *path, uint64_t timeout_ns, struct buf *out,
 	struct err *e) __must_check;

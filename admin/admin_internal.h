@@ -4,8 +4,7 @@
 #include "admin/admin.h"
 #include "admin/metrics.h"
 
-#define ADMIN_REQUEST_BYTES (1u << 20)  /* largest body of a request */
-#define ADMIN_ANSWER_BYTES  (16u << 20) /* largest answer a client takes */
+#define ADMIN_REQUEST_BYTES (1u << 20) /* largest body of a request */
 #define ADMIN_HEADER_BYTES  16384u
 
 /* Routes of every server of a debug program, whose handlers do not look at `arg`; NULL in
@@ -16,6 +15,7 @@ extern const struct admin_route *admin_debug_routes;
 
 #define ADMIN_PARAM_BYTES 256 /* of a part of a path, decoded, with its NUL */
 #define ADMIN_PARAMS_MAX  4u
+#define ADMIN_QUERY_MAX   8u
 
 struct admin_param {
 	const char *name; /* in the route's path; not NUL-terminated */
@@ -35,6 +35,17 @@ struct admin_params {
  */
 int admin_route_match(
 	const char *pattern, const char *path, struct admin_params *ret_params) __must_check;
+
+/* "a=1&b=two": names and values, which point into its text. */
+struct admin_query {
+	const char *names[ADMIN_QUERY_MAX];
+	const char *values[ADMIN_QUERY_MAX];
+	unsigned int n;
+};
+/* Changes `text`. -EINVAL: too many, or what no value may be. */
+int admin_query_parse(char *text, struct admin_query *ret_query) __must_check;
+/* NULL: there is none. */
+const char *admin_query_find(const struct admin_query *query, const char *name);
 /* The part of that name; NULL: there is none. */
 const char *admin_params_find(const struct admin_params *params, const char *name);
 

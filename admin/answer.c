@@ -34,15 +34,22 @@ enum MHD_Result admin_respond_json(struct MHD_Connection *connection, unsigned i
 		text ? strlen(text) : 2, allow);
 }
 
-enum MHD_Result admin_respond_error(struct MHD_Connection *connection, unsigned int status,
-	int code, const char *text, const char *allow)
+json_t *admin_error_json(int code, const char *text)
 {
 	json_t *json = json_pack("{s:{s:s,s:s}}", "error", "code", err_name(code), "text", text);
-	enum MHD_Result r;
 
 	if (!json) /* a text that is not UTF-8 */
 		json = json_pack(
 			"{s:{s:s,s:s}}", "error", "code", err_name(code), "text", err_str(code));
+	return json;
+}
+
+enum MHD_Result admin_respond_error(struct MHD_Connection *connection, unsigned int status,
+	int code, const char *text, const char *allow)
+{
+	json_t *json = admin_error_json(code, text);
+	enum MHD_Result r;
+
 	r = admin_respond_json(connection, status, json, allow);
 	json_decref(json);
 	return r;

@@ -133,6 +133,8 @@ static json_t *caller_json(const struct admin_caller *caller)
 	json_t *json;
 	char text[64];
 
+	if (caller->via[0])
+		return json_pack("{s:s}", "via", caller->via);
 	if (!caller->known)
 		return json_null();
 	json = json_pack("{s:i, s:i, s:i}", "uid", (int)caller->uid, "gid", (int)caller->gid, "pid",

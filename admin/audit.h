@@ -6,6 +6,7 @@
  *	 "dataset.delete", "caller": {"uid": 0, "gid": 0, "pid": 4711, "name": "cachectl", "login":
  *	 1000}, "on": {"name": "imagenet"}, "result": "EBUSY", "text": "..."}
  *
+ * A caller from another node is {"via": "token 0123456789abcdef"}: what it proved to have.
  * "result" is "ok" or the name of an error, whose line "text" is. "login" is who logged in, when
  * that is known. Of a request only names of things are written, never what a secret could be in.
  *

@@ -16,11 +16,19 @@ void admin_caller_of(int fd, struct admin_caller *ret_caller)
 	if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &domain_len) != 0 || domain != AF_UNIX ||
 		getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) != 0 || peer.uid == (uid_t)-1)
 		return;
-	*ret_caller = (struct admin_caller){ true, peer.uid, peer.gid, peer.pid };
+	*ret_caller = (struct admin_caller){
+		.known = true, .uid = peer.uid, .gid = peer.gid, .pid = peer.pid
+	};
 }
 
 int admin_caller_may_change(const struct admin_caller *caller, struct err *e)
 {
+	if (caller->via[0])
+		return caller->may_change ? 0
+					  : err_set(e, -EPERM,
+						    "who has %s may only look: changes are for the "
+						    "cluster key and administrators' tokens",
+						    caller->via);
 	if (!caller->known)
 		return err_set(e, -EPERM,
 			"this address only answers questions: changes are asked for on the "

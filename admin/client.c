@@ -167,22 +167,12 @@ static int failed(unsigned int status, const char *path, const json_t *json, str
 		e, err_of_name(json_string_value(json_object_get(error, "code"))), "%s", text);
 }
 
-int admin_call(const char *socket_path, const char *method, const char *path, const json_t *body,
-	uint64_t timeout_ns, json_t **ret_json, struct err *e)
+int admin_take_answer(unsigned int status, const char *path, const char *text, size_t len,
+	json_t **ret_json, struct err *e)
 {
-	_cleanup_(buf_release) struct buf answer = BUF_INIT(ADMIN_ANSWER_BYTES);
-	unsigned int status = 0;
 	json_t *json = NULL;
-	int r = request_http(socket_path,
-		method ? method
-		: body ? "POST"
-		       : "GET",
-		path, body, timeout_ns, &status, &answer, e);
+	int r = admin_json_parse(text, len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &json, NULL);
 
-	if (r < 0)
-		return r;
-	r = admin_json_parse(buf_str(&answer), answer.len, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY,
-		&json, NULL);
 	if (status / 100 != 2) {
 		r = failed(status, path, json, e);
 		json_decref(json);
@@ -198,6 +188,21 @@ int admin_call(const char *socket_path, const char *method, const char *path, co
 	else
 		json_decref(json);
 	return 0;
+}
+
+int admin_call(const char *socket_path, const char *method, const char *path, const json_t *body,
+	uint64_t timeout_ns, json_t **ret_json, struct err *e)
+{
+	_cleanup_(buf_release) struct buf answer = BUF_INIT(ADMIN_ANSWER_BYTES);
+	unsigned int status = 0;
+	int r = request_http(socket_path,
+		method ? method
+		: body ? "POST"
+		       : "GET",
+		path, body, timeout_ns, &status, &answer, e);
+
+	return r < 0 ? r
+		     : admin_take_answer(status, path, buf_str(&answer), answer.len, ret_json, e);
 }
 
 int admin_call_text(const char *socket_path, const char *path, uint64_t timeout_ns, struct buf *out,

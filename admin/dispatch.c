@@ -7,16 +7,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A request that a route is called for: admin_request.priv. */
-struct call {
-	struct MHD_Connection *connection;
-	struct admin_params params;
-};
-
 static const char *query(const struct admin_request *request, const char *name)
 {
-	const struct call *call = request->priv;
+	const struct admin_handled *call = request->priv;
 
+	if (!call->connection)
+		return admin_query_find(&call->query, name);
 	return MHD_lookup_connection_value(call->connection, MHD_GET_ARGUMENT_KIND, name);
 }
 
@@ -39,7 +35,7 @@ int admin_query_number(const struct admin_request *request, const char *name, ui
 
 static const char *param(const struct admin_request *request, const char *name)
 {
-	const struct call *call = request->priv;
+	const struct admin_handled *call = request->priv;
 
 	return admin_params_find(&call->params, name);
 }
@@ -78,7 +74,7 @@ static bool is_noted(bool refused)
 	return !refused || log_limit_pass(&limit, 1, &left_out);
 }
 
-static void audit(const struct admin_route *route, const struct call *call,
+static void audit(const struct admin_route *route, const struct admin_handled *call,
 	const struct admin_request *request, bool refused, int code, const struct err *e)
 {
 	json_t *params = params_json(&call->params);
@@ -95,15 +91,14 @@ static void audit(const struct admin_route *route, const struct call *call,
 }
 
 /* The body as JSON, if there is one. */
-static int parse_body(const struct admin_upload *upload, json_t **ret_body, struct err *e)
+static int parse_body(const void *body, size_t len, json_t **ret_body, struct err *e)
 {
 	json_error_t where;
 	int r;
 
-	if (upload->body.len == 0)
+	if (len == 0)
 		return 0;
-	r = admin_json_parse(
-		upload->body.data, upload->body.len, JSON_REJECT_DUPLICATES, ret_body, &where);
+	r = admin_json_parse(body, len, JSON_REJECT_DUPLICATES, ret_body, &where);
 	if (r == -ENOMEM)
 		return err_set(e, r, "out of memory");
 	return r < 0 ? err_set(e, -EINVAL, "the request's body is not JSON: line %d: %s",
@@ -112,7 +107,8 @@ static int parse_body(const struct admin_upload *upload, json_t **ret_body, stru
 }
 
 static int run_route(struct admin_server *server, const struct admin_route *route,
-	const struct call *call, struct admin_request *request, json_t **ret_json, struct err *e)
+	const struct admin_handled *call, struct admin_request *request, json_t **ret_json,
+	struct err *e)
 {
 	uint64_t began = clock_mono_ns();
 	int r = route->act ? admin_caller_may_change(&request->caller, e) : 0;
@@ -135,27 +131,43 @@ static int run_route(struct admin_server *server, const struct admin_route *rout
 	return r;
 }
 
+int admin_handle(struct admin_server *server, const struct admin_route *route,
+	struct admin_handled *call, const struct admin_caller *caller, const void *text, size_t len,
+	json_t **ret_json, struct err *e)
+{
+	struct admin_request request = {
+		.path = route->path, .query = query, .param = param, .caller = *caller, .priv = call
+	};
+	json_t *body = NULL;
+	json_t *json = NULL;
+	int r = parse_body(text, len, &body, e);
+
+	request.body = body;
+	if (r == 0)
+		r = run_route(server, route, call, &request, &json, e);
+	if (r == 0 && json && strcmp(route->path, "/v1/status") == 0)
+		(void)json_object_set_new(json, "bounds", admin_bounds_json()); /* told only */
+	json_decref(body);
+	if (r == 0)
+		*ret_json = json;
+	else
+		json_decref(json);
+	return r;
+}
+
 static enum MHD_Result call_route(struct admin_server *server, const struct admin_route *route,
-	struct call *call, const struct admin_upload *upload)
+	struct admin_handled *call, const struct admin_upload *upload)
 {
 	struct MHD_Connection *connection = call->connection;
-	struct admin_request request = {
-		.path = route->path, .query = query, .param = param, .priv = call
-	};
+	struct admin_caller caller;
 	struct err e = ERR_INIT;
-	json_t *body = NULL;
 	json_t *json = NULL;
 	enum MHD_Result answered;
 	int r;
 
-	find_caller(connection, &request.caller);
-	r = parse_body(upload, &body, &e);
-	request.body = body;
-	if (r == 0)
-		r = run_route(server, route, call, &request, &json, &e);
-	if (r == 0 && json && strcmp(route->path, "/v1/status") == 0)
-		(void)json_object_set_new(json, "bounds", admin_bounds_json()); /* told only */
-	json_decref(body);
+	find_caller(connection, &caller);
+	r = admin_handle(
+		server, route, call, &caller, upload->body.data, upload->body.len, &json, &e);
 	if (r < 0)
 		answered = admin_respond_error(connection, admin_http_status(r), r, e.text, NULL);
 	else
@@ -239,13 +251,47 @@ static bool is_stray(struct MHD_Connection *connection)
 						header(connection, "Sec-Fetch-Mode")));
 }
 
+int admin_find_route(const struct admin_server *server, const char *method, const char *path,
+	struct admin_params *ret_params, const struct admin_route **ret_route, struct buf *allow)
+{
+	const struct admin_route *const tables[] = { server->routes, admin_debug_routes };
+
+	for (size_t i = 0; i < ARRAY_SIZE(tables); i++) {
+		for (const struct admin_route *route = tables[i]; route && route->path; route++) {
+			int r = admin_route_match(route->path, path, ret_params);
+
+			if (r < 0)
+				return r;
+			if (r == 0)
+				continue;
+			if (strcmp(route->method, method) == 0) {
+				*ret_route = route;
+				return 0;
+			}
+			if (buf_printf(allow, "%s%s", allow->len ? ", " : "", route->method) < 0)
+				return -ENOMEM;
+		}
+	}
+	return allow->len ? -EOPNOTSUPP : -ENOENT;
+}
+
+const char *admin_no_route(int code)
+{
+	if (code == -EOPNOTSUPP)
+		return "this path does not know that method";
+	return code == -ENOENT ? "no such path"
+			       : "a name in the path is too long, or has a character that no name "
+				 "may have";
+}
+
 enum MHD_Result admin_dispatch(struct admin_server *server, struct MHD_Connection *connection,
 	const char *method, const struct admin_upload *upload)
 {
-	const struct admin_route *const tables[] = { server->routes, admin_debug_routes };
 	_cleanup_(buf_release) struct buf allow = BUF_INIT(256);
+	const struct admin_route *route = NULL;
 	const struct admin_page *page;
-	struct call call = { .connection = connection };
+	struct admin_handled call = { .connection = connection };
+	int r;
 
 	if (upload->too_large)
 		return admin_respond_error(connection, MHD_HTTP_CONTENT_TOO_LARGE, -EMSGSIZE,
@@ -261,25 +307,12 @@ enum MHD_Result admin_dispatch(struct admin_server *server, struct MHD_Connectio
 		return admin_page_respond(connection, page);
 	if (page || is_own(upload->path))
 		return respond_own(server, connection, upload->path, method);
-	for (size_t i = 0; i < ARRAY_SIZE(tables); i++) {
-		for (const struct admin_route *route = tables[i]; route && route->path; route++) {
-			int r = admin_route_match(route->path, upload->path, &call.params);
-
-			if (r < 0)
-				return admin_respond_error(connection, MHD_HTTP_BAD_REQUEST, r,
-					"a name in the path is too long, or has a character that "
-					"no name may have",
-					NULL);
-			if (r == 0)
-				continue;
-			if (strcmp(route->method, method) == 0)
-				return call_route(server, route, &call, upload);
-			if (buf_printf(&allow, "%s%s", allow.len ? ", " : "", route->method) < 0)
-				return MHD_NO;
-		}
-	}
-	if (allow.len)
-		return admin_respond_error(connection, MHD_HTTP_METHOD_NOT_ALLOWED, -EOPNOTSUPP,
-			"this path does not know that method", buf_str(&allow));
-	return admin_respond_error(connection, MHD_HTTP_NOT_FOUND, -ENOENT, "no such path", NULL);
+	r = admin_find_route(server, method, upload->path, &call.params, &route, &allow);
+	if (r == -ENOMEM)
+		return MHD_NO;
+	if (r < 0)
+		return admin_respond_error(connection,
+			r == -EOPNOTSUPP ? MHD_HTTP_METHOD_NOT_ALLOWED : admin_http_status(r), r,
+			admin_no_route(r), allow.len ? buf_str(&allow) : NULL);
+	return call_route(server, route, &call, upload);
 }

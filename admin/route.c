@@ -84,6 +84,52 @@ int admin_route_match(const char *pattern, const char *path, struct admin_params
 	return 1;
 }
 
+/* In place: "a%20b" -> "a b", as a '+' does. -EINVAL: with NUL, or half an escape. */
+static int decode_value(char *value)
+{
+	char *out = value;
+
+	for (const char *in = value; *in;) {
+		int c = *in == '%'   ? escaped(in, strlen(in))
+			: *in == '+' ? ' '
+				     : (unsigned char)*in;
+
+		if (c <= 0)
+			return -EINVAL;
+		in += *in == '%' ? 3 : 1;
+		*out++ = (char)c;
+	}
+	*out = '\0';
+	return 0;
+}
+
+int admin_query_parse(char *text, struct admin_query *ret_query)
+{
+	struct admin_query query = { 0 };
+	char *pair;
+
+	while ((pair = strsep(&text, "&")) != NULL) {
+		char *name = strsep(&pair, "=");
+
+		if (query.n == ADMIN_QUERY_MAX)
+			return -EINVAL;
+		if (pair && decode_value(pair) < 0)
+			return -EINVAL;
+		query.names[query.n] = name;
+		query.values[query.n++] = pair ? pair : "";
+	}
+	*ret_query = query;
+	return 0;
+}
+
+const char *admin_query_find(const struct admin_query *query, const char *name)
+{
+	for (unsigned int i = 0; i < query->n; i++)
+		if (strcmp(query->names[i], name) == 0)
+			return query->values[i];
+	return NULL;
+}
+
 const char *admin_params_find(const struct admin_params *params, const char *name)
 {
 	for (unsigned int i = 0; i < params->n; i++) {

@@ -91,6 +91,8 @@ enum MHD_Result admin_respond_json(struct MHD_Connection *connection, unsigned i
 /* {"error": {"code", "text"}} */
 enum MHD_Result admin_respond_error(struct MHD_Connection *connection, unsigned int status,
 	int code, const char *text, const char *allow) __must_check;
+/* {"error": {"code", "text"}}; NULL without memory. */
+json_t *admin_error_json(int code, const char *text);
 /* Of a negative errno. */
 unsigned int admin_http_status(int code);
 
@@ -102,6 +104,25 @@ enum MHD_Result admin_respond_ready(
 	const struct admin_server *server, struct MHD_Connection *connection) __must_check;
 
 /* ---- dispatch.c ------------------------------------------------------------------------------ */
+
+/* A request that a route is called for: admin_request.priv. */
+struct admin_handled {
+	struct MHD_Connection *connection; /* NULL: it came by admin_server_ask() */
+	struct admin_params params;        /* of the path */
+	struct admin_query query;          /* without a connection */
+};
+
+/* The route for a request. -EINVAL: a part of the path cannot be a name; -ENOENT; -EOPNOTSUPP: `allow`
+ * has the methods there are. */
+int admin_find_route(const struct admin_server *server, const char *method, const char *path,
+	struct admin_params *ret_params, const struct admin_route **ret_route,
+	struct buf *allow) __must_check;
+/* The line for what that returned. */
+const char *admin_no_route(int code);
+/* Calls it: who may, counters and audit included. *ret_json may be NULL then. */
+int admin_handle(struct admin_server *server, const struct admin_route *route,
+	struct admin_handled *call, const struct admin_caller *caller, const void *text, size_t len,
+	json_t **ret_json, struct err *e) __must_check;
 
 /* A request has arrived whole. */
 enum MHD_Result admin_dispatch(struct admin_server *server, struct MHD_Connection *connection,

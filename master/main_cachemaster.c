@@ -432,6 +432,9 @@ static int serve(struct master *m, struct err *e)
 			r = admin_server_listen(m->admin, m->options.admin_listen, NULL, e);
 		if (r < 0)
 			return err_default(e, r, "the admin socket cannot be served");
+		m->service.remote = remote_admin_new(m->admin, m->service.datasets);
+		if (!m->service.remote)
+			return err_set(e, -ENOMEM, "out of memory or threads");
 	}
 	r = rpc_servers_open(&m->servers, m->loop, m->options.listen.values, m->options.listen.n,
 		&service_ops, &m->service, e);
@@ -498,6 +501,7 @@ static void stop(struct master *m)
 	if (m->sources)
 		source_set_stop(m->sources);
 	rpc_servers_close(&m->servers);
+	remote_admin_free(m->service.remote);
 	if (m->admin)
 		admin_server_free(m->admin);
 	follow_stop(m->follow);

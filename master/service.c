@@ -574,6 +574,9 @@ static void on_request(struct rpc_request *request, void *arg)
 	case FRAME_TABLE:
 		table_pieces_answer(service->pieces, request);
 		return;
+	case FRAME_ADMIN:
+		remote_admin_answer(service->remote, request);
+		return;
 	default:
 		(void)err_set(&e, -EOPNOTSUPP,
 			"the master does not serve operation %u: do versions differ?",
@@ -595,6 +598,14 @@ static void on_cancel(struct rpc_request *request, void *arg)
 		table_pieces_cancelled(service->pieces, request);
 }
 
+static void on_close(const struct rpc_conn *conn, void *arg)
+{
+	const struct service *service = arg;
+
+	if (service->remote)
+		remote_admin_closed(service->remote, conn);
+}
+
 static struct hello_master identify(void *arg)
 {
 	return ((const struct service *)arg)->self;
@@ -604,4 +615,5 @@ const struct rpc_server_ops service_ops = {
 	.identify = identify,
 	.on_request = on_request,
 	.on_cancel = on_cancel,
+	.on_close = on_close,
 };

@@ -12,6 +12,7 @@
 #include "master/dataset.h"
 #include "master/preload.h"
 #include "master/membership.h"
+#include "master/remote_admin.h"
 #include "master/source.h"
 #include "master/table_pieces.h"
 #include "net/net.h"
@@ -46,6 +47,7 @@ struct service {
 	struct preloads *preloads;
 	struct backups *backups;
 	struct table_pieces *pieces;
+	struct remote_admin *remote; /* NULL: without --admin */
 	struct dashboard *dashboard; /* NULL: nobody asks (--admin) */
 	struct membership *membership;
 	struct hello_master self; /* for greetings */

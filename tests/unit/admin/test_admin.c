@@ -233,6 +233,65 @@ static void test_errors(void **state)
 	assert_null(json);
 }
 
+static const char *text_of(const json_t *json, const char *name)
+{
+	return json_string_value(json_object_get(json, name));
+}
+
+/* As the wire of the cluster asks. */
+static int asked(struct fixture *f, const char *method, const char *path, const char *body,
+	const char *via, bool may_change, json_t **ret_json, struct err *e)
+{
+	_cleanup_(buf_release) struct buf out = BUF_INIT(ADMIN_ANSWER_BYTES);
+	struct admin_ask ask = {
+		.method = method, .path = path, .body = body, .len = body ? strlen(body) : 0
+	};
+	unsigned int status = 0;
+
+	(void)snprintf(ask.caller.via, sizeof(ask.caller.via), "%s", via);
+	ask.caller.may_change = may_change;
+	assert_int_equal(admin_server_ask(f->server, &ask, &status, &out), 0);
+	return admin_take_answer(status, path, buf_str(&out), out.len, ret_json, e);
+}
+
+static void test_asked_over_the_wire(void **state)
+{
+	static const char *const wrong[] = { "/v1/number?n=%", "/v1/number?n=%0",
+		"/v1/number?n=%00", "/v1/number?a&b&c&d&e&f&g&h&i" };
+	struct fixture *f = *state;
+	struct err e = ERR_INIT;
+	json_t *json = NULL;
+
+	assert_int_equal(
+		asked(f, "GET", "/v1/status?a=b&verbose=a%20b+c&z", NULL, "", false, &json, &e), 0);
+	assert_string_equal(text_of(json, "verbose"), "a b c");
+	assert_non_null(json_object_get(json, "bounds"));
+	json_decref(json);
+	assert_int_equal(asked(f, "GET", "/v1/number?n=12", NULL, "", false, &json, &e), 0);
+	assert_int_equal(json_integer_value(json_object_get(json, "n")), 12);
+	json_decref(json);
+	assert_int_equal(
+		asked(f, "GET", "/v1/sets/a%20b", NULL, "cluster key", true, &json, &e), 0);
+	assert_string_equal(text_of(json, "name"), "a b");
+	json_decref(json);
+	json = NULL;
+	assert_int_equal(asked(f, "POST", "/v1/echo", "{}", "", false, &json, &e), -EPERM);
+	assert_int_equal(asked(f, "POST", "/v1/echo", "{}", "token 01", false, &json, &e), -EPERM);
+	assert_non_null(strstr(e.text, "token 01"));
+	assert_int_equal(asked(f, "POST", "/v1/echo", "{", "key", true, &json, &e), -EINVAL);
+	assert_int_equal(asked(f, "GET", "/v1/echo", NULL, "key", true, &json, &e), -EOPNOTSUPP);
+	assert_int_equal(asked(f, "GET", "/metrics", NULL, "key", true, &json, &e), -ENOENT);
+	assert_int_equal(
+		asked(f, "GET", "/v1/fail?code=busy", NULL, "key", true, &json, &e), -EBUSY);
+	assert_string_equal(e.text, "the mount is \"in use\" by 3 processes: stop them");
+	for (size_t i = 0; i < ARRAY_SIZE(wrong); i++)
+		assert_int_equal(asked(f, "GET", wrong[i], NULL, "key", true, &json, &e), -EINVAL);
+	assert_null(json);
+	assert_int_equal(asked(f, "POST", "/v1/echo", "{\"a\":1}", "key", true, &json, &e), 0);
+	assert_int_equal(json_integer_value(json_object_get(json, "a")), 1);
+	json_decref(json);
+}
+
 static json_t *named(const struct fixture *f, const char *method, const char *path)
 {
 	struct err e = ERR_INIT;
@@ -240,11 +299,6 @@ static json_t *named(const struct fixture *f, const char *method, const char *pa
 
 	assert_int_equal(admin_call(f->path, method, path, NULL, TIMEOUT, &json, &e), 0);
 	return json;
-}
-
-static const char *text_of(const json_t *json, const char *name)
-{
-	return json_string_value(json_object_get(json, name));
 }
 
 static void test_query_number(void **state)
@@ -822,6 +876,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		WITH_SERVER(test_routes),
 		WITH_SERVER(test_errors),
+		WITH_SERVER(test_asked_over_the_wire),
 		WITH_SERVER(test_params),
 		cmocka_unit_test(test_rights),
 		WITH_SERVER(test_query_number),
