@@ -34,6 +34,7 @@
 #include "master/follow.h"
 #include "master/restore_command.h"
 #include "master/service.h"
+#include "master/token_api.h"
 #include "master/workers.h"
 #include "net/key_options.h"
 #include "net/servers.h"
@@ -206,6 +207,8 @@ static const struct admin_route routes[] = {
 	{ "POST", "/v1/datasets/{name}/rollback", dataset_api_rollback, "dataset.rollback" },
 	{ "POST", "/v1/datasets/{name}/pin", dataset_api_pin, "dataset.pin" },
 	{ "POST", "/v1/datasets/{name}/evict", dataset_api_evict, "dataset.evict" },
+	{ "POST", "/v1/datasets/{name}/tokens", token_api_create, "token.create" },
+	{ "POST", "/v1/tokens", token_api_create_admin, "token.create" },
 	{ "GET", "/v1/workers", workers_api_list, NULL },
 	{ "GET", "/v1/workers/{name}", workers_api_get, NULL },
 	{ "POST", "/v1/workers/{name}/drain", workers_api_drain, "worker.drain" },

@@ -1,0 +1,81 @@
+/* See token_api.h. */
+#include "master/token_api.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/hash.h"
+#include "master/service.h"
+#include "net/identity.h"
+
+#include <string.h>
+#include <time.h>
+
+#define TTL_DEFAULT_S (30 * 86400ull)
+#define TTL_LEAST_S   1ull
+#define TTL_MOST_S    (10 * 365 * 86400ull)
+
+static int take_ttl(const struct admin_request *request, uint64_t *ret_expires_s, struct err *e)
+{
+	const json_t *ttl = json_object_get(request->body, "ttl_s");
+	json_int_t s = ttl ? json_integer_value(ttl) : (json_int_t)TTL_DEFAULT_S;
+
+	if ((ttl && !json_is_integer(ttl)) || s < (json_int_t)TTL_LEAST_S ||
+		s > (json_int_t)TTL_MOST_S)
+		return err_set(e, -EINVAL, "'ttl_s' wants seconds, from %llu to %llu (ten years)",
+			TTL_LEAST_S, TTL_MOST_S);
+	*ret_expires_s = clock_wall_ns() / CLOCK_SECOND + (uint64_t)s;
+	return 0;
+}
+
+static int make(struct token_claims *claims, json_t **ret_json, struct err *e)
+{
+	char serial[2 * sizeof(claims->serial) + 1];
+	char text[TOKEN_TEXT_MAX];
+	char expires[32];
+	time_t at = (time_t)claims->expires_s;
+	struct tm tm;
+	int r;
+
+	hash_random(claims->serial, sizeof(claims->serial));
+	r = token_make(claims, text, e);
+	if (r < 0)
+		return r;
+	hash_hex(claims->serial, sizeof(claims->serial), serial);
+	(void)strftime(
+		expires, sizeof(expires), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&at, &tm)); /* fits */
+	*ret_json =
+		json_pack("{s:s, s:s, s:s}", "token", text, "serial", serial, "expires", expires);
+	memset(text, 0, sizeof(text));
+	return *ret_json ? 0 : err_set(e, -ENOMEM, "out of memory");
+}
+
+int token_api_create(
+	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
+{
+	const struct service *service = arg;
+	_cleanup_(dataset_release) struct dataset d = { 0 };
+	struct token_claims claims = { 0 };
+	int r = take_ttl(request, &claims.expires_s, e);
+
+	_Static_assert(TOKEN_DATASET_BYTES == DATASET_UUID_BYTES, "the same");
+	_Static_assert(TOKEN_VOLUMES_MAX >= DATASET_MOUNTS_MAX, "all of them");
+	if (r == 0)
+		r = dataset_set_find(service->datasets, request->param(request, "name"), &d, e);
+	if (r == 0)
+		r = hash_unhex(d.uuid, claims.dataset, sizeof(claims.dataset));
+	if (r < 0)
+		return err_default(e, r, "the dataset has no UUID");
+	for (uint32_t i = 0; i < d.n_mounts; i++)
+		if (dataset_is_first(&d, i))
+			claims.volumes[claims.n_volumes++] = d.mounts[i].volume;
+	return make(&claims, ret_json, e);
+}
+
+int token_api_create_admin(
+	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
+{
+	struct token_claims claims = { .admin = true };
+	int r = take_ttl(request, &claims.expires_s, e);
+
+	(void)arg; /* needs nothing of the master's */
+	return r == 0 ? make(&claims, ret_json, e) : r;
+}

@@ -1,0 +1,16 @@
+/*
+ * Tokens made for others (net/identity.h): who may change things here may give them out. The master keeps nothing of
+ * them: a token ends by its expiry, or when the cluster key that signed it goes.
+ *
+ *	POST /v1/datasets/{name}/tokens	{ttl_s}
+ *	POST /v1/tokens			{ttl_s}: an administrator's
+ *	-> {token, serial, expires}
+ */
+#pragma once
+
+#include "admin/admin.h"
+
+int token_api_create(
+	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e);
+int token_api_create_admin(
+	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e);
