@@ -33,12 +33,15 @@ static uint64_t unit_hash(const struct source *source, uint64_t start)
 void flight_unit_of(const struct table_row *row, uint64_t at, uint64_t *ret_start,
 	uint32_t *ret_length, uint64_t *ret_object_offset)
 {
-	uint64_t object_offset =
-		row->size <= UNIT_BYTES ? 0 : align_down(at - row->offset, UNIT_BYTES);
+	uint64_t first = row->size <= UNIT_BYTES ? 0 : align_down(at - row->offset, UNIT_BYTES);
+	uint64_t chunk = align_down(at, CHUNK_BYTES);
+	uint64_t start = max(row->offset + first, chunk);
+	uint64_t last = min(first + UNIT_BYTES, row->size);
+	uint64_t end = min(row->offset + last, chunk + CHUNK_BYTES);
 
-	*ret_object_offset = object_offset;
-	*ret_start = row->offset + object_offset;
-	*ret_length = (uint32_t)min(row->size - object_offset, (uint64_t)UNIT_BYTES);
+	*ret_object_offset = start - row->offset;
+	*ret_start = start;
+	*ret_length = (uint32_t)(end - start);
 }
 
 /* The one place where a state changes. A flight that is GONE has left the map. */
@@ -233,21 +236,12 @@ static int enter_locked(struct flight *f, uint64_t hash, bool demand)
 
 bool flight_unit_held(const struct source *source, uint64_t start, uint32_t length)
 {
-	uint32_t done = 0;
-	bool held = true;
+	struct chunk_id id = {
+		.volume = source->volume, .lineage = source->lineage, .chunk = start >> CHUNK_BITS
+	};
 
-	while (held && done < length) {
-		uint64_t at = start + done;
-		uint32_t offset = (uint32_t)(at & (CHUNK_BYTES - 1));
-		uint32_t n = min(length - done, CHUNK_BYTES - offset);
-		struct chunk_id id = { .volume = source->volume,
-			.lineage = source->lineage,
-			.chunk = at >> CHUNK_BITS };
-
-		held = tier_chunk_holds(source->worker->tiers, &id, offset, n);
-		done += n;
-	}
-	return held;
+	return tier_chunk_holds(
+		source->worker->tiers, &id, (uint32_t)(start & (CHUNK_BYTES - 1)), length);
 }
 
 int flight_want(struct source *source, const struct table_row *row, uint64_t at,

@@ -1,8 +1,8 @@
 /*
- * Flights: the single flight of a worker. A unit (an object of at most UNIT_BYTES, or UNIT_BYTES of
- * a larger one) that is on its way from the origin is in memory once; whoever needs bytes of it
- * waits on it and is released as soon as they have landed. What lies on the tier under another
- * offset is copied from there instead (adopt.h).
+ * Flights: the single flight of a worker. A unit (an object of at most UNIT_BYTES, or at most
+ * UNIT_BYTES of a larger one from a multiple of that, which end with the chunk) that is on its way is
+ * in memory once; whoever needs bytes of it waits on it and is released as soon as they have landed.
+ * What lies on the tier under another offset is copied from there instead (adopt.h).
  *
  *	STARVED ─memory─► FETCHING ─all bytes─► WRITING ─written─► GONE
  *	   │                 │  └─(bypass)─► KEPT ─pushed out─► GONE
@@ -79,7 +79,7 @@ struct flight_wait {
 void flight_unit_of(const struct table_row *row, uint64_t at, uint64_t *ret_start,
 	uint32_t *ret_length, uint64_t *ret_object_offset);
 
-/* Is the unit in a tier, in both chunks if it crosses from one into the next? Never blocks. */
+/* Is the unit in a tier? Never blocks. */
 bool flight_unit_held(const struct source *source, uint64_t start, uint32_t length);
 
 /*

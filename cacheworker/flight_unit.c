@@ -99,30 +99,19 @@ static int write_run(
 	return r;
 }
 
-/* Writes the unit's pieces into the one or two chunks it lies in. */
 static int write_unit(struct flight *f)
 {
-	uint32_t done = 0;
+	struct chunk_id id = { .volume = f->source->volume,
+		.lineage = f->source->lineage,
+		.chunk = f->start >> CHUNK_BITS };
+	struct piece_run run = {
+		.offset = (uint32_t)(f->start & (CHUNK_BYTES - 1)),
+		.length = f->length,
+		.object_seed = f->object_seed,
+		.first_piece = f->object_offset >> PIECE_BITS,
+	};
 
-	while (done < f->length) {
-		uint64_t at = f->start + done;
-		struct chunk_id id = { .volume = f->source->volume,
-			.lineage = f->source->lineage,
-			.chunk = at >> CHUNK_BITS };
-		struct piece_run run = {
-			.offset = (uint32_t)(at & (CHUNK_BYTES - 1)),
-			.object_seed = f->object_seed,
-			.first_piece = (f->object_offset + done) >> PIECE_BITS,
-		};
-		int r;
-
-		run.length = min(f->length - done, CHUNK_BYTES - run.offset);
-		r = write_run(f, &id, &run, f->data + done);
-		if (r < 0)
-			return r;
-		done += run.length;
-	}
-	return 0;
+	return write_run(f, &id, &run, f->data);
 }
 
 static void run_write(struct pool_job *job)

@@ -469,8 +469,19 @@ static inline uint64_t units_of_table(const struct world *w)
 	struct table_row *row = malloc(sizeof(*row));
 	uint64_t units = 0;
 
-	while (table_next(w->table, &cursor, row) == 0)
-		units += row->size <= UNIT_BYTES ? 1 : (row->size + UNIT_BYTES - 1) / UNIT_BYTES;
+	while (table_next(w->table, &cursor, row) == 0) {
+		for (uint64_t at = row->offset; at < row->offset + row->size; units++) {
+			uint64_t object_offset;
+			uint64_t start;
+			uint32_t length;
+
+			flight_unit_of(row, at, &start, &length, &object_offset);
+			assert_int_equal(start, at);
+			assert_int_equal(object_offset % PIECE_BYTES, 0);
+			assert_int_equal(start / CHUNK_BYTES, (start + length - 1) / CHUNK_BYTES);
+			at = start + length;
+		}
+	}
 	table_cursor_release(&cursor);
 	free(row);
 	return units;
