@@ -14,6 +14,7 @@
  * fetch_reply.c.
  */
 #include "cacheworker/fetch_internal.h"
+#include "cacheworker/admit.h"
 #include "cacheworker/handout.h"
 #include "cacheworker/holds.h"
 #include "cacheworker/seal.h"
@@ -226,6 +227,8 @@ static void on_request(struct rpc_request *request, void *arg)
 	const struct frame *frame = &request->frame;
 	struct fetch *fetch;
 
+	if (!admit_request(request))
+		return;
 	if (frame->op == FRAME_HELD || frame->op == FRAME_SEAL) {
 		answer_held(w, request);
 		return;
@@ -243,6 +246,10 @@ static void on_request(struct rpc_request *request, void *arg)
 		frame->op != FRAME_PREFETCH && frame->op != FRAME_RECHECK &&
 		frame->op != FRAME_FILE) {
 		refuse(request, -EOPNOTSUPP, "a worker does not serve this operation");
+		return;
+	}
+	if (frame->op == FRAME_FILE && !(frame->flags & FRAME_LOCAL_OK)) {
+		refuse(request, -EOPNOTSUPP, "a descriptor is for a reader on this node");
 		return;
 	}
 	if (!range_valid(frame)) {

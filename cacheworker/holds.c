@@ -3,6 +3,7 @@
 #include "cacheworker/handout.h"
 #include "base/arena.h"
 #include "base/hash.h"
+#include "net/identity.h"
 #include "net/net.h"
 #include "proto/held.h"
 
@@ -248,7 +249,8 @@ void holds_answer(struct worker *w, struct rpc_request *request)
 		rpc_reply(request, -ENOMEM, NULL, payload);
 		return;
 	}
-	note_mapped(w, request);
+	if (peer_is_trusted(rpc_conn_peer(request->conn))) /* others do not have the map */
+		note_mapped(w, request);
 	pthread_mutex_lock(&holds->lock);
 	holder = find_locked(holds, request->conn);
 	for (uint32_t i = 0; holder && i < request->frame.payload / HELD_ENTRY_BYTES; i++)

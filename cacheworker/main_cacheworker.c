@@ -16,6 +16,7 @@
 #include "base/ready.h"
 #include "base/remembered.h"
 #include "base/units.h"
+#include "net/key_options.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -30,7 +31,8 @@ struct options {
 	bool serve_without_tier;
 	uint64_t memory;
 	const char *master;
-	const char *listen;
+	struct option_list listen;
+	struct key_options keys;
 	const char *admin;
 	const char *admin_listen;
 	const char *audit_log;
@@ -62,8 +64,10 @@ static const struct option_spec specs[] = {
 	OPTION_ROW(struct options, master, "master", OPTION_STRING, .metavar = "ADDR",
 		.required = true, .check = address_check,
 		.help = "address of the master, such as unix:/run/granary/x/master.rpc"),
-	OPTION_ROW(struct options, listen, "listen", OPTION_STRING, .metavar = "ADDR",
-		.required = true, .check = address_check, .help = "address to serve readers on"),
+	OPTION_ROW(struct options, listen, "listen", OPTION_LIST, .metavar = "ADDR",
+		.required = true, .check = address_check,
+		.help = "address to serve on: unix:/path for readers of this node, tcp:host:port"),
+	KEY_OPTION_ROWS(struct options, keys),
 	OPTION_ROW(struct options, admin, "admin", OPTION_STRING, .metavar = "SOCKET",
 		.required = true, .help = "unix socket for status and metrics"),
 	OPTION_STRING_ROW(struct options, admin_listen, "admin-listen", "ADDR",
@@ -113,6 +117,8 @@ static enum exit_status status_of(const struct err *e)
 	case ENODEV:
 	case EXDEV:
 		return EXIT_CACHE;
+	case ENOKEY:
+		return EXIT_USAGE;
 	case EBUSY:
 	case EADDRINUSE:
 		return EXIT_BUSY;
@@ -143,6 +149,7 @@ int main(int argc, char **argv)
 {
 	struct options options = { .memory = 512 * MiB,
 		.origin_requests = 256,
+		.keys = KEY_OPTIONS_INIT,
 		.ready_fd = -1,
 		.log_level = "info",
 		.scrub_rate = SCRUB_RATE,
@@ -164,7 +171,8 @@ int main(int argc, char **argv)
 	if (daemon_begin("worker", options.log_level, options.log_file, &e) < 0)
 		return ready_error(options.ready_fd, "cacheworker", EXIT_USAGE, &e);
 	if (bounds_check_descriptors(&e) < 0 || admin_check_listen(options.admin_listen, &e) < 0 ||
-		audit_open(options.audit_log, "cacheworker", &e) < 0)
+		audit_open(options.audit_log, "cacheworker", &e) < 0 ||
+		net_keys_open(&options.keys, &e) < 0)
 		return ready_error(options.ready_fd, "cacheworker", EXIT_USAGE, &e);
 	if (tier_options_parse(&tiers, &options.tiers, options.capacity, options.create,
 		    remembered_dir(remembered), &e) < 0 ||
@@ -180,7 +188,8 @@ int main(int argc, char **argv)
 		.n_tiers = tiers.n,
 		.memory = memory,
 		.master = options.master,
-		.listen = options.listen,
+		.listen = options.listen.values,
+		.n_listen = options.listen.n,
 		.admin = options.admin,
 		.admin_listen = options.admin_listen,
 		.without_tier = options.serve_without_tier,
@@ -195,7 +204,9 @@ int main(int argc, char **argv)
 		return ready_error(options.ready_fd, "cacheworker", status_of(&e), &e);
 	}
 	ready_ok(options.ready_fd, "{}");
-	log_info("serving", "tier=%s tiers=%u listen=%s", config.tier, tiers.n, options.listen);
+	for (uint32_t i = 0; i < worker.servers.n; i++)
+		log_info("serving", "tier=%s tiers=%u listen=%s", config.tier, tiers.n,
+			rpc_server_address(worker.servers.all[i]));
 	daemon_signals_wait(&signals, file, on_change, &live);
 	worker_close(&worker);
 	return EXIT_OK;

@@ -272,11 +272,10 @@ static int get_chunk(
 	id.chunk = strtoull(number, NULL, 10);
 	chunk = tier_chunk_find(w->tiers, &id);
 	cached = chunk ? range_bytes(chunk, request) : 0;
-	*ret_json = json_pack("{s:b, s:I, s:I, s:i, s:s}", "cached", cached > 0, "cached_bytes",
+	*ret_json = json_pack("{s:b, s:I, s:I, s:i}", "cached", cached > 0, "cached_bytes",
 		(json_int_t)cached, "present_bytes",
 		(json_int_t)(chunk ? chunk_present_bytes(chunk) : 0), "slot",
-		(int)placement_slot_of(placement_volume_hash(&id.volume), id.chunk), "owner",
-		w->config->listen);
+		(int)placement_slot_of(placement_volume_hash(&id.volume), id.chunk));
 	chunk_unref(chunk);
 	if (!*ret_json)
 		return err_set(e, -ENOMEM, "no memory for the answer");

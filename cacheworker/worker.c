@@ -146,7 +146,8 @@ static int open_net(struct worker *w, struct err *e)
 	if (r == 0 && w->config->admin_listen)
 		r = admin_server_listen(w->admin, w->config->admin_listen, NULL, e);
 	if (r == 0)
-		r = rpc_server_new(w->loop, w->config->listen, &fetch_server_ops, w, &w->server, e);
+		r = rpc_servers_open(&w->servers, w->loop, w->config->listen, w->config->n_listen,
+			&fetch_server_ops, w, e);
 	if (r == 0 && terms_open(w) < 0)
 		r = err_set(e, -EAGAIN,
 			"cannot start threads: raise the limit on processes (ulimit -u)");
@@ -219,7 +220,7 @@ void worker_close(struct worker *w)
 	preloads_stop(w);
 	fills_close(w);
 	flights_close(w);
-	rpc_server_free(TAKE(w->server));
+	rpc_servers_close(&w->servers);
 	admin_server_free(TAKE(w->admin));
 	terms_stop(w);
 	sources_close(w);

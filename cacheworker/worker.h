@@ -25,6 +25,7 @@
 #include "cacheworker/troubles.h"
 #include "net/fence.h"
 #include "net/net.h"
+#include "net/servers.h"
 #include "tiers/tiers.h"
 #include "ufs/ufs.h"
 
@@ -96,12 +97,13 @@ struct worker_config {
 	const char *tier; /* directory of the one beside which the worker keeps what it knows */
 	const struct tier_config *tiers; /* borrowed */
 	uint32_t n_tiers;
-	uint64_t scrub_rate;          /* bytes a second; 0: only when told */
-	uint64_t scrub_max_age;       /* ns from one pass to the next; 0: none */
-	uint64_t seal_rate;           /* bytes a second; 0: nothing is sealed */
-	uint64_t memory;              /* bytes; see worker_memory_open() */
-	const char *master;           /* address */
-	const char *listen;           /* address */
+	uint64_t scrub_rate;       /* bytes a second; 0: only when told */
+	uint64_t scrub_max_age;    /* ns from one pass to the next; 0: none */
+	uint64_t seal_rate;        /* bytes a second; 0: nothing is sealed */
+	uint64_t memory;           /* bytes; see worker_memory_open() */
+	const char *master;        /* address */
+	const char *const *listen; /* addresses */
+	unsigned int n_listen;
 	const char *admin;            /* socket path */
 	const char *admin_listen;     /* address, or NULL */
 	unsigned int origin_requests; /* GETs in flight per source */
@@ -205,7 +207,7 @@ struct worker {
 	struct pool *adopt;     /* copies units from elsewhere on the tier */
 	struct rpc_client *master;
 	struct fence fence; /* of masters */
-	struct rpc_server *server;
+	struct rpc_servers servers;
 	struct admin_server *admin;
 	pthread_mutex_t
 		fetch_lock; /* request->priv of every request; taken before any other lock */

@@ -36,6 +36,7 @@
 struct world {
 	char dir[64];
 	char address[128];
+	const char *listen[1];
 	char master_address[128];
 	char admin[128];
 	char tier[128];
@@ -288,6 +289,7 @@ static inline void start_worker(struct world *w, uint64_t capacity)
 {
 	struct err e = ERR_INIT;
 
+	w->listen[0] = w->address;
 	w->tiers[0] = (struct tier_config){ .path = w->tier, .capacity = capacity, .create = true };
 	w->config = (struct worker_config){
 		.tier = w->tier,
@@ -295,7 +297,8 @@ static inline void start_worker(struct world *w, uint64_t capacity)
 		.n_tiers = 1,
 		.memory = w->memory ? w->memory : 64 * MiB,
 		.master = w->master_address,
-		.listen = w->address,
+		.listen = w->listen,
+		.n_listen = 1,
 		.admin = w->admin,
 		.origin_requests = 16,
 		.scrub_rate = w->scrub_rate,
