@@ -1,5 +1,6 @@
 /* Sources a worker fills from. See source.h. */
 #include "cacheworker/source.h"
+#include "cacheworker/far_table.h"
 #include "cacheworker/flight.h"
 #include "cacheworker/kept.h"
 #include "cacheworker/master_call.h"
@@ -123,11 +124,13 @@ static int ask_master(struct source *source, struct ufs_config *ret_origin,
 	if (r < 0)
 		return r;
 	message = granary__generation__unpack(NULL, answer.reply.payload, answer.payload);
-	if (!message || !message->source || answer.fd < 0)
+	if (!message || !message->source)
 		r = err_set(
 			e, -EBADMSG, "the master's answer is not understood: do versions differ?");
 	else
 		r = origin_from_message(message->source, ret_origin);
+	if (r == 0 && answer.fd < 0)
+		r = far_table(source->worker, message, &answer.fd, e);
 	if (r == 0 && message && message->policy) { /* before the first byte is kept */
 		terms_follow_policy(source->worker, &source->volume, message->policy);
 		limits->bytes_per_s = message->policy->origin_bandwidth;
