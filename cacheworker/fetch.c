@@ -18,7 +18,6 @@
 #include "cacheworker/handout.h"
 #include "cacheworker/holds.h"
 #include "cacheworker/seal.h"
-#include "cacheworker/terms.h"
 #include "base/arena.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -231,11 +230,6 @@ static void on_request(struct rpc_request *request, void *arg)
 		return;
 	if (frame->op == FRAME_HELD || frame->op == FRAME_SEAL) {
 		answer_held(w, request);
-		return;
-	}
-	if (frame->op == FRAME_NEWS) {
-		terms_wake(w);
-		rpc_reply(request, 0, NULL, NET_PAYLOAD_NONE);
 		return;
 	}
 	if (frame->op == FRAME_MAP) {

@@ -19,6 +19,7 @@
 #define TABLE_NAME    "%s.%016" PRIx64 ".table"
 #define EVICTED       "evicted"
 #define EVICTED_PATHS "evicted-paths"
+#define WORKER_ID     "worker"
 #define TABLE_HEAD    192u /* a table's header holds its hash */
 #define COPY_BUFFER   65536u
 
@@ -52,6 +53,62 @@ static int table_path(const struct worker *w, const struct volume_id *volume, ui
 		       lineage) < PATH_MAX
 		       ? 0
 		       : -ENAMETOOLONG;
+}
+
+int kept_dir(const struct worker *w, char out[PATH_MAX])
+{
+	int r = dir_path(w, out);
+
+	return r < 0 ? r : file_mkdirs(out, 0700);
+}
+
+static int worker_id_load(const char *path, uint64_t *ret_id)
+{
+	_cleanup_(buf_release) struct buf text = BUF_INIT(64);
+	char *end;
+	uint64_t id;
+	int r = file_read_all(path, &text);
+
+	if (r < 0)
+		return r;
+	id = strtoull(buf_str(&text), &end, 16);
+	if (id == 0 || *end != '\n')
+		return -EBADMSG;
+	*ret_id = id;
+	return 0;
+}
+
+int kept_worker_id(const struct worker *w, uint64_t *ret_id, struct err *e)
+{
+	char path[PATH_MAX];
+	char dir[PATH_MAX];
+	char text[32];
+	uint64_t id;
+	int r = kept_dir(w, dir);
+
+	do {
+		hash_random(&id, sizeof(id));
+	} while (id == 0);
+	if (r == -ENODEV) {
+		*ret_id = id;
+		return 0;
+	}
+	if (r == 0 && snprintf(path, sizeof(path), "%s/" WORKER_ID, dir) >= PATH_MAX)
+		r = -ENAMETOOLONG;
+	if (r < 0)
+		return err_set(e, r, "%s: the worker's id cannot be kept there: %s",
+			w->config->tier, err_str(r));
+	r = worker_id_load(path, ret_id);
+	if (r == 0)
+		return 0;
+	if (r == -ENOENT || r == -EBADMSG) {
+		(void)snprintf(text, sizeof(text), "%016" PRIx64 "\n", id);
+		r = file_write_atomic(path, text, strlen(text), 0600);
+	}
+	if (r < 0)
+		return err_set(e, r, "%s: the worker's id cannot be kept: %s", path, err_str(r));
+	*ret_id = id;
+	return 0;
 }
 
 int kept_seen_load(

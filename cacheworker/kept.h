@@ -8,15 +8,25 @@
  *	TIER/seen/VOLUME.evicted
  *	TIER/seen/VOLUME.evicted-paths
  *	TIER/seen/cluster	which master was met last (net/fence.h)
+ *	TIER/seen/worker	its id in the cluster (member.h)
+ *	TIER/seen/slots		who owned which slot when it last knew (cluster/view.h)
+ *	TIER/seen/former	and who before (former.h)
  *
  * Threads: any but a loop's.
  */
 #pragma once
 
+#include <limits.h>
 #include "catalog/catalog.h"
 #include "cacheworker/worker.h"
 
 #define KEPT_LINEAGES 8u /* tables of one volume that are looked for */
+
+/* The directory of all this, made when it is not there; -ENODEV without a tier. */
+int kept_dir(const struct worker *w, char out[PATH_MAX]) __must_check;
+
+/* The worker's id, drawn at its first start on this tier; another one with each start without. */
+int kept_worker_id(const struct worker *w, uint64_t *ret_id, struct err *e) __must_check;
 
 /* As generation_seen_load() and _save(). */
 int kept_seen_load(const struct worker *w, const struct volume_id *volume,

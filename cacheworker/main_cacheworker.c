@@ -29,6 +29,10 @@ struct options {
 	uint64_t capacity;
 	bool create;
 	bool serve_without_tier;
+	struct option_list advertise;
+	const char *name;
+	const char *domain;
+	uint64_t weight;
 	uint64_t memory;
 	const char *master;
 	struct option_list listen;
@@ -68,6 +72,17 @@ static const struct option_spec specs[] = {
 		.required = true, .check = address_check,
 		.help = "address to serve on: unix:/path for readers of this node, tcp:host:port"),
 	KEY_OPTION_ROWS(struct options, keys),
+	OPTION_ROW(struct options, advertise, "advertise", OPTION_LIST, .metavar = "ADDR",
+		.check = address_check,
+		.help = "address that other workers and mounts reach this worker on; where it "
+			"listens"),
+	OPTION_STRING_ROW(struct options, name, "name", "NAME",
+		"name of the worker in the cluster: letters, digits, '.', '_', '-'; the host's"),
+	OPTION_STRING_ROW(struct options, domain, "domain", "NAME",
+		"what fails together with this worker, such as its rack; its host"),
+	OPTION_ROW(struct options, weight, "weight", OPTION_UINT, .max = 1u << 30,
+		.help = "share of the cluster's bytes against other workers', 0: its capacity in "
+			"GiB; 0"),
 	OPTION_ROW(struct options, admin, "admin", OPTION_STRING, .metavar = "SOCKET",
 		.required = true, .help = "unix socket for status and metrics"),
 	OPTION_STRING_ROW(struct options, admin_listen, "admin-listen", "ADDR",
@@ -127,6 +142,31 @@ static enum exit_status status_of(const struct err *e)
 	}
 }
 
+/* All addresses of the node are none that another one could be told. */
+static int check_advertised(const struct options *options, struct err *e)
+{
+	for (uint32_t i = 0; i < options->listen.n && options->advertise.n == 0; i++) {
+		const char *address = options->listen.values[i];
+
+		if (strncmp(address, "tcp:0.0.0.0:", 12) == 0 ||
+			strncmp(address, "tcp:[::]:", 9) == 0)
+			return err_set(e, -EINVAL,
+				"--listen %s does not say where others reach this worker: give "
+				"--advertise tcp:HOST:PORT, too",
+				address);
+	}
+	return 0;
+}
+
+static void take_member(const struct options *options, struct member_config *member)
+{
+	member->name = options->name;
+	member->domain = options->domain;
+	member->weight = (uint32_t)options->weight;
+	for (uint32_t i = 0; i < options->advertise.n && i < MEMBER_ADDRESSES; i++)
+		member->advertise[member->n_advertise++] = options->advertise.values[i];
+}
+
 /* What SIGHUP may change. */
 struct live {
 	const struct options *options;
@@ -172,7 +212,7 @@ int main(int argc, char **argv)
 		return ready_error(options.ready_fd, "cacheworker", EXIT_USAGE, &e);
 	if (bounds_check_descriptors(&e) < 0 || admin_check_listen(options.admin_listen, &e) < 0 ||
 		audit_open(options.audit_log, "cacheworker", &e) < 0 ||
-		net_keys_open(&options.keys, &e) < 0)
+		check_advertised(&options, &e) < 0 || net_keys_open(&options.keys, &e) < 0)
 		return ready_error(options.ready_fd, "cacheworker", EXIT_USAGE, &e);
 	if (tier_options_parse(&tiers, &options.tiers, options.capacity, options.create,
 		    remembered_dir(remembered), &e) < 0 ||
@@ -198,6 +238,7 @@ int main(int argc, char **argv)
 		.seal_rate = options.seal_rate,
 		.origin_requests = bounds_descriptor_share(1, (uint32_t)options.origin_requests),
 	};
+	take_member(&options, &config.member);
 	worker_memory_open(options.memory, options.memory - memory);
 	if (worker_open(&worker, &config, &e) < 0 || arena_start_done("--memory", &e) < 0) {
 		worker_close(&worker);

@@ -223,6 +223,8 @@ static int add_self(struct worker *w, struct self *self, Granary__WorkerReport *
 	m->stalls = self->stalls;
 	m->stall_ns = self->stall_ns;
 	m->version = (char *)(uintptr_t)GRANARY_VERSION; /* read only */
+	m->has_id = true;
+	m->id = w->member.id;
 	m->run = w->terms.run;
 	m->uptime_s = (clock_mono_ns() - w->started_ns) / CLOCK_SECOND;
 	return 0;

@@ -459,7 +459,7 @@ static void *run(void *arg)
 	return NULL;
 }
 
-int terms_open(struct worker *w)
+void terms_init(struct worker *w)
 {
 	struct terms *terms = &w->terms;
 	pthread_condattr_t attr;
@@ -471,15 +471,18 @@ int terms_open(struct worker *w)
 	pthread_condattr_destroy(&attr);
 	hash_random(&terms->run, sizeof(terms->run));
 	terms->woken = true; /* at start */
-	terms->open = true;
+}
+
+int terms_start(struct worker *w)
+{
+	struct terms *terms = &w->terms;
+
 	terms->started = pthread_create(&terms->thread, NULL, run, w) == 0;
 	return terms->started ? 0 : -EAGAIN;
 }
 
 void terms_wake(struct worker *w)
 {
-	if (!w->terms.open)
-		return;
 	pthread_mutex_lock(&w->terms.lock);
 	w->terms.woken = true;
 	pthread_cond_signal(&w->terms.changed);
@@ -499,11 +502,13 @@ void terms_close(struct worker *w)
 	if (terms->started)
 		pthread_join(terms->thread, NULL);
 	evict_job_close(w);
-	if (terms->open) {
-		pthread_cond_destroy(&terms->changed);
-		pthread_mutex_destroy(&terms->lock);
-	}
 	free(TAKE(terms->done));
 	report_release(w);
-	terms->started = terms->open = false;
+	terms->started = false;
+}
+
+void terms_release(struct worker *w)
+{
+	pthread_cond_destroy(&w->terms.changed);
+	pthread_mutex_destroy(&w->terms.lock);
 }

@@ -19,10 +19,15 @@ struct Granary__Policy;
 void terms_follow_policy(
 	struct worker *w, const struct volume_id *volume, const struct Granary__Policy *policy);
 
-int terms_open(struct worker *w) __must_check;
+/* Before anybody may wake it. */
+void terms_init(struct worker *w);
+/* -EAGAIN: no thread. */
+int terms_start(struct worker *w) __must_check;
 /* Asks soon. Never blocks. */
 void terms_wake(struct worker *w);
 /* Stops what is under way. */
 void terms_stop(struct worker *w);
 /* Ends the thread; after the client of the master. */
 void terms_close(struct worker *w);
+/* Once nobody wakes it any more: after the loop. */
+void terms_release(struct worker *w);

@@ -131,14 +131,72 @@ static int open_threads(struct worker *w, struct err *e)
 	return 0;
 }
 
+/* Another table, or news of the master's: on the loop. */
+static void on_table(void *arg)
+{
+	struct worker *w = arg;
+	uint32_t known;
+	uint32_t up;
+
+	if (atomic_load(&w->closing) || !atomic_load(&w->viewed))
+		return;
+	view_count(w->view, &up, &known);
+	atomic_store(&w->others, known > 0 ? known - 1 : 0);
+	former_note_table(w);
+	terms_wake(w);
+}
+
+static int open_view(struct worker *w, struct err *e)
+{
+	char dir[PATH_MAX];
+	struct view_config config = {
+		.dir = kept_dir(w, dir) == 0 ? dir : NULL,
+		.self = w->member.id,
+		.on_news = on_table,
+		.on_table = on_table,
+		.arg = w,
+	};
+	int r = rpc_client_new(w->loop, w->config->master, &w->view_master, e);
+
+	if (r < 0)
+		return r;
+	rpc_client_fence(w->view_master, &w->fence);
+	cluster_host(config.host);
+	config.master = w->view_master;
+	r = view_open(w->loop, &config, 0, &w->view, e);
+	if (r < 0)
+		return r;
+	atomic_store(&w->viewed, true);
+	loop_call(w->loop, on_table, w); /* what the disk said */
+	return r;
+}
+
+uint32_t worker_addresses(struct worker *w, char **out, uint32_t max)
+{
+	const struct member_config *config = &w->config->member;
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < config->n_advertise && n < max; i++)
+		out[n++] = (char *)(uintptr_t)config->advertise[i]; /* read only */
+	for (uint32_t i = 0; config->n_advertise == 0 && i < w->servers.n && n < max; i++)
+		out[n++] = (char *)(uintptr_t)rpc_server_address(w->servers.all[i]);
+	return n;
+}
+
 static int open_net(struct worker *w, struct err *e)
 {
 	int r = kept_fence_load(w, e);
 
 	if (r == 0)
+		r = member_init(w, e);
+	if (r == 0 && former_open(w) < 0)
+		r = err_set(e, -ENOMEM, "no memory for the former owners of slots");
+	if (r == 0)
 		r = rpc_client_new(w->loop, w->config->master, &w->master, e);
 	if (r == 0)
 		rpc_client_fence(w->master, &w->fence);
+	if (r == 0)
+		r = open_view(w, e);
 	if (r == 0)
 		r = admin_server_new(w->config->admin, status_routes, w, &w->admin, e);
 	if (r == 0 && status_add_counters(w) < 0)
@@ -148,7 +206,7 @@ static int open_net(struct worker *w, struct err *e)
 	if (r == 0)
 		r = rpc_servers_open(&w->servers, w->loop, w->config->listen, w->config->n_listen,
 			&fetch_server_ops, w, e);
-	if (r == 0 && terms_open(w) < 0)
+	if (r == 0 && (terms_start(w) < 0 || member_start(w) < 0))
 		r = err_set(e, -EAGAIN,
 			"cannot start threads: raise the limit on processes (ulimit -u)");
 	return r;
@@ -181,6 +239,7 @@ int worker_open(struct worker *w, const struct worker_config *config, struct err
 	pthread_mutex_init(&w->fetch_lock, NULL);
 	pthread_mutex_init(&w->sources.lock, NULL);
 	list_init(&w->sources.all);
+	terms_init(w);
 	troubles_init(&w->troubles);
 	fence_init(&w->fence);
 	r = flights_init(w);
@@ -214,6 +273,7 @@ int worker_open(struct worker *w, const struct worker_config *config, struct err
  */
 void worker_close(struct worker *w)
 {
+	atomic_store(&w->closing, true);
 	tierless_stop(w);
 	scrub_stop(w);
 	seals_stop(w);
@@ -223,18 +283,23 @@ void worker_close(struct worker *w)
 	rpc_servers_close(&w->servers);
 	admin_server_free(TAKE(w->admin));
 	terms_stop(w);
+	member_stop(w);
 	sources_close(w);
 	rpc_client_free(TAKE(w->master));
 	scrub_close(w); /* what it asked the master has ended */
 	seals_close(w);
 	preloads_join(w);
 	terms_close(w);
+	member_close(w);
 	pool_free(TAKE(w->control));
 	pool_free(TAKE(w->serve));
 	pool_free(TAKE(w->adopt)); /* what it has becomes the origins' */
 	sources_close_origins(w);
 	pool_free(TAKE(w->look));
 	pool_free(TAKE(w->disk));
+	view_close(TAKE(w->view));
+	rpc_client_free(TAKE(w->view_master));
+	former_close(w);
 	loop_free(TAKE(w->loop));
 	kept_fence_save(w);
 	preloads_close(w);
@@ -244,6 +309,7 @@ void worker_close(struct worker *w)
 	handout_close(w);
 	tier_set_free(TAKE(w->tiers));
 	sources_free(w);
+	terms_release(w);
 	troubles_release(&w->troubles);
 	fence_release(&w->fence);
 	pthread_mutex_destroy(&w->sources.lock);

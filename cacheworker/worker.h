@@ -21,6 +21,8 @@
 #include "base/loop.h"
 #include "base/map.h"
 #include "base/pool.h"
+#include "cacheworker/former.h"
+#include "cacheworker/member.h"
 #include "cacheworker/metrics.h"
 #include "cacheworker/troubles.h"
 #include "net/fence.h"
@@ -108,6 +110,7 @@ struct worker_config {
 	const char *admin_listen;     /* address, or NULL */
 	unsigned int origin_requests; /* GETs in flight per source */
 	bool without_tier;            /* serve without tiers that cannot be opened (tierless.h) */
+	struct member_config member;
 };
 
 /* Waits for tiers that could not be opened (tierless.c). */
@@ -163,7 +166,6 @@ struct evict_job;
 struct terms {
 	pthread_t thread;
 	bool started;
-	bool open;
 	pthread_mutex_t lock;
 	pthread_cond_t changed;
 	bool woken;
@@ -193,6 +195,7 @@ struct worker_rates {
 	_Atomic uint64_t seal;          /* seal_rate */
 };
 
+
 struct worker {
 	const struct worker_config *config;
 	struct worker_rates rates;
@@ -206,7 +209,13 @@ struct worker {
 	struct pool *control;   /* asks the master */
 	struct pool *adopt;     /* copies units from elsewhere on the tier */
 	struct rpc_client *master;
-	struct fence fence; /* of masters */
+	struct rpc_client *view_master; /* the view's own: it is asked until all else has ended */
+	struct fence fence;             /* of masters */
+	struct view *view;              /* of the cluster; NULL before it is open */
+	_Atomic bool viewed;            /* it is open; the loop may see its tables before */
+	struct member member;
+	struct former former;
+	_Atomic bool closing;
 	struct rpc_servers servers;
 	struct admin_server *admin;
 	pthread_mutex_t
@@ -220,8 +229,9 @@ struct worker {
 	struct scrub *scrub;
 	struct seals *seals;
 	struct preloads *preloads;
+	_Atomic uint32_t others;     /* workers of the cluster that are not out, but this one */
 	struct tierless tierless;
-	_Atomic uint64_t guard_ns; /* GUARD_NS; tests have less time */
+	_Atomic uint64_t guard_ns;   /* GUARD_NS; tests have less time */
 	struct worker_counters counters;
 	struct worker_histograms histograms;
 	struct worker_stalls stalls;
@@ -238,6 +248,8 @@ void worker_memory_open(uint64_t memory, uint64_t in_tiers);
 
 /* Opens tiers, listens, serves. `config` is borrowed until worker_close(). */
 int worker_open(struct worker *w, const struct worker_config *config, struct err *e) __must_check;
+/* Where others reach it: at most `max` addresses, borrowed; returns how many. Once it listens. */
+uint32_t worker_addresses(struct worker *w, char **out, uint32_t max);
 /* The three rates of `config` from now on, of a worker that is open. By who opened it. */
 void worker_set_rates(struct worker *w, const struct worker_config *config);
 /* Stops listening, ends every request, closes the tiers. Also after a failed worker_open(). */

@@ -72,7 +72,7 @@ enum frame_op {
 			    (locate/chunk_map.h) */
 	FRAME_FILE = 24, /* reader -> worker of its node: as FETCH with FRAME_LOCAL_OK of a chunk
 			    that the map has; -ENODATA: it is there no more */
-	FRAME_NEWS = 25, /* master -> worker: ask for the terms now -> empty */
+	/* 25 was the master's word to a worker, which SlotTable.news is now. */
 	FRAME_ROOM = 26, /* worker -> worker: is there room for more of the volume? -> `extent` 1,
 			    or 0 */
 	FRAME_PING =

@@ -134,7 +134,7 @@ static void wait_begun(void)
 	}
 }
 
-static void world_end(struct world *w)
+static void world_stop(struct world *w)
 {
 	world_free(w);
 	forget_report();
@@ -165,7 +165,7 @@ static void loads_all_once(void **state)
 	assert_int_equal(job.report->bytes_fetched, 0);
 	assert_int_equal(job.report->bytes_done, info->live_bytes);
 	assert_int_equal(origin_gets(w), gets);
-	world_end(w);
+	world_stop(w);
 }
 
 static void loads_what_is_meant(void **state)
@@ -180,7 +180,7 @@ static void loads_what_is_meant(void **state)
 	order(w, "none", 0);
 	assert_int_equal(wait_end(), PRELOAD_FAILED);
 	assert_non_null(strstr(job.report->reason, "no object"));
-	world_end(w);
+	world_stop(w);
 }
 
 /* A part of the source that stands elsewhere in a dataset: patterns are over where it stands. */
@@ -204,7 +204,7 @@ static void loads_a_subtree(void **state)
 	order(w, "file-00*", 0);
 	assert_int_equal(wait_end(), PRELOAD_COMPLETE);
 	assert_int_equal(job.report->files, 0);
-	world_end(w);
+	world_stop(w);
 }
 
 /* Beside readers of the same units: each is fetched once. */
@@ -220,7 +220,7 @@ static void joins_readers(void **state)
 	assert_int_equal(wait_end(), PRELOAD_COMPLETE);
 	wait_until_written(w);
 	assert_int_equal(origin_gets(w), units_of_table(w));
-	world_end(w);
+	world_stop(w);
 }
 
 static void lists_failures(void **state)
@@ -245,7 +245,7 @@ static void lists_failures(void **state)
 						       memcmp(f->key.data, "file-009", 8) == 0));
 		assert_true(f->reason[0] != '\0');
 	}
-	world_end(w);
+	world_stop(w);
 }
 
 static void stops_when_full(void **state)
@@ -260,7 +260,7 @@ static void stops_when_full(void **state)
 	assert_true(job.report->bytes_done < 64 * MiB);
 	assert_int_equal(job.report->files_done, job.report->bytes_done / MiB);
 	assert_int_equal(counter_get(&tier_set_counters(w->worker.tiers)->evicted), 0);
-	world_end(w);
+	world_stop(w);
 }
 
 /* What is there of an earlier boot is read and compared before it is called cached. */
@@ -285,7 +285,7 @@ static void compares_what_was_there(void **state)
 	assert_true(counter_get(&w->worker.counters.preload_checked) >= bytes - UNIT_BYTES);
 	assert_int_equal(counter_get(&tier_set_counters(w->worker.tiers)->mismatches), 1);
 	assert_int_equal(origin_gets(w), 1); /* since this start */
-	world_end(w);
+	world_stop(w);
 }
 
 /* While as many units are on their way as may be, the walker sleeps. */
@@ -317,7 +317,7 @@ static void waits_for_its_units(void **state)
 	assert_true(rounds <= ms / 4 + 16); /* it looks every 20 ms, and when a unit ends */
 	source_set_rates(&w->worker, &table_info(w->table)->id.volume, 0, 0);
 	assert_int_equal(wait_end(), PRELOAD_COMPLETE);
-	world_end(w);
+	world_stop(w);
 }
 
 /* Another rate counts at once: at a byte a second it would last for days. */
@@ -333,7 +333,7 @@ static void keeps_to_a_new_rate(void **state)
 	pthread_mutex_unlock(&lock);
 	assert_int_equal(wait_end(), PRELOAD_COMPLETE);
 	assert_int_equal(origin_gets(w), units_of_table(w));
-	world_end(w);
+	world_stop(w);
 }
 
 /* One that the master does not name any more ends, and its worker can be closed meanwhile. */
@@ -354,7 +354,7 @@ static void is_dropped(void **state)
 	assert_int_equal(wait_end(), PRELOAD_COMPLETE);
 	assert_true(origin_gets(w) < FILES / 2);
 	order(w, NULL, 1);
-	world_end(w); /* in the middle */
+	world_stop(w); /* in the middle */
 }
 
 int main(void)

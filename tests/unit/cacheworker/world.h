@@ -71,8 +71,11 @@ struct world {
 	size_t report_len;
 	uint64_t quota;     /* of the policy that comes with the table; 0: none comes */
 	uint64_t bandwidth; /* likewise, with it */
+	uint32_t copies;    /* likewise; 0: none comes */
 	/* Answers to PRELOAD; NULL: they are not understood. */
 	void (*_Atomic preload)(struct world *w, struct rpc_request *request);
+	/* Answers to JOIN, BEAT and GET_SLOTS; NULL: as PRELOAD. */
+	void (*_Atomic cluster)(struct world *w, struct rpc_request *request);
 };
 
 static inline int remove_entry(const char *path, const struct stat *st, int type, struct FTW *ftw)
@@ -125,7 +128,9 @@ static inline void answer_table(struct world *w, struct rpc_request *request)
 	policy.quota = w->quota;
 	policy.has_origin_bandwidth = true;
 	policy.origin_bandwidth = w->bandwidth;
-	if (w->quota)
+	policy.has_copies = w->copies != 0;
+	policy.copies = w->copies;
+	if (w->quota || w->copies)
 		answer.policy = &policy;
 	packed = malloc(granary__generation__get_packed_size(&answer));
 	assert_non_null(packed);
@@ -173,6 +178,17 @@ static inline void on_master_request(struct rpc_request *request, void *arg)
 
 		if (preload)
 			preload(w, request);
+		else
+			rpc_reply(request, -EOPNOTSUPP, NULL, NET_PAYLOAD_NONE);
+		return;
+	}
+	if (request->frame.op == FRAME_JOIN || request->frame.op == FRAME_BEAT ||
+		request->frame.op == FRAME_GET_SLOTS) {
+		void (*cluster)(struct world * world, struct rpc_request * r) =
+			atomic_load(&w->cluster);
+
+		if (cluster)
+			cluster(w, request);
 		else
 			rpc_reply(request, -EOPNOTSUPP, NULL, NET_PAYLOAD_NONE);
 		return;
@@ -310,8 +326,8 @@ static inline void start_worker(struct world *w, uint64_t capacity)
 	assert_int_equal(rpc_client_new(w->loop, w->address, &w->client, &e), 0);
 }
 
-static inline struct world *world_new_sized(
-	uint64_t capacity, unsigned int files, uint64_t size, uint64_t memory)
+/* All but the worker. */
+static inline struct world *world_prepare(unsigned int files, uint64_t size, uint64_t memory)
 {
 	struct world *w = calloc(1, sizeof(*w));
 	struct err e = ERR_INIT;
@@ -334,6 +350,14 @@ static inline struct world *world_new_sized(
 	assert_non_null(w->loop);
 	assert_int_equal(
 		rpc_server_new(w->loop, w->master_address, &master_ops, w, &w->master, &e), 0);
+	return w;
+}
+
+static inline struct world *world_new_sized(
+	uint64_t capacity, unsigned int files, uint64_t size, uint64_t memory)
+{
+	struct world *w = world_prepare(files, size, memory);
+
 	start_worker(w, capacity);
 	return w;
 }
@@ -349,9 +373,9 @@ static inline void stop_worker(struct world *w)
 	worker_close(&w->worker);
 }
 
-static inline void world_free(struct world *w)
+/* Without a worker. */
+static inline void world_end(struct world *w)
 {
-	stop_worker(w);
 	rpc_server_free(w->master);
 	loop_free(w->loop);
 	table_unref(w->table);
@@ -360,6 +384,12 @@ static inline void world_free(struct world *w)
 	free(w->table_path);
 	free(w->model);
 	free(w);
+}
+
+static inline void world_free(struct world *w)
+{
+	stop_worker(w);
+	world_end(w);
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */

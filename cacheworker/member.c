@@ -1,0 +1,343 @@
+/* Joining a cluster, and living in it. See member.h. */
+#include "cacheworker/member.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/units.h"
+#include "base/version.h"
+#include "cacheworker/kept.h"
+#include "cacheworker/master_call.h"
+#include "cacheworker/terms.h"
+#include "placement/placement.h"
+#include "proto/granary.pb-c.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define PATIENCE     (3 * CLOCK_SECOND)
+#define JOIN_AGAIN   (CLOCK_SECOND)      /* no answer */
+#define REFUSED      (5 * CLOCK_SECOND)  /* it may help to wait */
+#define REMOVED      (30 * CLOCK_SECOND) /* an operator did that */
+#define BEAT_DEFAULT 1000u               /* ms */
+#define BEAT_MAX     60000u
+#define HOT_MAX      16u
+#define HOT_LEAST    1024u /* KiB a second that are worth telling */
+
+/* ---- messages -------------------------------------------------------------------------------- */
+
+static uint64_t capacity_of(const struct worker *w)
+{
+	uint64_t capacity = 0;
+
+	for (uint32_t i = 0; i < tier_set_count(w->tiers); i++) {
+		struct tier_status status;
+
+		tier_set_status(w->tiers, i, &status);
+		capacity += status.capacity;
+	}
+	return capacity;
+}
+
+/* A host's name as a worker's. */
+static void name_of_host(char out[CLUSTER_NAME_BYTES])
+{
+	size_t n;
+
+	if (gethostname(out, CLUSTER_NAME_BYTES) < 0)
+		out[0] = '\0';
+	out[CLUSTER_NAME_BYTES - 1] = '\0';
+	for (n = 0; out[n]; n++)
+		if (!isalnum((unsigned char)out[n]) && !strchr("._-", out[n]))
+			out[n] = '-';
+	if (n == 0)
+		memcpy(out, "worker", sizeof("worker"));
+}
+
+static int call(struct worker *w, enum frame_op op, const void *packed, size_t len,
+	struct master_answer *ret_answer, struct err *e)
+{
+	const struct frame frame = { .op = (uint8_t)op };
+
+	return master_call(w, frame, packed, len, PATIENCE, ret_answer, e);
+}
+
+static int join(struct worker *w, uint32_t *ret_beat_ms, struct err *e)
+{
+	const struct member_config *config = &w->config->member;
+	_cleanup_(master_answer_release) struct master_answer answer = { .fd = -1 };
+	_cleanup_free_ uint8_t *packed = NULL;
+	char *addresses[MEMBER_ADDRESSES];
+	uint8_t host[CLUSTER_HOST_BYTES];
+	Granary__Join m = GRANARY__JOIN__INIT;
+	Granary__Joined *joined;
+	int r;
+
+	cluster_host(host);
+	m.has_id = m.has_run = m.has_capacity = m.has_weight = m.has_host = 1;
+	m.id = w->member.id;
+	m.run = w->terms.run;
+	m.name = w->member.name;
+	m.capacity = capacity_of(w);
+	m.weight = config->weight;
+	m.domain = (char *)(uintptr_t)(config->domain ? config->domain : ""); /* read only */
+	m.host = (ProtobufCBinaryData){ sizeof(host), host };
+	m.version = (char *)(uintptr_t)GRANARY_VERSION; /* read only */
+	m.addresses = addresses;
+	m.n_addresses = worker_addresses(w, addresses, MEMBER_ADDRESSES);
+	packed = malloc(granary__join__get_packed_size(&m) + 1);
+	if (!packed)
+		return err_set(e, -ENOMEM, "no memory to join the cluster");
+	r = call(w, FRAME_JOIN, packed, granary__join__pack(&m, packed), &answer, e);
+	if (r < 0)
+		return r;
+	joined = granary__joined__unpack(NULL, answer.reply.payload, answer.payload);
+	if (!joined)
+		return err_set(
+			e, -EBADMSG, "the master's answer is not understood: do versions differ?");
+	*ret_beat_ms = joined->beat_ms ? min(joined->beat_ms, BEAT_MAX) : BEAT_DEFAULT;
+	granary__joined__free_unpacked(joined, NULL);
+	return 0;
+}
+
+/* The hottest slots since the last time, in pairs with their rates. */
+static size_t take_hot(struct member *member, uint64_t over_ns, uint32_t out[2 * HOT_MAX])
+{
+	uint64_t ms = max(over_ns / CLOCK_MS, 1ull);
+	size_t n = 0;
+
+	for (uint32_t slot = 0; slot < PLACEMENT_SLOTS; slot++) {
+		uint32_t kib = atomic_load_explicit(&member->rates[slot], memory_order_relaxed);
+		uint32_t least = 0;
+		uint64_t rate;
+
+		if (kib == 0)
+			continue;
+		atomic_fetch_sub(&member->rates[slot], kib);
+		rate = kib * 1000ull / ms;
+		if (rate < HOT_LEAST)
+			continue;
+		if (n < HOT_MAX) {
+			least = (uint32_t)n++;
+		} else {
+			for (uint32_t i = 1; i < HOT_MAX; i++)
+				if (out[2 * i + 1] < out[2 * least + 1])
+					least = i;
+			if (out[2 * least + 1] >= rate)
+				continue;
+		}
+		out[2 * least] = slot;
+		out[2 * least + 1] = (uint32_t)min(rate, (uint64_t)UINT32_MAX);
+	}
+	return 2 * n;
+}
+
+static void follow(struct worker *w, const Granary__BeatAnswer *m)
+{
+	uint64_t epoch;
+	uint64_t sequence;
+
+	view_version(w->view, &epoch, &sequence);
+	if (m->epoch > epoch || (m->epoch == epoch && m->sequence > sequence))
+		view_stale(w->view);
+	atomic_store(&w->member.draining, m->drain);
+	if (!m->drain)
+		atomic_store(&w->member.only_copies, MEMBER_UNCOUNTED);
+	if (m->news > atomic_exchange(&w->member.news, m->news))
+		terms_wake(w);
+}
+
+/* *ret_known: the master knows this worker. */
+static int beat(struct worker *w, uint64_t over_ns, bool *ret_known, struct err *e)
+{
+	_cleanup_(master_answer_release) struct master_answer answer = { .fd = -1 };
+	struct member *member = &w->member;
+	uint64_t only = atomic_load(&member->only_copies);
+	Granary__Beat m = GRANARY__BEAT__INIT;
+	Granary__BeatAnswer *known;
+	uint32_t hot[2 * HOT_MAX];
+	uint8_t packed[512];
+	int r;
+
+	m.has_id = m.has_run = m.has_number = m.has_in_flight = m.has_served_bytes = m.has_full = 1;
+	m.id = member->id;
+	m.run = w->terms.run;
+	m.number = view_self(w->view);
+	m.in_flight = atomic_load(&member->in_flight);
+	m.served_bytes = counter_get(&member->served_bytes);
+	m.full = tier_set_full(w->tiers);
+	m.hot = hot;
+	m.n_hot = take_hot(member, over_ns, hot);
+	m.has_only_copies = atomic_load(&member->draining) && only != MEMBER_UNCOUNTED;
+	m.only_copies = only;
+	ensure(granary__beat__get_packed_size(&m) <= sizeof(packed));
+	r = call(w, FRAME_BEAT, packed, granary__beat__pack(&m, packed), &answer, e);
+	if (r < 0)
+		return r;
+	known = granary__beat_answer__unpack(NULL, answer.reply.payload, answer.payload);
+	if (!known)
+		return err_set(
+			e, -EBADMSG, "the master's answer is not understood: do versions differ?");
+	*ret_known = !known->unknown;
+	if (!known->unknown)
+		follow(w, known);
+	granary__beat_answer__free_unpacked(known, NULL);
+	return 0;
+}
+
+/* ---- the thread ------------------------------------------------------------------------------ */
+
+static void rest(struct member *member, uint64_t ns)
+{
+	uint64_t until = clock_mono_ns() + ns;
+	const struct timespec at = { .tv_sec = (time_t)(until / CLOCK_SECOND),
+		.tv_nsec = (long)(until % CLOCK_SECOND) };
+
+	pthread_mutex_lock(&member->lock);
+	while (!atomic_load(&member->closing) && clock_mono_ns() < until)
+		(void)pthread_cond_timedwait(&member->changed, &member->lock, &at);
+	pthread_mutex_unlock(&member->lock);
+}
+
+/* Said once for each kind. */
+static void note_trouble(struct member *member, int r, const char *what, const char *text)
+{
+	if (r != member->said && r != -ECANCELED)
+		log_warn("not in the cluster",
+			"while=%s error=%s reason=\"%s\" next=\"tried again; served by the table "
+			"that is known\"",
+			what, err_name(r), text);
+	member->said = r;
+}
+
+static uint64_t pause_after(int r)
+{
+	if (r == -EPERM)
+		return REMOVED;
+	return r == -EEXIST || r == -EOPNOTSUPP || r == -EINVAL ? REFUSED : JOIN_AGAIN;
+}
+
+static void live(struct worker *w, uint32_t beat_ms)
+{
+	struct member *member = &w->member;
+	uint64_t last = clock_mono_ns();
+	bool known = true;
+
+	while (known) {
+		struct err e = ERR_INIT;
+		uint64_t now;
+		int r;
+
+		rest(member, beat_ms * CLOCK_MS);
+		if (atomic_load(&member->closing))
+			return;
+		now = clock_mono_ns();
+		r = beat(w, now - last, &known, &e);
+		last = now;
+		if (r < 0)
+			note_trouble(member, r, "beating", e.text);
+		else
+			member->said = 0;
+	}
+}
+
+static void *run(void *arg)
+{
+	struct worker *w = arg;
+	struct member *member = &w->member;
+
+	pthread_setname_np(pthread_self(), "member");
+	while (!atomic_load(&member->closing)) {
+		uint32_t beat_ms = BEAT_DEFAULT;
+		struct err e = ERR_INIT;
+		int r = join(w, &beat_ms, &e);
+
+		if (r < 0) {
+			note_trouble(member, r, "joining", e.text);
+			rest(member, pause_after(r));
+			continue;
+		}
+		member->said = 0;
+		log_info("joined the cluster", "name=%s id=%016llx", member->name,
+			(unsigned long long)member->id);
+		view_stale(w->view);
+		live(w, beat_ms);
+	}
+	return NULL;
+}
+
+int member_init(struct worker *w, struct err *e)
+{
+	struct member *member = &w->member;
+	const struct member_config *config = &w->config->member;
+	pthread_condattr_t attr;
+
+	pthread_condattr_init(&attr);
+	(void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC); /* cannot fail */
+	pthread_mutex_init(&member->lock, NULL);
+	pthread_cond_init(&member->changed, &attr);
+	pthread_condattr_destroy(&attr);
+	member->open = true;
+	atomic_store(&member->only_copies, MEMBER_UNCOUNTED);
+	if (config->name)
+		(void)snprintf(member->name, sizeof(member->name), "%s", config->name);
+	else
+		name_of_host(member->name);
+	member->rates = calloc(PLACEMENT_SLOTS, sizeof(*member->rates));
+	if (!member->rates)
+		return err_set(e, -ENOMEM, "no memory for the rates of slots");
+	return kept_worker_id(w, &member->id, e);
+}
+
+int member_start(struct worker *w)
+{
+	w->member.started = pthread_create(&w->member.thread, NULL, run, w) == 0;
+	return w->member.started ? 0 : -EAGAIN;
+}
+
+void member_stop(struct worker *w)
+{
+	struct member *member = &w->member;
+
+	if (!member->open)
+		return;
+	pthread_mutex_lock(&member->lock);
+	atomic_store(&member->closing, true);
+	pthread_cond_broadcast(&member->changed);
+	pthread_mutex_unlock(&member->lock);
+}
+
+void member_close(struct worker *w)
+{
+	struct member *member = &w->member;
+
+	if (!member->open)
+		return;
+	if (member->started)
+		pthread_join(member->thread, NULL);
+	free(TAKE(member->rates));
+	pthread_cond_destroy(&member->changed);
+	pthread_mutex_destroy(&member->lock);
+	member->open = false;
+}
+
+/* ---- for others ------------------------------------------------------------------------------ */
+
+void member_note_served(struct worker *w, uint32_t slot, uint64_t bytes)
+{
+	counter_add(&w->member.served_bytes, bytes);
+	(void)atomic_fetch_add_explicit(&w->member.rates[slot % PLACEMENT_SLOTS],
+		(uint32_t)min(bytes / KiB, (uint64_t)UINT32_MAX / 2), memory_order_relaxed);
+}
+
+bool member_draining(const struct worker *w)
+{
+	return atomic_load(&w->member.draining);
+}
+
+void member_set_only_copies(struct worker *w, uint64_t bytes)
+{
+	atomic_store(&w->member.only_copies, bytes);
+}

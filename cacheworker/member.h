@@ -1,0 +1,69 @@
+/*
+ * This worker as a member of its cluster: it joins its master (JOIN), tells it once a second that it
+ * lives and how it does (BEAT), and is told whether it is being drained. Who else is a member is the
+ * view's to know (cluster/view.h).
+ *
+ *	JOINING ──taken in──► BEATING ──"unknown"──► JOINING
+ *	   └──refused, or nobody there: again after a while
+ *
+ * Its id lies beside its tier (kept.h): a worker on the same tier is the same one. Without an answer
+ * from a master it serves all the same: it does what its table says, and without one it owns all.
+ *
+ * Threads: one of its own; the functions any, none blocks but for open and close.
+ */
+#pragma once
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include "base/counter.h"
+#include "base/err.h"
+#include "cluster/view.h"
+
+struct worker;
+
+#define MEMBER_ADDRESSES CLUSTER_ADDRESSES
+
+/* What it is in the cluster; strings are borrowed. */
+struct member_config {
+	const char *advertise[MEMBER_ADDRESSES]; /* where others reach it */
+	uint32_t n_advertise;                    /* 0: where it listens */
+	const char *name;                        /* NULL: the host's */
+	const char *domain;                      /* failure domain; NULL: its host */
+	uint32_t weight;                         /* 0: by its capacity */
+};
+
+struct member {
+	pthread_t thread;
+	pthread_mutex_t lock;
+	pthread_cond_t changed;
+	bool open;
+	bool started;
+	_Atomic bool closing;
+	uint64_t id;
+	char name[CLUSTER_NAME_BYTES];
+	int said; /* the last trouble that was logged */
+	_Atomic uint64_t news;
+	_Atomic bool draining;
+	_Atomic uint64_t only_copies; /* MEMBER_UNCOUNTED: not counted */
+	_Atomic uint32_t in_flight;   /* requests being served */
+	counter_t served_bytes;
+	_Atomic uint32_t *rates; /* KiB served of each slot since the last beat */
+};
+
+#define MEMBER_UNCOUNTED UINT64_MAX
+
+/* The id, and what is counted; before requests come. Needs the tiers. */
+int member_init(struct worker *w, struct err *e) __must_check;
+/* Joins; once the worker listens. -EAGAIN: no thread. */
+int member_start(struct worker *w) __must_check;
+void member_stop(struct worker *w); /* asks for the thread's end */
+void member_close(
+	struct worker *w); /* once the master's client is gone; also after a failed open */
+
+/* Bytes of a slot's chunk were sent to a reader. */
+void member_note_served(struct worker *w, uint32_t slot, uint64_t bytes);
+/* Its slots have moved, and its bytes are pulled by their new owners. */
+bool member_draining(const struct worker *w);
+/* While it is drained: bytes here that nobody else is known to have yet; MEMBER_UNCOUNTED: not known. */
+void member_set_only_copies(struct worker *w, uint64_t bytes);
