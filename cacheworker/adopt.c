@@ -1,5 +1,6 @@
 /* Copies from other places of a tier. See adopt.h. */
 #include "cacheworker/adopt.h"
+#include "cacheworker/duty.h"
 #include "base/cleanup.h"
 #include "cacheworker/flight.h"
 #include "cacheworker/guard.h"
@@ -205,8 +206,10 @@ static void keep_piece(struct rescue *r, const struct chunk_id *id, const struct
 static int write_once(
 	struct rescue *r, const struct chunk_id *id, const struct piece_run *run, const char *data)
 {
+	const struct tier_admission how = { .class = worker_class(
+						    r->worker, &id->volume, id->chunk) };
 	struct chunk *chunk;
-	int status = tier_chunk_admit(r->worker->tiers, id, &chunk);
+	int status = tier_chunk_admit_as(r->worker->tiers, id, &how, &chunk);
 
 	if (status < 0)
 		return status;

@@ -1,5 +1,6 @@
 /* Dropping some objects of a volume. See evict_paths.h. */
 #include "cacheworker/evict_paths.h"
+#include "cacheworker/duty.h"
 #include "base/cleanup.h"
 #include "base/list.h"
 #include "base/piece.h"
@@ -81,13 +82,15 @@ static int keep_piece(struct eviction *ev, struct chunk *chunk, const struct pie
 
 static int write_again(struct eviction *ev, const struct stayer *s)
 {
+	const struct tier_admission how = { .class = worker_class(
+						    ev->worker, &s->id.volume, s->id.chunk) };
 	int r = -EAGAIN;
 
 	/* -EAGAIN: the chunk was moved between the two, and is found where it is now. */
 	for (uint32_t i = 0; r == -EAGAIN && i < WRITE_TRIES; i++) {
 		struct chunk *chunk;
 
-		r = tier_chunk_admit(ev->worker->tiers, &s->id, &chunk);
+		r = tier_chunk_admit_as(ev->worker->tiers, &s->id, &how, &chunk);
 		if (r < 0)
 			return r;
 		r = chunk_write(chunk, &s->run, s->data);

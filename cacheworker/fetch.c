@@ -3,6 +3,7 @@
  *
  *	ARRIVED ─► SOURCE (parked until the table is there) ─► PLAN (serve pool)
  *	PLAN ─┬─ all present ─► LOCAL, or COMPOSE from the tier ─► reply
+ *	      ├─ absent, and another serves the chunk ─► -EREMOTE (duty.h)
  *	      └─ absent ─► WAITING on flights ─► one unit: reply from its memory
  *	                                      └► several: COMPOSE ─► reply
  *	COMPOSE ─ a piece was damaged ─► PLAN, at most FETCH_ATTEMPTS times; when the tier has
@@ -105,6 +106,7 @@ struct rpc_request *fetch_end(struct fetch *fetch)
 	request->priv = NULL;
 	pthread_mutex_unlock(&fetch->worker->fetch_lock);
 	fetch_drop_spans(fetch);
+	herds_leave(TAKE(fetch->ticket), false);
 	pthread_mutex_destroy(&fetch->lock);
 	fetch->magic = 0;
 	free(fetch);
@@ -121,6 +123,14 @@ void fetch_fail(struct fetch *fetch, int status, const struct err *e)
 		(void)err_set(&copy, status, "%s", err_str(status)); /* returns status */
 	fetch_note_end(fetch, NULL);
 	rpc_reply_err(fetch_end(fetch), status, &copy);
+}
+
+void fetch_refuse(struct fetch *fetch, int status, uint8_t flags, uint64_t number)
+{
+	const struct frame reply = { .flags = flags, .extent = number };
+
+	fetch_note_end(fetch, NULL);
+	rpc_reply(fetch_end(fetch), status, &reply, NET_PAYLOAD_NONE);
 }
 
 void fetch_submit(struct fetch *fetch, void (*run)(struct pool_job *job))
@@ -191,6 +201,18 @@ static void refuse(struct rpc_request *request, int code, const char *why)
 	rpc_reply_err(request, code, &e);
 }
 
+/* Is there anything of the chunk? */
+static bool has_some(struct worker *w, const struct frame *frame)
+{
+	struct chunk_id id = { .volume = frame->volume,
+		.lineage = frame->lineage,
+		.chunk = frame->offset >> CHUNK_BITS };
+	struct chunk *chunk = tier_chunk_find(w->tiers, &id);
+
+	chunk_unref(chunk);
+	return chunk != NULL;
+}
+
 struct held_job {
 	struct pool_job job;
 	struct worker *worker;
@@ -232,6 +254,10 @@ static void on_request(struct rpc_request *request, void *arg)
 		answer_held(w, request);
 		return;
 	}
+	if (frame->op == FRAME_ROOM) {
+		spill_answer(w, request);
+		return;
+	}
 	if (frame->op == FRAME_MAP) {
 		handout_answer(w, request);
 		return;
@@ -248,6 +274,11 @@ static void on_request(struct rpc_request *request, void *arg)
 	}
 	if (!range_valid(frame)) {
 		refuse(request, -EINVAL, "the range is not whole blocks inside one chunk");
+		return;
+	}
+	if (frame->op == FRAME_FETCH_CACHED && !has_some(w, frame)) {
+		rpc_reply(
+			request, -ENODATA, NULL, NET_PAYLOAD_NONE); /* not even a table is loaded */
 		return;
 	}
 	fetch = calloc(1, sizeof(*fetch));

@@ -18,6 +18,7 @@ struct span {
 };
 
 struct gathered;
+struct duty;
 
 struct fetch {
 	uint32_t magic;
@@ -31,6 +32,12 @@ struct fetch {
 	uint32_t n_sums;      /* pieces that the spans touch */
 	struct gathered *out; /* the range and the checksums behind it, when it is gathered */
 	unsigned int attempts;
+	struct herd_ticket
+		*ticket; /* another worker's request for a copy, which is being answered */
+	struct herd_wait herd_wait; /* ... or waits for that, and goes on with: */
+	void (*herd_resume)(struct pool_job *job);
+	bool ends;            /* what is not here ends here: the flights' wait.ends */
+	bool moved;           /* by the table others serve the chunk: FRAME_MOVED */
 	bool passed_by;       /* the tier cannot be read: all comes from the origin */
 	bool waited;          /* for the origin */
 	_Atomic bool starved; /* what it waited for had no memory */
@@ -52,8 +59,10 @@ struct gathered {
 	struct source *source;
 	uint64_t bytes;  /* taken from the budget */
 	uint64_t offset; /* of the range in the volume */
-	uint32_t length; /* the checksums lie behind it */
-	uint64_t data[];
+	uint32_t length;
+	struct herd_ticket *ticket; /* given back once it is sent */
+	char *data;
+	uint64_t sums[];
 };
 
 /* fetch.c: spans, and the end of a fetch. */
@@ -67,6 +76,9 @@ void fetch_note_end(struct fetch *fetch, struct histogram *h);
 /* Unlinks the fetch from its request, which is still to be replied to, and frees it. */
 struct rpc_request *fetch_end(struct fetch *fetch);
 void fetch_fail(struct fetch *fetch, int status, const struct err *e);
+/* The same without a line, and with a number: the worker to ask (-EREMOTE), or how much of the chunk is
+ * here (-ENODATA). */
+void fetch_refuse(struct fetch *fetch, int status, uint8_t flags, uint64_t number);
 /* Goes on in the serve pool, or fails. */
 void fetch_submit(struct fetch *fetch, void (*run)(struct pool_job *job));
 
@@ -82,8 +94,9 @@ struct chunk *fetch_find_chunk(struct fetch *fetch, uint64_t at);
 int fetch_reply_local(struct fetch *fetch, struct chunk *chunk);
 /* One unit in memory: its bytes go out as they lie there. */
 void fetch_reply_flight(struct fetch *fetch);
-/* The memory that the range is gathered in. -EAGAIN when the budget is used up. */
-int fetch_make_out(struct fetch *fetch);
+/* The memory that the range is gathered in: of class DEMAND when nothing is waited for with it, else of
+ * FILL. -EAGAIN when the budget is used up. */
+int fetch_make_out(struct fetch *fetch, enum budget_class class);
 void fetch_gathered_free(void *arg);
 void fetch_copy_flight(struct gathered *to, const struct span *span);
 /* Gathers a range that lies in several units, or in a tier for a reader elsewhere. */

@@ -1,7 +1,10 @@
 /* What of a range is there, and who is waited for. See fetch.c. */
 #include "cacheworker/fetch_internal.h"
+#include "cacheworker/copies.h"
+#include "cacheworker/duty.h"
 #include "cacheworker/fill.h"
 #include "cacheworker/guard.h"
+#include "cacheworker/pull.h"
 #include "base/cleanup.h"
 #include "base/piece.h"
 
@@ -17,6 +20,67 @@ static bool one_flight_answers(const struct fetch *fetch)
 
 	return fetch->n_spans == 1 && span->wait.flight && span->at == asked->offset &&
 	       asked->length - span->length < BLOCK_BYTES;
+}
+
+static void ask_again(struct herd_wait *wait)
+{
+	struct fetch *fetch = container_of(wait, struct fetch, herd_wait);
+
+	fetch_submit(fetch, fetch->herd_resume);
+}
+
+/*
+ * The bytes are there. True when they are sent now: to a reader, or to one of a few workers at a time that
+ * want a copy. Else it was sent away, or waits, and `resume` is run.
+ */
+static bool herd_admits(struct fetch *fetch, void (*resume)(struct pool_job *job))
+{
+	const struct frame *frame = &fetch->request->frame;
+	const struct herd_request request = {
+		.worker = (uint16_t)min(frame->extent, (uint64_t)PLACEMENT_NOBODY),
+		.offset = (uint32_t)(frame->offset & (CHUNK_BYTES - 1)),
+		.length = frame->length,
+		.last = frame->flags & FRAME_LAST,
+	};
+	const struct chunk_id id = { .volume = frame->volume,
+		.lineage = frame->lineage,
+		.chunk = frame->offset >> CHUNK_BITS };
+	uint16_t worker = PLACEMENT_NOBODY;
+
+	if (fetch->ticket || frame->op != FRAME_FETCH || !(frame->flags & FRAME_PEER))
+		return true;
+	fetch->herd_wait.go = ask_again;
+	fetch->herd_resume = resume;
+	switch (herds_ask(
+		fetch->worker, &id, &request, &fetch->herd_wait, &fetch->ticket, &worker)) {
+	case HERD_ASK:
+		counter_add(&fetch->worker->counters.herd_sent, 1);
+		fetch_refuse(fetch, -EREMOTE, 0, worker);
+		return false;
+	case HERD_WAIT: /* it may be gone already */
+		return false;
+	case HERD_SERVE:
+	default:
+		return true;
+	}
+}
+
+static void answer_landed(struct fetch *fetch)
+{
+	if (one_flight_answers(fetch))
+		fetch_reply_flight(fetch);
+	else
+		fetch_submit(fetch, fetch_run_compose);
+}
+
+static void run_landed(struct pool_job *job)
+{
+	struct fetch *fetch = container_of(job, struct fetch, job);
+
+	if (fetch->request->cancelled)
+		fetch_fail(fetch, -ECANCELED, NULL);
+	else if (herd_admits(fetch, run_landed))
+		answer_landed(fetch);
 }
 
 /* One flight less to wait for; the last one goes on. */
@@ -42,10 +106,8 @@ static void fetch_arrived(struct fetch *fetch, int status, const struct err *e)
 		fetch_fail(fetch, -ECANCELED, NULL);
 	else if (fetch->status < 0)
 		fetch_fail(fetch, fetch->status, &fetch->err);
-	else if (one_flight_answers(fetch))
-		fetch_reply_flight(fetch);
-	else
-		fetch_submit(fetch, fetch_run_compose);
+	else if (herd_admits(fetch, run_landed))
+		answer_landed(fetch);
 }
 
 static void on_landed(struct flight_wait *wait, int status, const struct err *e)
@@ -126,8 +188,8 @@ static bool span_present(const struct span *span, const struct chunk *chunk)
 }
 
 /* Joins or starts the flight of one absent span. `row` is scratch. */
-static int want_span(
-	struct fetch *fetch, struct span *span, struct table *table, struct table_row *row)
+static int want_span(struct fetch *fetch, struct flight_batch *batch, struct span *span,
+	struct table *table, struct table_row *row)
 {
 	struct worker *w = fetch->worker;
 	struct chunk_id id = { .volume = fetch->source->volume,
@@ -147,7 +209,8 @@ static int want_span(
 	pthread_mutex_lock(&fetch->lock);
 	fetch->awaited++;
 	pthread_mutex_unlock(&fetch->lock);
-	r = flight_want(fetch->source, row, span->at, class, r < 0, &span->wait);
+	span->wait.ends = fetch->ends;
+	r = flight_want_in(batch, fetch->source, row, span->at, class, r < 0, &span->wait);
 	if (r < 0) {
 		pthread_mutex_lock(&fetch->lock);
 		fetch->awaited--;
@@ -175,12 +238,14 @@ bool fetch_leave_flights_locked(struct fetch *fetch)
 static void wait_for_spans(
 	struct fetch *fetch, struct table *table, struct chunk *chunk, struct table_row *row)
 {
-	int r = fetch->n_spans > 1 ? fetch_make_out(fetch) : 0;
+	int r = fetch->n_spans > 1 ? fetch_make_out(fetch, BUDGET_FILL) : 0;
+	struct flight_batch batch = { .n = 0 };
 
 	fetch->awaited = 1; /* this function's: nobody goes on before every flight is joined */
 	for (uint32_t i = 0; i < fetch->n_spans && r == 0; i++)
 		if (fetch->passed_by || !span_present(&fetch->spans[i], chunk))
-			r = want_span(fetch, &fetch->spans[i], table, row);
+			r = want_span(fetch, &batch, &fetch->spans[i], table, row);
+	flight_batch_start(&batch);
 	fetch->waited = true;
 	counter_add(&fetch->worker->counters.waits, 1);
 	counter_add(&fetch->source->use.waits, 1);
@@ -203,17 +268,95 @@ static bool all_present(const struct fetch *fetch, const struct chunk *chunk)
 	return true;
 }
 
+/* Which blocks of the chunk are here, for a worker that is drained. */
+static struct net_payload presence_of(struct fetch *fetch)
+{
+	struct chunk *chunk = fetch_find_chunk(fetch, fetch->request->frame.offset);
+	struct net_payload payload = NET_PAYLOAD_NONE;
+	uint8_t *bitmap = calloc(1, CHUNK_BITMAP_BYTES);
+
+	if (bitmap) {
+		if (chunk)
+			chunk_bitmap(chunk, bitmap);
+		payload.parts[0].data = bitmap;
+		payload.parts[0].len = CHUNK_BITMAP_BYTES;
+		payload.n = 1;
+		payload.release = free;
+		payload.arg = bitmap;
+	}
+	chunk_unref(chunk);
+	return payload;
+}
+
 static void answer_prefetch(struct fetch *fetch)
 {
 	const struct frame *frame = &fetch->request->frame;
-	int r = frame->flags & FRAME_EXACT
-			? fill_exact(fetch->source, frame->offset, frame->length)
-			: fill_ahead(fetch->source, frame->offset, frame->length);
+	struct net_payload payload = NET_PAYLOAD_NONE;
+	struct duty duty;
+	int r;
 
-	if (r < 0)
+	worker_duty(fetch->worker, &frame->volume, frame->offset >> CHUNK_BITS,
+		frame->flags & FRAME_LAST, &duty);
+	if (duty.kind == DUTY_NONE) {
+		counter_add(&fetch->worker->counters.redirected, 1);
+		fetch_refuse(fetch, -EREMOTE, FRAME_MOVED, duty.serves);
+		return;
+	}
+	if (frame->class == FRAME_DEMAND)
+		flights_raise(fetch->source, frame->offset);
+	r = frame->flags & FRAME_EXACT ? fill_exact(fetch->source, frame->offset, frame->length)
+				       : fill_ahead(fetch->source, frame->offset, frame->length);
+	if (r < 0) {
 		fetch_fail(fetch, r, NULL);
-	else
-		rpc_reply(fetch_end(fetch), 0, NULL, NET_PAYLOAD_NONE);
+		return;
+	}
+	if (frame->flags & FRAME_PEER)
+		payload = presence_of(fetch);
+	rpc_reply(fetch_end(fetch), 0, NULL, payload);
+}
+
+/* Something is absent. True when it is this worker's to wait for; else the fetch has been answered. */
+static bool absent_is_ours(struct fetch *fetch, const struct chunk *chunk)
+{
+	const struct frame *frame = &fetch->request->frame;
+	const struct chunk_id id = { .volume = frame->volume,
+		.lineage = frame->lineage,
+		.chunk = frame->offset >> CHUNK_BITS };
+	uint16_t number;
+	struct duty duty;
+
+	if (frame->op == FRAME_FETCH_CACHED) {
+		fetch_refuse(fetch, -ENODATA, 0, chunk ? chunk_present_bytes(chunk) : 0);
+		return false;
+	}
+	worker_duty(
+		fetch->worker, &frame->volume, frame->offset >> CHUNK_BITS, frame->flags, &duty);
+	if (duty.kind == DUTY_NONE) {
+		counter_add(&fetch->worker->counters.redirected, 1);
+		fetch_refuse(fetch, -EREMOTE, FRAME_MOVED, duty.serves);
+		return false;
+	}
+	if (duty.kind == DUTY_OWNER && duty.owned && !(frame->flags & FRAME_LAST) &&
+		spill_to(fetch->worker, &id, &number)) {
+		counter_add(&fetch->worker->counters.spilled, 1);
+		fetch_refuse(fetch, -EREMOTE, FRAME_LAST, number);
+		return false;
+	}
+	fetch->ends = duty.kind == DUTY_OWNER;
+	return true;
+}
+
+/* It has the bytes, and is not who is to be asked for them. */
+static bool has_moved(struct fetch *fetch)
+{
+	const struct frame *frame = &fetch->request->frame;
+	struct duty duty;
+
+	if (frame->op != FRAME_FETCH || atomic_load(&fetch->worker->others) == 0)
+		return false;
+	worker_duty(
+		fetch->worker, &frame->volume, frame->offset >> CHUNK_BITS, frame->flags, &duty);
+	return duty.kind == DUTY_NONE;
 }
 
 /* Verifies every whole piece of the range again; damaged ones are absent afterwards. */
@@ -243,6 +386,24 @@ static int recheck(struct fetch *fetch, struct chunk *chunk)
 	return result;
 }
 
+static void run_plan_again(struct pool_job *job)
+{
+	fetch_drop_spans(container_of(job, struct fetch, job));
+	fetch_run_plan(job);
+}
+
+static void answer_present(struct fetch *fetch, struct chunk *chunk)
+{
+	if (!herd_admits(fetch, run_plan_again))
+		return;
+	fetch->moved = has_moved(fetch);
+	counter_add(&fetch->worker->counters.hits, 1);
+	counter_add(&fetch->source->use.hits, 1);
+	if (!chunk || !(fetch->request->frame.flags & FRAME_LOCAL_OK) ||
+		fetch_reply_local(fetch, chunk) < 0)
+		fetch_run_compose(&fetch->job);
+}
+
 static void plan_range(struct fetch *fetch, struct table *table, struct table_row *row)
 {
 	const struct frame *frame = &fetch->request->frame;
@@ -257,16 +418,10 @@ static void plan_range(struct fetch *fetch, struct table *table, struct table_ro
 		r = recheck(fetch, chunk);
 		rpc_reply(fetch_end(fetch), r, NULL, NET_PAYLOAD_NONE);
 	} else if (!all_present(fetch, chunk)) {
-		if (frame->op == FRAME_FETCH_CACHED)
-			fetch_fail(fetch, -ENODATA, NULL);
-		else
+		if (absent_is_ours(fetch, chunk))
 			wait_for_spans(fetch, table, chunk, row);
 	} else {
-		counter_add(&fetch->worker->counters.hits, 1);
-		counter_add(&fetch->source->use.hits, 1);
-		if (!chunk || !(frame->flags & FRAME_LOCAL_OK) ||
-			fetch_reply_local(fetch, chunk) < 0)
-			fetch_run_compose(&fetch->job);
+		answer_present(fetch, chunk);
 	}
 	chunk_unref(chunk);
 }
@@ -281,6 +436,8 @@ void fetch_run_plan(struct pool_job *job)
 		fetch_fail(fetch, -ENOMEM, NULL);
 		return;
 	}
+	if (fetch->request->frame.flags & FRAME_LOCAL_OK) /* before it is sent elsewhere */
+		copies_note_reader(fetch->worker, &fetch->source->volume);
 	if (fetch->request->cancelled) {
 		fetch_fail(fetch, -ECANCELED, NULL);
 	} else if (fetch->request->frame.op == FRAME_PREFETCH) {

@@ -3,6 +3,7 @@
  * with the checksum of every piece that they touch. See fetch.c.
  */
 #include "cacheworker/fetch_internal.h"
+#include "cacheworker/duty.h"
 #include "cacheworker/guard.h"
 #include "cacheworker/holds.h"
 #include "base/cleanup.h"
@@ -25,6 +26,8 @@ void fetch_gathered_free(void *arg)
 	if (!out)
 		return;
 	budget_give(&out->worker->gathered, out->bytes);
+	herds_leave(out->ticket, true);
+	free(out->data);
 	free(out);
 }
 
@@ -32,9 +35,10 @@ static void reply_range(struct frame *reply, const struct fetch *fetch)
 {
 	const struct frame *asked = &fetch->request->frame;
 
-	*reply = (struct frame){
-		.offset = asked->offset, .length = asked->length, .generation = asked->generation
-	};
+	*reply = (struct frame){ .offset = asked->offset,
+		.length = asked->length,
+		.generation = asked->generation,
+		.flags = fetch->moved ? FRAME_MOVED : 0 };
 }
 
 /* Everything is in one file of the tier: its descriptor and the chunk's presence bits. */
@@ -62,7 +66,7 @@ int fetch_reply_local(struct fetch *fetch, struct chunk *chunk)
 	}
 	held_put(bitmap + CHUNK_BITMAP_BYTES, 0, held_entry(hold, false));
 	reply_range(&reply, fetch);
-	reply.flags = FRAME_LOCAL;
+	reply.flags |= FRAME_LOCAL;
 	reply.extent = chunk_extent_bytes(chunk);
 	payload.parts[0].data = bitmap;
 	payload.parts[0].len = CHUNK_BITMAP_BYTES + HELD_ENTRY_BYTES;
@@ -81,6 +85,21 @@ static uint64_t piece_sum(const struct span *span, uint64_t number, const char *
 	return htole64(hash_xxh3(data, len, piece_seed(span->object_seed, number)));
 }
 
+/* Bytes of a flight to a reader. */
+static void note_given(struct source *source, const struct flight *flight, uint32_t bytes)
+{
+	counter_add(flight->pulled ? &source->use.peer_bytes : &source->use.origin_bytes, bytes);
+}
+
+/* For the cluster's eyes. */
+static void note_served(const struct fetch *fetch)
+{
+	const struct frame *frame = &fetch->request->frame;
+
+	member_note_served(fetch->worker, worker_slot(&frame->volume, frame->offset >> CHUNK_BITS),
+		frame->length);
+}
+
 /* The checksums of the pieces that a span touches, of which the flight has all bytes. */
 static void sum_flight(const struct span *span, const struct flight *flight, uint64_t *sums)
 {
@@ -90,6 +109,10 @@ static void sum_flight(const struct span *span, const struct flight *flight, uin
 	for (; at < end; at += PIECE_BYTES) {
 		uint64_t in_unit = at - flight->object_offset;
 
+		if (flight->pulled) {
+			*sums++ = htole64(flight->sums[in_unit / PIECE_BYTES]);
+			continue;
+		}
 		*sums++ = piece_sum(span, at >> PIECE_BITS, flight->data + in_unit,
 			min((uint64_t)PIECE_BYTES, flight->length - in_unit));
 	}
@@ -98,6 +121,7 @@ static void sum_flight(const struct span *span, const struct flight *flight, uin
 /* What an answer out of a unit's memory holds on to. */
 struct lent {
 	struct flight *flight;
+	struct herd_ticket *ticket;
 	uint64_t sums[];
 };
 
@@ -106,6 +130,7 @@ static void release_lent(void *arg)
 	struct lent *lent = arg;
 
 	flight_unref(lent->flight);
+	herds_leave(lent->ticket, true);
 	free(lent);
 }
 
@@ -123,6 +148,7 @@ void fetch_reply_flight(struct fetch *fetch)
 		return;
 	}
 	lent->flight = TAKE(span->wait.flight);
+	lent->ticket = TAKE(fetch->ticket);
 	sum_flight(span, lent->flight, lent->sums);
 	reply_range(&reply, fetch);
 	reply.checksums = fetch->n_sums;
@@ -135,25 +161,42 @@ void fetch_reply_flight(struct fetch *fetch)
 	payload.n = 3;
 	payload.release = release_lent;
 	payload.arg = lent;
-	counter_add(&fetch->source->use.origin_bytes, span->length);
+	note_given(fetch->source, lent->flight, span->length);
+	note_served(fetch);
 	fetch_note_end(fetch, &fetch->worker->histograms.origin);
 	rpc_reply(fetch_end(fetch), 0, &reply, payload);
+}
+
+/* What no object has of the range; of whole spans the rest of their last block, too. */
+static void zero_gaps(struct gathered *to, const struct span *spans, uint32_t n)
+{
+	uint64_t at = to->offset;
+
+	for (uint32_t i = 0; i < n; i++) {
+		memset(to->data + (at - to->offset), 0, spans[i].at - at);
+		at = spans[i].at + spans[i].length;
+	}
+	memset(to->data + (at - to->offset), 0, to->offset + to->length - at);
 }
 
 /*
  * -EAGAIN when the budget is used up: the reader asks again. Whoever has its memory waits for units
  * at most, which never wait for this budget: no two can hold each other up.
  */
-int fetch_make_out(struct fetch *fetch)
+int fetch_make_out(struct fetch *fetch, enum budget_class class)
 {
 	struct worker *w = fetch->worker;
-	uint64_t bytes = sizeof(*fetch->out) + fetch->request->frame.length +
-			 fetch->n_sums * sizeof(uint64_t);
+	uint32_t length = fetch->request->frame.length;
+	uint64_t head = sizeof(*fetch->out) + fetch->n_sums * sizeof(uint64_t);
+	uint64_t bytes = head + length;
 
-	if (!budget_take(&w->gathered, BUDGET_DEMAND, bytes))
+	if (!budget_take(&w->gathered, class, bytes))
 		return -EAGAIN;
-	fetch->out = calloc(1, bytes);
-	if (!fetch->out) {
+	fetch->out = calloc(1, head);
+	if (fetch->out)
+		fetch->out->data = malloc(length);
+	if (!fetch->out || !fetch->out->data) {
+		free(TAKE(fetch->out));
 		budget_give(&w->gathered, bytes);
 		return -ENOMEM;
 	}
@@ -162,16 +205,14 @@ int fetch_make_out(struct fetch *fetch)
 	fetch->out->bytes = bytes;
 	fetch->out->offset = fetch->request->frame.offset;
 	fetch->out->length = fetch->request->frame.length;
+	zero_gaps(fetch->out, fetch->spans, fetch->n_spans);
 	return 0;
 }
 
 static char *out_of_span(struct gathered *to, const struct span *span, uint64_t **ret_sums)
 {
-	char *data = (char *)to->data;
-
-	/* Whole blocks, so the checksums behind them are aligned. */
-	*ret_sums = (uint64_t *)(void *)(data + to->length) + span->first_sum;
-	return data + (span->at - to->offset);
+	*ret_sums = to->sums + span->first_sum;
+	return to->data + (span->at - to->offset);
 }
 
 void fetch_copy_flight(struct gathered *to, const struct span *span)
@@ -181,7 +222,7 @@ void fetch_copy_flight(struct gathered *to, const struct span *span)
 	char *out = out_of_span(to, span, &sums);
 
 	memcpy(out, flight->data + (span->at - flight->start), span->length);
-	counter_add(&to->source->use.origin_bytes, span->length);
+	note_given(to->source, flight, span->length);
 	sum_flight(span, flight, sums);
 }
 
@@ -246,12 +287,63 @@ static void composition_free(void *arg)
 	free(c);
 }
 
+/* The checksums of a span's pieces as the piece table has them; the span begins and ends with one. */
+static bool sums_of_span(const struct span *span, const struct chunk_sum *table, uint64_t *ret_sums)
+{
+	uint64_t end = span->object_offset + span->length;
+
+	if (span->object_offset % PIECE_BYTES || (end % PIECE_BYTES && end != span->object_size))
+		return false;
+	for (uint32_t done = 0; done < span->length; done += PIECE_BYTES) {
+		const struct chunk_sum *sum = &table[done / BLOCK_BYTES];
+
+		if (sum->length != min(span->length - done, PIECE_BYTES))
+			return false;
+		*ret_sums++ = htole64(sum->sum);
+	}
+	return true;
+}
+
+/* All of it lies in the tier: as it lies there, with the checksums that lie beside it, which whoever
+ * gets both compares. False: piece by piece, then. */
+static bool compose_blocks(
+	struct composition *c, int (*read)(struct chunk *chunk, uint32_t offset, uint32_t length,
+				       void *out, struct chunk_sum *sums))
+{
+	struct chunk_sum table[LIMIT_PAYLOAD_BYTES / BLOCK_BYTES];
+	struct gathered *to = c->out;
+	uint32_t offset = (uint32_t)(to->offset & (CHUNK_BYTES - 1));
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < c->n_spans; i++)
+		if (c->spans[i].wait.flight || c->spans[i].copied)
+			return false;
+	if (!c->chunk || read(c->chunk, offset, to->length, to->data, table) < 0)
+		return false;
+	for (uint32_t i = 0; i < c->n_spans; i++) {
+		const struct span *span = &c->spans[i];
+
+		if (!sums_of_span(span, &table[(span->at - to->offset) / BLOCK_BYTES],
+			    to->sums + span->first_sum))
+			return false;
+		bytes += span->length;
+	}
+	zero_gaps(to, c->spans, c->n_spans);
+	counter_add(&to->worker->counters.hit_bytes, bytes);
+	counter_add(&to->source->use.tier_bytes, bytes);
+	return true;
+}
+
 static int composition_run(void *arg)
 {
-	_cleanup_free_ char *piece = malloc(PIECE_BYTES);
+	_cleanup_free_ char *piece = NULL;
 	struct composition *c = arg;
-	int r = piece ? 0 : -ENOMEM;
+	int r;
 
+	if (compose_blocks(c, chunk_read_blocks))
+		return 0;
+	piece = malloc(PIECE_BYTES);
+	r = piece ? 0 : -ENOMEM;
 	for (uint32_t i = 0; i < c->n_spans && r == 0; i++) {
 		const struct span *span = &c->spans[i];
 
@@ -275,7 +367,7 @@ static bool in_memory(const struct composition *c)
 static int compose(struct fetch *fetch)
 {
 	struct composition *c;
-	int r = fetch->out ? 0 : fetch_make_out(fetch);
+	int r = fetch->out ? 0 : fetch_make_out(fetch, BUDGET_DEMAND);
 
 	if (r < 0)
 		return r;
@@ -287,8 +379,11 @@ static int compose(struct fetch *fetch)
 	c->n_spans = fetch->n_spans;
 	c->out = TAKE(fetch->out);
 	fetch->n_spans = 0;
-	r = in_memory(c) ? composition_run(c)
-			 : guard_call(fetch->worker, composition_run, composition_free, c);
+	/* What lies in memory is no matter for another thread, which would cost more than it takes. */
+	if (in_memory(c))
+		r = composition_run(c);
+	else if (!compose_blocks(c, chunk_read_blocks_now))
+		r = guard_call(fetch->worker, composition_run, composition_free, c);
 	if (r == -ETIMEDOUT)
 		return r;
 	fetch->spans = TAKE(c->spans);
@@ -306,11 +401,15 @@ static void reply_out(struct fetch *fetch)
 
 	reply_range(&reply, fetch);
 	reply.checksums = fetch->n_sums;
-	payload.parts[0].len = reply.length + fetch->n_sums * sizeof(uint64_t);
+	payload.parts[0].len = reply.length;
 	payload.parts[0].data = fetch->out->data;
+	payload.parts[1].len = fetch->n_sums * sizeof(uint64_t);
+	payload.parts[1].data = fetch->out->sums;
+	fetch->out->ticket = TAKE(fetch->ticket);
 	payload.arg = TAKE(fetch->out);
-	payload.n = 1;
+	payload.n = 2;
 	payload.release = fetch_gathered_free;
+	note_served(fetch);
 	fetch_note_end(fetch, fetch->waited ? &fetch->worker->histograms.origin
 					    : &fetch->worker->histograms.tier);
 	rpc_reply(fetch_end(fetch), 0, &reply, payload);

@@ -1,6 +1,7 @@
 /* Which units are fetched without having been asked for. See fill.h. */
 #include "cacheworker/fill.h"
 #include "cacheworker/flight.h"
+#include "cacheworker/pull.h"
 #include "base/arena.h"
 #include "base/cleanup.h"
 
@@ -134,8 +135,8 @@ static bool is_full(const struct source *source, enum ufs_class class)
 		class == UFS_PREFETCH ? TIER_WANT_AHEAD : TIER_WANT_FILL);
 }
 
-/* Takes one unit of the fill into flight. `row` is scratch. */
-static enum step fill_step(struct fill *fill, struct table_row *row)
+/* Takes one unit of the fill into flight, which `batch` gets. `row` is scratch. */
+static enum step fill_step(struct fill *fill, struct flight_batch *batch, struct table_row *row)
 {
 	struct worker *w = fill->source->worker;
 	uint64_t before = fill->cursor;
@@ -154,7 +155,7 @@ static enum step fill_step(struct fill *fill, struct table_row *row)
 	pthread_mutex_lock(&w->fills.lock);
 	w->fills.in_flight++;
 	pthread_mutex_unlock(&w->fills.lock);
-	r = flight_want(fill->source, row, at, fill->class, false, NULL);
+	r = flight_want_in(batch, fill->source, row, at, fill->class, false, NULL);
 	if (r == 0) {
 		fill->credit -= length;
 		return STEP_TAKEN;
@@ -208,13 +209,23 @@ static void fill_done(struct worker *w, struct fill *fill)
 static void run_pump(struct pool_job *job)
 {
 	struct worker *w = container_of(job, struct worker, fills.pump);
+	struct flight_batch batch = { .n = 0 };
 	struct table_row row;
 	bool hungry = false;
+	const struct fill *last = NULL;
 	struct fill *fill;
 
 	while ((fill = current_fill(w)) != NULL) {
-		enum step step = fill_step(fill, &row);
+		enum step step;
 
+		if (fill != last) /* a batch is of one */
+			flight_batch_start(&batch);
+		last = fill;
+		step = fill_step(fill, &batch, &row);
+		/* What is under way does not wait for what is not. */
+		if (step != STEP_TAKEN || batch.n == PULL_FLIGHTS ||
+			flight_batch_bytes(&batch) >= UNIT_BYTES)
+			flight_batch_start(&batch);
 		if (step == STEP_DONE)
 			fill_done(w, fill);
 		if (step == STEP_NO_MEMORY && hungry)
@@ -224,6 +235,7 @@ static void run_pump(struct pool_job *job)
 		if (hungry)
 			w->fills.hungry = true;
 	}
+	flight_batch_start(&batch);
 	pthread_mutex_lock(&w->fills.lock);
 	w->fills.pumping = false;
 	if (w->fills.again)

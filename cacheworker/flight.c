@@ -1,6 +1,8 @@
 /* The single flight of a worker: who waits for which unit, and for memory. See flight.h. */
 #include "cacheworker/flight_internal.h"
+#include "cacheworker/duty.h"
 #include "cacheworker/fill.h"
+#include "cacheworker/pull.h"
 #include "base/cleanup.h"
 #include "base/units.h"
 
@@ -55,28 +57,54 @@ void flight_set_state_locked(struct flight *f, enum flight_state next)
 	counter_sub(&f->worker->counters.flights, 1);
 }
 
-/* Does a flight of that class, or of one before it, wait for memory? */
-bool flight_starving_locked(const struct flights *flights, enum ufs_class class)
+bool flight_starving_locked(const struct flights *flights, enum ufs_class class, bool far)
 {
 	for (unsigned int i = 0; i <= (unsigned int)class; i++)
-		if (!list_empty(&flights->starved[i]))
+		if (!list_empty(&flights->starved[i]) || (far && !list_empty(&flights->far[i])))
 			return true;
 	return false;
 }
 
-/* Memory came free: the first starved flight may start, if it fits. None overtakes it. */
+static struct list *starved_of(struct flight *f)
+{
+	struct flights *flights = &f->worker->flights;
+
+	return f->far ? &flights->far[f->class] : &flights->starved[f->class];
+}
+
+/*
+ * Two workers whose memory is full of units that each has from the other would wait for ever: what is far takes
+ * no more than neighbours may, whoever wants it, and what ends here goes past it.
+ */
+static bool take_memory(struct flight *f)
+{
+	enum budget_class class = f->far ? BUDGET_FILL : (enum budget_class)f->class;
+
+	f->charged = budget_take(&f->worker->memory, class, f->cost);
+	return f->charged;
+}
+
+static struct list *first_of(struct list *lists)
+{
+	for (unsigned int i = 0; i < FLIGHT_CLASSES; i++)
+		if (!list_empty(&lists[i]))
+			return lists[i].next;
+	return NULL;
+}
+
+/* Memory came free: the first starved flight may start, if it fits. None overtakes it, but those that end here
+ * what is far. */
 static struct flight *take_starved_locked(struct worker *w)
 {
-	struct list *node = NULL;
+	struct list *node = first_of(w->flights.starved);
 	struct flight *f;
 
-	for (unsigned int i = 0; i < FLIGHT_CLASSES && !node; i++)
-		if (!list_empty(&w->flights.starved[i]))
-			node = w->flights.starved[i].next;
+	if (!node)
+		node = first_of(w->flights.far);
 	if (!node)
 		return NULL;
 	f = list_entry(node, struct flight, link);
-	if (!budget_take(&w->memory, (enum budget_class)f->class, f->cost))
+	if (!take_memory(f))
 		return NULL;
 	list_remove(node);
 	flight_set_state_locked(f, FLIGHT_FETCHING);
@@ -115,10 +143,9 @@ void flight_unref(struct flight *f)
 	if (atomic_fetch_sub(&f->refs, 1) != 1)
 		return;
 	w = f->worker;
-	if (f->data) {
-		free(f->data);
+	free(f->data);
+	if (f->charged)
 		budget_give(&w->memory, f->cost);
-	}
 	f->magic = 0;
 	free(f);
 	flight_memory_freed(w);
@@ -189,12 +216,38 @@ static void raise_class_locked(struct flight *f, enum ufs_class class)
 	if (class >= f->class)
 		return;
 	f->class = class;
-	if (f->state == FLIGHT_FETCHING && f->asked) {
+	if (f->state == FLIGHT_FETCHING && f->pull) {
+		pull_raise_locked(f);
+	} else if (f->state == FLIGHT_FETCHING && f->asked) {
 		ufs_promote(f->ufs, &f->get, class);
 	} else if (f->state == FLIGHT_STARVED) {
 		list_remove(&f->link);
-		list_push_back(&f->worker->flights.starved[class], &f->link);
+		list_push_back(starved_of(f), &f->link);
 	}
+}
+
+void flights_raise(struct source *source, uint64_t start)
+{
+	struct flights *flights = &source->worker->flights;
+	struct flight *f;
+
+	pthread_mutex_lock(&flights->lock);
+	f = find_locked(source, start, unit_hash(source, start));
+	if (f)
+		raise_class_locked(f, UFS_DEMAND);
+	pthread_mutex_unlock(&flights->lock);
+}
+
+/* Who waits for it waits for this worker alone. */
+static void end_here_locked(struct flight *f)
+{
+	f->ends = true;
+	if (f->far && f->state == FLIGHT_STARVED) {
+		list_remove(&f->link);
+		f->far = false;
+		list_push_back(starved_of(f), &f->link);
+	}
+	pull_give_up_locked(f);
 }
 
 /* Puts the wait on the flight. True when its bytes are there already. */
@@ -206,6 +259,8 @@ static bool join_locked(struct flight *f, enum ufs_class class, struct flight_wa
 	if (wait->told)
 		return true;
 	list_push_back(&f->waiters, &wait->link);
+	if (wait->ends && !f->ends)
+		end_here_locked(f);
 	raise_class_locked(f, class);
 	return false;
 }
@@ -219,8 +274,9 @@ static int enter_locked(struct flight *f, uint64_t hash, bool demand)
 
 	if (w->flights.closing)
 		return -ECANCELED;
-	memory = !flight_starving_locked(&w->flights, demand ? f->class : UFS_PREFETCH) &&
-		 budget_take(&w->memory, (enum budget_class)f->class, f->cost);
+	memory = !flight_starving_locked(
+			 &w->flights, demand ? f->class : UFS_PREFETCH, f->far || !demand) &&
+		 take_memory(f);
 	if (!memory && !demand)
 		return -EAGAIN;
 	map_insert(&w->flights.units, &f->node, hash);
@@ -229,7 +285,7 @@ static int enter_locked(struct flight *f, uint64_t hash, bool demand)
 	if (!memory) {
 		f->starved = true;
 		counter_add(&w->counters.starved, 1);
-		list_push_back(&w->flights.starved[f->class], &f->link);
+		list_push_back(starved_of(f), &f->link);
 	}
 	return memory ? 1 : 0;
 }
@@ -244,8 +300,26 @@ bool flight_unit_held(const struct source *source, uint64_t start, uint32_t leng
 		source->worker->tiers, &id, (uint32_t)(start & (CHUNK_BYTES - 1)), length);
 }
 
+/* Another worker serves the chunk, and nobody takes this one for him. */
+static bool is_far(const struct flight *f, const struct flight_wait *wait)
+{
+	struct worker *w = f->worker;
+	struct duty duty;
+
+	if ((wait && wait->ends) || atomic_load(&w->others) == 0)
+		return false;
+	worker_duty(w, &f->source->volume, f->start >> CHUNK_BITS, 0, &duty);
+	return duty.kind != DUTY_OWNER;
+}
+
 int flight_want(struct source *source, const struct table_row *row, uint64_t at,
 	enum ufs_class class, bool bypass, struct flight_wait *wait)
+{
+	return flight_want_in(NULL, source, row, at, class, bypass, wait);
+}
+
+int flight_want_in(struct flight_batch *batch, struct source *source, const struct table_row *row,
+	uint64_t at, enum ufs_class class, bool bypass, struct flight_wait *wait)
 {
 	struct worker *w = source->worker;
 	struct flight *fresh = flight_new(source, row, at, class, bypass);
@@ -262,6 +336,7 @@ int flight_want(struct source *source, const struct table_row *row, uint64_t at,
 		return -ENOMEM;
 	hash = unit_hash(source, fresh->start);
 	fresh->counted = wait == NULL;
+	fresh->far = is_far(fresh, wait);
 	pthread_mutex_lock(&w->flights.lock);
 	f = find_locked(source, fresh->start, hash);
 	if (f && f->state == FLIGHT_KEPT && wait && wait->stored)
@@ -295,7 +370,9 @@ int flight_want(struct source *source, const struct table_row *row, uint64_t at,
 		return r;
 	}
 	counter_add(read ? &w->counters.units : &w->counters.neighbours, 1);
-	if (r == 1)
+	if (r == 1 && batch)
+		batch->flights[batch->n++] = f; /* it has no end before it is started */
+	else if (r == 1)
 		flight_start(f);
 	else
 		flight_push_out_kept(w, 0); /* starving: what is only kept gives its memory back */
@@ -330,8 +407,10 @@ int flights_init(struct worker *w)
 {
 	pthread_mutex_init(&w->flights.lock, NULL);
 	pthread_cond_init(&w->flights.started, NULL);
-	for (unsigned int i = 0; i < FLIGHT_CLASSES; i++)
+	for (unsigned int i = 0; i < FLIGHT_CLASSES; i++) {
 		list_init(&w->flights.starved[i]);
+		list_init(&w->flights.far[i]);
+	}
 	list_init(&w->flights.kept);
 	w->flights.kept_max = min(w->config->memory / 4, KEPT_BYTES_MAX);
 	return map_init(&w->flights.units, FLIGHTS_EXPECTED);
@@ -344,8 +423,10 @@ void flights_close(struct worker *w)
 
 	pthread_mutex_lock(&w->flights.lock);
 	w->flights.closing = true;
-	for (unsigned int i = 0; i < FLIGHT_CLASSES; i++)
+	for (unsigned int i = 0; i < FLIGHT_CLASSES; i++) {
 		list_splice_back(&starved, &w->flights.starved[i]);
+		list_splice_back(&starved, &w->flights.far[i]);
+	}
 	/* Whoever took one off the lists is on the way to its origin, which must be open still. */
 	while (w->flights.starting > 0)
 		pthread_cond_wait(&w->flights.started, &w->flights.lock);

@@ -2,7 +2,8 @@
  * Flights: the single flight of a worker. A unit (an object of at most UNIT_BYTES, or at most
  * UNIT_BYTES of a larger one from a multiple of that, which end with the chunk) that is on its way is
  * in memory once; whoever needs bytes of it waits on it and is released as soon as they have landed.
- * What lies on the tier under another offset is copied from there instead (adopt.h).
+ * What lies on the tier under another offset is copied from there (adopt.h), what other workers have is
+ * pulled from them (pull.h), and the rest comes from the origin.
  *
  *	STARVED ─memory─► FETCHING ─all bytes─► WRITING ─written─► GONE
  *	   │                 │  └─(bypass)─► KEPT ─pushed out─► GONE
@@ -38,8 +39,12 @@ struct flight {
 	struct source *source;
 	enum flight_state state;
 	enum ufs_class class;
-	bool bypass;            /* not admitted to a tier */
-	bool counted;           /* a fill's: fills.in_flight counts it */
+	bool bypass;  /* not admitted to a tier */
+	bool counted; /* a fill's: fills.in_flight counts it */
+	bool charged; /* its memory is taken from the budget */
+	/* It waits for another worker: it leaves memory to those that end here, which others wait for. */
+	bool far;
+	bool ends;              /* this worker ends it: owner, deputy, or told to (FRAME_LAST) */
 	bool asked;             /* the origin has the request */
 	bool anew;              /* it had, and ended it at once: who asked asks in another way */
 	bool demanded;          /* a reader waited for it */
@@ -58,6 +63,10 @@ struct flight {
 	struct pool_job write;
 	struct pool_job adopt;
 	bool adopted; /* the bytes came from elsewhere on the tier */
+	uint8_t bad;  /* times that another worker's bytes were damaged */
+	bool pulled;  /* they came from another worker: with their checksums, in `sums` */
+	void *pull;   /* that is under way for it, under flights.lock */
+	uint64_t sums[UNIT_BYTES / PIECE_BYTES];
 	char names[]; /* key, then tag */
 };
 
@@ -71,6 +80,7 @@ struct flight_wait {
 	 * (-ENOSPC, -EIO, ...: fetched, and not kept). It gives way to readers and takes no memory
 	 * that is not there. */
 	bool stored;
+	bool ends; /* the flight must end here: its asker waits as one that has asked the owner */
 	bool told; /* done() is due or was called */
 	void (*done)(struct flight_wait *wait, int status, const struct err *e);
 };
@@ -93,6 +103,16 @@ bool flight_unit_held(const struct source *source, uint64_t start, uint32_t leng
 int flight_want(struct source *source, const struct table_row *row, uint64_t at,
 	enum ufs_class class, bool bypass, struct flight_wait *wait) __must_check;
 
+/* The same; but what is begun by it is only put into `batch` (NULL: started), which has room and of which
+ * all is of one source and chunk and in the order of units. */
+struct flight_batch;
+int flight_want_in(struct flight_batch *batch, struct source *source, const struct table_row *row,
+	uint64_t at, enum ufs_class class, bool bypass, struct flight_wait *wait) __must_check;
+/* From its first byte to its last, what is between them included. */
+uint64_t flight_batch_bytes(const struct flight_batch *batch);
+/* Starts what is in it; it is empty afterwards. */
+void flight_batch_start(struct flight_batch *batch);
+
 /* Takes a waiting request off its flight: true when it was still waiting (done() will not be
  * called; the reference on wait->flight stays the owner's). A unit that still starves is given up
  * with its last waiter. */
@@ -102,6 +122,9 @@ void flight_unref(struct flight *flight);
 
 /* The source is reached in another way: what was asked in the one before is asked for in that. */
 void flights_take_way(struct source *source);
+
+/* A reader waits for the unit that begins there: its flight, if it has one, is as urgent as that. */
+void flights_raise(struct source *source, uint64_t start);
 
 /* After memory was given back to worker.memory by others than flights: whoever starves may be able to
  * go on, and nobody else tells him. */

@@ -6,8 +6,8 @@
 /* flight.c: the map, who waits, who starves. */
 /* The one place where a state changes. A flight that is GONE has left the map. */
 void flight_set_state_locked(struct flight *f, enum flight_state next);
-/* Does a flight of that class, or of one before it, wait for memory? */
-bool flight_starving_locked(const struct flights *flights, enum ufs_class class);
+/* Does a flight of that class, or of one before it, wait for memory? `far`: or one that is far. */
+bool flight_starving_locked(const struct flights *flights, enum ufs_class class, bool far);
 /* Waiters whose bytes are there, to be told without the lock; UINT64_MAX: all. */
 void flight_collect_ready_locked(struct flight *f, struct list *ready, uint64_t landed);
 /* A waiter that got its bytes keeps the reference; the others lose it here. */
@@ -21,6 +21,11 @@ struct flight *flight_new(struct source *source, const struct table_row *row, ui
 	enum ufs_class class, bool bypass);
 /* Has its memory in the budget and is FETCHING. */
 void flight_start(struct flight *f);
+/* Nobody else has it. Takes the reference for the origin. */
+void flight_ask_origin(struct flight *f);
+/* Its bytes are in f->data, all of them, or it has failed for good. Take the same reference. */
+void flight_all_landed(struct flight *f);
+void flight_failed(struct flight *f, int status, const struct err *e);
 /* One that is kept leaves; the map's reference becomes the caller's. */
 struct flight *flight_let_go_locked(struct flight *f);
 /* Until at most `keep` bytes are kept: none while others starve for the memory. */

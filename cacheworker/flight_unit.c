@@ -1,7 +1,9 @@
 /* A unit of a flight, from the origin's request to the tier. See flight.h. */
 #include "cacheworker/flight_internal.h"
 #include "cacheworker/adopt.h"
+#include "cacheworker/duty.h"
 #include "cacheworker/fill.h"
+#include "cacheworker/pull.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -27,7 +29,7 @@ void flight_push_out_kept(struct worker *w, uint64_t keep)
 		struct flight *f = NULL;
 
 		pthread_mutex_lock(&w->flights.lock);
-		if (flight_starving_locked(&w->flights, UFS_PREFETCH))
+		if (flight_starving_locked(&w->flights, UFS_PREFETCH, true))
 			keep = 0;
 		if (w->flights.kept_bytes > keep) {
 			ensure(!list_empty(&w->flights.kept)); /* kept_bytes is theirs */
@@ -49,7 +51,7 @@ static void flight_keep(struct flight *f, int why)
 	struct worker *w = f->worker;
 	bool counted;
 
-	if (!f->adopted) {
+	if (!f->adopted && !f->pulled) {
 		counter_add(&w->counters.bypass_bytes, f->length);
 		counter_add(&f->source->use.bypass_bytes, f->length);
 	}
@@ -84,7 +86,10 @@ static enum tier_want flight_want_of(struct flight *f)
 static int write_run(
 	struct flight *f, const struct chunk_id *id, const struct piece_run *run, const char *data)
 {
-	const struct tier_admission how = { .class = TIER_OWNED, .want = flight_want_of(f) };
+	const struct tier_admission how = {
+		.class = worker_class(f->worker, &id->volume, id->chunk),
+		.want = flight_want_of(f),
+	};
 	int r = -EAGAIN;
 
 	for (uint32_t i = 0; r == -EAGAIN && i < WRITE_TRIES; i++) {
@@ -93,7 +98,7 @@ static int write_run(
 		r = tier_chunk_admit_as(f->worker->tiers, id, &how, &chunk);
 		if (r < 0)
 			break;
-		r = chunk_write(chunk, run, data);
+		r = chunk_write_summed(chunk, run, data, f->pulled ? f->sums : NULL);
 		chunk_unref(chunk);
 	}
 	return r;
@@ -169,8 +174,14 @@ static void fetch_failed(struct flight *f, int status, const struct err *e)
 	flight_end(f, status, e);
 }
 
+void flight_failed(struct flight *f, int status, const struct err *e)
+{
+	fetch_failed(f, status, e);
+	flight_unref(f); /* the origin's */
+}
+
 /* All bytes are there: to their waiters and to a tier. Takes the origin's reference. */
-static void all_landed(struct flight *f)
+void flight_all_landed(struct flight *f)
 {
 	struct worker *w = f->worker;
 	struct list ready = LIST_INIT(ready);
@@ -194,15 +205,13 @@ static void all_landed(struct flight *f)
 	flight_unref(f); /* the origin's */
 }
 
-static void ask_origin(struct flight *f);
-
 /* Its source is reached in another way by now: it is asked for there, and need not fail. A worker that
  * closes waits until it is; `f` may be gone after. */
 static void ask_anew(struct flight *f)
 {
 	struct worker *w = f->worker;
 
-	ask_origin(f);
+	flight_ask_origin(f);
 	pthread_mutex_lock(&w->flights.lock);
 	if (--w->flights.starting == 0)
 		pthread_cond_broadcast(&w->flights.started);
@@ -237,13 +246,12 @@ static void on_done(struct ufs_get *get, int status, const struct err *e)
 
 	if (status == 0) {
 		histogram_note(&f->worker->histograms.get, clock_mono_ns() - f->asked_ns);
-		all_landed(f);
+		flight_all_landed(f);
 		return;
 	}
 	if (goes_on(f))
 		return;
-	fetch_failed(f, status, e);
-	flight_unref(f); /* the origin's */
+	flight_failed(f, status, e);
 }
 
 /* The origin has the request: from now on its class can be raised, and it can be ended; either may be
@@ -299,11 +307,13 @@ static void make_get(struct flight *f)
 	atomic_store(&f->get.cancelled, false);
 }
 
-static void ask_origin(struct flight *f)
+void flight_ask_origin(struct flight *f)
 {
 	struct err e = ERR_INIT;
 	int r = 0;
 
+	if (!f->data)
+		f->data = malloc(f->length);
 	atomic_fetch_add(&f->refs, 1); /* this function's; the origin has one */
 	f->asked_ns = clock_mono_ns();
 	if (f->data) {
@@ -318,8 +328,7 @@ static void ask_origin(struct flight *f)
 		if (flight_asked(f))
 			ask_anew(f);
 	} else {
-		fetch_failed(f, r, &e);
-		flight_unref(f); /* the origin's, which did not take it */
+		flight_failed(f, r, &e); /* it did not take it */
 	}
 	flight_unref(f);
 }
@@ -347,9 +356,17 @@ static void run_adopt(struct pool_job *job)
 	}
 	free(row);
 	if (f->adopted)
-		all_landed(f);
+		flight_all_landed(f);
 	else
-		ask_origin(f);
+		pull_start(&f, 1);
+}
+
+static bool may_be_here(struct flight *f)
+{
+	if (!adopt_possible(f->source))
+		return false;
+	f->data = malloc(f->length);
+	return f->data && pool_submit(f->worker->adopt, &f->adopt) == 0;
 }
 
 /* Has its memory in the budget and is FETCHING: asks the origin, unless the bytes are here already
@@ -357,12 +374,43 @@ static void run_adopt(struct pool_job *job)
 void flight_start(struct flight *f)
 {
 	atomic_fetch_add(&f->refs, 1); /* the origin's */
-	f->data = malloc(f->length);
-	if (!f->data)
-		budget_give(&f->worker->memory, f->cost);
-	else if (adopt_possible(f->source) && pool_submit(f->worker->adopt, &f->adopt) == 0)
-		return;
-	ask_origin(f);
+	if (!may_be_here(f))
+		pull_start(&f, 1);
+}
+
+uint64_t flight_batch_bytes(const struct flight_batch *batch)
+{
+	const struct flight *last;
+
+	if (batch->n == 0)
+		return 0;
+	last = batch->flights[batch->n - 1];
+	return last->start + last->length - batch->flights[0]->start;
+}
+
+void flight_batch_start(struct flight_batch *batch)
+{
+	uint32_t first = 0;
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < batch->n; i++) {
+		atomic_fetch_add(&batch->flights[i]->refs, 1); /* the origin's */
+		if (!may_be_here(batch->flights[i]))
+			batch->flights[n++] = batch->flights[i];
+	}
+	batch->n = 0;
+	for (uint32_t i = 1; i <= n; i++) {
+		const struct flight *last = batch->flights[i - 1];
+		uint64_t end = align_up(last->start + last->length, BLOCK_BYTES);
+
+		if (i < n && batch->flights[i]->start == end &&
+			batch->flights[i]->get.class == last->get.class &&
+			end + batch->flights[i]->length - batch->flights[first]->start <=
+				UNIT_BYTES)
+			continue;
+		pull_start(batch->flights + first, i - first);
+		first = i;
+	}
 }
 
 struct flight *flight_new(struct source *source, const struct table_row *row, uint64_t at,

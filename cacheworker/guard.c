@@ -1,5 +1,6 @@
 /* Calls that may hang. See guard.h. */
 #include "cacheworker/guard.h"
+#include "cacheworker/duty.h"
 
 #include <stdlib.h>
 #include <time.h>
@@ -102,6 +103,7 @@ int guard_call(struct worker *w, int (*run)(void *arg), void (*release)(void *ar
 struct call {
 	struct tier_set *tiers;
 	struct chunk_id id;
+	struct tier_admission how;
 	struct piece_run run;
 	struct chunk *chunk;   /* referenced, as: */
 	struct extent *extent; /* or NULL */
@@ -201,7 +203,7 @@ static int admit(void *arg)
 {
 	struct call *call = arg;
 
-	return tier_chunk_admit(call->tiers, &call->id, &call->chunk);
+	return tier_chunk_admit_as(call->tiers, &call->id, &call->how, &call->chunk);
 }
 
 int guard_admit(struct worker *w, const struct chunk_id *id)
@@ -217,6 +219,8 @@ int guard_admit(struct worker *w, const struct chunk_id *id)
 	if (!call)
 		return -ENOMEM;
 	call->id = *id;
+	call->how = (struct tier_admission){ .class = worker_class(w, &id->volume, id->chunk),
+		.want = TIER_WANT_READ };
 	r = guard_call(w, admit, call_free, call);
 	if (r != -ETIMEDOUT)
 		call_free(call);

@@ -6,6 +6,7 @@
 #include "base/log.h"
 #include "base/units.h"
 #include "base/version.h"
+#include "cacheworker/handover.h"
 #include "cacheworker/kept.h"
 #include "cacheworker/master_call.h"
 #include "cacheworker/terms.h"
@@ -142,7 +143,8 @@ static void follow(struct worker *w, const Granary__BeatAnswer *m)
 	view_version(w->view, &epoch, &sequence);
 	if (m->epoch > epoch || (m->epoch == epoch && m->sequence > sequence))
 		view_stale(w->view);
-	atomic_store(&w->member.draining, m->drain);
+	if (atomic_exchange(&w->member.draining, m->drain) != m->drain)
+		handover_wake(w);
 	if (!m->drain)
 		atomic_store(&w->member.only_copies, MEMBER_UNCOUNTED);
 	if (m->news > atomic_exchange(&w->member.news, m->news))

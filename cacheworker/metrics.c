@@ -15,7 +15,8 @@ struct row {
 	char name[2 * VOLUME_ID_LEN + 1]; /* its id, or "other" */
 	char url[URL_BYTES];
 	uint64_t files, bytes, cached;
-	uint64_t file_bytes, tier_bytes, given_bytes, bypass_bytes; /* given: as they came */
+	uint64_t file_bytes, tier_bytes, peer_bytes, given_bytes,
+		bypass_bytes; /* given: as they came */
 	uint64_t hits, waits;
 	uint64_t origin_bytes, gets;
 	uint64_t causes[UFS_CAUSE_COUNT];
@@ -40,9 +41,10 @@ json_t *worker_use_json(const struct source *source)
 	char url[URL_BYTES];
 
 	url_of(&source->origin, url);
-	return json_pack("{s:s*, s:I, s:I, s:I, s:I, s:I, s:I}", "url", url, "file_bytes",
+	return json_pack("{s:s*, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "url", url, "file_bytes",
 		(json_int_t)counter_get(&use->file_bytes), "tier_bytes",
-		(json_int_t)counter_get(&use->tier_bytes), "origin_bytes",
+		(json_int_t)counter_get(&use->tier_bytes), "peer_bytes",
+		(json_int_t)counter_get(&use->peer_bytes), "origin_bytes",
 		(json_int_t)counter_get(&use->origin_bytes), "bypass_bytes",
 		(json_int_t)counter_get(&use->bypass_bytes), "hits",
 		(json_int_t)counter_get(&use->hits), "waits", (json_int_t)counter_get(&use->waits));
@@ -65,6 +67,7 @@ static void add_source(struct worker *w, struct source *source, struct row *row)
 	row->cached += tier_set_volume_bytes(w->tiers, &source->volume, source->lineage);
 	row->file_bytes += counter_get(&source->use.file_bytes);
 	row->tier_bytes += counter_get(&source->use.tier_bytes);
+	row->peer_bytes += counter_get(&source->use.peer_bytes);
 	row->given_bytes += counter_get(&source->use.origin_bytes);
 	row->bypass_bytes += counter_get(&source->use.bypass_bytes);
 	row->hits += counter_get(&source->use.hits);
@@ -94,7 +97,8 @@ static struct row *row_of(struct row *rows, uint32_t *n, const struct source *so
 
 static uint64_t weight(const struct row *row)
 {
-	return row->file_bytes + row->tier_bytes + row->given_bytes + row->origin_bytes;
+	return row->file_bytes + row->tier_bytes + row->peer_bytes + row->given_bytes +
+	       row->origin_bytes;
 }
 
 /* The most used first; of equals, in the order of their names, so that they do not change places. */
@@ -191,8 +195,7 @@ static void source_metrics(struct metrics *m, const struct row *rows, uint32_t n
 	static const struct metric_family given = { "granary_source_read_bytes_total", COUNTER,
 		"bytes",
 		"Bytes of answers to readers, by where they came from: file (a descriptor of them "
-		"was "
-		"given), tier, origin" };
+		"was given), tier, peer (another worker), origin" };
 	static const struct metric_family requests = { "granary_source_requests_total", COUNTER,
 		"requests", "Readers' requests, by result: hit, wait (for the origin)" };
 	static const struct metric_family failed = { "granary_source_origin_errors_total", COUNTER,
@@ -205,6 +208,8 @@ static void source_metrics(struct metrics *m, const struct row *rows, uint32_t n
 			m, &given, SOURCE_LABELS(&rows[i], { "from", "file" }), rows[i].file_bytes);
 		metrics_value(
 			m, &given, SOURCE_LABELS(&rows[i], { "from", "tier" }), rows[i].tier_bytes);
+		metrics_value(
+			m, &given, SOURCE_LABELS(&rows[i], { "from", "peer" }), rows[i].peer_bytes);
 		metrics_value(m, &given, SOURCE_LABELS(&rows[i], { "from", "origin" }),
 			rows[i].given_bytes);
 	}

@@ -20,6 +20,7 @@ struct source_use {
 	counter_t file_bytes;   /* readers on this node were given a descriptor for them */
 	counter_t tier_bytes;   /* copied out of a tier */
 	counter_t origin_bytes; /* as they came from the origin */
+	counter_t peer_bytes;   /* as they came from other workers */
 	counter_t bypass_bytes; /* fetched, not admitted to a tier */
 	counter_t hits;         /* requests */
 	counter_t waits;        /* requests that waited for the origin */

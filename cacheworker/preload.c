@@ -23,7 +23,8 @@ static struct preload_job *pick_locked(struct preloads *p, uint32_t round)
 	list_for_each (node, &p->jobs) {
 		struct preload_job *job = list_entry(node, struct preload_job, link);
 
-		if (job->round == round || job->phase == LOAD_ENDED || job->dropped)
+		if (job->round == round || job->dropped ||
+			(job->phase == LOAD_ENDED && !preload_is_stale(job)))
 			continue;
 		job->round = round;
 		job->refs++;

@@ -7,6 +7,10 @@
  *	OPENING ─table─► COUNTING ─► LOADING ─all asked for─► DRAINING ─► CHECKING ─► ENDED
  *	   └────────────────┴──────────┴─ it cannot go on ───────────────────────────►─┘
  *
+ * Of a cluster it loads what it owns, and what it is to keep copies of (copies.h), which come from their owners.
+ * When slots have moved meanwhile all is walked once more: what is there is passed. The master knows a job
+ * to be complete once all have ended by the same slot table.
+ *
  * LOADING walks the objects in the order of the volume; units that are not cached are asked from the
  * origin, many at a time, behind all readers and in no memory that readers need. Of what an earlier
  * boot left, each piece is compared with its checksum. CHECKING sees that all is still there.

@@ -38,6 +38,10 @@ static void job_message(const struct preload_job *job, Granary__PreloadReport *m
 	m->bytes = t->bytes;
 	m->bytes_done = t->bytes_done;
 	m->bytes_fetched = t->bytes_fetched;
+	m->has_bytes_copied = m->has_epoch = m->has_sequence = true;
+	m->bytes_copied = t->bytes_copied;
+	m->epoch = job->walk.epoch;
+	m->sequence = job->walk.sequence;
 }
 
 static Granary__PreloadFailure *failure_message(const struct preload_failure *failure)
@@ -85,6 +89,8 @@ static uint8_t *pack_reports(struct preloads *p, size_t *ret_len, uint32_t *ret_
 	if (!all)
 		return NULL;
 	granary__preload_reports__init(all);
+	all->has_worker = true;
+	all->worker = p->worker->member.id;
 	pthread_mutex_lock(&p->lock);
 	all->jobs = calloc(p->n_jobs + 1, sizeof(*all->jobs));
 	list_for_each (node, &p->jobs) {

@@ -32,12 +32,26 @@ struct preload_tally {
 	uint64_t bytes;
 	uint64_t bytes_done;
 	uint64_t bytes_fetched;
+	uint64_t bytes_copied; /* of chunks that others own */
 	uint32_t n_failures;
 	struct preload_failure failures[PRELOAD_FAILURES_MAX];
 };
 
+/* What this worker is to do about a chunk. */
+enum preload_share {
+	SHARE_NONE,  /* another's */
+	SHARE_OWNED, /* its own: the job is complete with it */
+	SHARE_COPY,  /* another's, of which it keeps a copy: pulled from there */
+};
+
 /* Where a walk over the objects is. */
 struct preload_walk {
+	/* By this slot table: when there is another at its end, all is walked again. */
+	uint64_t epoch;
+	uint64_t sequence;
+	bool begun;
+	uint64_t chunk; /* whose share was asked for last, + 1; 0: none was */
+	enum preload_share share;
 	uint64_t at;               /* volume offset to look at next */
 	uint64_t met;              /* objects */
 	struct preload_file *file; /* that one of its units is next of; referenced, or NULL */
@@ -76,13 +90,18 @@ struct preload_job {
 	bool recheck; /* something in the tiers is of an earlier boot */
 	/* What was read last pushes out the rest of the source: a preload pushes out nothing then. */
 	bool lru;
-	uint64_t there; /* bytes that CHECKING found */
+	/* Bytes that CHECKING found, and that there are to be: */
+	uint64_t there;
+	uint64_t due;
+	uint64_t copies_there;
+	uint64_t copies_due;
 	uint32_t round; /* of the walker, in which it had its turn */
 	/* Under the lock: */
 	struct preload_pace pace;
 	uint32_t in_flight;
 	struct list again; /* units that are to be asked for once more */
 	bool full;         /* a unit found no room: none is asked for any more */
+	uint32_t uncopied; /* copies in a row that could not be had or kept */
 	uint32_t timeouts; /* units in a row that came to their deadline */
 	bool given_up;     /* too many did; the reason is the last one's */
 	struct preload_tally tally;
@@ -93,6 +112,7 @@ struct preload_file {
 	uint32_t refs; /* under the lock: the walk, and each unit */
 	bool failed;
 	bool missed; /* not failed, but some of it has no room */
+	bool counts; /* its first unit is this worker's own */
 	uint16_t key_len;
 	char key[];
 };
@@ -104,6 +124,7 @@ struct preload_unit {
 	struct preload_file *file;
 	uint64_t start; /* volume offset */
 	uint32_t length;
+	bool copy; /* SHARE_COPY */
 	uint32_t tries;
 	uint64_t not_before_ns;
 };
@@ -143,6 +164,14 @@ enum preload_step preload_turn(struct preload_job *job, uint64_t *ret_ns);
 void preload_end(struct preload_job *job, enum preload_state outcome, const char *fmt, ...)
 	__printf(3, 4);
 void preload_walk_release(struct preload_job *job);
+
+/* preload_share.c */
+enum preload_share preload_share_of(struct preload_job *job, uint64_t chunk);
+/* A walk begins, or all is walked once more, of a job that nothing is on its way of. */
+void preload_begin_walk(struct preload_job *job);
+void preload_walk_again(struct preload_job *job);
+/* Slots have moved since its walk began. Any thread. */
+bool preload_is_stale(const struct preload_job *job);
 
 /* preload_open.c: turns of one that has no source yet, or counts what it means. */
 enum preload_step preload_open_turn(struct preload_job *job, uint64_t *ret_ns);

@@ -2,6 +2,7 @@
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "base/units.h"
+#include "cacheworker/copies.h"
 #include "cacheworker/preload_internal.h"
 
 #include <inttypes.h>
@@ -12,6 +13,7 @@
 
 #define TURN_BYTES (4ull << 20) /* asked for in one turn, then another job may go on */
 #define LATER_NS   (20 * CLOCK_MS)
+#define UNCOPIED   64u /* copies in a row that fail: the others would, too */
 
 /* The unit that a walk is at. */
 struct place {
@@ -20,6 +22,7 @@ struct place {
 	bool first; /* of its object */
 	bool last;
 	uint64_t next; /* where the walk goes on */
+	enum preload_share share;
 };
 
 void preload_end(struct preload_job *job, enum preload_state outcome, const char *fmt, ...)
@@ -83,6 +86,7 @@ static int next_place(struct preload_job *job, struct place *ret)
 		ret->first = object_offset == 0;
 		ret->last = object_offset + ret->length == row->size;
 		ret->next = ret->start + align_up(ret->length, BLOCK_BYTES);
+		ret->share = preload_share_of(job, ret->start >> CHUNK_BITS);
 		return 0;
 	}
 	return -EAGAIN;
@@ -132,22 +136,49 @@ static bool is_held(const struct preload_job *job, const struct place *place)
 	return flight_unit_held(job->source, place->start, place->length);
 }
 
+/* The object that the unit is of has a struct. -ENOMEM. */
+static int file_of(struct preload_job *job, const struct place *place)
+{
+	struct preload_walk *walk = &job->walk;
+
+	if (walk->file)
+		return 0;
+	walk->file = preload_file_new(&walk->row);
+	if (!walk->file)
+		return -ENOMEM;
+	walk->file->counts = place->first && place->share == SHARE_OWNED;
+	return 0;
+}
+
+/* Past one that is another worker's. */
+static void skip(struct preload_job *job, const struct place *place)
+{
+	struct preload_walk *walk = &job->walk;
+
+	if (place->last && walk->file) {
+		pthread_mutex_lock(&job->preloads->lock);
+		preload_file_unref_locked(job, TAKE(walk->file));
+		pthread_mutex_unlock(&job->preloads->lock);
+	}
+	walk->met += place->last;
+	walk->at = place->next;
+}
+
 /* Past a unit that is not to be asked for. */
 static int pass(struct preload_job *job, const struct place *place, enum verdict verdict)
 {
 	struct preload_walk *walk = &job->walk;
 	bool simple = place->first && place->last && !walk->file && verdict != FAILED;
 
-	if (!simple && !walk->file) {
-		walk->file = preload_file_new(&walk->row);
-		if (!walk->file)
-			return -ENOMEM;
-	}
+	if (!simple && file_of(job, place) < 0)
+		return -ENOMEM;
 	pthread_mutex_lock(&job->preloads->lock);
-	if (verdict == THERE)
+	if (verdict == THERE && place->share == SHARE_OWNED)
 		job->tally.bytes_done += place->length;
+	else if (verdict == THERE)
+		job->tally.bytes_copied += place->length;
 	if (simple) {
-		job->tally.files_done += verdict == THERE;
+		job->tally.files_done += verdict == THERE && place->share == SHARE_OWNED;
 	} else {
 		walk->file->missed |= verdict == MISSED;
 		if (verdict == FAILED)
@@ -167,14 +198,14 @@ static int pass(struct preload_job *job, const struct place *place, enum verdict
 static int ask(struct preload_job *job, const struct place *place)
 {
 	struct preload_walk *walk = &job->walk;
-	struct preload_unit *unit;
+	struct preload_unit *unit = NULL;
 	int r;
 
-	if (!walk->file)
-		walk->file = preload_file_new(&walk->row);
-	unit = walk->file ? preload_unit_new(job, walk->file, place->start, place->length) : NULL;
+	if (file_of(job, place) == 0)
+		unit = preload_unit_new(job, walk->file, place->start, place->length);
 	if (!unit)
 		return -ENOMEM;
+	unit->copy = place->share == SHARE_COPY;
 	r = preload_unit_want(unit, &walk->row);
 	if (r < 0) {
 		preload_unit_undo(unit);
@@ -263,6 +294,16 @@ static void ask_again(struct preload_job *job)
 		preload_unit_end(unit, r == -EEXIST ? 0 : r, NULL);
 }
 
+static bool copies_fail(struct preload_job *job)
+{
+	bool fail;
+
+	pthread_mutex_lock(&job->preloads->lock);
+	fail = job->uncopied >= UNCOPIED;
+	pthread_mutex_unlock(&job->preloads->lock);
+	return fail;
+}
+
 /* One unit; *bytes: how many were asked for. */
 static enum preload_step load_one(struct preload_job *job, uint64_t *bytes, uint64_t *ret_ns)
 {
@@ -277,7 +318,8 @@ static enum preload_step load_one(struct preload_job *job, uint64_t *bytes, uint
 	}
 	if (r == -ENOENT) {
 		pthread_mutex_lock(&job->preloads->lock);
-		if (job->tally.files > job->walk.met) /* the empty ones lie nowhere */
+		if (job->tally.files > job->walk.met &&
+			preload_share_of(job, 0) == SHARE_OWNED) /* the empty ones lie nowhere */
 			job->tally.files_done += job->tally.files - job->walk.met;
 		job->phase = LOAD_DRAINING;
 		pthread_mutex_unlock(&job->preloads->lock);
@@ -288,10 +330,16 @@ static enum preload_step load_one(struct preload_job *job, uint64_t *bytes, uint
 		return PRELOAD_WENT;
 	}
 	*bytes += UNIT_BYTES / 64; /* looking takes time, too */
+	if (place.share == SHARE_NONE || (place.share == SHARE_COPY && copies_fail(job))) {
+		skip(job, &place);
+		return PRELOAD_WENT;
+	}
 	verdict = is_held(job, &place) ? THERE : MISSED;
 	if (verdict == THERE && job->recheck && !compare(job, &place))
 		verdict = is_held(job, &place) ? FAILED : MISSED;
-	if (verdict != MISSED || is_full(job))
+	if (verdict == FAILED && place.share == SHARE_COPY)
+		verdict = THERE; /* its owner has it, too */
+	if (verdict != MISSED || (place.share == SHARE_OWNED && is_full(job)))
 		return pass(job, &place, verdict) < 0 ? PRELOAD_STUCK : PRELOAD_WENT;
 	step = may_ask(job, ret_ns);
 	if (step != PRELOAD_WENT)
@@ -311,6 +359,8 @@ static enum preload_step load_turn(struct preload_job *job, uint64_t *ret_ns)
 
 	job->lru = tier_volume_status(job->preloads->worker->tiers, &job->source->volume, &space) &&
 		   space.policy.evict == TIER_EVICT_LRU;
+	if (!job->walk.begun)
+		preload_begin_walk(job);
 	ask_again(job);
 	while (step == PRELOAD_WENT && bytes < TURN_BYTES && job->phase == LOAD_LOADING)
 		step = load_one(job, &bytes, ret_ns);
@@ -347,7 +397,7 @@ static void end_incomplete(struct preload_job *job)
 	if (!tier_volume_status(job->preloads->worker->tiers, &job->volume, &space))
 		space.policy.quota = 0;
 	(void)units_size(job->there, there, sizeof(there));
-	(void)units_size(job->tally.bytes, all, sizeof(all));
+	(void)units_size(job->due, all, sizeof(all));
 	if (!job->full)
 		preload_end(job, PRELOAD_INCOMPLETE,
 			"%s of %s are cached: the rest went while it was loaded, damaged or pushed "
@@ -367,18 +417,43 @@ static void end_incomplete(struct preload_job *job)
 static void end_checked(struct preload_job *job)
 {
 	struct preload_tally *t = &job->tally;
+	uint64_t uncopied = job->copies_due - job->copies_there;
+	char size[16];
 
+	if (preload_is_stale(job)) { /* some of it may be its own since */
+		preload_walk_again(job);
+		return;
+	}
 	pthread_mutex_lock(&job->preloads->lock);
 	t->bytes_done = job->there;
+	t->bytes_copied = job->copies_there;
 	pthread_mutex_unlock(&job->preloads->lock);
 	if (t->files_failed)
 		preload_end(job, PRELOAD_FAILED,
 			"%" PRIu64 " of %" PRIu64 " objects could not be fetched%s",
 			t->files_failed, t->files, job->full ? ", and the cache is full" : "");
-	else if (job->there < t->bytes)
+	else if (job->there < job->due)
 		end_incomplete(job);
+	else if (uncopied && copies_policy(job->preloads->worker, &job->volume) > COPIES_SHARED)
+		preload_end(job, PRELOAD_INCOMPLETE,
+			"all is cached, but %s of copies that this worker is to keep: it has no "
+			"room, or their owners do not answer",
+			units_size(uncopied, size, sizeof(size)));
 	else
 		preload_end(job, PRELOAD_COMPLETE, "%s", "");
+}
+
+static void check_place(struct preload_job *job, const struct place *place)
+{
+	bool held = place->share != SHARE_NONE && is_held(job, place);
+
+	if (place->share == SHARE_OWNED) {
+		job->due += place->length;
+		job->there += held ? place->length : 0;
+	} else if (place->share == SHARE_COPY) {
+		job->copies_due += place->length;
+		job->copies_there += held ? place->length : 0;
+	}
 }
 
 static enum preload_step check_turn(struct preload_job *job)
@@ -390,8 +465,7 @@ static enum preload_step check_turn(struct preload_job *job)
 		r = next_place(job, &place);
 		if (r < 0)
 			break;
-		if (flight_unit_held(job->source, place.start, place.length))
-			job->there += place.length;
+		check_place(job, &place);
 		job->walk.at = place.next;
 	}
 	if (r == -ENOENT)
@@ -427,7 +501,8 @@ enum preload_step preload_turn(struct preload_job *job, uint64_t *ret_ns)
 	case LOAD_CHECKING:
 		return check_turn(job);
 	case LOAD_ENDED:
-		break;
+		preload_walk_again(job); /* it was picked: slots have moved */
+		return PRELOAD_WENT;
 	}
 	return PRELOAD_STUCK;
 }

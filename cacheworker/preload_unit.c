@@ -28,7 +28,7 @@ void preload_file_unref_locked(struct preload_job *job, struct preload_file *fil
 		return;
 	if (file->failed)
 		job->tally.files_failed++;
-	else if (!file->missed)
+	else if (!file->missed && file->counts)
 		job->tally.files_done++;
 	free(file);
 }
@@ -39,7 +39,7 @@ static void on_stored(struct flight_wait *wait, int status, const struct err *e)
 	struct preloads *p = unit->job->preloads;
 	struct flight *flight = wait->flight;
 
-	if (status == 0 && !flight->adopted) {
+	if (status == 0 && !flight->adopted && !flight->pulled) {
 		pthread_mutex_lock(&p->lock);
 		unit->job->tally.bytes_fetched += unit->length;
 		pthread_mutex_unlock(&p->lock);
@@ -162,6 +162,12 @@ static void count_locked(struct preload_unit *unit, int status, const struct err
 	struct preload_job *job = unit->job;
 
 	counter_add(&counters->preload_units, 1);
+	if (unit->copy) { /* its owner counts it */
+		job->uncopied = status == 0 ? 0 : job->uncopied + 1;
+		if (status == 0)
+			job->tally.bytes_copied += unit->length;
+		return;
+	}
 	if (status == 0) {
 		counter_add(&counters->preload_bytes, unit->length);
 		job->tally.bytes_done += unit->length;

@@ -4,6 +4,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/version.h"
+#include "cacheworker/copies.h"
 #include "cacheworker/evict_job.h"
 #include "cacheworker/kept.h"
 #include "cacheworker/source.h"
@@ -19,10 +20,12 @@ struct report {
 	struct volume_id volume;
 	uint64_t charged; /* as it was when `cached` was counted */
 	uint64_t cached;
-	uint64_t origin;  /* bytes fetched */
-	uint64_t hit;     /* bytes copied to readers out of tiers */
-	uint64_t miss;    /* and as they came from the origin */
-	uint64_t evicted; /* number followed last */
+	uint64_t copies;     /* part of it: of chunks that others own */
+	uint64_t classified; /* worker.classified, likewise */
+	uint64_t origin;     /* bytes fetched */
+	uint64_t hit;        /* bytes copied to readers out of tiers */
+	uint64_t miss;       /* and as they came from the origin */
+	uint64_t evicted;    /* number followed last */
 	uint64_t evicted_bytes;
 	uint64_t evicted_paths; /* likewise, of orders that name objects */
 	uint64_t evicted_paths_bytes;
@@ -56,17 +59,22 @@ static void count(struct worker *w, struct report *report)
 {
 	struct tier_volume_status st = { 0 };
 	uint64_t lineages[KEPT_LINEAGES];
+	uint64_t classified;
 	uint32_t n;
 
 	if (!tier_volume_status(w->tiers, &report->volume, &st))
 		st.charged = 0;
-	if (st.charged == report->charged)
+	classified = atomic_load(&w->classified);
+	if (st.charged == report->charged && classified == report->classified)
 		return;
 	report->charged = st.charged;
-	report->cached = 0;
+	report->classified = classified;
+	report->cached = report->copies = 0;
 	n = tier_set_lineages(w->tiers, &report->volume, lineages, KEPT_LINEAGES);
-	for (uint32_t i = 0; i < n; i++)
+	for (uint32_t i = 0; i < n; i++) {
 		report->cached += tier_set_volume_bytes(w->tiers, &report->volume, lineages[i]);
+		report->copies += tier_set_copy_bytes(w->tiers, &report->volume, lineages[i]);
+	}
 }
 
 static void count_bytes(struct worker *w, struct report *report)
@@ -253,6 +261,9 @@ uint8_t *report_message(struct worker *w, size_t *ret_len)
 		v->volume = (ProtobufCBinaryData){ VOLUME_ID_LEN, report->volume.bytes };
 		v->cached_bytes = report->cached;
 		v->origin_bytes = report->origin;
+		v->has_copy_bytes = v->has_whole = 1;
+		v->copy_bytes = report->copies;
+		v->whole = worker_keeps_whole(w, &report->volume);
 		v->has_hit_bytes = v->has_miss_bytes = 1;
 		v->hit_bytes = report->hit;
 		v->miss_bytes = report->miss;

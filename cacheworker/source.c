@@ -1,5 +1,6 @@
 /* Sources a worker fills from. See source.h. */
 #include "cacheworker/source.h"
+#include "cacheworker/copies.h"
 #include "cacheworker/far_table.h"
 #include "cacheworker/flight.h"
 #include "cacheworker/kept.h"
@@ -16,10 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* When more of a volume is dead, its chunks get files of their own: an extent gives nothing back
- * before its last chunk goes. */
 #define ORIGIN_LEAST       8u /* GETs in flight of a source, however many there are */
-#define FRAGMENTED_SHARE   3u
 #define MASTER_DEADLINE_NS (60 * CLOCK_SECOND)
 #define CURRENT_PATIENCE   (10 * CLOCK_SECOND)
 
@@ -526,24 +524,6 @@ static void tell(struct list *told, struct source *source, const struct err *fai
 	}
 }
 
-/* Tells the tiers how large the volume is, before anything of it is admitted by this table. The only
- * worker there is holds all of every volume that fits. */
-static void tell_layout(struct worker *w, const struct table *table)
-{
-	const struct table_info *info = table_info(table);
-	uint64_t used = min(info->live_bytes + info->live_files * BLOCK_BYTES, info->end);
-	const struct tier_layout layout = {
-		.end = info->end,
-		.used = used,
-		.whole = info->end - used <= info->end / FRAGMENTED_SHARE,
-	};
-	int r = tier_set_layout(w->tiers, &info->id.volume, info->id.lineage, &layout);
-
-	if (r < 0)
-		LOG_LIMITED(LOG_WARN, "volume not laid out in extents",
-			"reason=\"%s\" next=\"its chunks get files of their own\"", err_str(r));
-}
-
 /* One question to the master and what follows from it. True: to be asked again. */
 static bool load_once(struct source *source)
 {
@@ -561,8 +541,8 @@ static bool load_once(struct source *source)
 	if (r < 0 && r != -ECANCELED) /* readers can name what they like */
 		LOG_LIMITED(LOG_WARN, "source not opened",
 			"reason=\"%s\" next=\"asked again with the next request\"", e.text);
-	if (table)
-		tell_layout(w, table);
+	if (table) /* before anything of it is admitted by this table */
+		copies_note_table(w, table);
 	pthread_mutex_lock(&w->sources.lock);
 	if (table) {
 		old = source->table;

@@ -1,6 +1,8 @@
 /* What a worker tells people. See status.h. */
 #include "cacheworker/status.h"
+#include "cacheworker/copies.h"
 #include "cacheworker/handout.h"
+#include "cacheworker/handover.h"
 #include "cacheworker/scrub.h"
 #include "cacheworker/seal.h"
 #include "cacheworker/source.h"
@@ -81,6 +83,26 @@ static json_t *source_json(struct worker *w, struct source *source)
 		admin_counters_json(table, n, &origin), "use", worker_use_json(source));
 }
 
+/* What it keeps of chunks that others own. */
+static json_t *copies_json(struct worker *w, const struct source *source)
+{
+	char policy[COPIES_NAME_BYTES];
+
+	copies_name(copies_policy(w, &source->volume), policy);
+	return json_pack("{s:s, s:b, s:I}", "policy", policy, "whole",
+		(int)worker_keeps_whole(w, &source->volume), "bytes",
+		(json_int_t)tier_set_copy_bytes(w->tiers, &source->volume, source->lineage));
+}
+
+static json_t *handover_json(struct worker *w)
+{
+	struct handover_status st;
+
+	handover_status(w, &st);
+	return json_pack("{s:I, s:I, s:I}", "chunks", (json_int_t)st.chunks, "bytes",
+		(json_int_t)st.bytes, "offered", (json_int_t)st.offered);
+}
+
 static json_t *sources_json(struct worker *w)
 {
 	json_t *all = json_array();
@@ -89,8 +111,13 @@ static json_t *sources_json(struct worker *w)
 	list_for_each (node, &w->sources.all) {
 		struct source *source = list_entry(node, struct source, link);
 
-		if (source->table && source->ufs)
-			json_array_append_new(all, source_json(w, source));
+		if (source->table && source->ufs) {
+			json_t *json = source_json(w, source);
+
+			(void)json_object_set_new(
+				json, "copies", copies_json(w, source)); /* told only */
+			json_array_append_new(all, json);
+		}
 	}
 	pthread_mutex_unlock(&w->sources.lock);
 	return all;
@@ -197,6 +224,8 @@ static int get_status(
 	if (*ret_json)
 		(void)json_object_set_new(
 			*ret_json, "stalls", worker_stalls_json(w)); /* likewise */
+	if (*ret_json)
+		(void)json_object_set_new(*ret_json, "handover", handover_json(w)); /* likewise */
 	return *ret_json ? 0 : err_set(e, -ENOMEM, "no memory for the answer");
 }
 

@@ -5,6 +5,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "cacheworker/adopt.h"
+#include "cacheworker/copies.h"
 #include "cacheworker/evict_job.h"
 #include "cacheworker/kept.h"
 #include "cacheworker/master_call.h"
@@ -330,10 +331,13 @@ void terms_follow_policy(struct worker *w, const struct volume_id *volume, const
 		.evict = m->evict == TIER_EVICT_LRU ? TIER_EVICT_LRU : TIER_EVICT_NEVER,
 		.origin_bandwidth = m->origin_bandwidth,
 		.origin_requests = m->origin_requests,
+		.copies = copies_valid(m->copies) ? m->copies : COPIES_AUTO,
+		.direct = m->direct,
 	};
 	int r = tier_set_policy(w->tiers, volume, &policy);
 
 	source_set_rates(w, volume, policy.origin_bandwidth, policy.origin_requests);
+	copies_note_policy(w, volume, policy.copies);
 	if (r < 0)
 		LOG_LIMITED(LOG_WARN, "policy not followed", "error=%s next=\"asked again\"",
 			err_name(r));

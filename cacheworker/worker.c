@@ -1,9 +1,11 @@
 /* The worker put together and taken apart. See worker.h. */
 #include "cacheworker/worker.h"
+#include "cacheworker/copies.h"
 #include "cacheworker/fetch.h"
 #include "cacheworker/fill.h"
 #include "cacheworker/flight.h"
 #include "cacheworker/guard.h"
+#include "cacheworker/handover.h"
 #include "cacheworker/handout.h"
 #include "cacheworker/holds.h"
 #include "cacheworker/kept.h"
@@ -30,6 +32,7 @@
 #define SPARE_THREADS   1u /* go on when a tier holds as many as it may */
 #define CONTROL_THREADS 2u
 #define ADOPT_THREADS   2u
+#define PEERS_THREADS   2u
 #define REPLIES_LEAST   (4 * MiB) /* four of the largest */
 #define FIXED_BYTES     (8 * MiB) /* tables of requests; buffers of the disk */
 
@@ -125,7 +128,8 @@ static int open_threads(struct worker *w, struct err *e)
 	w->disk = pool_new("disk", calls + SPARE_THREADS, LIMIT_POOL_QUEUE);
 	w->control = pool_new("control", CONTROL_THREADS, LIMIT_POOL_QUEUE);
 	w->adopt = pool_new("adopt", ADOPT_THREADS, LIMIT_POOL_QUEUE);
-	if (!w->loop || !w->serve || !w->look || !w->disk || !w->control || !w->adopt)
+	w->peers = pool_new("peers", PEERS_THREADS, LIMIT_POOL_QUEUE);
+	if (!w->loop || !w->serve || !w->look || !w->disk || !w->control || !w->adopt || !w->peers)
 		return err_set(e, -EAGAIN,
 			"cannot start threads: raise the limit on processes (ulimit -u)");
 	return 0;
@@ -142,7 +146,10 @@ static void on_table(void *arg)
 		return;
 	view_count(w->view, &up, &known);
 	atomic_store(&w->others, known > 0 ? known - 1 : 0);
+	copies_wake(w);
+	handover_wake(w);
 	former_note_table(w);
+	pulls_leave_down(w);
 	terms_wake(w);
 }
 
@@ -230,9 +237,10 @@ int worker_open(struct worker *w, const struct worker_config *config, struct err
 {
 	int r;
 
-	*w = (struct worker){
-		.config = config, .started_ns = clock_mono_ns(), .guard_ns = GUARD_NS
-	};
+	*w = (struct worker){ .config = config,
+		.started_ns = clock_mono_ns(),
+		.guard_ns = GUARD_NS,
+		.promote_ns = PROMOTE_NS };
 	keep_rates(w, config);
 	budget_init_user(&w->memory, config->memory - config->memory / 4, ARENA_UNITS);
 	budget_init_user(&w->gathered, config->memory / 4, ARENA_REPLIES);
@@ -245,11 +253,15 @@ int worker_open(struct worker *w, const struct worker_config *config, struct err
 	r = flights_init(w);
 	if (holds_init(w) < 0)
 		r = -ENOMEM;
+	if (pulls_init(w) < 0 || herds_init(w) < 0 || spill_init(w) < 0)
+		r = -ENOMEM;
 	if (fills_init(w) < 0 || r < 0) /* both, for worker_close() */
 		return err_set(e, -ENOMEM, "no memory for the tables of requests");
 	r = open_tiers(w, e);
 	if (r == 0)
 		handout_open(w);
+	if (r == 0 && (copies_open(w) < 0 || handover_open(w) < 0))
+		r = err_set(e, -ENOMEM, "no memory for the table of volumes");
 	if (r == 0)
 		r = open_threads(w, e);
 	if (r == 0 && scrub_open(w) < 0)
@@ -260,7 +272,8 @@ int worker_open(struct worker *w, const struct worker_config *config, struct err
 		r = err_set(e, -ENOMEM, "no memory for preloads");
 	if (r == 0)
 		r = open_net(w, e);
-	if (r == 0 && (scrub_start(w) < 0 || seals_start(w) < 0 || preloads_start(w) < 0))
+	if (r == 0 && (scrub_start(w) < 0 || seals_start(w) < 0 || preloads_start(w) < 0 ||
+			      copies_start(w) < 0 || handover_start(w) < 0))
 		r = err_set(e, -EAGAIN,
 			"cannot start threads: raise the limit on processes (ulimit -u)");
 	return r;
@@ -278,6 +291,8 @@ void worker_close(struct worker *w)
 	scrub_stop(w);
 	seals_stop(w);
 	preloads_stop(w);
+	copies_stop(w);
+	handover_stop(w);
 	fills_close(w);
 	flights_close(w);
 	rpc_servers_close(&w->servers);
@@ -291,9 +306,13 @@ void worker_close(struct worker *w)
 	preloads_join(w);
 	terms_close(w);
 	member_close(w);
+	handover_join(w);
 	pool_free(TAKE(w->control));
 	pool_free(TAKE(w->serve));
-	pool_free(TAKE(w->adopt)); /* what it has becomes the origins' */
+	pool_free(TAKE(w->adopt)); /* what it has becomes a pull's, or the origins' */
+	pulls_close(w);
+	pool_free(TAKE(w->peers));
+	herds_close(w);
 	sources_close_origins(w);
 	pool_free(TAKE(w->look));
 	pool_free(TAKE(w->disk));
@@ -304,9 +323,14 @@ void worker_close(struct worker *w)
 	kept_fence_save(w);
 	preloads_close(w);
 	flights_release(w);
+	pulls_release(w);
+	herds_release(w);
+	spill_release(w);
 	fills_release(w);
 	holds_release(w);
 	handout_close(w);
+	handover_close(w);
+	copies_close(w);
 	tier_set_free(TAKE(w->tiers));
 	sources_free(w);
 	terms_release(w);

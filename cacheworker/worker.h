@@ -11,7 +11,8 @@
  * Threads: requests arrive on the net loop and are handed to the serve pool at once (looking into
  * an object table may touch the disk); flights finish on origin threads; writes run on the disk
  * pool. Locks in order: fetch_lock, a fetch's own, then one of `flights.lock`, `sources.lock`,
- * `fills.lock`, which are leaves but for ufs_promote() and pool_submit().
+ * `fills.lock`, which are leaves but for ufs_promote(), pool_submit(), and what flights.lock is held
+ * over besides: `pulls.lock`, rpc_call() and rpc_cancel().
  */
 #pragma once
 
@@ -22,8 +23,11 @@
 #include "base/map.h"
 #include "base/pool.h"
 #include "cacheworker/former.h"
+#include "cacheworker/herds.h"
 #include "cacheworker/member.h"
 #include "cacheworker/metrics.h"
+#include "cacheworker/pull.h"
+#include "cacheworker/spill.h"
 #include "cacheworker/troubles.h"
 #include "net/fence.h"
 #include "net/net.h"
@@ -90,6 +94,25 @@
 		"Chunks that the map has room for")                                              \
 	X(map_refused, "granary_worker_map_refused_total", COUNTER, "chunks",                    \
 		"Chunks that were not put into the map: full")                                   \
+	X(peer_asked, "granary_worker_peer_asked_total", COUNTER, "requests",                    \
+		"Requests to other workers")                                                     \
+	X(peer_missed, "granary_worker_peer_missed_total", COUNTER, "requests",                  \
+		"Requests to other workers that brought no bytes")                               \
+	X(peer_units, "granary_worker_peer_units_total", COUNTER, "units",                       \
+		"Units that came from other workers")                                            \
+	X(peer_bytes, "granary_worker_peer_bytes_total", COUNTER, "bytes", "Bytes of these")     \
+	X(peer_bad, "granary_worker_peer_bad_units_total", COUNTER, "units",                     \
+		"Units from other workers that did not match their checksums")                   \
+	X(handover_bytes, "granary_worker_handover_bytes_total", COUNTER, "bytes",               \
+		"Bytes of slots that went to other workers, offered to these")                   \
+	X(handover_left, "granary_worker_handover_left_bytes", GAUGE, "bytes",                   \
+		"Bytes of such that their new owners have not yet")                              \
+	X(redirected, "granary_worker_redirected_total", COUNTER, "requests",                    \
+		"Requests sent on to another worker")                                            \
+	X(herd_sent, "granary_worker_herd_sent_total", COUNTER, "requests",                      \
+		"Requests for copies sent to another worker that has just taken one")            \
+	X(spilled, "granary_worker_spilled_total", COUNTER, "requests",                          \
+		"Requests sent to another worker because this one is full")                      \
 	X(starved, "granary_worker_starved_total", COUNTER, "units", "Units that waited for memory")
 
 COUNTER_STRUCT(worker_counters, WORKER_COUNTERS);
@@ -129,6 +152,7 @@ struct flights {
 	pthread_mutex_t lock;
 	struct map units;
 	struct list starved[FLIGHT_CLASSES]; /* flights waiting for memory, by class */
+	struct list far[FLIGHT_CLASSES];     /* likewise, those that are `far` */
 	unsigned int starting; /* taken off these lists, not yet given to their origin */
 	pthread_cond_t started;
 	struct list kept; /* bypassed units, oldest first */
@@ -195,6 +219,7 @@ struct worker_rates {
 	_Atomic uint64_t seal;          /* seal_rate */
 };
 
+#define PROMOTE_NS 10000000000ull /* between two looks at what is missing (promote.h) */
 
 struct worker {
 	const struct worker_config *config;
@@ -208,6 +233,7 @@ struct worker {
 	struct pool *disk;      /* writes */
 	struct pool *control;   /* asks the master */
 	struct pool *adopt;     /* copies units from elsewhere on the tier */
+	struct pool *peers;     /* looks at what other workers answer */
 	struct rpc_client *master;
 	struct rpc_client *view_master; /* the view's own: it is asked until all else has ended */
 	struct fence fence;             /* of masters */
@@ -215,6 +241,9 @@ struct worker {
 	_Atomic bool viewed;            /* it is open; the loop may see its tables before */
 	struct member member;
 	struct former former;
+	struct pulls pulls;
+	struct herds herds;
+	struct spill spill;
 	_Atomic bool closing;
 	struct rpc_servers servers;
 	struct admin_server *admin;
@@ -229,9 +258,13 @@ struct worker {
 	struct scrub *scrub;
 	struct seals *seals;
 	struct preloads *preloads;
+	struct copies *copies;
+	struct handover *handover;
 	_Atomic uint32_t others;     /* workers of the cluster that are not out, but this one */
+	_Atomic uint64_t classified; /* how often chunks changed their class */
 	struct tierless tierless;
 	_Atomic uint64_t guard_ns;   /* GUARD_NS; tests have less time */
+	_Atomic uint64_t promote_ns; /* PROMOTE_NS; likewise */
 	struct worker_counters counters;
 	struct worker_histograms histograms;
 	struct worker_stalls stalls;

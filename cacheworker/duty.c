@@ -1,0 +1,109 @@
+/* Duties by the view. See duty.h. */
+#include "cacheworker/duty.h"
+#include "cacheworker/copies.h"
+#include "cacheworker/former.h"
+
+static bool is_up(struct worker *w, uint16_t number)
+{
+	return number != PLACEMENT_NOBODY && view_up(w->view, number);
+}
+
+static struct placement_slot slot_of(const struct view_candidates *c)
+{
+	return (struct placement_slot){ .owner = c->owner,
+		.previous = c->previous,
+		.replicas = { c->replicas[0], c->replicas[1] } };
+}
+
+static void find(struct worker *w, const struct volume_id *volume, uint64_t chunk,
+	struct view_candidates *ret_candidates)
+{
+	view_find(w->view, placement_volume_hash(volume), chunk, ret_candidates);
+}
+
+void worker_duty(struct worker *w, const struct volume_id *volume, uint64_t chunk, uint8_t flags,
+	struct duty *ret_duty)
+{
+	struct view_candidates c;
+	struct duty_ask ask;
+
+	find(w, volume, chunk, &c);
+	ask = (struct duty_ask){
+		.self = view_self(w->view),
+		.slot = slot_of(&c),
+		.up = { .owner_up = is_up(w, c.owner),
+			.previous_up = is_up(w, c.previous),
+			.replica_up = { is_up(w, c.replicas[0]), is_up(w, c.replicas[1]) } },
+		.whole = worker_keeps_whole(w, volume),
+		.copies = (uint8_t)worker_copies(w, volume),
+		.hot = c.hot,
+		.peer = flags & FRAME_PEER,
+		.last = flags & FRAME_LAST,
+	};
+	*ret_duty = duty_of(&ask);
+}
+
+enum tier_class worker_class(struct worker *w, const struct volume_id *volume, uint64_t chunk)
+{
+	uint16_t self = view_self(w->view);
+	struct view_candidates c;
+
+	find(w, volume, chunk, &c);
+	return self == PLACEMENT_NOBODY || c.owner == PLACEMENT_NOBODY || c.owner == self
+		       ? TIER_OWNED
+		       : TIER_COPY;
+}
+
+uint32_t worker_slot(const struct volume_id *volume, uint64_t chunk)
+{
+	return placement_slot_of(placement_volume_hash(volume), chunk);
+}
+
+static uint32_t add_holder(
+	struct worker *w, uint16_t number, bool anyway, uint16_t *out, uint32_t n)
+{
+	struct view_peer *peer = number == PLACEMENT_NOBODY ? NULL : view_peer(w->view, number);
+
+	if (!peer || peer->self || n == DUTY_HOLDERS_MAX ||
+		(!anyway && !view_usable(w->view, peer)))
+		return n;
+	for (uint32_t i = 0; i < n; i++)
+		if (out[i] == number)
+			return n;
+	out[n] = number;
+	return n + 1;
+}
+
+uint32_t worker_holders(struct worker *w, const struct volume_id *volume, uint64_t chunk,
+	uint16_t out[DUTY_HOLDERS_MAX])
+{
+	uint16_t former[FORMER_EACH];
+	struct view_candidates c;
+	uint32_t n_former;
+	uint32_t n = 0;
+
+	if (view_self(w->view) == PLACEMENT_NOBODY) /* one of them may be this worker */
+		return 0;
+	find(w, volume, chunk, &c);
+	n = add_holder(w, c.previous, false, out, n);
+	n_former = former_of(w, c.slot, former);
+	for (uint32_t i = 0; i < n_former; i++)
+		n = add_holder(w, former[i], false, out, n);
+	/* Of a deputy: who gave the owner up may not have seen yet that it is back. */
+	n = add_holder(w, c.owner, true, out, n);
+	for (uint32_t i = 0; i < ARRAY_SIZE(c.replicas); i++)
+		n = add_holder(w, c.replicas[i], false, out, n);
+	return n;
+}
+
+void worker_route(
+	struct worker *w, const struct volume_id *volume, uint64_t chunk, struct route *ret_route)
+{
+	uint16_t numbers[VIEW_CANDIDATES];
+	struct view_candidates c;
+
+	find(w, volume, chunk, &c);
+	for (uint32_t i = 0; i < c.n; i++)
+		numbers[i] = c.peers[i]->number;
+	route_begin(ret_route, numbers, c.n, c.owner, view_self(w->view));
+}

@@ -1,0 +1,31 @@
+/*
+ * What this worker is to do about a chunk, by its view of the cluster and the volume's `copies`
+ * (placement/duty.h). A worker without a table, or that nobody else is known to, owns everything.
+ *
+ * Threads: any; never blocks.
+ */
+#pragma once
+
+#include "cacheworker/worker.h"
+#include "cluster/view.h"
+#include "placement/duty.h"
+
+/* `flags`: of the request (FRAME_PEER, FRAME_LAST), or 0. */
+void worker_duty(struct worker *w, const struct volume_id *volume, uint64_t chunk, uint8_t flags,
+	struct duty *ret_duty);
+
+/* As which class its bytes are stored. */
+enum tier_class worker_class(struct worker *w, const struct volume_id *volume, uint64_t chunk);
+
+/* The slot that it lies in. */
+uint32_t worker_slot(const struct volume_id *volume, uint64_t chunk);
+
+/* Who may have it besides this worker, most likely first: the slot's previous owner, those before, the owner
+ * himself, its replicas; those that do not answer are left out, but for the owner. Returns how many. */
+#define DUTY_HOLDERS_MAX 8u
+uint32_t worker_holders(struct worker *w, const struct volume_id *volume, uint64_t chunk,
+	uint16_t out[DUTY_HOLDERS_MAX]);
+
+/* The way of a request for it to who serves it (placement/duty.h). */
+void worker_route(
+	struct worker *w, const struct volume_id *volume, uint64_t chunk, struct route *ret_route);

@@ -1,0 +1,776 @@
+/* Bytes of flights from other workers. See pull.h. */
+#include "cacheworker/pull.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "base/piece.h"
+#include "cacheworker/duty.h"
+#include "cacheworker/flight_internal.h"
+
+#include <endian.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CACHED_PATIENCE (2 * CLOCK_SECOND)
+/* An owner may wait for a slow origin; that it is gone is seen by its connection. */
+#define FILL_PATIENCE (60 * CLOCK_SECOND)
+#define AHEAD_PATIENCE \
+	(15 * CLOCK_SECOND) /* where no reader waits: an origin is asked for nothing sooner */
+#define DOUBT_PATIENCE (150 * CLOCK_MS) /* of one that did not answer the last time */
+#define BARREN_NS      (10 * CLOCK_SECOND)
+#define STEPS_MAX      32u /* requests of one pull */
+#define BAD_MAX        2u  /* pieces of a unit that came damaged: then from the origin */
+
+struct pull {
+	struct list link; /* pulls.all */
+	struct worker *worker;
+	struct source *source;
+	struct chunk_id id;
+	uint32_t offset; /* in the chunk */
+	uint32_t length; /* whole blocks */
+	uint64_t generation;
+	enum ufs_class class;
+	struct route route;
+	bool copy;   /* pulled from who serves the chunk; else it ends here */
+	bool sought; /* `holders` are known */
+	bool rechecking;
+	uint16_t holders[DUTY_HOLDERS_MAX];
+	uint32_t n_holders;
+	uint32_t next;
+	uint32_t steps;
+	/* Under flights.lock: */
+	bool calling;
+	bool given_up;
+	struct view_peer *peer;
+	uint64_t began_ns;
+	struct rpc_call call;
+	int status; /* of the call */
+	struct pool_job job;
+	uint32_t n;
+	struct flight *flights[];
+};
+
+/* A request whose answer nobody waits for. */
+struct nudge {
+	struct rpc_call call;
+	struct worker *worker;
+};
+
+/* ---- how many there are ---------------------------------------------------------------------- */
+
+static bool count_up(struct worker *w)
+{
+	bool open;
+
+	pthread_mutex_lock(&w->pulls.lock);
+	open = !w->pulls.closing;
+	if (open)
+		w->pulls.n++;
+	pthread_mutex_unlock(&w->pulls.lock);
+	return open;
+}
+
+static void count_down(struct worker *w)
+{
+	pthread_mutex_lock(&w->pulls.lock);
+	if (--w->pulls.n == 0)
+		pthread_cond_broadcast(&w->pulls.idle);
+	pthread_mutex_unlock(&w->pulls.lock);
+}
+
+static bool closing(struct worker *w)
+{
+	bool is;
+
+	pthread_mutex_lock(&w->pulls.lock);
+	is = w->pulls.closing;
+	pthread_mutex_unlock(&w->pulls.lock);
+	return is;
+}
+
+static void pull_free(struct pull *p)
+{
+	struct worker *w = p->worker;
+
+	pthread_mutex_lock(&w->pulls.lock);
+	list_remove(&p->link);
+	pthread_mutex_unlock(&w->pulls.lock);
+	rpc_call_release(&p->call);
+	free(p);
+	count_down(w);
+}
+
+/* ---- who had nothing ------------------------------------------------------------------------- */
+
+static struct barren *barren_of(struct pulls *pulls, const struct chunk_id *id)
+{
+	return &pulls->barren[hash_xxh3(id, sizeof(*id), 0) % PULL_BARREN];
+}
+
+static void barren_note(struct worker *w, const struct chunk_id *id, uint16_t number)
+{
+	struct pulls *pulls = &w->pulls;
+	uint64_t now = clock_mono_ns();
+	struct barren *b;
+
+	pthread_mutex_lock(&pulls->lock);
+	b = barren_of(pulls, id);
+	if (!chunk_id_equal(&b->id, id) || b->until_ns < now)
+		*b = (struct barren){ .id = *id, .until_ns = now + BARREN_NS };
+	if (b->n < ARRAY_SIZE(b->workers))
+		b->workers[b->n++] = number;
+	pthread_mutex_unlock(&pulls->lock);
+}
+
+void pulls_forget_barren(struct worker *w, const struct chunk_id *id)
+{
+	struct barren *b;
+
+	pthread_mutex_lock(&w->pulls.lock);
+	b = barren_of(&w->pulls, id);
+	if (chunk_id_equal(&b->id, id))
+		b->until_ns = 0;
+	pthread_mutex_unlock(&w->pulls.lock);
+}
+
+static bool is_barren(struct worker *w, const struct chunk_id *id, uint16_t number)
+{
+	struct pulls *pulls = &w->pulls;
+	const struct barren *b;
+	bool is = false;
+
+	pthread_mutex_lock(&pulls->lock);
+	b = barren_of(pulls, id);
+	if (chunk_id_equal(&b->id, id) && b->until_ns >= clock_mono_ns())
+		for (uint32_t i = 0; i < b->n; i++)
+			is |= b->workers[i] == number;
+	pthread_mutex_unlock(&pulls->lock);
+	return is;
+}
+
+/* ---- asking ---------------------------------------------------------------------------------- */
+
+static void on_nudged(struct rpc_call *call, int status)
+{
+	struct nudge *nudge = container_of(call, struct nudge, call);
+	struct worker *w = nudge->worker;
+
+	(void)status; /* it was a favour */
+	rpc_call_release(call);
+	free(nudge);
+	count_down(w);
+}
+
+static struct frame frame_of(const struct pull *p, enum frame_op op, uint8_t flags)
+{
+	static const uint8_t classes[] = {
+		[UFS_DEMAND] = FRAME_DEMAND,
+		[UFS_FILL] = FRAME_FILL,
+		[UFS_PREFETCH] = FRAME_AHEAD,
+	};
+
+	return (struct frame){
+		.op = (uint8_t)op,
+		.class = classes[p->class],
+		.flags = flags,
+		.volume = p->id.volume,
+		.lineage = p->id.lineage,
+		.generation = p->generation,
+		.offset = p->id.chunk * CHUNK_BYTES + p->offset,
+		.length = p->length,
+		.extent = view_self(p->worker->view),
+	};
+}
+
+/* A reader waits by now for what was asked for as something that may take its time. */
+void pull_raise_locked(struct flight *f)
+{
+	struct pull *p = f->pull;
+	struct nudge *nudge;
+
+	if (!p->copy || !p->calling || p->rechecking || f->class >= p->class)
+		return;
+	p->class = f->class;
+	nudge = calloc(1, sizeof(*nudge));
+	if (!nudge || !count_up(p->worker)) {
+		free(nudge);
+		return;
+	}
+	nudge->worker = p->worker;
+	nudge->call = (struct rpc_call){
+		.frame = frame_of(p, FRAME_PREFETCH, FRAME_EXACT),
+		.payload = NET_PAYLOAD_NONE,
+		.deadline_ns = clock_mono_ns() + CACHED_PATIENCE,
+		.hurry = true,
+		.on_done = on_nudged,
+		.reply_fd = -1,
+	};
+	rpc_call(p->peer->rpc, &nudge->call);
+}
+
+void pull_give_up_locked(struct flight *f)
+{
+	struct pull *p = f->pull;
+
+	if (!p || !p->copy || p->given_up)
+		return;
+	p->given_up = true;
+	if (p->calling)
+		rpc_cancel(p->peer->rpc, &p->call);
+}
+
+/* Nobody answered, as opposed to somebody who says no. */
+static bool no_answer(int status)
+{
+	switch (-status) {
+	case ECONNRESET:
+	case ECONNREFUSED:
+	case ECONNABORTED:
+	case ENOTCONN:
+	case EPIPE:
+	case ETIMEDOUT:
+	case EHOSTUNREACH:
+	case EHOSTDOWN:
+	case ENETUNREACH:
+	case ENETDOWN:
+	case ENOENT: /* no such socket */
+	case EPROTO:
+	case EPROTONOSUPPORT:
+		return true;
+	default:
+		return false;
+	}
+}
+
+static void run_answer(struct pool_job *job);
+
+static void on_answer(struct rpc_call *call, int status)
+{
+	struct pull *p = container_of(call, struct pull, call);
+	struct worker *w = p->worker;
+	bool given_up;
+
+	pthread_mutex_lock(&w->flights.lock);
+	p->calling = false;
+	given_up = p->given_up;
+	pthread_mutex_unlock(&w->flights.lock);
+	if (given_up || closing(w) || status == -ECANCELED)
+		view_dropped(w->view, p->peer);
+	else
+		view_end(w->view, p->peer, clock_mono_ns() - p->began_ns, no_answer(status));
+	p->status = status;
+	if (pool_submit(w->peers, &p->job) < 0)
+		run_answer(&p->job);
+}
+
+static void send(
+	struct pull *p, struct view_peer *peer, enum frame_op op, uint8_t flags, uint64_t patience)
+{
+	struct worker *w = p->worker;
+
+	rpc_call_release(&p->call);
+	p->peer = peer;
+	p->began_ns = clock_mono_ns();
+	p->call = (struct rpc_call){
+		.frame = frame_of(p, op, flags),
+		.payload = NET_PAYLOAD_NONE,
+		.deadline_ns = p->began_ns + patience,
+		.hurry = true,
+		.on_done = on_answer,
+		.reply_fd = -1,
+	};
+	counter_add(&w->counters.peer_asked, 1);
+	view_begin(w->view, peer);
+	pthread_mutex_lock(&w->flights.lock);
+	p->calling = true;
+	rpc_call(peer->rpc, &p->call);
+	/* Whoever ends such calls may just have looked. */
+	if ((p->given_up && p->copy) || closing(w) ||
+		(patience == FILL_PATIENCE && view_down(peer)))
+		rpc_cancel(peer->rpc, &p->call);
+	pthread_mutex_unlock(&w->flights.lock);
+}
+
+/* ---- ends ------------------------------------------------------------------------------------ */
+
+static void let_go(struct pull *p)
+{
+	struct worker *w = p->worker;
+
+	pthread_mutex_lock(&w->flights.lock);
+	for (uint32_t i = 0; i < p->n; i++)
+		p->flights[i]->pull = NULL;
+	pthread_mutex_unlock(&w->flights.lock);
+}
+
+static void to_origin(struct pull *p)
+{
+	let_go(p);
+	for (uint32_t i = 0; i < p->n; i++)
+		flight_ask_origin(p->flights[i]);
+	pull_free(p);
+}
+
+static void fail(struct pull *p, int status)
+{
+	const char *text =
+		p->call.reply_payload && p->status < 0 ? p->call.reply_payload : err_str(status);
+	struct err e = ERR_INIT;
+
+	(void)err_set(&e, status, "%s", text); /* returns status */
+	let_go(p);
+	for (uint32_t i = 0; i < p->n; i++)
+		flight_failed(p->flights[i], status, &e);
+	pull_free(p);
+}
+
+/* Each for itself from now on. */
+static void split(struct pull *p)
+{
+	let_go(p);
+	for (uint32_t i = 0; i < p->n; i++) {
+		struct flight *f = p->flights[i];
+
+		if (f->bad > BAD_MAX)
+			flight_ask_origin(f);
+		else
+			pull_start(&f, 1);
+	}
+	pull_free(p);
+}
+
+/* ---- the next step --------------------------------------------------------------------------- */
+
+/* It is this worker's to end, whoever else was asked so far. */
+static void end_here(struct pull *p)
+{
+	struct worker *w = p->worker;
+
+	pthread_mutex_lock(&w->flights.lock);
+	p->copy = false;
+	for (uint32_t i = 0; i < p->n; i++)
+		p->flights[i]->ends = true;
+	pthread_mutex_unlock(&w->flights.lock);
+}
+
+static bool given_up(struct pull *p)
+{
+	bool is;
+
+	pthread_mutex_lock(&p->worker->flights.lock);
+	is = p->given_up;
+	pthread_mutex_unlock(&p->worker->flights.lock);
+	return is;
+}
+
+/* Who serves the chunk and can be asked; NULL: it ends here. */
+static struct view_peer *next_server(struct pull *p)
+{
+	struct worker *w = p->worker;
+
+	while (!given_up(p) && p->steps++ < STEPS_MAX) {
+		struct view_peer *peer;
+
+		if (p->route.to == PLACEMENT_NOBODY || p->route.to == p->route.self)
+			return NULL;
+		peer = view_peer(w->view, p->route.to);
+		if (peer && !peer->self)
+			return peer;
+		route_next(&p->route, ROUTE_DEAD, PLACEMENT_NOBODY);
+	}
+	return NULL;
+}
+
+static uint64_t patience_with(const struct pull *p, const struct view_peer *peer)
+{
+	if (p->class != UFS_DEMAND)
+		return AHEAD_PATIENCE;
+	return view_usable(p->worker->view, peer) ? CACHED_PATIENCE : DOUBT_PATIENCE;
+}
+
+static struct view_peer *next_holder(struct pull *p)
+{
+	struct worker *w = p->worker;
+
+	if (!p->sought)
+		p->n_holders = worker_holders(w, &p->id.volume, p->id.chunk, p->holders);
+	p->sought = true;
+	while (p->next < p->n_holders) {
+		uint16_t number = p->holders[p->next++];
+		struct view_peer *peer =
+			is_barren(w, &p->id, number) ? NULL : view_peer(w->view, number);
+
+		if (peer && !peer->self)
+			return peer;
+	}
+	return NULL;
+}
+
+/* It is as urgent as the most urgent of its flights. */
+static void take_class(struct pull *p)
+{
+	pthread_mutex_lock(&p->worker->flights.lock);
+	for (uint32_t i = 0; i < p->n; i++)
+		p->class = min(p->class, p->flights[i]->class);
+	pthread_mutex_unlock(&p->worker->flights.lock);
+}
+
+static void step(struct pull *p)
+{
+	struct view_peer *peer;
+
+	if (closing(p->worker)) {
+		fail(p, -ECANCELED);
+		return;
+	}
+	take_class(p);
+	if (p->copy) {
+		peer = next_server(p);
+		if (peer) {
+			send(p, peer, p->route.cached ? FRAME_FETCH_CACHED : FRAME_FETCH,
+				FRAME_PEER | (p->route.last ? FRAME_LAST : 0),
+				p->route.cached || view_down(peer) ? CACHED_PATIENCE
+								   : FILL_PATIENCE);
+			return;
+		}
+		end_here(p);
+	}
+	peer = next_holder(p);
+	if (peer)
+		send(p, peer, FRAME_FETCH_CACHED, 0, patience_with(p, peer));
+	else
+		to_origin(p);
+}
+
+/* ---- answers --------------------------------------------------------------------------------- */
+
+/* A full owner: another keeps what it has no room for. */
+static void follow_spill(struct pull *p, uint16_t number)
+{
+	if (p->route.last || number == PLACEMENT_NOBODY) {
+		route_next(&p->route, ROUTE_DEAD, PLACEMENT_NOBODY);
+		return;
+	}
+	p->route.to = number;
+	p->route.last = true;
+}
+
+/* True when it is sent somewhere else; false: that is its end. */
+static bool sent_on(struct pull *p, int status)
+{
+	const struct frame *reply = &p->call.reply;
+	uint16_t number = (uint16_t)min(reply->extent, (uint64_t)PLACEMENT_NOBODY);
+
+	if (status == -EREMOTE && reply->flags & FRAME_LAST) {
+		follow_spill(p, number);
+	} else if (status == -EREMOTE && reply->flags & FRAME_MOVED) {
+		view_stale(p->worker->view);
+		route_next(&p->route, ROUTE_MOVED, number);
+	} else if (status == -EREMOTE) {
+		route_next(&p->route, ROUTE_HERD, number);
+	} else if (p->route.cached) {
+		route_next(
+			&p->route, no_answer(status) ? ROUTE_DEAD : ROUTE_MISS, PLACEMENT_NOBODY);
+	} else if (no_answer(status) || status == -ECANCELED || status == -ENODATA ||
+		   status == -EOPNOTSUPP || status == -EACCES || status == -EBADMSG) {
+		route_next(&p->route, ROUTE_DEAD, PLACEMENT_NOBODY);
+	} else {
+		return false;
+	}
+	return true;
+}
+
+static void missed(struct pull *p, int status)
+{
+	bool busy = status == -EAGAIN || status == -ENOMEM || status == -ENOBUFS;
+
+	counter_add(&p->worker->counters.peer_missed, 1);
+	if (p->copy && !given_up(p)) {
+		if (busy && p->n > 1)
+			split(p);
+		else if (sent_on(p, status))
+			step(p);
+		else
+			fail(p, status);
+		return;
+	}
+	if (status == -ENODATA && p->n > 1 && p->call.reply.extent > 0) {
+		split(p); /* it has some of them */
+		return;
+	}
+	if ((status == -ENODATA && p->call.reply.extent == 0) || no_answer(status))
+		barren_note(p->worker, &p->id, p->peer->number);
+	step(p);
+}
+
+static uint32_t pieces_of(const struct flight *f)
+{
+	return (f->length + PIECE_BYTES - 1) / PIECE_BYTES;
+}
+
+/* Is the answer what was asked for? */
+static int check_shape(const struct pull *p)
+{
+	const struct frame *reply = &p->call.reply;
+	uint32_t pieces = 0;
+
+	for (uint32_t i = 0; i < p->n; i++)
+		pieces += pieces_of(p->flights[i]);
+	if (p->call.reply_fd >= 0 || reply->flags & FRAME_LOCAL || reply->length != p->length ||
+		reply->checksums != pieces ||
+		reply->payload != (uint64_t)p->length + pieces * sizeof(uint64_t))
+		return -EBADMSG;
+	return 0;
+}
+
+static bool matches(struct flight *f, const char *data, const uint8_t *sums)
+{
+	for (uint32_t i = 0; i < pieces_of(f); i++) {
+		uint32_t at = i * PIECE_BYTES;
+		uint64_t sum;
+
+		memcpy(&sum, sums + i * sizeof(sum), sizeof(sum));
+		f->sums[i] = le64toh(sum);
+		if (hash_xxh3(data + at, min(f->length - at, PIECE_BYTES),
+			    piece_seed(f->object_seed, (f->object_offset >> PIECE_BITS) + i)) !=
+			f->sums[i])
+			return false;
+	}
+	return true;
+}
+
+/* The unit's bytes, in memory of its own; an answer of one unit becomes that. */
+static bool take_bytes(struct pull *p, struct flight *f, char *data)
+{
+	if (p->n == 1 && data == p->call.reply_payload) {
+		free(f->data);
+		f->data = TAKE(p->call.reply_payload);
+		return true;
+	}
+	if (!f->data)
+		f->data = malloc(f->length);
+	if (f->data)
+		memcpy(f->data, data, f->length);
+	return f->data != NULL;
+}
+
+/* Hands over what matches; keeps what does not, or has no memory. */
+static void land(struct pull *p)
+{
+	struct worker *w = p->worker;
+	char *payload = p->call.reply_payload;
+	const uint8_t *sums = (const uint8_t *)payload + p->length;
+	uint64_t first = p->flights[0]->start;
+	uint32_t n = p->n;
+	uint32_t left = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		struct flight *f = p->flights[i];
+		bool good = matches(f, payload + (f->start - first), sums);
+
+		sums += pieces_of(f) * sizeof(uint64_t);
+		if (!good) {
+			counter_add(&w->counters.peer_bad, 1);
+			LOG_LIMITED(LOG_WARN, "damaged bytes from a peer",
+				"peer=%s key=\"%.*s\" offset=%llu next=\"it looks again; they come "
+				"from elsewhere\"",
+				p->peer->name, (int)f->get.key_len, f->get.key,
+				(unsigned long long)f->object_offset);
+		} else if (take_bytes(p, f, payload + (f->start - first))) {
+			counter_add(&w->counters.peer_units, 1);
+			counter_add(&w->counters.peer_bytes, f->length);
+			pthread_mutex_lock(&w->flights.lock);
+			f->pull = NULL;
+			pthread_mutex_unlock(&w->flights.lock);
+			f->pulled = true;
+			flight_all_landed(f);
+			continue;
+		}
+		f->bad++; /* also one that found no memory: it is not to go on for ever */
+		p->flights[left++] = f;
+	}
+	p->n = left;
+}
+
+static void run_answer(struct pool_job *job)
+{
+	struct pull *p = container_of(job, struct pull, job);
+	int r = p->status == 0 ? check_shape(p) : p->status;
+
+	if (closing(p->worker)) {
+		fail(p, -ECANCELED);
+		return;
+	}
+	if (p->rechecking) {
+		split(p);
+		return;
+	}
+	if (r < 0) {
+		missed(p, r);
+		return;
+	}
+	if (p->call.reply.flags & FRAME_MOVED && p->copy)
+		view_stale(p->worker->view);
+	view_note_bytes(p->peer, p->length);
+	land(p);
+	if (p->n == 0) {
+		pull_free(p);
+		return;
+	}
+	p->rechecking = true;
+	send(p, p->peer, FRAME_RECHECK, 0, CACHED_PATIENCE);
+}
+
+/* ---- the beginning --------------------------------------------------------------------------- */
+
+static uint64_t generation_of(struct source *source)
+{
+	struct table *table = source_table(source);
+	uint64_t generation = table_info(table)->id.generation;
+
+	table_unref(table);
+	return generation;
+}
+
+static struct pull *pull_new(struct flight **flights, uint32_t n, const struct chunk_id *id)
+{
+	struct pull *p = calloc(1, sizeof(*p) + n * sizeof(p->flights[0]));
+	const struct flight *first = flights[0];
+	const struct flight *last = flights[n - 1];
+
+	if (!p)
+		return NULL;
+	p->worker = first->worker;
+	p->source = first->source;
+	p->id = *id;
+	p->offset = (uint32_t)(first->start & (CHUNK_BYTES - 1));
+	p->length = (uint32_t)align_up(last->start + last->length - first->start, BLOCK_BYTES);
+	p->generation = generation_of(p->source);
+	p->class = UFS_PREFETCH; /* its flights say */
+	p->job.run = run_answer;
+	p->call.reply_fd = -1;
+	list_init(&p->link);
+	p->n = n;
+	memcpy(p->flights, flights, n * sizeof(*flights));
+	return p;
+}
+
+/* They have a pull from now on, which is a copy's when none of them must end here. */
+static void enter(struct pull *p, bool copy)
+{
+	struct worker *w = p->worker;
+
+	pthread_mutex_lock(&w->pulls.lock);
+	list_push_back(&w->pulls.all, &p->link);
+	pthread_mutex_unlock(&w->pulls.lock);
+	pthread_mutex_lock(&w->flights.lock);
+	for (uint32_t i = 0; i < p->n; i++)
+		copy &= !p->flights[i]->ends;
+	p->copy = copy;
+	for (uint32_t i = 0; i < p->n; i++) {
+		p->flights[i]->ends = !copy;
+		p->flights[i]->pull = p;
+	}
+	pthread_mutex_unlock(&w->flights.lock);
+}
+
+static void start_without(struct flight **flights, uint32_t n, bool copy)
+{
+	for (uint32_t i = 0; i < n; i++)
+		if (copy)
+			flight_failed(flights[i], -ENOMEM, NULL);
+		else
+			flight_ask_origin(flights[i]);
+}
+
+void pull_start(struct flight **flights, uint32_t n)
+{
+	struct worker *w = flights[0]->worker;
+	struct chunk_id id = { .volume = flights[0]->source->volume,
+		.lineage = flights[0]->source->lineage,
+		.chunk = flights[0]->start >> CHUNK_BITS };
+	uint16_t holders[DUTY_HOLDERS_MAX];
+	struct duty duty;
+	struct pull *p;
+	bool copy;
+
+	worker_duty(w, &id.volume, id.chunk, 0, &duty);
+	copy = duty.kind != DUTY_OWNER;
+	if (!copy && worker_holders(w, &id.volume, id.chunk, holders) == 0) {
+		start_without(flights, n, false);
+		return;
+	}
+	if (!count_up(w)) {
+		start_without(flights, n, copy);
+		return;
+	}
+	p = pull_new(flights, n, &id);
+	if (!p) {
+		start_without(flights, n, copy);
+		count_down(w);
+		return;
+	}
+	if (copy)
+		worker_route(w, &id.volume, id.chunk, &p->route);
+	enter(p, copy);
+	step(p);
+}
+
+/* ---- open and close -------------------------------------------------------------------------- */
+
+int pulls_init(struct worker *w)
+{
+	pthread_mutex_init(&w->pulls.lock, NULL);
+	pthread_cond_init(&w->pulls.idle, NULL);
+	list_init(&w->pulls.all);
+	w->pulls.barren = calloc(PULL_BARREN, sizeof(*w->pulls.barren));
+	return w->pulls.barren ? 0 : -ENOMEM;
+}
+
+static void cancel_all(struct worker *w)
+{
+	pthread_mutex_lock(&w->flights.lock);
+	pthread_mutex_lock(&w->pulls.lock);
+	list_for_each (node, &w->pulls.all) {
+		struct pull *p = list_entry(node, struct pull, link);
+
+		if (p->calling)
+			rpc_cancel(p->peer->rpc, &p->call);
+	}
+	pthread_mutex_unlock(&w->pulls.lock);
+	pthread_mutex_unlock(&w->flights.lock);
+}
+
+void pulls_leave_down(struct worker *w)
+{
+	pthread_mutex_lock(&w->flights.lock);
+	pthread_mutex_lock(&w->pulls.lock);
+	list_for_each (node, &w->pulls.all) {
+		struct pull *p = list_entry(node, struct pull, link);
+
+		if (p->calling && view_down(p->peer))
+			rpc_cancel(p->peer->rpc, &p->call);
+	}
+	pthread_mutex_unlock(&w->pulls.lock);
+	pthread_mutex_unlock(&w->flights.lock);
+}
+
+void pulls_close(struct worker *w)
+{
+	pthread_mutex_lock(&w->pulls.lock);
+	w->pulls.closing = true;
+	pthread_mutex_unlock(&w->pulls.lock);
+	cancel_all(w);
+	pthread_mutex_lock(&w->pulls.lock);
+	while (w->pulls.n > 0)
+		pthread_cond_wait(&w->pulls.idle, &w->pulls.lock);
+	pthread_mutex_unlock(&w->pulls.lock);
+}
+
+void pulls_release(struct worker *w)
+{
+	free(TAKE(w->pulls.barren));
+	pthread_cond_destroy(&w->pulls.idle);
+	pthread_mutex_destroy(&w->pulls.lock);
+}

@@ -1,0 +1,73 @@
+/*
+ * Pulls: bytes of flights from other workers, between a look at this worker's own tiers (adopt.h) and
+ * the origin. Units that lie behind each other in a chunk are pulled with one request.
+ *
+ *	it ends here (owner, deputy, FRAME_LAST)	FETCH_CACHED to each that may have it
+ *		(worker_holders()); nobody has it: the origin
+ *	another serves the chunk (a copy)		FETCH | FRAME_PEER to who serves it, sent on as
+ *		placement/duty.h has it; nobody answers: it ends here after all
+ *
+ * What comes is compared with the sender's checksums, which are of (key, tag, piece) as this worker's
+ * own table has them, and stored with these. A piece that does not match is looked at again by the
+ * sender (RECHECK), and comes from elsewhere.
+ *
+ * A flight that must end here while it is pulled from another leaves that one at once: nobody waits for
+ * a copy's flight but this worker's own readers, so no two workers wait for each other
+ * (docs/decisions/peers.md).
+ *
+ * Threads: any; answers are looked at on the pool `peers`.
+ */
+#pragma once
+
+#include <pthread.h>
+#include "base/list.h"
+#include "base/layout.h"
+
+struct flight;
+struct worker;
+
+#define PULL_FLIGHTS (UNIT_BYTES / BLOCK_BYTES) /* units in one request, at most */
+#define PULL_BARREN  1024u
+
+/* Workers that had nothing of a chunk a moment ago. */
+struct barren {
+	struct chunk_id id;
+	uint64_t until_ns;
+	uint32_t n;
+	uint16_t workers[4];
+};
+
+struct pulls {
+	pthread_mutex_t lock;
+	pthread_cond_t idle;
+	struct list all;
+	uint32_t n; /* and what is still to be looked at */
+	bool closing;
+	struct barren *barren;
+};
+
+/* Flights that were let in together; in the order of their units. */
+struct flight_batch {
+	struct flight *flights[PULL_FLIGHTS];
+	uint32_t n;
+};
+
+/* Goes on with flights that have their memory and are FETCHING: of one source and chunk, one behind the
+ * other. Takes the reference that each has for its origin. */
+void pull_start(struct flight **flights, uint32_t n);
+
+/* Its class was raised while it has a pull; and: it is being pulled as a copy, and is to end here: flights.lock is held. */
+void pull_raise_locked(struct flight *f);
+void pull_give_up_locked(struct flight *f);
+
+/* Whoever had nothing of the chunk may have something of it by now. */
+void pulls_forget_barren(struct worker *w, const struct chunk_id *id);
+
+/* There is another table: whoever is down by it answers nothing, though his connection may stand; others are asked.
+ * Never blocks. */
+void pulls_leave_down(struct worker *w);
+
+int pulls_init(struct worker *w) __must_check;
+/* Ends all, and waits for that. After flights_close(); not on the loop. */
+void pulls_close(struct worker *w);
+void pulls_release(struct worker *w);

@@ -1,0 +1,645 @@
+/*
+ * Workers that have each other (cluster_world.h). What is checked: each unit is asked from the origin
+ * once, whoever is asked for it; what has moved is pulled from who had it, over several moves; copies
+ * come from who serves the chunk; damaged bytes of a peer are never served; what is answered without
+ * waiting is answered when all memory for waiting is taken; tables that contradict each other hold
+ * nobody up.
+ */
+#include "tests/unit/cacheworker/cluster_world.h"
+
+#include "cacheworker/duty.h"
+#include "tests/unit/cacheworker/damage.h"
+
+#define FILES    40u
+#define STEP     (256u * 1024u)
+#define CAPACITY (1 * GiB)
+#define READERS  6u
+/* More than one tier of SMALL holds, and less than two do. */
+#define FILES_MANY 150u
+#define SMALL      (64 * MiB)
+
+static uint64_t sum_of(struct cluster *c, size_t offset)
+{
+	uint64_t sum = 0;
+
+	for (uint32_t i = 0; i < NODES; i++)
+		if (c->nodes[i].runs)
+			sum += counter_get(
+				(counter_t *)(void *)((char *)&c->nodes[i].worker.counters +
+						      offset));
+	return sum;
+}
+#define SUM(c, name) sum_of(c, offsetof(struct worker_counters, name))
+
+/* ---- tests ----------------------------------------------------------------------------------- */
+
+struct reader {
+	pthread_t thread;
+	struct cluster *cluster;
+	uint32_t node;
+};
+
+static void *run_reader(void *arg)
+{
+	struct reader *reader = arg;
+
+	read_all_via(reader->cluster, reader->node, STEP, 0);
+	return NULL;
+}
+
+/* Readers of all, who ask whom they like. */
+static void test_once_for_all(void **state)
+{
+	struct cluster *c = cluster_new(FILES, 0, CAPACITY);
+	struct reader readers[READERS];
+
+	(void)state;
+	deal_slots(c);
+	cluster_publish(c);
+	for (uint32_t i = 0; i < READERS; i++) {
+		readers[i] = (struct reader){ .cluster = c, .node = i % NODES };
+		assert_int_equal(
+			pthread_create(&readers[i].thread, NULL, run_reader, &readers[i]), 0);
+	}
+	for (uint32_t i = 0; i < READERS; i++)
+		pthread_join(readers[i].thread, NULL);
+	cluster_quiet(c);
+	assert_int_equal(cluster_gets(c), units_of_table(c->world));
+	assert_true(SUM(c, redirected) > 0);
+	assert_true(c->beats > 0);
+	cluster_free(c);
+}
+
+/* From 0 to 1 to 2, who is read last: nothing is fetched again, though 1 never had it. */
+static void test_moved_twice(void **state)
+{
+	struct cluster *c = cluster_new(FILES, 0, CAPACITY);
+	uint64_t gets;
+
+	(void)state;
+	set_slots(c, 0, NOBODY, 1, 2);
+	cluster_publish(c);
+	read_all_via(c, 0, STEP, 0);
+	cluster_quiet(c);
+	gets = cluster_gets(c);
+	assert_int_equal(gets, units_of_table(c->world));
+	set_slots(c, 1, 0, 2, NOBODY);
+	cluster_publish(c);
+	set_slots(c, 2, 1, NOBODY, NOBODY);
+	cluster_publish(c);
+	read_all_via(c, 2, STEP, 0);
+	cluster_quiet(c);
+	assert_int_equal(cluster_gets(c), gets);
+	assert_true(SUM(c, peer_units) >= gets);
+	/* And it is all here: who had it may go. */
+	node_stop(c, 0);
+	node_stop(c, 1);
+	gets = cluster_gets(c);
+	read_all_via(c, 2, STEP, 0);
+	assert_int_equal(cluster_gets(c), gets);
+	cluster_free(c);
+}
+
+/* What its table was is remembered over a restart. */
+static void test_former_owners_are_kept(void **state)
+{
+	struct cluster *c = cluster_new(4, 100000, 1 * GiB);
+	uint64_t deadline = clock_mono_ns() + DEADLINE;
+	uint16_t former[FORMER_EACH];
+	char path[160];
+	struct stat st;
+
+	(void)state;
+	set_slots(c, 0, NOBODY, NOBODY, NOBODY);
+	cluster_publish(c);
+	set_slots(c, 1, 0, NOBODY, NOBODY);
+	cluster_publish(c);
+	set_slots(c, 2, 1, NOBODY, NOBODY);
+	cluster_publish(c);
+	while (former_of(&c->nodes[2].worker, 7, former) < 2) {
+		assert_true(clock_mono_ns() < deadline);
+		clock_sleep_ns(CLOCK_MS);
+	}
+	assert_int_equal(former[0], 1);
+	assert_int_equal(former[1], 0);
+	node_stop(c, 2);
+	(void)snprintf(path, sizeof(path), "%s/seen/former", c->nodes[2].tier);
+	assert_int_equal(stat(path, &st), 0);
+	node_start(c, 2);
+	assert_int_equal(former_of(&c->nodes[2].worker, 65535, former), 2);
+	assert_int_equal(former[0], 1);
+	assert_int_equal(former[1], 0);
+	node_stop(c, 2);
+	assert_int_equal(truncate(path, 1000), 0); /* damaged: as if absent */
+	node_start(c, 2);
+	assert_true(former_of(&c->nodes[2].worker, 65535, former) < 2);
+	cluster_free(c);
+}
+
+/* Replicas of hot slots keep copies, which come from the owner. */
+static void test_copies_come_from_the_owner(void **state)
+{
+	struct cluster *c = cluster_new(FILES, 0, CAPACITY);
+	uint64_t hash = placement_volume_hash(&table_info(c->world->table)->id.volume);
+	struct rpc_call call;
+	struct duty duty;
+	uint64_t gets;
+
+	(void)state;
+	set_slots(c, 0, NOBODY, 1, NOBODY);
+	for (uint32_t i = 0; i <= c->world->model_bytes / CHUNK_BYTES; i++)
+		c->hot[c->n_hot++] = placement_slot_of(hash, i);
+	cluster_publish(c);
+	worker_duty(&c->nodes[1].worker, &table_info(c->world->table)->id.volume, 0, 0, &duty);
+	assert_int_equal(duty.kind, DUTY_COPY);
+	/* A worker that keeps a copy is not sent to another one that has not got it. */
+	assert_int_equal(ask_node(c, 1, FRAME_FETCH, 0, STEP, FRAME_PEER, &call), -EREMOTE);
+	assert_int_equal(call.reply.extent, 0);
+	rpc_call_release(&call);
+	read_all_via(c, 1, STEP, 0);
+	cluster_quiet(c);
+	gets = cluster_gets(c);
+	assert_int_equal(gets, units_of_table(c->world));
+	assert_int_equal(counter_get(&c->nodes[1].worker.counters.peer_units), gets);
+	/* Small files that lie beside each other come with one request. */
+	assert_true(counter_get(&c->nodes[1].worker.counters.peer_asked) < gets * 3 / 4);
+	node_stop(c, 0);
+	read_all_via(c, 1, STEP, 0); /* it is all here */
+	cluster_free(c);
+}
+
+/* The owner is gone, and the master has not seen it yet: who keeps a copy ends it. */
+static void test_owner_is_gone(void **state)
+{
+	struct cluster *c = cluster_new(FILES, 0, CAPACITY);
+	uint64_t hash = placement_volume_hash(&table_info(c->world->table)->id.volume);
+
+	(void)state;
+	set_slots(c, 0, NOBODY, 1, 2);
+	for (uint32_t i = 0; i <= c->world->model_bytes / CHUNK_BYTES; i++)
+		c->hot[c->n_hot++] = placement_slot_of(hash, i);
+	cluster_publish(c);
+	node_stop(c, 0);
+	read_all_via(c, 1, STEP, 0);
+	read_all_via(c, 2, STEP, FRAME_LAST); /* from worker 1 */
+	cluster_quiet(c);
+	assert_int_equal(cluster_gets(c), units_of_table(c->world));
+	cluster_free(c);
+}
+
+/* The owner ends while others pull from it: whoever waits gets right bytes, and what it had not is fetched by one. */
+static void test_owner_ends_midway(void **state)
+{
+	struct cluster *c = cluster_new(FILES, 0, CAPACITY);
+	uint64_t hash = placement_volume_hash(&table_info(c->world->table)->id.volume);
+	uint64_t deadline = clock_mono_ns() + DEADLINE;
+	struct reader readers[2];
+
+	(void)state;
+	set_slots(c, 0, NOBODY, 1, 2);
+	for (uint32_t i = 0; i <= c->world->model_bytes / CHUNK_BYTES; i++)
+		c->hot[c->n_hot++] = placement_slot_of(hash, i);
+	cluster_publish(c);
+	for (uint32_t i = 0; i < 2; i++) {
+		readers[i] = (struct reader){ .cluster = c, .node = 1 + i };
+		assert_int_equal(
+			pthread_create(&readers[i].thread, NULL, run_reader, &readers[i]), 0);
+	}
+	while (counter_get(&c->nodes[0].worker.counters.fetches) < 5) {
+		assert_true(clock_mono_ns() < deadline);
+		clock_sleep_ns(CLOCK_MS);
+	}
+	node_stop(c, 0);
+	for (uint32_t i = 0; i < 2; i++)
+		pthread_join(readers[i].thread, NULL);
+	cluster_quiet(c);
+	assert_true(cluster_gets(c) <= units_of_table(c->world));
+	cluster_free(c);
+}
+
+/* The deputy of a worker that is down ends what it is asked for, and others are sent to it. */
+static void test_deputy(void **state)
+{
+	struct cluster *c = cluster_new(FILES, 0, CAPACITY);
+
+	(void)state;
+	set_slots(c, 0, NOBODY, 1, 2);
+	c->nodes[0].state = CLUSTER_DOWN;
+	node_stop(c, 0);
+	cluster_publish(c);
+	read_all_via(c, 2, STEP, 0);
+	cluster_quiet(c);
+	assert_int_equal(cluster_gets(c), units_of_table(c->world));
+	assert_int_equal(counter_get(&c->nodes[2].worker.counters.units), 0);
+	assert_true(counter_get(&c->nodes[1].worker.counters.units) > 0);
+	cluster_free(c);
+}
+
+/* CACHED_ONLY says what is there, and how much of the chunk, and causes nothing. */
+static void test_cached_only(void **state)
+{
+	struct cluster *c = cluster_new(FILES, 0, CAPACITY);
+	uint64_t at = offset_of(c->world, 9); /* 3.5 MB */
+	struct rpc_call call;
+
+	(void)state;
+	set_slots(c, 0, NOBODY, NOBODY, NOBODY);
+	cluster_publish(c);
+	assert_int_equal(ask_node(c, 0, FRAME_FETCH_CACHED, at, 65536, 0, &call), -ENODATA);
+	assert_int_equal(call.reply.extent, 0);
+	rpc_call_release(&call);
+	assert_int_equal(cluster_gets(c), 0);
+	(void)read_via(c, 0, at, 65536, FRAME_EXACT);
+	cluster_quiet(c);
+	assert_int_equal(ask_node(c, 0, FRAME_FETCH_CACHED, at, 65536, 0, &call), 0);
+	check_bytes(c, &call, at, 65536);
+	rpc_call_release(&call);
+	assert_int_equal(
+		ask_node(c, 0, FRAME_FETCH_CACHED, at + 2 * MiB, 65536, 0, &call), -ENODATA);
+	assert_int_equal(call.reply.extent, UNIT_BYTES);
+	rpc_call_release(&call);
+	assert_int_equal(cluster_gets(c), 1);
+	cluster_free(c);
+}
+
+/* All memory for what waits is taken: what is there is answered all the same. */
+static void test_cached_only_waits_for_nothing(void **state)
+{
+	struct cluster *c = cluster_new(FILES, 0, CAPACITY);
+	struct worker *w = &c->nodes[0].worker;
+	uint64_t units = 0;
+	uint64_t gathered = 0;
+	struct rpc_call call;
+
+	(void)state;
+	set_slots(c, 0, NOBODY, NOBODY, NOBODY);
+	cluster_publish(c);
+	read_all_via(c, 0, STEP, 0);
+	cluster_quiet(c);
+	while (budget_take(&w->memory, BUDGET_DEMAND, 64 * KiB))
+		units += 64 * KiB;
+	while (budget_take(&w->gathered, BUDGET_FILL, 64 * KiB))
+		gathered += 64 * KiB;
+	for (uint64_t at = 0; at < c->world->model_bytes; at += STEP) {
+		assert_int_equal(ask_node(c, 0, FRAME_FETCH_CACHED, at, STEP, 0, &call), 0);
+		check_bytes(c, &call, at, STEP);
+		rpc_call_release(&call);
+	}
+	budget_give(&w->gathered, gathered);
+	budget_give(&w->memory, units);
+	cluster_free(c);
+}
+
+/* Bytes that rotted on the previous owner's disk are not taken, and are repaired there or dropped. */
+static void test_damaged_peer(void **state)
+{
+	struct cluster *c = cluster_new(FILES, 0, CAPACITY);
+
+	(void)state;
+	set_slots(c, 0, NOBODY, NOBODY, NOBODY);
+	cluster_publish(c);
+	read_all_via(c, 0, STEP, 0);
+	cluster_quiet(c);
+	node_stop(c, 0);
+	flips = (struct flips){ .n = 100, .offset = MiB };
+	assert_int_equal(nftw(c->nodes[0].tier, flip, 16, FTW_PHYS), 0);
+	assert_true(flips.n < 100);
+	node_start(c, 0);
+	set_slots(c, 1, 0, NOBODY, NOBODY);
+	cluster_publish(c);
+	read_all_via(c, 1, STEP, 0);
+	cluster_quiet(c);
+	assert_true(SUM(c, peer_bad) > 0);
+	assert_true(SUM(c, peer_units) > 0);
+	assert_true(cluster_gets(c) > 0);
+	assert_true(cluster_gets(c) < units_of_table(c->world));
+	cluster_free(c);
+}
+
+/* 0 takes 1 for the owner and 1 takes 0; both keep copies. Nobody waits for the other for ever. */
+static void test_tables_that_disagree(void **state)
+{
+	struct cluster *c = cluster_new_copies(FILES, 0, CAPACITY, COPIES_EVERYWHERE);
+	const struct volume_id *volume = &table_info(c->world->table)->id.volume;
+	struct reader readers[2];
+	struct duty duty;
+
+	(void)state;
+	set_slots(c, 0, NOBODY, 1, NOBODY);
+	cluster_publish(c);
+	(void)read_via(c, 0, 0, BLOCK_BYTES, FRAME_EXACT); /* the policy comes with the table */
+	node_stop(c, 1);
+	set_slots(c, 1, NOBODY, 0, NOBODY);
+	cluster_publish(c);
+	pthread_mutex_lock(&c->lock);
+	c->mute = true;
+	pthread_mutex_unlock(&c->lock);
+	node_start(c, 1);
+	(void)read_via(c, 1, 0, BLOCK_BYTES, FRAME_EXACT);
+	worker_duty(&c->nodes[0].worker, volume, 1, 0, &duty);
+	assert_int_equal(duty.kind, DUTY_COPY);
+	assert_int_equal(duty.serves, 1);
+	worker_duty(&c->nodes[1].worker, volume, 1, 0, &duty);
+	assert_int_equal(duty.kind, DUTY_COPY);
+	assert_int_equal(duty.serves, 0);
+	for (uint32_t i = 0; i < 2; i++) {
+		readers[i] = (struct reader){ .cluster = c, .node = i };
+		assert_int_equal(
+			pthread_create(&readers[i].thread, NULL, run_reader, &readers[i]), 0);
+	}
+	for (uint32_t i = 0; i < 2; i++)
+		pthread_join(readers[i].thread, NULL);
+	cluster_quiet(c);
+	/* Each may have ended some of them. */
+	assert_true(cluster_gets(c) <= 2 * units_of_table(c->world));
+	cluster_free(c);
+}
+
+/* One block, EXACT. */
+struct asker {
+	pthread_t thread;
+	struct cluster *cluster;
+	uint32_t node;
+	uint64_t offset;
+	int status;
+	struct rpc_call call;
+};
+
+static void *run_asker(void *arg)
+{
+	struct asker *asker = arg;
+
+	asker->status = ask_node(asker->cluster, asker->node, FRAME_FETCH, asker->offset,
+		BLOCK_BYTES, FRAME_EXACT, &asker->call);
+	return NULL;
+}
+
+static void asker_start(struct asker *asker, struct cluster *c, uint32_t node, uint64_t offset)
+{
+	*asker = (struct asker){ .cluster = c, .node = node, .offset = offset };
+	assert_int_equal(pthread_create(&asker->thread, NULL, run_asker, asker), 0);
+}
+
+static void asker_end(struct asker *asker)
+{
+	pthread_join(asker->thread, NULL);
+	assert_int_equal(asker->status, 0);
+	check_bytes(asker->cluster, &asker->call, asker->offset, BLOCK_BYTES);
+	rpc_call_release(&asker->call);
+}
+
+static uint64_t take_all(struct worker *w)
+{
+	uint64_t taken = 0;
+
+	while (budget_take(&w->memory, BUDGET_DEMAND, 4 * KiB))
+		taken += 4 * KiB;
+	return taken;
+}
+
+static void give(struct worker *w, uint64_t bytes)
+{
+	budget_give(&w->memory, bytes);
+	flight_memory_freed(w);
+}
+
+/* Until something waits for memory there. */
+static void wait_flights(struct worker *w, uint32_t n)
+{
+	uint64_t deadline = clock_mono_ns() + DEADLINE;
+
+	while (flights_of(w) != n) {
+		assert_true(clock_mono_ns() < deadline);
+		clock_sleep_ns(CLOCK_MS);
+	}
+}
+
+/* Worker 1 keeps copies of all that worker 0 owns: files of one unit each, of which only those of the first chunk
+ * are there. */
+static struct cluster *copying_cluster(void)
+{
+	struct cluster *c = cluster_new_copies(FILES, MiB, CAPACITY, COPIES_EVERYWHERE);
+	struct duty duty;
+
+	set_slots(c, 0, NOBODY, 1, NOBODY);
+	cluster_publish(c);
+	(void)read_via(c, 1, offset_of(c->world, 0), BLOCK_BYTES, FRAME_EXACT);
+	cluster_quiet(c);
+	worker_duty(&c->nodes[1].worker, &table_info(c->world->table)->id.volume, 0, 0, &duty);
+	assert_int_equal(duty.kind, DUTY_COPY);
+	return c;
+}
+
+/* What waits for another worker leaves memory to what others wait for: else two such workers wait for ever. */
+static void test_far_leaves_memory(void **state)
+{
+	struct cluster *c = copying_cluster();
+	struct worker *owner = &c->nodes[0].worker;
+	struct worker *w = &c->nodes[1].worker;
+	uint64_t owners = take_all(owner);
+	uint64_t taken = take_all(w);
+	struct asker asker;
+
+	(void)state;
+	give(w, MiB + MiB / 2); /* for one unit */
+	taken -= MiB + MiB / 2;
+	asker_start(&asker, c, 1, offset_of(c->world, 20));
+	wait_flights(w, 1);
+	(void)read_via(c, 1, offset_of(c->world, 21), BLOCK_BYTES, FRAME_EXACT | FRAME_LAST);
+	/* So does one that others come to wait for. */
+	(void)read_via(c, 1, offset_of(c->world, 20), BLOCK_BYTES, FRAME_EXACT | FRAME_LAST);
+	asker_end(&asker);
+	give(owner, owners);
+	give(w, taken);
+	cluster_quiet(c);
+	cluster_free(c);
+}
+
+/* The owner does not answer, but its connection stands: once the master calls it down nobody waits for it. */
+static void test_owner_hangs(void **state)
+{
+	struct cluster *c = copying_cluster();
+	struct worker *owner = &c->nodes[0].worker;
+	uint64_t taken = take_all(owner);
+	struct asker asker;
+
+	(void)state;
+	asker_start(&asker, c, 1, offset_of(c->world, 20));
+	wait_flights(owner, 1);
+	c->nodes[0].state = CLUSTER_DOWN;
+	cluster_publish(c);
+	asker_end(&asker);
+	give(owner, taken);
+	cluster_quiet(c);
+	cluster_free(c);
+}
+
+struct copier {
+	pthread_t thread;
+	struct cluster *cluster;
+	uint8_t flags;
+	int status;
+	struct rpc_call call;
+	_Atomic bool done;
+};
+
+/* As worker 1, which keeps a copy. */
+static void *run_copier(void *arg)
+{
+	struct copier *copier = arg;
+	struct cluster *c = copier->cluster;
+
+	copier->call = make_call(c->world, FRAME_FETCH, 0, STEP, copier->flags);
+	copier->call.frame.extent = 1;
+	copier->status = rpc_call_wait(c->nodes[0].client, &copier->call, NULL);
+	atomic_store(&copier->done, true);
+	return NULL;
+}
+
+static void copier_start(struct copier *copier, struct cluster *c, uint8_t flags)
+{
+	*copier = (struct copier){ .cluster = c, .flags = flags };
+	assert_int_equal(pthread_create(&copier->thread, NULL, run_copier, copier), 0);
+}
+
+static void copier_end(struct copier *copier, int status)
+{
+	pthread_join(copier->thread, NULL);
+	assert_int_equal(copier->status, status);
+	if (status == 0)
+		check_bytes(copier->cluster, &copier->call, 0, STEP);
+	rpc_call_release(&copier->call);
+}
+
+/* Until a request waits at worker 0. */
+static void wait_parked(struct cluster *c)
+{
+	struct herds *herds = &c->nodes[0].worker.herds;
+	uint64_t deadline = clock_mono_ns() + DEADLINE;
+	bool parked = false;
+
+	while (!parked) {
+		assert_true(clock_mono_ns() < deadline);
+		pthread_mutex_lock(&herds->lock);
+		parked = !list_empty(&herds->waiting);
+		pthread_mutex_unlock(&herds->lock);
+		clock_sleep_ns(CLOCK_MS);
+	}
+}
+
+static _Atomic bool told;
+
+static void on_told(struct herd_wait *wait)
+{
+	(void)wait;
+	atomic_store(&told, true);
+}
+
+/* A place among those that are served, as soon as there is one. */
+static struct herd_ticket *take_place(
+	struct worker *w, const struct chunk_id *id, const struct herd_request *request)
+{
+	struct herd_wait wait = { .go = on_told };
+	struct herd_ticket *ticket;
+	uint16_t worker;
+
+	for (;;) {
+		atomic_store(&told, false);
+		if (herds_ask(w, id, request, &wait, &ticket, &worker) == HERD_SERVE)
+			return ticket;
+		while (!atomic_load(&told))
+			clock_sleep_ns(CLOCK_MS);
+	}
+}
+
+/* As many copies are being sent as may be: another one waits, or is sent to one that has it. */
+static void test_herd(void **state)
+{
+	struct cluster *c = cluster_new(FILES, 0, CAPACITY);
+	const struct generation_id *table = &table_info(c->world->table)->id;
+	const struct chunk_id id = { table->volume, table->lineage, 0 };
+	const struct herd_request request = {
+		.worker = 2, .offset = 0, .length = UNIT_BYTES, .last = true
+	};
+	struct worker *w = &c->nodes[0].worker;
+	struct herd_ticket *tickets[HERD_SERVES];
+	struct copier copier;
+	struct copier other;
+
+	(void)state;
+	set_slots(c, 0, NOBODY, 1, 2);
+	cluster_publish(c);
+	for (uint32_t i = 0; i < HERD_SERVES; i++)
+		tickets[i] = take_place(w, &id, &request);
+	copier_start(&copier, c, FRAME_PEER);
+	wait_parked(c);
+	assert_false(atomic_load(&copier.done));
+	herds_leave(tickets[0], true); /* worker 2 has it now */
+	copier_end(&copier, 0);
+	/* Worker 1 is known to have it, too, once its answer is sent. */
+	tickets[0] = take_place(w, &id, &request);
+	copier_start(&copier, c, FRAME_PEER);
+	copier_end(&copier, -EREMOTE);
+	assert_int_equal(copier.call.reply.extent, 2);
+	assert_int_equal(copier.call.reply.flags & FRAME_MOVED, 0);
+	/* Nobody is sent to one that is down. */
+	c->nodes[2].state = CLUSTER_DOWN;
+	cluster_publish(c);
+	copier_start(&other, c, FRAME_PEER);
+	wait_parked(c);
+	/* Readers are no herd; and nobody is sent away twice. */
+	(void)read_via(c, 0, 0, STEP, 0);
+	copier_start(&copier, c, FRAME_PEER | FRAME_LAST);
+	wait_parked(c);
+	for (uint32_t i = 0; i < HERD_SERVES; i++)
+		herds_leave(tickets[i], i % 2);
+	copier_end(&copier, 0);
+	copier_end(&other, 0);
+	cluster_free(c);
+}
+
+/* What its owner has no room for is kept by the next in the slot's list, and found there. */
+static void test_spill(void **state)
+{
+	struct cluster *c = cluster_new(FILES_MANY, 0, SMALL);
+	uint64_t gets;
+
+	(void)state;
+	set_slots(c, 0, NOBODY, 1, 2);
+	cluster_publish(c);
+	for (unsigned int pass = 0; pass < 2; pass++) { /* on the brink a unit may be let go */
+		read_all_via(c, 0, STEP, 0);
+		cluster_quiet(c);
+	}
+	assert_true(counter_get(&c->nodes[0].worker.counters.spilled) > 0);
+	assert_true(counter_get(&c->nodes[1].worker.counters.units) > 0);
+	gets = cluster_gets(c);
+	assert_in_range(gets, units_of_table(c->world), units_of_table(c->world) * 11 / 10);
+	read_all_via(c, 0, STEP, 0);
+	cluster_quiet(c);
+	assert_int_equal(cluster_gets(c), gets);
+	cluster_free(c);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_once_for_all),
+		cmocka_unit_test(test_moved_twice),
+		cmocka_unit_test(test_former_owners_are_kept),
+		cmocka_unit_test(test_copies_come_from_the_owner),
+		cmocka_unit_test(test_owner_is_gone),
+		cmocka_unit_test(test_owner_ends_midway),
+		cmocka_unit_test(test_deputy),
+		cmocka_unit_test(test_cached_only),
+		cmocka_unit_test(test_cached_only_waits_for_nothing),
+		cmocka_unit_test(test_damaged_peer),
+		cmocka_unit_test(test_far_leaves_memory),
+		cmocka_unit_test(test_owner_hangs),
+		cmocka_unit_test(test_herd),
+		cmocka_unit_test(test_spill),
+		cmocka_unit_test(test_tables_that_disagree),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
