@@ -7,6 +7,7 @@
 #include "catalog/generation_seen.h"
 #include "client/client_internal.h"
 #include "client/client_op.h"
+#include "client/client_table.h"
 #include "placement/placement.h"
 #include "proto/granary.pb-c.h"
 
@@ -316,19 +317,18 @@ static int pack_request(struct client *client, struct asked *asked, struct buf *
 	return 0;
 }
 
-/* The master's words and the table it sent must be about the same generation. */
-static int check_answer(const Granary__Generation *answer, struct table *table, struct err *e)
+/* Which generation the master's words are about; the table must be that one. */
+static int take_id(const Granary__Generation *answer, struct generation_id *ret_id, struct err *e)
 {
-	const struct generation_id *id = &table_info(table)->id;
+	struct generation_id id = { .lineage = answer->lineage, .generation = answer->generation };
 
 	if (!answer->has_volume || answer->volume.len != VOLUME_ID_LEN || !answer->has_hash ||
-		answer->hash.len != sizeof(id->hash) ||
-		memcmp(answer->volume.data, id->volume.bytes, VOLUME_ID_LEN) != 0 ||
-		memcmp(answer->hash.data, id->hash, sizeof(id->hash)) != 0 ||
-		answer->lineage != id->lineage || answer->generation != id->generation)
+		answer->hash.len != sizeof(id.hash))
 		return err_set(e, -EBADMSG,
-			"the master sent another object table than it announced: restart the "
-			"master");
+			"the master's answer names no object table: do versions differ?");
+	memcpy(id.volume.bytes, answer->volume.data, VOLUME_ID_LEN);
+	memcpy(id.hash, answer->hash.data, sizeof(id.hash));
+	*ret_id = id;
 	return 0;
 }
 
@@ -353,18 +353,16 @@ static int take_answer(struct client *client, struct rpc_call *call, const struc
 		granary__generation__unpack(NULL, call->reply.payload, call->reply_payload);
 	struct table *table = NULL;
 	struct generation_id newest;
+	struct generation_id id;
 	int r;
 
 	if (!answer)
 		return err_set(
 			e, -EBADMSG, "the master's answer does not decode: do versions differ?");
-	if (call->reply_fd < 0)
-		r = err_set(e, -EBADMSG,
-			"the master's answer came without an object table: do versions differ?");
-	else
-		r = table_open(TAKE_FD(call->reply_fd), &table, e);
+	r = take_id(answer, &id, e);
 	if (r == 0)
-		r = check_answer(answer, table, e);
+		r = client_table_take(
+			client->master, &id, TAKE_FD(call->reply_fd), client->seen_dir, &table, e);
 	if (r == 0 && of_volume && !volume_id_equal(of_volume, &table_info(table)->id.volume))
 		r = err_set(e, -EBADMSG,
 			"the master answered about another source of the dataset than was asked "

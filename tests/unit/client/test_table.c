@@ -1,0 +1,210 @@
+/* Tables from a master on another node: pulled once, kept, looked at before they are trusted. */
+#include "tests/unit/client/fixture.h"
+
+#include <dirent.h>
+#include <stdatomic.h>
+#include "client/client_table.h"
+
+#define LAST_BYTES 512
+
+/* A master that hands out one file. */
+struct far {
+	struct fix *f;
+	struct rpc_server *server;
+	struct rpc_client *client;
+	char path[128];
+	char dir[128];
+	_Atomic uint32_t asked;
+};
+
+static void on_request(struct rpc_request *request, void *arg)
+{
+	struct far *far = arg;
+	struct frame reply = { .offset = request->frame.offset };
+	struct net_payload payload = NET_PAYLOAD_NONE;
+	int fd = open(far->path, O_RDONLY | O_CLOEXEC);
+	struct stat st = { 0 };
+	size_t n;
+	char *data;
+
+	atomic_fetch_add(&far->asked, 1);
+	assert_int_equal(request->frame.op, FRAME_TABLE);
+	assert_true(fd >= 0 && fstat(fd, &st) == 0);
+	assert_true(request->frame.offset < (uint64_t)st.st_size);
+	n = min((uint64_t)st.st_size - request->frame.offset, (uint64_t)MiB);
+	data = malloc(n);
+	assert_non_null(data);
+	assert_int_equal(file_pread_exact(fd, data, n, request->frame.offset), 0);
+	(void)close(fd);
+	reply.extent = (uint64_t)st.st_size;
+	payload.parts[0].data = data;
+	payload.parts[0].len = n;
+	payload.n = 1;
+	payload.release = free;
+	payload.arg = data;
+	rpc_reply(request, 0, &reply, payload);
+}
+
+static const struct rpc_server_ops ops = { .on_request = on_request };
+
+static void far_open(struct far *far, struct fix *f)
+{
+	struct err e = ERR_INIT;
+
+	*far = (struct far){ .f = f };
+	snprintf(far->path, sizeof(far->path), "%s", f->table_path);
+	snprintf(far->dir, sizeof(far->dir), "%s/far", f->dir);
+	assert_int_equal(file_mkdirs(far->dir, 0700), 0);
+	assert_int_equal(
+		rpc_server_new(f->loop, "tcp:127.0.0.1:0", &ops, far, &far->server, &e), 0);
+	assert_int_equal(
+		rpc_client_new(f->loop, rpc_server_address(far->server), &far->client, &e), 0);
+}
+
+static void far_close(struct far *far)
+{
+	rpc_client_free(far->client);
+	rpc_server_free(far->server);
+}
+
+static int take(struct far *far, const struct generation_id *id, const char *dir, struct err *e)
+{
+	struct table *table = NULL;
+	int r = client_table_take(far->client, id, -1, dir, &table, e);
+
+	if (r == 0)
+		assert_memory_equal(table_info(table)->id.hash, id->hash, sizeof(id->hash));
+	table_unref(table);
+	return r;
+}
+
+/* Names that end so, in the directory. */
+static uint32_t count(const char *dir, const char *suffix, char *ret_last)
+{
+	const struct dirent *entry;
+	uint32_t n = 0;
+	DIR *d = opendir(dir);
+
+	assert_non_null(d);
+	while ((entry = readdir(d)) != NULL)
+		if (strlen(entry->d_name) > strlen(suffix) &&
+			strcmp(entry->d_name + strlen(entry->d_name) - strlen(suffix), suffix) ==
+				0) {
+			n++;
+			snprintf(ret_last, LAST_BYTES, "%s/%s", dir, entry->d_name);
+		}
+	(void)closedir(d);
+	return n;
+}
+
+static void damage(const char *path)
+{
+	int fd = open(path, O_WRONLY | O_CLOEXEC);
+
+	assert_true(fd >= 0);
+	assert_int_equal(file_pwrite_exact(fd, "damaged", 7, 200), 0); /* in the first block */
+	(void)close(fd);
+}
+
+static void test_pulled_and_kept(void **state)
+{
+	struct fix *f = *state;
+	struct generation_id id = table_info(client_volume_table(f->volume))->id;
+	struct far far;
+	struct err e = ERR_INIT;
+	char last[LAST_BYTES];
+	uint32_t asked;
+
+	far_open(&far, f);
+	assert_int_equal(take(&far, &id, NULL, &e), 0); /* in memory */
+	assert_int_equal(count(far.dir, ".table", last), 0);
+	assert_int_equal(take(&far, &id, far.dir, &e), 0);
+	assert_int_equal(count(far.dir, "", last), 3); /* and "." and ".." */
+	assert_int_equal(count(far.dir, ".table", last), 1);
+	asked = atomic_load(&far.asked);
+	assert_int_equal(take(&far, &id, far.dir, &e), 0);
+	assert_int_equal(atomic_load(&far.asked), asked); /* the one that is there */
+	damage(last);
+	assert_int_equal(take(&far, &id, far.dir, &e), 0);
+	assert_true(atomic_load(&far.asked) > asked); /* anew */
+	assert_int_equal(truncate(last, 100), 0);
+	assert_int_equal(take(&far, &id, far.dir, &e), 0);
+	assert_int_equal(count(far.dir, ".table", last), 1);
+	asked = atomic_load(&far.asked);
+	assert_int_equal(take(&far, &id, far.dir, &e), 0);
+	assert_int_equal(atomic_load(&far.asked), asked);
+	far_close(&far);
+}
+
+static void test_another_than_announced(void **state)
+{
+	struct fix *f = *state;
+	struct generation_id id = table_info(client_volume_table(f->volume))->id;
+	struct far far;
+	struct err e = ERR_INIT;
+	char last[LAST_BYTES];
+
+	far_open(&far, f);
+	id.hash[3] ^= 1;
+	assert_int_equal(take(&far, &id, far.dir, &e), -EBADMSG);
+	assert_non_null(strstr(e.text, "another object table"));
+	id.hash[3] ^= 1;
+	id.generation++;
+	assert_int_equal(take(&far, &id, far.dir, &e), -EBADMSG);
+	assert_int_equal(count(far.dir, ".table", last), 0);
+	id.generation--;
+	snprintf(far.path, sizeof(far.path), "%s/no-table", f->dir);
+	assert_int_equal(file_write_atomic(far.path, "no table at all", 15, 0600), 0);
+	e = ERR_INIT;
+	assert_true(take(&far, &id, far.dir, &e) < 0);
+	assert_true(e.text[0] != '\0');
+	assert_int_equal(count(far.dir, ".table", last), 0);
+	far_close(&far);
+}
+
+/* Of a volume the last two stay, for who goes back. */
+static void test_old_ones_go(void **state)
+{
+	struct fix *f = *state;
+	struct table *prev = table_ref(client_volume_table(f->volume));
+	struct generation_id id = table_info(prev)->id;
+	struct far far;
+	struct err e = ERR_INIT;
+	char last[LAST_BYTES];
+
+	far_open(&far, f);
+	assert_int_equal(take(&far, &id, far.dir, &e), 0);
+	for (unsigned int i = 0; i < 3; i++) {
+		struct listing *l = listing_new(64 * MiB);
+		struct table *next;
+		char key[32];
+
+		fix_listing(l);
+		for (unsigned int k = 0; k <= i; k++) {
+			snprintf(key, sizeof(key), "d/more-%u", k);
+			fix_add(l, key, 4096);
+		}
+		snprintf(far.path, sizeof(far.path), "%s/next-%u", f->dir, i);
+		next = fix_build(f, prev, l, far.path);
+		table_unref(prev);
+		prev = next;
+		id = table_info(next)->id;
+		assert_int_equal(take(&far, &id, far.dir, &e), 0);
+		assert_int_equal(count(far.dir, ".table", last), 2);
+	}
+	table_unref(prev);
+	far_close(&far);
+}
+
+#define CASE(fn) cmocka_unit_test_setup_teardown(fn, fix_setup, fix_teardown)
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		CASE(test_pulled_and_kept),
+		CASE(test_another_than_announced),
+		CASE(test_old_ones_go),
+	};
+
+	return cmocka_run_group_tests_name("client_table", tests, NULL, NULL);
+}
