@@ -5,11 +5,13 @@
 #include "client/client_op.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define VERIFY_AGE   (24 * 3600 * CLOCK_SECOND)
 #define IO_THREADS   2
 #define AHEAD_BYTES  (32ull << 20)
 #define AHEAD_GROWTH 4u
+#define VIEW_WAIT    (30 * CLOCK_SECOND)
 #define CHUNKS_LEAST 4u
 #define BUDGET_MIN \
 	(4ull * CLIENT_READ_MAX) /* less, and no read of several parts would ever find room */
@@ -25,6 +27,8 @@ static void init_parts(struct client *client, const struct client_config *config
 	client->ahead_max_bytes = config->ahead_max_bytes ? config->ahead_max_bytes
 							  : AHEAD_GROWTH * client->ahead_bytes;
 	client->seen_dir = config->seen_dir;
+	client->direct_bandwidth =
+		config->direct_bandwidth ? config->direct_bandwidth : CLIENT_DIRECT_BANDWIDTH;
 	client->policy = config->policy;
 	client->of_dataset = config->dataset != NULL;
 	if (config->dataset)
@@ -37,6 +41,27 @@ static void init_parts(struct client *client, const struct client_config *config
 	list_init(&client->notes_free);
 	for (size_t i = 0; i < ARRAY_SIZE(client->notes); i++)
 		list_push_back(&client->notes_free, &client->notes[i].link);
+}
+
+/* A reader that has never heard of the cluster waits for the master, and says what is wrong with it. */
+static int open_view(struct client *client, const struct client_config *config, struct err *e)
+{
+	struct view_config view = { .master = client->master,
+		.local_worker = config->local_worker,
+		.dir = config->seen_dir };
+	struct err trouble;
+	uint64_t sequence;
+	uint64_t epoch;
+	int r;
+
+	cluster_host(view.host);
+	memcpy(&client->rank, view.host, sizeof(client->rank));
+	r = view_open(client->loop, &view, VIEW_WAIT, &client->view, e);
+	if (r < 0)
+		return r;
+	view_version(client->view, &epoch, &sequence);
+	view_trouble(client->view, &trouble);
+	return epoch == 0 && trouble.code < 0 ? err_set(e, trouble.code, "%s", trouble.text) : 0;
 }
 
 static int start_parts(struct client *client, const struct client_config *config, struct err *e)
@@ -63,10 +88,7 @@ static int start_parts(struct client *client, const struct client_config *config
 	if (r == 0)
 		rpc_client_fence(client->master, &client->fence);
 	if (r == 0)
-		r = client_owners_new(
-			client->loop, client->master, config->local_worker, &client->owners, e);
-	if (r == 0)
-		r = client_owners_load(client->owners, e);
+		r = open_view(client, config, e);
 	return r < 0 ? err_default(e, r, "slot table") : 0;
 }
 
@@ -100,8 +122,8 @@ void client_free(struct client *client)
 	ensure(client->volumes == 0);
 	if (client->loop && client->ops)
 		loop_call(client->loop, client_fetch_stop, client);
-	rpc_client_free(client->master); /* ends a refresh of the slots, which needs the owners */
-	client_owners_free(client->owners);
+	view_close(client->view);
+	rpc_client_free(client->master);
 	pool_free(client->pool);
 	pool_free(client->disk);
 	loop_free(client->loop);

@@ -55,6 +55,7 @@ struct client_config {
 	unsigned int io_threads;   /* local reads on behalf of client_read(); 0: 2 */
 	uint64_t ahead_bytes;      /* window of sequential prefetch; 0: 32 MiB */
 	uint64_t ahead_max_bytes;  /* it grows to that with what was read; 0: 4 x the window */
+	uint64_t direct_bandwidth; /* client_direct.h: bytes a second; 0: 64 MiB */
 	uint64_t verify_age_ns;    /* what was verified longer ago is verified anew; 0: a day */
 	const char
 		*seen_dir; /* keeps the generations in use over restarts; borrowed; NULL: nowhere */
@@ -139,6 +140,7 @@ struct client_read {
 	/* 0 and `length` bytes (borrowed for the call), or -EIO, -ESTALE, -ECANCELED. */
 	void (*on_done)(struct client_read *read, int status, const void *data);
 	void *arg;
+	bool peek;  /* the client's: only what workers have; any failure is -ECANCELED */
 	bool exact; /* of what was announced (client_prefetch()): brings no neighbours */
 	struct client_volume *volume; /* that it was given to: client_read() sets it */
 	void *priv;                   /* the client's */
@@ -159,28 +161,39 @@ void client_note_read(struct client_volume *volume, uint64_t offset, uint32_t le
  */
 int client_prefetch(struct client_volume *volume, uint64_t offset, uint32_t length) __must_check;
 
-#define CLIENT_COUNTERS(X)                                                         \
-	X(local_reads, "granary_client_local_reads_total", COUNTER, "requests",    \
-		"Reads served from this node's tier")                              \
-	X(local_bytes, "granary_client_local_bytes_total", COUNTER, "bytes",       \
-		"Bytes served from this node's tier")                              \
-	X(mapped, "granary_client_mapped_chunks_total", COUNTER, "chunks",         \
-		"Chunks opened by the worker's map, without asking")               \
-	X(remote_reads, "granary_client_fetches_total", COUNTER, "requests",       \
-		"Reads that asked a worker")                                       \
-	X(remote_bytes, "granary_client_fetched_bytes_total", COUNTER, "bytes",    \
-		"Bytes that came from a worker")                                   \
-	X(failed_reads, "granary_client_failed_reads_total", COUNTER, "requests",  \
-		"Reads answered with an error")                                    \
-	X(waiting, "granary_client_waiting", GAUGE, "requests", "Reads under way") \
-	X(verified, "granary_client_verified_pieces_total", COUNTER, "pieces",     \
-		"Pieces checked at first touch")                                   \
-	X(mismatches, "granary_client_mismatches_total", COUNTER, "pieces",        \
-		"Pieces whose checksum did not match")                             \
-	X(prefetches, "granary_client_prefetches_total", COUNTER, "requests",      \
-		"Ranges asked for ahead of a stream or by an announced order")     \
-	X(slow_reads, "granary_client_slow_reads_total", COUNTER, "requests",      \
-		"Reads that asked a worker and waited for more than 5 ms")         \
+#define CLIENT_COUNTERS(X)                                                                      \
+	X(local_reads, "granary_client_local_reads_total", COUNTER, "requests",                 \
+		"Reads served from this node's tier")                                           \
+	X(local_bytes, "granary_client_local_bytes_total", COUNTER, "bytes",                    \
+		"Bytes served from this node's tier")                                           \
+	X(mapped, "granary_client_mapped_chunks_total", COUNTER, "chunks",                      \
+		"Chunks opened by the worker's map, without asking")                            \
+	X(remote_reads, "granary_client_fetches_total", COUNTER, "requests",                    \
+		"Reads that asked a worker")                                                    \
+	X(remote_bytes, "granary_client_fetched_bytes_total", COUNTER, "bytes",                 \
+		"Bytes that came from a worker")                                                \
+	X(failed_reads, "granary_client_failed_reads_total", COUNTER, "requests",               \
+		"Reads answered with an error")                                                 \
+	X(waiting, "granary_client_waiting", GAUGE, "requests", "Reads under way")              \
+	X(verified, "granary_client_verified_pieces_total", COUNTER, "pieces",                  \
+		"Pieces checked at first touch")                                                \
+	X(mismatches, "granary_client_mismatches_total", COUNTER, "pieces",                     \
+		"Pieces whose checksum did not match")                                          \
+	X(prefetches, "granary_client_prefetches_total", COUNTER, "requests",                   \
+		"Ranges asked for ahead of a stream or by an announced order")                  \
+	X(slow_reads, "granary_client_slow_reads_total", COUNTER, "requests",                   \
+		"Reads that asked a worker and waited for more than 5 ms")                      \
+	X(moved, "granary_client_moved_total", COUNTER, "requests",                             \
+		"Fetches that a worker sent to another")                                        \
+	X(passed_on, "granary_client_passed_on_total", COUNTER, "requests",                     \
+		"Fetches that another worker was asked for, as one did not answer")             \
+	X(direct_reads, "granary_client_direct_reads_total", COUNTER, "requests",               \
+		"Fetches from the origin, as no worker answered")                               \
+	X(direct_bytes, "granary_client_direct_bytes_total", COUNTER, "bytes", "Bytes of them") \
+	X(hedges, "granary_client_hedges_total", COUNTER, "requests",                           \
+		"Fetches that a second worker was asked for, as one was slow")                  \
+	X(hedges_won, "granary_client_hedges_won_total", COUNTER, "requests",                   \
+		"Fetches that the second worker answered first")                                \
 	X(retries, "granary_client_retries_total", COUNTER, "requests", "Fetches asked again")
 
 #define CLIENT_HISTOGRAMS(X)                                 \

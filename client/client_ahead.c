@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "client/client_internal.h"
 #include "client/client_local.h"
+#include "client/client_route.h"
 
 #define PREFETCH_DEADLINE (60 * CLOCK_SECOND)
 
@@ -120,7 +121,9 @@ static void on_note_done(struct rpc_call *call, int status)
 	struct client_volume *volume = note->volume;
 	struct client *client = volume->client;
 
-	(void)status; /* a reader will ask again for what was not prefetched */
+	/* A reader will ask again for what was not prefetched. */
+	if (status == -EREMOTE && note->peer == view_local(client->view))
+		client_route_elsewhere(volume);
 	rpc_call_release(call);
 	pthread_mutex_lock(&client->lock);
 	list_remove(&note->link);
@@ -134,8 +137,8 @@ static void on_note_done(struct rpc_call *call, int status)
 static int send_prefetch(struct client_volume *volume, const struct range *range, uint8_t flags)
 {
 	struct client *client = volume->client;
-	struct client_owner *owner =
-		client_owners_find(client->owners, volume->hash, range->offset >> CHUNK_BITS);
+	bool last;
+	struct view_peer *owner = client_route_serves(volume, range->offset >> CHUNK_BITS, &last);
 	struct list *node = NULL;
 	struct client_note *note;
 
@@ -152,10 +155,12 @@ static int send_prefetch(struct client_volume *volume, const struct range *range
 	note = list_entry(node, struct client_note, link);
 	note->volume = volume;
 	note->rpc = owner->rpc;
+	note->peer = owner;
 	note->call = (struct rpc_call){
 		.frame = { .op = FRAME_PREFETCH,
 			.class = FRAME_AHEAD,
-			.flags = flags,
+			.flags = (uint8_t)(flags | (last ? FRAME_LAST : 0) |
+					   (owner->local ? FRAME_LOCAL_OK : 0)),
 			.volume = volume->id,
 			.lineage = volume->lineage,
 			.generation = volume->generation,
@@ -216,12 +221,26 @@ static void add_stream(struct client_volume *volume, uint64_t offset, uint64_t e
 	pthread_mutex_unlock(&ahead->lock);
 }
 
+/* Many nodes begin the same stream at once: each begins with another chunk of its window, so that they do
+ * not all come to one owner after the other. */
+static uint32_t first_of(const struct client *client, const struct range *ranges, uint32_t n)
+{
+	uint64_t chunk = ranges[0].offset >> CHUNK_BITS;
+	uint64_t chunks = (ranges[n - 1].offset >> CHUNK_BITS) - chunk + 1;
+	uint32_t i = 0;
+
+	while (i + 1 < n && ranges[i].offset >> CHUNK_BITS < chunk + client->rank % chunks)
+		i++;
+	return i;
+}
+
 void client_note_read(struct client_volume *volume, uint64_t offset, uint32_t length)
 {
 	struct client_ahead *ahead = &volume->ahead;
 	struct range ranges[RANGES_MAX];
 	struct client_stream *s;
 	bool second = false;
+	uint32_t first;
 	uint32_t n = 0;
 
 	CHECK_MAGIC(volume, CLIENT_VOLUME_MAGIC);
@@ -242,7 +261,11 @@ void client_note_read(struct client_volume *volume, uint64_t offset, uint32_t le
 			break;
 		add_stream(volume, offset, offset + length);
 	}
-	for (uint32_t i = 0; i < n; i++)
-		if (!client_local_present(volume, ranges[i].offset, ranges[i].length))
-			(void)send_prefetch(volume, &ranges[i], 0); /* a favour */
+	first = n ? first_of(volume->client, ranges, n) : 0;
+	for (uint32_t i = 0; i < n; i++) {
+		const struct range *range = &ranges[(first + i) % n];
+
+		if (!client_local_present(volume, range->offset, range->length))
+			(void)send_prefetch(volume, range, 0); /* a favour */
+	}
 }

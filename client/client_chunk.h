@@ -32,7 +32,7 @@
 struct chunk_map;
 struct client_chunks;
 struct client_map;
-struct client_owner;
+struct view_peer;
 
 struct client_chunk {
 	uint32_t magic;
@@ -57,9 +57,9 @@ struct client_chunk {
 	/* The cache's, under its lock: */
 	struct list link;
 	bool cached;
-	bool let_go;                /* the worker asked for its hold */
-	uint64_t hold;              /* of the last answer; 0: none */
-	struct client_owner *owner; /* whose hold it is */
+	bool let_go;             /* the worker asked for its hold */
+	uint64_t hold;           /* of the last answer; 0: none */
+	struct view_peer *owner; /* whose hold it is */
 };
 
 /* NULL without memory. */
@@ -71,8 +71,8 @@ void client_chunks_free(struct client_chunks *chunks);
  * The map of this node's worker, in place of one before: what is known of chunks is compared with
  * it as they are used. The map is the cache's on success. -ENOMEM.
  */
-int client_chunks_set_map(struct client_chunks *chunks, struct chunk_map *map,
-	struct client_owner *owner) __must_check;
+int client_chunks_set_map(
+	struct client_chunks *chunks, struct chunk_map *map, struct view_peer *owner) __must_check;
 /* The start of the worker whose map it is; 0: there is none. */
 uint64_t client_chunks_map_start(struct client_chunks *chunks);
 
@@ -99,7 +99,7 @@ int client_chunks_install(struct client_chunks *chunks, const struct chunk_id *i
 
 /* The worker counts the chunk's descriptor as a hold of that number, the latest of several. */
 void client_chunk_held(struct client_chunks *chunks, struct client_chunk *chunk,
-	struct client_owner *owner, uint64_t number);
+	struct view_peer *owner, uint64_t number);
 
 /* Throws out what left the map, or lies elsewhere by it, though nobody reads it now. */
 void client_chunks_sweep(struct client_chunks *chunks);
@@ -107,11 +107,10 @@ void client_chunks_sweep(struct client_chunks *chunks);
  * What a worker is to be told: HELD_ENTRIES_MAX entries of proto/held.h at most. The worker, even
  * when there is nothing to say but that chunks are open; NULL: nothing is.
  */
-struct client_owner *client_chunks_report(
-	struct client_chunks *chunks, uint8_t *out, uint32_t *ret_n);
+struct view_peer *client_chunks_report(struct client_chunks *chunks, uint8_t *out, uint32_t *ret_n);
 /* The worker unlinked those. Numbers that nobody knows are let go of, too. */
-void client_chunks_let_go(struct client_chunks *chunks, struct client_owner *owner,
-	const uint8_t *entries, uint32_t n);
+void client_chunks_let_go(
+	struct client_chunks *chunks, struct view_peer *owner, const uint8_t *entries, uint32_t n);
 
 /* Forgets a chunk whose file cannot be read. */
 void client_chunks_drop(struct client_chunks *chunks, struct client_chunk *chunk);

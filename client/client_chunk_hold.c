@@ -3,7 +3,7 @@
 #include "proto/held.h"
 
 void client_released_add_locked(
-	struct client_chunks *chunks, struct client_owner *owner, uint64_t number)
+	struct client_chunks *chunks, struct view_peer *owner, uint64_t number)
 {
 	if (owner && number && chunks->n_released < CLIENT_RELEASED_MAX)
 		chunks->released[chunks->n_released++] =
@@ -29,7 +29,7 @@ void client_chunk_release_hold(struct client_chunk *chunk)
 }
 
 void client_chunk_held(struct client_chunks *chunks, struct client_chunk *chunk,
-	struct client_owner *owner, uint64_t number)
+	struct view_peer *owner, uint64_t number)
 {
 	pthread_mutex_lock(&chunks->lock);
 	if (chunk->owner == owner) {
@@ -45,7 +45,7 @@ void client_chunk_held(struct client_chunks *chunks, struct client_chunk *chunk,
 /* ---- to the worker --------------------------------------------------------------------------- */
 
 /* Who is told that the chunk was read. */
-static struct client_owner *owner_of(const struct client_chunk *chunk)
+static struct view_peer *owner_of(const struct client_chunk *chunk)
 {
 	return chunk->slot == CHUNK_MAP_NONE ? chunk->owner : chunk->map->owner;
 }
@@ -60,7 +60,7 @@ static uint64_t entry_of(struct client_chunk *chunk)
 
 /* Those of one worker; the others stay for the next report. */
 static uint32_t report_released_locked(
-	struct client_chunks *chunks, struct client_owner *owner, uint8_t *out)
+	struct client_chunks *chunks, struct view_peer *owner, uint8_t *out)
 {
 	uint32_t left = 0;
 	uint32_t n = 0;
@@ -77,10 +77,9 @@ static uint32_t report_released_locked(
 	return n;
 }
 
-struct client_owner *client_chunks_report(
-	struct client_chunks *chunks, uint8_t *out, uint32_t *ret_n)
+struct view_peer *client_chunks_report(struct client_chunks *chunks, uint8_t *out, uint32_t *ret_n)
 {
-	struct client_owner *owner = NULL;
+	struct view_peer *owner = NULL;
 	uint32_t n = 0;
 
 	pthread_mutex_lock(&chunks->lock);
@@ -167,8 +166,8 @@ static bool let_go_of_chunk_locked(struct client_chunks *chunks, uint64_t number
 	return false;
 }
 
-void client_chunks_let_go(struct client_chunks *chunks, struct client_owner *owner,
-	const uint8_t *entries, uint32_t n)
+void client_chunks_let_go(
+	struct client_chunks *chunks, struct view_peer *owner, const uint8_t *entries, uint32_t n)
 {
 	struct list gone = LIST_INIT(gone); /* with the cache's references */
 	struct list *node;

@@ -28,7 +28,7 @@
 /* A worker's map, shared by the chunks found in it. */
 struct client_map {
 	struct chunk_map *map;
-	struct client_owner *owner;
+	struct view_peer *owner;
 	uint32_t refs; /* under the cache's lock */
 };
 
@@ -45,13 +45,13 @@ struct client_file {
 	uint64_t id; /* as its heads say */
 	/* A hold of one of its chunks that is not in the cache any more: it is that of the chunks
 	 * without one. Under the cache's lock: */
-	struct client_owner *owner;
+	struct view_peer *owner;
 	uint64_t hold;
 };
 
 /* A descriptor that was closed. */
 struct client_released {
-	struct client_owner *owner;
+	struct view_peer *owner;
 	uint64_t number;
 };
 
@@ -115,6 +115,6 @@ void client_chunks_remove_locked(struct client_chunks *chunks, struct client_chu
 
 /* The file behind the number is closed: a worker is to be told. */
 void client_released_add_locked(
-	struct client_chunks *chunks, struct client_owner *owner, uint64_t number);
+	struct client_chunks *chunks, struct view_peer *owner, uint64_t number);
 /* The last reference to the chunk is gone. */
 void client_chunk_release_hold(struct client_chunk *chunk);

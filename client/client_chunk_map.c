@@ -32,7 +32,7 @@ void client_map_unref(struct client_chunks *chunks, struct client_map *map)
 }
 
 int client_chunks_set_map(
-	struct client_chunks *chunks, struct chunk_map *map, struct client_owner *owner)
+	struct client_chunks *chunks, struct chunk_map *map, struct view_peer *owner)
 {
 	struct client_map *fresh = calloc(1, sizeof(*fresh));
 	struct client_map *old;

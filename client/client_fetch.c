@@ -2,6 +2,7 @@
  * What a read does next: asks the owner, waits, takes the answer, goes on. See client_op.h for the
  * states.
  */
+#include "client/client_ask.h"
 #include "client/client_op.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -14,6 +15,7 @@
 #include <string.h>
 
 #define ATTEMPT_DEADLINE (60 * CLOCK_SECOND) /* then the owner is looked up again */
+#define CACHED_DEADLINE  (2 * CLOCK_SECOND)  /* what is cached needs no origin */
 #define BACKOFF_MIN      (10 * CLOCK_MS)
 #define BACKOFF_MAX      (2 * CLOCK_SECOND)
 #define BUDGET_INTERVAL  (5 * CLOCK_MS)
@@ -23,13 +25,14 @@
 #define REFRESH_ATTEMPTS 2 /* failures after which the slots are asked for again */
 
 static void step(struct client_op *op);
+static void ask_next(struct client_op *op);
 static void run_job(struct pool_job *job);
 
 /* ---- waiting --------------------------------------------------------------------------------- */
 
 static bool needs_buffer(const struct client_op *op)
 {
-	return !op->buffer && (op->n_parts > 1 || op->parts[0].gap);
+	return !op->buffer && (op->n_parts > 1 || op->parts[0].gap || op->no_worker);
 }
 
 static bool buffer_reserve(struct client_op *op)
@@ -95,18 +98,39 @@ static uint64_t backoff_ns(uint32_t attempts)
 	return ns / 2 + ns * (jitter % 1024) / 1024; /* 0.5 to 1.5 */
 }
 
+/* The reader gets EIO. */
+static void give_up(struct client_op *op)
+{
+	uint32_t known;
+	uint32_t up;
+
+	view_count(client_op_client(op)->view, &up, &known);
+	LOG_LIMITED(LOG_ERROR, "read failed",
+		"offset=%llu length=%u waited_s=%llu last_error=%s workers_up=%u workers=%u "
+		"next=\"the reader gets EIO: see cachectl worker list\"",
+		(unsigned long long)op->offset, op->length,
+		(unsigned long long)((clock_mono_ns() - op->started_ns) / CLOCK_SECOND),
+		op->last_error ? err_name(op->last_error) : "none", up, known);
+	client_op_end(op, -EIO, NULL);
+}
+
 static void retry(struct client_op *op, int error)
 {
 	struct client *client = client_op_client(op);
 	uint64_t now = clock_mono_ns();
 
+	if (op->peek) {
+		client_op_end(op, -ECANCELED, NULL);
+		return;
+	}
 	op->last_error = error;
+	op->no_recheck = false;
 	op->attempts++;
 	counter_add(&client->counters.retries, 1);
 	if (op->attempts >= REFRESH_ATTEMPTS)
-		client_owners_refresh(client->owners);
+		view_stale(client->view);
 	if (now >= op->deadline_ns) {
-		client_op_end(op, -EIO, NULL);
+		give_up(op);
 		return;
 	}
 	client_op_set_state(op, OP_BACKOFF);
@@ -131,26 +155,31 @@ static bool worth_retrying(int status)
 	return false;
 }
 
+/* On the loop. */
 static void log_slow(const struct client_op *op, uint64_t now)
 {
 	char volume[2 * VOLUME_ID_LEN + 1];
 	const char *cause = "no answer from the worker: its log has the origin's cause";
+	const char *why = "";
 
-	if (op->state == OP_BUDGET)
+	if (op->state == OP_BUDGET) {
 		cause = "memory budget used up";
-	else if (op->state == OP_WORK)
+	} else if (op->state == OP_WORK) {
 		cause = "local disk";
-	else if (!op->owner)
+	} else if (!op->owner) {
 		cause = "no worker known";
-	else if (!rpc_client_connected(op->owner->rpc))
-		cause = "worker not connected";
+	} else if (!rpc_client_connected(op->owner->rpc)) {
+		cause = "no worker answers";
+		why = rpc_client_trouble(op->owner->rpc); /* a token that has expired, say */
+	}
 	hash_hex(op->volume->id.bytes, VOLUME_ID_LEN, volume);
 	LOG_LIMITED(LOG_WARN, "read waits",
-		"volume=%s offset=%llu length=%u waited_s=%llu cause=\"%s\" last_error=%s "
+		"volume=%s offset=%llu length=%u waited_s=%llu cause=\"%s%s%s\" last_error=%s "
 		"attempts=%u",
 		volume, (unsigned long long)op->offset, op->length,
 		(unsigned long long)((now - op->started_ns) / CLOCK_SECOND), cause,
-		op->last_error ? err_name(op->last_error) : "none", op->attempts);
+		*why ? ": " : "", why, op->last_error ? err_name(op->last_error) : "none",
+		op->attempts);
 }
 
 /* A write to a log may wait: a few lines a round, and the ops cannot go while their reference is
@@ -168,8 +197,9 @@ static void on_watch(void *arg)
 	list_for_each (node, &client->active) {
 		struct client_op *op = list_entry(node, struct client_op, link);
 
+		client_ask_watch(op);
 		if (now - op->started_ns < SLOW_NS || n == ARRAY_SIZE(slow))
-			break;
+			continue;
 		if (op->logged || op->finished)
 			continue;
 		op->logged = true;
@@ -270,8 +300,56 @@ static void start_work(struct client_op *op)
 	}
 }
 
+/* To whom the route says now; true: somebody is asked. */
+static void ask_along(struct client_op *op, bool found, int status)
+{
+	if (!found) {
+		client_direct_down(op->volume);
+		retry(op, status);
+		return;
+	}
+	op->last_error = status;
+	client_op_set_state(op, OP_START);
+	ask_next(op);
+}
+
+/* No answer came, and there may be others. True: it was seen to. */
+static bool passed_on(struct client_op *op, int status)
+{
+	struct client *client = client_op_client(op);
+	bool answered = op->call.reply.flags & FRAME_REPLY;
+
+	if (op->state != OP_FETCH || op->call.frame.op == FRAME_FILE)
+		return false;
+	if (answered && status == -EREMOTE) {
+		counter_add(&client->counters.moved, 1);
+		ask_along(op,
+			client_route_moved(&op->route, op->volume,
+				(uint16_t)min(op->call.reply.extent, (uint64_t)PLACEMENT_NOBODY),
+				op->call.reply.flags),
+			status);
+		return true;
+	}
+	if (op->route.cached && (status == -ENODATA || !answered)) {
+		ask_along(op, client_route_miss(&op->route, op->volume), status);
+		return true;
+	}
+	if (!client_ask_unanswered(op, status))
+		return false;
+	counter_add(&client->counters.passed_on, 1);
+	view_stale(client->view);
+	ask_along(op, client_route_dead(&op->route, op->volume), status);
+	return true;
+}
+
 static void refused(struct client_op *op, int status, const char *line)
 {
+	if (op->peek) {
+		client_op_end(op, -ECANCELED, NULL);
+		return;
+	}
+	if (passed_on(op, status))
+		return;
 	if (status == -EMFILE) /* no room for a descriptor here: the bytes, then */
 		op->no_local = true;
 	if (op->call.frame.op == FRAME_FILE) { /* it went since, or cannot be had that way */
@@ -298,9 +376,12 @@ static bool told(int status)
 static void on_answer(struct rpc_call *call, int status)
 {
 	struct client_op *op = call->arg;
-	_cleanup_free_ void *payload = TAKE(call->reply_payload);
-	_cleanup_close_ int fd = TAKE_FD(call->reply_fd);
+	_cleanup_free_ void *payload = NULL;
+	_cleanup_close_ int fd = -1;
 
+	status = client_ask_ended(op, status);
+	payload = TAKE(call->reply_payload);
+	fd = TAKE_FD(call->reply_fd);
 	if (client_op_over(op))
 		return;
 	if (op->state == OP_RECHECK && told(status)) {
@@ -309,11 +390,18 @@ static void on_answer(struct rpc_call *call, int status)
 		op->no_local = true;
 		client_op_set_state(op, OP_START);
 		step(op);
+	} else if (op->state == OP_RECHECK && client_ask_unanswered(op, status)) {
+		/* Others may have the bytes, and it hears of it the next time. */
+		op->no_local = true;
+		op->no_recheck = true;
+		client_op_set_state(op, OP_START);
+		step(op);
 	} else if (status < 0) {
 		refused(op, status, payload);
 	} else if (!answer_fits(op, payload, fd)) {
 		retry(op, -EBADMSG);
 	} else {
+		client_direct_up(op->volume);
 		op->payload = TAKE(payload);
 		op->checksums = op->call.reply.checksums;
 		if (op->call.reply.flags & FRAME_LOCAL)
@@ -325,30 +413,48 @@ static void on_answer(struct rpc_call *call, int status)
 static void ask(struct client_op *op, enum frame_op frame_op, uint64_t offset, uint32_t length)
 {
 	struct client_volume *volume = op->volume;
-	bool local = (frame_op == FRAME_FETCH || frame_op == FRAME_FILE) && op->owner->local &&
-		     !op->no_local && atomic_load(&volume->client->hanging) == 0;
+	bool routed = frame_op == FRAME_FETCH || frame_op == FRAME_FETCH_CACHED;
+	bool local = (routed || frame_op == FRAME_FILE) && op->owner->local && !op->no_local &&
+		     atomic_load(&volume->client->hanging) == 0;
 
-	op->call = (struct rpc_call){
-		.frame = { .op = (uint8_t)frame_op,
-			.class = FRAME_DEMAND,
-			.flags = (uint8_t)((local ? FRAME_LOCAL_OK : 0) |
-					   (op->exact ? FRAME_EXACT : 0)),
-			.volume = volume->id,
-			.lineage = volume->lineage,
-			.generation = volume->generation,
-			.offset = offset,
-			.length = length },
-		.payload = NET_PAYLOAD_NONE,
-		.deadline_ns = min(op->deadline_ns, clock_mono_ns() + ATTEMPT_DEADLINE),
-		.on_done = on_answer,
-		.arg = op,
-		.reply_fd = -1,
-	};
-	rpc_call(op->owner->rpc, &op->call);
+	client_ask(op,
+		(struct rpc_call){
+			.frame = { .op = (uint8_t)frame_op,
+				.class = FRAME_DEMAND,
+				.flags = (uint8_t)((local ? FRAME_LOCAL_OK : 0) |
+						   (op->exact ? FRAME_EXACT : 0) |
+						   (routed && op->route.last ? FRAME_LAST : 0)),
+				.volume = volume->id,
+				.lineage = volume->lineage,
+				.generation = volume->generation,
+				.offset = offset,
+				.length = length },
+			.payload = NET_PAYLOAD_NONE,
+			.deadline_ns = min(op->deadline_ns,
+				clock_mono_ns() + (frame_op == FRAME_FETCH_CACHED
+								  ? CACHED_DEADLINE
+								  : ATTEMPT_DEADLINE)),
+			/* Of a file, or of damage, its worker alone knows; of the bytes others do. */
+			.hurry = routed ? op->route.hurry : true,
+			.on_done = on_answer,
+			.arg = op,
+			.reply_fd = -1,
+		});
+}
+
+/* Whoever the route names. */
+static void ask_next(struct client_op *op)
+{
+	const struct client_part *part = client_plan_part(op);
+
+	op->owner = op->route.peer;
+	client_op_set_state(op, OP_FETCH);
+	ask(op, op->route.cached || op->peek ? FRAME_FETCH_CACHED : FRAME_FETCH, part->offset,
+		part->length);
 }
 
 /* The worker of this node, when its map has the part in a file that is not open here. */
-static struct client_owner *find_file(struct client_op *op)
+static struct view_peer *find_file(struct client_op *op)
 {
 	const struct client_part *part = client_plan_part(op);
 	struct client *client = client_op_client(op);
@@ -361,19 +467,50 @@ static struct client_owner *find_file(struct client_op *op)
 			part->length / BLOCK_BYTES, &file) ||
 		!file)
 		return NULL;
-	return client_owners_local(client->owners);
+	return view_local(client->view);
 }
 
 /* Asks for the part: its file, or whoever owns the chunk for the range. */
 static void ask_for_part(struct client_op *op)
 {
 	const struct client_part *part = client_plan_part(op);
-	struct client_owner *holder = find_file(op);
+	struct view_peer *holder = op->peek ? NULL : find_file(op);
 
-	if (holder)
+	if (op->peek) {
+		if (client_route_slot(&op->route, op->volume, part->offset >> CHUNK_BITS) &&
+			!op->route.peer->local)
+			ask_next(op);
+		else
+			client_op_end(op, -ECANCELED, NULL);
+		return;
+	}
+	if (holder) {
 		op->owner = holder;
-	client_op_set_state(op, OP_FETCH);
-	ask(op, holder ? FRAME_FILE : FRAME_FETCH, part->offset, part->length);
+		client_op_set_state(op, OP_FETCH);
+		ask(op, FRAME_FILE, part->offset, part->length);
+	} else if (client_route_begin(&op->route, op->volume, part->offset >> CHUNK_BITS)) {
+		ask_next(op);
+	} else {
+		op->owner = NULL;
+		client_direct_down(op->volume);
+		retry(op, -EHOSTUNREACH);
+	}
+}
+
+static void after_direct(struct client_op *op)
+{
+	if (client_op_over(op))
+		return;
+	if (op->work_status == -ESTALE) {
+		client_op_end(op, -ESTALE, NULL);
+	} else if (op->work_status < 0) {
+		retry(op, op->work_status);
+	} else {
+		op->part++;
+		op->attempts = 0;
+		client_op_set_state(op, OP_START);
+		step(op);
+	}
 }
 
 /* The next thing to do for this read; on the loop, in state START. */
@@ -390,11 +527,17 @@ static void step(struct client_op *op)
 			loop_timer_start(client->loop, WATCH_INTERVAL, on_watch, client);
 	client_holds_start(client);
 	if (clock_mono_ns() >= op->deadline_ns) {
-		client_op_end(op, -EIO, NULL);
+		give_up(op);
 		return;
 	}
+	op->no_worker =
+		op->part < op->n_parts &&
+		client_direct_wanted(op->volume, client_plan_part(op)->offset >> CHUNK_BITS);
 	if (needs_buffer(op) && !buffer_reserve(op)) {
-		wait_for_budget(op);
+		if (op->peek)
+			client_op_end(op, -ECANCELED, NULL);
+		else
+			wait_for_budget(op);
 		return;
 	}
 	while (op->part < op->n_parts && client_plan_part(op)->gap) {
@@ -406,11 +549,12 @@ static void step(struct client_op *op)
 		client_op_end(op, 0, op->buffer);
 		return;
 	}
-	op->owner = client_owners_find(
-		client->owners, op->volume->hash, client_plan_part(op)->offset >> CHUNK_BITS);
-	if (!op->owner) {
-		retry(op, -EHOSTUNREACH);
-	} else if (find_damage(op, &offset, &length)) {
+	if (op->no_worker && client_direct_read(op, after_direct) == 0) {
+		client_op_set_state(op, OP_DIRECT);
+		return;
+	}
+	op->owner = view_local(client->view);
+	if (op->owner && !op->no_recheck && find_damage(op, &offset, &length)) {
 		client_op_set_state(op, OP_RECHECK);
 		ask(op, FRAME_RECHECK, offset, length);
 	} else {

@@ -18,7 +18,7 @@ struct reading {
 	struct chunk_id id;
 	int fd;
 	uint64_t extent;
-	struct client_owner *owner; /* whose answer it is */
+	struct view_peer *owner; /* whose answer it is */
 	uint8_t answer[ANSWER_BYTES];
 	uint64_t from;
 	uint32_t length;

@@ -37,7 +37,7 @@ static void on_timer(void *arg)
 {
 	struct client *client = arg;
 	uint8_t *entries = malloc(HELD_ENTRIES_MAX * HELD_ENTRY_BYTES);
-	struct client_owner *owner;
+	struct view_peer *owner;
 	uint32_t n;
 
 	client->holds_timer = NULL;

@@ -10,7 +10,10 @@
  *	client_fetch	FETCH, RECHECK, retries, waiting
  *	client_answer	checking what came
  *	client_ahead	sequential streams, PREFETCH
- *	client_owners	slot table and connections to workers
+ *	client_route	whom a read asks, in order
+ *	client_ask	one request on its way, its hedge
+ *	client_peers	what is known of workers, for people
+ *	client_direct	reading from the origin while no worker answers
  *	client_holds	tells workers which of their files are open
  *	client_hold	what this process shows
  *	client_seal	which extents this node's worker has sealed, and their descriptors
@@ -28,7 +31,8 @@
 #include "client/client.h"
 #include "client/client_ahead.h"
 #include "client/client_chunk.h"
-#include "client/client_owners.h"
+#include "client/client_direct.h"
+#include "cluster/view.h"
 #include "client/client_source.h"
 #include "net/fence.h"
 #include "net/net.h"
@@ -47,6 +51,7 @@ struct client_note {
 	struct list link; /* client.notes_free, or its volume's `notes`; under client.lock */
 	struct rpc_call call;
 	struct rpc_client *rpc;
+	struct view_peer *peer;
 	struct client_volume *volume;
 };
 
@@ -58,6 +63,12 @@ struct client_use {
 };
 #define CLIENT_USES 32u /* volumes that are told apart; the last one counts the rest as well */
 
+/* The question whether a worker is alive; one at a time. */
+struct client_alive {
+	struct rpc_call call;
+	struct view_peer *peer; /* that is asked; NULL: none */
+};
+
 struct client {
 	uint32_t magic;
 	struct loop *loop;
@@ -66,13 +77,16 @@ struct client {
 	struct budget *budget;
 	struct rpc_client *master;
 	struct fence fence; /* of masters */
-	struct client_owners *owners;
+	struct view *view;
 	struct client_chunks *chunks;
 	struct client_guard guard;
 	uint64_t read_deadline_ns;
 	uint64_t verify_age_ns;
 	uint64_t ahead_bytes;
 	uint64_t ahead_max_bytes;
+	uint32_t rank; /* of this node, among those that read the same */
+	uint64_t direct_bandwidth;
+	struct client_alive alive;
 	const char *seen_dir;     /* borrowed, may be NULL */
 	_Atomic uint32_t hanging; /* reads from this node's disks that do not return */
 	struct policy_change policy;
@@ -105,14 +119,14 @@ struct client {
 	struct loop_timer *watch_timer; /* looks for reads that wait long, while there are reads */
 	struct loop_timer *holds_timer;
 	struct rpc_call holds_call;
-	struct client_owner *holds_owner; /* that it asks */
-	bool holds_asked;                 /* holds_call is under way */
+	struct view_peer *holds_owner; /* that it asks */
+	bool holds_asked;              /* holds_call is under way */
 	bool holds_stopped;
 	struct rpc_call map_call;
-	struct client_owner *map_owner; /* that it asks */
-	bool map_wanted;                /* there is none, or not that of the worker of now */
-	bool map_asked;                 /* map_call is under way */
-	uint64_t map_next_ns;           /* not before */
+	struct view_peer *map_owner; /* that it asks */
+	bool map_wanted;             /* there is none, or not that of the worker of now */
+	bool map_asked;              /* map_call is under way */
+	uint64_t map_next_ns;        /* not before */
 };
 
 struct client_volume {
@@ -125,7 +139,9 @@ struct client_volume {
 	uint64_t hash;          /* placement's */
 	struct client_use *use; /* the client's */
 	struct client_ahead ahead;
-	bool named_only; /* gaps are errors; set before the first read */
+	struct client_origin origin;
+	bool named_only;               /* gaps are errors; set before the first read */
+	_Atomic uint64_t elsewhere_ns; /* until then this node's worker is not asked first */
 	/* Under client.lock: */
 	struct list notes;
 	uint32_t pending; /* ops, overflow reads and notes that have not ended */

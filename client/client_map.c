@@ -39,11 +39,11 @@ static void on_answer(struct rpc_call *call, int status)
 
 void client_map_ask(struct client *client)
 {
-	struct client_owner *owner;
+	struct view_peer *owner;
 
 	if (!client->map_wanted || client->map_asked || clock_mono_ns() < client->map_next_ns)
 		return;
-	owner = client_owners_local(client->owners);
+	owner = view_local(client->view);
 	if (!owner)
 		return;
 	client->map_asked = true;
@@ -61,9 +61,9 @@ void client_map_ask(struct client *client)
 	rpc_call(owner->rpc, &client->map_call);
 }
 
-void client_map_told(struct client *client, const struct client_owner *owner, uint64_t start)
+void client_map_told(struct client *client, const struct view_peer *owner, uint64_t start)
 {
-	if (!start || owner != client_owners_local(client->owners) ||
+	if (!start || owner != view_local(client->view) ||
 		start == client_chunks_map_start(client->chunks))
 		return;
 	client->map_wanted = true;

@@ -10,9 +10,9 @@
 #include <stdint.h>
 
 struct client;
-struct client_owner;
+struct view_peer;
 
 /* Asks, unless that goes on already, the worker's map is here, or one is not to be had now. */
 void client_map_ask(struct client *client);
 /* The worker said which map is its own. */
-void client_map_told(struct client *client, const struct client_owner *owner, uint64_t start);
+void client_map_told(struct client *client, const struct view_peer *owner, uint64_t start);

@@ -13,11 +13,12 @@
 #define TO(s) (1u << (s))
 static const unsigned int transitions[] = {
 	[OP_START] = TO(OP_BUDGET) | TO(OP_RECHECK) | TO(OP_FETCH) | TO(OP_WORK) | TO(OP_BACKOFF) |
-		     TO(OP_ENDED),
+		     TO(OP_DIRECT) | TO(OP_ENDED),
 	[OP_BUDGET] = TO(OP_START) | TO(OP_ENDED),
 	[OP_RECHECK] = TO(OP_START) | TO(OP_BACKOFF) | TO(OP_ENDED),
 	[OP_FETCH] = TO(OP_START) | TO(OP_WORK) | TO(OP_BACKOFF) | TO(OP_ENDED),
 	[OP_WORK] = TO(OP_START) | TO(OP_BACKOFF) | TO(OP_ENDED),
+	[OP_DIRECT] = TO(OP_START) | TO(OP_BACKOFF) | TO(OP_ENDED),
 	[OP_BACKOFF] = TO(OP_START) | TO(OP_ENDED),
 	[OP_ENDED] = 0,
 };
@@ -125,6 +126,7 @@ static struct client_op *op_take_locked(
 		.offset = read->offset,
 		.length = read->length,
 		.exact = read->exact,
+		.peek = read->peek,
 		.refs = 1,
 		.task.run = client_fetch_run,
 		.fd = -1,
@@ -249,13 +251,19 @@ void client_read(struct client_volume *volume, struct client_read *read)
 	read->volume = volume;
 	list_init(&read->link);
 	pthread_mutex_lock(&client->lock);
-	volume->pending++;
 	op = op_take_locked(client, volume, read);
-	if (!op) {
+	if (!op && !read->peek) {
 		read->priv = volume;
 		list_push_back(&client->overflow, &read->link);
 	}
+	if (op || !read->peek)
+		volume->pending++;
 	pthread_mutex_unlock(&client->lock);
+	if (!op && read->peek) {
+		/* Those that have an op may be waiting for it: it must not wait for one of theirs. */
+		counter_sub(&client->counters.waiting, 1);
+		read->on_done(read, -ECANCELED, NULL);
+	}
 	if (!op)
 		return;
 	/* Here: a lookup may decode a block of the table, which the loop must not wait for. */
@@ -282,6 +290,9 @@ static void run_cancel(struct loop_task *task)
 	case OP_RECHECK:
 	case OP_FETCH:
 		rpc_cancel(op->owner->rpc, &op->call);
+		break;
+	case OP_DIRECT:
+		client_direct_cancel(op);
 		break;
 	case OP_START: /* its task or job follows and finds it finished */
 	case OP_WORK:

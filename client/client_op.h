@@ -6,9 +6,11 @@
  *	  │ ▲◄──────┘
  *	  │ ├──── WORK ◄──┐	an I/O thread reads the chunk file or checks the bytes
  *	  │ │		  │
- *	  ├─┼───► FETCH ──┤	a worker was asked (for a file that was gone: START again)
+ *	  ├─┼───► FETCH ──┤	a worker was asked (for a file that was gone, or sent to another or
+ *	  │ │		  │	without an answer: START again)
  *	  ├─┼───► RECHECK │	a worker looks at a piece that did not match here
  *	  │ │	     └────┼──► FETCH, without asking for a descriptor
+ *	  │ ├──── DIRECT	no worker answers: the origin is asked
  *	  │ └── BACKOFF ◄─┘	the worker is away or busy
  *	  └──► BACKOFF
  *
@@ -21,6 +23,7 @@
 #pragma once
 
 #include "client/client_internal.h"
+#include "client/client_route.h"
 
 #define CLIENT_OP_MAGIC 0x434c4f50u
 #define CLIENT_PARTS    4 /* chunks and payload limits cut a read into at most 3 */
@@ -31,6 +34,7 @@ enum client_op_state {
 	OP_RECHECK,
 	OP_FETCH,
 	OP_WORK,
+	OP_DIRECT,
 	OP_BACKOFF,
 	OP_ENDED,
 };
@@ -40,6 +44,17 @@ struct client_part {
 	uint64_t offset;
 	uint32_t length;
 	bool gap;
+};
+
+/* A second request for what the first does not answer (client_ask.h). */
+struct client_hedge {
+	struct rpc_call call;
+	struct view_peer *peer;
+	struct loop_timer *timer;
+	uint64_t asked_ns;
+	bool out;    /* `call` is under way, and has a reference */
+	bool wanted; /* so is the first one */
+	bool won;    /* its answer is in `call`; the first one is being cancelled */
 };
 
 struct client_op {
@@ -59,7 +74,12 @@ struct client_op {
 	struct loop_timer *timer;
 	struct pool_job job;
 	struct rpc_call call;
-	struct client_owner *owner; /* that was asked last */
+	struct view_peer *owner; /* that was asked last */
+	struct client_route route;
+	struct client_hedge hedge;
+	struct client_direct *direct; /* in state DIRECT */
+	uint64_t asked_ns;
+	bool downed; /* the master calls `owner` down: not waited for */
 
 	struct client_part parts[CLIENT_PARTS];
 	uint32_t n_parts; /* 0: not planned yet */
@@ -73,8 +93,11 @@ struct client_op {
 	uint32_t bad_files; /* descriptors that did not give the bytes */
 	bool no_local;      /* asks for bytes: the file did not do */
 	bool no_file;       /* the map's word was not good: asks for the range */
-	bool exact;         /* the read's */
+	bool no_recheck; /* who was to be told of damage is not there: this attempt goes on without */
+	bool exact;      /* the read's */
+	bool peek;       /* likewise */
 	bool logged;
+	bool no_worker; /* answers: the origin is asked */
 	int last_error;
 
 	/* The answer being worked on: */

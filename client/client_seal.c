@@ -13,7 +13,7 @@
 /* What is asked, and the answer. */
 struct asking {
 	struct client_volume *volume;
-	struct client_owner *worker;
+	struct view_peer *worker;
 	uint64_t generation;
 	uint64_t extent_bytes;
 	uint64_t first;
@@ -40,12 +40,12 @@ static void asking_free_p(struct asking **a)
 static struct asking *asking_new(struct client_volume *volume, uint64_t generation,
 	uint64_t extent_bytes, int *ret_r, struct err *e)
 {
-	struct client_owner *worker;
+	struct view_peer *worker;
 	struct asking *a;
 
 	CHECK_MAGIC(volume, CLIENT_VOLUME_MAGIC);
 	ensure(extent_bytes_valid(extent_bytes));
-	worker = client_owners_local(volume->client->owners);
+	worker = view_local(volume->client->view);
 	if (!worker) {
 		*ret_r = err_set(e, -ENODEV, "no worker on this node");
 		return NULL;

@@ -185,6 +185,9 @@ struct asked {
 	struct volume_id volume;
 	struct generation_id seen;
 	int seen_r; /* of generation_seen_load() */
+	/* The answer: may this process ask the origin itself, and which. */
+	bool direct;
+	struct ufs_config origin;
 };
 
 static int load_seen(
@@ -345,7 +348,42 @@ static struct generation_id newest_of(const Granary__Generation *answer, struct 
 	return id;
 }
 
-static int take_answer(struct client *client, struct rpc_call *call, const struct asked *asked,
+static int copy_text(const char *from, char **ret_to)
+{
+	*ret_to = from && from[0] ? strdup(from) : NULL;
+	return from && from[0] && !*ret_to ? -ENOMEM : 0;
+}
+
+/* How the source is reached, for mounts that may. */
+static int take_origin(const Granary__Generation *answer, struct asked *asked, struct err *e)
+{
+	const Granary__Source *m = answer->source;
+	struct ufs_config config = { 0 };
+
+	asked->direct = m && answer->policy && answer->policy->direct && m->scheme <= UFS_OBS;
+	if (!asked->direct)
+		return 0;
+	config.scheme = (enum ufs_scheme)m->scheme;
+	config.path_style = m->path_style;
+	config.anonymous = m->anonymous;
+	config.requester_pays = m->requester_pays;
+	config.versions = (enum ufs_versions)min(m->versions, (uint32_t)UFS_VERSIONS_OFF);
+	config.prefix = strdup(m->prefix ? m->prefix : "");
+	if (!config.prefix || copy_text(m->endpoint, &config.endpoint) < 0 ||
+		copy_text(m->region, &config.region) < 0 ||
+		copy_text(m->bucket, &config.bucket) < 0 ||
+		copy_text(m->profile, &config.profile) < 0 ||
+		copy_text(m->credentials, &config.credentials) < 0 ||
+		copy_text(m->ca_file, &config.ca_file) < 0) {
+		ufs_config_release(&config);
+		return err_set(e, -ENOMEM, "no memory for the source's description");
+	}
+	ufs_config_release(&asked->origin);
+	asked->origin = config;
+	return 0;
+}
+
+static int take_answer(struct client *client, struct rpc_call *call, struct asked *asked,
 	struct table **ret_table, struct buf *notice, struct err *e)
 {
 	const struct volume_id *of_volume = asked->of_volume;
@@ -379,6 +417,8 @@ static int take_answer(struct client *client, struct rpc_call *call, const struc
 		r = client_guard_check(&client->guard, table, e);
 	if (r == 0)
 		remember(client, &newest);
+	if (r == 0)
+		r = take_origin(answer, asked, e);
 	if (r == 0 && notice && answer->notice && *answer->notice)
 		r = buf_puts(notice, answer->notice);
 	granary__generation__free_unpacked(answer, NULL);
@@ -441,6 +481,7 @@ static int open_volume(struct client *client, struct asked *asked,
 		return err_set(e, -ENOMEM, "no memory for a volume");
 	r = ask_master(client, asked, &table, notice, e);
 	if (r < 0) {
+		ufs_config_release(&asked->origin);
 		free(volume);
 		return r;
 	}
@@ -451,6 +492,7 @@ static int open_volume(struct client *client, struct asked *asked,
 	volume->lineage = table_info(table)->id.lineage;
 	volume->generation = table_info(table)->id.generation;
 	volume->hash = placement_volume_hash(&volume->id);
+	client_origin_init(&volume->origin, asked->direct, &asked->origin);
 	list_init(&volume->notes);
 	client_ahead_init(&volume->ahead);
 	pthread_mutex_lock(&client->lock);
@@ -538,6 +580,7 @@ void client_volume_close(struct client_volume *volume)
 	client->volumes--;
 	pthread_mutex_unlock(&client->lock);
 	client_ahead_release(&volume->ahead);
+	client_origin_release(&volume->origin);
 	table_unref(volume->table);
 	volume->magic = 0;
 	free(volume);

@@ -1,4 +1,4 @@
-$(eval $(call library,client,catalog placement locate ufs net proto base,))
+$(eval $(call library,client,catalog cluster placement locate ufs net proto base,))
 
 # For programs that are not ours (client/granary.h): one object that shows nothing but granary_*.
 programs: $(B)/libgranary.a

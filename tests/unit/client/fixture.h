@@ -51,6 +51,8 @@ struct fix_seen {
 struct fix {
 	void (*on_hold)(struct fix *f, struct rpc_request *request);
 	void (*on_seal)(struct fix *f, struct rpc_request *request);
+	void (*on_slots)(struct fix *f, struct rpc_request *request);
+	void *priv; /* the test's */
 	char dir[64];
 	struct ufs_config source;
 	struct budget budget;
@@ -540,6 +542,8 @@ static inline void fix_on_master(struct rpc_request *request, void *arg)
 
 	if (request->frame.op == FRAME_HOLD && f->on_hold)
 		f->on_hold(f, request);
+	else if (request->frame.op == FRAME_GET_SLOTS && f->on_slots)
+		f->on_slots(f, request);
 	else if (request->frame.op == FRAME_GET_SLOTS)
 		fix_reply_slots(f, request);
 	else if (f->master_fails)

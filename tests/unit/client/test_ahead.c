@@ -1,5 +1,6 @@
 /* Running ahead of sequential streams: what is asked for, how far, how often. */
 #include "tests/unit/client/fixture.h"
+#include "client/client_internal.h"
 
 #define WINDOW (8 * MiB)
 
@@ -10,6 +11,15 @@ static int setup(void **state)
 	*state = f;
 	return fix_start_client(
 		f, (struct client_config){ .ahead_bytes = WINDOW, .ahead_max_bytes = WINDOW });
+}
+
+static int setup_wide(void **state)
+{
+	struct fix *f = fix_new(NULL);
+
+	*state = f;
+	return fix_start_client(
+		f, (struct client_config){ .ahead_bytes = 24 * MiB, .ahead_max_bytes = 24 * MiB });
 }
 
 static int setup_growing(void **state)
@@ -101,6 +111,24 @@ static void test_window_grows(void **state)
 		assert_int_equal(
 			check_ranges(f, o, o->offset + 2 * MiB), o->offset + n * MiB + window);
 	}
+}
+
+/* Nodes that begin the same stream together begin with different chunks of it. */
+static void test_ranks(void **state)
+{
+	struct fix *f = *state;
+	const struct fix_object *o = fix_object(f, "b/large");
+	uint64_t next = (o->offset + 2 * MiB) / CHUNK_BYTES;
+	uint32_t first = 0;
+
+	f->client->rank = 3; /* of the two chunks that the window reaches the second */
+	client_note_read(f->volume, o->offset, MiB);
+	client_note_read(f->volume, o->offset + MiB, MiB);
+	assert_true(settle(f) > 16);
+	while (f->seen[first].op != FRAME_PREFETCH)
+		first++;
+	assert_int_equal(f->seen[first].offset / CHUNK_BYTES, next + 1);
+	(void)check_ranges(f, o, o->offset + 2 * MiB); /* and all of it, once */
 }
 
 static void test_reordered(void **state)
@@ -201,6 +229,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		CASE(test_stream),
 		cmocka_unit_test_setup_teardown(test_window_grows, setup_growing, fix_teardown),
+		cmocka_unit_test_setup_teardown(test_ranks, setup_wide, fix_teardown),
 		CASE(test_reordered),
 		CASE(test_not_sequential),
 		CASE(test_resident_is_not_asked_for),

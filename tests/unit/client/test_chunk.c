@@ -11,7 +11,7 @@
 #include <string.h>
 #include <unistd.h>
 #include "base/file.h"
-#include "client/client_owners.h"
+#include "cluster/view.h"
 #include "proto/held.h"
 #include "client/client_chunk.h"
 
@@ -347,7 +347,7 @@ static int group_teardown(void **state)
 	return rmdir(dir);
 }
 
-static void hold_as(struct client_chunks *chunks, uint64_t n, struct client_owner *owner,
+static void hold_as(struct client_chunks *chunks, uint64_t n, struct view_peer *owner,
 	uint64_t number, struct client_chunk **ret_chunk)
 {
 	uint8_t bitmap[CHUNK_BITMAP_BYTES] = { 0 };
@@ -362,7 +362,7 @@ static void hold_as(struct client_chunks *chunks, uint64_t n, struct client_owne
 static void test_holds(void **state)
 {
 	struct client_chunks *chunks = client_chunks_new(4);
-	struct client_owner owner = { 0 };
+	struct view_peer owner = { 0 };
 	uint8_t entries[HELD_ENTRIES_MAX * HELD_ENTRY_BYTES];
 	struct client_chunk *reading;
 	struct client_chunk *chunk;

@@ -321,18 +321,33 @@ static void test_budget(void **state)
 	fix_read_end(f, reads[0], 0);
 }
 
-/* More than may be under way at once: the rest waits its turn, can be cancelled, and is served. */
+static void on_peeked(struct client_read *read, int status, const void *data)
+{
+	int *ended = read->arg;
+
+	(void)data;
+	*ended = status;
+}
+
+/* More than may be under way at once: the rest waits its turn, can be cancelled, and is served; but not what others
+ * may wait for. */
 static void test_overflow(void **state)
 {
 	struct fix *f = *state;
 	const uint32_t n = LIMIT_FUSE_SLOTS + 300;
 	struct fix_read **reads = calloc(n, sizeof(*reads));
+	int peeked = 0;
+	struct client_read peek = {
+		.length = BLOCK_BYTES, .on_done = on_peeked, .arg = &peeked, .peek = true
+	};
 
 	assert_non_null(reads);
 	f->park = true;
 	for (uint32_t i = 0; i < n; i++)
 		reads[i] = fix_read_start(f, fix_object(f, "a/small-10")->offset, BLOCK_BYTES);
 	fix_wait_parked(f, LIMIT_FUSE_SLOTS);
+	client_read(f->volume, &peek);
+	assert_int_equal(peeked, -ECANCELED);
 	for (uint32_t i = n - 100; i < n; i++)
 		client_read_cancel(f->volume, &reads[i]->read);
 	for (uint32_t i = n - 100; i < n; i++)

@@ -276,7 +276,7 @@ static void test_told(void **state)
 	struct fix *f = *state;
 	struct chunk_map_row row;
 	struct chunk_id id = row_of(f, 1).id;
-	struct client_owner *owner;
+	struct view_peer *owner;
 	struct chunk_map *map;
 	uint64_t blocks = 0;
 	uint64_t seq;

@@ -1,0 +1,218 @@
+/* A request on its way. See client_ask.h. */
+#include "client/client_ask.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/log.h"
+
+#include <stdlib.h>
+
+#define HEDGE_DEADLINE (2 * CLOCK_SECOND) /* what is cached needs no origin */
+
+/* ---- what is said of peers ------------------------------------------------------------------- */
+
+static bool replied(const struct rpc_call *call)
+{
+	return call->reply.flags & FRAME_REPLY;
+}
+
+static void note_peer(struct view *view, struct view_peer *peer, const struct rpc_call *call,
+	uint64_t asked_ns, int status)
+{
+	if (!replied(call) && (status == -ECANCELED ||
+				      (status == -ETIMEDOUT && rpc_client_connected(peer->rpc)))) {
+		view_dropped(view, peer);
+		return;
+	}
+	view_end(view, peer, clock_mono_ns() - asked_ns, !replied(call));
+	if (status == 0)
+		view_note_bytes(peer, call->reply.length);
+	if (status == 0 && call->reply.flags & FRAME_MOVED)
+		view_stale(view);
+}
+
+bool client_ask_unanswered(const struct client_op *op, int status)
+{
+	if (op->downed)
+		return true;
+	if (replied(&op->call))
+		return status == -ECANCELED;
+	return status != -ETIMEDOUT || !rpc_client_connected(op->owner->rpc);
+}
+
+/* ---- the second one -------------------------------------------------------------------------- */
+
+static void on_hedge_done(struct rpc_call *call, int status)
+{
+	struct client_op *op = call->arg;
+	struct client_hedge *hedge = &op->hedge;
+	struct client *client = client_op_client(op);
+
+	hedge->out = false;
+	note_peer(client->view, hedge->peer, call, hedge->asked_ns, status);
+	/* An answer of the wrong size is not waited for by anybody. */
+	if (status == 0 && hedge->wanted && call->reply_payload &&
+		call->reply.length == call->frame.length &&
+		call->reply.payload ==
+			(uint64_t)call->reply.length + (uint64_t)call->reply.checksums * 8) {
+		counter_add(&client->counters.hedges_won, 1);
+		hedge->won = true;
+		rpc_cancel(op->owner->rpc, &op->call);
+	} else {
+		rpc_call_release(call);
+	}
+	client_op_unref(op);
+}
+
+/* Another one that may have the bytes: those that the slot names. */
+static struct view_peer *find_other(const struct client_op *op)
+{
+	struct view *view = client_op_client(op)->view;
+	struct view_candidates c;
+
+	view_find(view, op->volume->hash, op->call.frame.offset >> CHUNK_BITS, &c);
+	for (uint32_t i = 0; i < c.n_up; i++)
+		if (c.peers[i] != op->owner && c.peers[i]->rpc)
+			return c.peers[i];
+	return NULL;
+}
+
+static void on_hedge_timer(void *arg)
+{
+	struct client_op *op = arg;
+	struct client *client = client_op_client(op);
+	struct client_hedge *hedge = &op->hedge;
+
+	hedge->timer = NULL;
+	hedge->peer = find_other(op);
+	if (!hedge->peer)
+		return;
+	pthread_mutex_lock(&client->lock);
+	op->refs++;
+	pthread_mutex_unlock(&client->lock);
+	hedge->out = true;
+	hedge->wanted = true;
+	hedge->asked_ns = clock_mono_ns();
+	hedge->call = (struct rpc_call){
+		.frame = op->call.frame,
+		.payload = NET_PAYLOAD_NONE,
+		.deadline_ns = min(op->deadline_ns, hedge->asked_ns + HEDGE_DEADLINE),
+		.hurry = true,
+		.on_done = on_hedge_done,
+		.arg = op,
+		.reply_fd = -1,
+	};
+	hedge->call.frame.op = FRAME_FETCH_CACHED;
+	hedge->call.frame.flags = 0;
+	counter_add(&client->counters.hedges, 1);
+	view_hedged(client->view);
+	view_begin(client->view, hedge->peer);
+	rpc_call(hedge->peer->rpc, &hedge->call);
+}
+
+/* ---- the call -------------------------------------------------------------------------------- */
+
+void client_ask(struct client_op *op, struct rpc_call call)
+{
+	struct client *client = client_op_client(op);
+	uint64_t after = 0;
+
+	op->asked_ns = clock_mono_ns();
+	op->downed = false;
+	op->call = call;
+	if (call.frame.op == FRAME_FETCH && !op->owner->local && !op->hedge.out)
+		after = view_hedge_after(client->view, op->owner);
+	if (after) /* without memory for a timer there is none */
+		op->hedge.timer = loop_timer_start(client->loop, after, on_hedge_timer, op);
+	view_begin(client->view, op->owner);
+	rpc_call(op->owner->rpc, &op->call);
+}
+
+int client_ask_ended(struct client_op *op, int status)
+{
+	struct client_hedge *hedge = &op->hedge;
+
+	note_peer(client_op_client(op)->view, op->owner, &op->call, op->asked_ns, status);
+	loop_timer_stop(hedge->timer);
+	hedge->timer = NULL;
+	hedge->wanted = false;
+	if (hedge->out)
+		rpc_cancel(hedge->peer->rpc, &hedge->call);
+	if (!hedge->won)
+		return status;
+	hedge->won = false;
+	rpc_call_release(&op->call);
+	op->call.reply = hedge->call.reply;
+	op->call.reply_payload = TAKE(hedge->call.reply_payload);
+	op->call.reply_fd = TAKE_FD(hedge->call.reply_fd);
+	return 0;
+}
+
+static void leave(struct client_op *op)
+{
+	op->downed = true;
+	rpc_cancel(op->owner->rpc, &op->call);
+}
+
+static bool is_asking(const struct client_op *op)
+{
+	return (op->state == OP_FETCH || op->state == OP_RECHECK) && !op->downed;
+}
+
+static void on_alive(struct rpc_call *call, int status)
+{
+	struct client *client = call->arg;
+	struct view_peer *peer = TAKE(client->alive.peer);
+	bool hangs = !replied(call) && status == -ETIMEDOUT;
+	uint64_t asked_ns = call->deadline_ns - CLIENT_ASK_SILENT;
+
+	if (replied(call))
+		view_end(client->view, peer, clock_mono_ns() - asked_ns, false);
+	else
+		view_dropped(client->view, peer);
+	rpc_call_release(call);
+	if (!hangs)
+		return;
+	LOG_LIMITED(LOG_WARN, "worker hangs", "worker=%s address=%s next=\"others are asked\"",
+		peer->name, peer->address);
+	view_broken(peer);
+	pthread_mutex_lock(&client->lock);
+	list_for_each (node, &client->active) {
+		struct client_op *op = list_entry(node, struct client_op, link);
+
+		if (is_asking(op) && op->owner == peer)
+			leave(op);
+	}
+	pthread_mutex_unlock(&client->lock);
+}
+
+static void ask_alive(struct client *client, struct view_peer *peer)
+{
+	client->alive.peer = peer;
+	client->alive.call = (struct rpc_call){
+		.frame = { .op = FRAME_PING, .class = FRAME_DEMAND },
+		.payload = NET_PAYLOAD_NONE,
+		.deadline_ns = clock_mono_ns() + CLIENT_ASK_SILENT,
+		.hurry = true,
+		.on_done = on_alive,
+		.arg = client,
+		.reply_fd = -1,
+	};
+	view_begin(client->view, peer);
+	rpc_call(peer->rpc, &client->alive.call);
+}
+
+void client_ask_watch(struct client_op *op)
+{
+	struct client *client = client_op_client(op);
+
+	if (!is_asking(op))
+		return;
+	/* The only one, who is there whatever the master says, may answer yet. */
+	if (view_down(op->owner) && (find_other(op) || op->volume->origin.allowed ||
+					    !rpc_client_connected(op->owner->rpc)))
+		leave(op);
+	else if (!client->alive.peer && op->route.hurry && !op->owner->local &&
+		 clock_mono_ns() - op->asked_ns > CLIENT_ASK_SILENT &&
+		 view_silent(op->owner) > CLIENT_ASK_SILENT)
+		ask_alive(client, op->owner);
+}

@@ -1,0 +1,52 @@
+/*
+ * Whom a read asks, in order: this node's worker while it serves the volume, the slot's owner (or, of a
+ * hot slot, the less loaded of owner and replica), then the deputy and the previous owner, with
+ * FRAME_LAST. "Ask X" is followed, a few times (placement/duty.h).
+ *
+ * That this node's worker sends a read away is remembered for the volume, CLIENT_ELSEWHERE long: then it is
+ * asked for what its slots have, like any other.
+ *
+ * Threads: the client's loop.
+ */
+#pragma once
+
+#include <stdbool.h>
+#include <stdint.h>
+#include "base/clock.h"
+#include "cluster/view.h"
+#include "placement/duty.h"
+
+#define CLIENT_ELSEWHERE (10 * CLOCK_SECOND)
+
+struct client_volume;
+
+struct client_route {
+	struct view_peer *peer; /* to ask now; NULL: nobody is known */
+	struct view_peer *from; /* with the next: has not the bytes, sent the read away */
+	bool local;             /* `peer` is asked as this node's worker, before the slot's own */
+	bool last;              /* with FRAME_LAST */
+	bool cached;            /* with FETCH_CACHED */
+	bool hurry;             /* there is somebody else */
+	uint64_t chunk;
+	struct route route;
+};
+
+/* Who is asked first for a chunk; false: nobody is known. */
+bool client_route_begin(
+	struct client_route *route, struct client_volume *volume, uint64_t chunk) __must_check;
+/* The same by the slot alone. */
+bool client_route_slot(
+	struct client_route *route, struct client_volume *volume, uint64_t chunk) __must_check;
+/* The one asked did not answer. False: nobody is left. */
+bool client_route_dead(struct client_route *route, struct client_volume *volume) __must_check;
+/* It has not what it was asked for with FETCH_CACHED. */
+bool client_route_miss(struct client_route *route, struct client_volume *volume) __must_check;
+/* It answered "ask `x`"; `flags` are the answer's. */
+bool client_route_moved(struct client_route *route, struct client_volume *volume, uint16_t x,
+	uint8_t flags) __must_check;
+
+/* Whom a prefetch is said to, and whether with FRAME_LAST; NULL: nobody is known. Any thread. */
+struct view_peer *client_route_serves(struct client_volume *volume, uint64_t chunk, bool *ret_last);
+/* This node's worker said "ask X" for a chunk that is not its own. Any thread. */
+void client_route_elsewhere(struct client_volume *volume);
+bool client_route_is_elsewhere(const struct client_volume *volume);
