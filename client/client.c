@@ -37,6 +37,7 @@ static void init_parts(struct client *client, const struct client_config *config
 	pthread_cond_init(&client->idle, NULL);
 	client_guard_init(&client->guard);
 	fence_init(&client->fence);
+	client_near_init(client, config->local_worker != NULL);
 	client->map_wanted = true;
 	list_init(&client->notes_free);
 	for (size_t i = 0; i < ARRAY_SIZE(client->notes); i++)
@@ -127,6 +128,7 @@ void client_free(struct client *client)
 	pool_free(client->pool);
 	pool_free(client->disk);
 	loop_free(client->loop);
+	client_near_release(client);
 	client_ops_release(client);
 	client_chunks_free(client->chunks);
 	client_guard_release(&client->guard);

@@ -190,6 +190,11 @@ int client_prefetch(struct client_volume *volume, uint64_t offset, uint32_t leng
 	X(direct_reads, "granary_client_direct_reads_total", COUNTER, "requests",               \
 		"Fetches from the origin, as no worker answered")                               \
 	X(direct_bytes, "granary_client_direct_bytes_total", COUNTER, "bytes", "Bytes of them") \
+	X(near_fetches, "granary_client_near_fetches_total", COUNTER, "requests",               \
+		"Ranges of small files that were fetched ahead of a reader")                    \
+	X(near_reads, "granary_client_near_reads_total", COUNTER, "requests",                   \
+		"Reads served from such ranges")                                                \
+	X(near_bytes, "granary_client_near_bytes_total", COUNTER, "bytes", "Bytes of them")     \
 	X(hedges, "granary_client_hedges_total", COUNTER, "requests",                           \
 		"Fetches that a second worker was asked for, as one was slow")                  \
 	X(hedges_won, "granary_client_hedges_won_total", COUNTER, "requests",                   \

@@ -261,6 +261,7 @@ void client_note_read(struct client_volume *volume, uint64_t offset, uint32_t le
 			break;
 		add_stream(volume, offset, offset + length);
 	}
+	client_near_note(volume, offset, length);
 	first = n ? first_of(volume->client, ranges, n) : 0;
 	for (uint32_t i = 0; i < n; i++) {
 		const struct range *range = &ranges[(first + i) % n];

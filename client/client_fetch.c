@@ -224,6 +224,7 @@ void client_fetch_stop(void *arg)
 	loop_timer_stop(client->budget_timer);
 	loop_timer_stop(client->watch_timer);
 	client_holds_stop(client);
+	client_near_stop(client);
 	client->budget_timer = NULL;
 	client->watch_timer = NULL;
 }
@@ -533,6 +534,8 @@ static void step(struct client_op *op)
 	op->no_worker =
 		op->part < op->n_parts &&
 		client_direct_wanted(op->volume, client_plan_part(op)->offset >> CHUNK_BITS);
+	if (client_near_serve(op))
+		return;
 	if (needs_buffer(op) && !buffer_reserve(op)) {
 		if (op->peek)
 			client_op_end(op, -ECANCELED, NULL);
@@ -652,6 +655,12 @@ static void run_plan(struct pool_job *job)
 	op->work_status = client_plan(op);
 	op->task.run = after_plan;
 	loop_post(client_op_client(op)->loop, &op->task);
+}
+
+void client_fetch_resume(struct client_op *op)
+{
+	client_op_set_state(op, OP_START);
+	step(op);
 }
 
 void client_fetch_run(struct loop_task *task)

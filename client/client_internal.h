@@ -12,6 +12,7 @@
  *	client_ahead	sequential streams, PREFETCH
  *	client_route	whom a read asks, in order
  *	client_ask	one request on its way, its hedge
+ *	client_near	ranges of small files, read ahead of a reader in their order
  *	client_peers	what is known of workers, for people
  *	client_direct	reading from the origin while no worker answers
  *	client_holds	tells workers which of their files are open
@@ -33,6 +34,7 @@
 #include "client/client_chunk.h"
 #include "client/client_direct.h"
 #include "cluster/view.h"
+#include "client/client_near.h"
 #include "client/client_source.h"
 #include "net/fence.h"
 #include "net/net.h"
@@ -86,6 +88,7 @@ struct client {
 	uint64_t ahead_max_bytes;
 	uint32_t rank; /* of this node, among those that read the same */
 	uint64_t direct_bandwidth;
+	struct client_near near;
 	struct client_alive alive;
 	const char *seen_dir;     /* borrowed, may be NULL */
 	_Atomic uint32_t hanging; /* reads from this node's disks that do not return */

@@ -13,11 +13,12 @@
 #define TO(s) (1u << (s))
 static const unsigned int transitions[] = {
 	[OP_START] = TO(OP_BUDGET) | TO(OP_RECHECK) | TO(OP_FETCH) | TO(OP_WORK) | TO(OP_BACKOFF) |
-		     TO(OP_DIRECT) | TO(OP_ENDED),
+		     TO(OP_DIRECT) | TO(OP_NEAR) | TO(OP_ENDED),
 	[OP_BUDGET] = TO(OP_START) | TO(OP_ENDED),
 	[OP_RECHECK] = TO(OP_START) | TO(OP_BACKOFF) | TO(OP_ENDED),
 	[OP_FETCH] = TO(OP_START) | TO(OP_WORK) | TO(OP_BACKOFF) | TO(OP_ENDED),
 	[OP_WORK] = TO(OP_START) | TO(OP_BACKOFF) | TO(OP_ENDED),
+	[OP_NEAR] = TO(OP_START) | TO(OP_ENDED),
 	[OP_DIRECT] = TO(OP_START) | TO(OP_BACKOFF) | TO(OP_ENDED),
 	[OP_BACKOFF] = TO(OP_START) | TO(OP_ENDED),
 	[OP_ENDED] = 0,
@@ -278,6 +279,7 @@ static void run_cancel(struct loop_task *task)
 	client_op_finish(op, -ECANCELED, NULL);
 	switch (op->state) {
 	case OP_BUDGET:
+	case OP_NEAR:
 		list_remove(&op->waiter);
 		client_op_set_state(op, OP_ENDED);
 		client_op_release(op);

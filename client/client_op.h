@@ -10,6 +10,7 @@
  *	  │ │		  │	without an answer: START again)
  *	  ├─┼───► RECHECK │	a worker looks at a piece that did not match here
  *	  │ │	     └────┼──► FETCH, without asking for a descriptor
+ *	  │ ├──── NEAR	a range that it lies in is on its way
  *	  │ ├──── DIRECT	no worker answers: the origin is asked
  *	  │ └── BACKOFF ◄─┘	the worker is away or busy
  *	  └──► BACKOFF
@@ -35,6 +36,7 @@ enum client_op_state {
 	OP_FETCH,
 	OP_WORK,
 	OP_DIRECT,
+	OP_NEAR,
 	OP_BACKOFF,
 	OP_ENDED,
 };
@@ -70,7 +72,7 @@ struct client_op {
 	bool cancel_posted;
 	struct loop_task task; /* the next step */
 	struct loop_task cancel_task;
-	struct list waiter; /* client.budget_waiters */
+	struct list waiter; /* client.budget_waiters, or of a window (client_near.h) */
 	struct loop_timer *timer;
 	struct pool_job job;
 	struct rpc_call call;
@@ -162,4 +164,6 @@ int client_answer_work(
 
 /* client_fetch.c: the first step, as a task; and the end of the timers, on the loop. */
 void client_fetch_run(struct loop_task *task);
+/* On the loop: it waits no more, and goes on. */
+void client_fetch_resume(struct client_op *op);
 void client_fetch_stop(void *client);

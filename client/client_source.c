@@ -581,6 +581,7 @@ void client_volume_close(struct client_volume *volume)
 	pthread_mutex_unlock(&client->lock);
 	client_ahead_release(&volume->ahead);
 	client_origin_release(&volume->origin);
+	client_near_forget(volume);
 	table_unref(volume->table);
 	volume->magic = 0;
 	free(volume);

@@ -590,6 +590,85 @@ static void test_hedge(void **state)
 	assert_true(fix_counter(r->f, "hedges") <= reads / 40);
 }
 
+/* As the kernel's reads come: noted, looked for here, and asked for. */
+static void read_noted(struct fix *f, uint64_t offset, uint32_t length)
+{
+	client_note_read(f->volume, offset, length);
+	if (fix_read_local(f, offset, length) < 0)
+		fix_read(f, offset, length);
+}
+
+static void test_ranges_are_read_ahead(void **state)
+{
+	struct route_fix *r = *state;
+	const struct fix_object *o = fix_object(r->f, "b/large");
+	uint32_t requests;
+
+	for (uint64_t at = 0; at < 8 * MiB; at += 32 * KiB)
+		read_noted(r->f, o->offset + at, 32 * KiB);
+	requests = count(r, &r->workers[0].fetches) + count(r, &r->workers[0].cached);
+	assert_true(requests <= 192); /* of 256 reads */
+	assert_true(fix_counter(r->f, "near_reads") >= 64);
+	assert_in_range(fix_counter(r->f, "near_fetches"), 1, 32);
+}
+
+static void test_out_of_order_nothing_is_read_ahead(void **state)
+{
+	struct route_fix *r = *state;
+	const struct fix_object *o = fix_object(r->f, "b/large");
+
+	for (uint64_t i = 0; i < 64; i++)
+		read_noted(r->f, o->offset + i * 37 % 64 * (600 * KiB), 32 * KiB);
+	assert_int_equal(fix_counter(r->f, "near_fetches"), 0);
+	assert_int_equal(count(r, &r->workers[0].fetches), 64);
+}
+
+/* What no worker has is asked for piece by piece, as ever: the origin is not asked for more. */
+static void test_cold_ranges_are_not_read_ahead(void **state)
+{
+	struct route_fix *r = *state;
+	const struct fix_object *o = fix_object(r->f, "b/large");
+
+	r->workers[0].cold = true;
+	for (uint64_t at = 0; at < 2 * MiB; at += 32 * KiB)
+		read_noted(r->f, o->offset + at, 32 * KiB);
+	assert_int_equal(fix_counter(r->f, "near_reads"), 0);
+	assert_int_equal(count(r, &r->workers[0].fetches), 64);
+}
+
+/* Readers in threads of their own take what is on its way, and what is there. */
+struct near_reader {
+	pthread_t thread;
+	struct fix *f;
+	uint64_t offset;
+	uint32_t first;
+};
+
+static void *run_near_reader(void *arg)
+{
+	const struct near_reader *reader = arg;
+
+	for (uint32_t i = reader->first; i < 256; i += 4)
+		read_noted(reader->f, reader->offset + (uint64_t)i * 32 * KiB, 32 * KiB);
+	return NULL;
+}
+
+static void test_ranges_of_several_readers(void **state)
+{
+	struct route_fix *r = *state;
+	const struct fix_object *o = fix_object(r->f, "b/large");
+	struct near_reader readers[4];
+
+	for (uint32_t i = 0; i < ARRAY_SIZE(readers); i++) {
+		readers[i] = (struct near_reader){ .f = r->f, .offset = o->offset, .first = i };
+		assert_int_equal(
+			pthread_create(&readers[i].thread, NULL, run_near_reader, &readers[i]), 0);
+	}
+	for (uint32_t i = 0; i < ARRAY_SIZE(readers); i++)
+		assert_int_equal(pthread_join(readers[i].thread, NULL), 0);
+	assert_true(fix_counter(r->f, "near_reads") > 0);
+}
+
 static void test_own_worker_first_while_it_serves(void **state)
 {
 	struct route_fix *r = *state;
@@ -664,6 +743,10 @@ int main(void)
 		CASE(test_answer_with_moved),
 		CASE(test_hot_slots_are_spread),
 		CASE(test_hedge),
+		CASE(test_ranges_are_read_ahead),
+		CASE(test_out_of_order_nothing_is_read_ahead),
+		CASE(test_cold_ranges_are_not_read_ahead),
+		CASE(test_ranges_of_several_readers),
 		LOCAL_CASE(test_own_worker_first_while_it_serves),
 		LOCAL_CASE(test_own_worker_dies),
 		LOCAL_CASE(test_own_worker_dies_before_it_hears_of_damage),
