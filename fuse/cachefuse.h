@@ -8,6 +8,7 @@
 #include "admin/admin.h"
 #include "base/config.h"
 #include "base/exit.h"
+#include "base/key_options.h"
 #include "base/option.h"
 #include "client/client.h"
 #include "fuse/engine.h"
@@ -52,6 +53,7 @@ struct cachefuse_options {
 	const char *evict; /* likewise */
 	const char *master;
 	const char *worker;
+	struct key_options keys;
 	const char *mountpoint;
 	const char *run_dir;
 	const char *image_dir;
@@ -63,6 +65,7 @@ struct cachefuse_options {
 	uint64_t gid;
 	uint64_t umask;
 	uint64_t memory;
+	uint64_t direct_bandwidth; /* bytes a second; 0: not given */
 	uint64_t extent_size;
 	const char *engine;
 	const char *context;

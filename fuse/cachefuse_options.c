@@ -59,6 +59,7 @@ static const struct option_spec specs[] = {
 		.help = "whether a full source makes room for itself; with --refresh"),
 	STRING(master, "master", "ADDR", .required = true, .help = "address of the master"),
 	STRING(worker, "worker", "ADDR", .help = "address of this node's worker"),
+	KEY_OPTION_ROWS(struct cachefuse_options, keys),
 	STRING(mountpoint, "mountpoint", "DIR", .required = true,
 		.help = "where to mount: an empty directory"),
 	STRING(run_dir, "run-dir", "DIR",
@@ -82,6 +83,9 @@ static const struct option_spec specs[] = {
 		.help = "permissions taken away; 022"),
 	OPTION_SIZE_ROW(
 		struct cachefuse_options, memory, "memory", 16 * MiB, 0, "memory at most; 512MiB"),
+	OPTION_SIZE_ROW(struct cachefuse_options, direct_bandwidth, "direct-bandwidth", MiB, 0,
+		"bytes a second of a source that are read from the origin while no worker answers, "
+		"for datasets with `direct`; 64MiB"),
 	OPTION_ROW(struct cachefuse_options, extent_size, "extent-size", OPTION_SIZE,
 		.hidden = true, .min = CHUNK_BYTES,
 		.help = "size of the image's devices, a power of two"),
@@ -149,6 +153,7 @@ void cachefuse_options_init(struct cachefuse_options *options)
 		.quota = CACHEFUSE_UNSET,
 		.priority = CACHEFUSE_UNSET,
 		.memory = MEMORY_DEFAULT,
+		.keys = KEY_OPTIONS_INIT,
 		.log_level = "info",
 	};
 }

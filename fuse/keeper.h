@@ -28,6 +28,7 @@
 #include "base/child.h"
 #include "base/clock.h"
 #include "base/config.h"
+#include "base/key_options.h"
 #include "base/list.h"
 #include "base/unix_socket.h"
 #include "fuse/hold.h"
@@ -36,6 +37,7 @@
 #define KEEPER_MOUNTS     64u
 #define KEEPER_IDLE_NS    (15 * CLOCK_SECOND) /* without a mount, or a failure nobody fetched */
 #define KEEPER_BACKOFF_NS (1 * CLOCK_SECOND)  /* longest wait before a daemon is started again */
+#define KEEPER_NO_WORKER  "none"              /* instead of an address: this node has none */
 #define KEEPER_DEAD_AFTER (30 * CLOCK_SECOND)
 
 struct keeper_config {
@@ -51,7 +53,8 @@ struct keeper_config {
 	const char *admin_listen; /* address, or NULL */
 	const char *audit_log;    /* file, or NULL */
 	const char *master;       /* address; NULL: RUN/master.rpc */
-	const char *worker;       /* likewise */
+	const char *worker;       /* likewise; KEEPER_NO_WORKER */
+	struct key_options keys;  /* handed down to the mounts */
 	bool again;               /* an earlier one died: with nothing to adopt it ends at once */
 	int alive_fd;  /* base/alive.h, the writing end; -1: taken from a mount, or none */
 	int resume_fd; /* a memfd that this process wrote before it replaced itself; -1 */

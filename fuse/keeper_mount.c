@@ -255,6 +255,24 @@ static int plan_program(struct keeper *k, struct child *c)
 	return r;
 }
 
+/* The keeper's own, or the token that the mount was given: then it has nothing else. */
+static int plan_keys(const struct key_options *keys, const json_t *wish, struct child *c)
+{
+	const char *token = json_string_value(json_object_get(wish, "token_file"));
+	int r = 0;
+
+	if (token)
+		r = child_arg_text(c, "--cluster-key", KEY_OPTION_NONE);
+	else if (keys->cluster_key)
+		r = child_arg_text(c, "--cluster-key", keys->cluster_key);
+	token = token ? token : keys->token;
+	if (r == 0 && token)
+		r = child_arg_text(c, "--token", token);
+	if (r == 0 && keys->net_data)
+		r = child_arg_text(c, "--net-data", keys->net_data);
+	return r;
+}
+
 static int plan_fixed(struct keeper *k, struct mount *mount, uint64_t memory)
 {
 	struct child *c = &mount->child;
@@ -268,7 +286,7 @@ static int plan_fixed(struct keeper *k, struct mount *mount, uint64_t memory)
 		r = child_arg_text(c, "--mountpoint", mount->mountpoint);
 	if (r == 0)
 		r = plan_address(k, c, "--master", k->config->master, "master.rpc");
-	if (r == 0)
+	if (r == 0 && !(k->config->worker && strcmp(k->config->worker, KEEPER_NO_WORKER) == 0))
 		r = plan_address(k, c, "--worker", k->config->worker, "worker.rpc");
 	if (r == 0)
 		r = child_arg_text(c, "--run-dir", mount->run);
@@ -303,6 +321,8 @@ static int mount_prepare(
 	struct child *c = &mount->child;
 	int r = plan_fixed(k, mount, memory);
 
+	if (r == 0)
+		r = plan_keys(&k->config->keys, wish, c);
 	if (r == 0)
 		r = plan_wishes(c, wish);
 	if (r == 0)

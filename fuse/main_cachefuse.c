@@ -24,6 +24,7 @@
 #include "base/option.h"
 #include "base/ready.h"
 #include "fuse/apart.h"
+#include "client/client_keys.h"
 #include "fuse/cachefuse.h"
 #include "fuse/follow.h"
 #include "fuse/live.h"
@@ -650,7 +651,7 @@ int main(int argc, char **argv)
 	c.config = config;
 	if (daemon_begin("fuse", c.options.log_level, c.options.log_file, &e) < 0 ||
 		admin_check_listen(c.options.admin_listen, &e) < 0 ||
-		open_audit(&c.options, &e) < 0)
+		open_audit(&c.options, &e) < 0 || client_keys_open(&c.options.keys, &e) < 0)
 		return ready_error(c.options.ready_fd, CACHEFUSE_PROGRAM, EXIT_USAGE, &e);
 	status = start(&c, &e);
 	if (status != EXIT_OK) {

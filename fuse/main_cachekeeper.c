@@ -45,7 +45,8 @@ static const struct option_spec specs[] = {
 	OPTION_STRING_ROW(struct options, config.master, "master", "ADDR",
 		"address of the master; unix:RUN/master.rpc"),
 	OPTION_STRING_ROW(struct options, config.worker, "worker", "ADDR",
-		"address of the worker of this node; unix:RUN/worker.rpc"),
+		"address of the worker of this node, or " KEEPER_NO_WORKER "; unix:RUN/worker.rpc"),
+	KEY_OPTION_ROWS(struct options, config.keys),
 	OPTION_ROW(struct options, config.again, "again", OPTION_BOOL, .hidden = true,
 		.help = "end at once when nothing was left to keep"),
 	OPTION_FD_ROW(struct options, config.alive_fd, "alive-fd",
@@ -76,6 +77,7 @@ int main(int argc, char **argv)
 	struct options options = {
 		.config = { .memory = 384 * MiB,
 			.dead_after_ns = KEEPER_DEAD_AFTER,
+			.keys = KEY_OPTIONS_INIT,
 			.log_level = "info",
 			.alive_fd = -1,
 			.resume_fd = -1 },

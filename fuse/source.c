@@ -119,6 +119,7 @@ enum exit_status source_open(struct cachefuse *c, struct err *e)
 		.local_worker = c->options.worker,
 		.budget = &c->share.answers,
 		.chunks = c->share.chunks,
+		.direct_bandwidth = c->options.direct_bandwidth,
 		.seen_dir = c->options.image_dir,
 		.policy = policy_change(&c->options),
 		.dataset = c->options.dataset ? &dataset : NULL,

@@ -5,6 +5,7 @@
 #include "base/version.h"
 #include "fuse/cachefuse.h"
 #include "fuse/follow.h"
+#include "fuse/peers_json.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -151,6 +152,8 @@ static int get_status_locked(
 	/* Absent without memory, as the next. */
 	(void)json_object_set_new(json, "sources", sources_json(c));
 	(void)json_object_set_new(json, "order", order_json(c->order));
+	(void)json_object_set_new(json, "peers", peers_json(c->client));
+	(void)json_object_set_new(json, "cluster", peers_cluster_json(c->client));
 	(void)json_object_set_new(json, "integrity", json_string(c->options.integrity));
 	(void)json_object_set_new(json, "sealed", sealed_json(c)); /* null: nothing is to be */
 	(void)json_object_set_new(json, "follow", follow_json(c)); /* null: it does not */
@@ -176,7 +179,8 @@ static int get_status(
 
 /* ---- explain --------------------------------------------------------------------------------- */
 
-static json_t *chunks_json(const struct table_row *row, bool *ret_cut)
+static json_t *chunks_json(
+	const struct cachefuse *c, uint32_t source, const struct table_row *row, bool *ret_cut)
 {
 	json_t *list = json_array();
 	uint64_t first = row->offset / CHUNK_BYTES;
@@ -188,10 +192,12 @@ static json_t *chunks_json(const struct table_row *row, bool *ret_cut)
 		uint64_t from = max(row->offset, chunk * CHUNK_BYTES);
 		uint64_t to = min(row->offset + row->size, (chunk + 1) * CHUNK_BYTES);
 
-		(void)json_array_append_new(
-			list, json_pack("{s:I, s:I, s:I}", "chunk", (json_int_t)chunk, "offset",
-				      (json_int_t)(from % CHUNK_BYTES), "bytes",
-				      (json_int_t)(to - from))); /* without memory: a row less */
+		json_t *entry = json_pack("{s:I, s:I, s:I}", "chunk", (json_int_t)chunk, "offset",
+			(json_int_t)(from % CHUNK_BYTES), "bytes", (json_int_t)(to - from));
+
+		if (entry)
+			peers_chunk_json(c->client, c->sources.all[source].volume, chunk, entry);
+		(void)json_array_append_new(list, entry); /* without memory: a row less */
 	}
 	return list;
 }
@@ -253,7 +259,7 @@ static json_t *row_json(struct cachefuse *c, uint32_t source, const struct table
 	(void)json_object_set_new(json, "extent", number(extent));
 	(void)json_object_set_new(json, "directory", json_boolean(row->flags & ROW_DIRECTORY));
 	(void)json_object_set_new(json, "dead", json_boolean(row->flags & ROW_DEAD));
-	(void)json_object_set_new(json, "chunks", chunks_json(row, &cut));
+	(void)json_object_set_new(json, "chunks", chunks_json(c, source, row, &cut));
 	(void)json_object_set_new(json, "chunks_cut", json_boolean(cut));
 	(void)json_object_set_new(json, "last_failure", failure_json(last));
 	(void)json_object_set_new(json, "mountpoint", json_string(c->mountpoint));
@@ -441,6 +447,7 @@ static void write_metrics(void *arg, struct metrics *m)
 		seal_report(c->seal, report);
 	metrics_one(m, &sealed, report ? report->shown.local : 0);
 	metrics_one(m, &extents, mount->extents);
+	peers_metrics(c->client, m);
 	free(report);
 	follow_metrics(c, m);
 }

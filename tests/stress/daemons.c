@@ -34,9 +34,9 @@ void daemons_init(struct daemons *d, const char *bin, const char *dir, const cha
 	d->master.name = "cachemaster";
 	memcpy(d->master.argv,
 		(const char *const[]){ "cachemaster", "--state", d->state, "--listen",
-			d->master_address, "--worker", d->worker_address, "--admin",
-			d->master.admin, "--log-file", d->master.log, "--ready-fd", "3", NULL },
-		14 * sizeof(char *));
+			d->master_address, "--admin", d->master.admin, "--log-file", d->master.log,
+			"--ready-fd", "3", NULL },
+		12 * sizeof(char *));
 	d->worker.name = "cacheworker";
 	memcpy(d->worker.argv,
 		(const char *const[]){ "cacheworker", "--tier", d->tier, "--create", "--capacity",
