@@ -29,6 +29,8 @@ static const struct named {
 		false },
 	{ "preload", "list|show|cancel|watch", true, true },
 	{ "config", "check|show", false, false },
+	{ "key", "create|show", false, false },
+	{ "token", "create|show", false, false },
 };
 
 /* The words of one question. */

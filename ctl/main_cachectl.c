@@ -30,6 +30,8 @@ static const struct subcommand commands[] = {
 	{ "bench", command_bench, "measure what a mount gives, and what this machine can" },
 	{ "backup", command_backup, "write what the master remembers to a file" },
 	{ "restore", command_restore, "make a master's state from such a file" },
+	{ "key", command_key, "make the key of a cluster, or say which is in a file" },
+	{ "token", command_token, "let a node or a person use one dataset, or all" },
 	{ "upgrade", command_upgrade, "replace the programs that serve mounts while they serve" },
 	{ "keeper", command_keeper, "keep the mounts of a cache directory, as a service" },
 	{ "config", command_config, "check a configuration file, or show what the daemons have" },
