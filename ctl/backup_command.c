@@ -7,6 +7,7 @@
 #include "base/units.h"
 #include "ctl/command.h"
 #include "ctl/master_call.h"
+#include "ctl/master_wire.h"
 #include "ctl/yaml_out.h"
 
 #include <fcntl.h>
@@ -114,7 +115,9 @@ static int say(const struct backup_options *options, const char *file, json_int_
 int command_backup(int argc, char **argv)
 {
 	struct backup_options options = { .output = "table" };
+	struct err ignored = ERR_INIT; /* the call says it again */
 	struct err e = ERR_INIT;
+	char at[SOCKET_PATH_MAX];
 	json_t *answer = NULL;
 	const char *from;
 	json_int_t bytes = 0;
@@ -126,6 +129,14 @@ int command_backup(int argc, char **argv)
 	if (!options.replace && access(argv[1], F_OK) == 0) {
 		(void)err_set(&e, -EEXIST, "%s is there already: give another file, or --replace",
 			argv[1]);
+		return command_fail(EXIT_USAGE, &e);
+	}
+	if (master_find(&options.where, at, &ignored) == 0 && master_is_wire(at)) {
+		(void)err_set(&e, -EXDEV,
+			"the master is on another node (%s), and a backup is a file there: run "
+			"cachectl "
+			"backup on that node",
+			at + strlen(MASTER_WIRE));
 		return command_fail(EXIT_USAGE, &e);
 	}
 	r = master_call(&options.where, "POST", "/v1/backups", NULL, BACKUP_NS, &answer, &e);

@@ -3,6 +3,7 @@
 #include "admin/admin.h"
 #include "ctl/cache_dir.h"
 #include "ctl/fleet.h"
+#include "ctl/master_wire.h"
 #include "ctl/service.h"
 
 #include <stdlib.h>
@@ -83,11 +84,15 @@ static int find_private(char out[SOCKET_PATH_MAX], struct err *e)
 
 /* ---- the one --------------------------------------------------------------------------------- */
 
-/* A socket's path, or "HOST:PORT", "tcp:HOST:PORT" of its --admin-listen. */
+/* A socket's path, "HOST:PORT" of its --admin-listen, or where it listens for the cluster. */
 static int take_given(const char *given, char out[SOCKET_PATH_MAX], struct err *e)
 {
-	bool plain = !strchr(given, '/') && strchr(given, ':') && !admin_is_tcp(given);
-	int n = snprintf(out, SOCKET_PATH_MAX, "%s%s", plain ? ADMIN_TCP : "", given);
+	bool plain = !strchr(given, '/') && strchr(given, ':');
+	int n;
+
+	if (admin_is_tcp(given) || strncmp(given, "unix:", 5) == 0)
+		return master_wire_take(given, out, e);
+	n = snprintf(out, SOCKET_PATH_MAX, "%s%s", plain ? ADMIN_TCP : "", given);
 
 	if (admin_is_tcp(out) && n < SOCKET_PATH_MAX)
 		return admin_tcp_check(out, e);
@@ -108,11 +113,19 @@ int master_find(const struct master_where *where, char out[SOCKET_PATH_MAX], str
 		return socket_of_cache(where->cache, out, e);
 	if (named && *named)
 		return take_given(named, out, e);
-	if (!service_there())
-		return find_private(out, e);
-	return service_path(service_run(run), "master.sock", out) < 0
-		       ? err_set(e, -ENAMETOOLONG, "%s is too long for sockets", run)
-		       : 0;
+	if (!service_there()) {
+		struct err why = ERR_INIT;
+		int r = find_private(out, &why);
+
+		if (r == -ENOENT && master_wire_of_node(out))
+			return 0;
+		return r < 0 ? err_set(e, r, "%s", why.text) : 0;
+	}
+	if (service_path(service_run(run), "master.sock", out) < 0)
+		return err_set(e, -ENAMETOOLONG, "%s is too long for sockets", run);
+	if (access(out, F_OK) != 0)
+		(void)master_wire_of_node(out); /* else the service's own, which does not run */
+	return 0;
 }
 
 /* " since 2026-01-31 12:00:01"; "" when that is not known. A daemon that ends takes its socket away,
@@ -205,6 +218,8 @@ int master_call(const struct master_where *where, const char *method, const char
 	}
 	if (r < 0)
 		return r;
+	if (master_is_wire(socket))
+		return master_wire_call(socket, method, path, body, timeout_ns, ret_json, e);
 	if (admin_is_tcp(socket))
 		return call_over_tcp(socket, method, path, body, timeout_ns, ret_json, e);
 	r = unix_socket_connect(socket, &fd); /* -ENOENT may be the master's own answer, too */

@@ -1,9 +1,11 @@
 /*
  * How a command finds the master, and asks it. The first that is there of
  *
- *	--master SOCKET, or $GRANARY_MASTER	that one and no other; HOST:PORT for questions only
+ *	--master SOCKET, or $GRANARY_MASTER	that one and no other; HOST:PORT for questions only;
+ *						tcp:HOST:PORT, on another node, with keys
  *	--cache DIR				the private master of that cache directory
- *	the service of this node		see service.h
+ *	the service of this node		see service.h; of a node without a master of its own
+ *						the keeper's, by its configuration (node_config.h)
  *	the only private master that runs here, or that of the default cache directory
  *
  * A private master runs while its cache has mounts.
@@ -21,16 +23,17 @@ struct master_where {
 };
 
 /* For the table of a command whose struct `type` has a struct master_where `member`. */
-#define MASTER_OPTION_ROWS(type, member)                                                 \
-	OPTION_STRING_ROW(type, member.master, "master", "SOCKET|HOST:PORT",             \
-		"admin socket of the master, or its --admin-listen, which only answers " \
-		"questions; GRANARY_MASTER, or that of this host"),                      \
-		OPTION_STRING_ROW(type, member.cache, "cache", "DIR",                    \
+#define MASTER_OPTION_ROWS(type, member)                                                        \
+	OPTION_STRING_ROW(type, member.master, "master", "ADDR",                                \
+		"admin socket of the master; tcp:HOST:PORT on another node; HOST:PORT of "      \
+		"its --admin-listen, which only answers questions; GRANARY_MASTER, or that of " \
+		"this host"),                                                                   \
+		OPTION_STRING_ROW(type, member.cache, "cache", "DIR",                           \
 			"cache directory whose private master is asked")
 
 #define MASTER_CALL_NS (10 * CLOCK_SECOND) /* for an answer that needs nothing from an origin */
 
-/* Its admin socket. -ENOENT, or -EEXIST when there are several, with a line. */
+/* Its admin socket, or what master_wire.h and admin_is_tcp() mean. -ENOENT, or -EEXIST when there are several, with a line. */
 int master_find(
 	const struct master_where *where, char out[SOCKET_PATH_MAX], struct err *e) __must_check;
 

@@ -70,6 +70,8 @@ static const struct option_spec specs[] = {
 		.max = 86400 * CLOCK_SECOND,
 		.help = "list the source again that often, and show what has changed; stay with "
 			"what it was"),
+	OPTION_STRING_ROW(struct mount_options, token, "token", "FILE",
+		"token of the dataset, when the master is on another node; what the keeper has"),
 	OPTION_ROW(struct mount_options, uid, "uid", OPTION_UINT, .max = UINT32_MAX - 1,
 		.help = "owner of the files; you"),
 	OPTION_ROW(struct mount_options, gid, "gid", OPTION_UINT, .max = UINT32_MAX - 1,

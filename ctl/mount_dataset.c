@@ -1,6 +1,7 @@
 /* cachectl mount NAME DIR: what the master knows of the name. See mount_job.h. */
 #include "base/exit.h"
 #include "ctl/dataset_command.h"
+#include "ctl/master_wire.h"
 #include "ctl/mount_job.h"
 
 #include <stdio.h>
@@ -113,6 +114,7 @@ int mount_job_resolve(struct mount_job *job, struct err *e)
 
 	if (dataset_path(job->url, "", path, &why) < 0)
 		return EXIT_OK; /* a URL, or none */
+	master_wire_use_token(job->options.token);
 	r = master_call(&where, NULL, path, NULL, MASTER_CALL_NS, &dataset, &why);
 	if (r == -ECONNREFUSED) {
 		(void)err_set(e, r,

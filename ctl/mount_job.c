@@ -165,6 +165,22 @@ static int check_private(struct mount_job *job, struct err *e)
 		       : EXIT_OK;
 }
 
+/* The keeper has another working directory. */
+static int check_token(struct mount_job *job, struct err *e)
+{
+	const char *path = job->options.token;
+
+	if (!path)
+		return 0;
+	if (!job->service)
+		return err_set(e, -EINVAL,
+			"--token is for a master on another node, and what this mounts has its own "
+			"here: leave it out");
+	if (!realpath(path, job->token))
+		return err_set(e, err_errno(), "--token %s: %m: name a token's file", path);
+	return 0;
+}
+
 /* In the order in which a person would want to hear of it. Returns an exit status. */
 int mount_job_check(struct mount_job *job, const char *dir, struct err *e)
 {
@@ -173,7 +189,8 @@ int mount_job_check(struct mount_job *job, const char *dir, struct err *e)
 	job->service = geteuid() == 0 && !job->options.cache && service_there();
 	if (check_url(job, e) < 0 || (job->service && check_service_options(job, e) < 0) ||
 		check_memory(job, e) < 0 ||
-		origin_options_resolve(&job->options.origin, job->ca_file, e) < 0)
+		origin_options_resolve(&job->options.origin, job->ca_file, e) < 0 ||
+		check_token(job, e) < 0)
 		return EXIT_USAGE;
 	if (mount_point_path(dir, job->point, e) < 0 || mount_point_check(job->point, e) < 0)
 		return EXIT_MOUNTPOINT;
@@ -252,6 +269,7 @@ json_t *mount_job_wish(const struct mount_job *job)
 	(void)snprintf(follow, sizeof(follow), "%" PRIu64 "s",
 		(uint64_t)(o->follow / CLOCK_SECOND)); /* fits */
 	set_text(wish, "follow", o->follow ? follow : NULL);
+	set_text(wish, "token_file", job->token[0] ? job->token : NULL);
 	if (job->follows)
 		(void)json_object_set_new(wish, "follow_dataset", json_true()); /* counted */
 	if (job->follows && job->rolled_back)

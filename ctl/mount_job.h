@@ -30,6 +30,7 @@ struct mount_options {
 	const char *pin;   /* yes, no; NULL: as it is */
 	const char *evict; /* likewise */
 	uint64_t follow;   /* ns; 0: it does not */
+	const char *token; /* file; NULL: not said */
 	uint64_t uid;
 	uint64_t gid;
 	uint64_t umask;
@@ -50,7 +51,8 @@ struct mount_job {
 	char point[PATH_MAX];
 	char cache_path[PATH_MAX];
 	char ca_file[PATH_MAX];
-	bool service; /* the node's service mounts it; else the cache's private daemons */
+	char token[PATH_MAX]; /* --token, whole; "": none */
+	bool service;         /* the node's service mounts it; else the cache's private daemons */
 	struct cache_dir
 		cache; /* of a service: the keeper's directory, and where its sockets are */
 	unsigned int id;

@@ -50,8 +50,6 @@ static int plan_master(struct supervisor *s)
 	if (r == 0)
 		r = plan_socket(s, c, "--listen", "unix:", "master.rpc");
 	if (r == 0)
-		r = plan_socket(s, c, "--worker", "unix:", "worker.rpc");
-	if (r == 0)
 		r = plan_socket(s, c, "--admin", "", "master.sock");
 	if (r == 0) /* a cache for oneself: `cachectl backup` is enough */
 		r = child_arg_number(c, "--daily-backups", 0);

@@ -16,6 +16,8 @@
 #include "ctl/cache_dir.h"
 #include "ctl/fleet.h"
 #include "ctl/master_call.h"
+#include "ctl/master_wire.h"
+#include "ctl/node_config.h"
 #include "ctl/service.h"
 
 static char dir[48];
@@ -35,7 +37,8 @@ static int make_dir(void **state)
 	if (!mkdtemp(dir) || mkdir(in("run"), 0700) != 0 || unsetenv("GRANARY_MASTER") != 0)
 		return -1;
 	return setenv("GRANARY_RUN_DIR", in("run"), 1) == 0 && setenv("HOME", in("home"), 1) == 0 &&
-			       setenv("XDG_CACHE_HOME", in("home"), 1) == 0
+			       setenv("XDG_CACHE_HOME", in("home"), 1) == 0 &&
+			       setenv("GRANARY_CONFIG", in("granary.yaml"), 1) == 0
 		       ? 0
 		       : -1;
 }
@@ -189,7 +192,7 @@ static void test_tcp(void **state)
 	there.master = address;
 	(void)snprintf(address, sizeof(address), "127.0.0.1:%u", port);
 	assert_string_equal(ask(&there, &e), "over tcp");
-	(void)snprintf(address, sizeof(address), "tcp:localhost:%u", port);
+	(void)snprintf(address, sizeof(address), "localhost:%u", port);
 	assert_string_equal(ask(&there, &e), "over tcp");
 	assert_int_equal(setenv("GRANARY_MASTER", address, 1), 0);
 	assert_string_equal(ask(&(struct master_where){ 0 }, &e), "over tcp");
@@ -211,12 +214,56 @@ static void test_tcp(void **state)
 	}
 }
 
+/* The master that this node's keeper has on another one, where there is none here. */
+static void test_wire(void **state)
+{
+	static const char text[] =
+		"token: /top\nkeeper:\n  master: tcp:127.0.0.1:1\n  cluster-key: /own\n";
+	const struct master_where any = { 0 };
+	struct master_where there = { .master = "tcp:127.0.0.1:2" };
+	char at[SOCKET_PATH_MAX];
+	struct node_config config;
+	struct admin_server *master;
+	struct err e = ERR_INIT;
+
+	(void)state;
+	assert_int_equal(master_find(&there, at, &e), 0);
+	assert_true(master_is_wire(at));
+	assert_string_equal(at + strlen(MASTER_WIRE), "tcp:127.0.0.1:2");
+	assert_int_equal(master_find(&any, at, &e), -ENOENT);
+	assert_int_equal(node_config_read(&config, &e), 0);
+	assert_string_equal(config.file, "");
+	assert_int_equal(file_write_atomic(in("granary.yaml"), text, sizeof(text) - 1, 0600), 0);
+	assert_int_equal(node_config_read(&config, &e), 0);
+	assert_string_equal(config.cluster_key, "/own");
+	assert_string_equal(config.token, "/top");
+	assert_int_equal(master_find(&any, at, &e), 0);
+	assert_string_equal(at, MASTER_WIRE "tcp:127.0.0.1:1");
+	assert_int_equal(mkdir(in("run/keeper"), 0700), 0); /* a service without a master */
+	assert_int_equal(mkdir(in("run/master"), 0700), 0);
+	assert_int_equal(master_find(&any, at, &e), 0);
+	assert_string_equal(at, MASTER_WIRE "tcp:127.0.0.1:1");
+	master = serve(in("run/master/master.sock"), "the service");
+	assert_int_equal(master_find(&any, at, &e), 0); /* its own goes first */
+	assert_string_equal(at, in("run/master/master.sock"));
+	admin_server_free(master);
+	assert_int_equal(file_write_atomic(in("granary.yaml"), "a: [", 4, 0600), 0);
+	assert_int_equal(node_config_read(&config, &e), -EINVAL);
+	assert_null(ask(&there, &e)); /* what is wrong with the file is said */
+	assert_int_equal(e.code, -EINVAL);
+	assert_int_equal(file_write_atomic(in("granary.yaml"), "a: b\n", 5, 0600), 0);
+	assert_null(ask(&there, &e));
+	assert_int_equal(e.code, -ECONNREFUSED);
+	assert_non_null(strstr(e.text, "tcp:127.0.0.1:2"));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(test_tcp, make_dir, remove_dir),
 		cmocka_unit_test_setup_teardown(test_private, make_dir, remove_dir),
 		cmocka_unit_test_setup_teardown(test_service, make_dir, remove_dir),
+		cmocka_unit_test_setup_teardown(test_wire, make_dir, remove_dir),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

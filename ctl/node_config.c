@@ -1,0 +1,69 @@
+/* The node's configuration file. See node_config.h. */
+#include "ctl/node_config.h"
+#include "base/yaml_tree.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define FILE_DEFAULT "/etc/granary/granary.yaml"
+
+/* The keeper's value; else, of those that other daemons of a node have as well, theirs. */
+static void take(
+	const struct yaml_tree_node *root, const char *key, bool keyed, char *out, size_t size)
+{
+	const struct yaml_tree_node *node = yaml_tree_find(yaml_tree_find(root, "keeper"), key);
+
+	if (!node && keyed)
+		node = yaml_tree_find(root, key);
+	if (!node && (keyed || strcmp(key, "master") == 0))
+		node = yaml_tree_find(yaml_tree_find(root, "worker"), key);
+	if (node && node->kind == YAML_TREE_SCALAR && !yaml_tree_is_null(node))
+		(void)snprintf(out, size, "%s", node->text); /* its daemon says what is too long */
+}
+
+static void take_environment(const char *name, char *out, size_t size)
+{
+	const char *value = secure_getenv(name); // NOLINT(concurrency-mt-unsafe): one thread
+
+	if (value && *value)
+		(void)snprintf(out, size, "%s", value); /* opening it says the rest */
+}
+
+int node_config_read(struct node_config *ret_config, struct err *e)
+{
+	struct node_config config = { .net_data = "plain" };
+	struct yaml_tree *tree = NULL;
+	int r = 0;
+
+	(void)snprintf(config.file, sizeof(config.file), "%s", FILE_DEFAULT);
+	take_environment("GRANARY_CONFIG", config.file, sizeof(config.file));
+	if (access(config.file, F_OK) == 0)
+		r = yaml_tree_read(config.file, &tree, e);
+	else
+		config.file[0] = '\0';
+	if (r < 0)
+		return r;
+	if (tree) {
+		take(tree->root, "master", false, config.master, sizeof(config.master));
+		take(tree->root, "worker", false, config.worker, sizeof(config.worker));
+		take(tree->root, "cluster-key", true, config.cluster_key,
+			sizeof(config.cluster_key));
+		take(tree->root, "token", true, config.token, sizeof(config.token));
+		take(tree->root, "net-data", true, config.net_data, sizeof(config.net_data));
+	}
+	yaml_tree_free(tree);
+	take_environment("GRANARY_CLUSTER_KEY", config.cluster_key, sizeof(config.cluster_key));
+	take_environment("GRANARY_TOKEN", config.token, sizeof(config.token));
+	*ret_config = config;
+	return 0;
+}
+
+struct key_options node_config_keys(const struct node_config *config)
+{
+	return (struct key_options){ .cluster_key =
+					     config->cluster_key[0] ? config->cluster_key : NULL,
+		.token = config->token[0] ? config->token : NULL,
+		.net_data = config->net_data };
+}
