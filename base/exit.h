@@ -11,7 +11,7 @@
 	X(EXIT_RUNTIME, 1, "an error while running that fits none of the below")                   \
 	X(EXIT_USAGE, 2,                                                                           \
 		"option, argument, unit or configuration file not understood; no such dataset, "   \
-		"generation or preload")                                                           \
+		"generation, preload or worker")                                                   \
 	X(EXIT_MOUNTPOINT, 3,                                                                      \
 		"mount point: missing, not a directory, not empty, already mounted, not a mount "  \
 		"of ours")                                                                         \

@@ -17,6 +17,8 @@ int command_doctor(int argc, char **argv);
 int command_scrub(int argc, char **argv);
 int command_dataset(int argc, char **argv);
 int command_preload(int argc, char **argv);
+int command_worker(int argc, char **argv);
+int command_slots(int argc, char **argv);
 int command_evict(int argc, char **argv);
 int command_pin(int argc, char **argv);
 int command_unpin(int argc, char **argv);

@@ -28,6 +28,7 @@ static const struct named {
 	{ "dataset", "create|list|show|update|rename|delete|generations|diff|rollback", false,
 		false },
 	{ "preload", "list|show|cancel|watch", true, true },
+	{ "worker", "list|show|drain|undrain|remove", false, false },
 	{ "config", "check|show", false, false },
 	{ "key", "create|show", false, false },
 	{ "token", "create|show", false, false },
@@ -194,6 +195,8 @@ static void offer_argument(
 		offer(q, text);
 	} else if (strcmp(text, "NAME") == 0 && !strstr(set->program, " create")) {
 		offer_of_master(q, "/v1/datasets", "datasets", "name");
+	} else if (strcmp(text, "WORKER") == 0) {
+		offer_of_master(q, "/v1/workers", "workers", "name");
 	} else if (strcmp(text, "ID") == 0) {
 		offer_of_master(q, "/v1/preloads", "preloads", "id");
 	} else if (strcmp(text, "DIR") == 0 && q->named && q->named->mounts) {

@@ -80,8 +80,8 @@ static int add_defaults(json_t *body, const struct dataset_options *o, struct er
 {
 	static const char *const members[][2] = { { "quota", "quota" }, { "priority", "priority" },
 		{ "pin", "pin" }, { "evict", "evict" }, { "origin-bandwidth", "origin_bandwidth" },
-		{ "origin-requests", "origin_requests" }, { "idle", "idle_s" },
-		{ "ttl", "ttl_s" } };
+		{ "origin-requests", "origin_requests" }, { "copies", "copies" },
+		{ "direct", "direct" }, { "idle", "idle_s" }, { "ttl", "ttl_s" } };
 
 	for (unsigned int i = 0; i < o->reset.n; i++) {
 		bool found = false;
@@ -94,7 +94,7 @@ static int add_defaults(json_t *body, const struct dataset_options *o, struct er
 		if (!found)
 			return err_set(e, -EINVAL,
 				"--default %s: there are quota, priority, pin, evict, "
-				"origin-bandwidth, origin-requests, idle and ttl",
+				"origin-bandwidth, origin-requests, copies, direct, idle and ttl",
 				o->reset.values[i]);
 	}
 	return 0;
@@ -111,6 +111,9 @@ static int add_policy(json_t *body, const struct dataset_options *o, struct err 
 	if (o->pin)
 		add(body, "pin", json_boolean(strcmp(o->pin, "yes") == 0));
 	add_text(body, "evict", o->evict);
+	add_text(body, "copies", o->copies);
+	if (o->direct)
+		add(body, "direct", json_boolean(strcmp(o->direct, "yes") == 0));
 	add_seconds(body, "idle_s", o->idle);
 	add_seconds(body, "ttl_s", o->ttl);
 	add_text(body, "consistency", o->consistency);

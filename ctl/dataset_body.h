@@ -30,6 +30,8 @@ struct dataset_options {
 	const char *evict;
 	const char *bandwidth;
 	const char *requests;
+	const char *copies;
+	const char *direct;
 	uint64_t idle;
 	uint64_t ttl;
 	const char *consistency;
@@ -55,6 +57,15 @@ struct dataset_options {
 			"0 for no bound; none"),                                                   \
 		OPTION_STRING_ROW(struct dataset_options, requests, "origin-requests", "N/s",      \
 			"and how many requests a second it makes for it at most; none"),           \
+		OPTION_STRING_ROW(struct dataset_options, copies, "copies", "N",                   \
+			"workers that keep each byte of it: its owner and whoever has readers "    \
+			"and "                                                                     \
+			"room for all of it (auto), its owner (shared), a number from 1 to 3, or " \
+			"all (everywhere); auto"),                                                 \
+		OPTION_ROW(struct dataset_options, direct, "direct", OPTION_CHOICE,                \
+			.choices = "yes|no",                                                       \
+			.help = "its mounts ask the origin themselves when no worker answers, "    \
+				"with the keys of their node; no"),                                \
 		OPTION_ROW(struct dataset_options, idle, "idle", OPTION_DURATION,                  \
 			.help = "not mounted for so long it makes room before all others, 0s "     \
 				"for never; never"),                                               \

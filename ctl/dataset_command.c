@@ -257,7 +257,7 @@ static int update(int argc, char **argv)
 		OPTION_ROW(struct dataset_options, reset, "default", OPTION_LIST,
 			.metavar = "SETTING",
 			.help = "has its default again: quota, priority, pin, evict, "
-				"origin-bandwidth, origin-requests, idle or ttl"),
+				"origin-bandwidth, origin-requests, copies, direct, idle or ttl"),
 		ORIGIN_OPTION_ROWS(struct dataset_options, origin),
 		OPTION_STRING_ROW(struct dataset_options, path, "path", "PATH",
 			"which of its sources is to be reached like that; the only one"),

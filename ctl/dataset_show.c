@@ -1,6 +1,7 @@
 /* Datasets for people. See dataset_command.h. */
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/policy.h"
 #include "base/units.h"
 #include "ctl/columns.h"
 #include "ctl/command.h"
@@ -72,18 +73,23 @@ static const char *policy_cell(const json_t *json, char *out, size_t size)
 	char rate[16];
 	char part[32] = "";
 	char asked[32] = "";
+	const char *copies = json_string_value(json_object_get(json, "copies"));
+	char spread[COPIES_NAME_BYTES + 16] = "";
 
+	if (copies && strcmp(copies, "auto") != 0)
+		(void)snprintf(spread, sizeof(spread), ", copies %s", copies); /* cut: for people */
 	if (json_is_integer(priority))
 		(void)snprintf(part, sizeof(part), ", priority %lld",
 			(long long)json_integer_value(priority)); /* fits */
 	if (requests > 0)
 		(void)snprintf(asked, sizeof(asked), ", %lld/s", (long long)requests); /* fits */
-	(void)snprintf(out, size, "%s%s%s%s%s%s%s%s%s", evict ? evict : "never",
+	(void)snprintf(out, size, "%s%s%s%s%s%s%s%s%s%s%s", evict ? evict : "never",
 		size_cell(json, "quota", quota, sizeof(quota)) ? ", quota " : "",
 		json_is_integer(json_object_get(json, "quota")) ? quota : "", part,
 		json_is_true(json_object_get(json, "pin")) ? ", pinned" : "", bandwidth ? ", " : "",
 		bandwidth ? size_cell(json, "origin_bandwidth", rate, sizeof(rate)) : "",
-		bandwidth ? "/s" : "", asked); /* fits */
+		bandwidth ? "/s" : "", asked, spread,
+		json_is_true(json_object_get(json, "direct")) ? ", direct" : ""); /* fits */
 	return out;
 }
 
@@ -428,6 +434,30 @@ static void print_left_out(const json_t *left_out)
 		(void)printf("  ...\n");
 }
 
+/* Where its bytes are, when they are on several workers. */
+static void print_workers(const json_t *mount)
+{
+	const json_t *workers = json_object_get(mount, "workers");
+	const json_t *worker;
+	size_t i;
+
+	if (json_array_size(workers) < 2)
+		return;
+	json_array_foreach (workers, i, worker) {
+		const char *name = json_string_value(json_object_get(worker, "name"));
+		char owned[16];
+		char copies[16];
+		char text[160];
+
+		(void)snprintf(text, sizeof(text), "%s %s, copies %s%s",
+			name ? name : json_string_value(json_object_get(worker, "id")),
+			size_cell(worker, "cached_bytes", owned, sizeof(owned)),
+			size_cell(worker, "copy_bytes", copies, sizeof(copies)),
+			json_is_true(json_object_get(worker, "whole")) ? ", kept whole" : "");
+		line(i ? "" : "On:", text); /* cut: for people */
+	}
+}
+
 int dataset_print_one(const json_t *d)
 {
 	const json_t *mount;
@@ -444,6 +474,10 @@ int dataset_print_one(const json_t *d)
 	line("Total size:", size_cell(d, "total_bytes", text, sizeof(text)));
 	line("Total files:", number_cell(d, "total_files", text, sizeof(text)));
 	line("Cached:", size_cell(d, "cached_bytes", text, sizeof(text)));
+	if (json_integer_value(json_object_get(d, "copy_bytes")) > 0)
+		line("Copies:", size_cell(d, "copy_bytes", text, sizeof(text)));
+	json_array_foreach (json_object_get(d, "mounts"), i, mount)
+		print_workers(mount);
 	line("Cached percentage:", percent_cell(d, text, sizeof(text)));
 	line("Cache hit ratio:", hit_cell(d, text, sizeof(text)));
 	line("Cache capacity:", size_cell(d, "cache_capacity", text, sizeof(text)));

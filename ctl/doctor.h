@@ -55,10 +55,11 @@ void doctor_add(struct doctor *d, enum finding_level level, int status, const ch
 #define doctor_warn(d, area, ...)         doctor_add(d, FINDING_WARN, EXIT_OK, area, __VA_ARGS__)
 #define doctor_fail(d, status, area, ...) doctor_add(d, FINDING_FAIL, status, area, __VA_ARGS__)
 
-void doctor_kernel(struct doctor *d); /* version, EROFS, FUSE, fusermount3, which engine */
-void doctor_limits(struct doctor *d); /* descriptors, memory, place for sockets */
-void doctor_cache(struct doctor *d);  /* the cache directory and its filesystem */
-void doctor_origin(struct doctor *d); /* name, connection, clock, keys, rights */
+void doctor_kernel(struct doctor *d);  /* version, EROFS, FUSE, fusermount3, which engine */
+void doctor_limits(struct doctor *d);  /* descriptors, memory, place for sockets */
+void doctor_cache(struct doctor *d);   /* the cache directory and its filesystem */
+void doctor_cluster(struct doctor *d); /* a master on another node, its workers, keys, clocks */
+void doctor_origin(struct doctor *d);  /* name, connection, clock, keys, rights */
 /* What the master says of a dataset, and the origin of each of its sources, as this process reaches it. */
 void doctor_dataset(struct doctor *d, const char *name);
 

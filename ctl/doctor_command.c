@@ -11,7 +11,7 @@
 
 static const struct option_spec specs[] = {
 	ORIGIN_OPTION_ROWS(struct doctor_options, origin),
-	OPTION_STRING_ROW(struct doctor_options, master, "master", "SOCKET|HOST:PORT",
+	OPTION_STRING_ROW(struct doctor_options, master, "master", "ADDR",
 		"with NAME: the master that is asked; GRANARY_MASTER, or that of this host"),
 	OPTION_ROW(struct doctor_options, engine, "engine", OPTION_CHOICE,
 		.choices = "auto|native|loop|fuse", .help = "the engine that is to work; auto"),
@@ -29,14 +29,14 @@ static const struct option_spec specs[] = {
 static const struct option_set set = {
 	.program = "cachectl doctor",
 	.arguments = "[URL|NAME]",
-	.about =
-		"Looks at kernel, FUSE, limits and cache directory, and with URL at the way to the "
-		"bucket and the\n"
-		"rights on it, as a mount with the same options would; with NAME at those of that "
-		"dataset's sources,\n"
-		"with its credentials. One line per finding: OK, WARN (what it costs, how to have "
-		"it) or FAIL. Starts,\n"
-		"mounts and changes nothing. Exit status 0, or that of the first FAIL.",
+	.about = "Looks at kernel, FUSE, limits, cache directory and cluster, and with URL at the "
+		 "way to the "
+		 "bucket and the\n"
+		 "rights on it, as a mount with the same options would; with NAME at those of that "
+		 "dataset's sources,\n"
+		 "with its credentials. One line per finding: OK, WARN (what it costs, how to have "
+		 "it) or FAIL. Starts,\n"
+		 "mounts and changes nothing. Exit status 0, or that of the first FAIL.",
 	.specs = specs,
 	.n = ARRAY_SIZE(specs),
 	.max_args = 1,
@@ -54,6 +54,7 @@ int command_doctor(int argc, char **argv)
 	doctor_kernel(&d);
 	doctor_limits(&d);
 	doctor_cache(&d);
+	doctor_cluster(&d);
 	if (what && strpbrk(what, ":/")) {
 		d.url = what;
 		doctor_origin(&d);

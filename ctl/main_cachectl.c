@@ -26,6 +26,8 @@ static const struct subcommand commands[] = {
 	{ "evict", command_evict, "drop what is cached of a dataset" },
 	{ "pin", command_pin, "keep a dataset, or a generation of it, when others need room" },
 	{ "unpin", command_unpin, "keep it no more than others" },
+	{ "worker", command_worker, "the workers of the cluster; drain and remove them" },
+	{ "slots", command_slots, "who owns which part of what is cached" },
 	{ "plan", command_plan, "what a cache of some size would give a dataset" },
 	{ "bench", command_bench, "measure what a mount gives, and what this machine can" },
 	{ "backup", command_backup, "write what the master remembers to a file" },

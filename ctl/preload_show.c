@@ -99,6 +99,32 @@ static void print_row(const char *name, const char *value)
 	(void)printf("%-12s %s\n", name, value);
 }
 
+/* Of several workers what each has done. */
+static void print_workers(const json_t *job)
+{
+	const json_t *parts = json_object_get(job, "workers");
+	const json_t *part;
+	size_t i;
+
+	if (json_array_size(parts) < 2)
+		return;
+	json_array_foreach (parts, i, part) {
+		const char *name = *preload_text(part, "name") ? preload_text(part, "name")
+							       : preload_text(part, "id");
+		char done[16];
+		char copied[16];
+
+		(void)printf("%-12s %s: %s, %" PRIu64 " files, %s", i ? "" : "workers", name,
+			preload_text(part, "state"), preload_number(part, "files_done"),
+			units_size(preload_number(part, "bytes_done"), done, sizeof(done)));
+		if (preload_number(part, "bytes_copied"))
+			(void)printf(", copies %s", units_size(preload_number(part, "bytes_copied"),
+							    copied, sizeof(copied)));
+		(void)printf("%s%s\n", *preload_text(part, "reason") ? ": " : "",
+			preload_text(part, "reason"));
+	}
+}
+
 void preload_print(const json_t *job)
 {
 	struct bar_progress progress = preload_progress(job);
@@ -118,6 +144,7 @@ void preload_print(const json_t *job)
 		print_row("progress", bar_text(&progress, 0, line, sizeof(line)));
 	(void)printf("%-12s %s\n", "fetched",
 		units_size(preload_number(job, "bytes_fetched"), line, sizeof(line)));
+	print_workers(job);
 	if (*preload_text(job, "reason"))
 		print_row("reason", preload_text(job, "reason"));
 	if (preload_number(job, "files_failed"))

@@ -10,6 +10,7 @@
 #include "ctl/fleet.h"
 #include "ctl/mount_point.h"
 #include "ctl/status_bounds.h"
+#include "ctl/status_cluster.h"
 #include "ctl/status_notes.h"
 #include "ctl/yaml_out.h"
 
@@ -208,7 +209,7 @@ static const char *hit_ratio(const json_t *mount, const json_t *source, char *ou
 	if (!client)
 		client = counters;
 	given = status_number(client, "local_bytes") + status_number(client, "remote_bytes");
-	if (given == 0)
+	if (given == 0 || !source) /* who would know is elsewhere */
 		(void)snprintf(out, size, "-");
 	else
 		(void)snprintf(out, size, "%.3f",
@@ -346,6 +347,8 @@ static int add_row(struct columns *columns, const struct status_found *found, co
 	const json_t *tier;
 	const char *cells[WIDE];
 	uint64_t capacity = 0;
+	uint64_t bytes = status_number(source, "cached_bytes");
+	bool known = source != NULL;
 	char files[24];
 	char extents[32];
 	char size[16];
@@ -368,9 +371,8 @@ static int add_row(struct columns *columns, const struct status_found *found, co
 	cells[FILES] = answers ? files : NULL;
 	cells[SIZE] =
 		!answers ? NULL : units_size(status_number(mount, "bytes"), size, sizeof(size));
-	cells[CACHED] =
-		source ? units_size(status_number(source, "cached_bytes"), cached, sizeof(cached))
-		       : NULL;
+	known |= status_cluster_cached(found->cluster, status_text(mount, "volume"), &bytes);
+	cells[CACHED] = known ? units_size(bytes, cached, sizeof(cached)) : NULL;
 	cells[HIT] = hit_ratio(mount, source, hit, sizeof(hit));
 	cells[ENGINE] = status_text(mount, "engine");
 	cells[STATE] = state;
@@ -416,9 +418,10 @@ static int print_table(const struct status_found *found, bool wide)
 static int print_as(const char *format, const struct status_found *found)
 {
 	json_t *first = json_array_get(found->supervisors, 0);
-	json_t *all = json_pack("{s:O, s:O, s:O, s:O, s:O, s:O, s:O?}", "mounts", found->mounts,
-		"other_mounts", found->others, "workers", found->workers, "masters", found->masters,
-		"supervisors", found->supervisors, "keepers", found->keepers, "supervisor", first);
+	json_t *all = json_pack("{s:O, s:O, s:O, s:O, s:O, s:O, s:O?, s:O?}", "mounts",
+		found->mounts, "other_mounts", found->others, "workers", found->workers, "masters",
+		found->masters, "supervisors", found->supervisors, "keepers", found->keepers,
+		"supervisor", first, "cluster", found->cluster);
 	int r = all ? yaml_out_as(format, all, stdout) : -ENOMEM;
 
 	json_decref(all);
@@ -449,6 +452,7 @@ int command_status(int argc, char **argv)
 		found.only = fleet_find(point, true, &above) == 0 ? above.mountpoint : point;
 	}
 	r = fleet_each_run(visit, &found);
+	found.cluster = status_cluster();
 	if (r == 0)
 		r = mount_table_each_ours(add_other, &found);
 	if (r < 0) {
@@ -476,5 +480,6 @@ int command_status(int argc, char **argv)
 	json_decref(found.supervisors);
 	json_decref(found.keepers);
 	json_decref(found.others);
+	json_decref(found.cluster);
 	return status == EXIT_OK ? EXIT_OK : command_fail(status, &e);
 }

@@ -2,7 +2,9 @@
 #include "ctl/status_notes.h"
 #include "ctl/command.h"
 #include "ctl/fleet.h"
+#include "ctl/node_config.h"
 #include "ctl/service.h"
+#include "ctl/status_cluster.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -34,27 +36,40 @@ static void print_others(const struct status_found *found)
 		(void)printf("note: and %u mounts more of other users\n", foreign - OTHERS_SHOWN);
 }
 
+/* Its node is another one, or, of a worker, there is none for this node's mounts. */
+static bool is_elsewhere(const struct node_config *config, const char *daemon)
+{
+	if (strcmp(daemon, "master") == 0)
+		return strncmp(config->master, "tcp:", 4) == 0;
+	return strcmp(daemon, "worker") == 0 && strcmp(config->worker, "none") == 0;
+}
+
 /* This host's service, and what of it does not run, to whoever may know. */
 static void print_service(void)
 {
 	static const char *const daemons[] = { "master", "worker", "keeper" };
+	static struct node_config config; /* paths: large */
 	char run[SOCKET_PATH_MAX];
+	struct err ignored = ERR_INIT;
 	bool all = true;
 
 	if (!service_there() || access(service_run(run), X_OK) != 0)
 		return;
+	(void)!node_config_read(&config, &ignored); /* a broken one is the daemons' to say */
 	for (size_t i = 0; i < ARRAY_SIZE(daemons); i++) {
 		char name[16];
 
 		(void)snprintf(name, sizeof(name), "%s.sock", daemons[i]); /* fits */
-		if (fleet_alive(run, name))
+		if (fleet_alive(run, name) || is_elsewhere(&config, daemons[i]))
 			continue;
 		all = false;
 		(void)printf("note: the service's %s does not answer: systemctl status "
 			     "granary-%s\n",
 			daemons[i], daemons[i]);
 	}
-	if (all)
+	if (all && is_elsewhere(&config, "master"))
+		(void)printf("service: all that this node has runs\n");
+	else if (all)
 		(void)printf("service: master, worker and keeper run\n");
 }
 
@@ -175,6 +190,7 @@ static void print_follow(const struct status_found *found)
 void status_notes_print(const struct status_found *found)
 {
 	print_service();
+	status_cluster_print(found->cluster);
 	print_dead(found);
 	print_others(found);
 	print_notices(found);

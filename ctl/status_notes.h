@@ -13,7 +13,8 @@ struct status_found {
 	json_t *masters;
 	json_t *supervisors;
 	json_t *keepers;
-	json_t *others; /* mounts in the kernel of which no daemon answered */
+	json_t *others;  /* mounts in the kernel of which no daemon answered */
+	json_t *cluster; /* status_cluster(), or NULL */
 };
 
 static inline uint64_t status_number(const json_t *json, const char *name)

@@ -42,7 +42,8 @@ static const struct option_spec specs[] = {
 static const struct option_set set = {
 	.program = "cachectl top",
 	.arguments = "",
-	.about = "Shows what the mounts and workers of this node read, interval by interval: per "
+	.about = "Shows what the mounts of this node and the workers of its cluster read, interval "
+		 "by interval: per "
 		 "source the hit\nratio and where bytes came from, per worker its tiers and what "
 		 "readers waited for.\nReads that the kernel answers by itself (its page cache, "
 		 "sealed extents) are not seen.",
@@ -142,8 +143,8 @@ static int add_worker(struct columns *columns, const struct top_worker *w, uint6
 				(unsigned long long)w->stalls[s]);
 	return columns_add(
 		columns, (const char *const[]){ worker_name(w), room, rate(w->tier, ns, text[0]),
-				 rate(w->origin, ns, text[1]), count_text(w->in_flight, text[2]),
-				 n ? stalls : NULL });
+				 w->far ? NULL : rate(w->origin, ns, text[1]),
+				 count_text(w->in_flight, text[2]), n ? stalls : NULL });
 }
 
 static int print_workers(const struct top *top, FILE *out)
@@ -205,10 +206,11 @@ static json_t *worker_json(const struct top *top, const struct top_worker *w)
 	for (unsigned int s = 0; stalls && s < TOP_STALLS; s++)
 		(void)json_object_set_new(stalls, top_stall_names[s],
 			json_integer((json_int_t)w->stalls[s])); /* told only */
-	return json_pack("{s:s, s:s, s:I, s:I, s:I, s:{s:I, s:I}, s:o}", "name", worker_name(w),
+	return json_pack("{s:s, s:s, s:I, s:I, s:I, s:{s:I, s:o}, s:o}", "name", worker_name(w),
 		"run", w->run, "used", (json_int_t)w->used, "capacity", (json_int_t)w->capacity,
 		"in_flight", (json_int_t)w->in_flight, "bytes_per_s", "tier",
-		per_second(top, w->tier), "origin", per_second(top, w->origin), "stalls", stalls);
+		per_second(top, w->tier), "origin",
+		w->far ? json_null() : json_integer(per_second(top, w->origin)), "stalls", stalls);
 }
 
 static int print_json(const struct top *top, FILE *out)

@@ -2,6 +2,9 @@
 #include "ctl/top_sample.h"
 #include "base/clock.h"
 #include "ctl/fleet.h"
+#include "ctl/master_call.h"
+#include "ctl/master_wire.h"
+#include "ctl/service.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -112,6 +115,7 @@ static void add_source(struct top_sample *sample, const json_t *json)
 		keep(source->url, text(json_object_get(json, "use"), "url"));
 	if (!source->bytes)
 		source->bytes = number(json, "bytes");
+	source->told = true;
 	source->cached += number(json, "cached_bytes");
 	source->origin += number(json_object_get(json, "origin"), "bytes");
 	source->quota += number(space, "quota");
@@ -169,6 +173,69 @@ void top_sample_datasets(struct top_sample *sample, const json_t *datasets)
 	}
 }
 
+static bool listens_at(const json_t *worker, const char *address)
+{
+	const json_t *one;
+	size_t i;
+
+	json_array_foreach (json_object_get(worker, "addresses"), i, one)
+		if (json_string_value(one) && strcmp(json_string_value(one), address) == 0)
+			return true;
+	return false;
+}
+
+static void add_far_worker(struct top_sample *sample, const json_t *json)
+{
+	struct top_worker *worker;
+	const json_t *one;
+	size_t i;
+
+	if (sample->n_workers == TOP_WORKERS) {
+		sample->more = true;
+		return;
+	}
+	worker = &sample->workers[sample->n_workers++];
+	*worker = (struct top_worker){ .far = true,
+		.tier = number(json, "served_bytes"),
+		.in_flight = number(json, "in_flight"),
+		.capacity = number(json, "capacity") };
+	keep(worker->run, text(json, "name"));
+	json_array_foreach (json_object_get(json, "tiers"), i, one)
+		worker->used += number(one, "used");
+	for (unsigned int s = 0; s < TOP_STALLS; s++)
+		worker->stalls[s] = number(json_object_get(json, "stalls"), top_stall_names[s]);
+}
+
+static void add_far_bytes(struct top_sample *sample, const json_t *dataset)
+{
+	const json_t *mounts = json_object_get(dataset, "mounts");
+	const char *volume = text(json_array_get(mounts, 0), "volume");
+	struct top_source *source =
+		volume && json_array_size(mounts) == 1 ? find_source(sample, volume) : NULL;
+
+	if (!source)
+		return;
+	source->far = true;
+	source->cached = max(source->cached, number(dataset, "cached_bytes"));
+}
+
+void top_sample_cluster(
+	struct top_sample *sample, const char *own, const json_t *workers, const json_t *datasets)
+{
+	const json_t *one;
+	size_t i;
+
+	json_array_foreach (json_object_get(workers, "workers"), i, one) {
+		const char *state = text(one, "state");
+
+		if (!listens_at(one, own) && state &&
+			(strcmp(state, "up") == 0 || strcmp(state, "draining") == 0))
+			add_far_worker(sample, one);
+	}
+	json_array_foreach (json_object_get(datasets, "datasets"), i, one)
+		add_far_bytes(sample, one);
+}
+
 /* ---- asking ---------------------------------------------------------------------------------- */
 
 /* NULL: it does not answer. */
@@ -203,19 +270,55 @@ static void visit_mounts(struct top_sample *sample, const char *run)
 	json_decref(state);
 }
 
+/* Where the worker of a runtime directory listens. */
+static const char *address_of(const char *run, char out[SOCKET_PATH_MAX + 8])
+{
+	char path[SOCKET_PATH_MAX];
+
+	out[0] = '\0';
+	if (service_path(run, "worker.rpc", path) == 0)
+		(void)snprintf(out, SOCKET_PATH_MAX + 8, "unix:%s", path); /* fits */
+	return out;
+}
+
 static int visit(void *arg, const char *run)
 {
 	struct top_sample *sample = arg;
 	json_t *worker = ask(run, "worker.sock", "/v1/status");
 	json_t *datasets = ask(run, "master.sock", "/v1/datasets");
+	json_t *workers = datasets ? ask(run, "master.sock", "/v1/workers") : NULL;
+	char own[SOCKET_PATH_MAX + 8];
 
 	visit_mounts(sample, run);
 	if (worker)
 		top_sample_worker(sample, run, worker);
 	top_sample_datasets(sample, datasets);
+	top_sample_cluster(sample, address_of(run, own), workers, NULL);
 	json_decref(worker);
 	json_decref(datasets);
+	json_decref(workers);
 	return 0;
+}
+
+/* On a node whose master is elsewhere. */
+static void visit_cluster(struct top_sample *sample)
+{
+	const struct master_where nowhere = { 0 };
+	char run[SOCKET_PATH_MAX];
+	char own[SOCKET_PATH_MAX + 8];
+	struct err e = ERR_INIT;
+	json_t *datasets = NULL;
+	json_t *workers = NULL;
+
+	if (master_find(&nowhere, run, &e) < 0 || !master_is_wire(run))
+		return;
+	if (master_call(&nowhere, NULL, "/v1/workers", NULL, FLEET_TIMEOUT_NS, &workers, &e) == 0 &&
+		master_call(
+			&nowhere, NULL, "/v1/datasets", NULL, FLEET_TIMEOUT_NS, &datasets, &e) == 0)
+		top_sample_datasets(sample, datasets);
+	top_sample_cluster(sample, address_of(service_run(run), own), workers, datasets);
+	json_decref(workers);
+	json_decref(datasets);
 }
 
 int top_sample_new(struct top_sample **ret_sample)
@@ -230,6 +333,7 @@ int top_sample_new(struct top_sample **ret_sample)
 		free(sample);
 		return r;
 	}
+	visit_cluster(sample);
 	sample->at_ns = clock_mono_ns();
 	*ret_sample = sample;
 	return 0;
@@ -285,7 +389,7 @@ double top_hit_ratio(const struct top_source *delta)
 {
 	uint64_t given = delta->node + delta->worker;
 
-	if (given == 0)
+	if (given == 0 || (delta->far && !delta->told))
 		return -1;
 	return delta->origin >= given ? 0 : 1 - (double)delta->origin / (double)given;
 }

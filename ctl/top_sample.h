@@ -30,6 +30,8 @@ struct top_source {
 	uint64_t waiting; /* READs of the kernel that wait now */
 	uint64_t quota;   /* of what workers may keep, over those that have a bound; 0: none has */
 	bool unbounded;   /* a worker has no bound */
+	bool told;        /* a worker of this node told of it: what came from the origin is known */
+	bool far;         /* the workers that have it are on other nodes */
 	uint64_t evicted; /* bytes, since the workers were started */
 	/* Counters. */
 	uint64_t node;     /* bytes that mounts read from this node's tiers themselves */
@@ -46,7 +48,8 @@ struct top_part {
 };
 
 struct top_worker {
-	char run[TOP_TEXT];
+	char run[TOP_TEXT]; /* of one on another node its name */
+	bool far;           /* what it received from origins is not known here */
 	uint64_t used, capacity;
 	uint64_t in_flight; /* units on their way */
 	/* Counters. */
@@ -74,11 +77,15 @@ int top_sample_new(struct top_sample **ret_sample);
 void top_sample_mount(struct top_sample *sample, const json_t *status);
 void top_sample_worker(struct top_sample *sample, const char *run, const json_t *status);
 void top_sample_datasets(struct top_sample *sample, const json_t *datasets);
+/* What a master says of all workers (/v1/workers), without that which listens at `own` ("unix:..."); and,
+ * of datasets, what all of them have (/v1/datasets). Either may be NULL. */
+void top_sample_cluster(
+	struct top_sample *sample, const char *own, const json_t *workers, const json_t *datasets);
 
 /* Gauges of `now`, and what each counter grew by since `before` (NULL: by nothing). One that fell
  * began anew: its daemon was started again. */
 void top_sample_since(const struct top_sample *now, const struct top_sample *before,
 	struct top_sample *ret_delta);
 /* Share of the bytes given to readers that did not come from the origin for them; below 0: nothing was
- * read. */
+ * read, or who would know is elsewhere. */
 double top_hit_ratio(const struct top_source *delta);

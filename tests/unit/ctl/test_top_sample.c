@@ -75,6 +75,43 @@ static void test_rows(void **state)
 	free(s);
 }
 
+/* Workers of other nodes, as the master tells: not that of this node again, nor those that are down. */
+static void test_cluster(void **state)
+{
+	struct top_sample *s = calloc(1, sizeof(*s));
+	json_t *workers = json_pack("{s:[{s:s,s:s,s:[s]}, {s:s,s:s,s:[s],s:i,s:i,s:i,s:[{s:i}],"
+				    "s:{s:i}}, {s:s,s:s,s:[s]}]}",
+		"workers", "name", "w0", "state", "up", "addresses", "unix:/run/a/worker.rpc",
+		"name", "w1", "state", "draining", "addresses", "tcp:10.0.0.2:1", "served_bytes",
+		77, "in_flight", 3, "capacity", 500, "tiers", "used", 44, "stalls", "disk", 9,
+		"name", "w2", "state", "down", "addresses", "tcp:10.0.0.3:1");
+	json_t *datasets = json_pack("{s:[{s:s, s:i, s:[{s:s}]}]}", "datasets", "name", "imagenet",
+		"cached_bytes", 900, "mounts", "volume", VOLUME);
+
+	(void)state;
+	assert_non_null(workers);
+	add_mount(s, VOLUME, 100, 50);
+	top_sample_cluster(s, "unix:/run/a/worker.rpc", workers, datasets);
+	assert_int_equal(s->n_workers, 1);
+	assert_string_equal(s->workers[0].run, "w1");
+	assert_true(s->workers[0].far);
+	assert_int_equal(s->workers[0].tier, 77);
+	assert_int_equal(s->workers[0].in_flight, 3);
+	assert_int_equal(s->workers[0].used, 44);
+	assert_int_equal(s->workers[0].capacity, 500);
+	assert_int_equal(s->workers[0].stalls[2], 9);
+	assert_int_equal(s->sources[0].cached, 900);
+	assert_true(top_hit_ratio(&s->sources[0]) < 0); /* nobody here knows */
+	add_worker(s, "/run/a", 75, 1);
+	assert_true(top_hit_ratio(&s->sources[0]) > 0.4);
+	assert_int_equal(s->n_workers, 2);
+	top_sample_cluster(s, "", NULL, NULL);
+	assert_int_equal(s->n_workers, 2);
+	json_decref(workers);
+	json_decref(datasets);
+	free(s);
+}
+
 /* A mount of several volumes is one row: what workers say of each counts there, unless it has one. */
 static void test_parts(void **state)
 {
@@ -173,6 +210,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_rows),
 		cmocka_unit_test(test_parts),
+		cmocka_unit_test(test_cluster),
 		cmocka_unit_test(test_since),
 		cmocka_unit_test(test_bounds),
 	};

@@ -1,0 +1,262 @@
+/* doctor: the cluster that this node is part of, when its master is on another node. */
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/version.h"
+#include "ctl/doctor.h"
+#include "ctl/fleet.h"
+#include "ctl/master_call.h"
+#include "ctl/master_wire.h"
+#include "ctl/node_config.h"
+
+#include <errno.h>
+#include <netdb.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define WORKERS_TRIED 16u  /* of a large cluster some are enough */
+#define CONNECT_MS    2000 /* to a port in the same network */
+#define LOOPBACK_MTU  65535
+#define SKEW_MS       5000 /* more, and tokens end early or late */
+
+/* ---- keys ------------------------------------------------------------------------------------ */
+
+static void check_keys(struct doctor *d, const struct node_config *config)
+{
+	const char *const files[][2] = { { "cluster key", config->cluster_key },
+		{ "token", config->token } };
+	bool any = false;
+
+	for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
+		const char *path = files[i][1];
+		struct stat st;
+
+		if (!path[0] || strcmp(path, KEY_OPTION_NONE) == 0)
+			continue;
+		any = true;
+		if (stat(path, &st) != 0 || access(path, R_OK) != 0)
+			doctor_fail(d, EXIT_USAGE, "cluster", "%s: %s: %m: put the file there",
+				files[i][0], path);
+		else if (st.st_mode & 0077)
+			doctor_fail(d, EXIT_USAGE, "cluster",
+				"%s: %s may be read by others (mode %04o), so it is refused: chmod "
+				"600 %s",
+				files[i][0], path, (unsigned int)st.st_mode & 07777, path);
+		else
+			doctor_ok(d, "cluster", "%s: %s", files[i][0], path);
+	}
+	if (!any)
+		doctor_warn(d, "cluster",
+			"keys: %s names none: without them daemons speak over loopback only: say "
+			"cluster-key or token",
+			config->file);
+}
+
+/* ---- the master ------------------------------------------------------------------------------ */
+
+static void check_skew(struct doctor *d, const json_t *status, uint64_t asked_ns, uint64_t took_ns)
+{
+	int64_t its = json_integer_value(json_object_get(status, "time_ms"));
+	int64_t ours = (int64_t)((asked_ns + took_ns / 2) / CLOCK_MS);
+	int64_t off = its - ours;
+
+	if (its == 0)
+		return;
+	if (llabs(off) > SKEW_MS)
+		doctor_warn(d, "cluster",
+			"clock: this node's is %.1f s %s the master's: tokens end too early or too "
+			"late: run NTP on both",
+			(double)llabs(off) / 1000, off < 0 ? "ahead of" : "behind");
+	else
+		doctor_ok(d, "cluster", "clock: within %.1f s of the master's",
+			(double)llabs(off) / 1000 + 0.05);
+}
+
+static void check_version(struct doctor *d, const char *who, const char *version)
+{
+	if (version && strcmp(version, GRANARY_VERSION) != 0)
+		doctor_warn(d, "cluster",
+			"version: %s has %s, this node %s: upgrade the older one when it suits",
+			who, version, GRANARY_VERSION);
+}
+
+static int check_master(struct doctor *d, const struct master_where *where, const char *address)
+{
+	struct err e = ERR_INIT;
+	json_t *status = NULL;
+	uint64_t asked = clock_wall_ns();
+	uint64_t began = clock_mono_ns();
+	int r = master_call(where, NULL, "/v1/status", NULL, MASTER_CALL_NS, &status, &e);
+	uint64_t took = clock_mono_ns() - began;
+
+	if (r == -EPERM) {
+		doctor_ok(d, "cluster",
+			"master: %s answers and takes the token, which is for mounts of a dataset",
+			address);
+	} else if (r < 0) {
+		doctor_fail(d, EXIT_RUNTIME, "cluster", "master: %s: %s", address, e.text);
+	} else {
+		doctor_ok(d, "cluster", "master: %s answers and takes the key", address);
+		check_skew(d, status, asked, took);
+		check_version(
+			d, "the master", json_string_value(json_object_get(status, "version")));
+	}
+	json_decref(status);
+	return r;
+}
+
+/* ---- workers --------------------------------------------------------------------------------- */
+
+static int wait_connected(int fd)
+{
+	struct pollfd p = { .fd = fd, .events = POLLOUT };
+	int error = 0;
+	socklen_t len = sizeof(error);
+
+	if (poll(&p, 1, CONNECT_MS) != 1)
+		return -ETIMEDOUT;
+	return getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len) == 0 ? -error : -EIO;
+}
+
+/* "tcp:host:port": 0, and the largest packet that goes there. */
+static int try_port(const char *address, int *ret_mtu)
+{
+	const struct addrinfo hints = { .ai_socktype = SOCK_STREAM,
+		.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV };
+	_cleanup_free_ char *host = strdup(address + strlen("tcp:"));
+	char *colon = host ? strrchr(host, ':') : NULL;
+	struct addrinfo *found = NULL;
+	_cleanup_close_ int fd = -1;
+	socklen_t len = sizeof(*ret_mtu);
+	char *name = host;
+	int r = -EINVAL;
+
+	if (!colon)
+		return r;
+	*colon = '\0';
+	if (name[0] == '[' && colon > name + 1 && colon[-1] == ']') {
+		colon[-1] = '\0';
+		name++;
+	}
+	if (getaddrinfo(name, colon + 1, &hints, &found) != 0)
+		return r;
+	fd = socket(found->ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+	r = fd < 0 ? err_errno() : 0;
+	if (r == 0 && connect(fd, found->ai_addr, found->ai_addrlen) != 0)
+		r = errno == EINPROGRESS ? wait_connected(fd) : err_errno();
+	*ret_mtu = 0;
+	if (r == 0 && found->ai_family == AF_INET)
+		(void)getsockopt(fd, SOL_IP, 14 /* IP_MTU */, ret_mtu, &len); /* told only */
+	freeaddrinfo(found);
+	return r;
+}
+
+static const char *tcp_address(const json_t *worker)
+{
+	const json_t *one;
+	size_t i;
+
+	json_array_foreach (json_object_get(worker, "addresses"), i, one)
+		if (json_string_value(one) && strncmp(json_string_value(one), "tcp:", 4) == 0)
+			return json_string_value(one);
+	return NULL;
+}
+
+struct ports {
+	uint32_t tried;
+	uint32_t reached;
+	int least_mtu;
+	int most_mtu;
+};
+
+static void check_worker(struct doctor *d, const json_t *worker, struct ports *ports)
+{
+	const char *name = json_string_value(json_object_get(worker, "name"));
+	const char *state = json_string_value(json_object_get(worker, "state"));
+	const char *address = tcp_address(worker);
+	char who[96];
+	int mtu = 0;
+	int r;
+
+	(void)snprintf(who, sizeof(who), "worker %.80s", name ? name : "?");
+	if (!state || strcmp(state, "up") != 0) {
+		doctor_warn(d, "cluster", "%s: %s: others serve for it: cachectl worker show %s",
+			who, state ? state : "?", name ? name : "NAME");
+		return;
+	}
+	check_version(d, who, json_string_value(json_object_get(worker, "version")));
+	if (!address) {
+		doctor_warn(d, "cluster",
+			"%s: only its own node can reach it: let it listen on tcp:HOST:PORT, too",
+			who);
+		return;
+	}
+	ports->tried++;
+	r = try_port(address, &mtu);
+	if (r < 0) {
+		doctor_fail(d, EXIT_RUNTIME, "cluster",
+			"%s: %s cannot be reached from here: %s: open the port, or let it "
+			"--advertise another address",
+			who, address, err_str(r));
+		return;
+	}
+	ports->reached++;
+	if (mtu > 0 && mtu < LOOPBACK_MTU) { /* one on this host says nothing of the network */
+		ports->least_mtu = ports->least_mtu ? min(ports->least_mtu, mtu) : mtu;
+		ports->most_mtu = max(ports->most_mtu, mtu);
+	}
+}
+
+static void check_workers(struct doctor *d, const struct master_where *where)
+{
+	struct ports ports = { 0 };
+	struct err e = ERR_INIT;
+	json_t *answer = NULL;
+	const json_t *worker;
+	size_t i;
+
+	if (master_call(where, NULL, "/v1/workers", NULL, MASTER_CALL_NS, &answer, &e) < 0) {
+		doctor_warn(d, "cluster", "workers: %s", e.text);
+		return;
+	}
+	json_array_foreach (json_object_get(answer, "workers"), i, worker)
+		if (ports.tried < WORKERS_TRIED)
+			check_worker(d, worker, &ports);
+	if (i == 0)
+		doctor_warn(
+			d, "cluster", "workers: none has joined: start one: cachectl worker list");
+	else if (ports.reached > 0)
+		doctor_ok(d, "cluster", "workers: %u of %u can be reached from here", ports.reached,
+			ports.tried);
+	if (ports.least_mtu != ports.most_mtu)
+		doctor_warn(d, "cluster",
+			"MTU: packets of %d bytes to one worker, of %d to another: the same for "
+			"all is faster",
+			ports.most_mtu, ports.least_mtu);
+	else if (ports.most_mtu)
+		doctor_ok(d, "cluster", "MTU: %d%s", ports.most_mtu,
+			ports.most_mtu < 9000 ? "; 9000 would cost less CPU" : "");
+	json_decref(answer);
+}
+
+void doctor_cluster(struct doctor *d)
+{
+	static struct node_config config; /* paths: large */
+	const struct master_where where = { .master = d->options->master };
+	char address[SOCKET_PATH_MAX];
+	struct err e = ERR_INIT;
+
+	if (d->options->cache || master_find(&where, address, &e) < 0 || !master_is_wire(address))
+		return; /* nobody else's node */
+	if (node_config_read(&config, &e) < 0) {
+		doctor_fail(d, EXIT_USAGE, "cluster", "%s", e.text);
+		return;
+	}
+	check_keys(d, &config);
+	if (check_master(d, &where, address + strlen(MASTER_WIRE)) == 0)
+		check_workers(d, &where);
+}

@@ -1,0 +1,93 @@
+/* The cluster in the status of a node. See status_cluster.h. */
+#include "ctl/status_cluster.h"
+#include "ctl/fleet.h"
+#include "ctl/master_call.h"
+#include "ctl/master_wire.h"
+#include "ctl/status_notes.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct master_where nowhere;
+
+/* Takes `name` of what the master answers for `path`. */
+static int ask(json_t *cluster, const char *path, const char *name, struct err *e)
+{
+	json_t *answer = NULL;
+	int r = master_call(&nowhere, NULL, path, NULL, FLEET_TIMEOUT_NS, &answer, e);
+	json_t *part = json_object_get(answer, name);
+
+	if (r == 0 && part)
+		(void)json_object_set(cluster, name, part); /* status */
+	json_decref(answer);
+	return r;
+}
+
+static const char *state_of(int r)
+{
+	if (r == 0)
+		return "answers";
+	return r == -EPERM || r == -EACCES ? "limited" : "unreachable";
+}
+
+json_t *status_cluster(void)
+{
+	char socket[SOCKET_PATH_MAX];
+	struct err e = ERR_INIT;
+	json_t *cluster;
+	int r;
+
+	if (master_find(&nowhere, socket, &e) < 0 || !master_is_wire(socket))
+		return NULL;
+	cluster = json_pack("{s:s}", "master", socket + strlen(MASTER_WIRE));
+	e = ERR_INIT;
+	r = ask(cluster, "/v1/status", "slots", &e);
+	if (r == 0)
+		r = ask(cluster, "/v1/datasets", "datasets", &e);
+	(void)json_object_set_new(cluster, "state", /* status */
+		json_string(state_of(r)));
+	if (r < 0)
+		(void)json_object_set_new(cluster, "text", json_string(e.text)); /* status */
+	return cluster;
+}
+
+bool status_cluster_cached(const json_t *cluster, const char *volume, uint64_t *ret_bytes)
+{
+	const json_t *dataset;
+	size_t i;
+
+	json_array_foreach (json_object_get(cluster, "datasets"), i, dataset) {
+		const json_t *mounts = json_object_get(dataset, "mounts");
+		const char *its = status_text(json_array_get(mounts, 0), "volume");
+		const json_t *cached = json_object_get(dataset, "cached_bytes");
+
+		if (!volume || !its || strcmp(its, volume) != 0 || json_array_size(mounts) != 1 ||
+			!json_is_integer(cached))
+			continue;
+		*ret_bytes = (uint64_t)json_integer_value(cached);
+		return true;
+	}
+	return false;
+}
+
+void status_cluster_print(const json_t *cluster)
+{
+	const json_t *slots = json_object_get(cluster, "slots");
+	const char *state = status_text(cluster, "state");
+	uint64_t up = status_number(slots, "up");
+	uint64_t rest = status_number(slots, "down") + status_number(slots, "out");
+	uint64_t all = up + rest + status_number(slots, "draining");
+
+	if (!state)
+		return;
+	if (strcmp(state, "answers") == 0)
+		(void)printf("cluster: master at %s, %llu of %llu workers up%s\n",
+			status_text(cluster, "master"), (unsigned long long)up,
+			(unsigned long long)all, rest ? ": cachectl worker list" : "");
+	else if (strcmp(state, "limited") == 0)
+		(void)printf("cluster: master at %s; you may not see more of it: %s\n",
+			status_text(cluster, "master"), status_text(cluster, "text"));
+	else
+		(void)printf("note: cluster: %s\n", status_text(cluster, "text"));
+}

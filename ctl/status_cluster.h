@@ -1,0 +1,20 @@
+/*
+ * What `cachectl status` says of the cluster, on a node whose master is on another one: whether it answers, how many
+ * workers are up, how much of each dataset they have together.
+ */
+#pragma once
+
+#include <jansson.h>
+#include <stdbool.h>
+#include <stdint.h>
+
+/*
+ * {"master": "tcp:...", "state": "answers" | "limited" | "unreachable", "text": why, "slots": {...},
+ * "datasets": [...]}, a new reference; "limited": to this node's token. NULL: the master is on this node, or
+ * there is none.
+ */
+json_t *status_cluster(void);
+/* Of a volume, all workers together; false: not known. `cluster` may be NULL. */
+bool status_cluster_cached(const json_t *cluster, const char *volume, uint64_t *ret_bytes);
+/* Its line below the table. */
+void status_cluster_print(const json_t *cluster);
