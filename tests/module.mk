@@ -46,6 +46,12 @@ $(B)/tests/s3d: $(S3D_OBJS) $(B)/base.a
 	@echo "LINK  s3d"
 	@$(CC) $(LDFLAGS) -o $@ $^ $(base_ldlibs) $(LDLIBS)
 
+# Speaks to daemons as no daemon of ours does.
+$(B)/tests/wire-probe: $(B)/tests/tools/wire_probe.o $(B)/tests/tools/wire_fuzz.o $(B)/net.a $(B)/proto.a $(B)/base.a
+	@mkdir -p $(@D)
+	@echo "LINK  wire-probe"
+	@$(CC) $(LDFLAGS) -o $@ $^ $(sort $(net_ldlibs) $(proto_ldlibs) $(base_ldlibs)) $(LDLIBS)
+
 # Reads as an application with asynchronous I/O.
 $(B)/tests/async-read: $(B)/tests/tools/async_read.o
 	@mkdir -p $(@D)
@@ -72,7 +78,7 @@ $(B)/tests/recorddisk: $(RECORDDISK_OBJS) $(B)/base.a
 	@$(CC) $(LDFLAGS) -o $@ $^ $(base_ldlibs) $(LDLIBS)
 
 # Everything that the end-to-end tests run, besides the programs.
-E2E_TOOLS := $(addprefix $(B)/tests/,s3d async-read announce soak-reader recorddisk) $(ALLOC_DAEMONS)
+E2E_TOOLS := $(addprefix $(B)/tests/,s3d async-read announce soak-reader recorddisk wire-probe) $(ALLOC_DAEMONS)
 e2e-tools: $(E2E_TOOLS)
 
 # `make unit` runs all, `make unit T=base/test_buf` one.

@@ -10,7 +10,7 @@
  * mapping. `--cold` percent of the reads have the kernel forget the pages first, so that the
  * daemons are asked.
  *
- * Prints a JSON line every `--progress` seconds and one at the end: reads, bytes, wrong, errors,
+ * Prints a JSON line every `--progress` seconds (or `--sample` milliseconds) and one at the end: reads, bytes, wrong, errors,
  * seconds, worst_ms. What is wrong is also said on standard error, the first WORDS_MAX times.
  * SIGTERM ends it as the time's end does. Exit 1 when a byte was wrong or a read failed.
  */
@@ -51,6 +51,7 @@ struct options {
 	uint64_t cold;
 	uint64_t seed;
 	uint64_t progress;
+	uint64_t sample;
 };
 
 static const struct option_spec specs[] = {
@@ -73,6 +74,8 @@ static const struct option_spec specs[] = {
 	OPTION_ROW(struct options, seed, "seed", OPTION_UINT, .help = "of all choices"),
 	OPTION_ROW(struct options, progress, "progress", OPTION_UINT,
 		.help = "seconds between lines (0: only the last)"),
+	OPTION_ROW(struct options, sample, "sample", OPTION_UINT, .max = 1000,
+		.help = "milliseconds between lines, in place of --progress"),
 };
 
 static const struct option_set option_set = { .program = "soak-reader",
@@ -333,7 +336,7 @@ static void *run(void *arg)
 static void print_state(struct work *w)
 {
 	printf("{\"reads\": %" PRIu64 ", \"bytes\": %" PRIu64 ", \"wrong\": %" PRIu64
-	       ", \"errors\": %" PRIu64 ", \"seconds\": %.1f, \"worst_ms\": %.0f}\n",
+	       ", \"errors\": %" PRIu64 ", \"seconds\": %.2f, \"worst_ms\": %.0f}\n",
 		w->reads, w->bytes, w->wrong, w->errors,
 		(double)(clock_mono_ns() - w->began_ns) / 1e9, (double)w->worst_ns / 1e6);
 	(void)fflush(stdout); /* a failing one shows at the end */
@@ -343,19 +346,21 @@ static void print_state(struct work *w)
 static void watch(struct work *w)
 {
 	const struct options *o = w->options;
-	uint64_t next = o->progress;
+	uint64_t step = o->sample ? o->sample * CLOCK_MS : o->progress * CLOCK_SECOND;
+	uint64_t next = step;
 
 	for (;;) {
-		uint64_t seconds = (clock_mono_ns() - w->began_ns) / CLOCK_SECOND;
+		uint64_t passed = clock_mono_ns() - w->began_ns;
+		uint64_t seconds = passed / CLOCK_SECOND;
 
 		if (told_to_end || (o->seconds && seconds >= o->seconds) ||
 			(o->reads && w->reads >= o->reads))
 			break;
-		if (o->progress && seconds >= next) {
+		if (step && passed >= next) {
 			print_state(w);
-			next = seconds + o->progress;
+			next = passed - passed % step + step;
 		}
-		clock_sleep_ns(TICK_NS);
+		clock_sleep_ns(o->sample ? min(step, TICK_NS) : TICK_NS);
 	}
 	w->over = true;
 }

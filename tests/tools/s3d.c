@@ -1,12 +1,15 @@
 /* s3d: options, listening sockets, the loop. See s3d.h. */
 #include "tests/tools/s3d.h"
 
+#include <fcntl.h>
 #include <getopt.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include "base/cleanup.h"
 #include "base/file.h"
 
 static const char usage[] =
@@ -18,6 +21,8 @@ static const char usage[] =
 	"                        ideographs)\n"
 	"  --listen IPV4:PORT    S3 (127.0.0.1:0; port 0 takes a free one)\n"
 	"  --control IPV4:PORT   counters and faults (127.0.0.1:0)\n"
+	"  --netns FILE          S3 is served in that network namespace, /proc/PID/ns/net;\n"
+	"                        counters and what is behind a proxy stay in this one\n"
 	"  --bucket NAME         standalone: the bucket's name (bucket)\n"
 	"  --domain NAME         a Host below it is virtual-host style (s3.localhost)\n"
 	"  --seed N              random numbers of the faults (1)\n"
@@ -34,7 +39,7 @@ static const char usage[] =
 
 struct options {
 	const char *listen, *control, *dir, *bucket, *upstream, *domain, *log;
-	const char *region;
+	const char *region, *netns;
 	const char *synthetic[16];
 	const char *keys[S3D_KEYS];
 	size_t synthetics, n_keys;
@@ -50,7 +55,7 @@ static void options_parse(struct options *o, int argc, char **argv)
 		{ "upstream", 1, 0, 'u' }, { "domain", 1, 0, 'D' }, { "seed", 1, 0, 'S' },
 		{ "log", 1, 0, 'L' }, { "key", 1, 0, 'k' }, { "anonymous", 0, 0, 'a' },
 		{ "region", 1, 0, 'r' }, { "requester-pays", 0, 0, 'p' },
-		{ "versioned", 0, 0, 'v' }, { "help", 0, 0, 'h' }, { 0 } };
+		{ "versioned", 0, 0, 'v' }, { "netns", 1, 0, 'n' }, { "help", 0, 0, 'h' }, { 0 } };
 	int c;
 
 	*o = (struct options){ .listen = "127.0.0.1:0",
@@ -93,6 +98,9 @@ static void options_parse(struct options *o, int argc, char **argv)
 			break;
 		case 'r':
 			o->region = optarg;
+			break;
+		case 'n':
+			o->netns = optarg;
 			break;
 		case 'p':
 			o->requester_pays = true;
@@ -147,6 +155,34 @@ static int server_set_auth(struct s3d *s, const struct options *o, struct err *e
 	return r;
 }
 
+static int enter(int fd, const char *what, struct err *e)
+{
+	if (fd < 0 || setns(fd, CLONE_NEWNET))
+		return err_set(
+			e, err_errno(), "network namespace %s: %s", what, err_str(err_errno()));
+	return 0;
+}
+
+/* A socket stays where it was made. */
+static int server_listen(struct s3d *s, const struct options *o, char *ret_data, struct err *e)
+{
+	_cleanup_close_ int here = -1;
+	_cleanup_close_ int there = -1;
+	int r;
+	int back;
+
+	if (!o->netns)
+		return s3d_conn_listen(s, o->listen, false, &s->data_listener, ret_data, e);
+	here = open("/proc/self/ns/net", O_RDONLY | O_CLOEXEC);
+	there = open(o->netns, O_RDONLY | O_CLOEXEC);
+	r = here < 0 ? err_errno() : enter(there, o->netns, e);
+	if (r)
+		return r;
+	r = s3d_conn_listen(s, o->listen, false, &s->data_listener, ret_data, e);
+	back = enter(here, "of its own", e);
+	return r ? r : back;
+}
+
 static int server_start(struct s3d *s, const struct options *o, struct err *e)
 {
 	char data[S3D_ADDRESS], control[S3D_ADDRESS];
@@ -167,7 +203,7 @@ static int server_start(struct s3d *s, const struct options *o, struct err *e)
 	if (r == 0)
 		r = server_set_source(s, o, e);
 	if (r == 0)
-		r = s3d_conn_listen(s, o->listen, false, &s->data_listener, data, e);
+		r = server_listen(s, o, data, e);
 	if (r == 0)
 		r = s3d_conn_listen(s, o->control, true, &s->control_listener, control, e);
 	if (r)

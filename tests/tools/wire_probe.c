@@ -1,0 +1,201 @@
+/*
+ * wire-probe: says to a daemon what a test wants, with the keys that the test wants, and what comes back.
+ *
+ *	wire-probe ask ADDRESS [KEYS]		requests from standard input, one a line:
+ *		OP VOLUME LINEAGE GENERATION OFFSET LENGTH FLAGS [PAYLOAD]	numbers, hex
+ *	prints for each: status=NAME payload=BYTES fd=0|1 us=MICROSECONDS text=LINE
+ *
+ *	wire-probe loop ADDRESS KEYS VOLUME LINEAGE LENGTH	asks for the first bytes of a volume over and over, each time over a
+ *		connection of its own with the keys as the files are then, until standard input ends; prints a line for each
+ *		time, "0" or what failed
+ *
+ *	wire-probe fuzz ADDRESS SECONDS SEED [KEYS] [VOLUME LINEAGE]	see wire_fuzz.c
+ *
+ * KEYS: --cluster-key FILE | --token FILE
+ */
+#include "tests/tools/wire_probe.h"
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/log.h"
+#include "net/identity.h"
+#include "net/net.h"
+
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define CALL_NS    (20 * CLOCK_SECOND)
+#define LINE_BYTES (2 * FRAME_SMALL_BYTES + 512)
+
+static _Noreturn void fail(const char *what, const struct err *e)
+{
+	(void)fprintf(stderr, "wire-probe: %s: %s\n", what, e ? e->text : "");
+	exit(1); // NOLINT(concurrency-mt-unsafe): nothing is registered
+}
+
+static struct rpc_client *client_of(struct loop *loop, const char *address)
+{
+	struct rpc_client *client;
+	struct err e = ERR_INIT;
+
+	if (rpc_client_new(loop, address, &client, &e) < 0)
+		fail(address, &e);
+	return client;
+}
+
+/* ---- ask ------------------------------------------------------------------------------------- */
+
+static void take_line(const char *line, struct rpc_call *call, uint8_t payload[FRAME_SMALL_BYTES])
+{
+	char volume[33];
+	char hex[2 * FRAME_SMALL_BYTES + 1] = "";
+	unsigned long long lineage;
+	unsigned long long generation;
+	unsigned long long offset;
+	unsigned int op;
+	unsigned int length;
+	unsigned int flags;
+	int n = sscanf(line, "%u %32s %llu %llu %llu %u %u %8192s", &op, volume, &lineage,
+		&generation, &offset, &length, &flags, hex);
+
+	if (n < 7 || hash_unhex(volume, call->frame.volume.bytes, VOLUME_ID_LEN) < 0 ||
+		hash_unhex(hex, payload, strlen(hex) / 2) < 0)
+		fail(line, NULL);
+	call->frame.op = (uint8_t)op;
+	call->frame.lineage = lineage;
+	call->frame.generation = generation;
+	call->frame.offset = offset;
+	call->frame.length = length;
+	call->frame.flags = (uint8_t)flags;
+	call->payload = NET_PAYLOAD_NONE;
+	if (hex[0]) {
+		call->payload.parts[0].data = payload;
+		call->payload.parts[0].len = strlen(hex) / 2;
+		call->payload.n = 1;
+	}
+}
+
+static void ask(struct rpc_client *client, const char *line)
+{
+	static uint8_t payload[FRAME_SMALL_BYTES];
+	struct rpc_call call = { 0 };
+	struct err e = ERR_INIT;
+	uint64_t began = clock_mono_ns();
+	int r;
+
+	take_line(line, &call, payload);
+	call.deadline_ns = began + CALL_NS;
+	r = rpc_call_wait(client, &call, &e);
+	(void)printf("status=%s payload=%u fd=%d us=%llu text=%s\n", r < 0 ? err_name(r) : "0",
+		r < 0 ? 0 : call.reply.payload, call.reply_fd >= 0,
+		(unsigned long long)((clock_mono_ns() - began) / 1000), r < 0 ? e.text : "");
+	(void)fflush(stdout);
+	rpc_call_release(&call);
+}
+
+static int run_ask(const char *address)
+{
+	struct loop *loop = loop_new("probe");
+	struct rpc_client *client = client_of(loop, address);
+	char line[LINE_BYTES];
+
+	while (fgets(line, sizeof(line), stdin))
+		ask(client, line);
+	rpc_client_free(client);
+	loop_free(loop);
+	return 0;
+}
+
+/* ---- loop ------------------------------------------------------------------------------------ */
+
+static bool told_to_end(void)
+{
+	struct pollfd p = { .fd = STDIN_FILENO, .events = POLLIN };
+	char byte;
+
+	return poll(&p, 1, 0) > 0 && read(STDIN_FILENO, &byte, 1) <= 0;
+}
+
+static int run_loop(const char *address, const struct probe_volume *volume, uint32_t length)
+{
+	struct loop *loop = loop_new("probe");
+
+	while (!told_to_end()) {
+		struct rpc_client *client;
+		struct rpc_call call = { .deadline_ns = clock_mono_ns() + CALL_NS,
+			.frame = { .op = FRAME_FETCH,
+				.volume = volume->id,
+				.lineage = volume->lineage,
+				.length = length } };
+		struct err e = ERR_INIT;
+
+		if (net_keys_reload(&e) < 0)
+			fail("keys", &e);
+		client = client_of(loop, address);
+		if (rpc_call_wait(client, &call, &e) == 0 && call.reply.length != length)
+			(void)err_set(&e, -EIO, "%u bytes", call.reply.length);
+		(void)printf("%s\n", e.text[0] ? e.text : "0");
+		(void)fflush(stdout);
+		rpc_call_release(&call);
+		rpc_client_free(client);
+	}
+	loop_free(loop);
+	return 0;
+}
+
+/* ---- start ----------------------------------------------------------------------------------- */
+
+/* Takes --cluster-key and --token out of the arguments; how many are left. */
+static int take_keys(int argc, char **argv, struct net_keys_config *keys)
+{
+	int n = 0;
+
+	for (int i = 0; i < argc; i++) {
+		if (i + 1 < argc && strcmp(argv[i], "--cluster-key") == 0)
+			keys->cluster_key = argv[++i];
+		else if (i + 1 < argc && strcmp(argv[i], "--token") == 0)
+			keys->token = argv[++i];
+		else
+			argv[n++] = argv[i];
+	}
+	return n;
+}
+
+static struct probe_volume take_volume(char **argv)
+{
+	struct probe_volume volume = { .lineage = strtoull(argv[1], NULL, 10) };
+
+	if (hash_unhex(argv[0], volume.id.bytes, VOLUME_ID_LEN) < 0)
+		fail(argv[0], NULL);
+	return volume;
+}
+
+int main(int argc, char **argv)
+{
+	struct net_keys_config keys = { 0 };
+	struct err e = ERR_INIT;
+	int n = take_keys(argc, argv, &keys);
+
+	log_init("wire-probe", STDERR_FILENO, LOG_WARN, LOG_TEXT);
+	if ((keys.cluster_key || keys.token) && net_keys_load(&keys, &e) < 0)
+		fail("keys", &e);
+	if (n == 3 && strcmp(argv[1], "ask") == 0)
+		return run_ask(argv[2]);
+	if (n == 6 && strcmp(argv[1], "loop") == 0) {
+		struct probe_volume volume = take_volume(argv + 3);
+
+		return run_loop(argv[2], &volume, (uint32_t)strtoul(argv[5], NULL, 10));
+	}
+	if ((n == 5 || n == 7) && strcmp(argv[1], "fuzz") == 0) {
+		struct probe_volume volume = { 0 };
+
+		if (n == 7)
+			volume = take_volume(argv + 5);
+		return wire_fuzz(
+			argv[2], strtoull(argv[3], NULL, 10), strtoull(argv[4], NULL, 10), &volume);
+	}
+	fail("usage: see the head of tests/tools/wire_probe.c", NULL);
+}
