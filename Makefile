@@ -75,6 +75,12 @@ demo:
 	@$(MAKE) -s --no-print-directory -j$(shell nproc) programs $(B)/tests/s3d
 	@examples/demo $(B) $(URL)
 
+# Three workers and two mounts, each on a host of its own, and one worker killed.
+demo-cluster:
+	@deploy/install-packages build test
+	@$(MAKE) -s --no-print-directory -j$(shell nproc) programs $(B)/tests/s3d
+	@examples/demo-cluster $(B)
+
 bench:
 	@deploy/install-packages build test bench
 	@$(MAKE) -s --no-print-directory -j$(shell nproc) programs $(B)/tests/s3d
@@ -91,4 +97,4 @@ generated: $(foreach l,$(LIBS),$($(l)_gen))
 clean:
 	rm -rf build build-*
 
-.PHONY: all programs demo bench lint generated clean
+.PHONY: all programs demo demo-cluster bench lint generated clean
