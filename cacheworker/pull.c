@@ -1,14 +1,8 @@
 /* Bytes of flights from other workers. See pull.h. */
-#include "cacheworker/pull.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
-#include "base/hash.h"
-#include "base/log.h"
-#include "base/piece.h"
-#include "cacheworker/duty.h"
-#include "cacheworker/flight_internal.h"
+#include "cacheworker/pull_internal.h"
 
-#include <endian.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -18,38 +12,8 @@
 #define AHEAD_PATIENCE \
 	(15 * CLOCK_SECOND) /* where no reader waits: an origin is asked for nothing sooner */
 #define DOUBT_PATIENCE (150 * CLOCK_MS) /* of one that did not answer the last time */
-#define BARREN_NS      (10 * CLOCK_SECOND)
-#define STEPS_MAX      32u /* requests of one pull */
-#define BAD_MAX        2u  /* pieces of a unit that came damaged: then from the origin */
-
-struct pull {
-	struct list link; /* pulls.all */
-	struct worker *worker;
-	struct source *source;
-	struct chunk_id id;
-	uint32_t offset; /* in the chunk */
-	uint32_t length; /* whole blocks */
-	uint64_t generation;
-	enum ufs_class class;
-	struct route route;
-	bool copy;   /* pulled from who serves the chunk; else it ends here */
-	bool sought; /* `holders` are known */
-	bool rechecking;
-	uint16_t holders[DUTY_HOLDERS_MAX];
-	uint32_t n_holders;
-	uint32_t next;
-	uint32_t steps;
-	/* Under flights.lock: */
-	bool calling;
-	bool given_up;
-	struct view_peer *peer;
-	uint64_t began_ns;
-	struct rpc_call call;
-	int status; /* of the call */
-	struct pool_job job;
-	uint32_t n;
-	struct flight *flights[];
-};
+#define STEPS_MAX      32u              /* requests of one pull */
+#define BAD_MAX        2u /* pieces of a unit that came damaged: then from the origin */
 
 /* A request whose answer nobody waits for. */
 struct nudge {
@@ -99,54 +63,6 @@ static void pull_free(struct pull *p)
 	rpc_call_release(&p->call);
 	free(p);
 	count_down(w);
-}
-
-/* ---- who had nothing ------------------------------------------------------------------------- */
-
-static struct barren *barren_of(struct pulls *pulls, const struct chunk_id *id)
-{
-	return &pulls->barren[hash_xxh3(id, sizeof(*id), 0) % PULL_BARREN];
-}
-
-static void barren_note(struct worker *w, const struct chunk_id *id, uint16_t number)
-{
-	struct pulls *pulls = &w->pulls;
-	uint64_t now = clock_mono_ns();
-	struct barren *b;
-
-	pthread_mutex_lock(&pulls->lock);
-	b = barren_of(pulls, id);
-	if (!chunk_id_equal(&b->id, id) || b->until_ns < now)
-		*b = (struct barren){ .id = *id, .until_ns = now + BARREN_NS };
-	if (b->n < ARRAY_SIZE(b->workers))
-		b->workers[b->n++] = number;
-	pthread_mutex_unlock(&pulls->lock);
-}
-
-void pulls_forget_barren(struct worker *w, const struct chunk_id *id)
-{
-	struct barren *b;
-
-	pthread_mutex_lock(&w->pulls.lock);
-	b = barren_of(&w->pulls, id);
-	if (chunk_id_equal(&b->id, id))
-		b->until_ns = 0;
-	pthread_mutex_unlock(&w->pulls.lock);
-}
-
-static bool is_barren(struct worker *w, const struct chunk_id *id, uint16_t number)
-{
-	struct pulls *pulls = &w->pulls;
-	const struct barren *b;
-	bool is = false;
-
-	pthread_mutex_lock(&pulls->lock);
-	b = barren_of(pulls, id);
-	if (chunk_id_equal(&b->id, id) && b->until_ns >= clock_mono_ns())
-		for (uint32_t i = 0; i < b->n; i++)
-			is |= b->workers[i] == number;
-	pthread_mutex_unlock(&pulls->lock);
-	return is;
 }
 
 /* ---- asking ---------------------------------------------------------------------------------- */
@@ -398,8 +314,9 @@ static struct view_peer *next_holder(struct pull *p)
 	p->sought = true;
 	while (p->next < p->n_holders) {
 		uint16_t number = p->holders[p->next++];
-		struct view_peer *peer =
-			is_barren(w, &p->id, number) ? NULL : view_peer(w->view, number);
+		struct view_peer *peer = barren_has(&w->pulls.barren, &p->id, number)
+						 ? NULL
+						 : view_peer(w->view, number);
 
 		if (peer && !peer->self)
 			return peer;
@@ -500,103 +417,14 @@ static void missed(struct pull *p, int status)
 		return;
 	}
 	if ((status == -ENODATA && p->call.reply.extent == 0) || no_answer(status))
-		barren_note(p->worker, &p->id, p->peer->number);
+		barren_note(&p->worker->pulls.barren, &p->id, p->peer->number);
 	step(p);
-}
-
-static uint32_t pieces_of(const struct flight *f)
-{
-	return (f->length + PIECE_BYTES - 1) / PIECE_BYTES;
-}
-
-/* Is the answer what was asked for? */
-static int check_shape(const struct pull *p)
-{
-	const struct frame *reply = &p->call.reply;
-	uint32_t pieces = 0;
-
-	for (uint32_t i = 0; i < p->n; i++)
-		pieces += pieces_of(p->flights[i]);
-	if (p->call.reply_fd >= 0 || reply->flags & FRAME_LOCAL || reply->length != p->length ||
-		reply->checksums != pieces ||
-		reply->payload != (uint64_t)p->length + pieces * sizeof(uint64_t))
-		return -EBADMSG;
-	return 0;
-}
-
-static bool matches(struct flight *f, const char *data, const uint8_t *sums)
-{
-	for (uint32_t i = 0; i < pieces_of(f); i++) {
-		uint32_t at = i * PIECE_BYTES;
-		uint64_t sum;
-
-		memcpy(&sum, sums + i * sizeof(sum), sizeof(sum));
-		f->sums[i] = le64toh(sum);
-		if (hash_xxh3(data + at, min(f->length - at, PIECE_BYTES),
-			    piece_seed(f->object_seed, (f->object_offset >> PIECE_BITS) + i)) !=
-			f->sums[i])
-			return false;
-	}
-	return true;
-}
-
-/* The unit's bytes, in memory of its own; an answer of one unit becomes that. */
-static bool take_bytes(struct pull *p, struct flight *f, char *data)
-{
-	if (p->n == 1 && data == p->call.reply_payload) {
-		free(f->data);
-		f->data = TAKE(p->call.reply_payload);
-		return true;
-	}
-	if (!f->data)
-		f->data = malloc(f->length);
-	if (f->data)
-		memcpy(f->data, data, f->length);
-	return f->data != NULL;
-}
-
-/* Hands over what matches; keeps what does not, or has no memory. */
-static void land(struct pull *p)
-{
-	struct worker *w = p->worker;
-	char *payload = p->call.reply_payload;
-	const uint8_t *sums = (const uint8_t *)payload + p->length;
-	uint64_t first = p->flights[0]->start;
-	uint32_t n = p->n;
-	uint32_t left = 0;
-
-	for (uint32_t i = 0; i < n; i++) {
-		struct flight *f = p->flights[i];
-		bool good = matches(f, payload + (f->start - first), sums);
-
-		sums += pieces_of(f) * sizeof(uint64_t);
-		if (!good) {
-			counter_add(&w->counters.peer_bad, 1);
-			LOG_LIMITED(LOG_WARN, "damaged bytes from a peer",
-				"peer=%s key=\"%.*s\" offset=%llu next=\"it looks again; they come "
-				"from elsewhere\"",
-				p->peer->name, (int)f->get.key_len, f->get.key,
-				(unsigned long long)f->object_offset);
-		} else if (take_bytes(p, f, payload + (f->start - first))) {
-			counter_add(&w->counters.peer_units, 1);
-			counter_add(&w->counters.peer_bytes, f->length);
-			pthread_mutex_lock(&w->flights.lock);
-			f->pull = NULL;
-			pthread_mutex_unlock(&w->flights.lock);
-			f->pulled = true;
-			flight_all_landed(f);
-			continue;
-		}
-		f->bad++; /* also one that found no memory: it is not to go on for ever */
-		p->flights[left++] = f;
-	}
-	p->n = left;
 }
 
 static void run_answer(struct pool_job *job)
 {
 	struct pull *p = container_of(job, struct pull, job);
-	int r = p->status == 0 ? check_shape(p) : p->status;
+	int r = p->status == 0 ? pull_check_shape(p) : p->status;
 
 	if (closing(p->worker)) {
 		fail(p, -ECANCELED);
@@ -613,7 +441,7 @@ static void run_answer(struct pool_job *job)
 	if (p->call.reply.flags & FRAME_MOVED && p->copy)
 		view_stale(p->worker->view);
 	view_note_bytes(p->peer, p->length);
-	land(p);
+	pull_land(p);
 	if (p->n == 0) {
 		pull_free(p);
 		return;
@@ -724,8 +552,7 @@ int pulls_init(struct worker *w)
 	pthread_mutex_init(&w->pulls.lock, NULL);
 	pthread_cond_init(&w->pulls.idle, NULL);
 	list_init(&w->pulls.all);
-	w->pulls.barren = calloc(PULL_BARREN, sizeof(*w->pulls.barren));
-	return w->pulls.barren ? 0 : -ENOMEM;
+	return barren_init(&w->pulls.barren);
 }
 
 static void cancel_all(struct worker *w)
@@ -770,7 +597,7 @@ void pulls_close(struct worker *w)
 
 void pulls_release(struct worker *w)
 {
-	free(TAKE(w->pulls.barren));
+	barren_release(&w->pulls.barren);
 	pthread_cond_destroy(&w->pulls.idle);
 	pthread_mutex_destroy(&w->pulls.lock);
 }

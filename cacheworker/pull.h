@@ -22,20 +22,12 @@
 #include <pthread.h>
 #include "base/list.h"
 #include "base/layout.h"
+#include "cacheworker/barren.h"
 
 struct flight;
 struct worker;
 
 #define PULL_FLIGHTS (UNIT_BYTES / BLOCK_BYTES) /* units in one request, at most */
-#define PULL_BARREN  1024u
-
-/* Workers that had nothing of a chunk a moment ago. */
-struct barren {
-	struct chunk_id id;
-	uint64_t until_ns;
-	uint32_t n;
-	uint16_t workers[4];
-};
 
 struct pulls {
 	pthread_mutex_t lock;
@@ -43,7 +35,7 @@ struct pulls {
 	struct list all;
 	uint32_t n; /* and what is still to be looked at */
 	bool closing;
-	struct barren *barren;
+	struct barren barren;
 };
 
 /* Flights that were let in together; in the order of their units. */
@@ -59,9 +51,6 @@ void pull_start(struct flight **flights, uint32_t n);
 /* Its class was raised while it has a pull; and: it is being pulled as a copy, and is to end here: flights.lock is held. */
 void pull_raise_locked(struct flight *f);
 void pull_give_up_locked(struct flight *f);
-
-/* Whoever had nothing of the chunk may have something of it by now. */
-void pulls_forget_barren(struct worker *w, const struct chunk_id *id);
 
 /* There is another table: whoever is down by it answers nothing, though his connection may stand; others are asked.
  * Never blocks. */

@@ -95,7 +95,7 @@ static void keep_place(struct worker *w, const struct chunk_id *id, uint16_t num
 	pthread_mutex_lock(&w->spill.lock);
 	*place_locked(w, id) = (struct spill_place){ .id = *id, .number = number, .known = true };
 	pthread_mutex_unlock(&w->spill.lock);
-	pulls_forget_barren(w, id);
+	barren_forget(&w->pulls.barren, id);
 }
 
 /* One of the slot's list that can be asked. */

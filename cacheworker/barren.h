@@ -1,0 +1,36 @@
+/*
+ * Workers that had nothing of a chunk a moment ago: they are not asked for each of its units anew. What is
+ * remembered may be wrong, and is so for ten seconds at most.
+ *
+ * Threads: any; never blocks.
+ */
+#pragma once
+
+#include <pthread.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include "base/check.h"
+#include "base/layout.h"
+
+#define BARREN_CHUNKS  1024u
+#define BARREN_WORKERS 4u
+
+struct barren_chunk {
+	struct chunk_id id;
+	uint64_t until_ns;
+	uint32_t n;
+	uint16_t workers[BARREN_WORKERS];
+};
+
+struct barren {
+	pthread_mutex_t lock;
+	struct barren_chunk *chunks;
+};
+
+void barren_note(struct barren *barren, const struct chunk_id *id, uint16_t worker);
+bool barren_has(struct barren *barren, const struct chunk_id *id, uint16_t worker);
+/* Whoever had nothing of the chunk may have something of it by now. */
+void barren_forget(struct barren *barren, const struct chunk_id *id);
+
+int barren_init(struct barren *barren) __must_check;
+void barren_release(struct barren *barren); /* after a failed init, too */
