@@ -24,7 +24,7 @@ bool preload_is_stale(const struct preload_job *job)
 	uint64_t epoch;
 	uint64_t sequence;
 
-	view_version(job->preloads->worker->view, &epoch, &sequence);
+	view_slots_version(job->preloads->worker->view, &epoch, &sequence);
 	return epoch != job->walk.epoch || sequence != job->walk.sequence;
 }
 
@@ -33,7 +33,7 @@ void preload_begin_walk(struct preload_job *job)
 	struct preload_walk *walk = &job->walk;
 
 	pthread_mutex_lock(&job->preloads->lock); /* they are told to the master */
-	view_version(job->preloads->worker->view, &walk->epoch, &walk->sequence);
+	view_slots_version(job->preloads->worker->view, &walk->epoch, &walk->sequence);
 	walk->begun = true;
 	pthread_mutex_unlock(&job->preloads->lock);
 	walk->chunk = 0;

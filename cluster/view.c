@@ -269,6 +269,15 @@ void view_version(struct view *view, uint64_t *ret_epoch, uint64_t *ret_sequence
 	pthread_mutex_unlock(&view->lock);
 }
 
+void view_slots_version(struct view *view, uint64_t *ret_epoch, uint64_t *ret_sequence)
+{
+	CHECK_MAGIC(view, VIEW_MAGIC);
+	pthread_mutex_lock(&view->lock);
+	*ret_epoch = view->table->epoch;
+	*ret_sequence = view->slots_sequence;
+	pthread_mutex_unlock(&view->lock);
+}
+
 uint32_t view_list(struct view *view, struct view_status *statuses, uint32_t max)
 {
 	bool named = false;

@@ -155,9 +155,11 @@ static int copy_table(struct view *view, Granary__SlotTable *message, uint8_t *s
 	pack_slots(view->table, slots);
 	message->epoch = view->table->epoch;
 	message->sequence = view->table->sequence;
+	message->slots_sequence = view->slots_sequence;
 	view->unsaved = false;
 	pthread_mutex_unlock(&view->lock);
 	message->has_epoch = message->has_sequence = message->has_slots = 1;
+	message->has_slots_sequence = 1;
 	message->slots = (ProtobufCBinaryData){ PLACEMENT_SLOTS * 8ul, slots };
 	message->workers = workers;
 	message->n_workers = n;

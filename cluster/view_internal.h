@@ -81,6 +81,7 @@ struct view {
 	struct peer *local; /* at local_worker, unnamed by the table; NULL: none */
 	struct peer *here;  /* this node's worker; NULL: none */
 	uint16_t self_number;
+	uint64_t slots_sequence;            /* of the table's last change of a slot */
 	uint64_t hot[PLACEMENT_SLOTS / 64]; /* a bit for each slot */
 	uint64_t news;
 	struct err trouble;

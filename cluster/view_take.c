@@ -324,6 +324,8 @@ static void put_locked(struct view *view, const Granary__SlotTable *message, str
 	}
 	view->table->epoch = message->epoch;
 	view->table->sequence = message->sequence;
+	view->slots_sequence =
+		message->has_slots_sequence ? message->slots_sequence : message->sequence;
 	put_hot_locked(view, message);
 	put_members_locked(view, t, message->has_slots);
 }

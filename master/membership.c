@@ -545,7 +545,7 @@ uint32_t membership_owners(struct membership *m, uint64_t *ids, uint32_t max, ui
 		n++;
 	}
 	*ret_epoch = m->slots.epoch;
-	*ret_sequence = m->slots.sequence;
+	*ret_sequence = m->slots.changed;
 	pthread_mutex_unlock(&m->lock);
 	return n;
 }

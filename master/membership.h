@@ -80,8 +80,8 @@ struct membership_sum {
 	bool owned; /* somebody owns the slots */
 };
 void membership_sum(struct membership *m, struct membership_sum *ret_sum);
-/* Ids of those who own slots, by number; returns how many, of which `max` are written. The version of the table by which
- * they do. */
+/* Ids of those who own slots, by number; returns how many, of which `max` are written. The version since which they
+ * do (SlotTable.slots_sequence). */
 uint32_t membership_owners(struct membership *m, uint64_t *ids, uint32_t max, uint64_t *ret_epoch,
 	uint64_t *ret_sequence);
 /* What a worker with this id says of itself counts: it is a member, and not out. 0: what came without an id. */

@@ -121,7 +121,7 @@ int slots_open(struct store *store, uint64_t epoch, struct slots *ret_slots, str
 			"the master's slot table cannot be read: %s: check the disk of its state",
 			err_str(r));
 	}
-	slots.first = slots.sequence;
+	slots.first = slots.changed = slots.sequence;
 	slots.news = epoch; /* of milliseconds: more than any run before said */
 	*ret_slots = slots;
 	return 0;
@@ -275,9 +275,10 @@ static struct slots_message *pack(const struct slots *slots, struct draft *d, bo
 	struct slots_message *message;
 	size_t len;
 
-	d->m.has_epoch = d->m.has_sequence = d->m.has_news = 1;
+	d->m.has_epoch = d->m.has_sequence = d->m.has_news = d->m.has_slots_sequence = 1;
 	d->m.epoch = slots->epoch;
 	d->m.sequence = slots->sequence;
+	d->m.slots_sequence = slots->changed;
 	d->m.news = slots->news;
 	d->m.n_hot = slots->hot.n;
 	d->m.hot = (uint32_t *)(uintptr_t)slots->hot.slots; /* read only */
@@ -370,4 +371,5 @@ void slots_publish(
 		slots->first = slots->sequence;
 	slots_table_unref(slots->table);
 	slots->table = table;
+	slots->changed = slots->sequence;
 }

@@ -49,6 +49,8 @@ struct slots {
 	uint64_t sequence;
 	uint64_t news;
 	struct slots_table *table;
+	uint64_t
+		changed; /* the sequence that `table` came with; of this epoch's first when it was there before */
 	struct hot hot;
 	struct slots_step steps[SLOTS_STEPS]; /* that led to sequence s: at s % SLOTS_STEPS */
 	uint64_t first; /* the oldest sequence that a difference can begin at */

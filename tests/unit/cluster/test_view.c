@@ -295,6 +295,15 @@ static uint64_t sequence_of(struct view *view)
 	return sequence;
 }
 
+static uint64_t slots_sequence_of(struct view *view)
+{
+	uint64_t epoch;
+	uint64_t sequence;
+
+	view_slots_version(view, &epoch, &sequence);
+	return sequence;
+}
+
 static void wait_sequence(struct view *view, uint64_t sequence)
 {
 	uint64_t deadline = clock_mono_ns() + PATIENCE;
@@ -329,6 +338,24 @@ static bool is_hot(struct view *view, uint32_t slot)
 }
 
 /* ---- tests ----------------------------------------------------------------------------------- */
+
+/* A version in which the slots are those of the one before it. */
+static void tell_states(struct master *m)
+{
+	Granary__SlotTable message = GRANARY__SLOT_TABLE__INIT;
+	struct workers_message workers = { 0 };
+	struct rpc_request *request;
+
+	pthread_mutex_lock(&m->lock);
+	request = take_parked_locked(m);
+	message.has_slots_sequence = 1;
+	message.slots_sequence = m->table->sequence++;
+	message.workers = workers.pointers;
+	m->workers[1].state = CLUSTER_UP;
+	add_worker(&workers, &message, &m->workers[1], 1);
+	reply_changes_locked(m, request, &message, message.slots_sequence);
+	pthread_mutex_unlock(&m->lock);
+}
 
 static void test_whole_table_and_changes(void **state)
 {
@@ -374,8 +401,12 @@ static void test_whole_table_and_changes(void **state)
 	view_count(view, &up, &known);
 	assert_int_equal(up, WORKERS - 1);
 	assert_int_equal(known, WORKERS);
+	assert_int_equal(slots_sequence_of(view), 2); /* unless it says otherwise */
+	tell_states(m);
+	wait_sequence(view, 3);
+	assert_int_equal(slots_sequence_of(view), 2);
 	view_close(view);
-	assert_int_equal(m->told_tables, 2);
+	assert_int_equal(m->told_tables, 3);
 	assert_int_equal(m->told_news, 1);
 }
 

@@ -234,6 +234,7 @@ static uint32_t join(unsigned int i)
 struct known {
 	uint64_t epoch;
 	uint64_t sequence;
+	uint64_t slots_sequence;
 	uint64_t news;
 	struct placement_slot slots[PLACEMENT_SLOTS];
 	uint64_t ids[16]; /* by number; 0: nobody */
@@ -279,6 +280,7 @@ static void take(struct known *k, const struct rpc_call *call)
 	take_workers(k, t);
 	k->epoch = t->epoch;
 	k->sequence = t->sequence;
+	k->slots_sequence = t->slots_sequence;
 	k->news = t->news;
 	granary__slot_table__free_unpacked(t, NULL);
 }
@@ -412,6 +414,35 @@ static void test_differences(void **state)
 	assert_int_equal(all[3]->wholes, 3);
 	for (unsigned int i = 0; i < 4; i++)
 		free(all[i]);
+}
+
+/* What says only how somebody is reached is no change of slots: who walked by them need not again. */
+static void test_slots_version(void **state)
+{
+	_cleanup_free_ struct known *k = known_new();
+	struct err e = ERR_INIT;
+	uint64_t version_epoch;
+	uint64_t version;
+	uint32_t number;
+
+	(void)state;
+	assert_int_equal(join(0), 0);
+	assert_int_equal(join(1), 1);
+	await(k, 1, 30000);
+	assert_int_equal(k->slots_sequence, k->sequence);
+	version = k->sequence;
+	assert_int_equal(join_as(0x100, 1, "w0", "tcp:10.0.1.0:7000", &number, &e), 0);
+	membership_step(m);
+	ask_slots(k, 0, false);
+	assert_int_equal(k->sequence, version + 1);
+	assert_int_equal(k->slots_sequence, version);
+	assert_int_equal(membership_owners(m, NULL, 0, &version_epoch, &version), 2);
+	assert_int_equal(version_epoch, k->epoch);
+	assert_int_equal(version, k->slots_sequence);
+	assert_int_equal(membership_drain(m, "w1", true, &e), 0);
+	membership_step(m);
+	ask_slots(k, 0, false);
+	assert_int_equal(k->slots_sequence, k->sequence);
 }
 
 struct parked {
@@ -685,6 +716,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		CASE(test_one_and_three),
 		CASE(test_differences),
+		CASE(test_slots_version),
 		CASE(test_parked),
 		CASE(test_restart),
 		CASE(test_store_fails),
