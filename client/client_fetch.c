@@ -523,6 +523,7 @@ static void step(struct client_op *op)
 
 	if (client_op_over(op))
 		return;
+	op->owner = NULL; /* it may go once nobody asks it */
 	if (!client->watch_timer)
 		client->watch_timer =
 			loop_timer_start(client->loop, WATCH_INTERVAL, on_watch, client);

@@ -21,13 +21,22 @@ static void view_free(struct view *view)
 		peer_free(list_entry(node, struct peer, link));
 	for (uint32_t i = 0; i < PLACEMENT_MAX; i++)
 		free(view->members[i]);
-	free(view->table);
+	free(view->slots);
 	free(view->dir);
 	free(view->local_worker);
 	pthread_cond_destroy(&view->changed);
 	pthread_mutex_destroy(&view->lock);
 	view->magic = 0;
 	free(view);
+}
+
+static _Atomic uint64_t *slots_new(void)
+{
+	_Atomic uint64_t *slots = malloc(PLACEMENT_SLOTS * sizeof(*slots));
+
+	for (uint32_t i = 0; slots && i < PLACEMENT_SLOTS; i++)
+		atomic_init(&slots[i], UINT64_MAX); /* nobody, four times */
+	return slots;
 }
 
 static struct view *view_new(struct loop *loop, const struct view_config *config)
@@ -40,17 +49,17 @@ static struct view *view_new(struct loop *loop, const struct view_config *config
 	view->magic = VIEW_MAGIC;
 	view->loop = loop;
 	view->config = *config;
-	view->self_number = PLACEMENT_NOBODY;
+	atomic_init(&view->self_number, PLACEMENT_NOBODY);
 	pthread_mutex_init(&view->lock, NULL);
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
 	pthread_cond_init(&view->changed, &attr);
 	pthread_condattr_destroy(&attr);
 	list_init(&view->peers);
-	view->table = placement_table_new();
+	view->slots = slots_new();
 	view->dir = config->dir ? strdup(config->dir) : NULL;
 	view->local_worker = config->local_worker ? strdup(config->local_worker) : NULL;
-	if (!view->table || (config->dir && !view->dir) ||
+	if (!view->slots || (config->dir && !view->dir) ||
 		(config->local_worker && !view->local_worker)) {
 		view_free(view);
 		return NULL;
@@ -85,12 +94,12 @@ int view_open(struct loop *loop, const struct view_config *config, uint64_t wait
 		return err_set(e, -ENOMEM, "no memory for the slot table");
 	if (view->local_worker)
 		r = view_peer_at(view, view->local_worker, NULL, &view->local, e);
-	view->here = view->local;
+	atomic_store(&view->here, view->local);
 	if (r == 0 && view->dir)
 		r = view_disk_load(view, e);
-	if (r == 0 && view->dir) {
-		view->disk = pool_new("view-disk", 1, 1);
-		if (!view->disk)
+	if (r == 0) {
+		view->pool = pool_new("view", 1, 1 + VIEW_PEERS_MAX);
+		if (!view->pool)
 			r = err_set(
 				e, -EAGAIN, "cannot start a thread: raise the limit of processes");
 	}
@@ -98,7 +107,7 @@ int view_open(struct loop *loop, const struct view_config *config, uint64_t wait
 		view_free(view);
 		return r;
 	}
-	known = view->table->epoch != 0;
+	known = view->epoch != 0;
 	*ret_view = view; /* before its call-backs, which may look for it there */
 	rpc_client_patience(config->master, MASTER_PATIENCE_NS);
 	view_ask_begin(view, known ? 0 : deadline_ns);
@@ -113,6 +122,7 @@ void view_close(struct view *view)
 		return;
 	CHECK_MAGIC(view, VIEW_MAGIC);
 	view_ask_stop(view);
+	pool_free(view->pool); /* which ends a write */
 	view_disk_stop(view);
 	view_free(view);
 }
@@ -127,11 +137,16 @@ void view_trouble(struct view *view, struct err *ret_trouble)
 
 /* ---- finding --------------------------------------------------------------------------------- */
 
-static struct peer *peer_by_number_locked(const struct view *view, uint16_t number)
+static struct peer *peer_by_number(const struct view *view, uint16_t number)
 {
-	const struct member *m = number < PLACEMENT_MAX ? view->members[number] : NULL;
+	if (number >= PLACEMENT_MAX)
+		return NULL;
+	return atomic_load_explicit(&view->numbers[number], memory_order_acquire);
+}
 
-	return m && m->state != CLUSTER_OUT ? m->peer : NULL;
+static bool peer_serves(const struct peer *peer)
+{
+	return peer->pub.self || (peer_up(peer) && peer_lets(peer));
 }
 
 static bool is_among(const struct view_candidates *c, const struct peer *peer)
@@ -145,30 +160,29 @@ static bool is_among(const struct view_candidates *c, const struct peer *peer)
 void view_find(struct view *view, uint64_t volume_hash, uint64_t chunk, struct view_candidates *ret)
 {
 	struct view_candidates c = { .slot = placement_slot_of(volume_hash, chunk) };
+	struct placement_slot slot = view_slot_of(view, c.slot);
+	struct peer *here = atomic_load_explicit(&view->here, memory_order_acquire);
 	struct peer *down[VIEW_CANDIDATES];
-	uint64_t now = clock_mono_ns();
 	uint32_t n_down = 0;
 	uint16_t numbers[VIEW_CANDIDATES];
-	const struct placement_slot *slot;
 
 	CHECK_MAGIC(view, VIEW_MAGIC);
-	pthread_mutex_lock(&view->lock);
-	slot = &view->table->slots[c.slot];
-	c.hot = view->hot[c.slot / 64] & 1ull << c.slot % 64;
-	c.owner = slot->owner;
-	c.previous = slot->previous;
-	c.replicas[0] = slot->replicas[0];
-	c.replicas[1] = slot->replicas[1];
+	c.hot = atomic_load_explicit(&view->hot[c.slot / 64], memory_order_relaxed) &
+		1ull << c.slot % 64;
+	c.owner = slot.owner;
+	c.previous = slot.previous;
+	c.replicas[0] = slot.replicas[0];
+	c.replicas[1] = slot.replicas[1];
 	numbers[0] = c.owner;
 	numbers[1] = c.replicas[0];
 	numbers[2] = c.replicas[1];
 	numbers[3] = c.previous;
 	for (uint32_t i = 0; i < VIEW_CANDIDATES; i++) {
-		struct peer *peer = peer_by_number_locked(view, numbers[i]);
+		struct peer *peer = peer_by_number(view, numbers[i]);
 
 		if (!peer || is_among(&c, peer))
 			continue;
-		if (peer->pub.self || (peer_up(peer) && peer_lets(peer, now)))
+		if (peer_serves(peer))
 			c.peers[c.n++] = &peer->pub;
 		else
 			down[n_down++] = peer;
@@ -177,11 +191,10 @@ void view_find(struct view *view, uint64_t volume_hash, uint64_t chunk, struct v
 	for (uint32_t i = 0; i < n_down; i++)
 		if (!is_among(&c, down[i]))
 			c.peers[c.n++] = &down[i]->pub;
-	if (c.n == 0 && view->here) {
-		c.peers[0] = &view->here->pub;
+	if (c.n == 0 && here) {
+		c.peers[0] = &here->pub;
 		c.n = c.n_up = 1;
 	}
-	pthread_mutex_unlock(&view->lock);
 	*ret = c;
 }
 
@@ -190,9 +203,7 @@ struct view_peer *view_peer(struct view *view, uint16_t number)
 	struct peer *peer;
 
 	CHECK_MAGIC(view, VIEW_MAGIC);
-	pthread_mutex_lock(&view->lock);
-	peer = peer_by_number_locked(view, number);
-	pthread_mutex_unlock(&view->lock);
+	peer = peer_by_number(view, number);
 	return peer ? &peer->pub : NULL;
 }
 
@@ -201,43 +212,30 @@ struct view_peer *view_local(struct view *view)
 	struct peer *local;
 
 	CHECK_MAGIC(view, VIEW_MAGIC);
-	pthread_mutex_lock(&view->lock);
-	local = view->here;
-	pthread_mutex_unlock(&view->lock);
+	local = atomic_load_explicit(&view->here, memory_order_acquire);
 	return local ? &local->pub : NULL;
 }
 
 uint16_t view_self(struct view *view)
 {
-	uint16_t number;
-
 	CHECK_MAGIC(view, VIEW_MAGIC);
-	pthread_mutex_lock(&view->lock);
-	number = view->self_number;
-	pthread_mutex_unlock(&view->lock);
-	return number;
+	return atomic_load(&view->self_number);
 }
 
 void view_slot(struct view *view, uint32_t slot, struct placement_slot *ret_slot)
 {
 	CHECK_MAGIC(view, VIEW_MAGIC);
 	ensure(slot < PLACEMENT_SLOTS);
-	pthread_mutex_lock(&view->lock);
-	*ret_slot = view->table->slots[slot];
-	pthread_mutex_unlock(&view->lock);
+	*ret_slot = view_slot_of(view, slot);
 }
 
 bool view_up(struct view *view, uint16_t number)
 {
 	struct peer *peer;
-	bool up;
 
 	CHECK_MAGIC(view, VIEW_MAGIC);
-	pthread_mutex_lock(&view->lock);
-	peer = peer_by_number_locked(view, number);
-	up = peer && (peer->pub.self || (peer_up(peer) && peer_lets(peer, clock_mono_ns())));
-	pthread_mutex_unlock(&view->lock);
-	return up;
+	peer = peer_by_number(view, number);
+	return peer && peer_serves(peer);
 }
 
 void view_count(struct view *view, uint32_t *ret_up, uint32_t *ret_known)
@@ -264,8 +262,8 @@ void view_version(struct view *view, uint64_t *ret_epoch, uint64_t *ret_sequence
 {
 	CHECK_MAGIC(view, VIEW_MAGIC);
 	pthread_mutex_lock(&view->lock);
-	*ret_epoch = view->table->epoch;
-	*ret_sequence = view->table->sequence;
+	*ret_epoch = view->epoch;
+	*ret_sequence = view->sequence;
 	pthread_mutex_unlock(&view->lock);
 }
 
@@ -273,7 +271,7 @@ void view_slots_version(struct view *view, uint64_t *ret_epoch, uint64_t *ret_se
 {
 	CHECK_MAGIC(view, VIEW_MAGIC);
 	pthread_mutex_lock(&view->lock);
-	*ret_epoch = view->table->epoch;
+	*ret_epoch = view->epoch;
 	*ret_sequence = view->slots_sequence;
 	pthread_mutex_unlock(&view->lock);
 }

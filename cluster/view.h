@@ -17,7 +17,10 @@
  * state that the master tells.
  *
  * Threads: all functions any, none blocks, but for view_open() and view_close(), which are not for a
- * loop. Peers live as long as the view.
+ * loop. Finding takes no lock: it is one array load for the slot and one for each worker that it names.
+ *
+ * A peer that is found is to be asked soon, or not at all: one that no table names any more goes a minute
+ * after the last call to it has ended, but for those of this node, which live as long as the view.
  */
 #pragma once
 

@@ -26,8 +26,8 @@ static uint8_t *pack_ask(struct view *view, bool park, size_t *ret_len)
 
 	pthread_mutex_lock(&view->lock);
 	message.has_epoch = message.has_sequence = 1;
-	message.epoch = view->whole ? 0 : view->table->epoch;
-	message.sequence = view->whole ? 0 : view->table->sequence;
+	message.epoch = view->whole ? 0 : view->epoch;
+	message.sequence = view->whole ? 0 : view->sequence;
 	message.has_news = view->config.on_news != NULL;
 	message.news = view->news;
 	pthread_mutex_unlock(&view->lock);
@@ -223,8 +223,10 @@ static void on_stop(void *arg)
 
 	loop_timer_stop(view->again);
 	loop_timer_stop(view->save_timer);
+	loop_timer_stop(view->sweep_timer);
 	view->again = NULL;
 	view->save_timer = NULL;
+	view->sweep_timer = NULL;
 }
 
 void view_ask_stop(struct view *view)

@@ -118,12 +118,12 @@ static void pack_member(struct packed_member *p, const struct member *m)
 	w->host = (ProtobufCBinaryData){ CLUSTER_HOST_BYTES, p->member.host };
 }
 
-static void pack_slots(const struct placement_table *table, uint8_t *out)
+static void pack_slots_locked(const struct view *view, uint8_t *out)
 {
 	for (uint32_t i = 0; i < PLACEMENT_SLOTS; i++) {
-		const struct placement_slot *s = &table->slots[i];
-		uint16_t v[4] = { htole16(s->owner), htole16(s->previous), htole16(s->replicas[0]),
-			htole16(s->replicas[1]) };
+		struct placement_slot s = view_slot_of(view, i);
+		uint16_t v[4] = { htole16(s.owner), htole16(s.previous), htole16(s.replicas[0]),
+			htole16(s.replicas[1]) };
 
 		memcpy(out + (size_t)i * sizeof(v), v, sizeof(v));
 	}
@@ -152,9 +152,9 @@ static int copy_table(struct view *view, Granary__SlotTable *message, uint8_t *s
 		workers[n] = &members[n].worker;
 		n++;
 	}
-	pack_slots(view->table, slots);
-	message->epoch = view->table->epoch;
-	message->sequence = view->table->sequence;
+	pack_slots_locked(view, slots);
+	message->epoch = view->epoch;
+	message->sequence = view->sequence;
 	message->slots_sequence = view->slots_sequence;
 	view->unsaved = false;
 	pthread_mutex_unlock(&view->lock);
@@ -236,7 +236,7 @@ static void on_save_timer(void *arg)
 	if (!submit)
 		return;
 	view->save_job.run = run_save;
-	if (pool_submit(view->disk, &view->save_job) == 0)
+	if (pool_submit(view->pool, &view->save_job) == 0)
 		return;
 	pthread_mutex_lock(&view->lock);
 	view->saving = false;
@@ -245,7 +245,7 @@ static void on_save_timer(void *arg)
 
 void view_disk_dirty(struct view *view)
 {
-	if (!view->disk)
+	if (!view->dir)
 		return;
 	pthread_mutex_lock(&view->lock);
 	view->unsaved = true;
@@ -256,10 +256,6 @@ void view_disk_dirty(struct view *view)
 
 void view_disk_stop(struct view *view)
 {
-	if (!view->disk)
-		return;
-	pool_free(view->disk); /* which ends a write */
-	view->disk = NULL;
 	if (view->unsaved)
 		save(view);
 }

@@ -9,11 +9,21 @@
  *	host		who is on this node
  *
  * Locks, in order: view.lock, then a peer's. None is held over a call-back or the disk.
+ *
+ * Finding who serves a chunk takes none: a slot is one word, a number's peer one pointer, a breaker one
+ * word. They change one by one, so that whoever looks in the middle sees some slots of the old table and
+ * some of the new one, as two processes would; what is asked of the wrong worker is sent on.
+ *
+ * A peer that no member names any more is freed once it had no call for PEER_QUIET sweeps in a row: who
+ * found it before has asked it by then, or never will. Those of this node stay, as descriptors refer to
+ * them.
  */
 #pragma once
 
+#include <assert.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <string.h>
 #include "base/clock.h"
 #include "base/pool.h"
 #include "cluster/view.h"
@@ -21,6 +31,8 @@
 
 #define VIEW_MAGIC     0x56494557u
 #define VIEW_PEERS_MAX (2u * PLACEMENT_MAX) /* also those that nobody names any more */
+#define PEER_SWEEP_NS  (10 * CLOCK_SECOND)
+#define PEER_QUIET     7u
 
 /* For so long the machine of a peer may say nothing. */
 #define VIEW_DEAD_NS (2 * CLOCK_SECOND)
@@ -31,7 +43,10 @@
 struct peer {
 	struct view_peer pub;
 	struct list link;       /* view.peers */
+	struct pool_job job;    /* frees it */
+	uint32_t quiet;         /* sweeps that found it unnamed and without a call; the loop's */
 	_Atomic uint32_t state; /* enum cluster_state, as the master says */
+	_Atomic uint64_t broken_until_ns; /* changed under the lock; 0: the breaker is closed */
 	counter_t bytes;
 
 	pthread_mutex_t lock; /* of what follows */
@@ -43,9 +58,8 @@ struct peer {
 	uint16_t buckets[PEER_BUCKETS];
 	uint32_t n_buckets; /* sum of them */
 	uint32_t failed_row;
-	uint64_t broken_until_ns; /* 0: the breaker is closed */
-	bool let_through;         /* one call, that has not failed yet */
-	uint64_t pause_ns;        /* how long it stays open the next time */
+	bool let_through;  /* one call, that has not failed yet */
+	uint64_t pause_ns; /* how long it stays open the next time */
 };
 
 /* A worker as the master tells it. */
@@ -70,19 +84,24 @@ struct view {
 	struct view_config config; /* dir and local_worker are its own copies */
 	char *dir;
 	char *local_worker;
-	struct pool *disk; /* one thread; NULL without a dir */
+	struct pool *pool; /* one thread: the disk, and peers that are freed */
+
+	/* Changed under the lock, read without: */
+	_Atomic uint64_t *slots; /* PLACEMENT_SLOTS: struct placement_slot, each in one word */
+	struct peer *_Atomic numbers[PLACEMENT_MAX]; /* NULL: out, or no such worker */
+	_Atomic uint64_t hot[PLACEMENT_SLOTS / 64];  /* a bit for each slot */
+	struct peer *_Atomic here;                   /* this node's worker; NULL: none */
+	_Atomic uint16_t self_number;
 
 	pthread_mutex_t lock;
 	pthread_cond_t changed; /* a call or a write has ended */
-	struct placement_table *table;
+	uint64_t epoch;
+	uint64_t sequence;
+	uint64_t slots_sequence;               /* of the table's last change of a slot */
 	struct member *members[PLACEMENT_MAX]; /* NULL: no such worker */
 	struct list peers;
 	uint32_t n_peers;
 	struct peer *local; /* at local_worker, unnamed by the table; NULL: none */
-	struct peer *here;  /* this node's worker; NULL: none */
-	uint16_t self_number;
-	uint64_t slots_sequence;            /* of the table's last change of a slot */
-	uint64_t hot[PLACEMENT_SLOTS / 64]; /* a bit for each slot */
 	uint64_t news;
 	struct err trouble;
 	bool closing;
@@ -104,6 +123,7 @@ struct view {
 	uint64_t begin_deadline_ns;
 	struct loop_timer *again;
 	struct loop_timer *save_timer;
+	struct loop_timer *sweep_timer; /* while there are peers that nobody names */
 
 	_Atomic uint64_t reads; /* for the share of hedges */
 	_Atomic uint64_t hedges;
@@ -118,6 +138,23 @@ int view_take(struct view *view, const Granary__SlotTable *message, bool *ret_ch
 int view_peer_at(struct view *view, const char *address, const struct member *member,
 	struct peer **ret_peer, struct err *e) __must_check;
 
+static inline struct placement_slot view_slot_of(const struct view *view, uint32_t slot)
+{
+	uint64_t word = atomic_load_explicit(&view->slots[slot], memory_order_acquire);
+	struct placement_slot s;
+
+	static_assert(sizeof(s) == sizeof(word), "a slot is read at once");
+	memcpy(&s, &word, sizeof(s));
+	return s;
+}
+static inline void view_slot_put(struct view *view, uint32_t slot, struct placement_slot s)
+{
+	uint64_t word;
+
+	memcpy(&word, &s, sizeof(word));
+	atomic_store_explicit(&view->slots[slot], word, memory_order_release);
+}
+
 /* view_ask.c. */
 void view_ask_begin(struct view *view, uint64_t deadline_ns); /* any thread, once */
 void view_ask_stop(struct view *view);                        /* any thread but the loop */
@@ -130,13 +167,21 @@ void view_disk_stop(struct view *view);  /* not on the loop: what is not written
 /* view_peer.c. */
 struct peer *peer_new(void);
 void peer_free(struct peer *peer);
+/* On the loop: looks for peers that nobody names, and frees those that have been quiet. */
+void view_sweep(struct view *view);
+void view_sweep_later(struct view *view); /* on the loop, or before there is one */
 static inline struct peer *peer_of(const struct view_peer *pub)
 {
 	return (struct peer *)((uintptr_t)pub - offsetof(struct peer, pub));
 }
 void peer_status(struct peer *peer, struct view_status *ret_status);
 /* Its breaker lets a call through. */
-bool peer_lets(struct peer *peer, uint64_t now_ns);
+static inline bool peer_lets(const struct peer *peer)
+{
+	uint64_t until = atomic_load_explicit(&peer->broken_until_ns, memory_order_relaxed);
+
+	return until == 0 || clock_mono_ns() >= until;
+}
 static inline bool peer_up(const struct peer *peer)
 {
 	uint32_t state = atomic_load(&peer->state);

@@ -45,6 +45,73 @@ void peer_free(struct peer *peer)
 	free(peer);
 }
 
+/* ---- those that nobody names ------------------------------------------------------------------ */
+
+static void run_free(struct pool_job *job)
+{
+	peer_free(container_of(job, struct peer, job));
+}
+
+static void on_sweep(void *arg)
+{
+	struct view *view = arg;
+
+	view->sweep_timer = NULL;
+	view_sweep(view);
+}
+
+void view_sweep_later(struct view *view)
+{
+	if (!view->pool) /* nothing was called yet: on the disk there are no peers of before */
+		return;
+	if (!view->sweep_timer)
+		view->sweep_timer = loop_timer_start(view->loop, PEER_SWEEP_NS, on_sweep, view);
+}
+
+static bool is_named(const struct view *view, const struct peer *peer)
+{
+	const struct member *m =
+		peer->pub.number < PLACEMENT_MAX ? view->members[peer->pub.number] : NULL;
+
+	return (m && m->peer == peer) || peer == view->local || peer->pub.local || peer->pub.self;
+}
+
+static bool is_quiet(struct peer *peer)
+{
+	uint32_t in_flight;
+
+	pthread_mutex_lock(&peer->lock);
+	in_flight = peer->in_flight;
+	pthread_mutex_unlock(&peer->lock);
+	return in_flight == 0 && (!peer->pub.rpc || rpc_client_idle(peer->pub.rpc));
+}
+
+void view_sweep(struct view *view)
+{
+	bool more = false;
+
+	list_for_each_safe (node, &view->peers) {
+		struct peer *peer = list_entry(node, struct peer, link);
+
+		if (is_named(view, peer)) {
+			peer->quiet = 0;
+			continue;
+		}
+		more = true;
+		peer->quiet = is_quiet(peer) ? peer->quiet + 1 : 0;
+		if (peer->quiet < PEER_QUIET)
+			continue;
+		peer->job.run = run_free;
+		pthread_mutex_lock(&view->lock);
+		list_remove(&peer->link);
+		view->n_peers--;
+		pthread_mutex_unlock(&view->lock);
+		ensure(pool_submit(view->pool, &peer->job) == 0); /* it has room for all */
+	}
+	if (more)
+		view_sweep_later(view);
+}
+
 /* ---- how long answers take ------------------------------------------------------------------- */
 
 static uint32_t bucket_of(uint64_t ns)
@@ -97,21 +164,6 @@ static uint64_t p99_locked(const struct peer *peer)
 
 /* ---- breaker --------------------------------------------------------------------------------- */
 
-static bool lets_locked(const struct peer *peer, uint64_t now_ns)
-{
-	return now_ns >= peer->broken_until_ns;
-}
-
-bool peer_lets(struct peer *peer, uint64_t now_ns)
-{
-	bool lets;
-
-	pthread_mutex_lock(&peer->lock);
-	lets = lets_locked(peer, now_ns);
-	pthread_mutex_unlock(&peer->lock);
-	return lets;
-}
-
 /* Half of the pause is chance: not all who wait for it come at once. */
 static void break_locked(struct peer *peer, uint64_t now_ns)
 {
@@ -157,7 +209,7 @@ void view_begin(struct view *view, struct view_peer *pub)
 	if (peer->in_flight++ == 0) /* it was asked nothing: nothing could be heard */
 		peer->heard_ns = clock_mono_ns();
 	/* This is the one that is let through. */
-	if (peer->broken_until_ns && lets_locked(peer, clock_mono_ns())) {
+	if (peer->broken_until_ns && peer_lets(peer)) {
 		peer->let_through = true;
 		break_locked(peer, clock_mono_ns());
 	}
@@ -223,7 +275,7 @@ bool view_usable(struct view *view, const struct view_peer *pub)
 	struct peer *peer = peer_of(pub);
 
 	(void)view;
-	return peer_up(peer) && peer_lets(peer, clock_mono_ns());
+	return peer_up(peer) && peer_lets(peer);
 }
 
 /* ---- which of two, and when a second ---------------------------------------------------------- */
@@ -284,7 +336,7 @@ void peer_status(struct peer *peer, struct view_status *ret)
 	memcpy(ret->name, peer->pub.name, sizeof(ret->name));
 	memcpy(ret->address, peer->pub.address, sizeof(ret->address));
 	pthread_mutex_lock(&peer->lock);
-	ret->broken = !lets_locked(peer, clock_mono_ns());
+	ret->broken = !peer_lets(peer);
 	ret->in_flight = peer->in_flight;
 	ret->answers = peer->answers;
 	ret->failures = peer->failures;

@@ -28,8 +28,8 @@ static struct placement_slot slot_of(const uint8_t *in)
 	};
 }
 
-/* Runs of u16 first slot, u16 count - 1, count x 8 bytes. With `slots` they are written there. */
-static int walk_changes(const ProtobufCBinaryData *changes, struct placement_slot *slots)
+/* Runs of u16 first slot, u16 count - 1, count x 8 bytes. With `view` they are put in its table. */
+static int walk_changes(const ProtobufCBinaryData *changes, struct view *view)
 {
 	const uint8_t *in = changes->data;
 	size_t left = changes->len;
@@ -48,8 +48,8 @@ static int walk_changes(const ProtobufCBinaryData *changes, struct placement_slo
 		left -= RUN_WIRE;
 		if (first + n > PLACEMENT_SLOTS || left / SLOT_WIRE < n)
 			return -EBADMSG;
-		for (uint32_t i = 0; slots && i < n; i++)
-			slots[first + i] = slot_of(in + (size_t)i * SLOT_WIRE);
+		for (uint32_t i = 0; view && i < n; i++)
+			view_slot_put(view, first + i, slot_of(in + (size_t)i * SLOT_WIRE));
 		in += (size_t)n * SLOT_WIRE;
 		left -= (size_t)n * SLOT_WIRE;
 	}
@@ -151,7 +151,7 @@ int view_peer_at(struct view *view, const char *address, const struct member *m,
 	struct peer *peer;
 	int r;
 
-	/* Only whoever takes a table adds peers, so that the list may be walked without the lock. */
+	/* Peers come and go on the loop alone, so that there the list may be walked without the lock. */
 	list_for_each (node, &view->peers) {
 		peer = list_entry(node, struct peer, link);
 		if (peer_fits(peer, address, m)) {
@@ -190,9 +190,8 @@ int view_peer_at(struct view *view, const char *address, const struct member *m,
 
 /* What a message says, ready to be put in place. */
 struct taking {
-	struct member **members;       /* by number; those named */
-	bool *gone;                    /* by number */
-	struct placement_table *table; /* NULL: changes only */
+	struct member **members; /* by number; those named */
+	bool *gone;              /* by number */
 };
 
 static void taking_release(struct taking *t)
@@ -201,7 +200,6 @@ static void taking_release(struct taking *t)
 		free(t->members[i]);
 	free(t->members);
 	free(t->gone);
-	free(t->table);
 }
 
 static int take_workers(
@@ -244,25 +242,26 @@ static int take_workers(
 /* Every message names all that are hot. */
 static void put_hot_locked(struct view *view, const Granary__SlotTable *message)
 {
-	memset(view->hot, 0, sizeof(view->hot));
+	uint64_t hot[PLACEMENT_SLOTS / 64] = { 0 };
+
 	for (size_t i = 0; i < message->n_hot; i++)
 		if (message->hot[i] < PLACEMENT_SLOTS)
-			view->hot[message->hot[i] / 64] |= 1ull << message->hot[i] % 64;
+			hot[message->hot[i] / 64] |= 1ull << message->hot[i] % 64;
+	for (uint32_t i = 0; i < ARRAY_SIZE(hot); i++)
+		atomic_store_explicit(&view->hot[i], hot[i], memory_order_relaxed);
 }
 
 /* Called with the lock held: against what is known now. */
 static int check_version_locked(
 	const struct view *view, const Granary__SlotTable *message, bool *ret_newer)
 {
-	const struct placement_table *known = view->table;
-
-	if (message->epoch < known->epoch ||
-		(message->epoch == known->epoch && message->sequence < known->sequence))
+	if (message->epoch < view->epoch ||
+		(message->epoch == view->epoch && message->sequence < view->sequence))
 		return -ESTALE;
-	*ret_newer = message->epoch > known->epoch || message->sequence > known->sequence;
+	*ret_newer = message->epoch > view->epoch || message->sequence > view->sequence;
 	if (!message->has_slots && *ret_newer &&
-		(!message->has_since || message->epoch != known->epoch ||
-			message->since != known->sequence))
+		(!message->has_since || message->epoch != view->epoch ||
+			message->since != view->sequence))
 		return -ENODATA;
 	return 0;
 }
@@ -270,25 +269,36 @@ static int check_version_locked(
 /* Who is this process, and who is its node's worker: the one it was told of, else any that is here. */
 static void find_here_locked(struct view *view)
 {
-	view->here = NULL;
-	view->self_number = PLACEMENT_NOBODY;
+	uint16_t self = PLACEMENT_NOBODY;
+	struct peer *here = NULL;
+
 	for (uint32_t i = 0; i < PLACEMENT_MAX; i++) {
 		struct peer *peer = view->members[i] ? view->members[i]->peer : NULL;
 
 		if (peer && peer->pub.self)
-			view->self_number = (uint16_t)i;
+			self = (uint16_t)i;
 		else if (peer && peer->pub.local && view->local_worker &&
 			 strcmp(peer->pub.address, view->local_worker) == 0)
-			view->here = peer;
+			here = peer;
 	}
-	if (!view->here)
-		view->here = view->local;
-	for (uint32_t i = 0; !view->here && i < PLACEMENT_MAX; i++) {
+	if (!here)
+		here = view->local;
+	for (uint32_t i = 0; !here && i < PLACEMENT_MAX; i++) {
 		struct peer *peer = view->members[i] ? view->members[i]->peer : NULL;
 
 		if (peer && peer->pub.local && !peer->pub.self)
-			view->here = peer;
+			here = peer;
 	}
+	atomic_store(&view->self_number, self);
+	atomic_store_explicit(&view->here, here, memory_order_release);
+}
+
+static void put_number_locked(struct view *view, uint32_t number)
+{
+	const struct member *m = view->members[number];
+
+	atomic_store_explicit(&view->numbers[number], m && m->state != CLUSTER_OUT ? m->peer : NULL,
+		memory_order_release);
 }
 
 static void put_members_locked(struct view *view, struct taking *t, bool whole)
@@ -308,43 +318,35 @@ static void put_members_locked(struct view *view, struct taking *t, bool whole)
 				atomic_store(&old->peer->state, CLUSTER_OUT);
 			t->members[i] = old; /* freed with the rest */
 		}
+		put_number_locked(view, i);
 	}
 	find_here_locked(view);
 }
 
 static void put_locked(struct view *view, const Granary__SlotTable *message, struct taking *t)
 {
-	if (t->table) {
-		struct placement_table *old = view->table;
-
-		view->table = t->table;
-		t->table = old;
-	} else if (message->has_changes) {
-		(void)walk_changes(&message->changes, view->table->slots); /* was checked */
-	}
-	view->table->epoch = message->epoch;
-	view->table->sequence = message->sequence;
+	put_members_locked(view, t, message->has_slots); /* slots may name them */
+	if (message->has_slots)
+		for (uint32_t i = 0; i < PLACEMENT_SLOTS; i++)
+			view_slot_put(
+				view, i, slot_of(message->slots.data + (size_t)i * SLOT_WIRE));
+	else if (message->has_changes)
+		(void)walk_changes(&message->changes, view); /* was checked */
+	view->epoch = message->epoch;
+	view->sequence = message->sequence;
 	view->slots_sequence =
 		message->has_slots_sequence ? message->slots_sequence : message->sequence;
 	put_hot_locked(view, message);
-	put_members_locked(view, t, message->has_slots);
 }
 
-static int take_slots(const Granary__SlotTable *message, struct taking *t, struct err *e)
+static int check_slots(const Granary__SlotTable *message, struct err *e)
 {
-	if (message->has_slots) {
-		if (message->slots.len != (size_t)PLACEMENT_SLOTS * SLOT_WIRE)
-			return err_set(e, -EBADMSG,
-				"the slot table has not %u slots: do versions differ?",
-				PLACEMENT_SLOTS);
-		t->table = placement_table_new();
-		if (!t->table)
-			return err_set(e, -ENOMEM, "no memory for the slot table");
-		for (uint32_t i = 0; i < PLACEMENT_SLOTS; i++)
-			t->table->slots[i] = slot_of(message->slots.data + (size_t)i * SLOT_WIRE);
-	} else if (message->has_changes && walk_changes(&message->changes, NULL) < 0) {
+	if (message->has_slots && message->slots.len != (size_t)PLACEMENT_SLOTS * SLOT_WIRE)
+		return err_set(e, -EBADMSG, "the slot table has not %u slots: do versions differ?",
+			PLACEMENT_SLOTS);
+	if (!message->has_slots && message->has_changes &&
+		walk_changes(&message->changes, NULL) < 0)
 		return err_set(e, -EBADMSG, "changes of slots do not decode: do versions differ?");
-	}
 	return 0;
 }
 
@@ -368,7 +370,7 @@ int view_take(
 	*ret_changed = newer;
 	if (!newer)
 		return 0;
-	r = take_slots(message, &t, e);
+	r = check_slots(message, e);
 	if (r == 0)
 		r = take_workers(view, message, &t, e);
 	if (r < 0)
@@ -376,5 +378,6 @@ int view_take(
 	pthread_mutex_lock(&view->lock);
 	put_locked(view, message, &t);
 	pthread_mutex_unlock(&view->lock);
+	view_sweep_later(view);
 	return 0;
 }

@@ -795,6 +795,18 @@ bool rpc_client_connected(const struct rpc_client *client)
 	return client->connected;
 }
 
+bool rpc_client_idle(struct rpc_client *client)
+{
+	bool idle;
+
+	CHECK_MAGIC(client, CLIENT_MAGIC);
+	pthread_mutex_lock(&client->lock);
+	idle = list_empty(&client->starts) && list_empty(&client->cancels);
+	pthread_mutex_unlock(&client->lock);
+	return idle && list_empty(&client->waiting) && list_empty(&client->sent) &&
+	       client->by_id.count == 0;
+}
+
 const char *rpc_client_trouble(const struct rpc_client *client)
 {
 	CHECK_MAGIC(client, CLIENT_MAGIC);

@@ -154,5 +154,7 @@ int rpc_call_wait(struct rpc_client *client, struct rpc_call *call, struct err *
 
 /* True while connected. Any thread. */
 bool rpc_client_connected(const struct rpc_client *client);
+/* No call of it is under way. On its loop. */
+bool rpc_client_idle(struct rpc_client *client);
 /* Why the last connection ended, or did not come about: a line; "": nothing is known. Borrowed, on its loop. */
 const char *rpc_client_trouble(const struct rpc_client *client);

@@ -651,6 +651,187 @@ static void test_hedges_and_load(void **state)
 	view_close(view);
 }
 
+static void lock_all(struct view *view)
+{
+	pthread_mutex_lock(&view->lock);
+	list_for_each (node, &view->peers)
+		pthread_mutex_lock(&list_entry(node, struct peer, link)->lock);
+}
+
+static void unlock_all(struct view *view)
+{
+	list_for_each (node, &view->peers)
+		pthread_mutex_unlock(&list_entry(node, struct peer, link)->lock);
+	pthread_mutex_unlock(&view->lock);
+}
+
+/* With every lock of the view taken by this thread, which would wait for itself. */
+static void test_finding_takes_no_lock(void **state)
+{
+	struct master *m = *state;
+	struct view *view = open_view(m, (struct view_config){ 0 }, PATIENCE);
+	struct placement_slot slot;
+
+	alarm(60);
+	lock_all(view);
+	assert_found(view, "0 1 2 3 up=4");
+	assert_int_equal(view_peer(view, 2)->number, 2);
+	assert_null(view_peer(view, WORKERS));
+	assert_null(view_local(view));
+	assert_int_equal(view_self(view), PLACEMENT_NOBODY);
+	view_slot(view, 7, &slot);
+	assert_int_equal(slot.previous, 3);
+	assert_true(view_up(view, 2));
+	assert_true(view_usable(view, view_peer(view, 2)));
+	unlock_all(view);
+	alarm(0);
+	view_close(view);
+}
+
+struct finder {
+	struct view *view;
+	_Atomic bool stop;
+	_Atomic uint32_t odd; /* slots that no table had */
+	_Atomic uint64_t found;
+};
+
+static void *run_finder(void *arg)
+{
+	struct finder *f = arg;
+
+	while (!atomic_load(&f->stop)) {
+		struct view_candidates c;
+
+		view_find(f->view, (atomic_fetch_add(&f->found, 1) * 40503u), 0, &c);
+		/* Tables have owner n, replicas n + 1 and n + 2. */
+		if (c.owner > 3 || c.replicas[0] != c.owner + 1 || c.replicas[1] != c.owner + 2 ||
+			c.n < 3)
+			atomic_fetch_add(&f->odd, 1);
+	}
+	return NULL;
+}
+
+static void test_finding_while_tables_come(void **state)
+{
+	struct master *m = *state;
+	struct finder f = { 0 };
+	pthread_t thread;
+
+	for (uint32_t i = 0; i < PLACEMENT_SLOTS; i++)
+		m->table->slots[i] =
+			(struct placement_slot){ .owner = 0, .previous = 5, .replicas = { 1, 2 } };
+	f.view = open_view(m, (struct view_config){ 0 }, PATIENCE);
+	assert_int_equal(pthread_create(&thread, NULL, run_finder, &f), 0);
+	for (uint16_t k = 1; k <= 40; k++) {
+		const uint16_t n = k % 4;
+		struct rpc_request *request;
+
+		pthread_mutex_lock(&m->lock);
+		request = take_parked_locked(m);
+		for (uint32_t i = 0; i < PLACEMENT_SLOTS; i++)
+			m->table->slots[i] = (struct placement_slot){ .owner = n,
+				.previous = 5,
+				.replicas = { (uint16_t)(n + 1), (uint16_t)(n + 2) } };
+		m->table->sequence++;
+		reply_whole_locked(m, request);
+		pthread_mutex_unlock(&m->lock);
+		wait_sequence(f.view, 1u + k);
+	}
+	atomic_store(&f.stop, true);
+	pthread_join(thread, NULL);
+	assert_int_equal(atomic_load(&f.odd), 0);
+	assert_true(atomic_load(&f.found) > 0);
+	view_close(f.view);
+}
+
+static void on_sweep(void *arg)
+{
+	view_sweep(arg);
+}
+
+static void sweep(struct view *view, uint32_t n)
+{
+	while (n--)
+		loop_call(view->loop, on_sweep, view);
+}
+
+static uint32_t count_peers(struct view *view)
+{
+	uint32_t n;
+
+	pthread_mutex_lock(&view->lock);
+	n = view->n_peers;
+	pthread_mutex_unlock(&view->lock);
+	return n;
+}
+
+static void move_worker(struct master *m, struct view *view, uint32_t number, const char *address)
+{
+	struct rpc_request *request;
+	uint64_t sequence;
+
+	pthread_mutex_lock(&m->lock);
+	request = take_parked_locked(m);
+	snprintf(m->workers[number].address, sizeof(m->workers[number].address), "%s", address);
+	sequence = ++m->table->sequence;
+	reply_whole_locked(m, request);
+	pthread_mutex_unlock(&m->lock);
+	wait_sequence(view, sequence);
+}
+
+static void on_called(struct rpc_call *call, int status)
+{
+	(void)status;
+	atomic_store((_Atomic bool *)call->arg, true);
+}
+
+/* A worker that moves again and again: its old addresses go, but for those that are asked. */
+static void test_peers_that_nobody_names(void **state)
+{
+	struct master *m = *state;
+	struct view *view = open_view(m, (struct view_config){ 0 }, PATIENCE);
+	_Atomic bool ended = false;
+	struct rpc_call call = { .frame = { .op = FRAME_PING },
+		.payload = NET_PAYLOAD_NONE,
+		.reply_fd = -1,
+		.on_done = on_called,
+		.arg = &ended };
+	struct view_peer *begun = view_peer(view, 5);
+	struct view_peer *called;
+	uint64_t deadline;
+
+	view_begin(view, begun);
+	move_worker(m, view, 5, "fake:moved0");
+	called = view_peer(view, 5);
+	assert_ptr_not_equal(called, begun);
+	rpc_call(called->rpc, &call); /* nobody is there: it waits */
+	for (uint32_t i = 1; i < 20; i++) {
+		char address[32];
+
+		snprintf(address, sizeof(address), "fake:moved%u", i);
+		move_worker(m, view, 5, address);
+	}
+	assert_int_equal(count_peers(view), WORKERS + 20);
+	sweep(view, PEER_QUIET - 1);
+	assert_int_equal(count_peers(view), WORKERS + 20);
+	sweep(view, 1);
+	assert_int_equal(count_peers(view), WORKERS + 2);
+
+	view_end(view, begun, CLOCK_MS, false);
+	rpc_cancel(called->rpc, &call);
+	deadline = clock_mono_ns() + PATIENCE;
+	while (!atomic_load(&ended)) {
+		assert_true(clock_mono_ns() < deadline);
+		clock_sleep_ns(CLOCK_MS);
+	}
+	sweep(view, PEER_QUIET - 1);
+	assert_int_equal(count_peers(view), WORKERS + 2);
+	sweep(view, 1);
+	assert_int_equal(count_peers(view), WORKERS);
+	assert_found(view, "0 1 2 3 up=4");
+	view_close(view);
+}
+
 static void test_hosts(void **state)
 {
 	uint8_t a[CLUSTER_HOST_BYTES];
@@ -682,6 +863,9 @@ int main(void)
 		CASE(test_a_master_that_never_parks_is_not_flooded),
 		CASE(test_breaker),
 		CASE(test_hedges_and_load),
+		CASE(test_finding_takes_no_lock),
+		CASE(test_finding_while_tables_come),
+		CASE(test_peers_that_nobody_names),
 		cmocka_unit_test(test_hosts),
 	};
 
