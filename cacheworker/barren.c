@@ -14,32 +14,40 @@ static struct barren_chunk *chunk_of(struct barren *barren, const struct chunk_i
 	return &barren->chunks[hash_xxh3(id, sizeof(*id), 0) % BARREN_CHUNKS];
 }
 
-void barren_note(struct barren *barren, const struct chunk_id *id, uint16_t worker)
+void barren_note(
+	struct barren *barren, const struct chunk_id *id, uint16_t worker, enum barren_word word)
 {
 	uint64_t now = clock_mono_ns();
 	struct barren_chunk *chunk;
+	uint32_t i = 0;
 
 	pthread_mutex_lock(&barren->lock);
 	chunk = chunk_of(barren, id);
 	if (!chunk_id_equal(&chunk->id, id) || chunk->until_ns < now)
 		*chunk = (struct barren_chunk){ .id = *id, .until_ns = now + BARREN_NS };
-	if (chunk->n < BARREN_WORKERS)
-		chunk->workers[chunk->n++] = worker;
+	while (i < chunk->n && chunk->workers[i] != worker)
+		i++;
+	if (i < BARREN_WORKERS) {
+		chunk->workers[i] = worker;
+		chunk->words[i] = (uint8_t)word;
+		chunk->n = max(chunk->n, i + 1);
+	}
 	pthread_mutex_unlock(&barren->lock);
 }
 
-bool barren_has(struct barren *barren, const struct chunk_id *id, uint16_t worker)
+enum barren_word barren_word_of(struct barren *barren, const struct chunk_id *id, uint16_t worker)
 {
+	enum barren_word word = BARREN_UNKNOWN;
 	const struct barren_chunk *chunk;
-	bool has = false;
 
 	pthread_mutex_lock(&barren->lock);
 	chunk = chunk_of(barren, id);
 	if (chunk_id_equal(&chunk->id, id) && chunk->until_ns >= clock_mono_ns())
 		for (uint32_t i = 0; i < chunk->n; i++)
-			has |= chunk->workers[i] == worker;
+			if (chunk->workers[i] == worker)
+				word = chunk->words[i];
 	pthread_mutex_unlock(&barren->lock);
-	return has;
+	return word;
 }
 
 void barren_forget(struct barren *barren, const struct chunk_id *id)

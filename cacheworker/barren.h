@@ -1,13 +1,12 @@
 /*
- * Workers that had nothing of a chunk a moment ago: they are not asked for each of its units anew. What is
- * remembered may be wrong, and is so for ten seconds at most.
+ * Workers that had nothing of a chunk a moment ago, or did not answer: they are not asked for each of its units
+ * anew. What is remembered may be wrong, and is so for ten seconds at most.
  *
  * Threads: any; never blocks.
  */
 #pragma once
 
 #include <pthread.h>
-#include <stdbool.h>
 #include <stdint.h>
 #include "base/check.h"
 #include "base/layout.h"
@@ -15,11 +14,18 @@
 #define BARREN_CHUNKS  1024u
 #define BARREN_WORKERS 4u
 
+enum barren_word {
+	BARREN_UNKNOWN,
+	BARREN_SILENT, /* it did not answer */
+	BARREN_EMPTY,  /* it said so */
+};
+
 struct barren_chunk {
 	struct chunk_id id;
 	uint64_t until_ns;
 	uint32_t n;
 	uint16_t workers[BARREN_WORKERS];
+	uint8_t words[BARREN_WORKERS]; /* enum barren_word */
 };
 
 struct barren {
@@ -27,8 +33,9 @@ struct barren {
 	struct barren_chunk *chunks;
 };
 
-void barren_note(struct barren *barren, const struct chunk_id *id, uint16_t worker);
-bool barren_has(struct barren *barren, const struct chunk_id *id, uint16_t worker);
+void barren_note(
+	struct barren *barren, const struct chunk_id *id, uint16_t worker, enum barren_word word);
+enum barren_word barren_word_of(struct barren *barren, const struct chunk_id *id, uint16_t worker);
 /* Whoever had nothing of the chunk may have something of it by now. */
 void barren_forget(struct barren *barren, const struct chunk_id *id);
 

@@ -59,23 +59,24 @@ uint32_t worker_slot(const struct volume_id *volume, uint64_t chunk)
 	return placement_slot_of(placement_volume_hash(volume), chunk);
 }
 
-static uint32_t add_holder(
-	struct worker *w, uint16_t number, bool anyway, uint16_t *out, uint32_t n)
+/* Who owned it and does so again is its owner. */
+static uint32_t add_holder(struct worker *w, uint16_t number, enum holder_kind kind, uint16_t owner,
+	struct holder *out, uint32_t n)
 {
-	struct view_peer *peer = number == PLACEMENT_NOBODY ? NULL : view_peer(w->view, number);
+	const struct view_peer *peer =
+		number == PLACEMENT_NOBODY ? NULL : view_peer(w->view, number);
 
-	if (!peer || peer->self || n == DUTY_HOLDERS_MAX ||
-		(!anyway && !view_usable(w->view, peer)))
+	if (!peer || peer->self || n == DUTY_HOLDERS_MAX)
 		return n;
 	for (uint32_t i = 0; i < n; i++)
-		if (out[i] == number)
+		if (out[i].number == number)
 			return n;
-	out[n] = number;
+	out[n] = (struct holder){ .number = number, .kind = number == owner ? HOLDER_OWNER : kind };
 	return n + 1;
 }
 
 uint32_t worker_holders(struct worker *w, const struct volume_id *volume, uint64_t chunk,
-	uint16_t out[DUTY_HOLDERS_MAX])
+	struct holder out[DUTY_HOLDERS_MAX])
 {
 	uint16_t former[FORMER_EACH];
 	struct view_candidates c;
@@ -85,19 +86,19 @@ uint32_t worker_holders(struct worker *w, const struct volume_id *volume, uint64
 	if (view_self(w->view) == PLACEMENT_NOBODY) /* one of them may be this worker */
 		return 0;
 	find(w, volume, chunk, &c);
-	n = add_holder(w, c.previous, false, out, n);
+	n = add_holder(w, c.previous, HOLDER_FORMER, c.owner, out, n);
 	n_former = former_of(w, c.slot, former);
 	for (uint32_t i = 0; i < n_former; i++)
-		n = add_holder(w, former[i], false, out, n);
+		n = add_holder(w, former[i], HOLDER_FORMER, c.owner, out, n);
 	/* Of a deputy: who gave the owner up may not have seen yet that it is back. */
-	n = add_holder(w, c.owner, true, out, n);
+	n = add_holder(w, c.owner, HOLDER_OWNER, c.owner, out, n);
 	for (uint32_t i = 0; i < ARRAY_SIZE(c.replicas); i++)
-		n = add_holder(w, c.replicas[i], false, out, n);
+		n = add_holder(w, c.replicas[i], HOLDER_REPLICA, c.owner, out, n);
 	return n;
 }
 
-void worker_route(
-	struct worker *w, const struct volume_id *volume, uint64_t chunk, struct route *ret_route)
+void worker_route(struct worker *w, const struct volume_id *volume, uint64_t chunk,
+	struct route *ret_route, uint16_t *ret_owner)
 {
 	uint16_t numbers[VIEW_CANDIDATES];
 	struct view_candidates c;
@@ -106,4 +107,5 @@ void worker_route(
 	for (uint32_t i = 0; i < c.n; i++)
 		numbers[i] = c.peers[i]->number;
 	route_begin(ret_route, numbers, c.n, c.owner, view_self(w->view));
+	*ret_owner = c.owner;
 }

@@ -20,12 +20,23 @@ enum tier_class worker_class(struct worker *w, const struct volume_id *volume, u
 /* The slot that it lies in. */
 uint32_t worker_slot(const struct volume_id *volume, uint64_t chunk);
 
+enum holder_kind {
+	HOLDER_FORMER, /* owned it: what it alone has may be much */
+	HOLDER_OWNER,
+	HOLDER_REPLICA,
+};
+
+struct holder {
+	uint16_t number;
+	enum holder_kind kind;
+};
+
 /* Who may have it besides this worker, most likely first: the slot's previous owner, those before, the owner
- * himself, its replicas; those that do not answer are left out, but for the owner. Returns how many. */
+ * himself, its replicas; those that are down, too, but not those that are out. Returns how many. */
 #define DUTY_HOLDERS_MAX 8u
 uint32_t worker_holders(struct worker *w, const struct volume_id *volume, uint64_t chunk,
-	uint16_t out[DUTY_HOLDERS_MAX]);
+	struct holder out[DUTY_HOLDERS_MAX]);
 
-/* The way of a request for it to who serves it (placement/duty.h). */
-void worker_route(
-	struct worker *w, const struct volume_id *volume, uint64_t chunk, struct route *ret_route);
+/* The way of a request for it to who serves it (placement/duty.h), and the owner by the table. */
+void worker_route(struct worker *w, const struct volume_id *volume, uint64_t chunk,
+	struct route *ret_route, uint16_t *ret_owner);

@@ -43,7 +43,7 @@ static void count_down(struct worker *w)
 	pthread_mutex_unlock(&w->pulls.lock);
 }
 
-static bool closing(struct worker *w)
+bool pulls_closing(struct worker *w)
 {
 	bool is;
 
@@ -99,16 +99,11 @@ static struct frame frame_of(const struct pull *p, enum frame_op op, uint8_t fla
 	};
 }
 
-/* A reader waits by now for what was asked for as something that may take its time. */
-void pull_raise_locked(struct flight *f)
+/* The owner is to know that a reader waits. */
+static void nudge_owner(struct pull *p)
 {
-	struct pull *p = f->pull;
-	struct nudge *nudge;
+	struct nudge *nudge = calloc(1, sizeof(*nudge));
 
-	if (!p->copy || !p->calling || p->rechecking || f->class >= p->class)
-		return;
-	p->class = f->class;
-	nudge = calloc(1, sizeof(*nudge));
 	if (!nudge || !count_up(p->worker)) {
 		free(nudge);
 		return;
@@ -125,6 +120,29 @@ void pull_raise_locked(struct flight *f)
 	rpc_call(p->peer->rpc, &nudge->call);
 }
 
+static uint64_t patience_with(const struct pull *p, const struct view_peer *peer)
+{
+	if (p->class != UFS_DEMAND)
+		return view_down(peer) ? CACHED_PATIENCE : AHEAD_PATIENCE;
+	return view_usable(p->worker->view, peer) ? CACHED_PATIENCE : DOUBT_PATIENCE;
+}
+
+/* A reader waits by now for what was asked for as something that may take its time. */
+void pull_raise_locked(struct flight *f)
+{
+	struct pull *p = f->pull;
+
+	if (f->class >= p->class || !(p->waiting || p->calling))
+		return;
+	p->class = f->class;
+	if (p->waiting && p->class == UFS_DEMAND)
+		pull_wake_locked(p);
+	else if (p->calling && p->copy && !p->rechecking)
+		nudge_owner(p);
+	else if (p->calling && !p->rechecking && p->class == UFS_DEMAND)
+		pull_due_locked(p, p->began_ns + patience_with(p, p->peer));
+}
+
 void pull_give_up_locked(struct flight *f)
 {
 	struct pull *p = f->pull;
@@ -132,6 +150,7 @@ void pull_give_up_locked(struct flight *f)
 	if (!p || !p->copy || p->given_up)
 		return;
 	p->given_up = true;
+	pull_wake_locked(p);
 	if (p->calling)
 		rpc_cancel(p->peer->rpc, &p->call);
 }
@@ -169,9 +188,13 @@ static void on_answer(struct rpc_call *call, int status)
 
 	pthread_mutex_lock(&w->flights.lock);
 	p->calling = false;
-	given_up = p->given_up;
+	p->due_ns = 0;
+	given_up = p->given_up && p->copy;
+	if (p->overdue && status == -ECANCELED)
+		status = -ETIMEDOUT;
+	p->overdue = false;
 	pthread_mutex_unlock(&w->flights.lock);
-	if (given_up || closing(w) || status == -ECANCELED)
+	if (given_up || pulls_closing(w) || status == -ECANCELED)
 		view_dropped(w->view, p->peer);
 	else
 		view_end(w->view, p->peer, clock_mono_ns() - p->began_ns, no_answer(status));
@@ -201,8 +224,10 @@ static void send(
 	pthread_mutex_lock(&w->flights.lock);
 	p->calling = true;
 	rpc_call(peer->rpc, &p->call);
-	/* Whoever ends such calls may just have looked. */
-	if ((p->given_up && p->copy) || closing(w) ||
+	/* Whoever raises, or ends such calls, may just have looked. */
+	for (uint32_t i = 0; i < p->n; i++)
+		pull_raise_locked(p->flights[i]);
+	if ((p->given_up && p->copy) || pulls_closing(w) ||
 		(patience == FILL_PATIENCE && view_down(peer)))
 		rpc_cancel(peer->rpc, &p->call);
 	pthread_mutex_unlock(&w->flights.lock);
@@ -298,11 +323,28 @@ static struct view_peer *next_server(struct pull *p)
 	return NULL;
 }
 
-static uint64_t patience_with(const struct pull *p, const struct view_peer *peer)
+/* Is it asked now? One that is passed by may be worth to wait for. */
+static bool is_asked(struct pull *p, const struct view_peer *peer, enum holder_kind kind)
 {
-	if (p->class != UFS_DEMAND)
-		return AHEAD_PATIENCE;
-	return view_usable(p->worker->view, peer) ? CACHED_PATIENCE : DOUBT_PATIENCE;
+	struct worker *w = p->worker;
+	bool waits = pull_may_wait(p, peer, kind);
+
+	switch (barren_word_of(&w->pulls.barren, &p->id, peer->number)) {
+	case BARREN_EMPTY:
+		return false;
+	case BARREN_SILENT:
+		if (!waits)
+			return false;
+		break;
+	case BARREN_UNKNOWN:
+	default:
+		break;
+	}
+	if (view_usable(w->view, peer))
+		return true;
+	p->owed |= waits;
+	/* Its breaker lets one through now and then; who is down may be back before the master says so. */
+	return waits ? view_lets(peer) : kind == HOLDER_OWNER;
 }
 
 static struct view_peer *next_holder(struct pull *p)
@@ -313,15 +355,41 @@ static struct view_peer *next_holder(struct pull *p)
 		p->n_holders = worker_holders(w, &p->id.volume, p->id.chunk, p->holders);
 	p->sought = true;
 	while (p->next < p->n_holders) {
-		uint16_t number = p->holders[p->next++];
-		struct view_peer *peer = barren_has(&w->pulls.barren, &p->id, number)
-						 ? NULL
-						 : view_peer(w->view, number);
+		const struct holder *holder = &p->holders[p->next++];
+		struct view_peer *peer = view_peer(w->view, holder->number);
 
-		if (peer && !peer->self)
+		if (peer && !peer->self && is_asked(p, peer, holder->kind))
 			return peer;
 	}
 	return NULL;
+}
+
+/* The owner is passed by, since his breaker is open: is it worth to wait for him? */
+static bool owner_is_owed(struct pull *p)
+{
+	const struct view_peer *owner = p->owner == PLACEMENT_NOBODY || p->route.to == p->owner
+						? NULL
+						: view_peer(p->worker->view, p->owner);
+
+	return owner && !owner->self && !p->route.cached && !given_up(p) &&
+	       !view_usable(p->worker->view, owner) && pull_may_wait(p, owner, HOLDER_OWNER);
+}
+
+/* From the first on: the table may be another by now, and so who serves it. */
+static void begin(struct pull *p)
+{
+	struct worker *w = p->worker;
+	struct duty duty;
+
+	p->sought = p->owed = false;
+	p->next = p->steps = 0;
+	if (!p->copy)
+		return;
+	worker_duty(w, &p->id.volume, p->id.chunk, 0, &duty);
+	if (duty.kind == DUTY_OWNER)
+		end_here(p);
+	else
+		worker_route(w, &p->id.volume, p->id.chunk, &p->route, &p->owner);
 }
 
 /* It is as urgent as the most urgent of its flights. */
@@ -337,11 +405,15 @@ static void step(struct pull *p)
 {
 	struct view_peer *peer;
 
-	if (closing(p->worker)) {
+	if (pulls_closing(p->worker)) {
 		fail(p, -ECANCELED);
 		return;
 	}
 	take_class(p);
+	if (p->copy && owner_is_owed(p)) {
+		pull_wait(p);
+		return;
+	}
 	if (p->copy) {
 		peer = next_server(p);
 		if (peer) {
@@ -356,6 +428,8 @@ static void step(struct pull *p)
 	peer = next_holder(p);
 	if (peer)
 		send(p, peer, FRAME_FETCH_CACHED, 0, patience_with(p, peer));
+	else if (p->owed)
+		pull_wait(p);
 	else
 		to_origin(p);
 }
@@ -398,27 +472,56 @@ static bool sent_on(struct pull *p, int status)
 	return true;
 }
 
-static void missed(struct pull *p, int status)
+static bool is_busy(int status)
 {
-	bool busy = status == -EAGAIN || status == -ENOMEM || status == -ENOBUFS;
+	return status == -EAGAIN || status == -ENOMEM || status == -ENOBUFS;
+}
 
-	counter_add(&p->worker->counters.peer_missed, 1);
-	if (p->copy && !given_up(p)) {
-		if (busy && p->n > 1)
-			split(p);
-		else if (sent_on(p, status))
-			step(p);
-		else
-			fail(p, status);
-		return;
-	}
+/* It may have the bytes, and answer the next time. */
+static bool says_nothing(int status)
+{
+	return no_answer(status) || is_busy(status) || status == -ECANCELED;
+}
+
+static void missed_server(struct pull *p, int status)
+{
+	if (is_busy(status) && p->n > 1)
+		split(p);
+	else if (says_nothing(status) && !p->route.cached &&
+		 pull_may_wait(p, p->peer, HOLDER_OWNER))
+		pull_wait(p);
+	else if (sent_on(p, status))
+		step(p);
+	else
+		fail(p, status);
+}
+
+static void missed_holder(struct pull *p, int status)
+{
+	struct barren *barren = &p->worker->pulls.barren;
+
 	if (status == -ENODATA && p->n > 1 && p->call.reply.extent > 0) {
 		split(p); /* it has some of them */
 		return;
 	}
-	if ((status == -ENODATA && p->call.reply.extent == 0) || no_answer(status))
-		barren_note(&p->worker->pulls.barren, &p->id, p->peer->number);
+	if (status == -ENODATA && p->call.reply.extent == 0)
+		barren_note(barren, &p->id, p->peer->number, BARREN_EMPTY);
+	else if (no_answer(status))
+		barren_note(barren, &p->id, p->peer->number, BARREN_SILENT);
+	if (says_nothing(status) && pull_may_wait(p, p->peer, p->holders[p->next - 1].kind))
+		p->owed = true;
 	step(p);
+}
+
+static void missed(struct pull *p, int status)
+{
+	counter_add(&p->worker->counters.peer_missed, 1);
+	if (!p->copy)
+		missed_holder(p, status);
+	else if (!given_up(p))
+		missed_server(p, status);
+	else
+		step(p); /* it is to end here by now */
 }
 
 static void run_answer(struct pool_job *job)
@@ -426,8 +529,14 @@ static void run_answer(struct pool_job *job)
 	struct pull *p = container_of(job, struct pull, job);
 	int r = p->status == 0 ? pull_check_shape(p) : p->status;
 
-	if (closing(p->worker)) {
+	if (pulls_closing(p->worker)) {
 		fail(p, -ECANCELED);
+		return;
+	}
+	if (p->woken) {
+		p->woken = false;
+		begin(p);
+		step(p);
 		return;
 	}
 	if (p->rechecking) {
@@ -518,7 +627,7 @@ void pull_start(struct flight **flights, uint32_t n)
 	struct chunk_id id = { .volume = flights[0]->source->volume,
 		.lineage = flights[0]->source->lineage,
 		.chunk = flights[0]->start >> CHUNK_BITS };
-	uint16_t holders[DUTY_HOLDERS_MAX];
+	struct holder holders[DUTY_HOLDERS_MAX];
 	struct duty duty;
 	struct pull *p;
 	bool copy;
@@ -540,7 +649,7 @@ void pull_start(struct flight **flights, uint32_t n)
 		return;
 	}
 	if (copy)
-		worker_route(w, &id.volume, id.chunk, &p->route);
+		worker_route(w, &id.volume, id.chunk, &p->route, &p->owner);
 	enter(p, copy);
 	step(p);
 }
@@ -552,6 +661,7 @@ int pulls_init(struct worker *w)
 	pthread_mutex_init(&w->pulls.lock, NULL);
 	pthread_cond_init(&w->pulls.idle, NULL);
 	list_init(&w->pulls.all);
+	pull_clock_init(w);
 	return barren_init(&w->pulls.barren);
 }
 
@@ -562,6 +672,7 @@ static void cancel_all(struct worker *w)
 	list_for_each (node, &w->pulls.all) {
 		struct pull *p = list_entry(node, struct pull, link);
 
+		pull_wake_locked(p);
 		if (p->calling)
 			rpc_cancel(p->peer->rpc, &p->call);
 	}
@@ -576,6 +687,7 @@ void pulls_leave_down(struct worker *w)
 	list_for_each (node, &w->pulls.all) {
 		struct pull *p = list_entry(node, struct pull, link);
 
+		pull_wake_locked(p);
 		if (p->calling && view_down(p->peer))
 			rpc_cancel(p->peer->rpc, &p->call);
 	}
@@ -593,6 +705,7 @@ void pulls_close(struct worker *w)
 	while (w->pulls.n > 0)
 		pthread_cond_wait(&w->pulls.idle, &w->pulls.lock);
 	pthread_mutex_unlock(&w->pulls.lock);
+	pull_clock_stop(w);
 }
 
 void pulls_release(struct worker *w)

@@ -11,6 +11,10 @@
  * own table has them, and stored with these. A piece that does not match is looked at again by the
  * sender (RECHECK), and comes from elsewhere.
  *
+ * Whoever does not answer now, or has no memory for an answer, is asked again, for 20 s at most, as long as no
+ * reader waits and the master does not call him down: he may have what the origin would be asked for a second
+ * time. A reader waits for two seconds at most (an owner: until he is called down), then the origin is asked.
+ *
  * A flight that must end here while it is pulled from another leaves that one at once: nobody waits for
  * a copy's flight but this worker's own readers, so no two workers wait for each other
  * (docs/decisions/peers.md).
@@ -22,6 +26,7 @@
 #include <pthread.h>
 #include "base/list.h"
 #include "base/layout.h"
+#include "base/loop.h"
 #include "cacheworker/barren.h"
 
 struct flight;
@@ -36,6 +41,11 @@ struct pulls {
 	uint32_t n; /* and what is still to be looked at */
 	bool closing;
 	struct barren barren;
+	/* When something is due (pull_wait.c); under flights.lock: */
+	uint64_t clock_ns; /* UINT64_MAX: never */
+	bool posted;
+	struct loop_task task;
+	struct loop_timer *timer; /* the loop's */
 };
 
 /* Flights that were let in together; in the order of their units. */
@@ -53,7 +63,7 @@ void pull_raise_locked(struct flight *f);
 void pull_give_up_locked(struct flight *f);
 
 /* There is another table: whoever is down by it answers nothing, though his connection may stand; others are asked.
- * Never blocks. */
+ * What waits looks again who may have it. Never blocks. */
 void pulls_leave_down(struct worker *w);
 
 int pulls_init(struct worker *w) __must_check;

@@ -2,6 +2,7 @@
  * What the files of pulls share. Does not leave the folder.
  *
  *	pull		who is asked next, from the first to the end
+ *	pull_wait	whoever does not answer now is asked again a little later
  *	pull_land	an answer's bytes become those of flights
  */
 #pragma once
@@ -20,16 +21,25 @@ struct pull {
 	uint64_t generation;
 	enum ufs_class class;
 	struct route route;
-	bool copy;   /* pulled from who serves the chunk; else it ends here */
-	bool sought; /* `holders` are known */
+	uint16_t owner; /* by the table, when it is a copy */
+	bool copy;      /* pulled from who serves the chunk; else it ends here */
+	bool sought;    /* `holders` are known */
 	bool rechecking;
-	uint16_t holders[DUTY_HOLDERS_MAX];
+	struct holder holders[DUTY_HOLDERS_MAX];
 	uint32_t n_holders;
 	uint32_t next;
 	uint32_t steps;
+	bool owed; /* one of those passed by may have it, and is worth waiting for */
+	uint64_t
+		waited_ns; /* since when it waits for such, from its first pause on; 0: it never did */
+	uint64_t pause_ns; /* the last one */
 	/* Under flights.lock: */
 	bool calling;
+	bool waiting; /* pauses */
+	bool woken;   /* from that: the job */
+	bool overdue; /* the call was ended for its time */
 	bool given_up;
+	uint64_t due_ns; /* of the pause, or of the call before its deadline; 0: none */
 	struct view_peer *peer;
 	uint64_t began_ns;
 	struct rpc_call call;
@@ -38,6 +48,19 @@ struct pull {
 	uint32_t n;
 	struct flight *flights[];
 };
+
+/* pull.c */
+bool pulls_closing(struct worker *w);
+
+/* pull_wait.c. A worker that does not answer, or is busy: is it worth to wait for it with this pull? */
+bool pull_may_wait(const struct pull *p, const struct view_peer *peer, enum holder_kind kind);
+/* It goes on a little later, by run() of its job with `woken` set; at once when a reader has come to wait. */
+void pull_wait(struct pull *p);
+void pull_wake_locked(struct pull *p); /* flights.lock */
+/* It pauses, or calls, until then at most. flights.lock is held. */
+void pull_due_locked(struct pull *p, uint64_t at_ns);
+void pull_clock_init(struct worker *w);
+void pull_clock_stop(struct worker *w); /* no pull is left; not on the loop */
 
 /* pull_land.c. Is the answer what was asked for? -EBADMSG. */
 int pull_check_shape(const struct pull *p) __must_check;

@@ -107,6 +107,8 @@
 		"Bytes of slots that went to other workers, offered to these")                   \
 	X(handover_left, "granary_worker_handover_left_bytes", GAUGE, "bytes",                   \
 		"Bytes of such that their new owners have not yet")                              \
+	X(peer_waits, "granary_worker_peer_waits_total", COUNTER, "pauses",                      \
+		"Pauses before workers that did not answer are asked again")                     \
 	X(redirected, "granary_worker_redirected_total", COUNTER, "requests",                    \
 		"Requests sent on to another worker")                                            \
 	X(herd_sent, "granary_worker_herd_sent_total", COUNTER, "requests",                      \

@@ -134,12 +134,17 @@ void view_end(struct view *view, struct view_peer *peer, uint64_t ns, bool faile
 void view_dropped(struct view *view, struct view_peer *peer);
 /* How long no call was answered by it, ns; since it was first called, if none was. */
 uint64_t view_silent(const struct view_peer *peer);
+/* How long nothing but failures came of calls to it, ns: since the first of them began; 0: the last one was
+ * answered. */
+uint64_t view_failing(const struct view_peer *peer);
 /* It does not even answer what costs it nothing: its breaker opens. */
 void view_broken(struct view_peer *peer);
 /* The master calls it down, or out. */
 bool view_down(const struct view_peer *peer);
 /* False while its breaker is open, or the master calls it down. */
 bool view_usable(struct view *view, const struct view_peer *peer);
+/* Its breaker lets a call through, whatever the master says. */
+bool view_lets(const struct view_peer *peer);
 /* Of two, the one to ask: usable before not, then the fewer requests under way weighted by how long they
  * take. */
 struct view_peer *view_less_loaded(struct view *view, struct view_peer *a, struct view_peer *b);

@@ -53,8 +53,9 @@ struct peer {
 	uint32_t in_flight;
 	uint64_t answers;
 	uint64_t failures;
-	uint64_t heard_ns; /* the last answer, or the first call */
-	uint64_t mean_ns;  /* of the last answers, weighted */
+	uint64_t heard_ns;   /* the last answer, or the first call */
+	uint64_t failing_ns; /* when the first call began of those that failed since; 0: none did */
+	uint64_t mean_ns;    /* of the last answers, weighted */
 	uint16_t buckets[PEER_BUCKETS];
 	uint32_t n_buckets; /* sum of them */
 	uint32_t failed_row;

@@ -173,9 +173,11 @@ static void break_locked(struct peer *peer, uint64_t now_ns)
 	peer->broken_until_ns = now_ns + peer->pause_ns / 2 + chance % (peer->pause_ns / 2 + 1);
 }
 
-static void note_failure_locked(struct peer *peer, uint64_t now_ns)
+static void note_failure_locked(struct peer *peer, uint64_t now_ns, uint64_t took_ns)
 {
 	peer->failures++;
+	if (!peer->failing_ns)
+		peer->failing_ns = now_ns - min(took_ns, now_ns - 1);
 	if (++peer->failed_row < BREAKER_ROW)
 		return;
 	/* Those that were under way when it broke say nothing new. */
@@ -191,6 +193,7 @@ static void note_answer_locked(struct peer *peer, uint64_t ns)
 	peer->answers++;
 	peer->heard_ns = clock_mono_ns();
 	peer->failed_row = 0;
+	peer->failing_ns = 0;
 	peer->let_through = false;
 	peer->broken_until_ns = 0;
 	peer->pause_ns = PAUSE_MIN;
@@ -225,7 +228,7 @@ void view_end(struct view *view, struct view_peer *pub, uint64_t ns, bool failed
 	ensure(peer->in_flight > 0);
 	peer->in_flight--;
 	if (failed)
-		note_failure_locked(peer, clock_mono_ns());
+		note_failure_locked(peer, clock_mono_ns(), ns);
 	else
 		note_answer_locked(peer, ns);
 	pthread_mutex_unlock(&peer->lock);
@@ -253,12 +256,25 @@ uint64_t view_silent(const struct view_peer *pub)
 	return clock_mono_ns() - heard;
 }
 
+uint64_t view_failing(const struct view_peer *pub)
+{
+	struct peer *peer = peer_of(pub);
+	uint64_t began;
+
+	pthread_mutex_lock(&peer->lock);
+	began = peer->failing_ns;
+	pthread_mutex_unlock(&peer->lock);
+	return began ? max(clock_mono_ns() - began, (uint64_t)1) : 0;
+}
+
 void view_broken(struct view_peer *pub)
 {
 	struct peer *peer = peer_of(pub);
 
 	pthread_mutex_lock(&peer->lock);
 	peer->failures++;
+	if (!peer->failing_ns)
+		peer->failing_ns = clock_mono_ns();
 	peer->failed_row = BREAKER_ROW;
 	peer->pause_ns = PAUSE_MAX;
 	break_locked(peer, clock_mono_ns());
@@ -268,6 +284,11 @@ void view_broken(struct view_peer *pub)
 bool view_down(const struct view_peer *pub)
 {
 	return !peer_up(peer_of(pub));
+}
+
+bool view_lets(const struct view_peer *pub)
+{
+	return peer_lets(peer_of(pub));
 }
 
 bool view_usable(struct view *view, const struct view_peer *pub)

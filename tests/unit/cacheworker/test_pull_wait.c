@@ -1,0 +1,229 @@
+/*
+ * Workers that do not answer for a while, and have what others want (pull_wait.c). What is checked, by counting
+ * GETs: what nobody waits for is asked of them again until they answer, and comes from them; a reader who joins
+ * it is not held up; whoever is called down is waited for only when what he has moved away from him.
+ */
+#include "tests/unit/cacheworker/cluster_world.h"
+
+#define FILES         14u
+#define CAPACITY      (1 * GiB)
+#define FILE_AT(c, i) offset_of((c)->world, i)
+
+static uint64_t waits_of(struct cluster *c, uint32_t i)
+{
+	return counter_get(&c->nodes[i].worker.counters.peer_waits);
+}
+
+/* Until its pulls pause. */
+static void wait_pausing(struct cluster *c, uint32_t i)
+{
+	uint64_t deadline = clock_mono_ns() + DEADLINE;
+
+	while (waits_of(c, i) < FILES) {
+		assert_true(clock_mono_ns() < deadline);
+		clock_sleep_ns(CLOCK_MS);
+	}
+}
+
+/* Nobody waits for it. The files lie in one chunk. */
+static void announce(struct cluster *c, uint32_t i)
+{
+	struct rpc_call call;
+
+	assert_true(c->world->model_bytes <= CHUNK_BYTES);
+	assert_int_equal(ask_node(c, i, FRAME_PREFETCH, 0, (uint32_t)c->world->model_bytes,
+				 FRAME_EXACT | FRAME_LAST, &call),
+		0);
+	rpc_call_release(&call);
+}
+
+static uint64_t gets_of(struct cluster *c, uint32_t i)
+{
+	uint64_t gets = 0;
+
+	list_for_each (node, &c->nodes[i].worker.sources.all)
+		gets += counter_get(
+			&ufs_counters(list_entry(node, struct source, link)->ufs)->gets);
+	return gets;
+}
+
+/* All is at worker 0, which is started anew by whoever wants it; 1 owns it now. */
+static struct cluster *moved_cluster(enum cluster_state state)
+{
+	struct cluster *c = cluster_new(FILES, MiB, CAPACITY);
+
+	set_slots(c, 0, NOBODY, NOBODY, NOBODY);
+	cluster_publish(c);
+	read_all_via(c, 0, MiB, 0);
+	cluster_quiet(c);
+	assert_int_equal(gets_of(c, 0), FILES);
+	node_stop(c, 0);
+	c->nodes[0].state = state;
+	set_slots(c, 1, 0, NOBODY, NOBODY);
+	cluster_publish(c);
+	return c;
+}
+
+/* Who had it is away for a moment, and the master has not seen it, or has. */
+static void check_former_owner(enum cluster_state state)
+{
+	struct cluster *c = moved_cluster(state);
+
+	announce(c, 1);
+	wait_pausing(c, 1);
+	node_start(c, 0);
+	cluster_quiet(c);
+	assert_int_equal(gets_of(c, 1), 0);
+	assert_int_equal(counter_get(&c->nodes[1].worker.counters.peer_units), FILES);
+	read_all_via(c, 1, MiB, 0);
+	assert_int_equal(cluster_gets(c), 0); /* of 0 since it is back, too */
+	cluster_free(c);
+}
+
+static void test_former_owner_is_away(void **state)
+{
+	(void)state;
+	check_former_owner(CLUSTER_UP);
+}
+
+static void test_former_owner_is_down(void **state)
+{
+	(void)state;
+	check_former_owner(CLUSTER_DOWN);
+}
+
+/* A reader who comes to wait for one of the units gets it from the origin, while the others wait on. */
+static void test_reader_is_not_held_up(void **state)
+{
+	struct cluster *c = moved_cluster(CLUSTER_UP);
+
+	(void)state;
+	announce(c, 1);
+	wait_pausing(c, 1);
+	(void)read_via(c, 1, FILE_AT(c, 3), BLOCK_BYTES, FRAME_EXACT);
+	assert_int_equal(gets_of(c, 1), 1);
+	assert_true(flights_of(&c->nodes[1].worker) >= FILES - 2);
+	node_start(c, 0);
+	cluster_quiet(c);
+	assert_int_equal(gets_of(c, 1), 1);
+	cluster_free(c);
+}
+
+/* Who owns it is away: a copy waits, and does not end here. */
+static void test_copy_waits_for_its_owner(void **state)
+{
+	struct cluster *c = cluster_new_copies(FILES, MiB, CAPACITY, COPIES_EVERYWHERE);
+	struct rpc_call call;
+
+	(void)state;
+	set_slots(c, 0, NOBODY, 1, 2);
+	cluster_publish(c);
+	read_all_via(c, 0, MiB, 0);
+	(void)read_via(c, 1, FILE_AT(c, 0), BLOCK_BYTES, FRAME_EXACT);
+	cluster_quiet(c);
+	node_stop(c, 0);
+	assert_int_equal(ask_node(c, 1, FRAME_PREFETCH, 0, (uint32_t)c->world->model_bytes,
+				 FRAME_EXACT, &call),
+		0);
+	rpc_call_release(&call);
+	while (waits_of(c, 1) == 0)
+		clock_sleep_ns(CLOCK_MS);
+	node_start(c, 0);
+	cluster_quiet(c);
+	assert_int_equal(cluster_gets(c), 0);
+	assert_int_equal(counter_get(&c->nodes[1].worker.counters.peer_units), FILES);
+	cluster_free(c);
+}
+
+/* It has no memory for an answer. */
+static void test_busy_is_asked_again(void **state)
+{
+	struct cluster *c = cluster_new(FILES, MiB, CAPACITY);
+	struct worker *w = &c->nodes[0].worker;
+	uint64_t taken = 0;
+
+	(void)state;
+	set_slots(c, 0, NOBODY, NOBODY, NOBODY);
+	cluster_publish(c);
+	read_all_via(c, 0, MiB, 0);
+	cluster_quiet(c);
+	while (budget_take(&w->gathered, BUDGET_DEMAND, 4 * KiB))
+		taken += 4 * KiB;
+	set_slots(c, 1, 0, NOBODY, NOBODY);
+	cluster_publish(c);
+	announce(c, 1);
+	wait_pausing(c, 1);
+	budget_give(&w->gathered, taken);
+	cluster_quiet(c);
+	assert_int_equal(gets_of(c, 1), 0);
+	assert_int_equal(counter_get(&c->nodes[1].worker.counters.peer_units), FILES);
+	cluster_free(c);
+}
+
+/* ---- one that is stopped --------------------------------------------------------------------- */
+
+struct plug {
+	struct pool_job job;
+	pthread_mutex_t *lock;
+	_Atomic bool there;
+};
+
+static void run_plug(struct pool_job *job)
+{
+	struct plug *plug = container_of(job, struct plug, job);
+
+	atomic_store(&plug->there, true);
+	pthread_mutex_lock(plug->lock);
+	pthread_mutex_unlock(plug->lock);
+}
+
+/* Its connection stands, and nothing comes: what is announced waits long for that. A reader who joins it waits
+ * for as long as if he had asked first. */
+static void test_reader_joins_a_call(void **state)
+{
+	struct cluster *c = cluster_new(FILES, MiB, CAPACITY);
+	struct worker *w = &c->nodes[0].worker;
+	pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+	struct plug plugs[2] = { { .job.run = run_plug, .lock = &lock },
+		{ .job.run = run_plug, .lock = &lock } };
+	uint64_t began;
+
+	(void)state;
+	set_slots(c, 0, NOBODY, NOBODY, NOBODY);
+	cluster_publish(c);
+	read_all_via(c, 0, MiB, 0);
+	cluster_quiet(c);
+	set_slots(c, 1, 0, NOBODY, NOBODY);
+	cluster_publish(c);
+	pthread_mutex_lock(&lock);
+	for (uint32_t i = 0; i < ARRAY_SIZE(plugs); i++) {
+		assert_int_equal(pool_submit(w->serve, &plugs[i].job), 0);
+		while (!atomic_load(&plugs[i].there))
+			clock_sleep_ns(CLOCK_MS);
+	}
+	announce(c, 1);
+	while (flights_of(&c->nodes[1].worker) < FILES)
+		clock_sleep_ns(CLOCK_MS);
+	began = clock_mono_ns();
+	(void)read_via(c, 1, FILE_AT(c, 3), BLOCK_BYTES, FRAME_EXACT);
+	assert_true(clock_mono_ns() - began < 10 * CLOCK_SECOND); /* what was announced: 15 s */
+	assert_int_equal(gets_of(c, 1), 1);
+	pthread_mutex_unlock(&lock);
+	cluster_quiet(c);
+	assert_int_equal(gets_of(c, 1), 1);
+	cluster_free(c);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_former_owner_is_away),
+		cmocka_unit_test(test_former_owner_is_down),
+		cmocka_unit_test(test_reader_is_not_held_up),
+		cmocka_unit_test(test_copy_waits_for_its_owner),
+		cmocka_unit_test(test_busy_is_asked_again),
+		cmocka_unit_test(test_reader_joins_a_call),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
