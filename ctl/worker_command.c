@@ -254,37 +254,6 @@ static void print_one(const json_t *worker)
 	row("id", text(worker, "id"));
 }
 
-static const struct option_spec plain_specs[] = {
-	MASTER_OPTION_ROWS(struct worker_options, where),
-	OUTPUT_OPTION_ROW(struct worker_options, output, OUTPUT_CHOICES),
-};
-
-static int show(int argc, char **argv)
-{
-	static const struct option_set set = {
-		.program = "cachectl worker show",
-		.arguments = "WORKER",
-		.about = "One worker at length; WORKER is its name or number.",
-		.specs = plain_specs,
-		.n = ARRAY_SIZE(plain_specs),
-		.min_args = 1,
-		.max_args = 1,
-	};
-	struct worker_options o = { .output = "table" };
-	_cleanup_(json_free_p) json_t *worker = NULL;
-	struct err e = ERR_INIT;
-	int status;
-
-	(void)option_parse_or_exit(&set, argc, argv, &o);
-	status = call(&o, NULL, argv[1], "", &worker, &e);
-	if (status != EXIT_OK)
-		return command_fail(status, &e);
-	if (!output_is_table(o.output))
-		return yaml_out_answer(o.output, worker);
-	print_one(worker);
-	return EXIT_OK;
-}
-
 /* ---- drain ----------------------------------------------------------------------------------- */
 
 static void pause_for(uint64_t ns)
@@ -333,6 +302,65 @@ static int wait_drained(
 	return status;
 }
 
+/* ---- one worker ------------------------------------------------------------------------------ */
+
+/* What is asked about the worker of the command line, and how the answer, which is the worker, is said to people. */
+struct one {
+	struct option_set set;
+	const char *method; /* NULL: GET */
+	const char *rest;   /* of the path */
+	void (*print)(const json_t *worker);
+};
+
+static int run_one(const struct one *one, int argc, char **argv)
+{
+	struct worker_options o = { .output = "table" };
+	_cleanup_(json_free_p) json_t *worker = NULL;
+	struct err e = ERR_INIT;
+	int status;
+
+	(void)option_parse_or_exit(&one->set, argc, argv, &o); /* exactly one argument */
+	status = call(&o, one->method, argv[1], one->rest, &worker, &e);
+	if (status == EXIT_OK && o.wait)
+		status = wait_drained(&o, argv[1], &worker, &e);
+	if (status != EXIT_OK)
+		return command_fail(status, &e);
+	if (!output_is_table(o.output))
+		return yaml_out_answer(o.output, worker);
+	one->print(worker);
+	return EXIT_OK;
+}
+
+static const struct option_spec plain_specs[] = {
+	MASTER_OPTION_ROWS(struct worker_options, where),
+	OUTPUT_OPTION_ROW(struct worker_options, output, OUTPUT_CHOICES),
+};
+
+static int show(int argc, char **argv)
+{
+	static const struct one one = {
+		.set = { .program = "cachectl worker show",
+			.arguments = "WORKER",
+			.about = "One worker at length; WORKER is its name or number.",
+			.specs = plain_specs,
+			.n = ARRAY_SIZE(plain_specs),
+			.min_args = 1,
+			.max_args = 1 },
+		.rest = "",
+		.print = print_one,
+	};
+
+	return run_one(&one, argc, argv);
+}
+
+static void print_draining(const json_t *worker)
+{
+	(void)printf("worker %s is %s\n", text(worker, "name"),
+		is_true(worker, "drained")
+			? "drained: cachectl worker remove takes it out of the cluster"
+			: "being drained: cachectl worker show says how far it is");
+}
+
 static int drain(int argc, char **argv)
 {
 	static const struct option_spec specs[] = {
@@ -341,63 +369,50 @@ static int drain(int argc, char **argv)
 		MASTER_OPTION_ROWS(struct worker_options, where),
 		OUTPUT_OPTION_ROW(struct worker_options, output, OUTPUT_CHOICES),
 	};
-	static const struct option_set set = {
-		.program = "cachectl worker drain",
-		.arguments = "WORKER",
-		.about = "Gives what a worker owns to others, who pull it from there; it goes on "
-			 "serving. Once it is drained\nnothing is on it alone: it may be stopped "
-			 "and "
-			 "removed, and nothing is fetched from an origin again.",
-		.specs = specs,
-		.n = ARRAY_SIZE(specs),
-		.min_args = 1,
-		.max_args = 1,
+	static const struct one one = {
+		.set = { .program = "cachectl worker drain",
+			.arguments = "WORKER",
+			.about =
+				"Gives what a worker owns to others, who pull it from there; it "
+				"goes on serving. Once it is drained\nnothing is on it alone: it "
+				"may be stopped and removed, and nothing is fetched from an origin "
+				"again.",
+			.specs = specs,
+			.n = ARRAY_SIZE(specs),
+			.min_args = 1,
+			.max_args = 1 },
+		.method = "POST",
+		.rest = "/drain",
+		.print = print_draining,
 	};
-	struct worker_options o = { .output = "table" };
-	_cleanup_(json_free_p) json_t *worker = NULL;
-	struct err e = ERR_INIT;
-	int status;
 
-	(void)option_parse_or_exit(&set, argc, argv, &o);
-	status = call(&o, "POST", argv[1], "/drain", &worker, &e);
-	if (status == EXIT_OK && o.wait)
-		status = wait_drained(&o, argv[1], &worker, &e);
-	if (status != EXIT_OK)
-		return command_fail(status, &e);
-	if (!output_is_table(o.output))
-		return yaml_out_answer(o.output, worker);
-	(void)printf("worker %s is %s\n", text(worker, "name"),
-		is_true(worker, "drained")
-			? "drained: cachectl worker remove takes it out of the cluster"
-			: "being drained: cachectl worker show says how far it is");
-	return EXIT_OK;
+	return run_one(&one, argc, argv);
+}
+
+static void print_state(const json_t *worker)
+{
+	(void)printf("worker %s is %s\n", text(worker, "name"), text(worker, "state"));
 }
 
 static int undrain(int argc, char **argv)
 {
-	static const struct option_set set = {
-		.program = "cachectl worker undrain",
-		.arguments = "WORKER",
-		.about = "The reverse of drain: it owns its share again.",
-		.specs = plain_specs,
-		.n = ARRAY_SIZE(plain_specs),
-		.min_args = 1,
-		.max_args = 1,
+	static const struct one one = {
+		.set = { .program = "cachectl worker undrain",
+			.arguments = "WORKER",
+			.about = "The reverse of drain: it owns its share again.",
+			.specs = plain_specs,
+			.n = ARRAY_SIZE(plain_specs),
+			.min_args = 1,
+			.max_args = 1 },
+		.method = "POST",
+		.rest = "/undrain",
+		.print = print_state,
 	};
-	struct worker_options o = { .output = "table" };
-	_cleanup_(json_free_p) json_t *worker = NULL;
-	struct err e = ERR_INIT;
-	int status;
 
-	(void)option_parse_or_exit(&set, argc, argv, &o);
-	status = call(&o, "POST", argv[1], "/undrain", &worker, &e);
-	if (status != EXIT_OK)
-		return command_fail(status, &e);
-	if (!output_is_table(o.output))
-		return yaml_out_answer(o.output, worker);
-	(void)printf("worker %s is %s\n", text(worker, "name"), text(worker, "state"));
-	return EXIT_OK;
+	return run_one(&one, argc, argv);
 }
+
+/* ---- remove ---------------------------------------------------------------------------------- */
 
 static int remove_one(int argc, char **argv)
 {
