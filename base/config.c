@@ -273,6 +273,38 @@ int config_open(const struct option_set *set, int argc, char **argv, void *value
 	return r;
 }
 
+static void origin_text(const struct config *c, unsigned int i, char *out, size_t size)
+{
+	switch (c->now.origins[i]) {
+	case ORIGIN_DEFAULT:
+		(void)snprintf(out, size, "default");
+		return;
+	case ORIGIN_FILE:
+		(void)snprintf(out, size, "%s:%u", c->file, c->now.lines[i]); /* cut */
+		return;
+	case ORIGIN_ENVIRONMENT:
+		(void)environment_of(c->set, &c->set->specs[i], out, size); /* the name */
+		return;
+	case ORIGIN_COMMAND_LINE:
+		(void)snprintf(out, size, "command line");
+		return;
+	}
+}
+
+/* What the values name is looked at, too, and what is wrong with it said where it is named. */
+static int look(const struct config *c, struct err *e)
+{
+	struct err why = ERR_INIT;
+	const char *name = "";
+	char origin[4096] = "";
+	int r = c->set->look ? c->set->look(c->now.values, &name, &why) : 0;
+
+	for (unsigned int i = 0; r < 0 && i < c->set->n; i++)
+		if (strcmp(c->set->specs[i].name, name) == 0)
+			origin_text(c, i, origin, sizeof(origin));
+	return r < 0 ? err_set(e, r, "%s: %s: %s", origin, name, why.text) : 0;
+}
+
 _Noreturn static void exit_after_output(void)
 {
 	// NOLINTNEXTLINE(concurrency-mt-unsafe): no other thread has begun
@@ -297,6 +329,8 @@ struct config *config_open_or_exit(
 	r = open_config(set, argc, argv, values, size, &c, &e);
 	if (r == 0 && c && !show && !(check && set->started))
 		r = check_complete(c, &c->now, &e);
+	if (r == 0 && c && check)
+		r = look(c, &e);
 	if (r == OPTION_HELP)
 		option_help_exit(set);
 	if (r < 0 || !c)
@@ -338,24 +372,6 @@ int config_check_text(const struct option_set *set, const char *name, const char
 }
 
 /* ---- values ---------------------------------------------------------------------------------- */
-
-static void origin_text(const struct config *c, unsigned int i, char *out, size_t size)
-{
-	switch (c->now.origins[i]) {
-	case ORIGIN_DEFAULT:
-		(void)snprintf(out, size, "default");
-		return;
-	case ORIGIN_FILE:
-		(void)snprintf(out, size, "%s:%u", c->file, c->now.lines[i]); /* cut */
-		return;
-	case ORIGIN_ENVIRONMENT:
-		(void)environment_of(c->set, &c->set->specs[i], out, size); /* the name */
-		return;
-	case ORIGIN_COMMAND_LINE:
-		(void)snprintf(out, size, "command line");
-		return;
-	}
-}
 
 void config_show(const struct config *config, FILE *out)
 {

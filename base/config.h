@@ -44,7 +44,7 @@ DEFINE_CLEANUP(struct config *, config_free);
 /*
  * The same for a program's main(): prints the help or the line and exits, and answers what cachectl
  * asks of a daemon's configuration: with --config-check as the first word it exits 0 when all is
- * right, with --config-show it prints all values (config_show()) and exits.
+ * right, files that it names included (option_set.look), with --config-show it prints all values (config_show()) and exits.
  */
 struct config *config_open_or_exit(
 	const struct option_set *set, int argc, char **argv, void *values, size_t size);

@@ -100,11 +100,20 @@ void daemon_log_level(const char *level)
 		log_set_level(least);
 }
 
+static void (*hangup)(void); /* main()'s, like the rest */
+
+void daemon_on_hangup(void (*fn)(void))
+{
+	hangup = fn;
+}
+
 bool daemon_reload(struct config *config, void (*changed)(void *arg), void *arg)
 {
 	struct err e = ERR_INIT;
 	int r = config_reload(config, &e);
 
+	if (hangup)
+		hangup();
 	if (r < 0) {
 		log_error("configuration not reloaded", "why=\"%s\" next=\"all stays as it was\"",
 			e.text);

@@ -50,5 +50,9 @@ void daemon_signals_wait(
  * anything did. False: it could not be read, all stays as it was. */
 bool daemon_reload(struct config *config, void (*changed)(void *arg), void *arg);
 
+/* From now on daemon_reload() calls `fn` as well, whatever it finds: for who reads files of his own again at SIGHUP. One;
+ * NULL: none. */
+void daemon_on_hangup(void (*fn)(void));
+
 /* From now on logs from `level` on, which was checked ("info"). */
 void daemon_log_level(const char *level);

@@ -80,6 +80,9 @@ struct option_set {
 	const char *about;     /* what it does; may have several lines; may be NULL */
 	const char *section;   /* of a daemon: its part of a configuration file, "worker" */
 	bool started;          /* by another daemon, which gives it what is required */
+	/* Of a daemon: what --config-check looks at beside the values: files that they name. 0, or -errno with a line and the
+	 * option that it is about. May be NULL. */
+	int (*look)(const void *values, const char **ret_option, struct err *e);
 	const struct option_spec *specs;
 	unsigned int n;
 	unsigned int min_args;

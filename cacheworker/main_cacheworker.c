@@ -109,12 +109,20 @@ static const struct option_spec specs[] = {
 		"append the log to FILE instead of standard error"),
 };
 
+static int look(const void *values, const char **ret_option, struct err *e)
+{
+	const struct options *options = values;
+
+	return net_keys_look(&options->keys, ret_option, e);
+}
+
 static const struct option_set option_set = {
 	.program = "cacheworker",
 	.arguments = "",
 	.section = "worker",
 	.about = "Caches ranges of volumes on this node and serves them to readers.\n"
 		 "`cacheworker tier init DIR` makes a tier.",
+	.look = look,
 	.specs = specs,
 	.n = ARRAY_SIZE(specs),
 };

@@ -6,3 +6,6 @@
 
 /* Before the first client. -EACCES, -EINVAL and the like with a line. */
 int client_keys_open(const struct key_options *options, struct err *e) __must_check;
+/* For option_set.look. */
+int client_keys_look(
+	const struct key_options *options, const char **ret_option, struct err *e) __must_check;

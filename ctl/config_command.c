@@ -20,6 +20,7 @@
 
 #define FILE_DEFAULT "/etc/granary/granary.yaml"
 #define SHOW_BYTES   (256u << 10)
+#define SAID_BYTES   4096u /* of what one daemon says is wrong */
 #define SHOW_NS      (10 * CLOCK_SECOND)
 #define DAEMONS      "master|worker|mount|keeper"
 
@@ -85,29 +86,80 @@ static int program_path(const struct daemon_program *daemon, char out[PATH_MAX],
 
 /* ---- check ----------------------------------------------------------------------------------- */
 
-/* Runs it with our standard error, where its line goes. */
-static int run_check(const struct daemon_program *daemon, const char *file, struct err *e)
+/* What follows the program's name: the same from each daemon about what stands outside of their sections. */
+static const char *reason_of(const char *line)
 {
+	const char *colon = strchr(line, ':');
+
+	return colon ? colon : line;
+}
+
+/* Says the lines of one daemon that no other has said. */
+static void say_new(struct buf *said, char *lines)
+{
+	char *save = NULL;
+
+	for (char *line = strtok_r(lines, "\n", &save); line; line = strtok_r(NULL, "\n", &save)) {
+		if (strstr(buf_str(said), reason_of(line)))
+			continue;
+		(void)fprintf(stderr, "%s\n", line);
+		if (buf_printf(said, "%s\n", line) < 0)
+			return; /* it has been said */
+	}
+}
+
+/* In the child: its standard error goes to `fd`. */
+_Noreturn static void become(char *program, const char *file, int fd)
+{
+	if (dup2(fd, STDERR_FILENO) >= 0)
+		(void)execl(program, program, "--config-check", "--config", file, (char *)NULL);
+	(void)dprintf(
+		fd, "cachectl: %s cannot be run: %m: the programs lie beside cachectl\n", program);
+	_exit(EXIT_RUNTIME);
+}
+
+/* Until its end; what does not fit is left out. */
+static void take_lines(int fd, char lines[SAID_BYTES])
+{
+	char more[512];
+	size_t len = 0;
+	ssize_t n;
+
+	while ((n = read(fd, more, sizeof(more))) > 0 || (n < 0 && errno == EINTR)) {
+		size_t fits = n > 0 ? min((size_t)n, SAID_BYTES - 1 - len) : 0;
+
+		memcpy(lines + len, more, fits);
+		len += fits;
+	}
+	lines[len] = '\0';
+}
+
+static int run_check(
+	const struct daemon_program *daemon, const char *file, struct buf *said, struct err *e)
+{
+	char lines[SAID_BYTES] = "";
 	char program[PATH_MAX];
+	int ends[2] = { -1, -1 };
 	int status;
 	pid_t pid;
 	int r = program_path(daemon, program, e);
 
+	if (r == 0 && pipe2(ends, O_CLOEXEC) != 0)
+		r = err_set(e, err_errno(), "%s cannot be run: %m", program);
 	if (r < 0)
 		return command_fail(EXIT_RUNTIME, e);
 	pid = fork();
-	if (pid == 0) {
-		(void)execl(program, program, "--config-check", "--config", file, (char *)NULL);
-		(void)fprintf(stderr,
-			"cachectl: %s cannot be run: %m: the programs lie beside "
-			"cachectl\n",
-			program);
-		_exit(EXIT_RUNTIME);
-	}
+	if (pid == 0)
+		become(program, file, ends[1]);
+	(void)close(ends[1]); /* the child's */
+	if (pid > 0)
+		take_lines(ends[0], lines);
+	(void)close(ends[0]); /* read only */
 	if (pid < 0 || waitpid(pid, &status, 0) < 0) {
 		(void)err_set(e, err_errno(), "%s cannot be run: %m", program);
 		return command_fail(EXIT_RUNTIME, e);
 	}
+	say_new(said, lines);
 	return WIFEXITED(status) ? WEXITSTATUS(status) : EXIT_RUNTIME;
 }
 
@@ -132,6 +184,7 @@ static int print_right(const char *format, const char *file, json_t *asked)
 static int check(int argc, char **argv)
 {
 	struct config_options options = { .output = "table" };
+	_cleanup_(buf_release) struct buf said = BUF_INIT(SAID_BYTES * ARRAY_SIZE(daemons));
 	struct yaml_tree *tree = NULL;
 	struct err e = ERR_INIT;
 	json_t *asked;
@@ -152,7 +205,7 @@ static int check(int argc, char **argv)
 			status = command_fail(EXIT_RUNTIME, &e);
 			break;
 		}
-		r = run_check(&daemons[i], argv[1], &e);
+		r = run_check(&daemons[i], argv[1], &said, &e);
 		status = status == EXIT_OK ? r : status;
 	}
 	yaml_tree_free(tree);

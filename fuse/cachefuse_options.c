@@ -1,6 +1,7 @@
 /* The options of cachefuse. See cachefuse.h. */
 #include "base/option.h"
 #include "base/units.h"
+#include "client/client_keys.h"
 #include "fuse/cachefuse.h"
 
 #include <unistd.h>
@@ -124,6 +125,13 @@ static const struct option_spec specs[] = {
 	STRING(log_file, "log-file", "FILE", .help = "append the log there, not to standard error"),
 };
 
+static int look(const void *values, const char **ret_option, struct err *e)
+{
+	const struct cachefuse_options *options = values;
+
+	return client_keys_look(&options->keys, ret_option, e);
+}
+
 const struct option_set cachefuse_option_set = {
 	.program = CACHEFUSE_PROGRAM,
 	.arguments = "",
@@ -131,6 +139,7 @@ const struct option_set cachefuse_option_set = {
 	.started = true,
 	.about = "The mount daemon: mounts a source, through the kernel's EROFS or by itself, and "
 		 "serves what is not resident.",
+	.look = look,
 	.specs = specs,
 	.n = ARRAY_SIZE(specs),
 };

@@ -8,6 +8,7 @@
 #include "base/option.h"
 #include "base/ready.h"
 #include "base/units.h"
+#include "client/client_keys.h"
 #include "fuse/keeper.h"
 #include "fuse/keeper_file.h"
 
@@ -61,6 +62,13 @@ static const struct option_spec specs[] = {
 		"append the log there, not to standard error"),
 };
 
+static int look(const void *values, const char **ret_option, struct err *e)
+{
+	const struct options *options = values;
+
+	return client_keys_look(&options->config.keys, ret_option, e);
+}
+
 static const struct option_set set = {
 	.program = PROGRAM,
 	.arguments = "",
@@ -68,6 +76,7 @@ static const struct option_set set = {
 	.about = "Keeps the mounts of one cache directory: holds what a mount must not lose with "
 		 "its "
 		 "daemon, starts\nthe daemons, and starts them again.",
+	.look = look,
 	.specs = specs,
 	.n = ARRAY_SIZE(specs),
 };

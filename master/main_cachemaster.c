@@ -134,11 +134,19 @@ static const struct option_spec specs[] = {
 		"append the log there, not to standard error"),
 };
 
+static int look(const void *values, const char **ret_option, struct err *e)
+{
+	const struct master_options *options = values;
+
+	return net_keys_look(&options->keys, ret_option, e);
+}
+
 static const struct option_set options_set = {
 	.program = "cachemaster",
 	.arguments = "",
 	.section = "master",
 	.about = "The master daemon: lists origins, keeps generations, assigns slots.",
+	.look = look,
 	.specs = specs,
 	.n = ARRAY_SIZE(specs),
 };

@@ -60,8 +60,12 @@ struct net_keys_config {
 /* Reads the files, for all servers and clients that this process makes from then on; before the first.
  * -EACCES: a file that others may read; -EINVAL: not a key or token; each with its line. */
 int net_keys_load(const struct net_keys_config *config, struct err *e) __must_check;
-/* Reads the same files again (SIGHUP, or they changed): connections that stand stay, new ones use what is
- * there now. On failure all stays as it was. Any thread. */
+/* The same without taking anything into use: what `cachectl config check` says of the files. On failure *ret_token says
+ * that it is about the token, not the cluster key. */
+int net_keys_check(
+	const struct net_keys_config *config, bool *ret_token, struct err *e) __must_check;
+/* Reads the same files again, which a daemon does at SIGHUP (base/daemon.h) and when they changed: connections that stand
+ * stay, new ones use what is there now. On failure all stays as it was. Any thread. */
 int net_keys_reload(struct err *e) __must_check;
 /* Does this process have a cluster key? */
 bool net_keys_cluster(void);

@@ -6,3 +6,6 @@
 
 /* As net_keys_load(). */
 int net_keys_open(const struct key_options *options, struct err *e) __must_check;
+/* For option_set.look: are the files what they should be? */
+int net_keys_look(
+	const struct key_options *options, const char **ret_option, struct err *e) __must_check;

@@ -3,6 +3,7 @@
 #include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/daemon.h"
 #include "base/hash.h"
 #include "base/log.h"
 
@@ -235,12 +236,28 @@ static void ring_set(struct keyring *ring)
 	keyring_unref(old);
 }
 
+static int read_cluster(
+	const char *path, struct keyring *ring, struct mark *ret_mark, struct err *e)
+{
+	_cleanup_(wipe) struct buf b = BUF_INIT(FILE_BYTES_MAX + 1);
+	int r = read_secret(path, "cluster key", &b, ret_mark, e);
+
+	return r < 0 ? r : parse_keys(path, b.data, ring, e);
+}
+
+static int read_token(
+	const char *path, struct token *ret_token, struct mark *ret_mark, struct err *e)
+{
+	_cleanup_(wipe) struct buf b = BUF_INIT(FILE_BYTES_MAX + 1);
+	int r = read_secret(path, "token", &b, ret_mark, e);
+
+	return r < 0 ? r : token_parse(path, b.data, ret_token, e);
+}
+
 /* Called with `loading` held. */
 static int load_locked(struct err *e)
 {
 	_cleanup_(keyring_unref_p) struct keyring *ring = calloc(1, sizeof(*ring));
-	_cleanup_(wipe) struct buf b = BUF_INIT(FILE_BYTES_MAX + 1);
-	_cleanup_(wipe) struct buf t = BUF_INIT(FILE_BYTES_MAX + 1);
 	struct mark cluster_mark = { 0 };
 	struct mark token_mark = { 0 };
 	int r = 0;
@@ -249,15 +266,10 @@ static int load_locked(struct err *e)
 		return err_set(e, -ENOMEM, "no memory for keys");
 	ring->refs = 1;
 	ring->encrypt_data = keys.encrypt_data;
-	if (keys.cluster_path) {
-		r = read_secret(keys.cluster_path, "cluster key", &b, &cluster_mark, e);
-		if (r == 0)
-			r = parse_keys(keys.cluster_path, b.data, ring, e);
-	}
+	if (keys.cluster_path)
+		r = read_cluster(keys.cluster_path, ring, &cluster_mark, e);
 	if (r == 0 && keys.token_path) {
-		r = read_secret(keys.token_path, "token", &t, &token_mark, e);
-		if (r == 0)
-			r = token_parse(keys.token_path, t.data, &ring->token, e);
+		r = read_token(keys.token_path, &ring->token, &token_mark, e);
 		ring->has_token = r == 0;
 	}
 	if (r < 0)
@@ -268,19 +280,43 @@ static int load_locked(struct err *e)
 	return 0;
 }
 
+int net_keys_check(const struct net_keys_config *config, bool *ret_token, struct err *e)
+{
+	_cleanup_(keyring_unref_p) struct keyring *ring = calloc(1, sizeof(*ring));
+	struct mark mark;
+	int r = 0;
+
+	*ret_token = false;
+	if (!ring)
+		return err_set(e, -ENOMEM, "no memory for keys");
+	ring->refs = 1;
+	if (config->cluster_key)
+		r = read_cluster(config->cluster_key, ring, &mark, e);
+	if (r < 0 || !config->token)
+		return r;
+	*ret_token = true;
+	return read_token(config->token, &ring->token, &mark, e);
+}
+
 int token_read(const char *path, struct token_claims *ret_claims, struct err *e)
 {
-	_cleanup_(wipe) struct buf b = BUF_INIT(FILE_BYTES_MAX + 1);
 	struct token token = { 0 };
 	struct mark mark;
-	int r = read_secret(path, "token", &b, &mark, e);
+	int r = read_token(path, &token, &mark, e);
 
-	if (r == 0)
-		r = token_parse(path, b.data, &token, e);
 	if (r == 0)
 		*ret_claims = token.claims;
 	OPENSSL_cleanse(token.key, sizeof(token.key));
 	return r;
+}
+
+static void say_read(int r, const struct err *e)
+{
+	if (r < 0)
+		log_warn("keys not read", "why=\"%s\" next=\"what was there before is used\"",
+			e->text);
+	else
+		log_info("keys read", "next=\"new connections use them\"");
 }
 
 int net_keys_reload(struct err *e)
@@ -310,6 +346,15 @@ static bool changed(const char *path, struct mark *mark)
 	return true;
 }
 
+/* Whoever wrote the files does not want to wait. */
+static void on_hangup(void)
+{
+	struct err e = ERR_INIT;
+	int r = net_keys_reload(&e);
+
+	say_read(r, &e);
+}
+
 /* A token is renewed, and a key changed, by whoever writes the file: nobody needs to say so. */
 static void *watch(void *arg)
 {
@@ -326,11 +371,8 @@ static void *watch(void *arg)
 		if (again)
 			r = load_locked(&e);
 		pthread_mutex_unlock(&keys.loading);
-		if (again && r < 0)
-			log_warn("keys not read",
-				"why=\"%s\" next=\"what was there before is used\"", e.text);
-		else if (again)
-			log_info("keys read", "next=\"new connections use them\"");
+		if (again)
+			say_read(r, &e);
 	}
 	return arg;
 }
@@ -358,6 +400,7 @@ static int start_watch(struct err *e)
 	if (r != 0)
 		return err_set(e, -r, "cannot start a thread: %s: raise the limit of threads",
 			err_str(-r));
+	daemon_on_hangup(on_hangup);
 	keys.watched = true;
 	return 0;
 }

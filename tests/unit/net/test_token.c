@@ -1,0 +1,425 @@
+/* Tokens by themselves: claims to bytes and back, their text, who may have what they say, the proof over a unix socket; and
+ * what is said of files of keys before they are used. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+#include "base/clock.h"
+#include "base/file.h"
+#include "net/key_options.h"
+#include "net/keys_internal.h"
+
+#define KEY_TEXT \
+	"granary-key 0000000a 0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a\n"
+#define PATH_FOR_LINES "token.file"
+
+struct fixture {
+	char dir[64];
+	char key[96];
+	char token[96];
+};
+
+static int set_up(void **state)
+{
+	struct fixture *f = calloc(1, sizeof(*f));
+
+	assert_non_null(f);
+	*state = f;
+	(void)snprintf(f->dir, sizeof(f->dir), "/tmp/granary-test-XXXXXX");
+	assert_non_null(mkdtemp(f->dir));
+	(void)snprintf(f->key, sizeof(f->key), "%s/key", f->dir);
+	(void)snprintf(f->token, sizeof(f->token), "%s/token", f->dir);
+	return 0;
+}
+
+static int tear_down(void **state)
+{
+	struct fixture *f = *state;
+	const struct net_keys_config none = { 0 };
+	struct err e = ERR_INIT;
+
+	assert_int_equal(net_keys_load(&none, &e), 0);
+	(void)unlink(f->key);
+	(void)unlink(f->token);
+	assert_int_equal(rmdir(f->dir), 0);
+	free(f);
+	return 0;
+}
+
+static void write_file(const char *path, const char *text)
+{
+	assert_int_equal(file_write_atomic(path, text, strlen(text), 0600), 0);
+}
+
+static uint64_t now_s(void)
+{
+	return clock_wall_ns() / CLOCK_SECOND;
+}
+
+static struct token_claims some_claims(uint32_t n_volumes)
+{
+	struct token_claims claims = {
+		.n_volumes = n_volumes, .expires_s = now_s() + 3600, .key_id = 0x0a0b0c0d
+	};
+
+	for (size_t i = 0; i < sizeof(claims.dataset); i++)
+		claims.dataset[i] = (uint8_t)(0xf0 + i);
+	for (size_t i = 0; i < sizeof(claims.serial); i++)
+		claims.serial[i] = (uint8_t)(0x20 + i);
+	for (uint32_t i = 0; i < n_volumes; i++)
+		memset(claims.volumes[i].bytes, (int)(1 + i), sizeof(claims.volumes[i].bytes));
+	return claims;
+}
+
+static struct cluster_key some_key(uint32_t id, uint8_t byte)
+{
+	struct cluster_key key = { .id = id };
+
+	memset(key.psk, byte, sizeof(key.psk));
+	memset(key.signing, byte + 1, sizeof(key.signing));
+	return key;
+}
+
+/* ---- claims ---------------------------------------------------------------------------------- */
+
+static void test_pack(void **state)
+{
+	(void)state;
+	for (uint32_t n = 0; n <= TOKEN_VOLUMES_MAX; n++)
+		for (int admin = 0; admin < 2; admin++) {
+			struct token_claims claims = some_claims(n);
+			uint8_t packed[TOKEN_CLAIMS_MAX];
+			struct token_claims back;
+			size_t len;
+
+			claims.admin = admin;
+			len = token_pack(&claims, packed);
+			assert_int_equal(len, TOKEN_CLAIMS_HEAD + 16 * n);
+			assert_int_equal(token_unpack(packed, len, &back), 0);
+			assert_int_equal(back.n_volumes, n);
+			assert_int_equal(back.admin, admin);
+			assert_int_equal(back.key_id, claims.key_id);
+			assert_int_equal(back.expires_s, claims.expires_s);
+			assert_memory_equal(back.dataset, claims.dataset, sizeof(back.dataset));
+			assert_memory_equal(back.serial, claims.serial, sizeof(back.serial));
+			assert_memory_equal(back.volumes, claims.volumes, sizeof(back.volumes));
+		}
+}
+
+/* The bytes that tokens were signed over for as long as there are some. */
+static void test_golden(void **state)
+{
+	struct token_claims claims = some_claims(1);
+	uint8_t packed[TOKEN_CLAIMS_MAX];
+	static const uint8_t golden[] = { 1, 1, 1, 0, 0x0d, 0x0c, 0x0b, 0x0a, 0x88, 0x77, 0x66,
+		0x55, 0x44, 0x33, 0x22, 0x11, 0xf0, 0xf1, 0xf2, 0xf3, 0xf4, 0xf5, 0xf6, 0xf7, 0xf8,
+		0xf9, 0xfa, 0xfb, 0xfc, 0xfd, 0xfe, 0xff, 0x20, 0x21, 0x22, 0x23, 0x24, 0x25, 0x26,
+		0x27, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1 };
+
+	(void)state;
+	claims.admin = true;
+	claims.expires_s = 0x1122334455667788;
+	assert_int_equal(token_pack(&claims, packed), sizeof(golden));
+	assert_memory_equal(packed, golden, sizeof(golden));
+}
+
+static void test_bad_claims(void **state)
+{
+	static const struct {
+		size_t at;
+		uint8_t value;
+	} wrong[] = { { 0, 0 }, { 0, 2 }, { 1, 2 }, { 1, 255 }, { 2, 1 }, { 2, 3 }, { 2, 255 },
+		{ 3, 1 } };
+	const struct token_claims claims = some_claims(2);
+	uint8_t packed[TOKEN_CLAIMS_MAX + 1] = { 0 };
+	struct token_claims back = { .key_id = 77 };
+	size_t len = token_pack(&claims, packed);
+
+	(void)state;
+	for (size_t cut = 0; cut <= sizeof(packed); cut++)
+		if (cut != len)
+			assert_int_equal(token_unpack(packed, cut, &back), -EBADMSG);
+	for (size_t i = 0; i < ARRAY_SIZE(wrong); i++) {
+		uint8_t was = packed[wrong[i].at];
+
+		packed[wrong[i].at] = wrong[i].value;
+		assert_int_equal(token_unpack(packed, len, &back), -EBADMSG);
+		packed[wrong[i].at] = was;
+	}
+	assert_int_equal(back.key_id, 77); /* written on success alone */
+	assert_int_equal(token_unpack(packed, len, &back), 0);
+}
+
+/* ---- who may --------------------------------------------------------------------------------- */
+
+static void test_check(void **state)
+{
+	struct keyring ring = { .n_cluster = 2,
+		.cluster = { some_key(0x0a0b0c0d, 1), some_key(0x0b, 2) } };
+	struct token_claims claims = some_claims(1);
+	uint8_t packed[TOKEN_CLAIMS_MAX];
+	size_t len = token_pack(&claims, packed);
+	uint8_t wanted[KEY_BYTES];
+	uint8_t key[KEY_BYTES];
+	struct token_claims back;
+
+	(void)state;
+	token_key(&ring.cluster[0], packed, len, wanted);
+	assert_int_equal(token_check(&ring, packed, len, &back, key), 0);
+	assert_memory_equal(key, wanted, KEY_BYTES);
+	assert_int_equal(back.expires_s, claims.expires_s);
+
+	/* The second key is as good; and gives another K_t. */
+	claims.key_id = 0x0b;
+	len = token_pack(&claims, packed);
+	assert_int_equal(token_check(&ring, packed, len, &back, key), 0);
+	assert_memory_not_equal(key, wanted, KEY_BYTES);
+	ring.n_cluster = 1;
+	assert_int_equal(token_check(&ring, packed, len, &back, key), -EKEYREJECTED);
+	ring.n_cluster = 0;
+	assert_int_equal(token_check(&ring, packed, len, &back, key), -EKEYREJECTED);
+}
+
+static void test_expired(void **state)
+{
+	const struct keyring ring = { .n_cluster = 1, .cluster = { some_key(0x0a0b0c0d, 1) } };
+	static const uint64_t past[] = { 0, 1, 1000000000 };
+	struct token_claims claims = some_claims(1);
+	uint8_t packed[TOKEN_CLAIMS_MAX];
+	uint8_t key[KEY_BYTES];
+	struct token_claims back;
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(past); i++) {
+		claims.expires_s = past[i];
+		assert_int_equal(
+			token_check(&ring, packed, token_pack(&claims, packed), &back, key),
+			-EKEYREJECTED);
+	}
+	claims.expires_s = UINT64_MAX;
+	assert_int_equal(token_check(&ring, packed, token_pack(&claims, packed), &back, key), 0);
+}
+
+/* Whatever of the claims is changed, the key is another: nobody gets more by writing it in. */
+static void test_key_of_each_bit(void **state)
+{
+	const struct cluster_key cluster = some_key(1, 1);
+	const struct token_claims claims = some_claims(2);
+	uint8_t packed[TOKEN_CLAIMS_MAX];
+	size_t len = token_pack(&claims, packed);
+	uint8_t wanted[KEY_BYTES];
+	uint8_t key[KEY_BYTES];
+
+	(void)state;
+	token_key(&cluster, packed, len, wanted);
+	for (size_t bit = 0; bit < 8 * len; bit++) {
+		packed[bit / 8] ^= (uint8_t)(1u << bit % 8);
+		token_key(&cluster, packed, len, key);
+		assert_memory_not_equal(key, wanted, KEY_BYTES);
+		packed[bit / 8] ^= (uint8_t)(1u << bit % 8);
+	}
+	token_key(&cluster, packed, len, key);
+	assert_memory_equal(key, wanted, KEY_BYTES);
+}
+
+/* One of another connection, of the other direction, of other claims or of another key does not fit. */
+static void test_proof(void **state)
+{
+	uint8_t a[HELLO_NONCE_BYTES];
+	uint8_t b[HELLO_NONCE_BYTES];
+	uint8_t key[KEY_BYTES];
+	uint8_t packed[TOKEN_CLAIMS_MAX];
+	const struct token_claims claims = some_claims(1);
+	size_t len = token_pack(&claims, packed);
+	uint8_t wanted[HELLO_PROOF_BYTES];
+	uint8_t proof[HELLO_PROOF_BYTES];
+
+	(void)state;
+	memset(a, 1, sizeof(a));
+	memset(b, 2, sizeof(b));
+	memset(key, 3, sizeof(key));
+	token_proof(key, a, b, packed, len, wanted);
+	token_proof(key, a, b, packed, len, proof);
+	assert_memory_equal(proof, wanted, sizeof(proof));
+	token_proof(key, b, a, packed, len, proof);
+	assert_memory_not_equal(proof, wanted, sizeof(proof));
+	token_proof(key, a, a, packed, len, proof);
+	assert_memory_not_equal(proof, wanted, sizeof(proof));
+	token_proof(key, a, b, packed, len - 1, proof);
+	assert_memory_not_equal(proof, wanted, sizeof(proof));
+	key[0] ^= 1;
+	token_proof(key, a, b, packed, len, proof);
+	assert_memory_not_equal(proof, wanted, sizeof(proof));
+}
+
+/* ---- text ------------------------------------------------------------------------------------ */
+
+static void make(
+	const struct fixture *f, const struct token_claims *claims, char text[TOKEN_TEXT_MAX])
+{
+	const struct net_keys_config config = { .cluster_key = f->key };
+	struct err e = ERR_INIT;
+
+	write_file(f->key, KEY_TEXT);
+	assert_int_equal(net_keys_load(&config, &e), 0);
+	assert_int_equal(token_make(claims, text, &e), 0);
+}
+
+static void test_text(void **state)
+{
+	struct fixture *f = *state;
+
+	for (uint32_t n = 0; n <= TOKEN_VOLUMES_MAX; n++) {
+		const struct token_claims claims = some_claims(n);
+		struct keyring *ring;
+		char text[TOKEN_TEXT_MAX];
+		uint8_t key[KEY_BYTES];
+		struct token_claims back;
+		struct token token;
+		struct err e = ERR_INIT;
+
+		make(f, &claims, text);
+		assert_int_equal(token_parse(PATH_FOR_LINES, text, &token, &e), 0);
+		assert_int_equal(token.claims.n_volumes, n);
+		assert_int_equal(token.claims.key_id, 0x0a); /* of the key that signed it */
+		ring = keyring_get();
+		assert_int_equal(token_check(ring, token.packed, token.packed_len, &back, key), 0);
+		keyring_unref(ring);
+		assert_memory_equal(
+			key, token.key, KEY_BYTES); /* the file's is what a server computes */
+	}
+}
+
+static void refuse(const char *text)
+{
+	struct token token = { .packed_len = 77 };
+	struct err e = ERR_INIT;
+
+	assert_int_equal(token_parse(PATH_FOR_LINES, text, &token, &e), -EINVAL);
+	assert_non_null(strstr(e.text, PATH_FOR_LINES));
+	assert_non_null(strstr(e.text, "cachectl token create"));
+	assert_int_equal(token.packed_len, 77);
+}
+
+/* Of a good text each prefix, each digit that is none, each that is too much. */
+static void test_bad_text(void **state)
+{
+	struct fixture *f = *state;
+	const struct token_claims claims = some_claims(1);
+	char text[TOKEN_TEXT_MAX];
+	char other[2 * TOKEN_TEXT_MAX];
+	struct token token;
+	struct err e = ERR_INIT;
+	size_t n;
+
+	make(f, &claims, text);
+	n = strlen(text);
+	for (size_t i = 0; i < n; i++) {
+		memcpy(other, text, n + 1);
+		other[i] = '\0';
+		refuse(other);
+		other[i] = '=';
+		refuse(other);
+		other[i] = '\x80';
+		refuse(other);
+	}
+	(void)snprintf(other, sizeof(other), "%sA", text); /* bits beyond the key */
+	refuse(other);
+	(void)snprintf(other, sizeof(other), "%s x", text);
+	refuse(other);
+	(void)snprintf(other, sizeof(other), "%s\n%s\n", text, text);
+	refuse(other);
+	memset(other, 'A', sizeof(other) - 1); /* longer than any token */
+	other[sizeof(other) - 1] = '\0';
+	memcpy(other, "granary-token ", 14);
+	refuse(other);
+	refuse("");
+	(void)snprintf(other, sizeof(other), "%s \r\n\n", text); /* as editors leave it */
+	assert_int_equal(token_parse(PATH_FOR_LINES, other, &token, &e), 0);
+}
+
+static void test_make_needs_a_key(void **state)
+{
+	const struct token_claims claims = some_claims(1);
+	char text[TOKEN_TEXT_MAX];
+	struct err e = ERR_INIT;
+
+	(void)state;
+	assert_int_equal(token_make(&claims, text, &e), -ENOKEY);
+	assert_non_null(strstr(e.text, "--cluster-key"));
+}
+
+/* ---- before they are used -------------------------------------------------------------------- */
+
+static void look(
+	const struct fixture *f, bool token, int wanted, const char *about, const char *says)
+{
+	const struct key_options options = {
+		.cluster_key = f->key, .token = token ? f->token : "none", .net_data = "plain"
+	};
+	const char *option = NULL;
+	struct err e = ERR_INIT;
+
+	assert_int_equal(net_keys_look(&options, &option, &e), wanted);
+	assert_false(net_keys_any()); /* nothing came into use */
+	if (wanted == 0)
+		return;
+	assert_string_equal(option, about);
+	if (!strstr(e.text, says))
+		fail_msg("'%s' is not in: %s", says, e.text);
+	assert_null(strchr(e.text, '\n'));
+}
+
+static void test_look(void **state)
+{
+	struct fixture *f = *state;
+	const struct token_claims claims = some_claims(1);
+	const struct net_keys_config none = { 0 };
+	char text[TOKEN_TEXT_MAX];
+	struct err e = ERR_INIT;
+
+	make(f, &claims, text);
+	assert_int_equal(net_keys_load(&none, &e), 0);
+	write_file(f->token, text);
+	look(f, true, 0, "", "");
+	assert_int_equal(chmod(f->token, 0640), 0);
+	look(f, true, -EACCES, "token", "chmod 600");
+	write_file(f->token, "granary-token not/base64 =\n");
+	look(f, true, -EINVAL, "token", "holds no token");
+	assert_int_equal(unlink(f->token), 0);
+	look(f, true, -ENOENT, "token", "cannot read the token");
+	look(f, false, 0, "", ""); /* "none" is no file */
+	assert_int_equal(chmod(f->key, 0604), 0);
+	look(f, true, -EACCES, "cluster-key", "chmod 600");
+	write_file(f->key, "granary-key 0000000a 0a0a\n");
+	look(f, true, -EINVAL, "cluster-key", "a line that is no key");
+	write_file(f->key, "# none\n");
+	look(f, true, -EINVAL, "cluster-key", "holds no key");
+	assert_int_equal(unlink(f->key), 0);
+	look(f, true, -ENOENT, "cluster-key", "cannot read the cluster key");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_pack),
+		cmocka_unit_test(test_golden),
+		cmocka_unit_test(test_bad_claims),
+		cmocka_unit_test(test_check),
+		cmocka_unit_test(test_expired),
+		cmocka_unit_test(test_key_of_each_bit),
+		cmocka_unit_test(test_proof),
+		cmocka_unit_test_setup_teardown(test_text, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_bad_text, set_up, tear_down),
+		cmocka_unit_test(test_make_needs_a_key),
+		cmocka_unit_test_setup_teardown(test_look, set_up, tear_down),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
