@@ -158,61 +158,105 @@ static bool is_asking(const struct client_op *op)
 	return (op->state == OP_FETCH || op->state == OP_RECHECK) && !op->downed;
 }
 
-static void on_alive(struct rpc_call *call, int status)
+/* Another one is asked, or the origin is: a worker that alone has what is wanted may answer yet. */
+static bool has_choice(const struct client_op *op)
 {
-	struct client *client = call->arg;
-	struct view_peer *peer = TAKE(client->alive.peer);
-	bool hangs = !replied(call) && status == -ETIMEDOUT;
-	uint64_t asked_ns = call->deadline_ns - CLIENT_ASK_SILENT;
+	return find_other(op) || op->volume->origin.allowed ||
+	       !rpc_client_connected(op->owner->rpc);
+}
 
-	if (replied(call))
-		view_end(client->view, peer, clock_mono_ns() - asked_ns, false);
-	else
-		view_dropped(client->view, peer);
-	rpc_call_release(call);
-	if (!hangs)
-		return;
-	LOG_LIMITED(LOG_WARN, "worker hangs", "worker=%s address=%s next=\"others are asked\"",
-		peer->name, peer->address);
-	view_broken(peer);
+static void leave_all(struct client *client, const struct view_peer *peer)
+{
 	pthread_mutex_lock(&client->lock);
 	list_for_each (node, &client->active) {
 		struct client_op *op = list_entry(node, struct client_op, link);
 
-		if (is_asking(op) && op->owner == peer)
+		if (is_asking(op) && op->owner == peer && has_choice(op))
 			leave(op);
 	}
 	pthread_mutex_unlock(&client->lock);
 }
 
-static void ask_alive(struct client *client, struct view_peer *peer)
+static void on_alive(struct rpc_call *call, int status);
+
+static void ask_alive(struct client *client, struct client_alive *alive, struct view_peer *peer)
 {
-	client->alive.peer = peer;
-	client->alive.call = (struct rpc_call){
+	alive->client = client;
+	alive->peer = peer;
+	alive->call = (struct rpc_call){
 		.frame = { .op = FRAME_PING, .class = FRAME_DEMAND },
 		.payload = NET_PAYLOAD_NONE,
 		.deadline_ns = clock_mono_ns() + CLIENT_ASK_SILENT,
 		.hurry = true,
 		.on_done = on_alive,
-		.arg = client,
+		.arg = alive,
 		.reply_fd = -1,
 	};
 	view_begin(client->view, peer);
-	rpc_call(peer->rpc, &client->alive.call);
+	rpc_call(peer->rpc, &alive->call);
+}
+
+static void on_alive(struct rpc_call *call, int status)
+{
+	struct client_alive *alive = call->arg;
+	struct client *client = alive->client;
+	struct view *view = client->view;
+	struct view_peer *peer = alive->peer;
+	bool hangs = !replied(call) && status == -ETIMEDOUT;
+	uint64_t asked_ns = call->deadline_ns - CLIENT_ASK_SILENT;
+
+	if (replied(call))
+		view_end(view, peer, clock_mono_ns() - asked_ns, false);
+	else
+		view_dropped(view, peer);
+	rpc_call_release(call);
+	if (!hangs) {
+		alive->peer = NULL;
+		return;
+	}
+	if (!alive->hangs)
+		LOG_LIMITED(LOG_WARN, "worker hangs",
+			"worker=%s address=%s next=\"others are asked\"", peer->name,
+			peer->address);
+	alive->hangs = true;
+	view_broken(peer);
+	leave_all(client, peer);
+	if (view_down(peer)) /* the master says when it is back */
+		alive->peer = NULL;
+	else
+		ask_alive(client, alive, peer);
+}
+
+/* Is it being asked already, or is there no room for another one? */
+static struct client_alive *alive_for(struct client *client, const struct view_peer *peer)
+{
+	struct client_alive *free_one = NULL;
+
+	for (uint32_t i = 0; i < CLIENT_ALIVES; i++) {
+		if (client->alives[i].peer == peer)
+			return NULL;
+		if (!client->alives[i].peer)
+			free_one = &client->alives[i];
+	}
+	return free_one;
 }
 
 void client_ask_watch(struct client_op *op)
 {
 	struct client *client = client_op_client(op);
+	struct client_alive *alive;
 
 	if (!is_asking(op))
 		return;
-	/* The only one, who is there whatever the master says, may answer yet. */
-	if (view_down(op->owner) && (find_other(op) || op->volume->origin.allowed ||
-					    !rpc_client_connected(op->owner->rpc)))
+	if (view_down(op->owner) && has_choice(op)) {
 		leave(op);
-	else if (!client->alive.peer && op->route.hurry && !op->owner->local &&
-		 clock_mono_ns() - op->asked_ns > CLIENT_ASK_SILENT &&
-		 view_silent(op->owner) > CLIENT_ASK_SILENT)
-		ask_alive(client, op->owner);
+		return;
+	}
+	if (view_silent(op->owner) <= CLIENT_ASK_QUIET || !has_choice(op))
+		return;
+	alive = alive_for(client, op->owner);
+	if (!alive)
+		return;
+	alive->hangs = false;
+	ask_alive(client, alive, op->owner);
 }

@@ -19,7 +19,7 @@
 #define BACKOFF_MIN      (10 * CLOCK_MS)
 #define BACKOFF_MAX      (2 * CLOCK_SECOND)
 #define BUDGET_INTERVAL  (5 * CLOCK_MS)
-#define WATCH_INTERVAL   CLOCK_SECOND
+#define WATCH_INTERVAL   (250 * CLOCK_MS)
 #define SLOW_NS          (10 * CLOCK_SECOND) /* a read that waits this long is logged */
 #define BAD_ANSWERS_MAX  5                   /* answers whose bytes do not match, then -EIO */
 #define REFRESH_ATTEMPTS 2 /* failures after which the slots are asked for again */

@@ -1,5 +1,6 @@
 /* Whom reads ask: several workers, which come and go, send reads away, and take their time. */
 #include "tests/unit/client/fixture.h"
+#include "client/client_ask.h"
 #include "client/client_internal.h"
 #include "net/fake.h"
 
@@ -429,27 +430,102 @@ static void run_nothing(void *arg)
 	(void)arg;
 }
 
+static void freeze(struct route_fix *r, uint32_t worker, struct freeze *f)
+{
+	f->task.run = run_freeze;
+	pthread_mutex_init(&f->lock, NULL);
+	pthread_mutex_lock(&f->lock);
+	loop_post(r->workers[worker].loop, &f->task);
+}
+
+static void thaw(struct route_fix *r, uint32_t worker, struct freeze *f)
+{
+	pthread_mutex_unlock(&f->lock);
+	loop_call(r->workers[worker].loop, run_nothing, NULL);
+	pthread_mutex_destroy(&f->lock);
+}
+
 /* Its kernel acknowledges, the master has not noticed: it does not even say that it is there. */
 static void test_owner_hangs(void **state)
 {
 	struct route_fix *r = *state;
-
 	struct fix_read *read;
-	struct freeze freeze = { .task.run = run_freeze };
+	struct freeze f;
 
 	set_park(r, 0);
 	read = fix_read_start(r->f, 0, 64 * KiB);
 	wait_for(r, &r->workers[0].fetches, 1);
-	pthread_mutex_init(&freeze.lock, NULL);
-	pthread_mutex_lock(&freeze.lock);
-	loop_post(r->workers[0].loop, &freeze.task);
+	freeze(r, 0, &f);
 	fix_read_end(r->f, read, 0);
 	assert_int_equal(count(r, &r->workers[1].lasts), 1);
 	fix_read(r->f, MiB, 64 * KiB); /* it is passed over */
 	assert_int_equal(count(r, &r->workers[1].lasts), 2);
-	pthread_mutex_unlock(&freeze.lock);
-	loop_call(r->workers[0].loop, run_nothing, NULL);
-	pthread_mutex_destroy(&freeze.lock);
+	thaw(r, 0, &f);
+}
+
+/* It is not found out by a read every few seconds, each of which would wait as long as the first one. */
+static void test_no_read_is_tried_on_who_hangs(void **state)
+{
+	struct route_fix *r = *state;
+	uint64_t until;
+	uint32_t reads = 0;
+	struct freeze f;
+
+	for (uint32_t i = 0; i < WORKERS; i++)
+		r->workers[i].cold = true; /* no hedge takes the place of an answer */
+	fix_read(r->f, 0, 64 * KiB);
+	assert_int_equal(count(r, &r->workers[0].fetches), 1);
+	freeze(r, 0, &f);
+	for (until = clock_mono_ns() + 10 * CLOCK_SECOND; clock_mono_ns() < until; reads++) {
+		fix_read(r->f, (uint64_t)(reads % 8) * MiB, 64 * KiB);
+		clock_sleep_ns(20 * CLOCK_MS);
+	}
+	thaw(r, 0, &f);
+	assert_int_equal(count(r, &r->workers[1].lasts), reads);
+	/* As soon as it answers it is asked again. */
+	until = clock_mono_ns() + PATIENCE;
+	while (count(r, &r->workers[0].fetches) < 10 && clock_mono_ns() < until) {
+		fix_read(r->f, 0, 64 * KiB);
+		reads++;
+	}
+	/* It got the one that found it out, too. */
+	assert_int_equal(count(r, &r->workers[1].lasts) + 10, reads + 2);
+}
+
+/* They are asked at once, not one after the other. */
+static void test_owner_and_deputy_hang(void **state)
+{
+	struct route_fix *r = *state;
+	struct freeze owner;
+	struct freeze deputy;
+
+	fix_read(r->f, 0, 64 * KiB);
+	freeze(r, 0, &owner);
+	freeze(r, 1, &deputy);
+	fix_read(r->f, MiB, 64 * KiB);
+	assert_int_equal(count(r, &r->workers[2].lasts), 1);
+	fix_read(r->f, 0, 64 * KiB);
+	assert_int_equal(count(r, &r->workers[2].lasts), 2);
+	thaw(r, 0, &owner);
+	thaw(r, 1, &deputy);
+}
+
+/* One that waits for a slow origin says that it is there: nobody else is asked for the same. */
+static void test_a_slow_owner_is_waited_for(void **state)
+{
+	struct route_fix *r = *state;
+	struct fix_read *read;
+
+	set_park(r, 0);
+	read = fix_read_start(r->f, 0, 64 * KiB);
+	wait_for(r, &r->workers[0].fetches, 1);
+	clock_sleep_ns(2 * (CLIENT_ASK_QUIET + CLIENT_ASK_SILENT));
+	unpark(&r->workers[0]);
+	fix_read_end(r->f, read, 0);
+	assert_int_equal(count(r, &r->workers[0].fetches), 1);
+	assert_int_equal(count(r, &r->workers[0].cancelled), 0);
+	for (uint32_t i = 1; i < WORKERS; i++)
+		assert_int_equal(count(r, &r->workers[i].fetches), 0);
 }
 
 static void test_all_of_the_slot_are_tried(void **state)
@@ -734,6 +810,9 @@ int main(void)
 		CASE(test_owner_called_down_is_waited_for_no_longer),
 		CASE(test_the_only_one_called_down_is_waited_for),
 		CASE(test_owner_hangs),
+		CASE(test_no_read_is_tried_on_who_hangs),
+		CASE(test_owner_and_deputy_hang),
+		CASE(test_a_slow_owner_is_waited_for),
 		CASE(test_all_of_the_slot_are_tried),
 		cmocka_unit_test_setup_teardown(test_nobody_answers, setup_impatient, teardown),
 		CASE(test_ask_x),
