@@ -1,13 +1,16 @@
 /*
  * wire-probe fuzz: one hostile connection after the other, by chance but repeatable: bytes of no meaning, TLS that is broken
- * somewhere, frames of no meaning inside a connection that is let in (when there are keys, or on a unix socket), HTTP that is
- * none. What comes back is read and dropped. Some stay open and say nothing.
+ * somewhere, tokens that are not proved, frames of no meaning inside a connection that is let in (when there are keys, or on a
+ * unix socket), HTTP that is none, orders that are cut off. What comes back is read and dropped. Some stay open and say nothing.
  *
- * "tcp:..." and "unix:..." are RPC ports; "http:PATH" is an admin socket.
+ * "tcp:HOST:PORT" and "unix:PATH" are RPC ports; "http:PATH" and "http:HOST:PORT" answer admin requests; "order:PATH:DIR" takes
+ * announced orders of the mount at DIR. With a token and no cluster key a unix socket is shown the token.
  */
 #include "tests/tools/wire_probe.h"
 #include "base/clock.h"
 #include "base/little.h"
+#include "client/order_proto.h"
+#include "net/keys_internal.h"
 #include "net/tls_internal.h"
 #include "proto/frame.h"
 #include "proto/hello.h"
@@ -26,6 +29,7 @@
 #define IDLE_MAX   64u
 #define FRAMES_MAX 40u
 #define ANSWER_MS  30
+#define OPS        27 /* FRAME_HELLO to FRAME_PING */
 
 struct fuzz {
 	uint64_t random;
@@ -59,14 +63,19 @@ static void noise(struct fuzz *f, uint8_t *out, size_t n)
 		out[i] = (uint8_t)next(f);
 }
 
-static int knock(const char *address)
+static bool is(const struct fuzz *f, const char *scheme)
+{
+	return strncmp(f->address, scheme, strlen(scheme)) == 0;
+}
+
+static int knock(const struct fuzz *f)
 {
 	struct sockaddr_un sun = { .sun_family = AF_UNIX };
 	struct sockaddr_in sin = { .sin_family = AF_INET };
-	const char *where = strchr(address, ':') + 1;
+	const char *where = strchr(f->address, ':') + 1;
 	const char *port = strrchr(where, ':');
 	char host[64] = "";
-	bool tcp = strncmp(address, "tcp:", 4) == 0;
+	bool tcp = where[0] != '/';
 	int fd = socket(tcp ? AF_INET : AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	int r;
 
@@ -76,7 +85,8 @@ static int knock(const char *address)
 		sin.sin_port = htons((uint16_t)strtoul(port + 1, NULL, 10));
 		r = connect(fd, (struct sockaddr *)&sin, sizeof(sin));
 	} else {
-		(void)snprintf(sun.sun_path, sizeof(sun.sun_path), "%s", where);
+		(void)snprintf(sun.sun_path, sizeof(sun.sun_path), "%.*s",
+			is(f, "order:") ? (int)(port - where) : (int)strlen(where), where);
 		r = connect(fd, (struct sockaddr *)&sun, sizeof(sun));
 	}
 	if (r == 0)
@@ -138,14 +148,53 @@ static uint32_t odd_number(struct fuzz *f)
 	return below(f, 3) ? odd[below(f, ARRAY_SIZE(odd))] : (uint32_t)next(f);
 }
 
+/* A message of protobuf whose fields are of chance: numbers, texts, bytes; at most `max` bytes. */
+static uint32_t odd_message(struct fuzz *f, uint8_t *out, uint32_t max)
+{
+	static const char *const texts[] = { "", "GET", "POST", "/v1/status", "/v1/workers",
+		"/v1/../x", "x", "tcp:", "s3://bucket/", "file:///", "\xff\xfe", "{\"a\":[" };
+	uint32_t n = 0;
+
+	for (uint32_t fields = below(f, 14); fields > 0 && n + 40 < max; fields--) {
+		uint8_t field = (uint8_t)(1 + below(f, 14));
+		const char *text = texts[below(f, ARRAY_SIZE(texts))];
+		uint8_t len;
+
+		switch (below(f, 4)) {
+		case 0: /* a number */
+			out[n++] = (uint8_t)(field << 3);
+			for (uint32_t more = below(f, 11); more > 0; more--)
+				out[n++] = (uint8_t)(next(f) | 0x80);
+			out[n++] = (uint8_t)(next(f) & 0x7f);
+			break;
+		case 1: /* a text */
+			len = (uint8_t)strlen(text);
+			out[n++] = (uint8_t)(field << 3 | 2);
+			out[n++] = len;
+			memcpy(out + n, text, len);
+			n += len;
+			break;
+		case 2: /* an id, or what is inside another message */
+			out[n++] = (uint8_t)(field << 3 | 2);
+			out[n++] = 16;
+			noise(f, out + n, 16);
+			n += 16;
+			break;
+		default: /* one that says more than there is, or of no kind */
+			out[n++] = (uint8_t)next(f);
+			out[n++] = (uint8_t)next(f);
+			break;
+		}
+	}
+	return n;
+}
+
 /* A frame that looks like one in most of its parts; `out` has room for BYTES_MAX. */
 static size_t odd_frame(struct fuzz *f, uint8_t *out)
 {
-	static const uint8_t ops[] = { 1, 2, 3, 4, 5, 6, 7, 8, 10, 11, 12, 16, 17, 18, 19, 20, 21,
-		22, 23, 24, 25 };
+	uint8_t *body = out + FRAME_BYTES;
 	uint32_t payload = below(f, 4) ? below(f, 300) : odd_number(f);
-	struct frame frame = { .op = below(f, 20) ? ops[below(f, ARRAY_SIZE(ops))]
-						  : (uint8_t)next(f),
+	struct frame frame = { .op = (uint8_t)(below(f, 20) ? 1 + below(f, OPS) : next(f)),
 		.class = (uint8_t)below(f, 3),
 		.flags = (uint8_t)(below(f, 3) ? 0 : next(f)),
 		.id = below(f, 50),
@@ -157,17 +206,25 @@ static size_t odd_frame(struct fuzz *f, uint8_t *out)
 		.extent = below(f, 2) ? 0 : next(f) };
 	uint32_t has = min(payload, BYTES_MAX - FRAME_BYTES);
 
+	if (below(f, 2))
+		payload = has = odd_message(f, body, 1024);
+	else
+		noise(f, body, has);
 	frame_encode(&frame, out);
 	little_put32(out + 52, payload);
 	if (below(f, 10) == 0)
 		out[below(f, FRAME_BYTES)] = (uint8_t)next(f);
-	noise(f, out + FRAME_BYTES, has);
-	if (has > 2 && below(f, 2)) { /* a field of a message: bytes of 16 */
-		out[FRAME_BYTES] = 0x0a;
-		out[FRAME_BYTES + 1] = 16;
-	}
 	f->frames++;
 	return FRAME_BYTES + has;
+}
+
+static size_t put_hello(const struct hello *hello, uint8_t *out)
+{
+	struct frame frame = { .op = FRAME_HELLO };
+
+	frame.payload = (uint32_t)hello_pack(hello, out + FRAME_BYTES);
+	frame_encode(&frame, out);
+	return FRAME_BYTES + frame.payload;
 }
 
 static size_t greeting(uint8_t *out)
@@ -175,11 +232,17 @@ static size_t greeting(uint8_t *out)
 	const struct hello hello = {
 		.process = "wire-probe", .version = FRAME_VERSION, .has_nonce = true
 	};
-	struct frame frame = { .op = FRAME_HELLO };
 
-	frame.payload = (uint32_t)hello_pack(&hello, out + FRAME_BYTES);
-	frame_encode(&frame, out);
-	return FRAME_BYTES + frame.payload;
+	return put_hello(&hello, out);
+}
+
+static void odd_frames(struct fuzz *f, int fd)
+{
+	static uint8_t bytes[BYTES_MAX];
+
+	for (uint32_t n = below(f, FRAMES_MAX); n > 0; n--)
+		put(fd, bytes, odd_frame(f, bytes));
+	drop_answers(fd);
 }
 
 static void plain_frames(struct fuzz *f, int fd)
@@ -188,11 +251,87 @@ static void plain_frames(struct fuzz *f, int fd)
 
 	if (below(f, 10))
 		put(fd, bytes, greeting(bytes));
-	for (uint32_t n = below(f, FRAMES_MAX); n > 0; n--)
-		put(fd, bytes, odd_frame(f, bytes));
-	if (strncmp(f->address, "unix:", 5) == 0)
+	if (is(f, "unix:"))
 		f->inside++;
-	drop_answers(fd);
+	odd_frames(f, fd);
+}
+
+/* ---- a token over a unix socket -------------------------------------------------------------- */
+
+static void spoil(struct fuzz *f, uint8_t *data, size_t n)
+{
+	for (uint32_t i = below(f, 4) + 1; n > 0 && i > 0; i--)
+		data[below(f, (uint32_t)n)] ^= (uint8_t)(1u << below(f, 8));
+}
+
+static bool take(int fd, uint8_t *out, size_t n)
+{
+	struct pollfd p = { .fd = fd, .events = POLLIN };
+
+	for (size_t got = 0; got < n;) {
+		ssize_t some = poll(&p, 1, 3 * ANSWER_MS) > 0
+				       ? recv(fd, out + got, n - got, MSG_DONTWAIT)
+				       : -1;
+
+		if (some <= 0)
+			return false;
+		got += (size_t)some;
+	}
+	return true;
+}
+
+static bool take_hello(int fd, struct hello *ret_hello)
+{
+	uint8_t bytes[FRAME_BYTES + HELLO_BYTES_MAX];
+	struct frame frame;
+
+	return take(fd, bytes, FRAME_BYTES) && frame_decode(bytes, &frame) == 0 &&
+	       frame.op == FRAME_HELLO && frame.payload <= HELLO_BYTES_MAX &&
+	       take(fd, bytes + FRAME_BYTES, frame.payload) &&
+	       hello_unpack(bytes + FRAME_BYTES, frame.payload, ret_hello) == 0;
+}
+
+/* Shows it and proves it, with claims or proof that are not right in some of them. */
+static void token_talk(struct fuzz *f, int fd, const struct token *token)
+{
+	struct hello hello = {
+		.process = "wire-probe", .version = FRAME_VERSION, .has_nonce = true
+	};
+	struct hello proof = { .version = FRAME_VERSION, .has_proof = true };
+	uint32_t spoil_at = below(f, 6); /* 0: claims, 1: greeting, 2: proof; else none */
+	uint8_t bytes[FRAME_BYTES + HELLO_BYTES_MAX];
+	struct hello peer;
+	size_t n;
+
+	noise(f, hello.nonce, sizeof(hello.nonce));
+	hello.token_len = (uint16_t)token->packed_len;
+	memcpy(hello.token, token->packed, token->packed_len);
+	if (spoil_at == 0)
+		spoil(f, hello.token, hello.token_len);
+	n = put_hello(&hello, bytes);
+	if (spoil_at == 1)
+		spoil(f, bytes, n);
+	put(fd, bytes, n);
+	if (!take_hello(fd, &peer))
+		return;
+	token_proof(token->key, hello.nonce, peer.nonce, hello.token, hello.token_len, proof.proof);
+	if (spoil_at == 2)
+		spoil(f, proof.proof, sizeof(proof.proof));
+	put(fd, bytes, put_hello(&proof, bytes));
+	f->inside += spoil_at > 2;
+	odd_frames(f, fd);
+}
+
+/* The token that is all that this process has. */
+static bool show_token(struct fuzz *f, int fd)
+{
+	struct keyring *ring = keyring_get();
+	bool has = ring && ring->n_cluster == 0;
+
+	if (has)
+		token_talk(f, fd, &ring->token);
+	keyring_unref(ring);
+	return has;
 }
 
 static void plain_noise(struct fuzz *f, int fd)
@@ -209,15 +348,15 @@ static void plain_noise(struct fuzz *f, int fd)
 
 /* ---- TLS ------------------------------------------------------------------------------------- */
 
-/* Sends what TLS has to say, with some bytes changed when `spoil`. */
-static void put_tls(struct fuzz *f, int fd, struct tls *tls, bool spoil)
+/* Sends what TLS has to say, with some bits changed when `wrong`. */
+static void put_tls(struct fuzz *f, int fd, struct tls *tls, bool wrong)
 {
 	size_t n = tls->out_end - tls->out_begin;
 	uint8_t *data = tls->out + tls->out_begin;
 
-	for (uint32_t i = below(f, 4) + 1; spoil && n > 0 && i > 0; i--)
-		data[below(f, (uint32_t)n)] ^= (uint8_t)(1u << below(f, 8));
-	put(fd, data, spoil && below(f, 3) == 0 ? below(f, (uint32_t)n + 1) : n);
+	if (wrong)
+		spoil(f, data, n);
+	put(fd, data, wrong && below(f, 3) == 0 ? below(f, (uint32_t)n + 1) : n);
 	tls_went(tls, n);
 }
 
@@ -295,6 +434,63 @@ static void http_talk(struct fuzz *f, int fd)
 	drop_answers(fd);
 }
 
+/* ---- orders ---------------------------------------------------------------------------------- */
+
+/* A greeting with a descriptor of the mount, which is not always one. */
+static void greet_order(struct fuzz *f, int fd)
+{
+	const char *dir = strrchr(f->address, ':') + 1;
+	int below_it = open(below(f, 4) ? dir : "/", O_RDONLY | O_CLOEXEC | O_DIRECTORY);
+	union {
+		struct cmsghdr head;
+		char space[CMSG_SPACE(sizeof(int))];
+	} control = { .head = { .cmsg_level = SOL_SOCKET,
+			      .cmsg_type = SCM_RIGHTS,
+			      .cmsg_len = CMSG_LEN(sizeof(int)) } };
+	uint8_t bytes[ORDER_HEAD_BYTES + 4];
+	struct iovec part = { .iov_base = bytes, .iov_len = sizeof(bytes) };
+	struct msghdr message = { .msg_iov = &part, .msg_iovlen = 1 };
+
+	little_put32(bytes, ORDER_HELLO);
+	little_put32(bytes + 4, 4);
+	little_put32(bytes + 8, ORDER_VERSION);
+	if (below(f, 10) == 0)
+		spoil(f, bytes, sizeof(bytes));
+	if (below_it >= 0) {
+		memcpy(CMSG_DATA(&control.head), &below_it, sizeof(int));
+		message.msg_control = &control;
+		message.msg_controllen = sizeof(control.space);
+	}
+	(void)sendmsg(fd, &message, MSG_NOSIGNAL); /* or it is gone: what follows is refused */
+	if (below_it >= 0)
+		(void)close(below_it);
+}
+
+static void order_talk(struct fuzz *f, int fd)
+{
+	static const uint32_t bodies[] = { 0, 0, 4, 36, 40, 28, 8, 0 }; /* of each kind, about */
+	static uint8_t bytes[BYTES_MAX];
+
+	if (below(f, 10))
+		greet_order(f, fd);
+	f->inside++;
+	for (uint32_t n = below(f, FRAMES_MAX); n > 0; n--) {
+		uint32_t kind = below(f, 20) ? 1 + below(f, 7) : (uint32_t)next(f);
+		uint32_t body = below(f, 3) ? bodies[kind % ARRAY_SIZE(bodies)] : odd_number(f);
+		uint32_t has = min(body, BYTES_MAX - ORDER_HEAD_BYTES);
+
+		little_put32(bytes, kind);
+		little_put32(bytes + 4, body);
+		noise(f, bytes + ORDER_HEAD_BYTES, has);
+		if (below(f, 2) && has >= 4) /* as many samples, or numbers */
+			little_put32(bytes + ORDER_HEAD_BYTES,
+				below(f, 2) ? below(f, 4) : odd_number(f));
+		put(fd, bytes, ORDER_HEAD_BYTES + has);
+		f->frames++;
+	}
+	drop_answers(fd);
+}
+
 /* ---- the run --------------------------------------------------------------------------------- */
 
 static void visit(struct fuzz *f, int fd)
@@ -302,13 +498,15 @@ static void visit(struct fuzz *f, int fd)
 	uint32_t kind = below(f, 4);
 
 	f->connections++;
-	if (strncmp(f->address, "http:", 5) == 0)
+	if (is(f, "http:"))
 		http_talk(f, fd);
 	else if (kind == 0)
 		plain_noise(f, fd);
-	else if (strncmp(f->address, "tcp:", 4) == 0 && net_keys_any())
+	else if (is(f, "order:"))
+		order_talk(f, fd);
+	else if (is(f, "tcp:") && net_keys_any())
 		tls_talk(f, fd);
-	else
+	else if (!is(f, "unix:") || !show_token(f, fd))
 		plain_frames(f, fd);
 	leave(f, fd);
 }
@@ -321,7 +519,7 @@ int wire_fuzz(
 	unsigned int away = 0;
 
 	while (clock_mono_ns() < until) {
-		int fd = knock(address);
+		int fd = knock(&f);
 
 		if (fd >= 0) {
 			visit(&f, fd);
