@@ -33,6 +33,7 @@
 #include "ufs/ufs.h"
 
 struct client;
+struct client_near_window;
 struct client_volume;
 
 #define CLIENT_CHUNK_BYTES   (52u * 1024)         /* its presence and its piece table */
@@ -132,6 +133,19 @@ int client_read_local(
  */
 void client_local_hangs(struct client_volume *volume, bool now);
 
+/*
+ * Bytes that lie in memory here, as they were fetched ahead of a reader of small files: `length` of them
+ * from `offset` on, as above, at loan->data until client_give(). False: not all of them do.
+ */
+struct client_loan {
+	const void *data;
+	uint32_t length;
+	struct client_near_window *window; /* the client's */
+};
+bool client_borrow(struct client_volume *volume, uint64_t offset, uint32_t length,
+	struct client_loan *ret_loan) __must_check;
+void client_give(struct client_loan *loan);
+
 /* One read under way; the caller's until on_done, which is called exactly once. */
 struct client_read {
 	struct list link; /* the client's */
@@ -140,8 +154,9 @@ struct client_read {
 	/* 0 and `length` bytes (borrowed for the call), or -EIO, -ESTALE, -ECANCELED. */
 	void (*on_done)(struct client_read *read, int status, const void *data);
 	void *arg;
-	bool peek;  /* the client's: only what workers have; any failure is -ECANCELED */
-	bool exact; /* of what was announced (client_prefetch()): brings no neighbours */
+	bool peek;    /* the client's: only what workers have; any failure is -ECANCELED */
+	void *memory; /* the client's, of a peek: what `data` lies in, to be taken in on_done */
+	bool exact;   /* of what was announced (client_prefetch()): brings no neighbours */
 	struct client_volume *volume; /* that it was given to: client_read() sets it */
 	void *priv;                   /* the client's */
 };

@@ -262,7 +262,7 @@ int client_read_local(struct client_volume *volume, uint64_t offset, uint32_t le
 	struct client_counters *counters = &volume->client->counters;
 
 	if (read_range(volume, offset, length, buf, false) < 0)
-		return client_near_read(volume, offset, length, buf) ? 0 : -EAGAIN;
+		return -EAGAIN;
 	counter_add(&counters->local_reads, 1);
 	counter_add(&counters->local_bytes, length);
 	counter_add(&volume->use->local_bytes, length);

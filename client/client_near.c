@@ -1,15 +1,16 @@
 /* Windows of what lies next. See client_near.h. */
 #include "client/client_near.h"
+#include "base/cleanup.h"
 #include "client/client_internal.h"
 #include "client/client_local.h"
 #include "client/client_op.h"
 #include "client/client_route.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #define WINDOW_LEAST (256u << 10)
 #define WINDOW_MOST  CLIENT_READ_MAX
+#define WINDOW_OLD   CLOCK_SECOND /* unread for so long it gives way to another */
 #define READ_MOST    (512u << 10) /* larger reads gain nothing */
 #define BEHIND_BYTES (1u << 20)   /* several readers take their files not quite in order */
 #define AHEAD_BYTES  (256u << 10)
@@ -21,7 +22,8 @@
 static void drop_locked(struct client_near_window *w)
 {
 	budget_give(w->client->budget, w->length);
-	free(w->data);
+	free(w->memory);
+	w->memory = NULL;
 	w->data = NULL;
 	w->volume = NULL;
 	w->state = NEAR_FREE;
@@ -35,14 +37,14 @@ static struct client_near_window *find_locked(
 	for (uint32_t i = 0; i < CLIENT_NEAR_WINDOWS; i++) {
 		struct client_near_window *w = &near->windows[i];
 
-		if (w->state != NEAR_FREE && w->volume == volume && offset >= w->offset &&
-			offset + length <= w->offset + w->length)
+		if ((w->state == NEAR_FETCHING || w->state == NEAR_READY) && w->volume == volume &&
+			offset >= w->offset && offset + length <= w->offset + w->length)
 			return w;
 	}
 	return NULL;
 }
 
-/* A free one, or the one that was read longest ago. */
+/* A free one, or the one that was read longest ago; NULL: all are about to be read. */
 static struct client_near_window *choose_locked(struct client_near *near)
 {
 	struct client_near_window *oldest = NULL;
@@ -56,8 +58,9 @@ static struct client_near_window *choose_locked(struct client_near *near)
 			(!oldest || w->touched_ns < oldest->touched_ns))
 			oldest = w;
 	}
-	if (oldest)
-		drop_locked(oldest);
+	if (!oldest || clock_mono_ns() - oldest->touched_ns < WINDOW_OLD)
+		return NULL;
+	drop_locked(oldest);
 	return oldest;
 }
 
@@ -67,7 +70,7 @@ static void let_go(struct client_near *near, struct client_near_window *w, uint3
 	w->refs--;
 	w->used += read;
 	w->touched_ns = clock_mono_ns();
-	if (w->refs == 0 && (w->used >= w->length || !w->volume))
+	if (w->refs == 0 && (w->used >= w->length || !w->volume || w->state == NEAR_FAILED))
 		drop_locked(w);
 	pthread_mutex_unlock(&near->lock);
 }
@@ -96,6 +99,7 @@ static void on_idle(void *arg)
 
 /* ---- fetching -------------------------------------------------------------------------------- */
 
+/* Those that wait go on. */
 static void run_fetched(struct loop_task *task)
 {
 	struct client_near_window *w = container_of(task, struct client_near_window, task);
@@ -106,13 +110,8 @@ static void run_fetched(struct loop_task *task)
 
 	pthread_mutex_lock(&near->lock);
 	list_splice_back(&waiters, &w->waiters);
-	if (w->status == 0 && w->volume) {
-		w->state = NEAR_READY;
-		w->touched_ns = clock_mono_ns();
-	} else {
-		drop_locked(w);
-	}
 	pthread_mutex_unlock(&near->lock);
+	let_go(near, w, 0);
 	while ((node = list_pop_front(&waiters)) != NULL)
 		client_fetch_resume(list_entry(node, struct client_op, waiter));
 	if (!near->timer && !near->stopped)
@@ -123,27 +122,30 @@ static void on_fetched(struct client_read *read, int status, const void *data)
 {
 	struct client_near_window *w = read->arg;
 	struct client *client = w->client;
+	struct client_near *near = &client->near;
 
-	w->status = status;
-	if (status == 0) {
-		memcpy(w->data, data, w->length);
+	if (status == 0)
 		counter_add(&client->counters.near_fetches, 1);
-	} else {
-		pthread_mutex_lock(&client->near.lock);
-		client->near.cold_ns = clock_mono_ns() + COLD_NS;
-		pthread_mutex_unlock(&client->near.lock);
-	}
+	pthread_mutex_lock(&near->lock);
+	w->touched_ns = clock_mono_ns();
+	w->memory = TAKE(read->memory);
+	w->data = data;
+	/* One that failed is found by nobody any more. */
+	w->state = status == 0 ? NEAR_READY : NEAR_FAILED;
+	if (status < 0)
+		near->cold_ns = w->touched_ns + COLD_NS;
+	pthread_mutex_unlock(&near->lock);
 	loop_post(client->loop, &w->task);
 }
 
-static void fetch(struct client_volume *volume, uint64_t offset, uint32_t length)
+static bool fetch(struct client_volume *volume, uint64_t offset, uint32_t length)
 {
 	struct client *client = volume->client;
 	struct client_near *near = &client->near;
 	struct client_near_window *w;
 
 	if (!budget_take(client->budget, BUDGET_PREFETCH, length))
-		return;
+		return false;
 	pthread_mutex_lock(&near->lock);
 	w = choose_locked(near);
 	if (w) {
@@ -153,22 +155,19 @@ static void fetch(struct client_volume *volume, uint64_t offset, uint32_t length
 		w->offset = offset;
 		w->length = length;
 		w->used = 0;
-		w->data = aligned_alloc(BLOCK_BYTES, length);
-		if (!w->data) {
-			drop_locked(w);
-			w = NULL;
-		}
-	} else {
-		budget_give(client->budget, length);
+		w->refs = 1; /* the task's */
 	}
 	pthread_mutex_unlock(&near->lock);
-	if (!w)
-		return;
+	if (!w) {
+		budget_give(client->budget, length);
+		return false;
+	}
 	w->read = (struct client_read){
 		.offset = offset, .length = length, .on_done = on_fetched, .arg = w, .peek = true
 	};
 	w->task.run = run_fetched;
 	client_read(volume, &w->read);
+	return true;
 }
 
 /* From the end of one object to that of another, in one chunk; 0: there is nothing to fetch. */
@@ -206,86 +205,124 @@ static struct client_near_stream *find_stream_locked(
 	return oldest;
 }
 
-/* True when something is to be fetched from *ret_start on. */
-static bool note_locked(struct client_near *near, struct client_volume *volume, uint64_t offset,
-	uint32_t length, uint64_t *ret_start, uint32_t *ret_window)
+static void note_locked(struct client_near *near, struct client_volume *volume, uint64_t offset,
+	uint32_t length, struct client_near_stream **ret_stream)
 {
 	struct client_near_stream *s = find_stream_locked(near, volume, offset);
 	uint64_t end = align_up(offset + length, BLOCK_BYTES);
 
+	if (!s->volume)
+		*s = (struct client_near_stream){ .volume = volume, .next = end, .fetched = end };
+	else
+		s->hits++;
 	s->used = ++near->clock;
-	if (!s->volume) {
-		*s = (struct client_near_stream){ .volume = volume,
-			.next = end,
-			.fetched = end,
-			.window = WINDOW_LEAST,
-			.used = near->clock };
-		return false;
-	}
-	s->hits++;
+	s->bytes += length;
 	s->next = max(s->next, end);
 	s->fetched = max(s->fetched, s->next);
-	if (s->hits < HITS_LEAST || clock_mono_ns() < near->cold_ns ||
-		s->fetched - s->next >= s->window)
-		return false;
-	*ret_start = s->fetched;
-	*ret_window = s->window;
-	return true;
+	*ret_stream = s;
 }
 
-/* The next fetch of the stream begins behind this one. False: another thread was first. */
+/* True when something is to be fetched for it: about *ret_window bytes from *ret_start on. */
+static bool due_locked(const struct client_near *near, const struct client_near_stream *s,
+	uint64_t *ret_start, uint32_t *ret_window)
+{
+	uint64_t ahead = max(min(s->bytes, (uint64_t)CLIENT_NEAR_AHEAD), (uint64_t)WINDOW_LEAST);
+
+	*ret_start = s->fetched;
+	*ret_window = (uint32_t)min(ahead, (uint64_t)WINDOW_MOST);
+	return s->hits >= HITS_LEAST && s->fetched - s->next < ahead &&
+	       clock_mono_ns() >= near->cold_ns;
+}
+
+static struct client_near_stream *stream_at_locked(
+	struct client_near *near, const struct client_volume *volume, uint64_t fetched)
+{
+	for (uint32_t i = 0; i < CLIENT_NEAR_STREAMS; i++)
+		if (near->streams[i].volume == volume && near->streams[i].fetched == fetched)
+			return &near->streams[i];
+	return NULL;
+}
+
+/* Its fetches go on behind this one. False: another thread was first. */
 static bool claim(struct client_volume *volume, uint64_t start, uint32_t length)
 {
 	struct client_near *near = &volume->client->near;
-	bool mine = false;
+	struct client_near_stream *s;
 
 	pthread_mutex_lock(&near->lock);
-	for (uint32_t i = 0; i < CLIENT_NEAR_STREAMS && !mine; i++) {
-		struct client_near_stream *s = &near->streams[i];
-
-		if (s->volume != volume || s->fetched != start)
-			continue;
+	s = stream_at_locked(near, volume, start);
+	if (s)
 		s->fetched = start + length;
-		s->window = min(2 * s->window, WINDOW_MOST);
-		mine = true;
-	}
 	pthread_mutex_unlock(&near->lock);
-	return mine;
+	return s != NULL;
+}
+
+/* It was not fetched; maybe it can be when the next read comes. */
+static void unclaim(struct client_volume *volume, uint64_t start, uint32_t length)
+{
+	struct client_near *near = &volume->client->near;
+	struct client_near_stream *s;
+
+	pthread_mutex_lock(&near->lock);
+	s = stream_at_locked(near, volume, start + length);
+	if (s)
+		s->fetched = max(start, s->next);
+	pthread_mutex_unlock(&near->lock);
+}
+
+/* The next window from `start` on. False: that is all for now. */
+static bool fetch_next(
+	struct client_volume *volume, uint64_t start, uint32_t window, uint32_t *ret_n)
+{
+	struct view_peer *peer;
+	bool last;
+	uint32_t n = range_from(volume, start, window);
+
+	if (n == 0 || !claim(volume, start, n))
+		return false;
+	*ret_n = n;
+	peer = client_route_serves(volume, start >> CHUNK_BITS, &last);
+	if (!peer || peer->local || client_local_present(volume, start, n))
+		return true;
+	if (fetch(volume, start, n))
+		return true;
+	unclaim(volume, start, n);
+	return false;
 }
 
 void client_near_note(struct client_volume *volume, uint64_t offset, uint32_t length)
 {
 	struct client_near *near = &volume->client->near;
-	struct view_peer *peer;
-	uint64_t start = 0;
-	uint32_t window = 0;
+	struct client_near_stream *s;
+	uint64_t start;
+	uint32_t window;
 	uint32_t n;
 	bool due;
-	bool last;
 
 	if (length > READ_MOST || (near->local && !client_route_is_elsewhere(volume)))
 		return;
 	pthread_mutex_lock(&near->lock);
-	due = note_locked(near, volume, offset, length, &start, &window);
+	note_locked(near, volume, offset, length, &s);
+	due = due_locked(near, s, &start, &window);
 	pthread_mutex_unlock(&near->lock);
-	if (!due)
-		return;
-	n = range_from(volume, start, window);
-	peer = client_route_serves(volume, start >> CHUNK_BITS, &last);
-	if (n == 0 || !claim(volume, start, n) || !peer || peer->local ||
-		client_local_present(volume, start, n))
-		return;
-	fetch(volume, start, n);
+	while (due && fetch_next(volume, start, window, &n)) {
+		pthread_mutex_lock(&near->lock);
+		s = stream_at_locked(near, volume, start + n);
+		due = s && due_locked(near, s, &start, &window);
+		pthread_mutex_unlock(&near->lock);
+	}
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-bool client_near_read(struct client_volume *volume, uint64_t offset, uint32_t length, void *buf)
+bool client_borrow(struct client_volume *volume, uint64_t offset, uint32_t length,
+	struct client_loan *ret_loan)
 {
 	struct client *client = volume->client;
 	struct client_near *near = &client->near;
 	struct client_near_window *w;
 
+	CHECK_MAGIC(volume, CLIENT_VOLUME_MAGIC);
 	if (near->local && !client_route_is_elsewhere(volume))
 		return false;
 	pthread_mutex_lock(&near->lock);
@@ -297,11 +334,19 @@ bool client_near_read(struct client_volume *volume, uint64_t offset, uint32_t le
 	pthread_mutex_unlock(&near->lock);
 	if (!w)
 		return false;
-	memcpy(buf, w->data + (offset - w->offset), length);
-	let_go(near, w, length);
 	counter_add(&client->counters.near_reads, 1);
 	counter_add(&client->counters.near_bytes, length);
+	*ret_loan = (struct client_loan){
+		.data = w->data + (offset - w->offset), .length = length, .window = w
+	};
 	return true;
+}
+
+void client_give(struct client_loan *loan)
+{
+	struct client_near_window *w = TAKE(loan->window);
+
+	let_go(&w->client->near, w, loan->length);
 }
 
 bool client_near_serve(struct client_op *op)

@@ -4,7 +4,10 @@
  * have them, up to 1 MiB a request, and serves the files from memory (docs/decisions/peer-reads.md).
  *
  *	reads in order ──► stream ──► window: FETCHING ──► READY ──► used up, or CLIENT_NEAR_IDLE old: dropped
- *	                                 ▲ reads of its range wait    └─► reads of its range are copied from it
+ *	                                 ▲ reads of its range wait    └─► reads of its range are answered from it
+ *
+ * As much is on its way ahead of a stream as was read of it, CLIENT_NEAR_AHEAD at most: several requests, so
+ * that no reader waits for a round trip. A window is the answer as it came: nothing is copied.
  *
  * Only what workers have is fetched so (FETCH_CACHED): it costs the origin nothing. Bounded: so many windows
  * of 1 MiB for all volumes, out of the client's budget, as far as prefetch may use it.
@@ -20,8 +23,9 @@
 #include "base/loop.h"
 #include "client/client.h"
 
-#define CLIENT_NEAR_WINDOWS 16u
+#define CLIENT_NEAR_WINDOWS 32u
 #define CLIENT_NEAR_STREAMS 16u
+#define CLIENT_NEAR_AHEAD   (4u << 20)
 #define CLIENT_NEAR_IDLE    (5 * CLOCK_SECOND)
 
 struct client_op;
@@ -30,7 +34,7 @@ struct client_near_stream {
 	struct client_volume *volume; /* NULL: unused */
 	uint64_t next;                /* behind the furthest read */
 	uint64_t fetched;             /* behind what was fetched for it */
-	uint32_t window;              /* of the next fetch, bytes */
+	uint64_t bytes;               /* read of it */
 	uint32_t hits;                /* reads in a row that went on with it */
 	uint64_t used;
 };
@@ -39,6 +43,7 @@ enum client_near_state {
 	NEAR_FREE,
 	NEAR_FETCHING,
 	NEAR_READY,
+	NEAR_FAILED, /* until its task has run */
 };
 
 struct client_near_window {
@@ -48,10 +53,10 @@ struct client_near_window {
 	uint64_t offset;
 	uint32_t length;
 	uint64_t used; /* bytes that were read from it */
-	uint32_t refs; /* readers that copy */
+	uint32_t refs; /* readers, and its task */
 	uint64_t touched_ns;
-	uint8_t *data;
-	int status;
+	const uint8_t *data;
+	void *memory; /* that data lies in */
 	struct client_read read;
 	struct loop_task task;
 	struct list waiters; /* ops; the loop's */
@@ -78,7 +83,5 @@ void client_near_forget(struct client_volume *volume);
 
 /* The kernel reads that. May fetch what lies next. */
 void client_near_note(struct client_volume *volume, uint64_t offset, uint32_t length);
-/* Copies it out of a window: true, or it is in none. */
-bool client_near_read(struct client_volume *volume, uint64_t offset, uint32_t length, void *buf);
 /* On the loop: the op ends with a window's bytes, or waits for them: true. */
 bool client_near_serve(struct client_op *op);

@@ -190,6 +190,15 @@ void client_op_release(struct client_op *op)
 	client_op_unref(op);
 }
 
+/* What the bytes lie in; the budget's share of it is the new owner's affair. */
+static void *take_memory(struct client_op *op)
+{
+	if (!op->buffer)
+		return TAKE(op->payload);
+	budget_give(client_op_client(op)->budget, op->length);
+	return TAKE(op->buffer);
+}
+
 void client_op_finish(struct client_op *op, int status, const void *data)
 {
 	struct client *client = client_op_client(op);
@@ -213,6 +222,8 @@ void client_op_finish(struct client_op *op, int status, const void *data)
 		histogram_note(&client->histograms.worker, took);
 	if (took > SLOW_NS)
 		counter_add(&client->counters.slow_reads, 1);
+	if (op->peek && status == 0)
+		read->memory = take_memory(op);
 	read->on_done(read, status, data);
 }
 
@@ -250,6 +261,7 @@ void client_read(struct client_volume *volume, struct client_read *read)
 	counter_add(&client->counters.remote_reads, 1);
 	counter_add(&client->counters.waiting, 1);
 	read->volume = volume;
+	read->memory = NULL;
 	list_init(&read->link);
 	pthread_mutex_lock(&client->lock);
 	op = op_take_locked(client, volume, read);

@@ -13,7 +13,13 @@
 #include "client/client.h"
 
 struct reader;
+struct reader_set;
 struct order;
+
+struct reader_loan {
+	struct client_loan loan;
+	struct reader_set *set; /* the reader's */
+};
 
 struct reader_ops {
 	/*
@@ -26,6 +32,13 @@ struct reader_ops {
 	 * is to be tried. NULL: does not matter.
 	 */
 	void (*hangs)(struct reader *reader, bool now);
+	/*
+	 * Bytes that lie in memory already: true, and they are loan->loan.data until give(). NULL, with the
+	 * next: there never are any.
+	 */
+	bool (*borrow)(struct reader *reader, uint64_t offset, uint32_t length,
+		struct reader_loan *ret_loan);
+	void (*give)(struct reader *reader, struct reader_loan *loan);
 	/* Answers by read->on_done, exactly once; read->offset is the reader's from now on. */
 	void (*read)(struct reader *reader, struct client_read *read);
 	/*

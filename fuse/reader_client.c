@@ -46,6 +46,25 @@ static int read_local(struct reader *reader, uint64_t offset, uint32_t length, v
 	return r;
 }
 
+static bool borrow(
+	struct reader *reader, uint64_t offset, uint32_t length, struct reader_loan *ret_loan)
+{
+	struct reader_set *set = set_take(reader);
+
+	ret_loan->set = set;
+	if (client_borrow(volume_of(set, offset), place_offset(offset), length, &ret_loan->loan))
+		return true;
+	set_release(set);
+	return false;
+}
+
+static void give(struct reader *reader, struct reader_loan *loan)
+{
+	(void)reader;
+	client_give(&loan->loan);
+	set_release(loan->set);
+}
+
 static void read_anywhere(struct reader *reader, struct client_read *read)
 {
 	struct reader_set *set = set_take(reader);
@@ -86,6 +105,8 @@ static void note(struct reader *reader, uint64_t offset, uint32_t length)
 
 static const struct reader_ops ops = {
 	.read_local = read_local,
+	.borrow = borrow,
+	.give = give,
 	.hangs = hangs,
 	.read = read_anywhere,
 	.cancel = cancel,

@@ -794,6 +794,22 @@ static inline int fix_read_local(struct fix *f, uint64_t offset, uint32_t length
 	return r;
 }
 
+/* client_borrow(), compared when it succeeds. */
+static inline bool fix_borrow(struct fix *f, uint64_t offset, uint32_t length)
+{
+	uint8_t *want = malloc(length);
+	struct client_loan loan;
+	bool lent = client_borrow(f->volume, offset, length, &loan);
+
+	if (lent) {
+		fix_expected(f, offset, length, want);
+		assert_memory_equal(loan.data, want, length);
+		client_give(&loan);
+	}
+	free(want);
+	return lent;
+}
+
 /* Waits until a condition of the worker holds. */
 static inline void fix_wait_parked(struct fix *f, uint32_t n)
 {

@@ -20,11 +20,13 @@ struct worker {
 	uint16_t x; /* with -EREMOTE */
 	uint8_t flags;
 	bool park;
+	bool park_cached;
 	bool cold; /* has nothing cached */
 	struct list parked;
 	uint32_t fetches;
 	uint32_t lasts; /* of them, with FRAME_LAST */
 	uint32_t cached;
+	uint32_t parked_cached;
 	uint32_t prefetches;
 	uint32_t cancelled;
 };
@@ -67,7 +69,9 @@ static void on_worker(struct rpc_request *request, void *arg)
 	w->cached += frame->op == FRAME_FETCH_CACHED;
 	w->prefetches += frame->op == FRAME_PREFETCH;
 	w->lasts += frame->op == FRAME_FETCH && frame->flags & FRAME_LAST;
-	if (w->park && frame->op == FRAME_FETCH) {
+	w->parked_cached += w->park_cached && frame->op == FRAME_FETCH_CACHED;
+	if ((w->park && frame->op == FRAME_FETCH) ||
+		(w->park_cached && frame->op == FRAME_FETCH_CACHED)) {
 		request->priv = w;
 		list_push_back(&w->parked, &request->link);
 	} else {
@@ -96,6 +100,7 @@ static void unpark(struct worker *w)
 
 	pthread_mutex_lock(&w->r->f->lock);
 	w->park = false;
+	w->park_cached = false;
 	while ((node = list_pop_front(&w->parked)) != NULL) {
 		struct rpc_request *request = list_entry(node, struct rpc_request, link);
 
@@ -670,7 +675,7 @@ static void test_hedge(void **state)
 static void read_noted(struct fix *f, uint64_t offset, uint32_t length)
 {
 	client_note_read(f->volume, offset, length);
-	if (fix_read_local(f, offset, length) < 0)
+	if (!fix_borrow(f, offset, length) && fix_read_local(f, offset, length) < 0)
 		fix_read(f, offset, length);
 }
 
@@ -683,9 +688,61 @@ static void test_ranges_are_read_ahead(void **state)
 	for (uint64_t at = 0; at < 8 * MiB; at += 32 * KiB)
 		read_noted(r->f, o->offset + at, 32 * KiB);
 	requests = count(r, &r->workers[0].fetches) + count(r, &r->workers[0].cached);
-	assert_true(requests <= 192); /* of 256 reads */
-	assert_true(fix_counter(r->f, "near_reads") >= 64);
-	assert_in_range(fix_counter(r->f, "near_fetches"), 1, 32);
+	assert_true(requests <= 32); /* of 256 reads */
+	assert_true(fix_counter(r->f, "near_reads") >= 240);
+	assert_in_range(fix_counter(r->f, "near_fetches"), 8, 24);
+}
+
+/* Once much was read in order, several ranges are under way at once, and no more than are allowed. */
+static void test_ranges_are_under_way_together(void **state)
+{
+	struct route_fix *r = *state;
+	const struct fix_object *o = fix_object(r->f, "b/large");
+	uint64_t at;
+
+	for (at = 0; at < 4 * MiB; at += 32 * KiB)
+		read_noted(r->f, o->offset + at, 32 * KiB);
+	pthread_mutex_lock(&r->f->lock);
+	r->workers[0].park_cached = true;
+	pthread_mutex_unlock(&r->f->lock);
+	for (; at < 10 * MiB; at += 32 * KiB)
+		client_note_read(r->f->volume, o->offset + at, 32 * KiB);
+	wait_for(r, &r->workers[0].parked_cached, 4);
+	unpark(&r->workers[0]);
+	for (at = 4 * MiB; at < 10 * MiB; at += 32 * KiB)
+		read_noted(r->f, o->offset + at, 32 * KiB);
+	assert_true(count(r, &r->workers[0].fetches) <= 8);
+	/* Of 15 MiB at most, of at least 256 KiB each. */
+	assert_true(fix_counter(r->f, "near_fetches") <= 32);
+}
+
+/* What lies in one answer is lent from where it came to. */
+static void test_ranges_are_lent(void **state)
+{
+	struct route_fix *r = *state;
+	const struct fix_object *o = fix_object(r->f, "b/large");
+	const uint8_t *before = NULL;
+	uint32_t together = 0;
+	uint32_t lent = 0;
+
+	for (uint64_t at = 0; at < 8 * MiB; at += 32 * KiB) {
+		struct client_loan loan;
+
+		client_note_read(r->f->volume, o->offset + at, 32 * KiB);
+		if (!client_borrow(r->f->volume, o->offset + at, 32 * KiB, &loan)) {
+			fix_read(
+				r->f, o->offset + at, 32 * KiB); /* waits for it, if it is coming */
+			before = NULL;
+			continue;
+		}
+		lent++;
+		together += before && loan.data == before + 32 * KiB;
+		before = loan.data;
+		client_give(&loan);
+	}
+	assert_true(lent >= 128);
+	assert_true(together >= lent / 2);
+	assert_int_equal(fix_counter(r->f, "local_reads"), 0);
 }
 
 static void test_out_of_order_nothing_is_read_ahead(void **state)
@@ -823,6 +880,8 @@ int main(void)
 		CASE(test_hot_slots_are_spread),
 		CASE(test_hedge),
 		CASE(test_ranges_are_read_ahead),
+		CASE(test_ranges_are_under_way_together),
+		CASE(test_ranges_are_lent),
 		CASE(test_out_of_order_nothing_is_read_ahead),
 		CASE(test_cold_ranges_are_not_read_ahead),
 		CASE(test_ranges_of_several_readers),
