@@ -23,6 +23,8 @@
 #define SLOW_NS          (10 * CLOCK_SECOND) /* a read that waits this long is logged */
 #define BAD_ANSWERS_MAX  5                   /* answers whose bytes do not match, then -EIO */
 #define REFRESH_ATTEMPTS 2 /* failures after which the slots are asked for again */
+#define HERE_BYTES       (256u << 10)
+#define HERE_READS       4u
 
 static void step(struct client_op *op);
 static void ask_next(struct client_op *op);
@@ -279,6 +281,16 @@ static bool answer_fits(const struct client_op *op, const void *payload, int fd)
 	       reply->payload == (uint64_t)reply->length + (uint64_t)reply->checksums * 8;
 }
 
+/*
+ * What is small costs less than to wake another thread for it, and what comes behind it hardly waits; with
+ * many reads under way other threads are awake, and more than this one can do is to be done.
+ */
+static bool done_here(const struct client_op *op)
+{
+	return op->call.reply.payload <= HERE_BYTES &&
+	       counter_get(&client_op_client(op)->counters.waiting) <= HERE_READS;
+}
+
 /* The answer's memory and descriptor are in the op. */
 static void start_work(struct client_op *op)
 {
@@ -290,10 +302,10 @@ static void start_work(struct client_op *op)
 	client_op_set_state(op, OP_WORK);
 	op->job.run = run_job;
 	/*
-	 * Bytes that the budget has no room for are checked and handed over here and now: until
-	 * that is done the connection takes no more of them.
+	 * Bytes that the budget has no room for are checked and handed over here and now, too:
+	 * until that is done the connection takes no more of them.
 	 */
-	if (!local && !op->charged) {
+	if (!local && (!op->charged || done_here(op))) {
 		run_job(&op->job);
 	} else if (pool_submit(client->pool, &op->job) < 0) {
 		client_op_drop_answer(op);

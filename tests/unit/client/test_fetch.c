@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include "base/log.h"
 #include "tests/unit/client/fixture.h"
+#include "client/client_internal.h"
 
 static uint64_t border(const struct fix *f)
 {
@@ -360,6 +361,58 @@ static void test_overflow(void **state)
 	free(reads);
 }
 
+struct answered {
+	struct client_read read;
+	_Atomic int where; /* 0: not yet; 1: on the loop; 2: on another thread */
+};
+
+static void on_answered(struct client_read *read, int status, const void *data)
+{
+	struct answered *a = read->arg;
+
+	(void)data;
+	ensure(status == 0);
+	atomic_store(&a->where, loop_on_thread(read->volume->client->loop) ? 1 : 2);
+}
+
+static int where_of(struct answered *a)
+{
+	uint64_t deadline = clock_mono_ns() + 30 * CLOCK_SECOND;
+
+	while (atomic_load(&a->where) == 0) {
+		assert_true(clock_mono_ns() < deadline);
+		clock_sleep_ns(CLOCK_MS / 10);
+	}
+	return atomic_load(&a->where);
+}
+
+/* A few small answers are handed over where they came in; of many, threads of their own take some. */
+static void test_small_answers_take_one_hop(void **state)
+{
+	struct fix *f = *state;
+	struct answered reads[16] = { 0 };
+	uint32_t elsewhere = 0;
+
+	f->local = false;
+	for (uint32_t i = 0; i < ARRAY_SIZE(reads); i++)
+		reads[i].read = (struct client_read){ .offset = fix_object(f, "b/large")->offset,
+			.length = 64 * KiB,
+			.on_done = on_answered,
+			.arg = &reads[i] };
+	for (uint32_t i = 0; i < 4; i++) {
+		client_read(f->volume, &reads[i].read);
+		assert_int_equal(where_of(&reads[i]), 1);
+	}
+	f->park = true;
+	for (uint32_t i = 4; i < ARRAY_SIZE(reads); i++)
+		client_read(f->volume, &reads[i].read);
+	fix_wait_parked(f, ARRAY_SIZE(reads) - 4);
+	fix_unpark(f);
+	for (uint32_t i = 4; i < ARRAY_SIZE(reads); i++)
+		elsewhere += where_of(&reads[i]) == 2;
+	assert_true(elsewhere >= 1);
+}
+
 static void test_deadline(void **state)
 {
 	struct fix *f = fix_new(NULL);
@@ -441,6 +494,7 @@ int main(void)
 		CASE(test_worker_killed),
 		CASE(test_budget),
 		CASE(test_overflow),
+		CASE(test_small_answers_take_one_hop),
 		CASE(test_slow_is_logged),
 		cmocka_unit_test_teardown(test_deadline, fix_teardown),
 		cmocka_unit_test_teardown(test_tcp, fix_teardown),
