@@ -20,6 +20,7 @@
 #define LIMIT_DEVICES           16384u /* devices of one image */
 #define LIMIT_FUSE_SLOTS        4096u  /* READ requests held by one mount */
 #define LIMIT_CHUNK_FDS         1024u  /* open chunk files of one process */
+#define LIMIT_PIPES             32u    /* of 1 MiB, for answers out of the page cache */
 #define LIMIT_THREADS           512u   /* of one process, without those of libraries */
 #define LIMIT_REQUESTS          65536u /* of all connections to one process; past it each has one */
 #define LIMIT_DESCRIPTORS_LEAST 128u   /* a daemon refuses to start with fewer */

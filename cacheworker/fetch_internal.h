@@ -61,7 +61,8 @@ struct gathered {
 	uint64_t offset; /* of the range in the volume */
 	uint32_t length;
 	struct herd_ticket *ticket; /* given back once it is sent */
-	char *data;
+	char *data;                 /* NULL: the range is in the pipe */
+	struct pipe_ends pipe;
 	uint64_t sums[];
 };
 
@@ -97,7 +98,16 @@ void fetch_reply_flight(struct fetch *fetch);
 /* The memory that the range is gathered in: of class DEMAND when nothing is waited for with it, else of
  * FILL. -EAGAIN when the budget is used up. */
 int fetch_make_out(struct fetch *fetch, enum budget_class class);
+/* The same without its memory, for which `length` bytes are taken: 0 for a range that will be in a pipe. */
+int fetch_make_head(struct fetch *fetch, enum budget_class class, uint32_t length);
 void fetch_gathered_free(void *arg);
+/* The checksums of spans that begin and end with pieces, as the piece table of the range's blocks says; the bytes
+ * count as given. False: some do not, and nothing counts. */
+bool fetch_take_sums(
+	struct gathered *to, const struct span *spans, uint32_t n, const struct chunk_sum *table);
 void fetch_copy_flight(struct gathered *to, const struct span *span);
 /* Gathers a range that lies in several units, or in a tier for a reader elsewhere. */
 void fetch_run_compose(struct pool_job *job);
+
+/* fetch_lend.c: the range out of the page cache. False: not that way; all is as before. */
+bool fetch_lend(struct fetch *fetch);

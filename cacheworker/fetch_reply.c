@@ -27,6 +27,7 @@ void fetch_gathered_free(void *arg)
 		return;
 	budget_give(&out->worker->gathered, out->bytes);
 	herds_leave(out->ticket, true);
+	pipes_give(&out->worker->pipes, out->pipe);
 	free(out->data);
 	free(out);
 }
@@ -179,24 +180,16 @@ static void zero_gaps(struct gathered *to, const struct span *spans, uint32_t n)
 	memset(to->data + (at - to->offset), 0, to->offset + to->length - at);
 }
 
-/*
- * -EAGAIN when the budget is used up: the reader asks again. Whoever has its memory waits for units
- * at most, which never wait for this budget: no two can hold each other up.
- */
-int fetch_make_out(struct fetch *fetch, enum budget_class class)
+int fetch_make_head(struct fetch *fetch, enum budget_class class, uint32_t length)
 {
 	struct worker *w = fetch->worker;
-	uint32_t length = fetch->request->frame.length;
 	uint64_t head = sizeof(*fetch->out) + fetch->n_sums * sizeof(uint64_t);
 	uint64_t bytes = head + length;
 
 	if (!budget_take(&w->gathered, class, bytes))
 		return -EAGAIN;
 	fetch->out = calloc(1, head);
-	if (fetch->out)
-		fetch->out->data = malloc(length);
-	if (!fetch->out || !fetch->out->data) {
-		free(TAKE(fetch->out));
+	if (!fetch->out) {
 		budget_give(&w->gathered, bytes);
 		return -ENOMEM;
 	}
@@ -205,6 +198,24 @@ int fetch_make_out(struct fetch *fetch, enum budget_class class)
 	fetch->out->bytes = bytes;
 	fetch->out->offset = fetch->request->frame.offset;
 	fetch->out->length = fetch->request->frame.length;
+	return 0;
+}
+
+/*
+ * -EAGAIN when the budget is used up: the reader asks again. Whoever has its memory waits for units
+ * at most, which never wait for this budget: no two can hold each other up.
+ */
+int fetch_make_out(struct fetch *fetch, enum budget_class class)
+{
+	uint32_t length = fetch->request->frame.length;
+	char *data = malloc(length);
+	int r = data ? fetch_make_head(fetch, class, length) : -ENOMEM;
+
+	if (r < 0) {
+		free(data);
+		return r;
+	}
+	fetch->out->data = data;
 	zero_gaps(fetch->out, fetch->spans, fetch->n_spans);
 	return 0;
 }
@@ -304,6 +315,24 @@ static bool sums_of_span(const struct span *span, const struct chunk_sum *table,
 	return true;
 }
 
+bool fetch_take_sums(
+	struct gathered *to, const struct span *spans, uint32_t n, const struct chunk_sum *table)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		const struct span *span = &spans[i];
+
+		if (!sums_of_span(span, &table[(span->at - to->offset) / BLOCK_BYTES],
+			    to->sums + span->first_sum))
+			return false;
+		bytes += span->length;
+	}
+	counter_add(&to->worker->counters.hit_bytes, bytes);
+	counter_add(&to->source->use.tier_bytes, bytes);
+	return true;
+}
+
 /* All of it lies in the tier: as it lies there, with the checksums that lie beside it, which whoever
  * gets both compares. False: piece by piece, then. */
 static bool compose_blocks(
@@ -313,24 +342,15 @@ static bool compose_blocks(
 	struct chunk_sum table[LIMIT_PAYLOAD_BYTES / BLOCK_BYTES];
 	struct gathered *to = c->out;
 	uint32_t offset = (uint32_t)(to->offset & (CHUNK_BYTES - 1));
-	uint64_t bytes = 0;
 
 	for (uint32_t i = 0; i < c->n_spans; i++)
 		if (c->spans[i].wait.flight || c->spans[i].copied)
 			return false;
 	if (!c->chunk || read(c->chunk, offset, to->length, to->data, table) < 0)
 		return false;
-	for (uint32_t i = 0; i < c->n_spans; i++) {
-		const struct span *span = &c->spans[i];
-
-		if (!sums_of_span(span, &table[(span->at - to->offset) / BLOCK_BYTES],
-			    to->sums + span->first_sum))
-			return false;
-		bytes += span->length;
-	}
+	if (!fetch_take_sums(to, c->spans, c->n_spans, table))
+		return false;
 	zero_gaps(to, c->spans, c->n_spans);
-	counter_add(&to->worker->counters.hit_bytes, bytes);
-	counter_add(&to->source->use.tier_bytes, bytes);
 	return true;
 }
 
@@ -367,8 +387,11 @@ static bool in_memory(const struct composition *c)
 static int compose(struct fetch *fetch)
 {
 	struct composition *c;
-	int r = fetch->out ? 0 : fetch_make_out(fetch, BUDGET_DEMAND);
+	int r;
 
+	if (fetch_lend(fetch))
+		return 0;
+	r = fetch->out ? 0 : fetch_make_out(fetch, BUDGET_DEMAND);
 	if (r < 0)
 		return r;
 	c = calloc(1, sizeof(*c));
@@ -403,6 +426,7 @@ static void reply_out(struct fetch *fetch)
 	reply.checksums = fetch->n_sums;
 	payload.parts[0].len = reply.length;
 	payload.parts[0].data = fetch->out->data;
+	payload.pipe = fetch->out->pipe.out;
 	payload.parts[1].len = fetch->n_sums * sizeof(uint64_t);
 	payload.parts[1].data = fetch->out->sums;
 	fetch->out->ticket = TAKE(fetch->ticket);

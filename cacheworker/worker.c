@@ -247,6 +247,7 @@ int worker_open(struct worker *w, const struct worker_config *config, struct err
 	pthread_mutex_init(&w->fetch_lock, NULL);
 	pthread_mutex_init(&w->sources.lock, NULL);
 	list_init(&w->sources.all);
+	pipes_init(&w->pipes);
 	terms_init(w);
 	troubles_init(&w->troubles);
 	fence_init(&w->fence);
@@ -328,6 +329,7 @@ void worker_close(struct worker *w)
 	spill_release(w);
 	fills_release(w);
 	holds_release(w);
+	pipes_release(&w->pipes);
 	handout_close(w);
 	handover_close(w);
 	copies_close(w);

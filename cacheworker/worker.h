@@ -26,6 +26,7 @@
 #include "cacheworker/herds.h"
 #include "cacheworker/member.h"
 #include "cacheworker/metrics.h"
+#include "cacheworker/pipes.h"
 #include "cacheworker/pull.h"
 #include "cacheworker/spill.h"
 #include "cacheworker/troubles.h"
@@ -41,6 +42,8 @@
 	X(hits, "granary_worker_hits_total", COUNTER, "requests", "Ranges answered from a tier") \
 	X(hit_bytes, "granary_worker_hit_bytes_total", COUNTER, "bytes",                         \
 		"Bytes answered from a tier")                                                    \
+	X(lent_bytes, "granary_worker_lent_bytes_total", COUNTER, "bytes",                       \
+		"Bytes answered out of the page cache without a copy")                           \
 	X(waits, "granary_worker_waits_total", COUNTER, "requests",                              \
 		"Ranges that waited for the origin")                                             \
 	X(joined, "granary_worker_joined_total", COUNTER, "requests",                            \
@@ -255,6 +258,7 @@ struct worker {
 	struct fills fills;
 	struct sources sources;
 	struct holds holds;
+	struct pipes pipes;
 	struct terms terms;
 	struct troubles troubles;
 	struct scrub *scrub;

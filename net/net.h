@@ -32,6 +32,10 @@ struct net_payload {
 	void (*release)(void *arg); /* may be NULL; runs on the loop */
 	void *arg;
 	int fd; /* <= 0: none. Passed along (unix sockets) and closed afterwards (everywhere) */
+	/* <= 0: none. The end to read from of a pipe that has the bytes of the first part, whose `data` is NULL:
+	 * pages of a file, say, which go out without a copy. Only in answers to requests with pipe_ok; release()
+	 * has it back, with what was not sent. */
+	int pipe;
 };
 /* A zeroed payload is none too. */
 #define NET_PAYLOAD_NONE ((struct net_payload){ .fd = -1 })
@@ -48,6 +52,7 @@ struct rpc_request {
 	struct frame frame;
 	struct rpc_conn *conn;  /* referenced by the request */
 	void *payload;          /* malloc'ed, freed with the request; NULL when empty */
+	bool pipe_ok;           /* the bytes of its answer may be in a pipe (net_payload) */
 	int fd;                 /* -1, or the request's descriptor, closed with it */
 	_Atomic bool cancelled; /* the peer cancelled or went away: nobody wants the answer */
 	void *priv;             /* the handler's */

@@ -228,6 +228,9 @@ static void on_message(struct conn *conn, const struct frame *frame, void *paylo
 	request->rpc.conn = peer;
 	request->rpc.payload = payload;
 	request->rpc.fd = fd;
+	request->rpc.pipe_ok = (frame->op == FRAME_FETCH || frame->op == FRAME_FETCH_CACHED) &&
+			       conn->transport->ops->takes_pipe &&
+			       conn->transport->ops->takes_pipe(conn->transport);
 	list_init(&request->rpc.link);
 	request->message.payload = NET_PAYLOAD_NONE;
 	list_push_back(&peer->requests, &request->link);
@@ -297,6 +300,7 @@ void rpc_reply(
 
 	CHECK_MAGIC(request, REQUEST_MAGIC);
 	ensure(!atomic_exchange(&request->replied, true));
+	ensure(payload.pipe <= 0 || (rpc->pipe_ok && status == 0));
 	if (reply)
 		request->reply = *reply;
 	request->reply.status = status;

@@ -21,6 +21,7 @@
 #include "net/stream_state_internal.h"
 #include "base/cleanup.h"
 
+#include <fcntl.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <stdlib.h>
@@ -79,7 +80,21 @@ static void stream_watch(struct stream *s)
 
 /* ---- out ------------------------------------------------------------------------------------- */
 
-/* Adds what is left of a message to iov; false when it did not fit whole. */
+ssize_t stream_send_pipe(struct stream *s, const struct transport_message *m, size_t skip)
+{
+	/* The checksums follow, unless they went before (stream_tls.c). */
+	bool more = !s->tls && m->payload->n > 1;
+
+	return splice(m->payload->pipe, NULL, s->fd, NULL, m->payload->parts[0].len - skip,
+		SPLICE_F_NONBLOCK | (more ? SPLICE_F_MORE : 0u));
+}
+
+static bool message_has_pipe(const struct transport_message *m)
+{
+	return m->payload && m->payload->pipe > 0;
+}
+
+/* Adds what is left of a message to iov, up to what is in a pipe; false when that was not all. */
 static bool gather(const struct transport_message *m, struct iovec *iov, int *n)
 {
 	size_t skip = m->sent;
@@ -91,6 +106,8 @@ static bool gather(const struct transport_message *m, struct iovec *iov, int *n)
 		const void *data = i == 0 ? m->header : m->payload->parts[i - 1].data;
 		size_t len = i == 0 ? FRAME_BYTES : m->payload->parts[i - 1].len;
 
+		if (i == 1 && skip < len && message_has_pipe(m))
+			return false;
 		if (skip < len)
 			iov[(*n)++] = (struct iovec){ .iov_base = (char *)(uintptr_t)data + skip,
 				.iov_len = len - skip };
@@ -112,6 +129,7 @@ static ssize_t send_some(struct stream *s)
 	} control;
 	struct iovec iov[SEND_PARTS];
 	struct msghdr h = { .msg_iov = iov };
+	const struct transport_message *piped = NULL; /* what it has in a pipe is next */
 	int n = 0;
 
 	list_for_each (node, &s->out) {
@@ -131,11 +149,15 @@ static ssize_t send_some(struct stream *s)
 			c->cmsg_len = CMSG_LEN(sizeof(int));
 			memcpy(CMSG_DATA(c), &m->payload->fd, sizeof(int));
 		}
-		if (!gather(m, iov, &n))
+		if (!gather(m, iov, &n)) {
+			piped = message_has_pipe(m) ? m : NULL;
 			break;
+		}
 	}
+	if (piped && n == 0)
+		return stream_send_pipe(s, piped, piped->sent - FRAME_BYTES);
 	h.msg_iovlen = (size_t)n;
-	return sendmsg(s->fd, &h, MSG_DONTWAIT | MSG_NOSIGNAL);
+	return sendmsg(s->fd, &h, MSG_DONTWAIT | MSG_NOSIGNAL | (piped ? MSG_MORE : 0));
 }
 
 /* Counts n bytes off the queue's head, then ends the messages that are gone: on_sent() may recall
@@ -613,6 +635,13 @@ void stream_send(struct transport *transport, struct transport_message *message)
 		s->stage = &message->link;
 	if (s->state == STREAM_OPEN && !s->blocked)
 		stream_want_turn(s);
+}
+
+bool stream_takes_pipe(struct transport *transport)
+{
+	const struct stream *s = stream_of(transport);
+
+	return !s->tls || s->tls->raw;
 }
 
 bool stream_recall(struct transport *transport, struct transport_message *message)

@@ -14,6 +14,7 @@ int stream_new(const struct transport_ops *ops, struct loop *loop, int fd, bool 
 /* The operations of transport_ops. */
 void stream_start(struct transport *transport, const struct transport_events *events, void *arg);
 void stream_send(struct transport *transport, struct transport_message *message);
+bool stream_takes_pipe(struct transport *transport);
 bool stream_recall(struct transport *transport, struct transport_message *message);
 void stream_pause(struct transport *transport, bool paused);
 void stream_close(struct transport *transport, int status);

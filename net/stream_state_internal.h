@@ -64,6 +64,8 @@ struct stream {
 
 /* Ends it with `status`. */
 void stream_fail(struct stream *s, int status);
+/* Bytes of the message's pipe go, all but `skip` that went; as sendmsg(2). */
+ssize_t stream_send_pipe(struct stream *s, const struct transport_message *m, size_t skip);
 /* Takes the header in rx, which is whole. 1, or a negative errno. */
 int stream_take_header(struct stream *s) __must_check;
 /* The message is whole. */

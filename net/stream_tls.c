@@ -148,6 +148,7 @@ ssize_t stream_tls_send(struct stream *s)
 {
 	struct iovec iov[SEND_PARTS];
 	struct msghdr h = { .msg_iov = iov };
+	const struct transport_message *piped = NULL; /* what it has in a pipe is next */
 	struct list *node;
 	uint64_t pos;
 	int n = 0;
@@ -165,12 +166,18 @@ ssize_t stream_tls_send(struct stream *s)
 
 		gather_records(s->tls, pos, m->wire_end, iov, &n);
 		pos = max(pos, m->wire_end);
+		if (m->raw > m->raw_sent && m->payload->pipe > 0) {
+			piped = m;
+			break;
+		}
 		gather_raw(m, iov, &n);
 	}
+	if (piped && n == 0)
+		return stream_send_pipe(s, piped, piped->raw_sent);
 	if (node == s->stage)
 		gather_records(s->tls, pos, tls_out_tail(s->tls), iov, &n);
 	h.msg_iovlen = (size_t)n;
-	return sendmsg(s->fd, &h, MSG_DONTWAIT | MSG_NOSIGNAL);
+	return sendmsg(s->fd, &h, MSG_DONTWAIT | MSG_NOSIGNAL | (piped ? MSG_MORE : 0));
 }
 
 void stream_tls_sent(struct stream *s, size_t n, struct list *gone)

@@ -179,6 +179,7 @@ const struct transport_ops transport_tcp = {
 	.connect = tcp_connect,
 	.start = stream_start,
 	.send = stream_send,
+	.takes_pipe = stream_takes_pipe,
 	.recall = stream_recall,
 	.pause = stream_pause,
 	.patience = stream_patience,

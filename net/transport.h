@@ -106,6 +106,9 @@ struct transport_ops {
 	/* Queues a message behind those sent before; order is kept. Never fails; after a failure
 	 * on_sent() says so. The user bounds the queue. */
 	void (*send)(struct transport *transport, struct transport_message *message);
+	/* May a payload's first part be in a pipe (net_payload.pipe)? Of an answer with bytes of a volume, from its
+	 * first message on. Optional: no, as bytes that are encrypted, or written by a device, are in memory. */
+	bool (*takes_pipe)(struct transport *transport);
 	/* Takes back a message of which nothing is on the wire: true, and no on_sent(). */
 	bool (*recall)(struct transport *transport, struct transport_message *message);
 	/* Stops messages, or lets them come again. The one being delivered is the last. */

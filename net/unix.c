@@ -101,6 +101,7 @@ const struct transport_ops transport_unix = {
 	.connect = unix_connect,
 	.start = stream_start,
 	.send = stream_send,
+	.takes_pipe = stream_takes_pipe,
 	.recall = stream_recall,
 	.pause = stream_pause,
 	.close = stream_close,

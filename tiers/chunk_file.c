@@ -293,13 +293,27 @@ int chunk_file_read_table(const struct chunk_fds *fds, const struct chunk_place 
 		entry_offset(place, offset));
 }
 
+static int read_table_now(const struct chunk_fds *fds, const struct chunk_place *place,
+	uint32_t offset, uint8_t *table, uint32_t length)
+{
+	return disk_pread_now(fds->buffered, table,
+		(size_t)length / BLOCK_BYTES * CHUNK_ENTRY_BYTES, entry_offset(place, offset));
+}
+
 int chunk_file_read_now(const struct chunk_fds *fds, const struct chunk_place *place,
 	uint32_t offset, uint8_t *table, void *out, uint32_t length)
 {
-	int r = disk_pread_now(fds->buffered, table,
-		(size_t)length / BLOCK_BYTES * CHUNK_ENTRY_BYTES, entry_offset(place, offset));
+	int r = read_table_now(fds, place, offset, table, length);
 
 	return r < 0 ? r : disk_pread_now(fds->buffered, out, length, place->data + offset);
+}
+
+int chunk_file_splice_now(const struct chunk_fds *fds, const struct chunk_place *place,
+	uint32_t offset, uint8_t *table, int pipe, uint32_t length)
+{
+	int r = read_table_now(fds, place, offset, table, length);
+
+	return r < 0 ? r : disk_splice_now(fds->buffered, pipe, length, place->data + offset);
 }
 
 int chunk_file_read_entries(const struct chunk_fds *fds, const struct chunk_place *place,

@@ -100,5 +100,8 @@ int chunk_file_read_table(const struct chunk_fds *fds, const struct chunk_place 
 /* Both, the bytes and their part of the table, of what lies in memory: -EAGAIN when some does not. */
 int chunk_file_read_now(const struct chunk_fds *fds, const struct chunk_place *place,
 	uint32_t offset, uint8_t *table, void *out, uint32_t length) __must_check;
+/* The same with the bytes in a pipe, without a copy. */
+int chunk_file_splice_now(const struct chunk_fds *fds, const struct chunk_place *place,
+	uint32_t offset, uint8_t *table, int pipe, uint32_t length) __must_check;
 int chunk_file_read_entries(const struct chunk_fds *fds, const struct chunk_place *place,
 	uint32_t offset, struct piece_entry *ret_entries, uint32_t n) __must_check;

@@ -405,9 +405,9 @@ int chunk_read_blocks(
 	return r;
 }
 
-/* Past the gate, which is for calls that a disk may keep. */
-int chunk_read_blocks_now(
-	struct chunk *chunk, uint32_t offset, uint32_t length, void *out, struct chunk_sum *sums)
+/* Past the gate, which is for calls that a disk may keep. `out`, or a pipe when it is NULL. */
+static int take_blocks_now(struct chunk *chunk, uint32_t offset, uint32_t length, void *out,
+	int pipe, struct chunk_sum *sums)
 {
 	uint8_t table[CHUNK_IO_BYTES / BLOCK_BYTES * CHUNK_ENTRY_BYTES];
 	uint64_t began = clock_mono_ns();
@@ -421,11 +421,28 @@ int chunk_read_blocks_now(
 	r = chunk_pin_open(chunk);
 	if (r < 0)
 		return r;
-	r = chunk_file_read_now(chunk_fds(chunk), &chunk->place, offset, table, out, length);
+	if (out)
+		r = chunk_file_read_now(
+			chunk_fds(chunk), &chunk->place, offset, table, out, length);
+	else
+		r = chunk_file_splice_now(
+			chunk_fds(chunk), &chunk->place, offset, table, pipe, length);
 	chunk_unpin(chunk);
 	if (r == 0)
 		take_sums(chunk, table, length, sums, began);
 	return r;
+}
+
+int chunk_read_blocks_now(
+	struct chunk *chunk, uint32_t offset, uint32_t length, void *out, struct chunk_sum *sums)
+{
+	return take_blocks_now(chunk, offset, length, out, -1, sums);
+}
+
+int chunk_splice_blocks_now(
+	struct chunk *chunk, uint32_t offset, uint32_t length, int pipe, struct chunk_sum *sums)
+{
+	return take_blocks_now(chunk, offset, length, NULL, pipe, sums);
 }
 
 int chunk_recheck(struct chunk *chunk, const struct piece_run *run)

@@ -1,6 +1,7 @@
 /* The kernel's disk, and what is made of its calls. See disk.h. */
 #include "tiers/disk.h"
 #include "base/err.h"
+#include "base/layout.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -10,6 +11,7 @@
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/mman.h>
 #include <sys/uio.h>
 #include <unistd.h>
 
@@ -44,6 +46,36 @@ static ssize_t kernel_pread_now(int fd, void *data, size_t len, uint64_t offset)
 	const struct iovec part = { .iov_base = data, .iov_len = len };
 	ssize_t n = preadv2(fd, &part, 1, (off_t)offset, RWF_NOWAIT);
 
+	return n < 0 ? err_errno() : n;
+}
+
+/*
+ * Do all pages lie in memory, read and not being read? cachestat(2) counts those, too, that a read-ahead
+ * waits for, and splice(2) would wait with it, for as long as the disk hangs. The mapping is never touched.
+ */
+static bool is_resident(int fd, size_t len, uint64_t offset)
+{
+	unsigned char pages[UNIT_BYTES / BLOCK_BYTES];
+	void *map = mmap(NULL, len, PROT_NONE, MAP_PRIVATE, fd, (off_t)offset);
+	bool all;
+
+	if (map == MAP_FAILED)
+		return false;
+	all = mincore(map, len, pages) == 0;
+	(void)munmap(map, len); /* it is one: cannot fail */
+	for (size_t i = 0; i < len / BLOCK_BYTES; i++)
+		all = all && pages[i] & 1;
+	return all;
+}
+
+static ssize_t kernel_splice_now(int fd, int pipe, size_t len, uint64_t offset)
+{
+	loff_t at = (loff_t)offset;
+	ssize_t n;
+
+	if (sysconf(_SC_PAGESIZE) != BLOCK_BYTES || !is_resident(fd, len, offset))
+		return -EAGAIN;
+	n = splice(fd, &at, pipe, NULL, len, SPLICE_F_NONBLOCK);
 	return n < 0 ? err_errno() : n;
 }
 
@@ -146,6 +178,7 @@ const struct disk_ops disk_kernel = {
 	.close = kernel_close,
 	.pread = kernel_pread,
 	.pread_now = kernel_pread_now,
+	.splice_now = kernel_splice_now,
 	.pwrite = kernel_pwrite,
 	.truncate = kernel_truncate,
 	.sync = kernel_sync,
@@ -290,6 +323,22 @@ int disk_pread_now(int fd, void *data, size_t len, uint64_t offset)
 		if (n <= 0) /* of an error, or the end of the file, the other way tells */
 			return -EAGAIN;
 		p += n;
+		offset += (uint64_t)n;
+		len -= (size_t)n;
+	}
+	return 0;
+}
+
+int disk_splice_now(int fd, int pipe, size_t len, uint64_t offset)
+{
+	if (!disk()->splice_now)
+		return -EAGAIN;
+	while (len) {
+		ssize_t n = disk()->splice_now(fd, pipe, len, offset);
+
+		if (n <= 0 ||
+			n % BLOCK_BYTES) /* of an error, or the end of the file, the other way tells */
+			return -EAGAIN;
 		offset += (uint64_t)n;
 		len -= (size_t)n;
 	}

@@ -24,6 +24,9 @@ struct disk_ops {
 	ssize_t (*pread)(int fd, void *data, size_t len, uint64_t offset);
 	/* The same, but -EAGAIN where the disk would have to be waited for. NULL: it always would. */
 	ssize_t (*pread_now)(int fd, void *data, size_t len, uint64_t offset);
+	/* splice(2) of a range that lies in the page cache, whole, into a pipe, without a copy; -EAGAIN as
+	 * pread_now(). NULL: it cannot. */
+	ssize_t (*splice_now)(int fd, int pipe, size_t len, uint64_t offset);
 	ssize_t (*pwrite)(int fd, const void *data, size_t len, uint64_t offset);
 	int (*truncate)(int fd, uint64_t size);
 	int (*sync)(int fd);
@@ -74,6 +77,9 @@ int disk_share(
 int disk_pread(int fd, void *data, size_t len, uint64_t offset) __must_check;
 /* What lies in memory: as disk_pread(), or -EAGAIN. Never waits for the disk. */
 int disk_pread_now(int fd, void *data, size_t len, uint64_t offset) __must_check;
+/* The same into a pipe that has room for them, without a copy; offset and len in whole blocks, len at most
+ * UNIT_BYTES. Of a failure the pipe may keep some. */
+int disk_splice_now(int fd, int pipe, size_t len, uint64_t offset) __must_check;
 int disk_pwrite(int fd, const void *data, size_t len, uint64_t offset) __must_check;
 
 /* As file_read_all() and file_write_atomic() of base/file.h. */

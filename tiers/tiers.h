@@ -255,6 +255,15 @@ int chunk_read_blocks(struct chunk *chunk, uint32_t offset, uint32_t length, voi
 int chunk_read_blocks_now(struct chunk *chunk, uint32_t offset, uint32_t length, void *out,
 	struct chunk_sum *sums) __must_check;
 
+/*
+ * The same without a copy: the pages themselves are in `pipe` then, an empty one with room for `length` bytes
+ * (F_SETPIPE_SZ). They stay what they are, whatever becomes of the chunk: what lies there later has pages of
+ * its own. The exception is a piece that was damaged, which is written again on a filesystem without O_DIRECT;
+ * who compares sees it. Of a failure the pipe may keep some.
+ */
+int chunk_splice_blocks_now(struct chunk *chunk, uint32_t offset, uint32_t length, int pipe,
+	struct chunk_sum *sums) __must_check;
+
 /* A reader found these pieces damaged: they are read and checked again here, and ABSENT afterwards
  * if so. 0: they are fine; -EBADMSG, -EIO: dropped; -ENODATA: absent already. */
 int chunk_recheck(struct chunk *chunk, const struct piece_run *run) __must_check;

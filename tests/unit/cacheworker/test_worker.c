@@ -54,6 +54,34 @@ static void test_unit_that_came_meanwhile(void **state)
 	world_free(w);
 }
 
+/* Ranges of whole objects that lie in the page cache go out of it as they lie there; all others are copied. */
+static void test_lent(void **state)
+{
+	struct world *w = world_new_sized(1 * GiB, 4, 2 * MiB, 0);
+	const struct worker_counters *counters = &w->worker.counters;
+	uint32_t local;
+	uint32_t ranges;
+	uint64_t lent;
+
+	(void)state;
+	read_all(w, 0, &local, &ranges);
+	wait_until_written(w);
+	read_all(w, 0, &local, &ranges); /* into the page cache */
+	lent = counter_get(&counters->lent_bytes);
+	read_all(w, 0, &local, &ranges);
+	assert_int_equal(counter_get(&counters->lent_bytes) - lent, 4 * 2 * MiB);
+	lent = counter_get(&counters->lent_bytes);
+	read_range(w, BLOCK_BYTES, 256 * KiB, 0);       /* from the middle of a piece */
+	read_range(w, 0, 60 * KiB, 0);                  /* little */
+	read_range(w, 4 * 2 * MiB - 512 * KiB, MiB, 0); /* past the last object */
+	assert_int_equal(counter_get(&counters->lent_bytes), lent);
+	for (uint32_t i = 0; i < 3 * LIMIT_PIPES; i++)
+		read_range(w, 0, MiB, 0);
+	assert_int_equal(counter_get(&counters->lent_bytes) - lent, 3 * LIMIT_PIPES * MiB);
+	assert_true(w->worker.pipes.n <= 2); /* the same ones again and again */
+	world_free(w);
+}
+
 static void test_cache_survives_restart(void **state)
 {
 	struct world *w = world_new(1 * GiB, FILES);
@@ -174,6 +202,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_every_unit_once),
 		cmocka_unit_test(test_unit_that_came_meanwhile),
+		cmocka_unit_test(test_lent),
 		cmocka_unit_test(test_cache_survives_restart),
 		cmocka_unit_test(test_full_tier_is_bypassed),
 		cmocka_unit_test(test_readers_together),

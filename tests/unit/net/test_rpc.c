@@ -5,11 +5,13 @@
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <unistd.h>
 #include "base/cleanup.h"
@@ -18,6 +20,7 @@
 #include "net/fake.h"
 #include "net/identity.h"
 #include "net/net.h"
+#include "net/transport.h"
 #include "net/tls_internal.h"
 #include "tests/debug/faults.h"
 #include "tests/debug/net_fault.h"
@@ -26,6 +29,7 @@
 enum command {
 	ECHO,    /* the payload back, from the loop */
 	THREAD,  /* `length` bytes made from the offset, from another thread */
+	PIPE,    /* the same out of a pipe, where that can be, with two checksums behind them */
 	FD,      /* a descriptor of a file with the offset in it */
 	PARK,    /* no answer until cancelled */
 	FAIL,    /* a line of text */
@@ -47,6 +51,8 @@ struct fixture {
 	bool stop;
 
 	_Atomic unsigned int released; /* payloads given back */
+	_Atomic unsigned int piped;    /* of them, those that were in a pipe */
+	_Atomic unsigned int unsent; /* of these, those that were not taken out of it, or not all */
 	_Atomic unsigned int parked;
 	_Atomic unsigned int cancelled;
 	_Atomic unsigned int requests;
@@ -91,6 +97,60 @@ static struct net_payload pattern_payload(struct fixture *f, uint32_t n, uint64_
 	payload.release = pattern_release;
 	payload.arg = p;
 	return payload;
+}
+
+struct piped {
+	struct fixture *f;
+	int ends[2];
+	uint8_t sums[16];
+};
+
+static void piped_release(void *arg)
+{
+	struct piped *p = arg;
+	int left = 0;
+
+	assert_int_equal(ioctl(p->ends[0], FIONREAD, &left), 0);
+	p->f->unsent += left > 0;
+	p->f->released++;
+	(void)close(p->ends[0]);
+	(void)close(p->ends[1]);
+	free(p);
+}
+
+/* n bytes in a pipe, the checksums in memory. */
+static struct net_payload piped_payload(struct fixture *f, uint32_t n, uint64_t seed)
+{
+	struct net_payload payload = NET_PAYLOAD_NONE;
+	struct piped *p = malloc(sizeof(*p));
+	_cleanup_free_ uint8_t *bytes = malloc(n);
+
+	assert_non_null(p);
+	p->f = f;
+	f->piped++;
+	fill(bytes, n, seed);
+	fill(p->sums, sizeof(p->sums), seed + n);
+	assert_int_equal(pipe2(p->ends, O_CLOEXEC), 0);
+	assert_true(fcntl(p->ends[1], F_SETPIPE_SZ, LIMIT_PAYLOAD_BYTES) >= 0);
+	assert_int_equal(write(p->ends[1], bytes, n), n);
+	payload.pipe = p->ends[0];
+	payload.parts[0].len = n;
+	payload.parts[1].data = p->sums;
+	payload.parts[1].len = sizeof(p->sums);
+	payload.n = 2;
+	payload.release = piped_release;
+	payload.arg = p;
+	return payload;
+}
+
+static void answer_piped(struct fixture *f, struct rpc_request *request)
+{
+	uint32_t n = request->frame.length;
+	struct frame reply = { .length = n, .checksums = 2 };
+
+	rpc_reply(request, 0, &reply,
+		request->pipe_ok ? piped_payload(f, n, request->frame.offset)
+				 : pattern_payload(f, n + 16, request->frame.offset));
 }
 
 static int memfd_with(uint64_t value)
@@ -163,6 +223,9 @@ static void on_request(struct rpc_request *request, void *arg)
 		list_push_back(&f->queue, &request->link);
 		pthread_cond_signal(&f->wake);
 		pthread_mutex_unlock(&f->lock);
+		break;
+	case PIPE:
+		answer_piped(f, request);
 		break;
 	case FD:
 		payload.fd = memfd_with(request->frame.offset);
@@ -378,6 +441,52 @@ static void test_large_from_thread(void **state)
 	assert_int_equal(f.released, N);
 }
 
+static bool records; /* bytes of volumes are encrypted */
+
+static bool takes_pipes(const char *scheme)
+{
+	return !net_debug_wrap && strcmp(scheme, "fake") != 0 &&
+	       !(records && strcmp(scheme, "tcp") == 0);
+}
+
+/* Out of pipes, among answers out of memory; the bytes, and behind them the checksums. */
+static void test_pipes(void **state)
+{
+	enum { N = 60 };
+	struct fixture f;
+	struct batch b;
+
+	start(&f, *state);
+	batch_init(&b, N);
+	for (unsigned int i = 0; i < N; i++) {
+		struct rpc_call *call = &b.probes[i].call;
+
+		call->frame.lineage = i % 5 == 4 ? ECHO : PIPE;
+		call->frame.op = i % 2 ? FRAME_FETCH : FRAME_FETCH_CACHED;
+		call->frame.offset = i;
+		call->frame.length = LIMIT_PAYLOAD_BYTES - 16 - i * 4093;
+		rpc_call(f.client, call);
+	}
+	batch_wait(&b);
+	for (unsigned int i = 0; i < N; i++) {
+		struct rpc_call *call = &b.probes[i].call;
+		uint32_t n = call->frame.length + 16;
+		_cleanup_free_ uint8_t *want = malloc(n);
+
+		assert_int_equal(b.probes[i].status, 0);
+		if (i % 5 == 4)
+			continue;
+		fill(want, n, i);
+		assert_int_equal(call->reply.payload, n);
+		assert_memory_equal(call->reply_payload, want, n);
+	}
+	batch_release(&b);
+	stop(&f);
+	assert_int_equal(f.released, N - N / 5);
+	assert_int_equal(f.piped, takes_pipes(*state) ? N - N / 5 : 0);
+	assert_int_equal(f.unsent, 0);
+}
+
 static void test_cancel(void **state)
 {
 	enum { N = 500 };
@@ -507,7 +616,7 @@ static void test_close_under_way(void **state)
 	start(&f, *state);
 	batch_init(&b, N);
 	for (unsigned int i = 0; i < N; i++) {
-		b.probes[i].call.frame.lineage = i % 2 ? PARK : THREAD;
+		b.probes[i].call.frame.lineage = i % 2 ? PARK : i % 4 ? PIPE : THREAD;
 		b.probes[i].call.frame.length = 100000;
 		rpc_call(f.client, &b.probes[i].call);
 	}
@@ -519,6 +628,7 @@ static void test_close_under_way(void **state)
 	wait_for(&f.cancelled, N / 2); /* the server saw the connection go */
 	batch_release(&b);
 	stop(&f);
+	assert_int_equal(f.released, N / 2); /* what was not sent, too */
 }
 
 static void test_server_free_under_way(void **state)
@@ -775,6 +885,7 @@ static int load_keys(bool encrypt_data)
 	int r;
 
 	net_debug_self = true;
+	records = encrypt_data;
 	if (fd < 0 || dprintf(fd, "granary-key 00c0ffee %064d\n", 7) < 0)
 		return -1;
 	(void)close(fd);
@@ -801,6 +912,7 @@ static int without_keys(void **state)
 	struct err e = ERR_INIT;
 
 	(void)state;
+	records = false;
 	return net_keys_load(&none, &e);
 }
 
@@ -825,6 +937,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		EACH(test_pipelined),
 		EACH(test_large_from_thread),
+		EACH(test_pipes),
 		EACH(test_cancel),
 		EACH(test_cancel_races),
 		EACH(test_deadline),
@@ -842,6 +955,7 @@ int main(void)
 
 	const struct CMUnitTest with_plane[] = {
 		EACH(test_pipelined),
+		EACH(test_pipes),
 		EACH(test_cancel_races),
 		EACH(test_limits),
 		EACH(test_close_under_way),
@@ -854,6 +968,7 @@ int main(void)
 	const struct CMUnitTest with_keys[] = {
 		TCP(test_pipelined),
 		TCP(test_large_from_thread),
+		TCP(test_pipes),
 		TCP(test_cancel),
 		TCP(test_cancel_races),
 		TCP(test_deadline),

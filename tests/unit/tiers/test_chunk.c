@@ -1,6 +1,10 @@
 /* Chunks of one tier: what is written is read, what is damaged is dropped, what is there
  * survives. */
 #include "tests/unit/tiers/tier_fixture.h"
+
+#include <sys/ioctl.h>
+
+#include "base/cleanup.h"
 #include "base/hash.h"
 #include "base/piece.h"
 #include "tiers/chunk_internal.h"
@@ -49,6 +53,53 @@ static void test_write_read(void **state)
 	assert_int_equal(tier_set_volume_bytes(f->set, &id.volume, id.lineage + 1), 0);
 }
 
+/* The same through a pipe; a chunk that goes meanwhile leaves its pages there. What is not in the page cache is
+ * not waited for. */
+static void check_splice(struct chunk *chunk, uint32_t offset, const uint8_t *data, uint32_t length)
+{
+	_cleanup_free_ uint8_t *out = malloc(length);
+	struct chunk_sum sums[2][UNIT_BYTES / BLOCK_BYTES] = { 0 };
+	struct disk_ops cannot = disk_kernel;
+	const struct disk_ops *before;
+	int left = 0;
+	int ends[2];
+	int fd = -1;
+	int r = -EAGAIN;
+
+	assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
+	assert_true(fcntl(ends[1], F_SETPIPE_SZ, UNIT_BYTES) >= 0);
+	assert_int_equal(
+		chunk_splice_blocks_now(chunk, offset + 1, length, ends[1], sums[0]), -EINVAL);
+	cannot.splice_now = NULL;
+	before = disk_use(&cannot);
+	assert_int_equal(chunk_splice_blocks_now(chunk, offset, length, ends[1], sums[0]), -EAGAIN);
+	(void)disk_use(before);                        /* its own */
+	for (int i = 0; i < 10 && r == -EAGAIN; i++) { /* the kernel may have dropped it again */
+		assert_int_equal(chunk_read_blocks(chunk, offset, length, out, sums[0]), 0);
+		r = chunk_splice_blocks_now(chunk, offset, length, ends[1], sums[1]);
+	}
+	assert_int_equal(r, 0);
+	assert_memory_equal(sums[0], sums[1], sizeof(sums[0]));
+	assert_int_equal(ioctl(ends[0], FIONREAD, &left), 0);
+	assert_int_equal(left, length);
+
+	assert_int_equal(chunk_open_fd(chunk, &fd), 0);
+	assert_int_equal(posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED), 0);
+	for (uint32_t done = 0; done < length;) {
+		ssize_t n = read(ends[0], out + done, length - done);
+
+		assert_true(n > 0);
+		done += (uint32_t)n;
+	}
+	assert_memory_equal(out, data, length);
+	if (posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED) == 0 && fcntl(fd, F_GETFL) & O_DIRECT)
+		assert_int_equal(
+			chunk_splice_blocks_now(chunk, offset, length, ends[1], sums[1]), -EAGAIN);
+	(void)close(fd);
+	(void)close(ends[0]);
+	(void)close(ends[1]);
+}
+
 /* What lies in the page cache is had without waiting, and is the same. */
 static void test_blocks(void **state)
 {
@@ -80,6 +131,7 @@ static void test_blocks(void **state)
 	assert_int_equal(sums[1][16].length, OBJECT_BYTES - PIECE_BYTES);
 	assert_int_equal(sums[1][0].sum,
 		hash_xxh3(data[1], PIECE_BYTES, piece_seed(run.object_seed, run.first_piece)));
+	check_splice(chunk, run.offset, data[1], sizeof(data[1]));
 
 	waits.pread_now = NULL;
 	before = disk_use(&waits);
