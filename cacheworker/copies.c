@@ -24,8 +24,9 @@ struct known {
 	bool asked;
 	bool has_table;
 	bool whole;
-	bool told;   /* the tiers know the layout */
-	uint64_t at; /* extent to be looked at next, of one that is kept whole */
+	bool told;        /* the tiers know the layout */
+	uint64_t version; /* of `policy` and `whole` */
+	uint64_t at;      /* extent to be looked at next, of one that is kept whole */
 	uint64_t lineage;
 	struct tier_layout layout; /* `whole`: it has few holes */
 };
@@ -131,6 +132,18 @@ uint32_t copies_policy(struct worker *w, const struct volume_id *volume)
 	return policy;
 }
 
+uint64_t copies_version(struct worker *w, const struct volume_id *volume)
+{
+	const struct known *known;
+	uint64_t version;
+
+	pthread_mutex_lock(&w->copies->lock);
+	known = find_locked(w->copies, volume);
+	version = known ? known->version : 0;
+	pthread_mutex_unlock(&w->copies->lock);
+	return version;
+}
+
 uint32_t worker_copies(struct worker *w, const struct volume_id *volume)
 {
 	uint32_t policy = copies_policy(w, volume);
@@ -187,6 +200,7 @@ static void decide(struct worker *w, const struct volume_id *volume, bool asked)
 	pthread_mutex_lock(&copies->lock);
 	known = find_locked(copies, volume);
 	if (known) {
+		known->version += known->whole != whole;
 		known->whole = whole;
 		known->told = known->lineage == copy.lineage;
 	}
@@ -299,10 +313,19 @@ void copies_note_policy(struct worker *w, const struct volume_id *volume, uint32
 		known = get_locked(copies, volume);
 	if (known && known->policy != policy) {
 		known->policy = policy;
+		known->version++;
 		copies->woken = true;
 		pthread_cond_signal(&copies->wake);
 	}
 	pthread_mutex_unlock(&copies->lock);
+}
+
+void copies_take_policy(struct worker *w, const struct volume_id *volume, uint32_t policy)
+{
+	copies_note_policy(w, volume, policy);
+	pthread_mutex_lock(&w->copies->deciding);
+	decide(w, volume, false);
+	pthread_mutex_unlock(&w->copies->deciding);
 }
 
 /* ---- the thread ------------------------------------------------------------------------------ */

@@ -44,10 +44,15 @@ uint32_t worker_copies(struct worker *w, const struct volume_id *volume);
 /* COPIES_AUTO, ..., as its dataset says. Never blocks. */
 uint32_t copies_policy(struct worker *w, const struct volume_id *volume);
 
+/* Another one each time that what is to be kept of it changes. Never blocks. */
+uint64_t copies_version(struct worker *w, const struct volume_id *volume);
+
 /* A mount of this node asks for it: the first time it is decided before this returns. Not on a loop. */
 void copies_note_reader(struct worker *w, const struct volume_id *volume);
-/* What the master says; as above. */
+/* What the master says: decided soon; never blocks. */
 void copies_note_policy(struct worker *w, const struct volume_id *volume, uint32_t copies);
+/* Likewise, and decided before this returns, if there is a table of it. Not on a loop. */
+void copies_take_policy(struct worker *w, const struct volume_id *volume, uint32_t copies);
 struct table;
 /* The newest table of a volume: it is decided, and the tiers are told, before this returns. Not on a
  * loop. */

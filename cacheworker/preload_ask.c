@@ -2,6 +2,7 @@
 #include "base/arena.h"
 #include "base/cleanup.h"
 #include "base/log.h"
+#include "cacheworker/copies.h"
 #include "cacheworker/master_call.h"
 #include "cacheworker/preload_internal.h"
 #include "proto/granary.pb-c.h"
@@ -169,7 +170,10 @@ static void follow_job_locked(struct preloads *p, const Granary__PreloadJob *m)
 	if (!job)
 		return;
 	job->known = true;
-	job->pace.rate = m->bandwidth;    /* it may be another one now */
+	job->pace.rate = m->bandwidth; /* it may be another one now */
+	job->copies = m->has_copies && copies_valid(m->copies) ? m->copies : COPIES_UNSAID;
+	if (job->copies != COPIES_UNSAID)
+		copies_note_policy(p->worker, &job->volume, job->copies);
 	if (job->phase == LOAD_OPENING) { /* there may be a newer one by now */
 		job->lineage = m->lineage;
 		job->generation = m->generation;

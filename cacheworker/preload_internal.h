@@ -24,6 +24,8 @@ struct preload_failure {
 	char key[LIMIT_KEY_BYTES];
 };
 
+#define COPIES_UNSAID UINT32_MAX
+
 /* How far a job is; under preloads.lock. */
 struct preload_tally {
 	uint64_t files;
@@ -46,9 +48,11 @@ enum preload_share {
 
 /* Where a walk over the objects is. */
 struct preload_walk {
-	/* By this slot table: when there is another at its end, all is walked again. */
+	/* By this slot table, and by what the worker is to keep copies of: when there is another at its end, all is
+	 * walked again. */
 	uint64_t epoch;
 	uint64_t sequence;
+	uint64_t copies; /* copies_version() */
 	bool begun;
 	uint64_t chunk; /* whose share was asked for last, + 1; 0: none was */
 	enum preload_share share;
@@ -68,8 +72,9 @@ struct preload_job {
 	uint64_t generation;
 	/* Of what it names alone; else whatever the newest one names. */
 	bool exact;
-	uint64_t end; /* of its table, when exact */
-	bool part;    /* its patterns may mean nothing here: they mean something elsewhere */
+	uint64_t end;    /* of its table, when exact */
+	uint32_t copies; /* its policy, under the lock; COPIES_UNSAID: the master does not say */
+	bool part;       /* its patterns may mean nothing here: they mean something elsewhere */
 	struct meant meant;
 	enum preload_phase phase;   /* under the lock; changed by the walker alone */
 	enum preload_state outcome; /* once ENDED */
@@ -172,6 +177,8 @@ void preload_begin_walk(struct preload_job *job);
 void preload_walk_again(struct preload_job *job);
 /* Slots have moved since its walk began. Any thread. */
 bool preload_is_stale(const struct preload_job *job);
+/* Or it is to keep other copies. */
+bool preload_is_overtaken(const struct preload_job *job);
 
 /* preload_open.c: turns of one that has no source yet, or counts what it means. */
 enum preload_step preload_open_turn(struct preload_job *job, uint64_t *ret_ns);

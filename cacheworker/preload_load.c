@@ -420,7 +420,7 @@ static void end_checked(struct preload_job *job)
 	uint64_t uncopied = job->copies_due - job->copies_there;
 	char size[16];
 
-	if (preload_is_stale(job)) { /* some of it may be its own since */
+	if (preload_is_overtaken(job)) { /* some of it may be its own since, or to be copied */
 		preload_walk_again(job);
 		return;
 	}

@@ -1,4 +1,5 @@
 /* A worker's part of a preload: what it owns, what it keeps copies of. See preload.h. */
+#include "cacheworker/copies.h"
 #include "cacheworker/duty.h"
 #include "cacheworker/preload_internal.h"
 
@@ -28,10 +29,23 @@ bool preload_is_stale(const struct preload_job *job)
 	return epoch != job->walk.epoch || sequence != job->walk.sequence;
 }
 
+bool preload_is_overtaken(const struct preload_job *job)
+{
+	return preload_is_stale(job) ||
+	       copies_version(job->preloads->worker, &job->volume) != job->walk.copies;
+}
+
 void preload_begin_walk(struct preload_job *job)
 {
 	struct preload_walk *walk = &job->walk;
+	uint32_t copies;
 
+	pthread_mutex_lock(&job->preloads->lock);
+	copies = job->copies;
+	pthread_mutex_unlock(&job->preloads->lock);
+	if (copies != COPIES_UNSAID) /* what else the master tells may come later */
+		copies_take_policy(job->preloads->worker, &job->volume, copies);
+	walk->copies = copies_version(job->preloads->worker, &job->volume);
 	pthread_mutex_lock(&job->preloads->lock); /* they are told to the master */
 	view_slots_version(job->preloads->worker->view, &walk->epoch, &walk->sequence);
 	walk->begun = true;

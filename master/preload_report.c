@@ -13,6 +13,8 @@
 static void job_message(const struct preloads *p, const struct preload *job,
 	const struct record_generation *newest, Granary__PreloadJob *m)
 {
+	struct tier_policy policy;
+
 	granary__preload_job__init(m);
 	m->has_id = m->has_volume = m->has_lineage = m->has_generation = m->has_bandwidth = true;
 	m->id = job->record.id;
@@ -31,6 +33,8 @@ static void job_message(const struct preloads *p, const struct preload *job,
 	m->at = job->record.at;
 	m->has_part = true;
 	m->part = job->record.part;
+	m->has_copies = source_set_policy(p->config.sources, &job->record.volume, &policy) == 0;
+	m->copies = m->has_copies ? policy.copies : 0;
 }
 
 /* The jobs there are for a worker, packed, to be freed; NULL without memory. */

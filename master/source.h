@@ -267,6 +267,9 @@ struct source_sum {
 };
 void source_set_sum(struct source_set *set, struct source_sum *ret_sum);
 /* A generation of the newest lineage that has its table; 0: the newest. -ENOENT. */
+/* As it is by now. -ENOENT. */
+int source_set_policy(struct source_set *set, const struct volume_id *volume,
+	struct tier_policy *ret_policy) __must_check;
 int source_set_generation(struct source_set *set, const struct volume_id *volume,
 	uint64_t generation, struct record_generation *ret_generation) __must_check;
 /* Its table, opened; -ENOENT, and what table_open() says. */

@@ -69,6 +69,19 @@ void source_set_sum(struct source_set *set, struct source_sum *ret_sum)
 	*ret_sum = sum;
 }
 
+int source_set_policy(
+	struct source_set *set, const struct volume_id *volume, struct tier_policy *ret_policy)
+{
+	const struct source *source;
+
+	pthread_mutex_lock(&set->lock);
+	source = source_find_locked(set, volume);
+	if (source)
+		*ret_policy = source->record.policy;
+	pthread_mutex_unlock(&set->lock);
+	return source ? 0 : -ENOENT;
+}
+
 /* Only in the newest lineage do numbers mean what a person sees. */
 int source_set_generation(struct source_set *set, const struct volume_id *volume,
 	uint64_t generation, struct record_generation *ret_generation)
