@@ -39,6 +39,7 @@ static void init_parts(struct client *client, const struct client_config *config
 	fence_init(&client->fence);
 	client_near_init(client, config->local_worker != NULL);
 	client->map_wanted = true;
+	list_init(&client->volumes);
 	list_init(&client->notes_free);
 	for (size_t i = 0; i < ARRAY_SIZE(client->notes); i++)
 		list_push_back(&client->notes_free, &client->notes[i].link);
@@ -120,7 +121,7 @@ void client_free(struct client *client)
 	if (!client)
 		return;
 	CHECK_MAGIC(client, CLIENT_MAGIC);
-	ensure(client->volumes == 0);
+	ensure(list_empty(&client->volumes));
 	if (client->loop && client->ops)
 		loop_call(client->loop, client_fetch_stop, client);
 	view_close(client->view);

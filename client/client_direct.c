@@ -37,9 +37,15 @@ struct client_direct {
 
 void client_origin_init(struct client_origin *origin, bool allowed, struct ufs_config *config)
 {
-	*origin = (struct client_origin){ .allowed = allowed, .config = *config };
+	*origin = (struct client_origin){ .config = *config };
 	*config = (struct ufs_config){ 0 };
 	pthread_mutex_init(&origin->lock, NULL);
+	client_origin_allow(origin, allowed);
+}
+
+void client_origin_allow(struct client_origin *origin, bool allowed)
+{
+	atomic_store(&origin->allowed, allowed && origin->config.prefix);
 }
 
 void client_origin_release(struct client_origin *origin)

@@ -29,8 +29,8 @@ struct client_volume;
 
 /* Of a volume. */
 struct client_origin {
-	bool allowed; /* before the first read */
-	struct ufs_config config;
+	_Atomic bool allowed;     /* by the policy of now */
+	struct ufs_config config; /* .prefix NULL: of no kind that can be read from here */
 	pthread_mutex_t lock;
 	struct ufs *ufs;       /* under lock: opened when first needed */
 	uint64_t refused_ns;   /* under lock: opening it failed then; 0: not */
@@ -39,6 +39,8 @@ struct client_origin {
 
 /* Any thread, before the first read. The config is taken over. */
 void client_origin_init(struct client_origin *origin, bool allowed, struct ufs_config *config);
+/* The policy changed. Any thread. */
+void client_origin_allow(struct client_origin *origin, bool allowed);
 /* No read is under way. */
 void client_origin_release(struct client_origin *origin);
 

@@ -28,30 +28,41 @@ struct client_hold {
 	struct rpc_call call;
 };
 
-static void take_news(struct client_hold *hold, const struct rpc_call *call)
+/* True when it says what the policy is. */
+static bool take_news_locked(
+	struct client_hold *hold, const struct rpc_call *call, struct client_policy *ret_policy)
 {
 	Granary__HoldNews *m =
 		granary__hold_news__unpack(NULL, call->reply.payload, call->reply_payload);
+	bool has_policy;
 
 	if (!m)
-		return; /* of an older master, or not understood: the next one may be */
-	hold->news = (struct client_hold_news){
-		.heard_ns = clock_mono_ns(),
-		.follow = m->follow,
-		.lineage = m->lineage,
-		.generation = m->generation,
-		.shown_ms = (int64_t)m->shown_ms,
-	};
+		return false; /* of an older master, or not understood: the next one may be */
+	has_policy = m->policy != NULL;
+	if (has_policy)
+		*ret_policy = (struct client_policy){ .copies = m->policy->copies,
+			.direct = m->policy->direct };
+	if (hold->asks)
+		hold->news = (struct client_hold_news){
+			.heard_ns = clock_mono_ns(),
+			.follow = m->follow,
+			.lineage = m->lineage,
+			.generation = m->generation,
+			.shown_ms = (int64_t)m->shown_ms,
+		};
 	if (m->has_kept && !m->kept && !hold->lost)
 		log_warn("generation not protected", "generation=%llu reason=\"%s\"",
 			(unsigned long long)hold->id.generation, "newer ones are kept");
 	hold->lost = m->has_kept && !m->kept;
 	granary__hold_news__free_unpacked(m, NULL);
+	return has_policy;
 }
 
 static void on_answer(struct rpc_call *call, int status)
 {
 	struct client_hold *hold = call->arg;
+	struct client_policy policy;
+	bool has_policy = false;
 
 	pthread_mutex_lock(&hold->lock);
 	if (status == -ESTALE && !hold->lost)
@@ -59,10 +70,14 @@ static void on_answer(struct rpc_call *call, int status)
 			(unsigned long long)hold->id.generation,
 			call->reply_payload ? (const char *)call->reply_payload : "");
 	if (status == 0 && call->reply_payload)
-		take_news(hold, call);
+		has_policy = take_news_locked(hold, call, &policy);
 	else
 		hold->lost = status == -ESTALE;
 	rpc_call_release(call);
+	pthread_mutex_unlock(&hold->lock);
+	if (has_policy)
+		client_take_policy(hold->client, &hold->id.volume, &policy);
+	pthread_mutex_lock(&hold->lock);
 	hold->busy = false;
 	pthread_cond_signal(&hold->ended);
 	pthread_mutex_unlock(&hold->lock);
@@ -108,6 +123,7 @@ static uint8_t *pack(struct client_hold *hold, bool end, size_t *ret_len)
 	m.local_bytes = count_local(hold);
 	m.has_news = hold->asks && !end;
 	m.news = hold->asks && !end;
+	m.has_policy = m.policy = !end;
 	m.has_follow_s = hold->follow_s > 0;
 	m.follow_s = hold->follow_s;
 	if (hold->client->of_dataset) {
@@ -188,8 +204,10 @@ void client_hold_renew(struct client_hold *hold)
 void client_hold_follow(struct client_hold *hold, uint32_t follow_s)
 {
 	CHECK_MAGIC(hold, HOLD_MAGIC);
+	pthread_mutex_lock(&hold->lock);
 	hold->asks = true;
 	hold->follow_s = follow_s;
+	pthread_mutex_unlock(&hold->lock);
 }
 
 void client_hold_news(struct client_hold *hold, struct client_hold_news *ret)

@@ -115,7 +115,7 @@ struct client {
 	struct client_note notes[CLIENT_LOOK_AHEADS];
 	uint32_t notes_used; /* of them, under way */
 	struct list buffers; /* CLIENT_READ_MAX each, one per I/O thread */
-	uint32_t volumes;    /* open */
+	struct list volumes; /* open */
 	struct client_use uses[CLIENT_USES];
 	uint32_t n_uses;
 
@@ -146,9 +146,11 @@ struct client_volume {
 	struct client_use *use; /* the client's */
 	struct client_ahead ahead;
 	struct client_origin origin;
+	_Atomic uint32_t copies;       /* of the policy: COPIES_AUTO, ... */
 	bool named_only;               /* gaps are errors; set before the first read */
 	_Atomic uint64_t elsewhere_ns; /* until then this node's worker is not asked first */
 	/* Under client.lock: */
+	struct list link; /* client.volumes */
 	struct list notes;
 	uint32_t pending; /* ops, overflow reads and notes that have not ended */
 	bool closing;

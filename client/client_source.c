@@ -187,6 +187,7 @@ struct asked {
 	int seen_r; /* of generation_seen_load() */
 	/* The answer: may this process ask the origin itself, and which. */
 	bool direct;
+	uint32_t copies;
 	struct ufs_config origin;
 };
 
@@ -360,9 +361,10 @@ static int take_origin(const Granary__Generation *answer, struct asked *asked, s
 	const Granary__Source *m = answer->source;
 	struct ufs_config config = { 0 };
 
-	asked->direct = m && answer->policy && answer->policy->direct && m->scheme <= UFS_OBS;
-	if (!asked->direct)
+	asked->copies = answer->policy ? answer->policy->copies : COPIES_AUTO;
+	if (!m || m->scheme > UFS_OBS)
 		return 0;
+	asked->direct = answer->policy && answer->policy->direct;
 	config.scheme = (enum ufs_scheme)m->scheme;
 	config.path_style = m->path_style;
 	config.anonymous = m->anonymous;
@@ -493,14 +495,30 @@ static int open_volume(struct client *client, struct asked *asked,
 	volume->generation = table_info(table)->id.generation;
 	volume->hash = placement_volume_hash(&volume->id);
 	client_origin_init(&volume->origin, asked->direct, &asked->origin);
+	atomic_init(&volume->copies, asked->copies);
 	list_init(&volume->notes);
 	client_ahead_init(&volume->ahead);
 	pthread_mutex_lock(&client->lock);
 	volume->use = find_use_locked(client, &volume->id);
-	client->volumes++;
+	list_push_back(&client->volumes, &volume->link);
 	pthread_mutex_unlock(&client->lock);
 	*ret_volume = volume;
 	return 0;
+}
+
+void client_take_policy(
+	struct client *client, const struct volume_id *id, const struct client_policy *policy)
+{
+	pthread_mutex_lock(&client->lock);
+	list_for_each (node, &client->volumes) {
+		struct client_volume *volume = list_entry(node, struct client_volume, link);
+
+		if (!volume_id_equal(&volume->id, id))
+			continue;
+		atomic_store(&volume->copies, policy->copies);
+		client_origin_allow(&volume->origin, policy->direct);
+	}
+	pthread_mutex_unlock(&client->lock);
 }
 
 int client_open_source(struct client *client, const struct ufs_config *source, bool refresh,
@@ -576,8 +594,7 @@ void client_volume_close(struct client_volume *volume)
 	pthread_mutex_lock(&client->lock);
 	while (volume->pending)
 		pthread_cond_wait(&client->idle, &client->lock);
-	ensure(client->volumes > 0);
-	client->volumes--;
+	list_remove(&volume->link);
 	pthread_mutex_unlock(&client->lock);
 	client_ahead_release(&volume->ahead);
 	client_origin_release(&volume->origin);

@@ -31,3 +31,14 @@ int client_guard_check(struct client_guard *guard, struct table *table, struct e
 /* The generation of `volume` that was taken last; false when there is none. */
 bool client_guard_last(
 	struct client_guard *guard, const struct volume_id *volume, struct generation_id *ret_id);
+
+struct client;
+
+/* What of a source's policy concerns its readers. */
+struct client_policy {
+	uint32_t copies; /* COPIES_AUTO, ... */
+	bool direct;
+};
+/* The master's last word about all open volumes of that id. Any thread. */
+void client_take_policy(
+	struct client *client, const struct volume_id *id, const struct client_policy *policy);

@@ -29,6 +29,7 @@ static uint8_t *pack(const struct service *service, const Granary__Hold *asked,
 	const struct source_news *news, size_t *ret_len)
 {
 	Granary__HoldNews m = GRANARY__HOLD_NEWS__INIT;
+	Granary__Policy policy = GRANARY__POLICY__INIT;
 	uint8_t *packed;
 
 	m.has_follow = m.has_lineage = m.has_generation = m.has_shown_ms = m.has_kept = 1;
@@ -37,6 +38,10 @@ static uint8_t *pack(const struct service *service, const Granary__Hold *asked,
 	m.generation = news->newest.generation;
 	m.shown_ms = (uint64_t)news->shown_ms;
 	m.kept = news->kept;
+	policy.has_copies = policy.has_direct = 1;
+	policy.copies = news->policy.copies;
+	policy.direct = news->policy.direct;
+	m.policy = asked->policy ? &policy : NULL;
 	packed = malloc(granary__hold_news__get_packed_size(&m));
 	if (packed)
 		*ret_len = granary__hold_news__pack(&m, packed);
@@ -52,7 +57,7 @@ bool hold_news_answer(
 	uint8_t *packed = NULL;
 	size_t len = 0;
 
-	if (m && m->news && source_set_news(service->sources, hold, &news) == 0)
+	if (m && (m->news || m->policy) && source_set_news(service->sources, hold, &news) == 0)
 		packed = pack(service, m, &news, &len);
 	if (m)
 		granary__hold__free_unpacked(m, NULL);

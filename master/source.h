@@ -233,6 +233,7 @@ struct source_news {
 	struct generation_id newest; /* .generation 0: none */
 	int64_t shown_ms; /* since 1970: a listing began that found what it shows; 0: not known */
 	bool kept;
+	struct tier_policy policy;
 };
 int source_set_news(struct source_set *set, const struct source_hold *hold,
 	struct source_news *ret_news) __must_check;

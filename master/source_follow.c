@@ -140,8 +140,10 @@ int source_set_news(
 	*ret_news = (struct source_news){ 0 };
 	pthread_mutex_lock(&set->lock);
 	source = source_find_locked(set, &hold->volume);
-	if (source)
+	if (source) {
 		newest = generations_newest(source);
+		ret_news->policy = source->record.policy;
+	}
 	if (newest)
 		ret_news->newest = newest->id;
 	for (uint32_t i = source ? source->n : 0; i-- > 0;) {

@@ -2,6 +2,7 @@
  * away, silent, or keep it no more. */
 #include "tests/unit/client/fixture.h"
 #include "base/cleanup.h"
+#include "client/client_internal.h"
 
 #define HOLD_DEADLINE (60 * CLOCK_SECOND)
 
@@ -14,6 +15,9 @@ struct world {
 	unsigned int ended;
 	uint8_t mount[16];
 	bool asked; /* for news */
+	bool asked_policy;
+	bool direct; /* of the policy in the news */
+	uint32_t copies;
 	uint32_t follow_s;
 	int status;       /* of the answers */
 	bool silent;      /* they are kept back */
@@ -25,6 +29,7 @@ static struct world world;
 static struct net_payload news(void)
 {
 	Granary__HoldNews m = GRANARY__HOLD_NEWS__INIT;
+	Granary__Policy policy = GRANARY__POLICY__INIT;
 	struct net_payload payload = NET_PAYLOAD_NONE;
 	uint8_t *packed;
 
@@ -33,6 +38,10 @@ static struct net_payload news(void)
 	m.lineage = 7;
 	m.generation = 5;
 	m.shown_ms = 1234;
+	policy.has_copies = policy.has_direct = 1;
+	policy.copies = world.copies;
+	policy.direct = world.direct;
+	m.policy = world.asked_policy ? &policy : NULL;
 	packed = malloc(granary__hold_news__get_packed_size(&m));
 	assert_non_null(packed);
 	payload.parts[0].len = granary__hold_news__pack(&m, packed);
@@ -52,7 +61,8 @@ static void answer(struct rpc_request *request, int status)
 	if (status < 0)
 		rpc_reply_err(request, status, &e);
 	else
-		rpc_reply(request, 0, NULL, world.asked ? news() : NET_PAYLOAD_NONE);
+		rpc_reply(request, 0, NULL,
+			world.asked || world.asked_policy ? news() : NET_PAYLOAD_NONE);
 }
 
 static void on_hold(struct fix *f, struct rpc_request *request)
@@ -74,6 +84,7 @@ static void on_hold(struct fix *f, struct rpc_request *request)
 	assert_memory_equal(w->mount, m->mount.data, sizeof(w->mount));
 	w->ended += m->end != 0;
 	w->asked = m->news;
+	w->asked_policy = m->policy;
 	w->follow_s = m->follow_s;
 	status = w->status;
 	silent = w->silent;
@@ -255,6 +266,40 @@ static void test_news(void **state)
 	world_free(w);
 }
 
+/* What the policy says of readers is heard with the next answer, for or against. */
+static void test_policy(void **state)
+{
+	struct world *w = world_new();
+	struct client_volume *volume = w->f->volume;
+	struct client_hold_news heard;
+	struct client_hold *hold;
+
+	(void)state;
+	w->id.volume = volume->id;
+	volume->origin.config.prefix = strdup(""); /* of a source that can be read from here */
+	w->direct = true;
+	w->copies = 2;
+	assert_false(atomic_load(&volume->origin.allowed));
+	hold = client_hold_begin(w->f->client, &w->id);
+	assert_non_null(hold);
+	assert_true(atomic_load(&volume->origin.allowed));
+	assert_int_equal(atomic_load(&volume->copies), 2);
+	client_hold_news(hold, &heard);
+	assert_int_equal(heard.heard_ns, 0); /* were not asked for */
+	pthread_mutex_lock(&w->lock);
+	w->direct = false;
+	w->copies = COPIES_AUTO;
+	pthread_mutex_unlock(&w->lock);
+	for (uint64_t deadline = clock_mono_ns() + HOLD_DEADLINE;
+		atomic_load(&volume->origin.allowed);) {
+		assert_true(clock_mono_ns() < deadline);
+		renew_until_heard(w, hold);
+	}
+	assert_int_equal(atomic_load(&volume->copies), COPIES_AUTO);
+	client_hold_end(hold);
+	world_free(w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -263,6 +308,7 @@ int main(void)
 		cmocka_unit_test(test_master_silent),
 		cmocka_unit_test(test_not_kept),
 		cmocka_unit_test(test_news),
+		cmocka_unit_test(test_policy),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
