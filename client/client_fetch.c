@@ -313,6 +313,12 @@ static void start_work(struct client_op *op)
 	}
 }
 
+static void ask_again(struct client_op *op)
+{
+	client_op_set_state(op, OP_START);
+	ask_next(op);
+}
+
 /* To whom the route says now; true: somebody is asked. */
 static void ask_along(struct client_op *op, bool found, int status)
 {
@@ -322,8 +328,7 @@ static void ask_along(struct client_op *op, bool found, int status)
 		return;
 	}
 	op->last_error = status;
-	client_op_set_state(op, OP_START);
-	ask_next(op);
+	ask_again(op);
 }
 
 /* No answer came, and there may be others. True: it was seen to. */
@@ -358,7 +363,11 @@ static bool passed_on(struct client_op *op, int status)
 static void refused(struct client_op *op, int status, const char *line)
 {
 	if (op->peek) {
-		client_op_end(op, -ECANCELED, NULL);
+		if ((status == -ENODATA || status == -EREMOTE) &&
+			client_route_back(&op->route, op->volume) && !op->route.peer->local)
+			ask_again(op);
+		else
+			client_op_end(op, -ECANCELED, NULL);
 		return;
 	}
 	if (passed_on(op, status))

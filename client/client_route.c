@@ -27,23 +27,37 @@ static bool pick(struct client_route *r, struct view *view)
 	return false;
 }
 
-/* Of a hot slot the replicas have copies. */
-static void spread(struct client_route *r, struct view *view, const struct view_candidates *c)
+/* How many of the slot's replicas have copies. */
+static uint32_t copies_of(const struct client_volume *volume, const struct view_candidates *c)
 {
+	uint32_t copies = atomic_load_explicit(&volume->copies, memory_order_relaxed);
+
+	if (c->hot || copies == COPIES_EVERYWHERE)
+		return ARRAY_SIZE(c->replicas);
+	return copies >= 2 && copies <= COPIES_MAX ? copies - 1 : 0;
+}
+
+static void spread(
+	struct client_route *r, const struct client_volume *volume, const struct view_candidates *c)
+{
+	struct view *view = volume->client->view;
+	uint32_t n = copies_of(volume, c);
 	uint64_t chance = clock_mono_ns() >> 10;
 	struct view_peer *other = NULL;
 
-	if (!c->hot || c->n_up < 2 || c->peers[0]->number != c->owner)
+	if (n == 0 || c->n_up < 2 || c->peers[0]->number != c->owner)
 		return;
-	for (uint32_t i = 0; i < ARRAY_SIZE(c->replicas) && !other; i++) {
-		uint16_t number = c->replicas[(i + chance) % ARRAY_SIZE(c->replicas)];
+	for (uint32_t i = 0; i < n && !other; i++) {
+		uint16_t number = c->replicas[(i + chance) % n];
 
 		for (uint32_t k = 1; k < c->n_up; k++)
 			if (c->peers[k]->number == number)
 				other = c->peers[k];
 	}
-	if (other && view_less_loaded(view, c->peers[0], other) == other)
-		r->route.to = other->number;
+	if (!other || view_less_loaded(view, c->peers[0], other) != other)
+		return;
+	r->route.to = other->number;
+	r->spread = true;
 }
 
 /* By the slot's entry. */
@@ -66,7 +80,7 @@ static bool by_slot(
 	for (uint32_t i = 0; i < c->n; i++)
 		numbers[i] = c->peers[i]->number;
 	route_begin(&r->route, numbers, c->n, c->owner, PLACEMENT_NOBODY);
-	spread(r, view, c);
+	spread(r, volume, c);
 	return pick(r, view);
 }
 
@@ -124,6 +138,18 @@ bool client_route_dead(struct client_route *r, struct client_volume *volume)
 bool client_route_miss(struct client_route *r, struct client_volume *volume)
 {
 	return go_on(r, volume, ROUTE_MISS, PLACEMENT_NOBODY);
+}
+
+bool client_route_back(struct client_route *r, struct client_volume *volume)
+{
+	struct view_candidates c;
+
+	if (!r->spread)
+		return false;
+	view_find(volume->client->view, volume->hash, r->chunk, &c);
+	r->spread = false;
+	r->route.to = c.owner;
+	return pick(r, volume->client->view);
 }
 
 bool client_route_moved(

@@ -1,6 +1,6 @@
 /*
- * Whom a read asks, in order: this node's worker while it serves the volume, the slot's owner (or, of a
- * hot slot, the less loaded of owner and replica), then the deputy and the previous owner, with
+ * Whom a read asks, in order: this node's worker while it serves the volume, the slot's owner (or the less
+ * loaded of owner and replica, of a hot slot and where `copies` says that the replica has it), then the deputy and the previous owner, with
  * FRAME_LAST. "Ask X" is followed, a few times (placement/duty.h).
  *
  * That this node's worker sends a read away is remembered for the volume, CLIENT_ELSEWHERE long: then it is
@@ -27,6 +27,7 @@ struct client_route {
 	bool last;              /* with FRAME_LAST */
 	bool cached;            /* with FETCH_CACHED */
 	bool hurry;             /* there is somebody else */
+	bool spread;            /* a replica is asked in the owner's place */
 	uint64_t chunk;
 	struct route route;
 };
@@ -41,6 +42,9 @@ bool client_route_slot(
 bool client_route_dead(struct client_route *route, struct client_volume *volume) __must_check;
 /* It has not what it was asked for with FETCH_CACHED. */
 bool client_route_miss(struct client_route *route, struct client_volume *volume) __must_check;
+/* It has not what it was asked for out of turn (struct client_read.peek): whoever has copies may not have them yet.
+ * False: it was the owner. */
+bool client_route_back(struct client_route *route, struct client_volume *volume) __must_check;
 /* It answered "ask `x`"; `flags` are the answer's. */
 bool client_route_moved(struct client_route *route, struct client_volume *volume, uint16_t x,
 	uint8_t flags) __must_check;

@@ -618,6 +618,51 @@ static void test_answer_with_moved(void **state)
 	assert_int_equal(count(r, &r->workers[2].fetches), 1);
 }
 
+static void set_copies(struct route_fix *r, uint32_t copies)
+{
+	const struct client_policy policy = { .copies = copies };
+
+	client_take_policy(r->f->client, &r->f->volume_id, &policy);
+}
+
+/* Reads that wait at the workers, 0 is the owner of all, 1 and 2 are its replicas. */
+static void start_spread(struct route_fix *r, struct fix_read *reads[8])
+{
+	for (uint32_t i = 0; i < 3; i++)
+		set_park(r, i);
+	for (uint32_t i = 0; i < 8; i++)
+		reads[i] = fix_read_start(r->f, (uint64_t)i * MiB, 64 * KiB);
+	wait_for(r, &r->workers[0].fetches, 2);
+}
+
+static void end_spread(struct route_fix *r, struct fix_read *reads[8])
+{
+	for (uint32_t i = 0; i < 3; i++)
+		unpark(&r->workers[i]);
+	for (uint32_t i = 0; i < 8; i++)
+		fix_read_end(r->f, reads[i], 0);
+}
+
+static void test_copies_are_spread(void **state)
+{
+	struct route_fix *r = *state;
+	struct fix_read *reads[8];
+
+	set_copies(r, 2);
+	start_spread(r, reads);
+	wait_for(r, &r->workers[1].fetches, 2);
+	assert_int_equal(count(r, &r->workers[1].lasts), 0);
+	end_spread(r, reads);
+	assert_int_equal(count(r, &r->workers[2].fetches), 0); /* has none */
+	assert_int_equal(count(r, &r->workers[0].fetches) + count(r, &r->workers[1].fetches), 8);
+
+	set_copies(r, COPIES_AUTO); /* the policy changed: the owner alone */
+	for (uint32_t i = 0; i < 8; i++)
+		fix_read(r->f, (uint64_t)i * MiB, 64 * KiB);
+	assert_int_equal(count(r, &r->workers[0].fetches) + count(r, &r->workers[1].fetches), 16);
+	assert_true(count(r, &r->workers[1].fetches) <= 6);
+}
+
 static void test_hot_slots_are_spread(void **state)
 {
 	struct route_fix *r = *state;
@@ -769,6 +814,19 @@ static void test_cold_ranges_are_not_read_ahead(void **state)
 	assert_int_equal(count(r, &r->workers[0].fetches), 64);
 }
 
+/* A replica that has no copies yet costs a question, not the reading ahead. */
+static void test_ranges_that_a_replica_lacks(void **state)
+{
+	struct route_fix *r = *state;
+	const struct fix_object *o = fix_object(r->f, "b/large");
+
+	set_copies(r, 2);
+	r->workers[1].cold = true;
+	for (uint64_t at = 0; at < 8 * MiB; at += 32 * KiB)
+		read_noted(r->f, o->offset + at, 32 * KiB);
+	assert_true(fix_counter(r->f, "near_reads") >= 240);
+}
+
 /* Readers in threads of their own take what is on its way, and what is there. */
 struct near_reader {
 	pthread_t thread;
@@ -878,10 +936,12 @@ int main(void)
 		CASE(test_herd_is_asked_for_what_is_cached),
 		CASE(test_answer_with_moved),
 		CASE(test_hot_slots_are_spread),
+		CASE(test_copies_are_spread),
 		CASE(test_hedge),
 		CASE(test_ranges_are_read_ahead),
 		CASE(test_ranges_are_under_way_together),
 		CASE(test_ranges_are_lent),
+		CASE(test_ranges_that_a_replica_lacks),
 		CASE(test_out_of_order_nothing_is_read_ahead),
 		CASE(test_cold_ranges_are_not_read_ahead),
 		CASE(test_ranges_of_several_readers),
