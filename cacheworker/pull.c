@@ -12,7 +12,6 @@
 #define AHEAD_PATIENCE \
 	(15 * CLOCK_SECOND) /* where no reader waits: an origin is asked for nothing sooner */
 #define DOUBT_PATIENCE (150 * CLOCK_MS) /* of one that did not answer the last time */
-#define STEPS_MAX      32u              /* requests of one pull */
 #define BAD_MAX        2u /* pieces of a unit that came damaged: then from the origin */
 
 /* A request whose answer nobody waits for. */
@@ -155,29 +154,6 @@ void pull_give_up_locked(struct flight *f)
 		rpc_cancel(p->peer->rpc, &p->call);
 }
 
-/* Nobody answered, as opposed to somebody who says no. */
-static bool no_answer(int status)
-{
-	switch (-status) {
-	case ECONNRESET:
-	case ECONNREFUSED:
-	case ECONNABORTED:
-	case ENOTCONN:
-	case EPIPE:
-	case ETIMEDOUT:
-	case EHOSTUNREACH:
-	case EHOSTDOWN:
-	case ENETUNREACH:
-	case ENETDOWN:
-	case ENOENT: /* no such socket */
-	case EPROTO:
-	case EPROTONOSUPPORT:
-		return true;
-	default:
-		return false;
-	}
-}
-
 static void run_answer(struct pool_job *job);
 
 static void on_answer(struct rpc_call *call, int status)
@@ -197,7 +173,7 @@ static void on_answer(struct rpc_call *call, int status)
 	if (given_up || pulls_closing(w) || status == -ECANCELED)
 		view_dropped(w->view, p->peer);
 	else
-		view_end(w->view, p->peer, clock_mono_ns() - p->began_ns, no_answer(status));
+		view_end(w->view, p->peer, clock_mono_ns() - p->began_ns, pull_no_answer(status));
 	p->status = status;
 	if (pool_submit(w->peers, &p->job) < 0)
 		run_answer(&p->job);
@@ -283,115 +259,6 @@ static void split(struct pull *p)
 
 /* ---- the next step --------------------------------------------------------------------------- */
 
-/* It is this worker's to end, whoever else was asked so far. */
-static void end_here(struct pull *p)
-{
-	struct worker *w = p->worker;
-
-	pthread_mutex_lock(&w->flights.lock);
-	p->copy = false;
-	for (uint32_t i = 0; i < p->n; i++)
-		p->flights[i]->ends = true;
-	pthread_mutex_unlock(&w->flights.lock);
-}
-
-static bool given_up(struct pull *p)
-{
-	bool is;
-
-	pthread_mutex_lock(&p->worker->flights.lock);
-	is = p->given_up;
-	pthread_mutex_unlock(&p->worker->flights.lock);
-	return is;
-}
-
-/* Who serves the chunk and can be asked; NULL: it ends here. */
-static struct view_peer *next_server(struct pull *p)
-{
-	struct worker *w = p->worker;
-
-	while (!given_up(p) && p->steps++ < STEPS_MAX) {
-		struct view_peer *peer;
-
-		if (p->route.to == PLACEMENT_NOBODY || p->route.to == p->route.self)
-			return NULL;
-		peer = view_peer(w->view, p->route.to);
-		if (peer && !peer->self)
-			return peer;
-		route_next(&p->route, ROUTE_DEAD, PLACEMENT_NOBODY);
-	}
-	return NULL;
-}
-
-/* Is it asked now? One that is passed by may be worth to wait for. */
-static bool is_asked(struct pull *p, const struct view_peer *peer, enum holder_kind kind)
-{
-	struct worker *w = p->worker;
-	bool waits = pull_may_wait(p, peer, kind);
-
-	switch (barren_word_of(&w->pulls.barren, &p->id, peer->number)) {
-	case BARREN_EMPTY:
-		return false;
-	case BARREN_SILENT:
-		if (!waits)
-			return false;
-		break;
-	case BARREN_UNKNOWN:
-	default:
-		break;
-	}
-	if (view_usable(w->view, peer))
-		return true;
-	p->owed |= waits;
-	/* Its breaker lets one through now and then; who is down may be back before the master says so. */
-	return waits ? view_lets(peer) : kind == HOLDER_OWNER;
-}
-
-static struct view_peer *next_holder(struct pull *p)
-{
-	struct worker *w = p->worker;
-
-	if (!p->sought)
-		p->n_holders = worker_holders(w, &p->id.volume, p->id.chunk, p->holders);
-	p->sought = true;
-	while (p->next < p->n_holders) {
-		const struct holder *holder = &p->holders[p->next++];
-		struct view_peer *peer = view_peer(w->view, holder->number);
-
-		if (peer && !peer->self && is_asked(p, peer, holder->kind))
-			return peer;
-	}
-	return NULL;
-}
-
-/* The owner is passed by, since his breaker is open: is it worth to wait for him? */
-static bool owner_is_owed(struct pull *p)
-{
-	const struct view_peer *owner = p->owner == PLACEMENT_NOBODY || p->route.to == p->owner
-						? NULL
-						: view_peer(p->worker->view, p->owner);
-
-	return owner && !owner->self && !p->route.cached && !given_up(p) &&
-	       !view_usable(p->worker->view, owner) && pull_may_wait(p, owner, HOLDER_OWNER);
-}
-
-/* From the first on: the table may be another by now, and so who serves it. */
-static void begin(struct pull *p)
-{
-	struct worker *w = p->worker;
-	struct duty duty;
-
-	p->sought = p->owed = false;
-	p->next = p->steps = 0;
-	if (!p->copy)
-		return;
-	worker_duty(w, &p->id.volume, p->id.chunk, 0, &duty);
-	if (duty.kind == DUTY_OWNER)
-		end_here(p);
-	else
-		worker_route(w, &p->id.volume, p->id.chunk, &p->route, &p->owner);
-}
-
 /* It is as urgent as the most urgent of its flights. */
 static void take_class(struct pull *p)
 {
@@ -410,12 +277,12 @@ static void step(struct pull *p)
 		return;
 	}
 	take_class(p);
-	if (p->copy && owner_is_owed(p)) {
+	if (p->copy && pull_owner_is_owed(p)) {
 		pull_wait(p);
 		return;
 	}
 	if (p->copy) {
-		peer = next_server(p);
+		peer = pull_next_server(p);
 		if (peer) {
 			send(p, peer, p->route.cached ? FRAME_FETCH_CACHED : FRAME_FETCH,
 				FRAME_PEER | (p->route.last ? FRAME_LAST : 0),
@@ -423,9 +290,9 @@ static void step(struct pull *p)
 								   : FILL_PATIENCE);
 			return;
 		}
-		end_here(p);
+		pull_end_here(p);
 	}
-	peer = next_holder(p);
+	peer = pull_next_holder(p);
 	if (peer)
 		send(p, peer, FRAME_FETCH_CACHED, 0, patience_with(p, peer));
 	else if (p->owed)
@@ -436,42 +303,6 @@ static void step(struct pull *p)
 
 /* ---- answers --------------------------------------------------------------------------------- */
 
-/* A full owner: another keeps what it has no room for. */
-static void follow_spill(struct pull *p, uint16_t number)
-{
-	if (p->route.last || number == PLACEMENT_NOBODY) {
-		route_next(&p->route, ROUTE_DEAD, PLACEMENT_NOBODY);
-		return;
-	}
-	p->route.to = number;
-	p->route.last = true;
-}
-
-/* True when it is sent somewhere else; false: that is its end. */
-static bool sent_on(struct pull *p, int status)
-{
-	const struct frame *reply = &p->call.reply;
-	uint16_t number = (uint16_t)min(reply->extent, (uint64_t)PLACEMENT_NOBODY);
-
-	if (status == -EREMOTE && reply->flags & FRAME_LAST) {
-		follow_spill(p, number);
-	} else if (status == -EREMOTE && reply->flags & FRAME_MOVED) {
-		view_stale(p->worker->view);
-		route_next(&p->route, ROUTE_MOVED, number);
-	} else if (status == -EREMOTE) {
-		route_next(&p->route, ROUTE_HERD, number);
-	} else if (p->route.cached) {
-		route_next(
-			&p->route, no_answer(status) ? ROUTE_DEAD : ROUTE_MISS, PLACEMENT_NOBODY);
-	} else if (no_answer(status) || status == -ECANCELED || status == -ENODATA ||
-		   status == -EOPNOTSUPP || status == -EACCES || status == -EBADMSG) {
-		route_next(&p->route, ROUTE_DEAD, PLACEMENT_NOBODY);
-	} else {
-		return false;
-	}
-	return true;
-}
-
 static bool is_busy(int status)
 {
 	return status == -EAGAIN || status == -ENOMEM || status == -ENOBUFS;
@@ -480,7 +311,7 @@ static bool is_busy(int status)
 /* It may have the bytes, and answer the next time. */
 static bool says_nothing(int status)
 {
-	return no_answer(status) || is_busy(status) || status == -ECANCELED;
+	return pull_no_answer(status) || is_busy(status) || status == -ECANCELED;
 }
 
 static void missed_server(struct pull *p, int status)
@@ -490,7 +321,7 @@ static void missed_server(struct pull *p, int status)
 	else if (says_nothing(status) && !p->route.cached &&
 		 pull_may_wait(p, p->peer, HOLDER_OWNER))
 		pull_wait(p);
-	else if (sent_on(p, status))
+	else if (pull_sent_on(p, status))
 		step(p);
 	else
 		fail(p, status);
@@ -506,7 +337,7 @@ static void missed_holder(struct pull *p, int status)
 	}
 	if (status == -ENODATA && p->call.reply.extent == 0)
 		barren_note(barren, &p->id, p->peer->number, BARREN_EMPTY);
-	else if (no_answer(status))
+	else if (pull_no_answer(status))
 		barren_note(barren, &p->id, p->peer->number, BARREN_SILENT);
 	if (says_nothing(status) && pull_may_wait(p, p->peer, p->holders[p->next - 1].kind))
 		p->owed = true;
@@ -518,7 +349,7 @@ static void missed(struct pull *p, int status)
 	counter_add(&p->worker->counters.peer_missed, 1);
 	if (!p->copy)
 		missed_holder(p, status);
-	else if (!given_up(p))
+	else if (!pull_given_up(p))
 		missed_server(p, status);
 	else
 		step(p); /* it is to end here by now */
@@ -535,7 +366,7 @@ static void run_answer(struct pool_job *job)
 	}
 	if (p->woken) {
 		p->woken = false;
-		begin(p);
+		pull_begin(p);
 		step(p);
 		return;
 	}

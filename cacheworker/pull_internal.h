@@ -2,6 +2,7 @@
  * What the files of pulls share. Does not leave the folder.
  *
  *	pull		who is asked next, from the first to the end
+ *	pull_route	who that is
  *	pull_wait	whoever does not answer now is asked again a little later
  *	pull_land	an answer's bytes become those of flights
  */
@@ -51,6 +52,22 @@ struct pull {
 
 /* pull.c */
 bool pulls_closing(struct worker *w);
+
+/* pull_route.c. Of a copy: who serves the chunk and can be asked; NULL: it ends here. */
+struct view_peer *pull_next_server(struct pull *p);
+/* The owner is passed by, since his breaker is open: is it worth to wait for him? */
+bool pull_owner_is_owed(struct pull *p);
+/* An answer without bytes sends it somewhere else; false: that is its end. */
+bool pull_sent_on(struct pull *p, int status);
+/* Of one that ends here: who may have it, and was not asked; NULL: nobody, but for whom p->owed waits. */
+struct view_peer *pull_next_holder(struct pull *p);
+/* It is this worker's to end, whoever else was asked so far. */
+void pull_end_here(struct pull *p);
+bool pull_given_up(struct pull *p); /* a copy that is to end here */
+/* From the first on: the table may be another by now, and so who serves it. */
+void pull_begin(struct pull *p);
+/* Nobody answered, as opposed to somebody who says no. */
+bool pull_no_answer(int status);
 
 /* pull_wait.c. A worker that does not answer, or is busy: is it worth to wait for it with this pull? */
 bool pull_may_wait(const struct pull *p, const struct view_peer *peer, enum holder_kind kind);
