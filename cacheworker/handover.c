@@ -58,6 +58,7 @@ struct classes {
 	bool drained;
 	uint64_t strange; /* chunks to be handed over */
 	uint64_t own;     /* bytes in slots of this worker's own */
+	uint64_t changed; /* chunks that have another class now */
 };
 
 /* Under a lock of the tiers: nothing of theirs may be called. */
@@ -76,9 +77,9 @@ static enum tier_class which(void *arg, const struct tier_chunk_look *look)
 static struct classes classify(struct worker *w)
 {
 	struct classes c = { .worker = w, .drained = member_draining(w) };
-	uint64_t changed = tier_set_classify(w->tiers, which, &c);
 
-	atomic_fetch_add(&w->classified, changed);
+	c.changed = tier_set_classify(w->tiers, which, &c);
+	atomic_fetch_add(&w->classified, c.changed);
 	return c;
 }
 
@@ -327,6 +328,8 @@ static void look(struct worker *w)
 
 	if (classes.strange > 0)
 		pass = run_pass(w);
+	if (classes.changed || classes.strange)
+		(void)tier_set_keep_classes(w->tiers); /* what fails is kept with the next change */
 	pthread_mutex_lock(&h->lock);
 	less = pass.bytes < h->status.bytes;
 	h->status.chunks = pass.chunks;

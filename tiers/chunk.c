@@ -375,6 +375,7 @@ struct index_row chunk_row(struct chunk *chunk)
 		.class = chunk->class,
 	};
 
+	atomic_store(&chunk->kept_class, row.class);
 	pthread_mutex_lock(&chunk->lock);
 	row.boot = chunk->boot;
 	row.complete = chunk_state(chunk) == CHUNK_COMPLETE;

@@ -61,7 +61,8 @@ struct chunk {
 	struct tier *_Atomic moving; /* being copied there: writes wait; set under `lock` */
 	bool moved;                  /* gone because another tier has it now */
 	struct volume_space *space;
-	_Atomic enum tier_class class; /* changed under volumes.lock once it is shared */
+	_Atomic enum tier_class class;      /* changed under volumes.lock once it is shared */
+	_Atomic enum tier_class kept_class; /* as its row in the index has it, at the last look */
 	/* Under volumes.lock: */
 	struct list queued; /* in a queue of its volume while live */
 	bool unread;        /* nobody asked for any of it */

@@ -70,6 +70,7 @@ static int add(struct recovery *rec, const struct index_row *row, struct extent 
 	chunk->file = row->file;
 	chunk->boot = row->boot;
 	chunk->class = row->class;
+	chunk->kept_class = row->class;
 	if (extent)
 		chunk_set_extent(chunk, extent);
 	if (row->complete)

@@ -251,44 +251,6 @@ uint64_t tier_set_copy_bytes(struct tier_set *set, const struct volume_id *volum
 	return s.bytes;
 }
 
-struct classify {
-	struct tier_set *set;
-	enum tier_class (*which)(void *arg, const struct tier_chunk_look *look);
-	void *arg;
-	uint64_t changed;
-};
-
-static void classify_one(struct map_node *node, void *arg)
-{
-	struct chunk *chunk = container_of(node, struct chunk, node);
-	struct classify *c = arg;
-	struct tier_chunk_look look = { .id = chunk->id, .class = chunk->class };
-	enum tier_class class;
-
-	if (!chunk_is_live(chunk))
-		return;
-	look.bytes = chunk_present_bytes(chunk);
-	class = c->which(c->arg, &look);
-	if (class == look.class)
-		return;
-	volumes_reclass(&c->set->volumes, chunk, class);
-	c->changed++;
-}
-
-uint64_t tier_set_classify(struct tier_set *set,
-	enum tier_class (*which)(void *arg, const struct tier_chunk_look *look), void *arg)
-{
-	struct classify c = { .set = set, .which = which, .arg = arg };
-
-	CHECK_MAGIC(set, SET_MAGIC);
-	for (uint32_t i = 0; i < SET_SHARDS; i++) {
-		pthread_mutex_lock(&set->shards[i].lock);
-		map_each(&set->shards[i].map, classify_one, &c);
-		pthread_mutex_unlock(&set->shards[i].lock);
-	}
-	return c.changed;
-}
-
 uint32_t tier_set_count(const struct tier_set *set)
 {
 	return set->n_tiers;

@@ -377,11 +377,14 @@ struct tier_chunk_look {
 };
 /*
  * Says anew why chunks are here, as slots moved: `which` is called for each one, under a lock, so that
- * it may not call here, and returns what it is now. What a chunk was made as is remembered over a
- * restart, what is said here is not. Returns how many changed.
+ * it may not call here, and returns what it is now. It is remembered over a restart once
+ * tier_set_keep_classes() was called. Returns how many changed.
  */
 uint64_t tier_set_classify(struct tier_set *set,
 	enum tier_class (*which)(void *arg, const struct tier_chunk_look *look), void *arg);
+
+/* Writes down the classes that are others than those written: how many. May block on the disk. */
+uint64_t tier_set_keep_classes(struct tier_set *set);
 
 #define TIER_COUNTERS(X)                                                                         \
 	X(chunks, "granary_tier_chunks", GAUGE, "chunks", "Chunks cached")                       \

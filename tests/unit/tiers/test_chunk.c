@@ -469,6 +469,40 @@ static void test_unverified_until_read(void **state)
 	assert_int_equal(unverified(f, 0), 0);
 }
 
+static enum tier_class all_are_copies(void *arg, const struct tier_chunk_look *look)
+{
+	(void)arg;
+	(void)look;
+	return TIER_COPY;
+}
+
+static uint64_t copy_bytes(struct fixture *f)
+{
+	struct chunk_id id = chunk_number(0);
+
+	return tier_set_copy_bytes(f->set, &id.volume, id.lineage);
+}
+
+/* Whose a chunk is by now is known at the next start, if it was to be kept. */
+static void test_classes_are_kept(void **state)
+{
+	struct fixture *f = *state;
+	struct piece_run run = run_of(0, OBJECT_BYTES, 1);
+	uint64_t bytes;
+
+	fixture_open(f);
+	for (uint64_t i = 0; i < 3; i++)
+		assert_int_equal(write_run(f, i, &run), 0);
+	assert_int_equal(tier_set_classify(f->set, all_are_copies, NULL), 3);
+	bytes = copy_bytes(f);
+	assert_true(bytes >= 3ull * OBJECT_BYTES);
+	assert_int_equal(tier_set_keep_classes(f->set), 3);
+	assert_int_equal(tier_set_keep_classes(f->set), 0);
+	fixture_reopen(f);
+	assert_int_equal(copy_bytes(f), bytes);
+	assert_int_equal(tier_set_keep_classes(f->set), 0);
+}
+
 static void test_lost_index(void **state)
 {
 	struct fixture *f = *state;
@@ -708,6 +742,7 @@ int main(void)
 		T(test_restart_adopts_all),
 		T(test_other_boot_verifies),
 		T(test_unverified_until_read),
+		T(test_classes_are_kept),
 		T(test_lost_index),
 		T(test_damaged_index),
 		T(test_damaged_index_block),
