@@ -117,6 +117,15 @@ static void take_on_loop(void *arg)
 	}
 }
 
+/* One of those that remain. */
+static void keep_on_loop(void *arg)
+{
+	struct crowd *crowd = arg;
+
+	if (!crowd->sim.keeper && crowd->n > 0)
+		crowd->sim.keeper = crowd->actors[0];
+}
+
 static void stop(struct command *c)
 {
 	uint32_t n = 0;
@@ -127,6 +136,7 @@ static void stop(struct command *c)
 			break;
 		sim_actor_free(c->crowd->actors[c->crowd->n]);
 	}
+	loop_call(c->crowd->sim.loop, keep_on_loop, c->crowd);
 	printf("{\"stopped\": %u}\n", n);
 }
 
@@ -144,10 +154,10 @@ static void print_counts(struct crowd *crowd)
 	}
 	printf("{\"actors\": %u, \"connected\": %u, \"joined\": %u, \"joins\": %" PRIu64
 	       ", \"beats\": %" PRIu64 ", \"terms\": %" PRIu64 ", \"holds\": %" PRIu64
-	       ", \"slots\": %" PRIu64 ", \"wholes\": %" PRIu64 ", \"failures\": %" PRIu64
-	       ", \"slowest_beat_ms\": %.1f}\n",
+	       ", \"slots\": %" PRIu64 ", \"wholes\": %" PRIu64 ", \"bytes\": %" PRIu64
+	       ", \"failures\": %" PRIu64 ", \"slowest_beat_ms\": %.1f}\n",
 		crowd->n, connected, joined, s->joins, s->beats, s->terms, s->holds, s->slots,
-		s->wholes, s->failures, (double)s->slowest_ns / (double)CLOCK_MS);
+		s->wholes, s->bytes, s->failures, (double)s->slowest_ns / (double)CLOCK_MS);
 	s->slowest_ns = 0;
 }
 

@@ -18,13 +18,15 @@
 struct sim {
 	struct loop *loop;
 	const char *master;
-	struct placement_table *table; /* as the first of them that got a version made it */
+	struct placement_table *table; /* as the keeper has it */
+	struct sim_actor *keeper;      /* NULL: there is nobody yet */
 	bool has_hold;                 /* what mounts show */
 	struct volume_id volume;
 	uint64_t lineage;
 	uint64_t generation;
 	uint64_t joins, beats, terms, holds, slots, wholes,
 		failures;    /* answers; wholes: of `slots` */
+	uint64_t bytes;      /* of `slots` */
 	uint64_t slowest_ns; /* BEAT since it was last asked for */
 };
 
@@ -66,5 +68,6 @@ int sim_actor_start(struct sim *sim, bool worker, uint32_t index, uint32_t rack,
 /* Without a word, as if its machine was switched off. Not on the loop. */
 void sim_actor_free(struct sim_actor *actor);
 
-/* sim_table.c: takes an answer to GET_SLOTS: the actor's version, and the table's where it is newer. */
+/* sim_table.c: takes an answer to GET_SLOTS: the actor's version, and the keeper's table. -ENODATA: it is to ask for
+ * the whole; -EBADMSG. */
 int sim_take_table(struct sim_actor *actor, const void *data, size_t len) __must_check;

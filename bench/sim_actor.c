@@ -238,7 +238,7 @@ static void on_slots(struct rpc_call *done, int status)
 				done->reply.payload);
 		if (status == -ENODATA)
 			actor->epoch = actor->sequence = 0;
-		if (status == 0) {
+		if (status == 0 || status == -ENODATA) {
 			actor->sim->slots++;
 			watch(actor);
 		} else {
@@ -322,6 +322,8 @@ int sim_actor_start(struct sim *sim, bool worker, uint32_t index, uint32_t rack,
 		actor->sequence = sim->table->sequence;
 		watch(actor);
 	}
+	if (!sim->keeper)
+		sim->keeper = actor;
 	*ret_actor = actor;
 	return 0;
 }
@@ -331,6 +333,8 @@ static void stop_on_loop(void *arg)
 	struct sim_actor *actor = arg;
 
 	actor->ending = true;
+	if (actor->sim->keeper == actor)
+		actor->sim->keeper = NULL;
 	loop_timer_stop(actor->rhythm);
 	loop_timer_stop(actor->again);
 }

@@ -5,6 +5,7 @@
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "cluster/view_internal.h"
+#include "placement/placement_delta.h"
 
 #include <endian.h>
 #include <stdlib.h>
@@ -12,7 +13,6 @@
 #include <unistd.h>
 
 #define SLOT_WIRE 8u
-#define RUN_WIRE  4u
 
 /* ---- slots ----------------------------------------------------------------------------------- */
 
@@ -28,32 +28,22 @@ static struct placement_slot slot_of(const uint8_t *in)
 	};
 }
 
-/* Runs of u16 first slot, u16 count - 1, count x 8 bytes. With `view` they are put in its table. */
+static struct placement_slot get_slot(void *arg, uint32_t slot)
+{
+	return view_slot_of(arg, slot);
+}
+
+static void put_slot(void *arg, uint32_t slot, struct placement_slot is)
+{
+	view_slot_put(arg, slot, is);
+}
+
+/* What they change is put in the table of `view`; NULL: looked at only. */
 static int walk_changes(const ProtobufCBinaryData *changes, struct view *view)
 {
-	const uint8_t *in = changes->data;
-	size_t left = changes->len;
+	static const struct placement_delta_ops ops = { get_slot, put_slot };
 
-	while (left) {
-		uint16_t head[2];
-		uint32_t first;
-		uint32_t n;
-
-		if (left < RUN_WIRE)
-			return -EBADMSG;
-		memcpy(head, in, sizeof(head));
-		first = le16toh(head[0]);
-		n = le16toh(head[1]) + 1u;
-		in += RUN_WIRE;
-		left -= RUN_WIRE;
-		if (first + n > PLACEMENT_SLOTS || left / SLOT_WIRE < n)
-			return -EBADMSG;
-		for (uint32_t i = 0; view && i < n; i++)
-			view_slot_put(view, first + i, slot_of(in + (size_t)i * SLOT_WIRE));
-		in += (size_t)n * SLOT_WIRE;
-		left -= (size_t)n * SLOT_WIRE;
-	}
-	return 0;
+	return placement_delta_walk(changes->data, changes->len, view ? &ops : NULL, view);
 }
 
 /* ---- members --------------------------------------------------------------------------------- */

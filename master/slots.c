@@ -3,6 +3,7 @@
 #include "base/cleanup.h"
 #include "base/log.h"
 #include "master/record.h"
+#include "placement/placement_delta.h"
 #include "proto/granary.pb-c.h"
 
 #include <inttypes.h>
@@ -11,10 +12,8 @@
 
 #define STORED_MAGIC   0x31544c53u /* "SLT1" */
 #define STORED_VERSION 1u
-#define WORDS          (PLACEMENT_SLOTS / 64u)
 #define MEMBER_WORDS   (PLACEMENT_MAX / 64u)
 #define WHOLE          SLOTS_STEPS
-#define RUN_HEAD       4u   /* u16 first, u16 count - 1 */
 #define SLOTS_FIELD    0x22 /* field 4, bytes */
 
 static_assert(sizeof(struct placement_slot) == 8, "slots travel as four u16");
@@ -166,7 +165,7 @@ void slots_release(struct slots *slots)
 {
 	forget_made(slots);
 	for (uint32_t i = 0; i < SLOTS_STEPS; i++)
-		free(slots->steps[i].slots);
+		buf_release(&slots->steps[i].slots);
 	slots_table_unref(slots->table);
 	*slots = (struct slots){ 0 };
 }
@@ -240,28 +239,15 @@ static int add_workers(struct draft *d, const struct members *members, const uin
 	return 0;
 }
 
-static int add_runs(struct draft *d, const struct placement_table *table, const uint64_t *which)
+/* Those of the last `n` steps, one behind the other. */
+static int add_changes(struct draft *d, const struct slots *slots, uint32_t n)
 {
-	uint32_t n;
 	int r = 0;
 
-	for (uint32_t s = 0; s < PLACEMENT_SLOTS && r == 0; s += n) {
-		uint16_t head[2];
+	for (uint64_t s = slots->sequence - n + 1; s <= slots->sequence && r == 0; s++) {
+		const struct buf *step = &slots->steps[s % SLOTS_STEPS].slots;
 
-		n = 1;
-		if (which[s / 64] == 0 && s % 64 == 0) {
-			n = 64;
-			continue;
-		}
-		if (!bit(which, s))
-			continue;
-		while (s + n < PLACEMENT_SLOTS && bit(which, s + n))
-			n++;
-		head[0] = (uint16_t)s;
-		head[1] = (uint16_t)(n - 1);
-		r = buf_append(&d->changes, head, RUN_HEAD);
-		if (r == 0)
-			r = buf_append(&d->changes, &table->slots[s], n * sizeof(table->slots[0]));
+		r = buf_append(&d->changes, buf_str(step), step->len);
 	}
 	d->m.has_changes = 1;
 	d->m.changes = (ProtobufCBinaryData){ d->changes.len, (uint8_t *)d->changes.data };
@@ -303,26 +289,20 @@ static struct slots_message *make_whole(const struct slots *slots, const struct 
 	return add_workers(&d, members, NULL) == 0 ? pack(slots, &d, true) : NULL;
 }
 
-/* What the last `n` steps changed. */
+/* What the last `n` steps changed; NULL also when that is too much. */
 static struct slots_message *make_changes(
 	const struct slots *slots, const struct members *members, uint32_t n)
 {
 	_cleanup_(draft_release) struct draft d = { .m = GRANARY__SLOT_TABLE__INIT,
-		.changes = BUF_INIT(LIMIT_FRAME_BYTES) };
-	uint64_t which[WORDS] = { 0 };
+		.changes = BUF_INIT(SLOTS_DELTA) };
 	uint64_t who[MEMBER_WORDS] = { 0 };
 
-	for (uint64_t s = slots->sequence - n + 1; s <= slots->sequence; s++) {
-		const struct slots_step *step = &slots->steps[s % SLOTS_STEPS];
-
-		for (uint32_t i = 0; step->slots && i < WORDS; i++)
-			which[i] |= step->slots[i];
+	for (uint64_t s = slots->sequence - n + 1; s <= slots->sequence; s++)
 		for (uint32_t i = 0; i < MEMBER_WORDS; i++)
-			who[i] |= step->members[i];
-	}
+			who[i] |= slots->steps[s % SLOTS_STEPS].members[i];
 	d.m.has_since = 1;
 	d.m.since = slots->sequence - n;
-	if (add_workers(&d, members, who) < 0 || add_runs(&d, &slots->table->table, which) < 0)
+	if (add_workers(&d, members, who) < 0 || add_changes(&d, slots, n) < 0)
 		return NULL;
 	return pack(slots, &d, false);
 }
@@ -334,8 +314,12 @@ struct slots_message *slots_message(
 	uint32_t n = whole ? WHOLE : (uint32_t)(slots->sequence - sequence);
 	struct slots_message **made = &slots->made[n];
 
+	if (!*made && !whole)
+		*made = make_changes(slots, members, n);
+	if (!*made && !whole)
+		made = &slots->made[WHOLE];
 	if (!*made)
-		*made = whole ? make_whole(slots, members) : make_changes(slots, members, n);
+		*made = make_whole(slots, members);
 	if (*made)
 		atomic_fetch_add(&(*made)->refs, 1);
 	return *made;
@@ -343,15 +327,17 @@ struct slots_message *slots_message(
 
 /* ---- versions -------------------------------------------------------------------------------- */
 
-/* NULL without memory. */
-static uint64_t *difference(const struct placement_table *a, const struct placement_table *b)
+static void forget_step(struct slots *slots, struct slots_step *step)
 {
-	uint64_t *bits = calloc(WORDS, sizeof(*bits));
+	slots->delta_bytes -= step->slots.len;
+	buf_release(&step->slots);
+}
 
-	for (uint32_t s = 0; bits && s < PLACEMENT_SLOTS; s++)
-		if (memcmp(&a->slots[s], &b->slots[s], sizeof(a->slots[s])) != 0)
-			bits[s / 64] |= 1ull << s % 64;
-	return bits;
+/* Of the oldest, as many as it takes. */
+static void bound_deltas(struct slots *slots)
+{
+	while (slots->delta_bytes > SLOTS_DELTAS)
+		forget_step(slots, &slots->steps[++slots->first % SLOTS_STEPS]);
 }
 
 void slots_publish(
@@ -360,15 +346,17 @@ void slots_publish(
 	struct slots_step *step = &slots->steps[++slots->sequence % SLOTS_STEPS];
 
 	forget_made(slots);
-	free(TAKE(step->slots));
+	forget_step(slots, step);
+	step->slots = (struct buf)BUF_INIT(SLOTS_DELTA);
 	memcpy(step->members, members, sizeof(step->members));
 	if (slots->sequence - slots->first >= SLOTS_STEPS)
 		slots->first = slots->sequence - SLOTS_STEPS + 1;
 	if (!table)
 		return;
-	step->slots = difference(&slots->table->table, &table->table);
-	if (!step->slots)
+	if (placement_delta_encode(slots->table->table.slots, table->table.slots, &step->slots) < 0)
 		slots->first = slots->sequence;
+	slots->delta_bytes += step->slots.len;
+	bound_deltas(slots);
 	slots_table_unref(slots->table);
 	slots->table = table;
 	slots->changed = slots->sequence;

@@ -9,6 +9,7 @@
  */
 #pragma once
 
+#include "base/buf.h"
 #include "master/hot.h"
 #include "master/members.h"
 #include "master/store.h"
@@ -17,6 +18,9 @@
 
 #define SLOTS_BYTES (PLACEMENT_SLOTS * sizeof(struct placement_slot))
 #define SLOTS_STEPS 64u
+#define SLOTS_DELTA \
+	SLOTS_BYTES /* of differences in one answer: beyond that the whole table is told */
+#define SLOTS_DELTAS (4 * MiB) /* that are kept for it */
 
 /* Immutable but for its references, any thread. */
 struct slots_table {
@@ -30,7 +34,7 @@ void slots_table_unref(struct slots_table *table); /* NULL is allowed */
 
 /* One step: what changed with it. */
 struct slots_step {
-	uint64_t *slots; /* a bit each; NULL: none of them */
+	struct buf slots; /* placement/placement_delta.h */
 	uint64_t members[PLACEMENT_MAX / 64];
 };
 
@@ -53,6 +57,7 @@ struct slots {
 		changed; /* the sequence that `table` came with; of this epoch's first when it was there before */
 	struct hot hot;
 	struct slots_step steps[SLOTS_STEPS]; /* that led to sequence s: at s % SLOTS_STEPS */
+	size_t delta_bytes;                   /* of their differences */
 	uint64_t first; /* the oldest sequence that a difference can begin at */
 	struct slots_message
 		*made[SLOTS_STEPS + 1]; /* of this version, by how many steps; the last: whole */
@@ -68,7 +73,8 @@ int slots_encode(
 	const struct placement_table *table, uint64_t sequence, struct buf *out) __must_check;
 
 /* A new version: `table`, whose reference it takes over, or NULL: the slots are as they were. `members`: bits of the
- * numbers of those that changed. Without memory the difference is lost, and all are told everything. */
+ * numbers of those that changed. A difference that is too large, or for which there is no memory, is lost, and all are
+ * told everything. */
 void slots_publish(
 	struct slots *slots, struct slots_table *table, const uint64_t members[PLACEMENT_MAX / 64]);
 /* Answers have it from now on. */

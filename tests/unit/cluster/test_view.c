@@ -363,8 +363,7 @@ static void test_whole_table_and_changes(void **state)
 	struct view *view = open_view(m, (struct view_config){ 0 }, PATIENCE);
 	Granary__SlotTable message = GRANARY__SLOT_TABLE__INIT;
 	struct workers_message workers = { 0 };
-	uint8_t changes[4 + 16];
-	const uint16_t head[2] = { 0, 1 }; /* slots 0 and 1 */
+	uint8_t changes[4 + 2 * 9] = { 0, 0, 1, 0 }; /* slots 0 and 1 */
 	const struct placement_slot slot = {
 		.owner = 5, .previous = 0, .replicas = { 1, PLACEMENT_NOBODY }
 	};
@@ -382,9 +381,9 @@ static void test_whole_table_and_changes(void **state)
 	pthread_mutex_lock(&m->lock);
 	request = take_parked_locked(m);
 	m->table->sequence++;
-	memcpy(changes, head, sizeof(head));
-	put_slot(changes + 4, &slot);
-	put_slot(changes + 12, &slot);
+	changes[4] = changes[13] = 0x55; /* all four numbers are said */
+	put_slot(changes + 5, &slot);
+	put_slot(changes + 14, &slot);
 	message.has_changes = 1;
 	message.changes = (ProtobufCBinaryData){ sizeof(changes), changes };
 	message.workers = workers.pointers;
