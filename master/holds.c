@@ -1,17 +1,20 @@
 /*
  * Who shows which generation, and which of them may therefore still be read. See source.h.
  *
- * A mount says every few seconds what it shows; what it said counts for config.hold_ns. A restart
+ * A mount says every few seconds what it shows; what it said counts for config.hold_ns: ten thousand mounts say so
+ * two thousand times a second, so none of it looks at all of them. A restart
  * forgets the mounts, but not that a generation was held: a mark in the store counts as a hold for
  * the first config.hold_ns. Until config.grace_ns after the start nothing is given up at all, as a
  * store restored from an older copy has not all the marks.
  */
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/hash.h"
 #include "base/log.h"
 #include "master/source_internal.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 
 bool holds_in_grace(const struct source_set *set)
@@ -19,66 +22,156 @@ bool holds_in_grace(const struct source_set *set)
 	return clock_mono_ns() - set->started < set->config.grace_ns;
 }
 
-static void expire_locked(struct source *source, uint64_t now)
+static bool is_over(const struct hold *hold, uint64_t now)
 {
-	uint32_t kept = 0;
-
-	for (uint32_t i = 0; i < source->n_holds; i++)
-		if (source->holds[i].until > now)
-			source->holds[kept++] = source->holds[i];
-	source->n_holds = kept;
+	return hold->until <= now;
 }
 
-static struct hold *find_locked(struct source *source, const struct source_hold *wanted)
-{
-	for (uint32_t i = 0; i < source->n_holds; i++) {
-		struct hold *h = &source->holds[i];
+/* ---- who shows what -------------------------------------------------------------------------- */
 
-		if (h->lineage == wanted->lineage && h->generation == wanted->generation &&
+static uint64_t mount_hash(const struct source *source, const struct source_hold *wanted)
+{
+	const uint64_t seeds[] = { (uintptr_t)source, wanted->lineage, wanted->generation };
+
+	return hash_xxh3(wanted->mount, HOLD_MOUNT_BYTES, hash_xxh3(seeds, sizeof(seeds), 0));
+}
+
+static struct hold *find_locked(const struct source *source, const struct source_hold *wanted)
+{
+	uint64_t hash = mount_hash(source, wanted);
+
+	for (struct map_node *node = map_first(&source->set->holds, hash); node;
+		node = map_next_same(node)) {
+		struct hold *h = container_of(node, struct hold, by_mount);
+
+		if (h->source == source && h->shown->lineage == wanted->lineage &&
+			h->shown->generation == wanted->generation &&
 			memcmp(h->mount, wanted->mount, HOLD_MOUNT_BYTES) == 0)
 			return h;
 	}
 	return NULL;
 }
 
+static struct shown *find_shown(const struct source *source, uint64_t lineage, uint64_t generation)
+{
+	list_for_each (node, &source->shown) {
+		struct shown *shown = list_entry(node, struct shown, link);
+
+		if (shown->lineage == lineage && shown->generation == generation)
+			return shown;
+	}
+	return NULL;
+}
+
+static void drop_locked(struct source *source, struct hold *hold)
+{
+	struct shown *shown = hold->shown;
+
+	if (--shown->n == 0) {
+		list_remove(&shown->link);
+		free(shown);
+	}
+	list_remove(&hold->link);
+	map_remove(&source->set->holds, &hold->by_mount);
+	free(hold);
+	source->n_holds--;
+}
+
+/* They lie in the order in which they end, as all last equally long. */
+static void expire_locked(struct source *source, uint64_t now)
+{
+	while (!list_empty(&source->holds)) {
+		struct hold *first = list_entry(source->holds.next, struct hold, link);
+
+		if (!is_over(first, now))
+			return;
+		drop_locked(source, first);
+	}
+}
+
+void holds_release(struct source *source)
+{
+	expire_locked(source, UINT64_MAX);
+}
+
+static struct shown *make_shown(struct source *source, const struct source_hold *wanted)
+{
+	struct shown *shown = find_shown(source, wanted->lineage, wanted->generation);
+
+	if (shown)
+		return shown;
+	shown = calloc(1, sizeof(*shown));
+	if (!shown)
+		return NULL;
+	shown->lineage = wanted->lineage;
+	shown->generation = wanted->generation;
+	list_push_back(&source->shown, &shown->link);
+	return shown;
+}
+
 /* Without room for another hold, every generation counts as held for a while. */
 static void add_locked(struct source *source, const struct source_hold *wanted, uint64_t until)
 {
-	struct hold *grown;
+	bool room = source->n_holds < HOLDS_MAX && source->set->holds.count < HOLDS_ALL;
+	struct hold *hold = room ? calloc(1, sizeof(*hold)) : NULL;
+	struct shown *shown = hold ? make_shown(source, wanted) : NULL;
 
-	if (source->n_holds == source->cap_holds && source->cap_holds < HOLDS_MAX) {
-		uint32_t cap = min(2 * source->cap_holds + 4, HOLDS_MAX);
-
-		grown = reallocarray(source->holds, cap, sizeof(*grown));
-		if (grown) {
-			source->holds = grown;
-			source->cap_holds = cap;
-		}
-	}
-	if (source->n_holds == source->cap_holds) {
+	if (!shown) {
+		free(hold);
 		source->crowded_until = until;
 		return;
 	}
-	source->holds[source->n_holds] = (struct hold){
-		.lineage = wanted->lineage,
-		.generation = wanted->generation,
-		.until = until,
-		.local_bytes = wanted->local_bytes,
-		.follow_s = wanted->follow_s,
-	};
-	memcpy(source->holds[source->n_holds++].mount, wanted->mount, HOLD_MOUNT_BYTES);
+	shown->n++;
+	hold->source = source;
+	hold->shown = shown;
+	hold->until = until;
+	hold->local_bytes = wanted->local_bytes;
+	hold->follow_s = wanted->follow_s;
+	memcpy(hold->mount, wanted->mount, HOLD_MOUNT_BYTES);
+	list_push_back(&source->holds, &hold->link);
+	map_insert(&source->set->holds, &hold->by_mount, mount_hash(source, wanted));
+	source->n_holds++;
+}
+
+static void renew_locked(struct source *source, struct hold *hold, uint64_t until)
+{
+	hold->until = until;
+	list_remove(&hold->link);
+	list_push_back(&source->holds, &hold->link);
+}
+
+/* Those of `shown` that are over, and were not dropped yet; NULL: of all. */
+static uint32_t over_locked(const struct source *source, const struct shown *shown)
+{
+	uint64_t now = clock_mono_ns();
+	uint32_t n = 0;
+
+	list_for_each (node, &source->holds) {
+		const struct hold *hold = list_entry(node, struct hold, link);
+
+		if (!is_over(hold, now))
+			break;
+		n += !shown || hold->shown == shown;
+	}
+	return n;
 }
 
 uint32_t holds_count_locked(const struct source *source, uint64_t lineage, uint64_t generation)
 {
-	uint64_t now = clock_mono_ns();
-	uint32_t n = source->crowded_until > now;
+	const struct shown *shown = find_shown(source, lineage, generation);
+	uint32_t crowd = source->crowded_until > clock_mono_ns();
 
-	for (uint32_t i = 0; i < source->n_holds; i++)
-		n += source->holds[i].until > now && source->holds[i].lineage == lineage &&
-		     source->holds[i].generation == generation;
-	return n;
+	return crowd + (shown ? shown->n - over_locked(source, shown) : 0);
 }
+
+uint32_t holds_mounts_locked(const struct source *source)
+{
+	uint32_t crowd = source->crowded_until > clock_mono_ns();
+
+	return crowd + source->n_holds - over_locked(source, NULL);
+}
+
+/* ---- what is kept ---------------------------------------------------------------------------- */
 
 bool holds_pinned(const struct source *source, const struct generation_id *id)
 {
@@ -177,7 +270,6 @@ static void store_mark(struct source *source, uint64_t serial, bool held)
 
 int source_set_hold(struct source_set *set, const struct source_hold *hold, struct err *e)
 {
-	uint64_t now = clock_mono_ns();
 	struct source *source;
 	struct record_generation *g;
 	struct hold *there;
@@ -186,8 +278,10 @@ int source_set_hold(struct source_set *set, const struct source_hold *hold, stru
 	bool held;
 	bool mark;
 	bool late;
+	uint64_t now;
 
 	pthread_mutex_lock(&set->lock);
+	now = clock_mono_ns(); /* in order */
 	source = source_find_locked(set, &hold->volume);
 	if (!source) {
 		pthread_mutex_unlock(&set->lock);
@@ -197,8 +291,10 @@ int source_set_hold(struct source_set *set, const struct source_hold *hold, stru
 	late = source_use_locked(source);
 	there = find_locked(source, hold);
 	count_locked(source, there, hold);
-	if (there) {
-		there->until = hold->end ? 0 : now + set->config.hold_ns;
+	if (there && hold->end) {
+		drop_locked(source, there);
+	} else if (there) {
+		renew_locked(source, there, now + set->config.hold_ns);
 		there->follow_s = hold->follow_s;
 	} else if (!hold->end) {
 		add_locked(source, hold, now + set->config.hold_ns);

@@ -87,7 +87,7 @@ static void source_free(struct source *source)
 		return;
 	record_source_release(&source->record);
 	free(source->generations);
-	free(source->holds);
+	holds_release(source);
 	free(source->workers);
 	free(source);
 }
@@ -102,6 +102,8 @@ static struct source *source_new(struct source_set *set)
 	source->next_serial = 1;
 	list_init(&source->link);
 	list_init(&source->waiters);
+	list_init(&source->holds);
+	list_init(&source->shown);
 	return source;
 }
 
@@ -302,7 +304,8 @@ int source_set_new(
 	list_init(&set->sources);
 	pthread_mutex_init(&set->lock, NULL);
 	pthread_mutex_init(&set->write_lock, NULL);
-	r = load(set, e);
+	r = map_init(&set->holds, HOLDS_MAX);
+	r = r == 0 ? load(set, e) : err_set(e, r, "out of memory");
 	if (r < 0) {
 		source_set_free(set);
 		return r;
@@ -334,6 +337,7 @@ void source_set_free(struct source_set *set)
 		source_free(list_entry(node, struct source, link));
 	pthread_mutex_destroy(&set->lock);
 	pthread_mutex_destroy(&set->write_lock);
+	map_release(&set->holds);
 	free(set->capacities);
 	free(set);
 }

@@ -31,8 +31,9 @@
 #define GENERATIONS_RETAINED   (GENERATIONS_KEPT + GENERATIONS_PINNED)
 #define GENERATIONS_REMEMBERED 256u /* records of one source */
 #define SOURCES_MAX            4096u
-#define SOURCES_AT_ONCE        16u   /* of source_set_policies() */
-#define HOLDS_MAX              1024u /* mounts of one source that are told apart */
+#define SOURCES_AT_ONCE        16u    /* of source_set_policies() */
+#define HOLDS_MAX              16384u /* mounts of one source that are told apart */
+#define HOLDS_ALL              65536u /* of all sources; some 130 bytes each */
 #define HOLD_MOUNT_BYTES       16u
 #define SOURCE_WORKERS_MAX     4096u /* that any of it was ever on: PLACEMENT_MAX */
 #define TERMS_PAGE             256u  /* sources in one answer to GET_TERMS */

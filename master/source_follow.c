@@ -18,10 +18,11 @@ uint32_t source_follow_interval_locked(const struct source *source)
 	uint64_t now = clock_mono_ns();
 	uint32_t least = source->follow_s;
 
-	for (uint32_t i = 0; i < source->n_holds; i++) {
-		uint32_t s = source->holds[i].follow_s;
+	list_for_each (node, &source->holds) {
+		const struct hold *hold = list_entry(node, struct hold, link);
+		uint32_t s = hold->follow_s;
 
-		if (s && source->holds[i].until > now && (!least || s < least))
+		if (s && hold->until > now && (!least || s < least))
 			least = s;
 	}
 	return least;

@@ -5,13 +5,24 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include "base/list.h"
+#include "base/map.h"
 #include "master/source.h"
+
+/* A generation that mounts show; there as long as one does. */
+struct shown {
+	struct list link; /* source.shown */
+	uint64_t lineage;
+	uint64_t generation;
+	uint32_t n;
+};
 
 /* What a mount said it shows. */
 struct hold {
+	struct map_node by_mount; /* source_set.holds */
+	struct list link;         /* source.holds */
+	const struct source *source;
+	struct shown *shown;
 	uint8_t mount[HOLD_MOUNT_BYTES];
-	uint64_t lineage;
-	uint64_t generation;
 	uint64_t until;       /* monotonic ns */
 	uint32_t follow_s;    /* struct source_hold */
 	uint64_t local_bytes; /* likewise, as it said last */
@@ -42,9 +53,9 @@ struct source {
 	struct record_generation *generations;
 	uint32_t n;
 	uint64_t next_serial;
-	struct hold *holds; /* under the lock */
+	struct list holds; /* under the lock; by `until`, the first to expire first */
+	struct list shown; /* by those */
 	uint32_t n_holds;
-	uint32_t cap_holds;
 	uint64_t crowded_until; /* monotonic ns: there were more; everything counts as held */
 	/* Under the lock, as the following: kept whoever shows them. */
 	struct source_pin pins[GENERATIONS_PINNED];
@@ -81,6 +92,7 @@ struct source_set {
 	void *name_arg;
 	struct list sources;
 	uint32_t n;
+	struct map holds; /* of all sources; under the lock */
 	_Atomic bool stopping;
 	uint64_t started; /* monotonic ns */
 };
@@ -122,6 +134,9 @@ void generations_sweep(struct source_set *set); /* removes table files without a
 bool holds_in_grace(const struct source_set *set);
 /* Mounts that show it, more or less: 0 is exact. */
 uint32_t holds_count_locked(const struct source *source, uint64_t lineage, uint64_t generation);
+/* Mounts of any of its generations, likewise. */
+uint32_t holds_mounts_locked(const struct source *source);
+void holds_release(struct source *source); /* for its end */
 /* Numbers of the retained generations, newest first. */
 uint32_t holds_retained_locked(const struct source *source, uint32_t out[GENERATIONS_RETAINED]);
 bool holds_pinned(const struct source *source, const struct generation_id *id);

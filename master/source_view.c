@@ -10,16 +10,6 @@ bool source_set_in_grace(const struct source_set *set)
 	return holds_in_grace(set);
 }
 
-static uint32_t mounts_locked(const struct source *source)
-{
-	uint64_t now = clock_mono_ns();
-	uint32_t n = source->crowded_until > now;
-
-	for (uint32_t i = 0; i < source->n_holds; i++)
-		n += source->holds[i].until > now;
-	return n;
-}
-
 int source_set_view(
 	struct source_set *set, const struct volume_id *volume, struct source_view *ret_view)
 {
@@ -37,7 +27,7 @@ int source_set_view(
 			.local_bytes = source->local_bytes,
 			.capacity = source_capacity_locked(set),
 			.evict = source->record.evict,
-			.mounts = mounts_locked(source),
+			.mounts = holds_mounts_locked(source),
 			.used = source->record.used,
 			.idle = source->idle,
 			.listing = atomic_load(&source->listing),

@@ -82,20 +82,20 @@ static void add_known_locked(struct page_source *p, const struct source *source)
 	}
 }
 
-static bool is_known(const struct source *source, const struct hold *hold)
+static bool is_known(const struct source *source, const struct shown *shown)
 {
 	for (uint32_t i = 0; i < source->n; i++)
-		if (source->generations[i].id.lineage == hold->lineage &&
-			source->generations[i].id.generation == hold->generation)
+		if (source->generations[i].id.lineage == shown->lineage &&
+			source->generations[i].id.generation == shown->generation)
 			return true;
 	return false;
 }
 
-static bool is_listed(const struct page_source *p, const struct hold *hold)
+static bool is_listed(const struct page_source *p, const struct shown *shown)
 {
 	for (size_t i = 0; i < p->terms.n_retained; i++)
-		if (p->retained[i].lineage == hold->lineage &&
-			p->retained[i].generation == hold->generation)
+		if (p->retained[i].lineage == shown->lineage &&
+			p->retained[i].generation == shown->generation)
 			return true;
 	return false;
 }
@@ -103,17 +103,18 @@ static bool is_listed(const struct page_source *p, const struct hold *hold)
 /* What a mount shows that this master, restored from an older copy, has never made. */
 static void add_unknown_locked(struct page_source *p, const struct source *source)
 {
-	uint64_t now = clock_mono_ns();
-
-	for (uint32_t i = 0; i < source->n_holds && p->terms.n_retained < RETAINED_MAX; i++) {
-		const struct hold *hold = &source->holds[i];
+	list_for_each (node, &source->shown) {
+		const struct shown *shown = list_entry(node, struct shown, link);
 		Granary__Retained *r;
 
-		if (hold->until <= now || is_known(source, hold) || is_listed(p, hold))
+		if (p->terms.n_retained == RETAINED_MAX)
+			return;
+		if (is_known(source, shown) || is_listed(p, shown) ||
+			holds_count_locked(source, shown->lineage, shown->generation) == 0)
 			continue;
 		r = add_retained(p);
-		r->lineage = hold->lineage;
-		r->generation = hold->generation;
+		r->lineage = shown->lineage;
+		r->generation = shown->generation;
 	}
 }
 

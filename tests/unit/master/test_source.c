@@ -272,6 +272,33 @@ static void test_unknown_generation_held(void **state)
 	assert_int_equal(count_tables(), 5);
 }
 
+/* Ten thousand mounts of a source are told apart: what none of them shows any more is given up. */
+static void test_many_holds(void **state)
+{
+	struct got first = next_generation();
+	struct source_hold h = { .volume = first.generation.id.volume,
+		.lineage = first.generation.id.lineage,
+		.generation = first.generation.id.generation };
+	struct err e = ERR_INIT;
+
+	(void)state;
+	for (unsigned int turn = 0; turn < 2; turn++)
+		for (unsigned int i = 0; i < 10000; i++) {
+			memcpy(h.mount, &i, sizeof(i));
+			assert_int_equal(source_set_hold(set, &h, &e), 0);
+		}
+	for (unsigned int i = 0; i < 3; i++)
+		(void)next_generation();
+	assert_int_equal(count_tables(), 3);
+	h.end = true;
+	for (unsigned int i = 0; i < 10000; i++) {
+		memcpy(h.mount, &i, sizeof(i));
+		assert_int_equal(source_set_hold(set, &h, &e), 0);
+	}
+	(void)next_generation();
+	assert_int_equal(count_tables(), 2);
+}
+
 static void copy_state(const char *from, const char *to)
 {
 	char command[256];
@@ -516,6 +543,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_restart, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_retention, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_holds_survive_restart, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_many_holds, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_held_in_grace, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_unknown_generation_held, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_restored_from_old_copy, setup, teardown),
