@@ -55,7 +55,7 @@ struct left {
 
 struct classes {
 	struct worker *worker;
-	bool drained;
+	uint32_t drained; /* member_drain() */
 	uint64_t strange; /* chunks to be handed over */
 	uint64_t own;     /* bytes in slots of this worker's own */
 	uint64_t changed; /* chunks that have another class now */
@@ -76,7 +76,7 @@ static enum tier_class which(void *arg, const struct tier_chunk_look *look)
 
 static struct classes classify(struct worker *w)
 {
-	struct classes c = { .worker = w, .drained = member_draining(w) };
+	struct classes c = { .worker = w, .drained = member_drain(w) };
 
 	c.changed = tier_set_classify(w->tiers, which, &c);
 	atomic_fetch_add(&w->classified, c.changed);
@@ -338,8 +338,8 @@ static void look(struct worker *w)
 	pthread_mutex_unlock(&h->lock);
 	/* Of slots that are its own still nobody has anything. A pass that began before it was drained has not
 	 * looked at copies. */
-	if (classes.drained && member_draining(w) && !atomic_load(&h->closing))
-		member_set_only_copies(w, pass.bytes + classes.own);
+	if (!atomic_load(&h->closing))
+		member_set_only_copies(w, classes.drained, pass.bytes + classes.own);
 	if (pass.bytes == 0 && !(classes.drained && classes.own))
 		h->wait_ns = LOOK_EVERY;
 	else if (less || classes.drained)

@@ -135,6 +135,19 @@ static size_t take_hot(struct member *member, uint64_t over_ns, uint32_t out[2 *
 	return 2 * n;
 }
 
+/* True: it is another. */
+static bool take_drain(struct member *member, uint32_t drain)
+{
+	bool other;
+
+	pthread_mutex_lock(&member->lock);
+	other = atomic_exchange(&member->drain, drain) != drain;
+	if (other)
+		member->only_copies = MEMBER_UNCOUNTED;
+	pthread_mutex_unlock(&member->lock);
+	return other;
+}
+
 static void follow(struct worker *w, const Granary__BeatAnswer *m)
 {
 	uint64_t epoch;
@@ -143,10 +156,8 @@ static void follow(struct worker *w, const Granary__BeatAnswer *m)
 	view_version(w->view, &epoch, &sequence);
 	if (m->epoch > epoch || (m->epoch == epoch && m->sequence > sequence))
 		view_stale(w->view);
-	if (atomic_exchange(&w->member.draining, m->drain) != m->drain)
+	if (take_drain(&w->member, !m->drain ? MEMBER_NO_DRAIN : max(m->drain_number, 1u)))
 		handover_wake(w);
-	if (!m->drain)
-		atomic_store(&w->member.only_copies, MEMBER_UNCOUNTED);
 	if (m->news > atomic_exchange(&w->member.news, m->news))
 		terms_wake(w);
 }
@@ -156,7 +167,6 @@ static int beat(struct worker *w, uint64_t over_ns, bool *ret_known, struct err 
 {
 	_cleanup_(master_answer_release) struct master_answer answer = { .fd = -1 };
 	struct member *member = &w->member;
-	uint64_t only = atomic_load(&member->only_copies);
 	Granary__Beat m = GRANARY__BEAT__INIT;
 	Granary__BeatAnswer *known;
 	uint32_t hot[2 * HOT_MAX];
@@ -172,8 +182,12 @@ static int beat(struct worker *w, uint64_t over_ns, bool *ret_known, struct err 
 	m.full = tier_set_full(w->tiers);
 	m.hot = hot;
 	m.n_hot = take_hot(member, over_ns, hot);
-	m.has_only_copies = atomic_load(&member->draining) && only != MEMBER_UNCOUNTED;
-	m.only_copies = only;
+	pthread_mutex_lock(&member->lock);
+	m.drain = member->drain;
+	m.only_copies = member->only_copies;
+	pthread_mutex_unlock(&member->lock);
+	m.has_drain = m.drain != MEMBER_NO_DRAIN;
+	m.has_only_copies = m.has_drain && m.only_copies != MEMBER_UNCOUNTED;
 	ensure(granary__beat__get_packed_size(&m) <= sizeof(packed));
 	r = call(w, FRAME_BEAT, packed, granary__beat__pack(&m, packed), &answer, e);
 	if (r < 0)
@@ -282,7 +296,7 @@ int member_init(struct worker *w, struct err *e)
 	pthread_cond_init(&member->changed, &attr);
 	pthread_condattr_destroy(&attr);
 	member->open = true;
-	atomic_store(&member->only_copies, MEMBER_UNCOUNTED);
+	member->only_copies = MEMBER_UNCOUNTED;
 	if (config->name)
 		(void)snprintf(member->name, sizeof(member->name), "%s", config->name);
 	else
@@ -334,12 +348,22 @@ void member_note_served(struct worker *w, uint32_t slot, uint64_t bytes)
 		(uint32_t)min(bytes / KiB, (uint64_t)UINT32_MAX / 2), memory_order_relaxed);
 }
 
-bool member_draining(const struct worker *w)
+uint32_t member_drain(const struct worker *w)
 {
-	return atomic_load(&w->member.draining);
+	return atomic_load(&w->member.drain);
 }
 
-void member_set_only_copies(struct worker *w, uint64_t bytes)
+bool member_draining(const struct worker *w)
 {
-	atomic_store(&w->member.only_copies, bytes);
+	return member_drain(w) != MEMBER_NO_DRAIN;
+}
+
+void member_set_only_copies(struct worker *w, uint32_t drain, uint64_t bytes)
+{
+	struct member *member = &w->member;
+
+	pthread_mutex_lock(&member->lock);
+	if (drain != MEMBER_NO_DRAIN && atomic_load(&member->drain) == drain)
+		member->only_copies = bytes;
+	pthread_mutex_unlock(&member->lock);
 }

@@ -44,14 +44,15 @@ struct member {
 	char name[CLUSTER_NAME_BYTES];
 	int said; /* the last trouble that was logged */
 	_Atomic uint64_t news;
-	_Atomic bool draining;
-	_Atomic uint64_t only_copies; /* MEMBER_UNCOUNTED: not counted */
-	_Atomic uint32_t in_flight;   /* requests being served */
+	_Atomic uint32_t drain; /* changed under the lock; MEMBER_NO_DRAIN */
+	uint64_t only_copies;   /* under the lock; MEMBER_UNCOUNTED: not counted for this drain */
+	_Atomic uint32_t in_flight; /* requests being served */
 	counter_t served_bytes;
 	_Atomic uint32_t *rates; /* KiB served of each slot since the last beat */
 };
 
 #define MEMBER_UNCOUNTED UINT64_MAX
+#define MEMBER_NO_DRAIN  0u
 
 /* The id, and what is counted; before requests come. Needs the tiers. */
 int member_init(struct worker *w, struct err *e) __must_check;
@@ -65,5 +66,8 @@ void member_close(
 void member_note_served(struct worker *w, uint32_t slot, uint64_t bytes);
 /* Its slots have moved, and its bytes are pulled by their new owners. */
 bool member_draining(const struct worker *w);
-/* While it is drained: bytes here that nobody else is known to have yet; MEMBER_UNCOUNTED: not known. */
-void member_set_only_copies(struct worker *w, uint64_t bytes);
+/* The number of this drain, which the master made up; MEMBER_NO_DRAIN. */
+uint32_t member_drain(const struct worker *w);
+/* Bytes here that nobody else is known to have yet, counted from the beginning while it was drained by that number:
+ * of another drain, between which and this it may have owned slots, it says nothing. */
+void member_set_only_copies(struct worker *w, uint32_t drain, uint64_t bytes);

@@ -1,12 +1,23 @@
 /* Taking members out. See members.h. */
+#include "base/hash.h"
 #include "base/units.h"
 #include "master/events.h"
 #include "master/members_internal.h"
 
+/* What was counted for another drain says nothing of this one: between them it owned slots. */
+uint32_t member_drain_number(void)
+{
+	uint32_t number;
+
+	hash_random(&number, sizeof(number));
+	return max(number, 1u);
+}
+
 void members_take_back_drain(struct members *members, struct member *m, bool drain)
 {
 	m->drain = drain;
-	m->drained = m->counted = m->drain_told = false;
+	m->drain_number = drain ? member_drain_number() : 0;
+	m->drained = m->counted = false;
 	m->only_copies = 0;
 	m->stored = false;
 	if (m->state == CLUSTER_UP || m->state == CLUSTER_DRAINING)

@@ -234,7 +234,6 @@ static void forget_beats(struct member *m)
 	m->served_bytes = m->served_rate = 0;
 	m->n_hot = 0;
 	m->counted = false;
-	m->drain_told = false;
 	m->full = false;
 }
 
@@ -323,6 +322,7 @@ int members_join(struct members *members, const struct member_join *join, uint64
 		members->n += m->removed_s != 0;
 		m->removed_s = 0;
 		m->drain = m->drained = false;
+		m->drain_number = 0;
 		m->joined_s = now_s;
 		news = true;
 	}

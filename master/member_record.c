@@ -2,7 +2,7 @@
 #include "admin/admin.h"
 #include "base/cleanup.h"
 #include "base/hash.h"
-#include "master/members.h"
+#include "master/members_internal.h"
 #include "master/record.h"
 
 #include <inttypes.h>
@@ -145,6 +145,7 @@ static int decode(const json_t *json, struct member *m)
 	m->joined_s = joined;
 	m->removed_s = removed;
 	m->drain = is_set(json, "drain");
+	m->drain_number = m->drain ? member_drain_number() : 0;
 	m->drained = is_set(json, "drained");
 	m->out = is_set(json, "out");
 	return 0;

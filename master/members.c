@@ -264,7 +264,7 @@ static void take_copies(struct members *members, struct member *m, const struct 
 {
 	if (!m->drain)
 		return;
-	m->counted = beat->has_only_copies && m->drain_told;
+	m->counted = beat->has_only_copies && beat->drain == m->drain_number;
 	m->only_copies = beat->only_copies;
 	if (!m->counted || m->only_copies > 0 || m->drained)
 		return;
@@ -291,6 +291,5 @@ struct member *members_beat(struct members *members, const struct member_beat *b
 	take_hot(m, beat);
 	members_be_heard(members, m, now);
 	take_copies(members, m, beat);
-	m->drain_told = m->drain;
 	return m;
 }

@@ -75,8 +75,9 @@ struct member {
 	uint64_t served_bytes;
 	uint64_t served_rate; /* bytes a second, of the last two beats */
 	uint64_t only_copies;
-	bool counted; /* only_copies is known */
-	bool drain_told;
+	bool counted; /* only_copies is known, of this drain */
+	uint32_t
+		drain_number; /* of the drain; not 0 while it lasts; another in each run of the master */
 	bool full;
 	uint16_t hot[MEMBER_HOT];
 	uint32_t hot_kib[MEMBER_HOT]; /* a second */
@@ -144,6 +145,7 @@ struct member_beat {
 	uint32_t n_hot;      /* numbers, two each */
 	bool has_only_copies;
 	uint64_t only_copies;
+	uint32_t drain; /* number that they were counted for */
 	bool full;
 };
 

@@ -35,3 +35,7 @@ void members_set_state(struct members *members, struct member *m, enum cluster_s
 enum cluster_state member_alive_state(const struct member *m);
 /* It is heard of: whatever it was, it is there. */
 void members_be_heard(struct members *members, struct member *m, uint64_t now);
+
+/* ---- member_drain.c -------------------------------------------------------------------------- */
+
+uint32_t member_drain_number(void); /* not 0 */

@@ -218,6 +218,7 @@ void membership_beat(struct membership *m, struct rpc_request *request)
 		.n_hot = (uint32_t)min(from->n_hot, (size_t)(2 * MEMBER_HOT)),
 		.has_only_copies = from->has_only_copies,
 		.only_copies = from->only_copies,
+		.drain = from->drain,
 		.full = from->full };
 	pthread_mutex_lock(&m->lock);
 	member = members_beat(&m->members, &beat, clock_mono_ns());
@@ -225,6 +226,8 @@ void membership_beat(struct membership *m, struct rpc_request *request)
 	answer.unknown = !member;
 	answer.has_drain = member && member->drain;
 	answer.drain = answer.has_drain;
+	answer.has_drain_number = answer.has_drain;
+	answer.drain_number = member ? member->drain_number : 0;
 	answer.has_epoch = answer.has_sequence = answer.has_news = 1;
 	answer.epoch = m->slots.epoch;
 	answer.sequence = m->slots.sequence;
