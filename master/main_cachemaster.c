@@ -48,7 +48,7 @@
 #define MASTER_THREADS      16u
 #define MASTER_SMALL        4u
 #define MASTER_DIRS         4u
-#define MASTER_JOINS        1u /* they are stored one after the other */
+#define MASTER_JOINS        2u /* one stores, one takes in what comes meanwhile */
 #define MASTER_QUEUE        1024u
 #define FIXED_BYTES         (1 * MiB) /* the slot table */
 #define LISTING_LEAST       (4 * MiB)
@@ -449,8 +449,10 @@ static int serve(struct master *m, struct err *e)
 	}
 	r = rpc_servers_open(&m->servers, m->loop, m->options.listen.values, m->options.listen.n,
 		&service_ops, &m->service, e);
-	if (r == 0)
+	if (r == 0) {
+		membership_listen(m->membership, m->loop);
 		atomic_store(&m->service.serving, true);
+	}
 	return r;
 }
 
@@ -511,6 +513,7 @@ static void stop(struct master *m)
 {
 	if (m->sources)
 		source_set_stop(m->sources);
+	membership_listen(m->membership, NULL);
 	rpc_servers_close(&m->servers);
 	remote_admin_free(m->service.remote);
 	if (m->admin)

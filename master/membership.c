@@ -35,13 +35,21 @@ static void on_change(void *arg, const struct member *member, bool moves)
 	struct membership *m = arg;
 	uint64_t now = clock_mono_ns();
 	bool first = m->slots.table->table.slots[0].owner == PLACEMENT_NOBODY;
+	uint64_t due = first ? now : max(now + GATHER_NS, m->stepped_ns + PACE_NS);
 
-	if (!m->is_dirty)
-		m->due_ns = first ? now : max(now + GATHER_NS, m->stepped_ns + PACE_NS);
+	if (!m->is_dirty || m->only_hot)
+		m->due_ns = due;
 	m->is_dirty = true;
+	m->only_hot = false;
 	m->moves |= moves;
 	m->dirty[member->number / 64] |= 1ull << member->number % 64;
 	pthread_cond_signal(&m->changed);
+}
+
+int membership_refuse_store(struct err *e, int r)
+{
+	return err_set(e, r, "the master cannot store what it knows of the worker: %s: see its log",
+		err_str(r));
 }
 
 int membership_store(struct membership *m, uint16_t number, struct err *e)
@@ -71,18 +79,17 @@ int membership_store(struct membership *m, uint16_t number, struct err *e)
 	if (member)
 		member->stored = false;
 	pthread_mutex_unlock(&m->lock);
-	return err_set(e, r, "the master cannot store what it knows of the worker: %s: see its log",
-		err_str(r));
+	return membership_refuse_store(e, r);
 }
 
-/* ---- JOIN ------------------------------------------------------------------------------------ */
+/* ---- answers --------------------------------------------------------------------------------- */
 
 static void refuse(struct rpc_request *request, const struct err *e)
 {
 	rpc_reply_err(request, e->code, e);
 }
 
-static void reply_packed(struct rpc_request *request, uint8_t *packed, size_t len)
+void membership_reply(struct rpc_request *request, uint8_t *packed, size_t len)
 {
 	struct net_payload payload = NET_PAYLOAD_NONE;
 
@@ -94,103 +101,6 @@ static void reply_packed(struct rpc_request *request, uint8_t *packed, size_t le
 		payload.arg = packed;
 	}
 	rpc_reply(request, packed ? 0 : -ENOMEM, NULL, payload);
-}
-
-static int take_join(const Granary__Join *from, struct member_join *join, struct err *e)
-{
-	*join = (struct member_join){ .id = from->id,
-		.run = from->run,
-		.name = from->name,
-		.domain = from->domain ? from->domain : "",
-		.version = from->version ? from->version : "",
-		.capacity = from->capacity,
-		.weight = from->weight };
-	if (from->n_addresses > CLUSTER_ADDRESSES)
-		return err_set(e, -EINVAL,
-			"a worker has at most %u addresses: give fewer --advertise",
-			CLUSTER_ADDRESSES);
-	if (from->host.len == CLUSTER_HOST_BYTES)
-		memcpy(join->host, from->host.data, CLUSTER_HOST_BYTES);
-	for (size_t i = 0; i < from->n_addresses; i++)
-		join->addresses[join->n_addresses++] = from->addresses[i];
-	return member_join_check(join, e);
-}
-
-/* Whose place it took is nobody any more. Without locks. */
-static void say_replaced(struct membership *m, uint16_t number)
-{
-	struct member *member;
-	bool replaces;
-	uint64_t id = 0;
-
-	pthread_mutex_lock(&m->lock);
-	member = m->members.all[number];
-	replaces = member && member->replaces;
-	if (replaces) {
-		id = member->replaced;
-		member->replaces = false;
-	}
-	pthread_mutex_unlock(&m->lock);
-	if (replaces && m->config.on_gone)
-		m->config.on_gone(m->config.arg, id);
-}
-
-static int enter(
-	struct membership *m, const struct member_join *join, Granary__Joined *out, struct err *e)
-{
-	struct member *member;
-	uint16_t number = 0;
-	int r;
-
-	pthread_mutex_lock(&m->writing);
-	pthread_mutex_lock(&m->lock);
-	r = members_join(&m->members, join, clock_mono_ns(),
-		(int64_t)(clock_wall_ns() / CLOCK_SECOND), &member, e);
-	if (r == 0)
-		number = member->number;
-	pthread_mutex_unlock(&m->lock);
-	if (r == 0)
-		r = membership_store(m, number, e);
-	pthread_mutex_unlock(&m->writing);
-	if (r < 0)
-		return r;
-	say_replaced(m, number);
-	pthread_mutex_lock(&m->lock);
-	out->has_number = out->has_beat_ms = out->has_epoch = out->has_sequence = 1;
-	out->number = number;
-	out->beat_ms = (uint32_t)(MEMBER_BEAT_NS / CLOCK_MS);
-	out->epoch = m->slots.epoch;
-	out->sequence = m->slots.sequence;
-	pthread_mutex_unlock(&m->lock);
-	return 0;
-}
-
-void membership_join(struct membership *m, struct rpc_request *request)
-{
-	Granary__Join *from = granary__join__unpack(NULL, request->frame.payload, request->payload);
-	Granary__Joined joined = GRANARY__JOINED__INIT;
-	struct member_join join;
-	struct err e = ERR_INIT;
-	uint8_t *packed;
-	int r;
-
-	counter_add(&m->counters.joins, 1);
-	if (!from) {
-		(void)err_set(&e, -EBADMSG, "the request does not decode: do versions differ?");
-		refuse(request, &e);
-		return;
-	}
-	r = take_join(from, &join, &e);
-	if (r == 0)
-		r = enter(m, &join, &joined, &e);
-	granary__join__free_unpacked(from, NULL);
-	if (r < 0) {
-		LOG_LIMITED(LOG_WARN, "worker not let in", "why=\"%s\"", e.text);
-		refuse(request, &e);
-		return;
-	}
-	packed = malloc(granary__joined__get_packed_size(&joined) + 1);
-	reply_packed(request, packed, packed ? granary__joined__pack(&joined, packed) : 0);
 }
 
 /* ---- BEAT ------------------------------------------------------------------------------------ */
@@ -235,7 +145,7 @@ void membership_beat(struct membership *m, struct rpc_request *request)
 	pthread_mutex_unlock(&m->lock);
 	granary__beat__free_unpacked(from, NULL);
 	packed = malloc(granary__beat_answer__get_packed_size(&answer) + 1);
-	reply_packed(request, packed, packed ? granary__beat_answer__pack(&answer, packed) : 0);
+	membership_reply(request, packed, packed ? granary__beat_answer__pack(&answer, packed) : 0);
 }
 
 /* ---- GET_SLOTS ------------------------------------------------------------------------------- */
@@ -362,8 +272,10 @@ static void look_hot_locked(struct membership *m, uint64_t now)
 	}
 	if (!hot_update(&m->slots.hot, m->rates, n, all, now))
 		return;
-	if (!m->is_dirty)
-		m->due_ns = max(now, m->stepped_ns + PACE_NS);
+	if (!m->is_dirty) {
+		m->due_ns = max(now, m->stepped_ns + HOT_PACE_NS);
+		m->only_hot = true;
+	}
 	m->is_dirty = true;
 	log_info("hot slots changed", "slots=%u", m->slots.hot.n);
 }
@@ -375,7 +287,8 @@ static bool look(struct membership *m)
 	bool due;
 
 	pthread_mutex_lock(&m->lock);
-	members_look(&m->members, now);
+	if (!membership_is_late_locked(m, now))
+		members_look(&m->members, now);
 	look_hot_locked(m, now);
 	due = m->is_dirty && now >= m->due_ns;
 	pthread_mutex_unlock(&m->lock);
@@ -462,6 +375,8 @@ int membership_new(
 	pthread_mutex_init(&m->writing, NULL);
 	pthread_mutex_init(&m->lock, NULL);
 	pthread_cond_init(&m->changed, &attr);
+	pthread_cond_init(&m->late.back, NULL);
+	list_init(&m->joins.waiting);
 	pthread_condattr_destroy(&attr);
 	watch_init(&m->watch);
 	m->cap_rates = PLACEMENT_MAX * MEMBER_HOT;
@@ -508,6 +423,8 @@ void membership_free(struct membership *m)
 	if (m->members.ids.buckets)
 		members_release(&m->members);
 	free(m->rates);
+	ensure(m->late.rounds == 0 && list_empty(&m->joins.waiting));
+	pthread_cond_destroy(&m->late.back);
 	pthread_cond_destroy(&m->changed);
 	pthread_mutex_destroy(&m->lock);
 	pthread_mutex_destroy(&m->writing);

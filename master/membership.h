@@ -57,6 +57,9 @@ int membership_new(const struct membership_config *config, struct membership **r
 	struct err *e) __must_check;
 /* -EAGAIN: no thread. */
 int membership_start(struct membership *m) __must_check;
+/* The loop on which beats are read: while it is late nobody is called down, or out, for beats that wait in sockets.
+ * NULL: none any more, which must be said before that loop ends, and not on it. */
+void membership_listen(struct membership *m, struct loop *loop);
 /* After the server's end. NULL is allowed. */
 void membership_free(struct membership *m);
 

@@ -35,7 +35,7 @@ static bool begin(struct membership *m, struct step *step)
 	memcpy(step->dirty, m->dirty, sizeof(step->dirty));
 	memset(m->dirty, 0, sizeof(m->dirty));
 	step->moves = m->moves;
-	m->is_dirty = m->moves = false;
+	m->is_dirty = m->moves = m->only_hot = false;
 	step->n = members_placement(&m->members, step->workers, &step->any);
 	step->old = slots_table_ref(m->slots.table);
 	step->sequence = m->slots.sequence + 1;
@@ -54,6 +54,7 @@ static void put_back(struct membership *m, const struct step *step)
 		m->dirty[i] |= step->dirty[i];
 	m->is_dirty = true;
 	m->moves |= step->moves;
+	m->only_hot = false;
 	m->due_ns = clock_mono_ns() + RETRY_NS;
 	pthread_mutex_unlock(&m->lock);
 }
@@ -154,38 +155,54 @@ static void mark_stored(struct membership *m, const struct writing *w)
 static void go_on(struct membership *m)
 {
 	pthread_mutex_lock(&m->lock);
-	if (!m->is_dirty)
+	if (!m->is_dirty || m->only_hot)
 		m->due_ns = clock_mono_ns() + PACE_NS;
 	m->is_dirty = true;
+	m->only_hot = false;
 	pthread_mutex_unlock(&m->lock);
+}
+
+int membership_store_all(struct membership *m, const struct store_change *more, bool *ret_rest)
+{
+	struct store_change changes[STORE_AT_ONCE + 1];
+	_cleanup_free_ struct writing *w = calloc(1, sizeof(*w));
+	uint32_t n = 0;
+	int r = w ? gather_members(m, w) : -ENOMEM;
+
+	if (more)
+		changes[n++] = *more;
+	for (uint32_t i = 0; r == 0 && i < w->n; i++)
+		changes[n++] =
+			(struct store_change){ w->keys[i], w->values[i].data, w->values[i].len };
+	if (r == 0 && n > 0)
+		r = m->config.store->ops->write(m->config.store, changes, n);
+	if (r == 0)
+		mark_stored(m, w);
+	for (uint32_t i = 0; w && i < w->n; i++)
+		buf_release(&w->values[i]);
+	if (r == 0)
+		*ret_rest = w->more;
+	return r;
 }
 
 /* The table, if it is another, with the members that changed, in one write. */
 static int store_step(struct membership *m, const struct step *step)
 {
 	_cleanup_(buf_release) struct buf table = BUF_INIT(STORE_VALUE_BYTES);
-	struct store_change changes[STORE_AT_ONCE + 1];
-	_cleanup_free_ struct writing *w = calloc(1, sizeof(*w));
-	uint32_t n = 0;
-	int r = w ? gather_members(m, w) : -ENOMEM;
+	struct store_change change = { .key = "slots" };
+	bool rest = false;
+	int r = 0;
 
-	if (r == 0 && step->next) {
+	if (step->next)
 		r = slots_encode(&step->next->table, step->sequence, &table);
-		changes[n++] = (struct store_change){ "slots", table.data, table.len };
-	}
-	for (uint32_t i = 0; r == 0 && i < w->n; i++)
-		changes[n++] =
-			(struct store_change){ w->keys[i], w->values[i].data, w->values[i].len };
+	change.value = table.data;
+	change.len = table.len;
 	CRASH_POINT("slots.assigned");
-	if (r == 0 && n > 0)
-		r = m->config.store->ops->write(m->config.store, changes, n);
-	CRASH_POINT("slots.stored");
 	if (r == 0)
-		mark_stored(m, w);
-	if (r == 0 && w->more)
+		r = membership_store_all(m, step->next ? &change : NULL, &rest);
+	CRASH_POINT("slots.stored");
+	if (r == 0 && rest)
 		go_on(m);
-	for (uint32_t i = 0; w && i < w->n; i++)
-		buf_release(&w->values[i]);
 	return r;
 }
 

@@ -27,8 +27,12 @@ struct odd_store {
 	struct store store;
 	struct store *real;
 	_Atomic bool fails;
+	_Atomic bool slow; /* the first write of members alone waits for GROUP requests */
 	_Atomic unsigned int writes;
+	_Atomic unsigned int member_writes; /* of members alone */
 };
+
+static void await_group(void);
 
 static int odd_get(struct store *store, const char *key, struct buf *value)
 {
@@ -44,6 +48,8 @@ static int odd_write(struct store *store, const struct store_change *changes, un
 	if (s->fails)
 		return -ENOSPC;
 	s->writes++;
+	if (strncmp(changes[0].key, "member/", 7) == 0 && s->member_writes++ == 0 && s->slow)
+		await_group();
 	return s->real->ops->write(s->real, changes, n);
 }
 
@@ -151,7 +157,8 @@ static int setup(void **state)
 	loop = loop_new("test");
 	pool = pool_new("test", 2, 64);
 	odd.fails = false;
-	odd.writes = 0;
+	odd.slow = false;
+	odd.writes = odd.member_writes = 0;
 	epoch = 100;
 	if (store_rocksdb_open(state_dir, &odd.real, &e) < 0)
 		return -1;
@@ -438,6 +445,140 @@ static void test_slots_version(void **state)
 	assert_int_equal(k->slots_sequence, k->sequence);
 }
 
+#define GROUP 40u
+
+/* Until all have come, of which the pool's other thread may still have one in its hands. */
+static void await_group(void)
+{
+	uint64_t end = clock_mono_ns() + DEADLINE;
+
+	while (counter_get(&m->counters.joins) < GROUP) {
+		assert_true(clock_mono_ns() < end);
+		(void)usleep(1000);
+	}
+}
+
+struct joiner {
+	struct rpc_call call;
+	uint8_t packed[128];
+	uint32_t number;
+	_Atomic bool done;
+};
+
+static void on_joined(struct rpc_call *call, int status)
+{
+	struct joiner *j = call->arg;
+	Granary__Joined *joined;
+
+	assert_int_equal(status, 0);
+	joined = granary__joined__unpack(NULL, call->reply.payload, call->reply_payload);
+	assert_non_null(joined);
+	j->number = joined->number;
+	granary__joined__free_unpacked(joined, NULL);
+	rpc_call_release(call);
+	j->done = true;
+}
+
+static void begin_join(struct joiner *j, unsigned int i)
+{
+	Granary__Join message = GRANARY__JOIN__INIT;
+	char name[16];
+	char address[32];
+	char *addresses[] = { address };
+
+	(void)snprintf(name, sizeof(name), "w%u", i);
+	(void)snprintf(address, sizeof(address), "tcp:10.0.0.%u:7000", i);
+	message.has_id = message.has_run = message.has_capacity = 1;
+	message.id = 0x100 + i;
+	message.run = 1;
+	message.capacity = 10 * GiB;
+	message.name = name;
+	message.n_addresses = 1;
+	message.addresses = addresses;
+	*j = (struct joiner){ .call = { .frame = { .op = FRAME_JOIN },
+				      .payload = NET_PAYLOAD_NONE,
+				      .deadline_ns = clock_mono_ns() + DEADLINE,
+				      .on_done = on_joined,
+				      .arg = j,
+				      .reply_fd = -1 } };
+	j->call.payload.parts[0].data = j->packed;
+	j->call.payload.parts[0].len = granary__join__pack(&message, j->packed);
+	j->call.payload.n = 1;
+	rpc_call(client, &j->call);
+}
+
+/* Who joins while another is being stored is stored with all that do: one write for the first, one for the others, and
+ * one for who was late. */
+static void test_joins_in_groups(void **state)
+{
+	static struct joiner joiners[GROUP];
+	uint64_t end = clock_mono_ns() + DEADLINE;
+	uint64_t numbers = 0;
+	unsigned int done = 0;
+
+	(void)state;
+	odd.slow = true;
+	for (unsigned int i = 0; i < GROUP; i++)
+		begin_join(&joiners[i], i);
+	while (done < GROUP) {
+		assert_true(clock_mono_ns() < end);
+		(void)usleep(1000);
+		done = 0;
+		for (unsigned int i = 0; i < GROUP; i++)
+			done += joiners[i].done;
+	}
+	for (unsigned int i = 0; i < GROUP; i++)
+		numbers |= 1ull << joiners[i].number;
+	assert_int_equal(numbers, (1ull << GROUP) - 1);
+	assert_true(odd.member_writes <= 3); /* none when a step took them along */
+}
+
+static _Atomic bool held;
+static _Atomic bool let_go;
+
+static void hold_loop(struct loop_task *task)
+{
+	uint64_t end = clock_mono_ns() + DEADLINE;
+
+	(void)task;
+	held = true;
+	while (!let_go && clock_mono_ns() < end)
+		(void)usleep(1000);
+}
+
+static bool is_late(uint64_t at)
+{
+	bool late;
+
+	pthread_mutex_lock(&m->lock);
+	late = membership_is_late_locked(m, at);
+	pthread_mutex_unlock(&m->lock);
+	return late;
+}
+
+/* While the loop that reads beats does something else, what was not read says nothing of who sent it. */
+static void test_late(void **state)
+{
+	struct loop_task task = { .run = hold_loop };
+	uint64_t end = clock_mono_ns() + DEADLINE;
+	uint64_t now = clock_mono_ns();
+
+	(void)state;
+	held = let_go = false;
+	membership_listen(m, loop);
+	loop_post(loop, &task);
+	while (!held)
+		assert_true(clock_mono_ns() < end);
+	(void)is_late(now); /* a mark is under way now, this one or the thread's */
+	assert_true(is_late(clock_mono_ns() + MEMBER_BEAT_NS + CLOCK_SECOND));
+	let_go = true;
+	while (is_late(clock_mono_ns() + MEMBER_BEAT_NS + CLOCK_SECOND))
+		assert_true(clock_mono_ns() < end);
+	membership_listen(m, NULL);
+	assert_int_equal(m->late.rounds, 0);
+	assert_false(is_late(clock_mono_ns() + MEMBER_BEAT_NS + CLOCK_SECOND));
+}
+
 struct parked {
 	struct rpc_call call;
 	uint8_t packed[64];
@@ -710,6 +851,8 @@ int main(void)
 		CASE(test_one_and_three),
 		CASE(test_differences),
 		CASE(test_slots_version),
+		CASE(test_joins_in_groups),
+		CASE(test_late),
 		CASE(test_parked),
 		CASE(test_restart),
 		CASE(test_store_fails),
