@@ -37,8 +37,10 @@ static void on_change(void *arg, const struct member *member, bool moves)
 	bool first = m->slots.table->table.slots[0].owner == PLACEMENT_NOBODY;
 	uint64_t due = first ? now : max(now + GATHER_NS, m->stepped_ns + PACE_NS);
 
-	if (!m->is_dirty || m->only_hot)
+	if (!m->is_dirty || m->only_hot) {
 		m->due_ns = due;
+		m->changed_ns = now;
+	}
 	m->is_dirty = true;
 	m->only_hot = false;
 	m->moves |= moves;

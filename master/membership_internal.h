@@ -39,6 +39,7 @@ struct membership {
 	bool is_dirty;
 	bool only_hot;          /* it is for what is hot alone */
 	bool moves;             /* slots may have to */
+	uint64_t changed_ns;    /* since when `is_dirty` */
 	uint64_t stepped_ns;    /* the last step */
 	uint64_t due_ns;        /* the next step */
 	uint64_t hot_ns;        /* the next look at what is hot */

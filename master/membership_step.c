@@ -23,6 +23,10 @@ struct step {
 	struct slots_table *next; /* NULL: the slots stay */
 	uint64_t sequence;        /* that it makes */
 	int moved;
+	/* Monotonic ns, for people: */
+	uint64_t changed_ns;
+	uint64_t begun_ns;
+	uint64_t repaired_ns;
 };
 
 static bool begin(struct membership *m, struct step *step)
@@ -35,6 +39,8 @@ static bool begin(struct membership *m, struct step *step)
 	memcpy(step->dirty, m->dirty, sizeof(step->dirty));
 	memset(m->dirty, 0, sizeof(m->dirty));
 	step->moves = m->moves;
+	step->begun_ns = clock_mono_ns();
+	step->changed_ns = min(m->changed_ns, step->begun_ns);
 	m->is_dirty = m->moves = m->only_hot = false;
 	step->n = members_placement(&m->members, step->workers, &step->any);
 	step->old = slots_table_ref(m->slots.table);
@@ -209,7 +215,13 @@ static int store_step(struct membership *m, const struct step *step)
 static void publish(struct membership *m, struct step *step)
 {
 	if (step->moved)
-		log_info("slots moved", "slots=%d sequence=%" PRIu64, step->moved, step->sequence);
+		log_info("slots moved",
+			"slots=%d sequence=%" PRIu64 " gathered_ms=%" PRIu64 " repaired_ms=%" PRIu64
+			" stored_ms=%" PRIu64,
+			step->moved, step->sequence,
+			(uint64_t)((step->begun_ns - step->changed_ns) / CLOCK_MS),
+			(uint64_t)((step->repaired_ns - step->begun_ns) / CLOCK_MS),
+			(uint64_t)((clock_mono_ns() - step->repaired_ns) / CLOCK_MS));
 	counter_add(&m->counters.steps, 1);
 	counter_add(&m->counters.moved, (uint64_t)step->moved);
 	pthread_mutex_lock(&m->lock);
@@ -256,6 +268,7 @@ void membership_step(struct membership *m)
 	}
 	if (step->moves)
 		r = repair(step);
+	step->repaired_ns = clock_mono_ns();
 	if (r == 0 && step->next && same_slots(step))
 		slots_table_unref(TAKE(step->next));
 	if (r == 0)
