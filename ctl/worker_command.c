@@ -203,6 +203,8 @@ static void print_drain(const json_t *worker)
 			units_size(number(worker, "only_copies"), size, sizeof(size)));
 	else
 		row("drained", "what only it has is being counted");
+	if (json_object_get(worker, "waits_for"))
+		row("waits for", text(worker, "waits_for"));
 }
 
 static void print_tiers(const json_t *worker)
@@ -275,6 +277,8 @@ static void say_left(const json_t *worker)
 	else
 		(void)fprintf(
 			stderr, "what only worker %s has is being counted\n", text(worker, "name"));
+	if (json_object_get(worker, "waits_for"))
+		(void)fprintf(stderr, "%s\n", text(worker, "waits_for"));
 }
 
 /* Until it is drained; *worker is the last answer. */

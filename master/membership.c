@@ -577,6 +577,27 @@ static void count_shares(struct membership_worker *all, uint32_t n)
 				(uint32_t)(PLACEMENT_SLOTS * (all[i].member.weight / sum) + 0.5);
 }
 
+/* Owners who say that they have no room take nothing from one that is drained. */
+static void find_stuck(struct membership_worker *all, uint32_t n)
+{
+	uint32_t owners = 0;
+	uint32_t full = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		const struct member *m = &all[i].member;
+		bool owner = m->state == CLUSTER_UP && !m->drain;
+
+		owners += owner;
+		full += owner && m->full;
+	}
+	for (uint32_t i = 0; i < n; i++) {
+		const struct member *m = &all[i].member;
+
+		all[i].stuck = m->state == CLUSTER_DRAINING && !m->drained && m->counted &&
+			       m->only_copies > 0 && owners > 0 && full == owners;
+	}
+}
+
 struct membership_worker *membership_workers(struct membership *m, uint32_t *ret_n)
 {
 	struct membership_worker *all;
@@ -593,6 +614,7 @@ struct membership_worker *membership_workers(struct membership *m, uint32_t *ret
 	if (all) {
 		count_slots(&table->table, all, n);
 		count_shares(all, n);
+		find_stuck(all, n);
 	}
 	slots_table_unref(table);
 	*ret_n = n;

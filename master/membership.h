@@ -106,6 +106,7 @@ struct membership_worker {
 	uint32_t share; /* that it should own, by weight */
 	uint32_t replica;
 	uint32_t leaving; /* slots that are another's now, and it was the last to own */
+	bool stuck; /* it is drained, has what nobody else has, and all who could take it are full */
 };
 /* All of them by number, to be freed; NULL without memory. */
 struct membership_worker *membership_workers(struct membership *m, uint32_t *ret_n);

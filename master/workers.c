@@ -308,8 +308,10 @@ static void add_report(json_t *json, const struct said *said, uint64_t now)
 	set(json, "stall_seconds", stalls_json(said->stall_ns, CLOCK_SECOND));
 }
 
-static void add_drain(json_t *json, const struct member *m)
+static void add_drain(json_t *json, const struct membership_worker *one)
 {
+	const struct member *m = &one->member;
+
 	set(json, "draining", json_boolean(m->drain));
 	if (!m->drain)
 		return;
@@ -317,6 +319,11 @@ static void add_drain(json_t *json, const struct member *m)
 	if (m->counted || m->drained)
 		set(json, "only_copies",
 			json_integer((json_int_t)(m->drained ? 0 : m->only_copies)));
+	if (one->stuck)
+		set(json, "waits_for",
+			json_string("all other workers are full: start another, or give one more "
+				    "space; cachectl worker remove --force fetches what is left "
+				    "from the origin again"));
 }
 
 static json_t *worker_json(const struct membership_worker *one, const struct said *said)
@@ -342,7 +349,7 @@ static json_t *worker_json(const struct membership_worker *one, const struct sai
 	set(json, "served_bytes", json_integer((json_int_t)m->served_bytes));
 	set(json, "served_rate", json_integer((json_int_t)m->served_rate));
 	set(json, "full", json_boolean(m->full));
-	add_drain(json, m);
+	add_drain(json, one);
 	if (said)
 		add_report(json, said, now);
 	return json;

@@ -691,6 +691,42 @@ static void beat(uint64_t id, uint64_t run, uint32_t number, bool *ret_unknown, 
 	rpc_call_release(&call);
 }
 
+static bool is_stuck(uint32_t number)
+{
+	uint32_t n;
+	_cleanup_free_ struct membership_worker *all = membership_workers(m, &n);
+
+	assert_non_null(all);
+	assert_true(number < n);
+	return all[number].stuck;
+}
+
+/* A drain that cannot end since nobody has room says so, and only that. */
+static void test_stuck(void **state)
+{
+	struct member_beat say = { .run = 1, .has_only_copies = true, .only_copies = MiB };
+	struct err e = ERR_INIT;
+
+	(void)state;
+	for (unsigned int i = 0; i < 3; i++)
+		(void)join(i);
+	assert_int_equal(membership_drain(m, "w0", true, &e), 0);
+	for (unsigned int turn = 0; turn < 3; turn++) {
+		pthread_mutex_lock(&m->lock);
+		say.id = 0x100;
+		say.drain = m->members.all[0]->drain_number;
+		assert_non_null(members_beat(&m->members, &say, clock_mono_ns()));
+		for (unsigned int i = 1; i < 3; i++) {
+			say.id = 0x100 + i;
+			say.full = turn > i - 1; /* one, then both */
+			assert_non_null(members_beat(&m->members, &say, clock_mono_ns()));
+		}
+		pthread_mutex_unlock(&m->lock);
+		assert_int_equal(is_stuck(0), turn == 2);
+		assert_false(is_stuck(1));
+	}
+}
+
 /* A master that starts again, or from a copy of its store, knows its members and moves nothing. */
 static void test_restart(void **state)
 {
@@ -854,6 +890,7 @@ int main(void)
 		CASE(test_joins_in_groups),
 		CASE(test_late),
 		CASE(test_parked),
+		CASE(test_stuck),
 		CASE(test_restart),
 		CASE(test_store_fails),
 		CASE(test_gone),
