@@ -12,6 +12,7 @@
 #define AHEAD_PATIENCE \
 	(15 * CLOCK_SECOND) /* where no reader waits: an origin is asked for nothing sooner */
 #define DOUBT_PATIENCE (150 * CLOCK_MS) /* of one that did not answer the last time */
+#define OWNER_PATIENCE (500 * CLOCK_MS) /* of one that others say does not answer */
 #define BAD_MAX        2u /* pieces of a unit that came damaged: then from the origin */
 
 /* A request whose answer nobody waits for. */
@@ -119,11 +120,19 @@ static void nudge_owner(struct pull *p)
 	rpc_call(p->peer->rpc, &nudge->call);
 }
 
+/* The owner, while it ends here: somebody found that he does not answer, though this worker may not know it yet. */
+static bool is_passed_over(const struct pull *p)
+{
+	return p->next > 0 && p->holders[p->next - 1].kind == HOLDER_OWNER;
+}
+
 static uint64_t patience_with(const struct pull *p, const struct view_peer *peer)
 {
 	if (p->class != UFS_DEMAND)
 		return view_down(peer) ? CACHED_PATIENCE : AHEAD_PATIENCE;
-	return view_usable(p->worker->view, peer) ? CACHED_PATIENCE : DOUBT_PATIENCE;
+	if (!view_usable(p->worker->view, peer))
+		return DOUBT_PATIENCE;
+	return is_passed_over(p) ? OWNER_PATIENCE : CACHED_PATIENCE;
 }
 
 /* A reader waits by now for what was asked for as something that may take its time. */

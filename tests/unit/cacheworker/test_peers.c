@@ -474,6 +474,51 @@ static void test_owner_hangs(void **state)
 	cluster_free(c);
 }
 
+/* Holds a loop up until the lock is let go. */
+struct freeze {
+	struct loop_task task;
+	pthread_mutex_t lock;
+};
+
+static void run_freeze(struct loop_task *task)
+{
+	struct freeze *freeze = container_of(task, struct freeze, task);
+
+	pthread_mutex_lock(&freeze->lock);
+	pthread_mutex_unlock(&freeze->lock);
+}
+
+static void run_nothing(void *arg)
+{
+	(void)arg;
+}
+
+/* Who is asked in the owner's place does not wait for him as if nothing was known: less than for anybody else (2 s). */
+static void test_the_deputy_of_one_that_hangs(void **state)
+{
+	struct cluster *c = cluster_new(FILES, 0, CAPACITY);
+	struct worker *owner = &c->nodes[0].worker;
+	struct freeze freeze = { .task.run = run_freeze };
+	struct rpc_call call;
+
+	(void)state;
+	set_slots(c, 0, NOBODY, 1, 2);
+	cluster_publish(c);
+	pthread_mutex_init(&freeze.lock, NULL);
+	pthread_mutex_lock(&freeze.lock);
+	loop_post(owner->loop, &freeze.task);
+	call = make_call(c->world, FRAME_FETCH, 0, STEP, FRAME_LAST);
+	call.deadline_ns = clock_mono_ns() + 1900 * CLOCK_MS;
+	assert_int_equal(rpc_call_wait(c->nodes[1].client, &call, NULL), 0);
+	check_bytes(c, &call, 0, STEP);
+	rpc_call_release(&call);
+	pthread_mutex_unlock(&freeze.lock);
+	loop_call(owner->loop, run_nothing, NULL);
+	pthread_mutex_destroy(&freeze.lock);
+	cluster_quiet(c);
+	cluster_free(c);
+}
+
 struct copier {
 	pthread_t thread;
 	struct cluster *cluster;
@@ -636,6 +681,7 @@ int main(void)
 		cmocka_unit_test(test_damaged_peer),
 		cmocka_unit_test(test_far_leaves_memory),
 		cmocka_unit_test(test_owner_hangs),
+		cmocka_unit_test(test_the_deputy_of_one_that_hangs),
 		cmocka_unit_test(test_herd),
 		cmocka_unit_test(test_spill),
 		cmocka_unit_test(test_tables_that_disagree),
