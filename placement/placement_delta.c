@@ -7,7 +7,8 @@
 #include <string.h>
 
 #define FIELDS     4u
-#define RUN_BYTES  4u
+#define HEAD_BYTES 4u
+#define SKIP_MORE  255u
 #define SLOT_BYTES (1u + FIELDS * 2u) /* at most */
 
 enum code { CODE_SAME, CODE_SAID, CODE_MOVED, CODE_OTHER };
@@ -69,28 +70,53 @@ static bool same(const struct placement_slot *a, const struct placement_slot *b)
 	return memcmp(a, b, sizeof(*a)) == 0;
 }
 
-int placement_delta_encode(
+static int encode_skip(uint32_t skip, struct buf *out)
+{
+	const uint8_t more = SKIP_MORE;
+	uint8_t last;
+	int r = 0;
+
+	for (; skip >= SKIP_MORE && r == 0; skip -= SKIP_MORE)
+		r = buf_append(out, &more, 1);
+	last = (uint8_t)skip;
+	return r == 0 ? buf_append(out, &last, 1) : r;
+}
+
+static int encode_slots(
 	const struct placement_slot *from, const struct placement_slot *to, struct buf *out)
 {
 	uint8_t slot[SLOT_BYTES];
-	uint32_t n;
+	uint32_t next = 0;
 	int r = 0;
 
-	for (uint32_t s = 0; s < PLACEMENT_SLOTS && r == 0; s += n) {
-		uint16_t head[2];
-
-		n = 1;
+	for (uint32_t s = 0; s < PLACEMENT_SLOTS && r == 0; s++) {
 		if (same(&from[s], &to[s]))
 			continue;
-		while (s + n < PLACEMENT_SLOTS && !same(&from[s + n], &to[s + n]))
-			n++;
-		head[0] = htole16((uint16_t)s);
-		head[1] = htole16((uint16_t)(n - 1));
-		r = buf_append(out, head, sizeof(head));
-		for (uint32_t i = 0; i < n && r == 0; i++)
-			r = buf_append(out, slot, encode_slot(&from[s + i], &to[s + i], slot));
+		r = encode_skip(s - next, out);
+		if (r == 0)
+			r = buf_append(out, slot, encode_slot(&from[s], &to[s], slot));
+		next = s + 1;
 	}
 	return r;
+}
+
+int placement_delta_encode(
+	const struct placement_slot *from, const struct placement_slot *to, struct buf *out)
+{
+	uint32_t length = 0;
+	size_t at = out->len;
+	int r = buf_append(out, &length, HEAD_BYTES);
+
+	if (r == 0)
+		r = encode_slots(from, to, out);
+	if (r < 0 || out->len == at + HEAD_BYTES) {
+		if (out->data)
+			out->len = at; /* nothing of it */
+		return r;
+	}
+	length = htole32((uint32_t)(out->len - at - HEAD_BYTES));
+	memcpy(out->data + at, &length, HEAD_BYTES);
+	return 0;
 }
 
 /* Takes one slot's change. Returns the bytes it took, 0: there are too few. */
@@ -125,53 +151,70 @@ static size_t decode_slot(struct placement_slot *slot, const uint8_t *in, size_t
 	return n;
 }
 
-/* The slots of one run; returns the bytes they took, 0: there are too few. */
-static size_t walk_run(uint32_t first, uint32_t n, const uint8_t *in, size_t left,
-	const struct placement_delta_ops *ops, void *arg)
+/* How many slots are left out before the next; returns the bytes it took, 0: there are too few. */
+static size_t decode_skip(const uint8_t *in, size_t left, uint32_t *ret_skip)
 {
-	size_t at = 0;
+	size_t n = 0;
 
-	for (uint32_t i = 0; i < n; i++) {
-		struct placement_slot slot = { 0 };
-		size_t took;
-
-		if (ops)
-			slot = ops->get(arg, first + i);
-		took = decode_slot(&slot, in + at, left - at);
-		if (took == 0)
-			return 0;
-		if (ops)
-			ops->put(arg, first + i, slot);
-		at += took;
+	*ret_skip = 0;
+	while (n < left && *ret_skip < PLACEMENT_SLOTS) {
+		*ret_skip += in[n];
+		if (in[n++] < SKIP_MORE)
+			return n;
 	}
-	return at;
+	return 0;
+}
+
+static int walk_slots(
+	const uint8_t *in, size_t len, const struct placement_delta_ops *ops, void *arg)
+{
+	uint32_t s = 0;
+	uint32_t skip;
+
+	for (; len > 0; s++) {
+		struct placement_slot slot = { 0 };
+		size_t took = decode_skip(in, len, &skip);
+
+		s += skip;
+		if (took == 0 || s >= PLACEMENT_SLOTS)
+			return -EBADMSG;
+		in += took;
+		len -= took;
+		if (ops)
+			slot = ops->get(arg, s);
+		took = decode_slot(&slot, in, len);
+		if (took == 0)
+			return -EBADMSG;
+		if (ops)
+			ops->put(arg, s, slot);
+		in += took;
+		len -= took;
+	}
+	return 0;
 }
 
 int placement_delta_walk(
 	const void *delta, size_t len, const struct placement_delta_ops *ops, void *arg)
 {
 	const uint8_t *in = delta;
+	int r = 0;
 
-	while (len > 0) {
-		uint16_t head[2];
-		uint32_t first;
-		uint32_t n;
-		size_t took;
+	while (len > 0 && r == 0) {
+		uint32_t length;
 
-		if (len < RUN_BYTES)
+		if (len < HEAD_BYTES)
 			return -EBADMSG;
-		memcpy(head, in, sizeof(head));
-		first = le16toh(head[0]);
-		n = le16toh(head[1]) + 1u;
-		in += RUN_BYTES;
-		len -= RUN_BYTES;
-		took = first + n <= PLACEMENT_SLOTS ? walk_run(first, n, in, len, ops, arg) : 0;
-		if (took == 0)
+		memcpy(&length, in, HEAD_BYTES);
+		length = le32toh(length);
+		in += HEAD_BYTES;
+		len -= HEAD_BYTES;
+		if (length > len)
 			return -EBADMSG;
-		in += took;
-		len -= took;
+		r = walk_slots(in, length, ops, arg);
+		in += length;
+		len -= length;
 	}
-	return 0;
+	return r;
 }
 
 static struct placement_slot get_slot(void *arg, uint32_t slot)

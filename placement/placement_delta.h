@@ -2,8 +2,8 @@
  * What one version of a slot table changed of the one before it, as it travels to everybody at once: a rack of 25 among
  * a thousand workers that comes back changes 5,000 slots, and ten thousand mounts are told.
  *
- *	delta = run...
- *	run   = u16 first slot, u16 slots - 1, then for each slot:
+ *	delta = u32 bytes that follow, then for each slot that changed, ascending:
+ *		u8 slots between it and the one before, 0 to 254; 255: so many, and another u8
  *		u8 code: two bits for each of owner, previous, replicas[0], replicas[1], lowest first
  *		u16 for each of them that is said (code 1), in that order
  *

@@ -363,7 +363,7 @@ static void test_whole_table_and_changes(void **state)
 	struct view *view = open_view(m, (struct view_config){ 0 }, PATIENCE);
 	Granary__SlotTable message = GRANARY__SLOT_TABLE__INIT;
 	struct workers_message workers = { 0 };
-	uint8_t changes[4 + 2 * 9] = { 0, 0, 1, 0 }; /* slots 0 and 1 */
+	uint8_t changes[4 + 2 * 10] = { 20 }; /* slots 0 and 1 */
 	const struct placement_slot slot = {
 		.owner = 5, .previous = 0, .replicas = { 1, PLACEMENT_NOBODY }
 	};
@@ -381,9 +381,9 @@ static void test_whole_table_and_changes(void **state)
 	pthread_mutex_lock(&m->lock);
 	request = take_parked_locked(m);
 	m->table->sequence++;
-	changes[4] = changes[13] = 0x55; /* all four numbers are said */
-	put_slot(changes + 5, &slot);
-	put_slot(changes + 14, &slot);
+	changes[5] = changes[15] = 0x55; /* all four numbers are said */
+	put_slot(changes + 6, &slot);
+	put_slot(changes + 16, &slot);
 	message.has_changes = 1;
 	message.changes = (ProtobufCBinaryData){ sizeof(changes), changes };
 	message.workers = workers.pointers;

@@ -90,7 +90,7 @@ static void test_small(void **state)
 		b[s] = (struct placement_slot){ 4, 3, { 7, 1 } };
 	}
 	assert_int_equal(placement_delta_encode(a, b, &one), 0);
-	assert_int_equal(one.len, 4 + 10 * (1 + 2));
+	assert_int_equal(one.len, 4 + 10 * (1 + 1 + 2));
 	assert_int_equal(placement_delta_apply(a, buf_str(&one), one.len), 0);
 	assert_memory_equal(a, b, BYTES);
 }
@@ -100,7 +100,7 @@ static void test_damaged(void **state)
 	_cleanup_free_ struct placement_slot *a = calloc(1, BYTES);
 	_cleanup_free_ struct placement_slot *b = malloc(BYTES);
 	_cleanup_(buf_release) struct buf one = BUF_INIT(2 * BYTES);
-	const uint8_t beyond[] = { 0xff, 0xff, 1, 0, 0, 0 };
+	uint8_t beyond[4 + 257 + 2] = { 3, 1 }; /* 257 times 255 slots, and some more */
 
 	(void)state;
 	assert_true(a && b);
@@ -109,7 +109,12 @@ static void test_damaged(void **state)
 	for (uint32_t len = 1; len < 200; len++)
 		assert_int_equal(placement_delta_apply(NULL, buf_str(&one), len), -EBADMSG);
 	assert_int_equal(placement_delta_apply(NULL, buf_str(&one), one.len - 1), -EBADMSG);
+	memset(beyond + 4, 0xff, 257);
+	beyond[4 + 257] = 0; /* the last slot */
+	assert_int_equal(placement_delta_apply(NULL, beyond, sizeof(beyond)), 0);
+	beyond[4 + 257] = 1; /* and the one behind it */
 	assert_int_equal(placement_delta_apply(NULL, beyond, sizeof(beyond)), -EBADMSG);
+	assert_int_equal(placement_delta_apply(NULL, beyond, sizeof(beyond) - 1), -EBADMSG);
 }
 
 int main(void)
