@@ -691,6 +691,38 @@ static void beat(uint64_t id, uint64_t run, uint32_t number, bool *ret_unknown, 
 	rpc_call_release(&call);
 }
 
+/* What is hot alone waits longer than what else changes, which takes it along. */
+static void test_hot_is_told_seldom(void **state)
+{
+	const uint32_t hot[] = { 17, 1 << 20 }; /* a GiB a second */
+	const struct member_beat beat = { .id = 0x100, .run = 1, .hot = hot, .n_hot = 2 };
+	uint64_t end = clock_mono_ns() + DEADLINE;
+	struct err e = ERR_INIT;
+	bool noticed = false;
+
+	(void)state;
+	(void)join(0);
+	(void)join(1);
+	membership_step(m);
+	while (!noticed) {
+		assert_true(clock_mono_ns() < end);
+		(void)usleep(1000);
+		pthread_mutex_lock(&m->lock);
+		assert_non_null(members_beat(&m->members, &beat, clock_mono_ns()));
+		noticed = m->slots.hot.n == 1;
+		if (noticed) {
+			assert_true(m->is_dirty && m->only_hot);
+			assert_in_range(m->due_ns - m->stepped_ns, HOT_PACE_NS, UINT64_MAX / 2);
+		}
+		pthread_mutex_unlock(&m->lock);
+	}
+	assert_int_equal(membership_drain(m, "w1", true, &e), 0);
+	pthread_mutex_lock(&m->lock);
+	assert_true(
+		!m->is_dirty || (!m->only_hot && m->due_ns < clock_mono_ns() + HOT_PACE_NS / 2));
+	pthread_mutex_unlock(&m->lock);
+}
+
 static bool is_stuck(uint32_t number)
 {
 	uint32_t n;
@@ -890,6 +922,7 @@ int main(void)
 		CASE(test_joins_in_groups),
 		CASE(test_late),
 		CASE(test_parked),
+		CASE(test_hot_is_told_seldom),
 		CASE(test_stuck),
 		CASE(test_restart),
 		CASE(test_store_fails),
