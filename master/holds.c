@@ -67,6 +67,8 @@ static void drop_locked(struct source *source, struct hold *hold)
 {
 	struct shown *shown = hold->shown;
 
+	if (hold->follow_s)
+		source->held_ns = 0;
 	if (--shown->n == 0) {
 		list_remove(&shown->link);
 		free(shown);
@@ -92,6 +94,13 @@ static void expire_locked(struct source *source, uint64_t now)
 void holds_release(struct source *source)
 {
 	expire_locked(source, UINT64_MAX);
+}
+
+static void set_follow(struct source *source, struct hold *hold, uint32_t follow_s)
+{
+	if (hold->follow_s != follow_s)
+		source->held_ns = 0;
+	hold->follow_s = follow_s;
 }
 
 static struct shown *make_shown(struct source *source, const struct source_hold *wanted)
@@ -126,7 +135,7 @@ static void add_locked(struct source *source, const struct source_hold *wanted, 
 	hold->shown = shown;
 	hold->until = until;
 	hold->local_bytes = wanted->local_bytes;
-	hold->follow_s = wanted->follow_s;
+	set_follow(source, hold, wanted->follow_s);
 	memcpy(hold->mount, wanted->mount, HOLD_MOUNT_BYTES);
 	list_push_back(&source->holds, &hold->link);
 	map_insert(&source->set->holds, &hold->by_mount, mount_hash(source, wanted));
@@ -169,6 +178,25 @@ uint32_t holds_mounts_locked(const struct source *source)
 	uint32_t crowd = source->crowded_until > clock_mono_ns();
 
 	return crowd + source->n_holds - over_locked(source, NULL);
+}
+
+uint32_t holds_follow_locked(struct source *source)
+{
+	uint64_t now = clock_mono_ns();
+
+	if (source->held_ns && now - source->held_ns < CLOCK_SECOND)
+		return source->held_follow_s;
+	source->held_ns = now;
+	source->held_follow_s = 0;
+	list_for_each (node, &source->holds) {
+		const struct hold *hold = list_entry(node, struct hold, link);
+		uint32_t s = hold->follow_s;
+
+		if (s && !is_over(hold, now) &&
+			(!source->held_follow_s || s < source->held_follow_s))
+			source->held_follow_s = s;
+	}
+	return source->held_follow_s;
 }
 
 /* ---- what is kept ---------------------------------------------------------------------------- */
@@ -295,7 +323,7 @@ int source_set_hold(struct source_set *set, const struct source_hold *hold, stru
 		drop_locked(source, there);
 	} else if (there) {
 		renew_locked(source, there, now + set->config.hold_ns);
-		there->follow_s = hold->follow_s;
+		set_follow(source, there, hold->follow_s);
 	} else if (!hold->end) {
 		add_locked(source, hold, now + set->config.hold_ns);
 	}

@@ -13,19 +13,11 @@
 
 #define FOLLOW_BACKOFF_S 600u
 
-uint32_t source_follow_interval_locked(const struct source *source)
+uint32_t source_follow_interval_locked(struct source *source)
 {
-	uint64_t now = clock_mono_ns();
-	uint32_t least = source->follow_s;
+	uint32_t held = holds_follow_locked(source);
 
-	list_for_each (node, &source->holds) {
-		const struct hold *hold = list_entry(node, struct hold, link);
-		uint32_t s = hold->follow_s;
-
-		if (s && hold->until > now && (!least || s < least))
-			least = s;
-	}
-	return least;
+	return held && (!source->follow_s || held < source->follow_s) ? held : source->follow_s;
 }
 
 void source_set_follow(struct source_set *set, const struct source_follow *wishes, uint32_t n)

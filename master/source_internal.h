@@ -56,6 +56,8 @@ struct source {
 	struct list holds; /* under the lock; by `until`, the first to expire first */
 	struct list shown; /* by those */
 	uint32_t n_holds;
+	uint32_t held_follow_s; /* the least of what they want to follow by; 0: none does */
+	uint64_t held_ns;       /* when that was looked up; 0: it may be another since */
 	uint64_t crowded_until; /* monotonic ns: there were more; everything counts as held */
 	/* Under the lock, as the following: kept whoever shows them. */
 	struct source_pin pins[GENERATIONS_PINNED];
@@ -136,6 +138,8 @@ bool holds_in_grace(const struct source_set *set);
 uint32_t holds_count_locked(const struct source *source, uint64_t lineage, uint64_t generation);
 /* Mounts of any of its generations, likewise. */
 uint32_t holds_mounts_locked(const struct source *source);
+/* The least follow_s of them; 0: none follows. Looked up again when one of them changed, and once a second. */
+uint32_t holds_follow_locked(struct source *source);
 void holds_release(struct source *source); /* for its end */
 /* Numbers of the retained generations, newest first. */
 uint32_t holds_retained_locked(const struct source *source, uint32_t out[GENERATIONS_RETAINED]);
@@ -156,7 +160,7 @@ uint64_t source_capacity_locked(const struct source_set *set);
 /* ---- source_follow.c ------------------------------------------------------------------------- */
 
 /* How often it is to be listed by itself, s; 0: it is not. */
-uint32_t source_follow_interval_locked(const struct source *source);
+uint32_t source_follow_interval_locked(struct source *source);
 
 /* ---- terms.c --------------------------------------------------------------------------------- */
 
