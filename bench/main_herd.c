@@ -1,16 +1,23 @@
 /*
  * bench-herd: many nodes that keep copies read one volume, all from the same moment, in simulated time.
  *
- *	bench-herd [--nodes N] [--chunks N] [--window N] [--spread yes|no] [--herd yes|no]
+ *	bench-herd [--nodes N] [--chunks N] [--window N] [--ask-ns N] [--spread yes|no] [--herd yes|no]
+ *	bench-herd --threads N
  *
  * Each node has a worker and a reader; the volume's chunks lie at their owners (placement_repair()) and nowhere
  * else. A reader asks for its units (1 MiB) in order, --window of them at a time. The owner answers as
- * placement/herd.h decides; who is sent to X asks there, and comes back when X has it not. A unit takes a
- * node's sending and a node's receiving side UNIT_NS each, one unit after the other; a message takes
- * MESSAGE_NS. Prints one JSON line: when the last reader has all, and the mean, in times that one network
- * card needs for the volume.
+ * placement/herd.h decides; who is sent to X asks there, and comes back when X has it not, or sends
+ * HERD_GIVES others. A unit takes a node's sending and a node's receiving side UNIT_NS each, one unit after
+ * the other; a message takes MESSAGE_NS; a worker takes --ask-ns for each request, one after the other.
+ * Prints one JSON line: when the last reader has all, and the mean, in times that one network card needs
+ * for the volume; the mean time from a reader's request to its unit, in times of a unit; how often
+ * things happened.
+ *
+ * With --threads the cost of a question is measured instead: of a herd of as many workers as are remembered,
+ * by one thread and by N that share a lock. Prints one JSON line: ns.
  */
 #include "base/cleanup.h"
+#include "base/clock.h"
 #include "base/hash.h"
 #include "base/list.h"
 #include "base/option.h"
@@ -19,6 +26,7 @@
 #include "placement/placement.h"
 
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -26,13 +34,13 @@
 #define UNIT_NS     100000ull /* of 1 MiB: 10 GB/s */
 #define MESSAGE_NS  20000ull
 #define WINDOW_ROWS 4u /* chunks of a reader's window, in which ranks begin at different places */
-#define AGAIN_MOST \
-	64u /* waiters that are told to wait on, each time that all are asked about again */
 
 struct options {
 	uint64_t nodes;
 	uint64_t chunks;
 	uint64_t window;
+	uint64_t ask_ns;
+	uint64_t threads;
 	bool spread;
 	bool herd;
 };
@@ -44,6 +52,10 @@ static const struct option_spec specs[] = {
 		.help = "of the volume, 16 MiB each; 256"),
 	OPTION_ROW(struct options, window, "window", OPTION_UINT, .min = 1, .max = 256,
 		.help = "units that a reader asks for at a time; 32"),
+	OPTION_ROW(struct options, ask_ns, "ask-ns", OPTION_UINT, .min = 0, .max = 1000000,
+		.help = "that a worker takes for each request; 0"),
+	OPTION_ROW(struct options, threads, "threads", OPTION_UINT, .min = 0, .max = 64,
+		.help = "that ask, to measure what it costs; 0: simulate"),
 	OPTION_BOOL_ROW(struct options, spread, "spread",
 		"ranks begin at different chunks of their window; yes"),
 	OPTION_BOOL_ROW(struct options, herd, "herd", "owners send some to others; yes"),
@@ -60,7 +72,7 @@ enum event_kind {
 	LANDS,    /* somebody sent it all */
 	SENT,     /* the owner did */
 	ARRIVED,  /* the reader has it */
-	RETRY,    /* of a chunk's waiters */
+	LOOK,     /* at a chunk's waiters */
 };
 
 struct event {
@@ -69,29 +81,28 @@ struct event {
 	uint32_t node; /* the reader */
 	uint32_t unit;
 	uint32_t other;
-	uint64_t began;
+	uint64_t asked; /* by the reader */
+	uint64_t began; /* to be served */
 	uint32_t hops;
+	bool heard; /* it had its turn at whom it arrived at */
 };
 
 /* A request that waits at the owner. */
 struct waiter {
-	uint32_t node;
-	uint32_t unit;
-	uint32_t hops; /* how often it was sent away */
+	struct herd_wait wait;
+	struct event event;
 };
 
 struct chunk {
 	uint32_t owner;
 	struct herd herd;
-	struct waiter *waiters; /* a queue: at most one of each node and unit */
-	uint32_t n_waiters;
-	uint32_t cap_waiters;
-	bool retry; /* one is due */
+	bool look; /* one is due */
 };
 
 struct node {
 	uint64_t sends_until;
 	uint64_t takes_until;
+	uint64_t hears_until;
 	uint32_t next; /* of its order */
 	uint32_t got;
 	uint64_t done_ns;
@@ -108,6 +119,7 @@ struct world {
 	uint32_t cap_events;
 	uint32_t unfinished;
 	uint64_t from_owners, from_others, in_vain, waited;
+	uint64_t latency_ns; /* of all units */
 };
 
 /* ---- events ---------------------------------------------------------------------------------- */
@@ -189,16 +201,17 @@ static void lands(struct world *w, const struct event *e)
 
 static void ask_more(struct world *w, uint32_t node, uint64_t now);
 
-static void arrived(struct world *w, uint32_t node, uint32_t unit, uint64_t now)
+static void arrived(struct world *w, const struct event *e)
 {
-	struct node *n = &w->nodes[node];
+	struct node *n = &w->nodes[e->node];
 
-	*unit_at(w, node, unit) = 1;
+	*unit_at(w, e->node, e->unit) = 1;
+	w->latency_ns += e->at - e->asked;
 	if (++n->got == w->units) {
-		n->done_ns = now;
+		n->done_ns = e->at;
 		w->unfinished--;
 	}
-	ask_more(w, node, now);
+	ask_more(w, e->node, e->at);
 }
 
 static void ask_more(struct world *w, uint32_t node, uint64_t now)
@@ -214,7 +227,8 @@ static void ask_more(struct world *w, uint32_t node, uint64_t now)
 			event_add(w, (struct event){ .at = now + MESSAGE_NS,
 					     .kind = AT_OWNER,
 					     .node = node,
-					     .unit = unit });
+					     .unit = unit,
+					     .asked = now });
 	}
 	if (n->got == w->units && !n->done_ns) {
 		n->done_ns = max(now, 1ull);
@@ -230,32 +244,32 @@ static struct herd_request request_of(const struct event *e)
 		.last = e->hops >= ROUTE_HOPS };
 }
 
-static void wait_at(struct world *w, struct chunk *c, const struct event *e, uint64_t wait_ns)
+static void look_later(struct world *w, struct chunk *c, const struct event *e)
 {
-	if (c->n_waiters == c->cap_waiters) {
-		c->cap_waiters = 2 * c->cap_waiters + 16;
-		c->waiters = reallocarray(c->waiters, c->cap_waiters, sizeof(*c->waiters));
-		ensure(c->waiters);
-	}
-	c->waiters[c->n_waiters++] = (struct waiter){ e->node, e->unit, e->hops };
-	w->waited++;
-	if (!c->retry)
-		event_add(
-			w, (struct event){ .at = e->at + wait_ns, .kind = RETRY, .unit = e->unit });
-	c->retry = true;
+	if (!c->look)
+		event_add(w, (struct event){
+				     .at = e->at + HERD_LOOK_NS, .kind = LOOK, .unit = e->unit });
+	c->look = true;
 }
 
-static void at_owner(struct world *w, const struct event *e)
+static void wait_at(struct world *w, struct chunk *c, const struct event *e)
+{
+	struct waiter *waiter = calloc(1, sizeof(*waiter));
+
+	ensure(waiter);
+	waiter->event = *e;
+	waiter->wait.request = request_of(e);
+	herd_park(&c->herd, &waiter->wait);
+	w->waited++;
+	look_later(w, c, e);
+}
+
+static void answered(struct world *w, const struct event *e, enum herd_answer answer, uint16_t x)
 {
 	struct chunk *c = &w->chunks[e->unit / HERD_PARTS];
-	struct herd_request r = request_of(e);
-	enum herd_answer answer = HERD_SERVE;
 	struct event next = *e;
-	uint64_t wait_ns = 0;
-	uint16_t x = 0;
 
-	if (w->options.herd)
-		answer = herd_ask(&c->herd, &r, e->at, &x, &wait_ns);
+	next.heard = false;
 	switch (answer) {
 	case HERD_SERVE:
 		w->from_owners++;
@@ -275,16 +289,56 @@ static void at_owner(struct world *w, const struct event *e)
 		event_add(w, next);
 		break;
 	case HERD_WAIT:
-		wait_at(w, c, e, wait_ns);
+		wait_at(w, c, e);
 		break;
 	}
+}
+
+/* Those who wait and need not any longer. */
+static void look(struct world *w, const struct event *e)
+{
+	struct chunk *c = &w->chunks[e->unit / HERD_PARTS];
+	enum herd_answer answer;
+	struct herd_wait *wait;
+	uint16_t x = 0;
+
+	while ((wait = herd_next(&c->herd, e->at, &answer, &x)) != NULL) {
+		struct waiter *waiter = container_of(wait, struct waiter, wait);
+
+		waiter->event.at = e->at;
+		answered(w, &waiter->event, answer, x);
+		free(waiter);
+	}
+	if (c->herd.waiting)
+		look_later(w, c, e);
+}
+
+static void at_owner(struct world *w, const struct event *e)
+{
+	struct chunk *c = &w->chunks[e->unit / HERD_PARTS];
+	struct herd_request r = request_of(e);
+	enum herd_answer answer = HERD_SERVE;
+	uint16_t x = 0;
+
+	if (w->options.herd)
+		answer = herd_ask(&c->herd, &r, e->at, &x);
+	answered(w, e, answer, x);
+	if (w->options.herd)
+		look(w, e);
+}
+
+/* Answers that it has begun and not sent. */
+static uint64_t under_way(const struct node *n, uint64_t now)
+{
+	return n->sends_until > now ? (n->sends_until - now + UNIT_NS - 1) / UNIT_NS : 0;
 }
 
 static void at_other(struct world *w, const struct event *e)
 {
 	struct event next = *e;
 
-	if (*unit_at(w, e->other, e->unit)) {
+	next.heard = false;
+	if (*unit_at(w, e->other, e->unit) && under_way(&w->nodes[e->other], e->at) < HERD_GIVES) {
 		w->from_others++;
 		next.kind = LANDS;
 		next.at = send_unit(w, e->other, e->at);
@@ -296,24 +350,19 @@ static void at_other(struct world *w, const struct event *e)
 	event_add(w, next);
 }
 
-/* Those who wait are asked about once more, first come first, until many have to wait on. */
-static void again(struct world *w, struct chunk *c, uint64_t now)
+/* A worker hears one request after the other. True when this one's turn has come. */
+static bool heard(struct world *w, const struct event *e, uint32_t by)
 {
-	uint32_t n = c->n_waiters;
-	uint32_t i = 0;
+	struct node *n = &w->nodes[by];
+	struct event next = *e;
 
-	for (; i < n && c->n_waiters < n + AGAIN_MOST; i++) {
-		const struct event e = { .at = now,
-			.kind = AT_OWNER,
-			.node = c->waiters[i].node,
-			.unit = c->waiters[i].unit,
-			.hops = c->waiters[i].hops };
-
-		at_owner(w, &e);
-	}
-	/* Those that wait on went to the end. */
-	memmove(c->waiters, c->waiters + i, (c->n_waiters - i) * sizeof(*c->waiters));
-	c->n_waiters -= i;
+	if (e->heard || !w->options.ask_ns)
+		return true;
+	n->hears_until = max(n->hears_until, e->at) + w->options.ask_ns;
+	next.at = n->hears_until;
+	next.heard = true;
+	event_add(w, next);
+	return false;
 }
 
 static void happen(struct world *w, const struct event *e)
@@ -323,24 +372,26 @@ static void happen(struct world *w, const struct event *e)
 
 	switch ((enum event_kind)e->kind) {
 	case AT_OWNER:
-		at_owner(w, e);
+		if (heard(w, e, c->owner))
+			at_owner(w, e);
 		break;
 	case AT_OTHER:
-		at_other(w, e);
+		if (heard(w, e, e->other))
+			at_other(w, e);
 		break;
 	case LANDS:
 		lands(w, e);
 		break;
 	case SENT:
 		herd_served(&c->herd, &r, e->at - e->began, e->at);
-		again(w, c, e->at);
+		look(w, e);
 		break;
 	case ARRIVED:
-		arrived(w, e->node, e->unit, e->at);
+		arrived(w, e);
 		break;
-	case RETRY:
-		c->retry = false;
-		again(w, c, e->at);
+	case LOOK:
+		c->look = false;
+		look(w, e);
 		break;
 	}
 }
@@ -373,7 +424,7 @@ static void place(struct world *w)
 	ensure(placement_repair(table, workers, (uint32_t)w->options.nodes, 0) > 0);
 	for (uint32_t i = 0; i < w->options.chunks; i++) {
 		w->chunks[i].owner = table->slots[placement_slot_of(hash, i)].owner;
-		herd_init(&w->chunks[i].herd);
+		herd_init(&w->chunks[i].herd, NULL, NULL);
 		memset(unit_at(w, w->chunks[i].owner, i * HERD_PARTS), 1, HERD_PARTS);
 	}
 }
@@ -388,11 +439,72 @@ static void report(const struct world *w)
 		last = max(last, w->nodes[i].done_ns);
 		sum += (double)w->nodes[i].done_ns;
 	}
-	printf("{\"last\": %.3f, \"mean\": %.3f, \"from_owners\": %" PRIu64
+	printf("{\"last\": %.3f, \"mean\": %.3f, \"latency\": %.1f, \"from_owners\": %" PRIu64
 	       ", \"from_others\": %" PRIu64 ", \"in_vain\": %" PRIu64 ", \"waited\": %" PRIu64
 	       "}\n",
-		(double)last / card, sum / (double)w->options.nodes / card, w->from_owners,
-		w->from_others, w->in_vain, w->waited);
+		(double)last / card, sum / (double)w->options.nodes / card,
+		(double)w->latency_ns / (double)(w->from_owners + w->from_others) / (double)UNIT_NS,
+		w->from_owners, w->from_others, w->in_vain, w->waited);
+}
+
+/* ---- what a question costs ------------------------------------------------------------------- */
+
+#define QUESTIONS 1000000u /* of each thread */
+
+struct quiz {
+	pthread_mutex_t lock;
+	struct herd herd;
+	uint64_t now_ns; /* simulated: a question each TURN_NS */
+};
+
+#define TURN_NS (UNIT_NS / 8)
+
+/* A worker after the other asks for a part after the other, as many as the herd remembers; what it serves is
+ * sent at once, and nobody waits. */
+static void *run_quiz(void *arg)
+{
+	struct quiz *quiz = arg;
+
+	for (uint32_t i = 0; i < QUESTIONS; i++) {
+		struct herd_request r = { .length = UNIT_BYTES };
+		uint16_t x;
+
+		pthread_mutex_lock(&quiz->lock);
+		quiz->now_ns += TURN_NS;
+		r.worker = (uint16_t)(quiz->now_ns / TURN_NS % HERD_TAKERS);
+		r.offset =
+			(uint32_t)(quiz->now_ns / TURN_NS / HERD_TAKERS % HERD_PARTS) * UNIT_BYTES;
+		if (herd_ask(&quiz->herd, &r, quiz->now_ns, &x) == HERD_SERVE)
+			herd_served(&quiz->herd, &r, UNIT_NS, quiz->now_ns);
+		pthread_mutex_unlock(&quiz->lock);
+	}
+	return NULL;
+}
+
+/* ns of a question. */
+static double quiz_run(uint32_t threads)
+{
+	static struct quiz quiz;
+	pthread_t ids[64];
+	uint64_t began = clock_mono_ns();
+
+	pthread_mutex_init(&quiz.lock, NULL);
+	herd_init(&quiz.herd, NULL, NULL);
+	for (uint32_t i = 0; i < threads; i++)
+		ensure(pthread_create(&ids[i], NULL, run_quiz, &quiz) == 0);
+	for (uint32_t i = 0; i < threads; i++)
+		pthread_join(ids[i], NULL);
+	pthread_mutex_destroy(&quiz.lock);
+	return (double)(clock_mono_ns() - began) / QUESTIONS / threads;
+}
+
+static int run_cost(uint32_t threads)
+{
+	double one = quiz_run(1);
+
+	printf("{\"one_ns\": %.0f, \"threads\": %u, \"ns\": %.0f}\n", one, threads,
+		quiz_run(threads));
+	return 0;
 }
 
 int main(int argc, char **argv)
@@ -403,6 +515,8 @@ int main(int argc, char **argv)
 		.nodes = 1000, .chunks = 256, .window = 32, .spread = true, .herd = true
 	};
 	option_parse_or_exit(&option_set, argc, argv, &w.options);
+	if (w.options.threads)
+		return run_cost((uint32_t)w.options.threads);
 	w.units = (uint32_t)w.options.chunks * HERD_PARTS;
 	open_world(&w);
 	place(&w);
@@ -416,8 +530,6 @@ int main(int argc, char **argv)
 	}
 	report(&w);
 	free(w.has);
-	for (uint32_t i = 0; i < w.options.chunks; i++)
-		free(w.chunks[i].waiters);
 	free(w.nodes);
 	free(w.chunks);
 	free(w.heap);

@@ -34,7 +34,7 @@ struct fetch {
 	unsigned int attempts;
 	struct herd_ticket
 		*ticket; /* another worker's request for a copy, which is being answered */
-	struct herd_wait herd_wait; /* ... or waits for that, and goes on with: */
+	struct herds_wait herd_wait; /* ... or waits for that, and goes on with: */
 	void (*herd_resume)(struct pool_job *job);
 	bool ends;            /* what is not here ends here: the flights' wait.ends */
 	bool moved;           /* by the table others serve the chunk: FRAME_MOVED */

@@ -22,11 +22,40 @@ static bool one_flight_answers(const struct fetch *fetch)
 	       asked->length - span->length < BLOCK_BYTES;
 }
 
-static void ask_again(struct herd_wait *wait)
+static void send_away(struct fetch *fetch, uint16_t worker)
+{
+	counter_add(&fetch->worker->counters.herd_sent, 1);
+	fetch_refuse(fetch, -EREMOTE, 0, worker);
+}
+
+static void run_told(struct pool_job *job)
+{
+	struct fetch *fetch = container_of(job, struct fetch, job);
+
+	if (fetch->request->cancelled)
+		fetch_fail(fetch, -ECANCELED, NULL);
+	else if (fetch->herd_wait.answer == HERD_ASK)
+		send_away(fetch, fetch->herd_wait.worker);
+	else
+		fetch->herd_resume(job);
+}
+
+static void on_told(struct herds_wait *wait)
 {
 	struct fetch *fetch = container_of(wait, struct fetch, herd_wait);
 
-	fetch_submit(fetch, fetch->herd_resume);
+	fetch->ticket = TAKE(wait->ticket);
+	fetch_submit(fetch, run_told);
+}
+
+/* Another worker, sent here by an owner. */
+static bool gives(struct fetch *fetch)
+{
+	if (herds_give(fetch->worker, &fetch->ticket))
+		return true;
+	counter_add(&fetch->worker->counters.herd_refused, 1);
+	fetch_refuse(fetch, -ENODATA, 0, 1); /* not 0: that would be said of the whole chunk */
+	return false;
 }
 
 /*
@@ -47,15 +76,18 @@ static bool herd_admits(struct fetch *fetch, void (*resume)(struct pool_job *job
 		.chunk = frame->offset >> CHUNK_BITS };
 	uint16_t worker = PLACEMENT_NOBODY;
 
-	if (fetch->ticket || frame->op != FRAME_FETCH || !(frame->flags & FRAME_PEER))
+	if (fetch->ticket || !(frame->flags & FRAME_PEER))
 		return true;
-	fetch->herd_wait.go = ask_again;
+	if (frame->op == FRAME_FETCH_CACHED)
+		return gives(fetch);
+	if (frame->op != FRAME_FETCH)
+		return true;
+	fetch->herd_wait.go = on_told;
 	fetch->herd_resume = resume;
 	switch (herds_ask(
 		fetch->worker, &id, &request, &fetch->herd_wait, &fetch->ticket, &worker)) {
 	case HERD_ASK:
-		counter_add(&fetch->worker->counters.herd_sent, 1);
-		fetch_refuse(fetch, -EREMOTE, 0, worker);
+		send_away(fetch, worker);
 		return false;
 	case HERD_WAIT: /* it may be gone already */
 		return false;

@@ -8,19 +8,20 @@
 
 #include <stdlib.h>
 
-#define LOOK_NS (5 * CLOCK_MS) /* for those whose time has come */
-
 struct herd_chunk {
 	struct map_node node;
-	struct list link; /* herds.by_use */
+	struct list link;    /* herds.by_use */
+	struct list waiting; /* herds.waiting */
 	struct chunk_id id;
-	uint32_t tickets;
+	uint32_t tickets; /* of them */
 	struct herd herd;
 };
 
 struct herd_ticket {
 	struct worker *worker;
-	struct herd_chunk *chunk;
+	struct list link;         /* herds.tickets */
+	struct herd_chunk *chunk; /* NULL: it was sent here, or hangs */
+	bool counted;             /* in herds.tickets */
 	struct herd_request request;
 	uint64_t began_ns;
 };
@@ -46,6 +47,7 @@ static void forget_locked(struct herds *herds, struct herd_chunk *chunk)
 {
 	map_remove(&herds->chunks, &chunk->node);
 	list_remove(&chunk->link);
+	list_remove(&chunk->waiting);
 	free(chunk);
 }
 
@@ -57,7 +59,7 @@ static bool make_room_locked(struct herds *herds)
 	list_for_each (node, &herds->by_use) {
 		struct herd_chunk *chunk = list_entry(node, struct herd_chunk, link);
 
-		if (chunk->tickets == 0) {
+		if (chunk->tickets == 0 && chunk->herd.waiting == 0) {
 			forget_locked(herds, chunk);
 			return true;
 		}
@@ -65,8 +67,17 @@ static bool make_room_locked(struct herds *herds)
 	return false;
 }
 
-static struct herd_chunk *get_locked(struct herds *herds, const struct chunk_id *id)
+/* Nobody is sent to one that does not answer. */
+static bool is_up(void *arg, uint16_t worker)
 {
+	struct worker *w = arg;
+
+	return view_up(w->view, worker);
+}
+
+static struct herd_chunk *get_locked(struct worker *w, const struct chunk_id *id)
+{
+	struct herds *herds = &w->herds;
 	struct herd_chunk *chunk = find_locked(herds, id);
 
 	if (chunk) {
@@ -76,22 +87,105 @@ static struct herd_chunk *get_locked(struct herds *herds, const struct chunk_id 
 		if (!chunk)
 			return NULL;
 		chunk->id = *id;
-		herd_init(&chunk->herd);
+		list_init(&chunk->waiting);
+		herd_init(&chunk->herd, is_up, w);
 		map_insert(&herds->chunks, &chunk->node, id_hash(id));
 	}
 	list_push_back(&herds->by_use, &chunk->link);
 	return chunk;
 }
 
+/* ---- answers under way ----------------------------------------------------------------------- */
+
+/* `chunk` and `request` are NULL for one that was sent here. */
+static void ticket_begin_locked(
+	struct herd_ticket *ticket, struct herd_chunk *chunk, const struct herd_request *request)
+{
+	struct herds *herds = &ticket->worker->herds;
+
+	if (chunk) {
+		ticket->request = *request;
+		ticket->chunk = chunk;
+		chunk->tickets++;
+	}
+	ticket->began_ns = clock_mono_ns();
+	ticket->counted = true;
+	list_push_back(&herds->tickets, &ticket->link);
+	herds->giving++;
+}
+
+/* Its place is free. Returns its chunk, or NULL. */
+static struct herd_chunk *ticket_end_locked(struct herd_ticket *ticket)
+{
+	struct herd_chunk *chunk = ticket->chunk;
+
+	if (ticket->counted)
+		ticket->worker->herds.giving--;
+	list_remove(&ticket->link);
+	ticket->counted = false;
+	ticket->chunk = NULL;
+	if (chunk)
+		chunk->tickets--;
+	return chunk;
+}
+
+/* Those that hang are not counted, so that others are served. */
+static void drop_hanging_locked(struct herds *herds, uint64_t now)
+{
+	list_for_each_safe (node, &herds->tickets) {
+		struct herd_ticket *ticket = list_entry(node, struct herd_ticket, link);
+		struct herd_chunk *chunk;
+
+		if (now - ticket->began_ns < herds->patience_ns)
+			return;
+		chunk = ticket_end_locked(ticket);
+		if (chunk)
+			herd_failed(&chunk->herd);
+	}
+}
+
+static struct herd_ticket *ticket_new(struct worker *w)
+{
+	struct herd_ticket *ticket = calloc(1, sizeof(*ticket));
+
+	if (ticket) {
+		ticket->worker = w;
+		list_init(&ticket->link);
+	}
+	return ticket;
+}
+
 /* ---- those who wait -------------------------------------------------------------------------- */
+
+/* Takes those off that need not wait any longer. */
+static void look_locked(struct herd_chunk *chunk, uint64_t now, struct list *ready)
+{
+	enum herd_answer answer;
+	struct herd_wait *node;
+	uint16_t worker = PLACEMENT_NOBODY;
+
+	while ((node = herd_next(&chunk->herd, now, &answer, &worker)) != NULL) {
+		struct herds_wait *wait = container_of(node, struct herds_wait, wait);
+
+		wait->answer = answer;
+		wait->worker = worker;
+		if (answer == HERD_SERVE)
+			ticket_begin_locked(wait->ticket, chunk, &node->request);
+		list_push_back(ready, &node->link);
+	}
+	if (chunk->herd.waiting == 0)
+		list_remove(&chunk->waiting);
+}
 
 static void tell(struct list *ready)
 {
 	struct list *node;
 
 	while ((node = list_pop_front(ready)) != NULL) {
-		struct herd_wait *wait = list_entry(node, struct herd_wait, link);
+		struct herds_wait *wait = list_entry(node, struct herds_wait, wait.link);
 
+		if (wait->answer != HERD_SERVE)
+			free(TAKE(wait->ticket));
 		wait->go(wait);
 	}
 }
@@ -103,22 +197,23 @@ static void watch(struct worker *w)
 {
 	struct herds *herds = &w->herds;
 	struct list ready = LIST_INIT(ready);
-	uint64_t now = clock_mono_ns();
+	bool at_once = false;
+	uint64_t now;
 
-	herds->timer = loop_timer_start(w->loop, LOOK_NS, on_timer, w);
+	herds->timer = loop_timer_start(w->loop, HERD_LOOK_NS, on_timer, w);
 	pthread_mutex_lock(&herds->lock);
-	list_for_each_safe (node, &herds->waiting) {
-		struct herd_wait *wait = list_entry(node, struct herd_wait, link);
-
-		if (herds->timer && wait->until_ns > now) /* without one nobody may stay */
-			continue;
-		list_remove(node);
-		list_push_back(&ready, node);
-	}
-	herds->watched = herds->timer && !list_empty(&herds->waiting);
+	now = clock_mono_ns(); /* under the lock: it never goes back */
+	drop_hanging_locked(herds, now);
+	list_for_each_safe (node, &herds->waiting)
+		look_locked(list_entry(node, struct herd_chunk, waiting), now, &ready);
+	herds->watched = !list_empty(&herds->waiting);
 	if (!herds->watched)
 		loop_timer_stop(TAKE(herds->timer));
+	else
+		at_once = !herds->timer; /* no memory for one */
 	pthread_mutex_unlock(&herds->lock);
+	if (at_once)
+		loop_post(w->loop, &herds->task);
 	tell(&ready);
 }
 
@@ -135,81 +230,96 @@ static void on_task(struct loop_task *task)
 	watch(container_of(task, struct worker, herds.task));
 }
 
-/* Nobody is sent to one that does not answer. */
-static enum herd_answer ask_locked(struct worker *w, struct herd *herd,
-	const struct herd_request *request, uint64_t now, uint16_t *ret_worker,
-	uint64_t *ret_wait_ns)
+/* True when the loop is to be told. */
+static bool park_locked(struct herds *herds, struct herd_chunk *chunk, struct herds_wait *wait)
 {
-	enum herd_answer answer;
+	bool watched = herds->watched;
 
-	while ((answer = herd_ask(herd, request, now, ret_worker, ret_wait_ns)) == HERD_ASK &&
-		!view_up(w->view, *ret_worker))
-		herd_forget(herd, *ret_worker);
-	return answer;
+	herd_park(&chunk->herd, &wait->wait);
+	list_remove(&chunk->waiting);
+	list_push_back(&herds->waiting, &chunk->waiting);
+	herds->watched = true;
+	return !watched;
 }
 
 enum herd_answer herds_ask(struct worker *w, const struct chunk_id *id,
-	const struct herd_request *request, struct herd_wait *wait, struct herd_ticket **ret_ticket,
-	uint16_t *ret_worker)
+	const struct herd_request *request, struct herds_wait *wait,
+	struct herd_ticket **ret_ticket, uint16_t *ret_worker)
 {
 	struct herds *herds = &w->herds;
-	struct herd_ticket *ticket = calloc(1, sizeof(*ticket));
+	struct list ready = LIST_INIT(ready);
+	struct herd_ticket *ticket = ticket_new(w);
 	enum herd_answer answer = HERD_SERVE;
-	uint64_t now = clock_mono_ns();
 	struct herd_chunk *chunk;
-	uint64_t wait_ns = 0;
 	bool watch_them = false;
+	uint64_t now;
 
 	*ret_ticket = NULL;
 	if (!ticket)
 		return HERD_SERVE;
 	pthread_mutex_lock(&herds->lock);
-	chunk = get_locked(herds, id);
+	now = clock_mono_ns();
+	chunk = get_locked(w, id);
 	if (chunk)
-		answer = ask_locked(w, &chunk->herd, request, now, ret_worker, &wait_ns);
+		answer = herd_ask(&chunk->herd, request, now, ret_worker);
 	if (chunk && answer == HERD_SERVE) {
-		*ticket = (struct herd_ticket){ w, chunk, *request, now };
-		chunk->tickets++;
+		ticket_begin_locked(ticket, chunk, request);
 		*ret_ticket = TAKE(ticket);
 	}
 	if (answer == HERD_WAIT) {
-		wait->id = *id;
-		wait->until_ns = now + wait_ns;
-		list_push_back(&herds->waiting, &wait->link);
-		watch_them = !herds->watched;
-		herds->watched = true;
+		wait->wait.request = *request;
+		wait->ticket = TAKE(ticket);
+		watch_them = park_locked(herds, chunk, wait);
 	}
+	if (chunk)
+		look_locked(chunk, now, &ready);
 	pthread_mutex_unlock(&herds->lock);
 	if (watch_them)
 		loop_post(w->loop, &herds->task);
 	free(ticket);
+	tell(&ready);
 	return answer;
+}
+
+bool herds_give(struct worker *w, struct herd_ticket **ret_ticket)
+{
+	struct herds *herds = &w->herds;
+	struct herd_ticket *ticket = ticket_new(w);
+	bool gives;
+
+	*ret_ticket = NULL;
+	pthread_mutex_lock(&herds->lock);
+	if (herds->giving >= HERD_GIVES)
+		drop_hanging_locked(herds, clock_mono_ns());
+	gives = ticket && herds->giving < HERD_GIVES;
+	if (gives) {
+		ticket_begin_locked(ticket, NULL, NULL);
+		*ret_ticket = TAKE(ticket);
+	}
+	pthread_mutex_unlock(&herds->lock);
+	free(ticket);
+	return gives;
 }
 
 void herds_leave(struct herd_ticket *ticket, bool served)
 {
 	struct list ready = LIST_INIT(ready);
-	uint64_t now = clock_mono_ns();
 	struct herd_chunk *chunk;
 	struct herds *herds;
+	uint64_t now;
 
 	if (!ticket)
 		return;
 	herds = &ticket->worker->herds;
-	chunk = ticket->chunk;
 	pthread_mutex_lock(&herds->lock);
-	if (served)
+	now = clock_mono_ns();
+	chunk = ticket_end_locked(ticket);
+	if (chunk && served) {
 		herd_served(&chunk->herd, &ticket->request, now - ticket->began_ns, now);
-	else
+		look_locked(chunk, now, &ready);
+	} else if (chunk) {
+		/* Who is told may fail at once as well, and so on: that is left to the loop. */
 		herd_failed(&chunk->herd);
-	chunk->tickets--;
-	list_for_each_safe (node, &herds->waiting) {
-		struct herd_wait *wait = list_entry(node, struct herd_wait, link);
-
-		if (!chunk_id_equal(&wait->id, &chunk->id))
-			continue;
-		list_remove(node);
-		list_push_back(&ready, node);
 	}
 	pthread_mutex_unlock(&herds->lock);
 	free(ticket);
@@ -221,7 +331,9 @@ int herds_init(struct worker *w)
 	pthread_mutex_init(&w->herds.lock, NULL);
 	list_init(&w->herds.by_use);
 	list_init(&w->herds.waiting);
+	list_init(&w->herds.tickets);
 	w->herds.task.run = on_task;
+	w->herds.patience_ns = HERDS_PATIENCE_NS;
 	return map_init(&w->herds.chunks, HERDS_MAX);
 }
 

@@ -116,6 +116,8 @@
 		"Requests sent on to another worker")                                            \
 	X(herd_sent, "granary_worker_herd_sent_total", COUNTER, "requests",                      \
 		"Requests for copies sent to another worker that has just taken one")            \
+	X(herd_refused, "granary_worker_herd_refused_total", COUNTER, "requests",                \
+		"Requests for copies, sent here by others, that came back: this one is busy")    \
 	X(spilled, "granary_worker_spilled_total", COUNTER, "requests",                          \
 		"Requests sent to another worker because this one is full")                      \
 	X(starved, "granary_worker_starved_total", COUNTER, "units", "Units that waited for memory")

@@ -1,21 +1,25 @@
 /*
  * Herds: what the owner of a chunk answers when many workers that keep copies want it at once. Pure:
- * no I/O, no clock, no memory but the struct.
+ * no I/O, no clock, no memory but the struct and what waits.
  *
- * The owner serves HERD_SERVES of them at a time. The others are told "ask X": X is one that took
- * those bytes, least asked so far. Whoever was served or sent to X counts as one that has them once
- * its transfer is over by all that is known, so holders double with each round and the last of N is
- * done after log2(N) of them. With nobody to name, or all of them busy, it waits at the owner.
+ * Who asks is sent to X, one that has those bytes by all that is known and can send them first ("ask
+ * X"). With nobody to name the owner serves him itself, HERD_SERVES at a time; else he waits here.
+ * Whoever was served or sent to X counts as one that has the bytes once its transfer is over, so holders
+ * double with each round and the last of N is done after log2(N) of them.
  *
- *	ask ──fewer than HERD_SERVES are served──► SERVE ──herd_served()──► a taker
- *	    ──a taker has it, and is not busy────► ASK X ──expected end───► a taker
- *	    ──else────────────────────────────────► WAIT: asked again after the next herd_served(), and
- *	                                           after `wait_ns` at the latest
+ *	ask ──a taker has it, and is not busy────► ASK X ──expected end───► a taker
+ *	    ──fewer than HERD_SERVES are served──► SERVE ──herd_served()──► a taker
+ *	    ──else───────────────────────────────► WAIT  ──herd_next()────► ASK X or SERVE
  *
  * X is asked with FETCH_CACHED, which never causes another request. When it has the bytes not, or not
- * yet, who was sent there comes back, at last with FRAME_LAST, and is never sent away again then
- * (ROUTE_HOPS). So nobody waits for anybody but the owner: there is no circle, however wrong the guesses
- * are.
+ * yet, or sends HERD_GIVES others already, who was sent there comes back, at last with FRAME_LAST, and is
+ * never sent away again then (ROUTE_HOPS). So nobody waits for anybody but the owner: there is no circle,
+ * however wrong the guesses are.
+ *
+ * Guesses are corrected by those who come back: transfers are taken to last an eighth longer then, and a
+ * sixteenth shorter whenever somebody is sent away, but not shorter than the owner's own. So not more than
+ * half are sent in vain, and nobody waits much longer than needed; who came back is sent only to those
+ * that have had the bytes for a while.
  *
  * Threads: the caller's lock.
  */
@@ -23,36 +27,16 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include "base/list.h"
 #include "placement/placement.h"
 
-#define HERD_SERVES     4u   /* requests of one chunk that the owner answers at a time */
-#define HERD_TAKERS     256u /* remembered of one chunk: the last ones */
-#define HERD_TAKER_WAIT 2u /* transfers that may be due at a taker before the one it is asked for */
-#define HERD_PARTS      16u /* of a chunk: 1 MiB each */
-
-/* A worker that took, or is taking, parts of the chunk. */
-struct herd_taker {
-	uint16_t worker;  /* PLACEMENT_NOBODY: none */
-	uint16_t parts;   /* bit i: it has MiB i of the chunk, or will at `due_ns[i]` */
-	uint32_t named;   /* how often others were sent there */
-	uint64_t busy_ns; /* until then it sends to whom it was named to */
-	uint64_t due_ns[HERD_PARTS];
-};
-
-struct herd {
-	uint32_t serving;     /* answers under way */
-	uint32_t n;           /* takers */
-	uint32_t next;        /* taker to be forgotten next, when all places are taken */
-	uint64_t transfer_ns; /* how long a MiB takes, as measured */
-	uint64_t used_ns;     /* last asked: herds that nobody asked for long go first */
-	struct herd_taker takers[HERD_TAKERS];
-};
-
-enum herd_answer {
-	HERD_SERVE, /* and herd_served() or herd_failed() afterwards */
-	HERD_ASK,   /* ret_worker */
-	HERD_WAIT,  /* ret_wait_ns */
-};
+#define HERD_SERVES  2u /* requests of one chunk that the owner answers at a time */
+#define HERD_GIVES   6u /* answers to workers that one sends at a time when it is named for more */
+#define HERD_TAKERS  1024u /* remembered of one chunk: the last ones */
+#define HERD_BLOCK   32u   /* takers that are looked at together */
+#define HERD_BLOCKS  (HERD_TAKERS / HERD_BLOCK)
+#define HERD_PARTS   16u        /* of a chunk: 1 MiB each */
+#define HERD_LOOK_NS 5000000ull /* herd_next() is called at least that often while anybody waits */
 
 /* A worker's request for bytes [offset, offset + length) of the chunk. */
 struct herd_request {
@@ -62,16 +46,68 @@ struct herd_request {
 	bool last;       /* FRAME_LAST: it was sent away often enough */
 };
 
-void herd_init(struct herd *herd);
+/* One that waits; embeds into the caller's. */
+struct herd_wait {
+	struct list link;
+	struct herd_request request;
+};
 
-/* `now_ns` never goes back. The outputs are written with the answers that they belong to. */
+/* Times are ticks of 1,024 ns since the herd began; it begins anew, knowing nobody, once an hour. */
+struct herd_part {
+	uint32_t ready;               /* nobody can be named for it before */
+	uint32_t look;                /* those who wait are not looked at before */
+	struct list waits;            /* for bytes that begin in it */
+	uint32_t low[HERD_BLOCKS];    /* of each HERD_BLOCK takers none can send it before */
+	uint32_t due[HERD_TAKERS];    /* it has it then; UINT32_MAX: never */
+	uint8_t returns[HERD_TAKERS]; /* how often it was sent away in vain */
+};
+
+struct herd {
+	uint64_t began_ns;
+	uint64_t used_ns;  /* last asked: herds that nobody asked for long go first */
+	uint32_t serving;  /* answers under way */
+	uint32_t waiting;  /* herd_wait */
+	uint32_t transfer; /* ticks: how long the owner takes for a MiB, of HERD_SERVES at a time */
+	uint32_t hop;      /* ticks: how long one that is sent to X takes for a MiB, as it seems */
+	uint32_t turn;     /* the part that is looked at first */
+	uint32_t n;        /* takers */
+	uint32_t next;     /* taker to be forgotten next, when all places are taken */
+	bool (*up)(void *arg, uint16_t worker);
+	void *arg;
+	struct list lasts; /* waits that were sent away often enough */
+	uint16_t workers[HERD_TAKERS];
+	uint32_t busy
+		[HERD_TAKERS]; /* until then it sends to those it was named to, but for half a hop */
+	uint16_t places[PLACEMENT_MAX]; /* of a worker among the takers, and one; 0: it is none */
+	struct herd_part parts[HERD_PARTS];
+};
+
+enum herd_answer {
+	HERD_SERVE, /* and herd_served() or herd_failed() afterwards */
+	HERD_ASK,   /* ret_worker */
+	HERD_WAIT,  /* herd_park() */
+};
+
+/* `up` (NULL: all are) says whether a worker may be named; one that may not is forgotten. It is called from
+ * herd_ask() and herd_next(). `herd` is all zeros, or was in use: nobody may wait. */
+void herd_init(struct herd *herd, bool (*up)(void *arg, uint16_t worker), void *arg);
+
+/* `now_ns` never goes back. *ret_worker is written with HERD_ASK. With HERD_WAIT and who waited somebody
+ * is being served, so that a herd_served() or herd_failed() is to come. */
 enum herd_answer herd_ask(struct herd *herd, const struct herd_request *request, uint64_t now_ns,
-	uint16_t *ret_worker, uint64_t *ret_wait_ns);
-/* An answer that HERD_SERVE led to was sent whole, `took_ns` after it began: those who wait are asked
- * about again. */
+	uint16_t *ret_worker);
+/* It waits until herd_next() returns it; `wait->request` is set. */
+void herd_park(struct herd *herd, struct herd_wait *wait);
+/*
+ * One that need not wait any longer, and its answer, HERD_SERVE or HERD_ASK; NULL: nobody. To be called,
+ * until it returns NULL, after each herd_ask(), herd_served() and herd_failed(), and every HERD_LOOK_NS.
+ */
+struct herd_wait *herd_next(
+	struct herd *herd, uint64_t now_ns, enum herd_answer *ret_answer, uint16_t *ret_worker);
+/* An answer that HERD_SERVE led to was sent whole, `took_ns` after it began. */
 void herd_served(
 	struct herd *herd, const struct herd_request *request, uint64_t took_ns, uint64_t now_ns);
-/* It was not: the connection broke, the request was cancelled, the origin failed. */
+/* It was not: the connection broke, the request was cancelled, the origin failed, it takes too long. */
 void herd_failed(struct herd *herd);
-/* That worker is gone, or had not what it was named for. */
+/* That worker is gone. */
 void herd_forget(struct herd *herd, uint16_t worker);

@@ -574,7 +574,7 @@ static void wait_parked(struct cluster *c)
 
 static _Atomic bool told;
 
-static void on_told(struct herd_wait *wait)
+static void on_told(struct herds_wait *wait)
 {
 	(void)wait;
 	atomic_store(&told, true);
@@ -584,17 +584,17 @@ static void on_told(struct herd_wait *wait)
 static struct herd_ticket *take_place(
 	struct worker *w, const struct chunk_id *id, const struct herd_request *request)
 {
-	struct herd_wait wait = { .go = on_told };
+	struct herds_wait wait = { .go = on_told };
 	struct herd_ticket *ticket;
 	uint16_t worker;
 
-	for (;;) {
-		atomic_store(&told, false);
-		if (herds_ask(w, id, request, &wait, &ticket, &worker) == HERD_SERVE)
-			return ticket;
-		while (!atomic_load(&told))
-			clock_sleep_ns(CLOCK_MS);
-	}
+	atomic_store(&told, false);
+	if (herds_ask(w, id, request, &wait, &ticket, &worker) == HERD_SERVE)
+		return ticket;
+	while (!atomic_load(&told))
+		clock_sleep_ns(CLOCK_MS);
+	assert_int_equal(wait.answer, HERD_SERVE);
+	return wait.ticket;
 }
 
 /* As many copies are being sent as may be: another one waits, or is sent to one that has it. */
@@ -603,8 +603,11 @@ static void test_herd(void **state)
 	struct cluster *c = cluster_new(FILES, 0, CAPACITY);
 	const struct generation_id *table = &table_info(c->world->table)->id;
 	const struct chunk_id id = { table->volume, table->lineage, 0 };
-	const struct herd_request request = {
+	const struct herd_request first = {
 		.worker = 2, .offset = 0, .length = UNIT_BYTES, .last = true
+	};
+	const struct herd_request request = {
+		.worker = NOBODY, .offset = 0, .length = UNIT_BYTES, .last = true
 	};
 	struct worker *w = &c->nodes[0].worker;
 	struct herd_ticket *tickets[HERD_SERVES];
@@ -615,13 +618,13 @@ static void test_herd(void **state)
 	set_slots(c, 0, NOBODY, 1, 2);
 	cluster_publish(c);
 	for (uint32_t i = 0; i < HERD_SERVES; i++)
-		tickets[i] = take_place(w, &id, &request);
+		tickets[i] = take_place(w, &id, i ? &request : &first);
 	copier_start(&copier, c, FRAME_PEER);
 	wait_parked(c);
 	assert_false(atomic_load(&copier.done));
 	herds_leave(tickets[0], true); /* worker 2 has it now */
 	copier_end(&copier, 0);
-	/* Worker 1 is known to have it, too, once its answer is sent. */
+	/* It is named to worker 1, who asks again, as if it had been sent in vain. */
 	tickets[0] = take_place(w, &id, &request);
 	copier_start(&copier, c, FRAME_PEER);
 	copier_end(&copier, -EREMOTE);
@@ -640,6 +643,94 @@ static void test_herd(void **state)
 		herds_leave(tickets[i], i % 2);
 	copier_end(&copier, 0);
 	copier_end(&other, 0);
+	cluster_free(c);
+}
+
+/* Who hangs while he is served holds up nobody for ever, and what it was does not matter any more. */
+static void test_herd_hangs(void **state)
+{
+	struct cluster *c = cluster_new(FILES, 0, CAPACITY);
+	const struct generation_id *table = &table_info(c->world->table)->id;
+	const struct chunk_id id = { table->volume, table->lineage, 0 };
+	const struct herd_request request = {
+		.worker = 2, .offset = 0, .length = UNIT_BYTES, .last = true
+	};
+	struct worker *w = &c->nodes[0].worker;
+	struct herd_ticket *tickets[HERD_SERVES];
+	struct copier copier;
+
+	(void)state;
+	set_slots(c, 0, NOBODY, 1, 2);
+	cluster_publish(c);
+	for (uint32_t i = 0; i < HERD_SERVES; i++)
+		tickets[i] = take_place(w, &id, &request);
+	copier_start(&copier, c, FRAME_PEER);
+	wait_parked(c);
+	pthread_mutex_lock(&w->herds.lock);
+	w->herds.patience_ns = CLOCK_MS;
+	pthread_mutex_unlock(&w->herds.lock);
+	copier_end(&copier, 0);
+	for (uint32_t i = 0; i < HERD_SERVES; i++)
+		herds_leave(tickets[i], true);
+	cluster_free(c);
+}
+
+static uint32_t giving(struct worker *w)
+{
+	uint32_t n;
+
+	pthread_mutex_lock(&w->herds.lock);
+	n = w->herds.giving;
+	pthread_mutex_unlock(&w->herds.lock);
+	return n;
+}
+
+/* What worker 0 says to FETCH_CACHED. "Nothing" is never said of a whole chunk. */
+static int ask_cached(struct cluster *c, uint8_t flags)
+{
+	struct rpc_call call = make_call(c->world, FRAME_FETCH_CACHED, 0, STEP, flags);
+	int status = rpc_call_wait(c->nodes[0].client, &call, NULL);
+
+	if (status == 0)
+		check_bytes(c, &call, 0, STEP);
+	else
+		assert_int_not_equal(call.reply.extent, 0);
+	rpc_call_release(&call);
+	return status;
+}
+
+/* A worker that others are sent to answers a few at a time; the others come back. An owner that seeks what may
+ * be nowhere else is never refused. */
+static void test_herd_gives(void **state)
+{
+	struct cluster *c = cluster_new(FILES, 0, CAPACITY);
+	struct worker *w = &c->nodes[0].worker;
+	struct herd_ticket *tickets[HERD_GIVES];
+	struct herd_ticket *none;
+
+	(void)state;
+	set_slots(c, 0, NOBODY, 1, 2);
+	cluster_publish(c);
+	(void)read_via(c, 0, 0, STEP, 0);
+	cluster_quiet(c); /* it is in its tier */
+	for (uint32_t i = 0; i < HERD_GIVES; i++)
+		assert_true(herds_give(w, &tickets[i]));
+	assert_false(herds_give(w, &none));
+	assert_null(none);
+	assert_int_equal(ask_cached(c, 0), 0);
+	assert_int_equal(ask_cached(c, FRAME_PEER), -ENODATA);
+	assert_int_equal(counter_get(&w->counters.herd_refused), 1);
+	for (uint32_t i = 0; i < HERD_GIVES; i++)
+		herds_leave(tickets[i], true);
+	/* As many as ever, again and again: each answer that was sent gives its place back. */
+	for (uint32_t i = 0; i < 3 * HERD_GIVES; i++) {
+		uint64_t deadline = clock_mono_ns() + DEADLINE;
+
+		assert_int_equal(ask_cached(c, FRAME_PEER), 0);
+		for (; giving(w) > 0; clock_sleep_ns(CLOCK_MS))
+			assert_true(clock_mono_ns() < deadline);
+	}
+	assert_int_equal(counter_get(&w->counters.herd_refused), 1);
 	cluster_free(c);
 }
 
@@ -683,6 +774,8 @@ int main(void)
 		cmocka_unit_test(test_owner_hangs),
 		cmocka_unit_test(test_the_deputy_of_one_that_hangs),
 		cmocka_unit_test(test_herd),
+		cmocka_unit_test(test_herd_hangs),
+		cmocka_unit_test(test_herd_gives),
 		cmocka_unit_test(test_spill),
 		cmocka_unit_test(test_tables_that_disagree),
 	};
