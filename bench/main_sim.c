@@ -1,7 +1,7 @@
 /*
  * bench-sim: many workers and mounts of a cluster before a real master (bench/sim.py starts several).
  *
- *	bench-sim --master ADDR [--hold VOLUME.LINEAGE.GENERATION]
+ *	bench-sim --master ADDR [--hold VOLUME.LINEAGE.GENERATION] [--cluster-key FILE]
  *
  * Commands come on standard input, one a line; each is answered with one line of JSON:
  *
@@ -18,6 +18,7 @@
 #include "base/cleanup.h"
 #include "base/option.h"
 #include "bench/sim.h"
+#include "net/identity.h"
 
 #include <inttypes.h>
 #include <malloc.h>
@@ -34,6 +35,7 @@
 struct options {
 	const char *master;
 	const char *hold;
+	const char *cluster_key;
 };
 
 static const struct option_spec specs[] = {
@@ -41,6 +43,8 @@ static const struct option_spec specs[] = {
 		.required = true, .help = "address of the master"),
 	OPTION_STRING_ROW(struct options, hold, "hold", "VOLUME.LINEAGE.GENERATION",
 		"what mounts show, two of them in hex"),
+	OPTION_STRING_ROW(
+		struct options, cluster_key, "cluster-key", "FILE", "the cluster's key: TLS"),
 };
 
 static const struct option_set option_set = { .program = "bench-sim",
@@ -284,11 +288,18 @@ int main(int argc, char **argv)
 	static struct crowd crowd;
 	struct options options = { 0 };
 	char line[LINE_BYTES];
+	struct err e = ERR_INIT;
 
 	option_parse_or_exit(&option_set, argc, argv, &options);
 	bounds_raise_descriptors();
 	/* Whole tables come and go between small things: no holes of their size, please. */
 	(void)mallopt(M_MMAP_THRESHOLD, MAP_BYTES); /* more memory without */
+	if (options.cluster_key &&
+		net_keys_load(&(struct net_keys_config){ .cluster_key = options.cluster_key }, &e) <
+			0) {
+		(void)fprintf(stderr, "bench-sim: %s\n", e.text);
+		return 1;
+	}
 	crowd.sim.master = options.master;
 	crowd.sim.loop = loop_new("sim");
 	crowd.sim.table = placement_table_new();

@@ -10,7 +10,7 @@ it took to notice a loss is said beside it: three beats until a worker is down, 
 early is not what is measured here. The clients are processes on the same machine: how much of the CPU time was theirs is said.
 
 SIM_WORKERS, SIM_MOUNTS, SIM_FILES change the sizes, SIM_NET=unix|tcp the connections, SIM_IDLE the seconds in which nothing happens,
-SIM_LOG=FILE is the master's log, SIM_HERD=0 leaves the readers out.
+SIM_TLS=1 gives them keys, SIM_LOG=FILE is the master's log, SIM_HERD=0 leaves the readers out.
 """
 
 import array
@@ -31,6 +31,7 @@ WORKERS = int(os.environ.get("SIM_WORKERS", "1000"))
 MOUNTS = int(os.environ.get("SIM_MOUNTS", "10000"))
 FILES = int(os.environ.get("SIM_FILES", "10000000"))
 NET = os.environ.get("SIM_NET", "tcp")
+TLS = os.environ.get("SIM_TLS") == "1"
 PROCESSES = 4
 PER_RACK = 25
 SLOTS = 65536
@@ -62,6 +63,14 @@ def ask(path, method, route, body=None):
     if answer.status >= 300:
         raise RuntimeError("%s %s: %d %s" % (method, route, answer.status, text[:200]))
     return json.loads(text) if text else None
+
+
+def keys(bench):
+    """Options of who speaks TLS."""
+    path = bench.path("cluster.key")
+    if TLS and not os.path.exists(path):
+        bench.run(bench.build + "/bin/cachectl", "key", "create", "--out", path)
+    return ["--cluster-key", path] if TLS else []
 
 
 def cpu_of(pid):
@@ -100,6 +109,7 @@ class Crowd:
 
     def __init__(self, bench, address, hold):
         command = [bench.build + "/bin/bench-sim", "--master", address] + (["--hold", hold] if hold else [])
+        command += keys(bench)
         self.processes = [
             subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(PROCESSES)
         ]
@@ -172,7 +182,7 @@ class Master:
                 [
                     bench.build + "/bin/cachemaster", "--state", self.state, "--listen", listen, "--admin", self.admin,
                     "--log-file", self.log, "--out-after", "%ds" % OUT_AFTER, "--memory", "1GiB",
-                ], stdin=null, env=dict(bench.environment, AWS_ACCESS_KEY_ID="any", AWS_SECRET_ACCESS_KEY="any")
+                ] + keys(bench), stdin=null, env=dict(bench.environment, AWS_ACCESS_KEY_ID="any", AWS_SECRET_ACCESS_KEY="any")
             )  # fmt: skip
         bench.children.append(self.process)
         until = time.monotonic() + 20
@@ -390,7 +400,10 @@ def herd(bench):
 def run(bench):
     if os.environ.get("SIM_HERD") != "0":
         herd(bench)
-    say("\nsim: one master, %d workers in racks of %d, %d mounts, %s, %d processes" % (WORKERS, PER_RACK, MOUNTS, NET, PROCESSES))
+    say(
+        "\nsim: one master, %d workers in racks of %d, %d mounts, %s%s, %d processes"
+        % (WORKERS, PER_RACK, MOUNTS, NET, ", TLS" if TLS else "", PROCESSES)
+    )
     master = Master(bench)
     crowd = Crowd(bench, master.address(), listed(bench, master))
     began = time.monotonic()
