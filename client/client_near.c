@@ -13,7 +13,8 @@
 #define WINDOW_OLD   CLOCK_SECOND /* unread for so long it gives way to another */
 #define READ_MOST    (512u << 10) /* larger reads gain nothing */
 #define BEHIND_BYTES (1u << 20)   /* several readers take their files not quite in order */
-#define AHEAD_BYTES  (256u << 10)
+#define AHEAD_BYTES  (1u << 20)
+#define PASSED_BYTES (64u << 20)
 #define HITS_LEAST   3u
 #define COLD_NS      (CLOCK_SECOND / 2)
 
@@ -44,21 +45,45 @@ static struct client_near_window *find_locked(
 	return NULL;
 }
 
-/* A free one, or the one that was read longest ago; NULL: all are about to be read. */
+/* All that is read of it was: what lies between objects never is, and a reader may have been served otherwise. */
+static bool is_passed_locked(const struct client_near *near, const struct client_near_window *w)
+{
+	uint64_t end = w->offset + w->length;
+
+	for (uint32_t i = 0; i < CLIENT_NEAR_STREAMS; i++) {
+		const struct client_near_stream *s = &near->streams[i];
+
+		if (s->volume == w->volume && s->next >= end + BEHIND_BYTES &&
+			s->next < end + PASSED_BYTES)
+			return true;
+	}
+	return false;
+}
+
+/* A free one, or one that is not read any more: passed, or the one that was read longest ago. NULL: all are
+ * about to be read. */
 static struct client_near_window *choose_locked(struct client_near *near)
 {
 	struct client_near_window *oldest = NULL;
+	struct client_near_window *passed = NULL;
 
 	for (uint32_t i = 0; i < CLIENT_NEAR_WINDOWS; i++) {
 		struct client_near_window *w = &near->windows[i];
 
 		if (w->state == NEAR_FREE)
 			return w;
-		if (w->state == NEAR_READY && w->refs == 0 &&
-			(!oldest || w->touched_ns < oldest->touched_ns))
+		if (w->state != NEAR_READY || w->refs > 0)
+			continue;
+		if (!passed && is_passed_locked(near, w))
+			passed = w;
+		if (!oldest || w->touched_ns < oldest->touched_ns)
 			oldest = w;
 	}
-	if (!oldest || clock_mono_ns() - oldest->touched_ns < WINDOW_OLD)
+	if (passed)
+		oldest = passed;
+	else if (oldest && clock_mono_ns() - oldest->touched_ns < WINDOW_OLD)
+		oldest = NULL;
+	if (!oldest)
 		return NULL;
 	drop_locked(oldest);
 	return oldest;
@@ -143,11 +168,13 @@ static bool fetch(struct client_volume *volume, uint64_t offset, uint32_t length
 	struct client *client = volume->client;
 	struct client_near *near = &client->near;
 	struct client_near_window *w;
+	bool known;
 
 	if (!budget_take(client->budget, BUDGET_PREFETCH, length))
 		return false;
 	pthread_mutex_lock(&near->lock);
-	w = choose_locked(near);
+	known = find_locked(volume, offset, BLOCK_BYTES) != NULL;
+	w = known ? NULL : choose_locked(near);
 	if (w) {
 		w->state = NEAR_FETCHING;
 		w->client = client;
@@ -160,7 +187,7 @@ static bool fetch(struct client_volume *volume, uint64_t offset, uint32_t length
 	pthread_mutex_unlock(&near->lock);
 	if (!w) {
 		budget_give(client->budget, length);
-		return false;
+		return known; /* for another stream */
 	}
 	w->read = (struct client_read){
 		.offset = offset, .length = length, .on_done = on_fetched, .arg = w, .peek = true
@@ -195,7 +222,8 @@ static struct client_near_stream *find_stream_locked(
 	for (uint32_t i = 0; i < CLIENT_NEAR_STREAMS; i++) {
 		struct client_near_stream *s = &near->streams[i];
 
-		if (s->volume == volume && offset <= s->next + AHEAD_BYTES &&
+		/* Of several readers some are late: the others go on where it was fetched for them. */
+		if (s->volume == volume && offset <= max(s->next + AHEAD_BYTES, s->fetched) &&
 			offset + BEHIND_BYTES >= s->next)
 			return s;
 		if (s->used < oldest->used)

@@ -814,6 +814,18 @@ static void test_cold_ranges_are_not_read_ahead(void **state)
 	assert_int_equal(count(r, &r->workers[0].fetches), 64);
 }
 
+/* Ranges of which a part is never read give way to those that come. */
+static void test_ranges_that_are_read_in_part(void **state)
+{
+	struct route_fix *r = *state;
+	const struct fix_object *o = fix_object(r->f, "b/large");
+
+	for (uint64_t at = 0; at < 40 * MiB; at += 64 * KiB)
+		read_noted(r->f, o->offset + at, 32 * KiB);
+	assert_true(fix_counter(r->f, "near_fetches") > CLIENT_NEAR_WINDOWS);
+	assert_true(count(r, &r->workers[0].fetches) <= 16);
+}
+
 /* A replica that has no copies yet costs a question, not the reading ahead. */
 static void test_ranges_that_a_replica_lacks(void **state)
 {
@@ -942,6 +954,7 @@ int main(void)
 		CASE(test_ranges_are_under_way_together),
 		CASE(test_ranges_are_lent),
 		CASE(test_ranges_that_a_replica_lacks),
+		CASE(test_ranges_that_are_read_in_part),
 		CASE(test_out_of_order_nothing_is_read_ahead),
 		CASE(test_cold_ranges_are_not_read_ahead),
 		CASE(test_ranges_of_several_readers),
