@@ -201,7 +201,7 @@ static void refuse(struct rpc_request *request, int code, const char *why)
 	rpc_reply_err(request, code, &e);
 }
 
-/* Is there anything of the chunk? */
+/* Is there anything of the chunk, or will there be? */
 static bool has_some(struct worker *w, const struct frame *frame)
 {
 	struct chunk_id id = { .volume = frame->volume,
@@ -210,7 +210,7 @@ static bool has_some(struct worker *w, const struct frame *frame)
 	struct chunk *chunk = tier_chunk_find(w->tiers, &id);
 
 	chunk_unref(chunk);
-	return chunk != NULL;
+	return chunk != NULL || flights_of_chunk(w, &id);
 }
 
 struct held_job {

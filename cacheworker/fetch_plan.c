@@ -347,8 +347,48 @@ static void answer_prefetch(struct fetch *fetch)
 	rpc_reply(fetch_end(fetch), 0, NULL, payload);
 }
 
+/* Is all that is absent on its way from the origin? `row` is scratch. */
+static bool is_coming(const struct fetch *fetch, const struct chunk *chunk, struct table *table,
+	struct table_row *row)
+{
+	for (uint32_t i = 0; i < fetch->n_spans; i++) {
+		const struct span *span = &fetch->spans[i];
+		uint64_t object_offset;
+		uint64_t start;
+		uint32_t length;
+
+		if (span_present(span, chunk))
+			continue;
+		if (table_find_offset(table, span->at, row) < 0)
+			return false;
+		flight_unit_of(row, span->at, &start, &length, &object_offset);
+		if (!flight_is_coming(fetch->source, start))
+			return false;
+	}
+	return true;
+}
+
+/* CACHED_ONLY, and something is absent: nothing is waited for. */
+static void answer_absent(
+	struct fetch *fetch, const struct chunk *chunk, struct table *table, struct table_row *row)
+{
+	const struct frame *frame = &fetch->request->frame;
+	const struct chunk_id id = { .volume = frame->volume,
+		.lineage = frame->lineage,
+		.chunk = frame->offset >> CHUNK_BITS };
+	uint64_t some = chunk ? chunk_present_bytes(chunk) : 0;
+
+	if (frame->flags & FRAME_EXACT && is_coming(fetch, chunk, table, row))
+		fetch_refuse(fetch, -EALREADY, 0, 0);
+	else if (some == 0 && flights_of_chunk(fetch->worker, &id))
+		fetch_refuse(fetch, -ENODATA, 0, BLOCK_BYTES); /* there will be */
+	else
+		fetch_refuse(fetch, -ENODATA, 0, some);
+}
+
 /* Something is absent. True when it is this worker's to wait for; else the fetch has been answered. */
-static bool absent_is_ours(struct fetch *fetch, const struct chunk *chunk)
+static bool absent_is_ours(
+	struct fetch *fetch, const struct chunk *chunk, struct table *table, struct table_row *row)
 {
 	const struct frame *frame = &fetch->request->frame;
 	const struct chunk_id id = { .volume = frame->volume,
@@ -358,7 +398,7 @@ static bool absent_is_ours(struct fetch *fetch, const struct chunk *chunk)
 	struct duty duty;
 
 	if (frame->op == FRAME_FETCH_CACHED) {
-		fetch_refuse(fetch, -ENODATA, 0, chunk ? chunk_present_bytes(chunk) : 0);
+		answer_absent(fetch, chunk, table, row);
 		return false;
 	}
 	worker_duty(
@@ -450,7 +490,7 @@ static void plan_range(struct fetch *fetch, struct table *table, struct table_ro
 		r = recheck(fetch, chunk);
 		rpc_reply(fetch_end(fetch), r, NULL, NET_PAYLOAD_NONE);
 	} else if (!all_present(fetch, chunk)) {
-		if (absent_is_ours(fetch, chunk))
+		if (absent_is_ours(fetch, chunk, table, row))
 			wait_for_spans(fetch, table, chunk, row);
 	} else {
 		answer_present(fetch, chunk);

@@ -54,6 +54,7 @@ void flight_set_state_locked(struct flight *f, enum flight_state next)
 	if (next != FLIGHT_GONE)
 		return;
 	map_remove(&f->worker->flights.units, &f->node);
+	f->worker->flights.of_chunks[f->of_chunk]--;
 	counter_sub(&f->worker->counters.flights, 1);
 }
 
@@ -210,6 +211,36 @@ static struct flight *find_locked(struct source *source, uint64_t start, uint64_
 	return NULL;
 }
 
+static uint32_t place_of_chunk(const struct chunk_id *id)
+{
+	return (uint32_t)(hash_xxh3(id, sizeof(*id), 0) % FLIGHT_CHUNKS);
+}
+
+bool flights_of_chunk(struct worker *w, const struct chunk_id *id)
+{
+	bool any;
+
+	pthread_mutex_lock(&w->flights.lock);
+	any = w->flights.of_chunks[place_of_chunk(id)] > 0;
+	pthread_mutex_unlock(&w->flights.lock);
+	return any;
+}
+
+/* What is pulled from another worker may wait for the very one that asks. */
+bool flight_is_coming(struct source *source, uint64_t start)
+{
+	struct flights *flights = &source->worker->flights;
+	const struct flight *f;
+	bool coming;
+
+	pthread_mutex_lock(&flights->lock);
+	f = find_locked(source, start, unit_hash(source, start));
+	coming = f && !f->bypass &&
+		 (f->state == FLIGHT_WRITING || (f->state == FLIGHT_FETCHING && f->asked));
+	pthread_mutex_unlock(&flights->lock);
+	return coming;
+}
+
 /* The flight is as urgent as the most urgent of its waiters. */
 static void raise_class_locked(struct flight *f, enum ufs_class class)
 {
@@ -280,6 +311,7 @@ static int enter_locked(struct flight *f, uint64_t hash, bool demand)
 	if (!memory && !demand)
 		return -EAGAIN;
 	map_insert(&w->flights.units, &f->node, hash);
+	w->flights.of_chunks[f->of_chunk]++;
 	counter_add(&w->counters.flights, 1);
 	f->state = memory ? FLIGHT_FETCHING : FLIGHT_STARVED;
 	if (!memory) {
@@ -335,6 +367,9 @@ int flight_want_in(struct flight_batch *batch, struct source *source, const stru
 	if (!fresh)
 		return -ENOMEM;
 	hash = unit_hash(source, fresh->start);
+	fresh->of_chunk = place_of_chunk(&(struct chunk_id){ .volume = source->volume,
+		.lineage = source->lineage,
+		.chunk = fresh->start >> CHUNK_BITS });
 	fresh->counted = wait == NULL;
 	fresh->far = is_far(fresh, wait);
 	pthread_mutex_lock(&w->flights.lock);

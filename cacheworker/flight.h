@@ -50,6 +50,7 @@ struct flight {
 	bool demanded;          /* a reader waited for it */
 	bool starved;           /* it began without memory; set before others see it */
 	uint64_t asked_ns;      /* when the origin was asked */
+	uint32_t of_chunk;      /* its place in flights.of_chunks */
 	uint64_t start;         /* volume offset of the unit */
 	uint32_t length;        /* bytes */
 	uint32_t cost;          /* bytes of memory: its data and this struct */
@@ -88,6 +89,11 @@ struct flight_wait {
 /* The unit of `row` that covers volume offset `at`: its start, length and offset in the object. */
 void flight_unit_of(const struct table_row *row, uint64_t at, uint64_t *ret_start,
 	uint32_t *ret_length, uint64_t *ret_object_offset);
+
+/* Is something of the chunk on its way, or kept? Yes may be wrong. Never blocks. */
+bool flights_of_chunk(struct worker *w, const struct chunk_id *id);
+/* Will the unit that begins there be in a tier as soon as the origin has answered? Never blocks. */
+bool flight_is_coming(struct source *source, uint64_t start);
 
 /* Is the unit in a tier? Never blocks. */
 bool flight_unit_held(const struct source *source, uint64_t start, uint32_t length);

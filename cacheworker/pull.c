@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CACHED_PATIENCE (2 * CLOCK_SECOND)
 /* An owner may wait for a slow origin; that it is gone is seen by its connection. */
 #define FILL_PATIENCE (60 * CLOCK_SECOND)
 #define AHEAD_PATIENCE \
@@ -303,7 +302,7 @@ static void step(struct pull *p)
 	}
 	peer = pull_next_holder(p);
 	if (peer)
-		send(p, peer, FRAME_FETCH_CACHED, 0, patience_with(p, peer));
+		send(p, peer, FRAME_FETCH_CACHED, FRAME_EXACT, patience_with(p, peer));
 	else if (p->owed)
 		pull_wait(p);
 	else
@@ -340,7 +339,7 @@ static void missed_holder(struct pull *p, int status)
 {
 	struct barren *barren = &p->worker->pulls.barren;
 
-	if (status == -ENODATA && p->n > 1 && p->call.reply.extent > 0) {
+	if (p->n > 1 && (status == -EALREADY || (status == -ENODATA && p->call.reply.extent > 0))) {
 		split(p); /* it has some of them */
 		return;
 	}
@@ -350,6 +349,8 @@ static void missed_holder(struct pull *p, int status)
 		barren_note(barren, &p->id, p->peer->number, BARREN_SILENT);
 	if (says_nothing(status) && pull_may_wait(p, p->peer, p->holders[p->next - 1].kind))
 		p->owed = true;
+	if (status == -EALREADY && pull_may_await(p))
+		p->owed = p->coming = true;
 	step(p);
 }
 

@@ -8,9 +8,12 @@
  */
 #pragma once
 
+#include "base/clock.h"
 #include "cacheworker/duty.h"
 #include "cacheworker/flight_internal.h"
 #include "cacheworker/pull.h"
+
+#define CACHED_PATIENCE (2 * CLOCK_SECOND) /* for what is there, or is not */
 
 struct pull {
 	struct list link; /* pulls.all */
@@ -30,7 +33,8 @@ struct pull {
 	uint32_t n_holders;
 	uint32_t next;
 	uint32_t steps;
-	bool owed; /* one of those passed by may have it, and is worth waiting for */
+	bool coming; /* one of those asked has it soon */
+	bool owed;   /* one of those passed by may have it, and is worth waiting for */
 	uint64_t
 		waited_ns; /* since when it waits for such, from its first pause on; 0: it never did */
 	uint64_t pause_ns; /* the last one */
@@ -71,6 +75,9 @@ bool pull_no_answer(int status);
 
 /* pull_wait.c. A worker that does not answer, or is busy: is it worth to wait for it with this pull? */
 bool pull_may_wait(const struct pull *p, const struct view_peer *peer, enum holder_kind kind);
+/* A worker says that it has it soon, from the origin: is that worth to wait for? A reader waits for as long as for
+ * an answer. */
+bool pull_may_await(const struct pull *p);
 /* It goes on a little later, by run() of its job with `woken` set; at once when a reader has come to wait. */
 void pull_wait(struct pull *p);
 void pull_wake_locked(struct pull *p); /* flights.lock */

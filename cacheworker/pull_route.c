@@ -126,7 +126,7 @@ void pull_begin(struct pull *p)
 	struct worker *w = p->worker;
 	struct duty duty;
 
-	p->sought = p->owed = false;
+	p->sought = p->owed = p->coming = false;
 	p->next = p->steps = 0;
 	if (!p->copy)
 		return;

@@ -17,6 +17,7 @@
 #define PAUSE_MIN (100 * CLOCK_MS)
 #define PAUSE_MAX CLOCK_SECOND
 #define LATER_NS  (20 * CLOCK_MS)
+#define COMING_NS (50 * CLOCK_MS) /* an origin takes 100 to 200 ms */
 
 bool pull_may_wait(const struct pull *p, const struct view_peer *peer, enum holder_kind kind)
 {
@@ -25,6 +26,13 @@ bool pull_may_wait(const struct pull *p, const struct view_peer *peer, enum hold
 		return false;
 	/* What a deputy is asked for meanwhile is wanted now; what has moved can wait until who had it is back. */
 	return kind == HOLDER_FORMER || !view_down(peer);
+}
+
+bool pull_may_await(const struct pull *p)
+{
+	uint64_t most = p->class == UFS_DEMAND ? CACHED_PATIENCE : WAIT_MAX;
+
+	return !p->waited_ns || clock_mono_ns() - p->waited_ns < most;
 }
 
 /* ---- the clock ------------------------------------------------------------------------------- */
@@ -135,6 +143,8 @@ static uint64_t next_pause(struct pull *p)
 {
 	uint64_t chance;
 
+	if (p->coming)
+		return COMING_NS;
 	hash_random(&chance, sizeof(chance));
 	p->pause_ns = min(max(p->pause_ns * 2, PAUSE_MIN), PAUSE_MAX);
 	return p->pause_ns / 2 + chance % (p->pause_ns / 2 + 1);
@@ -151,7 +161,7 @@ void pull_wait(struct pull *p)
 	pthread_mutex_lock(&w->flights.lock);
 	p->waiting = true;
 	/* Whoever wakes such may just have looked. */
-	if (is_demanded_locked(p) || (p->given_up && p->copy) || pulls_closing(w))
+	if ((is_demanded_locked(p) && !p->coming) || (p->given_up && p->copy) || pulls_closing(w))
 		pull_wake_locked(p);
 	else
 		pull_due_locked(p, now + next_pause(p));

@@ -153,11 +153,13 @@ struct tierless {
 };
 
 #define FLIGHT_CLASSES 3u /* enum ufs_class, enum budget_class */
+#define FLIGHT_CHUNKS  4096u
 
 /* Units on their way or kept for a moment (flight.c). */
 struct flights {
 	pthread_mutex_t lock;
 	struct map units;
+	uint16_t of_chunks[FLIGHT_CHUNKS]; /* how many are of a chunk, or of others with its hash */
 	struct list starved[FLIGHT_CLASSES]; /* flights waiting for memory, by class */
 	struct list far[FLIGHT_CLASSES];     /* likewise, those that are `far` */
 	unsigned int starting; /* taken off these lists, not yet given to their origin */

@@ -60,9 +60,11 @@ enum frame_op {
 			      from there; `extent` is its size */
 	FRAME_ADMIN = 12, /* cachectl -> master: AdminAsk -> AdminAnswer */
 	FRAME_FETCH = 16, /* FILL of the design: the owner ends it, from tier, peers or origin */
-	FRAME_FETCH_CACHED = 17, /* CACHED_ONLY: never causes another request; -ENODATA */
-	FRAME_PREFETCH = 18,     /* fill the range, answer without bytes when accepted */
-	FRAME_RECHECK = 19,      /* a reader found a piece damaged: verify, drop, repair */
+	FRAME_FETCH_CACHED =
+		17, /* CACHED_ONLY: never causes another request; -ENODATA. With FRAME_EXACT also
+				    -EALREADY: it is on its way from the origin, ask again soon */
+	FRAME_PREFETCH = 18, /* fill the range, answer without bytes when accepted */
+	FRAME_RECHECK = 19,  /* a reader found a piece damaged: verify, drop, repair */
 	FRAME_HELD = 21, /* reader -> worker: descriptors closed and read through -> those to close
 			    (proto/held.h) */
 	FRAME_SEAL = 22, /* mount -> worker of its node: extents, held ones -> their states, or the

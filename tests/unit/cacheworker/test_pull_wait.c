@@ -135,11 +135,12 @@ static void test_copy_waits_for_its_owner(void **state)
 	cluster_free(c);
 }
 
-/* It has no memory for an answer. */
+/* It has no memory for an answer, and needs some for what does not lie in the page cache. */
 static void test_busy_is_asked_again(void **state)
 {
 	struct cluster *c = cluster_new(FILES, MiB, CAPACITY);
 	struct worker *w = &c->nodes[0].worker;
+	uint64_t deadline = clock_mono_ns() + DEADLINE;
 	uint64_t taken = 0;
 
 	(void)state;
@@ -152,11 +153,79 @@ static void test_busy_is_asked_again(void **state)
 	set_slots(c, 1, 0, NOBODY, NOBODY);
 	cluster_publish(c);
 	announce(c, 1);
-	wait_pausing(c, 1);
+	while (waits_of(c, 1) < FILES &&
+		counter_get(&c->nodes[1].worker.counters.peer_units) < FILES) {
+		assert_true(clock_mono_ns() < deadline);
+		clock_sleep_ns(CLOCK_MS);
+	}
 	budget_give(&w->gathered, taken);
 	cluster_quiet(c);
 	assert_int_equal(gets_of(c, 1), 0);
 	assert_int_equal(counter_get(&c->nodes[1].worker.counters.peer_units), FILES);
+	cluster_free(c);
+}
+
+/* ---- on its way ----------------------------------------------------------------------------- */
+
+struct asker {
+	pthread_t thread;
+	struct cluster *cluster;
+	uint32_t node;
+	uint64_t offset;
+};
+
+static void *run_asker(void *arg)
+{
+	struct asker *asker = arg;
+
+	(void)read_via(asker->cluster, asker->node, asker->offset, BLOCK_BYTES, FRAME_EXACT);
+	return NULL;
+}
+
+static struct source *source_of(struct cluster *c, uint32_t i)
+{
+	return list_entry(c->nodes[i].worker.sources.all.next, struct source, link);
+}
+
+/* Its origin has to wait, or not any longer. */
+static void hold_origin(struct cluster *c, uint32_t i, bool hold)
+{
+	source_set_rates(
+		&c->nodes[i].worker, &table_info(c->world->table)->id.volume, hold ? 1 : 0, 0);
+}
+
+/* What the former owner's origin is about to bring is not asked for once more, by readers neither. */
+static void test_on_its_way(void **state)
+{
+	struct cluster *c = cluster_new(FILES, MiB, CAPACITY);
+	struct asker first = { .cluster = c, .node = 0, .offset = FILE_AT(c, 3) };
+	struct asker second = { .cluster = c, .node = 1, .offset = FILE_AT(c, 3) };
+	uint64_t deadline = clock_mono_ns() + DEADLINE;
+
+	(void)state;
+	set_slots(c, 0, NOBODY, NOBODY, NOBODY);
+	cluster_publish(c);
+	(void)read_via(c, 0, FILE_AT(c, 0), BLOCK_BYTES, FRAME_EXACT);
+	hold_origin(c, 0, true);
+	(void)read_via(c, 0, FILE_AT(c, 1), BLOCK_BYTES, FRAME_EXACT); /* the next one waits */
+	pthread_create(&first.thread, NULL, run_asker, &first);
+	while (!flight_is_coming(source_of(c, 0), FILE_AT(c, 3))) {
+		assert_true(clock_mono_ns() < deadline);
+		clock_sleep_ns(CLOCK_MS);
+	}
+	set_slots(c, 1, 0, NOBODY, NOBODY);
+	cluster_publish(c);
+	pthread_create(&second.thread, NULL, run_asker, &second);
+	while (waits_of(c, 1) < 2) {
+		assert_true(clock_mono_ns() < deadline);
+		clock_sleep_ns(CLOCK_MS);
+	}
+	hold_origin(c, 0, false);
+	pthread_join(first.thread, NULL);
+	pthread_join(second.thread, NULL);
+	cluster_quiet(c);
+	assert_int_equal(gets_of(c, 0), 3);
+	assert_int_equal(gets_of(c, 1), 0);
 	cluster_free(c);
 }
 
@@ -222,6 +291,7 @@ int main(void)
 		cmocka_unit_test(test_reader_is_not_held_up),
 		cmocka_unit_test(test_copy_waits_for_its_owner),
 		cmocka_unit_test(test_busy_is_asked_again),
+		cmocka_unit_test(test_on_its_way),
 		cmocka_unit_test(test_reader_joins_a_call),
 	};
 
