@@ -459,8 +459,20 @@ struct quiz {
 
 #define TURN_NS (UNIT_NS / 8)
 
-/* A worker after the other asks for a part after the other, as many as the herd remembers; what it serves is
- * sent at once, and nobody waits. */
+/* The owner serves somebody all the time, so that it sends away whom it can. */
+static void fill_up(struct quiz *quiz)
+{
+	const struct herd_request r = {
+		.worker = PLACEMENT_NOBODY, .length = UNIT_BYTES, .last = true
+	};
+	uint16_t x;
+
+	while (quiz->herd.serving < HERD_SERVES)
+		ensure(herd_ask(&quiz->herd, &r, quiz->now_ns, &x) == HERD_SERVE);
+}
+
+/* A worker after the other asks for a part after the other, as many as the herd remembers; who would wait
+ * is served. */
 static void *run_quiz(void *arg)
 {
 	struct quiz *quiz = arg;
@@ -474,8 +486,10 @@ static void *run_quiz(void *arg)
 		r.worker = (uint16_t)(quiz->now_ns / TURN_NS % HERD_TAKERS);
 		r.offset =
 			(uint32_t)(quiz->now_ns / TURN_NS / HERD_TAKERS % HERD_PARTS) * UNIT_BYTES;
-		if (herd_ask(&quiz->herd, &r, quiz->now_ns, &x) == HERD_SERVE)
+		if (herd_ask(&quiz->herd, &r, quiz->now_ns, &x) == HERD_WAIT) {
 			herd_served(&quiz->herd, &r, UNIT_NS, quiz->now_ns);
+			fill_up(quiz);
+		}
 		pthread_mutex_unlock(&quiz->lock);
 	}
 	return NULL;
@@ -490,6 +504,7 @@ static double quiz_run(uint32_t threads)
 
 	pthread_mutex_init(&quiz.lock, NULL);
 	herd_init(&quiz.herd, NULL, NULL);
+	fill_up(&quiz);
 	for (uint32_t i = 0; i < threads; i++)
 		ensure(pthread_create(&ids[i], NULL, run_quiz, &quiz) == 0);
 	for (uint32_t i = 0; i < threads; i++)

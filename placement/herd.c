@@ -288,12 +288,11 @@ enum herd_answer herd_ask(
 
 	h->used_ns = now_ns;
 	note_return(h, request);
-	if (send_away(h, request, now, ret_worker))
-		return HERD_ASK;
-	if (h->serving >= HERD_SERVES)
-		return HERD_WAIT;
-	h->serving++;
-	return HERD_SERVE;
+	if (h->serving < HERD_SERVES) {
+		h->serving++;
+		return HERD_SERVE;
+	}
+	return send_away(h, request, now, ret_worker) ? HERD_ASK : HERD_WAIT;
 }
 
 void herd_park(struct herd *h, struct herd_wait *wait)

@@ -2,14 +2,14 @@
  * Herds: what the owner of a chunk answers when many workers that keep copies want it at once. Pure:
  * no I/O, no clock, no memory but the struct and what waits.
  *
- * Who asks is sent to X, one that has those bytes by all that is known and can send them first ("ask
- * X"). With nobody to name the owner serves him itself, HERD_SERVES at a time; else he waits here.
- * Whoever was served or sent to X counts as one that has the bytes once its transfer is over, so holders
- * double with each round and the last of N is done after log2(N) of them.
+ * The owner serves HERD_SERVES of them at a time. The others are told "ask X": X is one that has those
+ * bytes by all that is known and can send them first. Whoever was served or sent to X counts as one that
+ * has the bytes once its transfer is over, so holders double with each round and the last of N is done
+ * after log2(N) of them. With nobody to name, or all of them busy, it waits at the owner.
  *
- *	ask ──a taker has it, and is not busy────► ASK X ──expected end───► a taker
- *	    ──fewer than HERD_SERVES are served──► SERVE ──herd_served()──► a taker
- *	    ──else───────────────────────────────► WAIT  ──herd_next()────► ASK X or SERVE
+ *	ask ──fewer than HERD_SERVES are served──► SERVE ──herd_served()──► a taker
+ *	    ──a taker has it, and is not busy────► ASK X ──expected end───► a taker
+ *	    ──else───────────────────────────────► WAIT  ──herd_next()────► SERVE or ASK X
  *
  * X is asked with FETCH_CACHED, which never causes another request. When it has the bytes not, or not
  * yet, or sends HERD_GIVES others already, who was sent there comes back, at last with FRAME_LAST, and is

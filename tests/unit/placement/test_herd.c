@@ -71,7 +71,7 @@ static void few_are_served(void **state)
 	assert_int_equal(ask(&h, &r, 0), HERD_WAIT);
 }
 
-/* The owner serves nobody who can be sent elsewhere, busy or not. */
+/* The owner serves as long as it has time; then it sends away whom it can. */
 static void takers_are_named(void **state)
 {
 	struct herd_request served = mib_of(100, 0);
@@ -84,8 +84,11 @@ static void takers_are_named(void **state)
 	last.last = true;
 	begin(&h);
 	serve(&h, &served, MS);
-	assert_sent_to(&h, &r, MS, 100);
+	r.worker = NOBODY;
+	serve(&h, &r, MS);
 	fill_up(&h, MS);
+	r.worker = 1;
+	assert_sent_to(&h, &r, MS, 100);
 	r.worker = NOBODY;
 	assert_sent_to(&h, &r, 10 * MS, 100);
 	assert_int_equal(ask(&h, &other_part, 20 * MS), HERD_WAIT);
