@@ -25,7 +25,7 @@
 struct worker;
 struct herd_ticket;
 
-#define HERDS_MAX         128u /* chunks; of each HERD_TAKERS are remembered, 96 KiB at most */
+#define HERDS_MAX         128u /* chunks; of each HERD_TAKERS are remembered, 97 KiB at most */
 #define HERDS_PATIENCE_NS 5000000000ull
 
 struct herds {
