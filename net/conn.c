@@ -350,6 +350,8 @@ void conn_watch(struct conn *conn, uint64_t now_ns)
 		return;
 	if (t->bytes_in != conn->seen_in || !t->mid_frame || conn->paused)
 		conn->moved_in_ns = now_ns;
+	else if (t->ops->look)
+		t->ops->look(t);
 	if (t->bytes_out != conn->seen_out || conn->out_bytes == 0)
 		conn->moved_out_ns = now_ns;
 	conn->seen_in = t->bytes_in;

@@ -423,6 +423,24 @@ static bool has_in(const struct stream *s)
 	return s->tls ? stream_tls_has_in(s) : s->rx_end > s->rx_begin;
 }
 
+/* Of a payload of which much is missing, the loop is woken for WAKE_BYTES, not for each segment. The kernel
+ * wakes it sooner when the peer has gone, or when there is no room for as much. */
+static void wake_for_much(struct stream *s)
+{
+	size_t left = s->have_header && !s->tls ? s->frame.payload - s->payload_got : 0;
+	int wake;
+
+	if (s->transport.ops->passes_fd)
+		return;
+	if (s->tls)
+		left = stream_tls_raw_left(s);
+	wake = left < WAKE_BYTES ? 1 : (int)WAKE_BYTES;
+	if (wake == s->wake)
+		return;
+	s->wake = wake;
+	(void)setsockopt(s->fd, SOL_SOCKET, SO_RCVLOWAT, &wake, sizeof(wake)); /* slower without */
+}
+
 static void on_readable(struct stream *s)
 {
 	int r = 1;
@@ -433,6 +451,8 @@ static void on_readable(struct stream *s)
 		tls_rest(s->tls);
 	if (r < 0)
 		stream_fail(s, r);
+	else if (s->state == STREAM_OPEN)
+		wake_for_much(s);
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -558,6 +578,9 @@ static void on_turn(uv_idle_t *turn)
 	(void)uv_idle_stop(turn); /* never fails */
 	if (s->state == STREAM_OPEN && !s->paused && has_in(s))
 		parse_again(s);
+	if (s->state == STREAM_OPEN && !s->paused && s->look)
+		on_readable(s);
+	s->look = false;
 	if (s->state == STREAM_OPEN && !s->blocked)
 		flush(s);
 	if (s->state == STREAM_FAILED)
@@ -594,6 +617,7 @@ int stream_new(const struct transport_ops *ops, struct loop *loop, int fd, bool 
 		return r;
 	}
 	s->connects = connecting;
+	s->wake = 1;
 	s->transport.peer = who(fd, ops->passes_fd);
 	s->transport.ops = ops;
 	s->magic = STREAM_MAGIC;
@@ -664,6 +688,14 @@ void stream_pause(struct transport *transport, bool paused)
 	if (!paused && has_in(s))
 		stream_want_turn(s); /* for what was read before the pause */
 	stream_watch(s);
+}
+
+void stream_look(struct transport *transport)
+{
+	struct stream *s = stream_of(transport);
+
+	s->look = true;
+	stream_want_turn(s);
 }
 
 void stream_close(struct transport *transport, int status)

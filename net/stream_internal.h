@@ -17,6 +17,7 @@ void stream_send(struct transport *transport, struct transport_message *message)
 bool stream_takes_pipe(struct transport *transport);
 bool stream_recall(struct transport *transport, struct transport_message *message);
 void stream_pause(struct transport *transport, bool paused);
+void stream_look(struct transport *transport); /* tcp only */
 void stream_close(struct transport *transport, int status);
 void stream_patience(struct transport *transport, uint32_t ms); /* tcp only */
 

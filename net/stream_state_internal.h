@@ -12,6 +12,7 @@
 #define STREAM_MAGIC   0x5354524du
 #define RX_BYTES       16384u
 #define SEND_PARTS     64
+#define WAKE_BYTES     (256u << 10)
 #define READS_PER_TURN 16 /* then others have their turn */
 #define FDS_MAX        2  /* one of a frame whose header is split, one of the frame behind it */
 #define FD_LOST        (-2)
@@ -38,6 +39,8 @@ struct stream {
 	bool connects; /* we came to it, not it to us */
 	bool paused;
 	bool blocked; /* the socket is full */
+	int wake;     /* bytes that must be there before poll says so (SO_RCVLOWAT) */
+	bool look;    /* at what is there, however little */
 
 	struct list out;
 
@@ -85,6 +88,8 @@ void stream_tls_sent(struct stream *s, size_t n, struct list *gone);
 void stream_tls_recall(struct stream *s, struct transport_message *message);
 /* One read: 1 when there may be more, 0 when the socket is drained, or a negative errno. */
 int stream_tls_read(struct stream *s) __must_check;
+/* Bytes that come as they are, next, and are missing. */
+size_t stream_tls_raw_left(const struct stream *s);
 /* What came in and was not looked at yet? */
 bool stream_tls_has_in(const struct stream *s);
 /* Goes through what came in, as long as it is wanted. 0 or a negative errno. */

@@ -272,10 +272,16 @@ int stream_tls_parse(struct stream *s)
 	return r < 0 ? r : 0;
 }
 
-int stream_tls_read(struct stream *s)
+size_t stream_tls_raw_left(const struct stream *s)
 {
 	bool raw = s->have_header && s->records_got == s->frame.payload - s->raw;
-	size_t left = raw ? s->raw - s->raw_got : 0;
+
+	return raw ? s->raw - s->raw_got : 0;
+}
+
+int stream_tls_read(struct stream *s)
+{
+	size_t left = stream_tls_raw_left(s);
 	struct iovec iov[2];
 	struct msghdr h = { .msg_iov = iov };
 	uint8_t *space;

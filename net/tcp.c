@@ -182,6 +182,7 @@ const struct transport_ops transport_tcp = {
 	.takes_pipe = stream_takes_pipe,
 	.recall = stream_recall,
 	.pause = stream_pause,
+	.look = stream_look,
 	.patience = stream_patience,
 	.close = stream_close,
 };

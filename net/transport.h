@@ -113,6 +113,8 @@ struct transport_ops {
 	bool (*recall)(struct transport *transport, struct transport_message *message);
 	/* Stops messages, or lets them come again. The one being delivered is the last. */
 	void (*pause)(struct transport *transport, bool paused);
+	/* Soon bytes_in says what has come in of a message by now, however little. Optional: it always does. */
+	void (*look)(struct transport *transport);
 	/* From now on, soon after start() or connect(): a peer whose machine says nothing for `ms`,
 	 * busy or not, is gone, and so is the connection. Optional: it would always be heard of. */
 	void (*patience)(struct transport *transport, uint32_t ms);

@@ -1,0 +1,230 @@
+/* A TCP stream whose payload comes little by little: it wakes the loop for much of it, not for each segment; what
+ * came is known when it is asked for; small messages wait for nothing. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <arpa/inet.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+#include "base/cleanup.h"
+#include "base/clock.h"
+#include "base/units.h"
+#include "net/stream_state_internal.h"
+
+#define PAYLOAD LIMIT_PAYLOAD_BYTES
+#define LITTLE  1000u
+
+struct fixture {
+	struct loop *loop;
+	struct transport_listener *listener;
+	struct transport *transport;
+	_Atomic uint64_t bytes_in;
+	_Atomic bool accepted;
+	_Atomic unsigned int messages;
+	_Atomic unsigned int closed;
+	int fd; /* the peer's end */
+};
+
+static uint8_t bytes[PAYLOAD];
+
+static int on_header(void *arg, const struct frame *frame, void **ret_payload)
+{
+	(void)arg;
+	*ret_payload = frame->payload ? malloc((size_t)frame->payload + 1) : NULL;
+	return 0;
+}
+
+static void on_message(void *arg, const struct frame *frame, void *payload, int fd)
+{
+	struct fixture *f = arg;
+
+	if (frame->payload)
+		assert_memory_equal(payload, bytes, frame->payload);
+	assert_int_equal(fd, -1);
+	free(payload);
+	f->messages++;
+}
+
+static void on_closed(void *arg, int status)
+{
+	struct fixture *f = arg;
+
+	(void)status; /* as the test ends */
+	f->closed++;
+}
+
+static const struct transport_events events = {
+	.on_header = on_header, .on_message = on_message, .on_closed = on_closed
+};
+
+static void on_accept(void *arg, struct transport *transport)
+{
+	struct fixture *f = arg;
+
+	f->transport = transport;
+	transport->ops->start(transport, &events, f);
+	f->accepted = true;
+}
+
+static void on_listener_closed(void *arg)
+{
+	struct fixture *f = arg;
+
+	f->closed++;
+}
+
+static void start(struct fixture *f)
+{
+	const struct transport_listener user = {
+		.on_accept = on_accept, .on_closed = on_listener_closed, .arg = f
+	};
+	struct sockaddr_in in = { .sin_family = AF_INET };
+	struct err e = ERR_INIT;
+
+	*f = (struct fixture){ .loop = loop_new("test") };
+	for (size_t i = 0; i < sizeof(bytes); i++)
+		bytes[i] = (uint8_t)(i * 31 >> 3);
+	assert_int_equal(transport_tcp.listen(f->loop, "127.0.0.1:0", &user, &f->listener, &e), 0);
+	in.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	in.sin_port = htons((uint16_t)atoi(strrchr(f->listener->address, ':') + 1));
+	f->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(connect(f->fd, (struct sockaddr *)&in, sizeof(in)), 0);
+	while (!f->accepted)
+		clock_sleep_ns(CLOCK_MS);
+}
+
+static void end_on_loop(void *arg)
+{
+	struct fixture *f = arg;
+
+	if (f->closed == 0)
+		f->transport->ops->close(f->transport, -ECANCELED);
+	f->listener->ops->unlisten(f->listener);
+}
+
+static void stop(struct fixture *f)
+{
+	loop_call(f->loop, end_on_loop, f);
+	while (f->closed != 2)
+		clock_sleep_ns(CLOCK_MS);
+	loop_free(f->loop);
+	(void)close(f->fd);
+}
+
+static void note_bytes(void *arg)
+{
+	struct fixture *f = arg;
+
+	f->bytes_in = f->transport->bytes_in;
+}
+
+static void look(void *arg)
+{
+	struct fixture *f = arg;
+
+	f->transport->ops->look(f->transport);
+}
+
+static uint64_t bytes_in(struct fixture *f)
+{
+	loop_call(f->loop, note_bytes, f);
+	return f->bytes_in;
+}
+
+static void send_bytes(const struct fixture *f, const void *data, size_t n)
+{
+	const uint8_t *at = data;
+
+	while (n) {
+		ssize_t sent = send(f->fd, at, n, MSG_NOSIGNAL);
+
+		assert_true(sent > 0);
+		at += sent;
+		n -= (size_t)sent;
+	}
+}
+
+/* A payload begins: its header and a little of it, in one segment. */
+static void send_begin(struct fixture *f)
+{
+	const struct frame frame = {
+		.op = FRAME_FETCH, .flags = FRAME_REPLY, .length = PAYLOAD, .payload = PAYLOAD
+	};
+	uint8_t out[FRAME_BYTES + LITTLE];
+
+	frame_encode(&frame, out);
+	memcpy(out + FRAME_BYTES, bytes, LITTLE);
+	send_bytes(f, out, sizeof(out));
+}
+
+/* Polls; a runner's limit ends what never comes. */
+static void wait_bytes(struct fixture *f, uint64_t n)
+{
+	while (bytes_in(f) != n)
+		clock_sleep_ns(CLOCK_MS);
+}
+
+static void test_wakes_for_much(void **state)
+{
+	const struct frame small = { .op = FRAME_PING };
+	uint8_t header[FRAME_BYTES];
+	uint32_t sent = LITTLE;
+	struct fixture f;
+
+	(void)state;
+	start(&f);
+	send_begin(&f);
+	wait_bytes(&f, FRAME_BYTES + sent);
+	for (int i = 0; i < 20; i++) {
+		send_bytes(&f, bytes + sent, LITTLE);
+		sent += LITTLE;
+		assert_int_equal(bytes_in(&f), FRAME_BYTES + LITTLE);
+	}
+	while (bytes_in(&f) != FRAME_BYTES + sent) /* it may be on its way yet */
+		loop_call(f.loop, look, &f);
+	send_bytes(&f, bytes + sent, WAKE_BYTES);
+	sent += WAKE_BYTES;
+	wait_bytes(&f, FRAME_BYTES + sent);
+	assert_int_equal(f.messages, 0);
+	send_bytes(&f, bytes + sent, PAYLOAD - sent);
+	wait_bytes(&f, FRAME_BYTES + PAYLOAD);
+	assert_int_equal(f.messages, 1);
+	frame_encode(&small, header);
+	for (unsigned int i = 0; i < 3; i++) {
+		send_bytes(&f, header, sizeof(header));
+		wait_bytes(&f, FRAME_BYTES + PAYLOAD + (i + 1) * FRAME_BYTES);
+	}
+	assert_int_equal(f.messages, 4);
+	stop(&f);
+}
+
+/* Whoever goes in the middle of a payload is not waited for. */
+static void test_peer_goes(void **state)
+{
+	struct fixture f;
+
+	(void)state;
+	start(&f);
+	send_begin(&f);
+	wait_bytes(&f, FRAME_BYTES + LITTLE);
+	send_bytes(&f, bytes + LITTLE, LITTLE);
+	assert_int_equal(shutdown(f.fd, SHUT_WR), 0);
+	while (f.closed != 1)
+		clock_sleep_ns(CLOCK_MS);
+	stop(&f);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_wakes_for_much),
+		cmocka_unit_test(test_peer_goes),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
