@@ -5,7 +5,7 @@
  *	bench-peer --master ADDR --dataset UUID.VOLUME [--cluster-key FILE | --token FILE]
  *
  * Reads --bytes of the volume from its start (again from there when it ends), --length at a time, --depth
- * of them under way, every byte verified as a mount does. Prints one JSON line: bytes, seconds, CPU
+ * of them under way, each begun where another ended, every byte verified as a mount does. Prints one JSON line: bytes, seconds, CPU
  * seconds, failed reads.
  */
 #include "base/clock.h"
@@ -60,7 +60,7 @@ static const struct option_set option_set = { .program = "bench-peer",
 
 struct work {
 	pthread_mutex_t lock;
-	pthread_cond_t changed;
+	pthread_cond_t ended;
 	struct client_volume *volume;
 	uint64_t end;    /* of the volume */
 	uint64_t length; /* of a read */
@@ -68,9 +68,32 @@ struct work {
 	uint64_t at;
 	uint64_t bytes;
 	uint64_t failed;
-	uint32_t idle; /* of reads, a stack */
-	struct client_read *stack[DEPTH_MAX];
+	uint32_t under_way; /* reads that go on as long as there is something to ask for */
 };
+
+static void on_done(struct client_read *read, int status, const void *data);
+
+/* The next one, by whoever ended the last; false: all is asked for. */
+static bool begin(struct work *w, struct client_read *read)
+{
+	bool more;
+
+	pthread_mutex_lock(&w->lock);
+	more = w->left > 0;
+	if (more) {
+		if (w->at + w->length > w->end)
+			w->at = 0;
+		*read = (struct client_read){
+			.offset = w->at, .length = (uint32_t)w->length, .on_done = on_done, .arg = w
+		};
+		w->at += w->length;
+		w->left -= min(w->left, w->length);
+	} else if (--w->under_way == 0) {
+		pthread_cond_signal(&w->ended);
+	}
+	pthread_mutex_unlock(&w->lock);
+	return more;
+}
 
 static void on_done(struct client_read *read, int status, const void *data)
 {
@@ -82,41 +105,20 @@ static void on_done(struct client_read *read, int status, const void *data)
 		w->bytes += read->length;
 	else
 		w->failed++;
-	w->stack[w->idle++] = read;
-	pthread_cond_signal(&w->changed);
 	pthread_mutex_unlock(&w->lock);
-}
-
-static struct client_read *next_read(struct work *w)
-{
-	struct client_read *read = NULL;
-
-	pthread_mutex_lock(&w->lock);
-	while (w->left && w->idle == 0)
-		pthread_cond_wait(&w->changed, &w->lock);
-	if (w->left) {
-		if (w->at + w->length > w->end)
-			w->at = 0;
-		read = w->stack[--w->idle];
-		*read = (struct client_read){
-			.offset = w->at, .length = (uint32_t)w->length, .on_done = on_done, .arg = w
-		};
-		w->at += w->length;
-		w->left -= min(w->left, w->length);
-	}
-	pthread_mutex_unlock(&w->lock);
-	return read;
-}
-
-static void run(struct work *w, uint32_t depth)
-{
-	struct client_read *read;
-
-	while ((read = next_read(w)))
+	if (begin(w, read))
 		client_read(w->volume, read);
+}
+
+static void run(struct work *w, struct client_read *reads, uint32_t depth)
+{
+	w->under_way = depth;
+	for (uint32_t i = 0; i < depth; i++)
+		if (begin(w, &reads[i]))
+			client_read(w->volume, &reads[i]);
 	pthread_mutex_lock(&w->lock);
-	while (w->idle < depth)
-		pthread_cond_wait(&w->changed, &w->lock);
+	while (w->under_way)
+		pthread_cond_wait(&w->ended, &w->lock);
 	pthread_mutex_unlock(&w->lock);
 }
 
@@ -157,7 +159,7 @@ int main(int argc, char **argv)
 {
 	static struct client_read reads[DEPTH_MAX];
 	struct options options = { .bytes = GiB, .length = MiB, .depth = 8 };
-	struct work w = { .lock = PTHREAD_MUTEX_INITIALIZER, .changed = PTHREAD_COND_INITIALIZER };
+	struct work w = { .lock = PTHREAD_MUTEX_INITIALIZER, .ended = PTHREAD_COND_INITIALIZER };
 	struct client *client = NULL;
 	struct err e = ERR_INIT;
 	struct budget budget;
@@ -174,11 +176,9 @@ int main(int argc, char **argv)
 		w.end = table_info(client_volume_table(w.volume))->end;
 		w.length = min(options.length / BLOCK_BYTES * BLOCK_BYTES, (uint64_t)MiB);
 		w.left = w.end < w.length ? 0 : options.bytes;
-		while (w.idle < options.depth)
-			w.stack[w.idle] = &reads[w.idle], w.idle++;
 		cpu = cpu_seconds();
 		began = clock_mono_ns();
-		run(&w, (uint32_t)options.depth);
+		run(&w, reads, (uint32_t)options.depth);
 		printf("{\"bytes\": %llu, \"seconds\": %.6f, \"cpu\": %.6f, \"errors\": %llu}\n",
 			(unsigned long long)w.bytes, (double)(clock_mono_ns() - began) / 1e9,
 			cpu_seconds() - cpu, (unsigned long long)w.failed);
