@@ -74,6 +74,21 @@ struct client_alive {
 };
 #define CLIENT_ALIVES 8u /* workers that are asked so at once */
 
+/*
+ * A range that was waited for up to its deadline in vain. The kernel asks again at once for the page that was wanted of a
+ * read-ahead that failed, and would wait as long once more; so would whoever tries EIO again. Such a read has
+ * CLIENT_AGAIN_NS.
+ */
+struct client_failed {
+	const struct client_volume *volume; /* compared alone; NULL: none */
+	uint64_t offset;
+	uint32_t length;
+	uint64_t at_ns;
+};
+#define CLIENT_FAILED    64u /* the last ones */
+#define CLIENT_FAILED_NS (5 * CLOCK_SECOND)
+#define CLIENT_AGAIN_NS  CLOCK_SECOND
+
 struct client {
 	uint32_t magic;
 	struct loop *loop;
@@ -116,6 +131,8 @@ struct client {
 	uint32_t notes_used; /* of them, under way */
 	struct list buffers; /* CLIENT_READ_MAX each, one per I/O thread */
 	struct list volumes; /* open */
+	struct client_failed failed[CLIENT_FAILED];
+	uint32_t n_failed; /* ever */
 	struct client_use uses[CLIENT_USES];
 	uint32_t n_uses;
 

@@ -107,6 +107,27 @@ void client_op_drop_answer(struct client_op *op)
 
 /* ---- the life of an op ----------------------------------------------------------------------- */
 
+static void note_failed_locked(struct client *client, const struct client_op *op, uint64_t now)
+{
+	/* One that was short itself gives those after it nothing: they have the whole time again. */
+	if (now - op->started_ns < client->read_deadline_ns / 2)
+		return;
+	client->failed[client->n_failed++ % CLIENT_FAILED] =
+		(struct client_failed){ op->volume, op->offset, op->length, now };
+}
+
+static uint64_t patience_locked(const struct client *client, const struct client_op *op)
+{
+	for (uint32_t i = 0; i < CLIENT_FAILED; i++) {
+		const struct client_failed *f = &client->failed[i];
+
+		if (f->volume == op->volume && op->started_ns - f->at_ns < CLIENT_FAILED_NS &&
+			op->offset < f->offset + f->length && f->offset < op->offset + op->length)
+			return min(CLIENT_AGAIN_NS, client->read_deadline_ns / 4);
+	}
+	return client->read_deadline_ns;
+}
+
 static struct client_op *op_take_locked(
 	struct client *client, struct client_volume *volume, struct client_read *read)
 {
@@ -133,7 +154,7 @@ static struct client_op *op_take_locked(
 		.fd = -1,
 		.started_ns = clock_mono_ns(),
 	};
-	op->deadline_ns = op->started_ns + client->read_deadline_ns;
+	op->deadline_ns = op->started_ns + patience_locked(client, op);
 	list_init(&op->waiter);
 	list_push_back(&client->active, &op->link);
 	read->priv = op;
@@ -211,6 +232,8 @@ void client_op_finish(struct client_op *op, int status, const void *data)
 	op->finished = true;
 	if (first)
 		read->priv = NULL;
+	if (first && status == -EIO)
+		note_failed_locked(client, op, clock_mono_ns());
 	pthread_mutex_unlock(&client->lock);
 	if (!first)
 		return;

@@ -244,6 +244,14 @@ static int setup_impatient(void **state)
 	return 0;
 }
 
+#define PATIENT_NS (4 * CLOCK_SECOND)
+
+static int setup_patient(void **state)
+{
+	*state = route_new((struct client_config){ .read_deadline_ns = PATIENT_NS });
+	return 0;
+}
+
 /* The fixture's own worker is the node's. */
 static int setup_local(void **state)
 {
@@ -552,6 +560,31 @@ static void test_nobody_answers(void **state)
 	fix_read_end(r->f, fix_read_start(r->f, 0, 64 * KiB), -EIO);
 	for (uint32_t i = 0; i < WORKERS; i++)
 		fake_set_refuse(r->workers[i].name, false);
+}
+
+/* The kernel asks once more for one page of a read-ahead that failed at its deadline: nobody waits twice as long. */
+static void test_nobody_waits_twice(void **state)
+{
+	struct route_fix *r = *state;
+	uint64_t began;
+	struct fix_read *again;
+	struct fix_read *other;
+
+	for (uint32_t i = 0; i < WORKERS; i++)
+		fake_set_refuse(r->workers[i].name, true);
+	fix_read_end(r->f, fix_read_start(r->f, 0, 64 * KiB), -EIO);
+	began = clock_mono_ns();
+	again = fix_read_start(r->f, 32 * KiB, 4 * KiB);
+	other = fix_read_start(r->f, 64 * KiB, 4 * KiB);
+	fix_read_end(r->f, again, -EIO);
+	assert_true(clock_mono_ns() - began < PATIENT_NS * 3 / 4);
+	fix_read_end(r->f, other, -EIO); /* beside it */
+	assert_true(clock_mono_ns() - began >= PATIENT_NS);
+	/* And who can be read again is read again. */
+	for (uint32_t i = 0; i < WORKERS; i++)
+		fake_set_refuse(r->workers[i].name, false);
+	fix_read(r->f, 256 * KiB, 64 * KiB);
+	fix_read(r->f, 64 * KiB, 4 * KiB);
 }
 
 static void test_ask_x(void **state)
@@ -942,6 +975,7 @@ int main(void)
 		CASE(test_a_slow_owner_is_waited_for),
 		CASE(test_all_of_the_slot_are_tried),
 		cmocka_unit_test_setup_teardown(test_nobody_answers, setup_impatient, teardown),
+		cmocka_unit_test_setup_teardown(test_nobody_waits_twice, setup_patient, teardown),
 		CASE(test_ask_x),
 		CASE(test_ask_x_in_a_circle),
 		CASE(test_full_owner_names_another),
