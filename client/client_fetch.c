@@ -190,12 +190,13 @@ static void on_watch(void *arg)
 {
 	struct client *client = arg;
 	struct client_op *slow[5];
-	uint64_t now = clock_mono_ns();
+	uint64_t now;
 	uint32_t n = 0;
 	bool more;
 
 	client->watch_timer = NULL;
 	pthread_mutex_lock(&client->lock);
+	now = clock_mono_ns(); /* under the lock: no read began later */
 	list_for_each (node, &client->active) {
 		struct client_op *op = list_entry(node, struct client_op, link);
 
