@@ -1,0 +1,175 @@
+/* Ranges of small files that are read ahead of a reader. */
+#include "tests/unit/client/route_fixture.h"
+
+/* As the kernel's reads come: noted, looked for here, and asked for. */
+static void read_noted(struct fix *f, uint64_t offset, uint32_t length)
+{
+	client_note_read(f->volume, offset, length);
+	if (!fix_borrow(f, offset, length) && fix_read_local(f, offset, length) < 0)
+		fix_read(f, offset, length);
+}
+
+static void test_ranges_are_read_ahead(void **state)
+{
+	struct route_fix *r = *state;
+	const struct fix_object *o = fix_object(r->f, "b/large");
+	uint32_t requests;
+
+	for (uint64_t at = 0; at < 8 * MiB; at += 32 * KiB)
+		read_noted(r->f, o->offset + at, 32 * KiB);
+	requests = count(r, &r->workers[0].fetches) + count(r, &r->workers[0].cached);
+	assert_true(requests <= 32); /* of 256 reads */
+	assert_true(fix_counter(r->f, "near_reads") >= 240);
+	assert_in_range(fix_counter(r->f, "near_fetches"), 8, 24);
+}
+
+/* Once much was read in order, several ranges are under way at once, and no more than are allowed. */
+static void test_ranges_are_under_way_together(void **state)
+{
+	struct route_fix *r = *state;
+	const struct fix_object *o = fix_object(r->f, "b/large");
+	uint64_t at;
+
+	for (at = 0; at < 4 * MiB; at += 32 * KiB)
+		read_noted(r->f, o->offset + at, 32 * KiB);
+	pthread_mutex_lock(&r->f->lock);
+	r->workers[0].park_cached = true;
+	pthread_mutex_unlock(&r->f->lock);
+	for (; at < 10 * MiB; at += 32 * KiB)
+		client_note_read(r->f->volume, o->offset + at, 32 * KiB);
+	wait_for(r, &r->workers[0].parked_cached, 4);
+	unpark(&r->workers[0]);
+	for (at = 4 * MiB; at < 10 * MiB; at += 32 * KiB)
+		read_noted(r->f, o->offset + at, 32 * KiB);
+	assert_true(count(r, &r->workers[0].fetches) <= 8);
+	/* Of 15 MiB at most, of at least 256 KiB each. */
+	assert_true(fix_counter(r->f, "near_fetches") <= 32);
+}
+
+/* What lies in one answer is lent from where it came to. */
+static void test_ranges_are_lent(void **state)
+{
+	struct route_fix *r = *state;
+	const struct fix_object *o = fix_object(r->f, "b/large");
+	const uint8_t *before = NULL;
+	uint32_t together = 0;
+	uint32_t lent = 0;
+
+	for (uint64_t at = 0; at < 8 * MiB; at += 32 * KiB) {
+		struct client_loan loan;
+
+		client_note_read(r->f->volume, o->offset + at, 32 * KiB);
+		if (!client_borrow(r->f->volume, o->offset + at, 32 * KiB, &loan)) {
+			fix_read(
+				r->f, o->offset + at, 32 * KiB); /* waits for it, if it is coming */
+			before = NULL;
+			continue;
+		}
+		lent++;
+		together += before && loan.data == before + 32 * KiB;
+		before = loan.data;
+		client_give(&loan);
+	}
+	assert_true(lent >= 128);
+	assert_true(together >= lent / 2);
+	assert_int_equal(fix_counter(r->f, "local_reads"), 0);
+}
+
+static void test_out_of_order_nothing_is_read_ahead(void **state)
+{
+	struct route_fix *r = *state;
+	const struct fix_object *o = fix_object(r->f, "b/large");
+
+	for (uint64_t i = 0; i < 64; i++)
+		read_noted(r->f, o->offset + i * 37 % 64 * (600 * KiB), 32 * KiB);
+	assert_int_equal(fix_counter(r->f, "near_fetches"), 0);
+	assert_int_equal(count(r, &r->workers[0].fetches), 64);
+}
+
+/* What no worker has is asked for piece by piece, as ever: the origin is not asked for more. */
+static void test_cold_ranges_are_not_read_ahead(void **state)
+{
+	struct route_fix *r = *state;
+	const struct fix_object *o = fix_object(r->f, "b/large");
+
+	r->workers[0].cold = true;
+	for (uint64_t at = 0; at < 2 * MiB; at += 32 * KiB)
+		read_noted(r->f, o->offset + at, 32 * KiB);
+	assert_int_equal(fix_counter(r->f, "near_reads"), 0);
+	assert_int_equal(count(r, &r->workers[0].fetches), 64);
+}
+
+/* Ranges of which a part is never read give way to those that come. */
+static void test_ranges_that_are_read_in_part(void **state)
+{
+	struct route_fix *r = *state;
+	const struct fix_object *o = fix_object(r->f, "b/large");
+
+	for (uint64_t at = 0; at < 40 * MiB; at += 64 * KiB)
+		read_noted(r->f, o->offset + at, 32 * KiB);
+	assert_true(fix_counter(r->f, "near_fetches") > CLIENT_NEAR_WINDOWS);
+	assert_true(count(r, &r->workers[0].fetches) <= 16);
+}
+
+/* A replica that has no copies yet costs a question, not the reading ahead. */
+static void test_ranges_that_a_replica_lacks(void **state)
+{
+	struct route_fix *r = *state;
+	const struct fix_object *o = fix_object(r->f, "b/large");
+
+	set_copies(r, 2);
+	r->workers[1].cold = true;
+	for (uint64_t at = 0; at < 8 * MiB; at += 32 * KiB)
+		read_noted(r->f, o->offset + at, 32 * KiB);
+	assert_true(fix_counter(r->f, "near_reads") >= 240);
+}
+
+/* Readers in threads of their own take what is on its way, and what is there. */
+struct near_reader {
+	pthread_t thread;
+	struct fix *f;
+	uint64_t offset;
+	uint32_t first;
+};
+
+static void *run_near_reader(void *arg)
+{
+	const struct near_reader *reader = arg;
+
+	for (uint32_t i = reader->first; i < 256; i += 4)
+		read_noted(reader->f, reader->offset + (uint64_t)i * 32 * KiB, 32 * KiB);
+	return NULL;
+}
+
+static void test_ranges_of_several_readers(void **state)
+{
+	struct route_fix *r = *state;
+	const struct fix_object *o = fix_object(r->f, "b/large");
+	struct near_reader readers[4];
+
+	for (uint32_t i = 0; i < ARRAY_SIZE(readers); i++) {
+		readers[i] = (struct near_reader){ .f = r->f, .offset = o->offset, .first = i };
+		assert_int_equal(
+			pthread_create(&readers[i].thread, NULL, run_near_reader, &readers[i]), 0);
+	}
+	for (uint32_t i = 0; i < ARRAY_SIZE(readers); i++)
+		assert_int_equal(pthread_join(readers[i].thread, NULL), 0);
+	assert_true(fix_counter(r->f, "near_reads") > 0);
+}
+
+#define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		CASE(test_ranges_are_read_ahead),
+		CASE(test_ranges_are_under_way_together),
+		CASE(test_ranges_are_lent),
+		CASE(test_out_of_order_nothing_is_read_ahead),
+		CASE(test_cold_ranges_are_not_read_ahead),
+		CASE(test_ranges_that_are_read_in_part),
+		CASE(test_ranges_that_a_replica_lacks),
+		CASE(test_ranges_of_several_readers),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
