@@ -7,13 +7,15 @@
  *	FETCH		has it: DATA. Else duty_of(): NONE sends away; OWNER and COPY join the unit's flight or
  *			begin one. FRAME_PEER and FRAME_LAST never wait for a flight that pulls: it turns into
  *			one that ends here
- *	FETCH_CACHED	has it: DATA, else MISS, at once. Causes nothing
+ *	FETCH_CACHED	has it: DATA, else MISS, at once. Causes nothing. Whoever is to end it waits for what comes
+ *			from the origin (-EALREADY, asked again for some seconds; here: until it comes), never for
+ *			what is pulled
  *	flight		PULL (a COPY's: by its route) -> ASK (who may have it: FETCH_CACHED, one by one) -> ORIGIN
  *
  * Checked in every state: somebody can go on until all readers have their bytes (no deadlock), no
  * state leads back to itself (no livelock), the origin is asked for the unit as often as allowed, and
  * no reader is left with nobody to ask. Each rule that the protocol needs is then left out in turn, and
- * the exploration must find what goes wrong.
+ * the exploration must find what goes wrong. Left out is what ends by itself: pauses (pull_wait.c).
  */
 #include <stdarg.h>
 #include <stddef.h>
@@ -276,10 +278,11 @@ static void answer(struct actor *a, enum answer what, uint16_t x)
 static void handle_cached(const struct exploration *e, struct actor *a, const struct actor *w)
 {
 	bool waits = e->broken == BROKEN_CACHED_WAITS && w->mode != NO_FLIGHT;
+	bool coming = a->mode == ASK && w->mode == ORIGIN;
 
 	if (w->has)
 		answer(a, DATA, 0);
-	else if (waits)
+	else if (waits || coming)
 		a->phase = PARKED;
 	else
 		answer(a, MISS, 0);
