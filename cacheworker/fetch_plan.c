@@ -78,8 +78,9 @@ static bool herd_admits(struct fetch *fetch, void (*resume)(struct pool_job *job
 
 	if (fetch->ticket || !(frame->flags & FRAME_PEER))
 		return true;
+	/* With FRAME_EXACT it is to be ended there, and maybe nobody else has it. */
 	if (frame->op == FRAME_FETCH_CACHED)
-		return gives(fetch);
+		return frame->flags & FRAME_EXACT || gives(fetch);
 	if (frame->op != FRAME_FETCH)
 		return true;
 	fetch->herd_wait.go = on_told;
@@ -378,7 +379,9 @@ static void answer_absent(
 		.chunk = frame->offset >> CHUNK_BITS };
 	uint64_t some = chunk ? chunk_present_bytes(chunk) : 0;
 
-	if (frame->flags & FRAME_EXACT && is_coming(fetch, chunk, table, row))
+	/* A reader, who may say FRAME_EXACT, has others to ask. */
+	if (frame->flags & FRAME_PEER && frame->flags & FRAME_EXACT &&
+		is_coming(fetch, chunk, table, row))
 		fetch_refuse(fetch, -EALREADY, 0, 0);
 	else if (some == 0 && flights_of_chunk(fetch->worker, &id))
 		fetch_refuse(fetch, -ENODATA, 0, BLOCK_BYTES); /* there will be */

@@ -61,8 +61,9 @@ enum frame_op {
 	FRAME_ADMIN = 12, /* cachectl -> master: AdminAsk -> AdminAnswer */
 	FRAME_FETCH = 16, /* FILL of the design: the owner ends it, from tier, peers or origin */
 	FRAME_FETCH_CACHED =
-		17, /* CACHED_ONLY: never causes another request; -ENODATA. With FRAME_EXACT also
-				    -EALREADY: it is on its way from the origin, ask again soon */
+		17, /* CACHED_ONLY: never causes another request; -ENODATA. With FRAME_PEER and FRAME_EXACT, of
+				    a worker that is to end it, also -EALREADY: it is on its way from the
+				    origin, ask again soon */
 	FRAME_PREFETCH = 18, /* fill the range, answer without bytes when accepted */
 	FRAME_RECHECK = 19,  /* a reader found a piece damaged: verify, drop, repair */
 	FRAME_HELD = 21, /* reader -> worker: descriptors closed and read through -> those to close

@@ -718,6 +718,7 @@ static void test_herd_gives(void **state)
 	assert_false(herds_give(w, &none));
 	assert_null(none);
 	assert_int_equal(ask_cached(c, 0), 0);
+	assert_int_equal(ask_cached(c, FRAME_PEER | FRAME_EXACT), 0);
 	assert_int_equal(ask_cached(c, FRAME_PEER), -ENODATA);
 	assert_int_equal(counter_get(&w->counters.herd_refused), 1);
 	for (uint32_t i = 0; i < HERD_GIVES; i++)

@@ -194,7 +194,18 @@ static void hold_origin(struct cluster *c, uint32_t i, bool hold)
 		&c->nodes[i].worker, &table_info(c->world->table)->id.volume, hold ? 1 : 0, 0);
 }
 
-/* What the former owner's origin is about to bring is not asked for once more, by readers neither. */
+/* What worker 0 says of it to whoever asks for what is there alone. */
+static int ask_coming(struct cluster *c, uint8_t flags)
+{
+	struct rpc_call call;
+	int r = ask_node(c, 0, FRAME_FETCH_CACHED, FILE_AT(c, 3), BLOCK_BYTES, flags, &call);
+
+	rpc_call_release(&call);
+	return r;
+}
+
+/* What the former owner's origin is about to bring is not asked for once more, by readers neither. These
+ * hear of nothing but that it is not there. */
 static void test_on_its_way(void **state)
 {
 	struct cluster *c = cluster_new(FILES, MiB, CAPACITY);
@@ -213,6 +224,9 @@ static void test_on_its_way(void **state)
 		assert_true(clock_mono_ns() < deadline);
 		clock_sleep_ns(CLOCK_MS);
 	}
+	assert_int_equal(ask_coming(c, FRAME_EXACT), -ENODATA);
+	assert_int_equal(ask_coming(c, FRAME_PEER), -ENODATA);
+	assert_int_equal(ask_coming(c, FRAME_PEER | FRAME_EXACT), -EALREADY);
 	set_slots(c, 1, 0, NOBODY, NOBODY);
 	cluster_publish(c);
 	pthread_create(&second.thread, NULL, run_asker, &second);
