@@ -69,19 +69,16 @@ int membership_store(struct membership *m, uint16_t number, struct err *e)
 	}
 	member_key(number, key);
 	r = member_encode(member, &value);
-	member->stored = r == 0; /* who changes it meanwhile says so again */
 	pthread_mutex_unlock(&m->lock);
 	if (r == 0)
 		r = m->config.store->ops->write(
 			m->config.store, &(struct store_change){ key, value.data, value.len }, 1);
-	if (r == 0)
-		return 0;
+	if (r < 0)
+		return membership_refuse_store(e, r);
 	pthread_mutex_lock(&m->lock);
-	member = m->members.all[number];
-	if (member)
-		member->stored = false;
+	membership_mark_stored_locked(m, number, &value);
 	pthread_mutex_unlock(&m->lock);
-	return membership_refuse_store(e, r);
+	return 0;
 }
 
 /* ---- answers --------------------------------------------------------------------------------- */

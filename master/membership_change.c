@@ -59,7 +59,8 @@ int membership_remove(struct membership *m, const char *name, bool force,
 			(int64_t)(clock_wall_ns() / CLOCK_SECOND), e);
 		pthread_mutex_unlock(&m->lock);
 	}
-	/* Its slots go with the next step, which stores both; a crash before it: it was not removed. */
+	/* Its slots go with the next step, which stores both; a crash before it: it was not removed. Or it is stored with
+	 * who joins before that: the next start's first step takes its slots then. */
 	pthread_mutex_unlock(&m->writing);
 	return r;
 }

@@ -142,18 +142,22 @@ static int gather_members(struct membership *m, struct writing *w)
 }
 
 /* Nobody else changes what is stored of a member meanwhile but `lock`'s holders: then it is said anew. */
+void membership_mark_stored_locked(struct membership *m, uint16_t number, const struct buf *value)
+{
+	struct member *member = m->members.all[number];
+	struct buf now = BUF_INIT(STORE_VALUE_BYTES);
+
+	if (member && member_encode(member, &now) == 0 && now.len == value->len &&
+		memcmp(now.data, value->data, now.len) == 0)
+		member->stored = true;
+	buf_release(&now);
+}
+
 static void mark_stored(struct membership *m, const struct writing *w)
 {
 	pthread_mutex_lock(&m->lock);
-	for (uint32_t i = 0; i < w->n; i++) {
-		struct member *member = m->members.all[w->numbers[i]];
-		struct buf now = BUF_INIT(STORE_VALUE_BYTES);
-
-		if (member && member_encode(member, &now) == 0 && now.len == w->values[i].len &&
-			memcmp(now.data, w->values[i].data, now.len) == 0)
-			member->stored = true;
-		buf_release(&now);
-	}
+	for (uint32_t i = 0; i < w->n; i++)
+		membership_mark_stored_locked(m, w->numbers[i], &w->values[i]);
 	pthread_mutex_unlock(&m->lock);
 }
 

@@ -30,9 +30,12 @@ struct odd_store {
 	_Atomic bool slow; /* the first write of members alone waits for GROUP requests */
 	_Atomic unsigned int writes;
 	_Atomic unsigned int member_writes; /* of members alone */
+	_Atomic int watched; /* a number; it was `early` stored while it was being written */
+	_Atomic bool early;
 };
 
 static void await_group(void);
+static bool is_stored(int number);
 
 static int odd_get(struct store *store, const char *key, struct buf *value)
 {
@@ -50,6 +53,8 @@ static int odd_write(struct store *store, const struct store_change *changes, un
 	s->writes++;
 	if (strncmp(changes[0].key, "member/", 7) == 0 && s->member_writes++ == 0 && s->slow)
 		await_group();
+	if (s->watched >= 0 && n == 1)
+		s->early |= is_stored(s->watched);
 	return s->real->ops->write(s->real, changes, n);
 }
 
@@ -157,7 +162,8 @@ static int setup(void **state)
 	loop = loop_new("test");
 	pool = pool_new("test", 2, 64);
 	odd.fails = false;
-	odd.slow = false;
+	odd.slow = odd.early = false;
+	odd.watched = -1;
 	odd.writes = odd.member_writes = 0;
 	epoch = 100;
 	if (store_rocksdb_open(state_dir, &odd.real, &e) < 0)
@@ -443,6 +449,33 @@ static void test_slots_version(void **state)
 	membership_step(m);
 	ask_slots(k, 0, false);
 	assert_int_equal(k->slots_sequence, k->sequence);
+}
+
+static bool is_stored(int number)
+{
+	bool stored;
+
+	pthread_mutex_lock(&m->lock);
+	stored = m->members.all[number]->stored;
+	pthread_mutex_unlock(&m->lock);
+	return stored;
+}
+
+/* Who joins is told at once when it is stored: it must not seem to be while it is still being written. */
+static void test_stored_when_written(void **state)
+{
+	struct err e = ERR_INIT;
+
+	(void)state;
+	assert_int_equal(join(0), 0);
+	assert_int_equal(join(1), 1);
+	membership_step(m);
+	assert_true(is_stored(1));
+	odd.watched = 1;
+	assert_int_equal(membership_drain(m, "w1", true, &e), 0);
+	odd.watched = -1;
+	assert_false(odd.early);
+	assert_true(is_stored(1));
 }
 
 #define GROUP 40u
@@ -919,6 +952,7 @@ int main(void)
 		CASE(test_one_and_three),
 		CASE(test_differences),
 		CASE(test_slots_version),
+		CASE(test_stored_when_written),
 		CASE(test_joins_in_groups),
 		CASE(test_late),
 		CASE(test_parked),
