@@ -394,7 +394,7 @@ int membership_new(
 	m->members.arg = m;
 	if (m->members.n > 0) { /* whatever was not stored when the last run ended */
 		m->is_dirty = m->moves = true;
-		m->due_ns = now;
+		m->due_ns = m->changed_ns = now;
 	}
 	*ret_membership = m;
 	return 0;
