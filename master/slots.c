@@ -307,22 +307,37 @@ static struct slots_message *make_changes(
 	return pack(slots, &d, false);
 }
 
+/* Another reference; NULL stays NULL. */
+static struct slots_message *share(struct slots_message *message)
+{
+	if (message)
+		atomic_fetch_add(&message->refs, 1);
+	return message;
+}
+
+static struct slots_message *whole_message(struct slots *slots, const struct members *members)
+{
+	struct slots_message **made = &slots->made[WHOLE];
+
+	if (!*made)
+		*made = make_whole(slots, members);
+	return share(*made);
+}
+
 struct slots_message *slots_message(
 	struct slots *slots, const struct members *members, uint64_t epoch, uint64_t sequence)
 {
 	bool whole = epoch != slots->epoch || sequence > slots->sequence || sequence < slots->first;
-	uint32_t n = whole ? WHOLE : (uint32_t)(slots->sequence - sequence);
-	struct slots_message **made = &slots->made[n];
+	struct slots_message **made;
 
-	if (!*made && !whole)
-		*made = make_changes(slots, members, n);
-	if (!*made && !whole)
-		made = &slots->made[WHOLE];
+	if (whole)
+		return whole_message(slots, members);
+	made = &slots->made[slots->sequence - sequence];
 	if (!*made)
-		*made = make_whole(slots, members);
-	if (*made)
-		atomic_fetch_add(&(*made)->refs, 1);
-	return *made;
+		*made = make_changes(slots, members, (uint32_t)(slots->sequence - sequence));
+	if (!*made) /* kept as well: ten thousand ask from there, and it is tried once */
+		*made = whole_message(slots, members);
+	return share(*made);
 }
 
 /* ---- versions -------------------------------------------------------------------------------- */
@@ -340,6 +355,14 @@ static void bound_deltas(struct slots *slots)
 		forget_step(slots, &slots->steps[++slots->first % SLOTS_STEPS]);
 }
 
+/* Nobody is told what leads over this one, so those before it are of no use, and would use up the room of those to come. */
+static void forget_steps(struct slots *slots)
+{
+	for (uint32_t i = 0; i < SLOTS_STEPS; i++)
+		forget_step(slots, &slots->steps[i]);
+	slots->first = slots->sequence;
+}
+
 void slots_publish(
 	struct slots *slots, struct slots_table *table, const uint64_t members[PLACEMENT_MAX / 64])
 {
@@ -354,7 +377,7 @@ void slots_publish(
 	if (!table)
 		return;
 	if (placement_delta_encode(slots->table->table.slots, table->table.slots, &step->slots) < 0)
-		slots->first = slots->sequence;
+		forget_steps(slots);
 	slots->delta_bytes += step->slots.len;
 	bound_deltas(slots);
 	slots_table_unref(slots->table);
