@@ -111,6 +111,24 @@ static enum cluster_state state_of(uint32_t number)
 	return all.all[number]->state;
 }
 
+/* One that is late again and again calls nobody down for it; who is dead is found out all the same. */
+static void test_late_again_and_again(void **state)
+{
+	(void)state;
+	for (uint64_t i = 0; i < 2; i++)
+		(void)enter(i, 1);
+	for (unsigned int turn = 0; turn < 6; turn++) {
+		for (unsigned int look = 0; look < 4; look++) {
+			now += CLOCK_SECOND / 4;
+			members_look(&all, now);
+			assert_int_equal(all.all[0]->state, CLUSTER_UP);
+		}
+		now += 5 * CLOCK_SECOND;
+		assert_non_null(say(0, 1));
+	}
+	assert_int_equal(all.all[1]->state, CLUSTER_DOWN);
+}
+
 static void test_states(void **state)
 {
 	struct member *m;
@@ -503,6 +521,7 @@ int main(void)
 {
 #define CASE(name) cmocka_unit_test_setup_teardown(name, setup, teardown)
 	const struct CMUnitTest tests[] = {
+		CASE(test_late_again_and_again),
 		CASE(test_states),
 		CASE(test_never_out),
 		CASE(test_rack),
