@@ -71,6 +71,7 @@ static void drop_locked(struct source *source, struct hold *hold)
 		source->held_ns = 0;
 	if (--shown->n == 0) {
 		list_remove(&shown->link);
+		source->n_shown--;
 		free(shown);
 	}
 	list_remove(&hold->link);
@@ -109,9 +110,10 @@ static struct shown *make_shown(struct source *source, const struct source_hold 
 
 	if (shown)
 		return shown;
-	shown = calloc(1, sizeof(*shown));
+	shown = source->n_shown < SHOWN_MAX ? calloc(1, sizeof(*shown)) : NULL;
 	if (!shown)
 		return NULL;
+	source->n_shown++;
 	shown->lineage = wanted->lineage;
 	shown->generation = wanted->generation;
 	list_push_back(&source->shown, &shown->link);

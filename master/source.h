@@ -34,6 +34,7 @@
 #define SOURCES_AT_ONCE        16u    /* of source_set_policies() */
 #define HOLDS_MAX              16384u /* mounts of one source that are told apart */
 #define HOLDS_ALL              65536u /* of all sources; some 130 bytes each */
+#define SHOWN_MAX              1024u  /* generations of a source that they show, likewise */
 #define HOLD_MOUNT_BYTES       16u
 #define SOURCE_WORKERS_MAX     4096u /* that any of it was ever on: PLACEMENT_MAX */
 #define TERMS_PAGE             256u  /* sources in one answer to GET_TERMS */
@@ -268,10 +269,10 @@ struct source_sum {
 	uint64_t origin_bytes;
 };
 void source_set_sum(struct source_set *set, struct source_sum *ret_sum);
-/* A generation of the newest lineage that has its table; 0: the newest. -ENOENT. */
 /* As it is by now. -ENOENT. */
 int source_set_policy(struct source_set *set, const struct volume_id *volume,
 	struct tier_policy *ret_policy) __must_check;
+/* A generation of the newest lineage that has its table; 0: the newest. -ENOENT. */
 int source_set_generation(struct source_set *set, const struct volume_id *volume,
 	uint64_t generation, struct record_generation *ret_generation) __must_check;
 /* Its table, opened; -ENOENT, and what table_open() says. */

@@ -56,6 +56,7 @@ struct source {
 	struct list holds; /* under the lock; by `until`, the first to expire first */
 	struct list shown; /* by those */
 	uint32_t n_holds;
+	uint32_t n_shown;
 	uint32_t held_follow_s; /* the least of what they want to follow by; 0: none does */
 	uint64_t held_ns;       /* when that was looked up; 0: it may be another since */
 	uint64_t crowded_until; /* monotonic ns: there were more; everything counts as held */

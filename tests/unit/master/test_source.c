@@ -299,6 +299,28 @@ static void test_many_holds(void **state)
 	assert_int_equal(count_tables(), 2);
 }
 
+/* A mount that says it shows ever other generations takes no more room, nor time, than this. */
+static void test_shows_too_much(void **state)
+{
+	struct got first = next_generation();
+	struct source_hold h = {
+		.volume = first.generation.id.volume, .lineage = 4711, .mount = { 1 }
+	};
+	struct source_view view;
+	struct err e = ERR_INIT;
+
+	(void)state;
+	for (h.generation = 1; h.generation <= SHOWN_MAX + 100; h.generation++)
+		assert_int_equal(source_set_hold(set, &h, &e), -ESTALE);
+	assert_int_equal(source_set_view(set, &h.volume, &view), 0);
+	assert_int_equal(view.mounts, SHOWN_MAX + 1); /* and those that are not told apart */
+	h.end = true;
+	for (h.generation = 1; h.generation <= SHOWN_MAX; h.generation++)
+		assert_int_equal(source_set_hold(set, &h, &e), 0);
+	assert_int_equal(source_set_view(set, &h.volume, &view), 0);
+	assert_int_equal(view.mounts, 1);
+}
+
 static void copy_state(const char *from, const char *to)
 {
 	char command[256];
@@ -544,6 +566,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_retention, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_holds_survive_restart, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_many_holds, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_shows_too_much, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_held_in_grace, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_unknown_generation_held, setup, teardown),
 		cmocka_unit_test_setup_teardown(test_restored_from_old_copy, setup, teardown),
