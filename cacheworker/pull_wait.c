@@ -138,12 +138,13 @@ static bool is_demanded_locked(const struct pull *p)
 	return false;
 }
 
-/* Twice as long each time; half of it is chance, so that not all come at once. */
-static uint64_t next_pause(struct pull *p)
+/* Twice as long each time; half of it is chance, so that not all come at once. Whether what is coming has come is
+ * asked often only for a reader: without one there may be hundreds of such units. */
+static uint64_t next_pause_locked(struct pull *p)
 {
 	uint64_t chance;
 
-	if (p->coming)
+	if (p->coming && is_demanded_locked(p))
 		return COMING_NS;
 	hash_random(&chance, sizeof(chance));
 	p->pause_ns = min(max(p->pause_ns * 2, PAUSE_MIN), PAUSE_MAX);
@@ -164,7 +165,7 @@ void pull_wait(struct pull *p)
 	if ((is_demanded_locked(p) && !p->coming) || (p->given_up && p->copy) || pulls_closing(w))
 		pull_wake_locked(p);
 	else
-		pull_due_locked(p, now + next_pause(p));
+		pull_due_locked(p, now + next_pause_locked(p));
 	pthread_mutex_unlock(&w->flights.lock);
 }
 

@@ -204,22 +204,19 @@ static int ask_coming(struct cluster *c, uint8_t flags)
 	return r;
 }
 
-/* What the former owner's origin is about to bring is not asked for once more, by readers neither. These
- * hear of nothing but that it is not there. */
-static void test_on_its_way(void **state)
+/* A reader waits for file 3 at worker 0, whose origin has to wait; 1 owns it now. */
+static struct cluster *coming_cluster(struct asker *first)
 {
 	struct cluster *c = cluster_new(FILES, MiB, CAPACITY);
-	struct asker first = { .cluster = c, .node = 0, .offset = FILE_AT(c, 3) };
-	struct asker second = { .cluster = c, .node = 1, .offset = FILE_AT(c, 3) };
 	uint64_t deadline = clock_mono_ns() + DEADLINE;
 
-	(void)state;
+	*first = (struct asker){ .cluster = c, .node = 0, .offset = FILE_AT(c, 3) };
 	set_slots(c, 0, NOBODY, NOBODY, NOBODY);
 	cluster_publish(c);
 	(void)read_via(c, 0, FILE_AT(c, 0), BLOCK_BYTES, FRAME_EXACT);
 	hold_origin(c, 0, true);
 	(void)read_via(c, 0, FILE_AT(c, 1), BLOCK_BYTES, FRAME_EXACT); /* the next one waits */
-	pthread_create(&first.thread, NULL, run_asker, &first);
+	pthread_create(&first->thread, NULL, run_asker, first);
 	while (!flight_is_coming(source_of(c, 0), FILE_AT(c, 3))) {
 		assert_true(clock_mono_ns() < deadline);
 		clock_sleep_ns(CLOCK_MS);
@@ -229,18 +226,61 @@ static void test_on_its_way(void **state)
 	assert_int_equal(ask_coming(c, FRAME_PEER | FRAME_EXACT), -EALREADY);
 	set_slots(c, 1, 0, NOBODY, NOBODY);
 	cluster_publish(c);
-	pthread_create(&second.thread, NULL, run_asker, &second);
-	while (waits_of(c, 1) < 2) {
+	return c;
+}
+
+static void coming_waits(struct cluster *c, uint64_t n)
+{
+	uint64_t deadline = clock_mono_ns() + DEADLINE;
+
+	while (waits_of(c, 1) < n) {
 		assert_true(clock_mono_ns() < deadline);
 		clock_sleep_ns(CLOCK_MS);
 	}
-	hold_origin(c, 0, false);
-	pthread_join(first.thread, NULL);
-	pthread_join(second.thread, NULL);
+}
+
+static void coming_end(struct cluster *c)
+{
 	cluster_quiet(c);
 	assert_int_equal(gets_of(c, 0), 3);
 	assert_int_equal(gets_of(c, 1), 0);
 	cluster_free(c);
+}
+
+/* What the former owner's origin is about to bring is not asked for once more, by readers neither. These
+ * hear of nothing but that it is not there. */
+static void test_on_its_way(void **state)
+{
+	struct asker first;
+	struct cluster *c = coming_cluster(&first);
+	struct asker second = { .cluster = c, .node = 1, .offset = FILE_AT(c, 3) };
+
+	(void)state;
+	pthread_create(&second.thread, NULL, run_asker, &second);
+	coming_waits(c, 2);
+	hold_origin(c, 0, false);
+	pthread_join(first.thread, NULL);
+	pthread_join(second.thread, NULL);
+	coming_end(c);
+}
+
+/* Nobody waits for it: it is asked for less and less often, after a half of 0.1, 0.2 and 0.4 s at least. */
+static void test_on_its_way_unread(void **state)
+{
+	struct asker first;
+	struct cluster *c = coming_cluster(&first);
+	uint64_t began = clock_mono_ns();
+	struct rpc_call call;
+
+	(void)state;
+	assert_int_equal(
+		ask_node(c, 1, FRAME_PREFETCH, FILE_AT(c, 3), BLOCK_BYTES, FRAME_EXACT, &call), 0);
+	rpc_call_release(&call);
+	coming_waits(c, 4);
+	assert_true(clock_mono_ns() - began >= 350 * CLOCK_MS);
+	hold_origin(c, 0, false);
+	pthread_join(first.thread, NULL);
+	coming_end(c);
 }
 
 /* ---- one that is stopped --------------------------------------------------------------------- */
@@ -306,6 +346,7 @@ int main(void)
 		cmocka_unit_test(test_copy_waits_for_its_owner),
 		cmocka_unit_test(test_busy_is_asked_again),
 		cmocka_unit_test(test_on_its_way),
+		cmocka_unit_test(test_on_its_way_unread),
 		cmocka_unit_test(test_reader_joins_a_call),
 	};
 
