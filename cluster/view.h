@@ -139,7 +139,7 @@ uint64_t view_silent(const struct view_peer *peer);
 uint64_t view_failing(const struct view_peer *peer);
 /* It does not even answer what costs it nothing: its breaker opens. */
 void view_broken(struct view_peer *peer);
-/* The master calls it down, or out. */
+/* The master calls it down, or out, or told another address, or another worker, of that number. */
 bool view_down(const struct view_peer *peer);
 /* False while its breaker is open, or the master calls it down. */
 bool view_usable(struct view *view, const struct view_peer *peer);

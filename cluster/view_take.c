@@ -298,6 +298,9 @@ static void put_members_locked(struct view *view, struct taking *t, bool whole)
 
 		if (t->members[i]) {
 			view->members[i] = t->members[i];
+			/* Of where it was before, or of who had its number, no more is said. */
+			if (old && old->peer && old->peer != view->members[i]->peer)
+				atomic_store(&old->peer->state, CLUSTER_OUT);
 			if (view->members[i]->peer)
 				atomic_store(
 					&view->members[i]->peer->state, view->members[i]->state);
@@ -361,13 +364,14 @@ int view_take(
 	if (!newer)
 		return 0;
 	r = check_slots(message, e);
-	if (r == 0)
+	if (r == 0) {
 		r = take_workers(view, message, &t, e);
+		view_sweep_later(view); /* also of peers that were made in vain */
+	}
 	if (r < 0)
 		return r;
 	pthread_mutex_lock(&view->lock);
 	put_locked(view, message, &t);
 	pthread_mutex_unlock(&view->lock);
-	view_sweep_later(view);
 	return 0;
 }

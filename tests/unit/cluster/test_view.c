@@ -803,6 +803,8 @@ static void test_peers_that_nobody_names(void **state)
 	move_worker(m, view, 5, "fake:moved0");
 	called = view_peer(view, 5);
 	assert_ptr_not_equal(called, begun);
+	assert_true(view_down(begun)); /* who waits for it there need not */
+	assert_false(view_down(called));
 	rpc_call(called->rpc, &call); /* nobody is there: it waits */
 	for (uint32_t i = 1; i < 20; i++) {
 		char address[32];
