@@ -128,6 +128,15 @@ static uint64_t patience_locked(const struct client *client, const struct client
 	return client->read_deadline_ns;
 }
 
+void client_ops_forget_locked(struct client_volume *volume)
+{
+	struct client *client = volume->client;
+
+	for (uint32_t i = 0; i < CLIENT_FAILED; i++)
+		if (client->failed[i].volume == volume)
+			client->failed[i].volume = NULL;
+}
+
 static struct client_op *op_take_locked(
 	struct client *client, struct client_volume *volume, struct client_read *read)
 {

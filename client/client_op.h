@@ -121,6 +121,8 @@ int client_ops_init(struct client *client, unsigned int io_threads) __must_check
 void client_ops_release(struct client *client);
 /* Marks the volume as closing and ends its reads with -ECANCELED, soon. Any thread. */
 void client_ops_cancel_all(struct client_volume *volume);
+/* The volume goes: another one may come to lie where it was. Under client.lock. */
+void client_ops_forget_locked(struct client_volume *volume);
 
 static inline struct client *client_op_client(const struct client_op *op)
 {

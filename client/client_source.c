@@ -595,6 +595,7 @@ void client_volume_close(struct client_volume *volume)
 	while (volume->pending)
 		pthread_cond_wait(&client->idle, &client->lock);
 	list_remove(&volume->link);
+	client_ops_forget_locked(volume);
 	pthread_mutex_unlock(&client->lock);
 	client_ahead_release(&volume->ahead);
 	client_origin_release(&volume->origin);
