@@ -478,62 +478,6 @@ static void test_stored_when_written(void **state)
 	assert_true(is_stored(1));
 }
 
-/* Of one in `one_in` slots other numbers, none of which was there. */
-static struct slots_table *next_table(const struct slots *slots, uint32_t one_in, uint16_t base)
-{
-	struct slots_table *table = slots_table_copy(slots->table);
-
-	assert_non_null(table);
-	for (uint32_t s = 0; s < PLACEMENT_SLOTS; s += one_in)
-		table->table.slots[s] = (struct placement_slot){ base, (uint16_t)(base + 1),
-			{ (uint16_t)(base + 2), (uint16_t)(base + 3) } };
-	return table;
-}
-
-static void publish(struct slots *slots, uint32_t one_in)
-{
-	static const uint64_t nobody[PLACEMENT_MAX / 64];
-
-	slots_publish(slots, next_table(slots, one_in, (uint16_t)(slots->sequence * 4)), nobody);
-}
-
-/* Is who knows that version told the difference? */
-static bool told_difference(struct slots *slots, uint64_t sequence)
-{
-	struct slots_message *message = slots_message(slots, &m->members, slots->epoch, sequence);
-	struct net_payload payload;
-	bool difference;
-
-	assert_non_null(message);
-	difference = !message->table;
-	payload = slots_payload(message);
-	payload.release(payload.arg);
-	return difference;
-}
-
-/* What is too much to be told as a difference is made once for all who ask from there; a step of which there is none leaves
- * room for those after it. */
-static void test_large_differences(void **state)
-{
-	struct slots slots;
-	struct err e = ERR_INIT;
-
-	(void)state;
-	assert_int_equal(slots_open(odd.real, 7, &slots, &e), 0);
-	publish(&slots, 2);
-	publish(&slots, 2);
-	assert_true(told_difference(&slots, slots.sequence - 1));
-	assert_false(told_difference(&slots, slots.sequence - 2));
-	assert_ptr_equal(slots.made[2], slots.made[SLOTS_STEPS]);
-	while (slots.delta_bytes + SLOTS_DELTA / 2 < SLOTS_DELTAS)
-		publish(&slots, 2);
-	publish(&slots, 1);
-	assert_false(told_difference(&slots, slots.sequence - 1));
-	publish(&slots, 2);
-	assert_true(told_difference(&slots, slots.sequence - 1));
-	slots_release(&slots);
-}
-
 #define GROUP 40u
 
 /* Until all have come, of which the pool's other thread may still have one in its hands. */
@@ -1009,7 +953,6 @@ int main(void)
 		CASE(test_differences),
 		CASE(test_slots_version),
 		CASE(test_stored_when_written),
-		CASE(test_large_differences),
 		CASE(test_joins_in_groups),
 		CASE(test_late),
 		CASE(test_parked),

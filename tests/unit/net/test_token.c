@@ -313,7 +313,7 @@ static void test_bad_text(void **state)
 	struct fixture *f = *state;
 	const struct token_claims claims = some_claims(1);
 	char text[TOKEN_TEXT_MAX];
-	char other[2 * TOKEN_TEXT_MAX];
+	char other[2 * TOKEN_TEXT_MAX + 4];
 	struct token token;
 	struct err e = ERR_INIT;
 	size_t n;
