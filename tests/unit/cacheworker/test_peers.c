@@ -585,14 +585,15 @@ static struct herd_ticket *take_place(
 	struct worker *w, const struct chunk_id *id, const struct herd_request *request)
 {
 	struct herds_wait wait = { .go = on_told };
+	uint64_t deadline = clock_mono_ns() + DEADLINE;
 	struct herd_ticket *ticket;
 	uint16_t worker;
 
 	atomic_store(&told, false);
 	if (herds_ask(w, id, request, &wait, &ticket, &worker) == HERD_SERVE)
 		return ticket;
-	while (!atomic_load(&told))
-		clock_sleep_ns(CLOCK_MS);
+	for (; !atomic_load(&told); clock_sleep_ns(CLOCK_MS))
+		assert_true(clock_mono_ns() < deadline);
 	assert_int_equal(wait.answer, HERD_SERVE);
 	return wait.ticket;
 }

@@ -14,12 +14,12 @@ static uint64_t waits_of(struct cluster *c, uint32_t i)
 	return counter_get(&c->nodes[i].worker.counters.peer_waits);
 }
 
-/* Until its pulls pause. */
-static void wait_pausing(struct cluster *c, uint32_t i)
+/* Until its pulls have paused so often. */
+static void wait_pauses(struct cluster *c, uint32_t i, uint64_t n)
 {
 	uint64_t deadline = clock_mono_ns() + DEADLINE;
 
-	while (waits_of(c, i) < FILES) {
+	while (waits_of(c, i) < n) {
 		assert_true(clock_mono_ns() < deadline);
 		clock_sleep_ns(CLOCK_MS);
 	}
@@ -70,7 +70,7 @@ static void check_former_owner(enum cluster_state state)
 	struct cluster *c = moved_cluster(state);
 
 	announce(c, 1);
-	wait_pausing(c, 1);
+	wait_pauses(c, 1, FILES);
 	node_start(c, 0);
 	cluster_quiet(c);
 	assert_int_equal(gets_of(c, 1), 0);
@@ -99,7 +99,7 @@ static void test_reader_is_not_held_up(void **state)
 
 	(void)state;
 	announce(c, 1);
-	wait_pausing(c, 1);
+	wait_pauses(c, 1, FILES);
 	(void)read_via(c, 1, FILE_AT(c, 3), BLOCK_BYTES, FRAME_EXACT);
 	assert_int_equal(gets_of(c, 1), 1);
 	assert_true(flights_of(&c->nodes[1].worker) >= FILES - 2);
@@ -126,8 +126,7 @@ static void test_copy_waits_for_its_owner(void **state)
 				 FRAME_EXACT, &call),
 		0);
 	rpc_call_release(&call);
-	while (waits_of(c, 1) == 0)
-		clock_sleep_ns(CLOCK_MS);
+	wait_pauses(c, 1, 1);
 	node_start(c, 0);
 	cluster_quiet(c);
 	assert_int_equal(cluster_gets(c), 0);
@@ -229,16 +228,6 @@ static struct cluster *coming_cluster(struct asker *first)
 	return c;
 }
 
-static void coming_waits(struct cluster *c, uint64_t n)
-{
-	uint64_t deadline = clock_mono_ns() + DEADLINE;
-
-	while (waits_of(c, 1) < n) {
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(CLOCK_MS);
-	}
-}
-
 static void coming_end(struct cluster *c)
 {
 	cluster_quiet(c);
@@ -257,7 +246,7 @@ static void test_on_its_way(void **state)
 
 	(void)state;
 	pthread_create(&second.thread, NULL, run_asker, &second);
-	coming_waits(c, 2);
+	wait_pauses(c, 1, 2);
 	hold_origin(c, 0, false);
 	pthread_join(first.thread, NULL);
 	pthread_join(second.thread, NULL);
@@ -276,7 +265,7 @@ static void test_on_its_way_unread(void **state)
 	assert_int_equal(
 		ask_node(c, 1, FRAME_PREFETCH, FILE_AT(c, 3), BLOCK_BYTES, FRAME_EXACT, &call), 0);
 	rpc_call_release(&call);
-	coming_waits(c, 4);
+	wait_pauses(c, 1, 4);
 	assert_true(clock_mono_ns() - began >= 350 * CLOCK_MS);
 	hold_origin(c, 0, false);
 	pthread_join(first.thread, NULL);
@@ -309,6 +298,7 @@ static void test_reader_joins_a_call(void **state)
 	pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 	struct plug plugs[2] = { { .job.run = run_plug, .lock = &lock },
 		{ .job.run = run_plug, .lock = &lock } };
+	uint64_t deadline = clock_mono_ns() + DEADLINE;
 	uint64_t began;
 
 	(void)state;
@@ -321,12 +311,12 @@ static void test_reader_joins_a_call(void **state)
 	pthread_mutex_lock(&lock);
 	for (uint32_t i = 0; i < ARRAY_SIZE(plugs); i++) {
 		assert_int_equal(pool_submit(w->serve, &plugs[i].job), 0);
-		while (!atomic_load(&plugs[i].there))
-			clock_sleep_ns(CLOCK_MS);
+		for (; !atomic_load(&plugs[i].there); clock_sleep_ns(CLOCK_MS))
+			assert_true(clock_mono_ns() < deadline);
 	}
 	announce(c, 1);
-	while (flights_of(&c->nodes[1].worker) < FILES)
-		clock_sleep_ns(CLOCK_MS);
+	for (; flights_of(&c->nodes[1].worker) < FILES; clock_sleep_ns(CLOCK_MS))
+		assert_true(clock_mono_ns() < deadline);
 	began = clock_mono_ns();
 	(void)read_via(c, 1, FILE_AT(c, 3), BLOCK_BYTES, FRAME_EXACT);
 	assert_true(clock_mono_ns() - began < 10 * CLOCK_SECOND); /* what was announced: 15 s */
