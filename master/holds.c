@@ -1,11 +1,10 @@
 /*
  * Who shows which generation, and which of them may therefore still be read. See source.h.
  *
- * A mount says every few seconds what it shows; what it said counts for config.hold_ns: ten thousand mounts say so
- * two thousand times a second, so none of it looks at all of them. A restart
- * forgets the mounts, but not that a generation was held: a mark in the store counts as a hold for
- * the first config.hold_ns. Until config.grace_ns after the start nothing is given up at all, as a
- * store restored from an older copy has not all the marks.
+ * A mount says every few seconds what it shows; what it said counts for config.hold_ns. Ten thousand mounts say so
+ * two thousand times a second, so taking it down looks at no other mount. A restart forgets the mounts, but not that a
+ * generation was held: a mark in the store counts as a hold for the first config.hold_ns. Until config.grace_ns after
+ * the start nothing is given up at all, as a store restored from an older copy has not all the marks.
  */
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -52,7 +51,8 @@ static struct hold *find_locked(const struct source *source, const struct source
 	return NULL;
 }
 
-static struct shown *find_shown(const struct source *source, uint64_t lineage, uint64_t generation)
+static struct shown *find_shown_locked(
+	const struct source *source, uint64_t lineage, uint64_t generation)
 {
 	list_for_each (node, &source->shown) {
 		struct shown *shown = list_entry(node, struct shown, link);
@@ -97,16 +97,16 @@ void holds_release(struct source *source)
 	expire_locked(source, UINT64_MAX);
 }
 
-static void set_follow(struct source *source, struct hold *hold, uint32_t follow_s)
+static void set_follow_locked(struct source *source, struct hold *hold, uint32_t follow_s)
 {
 	if (hold->follow_s != follow_s)
 		source->held_ns = 0;
 	hold->follow_s = follow_s;
 }
 
-static struct shown *make_shown(struct source *source, const struct source_hold *wanted)
+static struct shown *make_shown_locked(struct source *source, const struct source_hold *wanted)
 {
-	struct shown *shown = find_shown(source, wanted->lineage, wanted->generation);
+	struct shown *shown = find_shown_locked(source, wanted->lineage, wanted->generation);
 
 	if (shown)
 		return shown;
@@ -125,7 +125,7 @@ static void add_locked(struct source *source, const struct source_hold *wanted, 
 {
 	bool room = source->n_holds < HOLDS_MAX && source->set->holds.count < HOLDS_ALL;
 	struct hold *hold = room ? calloc(1, sizeof(*hold)) : NULL;
-	struct shown *shown = hold ? make_shown(source, wanted) : NULL;
+	struct shown *shown = hold ? make_shown_locked(source, wanted) : NULL;
 
 	if (!shown) {
 		free(hold);
@@ -137,7 +137,7 @@ static void add_locked(struct source *source, const struct source_hold *wanted, 
 	hold->shown = shown;
 	hold->until = until;
 	hold->local_bytes = wanted->local_bytes;
-	set_follow(source, hold, wanted->follow_s);
+	set_follow_locked(source, hold, wanted->follow_s);
 	memcpy(hold->mount, wanted->mount, HOLD_MOUNT_BYTES);
 	list_push_back(&source->holds, &hold->link);
 	map_insert(&source->set->holds, &hold->by_mount, mount_hash(source, wanted));
@@ -169,7 +169,7 @@ static uint32_t over_locked(const struct source *source, const struct shown *sho
 
 uint32_t holds_count_locked(const struct source *source, uint64_t lineage, uint64_t generation)
 {
-	const struct shown *shown = find_shown(source, lineage, generation);
+	const struct shown *shown = find_shown_locked(source, lineage, generation);
 	uint32_t crowd = source->crowded_until > clock_mono_ns();
 
 	return crowd + (shown ? shown->n - over_locked(source, shown) : 0);
@@ -311,7 +311,7 @@ int source_set_hold(struct source_set *set, const struct source_hold *hold, stru
 	uint64_t now;
 
 	pthread_mutex_lock(&set->lock);
-	now = clock_mono_ns(); /* in order */
+	now = clock_mono_ns(); /* under the lock: holds lie in the order in which they end */
 	source = source_find_locked(set, &hold->volume);
 	if (!source) {
 		pthread_mutex_unlock(&set->lock);
@@ -325,7 +325,7 @@ int source_set_hold(struct source_set *set, const struct source_hold *hold, stru
 		drop_locked(source, there);
 	} else if (there) {
 		renew_locked(source, there, now + set->config.hold_ns);
-		set_follow(source, there, hold->follow_s);
+		set_follow_locked(source, there, hold->follow_s);
 	} else if (!hold->end) {
 		add_locked(source, hold, now + set->config.hold_ns);
 	}
