@@ -7,7 +7,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#define BARREN_NS (10 * CLOCK_SECOND)
+#define BARREN_NS (10 * CLOCK_SECOND) /* after the first that had nothing */
 
 static struct barren_chunk *chunk_of(struct barren *barren, const struct chunk_id *id)
 {

@@ -8,10 +8,10 @@
 
 /* An owner may wait for a slow origin; that it is gone is seen by its connection. */
 #define FILL_PATIENCE (60 * CLOCK_SECOND)
-#define AHEAD_PATIENCE \
-	(15 * CLOCK_SECOND) /* where no reader waits: an origin is asked for nothing sooner */
-#define DOUBT_PATIENCE (150 * CLOCK_MS) /* of one that did not answer the last time */
-#define OWNER_PATIENCE (500 * CLOCK_MS) /* of one that others say does not answer */
+/* Where no reader waits: the origin would be asked for what somebody may have. */
+#define AHEAD_PATIENCE (15 * CLOCK_SECOND)
+#define DOUBT_PATIENCE (150 * CLOCK_MS) /* with one that did not answer the last time */
+#define OWNER_PATIENCE (500 * CLOCK_MS) /* with one that others say does not answer */
 #define BAD_MAX        2u /* pieces of a unit that came damaged: then from the origin */
 
 /* A request whose answer nobody waits for. */

@@ -33,11 +33,10 @@ struct pull {
 	uint32_t n_holders;
 	uint32_t next;
 	uint32_t steps;
-	bool coming; /* one of those asked has it soon */
-	bool owed;   /* one of those passed by may have it, and is worth waiting for */
-	uint64_t
-		waited_ns; /* since when it waits for such, from its first pause on; 0: it never did */
-	uint64_t pause_ns; /* the last one */
+	bool coming;        /* one of those asked has it soon */
+	bool owed;          /* one of those passed by may have it, and is worth waiting for */
+	uint64_t waited_ns; /* its first pause began; 0: there was none */
+	uint64_t pause_ns;  /* how long the last one was */
 	/* Under flights.lock: */
 	bool calling;
 	bool waiting; /* pauses */
@@ -59,7 +58,7 @@ bool pulls_closing(struct worker *w);
 
 /* pull_route.c. Of a copy: who serves the chunk and can be asked; NULL: it ends here. */
 struct view_peer *pull_next_server(struct pull *p);
-/* The owner is passed by, since his breaker is open: is it worth to wait for him? */
+/* The owner is passed by, since his breaker is open: is he worth waiting for? */
 bool pull_owner_is_owed(struct pull *p);
 /* An answer without bytes sends it somewhere else; false: that is its end. */
 bool pull_sent_on(struct pull *p, int status);
@@ -73,10 +72,10 @@ void pull_begin(struct pull *p);
 /* Nobody answered, as opposed to somebody who says no. */
 bool pull_no_answer(int status);
 
-/* pull_wait.c. A worker that does not answer, or is busy: is it worth to wait for it with this pull? */
+/* pull_wait.c. A worker that does not answer, or is busy: may this pull wait for it? */
 bool pull_may_wait(const struct pull *p, const struct view_peer *peer, enum holder_kind kind);
-/* A worker says that it has it soon, from the origin: is that worth to wait for? A reader waits for as long as for
- * an answer. */
+/* A worker says that it has it soon, from the origin: may this pull wait for that? One that a reader waits
+ * for does so for as long as for an answer. */
 bool pull_may_await(const struct pull *p);
 /* It goes on a little later, by run() of its job with `woken` set; at once when a reader has come to wait. */
 void pull_wait(struct pull *p);

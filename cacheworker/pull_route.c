@@ -5,7 +5,6 @@
 
 #define STEPS_MAX 32u /* requests of one pull */
 
-/* Nobody answered, as opposed to somebody who says no. */
 bool pull_no_answer(int status)
 {
 	switch (-status) {
@@ -28,7 +27,6 @@ bool pull_no_answer(int status)
 	}
 }
 
-/* It is this worker's to end, whoever else was asked so far. */
 void pull_end_here(struct pull *p)
 {
 	struct worker *w = p->worker;
@@ -50,7 +48,6 @@ bool pull_given_up(struct pull *p)
 	return is;
 }
 
-/* Who serves the chunk and can be asked; NULL: it ends here. */
 struct view_peer *pull_next_server(struct pull *p)
 {
 	struct worker *w = p->worker;
@@ -68,7 +65,7 @@ struct view_peer *pull_next_server(struct pull *p)
 	return NULL;
 }
 
-/* Is it asked now? One that is passed by may be worth to wait for. */
+/* Is it asked now? One that is passed by may be worth waiting for (p->owed). */
 static bool is_asked(struct pull *p, const struct view_peer *peer, enum holder_kind kind)
 {
 	struct worker *w = p->worker;
@@ -109,7 +106,6 @@ struct view_peer *pull_next_holder(struct pull *p)
 	return NULL;
 }
 
-/* The owner is passed by, since his breaker is open: is it worth to wait for him? */
 bool pull_owner_is_owed(struct pull *p)
 {
 	const struct view_peer *owner = p->owner == PLACEMENT_NOBODY || p->route.to == p->owner
@@ -120,7 +116,6 @@ bool pull_owner_is_owed(struct pull *p)
 	       !view_usable(p->worker->view, owner) && pull_may_wait(p, owner, HOLDER_OWNER);
 }
 
-/* From the first on: the table may be another by now, and so who serves it. */
 void pull_begin(struct pull *p)
 {
 	struct worker *w = p->worker;
@@ -148,7 +143,6 @@ static void follow_spill(struct pull *p, uint16_t number)
 	p->route.last = true;
 }
 
-/* True when it is sent somewhere else; false: that is its end. */
 bool pull_sent_on(struct pull *p, int status)
 {
 	const struct frame *reply = &p->call.reply;
