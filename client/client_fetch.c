@@ -22,9 +22,9 @@
 #define WATCH_INTERVAL   (250 * CLOCK_MS)
 #define SLOW_NS          (10 * CLOCK_SECOND) /* a read that waits this long is logged */
 #define BAD_ANSWERS_MAX  5                   /* answers whose bytes do not match, then -EIO */
-#define REFRESH_ATTEMPTS 2 /* failures after which the slots are asked for again */
-#define HERE_BYTES       (256u << 10)
-#define HERE_READS       4u
+#define REFRESH_ATTEMPTS 2            /* failures after which the slots are asked for again */
+#define HERE_BYTES       (256u << 10) /* answers up to that are checked on the loop ... */
+#define HERE_READS       4u           /* ... while no more reads are under way: done_here() */
 
 static void step(struct client_op *op);
 static void ask_next(struct client_op *op);
@@ -287,7 +287,7 @@ static bool answer_fits(const struct client_op *op, const void *payload, int fd)
 }
 
 /*
- * What is small costs less than to wake another thread for it, and what comes behind it hardly waits; with
+ * What is small costs less than waking another thread for it, and what comes behind it hardly waits; with
  * many reads under way other threads are awake, and more than this one can do is to be done.
  */
 static bool done_here(const struct client_op *op)

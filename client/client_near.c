@@ -12,11 +12,11 @@
 #define WINDOW_MOST  CLIENT_READ_MAX
 #define WINDOW_OLD   CLOCK_SECOND /* unread for so long it gives way to another */
 #define READ_MOST    (512u << 10) /* larger reads gain nothing */
-#define BEHIND_BYTES (1u << 20)   /* several readers take their files not quite in order */
-#define AHEAD_BYTES  (1u << 20)
-#define PASSED_BYTES (64u << 20)
-#define HITS_LEAST   3u
-#define COLD_NS      (CLOCK_SECOND / 2)
+#define BEHIND_BYTES (1u << 20)   /* several readers take their files not quite in order: */
+#define AHEAD_BYTES  (1u << 20)   /* a read so far off the furthest one goes on with its stream */
+#define PASSED_BYTES (64u << 20)  /* a stream further on than that came from elsewhere */
+#define HITS_LEAST   3u           /* reads that go on with a stream before anything is fetched */
+#define COLD_NS      (CLOCK_SECOND / 2) /* nothing is tried after workers had not all of a range */
 
 /* ---- windows --------------------------------------------------------------------------------- */
 

@@ -25,7 +25,7 @@
 
 #define CLIENT_NEAR_WINDOWS 32u
 #define CLIENT_NEAR_STREAMS 16u
-#define CLIENT_NEAR_AHEAD   (4u << 20)
+#define CLIENT_NEAR_AHEAD   (4u << 20) /* bytes under way, or not read yet, of one stream */
 #define CLIENT_NEAR_IDLE    (5 * CLOCK_SECOND)
 
 struct client_op;
