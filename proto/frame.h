@@ -50,7 +50,7 @@ enum frame_op {
 	FRAME_GET_SLOTS = 4, /* SlotsAsk, or nothing -> SlotTable */
 	FRAME_REFRESH = 5,   /* cachectl (through the mount) -> master: list the source again */
 	FRAME_GET_TERMS = 6, /* worker -> master: retained generations and policies -> Terms */
-	FRAME_HOLD = 7,      /* mount -> master: Hold -> empty */
+	FRAME_HOLD = 7,      /* mount -> master: Hold -> empty, or HoldNews when asked for */
 	FRAME_PRELOAD = 8, /* worker -> master: PreloadReports -> PreloadJobs, once there is one */
 	FRAME_JOIN = 9,    /* worker -> master: Join -> Joined */
 	FRAME_BEAT = 10,   /* worker -> master, every Joined.beat_ms: Beat -> BeatAnswer */
@@ -60,10 +60,9 @@ enum frame_op {
 			      from there; `extent` is its size */
 	FRAME_ADMIN = 12, /* cachectl -> master: AdminAsk -> AdminAnswer */
 	FRAME_FETCH = 16, /* FILL of the design: the owner ends it, from tier, peers or origin */
-	FRAME_FETCH_CACHED =
-		17, /* CACHED_ONLY: never causes another request; -ENODATA. With FRAME_PEER and FRAME_EXACT, of
-				    a worker that is to end it, also -EALREADY: it is on its way from the
-				    origin, ask again soon */
+	/* CACHED_ONLY: never causes another request; -ENODATA. With FRAME_PEER and FRAME_EXACT (from a worker
+	 * that is to end it) also -EALREADY: it is on its way from the origin, ask again soon. */
+	FRAME_FETCH_CACHED = 17,
 	FRAME_PREFETCH = 18, /* fill the range, answer without bytes when accepted */
 	FRAME_RECHECK = 19,  /* a reader found a piece damaged: verify, drop, repair */
 	FRAME_HELD = 21, /* reader -> worker: descriptors closed and read through -> those to close
