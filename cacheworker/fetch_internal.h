@@ -32,9 +32,9 @@ struct fetch {
 	uint32_t n_sums;      /* pieces that the spans touch */
 	struct gathered *out; /* the range and the checksums behind it, when it is gathered */
 	unsigned int attempts;
-	struct herd_ticket
-		*ticket; /* another worker's request for a copy, which is being answered */
-	struct herds_wait herd_wait; /* ... or waits for that, and goes on with: */
+	/* Another worker's request for a copy, which is being answered, or waits and goes on with `herd_resume`: */
+	struct herd_ticket *ticket;
+	struct herds_wait herd_wait;
 	void (*herd_resume)(struct pool_job *job);
 	bool ends;            /* what is not here ends here: the flights' wait.ends */
 	bool moved;           /* by the table others serve the chunk: FRAME_MOVED */

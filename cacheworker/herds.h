@@ -16,6 +16,7 @@
 #include <pthread.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include "base/clock.h"
 #include "base/layout.h"
 #include "base/list.h"
 #include "base/loop.h"
@@ -26,16 +27,15 @@ struct worker;
 struct herd_ticket;
 
 #define HERDS_MAX         128u /* chunks; of each HERD_TAKERS are remembered, 97 KiB at most */
-#define HERDS_PATIENCE_NS 5000000000ull
+#define HERDS_PATIENCE_NS (5 * CLOCK_SECOND)
 
 struct herds {
 	pthread_mutex_t lock;
 	struct map chunks;
 	struct list by_use;  /* the one used longest ago first */
 	struct list waiting; /* chunks that are waited for */
-	struct list
-		tickets; /* of answers under way, but for those that hang; the first begun first */
-	uint32_t giving; /* how many */
+	struct list tickets; /* of answers under way, none that hangs; by their beginning */
+	uint32_t giving;     /* how many */
 	uint64_t patience_ns;
 	bool watched; /* the task or the timer is due */
 	struct loop_task task;

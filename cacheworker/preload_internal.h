@@ -24,7 +24,7 @@ struct preload_failure {
 	char key[LIMIT_KEY_BYTES];
 };
 
-#define COPIES_UNSAID UINT32_MAX
+#define COPIES_UNSAID UINT32_MAX /* no policy: the master is older, or says none */
 
 /* How far a job is; under preloads.lock. */
 struct preload_tally {
@@ -73,7 +73,7 @@ struct preload_job {
 	/* Of what it names alone; else whatever the newest one names. */
 	bool exact;
 	uint64_t end;    /* of its table, when exact */
-	uint32_t copies; /* its policy, under the lock; COPIES_UNSAID: the master does not say */
+	uint32_t copies; /* its policy, under the lock; or COPIES_UNSAID */
 	bool part;       /* its patterns may mean nothing here: they mean something elsewhere */
 	struct meant meant;
 	enum preload_phase phase;   /* under the lock; changed by the walker alone */

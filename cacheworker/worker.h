@@ -152,8 +152,8 @@ struct tierless {
 	bool closing;
 };
 
-#define FLIGHT_CLASSES 3u /* enum ufs_class, enum budget_class */
-#define FLIGHT_CHUNKS  4096u
+#define FLIGHT_CLASSES 3u    /* enum ufs_class, enum budget_class */
+#define FLIGHT_CHUNKS  4096u /* counts of units by chunk; chunks of one hash share one */
 
 /* Units on their way or kept for a moment (flight.c). */
 struct flights {

@@ -4,7 +4,6 @@
 #include "master/events.h"
 #include "master/members_internal.h"
 
-/* What was counted for another drain says nothing of this one: between them it owned slots. */
 uint32_t member_drain_number(void)
 {
 	uint32_t number;

@@ -46,7 +46,6 @@ enum cluster_state member_alive_state(const struct member *m)
 	return m->drain ? CLUSTER_DRAINING : CLUSTER_UP;
 }
 
-/* It is heard of: whatever it was, it is there. */
 void members_be_heard(struct members *members, struct member *m, uint64_t now)
 {
 	m->heard = true;

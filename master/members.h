@@ -75,9 +75,8 @@ struct member {
 	uint64_t served_bytes;
 	uint64_t served_rate; /* bytes a second, of the last two beats */
 	uint64_t only_copies;
-	bool counted; /* only_copies is known, of this drain */
-	uint32_t
-		drain_number; /* of the drain; not 0 while it lasts; another in each run of the master */
+	bool counted;          /* only_copies is known, of this drain */
+	uint32_t drain_number; /* not 0 while it is drained; another in each run of the master */
 	bool full;
 	uint16_t hot[MEMBER_HOT];
 	uint32_t hot_kib[MEMBER_HOT]; /* a second */
@@ -97,9 +96,8 @@ struct members {
 	uint32_t n;   /* members: not those whose number rests */
 	uint32_t top; /* numbers below it may be somebody's */
 	uint64_t looked_ns;
-	uint64_t
-		back_ns; /* since when anybody is heard of: others are out no sooner than that lets them */
-	bool nobody; /* is heard of */
+	uint64_t back_ns; /* since when anybody is heard of: the time to be out begins then */
+	bool nobody;      /* is heard of */
 	/* Told of every change that tables say: `moves`, slots may, too. */
 	void (*on_change)(void *arg, const struct member *member, bool moves);
 	void *arg;

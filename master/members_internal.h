@@ -23,7 +23,7 @@ bool member_is_alive(const struct member *m);
 /* Does anybody else? `up`: who is up, too. */
 bool members_another_owns(const struct members *members, const struct member *than, bool up);
 void members_set_id(struct members *members, struct member *m, uint64_t id);
-/* The number of a failure domain: an own one for a new name. */
+/* The number of a failure domain: one of its own for a new name. */
 uint16_t members_domain(const struct members *members, const char *name);
 
 /* ---- member_state.c -------------------------------------------------------------------------- */
@@ -38,4 +38,6 @@ void members_be_heard(struct members *members, struct member *m, uint64_t now);
 
 /* ---- member_drain.c -------------------------------------------------------------------------- */
 
-uint32_t member_drain_number(void); /* not 0 */
+/* The number of a new drain: random, not 0. What was counted for another drain says nothing of this one, as between
+ * the two it owned slots. */
+uint32_t member_drain_number(void);

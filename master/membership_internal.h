@@ -63,11 +63,11 @@ int membership_refuse_store(struct err *e, int r);
 void membership_reply(struct rpc_request *request, uint8_t *packed, size_t len);
 /* Answers all that wait for less than there is now. Without locks. */
 void membership_wake(struct membership *m);
-/* membership_late.c. True: beats are not read as they come: whom they are of is not known. Sends the next mark. */
-bool membership_is_late_locked(struct membership *m, uint64_t now);
 /* All members that are not stored as they are, with `more` in the same write (NULL: nothing); at most a few hundred,
  * then *ret_rest. With `writing`, without `lock`. */
 int membership_store_all(
 	struct membership *m, const struct store_change *more, bool *ret_rest) __must_check;
+/* True: beats are not read as they come, so nobody knows whose are missing (membership_late.c). Sends the next mark. */
+bool membership_is_late_locked(struct membership *m, uint64_t now);
 /* One step, if something changed (membership_step.c). Without locks. */
 void membership_step(struct membership *m);

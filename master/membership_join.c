@@ -123,7 +123,7 @@ static void store_waiting(struct membership *m)
 	}
 }
 
-/* True: this thread is to store. Whose number is stored is answered at once. */
+/* Whose number is stored is answered at once, others wait; *ret_stores: this thread is to store for them. */
 static int enter(struct membership *m, struct rpc_request *request, const struct member_join *join,
 	bool *ret_stores, struct err *e)
 {

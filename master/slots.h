@@ -16,11 +16,10 @@
 #include "net/net.h"
 #include "placement/placement.h"
 
-#define SLOTS_BYTES (PLACEMENT_SLOTS * sizeof(struct placement_slot))
-#define SLOTS_STEPS 64u
-#define SLOTS_DELTA \
-	SLOTS_BYTES /* of differences in one answer: beyond that the whole table is told */
-#define SLOTS_DELTAS (4 * MiB) /* that are kept for it */
+#define SLOTS_BYTES  (PLACEMENT_SLOTS * sizeof(struct placement_slot))
+#define SLOTS_STEPS  64u
+#define SLOTS_DELTA  SLOTS_BYTES /* bytes of differences in one answer; beyond, the whole table */
+#define SLOTS_DELTAS (4 * MiB)   /* bytes of differences that are kept */
 
 /* Immutable but for its references, any thread. */
 struct slots_table {
@@ -53,8 +52,7 @@ struct slots {
 	uint64_t sequence;
 	uint64_t news;
 	struct slots_table *table;
-	uint64_t
-		changed; /* the sequence that `table` came with; of this epoch's first when it was there before */
+	uint64_t changed; /* the sequence that `table` came with, or this epoch's first */
 	struct hot hot;
 	struct slots_step steps[SLOTS_STEPS]; /* that led to sequence s: at s % SLOTS_STEPS */
 	size_t delta_bytes;                   /* of their differences */

@@ -76,8 +76,7 @@ struct herd {
 	void *arg;
 	struct list lasts; /* waits that were sent away often enough */
 	uint16_t workers[HERD_TAKERS];
-	uint32_t busy
-		[HERD_TAKERS]; /* until then it sends to those it was named to, but for half a hop */
+	uint32_t busy[HERD_TAKERS]; /* it is named again then: half a hop before it has sent all */
 	uint16_t places[PLACEMENT_MAX]; /* of a worker among the takers, and one; 0: it is none */
 	struct herd_part parts[HERD_PARTS];
 };
