@@ -77,9 +77,8 @@ enum frame_op {
 	/* 25 was the master's word to a worker, which SlotTable.news is now. */
 	FRAME_ROOM = 26, /* worker -> worker: is there room for more of the volume? -> `extent` 1,
 			    or 0 */
-	FRAME_PING =
-		27, /* anybody: is somebody there? -> empty, by the loop of the connection, whatever
-			    else is waited for */
+	/* Anybody: is somebody there? -> empty, by the loop of the connection, whatever else is waited for. */
+	FRAME_PING = 27,
 	FRAME_CANCEL = 20, /* the request with this id is wanted no more; has no reply of its own */
 };
 
@@ -99,9 +98,9 @@ enum frame_flags {
 			       not who serves this chunk; the asker does well to look for a newer one */
 	FRAME_EXACT = 16, /* FETCH, PREFETCH: the reader says what else it will want, so nothing
 			       beside the range */
-	FRAME_PEER =
-		32, /* FETCH: from a worker, which keeps the chunk as a local copy: it may be named
-			    to others that want it */
+	/* FETCH: from a worker, which keeps the chunk as a local copy: it may be named to others that want it.
+	 * FETCH_CACHED: from a worker that was sent here, or, with FRAME_EXACT, that is to end it. */
+	FRAME_PEER = 32,
 	FRAME_LAST = 64, /* FETCH: whoever gets it ends it, though by his table it is another's:
 			    he is the deputy of one that does not answer. Never forwarded, never
 			    redirected */
