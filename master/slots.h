@@ -57,8 +57,8 @@ struct slots {
 	struct slots_step steps[SLOTS_STEPS]; /* that led to sequence s: at s % SLOTS_STEPS */
 	size_t delta_bytes;                   /* of their differences */
 	uint64_t first; /* the oldest sequence that a difference can begin at */
-	struct slots_message
-		*made[SLOTS_STEPS + 1]; /* of this version, by how many steps; the last: whole */
+	/* Of this version, by how many steps their reader is behind; the last: whole. */
+	struct slots_message *made[SLOTS_STEPS + 1];
 };
 
 /* What the store has, or nobody's slots. -EBADMSG, -EPROTONOSUPPORT and others with their line. */
