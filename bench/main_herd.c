@@ -1,7 +1,7 @@
 /*
  * bench-herd: many nodes that keep copies read one volume, all from the same moment, in simulated time.
  *
- *	bench-herd [--nodes N] [--chunks N] [--window N] [--ask-ns N] [--spread yes|no] [--herd yes|no]
+ *	bench-herd [--nodes N] [--chunks N] [--window N] [--ask-ns N] [--no-spread] [--no-herd]
  *	bench-herd --threads N
  *
  * Each node has a worker and a reader; the volume's chunks lie at their owners (placement_repair()) and nowhere
