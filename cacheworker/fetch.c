@@ -163,9 +163,7 @@ static void run_file(struct pool_job *job)
 {
 	struct fetch *fetch = container_of(job, struct fetch, job);
 	const struct frame *frame = &fetch->request->frame;
-	struct chunk_id id = { .volume = frame->volume,
-		.lineage = frame->lineage,
-		.chunk = frame->offset >> CHUNK_BITS };
+	struct chunk_id id = fetch_chunk_of(frame);
 	uint32_t length = frame->length;
 	struct worker *w = fetch->worker;
 	struct chunk *chunk = tier_chunk_find(w->tiers, &id);
@@ -204,9 +202,7 @@ static void refuse(struct rpc_request *request, int code, const char *why)
 /* Is there anything of the chunk, or will there be? */
 static bool has_some(struct worker *w, const struct frame *frame)
 {
-	struct chunk_id id = { .volume = frame->volume,
-		.lineage = frame->lineage,
-		.chunk = frame->offset >> CHUNK_BITS };
+	struct chunk_id id = fetch_chunk_of(frame);
 	struct chunk *chunk = tier_chunk_find(w->tiers, &id);
 
 	chunk_unref(chunk);

@@ -67,6 +67,14 @@ struct gathered {
 };
 
 /* fetch.c: spans, and the end of a fetch. */
+/* The chunk that a request's range begins in. */
+static inline struct chunk_id fetch_chunk_of(const struct frame *frame)
+{
+	return (struct chunk_id){ .volume = frame->volume,
+		.lineage = frame->lineage,
+		.chunk = frame->offset >> CHUNK_BITS };
+}
+
 /* Zeroed; NULL without memory. */
 struct span *fetch_spans_new(uint32_t n);
 void fetch_spans_free(struct span *spans);

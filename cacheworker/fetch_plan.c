@@ -71,9 +71,7 @@ static bool herd_admits(struct fetch *fetch, void (*resume)(struct pool_job *job
 		.length = frame->length,
 		.last = frame->flags & FRAME_LAST,
 	};
-	const struct chunk_id id = { .volume = frame->volume,
-		.lineage = frame->lineage,
-		.chunk = frame->offset >> CHUNK_BITS };
+	const struct chunk_id id = fetch_chunk_of(frame);
 	uint16_t worker = PLACEMENT_NOBODY;
 
 	if (fetch->ticket || !(frame->flags & FRAME_PEER))
@@ -374,9 +372,7 @@ static void answer_absent(
 	struct fetch *fetch, const struct chunk *chunk, struct table *table, struct table_row *row)
 {
 	const struct frame *frame = &fetch->request->frame;
-	const struct chunk_id id = { .volume = frame->volume,
-		.lineage = frame->lineage,
-		.chunk = frame->offset >> CHUNK_BITS };
+	const struct chunk_id id = fetch_chunk_of(frame);
 	uint64_t some = chunk ? chunk_present_bytes(chunk) : 0;
 
 	/* A reader, who may say FRAME_EXACT, has others to ask. */
@@ -394,9 +390,7 @@ static bool absent_is_ours(
 	struct fetch *fetch, const struct chunk *chunk, struct table *table, struct table_row *row)
 {
 	const struct frame *frame = &fetch->request->frame;
-	const struct chunk_id id = { .volume = frame->volume,
-		.lineage = frame->lineage,
-		.chunk = frame->offset >> CHUNK_BITS };
+	const struct chunk_id id = fetch_chunk_of(frame);
 	uint16_t number;
 	struct duty duty;
 
