@@ -9,9 +9,10 @@
  * The first answer counts. The hedge's has its own memory; when it is the first, the call is cancelled, and
  * ends with the hedge's answer in its place.
  *
- * A worker that nothing was heard of for CLIENT_ASK_QUIET while it was asked gets a question that it answers at once
- * whatever it waits for. When that is not answered within CLIENT_ASK_SILENT, it hangs: what waits for it is asked elsewhere,
- * and it gets no read until it has answered such a question; one is always on its way to it, unless the master calls it down.
+ * A worker that nothing was heard of for CLIENT_ASK_QUIET while it was asked gets a question that it answers at
+ * once whatever it waits for. When that is not answered within CLIENT_ASK_SILENT, it hangs: what waits for it is
+ * asked elsewhere, and it gets no read until it has answered such a question; one is always on its way to it,
+ * unless the master calls it down.
  *
  * Threads: the client's loop.
  */

@@ -1,7 +1,7 @@
 /*
  * Whom a read asks, in order: this node's worker while it serves the volume, the slot's owner (or the less
- * loaded of owner and replica, of a hot slot and where `copies` says that the replica has it), then the deputy and the previous owner, with
- * FRAME_LAST. "Ask X" is followed, a few times (placement/duty.h).
+ * loaded of owner and replica, of a hot slot and where `copies` says that the replica has it), then the deputy
+ * and the previous owner, with FRAME_LAST. "Ask X" is followed, a few times (placement/duty.h).
  *
  * That this node's worker sends a read away is remembered for the volume, CLIENT_ELSEWHERE long: then it is
  * asked for what its slots have, like any other.
