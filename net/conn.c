@@ -255,7 +255,8 @@ static void conn_init(struct conn *conn, const struct conn_ops *ops)
 		.ops = ops,
 		.began_ns = now,
 		.moved_in_ns = now,
-		.moved_out_ns = now };
+		.moved_out_ns = now,
+		.watched_ns = now };
 }
 
 int conn_connect(struct conn *conn, struct loop *loop, const struct transport_ops *transport,
@@ -342,12 +343,27 @@ void conn_close(struct conn *conn, int status)
 		conn->transport->ops->close(conn->transport, status);
 }
 
+/* What we did not look at for ourselves: what came meanwhile may not be read yet. */
+static void forgive_absence(struct conn *conn, uint64_t now_ns)
+{
+	uint64_t away = now_ns - conn->watched_ns;
+
+	conn->watched_ns = now_ns;
+	if (away <= CONN_WATCH_NS)
+		return;
+	away -= CONN_WATCH_NS;
+	conn->began_ns += away;
+	conn->moved_in_ns += away;
+	conn->moved_out_ns += away;
+}
+
 void conn_watch(struct conn *conn, uint64_t now_ns)
 {
 	struct transport *t = conn->transport;
 
 	if (!t)
 		return;
+	forgive_absence(conn, now_ns);
 	if (t->bytes_in != conn->seen_in || !t->mid_frame || conn->paused)
 		conn->moved_in_ns = now_ns;
 	else if (t->ops->look)

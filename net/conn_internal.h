@@ -20,6 +20,8 @@
 /* Who asked for so many bytes and takes none of them is let go sooner: others could have the memory. */
 #define CONN_DETACH_NS    (5 * 1000000000ull)
 #define CONN_DETACH_BYTES LIMIT_PAYLOAD_BYTES
+/* Between two looks: more of it is a process that was stopped, or a loop that was held up, and not the peer's. */
+#define CONN_WATCH_NS (2 * 1000000000ull)
 
 enum conn_state {
 	CONN_OPENING,
@@ -68,6 +70,7 @@ struct conn {
 	uint64_t began_ns;    /* connecting or accepted */
 	uint64_t moved_in_ns; /* conn_watch() last saw bytes move */
 	uint64_t moved_out_ns;
+	uint64_t watched_ns; /* conn_watch() looked */
 	uint64_t seen_in;
 	uint64_t seen_out;
 	/* A token that is shown over a unix socket: by us, or to us. */
@@ -91,5 +94,6 @@ void conn_send(struct conn *conn, struct conn_message *message, const struct fra
 bool conn_recall(struct conn *conn, struct conn_message *message);
 void conn_pause(struct conn *conn, bool paused);
 void conn_close(struct conn *conn, int status);
-/* Closes the connection when its peer stalls; to be called about once a second. */
+/* Closes the connection when its peer stalls; to be called about once a second: of the time since the last look
+ * CONN_WATCH_NS count at most. */
 void conn_watch(struct conn *conn, uint64_t now_ns);
