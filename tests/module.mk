@@ -5,10 +5,13 @@ UNIT_BINS := $(UNIT_SRCS:tests/unit/%.c=$(B)/unit/%)
 # FOLDER and everything below it.
 closure = $(sort $(1) $(foreach l,$($(1)_deps),$(call closure,$(l))))
 
+# What a sanitizer needs to see.
+UNIT_SAN := $(if $(findstring thread,$(SAN)),$(B)/tests/sanitize/tsan_close.o)
+
 define unit_test
-$(B)/unit/$(1)/$(2): $(B)/tests/unit/$(1)/$(2).o $(foreach l,$(call closure,$(1)) $($(2)_libs),$(B)/$(l).a)
+$(B)/unit/$(1)/$(2): $(B)/tests/unit/$(1)/$(2).o $(UNIT_SAN) $(foreach l,$(call closure,$(1)) $($(2)_libs),$(B)/$(l).a)
 	@mkdir -p $$(@D)
-	@$(CC) $(LDFLAGS) -o $$@ $$< -Wl,--start-group \
+	@$(CC) $(LDFLAGS) -o $$@ $$< $(UNIT_SAN) -Wl,--start-group \
 		$(foreach l,$(call closure,$(1)) $($(2)_libs),$(B)/$(l).a) -Wl,--end-group \
 		$$(sort $(foreach l,$(call closure,$(1)) $($(2)_libs),$$($(l)_ldlibs))) -lcmocka $(LDLIBS)
 endef
@@ -22,7 +25,7 @@ ALLOC_BINS := $(patsubst tests/alloc/%.c,$(B)/unit/alloc/%,$(wildcard tests/allo
 ALLOC_DAEMONS := $(addprefix $(B)/tests/alloc/bin/,cachemaster cacheworker cachefuse cachekeeper cachectl)
 # $(call alloc_program,PROGRAM,OBJECT,FOLDER,-l FLAGS)
 define alloc_program
-$(1): $(2) $(B)/tests/alloc/alloc_fail.o $(foreach l,$(call closure,$(3)),$(B)/$(l).a)
+$(1): $(2) $(B)/tests/alloc/alloc_fail.o $(UNIT_SAN) $(foreach l,$(call closure,$(3)),$(B)/$(l).a)
 	@mkdir -p $$(@D)
 	@$(CC) $(LDFLAGS) $(ALLOC_WRAP:%=-Wl,--wrap=%) -o $$@ $$(filter %.o,$$^) -Wl,--start-group \
 		$$(filter %.a,$$^) -Wl,--end-group $$(sort $(foreach l,$(LIBS),$$($(l)_ldlibs))) $(4) $(LDLIBS)
