@@ -111,7 +111,7 @@ static void nudge_owner(struct pull *p)
 	nudge->call = (struct rpc_call){
 		.frame = frame_of(p, FRAME_PREFETCH, FRAME_EXACT),
 		.payload = NET_PAYLOAD_NONE,
-		.deadline_ns = clock_mono_ns() + CACHED_PATIENCE,
+		.deadline_ns = clock_mono_ns() + pull_lasts(p->worker, CACHED_PATIENCE),
 		.hurry = true,
 		.on_done = on_nudged,
 		.reply_fd = -1,
@@ -147,7 +147,7 @@ void pull_raise_locked(struct flight *f)
 	else if (p->calling && p->copy && !p->rechecking)
 		nudge_owner(p);
 	else if (p->calling && !p->rechecking && p->class == UFS_DEMAND)
-		pull_due_locked(p, p->began_ns + patience_with(p, p->peer));
+		pull_due_locked(p, p->began_ns + pull_lasts(p->worker, patience_with(p, p->peer)));
 }
 
 void pull_give_up_locked(struct flight *f)
@@ -198,7 +198,7 @@ static void send(
 	p->call = (struct rpc_call){
 		.frame = frame_of(p, op, flags),
 		.payload = NET_PAYLOAD_NONE,
-		.deadline_ns = p->began_ns + patience,
+		.deadline_ns = p->began_ns + pull_lasts(w, patience),
 		.hurry = true,
 		.on_done = on_answer,
 		.reply_fd = -1,

@@ -15,6 +15,12 @@
 
 #define CACHED_PATIENCE (2 * CLOCK_SECOND) /* for what is there, or is not */
 
+/* How long one is waited for, here (worker_config.peer_patience). */
+static inline uint64_t pull_lasts(const struct worker *w, uint64_t patience_ns)
+{
+	return patience_ns * max(w->config->peer_patience, 1u);
+}
+
 struct pull {
 	struct list link; /* pulls.all */
 	struct worker *worker;

@@ -21,8 +21,10 @@
 
 bool pull_may_wait(const struct pull *p, const struct view_peer *peer, enum holder_kind kind)
 {
-	if (p->class == UFS_DEMAND || view_failing(peer) >= WAIT_MAX ||
-		(p->waited_ns && clock_mono_ns() - p->waited_ns >= WAIT_MAX))
+	uint64_t most = pull_lasts(p->worker, WAIT_MAX);
+
+	if (p->class == UFS_DEMAND || view_failing(peer) >= most ||
+		(p->waited_ns && clock_mono_ns() - p->waited_ns >= most))
 		return false;
 	/* What a deputy is asked for meanwhile is wanted now; what has moved can wait until who had it is back. */
 	return kind == HOLDER_FORMER || !view_down(peer);
@@ -32,7 +34,7 @@ bool pull_may_await(const struct pull *p)
 {
 	uint64_t most = p->class == UFS_DEMAND ? CACHED_PATIENCE : WAIT_MAX;
 
-	return !p->waited_ns || clock_mono_ns() - p->waited_ns < most;
+	return !p->waited_ns || clock_mono_ns() - p->waited_ns < pull_lasts(p->worker, most);
 }
 
 /* ---- the clock ------------------------------------------------------------------------------- */

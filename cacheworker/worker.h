@@ -140,6 +140,7 @@ struct worker_config {
 	const char *admin_listen;     /* address, or NULL */
 	unsigned int origin_requests; /* GETs in flight per source */
 	bool without_tier;            /* serve without tiers that cannot be opened (tierless.h) */
+	uint32_t peer_patience;       /* pulls wait for others so many times as long; 0: once */
 	struct member_config member;
 };
 

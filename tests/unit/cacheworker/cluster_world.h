@@ -204,6 +204,7 @@ static inline void node_start(struct cluster *c, uint32_t i)
 		.n_listen = 1,
 		.admin = n->admin,
 		.origin_requests = 16,
+		.peer_patience = 20, /* who is asked answers, however slow the machine is */
 		.member = { .name = n->name },
 	};
 	if (worker_open(&n->worker, &n->config, &e) < 0)
@@ -278,6 +279,13 @@ static inline void deal_slots(struct cluster *c)
 		c->table->slots[i] = (struct placement_slot){ (uint16_t)(i % NODES), NOBODY,
 			{ (uint16_t)((i + 1) % NODES), (uint16_t)((i + 2) % NODES) } };
 	pthread_mutex_unlock(&c->lock);
+}
+
+/* For when some answer nothing. Before anybody is asked. */
+static inline void cluster_patience(struct cluster *c, uint32_t times)
+{
+	for (uint32_t i = 0; i < NODES; i++)
+		c->nodes[i].config.peer_patience = times;
 }
 
 /* `copies`: of the volume's policy; 0: it has none. */
@@ -372,11 +380,16 @@ static inline void check_bytes(
 static inline uint32_t read_via(
 	struct cluster *c, uint32_t i, uint64_t offset, uint32_t length, uint8_t flags)
 {
+	uint64_t deadline = clock_mono_ns() + DEADLINE;
 	uint32_t hops = 0;
 
 	for (;;) {
 		struct rpc_call call;
 		int r = ask_node(c, i, FRAME_FETCH, offset, length, flags, &call);
+
+		/* This machine kept us from taking an answer until the worker let go of us (net/conn.h). */
+		if (r == -ECONNRESET && clock_mono_ns() < deadline)
+			continue;
 
 		if (r == -EREMOTE && hops < 5) {
 			hops++;

@@ -441,6 +441,7 @@ static void test_far_leaves_memory(void **state)
 	struct asker asker;
 
 	(void)state;
+	cluster_patience(c, 1);
 	give(w, MiB + MiB / 2); /* for one unit */
 	taken -= MiB + MiB / 2;
 	asker_start(&asker, c, 1, offset_of(c->world, 20));
@@ -493,7 +494,7 @@ static void run_nothing(void *arg)
 	(void)arg;
 }
 
-/* Who is asked in the owner's place does not wait for him as if nothing was known: less than for anybody else (2 s). */
+/* Who is asked in the owner's place does not wait for him as if nothing was known: less than for anybody else (8 s here). */
 static void test_the_deputy_of_one_that_hangs(void **state)
 {
 	struct cluster *c = cluster_new(FILES, 0, CAPACITY);
@@ -502,13 +503,14 @@ static void test_the_deputy_of_one_that_hangs(void **state)
 	struct rpc_call call;
 
 	(void)state;
+	cluster_patience(c, 4);
 	set_slots(c, 0, NOBODY, 1, 2);
 	cluster_publish(c);
 	pthread_mutex_init(&freeze.lock, NULL);
 	pthread_mutex_lock(&freeze.lock);
 	loop_post(owner->loop, &freeze.task);
 	call = make_call(c->world, FRAME_FETCH, 0, STEP, FRAME_LAST);
-	call.deadline_ns = clock_mono_ns() + 1900 * CLOCK_MS;
+	call.deadline_ns = clock_mono_ns() + 7600 * CLOCK_MS;
 	assert_int_equal(rpc_call_wait(c->nodes[1].client, &call, NULL), 0);
 	check_bytes(c, &call, 0, STEP);
 	rpc_call_release(&call);

@@ -139,7 +139,7 @@ static void test_busy_is_asked_again(void **state)
 {
 	struct cluster *c = cluster_new(FILES, MiB, CAPACITY);
 	struct worker *w = &c->nodes[0].worker;
-	uint64_t deadline = clock_mono_ns() + DEADLINE;
+	uint64_t deadline;
 	uint64_t taken = 0;
 
 	(void)state;
@@ -152,6 +152,7 @@ static void test_busy_is_asked_again(void **state)
 	set_slots(c, 1, 0, NOBODY, NOBODY);
 	cluster_publish(c);
 	announce(c, 1);
+	deadline = clock_mono_ns() + DEADLINE;
 	while (waits_of(c, 1) < FILES &&
 		counter_get(&c->nodes[1].worker.counters.peer_units) < FILES) {
 		assert_true(clock_mono_ns() < deadline);
@@ -302,6 +303,7 @@ static void test_reader_joins_a_call(void **state)
 	uint64_t began;
 
 	(void)state;
+	cluster_patience(c, 2);
 	set_slots(c, 0, NOBODY, NOBODY, NOBODY);
 	cluster_publish(c);
 	read_all_via(c, 0, MiB, 0);
@@ -319,7 +321,8 @@ static void test_reader_joins_a_call(void **state)
 		assert_true(clock_mono_ns() < deadline);
 	began = clock_mono_ns();
 	(void)read_via(c, 1, FILE_AT(c, 3), BLOCK_BYTES, FRAME_EXACT);
-	assert_true(clock_mono_ns() - began < 10 * CLOCK_SECOND); /* what was announced: 15 s */
+	assert_true(
+		clock_mono_ns() - began < 25 * CLOCK_SECOND); /* what was announced: 30 s; he: 4 */
 	assert_int_equal(gets_of(c, 1), 1);
 	pthread_mutex_unlock(&lock);
 	cluster_quiet(c);
