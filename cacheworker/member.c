@@ -228,6 +228,13 @@ static void note_trouble(struct member *member, int r, const char *what, const c
 	member->said = r;
 }
 
+static void note_heard(struct member *member)
+{
+	if (member->said != 0)
+		log_info("in the cluster again", "name=%s", member->name);
+	member->said = 0;
+}
+
 static uint64_t pause_after(int r)
 {
 	if (r == -EPERM)
@@ -255,7 +262,7 @@ static void live(struct worker *w, uint32_t beat_ms)
 		if (r < 0)
 			note_trouble(member, r, "beating", e.text);
 		else
-			member->said = 0;
+			note_heard(member);
 	}
 }
 

@@ -38,6 +38,10 @@ void members_set_state(struct members *members, struct member *m, enum cluster_s
 	member_note(m, state == CLUSTER_DOWN || state == CLUSTER_OUT ? EVENT_ERROR : EVENT_INFO,
 		said[state]);
 	m->state = state;
+	if (state == CLUSTER_DOWN || state == CLUSTER_OUT) {
+		m->in_flight = 0; /* what it said last is not so any more */
+		m->served_rate = 0;
+	}
 	members_changed(members, m, false);
 }
 

@@ -140,10 +140,13 @@ static void test_states(void **state)
 	assert_int_equal(moves, 3);
 	pass(10, 7);
 	assert_int_equal(changes, 3); /* nothing happened */
+	all.all[0]->served_rate = all.all[0]->in_flight = 7;
 	pass(3, 6);
 	assert_int_equal(state_of(0), CLUSTER_UP);
 	pass(1, 6);
 	assert_int_equal(state_of(0), CLUSTER_DOWN);
+	assert_int_equal(all.all[0]->served_rate, 0); /* not what it said last */
+	assert_int_equal(all.all[0]->in_flight, 0);
 	assert_int_equal(moves, 3); /* its slots stay */
 	assert_ptr_equal(say(0, 1), all.all[0]);
 	assert_int_equal(state_of(0), CLUSTER_UP);
