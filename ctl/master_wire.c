@@ -76,8 +76,8 @@ static int connect_to(const char *address, struct err *e)
 			why.text);
 		return err_set(e, r, "%s", wire.failed.text);
 	}
-	if (r < 0)
-		return err_set(e, r, "%s", why.text);
+	if (r < 0) /* of this node's files; an origin's keys have the same codes */
+		return err_set(e, r == -EINVAL ? r : -ECONNREFUSED, "%s", why.text);
 	(void)snprintf(wire.address, sizeof(wire.address), "%s", address); /* fits */
 	return 0;
 }

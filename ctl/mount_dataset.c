@@ -117,11 +117,8 @@ int mount_job_resolve(struct mount_job *job, struct err *e)
 	master_wire_use_token(job->options.token);
 	r = master_call(&where, NULL, path, NULL, MASTER_CALL_NS, &dataset, &why);
 	if (r == -ECONNREFUSED) {
-		(void)err_set(e, r,
-			"'%s' is no URL (s3://BUCKET/PREFIX, file:///DIRECTORY), and no master "
-			"tells whether it is a dataset: %s",
-			job->url, why.text);
-		return EXIT_USAGE;
+		(void)err_set(e, r, "dataset '%s' cannot be looked up: %s", job->url, why.text);
+		return EXIT_RUNTIME;
 	}
 	if (r < 0) {
 		*e = why;
