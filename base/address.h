@@ -1,5 +1,5 @@
 /*
- * Addresses of daemons as they are written: "unix:/PATH", "tcp:HOST:PORT". What they mean is net/'s
+ * Addresses of daemons as they are written: "unix:/PATH", "tcp:HOST:PORT", HOST in numbers. What they mean is net/'s
  * to say; this is what a configuration can be refused for before anything starts. Threads: any.
  */
 #pragma once

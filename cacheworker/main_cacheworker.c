@@ -109,10 +109,61 @@ static const struct option_spec specs[] = {
 		"append the log to FILE instead of standard error"),
 };
 
+static bool is_own(const char *address)
+{
+	static const char *const heads[] = { "unix:", "tcp:127.",
+		"tcp:localhost:", "tcp:[::1]:", "tcp:::1:" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(heads); i++)
+		if (strncmp(address, heads[i], strlen(heads[i])) == 0)
+			return true;
+	return false;
+}
+
+/* Of a cluster of several hosts, and all that others could be told is a place of this one: it would own slots that nobody
+ * else can ask it for. */
+static int check_reachable(const struct options *options, struct err *e)
+{
+	const char *const *all =
+		options->advertise.n ? options->advertise.values : options->listen.values;
+	uint32_t n = options->advertise.n ? options->advertise.n : options->listen.n;
+
+	for (uint32_t i = 0; i < n; i++)
+		if (!is_own(all[i]))
+			return 0;
+	if (is_own(options->master))
+		return 0;
+	return err_set(e, -EINVAL,
+		"the master is on another host (%s), and no other host can reach this worker: "
+		"listen on tcp:HOST:PORT of this host, too, or say it with --advertise",
+		options->master);
+}
+
+/* All addresses of the node are none that another one could be told. */
+static int check_advertised(const struct options *options, struct err *e)
+{
+	for (uint32_t i = 0; i < options->listen.n && options->advertise.n == 0; i++) {
+		const char *address = options->listen.values[i];
+
+		if (strncmp(address, "tcp:0.0.0.0:", 12) == 0 ||
+			strncmp(address, "tcp:[::]:", 9) == 0)
+			return err_set(e, -EINVAL,
+				"--listen %s does not say where others reach this worker: give "
+				"--advertise tcp:HOST:PORT, too",
+				address);
+	}
+	return check_reachable(options, e);
+}
+
 static int look(const void *values, const char **ret_option, struct err *e)
 {
 	const struct options *options = values;
+	int r = check_advertised(options, e);
 
+	if (r < 0) {
+		*ret_option = "listen";
+		return r;
+	}
 	return net_keys_look(&options->keys, ret_option, e);
 }
 
@@ -141,6 +192,7 @@ static enum exit_status status_of(const struct err *e)
 	case EXDEV:
 		return EXIT_CACHE;
 	case ENOKEY:
+	case EADDRNOTAVAIL:
 		return EXIT_USAGE;
 	case EBUSY:
 	case EADDRINUSE:
@@ -148,22 +200,6 @@ static enum exit_status status_of(const struct err *e)
 	default:
 		return EXIT_RUNTIME;
 	}
-}
-
-/* All addresses of the node are none that another one could be told. */
-static int check_advertised(const struct options *options, struct err *e)
-{
-	for (uint32_t i = 0; i < options->listen.n && options->advertise.n == 0; i++) {
-		const char *address = options->listen.values[i];
-
-		if (strncmp(address, "tcp:0.0.0.0:", 12) == 0 ||
-			strncmp(address, "tcp:[::]:", 9) == 0)
-			return err_set(e, -EINVAL,
-				"--listen %s does not say where others reach this worker: give "
-				"--advertise tcp:HOST:PORT, too",
-				address);
-	}
-	return 0;
 }
 
 static void take_member(const struct options *options, struct member_config *member)

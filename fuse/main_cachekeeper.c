@@ -1,5 +1,6 @@
 /* cachekeeper: keeps the mounts of one cache directory on this node. See keeper.h. */
 #include "admin/audit.h"
+#include "base/address.h"
 #include "base/cleanup.h"
 #include "base/config.h"
 #include "base/daemon.h"
@@ -20,6 +21,11 @@ struct options {
 	const char *log_file;
 	int ready_fd;
 };
+
+static int check_worker(const char *text, struct err *e)
+{
+	return strcmp(text, KEEPER_NO_WORKER) == 0 ? 0 : address_check(text, e);
+}
 
 static const struct option_spec specs[] = {
 	OPTION_STRING_ROW(struct options, config_file, "config", "FILE",
@@ -43,10 +49,12 @@ static const struct option_spec specs[] = {
 	OPTION_STRING_ROW(struct options, config.audit_log, "audit-log", "FILE",
 		"append a line about everything that somebody changes, or tries to; the mounts' "
 		"too"),
-	OPTION_STRING_ROW(struct options, config.master, "master", "ADDR",
-		"address of the master; unix:RUN/master.rpc"),
-	OPTION_STRING_ROW(struct options, config.worker, "worker", "ADDR",
-		"address of the worker of this node, or " KEEPER_NO_WORKER "; unix:RUN/worker.rpc"),
+	OPTION_ROW(struct options, config.master, "master", OPTION_STRING, .metavar = "ADDR",
+		.check = address_check, .help = "address of the master; unix:RUN/master.rpc"),
+	OPTION_ROW(struct options, config.worker, "worker", OPTION_STRING, .metavar = "ADDR",
+		.check = check_worker,
+		.help = "address of the worker of this node, or " KEEPER_NO_WORKER
+			"; unix:RUN/worker.rpc"),
 	KEY_OPTION_ROWS(struct options, config.keys),
 	OPTION_ROW(struct options, config.again, "again", OPTION_BOOL, .hidden = true,
 		.help = "end at once when nothing was left to keep"),

@@ -136,9 +136,13 @@ static int tcp_listen(struct loop *loop, const char *where, const struct transpo
 		return err_set(e, fd, "cannot make a socket: %s", err_str(fd));
 	(void)setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one,
 		sizeof(one)); /* bind() tells when it is needed */
-	if (bind(fd, (struct sockaddr *)&address.sa, address.len) != 0 || listen(fd, BACKLOG) != 0)
-		return err_set(e, err_errno(), "cannot listen on 'tcp:%s': %s: choose another port",
-			where, err_str(-errno));
+	if (bind(fd, (struct sockaddr *)&address.sa, address.len) != 0 ||
+		listen(fd, BACKLOG) != 0) {
+		r = err_errno();
+		return err_set(e, r, "cannot listen on 'tcp:%s': %s: %s", where, err_str(r),
+			r == -EADDRNOTAVAIL ? "give an address that this host has"
+					    : "choose another port");
+	}
 	tcp_name(fd, where, text, sizeof(text));
 	r = listener_new(&transport_tcp, loop, TAKE_FD(fd), user, NULL, text, NULL, ret_listener);
 	return r < 0 ? err_set(e, r, "cannot listen on 'tcp:%s': %s: choose another port", where,
