@@ -258,9 +258,8 @@ static void on_request(struct rpc_request *request, void *arg)
 		handout_answer(w, request);
 		return;
 	}
-	if (frame->op != FRAME_FETCH && frame->op != FRAME_FETCH_CACHED &&
-		frame->op != FRAME_PREFETCH && frame->op != FRAME_RECHECK &&
-		frame->op != FRAME_FILE) {
+	if (!frame_op_fetches(frame->op) && frame->op != FRAME_PREFETCH &&
+		frame->op != FRAME_RECHECK && frame->op != FRAME_FILE) {
 		refuse(request, -EOPNOTSUPP, "a worker does not serve this operation");
 		return;
 	}
@@ -272,7 +271,7 @@ static void on_request(struct rpc_request *request, void *arg)
 		refuse(request, -EINVAL, "the range is not whole blocks inside one chunk");
 		return;
 	}
-	if (frame->op == FRAME_FETCH_CACHED && !has_some(w, frame)) {
+	if (fetch_is_cached_only(frame) && !has_some(w, frame)) {
 		rpc_reply(
 			request, -ENODATA, NULL, NET_PAYLOAD_NONE); /* not even a table is loaded */
 		return;

@@ -1,5 +1,5 @@
 /*
- * Requests of readers: FETCH, FETCH_CACHED, PREFETCH, RECHECK, from arrival to reply.
+ * Requests of readers: FETCH, FETCH_CACHED, SEEK, PREFETCH, RECHECK, from arrival to reply.
  *
  * Threads: they arrive and are cancelled on the net loop; the rest is said in fetch.c.
  */

@@ -75,6 +75,12 @@ static inline struct chunk_id fetch_chunk_of(const struct frame *frame)
 		.chunk = frame->offset >> CHUNK_BITS };
 }
 
+/* It causes nothing, and waits for nothing. */
+static inline bool fetch_is_cached_only(const struct frame *frame)
+{
+	return frame->op == FRAME_FETCH_CACHED || frame->op == FRAME_SEEK;
+}
+
 /* Zeroed; NULL without memory. */
 struct span *fetch_spans_new(uint32_t n);
 void fetch_spans_free(struct span *spans);

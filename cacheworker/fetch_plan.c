@@ -76,10 +76,9 @@ static bool herd_admits(struct fetch *fetch, void (*resume)(struct pool_job *job
 
 	if (fetch->ticket || !(frame->flags & FRAME_PEER))
 		return true;
-	/* With FRAME_EXACT it is to be ended there, and maybe nobody else has it. */
 	if (frame->op == FRAME_FETCH_CACHED)
-		return frame->flags & FRAME_EXACT || gives(fetch);
-	if (frame->op != FRAME_FETCH)
+		return gives(fetch);
+	if (frame->op != FRAME_FETCH) /* of FRAME_SEEK maybe nobody else has it */
 		return true;
 	fetch->herd_wait.go = on_told;
 	fetch->herd_resume = resume;
@@ -367,7 +366,7 @@ static bool is_coming(const struct fetch *fetch, const struct chunk *chunk, stru
 	return true;
 }
 
-/* CACHED_ONLY, and something is absent: nothing is waited for. */
+/* CACHED_ONLY, and something is absent: nothing is waited for. A reader has others to ask. */
 static void answer_absent(
 	struct fetch *fetch, const struct chunk *chunk, struct table *table, struct table_row *row)
 {
@@ -375,9 +374,7 @@ static void answer_absent(
 	const struct chunk_id id = fetch_chunk_of(frame);
 	uint64_t some = chunk ? chunk_present_bytes(chunk) : 0;
 
-	/* A reader, who may say FRAME_EXACT, has others to ask. */
-	if (frame->flags & FRAME_PEER && frame->flags & FRAME_EXACT &&
-		is_coming(fetch, chunk, table, row))
+	if (frame->op == FRAME_SEEK && is_coming(fetch, chunk, table, row))
 		fetch_refuse(fetch, -EALREADY, 0, 0);
 	else if (some == 0 && flights_of_chunk(fetch->worker, &id))
 		fetch_refuse(fetch, -ENODATA, 0, BLOCK_BYTES); /* there will be */
@@ -394,7 +391,7 @@ static bool absent_is_ours(
 	uint16_t number;
 	struct duty duty;
 
-	if (frame->op == FRAME_FETCH_CACHED) {
+	if (fetch_is_cached_only(frame)) {
 		answer_absent(fetch, chunk, table, row);
 		return false;
 	}

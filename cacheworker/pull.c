@@ -302,7 +302,7 @@ static void step(struct pull *p)
 	}
 	peer = pull_next_holder(p);
 	if (peer)
-		send(p, peer, FRAME_FETCH_CACHED, FRAME_PEER | FRAME_EXACT, patience_with(p, peer));
+		send(p, peer, FRAME_SEEK, 0, patience_with(p, peer));
 	else if (p->owed)
 		pull_wait(p);
 	else

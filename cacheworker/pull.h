@@ -2,7 +2,7 @@
  * Pulls: bytes of flights from other workers, between a look at this worker's own tiers (adopt.h) and
  * the origin. Units that lie behind each other in a chunk are pulled with one request.
  *
- *	it ends here (owner, deputy, FRAME_LAST)	FETCH_CACHED to each that may have it
+ *	it ends here (owner, deputy, FRAME_LAST)	SEEK to each that may have it
  *		(worker_holders()); nobody has it: the origin
  *	another serves the chunk (a copy)		FETCH | FRAME_PEER to who serves it, sent on as
  *		placement/duty.h has it; nobody answers: it ends here after all

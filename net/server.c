@@ -228,8 +228,7 @@ static void on_message(struct conn *conn, const struct frame *frame, void *paylo
 	request->rpc.conn = peer;
 	request->rpc.payload = payload;
 	request->rpc.fd = fd;
-	request->rpc.pipe_ok = (frame->op == FRAME_FETCH || frame->op == FRAME_FETCH_CACHED) &&
-			       conn->transport->ops->takes_pipe &&
+	request->rpc.pipe_ok = frame_op_fetches(frame->op) && conn->transport->ops->takes_pipe &&
 			       conn->transport->ops->takes_pipe(conn->transport);
 	list_init(&request->rpc.link);
 	request->message.payload = NET_PAYLOAD_NONE;

@@ -27,8 +27,8 @@
 static size_t raw_bytes(
 	uint8_t op, uint8_t flags, int32_t status, uint32_t payload, uint32_t checksums)
 {
-	bool data = (op == FRAME_FETCH || op == FRAME_FETCH_CACHED) &&
-		    (flags & (FRAME_REPLY | FRAME_LOCAL)) == FRAME_REPLY && status == 0;
+	bool data = frame_op_fetches(op) && (flags & (FRAME_REPLY | FRAME_LOCAL)) == FRAME_REPLY &&
+		    status == 0;
 
 	return data ? payload - min(payload, checksums * 8u) : 0;
 }

@@ -3,12 +3,12 @@
  * functions of the slot's entry and of who is up, so that the model of the fill protocol
  * (tests/unit/placement/test_fill_model.c) checks the very decisions that run.
  *
- *	OWNER	ends it: from what it has, from peers by FETCH_CACHED, from the origin
+ *	OWNER	ends it: from what it has, from peers by SEEK, from the origin
  *	COPY	pulls it from who serves the chunk, by FETCH | FRAME_PEER, and keeps a copy
  *	NONE	-EREMOTE with the number of who serves it
  *
  * Why nobody waits for himself, though every table may be wrong: an OWNER makes no request but
- * FETCH_CACHED, which makes none; a COPY makes one to an OWNER, who alone ends FRAME_PEER requests (a
+ * SEEK, which makes none; a COPY makes one to an OWNER, who alone ends FRAME_PEER requests (a
  * COPY or NONE sends them away); and nobody is sent away more than ROUTE_HOPS times.
  */
 #pragma once

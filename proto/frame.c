@@ -5,7 +5,7 @@
 
 #include <assert.h>
 
-static_assert(FRAME_BYTES == 80, "the header is fixed for version 1");
+static_assert(FRAME_BYTES == 80, "the header is fixed for version 2");
 
 void frame_encode(const struct frame *frame, uint8_t out[FRAME_BYTES])
 {
@@ -37,7 +37,7 @@ static void frame_limits(const struct frame *f, uint64_t *ret_payload, uint64_t 
 		*ret_payload = FRAME_SMALL_BYTES;
 	} else if (f->op == FRAME_GET_SLOTS && f->flags & FRAME_REPLY) {
 		*ret_payload = FRAME_SLOTS_BYTES;
-	} else if (f->op == FRAME_FETCH || f->op == FRAME_FETCH_CACHED) {
+	} else if (frame_op_fetches(f->op)) {
 		*ret_length = LIMIT_PAYLOAD_BYTES;
 		*ret_payload = f->flags & FRAME_REPLY
 				       ? LIMIT_PAYLOAD_BYTES + (uint64_t)f->checksums * 8

@@ -25,13 +25,14 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stdint.h>
 #include "base/err.h"
 #include "base/layout.h"
 #include "base/limits.h"
 
 #define FRAME_MAGIC   0x314e5247u /* "GRN1" */
-#define FRAME_VERSION 1
+#define FRAME_VERSION 2
 #define FRAME_BYTES   80u
 
 /* Pieces that 1 MiB can touch: one per block, and one more for a range that starts inside a
@@ -60,11 +61,9 @@ enum frame_op {
 			      from there; `extent` is its size */
 	FRAME_ADMIN = 12, /* cachectl -> master: AdminAsk -> AdminAnswer */
 	FRAME_FETCH = 16, /* FILL of the design: the owner ends it, from tier, peers or origin */
-	/* CACHED_ONLY: never causes another request; -ENODATA. With FRAME_PEER and FRAME_EXACT (from a worker
-	 * that is to end it) also -EALREADY: it is on its way from the origin, ask again soon. */
-	FRAME_FETCH_CACHED = 17,
-	FRAME_PREFETCH = 18, /* fill the range, answer without bytes when accepted */
-	FRAME_RECHECK = 19,  /* a reader found a piece damaged: verify, drop, repair */
+	FRAME_FETCH_CACHED = 17, /* CACHED_ONLY: never causes another request; -ENODATA */
+	FRAME_PREFETCH = 18,     /* fill the range, answer without bytes when accepted */
+	FRAME_RECHECK = 19,      /* a reader found a piece damaged: verify, drop, repair */
 	FRAME_HELD = 21, /* reader -> worker: descriptors closed and read through -> those to close
 			    (proto/held.h) */
 	FRAME_SEAL = 22, /* mount -> worker of its node: extents, held ones -> their states, or the
@@ -79,6 +78,9 @@ enum frame_op {
 			    or 0 */
 	/* Anybody: is somebody there? -> empty, by the loop of the connection, whatever else is waited for. */
 	FRAME_PING = 27,
+	/* A worker that is to end it -> one that may have it: as FETCH_CACHED, but never refused for the sake of
+	 * others, and -EALREADY: it is on its way from the origin, ask again soon. */
+	FRAME_SEEK = 28,
 	FRAME_CANCEL = 20, /* the request with this id is wanted no more; has no reply of its own */
 };
 
@@ -99,7 +101,7 @@ enum frame_flags {
 	FRAME_EXACT = 16, /* FETCH, PREFETCH: the reader says what else it will want, so nothing
 			       beside the range */
 	/* FETCH: from a worker, which keeps the chunk as a local copy: it may be named to others that want it.
-	 * FETCH_CACHED: from a worker that was sent here, or, with FRAME_EXACT, that is to end it. */
+	 * FETCH_CACHED: from a worker that was sent here. PREFETCH: from one whose slot it was. */
 	FRAME_PEER = 32,
 	FRAME_LAST = 64, /* FETCH: whoever gets it ends it, though by his table it is another's:
 			    he is the deputy of one that does not answer. Never forwarded, never
@@ -125,6 +127,12 @@ struct frame {
 	uint64_t generation;
 	uint64_t extent; /* bytes */
 };
+
+/* Its answers carry bytes of a volume, with their checksums. */
+static inline bool frame_op_fetches(uint8_t op)
+{
+	return op == FRAME_FETCH || op == FRAME_FETCH_CACHED || op == FRAME_SEEK;
+}
 
 void frame_encode(const struct frame *frame, uint8_t out[FRAME_BYTES]);
 

@@ -688,10 +688,10 @@ static uint32_t giving(struct worker *w)
 	return n;
 }
 
-/* What worker 0 says to FETCH_CACHED. "Nothing" is never said of a whole chunk. */
-static int ask_cached(struct cluster *c, uint8_t flags)
+/* What worker 0 says to an op that causes nothing. "Nothing" is never said of a whole chunk. */
+static int ask_cached(struct cluster *c, enum frame_op op, uint8_t flags)
 {
-	struct rpc_call call = make_call(c->world, FRAME_FETCH_CACHED, 0, STEP, flags);
+	struct rpc_call call = make_call(c->world, op, 0, STEP, flags);
 	int status = rpc_call_wait(c->nodes[0].client, &call, NULL);
 
 	if (status == 0)
@@ -720,21 +720,22 @@ static void test_herd_gives(void **state)
 		assert_true(herds_give(w, &tickets[i]));
 	assert_false(herds_give(w, &none));
 	assert_null(none);
-	assert_int_equal(ask_cached(c, 0), 0);
-	assert_int_equal(ask_cached(c, FRAME_PEER | FRAME_EXACT), 0);
-	assert_int_equal(ask_cached(c, FRAME_PEER), -ENODATA);
-	assert_int_equal(counter_get(&w->counters.herd_refused), 1);
+	assert_int_equal(ask_cached(c, FRAME_FETCH_CACHED, 0), 0);
+	assert_int_equal(ask_cached(c, FRAME_SEEK, 0), 0);
+	assert_int_equal(ask_cached(c, FRAME_FETCH_CACHED, FRAME_PEER), -ENODATA);
+	assert_int_equal(ask_cached(c, FRAME_FETCH_CACHED, FRAME_PEER | FRAME_EXACT), -ENODATA);
+	assert_int_equal(counter_get(&w->counters.herd_refused), 2);
 	for (uint32_t i = 0; i < HERD_GIVES; i++)
 		herds_leave(tickets[i], true);
 	/* As many as ever, again and again: each answer that was sent gives its place back. */
 	for (uint32_t i = 0; i < 3 * HERD_GIVES; i++) {
 		uint64_t deadline = clock_mono_ns() + DEADLINE;
 
-		assert_int_equal(ask_cached(c, FRAME_PEER), 0);
+		assert_int_equal(ask_cached(c, FRAME_FETCH_CACHED, FRAME_PEER), 0);
 		for (; giving(w) > 0; clock_sleep_ns(CLOCK_MS))
 			assert_true(clock_mono_ns() < deadline);
 	}
-	assert_int_equal(counter_get(&w->counters.herd_refused), 1);
+	assert_int_equal(counter_get(&w->counters.herd_refused), 2);
 	cluster_free(c);
 }
 

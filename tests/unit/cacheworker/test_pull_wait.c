@@ -195,10 +195,10 @@ static void hold_origin(struct cluster *c, uint32_t i, bool hold)
 }
 
 /* What worker 0 says of it to whoever asks for what is there alone. */
-static int ask_coming(struct cluster *c, uint8_t flags)
+static int ask_coming(struct cluster *c, enum frame_op op, uint8_t flags)
 {
 	struct rpc_call call;
-	int r = ask_node(c, 0, FRAME_FETCH_CACHED, FILE_AT(c, 3), BLOCK_BYTES, flags, &call);
+	int r = ask_node(c, 0, op, FILE_AT(c, 3), BLOCK_BYTES, flags, &call);
 
 	rpc_call_release(&call);
 	return r;
@@ -221,9 +221,9 @@ static struct cluster *coming_cluster(struct asker *first)
 		assert_true(clock_mono_ns() < deadline);
 		clock_sleep_ns(CLOCK_MS);
 	}
-	assert_int_equal(ask_coming(c, FRAME_EXACT), -ENODATA);
-	assert_int_equal(ask_coming(c, FRAME_PEER), -ENODATA);
-	assert_int_equal(ask_coming(c, FRAME_PEER | FRAME_EXACT), -EALREADY);
+	assert_int_equal(ask_coming(c, FRAME_FETCH_CACHED, FRAME_EXACT), -ENODATA);
+	assert_int_equal(ask_coming(c, FRAME_FETCH_CACHED, FRAME_PEER | FRAME_EXACT), -ENODATA);
+	assert_int_equal(ask_coming(c, FRAME_SEEK, 0), -EALREADY);
 	set_slots(c, 1, 0, NOBODY, NOBODY);
 	cluster_publish(c);
 	return c;

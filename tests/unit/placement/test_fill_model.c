@@ -7,10 +7,10 @@
  *	FETCH		has it: DATA. Else duty_of(): NONE sends away; OWNER and COPY join the unit's flight or
  *			begin one. FRAME_PEER and FRAME_LAST never wait for a flight that pulls: it turns into
  *			one that ends here
- *	FETCH_CACHED	has it: DATA, else MISS, at once. Causes nothing. Whoever is to end it waits for what comes
+ *	SEEK		has it: DATA, else MISS, at once. Causes nothing. Whoever is to end it waits for what comes
  *			from the origin (-EALREADY, asked again for some seconds; here: until it comes), never for
  *			what is pulled
- *	flight		PULL (a COPY's: by its route) -> ASK (who may have it: FETCH_CACHED, one by one) -> ORIGIN
+ *	flight		PULL (a COPY's: by its route) -> ASK (who may have it: SEEK, one by one) -> ORIGIN
  *
  * Checked in every state: somebody can go on until all readers have their bytes (no deadlock), no
  * state leads back to itself (no livelock), the origin is asked for the unit as often as allowed, and

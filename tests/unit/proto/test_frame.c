@@ -1,4 +1,4 @@
-/* Frames: the golden bytes of version 1, and what a hostile header gets. */
+/* Frames: the golden bytes of each version, and what a hostile header gets. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -25,7 +25,7 @@ static const struct frame sample = {
 };
 
 /* Never edit: a byte that changes here breaks every cluster that runs. */
-static const uint8_t golden[FRAME_BYTES] = { 'G', 'R', 'N', '1', 1, 16, 2, 3, /* 0 */
+static const uint8_t golden[FRAME_BYTES] = { 'G', 'R', 'N', '1', 2, 16, 2, 3, /* 0 */
 	8, 7, 6, 5, 4, 3, 2, 1,                                               /* 8 */
 	0xa0, 0xa1, 0xa2, 0xa3, 0xa4, 0xa5, 0xa6, 0xa7,                       /* 16 */
 	0xa8, 0xa9, 0xaa, 0xab, 0xac, 0xad, 0xae, 0xaf,                       /* 24 */
@@ -92,7 +92,9 @@ static void test_hostile(void **state)
 	bytes[0] ^= 1;
 	assert_int_equal(frame_decode(bytes, &back), -EBADMSG);
 	memcpy(bytes, golden, FRAME_BYTES);
-	bytes[4] = 2;
+	bytes[4] = 1; /* the same layout; FETCH_CACHED meant what SEEK does, too */
+	assert_int_equal(frame_decode(bytes, &back), -EPROTONOSUPPORT);
+	bytes[4] = FRAME_VERSION + 1;
 	assert_int_equal(frame_decode(bytes, &back), -EPROTONOSUPPORT);
 	assert_int_equal(back.id, 77); /* outputs only on success */
 	f.class = 3;
@@ -124,6 +126,13 @@ static void test_limits(void **state)
 	f.checksums = UINT32_MAX; /* checksums * 8 must not wrap around */
 	assert_int_equal(decode(&f), -EMSGSIZE);
 	f = (struct frame){ .op = FRAME_FETCH, .length = LIMIT_PAYLOAD_BYTES + 1 };
+	assert_int_equal(decode(&f), -EMSGSIZE);
+	f = (struct frame){ .op = FRAME_SEEK,
+		.flags = FRAME_REPLY,
+		.length = LIMIT_PAYLOAD_BYTES,
+		.payload = LIMIT_PAYLOAD_BYTES };
+	assert_int_equal(decode(&f), 0);
+	f.length++;
 	assert_int_equal(decode(&f), -EMSGSIZE);
 	f = (struct frame){ .op = FRAME_PREFETCH, .length = CHUNK_BYTES };
 	assert_int_equal(decode(&f), 0);
