@@ -298,10 +298,9 @@ static bool all_present(const struct fetch *fetch, const struct chunk *chunk)
 	return true;
 }
 
-/* Which blocks of the chunk are here, for a worker that is drained. */
-static struct net_payload presence_of(struct fetch *fetch)
+/* Which blocks of the chunk (NULL: none) are here, for another worker. */
+static struct net_payload presence_of(const struct chunk *chunk)
 {
-	struct chunk *chunk = fetch_find_chunk(fetch, fetch->request->frame.offset);
 	struct net_payload payload = NET_PAYLOAD_NONE;
 	uint8_t *bitmap = calloc(1, CHUNK_BITMAP_BYTES);
 
@@ -314,7 +313,6 @@ static struct net_payload presence_of(struct fetch *fetch)
 		payload.release = free;
 		payload.arg = bitmap;
 	}
-	chunk_unref(chunk);
 	return payload;
 }
 
@@ -340,8 +338,12 @@ static void answer_prefetch(struct fetch *fetch)
 		fetch_fail(fetch, r, NULL);
 		return;
 	}
-	if (frame->flags & FRAME_PEER)
-		payload = presence_of(fetch);
+	if (frame->flags & FRAME_PEER) {
+		struct chunk *chunk = fetch_find_chunk(fetch, frame->offset);
+
+		payload = presence_of(chunk);
+		chunk_unref(chunk);
+	}
 	rpc_reply(fetch_end(fetch), 0, NULL, payload);
 }
 
@@ -374,12 +376,19 @@ static void answer_absent(
 	const struct chunk_id id = fetch_chunk_of(frame);
 	uint64_t some = chunk ? chunk_present_bytes(chunk) : 0;
 
-	if (frame->op == FRAME_SEEK && is_coming(fetch, chunk, table, row))
+	if (frame->op == FRAME_SEEK && is_coming(fetch, chunk, table, row)) {
 		fetch_refuse(fetch, -EALREADY, 0, 0);
-	else if (some == 0 && flights_of_chunk(fetch->worker, &id))
-		fetch_refuse(fetch, -ENODATA, 0, BLOCK_BYTES); /* there will be */
-	else
+	} else if (flights_of_chunk(fetch->worker, &id)) { /* there will be more */
+		fetch_refuse(fetch, -ENODATA, 0, max(some, (uint64_t)BLOCK_BYTES));
+	} else if (frame->op == FRAME_SEEK && some > 0) {
+		const struct frame reply = { .extent = some };
+		struct net_payload presence = presence_of(chunk);
+
+		fetch_note_end(fetch, NULL);
+		rpc_reply(fetch_end(fetch), -ENODATA, &reply, presence);
+	} else {
 		fetch_refuse(fetch, -ENODATA, 0, some);
+	}
 }
 
 /* Something is absent. True when it is this worker's to wait for; else the fetch has been answered. */

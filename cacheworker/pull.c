@@ -335,18 +335,36 @@ static void missed_server(struct pull *p, int status)
 		fail(p, status);
 }
 
-static void missed_holder(struct pull *p, int status)
+/* What it said of the whole chunk. */
+static void note_holder(struct pull *p, int status)
 {
 	struct barren *barren = &p->worker->pulls.barren;
+	const struct frame *reply = &p->call.reply;
 
-	if (p->n > 1 && (status == -EALREADY || (status == -ENODATA && p->call.reply.extent > 0))) {
-		split(p); /* it has some of them */
-		return;
-	}
-	if (status == -ENODATA && p->call.reply.extent == 0)
+	if (status == -ENODATA && reply->extent == 0)
 		barren_note(barren, &p->id, p->peer->number, BARREN_EMPTY);
+	else if (status == -ENODATA && reply->payload == CHUNK_BITMAP_BYTES)
+		barren_note_some(barren, &p->id, p->peer->number, p->call.reply_payload);
 	else if (pull_no_answer(status))
 		barren_note(barren, &p->id, p->peer->number, BARREN_SILENT);
+}
+
+/* It may have some of them. */
+static bool has_others(struct pull *p, int status)
+{
+	return status == -EALREADY ||
+	       (status == -ENODATA &&
+		       barren_word_of(&p->worker->pulls.barren, &p->id, p->peer->number, p->offset,
+			       p->length) != BARREN_EMPTY);
+}
+
+static void missed_holder(struct pull *p, int status)
+{
+	note_holder(p, status);
+	if (p->n > 1 && has_others(p, status)) {
+		split(p);
+		return;
+	}
 	if (says_nothing(status) && pull_may_wait(p, p->peer, p->holders[p->next - 1].kind))
 		p->owed = true;
 	if (status == -EALREADY && pull_may_await(p))

@@ -71,7 +71,7 @@ static bool is_asked(struct pull *p, const struct view_peer *peer, enum holder_k
 	struct worker *w = p->worker;
 	bool waits = pull_may_wait(p, peer, kind);
 
-	switch (barren_word_of(&w->pulls.barren, &p->id, peer->number)) {
+	switch (barren_word_of(&w->pulls.barren, &p->id, peer->number, p->offset, p->length)) {
 	case BARREN_EMPTY:
 		return false;
 	case BARREN_SILENT:
