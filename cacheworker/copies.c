@@ -9,6 +9,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #define KNOWN_MAX  4096u /* volumes; as many sources as a master takes */
 #define LOOK_EVERY (2 * CLOCK_SECOND)
@@ -29,6 +30,8 @@ struct known {
 	uint64_t at;      /* extent to be looked at next, of one that is kept whole */
 	uint64_t lineage;
 	struct tier_layout layout; /* `whole`: it has few holes */
+	uint16_t keepers[COPIES_KEEPERS];
+	uint32_t n_keepers;
 };
 
 struct copies {
@@ -318,6 +321,38 @@ void copies_note_policy(struct worker *w, const struct volume_id *volume, uint32
 		pthread_cond_signal(&copies->wake);
 	}
 	pthread_mutex_unlock(&copies->lock);
+}
+
+void copies_note_keepers(
+	struct worker *w, const struct volume_id *volume, const uint32_t *numbers, size_t n)
+{
+	struct copies *copies = w->copies;
+	struct known *known;
+
+	pthread_mutex_lock(&copies->lock);
+	known = n ? get_locked(copies, volume) : find_locked(copies, volume);
+	if (known) {
+		known->n_keepers = 0;
+		for (size_t i = 0; i < n && known->n_keepers < COPIES_KEEPERS; i++)
+			if (numbers[i] < PLACEMENT_MAX)
+				known->keepers[known->n_keepers++] = (uint16_t)numbers[i];
+	}
+	pthread_mutex_unlock(&copies->lock);
+}
+
+uint32_t copies_keepers(
+	struct worker *w, const struct volume_id *volume, uint16_t out[COPIES_KEEPERS])
+{
+	const struct known *known;
+	uint32_t n;
+
+	pthread_mutex_lock(&w->copies->lock);
+	known = find_locked(w->copies, volume);
+	n = known ? known->n_keepers : 0;
+	if (n > 0)
+		memcpy(out, known->keepers, n * sizeof(*out));
+	pthread_mutex_unlock(&w->copies->lock);
+	return n;
 }
 
 void copies_take_policy(struct worker *w, const struct volume_id *volume, uint32_t policy)

@@ -51,7 +51,14 @@ uint64_t copies_version(struct worker *w, const struct volume_id *volume);
 void copies_note_reader(struct worker *w, const struct volume_id *volume);
 /* What the master says: decided soon; never blocks. */
 void copies_note_policy(struct worker *w, const struct volume_id *volume, uint32_t copies);
-/* Likewise, and decided before this returns, if there is a table of it. Not on a loop. */
+/* Who else keeps all of it, as the master says: the first COPIES_KEEPERS count. Never blocks. */
+#define COPIES_KEEPERS 16u
+void copies_note_keepers(
+	struct worker *w, const struct volume_id *volume, const uint32_t *numbers, size_t n);
+/* Their numbers, this worker's maybe among them; how many. Never blocks. */
+uint32_t copies_keepers(
+	struct worker *w, const struct volume_id *volume, uint16_t out[COPIES_KEEPERS]);
+/* As copies_note_policy(), and decided before this returns, if there is a table of it. Not on a loop. */
 void copies_take_policy(struct worker *w, const struct volume_id *volume, uint32_t copies);
 struct table;
 /* The newest table of a volume: it is decided, and the tiers are told, before this returns. Not on a

@@ -75,6 +75,23 @@ static uint32_t add_holder(struct worker *w, uint16_t number, enum holder_kind k
 	return n + 1;
 }
 
+static uint32_t add_keepers(struct worker *w, const struct volume_id *volume, uint64_t chunk,
+	uint16_t owner, struct holder *out, uint32_t n)
+{
+	uint16_t keepers[COPIES_KEEPERS];
+	uint32_t n_keepers = copies_keepers(w, volume, keepers);
+	uint32_t end = min(n + DUTY_KEEPERS, DUTY_HOLDERS_MAX);
+
+	for (uint32_t i = 0; i < n_keepers && n < end; i++) {
+		uint16_t number = keepers[(chunk + i) % n_keepers];
+		const struct view_peer *peer = view_peer(w->view, number);
+
+		if (peer && !view_down(peer))
+			n = add_holder(w, number, HOLDER_KEEPER, owner, out, n);
+	}
+	return n;
+}
+
 uint32_t worker_holders(struct worker *w, const struct volume_id *volume, uint64_t chunk,
 	struct holder out[DUTY_HOLDERS_MAX])
 {
@@ -94,7 +111,7 @@ uint32_t worker_holders(struct worker *w, const struct volume_id *volume, uint64
 	n = add_holder(w, c.owner, HOLDER_OWNER, c.owner, out, n);
 	for (uint32_t i = 0; i < ARRAY_SIZE(c.replicas); i++)
 		n = add_holder(w, c.replicas[i], HOLDER_REPLICA, c.owner, out, n);
-	return n;
+	return add_keepers(w, volume, chunk, c.owner, out, n);
 }
 
 void worker_route(struct worker *w, const struct volume_id *volume, uint64_t chunk,

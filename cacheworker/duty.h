@@ -24,6 +24,7 @@ enum holder_kind {
 	HOLDER_FORMER, /* owned it: what it alone has may be much */
 	HOLDER_OWNER,
 	HOLDER_REPLICA,
+	HOLDER_KEEPER, /* keeps the whole volume */
 };
 
 struct holder {
@@ -32,8 +33,10 @@ struct holder {
 };
 
 /* Who may have it besides this worker, most likely first: the slot's previous owner, those before, the owner
- * himself, its replicas; those that are down, too, but not those that are out. Returns how many. */
-#define DUTY_HOLDERS_MAX 8u
+ * himself, its replicas; those that are down, too, but not those that are out. And some of those that keep the volume
+ * whole (copies.h), which others for each chunk, and none that is down. Returns how many. */
+#define DUTY_KEEPERS     4u
+#define DUTY_HOLDERS_MAX 12u
 uint32_t worker_holders(struct worker *w, const struct volume_id *volume, uint64_t chunk,
 	struct holder out[DUTY_HOLDERS_MAX]);
 

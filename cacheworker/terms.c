@@ -357,6 +357,8 @@ static void follow(struct worker *w, const Granary__SourceTerms *m)
 		source_set_way(w, &deal.volume, m->source);
 	if (m->policy)
 		terms_follow_policy(w, &deal.volume, m->policy);
+	if (m->keepers)
+		copies_note_keepers(w, &deal.volume, m->keepers->workers, m->keepers->n_workers);
 	if (evict_job_is_of(w, &deal.volume))
 		return; /* what else is to go of it waits: that puts back what stays */
 	if (report_note(w, &deal.volume, m->evict))

@@ -63,17 +63,20 @@ static void on_hedge_done(struct rpc_call *call, int status)
 	client_op_unref(op);
 }
 
-/* Another one that may have the bytes: those that the slot names. */
+/* Another one that may have the bytes: those that the slot names, or one that keeps all of the volume. */
 static struct view_peer *find_other(const struct client_op *op)
 {
 	struct view *view = client_op_client(op)->view;
+	uint64_t chunk = op->call.frame.offset >> CHUNK_BITS;
+	struct view_peer *keeper;
 	struct view_candidates c;
 
-	view_find(view, op->volume->hash, op->call.frame.offset >> CHUNK_BITS, &c);
+	view_find(view, op->volume->hash, chunk, &c);
 	for (uint32_t i = 0; i < c.n_up; i++)
 		if (c.peers[i] != op->owner && c.peers[i]->rpc)
 			return c.peers[i];
-	return NULL;
+	keeper = client_route_keeper(op->volume, chunk);
+	return keeper && keeper != op->owner && keeper->rpc ? keeper : NULL;
 }
 
 static void on_hedge_timer(void *arg)

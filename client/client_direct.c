@@ -87,6 +87,8 @@ bool client_direct_wanted(struct client_volume *volume, uint64_t chunk)
 	for (uint32_t i = 0; i < c.n; i++)
 		if (view_usable(view, c.peers[i]))
 			return false;
+	if (client_route_keeper(volume, chunk))
+		return false;
 	return !local || !view_usable(view, local);
 }
 

@@ -28,6 +28,16 @@ struct client_hold {
 	struct rpc_call call;
 };
 
+static void take_keepers(const Granary__HoldNews *m, struct client_policy *policy)
+{
+	policy->keepers_known = m->keepers != NULL;
+	for (uint32_t i = 0; i < CLIENT_KEEPERS; i++)
+		policy->keepers[i] = m->keepers && i < m->keepers->n_workers &&
+						     m->keepers->workers[i] < PLACEMENT_MAX
+					     ? (uint16_t)m->keepers->workers[i]
+					     : PLACEMENT_NOBODY;
+}
+
 /* True when it says what the policy is. */
 static bool take_news_locked(
 	struct client_hold *hold, const struct rpc_call *call, struct client_policy *ret_policy)
@@ -39,9 +49,11 @@ static bool take_news_locked(
 	if (!m)
 		return false; /* of an older master, or not understood: the next one may be */
 	has_policy = m->policy != NULL;
-	if (has_policy)
+	if (has_policy) {
 		*ret_policy = (struct client_policy){ .copies = m->policy->copies,
 			.direct = m->policy->direct };
+		take_keepers(m, ret_policy);
+	}
 	if (hold->asks)
 		hold->news = (struct client_hold_news){
 			.heard_ns = clock_mono_ns(),

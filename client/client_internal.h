@@ -164,6 +164,7 @@ struct client_volume {
 	struct client_ahead ahead;
 	struct client_origin origin;
 	_Atomic uint32_t copies;       /* of the policy: COPIES_AUTO, ... */
+	_Atomic uint64_t keepers;      /* numbers of CLIENT_KEEPERS workers, 16 bits each */
 	bool named_only;               /* gaps are errors; set before the first read */
 	_Atomic uint64_t elsewhere_ns; /* until then this node's worker is not asked first */
 	/* Under client.lock: */

@@ -60,26 +60,54 @@ static void spread(
 	r->spread = true;
 }
 
+struct view_peer *client_route_keeper(const struct client_volume *volume, uint64_t chunk)
+{
+	uint64_t word = atomic_load_explicit(&volume->keepers, memory_order_relaxed);
+	struct view *view = volume->client->view;
+
+	for (uint32_t i = 0; i < CLIENT_KEEPERS; i++) {
+		struct view_peer *peer =
+			view_peer(view, (uint16_t)(word >> (chunk + i) % CLIENT_KEEPERS * 16));
+
+		if (peer && view_usable(view, peer))
+			return peer;
+	}
+	return NULL;
+}
+
+/* Numbers of whom a read may ask. With nobody of the slot up, one that keeps the whole volume is the first. */
+static uint32_t candidates_of(const struct client_volume *volume, const struct view_candidates *c,
+	uint64_t chunk, uint16_t numbers[ROUTE_CANDIDATES])
+{
+	const struct view_peer *keeper = c->n_up ? NULL : client_route_keeper(volume, chunk);
+	uint32_t n = 0;
+
+	if (keeper)
+		numbers[n++] = keeper->number;
+	for (uint32_t i = 0; i < c->n && n < ROUTE_CANDIDATES; i++)
+		if (c->peers[i] != keeper)
+			numbers[n++] = c->peers[i]->number;
+	return n;
+}
+
 /* By the slot's entry. */
 static bool by_slot(
 	struct client_route *r, const struct client_volume *volume, const struct view_candidates *c)
 {
 	struct view *view = volume->client->view;
-	uint16_t numbers[VIEW_CANDIDATES];
+	uint16_t numbers[ROUTE_CANDIDATES];
+	uint32_t n = candidates_of(volume, c, r->chunk, numbers);
 
 	r->local = false;
-	r->hurry = c->n > 1 || volume->origin.allowed;
-	if (c->n == 0)
+	r->hurry = n > 1 || volume->origin.allowed;
+	if (n == 0)
 		return false;
-	if (c->peers[0]->number ==
-		PLACEMENT_NOBODY) { /* this node's, which the table does not name */
+	if (numbers[0] == PLACEMENT_NOBODY) { /* this node's, which the table does not name */
 		r->route = (struct route){ .to = PLACEMENT_NOBODY, .self = PLACEMENT_NOBODY };
 		r->peer = c->peers[0];
 		return true;
 	}
-	for (uint32_t i = 0; i < c->n; i++)
-		numbers[i] = c->peers[i]->number;
-	route_begin(&r->route, numbers, c->n, c->owner, PLACEMENT_NOBODY);
+	route_begin(&r->route, numbers, n, c->owner, PLACEMENT_NOBODY);
 	spread(r, volume, c);
 	return pick(r, view);
 }

@@ -1,7 +1,8 @@
 /*
  * Whom a read asks, in order: this node's worker while it serves the volume, the slot's owner (or the less
  * loaded of owner and replica, of a hot slot and where `copies` says that the replica has it), then the deputy
- * and the previous owner, with FRAME_LAST. "Ask X" is followed, a few times (placement/duty.h).
+ * and the previous owner, with FRAME_LAST; when none of these is up, one that keeps the whole volume, as the master
+ * said last. "Ask X" is followed, a few times (placement/duty.h).
  *
  * That this node's worker sends a read away is remembered for the volume, CLIENT_ELSEWHERE long: then it is
  * asked for what its slots have, like any other.
@@ -49,6 +50,8 @@ bool client_route_back(struct client_route *route, struct client_volume *volume)
 bool client_route_moved(struct client_route *route, struct client_volume *volume, uint16_t x,
 	uint8_t flags) __must_check;
 
+/* One that keeps the whole volume and can be asked, another for each chunk; NULL: none is known. Any thread. */
+struct view_peer *client_route_keeper(const struct client_volume *volume, uint64_t chunk);
 /* Whom a prefetch is said to, and whether with FRAME_LAST; NULL: nobody is known. Any thread. */
 struct view_peer *client_route_serves(struct client_volume *volume, uint64_t chunk, bool *ret_last);
 /* This node's worker said "ask X" for a chunk that is not its own. Any thread. */

@@ -11,6 +11,7 @@
 #include "placement/placement.h"
 #include "proto/granary.pb-c.h"
 
+#include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -496,6 +497,7 @@ static int open_volume(struct client *client, struct asked *asked,
 	volume->hash = placement_volume_hash(&volume->id);
 	client_origin_init(&volume->origin, asked->direct, &asked->origin);
 	atomic_init(&volume->copies, asked->copies);
+	atomic_init(&volume->keepers, UINT64_MAX); /* nobody, four times */
 	list_init(&volume->notes);
 	client_ahead_init(&volume->ahead);
 	pthread_mutex_lock(&client->lock);
@@ -504,6 +506,16 @@ static int open_volume(struct client *client, struct asked *asked,
 	pthread_mutex_unlock(&client->lock);
 	*ret_volume = volume;
 	return 0;
+}
+
+static uint64_t keepers_word(const struct client_policy *policy)
+{
+	uint64_t word = 0;
+
+	static_assert(CLIENT_KEEPERS * 16 == 64, "they are read at once");
+	for (uint32_t i = 0; i < CLIENT_KEEPERS; i++)
+		word |= (uint64_t)policy->keepers[i] << i * 16;
+	return word;
 }
 
 void client_take_policy(
@@ -516,6 +528,8 @@ void client_take_policy(
 		if (!volume_id_equal(&volume->id, id))
 			continue;
 		atomic_store(&volume->copies, policy->copies);
+		if (policy->keepers_known)
+			atomic_store(&volume->keepers, keepers_word(policy));
 		client_origin_allow(&volume->origin, policy->direct);
 	}
 	pthread_mutex_unlock(&client->lock);

@@ -34,10 +34,13 @@ bool client_guard_last(
 
 struct client;
 
-/* What of a source's policy concerns its readers. */
+/* What of a source's policy, and of who keeps all of it, concerns its readers. */
+#define CLIENT_KEEPERS 4u
 struct client_policy {
 	uint32_t copies; /* COPIES_AUTO, ... */
 	bool direct;
+	bool keepers_known;
+	uint16_t keepers[CLIENT_KEEPERS]; /* numbers of workers, PLACEMENT_NOBODY after the last */
 };
 /* The master's last word about all open volumes of that id. Any thread. */
 void client_take_policy(

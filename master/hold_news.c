@@ -30,6 +30,8 @@ static uint8_t *pack(const struct service *service, const Granary__Hold *asked,
 {
 	Granary__HoldNews m = GRANARY__HOLD_NEWS__INIT;
 	Granary__Policy policy = GRANARY__POLICY__INIT;
+	Granary__Keepers keepers = GRANARY__KEEPERS__INIT;
+	uint32_t numbers[SOURCE_NEWS_KEEPERS];
 	uint8_t *packed;
 
 	m.has_follow = m.has_lineage = m.has_generation = m.has_shown_ms = m.has_kept = 1;
@@ -42,6 +44,11 @@ static uint8_t *pack(const struct service *service, const Granary__Hold *asked,
 	policy.copies = news->policy.copies;
 	policy.direct = news->policy.direct;
 	m.policy = asked->policy ? &policy : NULL;
+	for (uint32_t i = 0; i < news->n_keepers; i++)
+		numbers[i] = news->keepers[i];
+	keepers.n_workers = news->n_keepers;
+	keepers.workers = numbers;
+	m.keepers = asked->policy && news->keepers_known ? &keepers : NULL;
 	packed = malloc(granary__hold_news__get_packed_size(&m));
 	if (packed)
 		*ret_len = granary__hold_news__pack(&m, packed);

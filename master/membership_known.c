@@ -75,6 +75,18 @@ bool membership_name(struct membership *m, uint64_t id, char out[CLUSTER_NAME_BY
 	return member != NULL;
 }
 
+uint16_t membership_number_of(struct membership *m, uint64_t id)
+{
+	const struct member *member;
+	uint16_t number;
+
+	pthread_mutex_lock(&m->lock);
+	member = members_by_id(&m->members, id);
+	number = member ? member->number : PLACEMENT_NOBODY;
+	pthread_mutex_unlock(&m->lock);
+	return number;
+}
+
 int membership_number(struct membership *m, const char *name, uint16_t *ret_number, struct err *e)
 {
 	struct member *member = NULL;

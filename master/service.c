@@ -453,6 +453,7 @@ static void answer_hold(struct service *service, struct rpc_request *request)
 static void take_report(struct service *service, const struct rpc_request *request)
 {
 	Granary__WorkerReport *m;
+	uint16_t number;
 
 	if (request->frame.payload == 0)
 		return; /* a later page, or an older worker */
@@ -463,12 +464,14 @@ static void take_report(struct service *service, const struct rpc_request *reque
 		granary__worker_report__free_unpacked(m, NULL);
 		return;
 	}
+	number = membership_number_of(service->membership, m->id);
 	for (size_t i = 0; i < m->n_volumes; i++) {
 		const Granary__VolumeReport *v = m->volumes[i];
 		const struct source_report report = {
 			.cached_bytes = v->cached_bytes - min(v->copy_bytes, v->cached_bytes),
 			.copy_bytes = v->copy_bytes,
 			.whole = v->whole,
+			.number = number,
 			.origin_bytes = v->origin_bytes,
 			.hit_bytes = v->hit_bytes,
 			.miss_bytes = v->miss_bytes,

@@ -192,7 +192,8 @@ struct source_report {
 	uint64_t evicted_bytes;
 	uint64_t evicted_paths; /* likewise, of source_set_evict_paths() */
 	uint64_t evicted_paths_bytes;
-	bool whole; /* it keeps all of it */
+	bool whole;      /* it keeps all of it */
+	uint16_t number; /* of the worker in slot tables; PLACEMENT_NOBODY: it has none */
 };
 /* `worker`: its id; 0: of one that never joined. */
 void source_set_report(struct source_set *set, uint64_t worker, const struct volume_id *volume,
@@ -231,11 +232,15 @@ void source_set_followed(struct source_set *set, const struct volume_id *volume,
 /* Nothing came of it, for want of room here: it is due still. */
 void source_set_follow_later(struct source_set *set, const struct volume_id *volume);
 /* What a mount that shows `hold` should know. -ENXIO. */
+#define SOURCE_NEWS_KEEPERS 4u
 struct source_news {
 	struct generation_id newest; /* .generation 0: none */
 	int64_t shown_ms; /* since 1970: a listing began that found what it shows; 0: not known */
 	bool kept;
 	struct tier_policy policy;
+	bool keepers_known;
+	uint16_t keepers[SOURCE_NEWS_KEEPERS]; /* numbers of workers that keep all of it */
+	uint32_t n_keepers;
 };
 int source_set_news(struct source_set *set, const struct source_hold *hold,
 	struct source_news *ret_news) __must_check;

@@ -124,6 +124,19 @@ void source_set_follow_later(struct source_set *set, const struct volume_id *vol
 	pthread_mutex_unlock(&set->lock);
 }
 
+/* Some of those that workers are told; others for each mount. */
+static void take_keepers_locked(
+	struct source *source, const struct source_hold *hold, struct source_news *news)
+{
+	const uint16_t *keepers;
+	uint32_t n;
+
+	news->keepers_known = source_keepers_locked(source, &keepers, &n);
+	news->n_keepers = min(n, SOURCE_NEWS_KEEPERS);
+	for (uint32_t i = 0; i < news->n_keepers; i++)
+		news->keepers[i] = keepers[(hold->mount[0] + i) % n];
+}
+
 int source_set_news(
 	struct source_set *set, const struct source_hold *hold, struct source_news *ret_news)
 {
@@ -136,6 +149,7 @@ int source_set_news(
 	if (source) {
 		newest = generations_newest(source);
 		ret_news->policy = source->record.policy;
+		take_keepers_locked(source, hold, ret_news);
 	}
 	if (newest)
 		ret_news->newest = newest->id;

@@ -29,6 +29,8 @@ struct hold {
 };
 
 /* What a worker said of a source. */
+#define SOURCE_KEEPERS 16u /* that are told */
+
 struct source_worker {
 	uint64_t id;
 	uint64_t heard_ns; /* last */
@@ -65,6 +67,9 @@ struct source {
 	uint32_t n_pins;
 	struct source_worker *workers; /* source_workers.c; those that have, or had, any of it */
 	uint32_t n_workers;
+	uint16_t keepers[SOURCE_KEEPERS]; /* as they were looked for last */
+	uint32_t n_keepers;
+	uint64_t keepers_ns;  /* when that was; 0: never */
 	uint64_t local_bytes; /* that mounts read past them; since this run began */
 	bool reported;        /* by any */
 	bool idle;
@@ -157,6 +162,9 @@ struct source_report source_report_locked(const struct source *source);
 /* The highest numbers of orders that any of them has followed. */
 void source_followed_locked(const struct source *source, uint64_t *ret_evict, uint64_t *ret_paths);
 uint64_t source_capacity_locked(const struct source_set *set);
+/* Numbers of those that keep all of it and were heard of, most bytes first, without those that have much less than
+ * the first; looked for once a second. False: not known, shortly after the start. */
+bool source_keepers_locked(struct source *source, const uint16_t **ret_keepers, uint32_t *ret_n);
 
 /* ---- source_follow.c ------------------------------------------------------------------------- */
 

@@ -1,6 +1,7 @@
 /* What workers have of a source, each by itself and together. See source.h. */
 #include "base/cleanup.h"
 #include "master/source_internal.h"
+#include "placement/placement.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -8,6 +9,8 @@
 
 /* Not heard of for so long, nobody waits for what it follows: it does so when it is there again. */
 #define SILENT_NS (30 * CLOCK_SECOND)
+/* Who has less than so many eighths of what the first has is not asked: it may just have begun. */
+#define KEEPERS_SHARE 7u
 
 /* A number that nobody gave, of a worker with damaged notes, is none. */
 static uint64_t followed(uint64_t serial)
@@ -75,6 +78,59 @@ struct source_report source_report_locked(const struct source *source)
 		add(&sum, &source->workers[i].report, evict, paths);
 	take_followed(source, now > SILENT_NS ? now - SILENT_NS : 0, &sum);
 	return sum;
+}
+
+static uint64_t bytes_of(const struct source_worker *w)
+{
+	return w->report.cached_bytes + w->report.copy_bytes;
+}
+
+static bool is_keeper(const struct source_worker *w, uint64_t since)
+{
+	return !w->gone && w->report.whole && w->report.number != PLACEMENT_NOBODY &&
+	       w->heard_ns >= since && bytes_of(w) > 0;
+}
+
+/* Into `best`, which is in order. */
+static uint32_t insert(const struct source_worker *w, const struct source_worker **best, uint32_t n)
+{
+	uint32_t at = n;
+
+	while (at > 0 && bytes_of(best[at - 1]) < bytes_of(w))
+		at--;
+	if (at == SOURCE_KEEPERS)
+		return n;
+	n = min(n + 1, SOURCE_KEEPERS);
+	memmove(&best[at + 1], &best[at], (n - 1 - at) * sizeof(*best));
+	best[at] = w;
+	return n;
+}
+
+static void find_keepers(struct source *source, uint64_t since)
+{
+	const struct source_worker *best[SOURCE_KEEPERS];
+	uint32_t n = 0;
+
+	for (uint32_t i = 0; i < source->n_workers; i++)
+		if (is_keeper(&source->workers[i], since))
+			n = insert(&source->workers[i], best, n);
+	source->n_keepers = 0;
+	for (uint32_t i = 0; i < n; i++)
+		if (bytes_of(best[i]) >= bytes_of(best[0]) / 8 * KEEPERS_SHARE)
+			source->keepers[source->n_keepers++] = best[i]->report.number;
+}
+
+bool source_keepers_locked(struct source *source, const uint16_t **ret_keepers, uint32_t *ret_n)
+{
+	uint64_t now = clock_mono_ns();
+
+	if (!source->keepers_ns || now - source->keepers_ns >= CLOCK_SECOND) {
+		find_keepers(source, now > SILENT_NS ? now - SILENT_NS : 0);
+		source->keepers_ns = now;
+	}
+	*ret_keepers = source->keepers;
+	*ret_n = source->n_keepers;
+	return source->reported && !holds_in_grace(source->set);
 }
 
 uint64_t source_capacity_locked(const struct source_set *set)

@@ -16,6 +16,8 @@ struct page_source {
 	Granary__Policy policy;
 	Granary__EvictPaths drop;
 	Granary__Source source;
+	Granary__Keepers keepers;
+	uint32_t numbers[SOURCE_KEEPERS];
 	Granary__Retained retained[RETAINED_MAX];
 	Granary__Retained *pointers[RETAINED_MAX];
 	struct volume_id volume;
@@ -136,7 +138,22 @@ static void fill_drop_locked(struct page_source *p, const struct source *source)
 	p->terms.evict_paths = &p->drop;
 }
 
-static void fill_locked(struct page_source *p, const struct source *source)
+static void fill_keepers_locked(struct page_source *p, struct source *source)
+{
+	const uint16_t *keepers;
+	uint32_t n;
+
+	if (!source_keepers_locked(source, &keepers, &n))
+		return;
+	granary__keepers__init(&p->keepers);
+	for (uint32_t i = 0; i < n; i++)
+		p->numbers[i] = keepers[i];
+	p->keepers.n_workers = n;
+	p->keepers.workers = p->numbers;
+	p->terms.keepers = &p->keepers;
+}
+
+static void fill_locked(struct page_source *p, struct source *source)
 {
 	const struct tier_policy *policy = &source->record.policy;
 
@@ -166,6 +183,7 @@ static void fill_locked(struct page_source *p, const struct source *source)
 	p->terms.has_evict = 1;
 	p->terms.evict = source->record.evict;
 	fill_drop_locked(p, source);
+	fill_keepers_locked(p, source);
 	source_message(&source->record.config, &p->source);
 	p->terms.source = &p->source;
 	/* None at all: nothing is to be dropped. */

@@ -288,6 +288,21 @@ static inline void cluster_patience(struct cluster *c, uint32_t times)
 		c->nodes[i].config.peer_patience = times;
 }
 
+/* Once it has joined, the table names it by its id. */
+static inline void wait_joined(struct cluster *c, uint32_t i)
+{
+	uint64_t deadline = clock_mono_ns() + DEADLINE;
+	bool joined = false;
+
+	while (!joined) {
+		pthread_mutex_lock(&c->lock);
+		joined = c->nodes[i].id == c->nodes[i].worker.member.id;
+		pthread_mutex_unlock(&c->lock);
+		assert_true(clock_mono_ns() < deadline);
+		clock_sleep_ns(CLOCK_MS);
+	}
+}
+
 /* `copies`: of the volume's policy; 0: it has none. */
 static inline struct cluster *cluster_new_copies(
 	unsigned int files, uint64_t size, uint64_t capacity, uint32_t copies)
@@ -318,19 +333,8 @@ static inline struct cluster *cluster_new_copies(
 	}
 	for (uint32_t i = 0; i < NODES; i++)
 		node_start(c, i);
-	/* Once all have joined the table names them by their ids. */
-	for (uint32_t i = 0; i < NODES; i++) {
-		uint64_t deadline = clock_mono_ns() + DEADLINE;
-		bool joined = false;
-
-		while (!joined) {
-			pthread_mutex_lock(&c->lock);
-			joined = c->nodes[i].id == c->nodes[i].worker.member.id;
-			pthread_mutex_unlock(&c->lock);
-			assert_true(clock_mono_ns() < deadline);
-			clock_sleep_ns(CLOCK_MS);
-		}
-	}
+	for (uint32_t i = 0; i < NODES; i++)
+		wait_joined(c, i);
 	return c;
 }
 

@@ -335,6 +335,15 @@ static inline void set_park(struct route_fix *r, uint32_t worker)
 	pthread_mutex_unlock(&r->f->lock);
 }
 
+/* The master says that worker 3 keeps all of the volume, and another that nobody knows. */
+static inline void set_keeper(struct route_fix *r)
+{
+	const struct client_policy policy = { .keepers_known = true,
+		.keepers = { 77, 3, PLACEMENT_NOBODY, PLACEMENT_NOBODY } };
+
+	client_take_policy(r->f->client, &r->f->volume_id, &policy);
+}
+
 static inline void set_copies(struct route_fix *r, uint32_t copies)
 {
 	const struct client_policy policy = { .copies = copies };

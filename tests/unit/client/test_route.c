@@ -220,6 +220,28 @@ static void test_all_of_the_slot_are_tried(void **state)
 	assert_int_equal(count(r, &r->workers[3].lasts), 1);
 }
 
+/* In no slot's list, and it has all: asked when all of the slot are down, and not before. */
+static void test_keeper_when_all_of_the_slot_are_down(void **state)
+{
+	struct route_fix *r = *state;
+
+	r->slot.previous = PLACEMENT_NOBODY;
+	tell(r);
+	set_keeper(r);
+	fix_read(r->f, 0, 64 * KiB);
+	assert_int_equal(count(r, &r->workers[0].fetches), 1);
+	for (uint32_t i = 0; i < 3; i++)
+		r->workers[i].state = CLUSTER_DOWN;
+	tell(r);
+	for (uint32_t i = 0; i < 8; i++)
+		fix_read(r->f, i * MiB, 64 * KiB);
+	assert_int_equal(count(r, &r->workers[3].lasts), 8);
+	assert_int_equal(count(r, &r->workers[0].fetches), 1);
+	set_copies(r, COPIES_AUTO); /* an answer that says nothing of it changes nothing */
+	fix_read(r->f, 0, 64 * KiB);
+	assert_int_equal(count(r, &r->workers[3].lasts), 9);
+}
+
 static void test_nobody_answers(void **state)
 {
 	struct route_fix *r = *state;
@@ -485,6 +507,7 @@ int main(void)
 		CASE(test_owner_and_deputy_hang),
 		CASE(test_a_slow_owner_is_waited_for),
 		CASE(test_all_of_the_slot_are_tried),
+		CASE(test_keeper_when_all_of_the_slot_are_down),
 		cmocka_unit_test_setup_teardown(test_nobody_answers, setup_impatient, teardown),
 		cmocka_unit_test_setup_teardown(test_nobody_waits_twice, setup_patient, teardown),
 		CASE(test_ask_x),

@@ -1,5 +1,7 @@
 /* What several workers have of a source, together. */
 #include "tests/unit/master/source_fixture.h"
+#include "placement/placement.h"
+#include "proto/granary.pb-c.h"
 
 static struct volume_id volume;
 
@@ -138,6 +140,64 @@ static void sums_do_not_fall(void **state)
 	assert_int_equal(r.evicted, 2);
 }
 
+/* The keepers that workers are told of, once they are `n`. */
+static void wait_for_keepers(const uint32_t *numbers, size_t n)
+{
+	uint64_t deadline = clock_mono_ns() + 60 * CLOCK_SECOND;
+
+	for (;;) {
+		uint64_t next;
+		size_t len;
+		_cleanup_free_ uint8_t *packed = source_set_terms(set, 0, &next, &len);
+		Granary__Terms *terms = granary__terms__unpack(NULL, len, packed);
+		const Granary__Keepers *keepers = terms->sources[0]->keepers;
+		bool same = keepers && keepers->n_workers == n;
+
+		for (size_t i = 0; same && i < n; i++)
+			assert_int_equal(keepers->workers[i], numbers[i]);
+		granary__terms__free_unpacked(terms, NULL);
+		if (same)
+			return;
+		assert_true(clock_mono_ns() < deadline); /* they are looked for once a second */
+		clock_sleep_ns(10 * CLOCK_MS);
+	}
+}
+
+/* Most bytes first; who has just begun, has no number, is gone, or keeps only its share, is none. */
+static void keepers_are_told(void **state)
+{
+	static const uint32_t all[] = { 13, 11, 12 };
+	static const uint32_t left[] = { 11, 12 };
+
+	(void)state;
+	say(1, (struct source_report){ .copy_bytes = 1000, .whole = true, .number = 11 });
+	say(2, (struct source_report){ .copy_bytes = 999, .whole = true, .number = 12 });
+	say(3, (struct source_report){
+		       .cached_bytes = 900, .copy_bytes = 101, .whole = true, .number = 13 });
+	say(4, (struct source_report){ .copy_bytes = 800, .whole = true, .number = 14 });
+	say(5, (struct source_report){ .cached_bytes = 5000, .number = 15 });
+	say(6, (struct source_report){
+		       .copy_bytes = 1001, .whole = true, .number = PLACEMENT_NOBODY });
+	wait_for_keepers(all, ARRAY_SIZE(all));
+	source_set_forget_worker(set, 3);
+	wait_for_keepers(left, ARRAY_SIZE(left));
+}
+
+/* As many as are told, the best of more. */
+static void keepers_are_bounded(void **state)
+{
+	uint32_t best[16];
+
+	(void)state;
+	for (uint32_t i = 0; i < 1000; i++)
+		say(i + 1, (struct source_report){ .copy_bytes = 100000 + i * 7 % 1000,
+				   .whole = true,
+				   .number = (uint16_t)(i * 7 % 1000) });
+	for (uint32_t i = 0; i < ARRAY_SIZE(best); i++)
+		best[i] = 999 - i;
+	wait_for_keepers(best, ARRAY_SIZE(best));
+}
+
 #define CASE(f) cmocka_unit_test_setup_teardown(f, setup_volume, teardown)
 
 int main(void)
@@ -148,6 +208,8 @@ int main(void)
 		CASE(orders_wait_for_all),
 		CASE(who_is_out_counts_no_more),
 		CASE(sums_do_not_fall),
+		CASE(keepers_are_told),
+		CASE(keepers_are_bounded),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
