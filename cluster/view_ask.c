@@ -208,6 +208,7 @@ static void on_begin(void *arg)
 {
 	struct view *view = arg;
 
+	view_mend_later(view);
 	ask(view, view->begin_deadline_ns);
 }
 
@@ -224,9 +225,11 @@ static void on_stop(void *arg)
 	loop_timer_stop(view->again);
 	loop_timer_stop(view->save_timer);
 	loop_timer_stop(view->sweep_timer);
+	loop_timer_stop(view->mend_timer);
 	view->again = NULL;
 	view->save_timer = NULL;
 	view->sweep_timer = NULL;
+	view->mend_timer = NULL;
 }
 
 void view_ask_stop(struct view *view)

@@ -33,6 +33,8 @@
 #define VIEW_PEERS_MAX (2u * PLACEMENT_MAX) /* also those that nobody names any more */
 #define PEER_SWEEP_NS  (10 * CLOCK_SECOND)
 #define PEER_QUIET     7u
+#define MEND_MIN       CLOCK_SECOND /* until it is tried again; doubles up to MEND_MAX */
+#define MEND_MAX       (32 * CLOCK_SECOND)
 
 /* For so long the machine of a peer may say nothing. */
 #define VIEW_DEAD_NS (2 * CLOCK_SECOND)
@@ -125,6 +127,8 @@ struct view {
 	struct loop_timer *again;
 	struct loop_timer *save_timer;
 	struct loop_timer *sweep_timer; /* while there are peers that nobody names */
+	struct loop_timer *mend_timer;  /* while there are members whose peer could not be made */
+	uint64_t mend_ns;               /* how long it was the last time */
 
 	_Atomic uint64_t reads; /* for the share of hedges */
 	_Atomic uint64_t hedges;
@@ -138,6 +142,10 @@ int view_take(struct view *view, const Granary__SlotTable *message, bool *ret_ch
 /* The peer at an address, made when there is none that fits. `member` NULL: not named by the table. */
 int view_peer_at(struct view *view, const char *address, const struct member *member,
 	struct peer **ret_peer, struct err *e) __must_check;
+
+/* On the loop, or before there is one: peers that could not be made are tried again in a while, until they are
+ * there. */
+void view_mend_later(struct view *view);
 
 static inline struct placement_slot view_slot_of(const struct view *view, uint32_t slot)
 {

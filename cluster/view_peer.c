@@ -106,7 +106,14 @@ void view_sweep(struct view *view)
 		list_remove(&peer->link);
 		view->n_peers--;
 		pthread_mutex_unlock(&view->lock);
-		ensure(pool_submit(view->pool, &peer->job) == 0); /* it has room for all */
+		if (pool_submit(view->pool, &peer->job) == 0)
+			continue;
+		/* Those before it are still to be freed: with the next sweep. */
+		pthread_mutex_lock(&view->lock);
+		list_push_back(&view->peers, &peer->link);
+		view->n_peers++;
+		pthread_mutex_unlock(&view->lock);
+		break;
 	}
 	if (more)
 		view_sweep_later(view);

@@ -219,40 +219,13 @@ static int take_workers(
 			return r;
 		if (r < 0) {
 			LOG_LIMITED(LOG_WARN, "worker cannot be talked to",
-				"worker=%s address=%s cause=\"%s\"", m->name, address,
-				e ? e->text : err_name(r));
+				"worker=%s address=%s cause=\"%s\" next=\"tried again\"", m->name,
+				address, e ? e->text : err_name(r));
 			m->peer = NULL;
 		}
 		number = m->number;
 		t->members[number] = TAKE(m);
 	}
-	return 0;
-}
-
-/* Every message names all that are hot. */
-static void put_hot_locked(struct view *view, const Granary__SlotTable *message)
-{
-	uint64_t hot[PLACEMENT_SLOTS / 64] = { 0 };
-
-	for (size_t i = 0; i < message->n_hot; i++)
-		if (message->hot[i] < PLACEMENT_SLOTS)
-			hot[message->hot[i] / 64] |= 1ull << message->hot[i] % 64;
-	for (uint32_t i = 0; i < ARRAY_SIZE(hot); i++)
-		atomic_store_explicit(&view->hot[i], hot[i], memory_order_relaxed);
-}
-
-/* Called with the lock held: against what is known now. */
-static int check_version_locked(
-	const struct view *view, const Granary__SlotTable *message, bool *ret_newer)
-{
-	if (message->epoch < view->epoch ||
-		(message->epoch == view->epoch && message->sequence < view->sequence))
-		return -ESTALE;
-	*ret_newer = message->epoch > view->epoch || message->sequence > view->sequence;
-	if (!message->has_slots && *ret_newer &&
-		(!message->has_since || message->epoch != view->epoch ||
-			message->since != view->sequence))
-		return -ENODATA;
 	return 0;
 }
 
@@ -289,6 +262,86 @@ static void put_number_locked(struct view *view, uint32_t number)
 
 	atomic_store_explicit(&view->numbers[number], m && m->state != CLUSTER_OUT ? m->peer : NULL,
 		memory_order_release);
+}
+
+/* ---- peers that could not be made ------------------------------------------------------------- */
+
+static bool wants_peer(const struct view *view, const struct member *m)
+{
+	return m && !m->peer && m->state != CLUSTER_OUT && choose_address(view, m);
+}
+
+/* Members change on the loop alone: here they may be read without the lock. */
+static void mend(struct view *view, struct member *m)
+{
+	struct err e = ERR_INIT;
+	struct peer *peer;
+
+	if (view_peer_at(view, choose_address(view, m), m, &peer, &e) < 0) {
+		LOG_LIMITED(LOG_WARN, "worker cannot be talked to",
+			"worker=%s address=%s cause=\"%s\" next=\"tried again\"", m->name,
+			choose_address(view, m), e.text);
+		return;
+	}
+	pthread_mutex_lock(&view->lock);
+	m->peer = peer;
+	atomic_store(&peer->state, m->state);
+	put_number_locked(view, m->number);
+	find_here_locked(view);
+	pthread_mutex_unlock(&view->lock);
+}
+
+static void on_mend(void *arg)
+{
+	struct view *view = arg;
+
+	view->mend_timer = NULL;
+	for (uint32_t i = 0; i < PLACEMENT_MAX; i++)
+		if (wants_peer(view, view->members[i]))
+			mend(view, view->members[i]);
+	view_mend_later(view);
+}
+
+void view_mend_later(struct view *view)
+{
+	bool any = false;
+
+	if (!view->pool || view->mend_timer) /* as for sweeps; view_ask_begin() comes back to it */
+		return;
+	for (uint32_t i = 0; i < PLACEMENT_MAX && !any; i++)
+		any = wants_peer(view, view->members[i]);
+	view->mend_ns = any ? min(max(view->mend_ns * 2, MEND_MIN), MEND_MAX) : 0;
+	if (any) /* without memory: with the next table */
+		view->mend_timer = loop_timer_start(view->loop, view->mend_ns, on_mend, view);
+}
+
+/* ---- putting in place -------------------------------------------------------------------------- */
+
+/* Every message names all that are hot. */
+static void put_hot_locked(struct view *view, const Granary__SlotTable *message)
+{
+	uint64_t hot[PLACEMENT_SLOTS / 64] = { 0 };
+
+	for (size_t i = 0; i < message->n_hot; i++)
+		if (message->hot[i] < PLACEMENT_SLOTS)
+			hot[message->hot[i] / 64] |= 1ull << message->hot[i] % 64;
+	for (uint32_t i = 0; i < ARRAY_SIZE(hot); i++)
+		atomic_store_explicit(&view->hot[i], hot[i], memory_order_relaxed);
+}
+
+/* Called with the lock held: against what is known now. */
+static int check_version_locked(
+	const struct view *view, const Granary__SlotTable *message, bool *ret_newer)
+{
+	if (message->epoch < view->epoch ||
+		(message->epoch == view->epoch && message->sequence < view->sequence))
+		return -ESTALE;
+	*ret_newer = message->epoch > view->epoch || message->sequence > view->sequence;
+	if (!message->has_slots && *ret_newer &&
+		(!message->has_since || message->epoch != view->epoch ||
+			message->since != view->sequence))
+		return -ENODATA;
+	return 0;
 }
 
 static void put_members_locked(struct view *view, struct taking *t, bool whole)
@@ -373,5 +426,6 @@ int view_take(
 	pthread_mutex_lock(&view->lock);
 	put_locked(view, message, &t);
 	pthread_mutex_unlock(&view->lock);
+	view_mend_later(view);
 	return 0;
 }

@@ -833,6 +833,88 @@ static void test_peers_that_nobody_names(void **state)
 	view_close(view);
 }
 
+static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER; /* of pool threads */
+
+/* What the test puts in the place of the view's own, on its loop. */
+struct swap {
+	struct view *view;
+	struct pool *pool;
+	uint32_t n_peers;
+};
+
+static void on_swap(void *arg)
+{
+	struct swap *swap = arg;
+	struct swap was = { swap->view, swap->view->pool, swap->view->n_peers };
+
+	swap->view->pool = swap->pool;
+	swap->view->n_peers = swap->n_peers;
+	*swap = was;
+}
+
+/* No room for another one: it is tried again until there is, though no table names it anew. */
+static void test_peer_that_could_not_be_made(void **state)
+{
+	struct master *m = *state;
+	struct view *view = open_view(m, (struct view_config){ 0 }, PATIENCE);
+	uint64_t deadline = clock_mono_ns() + PATIENCE;
+	struct swap swap = { view, view->pool, VIEW_PEERS_MAX };
+
+	loop_call(view->loop, on_swap, &swap);
+	move_worker(m, view, 5, "fake:elsewhere");
+	assert_null(view_peer(view, 5));
+	loop_call(view->loop, on_swap, &swap);
+	while (!view_peer(view, 5)) {
+		assert_true(clock_mono_ns() < deadline);
+		clock_sleep_ns(10 * CLOCK_MS);
+	}
+	assert_string_equal(view_peer(view, 5)->address, "fake:elsewhere");
+	assert_true(view_up(view, 5));
+	view_close(view);
+}
+
+static void run_gate(struct pool_job *job)
+{
+	(void)job;
+	pthread_mutex_lock(&gate);
+	pthread_mutex_unlock(&gate);
+}
+
+/* Those that are to be freed wait behind others: the rest goes with a later sweep. */
+static void test_sweep_waits_for_the_pool(void **state)
+{
+	struct master *m = *state;
+	struct view *view = open_view(m, (struct view_config){ 0 }, PATIENCE);
+	struct pool_job jobs[2] = { { .run = run_gate }, { .run = run_gate } };
+	struct pool *small = pool_new("small", 1, 1);
+	struct swap swap = { view, small, WORKERS + 3 };
+	uint64_t deadline = clock_mono_ns() + PATIENCE;
+	int r;
+
+	pthread_mutex_lock(&gate);
+	assert_int_equal(pool_submit(small, &jobs[0]), 0);
+	do { /* the first one runs by then */
+		assert_true(clock_mono_ns() < deadline);
+		r = pool_submit(small, &jobs[1]);
+	} while (r == -EAGAIN);
+	assert_int_equal(r, 0);
+	for (uint32_t i = 0; i < 3; i++) {
+		char address[32];
+
+		snprintf(address, sizeof(address), "fake:moved%u", i);
+		move_worker(m, view, 5, address);
+	}
+	loop_call(view->loop, on_swap, &swap);
+	sweep(view, PEER_QUIET + 2);
+	loop_call(view->loop, on_swap, &swap);
+	assert_int_equal(count_peers(view), WORKERS + 3);
+	pthread_mutex_unlock(&gate);
+	pool_free(small);
+	sweep(view, 1);
+	assert_int_equal(count_peers(view), WORKERS);
+	view_close(view);
+}
+
 static void test_hosts(void **state)
 {
 	uint8_t a[CLUSTER_HOST_BYTES];
@@ -867,6 +949,8 @@ int main(void)
 		CASE(test_finding_takes_no_lock),
 		CASE(test_finding_while_tables_come),
 		CASE(test_peers_that_nobody_names),
+		CASE(test_peer_that_could_not_be_made),
+		CASE(test_sweep_waits_for_the_pool),
 		cmocka_unit_test(test_hosts),
 	};
 
