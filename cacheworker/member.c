@@ -70,7 +70,6 @@ static int join(struct worker *w, uint32_t *ret_beat_ms, struct err *e)
 	const struct member_config *config = &w->config->member;
 	_cleanup_(master_answer_release) struct master_answer answer = { .fd = -1 };
 	_cleanup_free_ uint8_t *packed = NULL;
-	char *addresses[MEMBER_ADDRESSES];
 	uint8_t host[CLUSTER_HOST_BYTES];
 	Granary__Join m = GRANARY__JOIN__INIT;
 	Granary__Joined *joined;
@@ -86,8 +85,8 @@ static int join(struct worker *w, uint32_t *ret_beat_ms, struct err *e)
 	m.domain = (char *)(uintptr_t)(config->domain ? config->domain : ""); /* read only */
 	m.host = (ProtobufCBinaryData){ sizeof(host), host };
 	m.version = (char *)(uintptr_t)GRANARY_VERSION; /* read only */
-	m.addresses = addresses;
-	m.n_addresses = worker_addresses(w, addresses, MEMBER_ADDRESSES);
+	m.addresses = w->member.addresses;
+	m.n_addresses = w->member.n_addresses;
 	packed = malloc(granary__join__get_packed_size(&m) + 1);
 	if (!packed)
 		return err_set(e, -ENOMEM, "no memory to join the cluster");
@@ -314,6 +313,24 @@ int member_init(struct worker *w, struct err *e)
 	return kept_worker_id(w, &member->id, e);
 }
 
+int member_keep_addresses(struct worker *w)
+{
+	const struct member_config *config = &w->config->member;
+	struct member *member = &w->member;
+	uint32_t n = config->n_advertise ? config->n_advertise : w->servers.n;
+
+	for (uint32_t i = 0; i < min(n, MEMBER_ADDRESSES); i++) {
+		const char *address = config->n_advertise ? config->advertise[i]
+							  : rpc_server_address(w->servers.all[i]);
+
+		member->addresses[i] = strdup(address);
+		if (!member->addresses[i])
+			return -ENOMEM;
+		member->n_addresses++;
+	}
+	return 0;
+}
+
 int member_start(struct worker *w)
 {
 	w->member.started = pthread_create(&w->member.thread, NULL, run, w) == 0;
@@ -341,6 +358,8 @@ void member_close(struct worker *w)
 	if (member->started)
 		pthread_join(member->thread, NULL);
 	free(TAKE(member->rates));
+	while (member->n_addresses > 0)
+		free(member->addresses[--member->n_addresses]);
 	pthread_cond_destroy(&member->changed);
 	pthread_mutex_destroy(&member->lock);
 	member->open = false;

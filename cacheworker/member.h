@@ -42,6 +42,9 @@ struct member {
 	_Atomic bool closing;
 	uint64_t id;
 	char name[CLUSTER_NAME_BYTES];
+	char *addresses
+		[MEMBER_ADDRESSES]; /* where others reach it; its own: servers end before it does */
+	uint32_t n_addresses;
 	int said; /* the last trouble that was logged */
 	_Atomic uint64_t news;
 	_Atomic uint32_t drain; /* changed under the lock; MEMBER_NO_DRAIN */
@@ -56,7 +59,9 @@ struct member {
 
 /* The id, and what is counted; before requests come. Needs the tiers. */
 int member_init(struct worker *w, struct err *e) __must_check;
-/* Joins; once the worker listens. -EAGAIN: no thread. */
+/* Where others reach it from now on; once the worker listens. -ENOMEM. */
+int member_keep_addresses(struct worker *w) __must_check;
+/* Joins. -EAGAIN: no thread. */
 int member_start(struct worker *w) __must_check;
 void member_stop(struct worker *w); /* asks for the thread's end */
 void member_close(

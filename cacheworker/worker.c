@@ -178,18 +178,6 @@ static int open_view(struct worker *w, struct err *e)
 	return r;
 }
 
-uint32_t worker_addresses(struct worker *w, char **out, uint32_t max)
-{
-	const struct member_config *config = &w->config->member;
-	uint32_t n = 0;
-
-	for (uint32_t i = 0; i < config->n_advertise && n < max; i++)
-		out[n++] = (char *)(uintptr_t)config->advertise[i]; /* read only */
-	for (uint32_t i = 0; config->n_advertise == 0 && i < w->servers.n && n < max; i++)
-		out[n++] = (char *)(uintptr_t)rpc_server_address(w->servers.all[i]);
-	return n;
-}
-
 static int open_net(struct worker *w, struct err *e)
 {
 	int r = kept_fence_load(w, e);
@@ -213,6 +201,8 @@ static int open_net(struct worker *w, struct err *e)
 	if (r == 0)
 		r = rpc_servers_open(&w->servers, w->loop, w->config->listen, w->config->n_listen,
 			&fetch_server_ops, w, e);
+	if (r == 0 && member_keep_addresses(w) < 0)
+		r = err_set(e, -ENOMEM, "no memory for the worker's addresses");
 	if (r == 0 && (terms_start(w) < 0 || member_start(w) < 0))
 		r = err_set(e, -EAGAIN,
 			"cannot start threads: raise the limit on processes (ulimit -u)");

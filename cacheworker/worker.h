@@ -292,8 +292,6 @@ void worker_memory_open(uint64_t memory, uint64_t in_tiers);
 
 /* Opens tiers, listens, serves. `config` is borrowed until worker_close(). */
 int worker_open(struct worker *w, const struct worker_config *config, struct err *e) __must_check;
-/* Where others reach it: at most `max` addresses, borrowed; returns how many. Once it listens. */
-uint32_t worker_addresses(struct worker *w, char **out, uint32_t max);
 /* The three rates of `config` from now on, of a worker that is open. By who opened it. */
 void worker_set_rates(struct worker *w, const struct worker_config *config);
 /* Stops listening, ends every request, closes the tiers. Also after a failed worker_open(). */

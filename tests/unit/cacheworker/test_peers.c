@@ -762,6 +762,28 @@ static void test_spill(void **state)
 	cluster_free(c);
 }
 
+/* One that ends stops listening first, and may join once more: what it joins with is its own. */
+static void test_joins_without_its_servers(void **state)
+{
+	struct cluster *c = cluster_new(FILES, 0, CAPACITY);
+	struct node *node = &c->nodes[0];
+	uint64_t deadline = clock_mono_ns() + DEADLINE;
+	bool joined = false;
+
+	(void)state;
+	rpc_servers_close(&node->worker.servers);
+	pthread_mutex_lock(&c->lock);
+	node->id = 0; /* its next beat is nobody's */
+	pthread_mutex_unlock(&c->lock);
+	for (; !joined; clock_sleep_ns(CLOCK_MS)) {
+		assert_true(clock_mono_ns() < deadline);
+		pthread_mutex_lock(&c->lock);
+		joined = node->id != 0;
+		pthread_mutex_unlock(&c->lock);
+	}
+	cluster_free(c);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -782,6 +804,7 @@ int main(void)
 		cmocka_unit_test(test_herd_hangs),
 		cmocka_unit_test(test_herd_gives),
 		cmocka_unit_test(test_spill),
+		cmocka_unit_test(test_joins_without_its_servers),
 		cmocka_unit_test(test_tables_that_disagree),
 	};
 
