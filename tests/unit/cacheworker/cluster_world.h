@@ -271,6 +271,24 @@ static inline void set_slots(
 	pthread_mutex_unlock(&c->lock);
 }
 
+static inline void set_state(struct cluster *c, uint32_t i, enum cluster_state state)
+{
+	pthread_mutex_lock(&c->lock);
+	c->nodes[i].state = state;
+	pthread_mutex_unlock(&c->lock);
+}
+
+/* Every slot of the world's volume is hot. */
+static inline void set_hot(struct cluster *c)
+{
+	uint64_t hash = placement_volume_hash(&table_info(c->world->table)->id.volume);
+
+	pthread_mutex_lock(&c->lock);
+	for (uint32_t i = 0; i <= c->world->model_bytes / CHUNK_BYTES; i++)
+		c->hot[c->n_hot++] = placement_slot_of(hash, i);
+	pthread_mutex_unlock(&c->lock);
+}
+
 /* Slot by slot in turn. */
 static inline void deal_slots(struct cluster *c)
 {

@@ -87,7 +87,7 @@ static void drained_and_removed(void **state)
 	assert_int_equal(copies_on(c, 1) + copies_on(c, 2), 0);
 	node_stop(c, 0);
 	pulled = cluster_gets(c);
-	c->nodes[0].state = CLUSTER_OUT;
+	set_state(c, 0, CLUSTER_OUT);
 	cluster_publish(c);
 	read_all_via(c, 1, STEP, 0);
 	assert_int_equal(cluster_gets(c), pulled);

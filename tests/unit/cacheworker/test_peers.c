@@ -140,15 +140,13 @@ static void test_former_owners_are_kept(void **state)
 static void test_copies_come_from_the_owner(void **state)
 {
 	struct cluster *c = cluster_new(FILES, 0, CAPACITY);
-	uint64_t hash = placement_volume_hash(&table_info(c->world->table)->id.volume);
 	struct rpc_call call;
 	struct duty duty;
 	uint64_t gets;
 
 	(void)state;
 	set_slots(c, 0, NOBODY, 1, NOBODY);
-	for (uint32_t i = 0; i <= c->world->model_bytes / CHUNK_BYTES; i++)
-		c->hot[c->n_hot++] = placement_slot_of(hash, i);
+	set_hot(c);
 	cluster_publish(c);
 	worker_duty(&c->nodes[1].worker, &table_info(c->world->table)->id.volume, 0, 0, &duty);
 	assert_int_equal(duty.kind, DUTY_COPY);
@@ -172,12 +170,10 @@ static void test_copies_come_from_the_owner(void **state)
 static void test_owner_is_gone(void **state)
 {
 	struct cluster *c = cluster_new(FILES, 0, CAPACITY);
-	uint64_t hash = placement_volume_hash(&table_info(c->world->table)->id.volume);
 
 	(void)state;
 	set_slots(c, 0, NOBODY, 1, 2);
-	for (uint32_t i = 0; i <= c->world->model_bytes / CHUNK_BYTES; i++)
-		c->hot[c->n_hot++] = placement_slot_of(hash, i);
+	set_hot(c);
 	cluster_publish(c);
 	node_stop(c, 0);
 	read_all_via(c, 1, STEP, 0);
@@ -191,14 +187,12 @@ static void test_owner_is_gone(void **state)
 static void test_owner_ends_midway(void **state)
 {
 	struct cluster *c = cluster_new(FILES, 0, CAPACITY);
-	uint64_t hash = placement_volume_hash(&table_info(c->world->table)->id.volume);
 	uint64_t deadline = clock_mono_ns() + DEADLINE;
 	struct reader readers[2];
 
 	(void)state;
 	set_slots(c, 0, NOBODY, 1, 2);
-	for (uint32_t i = 0; i <= c->world->model_bytes / CHUNK_BYTES; i++)
-		c->hot[c->n_hot++] = placement_slot_of(hash, i);
+	set_hot(c);
 	cluster_publish(c);
 	for (uint32_t i = 0; i < 2; i++) {
 		readers[i] = (struct reader){ .cluster = c, .node = 1 + i };
@@ -224,7 +218,7 @@ static void test_deputy(void **state)
 
 	(void)state;
 	set_slots(c, 0, NOBODY, 1, 2);
-	c->nodes[0].state = CLUSTER_DOWN;
+	set_state(c, 0, CLUSTER_DOWN);
 	node_stop(c, 0);
 	cluster_publish(c);
 	read_all_via(c, 2, STEP, 0);
@@ -467,7 +461,7 @@ static void test_owner_hangs(void **state)
 	(void)state;
 	asker_start(&asker, c, 1, offset_of(c->world, 20));
 	wait_flights(owner, 1);
-	c->nodes[0].state = CLUSTER_DOWN;
+	set_state(c, 0, CLUSTER_DOWN);
 	cluster_publish(c);
 	asker_end(&asker);
 	give(owner, taken);
@@ -634,7 +628,7 @@ static void test_herd(void **state)
 	assert_int_equal(copier.call.reply.extent, 2);
 	assert_int_equal(copier.call.reply.flags & FRAME_MOVED, 0);
 	/* Nobody is sent to one that is down. */
-	c->nodes[2].state = CLUSTER_DOWN;
+	set_state(c, 2, CLUSTER_DOWN);
 	cluster_publish(c);
 	copier_start(&other, c, FRAME_PEER);
 	wait_parked(c);

@@ -149,7 +149,9 @@ static void test_copies_change_midway(void **state)
 	(void)state;
 	assert_true(c->world->model_bytes > CHUNK_BYTES);
 	set_slots(c, 0, NOBODY, NOBODY, NOBODY);
+	pthread_mutex_lock(&c->lock);
 	c->table->slots[placement_slot_of(hash, 1)].owner = COPIER;
+	pthread_mutex_unlock(&c->lock);
 	cluster_publish(c);
 	give(c, COPIES_SHARED, 2 * MiB);
 	until(has_begun);
