@@ -272,11 +272,9 @@ static void reads(void **state)
 	assert_memory_equal(buf, data, size);
 	free(buf);
 	assert_true(clock_mono_ns() - t >= 3 * CLOCK_SECOND / 2); /* it was written just before */
-	t = clock_mono_ns();
 	assert_int_equal(get(ufs, &r.rows[0], 1024 * 1024 - 3, 1024 * 1024 + 5, &buf), 0);
 	assert_memory_equal(buf, data + 1024 * 1024 - 3, 1024 * 1024 + 5);
 	free(buf);
-	assert_true(clock_mono_ns() - t < CLOCK_SECOND);
 	assert_int_equal(get(ufs, &r.rows[1], 1, 3, &buf), 0);
 	assert_memory_equal(buf, "ell", 3);
 	free(buf);

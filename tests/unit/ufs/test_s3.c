@@ -20,8 +20,9 @@
 #include <unistd.h>
 #include <cmocka.h>
 
-#define SIZE    (1024u * 1024 + 77)
-#define CLIENTS 64
+#define SIZE     (1024u * 1024 + 77)
+#define CLIENTS  512
+#define PATIENCE (60 * CLOCK_SECOND)
 
 static char data_at(uint64_t offset)
 {
@@ -142,6 +143,11 @@ static bool answer(int fd, const char *key, uint64_t start, uint64_t end, uint32
 	} else if (strcmp(key, "stall") == 0 && nth % 2) {
 		put_object(fd, "tag", start, end, SIZE, n / 4);
 		clock_sleep_ns(3 * CLOCK_SECOND / 2);
+		return false;
+	} else if (strcmp(key, "never") == 0) {
+		char byte;
+
+		(void)recv(fd, &byte, 1, 0); /* until one of us closes it */
 		return false;
 	} else if (strcmp(key, "silent") == 0) {
 		clock_sleep_ns(3 * CLOCK_SECOND / 2);
@@ -321,11 +327,12 @@ static int stop_server(void **state)
 
 /* ---- the client ------------------------------------------------------------------------------ */
 
-static struct ufs *open_origin_until(unsigned int max_requests, uint64_t deadline_ns)
+static struct ufs *open_origin_with(
+	unsigned int max_requests, uint64_t timeout_ns, uint64_t deadline_ns)
 {
 	struct ufs_limits limits = { .max_requests = max_requests,
 		.list_requests = 4,
-		.request_timeout_ns = 400 * CLOCK_MS,
+		.request_timeout_ns = timeout_ns,
 		.deadline_ns = deadline_ns };
 	struct ufs_config config;
 	struct err e = ERR_INIT;
@@ -346,9 +353,15 @@ static struct ufs *open_origin_until(unsigned int max_requests, uint64_t deadlin
 	return ufs;
 }
 
+/* No answer is late, however slow the machine is. */
 static struct ufs *open_origin(unsigned int max_requests)
 {
-	return open_origin_until(max_requests, 20 * CLOCK_SECOND);
+	return open_origin_with(max_requests, PATIENCE, PATIENCE);
+}
+
+static struct ufs *open_origin_impatient(unsigned int max_requests, uint64_t deadline_ns)
+{
+	return open_origin_with(max_requests, 400 * CLOCK_MS, deadline_ns);
 }
 
 struct wait {
@@ -553,28 +566,34 @@ static void waits_for_mending(void **state)
 		{ "clock", "clock", offsetof(struct ufs_counters, cause_clock) },
 	};
 
+	struct ufs *ufs[ARRAY_SIZE(cases)];
+	struct wait *waits[ARRAY_SIZE(cases)];
+	uint64_t t = clock_mono_ns();
+
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-		struct ufs *ufs = open_origin_until(4, 2 * CLOCK_SECOND);
-		uint64_t t = clock_mono_ns();
+		ufs[i] = open_origin_impatient(4, 5 * CLOCK_SECOND);
+		waits[i] = start(ufs[i], cases[i].key, 10, 1000, UFS_DEMAND);
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
 		struct err e = ERR_INIT;
-		int r = get(ufs, cases[i].key, 10, 1000, &e);
+		int r = finish(waits[i], &e);
 
 		if (r != -ETIMEDOUT || !strstr(e.text, cases[i].text))
 			fail_msg("%s: %d %s", cases[i].key, r, e.text);
-		assert_true(clock_mono_ns() - t > 900 * CLOCK_MS);
+		assert_true(clock_mono_ns() - t > 4 * CLOCK_SECOND);
 		assert_true(
-			counter_get(
-				(const counter_t *)(const void *)((const char *)ufs_counters(ufs) +
-								  cases[i].counter)) >= 2);
-		ufs_free(ufs);
+			counter_get((const counter_t *)(const void *)((const char *)ufs_counters(
+									      ufs[i]) +
+								      cases[i].counter)) >= 2);
+		ufs_free(ufs[i]);
 	}
 }
 
 static void passing_failures(void **state)
 {
 	static const char *const keys[] = { "short", "reset", "stall", "busy", "broken", "mute" };
-	struct ufs *ufs = open_origin(4);
+	struct ufs *ufs = open_origin_impatient(4, PATIENCE);
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(keys); i++) {
@@ -636,9 +655,8 @@ static void classes(void **state)
 /* One under way, one waiting for a place, one between two attempts; the others are not touched. */
 static void cancels(void **state)
 {
-	struct ufs *ufs = open_origin_until(2, 20 * CLOCK_SECOND);
+	struct ufs *ufs = open_origin(2);
 	struct wait *under_way, *gated, *waiting, *other;
-	uint64_t t;
 
 	(void)state;
 	server.gate = true;
@@ -647,12 +665,10 @@ static void cancels(void **state)
 	wait_for_requests(2);
 	waiting = start(ufs, "x", 0, 100, UFS_DEMAND);
 	other = start(ufs, "x", 100, 100, UFS_DEMAND);
-	t = clock_mono_ns();
 	ufs_cancel(ufs, &waiting->get);
 	assert_int_equal(finish(waiting, NULL), -ECANCELED);
 	ufs_cancel(ufs, &under_way->get);
-	assert_int_equal(finish(under_way, NULL), -ECANCELED);
-	assert_true(clock_mono_ns() - t < 400 * CLOCK_MS);
+	assert_int_equal(finish(under_way, NULL), -ECANCELED); /* the gate is still closed */
 	pthread_mutex_lock(&server.lock);
 	server.gate = false;
 	pthread_cond_broadcast(&server.news);
@@ -662,10 +678,8 @@ static void cancels(void **state)
 	waiting = start(ufs, "denied", 0, 100, UFS_DEMAND);
 	while (counter_get(&ufs_counters(ufs)->cause_forbidden) < 4)
 		clock_sleep_ns(CLOCK_MS);
-	t = clock_mono_ns();
 	ufs_cancel(ufs, &waiting->get);
 	assert_int_equal(finish(waiting, NULL), -ECANCELED);
-	assert_true(clock_mono_ns() - t < 500 * CLOCK_MS);
 	ufs_free(ufs);
 }
 
@@ -678,11 +692,11 @@ static void closing(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(w); i++)
-		w[i] = start(ufs, "silent", 0, 100, UFS_DEMAND);
-	wait_for_requests(6);
+		w[i] = start(ufs, i < 2 ? "denied" : "never", 0, 100, UFS_DEMAND);
+	wait_for_requests(6); /* the two that were refused, and one for each place */
 	t = clock_mono_ns();
 	ufs_free(ufs);
-	assert_true(clock_mono_ns() - t < CLOCK_SECOND);
+	assert_true(clock_mono_ns() - t < PATIENCE / 2); /* all of it otherwise */
 	for (size_t i = 0; i < ARRAY_SIZE(w); i++)
 		assert_int_equal(finish(w[i], NULL), -ECANCELED);
 }
@@ -699,7 +713,7 @@ static void nobody_there(void **state)
 	ufs = open_origin(4);
 	server.port = port;
 	assert_int_equal(ufs_probe(ufs, &e), -ECONNREFUSED);
-	assert_true(clock_mono_ns() - t < 2 * CLOCK_SECOND);
+	assert_true(clock_mono_ns() - t < PATIENCE / 2); /* all of it otherwise */
 	assert_non_null(strstr(e.text, "http://127.0.0.1:1"));
 	ufs_free(ufs);
 }
