@@ -1,4 +1,4 @@
-/* A daemon that is told to end while it starts: what it says afterwards changes nothing. */
+/* A daemon that is told to end while it starts: what it says afterwards changes nothing. When one is started again. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -6,11 +6,13 @@
 #include <cmocka.h>
 
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 #include "base/child.h"
+#include "base/clock.h"
 
 /* Says READY only when it is told to end. $0: made once it can be told; $2: its --ready-fd. */
 #define SCRIPT                                                                                     \
@@ -59,10 +61,54 @@ static void ready_too_late(void **state)
 	assert_int_equal(rmdir(dir), 0);
 }
 
+static void start(struct child *child)
+{
+	child_start(child);
+	assert_int_equal(child->state, CHILD_STARTING);
+	await(child->ready_fd);
+	child_on_ready(child);
+	assert_int_equal(child->state, CHILD_SERVING);
+}
+
+/* One that served and died is started again soon, then after twice as long each time. */
+static void restarts(void **state)
+{
+	struct child child;
+
+	(void)state;
+	child_init(&child, "mortal");
+	assert_int_equal(child_arg(&child, "/bin/sh"), 0);
+	assert_int_equal(
+		child_arg_text(&child, "-c", "echo 'READY {}' > /proc/self/fd/$2; exec sleep 1000"),
+		0);
+	assert_int_equal(child_arg(&child, "sh"), 0);
+	for (uint64_t wait = CHILD_BACKOFF_NS; wait <= 4 * CHILD_BACKOFF_NS; wait *= 2) {
+		uint64_t before;
+
+		start(&child);
+		child.since_ns =
+			clock_mono_ns(); /* however long that took, it did not serve for long */
+		assert_int_equal(kill(child.pid, SIGKILL), 0);
+		await(child.pidfd);
+		before = clock_mono_ns();
+		child_on_exit(&child);
+		assert_int_equal(child.state, CHILD_WAITING);
+		assert_in_range(child.wake_ns, before + wait, clock_mono_ns() + wait);
+	}
+	start(&child);
+	assert_int_equal(child.restarts, 3);
+	child_end(&child);
+	await(child.pidfd);
+	child_on_exit(&child);
+	assert_int_equal(child.state, CHILD_STOPPED);
+	child_release(&child);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(ready_too_late),
+		cmocka_unit_test(restarts),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
