@@ -787,7 +787,6 @@ static void test_nobody(void **state)
 	struct admin_server *other = NULL;
 	struct err e = ERR_INIT;
 	json_t *json = NULL;
-	uint64_t began = clock_mono_ns();
 	char path[80];
 
 	assert_int_equal(admin_server_new(f->path, routes, f, &other, &e), -EADDRINUSE);
@@ -800,7 +799,6 @@ static void test_nobody(void **state)
 	assert_int_equal(listen(fd, 1), 0);
 	assert_int_equal(
 		admin_call(path, NULL, "/v1/status", NULL, 200 * CLOCK_MS, &json, &e), -ETIMEDOUT);
-	assert_true(clock_mono_ns() - began < 5 * CLOCK_SECOND);
 	assert_int_equal(close(TAKE_FD(fd)), 0);
 	assert_int_equal(
 		admin_call(path, NULL, "/v1/status", NULL, TIMEOUT, &json, &e), -ECONNREFUSED);

@@ -385,7 +385,7 @@ static void daemon_ended(void)
 {
 	int status = -1;
 
-	assert_true(ends_within(daemon_pid, 30 * CLOCK_SECOND, &status));
+	assert_true(ends_within(daemon_pid, PATIENCE, &status));
 	assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
 	daemon_pid = 0;
 }
@@ -395,7 +395,7 @@ static void daemon_kill(void)
 	int status;
 
 	assert_int_equal(kill(daemon_pid, SIGKILL), 0);
-	assert_true(ends_within(daemon_pid, 30 * CLOCK_SECOND, &status));
+	assert_true(ends_within(daemon_pid, PATIENCE, &status));
 	daemon_pid = 0;
 }
 
@@ -413,7 +413,7 @@ static int unmount_by_hand(bool lazy)
 
 static int daemon_do(enum command command)
 {
-	uint64_t until = clock_mono_ns() + 40 * CLOCK_SECOND;
+	uint64_t until = clock_mono_ns() + PATIENCE;
 
 	atomic_store(&shared->result, 1);
 	atomic_store(&shared->command, command);

@@ -106,7 +106,7 @@ static void connection_lost(void **state)
 		close(STDERR_FILENO);
 		daemon_main();
 	}
-	assert_true(ends_within(daemon_pid, 10 * CLOCK_SECOND, &status));
+	assert_true(ends_within(daemon_pid, PATIENCE, &status));
 	daemon_pid = 0;
 	assert_int_equal(WEXITSTATUS(status), 1);
 	assert_false(is_mounted());
@@ -168,7 +168,7 @@ static void odd_readers(void **state)
 		else
 			synthetic_set(&control->stall, 0, 0);
 		for (uint32_t i = 0; i < ARRAY_SIZE(readers); i++) {
-			assert_true(ends_within(readers[i], 2 * CLOCK_SECOND, &status));
+			assert_true(ends_within(readers[i], PATIENCE, &status));
 			assert_int_equal(status, kill_them ? SIGKILL : 0);
 		}
 		synthetic_set(&control->stall, 0, 0);

@@ -70,7 +70,7 @@ static void stalled_readers(void **state)
 		int status;
 
 		assert_int_equal(kill(readers[i], SIGKILL), 0);
-		assert_true(ends_within(readers[i], CLOCK_SECOND, &status));
+		assert_true(ends_within(readers[i], PATIENCE, &status));
 		assert_true(WIFSIGNALED(status));
 	}
 	assert_true(held() >= READERS); /* still asked for */
@@ -116,7 +116,7 @@ static void force(void **state)
 	reader = reader_of_stall(3);
 	eventually(held() >= 1);
 	assert_int_equal(unmount(COMMAND_FORCE), 0);
-	assert_true(ends_within(reader, CLOCK_SECOND, &status));
+	assert_true(ends_within(reader, PATIENCE, &status));
 	assert_int_equal(WEXITSTATUS(status), EIO);
 	daemon_ended();
 	let_go();                                            /* as a keeper does then */
@@ -191,7 +191,7 @@ static void takeover(void **state)
 	}
 	atomic_store(stop, true);
 	for (uint32_t i = 0; i < READERS; i++) {
-		assert_true(ends_within(readers[i], 5 * CLOCK_SECOND, &status));
+		assert_true(ends_within(readers[i], PATIENCE, &status));
 		assert_int_equal(status, 0);
 	}
 	assert_int_equal(slots_open(slots_fd, &slots, &e), 0);

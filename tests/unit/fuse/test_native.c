@@ -222,7 +222,7 @@ static void killed_while_switching(void **state)
 		snprintf(shared->crash_at, sizeof(shared->crash_at), "%s", points[i]);
 		atomic_store(&shared->local, i % 2 ? 0 : all_local());
 		atomic_store(&shared->command, COMMAND_SWITCH);
-		assert_true(ends_within(daemon_pid, 20 * CLOCK_SECOND, &status));
+		assert_true(ends_within(daemon_pid, PATIENCE, &status));
 		assert_true(WIFSIGNALED(status));
 		shared->crash_at[0] = '\0';
 		assert_true(is_mounted());
@@ -272,7 +272,7 @@ static void switches_under_readers(void **state)
 	}
 	atomic_store(stop, true);
 	for (uint32_t i = 0; i < READERS; i++) {
-		assert_true(ends_within(readers[i], 5 * CLOCK_SECOND, &status));
+		assert_true(ends_within(readers[i], PATIENCE, &status));
 		assert_int_equal(status, 0);
 	}
 	assert_int_equal(mounts_at_point(), 1);
