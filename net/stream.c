@@ -129,7 +129,7 @@ static ssize_t send_some(struct stream *s)
 	} control;
 	struct iovec iov[SEND_PARTS];
 	struct msghdr h = { .msg_iov = iov };
-	const struct transport_message *piped = NULL; /* what it has in a pipe is next */
+	int more = 0;
 	int n = 0;
 
 	list_for_each (node, &s->out) {
@@ -149,15 +149,15 @@ static ssize_t send_some(struct stream *s)
 			c->cmsg_len = CMSG_LEN(sizeof(int));
 			memcpy(CMSG_DATA(c), &m->payload->fd, sizeof(int));
 		}
-		if (!gather(m, iov, &n)) {
-			piped = message_has_pipe(m) ? m : NULL;
-			break;
-		}
+		if (gather(m, iov, &n))
+			continue;
+		if (message_has_pipe(m) && n == 0)
+			return stream_send_pipe(s, m, m->sent - FRAME_BYTES);
+		more = message_has_pipe(m) ? MSG_MORE : 0; /* what it has in a pipe is next */
+		break;
 	}
-	if (piped && n == 0)
-		return stream_send_pipe(s, piped, piped->sent - FRAME_BYTES);
 	h.msg_iovlen = (size_t)n;
-	return sendmsg(s->fd, &h, MSG_DONTWAIT | MSG_NOSIGNAL | (piped ? MSG_MORE : 0));
+	return sendmsg(s->fd, &h, MSG_DONTWAIT | MSG_NOSIGNAL | more);
 }
 
 /* Counts n bytes off the queue's head, then ends the messages that are gone: on_sent() may recall
