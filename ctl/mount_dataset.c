@@ -104,6 +104,24 @@ static int take(struct mount_job *job, const json_t *dataset, struct err *e)
 	return 0;
 }
 
+/* Nobody told what the name means: there is nobody, or who there is cannot be asked. */
+static int unresolved(const struct mount_job *job, const struct master_where *where,
+	const struct err *why, struct err *e)
+{
+	char socket[SOCKET_PATH_MAX];
+	struct err ignored = ERR_INIT;
+
+	if (where->cache || master_find(where, socket, &ignored) < 0) { /* nor ever may be */
+		(void)err_set(e, why->code,
+			"'%s' is no URL (s3://BUCKET/PREFIX, file:///DIRECTORY), and no master "
+			"tells whether it is a dataset: %s",
+			job->url, why->text);
+		return EXIT_USAGE;
+	}
+	(void)err_set(e, why->code, "dataset '%s' cannot be looked up: %s", job->url, why->text);
+	return EXIT_RUNTIME;
+}
+
 int mount_job_resolve(struct mount_job *job, struct err *e)
 {
 	const struct master_where where = { .cache = job->options.cache };
@@ -116,10 +134,8 @@ int mount_job_resolve(struct mount_job *job, struct err *e)
 		return EXIT_OK; /* a URL, or none */
 	master_wire_use_token(job->options.token);
 	r = master_call(&where, NULL, path, NULL, MASTER_CALL_NS, &dataset, &why);
-	if (r == -ECONNREFUSED) {
-		(void)err_set(e, r, "dataset '%s' cannot be looked up: %s", job->url, why.text);
-		return EXIT_RUNTIME;
-	}
+	if (r == -ECONNREFUSED)
+		return unresolved(job, &where, &why, e);
 	if (r < 0) {
 		*e = why;
 		return r == -ENOENT ? EXIT_USAGE : EXIT_RUNTIME;
