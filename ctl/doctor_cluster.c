@@ -1,4 +1,4 @@
-/* doctor: the cluster that this node is part of, when its master is on another node. */
+/* doctor: the cluster that this node is part of: its master is on another node, or here with several workers. */
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/version.h"
@@ -7,6 +7,7 @@
 #include "ctl/master_call.h"
 #include "ctl/master_wire.h"
 #include "ctl/node_config.h"
+#include "ctl/status_cluster.h"
 
 #include <errno.h>
 #include <netdb.h>
@@ -166,6 +167,34 @@ static const char *tcp_address(const json_t *worker)
 	return NULL;
 }
 
+/* Two of one name are told apart by their numbers only. */
+static void check_names(struct doctor *d, const json_t *workers)
+{
+	const json_t *worker;
+	size_t i;
+
+	json_array_foreach (workers, i, worker) {
+		const char *name = json_string_value(json_object_get(worker, "name"));
+		bool before = false;
+		size_t same = 0;
+
+		for (size_t k = 0; name && k < json_array_size(workers); k++) {
+			const char *other = json_string_value(
+				json_object_get(json_array_get(workers, k), "name"));
+			bool is_same = other && strcmp(name, other) == 0;
+
+			same += is_same;
+			before |= is_same && k < i;
+		}
+		if (same > 1 && !before)
+			doctor_warn(d, "cluster",
+				"workers: %zu are called %s: commands take their numbers: give "
+				"each "
+				"a `name` of its own",
+				same, name);
+	}
+}
+
 struct ports {
 	uint32_t tried;
 	uint32_t reached;
@@ -226,6 +255,7 @@ static void check_workers(struct doctor *d, const struct master_where *where)
 	json_array_foreach (json_object_get(answer, "workers"), i, worker)
 		if (ports.tried < WORKERS_TRIED)
 			check_worker(d, worker, &ports);
+	check_names(d, json_object_get(answer, "workers"));
 	if (i == 0)
 		doctor_warn(
 			d, "cluster", "workers: none has joined: start one: cachectl worker list");
@@ -243,6 +273,17 @@ static void check_workers(struct doctor *d, const struct master_where *where)
 	json_decref(answer);
 }
 
+/* Of a node that has the master itself. */
+static void check_here(struct doctor *d, const struct master_where *where)
+{
+	json_t *status = NULL;
+
+	if (master_call(where, NULL, "/v1/status", NULL, MASTER_CALL_NS, &status, NULL) == 0 &&
+		status_cluster_members(json_object_get(status, "slots")) > 1)
+		check_workers(d, where);
+	json_decref(status);
+}
+
 void doctor_cluster(struct doctor *d)
 {
 	static struct node_config config; /* paths: large */
@@ -250,8 +291,12 @@ void doctor_cluster(struct doctor *d)
 	char address[SOCKET_PATH_MAX];
 	struct err e = ERR_INIT;
 
-	if (d->options->cache || master_find(&where, address, &e) < 0 || !master_is_wire(address))
-		return; /* nobody else's node */
+	if (d->options->cache || master_find(&where, address, &e) < 0)
+		return;
+	if (!master_is_wire(address)) {
+		check_here(d, &where);
+		return;
+	}
 	if (node_config_read(&config, &e) < 0) {
 		doctor_fail(d, EXIT_USAGE, "cluster", "%s", e.text);
 		return;

@@ -194,6 +194,11 @@ static int call_over_tcp(const char *address, const char *method, const char *pa
 			"no master listens on %s: start it with --admin-listen %s, or name its "
 			"socket",
 			shown, shown);
+	if (r == -EBADMSG && e)
+		return err_set(e, r,
+			"%s is no --admin-listen: where the master listens for workers and mounts "
+			"is written tcp:%s",
+			shown, shown);
 	if (r == -EHOSTUNREACH && e)
 		return err_set(e, r, "%s is no host that is known here: check --master", shown);
 	if (r == -EPERM)

@@ -3,6 +3,7 @@
 #include "ctl/fleet.h"
 #include "ctl/master_call.h"
 #include "ctl/master_wire.h"
+#include "ctl/service.h"
 #include "ctl/status_notes.h"
 
 #include <stdio.h>
@@ -31,18 +32,41 @@ static const char *state_of(int r)
 	return r == -EPERM || r == -EACCES ? "limited" : "unreachable";
 }
 
+uint64_t status_cluster_members(const json_t *slots)
+{
+	return status_number(slots, "up") + status_number(slots, "down") +
+	       status_number(slots, "out") + status_number(slots, "draining");
+}
+
+static bool is_service(const char *socket)
+{
+	char its[SOCKET_PATH_MAX];
+	char run[SOCKET_PATH_MAX];
+
+	return service_path(service_run(run), "master.sock", its) == 0 && strcmp(socket, its) == 0;
+}
+
 json_t *status_cluster(void)
 {
 	char socket[SOCKET_PATH_MAX];
 	struct err e = ERR_INIT;
 	json_t *cluster;
+	bool wire;
 	int r;
 
-	if (master_find(&nowhere, socket, &e) < 0 || !master_is_wire(socket))
+	if (master_find(&nowhere, socket, &e) < 0)
 		return NULL;
-	cluster = json_pack("{s:s}", "master", socket + strlen(MASTER_WIRE));
+	wire = master_is_wire(socket);
+	if (!wire && !is_service(socket))
+		return NULL;
+	cluster = wire ? json_pack("{s:s}", "master", socket + strlen(MASTER_WIRE))
+		       : json_pack("{s:s+}", "master", "unix:", socket);
 	e = ERR_INIT;
 	r = ask(cluster, "/v1/status", "slots", &e);
+	if (!wire && (r < 0 || status_cluster_members(json_object_get(cluster, "slots")) < 2)) {
+		json_decref(cluster); /* one host, or its daemons' own lines say it */
+		return NULL;
+	}
 	if (r == 0)
 		r = ask(cluster, "/v1/datasets", "datasets", &e);
 	(void)json_object_set_new(cluster, "state", /* status */
@@ -76,15 +100,16 @@ void status_cluster_print(const json_t *cluster)
 	const json_t *slots = json_object_get(cluster, "slots");
 	const char *state = status_text(cluster, "state");
 	uint64_t up = status_number(slots, "up");
-	uint64_t rest = status_number(slots, "down") + status_number(slots, "out");
-	uint64_t all = up + rest + status_number(slots, "draining");
+	uint64_t all = status_cluster_members(slots);
+	const char *master = status_text(cluster, "master");
+	bool here = master && strncmp(master, "unix:", 5) == 0;
 
 	if (!state)
 		return;
 	if (strcmp(state, "answers") == 0)
-		(void)printf("cluster: master at %s, %llu of %llu workers up%s\n",
-			status_text(cluster, "master"), (unsigned long long)up,
-			(unsigned long long)all, rest ? ": cachectl worker list" : "");
+		(void)printf("cluster: master %s%s, %llu of %llu workers up%s\n",
+			here ? "on this host" : "at ", here ? "" : master, (unsigned long long)up,
+			(unsigned long long)all, up < all ? ": cachectl worker list" : "");
 	else if (strcmp(state, "limited") == 0)
 		(void)printf("cluster: master at %s; you may not see more of it: %s\n",
 			status_text(cluster, "master"), status_text(cluster, "text"));

@@ -1,6 +1,6 @@
 /*
- * What `cachectl status` says of the cluster, on a node whose master is on another one: whether it answers, how many
- * workers are up, how much of each dataset they have together.
+ * What `cachectl status` says of the cluster, on a node whose master is on another one, or is the service's here and has
+ * several workers: whether it answers, how many workers are up, how much of each dataset they have together.
  */
 #pragma once
 
@@ -9,11 +9,12 @@
 #include <stdint.h>
 
 /*
- * {"master": "tcp:...", "state": "answers" | "limited" | "unreachable", "text": why, "slots": {...},
- * "datasets": [...]}, a new reference; "limited": to this node's token. NULL: the master is on this node, or
- * there is none.
+ * {"master": "tcp:..." | "unix:...", "state": "answers" | "limited" | "unreachable", "text": why, "slots": {...},
+ * "datasets": [...]}, a new reference; "limited": to this node's token. NULL: this node is all there is.
  */
 json_t *status_cluster(void);
+/* Workers that are members, of "slots". */
+uint64_t status_cluster_members(const json_t *slots);
 /* Of a volume, all workers together; false: not known. `cluster` may be NULL. */
 bool status_cluster_cached(const json_t *cluster, const char *volume, uint64_t *ret_bytes);
 /* Its line below the table. */
