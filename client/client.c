@@ -1,6 +1,7 @@
 /* The client: what its parts stand on, in order. See client.h. */
 #include "base/bounds.h"
 #include "base/clock.h"
+#include "client/client_ask.h"
 #include "client/client_internal.h"
 #include "client/client_op.h"
 
@@ -50,7 +51,9 @@ static int open_view(struct client *client, const struct client_config *config, 
 {
 	struct view_config view = { .master = client->master,
 		.local_worker = config->local_worker,
-		.dir = config->seen_dir };
+		.dir = config->seen_dir,
+		.on_hang = client_ask_hang,
+		.arg = client };
 	struct err trouble;
 	uint64_t sequence;
 	uint64_t epoch;

@@ -2,7 +2,6 @@
 #include "client/client_ask.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
-#include "base/log.h"
 
 #include <stdlib.h>
 
@@ -168,98 +167,18 @@ static bool has_choice(const struct client_op *op)
 	       !rpc_client_connected(op->owner->rpc);
 }
 
-static void leave_all(struct client *client, const struct view_peer *peer)
-{
-	pthread_mutex_lock(&client->lock);
-	list_for_each (node, &client->active) {
-		struct client_op *op = list_entry(node, struct client_op, link);
-
-		if (is_asking(op) && op->owner == peer && has_choice(op))
-			leave(op);
-	}
-	pthread_mutex_unlock(&client->lock);
-}
-
-static void on_alive(struct rpc_call *call, int status);
-
-static void ask_alive(struct client *client, struct client_alive *alive, struct view_peer *peer)
-{
-	alive->client = client;
-	alive->peer = peer;
-	alive->call = (struct rpc_call){
-		.frame = { .op = FRAME_PING, .class = FRAME_DEMAND },
-		.payload = NET_PAYLOAD_NONE,
-		.deadline_ns = clock_mono_ns() + CLIENT_ASK_SILENT,
-		.hurry = true,
-		.on_done = on_alive,
-		.arg = alive,
-		.reply_fd = -1,
-	};
-	view_begin(client->view, peer);
-	rpc_call(peer->rpc, &alive->call);
-}
-
-static void on_alive(struct rpc_call *call, int status)
-{
-	struct client_alive *alive = call->arg;
-	struct client *client = alive->client;
-	struct view *view = client->view;
-	struct view_peer *peer = alive->peer;
-	bool hangs = !replied(call) && status == -ETIMEDOUT;
-	uint64_t asked_ns = call->deadline_ns - CLIENT_ASK_SILENT;
-
-	if (replied(call))
-		view_end(view, peer, clock_mono_ns() - asked_ns, false);
-	else
-		view_dropped(view, peer);
-	rpc_call_release(call);
-	if (!hangs) {
-		alive->peer = NULL;
-		return;
-	}
-	if (!alive->hangs)
-		LOG_LIMITED(LOG_WARN, "worker hangs",
-			"worker=%s address=%s next=\"others are asked\"", peer->name,
-			peer->address);
-	alive->hangs = true;
-	view_broken(peer);
-	leave_all(client, peer);
-	if (view_down(peer)) /* the master says when it is back */
-		alive->peer = NULL;
-	else
-		ask_alive(client, alive, peer);
-}
-
-/* Is it being asked already, or is there no room for another one? */
-static struct client_alive *alive_for(struct client *client, const struct view_peer *peer)
-{
-	struct client_alive *free_one = NULL;
-
-	for (uint32_t i = 0; i < CLIENT_ALIVES; i++) {
-		if (client->alives[i].peer == peer)
-			return NULL;
-		if (!client->alives[i].peer)
-			free_one = &client->alives[i];
-	}
-	return free_one;
-}
-
 void client_ask_watch(struct client_op *op)
 {
-	struct client *client = client_op_client(op);
-	struct client_alive *alive;
-
-	if (!is_asking(op))
-		return;
-	if (view_down(op->owner) && has_choice(op)) {
+	if (is_asking(op) && (view_down(op->owner) || view_hangs(op->owner)) && has_choice(op))
 		leave(op);
-		return;
-	}
-	if (view_silent(op->owner) <= CLIENT_ASK_QUIET || !has_choice(op))
-		return;
-	alive = alive_for(client, op->owner);
-	if (!alive)
-		return;
-	alive->hangs = false;
-	ask_alive(client, alive, op->owner);
+}
+
+void client_ask_hang(void *arg)
+{
+	struct client *client = arg;
+
+	pthread_mutex_lock(&client->lock);
+	list_for_each (node, &client->active)
+		client_ask_watch(list_entry(node, struct client_op, link));
+	pthread_mutex_unlock(&client->lock);
 }

@@ -9,10 +9,8 @@
  * The first answer counts. The hedge's has its own memory; when it is the first, the call is cancelled, and
  * ends with the hedge's answer in its place.
  *
- * A worker that nothing was heard of for CLIENT_ASK_QUIET while it was asked gets a question that it answers at
- * once whatever it waits for. When that is not answered within CLIENT_ASK_SILENT, it hangs: what waits for it is
- * asked elsewhere, and it gets no read until it has answered such a question; one is always on its way to it,
- * unless the master calls it down.
+ * A worker that the master calls down, or that answers nothing at all (view_hangs()), is waited for no longer
+ * where another one can be asked.
  *
  * Threads: the client's loop.
  */
@@ -20,16 +18,15 @@
 
 #include "client/client_op.h"
 
-#define CLIENT_ASK_QUIET  CLOCK_SECOND
-#define CLIENT_ASK_SILENT (2 * CLOCK_SECOND)
-
 /* Asks op->owner; `flags` are the frame's. on_done gets the op as call->arg. */
 void client_ask(struct client_op *op, struct rpc_call call);
 /* First thing in on_done: what it came to, with the reply in op->call. */
 int client_ask_ended(struct client_op *op, int status) __must_check;
-/* The op waits for a worker that the master calls down, or that answers nothing at all, not even what costs
- * it nothing: it is waited for no longer, unless it is connected and nobody else could be asked. Some times a second. */
+/* The op waits for a worker that the master calls down, or that hangs: it is waited for no longer, unless it is
+ * connected and nobody else could be asked. Some times a second. */
 void client_ask_watch(struct client_op *op);
+/* The same of all that are under way; a view's on_hang. */
+void client_ask_hang(void *client);
 /* The call of which client_ask_ended() was said: nobody answered. Waiting for an origin, a worker lives;
  * ending, it says so. */
 bool client_ask_unanswered(const struct client_op *op, int status);

@@ -65,15 +65,6 @@ struct client_use {
 };
 #define CLIENT_USES 32u /* volumes that are told apart; the last one counts the rest as well */
 
-/* The question whether a worker is alive. */
-struct client_alive {
-	struct rpc_call call;
-	struct client *client;
-	struct view_peer *peer; /* that is asked; NULL: none */
-	bool hangs;             /* it did not answer the one before */
-};
-#define CLIENT_ALIVES 8u /* workers that are asked so at once */
-
 /*
  * A range that was waited for up to its deadline in vain. The kernel asks again at once for the page that was wanted of a
  * read-ahead that failed, and would wait as long once more; so would whoever tries EIO again. Such a read has
@@ -107,8 +98,7 @@ struct client {
 	uint32_t rank; /* of this node, among those that read the same */
 	uint64_t direct_bandwidth;
 	struct client_near near;
-	struct client_alive alives[CLIENT_ALIVES]; /* the loop's */
-	const char *seen_dir;                      /* borrowed, may be NULL */
+	const char *seen_dir;     /* borrowed, may be NULL */
 	_Atomic uint32_t hanging; /* reads from this node's disks that do not return */
 	struct policy_change policy;
 	struct client_dataset dataset;

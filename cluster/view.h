@@ -70,6 +70,8 @@ struct view_config {
 	/* A worker's: told when SlotTable.news grew, and after each new table; on the loop. NULL: not. */
 	void (*on_news)(void *arg);
 	void (*on_table)(void *arg);
+	/* Told when a peer hangs (view_hangs()), and again as long as it does; on the loop. NULL: not. */
+	void (*on_hang)(void *arg);
 	void *arg;
 };
 
@@ -132,13 +134,18 @@ void view_begin(struct view *view, struct view_peer *peer);
 void view_end(struct view *view, struct view_peer *peer, uint64_t ns, bool failed);
 /* In the place of view_end() for a call that was cancelled: says nothing of the peer. */
 void view_dropped(struct view *view, struct view_peer *peer);
-/* How long no call was answered by it, ns; since it was first called, if none was. */
-uint64_t view_silent(const struct view_peer *peer);
 /* How long nothing but failures came of calls to it, ns: since the first of them began; 0: the last one was
  * answered. */
 uint64_t view_failing(const struct view_peer *peer);
-/* It does not even answer what costs it nothing: its breaker opens. */
-void view_broken(struct view_peer *peer);
+/*
+ * A peer that was asked something, and of which nothing was heard for VIEW_QUIET since, is asked whether it is
+ * there (FRAME_PING), which it answers at once whatever it waits for. When that is not answered within
+ * VIEW_HANGS, it hangs: its breaker is open from then on, and one such question is always on its way to it, until
+ * it has answered something, or the master calls it down.
+ */
+#define VIEW_QUIET (250 * CLOCK_MS)
+#define VIEW_HANGS (2 * CLOCK_SECOND)
+bool view_hangs(const struct view_peer *peer);
 /* The master calls it down, or out, or told another address, or another worker, of that number. */
 bool view_down(const struct view_peer *peer);
 /* False while its breaker is open, or the master calls it down. */

@@ -228,6 +228,7 @@ static void on_stop(void *arg)
 	loop_timer_stop(view->mend_timer);
 	view->again = NULL;
 	view->save_timer = NULL;
+	view_alive_stop(view);
 	view->sweep_timer = NULL;
 	view->mend_timer = NULL;
 }

@@ -5,6 +5,7 @@
  *	view_ask	asking the master, with a request that stays parked there
  *	view_take	a SlotTable becomes members, peers and slots
  *	view_disk	DIR/slots
+ *	view_alive	peers that say nothing
  *	view_peer	load, p99, breaker and hedges of a peer
  *	host		who is on this node
  *
@@ -48,6 +49,7 @@ struct peer {
 	struct pool_job job;    /* frees it */
 	uint32_t quiet;         /* sweeps that found it unnamed and without a call; the loop's */
 	_Atomic uint32_t state; /* enum cluster_state, as the master says */
+	_Atomic bool hangs;     /* see view_hangs() */
 	_Atomic uint64_t broken_until_ns; /* changed under the lock; 0: the breaker is closed */
 	counter_t bytes;
 
@@ -64,6 +66,14 @@ struct peer {
 	bool let_through;  /* one call, that has not failed yet */
 	uint64_t pause_ns; /* how long it stays open the next time */
 };
+
+/* The question whether a peer is there. */
+struct view_alive {
+	struct rpc_call call;
+	struct view *view;
+	struct peer *peer; /* that is asked; NULL: none */
+};
+#define VIEW_ALIVES 16u /* peers that are asked so at once */
 
 /* A worker as the master tells it. */
 struct member {
@@ -130,6 +140,12 @@ struct view {
 	struct loop_timer *mend_timer;  /* while there are members whose peer could not be made */
 	uint64_t mend_ns;               /* how long it was the last time */
 
+	struct loop_timer *look_timer;
+	struct view_alive alives[VIEW_ALIVES];
+	bool alive_stopped;
+	struct loop_task look_task;
+
+	_Atomic bool watched;   /* look_task or look_timer is under way; at the end for good */
 	_Atomic uint64_t reads; /* for the share of hedges */
 	_Atomic uint64_t hedges;
 };
@@ -173,9 +189,16 @@ int view_disk_load(struct view *view, struct err *e) __must_check;
 void view_disk_dirty(struct view *view); /* on the loop: written soon */
 void view_disk_stop(struct view *view);  /* not on the loop: what is not written is */
 
+/* view_alive.c. Something is asked, any thread; no more of it: on the loop. */
+void view_alive_watch(struct view *view);
+void view_alive_stop(struct view *view);
+
 /* view_peer.c. */
 struct peer *peer_new(void);
 void peer_free(struct peer *peer);
+/* How long no call was answered by it, ns, while there was one; 0: it is asked nothing. */
+uint64_t peer_silent(struct peer *peer);
+void peer_break(struct peer *peer); /* its breaker opens, for as long as it may */
 /* On the loop: looks for peers that nobody names, and frees those that have been quiet. */
 void view_sweep(struct view *view);
 void view_sweep_later(struct view *view); /* on the loop, or before there is one */

@@ -204,6 +204,7 @@ static void note_answer_locked(struct peer *peer, uint64_t ns)
 	peer->let_through = false;
 	peer->broken_until_ns = 0;
 	peer->pause_ns = PAUSE_MIN;
+	atomic_store(&peer->hangs, false);
 	note_time_locked(peer, ns);
 }
 
@@ -224,6 +225,7 @@ void view_begin(struct view *view, struct view_peer *pub)
 		break_locked(peer, clock_mono_ns());
 	}
 	pthread_mutex_unlock(&peer->lock);
+	view_alive_watch(view);
 }
 
 void view_end(struct view *view, struct view_peer *pub, uint64_t ns, bool failed)
@@ -252,17 +254,6 @@ void view_dropped(struct view *view, struct view_peer *pub)
 	pthread_mutex_unlock(&peer->lock);
 }
 
-uint64_t view_silent(const struct view_peer *pub)
-{
-	struct peer *peer = peer_of(pub);
-	uint64_t heard;
-
-	pthread_mutex_lock(&peer->lock);
-	heard = peer->heard_ns;
-	pthread_mutex_unlock(&peer->lock);
-	return clock_mono_ns() - heard;
-}
-
 uint64_t view_failing(const struct view_peer *pub)
 {
 	struct peer *peer = peer_of(pub);
@@ -274,10 +265,24 @@ uint64_t view_failing(const struct view_peer *pub)
 	return began ? max(clock_mono_ns() - began, (uint64_t)1) : 0;
 }
 
-void view_broken(struct view_peer *pub)
+uint64_t peer_silent(struct peer *peer)
 {
-	struct peer *peer = peer_of(pub);
+	uint64_t heard = 0;
 
+	pthread_mutex_lock(&peer->lock);
+	if (peer->in_flight > 0)
+		heard = peer->heard_ns;
+	pthread_mutex_unlock(&peer->lock);
+	return heard ? max(clock_mono_ns() - heard, (uint64_t)1) : 0;
+}
+
+bool view_hangs(const struct view_peer *pub)
+{
+	return atomic_load(&peer_of(pub)->hangs);
+}
+
+void peer_break(struct peer *peer)
+{
 	pthread_mutex_lock(&peer->lock);
 	peer->failures++;
 	if (!peer->failing_ns)

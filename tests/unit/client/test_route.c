@@ -201,7 +201,7 @@ static void test_a_slow_owner_is_waited_for(void **state)
 	set_park(r, 0);
 	read = fix_read_start(r->f, 0, 64 * KiB);
 	wait_for(r, &r->workers[0].fetches, 1);
-	clock_sleep_ns(2 * (CLIENT_ASK_QUIET + CLIENT_ASK_SILENT));
+	clock_sleep_ns(2 * (VIEW_QUIET + VIEW_HANGS));
 	unpark(&r->workers[0]);
 	fix_read_end(r->f, read, 0);
 	assert_int_equal(count(r, &r->workers[0].fetches), 1);

@@ -1,0 +1,145 @@
+/*
+ * Peers that say nothing. See view.h.
+ *
+ *	asked, and nothing heard for VIEW_QUIET ──► PING ──answer──► it is there, whatever it waits for
+ *	                                             │  ▲
+ *	                        nothing for VIEW_HANGS  │ again, until it answers or the master calls it down
+ *	                                             ▼  │
+ *	                                         it hangs: on_hang(), and its breaker is open
+ *
+ * One timer of the loop looks at all peers some times a second while any of them was asked something. A peer whose
+ * connection goes is none that hangs: its calls end by themselves.
+ */
+#include "base/log.h"
+#include "cluster/view_internal.h"
+
+#define LOOK_NS (VIEW_QUIET / 2)
+/* A deadline that is noticed so much later says that this process did not run: the answer may lie there. */
+#define LATE_NS (250 * CLOCK_MS)
+
+static void on_alive(struct rpc_call *call, int status);
+
+static void ask_alive(struct view *view, struct view_alive *alive, struct peer *peer)
+{
+	alive->view = view;
+	alive->peer = peer;
+	alive->call = (struct rpc_call){
+		.frame = { .op = FRAME_PING, .class = FRAME_DEMAND },
+		.payload = NET_PAYLOAD_NONE,
+		.deadline_ns = clock_mono_ns() + VIEW_HANGS,
+		.hurry = true,
+		.on_done = on_alive,
+		.arg = alive,
+		.reply_fd = -1,
+	};
+	view_begin(view, &peer->pub);
+	rpc_call(peer->pub.rpc, &alive->call);
+}
+
+/* It did not answer, and is asked once more. */
+static void hangs(struct view *view, struct view_alive *alive, struct peer *peer)
+{
+	if (!atomic_exchange(&peer->hangs, true))
+		LOG_LIMITED(LOG_WARN, "worker hangs",
+			"worker=%s address=%s next=\"others are asked\"", peer->pub.name,
+			peer->pub.address);
+	peer_break(peer);
+	if (view->config.on_hang)
+		view->config.on_hang(view->config.arg);
+	if (peer_up(peer))
+		ask_alive(view, alive, peer);
+	else
+		atomic_store(&peer->hangs, false); /* the master says when it is back */
+}
+
+static void on_alive(struct rpc_call *call, int status)
+{
+	struct view_alive *alive = call->arg;
+	struct view *view = alive->view;
+	struct peer *peer = alive->peer;
+	bool replied = call->reply.flags & FRAME_REPLY;
+	bool silent = !replied && status == -ETIMEDOUT && !view->alive_stopped;
+	uint64_t now = clock_mono_ns();
+	uint64_t deadline_ns = call->deadline_ns;
+
+	if (replied)
+		view_end(view, &peer->pub, now - (deadline_ns - VIEW_HANGS), false);
+	else
+		view_dropped(view, &peer->pub);
+	rpc_call_release(call);
+	alive->peer = NULL;
+	if (!silent)
+		atomic_store(&peer->hangs, false);
+	else if (now - deadline_ns > LATE_NS)
+		ask_alive(view, alive, peer);
+	else
+		hangs(view, alive, peer);
+}
+
+/* NULL: it is being asked already, or there is no room for another one. */
+static struct view_alive *alive_for(struct view *view, const struct peer *peer)
+{
+	struct view_alive *unused = NULL;
+
+	for (uint32_t i = 0; i < VIEW_ALIVES; i++) {
+		if (view->alives[i].peer == peer)
+			return NULL;
+		if (!view->alives[i].peer)
+			unused = &view->alives[i];
+	}
+	return unused;
+}
+
+static void on_look(void *arg);
+
+static void look(struct view *view)
+{
+	bool more = false;
+
+	if (view->alive_stopped)
+		return;
+	atomic_store(&view->watched, false); /* before the look: who comes meanwhile begins anew */
+	list_for_each (node, &view->peers) {
+		struct peer *peer = list_entry(node, struct peer, link);
+		uint64_t silent_ns = peer->pub.rpc ? peer_silent(peer) : 0;
+		struct view_alive *alive = silent_ns > VIEW_QUIET ? alive_for(view, peer) : NULL;
+
+		more |= silent_ns > 0;
+		if (alive)
+			ask_alive(view, alive, peer);
+	}
+	if (!more || atomic_exchange(&view->watched, true))
+		return;
+	view->look_timer = loop_timer_start(view->loop, LOOK_NS, on_look, view);
+	if (!view->look_timer) /* without memory: the next call begins anew */
+		atomic_store(&view->watched, false);
+}
+
+static void on_look(void *arg)
+{
+	struct view *view = arg;
+
+	view->look_timer = NULL;
+	look(view);
+}
+
+static void run_look(struct loop_task *task)
+{
+	look(container_of(task, struct view, look_task));
+}
+
+void view_alive_watch(struct view *view)
+{
+	if (atomic_load(&view->watched) || atomic_exchange(&view->watched, true))
+		return;
+	view->look_task.run = run_look;
+	loop_post(view->loop, &view->look_task);
+}
+
+void view_alive_stop(struct view *view)
+{
+	view->alive_stopped = true;
+	atomic_store(&view->watched, true); /* nobody posts it any more */
+	loop_timer_stop(view->look_timer);
+	view->look_timer = NULL;
+}
