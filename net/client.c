@@ -279,6 +279,14 @@ static void end_hurried(struct rpc_client *client, int status)
 	}
 }
 
+/* The connection was lost, or the last attempt failed, and there is none by now. The attempt that may be under way
+ * takes as long as the peer's machine may say nothing. */
+static bool is_away(struct rpc_client *client)
+{
+	return !client->connected &&
+	       (client->last.code < 0 || uv_is_active((uv_handle_t *)&client->reconnect));
+}
+
 /* On the loop: takes a call over from the inbox. */
 static void call_start(struct rpc_client *client, struct rpc_call *call)
 {
@@ -293,8 +301,7 @@ static void call_start(struct rpc_client *client, struct rpc_call *call)
 		r = -ETIMEDOUT;
 	if (r == 0)
 		r = frame_check(&frame);
-	if (r == 0 && call->hurry && !client->has_conn &&
-		uv_is_active((uv_handle_t *)&client->reconnect))
+	if (r == 0 && call->hurry && is_away(client))
 		r = refused_as(why_unconnected(client));
 	if (r == 0)
 		x = exchange_new(client, call, &frame);

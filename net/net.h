@@ -107,8 +107,8 @@ struct rpc_call {
 	struct net_payload payload; /* of the request */
 	uint64_t deadline_ns;       /* clock_mono_ns(); 0: none. Waiting for a connection counts */
 	bool resend; /* idempotent: sent again over a new connection until the deadline */
-	bool hurry; /* there are others to ask: ends with -ECONNREFUSED, -ECONNRESET, ... when there
-		      * is no connection, instead of waiting for the next attempt; goes before resend */
+	bool hurry;  /* there are others to ask: ends with -ECONNREFUSED, -ECONNRESET, ... when the
+		      * connection is lost, or was, instead of waiting for another; goes before resend */
 	void (*on_done)(struct rpc_call *call, int status);
 	void *arg;
 	/* The answer. From on_done on it is the caller's: taken (TAKE, TAKE_FD), or freed by

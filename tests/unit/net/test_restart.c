@@ -5,11 +5,15 @@
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <errno.h>
+#include <poll.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include "base/clock.h"
@@ -132,10 +136,64 @@ static void test_killed(void **state)
 	assert_int_equal(rmdir(dir), 0);
 }
 
+/* Listens at the path, and takes no connection until it is told to. */
+static int listen_mutely(const char *path)
+{
+	struct sockaddr_un address = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	(void)snprintf(address.sun_path, sizeof(address.sun_path), "%s", path);
+	(void)unlink(path);
+	assert_int_equal(bind(fd, (const struct sockaddr *)&address, sizeof(address)), 0);
+	assert_int_equal(listen(fd, 8), 0);
+	return fd;
+}
+
+/* A peer that was there, and whose machine takes connections and says nothing: as if the wire was cut. */
+static void test_hurried_calls_wait_for_no_second_connection(void **state)
+{
+	const struct rpc_server_ops echo = { .on_request = on_request_echo };
+	struct rpc_call call = { .frame = { .op = FRAME_FETCH, .offset = 1000 }, .hurry = true };
+	char dir[] = "/tmp/granary-test-XXXXXX";
+	char address[64];
+	struct rpc_server *server;
+	struct rpc_client *client;
+	struct err e = ERR_INIT;
+	struct loop *loop;
+	struct pollfd mute = { .events = POLLIN };
+	struct pollfd taken = { .events = POLLRDHUP };
+	int r;
+
+	(void)state;
+	assert_non_null(mkdtemp(dir));
+	(void)snprintf(address, sizeof(address), "unix:%s/rpc", dir);
+	loop = loop_new("test");
+	assert_int_equal(rpc_server_new(loop, address, &echo, NULL, &server, &e), 0);
+	assert_int_equal(rpc_client_new(loop, address, &client, &e), 0);
+	assert_int_equal(rpc_call_wait(client, &call, NULL), 0); /* the first one is waited for */
+	rpc_call_release(&call);
+	rpc_server_free(server);
+	mute.fd = listen_mutely(address + strlen("unix:"));
+	assert_int_equal(poll(&mute, 1, 60000), 1);
+	taken.fd = accept4(mute.fd, NULL, NULL, SOCK_CLOEXEC);
+	assert_true(taken.fd >= 0);
+	r = rpc_call_wait(client, &call, NULL);
+	assert_true(r == -ECONNREFUSED || r == -ECONNRESET || r == -ENOENT);
+	assert_int_equal(poll(&taken, 1, 0), 0); /* that attempt goes on */
+	rpc_call_release(&call);
+	rpc_client_free(client);
+	loop_free(loop);
+	(void)close(taken.fd);
+	(void)close(mute.fd);
+	assert_int_equal(unlink(address + strlen("unix:")), 0);
+	assert_int_equal(rmdir(dir), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_killed),
+		cmocka_unit_test(test_hurried_calls_wait_for_no_second_connection),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
