@@ -187,6 +187,12 @@ static void on_answer(struct rpc_call *call, int status)
 		run_answer(&p->job);
 }
 
+/* Whoever is called down, or does not even say that he is there, is waited for no longer. */
+static bool is_left(const struct view_peer *peer)
+{
+	return view_down(peer) || view_hangs(peer);
+}
+
 static void send(
 	struct pull *p, struct view_peer *peer, enum frame_op op, uint8_t flags, uint64_t patience)
 {
@@ -212,7 +218,7 @@ static void send(
 	for (uint32_t i = 0; i < p->n; i++)
 		pull_raise_locked(p->flights[i]);
 	if ((p->given_up && p->copy) || pulls_closing(w) ||
-		(patience == FILL_PATIENCE && view_down(peer)))
+		(patience == FILL_PATIENCE && is_left(peer)))
 		rpc_cancel(peer->rpc, &p->call);
 	pthread_mutex_unlock(&w->flights.lock);
 }
@@ -539,7 +545,7 @@ static void cancel_all(struct worker *w)
 	pthread_mutex_unlock(&w->flights.lock);
 }
 
-void pulls_leave_down(struct worker *w)
+void pulls_leave(struct worker *w)
 {
 	pthread_mutex_lock(&w->flights.lock);
 	pthread_mutex_lock(&w->pulls.lock);
@@ -547,7 +553,7 @@ void pulls_leave_down(struct worker *w)
 		struct pull *p = list_entry(node, struct pull, link);
 
 		pull_wake_locked(p);
-		if (p->calling && view_down(p->peer))
+		if (p->calling && is_left(p->peer))
 			rpc_cancel(p->peer->rpc, &p->call);
 	}
 	pthread_mutex_unlock(&w->pulls.lock);

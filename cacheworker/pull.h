@@ -62,9 +62,9 @@ void pull_start(struct flight **flights, uint32_t n);
 void pull_raise_locked(struct flight *f);
 void pull_give_up_locked(struct flight *f);
 
-/* There is another table: whoever is down by it answers nothing, though his connection may stand; others are asked.
- * What waits looks again who may have it. Never blocks. */
-void pulls_leave_down(struct worker *w);
+/* There is another table, or somebody hangs (view_hangs()): whoever is down by it, or hangs, answers nothing though his
+ * connection may stand; others are asked. What waits looks again who may have it. Never blocks. */
+void pulls_leave(struct worker *w);
 
 int pulls_init(struct worker *w) __must_check;
 /* Ends all, and waits for that. After flights_close(); not on the loop. */

@@ -149,8 +149,16 @@ static void on_table(void *arg)
 	copies_wake(w);
 	handover_wake(w);
 	former_note_table(w);
-	pulls_leave_down(w);
+	pulls_leave(w);
 	terms_wake(w);
+}
+
+static void on_hang(void *arg)
+{
+	struct worker *w = arg;
+
+	if (!atomic_load(&w->closing) && atomic_load(&w->viewed))
+		pulls_leave(w);
 }
 
 static int open_view(struct worker *w, struct err *e)
@@ -161,6 +169,7 @@ static int open_view(struct worker *w, struct err *e)
 		.self = w->member.id,
 		.on_news = on_table,
 		.on_table = on_table,
+		.on_hang = on_hang,
 		.arg = w,
 	};
 	int r = rpc_client_new(w->loop, w->config->master, &w->view_master, e);
