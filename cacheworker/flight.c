@@ -12,6 +12,9 @@
 
 #define FLIGHTS_EXPECTED 16384u
 #define KEPT_BYTES_MAX   (64 * MiB)
+/* Units that are parked beside those that fills may have under way: what is of somebody who does not answer is
+ * passed by, and no more of it is begun than this. */
+#define PARKED_MAX 4096u
 
 /* A flight's class says who waits at the origin and whose memory it is. */
 static_assert((int)UFS_DEMAND == (int)BUDGET_DEMAND && (int)UFS_FILL == (int)BUDGET_FILL &&
@@ -21,7 +24,8 @@ static_assert(UFS_PREFETCH + 1 == FLIGHT_CLASSES, "a list for each class");
 
 static const uint8_t allowed_next[] = {
 	[FLIGHT_STARVED] = 1 << FLIGHT_FETCHING | 1 << FLIGHT_GONE,
-	[FLIGHT_FETCHING] = 1 << FLIGHT_WRITING | 1 << FLIGHT_KEPT | 1 << FLIGHT_GONE,
+	[FLIGHT_FETCHING] =
+		1 << FLIGHT_STARVED | 1 << FLIGHT_WRITING | 1 << FLIGHT_KEPT | 1 << FLIGHT_GONE,
 	[FLIGHT_WRITING] = 1 << FLIGHT_KEPT | 1 << FLIGHT_GONE,
 	[FLIGHT_KEPT] = 1 << FLIGHT_GONE,
 	[FLIGHT_GONE] = 0,
@@ -180,6 +184,13 @@ void flight_tell(struct list *ready, int status, const struct err *e)
 	}
 }
 
+static void leave_parked_locked(struct flight *f)
+{
+	if (f->parked)
+		f->worker->flights.parked--;
+	f->parked = false;
+}
+
 /* Out of the map, with its reference; waiters get `status`. */
 void flight_end(struct flight *f, int status, const struct err *e)
 {
@@ -191,11 +202,122 @@ void flight_end(struct flight *f, int status, const struct err *e)
 	flight_collect_ready_locked(f, &ready, UINT64_MAX);
 	counted = f->counted;
 	f->counted = false;
+	leave_parked_locked(f);
 	pthread_mutex_unlock(&f->worker->flights.lock);
 	flight_tell(&ready, status, e);
 	if (counted)
 		fill_unit_ended(f->worker);
 	flight_unref(f); /* the map's */
+}
+
+/* ---- those whose pull pauses ------------------------------------------------------------------ */
+
+static void run_freed(struct pool_job *job)
+{
+	struct worker *w = container_of(job, struct worker, flights.freed_job);
+
+	atomic_store(&w->flights.freed, false);
+	flight_memory_freed(w);
+}
+
+/* Not at once: what starts then may pause, too, and so on. */
+static void memory_freed_soon(struct worker *w)
+{
+	if (atomic_exchange(&w->flights.freed, true))
+		return;
+	w->flights.freed_job.run = run_freed;
+	if (pool_submit(w->peers, &w->flights.freed_job) < 0)
+		atomic_store(&w->flights.freed,
+			false); /* its queue is full of pulls, which end, or pause */
+}
+
+uint32_t flights_park_locked(struct flight **flights, uint32_t n)
+{
+	struct flights *all = &flights[0]->worker->flights;
+	uint32_t places = 0;
+
+	for (uint32_t i = 0; i < n; i++) {
+		struct flight *f = flights[i];
+
+		if (f->parked)
+			continue;
+		f->parked = true;
+		if (f->charged)
+			budget_give(&f->worker->memory, f->cost);
+		f->charged = false;
+		free(TAKE(f->data)); /* none of it has landed */
+		if (f->counted && all->parked < PARKED_MAX) {
+			f->counted = false;
+			places++;
+		}
+		all->parked++;
+	}
+	return places;
+}
+
+void flights_parked(struct worker *w, uint32_t places)
+{
+	while (places--)
+		fill_unit_ended(w);
+	memory_freed_soon(w);
+}
+
+/* All of them, or none. Who starves already goes first. */
+static bool take_back_locked(struct flight **flights, uint32_t n)
+{
+	struct worker *w = flights[0]->worker;
+	uint32_t taken = 0;
+
+	if (flight_starving_locked(&w->flights, flights[0]->class, flights[0]->far))
+		return false;
+	while (taken < n && take_memory(flights[taken]))
+		taken++;
+	if (taken == n)
+		return true;
+	while (taken--) {
+		budget_give(&w->memory, flights[taken]->cost);
+		flights[taken]->charged = false;
+	}
+	return false;
+}
+
+/* Without a pull: it has its place in the row of its class, and is started from there. True: it was a fill's. */
+static bool starve_locked(struct flight *f)
+{
+	bool counted = f->counted;
+
+	f->pull = NULL;
+	f->counted = false;
+	flight_set_state_locked(f, FLIGHT_STARVED);
+	counter_add(&f->worker->counters.starved, 1);
+	list_push_back(starved_of(f), &f->link);
+	return counted;
+}
+
+int flights_unpark(struct flight **flights, uint32_t n)
+{
+	struct worker *w = flights[0]->worker;
+	uint32_t places = 0;
+	int r = 0;
+
+	pthread_mutex_lock(&w->flights.lock);
+	if (w->flights.closing)
+		r = -ECANCELED;
+	else if (flights[0]->parked && !take_back_locked(flights, n))
+		r = -EAGAIN;
+	for (uint32_t i = 0; r != -ECANCELED && i < n; i++) {
+		leave_parked_locked(flights[i]);
+		if (r == -EAGAIN)
+			places += starve_locked(flights[i]);
+	}
+	pthread_mutex_unlock(&w->flights.lock);
+	if (r != -EAGAIN)
+		return r;
+	for (uint32_t i = 0; i < n; i++)
+		flight_unref(flights[i]); /* the pull's */
+	flight_push_out_kept(w, 0);
+	flights_parked(w, places);
+	return r;
 }
 
 static struct flight *find_locked(struct source *source, uint64_t start, uint64_t hash)

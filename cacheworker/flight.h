@@ -6,8 +6,12 @@
  * pulled from them (pull.h), and the rest comes from the origin.
  *
  *	STARVED ─memory─► FETCHING ─all bytes─► WRITING ─written─► GONE
- *	   │                 │  └─(bypass)─► KEPT ─pushed out─► GONE
- *	   └─closing─► GONE  └─origin's error─► GONE; waiters get the error
+ *	   │  ▲              │  │ └─(bypass)─► KEPT ─pushed out─► GONE
+ *	   │  └─(parked, and │  └─origin's error─► GONE; waiters get the error
+ *	   │    no memory)───┘
+ *	   └─closing─► GONE
+ *
+ * While the pull of units that no reader waits for pauses (pull_wait.c), they are parked: FETCHING without memory.
  *
  * Lifetime: reference-counted; the map, the origin's request, the write and each waiter hold one.
  * The bytes [0, landed) of `data` never change.
@@ -42,6 +46,7 @@ struct flight {
 	bool bypass;  /* not admitted to a tier */
 	bool counted; /* a fill's: fills.in_flight counts it */
 	bool charged; /* its memory is taken from the budget */
+	bool parked;  /* its memory was given back: its pull pauses */
 	/* It waits for another worker: it leaves memory to those that end here, which others wait for. */
 	bool far;
 	bool ends;              /* this worker ends it: owner, deputy, or told to (FRAME_LAST) */

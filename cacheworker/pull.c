@@ -389,6 +389,24 @@ static void missed(struct pull *p, int status)
 		step(p); /* it is to end here by now */
 }
 
+/* After a pause. */
+static void go_on(struct pull *p)
+{
+	p->woken = false;
+	switch (flights_unpark(p->flights, p->n)) {
+	case 0:
+		pull_begin(p);
+		step(p);
+		break;
+	case -EAGAIN:
+		pull_free(p); /* they begin anew, each for itself, when there is memory */
+		break;
+	default:
+		fail(p, -ECANCELED);
+		break;
+	}
+}
+
 static void run_answer(struct pool_job *job)
 {
 	struct pull *p = container_of(job, struct pull, job);
@@ -399,9 +417,7 @@ static void run_answer(struct pool_job *job)
 		return;
 	}
 	if (p->woken) {
-		p->woken = false;
-		pull_begin(p);
-		step(p);
+		go_on(p);
 		return;
 	}
 	if (p->rechecking) {

@@ -4,6 +4,9 @@
  *	asked ─nobody has it, one did not answer─► WAITING ─pause─► asked again, from the first
  *	                                              └─a reader, another table, closing─► at once
  *
+ * Meanwhile those that nobody reads hold no memory (flights_park_locked()): a worker that is stopped would else keep
+ * that of what others have.
+ *
  * One timer of the loop is there for all of them: it looks at all when the first is due. There are as many as
  * units are on their way, and none of them has a time while all answer.
  */
@@ -157,18 +160,27 @@ void pull_wait(struct pull *p)
 {
 	struct worker *w = p->worker;
 	uint64_t now = clock_mono_ns();
+	uint32_t places = 0;
+	bool parks = false;
+	bool demanded;
 
 	counter_add(&w->counters.peer_waits, 1);
 	if (!p->waited_ns)
 		p->waited_ns = now;
 	pthread_mutex_lock(&w->flights.lock);
 	p->waiting = true;
+	demanded = is_demanded_locked(p);
 	/* Whoever wakes such may just have looked. */
-	if ((is_demanded_locked(p) && !p->coming) || (p->given_up && p->copy) || pulls_closing(w))
+	if ((demanded && !p->coming) || (p->given_up && p->copy) || pulls_closing(w)) {
 		pull_wake_locked(p);
-	else
+	} else {
 		pull_due_locked(p, now + next_pause_locked(p));
+		parks = !demanded;
+		places = parks ? flights_park_locked(p->flights, p->n) : 0;
+	}
 	pthread_mutex_unlock(&w->flights.lock);
+	if (parks) /* the pull may be gone by now */
+		flights_parked(w, places);
 }
 
 void pull_clock_init(struct worker *w)

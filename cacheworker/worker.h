@@ -168,7 +168,10 @@ struct flights {
 	struct list kept; /* bypassed units, oldest first */
 	uint64_t kept_bytes;
 	uint64_t kept_max;
+	uint32_t parked; /* units whose pull pauses, without memory */
 	bool closing;
+	_Atomic bool freed; /* freed_job is queued: some was given back */
+	struct pool_job freed_job;
 };
 
 /* Neighbours still to be fetched (fill.c). */

@@ -1,5 +1,6 @@
 /*
- * A worker that is stopped: its connections stand, and it answers nothing. The master never calls it down here.
+ * A worker that is stopped: its connections stand, and it answers nothing. Nobody waits for it but what nobody reads,
+ * which then keeps neither memory nor the place of what others have. The master never calls it down here.
  */
 #include "tests/unit/cacheworker/cluster_world.h"
 
@@ -62,6 +63,27 @@ static struct cluster *copying_cluster(void)
 	return c;
 }
 
+static void announce_chunks(struct cluster *c, uint32_t i)
+{
+	for (uint64_t at = 0; at < c->world->model_bytes; at += CHUNK_BYTES) {
+		struct rpc_call call;
+
+		assert_int_equal(
+			ask_node(c, i, FRAME_PREFETCH, at, CHUNK_BYTES, FRAME_EXACT, &call), 0);
+		rpc_call_release(&call);
+	}
+}
+
+static uint32_t parked_of(struct worker *w)
+{
+	uint32_t n;
+
+	pthread_mutex_lock(&w->flights.lock);
+	n = w->flights.parked;
+	pthread_mutex_unlock(&w->flights.lock);
+	return n;
+}
+
 /* A reader is sent to the deputy, though the master calls the owner up, and an owner may take a minute. */
 static void test_readers_are_not_held_up(void **state)
 {
@@ -79,10 +101,72 @@ static void test_readers_are_not_held_up(void **state)
 	cluster_free(c);
 }
 
+/* There are more units of one that hangs than may be under way: those of others come all the same. Then they wait
+ * without memory, and come from him. */
+static void test_the_others_units_come(void **state)
+{
+	struct cluster *c = copying_cluster();
+	struct worker *w = &c->nodes[1].worker;
+	const uint32_t his = FILES / 2 - 1; /* one was read */
+	uint64_t deadline = clock_mono_ns() + DEADLINE;
+	struct freeze freeze;
+
+	(void)state;
+	assert_true(w->fills.max_in_flight <= his);
+	freeze_begin(&freeze, &c->nodes[0].worker);
+	announce_chunks(c, 1);
+	while (counter_get(&w->counters.peer_units) < 1 + FILES / 2 || parked_of(w) < his ||
+		w->memory.used > 0) {
+		assert_true(clock_mono_ns() < deadline);
+		clock_sleep_ns(CLOCK_MS);
+	}
+	assert_int_equal(counter_get(&w->counters.peer_units), 1 + FILES / 2);
+	assert_int_equal(cluster_gets(c), FILES);
+	freeze_end(&freeze);
+	cluster_quiet(c);
+	assert_int_equal(counter_get(&w->counters.peer_units), FILES);
+	assert_int_equal(cluster_gets(c), FILES);
+	assert_int_equal(parked_of(w), 0);
+	cluster_free(c);
+}
+
+/* Parked units that find no memory when they go on wait for it, and one that a reader wants by then goes first. */
+static void test_parked_units_wait_for_memory(void **state)
+{
+	struct cluster *c = copying_cluster();
+	struct worker *w = &c->nodes[1].worker;
+	const uint32_t his = FILES / 2 - 1;
+	uint64_t deadline = clock_mono_ns() + DEADLINE;
+	uint64_t starved = counter_get(&w->counters.starved);
+	struct freeze freeze;
+	uint64_t taken = 0;
+
+	(void)state;
+	freeze_begin(&freeze, &c->nodes[0].worker);
+	announce_chunks(c, 1);
+	for (; parked_of(w) < his || w->memory.used > 0; clock_sleep_ns(CLOCK_MS))
+		assert_true(clock_mono_ns() < deadline);
+	for (; budget_take(&w->memory, BUDGET_DEMAND, 64 * KiB); taken += 64 * KiB)
+		;
+	freeze_end(&freeze);
+	for (; counter_get(&w->counters.starved) < starved + his; clock_sleep_ns(CLOCK_MS))
+		assert_true(clock_mono_ns() < deadline);
+	assert_int_equal(parked_of(w), 0);
+	assert_int_equal(flights_of(w), his);
+	budget_give(&w->memory, taken);
+	(void)read_via(c, 1, 2 * CHUNK_BYTES + MiB, BLOCK_BYTES, FRAME_EXACT);
+	cluster_quiet(c);
+	assert_int_equal(counter_get(&w->counters.peer_units), FILES);
+	assert_int_equal(cluster_gets(c), FILES);
+	cluster_free(c);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_readers_are_not_held_up),
+		cmocka_unit_test(test_the_others_units_come),
+		cmocka_unit_test(test_parked_units_wait_for_memory),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
