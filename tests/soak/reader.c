@@ -11,7 +11,7 @@
  * daemons are asked.
  *
  * Prints a JSON line every `--progress` seconds (or `--sample` milliseconds) and one at the end: reads, bytes, wrong, errors,
- * seconds, worst_ms. What is wrong is also said on standard error, the first WORDS_MAX times.
+ * seconds, worst_ms; lately_ms is the longest read that ended since the line before. What is wrong is also said on standard error, the first WORDS_MAX times.
  * SIGTERM ends it as the time's end does. Exit 1 when a byte was wrong or a read failed.
  */
 #include "base/clock.h"
@@ -102,7 +102,7 @@ struct work {
 	size_t room;
 	uint64_t began_ns;
 	_Atomic bool over;
-	_Atomic uint64_t reads, bytes, wrong, errors, worst_ns, words;
+	_Atomic uint64_t reads, bytes, wrong, errors, worst_ns, lately_ns, words;
 };
 
 struct held {
@@ -314,21 +314,27 @@ static void pace(struct reader *r)
 		clock_sleep_ns(min(turn - now, TICK_NS));
 }
 
+static void note_longest(_Atomic uint64_t *longest, uint64_t took)
+{
+	uint64_t so_far = *longest;
+
+	while (took > so_far && !atomic_compare_exchange_weak(longest, &so_far, took))
+		;
+}
+
 static void *run(void *arg)
 {
 	struct reader *r = arg;
 
 	while (!r->work->over) {
-		uint64_t began, took, worst;
+		uint64_t began, took;
 
 		pace(r);
 		began = clock_mono_ns();
 		read_one(r);
 		took = clock_mono_ns() - began;
-		worst = r->work->worst_ns;
-		while (took > worst &&
-			!atomic_compare_exchange_weak(&r->work->worst_ns, &worst, took))
-			;
+		note_longest(&r->work->worst_ns, took);
+		note_longest(&r->work->lately_ns, took);
 	}
 	return NULL;
 }
@@ -336,9 +342,11 @@ static void *run(void *arg)
 static void print_state(struct work *w)
 {
 	printf("{\"reads\": %" PRIu64 ", \"bytes\": %" PRIu64 ", \"wrong\": %" PRIu64
-	       ", \"errors\": %" PRIu64 ", \"seconds\": %.2f, \"worst_ms\": %.0f}\n",
+	       ", \"errors\": %" PRIu64 ", \"seconds\": %.2f, \"worst_ms\": %.0f"
+	       ", \"lately_ms\": %.0f}\n",
 		w->reads, w->bytes, w->wrong, w->errors,
-		(double)(clock_mono_ns() - w->began_ns) / 1e9, (double)w->worst_ns / 1e6);
+		(double)(clock_mono_ns() - w->began_ns) / 1e9, (double)w->worst_ns / 1e6,
+		(double)atomic_exchange(&w->lately_ns, 0) / 1e6);
 	(void)fflush(stdout); /* a failing one shows at the end */
 }
 
