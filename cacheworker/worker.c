@@ -182,6 +182,7 @@ static int open_view(struct worker *w, struct err *e)
 	r = view_open(w->loop, &config, 0, &w->view, e);
 	if (r < 0)
 		return r;
+	view_set_hangs(w->view, VIEW_HANGS * max(w->config->peer_patience, 1u));
 	atomic_store(&w->viewed, true);
 	loop_call(w->loop, on_table, w); /* what the disk said */
 	return r;

@@ -50,6 +50,7 @@ static struct view *view_new(struct loop *loop, const struct view_config *config
 	view->loop = loop;
 	view->config = *config;
 	atomic_init(&view->self_number, PLACEMENT_NOBODY);
+	atomic_init(&view->hangs_ns, VIEW_HANGS);
 	pthread_mutex_init(&view->lock, NULL);
 	pthread_condattr_init(&attr);
 	pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);

@@ -146,6 +146,8 @@ uint64_t view_failing(const struct view_peer *peer);
 #define VIEW_QUIET (250 * CLOCK_MS)
 #define VIEW_HANGS (2 * CLOCK_SECOND)
 bool view_hangs(const struct view_peer *peer);
+/* From the next question on, so long in the place of VIEW_HANGS: tests have machines of any speed. Any thread. */
+void view_set_hangs(struct view *view, uint64_t ns);
 /* The master calls it down, or out, or told another address, or another worker, of that number. */
 bool view_down(const struct view_peer *peer);
 /* False while its breaker is open, or the master calls it down. */

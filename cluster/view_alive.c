@@ -8,14 +8,16 @@
  *	                                         it hangs: on_hang(), and its breaker is open
  *
  * One timer of the loop looks at all peers some times a second while any of them was asked something. A peer whose
- * connection goes is none that hangs: its calls end by themselves.
+ * connection goes is none that hangs: its calls end by themselves. Who is late himself judges nobody: a process that
+ * did not run meanwhile may have the answer unread, and on a machine that is so busy the peer may be as late; it asks
+ * again, EXCUSES_MAX times at most.
  */
 #include "base/log.h"
 #include "cluster/view_internal.h"
 
-#define LOOK_NS (VIEW_QUIET / 2)
-/* A deadline that is noticed so much later says that this process did not run: the answer may lie there. */
-#define LATE_NS (250 * CLOCK_MS)
+#define LOOK_NS     (VIEW_QUIET / 2)
+#define LATE_NS     (250 * CLOCK_MS)
+#define EXCUSES_MAX 2u
 
 static void on_alive(struct rpc_call *call, int status);
 
@@ -23,10 +25,11 @@ static void ask_alive(struct view *view, struct view_alive *alive, struct peer *
 {
 	alive->view = view;
 	alive->peer = peer;
+	alive->asked_ns = clock_mono_ns();
 	alive->call = (struct rpc_call){
 		.frame = { .op = FRAME_PING, .class = FRAME_DEMAND },
 		.payload = NET_PAYLOAD_NONE,
-		.deadline_ns = clock_mono_ns() + VIEW_HANGS,
+		.deadline_ns = alive->asked_ns + atomic_load(&view->hangs_ns),
 		.hurry = true,
 		.on_done = on_alive,
 		.arg = alive,
@@ -52,6 +55,14 @@ static void hangs(struct view *view, struct view_alive *alive, struct peer *peer
 		atomic_store(&peer->hangs, false); /* the master says when it is back */
 }
 
+/* Was this process late itself, since it asked? */
+static bool is_excused(const struct view *view, struct view_alive *alive, uint64_t now)
+{
+	bool late = now - alive->call.deadline_ns > LATE_NS || view->late_ns >= alive->asked_ns;
+
+	return late && !atomic_load(&alive->peer->hangs) && alive->excuses++ < EXCUSES_MAX;
+}
+
 static void on_alive(struct rpc_call *call, int status)
 {
 	struct view_alive *alive = call->arg;
@@ -60,17 +71,17 @@ static void on_alive(struct rpc_call *call, int status)
 	bool replied = call->reply.flags & FRAME_REPLY;
 	bool silent = !replied && status == -ETIMEDOUT && !view->alive_stopped;
 	uint64_t now = clock_mono_ns();
-	uint64_t deadline_ns = call->deadline_ns;
+	bool excused = silent && is_excused(view, alive, now);
 
 	if (replied)
-		view_end(view, &peer->pub, now - (deadline_ns - VIEW_HANGS), false);
+		view_end(view, &peer->pub, now - alive->asked_ns, false);
 	else
 		view_dropped(view, &peer->pub);
 	rpc_call_release(call);
 	alive->peer = NULL;
 	if (!silent)
 		atomic_store(&peer->hangs, false);
-	else if (now - deadline_ns > LATE_NS)
+	else if (excused)
 		ask_alive(view, alive, peer);
 	else
 		hangs(view, alive, peer);
@@ -105,11 +116,14 @@ static void look(struct view *view)
 		struct view_alive *alive = silent_ns > VIEW_QUIET ? alive_for(view, peer) : NULL;
 
 		more |= silent_ns > 0;
-		if (alive)
-			ask_alive(view, alive, peer);
+		if (!alive)
+			continue;
+		alive->excuses = 0;
+		ask_alive(view, alive, peer);
 	}
 	if (!more || atomic_exchange(&view->watched, true))
 		return;
+	view->look_ns = clock_mono_ns() + LOOK_NS;
 	view->look_timer = loop_timer_start(view->loop, LOOK_NS, on_look, view);
 	if (!view->look_timer) /* without memory: the next call begins anew */
 		atomic_store(&view->watched, false);
@@ -118,8 +132,11 @@ static void look(struct view *view)
 static void on_look(void *arg)
 {
 	struct view *view = arg;
+	uint64_t now = clock_mono_ns();
 
 	view->look_timer = NULL;
+	if (now - view->look_ns > LATE_NS && now > view->look_ns)
+		view->late_ns = now;
 	look(view);
 }
 
@@ -134,6 +151,12 @@ void view_alive_watch(struct view *view)
 		return;
 	view->look_task.run = run_look;
 	loop_post(view->loop, &view->look_task);
+}
+
+void view_set_hangs(struct view *view, uint64_t ns)
+{
+	CHECK_MAGIC(view, VIEW_MAGIC);
+	atomic_store(&view->hangs_ns, ns);
 }
 
 void view_alive_stop(struct view *view)

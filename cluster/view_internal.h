@@ -72,8 +72,10 @@ struct view_alive {
 	struct rpc_call call;
 	struct view *view;
 	struct peer *peer; /* that is asked; NULL: none */
+	uint64_t asked_ns;
+	uint32_t excuses; /* times that no answer was not held against it */
 };
-#define VIEW_ALIVES 16u /* peers that are asked so at once */
+#define VIEW_ALIVES 64u /* peers that are asked so at once */
 
 /* A worker as the master tells it. */
 struct member {
@@ -143,6 +145,9 @@ struct view {
 	struct loop_timer *look_timer;
 	struct view_alive alives[VIEW_ALIVES];
 	bool alive_stopped;
+	uint64_t look_ns; /* when look_timer is due */
+	uint64_t late_ns; /* when this process was last late itself */
+	_Atomic uint64_t hangs_ns;
 	struct loop_task look_task;
 
 	_Atomic bool watched;   /* look_task or look_timer is under way; at the end for good */
