@@ -10,9 +10,12 @@
 #include <stdlib.h>
 #include <uv.h>
 
+#define ROUNDS 8u /* of tasks that post tasks, before the loop looks at its descriptors again */
+
 struct loop {
 	uv_loop_t uv;
 	uv_async_t wake;
+	uv_prepare_t before; /* it waits: runs what was posted on its own thread */
 	pthread_t thread;
 	pthread_mutex_t lock;
 	struct list tasks;
@@ -47,13 +50,28 @@ static bool run_tasks(struct loop *loop)
 
 static void on_wake(uv_async_t *wake)
 {
-	struct loop *loop = wake->data;
+	(void)run_tasks(wake->data); /* on_before() runs what these post */
+}
 
-	(void)run_tasks(loop); /* what these post wakes the loop again */
+/* All that is posted when it has run wakes the loop; what was posted meanwhile on the loop's thread did not. */
+static void on_before(uv_prepare_t *before)
+{
+	struct loop *loop = before->data;
+	bool closed = uv_is_closing((uv_handle_t *)&loop->wake);
+	unsigned int rounds = 0;
+
+	while (run_tasks(loop) && (++rounds < ROUNDS || closed))
+		;
+	if (rounds)
+		uv_update_time(&loop->uv); /* it waits for its timers from now on */
+	if (closed)
+		return;
 	/* Closed under the lock: other threads look at the handle when they post. */
 	pthread_mutex_lock(&loop->lock);
-	if (loop->closing && list_empty(&loop->tasks) && !uv_is_closing((uv_handle_t *)wake))
-		uv_close((uv_handle_t *)wake, NULL);
+	if (!list_empty(&loop->tasks))
+		(void)uv_async_send(&loop->wake); /* it must not wait */
+	else if (loop->closing)
+		uv_close((uv_handle_t *)&loop->wake, NULL);
 	pthread_mutex_unlock(&loop->lock);
 }
 
@@ -67,6 +85,8 @@ static void *loop_main(void *arg)
 	do
 		(void)uv_run(&loop->uv, UV_RUN_DEFAULT);
 	while (run_tasks(loop));
+	uv_close((uv_handle_t *)&loop->before, NULL);
+	(void)uv_run(&loop->uv, UV_RUN_DEFAULT); /* runs the close */
 	return NULL;
 }
 
@@ -93,6 +113,10 @@ struct loop *loop_new(const char *name)
 		goto fail;
 	}
 	loop->wake.data = loop;
+	ensure(uv_prepare_init(&loop->uv, &loop->before) == 0);
+	ensure(uv_prepare_start(&loop->before, on_before) == 0);
+	uv_unref((uv_handle_t *)&loop->before); /* the loop does not go on for it */
+	loop->before.data = loop;
 	sigfillset(&all);
 	pthread_sigmask(SIG_SETMASK, &all, &old); /* signals belong to the main thread */
 	r = pthread_create(&loop->thread, NULL, loop_main, loop);
@@ -100,7 +124,8 @@ struct loop *loop_new(const char *name)
 	if (r == 0)
 		return loop;
 	uv_close((uv_handle_t *)&loop->wake, NULL);
-	(void)uv_run(&loop->uv, UV_RUN_DEFAULT); /* runs the close */
+	uv_close((uv_handle_t *)&loop->before, NULL);
+	(void)uv_run(&loop->uv, UV_RUN_DEFAULT); /* runs the closes */
 	(void)uv_loop_close(&loop->uv);
 fail:
 	bound_sub(BOUND_THREADS, 1);
@@ -132,8 +157,11 @@ void loop_post(struct loop *loop, struct loop_task *task)
 	pthread_mutex_lock(&loop->lock);
 	first = list_empty(&loop->tasks);
 	list_push_back(&loop->tasks, &task->link);
-	/* Under the lock: the handle cannot be closed between the queueing and the wake-up. */
-	if (first && !uv_is_closing((uv_handle_t *)&loop->wake))
+	/*
+	 * Under the lock: the handle cannot be closed between the queueing and the wake-up. The
+	 * loop's own thread needs none: on_before() comes before it waits.
+	 */
+	if (first && !loop_on_thread(loop) && !uv_is_closing((uv_handle_t *)&loop->wake))
 		(void)uv_async_send(&loop->wake); /* fails only on a closing handle */
 	pthread_mutex_unlock(&loop->lock);
 }

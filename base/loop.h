@@ -27,7 +27,10 @@ struct loop *loop_new(const char *name);
  */
 void loop_free(struct loop *loop);
 
-/* Hands a task to the loop; never allocates, never fails; any thread. */
+/*
+ * Hands a task to the loop; never allocates, never fails; any thread. From another thread it wakes the loop. What
+ * is posted on the loop's own runs, without a system call, before the loop waits for descriptors and timers again.
+ */
 void loop_post(struct loop *loop, struct loop_task *task);
 
 /* Runs fn on the loop's thread and waits for it; directly when already there. */

@@ -16,7 +16,7 @@
  *	HANDSHAKING  keys are right -> OPEN; error, end of file, close() -> FAILED
  *	OPEN         error, end of file, close() -> FAILED
  *	FAILED       next turn of the loop: on_sent() of the rest, on_closed() -> CLOSED
- *	CLOSED       both handles closed -> freed
+ *	CLOSED       its handle closed, its turn over -> freed
  */
 #include "net/stream_state_internal.h"
 #include "base/cleanup.h"
@@ -39,13 +39,18 @@ static struct stream *stream_of(struct transport *transport)
 	return s;
 }
 
-static void on_turn(uv_idle_t *turn);
+static void on_turn(struct loop_task *task);
 static void on_poll(uv_poll_t *poll, int status, int events);
 static void on_readable(struct stream *s);
 
 static void stream_want_turn(struct stream *s)
 {
-	(void)uv_idle_start(&s->turn, on_turn); /* fails only without a callback */
+	if (s->turning)
+		return;
+	s->turning = true;
+	s->handles++;
+	s->turn.run = on_turn;
+	loop_post(s->loop, &s->turn);
 }
 
 void stream_fail(struct stream *s, int status)
@@ -535,16 +540,19 @@ static void on_poll(uv_poll_t *poll, int status, int events)
 	stream_watch(s);
 }
 
-static void on_handle_closed(uv_handle_t *handle)
+static void stream_let_go(struct stream *s)
 {
-	struct stream *s = handle->data;
-
 	if (--s->handles > 0)
 		return;
 	(void)close(s->fd); /* nothing of ours can be lost by it */
 	tls_free(s->tls);
 	s->magic = 0;
 	free(s);
+}
+
+static void on_poll_closed(uv_handle_t *handle)
+{
+	stream_let_go(handle->data);
 }
 
 static void stream_finish(struct stream *s)
@@ -564,18 +572,17 @@ static void stream_finish(struct stream *s)
 	if (s->frame_fd >= 0)
 		(void)close(s->frame_fd); /* its message did not come to an end */
 	free(s->payload);
-	uv_close((uv_handle_t *)&s->poll, on_handle_closed);
-	uv_close((uv_handle_t *)&s->turn, on_handle_closed);
+	uv_close((uv_handle_t *)&s->poll, on_poll_closed);
 	if (s->transport.events)
 		s->transport.events->on_closed(s->transport.arg, s->status);
 }
 
-static void on_turn(uv_idle_t *turn)
+static void on_turn(struct loop_task *task)
 {
-	struct stream *s = turn->data;
+	struct stream *s = container_of(task, struct stream, turn);
 
 	CHECK_MAGIC(s, STREAM_MAGIC);
-	(void)uv_idle_stop(turn); /* never fails */
+	s->turning = false;
 	if (s->state == STREAM_OPEN && !s->paused && has_in(s))
 		parse_again(s);
 	if (s->state == STREAM_OPEN && !s->paused && s->look)
@@ -585,6 +592,7 @@ static void on_turn(uv_idle_t *turn)
 		flush(s);
 	if (s->state == STREAM_FAILED)
 		stream_finish(s);
+	stream_let_go(s);
 }
 
 static struct peer_identity who(int fd, bool local)
@@ -624,10 +632,9 @@ int stream_new(const struct transport_ops *ops, struct loop *loop, int fd, bool 
 	s->state = connecting ? STREAM_CONNECTING : STREAM_ACCEPTED;
 	s->fd = fd;
 	s->frame_fd = -1;
-	s->handles = 2;
+	s->loop = loop;
+	s->handles = 1;
 	s->poll.data = s;
-	ensure(uv_idle_init(loop_uv(loop), &s->turn) == 0);
-	s->turn.data = s;
 	list_init(&s->out);
 	s->stage = &s->out;
 	stream_watch(s);

@@ -33,10 +33,13 @@ struct stream {
 	int status; /* why it failed */
 	int fd;
 	uv_poll_t poll;
-	uv_idle_t turn; /* before the loop waits again: writes what is queued, ends what failed */
-	unsigned int handles;
-	int watching;  /* events that poll watches */
-	bool connects; /* we came to it, not it to us */
+	struct loop *loop;
+	struct loop_task
+		turn; /* before the loop waits again: writes what is queued, ends what failed */
+	bool turning; /* it is posted */
+	unsigned int handles; /* poll, and a turn that is posted */
+	int watching;         /* events that poll watches */
+	bool connects;        /* we came to it, not it to us */
 	bool paused;
 	bool blocked; /* the socket is full */
 	int wake;     /* bytes that must be there before poll says so (SO_RCVLOWAT) */

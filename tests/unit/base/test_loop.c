@@ -11,6 +11,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <uv.h>
 
 #define POSTERS    4u
 #define TASKS_EACH 2000u
@@ -100,6 +101,89 @@ static void tasks_of_tasks_run_before_the_end(void **state)
 	loop_post(loop, &chain.task);
 	loop_free(loop);
 	assert_int_equal(chain.left, 0);
+}
+
+struct counted {
+	struct chain chain;
+	uv_check_t looked; /* at descriptors */
+	unsigned int looks;
+	unsigned int looks_before;
+	_Atomic unsigned int looks_meanwhile;
+	_Atomic bool done;
+};
+
+static void on_looked(uv_check_t *looked)
+{
+	struct counted *c = looked->data;
+
+	c->looks++;
+}
+
+static void run_counted(struct loop_task *task)
+{
+	struct counted *c = container_of(task, struct counted, chain.task);
+
+	if (--c->chain.left > 0) {
+		loop_post(c->chain.loop, task);
+		return;
+	}
+	atomic_store(&c->looks_meanwhile, c->looks - c->looks_before);
+	atomic_store(&c->done, true);
+}
+
+static void start_counting(void *arg)
+{
+	struct counted *c = arg;
+
+	assert_int_equal(uv_check_init(loop_uv(c->chain.loop), &c->looked), 0);
+	assert_int_equal(uv_check_start(&c->looked, on_looked), 0);
+	c->looked.data = c;
+}
+
+static void start_chain(void *arg)
+{
+	struct counted *c = arg;
+
+	c->looks_before = c->looks;
+	loop_post(c->chain.loop, &c->chain.task);
+}
+
+static void stop_counting(void *arg)
+{
+	struct counted *c = arg;
+
+	uv_close((uv_handle_t *)&c->looked, NULL);
+}
+
+static unsigned int looks_while(struct counted *c, unsigned int tasks)
+{
+	uint64_t end = clock_mono_ns() + 60 * CLOCK_SECOND;
+
+	c->chain.left = tasks;
+	atomic_store(&c->done, false);
+	loop_call(c->chain.loop, start_chain, c);
+	while (!atomic_load(&c->done)) {
+		assert_true(clock_mono_ns() < end);
+		clock_sleep_ns(CLOCK_MS);
+	}
+	return atomic_load(&c->looks_meanwhile);
+}
+
+/* What is posted on the loop's own thread needs no wake-up: it runs before the loop waits. But descriptors
+ * have their turn, too, however many tasks post tasks. */
+static void a_task_of_a_task_costs_no_wakeup(void **state)
+{
+	static struct counted c;
+
+	(void)state;
+	c.chain = (struct chain){ .task.run = run_counted, .loop = loop_new("counted") };
+	assert_non_null(c.chain.loop);
+	loop_call(c.chain.loop, start_counting, &c);
+	for (unsigned int i = 0; i < 100; i++)
+		assert_in_range(looks_while(&c, 4), 0, 1); /* that of the call itself */
+	assert_in_range(looks_while(&c, 1000), 100, 1000);
+	loop_call(c.chain.loop, stop_counting, &c);
+	loop_free(c.chain.loop);
 }
 
 static void run_freed(struct loop_task *task)
@@ -269,6 +353,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(many_threads_post_in_order),
 		cmocka_unit_test(tasks_of_tasks_run_before_the_end),
+		cmocka_unit_test(a_task_of_a_task_costs_no_wakeup),
 		cmocka_unit_test(a_task_may_free_itself),
 		cmocka_unit_test(a_call_is_over_when_it_returns),
 		cmocka_unit_test(timers_fire_once_in_time_or_not_at_all),
