@@ -45,7 +45,8 @@ static struct client_near_window *find_locked(
 	return NULL;
 }
 
-/* All that is read of it was: what lies between objects never is, and a reader may have been served otherwise. */
+/* All that is read of it was: what lies between objects never is, and a reader may have been served otherwise. A
+ * stream that nobody has read since the window was asked for is another's, and says nothing of it. */
 static bool is_passed_locked(const struct client_near *near, const struct client_near_window *w)
 {
 	uint64_t end = w->offset + w->length;
@@ -53,7 +54,7 @@ static bool is_passed_locked(const struct client_near *near, const struct client
 	for (uint32_t i = 0; i < CLIENT_NEAR_STREAMS; i++) {
 		const struct client_near_stream *s = &near->streams[i];
 
-		if (s->volume == w->volume && s->next >= end + BEHIND_BYTES &&
+		if (s->volume == w->volume && s->used > w->clock && s->next >= end + BEHIND_BYTES &&
 			s->next < end + PASSED_BYTES)
 			return true;
 	}
@@ -182,6 +183,7 @@ static bool fetch(struct client_volume *volume, uint64_t offset, uint32_t length
 		w->offset = offset;
 		w->length = length;
 		w->used = 0;
+		w->clock = near->clock;
 		w->refs = 1; /* the task's */
 	}
 	pthread_mutex_unlock(&near->lock);

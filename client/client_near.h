@@ -52,8 +52,9 @@ struct client_near_window {
 	struct client_volume *volume; /* NULL: it is closed */
 	uint64_t offset;
 	uint32_t length;
-	uint64_t used; /* bytes that were read from it */
-	uint32_t refs; /* readers, and its task */
+	uint64_t used;  /* bytes that were read from it */
+	uint64_t clock; /* of the streams, when it was asked for */
+	uint32_t refs;  /* readers, and its task */
 	uint64_t touched_ns;
 	const uint8_t *data;
 	void *memory; /* that data lies in */

@@ -111,6 +111,22 @@ static void test_ranges_that_are_read_in_part(void **state)
 	assert_true(count(r, &r->workers[0].fetches) <= 16);
 }
 
+/* Where somebody read before, further on, says nothing of what was fetched for who reads now. */
+static void test_ranges_beside_old_ones(void **state)
+{
+	struct route_fix *r = *state;
+	const struct fix_object *o = fix_object(r->f, "b/large");
+	uint32_t before;
+
+	/* Leaves every window in use, each read in part. */
+	for (uint64_t at = 8 * MiB; at < 40 * MiB; at += 64 * KiB)
+		read_noted(r->f, o->offset + at, 32 * KiB);
+	before = count(r, &r->workers[0].fetches);
+	for (uint64_t at = 0; at < 6 * MiB; at += 32 * KiB)
+		read_noted(r->f, o->offset + at, 32 * KiB);
+	assert_true(count(r, &r->workers[0].fetches) - before <= 16); /* of 192 */
+}
+
 /* A replica that has no copies yet costs a question, not the reading ahead. */
 static void test_ranges_that_a_replica_lacks(void **state)
 {
@@ -169,6 +185,7 @@ int main(void)
 		CASE(test_out_of_order_nothing_is_read_ahead),
 		CASE(test_cold_ranges_are_not_read_ahead),
 		CASE(test_ranges_that_are_read_in_part),
+		CASE(test_ranges_beside_old_ones),
 		CASE(test_ranges_that_a_replica_lacks),
 		CASE(test_ranges_of_several_readers),
 	};
