@@ -1,7 +1,8 @@
 /*
  * Requests of readers, from arrival to reply.
  *
- *	ARRIVED ─► SOURCE (parked until the table is there) ─► PLAN (serve pool)
+ *	ARRIVED ─► SOURCE (parked until the table is there) ─┬─ small and in memory ─► reply (fetch_now.c)
+ *	                                                     └► PLAN (serve pool)
  *	PLAN ─┬─ all present ─► LOCAL, or COMPOSE from the tier ─► reply
  *	      ├─ absent, and another serves the chunk ─► -EREMOTE (duty.h)
  *	      └─ absent ─► WAITING on flights ─► one unit: reply from its memory
@@ -154,7 +155,7 @@ static void on_source(
 	fetch->planned_ns = clock_mono_ns();
 	if (status < 0)
 		fetch_fail(fetch, status, e);
-	else
+	else if (!fetch_answer_now(fetch))
 		fetch_submit(fetch, fetch_run_plan);
 }
 

@@ -99,6 +99,8 @@ void fetch_submit(struct fetch *fetch, void (*run)(struct pool_job *job));
 
 /* fetch_plan.c: what of the range is there, and who is waited for. */
 void fetch_run_plan(struct pool_job *job);
+/* All of it is here. */
+void fetch_note_hit(struct fetch *fetch);
 /* Takes a cancelled fetch off its flights. True when nothing is awaited any more. */
 bool fetch_leave_flights_locked(struct fetch *fetch);
 
@@ -122,6 +124,13 @@ bool fetch_take_sums(
 void fetch_copy_flight(struct gathered *to, const struct span *span);
 /* Gathers a range that lies in several units, or in a tier for a reader elsewhere. */
 void fetch_run_compose(struct pool_job *job);
+
+/* fetch->out is whole, and goes. */
+void fetch_reply_out(struct fetch *fetch);
+
+/* fetch_now.c: all of a small range that lies in memory, without another thread. False: not that way; all is as
+ * before. Never blocks. */
+bool fetch_answer_now(struct fetch *fetch);
 
 /* fetch_lend.c: the range out of the page cache. False: not that way; all is as before. */
 bool fetch_lend(struct fetch *fetch);

@@ -434,6 +434,13 @@ static bool has_moved(struct fetch *fetch)
 	return duty.kind == DUTY_NONE;
 }
 
+void fetch_note_hit(struct fetch *fetch)
+{
+	fetch->moved = has_moved(fetch);
+	counter_add(&fetch->worker->counters.hits, 1);
+	counter_add(&fetch->source->use.hits, 1);
+}
+
 /* Verifies every whole piece of the range again; damaged ones are absent afterwards. */
 static int recheck(struct fetch *fetch, struct chunk *chunk)
 {
@@ -471,9 +478,7 @@ static void answer_present(struct fetch *fetch, struct chunk *chunk)
 {
 	if (!herd_admits(fetch, run_plan_again))
 		return;
-	fetch->moved = has_moved(fetch);
-	counter_add(&fetch->worker->counters.hits, 1);
-	counter_add(&fetch->source->use.hits, 1);
+	fetch_note_hit(fetch);
 	if (!chunk || !(fetch->request->frame.flags & FRAME_LOCAL_OK) ||
 		fetch_reply_local(fetch, chunk) < 0)
 		fetch_run_compose(&fetch->job);

@@ -26,6 +26,7 @@ void fetch_gathered_free(void *arg)
 	if (!out)
 		return;
 	budget_give(&out->worker->gathered, out->bytes);
+	atomic_fetch_sub(&out->worker->answers, 1);
 	herds_leave(out->ticket, true);
 	pipes_give(&out->worker->pipes, out->pipe);
 	free(out->data);
@@ -193,6 +194,7 @@ int fetch_make_head(struct fetch *fetch, enum budget_class class, uint32_t lengt
 		budget_give(&w->gathered, bytes);
 		return -ENOMEM;
 	}
+	atomic_fetch_add(&w->answers, 1);
 	fetch->out->worker = w;
 	fetch->out->source = fetch->source;
 	fetch->out->bytes = bytes;
@@ -417,7 +419,7 @@ static int compose(struct fetch *fetch)
 	return r;
 }
 
-static void reply_out(struct fetch *fetch)
+void fetch_reply_out(struct fetch *fetch)
 {
 	struct net_payload payload = NET_PAYLOAD_NONE;
 	struct frame reply;
@@ -446,7 +448,7 @@ void fetch_run_compose(struct pool_job *job)
 	int r = fetch->request->cancelled ? -ECANCELED : compose(fetch);
 
 	if (r == 0) {
-		reply_out(fetch);
+		fetch_reply_out(fetch);
 		return;
 	}
 	/*

@@ -44,6 +44,8 @@
 		"Bytes answered from a tier")                                                    \
 	X(lent_bytes, "granary_worker_lent_bytes_total", COUNTER, "bytes",                       \
 		"Bytes answered out of the page cache without a copy")                           \
+	X(at_once, "granary_worker_answered_at_once_total", COUNTER, "requests",                 \
+		"Small ranges answered out of memory by the thread that took the request")       \
 	X(waits, "granary_worker_waits_total", COUNTER, "requests",                              \
 		"Ranges that waited for the origin")                                             \
 	X(joined, "granary_worker_joined_total", COUNTER, "requests",                            \
@@ -267,6 +269,7 @@ struct worker {
 	struct sources sources;
 	struct holds holds;
 	struct pipes pipes;
+	_Atomic uint32_t answers; /* that are gathered, or wait to be sent (struct gathered) */
 	struct terms terms;
 	struct troubles troubles;
 	struct scrub *scrub;

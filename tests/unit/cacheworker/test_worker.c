@@ -93,6 +93,55 @@ static void test_lent(void **state)
 	world_free(w);
 }
 
+/* Reads the range until it was answered without another thread: the kernel may drop any page at any moment. */
+static void read_at_once(struct world *w, uint64_t offset, uint32_t length)
+{
+	const counter_t *at_once = &w->worker.counters.at_once;
+	uint64_t deadline = clock_mono_ns() + DEADLINE;
+	uint64_t before;
+
+	do {
+		assert_true(clock_mono_ns() < deadline);
+		before = counter_get(at_once);
+		(void)read_range(w, offset, length, 0);
+	} while (counter_get(at_once) == before);
+}
+
+/* Small ranges of whole pieces in the page cache are answered where they were asked for; all others take the long way. */
+static void test_at_once(void **state)
+{
+	struct world *w = world_new_sized(1 * GiB, 8, 100 * KiB + 100, 0);
+	const struct worker_counters *counters = &w->worker.counters;
+	uint64_t deadline;
+	uint64_t hits;
+	uint64_t before;
+	uint32_t local;
+	uint32_t ranges;
+
+	(void)state;
+	read_all(w, 0, &local, &ranges);
+	wait_until_written(w);
+	for (unsigned int i = 0; i < 8; i++) {
+		read_at_once(w, offset_of(w, i), 104 * KiB); /* with the rest of its last block */
+		read_at_once(w, offset_of(w, i), 64 * KiB);
+		read_at_once(w, offset_of(w, i) + 64 * KiB, 40 * KiB);
+	}
+	hits = counter_get(&counters->hits);
+	before = counter_get(&counters->at_once);
+	(void)read_range(w, offset_of(w, 0) + BLOCK_BYTES, 64 * KiB, 0); /* from within a piece */
+	(void)read_range(w, offset_of(w, 0), 32 * KiB, 0);               /* to within one */
+	(void)read_range(w, offset_of(w, 0), 256 * KiB, 0);              /* much */
+	assert_int_equal(counter_get(&counters->at_once), before);
+	assert_int_equal(counter_get(&counters->hits), hits + 3);
+	assert_int_equal(origin_gets(w), units_of_table(w));
+	deadline = clock_mono_ns() + DEADLINE;
+	while (atomic_load(&w->worker.answers) > 0) { /* the last one is being let go of */
+		assert_true(clock_mono_ns() < deadline);
+		clock_sleep_ns(CLOCK_MS);
+	}
+	world_free(w);
+}
+
 static void test_cache_survives_restart(void **state)
 {
 	struct world *w = world_new(1 * GiB, FILES);
@@ -214,6 +263,7 @@ int main(void)
 		cmocka_unit_test(test_every_unit_once),
 		cmocka_unit_test(test_unit_that_came_meanwhile),
 		cmocka_unit_test(test_lent),
+		cmocka_unit_test(test_at_once),
 		cmocka_unit_test(test_cache_survives_restart),
 		cmocka_unit_test(test_full_tier_is_bypassed),
 		cmocka_unit_test(test_readers_together),
