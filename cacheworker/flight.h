@@ -49,11 +49,12 @@ struct flight {
 	bool parked;  /* its memory was given back: its pull pauses */
 	/* It waits for another worker: it leaves memory to those that end here, which others wait for. */
 	bool far;
-	bool ends;              /* this worker ends it: owner, deputy, or told to (FRAME_LAST) */
-	bool asked;             /* the origin has the request */
-	bool anew;              /* it had, and ended it at once: who asked asks in another way */
-	bool demanded;          /* a reader waited for it */
-	bool starved;           /* it began without memory; set before others see it */
+	bool ends;     /* this worker ends it: owner, deputy, or told to (FRAME_LAST) */
+	bool asked;    /* the origin has the request */
+	bool anew;     /* it had, and ended it at once: who asked asks in another way */
+	bool left;     /* it was told to end it, for another way: which may be the same by then */
+	bool demanded; /* a reader waited for it */
+	bool starved;  /* it began without memory; set before others see it */
 	uint64_t asked_ns;      /* when the origin was asked */
 	uint32_t of_chunk;      /* its place in flights.of_chunks */
 	uint64_t start;         /* volume offset of the unit */

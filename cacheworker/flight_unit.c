@@ -226,7 +226,8 @@ static bool goes_on(struct flight *f)
 	bool here;
 
 	pthread_mutex_lock(&flights->lock);
-	anew = !flights->closing && f->ufs != source_ufs(f->source);
+	anew = !flights->closing && (f->left || f->ufs != source_ufs(f->source));
+	f->left = false;
 	here = anew && f->asked;
 	if (anew) {
 		flights->starting++;
@@ -254,6 +255,13 @@ static void on_done(struct ufs_get *get, int status, const struct err *e)
 	flight_failed(f, status, e);
 }
 
+/* Under the flights' lock: its request ends, and on_done() goes on. */
+static void leave(struct flight *f)
+{
+	f->left = true;
+	ufs_cancel(f->ufs, &f->get);
+}
+
 /* The origin has the request: from now on its class can be raised, and it can be ended; either may be
  * due. True: it has ended, and is to be asked for anew. */
 static bool flight_asked(struct flight *f)
@@ -269,7 +277,7 @@ static bool flight_asked(struct flight *f)
 		if (f->class != f->get.class)
 			ufs_promote(f->ufs, &f->get, f->class);
 		if (!flights->closing && f->ufs != source_ufs(f->source))
-			ufs_cancel(f->ufs, &f->get);
+			leave(f);
 	}
 	pthread_mutex_unlock(&flights->lock);
 	return anew;
@@ -282,7 +290,7 @@ static void leave_way(struct map_node *node, void *arg)
 
 	if (f->source == arg && f->state == FLIGHT_FETCHING && f->asked &&
 		f->ufs != source_ufs(f->source))
-		ufs_cancel(f->ufs, &f->get);
+		leave(f);
 }
 
 void flights_take_way(struct source *source)
