@@ -41,11 +41,22 @@ static void run_nothing(void *arg)
 	(void)arg;
 }
 
-static void freeze_end(struct freeze *freeze)
+/* Whoever is late from now on is waited for; all know that this one is back. */
+static void freeze_end(struct freeze *freeze, struct cluster *c, uint32_t i)
 {
+	uint64_t deadline = clock_mono_ns() + DEADLINE;
+
+	for (uint32_t k = 0; k < NODES; k++)
+		view_set_hangs(
+			c->nodes[k].worker.view, VIEW_HANGS * c->nodes[k].config.peer_patience);
 	pthread_mutex_unlock(&freeze->lock);
 	loop_call(freeze->loop, run_nothing, NULL);
 	pthread_mutex_destroy(&freeze->lock);
+	for (uint32_t k = 0; k < NODES; k++)
+		while (k != i && view_hangs(view_peer(c->nodes[k].worker.view, (uint16_t)i))) {
+			assert_true(clock_mono_ns() < deadline);
+			clock_sleep_ns(CLOCK_MS);
+		}
 }
 
 /* Chunks belong to 0 and 2 in turn, who have them; 1 keeps a copy of all, and has the first file only. */
@@ -101,7 +112,7 @@ static void test_readers_are_not_held_up(void **state)
 	assert_true(view_hangs(view_peer(c->nodes[1].worker.view, 0)));
 	/* The deputy's, or, where the machine made the deputy look as if it hung, too, the copy's own as well. */
 	assert_in_range(cluster_gets(c), FILES + 1, FILES + 2);
-	freeze_end(&freeze);
+	freeze_end(&freeze, c, 0);
 	cluster_quiet(c);
 	assert_in_range(cluster_gets(c), FILES + 1, FILES + 2);
 	cluster_free(c);
@@ -128,7 +139,7 @@ static void test_the_others_units_come(void **state)
 	}
 	assert_int_equal(counter_get(&w->counters.peer_units), 1 + FILES / 2);
 	assert_int_equal(cluster_gets(c), FILES);
-	freeze_end(&freeze);
+	freeze_end(&freeze, c, 0);
 	cluster_quiet(c);
 	assert_int_equal(counter_get(&w->counters.peer_units), FILES);
 	assert_int_equal(cluster_gets(c), FILES);
@@ -154,7 +165,7 @@ static void test_parked_units_wait_for_memory(void **state)
 		assert_true(clock_mono_ns() < deadline);
 	for (; budget_take(&w->memory, BUDGET_DEMAND, 64 * KiB); taken += 64 * KiB)
 		;
-	freeze_end(&freeze);
+	freeze_end(&freeze, c, 0);
 	for (; counter_get(&w->counters.starved) < starved + his; clock_sleep_ns(CLOCK_MS))
 		assert_true(clock_mono_ns() < deadline);
 	assert_int_equal(parked_of(w), 0);

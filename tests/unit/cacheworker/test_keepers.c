@@ -71,7 +71,7 @@ static void test_owner_died(void **state)
 	(void)state;
 	tell_keepers(c, 2, keepers, ARRAY_SIZE(keepers));
 	node_stop(c, 0);
-	c->nodes[0].state = CLUSTER_DOWN;
+	set_state(c, 0, CLUSTER_DOWN);
 	cluster_publish(c);
 	read_all_via(c, 2, MiB, FRAME_LAST);
 	cluster_quiet(c);

@@ -158,7 +158,11 @@ static void test_no_read_is_tried_on_who_hangs(void **state)
 	fix_read(r->f, 0, 64 * KiB);
 	assert_int_equal(count(r, &r->workers[0].fetches), 1);
 	freeze(r, 0, &f);
-	for (until = clock_mono_ns() + 6 * CLOCK_SECOND; clock_mono_ns() < until; reads++) {
+	fix_read(r->f, 0, 64 * KiB); /* finds it out */
+	reads++;
+	/* Nobody else does, however slow the machine is. */
+	view_set_hangs(r->f->client->view, PATIENCE);
+	for (until = clock_mono_ns() + 4 * CLOCK_SECOND; clock_mono_ns() < until; reads++) {
 		fix_read(r->f, (uint64_t)(reads % 8) * MiB, 64 * KiB);
 		clock_sleep_ns(20 * CLOCK_MS);
 	}
@@ -196,12 +200,14 @@ static void test_owner_and_deputy_hang(void **state)
 static void test_a_slow_owner_is_waited_for(void **state)
 {
 	struct route_fix *r = *state;
+	const uint64_t hangs = 3 * VIEW_HANGS; /* enough to answer, on a slow machine */
 	struct fix_read *read;
 
+	view_set_hangs(r->f->client->view, hangs);
 	set_park(r, 0);
 	read = fix_read_start(r->f, 0, 64 * KiB);
 	wait_for(r, &r->workers[0].fetches, 1);
-	clock_sleep_ns(2 * (VIEW_QUIET + VIEW_HANGS));
+	clock_sleep_ns(4 * VIEW_QUIET + hangs);
 	unpark(&r->workers[0]);
 	fix_read_end(r->f, read, 0);
 	assert_int_equal(count(r, &r->workers[0].fetches), 1);
@@ -257,19 +263,22 @@ static void test_nobody_answers(void **state)
 static void test_nobody_waits_twice(void **state)
 {
 	struct route_fix *r = *state;
+	uint64_t took = UINT64_MAX;
 	uint64_t began;
-	struct fix_read *again;
 	struct fix_read *other;
 
 	for (uint32_t i = 0; i < WORKERS; i++)
 		fake_set_refuse(r->workers[i].name, true);
 	fix_read_end(r->f, fix_read_start(r->f, 0, 64 * KiB), -EIO);
+	for (uint32_t i = 0; i < 3; i++) { /* the machine may be slow once or twice */
+		began = clock_mono_ns();
+		fix_read_end(r->f, fix_read_start(r->f, 32 * KiB, 4 * KiB), -EIO);
+		took = min(took, clock_mono_ns() - began);
+	}
+	assert_true(took < PATIENT_NS * 3 / 4);
 	began = clock_mono_ns();
-	again = fix_read_start(r->f, 32 * KiB, 4 * KiB);
-	other = fix_read_start(r->f, 64 * KiB, 4 * KiB);
-	fix_read_end(r->f, again, -EIO);
-	assert_true(clock_mono_ns() - began < PATIENT_NS * 3 / 4);
-	fix_read_end(r->f, other, -EIO); /* beside it */
+	other = fix_read_start(r->f, 64 * KiB, 4 * KiB); /* beside it */
+	fix_read_end(r->f, other, -EIO);
 	assert_true(clock_mono_ns() - began >= PATIENT_NS);
 	/* And who can be read again is read again. */
 	for (uint32_t i = 0; i < WORKERS; i++)
