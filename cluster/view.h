@@ -140,8 +140,9 @@ uint64_t view_failing(const struct view_peer *peer);
 /*
  * A peer that was asked something, and of which nothing was heard for VIEW_QUIET since, is asked whether it is
  * there (FRAME_PING), which it answers at once whatever it waits for. When that is not answered within
- * VIEW_HANGS, it hangs: its breaker is open from then on, and one such question is always on its way to it, until
- * it has answered something, or the master calls it down.
+ * VIEW_HANGS, nor anything else, it hangs: its breaker is open from then on, and one such question is always on its
+ * way to it, until it has answered something, or the master calls it down. That one which does not hang is there
+ * closes no breaker: it may answer none of its calls.
  */
 #define VIEW_QUIET (250 * CLOCK_MS)
 #define VIEW_HANGS (2 * CLOCK_SECOND)

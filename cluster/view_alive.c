@@ -25,7 +25,8 @@ static void ask_alive(struct view *view, struct view_alive *alive, struct peer *
 {
 	alive->view = view;
 	alive->peer = peer;
-	alive->asked_ns = clock_mono_ns();
+	peer_ping(peer);
+	alive->asked_ns = clock_mono_ns(); /* what is heard later is an answer */
 	alive->call = (struct rpc_call){
 		.frame = { .op = FRAME_PING, .class = FRAME_DEMAND },
 		.payload = NET_PAYLOAD_NONE,
@@ -35,18 +36,17 @@ static void ask_alive(struct view *view, struct view_alive *alive, struct peer *
 		.arg = alive,
 		.reply_fd = -1,
 	};
-	view_begin(view, &peer->pub);
 	rpc_call(peer->pub.rpc, &alive->call);
+	view_alive_watch(view);
 }
 
 /* It did not answer, and is asked once more. */
 static void hangs(struct view *view, struct view_alive *alive, struct peer *peer)
 {
-	if (!atomic_exchange(&peer->hangs, true))
+	if (peer_break(peer))
 		LOG_LIMITED(LOG_WARN, "worker hangs",
 			"worker=%s address=%s next=\"others are asked\"", peer->pub.name,
 			peer->pub.address);
-	peer_break(peer);
 	if (view->config.on_hang)
 		view->config.on_hang(view->config.arg);
 	if (peer_up(peer))
@@ -69,12 +69,14 @@ static void on_alive(struct rpc_call *call, int status)
 	struct view *view = alive->view;
 	struct peer *peer = alive->peer;
 	bool replied = call->reply.flags & FRAME_REPLY;
-	bool silent = !replied && status == -ETIMEDOUT && !view->alive_stopped;
+	/* Behind answers that take their time on a slow network there is a PING's, too. */
+	bool silent = !replied && status == -ETIMEDOUT && !view->alive_stopped &&
+		      !peer_heard_since(peer, alive->asked_ns);
 	uint64_t now = clock_mono_ns();
 	bool excused = silent && is_excused(view, alive, now);
 
 	if (replied)
-		view_end(view, &peer->pub, now - alive->asked_ns, false);
+		peer_is_there(peer);
 	else
 		view_dropped(view, &peer->pub);
 	rpc_call_release(call);

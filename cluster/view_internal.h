@@ -203,7 +203,16 @@ struct peer *peer_new(void);
 void peer_free(struct peer *peer);
 /* How long no call was answered by it, ns, while there was one; 0: it is asked nothing. */
 uint64_t peer_silent(struct peer *peer);
-void peer_break(struct peer *peer); /* its breaker opens, for as long as it may */
+/*
+ * In the place of view_begin() and view_end() for the question whether it is there. That it is says nothing of its
+ * calls, neither that those will be answered which were not nor how long they take: it ends no breaker but that of
+ * one that hung.
+ */
+void peer_ping(struct peer *peer);
+void peer_is_there(struct peer *peer);
+bool peer_heard_since(struct peer *peer, uint64_t ns); /* while it is asked something */
+/* It hangs: its breaker opens, for as long as it may. False: it did before. */
+bool peer_break(struct peer *peer);
 /* On the loop: looks for peers that nobody names, and frees those that have been quiet. */
 void view_sweep(struct view *view);
 void view_sweep_later(struct view *view); /* on the loop, or before there is one */

@@ -195,17 +195,28 @@ static void note_failure_locked(struct peer *peer, uint64_t now_ns, uint64_t too
 	peer->pause_ns = min(peer->pause_ns * 2, PAUSE_MAX);
 }
 
-static void note_answer_locked(struct peer *peer, uint64_t ns)
+static void close_locked(struct peer *peer)
 {
-	peer->answers++;
-	peer->heard_ns = clock_mono_ns();
 	peer->failed_row = 0;
 	peer->failing_ns = 0;
 	peer->let_through = false;
 	peer->broken_until_ns = 0;
 	peer->pause_ns = PAUSE_MIN;
+}
+
+static void note_answer_locked(struct peer *peer, uint64_t ns)
+{
+	peer->answers++;
+	peer->heard_ns = clock_mono_ns();
+	close_locked(peer);
 	atomic_store(&peer->hangs, false);
 	note_time_locked(peer, ns);
+}
+
+static void count_call_locked(struct peer *peer)
+{
+	if (peer->in_flight++ == 0) /* it was asked nothing: nothing could be heard */
+		peer->heard_ns = clock_mono_ns();
 }
 
 void view_begin(struct view *view, struct view_peer *pub)
@@ -217,8 +228,7 @@ void view_begin(struct view *view, struct view_peer *pub)
 		atomic_store(&view->hedges, atomic_load(&view->hedges) / 2);
 	}
 	pthread_mutex_lock(&peer->lock);
-	if (peer->in_flight++ == 0) /* it was asked nothing: nothing could be heard */
-		peer->heard_ns = clock_mono_ns();
+	count_call_locked(peer);
 	/* This is the one that is let through. */
 	if (peer->broken_until_ns && peer_lets(peer)) {
 		peer->let_through = true;
@@ -254,6 +264,36 @@ void view_dropped(struct view *view, struct view_peer *pub)
 	pthread_mutex_unlock(&peer->lock);
 }
 
+void peer_ping(struct peer *peer)
+{
+	pthread_mutex_lock(&peer->lock);
+	count_call_locked(peer);
+	pthread_mutex_unlock(&peer->lock);
+}
+
+void peer_is_there(struct peer *peer)
+{
+	pthread_mutex_lock(&peer->lock);
+	ensure(peer->in_flight > 0);
+	peer->in_flight--;
+	peer->answers++;
+	peer->heard_ns = clock_mono_ns();
+	if (atomic_load(&peer->hangs))
+		close_locked(peer);
+	atomic_store(&peer->hangs, false);
+	pthread_mutex_unlock(&peer->lock);
+}
+
+bool peer_heard_since(struct peer *peer, uint64_t ns)
+{
+	bool heard;
+
+	pthread_mutex_lock(&peer->lock);
+	heard = peer->heard_ns > ns;
+	pthread_mutex_unlock(&peer->lock);
+	return heard;
+}
+
 uint64_t view_failing(const struct view_peer *pub)
 {
 	struct peer *peer = peer_of(pub);
@@ -281,8 +321,10 @@ bool view_hangs(const struct view_peer *pub)
 	return atomic_load(&peer_of(pub)->hangs);
 }
 
-void peer_break(struct peer *peer)
+bool peer_break(struct peer *peer)
 {
+	bool news;
+
 	pthread_mutex_lock(&peer->lock);
 	peer->failures++;
 	if (!peer->failing_ns)
@@ -290,7 +332,9 @@ void peer_break(struct peer *peer)
 	peer->failed_row = BREAKER_ROW;
 	peer->pause_ns = PAUSE_MAX;
 	break_locked(peer, clock_mono_ns());
+	news = !atomic_exchange(&peer->hangs, true); /* who sees that finds the breaker open */
 	pthread_mutex_unlock(&peer->lock);
+	return news;
 }
 
 bool view_down(const struct view_peer *pub)

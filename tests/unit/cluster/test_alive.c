@@ -144,10 +144,95 @@ static void test_a_peer_that_hangs(void **state)
 	freezer_end(&f);
 }
 
+/* That it is there does not make up for calls that it does not answer. */
+static void test_there_but_without_answers(void **state)
+{
+	struct loop *loop = loop_new("test");
+	struct view_status status = { 0 };
+	struct err e = ERR_INIT;
+	struct rpc_client *master;
+	struct view_peer *peer;
+	struct freezer f;
+	struct view *view;
+
+	(void)state;
+	freezer_start(&f, "fake:worker");
+	assert_int_equal(rpc_client_new(loop, "fake:nobody", &master, &e), 0);
+	view = open_view(loop, master);
+	peer = view_local(view);
+	view_set_hangs(view, ANSWERED);
+	view_begin(view, peer); /* a call that the test does not end yet */
+	view_begin(view, peer);
+	view_end(view, peer, CLOCK_SECOND, true);
+	wait_answers(peer, 2);
+	assert_true(view_failing(peer) > 0);
+	for (int i = 0; i < 2; i++) {
+		view_begin(view, peer);
+		view_end(view, peer, CLOCK_SECOND, true);
+	}
+	peer_status(peer_of(peer), &status);
+	wait_answers(peer, status.answers + 1);
+	assert_true(view_failing(peer) > 0);
+	assert_int_not_equal(peer_of(peer)->broken_until_ns, 0);
+	view_end(view, peer, CLOCK_MS, false);
+	assert_int_equal(view_failing(peer), 0);
+	assert_true(view_usable(view, peer));
+	view_close(view);
+	rpc_client_free(master);
+	loop_free(loop);
+	freezer_end(&f);
+}
+
+/* Whoever answers while a PING does not come through does not hang. */
+static void test_answers_without_a_ping(void **state)
+{
+	struct loop *loop = loop_new("test");
+	struct view_status status = { 0 };
+	uint64_t deadline = clock_mono_ns() + PATIENCE;
+	uint32_t told = atomic_load(&told_hangs);
+	struct err e = ERR_INIT;
+	struct rpc_client *master;
+	struct view_peer *peer;
+	struct freezer f;
+	struct view *view;
+
+	(void)state;
+	freezer_start(&f, "fake:worker");
+	assert_int_equal(rpc_client_new(loop, "fake:nobody", &master, &e), 0);
+	view = open_view(loop, master);
+	peer = view_local(view);
+	pthread_mutex_lock(&f.lock);
+	loop_post(f.loop, &f.task);
+	view_set_hangs(view, 2 * CLOCK_SECOND);
+	view_begin(view, peer); /* a call that the test does not end yet */
+	while (peer_status(peer_of(peer), &status), status.in_flight < 2) {
+		assert_true(clock_mono_ns() < deadline);
+		clock_sleep_ns(CLOCK_MS);
+	}
+	while (peer_status(peer_of(peer), &status), status.in_flight > 1) {
+		assert_int_equal(atomic_load(&told_hangs), told);
+		assert_true(clock_mono_ns() < deadline);
+		view_begin(view, peer);
+		view_end(view, peer, CLOCK_MS, false);
+		clock_sleep_ns(CLOCK_MS);
+	}
+	assert_int_equal(atomic_load(&told_hangs), told);
+	wait_hangs(peer, true); /* it says nothing more */
+	pthread_mutex_unlock(&f.lock);
+	wait_hangs(peer, false);
+	view_dropped(view, peer);
+	view_close(view);
+	rpc_client_free(master);
+	loop_free(loop);
+	freezer_end(&f);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_a_peer_that_hangs),
+		cmocka_unit_test(test_there_but_without_answers),
+		cmocka_unit_test(test_answers_without_a_ping),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
