@@ -413,7 +413,8 @@ static void on_answer(struct rpc_call *call, int status)
 		return;
 	if (op->state == OP_RECHECK && told(status)) {
 		/* Told. Whatever the worker found, this read does not rely on the file again. */
-		clear_damage(op);
+		if (op->owner->local)
+			clear_damage(op);
 		op->no_local = true;
 		client_op_set_state(op, OP_START);
 		step(op);
@@ -475,6 +476,12 @@ static void ask_next(struct client_op *op)
 	const struct client_part *part = client_plan_part(op);
 
 	op->owner = op->route.peer;
+	if (op->doubted) { /* it sends what lies there, and compares when it is told to */
+		op->doubted = false;
+		client_op_set_state(op, OP_RECHECK);
+		ask(op, FRAME_RECHECK, part->offset, part->length);
+		return;
+	}
 	client_op_set_state(op, OP_FETCH);
 	ask(op, op->route.cached || op->peek ? FRAME_FETCH_CACHED : FRAME_FETCH, part->offset,
 		part->length);
@@ -624,6 +631,7 @@ static void after_work(struct loop_task *task)
 	} else if (op->work_status == -EBADMSG && ++op->bad_answers >= BAD_ANSWERS_MAX) {
 		client_op_end(op, -EIO, NULL);
 	} else {
+		op->doubted = op->work_status == -EBADMSG;
 		retry(op, op->work_status);
 	}
 }

@@ -92,6 +92,7 @@ struct client_op {
 	uint64_t deadline_ns;
 	uint32_t attempts; /* without an answer since the last progress */
 	uint32_t bad_answers;
+	bool doubted; /* the last one's bytes did not match: who is asked next looks at them first */
 	uint32_t bad_files; /* descriptors that did not give the bytes */
 	bool no_local;      /* asks for bytes: the file did not do */
 	bool no_file;       /* the map's word was not good: asks for the range */

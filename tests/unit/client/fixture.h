@@ -85,6 +85,7 @@ struct fix {
 	int recheck;
 	uint64_t holds; /* number of the last */ /* answer to RECHECK */
 	uint32_t corrupt_n;                      /* next answers with bytes to damage */
+	bool repairs;                            /* RECHECK ends that */
 	uint32_t file_version[FIX_CHUNKS];       /* another number: another file */
 	uint8_t bitmap[FIX_CHUNKS][CHUNK_BITMAP_BYTES];
 	struct list parked;
@@ -382,6 +383,8 @@ static inline void fix_on_worker(struct rpc_request *request, void *arg)
 	} else if (frame->op == FRAME_FILE) {
 		fix_reply_local(f, request);
 	} else if (frame->op != FRAME_FETCH) {
+		if (frame->op == FRAME_RECHECK && f->repairs)
+			f->corrupt_n = 0;
 		rpc_reply(request, frame->op == FRAME_RECHECK ? f->recheck : 0, NULL,
 			NET_PAYLOAD_NONE);
 	} else if (f->fail_n) {

@@ -101,6 +101,21 @@ static void test_damaged_answer(void **state)
 	assert_int_equal(fix_counter(f, "failed_reads"), 1);
 }
 
+/* A worker elsewhere sends what lies on its disk: that it does not match is for the reader to say. */
+static void test_damage_elsewhere(void **state)
+{
+	struct fix *f = *state;
+	const struct fix_object *o = fix_object(f, "a/small-10");
+
+	f->local = false;
+	f->recheck = -EBADMSG;
+	f->repairs = true;
+	f->corrupt_n = UINT32_MAX;
+	fix_read(f, o->offset, MiB);
+	assert_int_equal(fix_counter(f, "mismatches"), 1);
+	assert_int_equal(fix_counter(f, "failed_reads"), 0);
+}
+
 static void test_errors(void **state)
 {
 	struct fix *f = *state;
@@ -488,6 +503,7 @@ int main(void)
 		CASE(test_border_bytes),
 		CASE(test_border_mixed),
 		CASE(test_damaged_answer),
+		CASE(test_damage_elsewhere),
 		CASE(test_errors),
 		CASE(test_cancel),
 		CASE(test_cancel_races),
