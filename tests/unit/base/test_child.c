@@ -86,8 +86,8 @@ static void restarts(void **state)
 		uint64_t before;
 
 		start(&child);
-		child.since_ns =
-			clock_mono_ns(); /* however long that took, it did not serve for long */
+		/* However long that took, it did not serve for long. */
+		child.since_ns = clock_mono_ns();
 		assert_int_equal(kill(child.pid, SIGKILL), 0);
 		await(child.pidfd);
 		before = clock_mono_ns();

@@ -11,8 +11,8 @@
 #include "net/fake.h"
 
 #define PATIENCE (60 * CLOCK_SECOND) /* for what must come */
-#define ANSWERED \
-	(10 * CLOCK_SECOND) /* within this, on however slow a machine; and three times as long if need be */
+/* Within this, on however slow a machine; and three times as long if need be. */
+#define ANSWERED (10 * CLOCK_SECOND)
 
 /* A worker of which the test can stop the one thread. */
 struct freezer {

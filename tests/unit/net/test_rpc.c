@@ -639,8 +639,8 @@ static void test_server_free_under_way(void **state)
 	batch_init(&b, 2);
 	for (unsigned int i = 0; i < 2; i++) {
 		b.probes[i].call.frame.lineage = PARK;
-		if (i ==
-			1) { /* time enough to come to the server that is connected, not for ever */
+		if (i == 1) {
+			/* Time enough to come to the server that is connected, not for ever. */
 			b.probes[i].call.resend = true;
 			b.probes[i].call.deadline_ns = clock_mono_ns() + 2 * CLOCK_SECOND;
 		}

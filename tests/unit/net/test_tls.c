@@ -736,9 +736,8 @@ static void test_silent_ones(void **state)
 	(void)snprintf(address, sizeof(address), "unix:%s/rpc", f->dir);
 	assert_int_equal(rpc_server_new(f->server_loop, address, &server_ops, f, &server, &e), 0);
 	for (unsigned int i = 0; i < ARRAY_SIZE(fds); i++) {
-		if (i == LIMIT_CONNS_GREETING)
-			clock_sleep_ns(
-				CLOCK_SECOND + 100 * CLOCK_MS); /* so long each has at least */
+		if (i == LIMIT_CONNS_GREETING) /* so long each has at least */
+			clock_sleep_ns(CLOCK_SECOND + 100 * CLOCK_MS);
 		fds[i] = unix_of(f, &sa);
 		assert_int_equal(connect(fds[i], (struct sockaddr *)&sa, sizeof(sa)), 0);
 	}

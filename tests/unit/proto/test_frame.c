@@ -1,4 +1,4 @@
-/* Frames: the golden bytes of each version, and what a hostile header gets. */
+/* Frames: the golden bytes of version 2, and what a hostile header gets. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
