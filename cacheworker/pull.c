@@ -353,13 +353,15 @@ static void note_holder(struct pull *p, int status)
 		barren_note_some(barren, &p->id, p->peer->number, p->call.reply_payload);
 	else if (pull_no_answer(status))
 		barren_note(barren, &p->id, p->peer->number, BARREN_SILENT);
+	if (status == -ENODATA)
+		rpc_call_release(&p->call); /* no line of text, which fail() would take it for */
 }
 
 /* It may have some of them. */
 static bool has_others(struct pull *p, int status)
 {
 	return status == -EALREADY ||
-	       (status == -ENODATA &&
+	       (status == -ENODATA && p->call.reply.extent > 0 &&
 		       barren_word_of(&p->worker->pulls.barren, &p->id, p->peer->number, p->offset,
 			       p->length) != BARREN_EMPTY);
 }
