@@ -3,6 +3,7 @@
  * unit is asked from the origin once whatever the number of readers, that a second read is answered
  * with a descriptor, that a full tier is bypassed, and what is refused.
  */
+#include "tests/unit/cacheworker/damage.h"
 #include "tests/unit/cacheworker/world.h"
 
 #define FILES      40u
@@ -142,6 +143,42 @@ static void test_at_once(void **state)
 	world_free(w);
 }
 
+static int recheck(const struct world *w, uint64_t offset, uint32_t length)
+{
+	struct rpc_call call = make_call(w, FRAME_RECHECK, offset, length, 0);
+	int r = rpc_call_wait(w->client, &call, NULL);
+
+	rpc_call_release(&call);
+	return r;
+}
+
+/* What lies in the page cache goes out as it lies there: readers compare, and tell. */
+static void test_told_of_damage(void **state)
+{
+	struct world *w = world_new_sized(1 * GiB, 8, 100 * KiB, 0);
+	uint64_t at = offset_of(w, 6);
+	struct rpc_call call;
+	uint64_t gets;
+	uint32_t local;
+	uint32_t ranges;
+
+	(void)state;
+	read_all(w, 0, &local, &ranges);
+	wait_until_written(w);
+	read_at_once(w, at, 100 * KiB);
+	assert_int_equal(recheck(w, at, 100 * KiB), 0);
+	damage(w, 1, (off_t)at + 100);
+	call = make_call(w, FRAME_FETCH, at, 100 * KiB, 0);
+	assert_int_equal(rpc_call_wait(w->client, &call, NULL), 0);
+	assert_memory_not_equal(call.reply_payload, w->model + at, 64 * KiB);
+	rpc_call_release(&call);
+	gets = origin_gets(w);
+	assert_int_equal(recheck(w, at, 100 * KiB), -EBADMSG);
+	(void)read_range(w, at, 100 * KiB, 0);
+	assert_int_equal(origin_gets(w), gets + 1);
+	world_free(w);
+}
+
 static void test_cache_survives_restart(void **state)
 {
 	struct world *w = world_new(1 * GiB, FILES);
@@ -264,6 +301,7 @@ int main(void)
 		cmocka_unit_test(test_unit_that_came_meanwhile),
 		cmocka_unit_test(test_lent),
 		cmocka_unit_test(test_at_once),
+		cmocka_unit_test(test_told_of_damage),
 		cmocka_unit_test(test_cache_survives_restart),
 		cmocka_unit_test(test_full_tier_is_bypassed),
 		cmocka_unit_test(test_readers_together),
