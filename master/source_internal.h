@@ -28,9 +28,9 @@ struct hold {
 	uint64_t local_bytes; /* likewise, as it said last */
 };
 
-/* What a worker said of a source. */
 #define SOURCE_KEEPERS 16u /* that are told */
 
+/* What a worker said of a source. */
 struct source_worker {
 	uint64_t id;
 	uint64_t heard_ns; /* last */
