@@ -260,7 +260,7 @@ static void live(struct worker *w, uint32_t beat_ms)
 		last = now;
 		if (r < 0)
 			note_trouble(member, r, "beating", e.text);
-		else
+		else if (known) /* else it has to join anew, and may not */
 			note_heard(member);
 	}
 }
