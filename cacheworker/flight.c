@@ -383,12 +383,16 @@ void flights_raise(struct source *source, uint64_t start)
 {
 	struct flights *flights = &source->worker->flights;
 	struct flight *f;
+	bool starved;
 
 	pthread_mutex_lock(&flights->lock);
 	f = find_locked(source, start, unit_hash(source, start));
 	if (f)
 		raise_class_locked(f, UFS_DEMAND);
+	starved = f && f->state == FLIGHT_STARVED;
 	pthread_mutex_unlock(&flights->lock);
+	if (starved)
+		wake_starved(source->worker); /* a higher class may have what it lacked */
 }
 
 /* Who waits for it waits for this worker alone. */

@@ -165,6 +165,40 @@ static void test_busy_is_asked_again(void **state)
 	cluster_free(c);
 }
 
+/* Those that find no memory when they go on wait for it; one that somebody's reader wants by then has what is left for
+ * readers, and waits for nothing. */
+static void test_wanted_without_memory(void **state)
+{
+	struct cluster *c = moved_cluster(CLUSTER_UP);
+	struct worker *w = &c->nodes[1].worker;
+	uint64_t deadline = clock_mono_ns() + DEADLINE;
+	struct rpc_call call;
+	uint64_t taken = 0;
+
+	(void)state;
+	announce(c, 1);
+	wait_pauses(c, 1, FILES);
+	for (; counter_get(&w->counters.starved) < FILES; clock_sleep_ns(CLOCK_MS)) {
+		assert_true(clock_mono_ns() < deadline);
+		while (budget_take(&w->memory, BUDGET_PREFETCH, 64 * KiB))
+			taken += 64 * KiB;
+	}
+	assert_int_equal(gets_of(c, 1), 0);
+	assert_int_equal(ask_node(c, 1, FRAME_PREFETCH, FILE_AT(c, 3), BLOCK_BYTES,
+				 FRAME_EXACT | FRAME_LAST, &call),
+		0);
+	rpc_call_release(&call);
+	for (; gets_of(c, 1) < 1; clock_sleep_ns(CLOCK_MS))
+		assert_true(clock_mono_ns() < deadline);
+	node_start(c, 0);
+	budget_give(&w->memory, taken);
+	flight_memory_freed(w);
+	cluster_quiet(c);
+	assert_int_equal(gets_of(c, 1), 1);
+	assert_int_equal(counter_get(&w->counters.peer_units), FILES - 1);
+	cluster_free(c);
+}
+
 /* ---- on its way ----------------------------------------------------------------------------- */
 
 struct asker {
@@ -338,6 +372,7 @@ int main(void)
 		cmocka_unit_test(test_reader_is_not_held_up),
 		cmocka_unit_test(test_copy_waits_for_its_owner),
 		cmocka_unit_test(test_busy_is_asked_again),
+		cmocka_unit_test(test_wanted_without_memory),
 		cmocka_unit_test(test_on_its_way),
 		cmocka_unit_test(test_on_its_way_unread),
 		cmocka_unit_test(test_reader_joins_a_call),
