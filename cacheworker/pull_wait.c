@@ -7,8 +7,8 @@
  * Meanwhile those that nobody reads hold no memory (flights_park_locked()): a worker that is stopped would else keep
  * that of what others have.
  *
- * One timer of the loop is there for all of them: it looks at all when the first is due. There are as many as
- * units are on their way, and none of them has a time while all answer.
+ * One timer of the loop is there for all of them: it looks at all when the first is due, 100 times a second at most.
+ * There are as many as units are on their way, or parked, and none of them has a time while all answer.
  */
 #include "base/clock.h"
 #include "base/hash.h"
@@ -21,6 +21,7 @@
 #define PAUSE_MAX CLOCK_SECOND
 #define LATER_NS  (20 * CLOCK_MS)
 #define COMING_NS (50 * CLOCK_MS) /* an origin takes 100 to 200 ms */
+#define LOOK_NS   (10 * CLOCK_MS) /* between two looks at all, of which there may be thousands */
 
 bool pull_may_wait(const struct pull *p, const struct view_peer *peer, enum holder_kind kind)
 {
@@ -73,11 +74,12 @@ static void look(struct worker *w)
 			next = min(next, p->due_ns);
 	}
 	pthread_mutex_unlock(&w->pulls.lock);
+	next = max(next, now + LOOK_NS); /* what comes to be due before that has its own look */
 	w->pulls.clock_ns = next;
 	pthread_mutex_unlock(&w->flights.lock);
 	if (next == UINT64_MAX)
 		return;
-	w->pulls.timer = loop_timer_start(w->loop, next > now ? next - now : 1, on_timer, w);
+	w->pulls.timer = loop_timer_start(w->loop, next - now, on_timer, w);
 	if (w->pulls.timer)
 		return;
 	/* Without memory: whoever comes next begins anew. */
