@@ -33,6 +33,7 @@ ENGINE = os.environ["E2E_ENGINE"]  # that mounts use unless they ask for another
 STALE = errno.ESTALE if ENGINE == "fuse" else errno.EIO
 # What an open file says whose mount was forced off.
 CUT = {errno.EIO, errno.ENOTCONN} if ENGINE == "fuse" else {errno.EIO}
+PATIENCE = 60  # seconds for what must come, on however slow a machine
 
 
 _began = time.monotonic()
@@ -73,7 +74,7 @@ def at_least(got, limit, what):
         raise AssertionError("%s: %s, less than %s" % (what, got, limit))
 
 
-def poll(fn, what, seconds=10):
+def poll(fn, what, seconds=PATIENCE):
     """Calls fn until it returns something true, which is returned; fails after the deadline."""
     deadline = time.monotonic() + seconds
     while True:
@@ -555,7 +556,7 @@ def reap(pids, seconds=60):
 DAEMONS = ("cachectl", "cachekeeper", "cachemaster", "cacheworker", "cachefuse")
 
 
-def nothing_left(seconds=2):
+def nothing_left(seconds=PATIENCE):
     """No daemon of this test runs and nothing is mounted below its directory, after `seconds` at the latest."""
 
     def left():
