@@ -13,6 +13,7 @@
 struct wire {
 	struct transport transport;
 	int status; /* it was closed with; 0: it stands */
+	struct transport_message *greeting;
 };
 
 static void wire_start(
@@ -24,8 +25,7 @@ static void wire_start(
 
 static void wire_send(struct transport *transport, struct transport_message *message)
 {
-	(void)transport;
-	message->on_sent(message, 0);
+	((struct wire *)transport)->greeting = message;
 }
 
 static void wire_close(struct transport *transport, int status)
@@ -48,6 +48,7 @@ static void begin(struct conn *conn, struct wire *wire)
 
 	*wire = (struct wire){ .transport.ops = &wire_ops };
 	conn_accept(conn, &wire->transport, &ops, &self);
+	wire->greeting->on_sent(wire->greeting, 0);
 	conn->state = CONN_READY;
 	conn->out_bytes = CONN_DETACH_BYTES;
 }
