@@ -97,21 +97,25 @@ static struct list *first_of(struct list *lists)
 	return NULL;
 }
 
+/* One that waits for memory; NULL: none. */
+static struct flight *first_starved_locked(struct worker *w)
+{
+	struct list *node = first_of(w->flights.starved);
+
+	if (!node)
+		node = first_of(w->flights.far);
+	return node ? list_entry(node, struct flight, link) : NULL;
+}
+
 /* Memory came free: the first starved flight may start, if it fits. None overtakes it, but those that end here
  * what is far. */
 static struct flight *take_starved_locked(struct worker *w)
 {
-	struct list *node = first_of(w->flights.starved);
-	struct flight *f;
+	struct flight *f = w->flights.closing ? NULL : first_starved_locked(w);
 
-	if (!node)
-		node = first_of(w->flights.far);
-	if (!node)
+	if (!f || !take_memory(f))
 		return NULL;
-	f = list_entry(node, struct flight, link);
-	if (!take_memory(f))
-		return NULL;
-	list_remove(node);
+	list_remove(&f->link);
 	flight_set_state_locked(f, FLIGHT_FETCHING);
 	w->flights.starting++;
 	return f;
@@ -191,13 +195,12 @@ static void leave_parked_locked(struct flight *f)
 	f->parked = false;
 }
 
-/* Out of the map, with its reference; waiters get `status`. */
-void flight_end(struct flight *f, int status, const struct err *e)
+/* flights.lock is held, and let go. */
+static void end_unlock(struct flight *f, int status, const struct err *e)
 {
 	struct list ready = LIST_INIT(ready);
 	bool counted;
 
-	pthread_mutex_lock(&f->worker->flights.lock);
 	flight_set_state_locked(f, FLIGHT_GONE);
 	flight_collect_ready_locked(f, &ready, UINT64_MAX);
 	counted = f->counted;
@@ -208,6 +211,13 @@ void flight_end(struct flight *f, int status, const struct err *e)
 	if (counted)
 		fill_unit_ended(f->worker);
 	flight_unref(f); /* the map's */
+}
+
+/* Out of the map, with its reference; waiters get `status`. */
+void flight_end(struct flight *f, int status, const struct err *e)
+{
+	pthread_mutex_lock(&f->worker->flights.lock);
+	end_unlock(f, status, e);
 }
 
 /* ---- those whose pull pauses ------------------------------------------------------------------ */
@@ -579,21 +589,20 @@ int flights_init(struct worker *w)
 
 void flights_close(struct worker *w)
 {
-	struct list starved = LIST_INIT(starved);
-	struct list *node;
+	struct flight *f;
 
 	pthread_mutex_lock(&w->flights.lock);
 	w->flights.closing = true;
-	for (unsigned int i = 0; i < FLIGHT_CLASSES; i++) {
-		list_splice_back(&starved, &w->flights.starved[i]);
-		list_splice_back(&starved, &w->flights.far[i]);
-	}
 	/* Whoever took one off the lists is on the way to its origin, which must be open still. */
 	while (w->flights.starting > 0)
 		pthread_cond_wait(&w->flights.started, &w->flights.lock);
+	/* Readers still come and go: each is ended where it is found, with the lock. */
+	while ((f = first_starved_locked(w)) != NULL) {
+		list_remove(&f->link);
+		end_unlock(f, -ECANCELED, NULL);
+		pthread_mutex_lock(&w->flights.lock);
+	}
 	pthread_mutex_unlock(&w->flights.lock);
-	while ((node = list_pop_front(&starved)) != NULL)
-		flight_end(list_entry(node, struct flight, link), -ECANCELED, NULL);
 }
 
 void flights_release(struct worker *w)
