@@ -10,7 +10,8 @@
  * One timer of the loop looks at all peers some times a second while any of them was asked something. A peer whose
  * connection goes is none that hangs: its calls end by themselves. Who is late himself judges nobody: a process that
  * did not run meanwhile may have the answer unread, and on a machine that is so busy the peer may be as late; it asks
- * again, EXCUSES_MAX times at most.
+ * again, EXCUSES_MAX times at most. A PING's answer comes behind those before it, which on a slow network may take
+ * longer than VIEW_HANGS: as long as bytes come it does not hang.
  */
 #include "base/log.h"
 #include "cluster/view_internal.h"
@@ -21,7 +22,18 @@
 
 static void on_alive(struct rpc_call *call, int status);
 
-static void ask_alive(struct view *view, struct view_alive *alive, struct peer *peer)
+static void note_moved(struct view_alive *alive, uint64_t now)
+{
+	uint64_t received = rpc_client_received(alive->peer->pub.rpc);
+
+	if (received != alive->received)
+		alive->moved_ns = now;
+	alive->received = received;
+}
+
+/* It has until then to say something. */
+static void ask_until(
+	struct view *view, struct view_alive *alive, struct peer *peer, uint64_t deadline_ns)
 {
 	alive->view = view;
 	alive->peer = peer;
@@ -30,7 +42,7 @@ static void ask_alive(struct view *view, struct view_alive *alive, struct peer *
 	alive->call = (struct rpc_call){
 		.frame = { .op = FRAME_PING, .class = FRAME_DEMAND },
 		.payload = NET_PAYLOAD_NONE,
-		.deadline_ns = alive->asked_ns + atomic_load(&view->hangs_ns),
+		.deadline_ns = deadline_ns,
 		.hurry = true,
 		.on_done = on_alive,
 		.arg = alive,
@@ -38,6 +50,15 @@ static void ask_alive(struct view *view, struct view_alive *alive, struct peer *
 	};
 	rpc_call(peer->pub.rpc, &alive->call);
 	view_alive_watch(view);
+}
+
+static void ask_alive(struct view *view, struct view_alive *alive, struct peer *peer)
+{
+	uint64_t now = clock_mono_ns();
+
+	alive->received = rpc_client_received(peer->pub.rpc);
+	alive->moved_ns = now;
+	ask_until(view, alive, peer, now + atomic_load(&view->hangs_ns));
 }
 
 /* It did not answer, and is asked once more. */
@@ -73,8 +94,14 @@ static void on_alive(struct rpc_call *call, int status)
 	bool silent = !replied && status == -ETIMEDOUT && !view->alive_stopped &&
 		      !peer_heard_since(peer, alive->asked_ns);
 	uint64_t now = clock_mono_ns();
-	bool excused = silent && is_excused(view, alive, now);
+	uint64_t until = 0;
+	bool excused = false;
 
+	if (silent) {
+		note_moved(alive, now);
+		until = alive->moved_ns + atomic_load(&view->hangs_ns);
+		excused = until <= now && is_excused(view, alive, now);
+	}
 	if (replied)
 		peer_is_there(peer);
 	else
@@ -83,6 +110,8 @@ static void on_alive(struct rpc_call *call, int status)
 	alive->peer = NULL;
 	if (!silent)
 		atomic_store(&peer->hangs, false);
+	else if (until > now)
+		ask_until(view, alive, peer, until);
 	else if (excused)
 		ask_alive(view, alive, peer);
 	else
@@ -112,6 +141,9 @@ static void look(struct view *view)
 	if (view->alive_stopped)
 		return;
 	atomic_store(&view->watched, false); /* before the look: who comes meanwhile begins anew */
+	for (uint32_t i = 0; i < VIEW_ALIVES; i++)
+		if (view->alives[i].peer)
+			note_moved(&view->alives[i], clock_mono_ns());
 	list_for_each (node, &view->peers) {
 		struct peer *peer = list_entry(node, struct peer, link);
 		uint64_t silent_ns = peer->pub.rpc ? peer_silent(peer) : 0;

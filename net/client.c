@@ -802,6 +802,12 @@ bool rpc_client_connected(const struct rpc_client *client)
 	return client->connected;
 }
 
+uint64_t rpc_client_received(const struct rpc_client *client)
+{
+	CHECK_MAGIC(client, CLIENT_MAGIC);
+	return client->has_conn && client->conn.transport ? client->conn.transport->bytes_in : 0;
+}
+
 bool rpc_client_idle(struct rpc_client *client)
 {
 	bool idle;

@@ -159,6 +159,8 @@ int rpc_call_wait(struct rpc_client *client, struct rpc_call *call, struct err *
 
 /* True while connected. Any thread. */
 bool rpc_client_connected(const struct rpc_client *client);
+/* Bytes that came by its connection; of another one they count from 0. On its loop. */
+uint64_t rpc_client_received(const struct rpc_client *client);
 /* No call of it is under way. On its loop. */
 bool rpc_client_idle(struct rpc_client *client);
 /* Why the last connection ended, or did not come about: a line; "": nothing is known. Borrowed, on its loop. */

@@ -6,9 +6,15 @@
 #include <cmocka.h>
 #include <pthread.h>
 #include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
 #include "base/clock.h"
 #include "cluster/view_internal.h"
 #include "net/fake.h"
+#include "proto/hello.h"
 
 #define PATIENCE (60 * CLOCK_SECOND) /* for what must come */
 /* Within this, on however slow a machine; and three times as long if need be. */
@@ -84,10 +90,11 @@ static void wait_answers(const struct view_peer *peer, uint64_t n)
 }
 
 /* A master that is not there, and this node's worker. */
-static struct view *open_view(struct loop *loop, struct rpc_client *master)
+static struct view *open_view_at(
+	struct loop *loop, struct rpc_client *master, const char *local_worker)
 {
 	struct view_config config = {
-		.master = master, .local_worker = "fake:worker", .on_hang = on_hang
+		.master = master, .local_worker = local_worker, .on_hang = on_hang
 	};
 	struct err e = ERR_INIT;
 	struct view *view;
@@ -95,6 +102,11 @@ static struct view *open_view(struct loop *loop, struct rpc_client *master)
 	if (view_open(loop, &config, 0, &view, &e) < 0)
 		fail_msg("%s", e.text);
 	return view;
+}
+
+static struct view *open_view(struct loop *loop, struct rpc_client *master)
+{
+	return open_view_at(loop, master, "fake:worker");
 }
 
 /* What takes its time is asked whether it is there, and says so; what is stopped gets nothing until it does. */
@@ -227,12 +239,128 @@ static void test_answers_without_a_ping(void **state)
 	freezer_end(&f);
 }
 
+/* A worker at the far end of a slow network: of its answer to the first PING a byte comes now and then. */
+struct trickle {
+	pthread_t thread;
+	int listener;
+	_Atomic uint32_t pings;
+	_Atomic bool stop; /* no more bytes; the connection stands */
+	_Atomic bool end;
+};
+
+static void trickle_hello(int fd)
+{
+	struct hello hello = { .process = "slow", .version = FRAME_VERSION, .pid = 1 };
+	struct frame frame = { .op = FRAME_HELLO };
+	uint8_t bytes[FRAME_BYTES + HELLO_BYTES_MAX];
+
+	frame.payload = (uint32_t)hello_pack(&hello, bytes + FRAME_BYTES);
+	frame_encode(&frame, bytes);
+	assert_int_equal(send(fd, bytes, FRAME_BYTES + frame.payload, 0),
+		(ssize_t)(FRAME_BYTES + frame.payload));
+}
+
+/* The next message that is there, without its payload. */
+static bool trickle_read(int fd, int flags, struct frame *ret_frame)
+{
+	uint8_t bytes[FRAME_BYTES];
+	uint8_t rest[HELLO_BYTES_MAX];
+
+	if (recv(fd, bytes, sizeof(bytes), flags) != sizeof(bytes))
+		return false;
+	assert_int_equal(frame_decode(bytes, ret_frame), 0);
+	assert_true(ret_frame->payload <= sizeof(rest));
+	return ret_frame->payload == 0 ||
+	       recv(fd, rest, ret_frame->payload, MSG_WAITALL) == (ssize_t)ret_frame->payload;
+}
+
+static void *run_trickle(void *arg)
+{
+	struct trickle *t = arg;
+	int fd = accept(t->listener, NULL, NULL);
+	uint8_t bytes[FRAME_BYTES];
+	struct frame frame;
+
+	assert_true(fd >= 0);
+	assert_true(trickle_read(fd, MSG_WAITALL, &frame));
+	trickle_hello(fd);
+	do
+		assert_true(trickle_read(fd, MSG_WAITALL, &frame));
+	while (frame.op != FRAME_PING);
+	atomic_store(&t->pings, 1);
+	frame = (struct frame){ .op = FRAME_PING,
+		.id = frame.id,
+		.flags = FRAME_REPLY,
+		.status = -EOPNOTSUPP,
+		.payload = FRAME_SMALL_BYTES };
+	frame_encode(&frame, bytes);
+	assert_int_equal(send(fd, bytes, sizeof(bytes), 0), sizeof(bytes));
+	for (; !atomic_load(&t->end); clock_sleep_ns(10 * CLOCK_MS)) {
+		if (!atomic_load(&t->stop))
+			assert_int_equal(send(fd, "x", 1, 0), 1);
+		while (trickle_read(fd, MSG_DONTWAIT, &frame))
+			if (frame.op == FRAME_PING)
+				atomic_fetch_add(&t->pings, 1);
+	}
+	(void)close(fd);
+	return NULL;
+}
+
+/* Nothing is answered, but bytes come. */
+static void test_a_slow_network(void **state)
+{
+	char dir[] = "/tmp/granary-alive-XXXXXX";
+	char address[64];
+	struct sockaddr_un sun = { .sun_family = AF_UNIX };
+	struct trickle t = { 0 };
+	struct loop *loop = loop_new("test");
+	uint64_t deadline = clock_mono_ns() + PATIENCE;
+	uint32_t told = atomic_load(&told_hangs);
+	struct err e = ERR_INIT;
+	struct rpc_client *master;
+	struct view_peer *peer;
+	struct view *view;
+
+	(void)state;
+	assert_non_null(mkdtemp(dir));
+	(void)snprintf(sun.sun_path, sizeof(sun.sun_path), "%s/worker", dir);
+	(void)snprintf(address, sizeof(address), "unix:%s", sun.sun_path);
+	t.listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	assert_int_equal(bind(t.listener, (struct sockaddr *)&sun, sizeof(sun)), 0);
+	assert_int_equal(listen(t.listener, 1), 0);
+	assert_int_equal(pthread_create(&t.thread, NULL, run_trickle, &t), 0);
+
+	assert_int_equal(rpc_client_new(loop, "fake:nobody", &master, &e), 0);
+	view = open_view_at(loop, master, address);
+	peer = view_local(view);
+	view_set_hangs(view, 2 * CLOCK_SECOND);
+	view_begin(view, peer);
+	for (; atomic_load(&t.pings) < 3; clock_sleep_ns(CLOCK_MS)) {
+		assert_int_equal(atomic_load(&told_hangs), told);
+		assert_true(clock_mono_ns() < deadline);
+	}
+	assert_false(view_hangs(peer));
+	atomic_store(&t.stop, true);
+	wait_hangs(peer, true);
+
+	atomic_store(&t.end, true);
+	pthread_join(t.thread, NULL);
+	view_dropped(view, peer);
+	view_close(view);
+	rpc_client_free(master);
+	loop_free(loop);
+	(void)close(t.listener);
+	assert_int_equal(unlink(sun.sun_path), 0);
+	assert_int_equal(rmdir(dir), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_a_peer_that_hangs),
 		cmocka_unit_test(test_there_but_without_answers),
 		cmocka_unit_test(test_answers_without_a_ping),
+		cmocka_unit_test(test_a_slow_network),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
