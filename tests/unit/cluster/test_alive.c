@@ -279,7 +279,7 @@ static void *run_trickle(void *arg)
 	struct trickle *t = arg;
 	int fd = accept(t->listener, NULL, NULL);
 	uint8_t bytes[FRAME_BYTES];
-	struct frame frame;
+	struct frame frame = { 0 };
 
 	assert_true(fd >= 0);
 	assert_true(trickle_read(fd, MSG_WAITALL, &frame));
