@@ -58,7 +58,8 @@ static void ask_alive(struct view *view, struct view_alive *alive, struct peer *
 
 	alive->received = rpc_client_received(peer->pub.rpc);
 	alive->moved_ns = now;
-	ask_until(view, alive, peer, now + atomic_load(&view->hangs_ns));
+	alive->hangs_ns = atomic_load(&view->hangs_ns);
+	ask_until(view, alive, peer, now + alive->hangs_ns);
 }
 
 /* It did not answer, and is asked once more. */
@@ -99,7 +100,7 @@ static void on_alive(struct rpc_call *call, int status)
 
 	if (silent) {
 		note_moved(alive, now);
-		until = alive->moved_ns + atomic_load(&view->hangs_ns);
+		until = alive->moved_ns + alive->hangs_ns;
 		excused = until <= now && is_excused(view, alive, now);
 	}
 	if (replied)

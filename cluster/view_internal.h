@@ -75,6 +75,7 @@ struct view_alive {
 	uint64_t asked_ns;
 	uint64_t received; /* rpc_client_received() at the last look */
 	uint64_t moved_ns; /* when it was another, or the first question */
+	uint64_t hangs_ns; /* view.hangs_ns at that */
 	uint32_t excuses;  /* times that no answer was not held against it */
 };
 #define VIEW_ALIVES 64u /* peers that are asked so at once */
