@@ -310,7 +310,7 @@ static void *run_trickle(void *arg)
 static void test_a_slow_network(void **state)
 {
 	char dir[] = "/tmp/granary-alive-XXXXXX";
-	char address[64];
+	char address[128];
 	struct sockaddr_un sun = { .sun_family = AF_UNIX };
 	struct trickle t = { 0 };
 	struct loop *loop = loop_new("test");

@@ -542,7 +542,7 @@ static void cancels(void **state)
 /* One that has waited for long is told of, with its cause. */
 static void waits(void **state)
 {
-	struct step steps[8] = { 0 };
+	struct step steps[64] = { 0 }; /* more than there is time for */
 	struct script *s = script_new(steps, ARRAY_SIZE(steps), 5 * CLOCK_SECOND);
 	struct ufs_wait found = { 0 };
 	const char *key;
