@@ -90,7 +90,7 @@ static void wait_answers(const struct view_peer *peer, uint64_t n)
 }
 
 /* A master that is not there, and this node's worker. */
-static struct view *open_view_at(
+static struct view *open_view(
 	struct loop *loop, struct rpc_client *master, const char *local_worker)
 {
 	struct view_config config = {
@@ -104,139 +104,129 @@ static struct view *open_view_at(
 	return view;
 }
 
-static struct view *open_view(struct loop *loop, struct rpc_client *master)
+/* Those and a worker that can be stopped. */
+struct world {
+	struct loop *loop;
+	struct rpc_client *master;
+	struct freezer freezer;
+	struct view *view;
+	struct view_peer *peer;
+};
+
+static void world_start(struct world *w)
 {
-	return open_view_at(loop, master, "fake:worker");
+	struct err e = ERR_INIT;
+
+	w->loop = loop_new("test");
+	freezer_start(&w->freezer, "fake:worker");
+	assert_int_equal(rpc_client_new(w->loop, "fake:nobody", &w->master, &e), 0);
+	w->view = open_view(w->loop, w->master, "fake:worker");
+	w->peer = view_local(w->view);
+}
+
+static void world_end(struct world *w)
+{
+	view_close(w->view);
+	rpc_client_free(w->master);
+	loop_free(w->loop);
+	freezer_end(&w->freezer);
 }
 
 /* What takes its time is asked whether it is there, and says so; what is stopped gets nothing until it does. */
 static void test_a_peer_that_hangs(void **state)
 {
-	struct loop *loop = loop_new("test");
-	struct err e = ERR_INIT;
-	struct rpc_client *master;
-	struct view_peer *peer;
 	struct view_status status;
-	struct freezer f;
-	struct view *view;
+	struct world w;
 
 	(void)state;
-	freezer_start(&f, "fake:worker");
-	assert_int_equal(rpc_client_new(loop, "fake:nobody", &master, &e), 0);
-	view = open_view(loop, master);
-	peer = view_local(view);
-	view_set_hangs(view, ANSWERED);
-	view_begin(view, peer); /* a call that the test does not end */
-	wait_answers(peer, 3);
+	world_start(&w);
+	view_set_hangs(w.view, ANSWERED);
+	view_begin(w.view, w.peer); /* a call that the test does not end */
+	wait_answers(w.peer, 3);
 	assert_int_equal(atomic_load(&told_hangs), 0);
-	assert_true(view_usable(view, peer));
+	assert_true(view_usable(w.view, w.peer));
 
-	pthread_mutex_lock(&f.lock);
-	loop_post(f.loop, &f.task);
-	view_set_hangs(view, CLOCK_SECOND / 10);
-	wait_hangs(peer, true);
-	assert_false(view_usable(view, peer));
-	assert_false(view_down(peer));
+	pthread_mutex_lock(&w.freezer.lock);
+	loop_post(w.freezer.loop, &w.freezer.task);
+	view_set_hangs(w.view, CLOCK_SECOND / 10);
+	wait_hangs(w.peer, true);
+	assert_false(view_usable(w.view, w.peer));
+	assert_false(view_down(w.peer));
 	for (uint64_t deadline = clock_mono_ns() + PATIENCE; atomic_load(&told_hangs) < 3;) {
 		assert_true(clock_mono_ns() < deadline); /* as long as it does */
 		clock_sleep_ns(CLOCK_MS);
 	}
-	peer_status(peer_of(peer), &status);
+	peer_status(peer_of(w.peer), &status);
 	assert_in_range(status.in_flight, 1, 2); /* one question at a time */
 
-	view_set_hangs(view, ANSWERED);
-	pthread_mutex_unlock(&f.lock);
-	wait_hangs(peer, false);
-	wait_answers(peer, status.answers + 1);
-	assert_true(view_usable(view, peer));
-	view_dropped(view, peer);
-	view_close(view);
-	rpc_client_free(master);
-	loop_free(loop);
-	freezer_end(&f);
+	view_set_hangs(w.view, ANSWERED);
+	pthread_mutex_unlock(&w.freezer.lock);
+	wait_hangs(w.peer, false);
+	wait_answers(w.peer, status.answers + 1);
+	assert_true(view_usable(w.view, w.peer));
+	view_dropped(w.view, w.peer);
+	world_end(&w);
 }
 
 /* That it is there does not make up for calls that it does not answer. */
 static void test_there_but_without_answers(void **state)
 {
-	struct loop *loop = loop_new("test");
 	struct view_status status = { 0 };
-	struct err e = ERR_INIT;
-	struct rpc_client *master;
-	struct view_peer *peer;
-	struct freezer f;
-	struct view *view;
+	struct world w;
 
 	(void)state;
-	freezer_start(&f, "fake:worker");
-	assert_int_equal(rpc_client_new(loop, "fake:nobody", &master, &e), 0);
-	view = open_view(loop, master);
-	peer = view_local(view);
-	view_set_hangs(view, ANSWERED);
-	view_begin(view, peer); /* a call that the test does not end yet */
-	view_begin(view, peer);
-	view_end(view, peer, CLOCK_SECOND, true);
-	wait_answers(peer, 2);
-	assert_true(view_failing(peer) > 0);
+	world_start(&w);
+	view_set_hangs(w.view, ANSWERED);
+	view_begin(w.view, w.peer); /* a call that the test does not end yet */
+	view_begin(w.view, w.peer);
+	view_end(w.view, w.peer, CLOCK_SECOND, true);
+	wait_answers(w.peer, 2);
+	assert_true(view_failing(w.peer) > 0);
 	for (int i = 0; i < 2; i++) {
-		view_begin(view, peer);
-		view_end(view, peer, CLOCK_SECOND, true);
+		view_begin(w.view, w.peer);
+		view_end(w.view, w.peer, CLOCK_SECOND, true);
 	}
-	peer_status(peer_of(peer), &status);
-	wait_answers(peer, status.answers + 1);
-	assert_true(view_failing(peer) > 0);
-	assert_int_not_equal(peer_of(peer)->broken_until_ns, 0);
-	view_end(view, peer, CLOCK_MS, false);
-	assert_int_equal(view_failing(peer), 0);
-	assert_true(view_usable(view, peer));
-	view_close(view);
-	rpc_client_free(master);
-	loop_free(loop);
-	freezer_end(&f);
+	peer_status(peer_of(w.peer), &status);
+	wait_answers(w.peer, status.answers + 1);
+	assert_true(view_failing(w.peer) > 0);
+	assert_int_not_equal(peer_of(w.peer)->broken_until_ns, 0);
+	view_end(w.view, w.peer, CLOCK_MS, false);
+	assert_int_equal(view_failing(w.peer), 0);
+	assert_true(view_usable(w.view, w.peer));
+	world_end(&w);
 }
 
 /* Whoever answers while a PING does not come through does not hang. */
 static void test_answers_without_a_ping(void **state)
 {
-	struct loop *loop = loop_new("test");
 	struct view_status status = { 0 };
 	uint64_t deadline = clock_mono_ns() + PATIENCE;
 	uint32_t told = atomic_load(&told_hangs);
-	struct err e = ERR_INIT;
-	struct rpc_client *master;
-	struct view_peer *peer;
-	struct freezer f;
-	struct view *view;
+	struct world w;
 
 	(void)state;
-	freezer_start(&f, "fake:worker");
-	assert_int_equal(rpc_client_new(loop, "fake:nobody", &master, &e), 0);
-	view = open_view(loop, master);
-	peer = view_local(view);
-	pthread_mutex_lock(&f.lock);
-	loop_post(f.loop, &f.task);
-	view_set_hangs(view, 2 * CLOCK_SECOND);
-	view_begin(view, peer); /* a call that the test does not end yet */
-	while (peer_status(peer_of(peer), &status), status.in_flight < 2) {
+	world_start(&w);
+	pthread_mutex_lock(&w.freezer.lock);
+	loop_post(w.freezer.loop, &w.freezer.task);
+	view_set_hangs(w.view, 2 * CLOCK_SECOND);
+	view_begin(w.view, w.peer); /* a call that the test does not end yet */
+	while (peer_status(peer_of(w.peer), &status), status.in_flight < 2) {
 		assert_true(clock_mono_ns() < deadline);
 		clock_sleep_ns(CLOCK_MS);
 	}
-	while (peer_status(peer_of(peer), &status), status.in_flight > 1) {
+	while (peer_status(peer_of(w.peer), &status), status.in_flight > 1) {
 		assert_int_equal(atomic_load(&told_hangs), told);
 		assert_true(clock_mono_ns() < deadline);
-		view_begin(view, peer);
-		view_end(view, peer, CLOCK_MS, false);
+		view_begin(w.view, w.peer);
+		view_end(w.view, w.peer, CLOCK_MS, false);
 		clock_sleep_ns(CLOCK_MS);
 	}
 	assert_int_equal(atomic_load(&told_hangs), told);
-	wait_hangs(peer, true); /* it says nothing more */
-	pthread_mutex_unlock(&f.lock);
-	wait_hangs(peer, false);
-	view_dropped(view, peer);
-	view_close(view);
-	rpc_client_free(master);
-	loop_free(loop);
-	freezer_end(&f);
+	wait_hangs(w.peer, true); /* it says nothing more */
+	pthread_mutex_unlock(&w.freezer.lock);
+	wait_hangs(w.peer, false);
+	view_dropped(w.view, w.peer);
+	world_end(&w);
 }
 
 /* A worker at the far end of a slow network: of its answer to the first PING a byte comes now and then. */
@@ -331,7 +321,7 @@ static void test_a_slow_network(void **state)
 	assert_int_equal(pthread_create(&t.thread, NULL, run_trickle, &t), 0);
 
 	assert_int_equal(rpc_client_new(loop, "fake:nobody", &master, &e), 0);
-	view = open_view_at(loop, master, address);
+	view = open_view(loop, master, address);
 	peer = view_local(view);
 	view_set_hangs(view, 2 * CLOCK_SECOND);
 	view_begin(view, peer);
