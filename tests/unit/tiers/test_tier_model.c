@@ -268,6 +268,7 @@ struct worker {
 };
 
 static _Atomic uint32_t drops;
+static _Atomic uint32_t ended; /* workers that did all they had to */
 
 static void *worker_main(void *arg)
 {
@@ -295,6 +296,7 @@ static void *worker_main(void *arg)
 			(uint64_t)BUSY_CHUNKS * CHUNK_BYTES)
 			w->wrong++;
 	}
+	atomic_fetch_add(&ended, 1);
 	return NULL;
 }
 
@@ -323,7 +325,8 @@ static void test_threads(void **state)
 	assert_int_equal(each_chunk_file(f, NULL, NULL), status_of(f).chunks);
 }
 
-/* The same while the volume goes in and out of extents under them. */
+/* The same while the volume goes in and out of extents under them: until the last of them ends, and
+ * once more over what they left, however late they began. */
 static void test_threads_extents(void **state)
 {
 	struct fixture *f = *state;
@@ -332,18 +335,21 @@ static void test_threads_extents(void **state)
 	uint32_t reads = 0;
 
 	fixture_open(f);
+	atomic_store(&ended, 0);
 	for (unsigned int i = 0; i < WORKERS; i++) {
 		workers[i] = (struct worker){ .f = f, .seed = i + 1 };
 		assert_int_equal(
 			pthread_create(&workers[i].thread, NULL, worker_main, &workers[i]), 0);
 	}
-	for (unsigned int i = 0; i < 200; i++)
+	for (unsigned int i = 0; i < 200 || atomic_load(&ended) < WORKERS; i++)
 		do_layout(&m);
 	for (unsigned int i = 0; i < WORKERS; i++) {
 		pthread_join(workers[i].thread, NULL);
 		assert_int_equal(workers[i].wrong, 0);
 		reads += workers[i].reads;
 	}
+	for (unsigned int i = 0; i < 20; i++)
+		do_layout(&m);
 	assert_true(reads > 0);
 	assert_true(counter_get(&tier_set_counters(f->set)->into_extents) > 0);
 	assert_int_equal(counter_get(&tier_set_counters(f->set)->mismatches), 0);
