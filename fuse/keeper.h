@@ -93,6 +93,7 @@ struct mount {
 	struct mount_fds its; /* as its daemon numbers them: what a later keeper takes from it */
 	struct hold *hold;    /* who holds them too; NULL: nobody */
 	unsigned int place;   /* there; unique */
+	unsigned int lot;     /* of memory: that of the generation in whose place it came, too */
 	bool held;
 	bool held_connection; /* what is held has its connection in it */
 	int exit_status;      /* MOUNT_FAILED */
@@ -184,11 +185,19 @@ void mount_take_held(struct keeper *k, struct mount *mount, unsigned int place);
 
 /* ---- keeper_memory.c ------------------------------------------------------------------------- */
 
+struct keeper_lot {
+	uint64_t bytes;
+	unsigned int number; /* mount.lot */
+};
+
 /* Of one more mount. -ENOSPC with a line. */
-int keeper_memory_mount(const struct keeper *k, uint64_t *ret_bytes, struct err *e) __must_check;
+int keeper_memory_mount(
+	const struct keeper *k, struct keeper_lot *ret_lot, struct err *e) __must_check;
 /* Of a newer generation in the place of one that is shown: no less than that has. -ENOSPC with a line. */
-int keeper_memory_successor(const struct keeper *k, const struct mount *shown, uint64_t *ret_bytes,
-	struct err *e) __must_check;
+int keeper_memory_successor(const struct keeper *k, const struct mount *shown,
+	struct keeper_lot *ret_lot, struct err *e) __must_check;
+/* A number that nobody has. */
+unsigned int keeper_lot_new(const struct keeper *k);
 
 /* ---- keeper_mount.c: what is started, and how ------------------------------------------------ */
 

@@ -365,7 +365,7 @@ int keeper_add_locked(struct keeper *k, const json_t *wish, struct mount **ret_m
 	unsigned int id = (unsigned int)json_integer_value(json_object_get(wish, "id"));
 	struct mount_entry entry;
 	struct mount *mount;
-	uint64_t memory;
+	struct keeper_lot lot;
 	int r;
 
 	if (!source || !mountpoint || mountpoint[0] != '/')
@@ -382,19 +382,20 @@ int keeper_add_locked(struct keeper *k, const json_t *wish, struct mount **ret_m
 	r = find_other(k, mountpoint, id, token, ret_mount, e);
 	if (r != -ENOENT)
 		return r;
-	r = keeper_memory_mount(k, &memory, e);
+	r = keeper_memory_mount(k, &lot, e);
 	if (r < 0)
 		return r;
 	mount = mount_new(k, id, source, mountpoint);
 	if (!mount)
 		return err_set(e, -ENOMEM, "out of memory");
 	mount->point_taken = mount_table_find(mountpoint, &entry) == 0;
-	r = mount_prepare(k, mount, wish, memory, e);
+	r = mount_prepare(k, mount, wish, lot.bytes, e);
 	if (r < 0) {
 		mount_free(mount);
 		return r;
 	}
 	mount->token = token;
+	mount->lot = lot.number;
 	k->next_id = max(k->next_id, id + 1);
 	k->n_mounts++;
 	list_push_back(&k->mounts, &mount->link);

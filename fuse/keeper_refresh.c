@@ -96,7 +96,7 @@ int keeper_refresh_locked(struct keeper *k, const char *mountpoint, uint64_t tok
 {
 	const struct mount *old = find_shown(k, mountpoint);
 	struct mount *mount = keeper_coming(k, mountpoint);
-	uint64_t memory;
+	struct keeper_lot lot;
 	int r = may_replace(e);
 
 	if (r < 0)
@@ -115,14 +115,14 @@ int keeper_refresh_locked(struct keeper *k, const char *mountpoint, uint64_t tok
 			"this cache has %u mounts, old generations with open files among them: "
 			"close those",
 			k->n_mounts);
-	r = keeper_memory_successor(k, old, &memory, e);
+	r = keeper_memory_successor(k, old, &lot, e);
 	if (r < 0)
 		return r;
 	mount = mount_new(k, k->next_id, old->source, mountpoint);
 	if (!mount)
 		return err_set(e, -ENOMEM, "out of memory");
 	mount->point_taken = true; /* by the old one */
-	r = copy_args(k, old, mount, memory, list);
+	r = copy_args(k, old, mount, lot.bytes, list);
 	if (r == 0)
 		r = mount_open(k, mount, e);
 	if (r < 0) {
@@ -130,6 +130,7 @@ int keeper_refresh_locked(struct keeper *k, const char *mountpoint, uint64_t tok
 		return err_default(e, r, "the mount cannot be prepared");
 	}
 	mount->token = token;
+	mount->lot = lot.number;
 	k->next_id++;
 	k->n_mounts++;
 	list_push_back(&k->mounts, &mount->link);

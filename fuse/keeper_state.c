@@ -119,6 +119,7 @@ static json_t *mount_record(struct keeper *k, const struct mount *mount)
 	(void)json_object_set_new(json, "served", json_boolean(c->served));
 	(void)json_object_set_new(json, "adopted", json_boolean(c->adopted));
 	(void)json_object_set_new(json, "place", json_integer(mount->place));
+	(void)json_object_set_new(json, "lot", json_integer(mount->lot));
 	(void)json_object_set_new(json, "point_taken", json_boolean(mount->point_taken));
 	(void)json_object_set_new(json, "own", fds_json(&own));
 	/* As the daemon numbers them: one that we started has them under the same numbers. */
@@ -236,6 +237,9 @@ static struct mount *load_mount(struct keeper *k, const json_t *record)
 	mount->token = (uint64_t)json_integer_value(json_object_get(record, "token"));
 	mount->refused = (uint64_t)json_integer_value(json_object_get(record, "refused"));
 	mount->upgrades = (uint64_t)json_integer_value(json_object_get(record, "upgrades"));
+	mount->lot = (unsigned int)json_integer_value(json_object_get(record, "lot"));
+	if (!mount->lot)
+		mount->lot = keeper_lot_new(k); /* by a keeper that did not know of lots */
 	mount->its = fds_of(json_object_get(record, "its"));
 	mount->started = true;
 	return mount;

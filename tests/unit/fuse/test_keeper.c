@@ -17,6 +17,7 @@
 #include <unistd.h>
 #include "base/units.h"
 #include "fuse/keeper.h"
+#include "fuse/mounter_internal.h"
 #include "fuse/request.h"
 #include "fuse/slots.h"
 
@@ -24,21 +25,24 @@
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-static struct mount *add(struct keeper *k, enum mount_state state, uint64_t memory)
+static struct mount *add(struct keeper *k, enum mount_state state, struct keeper_lot lot)
 {
 	struct mount *mount = calloc(1, sizeof(*mount));
 
 	assert_non_null(mount);
 	child_init(&mount->child, "mount");
 	assert_int_equal(child_arg(&mount->child, "cachefuse"), 0);
-	assert_int_equal(child_arg_number(&mount->child, "--memory", memory), 0);
+	assert_int_equal(child_arg_number(&mount->child, "--memory", lot.bytes), 0);
 	mount->state = state;
+	mount->lot = lot.number;
+	mount->id = ++k->next_id;
 	list_push_back(&k->mounts, &mount->link);
 	return mount;
 }
 
 static void drop(struct mount *mount)
 {
+	mounter_peer_free(mount->peer);
 	list_remove(&mount->link);
 	child_release(&mount->child);
 	free(mount);
@@ -52,34 +56,35 @@ static void check_sum(uint64_t memory, unsigned int least_mounts)
 	struct mount *first = NULL;
 	uint64_t first_bytes = 0;
 	uint64_t sum = 0;
-	uint64_t bytes;
+	struct keeper_lot lot;
 	unsigned int n = 0;
 	int r;
 
 	list_init(&k.mounts);
-	while ((r = keeper_memory_mount(&k, &bytes, &e)) == 0) {
-		struct mount *mount = add(&k, MOUNT_ACTIVE, bytes);
+	while ((r = keeper_memory_mount(&k, &lot, &e)) == 0) {
+		struct mount *mount = add(&k, MOUNT_ACTIVE, lot);
 
 		if (n++ == 0) {
 			first = mount;
-			first_bytes = bytes;
+			first_bytes = lot.bytes;
 		}
-		sum += bytes;
+		sum += lot.bytes;
 		assert_true(sum <= memory);
-		assert_true(bytes >= 32 * MiB && bytes <= first_bytes);
+		assert_true(lot.bytes >= 32 * MiB && lot.bytes <= first_bytes);
 	}
 	assert_int_equal(r, -ENOSPC);
 	assert_non_null(strstr(e.text, "unmount one"));
 	assert_in_range(n, least_mounts, 1000);
-	add(&k, MOUNT_GONE, 1 * GiB); /* counts no more */
-	add(&k, MOUNT_FAILED, 1 * GiB);
+	lot = (struct keeper_lot){ .bytes = 1 * GiB, .number = n + 1 };
+	add(&k, MOUNT_GONE, lot); /* counts no more */
+	add(&k, MOUNT_FAILED, lot);
 	ensure(first);
 	drop(first);
-	assert_int_equal(keeper_memory_mount(&k, &bytes, &e), 0);
+	assert_int_equal(keeper_memory_mount(&k, &lot, &e), 0);
 	while (!list_empty(&k.mounts))
 		drop(list_entry(k.mounts.next, struct mount, link));
-	assert_int_equal(keeper_memory_mount(&k, &bytes, &e), 0);
-	assert_int_equal(bytes, first_bytes);
+	assert_int_equal(keeper_memory_mount(&k, &lot, &e), 0);
+	assert_int_equal(lot.bytes, first_bytes);
 }
 
 static void the_sum_is_never_more(void **state)
@@ -100,45 +105,192 @@ static void a_successor_gets_as_much(void **state)
 	struct mount *shown;
 	struct mount *old = NULL;
 	unsigned int n = 0;
+	struct keeper_lot lot;
 	uint64_t first;
-	uint64_t bytes;
 	uint64_t sum;
 
 	(void)state;
 	list_init(&k.mounts);
-	assert_int_equal(keeper_memory_mount(&k, &first, &e), 0);
-	shown = add(&k, MOUNT_ACTIVE, first);
-	sum = first;
-	while (keeper_memory_mount(&k, &bytes, &e) == 0) {
-		(void)add(&k, MOUNT_ACTIVE, bytes);
-		sum += bytes;
+	assert_int_equal(keeper_memory_mount(&k, &lot, &e), 0);
+	shown = add(&k, MOUNT_ACTIVE, lot);
+	sum = first = lot.bytes;
+	while (keeper_memory_mount(&k, &lot, &e) == 0) {
+		(void)add(&k, MOUNT_ACTIVE, lot);
+		sum += lot.bytes;
 	}
 	for (unsigned int i = 0; i < 8; i++) {
 		struct mount *next;
 
-		assert_int_equal(keeper_memory_successor(&k, shown, &bytes, &e), 0);
-		assert_int_equal(bytes, first);
-		next = add(&k, MOUNT_ACTIVE, bytes);
+		assert_int_equal(keeper_memory_successor(&k, shown, &lot, &e), 0);
+		assert_int_equal(lot.bytes, first);
+		next = add(&k, MOUNT_ACTIVE, lot);
 		drop(shown); /* it gives its share back */
 		shown = next;
 	}
 	/* Those that are replaced live on for open files: at most three times the whole. */
-	while (keeper_memory_successor(&k, shown, &bytes, &e) == 0) {
-		assert_int_equal(bytes, first);
-		sum += bytes;
+	while (keeper_memory_successor(&k, shown, &lot, &e) == 0) {
+		assert_int_equal(lot.bytes, first);
+		sum += lot.bytes;
 		assert_true(sum <= 3 * config.memory);
 		old = shown;
-		shown = add(&k, MOUNT_ACTIVE, bytes);
+		shown = add(&k, MOUNT_ACTIVE, lot);
 		n++;
 	}
 	assert_true(n >= KEEPER_OLD_MAX);
 	assert_true(sum + first > 3 * config.memory);
 	assert_non_null(strstr(e.text, "files open: close those"));
 	drop(old); /* they were closed */
-	assert_int_equal(keeper_memory_successor(&k, shown, &bytes, &e), 0);
-	assert_int_equal(bytes, first);
+	assert_int_equal(keeper_memory_successor(&k, shown, &lot, &e), 0);
+	assert_int_equal(lot.bytes, first);
 	while (!list_empty(&k.mounts))
 		drop(list_entry(k.mounts.next, struct mount, link));
+}
+
+static struct mounter_host *host;
+
+/* `point`: of its daemon; `serves`: mount points show it, its own when it is not detached there. */
+static void put(struct mount *mount, const char *mountpoint, const char *point, unsigned int server,
+	bool serves)
+{
+	const struct mounter_peer_config config = { .id = mount->id,
+		.mountpoint = mountpoint,
+		.admin = "",
+		.image_dir = "",
+		.socket = -1,
+		.fuse_fd = -1 };
+	json_t *saved = json_pack("{s:s, s:i}", "point", point, "server", (int)server);
+
+	assert_non_null(saved);
+	if (serves)
+		assert_int_equal(json_object_set_new(saved, "superblock",
+					 json_pack("{s:s, s:i, s:i}", "key", mountpoint,
+						 "point_dev", (int)mount->id, "fuse_dev", 0)),
+			0);
+	mounter_peer_free(mount->peer);
+	assert_int_equal(mounter_peer_new(host, &config, &mount->peer), 0);
+	mounter_peer_load(mount->peer, saved);
+	json_decref(saved);
+}
+
+static void show(struct mount *mount, const char *mountpoint)
+{
+	put(mount, mountpoint, "own", mount->id, true);
+}
+
+/* Its last mount point shows something else. */
+static void leave(struct mount *mount, const char *mountpoint)
+{
+	put(mount, mountpoint, "detached", mount->id, false);
+}
+
+static struct mount *add_shown(struct keeper *k, const char *mountpoint)
+{
+	struct keeper_lot lot;
+	struct mount *mount;
+	struct err e = ERR_INIT;
+
+	assert_int_equal(keeper_memory_mount(k, &lot, &e), 0);
+	mount = add(k, MOUNT_ACTIVE, lot);
+	show(mount, mountpoint);
+	return mount;
+}
+
+/* What a further mount would get; 0: it is refused. */
+static uint64_t next_bytes(const struct keeper *k)
+{
+	struct keeper_lot lot;
+	struct err e = ERR_INIT;
+
+	return keeper_memory_mount(k, &lot, &e) == 0 ? lot.bytes : 0;
+}
+
+static struct mount *add_successor(
+	struct keeper *k, const struct mount *shown, const char *mountpoint)
+{
+	struct keeper_lot lot;
+	struct mount *mount;
+	struct err e = ERR_INIT;
+
+	assert_int_equal(keeper_memory_successor(k, shown, &lot, &e), 0);
+	mount = add(k, MOUNT_ACTIVE, lot);
+	put(mount, mountpoint, "none", mount->id, false);
+	return mount;
+}
+
+static void drop_all(struct keeper *k)
+{
+	while (!list_empty(&k->mounts))
+		drop(list_entry(k->mounts.next, struct mount, link));
+	mounter_host_free(host);
+}
+
+/* In the moment in which others move on there is as much for one more as before and after. */
+static void a_further_mount_finds_one_generation_of_each(void **state)
+{
+	const struct keeper_config config = { .memory = 256 * MiB };
+	struct keeper k = { .config = &config };
+	struct mount *mounts[1 + KEEPER_OLD_MAX + 1];
+	struct mount *other;
+	struct err e = ERR_INIT;
+	struct keeper_lot lot;
+	uint64_t bytes;
+
+	(void)state;
+	list_init(&k.mounts);
+	assert_int_equal(mounter_host_new(-1, &host), 0);
+	mounts[0] = add_shown(&k, "/a");
+	other = add_shown(&k, "/b");
+	bytes = next_bytes(&k);
+	assert_int_equal(bytes, 32 * MiB);
+	for (unsigned int i = 0; i < ARRAY_SIZE(mounts) - 1; i++) {
+		if (i == KEEPER_OLD_MAX)
+			drop(other); /* else it would be refused */
+		mounts[i + 1] = add_successor(&k, mounts[i], "/a");
+		if (i == KEEPER_OLD_MAX)
+			break;
+		assert_int_equal(next_bytes(&k), bytes); /* it is on its way */
+		leave(mounts[i], "/a");
+		assert_int_equal(next_bytes(&k), bytes); /* between the two */
+		show(mounts[i + 1], "/a");
+		assert_int_equal(next_bytes(&k), bytes); /* the older ones have open files */
+	}
+	assert_int_equal(keeper_memory_mount(&k, &lot, &e), -ENOSPC); /* three times the whole */
+	assert_non_null(strstr(e.text, "files open: close those"));
+	drop(mounts[0]);
+	assert_int_equal(next_bytes(&k), bytes);
+	drop_all(&k);
+}
+
+/* One daemon serves two mount points: one of them moves on alone, or the other follows. */
+static void who_shares_moves_on(void **state)
+{
+	const struct keeper_config config = { .memory = 384 * MiB };
+	struct keeper k = { .config = &config };
+	struct mount *first;
+	struct mount *other;
+	struct mount *next;
+	uint64_t bytes;
+
+	(void)state;
+	list_init(&k.mounts);
+	assert_int_equal(mounter_host_new(-1, &host), 0);
+	first = add_shown(&k, "/a");
+	bytes = next_bytes(&k);
+	assert_true(bytes > 0);
+	other = add(&k, MOUNT_ACTIVE,
+		(struct keeper_lot){ .bytes = 32 * MiB, .number = keeper_lot_new(&k) });
+	put(other, "/b", "shared", first->id, false);
+	assert_int_equal(next_bytes(&k), bytes);
+	next = add_successor(&k, first, "/a");
+	put(first, "/a", "detached", first->id, true); /* at /b */
+	show(next, "/a");
+	assert_int_equal(mounter_peer_points(first->peer), 1);
+	assert_int_equal(next_bytes(&k), 0); /* two that stay */
+	first->peer->newer = true;           /* /b is to follow */
+	assert_int_equal(next_bytes(&k), bytes);
+	(void)add_successor(&k, other, "/b");
+	assert_int_equal(next_bytes(&k), bytes);
+	drop_all(&k);
 }
 
 /* ---- without a daemon ------------------------------------------------------------------------ */
@@ -299,6 +451,8 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(the_sum_is_never_more),
 		cmocka_unit_test(a_successor_gets_as_much),
+		cmocka_unit_test(a_further_mount_finds_one_generation_of_each),
+		cmocka_unit_test(who_shares_moves_on),
 		cmocka_unit_test_setup_teardown(what_waits_is_refused_late, setup, teardown),
 		cmocka_unit_test_setup_teardown(what_comes_is_refused, setup, teardown),
 		cmocka_unit_test_setup_teardown(
