@@ -17,6 +17,12 @@ $(B)/unit/$(1)/$(2): $(B)/tests/unit/$(1)/$(2).o $(UNIT_SAN) $(foreach l,$(call 
 endef
 $(foreach s,$(UNIT_SRCS),$(eval $(call unit_test,$(notdir $(patsubst %/,%,$(dir $(s)))),$(basename $(notdir $(s))))))
 
+# Preloaded into them by tests/run-jitter; it comes before a sanitizer, and has none.
+$(B)/tests/jitter.so: tests/sanitize/jitter.c
+	@mkdir -p $(@D)
+	@echo "LINK  jitter.so"
+	@$(CC) -std=gnu17 -D_GNU_SOURCE -O2 -g -fPIC -ftls-model=initial-exec $(WARN) $(if $(DEV),-Werror) -shared -o $@ $<
+
 # Allocations that fail: tests/alloc/test_FOLDER.c is linked with FOLDER and what that uses, the daemons once more, so that
 # each allocation of our own can be made to fail (tests/alloc/alloc_fail.h).
 ALLOC_WRAP := malloc calloc realloc reallocarray aligned_alloc strdup strndup asprintf vasprintf realpath \
@@ -41,6 +47,7 @@ $(B)/unit/alloc/test_ufs: | $(B)/tests/s3d
 UNIT_BINS += $(ALLOC_BINS)
 
 unit-build: $(UNIT_BINS)
+jitter-build: $(UNIT_BINS) $(B)/tests/jitter.so
 
 # The tests' own S3 server.
 S3D_OBJS := $(patsubst %.c,$(B)/%.o,$(wildcard tests/tools/s3d*.c))
@@ -88,7 +95,7 @@ e2e-tools: $(E2E_TOOLS)
 unit: $(if $(T),$(B)/unit/$(T),$(UNIT_BINS))
 	@tests/run-unit $(B) $(T)
 
-.PHONY: unit unit-build
+.PHONY: unit unit-build jitter-build
 
 # Fuzzers: tests/fuzz/fuzz_NOUN.c, with all libraries. `make CC=clang SAN=address,fuzzer-no-link fuzz`
 FUZZ_SECONDS ?= 20
