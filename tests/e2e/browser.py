@@ -70,7 +70,7 @@ class Browser:
     def __exit__(self, kind, value, trace):
         try:
             self.call("Browser.close", whole=True)
-            self.process.wait(20)
+            self.process.wait(e2e.PATIENCE)
         except (AssertionError, OSError, subprocess.TimeoutExpired):
             self.process.kill()
             self.process.wait()
@@ -122,7 +122,7 @@ class Browser:
         e2e.check("exceptionDetails" not in answer, "%s: %s" % (expression, answer.get("exceptionDetails")))
         return answer["result"].get("value")
 
-    def until(self, expression, what, seconds=40):
+    def until(self, expression, what, seconds=e2e.PATIENCE):
         """Polls until the expression is true; its value."""
         return e2e.poll(lambda: self.run(expression), what, seconds)
 

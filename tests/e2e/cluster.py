@@ -67,7 +67,7 @@ def epoch(paths, sizes, readers, seed=1):
     processes = [
         e2e.fork(read_all, path, sizes, seed + k, readers // len(paths)) for k, path in enumerate(paths)
     ]
-    e2e.equal(set(e2e.reap(processes, 120).values()), {0}, "exit statuses of the readers")
+    e2e.equal(set(e2e.reap(processes, 4 * e2e.PATIENCE).values()), {0}, "exit statuses of the readers")
 
 
 def some(sizes, share, seed=1):

@@ -11,6 +11,7 @@ import os
 import random
 import secrets
 import signal
+import socket
 import stat
 import subprocess
 import threading
@@ -33,7 +34,7 @@ ENGINE = os.environ["E2E_ENGINE"]  # that mounts use unless they ask for another
 STALE = errno.ESTALE if ENGINE == "fuse" else errno.EIO
 # What an open file says whose mount was forced off.
 CUT = {errno.EIO, errno.ENOTCONN} if ENGINE == "fuse" else {errno.EIO}
-PATIENCE = 60  # seconds for what must come, on however slow a machine
+PATIENCE = 120  # seconds for what must come, on however slow a machine
 
 
 _began = time.monotonic()
@@ -86,7 +87,7 @@ def poll(fn, what, seconds=PATIENCE):
         time.sleep(0.02)
 
 
-def run(*command, timeout=120, env=None):
+def run(*command, timeout=PATIENCE, env=None):
     """A command that must succeed; returns what it printed."""
     code, out, err = attempt(*command, timeout=timeout, env=env)
     if code:
@@ -94,7 +95,7 @@ def run(*command, timeout=120, env=None):
     return out
 
 
-def attempt(*command, timeout=120, env=None):
+def attempt(*command, timeout=PATIENCE, env=None):
     """Returns (exit status, stdout, stderr). env: changes to the environment, None removes a variable."""
     environment = dict(os.environ)
     for name, value in (env or {}).items():
@@ -119,7 +120,16 @@ def attempt(*command, timeout=120, env=None):
     return code, texts[0], texts[1]
 
 
-def refused(*command, text, status=None, timeout=60, env=None):
+def free_port():
+    """Of this host, below those that the kernel gives to who asks for any: nobody else takes it meanwhile."""
+    while True:
+        port = random.randrange(20000, 32000)
+        with socket.socket() as s, contextlib.suppress(OSError):
+            s.bind(("127.0.0.1", port))
+            return port
+
+
+def refused(*command, text, status=None, timeout=PATIENCE, env=None):
     """A command that must fail with one line on stderr that contains each of `text`, and nothing else."""
     code, out, err = attempt(*command, timeout=timeout, env=env)
     print("exit %d: %s" % (code, err.strip()))
@@ -158,12 +168,12 @@ class Origin:
     def stop(self):
         self.process.terminate()
         self.process.stdout.close()
-        equal(self.process.wait(10), 0, "exit status of s3d")
+        equal(self.process.wait(PATIENCE), 0, "exit status of s3d")
 
     def ask(self, method, path, **query):
         url = self.control + path + ("?" + urllib.parse.urlencode(query) if query else "")
         try:
-            with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=10) as answer:
+            with urllib.request.urlopen(urllib.request.Request(url, method=method), timeout=PATIENCE) as answer:
                 return json.load(answer)
         except urllib.error.HTTPError as error:
             raise AssertionError("%s: %s" % (url, error.read().decode())) from error
@@ -192,7 +202,7 @@ class Origin:
         self.ask("POST", "/rescan")
 
 
-    def settled(self, seconds=20):
+    def settled(self, seconds=PATIENCE):
         """Waits until no GET is under way for a while, prefetches included; returns the counters."""
         quiet = 0
 
@@ -288,7 +298,7 @@ def synthetic(count, size, directories, prefix=""):
 class Mount:
     """`cachectl mount`, and `cachectl umount` at the end of the block."""
 
-    def __init__(self, url, origin=None, name="mnt", cache="cache", options=(), timeout=60, env=None):
+    def __init__(self, url, origin=None, name="mnt", cache="cache", options=(), timeout=PATIENCE, env=None):
         self.path = os.path.join(DIR, name)
         self.cache = os.path.join(DIR, cache)
         self.mounted = False
@@ -313,7 +323,7 @@ class Mount:
         if self.mounted:
             self.umount(check_exit=kind is None)
 
-    def umount(self, *options, timeout=60, check_exit=True):
+    def umount(self, *options, timeout=PATIENCE, check_exit=True):
         self.mounted = False
         code, out, err = attempt("cachectl", "umount", self.path, *options, timeout=timeout)
         if check_exit:
@@ -467,7 +477,7 @@ class Background:
     def running(self):
         return self.thread.is_alive()
 
-    def join(self, seconds=60):
+    def join(self, seconds=PATIENCE):
         self.thread.join(seconds)
         check(not self.thread.is_alive(), "still running after %s s" % seconds)
         if self.error:
@@ -538,7 +548,7 @@ def fork(fn, *args):
     os._exit(code)
 
 
-def reap(pids, seconds=60):
+def reap(pids, seconds=PATIENCE):
     """{pid: exit status, -SIGNAL when killed} once all children have ended."""
     codes = {}
 

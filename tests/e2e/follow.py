@@ -173,7 +173,7 @@ def own(mount):
     return max(rows, key=lambda row: row["generation"], default={"follow": {"follows": False}})
 
 
-def shown(mount, seconds=30):
+def shown(mount, seconds=e2e.PATIENCE):
     """Waits until a mount that follows shows what a listing found that began after this call."""
     began = time.time()
 

@@ -102,7 +102,7 @@ class Recorded:
         self.control("go")
         self.umount()
         e2e.run("umount", self.served)
-        e2e.equal(self.process.wait(20), 0, "exit status of recorddisk")
+        e2e.equal(self.process.wait(e2e.PATIENCE), 0, "exit status of recorddisk")
         self.process.stdout.close()
 
     def mount(self, image):
@@ -118,7 +118,7 @@ class Recorded:
 
     def umount(self):
         # A daemon that has just ended may still be letting go of its files.
-        e2e.poll(lambda: e2e.attempt("umount", self.path)[0] == 0, "%s is unmounted" % self.path, 20)
+        e2e.poll(lambda: e2e.attempt("umount", self.path)[0] == 0, "%s is unmounted" % self.path)
 
     def control(self, line):
         with open(os.path.join(self.served, "control"), "w") as f:

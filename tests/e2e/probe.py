@@ -59,7 +59,7 @@ def call(name, *args):
 
 def command(*args, cwd=None, env=None):
     """Returns what a program printed."""
-    done = subprocess.run(args, cwd=cwd, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=60, check=False)
+    done = subprocess.run(args, cwd=cwd, env=env, stdin=subprocess.DEVNULL, capture_output=True, timeout=e2e.PATIENCE, check=False)
     e2e.equal(done.returncode, 0, "exit of %s: %s" % (args, done.stderr.decode("utf-8", "replace")))
     return done.stdout
 

@@ -194,7 +194,7 @@ def through_socket(send):
             send(here.fileno())
         finally:
             here.shutdown(socket.SHUT_WR)
-            receiver.join(30)
+            receiver.join(e2e.PATIENCE)
     return b"".join(parts)
 
 
@@ -266,7 +266,7 @@ def _():
 def asynchronous(method, offset, size, block, *direct):
     program = os.path.join(e2e.BUILD, "tests", "async-read")
     done = subprocess.run(
-        [program, method, path(), str(offset), str(size), str(block), *direct], capture_output=True, timeout=60, check=False
+        [program, method, path(), str(offset), str(size), str(block), *direct], capture_output=True, timeout=e2e.PATIENCE, check=False
     )
     if done.returncode:
         said = done.stderr.decode().split()

@@ -83,7 +83,7 @@ def _():
 @probe("as the backing file of a loop device")
 def _():
     # Only reading: losetup needs root, and a free device.
-    done = subprocess.run(["losetup", "-f", "-r", "--show", path()], capture_output=True, timeout=30, check=False)
+    done = subprocess.run(["losetup", "-f", "-r", "--show", path()], capture_output=True, timeout=e2e.PATIENCE, check=False)
     if done.returncode:
         e2e.check(b"cannot find an unused" in done.stderr or b"o such file" in done.stderr, "losetup: %r" % done.stderr)
         return RIGHT  # no loop devices here

@@ -75,7 +75,7 @@ class Unit:
                 umask=int(self.unit.get("UMask", "022"), 8),
                 start_new_session=True,
             )
-        e2e.poll(self.answers, "the %s of the service answers" % self.name, 30)
+        e2e.poll(self.answers, "the %s of the service answers" % self.name)
 
     def answers(self):
         e2e.equal(self.process.poll(), None, "the %s of the service runs" % self.name)
@@ -84,7 +84,7 @@ class Unit:
     def stop(self, number=signal.SIGTERM):
         """As systemctl stop, or kill -9: returns the exit status."""
         self.process.send_signal(number)
-        code = self.process.wait(30)
+        code = self.process.wait(e2e.PATIENCE)
         self.process = None
         return code
 
@@ -95,7 +95,7 @@ class Unit:
 
 
 def ask(socket, path="/v1/status"):
-    command = ["curl", "-sS", "--max-time", "5", "--unix-socket", socket, "http://x" + path]
+    command = ["curl", "-sS", "--max-time", str(e2e.PATIENCE), "--unix-socket", socket, "http://x" + path]
     done = subprocess.run(command, capture_output=True, check=False)
     return json.loads(done.stdout) if done.returncode == 0 else None
 

@@ -54,7 +54,7 @@ class Reader:
         e2e.check(code == 0, "soak-reader: exit %d, %s\n%s" % (code, self.state(), self.said()))
         return self.state()
 
-    def end(self, seconds=60):
+    def end(self, seconds=e2e.PATIENCE):
         """Ends it now."""
         if self.running():
             self.process.send_signal(signal.SIGTERM)

@@ -28,7 +28,7 @@ subjectAltName = %(kind)s:%(host)s
 
 
 def openssl(*args):
-    subprocess.run(["openssl", *args], check=True, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+    subprocess.run(["openssl", *args], check=True, stdin=subprocess.DEVNULL, capture_output=True, timeout=e2e.PATIENCE)
 
 
 class Authority:

@@ -8,7 +8,7 @@ import time
 import e2e
 
 EVERY = 1.0
-STUCK = 10  # seconds that a thread may be in one uninterruptible sleep
+STUCK = 60  # seconds that a thread may be in one uninterruptible sleep
 
 
 def ours():

@@ -24,7 +24,7 @@ import time
 
 NETWORK = "10.99.0."
 MASTER_PORT, WORKER_PORT = 7420, 7421
-READY_SECONDS = 30
+READY_SECONDS = 120  # on however slow a machine
 DAEMONS = {"master": "cachemaster", "worker": "cacheworker", "keeper": "cachekeeper"}
 
 
@@ -58,7 +58,7 @@ def signal_to(pid, number):
 
 class UnixConnection(http.client.HTTPConnection):
     def __init__(self, path):
-        super().__init__("localhost", timeout=10)
+        super().__init__("localhost", timeout=60)
         self.socket_path = path
 
     def connect(self):
@@ -273,14 +273,14 @@ class Host:
             raise HostsError("no %s was started on %s" % (role, self.name))
         signal_to(self.pids[role], number)
 
-    def stop(self, role, number=signal.SIGTERM, seconds=60):
+    def stop(self, role, number=signal.SIGTERM, seconds=READY_SECONDS):
         """Ends it; SIGKILL is as if it had crashed. Returns its exit status where that can be known."""
         if role not in self.pids:
             return None
         self.send(role, number)
         return self.ended(role, seconds)
 
-    def ended(self, role, seconds=60):
+    def ended(self, role, seconds=READY_SECONDS):
         wait_for(lambda: not self.runs(role), "the %s of %s has ended" % (role, self.name), seconds)
         process = self.processes.pop(role, None)
         del self.pids[role]
@@ -413,7 +413,7 @@ class Cluster:
             self.call(self.program("cachectl"), "key", "create", "--out", self.key)
 
     def call(self, *words):
-        done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
+        done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=READY_SECONDS, check=False)
         if done.returncode:
             raise HostsError("%s: exit %d: %s%s" % (" ".join(words), done.returncode, done.stdout, done.stderr))
         return done.stdout

@@ -24,7 +24,7 @@ import urllib.parse
 import xml.etree.ElementTree
 from concurrent.futures import ThreadPoolExecutor
 
-TIMEOUT = 60
+TIMEOUT = 120
 
 
 class S3Error(Exception):
