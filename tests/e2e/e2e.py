@@ -563,6 +563,15 @@ def reap(pids, seconds=PATIENCE):
     return codes
 
 
+def forget_mounts():
+    """In a mount namespace of one's own: lets go of the copies of what others have mounted, who would find it busy."""
+    with open("/proc/self/mountinfo") as f:
+        points = [line.split()[4] for line in f]
+    for point in points[::-1]:
+        if "granary" in point:
+            attempt("umount", "-l", point)
+
+
 DAEMONS = ("cachectl", "cachekeeper", "cachemaster", "cacheworker", "cachefuse")
 
 

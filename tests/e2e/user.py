@@ -88,6 +88,7 @@ def enter_namespace():
         os.environ["E2E_INSIDE"] = "1"
         script = 'mount --bind "$0" /dev/fuse && exec "$@"'
         os.execvp("unshare", ["unshare", "-m", "sh", "-c", script, node, os.path.realpath(sys.argv[0])])
+    e2e.forget_mounts()
     for directory in (os.path.dirname(e2e.DIR), e2e.DIR):
         os.chmod(directory, 0o711)
     shutil.copytree(os.path.join(e2e.BUILD, "bin"), BIN)
