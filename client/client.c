@@ -2,6 +2,7 @@
 #include "base/bounds.h"
 #include "base/clock.h"
 #include "client/client_ask.h"
+#include "client/client_back.h"
 #include "client/client_internal.h"
 #include "client/client_op.h"
 
@@ -21,6 +22,7 @@ static void init_parts(struct client *client, const struct client_config *config
 {
 	client->magic = CLIENT_MAGIC;
 	client->budget = config->budget;
+	client->pause_ns = config->pause_ns;
 	client->read_deadline_ns =
 		config->read_deadline_ns ? config->read_deadline_ns : CLIENT_READ_DEADLINE;
 	client->verify_age_ns = config->verify_age_ns ? config->verify_age_ns : VERIFY_AGE;
@@ -52,6 +54,8 @@ static int open_view(struct client *client, const struct client_config *config, 
 	struct view_config view = { .master = client->master,
 		.local_worker = config->local_worker,
 		.dir = config->seen_dir,
+		.on_table = client_back,
+		.on_back = client_back,
 		.on_hang = client_ask_hang,
 		.arg = client };
 	struct err trouble;

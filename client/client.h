@@ -53,6 +53,8 @@ struct client_config {
 	uint32_t chunks; /* chunk files of this node known at once, CLIENT_CHUNK_BYTES of memory
 			  * each; 0: as many as descriptors allow */
 	uint64_t read_deadline_ns; /* a read waits at most this long, then -EIO; 0: as above */
+	uint64_t
+		pause_ns; /* before a read asks again; 0: 10 ms, doubling up to 2 s, for tests another */
 	unsigned int io_threads;   /* local reads on behalf of client_read(); 0: 2 */
 	uint64_t ahead_bytes;      /* window of sequential prefetch; 0: 32 MiB */
 	uint64_t ahead_max_bytes;  /* it grows to that with what was read; 0: 4 x the window */

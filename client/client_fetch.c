@@ -3,6 +3,7 @@
  * states.
  */
 #include "client/client_ask.h"
+#include "client/client_back.h"
 #include "client/client_op.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
@@ -16,8 +17,6 @@
 
 #define ATTEMPT_DEADLINE (60 * CLOCK_SECOND) /* then the owner is looked up again */
 #define CACHED_DEADLINE  (2 * CLOCK_SECOND)  /* what is cached needs no origin */
-#define BACKOFF_MIN      (10 * CLOCK_MS)
-#define BACKOFF_MAX      (2 * CLOCK_SECOND)
 #define BUDGET_INTERVAL  (5 * CLOCK_MS)
 #define WATCH_INTERVAL   (250 * CLOCK_MS)
 #define SLOW_NS          (10 * CLOCK_SECOND) /* a read that waits this long is logged */
@@ -81,25 +80,6 @@ static void wait_for_budget(struct client_op *op)
 			loop_timer_start(client->loop, BUDGET_INTERVAL, on_budget_timer, client);
 }
 
-static void on_backoff(void *arg)
-{
-	struct client_op *op = arg;
-
-	op->timer = NULL;
-	client_op_set_state(op, OP_START);
-	step(op);
-}
-
-static uint64_t backoff_ns(uint32_t attempts)
-{
-	uint32_t doublings = min(attempts, 10u);
-	uint64_t ns = min(BACKOFF_MIN << doublings, BACKOFF_MAX);
-	uint32_t jitter;
-
-	hash_random(&jitter, sizeof(jitter));
-	return ns / 2 + ns * (jitter % 1024) / 1024; /* 0.5 to 1.5 */
-}
-
 /* The reader gets EIO. */
 static void give_up(struct client_op *op)
 {
@@ -135,13 +115,7 @@ static void retry(struct client_op *op, int error)
 		give_up(op);
 		return;
 	}
-	client_op_set_state(op, OP_BACKOFF);
-	op->timer = loop_timer_start(
-		client->loop, min(backoff_ns(op->attempts), op->deadline_ns - now), on_backoff, op);
-	if (!op->timer) { /* no memory: at once, then */
-		client_op_set_state(op, OP_START);
-		loop_post(client->loop, &op->task);
-	}
+	client_back_wait(op, error, now);
 }
 
 /* What another attempt may cure. Everything else is the worker's last word. */
@@ -557,6 +531,7 @@ static void step(struct client_op *op)
 	if (client_op_over(op))
 		return;
 	op->owner = NULL; /* it may go once nobody asks it */
+	op->backs = client->backs;
 	if (!client->watch_timer)
 		client->watch_timer =
 			loop_timer_start(client->loop, WATCH_INTERVAL, on_watch, client);

@@ -92,6 +92,7 @@ struct client {
 	struct client_chunks *chunks;
 	struct client_guard guard;
 	uint64_t read_deadline_ns;
+	uint64_t pause_ns; /* client_config's */
 	uint64_t verify_age_ns;
 	uint64_t ahead_bytes;
 	uint64_t ahead_max_bytes;
@@ -128,6 +129,8 @@ struct client {
 
 	/* The loop's: */
 	struct list budget_waiters; /* ops */
+	struct list away;           /* ops that pause as no worker could be reached */
+	uint32_t backs;             /* times that one may have come back */
 	struct loop_timer *budget_timer;
 	struct loop_timer *watch_timer; /* looks for reads that wait long, while there are reads */
 	struct loop_timer *holds_timer;

@@ -3,6 +3,7 @@
  * client_op.h, client.h.
  */
 #include "client/client_op.h"
+#include "client/client_back.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 
@@ -39,6 +40,7 @@ int client_ops_init(struct client *client, unsigned int io_threads)
 	list_init(&client->overflow);
 	list_init(&client->overflow_cancelled);
 	list_init(&client->budget_waiters);
+	list_init(&client->away);
 	list_init(&client->buffers);
 	/* Touched page by page as reads come. */
 	client->ops = calloc(CLIENT_READS, sizeof(*client->ops));
@@ -329,7 +331,7 @@ static void run_cancel(struct loop_task *task)
 		client_op_release(op);
 		break;
 	case OP_BACKOFF:
-		loop_timer_stop(op->timer);
+		client_back_leave(op);
 		client_op_set_state(op, OP_ENDED);
 		client_op_release(op);
 		break;

@@ -72,7 +72,7 @@ struct client_op {
 	bool cancel_posted;
 	struct loop_task task; /* the next step */
 	struct loop_task cancel_task;
-	struct list waiter; /* client.budget_waiters, or of a window (client_near.h) */
+	struct list waiter; /* client.budget_waiters, client.away, or of a window (client_near.h) */
 	struct loop_timer *timer;
 	struct pool_job job;
 	struct rpc_call call;
@@ -91,6 +91,7 @@ struct client_op {
 	uint64_t started_ns;
 	uint64_t deadline_ns;
 	uint32_t attempts; /* without an answer since the last progress */
+	uint32_t backs;    /* client.backs when the last one began */
 	uint32_t bad_answers;
 	bool doubted; /* the last one's bytes did not match: who is asked next looks at them first */
 	uint32_t bad_files; /* descriptors that did not give the bytes */

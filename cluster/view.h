@@ -70,6 +70,8 @@ struct view_config {
 	/* A worker's: told when SlotTable.news grew, and after each new table; on the loop. NULL: not. */
 	void (*on_news)(void *arg);
 	void (*on_table)(void *arg);
+	/* Told when a connection to a peer has come about; on the loop. NULL: not. */
+	void (*on_back)(void *arg);
 	/* Told when a peer hangs (view_hangs()), and again as long as it does; on the loop. NULL: not. */
 	void (*on_hang)(void *arg);
 	void *arg;

@@ -37,6 +37,8 @@
 #define MEND_MIN       CLOCK_SECOND /* until it is tried again; doubles up to MEND_MAX */
 #define MEND_MAX       (32 * CLOCK_SECOND)
 
+/* Half of it is chance: while somebody waits for a peer it is tried again that often. */
+#define VIEW_AGAIN_NS (500 * CLOCK_MS)
 /* For so long the machine of a peer may say nothing. */
 #define VIEW_DEAD_NS (2 * CLOCK_SECOND)
 

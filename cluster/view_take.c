@@ -123,6 +123,14 @@ static bool peer_fits(const struct peer *peer, const char *address, const struct
 	       strcmp(peer->pub.name, m->name) == 0;
 }
 
+static void on_connected(void *arg)
+{
+	struct view *view = arg;
+
+	if (view->config.on_back)
+		view->config.on_back(view->config.arg);
+}
+
 static int peer_connect(struct view *view, struct peer *peer, struct err *e)
 {
 	int r;
@@ -130,6 +138,8 @@ static int peer_connect(struct view *view, struct peer *peer, struct err *e)
 	if (peer->pub.self)
 		return 0;
 	r = rpc_client_new(view->loop, peer->pub.address, &peer->pub.rpc, e);
+	if (r == 0)
+		rpc_client_eager(peer->pub.rpc, VIEW_AGAIN_NS, on_connected, view);
 	if (r == 0 && !peer->pub.local)
 		rpc_client_patience(peer->pub.rpc, VIEW_DEAD_NS);
 	return r;

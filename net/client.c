@@ -39,6 +39,7 @@
 #define WATCH_MS       1000
 #define BACKOFF_MIN_NS (10 * CLOCK_MS)
 #define BACKOFF_MAX_NS (2 * CLOCK_SECOND)
+#define MISSED_NS      (5 * CLOCK_SECOND) /* who was refused may have come back by then */
 
 /* rpc_call.state */
 enum call_state {
@@ -95,7 +96,9 @@ struct rpc_client {
 	struct map by_id; /* SENT and ABANDONED */
 	uint64_t next_id;
 	uint64_t backoff_ns;
-	struct err last; /* why there is no connection */
+	uint64_t missed_ns; /* when a call last ended for want of a connection */
+	bool refused;       /* the last attempt was: another one soon does not help */
+	struct err last;    /* why there is no connection */
 	struct wheel wheel;
 	uv_timer_t deadlines;
 	uv_timer_t reconnect;
@@ -104,9 +107,15 @@ struct rpc_client {
 
 	_Atomic bool connected;
 	_Atomic uint64_t patience_ns; /* 0: none */
+
+	/* rpc_client_eager(). */
+	uint64_t eager_ns; /* 0: it is not */
+	void (*on_connected)(void *arg);
+	void *connected_arg;
 };
 
 static void client_pump(struct rpc_client *client);
+static void client_hasten(struct rpc_client *client);
 
 /* ---- exchanges ------------------------------------------------------------------------------- */
 
@@ -274,6 +283,7 @@ static void end_hurried(struct rpc_client *client, int status)
 
 		if (!x->hurry)
 			continue;
+		client->missed_ns = clock_mono_ns();
 		exchange_end(x, status);
 		exchange_settle(x);
 	}
@@ -301,8 +311,10 @@ static void call_start(struct rpc_client *client, struct rpc_call *call)
 		r = -ETIMEDOUT;
 	if (r == 0)
 		r = frame_check(&frame);
-	if (r == 0 && call->hurry && is_away(client))
+	if (r == 0 && call->hurry && is_away(client)) {
+		client->missed_ns = clock_mono_ns();
 		r = refused_as(why_unconnected(client));
+	}
 	if (r == 0)
 		x = exchange_new(client, call, &frame);
 	if (!x) {
@@ -393,6 +405,28 @@ static void client_retry(struct rpc_client *client)
 	uv_update_time(loop_uv(client->loop));
 	(void)uv_timer_start(
 		&client->reconnect, on_reconnect, ns / CLOCK_MS + 1, 0); /* has a callback */
+	client_hasten(client);
+}
+
+static bool is_missed(const struct rpc_client *client)
+{
+	return !list_empty(&client->waiting) ||
+	       (client->missed_ns && clock_mono_ns() - client->missed_ns < MISSED_NS);
+}
+
+/* Somebody waits: the pause is no longer than it may be then. */
+static void client_hasten(struct rpc_client *client)
+{
+	uint64_t chance;
+	uint64_t ms;
+
+	if (!client->eager_ns || client->refused || client->closing || !is_missed(client) ||
+		!uv_is_active((uv_handle_t *)&client->reconnect) ||
+		uv_timer_get_due_in(&client->reconnect) <= client->eager_ns / CLOCK_MS)
+		return;
+	hash_random(&chance, sizeof(chance));
+	ms = (client->eager_ns / 2 + chance % (client->eager_ns / 2 + 1)) / CLOCK_MS + 1;
+	(void)uv_timer_start(&client->reconnect, on_reconnect, ms, 0); /* has a callback */
 }
 
 static void on_ready(struct conn *conn)
@@ -408,6 +442,8 @@ static void on_ready(struct conn *conn)
 	client->connected = true;
 	client->last = ERR_INIT;
 	client_pump(client);
+	if (client->on_connected)
+		client->on_connected(client->connected_arg);
 }
 
 static void on_drained(struct conn *conn)
@@ -477,6 +513,7 @@ static void on_closed(struct conn *conn, int status)
 	client->fenced = false;
 	client->has_conn = false;
 	client->connected = false;
+	client->refused = refused;
 	if (!fenced)
 		say_lost(client, status);
 	LOG_LIMITED(LOG_DEBUG, "connection lost", "address=%s error=%s", client->address,
@@ -612,6 +649,7 @@ static void on_wake(struct loop_task *task)
 		exchange_abort(call->priv, -ECANCELED);
 	if (client->wanted && !client->has_conn && !uv_is_active((uv_handle_t *)&client->reconnect))
 		client_connect(client);
+	client_hasten(client);
 	client_pump(client);
 	arm_deadlines(client);
 	client_check_gone(client);
@@ -774,6 +812,15 @@ void rpc_client_patience(struct rpc_client *client, uint64_t ns)
 {
 	CHECK_MAGIC(client, CLIENT_MAGIC);
 	client->patience_ns = ns;
+}
+
+void rpc_client_eager(
+	struct rpc_client *client, uint64_t pause_ns, void (*on_connected)(void *arg), void *arg)
+{
+	CHECK_MAGIC(client, CLIENT_MAGIC);
+	client->eager_ns = pause_ns;
+	client->on_connected = on_connected;
+	client->connected_arg = arg;
 }
 
 void rpc_client_free(struct rpc_client *client)

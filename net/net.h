@@ -137,6 +137,13 @@ void rpc_client_fence(struct rpc_client *client, struct fence *fence);
 /* How long the peer's machine may say nothing, connecting included, before the connection counts as
  * lost; from the next connection on. Any thread. A process that is busy, or stopped, says enough. */
 void rpc_client_patience(struct rpc_client *client, uint64_t ns);
+/*
+ * Of one that readers wait for: while calls wait for a connection, or were ended for want of one in the last 5 s, it
+ * is tried again after `pause_ns` at most, of which half is chance, unless it was refused; on_connected (NULL: none) is called
+ * on its loop each time that it has come about. Before the first call.
+ */
+void rpc_client_eager(
+	struct rpc_client *client, uint64_t pause_ns, void (*on_connected)(void *arg), void *arg);
 /* Ends every call with -ECANCELED, then closes. Not on the loop's thread. */
 void rpc_client_free(struct rpc_client *client);
 

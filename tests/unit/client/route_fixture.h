@@ -254,6 +254,13 @@ static inline int setup_patient(void **state)
 	return 0;
 }
 
+/* By itself no read asks a second time. */
+static inline int setup_pausing(void **state)
+{
+	*state = route_new((struct client_config){ .pause_ns = 3600 * CLOCK_SECOND });
+	return 0;
+}
+
 /* The fixture's own worker is the node's. */
 static inline int setup_local(void **state)
 {

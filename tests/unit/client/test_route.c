@@ -292,6 +292,55 @@ static void test_nobody_waits_twice(void **state)
 		assert_null(r->f->client->failed[i].volume);
 }
 
+static void wait_for_retries(struct route_fix *r, uint64_t n)
+{
+	uint64_t deadline = clock_mono_ns() + PATIENCE;
+
+	while (fix_counter(r->f, "retries") < n) {
+		assert_true(clock_mono_ns() < deadline);
+		clock_sleep_ns(CLOCK_MS);
+	}
+}
+
+/* Reads that pause go on when one of those that were away takes a connection. */
+static void test_who_waits_asks_when_somebody_is_back(void **state)
+{
+	struct route_fix *r = *state;
+	struct fix_read *reads[4];
+
+	for (uint32_t i = 0; i < WORKERS; i++)
+		fake_set_refuse(r->workers[i].name, true);
+	for (uint32_t i = 0; i < ARRAY_SIZE(reads); i++)
+		reads[i] = fix_read_start(r->f, i * 64 * KiB, 64 * KiB);
+	wait_for_retries(r, ARRAY_SIZE(reads));
+	fake_set_refuse(r->workers[1].name, false);
+	for (uint32_t i = 0; i < ARRAY_SIZE(reads); i++)
+		fix_read_end(r->f, reads[i], 0);
+	assert_true(count(r, &r->workers[1].fetches) >= ARRAY_SIZE(reads));
+	for (uint32_t i = 0; i < WORKERS; i++)
+		fake_set_refuse(r->workers[i].name, false);
+}
+
+/* And when the master tells of one that nobody knew. */
+static void test_who_waits_asks_whom_the_table_names(void **state)
+{
+	struct route_fix *r = *state;
+	struct fix_read *read;
+
+	r->workers[3].state = CLUSTER_OUT;
+	tell(r);
+	for (uint32_t i = 0; i < 3; i++)
+		fake_set_refuse(r->workers[i].name, true);
+	read = fix_read_start(r->f, 0, 64 * KiB);
+	wait_for_retries(r, 1);
+	r->workers[3].state = CLUSTER_UP;
+	tell(r);
+	fix_read_end(r->f, read, 0);
+	assert_int_equal(count(r, &r->workers[3].fetches), 1);
+	for (uint32_t i = 0; i < 3; i++)
+		fake_set_refuse(r->workers[i].name, false);
+}
+
 static void test_ask_x(void **state)
 {
 	struct route_fix *r = *state;
@@ -519,6 +568,10 @@ int main(void)
 		CASE(test_keeper_when_all_of_the_slot_are_down),
 		cmocka_unit_test_setup_teardown(test_nobody_answers, setup_impatient, teardown),
 		cmocka_unit_test_setup_teardown(test_nobody_waits_twice, setup_patient, teardown),
+		cmocka_unit_test_setup_teardown(
+			test_who_waits_asks_when_somebody_is_back, setup_pausing, teardown),
+		cmocka_unit_test_setup_teardown(
+			test_who_waits_asks_whom_the_table_names, setup_pausing, teardown),
 		CASE(test_ask_x),
 		CASE(test_ask_x_in_a_circle),
 		CASE(test_full_owner_names_another),

@@ -7,6 +7,7 @@
 #include <cmocka.h>
 #include <errno.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
 #include <stdio.h>
@@ -189,11 +190,88 @@ static void test_hurried_calls_wait_for_no_second_connection(void **state)
 	assert_int_equal(rmdir(dir), 0);
 }
 
+/* Takes connections, says nothing and closes them, until it is shut down; counts. */
+struct closer {
+	char address[64];
+	int fd;
+	pthread_t thread;
+	_Atomic unsigned int met;
+};
+
+static void *run_closer(void *arg)
+{
+	struct closer *c = arg;
+	int fd;
+
+	while ((fd = accept4(c->fd, NULL, NULL, SOCK_CLOEXEC)) >= 0) {
+		c->met++;
+		(void)close(fd);
+	}
+	return NULL;
+}
+
+static void closer_begin(struct closer *c, const char *dir, const char *name)
+{
+	(void)snprintf(c->address, sizeof(c->address), "unix:%s/%s", dir, name);
+	c->fd = listen_mutely(c->address + strlen("unix:"));
+	c->met = 0;
+	assert_int_equal(pthread_create(&c->thread, NULL, run_closer, c), 0);
+}
+
+static void closer_end(struct closer *c)
+{
+	(void)shutdown(c->fd, SHUT_RDWR);
+	assert_int_equal(pthread_join(c->thread, NULL), 0);
+	(void)close(c->fd);
+	assert_int_equal(unlink(c->address + strlen("unix:")), 0);
+}
+
+static void hurry(struct rpc_client *client)
+{
+	struct rpc_call call = { .frame = { .op = FRAME_FETCH, .offset = 1000 }, .hurry = true };
+
+	assert_true(rpc_call_wait(client, &call, NULL) < 0);
+	rpc_call_release(&call);
+}
+
+/* The pauses of an eager one do not double beyond its own while it is missed; another one's do, up to 2 s. */
+static void test_an_eager_one_is_soon_tried_again(void **state)
+{
+	char dir[] = "/tmp/granary-test-XXXXXX";
+	struct closer closers[2];
+	struct rpc_client *eager;
+	struct rpc_client *other;
+	struct err e = ERR_INIT;
+	struct loop *loop;
+
+	(void)state;
+	assert_non_null(mkdtemp(dir));
+	closer_begin(&closers[0], dir, "eager");
+	closer_begin(&closers[1], dir, "other");
+	loop = loop_new("test");
+	assert_int_equal(rpc_client_new(loop, closers[0].address, &eager, &e), 0);
+	assert_int_equal(rpc_client_new(loop, closers[1].address, &other, &e), 0);
+	rpc_client_eager(eager, 2 * CLOCK_MS, NULL, NULL);
+	while (closers[0].met < 200) {
+		hurry(eager); /* both are asked as often */
+		hurry(other);
+		clock_sleep_ns(CLOCK_MS);
+	}
+	assert_in_range(closers[1].met, 1, 100);
+	rpc_client_free(eager);
+	rpc_client_free(other);
+	loop_free(loop);
+	closer_end(&closers[0]);
+	closer_end(&closers[1]);
+	assert_int_equal(rmdir(dir), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_killed),
 		cmocka_unit_test(test_hurried_calls_wait_for_no_second_connection),
+		cmocka_unit_test(test_an_eager_one_is_soon_tried_again),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

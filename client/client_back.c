@@ -1,0 +1,87 @@
+/* Reads that pause before they ask again. See client_back.h. */
+#include "client/client_back.h"
+#include "base/clock.h"
+#include "base/hash.h"
+#include "client/client_internal.h"
+
+#include <errno.h>
+
+#define BACKOFF_MIN (10 * CLOCK_MS)
+#define BACKOFF_MAX (2 * CLOCK_SECOND)
+
+/* Nobody could be asked, or who was asked went away. */
+static bool is_away(int error)
+{
+	static const int codes[] = { ECONNRESET, ECONNREFUSED, ECONNABORTED, EPIPE, ENOTCONN,
+		ETIMEDOUT, EHOSTUNREACH, ENETUNREACH, ECANCELED };
+
+	for (size_t i = 0; i < ARRAY_SIZE(codes); i++)
+		if (error == -codes[i])
+			return true;
+	return false;
+}
+
+static void on_pause(void *arg)
+{
+	struct client_op *op = arg;
+
+	op->timer = NULL;
+	list_remove(&op->waiter);
+	client_fetch_resume(op);
+}
+
+static uint64_t pause_ns(const struct client_op *op)
+{
+	uint32_t doublings = min(op->attempts, 10u);
+	uint64_t ns = min(BACKOFF_MIN << doublings, BACKOFF_MAX);
+	uint32_t jitter;
+
+	if (client_op_client(op)->pause_ns)
+		return client_op_client(op)->pause_ns;
+	hash_random(&jitter, sizeof(jitter));
+	return ns / 2 + ns * (jitter % 1024) / 1024; /* 0.5 to 1.5 */
+}
+
+void client_back_wait(struct client_op *op, int error, uint64_t now_ns)
+{
+	struct client *client = client_op_client(op);
+	uint64_t ns = pause_ns(op);
+
+	ensure(now_ns < op->deadline_ns);
+	client_op_set_state(op, OP_BACKOFF);
+	if (is_away(error)) {
+		list_push_back(&client->away, &op->waiter);
+		if (op->backs != client->backs) /* after this attempt had passed him over */
+			ns = BACKOFF_MIN;
+	}
+	op->timer = loop_timer_start(client->loop, min(ns, op->deadline_ns - now_ns), on_pause, op);
+	if (op->timer)
+		return;
+	list_remove(&op->waiter); /* no memory: at once, then */
+	client_op_set_state(op, OP_START);
+	loop_post(client->loop, &op->task);
+}
+
+void client_back_leave(struct client_op *op)
+{
+	loop_timer_stop(op->timer);
+	op->timer = NULL;
+	list_remove(&op->waiter);
+}
+
+void client_back(void *arg)
+{
+	struct client *client = arg;
+	struct list woken = LIST_INIT(woken);
+	struct list *node;
+
+	client->backs++;
+	list_splice_back(&woken, &client->away);
+	while ((node = list_pop_front(&woken)) != NULL) {
+		struct client_op *op = list_entry(node, struct client_op, waiter);
+
+		loop_timer_stop(op->timer);
+		op->timer = NULL;
+		client_fetch_resume(op);
+	}
+}
