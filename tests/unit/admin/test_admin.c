@@ -22,7 +22,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 
-#define TIMEOUT (10 * CLOCK_SECOND)
+#define TIMEOUT (60 * CLOCK_SECOND)
 
 #define TEST_COUNTERS(X)                                                               \
 	X(reads, "granary_test_reads_total", COUNTER, "requests", "Reads of the test") \

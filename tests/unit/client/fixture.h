@@ -816,7 +816,7 @@ static inline bool fix_borrow(struct fix *f, uint64_t offset, uint32_t length)
 /* Waits until a condition of the worker holds. */
 static inline void fix_wait_parked(struct fix *f, uint32_t n)
 {
-	uint64_t deadline = clock_mono_ns() + 20 * CLOCK_SECOND;
+	uint64_t deadline = clock_mono_ns() + 60 * CLOCK_SECOND;
 	uint32_t parked;
 
 	do {

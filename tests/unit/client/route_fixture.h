@@ -7,7 +7,7 @@
 #include "net/fake.h"
 
 #define WORKERS  4u
-#define PATIENCE (30 * CLOCK_SECOND) /* for what must come */
+#define PATIENCE (60 * CLOCK_SECOND) /* for what must come */
 
 struct route_fix;
 

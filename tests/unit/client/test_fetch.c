@@ -389,7 +389,7 @@ static void on_answered(struct client_read *read, int status, const void *data)
 
 static int where_of(struct answered *a)
 {
-	uint64_t deadline = clock_mono_ns() + 30 * CLOCK_SECOND;
+	uint64_t deadline = clock_mono_ns() + 60 * CLOCK_SECOND;
 
 	while (atomic_load(&a->where) == 0) {
 		assert_true(clock_mono_ns() < deadline);

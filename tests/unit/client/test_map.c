@@ -118,7 +118,7 @@ static void new_writer(struct fix *f)
 /* Until the client has the worker's map. */
 static void wait_for_map(struct fix *f)
 {
-	uint64_t deadline = clock_mono_ns() + 30 * CLOCK_SECOND;
+	uint64_t deadline = clock_mono_ns() + 60 * CLOCK_SECOND;
 
 	while (client_chunks_map_start(f->client->chunks) != chunk_map_writer_start(f->writer)) {
 		assert_true(clock_mono_ns() < deadline);

@@ -25,7 +25,7 @@
 #include "base/unix_socket.h"
 #include "fuse/order_internal.h"
 
-#define DEADLINE  (20 * CLOCK_SECOND)
+#define DEADLINE  (60 * CLOCK_SECOND)
 #define FILE_ROOM (64u * 1024u) /* of the volume, for each file */
 #define FILE_SIZE 50000u
 #define ASKED_MAX 100000u

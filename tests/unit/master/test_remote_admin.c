@@ -139,7 +139,7 @@ static int ask(struct fixture *f, const char *method, const char *path, const ch
 	struct err e = ERR_INIT;
 	struct rpc_call call = { .frame = { .op = FRAME_ADMIN },
 		.payload = NET_PAYLOAD_NONE,
-		.deadline_ns = clock_mono_ns() + 20 * CLOCK_SECOND,
+		.deadline_ns = clock_mono_ns() + 60 * CLOCK_SECOND,
 		.reply_fd = -1 };
 	int r;
 
@@ -208,7 +208,7 @@ static void test_not_understood(void **state)
 	struct fixture *f = open_on("tcp:127.0.0.1:0");
 	struct rpc_call call = { .frame = { .op = FRAME_ADMIN },
 		.payload = NET_PAYLOAD_NONE,
-		.deadline_ns = clock_mono_ns() + 20 * CLOCK_SECOND,
+		.deadline_ns = clock_mono_ns() + 60 * CLOCK_SECOND,
 		.reply_fd = -1 };
 	struct frame more = { .generation = 77 };
 	Granary__AdminAnswer *answer;

@@ -526,7 +526,7 @@ struct asker {
 static void *ask_thread(void *arg)
 {
 	struct asker *asker = arg;
-	uint64_t deadline = clock_mono_ns() + 30 * CLOCK_SECOND;
+	uint64_t deadline = clock_mono_ns() + 60 * CLOCK_SECOND;
 
 	asker->got = (struct got){ .status = 1,
 		.wait = { .config = &origin, .refresh = true, .on_done = on_done } };

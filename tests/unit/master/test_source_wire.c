@@ -75,7 +75,7 @@ static int call(
 	*call = (struct rpc_call){
 		.frame = { .op = op },
 		.payload = NET_PAYLOAD_NONE,
-		.deadline_ns = clock_mono_ns() + 10 * CLOCK_SECOND,
+		.deadline_ns = clock_mono_ns() + 60 * CLOCK_SECOND,
 		.reply_fd = -1,
 	};
 	call->payload.parts[0].data = message;
@@ -196,7 +196,7 @@ static int pull(struct wire *w, const struct generation_id *id, int *ret_fd, str
 		.volume = id->volume,
 		.lineage = id->lineage,
 		.generation = id->generation,
-		.patience_ns = 10 * CLOCK_SECOND };
+		.patience_ns = 60 * CLOCK_SECOND };
 
 	assert_int_equal(table_pull_file(NULL, ret_fd, e), 0);
 	return table_pull(&ask, *ret_fd, e);
@@ -248,7 +248,7 @@ static void test_table_from_far(void **state)
 						 .lineage = id.lineage,
 						 .generation = id.generation,
 						 .offset = at },
-			.deadline_ns = clock_mono_ns() + 10 * CLOCK_SECOND,
+			.deadline_ns = clock_mono_ns() + 60 * CLOCK_SECOND,
 			.reply_fd = -1 };
 
 		assert_int_equal(rpc_call_wait(w.client, &past, &e), -EINVAL);

@@ -118,7 +118,7 @@ static int pull(struct peer *peer, int fd, struct err *e)
 	const struct table_pull ask = { .peer = peer->client,
 		.lineage = 7,
 		.generation = 3,
-		.patience_ns = 20 * CLOCK_SECOND };
+		.patience_ns = 60 * CLOCK_SECOND };
 
 	return table_pull(&ask, fd, e);
 }

@@ -121,7 +121,7 @@ static int call(struct fixture *f, struct err *e)
 {
 	struct rpc_client *client = NULL;
 	struct rpc_call c = { .frame = { .op = FRAME_FETCH, .length = 1 },
-		.deadline_ns = clock_mono_ns() + 20 * CLOCK_SECOND };
+		.deadline_ns = clock_mono_ns() + 60 * CLOCK_SECOND };
 	int r;
 
 	memset(&f->seen, 0, sizeof(f->seen));
@@ -690,7 +690,7 @@ static void test_shows_token(void **state)
 	struct fixture *f = *state;
 	struct stranger stranger = { 0 };
 	struct rpc_call c = { .frame = { .op = FRAME_FETCH, .length = 1 },
-		.deadline_ns = clock_mono_ns() + 20 * CLOCK_SECOND };
+		.deadline_ns = clock_mono_ns() + 60 * CLOCK_SECOND };
 	struct rpc_client *client = NULL;
 	char text[TOKEN_TEXT_MAX + 1] = "";
 	struct err e = ERR_INIT;
