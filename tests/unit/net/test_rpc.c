@@ -774,10 +774,8 @@ static void test_cut(void **state)
 
 /* ---- under the fault plane ------------------------------------------------------------------- */
 
-/*
- * The same over any transport, by the line of the plane. A few calls at a time: after a cut all that were not answered
- * are sent again, and of 300 the next cut comes before the last, and on a slow machine before the first answer, too.
- */
+/* The same over any transport, by the line of the plane. A few at once: all that were not answered are sent again
+ * after a cut, and of 300 the next cut may come before the first answer. */
 static void test_plane(void **state)
 {
 	enum { N = 300, AT_ONCE = 20 };
