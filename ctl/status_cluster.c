@@ -76,7 +76,8 @@ json_t *status_cluster(void)
 	return cluster;
 }
 
-bool status_cluster_cached(const json_t *cluster, const char *volume, uint64_t *ret_bytes)
+/* That shows this volume and no other, and of which its workers were heard; NULL: none is known. */
+static const json_t *dataset_of(const json_t *cluster, const char *volume)
 {
 	const json_t *dataset;
 	size_t i;
@@ -84,15 +85,33 @@ bool status_cluster_cached(const json_t *cluster, const char *volume, uint64_t *
 	json_array_foreach (json_object_get(cluster, "datasets"), i, dataset) {
 		const json_t *mounts = json_object_get(dataset, "mounts");
 		const char *its = status_text(json_array_get(mounts, 0), "volume");
-		const json_t *cached = json_object_get(dataset, "cached_bytes");
 
-		if (!volume || !its || strcmp(its, volume) != 0 || json_array_size(mounts) != 1 ||
-			!json_is_integer(cached))
-			continue;
-		*ret_bytes = (uint64_t)json_integer_value(cached);
-		return true;
+		if (volume && its && strcmp(its, volume) == 0 && json_array_size(mounts) == 1 &&
+			json_is_integer(json_object_get(dataset, "cached_bytes")))
+			return dataset;
 	}
-	return false;
+	return NULL;
+}
+
+bool status_cluster_cached(const json_t *cluster, const char *volume, uint64_t *ret_bytes)
+{
+	const json_t *dataset = dataset_of(cluster, volume);
+
+	if (dataset)
+		*ret_bytes = status_number(dataset, "cached_bytes");
+	return dataset != NULL;
+}
+
+bool status_cluster_hits(const json_t *cluster, const char *volume, double *ret_share)
+{
+	const json_t *dataset = dataset_of(cluster, volume);
+	double hit = (double)status_number(dataset, "hit_bytes");
+	double miss = (double)status_number(dataset, "miss_bytes");
+
+	if (hit + miss <= 0)
+		return false;
+	*ret_share = hit / (hit + miss);
+	return true;
 }
 
 void status_cluster_print(const json_t *cluster)

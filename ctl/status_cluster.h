@@ -17,5 +17,8 @@ json_t *status_cluster(void);
 uint64_t status_cluster_members(const json_t *slots);
 /* Of a volume, all workers together; false: not known. `cluster` may be NULL. */
 bool status_cluster_cached(const json_t *cluster, const char *volume, uint64_t *ret_bytes);
+/* Of what its readers were given, on all nodes, by bytes, the share that did not have to come from the origin for
+ * them; false: not known. `cluster` may be NULL. */
+bool status_cluster_hits(const json_t *cluster, const char *volume, double *ret_share);
 /* Its line below the table. */
 void status_cluster_print(const json_t *cluster);

@@ -197,19 +197,28 @@ static const json_t *source_of(const json_t *worker, const json_t *mount)
 	return NULL;
 }
 
-/* Share of the bytes given to readers that did not come from the origin for them; "-" before the
- * first read. */
-static const char *hit_ratio(const json_t *mount, const json_t *source, char *out, size_t size)
+/*
+ * Share of the bytes given to readers that did not come from the origin for them; "-" before the first read.
+ * In a cluster the bytes of a mount come from many workers, and those of this node's worker go to many mounts: there it is
+ * that of all of them together, or not known.
+ */
+static const char *hit_ratio(const struct status_found *found, const json_t *mount,
+	const json_t *source, char *out, size_t size)
 {
 	const json_t *counters = json_object_get(mount, "counters");
 	const json_t *client = json_object_get(counters, "client");
 	uint64_t origin = status_number(json_object_get(source, "origin"), "bytes");
 	uint64_t given;
+	double share;
 
 	if (!client)
 		client = counters;
 	given = status_number(client, "local_bytes") + status_number(client, "remote_bytes");
-	if (given == 0 || !source) /* who would know is elsewhere */
+	if (status_cluster_hits(found->cluster, status_text(mount, "volume"), &share))
+		(void)snprintf(out, size, "%.3f", share);
+	else if (found->cluster)
+		(void)snprintf(out, size, "-");
+	else if (given == 0 || !source) /* who would know is elsewhere */
 		(void)snprintf(out, size, "-");
 	else
 		(void)snprintf(out, size, "%.3f",
@@ -373,7 +382,7 @@ static int add_row(struct columns *columns, const struct status_found *found, co
 		!answers ? NULL : units_size(status_number(mount, "bytes"), size, sizeof(size));
 	known |= status_cluster_cached(found->cluster, status_text(mount, "volume"), &bytes);
 	cells[CACHED] = known ? units_size(bytes, cached, sizeof(cached)) : NULL;
-	cells[HIT] = hit_ratio(mount, source, hit, sizeof(hit));
+	cells[HIT] = hit_ratio(found, mount, source, hit, sizeof(hit));
 	cells[ENGINE] = status_text(mount, "engine");
 	cells[STATE] = state;
 	cells[CAPACITY] = worker ? units_size(capacity, room, sizeof(room)) : NULL;
