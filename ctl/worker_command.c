@@ -101,6 +101,26 @@ static const char *ago(const json_t *worker, char *out, size_t size)
 	return out;
 }
 
+static bool is_well(const json_t *worker)
+{
+	const json_t *tier;
+	size_t i;
+
+	json_array_foreach (json_object_get(worker, "tiers"), i, tier)
+		if (strcmp(text(tier, "state"), "ok") != 0)
+			return false;
+	return true;
+}
+
+const char *worker_state(const json_t *worker)
+{
+	const char *state = text(worker, "state");
+
+	if (strcmp(state, "up") == 0 && !json_object_get(worker, "heard_s_ago"))
+		return "unknown";
+	return strcmp(state, "up") == 0 && !is_well(worker) ? "suspect" : state;
+}
+
 /* ---- list ------------------------------------------------------------------------------------ */
 
 static int add_row(struct columns *columns, const json_t *worker, bool wide)
@@ -115,7 +135,7 @@ static int add_row(struct columns *columns, const json_t *worker, bool wide)
 	(void)snprintf(cells[5], sizeof(cells[5]), "%" PRIu64, number(worker, "share"));
 	(void)snprintf(cells[6], sizeof(cells[6]), "%" PRIu64, number(worker, "weight"));
 	return columns_add(columns,
-		(const char *const[]){ cells[0], text(worker, "name"), text(worker, "state"),
+		(const char *const[]){ cells[0], text(worker, "name"), worker_state(worker),
 			cells[1], cells[2], cells[3], cells[4], text(worker, "address"),
 			wide ? ago(worker, cells[7], sizeof(cells[7])) : NULL, cells[5], cells[6],
 			text(worker, "domain"), text(worker, "version"), text(worker, "id") });
@@ -234,7 +254,7 @@ static void print_one(const json_t *worker)
 
 	(void)printf("%-12s %" PRIu64 "\n", "worker", number(worker, "number"));
 	row("name", text(worker, "name"));
-	row("state", text(worker, "state"));
+	row("state", worker_state(worker));
 	print_drain(worker);
 	json_array_foreach (json_object_get(worker, "addresses"), i, address)
 		row(i ? "" : "address", json_string_value(address));
