@@ -39,6 +39,13 @@ static int tier_fail(int status, const struct err *e)
 	return status;
 }
 
+static int exit_of(int code)
+{
+	if (code == -EFBIG) /* --capacity */
+		return EXIT_USAGE;
+	return code == -EBUSY ? EXIT_BUSY : EXIT_CACHE;
+}
+
 int tier_command(int argc, char **argv)
 {
 	struct tier_options options = { 0 };
@@ -59,7 +66,7 @@ int tier_command(int argc, char **argv)
 	config.capacity = options.capacity;
 	config.remembered = remembered_dir(remembered);
 	if (tier_init(&config, options.adopt, &e) < 0)
-		return tier_fail(e.code == -EBUSY ? EXIT_BUSY : EXIT_CACHE, &e);
+		return tier_fail(exit_of(e.code), &e);
 	(void)printf("%s: %s\n", config.path,
 		options.adopt ? "taken over; a worker checks every byte before it serves it"
 			      : "ready: start a worker with --tier");

@@ -259,6 +259,29 @@ static int init_claimed(struct tier *tier, const struct tier_config *config, str
 	return tier_claim(tier, &anew, e);
 }
 
+/* Of what is free now nothing is said: others may go, and the worker looks at it all the time. */
+static int check_fits(const struct tier *tier, uint64_t capacity, struct err *e)
+{
+	struct statvfs fs;
+	char wanted[16];
+	char there[16];
+	char room[16];
+	uint64_t size;
+	int r = disk_statvfs(tier->dir_fd, &fs);
+
+	if (r < 0)
+		return tier_refuse_access(tier->path, r, e);
+	size = (uint64_t)fs.f_blocks * fs.f_frsize; /* some do not say */
+	if (size == 0 || capacity <= size)
+		return 0;
+	return err_set(e, -EFBIG,
+		"%s: a capacity of %s is more than the filesystem has: %s, of which %s are free; "
+		"give less, or none for 90 %% of what is free",
+		tier->path, units_size(capacity, wanted, sizeof(wanted)),
+		units_size(size, there, sizeof(there)),
+		units_size((uint64_t)fs.f_bavail * fs.f_frsize, room, sizeof(room)));
+}
+
 int tier_init(const struct tier_config *config, bool adopt, struct err *e)
 {
 	_cleanup_(tier_free_p) struct tier *tier = NULL;
@@ -271,7 +294,9 @@ int tier_init(const struct tier_config *config, bool adopt, struct err *e)
 		return r;
 	if (config->capacity)
 		tier->identity.capacity = config->capacity;
-	r = tier_set_capacity(tier, tier->identity.capacity, e);
+	r = check_fits(tier, config->capacity, e);
+	if (r == 0)
+		r = tier_set_capacity(tier, tier->identity.capacity, e);
 	if (r == 0) {
 		r = identity_store(tier->path, &tier->identity);
 		if (r < 0)

@@ -74,7 +74,7 @@ struct tier_config {
  * Makes a tier in a missing or empty directory, whatever was there before; `config->capacity` is
  * what it will hold when a later open does not say. With `adopt` takes over one that was made on
  * another device instead: all its bytes are checked before they are used. -EEXIST: there is one
- * already; else as tier_set_open().
+ * already; -EFBIG: its filesystem is smaller than the capacity; else as tier_set_open().
  */
 int tier_init(const struct tier_config *config, bool adopt, struct err *e) __must_check;
 

@@ -209,6 +209,10 @@ static void test_init_refuses(void **state)
 	assert_int_equal(tier_init(&config, true, &e), -ENOENT);
 	assert_int_equal(tier_init(&config, false, &e), -ENOSPC);
 	assert_false(has_file(f, IDENTITY_NAME));
+	config.capacity = UINT64_MAX / 2; /* no filesystem has so much */
+	assert_int_equal(tier_init(&config, false, &e), -EFBIG);
+	assert_non_null(strstr(e.text, "more than the filesystem has"));
+	assert_false(has_file(f, IDENTITY_NAME));
 	put_file(f, "thesis.tex", "precious");
 	config.capacity = 0;
 	assert_int_equal(tier_init(&config, false, &e), -ENOTEMPTY);
