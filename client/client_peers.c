@@ -65,4 +65,5 @@ void client_serving(const struct client_volume *volume, uint64_t chunk, struct c
 	name_of(view, c.replicas[1], ret->deputies[1]);
 	if (c.n)
 		copy_text(ret->serves, sizeof(ret->serves), c.peers[0]->name);
+	ret->here = c.n && c.peers[0] == view_local(view);
 }

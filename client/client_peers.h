@@ -42,5 +42,6 @@ struct client_serving {
 	char deputies[2][CLIENT_PEER_NAME]; /* they have copies of what is hot, or kept twice */
 	char previous[CLIENT_PEER_NAME];
 	bool hot;
+	bool here; /* `serves` is this node's worker */
 };
 void client_serving(const struct client_volume *volume, uint64_t chunk, struct client_serving *ret);

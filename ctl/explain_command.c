@@ -62,6 +62,29 @@ static uint64_t number(const json_t *json, const char *name)
 	return (uint64_t)json_integer_value(json_object_get(json, name));
 }
 
+/*
+ * Others of the cluster have a chunk that another worker serves: what this node's worker has of it says nothing of that,
+ * unless it has all.
+ */
+static void forget_elsewhere(json_t *chunk)
+{
+	if (!json_object_get(chunk, "owner") || json_is_true(json_object_get(chunk, "here")) ||
+		number(chunk, "cached_bytes") >= number(chunk, "bytes"))
+		return;
+	(void)json_object_del(chunk, "cached"); /* is there, or not */
+	(void)json_object_del(chunk, "cached_bytes");
+	(void)json_object_del(chunk, "present_bytes");
+}
+
+static void forget_all_elsewhere(json_t *answer)
+{
+	json_t *chunk;
+	size_t i;
+
+	json_array_foreach (json_object_get(answer, "chunks"), i, chunk)
+		forget_elsewhere(chunk);
+}
+
 /* Adds to each chunk of the mount's answer what the worker knows of it. */
 static void merge_worker(const struct fleet_mount *mount, json_t *answer)
 {
@@ -215,7 +238,46 @@ static void print_time(const json_t *mtime_ns)
 		(void)printf("%-12s %s\n", "modified", text);
 }
 
-/* What a person asks first. Without a worker to ask nothing is known. */
+/* `name`: of one who serves them; NULL: nobody is known, so this node's worker does, and is away. */
+static void print_unknown(size_t unknown, size_t all, const char *name, bool several)
+{
+	if (!name) {
+		(void)printf("%-12s not known: no worker answers on this host\n", "cached");
+		return;
+	}
+	(void)printf(
+		"%-12s not known on this host, of %zu of %zu chunks: ", "cached", unknown, all);
+	columns_put(name, stdout);
+	(void)printf("%s: cachectl dataset show tells how much each worker has of all\n",
+		several ? " and others serve them" : " serves them");
+}
+
+/* True when it was said that this node cannot tell. */
+static bool say_unknown(const json_t *chunks)
+{
+	const char *name = NULL;
+	const json_t *chunk;
+	bool several = false;
+	size_t unknown = 0;
+	size_t i;
+
+	json_array_foreach (chunks, i, chunk) {
+		const char *its = json_string_value(json_object_get(chunk, "serves"));
+
+		if (json_object_get(chunk, "cached_bytes"))
+			continue;
+		unknown++;
+		if (!its)
+			its = json_string_value(json_object_get(chunk, "owner"));
+		several |= name && its && strcmp(name, its) != 0;
+		name = name ? name : its;
+	}
+	if (unknown)
+		print_unknown(unknown, i, name, several);
+	return unknown > 0;
+}
+
+/* What a person asks first. */
 static void print_cached(const json_t *answer)
 {
 	const json_t *chunks = json_object_get(answer, "chunks");
@@ -226,12 +288,10 @@ static void print_cached(const json_t *answer)
 	char of[16];
 	size_t i;
 
+	if (say_unknown(chunks))
+		return;
 	json_array_foreach (chunks, i, chunk) {
-		const json_t *cached = json_object_get(chunk, "cached_bytes");
-
-		if (!cached)
-			return;
-		there += (uint64_t)json_integer_value(cached);
+		there += number(chunk, "cached_bytes");
 		all += (uint64_t)json_integer_value(json_object_get(chunk, "bytes"));
 	}
 	if (all == 0)
@@ -379,6 +439,7 @@ static int explain(const char *path, const struct price *price, json_t **ret_ans
 	(void)json_object_set_new(
 		*ret_answer, "mountpoint", json_string(mount.mountpoint)); /* shown only */
 	merge_worker(&mount, *ret_answer);
+	forget_all_elsewhere(*ret_answer);
 	add_waiting(&mount, *ret_answer);
 	add_cost(price, *ret_answer);
 	add_reason(*ret_answer);

@@ -106,9 +106,9 @@ void peers_chunk_json(const struct client *client, const struct client_volume *v
 	char text[2 * CLIENT_PEER_NAME + 2];
 
 	client_cluster(client, &cluster);
-	if (cluster.known < 2)
-		return;
 	client_serving(volume, chunk, &serving);
+	if ((cluster.known < 2 && serving.here) || !serving.owner[0])
+		return;                                                       /* one host */
 	(void)json_object_set_new(json, "owner", json_string(serving.owner)); /* absent without */
 	if (strcmp(serving.owner, serving.serves) != 0)                       /* memory, each */
 		(void)json_object_set_new(json, "serves", json_string(serving.serves));
@@ -121,4 +121,5 @@ void peers_chunk_json(const struct client *client, const struct client_volume *v
 		(void)json_object_set_new(json, "previous_owner", json_string(serving.previous));
 	if (serving.hot)
 		(void)json_object_set_new(json, "hot", json_true());
+	(void)json_object_set_new(json, "here", json_boolean(serving.here));
 }

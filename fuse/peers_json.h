@@ -11,6 +11,6 @@ json_t *peers_json(const struct client *client);
 json_t *peers_cluster_json(const struct client *client);
 /* The first 32 by name, the others together as "others". */
 void peers_metrics(const struct client *client, struct metrics *m);
-/* Adds to the entry of a chunk who has it, when there is more than one worker. */
+/* Adds to the entry of a chunk who has it, and whether that is this node, unless one host is all there is. */
 void peers_chunk_json(const struct client *client, const struct client_volume *volume,
 	uint64_t chunk, json_t *json);
