@@ -216,9 +216,7 @@ static const char *hit_ratio(const struct status_found *found, const json_t *mou
 	given = status_number(client, "local_bytes") + status_number(client, "remote_bytes");
 	if (status_cluster_hits(found->cluster, status_text(mount, "volume"), &share))
 		(void)snprintf(out, size, "%.3f", share);
-	else if (found->cluster)
-		(void)snprintf(out, size, "-");
-	else if (given == 0 || !source) /* who would know is elsewhere */
+	else if (found->cluster || given == 0 || !source) /* who would know is elsewhere */
 		(void)snprintf(out, size, "-");
 	else
 		(void)snprintf(out, size, "%.3f",
