@@ -139,6 +139,7 @@ int client_ask_ended(struct client_op *op, int status)
 	hedge->wanted = false;
 	if (hedge->out)
 		rpc_cancel(hedge->peer->rpc, &hedge->call);
+	op->asked_status = hedge->won ? 0 : status;
 	if (!hedge->won)
 		return status;
 	hedge->won = false;

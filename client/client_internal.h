@@ -12,6 +12,7 @@
  *	client_ahead	sequential streams, PREFETCH
  *	client_route	whom a read asks, in order
  *	client_ask	one request on its way, its hedge
+ *	client_trace	where a read that took long has waited
  *	client_near	ranges of small files, read ahead of a reader in their order
  *	client_peers	what is known of workers, for people
  *	client_direct	reading from the origin while no worker answers

@@ -6,6 +6,7 @@
 #include "client/client_back.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/log.h"
 
 #include <stdlib.h>
 
@@ -25,9 +26,32 @@ static const unsigned int transitions[] = {
 	[OP_ENDED] = 0,
 };
 
+/* What it waits for in that state, as the log says it. */
+static const char *const places[] = {
+	[OP_START] = "turn",
+	[OP_BUDGET] = "memory",
+	[OP_WORK] = "disk",
+	[OP_DIRECT] = "origin",
+	[OP_NEAR] = "ahead",
+	[OP_BACKOFF] = "pause",
+	[OP_ENDED] = "end",
+};
+
+static void note_place(struct client_op *op, uint64_t now)
+{
+	bool asking = op->state == OP_FETCH || op->state == OP_RECHECK;
+
+	client_trace_note(&op->trace, asking ? op->owner->name : places[op->state],
+		asking ? op->asked_status : 0, now - op->entered_ns);
+}
+
 void client_op_set_state(struct client_op *op, enum client_op_state state)
 {
+	uint64_t now = clock_mono_ns();
+
 	ensure(transitions[op->state] & TO(state));
+	note_place(op, now);
+	op->entered_ns = now;
 	op->state = state;
 }
 
@@ -165,6 +189,7 @@ static struct client_op *op_take_locked(
 		.fd = -1,
 		.started_ns = clock_mono_ns(),
 	};
+	op->entered_ns = op->started_ns;
 	op->deadline_ns = op->started_ns + patience_locked(client, op);
 	list_init(&op->waiter);
 	list_push_back(&client->active, &op->link);
@@ -219,6 +244,7 @@ void client_op_release(struct client_op *op)
 		budget_give(client_op_client(op)->budget, op->length);
 	free(op->buffer);
 	op->buffer = NULL;
+	client_trace_free(TAKE(op->trace));
 	client_op_unref(op);
 }
 
@@ -229,6 +255,20 @@ static void *take_memory(struct client_op *op)
 		return TAKE(op->payload);
 	budget_give(client_op_client(op)->budget, op->length);
 	return TAKE(op->buffer);
+}
+
+/* A read that took long is over: where it was meanwhile. By whom its continuation is. */
+static void log_waited(struct client_op *op, int status, uint64_t took)
+{
+	char where[CLIENT_TRACE_TEXT];
+	char volume[2 * VOLUME_ID_LEN + 1];
+
+	note_place(op, op->started_ns + took);
+	hash_hex(op->volume->id.bytes, VOLUME_ID_LEN, volume);
+	LOG_LIMITED(LOG_INFO, "read waited",
+		"volume=%s offset=%llu length=%u took_ms=%llu status=%s where=\"%s\"", volume,
+		(unsigned long long)op->offset, op->length, (unsigned long long)(took / CLOCK_MS),
+		status ? err_name(status) : "ok", client_trace_text(op->trace, where));
 }
 
 void client_op_finish(struct client_op *op, int status, const void *data)
@@ -259,6 +299,9 @@ void client_op_finish(struct client_op *op, int status, const void *data)
 	if (op->peek && status == 0)
 		read->memory = take_memory(op);
 	read->on_done(read, status, data);
+	/* One that is cancelled may be at work on another thread. */
+	if (took >= CLIENT_TRACE_SLOW && !op->peek && status != -ECANCELED)
+		log_waited(op, status, took);
 }
 
 void client_op_end(struct client_op *op, int status, const void *data)

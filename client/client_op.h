@@ -25,6 +25,7 @@
 
 #include "client/client_internal.h"
 #include "client/client_route.h"
+#include "client/client_trace.h"
 
 #define CLIENT_OP_MAGIC 0x434c4f50u
 #define CLIENT_PARTS    4 /* chunks and payload limits cut a read into at most 3 */
@@ -81,7 +82,8 @@ struct client_op {
 	struct client_hedge hedge;
 	struct client_direct *direct; /* in state DIRECT */
 	uint64_t asked_ns;
-	bool downed; /* the master calls `owner` down: not waited for */
+	int asked_status; /* what the last call to a worker came to */
+	bool downed;      /* the master calls `owner` down: not waited for */
 
 	struct client_part parts[CLIENT_PARTS];
 	uint32_t n_parts; /* 0: not planned yet */
@@ -90,6 +92,8 @@ struct client_op {
 
 	uint64_t started_ns;
 	uint64_t deadline_ns;
+	uint64_t entered_ns; /* its state */
+	struct client_trace *trace;
 	uint32_t attempts; /* without an answer since the last progress */
 	uint32_t backs;    /* client.backs when the last one began */
 	uint32_t bad_answers;

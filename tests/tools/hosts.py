@@ -255,12 +255,15 @@ class Host:
         if wait:
             self.wait(role)
 
+    def answers(self, role):
+        return ask(self.admin(role)) is not None
+
     def wait(self, role):
         def answers():
             if not self.runs(role):
                 with open(self.log(role)) as log:
                     raise HostsError("the %s of %s ended:\n%s" % (role, self.name, "".join(log.readlines()[-5:])))
-            return ask(self.admin(role)) is not None
+            return self.answers(role)
 
         wait_for(answers, "the %s of %s answers" % (role, self.name))
 

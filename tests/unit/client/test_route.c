@@ -1,5 +1,6 @@
 /* Whom reads ask: several workers, which come and go, send reads away, and take their time. */
 #include "tests/unit/client/route_fixture.h"
+#include "base/log.h"
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
@@ -127,13 +128,33 @@ static void thaw(struct route_fix *r, uint32_t worker, struct freeze *f)
 	pthread_mutex_destroy(&f->lock);
 }
 
+/* The log comes to say of a read where it waited. */
+static void wait_logged(const char *path, const char *where)
+{
+	uint64_t deadline = clock_mono_ns() + PATIENCE;
+	struct buf text = BUF_INIT(64 * KiB);
+	const char *line;
+
+	do {
+		assert_true(clock_mono_ns() < deadline);
+		clock_sleep_ns(CLOCK_MS);
+		buf_clear(&text);
+		assert_int_equal(file_read_all(path, &text), 0);
+		line = strstr(buf_str(&text), "read waited");
+	} while (!line || !strstr(line, where));
+	buf_release(&text);
+}
+
 /* Its kernel acknowledges, the master has not noticed: it does not even say that it is there. */
 static void test_owner_hangs(void **state)
 {
 	struct route_fix *r = *state;
+	const char *path = fix_path(r->f, "log");
+	int fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
 	struct fix_read *read;
 	struct freeze f;
 
+	log_init("test", fd, LOG_INFO, LOG_TEXT);
 	set_park(r, 0);
 	read = fix_read_start(r->f, 0, 64 * KiB);
 	wait_for(r, &r->workers[0].fetches, 1);
@@ -143,6 +164,9 @@ static void test_owner_hangs(void **state)
 	fix_read(r->f, MiB, 64 * KiB); /* it is passed over */
 	assert_int_equal(count(r, &r->workers[1].lasts), 2);
 	thaw(r, 0, &f);
+	wait_logged(path, "s ECANCELED");
+	log_init("test", STDERR_FILENO, LOG_INFO, LOG_TEXT);
+	close(fd);
 }
 
 /* It is not found out by a read every few seconds, each of which would wait as long as the first one. */
