@@ -3,9 +3,20 @@
 #include "cacheworker/copies.h"
 #include "cacheworker/former.h"
 
+/* Of a worker: may he be asked now, or by the master's word alone? */
+typedef bool is_up_fn(struct worker *w, uint16_t number);
+
 static bool is_up(struct worker *w, uint16_t number)
 {
 	return number != PLACEMENT_NOBODY && view_up(w->view, number);
+}
+
+static bool is_called_up(struct worker *w, uint16_t number)
+{
+	const struct view_peer *peer =
+		number == PLACEMENT_NOBODY ? NULL : view_peer(w->view, number);
+
+	return peer && !view_down(peer);
 }
 
 static struct placement_slot slot_of(const struct view_candidates *c)
@@ -21,8 +32,8 @@ static void find(struct worker *w, const struct volume_id *volume, uint64_t chun
 	view_find(w->view, placement_volume_hash(volume), chunk, ret_candidates);
 }
 
-void worker_duty(struct worker *w, const struct volume_id *volume, uint64_t chunk, uint8_t flags,
-	struct duty *ret_duty)
+static void find_duty(struct worker *w, const struct volume_id *volume, uint64_t chunk,
+	uint8_t flags, is_up_fn *up, struct duty *ret_duty)
 {
 	struct view_candidates c;
 	struct duty_ask ask;
@@ -31,9 +42,9 @@ void worker_duty(struct worker *w, const struct volume_id *volume, uint64_t chun
 	ask = (struct duty_ask){
 		.self = view_self(w->view),
 		.slot = slot_of(&c),
-		.up = { .owner_up = is_up(w, c.owner),
-			.previous_up = is_up(w, c.previous),
-			.replica_up = { is_up(w, c.replicas[0]), is_up(w, c.replicas[1]) } },
+		.up = { .owner_up = up(w, c.owner),
+			.previous_up = up(w, c.previous),
+			.replica_up = { up(w, c.replicas[0]), up(w, c.replicas[1]) } },
 		.whole = worker_keeps_whole(w, volume),
 		.copies = (uint8_t)worker_copies(w, volume),
 		.hot = c.hot,
@@ -41,6 +52,20 @@ void worker_duty(struct worker *w, const struct volume_id *volume, uint64_t chun
 		.last = flags & FRAME_LAST,
 	};
 	*ret_duty = duty_of(&ask);
+}
+
+void worker_duty(struct worker *w, const struct volume_id *volume, uint64_t chunk, uint8_t flags,
+	struct duty *ret_duty)
+{
+	find_duty(w, volume, chunk, flags, is_up, ret_duty);
+}
+
+bool worker_keeps_copy(struct worker *w, const struct volume_id *volume, uint64_t chunk)
+{
+	struct duty duty;
+
+	find_duty(w, volume, chunk, 0, is_called_up, &duty);
+	return duty.kind == DUTY_COPY;
 }
 
 enum tier_class worker_class(struct worker *w, const struct volume_id *volume, uint64_t chunk)

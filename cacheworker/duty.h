@@ -14,6 +14,10 @@
 void worker_duty(struct worker *w, const struct volume_id *volume, uint64_t chunk, uint8_t flags,
 	struct duty *ret_duty);
 
+/* Is a copy of it to be kept of what another serves, by the master's word? For a moment he may not answer, and this
+ * worker may stand in for him. */
+bool worker_keeps_copy(struct worker *w, const struct volume_id *volume, uint64_t chunk);
+
 /* As which class its bytes are stored. */
 enum tier_class worker_class(struct worker *w, const struct volume_id *volume, uint64_t chunk);
 

@@ -2,6 +2,7 @@
 #include "cacheworker/flight_internal.h"
 #include "cacheworker/duty.h"
 #include "cacheworker/fill.h"
+#include "cacheworker/preload.h"
 #include "cacheworker/pull.h"
 #include "base/cleanup.h"
 #include "base/units.h"
@@ -12,7 +13,7 @@
 
 #define FLIGHTS_EXPECTED 16384u
 #define KEPT_BYTES_MAX   (64 * MiB)
-/* Units that are parked beside those that fills may have under way: what is of somebody who does not answer is
+/* Units that are parked beside those that fills and preloads may have under way: what is of somebody who does not answer is
  * passed by, and no more of it is begun than this. */
 #define PARKED_MAX 4096u
 
@@ -241,10 +242,23 @@ static void memory_freed_soon(struct worker *w)
 			false); /* its queue is full of pulls, which end, or pause */
 }
 
-uint32_t flights_park_locked(struct flight **flights, uint32_t n)
+static uint32_t yield_locked(struct flight *f)
+{
+	uint32_t n = 0;
+
+	list_for_each (node, &f->waiters) {
+		struct flight_wait *wait = list_entry(node, struct flight_wait, link);
+
+		n += wait->stored && !wait->yielded;
+		wait->yielded |= wait->stored;
+	}
+	return n;
+}
+
+struct flight_places flights_park_locked(struct flight **flights, uint32_t n)
 {
 	struct flights *all = &flights[0]->worker->flights;
-	uint32_t places = 0;
+	struct flight_places places = { 0 };
 
 	for (uint32_t i = 0; i < n; i++) {
 		struct flight *f = flights[i];
@@ -256,19 +270,21 @@ uint32_t flights_park_locked(struct flight **flights, uint32_t n)
 			budget_give(&f->worker->memory, f->cost);
 		f->charged = false;
 		free(TAKE(f->data)); /* none of it has landed */
-		if (f->counted && all->parked < PARKED_MAX) {
-			f->counted = false;
-			places++;
-		}
-		all->parked++;
+		if (all->parked++ >= PARKED_MAX)
+			continue;
+		places.preloads += yield_locked(f);
+		places.fills += f->counted;
+		f->counted = false;
 	}
 	return places;
 }
 
-void flights_parked(struct worker *w, uint32_t places)
+void flights_parked(struct worker *w, struct flight_places places)
 {
-	while (places--)
+	while (places.fills--)
 		fill_unit_ended(w);
+	if (places.preloads)
+		preloads_yielded(w, places.preloads);
 	memory_freed_soon(w);
 }
 
@@ -307,7 +323,7 @@ static bool starve_locked(struct flight *f)
 int flights_unpark(struct flight **flights, uint32_t n)
 {
 	struct worker *w = flights[0]->worker;
-	uint32_t places = 0;
+	struct flight_places places = { 0 };
 	int r = 0;
 
 	pthread_mutex_lock(&w->flights.lock);
@@ -318,7 +334,7 @@ int flights_unpark(struct flight **flights, uint32_t n)
 	for (uint32_t i = 0; r != -ECANCELED && i < n; i++) {
 		leave_parked_locked(flights[i]);
 		if (r == -EAGAIN)
-			places += starve_locked(flights[i]);
+			places.fills += starve_locked(flights[i]);
 	}
 	pthread_mutex_unlock(&w->flights.lock);
 	if (r != -EAGAIN)

@@ -89,6 +89,7 @@ struct flight_wait {
 	bool stored;
 	bool ends; /* the flight must end here: its asker waits as one that has asked the owner */
 	bool told; /* done() is due or was called */
+	bool yielded; /* a preload's place among those under way went to others, as its pull paused */
 	void (*done)(struct flight_wait *wait, int status, const struct err *e);
 };
 

@@ -26,13 +26,18 @@ void flight_ask_origin(struct flight *f);
 /* Its bytes are in f->data, all of them, or it has failed for good. Take the same reference. */
 void flight_all_landed(struct flight *f);
 void flight_failed(struct flight *f, int status, const struct err *e);
+/* Among the units that may be under way. */
+struct flight_places {
+	uint32_t fills;
+	uint32_t preloads;
+};
 /*
  * Their pull pauses, and nobody reads them: their memory is for others meanwhile, and the places that some have
- * among a fill's, if not too many are parked. flights.lock is held; flights_parked() with what it returns is to
- * follow without it.
+ * among those of a fill and of preloads, if not too many are parked. flights.lock is held; flights_parked() with what it
+ * returns is to follow without it.
  */
-uint32_t flights_park_locked(struct flight **flights, uint32_t n) __must_check;
-void flights_parked(struct worker *w, uint32_t places);
+struct flight_places flights_park_locked(struct flight **flights, uint32_t n) __must_check;
+void flights_parked(struct worker *w, struct flight_places places);
 /* It goes on: 0, they have their memory again, or had it. -EAGAIN: there is none for all of them, so they are STARVED
  * without a pull, whose references are gone. -ECANCELED while closing. */
 int flights_unpark(struct flight **flights, uint32_t n) __must_check;

@@ -143,7 +143,7 @@ struct preloads {
 	pthread_cond_t heard; /* the asker's: a job ended, or closing */
 	struct list jobs;
 	uint32_t n_jobs;
-	uint32_t in_flight;
+	uint32_t in_flight; /* but for those that have yielded their places */
 	uint32_t max_in_flight;
 	bool closing;
 	bool ended; /* a job did, and the master was not told */

@@ -271,6 +271,7 @@ static struct preload_unit *take_again(struct preload_job *job)
 		unit = list_entry(job->again.next, struct preload_unit, link);
 	if (unit && unit->not_before_ns <= clock_mono_ns()) {
 		list_remove(&unit->link);
+		unit->wait.yielded = false;
 		job->in_flight++;
 		p->in_flight++;
 	} else {

@@ -7,16 +7,13 @@ enum preload_share preload_share_of(struct preload_job *job, uint64_t chunk)
 {
 	struct preload_walk *walk = &job->walk;
 	struct worker *w = job->preloads->worker;
-	struct duty duty;
 
 	if (walk->chunk == chunk + 1)
 		return walk->share;
 	walk->chunk = chunk + 1;
 	walk->share = SHARE_OWNED;
-	if (worker_class(w, &job->volume, chunk) == TIER_COPY) {
-		worker_duty(w, &job->volume, chunk, 0, &duty);
-		walk->share = duty.kind == DUTY_COPY ? SHARE_COPY : SHARE_NONE;
-	}
+	if (worker_class(w, &job->volume, chunk) == TIER_COPY)
+		walk->share = worker_keeps_copy(w, &job->volume, chunk) ? SHARE_COPY : SHARE_NONE;
 	return walk->share;
 }
 

@@ -83,17 +83,31 @@ int preload_unit_want(struct preload_unit *unit, const struct table_row *row)
 	return r < 0 ? r : 0;
 }
 
+/* There may be room for others. Several at a time: the walker is another thread. */
+static void leave_places_locked(struct preloads *p, uint32_t n, bool drained)
+{
+	ensure(p->in_flight >= n);
+	p->in_flight -= n;
+	if (p->in_flight <= p->max_in_flight - p->max_in_flight / 8 || drained)
+		pthread_cond_signal(&p->wake);
+}
+
 /* No longer on its way. */
 static void land_locked(struct preload_unit *unit)
 {
 	struct preload_job *job = unit->job;
-	struct preloads *p = job->preloads;
 
 	job->in_flight--;
-	p->in_flight--;
-	/* Several at a time: the walker is another thread. */
-	if (p->in_flight <= p->max_in_flight - p->max_in_flight / 8 || job->in_flight == 0)
-		pthread_cond_signal(&p->wake);
+	leave_places_locked(job->preloads, unit->wait.yielded ? 0 : 1, job->in_flight == 0);
+}
+
+void preloads_yielded(struct worker *w, uint32_t n)
+{
+	struct preloads *p = w->preloads;
+
+	pthread_mutex_lock(&p->lock);
+	leave_places_locked(p, n, false);
+	pthread_mutex_unlock(&p->lock);
 }
 
 static void free_locked(struct preload_unit *unit)

@@ -162,7 +162,7 @@ void pull_wait(struct pull *p)
 {
 	struct worker *w = p->worker;
 	uint64_t now = clock_mono_ns();
-	uint32_t places = 0;
+	struct flight_places places = { 0 };
 	bool parks = false;
 	bool demanded;
 
@@ -178,7 +178,8 @@ void pull_wait(struct pull *p)
 	} else {
 		pull_due_locked(p, now + next_pause_locked(p));
 		parks = !demanded;
-		places = parks ? flights_park_locked(p->flights, p->n) : 0;
+		if (parks)
+			places = flights_park_locked(p->flights, p->n);
 	}
 	pthread_mutex_unlock(&w->flights.lock);
 	if (parks) /* the pull may be gone by now */

@@ -2,62 +2,11 @@
  * A worker that is stopped: its connections stand, and it answers nothing. Nobody waits for it but what nobody reads,
  * which then keeps neither memory nor the place of what others have. The master never calls it down here.
  */
-#include "tests/unit/cacheworker/cluster_world.h"
+#include "tests/unit/cacheworker/freeze.h"
 
 #define CAPACITY (1 * GiB)
 #define CHUNKS   4u
 #define FILES    (CHUNKS * (uint32_t)(CHUNK_BYTES / MiB))
-
-/* Holds a loop up until the lock is let go. */
-struct freeze {
-	struct loop_task task;
-	struct loop *loop;
-	pthread_mutex_t lock;
-};
-
-static void run_freeze(struct loop_task *task)
-{
-	struct freeze *freeze = container_of(task, struct freeze, task);
-
-	pthread_mutex_lock(&freeze->lock);
-	pthread_mutex_unlock(&freeze->lock);
-}
-
-/* All the others find it out as soon as they would in use. */
-static void freeze_begin(struct freeze *freeze, struct cluster *c, uint32_t i)
-{
-	struct worker *w = &c->nodes[i].worker;
-
-	for (uint32_t k = 0; k < NODES; k++)
-		view_set_hangs(c->nodes[k].worker.view, VIEW_HANGS);
-	*freeze = (struct freeze){ .task.run = run_freeze, .loop = w->loop };
-	pthread_mutex_init(&freeze->lock, NULL);
-	pthread_mutex_lock(&freeze->lock);
-	loop_post(w->loop, &freeze->task);
-}
-
-static void run_nothing(void *arg)
-{
-	(void)arg;
-}
-
-/* Whoever is late from now on is waited for; all know that this one is back. */
-static void freeze_end(struct freeze *freeze, struct cluster *c, uint32_t i)
-{
-	uint64_t deadline = clock_mono_ns() + DEADLINE;
-
-	for (uint32_t k = 0; k < NODES; k++)
-		view_set_hangs(
-			c->nodes[k].worker.view, VIEW_HANGS * c->nodes[k].config.peer_patience);
-	pthread_mutex_unlock(&freeze->lock);
-	loop_call(freeze->loop, run_nothing, NULL);
-	pthread_mutex_destroy(&freeze->lock);
-	for (uint32_t k = 0; k < NODES; k++)
-		while (k != i && view_hangs(view_peer(c->nodes[k].worker.view, (uint16_t)i))) {
-			assert_true(clock_mono_ns() < deadline);
-			clock_sleep_ns(CLOCK_MS);
-		}
-}
 
 /* Chunks belong to 0 and 2 in turn, who have them; 1 keeps a copy of all, and has the first file only. */
 static struct cluster *copying_cluster(void)

@@ -3,8 +3,9 @@
  * those that the job names, whatever the worker has heard before, and also those that it comes to name while the
  * job runs; they come from their owners.
  */
-#include "tests/unit/cacheworker/cluster_world.h"
+#include "tests/unit/cacheworker/freeze.h"
 
+#include "cacheworker/preload_internal.h"
 #include "proto/preload.h"
 
 #define FILES    24u
@@ -165,11 +166,60 @@ static void test_copies_change_midway(void **state)
 	end(c);
 }
 
+static uint32_t parked_of(struct worker *w)
+{
+	uint32_t n;
+
+	pthread_mutex_lock(&w->flights.lock);
+	n = w->flights.parked;
+	pthread_mutex_unlock(&w->flights.lock);
+	return n;
+}
+
+/* Copies of one that is stopped, of which there are more than may be under way, stand behind nobody's: those of others
+ * come, then his when he is back. */
+static void test_owner_is_stopped(void **state)
+{
+	enum { CHUNKS = 4, ALL = CHUNKS * CHUNK_BYTES / MiB, HIS = ALL / 2 };
+	struct cluster *c = cluster_new(ALL, MiB, CAPACITY);
+	uint64_t hash = placement_volume_hash(&table_info(c->world->table)->id.volume);
+	struct worker *w = &c->nodes[COPIER].worker;
+	uint64_t deadline = clock_mono_ns() + DEADLINE;
+	struct freeze freeze;
+
+	(void)state;
+	assert_true(w->preloads->max_in_flight < HIS);
+	set_slots(c, 2, NOBODY, NOBODY, COPIER);
+	pthread_mutex_lock(&c->lock);
+	for (uint64_t chunk = 0; chunk < CHUNKS; chunk += 2) /* his come first */
+		c->table->slots[placement_slot_of(hash, chunk)].owner = 0;
+	pthread_mutex_unlock(&c->lock);
+	cluster_publish(c);
+	for (uint64_t at = 0; at < c->world->model_bytes; at += MiB)
+		(void)read_via(c, at / CHUNK_BYTES % 2 ? 2 : 0, at, MiB, FRAME_EXACT);
+	cluster_quiet(c);
+	freeze_begin(&freeze, c, 0);
+	give(c, COPIES_EVERYWHERE, 0);
+	while (counter_get(&w->counters.peer_units) < HIS || parked_of(w) < HIS) {
+		assert_true(clock_mono_ns() < deadline);
+		clock_sleep_ns(CLOCK_MS);
+	}
+	assert_int_equal(counter_get(&w->counters.peer_units), HIS);
+	assert_false(has_ended());
+	freeze_end(&freeze, c, 0);
+	until(has_ended);
+	assert_int_equal(job.state, PRELOAD_COMPLETE);
+	assert_int_equal(job.bytes_copied, ALL * MiB);
+	assert_int_equal(cluster_gets(c), ALL);
+	end(c);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_copies_of_the_job),
 		cmocka_unit_test(test_copies_change_midway),
+		cmocka_unit_test(test_owner_is_stopped),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
