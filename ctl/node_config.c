@@ -1,5 +1,6 @@
 /* The node's configuration file. See node_config.h. */
 #include "ctl/node_config.h"
+#include "base/config.h"
 #include "base/yaml_tree.h"
 
 #include <stdio.h>
@@ -31,6 +32,70 @@ static void take_environment(const char *name, char *out, size_t size)
 		(void)snprintf(out, size, "%s", value); /* opening it says the rest */
 }
 
+/* ---- slips ----------------------------------------------------------------------------------- */
+
+static bool is_one_of(const char *key, const char *const *names)
+{
+	while (*names && strcmp(*names, key) != 0)
+		names++;
+	return *names != NULL;
+}
+
+static bool is_section(const struct yaml_tree_node *node)
+{
+	return node->kind == YAML_TREE_MAP && is_one_of(node->key, config_sections());
+}
+
+static void warn(struct node_config *config, const struct yaml_tree_node *node, const char *near)
+{
+	if (config->warning[0]) /* one line: config check says all */
+		return;
+	(void)snprintf(config->warning, sizeof(config->warning),
+		"%.200s:%u: %.64s: unknown key%s%s%s: ignored here, but daemons will not start: "
+		"cachectl config check %.200s",
+		config->file, node->line, node->key, near ? ": is it " : "", near ? near : "",
+		near ? "?" : "", config->file);
+}
+
+/*
+ * Daemons refuse a key that they do not know; a command, which does not know theirs, must not be stopped by it: what it
+ * is asked may be how to mend it. But `mastr: ADDR` left out in silence is a command that asks another master, or none.
+ */
+static void find_slip(struct node_config *config, const struct yaml_tree_node *root)
+{
+	static const char *const taken[] = { "master", "worker", "cluster-key", "token", "net-data",
+		NULL };
+	const struct yaml_tree_node *keeper = yaml_tree_find(root, "keeper");
+	bool sectioned = false;
+	const struct yaml_tree_node *node;
+
+	if (!root || root->kind != YAML_TREE_MAP)
+		return;
+	for (node = root->first; node; node = node->next)
+		sectioned |= is_section(node);
+	if (!sectioned) /* one daemon's own file */
+		return;
+	for (node = root->first; node; node = node->next)
+		if (!is_one_of(node->key, config_sections()) &&
+			!is_one_of(node->key, config_shared()))
+			warn(config, node, config_nearest(node->key, config_sections(), 4));
+	for (node = keeper && keeper->kind == YAML_TREE_MAP ? keeper->first : NULL; node;
+		node = node->next)
+		if (!is_one_of(node->key, taken) && config_nearest(node->key, taken, 5))
+			warn(config, node, config_nearest(node->key, taken, 5));
+}
+
+static void say(const struct node_config *config)
+{
+	static bool said;
+
+	if (config->warning[0] && !said)
+		(void)fprintf(stderr, "cachectl: warning: %s\n", config->warning);
+	said |= config->warning[0] != '\0';
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
 int node_config_read(struct node_config *ret_config, struct err *e)
 {
 	struct node_config config = { .net_data = "plain" };
@@ -46,6 +111,8 @@ int node_config_read(struct node_config *ret_config, struct err *e)
 	if (r < 0)
 		return r;
 	if (tree) {
+		find_slip(&config, tree->root);
+		say(&config);
 		take(tree->root, "master", false, config.master, sizeof(config.master));
 		take(tree->root, "worker", false, config.worker, sizeof(config.worker));
 		take(tree->root, "cluster-key", true, config.cluster_key,

@@ -18,9 +18,11 @@ struct node_config {
 	char cluster_key[PATH_MAX];
 	char token[PATH_MAX];
 	char net_data[16];
+	char warning
+		[ERR_TEXT_MAX]; /* a key that is none, and may be meant to be one of these: its line; "" */
 };
 
-/* -EINVAL, -EACCES and the like with a line. */
+/* A warning is printed, once in a process. -EINVAL, -EACCES and the like with a line. */
 int node_config_read(struct node_config *ret_config, struct err *e) __must_check;
 /* For client_keys_open(); borrows from `config`. */
 struct key_options node_config_keys(const struct node_config *config);

@@ -257,6 +257,38 @@ static void test_wire(void **state)
 	assert_non_null(strstr(e.text, "tcp:127.0.0.1:2"));
 }
 
+static void check_warning(const char *text, const char *warning)
+{
+	struct node_config config;
+	struct err e = ERR_INIT;
+
+	assert_int_equal(file_write_atomic(in("granary.yaml"), text, strlen(text), 0600), 0);
+	assert_int_equal(node_config_read(&config, &e), 0);
+	if (!warning)
+		assert_string_equal(config.warning, "");
+	else if (!strstr(config.warning, warning))
+		fail_msg("'%s' is not in '%s'", warning, config.warning);
+}
+
+/* A slip of the pen in what commands take from the file is not left out in silence. */
+static void test_slips(void **state)
+{
+	(void)state;
+	check_warning("keeper:\n  mastr: tcp:127.0.0.1:1\n",
+		"granary.yaml:2: mastr: unknown key: is it master?");
+	check_warning("log-level: info\nkeeper:\n  cluster_key: /own\n",
+		"granary.yaml:3: cluster_key: unknown key: is it cluster-key?");
+	check_warning("keepr:\n  master: tcp:127.0.0.1:1\nworker:\n  tier: /t\n",
+		"granary.yaml:1: keepr: unknown key: is it keeper?");
+	check_warning("token: /top\nkeeper:\n  master: tcp:127.0.0.1:1\n  memory: 1GiB\n  run: /r\n"
+		      "  cache: /c\n  dead-after: 30s\n  stay: true\n  leave-mounts: true\n"
+		      "  audit-log: /a\n  admin-listen: x\n  log-level: info\n  log-file: /l\n"
+		      "worker:\n  mastre: daemons say that\nmaster:\nmount:\n",
+		NULL);
+	check_warning("tier: /t\nmemry: 1GiB\n", NULL); /* one daemon's own */
+	check_warning("[a, b]\n", NULL);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -264,6 +296,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_private, make_dir, remove_dir),
 		cmocka_unit_test_setup_teardown(test_service, make_dir, remove_dir),
 		cmocka_unit_test_setup_teardown(test_wire, make_dir, remove_dir),
+		cmocka_unit_test_setup_teardown(test_slips, make_dir, remove_dir),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
