@@ -3,6 +3,8 @@
 #include "base/unix_socket.h"
 
 #include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <netinet/in.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -19,24 +21,34 @@ static int check_unix(const char *address, const char *path, struct err *e)
 	return 0;
 }
 
-/* Of `n` bytes; one of IPv6 with or without its brackets, and with a zone, which is not looked at. */
-static bool is_numeric(const char *host, size_t n)
+/*
+ * Of `n` bytes; one of IPv6 with or without its brackets, and with a zone, which is not looked at. Its family and what
+ * it is in numbers (of IPv4 the first four bytes); 0: none is written.
+ */
+static int family_of(const char *host, size_t n, struct in6_addr *ret_number)
 {
 	char text[INET6_ADDRSTRLEN + 64];
-	struct in6_addr ignored; /* large enough for both */
 
 	if (n >= sizeof(text))
-		return false;
+		return 0;
 	memcpy(text, host, n);
 	text[n] = '\0';
-	if (strcmp(text, "localhost") == 0 || inet_pton(AF_INET, text, &ignored) == 1)
-		return true;
+	if (inet_pton(AF_INET, strcmp(text, "localhost") == 0 ? "127.0.0.1" : text, ret_number) ==
+		1)
+		return AF_INET;
 	if (text[0] == '[' && text[n - 1] == ']') {
 		text[n - 1] = '\0';
 		memmove(text, text + 1, n - 1);
 	}
 	text[strcspn(text, "%")] = '\0';
-	return inet_pton(AF_INET6, text, &ignored) == 1;
+	return inet_pton(AF_INET6, text, ret_number) == 1 ? AF_INET6 : 0;
+}
+
+static bool is_numeric(const char *host, size_t n)
+{
+	struct in6_addr ignored;
+
+	return family_of(host, n, &ignored) != 0;
 }
 
 static int check_tcp(const char *address, const char *where, struct err *e)
@@ -61,4 +73,55 @@ int address_check(const char *address, struct err *e)
 	if (strncmp(address, "tcp:", 4) == 0)
 		return check_tcp(address, address + 4, e);
 	return err_set(e, -EINVAL, "'%s' is no address; allowed: " ALLOWED, address);
+}
+
+/* ---- whose it is ----------------------------------------------------------------------------- */
+
+bool address_is_own(const char *address)
+{
+	const char *colon = strrchr(address, ':');
+	struct in6_addr number;
+	int family;
+
+	if (strncmp(address, "tcp:", 4) != 0)
+		return strncmp(address, "unix:", 5) == 0;
+	family = family_of(address + 4, (size_t)(colon - address - 4), &number);
+	return (family == AF_INET && number.s6_addr[0] == 127) ||
+	       (family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&number));
+}
+
+static bool is_interface(const struct ifaddrs *i, int family, const struct in6_addr *number)
+{
+	struct sockaddr_in in;
+	struct sockaddr_in6 in6;
+
+	if (!i->ifa_addr || i->ifa_addr->sa_family != family)
+		return false;
+	if (family == AF_INET) {
+		memcpy(&in, i->ifa_addr, sizeof(in));
+		return memcmp(&in.sin_addr, number, sizeof(in.sin_addr)) == 0;
+	}
+	memcpy(&in6, i->ifa_addr, sizeof(in6));
+	return memcmp(&in6.sin6_addr, number, sizeof(*number)) == 0;
+}
+
+bool address_is_here(const char *address)
+{
+	const char *colon = strrchr(address, ':');
+	struct ifaddrs *all = NULL;
+	struct in6_addr number;
+	bool here = false;
+	int family;
+
+	if (address_is_own(address))
+		return true;
+	if (strncmp(address, "tcp:", 4) != 0)
+		return false;
+	family = family_of(address + 4, (size_t)(colon - address - 4), &number);
+	if (!family || getifaddrs(&all) != 0)
+		return false;
+	for (const struct ifaddrs *i = all; i && !here; i = i->ifa_next)
+		here = is_interface(i, family, &number);
+	freeifaddrs(all);
+	return here;
 }

@@ -4,7 +4,13 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include "base/err.h"
 
 /* 0, or -EINVAL with what is wrong and what is allowed: an option's `check`. */
 int address_check(const char *address, struct err *e) __must_check;
+/* Somebody on this host is meant, for whoever is on this host: a path, the loopback, or an address that an interface has now. Of
+ * addresses that address_check() takes. */
+bool address_is_here(const char *address) __must_check;
+/* Nobody else can be meant, on whichever host it is read. */
+bool address_is_own(const char *address) __must_check;

@@ -109,29 +109,26 @@ static const struct option_spec specs[] = {
 		"append the log to FILE instead of standard error"),
 };
 
-static bool is_own(const char *address)
-{
-	static const char *const heads[] = { "unix:", "tcp:127.",
-		"tcp:localhost:", "tcp:[::1]:", "tcp:::1:" };
-
-	for (size_t i = 0; i < ARRAY_SIZE(heads); i++)
-		if (strncmp(address, heads[i], strlen(heads[i])) == 0)
-			return true;
-	return false;
-}
-
-/* Of a cluster of several hosts, and all that others could be told is a place of this one: it would own slots that nobody
- * else can ask it for. */
-static int check_reachable(const struct options *options, struct err *e)
+/* All that others could be told is a place of this host. */
+static bool is_alone(const struct options *options)
 {
 	const char *const *all =
 		options->advertise.n ? options->advertise.values : options->listen.values;
 	uint32_t n = options->advertise.n ? options->advertise.n : options->listen.n;
 
 	for (uint32_t i = 0; i < n; i++)
-		if (!is_own(all[i]))
-			return 0;
-	if (is_own(options->master))
+		if (!address_is_own(all[i]))
+			return false;
+	return true;
+}
+
+/*
+ * Of a cluster of several hosts: it would own slots that nobody else can ask it for. One whose master is on this host
+ * may be all there is, with mounts beside it: that is said when it starts.
+ */
+static int check_reachable(const struct options *options, struct err *e)
+{
+	if (!is_alone(options) || address_is_here(options->master))
 		return 0;
 	return err_set(e, -EINVAL,
 		"the master is on another host (%s), and no other host can reach this worker: "
@@ -292,6 +289,11 @@ int main(int argc, char **argv)
 	for (uint32_t i = 0; i < worker.servers.n; i++)
 		log_info("serving", "tier=%s tiers=%u listen=%s", config.tier, tiers.n,
 			rpc_server_address(worker.servers.all[i]));
+	if (is_alone(&options) && !address_is_own(options.master))
+		log_warn("no other host can reach this worker",
+			"master=%s next=\"mounts of other hosts wait for what it owns: listen on "
+			"tcp:HOST:PORT, too, before there are any\"",
+			options.master);
 	daemon_signals_wait(&signals, file, on_change, &live);
 	worker_close(&worker);
 	return EXIT_OK;
