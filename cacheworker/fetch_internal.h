@@ -104,6 +104,17 @@ void fetch_note_hit(struct fetch *fetch);
 /* Takes a cancelled fetch off its flights. True when nothing is awaited any more. */
 bool fetch_leave_flights_locked(struct fetch *fetch);
 
+/* A reader wants it, or is about to: also of what a mount brings ahead of one (FETCH_CACHED), but not a worker that
+ * takes what it will have to answer for. */
+static inline bool fetch_is_read(const struct fetch *fetch)
+{
+	const struct frame *asked = &fetch->request->frame;
+
+	return asked->op == FRAME_FETCH ||
+	       (asked->op == FRAME_FETCH_CACHED && asked->class == FRAME_DEMAND &&
+		       !(asked->flags & FRAME_PEER));
+}
+
 /* fetch_reply.c: answers. */
 /* Referenced, or NULL. */
 struct chunk *fetch_find_chunk(struct fetch *fetch, uint64_t at);

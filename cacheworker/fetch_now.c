@@ -75,7 +75,7 @@ bool fetch_answer_now(struct fetch *fetch)
 	bool taken = chunk && take(fetch, chunk, &bytes);
 
 	if (taken) {
-		if (asked->op == FRAME_FETCH)
+		if (fetch_is_read(fetch))
 			chunk_note_read(chunk);
 		tier_volume_asked(w->tiers, &fetch->source->volume, 0, asked->length);
 		fetch_note_hit(fetch);

@@ -490,7 +490,7 @@ static void plan_range(struct fetch *fetch, struct table *table, struct table_ro
 	struct chunk *chunk = fetch_find_chunk(fetch, frame->offset);
 	int r = make_spans(fetch, table, row);
 
-	if (chunk && frame->op == FRAME_FETCH)
+	if (chunk && fetch_is_read(fetch))
 		chunk_note_read(chunk);
 	if (r < 0) {
 		fetch_fail(fetch, r, NULL);

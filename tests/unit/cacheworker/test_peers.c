@@ -8,6 +8,8 @@
 #include "tests/unit/cacheworker/cluster_world.h"
 
 #include "cacheworker/duty.h"
+#include "tiers/chunk_internal.h"
+#include "tiers/tier_set_internal.h"
 #include "tests/unit/cacheworker/damage.h"
 
 #define FILES    40u
@@ -696,6 +698,40 @@ static int ask_cached(struct cluster *c, enum frame_op op, uint8_t flags)
 	return status;
 }
 
+static uint64_t read_at(struct cluster *c)
+{
+	const struct frame frame = make_call(c->world, FRAME_FETCH, 0, STEP, 0).frame;
+	const struct chunk_id id = { .volume = frame.volume, .lineage = frame.lineage };
+	struct chunk *chunk = tier_chunk_find(c->nodes[0].worker.tiers, &id);
+	uint64_t at;
+
+	assert_non_null(chunk);
+	pthread_mutex_lock(&chunk->set->volumes.lock);
+	at = chunk->read_at;
+	pthread_mutex_unlock(&chunk->set->volumes.lock);
+	chunk_unref(chunk);
+	return at;
+}
+
+/* What a mount brings ahead of its readers is read, and stays longer; a worker that takes it reads nothing. */
+static void test_what_is_cached_is_read(void **state)
+{
+	struct cluster *c = cluster_new(FILES, 0, CAPACITY);
+	uint64_t before;
+
+	(void)state;
+	set_slots(c, 0, NOBODY, NOBODY, NOBODY);
+	cluster_publish(c);
+	(void)read_via(c, 0, 0, STEP, 0);
+	cluster_quiet(c); /* it is in its tier */
+	before = read_at(c);
+	assert_int_equal(ask_cached(c, FRAME_FETCH_CACHED, FRAME_PEER), 0);
+	assert_int_equal(read_at(c), before);
+	assert_int_equal(ask_cached(c, FRAME_FETCH_CACHED, 0), 0);
+	assert_true(read_at(c) > before);
+	cluster_free(c);
+}
+
 /* A worker that others are sent to answers a few at a time; the others come back. An owner that seeks what may
  * be nowhere else is never refused. */
 static void test_herd_gives(void **state)
@@ -796,6 +832,7 @@ int main(void)
 		cmocka_unit_test(test_the_deputy_of_one_that_hangs),
 		cmocka_unit_test(test_herd),
 		cmocka_unit_test(test_herd_hangs),
+		cmocka_unit_test(test_what_is_cached_is_read),
 		cmocka_unit_test(test_herd_gives),
 		cmocka_unit_test(test_spill),
 		cmocka_unit_test(test_joins_without_its_servers),
