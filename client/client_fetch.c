@@ -262,12 +262,15 @@ static bool answer_fits(const struct client_op *op, const void *payload, int fd)
 
 /*
  * What is small costs less than waking another thread for it, and what comes behind it hardly waits; with
- * many reads under way other threads are awake, and more than this one can do is to be done.
+ * many reads under way other threads are awake, and more than this one can do is to be done. Reads that wait for
+ * what others asked for are not counted.
  */
 static bool done_here(const struct client_op *op)
 {
+	const struct client *client = client_op_client(op);
+
 	return op->call.reply.payload <= HERE_BYTES &&
-	       counter_get(&client_op_client(op)->counters.waiting) <= HERE_READS;
+	       counter_get(&client->counters.waiting) <= HERE_READS + client->near.n_waiters;
 }
 
 /* The answer's memory and descriptor are in the op. */

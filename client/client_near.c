@@ -8,15 +8,19 @@
 
 #include <stdlib.h>
 
-#define WINDOW_LEAST (256u << 10)
-#define WINDOW_MOST  CLIENT_READ_MAX
-#define WINDOW_OLD   CLOCK_SECOND /* unread for so long it gives way to another */
-#define READ_MOST    (512u << 10) /* larger reads gain nothing */
-#define BEHIND_BYTES (1u << 20)   /* several readers take their files not quite in order: */
-#define AHEAD_BYTES  (1u << 20)   /* a read so far off the furthest one goes on with its stream */
-#define PASSED_BYTES (64u << 20)  /* a stream further on than that came from elsewhere */
-#define HITS_LEAST   3u           /* reads that go on with a stream before anything is fetched */
-#define COLD_NS      (CLOCK_SECOND / 2) /* nothing is tried after workers had not all of a range */
+#define WINDOW_LEAST   (256u << 10)
+#define WINDOW_MOST    CLIENT_READ_MAX
+#define WINDOW_OLD     CLOCK_SECOND /* unread for so long it gives way to another */
+#define READ_MOST      (512u << 10) /* larger reads gain nothing */
+#define BEHIND_BYTES   (1u << 20)   /* several readers take their files not quite in order: */
+#define AHEAD_BYTES    (1u << 20)   /* a read so far off the furthest one goes on with its stream */
+#define PASSED_BYTES   (64u << 20)  /* a stream further on than that came from elsewhere */
+#define HITS_LEAST     3u           /* reads that go on with a stream before anything is fetched */
+#define COLD_NS        (CLOCK_SECOND / 2) /* nothing is tried after workers had not all of a range */
+#define BEGIN_LEAST    (64u << 10)        /* a read that long, at an object's begin, was cut off */
+#define OBJECT_MOST    (256u << 10)       /* larger objects are asked for as they are read */
+#define OBJECT_OLD     (CLOCK_SECOND / 10) /* the rest of it is not wanted */
+#define OBJECTS_WASTED 4u /* of which the rest was not wanted, before that is weighed */
 
 /* ---- windows --------------------------------------------------------------------------------- */
 
@@ -61,26 +65,50 @@ static bool is_passed_locked(const struct client_near *near, const struct client
 	return false;
 }
 
-/* A free one, or one that is not read any more: passed, or the one that was read longest ago. NULL: all are
- * about to be read. */
-static struct client_near_window *choose_locked(struct client_near *near)
+/* The object's that was read longest ago: what is left of it was on its way together with the rest, and gives way
+ * to anything. Also tells how many windows objects have. */
+static struct client_near_window *oldest_object_locked(struct client_near *near, uint32_t *ret_n)
 {
+	struct client_near_window *oldest = NULL;
+
+	*ret_n = 0;
+	for (uint32_t i = 0; i < CLIENT_NEAR_WINDOWS; i++) {
+		struct client_near_window *w = &near->windows[i];
+
+		if (w->state == NEAR_FREE || !w->object)
+			continue;
+		++*ret_n;
+		if (w->state == NEAR_READY && w->refs == 0 &&
+			(!oldest || w->touched_ns < oldest->touched_ns))
+			oldest = w;
+	}
+	return oldest;
+}
+
+/* A free one, or one that is not read any more: an object's, passed, or the one that was read longest ago. NULL:
+ * all are about to be read, or objects have as many as they may. */
+static struct client_near_window *choose_locked(struct client_near *near, bool object)
+{
+	uint32_t n_objects;
+	struct client_near_window *old_object = oldest_object_locked(near, &n_objects);
 	struct client_near_window *oldest = NULL;
 	struct client_near_window *passed = NULL;
 
 	for (uint32_t i = 0; i < CLIENT_NEAR_WINDOWS; i++) {
 		struct client_near_window *w = &near->windows[i];
 
-		if (w->state == NEAR_FREE)
+		if (w->state == NEAR_FREE && (!object || n_objects < CLIENT_NEAR_OBJECTS))
 			return w;
-		if (w->state != NEAR_READY || w->refs > 0)
+		if (w->state != NEAR_READY || w->refs > 0 || w->object || object)
 			continue;
 		if (!passed && is_passed_locked(near, w))
 			passed = w;
 		if (!oldest || w->touched_ns < oldest->touched_ns)
 			oldest = w;
 	}
-	if (passed)
+	if (old_object)
+		oldest = old_object;
+	else if (passed)
 		oldest = passed;
 	else if (oldest && clock_mono_ns() - oldest->touched_ns < WINDOW_OLD)
 		oldest = NULL;
@@ -138,8 +166,10 @@ static void run_fetched(struct loop_task *task)
 	list_splice_back(&waiters, &w->waiters);
 	pthread_mutex_unlock(&near->lock);
 	let_go(near, w, 0);
-	while ((node = list_pop_front(&waiters)) != NULL)
+	while ((node = list_pop_front(&waiters)) != NULL) {
+		near->n_waiters--;
 		client_fetch_resume(list_entry(node, struct client_op, waiter));
+	}
 	if (!near->timer && !near->stopped)
 		near->timer = loop_timer_start(client->loop, CLIENT_NEAR_IDLE, on_idle, client);
 }
@@ -164,7 +194,7 @@ static void on_fetched(struct client_read *read, int status, const void *data)
 	loop_post(client->loop, &w->task);
 }
 
-static bool fetch(struct client_volume *volume, uint64_t offset, uint32_t length)
+static bool fetch(struct client_volume *volume, uint64_t offset, uint32_t length, bool object)
 {
 	struct client *client = volume->client;
 	struct client_near *near = &client->near;
@@ -175,13 +205,14 @@ static bool fetch(struct client_volume *volume, uint64_t offset, uint32_t length
 		return false;
 	pthread_mutex_lock(&near->lock);
 	known = find_locked(volume, offset, BLOCK_BYTES) != NULL;
-	w = known ? NULL : choose_locked(near);
+	w = known ? NULL : choose_locked(near, object);
 	if (w) {
 		w->state = NEAR_FETCHING;
 		w->client = client;
 		w->volume = volume;
 		w->offset = offset;
 		w->length = length;
+		w->object = object;
 		w->used = 0;
 		w->clock = near->clock;
 		w->refs = 1; /* the task's */
@@ -300,24 +331,94 @@ static void unclaim(struct client_volume *volume, uint64_t start, uint32_t lengt
 	pthread_mutex_unlock(&near->lock);
 }
 
+/* Another node's worker is to be asked for it. */
+static bool is_elsewhere(struct client_volume *volume, uint64_t start, uint32_t length)
+{
+	bool last;
+	struct view_peer *peer = client_route_serves(volume, start >> CHUNK_BITS, &last);
+
+	return peer && !peer->local && !client_local_present(volume, start, length);
+}
+
 /* The next window from `start` on. False: that is all for now. */
 static bool fetch_next(
 	struct client_volume *volume, uint64_t start, uint32_t window, uint32_t *ret_n)
 {
-	struct view_peer *peer;
-	bool last;
 	uint32_t n = range_from(volume, start, window);
 
 	if (n == 0 || !claim(volume, start, n))
 		return false;
 	*ret_n = n;
-	peer = client_route_serves(volume, start >> CHUNK_BITS, &last);
-	if (!peer || peer->local || client_local_present(volume, start, n))
-		return true;
-	if (fetch(volume, start, n))
+	if (!is_elsewhere(volume, start, n) || fetch(volume, start, n, false))
 		return true;
 	unclaim(volume, start, n);
 	return false;
+}
+
+/* ---- objects --------------------------------------------------------------------------------- */
+
+/* True when the rests of objects are not wanted: who reads headers of 64 KiB gets no more than he asks for, but that
+ * a few objects are tried now and then. That a rest is asked for before its begin happens, to a few of a hundred. */
+static bool is_wasted_locked(struct client_near *near, uint64_t now)
+{
+	bool wasted;
+
+	for (uint32_t i = 0; i < CLIENT_NEAR_WINDOWS; i++) {
+		struct client_near_window *w = &near->windows[i];
+
+		if (w->state != NEAR_READY || !w->object || w->refs > 0 ||
+			now - w->touched_ns < OBJECT_OLD)
+			continue;
+		drop_locked(w);
+		near->objects_wasted++;
+	}
+	if (near->objects_wasted < OBJECTS_WASTED)
+		return false;
+	wasted = near->objects_wasted >= near->objects_begun / 4;
+	near->objects_wasted = 0;
+	near->objects_begun = 0;
+	return wasted;
+}
+
+/* True when the read may be an object's begin, of which the kernel asks for the rest at once. */
+static bool may_begin_locked(
+	struct client_near *near, struct client_volume *volume, uint64_t offset, uint32_t length)
+{
+	uint64_t now = clock_mono_ns();
+
+	if (length < BEGIN_LEAST || length >= OBJECT_MOST ||
+		now < max(near->cold_ns, near->wasted_ns) ||
+		find_locked(volume, offset, BLOCK_BYTES))
+		return false;
+	if (!is_wasted_locked(near, now))
+		return true;
+	near->wasted_ns = now + COLD_NS;
+	return false;
+}
+
+/* The kernel cuts a file into READs of as many pages as lie together in memory, 16 runs of them: a small object is
+ * several READs, which come together. It is asked for once, and whole. */
+static void fetch_object(struct client_volume *volume, uint64_t offset, uint32_t length)
+{
+	struct client_near *near = &volume->client->near;
+	struct client_near_stream *s;
+	struct table_row row;
+	uint64_t whole;
+
+	if (table_find_offset(volume->table, offset, &row) < 0 || row.offset != offset)
+		return;
+	whole = align_up(row.size, BLOCK_BYTES);
+	if (whole <= length || whole > OBJECT_MOST ||
+		!is_elsewhere(volume, offset, (uint32_t)whole) ||
+		!fetch(volume, offset, (uint32_t)whole, true))
+		return;
+	/* A stream that it belongs to is fetched from its end on. */
+	pthread_mutex_lock(&near->lock);
+	near->objects_begun++;
+	s = stream_at_locked(near, volume, offset + length);
+	if (s)
+		s->fetched = offset + whole;
+	pthread_mutex_unlock(&near->lock);
 }
 
 void client_near_note(struct client_volume *volume, uint64_t offset, uint32_t length)
@@ -327,6 +428,7 @@ void client_near_note(struct client_volume *volume, uint64_t offset, uint32_t le
 	uint64_t start;
 	uint32_t window;
 	uint32_t n;
+	bool begins;
 	bool due;
 
 	if (length > READ_MOST || (near->local && !client_route_is_elsewhere(volume)))
@@ -334,7 +436,10 @@ void client_near_note(struct client_volume *volume, uint64_t offset, uint32_t le
 	pthread_mutex_lock(&near->lock);
 	note_locked(near, volume, offset, length, &s);
 	due = due_locked(near, s, &start, &window);
+	begins = !due && may_begin_locked(near, volume, offset, length);
 	pthread_mutex_unlock(&near->lock);
+	if (begins)
+		fetch_object(volume, offset, length);
 	while (due && fetch_next(volume, start, window, &n)) {
 		pthread_mutex_lock(&near->lock);
 		s = stream_at_locked(near, volume, start + n);
@@ -396,6 +501,7 @@ bool client_near_serve(struct client_op *op)
 	} else if (w) {
 		client_op_set_state(op, OP_NEAR);
 		list_push_back(&w->waiters, &op->waiter);
+		near->n_waiters++;
 	}
 	pthread_mutex_unlock(&near->lock);
 	if (!ready)

@@ -6,6 +6,8 @@
  *	reads in order ──► stream ──► window: FETCHING ──► READY ──► used up, or CLIENT_NEAR_IDLE old: dropped
  *	                                 ▲ reads of its range wait    └─► reads of its range are answered from it
  *
+ * A small object of which the kernel reads the begin only is fetched whole: the rest of it is asked for next.
+ *
  * As much is on its way ahead of a stream as was read of it, CLIENT_NEAR_AHEAD at most: several requests, so
  * that no reader waits for a round trip. A window is the answer as it came: nothing is copied.
  *
@@ -24,6 +26,8 @@
 #include "client/client.h"
 
 #define CLIENT_NEAR_WINDOWS 32u
+#define CLIENT_NEAR_OBJECTS \
+	16u /* of the windows: for objects of which a part is read; they give way to streams */
 #define CLIENT_NEAR_STREAMS 16u
 #define CLIENT_NEAR_AHEAD   (4u << 20) /* bytes under way, or not read yet, of one stream */
 #define CLIENT_NEAR_IDLE    (5 * CLOCK_SECOND)
@@ -52,6 +56,7 @@ struct client_near_window {
 	struct client_volume *volume; /* NULL: it is closed */
 	uint64_t offset;
 	uint32_t length;
+	bool object;    /* one object, of which the kernel asked for the begin */
 	uint64_t used;  /* bytes that were read from it */
 	uint64_t clock; /* of the streams, when it was asked for */
 	uint32_t refs;  /* readers, and its task */
@@ -67,10 +72,14 @@ struct client_near {
 	pthread_mutex_t lock;
 	bool local; /* there is a worker on this node: nothing, but while it sends reads away */
 	uint64_t clock;
-	uint64_t cold_ns; /* workers had not all of a range: nothing is tried until then */
+	uint64_t cold_ns;   /* workers had not all of a range: nothing is tried until then */
+	uint64_t wasted_ns; /* rests of objects were not read: likewise of objects */
+	uint32_t objects_begun;
+	uint32_t objects_wasted; /* of them, since that was weighed last */
 	struct client_near_stream streams[CLIENT_NEAR_STREAMS];
 	struct client_near_window windows[CLIENT_NEAR_WINDOWS];
 	struct loop_timer *timer; /* the loop's */
+	uint32_t n_waiters;       /* likewise: reads in state NEAR */
 	bool stopped;             /* likewise */
 };
 

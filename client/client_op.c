@@ -369,6 +369,8 @@ static void run_cancel(struct loop_task *task)
 	switch (op->state) {
 	case OP_BUDGET:
 	case OP_NEAR:
+		if (op->state == OP_NEAR)
+			client_op_client(op)->near.n_waiters--;
 		list_remove(&op->waiter);
 		client_op_set_state(op, OP_ENDED);
 		client_op_release(op);

@@ -140,6 +140,104 @@ static void test_ranges_that_a_replica_lacks(void **state)
 	assert_true(fix_counter(r->f, "near_reads") >= 240);
 }
 
+/* Nothing of this program was held up for so long that an answer is not waited for, or kept, any more. */
+static bool was_quick(uint64_t began)
+{
+	return clock_mono_ns() - began < CLOCK_SECOND;
+}
+
+/* Two reads of an object by one request. */
+static void assert_answered_together(struct route_fix *r, uint64_t began)
+{
+	uint32_t alone = count(r, &r->workers[0].fetches);
+
+	assert_int_equal(count(r, &r->workers[0].cached), 1);
+	assert_int_equal(fix_counter(r->f, "near_reads") + alone, 2);
+	assert_true(alone == 0 || !was_quick(began));
+}
+
+/* The kernel cuts a small object into reads that come together: one request brings all of it. */
+static void test_an_object_is_asked_for_once(void **state)
+{
+	struct route_fix *r = *state;
+	const struct fix_object *o = fix_object(r->f, "a/small-07");
+	uint64_t began = clock_mono_ns();
+
+	read_noted(r->f, o->offset, 64 * KiB);
+	read_noted(r->f, o->offset + 64 * KiB, 44 * KiB);
+	assert_answered_together(r, began);
+}
+
+struct part_reader {
+	pthread_t thread;
+	struct fix *f;
+	uint64_t offset;
+	uint32_t length;
+};
+
+static void *run_part_reader(void *arg)
+{
+	const struct part_reader *reader = arg;
+
+	read_noted(reader->f, reader->offset, reader->length);
+	return NULL;
+}
+
+/* Both parts wait for the one answer. */
+static void test_parts_of_an_object_wait_together(void **state)
+{
+	struct route_fix *r = *state;
+	const struct fix_object *o = fix_object(r->f, "a/small-07");
+	struct part_reader parts[] = { { .f = r->f, .offset = o->offset, .length = 64 * KiB },
+		{ .f = r->f, .offset = o->offset + 64 * KiB, .length = 44 * KiB } };
+
+	uint64_t began = clock_mono_ns();
+
+	r->workers[0].park_cached = true;
+	for (uint32_t i = 0; i < ARRAY_SIZE(parts); i++) {
+		assert_int_equal(
+			pthread_create(&parts[i].thread, NULL, run_part_reader, &parts[i]), 0);
+		wait_for(r, &r->workers[0].parked_cached, 1);
+	}
+	unpark(&r->workers[0]);
+	for (uint32_t i = 0; i < ARRAY_SIZE(parts); i++)
+		assert_int_equal(pthread_join(parts[i].thread, NULL), 0);
+	assert_answered_together(r, began);
+}
+
+/* Who reads a header, or a part of something large, gets no more than that; nor who reads what is cold. */
+static void test_parts_that_are_asked_for_alone(void **state)
+{
+	struct route_fix *r = *state;
+	const struct fix_object *small = fix_object(r->f, "a/small-07");
+
+	read_noted(r->f, small->offset, 16 * KiB);
+	read_noted(r->f, fix_object(r->f, "b/large")->offset, 64 * KiB);
+	assert_int_equal(count(r, &r->workers[0].cached), 0);
+	assert_int_equal(count(r, &r->workers[0].fetches), 2);
+	r->workers[0].cold = true;
+	read_noted(r->f, fix_object(r->f, "a/small-27")->offset, 64 * KiB);
+	assert_int_equal(count(r, &r->workers[0].cached), 1);
+	assert_int_equal(count(r, &r->workers[0].fetches), 3);
+}
+
+/* Where the rest is not read it is not brought again and again. */
+static void test_objects_of_which_the_begin_is_read(void **state)
+{
+	static const char *const keys[] = { "a/small-06", "a/small-07", "a/small-08", "a/small-13",
+		"a/small-27" };
+	struct route_fix *r = *state;
+	uint64_t began = clock_mono_ns();
+	uint32_t n = ARRAY_SIZE(keys) - 1;
+
+	for (uint32_t i = 0; i < n; i++)
+		read_noted(r->f, fix_object(r->f, keys[i])->offset, 64 * KiB);
+	assert_true(count(r, &r->workers[0].cached) == n || !was_quick(began));
+	clock_sleep_ns(CLOCK_SECOND / 5); /* so old the rests are, or older */
+	read_noted(r->f, fix_object(r->f, keys[n])->offset, 64 * KiB);
+	assert_true(count(r, &r->workers[0].cached) == n || !was_quick(began));
+}
+
 /* Readers in threads of their own take what is on its way, and what is there. */
 struct near_reader {
 	pthread_t thread;
@@ -187,6 +285,10 @@ int main(void)
 		CASE(test_ranges_that_are_read_in_part),
 		CASE(test_ranges_beside_old_ones),
 		CASE(test_ranges_that_a_replica_lacks),
+		CASE(test_an_object_is_asked_for_once),
+		CASE(test_parts_of_an_object_wait_together),
+		CASE(test_parts_that_are_asked_for_alone),
+		CASE(test_objects_of_which_the_begin_is_read),
 		CASE(test_ranges_of_several_readers),
 	};
 
