@@ -206,7 +206,7 @@ static bool has_some(struct worker *w, const struct frame *frame)
 	struct chunk_id id = fetch_chunk_of(frame);
 	struct chunk *chunk = tier_chunk_find(w->tiers, &id);
 
-	chunk_unref(chunk);
+	chunk_unref_by(chunk, w->disk);
 	return chunk != NULL || flights_of_chunk(w, &id);
 }
 

@@ -87,6 +87,6 @@ bool fetch_answer_now(struct fetch *fetch)
 		fetch_gathered_free(TAKE(fetch->out));
 		fetch->n_sums = 0;
 	}
-	chunk_unref(chunk);
+	chunk_unref_by(chunk, w->disk); /* it may have been evicted meanwhile */
 	return taken;
 }

@@ -3,6 +3,7 @@
 #include "tiers/tier_set_internal.h"
 #include "base/arena.h"
 #include "base/crash_point.h"
+#include "base/pool.h"
 
 #include <stdlib.h>
 
@@ -70,13 +71,9 @@ struct chunk *chunk_ref(struct chunk *chunk)
 	return chunk;
 }
 
-void chunk_unref(struct chunk *chunk)
+/* Nobody refers to it any more. */
+static void chunk_end(struct chunk *chunk)
 {
-	if (!chunk)
-		return;
-	CHECK_MAGIC(chunk, CHUNK_MAGIC);
-	if (atomic_fetch_sub_explicit(&chunk->refs, 1, memory_order_acq_rel) != 1)
-		return;
 	descriptor_close(&chunk->set->descriptors, &chunk->descriptor);
 	if (chunk->extent) {
 		extent_give_charge(chunk->extent, chunk->charged, chunk->held);
@@ -95,6 +92,50 @@ void chunk_unref(struct chunk *chunk)
 	pthread_mutex_destroy(&chunk->lock);
 	chunk->magic = 0;
 	arena_free(ARENA_CHUNKS, chunk, sizeof(*chunk));
+}
+
+/* True: it was the last one. */
+static bool leave(struct chunk *chunk)
+{
+	if (!chunk)
+		return false;
+	CHECK_MAGIC(chunk, CHUNK_MAGIC);
+	return atomic_fetch_sub_explicit(&chunk->refs, 1, memory_order_acq_rel) == 1;
+}
+
+void chunk_unref(struct chunk *chunk)
+{
+	if (leave(chunk))
+		chunk_end(chunk);
+}
+
+struct end_job {
+	struct pool_job job;
+	struct chunk *chunk;
+};
+
+static void run_end(struct pool_job *job)
+{
+	struct end_job *end = container_of(job, struct end_job, job);
+
+	chunk_end(end->chunk);
+	free(end);
+}
+
+void chunk_unref_by(struct chunk *chunk, struct pool *pool)
+{
+	struct end_job *end;
+
+	if (!leave(chunk))
+		return;
+	end = malloc(sizeof(*end));
+	if (end) {
+		*end = (struct end_job){ .job.run = run_end, .chunk = chunk };
+		if (pool_submit(pool, &end->job) == 0)
+			return;
+		free(end);
+	}
+	chunk_end(chunk);
 }
 
 const struct chunk_id *chunk_id_of(const struct chunk *chunk)

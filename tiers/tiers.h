@@ -213,6 +213,10 @@ uint32_t chunk_tag(const struct chunk *chunk);
 
 struct chunk *chunk_ref(struct chunk *chunk);
 void chunk_unref(struct chunk *chunk); /* NULL is allowed; may close descriptors */
+/* The same for a loop, which must not wait for a disk: what there is to close is closed by a thread of the pool. The pool ends
+ * before the set does. With its queue full, or without memory, it is closed here. */
+struct pool;
+void chunk_unref_by(struct chunk *chunk, struct pool *pool);
 
 const struct chunk_id *chunk_id_of(const struct chunk *chunk);
 

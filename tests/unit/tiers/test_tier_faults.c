@@ -1,5 +1,7 @@
 /* Full tiers, full and failing disks, a failing index, few descriptors. */
 #include "tests/unit/tiers/tier_fixture.h"
+#include "base/pool.h"
+#include "tiers/disk.h"
 #include "tiers/tier_set_internal.h"
 
 #include <sys/mount.h>
@@ -489,6 +491,53 @@ static void test_health(void **state)
 #define T(fn) cmocka_unit_test_setup_teardown(fn, fixture_setup, fixture_teardown)
 #define M(fn) cmocka_unit_test_setup_teardown(fn, fixture_setup, teardown_mount)
 
+static const struct disk_ops *below;
+static _Atomic uint32_t closed_here;
+static _Atomic uint32_t closed_elsewhere;
+static pthread_t here;
+
+static int note_close(int fd)
+{
+	if (pthread_equal(pthread_self(), here))
+		closed_here++;
+	else
+		closed_elsewhere++;
+	return below->close(fd);
+}
+
+/* Who lets a chunk go that was evicted meanwhile closes its file: not where nothing may wait. */
+static void test_the_last_one_closes_elsewhere(void **state)
+{
+	struct fixture *f = *state;
+	struct piece_run run = run_of(0, PIECE_BYTES, 1);
+	struct chunk_id id = chunk_number(0);
+	struct pool *pool = pool_new("test", 1, 4);
+	struct disk_ops ops;
+	struct chunk *chunk;
+
+	assert_non_null(pool);
+	below = disk_use(&disk_kernel);
+	ops = *below;
+	ops.close = note_close;
+	(void)disk_use(&ops);
+	here = pthread_self();
+	fixture_open(f);
+	assert_int_equal(write_run(f, 0, &run), 0);
+	assert_int_equal(read_run(f, 0, &run), 0);
+	chunk = tier_chunk_find(f->set, &id);
+	assert_non_null(chunk);
+	chunk_unref_by(chunk_ref(chunk), pool); /* not the last one */
+	(void)tier_set_drop(f->set, &id.volume, id.lineage, keep_none, NULL);
+	closed_here = closed_elsewhere = 0;
+	chunk_unref_by(chunk, pool);
+	chunk_unref_by(NULL, pool);
+	pool_free(pool);
+	assert_int_equal(closed_here, 0);
+	assert_in_range(closed_elsewhere, 1, 2);
+	fixture_close(f);
+	(void)disk_use(below);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -504,6 +553,7 @@ int main(void)
 		T(test_failing_reads),
 		T(test_failing_index),
 		T(test_few_descriptors),
+		T(test_the_last_one_closes_elsewhere),
 		cmocka_unit_test(test_health),
 	};
 
