@@ -365,7 +365,7 @@ static void *list_many(void *arg)
 /* Where requests are few, GETs and LISTs take turns. */
 static void turns(void **state)
 {
-	static struct one ones[100];
+	static struct one ones[GETS]; /* twelve seconds of them, if the lister is late */
 	struct lister lister = { .given_up = false };
 	unsigned int n;
 
