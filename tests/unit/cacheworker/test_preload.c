@@ -293,7 +293,7 @@ static void waits_for_its_units(void **state)
 {
 	struct world *w = world_new_sized(256 * MiB, 100, MiB, 256 * MiB);
 	struct preloads *p = w->worker.preloads;
-	uint64_t began;
+	uint64_t began = 0;
 	uint64_t ms;
 	uint32_t rounds = 0;
 
@@ -303,12 +303,12 @@ static void waits_for_its_units(void **state)
 	order(w, NULL, 0);
 	for (uint32_t there = 0; there < p->max_in_flight;) {
 		clock_sleep_ns(2 * CLOCK_MS);
+		began = clock_mono_ns();
 		pthread_mutex_lock(&p->lock);
 		there = p->in_flight;
 		rounds = p->rounds;
 		pthread_mutex_unlock(&p->lock);
 	}
-	began = clock_mono_ns();
 	clock_sleep_ns(300 * CLOCK_MS);
 	pthread_mutex_lock(&p->lock);
 	rounds = p->rounds - rounds;
