@@ -441,6 +441,17 @@ static void test_deadline(void **state)
 	assert_true(clock_mono_ns() - began < 20 * CLOCK_SECOND);
 }
 
+/* Reads that have ended are done with, too: where they waited is logged behind their end. */
+static void wait_until_told(struct fix *f)
+{
+	struct client *client = f->client;
+
+	pthread_mutex_lock(&client->lock);
+	while (f->volume->pending > 0)
+		pthread_cond_wait(&client->idle, &client->lock);
+	pthread_mutex_unlock(&client->lock);
+}
+
 /* What the log says of a read that waits: one line with its cause, once, after ten seconds. */
 static void test_slow_is_logged(void **state)
 {
@@ -465,6 +476,7 @@ static void test_slow_is_logged(void **state)
 	clock_sleep_ns(2 * CLOCK_SECOND); /* it is looked at each second */
 	fix_unpark(f);
 	fix_read_end(f, r, 0);
+	wait_until_told(f);
 	log_init("test", STDERR_FILENO, LOG_INFO, LOG_TEXT);
 	close(fd);
 	buf_clear(&text);
