@@ -335,6 +335,13 @@ static inline void set_status(
 	pthread_mutex_unlock(&r->f->lock);
 }
 
+static inline void set_state(struct route_fix *r, uint32_t worker, enum cluster_state to)
+{
+	pthread_mutex_lock(&r->f->lock);
+	r->workers[worker].state = to;
+	pthread_mutex_unlock(&r->f->lock);
+}
+
 static inline void set_park(struct route_fix *r, uint32_t worker)
 {
 	pthread_mutex_lock(&r->f->lock);

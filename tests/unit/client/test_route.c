@@ -63,7 +63,7 @@ static void test_owner_called_down_is_waited_for_no_longer(void **state)
 	set_park(r, 0);
 	read = fix_read_start(r->f, 0, 64 * KiB);
 	wait_for(r, &r->workers[0].fetches, 1);
-	r->workers[0].state = CLUSTER_DOWN;
+	set_state(r, 0, CLUSTER_DOWN);
 	tell(r);
 	fix_read_end(r->f, read, 0);
 	assert_int_equal(count(r, &r->workers[1].lasts), 1);
@@ -85,7 +85,7 @@ static void test_the_only_one_called_down_is_waited_for(void **state)
 	set_park(r, 0);
 	read = fix_read_start(r->f, 0, 64 * KiB);
 	wait_for(r, &r->workers[0].fetches, 1);
-	r->workers[0].state = CLUSTER_DOWN;
+	set_state(r, 0, CLUSTER_DOWN);
 	tell(r);
 	clock_sleep_ns(2500 * CLOCK_MS); /* it is looked at each second */
 	unpark(&r->workers[0]);
@@ -261,7 +261,7 @@ static void test_keeper_when_all_of_the_slot_are_down(void **state)
 	fix_read(r->f, 0, 64 * KiB);
 	assert_int_equal(count(r, &r->workers[0].fetches), 1);
 	for (uint32_t i = 0; i < 3; i++)
-		r->workers[i].state = CLUSTER_DOWN;
+		set_state(r, i, CLUSTER_DOWN);
 	tell(r);
 	for (uint32_t i = 0; i < 8; i++)
 		fix_read(r->f, i * MiB, 64 * KiB);
@@ -351,13 +351,13 @@ static void test_who_waits_asks_whom_the_table_names(void **state)
 	struct route_fix *r = *state;
 	struct fix_read *read;
 
-	r->workers[3].state = CLUSTER_OUT;
+	set_state(r, 3, CLUSTER_OUT);
 	tell(r);
 	for (uint32_t i = 0; i < 3; i++)
 		fake_set_refuse(r->workers[i].name, true);
 	read = fix_read_start(r->f, 0, 64 * KiB);
 	wait_for_retries(r, 1);
-	r->workers[3].state = CLUSTER_UP;
+	set_state(r, 3, CLUSTER_UP);
 	tell(r);
 	fix_read_end(r->f, read, 0);
 	assert_int_equal(count(r, &r->workers[3].fetches), 1);
