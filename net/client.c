@@ -2,266 +2,30 @@
  * The calling side: calls pipelined by id over one connection, deadlines, cancels, and a connection
  * that comes back. See net.h.
  *
- * Other threads leave calls and cancels in the inbox; everything else is the loop's. A struct
- * rpc_call is the caller's and gone after on_done; what the wire still needs after that (the rest
- * of a frame that is half sent, the memory of an id whose late reply must be known) is in the
- * exchange:
- *
- *	state       leaves by
- *	WAITING     connection ready, room -> SENT; deadline, cancel -> ended
- *	SENT        reply -> ended;
- *		    connection lost: `resend` or nothing on the wire yet -> WAITING, else -> ended;
- *		    deadline, cancel: nothing on the wire yet -> ended,
- *		    else FRAME_CANCEL, -> ABANDONED
- *	ABANDONED   reply (dropped), connection lost -> freed
- *	(ended)     on_done was called; freed when no queue holds its messages
+ * Other threads leave calls and cancels in the inbox; everything else is the loop's. What becomes of one call: exchange.c.
  */
-#include "net/conn_internal.h"
-#include "net/fence.h"
+#include "net/client_internal.h"
 #include "net/keys_internal.h"
-#include "net/wheel.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
-#include "base/map.h"
 
-#include <pthread.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-#include <uv.h>
 
-#define CLIENT_MAGIC   0x434c4e54u
 #define CLIENT_BUCKETS 512 /* of calls by id; a mount has a client for each worker */
 #define WATCH_MS       1000
 #define BACKOFF_MIN_NS (10 * CLOCK_MS)
 #define BACKOFF_MAX_NS (2 * CLOCK_SECOND)
 #define MISSED_NS      (5 * CLOCK_SECOND) /* who was refused may have come back by then */
 
-/* rpc_call.state */
-enum call_state {
-	CALL_ACTIVE = 1,
-	CALL_ENDED,
-};
-
-enum exchange_state {
-	EXCHANGE_WAITING,
-	EXCHANGE_SENT,
-	EXCHANGE_ABANDONED,
-};
-
-struct exchange {
-	struct rpc_client *client;
-	struct rpc_call *call; /* NULL once ended */
-	enum exchange_state state;
-	struct list link;     /* of client->waiting, sent; unlinked when abandoned or ended */
-	struct map_node node; /* in client->by_id while SENT or ABANDONED */
-	struct wheel_entry deadline;
-	struct frame frame;
-	bool resend;
-	bool hurry;
-	bool message_queued; /* the connection holds `message` */
-	bool cancel_queued;
-	struct conn_message message;
-	struct conn_message cancel;
-};
-
-struct rpc_client {
-	uint32_t magic;
-	struct loop *loop;
-	const struct transport_ops *transport;
-	const char *where; /* inside address */
-	char *address;
-	struct fence *fence; /* borrowed, or NULL */
-
-	pthread_mutex_t lock;
-	pthread_cond_t idle;
-	struct list starts;  /* under lock: calls not seen by the loop */
-	struct list cancels; /* under lock */
-	bool woken;          /* under lock: `wake` is posted */
-	bool gone;           /* under lock: closed, nothing of the loop's is left */
-	struct loop_task wake;
-
-	/* The loop's. */
-	struct conn conn;
-	bool has_conn; /* from connect to on_closed */
-	bool fenced;   /* it is being closed, as the fence does not let it pass */
-	bool wanted;   /* somebody called once */
-	bool closing;
-	struct list waiting;
-	struct list sent;
-	struct map by_id; /* SENT and ABANDONED */
-	uint64_t next_id;
-	uint64_t backoff_ns;
-	uint64_t missed_ns; /* when a call last ended for want of a connection */
-	bool refused;       /* the last attempt was: another one soon does not help */
-	struct err last;    /* why there is no connection */
-	struct wheel wheel;
-	uv_timer_t deadlines;
-	uv_timer_t reconnect;
-	uv_timer_t watch;
-	unsigned int handles;
-
-	_Atomic bool connected;
-	_Atomic uint64_t patience_ns; /* 0: none */
-
-	/* rpc_client_eager(). */
-	uint64_t eager_ns; /* 0: it is not */
-	void (*on_connected)(void *arg);
-	void *connected_arg;
-};
-
 static void client_pump(struct rpc_client *client);
 static void client_hasten(struct rpc_client *client);
 
-/* ---- exchanges ------------------------------------------------------------------------------- */
-
-static struct exchange *exchange_find(struct rpc_client *client, uint64_t id)
-{
-	for (struct map_node *node = map_first(&client->by_id, id); node;
-		node = map_next_same(node)) {
-		struct exchange *x = container_of(node, struct exchange, node);
-
-		if (x->frame.id == id)
-			return x;
-	}
-	return NULL;
-}
-
-static bool exchange_in_map(const struct exchange *x)
-{
-	return x->state != EXCHANGE_WAITING;
-}
-
-/* Frees an exchange that neither the caller nor the connection has a use for. */
-static void exchange_settle(struct exchange *x)
-{
-	if (x->call || x->message_queued || x->cancel_queued || exchange_in_map(x))
-		return;
-	net_payload_release(&x->message.payload);
-	free(x);
-}
-
-static void exchange_forget_id(struct exchange *x)
-{
-	if (!exchange_in_map(x))
-		return;
-	map_remove(&x->client->by_id, &x->node);
-	x->state = EXCHANGE_WAITING;
-}
-
-/* The call has ended: on_done, after which the call is not touched. */
-static void call_end(struct rpc_client *client, struct rpc_call *call, int status)
-{
-	pthread_mutex_lock(&client->lock);
-	call->state = CALL_ENDED;
-	list_remove(&call->cancel_link);
-	pthread_mutex_unlock(&client->lock);
-	call->priv = NULL;
-	call->on_done(call, status);
-}
-
-static void exchange_end(struct exchange *x, int status)
-{
-	struct rpc_call *call = TAKE(x->call);
-
-	list_remove(&x->link);
-	wheel_remove(&x->deadline);
-	call_end(x->client, call, status);
-}
-
-/* Gives the call a line of text to end with. */
-static void call_set_text(struct rpc_call *call, const char *text)
-{
-	size_t len = strlen(text);
-
-	call->reply_payload = strdup(text); /* without memory the status alone must do */
-	call->reply.payload = call->reply_payload ? (uint32_t)len : 0;
-}
-
-static void on_cancel_sent(struct conn_message *message, int status)
-{
-	struct exchange *x = container_of(message, struct exchange, cancel);
-
-	(void)status; /* a lost connection cancels as well */
-	x->cancel_queued = false;
-	exchange_settle(x);
-}
-
-/* Ends a call before its reply: by deadline or cancel. */
-static void exchange_abort(struct exchange *x, int status)
-{
-	struct rpc_client *client = x->client;
-
-	if (x->state == EXCHANGE_SENT && x->message_queued &&
-		conn_recall(&client->conn, &x->message)) {
-		x->message_queued = false;
-		exchange_forget_id(x);
-	} else if (x->state == EXCHANGE_SENT && client->conn.transport) {
-		struct frame cancel = { .op = FRAME_CANCEL, .id = x->frame.id };
-
-		x->state = EXCHANGE_ABANDONED;
-		x->cancel.payload = NET_PAYLOAD_NONE;
-		x->cancel.done = on_cancel_sent;
-		x->cancel_queued = true;
-		conn_send(&client->conn, &x->cancel, &cancel);
-	}
-	if (status == -ETIMEDOUT && !client->connected) {
-		char text[ERR_TEXT_MAX + 64];
-
-		(void)snprintf(text, sizeof(text), "no connection to %s: %s", client->address,
-			client->last.text[0] ? client->last.text : "no answer yet"); /* fits */
-		call_set_text(x->call, text);
-	}
-	exchange_end(x, status);
-	exchange_settle(x);
-}
-
-static void on_request_sent(struct conn_message *message, int status)
-{
-	struct exchange *x = container_of(message, struct exchange, message);
-
-	x->message_queued = false;
-	if (status == 0 && !x->resend)
-		net_payload_release(&x->message.payload);
-	exchange_settle(x);
-}
-
-static void exchange_send(struct exchange *x)
-{
-	struct rpc_client *client = x->client;
-
-	list_remove(&x->link);
-	list_push_back(&client->sent, &x->link);
-	x->frame.id = client->next_id++;
-	x->state = EXCHANGE_SENT;
-	map_insert(&client->by_id, &x->node, x->frame.id);
-	x->message_queued = true;
-	conn_send(&client->conn, &x->message, &x->frame);
-}
-
-/* NULL without memory, and the payload is still the caller's. */
-static struct exchange *exchange_new(
-	struct rpc_client *client, struct rpc_call *call, const struct frame *frame)
-{
-	struct exchange *x = calloc(1, sizeof(*x));
-
-	if (!x)
-		return NULL;
-	x->client = client;
-	x->call = call;
-	x->frame = *frame;
-	x->resend = call->resend;
-	x->hurry = call->hurry;
-	x->message.payload = call->payload;
-	x->message.done = on_request_sent;
-	list_init(&x->deadline.link);
-	call->payload = NET_PAYLOAD_NONE;
-	return x;
-}
+/* ---- calls ----------------------------------------------------------------------------------- */
 
 /* A peer that refuses our key did not hear the call, and may take the next one: keys change, tokens are renewed. That
  * another refused a key, an origin's, is what it answers with the code of that. */
@@ -319,7 +83,7 @@ static void call_start(struct rpc_client *client, struct rpc_call *call)
 		x = exchange_new(client, call, &frame);
 	if (!x) {
 		net_payload_release(&call->payload);
-		call_end(client, call, r < 0 ? r : -ENOMEM);
+		exchange_call_end(client, call, r < 0 ? r : -ENOMEM);
 		return;
 	}
 	call->priv = x;
@@ -529,7 +293,7 @@ static void on_closed(struct conn *conn, int status)
 			struct exchange *x =
 				list_entry(client->waiting.next, struct exchange, link);
 
-			call_set_text(x->call, client->last.text);
+			exchange_set_text(x->call, client->last.text);
 			exchange_end(x, refused_as(status));
 			exchange_settle(x);
 		}

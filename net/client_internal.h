@@ -1,0 +1,109 @@
+/*
+ * What the files of the calling side share; does not leave the folder. client.c has the connection, that it comes back, and
+ * the inbox of other threads; exchange.c the calls. Threads: the client's loop, but for what says otherwise.
+ */
+#pragma once
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+#include <uv.h>
+#include "base/map.h"
+#include "net/conn_internal.h"
+#include "net/fence.h"
+#include "net/wheel.h"
+
+#define CLIENT_MAGIC 0x434c4e54u
+
+/* rpc_call.state */
+enum call_state {
+	CALL_ACTIVE = 1,
+	CALL_ENDED,
+};
+
+enum exchange_state {
+	EXCHANGE_WAITING,
+	EXCHANGE_SENT,
+	EXCHANGE_ABANDONED,
+};
+
+struct exchange {
+	struct rpc_client *client;
+	struct rpc_call *call; /* NULL once ended */
+	enum exchange_state state;
+	struct list link;     /* of client->waiting, sent; unlinked when abandoned or ended */
+	struct map_node node; /* in client->by_id while SENT or ABANDONED */
+	struct wheel_entry deadline;
+	struct frame frame;
+	bool resend;
+	bool hurry;
+	bool message_queued; /* the connection holds `message` */
+	bool cancel_queued;
+	struct conn_message message;
+	struct conn_message cancel;
+};
+
+struct rpc_client {
+	uint32_t magic;
+	struct loop *loop;
+	const struct transport_ops *transport;
+	const char *where; /* inside address */
+	char *address;
+	struct fence *fence; /* borrowed, or NULL */
+
+	pthread_mutex_t lock;
+	pthread_cond_t idle;
+	struct list starts;  /* under lock: calls not seen by the loop */
+	struct list cancels; /* under lock */
+	bool woken;          /* under lock: `wake` is posted */
+	bool gone;           /* under lock: closed, nothing of the loop's is left */
+	struct loop_task wake;
+
+	/* The loop's. */
+	struct conn conn;
+	bool has_conn; /* from connect to on_closed */
+	bool fenced;   /* it is being closed, as the fence does not let it pass */
+	bool wanted;   /* somebody called once */
+	bool closing;
+	struct list waiting;
+	struct list sent;
+	struct map by_id; /* SENT and ABANDONED */
+	uint64_t next_id;
+	uint64_t backoff_ns;
+	uint64_t missed_ns; /* when a call last ended for want of a connection */
+	bool refused;       /* the last attempt was: another one soon does not help */
+	struct err last;    /* why there is no connection */
+	struct wheel wheel;
+	uv_timer_t deadlines;
+	uv_timer_t reconnect;
+	uv_timer_t watch;
+	unsigned int handles;
+
+	_Atomic bool connected;
+	_Atomic uint64_t patience_ns; /* 0: none */
+
+	/* rpc_client_eager(). */
+	uint64_t eager_ns; /* 0: it is not */
+	void (*on_connected)(void *arg);
+	void *connected_arg;
+};
+
+/* With this id, NULL: none. */
+struct exchange *exchange_find(struct rpc_client *client, uint64_t id);
+/* NULL without memory, and the payload is still the caller's. */
+struct exchange *exchange_new(
+	struct rpc_client *client, struct rpc_call *call, const struct frame *frame);
+/* WAITING -> SENT; there is a connection. */
+void exchange_send(struct exchange *x);
+/* Its late reply is not waited for: an id is forgotten with the connection, or with its reply. */
+void exchange_forget_id(struct exchange *x);
+/* The call has ended: on_done, after which the call is not touched. exchange_settle() follows. */
+void exchange_end(struct exchange *x, int status);
+/* The same of a call that has no exchange. */
+void exchange_call_end(struct rpc_client *client, struct rpc_call *call, int status);
+/* Ends a call before its reply, by deadline or cancel, and settles. */
+void exchange_abort(struct exchange *x, int status);
+/* Frees an exchange that neither the caller nor the connection has a use for. */
+void exchange_settle(struct exchange *x);
+/* Gives the call a line of text to end with. */
+void exchange_set_text(struct rpc_call *call, const char *text);
