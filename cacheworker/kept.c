@@ -16,7 +16,10 @@
 
 #define SEEN_DIR      "seen"
 #define TIER_FILE     "granary.tier" /* every tier has it (docs/formats.md) */
-#define TABLE_NAME    "%s.%016" PRIx64 ".table"
+#define LINEAGE_NAME  "%s.%016" PRIx64 ".%s"
+#define TABLE         "table"
+#define SOURCE        "source"
+#define SUM_BYTES     8u /* XXH3 of the rest, before what was said of a source */
 #define EVICTED       "evicted"
 #define EVICTED_PATHS "evicted-paths"
 #define WORKER_ID     "worker"
@@ -41,16 +44,17 @@ static int dir_path(const struct worker *w, char out[PATH_MAX])
 										   : -ENAMETOOLONG;
 }
 
-static int table_path(const struct worker *w, const struct volume_id *volume, uint64_t lineage,
-	char out[PATH_MAX])
+/* Of something that is kept of a lineage; `what`: which. */
+static int lineage_path(const struct worker *w, const struct volume_id *volume, uint64_t lineage,
+	const char *what, char out[PATH_MAX])
 {
 	char hex[2 * VOLUME_ID_LEN + 1];
 
 	if (!tier_is_there(w))
 		return -ENODEV;
 	hash_hex(volume->bytes, VOLUME_ID_LEN, hex);
-	return snprintf(out, PATH_MAX, "%s/" SEEN_DIR "/" TABLE_NAME, w->config->tier, hex,
-		       lineage) < PATH_MAX
+	return snprintf(out, PATH_MAX, "%s/" SEEN_DIR "/" LINEAGE_NAME, w->config->tier, hex,
+		       lineage, what) < PATH_MAX
 		       ? 0
 		       : -ENAMETOOLONG;
 }
@@ -285,7 +289,7 @@ int kept_table_save(const struct worker *w, const struct generation_id *id, int 
 	char temporary[PATH_MAX + 8];
 	char path[PATH_MAX];
 	char dir[PATH_MAX];
-	int r = table_path(w, &id->volume, id->lineage, path);
+	int r = lineage_path(w, &id->volume, id->lineage, TABLE, path);
 
 	if (r == 0)
 		r = dir_path(w, dir);
@@ -307,7 +311,7 @@ int kept_table_open(const struct worker *w, const struct volume_id *volume, uint
 {
 	struct table *table;
 	char path[PATH_MAX];
-	int r = table_path(w, volume, lineage, path);
+	int r = lineage_path(w, volume, lineage, TABLE, path);
 	int fd;
 
 	if (r < 0)
@@ -331,8 +335,44 @@ void kept_table_remove(const struct worker *w, const struct volume_id *volume, u
 {
 	char path[PATH_MAX];
 
-	if (table_path(w, volume, lineage, path) == 0)
+	if (lineage_path(w, volume, lineage, SOURCE, path) == 0)
+		(void)unlink(path); /* nothing is to be had by it without the table */
+	if (lineage_path(w, volume, lineage, TABLE, path) == 0)
 		(void)unlink(path); /* found again at the next start */
+}
+
+int kept_source_save(const struct worker *w, const struct generation_id *id, const struct buf *said)
+{
+	_cleanup_(buf_release) struct buf file = BUF_INIT(said->len + SUM_BYTES);
+	uint64_t sum = hash_xxh3(said->data, said->len, 0);
+	char path[PATH_MAX];
+	int r = lineage_path(w, &id->volume, id->lineage, SOURCE, path);
+
+	if (r == 0)
+		r = buf_append(&file, &sum, sizeof(sum));
+	if (r == 0)
+		r = buf_append(&file, said->data, said->len);
+	return r < 0 ? r : file_write_atomic(path, file.data, file.len, 0600);
+}
+
+int kept_source_load(
+	const struct worker *w, const struct volume_id *volume, uint64_t lineage, struct buf *said)
+{
+	_cleanup_(buf_release) struct buf file = BUF_INIT(said->max + SUM_BYTES);
+	char path[PATH_MAX];
+	uint64_t sum;
+	int r = lineage_path(w, volume, lineage, SOURCE, path);
+
+	if (r == 0)
+		r = file_read_all(path, &file);
+	if (r < 0)
+		return r;
+	if (file.len < SUM_BYTES)
+		return -EBADMSG;
+	memcpy(&sum, file.data, sizeof(sum));
+	if (sum != hash_xxh3(file.data + SUM_BYTES, file.len - SUM_BYTES, 0))
+		return -EBADMSG;
+	return buf_append(said, file.data + SUM_BYTES, file.len - SUM_BYTES);
 }
 
 uint32_t kept_lineages(

@@ -5,6 +5,7 @@
  *
  *	TIER/seen/VOLUME.seen
  *	TIER/seen/VOLUME.LINEAGE.table
+ *	TIER/seen/VOLUME.LINEAGE.source	what the master said of it (docs/formats.md)
  *	TIER/seen/VOLUME.evicted
  *	TIER/seen/VOLUME.evicted-paths
  *	TIER/seen/cluster	which master was met last (net/fence.h)
@@ -17,6 +18,7 @@
 #pragma once
 
 #include <limits.h>
+#include "base/buf.h"
 #include "catalog/catalog.h"
 #include "cacheworker/worker.h"
 
@@ -55,6 +57,13 @@ int kept_table_save(const struct worker *w, const struct generation_id *id, int 
 /* -ENOENT, or what table_open() says. */
 int kept_table_open(const struct worker *w, const struct volume_id *volume, uint64_t lineage,
 	struct table **ret_table) __must_check;
+/* What the master said with that table, as it came (Granary__Generation, no secret in it): where its origin is, its policy.
+ * For when there is no master to ask. -ENOENT; -EBADMSG: damaged. */
+int kept_source_save(const struct worker *w, const struct generation_id *id,
+	const struct buf *said) __must_check;
+int kept_source_load(const struct worker *w, const struct volume_id *volume, uint64_t lineage,
+	struct buf *said) __must_check;
+/* And what was said with it. */
 void kept_table_remove(const struct worker *w, const struct volume_id *volume, uint64_t lineage);
 /* Lineages of which there is a table; how many. */
 uint32_t kept_lineages(

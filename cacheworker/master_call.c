@@ -39,14 +39,15 @@ static void ask(struct worker *w, struct question *q)
 	pthread_mutex_unlock(&q->lock);
 }
 
-int master_call(struct worker *w, struct frame frame, const void *payload, size_t len,
-	uint64_t patience_ns, struct master_answer *ret_answer, struct err *e)
+static int call(struct worker *w, struct frame frame, const void *payload, size_t len,
+	uint64_t patience_ns, bool hurry, struct master_answer *ret_answer, struct err *e)
 {
 	struct question q = { .call = { .frame = frame,
 				      .payload = NET_PAYLOAD_NONE,
 				      .reply_fd = -1,
 				      .deadline_ns = clock_mono_ns() + patience_ns,
 				      .resend = true,
+				      .hurry = hurry,
 				      .on_done = on_answer,
 				      .arg = &q },
 		.status = -ECANCELED };
@@ -79,6 +80,18 @@ int master_call(struct worker *w, struct frame frame, const void *payload, size_
 		return err_set(e, q.status, "the master at %s does not answer: %s: see its log",
 			w->config->master, err_str(q.status));
 	return 0;
+}
+
+int master_call(struct worker *w, struct frame frame, const void *payload, size_t len,
+	uint64_t patience_ns, struct master_answer *ret_answer, struct err *e)
+{
+	return call(w, frame, payload, len, patience_ns, false, ret_answer, e);
+}
+
+int master_call_hurry(struct worker *w, struct frame frame, const void *payload, size_t len,
+	uint64_t patience_ns, struct master_answer *ret_answer, struct err *e)
+{
+	return call(w, frame, payload, len, patience_ns, true, ret_answer, e);
 }
 
 void master_answer_release(struct master_answer *answer)

@@ -18,4 +18,7 @@ struct master_answer {
  */
 int master_call(struct worker *w, struct frame frame, const void *payload, size_t len,
 	uint64_t patience_ns, struct master_answer *ret_answer, struct err *e) __must_check;
+/* Likewise; ends at once when there is no master, with an answer that is none (not FRAME_REPLY). */
+int master_call_hurry(struct worker *w, struct frame frame, const void *payload, size_t len,
+	uint64_t patience_ns, struct master_answer *ret_answer, struct err *e) __must_check;
 void master_answer_release(struct master_answer *answer);

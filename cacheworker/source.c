@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/units.h"
 #include "proto/granary.pb-c.h"
 
 #include <fcntl.h>
@@ -20,6 +21,7 @@
 #define ORIGIN_LEAST       8u /* GETs in flight of a source, however many there are */
 #define MASTER_DEADLINE_NS (60 * CLOCK_SECOND)
 #define CURRENT_PATIENCE   (10 * CLOCK_SECOND)
+#define WORDS_MAX          (64 * KiB) /* of the master about a source */
 
 /* ---- what this worker has seen --------------------------------------------------------------- */
 
@@ -78,8 +80,8 @@ static int origin_from_message(const Granary__Source *message, struct ufs_config
 }
 
 /* The newest generation of a lineage, or, 0, of the current one. The answer is the caller's, also on
- * failure. */
-static int get_table(struct source *source, uint64_t lineage, uint64_t patience_ns,
+ * failure. `hurry`: with no master there is none. */
+static int get_table(struct source *source, uint64_t lineage, uint64_t patience_ns, bool hurry,
 	struct master_answer *ret_answer, struct err *e)
 {
 	const struct frame frame = { .op = FRAME_GET_TABLE };
@@ -92,8 +94,8 @@ static int get_table(struct source *source, uint64_t lineage, uint64_t patience_
 	ask.lineage = lineage;
 	ask.has_generation = true; /* 0: the newest */
 	ensure(granary__get_table__get_packed_size(&ask) <= sizeof(packed));
-	return master_call(source->worker, frame, packed, granary__get_table__pack(&ask, packed),
-		patience_ns, ret_answer, e);
+	return (hurry ? master_call_hurry : master_call)(source->worker, frame, packed,
+		granary__get_table__pack(&ask, packed), patience_ns, ret_answer, e);
 }
 
 /* Is the source's lineage the one that the master goes on with? */
@@ -103,7 +105,7 @@ static bool is_current(struct source *source)
 	Granary__Generation *message = NULL;
 	bool current;
 
-	if (get_table(source, 0, CURRENT_PATIENCE, &answer, NULL) == 0)
+	if (get_table(source, 0, CURRENT_PATIENCE, false, &answer, NULL) == 0)
 		message = granary__generation__unpack(NULL, answer.reply.payload, answer.payload);
 	current = message && message->lineage == source->lineage;
 	if (message)
@@ -111,24 +113,88 @@ static bool is_current(struct source *source)
 	return current;
 }
 
-/* `limits` gets the rates that the source's policy names. */
-static int ask_master(struct source *source, struct ufs_config *ret_origin,
-	struct ufs_limits *limits, int *ret_fd, struct err *e)
-{
-	_cleanup_(master_answer_release) struct master_answer answer;
-	Granary__Generation *message;
-	int r = get_table(source, source->lineage, MASTER_DEADLINE_NS, &answer, e);
+/* What is known of a source: the master's words, and the table that goes with them. */
+struct said {
+	struct buf words;
+	int fd;    /* of the table; -1: none came with the words */
+	bool kept; /* from before this worker's start: no master answered */
+};
 
+static void said_release(struct said *said)
+{
+	buf_release(&said->words);
+	cleanup_close(&said->fd);
+}
+
+/* What it was told before it was started anew: whoever did not have to start goes on with that, too. Nobody waited for the
+ * table to be on the disk when it was written, so it is looked at as a whole. */
+static int take_kept(struct source *source, struct said *said)
+{
+	struct worker *w = source->worker;
+	struct table *table = NULL;
+	int fd = -EBADMSG;
+	int r = kept_source_load(w, &source->volume, source->lineage, &said->words);
+
+	if (r == 0)
+		r = kept_table_open(w, &source->volume, source->lineage, &table);
 	if (r < 0)
 		return r;
-	message = granary__generation__unpack(NULL, answer.reply.payload, answer.payload);
+	if (table_verify(table) == 0)
+		fd = table_dup(table);
+	if (fd >= 0)
+		log_info("source opened without the master", "generation=%llu",
+			(unsigned long long)table_info(table)->id.generation);
+	table_unref(table);
+	if (fd < 0)
+		return fd;
+	said->fd = fd;
+	said->kept = true;
+	return 0;
+}
+
+/* Of a source that has a table already the master alone knows more. */
+static int hear(struct source *source, struct said *said, struct err *e)
+{
+	_cleanup_(master_answer_release) struct master_answer answer;
+	int r = get_table(source, source->lineage, MASTER_DEADLINE_NS, !source->table, &answer, e);
+
+	if (r == 0) {
+		said->fd = TAKE_FD(answer.fd);
+		return buf_append(&said->words, answer.payload, answer.reply.payload);
+	}
+	if (source->table || answer.reply.flags & FRAME_REPLY || r == -ECANCELED)
+		return r;
+	if (take_kept(source, said) == 0)
+		return 0;
+	buf_clear(&said->words);
+	if (e)
+		*e = ERR_INIT;
+	master_answer_release(&answer);
+	r = get_table(source, source->lineage, MASTER_DEADLINE_NS, false, &answer, e);
+	if (r < 0)
+		return r;
+	said->fd = TAKE_FD(answer.fd);
+	return buf_append(&said->words, answer.payload, answer.reply.payload);
+}
+
+/* `limits` gets the rates that the source's policy names. */
+static int ask_master(struct source *source, struct ufs_config *ret_origin,
+	struct ufs_limits *limits, struct said *said, struct err *e)
+{
+	Granary__Generation *message;
+	int r = hear(source, said, e);
+
+	if (r < 0)
+		return err_default(e, r, "master");
+	message = granary__generation__unpack(
+		NULL, said->words.len, (const uint8_t *)said->words.data);
 	if (!message || !message->source)
 		r = err_set(
 			e, -EBADMSG, "the master's answer is not understood: do versions differ?");
 	else
 		r = origin_from_message(message->source, ret_origin);
-	if (r == 0 && answer.fd < 0)
-		r = far_table(source->worker, message, &answer.fd, e);
+	if (r == 0 && said->fd < 0)
+		r = far_table(source->worker, message, &said->fd, e);
 	if (r == 0 && message && message->policy) { /* before the first byte is kept */
 		terms_follow_policy(source->worker, &source->volume, message->policy);
 		limits->bytes_per_s = message->policy->origin_bandwidth;
@@ -136,8 +202,6 @@ static int ask_master(struct source *source, struct ufs_config *ret_origin,
 	}
 	if (message)
 		granary__generation__free_unpacked(message, NULL);
-	if (r == 0)
-		*ret_fd = TAKE_FD(answer.fd);
 	return r;
 }
 
@@ -383,11 +447,14 @@ static bool is_news(struct source *source, const struct generation_id *id)
 
 /* What survives a restart: the guard's memory, and the table with which the bytes are found again.
  * `fd`: the table's file. */
-static void remember(struct source *source, const struct generation_id *id, int fd)
+static void remember(
+	struct source *source, const struct generation_id *id, int fd, const struct buf *words)
 {
 	struct worker *w = source->worker;
 	int r = kept_table_save(w, id, fd);
 
+	if (r == 0)
+		r = kept_source_save(w, id, words);
 	kept_fence_save(w);
 	if (r == 0 && is_news(source, id))
 		r = kept_seen_save(w, id);
@@ -416,24 +483,26 @@ static int check_table(struct source *source, struct table *table, struct err *e
 }
 
 /* Fetches the table and opens the origin: on a control thread. */
-static int source_load(struct source *source, struct table **ret_table, struct err *e)
+static int source_load(
+	struct source *source, struct table **ret_table, bool *ret_kept, struct err *e)
 {
 	_cleanup_(ufs_config_release) struct ufs_config origin = { 0 };
+	_cleanup_(said_release) struct said said = { .words = BUF_INIT(WORDS_MAX), .fd = -1 };
 	struct ufs_limits limits = UFS_LIMITS_DEFAULT;
 	struct table *table;
 	_cleanup_close_ int file = -1;
-	int fd = -1;
-	int r = ask_master(source, &origin, &limits, &fd, e);
+	int r = ask_master(source, &origin, &limits, &said, e);
 
+	*ret_kept = said.kept;
 	if (r < 0)
 		return r;
-	file = fcntl(fd, F_DUPFD_CLOEXEC, 0); /* fd is the table's from now on */
-	r = table_open(fd, &table, e);
+	file = fcntl(said.fd, F_DUPFD_CLOEXEC, 0); /* said.fd is the table's from now on */
+	r = table_open(TAKE_FD(said.fd), &table, e);
 	if (r < 0)
 		return r;
 	r = check_table(source, table, e);
-	if (r == 0)
-		remember(source, &table_info(table)->id, file);
+	if (r == 0 && !said.kept)
+		remember(source, &table_info(table)->id, file, &said.words);
 	if (r == 0)
 		r = table_reserve(table, e);
 	limits.max_requests = origin_requests(source->worker);
@@ -484,9 +553,10 @@ static void mark_asked(struct source *source)
 /*
  * Moves to `told` whom this load answers, with their status: all when it failed, else whose
  * generation is there; of the others those who asked before it get -ESTALE. True when somebody is
- * left who came later and names a newer generation: it must be asked for again.
+ * left who came later and names a newer generation, or who does when no master was asked (`kept`): it must be asked
+ * for again.
  */
-static bool collect_told_locked(struct source *source, int r, struct list *told)
+static bool collect_told_locked(struct source *source, int r, bool kept, struct list *told)
 {
 	bool left = false;
 
@@ -495,7 +565,7 @@ static bool collect_told_locked(struct source *source, int r, struct list *told)
 
 		wait->status = r;
 		if (r == 0 && table_info(source->table)->id.generation < wait->generation) {
-			if (!wait->asked) {
+			if (!wait->asked || kept) {
 				left = true;
 				continue;
 			}
@@ -532,12 +602,13 @@ static bool load_once(struct source *source)
 	struct table *table = NULL;
 	struct table *old = NULL;
 	struct err e = ERR_INIT;
+	bool kept;
 	bool again;
 	bool drop;
 	int r;
 
 	mark_asked(source);
-	r = source_load(source, &table, &e);
+	r = source_load(source, &table, &kept, &e);
 	if (r < 0 && r != -ECANCELED) /* readers can name what they like */
 		LOG_LIMITED(LOG_WARN, "source not opened",
 			"reason=\"%s\" next=\"asked again with the next request\"", e.text);
@@ -548,7 +619,7 @@ static bool load_once(struct source *source)
 		old = source->table;
 		source->table = table;
 	}
-	again = collect_told_locked(source, r, &told);
+	again = collect_told_locked(source, r, kept, &told);
 	if (!again)
 		source->state = r < 0 ? SOURCE_FAILED : SOURCE_READY;
 	drop = r < 0 && !source->table;

@@ -1,5 +1,8 @@
 /* Sources: which generation a reader gets, masters that are slow, silent or do not know. */
 #include "tests/unit/cacheworker/world.h"
+#include "cacheworker/kept.h"
+
+#include <inttypes.h>
 
 #define FILES  12u
 #define FILE_B (64 * KiB)
@@ -267,6 +270,86 @@ static void test_stops_while_master_is_silent(void **state)
 	world_free(w);
 }
 
+static void end_master(struct world *w)
+{
+	rpc_server_free(w->master);
+	w->master = NULL;
+}
+
+static void begin_master(struct world *w)
+{
+	struct err e = ERR_INIT;
+
+	assert_int_equal(
+		rpc_server_new(w->loop, w->master_address, &master_ops, w, &w->master, &e), 0);
+}
+
+/* What it was told before it was started anew is as good as if it had not been: bytes come of the tier and of the origin. Who
+ * names a newer generation waits for the master. */
+static void test_started_while_master_is_away(void **state)
+{
+	struct world *w = world_new_sized(1 * GiB, 40, MiB, 0);
+	struct one newer;
+
+	(void)state;
+	(void)read_range(w, 0, MiB, FRAME_EXACT);
+	wait_until_written(w);
+	stop_worker(w);
+	end_master(w);
+	w->asked = 0;
+	start_worker(w, 1 * GiB);
+	(void)read_range(w, 0, MiB, FRAME_EXACT);
+	assert_int_equal(origin_gets(w), 0);
+	(void)read_range(w, 2 * CHUNK_BYTES, MiB, FRAME_EXACT);
+	assert_int_equal(origin_gets(w), 1);
+	one_call(&newer, w, 0, 2);
+	(void)read_range(w, MiB, MiB, FRAME_EXACT); /* the others do not wait with it */
+	assert_false(one_done(&newer));
+	assert_int_equal(w->asked, 0);
+	begin_master(w);
+	assert_int_equal(one_wait(&newer), -ESTALE); /* which he does not know */
+	wait_asked(w, 1);
+	one_release(&newer);
+	world_free(w);
+}
+
+/* Words that are damaged are not followed. */
+static void test_damaged_words_are_not_followed(void **state)
+{
+	struct world *w = world_new_sized(1 * GiB, FILES, FILE_B, 0);
+	const struct generation_id *id = &table_info(w->table)->id;
+	struct buf said = BUF_INIT(64 * KiB);
+	char hex[2 * VOLUME_ID_LEN + 1];
+	char path[PATH_MAX];
+	struct one one;
+	int fd;
+
+	(void)state;
+	(void)read_range(w, 0, BLOCK_BYTES, 0);
+	wait_until_written(w);
+	assert_int_equal(kept_source_load(&w->worker, &id->volume, id->lineage, &said), 0);
+	buf_release(&said);
+	hash_hex(id->volume.bytes, VOLUME_ID_LEN, hex);
+	(void)snprintf(
+		path, sizeof(path), "%s/seen/%s.%016" PRIx64 ".source", w->tier, hex, id->lineage);
+	fd = open(path, O_WRONLY | O_CLOEXEC);
+	assert_true(fd >= 0);
+	assert_int_equal(pwrite(fd, "x", 1, 20), 1);
+	close(fd);
+	assert_int_equal(kept_source_load(&w->worker, &id->volume, id->lineage, &said), -EBADMSG);
+	stop_worker(w);
+	end_master(w);
+	start_worker(w, 1 * GiB);
+	one_call(&one, w, 0, 1);
+	clock_sleep_ns(100 * CLOCK_MS);
+	assert_false(one_done(&one));
+	begin_master(w);
+	assert_int_equal(one_wait(&one), 0);
+	one_release(&one);
+	buf_release(&said);
+	world_free(w);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -276,6 +359,8 @@ int main(void)
 		cmocka_unit_test(test_served_while_master_is_silent),
 		cmocka_unit_test(test_unknown_sources_are_forgotten),
 		cmocka_unit_test(test_stops_while_master_is_silent),
+		cmocka_unit_test(test_started_while_master_is_away),
+		cmocka_unit_test(test_damaged_words_are_not_followed),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
