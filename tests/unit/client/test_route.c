@@ -128,8 +128,33 @@ static void thaw(struct route_fix *r, uint32_t worker, struct freeze *f)
 	pthread_mutex_destroy(&f->lock);
 }
 
+/* The log changes while no thread is there that may write to it. */
+static struct {
+	char path[64];
+	int fd;
+} logged;
+
+static int setup_logged(void **state)
+{
+	(void)strcpy(logged.path, "/var/tmp/granary-log.XXXXXX");
+	logged.fd = mkstemp(logged.path);
+	assert_true(logged.fd >= 0);
+	log_init("test", logged.fd, LOG_INFO, LOG_TEXT);
+	return setup(state);
+}
+
+static int teardown_logged(void **state)
+{
+	int r = teardown(state);
+
+	log_init("test", STDERR_FILENO, LOG_INFO, LOG_TEXT);
+	close(logged.fd);
+	(void)unlink(logged.path);
+	return r;
+}
+
 /* The log comes to say of a read where it waited. */
-static void wait_logged(const char *path, const char *where)
+static void wait_logged(const char *where)
 {
 	uint64_t deadline = clock_mono_ns() + PATIENCE;
 	struct buf text = BUF_INIT(64 * KiB);
@@ -139,7 +164,7 @@ static void wait_logged(const char *path, const char *where)
 		assert_true(clock_mono_ns() < deadline);
 		clock_sleep_ns(CLOCK_MS);
 		buf_clear(&text);
-		assert_int_equal(file_read_all(path, &text), 0);
+		assert_int_equal(file_read_all(logged.path, &text), 0);
 		line = strstr(buf_str(&text), "read waited");
 	} while (!line || !strstr(line, where));
 	buf_release(&text);
@@ -149,12 +174,9 @@ static void wait_logged(const char *path, const char *where)
 static void test_owner_hangs(void **state)
 {
 	struct route_fix *r = *state;
-	const char *path = fix_path(r->f, "log");
-	int fd = open(path, O_RDWR | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
 	struct fix_read *read;
 	struct freeze f;
 
-	log_init("test", fd, LOG_INFO, LOG_TEXT);
 	set_park(r, 0);
 	read = fix_read_start(r->f, 0, 64 * KiB);
 	wait_for(r, &r->workers[0].fetches, 1);
@@ -164,9 +186,7 @@ static void test_owner_hangs(void **state)
 	fix_read(r->f, MiB, 64 * KiB); /* it is passed over */
 	assert_int_equal(count(r, &r->workers[1].lasts), 2);
 	thaw(r, 0, &f);
-	wait_logged(path, "s ECANCELED");
-	log_init("test", STDERR_FILENO, LOG_INFO, LOG_TEXT);
-	close(fd);
+	wait_logged("s ECANCELED");
 }
 
 /* It is not found out by a read every few seconds, each of which would wait as long as the first one. */
@@ -584,7 +604,7 @@ int main(void)
 		CASE(test_owner_dies_with_reads_under_way),
 		CASE(test_owner_called_down_is_waited_for_no_longer),
 		CASE(test_the_only_one_called_down_is_waited_for),
-		CASE(test_owner_hangs),
+		cmocka_unit_test_setup_teardown(test_owner_hangs, setup_logged, teardown_logged),
 		CASE(test_no_read_is_tried_on_who_hangs),
 		CASE(test_owner_and_deputy_hang),
 		CASE(test_a_slow_owner_is_waited_for),
