@@ -76,6 +76,11 @@ json_t *status_cluster(void)
 	return cluster;
 }
 
+const json_t *status_cluster_of(const json_t *cluster, const char *run)
+{
+	return run && service_is_run(run) ? cluster : NULL;
+}
+
 /* That shows this volume and no other, and of which its workers were heard; NULL: none is known. */
 static const json_t *dataset_of(const json_t *cluster, const char *volume)
 {

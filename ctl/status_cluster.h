@@ -13,6 +13,9 @@
  * "datasets": [...]}, a new reference; "limited": to this node's token. NULL: this node is all there is.
  */
 json_t *status_cluster(void);
+/* What of it is said of a mount whose runtime directory is `run`: `cluster`, or NULL, of a cache of somebody's own beside the
+ * service, of which a cluster knows nothing, even if it has a dataset of the same source. */
+const json_t *status_cluster_of(const json_t *cluster, const char *run);
 /* Workers that are members, of "slots". */
 uint64_t status_cluster_members(const json_t *slots);
 /* Of a volume, all workers together; false: not known. `cluster` may be NULL. */

@@ -202,8 +202,8 @@ static const json_t *source_of(const json_t *worker, const json_t *mount)
  * In a cluster the bytes of a mount come from many workers, and those of this node's worker go to many mounts: there it is
  * that of all of them together, or not known.
  */
-static const char *hit_ratio(const struct status_found *found, const json_t *mount,
-	const json_t *source, char *out, size_t size)
+static const char *hit_ratio(
+	const json_t *cluster, const json_t *mount, const json_t *source, char *out, size_t size)
 {
 	const json_t *counters = json_object_get(mount, "counters");
 	const json_t *client = json_object_get(counters, "client");
@@ -214,9 +214,9 @@ static const char *hit_ratio(const struct status_found *found, const json_t *mou
 	if (!client)
 		client = counters;
 	given = status_number(client, "local_bytes") + status_number(client, "remote_bytes");
-	if (status_cluster_hits(found->cluster, status_text(mount, "volume"), &share))
+	if (status_cluster_hits(cluster, status_text(mount, "volume"), &share))
 		(void)snprintf(out, size, "%.3f", share);
-	else if (found->cluster || given == 0 || !source) /* who would know is elsewhere */
+	else if (cluster || given == 0 || !source) /* who would know is elsewhere */
 		(void)snprintf(out, size, "-");
 	else
 		(void)snprintf(out, size, "%.3f",
@@ -351,6 +351,7 @@ static int add_row(struct columns *columns, const struct status_found *found, co
 {
 	const json_t *worker = worker_of(found, mount);
 	const json_t *source = source_of(worker, mount);
+	const json_t *cluster = status_cluster_of(found->cluster, status_text(mount, "run"));
 	const json_t *tier;
 	const char *cells[WIDE];
 	uint64_t capacity = 0;
@@ -378,9 +379,9 @@ static int add_row(struct columns *columns, const struct status_found *found, co
 	cells[FILES] = answers ? files : NULL;
 	cells[SIZE] =
 		!answers ? NULL : units_size(status_number(mount, "bytes"), size, sizeof(size));
-	known |= status_cluster_cached(found->cluster, status_text(mount, "volume"), &bytes);
+	known |= status_cluster_cached(cluster, status_text(mount, "volume"), &bytes);
 	cells[CACHED] = known ? units_size(bytes, cached, sizeof(cached)) : NULL;
-	cells[HIT] = hit_ratio(found, mount, source, hit, sizeof(hit));
+	cells[HIT] = hit_ratio(cluster, mount, source, hit, sizeof(hit));
 	cells[ENGINE] = status_text(mount, "engine");
 	cells[STATE] = state;
 	cells[CAPACITY] = worker ? units_size(capacity, room, sizeof(room)) : NULL;

@@ -4,6 +4,7 @@
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <stdlib.h>
 
 #include "ctl/status_cluster.h"
 
@@ -55,11 +56,26 @@ static void test_not_known(void **state)
 	json_decref(cluster);
 }
 
+/* A cache of somebody's own, beside the service: what the cluster has of the same bucket is not what its mount reads. */
+static void test_not_of_a_private_cache(void **state)
+{
+	json_t *cluster = cluster_of();
+
+	(void)state;
+	assert_int_equal(setenv("GRANARY_RUN_DIR", "/run/its", 1), 0);
+	assert_ptr_equal(status_cluster_of(cluster, "/run/its/keeper"), cluster);
+	assert_null(status_cluster_of(cluster, "/run/its/0123456789abcdef"));
+	assert_null(status_cluster_of(cluster, NULL));
+	assert_null(status_cluster_of(NULL, "/run/its/keeper"));
+	json_decref(cluster);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_of_all_workers),
 		cmocka_unit_test(test_not_known),
+		cmocka_unit_test(test_not_of_a_private_cache),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
