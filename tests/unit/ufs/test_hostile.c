@@ -9,7 +9,8 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#define SIZE 200000u
+#define SIZE     200000u
+#define PATIENCE (60 * CLOCK_SECOND) /* for what must come */
 
 static struct server server;
 static _Atomic uint32_t requests;
@@ -20,7 +21,7 @@ static struct ufs *open_origin(unsigned int max_requests, uint64_t deadline_ns)
 {
 	struct ufs_limits limits = { .max_requests = max_requests,
 		.list_requests = 4,
-		.request_timeout_ns = 2 * CLOCK_SECOND,
+		.request_timeout_ns = 60 * CLOCK_SECOND, /* none is made once more for being late */
 		.deadline_ns = deadline_ns };
 	struct ufs_config config;
 	struct ufs *ufs = NULL;
@@ -160,7 +161,7 @@ static void trailer(void **state)
 
 	(void)state;
 	server_start(&server, answer_trailer, NULL);
-	ufs = open_origin(4, 20 * CLOCK_SECOND);
+	ufs = open_origin(4, PATIENCE);
 	assert_int_equal(finish(start(ufs, UFS_DEMAND)), 0);
 	ufs_free(ufs);
 	server_stop(&server);
@@ -190,7 +191,7 @@ static void chunks(void **state)
 
 	(void)state;
 	server_start(&server, answer_chunks, NULL);
-	ufs = open_origin(4, 20 * CLOCK_SECOND);
+	ufs = open_origin(4, PATIENCE);
 	assert_int_equal(finish(start(ufs, UFS_DEMAND)), 0);
 	ufs_free(ufs);
 	server_stop(&server);
@@ -225,7 +226,7 @@ static void whole_in_chunks(void **state)
 
 	(void)state;
 	server_start(&server, answer_whole_in_chunks, NULL);
-	ufs = open_origin(4, 20 * CLOCK_SECOND);
+	ufs = open_origin(4, PATIENCE);
 	assert_int_equal(finish(start(ufs, UFS_DEMAND)), 0);
 	assert_int_equal(requests, 3);
 	ufs_free(ufs);
@@ -280,7 +281,7 @@ static void cancelled_and_promoted(void **state)
 	(void)state;
 	gate = true;
 	server_start(&server, answer_late, NULL);
-	ufs = open_origin(1, 20 * CLOCK_SECOND);
+	ufs = open_origin(1, PATIENCE);
 	first = start(ufs, UFS_DEMAND);
 	while (!requests)
 		clock_sleep_ns(CLOCK_MS);
