@@ -41,20 +41,32 @@ static bool is_one_of(const char *key, const char *const *names)
 	return *names != NULL;
 }
 
+/* As daemons take it (base/config_file.c). */
 static bool is_section(const struct yaml_tree_node *node)
 {
-	return node->kind == YAML_TREE_MAP && is_one_of(node->key, config_sections());
+	return (node->kind == YAML_TREE_MAP || yaml_tree_is_null(node)) &&
+	       is_one_of(node->key, config_sections());
 }
 
 static void warn(struct node_config *config, const struct yaml_tree_node *node, const char *near)
 {
+	const char *what = is_one_of(node->key, config_sections()) ? "stands outside of a section"
+								   : "unknown key";
+
 	if (config->warning[0]) /* one line: config check says all */
 		return;
 	(void)snprintf(config->warning, sizeof(config->warning),
-		"%.200s:%u: %.64s: unknown key%s%s%s: ignored here, but daemons will not start: "
+		"%.200s:%u: %.64s: %s%s%s%s: ignored here, but daemons will not start: "
 		"cachectl config check %.200s",
-		config->file, node->line, node->key, near ? ": is it " : "", near ? near : "",
+		config->file, node->line, node->key, what, near ? ": is it " : "", near ? near : "",
 		near ? "?" : "", config->file);
+}
+
+static const char *nearest_section(const struct yaml_tree_node *node)
+{
+	return is_one_of(node->key, config_sections())
+		       ? NULL
+		       : config_nearest(node->key, config_sections(), 4);
 }
 
 /*
@@ -71,14 +83,13 @@ static void find_slip(struct node_config *config, const struct yaml_tree_node *r
 
 	if (!root || root->kind != YAML_TREE_MAP)
 		return;
-	for (node = root->first; node; node = node->next)
-		sectioned |= is_section(node);
+	for (node = root->first; node; node = node->next) /* no option is a map */
+		sectioned |= node->kind == YAML_TREE_MAP || is_section(node);
 	if (!sectioned) /* one daemon's own file */
 		return;
 	for (node = root->first; node; node = node->next)
-		if (!is_one_of(node->key, config_sections()) &&
-			!is_one_of(node->key, config_shared()))
-			warn(config, node, config_nearest(node->key, config_sections(), 4));
+		if (!is_section(node) && !is_one_of(node->key, config_shared()))
+			warn(config, node, nearest_section(node));
 	for (node = keeper && keeper->kind == YAML_TREE_MAP ? keeper->first : NULL; node;
 		node = node->next)
 		if (!is_one_of(node->key, taken) && config_nearest(node->key, taken, 5))

@@ -280,6 +280,10 @@ static void test_slips(void **state)
 		"granary.yaml:3: cluster_key: unknown key: is it cluster-key?");
 	check_warning("keepr:\n  master: tcp:127.0.0.1:1\nworker:\n  tier: /t\n",
 		"granary.yaml:1: keepr: unknown key: is it keeper?");
+	check_warning("keepr:\n  master: tcp:127.0.0.1:1\n", /* all there is */
+		"granary.yaml:1: keepr: unknown key: is it keeper?");
+	check_warning("keeper:\nmaster: tcp:127.0.0.1:1\n", /* not indented */
+		"granary.yaml:2: master: stands outside of a section: ignored here");
 	check_warning("token: /top\nkeeper:\n  master: tcp:127.0.0.1:1\n  memory: 1GiB\n  run: /r\n"
 		      "  cache: /c\n  dead-after: 30s\n  stay: true\n  leave-mounts: true\n"
 		      "  audit-log: /a\n  admin-listen: x\n  log-level: info\n  log-file: /l\n"
