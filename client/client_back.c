@@ -8,6 +8,7 @@
 
 #define BACKOFF_MIN (10 * CLOCK_MS)
 #define BACKOFF_MAX (2 * CLOCK_SECOND)
+#define WAKE_LEAST  (10 * CLOCK_MS) /* between two times that all who wait ask again */
 
 /* Nobody could be asked, or who was asked went away. */
 static bool is_away(int error)
@@ -69,13 +70,11 @@ void client_back_leave(struct client_op *op)
 	list_remove(&op->waiter);
 }
 
-void client_back(void *arg)
+static void wake(struct client *client)
 {
-	struct client *client = arg;
 	struct list woken = LIST_INIT(woken);
 	struct list *node;
 
-	client->backs++;
 	list_splice_back(&woken, &client->away);
 	while ((node = list_pop_front(&woken)) != NULL) {
 		struct client_op *op = list_entry(node, struct client_op, waiter);
@@ -84,4 +83,30 @@ void client_back(void *arg)
 		op->timer = NULL;
 		client_fetch_resume(op);
 	}
+	client->woken_ns = clock_mono_ns();
+}
+
+static void on_wake(void *arg)
+{
+	struct client *client = arg;
+
+	client->wake_timer = NULL;
+	wake(client);
+}
+
+/* The first one at once. A network that is back brings hundreds: not each of them wakes all, of whom most wait for
+ * another one yet. */
+void client_back(void *arg)
+{
+	struct client *client = arg;
+	uint64_t since = clock_mono_ns() - client->woken_ns;
+
+	client->backs++;
+	if (client->wake_timer || list_empty(&client->away))
+		return;
+	if (since < WAKE_LEAST) /* without memory: now */
+		client->wake_timer =
+			loop_timer_start(client->loop, WAKE_LEAST - since, on_wake, client);
+	if (!client->wake_timer)
+		wake(client);
 }

@@ -1,7 +1,7 @@
 /*
  * A read that pauses before it asks again: ever longer, a few seconds at most. One that waits because no worker
  * could be reached asks at once when somebody is back: when a connection to a worker has come about, or the
- * master has told a newer table.
+ * master has told a newer table; with others that come soon after, every 10 ms.
  *
  * Threads: the client's loop.
  */

@@ -204,10 +204,12 @@ void client_fetch_stop(void *arg)
 
 	loop_timer_stop(client->budget_timer);
 	loop_timer_stop(client->watch_timer);
+	loop_timer_stop(client->wake_timer);
 	client_holds_stop(client);
 	client_near_stop(client);
 	client->budget_timer = NULL;
 	client->watch_timer = NULL;
+	client->wake_timer = NULL;
 }
 
 /* ---- asking ---------------------------------------------------------------------------------- */

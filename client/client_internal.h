@@ -132,6 +132,8 @@ struct client {
 	struct list budget_waiters; /* ops */
 	struct list away;           /* ops that pause as no worker could be reached */
 	uint32_t backs;             /* times that one may have come back */
+	uint64_t woken_ns;          /* when those of `away` last asked again for that */
+	struct loop_timer *wake_timer;
 	struct loop_timer *budget_timer;
 	struct loop_timer *watch_timer; /* looks for reads that wait long, while there are reads */
 	struct loop_timer *holds_timer;

@@ -1,6 +1,7 @@
 /* Whom reads ask: several workers, which come and go, send reads away, and take their time. */
 #include "tests/unit/client/route_fixture.h"
 #include "base/log.h"
+#include "client/client_back.h"
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
@@ -385,6 +386,29 @@ static void test_who_waits_asks_whom_the_table_names(void **state)
 		fake_set_refuse(r->workers[i].name, false);
 }
 
+/* Hundreds that are back at once are not each a reason for all who wait to ask again. */
+static void test_many_that_are_back_at_once(void **state)
+{
+	struct route_fix *r = *state;
+	struct fix_read *read;
+	uint64_t began;
+	uint64_t asked;
+
+	for (uint32_t i = 0; i < WORKERS; i++)
+		fake_set_refuse(r->workers[i].name, true);
+	read = fix_read_start(r->f, 0, 64 * KiB);
+	wait_for_retries(r, 1);
+	asked = fix_counter(r->f, "retries");
+	began = clock_mono_ns();
+	for (uint32_t i = 0; i < 1000; i++)
+		loop_call(r->f->client->loop, client_back, r->f->client);
+	asked = fix_counter(r->f, "retries") - asked;
+	assert_true(asked <= 10 + (clock_mono_ns() - began) / (2 * CLOCK_MS));
+	for (uint32_t i = 0; i < WORKERS; i++)
+		fake_set_refuse(r->workers[i].name, false);
+	fix_read_end(r->f, read, 0);
+}
+
 static void test_ask_x(void **state)
 {
 	struct route_fix *r = *state;
@@ -616,6 +640,8 @@ int main(void)
 			test_who_waits_asks_when_somebody_is_back, setup_pausing, teardown),
 		cmocka_unit_test_setup_teardown(
 			test_who_waits_asks_whom_the_table_names, setup_pausing, teardown),
+		cmocka_unit_test_setup_teardown(
+			test_many_that_are_back_at_once, setup_pausing, teardown),
 		CASE(test_ask_x),
 		CASE(test_ask_x_in_a_circle),
 		CASE(test_full_owner_names_another),
