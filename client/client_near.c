@@ -114,6 +114,7 @@ static struct client_near_window *choose_locked(struct client_near *near, bool o
 		oldest = NULL;
 	if (!oldest)
 		return NULL;
+	near->objects_wasted += oldest->object; /* the rest of it was not read */
 	drop_locked(oldest);
 	return oldest;
 }

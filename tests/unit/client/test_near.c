@@ -238,6 +238,46 @@ static void test_objects_of_which_the_begin_is_read(void **state)
 	assert_true(count(r, &r->workers[0].cached) == n || !was_quick(began));
 }
 
+/* Of the windows that objects may have only `n` are left, or all of them again. */
+static void leave_objects(struct client_near *near, uint32_t n)
+{
+	pthread_mutex_lock(&near->lock);
+	for (uint32_t i = 0; i < CLIENT_NEAR_OBJECTS; i++) {
+		struct client_near_window *w = &near->windows[CLIENT_NEAR_WINDOWS - 1 - i];
+
+		w->state = i < CLIENT_NEAR_OBJECTS - n ? NEAR_FETCHING : NEAR_FREE;
+		w->object = w->state == NEAR_FETCHING;
+	}
+	pthread_mutex_unlock(&near->lock);
+}
+
+static void forget_streams(struct client_near *near)
+{
+	pthread_mutex_lock(&near->lock);
+	memset(near->streams, 0, sizeof(near->streams));
+	pthread_mutex_unlock(&near->lock);
+}
+
+/* Nor where begins follow so fast that rests are dropped for others before they are old. */
+static void test_begins_that_follow_fast(void **state)
+{
+	static const char *const keys[] = { "a/small-07", "a/small-13", "a/small-21",
+		"a/small-27" };
+	struct route_fix *r = *state;
+	struct client_near *near = &r->f->client->near;
+	uint64_t began = clock_mono_ns();
+	uint32_t asked;
+
+	leave_objects(near, 2);
+	for (uint32_t i = 0; i < 80; i++) {
+		read_noted(r->f, fix_object(r->f, keys[i % ARRAY_SIZE(keys)])->offset, 64 * KiB);
+		forget_streams(near);
+	}
+	asked = count(r, &r->workers[0].cached);
+	leave_objects(near, CLIENT_NEAR_OBJECTS);
+	assert_true((asked > 2 && asked <= 40) || !was_quick(began));
+}
+
 /* Readers in threads of their own take what is on its way, and what is there. */
 struct near_reader {
 	pthread_t thread;
@@ -289,6 +329,7 @@ int main(void)
 		CASE(test_parts_of_an_object_wait_together),
 		CASE(test_parts_that_are_asked_for_alone),
 		CASE(test_objects_of_which_the_begin_is_read),
+		CASE(test_begins_that_follow_fast),
 		CASE(test_ranges_of_several_readers),
 	};
 
