@@ -37,11 +37,17 @@ static const char *const places[] = {
 	[OP_ENDED] = "end",
 };
 
+/* One that no table names has an address alone. */
+static const char *name_of(const struct view_peer *peer)
+{
+	return *peer->name ? peer->name : peer->address;
+}
+
 static void note_place(struct client_op *op, uint64_t now)
 {
 	bool asking = op->state == OP_FETCH || op->state == OP_RECHECK;
 
-	client_trace_note(&op->trace, asking ? op->owner->name : places[op->state],
+	client_trace_note(&op->trace, asking ? name_of(op->owner) : places[op->state],
 		asking ? op->asked_status : 0, now - op->entered_ns);
 }
 
