@@ -452,12 +452,13 @@ static void remember(
 {
 	struct worker *w = source->worker;
 	int r = kept_table_save(w, id, fd);
+	int said =
+		r == 0 ? kept_source_save(w, id, words) : 0; /* else a start waits for the master */
 
-	if (r == 0)
-		r = kept_source_save(w, id, words);
 	kept_fence_save(w);
 	if (r == 0 && is_news(source, id))
 		r = kept_seen_save(w, id);
+	r = r < 0 ? r : said;
 	if (r < 0)
 		log_warn("generation not remembered",
 			"tier=%s error=%s next=\"guard after a restart is weaker\"",

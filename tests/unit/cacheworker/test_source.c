@@ -313,6 +313,29 @@ static void test_started_while_master_is_away(void **state)
 	world_free(w);
 }
 
+/* The guard does not hang on the words: nothing of them is needed while there is a master. */
+static void test_seen_without_words(void **state)
+{
+	struct world *w = world_new_sized(1 * GiB, FILES, FILE_B, 0);
+	const struct generation_id *id = &table_info(w->table)->id;
+	struct generation_id seen;
+	char hex[2 * VOLUME_ID_LEN + 1];
+	char path[PATH_MAX];
+	char dir[PATH_MAX];
+
+	(void)state;
+	hash_hex(id->volume.bytes, VOLUME_ID_LEN, hex);
+	assert_int_equal(kept_dir(&w->worker, dir), 0);
+	assert_true(snprintf(path, sizeof(path), "%.1024s/%s.%016" PRIx64 ".source", dir, hex,
+			    id->lineage) > 0);
+	assert_int_equal(mkdir(path, 0700), 0); /* they cannot be written */
+	(void)read_range(w, 0, BLOCK_BYTES, 0);
+	assert_int_equal(kept_seen_load(&w->worker, &id->volume, &seen), 0);
+	assert_int_equal(seen.generation, id->generation);
+	assert_int_equal(rmdir(path), 0);
+	world_free(w);
+}
+
 /* Words that are damaged are not followed. */
 static void test_damaged_words_are_not_followed(void **state)
 {
@@ -363,6 +386,7 @@ int main(void)
 		cmocka_unit_test(test_unknown_sources_are_forgotten),
 		cmocka_unit_test(test_stops_while_master_is_silent),
 		cmocka_unit_test(test_started_while_master_is_away),
+		cmocka_unit_test(test_seen_without_words),
 		cmocka_unit_test(test_damaged_words_are_not_followed),
 	};
 
