@@ -152,10 +152,18 @@ static int take_kept(struct source *source, struct said *said)
 	return 0;
 }
 
+static uint64_t left_until(uint64_t deadline_ns)
+{
+	uint64_t now = clock_mono_ns();
+
+	return deadline_ns > now ? deadline_ns - now : 0;
+}
+
 /* Of a source that has a table already the master alone knows more. */
 static int hear(struct source *source, struct said *said, struct err *e)
 {
 	_cleanup_(master_answer_release) struct master_answer answer;
+	uint64_t deadline = clock_mono_ns() + MASTER_DEADLINE_NS; /* of both questions */
 	int r = get_table(source, source->lineage, MASTER_DEADLINE_NS, !source->table, &answer, e);
 
 	if (r == 0) {
@@ -170,7 +178,7 @@ static int hear(struct source *source, struct said *said, struct err *e)
 	if (e)
 		*e = ERR_INIT;
 	master_answer_release(&answer);
-	r = get_table(source, source->lineage, MASTER_DEADLINE_NS, false, &answer, e);
+	r = get_table(source, source->lineage, left_until(deadline), false, &answer, e);
 	if (r < 0)
 		return r;
 	said->fd = TAKE_FD(answer.fd);
