@@ -6,6 +6,7 @@
 #include "catalog/generation_seen.h"
 
 #include <dirent.h>
+#include <endian.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <limits.h>
@@ -344,7 +345,7 @@ void kept_table_remove(const struct worker *w, const struct volume_id *volume, u
 int kept_source_save(const struct worker *w, const struct generation_id *id, const struct buf *said)
 {
 	_cleanup_(buf_release) struct buf file = BUF_INIT(said->len + SUM_BYTES);
-	uint64_t sum = hash_xxh3(said->data, said->len, 0);
+	uint64_t sum = htole64(hash_xxh3(said->data, said->len, 0));
 	char path[PATH_MAX];
 	int r = lineage_path(w, &id->volume, id->lineage, SOURCE, path);
 
@@ -370,7 +371,7 @@ int kept_source_load(
 	if (file.len < SUM_BYTES)
 		return -EBADMSG;
 	memcpy(&sum, file.data, sizeof(sum));
-	if (sum != hash_xxh3(file.data + SUM_BYTES, file.len - SUM_BYTES, 0))
+	if (le64toh(sum) != hash_xxh3(file.data + SUM_BYTES, file.len - SUM_BYTES, 0))
 		return -EBADMSG;
 	return buf_append(said, file.data + SUM_BYTES, file.len - SUM_BYTES);
 }
