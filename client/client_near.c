@@ -154,7 +154,7 @@ static void on_idle(void *arg)
 
 /* ---- fetching -------------------------------------------------------------------------------- */
 
-/* Those that wait go on. */
+/* Those that wait go on. Until each has found it, the window is given to nothing else. */
 static void run_fetched(struct loop_task *task)
 {
 	struct client_near_window *w = container_of(task, struct client_near_window, task);
@@ -166,11 +166,11 @@ static void run_fetched(struct loop_task *task)
 	pthread_mutex_lock(&near->lock);
 	list_splice_back(&waiters, &w->waiters);
 	pthread_mutex_unlock(&near->lock);
-	let_go(near, w, 0);
 	while ((node = list_pop_front(&waiters)) != NULL) {
 		near->n_waiters--;
 		client_fetch_resume(list_entry(node, struct client_op, waiter));
 	}
+	let_go(near, w, 0);
 	if (!near->timer && !near->stopped)
 		near->timer = loop_timer_start(client->loop, CLIENT_NEAR_IDLE, on_idle, client);
 }
