@@ -255,7 +255,7 @@ static uint32_t yield_locked(struct flight *f)
 	return n;
 }
 
-struct flight_places flights_park_locked(struct flight **flights, uint32_t n)
+struct flight_places flights_park_locked(struct flight **flights, uint32_t n, bool silent)
 {
 	struct flights *all = &flights[0]->worker->flights;
 	struct flight_places places = { 0 };
@@ -272,7 +272,7 @@ struct flight_places flights_park_locked(struct flight **flights, uint32_t n)
 		free(TAKE(f->data)); /* none of it has landed */
 		if (all->parked++ >= PARKED_MAX)
 			continue;
-		places.preloads += yield_locked(f);
+		places.preloads += silent ? yield_locked(f) : 0;
 		places.fills += f->counted;
 		f->counted = false;
 	}

@@ -33,10 +33,11 @@ struct flight_places {
 };
 /*
  * Their pull pauses, and nobody reads them: their memory is for others meanwhile, and the places that some have
- * among those of a fill and of preloads, if not too many are parked. flights.lock is held; flights_parked() with what it
- * returns is to follow without it.
+ * among those of a fill and, if nobody answers (`silent`), of preloads, if not too many are parked. flights.lock is
+ * held; flights_parked() with what it returns is to follow without it.
  */
-struct flight_places flights_park_locked(struct flight **flights, uint32_t n) __must_check;
+struct flight_places flights_park_locked(
+	struct flight **flights, uint32_t n, bool silent) __must_check;
 void flights_parked(struct worker *w, struct flight_places places);
 /* It goes on: 0, they have their memory again, or had it. -EAGAIN: there is none for all of them, so they are STARVED
  * without a pull, whose references are gone. -ECANCELED while closing. */

@@ -330,7 +330,8 @@ static bool says_nothing(int status)
 
 static void missed_server(struct pull *p, int status)
 {
-	if (is_busy(status) && p->n > 1)
+	p->busy = is_busy(status);
+	if (p->busy && p->n > 1)
 		split(p);
 	else if (says_nothing(status) && !p->route.cached &&
 		 pull_may_wait(p, p->peer, HOLDER_OWNER))
@@ -369,6 +370,7 @@ static bool has_others(struct pull *p, int status)
 static void missed_holder(struct pull *p, int status)
 {
 	note_holder(p, status);
+	p->busy |= is_busy(status);
 	if (p->n > 1 && has_others(p, status)) {
 		split(p);
 		return;

@@ -5,7 +5,8 @@
  *	                                              └─a reader, another table, closing─► at once
  *
  * Meanwhile those that nobody reads hold no memory (flights_park_locked()): a worker that is stopped would else keep
- * that of what others have.
+ * that of what others have. A preload goes on with others, too, in the place of one who says nothing; one who answers
+ * that he is busy has enough of its units waiting.
  *
  * One timer of the loop is there for all of them: it looks at all when the first is due, 100 times a second at most.
  * There are as many as units are on their way, or parked, and none of them has a time while all answer.
@@ -179,7 +180,7 @@ void pull_wait(struct pull *p)
 		pull_due_locked(p, now + next_pause_locked(p));
 		parks = !demanded;
 		if (parks)
-			places = flights_park_locked(p->flights, p->n);
+			places = flights_park_locked(p->flights, p->n, !p->busy && !p->coming);
 	}
 	pthread_mutex_unlock(&w->flights.lock);
 	if (parks) /* the pull may be gone by now */

@@ -214,12 +214,47 @@ static void test_owner_is_stopped(void **state)
 	end(c);
 }
 
+/* Who answers that he is busy is not asked for all there is meanwhile: what waits for too long comes from the origin. */
+static void test_owner_is_busy(void **state)
+{
+	enum { ALL = 4 * CHUNK_BYTES / MiB };
+	struct cluster *c = cluster_new(ALL, MiB, CAPACITY);
+	struct budget *room = &c->nodes[0].worker.gathered;
+	struct worker *w = &c->nodes[COPIER].worker;
+	uint64_t deadline = clock_mono_ns() + DEADLINE;
+	uint64_t most = w->preloads->max_in_flight;
+	uint64_t taken = 0;
+
+	(void)state;
+	assert_true(most < ALL);
+	set_slots(c, 0, NOBODY, COPIER, NOBODY);
+	cluster_publish(c);
+	read_all_via(c, 0, MiB, 0);
+	cluster_quiet(c);
+	for (uint64_t step = 4 * KiB; step; step /= 4)
+		while (budget_take(room, BUDGET_DEMAND, step))
+			taken += step;
+	give(c, COPIES_EVERYWHERE, 0);
+	while (counter_get(&w->counters.peer_waits) < 4 * most) {
+		assert_true(clock_mono_ns() < deadline);
+		clock_sleep_ns(CLOCK_MS);
+	}
+	assert_int_equal(counter_get(&w->counters.neighbours), most);
+	budget_give(room, taken);
+	until(has_ended);
+	assert_int_equal(job.state, PRELOAD_COMPLETE);
+	assert_int_equal(job.bytes_copied, ALL * MiB);
+	assert_int_equal(cluster_gets(c), ALL);
+	end(c);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_copies_of_the_job),
 		cmocka_unit_test(test_copies_change_midway),
 		cmocka_unit_test(test_owner_is_stopped),
+		cmocka_unit_test(test_owner_is_busy),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
