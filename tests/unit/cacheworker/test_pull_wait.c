@@ -25,6 +25,19 @@ static void wait_pauses(struct cluster *c, uint32_t i, uint64_t n)
 	}
 }
 
+/* Until all files are on their way, and have paused as often as there are files: some may have paused twice before others
+ * began. */
+static void wait_all_pause(struct cluster *c, uint32_t i)
+{
+	uint64_t deadline = clock_mono_ns() + DEADLINE;
+
+	while (flights_of(&c->nodes[i].worker) < FILES) {
+		assert_true(clock_mono_ns() < deadline);
+		clock_sleep_ns(CLOCK_MS);
+	}
+	wait_pauses(c, i, FILES);
+}
+
 /* Nobody waits for it. The files lie in one chunk. */
 static void announce(struct cluster *c, uint32_t i)
 {
@@ -70,7 +83,7 @@ static void check_former_owner(enum cluster_state state)
 	struct cluster *c = moved_cluster(state);
 
 	announce(c, 1);
-	wait_pauses(c, 1, FILES);
+	wait_all_pause(c, 1);
 	node_start(c, 0);
 	cluster_quiet(c);
 	assert_int_equal(gets_of(c, 1), 0);
@@ -99,7 +112,7 @@ static void test_reader_is_not_held_up(void **state)
 
 	(void)state;
 	announce(c, 1);
-	wait_pauses(c, 1, FILES);
+	wait_all_pause(c, 1);
 	(void)read_via(c, 1, FILE_AT(c, 3), BLOCK_BYTES, FRAME_EXACT);
 	assert_int_equal(gets_of(c, 1), 1);
 	assert_true(flights_of(&c->nodes[1].worker) >= FILES - 2);
@@ -177,7 +190,7 @@ static void test_wanted_without_memory(void **state)
 
 	(void)state;
 	announce(c, 1);
-	wait_pauses(c, 1, FILES);
+	wait_all_pause(c, 1);
 	for (; counter_get(&w->counters.starved) < FILES; clock_sleep_ns(CLOCK_MS)) {
 		assert_true(clock_mono_ns() < deadline);
 		while (budget_take(&w->memory, BUDGET_PREFETCH, 64 * KiB))
