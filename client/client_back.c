@@ -10,8 +10,7 @@
 #define BACKOFF_MAX (2 * CLOCK_SECOND)
 #define WAKE_LEAST  (10 * CLOCK_MS) /* between two times that all who wait ask again */
 
-/* Nobody could be asked, or who was asked went away. */
-static bool is_away(int error)
+bool client_back_is_away(int error)
 {
 	static const int codes[] = { ECONNRESET, ECONNREFUSED, ECONNABORTED, EPIPE, ENOTCONN,
 		ETIMEDOUT, EHOSTUNREACH, ENETUNREACH, ECANCELED };
@@ -50,7 +49,7 @@ void client_back_wait(struct client_op *op, int error, uint64_t now_ns)
 
 	ensure(now_ns < op->deadline_ns);
 	client_op_set_state(op, OP_BACKOFF);
-	if (is_away(error)) {
+	if (client_back_is_away(error)) {
 		list_push_back(&client->away, &op->waiter);
 		if (op->backs != client->backs) /* after this attempt had passed him over */
 			ns = BACKOFF_MIN;

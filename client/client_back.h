@@ -9,6 +9,8 @@
 
 #include "client/client_op.h"
 
+/* Nobody could be asked, or who was asked went away. */
+bool client_back_is_away(int error);
 /* BACKOFF, then START: client_fetch_resume(). `error`: why it pauses. Its deadline is not over. */
 void client_back_wait(struct client_op *op, int error, uint64_t now_ns);
 /* It was cancelled in BACKOFF: waits no more. */

@@ -121,14 +121,12 @@ static void retry(struct client_op *op, int error)
 /* What another attempt may cure. Everything else is the worker's last word. */
 static bool worth_retrying(int status)
 {
-	static const int codes[] = { EAGAIN, EBUSY, ECONNRESET, ECONNREFUSED, ECONNABORTED, EPIPE,
-		ENOTCONN, ETIMEDOUT, EHOSTUNREACH, ENETUNREACH, ENOMEM, ENOBUFS, ENODATA, EBADMSG,
-		ECANCELED };
+	static const int codes[] = { EAGAIN, EBUSY, ENOMEM, ENOBUFS, ENODATA, EBADMSG };
 
 	for (size_t i = 0; i < ARRAY_SIZE(codes); i++)
 		if (status == -codes[i])
 			return true;
-	return false;
+	return client_back_is_away(status);
 }
 
 /* On the loop. */

@@ -463,6 +463,17 @@ static inline uint32_t flights_of(struct worker *w)
 	return n;
 }
 
+/* Of them those whose pull pauses. */
+static inline uint32_t parked_of(struct worker *w)
+{
+	uint32_t n;
+
+	pthread_mutex_lock(&w->flights.lock);
+	n = w->flights.parked;
+	pthread_mutex_unlock(&w->flights.lock);
+	return n;
+}
+
 static inline void node_quiet(struct cluster *c, uint32_t i)
 {
 	uint64_t deadline = clock_mono_ns() + DEADLINE;

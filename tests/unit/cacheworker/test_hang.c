@@ -39,16 +39,6 @@ static void announce_chunks(struct cluster *c, uint32_t i)
 	}
 }
 
-static uint32_t parked_of(struct worker *w)
-{
-	uint32_t n;
-
-	pthread_mutex_lock(&w->flights.lock);
-	n = w->flights.parked;
-	pthread_mutex_unlock(&w->flights.lock);
-	return n;
-}
-
 /* A reader is sent to the deputy, though the master calls the owner up, and an owner may take a minute. */
 static void test_readers_are_not_held_up(void **state)
 {

@@ -166,16 +166,6 @@ static void test_copies_change_midway(void **state)
 	end(c);
 }
 
-static uint32_t parked_of(struct worker *w)
-{
-	uint32_t n;
-
-	pthread_mutex_lock(&w->flights.lock);
-	n = w->flights.parked;
-	pthread_mutex_unlock(&w->flights.lock);
-	return n;
-}
-
 /* Copies of one that is stopped, of which there are more than may be under way, stand behind nobody's: those of others
  * come, then his when he is back. */
 static void test_owner_is_stopped(void **state)
