@@ -16,9 +16,11 @@ comma := ,
 WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointer-arith -Wcast-qual \
 	-Wwrite-strings -Wvla -Wundef -Wformat=2 -Wswitch-enum -Wimplicit-fallthrough -Wnull-dereference \
 	-Wconversion -Wno-sign-conversion -fno-common -fno-strict-aliasing
-OPT := $(if $(SAN),-O1 -g -fno-omit-frame-pointer -fsanitize=$(SAN),-O2 -g -fno-omit-frame-pointer)
-CFLAGS += -std=gnu17 -D_GNU_SOURCE -I. -I$(B)/gen $(OPT) $(WARN) $(if $(DEV),-Werror) -pthread
-LDFLAGS += -pthread $(if $(SAN),-fsanitize=$(SAN))
+# What a sanitizer reports needs no more of the debugger's information than lines; its many programs are linked by gold.
+OPT := $(if $(SAN),-O1 -g1 -fno-omit-frame-pointer -fsanitize=$(SAN),-O2 -g -fno-omit-frame-pointer)
+SOURCE_FLAGS := -std=gnu17 -D_GNU_SOURCE -I. -I$(B)/gen $(WARN)
+CFLAGS += $(SOURCE_FLAGS) $(OPT) $(if $(DEV),-Werror) -pthread
+LDFLAGS += -pthread $(if $(SAN),-fsanitize=$(SAN) -fuse-ld=gold)
 LDLIBS += -lm
 
 .SUFFIXES:
@@ -94,7 +96,11 @@ lint:
 # Sources that are made, for tools that read the code without building it.
 generated: $(foreach l,$(LIBS),$($(l)_gen))
 
+# The flags without which they cannot be read, and the warnings.
+source-flags:
+	@echo '$(SOURCE_FLAGS)'
+
 clean:
 	rm -rf build build-*
 
-.PHONY: all programs demo demo-cluster bench lint generated clean
+.PHONY: all programs demo demo-cluster bench lint generated source-flags clean

@@ -35,7 +35,8 @@ static const unsigned int allowed[CHILD_STATES] = {
 	[CHILD_STOPPED] = 1u << CHILD_STARTING | 1u << CHILD_SERVING | 1u << CHILD_FAILED,
 	[CHILD_STARTING] = 1u << CHILD_SERVING | 1u << CHILD_WAITING | 1u << CHILD_FAILED |
 			   1u << CHILD_ENDING | 1u << CHILD_STOPPED,
-	[CHILD_SERVING] = 1u << CHILD_WAITING | 1u << CHILD_ENDING | 1u << CHILD_STOPPED,
+	[CHILD_SERVING] =
+		1u << CHILD_WAITING | 1u << CHILD_ENDING | 1u << CHILD_STOPPED | 1u << CHILD_FAILED,
 	[CHILD_WAITING] = 1u << CHILD_STARTING | 1u << CHILD_STOPPED | 1u << CHILD_WAITING,
 	[CHILD_ENDING] = 1u << CHILD_STOPPED,
 	[CHILD_FAILED] = 1u << CHILD_STOPPED,
@@ -61,8 +62,7 @@ void child_init(struct child *child, const char *name)
 		.alive_fd = -1,
 		.pidfd = -1,
 		.ready_fd = -1,
-		.backoff_ns = CHILD_BACKOFF_NS,
-		.backoff_max_ns = CHILD_BACKOFF_MAX_NS,
+		.backoff = { .min_ns = 100 * CLOCK_MS, .max_ns = 5 * CLOCK_SECOND },
 		.kill_ns = CHILD_KILL_NS,
 		.line = BUF_INIT(4096),
 	};
@@ -240,17 +240,18 @@ static int spawn(struct child *child, int ready_fd)
 /* Will not serve this time: for good when it never did, else after a while. */
 static void give_up(struct child *child)
 {
+	uint64_t wait_ns;
+
 	drop_process(child);
 	if (!child->served) {
 		set_state(child, CHILD_FAILED);
 		return;
 	}
 	set_state(child, CHILD_WAITING);
-	child->wake_ns = clock_mono_ns() + child->backoff_ns;
+	wait_ns = backoff_next(&child->backoff);
+	child->wake_ns = clock_mono_ns() + wait_ns;
 	log_warn("daemon restarts", "name=%s in_ms=%" PRIu64 " restarts=%" PRIu64 " cause=\"%s\"",
-		child->name, (uint64_t)(child->backoff_ns / CLOCK_MS), child->restarts,
-		child->failure.text);
-	child->backoff_ns = min(child->backoff_ns * 2, child->backoff_max_ns);
+		child->name, (uint64_t)(wait_ns / CLOCK_MS), child->restarts, child->failure.text);
 }
 
 void child_start(struct child *child)
@@ -416,7 +417,7 @@ void child_on_exit(struct child *child)
 			"%s ended, though it was not asked to: its log is %s", child->name,
 			log_of(child));
 	if (child->state == CHILD_SERVING && clock_mono_ns() - child->since_ns > CHILD_STEADY_NS)
-		child->backoff_ns = CHILD_BACKOFF_NS;
+		backoff_reset(&child->backoff);
 	give_up(child);
 }
 

@@ -9,7 +9,8 @@
  *	STARTING, SERVING ──end──► ENDING ──died──► STOPPED        WAITING, FAILED ──end──► STOPPED
  *
  * A daemon that ends with status 0 without being told to has done its work (its mount was
- * unmounted): STOPPED; unless it is `endless`.
+ * unmounted): STOPPED; unless it is `endless`. One that was adopted is SERVING; its owner clears
+ * `served` where it may not have come so far, and then its death makes it FAILED.
  * Threads: the owner's loop only; its lock covers readers of the fields.
  */
 #pragma once
@@ -17,15 +18,14 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
+#include "base/backoff.h"
 #include "base/buf.h"
 #include "base/err.h"
 
-#define CHILD_ARGS_MAX       64
-#define CHILD_FDS_MAX        8u
-#define CHILD_BACKOFF_NS     100000000ull /* first wait before a restart */
-#define CHILD_BACKOFF_MAX_NS 5000000000ull
-#define CHILD_STEADY_NS      10000000000ull /* serving for so long forgets earlier deaths */
-#define CHILD_KILL_NS        10000000000ull /* from SIGTERM to SIGKILL */
+#define CHILD_ARGS_MAX  64
+#define CHILD_FDS_MAX   8u
+#define CHILD_STEADY_NS 10000000000ull /* serving for so long forgets earlier deaths */
+#define CHILD_KILL_NS   10000000000ull /* from SIGTERM to SIGKILL */
 
 enum child_state {
 	CHILD_STOPPED,
@@ -64,11 +64,10 @@ struct child {
 	bool endless;          /* never ends by itself: status 0 is a death too */
 	const char *again;     /* one more option once it has served, static; NULL: none */
 	struct buf line;
-	uint64_t since_ns;   /* of the state */
-	uint64_t backoff_ns; /* next wait */
-	uint64_t backoff_max_ns;
-	uint64_t kill_ns; /* from SIGTERM to SIGKILL */
-	uint64_t wake_ns; /* WAITING: start then; ENDING: kill then; 0: never */
+	uint64_t since_ns;      /* of the state */
+	struct backoff backoff; /* between restarts; the owner may lower max_ns */
+	uint64_t kill_ns;       /* from SIGTERM to SIGKILL */
+	uint64_t wake_ns;       /* WAITING: start then; ENDING: kill then; 0: never */
 	uint64_t restarts;
 	int exit_status;    /* FAILED: of enum exit_status */
 	struct err failure; /* why it died or did not start, last time */

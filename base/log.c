@@ -17,6 +17,7 @@
 
 #define LINE_MAX_BYTES 4096
 #define DEBUG_TIMES    20u /* who asks for DEBUG wants to see it */
+#define LOG_BURST_S    ((double)LIMIT_LOG_BURST / LIMIT_LOG_LINES)
 
 static struct {
 	const char *process;
@@ -26,23 +27,26 @@ static struct {
 } the_log = { .process = "granary", .fd = STDERR_FILENO, .level = LOG_INFO, .format = LOG_TEXT };
 
 static const char *const level_names[] = { "error", "warn", "info", "debug" };
-static pthread_mutex_t limit_lock = PTHREAD_MUTEX_INITIALIZER;
 
 static struct log_file the_file = LOG_FILE_INIT;
 
-/* The bucket of all lines; in thousandths of a line. Under limit_lock. */
+static pthread_mutex_t limit_lock = PTHREAD_MUTEX_INITIALIZER;
+/* All lines. Under limit_lock. */
 static struct {
-	bool begun;
-	uint64_t tokens;
-	uint64_t at_ms;
+	struct rate rate;
 	uint64_t lines;
 	uint64_t left_out;
 	uint64_t untold; /* left out since a line said how many */
-} bucket;
+} all = { .rate = RATE_INIT(LIMIT_LOG_LINES, LOG_BURST_S) };
 
 void log_set_level(enum log_level level)
 {
 	atomic_store_explicit(&the_log.level, (int)level, memory_order_relaxed);
+}
+
+static uint32_t times(void)
+{
+	return log_enabled(LOG_DEBUG) ? DEBUG_TIMES : 1;
 }
 
 void log_init(const char *process, int fd, enum log_level level, enum log_format format)
@@ -52,41 +56,31 @@ void log_init(const char *process, int fd, enum log_level level, enum log_format
 	log_set_level(level);
 	the_log.format = format;
 	pthread_mutex_lock(&limit_lock);
-	bucket.begun = false;
+	all.rate = RATE_INIT(LIMIT_LOG_LINES * times(), LOG_BURST_S);
 	pthread_mutex_unlock(&limit_lock);
 	log_file_set(&the_file, fd, NULL);
 }
 
-static uint32_t times(void)
-{
-	return log_enabled(LOG_DEBUG) ? DEBUG_TIMES : 1;
-}
-
 /* True: the line may be written, after one about *ret_left_out others. */
-static bool bucket_pass(enum log_level level, uint64_t *ret_left_out)
+static bool limit_pass(enum log_level level, uint64_t *ret_left_out)
 {
-	const uint64_t full = 1000ull * LIMIT_LOG_BURST * times();
-	uint64_t now = clock_mono_ns() / CLOCK_MS;
-	uint64_t keep = level <= LOG_WARN ? 0 : full / 4;
+	double keep = level <= LOG_WARN ? 0 : LIMIT_LOG_BURST * times() / 4.0;
+	uint64_t now = clock_mono_ns();
 	bool pass;
 
 	pthread_mutex_lock(&limit_lock);
-	if (!bucket.begun) {
-		bucket.begun = true;
-		bucket.tokens = full;
-		bucket.at_ms = now;
-	}
-	bucket.tokens = min(full, bucket.tokens + (now - bucket.at_ms) * LIMIT_LOG_LINES * times());
-	bucket.at_ms = now;
-	pass = bucket.tokens >= keep + 2000; /* it, and the line about those left out */
+	rate_set(&all.rate, now, LIMIT_LOG_LINES * times());
+	pass = rate_left(&all.rate, now) >= keep + 2; /* it, and the line about those left out */
 	if (pass) {
-		*ret_left_out = bucket.untold;
-		bucket.tokens -= bucket.untold ? 2000 : 1000;
-		bucket.lines += bucket.untold ? 2 : 1;
-		bucket.untold = 0;
+		unsigned int lines = all.untold ? 2 : 1;
+
+		*ret_left_out = all.untold;
+		rate_take(&all.rate, lines);
+		all.lines += lines;
+		all.untold = 0;
 	} else {
-		bucket.left_out++;
-		bucket.untold++;
+		all.left_out++;
+		all.untold++;
 	}
 	pthread_mutex_unlock(&limit_lock);
 	return pass;
@@ -95,7 +89,7 @@ static bool bucket_pass(enum log_level level, uint64_t *ret_left_out)
 void log_use(struct log_use *ret_use)
 {
 	pthread_mutex_lock(&limit_lock);
-	*ret_use = (struct log_use){ bucket.lines, bucket.left_out, LIMIT_LOG_LINES * times() };
+	*ret_use = (struct log_use){ all.lines, all.left_out, LIMIT_LOG_LINES * times() };
 	pthread_mutex_unlock(&limit_lock);
 }
 
@@ -116,19 +110,16 @@ bool log_enabled(enum log_level level)
 
 bool log_limit_pass(struct log_limit *limit, uint32_t burst, uint32_t *ret_dropped)
 {
-	uint64_t second = clock_mono_ns() / CLOCK_SECOND;
-	bool pass = false;
+	bool pass;
 
 	pthread_mutex_lock(&limit_lock);
-	if (limit->second != second) {
-		limit->second = second;
-		limit->written = 0;
-	}
-	if (limit->written < burst) {
-		limit->written++;
+	if (limit->rate.per_s <= 0)
+		limit->rate = RATE_INIT(burst, 1);
+	pass = rate_left(&limit->rate, clock_mono_ns()) >= 1;
+	if (pass) {
+		rate_take(&limit->rate, 1);
 		*ret_dropped = limit->dropped;
 		limit->dropped = 0;
-		pass = true;
 	} else {
 		limit->dropped++;
 	}
@@ -207,7 +198,7 @@ void log_write(enum log_level level, const char *event, const char *fmt, ...)
 	int saved = errno;
 	va_list ap;
 
-	if (!log_enabled(level) || !bucket_pass(level, &left_out))
+	if (!log_enabled(level) || !limit_pass(level, &left_out))
 		return;
 	if (left_out) {
 		(void)snprintf(fields, sizeof(fields), "lines=%llu max_per_second=%u",

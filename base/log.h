@@ -12,6 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "base/check.h"
+#include "base/rate.h"
 
 enum log_level {
 	LOG_ERROR,
@@ -65,14 +66,14 @@ struct log_use {
 };
 void log_use(struct log_use *ret_use);
 
-/* State of one limited call site: at most `burst` lines a second, the rest are counted. */
+/* State of one limited call site. */
 struct log_limit {
-	uint64_t second;
-	uint32_t written;
+	struct rate rate; /* of lines */
 	uint32_t dropped;
 };
 
-/* True when the line may be written; *ret_dropped is how many were swallowed before it. */
+/* True when the line may be written: `burst` at once, and as many a second. *ret_dropped is how many were left out
+ * before it. */
 bool log_limit_pass(struct log_limit *limit, uint32_t burst, uint32_t *ret_dropped);
 
 /* At most 5 lines a second from this place; the next line that passes says how many were left

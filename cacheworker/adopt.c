@@ -3,7 +3,7 @@
 #include "cacheworker/duty.h"
 #include "base/cleanup.h"
 #include "cacheworker/flight.h"
-#include "cacheworker/guard.h"
+#include "cacheworker/tier_call.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -125,7 +125,7 @@ int adopt_read(struct source *source, const struct adopt_wish *wish, char *out)
 	memcpy(&look->row, wish->row, sizeof(look->row));
 	look->wish = *wish;
 	look->wish.row = &look->row;
-	r = guard_call(source->worker, run_look, free, look);
+	r = tier_call(source->worker, run_look, free, look);
 	if (r == 0) {
 		memcpy(out, look->out, wish->length);
 		counter_add(&source->worker->counters.adopted, 1);

@@ -3,10 +3,10 @@
 #include "cacheworker/copies.h"
 #include "cacheworker/duty.h"
 #include "cacheworker/fill.h"
-#include "cacheworker/guard.h"
 #include "cacheworker/pull.h"
 #include "base/cleanup.h"
 #include "base/piece.h"
+#include "cacheworker/tier_call.h"
 
 #include <stdlib.h>
 
@@ -235,7 +235,7 @@ static int want_span(struct fetch *fetch, struct flight_batch *batch, struct spa
 	if (r < 0)
 		return r;
 	flight_unit_of(row, span->at, &start, &length, &object_offset);
-	r = guard_admit(w, &id);
+	r = tier_call_admit(w, &id);
 	pthread_mutex_lock(&fetch->lock);
 	fetch->awaited++;
 	pthread_mutex_unlock(&fetch->lock);
@@ -461,7 +461,7 @@ static int recheck(struct fetch *fetch, struct chunk *chunk)
 		int r;
 
 		run.length = (uint32_t)min(end - first, (uint64_t)(CHUNK_BYTES - run.offset));
-		r = guard_recheck(fetch->worker, chunk, &run);
+		r = tier_call_recheck(fetch->worker, chunk, &run);
 		if (r < 0)
 			result = r;
 	}

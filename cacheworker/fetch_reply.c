@@ -4,10 +4,10 @@
  */
 #include "cacheworker/fetch_internal.h"
 #include "cacheworker/duty.h"
-#include "cacheworker/guard.h"
 #include "cacheworker/holds.h"
 #include "base/cleanup.h"
 #include "base/piece.h"
+#include "cacheworker/tier_call.h"
 #include "proto/held.h"
 
 #include <endian.h>
@@ -55,7 +55,7 @@ int fetch_reply_local(struct fetch *fetch, struct chunk *chunk)
 	if (!bitmap)
 		return -ENOMEM;
 	chunk_bitmap(chunk, bitmap);
-	r = guard_open_fd(fetch->worker, chunk, &payload.fd);
+	r = tier_call_open_fd(fetch->worker, chunk, &payload.fd);
 	if (r < 0) {
 		free(bitmap);
 		return r;
@@ -408,7 +408,7 @@ static int compose(struct fetch *fetch)
 	if (in_memory(c))
 		r = composition_run(c);
 	else if (!compose_blocks(c, chunk_read_blocks_now))
-		r = guard_call(fetch->worker, composition_run, composition_free, c);
+		r = tier_call(fetch->worker, composition_run, composition_free, c);
 	if (r == -ETIMEDOUT)
 		return r;
 	fetch->spans = TAKE(c->spans);

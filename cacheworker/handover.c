@@ -1,26 +1,27 @@
 /* Chunks of slots that went to other workers, offered to them. See handover.h. */
 #include "cacheworker/handover.h"
+#include "base/backoff.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "base/rate.h"
 #include "cacheworker/copies.h"
 #include "cacheworker/duty.h"
 #include "cacheworker/flight.h"
 #include "cacheworker/kept.h"
-#include "cacheworker/preload_pace.h"
 #include "cacheworker/source.h"
 
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define LOOK_EVERY  (30 * CLOCK_SECOND)
-#define SETTLE_NS   (2 * CLOCK_SECOND) /* after a change: what is read now is pulled by itself */
-#define AGAIN_LEAST (250 * CLOCK_MS)   /* between two passes over what is left */
-#define AGAIN_MOST  (30 * CLOCK_SECOND)
-#define OFFER_NS    (2 * CLOCK_SECOND) /* for an answer */
-#define RATE        (64ull << 20)      /* bytes offered a second */
-#define DRAIN_RATE  (256ull << 20)
+#define SETTLE_NS   (2 * CLOCK_SECOND)  /* after a change: what is read now is pulled by itself */
+#define AGAIN_LEAST (250 * CLOCK_MS)    /* between two passes over what is left */
+#define AGAIN_MOST  (30 * CLOCK_SECOND) /* also when nothing is left */
+#define OFFER_NS    (2 * CLOCK_SECOND)  /* for an answer */
+#define RATE        (64.0 * (1 << 20))  /* bytes offered a second */
+#define DRAIN_RATE  (256.0 * (1 << 20))
+#define BURST_S     0.1
 #define PAGE        64u /* chunks listed at a time */
 #define RANGES      64u /* of one chunk in one pass */
 
@@ -33,11 +34,12 @@ struct handover {
 	_Atomic bool closing;
 	struct handover_status status; /* under the lock */
 	/* The thread's: */
-	struct preload_pace pace;
+	struct rate rate;    /* of bytes offered */
 	struct table *table; /* of the chunk looked at last */
 	struct volume_id volume;
 	uint64_t lineage;
-	uint64_t wait_ns; /* until the next pass */
+	struct backoff backoff; /* between two passes; reset by progress and by a change */
+	uint64_t wait_ns;       /* until the next pass */
 };
 
 /* What is left of one chunk. */
@@ -219,13 +221,13 @@ static bool keep_pace(struct worker *w, uint64_t bytes)
 	struct handover *h = w->handover;
 	uint64_t ns;
 
-	h->pace.rate = member_draining(w) ? DRAIN_RATE : RATE;
-	while ((ns = preload_pace_wait(&h->pace, clock_mono_ns())) > 0) {
+	rate_set(&h->rate, clock_mono_ns(), member_draining(w) ? DRAIN_RATE : RATE);
+	while ((ns = rate_wait_ns(&h->rate, clock_mono_ns())) > 0) {
 		if (atomic_load(&h->closing))
 			return false;
 		clock_sleep_ns(min(ns, (uint64_t)(20 * CLOCK_MS)));
 	}
-	preload_pace_take(&h->pace, bytes);
+	rate_take(&h->rate, (double)bytes);
 	return !atomic_load(&h->closing);
 }
 
@@ -341,11 +343,10 @@ static void look(struct worker *w)
 	if (!atomic_load(&h->closing))
 		member_set_only_copies(w, classes.drained, pass.bytes + classes.own);
 	if (pass.bytes == 0 && !(classes.drained && classes.own))
-		h->wait_ns = LOOK_EVERY;
+		backoff_to_max(&h->backoff);
 	else if (less || classes.drained)
-		h->wait_ns = AGAIN_LEAST;
-	else
-		h->wait_ns = min(max(h->wait_ns, AGAIN_LEAST) * 2, AGAIN_MOST);
+		backoff_reset(&h->backoff);
+	h->wait_ns = backoff_next(&h->backoff);
 }
 
 /* ---- the thread ------------------------------------------------------------------------------ */
@@ -368,7 +369,7 @@ static bool wait_turn(struct worker *w)
 				clock_mono_ns() + (member_draining(w) ? AGAIN_LEAST : SETTLE_NS);
 
 			h->woken = false;
-			h->wait_ns = 0;
+			backoff_reset(&h->backoff);
 			until = min(until, settled);
 			continue;
 		}
@@ -414,7 +415,9 @@ int handover_open(struct worker *w)
 
 	if (!h)
 		return -ENOMEM;
-	h->wait_ns = LOOK_EVERY;
+	h->backoff = (struct backoff){ .min_ns = AGAIN_LEAST, .max_ns = AGAIN_MOST };
+	h->rate = RATE_INIT(RATE, BURST_S);
+	h->wait_ns = AGAIN_MOST;
 	pthread_mutex_init(&h->lock, NULL);
 	pthread_condattr_init(&attr);
 	(void)pthread_condattr_setclock(&attr, CLOCK_MONOTONIC); /* cannot fail */

@@ -15,6 +15,7 @@
 #define ANSWER_NS  (5 * CLOCK_SECOND)
 #define TROUBLE_NS CLOCK_SECOND
 #define PAUSE_NS   (20 * CLOCK_MS) /* between two questions, whatever the master does */
+#define BURST_S    0.1
 
 /* ---- reports --------------------------------------------------------------------------------- */
 
@@ -130,7 +131,7 @@ static struct preload_job *job_new(struct preloads *p, const Granary__PreloadJob
 	job->refs = 1;
 	job->preloads = p;
 	job->id = m->id;
-	job->pace.rate = m->bandwidth;
+	job->rate = RATE_INIT((double)m->bandwidth, BURST_S);
 	job->exact = m->exact;
 	job->part = m->part;
 	job->end = m->has_end ? m->end : UINT64_MAX;
@@ -170,7 +171,7 @@ static void follow_job_locked(struct preloads *p, const Granary__PreloadJob *m)
 	if (!job)
 		return;
 	job->known = true;
-	job->pace.rate = m->bandwidth; /* it may be another one now */
+	rate_set(&job->rate, clock_mono_ns(), (double)m->bandwidth); /* it may be another one now */
 	job->copies = m->has_copies && copies_valid(m->copies) ? m->copies : COPIES_UNSAID;
 	if (job->copies != COPIES_UNSAID)
 		copies_note_policy(p->worker, &job->volume, job->copies);

@@ -2,10 +2,10 @@
 #pragma once
 
 #include "base/clock.h"
+#include "base/rate.h"
 #include "cacheworker/flight.h"
 #include "cacheworker/meant.h"
 #include "cacheworker/preload.h"
-#include "cacheworker/preload_pace.h"
 #include "cacheworker/source.h"
 #include "proto/preload.h"
 
@@ -102,7 +102,7 @@ struct preload_job {
 	uint64_t copies_due;
 	uint32_t round; /* of the walker, in which it had its turn */
 	/* Under the lock: */
-	struct preload_pace pace;
+	struct rate rate; /* of bytes; its bandwidth */
 	uint32_t in_flight;
 	struct list again; /* units that are to be asked for once more */
 	bool full;         /* a unit found no room: none is asked for any more */

@@ -212,7 +212,7 @@ static int ask(struct preload_job *job, const struct place *place)
 		return r;
 	}
 	pthread_mutex_lock(&job->preloads->lock);
-	preload_pace_take(&job->pace, place->length);
+	rate_take(&job->rate, place->length);
 	if (place->last)
 		preload_file_unref_locked(job, TAKE(walk->file));
 	pthread_mutex_unlock(&job->preloads->lock);
@@ -231,14 +231,14 @@ static enum preload_step may_ask(struct preload_job *job, uint64_t *ret_ns)
 	uint64_t pause_ns;
 
 	pthread_mutex_lock(&p->lock);
-	pause_ns = preload_pace_wait(&job->pace, clock_mono_ns());
+	pause_ns = rate_wait_ns(&job->rate, clock_mono_ns());
 	if (pause_ns)
 		step = PRELOAD_PAUSED;
 	else if (p->in_flight >= p->max_in_flight)
 		step = PRELOAD_STUCK;
 	pthread_mutex_unlock(&p->lock);
 	if (step == PRELOAD_PAUSED)
-		*ret_ns = pause_ns;
+		*ret_ns = max(pause_ns, (uint64_t)CLOCK_MS);
 	return step;
 }
 

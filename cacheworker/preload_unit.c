@@ -1,4 +1,5 @@
 /* A unit of a preload, from being asked for to its end. See preload_internal.h. */
+#include "base/backoff.h"
 #include "base/log.h"
 #include "cacheworker/preload_internal.h"
 
@@ -7,7 +8,8 @@
 #include <string.h>
 
 #define TRIES        4u
-#define AGAIN_NS     (200 * CLOCK_MS)
+#define AGAIN_MIN    (200 * CLOCK_MS)
+#define AGAIN_MAX    CLOCK_SECOND
 #define TIMEOUTS_MAX 32u /* in a row: each was tried for minutes, the others would be, too */
 
 struct preload_file *preload_file_new(const struct table_row *row)
@@ -164,8 +166,9 @@ static bool again_locked(struct preload_unit *unit, int status, const struct err
 	if (!passing || status == -ENOSPC || unit->tries + 1 >= TRIES || job->dropped ||
 		job->phase == LOAD_ENDED || job->preloads->closing)
 		return false;
-	unit->tries++;
-	unit->not_before_ns = clock_mono_ns() + unit->tries * AGAIN_NS;
+	unit->not_before_ns = clock_mono_ns() + backoff_ns(&(struct backoff){ .min_ns = AGAIN_MIN,
+							.max_ns = AGAIN_MAX,
+							.doublings = unit->tries++ });
 	list_push_back(&job->again, &unit->link);
 	return true;
 }

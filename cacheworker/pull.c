@@ -470,6 +470,9 @@ static struct pull *pull_new(struct flight **flights, uint32_t n, const struct c
 	p->length = (uint32_t)align_up(last->start + last->length - first->start, BLOCK_BYTES);
 	p->generation = generation_of(p->source);
 	p->class = UFS_PREFETCH; /* its flights say */
+	p->backoff = (struct backoff){
+		.min_ns = 100 * CLOCK_MS, .max_ns = CLOCK_SECOND, .spread = BACKOFF_HALF
+	};
 	p->job.run = run_answer;
 	p->call.reply_fd = -1;
 	list_init(&p->link);

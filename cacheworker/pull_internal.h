@@ -8,6 +8,7 @@
  */
 #pragma once
 
+#include "base/backoff.h"
 #include "base/clock.h"
 #include "cacheworker/duty.h"
 #include "cacheworker/flight_internal.h"
@@ -39,11 +40,11 @@ struct pull {
 	uint32_t n_holders;
 	uint32_t next;
 	uint32_t steps;
-	bool coming;        /* one of those asked has it soon */
-	bool busy;          /* or answers that he has no room for it now */
-	bool owed;          /* one of those passed by may have it, and is worth waiting for */
-	uint64_t waited_ns; /* its first pause began; 0: there was none */
-	uint64_t pause_ns;  /* how long the last one was */
+	bool coming;            /* one of those asked has it soon */
+	bool busy;              /* or answers that he has no room for it now */
+	bool owed;              /* one of those passed by may have it, and is worth waiting for */
+	uint64_t waited_ns;     /* its first pause began; 0: there was none */
+	struct backoff backoff; /* of its pauses */
 	/* Under flights.lock: */
 	bool calling;
 	bool waiting; /* pauses */

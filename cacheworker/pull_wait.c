@@ -12,14 +12,11 @@
  * There are as many as units are on their way, or parked, and none of them has a time while all answer.
  */
 #include "base/clock.h"
-#include "base/hash.h"
 #include "cacheworker/pull_internal.h"
 
 /* Whoever is not called down until then, by a master that may have been started just now and gives
  * everybody 15 s, is in trouble with this worker alone. */
 #define WAIT_MAX  (20 * CLOCK_SECOND)
-#define PAUSE_MIN (100 * CLOCK_MS)
-#define PAUSE_MAX CLOCK_SECOND
 #define LATER_NS  (20 * CLOCK_MS)
 #define COMING_NS (50 * CLOCK_MS) /* an origin takes 100 to 200 ms */
 #define LOOK_NS   (10 * CLOCK_MS) /* between two looks at all, of which there may be thousands */
@@ -146,17 +143,13 @@ static bool is_demanded_locked(const struct pull *p)
 	return false;
 }
 
-/* Twice as long each time; half of it is chance, so that not all come at once. Whether what is coming has come is
- * asked often only for a reader: without one there may be hundreds of such units. */
+/* Whether what is coming has come is asked often only for a reader: without one there may be hundreds of such
+ * units. */
 static uint64_t next_pause_locked(struct pull *p)
 {
-	uint64_t chance;
-
 	if (p->coming && is_demanded_locked(p))
 		return COMING_NS;
-	hash_random(&chance, sizeof(chance));
-	p->pause_ns = min(max(p->pause_ns * 2, PAUSE_MIN), PAUSE_MAX);
-	return p->pause_ns / 2 + chance % (p->pause_ns / 2 + 1);
+	return backoff_next(&p->backoff);
 }
 
 void pull_wait(struct pull *p)

@@ -15,7 +15,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* A unit, as far as it lies in its chunk. */
 struct unit {
@@ -115,43 +114,40 @@ static bool walk(struct sampling *sm, unit_fn fn)
 
 struct again {
 	struct ufs_get get;
-	pthread_mutex_t lock;
-	pthread_cond_t ended;
-	bool done;
+	struct scrub *scrub;
+	bool done; /* under scrub.lock; `wake` says so */
 	int status;
 };
 
 static void on_done(struct ufs_get *get, int status, const struct err *e)
 {
 	struct again *a = container_of(get, struct again, get);
+	struct scrub *s = a->scrub;
 
 	(void)e;
-	pthread_mutex_lock(&a->lock);
+	pthread_mutex_lock(&s->lock);
 	a->done = true;
 	a->status = status;
-	pthread_cond_signal(&a->ended);
-	pthread_mutex_unlock(&a->lock);
+	pthread_cond_broadcast(&s->wake);
+	pthread_mutex_unlock(&s->lock);
 }
 
 static void wait_for(struct scrub *s, struct ufs *ufs, struct again *a)
 {
 	bool cancelled = false;
 
-	pthread_mutex_lock(&a->lock);
+	pthread_mutex_lock(&s->lock);
 	while (!a->done) {
-		struct timespec until;
-
-		(void)clock_gettime(CLOCK_REALTIME, &until); /* cannot fail */
-		until.tv_sec++;
-		(void)pthread_cond_timedwait(&a->ended, &a->lock, &until);
-		if (a->done || cancelled || !scrub_closing(s))
+		if (!s->closing || cancelled) {
+			pthread_cond_wait(&s->wake, &s->lock);
 			continue;
+		}
 		cancelled = true;
-		pthread_mutex_unlock(&a->lock); /* on_done() may follow at once */
+		pthread_mutex_unlock(&s->lock); /* on_done() may follow at once */
 		ufs_cancel(ufs, &a->get);
-		pthread_mutex_lock(&a->lock);
+		pthread_mutex_lock(&s->lock);
 	}
-	pthread_mutex_unlock(&a->lock);
+	pthread_mutex_unlock(&s->lock);
 }
 
 static bool take_memory(struct scrub *s, uint64_t bytes)
@@ -179,6 +175,7 @@ static int fetch_again(struct sampling *sm, const struct unit *unit)
 			.buf = s->unit,
 			.class = UFS_FILL,
 			.on_done = on_done },
+		.scrub = s,
 	};
 	int r;
 
@@ -187,16 +184,12 @@ static int fetch_again(struct sampling *sm, const struct unit *unit)
 	if (!take_memory(s, unit->length))
 		return -ECANCELED;
 	list_init(&a.get.link);
-	pthread_mutex_init(&a.lock, NULL);
-	pthread_cond_init(&a.ended, NULL);
 	ufs = source_ufs(source);
 	r = ufs_get(ufs, &a.get);
 	if (r == 0) {
 		wait_for(s, ufs, &a);
 		r = a.status;
 	}
-	pthread_cond_destroy(&a.ended);
-	pthread_mutex_destroy(&a.lock);
 	budget_give(&s->worker->memory, unit->length);
 	flight_memory_freed(s->worker);
 	return r;

@@ -5,8 +5,8 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
-#include "cacheworker/guard.h"
 #include "cacheworker/seal_internal.h"
+#include "cacheworker/tier_call.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -178,7 +178,7 @@ static int take_fd(struct worker *w, struct rpc_request *request, const struct s
 		file = facts.file;
 	}
 	if (extent && seal_holders_add(w, request, scope, number, extent))
-		r = guard_open_extent(w, extent, &fd);
+		r = tier_call_open_extent(w, extent, &fd);
 	tier_seal_unref(extent);
 	see_damage(w, scope, number, status);
 	if (r == 0 && status->state == SEAL_SEALED) {

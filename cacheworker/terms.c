@@ -1,5 +1,6 @@
 /* What may still be read, and what goes. See terms.h. */
 #include "cacheworker/terms.h"
+#include "base/backoff.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/hash.h"
@@ -16,9 +17,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ASK_EVERY     (8 * CLOCK_SECOND)
-#define ASK_JITTER    (4 * CLOCK_SECOND)
-#define ASK_SOON      (200 * CLOCK_MS) /* after a new table: several come together */
+#define ASK_EVERY     (8 * CLOCK_SECOND) /* up to 4 s more */
+#define ASK_SOON      (200 * CLOCK_MS)   /* after a new table: several come together */
 #define ASK_PATIENCE  (10 * CLOCK_SECOND)
 #define RETAINED_MAX  32u
 #define DONE_MAX      4096u
@@ -435,7 +435,8 @@ static void ask_all(struct worker *w)
 static bool wait_turn(struct worker *w)
 {
 	struct terms *terms = &w->terms;
-	uint64_t until = clock_mono_ns() + ASK_EVERY + clock_mono_ns() / 1000 % ASK_JITTER;
+	uint64_t until =
+		clock_mono_ns() + backoff_spread(ASK_EVERY, (struct backoff_spread){ 100, 150 });
 
 	pthread_mutex_lock(&terms->lock);
 	while (!closing(w)) {

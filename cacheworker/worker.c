@@ -4,7 +4,7 @@
 #include "cacheworker/fetch.h"
 #include "cacheworker/fill.h"
 #include "cacheworker/flight.h"
-#include "cacheworker/guard.h"
+#include "cacheworker/tier_call.h"
 #include "cacheworker/handover.h"
 #include "cacheworker/handout.h"
 #include "cacheworker/holds.h"
@@ -239,7 +239,7 @@ int worker_open(struct worker *w, const struct worker_config *config, struct err
 
 	*w = (struct worker){ .config = config,
 		.started_ns = clock_mono_ns(),
-		.guard_ns = GUARD_NS,
+		.tier_call_ns = TIER_CALL_NS,
 		.promote_ns = PROMOTE_NS };
 	keep_rates(w, config);
 	budget_init_user(&w->memory, config->memory - config->memory / 4, ARENA_UNITS);

@@ -244,7 +244,7 @@ struct worker {
 	struct budget gathered; /* replies made of several units: a quarter at most */
 	struct loop *loop;      /* net */
 	struct pool *serve;     /* looks into tables, answers */
-	struct pool *look;      /* calls to tiers that a reader waits for (guard.h) */
+	struct pool *look;      /* calls to tiers that a reader waits for (tier_call.h) */
 	struct pool *disk;      /* writes */
 	struct pool *control;   /* asks the master */
 	struct pool *adopt;     /* copies units from elsewhere on the tier */
@@ -280,8 +280,8 @@ struct worker {
 	_Atomic uint32_t others;     /* workers of the cluster that are not out, but this one */
 	_Atomic uint64_t classified; /* how often chunks changed their class */
 	struct tierless tierless;
-	_Atomic uint64_t guard_ns;   /* GUARD_NS; tests have less time */
-	_Atomic uint64_t promote_ns; /* PROMOTE_NS; likewise */
+	_Atomic uint64_t tier_call_ns; /* TIER_CALL_NS; tests have less time */
+	_Atomic uint64_t promote_ns;   /* PROMOTE_NS; likewise */
 	struct worker_counters counters;
 	struct worker_histograms histograms;
 	struct worker_stalls stalls;

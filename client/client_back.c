@@ -1,14 +1,14 @@
 /* Reads that pause before they ask again. See client_back.h. */
 #include "client/client_back.h"
+#include "base/backoff.h"
 #include "base/clock.h"
-#include "base/hash.h"
 #include "client/client_internal.h"
 
 #include <errno.h>
 
-#define BACKOFF_MIN (10 * CLOCK_MS)
-#define BACKOFF_MAX (2 * CLOCK_SECOND)
-#define WAKE_LEAST  (10 * CLOCK_MS) /* between two times that all who wait ask again */
+#define PAUSE_MIN  (10 * CLOCK_MS)
+#define PAUSE_MAX  (2 * CLOCK_SECOND)
+#define WAKE_LEAST (10 * CLOCK_MS) /* between two times that all who wait ask again */
 
 bool client_back_is_away(int error)
 {
@@ -32,14 +32,13 @@ static void on_pause(void *arg)
 
 static uint64_t pause_ns(const struct client_op *op)
 {
-	uint32_t doublings = min(op->attempts, 10u);
-	uint64_t ns = min(BACKOFF_MIN << doublings, BACKOFF_MAX);
-	uint32_t jitter;
+	const struct backoff backoff = { .min_ns = PAUSE_MIN,
+		.max_ns = PAUSE_MAX,
+		.spread = { 50, 150 },
+		.doublings = op->attempts };
 
-	if (client_op_client(op)->pause_ns)
-		return client_op_client(op)->pause_ns;
-	hash_random(&jitter, sizeof(jitter));
-	return ns / 2 + ns * (jitter % 1024) / 1024; /* 0.5 to 1.5 */
+	return client_op_client(op)->pause_ns ? client_op_client(op)->pause_ns
+					      : backoff_ns(&backoff);
 }
 
 void client_back_wait(struct client_op *op, int error, uint64_t now_ns)
@@ -52,7 +51,7 @@ void client_back_wait(struct client_op *op, int error, uint64_t now_ns)
 	if (client_back_is_away(error)) {
 		list_push_back(&client->away, &op->waiter);
 		if (op->backs != client->backs) /* after this attempt had passed him over */
-			ns = BACKOFF_MIN;
+			ns = PAUSE_MIN;
 	}
 	op->timer = loop_timer_start(client->loop, min(ns, op->deadline_ns - now_ns), on_pause, op);
 	if (op->timer)

@@ -420,7 +420,7 @@ static void ask(struct client_op *op, enum frame_op frame_op, uint64_t offset, u
 	struct client_volume *volume = op->volume;
 	bool routed = frame_op == FRAME_FETCH || frame_op == FRAME_FETCH_CACHED;
 	bool local = (routed || frame_op == FRAME_FILE) && op->owner->local && !op->no_local &&
-		     atomic_load(&volume->client->hanging) == 0;
+		     atomic_load(&volume->client->hanging) <= 0;
 
 	client_ask(op,
 		(struct rpc_call){

@@ -85,7 +85,7 @@ struct client {
 	uint32_t magic;
 	struct loop *loop;
 	struct pool *pool;
-	struct pool *disk; /* reads of what a worker answered with a descriptor (client_hang.h) */
+	struct pool *disk; /* reads of what a worker answered with a descriptor (client_answer.c) */
 	struct budget *budget;
 	struct rpc_client *master;
 	struct fence fence; /* of masters */
@@ -100,8 +100,9 @@ struct client {
 	uint32_t rank; /* of this node, among those that read the same */
 	uint64_t direct_bandwidth;
 	struct client_near near;
-	const char *seen_dir;     /* borrowed, may be NULL */
-	_Atomic uint32_t hanging; /* reads from this node's disks that do not return */
+	const char *seen_dir; /* borrowed, may be NULL */
+	_Atomic int32_t
+		hanging; /* reads from this node's disks that do not return; above 0: no other is tried */
 	struct policy_change policy;
 	struct client_dataset dataset;
 	bool of_dataset;

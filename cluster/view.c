@@ -49,6 +49,8 @@ static struct view *view_new(struct loop *loop, const struct view_config *config
 	view->magic = VIEW_MAGIC;
 	view->loop = loop;
 	view->config = *config;
+	view->mend_backoff =
+		(struct backoff){ .min_ns = CLOCK_SECOND, .max_ns = 32 * CLOCK_SECOND };
 	atomic_init(&view->self_number, PLACEMENT_NOBODY);
 	atomic_init(&view->hangs_ns, VIEW_HANGS);
 	pthread_mutex_init(&view->lock, NULL);

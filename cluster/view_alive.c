@@ -49,7 +49,6 @@ static void ask_until(
 		.reply_fd = -1,
 	};
 	rpc_call(peer->pub.rpc, &alive->call);
-	view_alive_watch(view);
 }
 
 static void ask_alive(struct view *view, struct view_alive *alive, struct peer *peer)
@@ -91,10 +90,11 @@ static void on_alive(struct rpc_call *call, int status)
 	struct view *view = alive->view;
 	struct peer *peer = alive->peer;
 	bool replied = call->reply.flags & FRAME_REPLY;
-	/* Behind answers that take their time on a slow network there is a PING's, too. */
-	bool silent = !replied && status == -ETIMEDOUT && !view->alive_stopped &&
-		      !peer_heard_since(peer, alive->asked_ns);
 	uint64_t now = clock_mono_ns();
+	/* Behind answers that take their time on a slow network there is a PING's, too. A call that ends before its
+	 * deadline was refused, since there is no connection: the next look sends another one. */
+	bool silent = !replied && status == -ETIMEDOUT && now >= call->deadline_ns &&
+		      !view->alive_stopped && !peer_heard_since(peer, alive->asked_ns);
 	uint64_t until = 0;
 	bool excused = false;
 
@@ -117,6 +117,8 @@ static void on_alive(struct rpc_call *call, int status)
 		ask_alive(view, alive, peer);
 	else
 		hangs(view, alive, peer);
+	if (silent)
+		view_alive_watch(view);
 }
 
 /* NULL: it is being asked already, or there is no room for another one. */

@@ -2,8 +2,8 @@
  * Asking the master for the table: one request is parked there all the time, and answered once there is
  * something newer; view_stale() sends a second one that is answered at once. See view.h.
  */
+#include "base/backoff.h"
 #include "base/clock.h"
-#include "base/hash.h"
 #include "base/log.h"
 #include "cluster/view_internal.h"
 
@@ -124,11 +124,9 @@ static void on_again(void *arg)
 
 static void ask_later(struct view *view)
 {
-	uint64_t chance;
+	uint64_t ns = backoff_spread(AGAIN_NS, (struct backoff_spread){ 50, 150 });
 
-	hash_random(&chance, sizeof(chance));
-	view->again =
-		loop_timer_start(view->loop, AGAIN_NS / 2 + chance % AGAIN_NS, on_again, view);
+	view->again = loop_timer_start(view->loop, ns, on_again, view);
 	if (!view->again) /* no memory: the next view_stale() begins anew */
 		log_warn("slot table not asked for", "cause=ENOMEM");
 }

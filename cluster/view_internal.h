@@ -25,6 +25,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
+#include "base/backoff.h"
 #include "base/clock.h"
 #include "base/pool.h"
 #include "cluster/view.h"
@@ -34,8 +35,6 @@
 #define VIEW_PEERS_MAX (2u * PLACEMENT_MAX) /* also those that nobody names any more */
 #define PEER_SWEEP_NS  (10 * CLOCK_SECOND)
 #define PEER_QUIET     7u
-#define MEND_MIN       CLOCK_SECOND /* until it is tried again; doubles up to MEND_MAX */
-#define MEND_MAX       (32 * CLOCK_SECOND)
 
 /* Half of it is chance: while somebody waits for a peer it is tried again that often. */
 #define VIEW_AGAIN_NS (500 * CLOCK_MS)
@@ -65,8 +64,8 @@ struct peer {
 	uint16_t buckets[PEER_BUCKETS];
 	uint32_t n_buckets; /* sum of them */
 	uint32_t failed_row;
-	bool let_through;  /* one call, that has not failed yet */
-	uint64_t pause_ns; /* how long it stays open the next time */
+	bool let_through;       /* one call, that has not failed yet */
+	struct backoff backoff; /* how long the breaker stays open */
 };
 
 /* The question whether a peer is there. */
@@ -145,7 +144,7 @@ struct view {
 	struct loop_timer *save_timer;
 	struct loop_timer *sweep_timer; /* while there are peers that nobody names */
 	struct loop_timer *mend_timer;  /* while there are members whose peer could not be made */
-	uint64_t mend_ns;               /* how long it was the last time */
+	struct backoff mend_backoff;
 
 	struct loop_timer *look_timer;
 	struct view_alive alives[VIEW_ALIVES];

@@ -8,7 +8,6 @@
  *		pause meanwhile; its answer -> CLOSED, its failure -> OPEN for twice as long
  */
 #include "base/clock.h"
-#include "base/hash.h"
 #include "cluster/view_internal.h"
 
 #include <stdlib.h>
@@ -32,7 +31,9 @@ struct peer *peer_new(void)
 		return NULL;
 	pthread_mutex_init(&peer->lock, NULL);
 	list_init(&peer->link);
-	peer->pause_ns = PAUSE_MIN;
+	peer->backoff = (struct backoff){
+		.min_ns = PAUSE_MIN, .max_ns = PAUSE_MAX, .spread = BACKOFF_HALF
+	};
 	return peer;
 }
 
@@ -171,15 +172,6 @@ static uint64_t p99_locked(const struct peer *peer)
 
 /* ---- breaker --------------------------------------------------------------------------------- */
 
-/* Half of the pause is chance: not all who wait for it come at once. */
-static void break_locked(struct peer *peer, uint64_t now_ns)
-{
-	uint64_t chance;
-
-	hash_random(&chance, sizeof(chance));
-	peer->broken_until_ns = now_ns + peer->pause_ns / 2 + chance % (peer->pause_ns / 2 + 1);
-}
-
 static void note_failure_locked(struct peer *peer, uint64_t now_ns, uint64_t took_ns)
 {
 	peer->failures++;
@@ -191,8 +183,7 @@ static void note_failure_locked(struct peer *peer, uint64_t now_ns, uint64_t too
 	if (peer->broken_until_ns && now_ns < peer->broken_until_ns && !peer->let_through)
 		return;
 	peer->let_through = false;
-	break_locked(peer, now_ns);
-	peer->pause_ns = min(peer->pause_ns * 2, PAUSE_MAX);
+	peer->broken_until_ns = now_ns + backoff_next(&peer->backoff);
 }
 
 static void close_locked(struct peer *peer)
@@ -201,7 +192,7 @@ static void close_locked(struct peer *peer)
 	peer->failing_ns = 0;
 	peer->let_through = false;
 	peer->broken_until_ns = 0;
-	peer->pause_ns = PAUSE_MIN;
+	backoff_reset(&peer->backoff);
 }
 
 static void note_answer_locked(struct peer *peer, uint64_t ns)
@@ -232,7 +223,7 @@ void view_begin(struct view *view, struct view_peer *pub)
 	/* This is the one that is let through. */
 	if (peer->broken_until_ns && peer_lets(peer)) {
 		peer->let_through = true;
-		break_locked(peer, clock_mono_ns());
+		peer->broken_until_ns = clock_mono_ns() + backoff_ns(&peer->backoff);
 	}
 	pthread_mutex_unlock(&peer->lock);
 	view_alive_watch(view);
@@ -330,8 +321,8 @@ bool peer_break(struct peer *peer)
 	if (!peer->failing_ns)
 		peer->failing_ns = clock_mono_ns();
 	peer->failed_row = BREAKER_ROW;
-	peer->pause_ns = PAUSE_MAX;
-	break_locked(peer, clock_mono_ns());
+	backoff_to_max(&peer->backoff);
+	peer->broken_until_ns = clock_mono_ns() + backoff_ns(&peer->backoff);
 	news = !atomic_exchange(&peer->hangs, true); /* who sees that finds the breaker open */
 	pthread_mutex_unlock(&peer->lock);
 	return news;

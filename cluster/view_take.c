@@ -320,9 +320,11 @@ void view_mend_later(struct view *view)
 		return;
 	for (uint32_t i = 0; i < PLACEMENT_MAX && !any; i++)
 		any = wants_peer(view, view->members[i]);
-	view->mend_ns = any ? min(max(view->mend_ns * 2, MEND_MIN), MEND_MAX) : 0;
 	if (any) /* without memory: with the next table */
-		view->mend_timer = loop_timer_start(view->loop, view->mend_ns, on_mend, view);
+		view->mend_timer = loop_timer_start(
+			view->loop, backoff_next(&view->mend_backoff), on_mend, view);
+	else
+		backoff_reset(&view->mend_backoff);
 }
 
 /* ---- putting in place -------------------------------------------------------------------------- */

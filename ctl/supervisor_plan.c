@@ -123,7 +123,7 @@ int supervisor_plan(struct supervisor *s)
 	s->keeper.again = "--again";
 	s->keeper.adoptable = true;
 	s->keeper.kill_ns = KEEPER_KILL_NS;
-	s->keeper.backoff_max_ns = CLOCK_SECOND;
+	s->keeper.backoff.max_ns = CLOCK_SECOND;
 	child_keep_fd(&s->keeper, "--alive-fd", s->alive[1]);
 	return 0;
 }

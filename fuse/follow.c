@@ -1,6 +1,7 @@
 /* Newer generations of a mount. See follow.h. */
 #include "fuse/follow.h"
 #include "fuse/live.h"
+#include "base/backoff.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -35,7 +36,7 @@ struct follow {
 	bool stop;
 	struct report report;
 	/* The thread's. */
-	uint64_t wait_ns; /* before the next try; 0: none was made */
+	struct backoff backoff; /* between tries */
 	uint64_t again_ns;
 };
 
@@ -110,8 +111,10 @@ static bool look(struct follow *f)
 		memcpy(now.why, r->why, sizeof(now.why));
 	*r = now;
 	pthread_mutex_unlock(&f->lock);
-	if (!now.behind)
-		f->wait_ns = f->again_ns = 0;
+	if (!now.behind) {
+		f->again_ns = 0;
+		backoff_reset(&f->backoff);
+	}
 	return now.behind;
 }
 
@@ -121,8 +124,7 @@ static void try_newer(struct follow *f)
 	struct err e = ERR_INIT;
 	int r = f->c->live ? live_move(f->c, why, &e) : mounter_newer(why, &e);
 
-	f->wait_ns = f->wait_ns ? min(2 * f->wait_ns, AGAIN_MOST) : AGAIN_LEAST;
-	f->again_ns = clock_mono_ns() + f->wait_ns;
+	f->again_ns = clock_mono_ns() + backoff_next(&f->backoff);
 	if (r < 0) {
 		(void)err_default(&e, r,
 			"this kernel, or who mounted, cannot put a generation in another's place");
@@ -184,6 +186,7 @@ int follow_open(struct cachefuse *c)
 	if (!f)
 		return -ENOMEM;
 	f->c = c;
+	f->backoff = (struct backoff){ .min_ns = AGAIN_LEAST, .max_ns = AGAIN_MOST };
 	pthread_mutex_init(&f->lock, NULL);
 	pthread_condattr_init(&monotonic);
 	pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);

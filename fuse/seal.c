@@ -151,12 +151,15 @@ void seal_devices_release(struct seal *seal)
 
 /* ---- the thread ------------------------------------------------------------------------------ */
 
-/* Of what a predecessor took: as good as what is said now, when nothing came in between. */
+/* Of what a predecessor took: as good as what is said now, when nothing came in between. Otherwise it stays unknown until
+ * the devices are changed. */
 static bool adopt(struct seal *seal, const struct mounted_superblocks *shown)
 {
+	if (seal_mark(seal->config.extents, shown->bits, seal->now) != shown->mark)
+		return false;
 	memcpy(seal->then, seal->now, seal->config.extents * sizeof(*seal->then));
 	seal->unknown = false;
-	return seal_mark(seal->config.extents, shown->bits, seal->now) == shown->mark;
+	return true;
 }
 
 static void switch_devices(

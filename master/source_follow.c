@@ -4,14 +4,14 @@
  * A source is followed as often as the most impatient wants, dataset or mount. Times are spread by
  * a tenth, so that sources that began together do not go on together.
  */
-#include "base/hash.h"
+#include "base/backoff.h"
 #include "base/log.h"
 #include "master/source_internal.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-#define FOLLOW_BACKOFF_S 600u
+#define FOLLOW_MAX_S 600u /* between attempts that fail, unless the interval is longer */
 
 uint32_t source_follow_interval_locked(struct source *source)
 {
@@ -35,24 +35,12 @@ void source_set_follow(struct source_set *set, const struct source_follow *wishe
 	pthread_mutex_unlock(&set->lock);
 }
 
-/* Between 0.95 and 1.05 of it. */
-static uint64_t spread(uint64_t ns)
-{
-	uint64_t dice;
-
-	hash_random(&dice, sizeof(dice));
-	return ns - ns / 20 + dice % (ns / 10 + 1);
-}
-
 static uint64_t wait_ns(const struct source *source, uint32_t interval_s)
 {
-	uint64_t s = interval_s;
-
-	for (uint32_t i = 0; i < source->follow_fails && s < FOLLOW_BACKOFF_S; i++)
-		s *= 2;
-	if (source->follow_fails)
-		s = max(min(s, (uint64_t)FOLLOW_BACKOFF_S), (uint64_t)interval_s);
-	return spread(s * CLOCK_SECOND);
+	return backoff_ns(&(struct backoff){ .min_ns = interval_s * CLOCK_SECOND,
+		.max_ns = max(FOLLOW_MAX_S, interval_s) * CLOCK_SECOND,
+		.spread = { 95, 105 },
+		.doublings = source->follow_fails });
 }
 
 /* Whether its time has come. The first time is an interval after it was found to be followed: it was

@@ -8,7 +8,6 @@
 #include "net/keys_internal.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
-#include "base/hash.h"
 #include "base/log.h"
 
 #include <stdio.h>
@@ -18,8 +17,6 @@
 
 #define CLIENT_BUCKETS 512 /* of calls by id; a mount has a client for each worker */
 #define WATCH_MS       1000
-#define BACKOFF_MIN_NS (10 * CLOCK_MS)
-#define BACKOFF_MAX_NS (2 * CLOCK_SECOND)
 #define MISSED_NS      (5 * CLOCK_SECOND) /* who was refused may have come back by then */
 
 static void client_pump(struct rpc_client *client);
@@ -121,7 +118,7 @@ static void on_message(struct conn *conn, const struct frame *frame, void *paylo
 	int status = frame->status;
 
 	ensure(x); /* on_header() saw it; ids stay until reply or connection's end */
-	client->backoff_ns = BACKOFF_MIN_NS;
+	backoff_reset(&client->backoff);
 	exchange_forget_id(x);
 	call = x->call;
 	if (!call) {
@@ -154,21 +151,14 @@ static void on_reconnect(uv_timer_t *timer)
 	client_connect(timer->data);
 }
 
-/* Comes back after the backoff, of which half is chance: a restarted server is not met by all at
- * once. */
+/* Connects again after the backoff. */
 static void client_retry(struct rpc_client *client)
 {
-	uint64_t chance;
-	uint64_t ns;
-
 	if (client->closing)
 		return;
-	hash_random(&chance, sizeof(chance));
-	ns = client->backoff_ns / 2 + chance % (client->backoff_ns / 2 + 1);
-	client->backoff_ns = min(client->backoff_ns * 2, BACKOFF_MAX_NS);
 	uv_update_time(loop_uv(client->loop));
-	(void)uv_timer_start(
-		&client->reconnect, on_reconnect, ns / CLOCK_MS + 1, 0); /* has a callback */
+	(void)uv_timer_start(&client->reconnect, on_reconnect,
+		backoff_next(&client->backoff) / CLOCK_MS + 1, 0); /* has a callback */
 	client_hasten(client);
 }
 
@@ -181,15 +171,13 @@ static bool is_missed(const struct rpc_client *client)
 /* Somebody waits: the pause is no longer than it may be then. */
 static void client_hasten(struct rpc_client *client)
 {
-	uint64_t chance;
 	uint64_t ms;
 
 	if (!client->eager_ns || client->refused || client->closing || !is_missed(client) ||
 		!uv_is_active((uv_handle_t *)&client->reconnect) ||
 		uv_timer_get_due_in(&client->reconnect) <= client->eager_ns / CLOCK_MS)
 		return;
-	hash_random(&chance, sizeof(chance));
-	ms = (client->eager_ns / 2 + chance % (client->eager_ns / 2 + 1)) / CLOCK_MS + 1;
+	ms = backoff_spread(client->eager_ns, BACKOFF_HALF) / CLOCK_MS + 1;
 	(void)uv_timer_start(&client->reconnect, on_reconnect, ms, 0); /* has a callback */
 }
 
@@ -545,7 +533,9 @@ int rpc_client_new(
 	client->magic = CLIENT_MAGIC;
 	client->loop = loop;
 	client->next_id = 1;
-	client->backoff_ns = BACKOFF_MIN_NS;
+	client->backoff = (struct backoff){
+		.min_ns = 10 * CLOCK_MS, .max_ns = 2 * CLOCK_SECOND, .spread = BACKOFF_HALF
+	};
 	client->wake.run = on_wake;
 	list_init(&client->starts);
 	list_init(&client->cancels);

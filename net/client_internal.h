@@ -8,6 +8,7 @@
 #include <stdatomic.h>
 #include <stdint.h>
 #include <uv.h>
+#include "base/backoff.h"
 #include "base/map.h"
 #include "net/conn_internal.h"
 #include "net/fence.h"
@@ -69,10 +70,10 @@ struct rpc_client {
 	struct list sent;
 	struct map by_id; /* SENT and ABANDONED */
 	uint64_t next_id;
-	uint64_t backoff_ns;
-	uint64_t missed_ns; /* when a call last ended for want of a connection */
-	bool refused;       /* the last attempt was: another one soon does not help */
-	struct err last;    /* why there is no connection */
+	struct backoff backoff; /* between connects that fail */
+	uint64_t missed_ns;     /* when a call last ended for want of a connection */
+	bool refused;           /* the last attempt was: another one soon does not help */
+	struct err last;        /* why there is no connection */
 	struct wheel wheel;
 	uv_timer_t deadlines;
 	uv_timer_t reconnect;

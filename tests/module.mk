@@ -1,19 +1,37 @@
-# Unit tests: tests/unit/FOLDER/test_NOUN.c is one program, linked with FOLDER's library and what that uses.
+# Unit tests: tests/unit/FOLDER/test_NOUN.c is one program, linked with FOLDER's library and what that uses. The other .c
+# files of tests/unit/FOLDER are its fixtures: an archive, of which a program takes the members that it uses.
 
 UNIT_SRCS := $(sort $(wildcard tests/unit/*/test_*.c))
 UNIT_BINS := $(UNIT_SRCS:tests/unit/%.c=$(B)/unit/%)
 # FOLDER and everything below it.
 closure = $(sort $(1) $(foreach l,$($(1)_deps),$(call closure,$(l))))
 
-# What a sanitizer needs to see.
+# The tests' clock, and what a sanitizer needs to see.
+UNIT_CLOCK := $(B)/tests/clock/test_clock.o
+tests_clock_test_clock_CFLAGS := -fno-sanitize=all
 UNIT_SAN := $(if $(findstring thread,$(SAN)),$(B)/tests/sanitize/tsan_close.o)
 
-define unit_test
-$(B)/unit/$(1)/$(2): $(B)/tests/unit/$(1)/$(2).o $(UNIT_SAN) $(foreach l,$(call closure,$(1)) $($(2)_libs),$(B)/$(l).a)
+# $(call fixture,FOLDER): its archive is $(B)/tests/unit/FOLDER.a.
+FIXTURE_SRCS := $(filter-out $(UNIT_SRCS),$(wildcard tests/unit/*/*.c))
+FIXTURE_FOLDERS := $(sort $(foreach s,$(FIXTURE_SRCS),$(notdir $(patsubst %/,%,$(dir $(s))))))
+define fixture
+$(B)/tests/unit/$(1).a: $(patsubst %.c,$(B)/%.o,$(filter tests/unit/$(1)/%,$(FIXTURE_SRCS)))
 	@mkdir -p $$(@D)
-	@$(CC) $(LDFLAGS) -o $$@ $$< $(UNIT_SAN) -Wl,--start-group \
-		$(foreach l,$(call closure,$(1)) $($(2)_libs),$(B)/$(l).a) -Wl,--end-group \
-		$$(sort $(foreach l,$(call closure,$(1)) $($(2)_libs),$$($(l)_ldlibs))) -lcmocka $(LDLIBS)
+	@rm -f $$@
+	@$(AR) rcs $$@ $$^
+endef
+$(foreach f,$(FIXTURE_FOLDERS),$(eval $(call fixture,$(f))))
+
+# $(call unit_libs,FOLDER,test_NOUN)
+test_way_libs := tests/unit/ufs
+$(foreach t,gone sources tree_image tree_live,$(eval test_$(t)_libs := tests/unit/catalog))
+unit_libs = $(if $(filter $(1),$(FIXTURE_FOLDERS)),tests/unit/$(1)) $(call closure,$(1)) $($(2)_libs)
+define unit_test
+$(B)/unit/$(1)/$(2): $(B)/tests/unit/$(1)/$(2).o $(UNIT_CLOCK) $(UNIT_SAN) $(foreach l,$(call unit_libs,$(1),$(2)),$(B)/$(l).a)
+	@mkdir -p $$(@D)
+	@$(CC) $(LDFLAGS) -o $$@ $$< $(UNIT_CLOCK) $(UNIT_SAN) -Wl,--start-group \
+		$(foreach l,$(call unit_libs,$(1),$(2)),$(B)/$(l).a) -Wl,--end-group \
+		$$(sort $(foreach l,$(call unit_libs,$(1),$(2)),$$($(l)_ldlibs))) -lcmocka $(LDLIBS)
 endef
 $(foreach s,$(UNIT_SRCS),$(eval $(call unit_test,$(notdir $(patsubst %/,%,$(dir $(s)))),$(basename $(notdir $(s))))))
 
@@ -24,19 +42,23 @@ $(B)/tests/jitter.so: tests/sanitize/jitter.c
 	@$(CC) -std=gnu17 -D_GNU_SOURCE -O2 -g -fPIC -ftls-model=initial-exec $(WARN) $(if $(DEV),-Werror) -shared -o $@ $<
 
 # Allocations that fail: tests/alloc/test_FOLDER.c is linked with FOLDER and what that uses, the daemons once more, so that
-# each allocation of our own can be made to fail (tests/alloc/alloc_fail.h).
+# each allocation of our own can be made to fail (tests/alloc/alloc_fail.h). Those of the fixtures cannot.
 ALLOC_WRAP := malloc calloc realloc reallocarray aligned_alloc strdup strndup asprintf vasprintf realpath \
 	XML_ParserCreate protobuf_c_message_unpack
 ALLOC_BINS := $(patsubst tests/alloc/%.c,$(B)/unit/alloc/%,$(wildcard tests/alloc/test_*.c))
 ALLOC_DAEMONS := $(addprefix $(B)/tests/alloc/bin/,cachemaster cacheworker cachefuse cachekeeper cachectl)
-# $(call alloc_program,PROGRAM,OBJECT,FOLDER,-l FLAGS)
+$(B)/tests/alloc/fixture_%.a: $(B)/tests/unit/%.a
+	@mkdir -p $(@D)
+	@objcopy $(foreach f,$(ALLOC_WRAP),--redefine-sym $(f)=__real_$(f)) $< $@
+# $(call alloc_program,PROGRAM,OBJECTS,FOLDER,-l FLAGS)
 define alloc_program
-$(1): $(2) $(B)/tests/alloc/alloc_fail.o $(UNIT_SAN) $(foreach l,$(call closure,$(3)),$(B)/$(l).a)
+$(1): $(2) $(B)/tests/alloc/alloc_fail.o $(if $(5),$(UNIT_CLOCK)) $(UNIT_SAN) $(foreach l,$(call closure,$(3)),$(B)/$(l).a) \
+		$(foreach f,$(filter $(3),$(5)),$(B)/tests/alloc/fixture_$(f).a)
 	@mkdir -p $$(@D)
 	@$(CC) $(LDFLAGS) $(ALLOC_WRAP:%=-Wl,--wrap=%) -o $$@ $$(filter %.o,$$^) -Wl,--start-group \
 		$$(filter %.a,$$^) -Wl,--end-group $$(sort $(foreach l,$(LIBS),$$($(l)_ldlibs))) $(4) $(LDLIBS)
 endef
-$(foreach b,$(ALLOC_BINS),$(eval $(call alloc_program,$(b),$(B)/tests/alloc/$(notdir $(b)).o,$(patsubst test_%,%,$(notdir $(b))),-lcmocka)))
+$(foreach b,$(ALLOC_BINS),$(eval $(call alloc_program,$(b),$(B)/tests/alloc/$(notdir $(b)).o $(UNIT_CLOCK),$(patsubst test_%,%,$(notdir $(b))),-lcmocka,$(FIXTURE_FOLDERS))))
 $(eval $(call alloc_program,$(B)/tests/alloc/bin/cachemaster,$(B)/master/main_cachemaster.o,master))
 $(eval $(call alloc_program,$(B)/tests/alloc/bin/cacheworker,$(B)/cacheworker/main_cacheworker.o,cacheworker))
 $(eval $(call alloc_program,$(B)/tests/alloc/bin/cachefuse,$(B)/fuse/main_cachefuse.o,fuse))
@@ -91,8 +113,8 @@ $(B)/tests/recorddisk: $(RECORDDISK_OBJS) $(B)/base.a
 E2E_TOOLS := $(addprefix $(B)/tests/,s3d async-read announce soak-reader recorddisk wire-probe) $(ALLOC_DAEMONS)
 e2e-tools: $(E2E_TOOLS)
 
-# `make unit` runs all, `make unit T=base/test_buf` one.
-unit: $(if $(T),$(B)/unit/$(T),$(UNIT_BINS))
+# `make unit` runs all, `make unit T="base/test_buf net/test_rpc"` these.
+unit: $(if $(T),$(addprefix $(B)/unit/,$(T)),$(UNIT_BINS))
 	@tests/run-unit $(B) $(T)
 
 .PHONY: unit unit-build jitter-build
@@ -119,7 +141,7 @@ e2e: programs e2e-tools
 
 # What takes too long for every change; `make soak T=no-memory` runs one.
 soak:
-	@deploy/install-packages build test soak
+	@deploy/install-packages build test soak lint
 	@$(MAKE) -s --no-print-directory programs e2e-tools
 	@MAKE="$(MAKE)" tests/run-soak $(B) $(T)
 

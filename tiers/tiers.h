@@ -332,8 +332,6 @@ uint32_t tier_set_count(const struct tier_set *set);
 /* fn is told of every change of a tier's state, on a thread of the set; NULL: nobody is. */
 void tier_set_on_state(struct tier_set *set,
 	void (*fn)(void *arg, const char *path, const char *state, const char *why), void *arg);
-/* Looks at all tiers soon and probes those that are out, without waiting for their time. */
-void tier_set_probe(struct tier_set *set);
 void tier_set_status(struct tier_set *set, uint32_t tier, struct tier_status *ret_status);
 
 /* True when no tier has room for another chunk. Never blocks. */

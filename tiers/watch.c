@@ -110,16 +110,15 @@ static bool look(struct prober *p)
 	return true;
 }
 
-static void look_and_probe(struct prober *p, bool kicked)
+static void look_and_probe(struct prober *p)
 {
 	struct tier *tier = p->tier;
 	uint64_t now = clock_mono_ns();
 	bool wanted = atomic_load(&tier->index_failed) || atomic_load(&tier->unnamed);
-	bool probe = health_probe_due(&tier->health, now, wanted) ||
-		     (kicked && (wanted || health_get(&tier->health) == HEALTH_OUT));
+	bool probe = health_probe_due(&tier->health, now, wanted);
 	struct gate_call call;
 
-	if (!probe && !kicked && now - p->looked_ns < LOOK_NS)
+	if (!probe && now - p->looked_ns < LOOK_NS)
 		return;
 	p->looked_ns = now;
 	if (gate_enter(&tier->gate, GATE_PROBE, &call) < 0)
@@ -155,11 +154,8 @@ static void *prober_main(void *arg)
 	pthread_setname_np(pthread_self(), "tier-probe");
 	pthread_mutex_lock(&watch->lock);
 	while (wait_tick_locked(watch)) {
-		bool kicked = p->kicked;
-
-		p->kicked = false;
 		pthread_mutex_unlock(&watch->lock);
-		look_and_probe(p, kicked);
+		look_and_probe(p);
 		pthread_mutex_lock(&watch->lock);
 	}
 	pthread_mutex_unlock(&watch->lock);
@@ -266,15 +262,5 @@ void tier_set_on_state(struct tier_set *set, watch_state_fn fn, void *arg)
 	pthread_mutex_lock(&set->watch.lock);
 	set->watch.arg = arg;
 	set->watch.on_state = fn;
-	pthread_mutex_unlock(&set->watch.lock);
-}
-
-void tier_set_probe(struct tier_set *set)
-{
-	CHECK_MAGIC(set, SET_MAGIC);
-	pthread_mutex_lock(&set->watch.lock);
-	for (uint32_t i = 0; i < set->watch.started; i++)
-		set->watch.probers[i].kicked = true;
-	pthread_cond_broadcast(&set->watch.wake);
 	pthread_mutex_unlock(&set->watch.lock);
 }

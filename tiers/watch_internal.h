@@ -28,7 +28,6 @@ struct prober {
 	struct tier_set *set;
 	struct tier *tier;
 	pthread_t thread;
-	bool kicked;
 	uint64_t looked_ns;   /* its own */
 	const char *told;     /* the clock thread's: the state that was told last */
 	char why[WATCH_TEXT]; /* under the lock: of being away; "" */

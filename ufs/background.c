@@ -19,9 +19,9 @@
 void background_init(struct background *b, unsigned int max)
 {
 	ensure(max >= 1);
-	*b = (struct background){
-		.max = max, .size = min(max, BACKGROUND_FIRST), .hold_ns = HOLD_MIN
-	};
+	*b = (struct background){ .max = max,
+		.size = min(max, BACKGROUND_FIRST),
+		.hold = { .min_ns = HOLD_MIN, .max_ns = HOLD_MAX } };
 }
 
 unsigned int background_places(const struct background *b)
@@ -41,8 +41,7 @@ static void undo_step(struct background *b, uint64_t now)
 {
 	b->size = b->before;
 	b->before = 0;
-	b->resume_ns = now + b->hold_ns;
-	b->hold_ns = min(b->hold_ns * 2, HOLD_MAX);
+	b->resume_ns = now + backoff_next(&b->hold);
 }
 
 /* The round's rate is that of the present size. */

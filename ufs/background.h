@@ -17,20 +17,21 @@
 
 #include <stdbool.h>
 #include <stdint.h>
+#include "base/backoff.h"
 
 #define BACKGROUND_LEAST 8u
 #define BACKGROUND_FIRST 96u /* before anything is known */
 
 struct background {
 	unsigned int max;
-	double size;        /* min(BACKGROUND_LEAST, max)..max */
-	double before;      /* the size before the step that is being tried; 0: none is */
-	double begin_ns;    /* request to first byte, smoothed; 0: none yet */
-	double body_ns;     /* first byte to last, smoothed */
-	double rate;        /* bytes a second that came at best, of late, smoothed */
-	unsigned int worse; /* rounds in a row with fewer */
-	uint64_t hold_ns;   /* how long no step is tried after the next undone one */
-	uint64_t resume_ns; /* none before */
+	double size;         /* min(BACKGROUND_LEAST, max)..max */
+	double before;       /* the size before the step that is being tried; 0: none is */
+	double begin_ns;     /* request to first byte, smoothed; 0: none yet */
+	double body_ns;      /* first byte to last, smoothed */
+	double rate;         /* bytes a second that came at best, of late, smoothed */
+	unsigned int worse;  /* rounds in a row with fewer */
+	struct backoff hold; /* no step is tried after an undone one */
+	uint64_t resume_ns;  /* none before */
 	/* This round: */
 	uint64_t round_ns; /* its begin; 0: none yet */
 	uint64_t bytes;

@@ -70,8 +70,8 @@ bool retry_passes(int status);
 bool retry_refuses(int status);
 /* Asking again is no use: not the origin's doing, or for long. */
 bool retry_is_final(int status);
-/* Before the next attempt: full jitter, anything up to the cap, so that many who failed together do not
- * come back together; `asked_ns` at least, what the origin asked for. */
+/* How long to wait before the next attempt, after so many in a row that brought nothing; not shorter than the origin
+ * asked for. */
 uint64_t retry_backoff_ns(unsigned int fruitless, uint64_t asked_ns);
 
 /* ---- retry_list.c: the table's */

@@ -1,7 +1,7 @@
 /* What is asked for again, and when. See retry_internal.h. */
 #include "ufs/retry_internal.h"
+#include "base/backoff.h"
 #include "base/clock.h"
-#include "base/hash.h"
 
 #define RETRY_BASE_NS      (100 * CLOCK_MS)
 #define RETRY_CAP_NS       (10 * CLOCK_SECOND)
@@ -28,14 +28,11 @@ bool retry_is_final(int status)
 	       status == -EPERM; /* an archived object takes hours, and somebody who asks */
 }
 
-/* Full jitter: anything up to the cap, so that many who failed together do not come back
- * together. */
 uint64_t retry_backoff_ns(unsigned int fruitless, uint64_t asked_ns)
 {
-	static _Atomic uint64_t calls;
-	uint64_t seed[2] = { clock_mono_ns(), atomic_fetch_add(&calls, 1) };
-	unsigned int doublings = min(fruitless, 10u);
-	uint64_t cap = min(RETRY_CAP_NS, RETRY_BASE_NS << doublings);
-
-	return max(hash_xxh3(seed, sizeof(seed), 0) % cap, min(asked_ns, RETRY_AFTER_MAX_NS));
+	return backoff_ns(&(struct backoff){ .min_ns = RETRY_BASE_NS,
+		.max_ns = RETRY_CAP_NS,
+		.spread = BACKOFF_FULL,
+		.doublings = fruitless,
+		.asked_ns = min(asked_ns, RETRY_AFTER_MAX_NS) });
 }

@@ -14,8 +14,8 @@
  * halved again. A file that is named is read every minute: somebody may have put others there.
  */
 #include "ufs/s3_internal.h"
+#include "base/backoff.h"
 #include "base/clock.h"
-#include "base/hash.h"
 #include "base/log.h"
 
 #include <stdatomic.h>
@@ -25,11 +25,11 @@
 #define S3_RENEW_GAP_NS CLOCK_SECOND
 
 /* Before keys expire. */
-#define S3_RENEW_AHEAD_NS  (300 * CLOCK_SECOND)
-#define S3_RENEW_JITTER_NS (60 * CLOCK_SECOND)
-#define S3_RENEW_LONG_NS   (3 * S3_RENEW_AHEAD_NS) /* less is short-lived */
-#define S3_RENEW_LATE_NS   (5 * CLOCK_SECOND)      /* between attempts, once they have expired */
-#define S3_RENEW_FILE_NS   (60 * CLOCK_SECOND)
+#define S3_RENEW_AHEAD_NS     (300 * CLOCK_SECOND)
+#define S3_RENEW_AHEAD_SPREAD ((struct backoff_spread){ 100, 120 })
+#define S3_RENEW_LONG_NS      (3 * S3_RENEW_AHEAD_NS) /* less is short-lived */
+#define S3_RENEW_LATE_NS      (5 * CLOCK_SECOND)      /* between attempts, once they have expired */
+#define S3_RENEW_FILE_NS      (60 * CLOCK_SECOND)
 
 struct s3_renew {
 	struct s3 *s3;
@@ -120,7 +120,6 @@ static bool start_look(struct s3_renew *renew)
 static uint64_t next_look_ns(const struct s3 *s3)
 {
 	int64_t left_s = s3->credentials.expires - (int64_t)(clock_wall_ns() / CLOCK_SECOND);
-	uint64_t random;
 	uint64_t left;
 
 	if (s3->config.anonymous)
@@ -130,9 +129,8 @@ static uint64_t next_look_ns(const struct s3 *s3)
 	if (left_s <= 0)
 		return S3_RENEW_LATE_NS;
 	left = (uint64_t)min(left_s, (int64_t)INT32_MAX) * CLOCK_SECOND;
-	hash_random(&random, sizeof(random));
 	if (left > S3_RENEW_LONG_NS)
-		return left - S3_RENEW_AHEAD_NS - random % S3_RENEW_JITTER_NS;
+		return left - backoff_spread(S3_RENEW_AHEAD_NS, S3_RENEW_AHEAD_SPREAD);
 	return max(left / 2, (uint64_t)CLOCK_SECOND);
 }
 

@@ -1,6 +1,6 @@
 /*
- * The throttle decorator: an operator's bounds on bytes and requests a second (allowance.h). What an
- * attempt asked for counts, not what it brought.
+ * The throttle decorator: an operator's bounds on bytes and requests a second. What an attempt asked
+ * for counts, not what it brought. A GET concerns both bounds, a LIST that of requests.
  *
  * What waits is in a queue for its class, and demand goes first. It is the request itself that is
  * linked here, until it goes to the lower origin, where the same link is used. LISTs wait in a queue
@@ -9,17 +9,18 @@
  * queues and bounds of its own: none waits for another's. Without bounds nothing waits, and there is
  * no thread.
  */
-#include "ufs/allowance.h"
 #include "ufs/ufs_internal.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/loop.h"
+#include "base/rate.h"
 
 #include <pthread.h>
 #include <stdlib.h>
 #include <time.h>
 
-#define THROTTLE_MIN_NS CLOCK_MS /* no timer for less */
+#define THROTTLE_MIN_NS  CLOCK_MS /* no timer for less */
+#define THROTTLE_BURST_S 0.25
 
 /* A LIST that waits, in its thread. */
 struct list_wait {
@@ -37,7 +38,8 @@ struct throttle {
 	struct list queues[UFS_CLASSES]; /* struct ufs_get; their priv is this throttle */
 	struct list lists;               /* struct list_wait */
 	struct list cancelled;
-	struct allowance allowance;
+	struct rate bytes;
+	struct rate requests;
 	bool list_next; /* the last one that waited and went was a GET */
 	bool closing;
 	bool posted; /* the task */
@@ -75,15 +77,21 @@ static bool is_idle_locked(const struct throttle *t)
 	return list_empty(&t->lists) && !waiting_gets_locked(t);
 }
 
+/* Until a GET may go. */
+static uint64_t get_ns_locked(struct throttle *t, uint64_t now)
+{
+	return max(rate_wait_ns(&t->bytes, now), rate_wait_ns(&t->requests, now));
+}
+
 /* Until the first of those that wait may go. */
-static uint64_t wait_ns_locked(const struct throttle *t)
+static uint64_t wait_ns_locked(struct throttle *t, uint64_t now)
 {
 	uint64_t ns = UINT64_MAX;
 
 	if (waiting_gets_locked(t))
-		ns = allowance_get_ns(&t->allowance);
+		ns = get_ns_locked(t, now);
 	if (!list_empty(&t->lists))
-		ns = min(ns, allowance_list_ns(&t->allowance));
+		ns = min(ns, rate_wait_ns(&t->requests, now));
 	return max(ns, (uint64_t)THROTTLE_MIN_NS);
 }
 
@@ -91,7 +99,8 @@ static uint64_t wait_ns_locked(const struct throttle *t)
 static int pass_on_locked(struct throttle *t, struct ufs_get *get)
 {
 	get->priv = NULL;
-	allowance_take(&t->allowance, get->length);
+	rate_take(&t->bytes, (double)get->length);
+	rate_take(&t->requests, 1);
 	return ufs_get(t->base.lower, get);
 }
 
@@ -100,17 +109,17 @@ static void wake_list_locked(struct throttle *t)
 	struct list_wait *wait = list_entry(t->lists.next, struct list_wait, link);
 
 	list_remove(&wait->link);
-	allowance_take(&t->allowance, 0);
+	rate_take(&t->requests, 1);
 	wait->may_go = true;
 	pthread_cond_signal(&wait->go);
 }
 
 /* Lets one go. False: none may. What the lower origin did not take is added to `ended`. */
-static bool start_one_locked(struct throttle *t, struct list *ended)
+static bool start_one_locked(struct throttle *t, uint64_t now, struct list *ended)
 {
 	const struct list *gets = waiting_gets_locked(t);
-	bool may_get = gets && allowance_has_get(&t->allowance);
-	bool may_list = !list_empty(&t->lists) && allowance_has_list(&t->allowance);
+	bool may_get = gets && get_ns_locked(t, now) == 0;
+	bool may_list = !list_empty(&t->lists) && rate_wait_ns(&t->requests, now) == 0;
 
 	if (may_list && (t->list_next || !may_get)) {
 		t->list_next = false;
@@ -145,17 +154,18 @@ static void on_timer(void *arg);
 static void run(struct throttle *t)
 {
 	struct list ended = LIST_INIT(ended);
+	uint64_t now;
 
 	pthread_mutex_lock(&t->lock);
+	now = clock_mono_ns();
 	t->posted = false;
 	list_splice_back(&ended, &t->cancelled);
-	allowance_fill(&t->allowance, clock_mono_ns());
-	while (!t->closing && start_one_locked(t, &ended))
+	while (!t->closing && start_one_locked(t, now, &ended))
 		;
 	/* Anew: one from before may stand for another rate. */
 	loop_timer_stop(TAKE(t->timer));
 	if (!t->closing && !is_idle_locked(t))
-		t->timer = loop_timer_start(t->loop, wait_ns_locked(t), on_timer, t);
+		t->timer = loop_timer_start(t->loop, wait_ns_locked(t, now), on_timer, t);
 	pthread_mutex_unlock(&t->lock);
 	end_all(&ended);
 }
@@ -181,10 +191,9 @@ static int throttle_get(struct ufs *ufs, struct ufs_get *get)
 	int r = 0;
 
 	pthread_mutex_lock(&t->lock);
-	allowance_fill(&t->allowance, clock_mono_ns());
 	if (t->closing) {
 		r = -ECANCELED;
-	} else if (allowance_has_get(&t->allowance) && is_idle_locked(t)) {
+	} else if (is_idle_locked(t) && get_ns_locked(t, clock_mono_ns()) == 0) {
 		r = pass_on_locked(t, get);
 	} else {
 		get->priv = t;
@@ -260,9 +269,8 @@ static int throttle_list_page(struct ufs *ufs, const struct ufs_page_request *re
 	struct throttle *t = throttle_of(ufs);
 
 	pthread_mutex_lock(&t->lock);
-	allowance_fill(&t->allowance, clock_mono_ns());
-	if (allowance_has_list(&t->allowance) && is_idle_locked(t))
-		allowance_take(&t->allowance, 0);
+	if (is_idle_locked(t) && rate_wait_ns(&t->requests, clock_mono_ns()) == 0)
+		rate_take(&t->requests, 1);
 	else
 		wait_for_turn_locked(t, request);
 	pthread_mutex_unlock(&t->lock);
@@ -333,7 +341,8 @@ int ufs_throttle_set(struct ufs *ufs, uint64_t bytes_per_s, uint64_t requests_pe
 		r = t->loop ? 0 : -ENOMEM;
 	}
 	if (r == 0) {
-		allowance_set(&t->allowance, clock_mono_ns(), bytes_per_s, requests_per_s);
+		rate_set(&t->bytes, clock_mono_ns(), (double)bytes_per_s);
+		rate_set(&t->requests, clock_mono_ns(), (double)requests_per_s);
 		counter_set(&ufs->counters->bound_bytes, bytes_per_s);
 		counter_set(&ufs->counters->bound_requests, requests_per_s);
 		post_locked(t);
@@ -360,7 +369,7 @@ int ufs_throttle_new(struct ufs *lower, struct ufs **ret_ufs)
 	list_init(&t->lists);
 	list_init(&t->cancelled);
 	t->task.run = on_task;
-	allowance_init(&t->allowance, clock_mono_ns());
+	t->bytes.burst_s = t->requests.burst_s = THROTTLE_BURST_S;
 	r = ufs_throttle_set(&t->base, lower->limits.bytes_per_s, lower->limits.requests_per_s);
 	if (r < 0) {
 		pthread_mutex_destroy(&t->lock);

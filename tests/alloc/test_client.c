@@ -1,14 +1,4 @@
 /* A client that opens a source and reads, with every allocation of its own failing once. */
-#include <stdlib.h>
-#include <string.h>
-
-/* What the fixture allocates itself is to be there. */
-void *__real_malloc(size_t n);
-void *__real_calloc(size_t n, size_t size);
-void *__real_aligned_alloc(size_t alignment, size_t n);
-#define malloc        __real_malloc
-#define calloc        __real_calloc
-#define aligned_alloc __real_aligned_alloc
 #include "tests/unit/client/fixture.h"
 #include "tests/alloc/alloc_fail.h"
 

@@ -2,9 +2,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What the synthetic reader allocates itself is to be there. */
-void *__real_malloc(size_t n);
-#define malloc __real_malloc
 #include "tests/unit/fuse/synthetic.h"
 
 #include <fcntl.h>
@@ -23,10 +20,9 @@ static struct synthetic_control *control;
 static int setup(void **state)
 {
 	(void)state;
-	control = mmap(
-		NULL, sizeof(*control), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	control = synthetic_control_new();
 	snprintf(dir, sizeof(dir), "/tmp/granary-alloc-XXXXXX");
-	return control != MAP_FAILED && mkdtemp(dir) ? 0 : -1;
+	return mkdtemp(dir) ? 0 : -1;
 }
 
 static int teardown(void **state)

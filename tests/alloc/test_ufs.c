@@ -47,7 +47,7 @@ static int write_files(void)
 }
 
 /* BUILD/unit/alloc/test_ufs: the server is BUILD/tests/s3d. */
-static int start_server(void)
+static int start_server(void **state)
 {
 	char path[4096];
 	char line[256] = "";
@@ -55,6 +55,7 @@ static int start_server(void)
 	int out[2];
 	char *end;
 
+	(void)state;
 	if (n < 0 || pipe(out) != 0)
 		return -1;
 	path[n] = '\0';
@@ -86,9 +87,13 @@ static int setup(void **state)
 {
 	(void)state;
 	snprintf(dir, sizeof(dir), "/tmp/granary-alloc-XXXXXX");
-	if (!mkdtemp(dir) || write_files() < 0)
-		return -1;
-	return start_server();
+	return mkdtemp(dir) ? write_files() : -1;
+}
+
+static int stop_server(void **state)
+{
+	(void)state;
+	return kill(server, SIGTERM) == 0 && waitpid(server, NULL, 0) == server ? 0 : -1;
 }
 
 static int teardown(void **state)
@@ -96,8 +101,6 @@ static int teardown(void **state)
 	char command[128];
 
 	(void)state;
-	(void)kill(server, SIGTERM);
-	(void)waitpid(server, NULL, 0);
 	snprintf(command, sizeof(command), "rm -r %s", dir);
 	return system(command);
 }
@@ -228,7 +231,8 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_directory),
-		cmocka_unit_test(test_s3),
+		/* Time is real while the server runs. */
+		cmocka_unit_test_setup_teardown(test_s3, start_server, stop_server),
 	};
 
 	return cmocka_run_group_tests(tests, setup, teardown);

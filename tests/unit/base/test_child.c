@@ -10,20 +10,16 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <unistd.h>
 #include "base/child.h"
 #include "base/clock.h"
+#include "tests/clock/test_clock.h"
 
 /* Says READY only when it is told to end. $0: made once it can be told; $2: its --ready-fd. */
 #define SCRIPT                                                                                     \
 	"trap 'echo \"READY {}\" > /proc/self/fd/$2; exit 0' TERM; : > \"$0\"; while :; do sleep " \
 	"0.01; done"
-
-static void await_file(const char *path)
-{
-	while (access(path, F_OK) != 0)
-		usleep(1000);
-}
 
 static void await(int fd)
 {
@@ -47,7 +43,7 @@ static void ready_too_late(void **state)
 	assert_int_equal(child_arg(&child, "%s", up), 0);
 	child_start(&child);
 	assert_int_equal(child.state, CHILD_STARTING);
-	await_file(up);
+	test_wait(access(up, F_OK) == 0);
 	child_end(&child);
 	assert_int_equal(child.state, CHILD_ENDING);
 	await(child.ready_fd);
@@ -82,7 +78,7 @@ static void restarts(void **state)
 		child_arg_text(&child, "-c", "echo 'READY {}' > /proc/self/fd/$2; exec sleep 1000"),
 		0);
 	assert_int_equal(child_arg(&child, "sh"), 0);
-	for (uint64_t wait = CHILD_BACKOFF_NS; wait <= 4 * CHILD_BACKOFF_NS; wait *= 2) {
+	for (uint64_t wait = 100 * CLOCK_MS; wait <= 400 * CLOCK_MS; wait *= 2) {
 		uint64_t before;
 
 		start(&child);
@@ -104,9 +100,36 @@ static void restarts(void **state)
 	child_release(&child);
 }
 
+/* One that was adopted, and dies before it has served, is not started again. */
+static void adopted_too_early(void **state)
+{
+	struct child child;
+	pid_t pid = fork();
+
+	(void)state;
+	assert_true(pid >= 0);
+	if (pid == 0) {
+		(void)pause();
+		_exit(0);
+	}
+	child_init(&child, "adopted");
+	assert_int_equal(child_adopt(&child, pid), 0);
+	assert_int_equal(child.state, CHILD_SERVING);
+	child.served = false;
+	assert_int_equal(kill(pid, SIGKILL), 0);
+	await(child.pidfd);
+	child_on_exit(&child);
+	assert_int_equal(child.state, CHILD_FAILED);
+	child_end(&child);
+	assert_int_equal(child.state, CHILD_STOPPED);
+	child_release(&child);
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(adopted_too_early),
 		cmocka_unit_test(ready_too_late),
 		cmocka_unit_test(restarts),
 	};

@@ -10,16 +10,47 @@
 #include <cmocka.h>
 
 #include <fcntl.h>
+#include <stdbool.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #define WRITERS 6
 #define ROUNDS  20
 #define BYTES   20000
 
 static char dir[] = "/tmp/granary-file-XXXXXX";
+
+/* The order of the calls that make a file durable: 'f' fsync of a file, 'd' of a directory, 'r' rename. */
+static char calls[8];
+static size_t n_calls;
+static bool recording;
+
+static void record(char call)
+{
+	if (recording && n_calls < sizeof(calls) - 1)
+		calls[n_calls++] = call;
+}
+
+/* In the place of the C library's. */
+int fsync(int fd)
+{
+	struct stat st;
+
+	assert_int_equal(fstat(fd, &st), 0);
+	record(S_ISDIR(st.st_mode) ? 'd' : 'f');
+	return (int)syscall(SYS_fsync, fd);
+}
+
+int rename(const char *from, const char *to)
+{
+	record('r');
+	return renameat(AT_FDCWD, from, AT_FDCWD, to);
+}
 
 static const char *in_dir(const char *name)
 {
@@ -56,6 +87,16 @@ static void a_write_replaces_all(void **state)
 	assert_int_equal(access(in_dir("f.new"), F_OK), -1);
 	assert_int_equal(unlink(in_dir("f")), 0);
 	assert_int_equal(file_write_atomic(in_dir("none/f"), "x", 1, 0600), -ENOENT);
+}
+
+/* After a power cut the name leads to the old bytes or to the new ones. */
+static void bytes_are_synced_before_the_name(void **state)
+{
+	(void)state;
+	recording = true;
+	assert_int_equal(file_write_atomic(in_dir("durable"), "bytes", 5, 0600), 0);
+	recording = false;
+	assert_string_equal(calls, "frd");
 }
 
 /* What a killed writer left is no part of what the next one writes. */
@@ -161,6 +202,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(a_write_replaces_all),
+		cmocka_unit_test(bytes_are_synced_before_the_name),
 		cmocka_unit_test(a_leftover_is_written_over),
 		cmocka_unit_test(many_writers_do_not_mix),
 		cmocka_unit_test(reads_are_bounded_and_exact),

@@ -1,6 +1,7 @@
 /* The thread pool: its bound, its width, and that what was accepted is run. */
 #include "base/pool.h"
 #include "base/clock.h"
+#include "tests/clock/test_clock.h"
 
 #include <stdarg.h>
 #include <stddef.h>
@@ -111,9 +112,7 @@ static void a_job_may_submit_itself_again(void **state)
 	(void)state;
 	assert_non_null(pool);
 	assert_int_equal(pool_submit(pool, &job.job), 0);
-	for (uint64_t end = clock_mono_ns() + 60 * CLOCK_SECOND;
-		atomic_load(&ran) < 2 && clock_mono_ns() < end;)
-		clock_sleep_ns(CLOCK_MS);
+	test_wait(atomic_load(&ran) == 2);
 	pool_free(pool);
 	assert_int_equal(job.again_result, 0);
 	assert_int_equal(atomic_load(&ran), 2);
@@ -129,15 +128,20 @@ struct submitter {
 	struct job jobs[JOBS_EACH];
 };
 
+static bool submit(struct submitter *s, unsigned int i)
+{
+	bool taken = pool_submit(s->pool, &s->jobs[i].job) == 0;
+
+	s->refused += !taken;
+	return taken;
+}
+
 static void *submit_all(void *arg)
 {
 	struct submitter *s = arg;
 
 	for (unsigned int i = 0; i < JOBS_EACH; i++)
-		while (pool_submit(s->pool, &s->jobs[i].job) != 0) {
-			s->refused++;
-			clock_sleep_ns(CLOCK_MS / 10);
-		}
+		test_wait(submit(s, i));
 	return NULL;
 }
 

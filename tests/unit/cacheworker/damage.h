@@ -3,54 +3,17 @@
 
 #include "tests/unit/cacheworker/world.h"
 #include "tiers/identity_internal.h"
-
 #include <fcntl.h>
 #include <ftw.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-struct flips {
-	unsigned int n;
-	off_t offset;
-};
+/* Flips a bit, at an offset, of at most n files of a tier; returns of how many. */
+unsigned int damage_files(const char *tier, unsigned int n, off_t offset);
 
-static struct flips flips;
+/* Likewise of n files of the world's tier, which has them. */
+void damage(struct world *w, unsigned int n, off_t offset);
 
-static inline int flip(const char *path, const struct stat *st, int type, struct FTW *ftw)
-{
-	uint8_t byte;
-	int fd;
-
-	(void)ftw;
-	if (type != FTW_F || st->st_size <= flips.offset || flips.n == 0 ||
-		(!strstr(path, "/chk/") && !strstr(path, "/ext/")))
-		return 0;
-	assert_int_equal(chmod(path, 0600), 0);
-	fd = open(path, O_RDWR | O_CLOEXEC);
-	assert_true(fd >= 0);
-	assert_int_equal(pread(fd, &byte, 1, flips.offset), 1);
-	byte ^= 0x40;
-	assert_int_equal(pwrite(fd, &byte, 1, flips.offset), 1);
-	assert_int_equal(fsync(fd), 0);
-	close(fd);
-	flips.n--;
-	return 0;
-}
-
-/* Flips a bit of that many files of the tier. */
-static inline void damage(struct world *w, unsigned int n, off_t offset)
-{
-	flips = (struct flips){ .n = n, .offset = offset };
-	assert_int_equal(nftw(w->tier, flip, 16, FTW_PHYS), 0);
-	assert_int_equal(flips.n, 0);
-}
-
-static inline void another_boot(struct world *w)
-{
-	struct identity identity;
-
-	assert_int_equal(identity_load(w->tier, &identity, NULL), 0);
-	strcpy(identity.boot_id, "11111111-2222-3333-4444-555555555555");
-	assert_int_equal(identity_store(w->tier, &identity), 0);
-}
+/* As after a power cycle: the tier was last started under another boot id. */
+void damage_another_boot(struct world *w);

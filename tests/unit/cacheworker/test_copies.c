@@ -44,15 +44,6 @@ static bool has_extents(struct world *w, const struct generation_id *id)
 	return extents;
 }
 
-static void wait_for_whole(struct world *w, const struct volume_id *volume, bool whole)
-{
-	uint64_t until = clock_mono_ns() + DEADLINE;
-
-	while (worker_keeps_whole(&w->worker, volume) != whole && clock_mono_ns() < until)
-		(void)usleep(1000);
-	assert_int_equal(worker_keeps_whole(&w->worker, volume), whole);
-}
-
 /* The only worker: everything, in extents from the first byte on. */
 static void alone_all_is_kept(void **state)
 {
@@ -61,7 +52,7 @@ static void alone_all_is_kept(void **state)
 
 	(void)state;
 	assert_true(worker_keeps_whole(&w->worker, &id->volume));
-	(void)read_range(w, 0, BLOCK_BYTES, 0);
+	(void)world_read_range(w, 0, BLOCK_BYTES, 0);
 	assert_true(has_extents(w, id));
 	world_free(w);
 }
@@ -74,20 +65,20 @@ static void follows_policies_and_readers(void **state)
 
 	(void)state;
 	atomic_store(&w->worker.others, 1);
-	(void)read_range(w, 0, BLOCK_BYTES, 0); /* by a peer, as it seems */
+	(void)world_read_range(w, 0, BLOCK_BYTES, 0); /* by a peer, as it seems */
 	assert_false(worker_keeps_whole(&w->worker, &id->volume));
 	assert_false(worker_keeps_whole(&w->worker, &nobodys));
 	assert_int_equal(worker_copies(&w->worker, &id->volume), 1);
-	(void)read_range(w, 0, BLOCK_BYTES, FRAME_LOCAL_OK);
-	wait_for_whole(w, &id->volume, true);
+	(void)world_read_range(w, 0, BLOCK_BYTES, FRAME_LOCAL_OK);
+	test_wait(worker_keeps_whole(&w->worker, &id->volume));
 	copies_note_policy(&w->worker, &id->volume, 2);
 	assert_int_equal(worker_copies(&w->worker, &id->volume), 2);
-	wait_for_whole(w, &id->volume, false);
+	test_wait(!worker_keeps_whole(&w->worker, &id->volume));
 	copies_note_policy(&w->worker, &id->volume, COPIES_EVERYWHERE);
-	wait_for_whole(w, &id->volume, true);
+	test_wait(worker_keeps_whole(&w->worker, &id->volume));
 	assert_int_equal(worker_copies(&w->worker, &id->volume), 1);
 	copies_note_policy(&w->worker, &id->volume, COPIES_SHARED);
-	wait_for_whole(w, &id->volume, false);
+	test_wait(!worker_keeps_whole(&w->worker, &id->volume));
 	atomic_store(&w->worker.others, 0);
 	assert_true(worker_keeps_whole(&w->worker, &id->volume));
 	world_free(w);
@@ -100,12 +91,12 @@ static void is_kept_over_a_restart(void **state)
 	const struct generation_id *id = &table_info(w->table)->id;
 
 	(void)state;
-	(void)read_range(w, 0, BLOCK_BYTES, 0);
-	stop_worker(w);
-	start_worker(w, 256 * MiB);
+	(void)world_read_range(w, 0, BLOCK_BYTES, 0);
+	world_stop_worker(w);
+	world_start_worker(w, 256 * MiB);
 	atomic_store(&w->worker.others, 2);
-	(void)read_range(w, 0, BLOCK_BYTES, 0);
-	wait_for_whole(w, &id->volume, true);
+	(void)world_read_range(w, 0, BLOCK_BYTES, 0);
+	test_wait(worker_keeps_whole(&w->worker, &id->volume));
 	world_free(w);
 }
 

@@ -8,7 +8,7 @@
 
 static void announce(const struct world *w, uint64_t offset, uint32_t length)
 {
-	struct rpc_call call = make_call(w, FRAME_PREFETCH, offset, length, 0);
+	struct rpc_call call = world_make_call(w, FRAME_PREFETCH, offset, length, 0);
 	struct err e = ERR_INIT;
 
 	assert_int_equal(rpc_call_wait(w->client, &call, &e), 0);
@@ -28,8 +28,7 @@ static uint64_t present_bytes(struct world *w, uint64_t chunk)
 
 struct part {
 	struct rpc_call call;
-	pthread_mutex_t *lock;
-	unsigned int *left;
+	_Atomic unsigned int *left;
 };
 
 static void on_part(struct rpc_call *call, int status)
@@ -38,62 +37,48 @@ static void on_part(struct rpc_call *call, int status)
 
 	assert_int_equal(status, 0);
 	rpc_call_release(call);
-	pthread_mutex_lock(part->lock);
-	(*part->left)--;
-	pthread_mutex_unlock(part->lock);
+	atomic_fetch_sub(part->left, 1);
 }
 
 /* A unit asked for in many parts at once, as a kernel does, counts once. */
 static void test_few_reads_cost_little(void **state)
 {
 	struct world *w = world_new_sized(1 * GiB, FILES, FILE_B, 0);
-	pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 	struct part parts[16];
-	unsigned int left = ARRAY_SIZE(parts);
-	uint64_t deadline = clock_mono_ns() + DEADLINE;
-	bool done = false;
+	_Atomic unsigned int left = ARRAY_SIZE(parts);
 
 	(void)state;
-	(void)read_range(w, offset_of(w, 200), BLOCK_BYTES, 0); /* the table is there */
-	wait_until_written(w);
-	assert_true(origin_gets(w) <= 1 + FILL_NEIGHBOURS);
-	take_memory(w); /* so that all parts wait for one unit */
+	(void)world_read_range(w, world_offset_of(w, 200), BLOCK_BYTES, 0); /* the table is there */
+	world_wait_written(w);
+	assert_true(world_origin_gets(w) <= 1 + FILL_NEIGHBOURS);
+	world_take_memory(w); /* so that all parts wait for one unit */
 	for (unsigned int i = 0; i < ARRAY_SIZE(parts); i++) {
-		parts[i] = (struct part){ .lock = &lock, .left = &left };
-		parts[i].call = make_call(w, FRAME_FETCH,
-			offset_of(w, 10) + i * (FILE_B / ARRAY_SIZE(parts)),
+		parts[i] = (struct part){ .left = &left };
+		parts[i].call = world_make_call(w, FRAME_FETCH,
+			world_offset_of(w, 10) + i * (FILE_B / ARRAY_SIZE(parts)),
 			FILE_B / ARRAY_SIZE(parts), 0);
 		parts[i].call.arg = &parts[i];
 		parts[i].call.on_done = on_part;
 		rpc_call(w->client, &parts[i].call);
 	}
-	while (counter_get(&w->worker.counters.joined) < ARRAY_SIZE(parts) - 1) {
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(CLOCK_MS);
-	}
-	give_memory(w);
-	while (!done) {
-		pthread_mutex_lock(&lock);
-		done = left == 0;
-		pthread_mutex_unlock(&lock);
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(CLOCK_MS);
-	}
-	wait_until_written(w);
-	assert_int_equal(origin_gets(w), 2 * (1 + FILL_NEIGHBOURS));
+	test_wait(counter_get(&w->worker.counters.joined) >= ARRAY_SIZE(parts) - 1);
+	world_give_memory(w);
+	test_wait(atomic_load(&left) == 0);
+	world_wait_written(w);
+	assert_int_equal(world_origin_gets(w), 2 * (1 + FILL_NEIGHBOURS));
 	world_free(w);
 }
 
 static void test_whole_chunks_after_2_percent(void **state)
 {
 	struct world *w = world_new_sized(1 * GiB, FILES, FILE_B, 0);
-	uint64_t chunk = offset_of(w, 200) / CHUNK_BYTES;
+	uint64_t chunk = world_offset_of(w, 200) / CHUNK_BYTES;
 
 	(void)state;
 	/* 7 of 320 files are over 2 %: the seventh fills its chunk, no other is. */
 	for (unsigned int i = 0; i < 7; i++)
-		(void)read_range(w, offset_of(w, i < 6 ? i * 10 : 200), BLOCK_BYTES, 0);
-	wait_until_written(w);
+		(void)world_read_range(w, world_offset_of(w, i < 6 ? i * 10 : 200), BLOCK_BYTES, 0);
+	world_wait_written(w);
 	assert_int_equal(present_bytes(w, chunk), CHUNK_BYTES);
 	assert_true(present_bytes(w, 0) < CHUNK_BYTES);
 	world_free(w);
@@ -108,10 +93,10 @@ static void test_every_announced_range_comes(void **state)
 	(void)state;
 	for (uint32_t i = 0; i < 16; i++)
 		announce(w, chunk * CHUNK_BYTES + i * MiB, MiB);
-	wait_until_written(w);
+	world_wait_written(w);
 	assert_int_equal(present_bytes(w, chunk), CHUNK_BYTES);
 	assert_int_equal(present_bytes(w, 2), 0);
-	assert_int_equal(origin_gets(w), CHUNK_BYTES / FILE_B);
+	assert_int_equal(world_origin_gets(w), CHUNK_BYTES / FILE_B);
 	world_free(w);
 }
 
@@ -121,25 +106,26 @@ static void test_exact(void **state)
 {
 	static const unsigned int files[] = { 130, 180, 140, 150, 130 };
 	struct world *w = world_new_sized(1 * GiB, FILES, FILE_B, 0);
-	uint64_t chunk = offset_of(w, 130) / CHUNK_BYTES;
+	uint64_t chunk = world_offset_of(w, 130) / CHUNK_BYTES;
 	struct err e = ERR_INIT;
 	struct rpc_call call;
 
 	(void)state;
 	for (unsigned int i = 0; i < ARRAY_SIZE(files); i++) {
-		assert_int_equal(offset_of(w, files[i]) / CHUNK_BYTES, chunk);
-		call = make_call(w, FRAME_PREFETCH, offset_of(w, files[i]), FILE_B, FRAME_EXACT);
+		assert_int_equal(world_offset_of(w, files[i]) / CHUNK_BYTES, chunk);
+		call = world_make_call(
+			w, FRAME_PREFETCH, world_offset_of(w, files[i]), FILE_B, FRAME_EXACT);
 		assert_int_equal(rpc_call_wait(w->client, &call, &e), 0);
 		rpc_call_release(&call);
 	}
-	wait_until_written(w);
-	assert_int_equal(origin_gets(w), 4);
+	world_wait_written(w);
+	assert_int_equal(world_origin_gets(w), 4);
 	assert_int_equal(present_bytes(w, chunk), 4 * FILE_B);
-	call = make_call(w, FRAME_FETCH, offset_of(w, 10), FILE_B, FRAME_EXACT);
+	call = world_make_call(w, FRAME_FETCH, world_offset_of(w, 10), FILE_B, FRAME_EXACT);
 	assert_int_equal(rpc_call_wait(w->client, &call, &e), 0);
 	rpc_call_release(&call);
-	wait_until_written(w);
-	assert_int_equal(origin_gets(w), 5);
+	world_wait_written(w);
+	assert_int_equal(world_origin_gets(w), 5);
 	world_free(w);
 }
 
@@ -147,23 +133,16 @@ static void test_exact(void **state)
 static void test_fill_wakes_with_memory(void **state)
 {
 	struct world *w = world_new_sized(1 * GiB, FILES, FILE_B, 0);
-	uint64_t deadline = clock_mono_ns() + DEADLINE;
 
 	(void)state;
-	(void)read_range(w, 0, BLOCK_BYTES, 0);
-	wait_until_written(w);
-	take_memory(w);
+	(void)world_read_range(w, 0, BLOCK_BYTES, 0);
+	world_wait_written(w);
+	world_take_memory(w);
 	announce(w, 4 * CHUNK_BYTES, CHUNK_BYTES);
-	while (!w->worker.fills.hungry) {
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(CLOCK_MS);
-	}
+	test_wait(w->worker.fills.hungry);
 	assert_int_equal(present_bytes(w, 4), 0);
-	give_memory(w);
-	while (present_bytes(w, 4) < CHUNK_BYTES) {
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(CLOCK_MS);
-	}
+	world_give_memory(w);
+	test_wait(present_bytes(w, 4) >= CHUNK_BYTES);
 	world_free(w);
 }
 
@@ -172,21 +151,17 @@ static void test_full_tier_ends_fills(void **state)
 {
 	const uint64_t capacity = 64 * MiB;
 	struct world *w = world_new_sized(capacity, FILES, FILE_B, 0);
-	uint64_t deadline = clock_mono_ns() + DEADLINE;
 
 	(void)state;
-	(void)read_range(w, 0, BLOCK_BYTES, 0);
-	wait_until_written(w);
-	take_memory(w); /* so that all are begun before the first byte comes */
+	(void)world_read_range(w, 0, BLOCK_BYTES, 0);
+	world_wait_written(w);
+	world_take_memory(w); /* so that all are begun before the first byte comes */
 	for (uint64_t chunk = 0; chunk < FILES * FILE_B / CHUNK_BYTES; chunk++)
 		announce(w, chunk * CHUNK_BYTES, CHUNK_BYTES);
-	give_memory(w);
-	while (fills_under_way(w)) {
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(CLOCK_MS);
-	}
-	assert_true(origin_gets(w) * FILE_B > capacity / 2);
-	assert_true(origin_gets(w) <= capacity / FILE_B + w->config.origin_requests);
+	world_give_memory(w);
+	test_wait(!world_fills(w));
+	assert_true(world_origin_gets(w) * FILE_B > capacity / 2);
+	assert_true(world_origin_gets(w) <= capacity / FILE_B + w->config.origin_requests);
 	world_free(w);
 }
 

@@ -54,7 +54,7 @@ static void crowd_init(struct crowd *crowd, struct world *w, unsigned int n, int
 static void crowd_call(struct crowd *crowd, unsigned int i, uint64_t offset, uint32_t length,
 	enum frame_class class)
 {
-	crowd->calls[i] = make_call(crowd->world, FRAME_FETCH, offset, length, 0);
+	crowd->calls[i] = world_make_call(crowd->world, FRAME_FETCH, offset, length, 0);
 	crowd->calls[i].frame.class = (uint8_t) class;
 	crowd->calls[i].on_done = on_crowd;
 	crowd->calls[i].arg = crowd;
@@ -73,13 +73,7 @@ static unsigned int crowd_left(struct crowd *crowd)
 
 static void crowd_wait(struct crowd *crowd)
 {
-	uint64_t deadline = clock_mono_ns() + DEADLINE;
-
-	while (crowd_left(crowd)) {
-		if (clock_mono_ns() > deadline)
-			fail_msg("%u of %u calls wait still", crowd_left(crowd), crowd->n);
-		clock_sleep_ns(CLOCK_MS);
-	}
+	test_wait(crowd_left(crowd) == 0);
 	assert_int_equal(crowd->bad, 0);
 	pthread_mutex_destroy(&crowd->lock);
 	free(crowd->calls);
@@ -87,15 +81,7 @@ static void crowd_wait(struct crowd *crowd)
 
 static void wait_flights(struct world *w, uint64_t n)
 {
-	uint64_t deadline = clock_mono_ns() + DEADLINE;
-
-	while (counter_get(&w->worker.counters.flights) != n) {
-		if (clock_mono_ns() > deadline)
-			fail_msg("%llu flights, not %llu",
-				(unsigned long long)counter_get(&w->worker.counters.flights),
-				(unsigned long long)n);
-		clock_sleep_ns(CLOCK_MS);
-	}
+	test_wait(counter_get(&w->worker.counters.flights) == n);
 }
 
 /* Far more units than memory, at once, a third of them announced only, through a tier that takes
@@ -105,16 +91,15 @@ static void starve(uint64_t capacity)
 	struct world *w = world_new_sized(capacity, FILES, BIG, 16 * MiB);
 	struct crowd crowd;
 
-	(void)read_range(w, 0, BLOCK_BYTES, 0); /* the table is there */
-	wait_until_written(w);
-	take_memory(w); /* until some starve, however slowly they come */
+	(void)world_read_range(w, 0, BLOCK_BYTES, 0); /* the table is there */
+	world_wait_written(w);
+	world_take_memory(w); /* until some starve, however slowly they come */
 	crowd_init(&crowd, w, MANY, 0);
 	for (unsigned int i = 0; i < MANY; i++)
-		crowd_call(&crowd, i, offset_of(w, i / 3 % FILES) + i % 3 * MiB, 64 * KiB,
+		crowd_call(&crowd, i, world_offset_of(w, i / 3 % FILES) + i % 3 * MiB, 64 * KiB,
 			i % 3 ? FRAME_DEMAND : FRAME_AHEAD);
-	while (counter_get(&w->worker.counters.starved) == 0)
-		clock_sleep_ns(CLOCK_MS);
-	give_memory(w);
+	test_wait(counter_get(&w->worker.counters.starved) != 0);
+	world_give_memory(w);
 	crowd_wait(&crowd);
 	assert_true(w->worker.memory.peak <= 16 * MiB);
 	world_free(w);
@@ -150,22 +135,17 @@ static void test_ranges_over_units_do_not_lock_up(void **state)
 	crowd.again = true;
 	/* The first units are in memory when the ranges that also need the second come. */
 	for (unsigned int i = 0; i < FILES; i++) {
-		uint64_t at = offset_of(w, i) + MiB - 64 * KiB;
+		uint64_t at = world_offset_of(w, i) + MiB - 64 * KiB;
 
 		at -= (at & (CHUNK_BYTES - 1)) > CHUNK_BYTES - 128 * KiB ? 128 * KiB : 0;
 		crowd_call(&crowd, i, at, 128 * KiB, FRAME_DEMAND);
 	}
-	while (crowd.refused == 0)
-		clock_sleep_ns(CLOCK_MS);
+	test_wait(crowd.refused != 0);
 	budget_give(&w->worker.gathered, taken);
 	crowd_wait(&crowd);
 	assert_true(w->worker.gathered.peak <= w->worker.gathered.max);
-	for (uint64_t deadline = clock_mono_ns() + DEADLINE; w->worker.gathered.used;) {
-		assert_true(
-			clock_mono_ns() < deadline); /* given back when the last reply has left */
-		clock_sleep_ns(CLOCK_MS);
-	}
-	wait_until_written(w);
+	test_wait(!w->worker.gathered.used); /* given back when the last reply has left */
+	world_wait_written(w);
 	world_free(w);
 }
 
@@ -180,25 +160,24 @@ static void test_parked_readers_leave(void **state)
 	struct err e = ERR_INIT;
 
 	(void)state;
-	(void)read_range(w, 0, BLOCK_BYTES, 0); /* the table is there */
-	wait_until_written(w);
-	take_memory(w);
+	(void)world_read_range(w, 0, BLOCK_BYTES, 0); /* the table is there */
+	world_wait_written(w);
+	world_take_memory(w);
 	assert_int_equal(rpc_client_new(w->loop, w->address, &other, &e), 0);
 	w->client = other;
 	crowd_init(&gone, w, PARKED, -ECANCELED);
 	for (unsigned int i = 0; i < PARKED; i++)
-		crowd_call(&gone, i, offset_of(w, 10 + i / 3) + i % 3 * MiB, BLOCK_BYTES,
+		crowd_call(&gone, i, world_offset_of(w, 10 + i / 3) + i % 3 * MiB, BLOCK_BYTES,
 			FRAME_DEMAND);
 	wait_flights(w, PARKED);
 	w->client = client;
 	crowd_init(&stays, w, 1, 0);
-	crowd_call(&stays, 0, offset_of(w, 10), BLOCK_BYTES, FRAME_DEMAND);
-	while (counter_get(&w->worker.counters.joined) == 0)
-		clock_sleep_ns(CLOCK_MS);
+	crowd_call(&stays, 0, world_offset_of(w, 10), BLOCK_BYTES, FRAME_DEMAND);
+	test_wait(counter_get(&w->worker.counters.joined) != 0);
 	rpc_client_free(other);
 	crowd_wait(&gone);
 	wait_flights(w, 1);
-	give_memory(w);
+	world_give_memory(w);
 	crowd_wait(&stays);
 	world_free(w);
 }
@@ -211,27 +190,26 @@ static void test_demand_overtakes(void **state)
 	struct crowd demand;
 
 	(void)state;
-	(void)read_range(w, 0, BLOCK_BYTES, 0);
-	wait_until_written(w);
-	take_memory(w);
+	(void)world_read_range(w, 0, BLOCK_BYTES, 0);
+	world_wait_written(w);
+	world_take_memory(w);
 	crowd_init(&ahead, w, 8, 0);
 	for (unsigned int i = 0; i < 8; i++)
-		crowd_call(&ahead, i, offset_of(w, 10 + i), BLOCK_BYTES, FRAME_AHEAD);
+		crowd_call(&ahead, i, world_offset_of(w, 10 + i), BLOCK_BYTES, FRAME_AHEAD);
 	wait_flights(w, 8);
 	crowd_init(&demand, w, 2, 0);
-	crowd_call(&demand, 0, offset_of(w, 30), BLOCK_BYTES, FRAME_DEMAND);
-	crowd_call(&demand, 1, offset_of(w, 17), BLOCK_BYTES, FRAME_DEMAND); /* joins the last */
+	crowd_call(&demand, 0, world_offset_of(w, 30), BLOCK_BYTES, FRAME_DEMAND);
+	crowd_call(
+		&demand, 1, world_offset_of(w, 17), BLOCK_BYTES, FRAME_DEMAND); /* joins the last */
 	wait_flights(w, 9);
-	while (counter_get(&w->worker.counters.joined) == 0)
-		clock_sleep_ns(CLOCK_MS);
+	test_wait(counter_get(&w->worker.counters.joined) != 0);
 	/* Room for demand alone: it is given 100 % of the budget, the others 70 %. */
 	w->taken -= 4 * MiB;
-	give_memory_of(w, 4 * MiB);
+	world_give_memory_of(w, 4 * MiB);
 	crowd_wait(&demand);
-	while (crowd_left(&ahead) > 7) /* the one that it joined is told, too */
-		clock_sleep_ns(CLOCK_MS);
+	test_wait(crowd_left(&ahead) <= 7); /* the one that it joined is told, too */
 	assert_int_equal(crowd_left(&ahead), 7);
-	give_memory(w);
+	world_give_memory(w);
 	crowd_wait(&ahead);
 	world_free(w);
 }
@@ -250,15 +228,12 @@ static void test_origin_errors(void **state)
 	assert_int_equal(rename(path, aside), 0);
 	crowd_init(&crowd, w, 16, -ESTALE);
 	for (unsigned int i = 0; i < 16; i++)
-		crowd_call(&crowd, i, offset_of(w, 7) + i * 64 * KiB, 64 * KiB, FRAME_DEMAND);
+		crowd_call(&crowd, i, world_offset_of(w, 7) + i * 64 * KiB, 64 * KiB, FRAME_DEMAND);
 	crowd_wait(&crowd);
-	wait_until_written(w);
+	world_wait_written(w);
 	assert_true(counter_get(&w->worker.counters.failed_units) > 0);
-	for (uint64_t deadline = clock_mono_ns() + DEADLINE; w->worker.memory.used;) {
-		assert_true(clock_mono_ns() < deadline); /* given back with the last reference */
-		clock_sleep_ns(CLOCK_MS);
-	}
-	(void)read_range(w, offset_of(w, 8), 64 * KiB, 0);
+	test_wait(!w->worker.memory.used); /* given back with the last reference */
+	(void)world_read_range(w, world_offset_of(w, 8), 64 * KiB, 0);
 	world_free(w);
 }
 

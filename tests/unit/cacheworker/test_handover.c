@@ -39,23 +39,12 @@ static void drain(struct cluster *c, uint32_t i, bool is)
 	pthread_mutex_unlock(&c->lock);
 }
 
-#define WAIT_FOR(what)                                           \
-	do {                                                     \
-		uint64_t deadline_ = clock_mono_ns() + DEADLINE; \
-                                                                 \
-		while (!(what)) {                                \
-			if (clock_mono_ns() > deadline_)         \
-				fail_msg("not so: %s", #what);   \
-			clock_sleep_ns(2 * CLOCK_MS);            \
-		}                                                \
-	} while (0)
-
 /* Everything is on worker 0; how many GETs that took. */
 static uint64_t fill_first(struct cluster *c)
 {
-	set_slots(c, 0, NOBODY, 1, 2);
+	cluster_set_slots(c, 0, NOBODY, 1, 2);
 	cluster_publish(c);
-	read_all_via(c, 0, STEP, 0);
+	cluster_read_all_via(c, 0, STEP, 0);
 	cluster_quiet(c);
 	assert_int_equal(copies_on(c, 0), 0);
 	return cluster_gets(c);
@@ -71,7 +60,7 @@ static void drained_and_removed(void **state)
 	(void)state;
 	drain(c, 0, true);
 	/* Before its slots are another's everything is on it alone. */
-	WAIT_FOR(only_copies(c, 0) == bytes_on(c, 0));
+	test_wait(only_copies(c, 0) == bytes_on(c, 0));
 	pthread_mutex_lock(&c->lock);
 	for (uint32_t i = 0; i < PLACEMENT_SLOTS; i++)
 		c->table->slots[i] =
@@ -79,7 +68,7 @@ static void drained_and_removed(void **state)
 	c->nodes[0].state = CLUSTER_DRAINING;
 	pthread_mutex_unlock(&c->lock);
 	cluster_publish(c);
-	WAIT_FOR(only_copies(c, 0) == 0);
+	test_wait(only_copies(c, 0) == 0);
 	assert_int_equal(cluster_gets(c), gets);
 	assert_true(bytes_on(c, 1) > 0 && bytes_on(c, 2) > 0);
 	assert_true(bytes_on(c, 1) + bytes_on(c, 2) >= bytes_on(c, 0));
@@ -87,9 +76,9 @@ static void drained_and_removed(void **state)
 	assert_int_equal(copies_on(c, 1) + copies_on(c, 2), 0);
 	node_stop(c, 0);
 	pulled = cluster_gets(c);
-	set_state(c, 0, CLUSTER_OUT);
+	cluster_set_state(c, 0, CLUSTER_OUT);
 	cluster_publish(c);
-	read_all_via(c, 1, STEP, 0);
+	cluster_read_all_via(c, 1, STEP, 0);
 	assert_int_equal(cluster_gets(c), pulled);
 	cluster_free(c);
 }
@@ -102,17 +91,17 @@ static void moved_to_and_fro(void **state)
 	struct handover_status status;
 
 	(void)state;
-	set_slots(c, 1, 0, 2, NOBODY);
+	cluster_set_slots(c, 1, 0, 2, NOBODY);
 	cluster_publish(c);
-	WAIT_FOR(copies_on(c, 0) == bytes_on(c, 0));
+	test_wait(copies_on(c, 0) == bytes_on(c, 0));
 	assert_true(bytes_on(c, 1) >= bytes_on(c, 0));
 	assert_int_equal(cluster_gets(c), gets);
 	handover_status(&c->nodes[0].worker, &status);
 	assert_true(status.offered > 0);
-	set_slots(c, 0, 1, 2, NOBODY);
+	cluster_set_slots(c, 0, 1, 2, NOBODY);
 	cluster_publish(c);
-	WAIT_FOR(copies_on(c, 0) == 0);
-	WAIT_FOR(copies_on(c, 1) == bytes_on(c, 1)); /* the first has it all */
+	test_wait(copies_on(c, 0) == 0);
+	test_wait(copies_on(c, 1) == bytes_on(c, 1)); /* the first has it all */
 	assert_int_equal(cluster_gets(c), gets);
 	cluster_free(c);
 }
@@ -127,16 +116,16 @@ static void owner_is_away(void **state)
 	(void)fill_first(c);
 	node_stop(c, 1);
 	drain(c, 0, true);
-	set_slots(c, 1, 0, NOBODY, NOBODY);
+	cluster_set_slots(c, 1, 0, NOBODY, NOBODY);
 	cluster_publish(c);
-	WAIT_FOR(only_copies(c, 0) != UINT64_MAX);
-	WAIT_FOR((handover_status(&c->nodes[0].worker, &status), status.chunks > 0));
+	test_wait(only_copies(c, 0) != UINT64_MAX);
+	test_wait((handover_status(&c->nodes[0].worker, &status), status.chunks > 0));
 	assert_true(only_copies(c, 0) > 0);
 	assert_int_equal(copies_on(c, 0), 0);
 	node_start(c, 1); /* and goes on when he is there */
-	WAIT_FOR(only_copies(c, 0) == 0);
+	test_wait(only_copies(c, 0) == 0);
 	drain(c, 0, false);
-	WAIT_FOR(only_copies(c, 0) == UINT64_MAX);
+	test_wait(only_copies(c, 0) == UINT64_MAX);
 	cluster_free(c);
 }
 
@@ -149,20 +138,20 @@ static void rest_of_an_extent(void **state)
 	uint64_t gets;
 
 	(void)state;
-	set_slots(c, 0, NOBODY, 1, 2);
+	cluster_set_slots(c, 0, NOBODY, 1, 2);
 	cluster_publish(c);
 	for (uint64_t at = 0; at < most; at += STEP)
-		(void)read_via(c, 0, at, STEP, FRAME_EXACT);
+		(void)cluster_read_via(c, 0, at, STEP, FRAME_EXACT);
 	cluster_quiet(c);
 	gets = cluster_gets(c);
 	for (uint64_t at = STEP; at < most; at += STEP) /* but the first ones */
-		(void)read_via(c, 1, at, STEP, FRAME_EXACT);
+		(void)cluster_read_via(c, 1, at, STEP, FRAME_EXACT);
 	cluster_quiet(c);
 	assert_true(worker_keeps_whole(&c->nodes[1].worker, volume));
 	assert_true(bytes_on(c, 1) < bytes_on(c, 0));
 	atomic_store(&c->nodes[1].worker.promote_ns, 0);
 	copies_wake(&c->nodes[1].worker);
-	WAIT_FOR(bytes_on(c, 1) >= bytes_on(c, 0));
+	test_wait(bytes_on(c, 1) >= bytes_on(c, 0));
 	assert_int_equal(cluster_gets(c), gets);
 	assert_int_equal(copies_on(c, 1), bytes_on(c, 1));
 	cluster_free(c);

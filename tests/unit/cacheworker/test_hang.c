@@ -14,15 +14,17 @@ static struct cluster *copying_cluster(void)
 	struct cluster *c = cluster_new_copies(FILES, MiB, CAPACITY, COPIES_EVERYWHERE);
 	uint64_t hash = placement_volume_hash(&table_info(c->world->table)->id.volume);
 
-	set_slots(c, 2, NOBODY, 0, 1);
+	cluster_set_slots(c, 2, NOBODY, 0, 1);
+	pthread_mutex_lock(&c->lock);
 	for (uint64_t chunk = 0; chunk < CHUNKS; chunk += 2)
 		c->table->slots[placement_slot_of(hash, chunk)] =
 			(struct placement_slot){ 0, NOBODY, { 2, 1 } };
+	pthread_mutex_unlock(&c->lock);
 	cluster_publish(c);
 	assert_int_equal(c->world->model_bytes, CHUNKS * CHUNK_BYTES);
 	for (uint64_t at = 0; at < c->world->model_bytes; at += MiB)
-		(void)read_via(c, at / CHUNK_BYTES % 2 ? 2 : 0, at, MiB, FRAME_EXACT);
-	(void)read_via(c, 1, 0, BLOCK_BYTES, FRAME_EXACT);
+		(void)cluster_read_via(c, at / CHUNK_BYTES % 2 ? 2 : 0, at, MiB, FRAME_EXACT);
+	(void)cluster_read_via(c, 1, 0, BLOCK_BYTES, FRAME_EXACT);
 	cluster_quiet(c);
 	assert_int_equal(cluster_gets(c), FILES);
 	return c;
@@ -34,7 +36,7 @@ static void announce_chunks(struct cluster *c, uint32_t i)
 		struct rpc_call call;
 
 		assert_int_equal(
-			ask_node(c, i, FRAME_PREFETCH, at, CHUNK_BYTES, FRAME_EXACT, &call), 0);
+			node_ask(c, i, FRAME_PREFETCH, at, CHUNK_BYTES, FRAME_EXACT, &call), 0);
 		rpc_call_release(&call);
 	}
 }
@@ -47,7 +49,7 @@ static void test_readers_are_not_held_up(void **state)
 
 	(void)state;
 	freeze_begin(&freeze, c, 0);
-	(void)read_via(c, 1, 2 * CHUNK_BYTES, BLOCK_BYTES, FRAME_EXACT);
+	(void)cluster_read_via(c, 1, 2 * CHUNK_BYTES, BLOCK_BYTES, FRAME_EXACT);
 	assert_true(view_hangs(view_peer(c->nodes[1].worker.view, 0)));
 	/* The deputy's, or, where the machine made the deputy look as if it hung, too, the copy's own as well. */
 	assert_in_range(cluster_gets(c), FILES + 1, FILES + 2);
@@ -64,25 +66,21 @@ static void test_the_others_units_come(void **state)
 	struct cluster *c = copying_cluster();
 	struct worker *w = &c->nodes[1].worker;
 	const uint32_t his = FILES / 2 - 1; /* one was read */
-	uint64_t deadline = clock_mono_ns() + DEADLINE;
 	struct freeze freeze;
 
 	(void)state;
 	assert_true(w->fills.max_in_flight <= his);
 	freeze_begin(&freeze, c, 0);
 	announce_chunks(c, 1);
-	while (counter_get(&w->counters.peer_units) < 1 + FILES / 2 || parked_of(w) < his ||
-		w->memory.used > 0) {
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(CLOCK_MS);
-	}
+	test_wait(counter_get(&w->counters.peer_units) >= 1 + FILES / 2 &&
+		  cluster_parked_of(w) >= his && w->memory.used == 0);
 	assert_int_equal(counter_get(&w->counters.peer_units), 1 + FILES / 2);
 	assert_int_equal(cluster_gets(c), FILES);
 	freeze_end(&freeze, c, 0);
 	cluster_quiet(c);
 	assert_int_equal(counter_get(&w->counters.peer_units), FILES);
 	assert_int_equal(cluster_gets(c), FILES);
-	assert_int_equal(parked_of(w), 0);
+	assert_int_equal(cluster_parked_of(w), 0);
 	cluster_free(c);
 }
 
@@ -92,7 +90,6 @@ static void test_parked_units_wait_for_memory(void **state)
 	struct cluster *c = copying_cluster();
 	struct worker *w = &c->nodes[1].worker;
 	const uint32_t his = FILES / 2 - 1;
-	uint64_t deadline = clock_mono_ns() + DEADLINE;
 	uint64_t starved = counter_get(&w->counters.starved);
 	struct freeze freeze;
 	uint64_t taken = 0;
@@ -100,17 +97,15 @@ static void test_parked_units_wait_for_memory(void **state)
 	(void)state;
 	freeze_begin(&freeze, c, 0);
 	announce_chunks(c, 1);
-	for (; parked_of(w) < his || w->memory.used > 0; clock_sleep_ns(CLOCK_MS))
-		assert_true(clock_mono_ns() < deadline);
+	test_wait(cluster_parked_of(w) >= his && w->memory.used == 0);
 	for (; budget_take(&w->memory, BUDGET_DEMAND, 64 * KiB); taken += 64 * KiB)
 		;
 	freeze_end(&freeze, c, 0);
-	for (; counter_get(&w->counters.starved) < starved + his; clock_sleep_ns(CLOCK_MS))
-		assert_true(clock_mono_ns() < deadline);
-	assert_int_equal(parked_of(w), 0);
-	assert_int_equal(flights_of(w), his);
+	test_wait(counter_get(&w->counters.starved) >= starved + his);
+	assert_int_equal(cluster_parked_of(w), 0);
+	assert_int_equal(cluster_flights_of(w), his);
 	budget_give(&w->memory, taken);
-	(void)read_via(c, 1, 2 * CHUNK_BYTES + MiB, BLOCK_BYTES, FRAME_EXACT);
+	(void)cluster_read_via(c, 1, 2 * CHUNK_BYTES + MiB, BLOCK_BYTES, FRAME_EXACT);
 	cluster_quiet(c);
 	assert_int_equal(counter_get(&w->counters.peer_units), FILES);
 	assert_int_equal(cluster_gets(c), FILES);

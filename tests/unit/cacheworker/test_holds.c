@@ -22,7 +22,7 @@ static uint64_t fetch_local(struct world *w, uint64_t offset)
 
 	while (!number) {
 		struct rpc_call call =
-			make_call(w, FRAME_FETCH, offset, BLOCK_BYTES, FRAME_LOCAL_OK);
+			world_make_call(w, FRAME_FETCH, offset, BLOCK_BYTES, FRAME_LOCAL_OK);
 		struct err e = ERR_INIT;
 
 		assert_int_equal(rpc_call_wait(w->client, &call, &e), 0);
@@ -73,7 +73,7 @@ static void test_let_go(void **state)
 
 	(void)state;
 	first = fetch_local(w, 0);
-	wait_until_written(w);
+	world_wait_written(w);
 	last = fetch_local(w, 0);
 	assert_true(last > first);
 	assert_int_equal(tell(w, 0, &told), 0);
@@ -94,19 +94,15 @@ static void test_let_go(void **state)
 static void test_gone(void **state)
 {
 	struct world *w = world_new(1 * GiB, FILES);
-	uint64_t deadline = clock_mono_ns() + 60 * CLOCK_SECOND;
 	struct err e = ERR_INIT;
 
 	(void)state;
 	(void)fetch_local(w, 0);
-	wait_until_written(w);
+	world_wait_written(w);
 	assert_true(drop_all(w) > 0);
 	assert_true(held(w) > 0);
 	rpc_client_free(w->client);
-	while (held(w) > 0) {
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(CLOCK_MS);
-	}
+	test_wait(held(w) == 0);
 	assert_int_equal(rpc_client_new(w->loop, w->address, &w->client, &e), 0);
 	world_free(w);
 }
@@ -135,7 +131,7 @@ static uint64_t ask_map(struct world *w, uint64_t start, bool *ret_came)
 
 static int ask_file(struct world *w, uint64_t offset, uint64_t *ret_number)
 {
-	struct rpc_call call = make_call(w, FRAME_FILE, offset, BLOCK_BYTES, FRAME_LOCAL_OK);
+	struct rpc_call call = world_make_call(w, FRAME_FILE, offset, BLOCK_BYTES, FRAME_LOCAL_OK);
 	struct err e = ERR_INIT;
 	int r = rpc_call_wait(w->client, &call, &e);
 
@@ -174,7 +170,7 @@ static void test_map(void **state)
 
 	assert_int_equal(ask_file(w, 0, &number), -ENODATA);
 	(void)fetch_local(w, 0);
-	wait_until_written(w);
+	world_wait_written(w);
 	assert_int_equal(ask_file(w, 0, &number), 0);
 	assert_int_equal(tell(w, held_slot_entry(0, 1), &told), 0);
 	assert_int_equal(
@@ -224,26 +220,6 @@ static void run_blocker(struct pool_job *job)
 	atomic_fetch_add(blocker->ended, 1);
 }
 
-static void wait_for(_Atomic uint64_t *counter, uint64_t n)
-{
-	uint64_t deadline = clock_mono_ns() + DEADLINE;
-
-	while (atomic_load(counter) < n) {
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(CLOCK_MS);
-	}
-}
-
-static void wait_for_all(_Atomic uint32_t *ended, uint32_t n)
-{
-	uint64_t deadline = clock_mono_ns() + DEADLINE;
-
-	while (atomic_load(ended) < n) {
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(CLOCK_MS);
-	}
-}
-
 /* Readers that want their files no more while these wait for a thread. */
 static void test_cancelled_files(void **state)
 {
@@ -258,7 +234,7 @@ static void test_cancelled_files(void **state)
 
 	(void)state;
 	(void)fetch_local(w, 0);
-	wait_until_written(w);
+	world_wait_written(w);
 	pthread_mutex_lock(&gate);
 	for (uint32_t i = 0; i < BLOCKED; i++) {
 		blockers[i] =
@@ -266,20 +242,20 @@ static void test_cancelled_files(void **state)
 		assert_int_equal(pool_submit(w->worker.serve, &blockers[i].job), 0);
 	}
 	for (uint32_t i = 0; i < CANCELLED; i++) {
-		all[i] = (struct asking){ .call = make_call(
+		all[i] = (struct asking){ .call = world_make_call(
 						  w, FRAME_FILE, 0, BLOCK_BYTES, FRAME_LOCAL_OK),
 			.ended = &ended };
 		all[i].call.on_done = on_end;
 		all[i].call.arg = &all[i];
 		rpc_call(w->client, &all[i].call);
 	}
-	wait_for(&w->worker.counters.files, CANCELLED);
+	test_wait(counter_get(&w->worker.counters.files) >= CANCELLED);
 	for (uint32_t i = 0; i < CANCELLED; i++)
 		rpc_cancel(w->client, &all[i].call);
-	wait_for_all(&ended, CANCELLED);
+	test_wait(atomic_load(&ended) >= CANCELLED);
 	(void)ask_map(w, 0, &came); /* behind the cancels */
 	pthread_mutex_unlock(&gate);
-	wait_for_all(&opened, BLOCKED);
+	test_wait(atomic_load(&opened) >= BLOCKED);
 	assert_int_equal(ask_file(w, 0, &number), 0);
 	pthread_mutex_destroy(&gate);
 	free(all);

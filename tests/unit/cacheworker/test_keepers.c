@@ -11,13 +11,12 @@
 
 #define FILES         14u
 #define CAPACITY      (1 * GiB)
-#define FILE_AT(c, i) offset_of((c)->world, i)
+#define FILE_AT(c, i) world_offset_of((c)->world, i)
 
 /* The master says so from now on; `i` has heard it when this returns. */
 static void tell_keepers(struct cluster *c, uint32_t i, uint32_t *numbers, size_t n)
 {
 	const struct volume_id *volume = &table_info(c->world->table)->id.volume;
-	uint64_t deadline = clock_mono_ns() + DEADLINE;
 	Granary__SourceTerms source = GRANARY__SOURCE_TERMS__INIT;
 	Granary__SourceTerms *sources[] = { &source };
 	Granary__Keepers keepers = GRANARY__KEEPERS__INIT;
@@ -36,10 +35,7 @@ static void tell_keepers(struct cluster *c, uint32_t i, uint32_t *numbers, size_
 	c->world->terms_len = granary__terms__pack(&terms, c->world->terms);
 	pthread_mutex_unlock(&c->world->lock);
 	terms_wake(w);
-	while (copies_keepers(w, volume, known) != n) {
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(CLOCK_MS);
-	}
+	test_wait(copies_keepers(w, volume, known) == n);
 }
 
 static uint64_t asked_by(struct cluster *c, uint32_t i)
@@ -52,11 +48,12 @@ static struct cluster *kept_cluster(uint32_t files)
 {
 	struct cluster *c = cluster_new_copies(FILES, MiB, CAPACITY, COPIES_EVERYWHERE);
 
-	set_slots(c, 0, NOBODY, 2, NOBODY);
+	cluster_set_slots(c, 0, NOBODY, 2, NOBODY);
 	cluster_publish(c);
 	for (uint32_t i = 0; i < files; i++) {
-		(void)read_via(c, 0, FILE_AT(c, i), BLOCK_BYTES, FRAME_EXACT); /* no neighbours */
-		(void)read_via(c, 1, FILE_AT(c, i), BLOCK_BYTES, FRAME_EXACT);
+		(void)cluster_read_via(
+			c, 0, FILE_AT(c, i), BLOCK_BYTES, FRAME_EXACT); /* no neighbours */
+		(void)cluster_read_via(c, 1, FILE_AT(c, i), BLOCK_BYTES, FRAME_EXACT);
 	}
 	cluster_quiet(c);
 	assert_int_equal(cluster_gets(c), files);
@@ -71,9 +68,9 @@ static void test_owner_died(void **state)
 	(void)state;
 	tell_keepers(c, 2, keepers, ARRAY_SIZE(keepers));
 	node_stop(c, 0);
-	set_state(c, 0, CLUSTER_DOWN);
+	cluster_set_state(c, 0, CLUSTER_DOWN);
 	cluster_publish(c);
-	read_all_via(c, 2, MiB, FRAME_LAST);
+	cluster_read_all_via(c, 2, MiB, FRAME_LAST);
 	cluster_quiet(c);
 	assert_int_equal(cluster_gets(c), 0); /* of those that run */
 	assert_int_equal(counter_get(&c->nodes[2].worker.counters.peer_units), FILES);
@@ -92,10 +89,10 @@ static void test_owner_lost_its_tier(void **state)
 	(void)snprintf(lost, sizeof(lost), "%s.lost", c->nodes[0].tier);
 	assert_int_equal(rename(c->nodes[0].tier, lost), 0);
 	node_start(c, 0);
-	wait_joined(c, 0);
+	node_wait_joined(c, 0);
 	cluster_publish(c);
 	tell_keepers(c, 0, keepers, ARRAY_SIZE(keepers));
-	read_all_via(c, 0, MiB, 0);
+	cluster_read_all_via(c, 0, MiB, 0);
 	cluster_quiet(c);
 	assert_int_equal(cluster_gets(c), 0);
 	cluster_free(c);
@@ -114,7 +111,7 @@ static void test_asked_once(void **state)
 	tell_keepers(c, 0, keepers, ARRAY_SIZE(keepers));
 	asked = asked_by(c, 0);
 	for (uint32_t i = 2; i < FILES; i++) {
-		(void)read_via(c, 0, FILE_AT(c, i), BLOCK_BYTES, FRAME_EXACT);
+		(void)cluster_read_via(c, 0, FILE_AT(c, i), BLOCK_BYTES, FRAME_EXACT);
 		node_quiet(c, 0);
 	}
 	/* Worker 2, which is the slot's deputy, has nothing at all, and may have said so before. */
@@ -135,7 +132,7 @@ static void test_hostile(void **state)
 	uint16_t known[COPIES_KEEPERS];
 
 	(void)state;
-	set_slots(c, 0, NOBODY, NOBODY, NOBODY);
+	cluster_set_slots(c, 0, NOBODY, NOBODY, NOBODY);
 	cluster_publish(c);
 	for (uint32_t i = 0; i < 2 * COPIES_KEEPERS; i++)
 		numbers[3 + i] = i; /* the first three are there */

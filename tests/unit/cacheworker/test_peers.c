@@ -45,7 +45,7 @@ static void *run_reader(void *arg)
 {
 	struct reader *reader = arg;
 
-	read_all_via(reader->cluster, reader->node, STEP, 0);
+	cluster_read_all_via(reader->cluster, reader->node, STEP, 0);
 	return NULL;
 }
 
@@ -56,7 +56,7 @@ static void test_once_for_all(void **state)
 	struct reader readers[READERS];
 
 	(void)state;
-	deal_slots(c);
+	cluster_deal_slots(c);
 	cluster_publish(c);
 	for (uint32_t i = 0; i < READERS; i++) {
 		readers[i] = (struct reader){ .cluster = c, .node = i % NODES };
@@ -66,7 +66,7 @@ static void test_once_for_all(void **state)
 	for (uint32_t i = 0; i < READERS; i++)
 		pthread_join(readers[i].thread, NULL);
 	cluster_quiet(c);
-	assert_int_equal(cluster_gets(c), units_of_table(c->world));
+	assert_int_equal(cluster_gets(c), world_units(c->world));
 	assert_true(SUM(c, redirected) > 0);
 	assert_true(c->beats > 0);
 	cluster_free(c);
@@ -79,17 +79,17 @@ static void test_moved_twice(void **state)
 	uint64_t gets;
 
 	(void)state;
-	set_slots(c, 0, NOBODY, 1, 2);
+	cluster_set_slots(c, 0, NOBODY, 1, 2);
 	cluster_publish(c);
-	read_all_via(c, 0, STEP, 0);
+	cluster_read_all_via(c, 0, STEP, 0);
 	cluster_quiet(c);
 	gets = cluster_gets(c);
-	assert_int_equal(gets, units_of_table(c->world));
-	set_slots(c, 1, 0, 2, NOBODY);
+	assert_int_equal(gets, world_units(c->world));
+	cluster_set_slots(c, 1, 0, 2, NOBODY);
 	cluster_publish(c);
-	set_slots(c, 2, 1, NOBODY, NOBODY);
+	cluster_set_slots(c, 2, 1, NOBODY, NOBODY);
 	cluster_publish(c);
-	read_all_via(c, 2, STEP, 0);
+	cluster_read_all_via(c, 2, STEP, 0);
 	cluster_quiet(c);
 	assert_int_equal(cluster_gets(c), gets);
 	assert_true(SUM(c, peer_units) >= gets);
@@ -97,7 +97,7 @@ static void test_moved_twice(void **state)
 	node_stop(c, 0);
 	node_stop(c, 1);
 	gets = cluster_gets(c);
-	read_all_via(c, 2, STEP, 0);
+	cluster_read_all_via(c, 2, STEP, 0);
 	assert_int_equal(cluster_gets(c), gets);
 	cluster_free(c);
 }
@@ -106,22 +106,18 @@ static void test_moved_twice(void **state)
 static void test_former_owners_are_kept(void **state)
 {
 	struct cluster *c = cluster_new(4, 100000, 1 * GiB);
-	uint64_t deadline = clock_mono_ns() + DEADLINE;
 	uint16_t former[FORMER_EACH];
 	char path[160];
 	struct stat st;
 
 	(void)state;
-	set_slots(c, 0, NOBODY, NOBODY, NOBODY);
+	cluster_set_slots(c, 0, NOBODY, NOBODY, NOBODY);
 	cluster_publish(c);
-	set_slots(c, 1, 0, NOBODY, NOBODY);
+	cluster_set_slots(c, 1, 0, NOBODY, NOBODY);
 	cluster_publish(c);
-	set_slots(c, 2, 1, NOBODY, NOBODY);
+	cluster_set_slots(c, 2, 1, NOBODY, NOBODY);
 	cluster_publish(c);
-	while (former_of(&c->nodes[2].worker, 7, former) < 2) {
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(CLOCK_MS);
-	}
+	test_wait(former_of(&c->nodes[2].worker, 7, former) >= 2);
 	assert_int_equal(former[0], 1);
 	assert_int_equal(former[1], 0);
 	node_stop(c, 2);
@@ -147,24 +143,24 @@ static void test_copies_come_from_the_owner(void **state)
 	uint64_t gets;
 
 	(void)state;
-	set_slots(c, 0, NOBODY, 1, NOBODY);
-	set_hot(c);
+	cluster_set_slots(c, 0, NOBODY, 1, NOBODY);
+	cluster_set_hot(c);
 	cluster_publish(c);
 	worker_duty(&c->nodes[1].worker, &table_info(c->world->table)->id.volume, 0, 0, &duty);
 	assert_int_equal(duty.kind, DUTY_COPY);
 	/* A worker that keeps a copy is not sent to another one that has not got it. */
-	assert_int_equal(ask_node(c, 1, FRAME_FETCH, 0, STEP, FRAME_PEER, &call), -EREMOTE);
+	assert_int_equal(node_ask(c, 1, FRAME_FETCH, 0, STEP, FRAME_PEER, &call), -EREMOTE);
 	assert_int_equal(call.reply.extent, 0);
 	rpc_call_release(&call);
-	read_all_via(c, 1, STEP, 0);
+	cluster_read_all_via(c, 1, STEP, 0);
 	cluster_quiet(c);
 	gets = cluster_gets(c);
-	assert_int_equal(gets, units_of_table(c->world));
+	assert_int_equal(gets, world_units(c->world));
 	assert_int_equal(counter_get(&c->nodes[1].worker.counters.peer_units), gets);
 	/* Small files that lie beside each other come with one request. */
 	assert_true(counter_get(&c->nodes[1].worker.counters.peer_asked) < gets * 3 / 4);
 	node_stop(c, 0);
-	read_all_via(c, 1, STEP, 0); /* it is all here */
+	cluster_read_all_via(c, 1, STEP, 0); /* it is all here */
 	cluster_free(c);
 }
 
@@ -174,14 +170,14 @@ static void test_owner_is_gone(void **state)
 	struct cluster *c = cluster_new(FILES, 0, CAPACITY);
 
 	(void)state;
-	set_slots(c, 0, NOBODY, 1, 2);
-	set_hot(c);
+	cluster_set_slots(c, 0, NOBODY, 1, 2);
+	cluster_set_hot(c);
 	cluster_publish(c);
 	node_stop(c, 0);
-	read_all_via(c, 1, STEP, 0);
-	read_all_via(c, 2, STEP, FRAME_LAST); /* from worker 1 */
+	cluster_read_all_via(c, 1, STEP, 0);
+	cluster_read_all_via(c, 2, STEP, FRAME_LAST); /* from worker 1 */
 	cluster_quiet(c);
-	assert_int_equal(cluster_gets(c), units_of_table(c->world));
+	assert_int_equal(cluster_gets(c), world_units(c->world));
 	cluster_free(c);
 }
 
@@ -189,27 +185,23 @@ static void test_owner_is_gone(void **state)
 static void test_owner_ends_midway(void **state)
 {
 	struct cluster *c = cluster_new(FILES, 0, CAPACITY);
-	uint64_t deadline = clock_mono_ns() + DEADLINE;
 	struct reader readers[2];
 
 	(void)state;
-	set_slots(c, 0, NOBODY, 1, 2);
-	set_hot(c);
+	cluster_set_slots(c, 0, NOBODY, 1, 2);
+	cluster_set_hot(c);
 	cluster_publish(c);
 	for (uint32_t i = 0; i < 2; i++) {
 		readers[i] = (struct reader){ .cluster = c, .node = 1 + i };
 		assert_int_equal(
 			pthread_create(&readers[i].thread, NULL, run_reader, &readers[i]), 0);
 	}
-	while (counter_get(&c->nodes[0].worker.counters.fetches) < 5) {
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(CLOCK_MS);
-	}
+	test_wait(counter_get(&c->nodes[0].worker.counters.fetches) >= 5);
 	node_stop(c, 0);
 	for (uint32_t i = 0; i < 2; i++)
 		pthread_join(readers[i].thread, NULL);
 	cluster_quiet(c);
-	assert_true(cluster_gets(c) <= units_of_table(c->world));
+	assert_true(cluster_gets(c) <= world_units(c->world));
 	cluster_free(c);
 }
 
@@ -219,13 +211,13 @@ static void test_deputy(void **state)
 	struct cluster *c = cluster_new(FILES, 0, CAPACITY);
 
 	(void)state;
-	set_slots(c, 0, NOBODY, 1, 2);
-	set_state(c, 0, CLUSTER_DOWN);
+	cluster_set_slots(c, 0, NOBODY, 1, 2);
+	cluster_set_state(c, 0, CLUSTER_DOWN);
 	node_stop(c, 0);
 	cluster_publish(c);
-	read_all_via(c, 2, STEP, 0);
+	cluster_read_all_via(c, 2, STEP, 0);
 	cluster_quiet(c);
-	assert_int_equal(cluster_gets(c), units_of_table(c->world));
+	assert_int_equal(cluster_gets(c), world_units(c->world));
 	assert_int_equal(counter_get(&c->nodes[2].worker.counters.units), 0);
 	assert_true(counter_get(&c->nodes[1].worker.counters.units) > 0);
 	cluster_free(c);
@@ -235,23 +227,23 @@ static void test_deputy(void **state)
 static void test_cached_only(void **state)
 {
 	struct cluster *c = cluster_new(FILES, 0, CAPACITY);
-	uint64_t at = offset_of(c->world, 9); /* 3.5 MB */
+	uint64_t at = world_offset_of(c->world, 9); /* 3.5 MB */
 	struct rpc_call call;
 
 	(void)state;
-	set_slots(c, 0, NOBODY, NOBODY, NOBODY);
+	cluster_set_slots(c, 0, NOBODY, NOBODY, NOBODY);
 	cluster_publish(c);
-	assert_int_equal(ask_node(c, 0, FRAME_FETCH_CACHED, at, 65536, 0, &call), -ENODATA);
+	assert_int_equal(node_ask(c, 0, FRAME_FETCH_CACHED, at, 65536, 0, &call), -ENODATA);
 	assert_int_equal(call.reply.extent, 0);
 	rpc_call_release(&call);
 	assert_int_equal(cluster_gets(c), 0);
-	(void)read_via(c, 0, at, 65536, FRAME_EXACT);
+	(void)cluster_read_via(c, 0, at, 65536, FRAME_EXACT);
 	cluster_quiet(c);
-	assert_int_equal(ask_node(c, 0, FRAME_FETCH_CACHED, at, 65536, 0, &call), 0);
-	check_bytes(c, &call, at, 65536);
+	assert_int_equal(node_ask(c, 0, FRAME_FETCH_CACHED, at, 65536, 0, &call), 0);
+	cluster_check_bytes(c, &call, at, 65536);
 	rpc_call_release(&call);
 	assert_int_equal(
-		ask_node(c, 0, FRAME_FETCH_CACHED, at + 2 * MiB, 65536, 0, &call), -ENODATA);
+		node_ask(c, 0, FRAME_FETCH_CACHED, at + 2 * MiB, 65536, 0, &call), -ENODATA);
 	assert_int_equal(call.reply.extent, UNIT_BYTES);
 	rpc_call_release(&call);
 	assert_int_equal(cluster_gets(c), 1);
@@ -268,17 +260,17 @@ static void test_cached_only_waits_for_nothing(void **state)
 	struct rpc_call call;
 
 	(void)state;
-	set_slots(c, 0, NOBODY, NOBODY, NOBODY);
+	cluster_set_slots(c, 0, NOBODY, NOBODY, NOBODY);
 	cluster_publish(c);
-	read_all_via(c, 0, STEP, 0);
+	cluster_read_all_via(c, 0, STEP, 0);
 	cluster_quiet(c);
 	while (budget_take(&w->memory, BUDGET_DEMAND, 64 * KiB))
 		units += 64 * KiB;
 	while (budget_take(&w->gathered, BUDGET_FILL, 64 * KiB))
 		gathered += 64 * KiB;
 	for (uint64_t at = 0; at < c->world->model_bytes; at += STEP) {
-		assert_int_equal(ask_node(c, 0, FRAME_FETCH_CACHED, at, STEP, 0, &call), 0);
-		check_bytes(c, &call, at, STEP);
+		assert_int_equal(node_ask(c, 0, FRAME_FETCH_CACHED, at, STEP, 0, &call), 0);
+		cluster_check_bytes(c, &call, at, STEP);
 		rpc_call_release(&call);
 	}
 	budget_give(&w->gathered, gathered);
@@ -292,23 +284,21 @@ static void test_damaged_peer(void **state)
 	struct cluster *c = cluster_new(FILES, 0, CAPACITY);
 
 	(void)state;
-	set_slots(c, 0, NOBODY, NOBODY, NOBODY);
+	cluster_set_slots(c, 0, NOBODY, NOBODY, NOBODY);
 	cluster_publish(c);
-	read_all_via(c, 0, STEP, 0);
+	cluster_read_all_via(c, 0, STEP, 0);
 	cluster_quiet(c);
 	node_stop(c, 0);
-	flips = (struct flips){ .n = 100, .offset = MiB };
-	assert_int_equal(nftw(c->nodes[0].tier, flip, 16, FTW_PHYS), 0);
-	assert_true(flips.n < 100);
+	assert_true(damage_files(c->nodes[0].tier, 100, MiB) > 0);
 	node_start(c, 0);
-	set_slots(c, 1, 0, NOBODY, NOBODY);
+	cluster_set_slots(c, 1, 0, NOBODY, NOBODY);
 	cluster_publish(c);
-	read_all_via(c, 1, STEP, 0);
+	cluster_read_all_via(c, 1, STEP, 0);
 	cluster_quiet(c);
 	assert_true(SUM(c, peer_bad) > 0);
 	assert_true(SUM(c, peer_units) > 0);
 	assert_true(cluster_gets(c) > 0);
-	assert_true(cluster_gets(c) < units_of_table(c->world));
+	assert_true(cluster_gets(c) < world_units(c->world));
 	cluster_free(c);
 }
 
@@ -321,17 +311,18 @@ static void test_tables_that_disagree(void **state)
 	struct duty duty;
 
 	(void)state;
-	set_slots(c, 0, NOBODY, 1, NOBODY);
+	cluster_set_slots(c, 0, NOBODY, 1, NOBODY);
 	cluster_publish(c);
-	(void)read_via(c, 0, 0, BLOCK_BYTES, FRAME_EXACT); /* the policy comes with the table */
+	(void)cluster_read_via(
+		c, 0, 0, BLOCK_BYTES, FRAME_EXACT); /* the policy comes with the table */
 	node_stop(c, 1);
-	set_slots(c, 1, NOBODY, 0, NOBODY);
+	cluster_set_slots(c, 1, NOBODY, 0, NOBODY);
 	cluster_publish(c);
 	pthread_mutex_lock(&c->lock);
 	c->mute = true;
 	pthread_mutex_unlock(&c->lock);
 	node_start(c, 1);
-	(void)read_via(c, 1, 0, BLOCK_BYTES, FRAME_EXACT);
+	(void)cluster_read_via(c, 1, 0, BLOCK_BYTES, FRAME_EXACT);
 	worker_duty(&c->nodes[0].worker, volume, 1, 0, &duty);
 	assert_int_equal(duty.kind, DUTY_COPY);
 	assert_int_equal(duty.serves, 1);
@@ -347,7 +338,7 @@ static void test_tables_that_disagree(void **state)
 		pthread_join(readers[i].thread, NULL);
 	cluster_quiet(c);
 	/* Each may have ended some of them. */
-	assert_true(cluster_gets(c) <= 2 * units_of_table(c->world));
+	assert_true(cluster_gets(c) <= 2 * world_units(c->world));
 	cluster_free(c);
 }
 
@@ -365,7 +356,7 @@ static void *run_asker(void *arg)
 {
 	struct asker *asker = arg;
 
-	asker->status = ask_node(asker->cluster, asker->node, FRAME_FETCH, asker->offset,
+	asker->status = node_ask(asker->cluster, asker->node, FRAME_FETCH, asker->offset,
 		BLOCK_BYTES, FRAME_EXACT, &asker->call);
 	return NULL;
 }
@@ -380,7 +371,7 @@ static void asker_end(struct asker *asker)
 {
 	pthread_join(asker->thread, NULL);
 	assert_int_equal(asker->status, 0);
-	check_bytes(asker->cluster, &asker->call, asker->offset, BLOCK_BYTES);
+	cluster_check_bytes(asker->cluster, &asker->call, asker->offset, BLOCK_BYTES);
 	rpc_call_release(&asker->call);
 }
 
@@ -402,12 +393,7 @@ static void give(struct worker *w, uint64_t bytes)
 /* Until something waits for memory there. */
 static void wait_flights(struct worker *w, uint32_t n)
 {
-	uint64_t deadline = clock_mono_ns() + DEADLINE;
-
-	while (flights_of(w) != n) {
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(CLOCK_MS);
-	}
+	test_wait(cluster_flights_of(w) == n);
 }
 
 /* Worker 1 keeps copies of all that worker 0 owns: files of one unit each, of which only those of the first chunk
@@ -417,9 +403,9 @@ static struct cluster *copying_cluster(void)
 	struct cluster *c = cluster_new_copies(FILES, MiB, CAPACITY, COPIES_EVERYWHERE);
 	struct duty duty;
 
-	set_slots(c, 0, NOBODY, 1, NOBODY);
+	cluster_set_slots(c, 0, NOBODY, 1, NOBODY);
 	cluster_publish(c);
-	(void)read_via(c, 1, offset_of(c->world, 0), BLOCK_BYTES, FRAME_EXACT);
+	(void)cluster_read_via(c, 1, world_offset_of(c->world, 0), BLOCK_BYTES, FRAME_EXACT);
 	cluster_quiet(c);
 	worker_duty(&c->nodes[1].worker, &table_info(c->world->table)->id.volume, 0, 0, &duty);
 	assert_int_equal(duty.kind, DUTY_COPY);
@@ -440,11 +426,13 @@ static void test_far_leaves_memory(void **state)
 	cluster_patience(c, 1);
 	give(w, MiB + MiB / 2); /* for one unit */
 	taken -= MiB + MiB / 2;
-	asker_start(&asker, c, 1, offset_of(c->world, 20));
+	asker_start(&asker, c, 1, world_offset_of(c->world, 20));
 	wait_flights(w, 1);
-	(void)read_via(c, 1, offset_of(c->world, 21), BLOCK_BYTES, FRAME_EXACT | FRAME_LAST);
+	(void)cluster_read_via(
+		c, 1, world_offset_of(c->world, 21), BLOCK_BYTES, FRAME_EXACT | FRAME_LAST);
 	/* So does one that others come to wait for. */
-	(void)read_via(c, 1, offset_of(c->world, 20), BLOCK_BYTES, FRAME_EXACT | FRAME_LAST);
+	(void)cluster_read_via(
+		c, 1, world_offset_of(c->world, 20), BLOCK_BYTES, FRAME_EXACT | FRAME_LAST);
 	asker_end(&asker);
 	give(owner, owners);
 	give(w, taken);
@@ -461,9 +449,9 @@ static void test_owner_hangs(void **state)
 	struct asker asker;
 
 	(void)state;
-	asker_start(&asker, c, 1, offset_of(c->world, 20));
+	asker_start(&asker, c, 1, world_offset_of(c->world, 20));
 	wait_flights(owner, 1);
-	set_state(c, 0, CLUSTER_DOWN);
+	cluster_set_state(c, 0, CLUSTER_DOWN);
 	cluster_publish(c);
 	asker_end(&asker);
 	give(owner, taken);
@@ -500,15 +488,15 @@ static void test_the_deputy_of_one_that_hangs(void **state)
 
 	(void)state;
 	cluster_patience(c, 4);
-	set_slots(c, 0, NOBODY, 1, 2);
+	cluster_set_slots(c, 0, NOBODY, 1, 2);
 	cluster_publish(c);
 	pthread_mutex_init(&freeze.lock, NULL);
 	pthread_mutex_lock(&freeze.lock);
 	loop_post(owner->loop, &freeze.task);
-	call = make_call(c->world, FRAME_FETCH, 0, STEP, FRAME_LAST);
+	call = world_make_call(c->world, FRAME_FETCH, 0, STEP, FRAME_LAST);
 	call.deadline_ns = clock_mono_ns() + 7600 * CLOCK_MS;
 	assert_int_equal(rpc_call_wait(c->nodes[1].client, &call, NULL), 0);
-	check_bytes(c, &call, 0, STEP);
+	cluster_check_bytes(c, &call, 0, STEP);
 	rpc_call_release(&call);
 	pthread_mutex_unlock(&freeze.lock);
 	loop_call(owner->loop, run_nothing, NULL);
@@ -532,7 +520,7 @@ static void *run_copier(void *arg)
 	struct copier *copier = arg;
 	struct cluster *c = copier->cluster;
 
-	copier->call = make_call(c->world, FRAME_FETCH, 0, STEP, copier->flags);
+	copier->call = world_make_call(c->world, FRAME_FETCH, 0, STEP, copier->flags);
 	copier->call.frame.extent = 1;
 	copier->status = rpc_call_wait(c->nodes[0].client, &copier->call, NULL);
 	atomic_store(&copier->done, true);
@@ -550,24 +538,20 @@ static void copier_end(struct copier *copier, int status)
 	pthread_join(copier->thread, NULL);
 	assert_int_equal(copier->status, status);
 	if (status == 0)
-		check_bytes(copier->cluster, &copier->call, 0, STEP);
+		cluster_check_bytes(copier->cluster, &copier->call, 0, STEP);
 	rpc_call_release(&copier->call);
 }
 
-/* Until a request waits at worker 0. */
-static void wait_parked(struct cluster *c)
+/* Does a request wait at worker 0? */
+static bool is_parked(struct cluster *c)
 {
 	struct herds *herds = &c->nodes[0].worker.herds;
-	uint64_t deadline = clock_mono_ns() + DEADLINE;
-	bool parked = false;
+	bool parked;
 
-	while (!parked) {
-		assert_true(clock_mono_ns() < deadline);
-		pthread_mutex_lock(&herds->lock);
-		parked = !list_empty(&herds->waiting);
-		pthread_mutex_unlock(&herds->lock);
-		clock_sleep_ns(CLOCK_MS);
-	}
+	pthread_mutex_lock(&herds->lock);
+	parked = !list_empty(&herds->waiting);
+	pthread_mutex_unlock(&herds->lock);
+	return parked;
 }
 
 static _Atomic bool told;
@@ -583,15 +567,13 @@ static struct herd_ticket *take_place(
 	struct worker *w, const struct chunk_id *id, const struct herd_request *request)
 {
 	struct herds_wait wait = { .go = on_told };
-	uint64_t deadline = clock_mono_ns() + DEADLINE;
 	struct herd_ticket *ticket;
 	uint16_t worker;
 
 	atomic_store(&told, false);
 	if (herds_ask(w, id, request, &wait, &ticket, &worker) == HERD_SERVE)
 		return ticket;
-	for (; !atomic_load(&told); clock_sleep_ns(CLOCK_MS))
-		assert_true(clock_mono_ns() < deadline);
+	test_wait(atomic_load(&told));
 	assert_int_equal(wait.answer, HERD_SERVE);
 	return wait.ticket;
 }
@@ -614,12 +596,12 @@ static void test_herd(void **state)
 	struct copier other;
 
 	(void)state;
-	set_slots(c, 0, NOBODY, 1, 2);
+	cluster_set_slots(c, 0, NOBODY, 1, 2);
 	cluster_publish(c);
 	for (uint32_t i = 0; i < HERD_SERVES; i++)
 		tickets[i] = take_place(w, &id, i ? &request : &first);
 	copier_start(&copier, c, FRAME_PEER);
-	wait_parked(c);
+	test_wait(is_parked(c));
 	assert_false(atomic_load(&copier.done));
 	herds_leave(tickets[0], true); /* worker 2 has it now */
 	copier_end(&copier, 0);
@@ -630,14 +612,14 @@ static void test_herd(void **state)
 	assert_int_equal(copier.call.reply.extent, 2);
 	assert_int_equal(copier.call.reply.flags & FRAME_MOVED, 0);
 	/* Nobody is sent to one that is down. */
-	set_state(c, 2, CLUSTER_DOWN);
+	cluster_set_state(c, 2, CLUSTER_DOWN);
 	cluster_publish(c);
 	copier_start(&other, c, FRAME_PEER);
-	wait_parked(c);
+	test_wait(is_parked(c));
 	/* Readers are no herd; and nobody is sent away twice. */
-	(void)read_via(c, 0, 0, STEP, 0);
+	(void)cluster_read_via(c, 0, 0, STEP, 0);
 	copier_start(&copier, c, FRAME_PEER | FRAME_LAST);
-	wait_parked(c);
+	test_wait(is_parked(c));
 	for (uint32_t i = 0; i < HERD_SERVES; i++)
 		herds_leave(tickets[i], i % 2);
 	copier_end(&copier, 0);
@@ -659,12 +641,12 @@ static void test_herd_hangs(void **state)
 	struct copier copier;
 
 	(void)state;
-	set_slots(c, 0, NOBODY, 1, 2);
+	cluster_set_slots(c, 0, NOBODY, 1, 2);
 	cluster_publish(c);
 	for (uint32_t i = 0; i < HERD_SERVES; i++)
 		tickets[i] = take_place(w, &id, &request);
 	copier_start(&copier, c, FRAME_PEER);
-	wait_parked(c);
+	test_wait(is_parked(c));
 	pthread_mutex_lock(&w->herds.lock);
 	w->herds.patience_ns = CLOCK_MS;
 	pthread_mutex_unlock(&w->herds.lock);
@@ -687,11 +669,11 @@ static uint32_t giving(struct worker *w)
 /* What worker 0 says to an op that causes nothing. "Nothing" is never said of a whole chunk. */
 static int ask_cached(struct cluster *c, enum frame_op op, uint8_t flags)
 {
-	struct rpc_call call = make_call(c->world, op, 0, STEP, flags);
+	struct rpc_call call = world_make_call(c->world, op, 0, STEP, flags);
 	int status = rpc_call_wait(c->nodes[0].client, &call, NULL);
 
 	if (status == 0)
-		check_bytes(c, &call, 0, STEP);
+		cluster_check_bytes(c, &call, 0, STEP);
 	else
 		assert_int_not_equal(call.reply.extent, 0);
 	rpc_call_release(&call);
@@ -700,7 +682,7 @@ static int ask_cached(struct cluster *c, enum frame_op op, uint8_t flags)
 
 static uint64_t read_at(struct cluster *c)
 {
-	const struct frame frame = make_call(c->world, FRAME_FETCH, 0, STEP, 0).frame;
+	const struct frame frame = world_make_call(c->world, FRAME_FETCH, 0, STEP, 0).frame;
 	const struct chunk_id id = { .volume = frame.volume, .lineage = frame.lineage };
 	struct chunk *chunk = tier_chunk_find(c->nodes[0].worker.tiers, &id);
 	uint64_t at;
@@ -720,9 +702,9 @@ static void test_what_is_cached_is_read(void **state)
 	uint64_t before;
 
 	(void)state;
-	set_slots(c, 0, NOBODY, NOBODY, NOBODY);
+	cluster_set_slots(c, 0, NOBODY, NOBODY, NOBODY);
 	cluster_publish(c);
-	(void)read_via(c, 0, 0, STEP, 0);
+	(void)cluster_read_via(c, 0, 0, STEP, 0);
 	cluster_quiet(c); /* it is in its tier */
 	before = read_at(c);
 	assert_int_equal(ask_cached(c, FRAME_FETCH_CACHED, FRAME_PEER), 0);
@@ -742,9 +724,9 @@ static void test_herd_gives(void **state)
 	struct herd_ticket *none;
 
 	(void)state;
-	set_slots(c, 0, NOBODY, 1, 2);
+	cluster_set_slots(c, 0, NOBODY, 1, 2);
 	cluster_publish(c);
-	(void)read_via(c, 0, 0, STEP, 0);
+	(void)cluster_read_via(c, 0, 0, STEP, 0);
 	cluster_quiet(c); /* it is in its tier */
 	for (uint32_t i = 0; i < HERD_GIVES; i++)
 		assert_true(herds_give(w, &tickets[i]));
@@ -759,11 +741,8 @@ static void test_herd_gives(void **state)
 		herds_leave(tickets[i], true);
 	/* As many as ever, again and again: each answer that was sent gives its place back. */
 	for (uint32_t i = 0; i < 3 * HERD_GIVES; i++) {
-		uint64_t deadline = clock_mono_ns() + DEADLINE;
-
 		assert_int_equal(ask_cached(c, FRAME_FETCH_CACHED, FRAME_PEER), 0);
-		for (; giving(w) > 0; clock_sleep_ns(CLOCK_MS))
-			assert_true(clock_mono_ns() < deadline);
+		test_wait(giving(w) == 0);
 	}
 	assert_int_equal(counter_get(&w->counters.herd_refused), 2);
 	cluster_free(c);
@@ -776,20 +755,30 @@ static void test_spill(void **state)
 	uint64_t gets;
 
 	(void)state;
-	set_slots(c, 0, NOBODY, 1, 2);
+	cluster_set_slots(c, 0, NOBODY, 1, 2);
 	cluster_publish(c);
 	for (unsigned int pass = 0; pass < 2; pass++) { /* on the brink a unit may be let go */
-		read_all_via(c, 0, STEP, 0);
+		cluster_read_all_via(c, 0, STEP, 0);
 		cluster_quiet(c);
 	}
 	assert_true(counter_get(&c->nodes[0].worker.counters.spilled) > 0);
 	assert_true(counter_get(&c->nodes[1].worker.counters.units) > 0);
 	gets = cluster_gets(c);
-	assert_in_range(gets, units_of_table(c->world), units_of_table(c->world) * 11 / 10);
-	read_all_via(c, 0, STEP, 0);
+	assert_in_range(gets, world_units(c->world), world_units(c->world) * 11 / 10);
+	cluster_read_all_via(c, 0, STEP, 0);
 	cluster_quiet(c);
 	assert_int_equal(cluster_gets(c), gets);
 	cluster_free(c);
+}
+
+static bool has_id(struct cluster *c, uint32_t i)
+{
+	bool has;
+
+	pthread_mutex_lock(&c->lock);
+	has = c->nodes[i].id != 0;
+	pthread_mutex_unlock(&c->lock);
+	return has;
 }
 
 /* One that ends stops listening first, and may join once more: what it joins with is its own. */
@@ -797,20 +786,13 @@ static void test_joins_without_its_servers(void **state)
 {
 	struct cluster *c = cluster_new(FILES, 0, CAPACITY);
 	struct node *node = &c->nodes[0];
-	uint64_t deadline = clock_mono_ns() + DEADLINE;
-	bool joined = false;
 
 	(void)state;
 	rpc_servers_close(&node->worker.servers);
 	pthread_mutex_lock(&c->lock);
 	node->id = 0; /* its next beat is nobody's */
 	pthread_mutex_unlock(&c->lock);
-	for (; !joined; clock_sleep_ns(CLOCK_MS)) {
-		assert_true(clock_mono_ns() < deadline);
-		pthread_mutex_lock(&c->lock);
-		joined = node->id != 0;
-		pthread_mutex_unlock(&c->lock);
-	}
+	test_wait(has_id(c, 0));
 	cluster_free(c);
 }
 

@@ -102,36 +102,33 @@ static void order(struct world *w, const char *path, uint64_t bandwidth)
 	atomic_store(&w->preload, answer);
 }
 
-/* Until the job ended; its last report is in `job`. */
-static enum preload_state wait_end(void)
+/* What was reported last. */
+static enum preload_state reported(void)
 {
-	uint64_t deadline = clock_mono_ns() + DEADLINE;
-	enum preload_state state = PRELOAD_RUNNING;
+	enum preload_state state;
 
-	while (!preload_ended(state)) {
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(2 * CLOCK_MS);
-		pthread_mutex_lock(&lock);
-		if (job.report)
-			state = (enum preload_state)job.report->state;
-		pthread_mutex_unlock(&lock);
-	}
+	pthread_mutex_lock(&lock);
+	state = job.report ? (enum preload_state)job.report->state : PRELOAD_RUNNING;
+	pthread_mutex_unlock(&lock);
 	return state;
 }
 
-/* Until something of it was fetched. */
-static void wait_begun(void)
+/* Until the job ended; its last report is in `job`. */
+static enum preload_state wait_end(void)
 {
-	uint64_t deadline = clock_mono_ns() + DEADLINE;
-	bool begun = false;
+	test_wait(preload_ended(reported()));
+	return reported();
+}
 
-	while (!begun) {
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(2 * CLOCK_MS);
-		pthread_mutex_lock(&lock);
-		begun = job.report && job.report->bytes_fetched > 0;
-		pthread_mutex_unlock(&lock);
-	}
+/* Was something of it fetched? */
+static bool has_begun(void)
+{
+	bool begun;
+
+	pthread_mutex_lock(&lock);
+	begun = job.report && job.report->bytes_fetched > 0;
+	pthread_mutex_unlock(&lock);
+	return begun;
 }
 
 static void world_stop(struct world *w)
@@ -156,15 +153,15 @@ static void loads_all_once(void **state)
 	assert_int_equal(job.report->files_done, info->live_files);
 	assert_int_equal(job.report->bytes_done, info->live_bytes);
 	assert_int_equal(job.report->bytes_fetched, info->live_bytes);
-	gets = origin_gets(w);
-	assert_int_equal(gets, units_of_table(w));
-	read_all(w, 0, &local, &ranges);
-	assert_int_equal(origin_gets(w), gets); /* no reader needs the origin */
+	gets = world_origin_gets(w);
+	assert_int_equal(gets, world_units(w));
+	world_read_all(w, 0, &local, &ranges);
+	assert_int_equal(world_origin_gets(w), gets); /* no reader needs the origin */
 	order(w, NULL, 0);
 	assert_int_equal(wait_end(), PRELOAD_COMPLETE);
 	assert_int_equal(job.report->bytes_fetched, 0);
 	assert_int_equal(job.report->bytes_done, info->live_bytes);
-	assert_int_equal(origin_gets(w), gets);
+	assert_int_equal(world_origin_gets(w), gets);
 	world_stop(w);
 }
 
@@ -216,10 +213,10 @@ static void joins_readers(void **state)
 
 	(void)state;
 	order(w, NULL, 0);
-	read_all(w, 0, &local, &ranges);
+	world_read_all(w, 0, &local, &ranges);
 	assert_int_equal(wait_end(), PRELOAD_COMPLETE);
-	wait_until_written(w);
-	assert_int_equal(origin_gets(w), units_of_table(w));
+	world_wait_written(w);
+	assert_int_equal(world_origin_gets(w), world_units(w));
 	world_stop(w);
 }
 
@@ -273,19 +270,29 @@ static void compares_what_was_there(void **state)
 	order(w, NULL, 0);
 	assert_int_equal(wait_end(), PRELOAD_COMPLETE);
 	job.id = 0; /* nothing is to be loaded when the worker starts */
-	stop_worker(w);
-	damage(w, 1, (off_t)offset_of(w, 6) + 100);
-	another_boot(w);
+	world_stop_worker(w);
+	damage(w, 1, (off_t)world_offset_of(w, 6) + 100);
+	damage_another_boot(w);
 	w->scrub_rate = 0; /* by itself it does not look */
-	start_worker(w, 256 * MiB);
+	world_start_worker(w, 256 * MiB);
 	order(w, NULL, 0);
 	assert_int_equal(wait_end(), PRELOAD_COMPLETE);
 	assert_int_equal(job.report->bytes_done, bytes);
 	assert_int_equal(tier_set_unverified(w->worker.tiers), 0);
 	assert_true(counter_get(&w->worker.counters.preload_checked) >= bytes - UNIT_BYTES);
 	assert_int_equal(counter_get(&tier_set_counters(w->worker.tiers)->mismatches), 1);
-	assert_int_equal(origin_gets(w), 1); /* since this start */
+	assert_int_equal(world_origin_gets(w), 1); /* since this start */
 	world_stop(w);
+}
+
+static uint32_t in_flight(struct preloads *p)
+{
+	uint32_t n;
+
+	pthread_mutex_lock(&p->lock);
+	n = p->in_flight;
+	pthread_mutex_unlock(&p->lock);
+	return n;
 }
 
 /* While as many units are on their way as may be, the walker sleeps. */
@@ -293,23 +300,20 @@ static void waits_for_its_units(void **state)
 {
 	struct world *w = world_new_sized(256 * MiB, 100, MiB, 256 * MiB);
 	struct preloads *p = w->worker.preloads;
-	uint64_t began = 0;
+	uint64_t began;
 	uint64_t ms;
-	uint32_t rounds = 0;
+	uint32_t rounds;
 
 	(void)state;
-	(void)read_range(w, 0, BLOCK_BYTES, 0);
+	(void)world_read_range(w, 0, BLOCK_BYTES, 0);
 	source_set_rates(&w->worker, &table_info(w->table)->id.volume, 1, 0); /* hardly any comes */
 	order(w, NULL, 0);
-	for (uint32_t there = 0; there < p->max_in_flight;) {
-		clock_sleep_ns(2 * CLOCK_MS);
-		began = clock_mono_ns();
-		pthread_mutex_lock(&p->lock);
-		there = p->in_flight;
-		rounds = p->rounds;
-		pthread_mutex_unlock(&p->lock);
-	}
-	clock_sleep_ns(300 * CLOCK_MS);
+	test_wait(in_flight(p) >= p->max_in_flight);
+	began = clock_mono_ns();
+	pthread_mutex_lock(&p->lock);
+	rounds = p->rounds;
+	pthread_mutex_unlock(&p->lock);
+	test_advance(300 * CLOCK_MS);
 	pthread_mutex_lock(&p->lock);
 	rounds = p->rounds - rounds;
 	pthread_mutex_unlock(&p->lock);
@@ -327,12 +331,12 @@ static void keeps_to_a_new_rate(void **state)
 
 	(void)state;
 	order(w, NULL, 1);
-	wait_begun();
+	test_wait(has_begun());
 	pthread_mutex_lock(&lock);
 	job.bandwidth = 10 * GiB;
 	pthread_mutex_unlock(&lock);
 	assert_int_equal(wait_end(), PRELOAD_COMPLETE);
-	assert_int_equal(origin_gets(w), units_of_table(w));
+	assert_int_equal(world_origin_gets(w), world_units(w));
 	world_stop(w);
 }
 
@@ -344,15 +348,15 @@ static void is_dropped(void **state)
 
 	(void)state;
 	order(w, NULL, 1); /* a byte a second: hardly more than the first units, which are small */
-	wait_begun();
-	gets = origin_gets(w);
+	test_wait(has_begun());
+	gets = world_origin_gets(w);
 	assert_true(gets < FILES / 2);
 	pthread_mutex_lock(&lock);
 	job.id = 0;
 	pthread_mutex_unlock(&lock);
 	order(w, "file-003", 0);
 	assert_int_equal(wait_end(), PRELOAD_COMPLETE);
-	assert_true(origin_gets(w) < FILES / 2);
+	assert_true(world_origin_gets(w) < FILES / 2);
 	order(w, NULL, 1);
 	world_stop(w); /* in the middle */
 }

@@ -61,7 +61,7 @@ static void answer(struct world *w, struct rpc_request *request)
 	granary__preload_reports__free_unpacked(said, NULL);
 	packed = malloc(granary__preload_jobs__get_packed_size(&m) + 1);
 	assert_non_null(packed);
-	reply_packed(request, packed, granary__preload_jobs__pack(&m, packed));
+	cluster_reply_packed(request, packed, granary__preload_jobs__pack(&m, packed));
 }
 
 static void give(struct cluster *c, uint32_t copies, uint64_t bandwidth)
@@ -104,16 +104,6 @@ static bool has_ended(void)
 	return ended;
 }
 
-static void until(bool (*so)(void))
-{
-	uint64_t deadline = clock_mono_ns() + DEADLINE;
-
-	while (!so()) {
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(CLOCK_MS);
-	}
-}
-
 static void end(struct cluster *c)
 {
 	pthread_mutex_lock(&job.lock);
@@ -128,12 +118,12 @@ static void test_copies_of_the_job(void **state)
 	struct cluster *c = cluster_new(FILES, MiB, CAPACITY);
 
 	(void)state;
-	set_slots(c, 0, NOBODY, COPIER, NOBODY);
+	cluster_set_slots(c, 0, NOBODY, COPIER, NOBODY);
 	cluster_publish(c);
-	read_all_via(c, 0, MiB, 0);
+	cluster_read_all_via(c, 0, MiB, 0);
 	cluster_quiet(c);
 	give(c, COPIES_EVERYWHERE, 0);
-	until(has_ended);
+	test_wait(has_ended());
 	assert_string_equal(job.reason, "");
 	assert_int_equal(job.state, PRELOAD_COMPLETE);
 	assert_int_equal(job.bytes_copied, FILES * MiB);
@@ -149,15 +139,15 @@ static void test_copies_change_midway(void **state)
 
 	(void)state;
 	assert_true(c->world->model_bytes > CHUNK_BYTES);
-	set_slots(c, 0, NOBODY, NOBODY, NOBODY);
+	cluster_set_slots(c, 0, NOBODY, NOBODY, NOBODY);
 	pthread_mutex_lock(&c->lock);
 	c->table->slots[placement_slot_of(hash, 1)].owner = COPIER;
 	pthread_mutex_unlock(&c->lock);
 	cluster_publish(c);
 	give(c, COPIES_SHARED, 2 * MiB);
-	until(has_begun);
+	test_wait(has_begun());
 	change(COPIES_EVERYWHERE, 0);
-	until(has_ended);
+	test_wait(has_ended());
 	assert_string_equal(job.reason, "");
 	assert_int_equal(job.state, PRELOAD_COMPLETE);
 	assert_int_equal(job.bytes_copied, 16 * MiB); /* the first chunk */
@@ -174,30 +164,26 @@ static void test_owner_is_stopped(void **state)
 	struct cluster *c = cluster_new(ALL, MiB, CAPACITY);
 	uint64_t hash = placement_volume_hash(&table_info(c->world->table)->id.volume);
 	struct worker *w = &c->nodes[COPIER].worker;
-	uint64_t deadline = clock_mono_ns() + DEADLINE;
 	struct freeze freeze;
 
 	(void)state;
 	assert_true(w->preloads->max_in_flight < HIS);
-	set_slots(c, 2, NOBODY, NOBODY, COPIER);
+	cluster_set_slots(c, 2, NOBODY, NOBODY, COPIER);
 	pthread_mutex_lock(&c->lock);
 	for (uint64_t chunk = 0; chunk < CHUNKS; chunk += 2) /* his come first */
 		c->table->slots[placement_slot_of(hash, chunk)].owner = 0;
 	pthread_mutex_unlock(&c->lock);
 	cluster_publish(c);
 	for (uint64_t at = 0; at < c->world->model_bytes; at += MiB)
-		(void)read_via(c, at / CHUNK_BYTES % 2 ? 2 : 0, at, MiB, FRAME_EXACT);
+		(void)cluster_read_via(c, at / CHUNK_BYTES % 2 ? 2 : 0, at, MiB, FRAME_EXACT);
 	cluster_quiet(c);
 	freeze_begin(&freeze, c, 0);
 	give(c, COPIES_EVERYWHERE, 0);
-	while (counter_get(&w->counters.peer_units) < HIS || parked_of(w) < HIS) {
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(CLOCK_MS);
-	}
+	test_wait(counter_get(&w->counters.peer_units) >= HIS && cluster_parked_of(w) >= HIS);
 	assert_int_equal(counter_get(&w->counters.peer_units), HIS);
 	assert_false(has_ended());
 	freeze_end(&freeze, c, 0);
-	until(has_ended);
+	test_wait(has_ended());
 	assert_int_equal(job.state, PRELOAD_COMPLETE);
 	assert_int_equal(job.bytes_copied, ALL * MiB);
 	assert_int_equal(cluster_gets(c), ALL);
@@ -211,27 +197,23 @@ static void test_owner_is_busy(void **state)
 	struct cluster *c = cluster_new(ALL, MiB, CAPACITY);
 	struct budget *room = &c->nodes[0].worker.gathered;
 	struct worker *w = &c->nodes[COPIER].worker;
-	uint64_t deadline = clock_mono_ns() + DEADLINE;
 	uint64_t most = w->preloads->max_in_flight;
 	uint64_t taken = 0;
 
 	(void)state;
 	assert_true(most < ALL);
-	set_slots(c, 0, NOBODY, COPIER, NOBODY);
+	cluster_set_slots(c, 0, NOBODY, COPIER, NOBODY);
 	cluster_publish(c);
-	read_all_via(c, 0, MiB, 0);
+	cluster_read_all_via(c, 0, MiB, 0);
 	cluster_quiet(c);
 	for (uint64_t step = 4 * KiB; step; step /= 4)
 		while (budget_take(room, BUDGET_DEMAND, step))
 			taken += step;
 	give(c, COPIES_EVERYWHERE, 0);
-	while (counter_get(&w->counters.peer_waits) < 4 * most) {
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(CLOCK_MS);
-	}
+	test_wait(counter_get(&w->counters.peer_waits) >= 4 * most);
 	assert_int_equal(counter_get(&w->counters.neighbours), most);
 	budget_give(room, taken);
-	until(has_ended);
+	test_wait(has_ended());
 	assert_int_equal(job.state, PRELOAD_COMPLETE);
 	assert_int_equal(job.bytes_copied, ALL * MiB);
 	assert_int_equal(cluster_gets(c), ALL);

@@ -7,7 +7,7 @@
 
 #define FILES         14u
 #define CAPACITY      (1 * GiB)
-#define FILE_AT(c, i) offset_of((c)->world, i)
+#define FILE_AT(c, i) world_offset_of((c)->world, i)
 
 static uint64_t waits_of(struct cluster *c, uint32_t i)
 {
@@ -17,24 +17,14 @@ static uint64_t waits_of(struct cluster *c, uint32_t i)
 /* Until its pulls have paused so often. */
 static void wait_pauses(struct cluster *c, uint32_t i, uint64_t n)
 {
-	uint64_t deadline = clock_mono_ns() + DEADLINE;
-
-	while (waits_of(c, i) < n) {
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(CLOCK_MS);
-	}
+	test_wait(waits_of(c, i) >= n);
 }
 
 /* Until all files are on their way, and have paused as often as there are files: some may have paused twice before others
  * began. */
 static void wait_all_pause(struct cluster *c, uint32_t i)
 {
-	uint64_t deadline = clock_mono_ns() + DEADLINE;
-
-	while (flights_of(&c->nodes[i].worker) < FILES) {
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(CLOCK_MS);
-	}
+	test_wait(cluster_flights_of(&c->nodes[i].worker) >= FILES);
 	wait_pauses(c, i, FILES);
 }
 
@@ -44,7 +34,7 @@ static void announce(struct cluster *c, uint32_t i)
 	struct rpc_call call;
 
 	assert_true(c->world->model_bytes <= CHUNK_BYTES);
-	assert_int_equal(ask_node(c, i, FRAME_PREFETCH, 0, (uint32_t)c->world->model_bytes,
+	assert_int_equal(node_ask(c, i, FRAME_PREFETCH, 0, (uint32_t)c->world->model_bytes,
 				 FRAME_EXACT | FRAME_LAST, &call),
 		0);
 	rpc_call_release(&call);
@@ -65,14 +55,14 @@ static struct cluster *moved_cluster(enum cluster_state state)
 {
 	struct cluster *c = cluster_new(FILES, MiB, CAPACITY);
 
-	set_slots(c, 0, NOBODY, NOBODY, NOBODY);
+	cluster_set_slots(c, 0, NOBODY, NOBODY, NOBODY);
 	cluster_publish(c);
-	read_all_via(c, 0, MiB, 0);
+	cluster_read_all_via(c, 0, MiB, 0);
 	cluster_quiet(c);
 	assert_int_equal(gets_of(c, 0), FILES);
 	node_stop(c, 0);
 	c->nodes[0].state = state;
-	set_slots(c, 1, 0, NOBODY, NOBODY);
+	cluster_set_slots(c, 1, 0, NOBODY, NOBODY);
 	cluster_publish(c);
 	return c;
 }
@@ -88,7 +78,7 @@ static void check_former_owner(enum cluster_state state)
 	cluster_quiet(c);
 	assert_int_equal(gets_of(c, 1), 0);
 	assert_int_equal(counter_get(&c->nodes[1].worker.counters.peer_units), FILES);
-	read_all_via(c, 1, MiB, 0);
+	cluster_read_all_via(c, 1, MiB, 0);
 	assert_int_equal(cluster_gets(c), 0); /* of 0 since it is back, too */
 	cluster_free(c);
 }
@@ -113,9 +103,9 @@ static void test_reader_is_not_held_up(void **state)
 	(void)state;
 	announce(c, 1);
 	wait_all_pause(c, 1);
-	(void)read_via(c, 1, FILE_AT(c, 3), BLOCK_BYTES, FRAME_EXACT);
+	(void)cluster_read_via(c, 1, FILE_AT(c, 3), BLOCK_BYTES, FRAME_EXACT);
 	assert_int_equal(gets_of(c, 1), 1);
-	assert_true(flights_of(&c->nodes[1].worker) >= FILES - 2);
+	assert_true(cluster_flights_of(&c->nodes[1].worker) >= FILES - 2);
 	node_start(c, 0);
 	cluster_quiet(c);
 	assert_int_equal(gets_of(c, 1), 1);
@@ -129,13 +119,13 @@ static void test_copy_waits_for_its_owner(void **state)
 	struct rpc_call call;
 
 	(void)state;
-	set_slots(c, 0, NOBODY, 1, 2);
+	cluster_set_slots(c, 0, NOBODY, 1, 2);
 	cluster_publish(c);
-	read_all_via(c, 0, MiB, 0);
-	(void)read_via(c, 1, FILE_AT(c, 0), BLOCK_BYTES, FRAME_EXACT);
+	cluster_read_all_via(c, 0, MiB, 0);
+	(void)cluster_read_via(c, 1, FILE_AT(c, 0), BLOCK_BYTES, FRAME_EXACT);
 	cluster_quiet(c);
 	node_stop(c, 0);
-	assert_int_equal(ask_node(c, 1, FRAME_PREFETCH, 0, (uint32_t)c->world->model_bytes,
+	assert_int_equal(node_ask(c, 1, FRAME_PREFETCH, 0, (uint32_t)c->world->model_bytes,
 				 FRAME_EXACT, &call),
 		0);
 	rpc_call_release(&call);
@@ -152,30 +142,35 @@ static void test_busy_is_asked_again(void **state)
 {
 	struct cluster *c = cluster_new(FILES, MiB, CAPACITY);
 	struct worker *w = &c->nodes[0].worker;
-	uint64_t deadline;
 	uint64_t taken = 0;
 
 	(void)state;
-	set_slots(c, 0, NOBODY, NOBODY, NOBODY);
+	cluster_set_slots(c, 0, NOBODY, NOBODY, NOBODY);
 	cluster_publish(c);
-	read_all_via(c, 0, MiB, 0);
+	cluster_read_all_via(c, 0, MiB, 0);
 	cluster_quiet(c);
 	while (budget_take(&w->gathered, BUDGET_DEMAND, 4 * KiB))
 		taken += 4 * KiB;
-	set_slots(c, 1, 0, NOBODY, NOBODY);
+	cluster_set_slots(c, 1, 0, NOBODY, NOBODY);
 	cluster_publish(c);
 	announce(c, 1);
-	deadline = clock_mono_ns() + DEADLINE;
-	while (waits_of(c, 1) < FILES &&
-		counter_get(&c->nodes[1].worker.counters.peer_units) < FILES) {
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(CLOCK_MS);
-	}
+	test_wait(waits_of(c, 1) >= FILES ||
+		  counter_get(&c->nodes[1].worker.counters.peer_units) >= FILES);
 	budget_give(&w->gathered, taken);
 	cluster_quiet(c);
 	assert_int_equal(gets_of(c, 1), 0);
 	assert_int_equal(counter_get(&c->nodes[1].worker.counters.peer_units), FILES);
 	cluster_free(c);
+}
+
+/* All the memory that is free for what nobody waits for; how much that was. */
+static uint64_t take_rest(struct worker *w)
+{
+	uint64_t taken = 0;
+
+	while (budget_take(&w->memory, BUDGET_PREFETCH, 64 * KiB))
+		taken += 64 * KiB;
+	return taken;
 }
 
 /* Those that find no memory when they go on wait for it; one that somebody's reader wants by then has what is left for
@@ -184,25 +179,19 @@ static void test_wanted_without_memory(void **state)
 {
 	struct cluster *c = moved_cluster(CLUSTER_UP);
 	struct worker *w = &c->nodes[1].worker;
-	uint64_t deadline = clock_mono_ns() + DEADLINE;
 	struct rpc_call call;
 	uint64_t taken = 0;
 
 	(void)state;
 	announce(c, 1);
 	wait_all_pause(c, 1);
-	for (; counter_get(&w->counters.starved) < FILES; clock_sleep_ns(CLOCK_MS)) {
-		assert_true(clock_mono_ns() < deadline);
-		while (budget_take(&w->memory, BUDGET_PREFETCH, 64 * KiB))
-			taken += 64 * KiB;
-	}
+	test_wait((taken += take_rest(w), counter_get(&w->counters.starved) >= FILES));
 	assert_int_equal(gets_of(c, 1), 0);
-	assert_int_equal(ask_node(c, 1, FRAME_PREFETCH, FILE_AT(c, 3), BLOCK_BYTES,
+	assert_int_equal(node_ask(c, 1, FRAME_PREFETCH, FILE_AT(c, 3), BLOCK_BYTES,
 				 FRAME_EXACT | FRAME_LAST, &call),
 		0);
 	rpc_call_release(&call);
-	for (; gets_of(c, 1) < 1; clock_sleep_ns(CLOCK_MS))
-		assert_true(clock_mono_ns() < deadline);
+	test_wait(gets_of(c, 1) >= 1);
 	node_start(c, 0);
 	budget_give(&w->memory, taken);
 	flight_memory_freed(w);
@@ -225,7 +214,8 @@ static void *run_asker(void *arg)
 {
 	struct asker *asker = arg;
 
-	(void)read_via(asker->cluster, asker->node, asker->offset, BLOCK_BYTES, FRAME_EXACT);
+	(void)cluster_read_via(
+		asker->cluster, asker->node, asker->offset, BLOCK_BYTES, FRAME_EXACT);
 	return NULL;
 }
 
@@ -245,7 +235,7 @@ static void hold_origin(struct cluster *c, uint32_t i, bool hold)
 static int ask_coming(struct cluster *c, enum frame_op op, uint8_t flags)
 {
 	struct rpc_call call;
-	int r = ask_node(c, 0, op, FILE_AT(c, 3), BLOCK_BYTES, flags, &call);
+	int r = node_ask(c, 0, op, FILE_AT(c, 3), BLOCK_BYTES, flags, &call);
 
 	rpc_call_release(&call);
 	return r;
@@ -255,23 +245,20 @@ static int ask_coming(struct cluster *c, enum frame_op op, uint8_t flags)
 static struct cluster *coming_cluster(struct asker *first)
 {
 	struct cluster *c = cluster_new(FILES, MiB, CAPACITY);
-	uint64_t deadline = clock_mono_ns() + DEADLINE;
 
 	*first = (struct asker){ .cluster = c, .node = 0, .offset = FILE_AT(c, 3) };
-	set_slots(c, 0, NOBODY, NOBODY, NOBODY);
+	cluster_set_slots(c, 0, NOBODY, NOBODY, NOBODY);
 	cluster_publish(c);
-	(void)read_via(c, 0, FILE_AT(c, 0), BLOCK_BYTES, FRAME_EXACT);
+	(void)cluster_read_via(c, 0, FILE_AT(c, 0), BLOCK_BYTES, FRAME_EXACT);
 	hold_origin(c, 0, true);
-	(void)read_via(c, 0, FILE_AT(c, 1), BLOCK_BYTES, FRAME_EXACT); /* the next one waits */
+	(void)cluster_read_via(
+		c, 0, FILE_AT(c, 1), BLOCK_BYTES, FRAME_EXACT); /* the next one waits */
 	pthread_create(&first->thread, NULL, run_asker, first);
-	while (!flight_is_coming(source_of(c, 0), FILE_AT(c, 3))) {
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(CLOCK_MS);
-	}
+	test_wait(flight_is_coming(source_of(c, 0), FILE_AT(c, 3)));
 	assert_int_equal(ask_coming(c, FRAME_FETCH_CACHED, FRAME_EXACT), -ENODATA);
 	assert_int_equal(ask_coming(c, FRAME_FETCH_CACHED, FRAME_PEER | FRAME_EXACT), -ENODATA);
 	assert_int_equal(ask_coming(c, FRAME_SEEK, 0), -EALREADY);
-	set_slots(c, 1, 0, NOBODY, NOBODY);
+	cluster_set_slots(c, 1, 0, NOBODY, NOBODY);
 	cluster_publish(c);
 	return c;
 }
@@ -311,7 +298,7 @@ static void test_on_its_way_unread(void **state)
 
 	(void)state;
 	assert_int_equal(
-		ask_node(c, 1, FRAME_PREFETCH, FILE_AT(c, 3), BLOCK_BYTES, FRAME_EXACT, &call), 0);
+		node_ask(c, 1, FRAME_PREFETCH, FILE_AT(c, 3), BLOCK_BYTES, FRAME_EXACT, &call), 0);
 	rpc_call_release(&call);
 	wait_pauses(c, 1, 4);
 	assert_true(clock_mono_ns() - began >= 350 * CLOCK_MS);
@@ -346,29 +333,26 @@ static void test_reader_joins_a_call(void **state)
 	pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 	struct plug plugs[2] = { { .job.run = run_plug, .lock = &lock },
 		{ .job.run = run_plug, .lock = &lock } };
-	uint64_t deadline = clock_mono_ns() + DEADLINE;
 	uint64_t began;
 
 	(void)state;
 	cluster_patience(c, 2);
-	set_slots(c, 0, NOBODY, NOBODY, NOBODY);
+	cluster_set_slots(c, 0, NOBODY, NOBODY, NOBODY);
 	cluster_publish(c);
-	read_all_via(c, 0, MiB, 0);
+	cluster_read_all_via(c, 0, MiB, 0);
 	cluster_quiet(c);
 	pthread_mutex_lock(&lock);
 	for (uint32_t i = 0; i < ARRAY_SIZE(plugs); i++) {
 		assert_int_equal(pool_submit(w->serve, &plugs[i].job), 0);
-		for (; !atomic_load(&plugs[i].there); clock_sleep_ns(CLOCK_MS))
-			assert_true(clock_mono_ns() < deadline);
+		test_wait(atomic_load(&plugs[i].there));
 	}
 	/* From here on the new owner may bring what is his by himself (handover.c). */
-	set_slots(c, 1, 0, NOBODY, NOBODY);
+	cluster_set_slots(c, 1, 0, NOBODY, NOBODY);
 	cluster_publish(c);
 	announce(c, 1);
-	for (; flights_of(&c->nodes[1].worker) < FILES; clock_sleep_ns(CLOCK_MS))
-		assert_true(clock_mono_ns() < deadline);
+	test_wait(cluster_flights_of(&c->nodes[1].worker) >= FILES);
 	began = clock_mono_ns();
-	(void)read_via(c, 1, FILE_AT(c, 3), BLOCK_BYTES, FRAME_EXACT);
+	(void)cluster_read_via(c, 1, FILE_AT(c, 3), BLOCK_BYTES, FRAME_EXACT);
 	/* What was announced waits for 30 s, he for 4. */
 	assert_true(clock_mono_ns() - began < 25 * CLOCK_SECOND);
 	assert_int_equal(gets_of(c, 1), 1);

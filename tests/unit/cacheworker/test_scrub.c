@@ -26,30 +26,26 @@ static uint64_t number(const json_t *tally, const char *name)
 	return (uint64_t)json_integer_value(value);
 }
 
-/* Waits for the order; its tally is the caller's. */
+/* The tally of the order, which is the caller's, or NULL while it goes on. */
 static json_t *order_done(struct world *w)
 {
-	uint64_t deadline = clock_mono_ns() + DEADLINE;
+	json_t *json = ask(w, NULL, NULL);
+	bool done = json_is_true(json_object_get(json, "order_done"));
+	json_t *tally = done ? json_incref(json_object_get(json, "ordered")) : NULL;
 
-	for (;;) {
-		json_t *json = ask(w, NULL, NULL);
-		bool done = json_is_true(json_object_get(json, "order_done"));
-		json_t *tally = json_incref(json_object_get(json, "ordered"));
-
-		json_decref(json);
-		if (done)
-			return tally;
-		json_decref(tally);
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(5 * CLOCK_MS);
-	}
+	json_decref(json);
+	return tally;
 }
 
 static json_t *scrub_all(struct world *w, json_t *body)
 {
+	json_t *tally;
+
 	json_decref(ask(w, "POST", body));
 	json_decref(body);
-	return order_done(w);
+	while ((tally = order_done(w)) == NULL)
+		test_advance(5 * CLOCK_MS); /* one that is asked all the time is never idle */
+	return tally;
 }
 
 static struct world *filled(void)
@@ -58,15 +54,15 @@ static struct world *filled(void)
 	uint32_t local;
 	uint32_t ranges;
 
-	read_all(w, 0, &local, &ranges);
-	wait_until_written(w);
+	world_read_all(w, 0, &local, &ranges);
+	world_wait_written(w);
 	return w;
 }
 
 static void test_ordered(void **state)
 {
 	struct world *w = filled();
-	uint64_t gets = origin_gets(w);
+	uint64_t gets = world_origin_gets(w);
 	json_t *tally = scrub_all(w, json_object());
 	uint64_t pieces = number(tally, "pieces");
 	uint32_t local;
@@ -77,10 +73,10 @@ static void test_ordered(void **state)
 	assert_int_equal(number(tally, "bad_pieces"), 0);
 	assert_true(number(tally, "bytes") >= table_info(w->table)->live_bytes);
 	assert_int_equal(number(tally, "unknown_chunks"), 0);
-	assert_int_equal(origin_gets(w), gets); /* it reads disks, not the bucket */
+	assert_int_equal(world_origin_gets(w), gets); /* it reads disks, not the bucket */
 	json_decref(tally);
 
-	damage(w, 1, (off_t)offset_of(w, 6) + 100);
+	damage(w, 1, (off_t)world_offset_of(w, 6) + 100);
 	tally = scrub_all(w, json_pack("{s:I}", "rate", (json_int_t)GiB));
 	assert_int_equal(number(tally, "bad_pieces"), 1);
 	assert_int_equal(number(tally, "repaired_places"), number(tally, "places"));
@@ -88,28 +84,18 @@ static void test_ordered(void **state)
 	assert_string_equal(json_string_value(json_object_get(
 				    json_array_get(json_object_get(tally, "findings"), 0), "key")),
 		"file-006");
-	assert_true(origin_gets(w) > gets);
+	assert_true(world_origin_gets(w) > gets);
 	json_decref(tally);
 	assert_int_equal(counter_get(&w->worker.counters.scrub_bad), 1);
 
-	gets = origin_gets(w);
+	gets = world_origin_gets(w);
 	tally = scrub_all(w, json_object());
 	assert_int_equal(number(tally, "bad_pieces"), 0);
 	assert_int_equal(number(tally, "pieces"), pieces);
 	json_decref(tally);
-	read_all(w, 0, &local, &ranges);
-	assert_int_equal(origin_gets(w), gets);
+	world_read_all(w, 0, &local, &ranges);
+	assert_int_equal(world_origin_gets(w), gets);
 	world_free(w);
-}
-
-static void wait_for_verified(struct world *w)
-{
-	uint64_t deadline = clock_mono_ns() + DEADLINE;
-
-	while (tier_set_unverified(w->worker.tiers) > 0) {
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(5 * CLOCK_MS);
-	}
 }
 
 /* Nobody reads: after another boot all is checked by itself, and damage is gone. */
@@ -120,18 +106,18 @@ static void test_other_boot(void **state)
 	uint32_t ranges;
 
 	(void)state;
-	stop_worker(w);
-	damage(w, 1, (off_t)offset_of(w, 6) + 100);
-	another_boot(w);
-	start_worker(w, 1 * GiB);
-	wait_for_verified(w);
+	world_stop_worker(w);
+	damage(w, 1, (off_t)world_offset_of(w, 6) + 100);
+	damage_another_boot(w);
+	world_start_worker(w, 1 * GiB);
+	test_wait(tier_set_unverified(w->worker.tiers) == 0);
 	assert_true(counter_get(&w->worker.counters.scrub_bad) == 1);
 	assert_true(counter_get(&w->worker.counters.scrubbed_bytes) > 0);
-	read_all(w, 0, &local, &ranges);
-	stop_worker(w);
-	start_worker(w, 1 * GiB); /* the same boot: nothing to check */
+	world_read_all(w, 0, &local, &ranges);
+	world_stop_worker(w);
+	world_start_worker(w, 1 * GiB); /* the same boot: nothing to check */
 	assert_int_equal(tier_set_unverified(w->worker.tiers), 0);
-	read_all(w, 0, &local, &ranges);
+	world_read_all(w, 0, &local, &ranges);
 	assert_int_equal(counter_get(&tier_set_counters(w->worker.tiers)->mismatches), 0);
 	world_free(w);
 }
@@ -140,22 +126,18 @@ static void test_other_boot(void **state)
 static void test_pass(void **state)
 {
 	struct world *w = filled();
-	uint64_t deadline = clock_mono_ns() + DEADLINE;
 	json_t *json;
 
 	(void)state;
 	json = ask(w, NULL, NULL);
 	assert_false(json_is_true(json_object_get(json, "in_pass"))); /* all is new */
 	json_decref(json);
-	stop_worker(w);
+	world_stop_worker(w);
 	w->scrub_rate = GiB;
 	w->scrub_max_age = CLOCK_SECOND;
-	damage(w, 1, (off_t)offset_of(w, 6) + 100);
-	start_worker(w, 1 * GiB);
-	while (counter_get(&w->worker.counters.scrub_bad) == 0) {
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(5 * CLOCK_MS);
-	}
+	damage(w, 1, (off_t)world_offset_of(w, 6) + 100);
+	world_start_worker(w, 1 * GiB);
+	test_wait(counter_get(&w->worker.counters.scrub_bad) != 0);
 	world_free(w);
 }
 
@@ -163,26 +145,19 @@ static void test_pass(void **state)
 static void test_rates_change(void **state)
 {
 	struct world *w = filled();
-	uint64_t deadline = clock_mono_ns() + DEADLINE;
 	struct worker_config faster = { .scrub_rate = GiB, .scrub_max_age = CLOCK_SECOND };
 	struct worker_config off = { .scrub_max_age = CLOCK_SECOND };
 
 	(void)state;
-	stop_worker(w);
+	world_stop_worker(w);
 	w->scrub_rate = 1;
 	w->scrub_max_age = 1;
-	damage(w, 1, (off_t)offset_of(w, 6) + 100);
-	start_worker(w, 1 * GiB);
-	while (counter_get(&w->worker.counters.scrubbed_bytes) == 0) {
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(5 * CLOCK_MS);
-	}
+	damage(w, 1, (off_t)world_offset_of(w, 6) + 100);
+	world_start_worker(w, 1 * GiB);
+	test_wait(counter_get(&w->worker.counters.scrubbed_bytes) != 0);
 	worker_set_rates(&w->worker, &off);
 	worker_set_rates(&w->worker, &faster);
-	while (counter_get(&w->worker.counters.scrub_bad) == 0) {
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(5 * CLOCK_MS);
-	}
+	test_wait(counter_get(&w->worker.counters.scrub_bad) != 0);
 	world_free(w);
 }
 
@@ -226,8 +201,8 @@ static json_t *sample(struct world *w, int n, bool percent)
 static void test_sample(void **state)
 {
 	struct world *w = filled();
-	uint64_t units = units_of_table(w);
-	uint64_t gets = origin_gets(w);
+	uint64_t units = world_units(w);
+	uint64_t gets = world_origin_gets(w);
 	char path[160];
 	json_t *tally = sample(w, 5, false);
 
@@ -235,14 +210,14 @@ static void test_sample(void **state)
 	assert_int_equal(number(tally, "sampled_units"), 5);
 	assert_int_equal(number(tally, "changed_units"), 0);
 	assert_int_equal(number(tally, "differing_units"), 0);
-	assert_int_equal(origin_gets(w), gets + 5);
+	assert_int_equal(world_origin_gets(w), gets + 5);
 	json_decref(tally);
 	tally = sample(w, 100, true);
 	assert_int_equal(number(tally, "sampled_units"), units);
 	json_decref(tally);
 
 	/* Rot is told from a change at the origin. */
-	damage(w, 1, (off_t)offset_of(w, 6) + 100);
+	damage(w, 1, (off_t)world_offset_of(w, 6) + 100);
 	(void)snprintf(path, sizeof(path), "%s/data/file-003", w->dir);
 	assert_int_equal(unlink(path), 0);
 	tally = sample(w, 100, true);
@@ -252,7 +227,7 @@ static void test_sample(void **state)
 	assert_int_equal(number(tally, "differing_units"), 0);
 	assert_int_equal(number(tally, "repaired_places"), 1);
 	json_decref(tally);
-	write_files(w, 3, 4);
+	world_write_files(w, 3, 4);
 	world_free(w);
 }
 

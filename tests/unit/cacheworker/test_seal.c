@@ -13,7 +13,7 @@
 static void start_sealing(struct world *w)
 {
 	w->seal_rate = 8 * GiB;
-	start_worker(w, 1 * GiB);
+	world_start_worker(w, 1 * GiB);
 	w->worker.seals->quiet_ns = 0;
 }
 
@@ -21,7 +21,7 @@ static struct world *world_sealing(void)
 {
 	struct world *w = world_new(1 * GiB, FILES);
 
-	stop_worker(w);
+	world_stop_worker(w);
 	start_sealing(w);
 	return w;
 }
@@ -31,7 +31,7 @@ static struct rpc_call call_for(
 {
 	static uint8_t packed[SEAL_ASK_BYTES];
 	const struct generation_id *id = &table_info(table)->id;
-	struct rpc_call call = make_call(w, FRAME_SEAL, 0, n, 0);
+	struct rpc_call call = world_make_call(w, FRAME_SEAL, 0, n, 0);
 
 	call.frame.lineage = id->lineage;
 	call.frame.generation = id->generation;
@@ -41,6 +41,8 @@ static struct rpc_call call_for(
 	call.payload.n = 1;
 	return call;
 }
+
+#define POLL_NS (10 * CLOCK_MS) /* a worker that is asked all the time is never idle */
 
 /* The state of the first extent for the generation of `table`. */
 static struct seal_status poll_of(
@@ -64,7 +66,6 @@ static struct seal_status poll_of(
 static struct seal_status poll_until(
 	struct world *w, const struct table *table, bool held, enum seal_state state)
 {
-	uint64_t deadline = clock_mono_ns() + DEADLINE;
 	struct seal_status status;
 	uint64_t epoch;
 
@@ -72,23 +73,17 @@ static struct seal_status poll_until(
 		status = poll_of(w, table, held, &epoch);
 		if (status.state == state)
 			return status;
-		if (clock_mono_ns() > deadline)
-			fail_msg("%s (%s), not %s", seal_state_name(status.state),
-				seal_why_text(status.why), seal_state_name(state));
-		clock_sleep_ns(10 * CLOCK_MS);
+		test_advance(POLL_NS);
 	}
 }
 
 /* Until it was looked at: what was found to be there a moment ago is incomplete, and nobody knows by how much. */
 static uint64_t missing_of(struct world *w, const struct table *table)
 {
-	uint64_t deadline = clock_mono_ns() + DEADLINE;
 	uint64_t missing;
 
-	while ((missing = poll_until(w, table, false, SEAL_INCOMPLETE).missing) == 0) {
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(CLOCK_MS);
-	}
+	while ((missing = poll_until(w, table, false, SEAL_INCOMPLETE).missing) == 0)
+		test_advance(POLL_NS);
 	return missing;
 }
 
@@ -117,8 +112,8 @@ static void read_everything(struct world *w)
 	uint32_t local;
 	uint32_t ranges;
 
-	read_all(w, 0, &local, &ranges);
-	wait_until_written(w);
+	world_read_all(w, 0, &local, &ranges);
+	world_wait_written(w);
 }
 
 /* All of the volume through the descriptor. */
@@ -151,8 +146,8 @@ static void test_states(void **state)
 
 	(void)state;
 	(void)poll_until(w, w->table, false, SEAL_ABSENT);
-	(void)read_range(w, offset_of(w, 6), 64 * KiB, 0);
-	wait_until_written(w);
+	(void)world_read_range(w, world_offset_of(w, 6), 64 * KiB, 0);
+	world_wait_written(w);
 	assert_true(missing_of(w, w->table) < align_up(table_info(w->table)->end, MiB));
 	assert_int_equal(take(w), -1);
 	read_everything(w);
@@ -177,19 +172,19 @@ static void test_states(void **state)
 static void test_quiet(void **state)
 {
 	struct world *w = world_sealing();
-	uint64_t deadline = clock_mono_ns() + DEADLINE;
 	struct seal_status status;
 	uint64_t epoch;
 
 	(void)state;
 	w->worker.seals->quiet_ns = UINT64_MAX;
 	read_everything(w);
-	do {
+	for (;;) {
 		status = poll_of(w, w->table, false, &epoch);
 		assert_int_not_equal(status.state, SEAL_SEALED);
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(5 * CLOCK_MS);
-	} while (status.why != SEAL_WHY_QUIET);
+		if (status.why == SEAL_WHY_QUIET)
+			break;
+		test_advance(POLL_NS);
+	}
 	assert_int_equal(status.missing, 0);
 	assert_int_equal(counter_get(&w->worker.counters.seal_bytes), 0);
 	w->worker.seals->quiet_ns = 0;
@@ -228,7 +223,6 @@ static void scrub_now(struct world *w)
 static void test_finding(void **state)
 {
 	struct world *w = world_sealing();
-	uint64_t deadline = clock_mono_ns() + DEADLINE;
 	uint64_t bytes;
 	uint64_t epoch;
 	int fd;
@@ -239,14 +233,12 @@ static void test_finding(void **state)
 	fd = take(w);
 	assert_true(fd >= 0);
 	bytes = counter_get(&w->worker.counters.seal_bytes);
-	flip(fd, offset_of(w, 6) + 100);
+	flip(fd, world_offset_of(w, 6) + 100);
 	/* Nobody knows yet. */
 	assert_int_equal(poll_of(w, w->table, true, &epoch).findings, 0);
 	scrub_now(w);
-	while (poll_of(w, w->table, true, &epoch).findings == 0) {
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(5 * CLOCK_MS);
-	}
+	while (poll_of(w, w->table, true, &epoch).findings == 0)
+		test_advance(POLL_NS);
 	/* Repaired in place, verified again: only the chunk that was damaged. */
 	assert_int_equal(poll_until(w, w->table, true, SEAL_SEALED).findings, 1);
 	check_file(w, fd);
@@ -270,7 +262,7 @@ static void test_restart(void **state)
 	(void)poll_of(w, w->table, false, &before);
 	fd = take(w);
 	assert_true(fd >= 0);
-	stop_worker(w);
+	world_stop_worker(w);
 	start_sealing(w);
 	/* Verified anew; what the mount says it has is held again. */
 	assert_int_equal(poll_until(w, w->table, true, SEAL_SEALED).findings, 0);
@@ -279,8 +271,8 @@ static void test_restart(void **state)
 	assert_true(
 		counter_get(&w->worker.counters.seal_bytes) >= table_info(w->table)->live_bytes);
 	/* What rots while nobody looks is found before it is sealed again. */
-	stop_worker(w);
-	flip(fd, offset_of(w, 9) + 5);
+	world_stop_worker(w);
+	flip(fd, world_offset_of(w, 9) + 5);
 	start_sealing(w);
 	assert_int_equal(poll_until(w, w->table, true, SEAL_SEALED).findings, 1);
 	check_file(w, fd);
@@ -290,14 +282,10 @@ static void test_restart(void **state)
 
 static void wait_not_held(struct world *w)
 {
-	uint64_t deadline = clock_mono_ns() + DEADLINE;
 	uint64_t epoch;
 
 	(void)poll_of(w, w->table, false, &epoch);
-	while (held_bytes(w) > 0) {
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(5 * CLOCK_MS);
-	}
+	test_wait(held_bytes(w) == 0);
 }
 
 /* What goes all the same is unlinked whole: its descriptor reads right bytes, which stay charged as
@@ -358,9 +346,9 @@ static void test_generations(void **state)
 	(void)poll_until(w, first, false, SEAL_SEALED);
 	path = w->table_path;
 	w->table_path = NULL;
-	write_files(w, FILES, FILES + 4);
-	w->table = make_table(w, "next");
-	make_model(w);
+	world_write_files(w, FILES, FILES + 4);
+	w->table = world_make_table(w, "next");
+	world_make_model(w);
 	assert_true(table_info(w->table)->end > table_info(first)->end);
 	assert_true(missing_of(w, w->table) > 0);
 	assert_int_equal(poll_until(w, first, false, SEAL_SEALED).findings, 0);
@@ -377,29 +365,33 @@ static void test_generations(void **state)
 	world_free(w);
 }
 
+/* The state of the first of three extents, by one that takes them for four times as large. */
+static struct seal_status poll_as_large(struct world *w)
+{
+	struct seal_ask ask = { .end = UINT64_MAX };
+	struct rpc_call call = call_for(w, w->table, &ask, 3);
+	struct seal_status states[3];
+	struct err e = ERR_INIT;
+	uint64_t epoch;
+
+	call.frame.extent = 4 * EXTENT;
+	assert_int_equal(rpc_call_wait(w->client, &call, &e), 0);
+	assert_int_equal(
+		seal_states_unpack(call.reply_payload, call.reply.payload, 3, &epoch, states), 0);
+	rpc_call_release(&call);
+	return states[0];
+}
+
 static void test_other_sizes(void **state)
 {
 	struct world *w = world_sealing();
-	struct seal_ask ask = { .end = UINT64_MAX };
-	uint64_t deadline = clock_mono_ns() + DEADLINE;
-	struct seal_status states[3] = { 0 };
+	struct seal_status first;
 
 	(void)state;
 	read_everything(w);
-	while (states[0].state != SEAL_REFUSED) {
-		struct rpc_call call = call_for(w, w->table, &ask, 3);
-		struct err e = ERR_INIT;
-		uint64_t epoch;
-
-		call.frame.extent = 4 * EXTENT;
-		assert_int_equal(rpc_call_wait(w->client, &call, &e), 0);
-		assert_int_equal(seal_states_unpack(
-					 call.reply_payload, call.reply.payload, 3, &epoch, states),
-			0);
-		rpc_call_release(&call);
-		assert_true(clock_mono_ns() < deadline);
-	}
-	assert_int_equal(states[0].why, SEAL_WHY_SIZE);
+	while ((first = poll_as_large(w)).state != SEAL_REFUSED)
+		test_advance(POLL_NS);
+	assert_int_equal(first.why, SEAL_WHY_SIZE);
 	world_free(w);
 }
 

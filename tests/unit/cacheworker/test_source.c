@@ -24,21 +24,17 @@ static void answer_held(struct world *w)
 	list_splice_back(&held, &w->held);
 	pthread_mutex_unlock(&w->lock);
 	while ((node = list_pop_front(&held)) != NULL)
-		answer_table(w, list_entry(node, struct rpc_request, link));
+		world_answer_table(w, list_entry(node, struct rpc_request, link));
 }
 
-static void wait_asked(struct world *w, unsigned int n)
+static unsigned int asked(struct world *w)
 {
-	uint64_t deadline = clock_mono_ns() + DEADLINE;
-	unsigned int asked;
+	unsigned int n;
 
-	do {
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(CLOCK_MS);
-		pthread_mutex_lock(&w->lock);
-		asked = w->asked;
-		pthread_mutex_unlock(&w->lock);
-	} while (asked < n);
+	pthread_mutex_lock(&w->lock);
+	n = w->asked;
+	pthread_mutex_unlock(&w->lock);
+	return n;
 }
 
 struct one {
@@ -60,7 +56,7 @@ static void on_one(struct rpc_call *call, int status)
 
 static void one_call(struct one *one, struct world *w, uint64_t offset, uint64_t generation)
 {
-	*one = (struct one){ .call = make_call(w, FRAME_FETCH, offset, BLOCK_BYTES, 0) };
+	*one = (struct one){ .call = world_make_call(w, FRAME_FETCH, offset, BLOCK_BYTES, 0) };
 	pthread_mutex_init(&one->lock, NULL);
 	one->call.frame.generation = generation;
 	one->call.on_done = on_one;
@@ -80,12 +76,7 @@ static bool one_done(struct one *one)
 
 static int one_wait(struct one *one)
 {
-	uint64_t deadline = clock_mono_ns() + DEADLINE;
-
-	while (!one_done(one)) {
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(CLOCK_MS);
-	}
+	test_wait(one_done(one));
 	return one->status;
 }
 
@@ -127,7 +118,7 @@ static void test_policy_comes_with_the_table(void **state)
 	(void)state;
 	w->quota = 300 * MiB;
 	w->bandwidth = 5 * GiB;
-	(void)read_range(w, 0, BLOCK_BYTES, 0);
+	(void)world_read_range(w, 0, BLOCK_BYTES, 0);
 	assert_int_equal(counter_get(&origin_of(w)->bound_bytes), w->bandwidth);
 	assert_int_equal(counter_get(&origin_of(w)->bound_requests), 0);
 	source_set_rates(&w->worker, &table_info(w->table)->id.volume, 0, 1000);
@@ -152,25 +143,25 @@ static void test_newer_reader_during_load(void **state)
 	(void)state;
 	hold_master(w, true);
 	one_call(&old, w, 0, 1);
-	wait_asked(w, 1);
-	write_files(w, FILES, FILES + 1);
-	w->table = make_table(w, "table2"); /* for the offset; the master sends the first */
-	one_call(&new, w, offset_of(w, FILES), 2);
-	while (counter_get(&w->worker.counters.fetches) < 2)
-		clock_sleep_ns(CLOCK_MS);
+	test_wait(asked(w) >= 1);
+	world_write_files(w, FILES, FILES + 1);
+	w->table = world_make_table(w, "table2"); /* for the offset; the master sends the first */
+	one_call(&new, w, world_offset_of(w, FILES), 2);
+	test_wait(counter_get(&w->worker.counters.fetches) >= 2);
 	free(w->table_path);
 	assert_true(asprintf(&w->table_path, "%s/table", w->dir) > 0);
 	answer_held(w);
 	assert_int_equal(one_wait(&old), 0);
-	wait_asked(w, 2); /* for the other one */
+	test_wait(asked(w) >= 2); /* for the other one */
 	assert_false(one_done(&new));
 	free(w->table_path);
 	assert_true(asprintf(&w->table_path, "%s/table2", w->dir) > 0);
 	hold_master(w, false);
 	answer_held(w);
 	assert_int_equal(one_wait(&new), 0);
-	make_model(w);
-	assert_memory_equal(new.call.reply_payload, w->model + offset_of(w, FILES), BLOCK_BYTES);
+	world_make_model(w);
+	assert_memory_equal(
+		new.call.reply_payload, w->model + world_offset_of(w, FILES), BLOCK_BYTES);
 	one_release(&old);
 	one_release(&new);
 	table_unref(first);
@@ -188,7 +179,7 @@ static void test_unknown_generation_harms_nobody(void **state)
 		one_call(&wrong, w, 0, 1000 + i);
 		assert_int_equal(one_wait(&wrong), -ESTALE);
 		one_release(&wrong);
-		(void)read_range(w, i * FILE_B, BLOCK_BYTES, 0);
+		(void)world_read_range(w, i * FILE_B, BLOCK_BYTES, 0);
 	}
 	world_free(w);
 }
@@ -200,11 +191,11 @@ static void test_served_while_master_is_silent(void **state)
 	struct one newer;
 
 	(void)state;
-	(void)read_range(w, 0, BLOCK_BYTES, 0);
+	(void)world_read_range(w, 0, BLOCK_BYTES, 0);
 	hold_master(w, true);
 	one_call(&newer, w, 0, 2);
-	wait_asked(w, 2);
-	(void)read_range(w, FILE_B, BLOCK_BYTES, 0);
+	test_wait(asked(w) >= 2);
+	(void)world_read_range(w, FILE_B, BLOCK_BYTES, 0);
 	assert_false(one_done(&newer));
 	hold_master(w, false);
 	answer_held(w);
@@ -220,14 +211,14 @@ static void test_unknown_sources_are_forgotten(void **state)
 
 	(void)state;
 	for (unsigned int i = 0; i < 20; i++) {
-		struct rpc_call call = make_call(w, FRAME_FETCH, 0, BLOCK_BYTES, 0);
+		struct rpc_call call = world_make_call(w, FRAME_FETCH, 0, BLOCK_BYTES, 0);
 		struct err e = ERR_INIT;
 
 		call.frame.lineage ^= i + 1;
 		assert_true(rpc_call_wait(w->client, &call, &e) < 0);
 		rpc_call_release(&call);
 	}
-	(void)read_range(w, 0, BLOCK_BYTES, 0);
+	(void)world_read_range(w, 0, BLOCK_BYTES, 0);
 	assert_int_equal(sources(w), 1);
 	world_free(w);
 }
@@ -243,14 +234,13 @@ static void test_stops_while_master_is_silent(void **state)
 	for (unsigned int i = 0; i < ARRAY_SIZE(ones); i++) {
 		one_call(&ones[i], w, 0, 1);
 		if (i % 2 == 1) { /* every second one leaves */
-			while (counter_get(&w->worker.counters.fetches) < i + 1)
-				clock_sleep_ns(CLOCK_MS);
+			test_wait(counter_get(&w->worker.counters.fetches) >= i + 1);
 			rpc_cancel(w->client, &ones[i].call);
 			assert_int_equal(one_wait(&ones[i]), -ECANCELED);
 		}
 	}
 	for (unsigned int i = 1; i < 6; i++) { /* sources of their own */
-		struct rpc_call call = make_call(w, FRAME_FETCH, 0, BLOCK_BYTES, 0);
+		struct rpc_call call = world_make_call(w, FRAME_FETCH, 0, BLOCK_BYTES, 0);
 		struct err e = ERR_INIT;
 
 		call.frame.lineage ^= i;
@@ -258,15 +248,15 @@ static void test_stops_while_master_is_silent(void **state)
 		assert_int_equal(rpc_call_wait(w->client, &call, &e), -ETIMEDOUT);
 		rpc_call_release(&call);
 	}
-	stop_worker(w);
+	world_stop_worker(w);
 	for (unsigned int i = 0; i < ARRAY_SIZE(ones); i++) {
 		assert_true(one_wait(&ones[i]) < 0);
 		one_release(&ones[i]);
 	}
 	hold_master(w, false);
 	answer_held(w);
-	start_worker(w, 1 * GiB);
-	(void)read_range(w, 0, BLOCK_BYTES, 0);
+	world_start_worker(w, 1 * GiB);
+	(void)world_read_range(w, 0, BLOCK_BYTES, 0);
 	world_free(w);
 }
 
@@ -281,7 +271,8 @@ static void begin_master(struct world *w)
 	struct err e = ERR_INIT;
 
 	assert_int_equal(
-		rpc_server_new(w->loop, w->master_address, &master_ops, w, &w->master, &e), 0);
+		rpc_server_new(w->loop, w->master_address, &world_master_ops, w, &w->master, &e),
+		0);
 }
 
 /* What it was told before it was started anew is as good as if it had not been: bytes come of the tier and of the origin. Who
@@ -292,23 +283,23 @@ static void test_started_while_master_is_away(void **state)
 	struct one newer;
 
 	(void)state;
-	(void)read_range(w, 0, MiB, FRAME_EXACT);
-	wait_until_written(w);
-	stop_worker(w);
+	(void)world_read_range(w, 0, MiB, FRAME_EXACT);
+	world_wait_written(w);
+	world_stop_worker(w);
 	end_master(w);
 	w->asked = 0;
-	start_worker(w, 1 * GiB);
-	(void)read_range(w, 0, MiB, FRAME_EXACT);
-	assert_int_equal(origin_gets(w), 0);
-	(void)read_range(w, 2 * CHUNK_BYTES, MiB, FRAME_EXACT);
-	assert_int_equal(origin_gets(w), 1);
+	world_start_worker(w, 1 * GiB);
+	(void)world_read_range(w, 0, MiB, FRAME_EXACT);
+	assert_int_equal(world_origin_gets(w), 0);
+	(void)world_read_range(w, 2 * CHUNK_BYTES, MiB, FRAME_EXACT);
+	assert_int_equal(world_origin_gets(w), 1);
 	one_call(&newer, w, 0, 2);
-	(void)read_range(w, MiB, MiB, FRAME_EXACT); /* the others do not wait with it */
+	(void)world_read_range(w, MiB, MiB, FRAME_EXACT); /* the others do not wait with it */
 	assert_false(one_done(&newer));
 	assert_int_equal(w->asked, 0);
 	begin_master(w);
 	assert_int_equal(one_wait(&newer), -ESTALE); /* which he does not know */
-	wait_asked(w, 1);
+	test_wait(asked(w) >= 1);
 	one_release(&newer);
 	world_free(w);
 }
@@ -329,7 +320,7 @@ static void test_seen_without_words(void **state)
 	assert_true(snprintf(path, sizeof(path), "%.1024s/%s.%016" PRIx64 ".source", dir, hex,
 			    id->lineage) > 0);
 	assert_int_equal(mkdir(path, 0700), 0); /* they cannot be written */
-	(void)read_range(w, 0, BLOCK_BYTES, 0);
+	(void)world_read_range(w, 0, BLOCK_BYTES, 0);
 	assert_int_equal(kept_seen_load(&w->worker, &id->volume, &seen), 0);
 	assert_int_equal(seen.generation, id->generation);
 	assert_int_equal(rmdir(path), 0);
@@ -349,8 +340,8 @@ static void test_damaged_words_are_not_followed(void **state)
 	int fd;
 
 	(void)state;
-	(void)read_range(w, 0, BLOCK_BYTES, 0);
-	wait_until_written(w);
+	(void)world_read_range(w, 0, BLOCK_BYTES, 0);
+	world_wait_written(w);
 	assert_int_equal(kept_source_load(&w->worker, &id->volume, id->lineage, &said), 0);
 	buf_release(&said);
 	hash_hex(id->volume.bytes, VOLUME_ID_LEN, hex);
@@ -363,11 +354,11 @@ static void test_damaged_words_are_not_followed(void **state)
 	assert_int_equal(pwrite(fd, &byte, 1, 20), 1);
 	close(fd);
 	assert_int_equal(kept_source_load(&w->worker, &id->volume, id->lineage, &said), -EBADMSG);
-	stop_worker(w);
+	world_stop_worker(w);
 	end_master(w);
-	start_worker(w, 1 * GiB);
+	world_start_worker(w, 1 * GiB);
 	one_call(&one, w, 0, 1);
-	clock_sleep_ns(100 * CLOCK_MS);
+	test_advance(100 * CLOCK_MS);
 	assert_false(one_done(&one));
 	begin_master(w);
 	assert_int_equal(one_wait(&one), 0);

@@ -4,7 +4,7 @@
  * again. The disk is one of the test's own.
  */
 #include "tests/unit/cacheworker/world.h"
-#include "cacheworker/guard.h"
+#include "cacheworker/tier_call.h"
 #include "tiers/disk.h"
 #include "tiers/tier_set_internal.h"
 
@@ -62,7 +62,8 @@ static void *reader_main(void *arg)
 	uint64_t places = r->w->model_bytes / step;
 
 	for (uint64_t i = 0; i < places; i++)
-		(void)read_range(r->w, (i * 7 + r->number) % places * step, (uint32_t)step, 0);
+		(void)world_read_range(
+			r->w, (i * 7 + r->number) % places * step, (uint32_t)step, 0);
 	return NULL;
 }
 
@@ -79,23 +80,19 @@ static void read_by_all(struct world *w)
 		assert_int_equal(pthread_join(readers[i].thread, NULL), 0);
 }
 
-static void wait_for_state(struct world *w, const char *state)
+static bool is_in_state(struct world *w, const char *state)
 {
-	uint64_t deadline = clock_mono_ns() + DEADLINE;
 	struct tier_status status;
 
-	do {
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(5 * CLOCK_MS);
-		tier_set_status(w->worker.tiers, 0, &status);
-	} while (strcmp(status.state, state) != 0);
+	tier_set_status(w->worker.tiers, 0, &status);
+	return strcmp(status.state, state) == 0;
 }
 
 /* From here on the disk hangs after a second; or it does not, though all of the machine stands still for some. */
 static void set_hasty(struct world *w, bool hasty)
 {
 	gate_set_stall(&w->worker.tiers->tiers[0]->gate, hasty ? CLOCK_SECOND : DEADLINE);
-	w->worker.guard_ns = hasty ? CLOCK_SECOND + CLOCK_SECOND / 2 : 2 * DEADLINE;
+	w->worker.tier_call_ns = hasty ? CLOCK_SECOND + CLOCK_SECOND / 2 : 2 * DEADLINE;
 }
 
 static struct world *hasty_world(void)
@@ -115,24 +112,24 @@ static void test_reads_go_on(void **state)
 
 	(void)state;
 	set_hasty(w, false);
-	read_all(w, 0, &local, &ranges);
-	wait_until_written(w);
-	gets = origin_gets(w);
+	world_read_all(w, 0, &local, &ranges);
+	world_wait_written(w);
+	gets = world_origin_gets(w);
 	set_hasty(w, true);
 	set_hangs(true);
 	read_by_all(w);
 	assert_true(counter_get(&w->worker.counters.stalled) >= 1);
-	assert_true(origin_gets(w) > gets);
-	wait_for_state(w, "stalled");
+	assert_true(world_origin_gets(w) > gets);
+	test_wait(is_in_state(w, "stalled"));
 	gets = counter_get(&w->worker.counters.stalled);
 	read_by_all(w); /* nobody tries that disk any more */
 	assert_int_equal(counter_get(&w->worker.counters.stalled), gets);
 	set_hangs(false);
 	set_hasty(w, false);
-	wait_for_state(w, "ok");
-	gets = origin_gets(w);
-	read_all(w, 0, &local, &ranges);
-	assert_int_equal(origin_gets(w), gets); /* all of it is still cached */
+	test_wait(is_in_state(w, "ok"));
+	gets = world_origin_gets(w);
+	world_read_all(w, 0, &local, &ranges);
+	assert_int_equal(world_origin_gets(w), gets); /* all of it is still cached */
 	world_free(w);
 }
 
@@ -144,15 +141,15 @@ static void test_cold_reads_go_on(void **state)
 	(void)state;
 	set_hangs(true);
 	read_by_all(w);
-	wait_for_state(w, "stalled");
+	test_wait(is_in_state(w, "stalled"));
 	read_by_all(w);
 	set_hangs(false);
-	wait_for_state(w, "ok");
+	test_wait(is_in_state(w, "ok"));
 	read_by_all(w);
 	world_free(w);
 }
 
-/* ---- the guard itself ------------------------------------------------------------------------ */
+/* ---- the call itself ------------------------------------------------------------------------ */
 
 static _Atomic unsigned int released;
 
@@ -168,26 +165,21 @@ static void release(void *arg)
 	released++;
 }
 
-static void test_guard(void **state)
+static void test_tier_call(void **state)
 {
 	struct world *w = hasty_world();
-	uint64_t deadline;
 	int result = -ENODATA;
 
 	(void)state;
 	set_hasty(w, false);
-	assert_int_equal(guard_call(&w->worker, hang, release, &result), -ENODATA);
+	assert_int_equal(tier_call(&w->worker, hang, release, &result), -ENODATA);
 	assert_int_equal(released, 0); /* the caller has it again */
 	set_hasty(w, true);
 	set_hangs(true);
-	assert_int_equal(guard_call(&w->worker, hang, release, &result), -ETIMEDOUT);
+	assert_int_equal(tier_call(&w->worker, hang, release, &result), -ETIMEDOUT);
 	assert_int_equal(released, 0);
 	set_hangs(false);
-	deadline = clock_mono_ns() + DEADLINE;
-	while (released == 0) {
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(5 * CLOCK_MS);
-	}
+	test_wait(released != 0);
 	world_free(w);
 	assert_int_equal(released, 1);
 }
@@ -198,7 +190,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_reads_go_on),
 		cmocka_unit_test(test_cold_reads_go_on),
-		cmocka_unit_test(test_guard),
+		cmocka_unit_test(test_tier_call),
 	};
 
 	ops = disk_kernel;

@@ -71,14 +71,12 @@ static unsigned int times_asked(struct world *w)
  * the first answer was dealt with. */
 static void wait_followed(struct world *w)
 {
-	uint64_t deadline = clock_mono_ns() + DEADLINE;
 	unsigned int begin = times_asked(w);
 
-	while (times_asked(w) < begin + 2) {
-		assert_true(clock_mono_ns() < deadline);
-		terms_wake(&w->worker);
-		clock_sleep_ns(20 * CLOCK_MS);
-	}
+	terms_wake(&w->worker);
+	test_wait(times_asked(w) > begin);
+	terms_wake(&w->worker);
+	test_wait(times_asked(w) > begin + 1);
 }
 
 static struct said said_of(const struct table *table)
@@ -103,10 +101,10 @@ static void read_files(struct world *w)
 
 	while (table_next(w->table, &cursor, row) == 0)
 		if (!(row->flags & ROW_DEAD))
-			(void)read_range(w, row->offset, FILE_B, 0);
+			(void)world_read_range(w, row->offset, FILE_B, 0);
 	table_cursor_release(&cursor);
 	free(row);
-	wait_until_written(w);
+	world_wait_written(w);
 }
 
 static void remove_files(struct world *w, unsigned int first, unsigned int end)
@@ -126,8 +124,8 @@ static struct table *next_table(struct world *w, const char *name, bool fresh)
 
 	if (fresh)
 		w->table = NULL;
-	w->table = make_table(w, name);
-	make_model(w);
+	w->table = world_make_table(w, name);
+	world_make_model(w);
 	return old;
 }
 
@@ -149,12 +147,12 @@ static void test_cleaned_objects_are_copied(void **state)
 {
 	struct table *old;
 	struct world *w = two_generations(&old);
-	uint64_t gets = origin_gets(w);
+	uint64_t gets = world_origin_gets(w);
 
 	(void)state;
-	assert_true(offset_of(w, 0) >= table_info(old)->end); /* it was cleaned */
+	assert_true(world_offset_of(w, 0) >= table_info(old)->end); /* it was cleaned */
 	read_files(w);
-	assert_int_equal(origin_gets(w), gets);
+	assert_int_equal(world_origin_gets(w), gets);
 	assert_int_equal(counter_get(&w->worker.counters.adopted), STAY);
 	table_unref(old);
 	world_free(w);
@@ -165,11 +163,12 @@ static void test_dropped_generation(void **state)
 	struct table *old;
 	struct world *w = two_generations(&old);
 	const struct said second = said_of(w->table);
-	uint64_t gets = origin_gets(w);
+	uint64_t gets = world_origin_gets(w);
 	uint64_t before;
 
 	(void)state;
-	(void)read_range(w, offset_of(w, CHUNK_FILES), FILE_B, 0); /* the worker has the table */
+	(void)world_read_range(
+		w, world_offset_of(w, CHUNK_FILES), FILE_B, 0); /* the worker has the table */
 	before = cached_bytes(w, second.lineage);
 	say(w, (struct said[]){ second, said_of(old) }, 2);
 	wait_followed(w);
@@ -181,7 +180,7 @@ static void test_dropped_generation(void **state)
 	assert_true(counter_get(&w->worker.counters.dropped_bytes) >= CHUNK_BYTES);
 	assert_int_equal(counter_get(&w->worker.counters.adopted), STAY);
 	read_files(w);
-	assert_int_equal(origin_gets(w), gets);
+	assert_int_equal(world_origin_gets(w), gets);
 	table_unref(old);
 	world_free(w);
 }
@@ -197,7 +196,7 @@ static void test_contradictions(void **state)
 	struct said said;
 
 	(void)state;
-	(void)read_range(w, offset_of(w, CHUNK_FILES), FILE_B, 0);
+	(void)world_read_range(w, world_offset_of(w, CHUNK_FILES), FILE_B, 0);
 	before = cached_bytes(w, second.lineage);
 	for (unsigned int i = 0; i < 5; i++) {
 		said = second;
@@ -233,11 +232,11 @@ static void test_dropped_without_a_reader(void **state)
 	const struct said second = said_of(w->table);
 
 	(void)state;
-	(void)read_range(w, offset_of(w, CHUNK_FILES), FILE_B, 0);
-	wait_until_written(w);
-	stop_worker(w);
+	(void)world_read_range(w, world_offset_of(w, CHUNK_FILES), FILE_B, 0);
+	world_wait_written(w);
+	world_stop_worker(w);
 	say(w, &second, 1);
-	start_worker(w, 1 * GiB);
+	world_start_worker(w, 1 * GiB);
 	wait_followed(w);
 	assert_int_equal(cached_bytes(w, second.lineage), (64 + STAY) * FILE_B);
 	table_unref(old);
@@ -256,16 +255,16 @@ static void test_new_lineage(void **state)
 
 	(void)state;
 	read_files(w);
-	gets = origin_gets(w);
+	gets = world_origin_gets(w);
 	remove_files(w, 10, 20); /* so that offsets differ */
 	old = next_table(w, "anew", true);
 	first = said_of(old);
 	second = said_of(w->table);
 	assert_int_not_equal(first.lineage, second.lineage);
 	for (unsigned int i = 0; i < 10; i++)
-		(void)read_range(w, offset_of(w, i + 30), FILE_B, 0);
-	wait_until_written(w);
-	assert_int_equal(origin_gets(w), gets);
+		(void)world_read_range(w, world_offset_of(w, i + 30), FILE_B, 0);
+	world_wait_written(w);
+	assert_int_equal(world_origin_gets(w), gets);
 	/* Still mounted somewhere: it stays. */
 	say(w, (struct said[]){ second, { first.lineage, 1, 0, NULL } }, 2);
 	wait_followed(w);
@@ -277,7 +276,7 @@ static void test_new_lineage(void **state)
 	assert_int_equal(kept_lineages(&w->worker, &table_info(old)->id.volume, lineages), 1);
 	assert_int_equal(lineages[0], second.lineage);
 	read_files(w);
-	assert_int_equal(origin_gets(w), gets);
+	assert_int_equal(world_origin_gets(w), gets);
 	table_unref(old);
 	world_free(w);
 }
@@ -298,14 +297,14 @@ static void test_old_lineage_is_no_news(void **state)
 	w->elder = next_table(w, "anew", true);
 	second = said_of(w->table);
 	read_files(w);
-	stop_worker(w);
-	start_worker(w, 1 * GiB);
+	world_stop_worker(w);
+	world_start_worker(w, 1 * GiB);
 	read_files(w);
-	call = make_call(w, FRAME_FETCH, 0, FILE_B, 0);
+	call = world_make_call(w, FRAME_FETCH, 0, FILE_B, 0);
 	call.frame.lineage = table_info(w->elder)->id.lineage;
 	assert_int_equal(rpc_call_wait(w->client, &call, &e), 0);
 	rpc_call_release(&call);
-	wait_until_written(w);
+	world_wait_written(w);
 	assert_int_equal(cached_bytes(w, call.frame.lineage), 8 * FILE_B);
 	say(w, &second, 1);
 	wait_followed(w);
@@ -324,15 +323,15 @@ static void test_rescued_when_full(void **state)
 	uint64_t gets;
 
 	(void)state;
-	stop_worker(w);
-	start_worker(w, 64 * MiB);
-	(void)read_range(w, offset_of(w, CHUNK_FILES), FILE_B, 0);
-	wait_until_written(w);
-	gets = origin_gets(w);
+	world_stop_worker(w);
+	world_start_worker(w, 64 * MiB);
+	(void)world_read_range(w, world_offset_of(w, CHUNK_FILES), FILE_B, 0);
+	world_wait_written(w);
+	gets = world_origin_gets(w);
 	say(w, &second, 1);
 	wait_followed(w);
 	read_files(w);
-	assert_int_equal(origin_gets(w), gets);
+	assert_int_equal(world_origin_gets(w), gets);
 	table_unref(old);
 	world_free(w);
 }
@@ -386,8 +385,8 @@ static void test_evicted_by_order(void **state)
 	assert_int_equal(back.evicted, 3);
 	assert_true(back.evicted_bytes >= 8 * FILE_B);
 	read_files(w);
-	stop_worker(w);
-	start_worker(w, 1 * GiB);
+	world_stop_worker(w);
+	world_start_worker(w, 1 * GiB);
 	wait_followed(w);
 	assert_int_equal(cached_bytes(w, lineage), 8 * FILE_B);
 	evict = 4;
@@ -416,12 +415,8 @@ static void say_paths(
 /* Until the worker has said that it followed that. */
 static struct said_back wait_paths(struct world *w, uint64_t serial)
 {
-	uint64_t deadline = clock_mono_ns() + DEADLINE;
-
-	while (said_back(w).evicted_paths != serial) {
-		assert_true(clock_mono_ns() < deadline);
+	while (said_back(w).evicted_paths != serial)
 		wait_followed(w);
-	}
 	return said_back(w);
 }
 
@@ -460,19 +455,19 @@ static void test_evicted_by_path(void **state)
 
 	(void)state;
 	read_files(w);
-	gets = origin_gets(w);
+	gets = world_origin_gets(w);
 	back = follow_paths(w, &first, 2, (char[]){ "at/file-00[0-7]" }, "at/");
 	assert_int_equal(back.evicted_paths, 2);
 	assert_int_equal(back.paths_bytes, 8 * FILE_B);
 	assert_int_equal(cached_bytes(w, first.lineage), (FILES - 8) * FILE_B);
 	for (unsigned int i = 8; i < FILES; i++)
-		(void)read_range(w, offset_of(w, i), FILE_B, 0);
-	assert_int_equal(origin_gets(w), gets);
+		(void)world_read_range(w, world_offset_of(w, i), FILE_B, 0);
+	assert_int_equal(world_origin_gets(w), gets);
 	read_files(w);
-	assert_int_equal(origin_gets(w), gets + 8);
-	stop_worker(w);
-	start_worker(w, 1 * GiB);
-	(void)read_range(w, offset_of(w, 8), FILE_B, 0);
+	assert_int_equal(world_origin_gets(w), gets + 8);
+	world_stop_worker(w);
+	world_start_worker(w, 1 * GiB);
+	(void)world_read_range(w, world_offset_of(w, 8), FILE_B, 0);
 	back = follow_paths(w, &first, 2, (char[]){ "at/file-00[0-7]" }, "at/");
 	assert_int_equal(back.evicted_paths, 2);
 	assert_int_equal(cached_bytes(w, first.lineage), FILES * FILE_B); /* it was followed */
@@ -541,8 +536,8 @@ static void test_stopped_while_evicting(void **state)
 	read_files(w);
 	say_paths(w, &first, 2, (char[]){ "file-*" }, NULL);
 	terms_wake(&w->worker);
-	stop_worker(w);
-	start_worker(w, 1 * GiB);
+	world_stop_worker(w);
+	world_start_worker(w, 1 * GiB);
 	back = wait_paths(w, 2);
 	assert_true(back.paths_bytes <= FILES * FILE_B);
 	assert_int_equal(cached_bytes(w, first.lineage), 0);
@@ -563,7 +558,7 @@ static void say_news(struct world *w, struct rpc_request *request)
 	}
 	packed = malloc(64);
 	assert_non_null(packed);
-	clock_sleep_ns(10 * CLOCK_MS); /* or it would be asked without end */
+	test_advance(10 * CLOCK_MS); /* or it would be asked without end */
 	m.has_news = 1;
 	m.news = clock_mono_ns();
 	assert_true(granary__slot_table__get_packed_size(&m) <= 64);
@@ -579,17 +574,13 @@ static void say_news(struct world *w, struct rpc_request *request)
 static void test_news(void **state)
 {
 	struct world *w = world_new_sized(1 * GiB, 8, FILE_B, 0);
-	uint64_t deadline = clock_mono_ns() + DEADLINE;
 	unsigned int asked;
 
 	(void)state;
 	wait_followed(w);
 	atomic_store(&w->cluster, say_news);
 	asked = times_asked(w);
-	while (times_asked(w) < asked + 8) {
-		clock_sleep_ns(10 * CLOCK_MS);
-		assert_true(clock_mono_ns() < deadline);
-	}
+	test_wait(times_asked(w) >= asked + 8);
 	world_free(w);
 }
 

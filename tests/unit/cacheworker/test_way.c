@@ -68,16 +68,6 @@ static void set_way(struct world *w, bool directory)
 	source_set_way(&w->worker, &table_info(w->table)->id.volume, &way);
 }
 
-static void wait_for(_Atomic uint32_t *counter)
-{
-	uint64_t deadline = clock_mono_ns() + DEADLINE;
-
-	while (*counter == 0) {
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(CLOCK_MS);
-	}
-}
-
 static struct source *source_of(struct world *w)
 {
 	return list_entry(w->worker.sources.all.next, struct source, link);
@@ -112,14 +102,14 @@ static void *read_one(void *arg)
 {
 	struct reading *r = arg;
 
-	(void)read_range(r->w, r->offset, r->length, 0);
+	(void)world_read_range(r->w, r->offset, r->length, 0);
 	return NULL;
 }
 
 /* The server may be answering what nobody waits for any more, out of the world. */
 static void end(struct world *w)
 {
-	stop_worker(w);
+	world_stop_worker(w);
 	server_stop(&server);
 	world_end(w);
 }
@@ -129,13 +119,13 @@ static void check_stuck(
 	bool (*answer)(struct server *s, int fd, const char *head), _Atomic uint32_t *stuck)
 {
 	struct world *w = world_new_sized(1 * GiB, FILES, FILE_B, 0);
-	struct reading last = { w, offset_of(w, FILES - 1), UNIT_BYTES };
+	struct reading last = { w, world_offset_of(w, FILES - 1), UNIT_BYTES };
 	pthread_t thread;
 	uint64_t before;
 
 	*stuck = 0;
-	(void)read_range(w, 0, BLOCK_BYTES, 0);
-	wait_until_written(w);
+	(void)world_read_range(w, 0, BLOCK_BYTES, 0);
+	world_wait_written(w);
 	before = origin_bytes(w);
 	assert_true(before > 0);
 	server_start(&server, answer, w);
@@ -144,14 +134,14 @@ static void check_stuck(
 	assert_int_equal(origin_bytes(w), before); /* a counter never shrinks */
 	check_bounds(w);
 	assert_int_equal(pthread_create(&thread, NULL, read_one, &last), 0);
-	wait_for(stuck);
+	test_wait(*stuck > 0);
 	set_way(w, true);
 	pthread_join(thread, NULL);
 	check_bounds(w);
 	assert_int_equal(source_of(w)->n_former, 1);
 	assert_true(origin_bytes(w) > before);
-	wait_until_written(w);
-	(void)read_range(w, last.offset, last.length, 0);
+	world_wait_written(w);
+	(void)world_read_range(w, last.offset, last.length, 0);
 	assert_int_equal(counter_get(&w->worker.counters.failed_units), 0);
 	end(w);
 }
@@ -177,18 +167,18 @@ static void to_and_fro(void **state)
 	struct reading readings[FILES];
 
 	(void)state;
-	(void)read_range(w, all.offset, all.length, 0);
+	(void)world_read_range(w, all.offset, all.length, 0);
 	server_start(&server, answer_half, w);
 	for (unsigned int i = 0; i < FILES; i++) {
-		readings[i] =
-			(struct reading){ w, offset_of(w, i) + FILE_B - UNIT_BYTES, UNIT_BYTES };
+		readings[i] = (struct reading){ w, world_offset_of(w, i) + FILE_B - UNIT_BYTES,
+			UNIT_BYTES };
 		assert_int_equal(pthread_create(&threads[i], NULL, read_one, &readings[i]), 0);
 	}
 	for (unsigned int i = 0; i < 20; i++)
 		set_way(w, i % 2);
 	for (unsigned int i = 0; i < FILES; i++)
 		pthread_join(threads[i], NULL);
-	wait_until_written(w);
+	world_wait_written(w);
 	assert_int_equal(counter_get(&w->worker.counters.failed_units), 0);
 	end(w);
 }

@@ -20,18 +20,18 @@ static void test_every_unit_once(void **state)
 	uint32_t ranges;
 
 	(void)state;
-	read_all(w, FRAME_LOCAL_OK, &local, &ranges);
-	wait_until_written(w);
-	assert_int_equal(origin_gets(w), units_of_table(w));
-	read_all(w, FRAME_LOCAL_OK, &local, &ranges);
+	world_read_all(w, FRAME_LOCAL_OK, &local, &ranges);
+	world_wait_written(w);
+	assert_int_equal(world_origin_gets(w), world_units(w));
+	world_read_all(w, FRAME_LOCAL_OK, &local, &ranges);
 	assert_int_equal(
 		local + (w->model_bytes - align_down(table_info(w->table)->end, 256 * KiB)) /
 					(256 * KiB) >=
 			ranges,
 		1);
-	read_all(w, 0, &local, &ranges); /* a reader elsewhere gets bytes */
+	world_read_all(w, 0, &local, &ranges); /* a reader elsewhere gets bytes */
 	assert_int_equal(local, 0);
-	assert_int_equal(origin_gets(w), units_of_table(w));
+	assert_int_equal(world_origin_gets(w), world_units(w));
 	world_free(w);
 }
 
@@ -45,12 +45,12 @@ static void test_unit_that_came_meanwhile(void **state)
 	uint32_t ranges;
 
 	(void)state;
-	read_all(w, 0, &local, &ranges);
-	wait_until_written(w);
+	world_read_all(w, 0, &local, &ranges);
+	world_wait_written(w);
 	source = list_entry(w->worker.sources.all.next, struct source, link);
 	assert_int_equal(table_next_offset(w->table, 0, row), 0);
 	assert_int_equal(flight_want(source, row, row->offset, UFS_PREFETCH, false, NULL), -EEXIST);
-	assert_int_equal(origin_gets(w), units_of_table(w));
+	assert_int_equal(world_origin_gets(w), world_units(w));
 	free(row);
 	world_free(w);
 }
@@ -59,14 +59,12 @@ static void test_unit_that_came_meanwhile(void **state)
 static void read_lent(struct world *w, uint64_t offset, uint32_t length, uint32_t n)
 {
 	const counter_t *lent = &w->worker.counters.lent_bytes;
-	uint64_t deadline = clock_mono_ns() + 60 * CLOCK_SECOND;
 	uint64_t before;
 
 	do {
-		assert_true(clock_mono_ns() < deadline);
 		before = counter_get(lent);
 		for (uint32_t i = 0; i < n; i++)
-			(void)read_range(w, offset, length, 0);
+			(void)world_read_range(w, offset, length, 0);
 	} while (counter_get(lent) - before != (uint64_t)n * length);
 }
 
@@ -80,14 +78,14 @@ static void test_lent(void **state)
 	uint64_t lent;
 
 	(void)state;
-	read_all(w, 0, &local, &ranges);
-	wait_until_written(w);
+	world_read_all(w, 0, &local, &ranges);
+	world_wait_written(w);
 	for (uint32_t i = 0; i < 8; i++)
 		read_lent(w, i * MiB, MiB, 1);
 	lent = counter_get(&counters->lent_bytes);
-	read_range(w, BLOCK_BYTES, 256 * KiB, 0);       /* from the middle of a piece */
-	read_range(w, 0, 60 * KiB, 0);                  /* little */
-	read_range(w, 4 * 2 * MiB - 512 * KiB, MiB, 0); /* past the last object */
+	world_read_range(w, BLOCK_BYTES, 256 * KiB, 0);       /* from the middle of a piece */
+	world_read_range(w, 0, 60 * KiB, 0);                  /* little */
+	world_read_range(w, 4 * 2 * MiB - 512 * KiB, MiB, 0); /* past the last object */
 	assert_int_equal(counter_get(&counters->lent_bytes), lent);
 	read_lent(w, 0, MiB, 3 * LIMIT_PIPES);
 	assert_true(w->worker.pipes.n <= 2); /* the same ones again and again */
@@ -98,13 +96,11 @@ static void test_lent(void **state)
 static void read_at_once(struct world *w, uint64_t offset, uint32_t length)
 {
 	const counter_t *at_once = &w->worker.counters.at_once;
-	uint64_t deadline = clock_mono_ns() + DEADLINE;
 	uint64_t before;
 
 	do {
-		assert_true(clock_mono_ns() < deadline);
 		before = counter_get(at_once);
-		(void)read_range(w, offset, length, 0);
+		(void)world_read_range(w, offset, length, 0);
 	} while (counter_get(at_once) == before);
 }
 
@@ -113,39 +109,36 @@ static void test_at_once(void **state)
 {
 	struct world *w = world_new_sized(1 * GiB, 8, 100 * KiB + 100, 0);
 	const struct worker_counters *counters = &w->worker.counters;
-	uint64_t deadline;
 	uint64_t hits;
 	uint64_t before;
 	uint32_t local;
 	uint32_t ranges;
 
 	(void)state;
-	read_all(w, 0, &local, &ranges);
-	wait_until_written(w);
+	world_read_all(w, 0, &local, &ranges);
+	world_wait_written(w);
 	for (unsigned int i = 0; i < 8; i++) {
-		read_at_once(w, offset_of(w, i), 104 * KiB); /* with the rest of its last block */
-		read_at_once(w, offset_of(w, i), 64 * KiB);
-		read_at_once(w, offset_of(w, i) + 64 * KiB, 40 * KiB);
+		read_at_once(
+			w, world_offset_of(w, i), 104 * KiB); /* with the rest of its last block */
+		read_at_once(w, world_offset_of(w, i), 64 * KiB);
+		read_at_once(w, world_offset_of(w, i) + 64 * KiB, 40 * KiB);
 	}
 	hits = counter_get(&counters->hits);
 	before = counter_get(&counters->at_once);
-	(void)read_range(w, offset_of(w, 0) + BLOCK_BYTES, 64 * KiB, 0); /* from within a piece */
-	(void)read_range(w, offset_of(w, 0), 32 * KiB, 0);               /* to within one */
-	(void)read_range(w, offset_of(w, 0), 256 * KiB, 0);              /* much */
+	(void)world_read_range(
+		w, world_offset_of(w, 0) + BLOCK_BYTES, 64 * KiB, 0);   /* from within a piece */
+	(void)world_read_range(w, world_offset_of(w, 0), 32 * KiB, 0);  /* to within one */
+	(void)world_read_range(w, world_offset_of(w, 0), 256 * KiB, 0); /* much */
 	assert_int_equal(counter_get(&counters->at_once), before);
 	assert_int_equal(counter_get(&counters->hits), hits + 3);
-	assert_int_equal(origin_gets(w), units_of_table(w));
-	deadline = clock_mono_ns() + DEADLINE;
-	while (atomic_load(&w->worker.answers) > 0) { /* the last one is being let go of */
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(CLOCK_MS);
-	}
+	assert_int_equal(world_origin_gets(w), world_units(w));
+	test_wait(atomic_load(&w->worker.answers) == 0); /* the last one is being let go of */
 	world_free(w);
 }
 
 static int recheck(const struct world *w, uint64_t offset, uint32_t length)
 {
-	struct rpc_call call = make_call(w, FRAME_RECHECK, offset, length, 0);
+	struct rpc_call call = world_make_call(w, FRAME_RECHECK, offset, length, 0);
 	int r = rpc_call_wait(w->client, &call, NULL);
 
 	rpc_call_release(&call);
@@ -156,26 +149,26 @@ static int recheck(const struct world *w, uint64_t offset, uint32_t length)
 static void test_told_of_damage(void **state)
 {
 	struct world *w = world_new_sized(1 * GiB, 8, 100 * KiB, 0);
-	uint64_t at = offset_of(w, 6);
+	uint64_t at = world_offset_of(w, 6);
 	struct rpc_call call;
 	uint64_t gets;
 	uint32_t local;
 	uint32_t ranges;
 
 	(void)state;
-	read_all(w, 0, &local, &ranges);
-	wait_until_written(w);
+	world_read_all(w, 0, &local, &ranges);
+	world_wait_written(w);
 	read_at_once(w, at, 100 * KiB);
 	assert_int_equal(recheck(w, at, 100 * KiB), 0);
 	damage(w, 1, (off_t)at + 100);
-	call = make_call(w, FRAME_FETCH, at, 100 * KiB, 0);
+	call = world_make_call(w, FRAME_FETCH, at, 100 * KiB, 0);
 	assert_int_equal(rpc_call_wait(w->client, &call, NULL), 0);
 	assert_memory_not_equal(call.reply_payload, w->model + at, 64 * KiB);
 	rpc_call_release(&call);
-	gets = origin_gets(w);
+	gets = world_origin_gets(w);
 	assert_int_equal(recheck(w, at, 100 * KiB), -EBADMSG);
-	(void)read_range(w, at, 100 * KiB, 0);
-	assert_int_equal(origin_gets(w), gets + 1);
+	(void)world_read_range(w, at, 100 * KiB, 0);
+	assert_int_equal(world_origin_gets(w), gets + 1);
 	world_free(w);
 }
 
@@ -186,13 +179,13 @@ static void test_cache_survives_restart(void **state)
 	uint32_t ranges;
 
 	(void)state;
-	read_all(w, FRAME_LOCAL_OK, &local, &ranges);
-	wait_until_written(w);
-	stop_worker(w);
-	start_worker(w, 1 * GiB);
-	read_all(w, FRAME_LOCAL_OK, &local, &ranges);
+	world_read_all(w, FRAME_LOCAL_OK, &local, &ranges);
+	world_wait_written(w);
+	world_stop_worker(w);
+	world_start_worker(w, 1 * GiB);
+	world_read_all(w, FRAME_LOCAL_OK, &local, &ranges);
 	assert_true(local > 0);
-	assert_int_equal(origin_gets(w), 0);
+	assert_int_equal(world_origin_gets(w), 0);
 	world_free(w);
 }
 
@@ -204,7 +197,7 @@ static void test_full_tier_is_bypassed(void **state)
 
 	(void)state;
 	for (unsigned int pass = 0; pass < 2; pass++)
-		read_all(w, FRAME_LOCAL_OK, &local, &ranges);
+		world_read_all(w, FRAME_LOCAL_OK, &local, &ranges);
 	assert_true(counter_get(&w->worker.counters.bypass_bytes) > 0);
 	assert_true(local > 0);
 	assert_true(local < ranges);
@@ -230,7 +223,7 @@ static void *run_reader(void *arg)
 		uint64_t offset = block * BLOCK_BYTES;
 
 		length = min(length, (uint32_t)(CHUNK_BYTES - (offset & (CHUNK_BYTES - 1))));
-		(void)read_range(w, offset, length, i % 3 ? FRAME_LOCAL_OK : 0);
+		(void)world_read_range(w, offset, length, i % 3 ? FRAME_LOCAL_OK : 0);
 	}
 	return NULL;
 }
@@ -249,8 +242,8 @@ static void test_readers_together(void **state)
 	}
 	for (unsigned int i = 0; i < READERS; i++)
 		pthread_join(readers[i].thread, NULL);
-	wait_until_written(w);
-	assert_true(origin_gets(w) <= units_of_table(w));
+	world_wait_written(w);
+	assert_true(world_origin_gets(w) <= world_units(w));
 	world_free(w);
 }
 
@@ -265,13 +258,14 @@ static void test_bad_ranges_refused(void **state)
 
 	(void)state;
 	for (unsigned int i = 0; i < ARRAY_SIZE(bad); i++) {
-		struct rpc_call call = make_call(w, FRAME_FETCH, bad[i].offset, bad[i].length, 0);
+		struct rpc_call call =
+			world_make_call(w, FRAME_FETCH, bad[i].offset, bad[i].length, 0);
 		struct err e = ERR_INIT;
 
 		assert_true(rpc_call_wait(w->client, &call, &e) < 0);
 		free(call.reply_payload);
 	}
-	(void)read_range(w, 0, BLOCK_BYTES, 0);
+	(void)world_read_range(w, 0, BLOCK_BYTES, 0);
 	world_free(w);
 }
 
@@ -287,7 +281,7 @@ static void test_changed_object_is_stale(void **state)
 	assert_int_equal(table_find_key(w->table, "file-006", 8, row), 0);
 	(void)snprintf(path, sizeof(path), "%s/data/file-006", w->dir);
 	assert_int_equal(file_write_atomic(path, "other", 5, 0600), 0);
-	call = make_call(w, FRAME_FETCH, row->offset, BLOCK_BYTES, FRAME_LOCAL_OK);
+	call = world_make_call(w, FRAME_FETCH, row->offset, BLOCK_BYTES, FRAME_LOCAL_OK);
 	assert_int_equal(rpc_call_wait(w->client, &call, &e), -ESTALE);
 	free(call.reply_payload);
 	free(row);

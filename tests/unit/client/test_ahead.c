@@ -1,6 +1,7 @@
 /* Running ahead of sequential streams: what is asked for, how far, how often. */
 #include "tests/unit/client/fixture.h"
 #include "client/client_internal.h"
+#include "tests/clock/test_clock.h"
 
 #define WINDOW (8 * MiB)
 
@@ -35,12 +36,7 @@ static int setup_growing(void **state)
  * arrived. */
 static uint32_t settle(struct fix *f)
 {
-	uint64_t deadline = clock_mono_ns() + 60 * CLOCK_SECOND;
-
-	while (fix_count(f, FRAME_PREFETCH) != fix_counter(f, "prefetches")) {
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(CLOCK_MS);
-	}
+	test_wait(fix_count(f, FRAME_PREFETCH) == fix_counter(f, "prefetches"));
 	return fix_count(f, FRAME_PREFETCH);
 }
 

@@ -5,6 +5,7 @@
 #include "base/log.h"
 #include "tests/unit/client/fixture.h"
 #include "client/client_internal.h"
+#include "tests/clock/test_clock.h"
 
 static uint64_t border(const struct fix *f)
 {
@@ -158,8 +159,7 @@ static void test_cancel(void **state)
 	fix_wait_parked(f, 4); /* the worker was told */
 	fix_unpark(f);
 	for (size_t i = 4; i < 8; i++) {
-		while (!fix_read_done(reads[i]))
-			clock_sleep_ns(CLOCK_MS);
+		test_wait(fix_read_done(reads[i]));
 		client_read_cancel(f->volume, &reads[i]->read); /* late: nothing happens */
 		fix_read_end(f, reads[i], 0);
 	}
@@ -181,8 +181,7 @@ static void test_cancel_races(void **state)
 		while (clock_mono_ns() < until)
 			;
 		client_read_cancel(f->volume, &r->read);
-		while (!fix_read_done(r))
-			clock_sleep_ns(CLOCK_MS / 20);
+		test_wait(fix_read_done(r));
 		assert_true(r->status == 0 || r->status == -ECANCELED);
 		fix_read_end(f, r, r->status);
 	}
@@ -221,7 +220,7 @@ static void test_worker_gone_and_back(void **state)
 		reads[i] = fix_read_start(f, border(f) + i * PIECE_BYTES, PIECE_BYTES);
 	fix_wait_parked(f, ARRAY_SIZE(reads));
 	fix_stop_worker(f);
-	clock_sleep_ns(300 * CLOCK_MS);
+	test_advance(300 * CLOCK_MS);
 	for (size_t i = 0; i < ARRAY_SIZE(reads); i++)
 		assert_false(fix_read_done(reads[i]));
 	f->park = false;
@@ -296,11 +295,11 @@ static void test_worker_killed(void **state)
 	assert_int_equal(write(victim.to, f->worker_address, len), len);
 	assert_int_equal(read(victim.from, &c, 1), 1);
 	r = fix_read_start(f, border(f), PIECE_BYTES);
-	clock_sleep_ns(200 * CLOCK_MS);
+	test_advance(200 * CLOCK_MS);
 	assert_false(fix_read_done(r));
 	assert_int_equal(kill(victim.pid, SIGKILL), 0);
 	assert_int_equal(waitpid(victim.pid, NULL, 0), victim.pid);
-	clock_sleep_ns(100 * CLOCK_MS);
+	test_advance(100 * CLOCK_MS);
 	assert_false(fix_read_done(r));
 	fix_start_worker(f);
 	fix_read_end(f, r, 0);
@@ -322,8 +321,8 @@ static void test_budget(void **state)
 	assert_true(f->budget.peak <= f->budget.max);
 	assert_true(f->budget.peak > 64 * MiB - 3 * MiB); /* it was used */
 	/* None at all: reads over a border wait, others go on. */
-	while (!budget_take(&f->budget, BUDGET_DEMAND, 3 * MiB - BLOCK_BYTES))
-		clock_sleep_ns(CLOCK_MS); /* given back just after on_done */
+	test_wait(budget_take(&f->budget, BUDGET_DEMAND,
+		3 * MiB - BLOCK_BYTES)); /* given back just after on_done */
 	reads[0] = fix_read_start(f, border(f) - MiB / 2, MiB);
 	fix_read(f, border(f), MiB);
 	assert_false(fix_read_done(reads[0]));
@@ -389,12 +388,7 @@ static void on_answered(struct client_read *read, int status, const void *data)
 
 static int where_of(struct answered *a)
 {
-	uint64_t deadline = clock_mono_ns() + 60 * CLOCK_SECOND;
-
-	while (atomic_load(&a->where) == 0) {
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(CLOCK_MS / 10);
-	}
+	test_wait(atomic_load(&a->where) != 0);
 	return atomic_load(&a->where);
 }
 
@@ -452,6 +446,13 @@ static void wait_until_told(struct fix *f)
 	pthread_mutex_unlock(&client->lock);
 }
 
+static bool reads_text(const char *path, struct buf *text, const char *part)
+{
+	buf_clear(text);
+	assert_int_equal(file_read_all(path, text), 0);
+	return strstr(buf_str(text), part);
+}
+
 /* What the log says of a read that waits: one line with its cause, once, after ten seconds. */
 static void test_slow_is_logged(void **state)
 {
@@ -466,14 +467,9 @@ static void test_slow_is_logged(void **state)
 	log_init("test", fd, LOG_INFO, LOG_TEXT);
 	f->park = true;
 	r = fix_read_start(f, border(f), PIECE_BYTES);
-	do {
-		assert_true(clock_mono_ns() - began < 60 * CLOCK_SECOND);
-		clock_sleep_ns(10 * CLOCK_MS);
-		buf_clear(&text);
-		assert_int_equal(file_read_all(path, &text), 0);
-	} while (!strstr(buf_str(&text), "read waits"));
+	test_wait(reads_text(path, &text, "read waits"));
 	assert_true(clock_mono_ns() - began >= 10 * CLOCK_SECOND);
-	clock_sleep_ns(2 * CLOCK_SECOND); /* it is looked at each second */
+	test_advance(2 * CLOCK_SECOND); /* it is looked at each second */
 	fix_unpark(f);
 	fix_read_end(f, r, 0);
 	wait_until_told(f);
@@ -509,6 +505,7 @@ static void test_tcp(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
+		CASE(test_worker_killed), /* while there is a process to kill, time is real */
 		CASE(test_bytes),
 		CASE(test_bytes_random),
 		CASE(test_border_local),
@@ -521,7 +518,6 @@ int main(void)
 		CASE(test_cancel_races),
 		CASE(test_close_ends_reads),
 		CASE(test_worker_gone_and_back),
-		CASE(test_worker_killed),
 		CASE(test_budget),
 		CASE(test_overflow),
 		CASE(test_small_answers_take_one_hop),

@@ -4,6 +4,7 @@
 #include "client/client_local.h"
 #include "client/client_op.h"
 #include "tests/unit/client/fixture.h"
+#include "tests/clock/test_clock.h"
 
 #include <dlfcn.h>
 
@@ -118,12 +119,7 @@ static void new_writer(struct fix *f)
 /* Until the client has the worker's map. */
 static void wait_for_map(struct fix *f)
 {
-	uint64_t deadline = clock_mono_ns() + 60 * CLOCK_SECOND;
-
-	while (client_chunks_map_start(f->client->chunks) != chunk_map_writer_start(f->writer)) {
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(CLOCK_MS);
-	}
+	test_wait(client_chunks_map_start(f->client->chunks) == chunk_map_writer_start(f->writer));
 }
 
 static uint32_t asked(struct fix *f)
@@ -550,7 +546,7 @@ static void test_many_threads(void **state)
 			remove_chunk(f, chunk);
 		else
 			publish_without(f, chunk, place_in(f, chunk), i % 3 * PIECE_BYTES);
-		clock_sleep_ns(CLOCK_MS / 4);
+		test_advance(CLOCK_MS / 4);
 	}
 	for (size_t i = 0; i < ARRAY_SIZE(threads); i++)
 		pthread_join(threads[i], NULL);

@@ -1,5 +1,6 @@
 /* Ranges of small files that are read ahead of a reader. */
 #include "tests/unit/client/route_fixture.h"
+#include "tests/clock/test_clock.h"
 
 /* As the kernel's reads come: noted, looked for here, and asked for. */
 static void read_noted(struct fix *f, uint64_t offset, uint32_t length)
@@ -17,7 +18,7 @@ static void test_ranges_are_read_ahead(void **state)
 
 	for (uint64_t at = 0; at < 8 * MiB; at += 32 * KiB)
 		read_noted(r->f, o->offset + at, 32 * KiB);
-	requests = count(r, &r->workers[0].fetches) + count(r, &r->workers[0].cached);
+	requests = route_count(r, &r->workers[0].fetches) + route_count(r, &r->workers[0].cached);
 	assert_true(requests <= 32); /* of 256 reads */
 	assert_true(fix_counter(r->f, "near_reads") >= 240);
 	assert_in_range(fix_counter(r->f, "near_fetches"), 8, 24);
@@ -37,11 +38,11 @@ static void test_ranges_are_under_way_together(void **state)
 	pthread_mutex_unlock(&r->f->lock);
 	for (; at < 10 * MiB; at += 32 * KiB)
 		client_note_read(r->f->volume, o->offset + at, 32 * KiB);
-	wait_for(r, &r->workers[0].parked_cached, 4);
-	unpark(&r->workers[0]);
+	route_wait_for(r, &r->workers[0].parked_cached, 4);
+	route_unpark(&r->workers[0]);
 	for (at = 4 * MiB; at < 10 * MiB; at += 32 * KiB)
 		read_noted(r->f, o->offset + at, 32 * KiB);
-	assert_true(count(r, &r->workers[0].fetches) <= 8);
+	assert_true(route_count(r, &r->workers[0].fetches) <= 8);
 	/* Of 15 MiB at most, of at least 256 KiB each. */
 	assert_true(fix_counter(r->f, "near_fetches") <= 32);
 }
@@ -83,7 +84,7 @@ static void test_out_of_order_nothing_is_read_ahead(void **state)
 	for (uint64_t i = 0; i < 64; i++)
 		read_noted(r->f, o->offset + i * 37 % 64 * (600 * KiB), 32 * KiB);
 	assert_int_equal(fix_counter(r->f, "near_fetches"), 0);
-	assert_int_equal(count(r, &r->workers[0].fetches), 64);
+	assert_int_equal(route_count(r, &r->workers[0].fetches), 64);
 }
 
 /* What no worker has is asked for piece by piece, as ever: the origin is not asked for more. */
@@ -96,7 +97,7 @@ static void test_cold_ranges_are_not_read_ahead(void **state)
 	for (uint64_t at = 0; at < 2 * MiB; at += 32 * KiB)
 		read_noted(r->f, o->offset + at, 32 * KiB);
 	assert_int_equal(fix_counter(r->f, "near_reads"), 0);
-	assert_int_equal(count(r, &r->workers[0].fetches), 64);
+	assert_int_equal(route_count(r, &r->workers[0].fetches), 64);
 }
 
 /* Ranges of which a part is never read give way to those that come. */
@@ -108,7 +109,7 @@ static void test_ranges_that_are_read_in_part(void **state)
 	for (uint64_t at = 0; at < 40 * MiB; at += 64 * KiB)
 		read_noted(r->f, o->offset + at, 32 * KiB);
 	assert_true(fix_counter(r->f, "near_fetches") > CLIENT_NEAR_WINDOWS);
-	assert_true(count(r, &r->workers[0].fetches) <= 16);
+	assert_true(route_count(r, &r->workers[0].fetches) <= 16);
 }
 
 /* Where somebody read before, further on, says nothing of what was fetched for who reads now. */
@@ -121,10 +122,10 @@ static void test_ranges_beside_old_ones(void **state)
 	/* Leaves every window in use, each read in part. */
 	for (uint64_t at = 8 * MiB; at < 40 * MiB; at += 64 * KiB)
 		read_noted(r->f, o->offset + at, 32 * KiB);
-	before = count(r, &r->workers[0].fetches);
+	before = route_count(r, &r->workers[0].fetches);
 	for (uint64_t at = 0; at < 6 * MiB; at += 32 * KiB)
 		read_noted(r->f, o->offset + at, 32 * KiB);
-	assert_true(count(r, &r->workers[0].fetches) - before <= 16); /* of 192 */
+	assert_true(route_count(r, &r->workers[0].fetches) - before <= 16); /* of 192 */
 }
 
 /* A replica that has no copies yet costs a question, not the reading ahead. */
@@ -133,7 +134,7 @@ static void test_ranges_that_a_replica_lacks(void **state)
 	struct route_fix *r = *state;
 	const struct fix_object *o = fix_object(r->f, "b/large");
 
-	set_copies(r, 2);
+	route_set_copies(r, 2);
 	r->workers[1].cold = true;
 	for (uint64_t at = 0; at < 8 * MiB; at += 32 * KiB)
 		read_noted(r->f, o->offset + at, 32 * KiB);
@@ -149,9 +150,9 @@ static bool was_quick(uint64_t began)
 /* Two reads of an object by one request. */
 static void assert_answered_together(struct route_fix *r, uint64_t began)
 {
-	uint32_t alone = count(r, &r->workers[0].fetches);
+	uint32_t alone = route_count(r, &r->workers[0].fetches);
 
-	assert_int_equal(count(r, &r->workers[0].cached), 1);
+	assert_int_equal(route_count(r, &r->workers[0].cached), 1);
 	assert_int_equal(fix_counter(r->f, "near_reads") + alone, 2);
 	assert_true(alone == 0 || !was_quick(began));
 }
@@ -197,9 +198,9 @@ static void test_parts_of_an_object_wait_together(void **state)
 	for (uint32_t i = 0; i < ARRAY_SIZE(parts); i++) {
 		assert_int_equal(
 			pthread_create(&parts[i].thread, NULL, run_part_reader, &parts[i]), 0);
-		wait_for(r, &r->workers[0].parked_cached, 1);
+		route_wait_for(r, &r->workers[0].parked_cached, 1);
 	}
-	unpark(&r->workers[0]);
+	route_unpark(&r->workers[0]);
 	for (uint32_t i = 0; i < ARRAY_SIZE(parts); i++)
 		assert_int_equal(pthread_join(parts[i].thread, NULL), 0);
 	assert_answered_together(r, began);
@@ -213,12 +214,12 @@ static void test_parts_that_are_asked_for_alone(void **state)
 
 	read_noted(r->f, small->offset, 16 * KiB);
 	read_noted(r->f, fix_object(r->f, "b/large")->offset, 64 * KiB);
-	assert_int_equal(count(r, &r->workers[0].cached), 0);
-	assert_int_equal(count(r, &r->workers[0].fetches), 2);
+	assert_int_equal(route_count(r, &r->workers[0].cached), 0);
+	assert_int_equal(route_count(r, &r->workers[0].fetches), 2);
 	r->workers[0].cold = true;
 	read_noted(r->f, fix_object(r->f, "a/small-27")->offset, 64 * KiB);
-	assert_int_equal(count(r, &r->workers[0].cached), 1);
-	assert_int_equal(count(r, &r->workers[0].fetches), 3);
+	assert_int_equal(route_count(r, &r->workers[0].cached), 1);
+	assert_int_equal(route_count(r, &r->workers[0].fetches), 3);
 }
 
 /* Where the rest is not read it is not brought again and again. */
@@ -232,10 +233,10 @@ static void test_objects_of_which_the_begin_is_read(void **state)
 
 	for (uint32_t i = 0; i < n; i++)
 		read_noted(r->f, fix_object(r->f, keys[i])->offset, 64 * KiB);
-	assert_true(count(r, &r->workers[0].cached) == n || !was_quick(began));
-	clock_sleep_ns(CLOCK_SECOND / 5); /* so old the rests are, or older */
+	assert_true(route_count(r, &r->workers[0].cached) == n || !was_quick(began));
+	test_advance(CLOCK_SECOND / 5); /* so old the rests are, or older */
 	read_noted(r->f, fix_object(r->f, keys[n])->offset, 64 * KiB);
-	assert_true(count(r, &r->workers[0].cached) == n || !was_quick(began));
+	assert_true(route_count(r, &r->workers[0].cached) == n || !was_quick(began));
 }
 
 /* Of the windows that objects may have only `n` are left, or all of them again. */
@@ -273,7 +274,7 @@ static void test_begins_that_follow_fast(void **state)
 		read_noted(r->f, fix_object(r->f, keys[i % ARRAY_SIZE(keys)])->offset, 64 * KiB);
 		forget_streams(near);
 	}
-	asked = count(r, &r->workers[0].cached);
+	asked = route_count(r, &r->workers[0].cached);
 	leave_objects(near, CLIENT_NEAR_OBJECTS);
 	assert_true((asked > 2 && asked <= 40) || !was_quick(began));
 }
@@ -310,10 +311,11 @@ static void test_ranges_of_several_readers(void **state)
 		assert_int_equal(pthread_join(readers[i].thread, NULL), 0);
 	assert_true(fix_counter(r->f, "near_reads") > 0); /* how many is the scheduler's */
 	/* Each read was answered once, by what was fetched ahead or by a request of its own. */
-	assert_int_equal(fix_counter(r->f, "near_reads") + count(r, &r->workers[0].fetches), 256);
+	assert_int_equal(
+		fix_counter(r->f, "near_reads") + route_count(r, &r->workers[0].fetches), 256);
 }
 
-#define CASE(f) cmocka_unit_test_setup_teardown(f, setup, teardown)
+#define CASE(f) cmocka_unit_test_setup_teardown(f, route_setup, route_teardown)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {

@@ -2,6 +2,7 @@
 #include "tests/unit/client/route_fixture.h"
 #include "base/log.h"
 #include "client/client_back.h"
+#include "tests/clock/test_clock.h"
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
@@ -11,15 +12,15 @@ static void test_owner_alone_is_asked_and_no_master(void **state)
 	uint32_t asks;
 
 	fix_read(r->f, 0, 64 * KiB);
-	asks = count(r, &r->asks);
+	asks = route_count(r, &r->asks);
 	for (uint32_t i = 0; i < 200; i++)
 		fix_read(r->f, i % 8 * MiB, 64 * KiB);
-	assert_true(count(r, &r->workers[0].fetches) >= 201);
-	assert_int_equal(count(r, &r->workers[0].lasts), 0);
+	assert_true(route_count(r, &r->workers[0].fetches) >= 201);
+	assert_int_equal(route_count(r, &r->workers[0].lasts), 0);
 	for (uint32_t i = 1; i < WORKERS; i++)
-		assert_int_equal(count(r, &r->workers[i].fetches), 0);
+		assert_int_equal(route_count(r, &r->workers[i].fetches), 0);
 	/* But for the request that stays parked there. */
-	assert_in_range(count(r, &r->asks), asks, asks + 1);
+	assert_in_range(route_count(r, &r->asks), asks, asks + 1);
 }
 
 static void test_deputy_when_the_owner_refuses(void **state)
@@ -28,15 +29,14 @@ static void test_deputy_when_the_owner_refuses(void **state)
 
 	fake_set_refuse(r->workers[0].name, true);
 	fix_read(r->f, 0, 64 * KiB);
-	assert_int_equal(count(r, &r->workers[1].fetches), 1);
-	assert_int_equal(count(r, &r->workers[1].lasts), 1);
+	assert_int_equal(route_count(r, &r->workers[1].fetches), 1);
+	assert_int_equal(route_count(r, &r->workers[1].lasts), 1);
 	assert_int_equal(fix_counter(r->f, "passed_on"), 1);
 	/* Back again: the owner serves. */
 	fake_set_refuse(r->workers[0].name, false);
-	for (uint64_t end = clock_mono_ns() + PATIENCE; !count(r, &r->workers[0].fetches);) {
-		assert_true(clock_mono_ns() < end);
+	while (!route_count(r, &r->workers[0].fetches)) {
 		fix_read(r->f, 0, 64 * KiB);
-		clock_sleep_ns(CLOCK_MS);
+		test_advance(CLOCK_MS);
 	}
 }
 
@@ -45,15 +45,15 @@ static void test_owner_dies_with_reads_under_way(void **state)
 	struct route_fix *r = *state;
 	struct fix_read *reads[8];
 
-	set_park(r, 0);
+	route_set_park(r, 0);
 	for (uint32_t i = 0; i < ARRAY_SIZE(reads); i++)
 		reads[i] = fix_read_start(r->f, (uint64_t)i * MiB, 64 * KiB);
-	wait_for(r, &r->workers[0].fetches, ARRAY_SIZE(reads));
+	route_wait_for(r, &r->workers[0].fetches, ARRAY_SIZE(reads));
 	fake_set_refuse(r->workers[0].name, true);
 	fake_cut(r->workers[0].name);
 	for (uint32_t i = 0; i < ARRAY_SIZE(reads); i++)
 		fix_read_end(r->f, reads[i], 0);
-	assert_int_equal(count(r, &r->workers[1].lasts), ARRAY_SIZE(reads));
+	assert_int_equal(route_count(r, &r->workers[1].lasts), ARRAY_SIZE(reads));
 }
 
 static void test_owner_called_down_is_waited_for_no_longer(void **state)
@@ -61,16 +61,16 @@ static void test_owner_called_down_is_waited_for_no_longer(void **state)
 	struct route_fix *r = *state;
 	struct fix_read *read;
 
-	set_park(r, 0);
+	route_set_park(r, 0);
 	read = fix_read_start(r->f, 0, 64 * KiB);
-	wait_for(r, &r->workers[0].fetches, 1);
-	set_state(r, 0, CLUSTER_DOWN);
-	tell(r);
+	route_wait_for(r, &r->workers[0].fetches, 1);
+	route_set_state(r, 0, CLUSTER_DOWN);
+	route_tell(r);
 	fix_read_end(r->f, read, 0);
-	assert_int_equal(count(r, &r->workers[1].lasts), 1);
+	assert_int_equal(route_count(r, &r->workers[1].lasts), 1);
 	fix_read(r->f, 0, 64 * KiB);
-	assert_int_equal(count(r, &r->workers[1].lasts), 2);
-	assert_int_equal(count(r, &r->workers[0].fetches), 1);
+	assert_int_equal(route_count(r, &r->workers[1].lasts), 2);
+	assert_int_equal(route_count(r, &r->workers[0].fetches), 1);
 }
 
 /* With nobody else to ask it is: it answers, whatever the master thinks. */
@@ -82,17 +82,17 @@ static void test_the_only_one_called_down_is_waited_for(void **state)
 	r->slot = (struct placement_slot){ .owner = 0,
 		.previous = PLACEMENT_NOBODY,
 		.replicas = { PLACEMENT_NOBODY, PLACEMENT_NOBODY } };
-	tell(r);
-	set_park(r, 0);
+	route_tell(r);
+	route_set_park(r, 0);
 	read = fix_read_start(r->f, 0, 64 * KiB);
-	wait_for(r, &r->workers[0].fetches, 1);
-	set_state(r, 0, CLUSTER_DOWN);
-	tell(r);
-	clock_sleep_ns(2500 * CLOCK_MS); /* it is looked at each second */
-	unpark(&r->workers[0]);
+	route_wait_for(r, &r->workers[0].fetches, 1);
+	route_set_state(r, 0, CLUSTER_DOWN);
+	route_tell(r);
+	test_advance(2500 * CLOCK_MS); /* it is looked at each second */
+	route_unpark(&r->workers[0]);
 	fix_read_end(r->f, read, 0);
-	assert_int_equal(count(r, &r->workers[0].fetches), 1);
-	assert_int_equal(count(r, &r->workers[0].cancelled), 0);
+	assert_int_equal(route_count(r, &r->workers[0].fetches), 1);
+	assert_int_equal(route_count(r, &r->workers[0].cancelled), 0);
 }
 
 /* Holds a loop up until the lock is let go. */
@@ -141,12 +141,12 @@ static int setup_logged(void **state)
 	logged.fd = mkstemp(logged.path);
 	assert_true(logged.fd >= 0);
 	log_init("test", logged.fd, LOG_INFO, LOG_TEXT);
-	return setup(state);
+	return route_setup(state);
 }
 
 static int teardown_logged(void **state)
 {
-	int r = teardown(state);
+	int r = route_teardown(state);
 
 	log_init("test", STDERR_FILENO, LOG_INFO, LOG_TEXT);
 	close(logged.fd);
@@ -154,21 +154,18 @@ static int teardown_logged(void **state)
 	return r;
 }
 
-/* The log comes to say of a read where it waited. */
-static void wait_logged(const char *where)
+/* Does the log say of a read where it waited? */
+static bool is_logged(const char *where)
 {
-	uint64_t deadline = clock_mono_ns() + PATIENCE;
 	struct buf text = BUF_INIT(64 * KiB);
 	const char *line;
+	bool is;
 
-	do {
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(CLOCK_MS);
-		buf_clear(&text);
-		assert_int_equal(file_read_all(logged.path, &text), 0);
-		line = strstr(buf_str(&text), "read waited");
-	} while (!line || !strstr(line, where));
+	assert_int_equal(file_read_all(logged.path, &text), 0);
+	line = strstr(buf_str(&text), "read waited");
+	is = line && strstr(line, where);
 	buf_release(&text);
+	return is;
 }
 
 /* Its kernel acknowledges, the master has not noticed: it does not even say that it is there. */
@@ -178,16 +175,16 @@ static void test_owner_hangs(void **state)
 	struct fix_read *read;
 	struct freeze f;
 
-	set_park(r, 0);
+	route_set_park(r, 0);
 	read = fix_read_start(r->f, 0, 64 * KiB);
-	wait_for(r, &r->workers[0].fetches, 1);
+	route_wait_for(r, &r->workers[0].fetches, 1);
 	freeze(r, 0, &f);
 	fix_read_end(r->f, read, 0);
-	assert_int_equal(count(r, &r->workers[1].lasts), 1);
+	assert_int_equal(route_count(r, &r->workers[1].lasts), 1);
 	fix_read(r->f, MiB, 64 * KiB); /* it is passed over */
-	assert_int_equal(count(r, &r->workers[1].lasts), 2);
+	assert_int_equal(route_count(r, &r->workers[1].lasts), 2);
 	thaw(r, 0, &f);
-	wait_logged("s ECANCELED");
+	test_wait(is_logged("s ECANCELED"));
 }
 
 /* It is not found out by a read every few seconds, each of which would wait as long as the first one. */
@@ -201,7 +198,7 @@ static void test_no_read_is_tried_on_who_hangs(void **state)
 	for (uint32_t i = 0; i < WORKERS; i++)
 		r->workers[i].cold = true; /* no hedge takes the place of an answer */
 	fix_read(r->f, 0, 64 * KiB);
-	assert_int_equal(count(r, &r->workers[0].fetches), 1);
+	assert_int_equal(route_count(r, &r->workers[0].fetches), 1);
 	freeze(r, 0, &f);
 	fix_read(r->f, 0, 64 * KiB); /* finds it out */
 	reads++;
@@ -209,18 +206,18 @@ static void test_no_read_is_tried_on_who_hangs(void **state)
 	view_set_hangs(r->f->client->view, PATIENCE);
 	for (until = clock_mono_ns() + 4 * CLOCK_SECOND; clock_mono_ns() < until; reads++) {
 		fix_read(r->f, (uint64_t)(reads % 8) * MiB, 64 * KiB);
-		clock_sleep_ns(20 * CLOCK_MS);
+		test_advance(20 * CLOCK_MS);
 	}
 	thaw(r, 0, &f);
-	assert_int_equal(count(r, &r->workers[1].lasts), reads);
+	assert_int_equal(route_count(r, &r->workers[1].lasts), reads);
 	/* As soon as it answers it is asked again. */
 	until = clock_mono_ns() + PATIENCE;
-	while (count(r, &r->workers[0].fetches) < 10 && clock_mono_ns() < until) {
+	while (route_count(r, &r->workers[0].fetches) < 10 && clock_mono_ns() < until) {
 		fix_read(r->f, 0, 64 * KiB);
 		reads++;
 	}
 	/* It got the one that found it out, too. */
-	assert_int_equal(count(r, &r->workers[1].lasts) + 10, reads + 2);
+	assert_int_equal(route_count(r, &r->workers[1].lasts) + 10, reads + 2);
 }
 
 /* They are asked at once, not one after the other. */
@@ -234,9 +231,9 @@ static void test_owner_and_deputy_hang(void **state)
 	freeze(r, 0, &owner);
 	freeze(r, 1, &deputy);
 	fix_read(r->f, MiB, 64 * KiB);
-	assert_int_equal(count(r, &r->workers[2].lasts), 1);
+	assert_int_equal(route_count(r, &r->workers[2].lasts), 1);
 	fix_read(r->f, 0, 64 * KiB);
-	assert_int_equal(count(r, &r->workers[2].lasts), 2);
+	assert_int_equal(route_count(r, &r->workers[2].lasts), 2);
 	thaw(r, 0, &owner);
 	thaw(r, 1, &deputy);
 }
@@ -249,16 +246,16 @@ static void test_a_slow_owner_is_waited_for(void **state)
 	struct fix_read *read;
 
 	view_set_hangs(r->f->client->view, hangs);
-	set_park(r, 0);
+	route_set_park(r, 0);
 	read = fix_read_start(r->f, 0, 64 * KiB);
-	wait_for(r, &r->workers[0].fetches, 1);
-	clock_sleep_ns(4 * VIEW_QUIET + hangs);
-	unpark(&r->workers[0]);
+	route_wait_for(r, &r->workers[0].fetches, 1);
+	test_advance(4 * VIEW_QUIET + hangs);
+	route_unpark(&r->workers[0]);
 	fix_read_end(r->f, read, 0);
-	assert_int_equal(count(r, &r->workers[0].fetches), 1);
-	assert_int_equal(count(r, &r->workers[0].cancelled), 0);
+	assert_int_equal(route_count(r, &r->workers[0].fetches), 1);
+	assert_int_equal(route_count(r, &r->workers[0].cancelled), 0);
 	for (uint32_t i = 1; i < WORKERS; i++)
-		assert_int_equal(count(r, &r->workers[i].fetches), 0);
+		assert_int_equal(route_count(r, &r->workers[i].fetches), 0);
 }
 
 static void test_all_of_the_slot_are_tried(void **state)
@@ -268,7 +265,7 @@ static void test_all_of_the_slot_are_tried(void **state)
 	for (uint32_t i = 0; i < 3; i++)
 		fake_set_refuse(r->workers[i].name, true);
 	fix_read(r->f, 0, 64 * KiB);
-	assert_int_equal(count(r, &r->workers[3].lasts), 1);
+	assert_int_equal(route_count(r, &r->workers[3].lasts), 1);
 }
 
 /* In no slot's list, and it has all: asked when all of the slot are down, and not before. */
@@ -277,20 +274,20 @@ static void test_keeper_when_all_of_the_slot_are_down(void **state)
 	struct route_fix *r = *state;
 
 	r->slot.previous = PLACEMENT_NOBODY;
-	tell(r);
-	set_keeper(r);
+	route_tell(r);
+	route_set_keeper(r);
 	fix_read(r->f, 0, 64 * KiB);
-	assert_int_equal(count(r, &r->workers[0].fetches), 1);
+	assert_int_equal(route_count(r, &r->workers[0].fetches), 1);
 	for (uint32_t i = 0; i < 3; i++)
-		set_state(r, i, CLUSTER_DOWN);
-	tell(r);
+		route_set_state(r, i, CLUSTER_DOWN);
+	route_tell(r);
 	for (uint32_t i = 0; i < 8; i++)
 		fix_read(r->f, i * MiB, 64 * KiB);
-	assert_int_equal(count(r, &r->workers[3].lasts), 8);
-	assert_int_equal(count(r, &r->workers[0].fetches), 1);
-	set_copies(r, COPIES_AUTO); /* an answer that says nothing of it changes nothing */
+	assert_int_equal(route_count(r, &r->workers[3].lasts), 8);
+	assert_int_equal(route_count(r, &r->workers[0].fetches), 1);
+	route_set_copies(r, COPIES_AUTO); /* an answer that says nothing of it changes nothing */
 	fix_read(r->f, 0, 64 * KiB);
-	assert_int_equal(count(r, &r->workers[3].lasts), 9);
+	assert_int_equal(route_count(r, &r->workers[3].lasts), 9);
 }
 
 static void test_nobody_answers(void **state)
@@ -337,16 +334,6 @@ static void test_nobody_waits_twice(void **state)
 		assert_null(r->f->client->failed[i].volume);
 }
 
-static void wait_for_retries(struct route_fix *r, uint64_t n)
-{
-	uint64_t deadline = clock_mono_ns() + PATIENCE;
-
-	while (fix_counter(r->f, "retries") < n) {
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(CLOCK_MS);
-	}
-}
-
 /* Reads that pause go on when one of those that were away takes a connection. */
 static void test_who_waits_asks_when_somebody_is_back(void **state)
 {
@@ -357,11 +344,11 @@ static void test_who_waits_asks_when_somebody_is_back(void **state)
 		fake_set_refuse(r->workers[i].name, true);
 	for (uint32_t i = 0; i < ARRAY_SIZE(reads); i++)
 		reads[i] = fix_read_start(r->f, i * 64 * KiB, 64 * KiB);
-	wait_for_retries(r, ARRAY_SIZE(reads));
+	test_wait(fix_counter(r->f, "retries") >= ARRAY_SIZE(reads));
 	fake_set_refuse(r->workers[1].name, false);
 	for (uint32_t i = 0; i < ARRAY_SIZE(reads); i++)
 		fix_read_end(r->f, reads[i], 0);
-	assert_true(count(r, &r->workers[1].fetches) >= ARRAY_SIZE(reads));
+	assert_true(route_count(r, &r->workers[1].fetches) >= ARRAY_SIZE(reads));
 	for (uint32_t i = 0; i < WORKERS; i++)
 		fake_set_refuse(r->workers[i].name, false);
 }
@@ -372,16 +359,16 @@ static void test_who_waits_asks_whom_the_table_names(void **state)
 	struct route_fix *r = *state;
 	struct fix_read *read;
 
-	set_state(r, 3, CLUSTER_OUT);
-	tell(r);
+	route_set_state(r, 3, CLUSTER_OUT);
+	route_tell(r);
 	for (uint32_t i = 0; i < 3; i++)
 		fake_set_refuse(r->workers[i].name, true);
 	read = fix_read_start(r->f, 0, 64 * KiB);
-	wait_for_retries(r, 1);
-	set_state(r, 3, CLUSTER_UP);
-	tell(r);
+	test_wait(fix_counter(r->f, "retries") >= 1);
+	route_set_state(r, 3, CLUSTER_UP);
+	route_tell(r);
 	fix_read_end(r->f, read, 0);
-	assert_int_equal(count(r, &r->workers[3].fetches), 1);
+	assert_int_equal(route_count(r, &r->workers[3].fetches), 1);
 	for (uint32_t i = 0; i < 3; i++)
 		fake_set_refuse(r->workers[i].name, false);
 }
@@ -397,7 +384,7 @@ static void test_many_that_are_back_at_once(void **state)
 	for (uint32_t i = 0; i < WORKERS; i++)
 		fake_set_refuse(r->workers[i].name, true);
 	read = fix_read_start(r->f, 0, 64 * KiB);
-	wait_for_retries(r, 1);
+	test_wait(fix_counter(r->f, "retries") >= 1);
 	asked = fix_counter(r->f, "retries");
 	began = clock_mono_ns();
 	for (uint32_t i = 0; i < 1000; i++)
@@ -413,52 +400,52 @@ static void test_ask_x(void **state)
 {
 	struct route_fix *r = *state;
 
-	set_status(r, 0, -EREMOTE, 3, FRAME_MOVED);
+	route_set_status(r, 0, -EREMOTE, 3, FRAME_MOVED);
 	fix_read(r->f, 0, 64 * KiB);
-	assert_int_equal(count(r, &r->workers[0].fetches), 1);
-	assert_int_equal(count(r, &r->workers[3].fetches), 1);
-	assert_int_equal(count(r, &r->workers[3].lasts), 0);
+	assert_int_equal(route_count(r, &r->workers[0].fetches), 1);
+	assert_int_equal(route_count(r, &r->workers[3].fetches), 1);
+	assert_int_equal(route_count(r, &r->workers[3].lasts), 0);
 	assert_int_equal(fix_counter(r->f, "moved"), 1);
-	wait_for(r, &r->stale, 1); /* a newer table is looked for */
+	route_wait_for(r, &r->stale, 1); /* a newer table is looked for */
 }
 
 static void test_ask_x_in_a_circle(void **state)
 {
 	struct route_fix *r = *state;
 
-	set_status(r, 0, -EREMOTE, 1, FRAME_MOVED);
-	set_status(r, 1, -EREMOTE, 0, FRAME_MOVED);
+	route_set_status(r, 0, -EREMOTE, 1, FRAME_MOVED);
+	route_set_status(r, 1, -EREMOTE, 0, FRAME_MOVED);
 	for (uint32_t i = 2; i < WORKERS; i++)
-		set_status(r, i, -EREMOTE, 0, FRAME_MOVED);
-	set_park(r, 3);
+		route_set_status(r, i, -EREMOTE, 0, FRAME_MOVED);
+	route_set_park(r, 3);
 	/* Ends: each of them is asked with FRAME_LAST at last, and the last one has it. */
 	struct fix_read *read = fix_read_start(r->f, 0, 64 * KiB);
 
-	wait_for(r, &r->workers[3].lasts, 1);
-	set_status(r, 3, 0, 0, 0);
-	unpark(&r->workers[3]);
+	route_wait_for(r, &r->workers[3].lasts, 1);
+	route_set_status(r, 3, 0, 0, 0);
+	route_unpark(&r->workers[3]);
 	fix_read_end(r->f, read, 0);
-	assert_true(count(r, &r->workers[0].lasts) >= 1);
+	assert_true(route_count(r, &r->workers[0].lasts) >= 1);
 }
 
 static void test_full_owner_names_another(void **state)
 {
 	struct route_fix *r = *state;
 
-	set_status(r, 0, -EREMOTE, 2, FRAME_LAST);
+	route_set_status(r, 0, -EREMOTE, 2, FRAME_LAST);
 	fix_read(r->f, 0, 64 * KiB);
-	assert_int_equal(count(r, &r->workers[2].lasts), 1);
-	assert_int_equal(count(r, &r->workers[1].fetches), 0);
+	assert_int_equal(route_count(r, &r->workers[2].lasts), 1);
+	assert_int_equal(route_count(r, &r->workers[1].fetches), 0);
 }
 
 static void test_herd_is_asked_for_what_is_cached(void **state)
 {
 	struct route_fix *r = *state;
 
-	set_status(r, 0, -EREMOTE, 2, 0);
+	route_set_status(r, 0, -EREMOTE, 2, 0);
 	fix_read(r->f, 0, 64 * KiB);
-	assert_int_equal(count(r, &r->workers[2].cached), 1);
-	assert_int_equal(count(r, &r->workers[2].fetches), 0);
+	assert_int_equal(route_count(r, &r->workers[2].cached), 1);
+	assert_int_equal(route_count(r, &r->workers[2].fetches), 0);
 }
 
 static void test_answer_with_moved(void **state)
@@ -467,26 +454,26 @@ static void test_answer_with_moved(void **state)
 
 	r->slot.owner = 2; /* at the master; the reader does not know */
 	fix_read(r->f, 0, 64 * KiB);
-	tell(r);
+	route_tell(r);
 	fix_read(r->f, 0, 64 * KiB);
-	assert_int_equal(count(r, &r->workers[0].fetches), 1);
-	assert_int_equal(count(r, &r->workers[2].fetches), 1);
+	assert_int_equal(route_count(r, &r->workers[0].fetches), 1);
+	assert_int_equal(route_count(r, &r->workers[2].fetches), 1);
 }
 
 /* Reads that wait at the workers, 0 is the owner of all, 1 and 2 are its replicas. */
 static void start_spread(struct route_fix *r, struct fix_read *reads[8])
 {
 	for (uint32_t i = 0; i < 3; i++)
-		set_park(r, i);
+		route_set_park(r, i);
 	for (uint32_t i = 0; i < 8; i++)
 		reads[i] = fix_read_start(r->f, (uint64_t)i * MiB, 64 * KiB);
-	wait_for(r, &r->workers[0].fetches, 2);
+	route_wait_for(r, &r->workers[0].fetches, 2);
 }
 
 static void end_spread(struct route_fix *r, struct fix_read *reads[8])
 {
 	for (uint32_t i = 0; i < 3; i++)
-		unpark(&r->workers[i]);
+		route_unpark(&r->workers[i]);
 	for (uint32_t i = 0; i < 8; i++)
 		fix_read_end(r->f, reads[i], 0);
 }
@@ -496,19 +483,22 @@ static void test_copies_are_spread(void **state)
 	struct route_fix *r = *state;
 	struct fix_read *reads[8];
 
-	set_copies(r, 2);
+	route_set_copies(r, 2);
 	start_spread(r, reads);
-	wait_for(r, &r->workers[1].fetches, 2);
-	assert_int_equal(count(r, &r->workers[1].lasts), 0);
+	route_wait_for(r, &r->workers[1].fetches, 2);
+	assert_int_equal(route_count(r, &r->workers[1].lasts), 0);
 	end_spread(r, reads);
-	assert_int_equal(count(r, &r->workers[2].fetches), 0); /* has none */
-	assert_int_equal(count(r, &r->workers[0].fetches) + count(r, &r->workers[1].fetches), 8);
+	assert_int_equal(route_count(r, &r->workers[2].fetches), 0); /* has none */
+	assert_int_equal(
+		route_count(r, &r->workers[0].fetches) + route_count(r, &r->workers[1].fetches), 8);
 
-	set_copies(r, COPIES_AUTO); /* the policy changed: the owner alone */
+	route_set_copies(r, COPIES_AUTO); /* the policy changed: the owner alone */
 	for (uint32_t i = 0; i < 8; i++)
 		fix_read(r->f, (uint64_t)i * MiB, 64 * KiB);
-	assert_int_equal(count(r, &r->workers[0].fetches) + count(r, &r->workers[1].fetches), 16);
-	assert_true(count(r, &r->workers[1].fetches) <= 6);
+	assert_int_equal(
+		route_count(r, &r->workers[0].fetches) + route_count(r, &r->workers[1].fetches),
+		16);
+	assert_true(route_count(r, &r->workers[1].fetches) <= 6);
 }
 
 static void test_hot_slots_are_spread(void **state)
@@ -517,22 +507,19 @@ static void test_hot_slots_are_spread(void **state)
 	struct fix_read *reads[8];
 
 	r->hot = true;
-	tell(r);
-	set_park(r, 0);
-	set_park(r, 1);
-	set_park(r, 2);
+	route_tell(r);
+	route_set_park(r, 0);
+	route_set_park(r, 1);
+	route_set_park(r, 2);
 	for (uint32_t i = 0; i < ARRAY_SIZE(reads); i++)
 		reads[i] = fix_read_start(r->f, (uint64_t)i * MiB, 64 * KiB);
-	wait_for(r, &r->workers[0].fetches, 2);
-	for (uint64_t end = clock_mono_ns() + PATIENCE; clock_mono_ns() < end;) {
-		if (count(r, &r->workers[1].fetches) + count(r, &r->workers[2].fetches) >= 2)
-			break;
-		clock_sleep_ns(CLOCK_MS);
-	}
-	assert_true(count(r, &r->workers[1].fetches) + count(r, &r->workers[2].fetches) >= 2);
-	assert_int_equal(count(r, &r->workers[1].lasts) + count(r, &r->workers[2].lasts), 0);
+	route_wait_for(r, &r->workers[0].fetches, 2);
+	test_wait(route_count(r, &r->workers[1].fetches) + route_count(r, &r->workers[2].fetches) >=
+		  2);
+	assert_int_equal(
+		route_count(r, &r->workers[1].lasts) + route_count(r, &r->workers[2].lasts), 0);
 	for (uint32_t i = 0; i < 3; i++)
-		unpark(&r->workers[i]);
+		route_unpark(&r->workers[i]);
 	for (uint32_t i = 0; i < ARRAY_SIZE(reads); i++)
 		fix_read_end(r->f, reads[i], 0);
 }
@@ -545,22 +532,19 @@ static void test_hedge(void **state)
 
 	for (uint32_t try = 0; try < 50 && fix_counter(r->f, "hedges_won") == 0; try++) {
 		struct fix_read *read;
-		uint64_t end;
 
 		for (uint32_t i = 0; i < 150; i++)
 			fix_read(r->f, i % 8 * MiB, 64 * KiB);
-		set_park(r, 0);
+		route_set_park(r, 0);
 		read = fix_read_start(r->f, 0, 64 * KiB);
 		reads += 151;
-		wait_for(r, &r->workers[0].fetches, reads);
-		end = clock_mono_ns() + CLOCK_SECOND;
-		while (!fix_read_done(read) && clock_mono_ns() < end)
-			clock_sleep_ns(CLOCK_MS);
-		unpark(&r->workers[0]);
+		route_wait_for(r, &r->workers[0].fetches, reads);
+		(void)test_wait_for(CLOCK_SECOND, fix_read_done(read));
+		route_unpark(&r->workers[0]);
 		fix_read_end(r->f, read, 0);
 	}
 	assert_true(fix_counter(r->f, "hedges_won") >= 1);
-	assert_true(count(r, &r->workers[1].cached) <= fix_counter(r->f, "hedges"));
+	assert_true(route_count(r, &r->workers[1].cached) <= fix_counter(r->f, "hedges"));
 	assert_true(fix_counter(r->f, "hedges") <= reads / 40);
 }
 
@@ -570,7 +554,7 @@ static void test_own_worker_first_while_it_serves(void **state)
 
 	fix_read(r->f, 0, 64 * KiB);
 	assert_int_equal(fix_count(r->f, FRAME_FETCH), 1);
-	assert_int_equal(count(r, &r->workers[0].fetches), 0);
+	assert_int_equal(route_count(r, &r->workers[0].fetches), 0);
 	/* It sends one away: the volume is not asked of it for a while. */
 	pthread_mutex_lock(&r->f->lock);
 	r->f->fail = -EREMOTE;
@@ -579,9 +563,9 @@ static void test_own_worker_first_while_it_serves(void **state)
 	for (uint32_t i = 1; i < 8; i++)
 		fix_read(r->f, (uint64_t)i * MiB, 64 * KiB);
 	assert_int_equal(fix_count(r->f, FRAME_FETCH), 2);
-	assert_int_equal(count(r, &r->workers[0].fetches), 7);
+	assert_int_equal(route_count(r, &r->workers[0].fetches), 7);
 	assert_int_equal(client_prefetch(r->f->volume, 9 * MiB, 64 * KiB), 0);
-	wait_for(r, &r->workers[0].prefetches, 1);
+	route_wait_for(r, &r->workers[0].prefetches, 1);
 }
 
 static void test_own_worker_dies(void **state)
@@ -591,7 +575,7 @@ static void test_own_worker_dies(void **state)
 	fix_read(r->f, 0, 64 * KiB);
 	fix_stop_worker(r->f);
 	fix_read(r->f, MiB, 64 * KiB);
-	assert_int_equal(count(r, &r->workers[0].fetches), 1);
+	assert_int_equal(route_count(r, &r->workers[0].fetches), 1);
 }
 
 /* Damage in its file, of which it cannot be told: others have the bytes. */
@@ -615,11 +599,11 @@ static void test_own_worker_dies_before_it_hears_of_damage(void **state)
 	assert_int_equal(fix_read_local(r->f, o->offset, 2 * PIECE_BYTES), -EAGAIN);
 	fix_stop_worker(r->f);
 	fix_read(r->f, o->offset, 2 * PIECE_BYTES);
-	assert_int_equal(count(r, &r->workers[0].fetches), 1);
+	assert_int_equal(route_count(r, &r->workers[0].fetches), 1);
 }
 
-#define CASE(f)       cmocka_unit_test_setup_teardown(f, setup, teardown)
-#define LOCAL_CASE(f) cmocka_unit_test_setup_teardown(f, setup_local, teardown)
+#define CASE(f)       cmocka_unit_test_setup_teardown(f, route_setup, route_teardown)
+#define LOCAL_CASE(f) cmocka_unit_test_setup_teardown(f, route_setup_local, route_teardown)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -634,14 +618,16 @@ int main(void)
 		CASE(test_a_slow_owner_is_waited_for),
 		CASE(test_all_of_the_slot_are_tried),
 		CASE(test_keeper_when_all_of_the_slot_are_down),
-		cmocka_unit_test_setup_teardown(test_nobody_answers, setup_impatient, teardown),
-		cmocka_unit_test_setup_teardown(test_nobody_waits_twice, setup_patient, teardown),
 		cmocka_unit_test_setup_teardown(
-			test_who_waits_asks_when_somebody_is_back, setup_pausing, teardown),
+			test_nobody_answers, route_setup_impatient, route_teardown),
 		cmocka_unit_test_setup_teardown(
-			test_who_waits_asks_whom_the_table_names, setup_pausing, teardown),
+			test_nobody_waits_twice, route_setup_patient, route_teardown),
+		cmocka_unit_test_setup_teardown(test_who_waits_asks_when_somebody_is_back,
+			route_setup_pausing, route_teardown),
+		cmocka_unit_test_setup_teardown(test_who_waits_asks_whom_the_table_names,
+			route_setup_pausing, route_teardown),
 		cmocka_unit_test_setup_teardown(
-			test_many_that_are_back_at_once, setup_pausing, teardown),
+			test_many_that_are_back_at_once, route_setup_pausing, route_teardown),
 		CASE(test_ask_x),
 		CASE(test_ask_x_in_a_circle),
 		CASE(test_full_owner_names_another),

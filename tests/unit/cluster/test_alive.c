@@ -15,8 +15,8 @@
 #include "cluster/view_internal.h"
 #include "net/fake.h"
 #include "proto/hello.h"
+#include "tests/clock/test_clock.h"
 
-#define PATIENCE (60 * CLOCK_SECOND) /* for what must come */
 /* Within this, on however slow a machine; and three times as long if need be. */
 #define ANSWERED (10 * CLOCK_SECOND)
 /* What is not late by as much, on a machine that stands still for a second now and then; tests wait for it, too. */
@@ -70,25 +70,12 @@ static void on_hang(void *arg)
 	atomic_fetch_add(&told_hangs, 1);
 }
 
-static void wait_hangs(const struct view_peer *peer, bool hangs)
+static struct view_status status_of(const struct view_peer *peer)
 {
-	uint64_t deadline = clock_mono_ns() + PATIENCE;
+	struct view_status status;
 
-	while (view_hangs(peer) != hangs) {
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(CLOCK_MS);
-	}
-}
-
-static void wait_answers(const struct view_peer *peer, uint64_t n)
-{
-	struct view_status status = { 0 };
-	uint64_t deadline = clock_mono_ns() + PATIENCE;
-
-	while (peer_status(peer_of(peer), &status), status.answers < n) {
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(CLOCK_MS);
-	}
+	peer_status(peer_of(peer), &status);
+	return status;
 }
 
 /* A master that is not there, and this node's worker. */
@@ -144,27 +131,24 @@ static void test_a_peer_that_hangs(void **state)
 	world_start(&w);
 	view_set_hangs(w.view, ANSWERED);
 	view_begin(w.view, w.peer); /* a call that the test does not end */
-	wait_answers(w.peer, 3);
+	test_wait(status_of(w.peer).answers >= 3);
 	assert_int_equal(atomic_load(&told_hangs), 0);
 	assert_true(view_usable(w.view, w.peer));
 
 	pthread_mutex_lock(&w.freezer.lock);
 	loop_post(w.freezer.loop, &w.freezer.task);
 	view_set_hangs(w.view, CLOCK_SECOND / 10);
-	wait_hangs(w.peer, true);
+	test_wait(view_hangs(w.peer));
 	assert_false(view_usable(w.view, w.peer));
 	assert_false(view_down(w.peer));
-	for (uint64_t deadline = clock_mono_ns() + PATIENCE; atomic_load(&told_hangs) < 3;) {
-		assert_true(clock_mono_ns() < deadline); /* as long as it does */
-		clock_sleep_ns(CLOCK_MS);
-	}
+	test_wait(atomic_load(&told_hangs) >= 3); /* as long as it does */
 	peer_status(peer_of(w.peer), &status);
 	assert_in_range(status.in_flight, 1, 2); /* one question at a time */
 
 	view_set_hangs(w.view, ANSWERED);
 	pthread_mutex_unlock(&w.freezer.lock);
-	wait_hangs(w.peer, false);
-	wait_answers(w.peer, status.answers + 1);
+	test_wait(!view_hangs(w.peer));
+	test_wait(status_of(w.peer).answers >= status.answers + 1);
 	assert_true(view_usable(w.view, w.peer));
 	view_dropped(w.view, w.peer);
 	world_end(&w);
@@ -182,14 +166,14 @@ static void test_there_but_without_answers(void **state)
 	view_begin(w.view, w.peer); /* a call that the test does not end yet */
 	view_begin(w.view, w.peer);
 	view_end(w.view, w.peer, CLOCK_SECOND, true);
-	wait_answers(w.peer, 2);
+	test_wait(status_of(w.peer).answers >= 2);
 	assert_true(view_failing(w.peer) > 0);
 	for (int i = 0; i < 2; i++) {
 		view_begin(w.view, w.peer);
 		view_end(w.view, w.peer, CLOCK_SECOND, true);
 	}
 	peer_status(peer_of(w.peer), &status);
-	wait_answers(w.peer, status.answers + 1);
+	test_wait(status_of(w.peer).answers >= status.answers + 1);
 	assert_true(view_failing(w.peer) > 0);
 	assert_int_not_equal(peer_of(w.peer)->broken_until_ns, 0);
 	view_end(w.view, w.peer, CLOCK_MS, false);
@@ -201,32 +185,68 @@ static void test_there_but_without_answers(void **state)
 /* Whoever answers while a PING does not come through does not hang. */
 static void test_answers_without_a_ping(void **state)
 {
-	struct view_status status = { 0 };
-	uint64_t deadline = clock_mono_ns() + PATIENCE;
 	uint32_t told = atomic_load(&told_hangs);
 	struct world w;
 
 	(void)state;
 	world_start(&w);
+	view_set_hangs(w.view, LATE);
+	view_begin(w.view, w.peer);                /* a call that the test does not end yet */
+	test_wait(status_of(w.peer).answers >= 1); /* there is a connection */
 	pthread_mutex_lock(&w.freezer.lock);
 	loop_post(w.freezer.loop, &w.freezer.task);
-	view_set_hangs(w.view, LATE);
-	view_begin(w.view, w.peer); /* a call that the test does not end yet */
-	while (peer_status(peer_of(w.peer), &status), status.in_flight < 2) {
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(CLOCK_MS);
-	}
-	while (peer_status(peer_of(w.peer), &status), status.in_flight > 1) {
+	test_wait(status_of(w.peer).in_flight >= 2);
+	while (status_of(w.peer).in_flight > 1) {
 		assert_int_equal(atomic_load(&told_hangs), told);
-		assert_true(clock_mono_ns() < deadline);
 		view_begin(w.view, w.peer);
 		view_end(w.view, w.peer, CLOCK_MS, false);
-		clock_sleep_ns(CLOCK_MS);
+		test_advance(LATE / 100);
 	}
 	assert_int_equal(atomic_load(&told_hangs), told);
-	wait_hangs(w.peer, true); /* it says nothing more */
+	test_wait(view_hangs(w.peer)); /* it says nothing more */
 	pthread_mutex_unlock(&w.freezer.lock);
-	wait_hangs(w.peer, false);
+	test_wait(!view_hangs(w.peer));
+	view_dropped(w.view, w.peer);
+	world_end(&w);
+}
+
+struct last_ping {
+	struct view *view;
+	uint64_t asked_ns;
+};
+
+static void read_last_ping(void *arg)
+{
+	struct last_ping *last = arg;
+
+	for (uint32_t i = 0; i < VIEW_ALIVES; i++)
+		last->asked_ns = max(last->asked_ns, last->view->alives[i].asked_ns);
+}
+
+/* A worker that is frozen before it greets: each PING is refused at once, and the next one waits for the next look. */
+static void test_no_connection(void **state)
+{
+	struct last_ping last = { 0 };
+	uint64_t began, before, pings = 0;
+	struct world w;
+
+	(void)state;
+	world_start(&w);
+	last.view = w.view;
+	view_set_hangs(w.view, ANSWERED);
+	pthread_mutex_lock(&w.freezer.lock);
+	loop_post(w.freezer.loop, &w.freezer.task);
+	view_begin(w.view, w.peer); /* a call that the test does not end */
+	test_advance(ANSWERED / 2); /* the connection is given up meanwhile */
+	began = test_now();
+	for (uint32_t i = 0; i < 1000; i++) {
+		before = last.asked_ns;
+		loop_call(w.loop, read_last_ping, &last);
+		pings += last.asked_ns != before;
+	}
+	assert_true(last.asked_ns > 0);
+	assert_in_range(pings, 0, (test_now() - began) / (VIEW_QUIET / 2) + 2);
+	pthread_mutex_unlock(&w.freezer.lock);
 	view_dropped(w.view, w.peer);
 	world_end(&w);
 }
@@ -287,7 +307,7 @@ static void *run_trickle(void *arg)
 		.payload = FRAME_SMALL_BYTES };
 	frame_encode(&frame, bytes);
 	assert_int_equal(send(fd, bytes, sizeof(bytes), 0), sizeof(bytes));
-	for (; !atomic_load(&t->end); clock_sleep_ns(10 * CLOCK_MS)) {
+	for (; !atomic_load(&t->end); test_advance(10 * CLOCK_MS)) {
 		if (!atomic_load(&t->stop))
 			assert_int_equal(send(fd, "x", 1, 0), 1);
 		while (trickle_read(fd, MSG_DONTWAIT, &frame))
@@ -306,7 +326,6 @@ static void test_a_slow_network(void **state)
 	struct sockaddr_un sun = { .sun_family = AF_UNIX };
 	struct trickle t = { 0 };
 	struct loop *loop = loop_new("test");
-	uint64_t deadline = clock_mono_ns() + PATIENCE;
 	uint32_t told = atomic_load(&told_hangs);
 	struct err e = ERR_INIT;
 	struct rpc_client *master;
@@ -327,13 +346,11 @@ static void test_a_slow_network(void **state)
 	peer = view_local(view);
 	view_set_hangs(view, LATE);
 	view_begin(view, peer);
-	for (; atomic_load(&t.pings) < 3; clock_sleep_ns(CLOCK_MS)) {
-		assert_int_equal(atomic_load(&told_hangs), told);
-		assert_true(clock_mono_ns() < deadline);
-	}
+	test_wait(atomic_load(&t.pings) >= 3);
+	assert_int_equal(atomic_load(&told_hangs), told);
 	assert_false(view_hangs(peer));
 	atomic_store(&t.stop, true);
-	wait_hangs(peer, true);
+	test_wait(view_hangs(peer));
 
 	atomic_store(&t.end, true);
 	pthread_join(t.thread, NULL);
@@ -352,6 +369,7 @@ int main(void)
 		cmocka_unit_test(test_a_peer_that_hangs),
 		cmocka_unit_test(test_there_but_without_answers),
 		cmocka_unit_test(test_answers_without_a_ping),
+		cmocka_unit_test(test_no_connection),
 		cmocka_unit_test(test_a_slow_network),
 	};
 

@@ -18,6 +18,7 @@
 #include "cluster/view_internal.h"
 #include "net/fake.h"
 #include "proto/granary.pb-c.h"
+#include "tests/clock/test_clock.h"
 
 #define WORKERS  6u
 #define PATIENCE (60 * CLOCK_SECOND) /* for what must come */
@@ -39,6 +40,7 @@ struct master {
 	struct placement_table *table;
 	uint64_t news;
 	struct rpc_request *parked;
+	pthread_cond_t has_parked;
 	uint32_t asks;
 	uint32_t whole_asks; /* of who knew nothing */
 	bool never_parks;
@@ -162,6 +164,7 @@ static void on_request(struct rpc_request *request, void *arg)
 	} else {
 		ensure(!m->parked);
 		m->parked = request;
+		pthread_cond_broadcast(&m->has_parked);
 	}
 	pthread_mutex_unlock(&m->lock);
 	granary__slots_ask__free_unpacked(ask, NULL);
@@ -199,15 +202,10 @@ static void on_news(void *arg)
 /* The request that is parked, once there is one; with the lock held. */
 static struct rpc_request *take_parked_locked(struct master *m)
 {
-	uint64_t deadline = clock_mono_ns() + PATIENCE;
 	struct rpc_request *request;
 
-	while (!m->parked) {
-		pthread_mutex_unlock(&m->lock);
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(CLOCK_MS);
-		pthread_mutex_lock(&m->lock);
-	}
+	while (!m->parked)
+		pthread_cond_wait(&m->has_parked, &m->lock);
 	request = m->parked;
 	m->parked = NULL;
 	return request;
@@ -233,6 +231,7 @@ static int setup(void **state)
 	char address[48];
 
 	pthread_mutex_init(&m->lock, NULL);
+	pthread_cond_init(&m->has_parked, NULL);
 	m->loop = loop_new("test");
 	m->table = placement_table_new();
 	m->table->epoch = 7;
@@ -267,6 +266,7 @@ static int teardown(void **state)
 	free(m->table);
 	snprintf(command, sizeof(command), "rm -rf %s", m->dir);
 	assert_int_equal(system(command), 0);
+	pthread_cond_destroy(&m->has_parked);
 	pthread_mutex_destroy(&m->lock);
 	free(m);
 	return 0;
@@ -307,12 +307,7 @@ static uint64_t slots_sequence_of(struct view *view)
 
 static void wait_sequence(struct view *view, uint64_t sequence)
 {
-	uint64_t deadline = clock_mono_ns() + PATIENCE;
-
-	while (sequence_of(view) != sequence) {
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(CLOCK_MS);
-	}
+	test_wait(sequence_of(view) == sequence);
 }
 
 /* "0 1 2 3 up=2" of chunk 0 of volume 0. */
@@ -495,7 +490,6 @@ static void test_addresses(void **state)
 static void test_without_a_table(void **state)
 {
 	struct master *m = *state;
-	uint64_t deadline = clock_mono_ns() + PATIENCE;
 	struct view_candidates c;
 	struct err trouble;
 	struct view *view;
@@ -508,11 +502,8 @@ static void test_without_a_table(void **state)
 	assert_ptr_equal(c.peers[0], view_local(view));
 	assert_int_equal(c.peers[0]->number, PLACEMENT_NOBODY);
 	assert_int_equal(c.owner, PLACEMENT_NOBODY);
-	while (view_trouble(view, &trouble),
-		trouble.code == 0) { /* that tenth may end before the loop begins */
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(CLOCK_MS);
-	}
+	/* That tenth may end before the loop begins. */
+	test_wait((view_trouble(view, &trouble), trouble.code != 0));
 	assert_true(trouble.code < 0);
 	assert_string_not_equal(trouble.text, "");
 	fake_set_refuse(m->name, false);
@@ -583,7 +574,7 @@ static void test_a_master_that_never_parks_is_not_flooded(void **state)
 	view = open_view(m, (struct view_config){ 0 }, PATIENCE);
 	for (uint32_t i = 0; i < 1000; i++) {
 		view_stale(view);
-		clock_sleep_ns(CLOCK_MS / 2);
+		test_advance(CLOCK_MS / 2);
 	}
 	view_close(view);
 	pthread_mutex_lock(&m->lock);
@@ -616,24 +607,15 @@ static void test_breaker(void **state)
 	struct master *m = *state;
 	struct view *view = open_view(m, (struct view_config){ 0 }, PATIENCE);
 	struct view_peer *owner = view_peer(view, 0);
-	uint64_t deadline = clock_mono_ns() + PATIENCE;
 
 	break_open(view, owner);
-	while (!view_usable(view, owner)) {
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(CLOCK_MS);
-	}
-	/* Each that is let through and refused at once costs a pause twice as long. */
-	for (uint64_t pause = 500 * CLOCK_MS; pause < CLOCK_SECOND; pause *= 2) {
-		assert_int_equal(peer_of(owner)->pause_ns, pause);
-		view_begin(view, owner);
-		view_end(view, owner, CLOCK_MS, true);
-		assert_int_equal(peer_of(owner)->pause_ns, 2 * pause);
-		while (!view_usable(view, owner)) {
-			assert_true(clock_mono_ns() < deadline);
-			clock_sleep_ns(CLOCK_MS);
-		}
-	}
+	test_wait(view_usable(view, owner));
+	/* One that is let through and refused at once costs a pause twice as long. */
+	assert_int_equal(peer_of(owner)->backoff.doublings, 1);
+	view_begin(view, owner);
+	view_end(view, owner, CLOCK_MS, true);
+	assert_int_equal(peer_of(owner)->backoff.doublings, 2);
+	test_wait(view_usable(view, owner));
 	view_begin(view, owner); /* the one that is let through: half a pause for it alone */
 	assert_true(peer_of(owner)->let_through);
 	assert_true(
@@ -741,7 +723,6 @@ static void *run_finder(void *arg)
 static void test_finding_while_tables_come(void **state)
 {
 	struct master *m = *state;
-	uint64_t deadline = clock_mono_ns() + PATIENCE;
 	struct finder f = { 0 };
 	pthread_t thread;
 
@@ -750,8 +731,7 @@ static void test_finding_while_tables_come(void **state)
 			(struct placement_slot){ .owner = 0, .previous = 5, .replicas = { 1, 2 } };
 	f.view = open_view(m, (struct view_config){ 0 }, PATIENCE);
 	assert_int_equal(pthread_create(&thread, NULL, run_finder, &f), 0);
-	for (; !atomic_load(&f.found); clock_sleep_ns(CLOCK_MS)) /* it may begin late */
-		assert_true(clock_mono_ns() < deadline);
+	test_wait(atomic_load(&f.found)); /* it may begin late */
 	for (uint16_t k = 1; k <= 40; k++) {
 		const uint16_t n = k % 4;
 		struct rpc_request *request;
@@ -838,7 +818,6 @@ static void test_peers_that_nobody_names(void **state)
 		.arg = &ended };
 	struct view_peer *begun = view_peer(view, 5);
 	struct view_peer *called;
-	uint64_t deadline;
 
 	view_begin(view, begun);
 	move_worker(m, view, 5, "fake:moved0");
@@ -861,11 +840,7 @@ static void test_peers_that_nobody_names(void **state)
 
 	view_end(view, begun, CLOCK_MS, false);
 	rpc_cancel(called->rpc, &call);
-	deadline = clock_mono_ns() + PATIENCE;
-	while (!atomic_load(&ended)) {
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(CLOCK_MS);
-	}
+	test_wait(atomic_load(&ended));
 	sweep(view, PEER_QUIET - 1);
 	assert_int_equal(count_peers(view), WORKERS + 2);
 	sweep(view, 1);
@@ -898,17 +873,13 @@ static void test_peer_that_could_not_be_made(void **state)
 {
 	struct master *m = *state;
 	struct view *view = open_view(m, (struct view_config){ 0 }, PATIENCE);
-	uint64_t deadline = clock_mono_ns() + PATIENCE;
 	struct swap swap = { view, view->pool, VIEW_PEERS_MAX };
 
 	loop_call(view->loop, on_swap, &swap);
 	move_worker(m, view, 5, "fake:elsewhere");
 	assert_null(view_peer(view, 5));
 	loop_call(view->loop, on_swap, &swap);
-	while (!view_peer(view, 5)) {
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(10 * CLOCK_MS);
-	}
+	test_wait(view_peer(view, 5));
 	assert_string_equal(view_peer(view, 5)->address, "fake:elsewhere");
 	assert_true(view_up(view, 5));
 	view_close(view);
@@ -929,15 +900,12 @@ static void test_sweep_waits_for_the_pool(void **state)
 	struct pool_job jobs[2] = { { .run = run_gate }, { .run = run_gate } };
 	struct pool *small = pool_new("small", 1, 1);
 	struct swap swap = { view, small, WORKERS + 3 };
-	uint64_t deadline = clock_mono_ns() + PATIENCE;
 	int r;
 
 	pthread_mutex_lock(&gate);
 	assert_int_equal(pool_submit(small, &jobs[0]), 0);
-	do { /* the first one runs by then */
-		assert_true(clock_mono_ns() < deadline);
-		r = pool_submit(small, &jobs[1]);
-	} while (r == -EAGAIN);
+	/* The first one runs by then. */
+	test_wait((r = pool_submit(small, &jobs[1])) != -EAGAIN);
 	assert_int_equal(r, 0);
 	for (uint32_t i = 0; i < 3; i++) {
 		char address[32];

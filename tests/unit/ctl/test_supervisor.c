@@ -20,6 +20,7 @@
 #include "base/exit.h"
 #include "base/file.h"
 #include "ctl/supervisor.h"
+#include "tests/clock/test_clock.h"
 
 #define DEADLINE (60 * CLOCK_SECOND)
 
@@ -143,35 +144,32 @@ static int post_mount(const char *mountpoint, int expect)
 	return id;
 }
 
-/* Waits until daemon or mount `name` is in `state` with at least `restarts`; returns its pid. */
+/* The pid of daemon or mount `name` if it is in `state` with at least `restarts`, or -1. */
+static pid_t find(const char *name, const char *state, int restarts)
+{
+	json_t *status = ask(NULL, "/v1/status", NULL, 0);
+	const char *lists[] = { "daemons", "mounts" };
+	const json_t *child;
+	pid_t pid = -1;
+	size_t i;
+
+	for (size_t k = 0; k < 2; k++)
+		json_array_foreach (json_object_get(status, lists[k]), i, child)
+			if (strcmp(json_string_value(json_object_get(child, "name")), name) == 0 &&
+				strcmp(json_string_value(json_object_get(child, "state")), state) ==
+					0 &&
+				json_integer_value(json_object_get(child, "restarts")) >= restarts)
+				pid = (pid_t)json_integer_value(json_object_get(child, "pid"));
+	json_decref(status);
+	return pid;
+}
+
 static pid_t await(const char *name, const char *state, int restarts)
 {
-	uint64_t deadline = clock_mono_ns() + DEADLINE;
+	pid_t pid;
 
-	while (clock_mono_ns() < deadline) {
-		json_t *status = ask(NULL, "/v1/status", NULL, 0);
-		const char *lists[] = { "daemons", "mounts" };
-		const json_t *child;
-		pid_t pid = -1;
-		size_t i;
-
-		for (size_t k = 0; k < 2; k++)
-			json_array_foreach (json_object_get(status, lists[k]), i, child)
-				if (strcmp(json_string_value(json_object_get(child, "name")),
-					    name) == 0 &&
-					strcmp(json_string_value(json_object_get(child, "state")),
-						state) == 0 &&
-					json_integer_value(json_object_get(child, "restarts")) >=
-						restarts)
-					pid = (pid_t)json_integer_value(
-						json_object_get(child, "pid"));
-		json_decref(status);
-		if (pid >= 0)
-			return pid;
-		clock_sleep_ns(5 * CLOCK_MS);
-	}
-	fail_msg("%s never was %s with %d restarts", name, state, restarts);
-	return -1;
+	test_wait((pid = find(name, state, restarts)) >= 0);
+	return pid;
 }
 
 static void expect_end(int status)
@@ -249,33 +247,29 @@ static void test_unmounted_behind_its_back(void **state)
 	expect_end(EXIT_OK);
 }
 
+static bool has_failed(const char *path, int status, const char *says)
+{
+	json_t *json = ask(NULL, path, NULL, 0);
+	bool failed = strcmp(json_string_value(json_object_get(json, "state")), "failed") == 0;
+
+	if (failed) {
+		assert_int_equal(json_integer_value(json_object_get(json, "exit")), status);
+		assert_non_null(strstr(json_string_value(json_object_get(json, "text")), says));
+	}
+	json_decref(json);
+	return failed;
+}
+
 static void await_failed(int id, int status, const char *says)
 {
 	char socket[SOCKET_PATH_MAX];
 	char path[64];
-	uint64_t deadline = clock_mono_ns() + DEADLINE;
 
 	(void)snprintf(path, sizeof(path), "/v1/mount?id=%d", id);
-	while (clock_mono_ns() < deadline) {
-		json_t *json = ask(NULL, path, NULL, 0);
-		bool failed =
-			strcmp(json_string_value(json_object_get(json, "state")), "failed") == 0;
-
-		if (failed) {
-			assert_int_equal(json_integer_value(json_object_get(json, "exit")), status);
-			assert_non_null(
-				strstr(json_string_value(json_object_get(json, "text")), says));
-		}
-		json_decref(json);
-		if (failed) {
-			/* it may end before its answer is out */
-			(void)!admin_call(cache_dir_socket(&cache, "supervisor.sock", socket),
-				"POST", path, NULL, DEADLINE, NULL, NULL);
-			return;
-		}
-		clock_sleep_ns(5 * CLOCK_MS);
-	}
-	fail_msg("the mount never failed");
+	test_wait(has_failed(path, status, says));
+	/* It may end before its answer is out. */
+	(void)!admin_call(cache_dir_socket(&cache, "supervisor.sock", socket), "POST", path, NULL,
+		DEADLINE, NULL, NULL);
 }
 
 static void test_mount_fails(void **state)
@@ -347,31 +341,31 @@ static void stand_still(void)
 	}
 }
 
-/* What keeper `pid` left for the next one about its mount: the number of a descriptor in it. */
-static int saved_fd(pid_t pid, const char *name)
+/* What keeper `pid` left for the next one about its mount: the number of a descriptor in it, or -1 so far. */
+static int find_saved_fd(pid_t pid, const char *name)
 {
-	uint64_t deadline = clock_mono_ns() + DEADLINE;
+	struct buf text = BUF_INIT(65536);
 	char path[SOCKET_PATH_MAX];
+	json_t *json;
+	const json_t *mount;
 	int fd = -1;
 
-	while (fd < 0) {
-		struct buf text = BUF_INIT(65536);
-		json_t *json;
-		const json_t *mount;
+	assert_int_equal(file_read_all(cache_dir_socket(&cache, "keeper.json", path), &text), 0);
+	json = json_loadb(buf_str(&text), text.len, 0, NULL);
+	mount = json_array_get(json_object_get(json, "mounts"), 0);
+	if (json_integer_value(json_object_get(json, "keeper")) == pid &&
+		json_integer_value(json_object_get(mount, "pid")) > 0)
+		fd = (int)json_integer_value(json_object_get(json_object_get(mount, "its"), name));
+	json_decref(json);
+	buf_release(&text);
+	return fd;
+}
 
-		assert_int_equal(
-			file_read_all(cache_dir_socket(&cache, "keeper.json", path), &text), 0);
-		json = json_loadb(buf_str(&text), text.len, 0, NULL);
-		mount = json_array_get(json_object_get(json, "mounts"), 0);
-		if (json_integer_value(json_object_get(json, "keeper")) == pid &&
-			json_integer_value(json_object_get(mount, "pid")) > 0)
-			fd = (int)json_integer_value(
-				json_object_get(json_object_get(mount, "its"), name));
-		json_decref(json);
-		buf_release(&text);
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(CLOCK_MS);
-	}
+static int saved_fd(pid_t pid, const char *name)
+{
+	int fd;
+
+	test_wait((fd = find_saved_fd(pid, name)) >= 0);
 	return fd;
 }
 

@@ -11,9 +11,9 @@ int main(void)
 	};
 
 	if (!kernel_may_mount())
-		why_not = "skipped: needs CAP_SYS_ADMIN";
-	fixture_engine = &engine_fuse;
-	fixture_magic = 0x65735546;
-	fixture_error = ESTALE;
-	return cmocka_run_group_tests(tests, setup_group, teardown_group);
+		mnt.why_not = "skipped: needs CAP_SYS_ADMIN";
+	mnt.engine = &engine_fuse;
+	mnt.magic = 0x65735546;
+	mnt.error = ESTALE;
+	return cmocka_run_group_tests(tests, mnt_setup_group, mnt_teardown_group);
 }

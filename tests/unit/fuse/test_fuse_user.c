@@ -14,11 +14,11 @@ int main(void)
 	};
 
 	if (geteuid() == 0)
-		why_not = become_nobody();
-	fixture_engine = &engine_fuse;
-	fixture_magic = 0x65735546;
-	fixture_error = ESTALE;
-	fixture_user = true;
-	fixture_kept = true;
-	return cmocka_run_group_tests(tests, setup_group, teardown_group);
+		mnt.why_not = become_nobody();
+	mnt.engine = &engine_fuse;
+	mnt.magic = 0x65735546;
+	mnt.error = ESTALE;
+	mnt.user = true;
+	mnt.kept = true;
+	return cmocka_run_group_tests(tests, mnt_setup_group, mnt_teardown_group);
 }

@@ -14,12 +14,14 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/pidfd.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include "base/clock.h"
 #include "fuse/hold.h"
 #include "fuse/keeper.h"
+#include "tests/clock/test_clock.h"
 
 #define LONG (60 * CLOCK_SECOND)
 
@@ -66,19 +68,10 @@ static void die_as_owner(void (*act)(struct hold *hold), uint64_t holds_ns)
 	assert_true(WIFSIGNALED(status));
 }
 
+/* Holders are our children when their owner is gone. */
 static bool is_alive(pid_t pid)
 {
-	return kill(pid, 0) == 0;
-}
-
-static void await_end(pid_t pid)
-{
-	uint64_t deadline = clock_mono_ns() + LONG;
-
-	while (is_alive(pid)) {
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(CLOCK_MS);
-	}
+	return waitpid(pid, NULL, WNOHANG) != pid && kill(pid, 0) == 0;
 }
 
 static void put_some(struct hold *hold)
@@ -120,7 +113,7 @@ static void the_next_one_finds_them(void **state)
 	assert_int_equal(hold_take(&other, HOLD_PLACES - 1, 1, &fd), -EBADF);
 	assert_int_equal(hold_take(&other, HOLD_PLACES, 0, &fd), -EBADF);
 	hold_release(&other);
-	await_end(left->pid);
+	test_wait(!is_alive(left->pid));
 	assert_int_equal(hold_find(left->pid, left->token, &other), -ESRCH);
 	assert_int_equal(hold_take(&other, 0, 0, &fd), -EBADF);
 	hold_release(&other);
@@ -137,7 +130,7 @@ static void without_connections_it_ends(void **state)
 {
 	(void)state;
 	die_as_owner(put_nothing, LONG);
-	await_end(left->pid);
+	test_wait(!is_alive(left->pid));
 }
 
 static void put_one(struct hold *hold)
@@ -159,9 +152,20 @@ static void put_both(struct hold *hold)
 	assert_int_equal(hold_put(hold, 0, fds), 0);
 }
 
+static bool is_held(const struct hold_other *other, unsigned int place)
+{
+	int fd = -1;
+	bool is = hold_take(other, place, 0, &fd) == 0;
+
+	if (is)
+		close(fd);
+	return is;
+}
+
 static void those_that_are_gone_are_dropped(void **state)
 {
 	struct hold_other other;
+	uint64_t began;
 	int fd = -1;
 
 	(void)state;
@@ -169,12 +173,9 @@ static void those_that_are_gone_are_dropped(void **state)
 	assert_int_equal(hold_find(left->pid, left->token, &other), 0);
 	assert_int_equal(hold_take(&other, 1, 0, &fd), 0);
 	close(fd);
-	/* Long before the holder ends by itself. */
-	for (uint64_t deadline = clock_mono_ns() + LONG / 4; hold_take(&other, 0, 0, &fd) == 0;) {
-		close(fd);
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(CLOCK_MS);
-	}
+	began = test_real_now();
+	test_wait(!is_held(&other, 0));
+	assert_true(test_real_now() - began < LONG / 4); /* before the holder ends by itself */
 	hold_release(&other);
 }
 
@@ -182,7 +183,7 @@ static void nobody_comes(void **state)
 {
 	(void)state;
 	die_as_owner(put_one, CLOCK_MS);
-	await_end(left->pid);
+	test_wait(!is_alive(left->pid));
 }
 
 static void put_one_for_less(struct hold *hold)
@@ -196,7 +197,7 @@ static void nobody_comes_in_another_time(void **state)
 {
 	(void)state;
 	die_as_owner(put_one_for_less, 3600 * CLOCK_SECOND);
-	await_end(left->pid);
+	test_wait(!is_alive(left->pid));
 }
 
 static void it_dies_itself(void **state)
@@ -213,8 +214,7 @@ static void it_dies_itself(void **state)
 	assert_int_equal(hold_put(&hold, 0, fds), 0);
 	assert_false(hold_lost(&hold));
 	assert_int_equal(kill(first, SIGKILL), 0);
-	while (!hold_lost(&hold))
-		clock_sleep_ns(CLOCK_MS);
+	test_wait(hold_lost(&hold));
 	assert_int_equal(hold_put(&hold, 0, fds), 0); /* by nobody */
 	hold_drop(&hold, 0);
 	assert_int_equal(hold_begin(&hold, LONG), 0);
@@ -262,7 +262,7 @@ int main(void)
 	};
 
 	left = mmap(NULL, sizeof(*left), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-	if (left == MAP_FAILED)
+	if (left == MAP_FAILED || prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) != 0)
 		return 1;
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

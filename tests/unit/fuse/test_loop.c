@@ -13,7 +13,7 @@ static const char *loop_path(void)
 	static char path[64];
 	struct stat st;
 
-	assert_int_equal(stat(point, &st), 0);
+	assert_int_equal(stat(mnt.point, &st), 0);
 	assert_int_equal(major(st.st_dev), 7);
 	snprintf(path, sizeof(path), "/sys/block/loop%u/loop", minor(st.st_dev));
 	return path;
@@ -42,10 +42,10 @@ static void leaves_no_device(void **state)
 	NEED_KERNEL();
 	snprintf(path, sizeof(path), "%s", loop_path());
 	assert_false(is_free(path));
-	check_all();
-	assert_int_equal(unmount(COMMAND_UNMOUNT), 0);
-	daemon_ended();
-	eventually(is_free(path));
+	mnt_check_all();
+	assert_int_equal(mnt_do(COMMAND_UNMOUNT), 0);
+	mnt_daemon_ended();
+	test_wait(is_free(path));
 }
 
 /* Who owned it is killed, and whoever kept the connection goes too: nobody is there to clear up. */
@@ -55,13 +55,15 @@ static void killed_owner_leaves_no_device(void **state)
 
 	NEED_KERNEL();
 	snprintf(path, sizeof(path), "%s", loop_path());
-	daemon_kill();
+	mnt_daemon_kill();
 	assert_false(is_free(path)); /* a successor would go on */
-	close(dev_fd);
-	dev_fd = -1;
-	assert_int_equal(read_file(small_name(1), offset_of(small_name(1)), FILE_BYTES), EIO);
-	assert_int_equal(unmount_by_hand(false), 0);
-	eventually(is_free(path));
+	close(mnt.dev_fd);
+	mnt.dev_fd = -1;
+	assert_int_equal(
+		mnt_read_file(mnt_small_name(1), mnt_offset_of(mnt_small_name(1)), FILE_BYTES),
+		EIO);
+	assert_int_equal(mnt_unmount_by_hand(false), 0);
+	test_wait(is_free(path));
 }
 
 static void direct_io_of_applications(void **state)
@@ -73,20 +75,20 @@ static void direct_io_of_applications(void **state)
 	int fd;
 
 	NEED_KERNEL();
-	synthetic_fill(offset_of(BIG) + size, (uint32_t)size, wanted);
-	fd = open(file_path(BIG), O_RDONLY | O_CLOEXEC | O_DIRECT);
+	synthetic_fill(mnt_offset_of(BIG) + size, (uint32_t)size, wanted);
+	fd = open(mnt_path(BIG), O_RDONLY | O_CLOEXEC | O_DIRECT);
 	assert_true(fd >= 0);
-	before = requests();
+	before = mnt_requests();
 	for (uint32_t i = 0; i < 2; i++) { /* nothing of it is kept */
 		assert_int_equal(pread(fd, bytes, size, (off_t)size), size);
 		assert_memory_equal(bytes, wanted, size);
 	}
-	assert_true(requests() >= before + 2);
+	assert_true(mnt_requests() >= before + 2);
 	close(fd);
 	free(bytes);
 	free(wanted);
-	assert_int_equal(unmount(COMMAND_UNMOUNT), 0);
-	daemon_ended();
+	assert_int_equal(mnt_do(COMMAND_UNMOUNT), 0);
+	mnt_daemon_ended();
 }
 
 /* A large read costs READs of 1 MiB and no rests of some, which would be 70. On a loaded machine the kernel cuts some by
@@ -96,18 +98,19 @@ static void reads_are_large(void **state)
 	uint64_t least = UINT64_MAX;
 
 	NEED_KERNEL();
-	assert_int_equal(read_file(small_name(0), offset_of(small_name(0)), FILE_BYTES), 0);
+	assert_int_equal(
+		mnt_read_file(mnt_small_name(0), mnt_offset_of(mnt_small_name(0)), FILE_BYTES), 0);
 	for (int i = 0; i < 5 && least > 50; i++) {
 		uint64_t before;
 
-		drop_pages(BIG);
-		before = requests();
-		assert_int_equal(read_file(BIG, offset_of(BIG), BIG_BYTES), 0);
-		least = min(least, requests() - before);
+		mnt_drop_pages(BIG);
+		before = mnt_requests();
+		assert_int_equal(mnt_read_file(BIG, mnt_offset_of(BIG), BIG_BYTES), 0);
+		least = min(least, mnt_requests() - before);
 	}
 	assert_in_range(least, BIG_BYTES >> 20, 50);
-	assert_int_equal(unmount(COMMAND_UNMOUNT), 0);
-	daemon_ended();
+	assert_int_equal(mnt_do(COMMAND_UNMOUNT), 0);
+	mnt_daemon_ended();
 }
 
 /* What nothing of EROFS asks for: between image and volume, over the edge, past the end. */
@@ -116,7 +119,7 @@ static void reads_of_the_device(void **state)
 	char path[64];
 	static _Alignas(4096) unsigned char bytes[8192];
 	static const unsigned char zero[4096];
-	uint64_t edge = image.info.volume_offset;
+	uint64_t edge = mnt.image.info.volume_offset;
 	int fd;
 
 	NEED_KERNEL();
@@ -130,11 +133,11 @@ static void reads_of_the_device(void **state)
 	assert_int_equal(errno, EIO);
 	assert_int_equal(pread(fd, bytes, 4096, 0), 4096);
 	assert_int_equal(lseek(fd, 0, SEEK_END),
-		(off_t)(edge + image.info.extents * image.info.extent_bytes));
+		(off_t)(edge + mnt.image.info.extents * mnt.image.info.extent_bytes));
 	close(fd);
-	check_all();
-	assert_int_equal(unmount(COMMAND_UNMOUNT), 0);
-	daemon_ended();
+	mnt_check_all();
+	assert_int_equal(mnt_do(COMMAND_UNMOUNT), 0);
+	mnt_daemon_ended();
 }
 
 /* ---- probe ----------------------------------------------------------------------------------- */
@@ -167,7 +170,7 @@ static void probe_without_rights(void **state)
 	if (pid == 0)
 		_exit(setuid(65534) != 0 || kernel_probe_loop(&e) != -EPERM ||
 			!strstr(e.text, "CAP_SYS_ADMIN"));
-	assert_true(ends_within(pid, PATIENCE, &status));
+	test_wait(waitpid(pid, &status, WNOHANG) == pid);
 	assert_int_equal(status, 0);
 }
 
@@ -178,8 +181,8 @@ static void probe_leaves_nothing(void **state)
 
 	NEED_KERNEL();
 	assert_int_equal(kernel_probe_loop(&e), 0);
-	assert_int_equal(kernel_probe(dir, &e), 0);
-	snprintf(command, sizeof(command), "test -z \"$(ls %s | grep probe)\"", dir);
+	assert_int_equal(kernel_probe(mnt.dir, &e), 0);
+	snprintf(command, sizeof(command), "test -z \"$(ls %s | grep probe)\"", mnt.dir);
 	assert_int_equal(system(command), 0);
 	assert_int_equal(waitpid(-1, NULL, WNOHANG), -1); /* no process either */
 }
@@ -198,8 +201,8 @@ int main(void)
 		MOUNT_TEST(reads_are_large),
 	};
 
-	fixture_engine = &engine_loop;
-	fixture_magic = 0xE0F5E1E2;
-	fixture_error = EIO;
-	return cmocka_run_group_tests(tests, setup_group, teardown_group);
+	mnt.engine = &engine_loop;
+	mnt.magic = 0xE0F5E1E2;
+	mnt.error = EIO;
+	return cmocka_run_group_tests(tests, mnt_setup_group, mnt_teardown_group);
 }

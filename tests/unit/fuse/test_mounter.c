@@ -27,8 +27,8 @@ static int keeper_only(void **state)
 	(void)state;
 	assert_int_equal(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, pair), 0);
 	with.socket = pair[0];
-	keeper.wake_fd = eventfd(0, EFD_CLOEXEC);
-	assert_int_equal(mounter_host_new(keeper.wake_fd, &host), 0);
+	mnt.keeper.wake_fd = eventfd(0, EFD_CLOEXEC);
+	assert_int_equal(mounter_host_new(mnt.keeper.wake_fd, &host), 0);
 	assert_int_equal(mounter_peer_new(host, &with, &peer), 0);
 	return 0;
 }
@@ -38,7 +38,7 @@ static int keeper_only_end(void **state)
 	(void)state;
 	mounter_peer_free(peer);
 	mounter_host_free(host);
-	close(keeper.wake_fd);
+	close(mnt.keeper.wake_fd);
 	close(pair[0]);
 	close(pair[1]);
 	return 0;
@@ -55,7 +55,7 @@ static int ask_raw(const struct mounter_request *request, const int *fds, uint32
 
 	assert_int_equal(mounter_send(pair[1], request, sizeof(*request), fds, n_fds), 0);
 	mounter_serve(peer);
-	assert_int_equal(eventfd_read(keeper.wake_fd, &count), 0); /* waits for its end */
+	assert_int_equal(eventfd_read(mnt.keeper.wake_fd, &count), 0); /* waits for its end */
 	assert_int_equal(mounter_receive(pair[1], &answer, sizeof(answer), got, &n), 0);
 	assert_int_equal(answer.magic, MOUNTER_MAGIC);
 	assert_int_equal(answer.serial, request->serial);
@@ -311,7 +311,7 @@ static void not_idle(void **state)
 	assert_false(mounter_peer_idle(peer));
 	assert_int_equal(mounter_host_busy(host), 1);
 	pthread_mutex_unlock(&host->moving);
-	assert_int_equal(eventfd_read(keeper.wake_fd, &count), 0); /* waits for its end */
+	assert_int_equal(eventfd_read(mnt.keeper.wake_fd, &count), 0); /* waits for its end */
 	assert_true(mounter_peer_idle(peer));
 }
 
@@ -321,14 +321,14 @@ static void known(void **state)
 {
 	NEED_KERNEL();
 	(void)state;
-	check_all();
-	eventually(atomic_load(&shared->kept.point) == MOUNTER_OWN);
-	assert_int_equal(shared->kept.points, 1);
-	assert_string_equal(shared->kept.text, "own");
-	assert_int_equal(unmount(COMMAND_UNMOUNT), 0);
-	daemon_ended();
-	eventually(atomic_load(&shared->kept.point) == MOUNTER_DETACHED);
-	assert_int_equal(shared->kept.points, 0);
+	mnt_check_all();
+	test_wait(atomic_load(&mnt.shared->kept.point) == MOUNTER_OWN);
+	assert_int_equal(mnt.shared->kept.points, 1);
+	assert_string_equal(mnt.shared->kept.text, "own");
+	assert_int_equal(mnt_do(COMMAND_UNMOUNT), 0);
+	mnt_daemon_ended();
+	test_wait(atomic_load(&mnt.shared->kept.point) == MOUNTER_DETACHED);
+	assert_int_equal(mnt.shared->kept.points, 0);
 }
 
 int main(void)
@@ -347,21 +347,20 @@ int main(void)
 	};
 	const struct CMUnitTest mounts[] = {
 		MOUNT_TEST(known),
-		MOUNT_TEST(serves),
-		MOUNT_TEST(errors_are_errors),
-		MOUNT_TEST(stalled_readers),
-		MOUNT_TEST(busy),
-		MOUNT_TEST(force),
-		MOUNT_TEST(unmounted_by_hand),
-		MOUNT_TEST(takeover),
-		MOUNT_TEST(unmounted_while_dead),
+		MOUNT_TEST(mnt_serves),
+		MOUNT_TEST(mnt_errors_are_errors),
+		MOUNT_TEST(mnt_stalled_readers),
+		MOUNT_TEST(mnt_busy),
+		MOUNT_TEST(mnt_force),
+		MOUNT_TEST(mnt_unmounted_by_hand),
+		MOUNT_TEST(mnt_takeover),
+		MOUNT_TEST(mnt_unmounted_while_dead),
 	};
 	int failed = cmocka_run_group_tests(messages, NULL, NULL);
 
-	(void)killed_before_ready; /* of who has no keeper */
-	fixture_engine = &engine_native;
-	fixture_magic = 0xE0F5E1E2;
-	fixture_error = EIO;
-	fixture_kept = true;
-	return failed + cmocka_run_group_tests(mounts, setup_group, teardown_group);
+	mnt.engine = &engine_native;
+	mnt.magic = 0xE0F5E1E2;
+	mnt.error = EIO;
+	mnt.kept = true;
+	return failed + cmocka_run_group_tests(mounts, mnt_setup_group, mnt_teardown_group);
 }

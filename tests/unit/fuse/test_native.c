@@ -26,10 +26,8 @@ static void *answer_init(void *arg)
 		struct fuse_init_out out;
 		struct request req;
 
-		if (n <= 0 || request_parse(request, (size_t)n, &req) < 0) {
-			clock_sleep_ns(CLOCK_MS);
+		if (n <= 0 || request_parse(request, (size_t)n, &req) < 0)
 			continue;
-		}
 		if (req.opcode != FUSE_INIT) {
 			atomic_store(&h->asked, true);
 			continue;
@@ -60,7 +58,8 @@ static void killed_while_mounting(void **state)
 	pid = fork();
 	if (pid == 0) {
 		pthread_t thread;
-		struct kernel_image extents = { .path = image_path, .extents = image.info.extents };
+		struct kernel_image extents = { .path = mnt.image_path,
+			.extents = mnt.image.info.extents };
 		struct kernel_superblock super;
 		dev_t dev;
 		int fd;
@@ -71,9 +70,9 @@ static void killed_while_mounting(void **state)
 		pthread_create(&thread, NULL, answer_init, h);
 		_exit(kernel_mount_image(&extents, &fd, &super, &e) < 0);
 	}
-	eventually(atomic_load(&h->asked));
+	test_wait(atomic_load(&h->asked));
 	assert_int_equal(kill(pid, SIGKILL), 0);
-	ended = ends_within(pid, PATIENCE, &status);
+	ended = test_wait_for(60 * CLOCK_SECOND, waitpid(pid, &status, WNOHANG) == pid);
 	if (!ended) /* or it stays for ever: it holds the connection that it waits for */
 		assert_int_equal(kernel_abort((dev_t)atomic_load(&h->dev)), 0);
 	assert_true(ended);
@@ -89,11 +88,11 @@ static void local_files(void)
 	unsigned char *bytes = malloc(1 << 20);
 	char path[128];
 
-	assert_true(image.info.extents <= LOCAL_MAX);
-	for (uint32_t i = 0; i + 1 < image.info.extents; i++) {
+	assert_true(mnt.image.info.extents <= LOCAL_MAX);
+	for (uint32_t i = 0; i + 1 < mnt.image.info.extents; i++) {
 		int fd;
 
-		local_path(i, path);
+		mnt_local_path(i, path);
 		fd = open(path, O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0400);
 		for (uint64_t at = 0; at < EXTENT; at += 1 << 20) {
 			synthetic_fill(i * EXTENT + at, 1 << 20, bytes);
@@ -106,23 +105,23 @@ static void local_files(void)
 
 static uint32_t all_local(void)
 {
-	return (1u << (image.info.extents - 1)) - 1;
+	return (1u << (mnt.image.info.extents - 1)) - 1;
 }
 
 static void show(uint32_t local)
 {
-	atomic_store(&shared->local, local);
-	assert_int_equal(daemon_do(COMMAND_SWITCH), 0);
-	assert_int_equal(shared->supers.local, __builtin_popcount(local));
-	assert_int_equal(shared->supers.bits[0], local);
-	assert_int_equal(shared->supers.mark, local);
+	atomic_store(&mnt.shared->local, local);
+	assert_int_equal(mnt_do(COMMAND_SWITCH), 0);
+	assert_int_equal(mnt.shared->supers.local, __builtin_popcount(local));
+	assert_int_equal(mnt.shared->supers.bits[0], local);
+	assert_int_equal(mnt.shared->supers.mark, local);
 }
 
 /* Helpers that detach may still run. */
 static uint32_t old_superblocks(void)
 {
-	assert_int_equal(daemon_do(COMMAND_LOOK), 0);
-	return shared->supers.old;
+	assert_int_equal(mnt_do(COMMAND_LOOK), 0);
+	return mnt.shared->supers.old;
 }
 
 static uint32_t descriptors(void)
@@ -131,7 +130,7 @@ static uint32_t descriptors(void)
 	uint32_t n = 0;
 	DIR *fds;
 
-	snprintf(path, sizeof(path), "/proc/%d/fd", (int)daemon_pid);
+	snprintf(path, sizeof(path), "/proc/%d/fd", (int)mnt.daemon_pid);
 	fds = opendir(path);
 	while (readdir(fds))
 		n++;
@@ -148,34 +147,35 @@ static void switches(void **state)
 
 	NEED_KERNEL();
 	local_files();
-	check_all();
+	mnt_check_all();
 	show(1 << 1); /* part of the large file */
-	check_all();
-	assert_int_equal(shared->supers.switches, 1);
-	fd = open(file_path(BIG), O_RDONLY | O_CLOEXEC);
-	atomic_store(&shared->directio, true);
-	synthetic_set(&control->fail, 0, UINT64_MAX / 2);
+	mnt_check_all();
+	assert_int_equal(mnt.shared->supers.switches, 1);
+	fd = open(mnt_path(BIG), O_RDONLY | O_CLOEXEC);
+	atomic_store(&mnt.shared->directio, true);
+	synthetic_set(&mnt.control->fail, 0, UINT64_MAX / 2);
 	show(all_local());
-	check_all(); /* nobody is asked */
-	synthetic_set(&control->fail, 0, 0);
-	eventually(old_superblocks() == 1); /* of the open file; the others are gone */
+	mnt_check_all(); /* nobody is asked */
+	synthetic_set(&mnt.control->fail, 0, 0);
+	test_wait(old_superblocks() == 1); /* of the open file; the others are gone */
 	assert_int_equal(pread(fd, byte, 1, 0), 1);
-	assert_int_equal(unmount(COMMAND_UNMOUNT), -EBUSY);
-	assert_non_null(strstr(shared->line, "pid"));
-	check_all();
+	assert_int_equal(mnt_do(COMMAND_UNMOUNT), -EBUSY);
+	assert_non_null(strstr(mnt.shared->line, "pid"));
+	mnt_check_all();
 	show(0);
-	assert_true(shared->supers.held[0] == all_local() || shared->supers.held[0] == 1 << 1);
+	assert_true(
+		mnt.shared->supers.held[0] == all_local() || mnt.shared->supers.held[0] == 1 << 1);
 	assert_int_equal(pread(fd, byte, 1, BIG_BYTES - 1), 1);
 	close(fd);
-	eventually(old_superblocks() == 0);
+	test_wait(old_superblocks() == 0);
 	before = descriptors();
 	for (uint32_t i = 0; i < 20; i++)
 		show(i % 2 ? all_local() : 2);
-	eventually(descriptors() == before);
+	test_wait(descriptors() == before);
 	/* Helpers that still detach are no users. */
-	atomic_store(&shared->directio, false);
-	assert_int_equal(unmount(COMMAND_UNMOUNT), 0);
-	daemon_ended();
+	atomic_store(&mnt.shared->directio, false);
+	assert_int_equal(mnt_do(COMMAND_UNMOUNT), 0);
+	mnt_daemon_ended();
 }
 
 /* No daemon, all of it files: readers need none. The successor knows what is shown. */
@@ -184,15 +184,15 @@ static void local_without_daemon(void **state)
 	NEED_KERNEL();
 	local_files();
 	show(all_local());
-	daemon_kill();
-	drop_pages(BIG);
-	check_all();
-	daemon_start();
+	mnt_daemon_kill();
+	mnt_drop_pages(BIG);
+	mnt_check_all();
+	mnt_daemon_start();
 	show(1);
-	check_all();
-	assert_int_equal(shared->supers.switches, 2);
-	assert_int_equal(unmount_by_hand(false), 0);
-	daemon_ended(); /* it heard of it, by the one device that is always served */
+	mnt_check_all();
+	assert_int_equal(mnt.shared->supers.switches, 2);
+	assert_int_equal(mnt_unmount_by_hand(false), 0);
+	mnt_daemon_ended(); /* it heard of it, by the one device that is always served */
 }
 
 static uint32_t mounts_at_point(void)
@@ -202,7 +202,7 @@ static uint32_t mounts_at_point(void)
 	uint32_t n = 0;
 
 	while (fgets(line, sizeof(line), list))
-		n += strstr(line, point) != NULL;
+		n += strstr(line, mnt.point) != NULL;
 	fclose(list);
 	return n;
 }
@@ -219,27 +219,27 @@ static void killed_while_switching(void **state)
 	NEED_KERNEL();
 	local_files();
 	for (uint32_t i = 0; i < ARRAY_SIZE(points); i++) {
-		snprintf(shared->crash_at, sizeof(shared->crash_at), "%s", points[i]);
-		atomic_store(&shared->local, i % 2 ? 0 : all_local());
-		atomic_store(&shared->command, COMMAND_SWITCH);
-		assert_true(ends_within(daemon_pid, PATIENCE, &status));
+		snprintf(mnt.shared->crash_at, sizeof(mnt.shared->crash_at), "%s", points[i]);
+		atomic_store(&mnt.shared->local, i % 2 ? 0 : all_local());
+		atomic_store(&mnt.shared->command, COMMAND_SWITCH);
+		test_wait(waitpid(mnt.daemon_pid, &status, WNOHANG) == mnt.daemon_pid);
 		assert_true(WIFSIGNALED(status));
-		shared->crash_at[0] = '\0';
-		assert_true(is_mounted());
-		daemon_start();
-		eventually(mounts_at_point() == 1); /* a helper detaches when the daemon is gone */
-		check_all();
+		mnt.shared->crash_at[0] = '\0';
+		assert_true(mnt_is_mounted());
+		mnt_daemon_start();
+		test_wait(mounts_at_point() == 1); /* a helper detaches when the daemon is gone */
+		mnt_check_all();
 		done += i > 0; /* each counts once, however often it was ended */
-		assert_int_equal(daemon_do(COMMAND_LOOK), 0);
-		assert_int_equal(shared->supers.switches, done);
+		assert_int_equal(mnt_do(COMMAND_LOOK), 0);
+		assert_int_equal(mnt.shared->supers.switches, done);
 		show(i % 2 ? all_local() : 1);
-		assert_int_equal(shared->supers.switches, ++done);
-		check_all();
+		assert_int_equal(mnt.shared->supers.switches, ++done);
+		mnt_check_all();
 		assert_int_equal(mounts_at_point(), 1);
 	}
-	eventually(old_superblocks() == 0);
-	assert_int_equal(unmount(COMMAND_UNMOUNT), 0);
-	daemon_ended();
+	test_wait(old_superblocks() == 0);
+	assert_int_equal(mnt_do(COMMAND_UNMOUNT), 0);
+	mnt_daemon_ended();
 	assert_int_equal(mounts_at_point(), 0);
 }
 
@@ -255,16 +255,16 @@ static void switches_under_readers(void **state)
 	local_files();
 	stop = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	for (uint32_t i = 0; i < READERS; i++)
-		readers[i] = reader_of_all(i * 31, stop);
+		readers[i] = mnt_reader_of_all(i * 31, stop);
 	for (uint32_t i = 0; i < ROUNDS; i++) {
-		atomic_store(&shared->directio, i % 2);
+		atomic_store(&mnt.shared->directio, i % 2);
 		if (i % 4 == 3) { /* killed in the middle of it, or not */
-			atomic_store(&shared->local, i & all_local());
-			atomic_store(&shared->result, 1);
-			atomic_store(&shared->command, COMMAND_SWITCH);
-			clock_sleep_ns(i * CLOCK_MS / 4);
-			daemon_kill();
-			daemon_start();
+			atomic_store(&mnt.shared->local, i & all_local());
+			atomic_store(&mnt.shared->result, 1);
+			atomic_store(&mnt.shared->command, COMMAND_SWITCH);
+			test_advance(i * CLOCK_MS / 4);
+			mnt_daemon_kill();
+			mnt_daemon_start();
 			assert_int_equal(mounts_at_point(), 1);
 		} else {
 			show(i & all_local());
@@ -272,14 +272,14 @@ static void switches_under_readers(void **state)
 	}
 	atomic_store(stop, true);
 	for (uint32_t i = 0; i < READERS; i++) {
-		assert_true(ends_within(readers[i], PATIENCE, &status));
+		test_wait(waitpid(readers[i], &status, WNOHANG) == readers[i]);
 		assert_int_equal(status, 0);
 	}
 	assert_int_equal(mounts_at_point(), 1);
-	check_all();
-	atomic_store(&shared->directio, false);
-	assert_int_equal(unmount(COMMAND_UNMOUNT), 0);
-	daemon_ended();
+	mnt_check_all();
+	atomic_store(&mnt.shared->directio, false);
+	assert_int_equal(mnt_do(COMMAND_UNMOUNT), 0);
+	mnt_daemon_ended();
 	assert_int_equal(mounts_at_point(), 0);
 }
 
@@ -292,14 +292,14 @@ static void mount_points(void **state)
 	int fd = -1;
 
 	(void)state;
-	assert_int_equal(mountpoint_open(point, &fd, &e), 0);
+	assert_int_equal(mountpoint_open(mnt.point, &fd, &e), 0);
 	close(fd);
-	snprintf(path, sizeof(path), "%s/missing", dir);
+	snprintf(path, sizeof(path), "%s/missing", mnt.dir);
 	assert_int_equal(mountpoint_open(path, &fd, &e), -ENOENT);
 	assert_non_null(strstr(e.text, "does not exist"));
-	snprintf(path, sizeof(path), "%s/table", dir);
+	snprintf(path, sizeof(path), "%s/table", mnt.dir);
 	assert_int_equal(mountpoint_open(path, &fd, &e), -ENOTDIR);
-	assert_int_equal(mountpoint_open(dir, &fd, &e), -ENOTEMPTY);
+	assert_int_equal(mountpoint_open(mnt.dir, &fd, &e), -ENOTEMPTY);
 	assert_int_equal(mountpoint_open("/proc", &fd, &e), -EEXIST);
 	assert_non_null(strstr(e.text, "mount point already"));
 }
@@ -316,8 +316,8 @@ int main(void)
 		cmocka_unit_test(mount_points),
 	};
 
-	fixture_engine = &engine_native;
-	fixture_magic = 0xE0F5E1E2;
-	fixture_error = EIO;
-	return cmocka_run_group_tests(tests, setup_group, teardown_group);
+	mnt.engine = &engine_native;
+	mnt.magic = 0xE0F5E1E2;
+	mnt.error = EIO;
+	return cmocka_run_group_tests(tests, mnt_setup_group, mnt_teardown_group);
 }

@@ -24,8 +24,8 @@
 #include "base/little.h"
 #include "base/unix_socket.h"
 #include "fuse/order_internal.h"
+#include "tests/clock/test_clock.h"
 
-#define DEADLINE  (60 * CLOCK_SECOND)
 #define FILE_ROOM (64u * 1024u) /* of the volume, for each file */
 #define FILE_SIZE 50000u
 #define ASKED_MAX 100000u
@@ -273,12 +273,7 @@ static uint32_t n_asked(struct world *w)
 
 static void wait_asked(struct world *w, uint32_t n)
 {
-	uint64_t deadline = clock_mono_ns() + DEADLINE;
-
-	while (n_asked(w) < n) {
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(CLOCK_MS);
-	}
+	test_wait(n_asked(w) >= n);
 	assert_int_equal(n_asked(w), n);
 }
 
@@ -403,15 +398,11 @@ static void test_present(void **state)
 {
 	struct world *w = *state;
 	int fd = new_job(w);
-	uint64_t deadline = clock_mono_ns() + DEADLINE;
 
 	w->all_here = true;
 	(void)register_files(fd, 0, 1000);
 	assert_int_equal(sampler(fd, 0, 0, 1, 0), 0);
-	while (counter_get(&order_counters(w->order)->present) < 1000) {
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(CLOCK_MS);
-	}
+	test_wait(counter_get(&order_counters(w->order)->present) >= 1000);
 	assert_int_equal(n_asked(w), 0);
 	(void)close(fd);
 }
@@ -421,16 +412,12 @@ static void test_forgotten(void **state)
 {
 	struct world *w = *state;
 	int fd = new_job(w);
-	uint64_t deadline = clock_mono_ns() + DEADLINE;
 
 	(void)register_files(fd, 0, 100);
 	assert_int_equal(sampler(fd, 0, 0, 1, 0), 0);
 	wait_asked(w, 20);
 	(void)close(fd);
-	while (order_covers(w->order, 0, BLOCK_BYTES)) {
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(CLOCK_MS);
-	}
+	test_wait(!order_covers(w->order, 0, BLOCK_BYTES));
 	fd = new_job(w);
 	assert_true(register_files(fd, 0, 100)); /* the list went with it */
 	assert_int_equal(sampler(fd, 0, 0, 1, 0), 0);
@@ -558,7 +545,6 @@ static void test_refused(void **state)
 static void test_shut_down(void **state)
 {
 	struct world *w = *state;
-	uint64_t deadline = clock_mono_ns() + DEADLINE;
 	uint8_t head[ORDER_HEAD_BYTES];
 	int fd = new_job(w);
 	int other;
@@ -568,13 +554,12 @@ static void test_shut_down(void **state)
 	little_put32(head + 4, 0);
 	/* Until its answers fill this side's buffer, and its messages that of the other. */
 	for (uint32_t full = 0; full < 100;) {
-		assert_true(clock_mono_ns() < deadline);
 		if (send(fd, head, sizeof(head), MSG_NOSIGNAL) == sizeof(head)) {
 			full = 0;
 			continue;
 		}
 		full++;
-		clock_sleep_ns(CLOCK_MS);
+		test_advance(CLOCK_MS);
 	}
 	assert_int_equal(shutdown(fd, SHUT_RDWR), 0);
 	other = new_job(w); /* the feed lives */
@@ -656,7 +641,6 @@ static void test_waits_for_the_list(void **state)
 static void test_many(void **state)
 {
 	struct world *w = *state;
-	uint64_t deadline = clock_mono_ns() + DEADLINE;
 	int fds[ORDER_JOBS];
 	int fd;
 
@@ -667,10 +651,7 @@ static void test_many(void **state)
 	(void)close(fd);
 	for (uint32_t i = 0; i < ORDER_JOBS; i++)
 		(void)close(fds[i]);
-	while (counter_get(&order_counters(w->order)->jobs) > 0) {
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(CLOCK_MS);
-	}
+	test_wait(counter_get(&order_counters(w->order)->jobs) == 0);
 	/* Those who say nothing make room for those who do. */
 	for (uint32_t i = 0; i < ORDER_JOBS; i++)
 		fds[i] = connect_to(w);
@@ -678,6 +659,17 @@ static void test_many(void **state)
 	(void)close(fd);
 	for (uint32_t i = 0; i < ORDER_JOBS; i++)
 		(void)close(fds[i]);
+}
+
+static bool is_asked(struct world *w, uint32_t file)
+{
+	bool found = false;
+
+	pthread_mutex_lock(&w->lock);
+	for (uint32_t i = 0; i < w->n_asked; i++)
+		found |= w->asked[i] == file;
+	pthread_mutex_unlock(&w->lock);
+	return found;
 }
 
 /* Random messages, well formed by their heads: no crash, and an honest job is served. */
@@ -709,18 +701,7 @@ static void test_noise(void **state)
 	w->n_asked = 0;
 	pthread_mutex_unlock(&w->lock);
 	assert_int_equal(sampler(fd, 0, 0, 1, 0), 0);
-	for (uint64_t deadline = clock_mono_ns() + DEADLINE;;) {
-		bool found = false;
-
-		pthread_mutex_lock(&w->lock);
-		for (uint32_t i = 0; i < w->n_asked; i++)
-			found |= w->asked[i] == 502;
-		pthread_mutex_unlock(&w->lock);
-		if (found)
-			break;
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(CLOCK_MS);
-	}
+	test_wait(is_asked(w, 502));
 	(void)close(fd);
 }
 

@@ -2,6 +2,7 @@
 #include "fuse/seal.h"
 #include "fuse/engine.h"
 #include "fuse/mounted_internal.h"
+#include "tests/clock/test_clock.h"
 
 #include <stdarg.h>
 #include <stddef.h>
@@ -294,16 +295,7 @@ static void let_go(struct taken_over *t)
 	(void)close(t->memory);
 }
 
-static void wait_polls(uint32_t n)
-{
-	uint64_t deadline = clock_mono_ns() + 60 * CLOCK_SECOND;
-
-	while (atomic_load(&polls) < n) {
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(CLOCK_MS);
-	}
-}
-
+/* Each look forgets what the last one said before it says it again. */
 static bool is_stuck(struct taken_over *t)
 {
 	struct seal_report report;
@@ -312,31 +304,22 @@ static bool is_stuck(struct taken_over *t)
 	return strstr(report.why, "damaged or lost") != NULL;
 }
 
-/* Each look forgets what the last one said before it says it again. */
-static void wait_stuck(struct taken_over *t)
-{
-	uint64_t deadline = clock_mono_ns() + 60 * CLOCK_SECOND;
-
-	while (!is_stuck(t)) {
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(CLOCK_MS);
-	}
-}
-
 static void successors(void **state)
 {
 	struct taken_over t;
 
 	(void)state;
 	findings_of_source = 3;
-	take_over(&t, 3); /* as its predecessor had it */
-	wait_polls(2);    /* the first look has ended */
+	take_over(&t, 3);                    /* as its predecessor had it */
+	test_wait(atomic_load(&polls) >= 2); /* the first look has ended */
 	assert_false(is_stuck(&t));
 	findings_of_source = 4; /* one more, while it looks */
-	wait_stuck(&t);
+	test_wait(is_stuck(&t));
 	let_go(&t);
 	take_over(&t, 3); /* one more, which came while there was no daemon */
-	wait_stuck(&t);
+	test_wait(is_stuck(&t));
+	test_wait(atomic_load(&polls) >= 10);
+	test_wait(is_stuck(&t)); /* until it is mounted again */
 	let_go(&t);
 	findings_of_source = 0;
 }

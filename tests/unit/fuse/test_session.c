@@ -219,7 +219,7 @@ static void protocol(void **state)
 	begin(&f);
 	ask(&f, 2, FUSE_INIT, 0, &init, sizeof(init));
 	hear(&f, 2, 0, sizeof(struct fuse_init_out));
-	eventually(slots_phase(f.slots) == SLOTS_CONNECTED);
+	test_wait(slots_phase(f.slots) == SLOTS_CONNECTED);
 	ask(&f, 4, FUSE_LOOKUP, 1, "2", 2);
 	hear(&f, 4, 0, sizeof(entry));
 	memcpy(&entry, answer_bytes + sizeof(struct fuse_out_header), sizeof(entry));
@@ -274,7 +274,7 @@ static void reads(void **state)
 	hear(&f, 10, -EIO, 0); /* whole or an errno */
 	assert_int_equal(f.failures, 1);
 	assert_int_equal(f.last_failure, -ESTALE);
-	eventually(held(&f) == 0);
+	test_wait(held(&f) == 0);
 	end(&f);
 }
 
@@ -310,13 +310,13 @@ static void disk_hangs(void **state)
 
 	/* It answers after all: too late for those two, but it may be used again. */
 	synthetic_set(&control->hang, 0, 0);
-	eventually(control->hanging == 0);
+	test_wait(control->hanging == 0);
 	ask_read(&f, 10, 4096, 65536);
 	hear(&f, 10, 0, 65536);
 	check_bytes(4096, 65536);
 	hear_nothing(&f);
 	assert_int_equal(counter_get(&session_counters(f.session)->stalled), 2);
-	eventually(held(&f) == 0);
+	test_wait(held(&f) == 0);
 	end(&f);
 	stall_ns = 0;
 }
@@ -359,7 +359,7 @@ static void stalled(void **state)
 	synthetic_set(&control->stall, 0, EXTENT);
 	for (uint64_t i = 0; i < SLOTS - 4; i++)
 		ask_read(&f, 100 + 2 * i, i * 4096, 4096);
-	eventually(held(&f) == SLOTS - 4);
+	test_wait(held(&f) == SLOTS - 4);
 	for (uint64_t i = 0; i < 50; i++) {
 		ask_read(&f, 1000 + 2 * i, EXTENT + i * 4096, 4096);
 		hear(&f, 1000 + 2 * i, 0, 4096);
@@ -389,7 +389,7 @@ static void more_than_slots(void **state)
 	synthetic_set(&control->stall, 0, EXTENT);
 	for (uint64_t i = 0; i < 2 * SLOTS; i++)
 		ask_read(&f, 100 + i, i * 4096, 4096);
-	eventually(held(&f) == SLOTS);
+	test_wait(held(&f) == SLOTS);
 	hear_nothing(&f);
 	synthetic_set(&control->stall, 0, 0);
 	for (uint64_t i = 0; i < 2 * SLOTS; i++) {
@@ -414,10 +414,10 @@ static void interrupts(void **state)
 	synthetic_set(&control->stall, 0, EXTENT);
 	ask_read(&f, 48, 4096, 4096);
 	ask_read(&f, 50, 0, 4096);
-	eventually(held(&f) == 2);
+	test_wait(held(&f) == 2);
 	ask(&f, 51, FUSE_INTERRUPT, 2, &in, sizeof(in));
 	hear(&f, 50, -EINTR, 0);
-	eventually(atomic_load(&control->cancels) == cancels + 1 && held(&f) == 1);
+	test_wait(atomic_load(&control->cancels) == cancels + 1 && held(&f) == 1);
 	ask(&f, 4712, FUSE_INTERRUPT, 2, &unknown, sizeof(unknown));
 	hear(&f, 4712, -EAGAIN, 0);
 	synthetic_set(&control->stall, 0, 0);
@@ -463,7 +463,7 @@ static void signals_that_do_not_kill(void **state)
 	asker = (uint32_t)reader;
 	ask_read(&f, 60, 0, 4096);
 	asker = 0;
-	eventually(held(&f) == 1);
+	test_wait(held(&f) == 1);
 	ask(&f, 61, FUSE_INTERRUPT, 2, &in, sizeof(in));
 	hear_nothing(&f);
 	assert_int_equal(held(&f), 1);
@@ -482,7 +482,7 @@ static void refused(void **state)
 	begin(&f);
 	synthetic_set(&control->stall, 0, EXTENT);
 	ask_read(&f, 2, 0, 4096);
-	eventually(held(&f) == 1);
+	test_wait(held(&f) == 1);
 	session_refuse(f.session, true);
 	hear(&f, 2, -EIO, 0);
 	ask_read(&f, 4, EXTENT, 4096); /* here, yet refused */
@@ -501,7 +501,7 @@ static void ends(void **state)
 	begin(&f);
 	synthetic_set(&control->stall, 0, EXTENT);
 	ask_read(&f, 2, 0, 4096);
-	eventually(held(&f) == 1);
+	test_wait(held(&f) == 1);
 	session_free(f.session); /* answers what is parked */
 	f.session = NULL;
 	hear(&f, 2, -EIO, 0);
@@ -509,7 +509,7 @@ static void ends(void **state)
 	begin(&f);
 	close(f.kernel);
 	f.kernel = -1;
-	eventually(session_gone(f.session));
+	test_wait(session_gone(f.session));
 	assert_int_equal(f.gone, 1);
 	end(&f);
 }
@@ -533,8 +533,7 @@ static void takeover(void **state)
 
 		if (pid == 0) {
 			serve(&f);
-			while (held(&f) < (crash == LAST ? 15 : 10))
-				clock_sleep_ns(CLOCK_MS);
+			test_wait(held(&f) >= (crash == LAST ? 15 : 10));
 			slots_set_phase(f.slots, SLOTS_MOUNTED);
 			(void)kill(getpid(), SIGKILL);
 		}
@@ -581,7 +580,7 @@ static pid_t serve_apart(struct fake *f)
 		serve(f);
 		slots_set_phase(f->slots, SLOTS_MOUNTED);
 		while (true)
-			clock_sleep_ns(CLOCK_SECOND);
+			(void)pause(); /* until killed */
 	}
 	return pid;
 }
@@ -654,7 +653,7 @@ static void left_at_a_disk_that_hangs(void **state)
 	}
 	assert_int_equal(control->hanging, 1);
 	synthetic_set(&control->hang, 0, 0);
-	eventually(control->hanging == 0);
+	test_wait(control->hanging == 0);
 	end(&f);
 	stall_ns = 0;
 }
@@ -675,8 +674,7 @@ static void hands_over(void **state)
 
 		if (pid == 0) {
 			serve(&f);
-			while (held(&f) < 10)
-				clock_sleep_ns(CLOCK_MS);
+			test_wait(held(&f) >= 10);
 			slots_set_phase(f.slots, SLOTS_MOUNTED);
 			session_hand_over(f.session);
 			if (write(f.kernel, "late", 4) != 4 || held(&f) != 10)
@@ -728,7 +726,7 @@ static void between_blocks(void **state)
 				unique += 2;
 			}
 	}
-	eventually(held(&f) == 0);
+	test_wait(held(&f) == 0);
 	end(&f);
 }
 
@@ -749,13 +747,13 @@ static void two_parts(void **state)
 		synthetic_set(&control->later, 0, EXTENT);
 		synthetic_set(&control->stall, stalled, stalled + 4096);
 		ask_read(&f, 100, 1, 1 << 20);
-		eventually(atomic_load(&control->reads) ==
-			   reads + (part ? 2u : 1u)); /* the last block first */
+		test_wait(atomic_load(&control->reads) ==
+			  reads + (part ? 2u : 1u)); /* the last block first */
 		hear_nothing(&f);
 		assert_int_equal(held(&f), 1);
 		ask(&f, 101, FUSE_INTERRUPT, 2, &in, sizeof(in));
 		hear(&f, 100, -EINTR, 0);
-		eventually(atomic_load(&control->cancels) == cancels + 1 && held(&f) == 0);
+		test_wait(atomic_load(&control->cancels) == cancels + 1 && held(&f) == 0);
 		ask_read(&f, 102, 1, 1 << 20);
 		hear_nothing(&f);
 		synthetic_set(&control->stall, 0, 0);
@@ -767,10 +765,10 @@ static void two_parts(void **state)
 		synthetic_set(&control->fail, 0, 0);
 		synthetic_set(&control->stall, stalled, stalled + 4096);
 		ask_read(&f, 106, 1, 1 << 20);
-		eventually(held(&f) == 1);
+		test_wait(held(&f) == 1);
 		session_refuse(f.session, true);
 		hear(&f, 106, -EIO, 0);
-		eventually(held(&f) == 0); /* it is cancelled after it was answered */
+		test_wait(held(&f) == 0); /* it is cancelled after it was answered */
 		session_refuse(f.session, false);
 	}
 	end(&f);
@@ -794,8 +792,7 @@ static void two_parts_taken_over(void **state)
 		pid = fork();
 		if (pid == 0) {
 			serve(&f);
-			while (held(&f) == 0 || atomic_load(&control->reads) < (part ? 2u : 1u))
-				clock_sleep_ns(CLOCK_MS);
+			test_wait(held(&f) > 0 && atomic_load(&control->reads) >= (part ? 2u : 1u));
 			(void)kill(getpid(), SIGKILL);
 		}
 		ask_read(&f, 100, 1, 1 << 20);
@@ -830,7 +827,7 @@ static void known_nodes(void **state)
 	}
 	ask(&f, 20, FUSE_BATCH_FORGET, 0, &many, sizeof(many));
 	ask(&f, 22, FUSE_FORGET, 2, &one, sizeof(one));
-	eventually(counter_get(&session_counters(f.session)->known) == 1);
+	test_wait(counter_get(&session_counters(f.session)->known) == 1);
 	many.head.count = 3; /* more than there are: not believed */
 	ask(&f, 24, FUSE_BATCH_FORGET, 0, &many, sizeof(many));
 	ask(&f, 26, FUSE_READDIRPLUS, 1, &list, sizeof(list));
@@ -843,7 +840,7 @@ static void known_nodes(void **state)
 	ask(&f, 28, FUSE_BATCH_FORGET, 0, &many, sizeof(many.head) + sizeof(many.nodes[0]));
 	many.nodes[0].nodeid = 3;
 	ask(&f, 28, FUSE_BATCH_FORGET, 0, &many, sizeof(many.head) + sizeof(many.nodes[0]));
-	eventually(counter_get(&session_counters(f.session)->known) == 0);
+	test_wait(counter_get(&session_counters(f.session)->known) == 0);
 	ask(&f, 30, FUSE_READDIRPLUS, 1, &list, sizeof(list));
 	hear(&f, 30, 0, 100);
 	assert_int_equal(counter_get(&session_counters(f.session)->known), 3);
@@ -852,10 +849,10 @@ static void known_nodes(void **state)
 	slots_free(f.slots);
 	serve(&f);                                                 /* the next daemon */
 	ask(&f, 32, FUSE_FORGET, UNKNOWN_NODE, &one, sizeof(one)); /* given by the last daemon */
-	eventually(counter_get(&session_counters(f.session)->known) == 2);
+	test_wait(counter_get(&session_counters(f.session)->known) == 2);
 	for (int i = 0; i < 4; i++)
 		ask(&f, 34, FUSE_FORGET, UNKNOWN_NODE, &one, sizeof(one));
-	eventually(counter_get(&session_counters(f.session)->known) == 0);
+	test_wait(counter_get(&session_counters(f.session)->known) == 0);
 	end(&f);
 }
 
@@ -895,7 +892,7 @@ static void *storm(void *arg)
 
 	while (atomic_load(&storm_on)) { /* the same reads are stalled and not, all the time */
 		synthetic_set(&control->stall, 0, EXTENT);
-		clock_sleep_ns(CLOCK_MS);
+		test_advance(CLOCK_MS);
 		synthetic_set(&control->stall, 0, 0);
 		session_refuse(f->session, true);
 		session_refuse(f->session, false);

@@ -9,7 +9,7 @@ static uint32_t visit(const char *path)
 	uint32_t n = 0;
 
 	if (!d)
-		die(path);
+		tm_die(path);
 	while ((entry = readdir(d)) != NULL) {
 		char below[1024];
 		struct stat st;
@@ -21,9 +21,9 @@ static uint32_t visit(const char *path)
 		n++;
 		snprintf(below, sizeof(below), "%s/%s", path, entry->d_name);
 		if (lstat(below, &st) != 0 || st.st_ino != entry->d_ino)
-			die(below);
+			tm_die(below);
 		if (S_ISDIR(st.st_mode) != (entry->d_type == DT_DIR))
-			die("type");
+			tm_die("type");
 		if (S_ISDIR(st.st_mode)) {
 			n += visit(below);
 			continue;
@@ -31,19 +31,19 @@ static uint32_t visit(const char *path)
 		fd = open(below, O_RDONLY | O_CLOEXEC);
 		buf = malloc((size_t)st.st_size + 1);
 		if (fd < 0 || pread(fd, buf, (size_t)st.st_size + 1, 0) != st.st_size)
-			die(below);
-		check(&st, 0, (size_t)st.st_size, buf);
+			tm_die(below);
+		tm_check(&st, 0, (size_t)st.st_size, buf);
 		free(buf);
 		if (st.st_size) {
 			void *p = mmap(NULL, (size_t)st.st_size, PROT_READ, MAP_SHARED, fd, 0);
 
 			if (p == MAP_FAILED)
-				die("mmap");
-			check(&st, 0, (size_t)st.st_size, p);
+				tm_die("mmap");
+			tm_check(&st, 0, (size_t)st.st_size, p);
 			munmap(p, (size_t)st.st_size);
 		}
 		if (close(fd) != 0)
-			die("close");
+			tm_die("close");
 	}
 	closedir(d);
 	return n;
@@ -52,19 +52,19 @@ static uint32_t visit(const char *path)
 static int visit_some(void *arg)
 {
 	(void)arg;
-	if (visit(at("small")) != SMALL + 10)
+	if (visit(tm_path("small")) != SMALL + 10)
 		return 1;
-	if (visit(at("odd")) != 14)
+	if (visit(tm_path("odd")) != 14)
 		return 2;
 	return 0;
 }
 
 static int visit_all(void *arg)
 {
-	uint32_t n = visit(root);
+	uint32_t n = visit(tm.root);
 
 	(void)arg;
-	return n + 1 == image.files + image.directories ? 0 : 1;
+	return n + 1 == tm.image.files + tm.image.directories ? 0 : 1;
 }
 
 /* ---------------------------------------------------------------------------------------------- */
@@ -76,8 +76,8 @@ static int look_with_ls(void *arg)
 
 	(void)arg;
 	snprintf(command, sizeof(command),
-		"LC_ALL=C ls -lRa %s/small %s/odd >/dev/null && cat %s/small/d1/* >/dev/null", root,
-		root, root);
+		"LC_ALL=C ls -lRa %s/small %s/odd >/dev/null && cat %s/small/d1/* >/dev/null",
+		tm.root, tm.root, tm.root);
 	return system(command) == 0 ? 0 : 1;
 }
 
@@ -87,7 +87,7 @@ static int look_for_absent(void *arg)
 
 	(void)arg;
 	for (int i = 0; i < 3; i++)
-		if (stat(at("small/absent"), &st) == 0 || errno != ENOENT)
+		if (stat(tm_path("small/absent"), &st) == 0 || errno != ENOENT)
 			return 1;
 	return 0;
 }
@@ -103,22 +103,22 @@ static void second_pass_is_silent(void **state)
 
 	(void)state;
 	may_mount();
-	run(visit_all, NULL);
+	tm_run(visit_all, NULL);
 	for (int pass = 0; pass < 20 && asked != 0; pass++) {
-		asked = requests();
+		asked = tm_requests();
 		for (size_t i = 0; i < ARRAY_SIZE(looks); i++)
-			run(looks[i], NULL);
-		asked = requests() - asked;
+			tm_run(looks[i], NULL);
+		asked = tm_requests() - asked;
 	}
 	assert_int_equal(asked, 0);
-	assert_true(requests() > 500);
-	assert_int_equal(counter_get(&counters()->open), 1);
+	assert_true(tm_requests() > 500);
+	assert_int_equal(counter_get(&tm_counters()->open), 1);
 }
 
 /* An IOCTL is the one thing that an application (Python's open()) can make the kernel send. */
 static int try_ioctl(void *arg)
 {
-	int fd = open(at("small/d1/f001"), O_RDONLY | O_CLOEXEC);
+	int fd = open(tm_path("small/d1/f001"), O_RDONLY | O_CLOEXEC);
 	char buf[64];
 
 	(void)arg;
@@ -131,10 +131,10 @@ static void ioctls(void **state)
 
 	(void)state;
 	may_mount();
-	run(try_ioctl, NULL);
-	before = requests();
-	run(try_ioctl, NULL);
-	assert_in_range(requests() - before, 0, 1);
+	tm_run(try_ioctl, NULL);
+	before = tm_requests();
+	tm_run(try_ioctl, NULL);
+	assert_in_range(tm_requests() - before, 0, 1);
 }
 
 /* ---- bytes ----------------------------------------------------------------------------------- */
@@ -152,12 +152,12 @@ static uint64_t any(uint64_t below)
 static int read_anywhere(void *arg)
 {
 	int flags = *(int *)arg;
-	int fd = open(at("big"), O_RDONLY | O_CLOEXEC | flags);
+	int fd = open(tm_path("big"), O_RDONLY | O_CLOEXEC | flags);
 	unsigned char *buf = malloc(3 << 20);
 	struct stat st;
 
 	if (fd < 0 || fstat(fd, &st) != 0 || (uint64_t)st.st_size != BIG_BYTES)
-		die("big");
+		tm_die("big");
 	for (int i = 0; i < 400; i++) {
 		size_t size = 1 + any(i % 4 == 0 ? 2 << 20 : 10000);
 		uint64_t offset = any(BIG_BYTES + 5000);
@@ -165,7 +165,7 @@ static int read_anywhere(void *arg)
 		ssize_t n = pread(fd, buf + any(4096), size, (off_t)offset);
 
 		if (n < 0 || (size_t)n != expect)
-			die("length");
+			tm_die("length");
 	}
 	for (int i = 0; i < 400; i++) {
 		size_t size = 1 + any(i % 4 == 0 ? 2 << 20 : 10000);
@@ -175,10 +175,10 @@ static int read_anywhere(void *arg)
 
 		memset(buf, 0xcc, skip + expect + 1);
 		if (pread(fd, buf + skip, size, (off_t)offset) != (ssize_t)expect)
-			die("length");
-		check(&st, offset, expect, buf + skip);
+			tm_die("length");
+		tm_check(&st, offset, expect, buf + skip);
 		if (buf[skip + expect] != 0xcc)
-			die("more than there is");
+			tm_die("more than there is");
 	}
 	return 0;
 }
@@ -190,38 +190,38 @@ static void any_bytes(void **state)
 	(void)state;
 	may_mount();
 	for (int later = 0; later < 2; later++) {
-		synthetic_set(&control->later, 0, later ? UINT64_MAX : 0);
-		run(read_anywhere, &flags[0]);
-		run(read_anywhere, &flags[1]);
+		synthetic_set(&tm.control->later, 0, later ? UINT64_MAX : 0);
+		tm_run(read_anywhere, &flags[0]);
+		tm_run(read_anywhere, &flags[1]);
 	}
 }
 
 static int map_privately(void *arg)
 {
-	int fd = open(at("big"), O_RDONLY | O_CLOEXEC);
+	int fd = open(tm_path("big"), O_RDONLY | O_CLOEXEC);
 	unsigned char *p;
 	struct stat st;
 
 	(void)arg;
 	if (fd < 0 || fstat(fd, &st) != 0)
-		die("big");
+		tm_die("big");
 	p = mmap(NULL, BIG_BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE, fd, 0);
 	if (p == MAP_FAILED)
-		die("mmap");
+		tm_die("mmap");
 	for (int i = 0; i < 50; i++) {
 		uint64_t offset = any(BIG_BYTES - 5000);
 
-		check(&st, offset, 5000, p + offset);
+		tm_check(&st, offset, 5000, p + offset);
 	}
 	p[0] ^= 0xff; /* a copy: the file stays as it is */
 	p[BIG_BYTES] = 1;
 	munmap(p, BIG_BYTES);
 	p = mmap(NULL, BIG_BYTES, PROT_READ, MAP_SHARED, fd, 0);
 	if (p == MAP_FAILED)
-		die("mmap");
-	check(&st, 0, BIG_BYTES, p);
+		tm_die("mmap");
+	tm_check(&st, 0, BIG_BYTES, p);
 	if (p[BIG_BYTES] != 0)
-		die("what follows the file is not zero");
+		tm_die("what follows the file is not zero");
 	munmap(p, BIG_BYTES);
 	return mmap(NULL, 4096, PROT_WRITE, MAP_SHARED, fd, 0) == MAP_FAILED && errno == EACCES ? 0
 												: 1;
@@ -229,33 +229,33 @@ static int map_privately(void *arg)
 
 static int copy_out(void *arg)
 {
-	int fd = open(at("big"), O_RDONLY | O_CLOEXEC);
+	int fd = open(tm_path("big"), O_RDONLY | O_CLOEXEC);
 	unsigned char *buf = malloc(BIG_BYTES);
 	struct stat st;
 	char path[128];
 	int out;
 
 	(void)arg;
-	snprintf(path, sizeof(path), "%s/copy", dir);
+	snprintf(path, sizeof(path), "%s/copy", tm.dir);
 	out = open(path, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
 	if (fd < 0 || out < 0 || fstat(fd, &st) != 0)
-		die("open");
+		tm_die("open");
 	if (posix_fadvise(fd, 0, 0, POSIX_FADV_WILLNEED) != 0 ||
 		readahead(fd, 1 << 20, 1 << 20) != 0)
-		die("advice");
+		tm_die("advice");
 	for (off_t done = 0; done < (off_t)BIG_BYTES;)
 		if (sendfile(out, fd, &done, BIG_BYTES) <= 0)
-			die("sendfile");
+			tm_die("sendfile");
 	if (pread(out, buf, BIG_BYTES, 0) != (ssize_t)BIG_BYTES)
-		die("copy");
-	check(&st, 0, BIG_BYTES, buf);
+		tm_die("copy");
+	tm_check(&st, 0, BIG_BYTES, buf);
 	if (ftruncate(out, 0) != 0)
-		die("truncate");
+		tm_die("truncate");
 	if (copy_file_range(fd, NULL, out, NULL, 4096, 0) >= 0 || errno != EXDEV)
-		die("copy_file_range"); /* since Linux 5.19 not between file systems */
+		tm_die("copy_file_range"); /* since Linux 5.19 not between file systems */
 	unlink(path);
 	if (lseek(fd, 0, SEEK_HOLE) != (off_t)BIG_BYTES || lseek(fd, 5, SEEK_DATA) != 5)
-		die("lseek");
+		tm_die("lseek");
 	return 0;
 }
 
@@ -263,8 +263,8 @@ static void mapped_and_copied(void **state)
 {
 	(void)state;
 	may_mount();
-	run(map_privately, NULL);
-	run(copy_out, NULL);
+	tm_run(map_privately, NULL);
+	tm_run(copy_out, NULL);
 }
 
 static bool fails(int r, int error)
@@ -274,18 +274,19 @@ static bool fails(int r, int error)
 
 static int change(void *arg)
 {
-	const char *file = at("small/d1/f001");
+	const char *file = tm_path("small/d1/f001");
 	int fd = open(file, O_RDONLY | O_CLOEXEC);
 
 	(void)arg;
 	if (!fails(open(file, O_RDWR | O_CLOEXEC), EROFS) ||
 		!fails(open(file, O_WRONLY | O_TRUNC | O_CLOEXEC), EROFS) ||
-		!fails(open(at("new"), O_WRONLY | O_CREAT | O_CLOEXEC, 0600), EROFS) ||
-		!fails(mkdir(at("new"), 0700), EROFS) || !fails(unlink(file), EROFS) ||
-		!fails(rmdir(at("odd/dir")), EROFS) || !fails(rename(file, at("new")), EROFS) ||
-		!fails(link(file, at("new")), EROFS) || !fails(symlink("x", at("new")), EROFS) ||
-		!fails(chmod(file, 0600), EROFS) || !fails(chown(file, 0, 0), EROFS) ||
-		!fails(truncate(file, 0), EROFS) ||
+		!fails(open(tm_path("new"), O_WRONLY | O_CREAT | O_CLOEXEC, 0600), EROFS) ||
+		!fails(mkdir(tm_path("new"), 0700), EROFS) || !fails(unlink(file), EROFS) ||
+		!fails(rmdir(tm_path("odd/dir")), EROFS) ||
+		!fails(rename(file, tm_path("new")), EROFS) ||
+		!fails(link(file, tm_path("new")), EROFS) ||
+		!fails(symlink("x", tm_path("new")), EROFS) || !fails(chmod(file, 0600), EROFS) ||
+		!fails(chown(file, 0, 0), EROFS) || !fails(truncate(file, 0), EROFS) ||
 		!fails(utimensat(AT_FDCWD, file, NULL, 0), EROFS) ||
 		!fails(fchmod(fd, 0600), EROFS) || !fails((int)write(fd, "x", 1), EBADF))
 		return 1;
@@ -296,13 +297,13 @@ static void no_changes(void **state)
 {
 	(void)state;
 	may_mount();
-	run(change, NULL);
+	tm_run(change, NULL);
 }
 
 /* An error of the origin is the reader's to see, and is not kept. */
 static int read_start_of_stall(void *arg)
 {
-	int fd = open(at("stall"), O_RDONLY | O_CLOEXEC | (arg ? O_DIRECT : 0));
+	int fd = open(tm_path("stall"), O_RDONLY | O_CLOEXEC | (arg ? O_DIRECT : 0));
 	char *buf = aligned_alloc(4096, 4096);
 
 	return pread(fd, buf, 4096, 0) == 4096 ? 0 : errno;
@@ -315,24 +316,25 @@ static void failing_origin(void **state)
 
 	(void)state;
 	may_mount();
-	assert_int_equal(stat(at("stall"), &st), 0);
-	synthetic_set(&control->fail, ((uint64_t)st.st_ino - CHUNK_BLOCKS) * BLOCK_BYTES,
+	assert_int_equal(stat(tm_path("stall"), &st), 0);
+	synthetic_set(&tm.control->fail, ((uint64_t)st.st_ino - CHUNK_BLOCKS) * BLOCK_BYTES,
 		((uint64_t)st.st_ino - CHUNK_BLOCKS) * BLOCK_BYTES + 4096);
 	for (int direct = 0; direct < 2; direct++) {
-		assert_true(
-			ended(start(read_start_of_stall, direct ? &st : NULL), PATIENCE, &status));
+		pid_t pid = tm_start(read_start_of_stall, direct ? &st : NULL);
+
+		test_wait(waitpid(pid, &status, WNOHANG) == pid);
 		assert_int_equal(WEXITSTATUS(status), ESTALE);
 	}
-	synthetic_set(&control->fail, 0, 0);
-	run(read_start_of_stall, NULL);
-	run(read_start_of_stall, &st);
+	synthetic_set(&tm.control->fail, 0, 0);
+	tm_run(read_start_of_stall, NULL);
+	tm_run(read_start_of_stall, &st);
 }
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
 static int list_many(void *arg)
 {
-	DIR *d = opendir(at("many"));
+	DIR *d = opendir(tm_path("many"));
 	long *places = calloc(MANY + 3, sizeof(*places));
 	struct dirent *entry;
 	uint32_t n = 0;
@@ -340,18 +342,18 @@ static int list_many(void *arg)
 
 	(void)arg;
 	if (!d)
-		die("many");
+		tm_die("many");
 	for (places[0] = telldir(d); (entry = readdir(d)) != NULL; places[n] = telldir(d)) {
 		if (++n > MANY + 2)
-			die("too many");
+			tm_die("too many");
 		if (n <= 2)
 			continue;
 		if (strcmp(last, entry->d_name) >= 0)
-			die("order");
+			tm_die("order");
 		snprintf(last, sizeof(last), "%s", entry->d_name);
 	}
 	if (n != MANY + 2)
-		die("too few");
+		tm_die("too few");
 	for (int i = 0; i < 300; i++) {
 		uint32_t from = 2 + (uint32_t)any(MANY);
 
@@ -362,13 +364,13 @@ static int list_many(void *arg)
 			snprintf(name, sizeof(name), "entry-%06u", k - 2);
 			entry = readdir(d);
 			if (!entry || strcmp(entry->d_name, name) != 0)
-				die("seekdir");
+				tm_die("seekdir");
 		}
 	}
 	rewinddir(d);
 	entry = readdir(d);
 	if (!entry || strcmp(entry->d_name, ".") != 0)
-		die("rewinddir");
+		tm_die("rewinddir");
 	closedir(d);
 	free(places);
 	return 0;
@@ -383,9 +385,9 @@ static void drop_listing(const char *path)
 	} notice = { .head = { .len = sizeof(notice), .error = FUSE_NOTIFY_INVAL_INODE } };
 	struct stat st;
 
-	assert_int_equal(stat(at(path), &st), 0);
+	assert_int_equal(stat(tm_path(path), &st), 0);
 	notice.out.ino = st.st_ino;
-	assert_int_equal(write(dev_fd, &notice, sizeof(notice)), sizeof(notice));
+	assert_int_equal(write(tm.dev_fd, &notice, sizeof(notice)), sizeof(notice));
 }
 
 /* Listed again and again, the kernel knows no more than there is. */
@@ -396,14 +398,14 @@ static void many_entries(void **state)
 	(void)state;
 	may_mount();
 	for (int i = 0; i < 3; i++) {
-		listings = counter_get(&counters()->readdir);
-		run(list_many, NULL);
-		assert_true(counter_get(&counters()->readdir) > listings);
-		assert_true(counter_get(&counters()->known) < MANY + 20);
-		run(list_many, NULL); /* from the kernel's cache */
+		listings = counter_get(&tm_counters()->readdir);
+		tm_run(list_many, NULL);
+		assert_true(counter_get(&tm_counters()->readdir) > listings);
+		assert_true(counter_get(&tm_counters()->known) < MANY + 20);
+		tm_run(list_many, NULL); /* from the kernel's cache */
 		drop_listing("many");
 	}
-	assert_true(counter_get(&counters()->known) > 0);
+	assert_true(counter_get(&tm_counters()->known) > 0);
 }
 
 /* Priming stops; the names and the bytes are there all the same. */
@@ -411,11 +413,11 @@ static void little_priming(void **state)
 {
 	(void)state;
 	may_mount();
-	run(list_many, NULL);
-	run(list_many, NULL);
-	assert_in_range(counter_get(&counters()->known), 0, 310);
-	run(visit_some, NULL); /* by LOOKUPs, which are always answered */
-	assert_true(counter_get(&counters()->lookup) > 20);
+	tm_run(list_many, NULL);
+	tm_run(list_many, NULL);
+	assert_in_range(counter_get(&tm_counters()->known), 0, 310);
+	tm_run(visit_some, NULL); /* by LOOKUPs, which are always answered */
+	assert_true(counter_get(&tm_counters()->lookup) > 20);
 }
 
 /* The kernel forgets a name that it is told to forget, and tells us; the id stays. */
@@ -437,17 +439,17 @@ static void forgotten(void **state)
 	(void)state;
 	may_mount();
 	notice.head.len = (uint32_t)(sizeof(notice.head) + sizeof(notice.out) + 5);
-	assert_int_equal(stat(at("small/d3"), &parent), 0);
-	assert_int_equal(stat(at("small/d3/f493"), &st), 0);
-	lookups = counter_get(&counters()->lookup);
-	forgets = counter_get(&counters()->forget);
+	assert_int_equal(stat(tm_path("small/d3"), &parent), 0);
+	assert_int_equal(stat(tm_path("small/d3/f493"), &st), 0);
+	lookups = counter_get(&tm_counters()->lookup);
+	forgets = counter_get(&tm_counters()->forget);
 	notice.out.parent = parent.st_ino;
-	assert_int_equal(write(dev_fd, &notice, notice.head.len), notice.head.len);
-	eventually(counter_get(&counters()->forget) > forgets);
-	assert_int_equal(stat(at("small/d3/f493"), &again), 0);
+	assert_int_equal(write(tm.dev_fd, &notice, notice.head.len), notice.head.len);
+	test_wait(counter_get(&tm_counters()->forget) > forgets);
+	assert_int_equal(stat(tm_path("small/d3/f493"), &again), 0);
 	assert_int_equal(again.st_ino, st.st_ino);
-	assert_true(counter_get(&counters()->lookup) > lookups);
-	assert_true(counter_get(&counters()->known) < 20);
+	assert_true(counter_get(&tm_counters()->lookup) > lookups);
+	assert_true(counter_get(&tm_counters()->known) < 20);
 }
 
 static int go_deep(void *arg)
@@ -460,10 +462,10 @@ static int go_deep(void *arg)
 	for (uint32_t i = 0; i < DEPTH; i++)
 		len += (size_t)snprintf(
 			path + len, sizeof(path) - len, "%s%c", i ? "/" : "", 'a' + (int)(i % 26));
-	if (stat(at(path), &st) != 0 || st.st_size != 12345)
-		die("deep");
-	if (chdir(at("a/b/c/d/e")) != 0 || stat("../../../../../big", &st) != 0)
-		die("up");
+	if (stat(tm_path(path), &st) != 0 || st.st_size != 12345)
+		tm_die("deep");
+	if (chdir(tm_path("a/b/c/d/e")) != 0 || stat("../../../../../big", &st) != 0)
+		tm_die("up");
 	return 0;
 }
 
@@ -471,7 +473,7 @@ static void deep(void **state)
 {
 	(void)state;
 	may_mount();
-	run(go_deep, NULL);
+	tm_run(go_deep, NULL);
 }
 
 /* ---- beside the native engine ---------------------------------------------------------------- */
@@ -535,37 +537,38 @@ static void same_as_native(void **state)
 	int fuse = -1;
 	int erofs = -1;
 	char theirs[64];
-	struct kernel_image extents = { .path = image_path, .extents = image.extents };
+	struct kernel_image extents = { .path = tm.image_path, .extents = tm.image.extents };
 	struct kernel_superblock super;
 	dev_t dev;
 
 	(void)state;
 	may_mount();
-	if (kernel_probe(dir, &e) < 0) {
+	if (kernel_probe(tm.dir, &e) < 0) {
 		print_message("%s\n", e.text);
 		close(memory);
 		skip();
 	}
-	synthetic_start(&reader, control);
+	synthetic_start(&reader, tm.control);
 	assert_int_equal(kernel_open_fuse(&extent_dev, &e), 0);
 	assert_int_equal(slots_open(memory, &extent_slots, &e), 0);
-	assert_int_equal(
-		tree_extents_new(image.extent_bytes, image.extents, &image.sources, &tree, &e), 0);
+	assert_int_equal(tree_extents_new(tm.image.extent_bytes, tm.image.extents,
+				 &tm.image.sources, &tree, &e),
+		0);
 	config.dev_fd = extent_dev;
 	config.slots = extent_slots;
 	config.tree = tree;
-	config.on_gone = on_gone;
+	config.on_gone = tm_on_gone;
 	assert_int_equal(kernel_mount_fuse(extent_dev, NULL, &fuse, &dev, &e), 0);
 	assert_int_equal(session_new(&config, &session, &e), 0);
 	extents.fuse_mount_fd = fuse;
 	assert_int_equal(kernel_mount_image(&extents, &erofs, &super, &e), 0);
 	snprintf(theirs, sizeof(theirs), "/proc/self/fd/%d", erofs);
-	assert_true(compare(root, theirs) > image.files + image.directories);
+	assert_true(compare(tm.root, theirs) > tm.image.files + tm.image.directories);
 	close(erofs);
 	close(fuse);
-	eventually(session_gone(session));
+	test_wait(session_gone(session));
 	session_free(session);
-	atomic_store(&gone, false);
+	atomic_store(&tm_gone, false);
 	tree_extents_free(tree);
 	slots_free(extent_slots);
 	synthetic_stop(&reader);
@@ -577,7 +580,7 @@ static void same_as_native(void **state)
 
 static int read_stalled(void *arg)
 {
-	int fd = open(at("stall"), O_RDONLY | O_CLOEXEC);
+	int fd = open(tm_path("stall"), O_RDONLY | O_CLOEXEC);
 	char byte;
 
 	if (arg) {
@@ -597,24 +600,24 @@ static void stalled_and_killed(void **state)
 
 	(void)state;
 	may_mount();
-	assert_int_equal(stat(at("stall"), &st), 0);
+	assert_int_equal(stat(tm_path("stall"), &st), 0);
 	begin = ((uint64_t)st.st_ino - CHUNK_BLOCKS) * BLOCK_BYTES;
-	synthetic_set(&control->stall, begin, begin + (8 << 20));
+	synthetic_set(&tm.control->stall, begin, begin + (8 << 20));
 	for (size_t i = 0; i < ARRAY_SIZE(pids); i++)
-		pids[i] = start(read_stalled, i % 2 ? &st : NULL);
-	eventually(counter_get(&counters()->read) > 0);
-	run(visit_some, NULL);
-	run(look_for_absent, NULL);
+		pids[i] = tm_start(read_stalled, i % 2 ? &st : NULL);
+	test_wait(counter_get(&tm_counters()->read) > 0);
+	tm_run(visit_some, NULL);
+	tm_run(look_for_absent, NULL);
 	for (size_t i = 0; i < ARRAY_SIZE(pids); i++)
 		assert_int_equal(kill(pids[i], SIGKILL), 0);
 	for (size_t i = 0; i < ARRAY_SIZE(pids); i++) {
 		int status = 0;
 
-		assert_true(ended(pids[i], PATIENCE, &status));
+		test_wait(waitpid(pids[i], &status, WNOHANG) == pids[i]);
 		assert_true(WIFSIGNALED(status));
 	}
-	synthetic_set(&control->stall, 0, 0);
-	run(read_stalled, NULL);
+	synthetic_set(&tm.control->stall, 0, 0);
+	tm_run(read_stalled, NULL);
 }
 
 static struct {
@@ -651,24 +654,23 @@ static void crashes(void **state)
 	stop = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	assert_true(stop != MAP_FAILED);
 	for (size_t i = 0; i < ARRAY_SIZE(pids); i++)
-		pids[i] = start(read_all_the_time, i % 2 ? root : NULL);
+		pids[i] = tm_start(read_all_the_time, i % 2 ? tm.root : NULL);
 	for (int i = 0; i < CRASHES; i++) {
-		uint64_t served = requests() + 50;
+		uint64_t served = tm_requests() + 50 + any(200);
 
 		/* A request that saw two of them die would get EIO: first let it be served. */
-		eventually(requests() > served);
-		clock_sleep_ns((20 + any(60)) * CLOCK_MS);
-		daemon_kill();
-		daemon_start();
+		test_wait(tm_requests() > served);
+		tm_daemon_kill();
+		tm_daemon_start();
 	}
 	atomic_store(&stop->on, true);
 	for (size_t i = 0; i < ARRAY_SIZE(pids); i++) {
-		assert_true(ended(pids[i], PATIENCE, &status));
+		test_wait(waitpid(pids[i], &status, WNOHANG) == pids[i]);
 		assert_true(WIFEXITED(status));
 		assert_int_equal(WEXITSTATUS(status), 0);
 	}
-	run(visit_some, NULL);
-	assert_int_equal(counter_get(&counters()->crashes), CRASHES);
+	tm_run(visit_some, NULL);
+	assert_int_equal(counter_get(&tm_counters()->crashes), CRASHES);
 	munmap(stop, 4096);
 }
 
@@ -678,15 +680,15 @@ static void df(void **state)
 
 	(void)state;
 	may_mount();
-	assert_int_equal(statvfs(root, &st), 0);
+	assert_int_equal(statvfs(tm.root, &st), 0);
 	assert_int_equal(st.f_bfree, 0);
-	assert_int_equal(st.f_files, image.files + image.directories);
+	assert_int_equal(st.f_files, tm.image.files + tm.image.directories);
 	assert_true(st.f_blocks * st.f_frsize >= BIG_BYTES);
 	assert_int_equal(st.f_namemax, 255);
 	assert_true(st.f_flag & ST_RDONLY);
 }
 
-#define mounted(test) cmocka_unit_test_setup_teardown(test, setup, teardown)
+#define mounted(test) cmocka_unit_test_setup_teardown(test, tm_setup, tm_teardown)
 
 int main(void)
 {
@@ -698,7 +700,8 @@ int main(void)
 		mounted(no_changes),
 		mounted(failing_origin),
 		mounted(many_entries),
-		cmocka_unit_test_setup_teardown(little_priming, setup_little_priming, teardown),
+		cmocka_unit_test_setup_teardown(
+			little_priming, tm_setup_little_priming, tm_teardown),
 		mounted(forgotten),
 		mounted(deep),
 		mounted(same_as_native),
@@ -707,5 +710,5 @@ int main(void)
 		mounted(df),
 	};
 
-	return cmocka_run_group_tests(tests, setup_group, teardown_group);
+	return cmocka_run_group_tests(tests, tm_setup_group, tm_teardown_group);
 }

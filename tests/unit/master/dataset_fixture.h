@@ -1,6 +1,5 @@
 /*
- * A set of datasets over a real store, in a directory that is the origin, too. Header only: each test is
- * one program.
+ * A set of datasets over a real store, in a directory that is the origin.
  */
 #pragma once
 
@@ -9,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/file.h"
@@ -18,224 +16,57 @@
 #include "master/dataset.h"
 #include "tests/unit/master/fixture.h"
 
-static struct store *store;
-static struct source_set *sources;
-static struct dataset_set *set;
-static struct pool *pool;
-static _Atomic unsigned int told; /* how often the workers were */
+struct dataset_fixture {
+	struct store *store;
+	struct source_set *sources;
+	struct dataset_set *set;
+	struct pool *pool;
+	struct err e;              /* of the last call that failed */
+	_Atomic unsigned int told; /* how often the workers were */
+};
 
 /* The store, which may refuse, and counts. */
-static struct {
+struct spy {
 	struct store store;
 	struct store *real;
 	_Atomic bool refuses;
 	_Atomic unsigned int writes;
 	_Atomic unsigned int changes; /* of the last one */
-} spy;
-
-static int spy_get(struct store *s, const char *key, struct buf *value)
-{
-	(void)s;
-	return spy.real->ops->get(spy.real, key, value);
-}
-
-static int spy_write(struct store *s, const struct store_change *changes, unsigned int n)
-{
-	(void)s;
-	spy.writes++;
-	spy.changes = n;
-	return spy.refuses ? -ENOSPC : spy.real->ops->write(spy.real, changes, n);
-}
-
-static int spy_scan(struct store *s, const char *prefix, store_visit visit, void *arg)
-{
-	(void)s;
-	return spy.real->ops->scan(spy.real, prefix, visit, arg);
-}
-
-static void spy_close(struct store *s)
-{
-	(void)s;
-	spy.real->ops->close(spy.real);
-}
-
-static const struct store_ops spy_ops = {
-	.get = spy_get, .write = spy_write, .scan = spy_scan, .close = spy_close
 };
 
-static struct err e;
-
-static inline void on_change(void *arg)
-{
-	(void)arg;
-	told++;
-}
-
-static inline void open_all(void)
-{
-	static struct ufs_limits limits;
-	struct dataset_set_config config = { .limits = &limits, .on_change = on_change };
-	struct source_set_config of_sources;
-
-	limits = fixture_limits(CLOCK_SECOND);
-	if (store_rocksdb_open(in("state/store"), &spy.real, &e) < 0)
-		fail_msg("%s", e.text);
-	spy.store.ops = &spy_ops;
-	store = &spy.store;
-	of_sources = fixture_sources(store, 1);
-	if (source_set_new(&of_sources, &sources, &e) < 0)
-		fail_msg("%s", e.text);
-	pool = pool_new("datasets", 2, 16);
-	assert_non_null(pool);
-	config.store = store;
-	config.sources = sources;
-	config.pool = pool;
-	if (dataset_set_new(&config, &set, &e) < 0)
-		fail_msg("%s", e.text);
-}
-
-static inline void close_all(void)
-{
-	pool_free(pool);
-	dataset_set_free(set);
-	source_set_free(sources);
-	store_close(store);
-	pool = NULL;
-	set = NULL;
-	sources = NULL;
-	store = NULL;
-}
+extern struct dataset_fixture df;
+extern struct spy spy;
 
 /* Waits for listings that nobody else waits for. */
-static inline void drain(void)
-{
-	pool_free(pool);
-	pool = NULL;
-}
+void df_drain(void);
 
-static inline void reopen(void)
-{
-	close_all();
-	open_all();
-}
+/* As a restart of the master. */
+void df_reopen(void);
 
-static inline int setup(void **state)
-{
-	(void)state;
-	e = ERR_INIT;
-	told = 0;
-	spy.refuses = false;
-	if (fixture_make() < 0)
-		return -1;
-	put("a", "aaa");
-	put("b", "bbbbb");
-	open_all();
-	return 0;
-}
-
-static inline int teardown(void **state)
-{
-	(void)state;
-	close_all();
-	return fixture_remove();
-}
+/* As cmocka wants them: a directory with two files, and a set without datasets. */
+int df_setup(void **state);
+int df_teardown(void **state);
 
 /* A body of JSON with ' for " and @ for the directory. */
-static inline json_t *body(const char *text)
-{
-	struct buf json = BUF_INIT(4096);
-	json_t *parsed = NULL;
-
-	for (; *text; text++) {
-		int r = *text == '@' ? buf_puts(&json, dir)
-				     : buf_append(&json, *text == '\'' ? "\"" : text, 1);
-
-		assert_int_equal(r, 0);
-	}
-	assert_int_equal(admin_json_parse(json.data, json.len, 0, &parsed, NULL), 0);
-	buf_release(&json);
-	return parsed;
-}
+json_t *df_body(const char *text);
 
 #define SOURCE "'mounts':[{'url':'file://@/origin'}]"
 
-static inline int create(const char *text)
-{
-	json_t *json = body(text);
-	struct dataset d = { 0 };
-	int r = dataset_create(set, json, true, &d, &e);
+/* A dataset from a body as df_body() takes it; what failed is in df.e. */
+int df_create(const char *text);
+int df_update(const char *name, const char *text);
 
-	json_decref(json);
-	dataset_release(&d);
-	return r;
-}
+/* It must exist; the caller releases it. */
+struct dataset df_find(const char *name);
 
-static inline int update(const char *name, const char *text)
-{
-	json_t *json = body(text);
-	struct dataset d = { 0 };
-	int r = dataset_update(set, name, json, true, &d, &e);
-
-	json_decref(json);
-	dataset_release(&d);
-	return r;
-}
-
-static inline struct dataset find(const char *name)
-{
-	struct dataset d = { 0 };
-
-	if (dataset_set_find(set, name, &d, &e) < 0)
-		fail_msg("%s", e.text);
-	return d;
-}
-
-static inline json_t *shown(const char *name)
-{
-	struct dataset d = find(name);
-	json_t *json = dataset_json(set, &d);
-
-	assert_non_null(json);
-	dataset_release(&d);
-	return json;
-}
-
-static inline void listed(
-	struct source_wait *wait, int status, struct source_answer *a, const struct err *why)
-{
-	_Atomic bool *done = wait->arg;
-
-	(void)a;
-	if (status < 0)
-		fail_msg("%s", why->text);
-	atomic_store(done, true);
-}
+/* The dataset as the admin interface shows it. */
+json_t *df_shown(const char *name);
 
 /* Lists its source now, and waits for it: another thread may do that. */
-static inline void list_mount(const char *name, uint32_t mount)
-{
-	struct dataset d = find(name);
-	_Atomic bool done = false;
-	struct source_wait wait = { .config = &d.mounts[mount].config,
-		.policy = d.policy,
-		.refresh = true,
-		.on_done = listed,
-		.arg = &done };
+void df_list_mount(const char *name, uint32_t mount);
 
-	source_open(sources, &wait);
-	while (!atomic_load(&done))
-		clock_sleep_ns(CLOCK_MS);
-	dataset_release(&d);
-}
+/* Of its first mount. */
+void df_list(const char *name);
 
-static inline void list(const char *name)
-{
-	list_mount(name, 0);
-}
-
-static inline void expect(int r, int code, const char *part)
-{
-	assert_int_equal(r, code);
-	if (!strstr(e.text, part))
-		fail_msg("'%s' is not in: %s", part, e.text);
-}
+/* Compares r with code, and looks for part in df.e. */
+void df_expect(int r, int code, const char *part);

@@ -9,6 +9,7 @@
 #include <cmocka.h>
 #include "tests/unit/master/dataset_fixture.h"
 #include "master/preload_internal.h"
+#include "tests/clock/test_clock.h"
 
 /* ---- records --------------------------------------------------------------------------------- */
 
@@ -20,14 +21,14 @@ static void record_comes_back(void **state)
 
 	(void)state;
 	assert_int_equal(
-		create("{'name':'one','mounts':[{'url':'s3://bucket/pre','endpoint':"
-		       "'http://127.0.0.1:1','credentials':'env:MINE_','path_style':true}],"
-		       "'quota':7,'pin':true}"),
+		df_create("{'name':'one','mounts':[{'url':'s3://bucket/pre','endpoint':"
+			  "'http://127.0.0.1:1','credentials':'env:MINE_','path_style':true}],"
+			  "'quota':7,'pin':true}"),
 		-ENOKEY); /* looked for first */
-	assert_int_equal(create("{'name':'two'," SOURCE ",'quota':7,'priority':3,'evict':'lru',"
-				"'idle_s':60,'ttl_s':3600}"),
+	assert_int_equal(df_create("{'name':'two'," SOURCE ",'quota':7,'priority':3,'evict':'lru',"
+				   "'idle_s':60,'ttl_s':3600}"),
 		0);
-	d = find("two");
+	d = df_find("two");
 	d.pins[d.n_pins++] = (struct dataset_generation){ d.mounts[0].volume, 1ull << 63, 5 };
 	d.shown[d.n_shown++] = d.pins[0];
 	assert_int_equal(dataset_encode(&d, &text), 0);
@@ -90,41 +91,43 @@ static void names(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
-		assert_int_equal(dataset_check_name(bad[i], &e), -EINVAL);
+		assert_int_equal(dataset_check_name(bad[i], &df.e), -EINVAL);
 	memset(longest, 'x', sizeof(longest));
 	longest[DATASET_NAME_BYTES + 1] = '\0';
-	assert_int_equal(dataset_check_name(longest, &e), -EINVAL);
+	assert_int_equal(dataset_check_name(longest, &df.e), -EINVAL);
 	longest[DATASET_NAME_BYTES] = '\0';
-	assert_int_equal(dataset_check_name(longest, &e), 0);
+	assert_int_equal(dataset_check_name(longest, &df.e), 0);
 }
 
 static void what_is_refused(void **state)
 {
 	(void)state;
-	expect(create("{'name':'x'}"), -EINVAL, "mounts");
-	expect(create("{" SOURCE "}"), -EINVAL, "name");
-	expect(create("{'name':'x','quotta':1," SOURCE "}"), -EINVAL, "quotta");
-	expect(create("{'name':'x','quota':-1," SOURCE "}"), -EINVAL, "quota");
-	expect(create("{'name':'x','evict':'often'," SOURCE "}"), -EINVAL, "never, lru");
-	expect(create("{'name':'x','mounts':[{'url':'file://@/origin'},{'url':'file://@/other'}]}"),
+	df_expect(df_create("{'name':'x'}"), -EINVAL, "mounts");
+	df_expect(df_create("{" SOURCE "}"), -EINVAL, "name");
+	df_expect(df_create("{'name':'x','quotta':1," SOURCE "}"), -EINVAL, "quotta");
+	df_expect(df_create("{'name':'x','quota':-1," SOURCE "}"), -EINVAL, "quota");
+	df_expect(df_create("{'name':'x','evict':'often'," SOURCE "}"), -EINVAL, "never, lru");
+	df_expect(df_create("{'name':'x','mounts':[{'url':'file://@/origin'},{'url':'file://@/"
+			    "other'}]}"),
 		-EINVAL, "a path of its own");
-	expect(create("{'name':'x','mounts':[{'url':'file://@/origin','path':'/a'},"
-		      "{'url':'file://@/other','path':'//a/'}]}"),
+	df_expect(df_create("{'name':'x','mounts':[{'url':'file://@/origin','path':'/a'},"
+			    "{'url':'file://@/other','path':'//a/'}]}"),
 		-EINVAL, "/a:");
-	expect(create("{'name':'x','mounts':[{'url':'file://@/origin','path':'a'}]}"), -EINVAL,
-		"begins with '/'");
-	expect(create("{'name':'x','mounts':[{'url':'file://@/origin','path':'/a/../b'}]}"),
+	df_expect(df_create("{'name':'x','mounts':[{'url':'file://@/origin','path':'a'}]}"),
+		-EINVAL, "begins with '/'");
+	df_expect(df_create("{'name':'x','mounts':[{'url':'file://@/origin','path':'/a/../b'}]}"),
 		-EINVAL, "'..'");
-	expect(create("{'name':'x','consistency':'guess'," SOURCE "}"), -EINVAL, "follow");
-	expect(create("{'name':'x','mounts':[{'url':'s3://b/','credentials':'mine'}]}"), -EINVAL,
-		"mine");
-	expect(create("{'name':'x','mounts':[{'url':'file://@/nothing'}]}"), -ENOENT, "nothing");
-	assert_int_equal(create("{'name':'x'," SOURCE "}"), 0);
-	expect(create("{'name':'x'," SOURCE "}"), -EEXIST, "another name");
-	expect(update("x", "{'mounts':[{'url':'file:///b'}]}"), -EINVAL, "does not change");
-	expect(update("x", "{'mounts':[{'path':'/a','region':'r'}]}"), -EINVAL, "'path'");
-	expect(update("x", "{'cache_scope':'other'}"), -EINVAL, "another source");
-	expect(update("y", "{'pin':true}"), -ENOENT, "'y'");
+	df_expect(df_create("{'name':'x','consistency':'guess'," SOURCE "}"), -EINVAL, "follow");
+	df_expect(df_create("{'name':'x','mounts':[{'url':'s3://b/','credentials':'mine'}]}"),
+		-EINVAL, "mine");
+	df_expect(df_create("{'name':'x','mounts':[{'url':'file://@/nothing'}]}"), -ENOENT,
+		"nothing");
+	assert_int_equal(df_create("{'name':'x'," SOURCE "}"), 0);
+	df_expect(df_create("{'name':'x'," SOURCE "}"), -EEXIST, "another name");
+	df_expect(df_update("x", "{'mounts':[{'url':'file:///b'}]}"), -EINVAL, "does not change");
+	df_expect(df_update("x", "{'mounts':[{'path':'/a','region':'r'}]}"), -EINVAL, "'path'");
+	df_expect(df_update("x", "{'cache_scope':'other'}"), -EINVAL, "another source");
+	df_expect(df_update("y", "{'pin':true}"), -ENOENT, "'y'");
 }
 
 /* Those who reach a bucket in another way do not share its bytes, unless they say so. */
@@ -143,10 +146,10 @@ static void scopes(void **state)
 
 	(void)state;
 	for (size_t i = 0; i < ARRAY_SIZE(bodies); i++) {
-		json_t *json = body(bodies[i]);
+		json_t *json = df_body(bodies[i]);
 
-		if (dataset_apply(&d, json, true, &e) < 0)
-			fail_msg("%s", e.text);
+		if (dataset_apply(&d, json, true, &df.e) < 0)
+			fail_msg("%s", df.e.text);
 		volumes[i] = d.mounts[0].volume;
 		dataset_release(&d);
 		json_decref(json);
@@ -165,19 +168,19 @@ static void changes_survive_a_restart(void **state)
 	struct source_view view;
 
 	(void)state;
-	assert_int_equal(create("{'name':'old'," SOURCE ",'quota':1000000,'pin':true}"), 0);
-	assert_true(told > 0);
-	first = find("old");
-	list("old");
-	assert_int_equal(source_set_view(sources, &first.mounts[0].volume, &view), 0);
+	assert_int_equal(df_create("{'name':'old'," SOURCE ",'quota':1000000,'pin':true}"), 0);
+	assert_true(df.told > 0);
+	first = df_find("old");
+	df_list("old");
+	assert_int_equal(source_set_view(df.sources, &first.mounts[0].volume, &view), 0);
 	assert_true(view.policy.quota == 1000000 && view.policy.pin);
-	assert_int_equal(update("old", "{'name':'young','quota':null,'priority':5}"), 0);
-	assert_int_equal(dataset_set_find(set, "old", &again, &e), -ENOENT);
-	reopen();
-	again = find("young");
+	assert_int_equal(df_update("old", "{'name':'young','quota':null,'priority':5}"), 0);
+	assert_int_equal(dataset_set_find(df.set, "old", &again, &df.e), -ENOENT);
+	df_reopen();
+	again = df_find("young");
 	assert_string_equal(again.uuid, first.uuid);
 	assert_int_equal(again.policy.parts, POLICY_PIN | POLICY_PRIORITY);
-	assert_int_equal(source_set_view(sources, &first.mounts[0].volume, &view), 0);
+	assert_int_equal(source_set_view(df.sources, &first.mounts[0].volume, &view), 0);
 	assert_true(view.policy.quota == 0 && view.policy.pin && view.policy.priority == 5);
 	dataset_release(&again);
 	dataset_release(&first);
@@ -189,10 +192,10 @@ static void in_order_of_names(void **state)
 	uint32_t n;
 
 	(void)state;
-	assert_int_equal(create("{'name':'b'," SOURCE "}"), 0);
-	assert_int_equal(create("{'name':'c'," SOURCE "}"), 0);
-	assert_int_equal(create("{'name':'a'," SOURCE "}"), 0);
-	assert_int_equal(dataset_set_all(set, &all, &n), 0);
+	assert_int_equal(df_create("{'name':'b'," SOURCE "}"), 0);
+	assert_int_equal(df_create("{'name':'c'," SOURCE "}"), 0);
+	assert_int_equal(df_create("{'name':'a'," SOURCE "}"), 0);
+	assert_int_equal(dataset_set_all(df.set, &all, &n), 0);
 	assert_int_equal(n, 3);
 	for (uint32_t i = 0; i < n; i++) {
 		assert_int_equal(all[i].name[0], 'a' + (int)i);
@@ -206,10 +209,10 @@ static void hold(const struct dataset *d, bool end)
 	struct record_generation g;
 	struct source_hold h = { .volume = d->mounts[0].volume, .end = end };
 
-	assert_int_equal(source_set_generation(sources, &h.volume, 0, &g), 0);
+	assert_int_equal(source_set_generation(df.sources, &h.volume, 0, &g), 0);
 	h.lineage = g.id.lineage;
 	h.generation = g.id.generation;
-	assert_int_equal(source_set_hold(sources, &h, &e), 0);
+	assert_int_equal(source_set_hold(df.sources, &h, &df.e), 0);
 }
 
 static void deletion(void **state)
@@ -218,20 +221,20 @@ static void deletion(void **state)
 	struct source_view view;
 
 	(void)state;
-	assert_int_equal(create("{'name':'x'," SOURCE ",'quota':5}"), 0);
-	list("x");
-	d = find("x");
+	assert_int_equal(df_create("{'name':'x'," SOURCE ",'quota':5}"), 0);
+	df_list("x");
+	d = df_find("x");
 	hold(&d, false);
-	expect(dataset_delete(set, "x", false, &e), -EBUSY, "mounted");
-	expect(dataset_evict(set, "x", NULL, NULL, false, &(json_t *){ NULL }, &e), -EBUSY,
+	df_expect(dataset_delete(df.set, "x", false, &df.e), -EBUSY, "mounted");
+	df_expect(dataset_evict(df.set, "x", NULL, NULL, false, &(json_t *){ NULL }, &df.e), -EBUSY,
 		"mounted");
 	hold(&d, true);
-	assert_int_equal(dataset_delete(set, "x", false, &e), 0);
-	assert_int_equal(source_set_view(sources, &d.mounts[0].volume, &view), 0);
+	assert_int_equal(dataset_delete(df.set, "x", false, &df.e), 0);
+	assert_int_equal(source_set_view(df.sources, &d.mounts[0].volume, &view), 0);
 	assert_int_equal(view.evict, 1); /* its bytes are to go */
 	assert_int_equal(view.policy.quota, 0);
-	reopen();
-	expect(dataset_delete(set, "x", false, &e), -ENOENT, "'x'");
+	df_reopen();
+	df_expect(dataset_delete(df.set, "x", false, &df.e), -ENOENT, "'x'");
 	dataset_release(&d);
 }
 
@@ -241,12 +244,12 @@ static void bytes_of_another_dataset_stay(void **state)
 	struct source_view view;
 
 	(void)state;
-	assert_int_equal(create("{'name':'x'," SOURCE "}"), 0);
-	assert_int_equal(create("{'name':'y'," SOURCE "}"), 0);
-	list("x");
-	d = find("x");
-	assert_int_equal(dataset_delete(set, "x", true, &e), 0);
-	assert_int_equal(source_set_view(sources, &d.mounts[0].volume, &view), 0);
+	assert_int_equal(df_create("{'name':'x'," SOURCE "}"), 0);
+	assert_int_equal(df_create("{'name':'y'," SOURCE "}"), 0);
+	df_list("x");
+	d = df_find("x");
+	assert_int_equal(dataset_delete(df.set, "x", true, &df.e), 0);
+	assert_int_equal(source_set_view(df.sources, &d.mounts[0].volume, &view), 0);
 	assert_int_equal(view.evict, 0);
 	dataset_release(&d);
 }
@@ -254,12 +257,12 @@ static void bytes_of_another_dataset_stay(void **state)
 /* The number of what is to be dropped of its first source. */
 static uint64_t evict(const char *name, const char *paths, const char *member)
 {
-	json_t *wanted = paths ? body(paths) : NULL;
+	json_t *wanted = paths ? df_body(paths) : NULL;
 	json_t *json = NULL;
 	uint64_t serial;
 
-	if (dataset_evict(set, name, NULL, wanted, true, &json, &e) < 0)
-		fail_msg("%s", e.text);
+	if (dataset_evict(df.set, name, NULL, wanted, true, &json, &df.e) < 0)
+		fail_msg("%s", df.e.text);
 	serial = (uint64_t)json_integer_value(
 		json_object_get(json_array_get(json_object_get(json, "sources"), 0), member));
 	json_decref(wanted);
@@ -275,14 +278,14 @@ static void orders_to_evict_go_on(void **state)
 	uint64_t serial;
 
 	(void)state;
-	assert_int_equal(create("{'name':'x'," SOURCE "}"), 0);
-	list("x");
-	d = find("x");
-	source_set_report(sources, 1, &d.mounts[0].volume, &report);
+	assert_int_equal(df_create("{'name':'x'," SOURCE "}"), 0);
+	df_list("x");
+	d = df_find("x");
+	source_set_report(df.sources, 1, &d.mounts[0].volume, &report);
 	serial = evict("x", NULL, "serial");
 	assert_int_equal(serial, 6);
 	report.evicted = UINT64_MAX; /* nonsense */
-	source_set_report(sources, 1, &d.mounts[0].volume, &report);
+	source_set_report(df.sources, 1, &d.mounts[0].volume, &report);
 	serial = evict("x", NULL, "serial");
 	assert_int_equal(serial, 7);
 	dataset_release(&d);
@@ -312,9 +315,9 @@ static void set_meanwhile(
 	(void)a;
 	(void)why;
 	assert_int_equal(status, 0);
-	source_open(sources, &late->second);
+	source_open(df.sources, &late->second);
 	assert_int_equal(
-		source_set_policies(sources, &late->dataset->mounts[0].volume, 1, &policy, NULL),
+		source_set_policies(df.sources, &late->dataset->mounts[0].volume, 1, &policy, NULL),
 		0);
 }
 
@@ -326,9 +329,9 @@ static void the_last_word_counts(void **state)
 	struct source_view view;
 
 	(void)state;
-	assert_int_equal(create("{'name':'x'," SOURCE "}"), 0);
-	drain();
-	d = find("x");
+	assert_int_equal(df_create("{'name':'x'," SOURCE "}"), 0);
+	df_drain();
+	d = df_find("x");
 	late.dataset = &d;
 	late.second = (struct source_wait){ .config = &d.mounts[0].config,
 		.policy = { .to = { .quota = 1 }, .parts = POLICY_QUOTA },
@@ -336,8 +339,8 @@ static void the_last_word_counts(void **state)
 	first = (struct source_wait){
 		.config = &d.mounts[0].config, .on_done = set_meanwhile, .arg = &late
 	};
-	source_open(sources, &first); /* both flights */
-	assert_int_equal(source_set_view(sources, &d.mounts[0].volume, &view), 0);
+	source_open(df.sources, &first); /* both flights */
+	assert_int_equal(source_set_view(df.sources, &d.mounts[0].volume, &view), 0);
 	assert_int_equal(view.policy.quota, 2);
 	dataset_release(&d);
 }
@@ -348,7 +351,7 @@ static bool keeps(const struct dataset *d, uint64_t generation)
 {
 	struct record_generation g;
 
-	return source_set_generation(sources, &d->mounts[0].volume, generation, &g) == 0;
+	return source_set_generation(df.sources, &d->mounts[0].volume, generation, &g) == 0;
 }
 
 static void more_generations(const char *name, unsigned int n)
@@ -359,8 +362,8 @@ static void more_generations(const char *name, unsigned int n)
 		char file[32];
 
 		(void)snprintf(file, sizeof(file), "more-%u", number++);
-		put(file, "x");
-		list(name);
+		fixture_put(file, "x");
+		df_list(name);
 	}
 }
 
@@ -368,14 +371,14 @@ static int pin(uint64_t generation, bool on, struct dataset *out)
 {
 	const struct dataset_which which = { .generation = generation };
 
-	return dataset_pin(set, "x", &which, 1, on, out, &e);
+	return dataset_pin(df.set, "x", &which, 1, on, out, &df.e);
 }
 
 static int roll_back(uint64_t generation, struct dataset *out)
 {
 	const struct dataset_which which = { .generation = generation };
 
-	return dataset_rollback(set, "x", &which, 1, out, &e);
+	return dataset_rollback(df.set, "x", &which, 1, out, &df.e);
 }
 
 static void pins_and_rollback(void **state)
@@ -385,39 +388,41 @@ static void pins_and_rollback(void **state)
 	json_t *json;
 
 	(void)state;
-	assert_int_equal(create("{'name':'x'," SOURCE "}"), 0);
-	drain();
-	d = find("x");
+	assert_int_equal(df_create("{'name':'x'," SOURCE "}"), 0);
+	df_drain();
+	d = df_find("x");
 	more_generations("x", 2); /* 1 by the creation, 2, 3 */
 	assert_false(keeps(&d, 1));
-	expect(pin(1, true, &out), -ENOENT, "generation 1");
+	df_expect(pin(1, true, &out), -ENOENT, "generation 1");
 	assert_int_equal(pin(2, true, &out), 0);
 	dataset_release(&out);
 	assert_int_equal(roll_back(3, &out), 0);
 	dataset_release(&out);
 	more_generations("x", 12);
 	assert_true(keeps(&d, 2) && keeps(&d, 3) && keeps(&d, 15) && !keeps(&d, 4));
-	json = shown("x");
+	json = df_shown("x");
 	assert_int_equal(json_integer_value(json_object_get(json, "generation")), 3);
 	assert_int_equal(json_integer_value(json_object_get(json, "newest_generation")), 15);
 	assert_true(json_is_true(json_object_get(json, "rolled_back")));
 	assert_int_equal(json_integer_value(json_object_get(json, "total_files")), 4);
 	json_decref(json);
-	reopen();
+	df_reopen();
 	assert_int_equal(pin(2, false, &out), 0);
 	dataset_release(&out);
 	assert_int_equal(roll_back(0, &out), 0);
 	dataset_release(&out);
 	more_generations("x", 1);
 	assert_true(!keeps(&d, 2) && !keeps(&d, 3) && keeps(&d, 16));
-	expect(pin(16, false, &out), -ENOENT, "not pinned");
+	df_expect(pin(16, false, &out), -ENOENT, "not pinned");
 	dataset_release(&d);
 }
 
 /* A preload is a use of its source; what it loads may go from the master. */
 static void preloads_are_looked_after(void **state)
 {
-	struct preloads_config config = { .store = store, .sources = sources, .pool = pool };
+	struct preloads_config config = {
+		.store = df.store, .sources = df.sources, .pool = df.pool
+	};
 	struct preloads *preloads = NULL;
 	struct source_view view;
 	json_t *answer = NULL;
@@ -427,27 +432,27 @@ static void preloads_are_looked_after(void **state)
 	struct dataset d;
 
 	(void)state;
-	assert_int_equal(create("{'name':'x'," SOURCE "}"), 0);
-	drain();
-	d = find("x");
+	assert_int_equal(df_create("{'name':'x'," SOURCE "}"), 0);
+	df_drain();
+	d = df_find("x");
 	more_generations("x", 1); /* 2 */
-	assert_int_equal(preloads_new(&config, &preloads, &e), 0);
+	assert_int_equal(preloads_new(&config, &preloads, &df.e), 0);
 	hash_hex(d.mounts[0].volume.bytes, VOLUME_ID_LEN, volume);
 	wish = json_pack("{s:s, s:i}", "volume", volume, "generation", 1);
-	assert_int_equal(preloads_create(preloads, wish, &answer, &joined, &e), 0);
+	assert_int_equal(preloads_create(preloads, wish, &answer, &joined, &df.e), 0);
 	json_decref(answer);
 	json_decref(wish);
-	source_set_idle(sources, &d.mounts[0].volume, true);
+	source_set_idle(df.sources, &d.mounts[0].volume, true);
 	preload_look_after(preloads);
-	assert_int_equal(source_set_view(sources, &d.mounts[0].volume, &view), 0);
+	assert_int_equal(source_set_view(df.sources, &d.mounts[0].volume, &view), 0);
 	assert_true(!view.idle && view.used > 0 && view.mounts == 0);
-	assert_int_equal(preloads_json(preloads, 1, &answer, &e), 0);
+	assert_int_equal(preloads_json(preloads, 1, &answer, &df.e), 0);
 	assert_string_equal(json_string_value(json_object_get(answer, "state")), "waiting");
 	json_decref(answer);
 	more_generations("x", 2);
 	assert_false(keeps(&d, 1));
 	preload_look_after(preloads);
-	assert_int_equal(preloads_json(preloads, 1, &answer, &e), 0);
+	assert_int_equal(preloads_json(preloads, 1, &answer, &df.e), 0);
 	assert_string_equal(json_string_value(json_object_get(answer, "state")), "failed");
 	json_decref(answer);
 	preloads_free(preloads);
@@ -459,15 +464,15 @@ static void as_many_pins_as_there_may_be(void **state)
 	struct dataset out;
 
 	(void)state;
-	assert_int_equal(create("{'name':'x'," SOURCE "}"), 0);
-	drain();
+	assert_int_equal(df_create("{'name':'x'," SOURCE "}"), 0);
+	df_drain();
 	for (uint64_t i = 1; i <= GENERATIONS_PINNED; i++) {
 		assert_int_equal(pin(i, true, &out), 0);
 		dataset_release(&out);
 		more_generations("x", 1);
 	}
-	expect(pin(GENERATIONS_PINNED + 1, true, &out), -ENOSPC, "unpin");
-	expect(roll_back(GENERATIONS_PINNED + 1, &out), -ENOSPC, "unpin");
+	df_expect(pin(GENERATIONS_PINNED + 1, true, &out), -ENOSPC, "unpin");
+	df_expect(roll_back(GENERATIONS_PINNED + 1, &out), -ENOSPC, "unpin");
 }
 
 static const char *key_of(const json_t *diff, const char *part, size_t i)
@@ -482,17 +487,18 @@ static void differences(void **state)
 	json_t *json = NULL;
 
 	(void)state;
-	put("odd-\xff", "1");
-	assert_int_equal(create("{'name':'x'," SOURCE "}"), 0);
-	drain();
-	d = find("x");
-	put("a", "aaaa");
-	put("c", "c");
-	put("d", "d");
-	assert_int_equal(unlink(in("origin/b")), 0);
-	assert_int_equal(unlink(in("origin/odd-\xff")), 0);
-	list("x");
-	assert_int_equal(dataset_diff_json(sources, &d.mounts[0], 1, 2, NULL, 100, &json, &e), 0);
+	fixture_put("odd-\xff", "1");
+	assert_int_equal(df_create("{'name':'x'," SOURCE "}"), 0);
+	df_drain();
+	d = df_find("x");
+	fixture_put("a", "aaaa");
+	fixture_put("c", "c");
+	fixture_put("d", "d");
+	assert_int_equal(unlink(fixture_in("origin/b")), 0);
+	assert_int_equal(unlink(fixture_in("origin/odd-\xff")), 0);
+	df_list("x");
+	assert_int_equal(
+		dataset_diff_json(df.sources, &d.mounts[0], 1, 2, NULL, 100, &json, &df.e), 0);
 	assert_null(json_object_get(json, "next"));
 	assert_int_equal(json_array_size(json_object_get(json, "added")), 2);
 	assert_string_equal(key_of(json, "added", 0), "c");
@@ -507,10 +513,10 @@ static void differences(void **state)
 			json_array_get(json_object_get(json, "removed"), 1), "key_hex")),
 		"6f64642dff");
 	json_decref(json);
-	expect(dataset_diff_json(sources, &d.mounts[0], 1, 9, NULL, 100, &json, &e), -ENOENT,
-		"generation 9");
-	expect(dataset_diff_json(sources, &d.mounts[0], 1, 2, "99999.1", 100, &json, &e), -EINVAL,
-		"after");
+	df_expect(dataset_diff_json(df.sources, &d.mounts[0], 1, 9, NULL, 100, &json, &df.e),
+		-ENOENT, "generation 9");
+	df_expect(dataset_diff_json(df.sources, &d.mounts[0], 1, 2, "99999.1", 100, &json, &df.e),
+		-EINVAL, "after");
 	dataset_release(&d);
 }
 
@@ -521,22 +527,22 @@ static void differences_in_pages(void **state)
 	unsigned int seen = 0;
 
 	(void)state;
-	assert_int_equal(create("{'name':'x'," SOURCE "}"), 0);
-	drain();
-	d = find("x");
+	assert_int_equal(df_create("{'name':'x'," SOURCE "}"), 0);
+	df_drain();
+	d = df_find("x");
 	for (unsigned int i = 0; i < 7; i++) {
 		char name[16];
 
 		(void)snprintf(name, sizeof(name), "n%u", i);
-		put(name, "1");
+		fixture_put(name, "1");
 	}
-	list("x");
+	df_list("x");
 	do {
 		json_t *json = NULL;
 		const char *more;
 
-		assert_int_equal(dataset_diff_json(sources, &d.mounts[0], 1, 2,
-					 next[0] ? next : NULL, 2, &json, &e),
+		assert_int_equal(dataset_diff_json(df.sources, &d.mounts[0], 1, 2,
+					 next[0] ? next : NULL, 2, &json, &df.e),
 			0);
 		for (size_t i = 0; i < json_array_size(json_object_get(json, "added")); i++)
 			assert_int_equal(key_of(json, "added", i)[1], '0' + (int)seen++);
@@ -560,27 +566,27 @@ static void keys_that_are_left_out(void **state)
 	struct dataset d;
 	json_t *json = NULL;
 	const json_t *left;
+	char path[256];
 
 	(void)state;
-	assert_int_equal(create("{'name':'x'," SOURCE "}"), 0);
-	drain();
-	d = find("x");
-	assert_int_equal(dataset_left_out_json(sources, &d, &json, &e), 0);
+	assert_int_equal(df_create("{'name':'x'," SOURCE "}"), 0);
+	df_drain();
+	d = df_find("x");
+	assert_int_equal(dataset_left_out_json(df.sources, &d, &json, &df.e), 0);
 	assert_int_equal(json_integer_value(json_object_get(json, "count")), 0);
 	json_decref(json);
 	for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
 		assert_int_equal(
 			listing_add(listing, keys[i], (uint32_t)strlen(keys[i]), 1, 0, "t", 1), 0);
-	assert_int_equal(source_set_open_table(sources, &d.mounts[0].volume, 0, &table, &e), 0);
-	id = table_info(table)->id;
-	(void)snprintf(path_buffer, sizeof(path_buffer), "%s/state/tables/", dir);
-	for (size_t i = 0; i < VOLUME_ID_LEN; i++)
-		(void)snprintf(path_buffer + strlen(path_buffer), 3, "%02x", id.volume.bytes[i]);
-	(void)snprintf(path_buffer + strlen(path_buffer), 64, ".%016llx.1",
-		(unsigned long long)id.lineage);
 	assert_int_equal(
-		generation_build(&id.volume, table, listing, path_buffer, NULL, NULL, &e), 0);
-	assert_int_equal(dataset_left_out_json(sources, &d, &json, &e), 0);
+		source_set_open_table(df.sources, &d.mounts[0].volume, 0, &table, &df.e), 0);
+	id = table_info(table)->id;
+	(void)snprintf(path, sizeof(path), "%s/state/tables/", fixture_dir);
+	for (size_t i = 0; i < VOLUME_ID_LEN; i++)
+		(void)snprintf(path + strlen(path), 3, "%02x", id.volume.bytes[i]);
+	(void)snprintf(path + strlen(path), 64, ".%016llx.1", (unsigned long long)id.lineage);
+	assert_int_equal(generation_build(&id.volume, table, listing, path, NULL, NULL, &df.e), 0);
+	assert_int_equal(dataset_left_out_json(df.sources, &d, &json, &df.e), 0);
 	assert_int_equal(json_integer_value(json_object_get(json, "count")), 4);
 	left = json_object_get(json, "keys");
 	assert_string_equal(
@@ -606,33 +612,33 @@ static void unused_ones_go(void **state)
 	struct dataset d;
 
 	(void)state;
-	assert_int_equal(create("{'name':'x'," SOURCE ",'idle_s':1,'ttl_s':1}"), 0);
-	list("x");
-	d = find("x");
-	source_set_report(sources, 1, &d.mounts[0].volume, &report);
+	assert_int_equal(df_create("{'name':'x'," SOURCE ",'idle_s':1,'ttl_s':1}"), 0);
+	df_list("x");
+	d = df_find("x");
+	source_set_report(df.sources, 1, &d.mounts[0].volume, &report);
 	hold(&d, false);
-	clock_sleep_ns(2100 * CLOCK_MS);
-	dataset_age(set); /* mounted */
-	assert_int_equal(source_set_view(sources, &d.mounts[0].volume, &view), 0);
+	test_advance(2100 * CLOCK_MS);
+	dataset_age(df.set); /* mounted */
+	assert_int_equal(source_set_view(df.sources, &d.mounts[0].volume, &view), 0);
 	assert_true(view.evict == 0 && !view.idle && view.mounts == 1 && view.used > 0);
 	hold(&d, true);
-	assert_int_equal(update("x", "{'idle_s':3600,'ttl_s':3600}"), 0);
-	dataset_age(set); /* a moment ago */
-	assert_int_equal(source_set_view(sources, &d.mounts[0].volume, &view), 0);
+	assert_int_equal(df_update("x", "{'idle_s':3600,'ttl_s':3600}"), 0);
+	dataset_age(df.set); /* a moment ago */
+	assert_int_equal(source_set_view(df.sources, &d.mounts[0].volume, &view), 0);
 	assert_true(view.evict == 0 && !view.idle);
-	assert_int_equal(update("x", "{'idle_s':1,'ttl_s':1}"), 0);
-	clock_sleep_ns(2100 * CLOCK_MS);
-	dataset_age(set);
-	dataset_age(set); /* once */
-	assert_int_equal(source_set_view(sources, &d.mounts[0].volume, &view), 0);
+	assert_int_equal(df_update("x", "{'idle_s':1,'ttl_s':1}"), 0);
+	test_advance(2100 * CLOCK_MS);
+	dataset_age(df.set);
+	dataset_age(df.set); /* once */
+	assert_int_equal(source_set_view(df.sources, &d.mounts[0].volume, &view), 0);
 	assert_true(view.evict == 1 && view.idle);
-	assert_int_equal(update("x", "{'idle_s':null,'ttl_s':null}"), 0);
-	dataset_age(set); /* it is not to be idle any more */
-	assert_int_equal(source_set_view(sources, &d.mounts[0].volume, &view), 0);
+	assert_int_equal(df_update("x", "{'idle_s':null,'ttl_s':null}"), 0);
+	dataset_age(df.set); /* it is not to be idle any more */
+	assert_int_equal(source_set_view(df.sources, &d.mounts[0].volume, &view), 0);
 	assert_false(view.idle);
-	source_set_idle(sources, &d.mounts[0].volume, true);
+	source_set_idle(df.sources, &d.mounts[0].volume, true);
 	hold(&d, false);
-	assert_int_equal(source_set_view(sources, &d.mounts[0].volume, &view), 0);
+	assert_int_equal(source_set_view(df.sources, &d.mounts[0].volume, &view), 0);
 	assert_false(view.idle);
 	dataset_release(&d);
 }
@@ -645,18 +651,18 @@ static void the_most_patient_decides(void **state)
 	struct dataset d;
 
 	(void)state;
-	assert_int_equal(create("{'name':'x'," SOURCE ",'ttl_s':1}"), 0);
-	assert_int_equal(create("{'name':'y'," SOURCE ",'ttl_s':3600}"), 0);
-	list("x");
-	d = find("x");
-	source_set_report(sources, 1, &d.mounts[0].volume, &report);
-	clock_sleep_ns(2100 * CLOCK_MS);
-	dataset_age(set);
-	assert_int_equal(source_set_view(sources, &d.mounts[0].volume, &view), 0);
+	assert_int_equal(df_create("{'name':'x'," SOURCE ",'ttl_s':1}"), 0);
+	assert_int_equal(df_create("{'name':'y'," SOURCE ",'ttl_s':3600}"), 0);
+	df_list("x");
+	d = df_find("x");
+	source_set_report(df.sources, 1, &d.mounts[0].volume, &report);
+	test_advance(2100 * CLOCK_MS);
+	dataset_age(df.set);
+	assert_int_equal(source_set_view(df.sources, &d.mounts[0].volume, &view), 0);
 	assert_int_equal(view.evict, 0);
-	assert_int_equal(dataset_delete(set, "y", true, &e), 0);
-	dataset_age(set);
-	assert_int_equal(source_set_view(sources, &d.mounts[0].volume, &view), 0);
+	assert_int_equal(dataset_delete(df.set, "y", true, &df.e), 0);
+	dataset_age(df.set);
+	assert_int_equal(source_set_view(df.sources, &d.mounts[0].volume, &view), 0);
 	assert_int_equal(view.evict, 1);
 	dataset_release(&d);
 }
@@ -664,25 +670,27 @@ static void the_most_patient_decides(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(record_comes_back, setup, teardown),
+		cmocka_unit_test_setup_teardown(record_comes_back, df_setup, df_teardown),
 		cmocka_unit_test(records_of_other_versions),
 		cmocka_unit_test(names),
-		cmocka_unit_test_setup_teardown(what_is_refused, setup, teardown),
+		cmocka_unit_test_setup_teardown(what_is_refused, df_setup, df_teardown),
 		cmocka_unit_test(scopes),
-		cmocka_unit_test_setup_teardown(changes_survive_a_restart, setup, teardown),
-		cmocka_unit_test_setup_teardown(in_order_of_names, setup, teardown),
-		cmocka_unit_test_setup_teardown(deletion, setup, teardown),
-		cmocka_unit_test_setup_teardown(bytes_of_another_dataset_stay, setup, teardown),
-		cmocka_unit_test_setup_teardown(orders_to_evict_go_on, setup, teardown),
-		cmocka_unit_test_setup_teardown(the_last_word_counts, setup, teardown),
-		cmocka_unit_test_setup_teardown(preloads_are_looked_after, setup, teardown),
-		cmocka_unit_test_setup_teardown(pins_and_rollback, setup, teardown),
-		cmocka_unit_test_setup_teardown(as_many_pins_as_there_may_be, setup, teardown),
-		cmocka_unit_test_setup_teardown(differences, setup, teardown),
-		cmocka_unit_test_setup_teardown(differences_in_pages, setup, teardown),
-		cmocka_unit_test_setup_teardown(keys_that_are_left_out, setup, teardown),
-		cmocka_unit_test_setup_teardown(unused_ones_go, setup, teardown),
-		cmocka_unit_test_setup_teardown(the_most_patient_decides, setup, teardown),
+		cmocka_unit_test_setup_teardown(changes_survive_a_restart, df_setup, df_teardown),
+		cmocka_unit_test_setup_teardown(in_order_of_names, df_setup, df_teardown),
+		cmocka_unit_test_setup_teardown(deletion, df_setup, df_teardown),
+		cmocka_unit_test_setup_teardown(
+			bytes_of_another_dataset_stay, df_setup, df_teardown),
+		cmocka_unit_test_setup_teardown(orders_to_evict_go_on, df_setup, df_teardown),
+		cmocka_unit_test_setup_teardown(the_last_word_counts, df_setup, df_teardown),
+		cmocka_unit_test_setup_teardown(preloads_are_looked_after, df_setup, df_teardown),
+		cmocka_unit_test_setup_teardown(pins_and_rollback, df_setup, df_teardown),
+		cmocka_unit_test_setup_teardown(
+			as_many_pins_as_there_may_be, df_setup, df_teardown),
+		cmocka_unit_test_setup_teardown(differences, df_setup, df_teardown),
+		cmocka_unit_test_setup_teardown(differences_in_pages, df_setup, df_teardown),
+		cmocka_unit_test_setup_teardown(keys_that_are_left_out, df_setup, df_teardown),
+		cmocka_unit_test_setup_teardown(unused_ones_go, df_setup, df_teardown),
+		cmocka_unit_test_setup_teardown(the_most_patient_decides, df_setup, df_teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

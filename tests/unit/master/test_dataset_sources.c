@@ -17,10 +17,10 @@
 
 static int setup_two(void **state)
 {
-	int r = setup(state);
+	int r = df_setup(state);
 
 	if (r == 0)
-		put("../other/first", "1234");
+		fixture_put("../other/first", "1234");
 	return r;
 }
 
@@ -30,7 +30,7 @@ static Granary__Terms *terms(void)
 {
 	uint64_t next;
 	size_t len = 0;
-	uint8_t *packed = source_set_terms(sources, 0, &next, &len);
+	uint8_t *packed = source_set_terms(df.sources, 0, &next, &len);
 	Granary__Terms *m;
 
 	assert_non_null(packed);
@@ -75,9 +75,9 @@ static void several_come_back(void **state)
 	struct dataset d;
 
 	(void)state;
-	assert_int_equal(create("{'name':'x'," TWO ",'origin_requests':7}"), 0);
-	reopen();
-	d = find("x");
+	assert_int_equal(df_create("{'name':'x'," TWO ",'origin_requests':7}"), 0);
+	df_reopen();
+	d = df_find("x");
 	assert_int_equal(d.n_mounts, 2);
 	assert_string_equal(d.mounts[0].path, "/imgs");
 	assert_string_equal(d.mounts[1].path, "/labels");
@@ -96,14 +96,14 @@ static void several_are_of_a_newer_format(void **state)
 	struct dataset d;
 
 	(void)state;
-	assert_int_equal(create("{'name':'x'," TWO "}"), 0);
-	d = find("x");
+	assert_int_equal(df_create("{'name':'x'," TWO "}"), 0);
+	d = df_find("x");
 	assert_int_equal(dataset_encode(&d, &value), 0);
 	assert_non_null(strstr(buf_str(&value), "\"format\":2"));
 	buf_release(&value);
 	dataset_release(&d);
-	assert_int_equal(create("{'name':'y'," SOURCE "}"), 0);
-	d = find("y");
+	assert_int_equal(df_create("{'name':'y'," SOURCE "}"), 0);
+	d = df_find("y");
 	assert_int_equal(dataset_encode(&d, &value), 0);
 	assert_non_null(strstr(buf_str(&value), "\"format\":1"));
 	buf_release(&value);
@@ -120,9 +120,9 @@ static void sums(void **state)
 	json_t *json;
 
 	(void)state;
-	assert_int_equal(create("{'name':'x'," TWO "}"), 0);
-	drain();
-	json = shown("x");
+	assert_int_equal(df_create("{'name':'x'," TWO "}"), 0);
+	df_drain();
+	json = df_shown("x");
 	assert_string_equal(text(json, "phase"), "Ready");
 	assert_int_equal(number(json, "total_files"), 3);
 	assert_int_equal(number(json, "total_bytes"), 12);
@@ -130,10 +130,10 @@ static void sums(void **state)
 	assert_int_equal(number(mount_json(json, 0), "total_bytes"), 8);
 	assert_int_equal(number(mount_json(json, 1), "generation"), 1);
 	json_decref(json);
-	d = find("x");
+	d = df_find("x");
 	for (uint32_t i = 0; i < 2; i++)
-		source_set_report(sources, 1, &d.mounts[i].volume, &reports[i]);
-	json = shown("x");
+		source_set_report(df.sources, 1, &d.mounts[i].volume, &reports[i]);
+	json = df_shown("x");
 	assert_int_equal(number(json, "cached_bytes"), 10);
 	assert_int_equal(number(json, "origin_bytes"), 15);
 	assert_int_equal(number(json, "hit_bytes"), 7);
@@ -146,16 +146,17 @@ static void sums(void **state)
 /* What the first cannot show tells of all. */
 static void the_worst_phase_is_told(void **state)
 {
-	json_t *wish = body("{'name':'y','mounts':[{'path':'/a','url':'file://@/origin'},{'path':"
-			    "'/b','url':'file://@/state'}]}");
+	json_t *wish =
+		df_body("{'name':'y','mounts':[{'path':'/a','url':'file://@/origin'},{'path':"
+			"'/b','url':'file://@/state'}]}");
 	struct dataset d = { 0 };
 	json_t *json;
 
 	(void)state;
-	assert_int_equal(create("{'name':'x'," TWO "}"), 0);
-	drain();
-	assert_int_equal(dataset_create(set, wish, false, &d, &e), 0); /* not listed */
-	json = shown("y");
+	assert_int_equal(df_create("{'name':'x'," TWO "}"), 0);
+	df_drain();
+	assert_int_equal(dataset_create(df.set, wish, false, &d, &df.e), 0); /* not listed */
+	json = df_shown("y");
 	assert_string_equal(text(json, "phase"), "Pending");
 	assert_null(json_object_get(json, "total_bytes"));
 	assert_string_equal(text(mount_json(json, 0), "phase"), "Ready");
@@ -172,36 +173,38 @@ static void generations_of_each(void **state)
 	json_t *json;
 
 	(void)state;
-	assert_int_equal(create("{'name':'x'," TWO "}"), 0);
-	drain();
-	put("../other/two", "2");
-	list_mount("x", 1);
-	expect(dataset_rollback(set, "x", &(struct dataset_which){ NULL, 1 }, 1, &out, &e), -EINVAL,
-		"say of which");
-	expect(dataset_rollback(set, "x", &(struct dataset_which){ "/none", 1 }, 1, &out, &e),
+	assert_int_equal(df_create("{'name':'x'," TWO "}"), 0);
+	df_drain();
+	fixture_put("../other/two", "2");
+	df_list_mount("x", 1);
+	df_expect(dataset_rollback(df.set, "x", &(struct dataset_which){ NULL, 1 }, 1, &out, &df.e),
+		-EINVAL, "say of which");
+	df_expect(dataset_rollback(
+			  df.set, "x", &(struct dataset_which){ "/none", 1 }, 1, &out, &df.e),
 		-EINVAL, "/none");
-	expect(dataset_rollback(set, "x", &(struct dataset_which){ "/imgs", 2 }, 1, &out, &e),
+	df_expect(dataset_rollback(
+			  df.set, "x", &(struct dataset_which){ "/imgs", 2 }, 1, &out, &df.e),
 		-ENOENT, "not kept");
-	assert_int_equal(dataset_rollback(set, "x", which, 1, &out, &e), 0);
+	assert_int_equal(dataset_rollback(df.set, "x", which, 1, &out, &df.e), 0);
 	dataset_release(&out);
-	reopen();
-	d = find("x");
+	df_reopen();
+	d = df_find("x");
 	assert_int_equal(d.n_shown, 1);
 	assert_null(dataset_shown(&d, &d.mounts[0].volume));
 	assert_int_equal(dataset_shown(&d, &d.mounts[1].volume)->generation, 1);
-	json = shown("x");
+	json = df_shown("x");
 	assert_true(json_is_true(json_object_get(json, "rolled_back")));
 	assert_int_equal(number(mount_json(json, 1), "generation"), 1);
 	assert_int_equal(number(mount_json(json, 1), "newest_generation"), 2);
 	json_decref(json);
-	assert_int_equal(dataset_pin(set, "x", which, 2, true, &out, &e), 0);
+	assert_int_equal(dataset_pin(df.set, "x", which, 2, true, &out, &df.e), 0);
 	assert_int_equal(out.n_pins, 2);
 	dataset_release(&out);
 	which[0].generation = 0;
-	assert_int_equal(dataset_rollback(set, "x", which, 1, &out, &e), 0);
+	assert_int_equal(dataset_rollback(df.set, "x", which, 1, &out, &df.e), 0);
 	assert_int_equal(out.n_shown, 0);
 	dataset_release(&out);
-	assert_int_equal(dataset_pin(set, "x", &which[1], 1, false, &out, &e), 0);
+	assert_int_equal(dataset_pin(df.set, "x", &which[1], 1, false, &out, &df.e), 0);
 	assert_int_equal(out.n_pins, 1);
 	assert_true(volume_id_equal(&out.pins[0].volume, &d.mounts[1].volume));
 	dataset_release(&out);
@@ -215,23 +218,23 @@ static void all_sources_are_dropped(void **state)
 	json_t *json = NULL;
 
 	(void)state;
-	assert_int_equal(create("{'name':'x'," TWO "}"), 0);
-	drain();
-	d = find("x");
-	assert_int_equal(dataset_evict(set, "x", NULL, NULL, true, &json, &e), 0);
+	assert_int_equal(df_create("{'name':'x'," TWO "}"), 0);
+	df_drain();
+	d = df_find("x");
+	assert_int_equal(dataset_evict(df.set, "x", NULL, NULL, true, &json, &df.e), 0);
 	assert_int_equal(json_array_size(json_object_get(json, "sources")), 2);
 	json_decref(json);
 	for (uint32_t i = 0; i < 2; i++) {
-		assert_int_equal(source_set_view(sources, &d.mounts[i].volume, &view), 0);
+		assert_int_equal(source_set_view(df.sources, &d.mounts[i].volume, &view), 0);
 		assert_int_equal(view.evict, 1);
 	}
-	assert_int_equal(dataset_evict(set, "x", "/imgs", NULL, true, &json, &e), 0);
+	assert_int_equal(dataset_evict(df.set, "x", "/imgs", NULL, true, &json, &df.e), 0);
 	json_decref(json);
-	assert_int_equal(source_set_view(sources, &d.mounts[0].volume, &view), 0);
+	assert_int_equal(source_set_view(df.sources, &d.mounts[0].volume, &view), 0);
 	assert_int_equal(view.evict, 2);
-	assert_int_equal(dataset_delete(set, "x", true, &e), 0);
+	assert_int_equal(dataset_delete(df.set, "x", true, &df.e), 0);
 	for (uint32_t i = 0; i < 2; i++) {
-		assert_int_equal(source_set_view(sources, &d.mounts[i].volume, &view), 0);
+		assert_int_equal(source_set_view(df.sources, &d.mounts[i].volume, &view), 0);
 		assert_int_equal(view.evict, 3 - i);
 	}
 	dataset_release(&d);
@@ -241,25 +244,25 @@ static void one_preload_for_each(void **state)
 {
 	struct preloads *preloads;
 	const struct preloads_config config = {
-		.store = store, .sources = sources, .datasets = set, .pool = pool
+		.store = df.store, .sources = df.sources, .datasets = df.set, .pool = df.pool
 	};
-	json_t *wish = body("{'dataset':'x'}");
+	json_t *wish = df_body("{'dataset':'x'}");
 	json_t *answer = NULL;
 	bool joined;
 
 	(void)state;
-	assert_int_equal(create("{'name':'x'," TWO "}"), 0);
-	assert_int_equal(preloads_new(&config, &preloads, &e), 0);
-	assert_int_equal(preloads_create(preloads, wish, &answer, &joined, &e), 0);
+	assert_int_equal(df_create("{'name':'x'," TWO "}"), 0);
+	assert_int_equal(preloads_new(&config, &preloads, &df.e), 0);
+	assert_int_equal(preloads_create(preloads, wish, &answer, &joined, &df.e), 0);
 	assert_false(joined);
 	assert_int_equal(json_array_size(json_object_get(answer, "jobs")), 2);
 	json_decref(answer);
-	assert_int_equal(preloads_create(preloads, wish, &answer, &joined, &e), 0);
+	assert_int_equal(preloads_create(preloads, wish, &answer, &joined, &df.e), 0);
 	assert_true(joined);
 	assert_int_equal(number(answer, "id"), 1);
 	json_decref(answer);
 	json_decref(wish);
-	drain();
+	df_drain();
 	preloads_free(preloads);
 }
 
@@ -267,10 +270,10 @@ static void one_preload_for_each(void **state)
 
 static void make_tree(void)
 {
-	assert_int_equal(file_mkdirs(in("origin/dir/deep"), 0755), 0);
-	put("dir/one", "1");
-	put("dir/two", "22");
-	put("dir/deep/three", "333");
+	assert_int_equal(file_mkdirs(fixture_in("origin/dir/deep"), 0755), 0);
+	fixture_put("dir/one", "1");
+	fixture_put("dir/two", "22");
+	fixture_put("dir/deep/three", "333");
 }
 
 static void a_part_is_a_view(void **state)
@@ -282,34 +285,35 @@ static void a_part_is_a_view(void **state)
 
 	(void)state;
 	make_tree();
-	assert_int_equal(create("{'name':'early','mounts':[{'url':'file://@/origin/dir'}]}"), 0);
-	assert_int_equal(create("{'name':'whole'," SOURCE "}"), 0);
+	assert_int_equal(df_create("{'name':'early','mounts':[{'url':'file://@/origin/dir'}]}"), 0);
+	assert_int_equal(df_create("{'name':'whole'," SOURCE "}"), 0);
 	assert_int_equal(
-		create("{'name':'deep','mounts':[{'url':'file://@/origin/dir/deep'}]}"), 0);
-	whole = find("whole");
-	d = find("early"); /* it was there before, with bytes of its own */
+		df_create("{'name':'deep','mounts':[{'url':'file://@/origin/dir/deep'}]}"), 0);
+	whole = df_find("whole");
+	d = df_find("early"); /* it was there before, with bytes of its own */
 	assert_null(d.mounts[0].subtree);
 	assert_false(volume_id_equal(&d.mounts[0].volume, &whole.mounts[0].volume));
 	dataset_release(&d);
-	d = find("deep"); /* the nearest */
+	d = df_find("deep"); /* the nearest */
 	assert_string_equal(d.mounts[0].subtree, "deep/");
 	dataset_release(&d);
-	assert_int_equal(dataset_delete(set, "early", true, &e), 0);
-	assert_int_equal(dataset_delete(set, "deep", true, &e), 0);
+	assert_int_equal(dataset_delete(df.set, "early", true, &df.e), 0);
+	assert_int_equal(dataset_delete(df.set, "deep", true, &df.e), 0);
 	assert_int_equal(
-		create("{'name':'part','mounts':[{'path':'/p','url':'file://@/origin/dir'}]}"), 0);
-	reopen();
-	list("part");
-	d = find("part");
+		df_create("{'name':'part','mounts':[{'path':'/p','url':'file://@/origin/dir'}]}"),
+		0);
+	df_reopen();
+	df_list("part");
+	d = df_find("part");
 	assert_string_equal(d.mounts[0].subtree, "dir/");
 	assert_true(volume_id_equal(&d.mounts[0].volume, &whole.mounts[0].volume));
-	json = shown("part");
+	json = df_shown("part");
 	assert_int_equal(number(json, "total_files"), 3);
 	assert_int_equal(number(json, "total_bytes"), 6);
 	assert_string_equal(text(mount_json(json, 0), "subtree"), "dir/");
 	json_decref(json);
-	assert_int_equal(dataset_delete(set, "whole", true, &e), 0);
-	assert_int_equal(source_set_view(sources, &d.mounts[0].volume, &view), 0);
+	assert_int_equal(dataset_delete(df.set, "whole", true, &df.e), 0);
+	assert_int_equal(source_set_view(df.sources, &d.mounts[0].volume, &view), 0);
 	assert_int_equal(view.evict, 0); /* a part of it is needed */
 	dataset_release(&whole);
 	dataset_release(&d);
@@ -321,11 +325,12 @@ static void parts_of_one_dataset(void **state)
 
 	(void)state;
 	make_tree();
-	assert_int_equal(create("{'name':'x','mounts':[{'path':'/a','url':'file://@/origin/dir/"
-				"deep'},{'path':'/b','url':'file://@/origin'},{'path':'/c','url':"
-				"'file://@/origin/dir'}]}"),
+	assert_int_equal(
+		df_create("{'name':'x','mounts':[{'path':'/a','url':'file://@/origin/dir/"
+			  "deep'},{'path':'/b','url':'file://@/origin'},{'path':'/c','url':"
+			  "'file://@/origin/dir'}]}"),
 		0);
-	d = find("x");
+	d = df_find("x");
 	assert_int_equal(dataset_sources_of(&d), 1);
 	assert_string_equal(d.mounts[0].subtree, "dir/deep/");
 	assert_null(d.mounts[1].subtree);
@@ -339,10 +344,10 @@ static void no_view_through_a_link(void **state)
 	struct dataset d;
 
 	(void)state;
-	assert_int_equal(symlink("../other", in("origin/link")), 0);
-	assert_int_equal(create("{'name':'whole'," SOURCE "}"), 0);
-	assert_int_equal(create("{'name':'x','mounts':[{'url':'file://@/origin/link'}]}"), 0);
-	d = find("x");
+	assert_int_equal(symlink("../other", fixture_in("origin/link")), 0);
+	assert_int_equal(df_create("{'name':'whole'," SOURCE "}"), 0);
+	assert_int_equal(df_create("{'name':'x','mounts':[{'url':'file://@/origin/link'}]}"), 0);
+	d = df_find("x");
 	assert_null(d.mounts[0].subtree);
 	dataset_release(&d);
 }
@@ -356,20 +361,20 @@ static void no_view_of_what_is_not_used(void **state)
 
 	(void)state;
 	make_tree();
-	assert_int_equal(create("{'name':'whole'," SOURCE "}"), 0);
-	list("whole");
-	d = find("whole");
+	assert_int_equal(df_create("{'name':'whole'," SOURCE "}"), 0);
+	df_list("whole");
+	d = df_find("whole");
 	volume = d.mounts[0].volume;
 	dataset_release(&d);
-	assert_int_equal(dataset_delete(set, "whole", true, &e), 0);
-	assert_int_equal(create("{'name':'x','mounts':[{'url':'file://@/origin/dir'}]}"), 0);
-	d = find("x");
+	assert_int_equal(dataset_delete(df.set, "whole", true, &df.e), 0);
+	assert_int_equal(df_create("{'name':'x','mounts':[{'url':'file://@/origin/dir'}]}"), 0);
+	d = df_find("x");
 	assert_null(d.mounts[0].subtree);
 	dataset_release(&d);
-	assert_int_equal(dataset_delete(set, "x", true, &e), 0);
-	source_set_report(sources, 1, &volume, &report);
-	assert_int_equal(create("{'name':'x','mounts':[{'url':'file://@/origin/dir'}]}"), 0);
-	d = find("x");
+	assert_int_equal(dataset_delete(df.set, "x", true, &df.e), 0);
+	source_set_report(df.sources, 1, &volume, &report);
+	assert_int_equal(df_create("{'name':'x','mounts':[{'url':'file://@/origin/dir'}]}"), 0);
+	d = df_find("x");
 	assert_string_equal(d.mounts[0].subtree, "dir/");
 	dataset_release(&d);
 }
@@ -381,16 +386,17 @@ static void differences_of_a_part(void **state)
 
 	(void)state;
 	make_tree();
-	assert_int_equal(create("{'name':'whole'," SOURCE "}"), 0);
-	assert_int_equal(create("{'name':'x','mounts':[{'url':'file://@/origin/dir'}]}"), 0);
-	drain();
-	put("c", "c");
-	put("dir/four", "4444");
-	put("dirty", "d");
-	assert_int_equal(unlink(in("origin/dir/one")), 0);
-	list("x");
-	d = find("x");
-	assert_int_equal(dataset_diff_json(sources, &d.mounts[0], 1, 2, NULL, 100, &json, &e), 0);
+	assert_int_equal(df_create("{'name':'whole'," SOURCE "}"), 0);
+	assert_int_equal(df_create("{'name':'x','mounts':[{'url':'file://@/origin/dir'}]}"), 0);
+	df_drain();
+	fixture_put("c", "c");
+	fixture_put("dir/four", "4444");
+	fixture_put("dirty", "d");
+	assert_int_equal(unlink(fixture_in("origin/dir/one")), 0);
+	df_list("x");
+	d = df_find("x");
+	assert_int_equal(
+		dataset_diff_json(df.sources, &d.mounts[0], 1, 2, NULL, 100, &json, &df.e), 0);
 	assert_int_equal(json_array_size(json_object_get(json, "added")), 1);
 	assert_string_equal(text(json_array_get(json_object_get(json, "added"), 0), "key"), "four");
 	assert_string_equal(
@@ -405,8 +411,8 @@ static void differences_of_a_part(void **state)
 static void some_paths_are_dropped(void **state)
 {
 	struct source_report report = { 0 };
-	json_t *paths = body("['*.jpg','a/**']");
-	json_t *bad = body("['[']");
+	json_t *paths = df_body("['*.jpg','a/**']");
+	json_t *bad = df_body("['[']");
 	json_t *json = NULL;
 	const Granary__EvictPaths *drop;
 	Granary__Terms *m;
@@ -414,17 +420,17 @@ static void some_paths_are_dropped(void **state)
 
 	(void)state;
 	make_tree();
-	assert_int_equal(create("{'name':'whole'," SOURCE "}"), 0);
+	assert_int_equal(df_create("{'name':'whole'," SOURCE "}"), 0);
 	assert_int_equal(
-		create("{'name':'x','mounts':[{'path':'/p','url':'file://@/origin/dir'}]}"), 0);
-	list("whole");
-	expect(dataset_evict(set, "x", NULL, bad, true, &json, &e), -EINVAL, "[");
-	assert_int_equal(dataset_evict(set, "x", NULL, paths, true, &json, &e), 0);
+		df_create("{'name':'x','mounts':[{'path':'/p','url':'file://@/origin/dir'}]}"), 0);
+	df_list("whole");
+	df_expect(dataset_evict(df.set, "x", NULL, bad, true, &json, &df.e), -EINVAL, "[");
+	assert_int_equal(dataset_evict(df.set, "x", NULL, paths, true, &json, &df.e), 0);
 	assert_int_equal(
 		number(json_array_get(json_object_get(json, "sources"), 0), "paths_serial"), 1);
 	json_decref(json);
-	reopen();
-	d = find("x");
+	df_reopen();
+	d = df_find("x");
 	m = terms();
 	drop = terms_of(m, &d.mounts[0].volume)->evict_paths;
 	assert_non_null(drop);
@@ -434,15 +440,16 @@ static void some_paths_are_dropped(void **state)
 	assert_string_equal(drop->subtree, "dir/");
 	assert_string_equal(drop->at, "p/");
 	granary__terms__free_unpacked(m, NULL);
-	source_set_report(sources, 1, &d.mounts[0].volume, &report); /* there, and not ready */
-	expect(dataset_evict(set, "whole", NULL, paths, true, &json, &e), -EBUSY, "under way");
+	source_set_report(df.sources, 1, &d.mounts[0].volume, &report); /* there, and not ready */
+	df_expect(dataset_evict(df.set, "whole", NULL, paths, true, &json, &df.e), -EBUSY,
+		"under way");
 	report.evicted_paths = 1;
-	source_set_report(sources, 1, &d.mounts[0].volume, &report);
+	source_set_report(df.sources, 1, &d.mounts[0].volume, &report);
 	m = terms();
 	assert_null(terms_of(m, &d.mounts[0].volume)->evict_paths);
 	granary__terms__free_unpacked(m, NULL);
 	/* All of what a part shows is some of its source. */
-	assert_int_equal(dataset_evict(set, "x", NULL, NULL, true, &json, &e), 0);
+	assert_int_equal(dataset_evict(df.set, "x", NULL, NULL, true, &json, &df.e), 0);
 	assert_int_equal(
 		number(json_array_get(json_object_get(json, "sources"), 0), "paths_serial"), 2);
 	json_decref(json);
@@ -455,7 +462,7 @@ static void some_paths_are_dropped(void **state)
 static void views_of_one_source_are_dropped(void **state)
 {
 	struct source_report report = { 0 };
-	json_t *paths = body("['a/*']");
+	json_t *paths = df_body("['a/*']");
 	const Granary__SourceTerms *its;
 	json_t *json = NULL;
 	Granary__Terms *m;
@@ -463,24 +470,26 @@ static void views_of_one_source_are_dropped(void **state)
 
 	(void)state;
 	make_tree();
-	assert_int_equal(file_mkdirs(in("origin/a*b"), 0755), 0);
-	put("a*b/five", "55555");
-	put("../other/first", "1234");
-	assert_int_equal(create("{'name':'whole'," SOURCE "}"), 0);
-	assert_int_equal(create("{'name':'x','mounts':[{'path':'/a','url':'file://@/origin/dir'},"
-				"{'path':'/b','url':'file://@/other'},"
-				"{'path':'/c','url':'file://@/origin/a*b'}]}"),
+	assert_int_equal(file_mkdirs(fixture_in("origin/a*b"), 0755), 0);
+	fixture_put("a*b/five", "55555");
+	fixture_put("../other/first", "1234");
+	assert_int_equal(df_create("{'name':'whole'," SOURCE "}"), 0);
+	assert_int_equal(
+		df_create("{'name':'x','mounts':[{'path':'/a','url':'file://@/origin/dir'},"
+			  "{'path':'/b','url':'file://@/other'},"
+			  "{'path':'/c','url':'file://@/origin/a*b'}]}"),
 		0);
-	list("whole");
-	list_mount("x", 1);
-	d = find("x");
-	expect(dataset_evict(set, "x", NULL, paths, true, &json, &e), -EINVAL, "one 'mount'");
+	df_list("whole");
+	df_list_mount("x", 1);
+	d = df_find("x");
+	df_expect(dataset_evict(df.set, "x", NULL, paths, true, &json, &df.e), -EINVAL,
+		"one 'mount'");
 	m = terms();
 	assert_null(terms_of(m, &d.mounts[0].volume)->evict_paths);
 	assert_null(terms_of(m, &d.mounts[1].volume)->evict_paths);
 	granary__terms__free_unpacked(m, NULL);
 	/* All that they show is one order over keys. */
-	assert_int_equal(dataset_evict(set, "x", NULL, NULL, true, &json, &e), 0);
+	assert_int_equal(dataset_evict(df.set, "x", NULL, NULL, true, &json, &df.e), 0);
 	assert_int_equal(json_array_size(json_object_get(json, "sources")), 2);
 	json_decref(json);
 	m = terms();
@@ -495,14 +504,14 @@ static void views_of_one_source_are_dropped(void **state)
 	assert_int_equal(terms_of(m, &d.mounts[1].volume)->evict, 1);
 	granary__terms__free_unpacked(m, NULL);
 	/* That is under way: no other source is told anything. */
-	source_set_report(sources, 1, &d.mounts[0].volume, &report);
-	expect(dataset_evict(set, "x", NULL, NULL, true, &json, &e), -EBUSY, "under way");
+	source_set_report(df.sources, 1, &d.mounts[0].volume, &report);
+	df_expect(dataset_evict(df.set, "x", NULL, NULL, true, &json, &df.e), -EBUSY, "under way");
 	m = terms();
 	assert_int_equal(terms_of(m, &d.mounts[1].volume)->evict, 1);
 	granary__terms__free_unpacked(m, NULL);
 	report.evicted_paths = 1;
-	source_set_report(sources, 1, &d.mounts[0].volume, &report);
-	assert_int_equal(dataset_evict(set, "x", "/c", paths, true, &json, &e), 0);
+	source_set_report(df.sources, 1, &d.mounts[0].volume, &report);
+	assert_int_equal(dataset_evict(df.set, "x", "/c", paths, true, &json, &df.e), 0);
 	json_decref(json);
 	json_decref(paths);
 	dataset_release(&d);
@@ -515,21 +524,21 @@ static void bounds_reach_workers(void **state)
 	struct dataset d;
 
 	(void)state;
-	assert_int_equal(create("{'name':'x'," SOURCE ",'origin_bandwidth':1000}"), 0);
-	list("x");
-	assert_int_equal(update("x", "{'origin_requests':5}"), 0);
-	reopen();
-	d = find("x");
+	assert_int_equal(df_create("{'name':'x'," SOURCE ",'origin_bandwidth':1000}"), 0);
+	df_list("x");
+	assert_int_equal(df_update("x", "{'origin_requests':5}"), 0);
+	df_reopen();
+	d = df_find("x");
 	m = terms();
 	policy = terms_of(m, &d.mounts[0].volume)->policy;
 	assert_int_equal(policy->origin_bandwidth, 1000);
 	assert_int_equal(policy->origin_requests, 5);
 	granary__terms__free_unpacked(m, NULL);
-	assert_int_equal(update("x", "{'origin_bandwidth':null}"), 0);
+	assert_int_equal(df_update("x", "{'origin_bandwidth':null}"), 0);
 	m = terms();
 	assert_int_equal(terms_of(m, &d.mounts[0].volume)->policy->origin_bandwidth, 0);
 	granary__terms__free_unpacked(m, NULL);
-	expect(update("x", "{'origin_requests':-1}"), -EINVAL, "origin_requests");
+	df_expect(df_update("x", "{'origin_requests':-1}"), -EINVAL, "origin_requests");
 	dataset_release(&d);
 }
 
@@ -540,26 +549,26 @@ static void copies_reach_workers(void **state)
 	struct dataset d;
 
 	(void)state;
-	assert_int_equal(create("{'name':'x'," SOURCE ",'copies':2,'direct':true}"), 0);
-	list("x");
-	reopen();
-	d = find("x");
+	assert_int_equal(df_create("{'name':'x'," SOURCE ",'copies':2,'direct':true}"), 0);
+	df_list("x");
+	df_reopen();
+	d = df_find("x");
 	assert_int_equal(d.policy.parts, POLICY_COPIES | POLICY_DIRECT);
 	m = terms();
 	policy = terms_of(m, &d.mounts[0].volume)->policy;
 	assert_int_equal(policy->copies, 2);
 	assert_true(policy->direct);
 	granary__terms__free_unpacked(m, NULL);
-	assert_int_equal(update("x", "{'copies':'everywhere','direct':null}"), 0);
+	assert_int_equal(df_update("x", "{'copies':'everywhere','direct':null}"), 0);
 	m = terms();
 	policy = terms_of(m, &d.mounts[0].volume)->policy;
 	assert_int_equal(policy->copies, COPIES_EVERYWHERE);
 	assert_false(policy->direct);
 	granary__terms__free_unpacked(m, NULL);
-	expect(update("x", "{'copies':4}"), -EINVAL, "copies");
-	expect(update("x", "{'copies':'many'}"), -EINVAL, "everywhere");
-	expect(update("x", "{'copies':[]}"), -EINVAL, "copies");
-	expect(update("x", "{'direct':'yes'}"), -EINVAL, "direct");
+	df_expect(df_update("x", "{'copies':4}"), -EINVAL, "copies");
+	df_expect(df_update("x", "{'copies':'many'}"), -EINVAL, "everywhere");
+	df_expect(df_update("x", "{'copies':[]}"), -EINVAL, "copies");
+	df_expect(df_update("x", "{'direct':'yes'}"), -EINVAL, "direct");
 	dataset_release(&d);
 }
 
@@ -573,25 +582,25 @@ static void what_mounts_read_is_a_hit(void **state)
 	json_t *json;
 
 	(void)state;
-	assert_int_equal(create("{'name':'x'," SOURCE "}"), 0);
-	list("x");
-	d = find("x");
+	assert_int_equal(df_create("{'name':'x'," SOURCE "}"), 0);
+	df_list("x");
+	d = df_find("x");
 	hold.volume = d.mounts[0].volume;
-	source_set_report(sources, 1, &hold.volume, &report);
-	assert_int_equal(source_set_generation(sources, &hold.volume, 0, &g), 0);
+	source_set_report(df.sources, 1, &hold.volume, &report);
+	assert_int_equal(source_set_generation(df.sources, &hold.volume, 0, &g), 0);
 	hold.lineage = g.id.lineage;
 	hold.generation = g.id.generation;
 	for (uint64_t bytes = 100; bytes <= 300; bytes += 100) {
 		hold.local_bytes = bytes;
-		assert_int_equal(source_set_hold(sources, &hold, &e), 0);
+		assert_int_equal(source_set_hold(df.sources, &hold, &df.e), 0);
 	}
 	hold.mount[0] = 2;
 	hold.local_bytes = 1000;
-	assert_int_equal(source_set_hold(sources, &hold, &e), 0);
+	assert_int_equal(source_set_hold(df.sources, &hold, &df.e), 0);
 	hold.end = true;
 	hold.local_bytes = 1500;
-	assert_int_equal(source_set_hold(sources, &hold, &e), 0);
-	json = shown("x");
+	assert_int_equal(source_set_hold(df.sources, &hold, &df.e), 0);
+	json = df_shown("x");
 	assert_int_equal(number(json, "hit_bytes"), 1800);
 	json_decref(json);
 	dataset_release(&d);
@@ -605,23 +614,23 @@ static void record_and_policy_are_one(void **state)
 	struct source_view view;
 
 	(void)state;
-	assert_int_equal(create("{'name':'x'," TWO ",'quota':5}"), 0);
-	drain();
-	d = find("x");
+	assert_int_equal(df_create("{'name':'x'," TWO ",'quota':5}"), 0);
+	df_drain();
+	d = df_find("x");
 	spy.writes = 0;
-	assert_int_equal(update("x", "{'quota':6}"), 0);
+	assert_int_equal(df_update("x", "{'quota':6}"), 0);
 	assert_int_equal(spy.writes, 1);
 	assert_int_equal(spy.changes, 3); /* the record, and two sources */
 	spy.refuses = true;
-	expect(update("x", "{'quota':7}"), -ENOSPC, "check its disk");
+	df_expect(df_update("x", "{'quota':7}"), -ENOSPC, "check its disk");
 	spy.refuses = false;
 	for (uint32_t i = 0; i < 2; i++) {
-		assert_int_equal(source_set_view(sources, &d.mounts[i].volume, &view), 0);
+		assert_int_equal(source_set_view(df.sources, &d.mounts[i].volume, &view), 0);
 		assert_int_equal(view.policy.quota, 6);
 	}
-	reopen();
+	df_reopen();
 	for (uint32_t i = 0; i < 2; i++) {
-		assert_int_equal(source_set_view(sources, &d.mounts[i].volume, &view), 0);
+		assert_int_equal(source_set_view(df.sources, &d.mounts[i].volume, &view), 0);
 		assert_int_equal(view.policy.quota, 6);
 	}
 	dataset_release(&d);
@@ -636,30 +645,30 @@ static void end_of_record_and_policy_are_one(void **state)
 	struct dataset d;
 
 	(void)state;
-	assert_int_equal(create("{'name':'x'," TWO ",'quota':5,'pin':true}"), 0);
-	assert_int_equal(create("{'name':'y'," SOURCE ",'quota':6}"), 0);
-	drain();
-	d = find("x");
+	assert_int_equal(df_create("{'name':'x'," TWO ",'quota':5,'pin':true}"), 0);
+	assert_int_equal(df_create("{'name':'y'," SOURCE ",'quota':6}"), 0);
+	df_drain();
+	d = df_find("x");
 	for (uint32_t i = 0; i < 2; i++) { /* mounted: it is not evicted, which is another write */
 		hold.volume = d.mounts[i].volume;
-		assert_int_equal(source_set_generation(sources, &hold.volume, 0, &g), 0);
+		assert_int_equal(source_set_generation(df.sources, &hold.volume, 0, &g), 0);
 		hold.lineage = g.id.lineage;
 		hold.generation = g.id.generation;
-		assert_int_equal(source_set_hold(sources, &hold, &e), 0);
+		assert_int_equal(source_set_hold(df.sources, &hold, &df.e), 0);
 	}
 	spy.refuses = true;
-	expect(dataset_delete(set, "x", true, &e), -ENOSPC, "check its disk");
+	df_expect(dataset_delete(df.set, "x", true, &df.e), -ENOSPC, "check its disk");
 	spy.refuses = false;
-	assert_int_equal(source_set_view(sources, &d.mounts[1].volume, &view), 0);
+	assert_int_equal(source_set_view(df.sources, &d.mounts[1].volume, &view), 0);
 	assert_int_equal(view.policy.quota, 5);
 	spy.writes = 0;
-	assert_int_equal(dataset_delete(set, "x", true, &e), 0);
+	assert_int_equal(dataset_delete(df.set, "x", true, &df.e), 0);
 	assert_int_equal(spy.writes, 1);
 	assert_int_equal(spy.changes, 2); /* the record, and the source that y does not have */
-	reopen();
-	assert_int_equal(source_set_view(sources, &d.mounts[0].volume, &view), 0);
+	df_reopen();
+	assert_int_equal(source_set_view(df.sources, &d.mounts[0].volume, &view), 0);
 	assert_int_equal(view.policy.quota, 6);
-	assert_int_equal(source_set_view(sources, &d.mounts[1].volume, &view), 0);
+	assert_int_equal(source_set_view(df.sources, &d.mounts[1].volume, &view), 0);
 	assert_int_equal(view.policy.quota, 0);
 	assert_false(view.policy.pin);
 	dataset_release(&d);
@@ -671,18 +680,18 @@ static void silent_one_leaves_policy(void **state)
 	struct dataset d;
 
 	(void)state;
-	assert_int_equal(create("{'name':'x'," SOURCE ",'quota':5,'pin':true}"), 0);
-	assert_int_equal(create("{'name':'y'," SOURCE "}"), 0);
-	drain();
-	d = find("y");
-	assert_int_equal(source_set_view(sources, &d.mounts[0].volume, &view), 0);
+	assert_int_equal(df_create("{'name':'x'," SOURCE ",'quota':5,'pin':true}"), 0);
+	assert_int_equal(df_create("{'name':'y'," SOURCE "}"), 0);
+	df_drain();
+	d = df_find("y");
+	assert_int_equal(source_set_view(df.sources, &d.mounts[0].volume, &view), 0);
 	assert_int_equal(view.policy.quota, 5);
 	assert_true(view.policy.pin);
-	assert_int_equal(update("y", "{'quota':7}"), 0);
-	assert_int_equal(source_set_view(sources, &d.mounts[0].volume, &view), 0);
+	assert_int_equal(df_update("y", "{'quota':7}"), 0);
+	assert_int_equal(source_set_view(df.sources, &d.mounts[0].volume, &view), 0);
 	assert_int_equal(view.policy.quota, 7);
-	assert_int_equal(update("y", "{'quota':null}"), 0);
-	assert_int_equal(source_set_view(sources, &d.mounts[0].volume, &view), 0);
+	assert_int_equal(df_update("y", "{'quota':null}"), 0);
+	assert_int_equal(source_set_view(df.sources, &d.mounts[0].volume, &view), 0);
 	assert_int_equal(view.policy.quota, 0); /* it did say something, once */
 	dataset_release(&d);
 }
@@ -696,12 +705,12 @@ struct waiting {
 static void say_policy(struct source_wait *wait)
 {
 	const struct waiting *w = container_of(wait, struct waiting, wait);
-	struct dataset d = find("x");
+	struct dataset d = df_find("x");
 
 	wait->policy = d.policy;
 	dataset_release(&d);
 	if (w->later)
-		assert_int_equal(update("x", "{'quota':9}"), 0);
+		assert_int_equal(df_update("x", "{'quota':9}"), 0);
 }
 
 static void served(
@@ -719,27 +728,27 @@ static void served(
  * be told of it. */
 static void policy_of_one_that_waits(void **state)
 {
-	json_t *json = body("{'name':'x'," SOURCE ",'quota':5}");
+	json_t *json = df_body("{'name':'x'," SOURCE ",'quota':5}");
 	struct waiting w = { .wait = { .policy_now = say_policy, .on_done = served } };
 	struct source_view view;
 	struct dataset d = { 0 };
 
 	(void)state;
-	assert_int_equal(dataset_create(set, json, false, &d, &e), 0); /* not listed */
+	assert_int_equal(dataset_create(df.set, json, false, &d, &df.e), 0); /* not listed */
 	json_decref(json);
 	w.wait.config = &d.mounts[0].config;
 	w.wait.policy = d.policy; /* as it was when he came */
-	assert_int_equal(update("x", "{'quota':6}"), 0);
-	source_open(sources, &w.wait);
+	assert_int_equal(df_update("x", "{'quota':6}"), 0);
+	source_open(df.sources, &w.wait);
 	assert_true(atomic_load(&w.done));
-	assert_int_equal(source_set_view(sources, &d.mounts[0].volume, &view), 0);
+	assert_int_equal(source_set_view(df.sources, &d.mounts[0].volume, &view), 0);
 	assert_int_equal(view.policy.quota, 6);
 	w.later = true;
 	w.done = false;
 	w.wait.refresh = true;
-	source_open(sources, &w.wait);
+	source_open(df.sources, &w.wait);
 	assert_true(atomic_load(&w.done));
-	assert_int_equal(source_set_view(sources, &d.mounts[0].volume, &view), 0);
+	assert_int_equal(source_set_view(df.sources, &d.mounts[0].volume, &view), 0);
 	assert_int_equal(view.policy.quota, 9);
 	dataset_release(&d);
 }
@@ -748,9 +757,9 @@ static void policy_of_one_that_waits(void **state)
 
 static int update_unseen(const char *name, const char *what)
 {
-	json_t *json = body(what);
+	json_t *json = df_body(what);
 	struct dataset d = { 0 };
-	int r = dataset_update(set, name, json, false, &d, &e);
+	int r = dataset_update(df.set, name, json, false, &d, &df.e);
 
 	json_decref(json);
 	dataset_release(&d);
@@ -760,21 +769,21 @@ static int update_unseen(const char *name, const char *what)
 static void other_ways(void **state)
 {
 	json_t *json =
-		body("{'name':'x','mounts':[{'path':'/a','url':'s3://b/p','endpoint':"
-		     "'http://127.0.0.1:1','credentials':'env:ONE_'},{'path':'/b','url':"
-		     "'s3://c/q','endpoint':'http://127.0.0.1:1','credentials':'env:ONE_'}]}");
+		df_body("{'name':'x','mounts':[{'path':'/a','url':'s3://b/p','endpoint':"
+			"'http://127.0.0.1:1','credentials':'env:ONE_'},{'path':'/b','url':"
+			"'s3://c/q','endpoint':'http://127.0.0.1:1','credentials':'env:ONE_'}]}");
 	struct dataset before = { 0 };
 	struct dataset d;
 
 	(void)state;
-	assert_int_equal(dataset_create(set, json, false, &before, &e), 0);
+	assert_int_equal(dataset_create(df.set, json, false, &before, &df.e), 0);
 	json_decref(json);
-	expect(update_unseen("x", "{'mounts':[{'region':'r'}]}"), -EINVAL, "'path'");
-	expect(update_unseen("x", "{'mounts':[{'path':'/a','credentials':'env:TWO_'}]}"), -EINVAL,
-		"another source");
-	expect(update_unseen("x", "{'mounts':[{'path':'/a','endpoint':'http://127.0.0.1:2'}]}"),
+	df_expect(update_unseen("x", "{'mounts':[{'region':'r'}]}"), -EINVAL, "'path'");
+	df_expect(update_unseen("x", "{'mounts':[{'path':'/a','credentials':'env:TWO_'}]}"),
 		-EINVAL, "another source");
-	expect(update_unseen("x", "{'mounts':[{'path':'/a','credentials':'mine'}]}"), -EINVAL,
+	df_expect(update_unseen("x", "{'mounts':[{'path':'/a','endpoint':'http://127.0.0.1:2'}]}"),
+		-EINVAL, "another source");
+	df_expect(update_unseen("x", "{'mounts':[{'path':'/a','credentials':'mine'}]}"), -EINVAL,
 		"mine");
 	assert_int_equal(update_unseen("x", "{'cache_scope':'env:ONE_','mounts':[{'path':'/a',"
 					    "'credentials':'env:TWO_'}]}"),
@@ -782,8 +791,8 @@ static void other_ways(void **state)
 	assert_int_equal(update_unseen("x", "{'mounts':[{'path':'/b','region':'far','versions':"
 					    "'off'}]}"),
 		0);
-	reopen();
-	d = find("x");
+	df_reopen();
+	d = df_find("x");
 	assert_string_equal(d.mounts[0].config.credentials, "env:TWO_");
 	assert_string_equal(d.mounts[1].config.credentials, "env:ONE_");
 	assert_string_equal(d.mounts[1].config.region, "far");
@@ -791,14 +800,14 @@ static void other_ways(void **state)
 		assert_true(volume_id_equal(&d.mounts[i].volume, &before.mounts[i].volume));
 	/* Asked first: there is no such key. */
 	assert_int_equal(
-		update("x", "{'mounts':[{'path':'/a','credentials':'env:THREE_'}]}"), -ENOKEY);
+		df_update("x", "{'mounts':[{'path':'/a','credentials':'env:THREE_'}]}"), -ENOKEY);
 	dataset_release(&d);
 	dataset_release(&before);
 }
 
 int main(void)
 {
-#define CASE(name) cmocka_unit_test_setup_teardown(name, setup_two, teardown)
+#define CASE(name) cmocka_unit_test_setup_teardown(name, setup_two, df_teardown)
 	const struct CMUnitTest tests[] = {
 		CASE(several_come_back),
 		CASE(several_are_of_a_newer_format),

@@ -21,9 +21,8 @@
 #include "base/units.h"
 #include "master/follow.h"
 #include "master/source_internal.h"
+#include "tests/clock/test_clock.h"
 #include "tests/unit/master/fixture.h"
-
-#define DEADLINE (60 * CLOCK_SECOND)
 
 static struct store *store;
 static struct source_set *sources;
@@ -41,8 +40,8 @@ static int setup(void **state)
 	limits = fixture_limits(CLOCK_SECOND);
 	if (fixture_make() < 0)
 		return -1;
-	put("a", "aaa");
-	if (store_rocksdb_open(in("state/store"), &store, &e) < 0)
+	fixture_put("a", "aaa");
+	if (store_rocksdb_open(fixture_in("state/store"), &store, &e) < 0)
 		return -1;
 	of_sources = fixture_sources(store, 1);
 	pool = pool_new("datasets", 2, 16);
@@ -73,7 +72,7 @@ static json_t *body(const char *text)
 	json_t *json;
 
 	for (const char *c = text; *c; c++) {
-		const char *with = *c == '@' ? dir : NULL;
+		const char *with = *c == '@' ? fixture_dir : NULL;
 
 		n += (size_t)snprintf(full + n, sizeof(full) - n, "%s",
 			with ? with : (char[]){ *c == '\'' ? '"' : *c, '\0' });
@@ -102,16 +101,6 @@ static uint64_t newest(const struct volume_id *volume)
 	return source_set_view(sources, volume, &view) < 0 ? 0 : view.newest.id.generation;
 }
 
-static void await(const struct volume_id *volume, uint64_t generation)
-{
-	uint64_t deadline = clock_mono_ns() + DEADLINE;
-
-	while (newest(volume) != generation) {
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(5 * CLOCK_MS);
-	}
-}
-
 static bool take_due(struct volume_id *ret)
 {
 	struct ufs_config config;
@@ -124,16 +113,6 @@ static bool take_due(struct volume_id *ret)
 	return r == 0;
 }
 
-static void await_due(struct volume_id *ret)
-{
-	uint64_t deadline = clock_mono_ns() + DEADLINE;
-
-	while (!take_due(ret)) {
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(5 * CLOCK_MS);
-	}
-}
-
 #define PINNED "{'name':'x','mounts':[{'url':'file://@/origin'}]}"
 
 /* ---------------------------------------------------------------------------------------------- */
@@ -143,26 +122,28 @@ static void when_it_is_due(void **state)
 	struct volume_id volume = create(PINNED);
 	struct source_follow wish = { volume, FOLLOW_MOST_S };
 	struct volume_id due;
-	uint64_t failed_ns;
 
 	(void)state;
-	await(&volume, 1);
+	test_wait(newest(&volume) == 1);
 	assert_false(take_due(&due)); /* nobody wants it */
 	source_set_follow(sources, &wish, 1);
 	assert_false(take_due(&due)); /* in a day */
 	wish.interval_s = 1;          /* somebody more impatient */
 	source_set_follow(sources, &wish, 1);
-	await_due(&due);
+	assert_false(take_due(&due)); /* not at once */
+	test_advance(1100 * CLOCK_MS);
+	assert_true(take_due(&due));
 	assert_true(volume_id_equal(&due, &volume));
-	clock_sleep_ns(1500 * CLOCK_MS);
+	test_advance(1100 * CLOCK_MS);
 	assert_false(take_due(&due)); /* one is under way */
-	failed_ns = clock_mono_ns();
 	source_set_followed(sources, &volume, -EIO);
-	await_due(&due);
-	assert_true(clock_mono_ns() - failed_ns >= 19 * CLOCK_SECOND / 10); /* not at once */
+	test_advance(1100 * CLOCK_MS);
+	assert_false(take_due(&due)); /* after twice the interval */
+	test_advance(1100 * CLOCK_MS);
+	assert_true(take_due(&due));
 	source_set_followed(sources, &volume, 0);
 	source_set_follow(sources, NULL, 0);
-	clock_sleep_ns(1500 * CLOCK_MS);
+	test_advance(1100 * CLOCK_MS);
 	assert_false(take_due(&due)); /* not any more */
 }
 
@@ -177,14 +158,16 @@ static void for_the_sake_of_a_mount(void **state)
 	struct volume_id due;
 
 	(void)state;
-	await(&volume, 1);
+	test_wait(newest(&volume) == 1);
 	assert_int_equal(source_set_view(sources, &volume, &view), 0);
 	assert_int_equal(view.follow_s, 0);
 	hold.lineage = view.newest.id.lineage;
 	assert_int_equal(source_set_hold(sources, &hold, &e), 0);
 	assert_int_equal(source_set_view(sources, &volume, &view), 0);
 	assert_int_equal(view.follow_s, 1);
-	await_due(&due);
+	assert_false(take_due(&due));
+	test_advance(1100 * CLOCK_MS);
+	assert_true(take_due(&due));
 	source_set_followed(sources, &due, 0);
 	assert_int_equal(source_set_news(sources, &hold, &news), 0);
 	assert_true(news.kept);
@@ -229,10 +212,10 @@ static void the_longest_overdue_is_first(void **state)
 	struct volume_id due;
 
 	(void)state;
-	put("../other/b", "b");
+	fixture_put("../other/b", "b");
 	volumes[1] = create("{'name':'y','mounts':[{'url':'file://@/other'}]}");
-	await(&volumes[0], 1);
-	await(&volumes[1], 1);
+	test_wait(newest(&volumes[0]) == 1);
+	test_wait(newest(&volumes[1]) == 1);
 	source_set_follow(
 		sources, (struct source_follow[]){ { volumes[0], 3600 }, { volumes[1], 3600 } }, 2);
 	assert_false(take_due(&due));
@@ -266,8 +249,7 @@ static void stay(struct source_wait *wait)
 	struct asker *asker = container_of(wait, struct asker, wait);
 
 	atomic_store(&asker->flies, true);
-	while (!atomic_load(&asker->go_on))
-		clock_sleep_ns(CLOCK_MS);
+	test_wait(atomic_load(&asker->go_on));
 }
 
 static void served(
@@ -305,7 +287,7 @@ static void an_older_way_does_not_come_back(void **state)
 	struct ufs_config after;
 
 	(void)state;
-	await(&volume, 1);
+	test_wait(newest(&volume) == 1);
 	pool_free(pool); /* nobody else lists */
 	pool = NULL;
 	source = source_of(&volume);
@@ -322,18 +304,14 @@ static void an_older_way_does_not_come_back(void **state)
 	ufs_config_release(&after);
 }
 
-static void await_waiter(struct source *source)
+static bool has_waiter(struct source *source)
 {
-	uint64_t deadline = clock_mono_ns() + DEADLINE;
-	bool waits = false;
+	bool has;
 
-	while (!waits) {
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(5 * CLOCK_MS);
-		pthread_mutex_lock(&sources->lock);
-		waits = !list_empty(&source->waiters);
-		pthread_mutex_unlock(&sources->lock);
-	}
+	pthread_mutex_lock(&sources->lock);
+	has = !list_empty(&source->waiters);
+	pthread_mutex_unlock(&sources->lock);
+	return has;
 }
 
 /* What it waits for may be answered by another's flight after it has stopped. */
@@ -348,18 +326,17 @@ static void answered_after_its_end(void **state)
 	struct follow *follow;
 
 	(void)state;
-	await(&volume, 1);
+	test_wait(newest(&volume) == 1);
 	pool_free(pool);
 	pool = NULL;
 	source = source_of(&volume);
 	assert_int_equal(ufs_config_copy(&source->record.config, &copy), 0);
 	asker.wait.config = &copy;
 	assert_int_equal(pthread_create(&asker.thread, NULL, open_source, &asker.wait), 0);
-	while (!atomic_load(&asker.flies))
-		clock_sleep_ns(CLOCK_MS);
+	test_wait(atomic_load(&asker.flies));
 	follow = follow_new(&config);
 	assert_non_null(follow);
-	await_waiter(source);
+	test_wait(has_waiter(source));
 	follow_stop(follow);
 	atomic_store(&asker.go_on, true);
 	assert_int_equal(pthread_join(asker.thread, NULL), 0);
@@ -426,7 +403,7 @@ static void which_datasets(void **state)
 	uint32_t s = 0;
 
 	(void)state;
-	await(&volume, 1);
+	test_wait(newest(&volume) == 1);
 	assert_int_equal(wishes(&s), 0);
 	assert_int_equal(dataset_set_find(set, "x", &d, &e), 0);
 	assert_int_equal(dataset_take_consistency(&d, json, &e), 0);
@@ -454,15 +431,15 @@ static void all_of_it(void **state)
 	struct follow *follow;
 
 	(void)state;
-	await(&volume, 1);
+	test_wait(newest(&volume) == 1);
 	follow = follow_new(&config);
 	assert_non_null(follow);
-	put("b", "bb");
-	await(&volume, 2);
-	clock_sleep_ns(1500 * CLOCK_MS);
+	fixture_put("b", "bb");
+	test_wait(newest(&volume) == 2);
+	test_advance(5 * CLOCK_SECOND);
 	assert_int_equal(newest(&volume), 2); /* nothing differs, no generation */
-	assert_int_equal(unlink(in("origin/a")), 0);
-	await(&volume, 3);
+	assert_int_equal(unlink(fixture_in("origin/a")), 0);
+	test_wait(newest(&volume) == 3);
 	source_set_stop(sources);
 	follow_free(follow);
 	follow_free(NULL);

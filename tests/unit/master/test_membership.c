@@ -18,6 +18,7 @@
 #include "master/membership_internal.h"
 #include "placement/placement_delta.h"
 #include "proto/granary.pb-c.h"
+#include "tests/clock/test_clock.h"
 
 #define DEADLINE (60 * CLOCK_SECOND)
 #define WORKERS  14u /* differences of a few steps are less than the table */
@@ -490,12 +491,7 @@ static void test_stored_when_written(void **state)
 /* Until all have come, of which the pool's other thread may still have one in its hands. */
 static void await_group(void)
 {
-	uint64_t end = clock_mono_ns() + DEADLINE;
-
-	while (counter_get(&m->counters.joins) < GROUP) {
-		assert_true(clock_mono_ns() < end);
-		(void)usleep(1000);
-	}
+	test_wait(counter_get(&m->counters.joins) >= GROUP);
 }
 
 struct joiner {
@@ -552,21 +548,14 @@ static void begin_join(struct joiner *j, unsigned int i)
 static void test_joins_in_groups(void **state)
 {
 	static struct joiner joiners[GROUP];
-	uint64_t end = clock_mono_ns() + DEADLINE;
 	uint64_t numbers = 0;
-	unsigned int done = 0;
 
 	(void)state;
 	odd.slow = true;
 	for (unsigned int i = 0; i < GROUP; i++)
 		begin_join(&joiners[i], i);
-	while (done < GROUP) {
-		assert_true(clock_mono_ns() < end);
-		(void)usleep(1000);
-		done = 0;
-		for (unsigned int i = 0; i < GROUP; i++)
-			done += joiners[i].done;
-	}
+	for (unsigned int i = 0; i < GROUP; i++)
+		test_wait(joiners[i].done);
 	for (unsigned int i = 0; i < GROUP; i++)
 		numbers |= 1ull << joiners[i].number;
 	assert_int_equal(numbers, (1ull << GROUP) - 1);
@@ -578,12 +567,9 @@ static _Atomic bool let_go;
 
 static void hold_loop(struct loop_task *task)
 {
-	uint64_t end = clock_mono_ns() + DEADLINE;
-
 	(void)task;
 	held = true;
-	while (!let_go && clock_mono_ns() < end)
-		(void)usleep(1000);
+	test_wait(let_go);
 }
 
 static bool is_late(uint64_t at)
@@ -600,20 +586,17 @@ static bool is_late(uint64_t at)
 static void test_late(void **state)
 {
 	struct loop_task task = { .run = hold_loop };
-	uint64_t end = clock_mono_ns() + DEADLINE;
 	uint64_t now = clock_mono_ns();
 
 	(void)state;
 	held = let_go = false;
 	membership_listen(m, loop);
 	loop_post(loop, &task);
-	while (!held)
-		assert_true(clock_mono_ns() < end);
+	test_wait(held);
 	(void)is_late(now); /* a mark is under way now, this one or the thread's */
 	assert_true(is_late(clock_mono_ns() + MEMBER_BEAT_NS + CLOCK_SECOND));
 	let_go = true;
-	while (is_late(clock_mono_ns() + MEMBER_BEAT_NS + CLOCK_SECOND))
-		assert_true(clock_mono_ns() < end);
+	test_wait(!is_late(clock_mono_ns() + MEMBER_BEAT_NS + CLOCK_SECOND));
 	membership_listen(m, NULL);
 	assert_int_equal(m->late.rounds, 0);
 	assert_false(is_late(clock_mono_ns() + MEMBER_BEAT_NS + CLOCK_SECOND));
@@ -649,26 +632,17 @@ static void park(struct parked *p, const struct known *k, bool news)
 	rpc_call(client, &p->call);
 }
 
-static void await_watchers(uint32_t n)
+static uint32_t watchers(void)
 {
-	uint64_t end = clock_mono_ns() + DEADLINE;
 	struct membership_sum sum;
 
-	do {
-		membership_sum(m, &sum);
-		assert_true(clock_mono_ns() < end);
-		(void)usleep(1000);
-	} while (sum.watchers != n);
+	membership_sum(m, &sum);
+	return sum.watchers;
 }
 
 static void await_done(struct parked *p)
 {
-	uint64_t end = clock_mono_ns() + DEADLINE;
-
-	while (p->status == 1) {
-		assert_true(clock_mono_ns() < end);
-		(void)usleep(1000);
-	}
+	test_wait(p->status != 1);
 	assert_int_equal(p->status, 0);
 }
 
@@ -687,11 +661,10 @@ static void test_parked(void **state)
 	park(&mount, k, false);
 	park(&worker, k, true);
 	park(&gone, k, true);
-	await_watchers(3);
+	test_wait(watchers() == 3);
 	rpc_cancel(client, &gone.call);
-	await_watchers(2);
-	while (gone.status == 1)
-		(void)usleep(1000);
+	test_wait(watchers() == 2);
+	test_wait(gone.status != 1);
 	assert_int_equal(gone.status, -ECANCELED);
 	news = k->news;
 	membership_news(m);
@@ -700,14 +673,14 @@ static void test_parked(void **state)
 	rpc_call_release(&worker.call);
 	assert_int_equal(k->news, news + 1);
 	assert_int_equal(mount.status, 1); /* it did not say that it cares */
-	await_watchers(1);
+	test_wait(watchers() == 1);
 	(void)join(1);
 	await_done(&mount);
 	take(k, &mount.call);
 	rpc_call_release(&mount.call);
 	assert_int_equal(k->ids[1], 0x101);
 	park(&gone, k, false);
-	await_watchers(1);
+	test_wait(watchers() == 1);
 }
 
 static void beat(uint64_t id, uint64_t run, uint32_t number, bool *ret_unknown, bool *ret_drain)
@@ -731,31 +704,33 @@ static void beat(uint64_t id, uint64_t run, uint32_t number, bool *ret_unknown, 
 	rpc_call_release(&call);
 }
 
+static bool is_noticed(const struct member_beat *beat)
+{
+	bool noticed;
+
+	pthread_mutex_lock(&m->lock);
+	assert_non_null(members_beat(&m->members, beat, clock_mono_ns()));
+	noticed = m->slots.hot.n == 1;
+	if (noticed) {
+		assert_true(m->is_dirty && m->only_hot);
+		assert_in_range(m->due_ns - m->stepped_ns, HOT_PACE_NS, UINT64_MAX / 2);
+	}
+	pthread_mutex_unlock(&m->lock);
+	return noticed;
+}
+
 /* What is hot alone waits longer than what else changes, which takes it along. */
 static void test_hot_is_told_seldom(void **state)
 {
 	const uint32_t hot[] = { 17, 1 << 20 }; /* a GiB a second */
 	const struct member_beat beat = { .id = 0x100, .run = 1, .hot = hot, .n_hot = 2 };
-	uint64_t end = clock_mono_ns() + DEADLINE;
 	struct err e = ERR_INIT;
-	bool noticed = false;
 
 	(void)state;
 	(void)join(0);
 	(void)join(1);
 	membership_step(m);
-	while (!noticed) {
-		assert_true(clock_mono_ns() < end);
-		(void)usleep(1000);
-		pthread_mutex_lock(&m->lock);
-		assert_non_null(members_beat(&m->members, &beat, clock_mono_ns()));
-		noticed = m->slots.hot.n == 1;
-		if (noticed) {
-			assert_true(m->is_dirty && m->only_hot);
-			assert_in_range(m->due_ns - m->stepped_ns, HOT_PACE_NS, UINT64_MAX / 2);
-		}
-		pthread_mutex_unlock(&m->lock);
-	}
+	test_wait(is_noticed(&beat));
 	assert_int_equal(membership_drain(m, "w1", true, &e), 0);
 	pthread_mutex_lock(&m->lock);
 	assert_true(
@@ -903,12 +878,21 @@ static void test_gone(void **state)
 	assert_true(membership_counts(m, 0));
 }
 
+static bool all_are_stored(void)
+{
+	bool all = true;
+
+	pthread_mutex_lock(&m->lock);
+	for (uint32_t i = 0; i < m->members.top; i++)
+		all &= m->members.all[i]->stored;
+	pthread_mutex_unlock(&m->lock);
+	return all;
+}
+
 /* More change at once than go into one write. */
 static void test_many(void **state)
 {
 	struct member_join join = { .run = 1, .domain = "", .version = "1", .n_addresses = 1 };
-	uint64_t end = clock_mono_ns() + DEADLINE;
-	uint32_t left = UINT32_MAX;
 	struct member *member;
 	struct err e = ERR_INIT;
 	char text[32];
@@ -923,15 +907,7 @@ static void test_many(void **state)
 			members_join(&m->members, &join, clock_mono_ns(), 1, &member, &e), 0);
 	}
 	pthread_mutex_unlock(&m->lock);
-	while (left > 0) {
-		assert_true(clock_mono_ns() < end);
-		(void)usleep(1000);
-		pthread_mutex_lock(&m->lock);
-		left = 0;
-		for (uint32_t i = 0; i < m->members.top; i++)
-			left += !m->members.all[i]->stored;
-		pthread_mutex_unlock(&m->lock);
-	}
+	test_wait(all_are_stored());
 }
 
 static void test_bad_requests(void **state)

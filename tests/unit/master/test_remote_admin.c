@@ -14,6 +14,7 @@
 #include "base/units.h"
 #include "master/remote_admin.h"
 #include "proto/granary.pb-c.h"
+#include "tests/clock/test_clock.h"
 
 #define LONG_BYTES (3 * MiB + 77)
 
@@ -54,8 +55,7 @@ static int get_slow(
 	struct fixture *f = arg;
 
 	f->entered++;
-	while (!f->go)
-		(void)usleep(1000);
+	test_wait(f->go);
 	return get_long(arg, request, ret_json, e);
 }
 
@@ -314,11 +314,9 @@ static void test_closed(void **state)
 			continue;
 		first = (struct frame){ .generation = reply.generation };
 		rpc_call(other, &call);
-		while (!f->entered)
-			(void)usleep(1000);
+		test_wait(f->entered);
 		rpc_client_free(other);
-		while (!f->closed)
-			(void)usleep(1000);
+		test_wait(f->closed);
 		f->go = true;
 	}
 	assert_int_equal(ask(f, NULL, NULL, NULL, &first, &answer, &reply), 0);

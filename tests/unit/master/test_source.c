@@ -13,29 +13,30 @@
 
 #include "master/service.h"
 #include "proto/granary.pb-c.h"
+#include "tests/clock/test_clock.h"
 #include "tests/unit/master/source_fixture.h"
 
 static void test_policy_in_the_answer(void **state)
 {
-	struct got got = { .wait = { .config = &origin,
+	struct got got = { .wait = { .config = &sf.origin,
 				   .refresh = true,
 				   .policy = { .to.quota = 7ull << 30, .parts = POLICY_QUOTA },
-				   .on_done = on_done },
+				   .on_done = sf_on_done },
 		.status = 1 };
 
 	(void)state;
-	source_open(set, &got.wait);
+	source_open(sf.set, &got.wait);
 	assert_int_equal(got.status, 0);
 	assert_true(got.policy.quota == 7ull << 30);
-	drop(&got);
-	got = ask(false, NULL); /* and to who has no wish */
+	sf_drop(&got);
+	got = sf_ask(false, NULL); /* and to who has no wish */
 	assert_true(got.policy.quota == 7ull << 30);
-	drop(&got);
+	sf_drop(&got);
 }
 
 static void test_generations(void **state)
 {
-	struct got first = ask(true, NULL);
+	struct got first = sf_ask(true, NULL);
 	struct got same;
 	struct got next;
 	struct got named;
@@ -44,49 +45,49 @@ static void test_generations(void **state)
 
 	(void)state;
 	assert_true(first.listed);
-	expect_generation(&first, 1, 2);
-	same = ask(true, NULL);
+	sf_expect_generation(&first, 1, 2);
+	same = sf_ask(true, NULL);
 	assert_true(same.listed);
-	expect_generation(&same, 1, 2);
-	same = ask(false, NULL);
+	sf_expect_generation(&same, 1, 2);
+	same = sf_ask(false, NULL);
 	assert_false(same.listed);
-	expect_generation(&same, 1, 2);
-	put("c", "cc");
-	same = ask(false, NULL);
-	expect_generation(&same, 1, 2);
-	next = ask(true, NULL);
+	sf_expect_generation(&same, 1, 2);
+	fixture_put("c", "cc");
+	same = sf_ask(false, NULL);
+	sf_expect_generation(&same, 1, 2);
+	next = sf_ask(true, NULL);
 	assert_int_equal(next.generation.id.lineage, lineage);
 	assert_memory_equal(next.generation.id.prev_hash, first.generation.id.hash, SHA256_BYTES);
-	expect_generation(&next, 2, 3);
-	named = ask_table(&volume, lineage, 1, NULL);
-	expect_generation(&named, 1, 2);
-	named = ask_table(&volume, 0, 0, NULL);
-	expect_generation(&named, 2, 3);
-	named = ask_table(&volume, lineage, 9, NULL);
+	sf_expect_generation(&next, 2, 3);
+	named = sf_ask_table(&volume, lineage, 1, NULL);
+	sf_expect_generation(&named, 1, 2);
+	named = sf_ask_table(&volume, 0, 0, NULL);
+	sf_expect_generation(&named, 2, 3);
+	named = sf_ask_table(&volume, lineage, 9, NULL);
 	assert_int_equal(named.status, -ESTALE);
 	volume.bytes[0] ^= 1;
-	named = ask_table(&volume, 0, 0, NULL);
+	named = sf_ask_table(&volume, 0, 0, NULL);
 	assert_int_equal(named.status, -ENXIO);
 }
 
 static void test_restart(void **state)
 {
-	struct got got = ask(true, NULL);
+	struct got got = sf_ask(true, NULL);
 	struct volume_id volume = got.generation.id.volume;
 	uint64_t lineage = got.generation.id.lineage;
 
 	(void)state;
-	expect_generation(&got, 1, 2);
-	put("c", "cc");
-	close_set();
-	assert_int_equal(file_write_atomic(in("state/tables/orphan"), "x", 1, 0600), 0);
-	open_set();
-	assert_int_equal(count_tables(), 1);
-	got = ask_table(&volume, lineage, 1, NULL);
-	expect_generation(&got, 1, 2);
-	got = ask(true, NULL);
+	sf_expect_generation(&got, 1, 2);
+	fixture_put("c", "cc");
+	sf_close();
+	assert_int_equal(file_write_atomic(fixture_in("state/tables/orphan"), "x", 1, 0600), 0);
+	sf_open();
+	assert_int_equal(sf_count_tables(), 1);
+	got = sf_ask_table(&volume, lineage, 1, NULL);
+	sf_expect_generation(&got, 1, 2);
+	got = sf_ask(true, NULL);
 	assert_int_equal(got.generation.id.lineage, lineage);
-	expect_generation(&got, 2, 3);
+	sf_expect_generation(&got, 2, 3);
 }
 
 /* One more generation, with one more file. */
@@ -97,11 +98,11 @@ static struct got next_generation(void)
 	char name[16];
 
 	(void)snprintf(name, sizeof(name), "n%u", number++);
-	put(name, name);
-	got = ask(true, NULL);
+	fixture_put(name, name);
+	got = sf_ask(true, NULL);
 	if (got.status < 0)
 		fail_msg("%s", got.e.text);
-	drop(&got);
+	sf_drop(&got);
 	return got;
 }
 
@@ -114,7 +115,7 @@ static int hold(const struct got *got, uint8_t mount, bool end)
 		.end = end };
 	struct err e = ERR_INIT;
 
-	return source_set_hold(set, &h, &e);
+	return source_set_hold(sf.set, &h, &e);
 }
 
 /* The generations that the terms retain, as bits; `ret_n`: how many, those unknown too. */
@@ -122,7 +123,7 @@ static uint64_t retained(size_t *ret_n)
 {
 	uint64_t next = 1;
 	size_t len = 0;
-	uint8_t *packed = source_set_terms(set, 0, &next, &len);
+	uint8_t *packed = source_set_terms(sf.set, 0, &next, &len);
 	Granary__Terms *terms = granary__terms__unpack(NULL, len, packed);
 	uint64_t bits = 0;
 
@@ -161,7 +162,7 @@ static void test_retention(void **state)
 	(void)state;
 	for (unsigned int i = 1; i <= 4; i++)
 		made[i] = next_generation();
-	assert_int_equal(count_tables(), 2);
+	assert_int_equal(sf_count_tables(), 2);
 	expect_retained(1 << 4 | 1 << 3, 0);
 	assert_int_equal(hold(&made[3], 1, false), 0);
 	assert_int_equal(hold(&made[4], 2, false), 0);
@@ -171,23 +172,23 @@ static void test_retention(void **state)
 		assert_int_equal(hold(&made[i], (uint8_t)i, false), 0);
 	}
 	/* 3 and 4 are mounted, but there are eight newer ones. */
-	assert_int_equal(count_tables(), GENERATIONS_KEPT);
+	assert_int_equal(sf_count_tables(), GENERATIONS_KEPT);
 	expect_retained(0xff << 5, 0);
-	json = source_set_json(set);
+	json = source_set_json(sf.set);
 	assert_non_null(
 		strstr(json_string_value(json_object_get(json_array_get(json, 0), "notice")),
 			"generation 4"));
 	json_decref(json);
 	assert_int_equal(hold(&made[4], 2, false), -ESTALE);
-	got = ask_table(&made[4].generation.id.volume, 0, 4, NULL);
+	got = sf_ask_table(&made[4].generation.id.volume, 0, 4, NULL);
 	assert_int_equal(got.status, -ESTALE);
-	got = ask_table(&made[4].generation.id.volume, 0, 5, NULL);
-	expect_generation(&got, 5, 7);
+	got = sf_ask_table(&made[4].generation.id.volume, 0, 5, NULL);
+	sf_expect_generation(&got, 5, 7);
 	for (unsigned int i = 5; i <= 12; i++)
 		assert_int_equal(hold(&made[i], (uint8_t)i, i != 7), 0);
 	expect_retained(1 << 12 | 1 << 11 | 1 << 7, 0);
 	(void)next_generation();
-	assert_int_equal(count_tables(), 3);
+	assert_int_equal(sf_count_tables(), 3);
 	expect_retained(1 << 13 | 1 << 12 | 1 << 7, 0);
 }
 
@@ -197,15 +198,15 @@ static void test_held_in_grace(void **state)
 	struct got first;
 
 	(void)state;
-	close_set();
-	grace_ns = 3600 * CLOCK_SECOND;
-	open_set();
+	sf_close();
+	sf.grace_ns = 3600 * CLOCK_SECOND;
+	sf_open();
 	first = next_generation();
 	assert_int_equal(hold(&first, 1, false), 0);
 	for (unsigned int i = 0; i < 2 * GENERATIONS_KEPT; i++)
 		(void)next_generation();
 	assert_int_equal(hold(&first, 1, false), 0);
-	assert_int_equal(count_tables(), GENERATIONS_KEPT);
+	assert_int_equal(sf_count_tables(), GENERATIONS_KEPT);
 }
 
 /* A restart forgets the mounts, not that a generation was held; and first gives nothing up. */
@@ -220,22 +221,22 @@ static void test_holds_survive_restart(void **state)
 	}
 	expect_retained(1 << 4 | 1 << 3 | 1 << 2 | 1 << 1, 0);
 	assert_int_equal(hold(&made[2], 1, true), 0);
-	close_set();
-	open_set();
+	sf_close();
+	sf_open();
 	expect_retained(1 << 4 | 1 << 3 | 1 << 1, 0);
-	grace_ns = 3600 * CLOCK_SECOND;
-	close_set();
-	open_set();
+	sf.grace_ns = 3600 * CLOCK_SECOND;
+	sf_close();
+	sf_open();
 	expect_retained(0, 0);
 	(void)next_generation();
-	assert_int_equal(count_tables(), 5); /* 2 was not asked for again, but nobody knows */
-	grace_ns = 0;
-	hold_ns = 0;
-	close_set();
-	open_set();
+	assert_int_equal(sf_count_tables(), 5); /* 2 was not asked for again, but nobody knows */
+	sf.grace_ns = 0;
+	sf.hold_ns = 0;
+	sf_close();
+	sf_open();
 	expect_retained(1 << 5 | 1 << 4, 0);
 	(void)next_generation();
-	assert_int_equal(count_tables(), 2);
+	assert_int_equal(sf_count_tables(), 2);
 }
 
 /* What a mount shows and this master never made is named, so that no worker drops it. */
@@ -265,11 +266,11 @@ static void test_unknown_generation_held(void **state)
 		struct err e = ERR_INIT;
 
 		memcpy(h.mount, &i, sizeof(i));
-		assert_int_equal(source_set_hold(set, &h, &e), 0);
+		assert_int_equal(source_set_hold(sf.set, &h, &e), 0);
 	}
 	for (unsigned int i = 0; i < 4; i++)
 		(void)next_generation();
-	assert_int_equal(count_tables(), 5);
+	assert_int_equal(sf_count_tables(), 5);
 }
 
 /* Ten thousand mounts of a source are told apart: what none of them shows any more is given up. */
@@ -285,18 +286,18 @@ static void test_many_holds(void **state)
 	for (unsigned int turn = 0; turn < 2; turn++)
 		for (unsigned int i = 0; i < 10000; i++) {
 			memcpy(h.mount, &i, sizeof(i));
-			assert_int_equal(source_set_hold(set, &h, &e), 0);
+			assert_int_equal(source_set_hold(sf.set, &h, &e), 0);
 		}
 	for (unsigned int i = 0; i < 3; i++)
 		(void)next_generation();
-	assert_int_equal(count_tables(), 3);
+	assert_int_equal(sf_count_tables(), 3);
 	h.end = true;
 	for (unsigned int i = 0; i < 10000; i++) {
 		memcpy(h.mount, &i, sizeof(i));
-		assert_int_equal(source_set_hold(set, &h, &e), 0);
+		assert_int_equal(source_set_hold(sf.set, &h, &e), 0);
 	}
 	(void)next_generation();
-	assert_int_equal(count_tables(), 2);
+	assert_int_equal(sf_count_tables(), 2);
 }
 
 /* A mount that says it shows ever other generations takes no more room, nor time, than this. */
@@ -311,13 +312,13 @@ static void test_shows_too_much(void **state)
 
 	(void)state;
 	for (h.generation = 1; h.generation <= SHOWN_MAX + 100; h.generation++)
-		assert_int_equal(source_set_hold(set, &h, &e), -ESTALE);
-	assert_int_equal(source_set_view(set, &h.volume, &view), 0);
+		assert_int_equal(source_set_hold(sf.set, &h, &e), -ESTALE);
+	assert_int_equal(source_set_view(sf.set, &h.volume, &view), 0);
 	assert_int_equal(view.mounts, SHOWN_MAX + 1); /* and those that are not told apart */
 	h.end = true;
 	for (h.generation = 1; h.generation <= SHOWN_MAX; h.generation++)
-		assert_int_equal(source_set_hold(set, &h, &e), 0);
-	assert_int_equal(source_set_view(set, &h.volume, &view), 0);
+		assert_int_equal(source_set_hold(sf.set, &h, &e), 0);
+	assert_int_equal(source_set_view(sf.set, &h.volume, &view), 0);
 	assert_int_equal(view.mounts, 1);
 }
 
@@ -325,89 +326,89 @@ static void copy_state(const char *from, const char *to)
 {
 	char command[256];
 
-	(void)snprintf(command, sizeof(command), "rm -rf %s/%s && cp -a %s/%s %s/%s", dir, to, dir,
-		from, dir, to);
+	(void)snprintf(command, sizeof(command), "rm -rf %s/%s && cp -a %s/%s %s/%s", fixture_dir,
+		to, fixture_dir, from, fixture_dir, to);
 	assert_int_equal(system(command), 0);
 }
 
 /* State rolled back to generation 1; others have seen generation 2 with other contents. */
 static void test_restored_from_old_copy(void **state)
 {
-	struct got got = ask(true, NULL);
+	struct got got = sf_ask(true, NULL);
 	uint64_t lineage = got.generation.id.lineage;
 	struct volume_id volume = got.generation.id.volume;
 	struct source_seen seen;
 	struct source_seen older;
 
 	(void)state;
-	older = seen_of(&got);
-	expect_generation(&got, 1, 2);
-	close_set();
+	older = sf_seen_of(&got);
+	sf_expect_generation(&got, 1, 2);
+	sf_close();
 	copy_state("state", "backup");
-	open_set();
-	put("c", "first");
-	got = ask(true, NULL);
-	seen = seen_of(&got);
-	expect_generation(&got, 2, 3);
-	close_set();
+	sf_open();
+	fixture_put("c", "first");
+	got = sf_ask(true, NULL);
+	seen = sf_seen_of(&got);
+	sf_expect_generation(&got, 2, 3);
+	sf_close();
 	copy_state("backup", "state");
-	open_set();
+	sf_open();
 	/* who has seen what is in the history changes nothing */
-	got = ask_table(&volume, 0, 0, &older);
+	got = sf_ask_table(&volume, 0, 0, &older);
 	assert_int_equal(got.generation.id.lineage, lineage);
-	expect_generation(&got, 1, 2);
+	sf_expect_generation(&got, 1, 2);
 	/* newer than anything here: a new lineage, without asking the origin */
-	got = ask_table(&volume, lineage, 2, &seen);
+	got = sf_ask_table(&volume, lineage, 2, &seen);
 	assert_int_equal(got.status, -ESTALE);
-	got = ask_table(&volume, 0, 0, &seen);
+	got = sf_ask_table(&volume, 0, 0, &seen);
 	assert_int_not_equal(got.generation.id.lineage, lineage);
 	lineage = got.generation.id.lineage;
-	expect_generation(&got, 1, 2);
+	sf_expect_generation(&got, 1, 2);
 	/* once: the new lineage contradicts nobody */
-	got = ask(true, &seen);
+	got = sf_ask(true, &seen);
 	assert_int_equal(got.generation.id.lineage, lineage);
 	assert_string_equal(got.notice, "");
-	expect_generation(&got, 2, 3);
+	sf_expect_generation(&got, 2, 3);
 }
 
 /* The same number with another hash, found out by the mount that opens the source. */
 static void test_other_hash(void **state)
 {
-	struct got got = ask(true, NULL);
+	struct got got = sf_ask(true, NULL);
 	uint64_t lineage = got.generation.id.lineage;
-	struct source_seen seen = seen_of(&got);
+	struct source_seen seen = sf_seen_of(&got);
 
 	(void)state;
-	expect_generation(&got, 1, 2);
-	got = ask(true, &seen);
+	sf_expect_generation(&got, 1, 2);
+	got = sf_ask(true, &seen);
 	assert_int_equal(got.generation.id.lineage, lineage);
-	expect_generation(&got, 1, 2);
-	put("c", "first");
-	got = ask(true, &seen);
-	expect_generation(&got, 2, 3);
-	seen = seen_of(&got);
+	sf_expect_generation(&got, 1, 2);
+	fixture_put("c", "first");
+	got = sf_ask(true, &seen);
+	sf_expect_generation(&got, 2, 3);
+	seen = sf_seen_of(&got);
 	seen.hash[0] ^= 1;
-	got = ask(true, &seen);
+	got = sf_ask(true, &seen);
 	assert_int_not_equal(got.generation.id.lineage, lineage);
 	assert_non_null(strstr(got.notice, "a new lineage was started"));
 	assert_non_null(strstr(got.notice, "(generation 2, seen 2)"));
-	expect_generation(&got, 1, 3);
+	sf_expect_generation(&got, 1, 3);
 }
 
 static void test_table_lost(void **state)
 {
-	struct got got = ask(true, NULL);
+	struct got got = sf_ask(true, NULL);
 	uint64_t lineage = got.generation.id.lineage;
 	char command[128];
 
 	(void)state;
-	expect_generation(&got, 1, 2);
-	(void)snprintf(command, sizeof(command), "rm -f %s/state/tables/*", dir);
+	sf_expect_generation(&got, 1, 2);
+	(void)snprintf(command, sizeof(command), "rm -f %s/state/tables/*", fixture_dir);
 	assert_int_equal(system(command), 0);
-	got = ask(false, NULL);
+	got = sf_ask(false, NULL);
 	assert_int_not_equal(got.generation.id.lineage, lineage);
 	assert_non_null(strstr(got.notice, "lost"));
-	expect_generation(&got, 1, 2);
+	sf_expect_generation(&got, 1, 2);
 }
 
 static void test_origin_refuses(void **state)
@@ -416,14 +417,14 @@ static void test_origin_refuses(void **state)
 	struct got got;
 
 	(void)state;
-	(void)snprintf(away, sizeof(away), "%s/away", dir);
-	assert_int_equal(rename(in("origin"), away), 0);
-	got = ask(true, NULL);
+	(void)snprintf(away, sizeof(away), "%s/away", fixture_dir);
+	assert_int_equal(rename(fixture_in("origin"), away), 0);
+	got = sf_ask(true, NULL);
 	assert_true(got.status < 0);
 	assert_true(strlen(got.e.text) > 0);
-	assert_int_equal(rename(away, in("origin")), 0);
-	got = ask(true, NULL);
-	expect_generation(&got, 1, 2);
+	assert_int_equal(rename(away, fixture_in("origin")), 0);
+	got = sf_ask(true, NULL);
+	sf_expect_generation(&got, 1, 2);
 }
 
 /* An S3 server that nobody runs: a first mount is refused with the line, a later one is served from
@@ -432,7 +433,7 @@ static void test_origin_away(void **state)
 {
 	struct ufs_config s3 = { 0 };
 	struct err e = ERR_INIT;
-	struct got got = { .wait = { .config = &s3, .refresh = true, .on_done = on_done },
+	struct got got = { .wait = { .config = &s3, .refresh = true, .on_done = sf_on_done },
 		.status = 1 };
 	json_t *json;
 
@@ -441,10 +442,10 @@ static void test_origin_away(void **state)
 	setenv("AWS_SECRET_ACCESS_KEY", "y", 1);
 	assert_int_equal(ufs_config_parse("s3://bucket/p", &s3, &e), 0);
 	s3.endpoint = strdup("http://127.0.0.1:1");
-	source_open(set, &got.wait);
+	source_open(sf.set, &got.wait);
 	assert_int_equal(got.status, -ECONNREFUSED);
 	assert_non_null(strstr(got.e.text, "127.0.0.1"));
-	json = source_set_json(set);
+	json = source_set_json(sf.set);
 	assert_int_equal(json_array_size(json), 1);
 	assert_non_null(json_object_get(json_array_get(json, 0), "last_error"));
 	json_decref(json);
@@ -490,7 +491,7 @@ static const struct store_ops full_ops = { full_get, full_write, full_scan, full
  * another try. */
 static void test_store_full(void **state)
 {
-	struct full_store full = { .base = { &full_ops }, .real = store, .full = true };
+	struct full_store full = { .base = { &full_ops }, .real = sf.store, .full = true };
 	const struct source_set_config config = {
 		.store = &full.base,
 		.tables = "",
@@ -500,24 +501,24 @@ static void test_store_full(void **state)
 	};
 	struct source_set_config with_tables = config;
 	struct source_set *other;
-	struct source_set *mine = set;
+	struct source_set *mine = sf.set;
 	struct err e = ERR_INIT;
 	char tables[128];
 	struct got got;
 
 	(void)state;
-	(void)snprintf(tables, sizeof(tables), "%s/state/tables", dir);
+	(void)snprintf(tables, sizeof(tables), "%s/state/tables", fixture_dir);
 	with_tables.tables = tables;
 	assert_int_equal(source_set_new(&with_tables, &other, &e), 0);
-	set = other;
-	got = ask(true, NULL);
+	sf.set = other;
+	got = sf_ask(true, NULL);
 	assert_int_equal(got.status, -ENOSPC);
 	assert_non_null(strstr(got.e.text, "does not take"));
 	full.full = false;
-	got = ask(true, NULL);
-	expect_generation(&got, 1, 2);
+	got = sf_ask(true, NULL);
+	sf_expect_generation(&got, 1, 2);
 	source_set_free(other);
-	set = mine;
+	sf.set = mine;
 }
 
 struct asker {
@@ -528,14 +529,11 @@ struct asker {
 static void *ask_thread(void *arg)
 {
 	struct asker *asker = arg;
-	uint64_t deadline = clock_mono_ns() + 60 * CLOCK_SECOND;
 
 	asker->got = (struct got){ .status = 1,
-		.wait = { .config = &origin, .refresh = true, .on_done = on_done } };
-	source_open(set, &asker->got.wait);
-	while (clock_mono_ns() < deadline &&
-		__atomic_load_n(&asker->got.status, __ATOMIC_ACQUIRE) == 1)
-		clock_sleep_ns(CLOCK_MS);
+		.wait = { .config = &sf.origin, .refresh = true, .on_done = sf_on_done } };
+	source_open(sf.set, &asker->got.wait);
+	test_wait(__atomic_load_n(&asker->got.status, __ATOMIC_ACQUIRE) != 1);
 	return NULL;
 }
 
@@ -555,29 +553,30 @@ static void test_many_askers(void **state)
 		assert_int_equal(askers[i].got.generation.id.generation, 1);
 	}
 	for (size_t i = 0; i < ARRAY_SIZE(askers); i++)
-		expect_generation(&askers[i].got, 1, 2);
-	assert_int_equal(count_tables(), 1);
+		sf_expect_generation(&askers[i].got, 1, 2);
+	assert_int_equal(sf_count_tables(), 1);
 }
 
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_policy_in_the_answer, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_generations, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_restart, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_retention, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_holds_survive_restart, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_many_holds, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_shows_too_much, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_held_in_grace, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_unknown_generation_held, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_restored_from_old_copy, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_other_hash, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_table_lost, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_origin_refuses, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_origin_away, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_store_full, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_many_askers, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_policy_in_the_answer, sf_setup, sf_teardown),
+		cmocka_unit_test_setup_teardown(test_generations, sf_setup, sf_teardown),
+		cmocka_unit_test_setup_teardown(test_restart, sf_setup, sf_teardown),
+		cmocka_unit_test_setup_teardown(test_retention, sf_setup, sf_teardown),
+		cmocka_unit_test_setup_teardown(test_holds_survive_restart, sf_setup, sf_teardown),
+		cmocka_unit_test_setup_teardown(test_many_holds, sf_setup, sf_teardown),
+		cmocka_unit_test_setup_teardown(test_shows_too_much, sf_setup, sf_teardown),
+		cmocka_unit_test_setup_teardown(test_held_in_grace, sf_setup, sf_teardown),
+		cmocka_unit_test_setup_teardown(
+			test_unknown_generation_held, sf_setup, sf_teardown),
+		cmocka_unit_test_setup_teardown(test_restored_from_old_copy, sf_setup, sf_teardown),
+		cmocka_unit_test_setup_teardown(test_other_hash, sf_setup, sf_teardown),
+		cmocka_unit_test_setup_teardown(test_table_lost, sf_setup, sf_teardown),
+		cmocka_unit_test_setup_teardown(test_origin_refuses, sf_setup, sf_teardown),
+		cmocka_unit_test_setup_teardown(test_origin_away, sf_setup, sf_teardown),
+		cmocka_unit_test_setup_teardown(test_store_full, sf_setup, sf_teardown),
+		cmocka_unit_test_setup_teardown(test_many_askers, sf_setup, sf_teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -11,6 +11,7 @@
 #include "master/service.h"
 #include "net/table_pull.h"
 #include "proto/granary.pb-c.h"
+#include "tests/clock/test_clock.h"
 #include "tests/unit/master/source_fixture.h"
 
 #define HANGING 64u /* requests at once */
@@ -37,19 +38,19 @@ static void wire_open(struct wire *w)
 		.pool = pool_new("test-work", 4, 64),
 		.small = pool_new("test-small", 2, 2 * HANGING),
 		.dirs = pool_new("test-dirs", 1, 64) };
-	assert_int_equal(membership_new(&(struct membership_config){ .store = store,
-						.epoch = epoch,
+	assert_int_equal(membership_new(&(struct membership_config){ .store = sf.store,
+						.epoch = sf.epoch,
 						.out_after_ns = MEMBER_OUT_NS },
 				 &w->membership, &e),
 		0);
 	assert_int_equal(membership_start(w->membership), 0);
-	w->service.sources = set;
+	w->service.sources = sf.set;
 	w->service.membership = w->membership;
 	w->service.pool = w->pool;
 	w->service.small = w->small;
 	w->service.dirs = w->dirs;
-	w->service.pieces = table_pieces_new(set, w->small);
-	(void)snprintf(address, sizeof(address), "unix:%s/rpc", dir);
+	w->service.pieces = table_pieces_new(sf.set, w->small);
+	(void)snprintf(address, sizeof(address), "unix:%s/rpc", fixture_dir);
 	if (w->tcp)
 		(void)snprintf(address, sizeof(address), "tcp:127.0.0.1:0");
 	assert_int_equal(
@@ -154,11 +155,11 @@ static void test_over_the_wire(void **state)
 
 	(void)state;
 	wire_open(&w);
-	assert_int_equal(call_open(&w, &rpc, origin.prefix, &e), 0);
+	assert_int_equal(call_open(&w, &rpc, sf.origin.prefix, &e), 0);
 	g = granary__generation__unpack(NULL, rpc.reply.payload, rpc.reply_payload);
 	assert_non_null(g);
 	assert_int_equal(g->generation, 1);
-	assert_string_equal(g->source->prefix, origin.prefix);
+	assert_string_equal(g->source->prefix, sf.origin.prefix);
 	assert_true(g->listed);
 	assert_int_equal(table_open(rpc.reply_fd, &table, &e), 0);
 	assert_memory_equal(table_info(table)->id.hash, g->hash.data, SHA256_BYTES);
@@ -215,7 +216,7 @@ static void test_table_from_far(void **state)
 
 	(void)state;
 	wire_open(&w);
-	assert_int_equal(call_open(&w, &rpc, origin.prefix, &e), 0);
+	assert_int_equal(call_open(&w, &rpc, sf.origin.prefix, &e), 0);
 	assert_int_equal(rpc.reply_fd, -1);
 	g = granary__generation__unpack(NULL, rpc.reply.payload, rpc.reply_payload);
 	assert_non_null(g);
@@ -329,21 +330,21 @@ static void test_hanging_origins(void **state)
 	int fd = listen_silently(endpoint);
 
 	(void)state;
-	close_set();
-	patience_ns = 600 * CLOCK_SECOND;
-	open_set();
-	first = ask(true, NULL);
+	sf_close();
+	sf.patience_ns = 600 * CLOCK_SECOND;
+	sf_open();
+	first = sf_ask(true, NULL);
 	held = first.generation.id;
-	drop(&first);
+	sf_drop(&first);
 	wire_open(&w);
 	for (unsigned int i = 0; i < HANGING; i++)
 		open_hanging(&w, &hanging[i], i, endpoint);
 	check_hold_over_the_wire(&w, &held);
-	assert_int_equal(call_with_refresh(&w, &rpc, origin.prefix, false, &e), 0);
+	assert_int_equal(call_with_refresh(&w, &rpc, sf.origin.prefix, false, &e), 0);
 	rpc_call_release(&rpc);
 	for (unsigned int i = 0; i < HANGING; i++)
 		assert_false(atomic_load(&hanging[i].done));
-	source_set_stop(set);
+	source_set_stop(sf.set);
 	wire_close(&w);
 	for (unsigned int i = 0; i < HANGING; i++)
 		assert_true(atomic_load(&hanging[i].done));
@@ -362,8 +363,7 @@ static void hang(struct pool_job *job)
 {
 	struct stuck *stuck = container_of(job, struct stuck, job);
 
-	while (!atomic_load(&stuck->go_on))
-		clock_sleep_ns(CLOCK_MS);
+	test_wait(atomic_load(&stuck->go_on));
 }
 
 struct opening {
@@ -389,7 +389,7 @@ static void begin_open(struct wire *w, struct opening *o)
 
 	source.has_scheme = 1;
 	source.scheme = UFS_FILE;
-	source.prefix = (char *)(uintptr_t)origin.prefix;
+	source.prefix = (char *)(uintptr_t)sf.origin.prefix;
 	m.source = &source;
 	*o = (struct opening){ .call = { .frame = { .op = FRAME_OPEN_SOURCE },
 				       .payload = NET_PAYLOAD_NONE,
@@ -407,12 +407,12 @@ static void test_hanging_directories(void **state)
 	struct stuck stuck = { .job = { .run = hang } };
 	struct opening openings[8];
 	struct generation_id held;
-	struct got first = ask(true, NULL);
+	struct got first = sf_ask(true, NULL);
 	struct wire w = { 0 };
 
 	(void)state;
 	held = first.generation.id;
-	drop(&first);
+	sf_drop(&first);
 	wire_open(&w);
 	assert_int_equal(pool_submit(w.dirs, &stuck.job), 0);
 	for (size_t i = 0; i < ARRAY_SIZE(openings); i++)
@@ -422,8 +422,7 @@ static void test_hanging_directories(void **state)
 		assert_false(atomic_load(&openings[i].done));
 	atomic_store(&stuck.go_on, true);
 	for (size_t i = 0; i < ARRAY_SIZE(openings); i++) {
-		while (!atomic_load(&openings[i].done))
-			clock_sleep_ns(CLOCK_MS);
+		test_wait(atomic_load(&openings[i].done));
 		assert_int_equal(openings[i].status, 0);
 	}
 	wire_close(&w);
@@ -432,10 +431,10 @@ static void test_hanging_directories(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_over_the_wire, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_table_from_far, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_hanging_origins, setup, teardown),
-		cmocka_unit_test_setup_teardown(test_hanging_directories, setup, teardown),
+		cmocka_unit_test_setup_teardown(test_over_the_wire, sf_setup, sf_teardown),
+		cmocka_unit_test_setup_teardown(test_table_from_far, sf_setup, sf_teardown),
+		cmocka_unit_test_setup_teardown(test_hanging_origins, sf_setup, sf_teardown),
+		cmocka_unit_test_setup_teardown(test_hanging_directories, sf_setup, sf_teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,6 +2,7 @@
 #include "tests/unit/master/source_fixture.h"
 #include "placement/placement.h"
 #include "proto/granary.pb-c.h"
+#include "tests/clock/test_clock.h"
 
 static struct volume_id volume;
 
@@ -9,9 +10,9 @@ static int setup_volume(void **state)
 {
 	struct got got;
 
-	if (setup(state) < 0)
+	if (sf_setup(state) < 0)
 		return -1;
-	got = ask(false, NULL);
+	got = sf_ask(false, NULL);
 	volume = got.generation.id.volume;
 	table_unref(got.table);
 	return 0;
@@ -21,13 +22,13 @@ static struct source_view look(void)
 {
 	struct source_view view;
 
-	assert_int_equal(source_set_view(set, &volume, &view), 0);
+	assert_int_equal(source_set_view(sf.set, &volume, &view), 0);
 	return view;
 }
 
 static void say(uint64_t worker, struct source_report report)
 {
-	source_set_report(set, worker, &volume, &report);
+	source_set_report(sf.set, worker, &volume, &report);
 }
 
 static void sums(void **state)
@@ -48,7 +49,7 @@ static void sums(void **state)
 	assert_int_equal(r.origin_bytes, 8);
 	assert_int_equal(r.hit_bytes, 0);
 	assert_int_equal(r.miss_bytes, 2);
-	json = source_set_workers_json(set, &volume);
+	json = source_set_workers_json(sf.set, &volume);
 	assert_int_equal(json_array_size(json), 2); /* the third has nothing */
 	assert_string_equal(json_string_value(json_object_get(json_array_get(json, 1), "id")),
 		"0000000000000002");
@@ -60,11 +61,11 @@ static void capacities(void **state)
 {
 	(void)state;
 	assert_int_equal(look().capacity, 0);
-	source_set_capacity(set, 1, 100);
-	source_set_capacity(set, 2, 50);
-	source_set_capacity(set, 1, 70);
+	source_set_capacity(sf.set, 1, 100);
+	source_set_capacity(sf.set, 2, 50);
+	source_set_capacity(sf.set, 1, 70);
 	assert_int_equal(look().capacity, 120);
-	source_set_forget_worker(set, 1);
+	source_set_forget_worker(sf.set, 1);
 	assert_int_equal(look().capacity, 50);
 }
 
@@ -103,11 +104,11 @@ static void who_is_out_counts_no_more(void **state)
 	say(1, (struct source_report){ .cached_bytes = 1, .evicted = 1 });
 	say(2, (struct source_report){ .cached_bytes = 8, .evicted = 2 });
 	assert_int_equal(look().reported.evicted, 1);
-	source_set_forget_worker(set, 1);
+	source_set_forget_worker(sf.set, 1);
 	r = look().reported;
 	assert_int_equal(r.evicted, 2);
 	assert_int_equal(r.cached_bytes, 8);
-	source_set_forget_worker(set, 7); /* nobody */
+	source_set_forget_worker(sf.set, 7); /* nobody */
 	assert_int_equal(look().reported.cached_bytes, 8);
 	say(1, (struct source_report){ .cached_bytes = 1, .evicted = 2 }); /* back */
 	assert_int_equal(look().reported.cached_bytes, 9);
@@ -125,14 +126,14 @@ static void sums_do_not_fall(void **state)
 		       .origin_bytes = 3,
 		       .evicted = 1 });
 	say(2, (struct source_report){ .cached_bytes = 8, .hit_bytes = 1, .evicted = 2 });
-	source_set_forget_worker(set, 1);
+	source_set_forget_worker(sf.set, 1);
 	r = look().reported;
 	assert_int_equal(r.cached_bytes, 8);
 	assert_int_equal(r.hit_bytes, 8);
 	assert_int_equal(r.miss_bytes, 2);
 	assert_int_equal(r.origin_bytes, 3);
 	assert_int_equal(r.evicted, 2);
-	source_set_forget_worker(set, 2);
+	source_set_forget_worker(sf.set, 2);
 	assert_int_equal(look().reported.evicted, 0); /* nobody */
 	say(1, (struct source_report){ .cached_bytes = 4, .hit_bytes = 9, .evicted = 2 });
 	r = look().reported;
@@ -140,27 +141,24 @@ static void sums_do_not_fall(void **state)
 	assert_int_equal(r.evicted, 2);
 }
 
-/* The keepers that workers are told of, once they are `n`. */
-static void wait_for_keepers(const uint32_t *numbers, size_t n)
+/* The keepers that workers are told of. They are looked for once a second. */
+static void expect_keepers(const uint32_t *numbers, size_t n)
 {
-	uint64_t deadline = clock_mono_ns() + 60 * CLOCK_SECOND;
+	_cleanup_free_ uint8_t *packed = NULL;
+	const Granary__Keepers *keepers;
+	Granary__Terms *terms;
+	uint64_t next;
+	size_t len;
 
-	for (;;) {
-		uint64_t next;
-		size_t len;
-		_cleanup_free_ uint8_t *packed = source_set_terms(set, 0, &next, &len);
-		Granary__Terms *terms = granary__terms__unpack(NULL, len, packed);
-		const Granary__Keepers *keepers = terms->sources[0]->keepers;
-		bool same = keepers && keepers->n_workers == n;
-
-		for (size_t i = 0; same && i < n; i++)
-			assert_int_equal(keepers->workers[i], numbers[i]);
-		granary__terms__free_unpacked(terms, NULL);
-		if (same)
-			return;
-		assert_true(clock_mono_ns() < deadline); /* they are looked for once a second */
-		clock_sleep_ns(10 * CLOCK_MS);
-	}
+	test_advance(CLOCK_SECOND);
+	packed = source_set_terms(sf.set, 0, &next, &len);
+	terms = granary__terms__unpack(NULL, len, packed);
+	keepers = terms->sources[0]->keepers;
+	assert_non_null(keepers);
+	assert_int_equal(keepers->n_workers, n);
+	for (size_t i = 0; i < n; i++)
+		assert_int_equal(keepers->workers[i], numbers[i]);
+	granary__terms__free_unpacked(terms, NULL);
 }
 
 /* Most bytes first; who has just begun, has no number, is gone, or keeps only its share, is none. */
@@ -178,9 +176,9 @@ static void keepers_are_told(void **state)
 	say(5, (struct source_report){ .cached_bytes = 5000, .number = 15 });
 	say(6, (struct source_report){
 		       .copy_bytes = 1001, .whole = true, .number = PLACEMENT_NOBODY });
-	wait_for_keepers(all, ARRAY_SIZE(all));
-	source_set_forget_worker(set, 3);
-	wait_for_keepers(left, ARRAY_SIZE(left));
+	expect_keepers(all, ARRAY_SIZE(all));
+	source_set_forget_worker(sf.set, 3);
+	expect_keepers(left, ARRAY_SIZE(left));
 }
 
 /* As many as are told, the best of more. */
@@ -195,10 +193,10 @@ static void keepers_are_bounded(void **state)
 				   .number = (uint16_t)(i * 7 % 1000) });
 	for (uint32_t i = 0; i < ARRAY_SIZE(best); i++)
 		best[i] = 999 - i;
-	wait_for_keepers(best, ARRAY_SIZE(best));
+	expect_keepers(best, ARRAY_SIZE(best));
 }
 
-#define CASE(f) cmocka_unit_test_setup_teardown(f, setup_volume, teardown)
+#define CASE(f) cmocka_unit_test_setup_teardown(f, setup_volume, sf_teardown)
 
 int main(void)
 {

@@ -21,6 +21,7 @@
 #include "base/clock.h"
 #include "net/net.h"
 #include "proto/hello.h"
+#include "tests/clock/test_clock.h"
 
 struct fixture {
 	struct loop *loop;
@@ -229,11 +230,7 @@ static int teardown(void **state)
 /* Everything that came in was closed again; the loop closes a little later than it answers. */
 static void expect_no_leak(const struct fixture *f)
 {
-	uint64_t until = clock_mono_ns() + 60 * CLOCK_SECOND;
-
-	while (count_fds() != f->fds && clock_mono_ns() < until)
-		clock_sleep_ns(CLOCK_MS);
-	assert_int_equal(count_fds(), f->fds);
+	test_wait(count_fds() == f->fds);
 }
 
 static void test_garbage(void **state)
@@ -443,7 +440,6 @@ static void test_takes_nothing(void **state)
 {
 	enum { N = 300, BOUND = LIMIT_CONN_OUT_BYTES / LIMIT_PAYLOAD_BYTES };
 	struct frame frame = { .op = FRAME_FETCH, .length = LIMIT_PAYLOAD_BYTES };
-	uint64_t until = clock_mono_ns() + 60 * CLOCK_SECOND;
 	struct fixture *f = *state;
 	int fd = raw_connect(f);
 	unsigned int before = f->requests;
@@ -457,8 +453,7 @@ static void test_takes_nothing(void **state)
 		frame_encode(&frame, requests + i * FRAME_BYTES);
 	}
 	raw_send(fd, requests, sizeof(requests), NULL, 0); /* at once: fits the socket */
-	while (f->requests - before < BOUND && clock_mono_ns() < until)
-		clock_sleep_ns(CLOCK_MS);
+	test_wait(f->requests - before >= BOUND);
 	for (int i = 0; i < 50; i++)
 		check_alive(f); /* the same loop: had it gone on reading, it would have by now */
 	assert_in_range(f->requests - before - 50, BOUND, BOUND + 2);
@@ -505,12 +500,6 @@ static void on_done(struct rpc_call *call, int status)
 		call->reply_payload ? (const char *)call->reply_payload : "");
 	rpc_call_release(call);
 	ended->n++;
-}
-
-static void wait_ended(struct ended *ended)
-{
-	while (ended->n == 0)
-		clock_sleep_ns(CLOCK_MS);
 }
 
 /* Accepts, greets, and takes the client's first request. */
@@ -565,7 +554,7 @@ static void test_hostile_server(void **state)
 	reply.flags = FRAME_REPLY;
 	reply.status = -ESTALE;
 	send_frame(fd, &reply);
-	wait_ended(&ended);
+	test_wait(ended.n > 0);
 	assert_int_equal(ended.status, -ESTALE);
 	send_frame(fd, &reply); /* a second time */
 	expect_closed(fd);
@@ -590,7 +579,7 @@ static void test_server_of_other_version(void **state)
 	assert_true(fd >= 0);
 	set_timeout(fd);
 	raw_send(fd, bytes, n, NULL, 0);
-	wait_ended(&ended);
+	test_wait(ended.n > 0);
 	assert_int_equal(ended.status, -EPROTONOSUPPORT);
 	assert_non_null(strstr(ended.text, "another version"));
 	expect_closed(fd);
@@ -625,7 +614,7 @@ static void test_no_room_for_descriptor(void **state)
 	reply.flags = FRAME_REPLY | FRAME_FD;
 	frame_encode(&reply, bytes);
 	raw_send(fd, bytes, sizeof(bytes), &fd, 1);
-	wait_ended(&ended);
+	test_wait(ended.n > 0);
 	while (n > 0)
 		assert_int_equal(close(held[--n]), 0);
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);

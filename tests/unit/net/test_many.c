@@ -14,6 +14,7 @@
 #include "base/bounds.h"
 #include "base/clock.h"
 #include "net/net.h"
+#include "tests/clock/test_clock.h"
 
 #define DESCRIPTORS 256u /* a quarter is for connections */
 #define CONNS       (DESCRIPTORS / 4)
@@ -179,7 +180,6 @@ static void test_requests(void **state)
 	static struct rpc_call calls[2][CALLS];
 	struct fixture *f = *state;
 	struct rpc_client *clients[2];
-	uint64_t until = clock_mono_ns() + DEADLINE;
 	struct arena_use use;
 
 	serve(f);
@@ -196,14 +196,11 @@ static void test_requests(void **state)
 			};
 			rpc_call(clients[c], &calls[c][i]);
 		}
-	while (parked(f) < 2 && clock_mono_ns() < until)
-		clock_sleep_ns(CLOCK_MS);
-	clock_sleep_ns(20 * CLOCK_MS); /* for more than should come */
+	test_wait(parked(f) >= 2);
+	test_advance(20 * CLOCK_MS); /* for more than should come */
 	assert_in_range(parked(f), 2, CALLS / 2);
 	unpark(f);
-	while (f->done < 2 * CALLS && clock_mono_ns() < until)
-		clock_sleep_ns(CLOCK_MS);
-	assert_int_equal(f->done, 2 * CALLS);
+	test_wait(f->done == 2 * CALLS);
 	for (unsigned int c = 0; c < 2; c++)
 		rpc_client_free(clients[c]);
 	rpc_server_free(f->server);

@@ -19,6 +19,7 @@
 #include <unistd.h>
 #include "base/clock.h"
 #include "net/net.h"
+#include "tests/clock/test_clock.h"
 
 #define CALLS 200u
 
@@ -122,8 +123,7 @@ static void test_killed(void **state)
 	assert_int_equal(kill(first, SIGKILL), 0);
 	assert_int_equal(waitpid(first, NULL, 0), first);
 	assert_int_equal(write(start[1][1], "s", 1), 1); /* takes the dead one's socket over */
-	while (ended < CALLS)
-		clock_sleep_ns(CLOCK_MS);
+	test_wait(ended == CALLS);
 	for (unsigned int i = 0; i < CALLS; i++) {
 		assert_int_equal(statuses[i], i % 2 == 0 ? 0 : -ECONNRESET);
 		if (i % 2 == 0)
@@ -255,7 +255,7 @@ static void test_an_eager_one_is_soon_tried_again(void **state)
 	while (closers[0].met < 200) {
 		hurry(eager); /* both are asked as often */
 		hurry(other);
-		clock_sleep_ns(CLOCK_MS);
+		test_advance(CLOCK_MS);
 	}
 	assert_in_range(closers[1].met, 1, 100);
 	rpc_client_free(eager);

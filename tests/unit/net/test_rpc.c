@@ -24,6 +24,7 @@
 #include "net/tls_internal.h"
 #include "tests/debug/faults.h"
 #include "tests/debug/net_fault.h"
+#include "tests/clock/test_clock.h"
 
 /* What the server of the tests does with a request, in frame.lineage. */
 enum command {
@@ -373,13 +374,6 @@ static void batch_release(struct batch *b)
 	free(b->probes);
 }
 
-/* Polls until the counter is there; a test that waits for ever fails by its runner's limit. */
-static void wait_for(const _Atomic unsigned int *counter, unsigned int value)
-{
-	while (*counter != value)
-		clock_sleep_ns(CLOCK_MS);
-}
-
 /* ---- tests, for each transport --------------------------------------------------------------- */
 
 static void test_pipelined(void **state)
@@ -506,13 +500,13 @@ static void test_cancel(void **state)
 		b.probes[i].call.frame.lineage = PARK;
 		rpc_call(f.client, &b.probes[i].call);
 	}
-	wait_for(&f.parked, N);
+	test_wait(f.parked == N);
 	for (unsigned int i = 0; i < N; i++)
 		rpc_cancel(f.client, &b.probes[i].call);
 	batch_wait(&b);
 	for (unsigned int i = 0; i < N; i++)
 		assert_int_equal(b.probes[i].status, -ECANCELED);
-	wait_for(&f.cancelled, N);               /* the server was told of each */
+	test_wait(f.cancelled == N);             /* the server was told of each */
 	rpc_cancel(f.client, &b.probes[0].call); /* ended: nothing happens */
 	assert_int_equal(
 		rpc_call_wait(f.client, &last, NULL), 0); /* the late replies did no harm */
@@ -556,7 +550,7 @@ static void test_deadline(void **state)
 	call.deadline_ns = began + 100 * CLOCK_MS;
 	assert_int_equal(rpc_call_wait(f.client, &call, &e), -ETIMEDOUT);
 	assert_true(clock_mono_ns() - began >= 100 * CLOCK_MS);
-	wait_for(&f.cancelled, 1);
+	test_wait(f.cancelled == 1);
 	call = (struct rpc_call){ .frame = { .op = FRAME_FETCH, .lineage = ECHO },
 		.deadline_ns = clock_mono_ns() - 1 };
 	assert_int_equal(rpc_call_wait(f.client, &call, NULL), -ETIMEDOUT);
@@ -625,12 +619,12 @@ static void test_close_under_way(void **state)
 		b.probes[i].call.frame.length = 100000;
 		rpc_call(f.client, &b.probes[i].call);
 	}
-	wait_for(&f.parked, N / 2);
+	test_wait(f.parked == N / 2);
 	rpc_client_free(TAKE(f.client));
 	assert_int_equal(b.left, 0); /* every call ended before rpc_client_free() did */
 	for (unsigned int i = 1; i < N; i += 2)
 		assert_int_equal(b.probes[i].status, -ECANCELED);
-	wait_for(&f.cancelled, N / 2); /* the server saw the connection go */
+	test_wait(f.cancelled == N / 2); /* the server saw the connection go */
 	batch_release(&b);
 	stop(&f);
 	assert_int_equal(f.released, N / 2); /* what was not sent, too */
@@ -651,7 +645,7 @@ static void test_server_free_under_way(void **state)
 			b.probes[i].call.deadline_ns = clock_mono_ns() + 4 * CLOCK_SECOND;
 		}
 		rpc_call(f.client, &b.probes[i].call);
-		wait_for(&f.parked, i + 1);
+		test_wait(f.parked == i + 1);
 	}
 	rpc_server_free(TAKE(f.server));
 	assert_int_equal(f.cancelled, 2);
@@ -679,11 +673,11 @@ static void test_resend(void **state)
 		call->payload = pattern_payload(&f, 333, i);
 		rpc_call(f.client, call);
 	}
-	wait_for(&f.parked, N);
+	test_wait(f.parked == N);
 	rpc_server_free(TAKE(f.server));
 	assert_int_equal(f.released, 0); /* kept for the next connection */
 	start_server(&f);
-	wait_for(&f.parked, 2 * N);
+	test_wait(f.parked == 2 * N);
 	for (unsigned int i = 0; i < N; i++)
 		rpc_cancel(f.client, &b.probes[i].call);
 	batch_wait(&b);
@@ -746,7 +740,7 @@ static void test_cut(void **state)
 		if (i % 40 == 39) {
 			fake_set_refuse("rpc", i % 80 == 39);
 			fake_cut("rpc");
-			clock_sleep_ns(5 * CLOCK_MS);
+			test_advance(5 * CLOCK_MS);
 		}
 	}
 	fake_set_refuse("rpc", false);

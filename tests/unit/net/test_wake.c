@@ -15,6 +15,7 @@
 #include "base/clock.h"
 #include "base/units.h"
 #include "net/stream_state_internal.h"
+#include "tests/clock/test_clock.h"
 
 #define PAYLOAD LIMIT_PAYLOAD_BYTES
 #define LITTLE  1000u
@@ -94,8 +95,7 @@ static void start(struct fixture *f)
 	in.sin_port = htons((uint16_t)atoi(strrchr(f->listener->address, ':') + 1));
 	f->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 	assert_int_equal(connect(f->fd, (struct sockaddr *)&in, sizeof(in)), 0);
-	while (!f->accepted)
-		clock_sleep_ns(CLOCK_MS);
+	test_wait(f->accepted);
 }
 
 static void end_on_loop(void *arg)
@@ -110,8 +110,7 @@ static void end_on_loop(void *arg)
 static void stop(struct fixture *f)
 {
 	loop_call(f->loop, end_on_loop, f);
-	while (f->closed != 2)
-		clock_sleep_ns(CLOCK_MS);
+	test_wait(f->closed == 2);
 	loop_free(f->loop);
 	(void)close(f->fd);
 }
@@ -162,13 +161,6 @@ static void send_begin(struct fixture *f)
 	send_bytes(f, out, sizeof(out));
 }
 
-/* Polls; a runner's limit ends what never comes. */
-static void wait_bytes(struct fixture *f, uint64_t n)
-{
-	while (bytes_in(f) != n)
-		clock_sleep_ns(CLOCK_MS);
-}
-
 static void test_wakes_for_much(void **state)
 {
 	const struct frame small = { .op = FRAME_PING };
@@ -179,7 +171,7 @@ static void test_wakes_for_much(void **state)
 	(void)state;
 	start(&f);
 	send_begin(&f);
-	wait_bytes(&f, FRAME_BYTES + sent);
+	test_wait(bytes_in(&f) == FRAME_BYTES + sent);
 	for (int i = 0; i < 20; i++) {
 		send_bytes(&f, bytes + sent, LITTLE);
 		sent += LITTLE;
@@ -189,15 +181,15 @@ static void test_wakes_for_much(void **state)
 		loop_call(f.loop, look, &f);
 	send_bytes(&f, bytes + sent, WAKE_BYTES);
 	sent += WAKE_BYTES;
-	wait_bytes(&f, FRAME_BYTES + sent);
+	test_wait(bytes_in(&f) == FRAME_BYTES + sent);
 	assert_int_equal(f.messages, 0);
 	send_bytes(&f, bytes + sent, PAYLOAD - sent);
-	wait_bytes(&f, FRAME_BYTES + PAYLOAD);
+	test_wait(bytes_in(&f) == FRAME_BYTES + PAYLOAD);
 	assert_int_equal(f.messages, 1);
 	frame_encode(&small, header);
 	for (unsigned int i = 0; i < 3; i++) {
 		send_bytes(&f, header, sizeof(header));
-		wait_bytes(&f, FRAME_BYTES + PAYLOAD + (i + 1) * FRAME_BYTES);
+		test_wait(bytes_in(&f) == FRAME_BYTES + PAYLOAD + (i + 1) * FRAME_BYTES);
 	}
 	assert_int_equal(f.messages, 4);
 	stop(&f);
@@ -211,11 +203,10 @@ static void test_peer_goes(void **state)
 	(void)state;
 	start(&f);
 	send_begin(&f);
-	wait_bytes(&f, FRAME_BYTES + LITTLE);
+	test_wait(bytes_in(&f) == FRAME_BYTES + LITTLE);
 	send_bytes(&f, bytes + LITTLE, LITTLE);
 	assert_int_equal(shutdown(f.fd, SHUT_WR), 0);
-	while (f.closed != 1)
-		clock_sleep_ns(CLOCK_MS);
+	test_wait(f.closed == 1);
 	stop(&f);
 }
 

@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include "base/clock.h"
 #include "base/crash_point.h"
+#include "tests/clock/test_clock.h"
 #include "tiers/extent_internal.h"
 #include "tiers/move_internal.h"
 #include "tiers/tier_set_internal.h"
@@ -132,6 +133,17 @@ static _Noreturn void fail_not_moved(struct fixture *f, bool whole)
 	abort(); /* not reached */
 }
 
+/* The tiers' own thread goes round too. */
+static bool all_moved(struct fixture *f, bool whole)
+{
+	uint32_t moved = 0;
+
+	(void)extents_round(f->set);
+	for (uint32_t n = 0; n < CHUNKS; n++)
+		moved += in_extent(f, n) == whole;
+	return moved == CHUNKS;
+}
+
 /* Into extents, or out of them; until every chunk has moved. */
 static void move_chunks(struct fixture *f, bool whole)
 {
@@ -140,21 +152,10 @@ static void move_chunks(struct fixture *f, bool whole)
 		.used = 8 * CHUNK_BYTES,
 		.extent_bytes = EXTENT,
 		.whole = whole };
-	uint64_t deadline = clock_mono_ns() + DEADLINE;
-	uint32_t moved = 0;
 
 	assert_int_equal(tier_set_layout(f->set, &id.volume, id.lineage, &layout), 0);
-	for (;;) { /* the tiers' own thread goes round too */
-		(void)extents_round(f->set);
-		moved = 0;
-		for (uint32_t n = 0; n < CHUNKS; n++)
-			moved += in_extent(f, n) == whole;
-		if (moved == CHUNKS)
-			return;
-		if (clock_mono_ns() > deadline)
-			fail_not_moved(f, whole);
-		clock_sleep_ns(CLOCK_MS);
-	}
+	if (!test_wait_for(DEADLINE, all_moved(f, whole)))
+		fail_not_moved(f, whole);
 }
 
 /* One chunk to the other tier. */
@@ -162,14 +163,10 @@ static void change_tier(struct fixture *f, uint32_t to)
 {
 	const struct chunk_id id = chunk_number(1);
 	struct chunk *chunk = tier_chunk_find(f->set, &id);
-	uint64_t deadline = clock_mono_ns() + DEADLINE;
 	int r;
 
 	assert_non_null(chunk);
-	while ((r = move_chunk(f->set, chunk, f->set->tiers[to])) == -EBUSY) {
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(CLOCK_MS);
-	}
+	test_wait((r = move_chunk(f->set, chunk, f->set->tiers[to])) != -EBUSY);
 	assert_int_equal(r, 0);
 	chunk_unref(chunk);
 }

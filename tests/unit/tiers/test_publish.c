@@ -4,6 +4,7 @@
 #include "base/hash.h"
 #include "locate/chunk_map.h"
 #include "locate/extent_format.h"
+#include "tests/clock/test_clock.h"
 #include "tests/unit/tiers/tier_fixture.h"
 #include "tiers/extent_internal.h"
 #include "tiers/publish_internal.h"
@@ -176,22 +177,14 @@ static void test_read_by_the_map(void **state)
 /* A tier that is out is said to be, and to be back. */
 static void test_away(void **state)
 {
-	uint64_t deadline = clock_mono_ns() + 60 * CLOCK_SECOND;
 	struct fixture *f = *state;
 
 	fixture_open(f);
 	open_map(f);
 	assert_false(chunk_map_away(map, 0));
 	health_fail(&f->set->tiers[0]->health);
-	while (!chunk_map_away(map, 0)) {
-		assert_true(clock_mono_ns() < deadline);
-		clock_sleep_ns(CLOCK_MS);
-	}
-	while (chunk_map_away(map, 0)) {
-		assert_true(clock_mono_ns() < deadline);
-		tier_set_probe(f->set);
-		clock_sleep_ns(5 * CLOCK_MS);
-	}
+	test_wait(chunk_map_away(map, 0));
+	test_wait(!chunk_map_away(map, 0));
 }
 
 /* ---- before the file goes -------------------------------------------------------------------- */

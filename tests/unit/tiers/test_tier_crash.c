@@ -13,6 +13,7 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 #include "base/clock.h"
+#include "tests/clock/test_clock.h"
 
 #define CHUNKS  6u
 #define SLOTS   140u /* objects of 110 KiB in a chunk */
@@ -141,17 +142,14 @@ static void test_kill(void **state)
 	assert_true(journal != MAP_FAILED);
 	f->capacity = 256 * MiB;
 	for (int i = 0; i < KILLS; i++) {
-		uint64_t deadline = clock_mono_ns() + 60 * CLOCK_SECOND;
 		pid_t pid;
 
 		atomic_store(&journal->ready, false);
 		pid = fork();
 		if (pid == 0)
 			write_until_killed(f, (unsigned int)i, seed + 100 * (unsigned int)i);
-		while (!atomic_load(&journal->ready) && clock_mono_ns() < deadline)
-			clock_sleep_ns(CLOCK_MS);
-		assert_true(atomic_load(&journal->ready));
-		clock_sleep_ns((uint64_t)rand_r(&seed) % 30000 * (CLOCK_MS / 1000));
+		test_wait(atomic_load(&journal->ready));
+		test_advance((uint64_t)rand_r(&seed) % 30000 * (CLOCK_MS / 1000));
 		assert_int_equal(kill(pid, SIGKILL), 0);
 		assert_true(WIFSIGNALED(wait_for(pid)));
 

@@ -1,6 +1,7 @@
 /* Full tiers, full and failing disks, a failing index, few descriptors. */
 #include "tests/unit/tiers/tier_fixture.h"
 #include "base/pool.h"
+#include "tests/clock/test_clock.h"
 #include "tiers/disk.h"
 #include "tiers/tier_set_internal.h"
 
@@ -235,7 +236,7 @@ static void test_disk_full(void **state)
 	/* Room again: all is as before. */
 	hog_path(f, path);
 	assert_int_equal(unlink(path), 0);
-	probe_until(f, "ok");
+	test_wait(tier_is(f, "ok"));
 	tier_refresh_space(f->set->tiers[0], true);
 	assert_int_equal(write_run(f, 1, &third), 0);
 	assert_int_equal(write_run(f, 0, &second), 0);
@@ -273,7 +274,7 @@ static void test_index_without_room(void **state)
 	assert_int_equal(write_run(f, 99, &run), -EIO);
 	hog_path(f, path);
 	assert_int_equal(unlink(path), 0);
-	probe_until(f, "ok");
+	test_wait(tier_is(f, "ok"));
 	tier_refresh_space(tier, true);
 	assert_int_equal(write_run(f, 99, &run), 0);
 	assert_string_equal(status_of(f).state, "ok");
@@ -357,7 +358,7 @@ static void test_failing_reads(void **state)
 
 	/* A probe finds the disk working: back in service, and what is damaged is seen piece by
 	 * piece. */
-	probe_until(f, "ok");
+	test_wait(tier_is(f, "ok"));
 	assert_int_equal(write_run(f, 1, &other), 0);
 	assert_string_equal(status_of(f).state, "ok");
 	assert_int_equal(read_run(f, 1, &other), 0);
@@ -408,7 +409,7 @@ static void test_failing_index(void **state)
 	assert_int_equal(each_chunk_file(f, NULL, NULL), 5);
 	assert_string_equal(status_of(f).state, "out");
 	assert_null(tier_chunk_find(f->set, &id));
-	probe_until(f, "ok");
+	test_wait(tier_is(f, "ok"));
 	assert_int_equal(write_run(f, 9, &run), 0);
 	assert_string_equal(status_of(f).state, "ok");
 	assert_int_equal(read_run(f, 0, &run), 0);

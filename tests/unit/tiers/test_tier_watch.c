@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/mount.h>
+#include "tests/clock/test_clock.h"
 #include "tiers/disk.h"
 #include "tiers/evict_internal.h"
 #include "tiers/tier_set_internal.h"
@@ -111,15 +112,9 @@ static struct tier_status status_at(struct fixture *f, uint32_t tier)
 	return status;
 }
 
-static void wait_for_state(struct fixture *f, uint32_t tier, const char *state)
+static bool is_in_state(struct fixture *f, uint32_t tier, const char *state)
 {
-	uint64_t deadline = clock_mono_ns() + 60 * CLOCK_SECOND;
-
-	while (strcmp(status_at(f, tier).state, state) != 0) {
-		if (clock_mono_ns() > deadline)
-			fail_msg("%s, not %s", status_at(f, tier).state, state);
-		clock_sleep_ns(5 * CLOCK_MS);
-	}
+	return strcmp(status_at(f, tier).state, state) == 0;
 }
 
 struct reader {
@@ -195,12 +190,11 @@ static void test_stall(void **state)
 		assert_int_equal(
 			pthread_create(&readers[i].thread, NULL, reader_main, &readers[i]), 0);
 	}
-	wait_for_state(f, 1, "stalled");
+	test_wait(is_in_state(f, 1, "stalled"));
 	assert_string_equal(status_at(f, 1).why, "a call to its disk does not return");
 
 	/* Only so many threads are held; the others were turned away while it hangs. */
-	while (count_done(readers) < READERS - GATE_CALLS)
-		clock_sleep_ns(5 * CLOCK_MS);
+	test_wait(count_done(readers) >= READERS - GATE_CALLS);
 	assert_int_equal(hanging, GATE_CALLS);
 
 	/* Nobody touches that disk any more, and the other one serves and admits. */
@@ -226,7 +220,7 @@ static void test_stall(void **state)
 		assert_int_equal(pthread_join(readers[i].thread, NULL), 0);
 		assert_true(readers[i].result == 0 || readers[i].result == -EIO);
 	}
-	wait_for_state(f, 1, "ok");
+	test_wait(is_in_state(f, 1, "ok"));
 	{
 		struct piece_run there = run_of(0, PIECE_BYTES, slow_seed);
 
@@ -272,7 +266,6 @@ static void test_stall_while_made(void **state)
 	struct creator creators[8] = { 0 };
 	struct fixture *f = *state;
 	struct slow s;
-	uint64_t deadline;
 
 	slow_open(&s, f, 64 * MiB);
 	set_hangs(true);
@@ -282,22 +275,18 @@ static void test_stall_while_made(void **state)
 		assert_int_equal(
 			pthread_create(&creators[i].thread, NULL, creator_main, &creators[i]), 0);
 	}
-	wait_for_state(f, 1, "stalled");
+	test_wait(is_in_state(f, 1, "stalled"));
 	pthread_mutex_lock(&lock);
 	assert_int_equal(hanging, 1);
 	pthread_mutex_unlock(&lock);
-	deadline = clock_mono_ns() + 60 * CLOCK_SECOND;
-	while (count_created(creators, ARRAY_SIZE(creators)) < ARRAY_SIZE(creators) - 1 &&
-		clock_mono_ns() < deadline)
-		clock_sleep_ns(CLOCK_MS);
 	/* All but the one that hangs: refused, or on the other disk when they came later. */
-	assert_int_equal(count_created(creators, ARRAY_SIZE(creators)), ARRAY_SIZE(creators) - 1);
+	test_wait(count_created(creators, ARRAY_SIZE(creators)) == ARRAY_SIZE(creators) - 1);
 	set_hangs(false);
 	for (uint32_t i = 0; i < ARRAY_SIZE(creators); i++) {
 		assert_int_equal(pthread_join(creators[i].thread, NULL), 0);
 		assert_true(creators[i].result == 0 || creators[i].result == -EIO);
 	}
-	wait_for_state(f, 1, "ok");
+	test_wait(is_in_state(f, 1, "ok"));
 	slow_close(&s);
 }
 
@@ -322,20 +311,14 @@ static void on_state(void *arg, const char *path, const char *state, const char 
 	pthread_mutex_unlock(&told->lock);
 }
 
-/* Until the clock's thread has told as many states. */
-static void wait_told(struct told *told, const char *states)
+static bool were_told(struct told *told, const char *states)
 {
-	uint64_t deadline = clock_mono_ns() + 60 * CLOCK_SECOND;
 	bool same;
 
-	do {
-		pthread_mutex_lock(&told->lock);
-		same = strcmp(told->states, states) == 0;
-		pthread_mutex_unlock(&told->lock);
-		if (clock_mono_ns() > deadline)
-			fail_msg("told '%s', not '%s'", told->states, states);
-		clock_sleep_ns(5 * CLOCK_MS);
-	} while (!same);
+	pthread_mutex_lock(&told->lock);
+	same = strcmp(told->states, states) == 0;
+	pthread_mutex_unlock(&told->lock);
+	return same;
 }
 
 static void test_unmounted(void **state)
@@ -351,24 +334,21 @@ static void test_unmounted(void **state)
 	assert_int_equal(write_run(f, 0, &run), 0);
 	(void)snprintf(elsewhere, sizeof(elsewhere), "%s/elsewhere", f->root);
 	assert_int_equal(rename(f->path, elsewhere), 0);
-	probe_until(f, "out");
+	test_wait(tier_is(f, "out"));
 	assert_non_null(strstr(status_of(f).why, "is its disk mounted"));
-	wait_told(&told, "out ");
+	test_wait(were_told(&told, "out "));
 	assert_null(tier_chunk_find(f->set, &id));
 	assert_int_equal(write_run(f, 1, &run), -EIO);
 
 	/* The bare mount point is not the tier. */
 	assert_int_equal(mkdir(f->path, 0700), 0);
-	for (uint32_t i = 0; i < 3; i++) {
-		tier_set_probe(f->set);
-		clock_sleep_ns(20 * CLOCK_MS);
-		assert_string_equal(status_of(f).state, "out");
-	}
+	test_advance(4 * HEALTH_PROBE_NS);
+	assert_string_equal(status_of(f).state, "out");
 	assert_int_equal(rmdir(f->path), 0);
 
 	assert_int_equal(rename(elsewhere, f->path), 0);
-	probe_until(f, "ok");
-	wait_told(&told, "out ok ");
+	test_wait(tier_is(f, "ok"));
+	test_wait(were_told(&told, "out ok "));
 	assert_int_equal(read_run(f, 0, &run), 0);
 	assert_int_equal(write_run(f, 1, &run), 0);
 	tier_set_on_state(f->set, NULL, NULL);
@@ -387,10 +367,10 @@ static void test_came_anew(void **state)
 	assert_int_equal(rename(f->path, elsewhere), 0);
 	assert_int_equal(mkdir(f->path, 0700), 0);
 	assert_int_equal(identity_store(f->path, &identity), 0);
-	probe_until(f, "anew");
+	test_wait(tier_is(f, "anew"));
 	fixture_remove_tree(f->path);
 	assert_int_equal(rename(elsewhere, f->path), 0);
-	probe_until(f, "ok");
+	test_wait(tier_is(f, "ok"));
 }
 
 static void test_emptied(void **state)
@@ -403,7 +383,7 @@ static void test_emptied(void **state)
 	assert_int_equal(write_run(f, 0, &run), 0);
 	(void)snprintf(path, sizeof(path), "%s/" IDENTITY_NAME, f->path);
 	assert_int_equal(unlink(path), 0);
-	probe_until(f, "out");
+	test_wait(tier_is(f, "out"));
 	assert_non_null(strstr(status_of(f).why, IDENTITY_NAME));
 	assert_int_equal(write_run(f, 1, &run), -EIO);
 }
@@ -421,11 +401,8 @@ static void test_index_removed(void **state)
 		assert_int_equal(write_run(f, i, &run), 0);
 	(void)snprintf(path, sizeof(path), "%s/index", f->path);
 	fixture_remove_tree(path);
-	while (counter_get(&tier_set_counters(f->set)->rebuilt) == 0) {
-		tier_set_probe(f->set);
-		clock_sleep_ns(5 * CLOCK_MS);
-	}
-	probe_until(f, "ok");
+	test_wait(counter_get(&tier_set_counters(f->set)->rebuilt) > 0);
+	test_wait(tier_is(f, "ok"));
 	assert_int_equal(write_run(f, 5, &run), 0);
 	fixture_reopen(f);
 	assert_int_equal(counter_get(&tier_set_counters(f->set)->rebuilt), 0);

@@ -30,228 +30,47 @@ struct fixture {
 	struct tier_set *set;
 };
 
-static inline void fixture_open(struct fixture *f)
-{
-	struct tier_config config = { .path = f->path, .capacity = f->capacity, .create = true };
-	struct err e = ERR_INIT;
-	int r = tier_set_open(&config, 1, &f->set, &e);
+/* The tier at f->path, made if it does not exist; the test sets f->capacity before. */
+void fixture_open(struct fixture *f);
+void fixture_close(struct fixture *f);
+void fixture_reopen(struct fixture *f);
 
-	if (r < 0)
-		print_error("%s\n", e.text);
-	assert_int_equal(r, 0);
-}
+/* As cmocka wants them: *state is a fixture in a directory of its own; no tier is open yet. */
+int fixture_setup(void **state);
+void fixture_remove_tree(const char *path);
+int fixture_teardown(void **state);
 
-static inline void fixture_close(struct fixture *f)
-{
-	tier_set_free(f->set);
-	f->set = NULL;
-}
-
-static inline void fixture_reopen(struct fixture *f)
-{
-	fixture_close(f);
-	fixture_open(f);
-}
-
-static inline int fixture_setup_in(void **state, const char *parent)
-{
-	struct fixture *f = calloc(1, sizeof(*f));
-
-	assert_non_null(f);
-	(void)snprintf(f->root, sizeof(f->root), "%s/granary-test-XXXXXX", parent);
-	assert_non_null(mkdtemp(f->root));
-	(void)snprintf(f->path, sizeof(f->path), "%s/tier", f->root);
-	f->capacity = GiB;
-	*state = f;
-	return 0;
-}
-
-static inline int fixture_setup(void **state)
-{
-	const char *parent = getenv("TMPDIR");
-
-	return fixture_setup_in(state, parent ? parent : "/var/tmp"); /* a disk, not tmpfs */
-}
-
-static inline int fixture_remove_one(
-	const char *path, const struct stat *st, int type, struct FTW *ftw)
-{
-	(void)st;
-	(void)type;
-	(void)ftw;
-	return remove(path);
-}
-
-static inline void fixture_remove_tree(const char *path)
-{
-	(void)nftw(path, fixture_remove_one, 16, FTW_DEPTH | FTW_PHYS | FTW_MOUNT);
-}
-
-static inline int fixture_teardown(void **state)
-{
-	struct fixture *f = *state;
-
-	tier_set_free(f->set);
-	fixture_remove_tree(f->root);
-	free(f);
-	return 0;
-}
-
-static inline struct chunk_id chunk_number(uint64_t n)
-{
-	struct chunk_id id = { .lineage = 77, .chunk = n };
-
-	memset(id.volume.bytes, 0xa5, sizeof(id.volume.bytes));
-	return id;
-}
+/* Chunk n of the tests' volume. */
+struct chunk_id chunk_number(uint64_t n);
 
 /* Bytes that no two (seed, position) share by chance. */
-static inline void pattern(uint64_t seed, uint8_t *out, size_t len)
-{
-	uint64_t x = seed * 0x9E3779B97F4A7C15ull + 1;
+void pattern(uint64_t seed, uint8_t *out, size_t len);
 
-	for (size_t i = 0; i < len; i++) {
-		if (i % 8 == 0) {
-			x ^= x << 13;
-			x ^= x >> 7;
-			x ^= x << 17;
-		}
-		out[i] = (uint8_t)(x >> (8 * (i % 8)));
-	}
-}
+/* Its bytes are pattern(seed). */
+struct piece_run run_of(uint32_t offset, uint32_t length, uint64_t seed);
 
-static inline struct piece_run run_of(uint32_t offset, uint32_t length, uint64_t seed)
-{
-	return (struct piece_run){ .offset = offset, .length = length, .object_seed = seed };
-}
-
-static inline int write_run(struct fixture *f, uint64_t n, const struct piece_run *run)
-{
-	uint8_t *data = malloc(run->length + 1); /* also of runs that are refused */
-	struct chunk_id id = chunk_number(n);
-	struct chunk *chunk;
-	int r;
-
-	assert_non_null(data);
-	do { /* -EAGAIN: it was moved meanwhile */
-		chunk = NULL;
-		r = tier_chunk_admit(f->set, &id, &chunk);
-		if (r == 0) {
-			pattern(run->object_seed, data, run->length);
-			r = chunk_write(chunk, run, data);
-		}
-		chunk_unref(chunk);
-	} while (r == -EAGAIN);
-	free(data);
-	return r;
-}
+/* Admits chunk n when needed. Returns 0 or a negative errno. */
+int write_run(struct fixture *f, uint64_t n, const struct piece_run *run);
 
 /* Reads and compares; -ENODATA too when the chunk is not there; -EILSEQ for other bytes than were
  * written, which must never be. */
-static inline int read_run(struct fixture *f, uint64_t n, const struct piece_run *run)
-{
-	uint8_t *want = malloc(run->length);
-	uint8_t *data = malloc(run->length + 1); /* also of runs that are refused */
-	struct chunk_id id = chunk_number(n);
-	struct chunk *chunk = tier_chunk_find(f->set, &id);
-	int r = -ENODATA;
-
-	assert_non_null(want);
-	assert_non_null(data);
-	if (chunk)
-		r = chunk_read(chunk, run, data);
-	if (r == 0) {
-		pattern(run->object_seed, want, run->length);
-		if (memcmp(want, data, run->length) != 0)
-			r = -EILSEQ;
-	}
-	chunk_unref(chunk);
-	free(want);
-	free(data);
-	return r;
-}
+int read_run(struct fixture *f, uint64_t n, const struct piece_run *run);
 
 /* Calls fn for every chunk file of the tier; returns how many there are. */
-static inline uint32_t each_chunk_file(
-	struct fixture *f, void (*fn)(const char *path, void *arg), void *arg)
-{
-	uint32_t n = 0;
+uint32_t each_chunk_file(struct fixture *f, void (*fn)(const char *path, void *arg), void *arg);
 
-	for (unsigned int i = 0; i < 256; i++) {
-		char dir[400];
-		struct dirent *entry;
-		DIR *d;
-
-		(void)snprintf(dir, sizeof(dir), "%s/chk/%02x", f->path, i);
-		d = opendir(dir);
-		while (d && (entry = readdir(d))) {
-			char path[800];
-
-			if (entry->d_name[0] == '.')
-				continue;
-			(void)snprintf(path, sizeof(path), "%s/%s", dir, entry->d_name);
-			if (fn)
-				fn(path, arg);
-			n++;
-		}
-		if (d)
-			closedir(d);
-	}
-	return n;
-}
-
-static inline void keep_path(const char *path, void *arg)
-{
-	strcpy(arg, path);
-}
+/* For each_chunk_file(): copies the path into the 800 bytes at arg. */
+void keep_path(const char *path, void *arg);
 
 /* Path of the only chunk file. */
-static inline void only_file(struct fixture *f, char out[800])
-{
-	assert_int_equal(each_chunk_file(f, keep_path, out), 1);
-}
+void only_file(struct fixture *f, char out[800]);
 
-static inline void flip_byte(const char *path, off_t offset)
-{
-	int fd;
-	uint8_t b;
-
-	assert_int_equal(chmod(path, 0600), 0);
-	fd = open(path, O_RDWR | O_CLOEXEC);
-	assert_true(fd >= 0);
-	assert_int_equal(pread(fd, &b, 1, offset), 1);
-	b ^= 0x10;
-	assert_int_equal(pwrite(fd, &b, 1, offset), 1);
-	close(fd);
-}
+/* Flips a bit of the byte at an offset. */
+void flip_byte(const char *path, off_t offset);
 
 /* As after a power cycle: the tier was last started under another boot id. */
-static inline void another_boot(struct fixture *f)
-{
-	struct identity identity;
+void another_boot(struct fixture *f);
 
-	assert_int_equal(identity_load(f->path, &identity, NULL), 0);
-	strcpy(identity.boot_id, "11111111-2222-3333-4444-555555555555");
-	assert_int_equal(identity_store(f->path, &identity), 0);
-}
+struct tier_status status_of(struct fixture *f);
 
-static inline struct tier_status status_of(struct fixture *f)
-{
-	struct tier_status status;
-
-	tier_set_status(f->set, 0, &status);
-	return status;
-}
-
-/* Probes until the tier is in that state; the time of an ordinary probe is not waited for. */
-static inline void probe_until(struct fixture *f, const char *state)
-{
-	uint64_t deadline = clock_mono_ns() + 60 * CLOCK_SECOND;
-
-	while (strcmp(status_of(f).state, state) != 0) {
-		if (clock_mono_ns() > deadline)
-			fail_msg("%s, not %s: %s", status_of(f).state, state, status_of(f).why);
-		tier_set_probe(f->set);
-		clock_sleep_ns(5 * CLOCK_MS);
-	}
-}
+bool tier_is(struct fixture *f, const char *state);

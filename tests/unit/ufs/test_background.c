@@ -120,7 +120,7 @@ static void test_slow_connections_keep_it_open(void **state)
 	rate = run(&b, &way, 60, &now);
 	assert_true(background_places(&b) >= MAX * 2 / 3);
 	assert_true(rate > 0.65 * MAX * way.each);
-	assert_true(b.hold_ns >= 16 * CLOCK_SECOND); /* tried ever more rarely */
+	assert_true(backoff_ns(&b.hold) >= 16 * CLOCK_SECOND); /* tried ever more rarely */
 }
 
 static void test_opens_again(void **state)

@@ -13,13 +13,16 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 #include <cmocka.h>
 
 static char root[] = "/tmp/granary-file-XXXXXX";
 
+/* A file that has just been changed: by the tests' clock, which may be ahead of the kernel's. */
 static void make(const char *name, const void *data, size_t len)
 {
+	struct timespec times[2];
 	char path[2048];
 	int fd;
 
@@ -27,6 +30,9 @@ static void make(const char *name, const void *data, size_t len)
 	fd = open(path, O_CREAT | O_WRONLY | O_TRUNC, 0644);
 	assert_true(fd >= 0);
 	assert_int_equal(write(fd, data, len), len);
+	(void)clock_gettime(CLOCK_REALTIME, &times[0]);
+	times[1] = times[0];
+	assert_int_equal(futimens(fd, times), 0);
 	assert_int_equal(close(fd), 0);
 }
 

@@ -2,6 +2,7 @@
 #include "tests/unit/ufs/server.h"
 #include "ufs/ufs.h"
 #include "base/clock.h"
+#include "tests/clock/test_clock.h"
 
 #include <stdarg.h>
 #include <stddef.h>
@@ -90,8 +91,7 @@ static int finish(struct wait *w)
 {
 	int status;
 
-	while (!w->done)
-		clock_sleep_ns(CLOCK_MS);
+	test_wait(w->done);
 	status = w->status;
 	assert_false(w->wrong);
 	if (status == 0)
@@ -243,7 +243,7 @@ static bool answer_slowly(struct server *s, int fd, const char *head)
 	server_puts(fd, "HTTP/1.1 200 OK\r\nContent-Length: 16000000\r\n\r\n<ListBucketResult>");
 	while (recv(fd, &byte, 1, MSG_DONTWAIT) < 0) { /* until it is closed */
 		server_put(fd, blob, 2000);
-		clock_sleep_ns(10 * CLOCK_MS);
+		test_advance(10 * CLOCK_MS);
 	}
 	return false;
 }
@@ -265,8 +265,7 @@ static bool answer_late(struct server *s, int fd, const char *head)
 {
 	(void)s;
 	requests++;
-	while (gate)
-		clock_sleep_ns(CLOCK_MS);
+	test_wait(!gate);
 	put_rest(fd, head);
 	return true;
 }
@@ -283,8 +282,7 @@ static void cancelled_and_promoted(void **state)
 	server_start(&server, answer_late, NULL);
 	ufs = open_origin(1, PATIENCE);
 	first = start(ufs, UFS_DEMAND);
-	while (!requests)
-		clock_sleep_ns(CLOCK_MS);
+	test_wait(requests > 0);
 	for (size_t i = 0; i < ARRAY_SIZE(waiting); i++) {
 		waiting[i] = start(ufs, UFS_PREFETCH);
 		ufs_cancel(ufs, &waiting[i]->get);

@@ -7,6 +7,7 @@
 #include "base/clock.h"
 #include "ufs/credentials.h"
 #include "ufs/ufs.h"
+#include "tests/clock/test_clock.h"
 
 #include <stdarg.h>
 #include <stddef.h>
@@ -565,14 +566,12 @@ static void of_obs(void **state)
 static bool silent(struct server *s, int fd, const char *head)
 {
 	_Atomic bool *flags = s->arg;
-	uint64_t until = clock_mono_ns() + 60 * CLOCK_SECOND;
 
 	(void)fd;
 	(void)head;
 	atomic_store(&flags[0], true);
-	while (!atomic_load(&flags[1]) && clock_mono_ns() < until)
-		clock_sleep_ns(CLOCK_MS);
-	clock_sleep_ns(2 * CLOCK_SECOND); /* its end is not what is noticed */
+	test_wait(atomic_load(&flags[1]));
+	test_advance(2 * CLOCK_SECOND); /* its end is not what is noticed */
 	return false;
 }
 
@@ -580,8 +579,7 @@ static void *give_up(void *arg)
 {
 	_Atomic bool *flags = arg; /* asked, given up */
 
-	while (!atomic_load(&flags[0]))
-		clock_sleep_ns(CLOCK_MS);
+	test_wait(atomic_load(&flags[0]));
 	atomic_store(&flags[1], true);
 	return NULL;
 }

@@ -2,6 +2,7 @@
 #include "ufs/lister.h"
 #include "ufs/lister_split.h"
 #include "base/clock.h"
+#include "tests/clock/test_clock.h"
 
 #include <pthread.h>
 #include <stdarg.h>
@@ -173,14 +174,13 @@ static int fake_page(
 	while (now > peak && !atomic_compare_exchange_weak(&f->peak, &peak, now))
 		;
 	if (f->jitter && call % 3 != 0)
-		clock_sleep_ns(call * 7919 % 97 * 4000);
+		test_advance(call * 7919 % 97 * 4000);
 	if (f->latency_ns)
-		clock_sleep_ns(f->latency_ns);
+		test_advance(f->latency_ns);
 	atomic_fetch_sub(&f->in_flight, 1);
 	if (f->fail_at && call >= f->fail_at && !q->delimiter)
 		return err_set(e, -EACCES, "refused");
-	while (f->stalls && q->after && !ufs_list_is_over(ufs, q))
-		clock_sleep_ns(CLOCK_MS);
+	test_wait(!f->stalls || !q->after || ufs_list_is_over(ufs, q));
 	if (ufs_list_is_over(ufs, q))
 		return err_set(e, -ECANCELED, "given up");
 	if (q->after)
@@ -708,9 +708,8 @@ static void *cancel_soon(void *arg)
 {
 	struct canceller *c = arg;
 
-	while (c->fake->in_flight == 0 && c->fake->calls < 5)
-		clock_sleep_ns(CLOCK_MS);
-	clock_sleep_ns(20 * CLOCK_MS);
+	test_wait(c->fake->in_flight > 0 || c->fake->calls >= 5);
+	test_advance(20 * CLOCK_MS);
 	ufs_list_cancel(&c->fake->base);
 	return NULL;
 }

@@ -5,6 +5,7 @@
 #include "ufs/lister.h"
 #include "ufs/lister_split.h"
 #include "base/clock.h"
+#include "tests/clock/test_clock.h"
 
 #include <stdarg.h>
 #include <stddef.h>
@@ -70,7 +71,7 @@ static int fake_page(
 	struct fake *f = container_of(ufs, struct fake, base);
 	char after[LIMIT_KEY_BYTES + 1] = "";
 
-	clock_sleep_ns(200000);
+	test_advance(200000);
 	if (ufs_list_is_over(ufs, q))
 		return err_set(e, -ECANCELED, "given up");
 	if (q->after)

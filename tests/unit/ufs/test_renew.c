@@ -5,6 +5,7 @@
 #include "tests/unit/ufs/server.h"
 #include "ufs/ufs.h"
 #include "base/clock.h"
+#include "tests/clock/test_clock.h"
 
 #include <stdarg.h>
 #include <stddef.h>
@@ -103,7 +104,7 @@ static bool put_keys(int fd)
 	looked = ++wish.looked;
 	pthread_mutex_unlock(&wish.lock);
 	if (looked > 1)
-		clock_sleep_ns(CLOCK_SECOND);
+		test_advance(CLOCK_SECOND);
 	server_puts(fd, "HTTP/1.1 200 OK\r\nContent-Length: 94\r\n\r\n"
 			"{\"AccessKeyId\":\"AKID\",\"SecretAccessKey\":\"s\",\"Token\":\"one\","
 			"\"Expiration\":\"2033-05-18T03:33:20Z\"}");
@@ -141,7 +142,7 @@ static bool answer(struct server *s, int fd, const char *head)
 	else if (is_list)
 		put_list(fd);
 	else
-		clock_sleep_ns(wish.delay_ns);
+		test_advance(wish.delay_ns);
 	pthread_mutex_lock(&wish.lock);
 	wish.inside--;
 	pthread_mutex_unlock(&wish.lock);
@@ -343,7 +344,7 @@ static void new_token(void **state)
 	strcpy(wish.token, "three");
 	strcpy(wish.key, "AKNEW");
 	write_keys("AKNEW", "three");
-	clock_sleep_ns(1100 * CLOCK_MS); /* they were read just before */
+	test_advance(1100 * CLOCK_MS); /* they were read just before */
 	assert_int_equal(run(ufs, 20, 20, NULL), 0);
 	strcpy(wish.token, "four");
 	assert_int_equal(ufs_probe(ufs, &e), -EKEYREJECTED);
@@ -358,7 +359,7 @@ static void new_token(void **state)
 static void *write_later(void *arg)
 {
 	(void)arg;
-	clock_sleep_ns(1500 * CLOCK_MS);
+	test_advance(1500 * CLOCK_MS);
 	write_keys("AKID", "late");
 	return NULL;
 }
@@ -397,7 +398,7 @@ static void close_while_looking(void **state)
 			.on_done = on_done,
 			.arg = &c };
 		assert_int_equal(ufs_get(ufs, &one->get), 0);
-		clock_sleep_ns((uint64_t)i * CLOCK_MS / 4);
+		test_advance((uint64_t)i * CLOCK_MS / 4);
 		ufs_free(ufs);
 		assert_int_equal(c.under_way, 0);
 		assert_int_equal(c.status, -ECANCELED);
@@ -441,8 +442,7 @@ static void close_while_renewing(void **state)
 		.on_done = on_done,
 		.arg = &c };
 	assert_int_equal(ufs_get(ufs, &one->get), 0);
-	while (looked() < 2)
-		clock_sleep_ns(CLOCK_MS);
+	test_wait(looked() == 2);
 	ufs_free(ufs);
 	assert_int_equal(c.under_way, 0);
 	assert_int_equal(c.status, -ECANCELED);

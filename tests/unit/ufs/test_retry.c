@@ -4,6 +4,7 @@
 #include "base/loop.h"
 #include "tests/debug/faults.h"
 #include "tests/debug/ufs_fault.h"
+#include "tests/clock/test_clock.h"
 
 #include <pthread.h>
 #include <stdarg.h>
@@ -65,8 +66,7 @@ static void on_task(struct loop_task *task)
 
 	free(a);
 	/* It does not end before a promotion that waits for the lock has had it. */
-	for (int i = 0; i < 5000 && s->promoting && s->promoted == UFS_CLASSES; i++)
-		clock_sleep_ns(CLOCK_MS);
+	test_wait(!s->promoting || s->promoted != UFS_CLASSES);
 	for (uint64_t i = 0; i < n; i++)
 		((char *)get->buf)[i] = data_at(get->offset + i);
 	get->got = n;
@@ -86,9 +86,8 @@ static int script_get(struct ufs *ufs, struct ufs_get *get)
 	s->deadline_ns = get->deadline_ns;
 	if (s->slow && s->at > 0) {
 		s->inside = true;
-		while (!s->promoting)
-			clock_sleep_ns(CLOCK_MS);
-		clock_sleep_ns(100 * CLOCK_MS); /* time for it to overtake */
+		test_wait(s->promoting);
+		test_advance(100 * CLOCK_MS); /* time for it to overtake */
 		s->inside = false;
 	}
 	if (s->hangs) {
@@ -403,8 +402,7 @@ static void closing(void **state)
 	(void)state;
 	assert_int_equal(ufs_retry_new(&s->base, &ufs), 0);
 	waiting = start(ufs, 0, 10);
-	while (counter_get(&ufs_counters(ufs)->retries) == 0 && s->at == 0)
-		clock_sleep_ns(CLOCK_MS);
+	test_wait(counter_get(&ufs_counters(ufs)->retries) > 0 || s->at > 0);
 	s->hangs = true;
 	hanging = start(ufs, 0, 10);
 	t = clock_mono_ns();
@@ -441,8 +439,7 @@ static void *promote_soon(void *arg)
 	struct ufs *ufs = ((void **)arg)[1];
 	struct wait *w;
 
-	while (!s->inside)
-		clock_sleep_ns(CLOCK_MS);
+	test_wait(s->inside);
 	w = ((void **)arg)[2];
 	s->promoting = true;
 	ufs_promote(ufs, &w->get, UFS_DEMAND);
@@ -486,9 +483,7 @@ static void late(void **state)
 	s->hangs = s->yields = true;
 	assert_int_equal(ufs_retry_new(&s->base, &ufs), 0);
 	w = start(ufs, 0, 10);
-	while (!s->cancelled && clock_mono_ns() - t < PATIENCE)
-		clock_sleep_ns(10 * CLOCK_MS);
-	assert_non_null(s->cancelled);
+	test_wait(s->cancelled);
 	assert_int_equal(finish(w, &e), -ETIMEDOUT);
 	assert_true(clock_mono_ns() - t >= CLOCK_SECOND);
 	assert_non_null(strstr(e.text, "deadline"));
@@ -523,9 +518,8 @@ static void cancels(void **state)
 	(void)state;
 	assert_int_equal(ufs_retry_new(&s->base, &ufs), 0);
 	w = start(ufs, 0, 10);
-	while (s->at == 0)
-		clock_sleep_ns(CLOCK_MS);
-	clock_sleep_ns(10 * CLOCK_MS);
+	test_wait(s->at > 0);
+	test_advance(10 * CLOCK_MS);
 	ufs_cancel(ufs, &w->get);
 	ufs_cancel(ufs, &late);
 	assert_int_equal(finish(w, NULL), -ECANCELED);
@@ -557,8 +551,7 @@ static void waits(void **state)
 	w = start(ufs, 0, 10);
 	key = w->get.key;
 	key_len = w->get.key_len;
-	while (ufs_find_wait(ufs, key, key_len, &found) && found.failures == 0)
-		clock_sleep_ns(CLOCK_MS);
+	test_wait(!ufs_find_wait(ufs, key, key_len, &found) || found.failures > 0);
 	assert_true(found.failures > 0);
 	assert_true(found.waited_ns < 5 * CLOCK_SECOND);
 	assert_false(ufs_find_wait(ufs, "no such key", 11, &found));

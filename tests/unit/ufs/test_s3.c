@@ -4,10 +4,12 @@
  */
 #include "ufs/ufs.h"
 #include "base/clock.h"
+#include "tests/clock/test_clock.h"
 
 #include <arpa/inet.h>
 #include <inttypes.h>
 #include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <pthread.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -142,7 +144,7 @@ static bool answer(int fd, const char *key, uint64_t start, uint64_t end, uint32
 		return false;
 	} else if (strcmp(key, "stall") == 0 && nth % 2) {
 		put_object(fd, "tag", start, end, SIZE, n / 4);
-		clock_sleep_ns(3 * CLOCK_SECOND / 2);
+		test_advance(3 * CLOCK_SECOND / 2);
 		return false;
 	} else if (strcmp(key, "never") == 0) {
 		char byte;
@@ -150,7 +152,7 @@ static bool answer(int fd, const char *key, uint64_t start, uint64_t end, uint32
 		(void)recv(fd, &byte, 1, 0); /* until one of us closes it */
 		return false;
 	} else if (strcmp(key, "silent") == 0) {
-		clock_sleep_ns(3 * CLOCK_SECOND / 2);
+		test_advance(3 * CLOCK_SECOND / 2);
 		return false;
 	} else if (strcmp(key, "busy") == 0 && nth % 3) {
 		put_error(fd, nth % 3 == 1 ? 503 : 429, "SlowDown", "Retry-After: 0\r\n");
@@ -298,7 +300,9 @@ static int start_server(void **state)
 	for (uint32_t i = 0; i < SIZE; i++)
 		server.blob[i] = data_at(i);
 	server.fd = socket(AF_INET, SOCK_STREAM, 0);
-	if (bind(server.fd, (struct sockaddr *)&address, sizeof(address)) != 0 ||
+	/* As in server.c: no body waits for the head's acknowledgement. */
+	if (setsockopt(server.fd, IPPROTO_TCP, TCP_NODELAY, &(int){ 1 }, sizeof(int)) != 0 ||
+		bind(server.fd, (struct sockaddr *)&address, sizeof(address)) != 0 ||
 		listen(server.fd, 64) != 0 ||
 		getsockname(server.fd, (struct sockaddr *)&address, &len) != 0)
 		return -1;
@@ -457,8 +461,7 @@ static void right_bytes(void **state)
 	for (uint64_t i = 0; i < 50; i++)
 		assert_int_equal(get(ufs, "x", i * 20011, 1 + i * 17, NULL), 0);
 	w = start(ufs, "x", 0, SIZE, UFS_DEMAND);
-	while (!w->done && w->progress == 0)
-		clock_sleep_ns(CLOCK_MS / 10);
+	test_wait(w->done || w->progress > 0);
 	assert_true(w->progress > 0);
 	assert_int_equal(finish(w, NULL), 0);
 	assert_int_equal(server.n_conns, 1); /* kept */
@@ -632,7 +635,7 @@ static void classes(void **state)
 	for (size_t i = 0; i < ARRAY_SIZE(low); i++)
 		low[i] = start(ufs, i < 10 ? "p" : "f", 0, 1, i < 10 ? UFS_PREFETCH : UFS_FILL);
 	wait_for_requests(6);
-	clock_sleep_ns(50 * CLOCK_MS);
+	test_advance(50 * CLOCK_MS);
 	assert_int_equal(server.requests, 6); /* of 8 places */
 	assert_int_equal(counter_get(&ufs_counters(ufs)->queued), 14);
 	demand = start(ufs, "d", 0, 1, UFS_DEMAND);
@@ -678,8 +681,7 @@ static void cancels(void **state)
 	assert_int_equal(finish(gated, NULL), 0);
 	assert_int_equal(finish(other, NULL), 0);
 	waiting = start(ufs, "denied", 0, 100, UFS_DEMAND);
-	while (counter_get(&ufs_counters(ufs)->cause_forbidden) < 4)
-		clock_sleep_ns(CLOCK_MS);
+	test_wait(counter_get(&ufs_counters(ufs)->cause_forbidden) >= 4);
 	ufs_cancel(ufs, &waiting->get);
 	assert_int_equal(finish(waiting, NULL), -ECANCELED);
 	ufs_free(ufs);

@@ -1,6 +1,7 @@
 /* Bounds on bytes and requests a second: over an origin that only takes note. */
 #include "ufs/ufs_internal.h"
 #include "base/clock.h"
+#include "tests/clock/test_clock.h"
 
 #include <pthread.h>
 #include <stdarg.h>
@@ -214,7 +215,7 @@ static void other_rates(void **state)
 	begin(1, 0);
 	ask(&first, UFS_DEMAND, 1000);
 	ask(&second, UFS_DEMAND, 10 << 20);
-	clock_sleep_ns(20 * CLOCK_MS); /* a timer for 1,000 s is set */
+	test_advance(20 * CLOCK_MS); /* a timer for 1,000 s is set */
 	assert_int_equal(ufs_set_rates(throttle, 1 << 30, 0), 0);
 	wait_for(2);
 	assert_int_equal(ufs_set_rates(throttle, 1000, 0), 0); /* 10 MiB are owed, or some of it */
@@ -235,8 +236,7 @@ static void cancel(void **state)
 	ask(&left, UFS_DEMAND, 1);
 	ufs_cancel(throttle, &given_up.get);
 	ufs_cancel(throttle, &given_up.get);
-	while (atomic_load(&given_up.ended) == 1)
-		clock_sleep_ns(CLOCK_MS);
+	test_wait(atomic_load(&given_up.ended) != 1);
 	assert_int_equal(given_up.ended, -ECANCELED);
 	ufs_cancel(throttle, &first.get);
 	assert_int_equal(lower.cancelled, 1);
@@ -262,6 +262,27 @@ static void lists(void **state)
 	assert_true(clock_mono_ns() - began >= (12 - 6) * CLOCK_SECOND / 20);
 	ufs_list_cancel(throttle);
 	assert_int_equal(ufs_list_page(throttle, &request, &page, NULL), -ECANCELED);
+	ufs_page_release(&page);
+	ufs_free(throttle);
+}
+
+/* Bytes that GETs owe do not hold up a LIST, neither one that finds the queues empty nor one that waits. */
+static void lists_owe_no_bytes(void **state)
+{
+	const struct ufs_page_request request = { 0 };
+	struct one first, one;
+	struct ufs_page page;
+
+	(void)state;
+	begin(1, 5500);
+	ask(&first, UFS_DEMAND, 1000000);
+	wait_for(1);
+	ufs_page_init(&page);
+	assert_int_equal(ufs_list_page(throttle, &request, &page, NULL), 0);
+	ask(&one, UFS_DEMAND, 1); /* for days */
+	assert_int_equal(ufs_list_page(throttle, &request, &page, NULL), 0);
+	assert_int_equal(lower.lists, 2);
+	assert_int_equal(came(), 1);
 	ufs_page_release(&page);
 	ufs_free(throttle);
 }
@@ -293,8 +314,7 @@ static void begin_lists(struct lister *listers, unsigned int n)
 		assert_int_equal(
 			pthread_create(&listers[i].thread, NULL, list_one, &listers[i]), 0);
 	}
-	while (counter_get(&lower.base.counters->lists_throttled) < before + n)
-		clock_sleep_ns(CLOCK_MS);
+	test_wait(counter_get(&lower.base.counters->lists_throttled) >= before + n);
 }
 
 /* LISTs wait beside GETs, and go at once when the bound does. */
@@ -376,8 +396,7 @@ static void turns(void **state)
 	for (unsigned int i = 1; i < ARRAY_SIZE(ones); i++)
 		ask(&ones[i], UFS_DEMAND, 1);
 	assert_int_equal(pthread_create(&lister.thread, NULL, list_many, &lister), 0);
-	while (counter_get(&lower.base.counters->lists_throttled) == 0)
-		clock_sleep_ns(CLOCK_MS);
+	test_wait(counter_get(&lower.base.counters->lists_throttled) > 0);
 	assert_int_equal(ufs_set_rates(throttle, 0, 50), 0);
 	pthread_mutex_lock(&lower.lock);
 	while (lower.lists < 10)
@@ -401,6 +420,7 @@ int main(void)
 		cmocka_unit_test(other_rates),
 		cmocka_unit_test(cancel),
 		cmocka_unit_test(lists),
+		cmocka_unit_test(lists_owe_no_bytes),
 		cmocka_unit_test(lists_wait),
 		cmocka_unit_test(lists_given_up),
 		cmocka_unit_test(turns),
