@@ -47,6 +47,12 @@ class Cluster(hosts.Cluster):
             options = (*options, "--engine", e2e.ENGINE)
         return [host.mount(DATASET, options=options) for host in self.of("keeper")]
 
+    def wait_reached(self):
+        """Waits until each host with a keeper can connect to each worker: before that, packets of a new network may be lost."""
+        words = ["exec 3<>/dev/tcp/%s/%d" % (worker.address, hosts.WORKER_PORT) for worker in self.workers]
+        for host in self.of("keeper"):
+            e2e.poll(lambda: host.attempt("bash", "-ec", "; ".join(words))[0] == 0, host.name + " reaches each worker")
+
     def status(self, host):
         """cachectl status of one host."""
         return json.loads(host.cachectl("status", "-o", "json"))

@@ -6,6 +6,7 @@ environment of the S3 server and the programs of the build on PATH, and clears u
 
 import contextlib
 import errno
+import fcntl
 import json
 import os
 import random
@@ -75,16 +76,17 @@ def at_least(got, limit, what):
         raise AssertionError("%s: %s, less than %s" % (what, got, limit))
 
 
-def poll(fn, what, seconds=PATIENCE):
-    """Calls fn until it returns something true, which is returned; fails after the deadline."""
-    deadline = time.monotonic() + seconds
+def poll(fn, what, seconds=PATIENCE, every=None):
+    """Calls fn until it returns something true, which is returned; fails after the deadline. every: seconds between calls."""
+    began = time.monotonic()
     while True:
         result = fn()
         if result:
             return result
-        if time.monotonic() > deadline:
+        waited = time.monotonic() - began
+        if waited > seconds:
             raise AssertionError("not within %s s: %s" % (seconds, what))
-        time.sleep(0.02)
+        time.sleep(every or min(max(waited / 5, 0.02), 0.3))  # less and less often: most fn start a program
 
 
 def run(*command, timeout=PATIENCE, env=None):
@@ -209,9 +211,9 @@ class Origin:
         def still():
             nonlocal quiet
             quiet = quiet + 1 if self.stats()["gets_now"] == 0 else 0
-            return quiet >= 10  # polled every 20 ms
+            return quiet >= 10
 
-        poll(still, "the origin has nothing to do", seconds)
+        poll(still, "the origin has nothing to do", seconds, every=0.02)
         return self.stats()
 
 
@@ -404,9 +406,16 @@ def read_at(path, offset, size):
 
 
 def check_file(mount, key, size, version=0, prefix=""):
-    data = read_file(os.path.join(mount, key))
-    equal(len(data), size, "size of " + key)
-    check(data == dataset.content(prefix + key, size, version=version), "bytes of %s differ" % key)
+    fd = os.open(os.path.join(mount, key), os.O_RDONLY)
+    try:
+        found = 0
+        while data := os.read(fd, 1 << 20):  # block by block: no copies of a large file are made
+            wanted = dataset.content(prefix + key, len(data), found, version=version)
+            check(data == wanted, "bytes of %s differ" % key)
+            found += len(data)
+        equal(found, size, "size of " + key)
+    finally:
+        os.close(fd)
     return size
 
 
@@ -452,11 +461,19 @@ def total(sizes):
     return sum(sizes.values())
 
 
-def drop_caches():
-    """Of the whole kernel; written pages are written out first, so that they can go."""
-    os.sync()
+@contextlib.contextmanager
+def caches_kept():
+    """Yields the kernel's switch for its caches. No other test uses it in this block, which must not call drop_caches()."""
     with open("/proc/sys/vm/drop_caches", "w") as f:
-        f.write("3")
+        fcntl.flock(f, fcntl.LOCK_EX)
+        yield f
+
+
+def drop_caches(what="3"):
+    """Of the whole kernel: "1" pages, "2" names and inodes, "3" both. Pages that are not written yet stay: none is of a mount."""
+    with caches_kept() as f:
+        f.write(what)
+        f.flush()
 
 
 class Background:
@@ -491,24 +508,32 @@ class Background:
 HOLDER = "granary-hold"
 
 
-def daemons(program):
-    """Pids of this test's processes with that program name; HOLDER: who holds for a keeper, which is of its program."""
+DAEMONS = ("cachectl", "cachekeeper", "cachemaster", "cacheworker", "cachefuse")
+
+
+def all_daemons():
+    """{program: pids} of this test's processes; HOLDER is a process of the keeper's program with a name of its own."""
     marker = ("E2E_MARKER=" + os.environ["E2E_MARKER"]).encode()
-    found = []
+    found = {}
     for pid in filter(str.isdigit, os.listdir("/proc")):
         try:
+            name = os.path.basename(os.readlink("/proc/%s/exe" % pid))
+            if name not in DAEMONS:  # of most, no more is read: hundreds of processes run on a busy machine
+                continue
             with open("/proc/%s/environ" % pid, "rb") as f:
                 if marker not in f.read().split(b"\0"):
                     continue
             with open("/proc/%s/comm" % pid) as f:
-                name = f.read().rstrip()
-            if name != HOLDER:
-                name = os.path.basename(os.readlink("/proc/%s/exe" % pid))
-            if name == program:
-                found.append(int(pid))
+                name = HOLDER if f.read().rstrip() == HOLDER else name
+            found.setdefault(name, []).append(int(pid))
         except OSError:
             continue  # gone meanwhile
     return found
+
+
+def daemons(program):
+    """Pids of this test's processes of one of DAEMONS, or of HOLDER."""
+    return all_daemons().get(program, [])
 
 
 def kill(*programs):
@@ -576,16 +601,13 @@ def forget_mounts():
             attempt("umount", "-l", point)
 
 
-DAEMONS = ("cachectl", "cachekeeper", "cachemaster", "cacheworker", "cachefuse")
-
-
 def nothing_left(seconds=PATIENCE):
     """No daemon of this test runs and nothing is mounted below its directory, after `seconds` at the latest."""
 
     def left():
         with open("/proc/self/mountinfo") as f:
             mounts = [line.split()[4] for line in f if line.split()[4].startswith(DIR + "/")]
-        return {name: daemons(name) for name in (*DAEMONS, HOLDER) if daemons(name)}, mounts
+        return all_daemons(), mounts
 
     deadline = time.monotonic() + seconds
     while left() != ({}, []):

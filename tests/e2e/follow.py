@@ -91,11 +91,12 @@ def hash_of(key):
 class Readers:
     """Read files by name over and over until stop(); raises there for the first thing that cannot be."""
 
-    def __init__(self, tree, path, number, allowed=()):
+    def __init__(self, tree, path, number, allowed=(), pause=0):
         self.as_of = 0  # what is shown is at least as new as a listing that began then
         self.tree = tree
         self.path = path
         self.allowed = allowed  # errnos of what the origin has not any more
+        self.pause = pause  # seconds between two reads
         self.stopping = threading.Event()
         self.reads = self.absent = self.refused = 0
         self.lock = threading.Lock()
@@ -117,6 +118,7 @@ class Readers:
                 self.reads += kind == "read"
                 self.absent += kind == "absent"
                 self.refused += kind == "refused"
+            self.stopping.wait(self.pause)
 
     def read(self, key, seen, dice):
         least = self.tree.least(key, self.as_of)
