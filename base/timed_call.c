@@ -65,14 +65,13 @@ static struct running *running_new(const struct timed_call *call, void *arg)
 /* True if the call ended in time; otherwise run() frees it when it ends. */
 static bool wait_or_leave(struct running *running)
 {
-	uint64_t (*now)(void) = running->call.now ? running->call.now : clock_mono_ns;
-	uint64_t until = now() + running->call.timeout_ns;
+	uint64_t until = clock_mono_ns() + running->call.timeout_ns;
 	struct timespec deadline = { .tv_sec = (time_t)(until / CLOCK_SECOND),
 		.tv_nsec = (long)(until % CLOCK_SECOND) };
 	bool done;
 
 	pthread_mutex_lock(&running->lock);
-	while (!running->done && now() < until)
+	while (!running->done && clock_mono_ns() < until)
 		(void)pthread_cond_timedwait(&running->ended, &running->lock, &deadline);
 	done = running->done;
 	running->left = !done;

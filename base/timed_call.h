@@ -15,7 +15,6 @@ struct timed_call {
 	uint64_t timeout_ns;
 	int (*run)(void *arg);
 	void (*release)(void *arg); /* on the pool's thread, after a run() that timed out */
-	uint64_t (*now)(void);      /* monotonic time; NULL: clock_mono_ns() */
 };
 
 /*

@@ -68,13 +68,14 @@ static int open_extent(void *arg)
 	return tier_seal_open_fd(call->extent, &call->fd);
 }
 
-static int call_for_fd(struct worker *w, int (*run)(void *arg), struct call *call, int *ret_fd)
+/* Consumes the call. ret_fd: what it opened; NULL: nothing. */
+static int call_tier(struct worker *w, int (*run)(void *arg), struct call *call, int *ret_fd)
 {
 	int r = tier_call(w, run, call_free, call);
 
 	if (r == -ETIMEDOUT)
-		return r;
-	if (r == 0) {
+		return r; /* it frees itself when it ends */
+	if (r == 0 && ret_fd) {
 		*ret_fd = call->fd;
 		call->fd = -1;
 	}
@@ -86,7 +87,7 @@ int tier_call_open_fd(struct worker *w, struct chunk *chunk, int *ret_fd)
 {
 	struct call *call = call_new(w, chunk);
 
-	return call ? call_for_fd(w, open_fd, call, ret_fd) : -ENOMEM;
+	return call ? call_tier(w, open_fd, call, ret_fd) : -ENOMEM;
 }
 
 int tier_call_open_extent(struct worker *w, struct extent *extent, int *ret_fd)
@@ -96,7 +97,7 @@ int tier_call_open_extent(struct worker *w, struct extent *extent, int *ret_fd)
 	if (!call)
 		return -ENOMEM;
 	call->extent = tier_seal_ref(extent);
-	return call_for_fd(w, open_extent, call, ret_fd);
+	return call_tier(w, open_extent, call, ret_fd);
 }
 
 static int recheck(void *arg)
@@ -109,15 +110,11 @@ static int recheck(void *arg)
 int tier_call_recheck(struct worker *w, struct chunk *chunk, const struct piece_run *run)
 {
 	struct call *call = call_new(w, chunk);
-	int r;
 
 	if (!call)
 		return -ENOMEM;
 	call->run = *run;
-	r = tier_call(w, recheck, call_free, call);
-	if (r != -ETIMEDOUT)
-		call_free(call);
-	return r;
+	return call_tier(w, recheck, call, NULL);
 }
 
 static int admit(void *arg)
@@ -131,7 +128,6 @@ int tier_call_admit(struct worker *w, const struct chunk_id *id)
 {
 	struct chunk *chunk = tier_chunk_find(w->tiers, id);
 	struct call *call;
-	int r;
 
 	chunk_unref(chunk);
 	if (chunk)
@@ -142,8 +138,5 @@ int tier_call_admit(struct worker *w, const struct chunk_id *id)
 	call->id = *id;
 	call->how = (struct tier_admission){ .class = worker_class(w, &id->volume, id->chunk),
 		.want = TIER_WANT_READ };
-	r = tier_call(w, admit, call_free, call);
-	if (r != -ETIMEDOUT)
-		call_free(call);
-	return r;
+	return call_tier(w, admit, call, NULL);
 }

@@ -1,4 +1,4 @@
-/* Calls that may hang: by a clock that the test advances, in which a second passes when it is read. */
+/* Calls that may hang. */
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
@@ -6,13 +6,13 @@
 #include <cmocka.h>
 
 #include <errno.h>
+#include <pthread.h>
 #include <semaphore.h>
-#include <stdatomic.h>
-#include <unistd.h>
 
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/timed_call.h"
+#include "tests/clock/test_clock.h"
 
 struct work {
 	sem_t go; /* run() waits for it */
@@ -23,20 +23,6 @@ struct work {
 };
 
 static struct pool *pool;
-static _Atomic uint64_t time_ns;
-static _Atomic uint64_t step_ns; /* that passes with each look at the clock */
-
-static struct work *waited; /* returns once its caller waits; NULL: none */
-
-/* With the lock of the call, which it waits for next: what is let go here ends while it does. */
-static uint64_t test_clock(void)
-{
-	static unsigned int looks;
-
-	if (waited && ++looks == 2)
-		ensure(sem_post(&waited->go) == 0);
-	return atomic_fetch_add(&time_ns, step_ns) + step_ns;
-}
 
 static int run(void *arg)
 {
@@ -57,11 +43,9 @@ static void release(void *arg)
 
 static int call(struct work *work, uint64_t timeout_ns)
 {
-	const struct timed_call timed = { .pool = pool,
-		.timeout_ns = timeout_ns,
-		.run = run,
-		.release = release,
-		.now = test_clock };
+	const struct timed_call timed = {
+		.pool = pool, .timeout_ns = timeout_ns, .run = run, .release = release
+	};
 
 	return timed_call(&timed, work);
 }
@@ -76,8 +60,6 @@ static void work_init(struct work *work, int result)
 static int setup(void **state)
 {
 	(void)state;
-	time_ns = clock_mono_ns();
-	step_ns = 0;
 	pool = pool_new("test", 2, 2);
 	return pool ? 0 : -1;
 }
@@ -89,7 +71,6 @@ static int teardown(void **state)
 	return 0;
 }
 
-/* While no time passes the caller waits, however long the call takes. */
 static void test_in_time(void **state)
 {
 	static const int results[] = { 0, 7, -ENODATA };
@@ -109,18 +90,28 @@ static void test_in_time(void **state)
 	assert_int_equal(work.releases, 0);
 }
 
-/* The end of a call wakes its caller; else the test waits for an hour. */
+static void *let_go_later(void *arg)
+{
+	struct work *work = arg;
+
+	test_advance(CLOCK_SECOND);
+	ensure(sem_post(&work->go) == 0);
+	return NULL;
+}
+
+/* The end of a call wakes its caller, long before the time is over. */
 static void test_wakes(void **state)
 {
+	uint64_t began = test_now();
 	struct work work;
+	pthread_t other;
 
 	(void)state;
 	work_init(&work, 5);
-	waited = &work;
-	(void)alarm(60);
+	assert_int_equal(pthread_create(&other, NULL, let_go_later, &work), 0);
 	assert_int_equal(call(&work, 3600 * CLOCK_SECOND), 5);
-	(void)alarm(0);
-	waited = NULL;
+	assert_in_range(test_now() - began, CLOCK_SECOND, 1800 * CLOCK_SECOND);
+	assert_int_equal(pthread_join(other, NULL), 0);
 }
 
 /* The caller goes on at once when the time is over; the call has the argument until it returns, and others run. */
@@ -132,9 +123,7 @@ static void test_timed_out(void **state)
 	(void)state;
 	work_init(&hangs, 0);
 	work_init(&other, 3);
-	step_ns = 2 * CLOCK_SECOND;
 	assert_int_equal(call(&hangs, CLOCK_SECOND), -ETIMEDOUT);
-	step_ns = 0;
 	assert_int_equal(sem_post(&other.go), 0);
 	assert_int_equal(call(&other, CLOCK_SECOND), 3);
 	assert_int_equal(hangs.runs, 0);
@@ -153,7 +142,6 @@ static void test_full_pool(void **state)
 	int r;
 
 	(void)state;
-	step_ns = 2 * CLOCK_SECOND;
 	do { /* two threads, and a queue of two */
 		work_init(&work[taken], 0);
 		r = call(&work[taken], CLOCK_SECOND);

@@ -78,13 +78,11 @@ void pattern(uint64_t seed, uint8_t *out, size_t len)
 {
 	uint64_t x = seed * 0x9E3779B97F4A7C15ull + 1;
 
-	for (size_t i = 0; i < len; i++) {
-		if (i % 8 == 0) {
-			x ^= x << 13;
-			x ^= x >> 7;
-			x ^= x << 17;
-		}
-		out[i] = (uint8_t)(x >> (8 * (i % 8)));
+	for (size_t i = 0; i < len; i += sizeof(x)) {
+		x ^= x << 13;
+		x ^= x >> 7;
+		x ^= x << 17;
+		memcpy(out + i, &x, len - i < sizeof(x) ? len - i : sizeof(x));
 	}
 }
 
