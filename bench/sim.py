@@ -10,7 +10,7 @@ it took to notice a loss is said beside it: three beats until a worker is down, 
 early is not what is measured here. The clients are processes on the same machine: how much of the CPU time was theirs is said.
 
 SIM_WORKERS, SIM_MOUNTS, SIM_FILES change the sizes, SIM_NET=unix|tcp the connections, SIM_IDLE the seconds in which nothing happens,
-SIM_TLS=1 gives them keys, SIM_LOG=FILE is the master's log, SIM_HERD=0 leaves the readers out.
+SIM_LOG=FILE is the master's log, SIM_HERD=0 leaves the readers out.
 """
 
 import array
@@ -31,7 +31,6 @@ WORKERS = int(os.environ.get("SIM_WORKERS", "1000"))
 MOUNTS = int(os.environ.get("SIM_MOUNTS", "10000"))
 FILES = int(os.environ.get("SIM_FILES", "10000000"))
 NET = os.environ.get("SIM_NET", "tcp")
-TLS = os.environ.get("SIM_TLS") == "1"
 PROCESSES = 4
 PER_RACK = 25
 SLOTS = 65536
@@ -66,11 +65,11 @@ def ask(path, method, route, body=None):
 
 
 def keys(bench):
-    """Options of who speaks TLS."""
+    """Options of who speaks over TCP, which is TLS."""
     path = bench.path("cluster.key")
-    if TLS and not os.path.exists(path):
+    if NET == "tcp" and not os.path.exists(path):
         bench.run(bench.build + "/bin/cachectl", "key", "create", "--out", path)
-    return ["--cluster-key", path] if TLS else []
+    return ["--cluster-key", path] if NET == "tcp" else []
 
 
 def cpu_of(pid):

@@ -52,7 +52,8 @@ static void check_keys(struct doctor *d, const struct node_config *config)
 	}
 	if (!any)
 		doctor_warn(d, "cluster",
-			"keys: %s names none: without them daemons speak over loopback only: say "
+			"keys: %s names none: without them daemons speak over unix sockets only: "
+			"say "
 			"cluster-key or token",
 			config->file);
 }

@@ -262,12 +262,12 @@ static void caller_of(const struct peer_identity *peer, struct admin_caller *ret
 	char serial[2 * sizeof(peer->claims.serial) + 1];
 
 	switch (peer->kind) {
+	case PEER_UNKNOWN:
+		break;
 	case PEER_NODE:
 		caller.known = true;
 		caller.uid = peer->uid;
 		break;
-	case PEER_LOCAL:
-		break; /* may look */
 	case PEER_CLUSTER:
 		(void)snprintf(caller.via, sizeof(caller.via), "cluster key");
 		break;

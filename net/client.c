@@ -242,12 +242,6 @@ static void say_lost(struct rpc_client *client, int status)
 			client->address, FRAME_VERSION);
 	else if (status == -EKEYREJECTED)
 		keys_say_refused(client->address, &client->last);
-	else if (status == -ENOKEY)
-		(void)err_set(&client->last, status,
-			"%s wants a key: name the file of the cluster key or of a token "
-			"(cluster-key, "
-			"token)",
-			client->address);
 	else
 		(void)err_set(
 			&client->last, status, "the connection was lost: %s", err_str(status));
@@ -259,8 +253,7 @@ static void on_closed(struct conn *conn, int status)
 	struct list again = LIST_INIT(again);
 	bool fenced = client->fenced;
 	/* Waiting helps nobody. */
-	bool refused = fenced || status == -EPROTONOSUPPORT || status == -EKEYREJECTED ||
-		       status == -ENOKEY;
+	bool refused = fenced || status == -EPROTONOSUPPORT || status == -EKEYREJECTED;
 
 	client->fenced = false;
 	client->has_conn = false;

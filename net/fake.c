@@ -470,6 +470,7 @@ static struct end *end_new(struct loop *loop, const char *name)
 	if (!end)
 		return NULL;
 	end->transport.ops = &transport_fake;
+	end->transport.peer.kind = PEER_NODE; /* this process */
 	end->magic = END_MAGIC;
 	end->loop = loop;
 	(void)snprintf(end->name, sizeof(end->name), "%s", name); /* fits: fake_check() */

@@ -14,7 +14,7 @@ bool peer_may_read(const struct peer_identity *peer, const struct volume_id *vol
 	bool found = false;
 
 	if (peer->kind != PEER_TOKEN)
-		return true;
+		return peer_is_trusted(peer);
 	for (uint32_t i = 0; i < peer->claims.n_volumes;
 		i++) /* all, whatever is found: takes the same time */
 		found |= volume_id_equal(&peer->claims.volumes[i], volume);
@@ -23,27 +23,19 @@ bool peer_may_read(const struct peer_identity *peer, const struct volume_id *vol
 
 bool peer_may_open(const struct peer_identity *peer, const uint8_t dataset[TOKEN_DATASET_BYTES])
 {
-	return peer->kind != PEER_TOKEN ||
-	       (!peer->claims.admin &&
+	return peer_is_trusted(peer) ||
+	       (peer->kind == PEER_TOKEN && !peer->claims.admin &&
 		       memcmp(peer->claims.dataset, dataset, TOKEN_DATASET_BYTES) == 0 &&
 		       peer_is_current(peer));
 }
 
 bool peer_is_trusted(const struct peer_identity *peer)
 {
-	return peer->kind != PEER_TOKEN;
+	return peer->kind == PEER_NODE || peer->kind == PEER_CLUSTER;
 }
 
 bool peer_may_admin(const struct peer_identity *peer)
 {
-	switch (peer->kind) {
-	case PEER_NODE:
-	case PEER_CLUSTER:
-		return true;
-	case PEER_LOCAL:
-		return false;
-	case PEER_TOKEN:
-		return peer->claims.admin && peer_is_current(peer);
-	}
-	return false;
+	return peer_is_trusted(peer) ||
+	       (peer->kind == PEER_TOKEN && peer->claims.admin && peer_is_current(peer));
 }

@@ -15,7 +15,7 @@
  *
  *	granary-token CLAIMS(base64url) K_t(base64url)
  *
- * Without keys daemons listen and connect on unix sockets and loopback only.
+ * Without keys daemons listen and connect on unix sockets only.
  */
 #pragma once
 
@@ -39,8 +39,8 @@ struct token_claims {
 };
 
 enum peer_kind {
+	PEER_UNKNOWN, /* has not proved anything: may nothing */
 	PEER_NODE,    /* a unix socket: the file's mode let it in */
-	PEER_LOCAL,   /* loopback, of a process without keys */
 	PEER_CLUSTER, /* has the cluster key */
 	PEER_TOKEN,   /* has a token */
 };
@@ -83,7 +83,7 @@ bool peer_may_open(const struct peer_identity *peer, const uint8_t dataset[TOKEN
 bool peer_is_current(const struct peer_identity *peer);
 /* Is it of the cluster itself: master, worker, or this node? */
 bool peer_is_trusted(const struct peer_identity *peer);
-/* May it change what operators change? Not over loopback without keys, where anybody of this node may come. */
+/* May it change what operators change? */
 bool peer_may_admin(const struct peer_identity *peer);
 
 /* Makes a token of the first cluster key; `out` gets the file's line without its end. -ENOKEY. */

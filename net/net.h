@@ -2,7 +2,7 @@
  * Messages between daemons: transports behind one table of operations, a server, and a client with
  * deadlines.
  *
- * Addresses: "unix:/path" and "tcp:host:port" (loopback only without keys). A
+ * Addresses: "unix:/path" and "tcp:host:port" (with keys only). A
  * message is a frame (proto/frame.h), a payload, and on unix sockets at most one file descriptor.
  *
  * Threads: a server or a client lives on one loop (base/loop.h); its callbacks run there and must
@@ -75,8 +75,7 @@ struct rpc_server_ops {
 };
 
 /* Listens (a stale unix socket file is replaced, a live one is -EADDRINUSE; mode 0600; a tcp
- * address that is not loopback is -ENOKEY with its line, without keys). Bounded by LIMIT_CONNS and
- * LIMIT_CONN_REQUESTS. */
+ * address is -ENOKEY with its line, without keys). Bounded by LIMIT_CONNS and LIMIT_CONN_REQUESTS. */
 int rpc_server_new(struct loop *loop, const char *address, const struct rpc_server_ops *ops,
 	void *arg, struct rpc_server **ret_server, struct err *e) __must_check;
 /* Where it listens: as given, with the port filled in for "tcp:...:0". */

@@ -380,15 +380,6 @@ static ssize_t receive(struct stream *s, struct msghdr *h, size_t *ret_wanted)
 	return n;
 }
 
-/* The peer speaks TLS, and ended it because we do not. */
-static bool saw_alert(const struct stream *s)
-{
-	const uint8_t alert[] = { 21, 3 };
-
-	return !s->have_header && s->rx_end - s->rx_begin >= sizeof(alert) &&
-	       memcmp(s->rx + s->rx_begin, alert, sizeof(alert)) == 0;
-}
-
 /* One read: 1 when there may be more, 0 when the socket is drained, or a negative errno. */
 static int read_once(struct stream *s)
 {
@@ -405,7 +396,7 @@ static int read_once(struct stream *s)
 	int r;
 
 	if (n == 0)
-		return saw_alert(s) ? -ENOKEY : -ECONNRESET;
+		return -ECONNRESET;
 	if (n < 0)
 		return errno == EAGAIN ? 0 : err_errno();
 	r = h.msg_controllen > 0 || h.msg_flags & MSG_CTRUNC ? take_fds(s, &h) : 0;
@@ -597,7 +588,8 @@ static void on_turn(struct loop_task *task)
 
 static struct peer_identity who(int fd, bool local)
 {
-	struct peer_identity peer = { .kind = local ? PEER_NODE : PEER_LOCAL, .uid = (uint32_t)-1 };
+	struct peer_identity peer = { .kind = local ? PEER_NODE : PEER_UNKNOWN,
+		.uid = (uint32_t)-1 };
 	struct ucred cred;
 	socklen_t len = sizeof(cred);
 

@@ -1,7 +1,6 @@
 /*
- * TCP: "tcp:host:port", "tcp:[::1]:port". With keys every connection is TLS (tls_internal.h), and any address may be
- * used, "0.0.0.0" and "[::]" to listen on. Without them daemons speak over loopback only: any other address is refused.
- * Hosts are numbers or "localhost", so that nothing waits for DNS.
+ * TCP: "tcp:host:port", "tcp:[::1]:port"; "0.0.0.0" and "[::]" to listen on. Every connection is TLS (tls_internal.h):
+ * without keys there is none, over loopback neither, where any user of the host could come. Hosts are numbers or "localhost", so that nothing waits for DNS.
  */
 #include "net/keys_internal.h"
 #include "net/stream_internal.h"
@@ -20,19 +19,6 @@ struct tcp_address {
 	struct sockaddr_storage sa;
 	socklen_t len;
 };
-
-static bool is_loopback(const struct sockaddr_storage *sa)
-{
-	struct sockaddr_in in;
-	struct sockaddr_in6 in6;
-
-	if (sa->ss_family == AF_INET) {
-		memcpy(&in, sa, sizeof(in));
-		return ntohl(in.sin_addr.s_addr) >> 24 == 127;
-	}
-	memcpy(&in6, sa, sizeof(in6));
-	return sa->ss_family == AF_INET6 && IN6_IS_ADDR_LOOPBACK(&in6.sin6_addr);
-}
 
 static int tcp_parse(
 	const char *where, bool listens, struct tcp_address *ret_address, struct err *e)
@@ -68,18 +54,18 @@ static int tcp_parse(
 			"key's file with "
 			"--cluster-key",
 			where);
-	if (!is_loopback(&address.sa) && !net_keys_any() && !listens)
+	if (!net_keys_any() && !listens)
 		return err_set(e, -ENOKEY,
-			"address 'tcp:%s' is not loopback: other hosts are spoken to with a key: "
-			"name the file of the cluster key or of a token (cluster-key, token; "
-			"GRANARY_CLUSTER_KEY, GRANARY_TOKEN)",
+			"address 'tcp:%s' needs a key: name the file of the cluster key or of a "
+			"token (cluster-key, token; GRANARY_CLUSTER_KEY, GRANARY_TOKEN), or use "
+			"the "
+			"daemon's unix socket on its host",
 			where);
-	if (!is_loopback(&address.sa) && !net_keys_any())
+	if (!net_keys_any())
 		return err_set(e, -ENOKEY,
-			"address 'tcp:%s' is not loopback: without cluster keys only 127.0.0.1 and "
-			"[::1] are used: make a key with `cachectl key create` and name its file "
-			"with "
-			"--cluster-key",
+			"address 'tcp:%s' cannot be listened on without a cluster key, which says "
+			"who may come: make one with `cachectl key create` and name its file with "
+			"--cluster-key, or listen on unix:/PATH",
 			where);
 	*ret_address = address;
 	return 0;

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "net/net.h"
 #include "tests/alloc/alloc_fail.h"
+#include "tests/unit/net/cluster_key.h"
 
 #define BYTES 4000u
 
@@ -112,8 +113,9 @@ static void test_tcp(void **state)
 {
 	char address[] = "tcp:127.0.0.1:0";
 
-	(void)state;
+	assert_int_equal(with_cluster_key(state), 0);
 	assert_true(alloc_sweep(exchange, address, 1) > 10);
+	assert_int_equal(without_cluster_key(state), 0);
 }
 
 int main(void)

@@ -6,6 +6,7 @@
 #include "tests/unit/client/fixture.h"
 #include "client/client_internal.h"
 #include "tests/clock/test_clock.h"
+#include "tests/unit/net/cluster_key.h"
 
 static uint64_t border(const struct fix *f)
 {
@@ -490,6 +491,7 @@ static void test_tcp(void **state)
 	char address[64];
 	struct fix *f;
 
+	assert_int_equal(cluster_key_load(false), 0);
 	snprintf(address, sizeof(address), "tcp:127.0.0.1:%d", 20000 + (int)(getpid() % 10000));
 	f = fix_new(address);
 	*state = f;
@@ -498,6 +500,7 @@ static void test_tcp(void **state)
 	for (uint32_t i = 0; i < f->seen_n; i++)
 		assert_false(f->seen[i].flags & FRAME_LOCAL_OK);
 	assert_int_equal(fix_counter(f, "local_bytes"), 0);
+	assert_int_equal(cluster_key_forget(), 0);
 }
 
 #define CASE(fn) cmocka_unit_test_setup_teardown(fn, fix_setup, fix_teardown)

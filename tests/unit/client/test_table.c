@@ -4,6 +4,7 @@
 #include <dirent.h>
 #include <stdatomic.h>
 #include "client/client_table.h"
+#include "tests/unit/net/cluster_key.h"
 
 #define LAST_BYTES 512
 
@@ -55,6 +56,7 @@ static void far_open(struct far *far, struct fix *f)
 	snprintf(far->path, sizeof(far->path), "%s", f->table_path);
 	snprintf(far->dir, sizeof(far->dir), "%s/far", f->dir);
 	assert_int_equal(file_mkdirs(far->dir, 0700), 0);
+	assert_int_equal(cluster_key_load(false), 0);
 	assert_int_equal(
 		rpc_server_new(f->loop, "tcp:127.0.0.1:0", &ops, far, &far->server, &e), 0);
 	assert_int_equal(
@@ -65,6 +67,7 @@ static void far_close(struct far *far)
 {
 	rpc_client_free(far->client);
 	rpc_server_free(far->server);
+	assert_int_equal(cluster_key_forget(), 0);
 }
 
 static int take(struct far *far, const struct generation_id *id, const char *dir, struct err *e)

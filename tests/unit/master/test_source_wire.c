@@ -13,6 +13,7 @@
 #include "proto/granary.pb-c.h"
 #include "tests/clock/test_clock.h"
 #include "tests/unit/master/source_fixture.h"
+#include "tests/unit/net/cluster_key.h"
 
 #define HANGING 64u /* requests at once */
 
@@ -51,8 +52,10 @@ static void wire_open(struct wire *w)
 	w->service.dirs = w->dirs;
 	w->service.pieces = table_pieces_new(sf.set, w->small);
 	(void)snprintf(address, sizeof(address), "unix:%s/rpc", fixture_dir);
-	if (w->tcp)
+	if (w->tcp) {
+		assert_int_equal(cluster_key_load(false), 0);
 		(void)snprintf(address, sizeof(address), "tcp:127.0.0.1:0");
+	}
 	assert_int_equal(
 		rpc_server_new(w->loop, address, &service_ops, &w->service, &w->server, &e), 0);
 	assert_int_equal(rpc_client_new(w->loop, rpc_server_address(w->server), &w->client, &e), 0);
@@ -62,6 +65,8 @@ static void wire_close(struct wire *w)
 {
 	rpc_client_free(w->client);
 	rpc_server_free(w->server);
+	if (w->tcp)
+		assert_int_equal(cluster_key_forget(), 0);
 	pool_free(w->small);
 	table_pieces_free(w->service.pieces);
 	pool_free(w->dirs);

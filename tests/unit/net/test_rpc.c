@@ -18,13 +18,12 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "net/fake.h"
-#include "net/identity.h"
 #include "net/net.h"
 #include "net/transport.h"
-#include "net/tls_internal.h"
 #include "tests/debug/faults.h"
 #include "tests/debug/net_fault.h"
 #include "tests/clock/test_clock.h"
+#include "tests/unit/net/cluster_key.h"
 
 /* What the server of the tests does with a request, in frame.lineage. */
 enum command {
@@ -857,6 +856,7 @@ static void test_listen_errors(void **state)
 	struct rpc_server *other = NULL;
 	struct rpc_client *client = NULL;
 	struct fixture f;
+	static const char *const tcp[] = { "tcp:0.0.0.0:0", "tcp:127.0.0.1:0", "tcp:[::1]:0" };
 	struct err e = ERR_INIT;
 	FILE *file;
 
@@ -870,11 +870,12 @@ static void test_listen_errors(void **state)
 	assert_int_equal(fclose(file), 0);
 	assert_int_equal(rpc_server_new(f.server_loop, path, &server_ops, &f, &other, &e), -EEXIST);
 	assert_int_equal(unlink(path + 5), 0); /* it was left alone */
-	assert_int_equal(
-		rpc_server_new(f.server_loop, "tcp:0.0.0.0:0", &server_ops, &f, &other, &e),
-		-ENOKEY);
-	assert_non_null(strstr(e.text, "loopback"));
-	assert_int_equal(rpc_client_new(f.client_loop, "tcp:8.8.8.8:80", &client, &e), -ENOKEY);
+	for (size_t i = 0; i < ARRAY_SIZE(tcp); i++) {
+		assert_int_equal(rpc_server_new(f.server_loop, tcp[i], &server_ops, &f, &other, &e),
+			-ENOKEY);
+		assert_non_null(strstr(e.text, "cluster key"));
+		assert_int_equal(rpc_client_new(f.client_loop, tcp[i], &client, &e), -ENOKEY);
+	}
 	assert_int_equal(rpc_client_new(f.client_loop, "tcp:localhost", &client, &e), -EINVAL);
 	assert_int_equal(rpc_client_new(f.client_loop, "http://x", &client, &e), -EINVAL);
 	assert_int_equal(rpc_client_new(f.client_loop, "unix:relative", &client, &e), -EINVAL);
@@ -883,55 +884,33 @@ static void test_listen_errors(void **state)
 
 /* ---- with keys ------------------------------------------------------------------------------- */
 
-static int load_keys(bool encrypt_data)
-{
-	char path[] = "/tmp/granary-test-key-XXXXXX";
-	struct net_keys_config config = { .cluster_key = path, .encrypt_data = encrypt_data };
-	struct err e = ERR_INIT;
-	int fd = mkstemp(path);
-	int r;
-
-	net_debug_self = true;
-	records = encrypt_data;
-	if (fd < 0 || dprintf(fd, "granary-key 00c0ffee %064d\n", 7) < 0)
-		return -1;
-	(void)close(fd);
-	r = net_keys_load(&config, &e);
-	(void)unlink(path);
-	return r;
-}
-
-static int with_raw_data(void **state)
-{
-	(void)state;
-	return load_keys(false);
-}
-
 static int with_records(void **state)
 {
 	(void)state;
-	return load_keys(true);
+	records = true;
+	return cluster_key_load(true);
 }
 
-static int without_keys(void **state)
+static int without_records(void **state)
 {
-	const struct net_keys_config none = { 0 };
-	struct err e = ERR_INIT;
-
 	(void)state;
 	records = false;
-	return net_keys_load(&none, &e);
+	return cluster_key_forget();
 }
 
 static char scheme_unix[] = "unix";
 static char scheme_tcp[] = "tcp";
 static char scheme_fake[] = "fake";
 
-#define EACH(test)                                              \
-	{ #test "/unix", test, NULL, NULL, scheme_unix },       \
-		{ #test "/tcp", test, NULL, NULL, scheme_tcp }, \
-	{                                                       \
-#test "/fake", test, NULL, NULL, scheme_fake    \
+#define LOCAL(test)                                          \
+	{ #test "/unix", test, NULL, NULL, scheme_unix },    \
+	{                                                    \
+#test "/fake", test, NULL, NULL, scheme_fake \
+	}
+#define EACH(test)                                         \
+	LOCAL(test),                                       \
+	{                                                  \
+#test "/tcp", test, NULL, NULL, scheme_tcp \
 	}
 
 #define TCP(test)                                   \
@@ -942,19 +921,19 @@ static char scheme_fake[] = "fake";
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		EACH(test_pipelined),
-		EACH(test_large_from_thread),
-		EACH(test_pipes),
-		EACH(test_cancel),
-		EACH(test_cancel_races),
-		EACH(test_deadline),
-		EACH(test_failed_reply),
-		EACH(test_local_flag),
-		EACH(test_limits),
-		EACH(test_close_under_way),
-		EACH(test_server_free_under_way),
-		EACH(test_resend),
-		EACH(test_back_pressure),
+		LOCAL(test_pipelined),
+		LOCAL(test_large_from_thread),
+		LOCAL(test_pipes),
+		LOCAL(test_cancel),
+		LOCAL(test_cancel_races),
+		LOCAL(test_deadline),
+		LOCAL(test_failed_reply),
+		LOCAL(test_local_flag),
+		LOCAL(test_limits),
+		LOCAL(test_close_under_way),
+		LOCAL(test_server_free_under_way),
+		LOCAL(test_resend),
+		LOCAL(test_back_pressure),
 		cmocka_unit_test(test_cut),
 		cmocka_unit_test(test_descriptors),
 		cmocka_unit_test(test_listen_errors),
@@ -980,6 +959,7 @@ int main(void)
 		TCP(test_cancel_races),
 		TCP(test_deadline),
 		TCP(test_failed_reply),
+		TCP(test_local_flag),
 		TCP(test_limits),
 		TCP(test_close_under_way),
 		TCP(test_server_free_under_way),
@@ -988,9 +968,11 @@ int main(void)
 	};
 	int failed = cmocka_run_group_tests(tests, NULL, NULL);
 
-	failed += cmocka_run_group_tests_name("raw", with_keys, with_raw_data, without_keys);
-	failed += cmocka_run_group_tests_name("records", with_keys, with_records, without_keys);
+	failed += cmocka_run_group_tests_name(
+		"raw", with_keys, with_cluster_key, without_cluster_key);
+	failed += cmocka_run_group_tests_name("records", with_keys, with_records, without_records);
 
 	net_fault_install(); /* for good: last */
-	return failed + cmocka_run_group_tests_name("with_plane", with_plane, NULL, NULL);
+	return failed + cmocka_run_group_tests_name(
+				"with_plane", with_plane, with_cluster_key, without_cluster_key);
 }

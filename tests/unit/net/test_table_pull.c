@@ -15,6 +15,7 @@
 #include "base/file.h"
 #include "base/units.h"
 #include "net/table_pull.h"
+#include "tests/unit/net/cluster_key.h"
 
 #define FILE_BYTES (5 * MiB + 12345)
 
@@ -257,5 +258,6 @@ int main(void)
 		cmocka_unit_test(test_closing),
 	};
 
-	return cmocka_run_group_tests_name("table_pull", tests, NULL, NULL);
+	return cmocka_run_group_tests_name(
+		"table_pull", tests, with_cluster_key, without_cluster_key);
 }

@@ -405,6 +405,19 @@ static void test_look(void **state)
 	look(f, true, -ENOENT, "cluster-key", "cannot read the cluster key");
 }
 
+/* Of whom nothing is known, who comes by mistake, or whose handshake has not ended. */
+static void test_nobody(void **state)
+{
+	const struct peer_identity nobody = { 0 };
+	const struct volume_id volume = { 0 };
+
+	(void)state;
+	assert_false(peer_is_trusted(&nobody));
+	assert_false(peer_may_admin(&nobody));
+	assert_false(peer_may_read(&nobody, &volume));
+	assert_false(peer_may_open(&nobody, nobody.claims.dataset));
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -418,6 +431,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_text, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_bad_text, set_up, tear_down),
 		cmocka_unit_test(test_make_needs_a_key),
+		cmocka_unit_test(test_nobody),
 		cmocka_unit_test_setup_teardown(test_look, set_up, tear_down),
 	};
 

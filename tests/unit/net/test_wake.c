@@ -22,13 +22,12 @@
 
 struct fixture {
 	struct loop *loop;
-	struct transport_listener *listener;
 	struct transport *transport;
 	_Atomic uint64_t bytes_in;
-	_Atomic bool accepted;
 	_Atomic unsigned int messages;
 	_Atomic unsigned int closed;
-	int fd; /* the peer's end */
+	int accepted; /* a descriptor, the stream's from take_on_loop() on */
+	int fd;       /* the peer's end */
 };
 
 static uint8_t bytes[PAYLOAD];
@@ -63,39 +62,34 @@ static const struct transport_events events = {
 	.on_header = on_header, .on_message = on_message, .on_closed = on_closed
 };
 
-static void on_accept(void *arg, struct transport *transport)
+/* Without keys: what wakes is the plain stream, which is also that of payloads that go as they are. */
+static void take_on_loop(void *arg)
 {
 	struct fixture *f = arg;
 
-	f->transport = transport;
-	transport->ops->start(transport, &events, f);
-	f->accepted = true;
-}
-
-static void on_listener_closed(void *arg)
-{
-	struct fixture *f = arg;
-
-	f->closed++;
+	assert_int_equal(stream_new(&transport_tcp, f->loop, f->accepted, false, &f->transport), 0);
+	f->transport->ops->start(f->transport, &events, f);
 }
 
 static void start(struct fixture *f)
 {
-	const struct transport_listener user = {
-		.on_accept = on_accept, .on_closed = on_listener_closed, .arg = f
-	};
-	struct sockaddr_in in = { .sin_family = AF_INET };
-	struct err e = ERR_INIT;
+	struct sockaddr_in in = { .sin_family = AF_INET,
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t len = sizeof(in);
+	int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
 
 	*f = (struct fixture){ .loop = loop_new("test") };
 	for (size_t i = 0; i < sizeof(bytes); i++)
 		bytes[i] = (uint8_t)(i * 31 >> 3);
-	assert_int_equal(transport_tcp.listen(f->loop, "127.0.0.1:0", &user, &f->listener, &e), 0);
-	in.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-	in.sin_port = htons((uint16_t)atoi(strrchr(f->listener->address, ':') + 1));
+	assert_int_equal(bind(listener, (struct sockaddr *)&in, len), 0);
+	assert_int_equal(listen(listener, 1), 0);
+	assert_int_equal(getsockname(listener, (struct sockaddr *)&in, &len), 0);
 	f->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-	assert_int_equal(connect(f->fd, (struct sockaddr *)&in, sizeof(in)), 0);
-	test_wait(f->accepted);
+	assert_int_equal(connect(f->fd, (struct sockaddr *)&in, len), 0);
+	f->accepted = accept4(listener, NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC);
+	assert_true(f->accepted >= 0);
+	assert_int_equal(close(listener), 0);
+	loop_call(f->loop, take_on_loop, f);
 }
 
 static void end_on_loop(void *arg)
@@ -104,13 +98,12 @@ static void end_on_loop(void *arg)
 
 	if (f->closed == 0)
 		f->transport->ops->close(f->transport, -ECANCELED);
-	f->listener->ops->unlisten(f->listener);
 }
 
 static void stop(struct fixture *f)
 {
 	loop_call(f->loop, end_on_loop, f);
-	test_wait(f->closed == 2);
+	test_wait(f->closed == 1);
 	loop_free(f->loop);
 	(void)close(f->fd);
 }
