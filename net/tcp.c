@@ -63,9 +63,9 @@ static int tcp_parse(
 			where);
 	if (!net_keys_any())
 		return err_set(e, -ENOKEY,
-			"address 'tcp:%s' cannot be listened on without a cluster key, which says "
-			"who may come: make one with `cachectl key create` and name its file with "
-			"--cluster-key, or listen on unix:/PATH",
+			"address 'tcp:%s' cannot be listened on without a cluster key: create one "
+			"with `cachectl key create` and name its file with --cluster-key, or "
+			"listen on unix:/PATH",
 			where);
 	*ret_address = address;
 	return 0;
