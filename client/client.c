@@ -1,6 +1,7 @@
 /* The client: what its parts stand on, in order. See client.h. */
 #include "base/bounds.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "client/client_ask.h"
 #include "client/client_back.h"
 #include "client/client_internal.h"
@@ -18,7 +19,20 @@
 #define BUDGET_MIN \
 	(4ull * CLIENT_READ_MAX) /* less, and no read of several parts would ever find room */
 
-static void init_parts(struct client *client, const struct client_config *config)
+/* This node's worker; NULL: there is none for this process, which then reaches it as it reaches those of other hosts. */
+static const char *local_worker(const struct client_config *config)
+{
+	if (!config->local_worker || rpc_address_access(config->local_worker) != -EACCES)
+		return config->local_worker;
+	log_warn("worker of this node not used as such",
+		"address=%s cause=\"permission denied\" next=\"reached over TCP, if it has such "
+		"an address\"",
+		config->local_worker);
+	return NULL;
+}
+
+static void init_parts(
+	struct client *client, const struct client_config *config, const char *worker)
 {
 	client->magic = CLIENT_MAGIC;
 	client->budget = config->budget;
@@ -40,7 +54,7 @@ static void init_parts(struct client *client, const struct client_config *config
 	pthread_cond_init(&client->idle, NULL);
 	client_guard_init(&client->guard);
 	fence_init(&client->fence);
-	client_near_init(client, config->local_worker != NULL);
+	client_near_init(client, worker != NULL);
 	client->map_wanted = true;
 	list_init(&client->volumes);
 	list_init(&client->notes_free);
@@ -49,10 +63,11 @@ static void init_parts(struct client *client, const struct client_config *config
 }
 
 /* A reader that has never heard of the cluster waits for the master, and says what is wrong with it. */
-static int open_view(struct client *client, const struct client_config *config, struct err *e)
+static int open_view(struct client *client, const struct client_config *config, const char *worker,
+	struct err *e)
 {
 	struct view_config view = { .master = client->master,
-		.local_worker = config->local_worker,
+		.local_worker = worker,
 		.dir = config->seen_dir,
 		.on_table = client_back,
 		.on_back = client_back,
@@ -73,7 +88,8 @@ static int open_view(struct client *client, const struct client_config *config, 
 	return epoch == 0 && trouble.code < 0 ? err_set(e, trouble.code, "%s", trouble.text) : 0;
 }
 
-static int start_parts(struct client *client, const struct client_config *config, struct err *e)
+static int start_parts(struct client *client, const struct client_config *config,
+	const char *worker, struct err *e)
 {
 	unsigned int io_threads = config->io_threads ? config->io_threads : IO_THREADS;
 	uint32_t chunks = bounds_descriptor_share(CHUNKS_LEAST, LIMIT_CHUNK_FDS);
@@ -97,12 +113,13 @@ static int start_parts(struct client *client, const struct client_config *config
 	if (r == 0)
 		rpc_client_fence(client->master, &client->fence);
 	if (r == 0)
-		r = open_view(client, config, e);
+		r = open_view(client, config, worker, e);
 	return r < 0 ? err_default(e, r, "slot table") : 0;
 }
 
 int client_new(const struct client_config *config, struct client **ret_client, struct err *e)
 {
+	const char *worker;
 	struct client *client;
 	int r;
 
@@ -113,8 +130,9 @@ int client_new(const struct client_config *config, struct client **ret_client, s
 	client = calloc(1, sizeof(*client));
 	if (!client)
 		return err_set(e, -ENOMEM, "no memory for the client");
-	init_parts(client, config);
-	r = start_parts(client, config, e);
+	worker = local_worker(config);
+	init_parts(client, config, worker);
+	r = start_parts(client, config, worker, e);
 	if (r < 0) {
 		client_free(client);
 		return r;

@@ -10,7 +10,6 @@
 #include <endian.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define SLOT_WIRE 8u
 
@@ -92,7 +91,8 @@ static bool is_loopback(const char *address)
 
 /* The address to talk to it at: of a worker on this node the one that this process was told, else the
  * first that can be reached from here. Sockets have the same path on every host, so a path alone says
- * nothing. One that a container does not see is left for another way. */
+ * nothing. A socket that a container does not see, or that this process may not open, is left for another
+ * way. */
 static const char *choose_address(const struct view *view, const struct member *m)
 {
 	bool here = !m->has_host || memcmp(m->host, view->config.host, CLUSTER_HOST_BYTES) == 0;
@@ -106,7 +106,7 @@ static const char *choose_address(const struct view *view, const struct member *
 
 		if (!here && (is_unix(address) || is_loopback(address)))
 			continue;
-		if (!is_unix(address) || access(address + 5, F_OK) == 0)
+		if (rpc_address_access(address) == 0)
 			return address;
 		unseen = unseen ? unseen : address;
 	}

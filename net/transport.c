@@ -29,6 +29,15 @@ int transport_find(const char *address, const struct transport_ops **ret_ops,
 		e, -EINVAL, "address '%s' is none: write unix:/PATH or tcp:HOST:PORT", address);
 }
 
+int rpc_address_access(const char *address)
+{
+	const struct transport_ops *ops = NULL;
+	const char *where = NULL;
+	int r = transport_find(address, &ops, &where, NULL);
+
+	return ops && ops->access ? ops->access(where) : r;
+}
+
 void net_payload_release(struct net_payload *payload)
 {
 	void (*release)(void *arg) = payload->release;

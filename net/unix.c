@@ -9,6 +9,7 @@
 
 #include <stddef.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 
 #define BACKLOG 512
 #define SOCKET_BYTES \
@@ -50,6 +51,21 @@ static bool unix_admit(int fd)
 	return unix_peer_ok(fd, NULL);
 }
 
+/*
+ * What connect(), unix_peer_ok() and the daemon's own unix_admit() will decide, from the socket's file: its owner is the
+ * daemon's user.
+ */
+static int unix_access(const char *where)
+{
+	struct stat st;
+
+	if (stat(where, &st) != 0 || access(where, W_OK) != 0)
+		return err_errno();
+	return st.st_uid == geteuid() || (geteuid() == 0 && unix_socket_is_owners(where, st.st_uid))
+		       ? 0
+		       : -EACCES;
+}
+
 static int unix_listen(struct loop *loop, const char *where, const struct transport_listener *user,
 	struct transport_listener **ret_listener, struct err *e)
 {
@@ -77,6 +93,11 @@ static int unix_connect(struct loop *loop, const char *where, const struct trans
 	if (r < 0)
 		return r;
 	r = unix_socket_connect(where, &fd);
+	if (r == -EACCES)
+		return err_set(e, r,
+			"cannot connect to 'unix:%s': permission denied: run as the user of its "
+			"daemon or as root, or give the daemon a TCP address",
+			where);
 	if (r < 0)
 		return err_set(e, r, "nobody answers at 'unix:%s': %s: is its daemon running?",
 			where, err_str(r));
@@ -96,6 +117,7 @@ const struct transport_ops transport_unix = {
 	.scheme = "unix",
 	.passes_fd = true,
 	.check = unix_check,
+	.access = unix_access,
 	.listen = unix_listen,
 	.unlisten = listener_unlisten,
 	.connect = unix_connect,

@@ -27,7 +27,8 @@ struct worker {
 	char address[32];
 	enum cluster_state state;
 	bool listed;
-	bool far; /* on another node, with a unix socket and a loopback address there, too */
+	bool far;        /* on another node, with a unix socket and a loopback address there, too */
+	char socket[96]; /* that it names before its address; "": none */
 };
 
 /* A master with a table that tests change, and the requests parked at it. */
@@ -85,6 +86,8 @@ static void add_worker(struct workers_message *out, Granary__SlotTable *message,
 		addresses[w->n_addresses++] = (char *)(uintptr_t)OWN_SOCKET;
 		addresses[w->n_addresses++] = (char *)(uintptr_t) "tcp:127.0.0.1:9";
 	}
+	if (worker->socket[0])
+		addresses[w->n_addresses++] = (char *)(uintptr_t)worker->socket;
 	addresses[w->n_addresses++] = (char *)(uintptr_t)worker->address;
 	w->addresses = addresses;
 	out->pointers[message->n_workers++] = w;
@@ -484,6 +487,33 @@ static void test_addresses(void **state)
 	assert_false(statuses[1].local);
 	assert_true(statuses[2].local);
 	assert_int_equal(view_local(view)->number, 2);
+	view_close(view);
+}
+
+/* A socket that this process may not open: as root one of another user, in a directory that is not that user's. */
+static void make_closed_socket(const char *path)
+{
+	assert_int_equal(mknod(path, S_IFSOCK, 0), 0);
+	assert_true(geteuid() != 0 || chown(path, 65534, 65534) == 0);
+}
+
+static void test_a_socket_that_may_not_be_opened(void **state)
+{
+	struct master *m = *state;
+	struct view_status statuses[WORKERS];
+	struct view *view;
+
+	snprintf(m->workers[2].socket, sizeof(m->workers[2].socket), "unix:%s/closed", m->dir);
+	snprintf(m->workers[3].socket, sizeof(m->workers[3].socket), "unix:%s/none", m->dir);
+	make_closed_socket(m->workers[2].socket + strlen("unix:"));
+	assert_int_equal(rpc_address_access(m->workers[2].socket), -EACCES);
+	assert_int_equal(rpc_address_access(m->workers[3].socket), -ENOENT);
+	assert_int_equal(rpc_address_access(m->workers[2].address), 0);
+	view = open_view(m, (struct view_config){ 0 }, PATIENCE);
+	assert_int_equal(view_list(view, statuses, WORKERS), WORKERS);
+	assert_string_equal(statuses[2].address, "fake:worker2");
+	assert_string_equal(statuses[3].address, "fake:worker3");
+	assert_null(view_local(view));
 	view_close(view);
 }
 
@@ -950,6 +980,7 @@ int main(void)
 		CASE(test_older_tables_are_refused),
 		CASE(test_who_serves),
 		CASE(test_addresses),
+		CASE(test_a_socket_that_may_not_be_opened),
 		CASE(test_without_a_table),
 		CASE(test_disk),
 		CASE(test_a_master_that_never_parks_is_not_flooded),
