@@ -70,6 +70,9 @@ static const struct option_spec specs[] = {
 		.max = 86400 * CLOCK_SECOND,
 		.help = "list the source again that often, and show what has changed; stay with "
 			"what it was"),
+	OPTION_BOOL_ROW(struct mount_options, existing_credentials, "use-existing-credentials",
+		"Mount with the credentials that the running daemons have, and do not check those "
+		"of this environment (default: check them when they differ)"),
 	OPTION_STRING_ROW(struct mount_options, token, "token", "FILE",
 		"token of the dataset, when the master is on another node; what the keeper has"),
 	OPTION_ROW(struct mount_options, uid, "uid", OPTION_UINT, .max = UINT32_MAX - 1,
@@ -201,9 +204,25 @@ static int call_starter(struct mount_job *job, bool again, struct err *e)
 	return again || job->service ? EXIT_BUSY : start_supervisor(job, e);
 }
 
+/* Daemons that run have other credentials than this environment: right ones may go on with those. */
+static int agree_keys(const struct mount_job *job, json_t *wish, struct err *e)
+{
+	int status;
+
+	if (json_object_get(wish, "existing_credentials")) /* asked in vain */
+		return EXIT_RUNTIME;
+	status = mount_job_check_keys(job, e);
+	if (status == EXIT_OK &&
+		json_object_set_new(wish, "existing_credentials", json_true()) < 0) {
+		(void)err_set(e, -ENOMEM, "out of memory");
+		return EXIT_RUNTIME;
+	}
+	return status;
+}
+
 /* Gives the wish to whoever mounts, starting a supervisor when there is none. Returns an exit
  * status. */
-static int join(struct mount_job *job, const json_t *wish, struct err *e)
+static int join(struct mount_job *job, json_t *wish, struct err *e)
 {
 	char socket[SOCKET_PATH_MAX];
 	uint64_t deadline = clock_mono_ns() + JOIN_NS;
@@ -220,6 +239,12 @@ static int join(struct mount_job *job, const json_t *wish, struct err *e)
 			break;
 		if (r == -EEXIST)
 			return EXIT_MOUNTPOINT;
+		if (r == -EKEYREJECTED) {
+			status = agree_keys(job, wish, e);
+			if (status != EXIT_OK)
+				return status;
+			continue;
+		}
 		if (!again && !fleet_unreachable(r))
 			return EXIT_RUNTIME;
 		if (clock_mono_ns() > deadline)
@@ -375,17 +400,19 @@ static int wait_mount(struct mount_job *job, struct err *e)
 	}
 }
 
-/* Its daemons have an environment of their own. */
-static void note_keys(const struct mount_job *job)
+/* The service's daemons have an environment of their own. Returns an exit status. */
+static int check_service_keys(const struct mount_job *job, struct err *e)
 {
-	const struct mount_options *o = &job->options;
+	int status;
 
-	if (job->service && job->s3 && !job->dataset[0] && !o->origin.profile &&
-		!o->origin.anonymous && !o->origin.credentials &&
-		getenv("AWS_ACCESS_KEY_ID")) // NOLINT(concurrency-mt-unsafe): one thread
+	if (!job->service || !mount_job_gives_keys(job))
+		return EXIT_OK;
+	status = mount_job_check_keys(job, e);
+	if (status == EXIT_OK)
 		(void)fprintf(stderr,
 			"cachectl: not used: the credentials of this environment: the service has "
 			"its own; --credentials or --profile-name names others\n");
+	return status;
 }
 
 /* For programs: what the mount's daemon, which may serve others too, says of itself. The mount is there,
@@ -444,9 +471,10 @@ static int mount_it(struct mount_job *job, const char *dir)
 
 	if (status == EXIT_OK)
 		status = mount_job_check(job, dir, &e);
+	if (status == EXIT_OK)
+		status = check_service_keys(job, &e);
 	if (status != EXIT_OK)
 		return command_fail(status, &e);
-	note_keys(job);
 	wish = mount_job_wish(job);
 	catch_interrupts();
 	if (!wish)

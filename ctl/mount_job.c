@@ -18,6 +18,7 @@
 #include <string.h>
 
 #define SERVICE_NS (2 * CLOCK_SECOND) /* for its keeper to be started again */
+#define KEYS_NS    (5 * CLOCK_SECOND) /* for the bucket to say what it thinks of the keys */
 
 /* ---- checks ---------------------------------------------------------------------------------- */
 
@@ -205,6 +206,46 @@ int mount_job_check(struct mount_job *job, const char *dir, struct err *e)
 	return EXIT_OK;
 }
 
+/* ---- keys ------------------------------------------------------------------------------------ */
+
+/* The source is reached with what the environment of its daemons says. */
+static bool uses_environment(const struct mount_job *job)
+{
+	const struct origin_options *origin = &job->options.origin;
+
+	return job->s3 && !job->dataset[0] && !origin->profile && !origin->anonymous &&
+	       !origin->credentials && !job->options.existing_credentials;
+}
+
+bool mount_job_gives_keys(const struct mount_job *job)
+{
+	return uses_environment(job) && ufs_environment_has_keys(job->url);
+}
+
+int mount_job_check_keys(const struct mount_job *job, struct err *e)
+{
+	_cleanup_(ufs_config_release) struct ufs_config config = { 0 };
+	struct ufs_limits limits = UFS_LIMITS_DEFAULT;
+	struct err why = ERR_INIT;
+	struct ufs *ufs = NULL;
+	int r = origin_options_config(&job->options.origin, job->url, &config, &why);
+
+	limits.request_timeout_ns = KEYS_NS;
+	limits.deadline_ns = KEYS_NS;
+	if (r == 0)
+		r = ufs_open(&config, &limits, &ufs, &why);
+	if (r == 0)
+		r = ufs_probe(ufs, &why);
+	ufs_free(ufs);
+	if (r == 0 || r == -ENOENT) /* the keys are right; the mount says what is missing */
+		return EXIT_OK;
+	(void)err_set(e, r,
+		"%.700s (asked with the credentials of this environment, as the cache is served "
+		"with others: --use-existing-credentials mounts with those)",
+		why.text);
+	return EXIT_ORIGIN;
+}
+
 /* ---- wish ------------------------------------------------------------------------------------ */
 
 static void set_text(json_t *wish, const char *name, const char *text)
@@ -234,8 +275,7 @@ json_t *mount_job_wish(const struct mount_job *job)
 	const struct terms terms = { .capacity = o->cache_size,
 		.memory = o->memory,
 		.log_level = o->log_level,
-		.credentials = job->s3 && !job->dataset[0] && !o->origin.profile &&
-			       !o->origin.anonymous && !o->origin.credentials };
+		.credentials = uses_environment(job) };
 	uint64_t failures = admin_json_failures();
 	uint64_t token;
 	char mask[8];
@@ -270,6 +310,8 @@ json_t *mount_job_wish(const struct mount_job *job)
 		(uint64_t)(o->follow / CLOCK_SECOND)); /* fits */
 	set_text(wish, "follow", o->follow ? follow : NULL);
 	set_text(wish, "token_file", job->token[0] ? job->token : NULL);
+	if (!mount_job_gives_keys(job)) /* what it has serves, whatever the daemons have */
+		(void)json_object_set_new(wish, "existing_credentials", json_true()); /* counted */
 	if (job->follows)
 		(void)json_object_set_new(wish, "follow_dataset", json_true()); /* counted */
 	if (job->follows && job->rolled_back)

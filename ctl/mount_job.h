@@ -31,6 +31,7 @@ struct mount_options {
 	const char *evict; /* likewise */
 	uint64_t follow;   /* ns; 0: it does not */
 	const char *token; /* file; NULL: not said */
+	bool existing_credentials;
 	uint64_t uid;
 	uint64_t gid;
 	uint64_t umask;
@@ -77,6 +78,11 @@ void mount_job_release(struct mount_job *job);
  * line when it is not EXIT_OK.
  */
 int mount_job_check(struct mount_job *job, const char *dir, struct err *e) __must_check;
+
+/* Does this environment name keys for the source, and nothing else does? */
+bool mount_job_gives_keys(const struct mount_job *job);
+/* Asks the bucket for one name with these. Returns an exit status, with a line when it is not EXIT_OK. */
+int mount_job_check_keys(const struct mount_job *job, struct err *e) __must_check;
 
 /* The body of POST /v1/mounts: a new reference; NULL without memory. */
 json_t *mount_job_wish(const struct mount_job *job);

@@ -64,6 +64,11 @@ static int post_mounts(
 	unsigned int id = 0;
 	int r;
 
+	r = terms_check_credentials(request->body, e);
+	if (r < 0) {
+		json_decref(kept);
+		return r;
+	}
 	terms_notice(request->body, &terms, notice);
 	pthread_mutex_lock(&s->lock);
 	r = wish_add_locked(s, request->body, kept, &id, e);

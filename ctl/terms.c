@@ -8,21 +8,33 @@
 #include <stdlib.h>
 #include <string.h>
 
-void terms_digest(char out[TERMS_DIGEST_SIZE])
+static bool is_set(const char *name)
 {
-	static const char *const names[] = { "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY",
-		"AWS_SESSION_TOKEN", "AWS_PROFILE", "AWS_SHARED_CREDENTIALS_FILE",
-		"AWS_CONFIG_FILE", "HOME", "AWS_ROLE_ARN", "AWS_WEB_IDENTITY_TOKEN_FILE",
-		"AWS_CONTAINER_CREDENTIALS_FULL_URI", "AWS_CONTAINER_CREDENTIALS_RELATIVE_URI",
-		"OBS_ACCESS_KEY_ID", "OBS_SECRET_ACCESS_KEY" };
-	bool keys =
-		getenv(names[0]) && getenv(names[1]); // NOLINT(concurrency-mt-unsafe): read only
-	size_t n = keys ? 3 : ARRAY_SIZE(names);      /* with keys no file is looked into */
+	const char *value = getenv(name); // NOLINT(concurrency-mt-unsafe): read only
+
+	return value && *value;
+}
+
+void terms_digest(const json_t *wish, char out[TERMS_DIGEST_SIZE])
+{
+	static const char *const names[2][13] = {
+		{ "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN",
+			"AWS_SECURITY_TOKEN", "AWS_PROFILE", "AWS_SHARED_CREDENTIALS_FILE",
+			"AWS_CONFIG_FILE", "HOME", "AWS_ROLE_ARN", "AWS_WEB_IDENTITY_TOKEN_FILE",
+			"AWS_CONTAINER_CREDENTIALS_FULL_URI",
+			"AWS_CONTAINER_CREDENTIALS_RELATIVE_URI" },
+		{ "OBS_ACCESS_KEY_ID", "OBS_SECRET_ACCESS_KEY", "OBS_SESSION_TOKEN",
+			"OBS_SECURITY_TOKEN" },
+	};
+	const char *url = json_string_value(json_object_get(wish, "source"));
+	const char *const *of = names[url && strncasecmp(url, "obs:", 4) == 0];
+	bool keys = is_set(of[0]) && is_set(of[1]);
+	size_t n = keys ? 4 : ARRAY_SIZE(names[0]); /* with keys no file is looked into */
 	uint8_t digest[SHA256_BYTES] = { 0 };
 	struct hash_sha256 *hash = hash_sha256_new();
 
-	for (size_t i = 0; hash && i < n; i++) {
-		const char *value = getenv(names[i]); // NOLINT(concurrency-mt-unsafe): read only
+	for (size_t i = 0; hash && i < n && of[i]; i++) {
+		const char *value = getenv(of[i]); // NOLINT(concurrency-mt-unsafe): read only
 
 		if (value)
 			hash_sha256_update(hash, value, strlen(value));
@@ -50,7 +62,7 @@ int terms_add(json_t *wish, const struct terms *terms)
 	if (r == 0 && terms->log_level)
 		r = add(wish, "log_level", json_string(terms->log_level));
 	if (r == 0 && terms->credentials) {
-		terms_digest(digest);
+		terms_digest(wish, digest);
 		r = add(wish, "credentials", json_string(digest));
 	}
 	return r;
@@ -73,11 +85,29 @@ static void list_size(char *out, const char *name, const json_t *asked, uint64_t
 			units_size((uint64_t)json_integer_value(asked), size, sizeof(size)));
 }
 
+/* Than this process has. */
+static bool has_other_credentials(const json_t *wish)
+{
+	const char *digest = json_string_value(json_object_get(wish, "credentials"));
+	char mine[TERMS_DIGEST_SIZE];
+
+	terms_digest(wish, mine);
+	return digest && strcmp(digest, mine) != 0;
+}
+
+int terms_check_credentials(const json_t *wish, struct err *e)
+{
+	if (!has_other_credentials(wish) ||
+		json_is_true(json_object_get(wish, "existing_credentials")))
+		return 0;
+	return err_set(e, -EKEYREJECTED,
+		"the credentials of this mount are not those of the cache, and were not checked: "
+		"mount with `cachectl mount`, which does, or with --use-existing-credentials");
+}
+
 void terms_notice(const json_t *wish, const struct terms *in_force, char out[TERMS_NOTICE_MAX])
 {
 	const char *level = json_string_value(json_object_get(wish, "log_level"));
-	const char *digest = json_string_value(json_object_get(wish, "credentials"));
-	char mine[TERMS_DIGEST_SIZE];
 	char ignored[TERMS_NOTICE_MAX / 2] = "";
 
 	out[0] = '\0';
@@ -85,8 +115,7 @@ void terms_notice(const json_t *wish, const struct terms *in_force, char out[TER
 	list_size(out, "--memory ", json_object_get(wish, "memory"), in_force->memory);
 	if (level && strcmp(level, in_force->log_level) != 0)
 		list(out, "--log-level ", level);
-	terms_digest(mine);
-	if (digest && strcmp(digest, mine) != 0)
+	if (has_other_credentials(wish))
 		list(out, "", "the credentials of this environment");
 	if (!out[0])
 		return;

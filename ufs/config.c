@@ -69,6 +69,14 @@ const char *ufs_environment_region(const char *url)
 	return of_environment(url, names);
 }
 
+bool ufs_environment_has_keys(const char *url)
+{
+	static const char *const names[2][2] = { { "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY" },
+		{ "OBS_ACCESS_KEY_ID", "OBS_SECRET_ACCESS_KEY" } };
+
+	return of_environment(url, names) != NULL;
+}
+
 static int copy_string(const char *from, char **ret_copy)
 {
 	if (!from)

@@ -100,6 +100,8 @@ int ufs_config_source(const struct ufs_config *config, struct buf *out, struct e
  * for who describes it to another process; NULL: nothing. Borrowed from the environment. */
 const char *ufs_environment_endpoint(const char *url);
 const char *ufs_environment_region(const char *url);
+/* Does this process's environment have keys, or one half of them, for a source of that URL? */
+bool ufs_environment_has_keys(const char *url);
 
 struct ufs_limits {
 	/* GETs in flight at most, e.g. 128, and fewer while the origin refuses or queues them;

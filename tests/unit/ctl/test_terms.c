@@ -64,12 +64,60 @@ static void test_other_credentials(void **state)
 	json_decref(wish);
 }
 
+/* Keys that nobody has checked are not passed over in silence. */
+static void test_other_credentials_are_refused(void **state)
+{
+	const struct terms asked = { .credentials = true };
+	const struct terms nothing = { 0 };
+	json_t *wish = json_pack("{s:s}", "source", "s3://bucket/");
+	struct err e = ERR_INIT;
+
+	(void)state;
+	setenv("AWS_ACCESS_KEY_ID", "key", 1);
+	setenv("AWS_SECRET_ACCESS_KEY", "wrong", 1);
+	assert_int_equal(terms_add(wish, &asked), 0);
+	assert_int_equal(terms_check_credentials(wish, &e), 0);
+	setenv("AWS_SECRET_ACCESS_KEY", "right", 1);
+	assert_int_equal(terms_check_credentials(wish, &e), -EKEYREJECTED);
+	assert_non_null(strstr(e.text, "--use-existing-credentials"));
+	assert_int_equal(json_object_set_new(wish, "existing_credentials", json_true()), 0);
+	assert_int_equal(terms_check_credentials(wish, &e), 0);
+	json_decref(wish);
+	wish = json_pack("{s:s}", "source", "s3://bucket/");
+	assert_int_equal(terms_add(wish, &nothing), 0);
+	assert_int_equal(terms_check_credentials(wish, &e), 0); /* none are named */
+	json_decref(wish);
+}
+
+/* Keys of OBS are compared for sources of OBS, and for no others. */
+static void test_credentials_of_each_store(void **state)
+{
+	const struct terms asked = { .credentials = true };
+	json_t *s3 = json_pack("{s:s}", "source", "s3://bucket/");
+	json_t *obs = json_pack("{s:s}", "source", "obs://bucket/");
+
+	(void)state;
+	setenv("AWS_ACCESS_KEY_ID", "key", 1);
+	setenv("AWS_SECRET_ACCESS_KEY", "secret", 1);
+	setenv("OBS_ACCESS_KEY_ID", "key", 1);
+	setenv("OBS_SECRET_ACCESS_KEY", "one", 1);
+	assert_int_equal(terms_add(s3, &asked), 0);
+	assert_int_equal(terms_add(obs, &asked), 0);
+	setenv("OBS_SECRET_ACCESS_KEY", "another", 1);
+	assert_int_equal(terms_check_credentials(s3, NULL), 0);
+	assert_int_equal(terms_check_credentials(obs, NULL), -EKEYREJECTED);
+	json_decref(s3);
+	json_decref(obs);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_silent_when_in_force),
 		cmocka_unit_test(test_names_what_is_not_used),
 		cmocka_unit_test(test_other_credentials),
+		cmocka_unit_test(test_other_credentials_are_refused),
+		cmocka_unit_test(test_credentials_of_each_store),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
