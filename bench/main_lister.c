@@ -133,7 +133,7 @@ static int run(const struct options *options, const char *url, struct err *e)
 	limits.list_requests = (unsigned int)options->requests;
 	r = listing ? 0 : -ENOMEM;
 	if (r == 0 && options->build)
-		r = listing_spill_to(listing, options->build);
+		r = listing_spill_to(listing, options->build, UINT64_MAX);
 	if (r == 0)
 		r = ufs_open(&config, &limits, &ufs, e);
 	if (r < 0)

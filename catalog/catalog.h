@@ -65,12 +65,14 @@ struct listing;
 struct listing *listing_new(uint64_t max_memory); /* NULL without memory */
 void listing_free(struct listing *listing);
 /* What does not fit max_memory goes to files without a name in `directory` (which is copied), about
- * 50 bytes an object; merging them takes 8 MiB more at most. -ENOMEM. */
-int listing_spill_to(struct listing *listing, const char *directory) __must_check;
+ * 50 bytes an object and `max_bytes` at most, twice as much while they are merged included; merging takes 8 MiB more of
+ * memory at most. -ENOMEM. */
+int listing_spill_to(
+	struct listing *listing, const char *directory, uint64_t max_bytes) __must_check;
 /* Whether an error of listing_add() or generation_build() came from that directory; its line. */
 bool listing_spill_failed(const struct listing *listing, struct err *e) __must_check;
 /* Copies one object; `key` without NUL bytes. -E2BIG past LIMIT_FILES, or past max_memory without a
- * directory; I/O errors with one; -EINVAL for a
+ * directory; -EOVERFLOW past max_bytes, I/O errors with one; -EINVAL for a
  * key that no origin can have (empty, longer than LIMIT_KEY_BYTES, tag longer than
  * LIMIT_TAG_BYTES). */
 int listing_add(struct listing *listing, const char *key, uint32_t key_len, uint64_t size,

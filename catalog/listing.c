@@ -61,11 +61,11 @@ static void reserve(struct listing *l)
 	l->reserved = l->max_memory;
 }
 
-int listing_spill_to(struct listing *l, const char *directory)
+int listing_spill_to(struct listing *l, const char *directory, uint64_t max_bytes)
 {
 	CHECK_MAGIC(l, LISTING_MAGIC);
 	ensure(!l->spill);
-	l->spill = spill_new(directory);
+	l->spill = spill_new(directory, max_bytes);
 	if (!l->spill)
 		return -ENOMEM;
 	reserve(l);
@@ -208,6 +208,11 @@ static int memory_spill(struct listing *l)
 	if (r < 0)
 		return r;
 	r = spill_add(l->spill, l->objects, l->count);
+	if (r == -EOVERFLOW)
+		return err_set(&l->spill_line, r,
+			"the listing does not fit the bytes that it may have in %s: mount a "
+			"prefix of the source, or give the master more --listing-disk",
+			spill_directory(l->spill));
 	if (r < 0 && r != -ENOMEM)
 		return err_set(&l->spill_line, r,
 			"cannot write a listing that does not fit the memory to %s: %s: check the "

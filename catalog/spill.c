@@ -56,6 +56,7 @@ static struct listing_object *object_in(struct object_room *room)
 
 struct writer {
 	struct run run;
+	uint64_t room; /* bytes that it may still write */
 	char prev_key[LIMIT_KEY_BYTES];
 	uint32_t prev_len;
 	struct block block;
@@ -81,18 +82,20 @@ struct merge {
 struct spill {
 	uint32_t magic;
 	char *directory;
+	uint64_t max_bytes;
 	uint32_t n;
 	struct run runs[RUNS_MAX]; /* in their order of arrival; levels never rise */
 	struct merge merge;
 };
 
-struct spill *spill_new(const char *directory)
+struct spill *spill_new(const char *directory, uint64_t max_bytes)
 {
 	struct spill *s = calloc(1, sizeof(*s));
 
 	if (!s)
 		return NULL;
 	s->magic = SPILL_MAGIC;
+	s->max_bytes = max_bytes;
 	s->directory = strdup(directory);
 	if (!s->directory) {
 		spill_free(s);
@@ -134,13 +137,23 @@ const char *spill_directory(const struct spill *s)
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-static int writer_open(struct writer *w, const char *directory, uint32_t level)
+static uint64_t room_left(const struct spill *s)
+{
+	uint64_t bytes = 0;
+
+	for (uint32_t i = 0; i < s->n; i++)
+		bytes += s->runs[i].bytes;
+	return s->max_bytes - min(bytes, s->max_bytes);
+}
+
+static int writer_open(struct writer *w, const struct spill *s, uint32_t level)
 {
 	char path[PATH_MAX];
 
-	if (snprintf(path, sizeof(path), "%s/spill.XXXXXX", directory) >= (int)sizeof(path))
+	if (snprintf(path, sizeof(path), "%s/spill.XXXXXX", s->directory) >= (int)sizeof(path))
 		return -ENAMETOOLONG;
 	w->run = (struct run){ .level = level };
+	w->room = room_left(s);
 	w->block.used = 0;
 	w->run.fd = mkostemp(path, O_CLOEXEC);
 	if (w->run.fd < 0)
@@ -161,6 +174,9 @@ static int writer_flush(struct writer *w)
 
 	if (b->used == 0)
 		return 0;
+	if (w->room < sizeof(*b))
+		return -EOVERFLOW;
+	w->room -= sizeof(*b);
 	memset(b->bytes + b->used, 0, sizeof(b->bytes) - b->used);
 	b->zero = 0;
 	b->hash = hash_xxh3(b->bytes, sizeof(b->bytes), w->run.bytes);
@@ -359,7 +375,7 @@ static void run_push(struct spill *s, uint32_t n, const struct run *run)
 static int compact(struct spill *s, struct writer *w)
 {
 	const struct run *first = &s->runs[s->n - SPILL_FAN];
-	int r = writer_open(w, s->directory, first->level + 1);
+	int r = writer_open(w, s, first->level + 1);
 
 	if (r < 0)
 		return r;
@@ -386,7 +402,7 @@ int spill_add(struct spill *s, struct listing_object *const *objects, uint64_t n
 	ensure(n > 0);
 	if (!w)
 		return -ENOMEM;
-	r = writer_open(w, s->directory, 0);
+	r = writer_open(w, s, 0);
 	if (r < 0)
 		return r;
 	for (uint64_t i = 0; r == 0 && i < n; i++)

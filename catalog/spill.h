@@ -22,12 +22,13 @@
 
 struct spill;
 
-/* `directory` is where the files are made; it is copied. NULL without memory. */
-struct spill *spill_new(const char *directory);
+/* `directory` is where the files are made; it is copied. They have `max_bytes` together at most, also while runs are
+ * merged. NULL without memory. */
+struct spill *spill_new(const char *directory, uint64_t max_bytes);
 void spill_free(struct spill *spill); /* NULL is allowed */
 
 /* Writes `n` objects, by key, one a key, as the next run: of equal keys in several runs the newest
- * counts, or the one of the last run. Not after spill_rewind(). */
+ * counts, or the one of the last run. -EOVERFLOW past max_bytes. Not after spill_rewind(). */
 int spill_add(struct spill *spill, struct listing_object *const *objects, uint64_t n) __must_check;
 
 /* To the first object. */

@@ -52,7 +52,13 @@ static void policy_now(struct source_wait *wait)
 static void run_listing(struct pool_job *job)
 {
 	struct first_listing *l = container_of(job, struct first_listing, job);
+	_cleanup_(dataset_release) struct dataset d = { 0 };
+	struct err e = ERR_INIT;
 
+	if (dataset_set_find_uuid(l->set, l->uuid, &d, &e) < 0) { /* deleted meanwhile */
+		listed(&l->wait, e.code, NULL, &e);
+		return;
+	}
 	source_open(l->set->config.sources, &l->wait);
 }
 
@@ -225,7 +231,7 @@ static bool is_last(struct dataset_set *set, const struct volume_id *volume)
 	return last;
 }
 
-/* Its bytes are of no use to anybody, unless mounts by its URL go on. */
+/* Its bytes and its listing are of no use to anybody, unless mounts by its URL go on. */
 static void drop_source(
 	struct dataset_set *set, const struct dataset *d, const struct volume_id *volume)
 {
@@ -237,6 +243,8 @@ static void drop_source(
 	if (!is_last(set, volume) || source_set_view(sources, volume, &view) < 0)
 		return;
 	source_set_idle(sources, volume, false);
+	if (view.mounts == 0)
+		source_set_end_listing(sources, volume);
 	if (view.mounts == 0 && source_set_evict(sources, volume, &serial, &e) < 0)
 		log_warn("bytes of a deleted dataset stay", "dataset=%s text=\"%s\"", d->name,
 			e.text);

@@ -18,6 +18,7 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <string.h>
+#include <sys/statvfs.h>
 
 DEFINE_CLEANUP(struct listing *, listing_free);
 DEFINE_CLEANUP(struct ufs *, ufs_free);
@@ -29,6 +30,7 @@ struct flight {
 	struct table *prev;              /* newest table; NULL: there is none that can be used */
 	bool lost;                       /* there was one, and it is gone or damaged */
 	uint64_t requests_per_s;         /* of the origin at most; 0: no bound */
+	uint64_t ends;                   /* of the source, when the last asker came */
 	bool contradicted; /* an asker has seen what this master's history does not have */
 	uint64_t seen;     /* generation that he saw */
 	bool listed;
@@ -68,7 +70,6 @@ static int take_objects(void *arg, const struct ufs_object *objects, uint32_t n)
 	return 0;
 }
 
-/* Whom source_set_stop() ends; NULL: nobody. -ECANCELED when it was there before. */
 /* Tells people, by the name that they gave the source. */
 static void note(
 	const struct source *source, enum event_level level, const char *kind, const char *text)
@@ -96,15 +97,17 @@ static void note_generation(const struct source *source, const struct record_gen
 	note(source, EVENT_INFO, "generation", text);
 }
 
-static int set_lister(struct source *source, struct ufs *ufs)
+/* What source_set_stop() and source_set_end_listing() end; NULL: nothing. -ECANCELED when they came before. */
+static int set_lister(struct flight *flight, struct ufs *ufs)
 {
-	bool stopping;
+	struct source *source = flight->source;
+	bool ended;
 
 	pthread_mutex_lock(&source->set->lock);
 	source->lister = ufs;
-	stopping = atomic_load(&source->set->stopping);
+	ended = atomic_load(&source->set->stopping) || source->ends != flight->ends;
 	pthread_mutex_unlock(&source->set->lock);
-	return stopping ? -ECANCELED : 0;
+	return ended ? -ECANCELED : 0;
 }
 
 /* How the objects of the newest table were listed. A table that cannot be read to its end may have
@@ -141,17 +144,20 @@ static int list_objects(struct flight *flight, const struct ufs_config *config,
 	r = ufs_open(config, &limits, &ufs, e);
 
 	if (r == 0)
-		r = set_lister(source, ufs);
+		r = set_lister(flight, ufs);
 	if (r == 0)
 		r = ufs_probe(ufs, e);
 	if (r == 0 && flight->prev)
 		ufs_list_after(ufs, listed_before, flight->prev);
 	if (r == 0)
 		r = ufs_list(ufs, take_objects, &sink, e);
-	(void)set_lister(source, NULL); /* it ends below */
+	(void)set_lister(flight, NULL); /* it ends below */
 	*ret_left_out = r < 0 ? 0 : counter_get(&ufs_counters(ufs)->left_out);
 	if (r < 0 && listing_spill_failed(listing, e))
 		return r;
+	if (r == -ECANCELED)
+		return err_set(e, r, "the listing of %s was given up: nothing uses it any more",
+			source->record.text);
 	if (r == -E2BIG)
 		return err_set(e, r,
 			"%s has more objects than a source may have (%u): mount a prefix of it",
@@ -159,12 +165,24 @@ static int list_objects(struct flight *flight, const struct ufs_config *config,
 	return r < 0 ? err_default(e, r, source->record.text) : 0;
 }
 
+/* The store and the table that is made of the listing need room, too. */
+static uint64_t listing_disk(const struct source_set *set)
+{
+	struct statvfs fs;
+
+	if (set->config.listing_disk || statvfs(set->config.tables, &fs) != 0)
+		return set->config.listing_disk ? set->config.listing_disk : LISTING_DISK_MOST;
+	return min((uint64_t)fs.f_bavail * fs.f_frsize / 2, LISTING_DISK_MOST);
+}
+
 /* An empty listing: what does not fit its memory goes to where the tables are. */
 static int listing_begin(const struct source *source, struct listing **ret_listing)
 {
 	_cleanup_(listing_free_p) struct listing *listing =
 		listing_new(source->set->config.listing_bytes);
-	int r = listing ? listing_spill_to(listing, source->set->config.tables) : -ENOMEM;
+	int r = listing ? listing_spill_to(
+				  listing, source->set->config.tables, listing_disk(source->set))
+			: -ENOMEM;
 
 	if (r == 0)
 		*ret_listing = TAKE(listing);
@@ -579,6 +597,7 @@ void flight_run(struct source *source, struct list *waiters)
 	list_for_each (at, waiters) {
 		struct source_wait *wait = list_entry(at, struct source_wait, link);
 
+		flight.ends = max(flight.ends, wait->ends);
 		if (wait->config && (wait->refresh || !flight.prev)) {
 			flight.config = wait->config;
 			flight.is_news |= !wait->as_known;

@@ -73,6 +73,7 @@ struct master_options {
 	const char *admin_listen;
 	const char *audit_log;
 	uint64_t memory;
+	uint64_t listing_disk;
 	uint64_t daily_backups;
 	uint64_t history_step;
 	uint64_t out_after;
@@ -116,6 +117,9 @@ static const struct option_spec specs[] = {
 		"append a line about everything that somebody changes, or tries to"),
 	OPTION_SIZE_ROW(struct master_options, memory, "memory", 16 * MiB, 0,
 		"memory at most; what a listing has no room for goes to disk; 512MiB"),
+	OPTION_SIZE_ROW(struct master_options, listing_disk, "listing-disk", 1 * MiB, 0,
+		"Size on disk of a listing that does not fit the memory; a larger one is refused "
+		"(default: half of what is free, 16GiB at most)"),
 	OPTION_ROW(struct master_options, daily_backups, "daily-backups", OPTION_UINT,
 		.max = BACKUPS_KEEP_MAX,
 		.help = "backups of the last days that are kept in the state directory; 7"),
@@ -495,6 +499,7 @@ static int start(struct master *m, struct err *e)
 			.tables = m->tables,
 			.epoch = m->cluster.epoch,
 			.listing_bytes = m->options.memory / 2,
+			.listing_disk = m->options.listing_disk,
 			.limits = m->origins,
 			.hold_ns = HOLD_NS,
 			.grace_ns = GRACE_NS,

@@ -156,6 +156,7 @@ void source_open(struct source_set *set, struct source_wait *wait)
 		source = add_locked(set, &volume, buf_str(&text), wait->config, &e);
 	if (source) {
 		wait->policy_sets = source->policy_sets;
+		wait->ends = source->ends;
 		list_push_back(&source->waiters, &wait->link);
 	}
 	pthread_mutex_unlock(&set->lock);

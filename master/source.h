@@ -39,7 +39,8 @@
 #define SOURCE_WORKERS_MAX     4096u /* that any of it was ever on: PLACEMENT_MAX */
 #define TERMS_PAGE             256u  /* sources in one answer to GET_TERMS */
 #define HOLD_NS                (60 * CLOCK_SECOND)
-#define GRACE_NS               (15 * CLOCK_SECOND) /* mounts say what they show every 5 s */
+#define GRACE_NS               (15 * CLOCK_SECOND)  /* mounts say what they show every 5 s */
+#define LISTING_DISK_MOST      ((uint64_t)16 << 30) /* or half of what is free, if that is less */
 
 struct source_set;
 
@@ -48,6 +49,7 @@ struct source_set_config {
 	const char *tables;       /* directory of the table files; must exist; borrowed */
 	uint64_t epoch;           /* this run of the master */
 	uint64_t listing_bytes;   /* memory of one listing */
+	uint64_t listing_disk;    /* bytes of its files; 0: LISTING_DISK_MOST */
 	struct ufs_limits limits; /* of the origins */
 	uint64_t hold_ns;         /* how long a mount's word counts */
 	uint64_t grace_ns;        /* after the start, in which nothing is given up */
@@ -95,6 +97,7 @@ struct source_wait {
 	struct source_seen seen;
 	bool contradicts;     /* the source's: `seen` cannot come from this master's history */
 	uint64_t policy_sets; /* the source's: how often its policy was set before */
+	uint64_t ends;        /* likewise, its listings were ended */
 	/* Brings up `policy` once the origin has answered, which may take long; NULL: it is as it is.
 	 * Without locks. */
 	void (*policy_now)(struct source_wait *wait);
@@ -176,6 +179,8 @@ int source_set_may_evict(struct source_set *set, const struct volume_id *volume,
 	struct err *e) __must_check;
 /* Not used for long: it makes room before all others, whatever its policy says. */
 void source_set_idle(struct source_set *set, const struct volume_id *volume, bool idle);
+/* Nobody has a use for it: the listing under way ends, and so does what was asked for by now; waiters get -ECANCELED. */
+void source_set_end_listing(struct source_set *set, const struct volume_id *volume);
 /* It is used now, though no mount shows it. */
 void source_set_touch(struct source_set *set, const struct volume_id *volume);
 /* ---- source_workers.c: what workers have of it ------------------------------------------------ */

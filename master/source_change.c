@@ -223,6 +223,19 @@ void source_set_idle(struct source_set *set, const struct volume_id *volume, boo
 	pthread_mutex_unlock(&set->lock);
 }
 
+void source_set_end_listing(struct source_set *set, const struct volume_id *volume)
+{
+	struct source *source;
+
+	pthread_mutex_lock(&set->lock);
+	source = source_find_locked(set, volume);
+	if (source)
+		source->ends++;
+	if (source && source->lister)
+		ufs_list_cancel(source->lister);
+	pthread_mutex_unlock(&set->lock);
+}
+
 bool source_use_locked(struct source *source)
 {
 	source->record.used = wall_s();

@@ -78,6 +78,7 @@ struct source {
 	_Atomic uint64_t listing_keys; /* progress of the listing under way */
 	_Atomic bool listing;
 	struct ufs *lister; /* of the listing under way, under the lock; NULL: none */
+	uint64_t ends;      /* how often source_set_end_listing() was called */
 	char notice[512];   /* last one, for status */
 	struct err failure; /* of the last listing; code 0: none */
 	int64_t listed_at;  /* seconds since 1970; 0: not in this run */

@@ -63,7 +63,7 @@ static int build_in(
 {
 	struct listing *l = listing_new(memory);
 	struct err e = ERR_INIT;
-	int r = l ? listing_spill_to(l, dir) : -ENOMEM;
+	int r = l ? listing_spill_to(l, dir, UINT64_MAX) : -ENOMEM;
 
 	for (uint32_t i = 0; r == 0 && i < keys; i++)
 		r = add(l, i, i % 3 ? "same" : tag);

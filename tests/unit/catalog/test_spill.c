@@ -7,6 +7,7 @@
 #include <dirent.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #define MEMORY_LEAST (300u << 10) /* one arena and the pointers of its objects */
 #define KEYS         12000u
@@ -37,7 +38,7 @@ static struct listing *listing_of(uint64_t memory, uint64_t state)
 	struct listing *l = listing_new(memory);
 
 	assert_non_null(l);
-	assert_int_equal(listing_spill_to(l, fixture_dir), 0);
+	assert_int_equal(listing_spill_to(l, fixture_dir, UINT64_MAX), 0);
 	assert_int_equal(listing_fill(l, state, 1000), 0);
 	assert_int_equal(listing_count(l), KEYS);
 	return l;
@@ -156,7 +157,7 @@ static struct listing_object *object_new(uint32_t number, int64_t mtime_ns, uint
 static void many_runs(void **state)
 {
 	enum { RUNS = 600, EACH = 20, SPREAD = 1000 };
-	struct spill *s = spill_new(fixture_dir);
+	struct spill *s = spill_new(fixture_dir, UINT64_MAX);
 	static uint32_t newest_run[SPREAD];
 	static int64_t newest[SPREAD];
 	const struct listing_object *o;
@@ -212,7 +213,7 @@ static void longest_keys(void **state)
 	(void)state;
 	memset(key, 'k', sizeof(key));
 	memset(tag, 'q', sizeof(tag));
-	assert_int_equal(listing_spill_to(l, fixture_dir), 0);
+	assert_int_equal(listing_spill_to(l, fixture_dir, UINT64_MAX), 0);
 	for (uint32_t i = 0; i < N; i++) {
 		char number[8];
 
@@ -246,7 +247,7 @@ static void disk_refuses(void **state)
 	assert_int_equal(getrlimit(RLIMIT_FSIZE, &limit), 0);
 	small = limit;
 	small.rlim_cur = SPILL_BLOCK_BYTES;
-	assert_int_equal(listing_spill_to(l, fixture_dir), 0);
+	assert_int_equal(listing_spill_to(l, fixture_dir, UINT64_MAX), 0);
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &small), 0);
 	assert_int_equal(listing_fill(l, 1, 10), -EFBIG);
 	assert_int_equal(setrlimit(RLIMIT_FSIZE, &limit), 0);
@@ -260,11 +261,67 @@ static void disk_refuses(void **state)
 	assert_int_equal(descriptors(), before);
 
 	l = listing_new(MEMORY_LEAST);
-	assert_int_equal(listing_spill_to(l, "/nowhere/at/all"), 0);
+	assert_int_equal(listing_spill_to(l, "/nowhere/at/all", UINT64_MAX), 0);
 	assert_int_equal(listing_fill(l, 1, 10), -ENOENT);
 	assert_true(listing_spill_failed(l, &e));
 	assert_non_null(strstr(e.text, "/nowhere/at/all"));
 	listing_free(l);
+}
+
+/* Bytes of the files of this process that have no name. */
+static uint64_t bytes_on_disk(void)
+{
+	DIR *dir = opendir("/proc/self/fd");
+	const struct dirent *entry;
+	uint64_t bytes = 0;
+
+	assert_non_null(dir);
+	while ((entry = readdir(dir))) {
+		char path[PATH_MAX];
+		char to[PATH_MAX];
+		struct stat st;
+		ssize_t len;
+
+		snprintf(path, sizeof(path), "/proc/self/fd/%s", entry->d_name);
+		len = readlink(path, to, sizeof(to) - 1);
+		to[max(len, (ssize_t)0)] = '\0';
+		if (strstr(to, "spill.") && stat(path, &st) == 0)
+			bytes += (uint64_t)st.st_size;
+	}
+	closedir(dir);
+	return bytes;
+}
+
+/* A listing that has no end stops at the bytes that it may have, runs that are being merged included. */
+static void disk_bounded(void **state)
+{
+	enum { MOST = 40 * SPILL_BLOCK_BYTES };
+	struct listing *l = listing_new(MEMORY_LEAST);
+	struct err e = ERR_INIT;
+	uint64_t random = 7;
+	uint64_t most = 0;
+	uint32_t added = 0;
+	int r = 0;
+
+	(void)state;
+	assert_int_equal(listing_spill_to(l, fixture_dir, MOST), 0);
+	while (r == 0) {
+		char key[LIMIT_KEY_BYTES];
+		uint64_t bits = fixture_random(&random);
+
+		for (uint32_t i = 0; i < sizeof(key); i++)
+			key[i] = (char)('a' + (bits >> i % 60) % 16);
+		r = listing_add(l, key, sizeof(key), 1, 0, "", 0);
+		if (++added % 100 == 0)
+			most = max(most, bytes_on_disk());
+		assert_true(added < 100000);
+	}
+	assert_int_equal(r, -EOVERFLOW);
+	assert_true(listing_spill_failed(l, &e));
+	assert_non_null(strstr(e.text, "--listing-disk"));
+	assert_in_range(max(most, bytes_on_disk()), MOST / 4, MOST);
+	listing_free(l);
+	assert_int_equal(bytes_on_disk(), 0);
 }
 
 /* Changes one byte of a file of this process that has no name. */
@@ -325,6 +382,7 @@ int main(void)
 		cmocka_unit_test(many_runs),
 		cmocka_unit_test(longest_keys),
 		cmocka_unit_test(disk_refuses),
+		cmocka_unit_test(disk_bounded),
 		cmocka_unit_test(disk_changes_bytes),
 	};
 

@@ -140,7 +140,7 @@ static void listings_share(void **state)
 	assert_int_equal(arena_start_done("--memory", NULL), 0);
 	for (unsigned int i = 0; i < ARRAY_SIZE(listings); i++) {
 		listings[i] = listing_new(40 * MiB);
-		assert_int_equal(listing_spill_to(listings[i], fixture_dir), 0);
+		assert_int_equal(listing_spill_to(listings[i], fixture_dir, UINT64_MAX), 0);
 	}
 	assert_true(used(ARENA_LISTING) - before <= 64 * MiB);
 	assert_true(used(ARENA_LISTING) - before > 40 * MiB);
