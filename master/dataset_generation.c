@@ -26,12 +26,19 @@ static const struct dataset_mount *find_mount(
 	return NULL;
 }
 
+/* A number that the dataset pins is that of the pin, whose lineage may not be the newest any more. */
 static int find_generation(struct dataset_set *set, const struct dataset *d,
 	const struct volume_id *volume, uint64_t generation, struct dataset_generation *ret,
 	struct err *e)
 {
 	struct record_generation g;
 
+	for (uint32_t i = 0; i < d->n_pins; i++)
+		if (d->pins[i].generation == generation &&
+			volume_id_equal(&d->pins[i].volume, volume)) {
+			*ret = d->pins[i];
+			return 0;
+		}
 	if (source_set_generation(set->config.sources, volume, generation, &g) < 0)
 		return err_set(e, -ENOENT,
 			"generation %" PRIu64 " of %s is not kept: cachectl dataset generations %s "
@@ -82,11 +89,16 @@ static int check_kept(struct dataset_set *set, const struct dataset_generation *
 	int r = 0;
 
 	for (uint32_t i = 0; i < n && r == 0; i++) {
-		struct dataset_generation again = { 0 };
+		const struct source_pin which = { all[i].lineage, all[i].generation };
+		struct record_generation g;
 
-		r = find_generation(set, ret, &all[i].volume, all[i].generation, &again, e);
-		if (r == 0 && again.lineage != all[i].lineage)
-			r = err_set(e, -ENOENT, "that generation is not kept any more");
+		r = source_set_find(set->config.sources, &all[i].volume, &which, &g);
+		if (r < 0)
+			r = err_set(e, r,
+				"generation %" PRIu64
+				" of %s is not kept any more: cachectl dataset generations %s "
+				"shows which are",
+				all[i].generation, ret->name, ret->name);
 	}
 	if (r == 0)
 		return 0;

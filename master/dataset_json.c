@@ -85,8 +85,9 @@ static void learn(struct dataset_set *datasets, const struct dataset *d,
 	}
 	ret->shown = ret->view.newest;
 	if (back)
-		(void)!source_set_generation(
-			sources, &m->volume, back->generation, &ret->shown); /* else newest */
+		(void)!source_set_find(sources, &m->volume,
+			&(struct source_pin){ back->lineage, back->generation },
+			&ret->shown); /* else newest */
 	if (ret->shown.serial > 0 && dataset_view_count(datasets, &m->volume, &ret->shown,
 					     m->subtree, &ret->files, &ret->bytes) < 0)
 		ret->files = ret->bytes = 0; /* its table cannot be read just now */

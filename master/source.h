@@ -285,6 +285,9 @@ int source_set_policy(struct source_set *set, const struct volume_id *volume,
 /* A generation of the newest lineage that has its table; 0: the newest. -ENOENT. */
 int source_set_generation(struct source_set *set, const struct volume_id *volume,
 	uint64_t generation, struct record_generation *ret_generation) __must_check;
+/* By its whole name, of whichever lineage. -ENOENT: it has no table any more. */
+int source_set_find(struct source_set *set, const struct volume_id *volume,
+	const struct source_pin *which, struct record_generation *ret_generation) __must_check;
 /* Its table, opened; -ENOENT, and what table_open() says. */
 int source_set_open_table(struct source_set *set, const struct volume_id *volume,
 	uint64_t generation, struct table **ret_table, struct err *e) __must_check;

@@ -72,9 +72,8 @@ int source_set_policy(
 	return source ? 0 : -ENOENT;
 }
 
-/* Only in the newest lineage do numbers mean what a person sees. */
-int source_set_generation(struct source_set *set, const struct volume_id *volume,
-	uint64_t generation, struct record_generation *ret_generation)
+int source_set_find(struct source_set *set, const struct volume_id *volume,
+	const struct source_pin *which, struct record_generation *ret_generation)
 {
 	const struct record_generation *found = NULL;
 	const struct source *source;
@@ -82,11 +81,19 @@ int source_set_generation(struct source_set *set, const struct volume_id *volume
 	pthread_mutex_lock(&set->lock);
 	source = source_find_locked(set, volume);
 	if (source)
-		found = generations_find(source, 0, generation);
+		found = generations_find(source, which->lineage, which->generation);
 	if (found)
 		*ret_generation = *found;
 	pthread_mutex_unlock(&set->lock);
 	return found ? 0 : -ENOENT;
+}
+
+/* Only in the newest lineage do numbers mean what a person sees. */
+int source_set_generation(struct source_set *set, const struct volume_id *volume,
+	uint64_t generation, struct record_generation *ret_generation)
+{
+	return source_set_find(
+		set, volume, &(struct source_pin){ .generation = generation }, ret_generation);
 }
 
 int source_set_open_table(struct source_set *set, const struct volume_id *volume,

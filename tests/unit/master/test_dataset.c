@@ -381,6 +381,15 @@ static int roll_back(uint64_t generation, struct dataset *out)
 	return dataset_rollback(df.set, "x", &which, 1, out, &df.e);
 }
 
+static void seen_done(
+	struct source_wait *wait, int status, struct source_answer *answer, const struct err *why)
+{
+	(void)wait;
+	(void)answer;
+	(void)why;
+	assert_int_equal(status, 0);
+}
+
 static void pins_and_rollback(void **state)
 {
 	struct dataset d;
@@ -414,6 +423,42 @@ static void pins_and_rollback(void **state)
 	more_generations("x", 1);
 	assert_true(!keeps(&d, 2) && !keeps(&d, 3) && keeps(&d, 16));
 	df_expect(pin(16, false, &out), -ENOENT, "not pinned");
+	dataset_release(&d);
+}
+
+/* A new lineage counts from 1 again; what was pinned before stays what its number means. */
+static void pins_outlive_their_lineage(void **state)
+{
+	struct source_wait wait = { .on_done = seen_done };
+	struct dataset_generation shown;
+	struct source_view view;
+	struct dataset out;
+	struct dataset d;
+	json_t *json;
+
+	(void)state;
+	assert_int_equal(df_create("{'name':'x'," SOURCE "}"), 0);
+	df_drain();
+	d = df_find("x");
+	assert_int_equal(pin(1, true, &out), 0);
+	shown = out.pins[0];
+	dataset_release(&out);
+	more_generations("x", 2);
+	assert_int_equal(source_set_view(df.sources, &shown.volume, &view), 0);
+	wait.seen = (struct source_seen){ .lineage = shown.lineage, .generation = 99 };
+	source_table(df.sources, &shown.volume, &wait);
+	assert_int_equal(source_set_view(df.sources, &shown.volume, &view), 0);
+	assert_int_not_equal(view.newest.id.lineage, shown.lineage);
+	assert_int_equal(view.newest.id.generation, 1);
+	assert_int_equal(roll_back(1, &out), 0);
+	assert_int_equal(out.shown[0].lineage, shown.lineage);
+	dataset_release(&out);
+	more_generations("x", 12);
+	json = df_shown("x");
+	assert_int_equal(json_integer_value(json_object_get(json, "generation")), 1);
+	assert_true(json_is_true(json_object_get(json, "rolled_back")));
+	assert_int_equal(json_integer_value(json_object_get(json, "total_files")), 2);
+	json_decref(json);
 	dataset_release(&d);
 }
 
@@ -684,6 +729,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(the_last_word_counts, df_setup, df_teardown),
 		cmocka_unit_test_setup_teardown(preloads_are_looked_after, df_setup, df_teardown),
 		cmocka_unit_test_setup_teardown(pins_and_rollback, df_setup, df_teardown),
+		cmocka_unit_test_setup_teardown(pins_outlive_their_lineage, df_setup, df_teardown),
 		cmocka_unit_test_setup_teardown(
 			as_many_pins_as_there_may_be, df_setup, df_teardown),
 		cmocka_unit_test_setup_teardown(differences, df_setup, df_teardown),
