@@ -76,8 +76,26 @@ static bool take_retained(struct deal *deal, const Granary__SourceTerms *m)
 	return true;
 }
 
-/* The newest of the terms must be of the lineage that this worker uses, and not before what it has
- * seen: else the master was restored, or the worker has not been asked for the new lineage yet. */
+/* Has the worker seen what cannot come from the master's history? Then that was restored from an older copy. */
+static bool contradicts(const struct deal *deal)
+{
+	const struct retained *newest = &deal->retained[0];
+
+	if (!newest->known || newest->lineage != deal->seen.lineage)
+		return false;
+	for (uint32_t i = 0; i < deal->n; i++) {
+		const struct retained *g = &deal->retained[i];
+
+		if (g->known && g->lineage == newest->lineage &&
+			g->generation == deal->seen.generation &&
+			memcmp(g->hash, deal->seen.hash, SHA256_BYTES) != 0)
+			return true;
+	}
+	return newest->generation < deal->seen.generation;
+}
+
+/* The newest of the terms must be of the lineage that this worker uses: else the worker has not been asked for the new
+ * lineage yet. */
 static bool agrees(const struct deal *deal)
 {
 	const struct retained *newest = &deal->retained[0];
@@ -87,15 +105,35 @@ static bool agrees(const struct deal *deal)
 	for (uint32_t i = 0; i < deal->n; i++) {
 		const struct retained *g = &deal->retained[i];
 
-		if (!g->known || g->lineage != newest->lineage)
-			continue;
-		if (g->generation > newest->generation)
-			return false;
-		if (g->generation == deal->seen.generation &&
-			memcmp(g->hash, deal->seen.hash, SHA256_BYTES) != 0)
+		if (g->known && g->lineage == newest->lineage && g->generation > newest->generation)
 			return false;
 	}
-	return newest->generation >= deal->seen.generation;
+	return !contradicts(deal);
+}
+
+/* The master begins a new lineage when it is shown what this worker has seen; of a mount with a token it does not
+ * believe that. It decides by what it knows now, which may be more than its terms said. */
+static void show_seen(struct deal *deal)
+{
+	const struct frame frame = { .op = FRAME_GET_TABLE };
+	Granary__GetTable ask = GRANARY__GET_TABLE__INIT;
+	struct master_answer answer;
+	struct err e = ERR_INIT;
+	uint8_t packed[256];
+	int r;
+
+	ask.has_volume = ask.has_seen_lineage = ask.has_seen_generation = ask.has_seen_hash = true;
+	ask.volume = (ProtobufCBinaryData){ VOLUME_ID_LEN, deal->volume.bytes };
+	ask.seen_lineage = deal->seen.lineage;
+	ask.seen_generation = deal->seen.generation;
+	ask.seen_hash = (ProtobufCBinaryData){ SHA256_BYTES, deal->seen.hash };
+	ensure(granary__get_table__get_packed_size(&ask) <= sizeof(packed));
+	r = master_call(deal->worker, frame, packed, granary__get_table__pack(&ask, packed),
+		ASK_PATIENCE, &answer, &e);
+	LOG_LIMITED(LOG_WARN, "master's state is older than what was seen",
+		"generation=%llu answer=%s next=\"it begins a new lineage\"",
+		(unsigned long long)deal->seen.generation, r < 0 ? err_name(r) : "taken");
+	master_answer_release(&answer);
 }
 
 /* The table of what was seen: a source's, or the one kept beside the tier. */
@@ -371,6 +409,8 @@ static void follow(struct worker *w, const Granary__SourceTerms *m)
 		kept_seen_load(w, &deal.volume, &deal.seen) < 0)
 		return;
 	if (!agrees(&deal)) {
+		if (contradicts(&deal))
+			show_seen(&deal);
 		log_debug("terms not followed", "generation=%llu seen=%llu",
 			(unsigned long long)deal.retained[0].generation,
 			(unsigned long long)deal.seen.generation);

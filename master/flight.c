@@ -465,6 +465,13 @@ static void notice_lineage(struct flight *flight)
 	note(flight->source, EVENT_WARN, "lineage", flight->notice);
 }
 
+static void count_lineage(struct source *source)
+{
+	pthread_mutex_lock(&source->set->lock);
+	rate_take(&source->lineages, 1);
+	pthread_mutex_unlock(&source->set->lock);
+}
+
 /* The origin did not answer the listing: whether the newest generation will do instead. */
 static bool do_without(struct flight *flight)
 {
@@ -504,6 +511,8 @@ static void make_generation(struct flight *flight)
 		(void)err_default(&flight->failure, flight->status, source->record.text);
 	else if (listing && fresh)
 		notice_lineage(flight);
+	if (flight->status == 0 && flight->contradicted)
+		count_lineage(source);
 }
 
 static void report(struct flight *flight)
@@ -572,6 +581,21 @@ static void answer(struct flight *flight, struct source_wait *wait)
 		(void)close(answer.fd); /* read only */
 }
 
+/* A lineage is for ever, and costs every worker a table: many in a row are not believed, whoever asks for them. */
+static bool may_begin_lineage(struct source *source)
+{
+	bool may;
+
+	pthread_mutex_lock(&source->set->lock);
+	may = rate_left(&source->lineages, clock_mono_ns()) >= 1;
+	pthread_mutex_unlock(&source->set->lock);
+	if (!may)
+		LOG_LIMITED(LOG_WARN, "contradiction not believed",
+			"source=\"%s\" why=\"%u new lineages lately\" next=\"one every %u s\"",
+			source->record.text, LINEAGES_AT_ONCE, LINEAGE_EVERY_S);
+	return may;
+}
+
 /* The bound on requests that the source has, or that those who wait want it to have. */
 static uint64_t requests_bound(const struct source *source, const struct list *waiters)
 {
@@ -602,7 +626,8 @@ void flight_run(struct source *source, struct list *waiters)
 			flight.config = wait->config;
 			flight.is_news |= !wait->as_known;
 		}
-		wait->contradicts = generations_contradict(source, &wait->seen);
+		wait->contradicts =
+			generations_contradict(source, &wait->seen) && may_begin_lineage(source);
 		if (wait->contradicts) {
 			flight.contradicted = true;
 			flight.seen = wait->seen.generation;

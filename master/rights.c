@@ -89,6 +89,12 @@ int rights_join(const struct peer_identity *peer, struct err *e)
 		peer->uid, geteuid());
 }
 
+bool rights_contradict(const struct peer_identity *peer)
+{
+	return peer->kind == PEER_CLUSTER ||
+	       (peer->kind == PEER_NODE && rights_join(peer, NULL) == 0);
+}
+
 bool rights_admit(struct rpc_request *request)
 {
 	const struct peer_identity *peer = rpc_conn_peer(request->conn);

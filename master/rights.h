@@ -17,5 +17,9 @@ bool rights_admit(struct rpc_request *request) __must_check;
  * are root's or of the master's user, as changes are. -EPERM with a line. */
 int rights_join(const struct peer_identity *peer, struct err *e) __must_check;
 
+/* Is it believed when what it has seen contradicts what the master knows? A new lineage follows from that for all who
+ * read the source, so only the cluster itself is: the cluster key, or root and the master's own user on its socket. */
+bool rights_contradict(const struct peer_identity *peer);
+
 /* The line for what a token does not see; its code. */
 int rights_nothing(struct err *e);

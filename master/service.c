@@ -157,10 +157,14 @@ static void answered(
 /* ---- requests -------------------------------------------------------------------------------- */
 
 static void take_seen(
-	struct source_seen *seen, uint64_t lineage, uint64_t generation, ProtobufCBinaryData hash)
+	struct job *job, uint64_t lineage, uint64_t generation, ProtobufCBinaryData hash)
 {
+	struct source_seen *seen = &job->wait.seen;
+
 	if (hash.len != SHA256_BYTES)
 		return; /* has seen nothing */
+	if (!rights_contradict(rpc_conn_peer(job->request->conn)))
+		return; /* it compares the answer with what it has seen by itself */
 	seen->lineage = lineage;
 	seen->generation = generation;
 	memcpy(seen->hash, hash.data, SHA256_BYTES);
@@ -308,7 +312,7 @@ static int take_open(struct job *job, struct err *e)
 		if (r == 0)
 			r = take_policy(m->policy, &job->wait.policy, e);
 	}
-	take_seen(&job->wait.seen, m->seen_lineage, m->seen_generation, m->seen_hash);
+	take_seen(job, m->seen_lineage, m->seen_generation, m->seen_hash);
 	granary__open_source__free_unpacked(m, NULL);
 	return r;
 }
@@ -324,7 +328,7 @@ static int take_table(struct job *job, struct err *e)
 	job->named = true;
 	job->wait.lineage = m->lineage;
 	job->wait.generation = m->generation;
-	take_seen(&job->wait.seen, m->seen_lineage, m->seen_generation, m->seen_hash);
+	take_seen(job, m->seen_lineage, m->seen_generation, m->seen_hash);
 	if (m->volume.len == VOLUME_ID_LEN)
 		memcpy(job->volume.bytes, m->volume.data, VOLUME_ID_LEN);
 	else

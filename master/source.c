@@ -100,6 +100,8 @@ static struct source *source_new(struct source_set *set)
 		return NULL;
 	source->set = set;
 	source->next_serial = 1;
+	source->lineages =
+		RATE_INIT(1.0 / LINEAGE_EVERY_S, (double)LINEAGES_AT_ONCE * LINEAGE_EVERY_S);
 	list_init(&source->link);
 	list_init(&source->waiters);
 	list_init(&source->holds);

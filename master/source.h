@@ -41,6 +41,8 @@
 #define HOLD_NS                (60 * CLOCK_SECOND)
 #define GRACE_NS               (15 * CLOCK_SECOND)  /* mounts say what they show every 5 s */
 #define LISTING_DISK_MOST      ((uint64_t)16 << 30) /* or half of what is free, if that is less */
+#define LINEAGES_AT_ONCE       2u   /* of a source, because of what askers have seen */
+#define LINEAGE_EVERY_S        600u /* and one more each time */
 
 struct source_set;
 

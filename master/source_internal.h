@@ -6,6 +6,7 @@
 #include <stdatomic.h>
 #include "base/list.h"
 #include "base/map.h"
+#include "base/rate.h"
 #include "master/source.h"
 
 /* A generation that mounts show; there as long as one does. */
@@ -74,6 +75,7 @@ struct source {
 	bool reported;        /* by any */
 	bool idle;
 	uint64_t policy_sets;          /* how often source_set_policies() was called */
+	struct rate lineages;          /* begun because of what askers have seen; under the lock */
 	int64_t used_stored;           /* record.used as the store has it */
 	_Atomic uint64_t listing_keys; /* progress of the listing under way */
 	_Atomic bool listing;

@@ -85,6 +85,17 @@ static void answer_terms(struct world *w, struct rpc_request *request)
 	rpc_reply(request, 0, NULL, payload);
 }
 
+static void note_seen_locked(struct world *w, const struct rpc_request *request)
+{
+	Granary__GetTable *m =
+		granary__get_table__unpack(NULL, request->frame.payload, request->payload);
+
+	assert_non_null(m);
+	if (m->has_seen_lineage && m->seen_hash.len == SHA256_BYTES)
+		w->shown = m->seen_generation;
+	granary__get_table__free_unpacked(m, NULL);
+}
+
 static void on_master_request(struct rpc_request *request, void *arg)
 {
 	struct world *w = arg;
@@ -117,6 +128,8 @@ static void on_master_request(struct rpc_request *request, void *arg)
 	}
 	pthread_mutex_lock(&w->lock);
 	w->asked++;
+	if (request->frame.op == FRAME_GET_TABLE)
+		note_seen_locked(w, request);
 	hold = w->hold;
 	if (hold)
 		list_push_back(&w->held, &request->link);

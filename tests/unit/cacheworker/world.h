@@ -62,6 +62,7 @@ struct world {
 	bool hold;
 	struct list held;
 	unsigned int asked;
+	uint64_t shown; /* generation that the worker said it has seen; 0: it said nothing */
 	/* What the master answers to GET_TERMS: a packed message, under lock; none: no source. */
 	uint8_t terms[512];
 	size_t terms_len;

@@ -28,9 +28,31 @@ static void test_join(void **state)
 	assert_int_equal(rights_join(&peer, &e), 0);
 }
 
+/* What a token has seen, or somebody of a socket's group, begins no lineage. */
+static void test_contradict(void **state)
+{
+	struct peer_identity peer = { .kind = PEER_CLUSTER };
+
+	(void)state;
+	assert_true(rights_contradict(&peer));
+	peer.kind = PEER_TOKEN;
+	assert_false(rights_contradict(&peer));
+	peer.claims.admin = true;
+	assert_false(rights_contradict(&peer));
+	peer.kind = PEER_UNKNOWN;
+	assert_false(rights_contradict(&peer));
+	peer.kind = PEER_NODE;
+	assert_true(rights_contradict(&peer)); /* root */
+	peer.uid = geteuid();
+	assert_true(rights_contradict(&peer));
+	peer.uid = geteuid() + 1;
+	assert_false(rights_contradict(&peer));
+}
+
 int main(void)
 {
-	const struct CMUnitTest tests[] = { cmocka_unit_test(test_join) };
+	const struct CMUnitTest tests[] = { cmocka_unit_test(test_join),
+		cmocka_unit_test(test_contradict) };
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -395,6 +395,37 @@ static void test_other_hash(void **state)
 	sf_expect_generation(&got, 1, 3);
 }
 
+/* What was seen contradicts as often as somebody likes: lineages begin at a bounded rate. */
+static void test_lineages_in_a_row(void **state)
+{
+	struct got got = sf_ask(true, NULL);
+	struct source_seen seen;
+	uint64_t lineage;
+
+	(void)state;
+	for (unsigned int i = 0; i < LINEAGES_AT_ONCE; i++) {
+		lineage = got.generation.id.lineage;
+		seen = sf_seen_of(&got);
+		seen.generation += 5;
+		sf_drop(&got);
+		got = sf_ask(false, &seen);
+		assert_int_not_equal(got.generation.id.lineage, lineage);
+	}
+	lineage = got.generation.id.lineage;
+	seen = sf_seen_of(&got);
+	seen.generation += 5;
+	sf_expect_generation(&got, 1, 2);
+	for (unsigned int i = 0; i < 3; i++) {
+		got = sf_ask(false, &seen);
+		assert_int_equal(got.generation.id.lineage, lineage);
+		sf_expect_generation(&got, 1, 2);
+	}
+	test_advance(LINEAGE_EVERY_S * CLOCK_SECOND);
+	got = sf_ask(false, &seen);
+	assert_int_not_equal(got.generation.id.lineage, lineage);
+	sf_expect_generation(&got, 1, 2);
+}
+
 static void test_table_lost(void **state)
 {
 	struct got got = sf_ask(true, NULL);
@@ -572,6 +603,7 @@ int main(void)
 			test_unknown_generation_held, sf_setup, sf_teardown),
 		cmocka_unit_test_setup_teardown(test_restored_from_old_copy, sf_setup, sf_teardown),
 		cmocka_unit_test_setup_teardown(test_other_hash, sf_setup, sf_teardown),
+		cmocka_unit_test_setup_teardown(test_lineages_in_a_row, sf_setup, sf_teardown),
 		cmocka_unit_test_setup_teardown(test_table_lost, sf_setup, sf_teardown),
 		cmocka_unit_test_setup_teardown(test_origin_refuses, sf_setup, sf_teardown),
 		cmocka_unit_test_setup_teardown(test_origin_away, sf_setup, sf_teardown),
