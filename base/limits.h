@@ -27,3 +27,10 @@
 #define LIMIT_LOG_BYTES         (16u << 20) /* of a log file; the one before it is kept */
 #define LIMIT_LOG_LINES         200u        /* a second, of one process */
 #define LIMIT_LOG_BURST         2000u       /* lines at once, after a quiet while */
+
+/* Of one token at one daemon (net/allowance.h), which may be that of a job of thousands of mounts. */
+#define LIMIT_TOKEN_CONNS     8192u  /* and half of all connections of a server */
+#define LIMIT_TOKEN_REQUESTS  16384u /* under way; past it each connection has one */
+#define LIMIT_TOKEN_LEASES    8192u
+#define LIMIT_TOKEN_LISTINGS  6u  /* of origins, at once */
+#define LIMIT_TOKEN_LISTING_S 10u /* and one more each time */

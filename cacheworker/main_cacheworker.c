@@ -16,6 +16,7 @@
 #include "base/ready.h"
 #include "base/remembered.h"
 #include "base/units.h"
+#include "net/allowance.h"
 #include "net/key_options.h"
 
 #include <stdlib.h>
@@ -44,6 +45,7 @@ struct options {
 	uint64_t scrub_rate;
 	uint64_t scrub_max_age;
 	uint64_t seal_rate;
+	uint64_t token_bandwidth;
 	int ready_fd;
 	const char *log_level;
 	const char *log_file;
@@ -100,6 +102,8 @@ static const struct option_spec specs[] = {
 	OPTION_ROW(struct options, seal_rate, "seal-rate", OPTION_SIZE, .reload = true,
 		.help = "bytes a second that are read to verify extents for native mounts, 0: none "
 			"is sealed; 256MiB"),
+	OPTION_ROW(struct options, token_bandwidth, "token-bandwidth", OPTION_SIZE, .reload = true,
+		.help = "bytes a second that the mounts of one token get together, 0: no bound; 0"),
 	OPTION_FD_ROW(struct options, ready_fd, "ready-fd",
 		"descriptor that is told when the worker serves"),
 	OPTION_ROW(struct options, log_level, "log-level", OPTION_CHOICE,
@@ -223,6 +227,7 @@ static void on_change(void *arg)
 	live->config->scrub_rate = live->options->scrub_rate;
 	live->config->scrub_max_age = live->options->scrub_max_age;
 	live->config->seal_rate = live->options->seal_rate;
+	allowance_set_bandwidth(live->options->token_bandwidth);
 	worker_set_rates(live->worker, live->config);
 }
 
@@ -280,6 +285,7 @@ int main(int argc, char **argv)
 		.origin_requests = bounds_descriptor_share(1, (uint32_t)options.origin_requests),
 	};
 	take_member(&options, &config.member);
+	allowance_set_bandwidth(options.token_bandwidth);
 	worker_memory_open(options.memory, options.memory - memory);
 	if (worker_open(&worker, &config, &e) < 0 || arena_start_done("--memory", &e) < 0) {
 		worker_close(&worker);

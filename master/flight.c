@@ -13,6 +13,7 @@
 #include "base/log.h"
 #include "master/events.h"
 #include "master/source_internal.h"
+#include "net/allowance.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -550,10 +551,15 @@ static void answer(struct flight *flight, struct source_wait *wait)
 		.fd = -1,
 	};
 	struct err e = ERR_INIT;
+	char notice[256];
 	int r;
 
 	if (flight->status < 0 && (wait->refresh || wait->contradicts || !g)) {
 		wait->on_done(wait, flight->status, NULL, &flight->failure);
+		return;
+	}
+	if (!g && wait->held_back_ns > 0) {
+		wait->on_done(wait, allowance_refuse(wait->held_back_ns, &e), NULL, &e);
 		return;
 	}
 	if (!g || (wait->contradicts && wait->generation != 0)) {
@@ -564,6 +570,14 @@ static void answer(struct flight *flight, struct source_wait *wait)
 		return;
 	}
 	answer.generation = *g;
+	if (wait->held_back_ns > 0 && !flight->listed) {
+		(void)snprintf(notice, sizeof(notice),
+			"not listed, as this token has had its listings: generation %" PRIu64
+			" is shown, try again in %llu s for a newer one",
+			g->id.generation,
+			(unsigned long long)(wait->held_back_ns / CLOCK_SECOND + 1));
+		answer.notice = notice;
+	}
 	answer.newest = generations_newest(source)->id;
 	pthread_mutex_lock(&source->set->lock);
 	answer.policy = source->record.policy;
@@ -610,6 +624,15 @@ static uint64_t requests_bound(const struct source *source, const struct list *w
 	return policy.origin_requests;
 }
 
+/* One listing serves all of a flight: a token is charged for one that would not be else. */
+static bool wants_listing(const struct flight *flight, struct source_wait *wait)
+{
+	if (!wait->config || (!wait->refresh && flight->prev))
+		return false;
+	wait->held_back_ns = flight->config ? 0 : allowance_list(wait->allowance);
+	return wait->held_back_ns == 0;
+}
+
 void flight_run(struct source *source, struct list *waiters)
 {
 	struct flight flight = { .source = source,
@@ -622,7 +645,7 @@ void flight_run(struct source *source, struct list *waiters)
 		struct source_wait *wait = list_entry(at, struct source_wait, link);
 
 		flight.ends = max(flight.ends, wait->ends);
-		if (wait->config && (wait->refresh || !flight.prev)) {
+		if (wants_listing(&flight, wait)) {
 			flight.config = wait->config;
 			flight.is_news |= !wait->as_known;
 		}

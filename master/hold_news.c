@@ -7,26 +7,26 @@
 
 /* One that was rolled back shows what it was rolled back to. */
 static bool follows(
-	const struct service *service, const Granary__Hold *m, const struct volume_id *volume)
+	const struct service *service, const Granary__Hold *m, const struct source_hold *hold)
 {
 	struct dataset d = { 0 };
 	char uuid[DATASET_UUID_TEXT];
 	bool yes;
 
-	if (m->follow_s > 0)
+	if (hold->follow_s > 0)
 		return true;
 	if (m->dataset.len != DATASET_UUID_BYTES || !service->datasets)
 		return false;
 	hash_hex(m->dataset.data, DATASET_UUID_BYTES, uuid);
 	if (dataset_set_find_uuid(service->datasets, uuid, &d, NULL) < 0)
 		return false;
-	yes = dataset_follows(&d, volume);
+	yes = dataset_follows(&d, &hold->volume);
 	dataset_release(&d);
 	return yes;
 }
 
 static uint8_t *pack(const struct service *service, const Granary__Hold *asked,
-	const struct source_news *news, size_t *ret_len)
+	const struct source_hold *hold, const struct source_news *news, size_t *ret_len)
 {
 	Granary__HoldNews m = GRANARY__HOLD_NEWS__INIT;
 	Granary__Policy policy = GRANARY__POLICY__INIT;
@@ -35,7 +35,7 @@ static uint8_t *pack(const struct service *service, const Granary__Hold *asked,
 	uint8_t *packed;
 
 	m.has_follow = m.has_lineage = m.has_generation = m.has_shown_ms = m.has_kept = 1;
-	m.follow = follows(service, asked, &news->newest.volume);
+	m.follow = follows(service, asked, hold);
 	m.lineage = news->newest.lineage;
 	m.generation = news->newest.generation;
 	m.shown_ms = (uint64_t)news->shown_ms;
@@ -65,7 +65,7 @@ bool hold_news_answer(
 	size_t len = 0;
 
 	if (m && (m->news || m->policy) && source_set_news(service->sources, hold, &news) == 0)
-		packed = pack(service, m, &news, &len);
+		packed = pack(service, m, hold, &news, &len);
 	if (m)
 		granary__hold__free_unpacked(m, NULL);
 	if (!packed)

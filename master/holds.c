@@ -11,6 +11,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "master/source_internal.h"
+#include "net/allowance.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -76,6 +77,8 @@ static void drop_locked(struct source *source, struct hold *hold)
 	}
 	list_remove(&hold->link);
 	map_remove(&source->set->holds, &hold->by_mount);
+	allowance_give(hold->allowance, ALLOWANCE_LEASES);
+	allowance_unref(hold->allowance);
 	free(hold);
 	source->n_holds--;
 }
@@ -120,18 +123,32 @@ static struct shown *make_shown_locked(struct source *source, const struct sourc
 	return shown;
 }
 
-/* Without room for another hold, every generation counts as held for a while. */
-static void add_locked(struct source *source, const struct source_hold *wanted, uint64_t until)
+/* Of a token's there may be so many, and it takes no more than half of what tells generations apart. */
+static bool token_has_room_locked(const struct source *source, const struct source_hold *wanted)
+{
+	return (source->n_shown < SHOWN_MAX / 2 ||
+		       find_shown_locked(source, wanted->lineage, wanted->generation)) &&
+	       allowance_take(wanted->allowance, ALLOWANCE_LEASES, LIMIT_TOKEN_LEASES);
+}
+
+/* Without room for another hold, every generation counts as held for a while; not for a token's sake. False: refused. */
+static bool add_locked(struct source *source, const struct source_hold *wanted, uint64_t until)
 {
 	bool room = source->n_holds < HOLDS_MAX && source->set->holds.count < HOLDS_ALL;
-	struct hold *hold = room ? calloc(1, sizeof(*hold)) : NULL;
-	struct shown *shown = hold ? make_shown_locked(source, wanted) : NULL;
+	struct hold *hold;
+	struct shown *shown;
 
+	if (wanted->allowance && (!room || !token_has_room_locked(source, wanted)))
+		return false;
+	hold = room ? calloc(1, sizeof(*hold)) : NULL;
+	shown = hold ? make_shown_locked(source, wanted) : NULL;
 	if (!shown) {
+		allowance_give(wanted->allowance, ALLOWANCE_LEASES);
 		free(hold);
 		source->crowded_until = until;
-		return;
+		return true;
 	}
+	hold->allowance = allowance_ref(wanted->allowance);
 	shown->n++;
 	hold->source = source;
 	hold->shown = shown;
@@ -142,6 +159,7 @@ static void add_locked(struct source *source, const struct source_hold *wanted, 
 	list_push_back(&source->holds, &hold->link);
 	map_insert(&source->set->holds, &hold->by_mount, mount_hash(source, wanted));
 	source->n_holds++;
+	return true;
 }
 
 static void renew_locked(struct source *source, struct hold *hold, uint64_t until)
@@ -305,6 +323,7 @@ int source_set_hold(struct source_set *set, const struct source_hold *hold, stru
 	struct hold *there;
 	uint64_t serial = 0;
 	bool kept = false;
+	bool noted = true;
 	bool held;
 	bool mark;
 	bool late;
@@ -327,7 +346,7 @@ int source_set_hold(struct source_set *set, const struct source_hold *hold, stru
 		renew_locked(source, there, now + set->config.hold_ns);
 		set_follow_locked(source, there, hold->follow_s);
 	} else if (!hold->end) {
-		add_locked(source, hold, now + set->config.hold_ns);
+		noted = add_locked(source, hold, now + set->config.hold_ns);
 	}
 	g = known_locked(source, hold->lineage, hold->generation);
 	held = holds_count_locked(source, hold->lineage, hold->generation) > 0;
@@ -342,6 +361,8 @@ int source_set_hold(struct source_set *set, const struct source_hold *hold, stru
 		store_mark(source, serial, held);
 	if (late)
 		source_store_use(source);
+	if (!noted)
+		return allowance_refuse(set->config.hold_ns, e);
 	if (!kept && !hold->end)
 		return err_set(e, -ESTALE,
 			"generation %" PRIu64 " is not kept any more: what is not cached of it may "
@@ -373,6 +394,7 @@ void holds_load_mark(struct source *source, uint64_t serial)
 			continue;
 		g->held = true;
 		memcpy(hold.mount, &serial, sizeof(serial)); /* nobody's */
-		add_locked(source, &hold, clock_mono_ns() + source->set->config.hold_ns);
+		(void)add_locked(source, &hold,              /* no token's: not refused */
+			clock_mono_ns() + source->set->config.hold_ns);
 	}
 }

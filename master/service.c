@@ -7,6 +7,7 @@
 #include "base/log.h"
 #include "master/dashboard.h"
 #include "master/rights.h"
+#include "net/allowance.h"
 #include "net/identity.h"
 #include "proto/granary.pb-c.h"
 
@@ -391,6 +392,7 @@ static void start_job(struct service *service, struct rpc_request *request)
 		job->began_ns = clock_mono_ns();
 		job->pool.run = run_at_once;
 		job->wait.on_done = answered;
+		job->wait.allowance = rpc_conn_allowance(request->conn);
 		r = named ? take_table(job, &e) : take_open(job, &e);
 		job->wait.config = job->named ? NULL : &job->config;
 	}
@@ -425,8 +427,12 @@ static int take_hold(const struct rpc_request *request, struct source_hold *ret,
 			.lineage = m->lineage,
 			.generation = m->generation,
 			.local_bytes = m->local_bytes,
-			.follow_s = min(m->follow_s, FOLLOW_MOST_S),
+			/* How often a source is listed is not for a token to say: its dataset says that. */
+			.follow_s = peer_is_trusted(rpc_conn_peer(request->conn))
+					    ? min(m->follow_s, FOLLOW_MOST_S)
+					    : 0,
 			.end = m->end,
+			.allowance = rpc_conn_allowance(request->conn),
 		};
 		memcpy(ret->volume.bytes, m->volume.data, VOLUME_ID_LEN);
 		memcpy(ret->mount, m->mount.data, HOLD_MOUNT_BYTES);

@@ -44,6 +44,7 @@
 #define LINEAGES_AT_ONCE       2u   /* of a source, because of what askers have seen */
 #define LINEAGE_EVERY_S        600u /* and one more each time */
 
+struct allowance;
 struct source_set;
 
 struct source_set_config {
@@ -97,7 +98,10 @@ struct source_wait {
 	uint64_t lineage;    /* source_table(): wanted; 0: the current one */
 	uint64_t generation; /* wanted; 0: the newest */
 	struct source_seen seen;
-	bool contradicts;     /* the source's: `seen` cannot come from this master's history */
+	struct allowance *allowance; /* of its token, borrowed until on_done; NULL: it has none */
+	bool contradicts; /* the source's: `seen` cannot come from this master's history */
+	uint64_t
+		held_back_ns; /* likewise: its token may list again after that; 0: it was not refused */
 	uint64_t policy_sets; /* the source's: how often its policy was set before */
 	uint64_t ends;        /* likewise, its listings were ended */
 	/* Brings up `policy` once the origin has answered, which may take long; NULL: it is as it is.
@@ -130,9 +134,10 @@ struct source_hold {
 	uint32_t follow_s;    /* it wants the source to be listed that often; 0: it does not care */
 	uint64_t local_bytes; /* that it read past the workers since it began */
 	bool end;
+	struct allowance *allowance; /* of its token, which is borrowed; NULL: it has none */
 };
 
-/* -ENXIO: unknown volume; -ESTALE: noted, but that generation is not kept. */
+/* -ENXIO: unknown volume; -ESTALE: noted, but that generation is not kept; -EAGAIN: not noted, as its token has too many. */
 int source_set_hold(
 	struct source_set *set, const struct source_hold *hold, struct err *e) __must_check;
 

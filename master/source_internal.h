@@ -24,9 +24,10 @@ struct hold {
 	const struct source *source;
 	struct shown *shown;
 	uint8_t mount[HOLD_MOUNT_BYTES];
-	uint64_t until;       /* monotonic ns */
-	uint32_t follow_s;    /* struct source_hold */
-	uint64_t local_bytes; /* likewise, as it said last */
+	uint64_t until;              /* monotonic ns */
+	uint32_t follow_s;           /* struct source_hold */
+	uint64_t local_bytes;        /* likewise, as it said last */
+	struct allowance *allowance; /* with a reference; NULL: none */
 };
 
 #define SOURCE_KEEPERS 16u /* that are told */

@@ -10,9 +10,12 @@
  * Bounds: a connection is not read from while LIMIT_CONN_REQUESTS requests, or LIMIT_CONN_OUT_BYTES
  * of their payloads, are under way, or LIMIT_CONN_OUT_BYTES of replies wait for a peer that does
  * not take them. While the process has LIMIT_REQUESTS, or no memory for more, no connection is read
- * from that has one under way: each goes on with one. A connection past the share of descriptors or
- * memory is closed: its peer comes again.
+ * from that has one under way: each goes on with one. The same holds for the connections of a token
+ * that has LIMIT_TOKEN_REQUESTS; while it has had more bytes than it may have, none of them is read
+ * from. A connection past the share of descriptors or memory, or of its token, is closed: its peer
+ * comes again.
  */
+#include "net/allowance.h"
 #include "net/conn_internal.h"
 #include "base/arena.h"
 #include "base/bounds.h"
@@ -67,11 +70,13 @@ struct rpc_conn {
 	struct conn conn;
 	struct rpc_server *server;
 	struct list link;
-	struct list greeting; /* unlinked once it greeted */
-	struct list requests; /* under way, not cancelled */
-	struct map by_id;     /* those and the cancelled ones */
-	uint64_t in_bytes;    /* their payloads */
-	uint64_t refs;        /* its requests, and 1 while the transport lives */
+	struct list greeting;        /* unlinked once it greeted */
+	struct list requests;        /* under way, not cancelled */
+	struct map by_id;            /* those and the cancelled ones */
+	uint64_t in_bytes;           /* their payloads */
+	struct allowance *allowance; /* of its token, from its greeting on; NULL: it has none */
+	bool counted;                /* as a connection of that */
+	uint64_t refs;               /* its requests, and 1 while the transport lives */
 };
 
 struct request {
@@ -111,6 +116,7 @@ static void peer_unref(struct rpc_conn *peer)
 	if (--peer->refs > 0)
 		return;
 	ensure(peer->by_id.count == 0);
+	allowance_unref(peer->allowance);
 	map_release(&peer->by_id);
 	peer->magic = 0;
 	free(peer);
@@ -129,6 +135,7 @@ static void request_free(struct request *request)
 		(void)close(request->rpc.fd); /* only read from */
 	arena_give(ARENA_CONNECTIONS, request->charged);
 	bound_sub(BOUND_REQUESTS, 1);
+	allowance_give(peer->allowance, ALLOWANCE_REQUESTS);
 	request->magic = 0;
 	free(request);
 	peer_unref(peer);
@@ -157,13 +164,15 @@ static struct request *request_find(struct rpc_conn *peer, uint64_t id)
 static bool too_much(const struct rpc_conn *peer)
 {
 	return peer->by_id.count > 0 &&
-	       (bound_used(BOUND_REQUESTS) >= LIMIT_REQUESTS || arena_full(ARENA_CONNECTIONS));
+	       (bound_used(BOUND_REQUESTS) >= LIMIT_REQUESTS || arena_full(ARENA_CONNECTIONS) ||
+		       allowance_used(peer->allowance, ALLOWANCE_REQUESTS) >= LIMIT_TOKEN_REQUESTS);
 }
 
 static void peer_throttle(struct rpc_conn *peer)
 {
 	conn_pause(&peer->conn, peer->conn.congested || peer->by_id.count >= LIMIT_CONN_REQUESTS ||
-					peer->in_bytes >= LIMIT_CONN_OUT_BYTES || too_much(peer));
+					peer->in_bytes >= LIMIT_CONN_OUT_BYTES || too_much(peer) ||
+					allowance_overdrawn(peer->allowance));
 }
 
 static void request_cancel(struct request *request)
@@ -220,6 +229,7 @@ static void on_message(struct conn *conn, const struct frame *frame, void *paylo
 	request->charged = REQUEST_BYTES + frame->payload;
 	arena_must(ARENA_CONNECTIONS, request->charged); /* it is here: no more is read instead */
 	bound_add(BOUND_REQUESTS, 1);
+	allowance_add(peer->allowance, ALLOWANCE_REQUESTS);
 	request->magic = REQUEST_MAGIC;
 	request->rpc.frame = *frame;
 	request->rpc.frame.flags &= (uint8_t)~FRAME_FD;
@@ -282,6 +292,7 @@ static void reply_send(struct request *request)
 		reply->checksums = 0;
 	}
 	request->message.done = on_reply_sent;
+	allowance_note_bytes(peer->allowance, reply->payload);
 	conn_send(&peer->conn, &request->message, reply);
 	peer_throttle(peer);
 }
@@ -337,9 +348,33 @@ static void greeted(struct rpc_conn *peer)
 	peer->server->n_greeting--;
 }
 
+/* Of one token there may be as many as leave room for others. */
+static int count_connection(struct rpc_conn *peer)
+{
+	uint32_t most = min(peer->server->max_conns / 2, LIMIT_TOKEN_CONNS);
+	int r = allowance_get(&peer->conn.identity, &peer->allowance);
+
+	if (r < 0)
+		return r;
+	peer->counted = allowance_take(peer->allowance, ALLOWANCE_CONNECTIONS, most);
+	return peer->counted ? 0 : -EMFILE;
+}
+
 static void on_ready(struct conn *conn)
 {
-	greeted(peer_of(conn)); /* it speaks first */
+	struct rpc_conn *peer = peer_of(conn);
+	int r;
+
+	greeted(peer); /* it speaks first */
+	r = count_connection(peer);
+	if (r == 0) {
+		peer_throttle(peer); /* its token may have had too many bytes over others */
+		return;
+	}
+	LOG_LIMITED(LOG_WARN, "connection of a token refused",
+		"open=%u error=%s next=\"the peer comes again\"",
+		allowance_used(peer->allowance, ALLOWANCE_CONNECTIONS), err_name(r));
+	conn_close(conn, r);
 }
 
 static void on_drained(struct conn *conn)
@@ -356,6 +391,8 @@ static void on_conn_closed(struct conn *conn, int status)
 		LOG_LIMITED(LOG_DEBUG, "connection dropped", "process=%s pid=%u error=%s",
 			conn->peer.process, conn->peer.pid, err_name(status));
 	greeted(peer);
+	if (peer->counted)
+		allowance_give(peer->allowance, ALLOWANCE_CONNECTIONS);
 	list_remove(&peer->link);
 	peer->server->n_conns--;
 	while ((node = list_pop_front(&peer->requests)) != NULL)
@@ -543,6 +580,12 @@ const struct peer_identity *rpc_conn_peer(const struct rpc_conn *peer)
 {
 	CHECK_MAGIC(peer, PEER_MAGIC);
 	return &peer->conn.identity;
+}
+
+struct allowance *rpc_conn_allowance(const struct rpc_conn *peer)
+{
+	CHECK_MAGIC(peer, PEER_MAGIC);
+	return peer->allowance;
 }
 
 const char *rpc_server_address(const struct rpc_server *server)

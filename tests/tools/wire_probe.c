@@ -5,6 +5,9 @@
  *		OP VOLUME LINEAGE GENERATION OFFSET LENGTH FLAGS [PAYLOAD]	numbers, hex
  *	prints for each: status=NAME payload=BYTES fd=0|1 us=MICROSECONDS text=LINE
  *
+ *	wire-probe crowd ADDRESS COUNT [KEYS]	one request from standard input, over COUNT connections that all stay; prints as
+ *		`ask` does
+ *
  *	wire-probe loop ADDRESS KEYS VOLUME LINEAGE LENGTH	asks for the first bytes of a volume over and over, each time over a
  *		connection of its own with the keys as the files are then, until standard input ends; prints a line for each
  *		time, "0" or what failed
@@ -109,6 +112,27 @@ static int run_ask(const char *address)
 	return 0;
 }
 
+/* ---- crowd ----------------------------------------------------------------------------------- */
+
+static int run_crowd(const char *address, unsigned int count)
+{
+	struct loop *loop = loop_new("probe");
+	struct rpc_client **clients = calloc(count, sizeof(struct rpc_client *));
+	char line[LINE_BYTES];
+
+	if (!clients || !fgets(line, sizeof(line), stdin))
+		fail("a line is missing", NULL);
+	for (unsigned int i = 0; i < count; i++) {
+		clients[i] = client_of(loop, address);
+		ask(clients[i], line);
+	}
+	for (unsigned int i = 0; i < count; i++)
+		rpc_client_free(clients[i]);
+	free(clients);
+	loop_free(loop);
+	return 0;
+}
+
 /* ---- loop ------------------------------------------------------------------------------------ */
 
 static bool told_to_end(void)
@@ -184,6 +208,8 @@ int main(int argc, char **argv)
 		fail("keys", &e);
 	if (n == 3 && strcmp(argv[1], "ask") == 0)
 		return run_ask(argv[2]);
+	if (n == 4 && strcmp(argv[1], "crowd") == 0)
+		return run_crowd(argv[2], (unsigned int)strtoul(argv[3], NULL, 10));
 	if (n == 6 && strcmp(argv[1], "loop") == 0) {
 		struct probe_volume volume = take_volume(argv + 3);
 

@@ -11,7 +11,9 @@
 #include <pthread.h>
 #include <sys/stat.h>
 
+#include "base/limits.h"
 #include "master/service.h"
+#include "net/allowance.h"
 #include "proto/granary.pb-c.h"
 #include "tests/clock/test_clock.h"
 #include "tests/unit/master/source_fixture.h"
@@ -322,6 +324,141 @@ static void test_shows_too_much(void **state)
 	assert_int_equal(view.mounts, 1);
 }
 
+static struct allowance *some_allowance(uint8_t serial)
+{
+	const struct peer_identity peer = { .kind = PEER_TOKEN, .claims.serial = { serial } };
+	struct allowance *a;
+
+	assert_int_equal(allowance_get(&peer, &a), 0);
+	return a;
+}
+
+/* A token's leases end with its bound; those of others go on, and nothing counts as held that nobody shows. */
+static void test_leases_of_a_token(void **state)
+{
+	struct got first = next_generation();
+	struct source_hold h = { .volume = first.generation.id.volume,
+		.lineage = first.generation.id.lineage,
+		.generation = first.generation.id.generation,
+		.allowance = some_allowance(1) };
+	struct source_view view;
+	struct err e = ERR_INIT;
+
+	(void)state;
+	for (uint32_t i = 0; i < LIMIT_TOKEN_LEASES; i++) {
+		memcpy(h.mount, &i, sizeof(i));
+		assert_int_equal(source_set_hold(sf.set, &h, &e), 0);
+	}
+	memset(h.mount, 0xff, sizeof(h.mount));
+	assert_int_equal(source_set_hold(sf.set, &h, &e), -EAGAIN);
+	assert_non_null(strstr(e.text, "try again in"));
+	assert_int_equal(source_set_view(sf.set, &h.volume, &view), 0);
+	assert_int_equal(view.mounts, LIMIT_TOKEN_LEASES);
+	allowance_unref(h.allowance);
+	h.allowance = some_allowance(2);
+	assert_int_equal(source_set_hold(sf.set, &h, &e), 0);
+	h.end = true;
+	assert_int_equal(source_set_hold(sf.set, &h, &e), 0);
+	allowance_unref(h.allowance);
+	/* One that ends makes room. */
+	h.allowance = some_allowance(1);
+	memset(h.mount, 0, sizeof(h.mount));
+	assert_int_equal(source_set_hold(sf.set, &h, &e), 0);
+	h.end = false;
+	assert_int_equal(source_set_hold(sf.set, &h, &e), 0);
+	allowance_unref(h.allowance);
+}
+
+/* Made up generations leave room for those that the cluster's own mounts show. */
+static void test_token_shows_too_much(void **state)
+{
+	struct got first = next_generation();
+	struct source_hold h = { .volume = first.generation.id.volume,
+		.lineage = 4711,
+		.allowance = some_allowance(1) };
+	struct source_view view;
+	struct err e = ERR_INIT;
+
+	(void)state;
+	for (h.generation = 1; h.generation <= SHOWN_MAX; h.generation++)
+		assert_int_equal(source_set_hold(sf.set, &h, &e),
+			h.generation <= SHOWN_MAX / 2 ? -ESTALE : -EAGAIN);
+	assert_int_equal(source_set_view(sf.set, &h.volume, &view), 0);
+	assert_int_equal(view.mounts, SHOWN_MAX / 2);
+	allowance_unref(h.allowance);
+}
+
+static struct got ask_as(struct allowance *a)
+{
+	struct got got = { .wait = { .config = &sf.origin,
+				   .refresh = true,
+				   .allowance = a,
+				   .on_done = sf_on_done },
+		.status = 1 };
+
+	source_open(sf.set, &got.wait);
+	return got;
+}
+
+/* Past its bound a token is shown what there is. */
+static void test_listings_of_a_token(void **state)
+{
+	struct allowance *a = some_allowance(3);
+	struct got got;
+
+	(void)state;
+	for (uint32_t i = 0; i < 100; i++) {
+		got = ask_as(a);
+		assert_int_equal(got.listed, i < LIMIT_TOKEN_LISTINGS);
+		assert_int_equal(
+			strstr(got.notice, "try again in") != NULL, i >= LIMIT_TOKEN_LISTINGS);
+		sf_expect_generation(&got, 1, 2);
+	}
+	got = ask_as(NULL); /* somebody else */
+	assert_true(got.listed);
+	sf_drop(&got);
+	test_advance(LIMIT_TOKEN_LISTING_S * CLOCK_SECOND);
+	got = ask_as(a);
+	assert_true(got.listed);
+	sf_drop(&got);
+	allowance_unref(a);
+}
+
+/* Also where there is nothing to be shown: an origin that does not answer is not asked again and again. */
+static void test_listings_that_fail(void **state)
+{
+	struct allowance *a = some_allowance(4);
+	uint64_t began = clock_mono_ns();
+	struct ufs_config s3 = { 0 };
+	uint32_t listed = 0;
+	struct got got;
+	struct err e = ERR_INIT;
+
+	(void)state;
+	setenv("AWS_ACCESS_KEY_ID", "x", 1);
+	setenv("AWS_SECRET_ACCESS_KEY", "y", 1);
+	assert_int_equal(ufs_config_parse("s3://bucket/p", &s3, &e), 0);
+	s3.endpoint = strdup("http://127.0.0.1:1");
+	for (uint32_t i = 0; i < 3 * LIMIT_TOKEN_LISTINGS; i++) {
+		got = (struct got){
+			.wait = { .config = &s3, .allowance = a, .on_done = sf_on_done },
+			.status = 1
+		};
+		source_open(sf.set, &got.wait);
+		assert_true(got.status == -ECONNREFUSED || got.status == -EAGAIN);
+		if (got.status == -EAGAIN)
+			assert_non_null(strstr(got.e.text, "try again in"));
+		else
+			listed++;
+	}
+	assert_true(listed >= LIMIT_TOKEN_LISTINGS);
+	assert_true(
+		listed <= LIMIT_TOKEN_LISTINGS + (clock_mono_ns() - began) /
+							 (LIMIT_TOKEN_LISTING_S * CLOCK_SECOND));
+	ufs_config_release(&s3);
+	allowance_unref(a);
+}
+
 static void copy_state(const char *from, const char *to)
 {
 	char command[256];
@@ -603,6 +740,10 @@ int main(void)
 			test_unknown_generation_held, sf_setup, sf_teardown),
 		cmocka_unit_test_setup_teardown(test_restored_from_old_copy, sf_setup, sf_teardown),
 		cmocka_unit_test_setup_teardown(test_other_hash, sf_setup, sf_teardown),
+		cmocka_unit_test_setup_teardown(test_leases_of_a_token, sf_setup, sf_teardown),
+		cmocka_unit_test_setup_teardown(test_token_shows_too_much, sf_setup, sf_teardown),
+		cmocka_unit_test_setup_teardown(test_listings_of_a_token, sf_setup, sf_teardown),
+		cmocka_unit_test_setup_teardown(test_listings_that_fail, sf_setup, sf_teardown),
 		cmocka_unit_test_setup_teardown(test_lineages_in_a_row, sf_setup, sf_teardown),
 		cmocka_unit_test_setup_teardown(test_table_lost, sf_setup, sf_teardown),
 		cmocka_unit_test_setup_teardown(test_origin_refuses, sf_setup, sf_teardown),
