@@ -24,6 +24,8 @@
 #define EXTENT_MIN    (1ull << 30)
 #define VOLUME_ID_LEN 16
 
+#define LAYOUT_TIER_FILE "granary.tier" /* in every tier: its identity (docs/formats.md) */
+
 /* First 128 bits of SHA-256 over the source. */
 struct volume_id {
 	uint8_t bytes[VOLUME_ID_LEN];

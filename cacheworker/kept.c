@@ -16,7 +16,6 @@
 #include <unistd.h>
 
 #define SEEN_DIR      "seen"
-#define TIER_FILE     "granary.tier" /* every tier has it (docs/formats.md) */
 #define LINEAGE_NAME  "%s.%016" PRIx64 ".%s"
 #define TABLE         "table"
 #define SOURCE        "source"
@@ -33,7 +32,7 @@ static bool tier_is_there(const struct worker *w)
 	char path[PATH_MAX];
 
 	return w->tiers && tier_set_count(w->tiers) > 0 &&
-	       snprintf(path, sizeof(path), "%s/" TIER_FILE, w->config->tier) < PATH_MAX &&
+	       snprintf(path, sizeof(path), "%s/" LAYOUT_TIER_FILE, w->config->tier) < PATH_MAX &&
 	       access(path, F_OK) == 0;
 }
 

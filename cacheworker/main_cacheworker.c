@@ -18,6 +18,7 @@
 #include "base/units.h"
 #include "net/allowance.h"
 #include "net/key_options.h"
+#include "ufs/protected.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -286,6 +287,9 @@ int main(int argc, char **argv)
 	};
 	take_member(&options, &config.member);
 	allowance_set_bandwidth(options.token_bandwidth);
+	protected_add(options.config);
+	protected_add(key_option_file(options.keys.cluster_key));
+	protected_add(key_option_file(options.keys.token));
 	worker_memory_open(options.memory, options.memory - memory);
 	if (worker_open(&worker, &config, &e) < 0 || arena_start_done("--memory", &e) < 0) {
 		worker_close(&worker);

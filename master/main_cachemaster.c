@@ -38,6 +38,7 @@
 #include "master/workers.h"
 #include "net/key_options.h"
 #include "net/servers.h"
+#include "ufs/protected.h"
 
 #include <fcntl.h>
 #include <inttypes.h>
@@ -478,6 +479,14 @@ static void share_out(uint64_t memory)
 	arena_share(ARENA_HISTORY, HISTORY_LEAST, memory / 16);
 }
 
+static void protect(const struct master_options *o)
+{
+	protected_add(o->config);
+	protected_add(o->state);
+	protected_add(key_option_file(o->keys.cluster_key));
+	protected_add(key_option_file(o->keys.token));
+}
+
 static int start(struct master *m, struct err *e)
 {
 	int r = bounds_check_descriptors(e);
@@ -487,6 +496,7 @@ static int start(struct master *m, struct err *e)
 	arena_must(ARENA_FIXED, FIXED_BYTES);
 	if (r == 0)
 		r = open_state(m, e);
+	protect(&m->options);
 	if (r == 0)
 		r = begin_epoch(m, e);
 	m->origins = (struct ufs_limits){ .max_requests = 4,

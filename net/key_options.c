@@ -3,15 +3,15 @@
 
 #include <string.h>
 
-static const char *file_of(const char *value)
+const char *key_option_file(const char *value)
 {
 	return value && strcmp(value, KEY_OPTION_NONE) == 0 ? NULL : value;
 }
 
 static struct net_keys_config config_of(const struct key_options *options)
 {
-	return (struct net_keys_config){ .cluster_key = file_of(options->cluster_key),
-		.token = file_of(options->token),
+	return (struct net_keys_config){ .cluster_key = key_option_file(options->cluster_key),
+		.token = key_option_file(options->token),
 		.encrypt_data = options->net_data && strcmp(options->net_data, "tls") == 0 };
 }
 

@@ -21,8 +21,9 @@
 #include <stdint.h>
 #include "base/err.h"
 #include "base/device.h"
+#include "base/layout.h"
 
-#define IDENTITY_NAME   "granary.tier"
+#define IDENTITY_NAME   LAYOUT_TIER_FILE
 #define IDENTITY_FORMAT 1u
 #define IDENTITY_UUID   36
 

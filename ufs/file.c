@@ -10,6 +10,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "ufs/protected.h"
 
 #include <fcntl.h>
 #include <linux/openat2.h>
@@ -307,7 +308,8 @@ static int file_probe(struct ufs *ufs, struct err *e)
 		return r;
 	if (counter_get(&ufs->counters->left_out) > 0)
 		return err_set(e, -ENOENT,
-			"directory %s: only links and special files are in it, which are left out; "
+			"directory %s: only links, special files and files of Granary are in it, "
+			"which are left out; "
 			"name the directory that holds the files",
 			file_of(ufs)->dir);
 	return err_set(
@@ -363,7 +365,7 @@ static int open_root(struct ufs_file *origin, struct err *e)
 
 	origin->root = open(origin->dir, O_PATH | O_DIRECTORY | O_CLOEXEC);
 	if (origin->root >= 0)
-		return 0;
+		return protected_check(origin->root, origin->dir, e);
 	r = err_errno();
 	return err_set(e, r, "directory %s: %s; the source must be a directory that can be read",
 		origin->dir, err_str(r));

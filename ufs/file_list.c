@@ -2,18 +2,21 @@
  * Listing a directory tree by several threads. See file_internal.h.
  *
  * Directories to visit are a stack, so that the walk goes deep first and the stack stays short.
- * Regular files become objects, directories without any object get a marker "dir/"; links and
- * special files are left out and counted.
+ * Regular files become objects, directories without any object get a marker "dir/"; links,
+ * special files and what is Granary's own (protected.h) are left out and counted.
  */
 #include "ufs/file_internal.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/log.h"
+#include "ufs/protected.h"
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define WALK_BATCH 512u
 
@@ -32,6 +35,8 @@ struct walk {
 	pthread_cond_t news;
 	struct list dirs;
 	unsigned int busy; /* threads that may still add directories */
+	struct protected_paths protected;
+	char root[PATH_MAX]; /* its path without links, no '/' at the end, "" for "/" */
 	uint64_t skipped;
 	int status;
 	struct err err;
@@ -107,6 +112,14 @@ static void skip(struct walk *w, const char *path, const char *why)
 	log_debug("listing left out", "path=\"%s%s\" why=\"%s\"", w->origin->dir, path, why);
 }
 
+static bool is_protected(const struct walk *w, const char *key, const struct stat *st)
+{
+	char path[PATH_MAX + LIMIT_KEY_BYTES + 2];
+
+	(void)snprintf(path, sizeof(path), "%s/%s", w->root, key); /* fits */
+	return protected_is(&w->protected, path, st);
+}
+
 /* One entry of a directory: 1 when it counts as content, 0 when left out, negative on failure. */
 static int visit_entry(
 	struct walk *w, struct batch *b, int fd, const struct dir *dir, const char *name)
@@ -124,6 +137,10 @@ static int visit_entry(
 	memcpy(path + dir->len, name, len - dir->len + 1);
 	if (fstatat(fd, name, &st, AT_SYMLINK_NOFOLLOW) != 0)
 		return errno == ENOENT ? 0 : err_errno(); /* removed meanwhile */
+	if (is_protected(w, path, &st)) {
+		skip(w, path, "part of Granary");
+		return 0;
+	}
 	if (S_ISREG(st.st_mode)) {
 		r = add(w, b, path, len, &st);
 		return r < 0 ? r : 1;
@@ -192,6 +209,11 @@ static int visit(struct walk *w, struct batch *b, const struct dir *dir)
 
 	if (fd < 0) /* removed or replaced meanwhile: it is no longer there to list */
 		return dir->len && (fd == -ENOENT || fd == -ENOTDIR || fd == -ELOOP) ? 0 : fd;
+	if (protected_is_tier(fd)) {
+		skip(w, dir->path, "tier");
+		(void)close(fd); /* read only */
+		return 0;
+	}
 	stream = fdopendir(fd);
 	if (!stream) {
 		r = err_errno();
@@ -281,6 +303,19 @@ static int run_threads(struct walk *w, unsigned int n)
 	return w->status;
 }
 
+static int find_protected(struct walk *w)
+{
+	char link[64];
+	ssize_t n;
+
+	(void)snprintf(link, sizeof(link), "/proc/self/fd/%d", w->origin->root); /* fits */
+	n = readlink(link, w->root, sizeof(w->root) - 1);
+	if (n < 0)
+		return err_errno();
+	w->root[n == 1 ? 0 : n] = '\0'; /* 1: "/" */
+	return protected_find(&w->protected);
+}
+
 int ufs_file_list(struct ufs *ufs, ufs_list_sink sink, void *arg, struct err *e)
 {
 	struct ufs_file *origin = container_of(ufs, struct ufs_file, base);
@@ -292,11 +327,14 @@ int ufs_file_list(struct ufs *ufs, ufs_list_sink sink, void *arg, struct err *e)
 	pthread_cond_init(&w.news, NULL);
 	list_init(&w.dirs);
 	counter_add(&ufs->counters->lists, 1);
-	r = push_locked(&w, "", 0);
+	r = find_protected(&w);
+	if (r == 0)
+		r = push_locked(&w, "", 0);
 	if (r == 0)
 		r = run_threads(&w, min(ufs->limits.list_requests, FILE_THREADS_MAX));
 	list_for_each_safe (node, &w.dirs)
 		free(list_entry(node, struct dir, link));
+	protected_release(&w.protected);
 	counter_set(&ufs->counters->left_out, w.skipped);
 	if (w.skipped)
 		log_debug("listing", "directory=\"%s\" left_out=%llu", origin->dir,

@@ -305,7 +305,8 @@ void ufs_cancel(struct ufs *ufs, struct ufs_get *get);
 	X(archived, "granary_origin_archived", GAUGE, "objects",                                   \
 		"Objects of the last listing that are in an archive class and not restored")       \
 	X(left_out, "granary_origin_left_out", GAUGE, "entries",                                   \
-		"Links and special files that the last listing of a directory left out")           \
+		"Links, special files and files of Granary that the last listing of a directory "  \
+		"left out")                                                                        \
 	X(keys_renewed, "granary_origin_keys_renewed_total", COUNTER, "times",                     \
 		"Other keys that came into use: before the old ones ended, or once refused")       \
 	X(keys_failed, "granary_origin_keys_failed_total", COUNTER, "times",                       \

@@ -1,4 +1,5 @@
 /* The directory origin on a real tree. */
+#include "ufs/protected.h"
 #include "ufs/ufs.h"
 #include "base/clock.h"
 
@@ -228,6 +229,78 @@ static void tree(void **state)
 	ufs_free(ufs);
 }
 
+/* Configuration, keys, state and cached bytes of Granary are in no source. */
+static void not_its_own(void **state)
+{
+	static const char *const want[] = { "data/x", "plain" };
+	static char key[2048];
+	static char config[2048];
+	static char state_dir[2048];
+	struct ufs_limits limits = UFS_LIMITS_DEFAULT;
+	struct ufs_config source;
+	struct ufs *ufs;
+	struct err e = ERR_INIT;
+	struct rows r;
+	char url[2200];
+
+	(void)state;
+	make_dir("data");
+	make("data/x", "1", 1);
+	make("plain", "1", 1);
+	make_dir("keys");
+	make("keys/real", "k", 1);
+	make("config", "c", 1);
+	make_dir("state");
+	make_dir("state/deep");
+	make("state/deep/x", "s", 1);
+	make_dir("tier");
+	make("tier/granary.tier", "t", 1);
+	make_dir("tier/chunks");
+	make("tier/chunks/x", "t", 1);
+	(void)snprintf(url, sizeof(url), "%s/keys/real", root);
+	(void)snprintf(key, sizeof(key), "%s/key", root);
+	assert_int_equal(symlink(url, key), 0);
+	(void)snprintf(config, sizeof(config), "%s/config", root);
+	(void)snprintf(state_dir, sizeof(state_dir), "%s/state", root);
+	protected_add(key);
+	protected_add(config);
+	protected_add(state_dir);
+	protected_add(NULL);
+	ufs = open_origin(root);
+	r = list_all(ufs, 100);
+	/* "keys/" holds nothing else. */
+	assert_int_equal(r.n, 3);
+	assert_string_equal(r.rows[0].key, want[0]);
+	assert_string_equal(r.rows[1].key, "keys/");
+	assert_string_equal(r.rows[2].key, want[1]);
+	assert_int_equal(counter_get(&ufs_counters(ufs)->left_out), 5); /* the link, too */
+	free(r.rows);
+	/* A key that is replaced, as `mv` does, is as little in it. */
+	make("keys/new", "k2", 2);
+	(void)snprintf(url, sizeof(url), "%s/keys/new", root);
+	(void)snprintf(config, sizeof(config), "%s/config", root);
+	assert_int_equal(rename(url, config), 0);
+	r = list_all(ufs, 100);
+	assert_int_equal(r.n, 3);
+	free(r.rows);
+	ufs_free(ufs);
+	/* Nor is a source what lies below, whatever it is called. */
+	for (size_t i = 0; i < 5; i++) {
+		static const char *const inside[] = { "state", "state/deep", "tier", "tier/chunks",
+			"link" };
+		char path[2200];
+
+		(void)snprintf(path, sizeof(path), "%s/link", root);
+		if (i == 0)
+			assert_int_equal(symlink("state/deep", path), 0);
+		(void)snprintf(url, sizeof(url), "file://%s/%s", root, inside[i]);
+		assert_int_equal(ufs_config_parse(url, &source, NULL), 0);
+		assert_int_equal(ufs_open(&source, &limits, &ufs, &e), -EPERM);
+		assert_non_null(strstr(e.text, "of Granary; name another directory"));
+		ufs_config_release(&source);
+	}
+}
+
 static void wide(void **state)
 {
 	struct ufs *ufs;
@@ -369,6 +442,7 @@ int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(tree, setup, teardown),
+		cmocka_unit_test_setup_teardown(not_its_own, setup, teardown),
 		cmocka_unit_test_setup_teardown(wide, setup, teardown),
 		cmocka_unit_test_setup_teardown(reads, setup, teardown),
 		cmocka_unit_test_setup_teardown(stays_inside, setup, teardown),
