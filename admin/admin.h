@@ -30,10 +30,19 @@ struct admin_caller {
 	 * came by a unix socket, and has the rest. */
 	char via[ADMIN_VIA_BYTES];
 	bool may_change; /* with `via` */
+	/* Of a token: it ends at that second since 1970, and with the cluster key of that id. 0: no token. */
+	uint64_t until_s;
+	uint32_t key_id;
 	uid_t uid;
 	gid_t gid;
 	pid_t pid;
 };
+
+/* Of what may change something: root, or the daemon's own user, on one of its unix sockets. */
+static inline bool admin_caller_is_local(const struct admin_caller *caller)
+{
+	return caller->known && !caller->via[0];
+}
 
 struct admin_request {
 	const char *path; /* the route's: "/v1/status" */

@@ -28,7 +28,7 @@ static const struct option_spec create_specs[] = {
 	OPTION_ROW(struct token_options, ttl_ns, "ttl", OPTION_DURATION, .min = CLOCK_SECOND,
 		.help = "how long it is good for; 30d"),
 	OPTION_BOOL_ROW(struct token_options, admin, "admin",
-		"for an administrator: all that changes anything, of every dataset"),
+		"for an administrator: changes datasets, workers and preloads, reads no data"),
 	OPTION_STRING_ROW(struct token_options, out, "out", "FILE",
 		"a new file, which only its owner may read; standard output"),
 	MASTER_OPTION_ROWS(struct token_options, where),

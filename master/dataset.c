@@ -119,12 +119,12 @@ static int check_origins(struct dataset_set *set, const struct dataset *d, struc
 	return r;
 }
 
-int dataset_create(
-	struct dataset_set *set, const json_t *body, bool check, struct dataset *ret, struct err *e)
+int dataset_create(struct dataset_set *set, const json_t *body, bool check,
+	const struct source_rules *rules, struct dataset *ret, struct err *e)
 {
 	_cleanup_(dataset_release) struct dataset d = { .created = wall_s() };
 	uint8_t uuid[DATASET_UUID_BYTES];
-	int r = dataset_apply(&d, body, true, e);
+	int r = dataset_apply(&d, body, true, rules, e);
 
 	if (r == 0)
 		r = dataset_check_free(set, d.name, e); /* before an origin is asked */
@@ -162,8 +162,10 @@ static uint32_t other_ways(const struct dataset *a, const struct dataset *b)
 	return all;
 }
 
-/* An origin may take its time, in which the record may change: asked before anybody has to wait. */
-static int check_ways(struct dataset_set *set, const char *name, const json_t *body, struct err *e)
+/* What the caller may name, and, with `ask`, whether origins answer: either may take its time, in which the record may
+ * change, so it is checked before anybody has to wait. */
+static int check_ways(struct dataset_set *set, const char *name, const json_t *body, bool ask,
+	const struct source_rules *rules, struct err *e)
 {
 	_cleanup_(dataset_release) struct dataset before = { 0 };
 	_cleanup_(dataset_release) struct dataset d = { 0 };
@@ -173,8 +175,8 @@ static int check_ways(struct dataset_set *set, const char *name, const json_t *b
 	if (r == 0 && dataset_copy(&before, &d) < 0)
 		r = err_set(e, -ENOMEM, "out of memory");
 	if (r == 0)
-		r = dataset_apply(&d, body, false, e);
-	if (r == 0)
+		r = dataset_apply(&d, body, false, rules, e);
+	if (r == 0 && ask)
 		ways = other_ways(&before, &d);
 	for (uint32_t i = 0; i < d.n_mounts && r == 0; i++)
 		if (ways & 1u << i)
@@ -183,12 +185,12 @@ static int check_ways(struct dataset_set *set, const char *name, const json_t *b
 }
 
 int dataset_update(struct dataset_set *set, const char *name, const json_t *body, bool check,
-	struct dataset *ret, struct err *e)
+	const struct source_rules *rules, struct dataset *ret, struct err *e)
 {
 	_cleanup_(dataset_release) struct dataset before = { 0 };
 	_cleanup_(dataset_release) struct dataset d = { 0 };
 	uint32_t ways = 0;
-	int r = check ? check_ways(set, name, body, e) : 0;
+	int r = check || rules ? check_ways(set, name, body, check, rules, e) : 0;
 
 	if (r < 0)
 		return r;
@@ -197,7 +199,7 @@ int dataset_update(struct dataset_set *set, const char *name, const json_t *body
 	if (r == 0 && dataset_copy(&before, &d) < 0)
 		r = err_set(e, -ENOMEM, "out of memory");
 	if (r == 0)
-		r = dataset_apply(&d, body, false, e);
+		r = dataset_apply(&d, body, false, NULL, e);
 	if (r == 0 && strcmp(d.name, name) != 0)
 		r = dataset_check_free(set, d.name, e);
 	if (r == 0)

@@ -26,6 +26,7 @@
 #include "base/policy.h"
 #include "base/pool.h"
 #include "master/source.h"
+#include "master/source_rules.h"
 
 #define DATASET_NAME_BYTES 63u
 #define DATASET_UUID_BYTES 16u
@@ -104,8 +105,10 @@ int dataset_decode(const void *data, size_t len, struct dataset *ret) __must_che
 int dataset_check_name(const char *name, struct err *e) __must_check;
 /* What a request's body says, over what `d` has; `create`: sources too, and a name is needed. Of
  * sources that are there already only how they are reached may change. On failure `d` may have
- * changed. -EINVAL with a line that names the member. */
-int dataset_apply(struct dataset *d, const json_t *body, bool create, struct err *e) __must_check;
+ * changed. `rules`: what the caller may name; NULL: all. -EINVAL with a line that names the member, or as
+ * source_rules_check(). */
+int dataset_apply(struct dataset *d, const json_t *body, bool create,
+	const struct source_rules *rules, struct err *e) __must_check;
 /* As a path of a dataset is kept: "/", or "/a/b". -EINVAL with a line. */
 int dataset_path_normal(const char *path, char out[DATASET_PATH_BYTES], struct err *e) __must_check;
 
@@ -137,13 +140,13 @@ int dataset_set_find_uuid(
 int dataset_set_all(
 	struct dataset_set *set, struct dataset **ret_all, uint32_t *ret_n) __must_check;
 
-/* ---- dataset.c: each with its line; *ret the new record, to be released ---------------------- */
+/* ---- dataset.c: each with its line; *ret the new record, to be released; `rules` as dataset_apply() */
 
-int dataset_create(struct dataset_set *set, const json_t *body, bool check, struct dataset *ret,
-	struct err *e) __must_check;
+int dataset_create(struct dataset_set *set, const json_t *body, bool check,
+	const struct source_rules *rules, struct dataset *ret, struct err *e) __must_check;
 /* -EEXIST: the new name is taken. `check`: asks origins that are to be reached in another way. */
 int dataset_update(struct dataset_set *set, const char *name, const json_t *body, bool check,
-	struct dataset *ret, struct err *e) __must_check;
+	const struct source_rules *rules, struct dataset *ret, struct err *e) __must_check;
 /* -EBUSY: mounted, and not forced. */
 int dataset_delete(
 	struct dataset_set *set, const char *name, bool force, struct err *e) __must_check;

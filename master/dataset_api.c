@@ -12,6 +12,14 @@ static struct dataset_set *datasets_of(void *arg)
 	return service->datasets;
 }
 
+/* What the caller may name; NULL: all. */
+static const struct source_rules *rules_of(void *arg, const struct admin_request *request)
+{
+	const struct service *service = arg;
+
+	return admin_caller_is_local(&request->caller) ? NULL : &service->rules;
+}
+
 static bool is_set(const struct admin_request *request, const char *name)
 {
 	const char *value = request->query(request, name);
@@ -58,7 +66,8 @@ int dataset_api_create(
 {
 	struct dataset_set *set = datasets_of(arg);
 	_cleanup_(dataset_release) struct dataset d = { 0 };
-	int r = dataset_create(set, request->body, !is_set(request, "no_check"), &d, e);
+	int r = dataset_create(
+		set, request->body, !is_set(request, "no_check"), rules_of(arg, request), &d, e);
 
 	return r == 0 ? answer(set, &d, ret_json, e) : r;
 }
@@ -91,7 +100,7 @@ int dataset_api_update(
 	struct dataset_set *set = datasets_of(arg);
 	_cleanup_(dataset_release) struct dataset d = { 0 };
 	int r = dataset_update(set, request->param(request, "name"), request->body,
-		!is_set(request, "no_check"), &d, e);
+		!is_set(request, "no_check"), rules_of(arg, request), &d, e);
 
 	return r == 0 ? answer(set, &d, ret_json, e) : r;
 }

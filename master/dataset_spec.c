@@ -210,7 +210,8 @@ static int take_path(const json_t *json, struct dataset_mount *m, struct err *e)
 static const char *const mount_members[] = { "path", "url", "endpoint", "region", "profile",
 	"credentials", "ca_file", "path_style", "anonymous", "requester_pays", "versions" };
 
-static int take_mount(struct dataset *d, const json_t *json, struct err *e)
+static int take_mount(
+	struct dataset *d, const json_t *json, const struct source_rules *rules, struct err *e)
 {
 	struct dataset_mount *m = &d->mounts[d->n_mounts++];
 	int r;
@@ -230,6 +231,9 @@ static int take_mount(struct dataset *d, const json_t *json, struct err *e)
 	if (r == 0)
 		r = take_config(json, m, e);
 	if (r == 0)
+		r = source_rules_check(
+			rules, &m->config, NULL, e); /* before anything is looked up */
+	if (r == 0)
 		r = take_scope(d, m, e);
 	return r == 0 ? volume_of(m, &m->volume, e) : r;
 }
@@ -240,7 +244,8 @@ static int compare_paths(const void *a, const void *b)
 		((const struct dataset_mount *)a)->path, ((const struct dataset_mount *)b)->path);
 }
 
-static int take_mounts(struct dataset *d, const json_t *json, struct err *e)
+static int take_mounts(
+	struct dataset *d, const json_t *json, const struct source_rules *rules, struct err *e)
 {
 	const json_t *one;
 	size_t i;
@@ -252,7 +257,7 @@ static int take_mounts(struct dataset *d, const json_t *json, struct err *e)
 			DATASET_MOUNTS_MAX);
 	json_array_foreach (json, i, one)
 		if (r == 0)
-			r = take_mount(d, one, e);
+			r = take_mount(d, one, rules, e);
 	if (r < 0)
 		return r;
 	qsort(d->mounts, d->n_mounts, sizeof(d->mounts[0]), compare_paths);
@@ -289,8 +294,10 @@ static int check_volumes(const struct dataset *d, struct err *e)
 }
 
 /* What is said anew of the mount at its path. */
-static int change_mount(struct dataset *d, const json_t *json, struct err *e)
+static int change_mount(
+	struct dataset *d, const json_t *json, const struct source_rules *rules, struct err *e)
 {
+	_cleanup_(ufs_config_release) struct ufs_config before = { 0 };
 	const char *path = json_string_value(json_object_get(json, "path"));
 	const struct dataset_mount *found;
 	struct dataset_mount *m;
@@ -311,6 +318,8 @@ static int change_mount(struct dataset *d, const json_t *json, struct err *e)
 			"those that cachectl dataset show tells",
 			d->name);
 	m = &d->mounts[found - d->mounts];
+	if (ufs_config_copy(&m->config, &before) < 0)
+		return err_set(e, -ENOMEM, "out of memory");
 	/* One of them says where the keys are. */
 	if (json_object_get(json, "credentials") || json_object_get(json, "profile") ||
 		json_object_get(json, "anonymous")) {
@@ -318,11 +327,13 @@ static int change_mount(struct dataset *d, const json_t *json, struct err *e)
 		free(TAKE(m->config.profile));
 		m->config.anonymous = false;
 	}
-	return take_config(json, m, e);
+	r = take_config(json, m, e);
+	return r == 0 ? source_rules_check(rules, &m->config, &before, e) : r;
 }
 
 /* Null takes the scope away; what comes of it must be the sources that there are. */
-static int change_ways(struct dataset *d, const json_t *body, struct err *e)
+static int change_ways(
+	struct dataset *d, const json_t *body, const struct source_rules *rules, struct err *e)
 {
 	const json_t *scope = json_object_get(body, "cache_scope");
 	const json_t *mounts = json_object_get(body, "mounts");
@@ -337,7 +348,7 @@ static int change_ways(struct dataset *d, const json_t *body, struct err *e)
 			DATASET_MOUNTS_MAX);
 	json_array_foreach (mounts, i, one)
 		if (r == 0)
-			r = change_mount(d, one, e);
+			r = change_mount(d, one, rules, e);
 	if (scope)
 		free(TAKE(d->cache_scope));
 	if (r == 0)
@@ -468,7 +479,8 @@ static int take_name(struct dataset *d, const json_t *body, struct err *e)
 	return r;
 }
 
-int dataset_apply(struct dataset *d, const json_t *body, bool create, struct err *e)
+int dataset_apply(struct dataset *d, const json_t *body, bool create,
+	const struct source_rules *rules, struct err *e)
 {
 	static const char *const known[] = { "name", "mounts", "cache_scope", "quota", "priority",
 		"pin", "evict", "origin_bandwidth", "origin_requests", "copies", "direct", "idle_s",
@@ -484,11 +496,11 @@ int dataset_apply(struct dataset *d, const json_t *body, bool create, struct err
 	if (r == 0 && create && !d->name[0])
 		r = err_set(e, -EINVAL, "a dataset needs a 'name'");
 	if (r == 0 && !create)
-		r = change_ways(d, body, e);
+		r = change_ways(d, body, rules, e);
 	if (r == 0 && create)
 		r = take_text(body, "cache_scope", &d->cache_scope, e);
 	if (r == 0 && create)
-		r = take_mounts(d, json_object_get(body, "mounts"), e);
+		r = take_mounts(d, json_object_get(body, "mounts"), rules, e);
 	if (r == 0)
 		r = take_policy(&d->policy, body, e);
 	if (r == 0 && (value = json_object_get(body, "idle_s")))

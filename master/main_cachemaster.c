@@ -45,6 +45,7 @@
 #include <limits.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 
 #define MASTER_THREADS      16u
 #define MASTER_SMALL        4u
@@ -73,6 +74,10 @@ struct master_options {
 	const char *admin;
 	const char *admin_listen;
 	const char *audit_log;
+	struct option_list file_roots;
+	struct option_list credential_dirs;
+	bool local_endpoints;
+	bool admin_may_mint;
 	uint64_t memory;
 	uint64_t listing_disk;
 	uint64_t daily_backups;
@@ -90,6 +95,13 @@ static int check_cluster(const char *text, struct err *e)
 	return hash_unhex(text, uuid, sizeof(uuid)) == 0
 		       ? 0
 		       : err_set(e, -EINVAL, "'%s' is no cluster's name: 32 digits of hex", text);
+}
+
+static int check_absolute(const char *text, struct err *e)
+{
+	return text[0] == '/' ? 0
+			      : err_set(e, -EINVAL,
+					"'%s' is not an absolute path; allowed: /DIRECTORY", text);
 }
 
 static const struct option_spec specs[] = {
@@ -116,6 +128,19 @@ static const struct option_spec specs[] = {
 		"answer questions of HTTP there too: 127.0.0.1:PORT, localhost:PORT or [::1]:PORT"),
 	OPTION_STRING_ROW(struct master_options, audit_log, "audit-log", "FILE",
 		"append a line about everything that somebody changes, or tries to"),
+	OPTION_ROW(struct master_options, file_roots, "file-roots", OPTION_LIST, .metavar = "DIR",
+		.check = check_absolute,
+		.help = "directory at or below which others than root on this host may name "
+			"file:// sources; none"),
+	OPTION_ROW(struct master_options, credential_dirs, "credential-dirs", OPTION_LIST,
+		.metavar = "DIR", .check = check_absolute,
+		.help = "directory below which others than root on this host may name files of "
+			"credentials, and CA files; none"),
+	OPTION_BOOL_ROW(struct master_options, local_endpoints, "local-endpoints",
+		"let others than root on this host name endpoints at loopback and link-local "
+		"addresses"),
+	OPTION_BOOL_ROW(struct master_options, admin_may_mint, "admin-may-mint",
+		"let an administrator's token make tokens that read data"),
 	OPTION_SIZE_ROW(struct master_options, memory, "memory", 16 * MiB, 0,
 		"memory at most; what a listing has no room for goes to disk; 512MiB"),
 	OPTION_SIZE_ROW(struct master_options, listing_disk, "listing-disk", 1 * MiB, 0,
@@ -139,10 +164,34 @@ static const struct option_spec specs[] = {
 		"append the log there, not to standard error"),
 };
 
+/* One that is missing allows nothing, which its operator did not want. */
+static int look_for(const struct option_list *dirs, struct err *e)
+{
+	for (unsigned int i = 0; i < dirs->n; i++) {
+		struct stat st;
+
+		if (stat(dirs->values[i], &st) != 0)
+			return err_set(e, err_errno(), "%s: %m; name a directory that exists",
+				dirs->values[i]);
+		if (!S_ISDIR(st.st_mode))
+			return err_set(
+				e, -ENOTDIR, "%s is not a directory; name one", dirs->values[i]);
+	}
+	return 0;
+}
+
 static int look(const void *values, const char **ret_option, struct err *e)
 {
 	const struct master_options *options = values;
+	int r = look_for(&options->file_roots, e);
 
+	*ret_option = "file-roots";
+	if (r < 0)
+		return r;
+	r = look_for(&options->credential_dirs, e);
+	*ret_option = "credential-dirs";
+	if (r < 0)
+		return r;
 	return net_keys_look(&options->keys, ret_option, e);
 }
 
@@ -417,6 +466,10 @@ static int serve(struct master *m, struct err *e)
 	m->service.small = m->small;
 	m->service.dirs = m->dirs;
 	m->service.joins = m->joins;
+	m->service.rules = (struct source_rules){ .file_roots = m->options.file_roots,
+		.credential_dirs = m->options.credential_dirs,
+		.local_endpoints = m->options.local_endpoints };
+	m->service.admin_may_mint = m->options.admin_may_mint;
 	m->service.self.epoch = m->cluster.epoch;
 	r = hash_unhex(m->cluster.uuid, m->service.self.cluster, HELLO_CLUSTER_BYTES);
 	if (r < 0)
@@ -485,6 +538,8 @@ static void protect(const struct master_options *o)
 	protected_add(o->state);
 	protected_add(key_option_file(o->keys.cluster_key));
 	protected_add(key_option_file(o->keys.token));
+	for (unsigned int i = 0; i < o->credential_dirs.n; i++)
+		protected_add(o->credential_dirs.values[i]);
 }
 
 static int start(struct master *m, struct err *e)

@@ -274,6 +274,8 @@ static void caller_of(const struct peer_identity *peer, struct admin_caller *ret
 	case PEER_TOKEN:
 		hash_hex(peer->claims.serial, sizeof(peer->claims.serial), serial);
 		(void)snprintf(caller.via, sizeof(caller.via), "token %s", serial); /* fits */
+		caller.until_s = peer->claims.expires_s;
+		caller.key_id = peer->claims.key_id;
 		break;
 	}
 	caller.may_change = peer_may_admin(peer);

@@ -79,9 +79,14 @@ static bool may_ask(const struct peer_identity *peer, const struct rpc_request *
 	}
 }
 
+bool rights_local(const struct peer_identity *peer)
+{
+	return peer->kind == PEER_NODE && (peer->uid == 0 || peer->uid == geteuid());
+}
+
 int rights_join(const struct peer_identity *peer, struct err *e)
 {
-	if (peer->kind != PEER_NODE || peer->uid == 0 || peer->uid == geteuid())
+	if (peer->kind != PEER_NODE || rights_local(peer))
 		return 0;
 	return err_set(e, -EPERM,
 		"user %u may not run a worker of this cluster: root and the master's own user (%u) "
@@ -91,8 +96,7 @@ int rights_join(const struct peer_identity *peer, struct err *e)
 
 bool rights_contradict(const struct peer_identity *peer)
 {
-	return peer->kind == PEER_CLUSTER ||
-	       (peer->kind == PEER_NODE && rights_join(peer, NULL) == 0);
+	return peer->kind == PEER_CLUSTER || rights_local(peer);
 }
 
 bool rights_admit(struct rpc_request *request)

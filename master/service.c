@@ -38,6 +38,7 @@ struct job {
 	struct volume_id volume;         /* GET_TABLE */
 	char dataset[DATASET_UUID_TEXT]; /* that policy_now() asks for */
 	bool named;
+	bool to_check; /* the caller is not local, and named the source by itself */
 	uint64_t began_ns;
 };
 
@@ -310,6 +311,7 @@ static int take_open(struct job *job, struct err *e)
 		r = take_dataset(job, m, e);
 	} else {
 		r = take_source(m->source, &job->config, e);
+		job->to_check = !rights_local(rpc_conn_peer(job->request->conn));
 		if (r == 0)
 			r = take_policy(m->policy, &job->wait.policy, e);
 	}
@@ -355,8 +357,13 @@ static void run_at_once(struct pool_job *pool)
 	struct job *job = container_of(pool, struct job, pool);
 	struct service *service = job->service;
 	struct err e = ERR_INIT;
-	int r;
+	int r = job->to_check ? source_rules_check(&service->rules, &job->config, NULL, &e) : 0;
 
+	if (r < 0) {
+		refuse(service, job->request, &e);
+		job_free(job);
+		return;
+	}
 	if (job->named ? source_table_at_once(service->sources, &job->volume, &job->wait)
 		       : source_open_at_once(service->sources, &job->wait))
 		return;
@@ -369,11 +376,12 @@ static void run_at_once(struct pool_job *pool)
 	job_free(job);
 }
 
-/* Which source a directory is only its file system can say, and that may hang: not in the way of what
- * waits for nothing. */
+/* Which source a directory is only its file system can say, and that may hang, as may what a check looks up: not in
+ * the way of what waits for nothing. */
 static int submit(struct service *service, struct job *job)
 {
-	bool asks = !job->named && !job->wait.refresh && job->config.scheme == UFS_FILE;
+	bool asks = job->to_check ||
+		    (!job->named && !job->wait.refresh && job->config.scheme == UFS_FILE);
 
 	return pool_submit(asks ? service->dirs : service->small, &job->pool);
 }

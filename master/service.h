@@ -14,6 +14,7 @@
 #include "master/membership.h"
 #include "master/remote_admin.h"
 #include "master/source.h"
+#include "master/source_rules.h"
 #include "master/table_pieces.h"
 #include "net/net.h"
 
@@ -54,8 +55,10 @@ struct service {
 	struct pool *pool;        /* waits for origins */
 	struct pool *small;       /* what waits for none, and is never behind a listing */
 	struct pool *joins;       /* what waits for the next slot table: reads are not behind it */
-	struct pool *dirs;    /* asks file systems, which may hang, which source a directory is */
-	_Atomic bool serving; /* requests are taken: for /readyz */
+	struct pool *dirs; /* asks file systems, which may hang, which source a directory is */
+	struct source_rules rules; /* of callers that are not local */
+	bool admin_may_mint;       /* tokens for data, with an administrator's token */
+	_Atomic bool serving;      /* requests are taken: for /readyz */
 	struct master_counters counters;
 	struct master_histograms histograms;
 };

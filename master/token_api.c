@@ -13,7 +13,35 @@
 #define TTL_LEAST_S   1ull
 #define TTL_MOST_S    (10 * 365 * 86400ull)
 
-static int take_ttl(const struct admin_request *request, uint64_t *ret_expires_s, struct err *e)
+static void time_text(uint64_t at_s, char out[32])
+{
+	time_t at = (time_t)at_s;
+	struct tm tm;
+
+	(void)strftime(out, 32, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&at, &tm)); /* fits */
+}
+
+/* A token that is made with another one ends no later than that: at its time, and with its cluster key. */
+static int bound(
+	const struct admin_caller *caller, bool asked, struct token_claims *claims, struct err *e)
+{
+	char until[32];
+
+	if (caller->until_s == 0)
+		return 0;
+	claims->key_id = caller->key_id;
+	if (claims->expires_s > caller->until_s && asked) {
+		time_text(caller->until_s, until);
+		return err_set(e, -EPERM,
+			"the new token would be good for longer than the one used to make it, "
+			"which expires %s: give a shorter time (--ttl), or none",
+			until);
+	}
+	claims->expires_s = min(claims->expires_s, caller->until_s);
+	return 0;
+}
+
+static int take_ttl(const struct admin_request *request, struct token_claims *claims, struct err *e)
 {
 	const json_t *ttl = json_object_get(request->body, "ttl_s");
 	json_int_t s = ttl ? json_integer_value(ttl) : (json_int_t)TTL_DEFAULT_S;
@@ -22,8 +50,8 @@ static int take_ttl(const struct admin_request *request, uint64_t *ret_expires_s
 		s > (json_int_t)TTL_MOST_S)
 		return err_set(e, -EINVAL, "'ttl_s' wants seconds, from %llu to %llu (ten years)",
 			TTL_LEAST_S, TTL_MOST_S);
-	*ret_expires_s = clock_wall_ns() / CLOCK_SECOND + (uint64_t)s;
-	return 0;
+	claims->expires_s = clock_wall_ns() / CLOCK_SECOND + (uint64_t)s;
+	return bound(&request->caller, ttl != NULL, claims, e);
 }
 
 static int make(struct token_claims *claims, json_t **ret_json, struct err *e)
@@ -31,8 +59,6 @@ static int make(struct token_claims *claims, json_t **ret_json, struct err *e)
 	char serial[2 * sizeof(claims->serial) + 1];
 	char text[TOKEN_TEXT_MAX];
 	char expires[32];
-	time_t at = (time_t)claims->expires_s;
-	struct tm tm;
 	int r;
 
 	hash_random(claims->serial, sizeof(claims->serial));
@@ -40,8 +66,7 @@ static int make(struct token_claims *claims, json_t **ret_json, struct err *e)
 	if (r < 0)
 		return r;
 	hash_hex(claims->serial, sizeof(claims->serial), serial);
-	(void)strftime(
-		expires, sizeof(expires), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&at, &tm)); /* fits */
+	time_text(claims->expires_s, expires);
 	*ret_json =
 		json_pack("{s:s, s:s, s:s}", "token", text, "serial", serial, "expires", expires);
 	memset(text, 0, sizeof(text));
@@ -54,10 +79,15 @@ int token_api_create(
 	const struct service *service = arg;
 	_cleanup_(dataset_release) struct dataset d = { 0 };
 	struct token_claims claims = { 0 };
-	int r = take_ttl(request, &claims.expires_s, e);
+	int r;
 
 	_Static_assert(TOKEN_DATASET_BYTES == DATASET_UUID_BYTES, "the same");
 	_Static_assert(TOKEN_VOLUMES_MAX >= DATASET_MOUNTS_MAX, "all of them");
+	if (request->caller.until_s != 0 && !service->admin_may_mint)
+		return err_set(e, -EPERM,
+			"an administrator's token makes no tokens for data: set admin-may-mint of "
+			"the master, or make the token on the master's host");
+	r = take_ttl(request, &claims, e);
 	if (r == 0)
 		r = dataset_set_find(service->datasets, request->param(request, "name"), &d, e);
 	if (r == 0)
@@ -74,7 +104,7 @@ int token_api_create_admin(
 	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
 {
 	struct token_claims claims = { .admin = true };
-	int r = take_ttl(request, &claims.expires_s, e);
+	int r = take_ttl(request, &claims, e);
 
 	(void)arg; /* needs nothing of the master's */
 	return r == 0 ? make(&claims, ret_json, e) : r;

@@ -1,8 +1,9 @@
 /*
  * Tokens made for others (net/identity.h): who may change things here may give them out. The master keeps nothing of
- * them: a token ends by its expiry, or when the cluster key that signed it goes.
+ * them: a token ends by its expiry, or when the cluster key that signed it goes. With an administrator's token one for data is
+ * made only if the master's configuration allows it (admin-may-mint), and any ends no later than the token used to make it.
  *
- *	POST /v1/datasets/{name}/tokens	{ttl_s}
+ *	POST /v1/datasets/{name}/tokens	{ttl_s}: by default 30 days, or less where the above says so
  *	POST /v1/tokens			{ttl_s}: an administrator's
  *	-> {token, serial, expires}
  */

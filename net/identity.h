@@ -34,7 +34,7 @@ struct token_claims {
 	uint32_t n_volumes;
 	uint64_t expires_s; /* since 1970 */
 	uint32_t key_id;    /* of the cluster key that signed it */
-	bool admin; /* not for a mount: all that an operator may, of every dataset; no volumes */
+	bool admin; /* not for a mount: changes of every dataset (docs/security.md); no volumes */
 	uint8_t serial[8]; /* random: what the audit log names it by */
 };
 
@@ -86,7 +86,8 @@ bool peer_is_trusted(const struct peer_identity *peer);
 /* May it change what operators change? */
 bool peer_may_admin(const struct peer_identity *peer);
 
-/* Makes a token of the first cluster key; `out` gets the file's line without its end. -ENOKEY. */
+/* Makes a token of the cluster key that the claims name, of the first one if they name none (0); `out` gets the file's line
+ * without its end. -ENOKEY. */
 #define TOKEN_TEXT_MAX 768u
 int token_make(
 	const struct token_claims *claims, char out[TOKEN_TEXT_MAX], struct err *e) __must_check;

@@ -163,6 +163,7 @@ int token_parse(const char *path, const char *text, struct token *ret_token, str
 int token_make(const struct token_claims *claims, char out[TOKEN_TEXT_MAX], struct err *e)
 {
 	struct keyring *ring = keyring_get();
+	const struct cluster_key *signing = NULL;
 	struct token_claims signed_claims = *claims;
 	uint8_t packed[TOKEN_CLAIMS_MAX];
 	uint8_t key[KEY_BYTES];
@@ -178,9 +179,19 @@ int token_make(const struct token_claims *claims, char out[TOKEN_TEXT_MAX], stru
 			"no cluster key is at hand to sign a token with: name its file with "
 			"--cluster-key");
 	}
-	signed_claims.key_id = ring->cluster[0].id;
+	for (unsigned int i = 0; i < ring->n_cluster && !signing; i++)
+		if (claims->key_id == 0 || ring->cluster[i].id == claims->key_id)
+			signing = &ring->cluster[i];
+	if (!signing) {
+		keyring_unref(ring);
+		return err_set(e, -ENOKEY,
+			"cluster key %08x is not used any more: make the token with one of a key "
+			"that is",
+			claims->key_id);
+	}
+	signed_claims.key_id = signing->id;
 	len = token_pack(&signed_claims, packed);
-	token_key(&ring->cluster[0], packed, len, key);
+	token_key(signing, packed, len, key);
 	keyring_unref(ring);
 	at = (size_t)snprintf(out, TOKEN_TEXT_MAX, "%s ", TOKEN_WORD);
 	at += text_put(packed, len, out + at);

@@ -96,6 +96,10 @@ int ufs_config_parse(const char *url, struct ufs_config *ret_config, struct err 
  */
 int ufs_config_source(const struct ufs_config *config, struct buf *out, struct err *e) __must_check;
 
+/* Looks up where requests to the endpoint that an s3 or obs source names are sent. -EPERM, without a line: an address of it is of
+ * this host (loopback) or of its link. -ENXIO with a line: it cannot be looked up. Blocks; a name may lead elsewhere later. */
+int ufs_check_endpoint(const struct ufs_config *config, struct err *e) __must_check;
+
 /* What this process's environment says for a source of that URL (AWS_ENDPOINT_URL_S3, OBS_REGION, ...),
  * for who describes it to another process; NULL: nothing. Borrowed from the environment. */
 const char *ufs_environment_endpoint(const char *url);

@@ -128,7 +128,7 @@ int df_create(const char *text)
 {
 	json_t *json = df_body(text);
 	struct dataset d = { 0 };
-	int r = dataset_create(df.set, json, true, &d, &df.e);
+	int r = dataset_create(df.set, json, true, NULL, &d, &df.e);
 
 	json_decref(json);
 	dataset_release(&d);
@@ -139,7 +139,7 @@ int df_update(const char *name, const char *text)
 {
 	json_t *json = df_body(text);
 	struct dataset d = { 0 };
-	int r = dataset_update(df.set, name, json, true, &d, &df.e);
+	int r = dataset_update(df.set, name, json, true, NULL, &d, &df.e);
 
 	json_decref(json);
 	dataset_release(&d);

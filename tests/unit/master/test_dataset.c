@@ -148,7 +148,7 @@ static void scopes(void **state)
 	for (size_t i = 0; i < ARRAY_SIZE(bodies); i++) {
 		json_t *json = df_body(bodies[i]);
 
-		if (dataset_apply(&d, json, true, &df.e) < 0)
+		if (dataset_apply(&d, json, true, NULL, &df.e) < 0)
 			fail_msg("%s", df.e.text);
 		volumes[i] = d.mounts[0].volume;
 		dataset_release(&d);

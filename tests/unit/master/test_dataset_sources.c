@@ -155,7 +155,7 @@ static void the_worst_phase_is_told(void **state)
 	(void)state;
 	assert_int_equal(df_create("{'name':'x'," TWO "}"), 0);
 	df_drain();
-	assert_int_equal(dataset_create(df.set, wish, false, &d, &df.e), 0); /* not listed */
+	assert_int_equal(dataset_create(df.set, wish, false, NULL, &d, &df.e), 0); /* not listed */
 	json = df_shown("y");
 	assert_string_equal(text(json, "phase"), "Pending");
 	assert_null(json_object_get(json, "total_bytes"));
@@ -734,7 +734,7 @@ static void policy_of_one_that_waits(void **state)
 	struct dataset d = { 0 };
 
 	(void)state;
-	assert_int_equal(dataset_create(df.set, json, false, &d, &df.e), 0); /* not listed */
+	assert_int_equal(dataset_create(df.set, json, false, NULL, &d, &df.e), 0); /* not listed */
 	json_decref(json);
 	w.wait.config = &d.mounts[0].config;
 	w.wait.policy = d.policy; /* as it was when he came */
@@ -759,7 +759,7 @@ static int update_unseen(const char *name, const char *what)
 {
 	json_t *json = df_body(what);
 	struct dataset d = { 0 };
-	int r = dataset_update(df.set, name, json, false, &d, &df.e);
+	int r = dataset_update(df.set, name, json, false, NULL, &d, &df.e);
 
 	json_decref(json);
 	dataset_release(&d);
@@ -776,7 +776,7 @@ static void other_ways(void **state)
 	struct dataset d;
 
 	(void)state;
-	assert_int_equal(dataset_create(df.set, json, false, &before, &df.e), 0);
+	assert_int_equal(dataset_create(df.set, json, false, NULL, &before, &df.e), 0);
 	json_decref(json);
 	df_expect(update_unseen("x", "{'mounts':[{'region':'r'}]}"), -EINVAL, "'path'");
 	df_expect(update_unseen("x", "{'mounts':[{'path':'/a','credentials':'env:TWO_'}]}"),

@@ -88,7 +88,7 @@ static struct volume_id create(const char *text)
 	_cleanup_(dataset_release) struct dataset d = { 0 };
 	json_t *json = body(text);
 
-	if (dataset_create(set, json, true, &d, &e) < 0)
+	if (dataset_create(set, json, true, NULL, &d, &e) < 0)
 		fail_msg("%s", e.text);
 	json_decref(json);
 	return d.mounts[0].volume;

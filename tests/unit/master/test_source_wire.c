@@ -221,6 +221,11 @@ static void test_table_from_far(void **state)
 
 	(void)state;
 	wire_open(&w);
+	/* Another host's is not any directory of this one. */
+	assert_int_equal(call_open(&w, &rpc, sf.origin.prefix, &e), -EPERM);
+	assert_non_null(strstr(e.text, "file-roots"));
+	free(rpc.reply_payload);
+	w.service.rules.file_roots = (struct option_list){ { fixture_dir }, 1 };
 	assert_int_equal(call_open(&w, &rpc, sf.origin.prefix, &e), 0);
 	assert_int_equal(rpc.reply_fd, -1);
 	g = granary__generation__unpack(NULL, rpc.reply.payload, rpc.reply_payload);

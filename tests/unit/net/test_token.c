@@ -264,11 +264,38 @@ static void make(
 	const struct fixture *f, const struct token_claims *claims, char text[TOKEN_TEXT_MAX])
 {
 	const struct net_keys_config config = { .cluster_key = f->key };
+	struct token_claims of_first = *claims;
 	struct err e = ERR_INIT;
 
+	of_first.key_id = 0;
 	write_file(f->key, KEY_TEXT);
 	assert_int_equal(net_keys_load(&config, &e), 0);
-	assert_int_equal(token_make(claims, text, &e), 0);
+	assert_int_equal(token_make(&of_first, text, &e), 0);
+}
+
+/* One that is made with another token ends with the same cluster key. */
+static void test_key_of_choice(void **state)
+{
+	struct fixture *f = *state;
+	const struct net_keys_config config = { .cluster_key = f->key };
+	struct token_claims claims = some_claims(1);
+	char text[TOKEN_TEXT_MAX];
+	struct token token;
+	struct err e = ERR_INIT;
+
+	write_file(f->key,
+		KEY_TEXT "granary-key 0000000b "
+			 "0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b\n");
+	assert_int_equal(net_keys_load(&config, &e), 0);
+	for (uint32_t id = 0x0a; id <= 0x0b; id++) {
+		claims.key_id = id;
+		assert_int_equal(token_make(&claims, text, &e), 0);
+		assert_int_equal(token_parse(PATH_FOR_LINES, text, &token, &e), 0);
+		assert_int_equal(token.claims.key_id, id);
+	}
+	claims.key_id = 0x0c;
+	assert_int_equal(token_make(&claims, text, &e), -ENOKEY);
+	assert_non_null(strstr(e.text, "0000000c is not used"));
 }
 
 static void test_text(void **state)
@@ -430,6 +457,7 @@ int main(void)
 		cmocka_unit_test(test_proof),
 		cmocka_unit_test_setup_teardown(test_text, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_bad_text, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_key_of_choice, set_up, tear_down),
 		cmocka_unit_test(test_make_needs_a_key),
 		cmocka_unit_test(test_nobody),
 		cmocka_unit_test_setup_teardown(test_look, set_up, tear_down),

@@ -1,0 +1,29 @@
+/*
+ * What a source may name that somebody asks for who is not local. Local are root and the master's own user on one of the
+ * master's unix sockets: they could read these files anyway. Others (holders of the cluster key and of administrators' tokens,
+ * members of a socket's group) name only what the configuration allows:
+ *
+ *	file-roots		directories at or below which file:// sources are
+ *	credential-dirs		directories below which file:/PATH of credentials, and CA files are
+ *	local-endpoints		endpoints may be at loopback and link-local addresses
+ *
+ * Paths are compared without symbolic links, and names of hosts looked up, when the source is named. What is refused is refused
+ * with the same line whether it exists or not. What nobody may name, local or not: ufs/protected.h.
+ *
+ * Threads: any; blocks on file systems and on DNS.
+ */
+#pragma once
+
+#include "base/option.h"
+#include "ufs/ufs.h"
+
+struct source_rules {
+	struct option_list file_roots;
+	struct option_list credential_dirs;
+	bool local_endpoints;
+};
+
+/* May `config` be named? `before`: as the source was until now; what is the same in both is allowed. NULL: it is new. -EPERM with a
+ * line; -ENXIO: the endpoint's name cannot be looked up. `rules` NULL: the caller is local. */
+int source_rules_check(const struct source_rules *rules, const struct ufs_config *config,
+	const struct ufs_config *before, struct err *e) __must_check;

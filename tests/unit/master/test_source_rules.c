@@ -1,0 +1,181 @@
+/* What callers that are not local may name in a source. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <sys/stat.h>
+#include "tests/unit/master/dataset_fixture.h"
+#include "tests/unit/master/fixture.h"
+
+static struct source_rules rules;
+
+static void put_dir(const char *name)
+{
+	assert_int_equal(mkdir(fixture_in("%s", name), 0755), 0);
+}
+
+static void put_file(const char *name)
+{
+	assert_int_equal(file_write_atomic(fixture_in("%s", name), "x", 1, 0600), 0);
+}
+
+static void put_link(const char *to, const char *name)
+{
+	_cleanup_free_ char *target = strdup(fixture_in("%s", to));
+
+	assert_int_equal(symlink(target, fixture_in("%s", name)), 0);
+}
+
+static int create(const char *text)
+{
+	json_t *json = df_body(text);
+	struct dataset d = { 0 };
+	int r = dataset_create(df.set, json, false, &rules, &d, &df.e);
+
+	json_decref(json);
+	dataset_release(&d);
+	return r;
+}
+
+static int update(const char *name, const char *text)
+{
+	json_t *json = df_body(text);
+	struct dataset d = { 0 };
+	int r = dataset_update(df.set, name, json, false, &rules, &d, &df.e);
+
+	json_decref(json);
+	dataset_release(&d);
+	return r;
+}
+
+static int set_up(void **state)
+{
+	static char root[256];
+	static char credentials[256];
+	int r = df_setup(state);
+
+	put_dir("data");
+	put_dir("data/a");
+	put_dir("data2");
+	put_dir("keys");
+	put_file("keys/team");
+	put_file("secret");
+	put_link("data2", "data/out");
+	put_link("data/a", "in");
+	put_link("secret", "keys/link");
+	(void)snprintf(root, sizeof(root), "%s", fixture_in("data"));
+	(void)snprintf(credentials, sizeof(credentials), "%s", fixture_in("keys"));
+	rules = (struct source_rules){ .file_roots = { { root }, 1 },
+		.credential_dirs = { { credentials }, 1 } };
+	return r;
+}
+
+#define FILE_OF(path) "{'name':'x','mounts':[{'url':'file://@" path "'}]}"
+
+static void file_roots(void **state)
+{
+	static const char *const outside[] = { FILE_OF("/data2"), FILE_OF("/data/out"),
+		FILE_OF("/data/../data2"), FILE_OF(""), FILE_OF("/data/missing"),
+		FILE_OF("/missing") };
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(outside); i++)
+		df_expect(create(outside[i]), -EPERM, "file-roots"); /* alike, there or not */
+	assert_int_equal(create(FILE_OF("/data")), 0);
+	assert_int_equal(create("{'name':'y','mounts':[{'url':'file://@/data/a'}]}"), 0);
+	assert_int_equal(create("{'name':'z','mounts':[{'url':'file://@/in'}]}"), 0);
+	assert_int_equal(update("z", "{'quota':7}"), 0);
+	/* One source of several is enough. */
+	df_expect(create("{'name':'v','mounts':[{'path':'/a','url':'file://@/data/a'},"
+			 "{'path':'/b','url':'file://@/data2'}]}"),
+		-EPERM, "file-roots");
+	/* By default there is no root; for local callers there is no bound. */
+	rules.file_roots.n = 0;
+	df_expect(
+		create("{'name':'w','mounts':[{'url':'file://@/data/a'}]}"), -EPERM, "file-roots");
+	assert_int_equal(df_create("{'name':'w','mounts':[{'url':'file://@/origin'}]}"), 0);
+	assert_int_equal(update("w", "{'priority':3}"), 0); /* the source is as it was */
+}
+
+#define S3(more) "{'name':'x','mounts':[{'url':'s3://b/'," more "}]}"
+
+static void credentials(void **state)
+{
+	static const char *const outside[] = { S3("'credentials':'file:@/secret'"),
+		S3("'credentials':'file:@/secret#team'"), S3("'credentials':'file:@/keys/link'"),
+		S3("'credentials':'file:@/keys/../secret'"), S3("'credentials':'file:@/missing'"),
+		S3("'credentials':'file:/etc/granary/cluster.key'"), S3("'ca_file':'@/secret'"),
+		S3("'ca_file':'@/keys/link'"), S3("'ca_file':'@/missing'") };
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(outside); i++)
+		df_expect(create(outside[i]), -EPERM, "credential-dirs");
+	assert_int_equal(
+		create(S3("'credentials':'file:@/keys/team#a','ca_file':'@/keys/team'")), 0);
+	df_expect(update("x", "{'cache_scope':null,'mounts':[{'credentials':'file:@/secret'}]}"),
+		-EPERM, "credential-dirs");
+	df_expect(update("x", "{'mounts':[{'ca_file':'@/secret'}]}"), -EPERM, "credential-dirs");
+	assert_int_equal(update("x", "{'mounts':[{'ca_file':'@/keys'}]}"), 0);
+	/* What was named before goes on, and is not the caller's. */
+	rules.credential_dirs.n = 0;
+	assert_int_equal(update("x", "{'mounts':[{'requester_pays':true}]}"), 0);
+	df_expect(update("x", "{'mounts':[{'ca_file':'@/keys/team'}]}"), -EPERM, "credential-dirs");
+	/* References that name no path are what the operator gave to the daemons. */
+	assert_int_equal(
+		create("{'name':'y','mounts':[{'url':'s3://b/','credentials':'env:TEAM_'}]}"), 0);
+}
+
+static void endpoints(void **state)
+{
+	static const char *const local[] = { "http://127.0.0.1:9000", "http://127.1",
+		"http://2130706433", "http://0x7f.1", "http://localhost", "https://LOCALHOST:1",
+		"http://0.0.0.0", "http://0", "http://169.254.169.254", "http://[::1]:80",
+		"http://[::]", "http://[fe80::1]", "http://[::ffff:127.0.0.1]",
+		"http://[::ffff:169.254.169.254]", "http://[::127.0.0.1]",
+		"http://[fd00:ec2::254]" };
+	static const char *const others[] = { "http://192.0.2.1:9000", "http://[2001:db8::1]",
+		"http://[::ffff:192.0.2.1]" };
+	char text[256];
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(local); i++) {
+		(void)snprintf(text, sizeof(text),
+			"{'name':'x','mounts':[{'url':'s3://b/"
+			"','endpoint':'%s','path_style':true}]}",
+			local[i]);
+		df_expect(create(text), -EPERM, "local-endpoints");
+	}
+	for (size_t i = 0; i < ARRAY_SIZE(others); i++) {
+		(void)snprintf(text, sizeof(text),
+			"{'name':'x%zu','mounts':[{'url':'s3://b/"
+			"','endpoint':'%s','path_style':true}]}",
+			i, others[i]);
+		assert_int_equal(create(text), 0);
+	}
+	/* Requests are sent to the bucket's host, not to the endpoint's. */
+	df_expect(create("{'name':'x','mounts':[{'url':'s3://bucket/','endpoint':'http://"
+			 "a.localhost'}]}"),
+		-EPERM, "local-endpoints");
+	df_expect(create("{'name':'x','mounts':[{'url':'s3://b/','endpoint':'http://"
+			 "a..b','path_style':true}]}"),
+		-ENXIO, "looked up");
+	rules.local_endpoints = true;
+	assert_int_equal(
+		create("{'name':'x','mounts':[{'url':'s3://b/','endpoint':'http://127.0.0.1:1'}]}"),
+		0);
+	rules.local_endpoints = false;
+	assert_int_equal(update("x", "{'mounts':[{'region':'r'}]}"), 0);
+	df_expect(update("x", "{'mounts':[{'path_style':true}]}"), -EPERM, "local-endpoints");
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test_setup_teardown(file_roots, set_up, df_teardown),
+		cmocka_unit_test_setup_teardown(credentials, set_up, df_teardown),
+		cmocka_unit_test_setup_teardown(endpoints, set_up, df_teardown),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
