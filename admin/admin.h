@@ -53,6 +53,8 @@ struct admin_request {
 	const char *(*param)(const struct admin_request *request, const char *name);
 	const json_t *body; /* parsed JSON body; NULL when there is none */
 	struct admin_caller caller;
+	/* Of a route with an `act`: an object, to which the handler adds what it changed, as audit_change() does. */
+	json_t *changes;
 	void *priv;
 };
 

@@ -109,6 +109,30 @@ json_t *audit_names(const json_t *params, const json_t *body)
 	return on;
 }
 
+/* ---- changes --------------------------------------------------------------------------------- */
+
+static void add_change(json_t *changes, const char *name, const json_t *before, const json_t *after)
+{
+	json_t *was = json_object_get(before, name);
+	json_t *is = json_object_get(after, name);
+
+	if (was == is || (was && is && json_equal(was, is)) || json_object_get(changes, name))
+		return;
+	/* Told only. */
+	(void)json_object_set_new(changes, name, json_pack("{s:O?, s:O?}", "old", was, "new", is));
+}
+
+void audit_change(json_t *changes, const json_t *before, const json_t *after)
+{
+	const json_t *const both[] = { before, after };
+	const char *name;
+	json_t *value;
+
+	for (size_t i = 0; changes && i < ARRAY_SIZE(both); i++)
+		json_object_foreach ((json_t *)(uintptr_t)both[i], name, value)
+			add_change(changes, name, before, after);
+}
+
 /* ---- lines ----------------------------------------------------------------------------------- */
 
 /* A short file of /proc/PID; false: it is gone. */
@@ -159,6 +183,9 @@ static char *line_of(const struct audit_act *act)
 		audit_process, "pid", (int)getpid(), "act", act->act, "caller",
 		caller_json(act->caller), "on", act->on, "result",
 		act->code == 0 ? "ok" : err_name(act->code));
+	if (json && json_object_size(act->changes) > 0)
+		(void)json_object_set(
+			json, "changes", (json_t *)(uintptr_t)act->changes); /* told only */
 	if (json && act->text && act->text[0])
 		(void)json_object_set_new(json, "text", json_string(act->text)); /* told only */
 	text = json ? admin_json_text(json, JSON_COMPACT) : NULL;

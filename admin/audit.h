@@ -10,6 +10,9 @@
  * "result" is "ok" or the name of an error, whose line "text" is. "login" is who logged in, when
  * that is known. Of a request only names of things are written, never what a secret could be in.
  *
+ * Where a handler records what it changed (datasets), the line has it: "changes": {"quota": {"old": null, "new": 4096}}.
+ * References to credentials are in it, never credentials.
+ *
  * Of what is refused because somebody may only look there is a line a second at most, with the names
  * of the path: nobody can push the lines of others out of the file.
  *
@@ -26,9 +29,10 @@ void audit_close(void);
 struct audit_act {
 	const char *act; /* "dataset.delete" */
 	const struct admin_caller *caller;
-	const json_t *on; /* names; may be NULL */
-	int code;         /* 0, or a negative errno */
-	const char *text; /* its line; may be NULL */
+	const json_t *on;      /* names; may be NULL */
+	const json_t *changes; /* {"quota": {"old": null, "new": 4096}}; may be NULL, or empty */
+	int code;              /* 0, or a negative errno */
+	const char *text;      /* its line; may be NULL */
 };
 
 /* Writes a line when a file is open. What cannot be written is counted and logged. */
@@ -43,3 +47,7 @@ uint64_t audit_lost(void);
  * "mountpoint", ...). A new reference; NULL without memory.
  */
 json_t *audit_names(const json_t *params, const json_t *body);
+
+/* Adds to `changes` each member in which two objects differ, with its old and its new value; either may be NULL: none. What there is
+ * no memory for is left out. NULL `changes` is allowed. */
+void audit_change(json_t *changes, const json_t *before, const json_t *after);

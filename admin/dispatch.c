@@ -82,6 +82,7 @@ static void audit(const struct admin_route *route, const struct admin_handled *c
 	const struct audit_act act = { .act = route->act,
 		.caller = &request->caller,
 		.on = on,
+		.changes = code == 0 ? request->changes : NULL,
 		.code = code,
 		.text = code < 0 ? e->text : NULL };
 
@@ -114,6 +115,7 @@ static int run_route(struct admin_server *server, const struct admin_route *rout
 	int r = route->act ? admin_caller_may_change(&request->caller, e) : 0;
 	bool refused = r < 0;
 
+	request->changes = route->act ? json_object() : NULL;
 	if (refused)
 		counter_add(&server->counters.refused, 1);
 	else
@@ -127,6 +129,8 @@ static int run_route(struct admin_server *server, const struct admin_route *rout
 		if (is_noted(refused))
 			audit(route, call, request, refused, r, e);
 	}
+	json_decref(request->changes);
+	request->changes = NULL;
 	histogram_note(&server->histograms.request, clock_mono_ns() - began);
 	return r;
 }

@@ -201,6 +201,8 @@ void dataset_age(struct dataset_set *set);
 
 /* The record and what is known of its sources; NULL without memory. */
 json_t *dataset_json(struct dataset_set *set, const struct dataset *d);
+/* The record alone, for the audit log: without memory less, or NULL. No secrets are in it. */
+json_t *dataset_record_json(const struct dataset *d);
 struct source_set *dataset_sources(struct dataset_set *set);
 
 /* ---- dataset_view.c -------------------------------------------------------------------------- */

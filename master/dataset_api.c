@@ -1,4 +1,5 @@
 /* Datasets over HTTP: requests to calls. See dataset.h. */
+#include "admin/audit.h"
 #include "base/cleanup.h"
 #include "master/dataset.h"
 #include "master/service.h"
@@ -10,6 +11,24 @@ static struct dataset_set *datasets_of(void *arg)
 	struct service *service = arg;
 
 	return service->datasets;
+}
+
+/* For the audit log; NULL: there was, or is, none. A change by another request at the same time may be in it as well. */
+static json_t *record_of(struct dataset_set *set, const char *name)
+{
+	_cleanup_(dataset_release) struct dataset d = { 0 };
+
+	return dataset_set_find(set, name, &d, NULL) == 0 ? dataset_record_json(&d) : NULL;
+}
+
+/* Takes `before` over. `d`: NULL, or empty: it is gone. */
+static void note(const struct admin_request *request, json_t *before, const struct dataset *d)
+{
+	json_t *after = d && d->name[0] ? dataset_record_json(d) : NULL;
+
+	audit_change(request->changes, before, after);
+	json_decref(before);
+	json_decref(after);
 }
 
 /* What the caller may name; NULL: all. */
@@ -69,6 +88,7 @@ int dataset_api_create(
 	int r = dataset_create(
 		set, request->body, !is_set(request, "no_check"), rules_of(arg, request), &d, e);
 
+	note(request, NULL, &d);
 	return r == 0 ? answer(set, &d, ret_json, e) : r;
 }
 
@@ -99,18 +119,24 @@ int dataset_api_update(
 {
 	struct dataset_set *set = datasets_of(arg);
 	_cleanup_(dataset_release) struct dataset d = { 0 };
-	int r = dataset_update(set, request->param(request, "name"), request->body,
-		!is_set(request, "no_check"), rules_of(arg, request), &d, e);
+	const char *name = request->param(request, "name");
+	json_t *before = record_of(set, name);
+	int r = dataset_update(set, name, request->body, !is_set(request, "no_check"),
+		rules_of(arg, request), &d, e);
 
+	note(request, before, &d);
 	return r == 0 ? answer(set, &d, ret_json, e) : r;
 }
 
 int dataset_api_delete(
 	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
 {
+	struct dataset_set *set = datasets_of(arg);
+	const char *name = request->param(request, "name");
+
 	(void)ret_json; /* {} */
-	return dataset_delete(
-		datasets_of(arg), request->param(request, "name"), is_set(request, "force"), e);
+	note(request, record_of(set, name), NULL);
+	return dataset_delete(set, name, is_set(request, "force"), e);
 }
 
 /* The generations of one source, each with where it is shown. */
@@ -256,6 +282,7 @@ int dataset_api_rollback(
 	struct dataset_set *set = datasets_of(arg);
 	_cleanup_(dataset_release) struct dataset d = { 0 };
 	struct dataset_which which[DATASET_MOUNTS_MAX];
+	json_t *before = record_of(set, request->param(request, "name"));
 	uint32_t n = 0;
 	int r = get_generations(request, true, which, &n, e);
 
@@ -263,6 +290,7 @@ int dataset_api_rollback(
 		n = 0; /* the newest of all */
 	if (r == 0)
 		r = dataset_rollback(set, request->param(request, "name"), which, n, &d, e);
+	note(request, before, &d);
 	return r == 0 ? answer(set, &d, ret_json, e) : r;
 }
 
@@ -273,6 +301,7 @@ int dataset_api_pin(
 	_cleanup_(dataset_release) struct dataset d = { 0 };
 	const json_t *pin = json_object_get(request->body, "pin");
 	struct dataset_which which[DATASET_MOUNTS_MAX];
+	json_t *before = record_of(set, request->param(request, "name"));
 	uint32_t n = 0;
 	int r = get_generations(request, false, which, &n, e);
 
@@ -281,6 +310,7 @@ int dataset_api_pin(
 	if (r == 0)
 		r = dataset_pin(
 			set, request->param(request, "name"), which, n, !json_is_false(pin), &d, e);
+	note(request, before, &d);
 	return r == 0 ? answer(set, &d, ret_json, e) : r;
 }
 

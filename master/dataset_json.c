@@ -296,9 +296,9 @@ static json_t *pins_json(const struct dataset *d)
 	return all;
 }
 
-json_t *dataset_json(struct dataset_set *datasets, const struct dataset *d)
+/* The record, without its mounts. */
+static json_t *head_json(const struct dataset *d)
 {
-	uint64_t failures = admin_json_failures();
 	json_t *json = json_pack("{s:s, s:s, s:I, s:s*, s:I, s:I, s:s, s:o, s:b}", "name", d->name,
 		"uuid", d->uuid, "created", (json_int_t)d->created, "cache_scope", d->cache_scope,
 		"idle_s", (json_int_t)d->idle_s, "ttl_s", (json_int_t)d->ttl_s, "consistency",
@@ -307,10 +307,44 @@ json_t *dataset_json(struct dataset_set *datasets, const struct dataset *d)
 
 	if (json && d->consistency == DATASET_FOLLOW)
 		set(json, "interval_s", json_integer((json_int_t)dataset_interval_s(d)));
-	if (json) {
+	if (json)
 		add_policy(json, &d->policy);
-		add_mounts(json, datasets, d);
+	return json;
+}
+
+/* {"/labels": 7}: what its sources were rolled back to. */
+static json_t *shown_json(const struct dataset *d)
+{
+	json_t *all = json_object();
+
+	for (uint32_t i = 0; i < d->n_mounts; i++) {
+		const struct dataset_generation *g = dataset_shown(d, &d->mounts[i].volume);
+
+		if (g)
+			set(all, d->mounts[i].path, json_integer((json_int_t)g->generation));
 	}
+	return all;
+}
+
+json_t *dataset_record_json(const struct dataset *d)
+{
+	json_t *json = head_json(d);
+	json_t *mounts = json_array();
+
+	for (uint32_t i = 0; i < d->n_mounts; i++)
+		(void)json_array_append_new(mounts, mount_json(&d->mounts[i])); /* told only */
+	set(json, "mounts", mounts);
+	set(json, "shown", shown_json(d));
+	return json;
+}
+
+json_t *dataset_json(struct dataset_set *datasets, const struct dataset *d)
+{
+	uint64_t failures = admin_json_failures();
+	json_t *json = head_json(d);
+
+	if (json)
+		add_mounts(json, datasets, d);
 	if (json && json_object_get(json, "mounts") && admin_json_failures() == failures)
 		return json;
 	json_decref(json);

@@ -64,6 +64,19 @@ static int echo(void *arg, const struct admin_request *request, json_t **ret_jso
 	return 0;
 }
 
+/* Of an object with three members. */
+static int replace(void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
+{
+	json_t *before = json_pack("{s:i, s:s, s:i}", "quota", 1, "same", "x", "gone", 3);
+	bool fails = request->query(request, "fail") != NULL;
+
+	(void)arg;
+	(void)ret_json;
+	audit_change(request->changes, before, request->body);
+	json_decref(before);
+	return fails ? err_set(e, -EBUSY, "in use") : 0;
+}
+
 static int fail_as_asked(
 	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
 {
@@ -124,6 +137,7 @@ static const struct admin_route routes[] = {
 	{ "GET", "/v1/sets/{name}/versions/{id}", get_named, NULL },
 	{ "DELETE", "/v1/nothing", nothing, "nothing.delete" },
 	{ "GET", "/v1/number", get_number, NULL },
+	{ "PUT", "/v1/replace", replace, "replace" },
 	{ 0 },
 };
 
@@ -721,6 +735,41 @@ static void test_audit(void **state)
 }
 
 /* Who may only look cannot push what others did out of the file. */
+static void test_audit_changes(void **state)
+{
+	struct fixture *f = *state;
+	struct err e = ERR_INIT;
+	json_t *body = json_pack("{s:i, s:s, s:[i]}", "quota", 2, "same", "x", "pins", 7);
+	json_t *want = json_pack("{s:{s:i, s:i}, s:{s:i, s:n}, s:{s:n, s:[i]}}", "quota", "old", 1,
+		"new", 2, "gone", "old", 3, "new", "pins", "old", "new", 7);
+	char path[128];
+	char text[8192];
+	json_t *line;
+	ssize_t n;
+	int fd;
+
+	(void)snprintf(path, sizeof(path), "%s/audit", f->dir);
+	assert_int_equal(audit_open(path, "test", &e), 0);
+	assert_int_equal(admin_call(f->path, "PUT", "/v1/replace", body, TIMEOUT, NULL, &e), 0);
+	assert_int_equal(
+		admin_call(f->path, "PUT", "/v1/replace?fail=1", body, TIMEOUT, NULL, &e), -EBUSY);
+	fd = open(path, O_RDONLY | O_CLOEXEC);
+	n = read(fd, text, sizeof(text) - 1);
+	assert_true(n > 0);
+	text[n] = '\0';
+	assert_int_equal(close(fd), 0);
+	line = audit_line(text, 0);
+	assert_true(json_equal(json_object_get(line, "changes"), want));
+	json_decref(line);
+	line = audit_line(text, 1); /* nothing was */
+	assert_null(json_object_get(line, "changes"));
+	json_decref(line);
+	audit_close();
+	assert_int_equal(unlink(path), 0);
+	json_decref(want);
+	json_decref(body);
+}
+
 static void count_act(void *arg, const struct audit_act *act)
 {
 	int *n = arg;
@@ -887,6 +936,7 @@ int main(void)
 		cmocka_unit_test(test_foreign),
 		WITH_SERVER(test_loopback),
 		WITH_SERVER(test_audit),
+		WITH_SERVER(test_audit_changes),
 		WITH_SERVER(test_audit_watched),
 		WITH_SERVER(test_audit_refused),
 		WITH_SERVER(test_nobody),
