@@ -43,8 +43,10 @@ class Unit:
         words = ["setpriv", "--reuid", self.number("User"), "--regid", self.number("Group"), "--clear-groups"]
         if self.unit.get("NoNewPrivileges") == "yes":
             words.append("--no-new-privs")
-        if self.unit.get("CapabilityBoundingSet") == "":
-            words += ["--bounding-set", "-all", "--inh-caps", "-all"]
+        bounding = self.unit.get("CapabilityBoundingSet")
+        if bounding is not None:
+            kept = ["+" + name.partition("_")[2].lower() for name in bounding.split()]
+            words += ["--bounding-set", ",".join(["-all", *kept]), "--inh-caps", "-all"]
         return [str(word) for word in words]
 
     def directories(self):
