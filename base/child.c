@@ -2,8 +2,10 @@
 #include "base/child.h"
 #include "base/capabilities.h"
 #include "base/alive.h"
+#include "base/buf.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "base/log.h"
 #include "base/ready.h"
 
@@ -20,6 +22,7 @@
 #define CHILD_MAGIC     0x43484c44u
 #define CHILD_WORDS_MAX (CHILD_ARGS_MAX + 2 * CHILD_FDS_MAX + 6)
 #define CHILD_LOG_MAX   (16u << 20) /* a longer log is moved aside at the next start */
+#define COMM_CHARS      15          /* of a process's name, of which the kernel cuts the rest */
 
 static const char *const state_names[CHILD_STATES] = {
 	[CHILD_STOPPED] = "stopped",
@@ -323,19 +326,15 @@ int child_adopt(struct child *child, pid_t pid)
 
 bool child_process_is(pid_t pid, const char *program)
 {
-	char link[64];
-	char exe[PATH_MAX];
+	_cleanup_(buf_release) struct buf comm = BUF_INIT(64);
 	const char *name = strrchr(program, '/');
-	const char *found;
-	ssize_t n;
+	char path[64];
 
-	(void)snprintf(link, sizeof(link), "/proc/%d/exe", (int)pid); /* fits */
-	n = pid > 0 ? readlink(link, exe, sizeof(exe) - 1) : -1;
-	if (n < 0 || !name)
+	(void)snprintf(path, sizeof(path), "/proc/%d/comm", (int)pid); /* fits */
+	if (pid <= 0 || !name || file_read_all(path, &comm) < 0 || comm.len == 0)
 		return false;
-	exe[n] = '\0';
-	found = strrchr(exe, '/'); /* " (deleted)" may follow after an upgrade */
-	return found && strncmp(found, name, strlen(name)) == 0;
+	comm.data[comm.len - 1] = '\0'; /* the end of its line */
+	return strncmp(comm.data, name + 1, COMM_CHARS) == 0;
 }
 
 void child_end(struct child *child)

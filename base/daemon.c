@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <malloc.h>
+#include <sys/resource.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
@@ -38,6 +39,12 @@ void daemon_keep_memory(uint64_t memory)
 	(void)mallopt(M_MMAP_THRESHOLD, MAP_LITTLE); /* as above: no holes of its size */
 }
 
+/* Memory of a daemon holds keys, tokens, and bytes that its users may read and others may not. */
+static void leave_no_core(void)
+{
+	(void)setrlimit(RLIMIT_CORE, &(struct rlimit){ 0 }); /* everybody may lower it */
+}
+
 int daemon_begin(const char *name, const char *level, const char *file, struct err *e)
 {
 	enum log_level least;
@@ -54,6 +61,7 @@ int daemon_begin(const char *name, const char *level, const char *file, struct e
 			"the log file %s cannot be opened: %m: name one in a directory of yours",
 			file);
 	keep_memory();
+	leave_no_core();
 	log_init(name, fd, least, LOG_TEXT);
 	if (file)
 		log_bound_file(file);

@@ -12,7 +12,7 @@
 
 /*
  * The log of process `name` ("worker") from `level` on ("info"), appended to `file` (0600), or on
- * standard error when that is NULL; freed memory is kept for what comes next; and no SIGPIPE: a
+ * standard error when that is NULL; freed memory is kept for what comes next; no core dump; and no SIGPIPE: a
  * peer that is gone is an error of its connection. -EINVAL, or -errno of the file, with a line.
  */
 int daemon_begin(const char *name, const char *level, const char *file, struct err *e) __must_check;

@@ -15,6 +15,7 @@
 #include "base/option.h"
 #include "base/ready.h"
 #include "base/remembered.h"
+#include "base/secret.h"
 #include "base/units.h"
 #include "net/allowance.h"
 #include "net/key_options.h"
@@ -257,6 +258,7 @@ int main(int argc, char **argv)
 	file = config_open_or_exit(&option_set, argc, argv, &options, sizeof(options));
 	if (daemon_begin("worker", options.log_level, options.log_file, &e) < 0)
 		return ready_error(options.ready_fd, "cacheworker", EXIT_USAGE, &e);
+	secret_hide_process();
 	if (bounds_check_descriptors(&e) < 0 || admin_check_listen(options.admin_listen, &e) < 0 ||
 		audit_open(options.audit_log, "cacheworker", &e) < 0 ||
 		check_advertised(&options, &e) < 0 || net_keys_open(&options.keys, &e) < 0)

@@ -26,6 +26,7 @@
 #include "base/log.h"
 #include "base/option.h"
 #include "base/ready.h"
+#include "base/secret.h"
 #include "base/units.h"
 #include "base/version.h"
 #include "master/backups.h"
@@ -646,6 +647,7 @@ int main(int argc, char **argv)
 		return restore_command(argc - 1, argv + 1);
 	file = config_open_or_exit(&options_set, argc, argv, &m.options, sizeof(m.options));
 	r = daemon_begin("master", m.options.log_level, m.options.log_file, &e);
+	secret_hide_process();
 	bounds_mostly_connections();
 	if (r == 0)
 		r = admin_check_listen(m.options.admin_listen, &e);

@@ -6,9 +6,9 @@
 #include "base/daemon.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "base/secret.h"
 
 #include <fcntl.h>
-#include <openssl/crypto.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
@@ -71,8 +71,7 @@ void keyring_unref(struct keyring *ring)
 {
 	if (!ring || --ring->refs > 0)
 		return;
-	OPENSSL_cleanse(ring, sizeof(*ring));
-	free(ring);
+	secret_free(ring);
 }
 DEFINE_CLEANUP(struct keyring *, keyring_unref);
 
@@ -180,8 +179,8 @@ static int parse_key(const char *line, struct cluster_key *ret_key)
 		derive(key, "granary 1 connections of the cluster", ret_key->psk);
 		derive(key, "granary 1 signing of tokens", ret_key->signing);
 	}
-	OPENSSL_cleanse(key, sizeof(key));
-	OPENSSL_cleanse(key_text, sizeof(key_text));
+	explicit_bzero(key, sizeof(key));
+	explicit_bzero(key_text, sizeof(key_text));
 	return r;
 }
 
@@ -218,13 +217,6 @@ static int parse_keys(const char *path, char *text, struct keyring *ring, struct
 	return 0;
 }
 
-static void wipe(struct buf *b)
-{
-	if (b->data)
-		OPENSSL_cleanse(b->data, b->cap);
-	buf_release(b);
-}
-
 static void ring_set(struct keyring *ring)
 {
 	struct keyring *old;
@@ -239,7 +231,7 @@ static void ring_set(struct keyring *ring)
 static int read_cluster(
 	const char *path, struct keyring *ring, struct mark *ret_mark, struct err *e)
 {
-	_cleanup_(wipe) struct buf b = BUF_INIT(FILE_BYTES_MAX + 1);
+	_cleanup_(secret_release_buf) struct buf b = BUF_INIT(FILE_BYTES_MAX + 1);
 	int r = read_secret(path, "cluster key", &b, ret_mark, e);
 
 	return r < 0 ? r : parse_keys(path, b.data, ring, e);
@@ -248,7 +240,7 @@ static int read_cluster(
 static int read_token(
 	const char *path, struct token *ret_token, struct mark *ret_mark, struct err *e)
 {
-	_cleanup_(wipe) struct buf b = BUF_INIT(FILE_BYTES_MAX + 1);
+	_cleanup_(secret_release_buf) struct buf b = BUF_INIT(FILE_BYTES_MAX + 1);
 	int r = read_secret(path, "token", &b, ret_mark, e);
 
 	return r < 0 ? r : token_parse(path, b.data, ret_token, e);
@@ -257,7 +249,7 @@ static int read_token(
 /* Called with `loading` held. */
 static int load_locked(struct err *e)
 {
-	_cleanup_(keyring_unref_p) struct keyring *ring = calloc(1, sizeof(*ring));
+	_cleanup_(keyring_unref_p) struct keyring *ring = secret_new(sizeof(*ring));
 	struct mark cluster_mark = { 0 };
 	struct mark token_mark = { 0 };
 	int r = 0;
@@ -282,7 +274,7 @@ static int load_locked(struct err *e)
 
 int net_keys_check(const struct net_keys_config *config, bool *ret_token, struct err *e)
 {
-	_cleanup_(keyring_unref_p) struct keyring *ring = calloc(1, sizeof(*ring));
+	_cleanup_(keyring_unref_p) struct keyring *ring = secret_new(sizeof(*ring));
 	struct mark mark;
 	int r = 0;
 
@@ -306,7 +298,7 @@ int token_read(const char *path, struct token_claims *ret_claims, struct err *e)
 
 	if (r == 0)
 		*ret_claims = token.claims;
-	OPENSSL_cleanse(token.key, sizeof(token.key));
+	explicit_bzero(token.key, sizeof(token.key));
 	return r;
 }
 

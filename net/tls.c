@@ -164,7 +164,7 @@ static int find_key(SSL *ssl, const unsigned char *identity, size_t len, SSL_SES
 		return 1;
 	*ret_session = psk_session(ssl, key);
 	tls->found = *ret_session != NULL;
-	OPENSSL_cleanse(token, sizeof(token));
+	explicit_bzero(token, sizeof(token));
 	return tls->found;
 }
 

@@ -1,6 +1,7 @@
 /* Finding the keys of an account: the search, and references. See credentials.h. */
 #include "ufs/credentials_internal.h"
 #include "base/cleanup.h"
+#include "base/secret.h"
 #include "ufs/ufs.h"
 
 #include <ctype.h>
@@ -9,32 +10,29 @@
 #include <stdlib.h>
 #include <string.h>
 
-void credentials_wipe(char **member)
+static void forget(char **member)
 {
-	if (*member)
-		explicit_bzero(*member, strlen(*member));
 	free(*member);
 	*member = NULL;
 }
 
-void credentials_wipe_buf(struct buf *b)
+void credentials_forget_keys(struct credentials *c)
 {
-	if (b->data)
-		explicit_bzero(b->data, b->len);
-	buf_release(b);
+	forget(&c->access_key);
+	secret_free(c->secret_key);
+	secret_free(c->session_token);
+	c->secret_key = c->session_token = NULL;
 }
 
 void credentials_release(struct credentials *credentials)
 {
-	credentials_wipe(&credentials->access_key);
-	credentials_wipe(&credentials->secret_key);
-	credentials_wipe(&credentials->session_token);
-	credentials_wipe(&credentials->region);
-	credentials_wipe(&credentials->endpoint);
-	credentials_wipe(&credentials->place);
-	credentials_wipe(&credentials->role_arn);
-	credentials_wipe(&credentials->role_session);
-	credentials_wipe(&credentials->token_file);
+	credentials_forget_keys(credentials);
+	forget(&credentials->region);
+	forget(&credentials->endpoint);
+	forget(&credentials->place);
+	forget(&credentials->role_arn);
+	forget(&credentials->role_session);
+	forget(&credentials->token_file);
 }
 
 static bool same_text(const char *a, const char *b)
@@ -63,6 +61,14 @@ int credentials_take(char **member, const char *text, size_t len)
 	return *member ? 0 : -ENOMEM;
 }
 
+int credentials_take_secret(char **member, const char *text, size_t len)
+{
+	if (*member || len == 0)
+		return 0;
+	*member = secret_text(text, len);
+	return *member ? 0 : -ENOMEM;
+}
+
 int credentials_place(struct credentials *c, const char *fmt, ...)
 {
 	char *place = NULL;
@@ -74,7 +80,7 @@ int credentials_place(struct credentials *c, const char *fmt, ...)
 	va_end(ap);
 	if (n < 0)
 		return -ENOMEM; /* what `place` holds is not said then */
-	credentials_wipe(&c->place);
+	forget(&c->place);
 	c->place = place;
 	return 0;
 }
@@ -104,9 +110,9 @@ static int of_environment(const char *prefix, struct credentials *c)
 	token = token ? token : prefixed(prefix, "SECURITY_TOKEN"); /* as OBS calls it */
 	r = credentials_take(&c->access_key, key, strlen(key));
 	if (r == 0)
-		r = credentials_take(&c->secret_key, secret, strlen(secret));
+		r = credentials_take_secret(&c->secret_key, secret, strlen(secret));
 	if (r == 0 && token)
-		r = credentials_take(&c->session_token, token, strlen(token));
+		r = credentials_take_secret(&c->session_token, token, strlen(token));
 	if (r == 0)
 		r = credentials_place(c, "%sACCESS_KEY_ID of the environment", prefix);
 	return r;

@@ -36,8 +36,8 @@
 
 struct credentials {
 	char *access_key;
-	char *secret_key;
-	char *session_token; /* NULL: none */
+	char *secret_key;    /* of base/secret.h */
+	char *session_token; /* likewise; NULL: none */
 	char *region;        /* of the environment or the profile; NULL: none */
 	char *endpoint;      /* the same */
 	char *place;         /* where the keys were found, for people */

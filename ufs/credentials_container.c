@@ -8,6 +8,7 @@
 #include "ufs/credentials_internal.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/secret.h"
 #include "ufs/http_once.h"
 #include "ufs/s3_endpoint.h"
 
@@ -59,7 +60,7 @@ static int put_header(struct buf *header, struct err *e)
 	}
 	if (r == 0 && token)
 		r = buf_printf(header, "Authorization: %s", token);
-	credentials_wipe_buf(&text);
+	secret_release_buf(&text);
 	return r;
 }
 
@@ -108,8 +109,8 @@ static int ask(
 		r = credentials_take_json(&answer, "the container agent", c, e);
 	if (r == 0)
 		r = credentials_place(c, "the container agent %s", name);
-	credentials_wipe_buf(&header);
-	credentials_wipe_buf(&answer);
+	secret_release_buf(&header);
+	secret_release_buf(&answer);
 	return r;
 }
 

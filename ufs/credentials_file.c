@@ -5,6 +5,7 @@
 #include "ufs/credentials_internal.h"
 #include "base/cleanup.h"
 #include "base/file.h"
+#include "base/secret.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -66,11 +67,6 @@ static struct span without_comment(struct span t)
 	return trim(t);
 }
 
-static int take(char **member, struct span value)
-{
-	return credentials_take(member, value.s, value.len);
-}
-
 /* Ways to keys that are not gone. */
 static const char *find_setting(struct span name)
 {
@@ -88,15 +84,16 @@ static int assign(struct span line, struct credentials *c)
 	static const struct {
 		const char *name;
 		size_t member;
+		bool secret;
 	} table[] = {
-		{ "aws_access_key_id", offsetof(struct credentials, access_key) },
-		{ "aws_secret_access_key", offsetof(struct credentials, secret_key) },
-		{ "aws_session_token", offsetof(struct credentials, session_token) },
-		{ "region", offsetof(struct credentials, region) },
-		{ "endpoint_url", offsetof(struct credentials, endpoint) },
-		{ "role_arn", offsetof(struct credentials, role_arn) },
-		{ "role_session_name", offsetof(struct credentials, role_session) },
-		{ "web_identity_token_file", offsetof(struct credentials, token_file) },
+		{ "aws_access_key_id", offsetof(struct credentials, access_key), false },
+		{ "aws_secret_access_key", offsetof(struct credentials, secret_key), true },
+		{ "aws_session_token", offsetof(struct credentials, session_token), true },
+		{ "region", offsetof(struct credentials, region), false },
+		{ "endpoint_url", offsetof(struct credentials, endpoint), false },
+		{ "role_arn", offsetof(struct credentials, role_arn), false },
+		{ "role_session_name", offsetof(struct credentials, role_session), false },
+		{ "web_identity_token_file", offsetof(struct credentials, token_file), false },
 	};
 	const char *equals = memchr(line.s, '=', line.len);
 	struct span name;
@@ -107,9 +104,13 @@ static int assign(struct span line, struct credentials *c)
 	name = trim((struct span){ line.s, (size_t)(equals - line.s) });
 	value = without_comment(
 		trim((struct span){ equals + 1, line.len - (size_t)(equals - line.s) - 1 }));
-	for (size_t i = 0; i < ARRAY_SIZE(table); i++)
+	for (size_t i = 0; i < ARRAY_SIZE(table); i++) {
+		char **member = (char **)(void *)((char *)c + table[i].member);
+
 		if (span_is(name, table[i].name))
-			return take((char **)(void *)((char *)c + table[i].member), value);
+			return table[i].secret ? credentials_take_secret(member, value.s, value.len)
+					       : credentials_take(member, value.s, value.len);
+	}
 	if (!c->setting && value.len)
 		c->setting = find_setting(name);
 	return 0;
@@ -179,7 +180,7 @@ static int read_profile(const char *path, const char *profile, struct credential
 		r = err_set(e, -ENOKEY, "credentials file %s: %s", path, err_str(r));
 	else
 		r = -ENOENT;
-	credentials_wipe_buf(&text);
+	secret_release_buf(&text);
 	return r;
 }
 
@@ -264,9 +265,7 @@ static int find_in_profiles(
 	if (!c->setting && c->role_arn)
 		c->setting = "role_arn";
 	(void)missing(profile, c, first == 0 || second == 0, credentials_path, config_path, e);
-	credentials_wipe(&c->access_key); /* half a pair is none */
-	credentials_wipe(&c->secret_key);
-	credentials_wipe(&c->session_token);
+	credentials_forget_keys(c);
 	/* Somebody is to go on only where nothing is said. */
 	return c->setting || wish->profile ? -ENOKEY : -ENOENT;
 }
@@ -330,7 +329,8 @@ int credentials_read_line(const char *path, const char *what, struct buf *out, s
 }
 
 /* A value of a directory by the names that it may have there. -ENOENT: none of them is there. */
-static int take_value(const char *dir, const char *const names[3], char **member, struct err *e)
+static int take_value(const char *dir, const char *const names[3],
+	int (*take)(char **member, const char *text, size_t len), char **member, struct err *e)
 {
 	char path[CREDENTIALS_PATH_MAX + 64];
 	int r = -ENOENT;
@@ -344,8 +344,8 @@ static int take_value(const char *dir, const char *const names[3], char **member
 			continue;
 		r = credentials_read_line(path, "credentials file", &text, e);
 		if (r == 0)
-			r = credentials_take(member, text.data, text.len);
-		credentials_wipe_buf(&text);
+			r = take(member, text.data, text.len);
+		secret_release_buf(&text);
 	}
 	return r;
 }
@@ -359,11 +359,11 @@ static int of_values(const char *dir, struct credentials *c, struct err *e)
 	static const char *const token[] = { "session-token", "AWS_SESSION_TOKEN",
 		"aws_session_token" };
 	const char *absent = key[0];
-	int r = take_value(dir, key, &c->access_key, e);
+	int r = take_value(dir, key, credentials_take, &c->access_key, e);
 
 	if (r == 0) {
 		absent = secret[0];
-		r = take_value(dir, secret, &c->secret_key, e);
+		r = take_value(dir, secret, credentials_take_secret, &c->secret_key, e);
 	}
 	if (r == -ENOENT)
 		return err_set(e, -ENOKEY,
@@ -371,7 +371,7 @@ static int of_values(const char *dir, struct credentials *c, struct err *e)
 			"for temporary keys, session-token (or AWS_ACCESS_KEY_ID and so on)",
 			absent, dir);
 	if (r == 0)
-		r = take_value(dir, token, &c->session_token, e);
+		r = take_value(dir, token, credentials_take_secret, &c->session_token, e);
 	return r == -ENOENT ? 0 : r;
 }
 
@@ -393,9 +393,7 @@ static int of_directory(const char *dir, struct credentials *c, struct err *e)
 		after = realpath(link, NULL);
 		if (!before || (after && strcmp(before, after) == 0))
 			return r == 0 ? 0 : err_set(e, r, "%s", why.code ? why.text : err_str(r));
-		credentials_wipe(&c->access_key);
-		credentials_wipe(&c->secret_key);
-		credentials_wipe(&c->session_token);
+		credentials_forget_keys(c);
 	}
 	return err_set(e, -ENOKEY, "credentials of %s: they change all the time", dir);
 }

@@ -7,6 +7,7 @@
  */
 #include "ufs/credentials_internal.h"
 #include "base/clock.h"
+#include "base/secret.h"
 #include "ufs/http_once.h"
 
 #include <ctype.h>
@@ -112,7 +113,7 @@ static int get_token(struct imds *imds, struct err *e)
 	else if (status != 200 || !take_word(&answer, imds->token, sizeof(imds->token)))
 		r = err_set(e, -ENOENT, "the metadata service %s gives no token (%d)",
 			imds->address, status);
-	credentials_wipe_buf(&answer);
+	secret_release_buf(&answer);
 	return r;
 }
 
@@ -158,7 +159,7 @@ static int get_keys(struct imds *imds, struct credentials *c, struct err *e)
 		r = credentials_take_json(&answer, "the metadata service", c, e);
 	if (r == 0)
 		r = credentials_place(c, "role %s of this machine", role);
-	credentials_wipe_buf(&answer);
+	secret_release_buf(&answer);
 	return r;
 }
 

@@ -30,14 +30,14 @@ const char *credentials_variable(const char *name);
 /* Sets a member that is still NULL from the first `len` bytes of a text that is not empty. */
 int credentials_take(char **member, const char *text, size_t len) __must_check;
 
+/* The same for secret_key and session_token, which are memory of base/secret.h. */
+int credentials_take_secret(char **member, const char *text, size_t len) __must_check;
+
 /* Says where the keys were found. */
 int credentials_place(struct credentials *c, const char *fmt, ...) __printf(2, 3) __must_check;
 
-/* Wipes and frees a secret. */
-void credentials_wipe(char **member);
-
-/* Wipes and releases a buffer that held secrets. */
-void credentials_wipe_buf(struct buf *b);
+/* Half a pair of keys is none: frees what there is of them, and wipes the secret ones. */
+void credentials_forget_keys(struct credentials *c);
 
 /* credentials_file.c: what "file:PATH" names; `path` without the word. */
 int credentials_of_path(const char *path, struct credentials *c, struct err *e) __must_check;

@@ -4,6 +4,7 @@
  */
 #include "ufs/credentials_internal.h"
 #include "base/clock.h"
+#include "base/secret.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -114,9 +115,9 @@ static int take_field(struct fields *f, const char *name, const struct buf *valu
 	if (strcmp(name, "AccessKeyId") == 0)
 		return credentials_take(&f->c->access_key, buf_str(value), value->len);
 	if (strcmp(name, "SecretAccessKey") == 0)
-		return credentials_take(&f->c->secret_key, buf_str(value), value->len);
+		return credentials_take_secret(&f->c->secret_key, buf_str(value), value->len);
 	if (strcmp(name, "Token") == 0)
-		return credentials_take(&f->c->session_token, buf_str(value), value->len);
+		return credentials_take_secret(&f->c->session_token, buf_str(value), value->len);
 	if (strcmp(name, "Expiration") == 0)
 		(void)snprintf(f->expiration, sizeof(f->expiration), "%s", buf_str(value)); /* cut:
 			not a time then */
@@ -143,7 +144,7 @@ static int read_fields(struct fields *f, const struct buf *json)
 			good = good && skip_value(&r, &value);
 	}
 	buf_release(&name);
-	credentials_wipe_buf(&value);
+	secret_release_buf(&value);
 	return good ? 0 : -EBADMSG;
 }
 
@@ -158,9 +159,7 @@ int credentials_take_json(
 		(!*f.code || strcmp(f.code, "Success") == 0))
 		return 0;
 	c->expires = 0;
-	credentials_wipe(&c->access_key);
-	credentials_wipe(&c->secret_key);
-	credentials_wipe(&c->session_token);
+	credentials_forget_keys(c);
 	return err_set(e, -ENOKEY, "%s answers something else than keys%s%s", service,
 		*f.code ? ": " : "", f.code);
 }

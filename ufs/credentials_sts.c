@@ -6,6 +6,7 @@
  */
 #include "ufs/credentials_internal.h"
 #include "base/clock.h"
+#include "base/secret.h"
 #include "ufs/http_once.h"
 #include "ufs/s3_endpoint.h"
 #include "ufs/s3_sign.h"
@@ -66,9 +67,9 @@ static void XMLCALL on_end(void *arg, const XML_Char *name)
 	if (strcmp(name, "AccessKeyId") == 0)
 		r = credentials_take(&a->c->access_key, buf_str(&a->text), a->text.len);
 	else if (strcmp(name, "SecretAccessKey") == 0)
-		r = credentials_take(&a->c->secret_key, buf_str(&a->text), a->text.len);
+		r = credentials_take_secret(&a->c->secret_key, buf_str(&a->text), a->text.len);
 	else if (strcmp(name, "SessionToken") == 0)
-		r = credentials_take(&a->c->session_token, buf_str(&a->text), a->text.len);
+		r = credentials_take_secret(&a->c->session_token, buf_str(&a->text), a->text.len);
 	else if (strcmp(name, "Expiration") == 0)
 		copy(a->expiration, sizeof(a->expiration), &a->text);
 	else if (strcmp(name, "Code") == 0)
@@ -108,7 +109,7 @@ static void parse(struct answer *a, const struct buf *body)
 	if (XML_Parse(a->xml, buf_str(body), (int)body->len, XML_TRUE) != XML_STATUS_OK)
 		a->broken = true;
 	XML_ParserFree(a->xml);
-	credentials_wipe_buf(&a->text);
+	secret_release_buf(&a->text);
 }
 
 int credentials_take_sts(int status, const struct buf *body, const char *url, const char *role,
@@ -121,9 +122,7 @@ int credentials_take_sts(int status, const struct buf *body, const char *url, co
 		clock_parse(a.expiration, &c->expires) == 0)
 		return 0;
 	c->expires = 0;
-	credentials_wipe(&c->access_key);
-	credentials_wipe(&c->secret_key);
-	credentials_wipe(&c->session_token);
+	credentials_forget_keys(c);
 	if (status == 200)
 		return err_set(e, -ENOKEY,
 			"%s answers something else than keys; is it a token service (STS)?", url);
@@ -215,9 +214,9 @@ int credentials_assume(const struct credentials_wish *wish, const char *token_fi
 		r = credentials_take_sts(status, &body, request.url, role_arn, c, e);
 	if (r == 0)
 		r = credentials_place(c, "web identity %s as %s", token_file, role_arn);
-	credentials_wipe_buf(&token);
-	credentials_wipe_buf(&form);
-	credentials_wipe_buf(&body);
+	secret_release_buf(&token);
+	secret_release_buf(&form);
+	secret_release_buf(&body);
 	buf_release(&url);
 	return r < 0 ? err_default(e, r, "web identity") : 0;
 }

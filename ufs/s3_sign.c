@@ -1,6 +1,7 @@
 /* AWS Signature Version 4. See s3_sign.h. */
 #include "ufs/s3_sign.h"
 #include "base/clock.h"
+#include "base/secret.h"
 
 #include <ctype.h>
 #include <stdio.h>
@@ -75,7 +76,7 @@ void s3_signer_init(struct s3_signer *signer, const char *access_key, const char
 void s3_signer_release(struct s3_signer *signer)
 {
 	explicit_bzero(signer->key, sizeof(signer->key));
-	buf_release(&signer->scratch);
+	secret_release_buf(&signer->scratch);
 }
 
 static void hmac_text(uint8_t key[SHA256_BYTES], const char *text)

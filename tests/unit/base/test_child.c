@@ -10,16 +10,20 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 #include "base/child.h"
 #include "base/clock.h"
+#include "base/secret.h"
 #include "tests/clock/test_clock.h"
 
 /* Says READY only when it is told to end. $0: made once it can be told; $2: its --ready-fd. */
 #define SCRIPT                                                                                     \
 	"trap 'echo \"READY {}\" > /proc/self/fd/$2; exit 0' TERM; : > \"$0\"; while :; do sleep " \
 	"0.01; done"
+
+#define NOBODY 65534
 
 static void await(int fd)
 {
@@ -126,10 +130,45 @@ static void adopted_too_early(void **state)
 	assert_int_equal(waitpid(pid, NULL, 0), pid);
 }
 
+/* By another process of its user, which may not read the path of its program. */
+static void a_hidden_one_is_known_by_its_name(void **state)
+{
+	pid_t asker = fork();
+	int status;
+
+	(void)state;
+	if (asker == 0) {
+		int ready[2];
+		char byte;
+		pid_t hidden;
+		bool known;
+
+		if (pipe(ready) != 0 || (geteuid() == 0 && setresuid(NOBODY, NOBODY, NOBODY) != 0))
+			_exit(2);
+		hidden = fork();
+		if (hidden == 0) {
+			(void)prctl(PR_SET_NAME, "cachemaster");
+			secret_hide_process();
+			if (write(ready[1], "", 1) == 1)
+				pause();
+			_exit(2);
+		}
+		known = read(ready[0], &byte, 1) == 1 &&
+			child_process_is(hidden, "/usr/bin/cachemaster") &&
+			!child_process_is(hidden, "/usr/bin/cachemast") &&
+			!child_process_is(hidden, "/usr/bin/cacheworker");
+		(void)kill(hidden, SIGKILL); /* our child */
+		_exit(!known);
+	}
+	assert_int_equal(waitpid(asker, &status, 0), asker);
+	assert_int_equal(status, 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(adopted_too_early),
+		cmocka_unit_test(a_hidden_one_is_known_by_its_name),
 		cmocka_unit_test(ready_too_late),
 		cmocka_unit_test(restarts),
 	};

@@ -15,6 +15,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #define DIR_TEMPLATE "/tmp/granary-daemon-XXXXXX"
@@ -24,6 +25,7 @@ static void log_goes_to_the_file_from_the_level_on(void **state)
 	_cleanup_(buf_release) struct buf text = BUF_INIT(4096);
 	char dir[] = DIR_TEMPLATE;
 	char path[sizeof(dir) + 8];
+	struct rlimit core;
 	struct stat st;
 
 	(void)state;
@@ -39,6 +41,8 @@ static void log_goes_to_the_file_from_the_level_on(void **state)
 	assert_non_null(strstr(buf_str(&text), "loud: run=0"));
 	assert_non_null(strstr(buf_str(&text), "loud: run=1")); /* appended */
 	assert_null(strstr(buf_str(&text), "quiet"));
+	assert_int_equal(getrlimit(RLIMIT_CORE, &core), 0);
+	assert_int_equal(core.rlim_max, 0); /* no core dump */
 	assert_int_equal(stat(path, &st), 0);
 	assert_int_equal(st.st_mode & 0777, 0600);
 	assert_int_equal(unlink(path), 0);
