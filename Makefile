@@ -3,6 +3,7 @@
 #	make DEV=1			warnings are errors
 #	make SAN=address,undefined	sanitizers (or SAN=thread), in a build directory of their own
 #	make CC=clang			another compiler, in a build directory of its own
+#	make OPT="-O0 -g" B=build-O0	for a debugger
 #	make unit T=base/test_buf	one unit test
 #
 # Each folder has a module.mk that names its libraries and programs; tools/layers.txt says who may include whom.
@@ -18,9 +19,16 @@ WARN := -Wall -Wextra -Wshadow -Wstrict-prototypes -Wmissing-prototypes -Wpointe
 	-Wconversion -Wno-sign-conversion -fno-common -fno-strict-aliasing
 # What a sanitizer reports needs no more of the debugger's information than lines; its many programs are linked by gold.
 OPT := $(if $(SAN),-O1 -g1 -fno-omit-frame-pointer -fsanitize=$(SAN),-O2 -g -fno-omit-frame-pointer)
+# What makes a bug harder to exploit; tools/check-hardening finds programs that lack it. A sanitizer finds the bug instead, and does
+# not know the fortified functions, which need optimization. docs/decisions/hardening.md has the costs.
+ARCH := $(firstword $(subst -, ,$(shell $(CC) -dumpmachine)))
+FORTIFY := $(if $(filter -O1 -O2 -O3 -Os,$(OPT)),-U_FORTIFY_SOURCE -D_FORTIFY_SOURCE=3)
+BRANCHES := $(if $(filter x86_64 i686,$(ARCH)),-fcf-protection=full,$(if $(filter aarch64,$(ARCH)),-mbranch-protection=standard))
+HARDEN := $(if $(SAN),,$(FORTIFY) -fstack-protector-strong -fstack-clash-protection $(BRANCHES) -fPIE)
+HARDEN_LINK := $(if $(HARDEN),-pie -Wl$(comma)-z$(comma)relro$(comma)-z$(comma)now$(comma)-z$(comma)noexecstack)
 SOURCE_FLAGS := -std=gnu17 -D_GNU_SOURCE -I. -I$(B)/gen $(WARN)
-CFLAGS += $(SOURCE_FLAGS) $(OPT) $(if $(DEV),-Werror) -pthread
-LDFLAGS += -pthread $(if $(SAN),-fsanitize=$(SAN) -fuse-ld=gold)
+CFLAGS += $(SOURCE_FLAGS) $(OPT) $(HARDEN) $(if $(DEV),-Werror) -pthread
+LDFLAGS += -pthread $(HARDEN_LINK) $(if $(SAN),-fsanitize=$(SAN) -fuse-ld=gold)
 LDLIBS += -lm
 
 .SUFFIXES:
@@ -59,15 +67,18 @@ include $(sort $(filter-out tests/module.mk,$(wildcard */module.mk))) $(sort $(w
 programs: $(PROGRAMS)
 PROGRAMS_ALL = $(PROGRAMS)
 
-$(B)/%.o: %.c
+# Objects that were compiled with other flags are compiled again.
+$(shell mkdir -p $(B); echo '$(OPT) $(HARDEN)' | cmp -s - $(B)/flags || echo '$(OPT) $(HARDEN)' >$(B)/flags)
+
+$(B)/%.o: %.c $(B)/flags
 	@mkdir -p $(@D)
 	@echo "CC    $<"
 	@$(CC) $(CFLAGS) $($(subst /,_,$(basename $<))_CFLAGS) -MMD -MP -c -o $@ $<
 
-$(B)/gen/%.o: $(B)/gen/%.c
+$(B)/gen/%.o: $(B)/gen/%.c $(B)/flags
 	@mkdir -p $(@D)
 	@echo "CC    $<"
-	@$(CC) -std=gnu17 -I. -I$(B)/gen $(OPT) -w -MMD -MP -c -o $@ $<
+	@$(CC) -std=gnu17 -I. -I$(B)/gen $(OPT) $(HARDEN) -w -MMD -MP -c -o $@ $<
 
 -include $(shell find $(B) -name '*.d' 2>/dev/null)
 
@@ -90,7 +101,7 @@ bench:
 
 lint:
 	@deploy/install-packages build test lint
-	@$(MAKE) -s --no-print-directory -j$(shell nproc) generated
+	@$(MAKE) -s --no-print-directory -j$(shell nproc) generated programs
 	@tools/lint $(B)
 
 # Sources that are made, for tools that read the code without building it.

@@ -46,8 +46,7 @@ _Noreturn static void guard_main(int fd, const struct watch *watch)
 	(void)close_range(1, UINT_MAX, 0); /* the connection above all must end without us */
 	(void)open("/dev/null", O_WRONLY);
 	(void)open("/dev/null", O_WRONLY);
-	(void)chdir("/");
-	if (!await_end(STDIN_FILENO))
+	if (chdir("/") != 0 || !await_end(STDIN_FILENO))
 		_exit(0);
 	for (int i = 0; i < STACKED; i++) {
 		if (kernel_dev(AT_FDCWD, watch->mountpoint, &dev) < 0 || dev == watch->before)

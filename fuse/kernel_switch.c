@@ -212,10 +212,9 @@ _Noreturn static void detach_main(int top_fd)
 
 	(void)prctl(PR_SET_NAME, USERS_HELPER);
 	(void)setsid(); /* a signal to all of our processes is not about this one */
-	if (dup2(top_fd, 0) != 0)
+	if (dup2(top_fd, 0) != 0 || chdir("/") != 0)
 		_exit(1);
 	(void)close_range(1, UINT_MAX, 0); /* must not keep the connection alive */
-	(void)chdir("/");
 	_exit(umount2(path, MNT_DETACH) != 0);
 }
 

@@ -50,7 +50,8 @@ _Noreturn static void notify_main(int fd, int dev_fd)
 	(void)dup2(dev_fd, STDOUT_FILENO);
 	(void)close_range(STDERR_FILENO, UINT_MAX, 0);
 	(void)open("/dev/null", O_WRONLY);
-	(void)chdir("/");
+	if (chdir("/") != 0)
+		_exit(1);
 	while ((n = recv(STDIN_FILENO, message, sizeof(message), 0)) != 0) {
 		if (n < 0 && errno != EINTR)
 			_exit(1);

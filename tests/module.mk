@@ -6,9 +6,9 @@ UNIT_BINS := $(UNIT_SRCS:tests/unit/%.c=$(B)/unit/%)
 # FOLDER and everything below it.
 closure = $(sort $(1) $(foreach l,$($(1)_deps),$(call closure,$(l))))
 
-# The tests' clock, and what a sanitizer needs to see.
+# The tests' clock, and what a sanitizer needs to see. It defines poll(2), which fortified programs have inline.
 UNIT_CLOCK := $(B)/tests/clock/test_clock.o
-tests_clock_test_clock_CFLAGS := -fno-sanitize=all
+tests_clock_test_clock_CFLAGS := -fno-sanitize=all -U_FORTIFY_SOURCE
 UNIT_SAN := $(if $(findstring thread,$(SAN)),$(B)/tests/sanitize/tsan_close.o)
 
 # $(call fixture,FOLDER): its archive is $(B)/tests/unit/FOLDER.a.
@@ -44,7 +44,7 @@ $(B)/tests/jitter.so: tests/sanitize/jitter.c
 
 # Allocations that fail: tests/alloc/test_FOLDER.c is linked with FOLDER and what that uses, the daemons once more, so that
 # each allocation of our own can be made to fail (tests/alloc/alloc_fail.h). Those of the fixtures cannot.
-ALLOC_WRAP := malloc calloc realloc reallocarray aligned_alloc strdup strndup asprintf vasprintf realpath \
+ALLOC_WRAP := malloc calloc realloc reallocarray aligned_alloc strdup strndup asprintf vasprintf __asprintf_chk __vasprintf_chk realpath \
 	XML_ParserCreate protobuf_c_message_unpack
 ALLOC_BINS := $(patsubst tests/alloc/%.c,$(B)/unit/alloc/%,$(wildcard tests/alloc/test_*.c))
 ALLOC_DAEMONS := $(addprefix $(B)/tests/alloc/bin/,cachemaster cacheworker cachefuse cachekeeper cachectl)

@@ -38,6 +38,9 @@ char *__wrap_strdup(const char *s);
 char *__wrap_strndup(const char *s, size_t n);
 int __wrap_asprintf(char **ret, const char *fmt, ...) __printf(2, 3);
 int __wrap_vasprintf(char **ret, const char *fmt, va_list ap) __printf(2, 0);
+/* What the two are in fortified programs. */
+int __wrap___asprintf_chk(char **ret, int flag, const char *fmt, ...) __printf(3, 4);
+int __wrap___vasprintf_chk(char **ret, int flag, const char *fmt, va_list ap) __printf(3, 0);
 char *__wrap_realpath(const char *path, char *out);
 XML_Parser __wrap_XML_ParserCreate(const XML_Char *encoding);
 ProtobufCMessage *__wrap_protobuf_c_message_unpack(const ProtobufCMessageDescriptor *descriptor,
@@ -98,26 +101,45 @@ char *__wrap_strndup(const char *s, size_t n)
 	return FAILS() ? NULL : __real_strndup(s, n);
 }
 
-int __wrap_vasprintf(char **ret, const char *fmt, va_list ap)
+static int print_or_fail(const void *caller, char **ret, const char *fmt, va_list ap)
 {
-	if (FAILS()) {
+	if (fails(caller)) {
 		*ret = (char *)control; /* undefined, says the manual: nobody may free it */
 		return -1;
 	}
 	return __real_vasprintf(ret, fmt, ap);
 }
 
+int __wrap_vasprintf(char **ret, const char *fmt, va_list ap)
+{
+	return print_or_fail(__builtin_return_address(0), ret, fmt, ap);
+}
+
+int __wrap___vasprintf_chk(char **ret, int flag, const char *fmt, va_list ap)
+{
+	(void)flag;
+	return print_or_fail(__builtin_return_address(0), ret, fmt, ap);
+}
+
 int __wrap_asprintf(char **ret, const char *fmt, ...)
 {
 	va_list ap;
-	int n = -1;
+	int n;
 
-	if (FAILS()) {
-		*ret = (char *)control;
-		return -1;
-	}
 	va_start(ap, fmt);
-	n = __real_vasprintf(ret, fmt, ap);
+	n = print_or_fail(__builtin_return_address(0), ret, fmt, ap);
+	va_end(ap);
+	return n;
+}
+
+int __wrap___asprintf_chk(char **ret, int flag, const char *fmt, ...)
+{
+	va_list ap;
+	int n;
+
+	(void)flag;
+	va_start(ap, fmt);
+	n = print_or_fail(__builtin_return_address(0), ret, fmt, ap);
 	va_end(ap);
 	return n;
 }

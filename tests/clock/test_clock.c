@@ -623,6 +623,24 @@ int poll(struct pollfd *fds, nfds_t n, int ms)
 	return wait_for(fds, n, NULL, (uint64_t)ms * 1000000u);
 }
 
+/* What the two are in fortified programs, where the number of descriptors is not constant. */
+int __ppoll_chk(
+	struct pollfd *fds, nfds_t n, const struct timespec *t, const sigset_t *mask, size_t size);
+int __poll_chk(struct pollfd *fds, nfds_t n, int ms, size_t size);
+
+int __ppoll_chk(
+	struct pollfd *fds, nfds_t n, const struct timespec *t, const sigset_t *mask, size_t size)
+{
+	ensure(size / sizeof(*fds) >= n);
+	return ppoll(fds, n, t, mask);
+}
+
+int __poll_chk(struct pollfd *fds, nfds_t n, int ms, size_t size)
+{
+	ensure(size / sizeof(*fds) >= n);
+	return poll(fds, n, ms);
+}
+
 int epoll_pwait(int fd, struct epoll_event *events, int n, int ms, const sigset_t *mask)
 {
 	struct pollfd p = { .fd = fd, .events = POLLIN };

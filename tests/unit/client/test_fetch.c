@@ -259,9 +259,8 @@ static _Noreturn void run_victim(int in, int out)
 	if (!loop || rpc_server_new(loop, address, &ops, NULL, &server, NULL) < 0 ||
 		write(out, "x", 1) != 1)
 		_exit(1);
-	(void)read(
-		in, address, sizeof(address)); /* until SIGKILL, or the end of the test program */
-	_exit(0);
+	/* Until SIGKILL, or the end of the test program. */
+	_exit(read(in, address, sizeof(address)) != 0);
 }
 
 static int start_victim(void **state)
