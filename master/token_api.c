@@ -69,7 +69,7 @@ static int make(struct token_claims *claims, json_t **ret_json, struct err *e)
 	time_text(claims->expires_s, expires);
 	*ret_json =
 		json_pack("{s:s, s:s, s:s}", "token", text, "serial", serial, "expires", expires);
-	memset(text, 0, sizeof(text));
+	explicit_bzero(text, sizeof(text));
 	return *ret_json ? 0 : err_set(e, -ENOMEM, "out of memory");
 }
 

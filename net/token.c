@@ -157,6 +157,7 @@ int token_parse(const char *path, const char *text, struct token *ret_token, str
 			path);
 	token.packed_len = (size_t)got;
 	*ret_token = token;
+	explicit_bzero(token.key, sizeof(token.key));
 	return 0;
 }
 
@@ -197,5 +198,6 @@ int token_make(const struct token_claims *claims, char out[TOKEN_TEXT_MAX], stru
 	at += text_put(packed, len, out + at);
 	out[at++] = ' ';
 	(void)text_put(key, KEY_BYTES, out + at);
+	explicit_bzero(key, sizeof(key));
 	return 0;
 }
