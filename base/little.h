@@ -5,6 +5,12 @@
 #include <stdint.h>
 #include <string.h>
 
+static inline void little_put16(uint8_t *out, uint16_t v)
+{
+	v = htole16(v);
+	memcpy(out, &v, sizeof(v));
+}
+
 static inline void little_put32(uint8_t *out, uint32_t v)
 {
 	v = htole32(v);
@@ -15,6 +21,14 @@ static inline void little_put64(uint8_t *out, uint64_t v)
 {
 	v = htole64(v);
 	memcpy(out, &v, sizeof(v));
+}
+
+static inline uint16_t little_get16(const uint8_t *in)
+{
+	uint16_t v;
+
+	memcpy(&v, in, sizeof(v));
+	return le16toh(v);
 }
 
 static inline uint32_t little_get32(const uint8_t *in)

@@ -78,7 +78,7 @@ static int token_create(int argc, char **argv)
 	struct err e = ERR_INIT;
 	json_t *json = NULL;
 	const char *text;
-	char line[1024];
+	char line[TOKEN_TEXT_MAX + 2];
 	int status;
 
 	int n = option_parse_or_exit(&create_set, argc, argv, &o);
@@ -117,6 +117,7 @@ static void show(const struct token_claims *claims)
 	char serial[2 * sizeof(claims->serial) + 1];
 	char expires[32];
 	time_t at = (time_t)claims->expires_s;
+	const char *prefix = claims->prefixes;
 	struct tm tm;
 
 	hash_hex(claims->serial, sizeof(claims->serial), serial);
@@ -129,7 +130,9 @@ static void show(const struct token_claims *claims)
 		(void)printf("dataset  %s\n", hex);
 	for (uint32_t i = 0; i < claims->n_volumes; i++) {
 		hash_hex(claims->volumes[i].bytes, VOLUME_ID_LEN, hex);
-		(void)printf("volume   %s\n", hex);
+		(void)printf("volume   %s%s%.*s\n", hex, claims->prefix_bytes[i] ? " " : "",
+			(int)claims->prefix_bytes[i], prefix);
+		prefix += claims->prefix_bytes[i];
 	}
 	(void)printf("key      %08x\n", claims->key_id);
 	(void)printf("expires  %s%s\n", expires,

@@ -6,12 +6,6 @@
 #include <string.h>
 #include <unistd.h>
 
-int rights_nothing(struct err *e)
-{
-	return err_set(e, -ENXIO,
-		"there is no such dataset or source for this token: mount with one of its own");
-}
-
 static bool may_read(const struct peer_identity *peer, ProtobufCBinaryData volume)
 {
 	struct volume_id id;
@@ -111,6 +105,6 @@ bool rights_admit(struct rpc_request *request)
 	}
 	if (peer_is_trusted(peer) || may_ask(peer, request))
 		return true;
-	rpc_reply_err(request, rights_nothing(&e), &e);
+	rpc_reply_err(request, peer_sees_nothing(&e), &e);
 	return false;
 }

@@ -23,6 +23,3 @@ bool rights_contradict(const struct peer_identity *peer);
 
 /* Is it root, or the master's own user, on a unix socket? Others name only what source_rules.h allows. */
 bool rights_local(const struct peer_identity *peer);
-
-/* The line for what a token does not see; its code. */
-int rights_nothing(struct err *e);

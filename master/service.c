@@ -130,7 +130,7 @@ static void answered(
 	/* Its source may be another by now than the one that the token was made for. */
 	if (status == 0 &&
 		!peer_may_read(rpc_conn_peer(job->request->conn), &answer->generation.id.volume)) {
-		status = rights_nothing(&nothing);
+		status = peer_sees_nothing(&nothing);
 		e = &nothing;
 	}
 	if (status < 0) {
@@ -279,7 +279,7 @@ static int take_dataset(struct job *job, const Granary__OpenSource *m, struct er
 	if (!mount)
 		return go_on_without(job, volume);
 	if (!peer_may_read(rpc_conn_peer(job->request->conn), &mount->volume))
-		return rights_nothing(e);
+		return peer_sees_nothing(e);
 	r = ufs_config_copy(&mount->config, &job->config);
 	if (r < 0)
 		return err_set(e, r, "out of memory");

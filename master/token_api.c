@@ -73,6 +73,26 @@ static int make(struct token_claims *claims, json_t **ret_json, struct err *e)
 	return *ret_json ? 0 : err_set(e, -ENOMEM, "out of memory");
 }
 
+/* Adds a source of the dataset. One that is contained in another is harmless. */
+static int add_source(struct token_claims *claims, const struct dataset_mount *m, struct err *e)
+{
+	size_t len = m->subtree ? strlen(m->subtree) : 0;
+	size_t used = 0;
+
+	for (uint32_t i = 0; i < claims->n_volumes; i++)
+		used += claims->prefix_bytes[i];
+	if (len > TOKEN_PREFIX_BYTES - used)
+		return err_set(e, -E2BIG,
+			"the prefixes of the dataset's sources do not fit into a token: %u bytes "
+			"are "
+			"the most; divide the dataset",
+			TOKEN_PREFIX_BYTES);
+	memcpy(claims->prefixes + used, m->subtree ? m->subtree : "", len);
+	claims->prefix_bytes[claims->n_volumes] = (uint16_t)len;
+	claims->volumes[claims->n_volumes++] = m->volume;
+	return 0;
+}
+
 int token_api_create(
 	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
 {
@@ -94,10 +114,9 @@ int token_api_create(
 		r = hash_unhex(d.uuid, claims.dataset, sizeof(claims.dataset));
 	if (r < 0)
 		return err_default(e, r, "the dataset has no UUID");
-	for (uint32_t i = 0; i < d.n_mounts; i++)
-		if (dataset_is_first(&d, i))
-			claims.volumes[claims.n_volumes++] = d.mounts[i].volume;
-	return make(&claims, ret_json, e);
+	for (uint32_t i = 0; i < d.n_mounts && r == 0; i++)
+		r = add_source(&claims, &d.mounts[i], e);
+	return r == 0 ? make(&claims, ret_json, e) : r;
 }
 
 int token_api_create_admin(

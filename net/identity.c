@@ -21,6 +21,45 @@ bool peer_may_read(const struct peer_identity *peer, const struct volume_id *vol
 	return found && peer_is_current(peer);
 }
 
+bool peer_reads_part(const struct peer_identity *peer, const struct volume_id *volume,
+	struct key_prefixes *ret_part)
+{
+	const struct token_claims *claims = &peer->claims;
+	struct key_prefixes part = { 0 };
+	const char *text = claims->prefixes;
+	bool whole = peer->kind != PEER_TOKEN;
+
+	for (uint32_t i = 0; i < claims->n_volumes && !whole; i++) {
+		const struct key_prefix prefix = { text, claims->prefix_bytes[i] };
+
+		text += prefix.len;
+		if (!volume_id_equal(&claims->volumes[i], volume))
+			continue;
+		whole = prefix.len == 0;
+		part.all[part.n++] = prefix;
+	}
+	if (whole)
+		return false;
+	key_prefixes_sort(&part);
+	*ret_part = part;
+	return true;
+}
+
+bool peer_has_part(const struct peer_identity *peer)
+{
+	bool part = false;
+
+	for (uint32_t i = 0; peer->kind == PEER_TOKEN && i < peer->claims.n_volumes; i++)
+		part |= peer->claims.prefix_bytes[i] > 0;
+	return part;
+}
+
+int peer_sees_nothing(struct err *e)
+{
+	return err_set(e, -ENXIO,
+		"there is no such dataset or source for this token: mount with one of its own");
+}
+
 bool peer_may_open(const struct peer_identity *peer, const uint8_t dataset[TOKEN_DATASET_BYTES])
 {
 	return peer_is_trusted(peer) ||

@@ -22,20 +22,28 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include "base/err.h"
+#include "base/key_prefixes.h"
 #include "base/layout.h"
+#include "base/limits.h"
 
 #define TOKEN_VOLUMES_MAX   LAYOUT_SOURCES_MAX
+#define TOKEN_PREFIX_BYTES  LIMIT_KEY_BYTES /* of all prefixes of a token together */
 #define TOKEN_DATASET_BYTES 16u
 
 /* What a token allows. */
 struct token_claims {
 	uint8_t dataset[TOKEN_DATASET_BYTES];
-	struct volume_id volumes[TOKEN_VOLUMES_MAX]; /* of its sources */
+	struct volume_id
+		volumes[TOKEN_VOLUMES_MAX]; /* of its sources; one may occur several times */
+	/* Of each the objects whose keys begin with so many bytes of `prefixes`, where those of the volumes before it
+	 * end; 0: all objects. */
+	uint16_t prefix_bytes[TOKEN_VOLUMES_MAX];
 	uint32_t n_volumes;
 	uint64_t expires_s; /* since 1970 */
 	uint32_t key_id;    /* of the cluster key that signed it */
 	bool admin; /* not for a mount: changes of every dataset (docs/security.md); no volumes */
 	uint8_t serial[8]; /* random: what the audit log names it by */
+	char prefixes[TOKEN_PREFIX_BYTES];
 };
 
 enum peer_kind {
@@ -77,6 +85,16 @@ const struct peer_identity *rpc_conn_peer(const struct rpc_conn *conn);
 /* May it see or read something of this volume? Everybody may but a token for other ones, or one that has
  * expired meanwhile. */
 bool peer_may_read(const struct peer_identity *peer, const struct volume_id *volume);
+/*
+ * Is the peer's token for only a part of the volume? Then *ret_part is that part, sorted; the texts are the peer's. A
+ * volume that the token does not name has an empty part.
+ */
+bool peer_reads_part(const struct peer_identity *peer, const struct volume_id *volume,
+	struct key_prefixes *ret_part);
+/* Is its token for only a part of any volume? */
+bool peer_has_part(const struct peer_identity *peer);
+/* The line for what a token does not show: the same whether it exists or not. Returns its code. */
+int peer_sees_nothing(struct err *e);
 /* May it open this dataset? */
 bool peer_may_open(const struct peer_identity *peer, const uint8_t dataset[TOKEN_DATASET_BYTES]);
 /* False for a token that expired since it came. */
@@ -88,7 +106,7 @@ bool peer_may_admin(const struct peer_identity *peer);
 
 /* Makes a token of the cluster key that the claims name, of the first one if they name none (0); `out` gets the file's line
  * without its end. -ENOKEY. */
-#define TOKEN_TEXT_MAX 768u
+#define TOKEN_TEXT_MAX 2048u
 int token_make(
 	const struct token_claims *claims, char out[TOKEN_TEXT_MAX], struct err *e) __must_check;
 /* What the token in a file says; nothing of it is checked but its form. Errors as net_keys_load(). */

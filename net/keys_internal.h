@@ -7,9 +7,12 @@
  *
  * Claims on the wire, little-endian; the identity of a token's PSK is "t:" and these:
  *
- *	 0  version u8 = 1   1  flags u8 (1: admin)   2  number of volumes u8   3  0
+ *	 0  version u8 = 2   1  flags u8 (1: admin)   2  number of volumes u8   3  0
  *	 4  key id u32       8  expires u64 (seconds since 1970)
- *	16  dataset 16      32  serial 8              40  volumes, 16 each
+ *	16  dataset 16      32  serial 8
+ *	40  of each volume: its id 16, length of its prefix u16 (0: all objects); then the prefixes
+ *
+ * Version 1 had volumes without prefixes: such tokens are refused.
  *
  * Threads: any.
  */
@@ -23,8 +26,10 @@
 #define KEY_BYTES         32u
 #define KEYS_MAX          2u
 #define TOKEN_CLAIMS_HEAD 40u
-#define TOKEN_CLAIMS_MAX  (TOKEN_CLAIMS_HEAD + 16u * TOKEN_VOLUMES_MAX)
-#define KEYS_NONCE_BYTES  8u
+#define TOKEN_CLAIM_BYTES 18u /* of a volume, without its prefix */
+#define TOKEN_CLAIMS_MAX \
+	(TOKEN_CLAIMS_HEAD + TOKEN_CLAIM_BYTES * TOKEN_VOLUMES_MAX + TOKEN_PREFIX_BYTES)
+#define KEYS_NONCE_BYTES 8u
 
 struct cluster_key {
 	uint32_t id;

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define TOKEN_VERSION 1
+#define TOKEN_VERSION 2
 #define TOKEN_ADMIN   1u
 #define TOKEN_WORD    "granary-token"
 
@@ -15,7 +15,9 @@
 
 size_t token_pack(const struct token_claims *claims, uint8_t out[TOKEN_CLAIMS_MAX])
 {
+	uint8_t *at = out + TOKEN_CLAIMS_HEAD;
 	uint32_t n = claims->n_volumes;
+	size_t text = 0;
 
 	ensure(n <= TOKEN_VOLUMES_MAX);
 	out[0] = TOKEN_VERSION;
@@ -26,18 +28,29 @@ size_t token_pack(const struct token_claims *claims, uint8_t out[TOKEN_CLAIMS_MA
 	little_put64(out + 8, claims->expires_s);
 	memcpy(out + 16, claims->dataset, TOKEN_DATASET_BYTES);
 	memcpy(out + 32, claims->serial, sizeof(claims->serial));
-	for (uint32_t i = 0; i < n; i++)
-		memcpy(out + TOKEN_CLAIMS_HEAD + 16 * i, claims->volumes[i].bytes, 16);
-	return TOKEN_CLAIMS_HEAD + 16u * n;
+	for (uint32_t i = 0; i < n; i++) {
+		memcpy(at, claims->volumes[i].bytes, 16);
+		little_put16(at + 16, claims->prefix_bytes[i]);
+		at += TOKEN_CLAIM_BYTES;
+		text += claims->prefix_bytes[i];
+	}
+	ensure(text <= TOKEN_PREFIX_BYTES);
+	memcpy(at, claims->prefixes, text);
+	return (size_t)(at - out) + text;
 }
 
 int token_unpack(const void *data, size_t len, struct token_claims *ret_claims)
 {
 	struct token_claims claims = { 0 };
 	const uint8_t *in = data;
+	const uint8_t *at;
+	size_t text = 0;
 
-	if (len < TOKEN_CLAIMS_HEAD || in[0] != TOKEN_VERSION || in[1] > TOKEN_ADMIN ||
-		in[3] != 0 || in[2] > TOKEN_VOLUMES_MAX || len != TOKEN_CLAIMS_HEAD + 16u * in[2])
+	if (len > 0 && in[0] != TOKEN_VERSION)
+		return -EPROTONOSUPPORT;
+	if (len < TOKEN_CLAIMS_HEAD || in[1] > TOKEN_ADMIN || in[3] != 0 ||
+		in[2] > TOKEN_VOLUMES_MAX ||
+		len < TOKEN_CLAIMS_HEAD + (size_t)TOKEN_CLAIM_BYTES * in[2])
 		return -EBADMSG;
 	claims.admin = in[1] & TOKEN_ADMIN;
 	claims.n_volumes = in[2];
@@ -45,8 +58,15 @@ int token_unpack(const void *data, size_t len, struct token_claims *ret_claims)
 	claims.expires_s = little_get64(in + 8);
 	memcpy(claims.dataset, in + 16, TOKEN_DATASET_BYTES);
 	memcpy(claims.serial, in + 32, sizeof(claims.serial));
-	for (uint32_t i = 0; i < claims.n_volumes; i++)
-		memcpy(claims.volumes[i].bytes, in + TOKEN_CLAIMS_HEAD + 16 * i, 16);
+	at = in + TOKEN_CLAIMS_HEAD;
+	for (uint32_t i = 0; i < claims.n_volumes; i++, at += TOKEN_CLAIM_BYTES) {
+		memcpy(claims.volumes[i].bytes, at, 16);
+		claims.prefix_bytes[i] = little_get16(at + 16);
+		text += claims.prefix_bytes[i];
+	}
+	if (text > TOKEN_PREFIX_BYTES || (size_t)(in + len - at) != text)
+		return -EBADMSG;
+	memcpy(claims.prefixes, at, text);
 	*ret_claims = claims;
 	return 0;
 }
@@ -146,9 +166,14 @@ int token_parse(const char *path, const char *text, struct token *ret_token, str
 	const char *key = claims + n + strspn(claims + n, " \t");
 	size_t key_len = strcspn(key, " \t\r\n");
 	ssize_t got = text_get(claims, n, token.packed, sizeof(token.packed));
+	int r = got < 0 ? -EBADMSG : token_unpack(token.packed, (size_t)got, &token.claims);
 
-	if (word != strlen(TOKEN_WORD) || strncmp(text, TOKEN_WORD, word) != 0 || got < 0 ||
-		token_unpack(token.packed, (size_t)got, &token.claims) < 0 ||
+	if (r == -EPROTONOSUPPORT && strncmp(text, TOKEN_WORD " ", sizeof(TOKEN_WORD)) == 0)
+		return err_set(e, -EINVAL,
+			"%s holds a token of another version: make a new one with `cachectl token "
+			"create DATASET --out FILE`",
+			path);
+	if (word != strlen(TOKEN_WORD) || strncmp(text, TOKEN_WORD, word) != 0 || r < 0 ||
 		text_get(key, key_len, token.key, KEY_BYTES) != (ssize_t)KEY_BYTES ||
 		key[key_len + strspn(key + key_len, " \t\r\n")] != '\0')
 		return err_set(e, -EINVAL,

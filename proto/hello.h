@@ -12,10 +12,10 @@
 #define HELLO_CLUSTER_BYTES 16
 #define HELLO_NONCE_BYTES   16
 #define HELLO_PROOF_BYTES   32
-#define HELLO_TOKEN_MAX     320
+#define HELLO_TOKEN_MAX     1408
 
 /* Packed size is bounded by this. */
-#define HELLO_BYTES_MAX 512u
+#define HELLO_BYTES_MAX 1600u
 
 /* Which cluster a master is of, and which of its runs: a later one has a higher epoch. */
 struct hello_master {

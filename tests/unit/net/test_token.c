@@ -77,6 +77,17 @@ static struct token_claims some_claims(uint32_t n_volumes)
 	return claims;
 }
 
+/* The prefix of volume `i`, after which no other was given. */
+static void add_prefix(struct token_claims *claims, uint32_t i, const char *prefix)
+{
+	size_t used = 0;
+
+	for (uint32_t k = 0; k < i; k++)
+		used += claims->prefix_bytes[k];
+	claims->prefix_bytes[i] = (uint16_t)strlen(prefix);
+	memcpy(claims->prefixes + used, prefix, strlen(prefix));
+}
+
 static struct cluster_key some_key(uint32_t id, uint8_t byte)
 {
 	struct cluster_key key = { .id = id };
@@ -100,7 +111,7 @@ static void test_pack(void **state)
 
 			claims.admin = admin;
 			len = token_pack(&claims, packed);
-			assert_int_equal(len, TOKEN_CLAIMS_HEAD + 16 * n);
+			assert_int_equal(len, TOKEN_CLAIMS_HEAD + 18 * n);
 			assert_int_equal(token_unpack(packed, len, &back), 0);
 			assert_int_equal(back.n_volumes, n);
 			assert_int_equal(back.admin, admin);
@@ -117,14 +128,15 @@ static void test_golden(void **state)
 {
 	struct token_claims claims = some_claims(1);
 	uint8_t packed[TOKEN_CLAIMS_MAX];
-	static const uint8_t golden[] = { 1, 1, 1, 0, 0x0d, 0x0c, 0x0b, 0x0a, 0x88, 0x77, 0x66,
+	static const uint8_t golden[] = { 2, 1, 1, 0, 0x0d, 0x0c, 0x0b, 0x0a, 0x88, 0x77, 0x66,
 		0x55, 0x44, 0x33, 0x22, 0x11, 0xf0, 0xf1, 0xf2, 0xf3, 0xf4, 0xf5, 0xf6, 0xf7, 0xf8,
 		0xf9, 0xfa, 0xfb, 0xfc, 0xfd, 0xfe, 0xff, 0x20, 0x21, 0x22, 0x23, 0x24, 0x25, 0x26,
-		0x27, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1 };
+		0x27, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 0, 'a', '/' };
 
 	(void)state;
 	claims.admin = true;
 	claims.expires_s = 0x1122334455667788;
+	add_prefix(&claims, 0, "a/");
 	assert_int_equal(token_pack(&claims, packed), sizeof(golden));
 	assert_memory_equal(packed, golden, sizeof(golden));
 }
@@ -134,15 +146,15 @@ static void test_bad_claims(void **state)
 	static const struct {
 		size_t at;
 		uint8_t value;
-	} wrong[] = { { 0, 0 }, { 0, 2 }, { 1, 2 }, { 1, 255 }, { 2, 1 }, { 2, 3 }, { 2, 255 },
-		{ 3, 1 } };
+	} wrong[] = { { 1, 2 }, { 1, 255 }, { 2, 1 }, { 2, 3 }, { 2, 255 }, { 3, 1 },
+		{ TOKEN_CLAIMS_HEAD + 16, 1 }, { TOKEN_CLAIMS_HEAD + 17, 255 } };
 	const struct token_claims claims = some_claims(2);
 	uint8_t packed[TOKEN_CLAIMS_MAX + 1] = { 0 };
 	struct token_claims back = { .key_id = 77 };
 	size_t len = token_pack(&claims, packed);
 
 	(void)state;
-	for (size_t cut = 0; cut <= sizeof(packed); cut++)
+	for (size_t cut = 0; cut <= sizeof(packed); cut++) /* the rest of `packed` is zeros */
 		if (cut != len)
 			assert_int_equal(token_unpack(packed, cut, &back), -EBADMSG);
 	for (size_t i = 0; i < ARRAY_SIZE(wrong); i++) {
@@ -152,8 +164,35 @@ static void test_bad_claims(void **state)
 		assert_int_equal(token_unpack(packed, len, &back), -EBADMSG);
 		packed[wrong[i].at] = was;
 	}
+	packed[0] = 1;
+	assert_int_equal(token_unpack(packed, len, &back), -EPROTONOSUPPORT);
+	packed[0] = 2;
 	assert_int_equal(back.key_id, 77); /* written on success alone */
 	assert_int_equal(token_unpack(packed, len, &back), 0);
+}
+
+/* A prefix for some of the volumes, up to the most bytes that there may be. */
+static void test_prefixes(void **state)
+{
+	struct token_claims claims = some_claims(3);
+	uint8_t packed[TOKEN_CLAIMS_MAX];
+	struct token_claims back;
+	size_t len;
+
+	(void)state;
+	add_prefix(&claims, 0, "train/");
+	add_prefix(&claims, 2, "a/b/");
+	len = token_pack(&claims, packed);
+	assert_int_equal(token_unpack(packed, len, &back), 0);
+	assert_memory_equal(back.prefix_bytes, claims.prefix_bytes, sizeof(back.prefix_bytes));
+	assert_memory_equal(back.prefixes, "train/a/b/", 10);
+	for (size_t cut = 1; cut < len; cut++)
+		assert_int_equal(token_unpack(packed, cut, &back), -EBADMSG);
+	claims.prefix_bytes[0] = TOKEN_PREFIX_BYTES - 4;
+	assert_int_equal(token_unpack(packed, token_pack(&claims, packed), &back), 0);
+	packed[TOKEN_CLAIMS_HEAD + 16 + TOKEN_CLAIM_BYTES] =
+		1; /* a byte more than there is room for */
+	assert_int_equal(token_unpack(packed, sizeof(packed), &back), -EBADMSG);
 }
 
 /* ---- who may --------------------------------------------------------------------------------- */
@@ -204,6 +243,43 @@ static void test_expired(void **state)
 	}
 	claims.expires_s = UINT64_MAX;
 	assert_int_equal(token_check(&ring, packed, token_pack(&claims, packed), &back, key), 0);
+}
+
+static bool has(const struct key_prefixes *part, const char *key)
+{
+	return key_prefixes_have(part, key, strlen(key));
+}
+
+/* What a token shows of a volume: all, what is below its prefixes, nothing. */
+static void test_parts(void **state)
+{
+	struct peer_identity peer = { .kind = PEER_TOKEN, .claims = some_claims(4) };
+	const struct volume_id *volumes = peer.claims.volumes;
+	struct volume_id other = { 0 };
+	struct key_prefixes part;
+
+	(void)state;
+	assert_false(peer_has_part(&peer));
+	assert_false(peer_reads_part(&peer, &volumes[0], &part));
+	peer.claims.volumes[2] = volumes[1];
+	add_prefix(&peer.claims, 1, "x/");
+	add_prefix(&peer.claims, 2, "a/");
+	add_prefix(&peer.claims, 3, "y/z/");
+	assert_true(peer_has_part(&peer));
+	assert_false(peer_reads_part(&peer, &volumes[0], &part));
+	assert_true(peer_reads_part(&peer, &volumes[1], &part));
+	assert_true(has(&part, "x/1") && has(&part, "a/1") && !has(&part, "y/z/1"));
+	assert_true(part.n == 2 && part.all[0].text[0] == 'a'); /* sorted */
+	assert_true(peer_reads_part(&peer, &volumes[3], &part));
+	assert_true(has(&part, "y/z/1") && !has(&part, "y/") && !has(&part, "x/1"));
+	assert_true(peer_reads_part(&peer, &other, &part)); /* of what it does not name, nothing */
+	assert_false(has(&part, "x/1") || has(&part, ""));
+	peer.claims.prefix_bytes[2] = 0; /* all of it, beside a prefix */
+	assert_false(peer_reads_part(&peer, &volumes[1], &part));
+	for (enum peer_kind kind = PEER_NODE; kind < PEER_TOKEN; kind++) {
+		peer.kind = kind;
+		assert_false(peer_reads_part(&peer, &volumes[3], &part) || peer_has_part(&peer));
+	}
 }
 
 /* Whatever of the claims is changed, the key is another: nobody gets more by writing it in. */
@@ -334,6 +410,22 @@ static void refuse(const char *text)
 	assert_int_equal(token.packed_len, 77);
 }
 
+/* One that an earlier release made: told apart from what is no token. */
+static void test_old_text(void **state)
+{
+	struct token token;
+	struct err e = ERR_INIT;
+
+	(void)state;
+	assert_int_equal(token_parse(PATH_FOR_LINES,
+				 "granary-token AQABAA0MCwqIZ2Zm "
+				 "ERERERERERERERERERERERERERERERERERERERERERE",
+				 &token, &e),
+		-EINVAL);
+	assert_non_null(strstr(e.text, "another version"));
+	assert_non_null(strstr(e.text, "cachectl token create"));
+}
+
 /* Of a good text each prefix, each digit that is none, each that is too much. */
 static void test_bad_text(void **state)
 {
@@ -451,13 +543,16 @@ int main(void)
 		cmocka_unit_test(test_pack),
 		cmocka_unit_test(test_golden),
 		cmocka_unit_test(test_bad_claims),
+		cmocka_unit_test(test_prefixes),
 		cmocka_unit_test(test_check),
+		cmocka_unit_test(test_parts),
 		cmocka_unit_test(test_expired),
 		cmocka_unit_test(test_key_of_each_bit),
 		cmocka_unit_test(test_proof),
 		cmocka_unit_test_setup_teardown(test_text, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_bad_text, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_key_of_choice, set_up, tear_down),
+		cmocka_unit_test(test_old_text),
 		cmocka_unit_test(test_make_needs_a_key),
 		cmocka_unit_test(test_nobody),
 		cmocka_unit_test_setup_teardown(test_look, set_up, tear_down),
