@@ -20,6 +20,7 @@
 #include <stdint.h>
 #include "base/err.h"
 #include "base/hash.h"
+#include "base/key_prefixes.h"
 #include "base/layout.h"
 #include "base/limits.h"
 #include "base/piece.h"
@@ -106,6 +107,8 @@ struct table_info {
 	uint64_t end;         /* first offset never given; a multiple of BLOCK_BYTES only */
 	uint64_t table_bytes; /* size of the file */
 	int64_t built_at;     /* seconds since 1970 */
+	uint64_t
+		part; /* 0: a whole table; else a cut one, and which part it has: table_take_cut() */
 };
 const struct table_info *table_info(const struct table *table);
 
@@ -137,6 +140,23 @@ struct table_cursor {
 int table_next(
 	struct table *table, struct table_cursor *cursor, struct table_row *row) __must_check;
 void table_cursor_release(struct table_cursor *cursor);
+
+/* ---- tables cut to a part of the source ------------------------------------------------------- */
+
+/*
+ * Writes to `path`, as generation_build() does, the rows of `table` whose keys begin with one of the sorted prefixes,
+ * with their offsets. It is a table by itself, whose hash is returned; volume, lineage and generation are those of
+ * `table`, the end is that of its own rows.
+ */
+int table_cut(struct table *table, const struct key_prefixes *part, const char *path,
+	uint8_t ret_hash[SHA256_BYTES], struct err *e) __must_check;
+/*
+ * For whoever was sent a cut table, before others know it: from now on its id is that of the generation it was cut from,
+ * so that generations are compared by their own chain of hashes, and table_info()->part is `part` (not 0). -EBADMSG: it
+ * is another table than the one with `hash`, or of another generation.
+ */
+int table_take_cut(struct table *table, const struct generation_id *of,
+	const uint8_t hash[SHA256_BYTES], uint64_t part) __must_check;
 
 /* ---- generations ----------------------------------------------------------------------------- */
 

@@ -178,6 +178,8 @@ int table_writer_open(struct table_writer *w, const char *path, struct err *e) _
  * looked at. */
 int table_writer_add(
 	struct table_writer *w, const struct table_row *row, struct err *e) __must_check;
+/* When the generation was built, in seconds since 1970; without it, now. */
+void table_writer_built_at(struct table_writer *w, int64_t built_at);
 /* Publishes; `id` gives all but the hash, which is returned in it. */
 int table_writer_finish(
 	struct table_writer *w, struct generation_id *id, uint64_t end, struct err *e) __must_check;

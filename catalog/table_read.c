@@ -257,6 +257,21 @@ const struct table_info *table_info(const struct table *t)
 	return &t->info;
 }
 
+int table_take_cut(struct table *t, const struct generation_id *of,
+	const uint8_t hash[SHA256_BYTES], uint64_t part)
+{
+	const struct generation_id *id = &t->info.id;
+
+	CHECK_MAGIC(t, TABLE_MAGIC);
+	ensure(part && !t->info.part);
+	if (!volume_id_equal(&id->volume, &of->volume) || id->lineage != of->lineage ||
+		id->generation != of->generation || memcmp(id->hash, hash, SHA256_BYTES) != 0)
+		return -EBADMSG;
+	t->info.id = *of;
+	t->info.part = part;
+	return 0;
+}
+
 /* ---- blocks ---------------------------------------------------------------------------------- */
 
 void table_block_unref(struct table_block *b)

@@ -136,6 +136,11 @@ int table_writer_add(struct table_writer *w, const struct table_row *row, struct
 	return 0;
 }
 
+void table_writer_built_at(struct table_writer *w, int64_t built_at)
+{
+	w->header.built_at = built_at;
+}
+
 static void header_fill(struct table_writer *w, struct generation_id *id, uint64_t end)
 {
 	struct table_header *h = &w->header;
@@ -150,7 +155,8 @@ static void header_fill(struct table_writer *w, struct generation_id *id, uint64
 	h->generation = id->generation;
 	memcpy(h->prev_hash, id->prev_hash, sizeof(h->prev_hash));
 	h->end = end;
-	h->built_at = (int64_t)(clock_wall_ns() / CLOCK_SECOND);
+	if (!h->built_at)
+		h->built_at = (int64_t)(clock_wall_ns() / CLOCK_SECOND);
 	h->index_offset = w->file_end;
 	h->index_bytes = w->index.len;
 	hash_sha256_update(sha, h, TABLE_HASHED_BYTES);

@@ -88,12 +88,16 @@ static const struct generation_id *id_of(const struct image_source *source)
 /* Where a source is shown, and what of it; nothing of one that is shown whole. */
 static void hash_place(struct hash_sha256 *h, const struct image_source *source)
 {
+	uint64_t part = table_info(source->table)->part;
+
 	if (*source->path || (source->subtree && *source->subtree)) {
 		hash_sha256_update(h, source->path, strlen(source->path) + 1);
 		if (source->subtree)
 			hash_sha256_update(h, source->subtree, strlen(source->subtree));
 		hash_sha256_update(h, "", 1);
 	}
+	if (part) /* a token's part of the source may be less than is shown */
+		hash_sha256_update(h, &part, sizeof(part));
 }
 
 /* Everything but the generations that changes an image. */
