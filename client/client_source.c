@@ -323,17 +323,26 @@ static int pack_request(struct client *client, struct asked *asked, struct buf *
 }
 
 /* Which generation the master's words are about; the table must be that one. */
-static int take_id(const Granary__Generation *answer, struct generation_id *ret_id, struct err *e)
+static int take_name(
+	const Granary__Generation *answer, struct client_table_named *ret_named, struct err *e)
 {
+	struct client_table_named named = { .part = answer->part };
 	struct generation_id id = { .lineage = answer->lineage, .generation = answer->generation };
 
 	if (!answer->has_volume || answer->volume.len != VOLUME_ID_LEN || !answer->has_hash ||
-		answer->hash.len != sizeof(id.hash))
+		answer->hash.len != sizeof(id.hash) ||
+		(named.part && (answer->prev_hash.len != sizeof(id.prev_hash) ||
+				       answer->cut_hash.len != sizeof(named.cut_hash))))
 		return err_set(e, -EBADMSG,
 			"the master's answer names no object table: do versions differ?");
 	memcpy(id.volume.bytes, answer->volume.data, VOLUME_ID_LEN);
 	memcpy(id.hash, answer->hash.data, sizeof(id.hash));
-	*ret_id = id;
+	if (named.part) {
+		memcpy(id.prev_hash, answer->prev_hash.data, sizeof(id.prev_hash));
+		memcpy(named.cut_hash, answer->cut_hash.data, sizeof(named.cut_hash));
+	}
+	named.id = id;
+	*ret_named = named;
 	return 0;
 }
 
@@ -393,17 +402,17 @@ static int take_answer(struct client *client, struct rpc_call *call, struct aske
 	Granary__Generation *answer =
 		granary__generation__unpack(NULL, call->reply.payload, call->reply_payload);
 	struct table *table = NULL;
+	struct client_table_named named;
 	struct generation_id newest;
-	struct generation_id id;
 	int r;
 
 	if (!answer)
 		return err_set(
 			e, -EBADMSG, "the master's answer does not decode: do versions differ?");
-	r = take_id(answer, &id, e);
+	r = take_name(answer, &named, e);
 	if (r == 0)
-		r = client_table_take(
-			client->master, &id, TAKE_FD(call->reply_fd), client->seen_dir, &table, e);
+		r = client_table_take(client->master, &named, TAKE_FD(call->reply_fd),
+			client->seen_dir, &table, e);
 	if (r == 0 && of_volume && !volume_id_equal(of_volume, &table_info(table)->id.volume))
 		r = err_set(e, -EBADMSG,
 			"the master answered about another source of the dataset than was asked "

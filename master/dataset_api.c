@@ -92,6 +92,40 @@ int dataset_api_create(
 	return r == 0 ? answer(set, &d, ret_json, e) : r;
 }
 
+static void keep_keys(json_t *json, const char *const *keys)
+{
+	const char *key;
+	json_t *value;
+	void *next;
+
+	json_object_foreach_safe(json, next, key, value)
+	{
+		bool kept = false;
+
+		for (const char *const *k = keys; *k; k++)
+			kept |= strcmp(*k, key) == 0;
+		if (!kept)
+			(void)json_object_del(json, key); /* it is there */
+	}
+}
+
+/* What a caller that sees a part of the sources needs to mount it; nothing that is counted over all of them. */
+static void keep_of_part(json_t *json)
+{
+	static const char *const of_dataset[] = { "name", "uuid", "created", "consistency",
+		"interval_s", "rolled_back", "direct", "phase", "generation", "lineage",
+		"total_files", "total_bytes", "mounts", NULL };
+	static const char *const of_mount[] = { "path", "url", "volume", "subtree", "endpoint",
+		"region", "path_style", "anonymous", "requester_pays", "versions", "phase",
+		"rolled_back", "generation", "lineage", "total_files", "total_bytes", NULL };
+	json_t *mount;
+	size_t i;
+
+	keep_keys(json, of_dataset);
+	json_array_foreach (json_object_get(json, "mounts"), i, mount)
+		keep_keys(mount, of_mount);
+}
+
 int dataset_api_get(
 	void *arg, const struct admin_request *request, json_t **ret_json, struct err *e)
 {
@@ -102,6 +136,8 @@ int dataset_api_get(
 
 	if (r == 0)
 		r = answer(set, &d, ret_json, e);
+	if (r == 0 && request->caller.sees_part)
+		keep_of_part(*ret_json);
 	if (r < 0 || !is_set(request, "left_out"))
 		return r;
 	r = dataset_left_out_json(dataset_sources(set), &d, &left_out, e);

@@ -279,6 +279,7 @@ static void caller_of(const struct peer_identity *peer, struct admin_caller *ret
 		break;
 	}
 	caller.may_change = peer_may_admin(peer);
+	caller.sees_part = peer_has_part(peer);
 	*ret_caller = caller;
 }
 
@@ -305,7 +306,8 @@ static int check_token(struct remote_admin *remote, const struct peer_identity *
 
 	if (peer->kind != PEER_TOKEN || peer_may_admin(peer))
 		return 0;
-	if (strcmp(m->method, "GET") != 0 || !dataset)
+	/* Generations and what differs between them are counted over the whole source. */
+	if (strcmp(m->method, "GET") != 0 || !dataset || (peer_has_part(peer) && name[len] == '/'))
 		return err_set(e, -EPERM,
 			"this token is for mounts of one dataset: use an administrator's (cachectl "
 			"token create --admin)");

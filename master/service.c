@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
+#include "master/cuts.h"
 #include "master/dashboard.h"
 #include "master/rights.h"
 #include "net/allowance.h"
@@ -78,13 +79,15 @@ static void policy_message(const struct tier_policy *policy, Granary__Policy *ou
 	out->direct = policy->direct;
 }
 
-static uint8_t *generation_message(const struct source_answer *answer, size_t *ret_len)
+static uint8_t *generation_message(
+	const struct source_answer *answer, const struct cut *cut, size_t *ret_len)
 {
 	Granary__Generation m = GRANARY__GENERATION__INIT;
 	Granary__Source source;
 	Granary__Policy policy;
 	struct generation_id id = answer->generation.id;
 	struct generation_id newest = answer->newest;
+	struct cut of_part = *cut; /* protobuf's pointers are not const */
 	uint8_t *packed;
 
 	source_message(answer->config, &source);
@@ -108,6 +111,12 @@ static uint8_t *generation_message(const struct source_answer *answer, size_t *r
 		m.newest_hash = (ProtobufCBinaryData){ SHA256_BYTES, newest.hash };
 	}
 	m.notice = borrow(answer->notice);
+	if (cut->part) {
+		m.has_prev_hash = m.has_cut_hash = m.has_part = 1;
+		m.prev_hash = (ProtobufCBinaryData){ SHA256_BYTES, id.prev_hash };
+		m.cut_hash = (ProtobufCBinaryData){ SHA256_BYTES, of_part.hash };
+		m.part = cut->part;
+	}
 	packed = malloc(granary__generation__get_packed_size(&m));
 	if (packed)
 		*ret_len = granary__generation__pack(&m, packed);
@@ -119,9 +128,10 @@ static void answered(
 {
 	struct job *job = container_of(wait, struct job, wait);
 	struct net_payload payload = NET_PAYLOAD_NONE;
-	struct err nothing = ERR_INIT;
+	struct err own = ERR_INIT;
 	struct frame reply = { 0 };
 	uint8_t *packed;
+	struct cut cut = { .fd = -1 };
 	size_t len = 0;
 
 	histogram_note(job->named ? &job->service->histograms.table_time
@@ -130,8 +140,13 @@ static void answered(
 	/* Its source may be another by now than the one that the token was made for. */
 	if (status == 0 &&
 		!peer_may_read(rpc_conn_peer(job->request->conn), &answer->generation.id.volume)) {
-		status = peer_sees_nothing(&nothing);
-		e = &nothing;
+		status = peer_sees_nothing(&own);
+		e = &own;
+	}
+	if (status == 0) {
+		status = source_answer_cut(
+			job->service->sources, job->request->conn, answer, &cut, &own);
+		e = &own;
 	}
 	if (status < 0) {
 		refuse(job->service, job->request, e);
@@ -140,7 +155,7 @@ static void answered(
 	}
 	if (answer->listed)
 		counter_add(&job->service->counters.listings, 1);
-	packed = generation_message(answer, &len);
+	packed = generation_message(answer, &cut, &len);
 	if (packed) {
 		payload.parts[0].data = packed;
 		payload.parts[0].len = len;

@@ -3,6 +3,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "master/source_internal.h"
+#include "net/identity.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -256,6 +257,23 @@ void source_table(struct source_set *set, const struct volume_id *volume, struct
 	fly(source);
 }
 
+int source_answer_cut(struct source_set *set, const struct rpc_conn *conn,
+	struct source_answer *answer, struct cut *ret_cut, struct err *e)
+{
+	const struct generation_id *id = &answer->generation.id;
+	struct key_prefixes part;
+	int r;
+
+	*ret_cut = (struct cut){ .fd = -1 };
+	if (!peer_reads_part(rpc_conn_peer(conn), &id->volume, &part))
+		return 0;
+	r = cuts_get(&set->cuts, id, answer->fd, &part, ret_cut, e);
+	(void)close(TAKE_FD(answer->fd)); /* only read from */
+	answer->fd = TAKE_FD(ret_cut->fd);
+	answer->stats = (struct generation_stats){ 0 }; /* of all objects */
+	return r;
+}
+
 /* ---- the set --------------------------------------------------------------------------------- */
 
 static int load_source(void *arg, const char *key, const void *value, size_t len)
@@ -307,6 +325,7 @@ int source_set_new(
 	list_init(&set->sources);
 	pthread_mutex_init(&set->lock, NULL);
 	pthread_mutex_init(&set->write_lock, NULL);
+	cuts_init(&set->cuts, set->config.tables);
 	r = map_init(&set->holds, HOLDS_MAX);
 	r = r == 0 ? load(set, e) : err_set(e, r, "out of memory");
 	if (r < 0) {
@@ -338,6 +357,7 @@ void source_set_free(struct source_set *set)
 		return;
 	while ((node = list_pop_front(&set->sources)))
 		source_free(list_entry(node, struct source, link));
+	cuts_release(&set->cuts);
 	pthread_mutex_destroy(&set->lock);
 	pthread_mutex_destroy(&set->write_lock);
 	map_release(&set->holds);

@@ -119,6 +119,15 @@ void source_open(struct source_set *set, struct source_wait *wait);
 /* A generation by name. -ENXIO: unknown volume; -ESTALE: unknown generation. */
 void source_table(struct source_set *set, const struct volume_id *volume, struct source_wait *wait);
 
+struct cut;
+struct rpc_conn;
+/*
+ * Before an answer is sent: to a connection whose token is for a part of the volume its table is replaced by one that is
+ * cut to that part, which *ret_cut describes; to others ret_cut->part is 0. On failure no table is left.
+ */
+int source_answer_cut(struct source_set *set, const struct rpc_conn *conn,
+	struct source_answer *answer, struct cut *ret_cut, struct err *e) __must_check;
+
 /* As the two above when no flight is needed: true, and on_done was called. False: nothing happened.
  * They never wait for an origin. */
 bool source_open_at_once(struct source_set *set, struct source_wait *wait);

@@ -7,6 +7,7 @@
 #include "base/list.h"
 #include "base/map.h"
 #include "base/rate.h"
+#include "master/cuts.h"
 #include "master/source.h"
 
 /* A generation that mounts show; there as long as one does. */
@@ -104,6 +105,7 @@ struct source_set {
 	void *name_arg;
 	struct list sources;
 	uint32_t n;
+	struct cuts cuts;
 	struct map holds; /* of all sources; under the lock */
 	_Atomic bool stopping;
 	uint64_t started; /* monotonic ns */

@@ -1,5 +1,6 @@
 /* Table files in pieces. See table_pieces.h. */
 #include "master/table_pieces.h"
+#include "master/cuts.h"
 #include "base/arena.h"
 #include "base/cleanup.h"
 #include "base/file.h"
@@ -132,10 +133,15 @@ static void on_table(
 	struct source_wait *wait, int status, struct source_answer *answer, const struct err *e)
 {
 	struct piece *piece = container_of(wait, struct piece, wait);
+	struct cut cut;
 
 	if (status < 0 && e)
 		piece->e = *e;
-	piece->status = status < 0 ? status : read_piece(piece, answer->fd);
+	piece->status = status < 0 ? status
+				   : source_answer_cut(piece->pieces->sources, piece->conn, answer,
+					     &cut, &piece->e);
+	if (piece->status == 0)
+		piece->status = read_piece(piece, answer->fd);
 	piece->reply.generation = piece->request->frame.generation;
 }
 

@@ -70,15 +70,26 @@ static void far_close(struct far *far)
 	assert_int_equal(cluster_key_forget(), 0);
 }
 
-static int take(struct far *far, const struct generation_id *id, const char *dir, struct err *e)
+static int take_named(
+	struct far *far, const struct client_table_named *named, const char *dir, struct err *e)
 {
 	struct table *table = NULL;
-	int r = client_table_take(far->client, id, -1, dir, &table, e);
+	int r = client_table_take(far->client, named, -1, dir, &table, e);
 
-	if (r == 0)
-		assert_memory_equal(table_info(table)->id.hash, id->hash, sizeof(id->hash));
+	if (r == 0) {
+		assert_memory_equal(
+			table_info(table)->id.hash, named->id.hash, sizeof(named->id.hash));
+		assert_true(table_info(table)->part == named->part);
+	}
 	table_unref(table);
 	return r;
+}
+
+static int take(struct far *far, const struct generation_id *id, const char *dir, struct err *e)
+{
+	const struct client_table_named named = { .id = *id };
+
+	return take_named(far, &named, dir, e);
 }
 
 /* Names that end so, in the directory. */
@@ -199,6 +210,47 @@ static void test_old_ones_go(void **state)
 	far_close(&far);
 }
 
+/* Tokens for several parts of a volume, and for all of it, on one node: each has its own table. */
+static void test_parts(void **state)
+{
+	static const struct key_prefixes parts[] = { { 1, { { "b/", 2 } } },
+		{ 1, { { "c/", 2 } } } };
+	struct fix *f = *state;
+	struct table *whole = client_volume_table(f->volume);
+	struct client_table_named named[3] = { { .id = table_info(whole)->id } };
+	char paths[3][200];
+	struct far far;
+	struct err e = ERR_INIT;
+	char last[LAST_BYTES];
+
+	far_open(&far, f);
+	snprintf(paths[0], sizeof(paths[0]), "%s", far.path);
+	for (unsigned int i = 1; i < 3; i++) {
+		named[i] = (struct client_table_named){ .id = named[0].id,
+			.part = key_prefixes_hash(&parts[i - 1]) };
+		snprintf(paths[i], sizeof(paths[i]), "%s/part-%u", f->dir, i);
+		assert_int_equal(
+			table_cut(whole, &parts[i - 1], paths[i], named[i].cut_hash, &e), 0);
+	}
+	for (unsigned int round = 0; round < 2; round++) {
+		uint32_t asked = atomic_load(&far.asked);
+
+		for (unsigned int i = 0; i < 3; i++) {
+			snprintf(far.path, sizeof(far.path), "%.*s", 127, paths[i]);
+			assert_int_equal(take_named(&far, &named[i], far.dir, &e), 0);
+		}
+		assert_int_equal(count(far.dir, ".table", last), 3);
+		assert_int_equal(atomic_load(&far.asked) > asked, round == 0);
+	}
+	/* The whole one in the place of a part, and one part in the place of the other. */
+	snprintf(far.path, sizeof(far.path), "%.*s", 127, paths[0]);
+	assert_int_equal(take_named(&far, &named[1], NULL, &e), -EBADMSG);
+	snprintf(far.path, sizeof(far.path), "%.*s", 127, paths[2]);
+	assert_int_equal(take_named(&far, &named[1], NULL, &e), -EBADMSG);
+	assert_int_equal(take_named(&far, &named[0], NULL, &e), -EBADMSG);
+	far_close(&far);
+}
+
 #define CASE(fn) cmocka_unit_test_setup_teardown(fn, fix_setup, fix_teardown)
 
 int main(void)
@@ -207,6 +259,7 @@ int main(void)
 		CASE(test_pulled_and_kept),
 		CASE(test_another_than_announced),
 		CASE(test_old_ones_go),
+		CASE(test_parts),
 	};
 
 	return cmocka_run_group_tests_name("client_table", tests, NULL, NULL);
