@@ -22,19 +22,31 @@ static bool may_ask(const struct peer_identity *peer, struct rpc_request *reques
 	}
 }
 
+/* Is it about files, which hold more than a part of the volume, and the token is for a part? */
+static bool is_of_files(const struct peer_identity *peer, const struct frame *frame)
+{
+	struct key_prefixes part;
+
+	return (frame->op == FRAME_FILE || frame->op == FRAME_SEAL) &&
+	       peer_reads_part(peer, &frame->volume, &part);
+}
+
 bool admit_request(struct rpc_request *request)
 {
 	const struct peer_identity *peer = rpc_conn_peer(request->conn);
+	bool may = peer_is_trusted(peer) || may_ask(peer, request);
 	struct err e = ERR_INIT;
 	int r;
 
-	if (peer_is_trusted(peer) || may_ask(peer, request))
+	if (may && !is_of_files(peer, &request->frame))
 		return true;
-	r = request->frame.op == FRAME_MAP
-		    ? err_set(&e, -EOPNOTSUPP, "the chunk map is not for tokens")
-		    : err_set(&e, -ENXIO,
-			      "there is no such dataset or source for this token: mount with one "
-			      "of its own");
+	if (request->frame.op == FRAME_MAP)
+		r = err_set(&e, -EOPNOTSUPP, "the chunk map is not for tokens");
+	else if (may)
+		r = err_set(&e, -EOPNOTSUPP,
+			"files are not for a token of a part of their source: its bytes are sent");
+	else
+		r = peer_sees_nothing(&e);
 	rpc_reply_err(request, r, &e);
 	return false;
 }

@@ -2,6 +2,9 @@
  * What a connection with a mount token may ask a worker: what concerns the volumes of its dataset. Anything else is
  * answered before tables or disk are touched, whether it exists or not.
  *
+ * To a token that is for a part of a volume (peer_reads_part()) the volume consists of the objects of that part:
+ * fetch_plan.c sends their bytes, and zeros in place of all others. It gets no descriptor: files hold more than a part.
+ *
  * Threads: any.
  */
 #pragma once

@@ -23,6 +23,7 @@
 #include "base/arena.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "net/identity.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -155,7 +156,7 @@ static void on_source(
 	fetch->planned_ns = clock_mono_ns();
 	if (status < 0)
 		fetch_fail(fetch, status, e);
-	else if (!fetch_answer_now(fetch))
+	else if (fetch->part || !fetch_answer_now(fetch)) /* which looks into no table */
 		fetch_submit(fetch, fetch_run_plan);
 }
 
@@ -243,7 +244,9 @@ static void on_request(struct rpc_request *request, void *arg)
 {
 	struct worker *w = arg;
 	const struct frame *frame = &request->frame;
+	struct key_prefixes prefixes;
 	struct fetch *fetch;
+	bool part;
 
 	if (!admit_request(request))
 		return;
@@ -272,7 +275,9 @@ static void on_request(struct rpc_request *request, void *arg)
 		refuse(request, -EINVAL, "the range is not whole blocks inside one chunk");
 		return;
 	}
-	if (fetch_is_cached_only(frame) && !has_some(w, frame)) {
+	part = peer_reads_part(rpc_conn_peer(request->conn), &frame->volume, &prefixes);
+	/* Of a part it is looked up first whether the range belongs to it. */
+	if (fetch_is_cached_only(frame) && !part && !has_some(w, frame)) {
 		rpc_reply(
 			request, -ENODATA, NULL, NET_PAYLOAD_NONE); /* not even a table is loaded */
 		return;
@@ -286,6 +291,7 @@ static void on_request(struct rpc_request *request, void *arg)
 	fetch->magic = FETCH_MAGIC;
 	fetch->worker = w;
 	fetch->request = request;
+	fetch->part = part;
 	fetch->began_ns = clock_mono_ns();
 	fetch->planned_ns = frame->op == FRAME_FILE ? fetch->began_ns : 0;
 	list_init(&fetch->source_wait.link);

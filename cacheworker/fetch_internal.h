@@ -36,6 +36,7 @@ struct fetch {
 	struct herd_ticket *ticket;
 	struct herds_wait herd_wait;
 	void (*herd_resume)(struct pool_job *job);
+	bool part;            /* the asker sees only a part of the volume: peer_reads_part() */
 	bool ends;            /* what is not here ends here: the flights' wait.ends */
 	bool moved;           /* by the table others serve the chunk: FRAME_MOVED */
 	bool passed_by;       /* the tier cannot be read: all comes from the origin */

@@ -7,6 +7,7 @@
 #include "base/cleanup.h"
 #include "base/piece.h"
 #include "cacheworker/tier_call.h"
+#include "net/identity.h"
 
 #include <stdlib.h>
 
@@ -189,26 +190,53 @@ static int add_span(struct fetch *fetch, const struct table_row *row, uint64_t a
 	return 0;
 }
 
-/* The units inside the range; blocks of no object stay zero. */
+/* What the asker sees of the volume; NULL: all. */
+static const struct key_prefixes *part_of(const struct fetch *fetch, struct key_prefixes *prefixes)
+{
+	const struct rpc_request *request = fetch->request;
+
+	return peer_reads_part(rpc_conn_peer(request->conn), &request->frame.volume, prefixes)
+		       ? prefixes
+		       : NULL;
+}
+
+/* The row that covers `at`, or the next before `end`, of what the asker sees; -ENOENT: there is none. */
+static int visible_row(const struct key_prefixes *part, struct table *table, uint64_t at,
+	uint64_t end, struct table_row *row)
+{
+	int r;
+
+	while ((r = source_row_from(table, at, row)) == 0) {
+		if (row->offset >= end)
+			return -ENOENT;
+		if (!part || key_prefixes_have(part, row->key, row->key_len))
+			return 0;
+		at = align_up(row->offset + row->size, BLOCK_BYTES);
+	}
+	return r;
+}
+
+/* The units inside the range; blocks of no object stay zero, as do those that the asker may not see. -ENXIO with its
+ * line: it may see nothing of the range. */
 static int make_spans(struct fetch *fetch, struct table *table, struct table_row *row)
 {
-	uint64_t at = fetch->request->frame.offset;
-	uint64_t end = at + fetch->request->frame.length;
+	const struct frame *frame = &fetch->request->frame;
+	uint64_t at = frame->offset;
+	uint64_t end = at + frame->length;
+	struct key_prefixes prefixes;
+	const struct key_prefixes *part = part_of(fetch, &prefixes);
+	int r = 0;
 
-	while (at < end) {
-		int r = source_row_from(table, at, row);
-
-		if (r == -ENOENT || (r == 0 && row->offset >= end))
-			return 0;
-		if (r < 0)
-			return r;
+	while (at < end && (r = visible_row(part, table, at, end, row)) == 0) {
 		at = max(at, row->offset);
 		r = add_span(fetch, row, at, end);
 		if (r < 0)
 			return r;
 		at = align_up(at + fetch->spans[fetch->n_spans - 1].length, BLOCK_BYTES);
 	}
-	return 0;
+	if (r < 0 && r != -ENOENT)
+		return r;
+	return part && fetch->n_spans == 0 ? peer_sees_nothing(&fetch->err) : 0;
 }
 
 static bool span_present(const struct span *span, const struct chunk *chunk)
@@ -316,6 +344,20 @@ static struct net_payload presence_of(const struct chunk *chunk)
 	return payload;
 }
 
+/* Is each block of the range of an object that the asker sees? `row` is scratch. */
+static bool sees_all(const struct fetch *fetch, struct table *table, struct table_row *row)
+{
+	const struct frame *frame = &fetch->request->frame;
+	uint64_t at = frame->offset;
+	uint64_t end = at + frame->length;
+	struct key_prefixes prefixes;
+	const struct key_prefixes *part = part_of(fetch, &prefixes);
+
+	while (at < end && visible_row(part, table, at, end, row) == 0 && row->offset <= at)
+		at = align_up(row->offset + row->size, BLOCK_BYTES);
+	return at >= end;
+}
+
 static void answer_prefetch(struct fetch *fetch)
 {
 	const struct frame *frame = &fetch->request->frame;
@@ -376,7 +418,9 @@ static void answer_absent(
 	const struct chunk_id id = fetch_chunk_of(frame);
 	uint64_t some = chunk ? chunk_present_bytes(chunk) : 0;
 
-	if (frame->op == FRAME_SEEK && is_coming(fetch, chunk, table, row)) {
+	if (fetch->part) { /* how much of the chunk is here is not told: most of it may be of others */
+		fetch_refuse(fetch, -ENODATA, 0, BLOCK_BYTES);
+	} else if (frame->op == FRAME_SEEK && is_coming(fetch, chunk, table, row)) {
 		fetch_refuse(fetch, -EALREADY, 0, 0);
 	} else if (flights_of_chunk(fetch->worker, &id)) { /* there will be more */
 		fetch_refuse(fetch, -ENODATA, 0, max(some, (uint64_t)BLOCK_BYTES));
@@ -479,7 +523,7 @@ static void answer_present(struct fetch *fetch, struct chunk *chunk)
 	if (!herd_admits(fetch, run_plan_again))
 		return;
 	fetch_note_hit(fetch);
-	if (!chunk || !(fetch->request->frame.flags & FRAME_LOCAL_OK) ||
+	if (!chunk || fetch->part || !(fetch->request->frame.flags & FRAME_LOCAL_OK) ||
 		fetch_reply_local(fetch, chunk) < 0)
 		fetch_run_compose(&fetch->job);
 }
@@ -490,10 +534,10 @@ static void plan_range(struct fetch *fetch, struct table *table, struct table_ro
 	struct chunk *chunk = fetch_find_chunk(fetch, frame->offset);
 	int r = make_spans(fetch, table, row);
 
-	if (chunk && fetch_is_read(fetch))
+	if (r == 0 && chunk && fetch_is_read(fetch))
 		chunk_note_read(chunk);
 	if (r < 0) {
-		fetch_fail(fetch, r, NULL);
+		fetch_fail(fetch, r, &fetch->err);
 	} else if (frame->op == FRAME_RECHECK) {
 		r = recheck(fetch, chunk);
 		rpc_reply(fetch_end(fetch), r, NULL, NET_PAYLOAD_NONE);
@@ -504,6 +548,20 @@ static void plan_range(struct fetch *fetch, struct table *table, struct table_ro
 		answer_present(fetch, chunk);
 	}
 	chunk_unref(chunk);
+}
+
+static void plan_prefetch(struct fetch *fetch, struct table_row *row)
+{
+	struct table *table = fetch->part ? source_table(fetch->source) : NULL;
+
+	if (table && !sees_all(fetch, table, row)) {
+		int r = peer_sees_nothing(&fetch->err);
+
+		fetch_fail(fetch, r, &fetch->err);
+	} else {
+		answer_prefetch(fetch);
+	}
+	table_unref(table);
 }
 
 void fetch_run_plan(struct pool_job *job)
@@ -521,7 +579,7 @@ void fetch_run_plan(struct pool_job *job)
 	if (fetch->request->cancelled) {
 		fetch_fail(fetch, -ECANCELED, NULL);
 	} else if (fetch->request->frame.op == FRAME_PREFETCH) {
-		answer_prefetch(fetch);
+		plan_prefetch(fetch, row);
 	} else {
 		table = source_table(fetch->source);
 		if (fetch->attempts == 0)

@@ -344,16 +344,16 @@ static bool compose_blocks(
 	struct chunk_sum table[LIMIT_PAYLOAD_BYTES / BLOCK_BYTES];
 	struct gathered *to = c->out;
 	uint32_t offset = (uint32_t)(to->offset & (CHUNK_BYTES - 1));
+	bool whole;
 
 	for (uint32_t i = 0; i < c->n_spans; i++)
 		if (c->spans[i].wait.flight || c->spans[i].copied)
 			return false;
-	if (!c->chunk || read(c->chunk, offset, to->length, to->data, table) < 0)
-		return false;
-	if (!fetch_take_sums(to, c->spans, c->n_spans, table))
-		return false;
-	zero_gaps(to, c->spans, c->n_spans);
-	return true;
+	whole = c->chunk && read(c->chunk, offset, to->length, to->data, table) == 0 &&
+		fetch_take_sums(to, c->spans, c->n_spans, table);
+	zero_gaps(
+		to, c->spans, c->n_spans); /* also when some was read: it may be of other tenants */
+	return whole;
 }
 
 static int composition_run(void *arg)

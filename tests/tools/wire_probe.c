@@ -1,9 +1,10 @@
 /*
  * wire-probe: says to a daemon what a test wants, with the keys that the test wants, and what comes back.
  *
- *	wire-probe ask ADDRESS [KEYS]		requests from standard input, one a line:
+ *	wire-probe ask ADDRESS [--data] [KEYS]	requests from standard input, one a line:
  *		OP VOLUME LINEAGE GENERATION OFFSET LENGTH FLAGS [PAYLOAD]	numbers, hex
  *	prints for each: status=NAME payload=BYTES fd=0|1 us=MICROSECONDS text=LINE
+ *	with --data, before text: data=HEX file=HEX, the payload and what is in the file of the descriptor
  *
  *	wire-probe crowd ADDRESS COUNT [KEYS]	one request from standard input, over COUNT connections that all stay; prints as
  *		`ask` does
@@ -32,6 +33,7 @@
 
 #define CALL_NS    (20 * CLOCK_SECOND)
 #define LINE_BYTES (2 * FRAME_SMALL_BYTES + 512)
+#define FILE_BYTES (16u << 20)
 
 static _Noreturn void fail(const char *what, const struct err *e)
 {
@@ -81,7 +83,24 @@ static void take_line(const char *line, struct rpc_call *call, uint8_t payload[F
 	}
 }
 
-static void ask(struct rpc_client *client, const char *line)
+static void print_hex(const char *name, const uint8_t *data, size_t len)
+{
+	(void)printf(" %s=", name);
+	for (size_t i = 0; i < len; i++)
+		(void)printf("%02x", data[i]);
+}
+
+static void print_file(int fd)
+{
+	uint8_t *data = malloc(FILE_BYTES);
+	ssize_t n = data ? pread(fd, data, FILE_BYTES, 0) : -1;
+
+	if (n > 0)
+		print_hex("file", data, (size_t)n);
+	free(data);
+}
+
+static void ask(struct rpc_client *client, const char *line, bool data)
 {
 	static uint8_t payload[FRAME_SMALL_BYTES];
 	struct rpc_call call = { 0 };
@@ -92,21 +111,26 @@ static void ask(struct rpc_client *client, const char *line)
 	take_line(line, &call, payload);
 	call.deadline_ns = began + CALL_NS;
 	r = rpc_call_wait(client, &call, &e);
-	(void)printf("status=%s payload=%u fd=%d us=%llu text=%s\n", r < 0 ? err_name(r) : "0",
+	(void)printf("status=%s payload=%u fd=%d us=%llu", r < 0 ? err_name(r) : "0",
 		r < 0 ? 0 : call.reply.payload, call.reply_fd >= 0,
-		(unsigned long long)((clock_mono_ns() - began) / 1000), r < 0 ? e.text : "");
+		(unsigned long long)((clock_mono_ns() - began) / 1000));
+	if (data && r == 0 && call.reply_payload)
+		print_hex("data", call.reply_payload, call.reply.payload);
+	if (data && call.reply_fd >= 0)
+		print_file(call.reply_fd);
+	(void)printf(" text=%s\n", r < 0 ? e.text : "");
 	(void)fflush(stdout);
 	rpc_call_release(&call);
 }
 
-static int run_ask(const char *address)
+static int run_ask(const char *address, bool data)
 {
 	struct loop *loop = loop_new("probe");
 	struct rpc_client *client = client_of(loop, address);
 	char line[LINE_BYTES];
 
 	while (fgets(line, sizeof(line), stdin))
-		ask(client, line);
+		ask(client, line, data);
 	rpc_client_free(client);
 	loop_free(loop);
 	return 0;
@@ -124,7 +148,7 @@ static int run_crowd(const char *address, unsigned int count)
 		fail("a line is missing", NULL);
 	for (unsigned int i = 0; i < count; i++) {
 		clients[i] = client_of(loop, address);
-		ask(clients[i], line);
+		ask(clients[i], line, false);
 	}
 	for (unsigned int i = 0; i < count; i++)
 		rpc_client_free(clients[i]);
@@ -207,7 +231,9 @@ int main(int argc, char **argv)
 	if ((keys.cluster_key || keys.token) && net_keys_load(&keys, &e) < 0)
 		fail("keys", &e);
 	if (n == 3 && strcmp(argv[1], "ask") == 0)
-		return run_ask(argv[2]);
+		return run_ask(argv[2], false);
+	if (n == 4 && strcmp(argv[1], "ask") == 0 && strcmp(argv[3], "--data") == 0)
+		return run_ask(argv[2], true);
 	if (n == 4 && strcmp(argv[1], "crowd") == 0)
 		return run_crowd(argv[2], (unsigned int)strtoul(argv[3], NULL, 10));
 	if (n == 6 && strcmp(argv[1], "loop") == 0) {
