@@ -50,12 +50,13 @@ static struct faulty *faulty_of(struct transport *transport)
 	return container_of(transport, struct faulty, transport);
 }
 
-/* What a watch for stalls looks at. */
+/* What a watch for stalls looks at, and who the peer is. */
 static void sync_progress(struct faulty *f)
 {
 	f->transport.bytes_in = f->lower->bytes_in;
 	f->transport.bytes_out = f->lower->bytes_out;
 	f->transport.mid_frame = f->lower->mid_frame;
+	f->transport.peer = f->lower->peer;
 }
 
 static void discard(void *payload, int fd)

@@ -184,8 +184,9 @@ static void test_audit(void **state)
 	json_t *json;
 
 	(void)state;
-	event_audit(NULL, &(struct audit_act){ "dataset.delete", &caller, on, -EBUSY, "in use" });
-	event_audit(NULL, &(struct audit_act){ "preload.cancel", &caller, id, 0, NULL });
+	event_audit(
+		NULL, &(struct audit_act){ "dataset.delete", &caller, on, NULL, -EBUSY, "in use" });
+	event_audit(NULL, &(struct audit_act){ "preload.cancel", &caller, id, NULL, 0, NULL });
 	json = ask(NULL, NULL);
 	assert_string_equal(text(event(json, 0), "on"), "imagenet");
 	assert_string_equal(text(event(json, 0), "text"), "EBUSY: in use");
