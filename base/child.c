@@ -326,15 +326,21 @@ int child_adopt(struct child *child, pid_t pid)
 
 bool child_process_is(pid_t pid, const char *program)
 {
-	_cleanup_(buf_release) struct buf comm = BUF_INIT(64);
+	_cleanup_(buf_release) struct buf stat = BUF_INIT(1024);
 	const char *name = strrchr(program, '/');
 	char path[64];
+	char *comm;
+	char *end;
 
-	(void)snprintf(path, sizeof(path), "/proc/%d/comm", (int)pid); /* fits */
-	if (pid <= 0 || !name || file_read_all(path, &comm) < 0 || comm.len == 0)
+	(void)snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid); /* fits */
+	if (pid <= 0 || !name || file_read_all(path, &stat) < 0)
 		return false;
-	comm.data[comm.len - 1] = '\0'; /* the end of its line */
-	return strncmp(comm.data, name + 1, COMM_CHARS) == 0;
+	comm = strchr(buf_str(&stat), '('); /* PID (NAME) STATE ... */
+	end = strrchr(buf_str(&stat), ')');
+	if (!comm || !end || end[1] != ' ' || end[2] == 'Z' || end[2] == 'X')
+		return false; /* it has ended */
+	*end = '\0';
+	return strncmp(comm + 1, name + 1, COMM_CHARS) == 0;
 }
 
 void child_end(struct child *child)

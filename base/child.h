@@ -88,9 +88,9 @@ void child_keep_fd(struct child *child, const char *option, int fd);
 void child_start(struct child *child);
 /* Takes over a process that serves already. -ESRCH: there is none. */
 int child_adopt(struct child *child, pid_t pid) __must_check;
-/* Process `pid` runs a program of the name that the path `program` ends in: numbers are used
- * again. By its name (/proc/PID/comm), which everybody may read: what it executes is hidden for a process that hides
- * its secrets (base/secret.h). */
+/* Process `pid` has not ended, and runs a program of the name that the path `program` ends in: numbers are used again. By
+ * its name (/proc/PID/stat), which everybody may read: the path of what it executes is hidden where secrets are
+ * (base/secret.h). */
 bool child_process_is(pid_t pid, const char *program);
 /* Asks it to end; harmless when it has none to end. */
 void child_end(struct child *child);

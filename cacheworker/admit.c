@@ -1,5 +1,6 @@
 /* What a token may ask. See admit.h. */
 #include "cacheworker/admit.h"
+#include "net/allowance.h"
 #include "net/identity.h"
 
 static bool may_ask(const struct peer_identity *peer, struct rpc_request *request)
@@ -31,16 +32,30 @@ static bool is_of_files(const struct peer_identity *peer, const struct frame *fr
 	       peer_reads_part(peer, &frame->volume, &part);
 }
 
+/* ns after which the bytes may be asked for again; 0: now. Whoever is refused asks again, and its connection is read from. */
+static uint64_t bytes_wait_ns(const struct rpc_request *request)
+{
+	const struct frame *frame = &request->frame;
+
+	return frame_op_fetches(frame->op)
+		       ? allowance_bytes(rpc_conn_allowance(request->conn), frame->length)
+		       : 0;
+}
+
 bool admit_request(struct rpc_request *request)
 {
 	const struct peer_identity *peer = rpc_conn_peer(request->conn);
 	bool may = peer_is_trusted(peer) || may_ask(peer, request);
+	bool files = may && is_of_files(peer, &request->frame);
+	uint64_t wait_ns = may && !files ? bytes_wait_ns(request) : 0;
 	struct err e = ERR_INIT;
 	int r;
 
-	if (may && !is_of_files(peer, &request->frame))
+	if (may && !files && wait_ns == 0)
 		return true;
-	if (request->frame.op == FRAME_MAP)
+	if (wait_ns)
+		r = allowance_refuse(wait_ns, &e);
+	else if (request->frame.op == FRAME_MAP)
 		r = err_set(&e, -EOPNOTSUPP, "the chunk map is not for tokens");
 	else if (may)
 		r = err_set(&e, -EOPNOTSUPP,

@@ -353,7 +353,8 @@ static bool sees_all(const struct fetch *fetch, struct table *table, struct tabl
 	struct key_prefixes prefixes;
 	const struct key_prefixes *part = part_of(fetch, &prefixes);
 
-	while (at < end && visible_row(part, table, at, end, row) == 0 && row->offset <= at)
+	while (at < end && source_row_from(table, at, row) == 0 && row->offset <= at &&
+		(!part || key_prefixes_have(part, row->key, row->key_len)))
 		at = align_up(row->offset + row->size, BLOCK_BYTES);
 	return at >= end;
 }

@@ -14,6 +14,19 @@ static void add_part(struct client_op *op, uint64_t from, uint64_t to, bool gap)
 	};
 }
 
+/* A part of whole pieces, which may be a gap only, as wide as objects that a token does not see. */
+static int add_pieces(struct client_op *op, uint64_t from, uint64_t to)
+{
+	uint64_t start = from;
+	uint64_t end = to;
+	bool any;
+	int r = piece_range_widen(op->volume->table, &start, &end, &any);
+
+	if (r == 0)
+		add_part(op, from, to, !any);
+	return r;
+}
+
 /* The pieces of [from, to), which lies in one chunk, in parts of at most FETCH_MAX. */
 static int plan_chunk(struct client_op *op, uint64_t from, uint64_t to)
 {
@@ -24,8 +37,8 @@ static int plan_chunk(struct client_op *op, uint64_t from, uint64_t to)
 
 	if (r < 0)
 		return r;
-	if (!any) {
-		add_part(op, from, to, true);
+	if (!any || end - start <= FETCH_MAX) {
+		add_part(op, any ? start : from, any ? end : to, !any);
 		return 0;
 	}
 	while (end - start > FETCH_MAX) {
@@ -35,11 +48,12 @@ static int plan_chunk(struct client_op *op, uint64_t from, uint64_t to)
 		r = piece_range_widen(op->volume->table, &cut, &cut_end, &any);
 		if (r < 0)
 			return r;
-		add_part(op, start, cut, false);
+		r = add_pieces(op, start, cut);
+		if (r < 0)
+			return r;
 		start = cut;
 	}
-	add_part(op, start, end, false);
-	return 0;
+	return add_pieces(op, start, end);
 }
 
 /* -ESTALE when a part of the read belongs to no object. */

@@ -577,6 +577,7 @@ static void answer(struct flight *flight, struct source_wait *wait)
 			g->id.generation,
 			(unsigned long long)(wait->held_back_ns / CLOCK_SECOND + 1));
 		answer.notice = notice;
+		answer.own_notice = true;
 	}
 	answer.newest = generations_newest(source)->id;
 	pthread_mutex_lock(&source->set->lock);

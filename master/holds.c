@@ -123,10 +123,26 @@ static struct shown *make_shown_locked(struct source *source, const struct sourc
 	return shown;
 }
 
-/* Of a token's there may be so many, and it takes no more than half of what tells generations apart. */
-static bool token_has_room_locked(const struct source *source, const struct source_hold *wanted)
+static struct record_generation *known_locked(
+	struct source *source, uint64_t lineage, uint64_t generation)
 {
-	return (source->n_shown < SHOWN_MAX / 2 ||
+	for (uint32_t i = source->n; i-- > 0;) {
+		struct record_generation *g = &source->generations[i];
+
+		if (g->id.lineage == lineage && g->id.generation == generation)
+			return g;
+	}
+	return NULL;
+}
+
+/* Of a token's there may be so many. Generations that are made up take half of what tells generations apart, so that they
+ * keep nobody out who shows a real one. */
+static bool token_has_room_locked(struct source *source, const struct source_hold *wanted)
+{
+	const struct record_generation *known =
+		known_locked(source, wanted->lineage, wanted->generation);
+
+	return (source->n_shown < SHOWN_MAX / 2 || (known && known->kept) ||
 		       find_shown_locked(source, wanted->lineage, wanted->generation)) &&
 	       allowance_take(wanted->allowance, ALLOWANCE_LEASES, LIMIT_TOKEN_LEASES);
 }
@@ -289,18 +305,6 @@ static void count_locked(struct source *source, struct hold *there, const struct
 		there->local_bytes = said->local_bytes;
 }
 
-static struct record_generation *known_locked(
-	struct source *source, uint64_t lineage, uint64_t generation)
-{
-	for (uint32_t i = source->n; i-- > 0;) {
-		struct record_generation *g = &source->generations[i];
-
-		if (g->id.lineage == lineage && g->id.generation == generation)
-			return g;
-	}
-	return NULL;
-}
-
 /* Writes or removes the mark that a generation is held. */
 static void store_mark(struct source *source, uint64_t serial, bool held)
 {
@@ -339,7 +343,8 @@ int source_set_hold(struct source_set *set, const struct source_hold *hold, stru
 	expire_locked(source, now);
 	late = source_use_locked(source);
 	there = find_locked(source, hold);
-	count_locked(source, there, hold);
+	if (there || !hold->allowance)
+		count_locked(source, there, hold);
 	if (there && hold->end) {
 		drop_locked(source, there);
 	} else if (there) {
@@ -347,6 +352,8 @@ int source_set_hold(struct source_set *set, const struct source_hold *hold, stru
 		set_follow_locked(source, there, hold->follow_s);
 	} else if (!hold->end) {
 		noted = add_locked(source, hold, now + set->config.hold_ns);
+		if (noted && hold->allowance)
+			count_locked(source, NULL, hold);
 	}
 	g = known_locked(source, hold->lineage, hold->generation);
 	held = holds_count_locked(source, hold->lineage, hold->generation) > 0;

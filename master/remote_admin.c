@@ -304,8 +304,10 @@ static int check_token(struct remote_admin *remote, const struct peer_identity *
 	const char *name = m->path + (dataset ? strlen(DATASETS) : 0);
 	size_t len = strcspn(name, "/?");
 
-	if (peer->kind != PEER_TOKEN || peer_may_admin(peer))
+	if (peer_may_admin(peer))
 		return 0;
+	if (peer->kind != PEER_TOKEN)
+		return peer_sees_nothing(e);
 	/* Generations and what differs between them are counted over the whole source. */
 	if (strcmp(m->method, "GET") != 0 || !dataset || (peer_has_part(peer) && name[len] == '/'))
 		return err_set(e, -EPERM,

@@ -137,6 +137,13 @@ static void answered(
 	histogram_note(job->named ? &job->service->histograms.table_time
 				  : &job->service->histograms.open_time,
 		clock_mono_ns() - job->began_ns);
+	/* The line may name what others have in the source. */
+	if (status < 0 && wait->held_back_ns == 0 &&
+		peer_has_part(rpc_conn_peer(job->request->conn))) {
+		(void)err_set(&own, status,
+			"the source cannot be opened: ask its administrator, who sees the cause");
+		e = &own;
+	}
 	/* Its source may be another by now than the one that the token was made for. */
 	if (status == 0 &&
 		!peer_may_read(rpc_conn_peer(job->request->conn), &answer->generation.id.volume)) {

@@ -270,7 +270,9 @@ int source_answer_cut(struct source_set *set, const struct rpc_conn *conn,
 	r = cuts_get(&set->cuts, id, answer->fd, &part, ret_cut, e);
 	(void)close(TAKE_FD(answer->fd)); /* only read from */
 	answer->fd = TAKE_FD(ret_cut->fd);
-	answer->stats = (struct generation_stats){ 0 }; /* of all objects */
+	answer->stats = (struct generation_stats){ 0 }; /* of all objects, as is: */
+	if (!answer->own_notice)
+		answer->notice = NULL;
 	return r;
 }
 

@@ -31,10 +31,10 @@
 #define GENERATIONS_RETAINED   (GENERATIONS_KEPT + GENERATIONS_PINNED)
 #define GENERATIONS_REMEMBERED 256u /* records of one source */
 #define SOURCES_MAX            4096u
-#define SOURCES_AT_ONCE        16u    /* of source_set_policies() */
-#define HOLDS_MAX              16384u /* mounts of one source that are told apart */
-#define HOLDS_ALL              65536u /* of all sources; some 130 bytes each */
-#define SHOWN_MAX              1024u  /* generations of a source that they show, likewise */
+#define SOURCES_AT_ONCE        16u     /* of source_set_policies() */
+#define HOLDS_MAX              32768u  /* mounts of one source that are told apart */
+#define HOLDS_ALL              131072u /* of all sources; some 130 bytes each */
+#define SHOWN_MAX              1024u   /* generations of a source that they show, likewise */
 #define HOLD_MOUNT_BYTES       16u
 #define SOURCE_WORKERS_MAX     4096u /* that any of it was ever on: PLACEMENT_MAX */
 #define TERMS_PAGE             256u  /* sources in one answer to GET_TERMS */
@@ -81,7 +81,8 @@ struct source_answer {
 	struct generation_stats stats; /* zero unless listed */
 	struct tier_policy policy;
 	bool listed;        /* the origin was listed for this answer */
-	const char *notice; /* NULL, or a line for the operator */
+	const char *notice; /* NULL, or a line for the operator, */
+	bool own_notice;    /* which is about this asker, not about the source */
 	int fd;             /* the table */
 };
 

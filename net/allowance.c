@@ -13,7 +13,7 @@
 
 #define ALLOWANCE_MAGIC 0x414c4c4fu
 #define BUCKETS         1024u
-#define BANDWIDTH_S     2.0 /* a connection that waits is looked at once a second */
+#define BANDWIDTH_S     2.0 /* bytes of so long at once */
 
 struct allowance {
 	uint32_t magic;
@@ -203,31 +203,22 @@ void allowance_set_bandwidth(uint64_t bytes_per_s)
 	atomic_store(&all.bandwidth, bytes_per_s);
 }
 
-void allowance_note_bytes(struct allowance *a, uint64_t bytes)
-{
-	uint64_t bandwidth = atomic_load(&all.bandwidth);
-
-	if (!a || !bandwidth)
-		return;
-	pthread_mutex_lock(&all.lock);
-	rate_set(&a->bytes, clock_mono_ns(), (double)bandwidth);
-	rate_take(&a->bytes, (double)bytes);
-	pthread_mutex_unlock(&all.lock);
-}
-
-bool allowance_overdrawn(struct allowance *a)
+uint64_t allowance_bytes(struct allowance *a, uint64_t bytes)
 {
 	uint64_t bandwidth = atomic_load(&all.bandwidth);
 	uint64_t now = clock_mono_ns();
-	bool over;
+	uint64_t wait;
 
 	if (!a || !bandwidth)
-		return false;
+		return 0;
+	CHECK_MAGIC(a, ALLOWANCE_MAGIC);
 	pthread_mutex_lock(&all.lock);
 	rate_set(&a->bytes, now, (double)bandwidth);
-	over = rate_wait_ns(&a->bytes, now) > 0;
+	wait = rate_wait_ns(&a->bytes, now);
+	if (wait == 0)
+		rate_take(&a->bytes, (double)bytes);
 	pthread_mutex_unlock(&all.lock);
-	return over;
+	return wait;
 }
 
 int allowance_refuse(uint64_t wait_ns, struct err *e)

@@ -47,10 +47,8 @@ uint64_t allowance_list(struct allowance *a);
 
 /* Bytes a second of each token, from now on; 0, as at the start: no bound. */
 void allowance_set_bandwidth(uint64_t bytes_per_s);
-/* Bytes that were sent for it. */
-void allowance_note_bytes(struct allowance *a, uint64_t bytes);
-/* Has it had more bytes than it may have by now? */
-bool allowance_overdrawn(struct allowance *a);
+/* So many bytes that it asks for: 0, and they are counted; else the ns after which it may ask again. */
+uint64_t allowance_bytes(struct allowance *a, uint64_t bytes);
 
 /* -EAGAIN with the one line that every refusal has. */
 int allowance_refuse(uint64_t wait_ns, struct err *e);

@@ -6,7 +6,9 @@
 
 bool peer_is_current(const struct peer_identity *peer)
 {
-	return peer->kind != PEER_TOKEN || peer->claims.expires_s > clock_wall_ns() / CLOCK_SECOND;
+	return peer_is_trusted(peer) ||
+	       (peer->kind == PEER_TOKEN &&
+		       peer->claims.expires_s > clock_wall_ns() / CLOCK_SECOND);
 }
 
 bool peer_may_read(const struct peer_identity *peer, const struct volume_id *volume)

@@ -10,9 +10,8 @@
  * Bounds: a connection is not read from while LIMIT_CONN_REQUESTS requests, or LIMIT_CONN_OUT_BYTES
  * of their payloads, are under way, or LIMIT_CONN_OUT_BYTES of replies wait for a peer that does
  * not take them. While the process has LIMIT_REQUESTS, or no memory for more, no connection is read
- * from that has one under way: each goes on with one. The same holds for the connections of a token
- * that has LIMIT_TOKEN_REQUESTS; while it has had more bytes than it may have, none of them is read
- * from. A connection past the share of descriptors or memory, or of its token, is closed: its peer
+ * from that has two under way: each goes on with one besides one that is parked. The same holds for the
+ * connections of a token that has LIMIT_TOKEN_REQUESTS. A connection past the share of descriptors or memory, or of its token, is closed: its peer
  * comes again.
  */
 #include "net/allowance.h"
@@ -163,7 +162,7 @@ static struct request *request_find(struct rpc_conn *peer, uint64_t id)
 /* All connections together have as much as they may; looked at again when one of its own ends. */
 static bool too_much(const struct rpc_conn *peer)
 {
-	return peer->by_id.count > 0 &&
+	return peer->by_id.count > 1 && /* one may be parked */
 	       (bound_used(BOUND_REQUESTS) >= LIMIT_REQUESTS || arena_full(ARENA_CONNECTIONS) ||
 		       allowance_used(peer->allowance, ALLOWANCE_REQUESTS) >= LIMIT_TOKEN_REQUESTS);
 }
@@ -171,8 +170,7 @@ static bool too_much(const struct rpc_conn *peer)
 static void peer_throttle(struct rpc_conn *peer)
 {
 	conn_pause(&peer->conn, peer->conn.congested || peer->by_id.count >= LIMIT_CONN_REQUESTS ||
-					peer->in_bytes >= LIMIT_CONN_OUT_BYTES || too_much(peer) ||
-					allowance_overdrawn(peer->allowance));
+					peer->in_bytes >= LIMIT_CONN_OUT_BYTES || too_much(peer));
 }
 
 static void request_cancel(struct request *request)
@@ -292,7 +290,6 @@ static void reply_send(struct request *request)
 		reply->checksums = 0;
 	}
 	request->message.done = on_reply_sent;
-	allowance_note_bytes(peer->allowance, reply->payload);
 	conn_send(&peer->conn, &request->message, reply);
 	peer_throttle(peer);
 }
@@ -367,10 +364,8 @@ static void on_ready(struct conn *conn)
 
 	greeted(peer); /* it speaks first */
 	r = count_connection(peer);
-	if (r == 0) {
-		peer_throttle(peer); /* its token may have had too many bytes over others */
+	if (r == 0)
 		return;
-	}
 	LOG_LIMITED(LOG_WARN, "connection of a token refused",
 		"open=%u error=%s next=\"the peer comes again\"",
 		allowance_used(peer->allowance, ALLOWANCE_CONNECTIONS), err_name(r));

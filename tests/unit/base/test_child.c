@@ -164,11 +164,28 @@ static void a_hidden_one_is_known_by_its_name(void **state)
 	assert_int_equal(status, 0);
 }
 
+/* Its parent has not waited for it: its number and its name are still there. */
+static void one_that_has_ended_is_none(void **state)
+{
+	siginfo_t info;
+	pid_t pid = fork();
+
+	(void)state;
+	if (pid == 0) {
+		(void)prctl(PR_SET_NAME, "cachemaster");
+		_exit(0);
+	}
+	assert_int_equal(waitid(P_PID, (id_t)pid, &info, WEXITED | WNOWAIT), 0);
+	assert_false(child_process_is(pid, "/usr/bin/cachemaster"));
+	assert_int_equal(waitpid(pid, NULL, 0), pid);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(adopted_too_early),
 		cmocka_unit_test(a_hidden_one_is_known_by_its_name),
+		cmocka_unit_test(one_that_has_ended_is_none),
 		cmocka_unit_test(ready_too_late),
 		cmocka_unit_test(restarts),
 	};
