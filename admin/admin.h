@@ -33,7 +33,7 @@ struct admin_caller {
 	/* Of a token: it ends at that second since 1970, and with the cluster key of that id. 0: no token. */
 	uint64_t until_s;
 	uint32_t key_id;
-	bool sees_part;  /* of its sources: nothing that is counted over all of them is told */
+	bool sees_part; /* of its sources: nothing that is counted over all of them is told */
 	uid_t uid;
 	gid_t gid;
 	pid_t pid;
