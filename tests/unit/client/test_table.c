@@ -3,6 +3,9 @@
 
 #include <dirent.h>
 #include <stdatomic.h>
+#include "client/client_internal.h"
+#include "client/client_op.h"
+#include "client/client_pieces.h"
 #include "client/client_table.h"
 #include "tests/unit/net/cluster_key.h"
 
@@ -251,6 +254,44 @@ static void test_parts(void **state)
 	far_close(&far);
 }
 
+/* What is planned to be fetched has an object in each part: of gaps, which objects of others leave, nothing is asked for. */
+static void test_no_gap_is_fetched(void **state)
+{
+	static const struct key_prefixes part = { 2, { { "a/", 2 }, { "c/", 2 } } };
+	struct fix *f = *state;
+	struct table *whole = client_volume_table(f->volume);
+	struct client_volume volume = { 0 };
+	uint8_t hash[SHA256_BYTES];
+	unsigned int gaps = 0;
+	char path[100];
+	struct err e = ERR_INIT;
+
+	snprintf(path, sizeof(path), "%.80s/cut", f->dir);
+	assert_int_equal(table_cut(whole, &part, path, hash, &e), 0);
+	assert_int_equal(table_open(open(path, O_RDONLY | O_CLOEXEC), &volume.table, &e), 0);
+	for (uint32_t i = 0; i < f->n_objects; i++)
+		for (uint64_t at = f->objects[i].offset;
+			at < f->objects[i].offset + min(f->objects[i].size, 2 * MiB); at += 5000) {
+			struct client_op op = {
+				.volume = &volume, .offset = at, .length = CLIENT_READ_MAX
+			};
+
+			assert_int_equal(client_plan(&op), 0);
+			for (uint32_t k = 0; k < op.n_parts; k++) {
+				uint64_t from = op.parts[k].offset;
+				uint64_t to = from + op.parts[k].length;
+				bool any;
+
+				assert_int_equal(
+					piece_range_widen(volume.table, &from, &to, &any), 0);
+				assert_int_equal(op.parts[k].gap, !any);
+				gaps += !any && op.n_parts > 1;
+			}
+		}
+	assert_true(gaps > 0);
+	table_unref(volume.table);
+}
+
 #define CASE(fn) cmocka_unit_test_setup_teardown(fn, fix_setup, fix_teardown)
 
 int main(void)
@@ -260,6 +301,7 @@ int main(void)
 		CASE(test_another_than_announced),
 		CASE(test_old_ones_go),
 		CASE(test_parts),
+		CASE(test_no_gap_is_fetched),
 	};
 
 	return cmocka_run_group_tests_name("client_table", tests, NULL, NULL);
