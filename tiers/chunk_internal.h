@@ -60,6 +60,7 @@ struct chunk {
 	_Atomic uint32_t damages;    /* counts pieces found damaged; under extents.lock */
 	struct tier *_Atomic moving; /* being copied there: writes wait; set under `lock` */
 	bool moved;                  /* gone because another tier has it now */
+	bool unlinked;               /* its file is gone; its name goes when no move goes on */
 	struct volume_space *space;
 	_Atomic enum tier_class class;      /* changed under volumes.lock once it is shared */
 	_Atomic enum tier_class kept_class; /* as its row in the index has it, at the last look */

@@ -266,11 +266,13 @@ static bool take_place(struct copy *copy)
 		chunk_set_state_locked(from, CHUNK_UNLINKING);
 		chunk_set_state_locked(from, CHUNK_GONE);
 		from->moved = true;
+		atomic_store(&from->moving, NULL);
 	}
 	pthread_mutex_unlock(&from->lock);
 	if (mine) {
 		pthread_mutex_lock(&to->lock);
 		chunk_set_state_locked(to, complete ? CHUNK_COMPLETE : CHUNK_FILLING);
+		atomic_store(&to->moving, from->tier); /* until the old one is retired */
 		pthread_mutex_unlock(&to->lock);
 		map_remove(&shard->map, &from->node);
 		set_insert_locked(shard, to, from->node.hash);
@@ -366,16 +368,6 @@ static int make_copy(struct copy *copy)
 	return r;
 }
 
-static void end(struct tier_set *set, struct chunk *chunk)
-{
-	struct shard *shard = set_shard(set, chunk->node.hash);
-
-	pthread_mutex_lock(&shard->lock);
-	atomic_store(&chunk->moving, NULL);
-	pthread_cond_broadcast(&shard->settled);
-	pthread_mutex_unlock(&shard->lock);
-}
-
 static void remove_leftover(struct copy *copy)
 {
 	char path[FILE_NAME_BYTES];
@@ -408,7 +400,7 @@ int move_chunk(struct tier_set *set, struct chunk *chunk, struct tier *to)
 		if (r < 0)
 			remove_leftover(copy);
 	}
-	end(set, chunk);
+	set_end_move(set, r == 0 ? copy->to : chunk);
 	if (copy) {
 		atomic_fetch_sub(&chunk->space->held, copy->twice);
 		chunk_fds_close(&copy->fds);

@@ -271,18 +271,17 @@ static void take_queue(struct volumes *volumes, struct chunk *chunk, struct chun
 	pthread_mutex_unlock(&volumes->lock);
 }
 
-/* The copy takes the chunk's place in the map; NULL: the chunk stays. False: the chunk was unlinked
- * meanwhile. */
-static bool end_move(struct chunk *chunk, struct chunk *copy)
+/* The copy takes the chunk's place in the map, and is the one that is being moved: what is left to
+ * do is of its name. False: the chunk was unlinked meanwhile. */
+static bool take_place(struct chunk *chunk, struct chunk *copy)
 {
 	struct shard *shard = set_shard(chunk->set, chunk->node.hash);
 	bool moved;
 
-	if (copy)
-		take_queue(&chunk->set->volumes, chunk, copy);
+	take_queue(&chunk->set->volumes, chunk, copy);
 	pthread_mutex_lock(&shard->lock);
 	pthread_mutex_lock(&chunk->lock);
-	moved = copy && chunk_is_live(chunk);
+	moved = chunk_is_live(chunk);
 	if (moved) {
 		chunk_set_state_locked(chunk, CHUNK_UNLINKING);
 		chunk_set_state_locked(chunk, CHUNK_GONE);
@@ -290,15 +289,15 @@ static bool end_move(struct chunk *chunk, struct chunk *copy)
 		chunk_set_state_locked(copy, atomic_load(&copy->present_blocks) == CHUNK_BLOCKS
 						     ? CHUNK_COMPLETE
 						     : CHUNK_FILLING);
+		atomic_store(&copy->moving, chunk->tier);
+		atomic_store(&chunk->moving, NULL);
 	}
-	atomic_store(&chunk->moving, NULL);
 	pthread_mutex_unlock(&chunk->lock);
 	if (moved) {
 		map_remove(&shard->map, &chunk->node);
 		set_insert_locked(shard, chunk_ref(copy), chunk->node.hash);
 		volumes_queue(&chunk->set->volumes, copy);
 	}
-	pthread_cond_broadcast(&shard->settled);
 	pthread_mutex_unlock(&shard->lock);
 	return moved;
 }
@@ -320,12 +319,11 @@ static int publish(struct chunk *chunk, struct chunk *copy)
 	row.complete = atomic_load(&copy->present_blocks) == CHUNK_BLOCKS;
 	r = tier_index_put(copy->tier, &row);
 	if (r < 0) {
-		(void)end_move(chunk, NULL); /* true is not possible */
 		undo(copy, false);
 		return r;
 	}
 	CRASH_POINT("relocate.listed");
-	if (!end_move(chunk, copy)) {
+	if (!take_place(chunk, copy)) {
 		undo(copy, true);
 		return -EBUSY;
 	}
@@ -338,6 +336,7 @@ static int publish(struct chunk *chunk, struct chunk *copy)
 		chunk_note_mode(copy); /* else its mode stays that of a filling one */
 		chunk_unpin(copy);
 	}
+	set_end_move(copy->set, copy);
 	return 0;
 }
 
@@ -375,16 +374,16 @@ int chunk_relocate(struct chunk *chunk, const struct relocation *to)
 
 	CHECK_MAGIC(chunk, CHUNK_MAGIC);
 	if (chunk_begin_move(chunk, to->tier)) {
+		CRASH_POINT("relocate.begun");
 		r = make_copy(chunk, to, &copy);
 		if (r == 0)
 			r = copy_pinned(chunk, copy);
-		if (r < 0) {
-			(void)end_move(chunk, NULL); /* it stays */
-			if (copy)
-				undo(copy, false);
-		} else {
+		if (r == 0)
 			r = publish(chunk, copy);
-		}
+		else if (copy)
+			undo(copy, false);
+		if (r < 0)
+			set_end_move(chunk->set, chunk); /* it stays */
 	}
 	if (r < 0) {
 		if (to->extent)

@@ -16,6 +16,9 @@
  * afterwards; what was unverified stays so. Bytes that an earlier life of the chunk left at the new
  * place are never written over with other ones: somebody may be reading them.
  *
+ * A chunk that is dropped on the way keeps its name until the move has ended: its next life may lie
+ * where the move writes, and would be taken for what the move left.
+ *
  * Threads: any. Writes to the chunk wait meanwhile.
  */
 #pragma once

@@ -99,10 +99,39 @@ static bool begin_unlink(struct chunk *chunk, bool idle)
 	return mine;
 }
 
-static void unlink_chunk(struct tier_set *set, struct chunk *chunk)
+/* Frees the name of a chunk, by the last of who unlinks it and who moves it. */
+static void free_name(struct tier_set *set, struct chunk *chunk, bool unlinked)
 {
 	struct shard *shard = set_shard(set, chunk->node.hash);
+	bool last;
 
+	pthread_mutex_lock(&shard->lock);
+	pthread_mutex_lock(&chunk->lock);
+	if (unlinked)
+		chunk->unlinked = true;
+	else
+		atomic_store(&chunk->moving, NULL);
+	last = chunk->unlinked && !atomic_load(&chunk->moving);
+	if (last)
+		chunk_set_state_locked(chunk, CHUNK_GONE);
+	pthread_mutex_unlock(&chunk->lock);
+	if (last)
+		map_remove(&shard->map, &chunk->node);
+	pthread_cond_broadcast(&shard->settled);
+	pthread_mutex_unlock(&shard->lock);
+	if (!last)
+		return;
+	chunk_leave_extent(chunk);
+	chunk_unref(chunk); /* the set's; charged until the last one */
+}
+
+void set_end_move(struct tier_set *set, struct chunk *chunk)
+{
+	free_name(set, chunk, false);
+}
+
+static void unlink_chunk(struct tier_set *set, struct chunk *chunk)
+{
 	publish_gone(chunk);
 	volumes_unqueue(&set->volumes, chunk);
 	/* The index first: a file without a row is found again, a row without a file only looks
@@ -111,17 +140,8 @@ static void unlink_chunk(struct tier_set *set, struct chunk *chunk)
 	CRASH_POINT("chunk.unlisted");
 	chunk_unlink_file(chunk);
 	CRASH_POINT("chunk.unlinked");
-
-	pthread_mutex_lock(&shard->lock);
-	pthread_mutex_lock(&chunk->lock);
-	chunk_set_state_locked(chunk, CHUNK_GONE);
-	pthread_mutex_unlock(&chunk->lock);
-	map_remove(&shard->map, &chunk->node);
-	pthread_cond_broadcast(&shard->settled);
-	pthread_mutex_unlock(&shard->lock);
 	chunk_hold(chunk);
-	chunk_leave_extent(chunk);
-	chunk_unref(chunk); /* the set's; charged until the last one */
+	free_name(set, chunk, true);
 }
 
 bool set_unlink(struct tier_set *set, struct chunk *chunk)

@@ -235,10 +235,13 @@ static struct chunk *find_settled_locked(
 {
 	for (;;) {
 		struct chunk *chunk = set_find_locked(shard, id, hash);
+		const struct tier *to;
 
 		if (!chunk)
 			return NULL;
-		if (chunk_is_live(chunk) || !tier_in_service(chunk->tier))
+		to = atomic_load(&chunk->moving);
+		if (chunk_is_live(chunk) || !tier_in_service(chunk->tier) ||
+			(to && !tier_in_service(to)))
 			return chunk_ref(chunk);
 		pthread_cond_wait(&shard->settled, &shard->lock);
 	}

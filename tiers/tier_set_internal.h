@@ -48,10 +48,16 @@ struct chunk *set_find_locked(struct shard *shard, const struct chunk_id *id, ui
 void set_insert_locked(struct shard *shard, struct chunk *chunk, uint64_t hash);
 /* Those who wait for a chunk to leave CREATING or UNLINKING look again. */
 void set_wake_waiters(struct tier_set *set);
-/* Takes a live chunk out for ever: UNLINKING, index, file, GONE. False when somebody else did. */
+/*
+ * Takes a live chunk out for ever: UNLINKING, index, file, GONE. False when somebody else did. One
+ * that is being moved stays UNLINKING until the move ends: its next life may lie where that writes.
+ */
 bool set_unlink(struct tier_set *set, struct chunk *chunk);
 /* The same, unless it is written or moved. */
 bool set_unlink_idle(struct tier_set *set, struct chunk *chunk);
+/* The move that chunk_begin_move() began has ended, and nothing of it is left at the new place unless
+ * the chunk is there now. */
+void set_end_move(struct tier_set *set, struct chunk *chunk);
 
 /* Fills the map from index and files of a tier just opened. */
 int recover_tier(struct tier_set *set, struct tier *tier, struct err *e) __must_check;

@@ -726,6 +726,46 @@ static void test_room_beside_dead_bytes(void **state)
 	assert_int_equal(status_of(f).held, 0);
 }
 
+/* ---- dropped on the way ---------------------------------------------------------------------- */
+
+/* At that point of its move, and written again at once. */
+static void drop_on_the_way(struct fixture *f, const char *point, bool into)
+{
+	const struct chunk_id id = chunk_number(1);
+	struct piece_run run = run_in(1);
+
+	open_still(f);
+	if (!into)
+		layout(f, 10 * CHUNK_BYTES);
+	write_chunk(f, 1);
+	if (into)
+		layout(f, 10 * CHUNK_BYTES);
+	else
+		no_layout(f);
+	drop_at(f, point, 1, &run);
+	move_all(f);
+	drop_at_end();
+	check_chunk(f, 1);
+	assert_int_equal(counter_get(&tier_set_counters(f->set)->mismatches), 0);
+	reopen_still(f);
+	check_chunk(f, 1);
+	(void)tier_set_drop(f->set, &id.volume, id.lineage, NULL, NULL);
+	assert_int_equal(status_of(f).held, 0);
+	assert_int_equal(status_of(f).chunks, 0);
+	fixture_close(f);
+}
+
+static void test_dropped_on_the_way(void **state)
+{
+	static const char *const points[] = { "relocate.begun", "relocate.made", "relocate.copied",
+		"relocate.entered", "relocate.listed", "relocate.moved" };
+
+	for (size_t i = 0; i < ARRAY_SIZE(points); i++) {
+		drop_on_the_way(*state, points[i], true);
+		drop_on_the_way(*state, points[i], false);
+	}
+}
+
 #define T(fn) cmocka_unit_test_setup_teardown(fn, fixture_setup, fixture_teardown)
 
 int main(void)
@@ -751,6 +791,7 @@ int main(void)
 		T(test_quota),
 		T(test_dead_bytes),
 		T(test_room_beside_dead_bytes),
+		T(test_dropped_on_the_way),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

@@ -264,7 +264,7 @@ struct worker {
 	struct fixture *f;
 	unsigned int seed;
 	uint32_t reads;
-	uint32_t wrong;
+	int wrong; /* the first answer that must not be; -EOVERFLOW: more bytes than there are */
 };
 
 static _Atomic uint32_t drops;
@@ -291,10 +291,13 @@ static void *worker_main(void *arg)
 			(void)tier_set_drop(w->f->set, &id.volume, id.lineage, keep_some, &c);
 			atomic_fetch_add(&drops, 1);
 		}
-		w->wrong += r != 0 && r != -ENOSPC; /* -ENOSPC: dropped under the write */
+		if (r == -ENOSPC) /* dropped under the write */
+			r = 0;
 		if (tier_set_volume_bytes(w->f->set, &id.volume, id.lineage) >
 			(uint64_t)BUSY_CHUNKS * CHUNK_BYTES)
-			w->wrong++;
+			r = -EOVERFLOW;
+		if (!w->wrong)
+			w->wrong = r;
 	}
 	atomic_fetch_add(&ended, 1);
 	return NULL;

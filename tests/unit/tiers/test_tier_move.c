@@ -414,6 +414,30 @@ static void test_moves_under_readers(void **state)
 		check_chunk(t, i);
 }
 
+/* The next life of the chunk begins when nothing of the last one's move is left to do. */
+static void test_dropped_on_the_way(void **state)
+{
+	static const char *const points[] = { "move.made", "move.copied", "move.named",
+		"move.listed", "move.unlisted", "move.unlinked" };
+	const struct piece_run run = run_of(0, OBJECT, seed_of(0, 0));
+	struct two *t = *state;
+
+	start(t);
+	for (size_t i = 0; i < ARRAY_SIZE(points); i++) {
+		int r;
+
+		assert_int_equal(write_object(t, 0, 0), 0);
+		drop_at(&t->f, points[i], 0, &run);
+		r = move_to(t, 0, where(t, 0) == TIER_NVME ? TIER_HDD : TIER_NVME);
+		assert_true(r == 0 || r == -EBUSY);
+		drop_at_end();
+		assert_int_equal(read_object(t, 0, 0), 0);
+		stop(t);
+		start(t);
+		assert_int_equal(read_object(t, 0, 0), 0);
+	}
+}
+
 /* What a crash leaves of a move. */
 static void test_leftovers(void **state)
 {
@@ -529,6 +553,7 @@ int main(void)
 		test(test_spill),
 		test(test_quota_does_not_spill),
 		test(test_moves_under_readers),
+		test(test_dropped_on_the_way),
 		test(test_leftovers),
 		test(test_ram),
 		test(test_kinds),

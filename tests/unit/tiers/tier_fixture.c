@@ -1,5 +1,9 @@
 #include "tests/unit/tiers/tier_fixture.h"
 
+#include <pthread.h>
+#include "base/crash_point.h"
+#include "tiers/tier_set_internal.h"
+
 void fixture_open(struct fixture *f)
 {
 	struct tier_config config = { .path = f->path, .capacity = f->capacity, .create = true };
@@ -184,6 +188,66 @@ void flip_byte(const char *path, off_t offset)
 	b ^= 0x10;
 	assert_int_equal(pwrite(fd, &b, 1, offset), 1);
 	close(fd);
+}
+
+static struct {
+	struct fixture *f;
+	const char *point;
+	uint64_t n;
+	struct piece_run run;
+	pthread_t here;
+	pthread_t next;
+	bool dropped;
+	bool taken; /* the name was not free after the drop */
+} dropping;
+
+static bool keep_others(void *arg, uint64_t chunk)
+{
+	(void)arg;
+	return chunk != dropping.n;
+}
+
+static void *write_next_life(void *arg)
+{
+	return write_run(dropping.f, dropping.n, &dropping.run) == 0 ? arg : NULL;
+}
+
+static void on_dropping(const char *point)
+{
+	struct chunk_id id = chunk_number(dropping.n);
+	struct tier_set *set = dropping.f->set;
+	uint64_t hash = set_hash(&id);
+	struct shard *shard = set_shard(set, hash);
+
+	if (!pthread_equal(pthread_self(), dropping.here) || dropping.dropped ||
+		strcmp(point, dropping.point) != 0)
+		return;
+	dropping.dropped = true;
+	(void)tier_set_drop(set, &id.volume, id.lineage, keep_others, NULL);
+	assert_null(tier_chunk_find(set, &id));
+	pthread_mutex_lock(&shard->lock);
+	dropping.taken = set_find_locked(shard, &id, hash) != NULL;
+	pthread_mutex_unlock(&shard->lock);
+	assert_int_equal(pthread_create(&dropping.next, NULL, write_next_life, &dropping), 0);
+}
+
+void drop_at(struct fixture *f, const char *point, uint64_t n, const struct piece_run *run)
+{
+	dropping = (typeof(dropping)){
+		.f = f, .point = point, .n = n, .run = *run, .here = pthread_self()
+	};
+	crash_point_hook = on_dropping;
+}
+
+void drop_at_end(void)
+{
+	void *written = NULL;
+
+	assert_true(dropping.dropped);
+	assert_int_equal(pthread_join(dropping.next, &written), 0);
+	crash_point_hook = NULL;
+	assert_true(dropping.taken);
+	assert_non_null(written);
 }
 
 void another_boot(struct fixture *f)
