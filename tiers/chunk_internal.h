@@ -6,7 +6,8 @@
  *	    └──failed──► GONE ◄── UNLINKING ◄── dropped ─────┘
  *
  * CREATING and UNLINKING hold the chunk's place in the map so that nobody else makes or removes the
- * same chunk's file meanwhile; find() does not see them. The set holds one reference from CREATING
+ * same chunk's file meanwhile; find() does not see them. UNLINKING lasts until a move of the chunk has
+ * ended, too. The set holds one reference from CREATING
  * to GONE.
  *
  * Locks: the map's place under the shard's lock; state, charge and boot under `lock`; bits are
@@ -55,12 +56,13 @@ struct chunk {
 	pthread_mutex_t repair;
 	uint64_t charged;
 	bool held; /* unlinked: its charge is part of the tier's and the volume's held bytes */
-	_Atomic uint32_t writers;    /* writes under way; changed under `lock` */
-	_Atomic uint32_t writes;     /* counts pieces that became present, before they are */
-	_Atomic uint32_t damages;    /* counts pieces found damaged; under extents.lock */
-	struct tier *_Atomic moving; /* being copied there: writes wait; set under `lock` */
-	bool moved;                  /* gone because another tier has it now */
-	bool unlinked;               /* its file is gone; its name goes when no move goes on */
+	_Atomic uint32_t writers; /* writes under way; changed under `lock` */
+	_Atomic uint32_t writes;  /* counts pieces that became present, before they are */
+	_Atomic uint32_t damages; /* counts pieces found damaged; under extents.lock */
+	struct tier
+		*_Atomic moving; /* to there, or just from there: writes wait; set under `lock` */
+	bool moved;              /* gone because another tier has it now */
+	bool unlinked;           /* its file is gone; its name is taken while `moving` */
 	struct volume_space *space;
 	_Atomic enum tier_class class;      /* changed under volumes.lock once it is shared */
 	_Atomic enum tier_class kept_class; /* as its row in the index has it, at the last look */

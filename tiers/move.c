@@ -215,7 +215,8 @@ static int copy_contents(struct copy *copy)
 	struct batch batch = next_batch(copy, 0);
 
 	while (r == 0 && batch.blocks) {
-		r = copy_batch(copy, &batch);
+		/* Its next life waits for the end of this. */
+		r = chunk_is_dropped(copy->from) ? -EBUSY : copy_batch(copy, &batch);
 		batch = next_batch(copy, batch.first + batch.blocks);
 	}
 	if (r < 0)

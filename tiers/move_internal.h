@@ -9,6 +9,7 @@
  *	4. under the shard's lock the copy takes the chunk's place in the map: find() gives the old one
  *	   or the new one
  *	5. the old row and file go
+ *	6. writes go on; the name of one that was dropped meanwhile is free
  *
  * A crash leaves a file in move/, which the next start removes, or both files, of which the next
  * start keeps one: both are whole. Pieces that could not be checked are UNVERIFIED in the copy.

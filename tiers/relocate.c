@@ -196,7 +196,8 @@ static int copy_all(struct mover *m)
 	while (r == 0 && next_run(m, block, block < alone_until, &run)) {
 		bool alone = block < alone_until;
 
-		r = copy_charged(m, &run);
+		/* Its next life waits for the end of this. */
+		r = chunk_is_dropped(m->from) ? -EBUSY : copy_charged(m, &run);
 		if (r == -ESTALE && !alone) {
 			alone_until = run.first + run.n;
 			block = run.first;
@@ -383,7 +384,7 @@ int chunk_relocate(struct chunk *chunk, const struct relocation *to)
 		else if (copy)
 			undo(copy, false);
 		if (r < 0)
-			set_end_move(chunk->set, chunk); /* it stays */
+			set_end_move(chunk->set, chunk); /* it stays where it was */
 	}
 	if (r < 0) {
 		if (to->extent)

@@ -99,11 +99,24 @@ static bool begin_unlink(struct chunk *chunk, bool idle)
 	return mine;
 }
 
-/* Frees the name of a chunk, by the last of who unlinks it and who moves it. */
-static void free_name(struct tier_set *set, struct chunk *chunk, bool unlinked)
+/* Its file is gone and no move is under way: its name is free. */
+static bool end_locked(struct shard *shard, struct chunk *chunk)
+{
+	bool ended = chunk->unlinked && !atomic_load(&chunk->moving);
+
+	if (ended) {
+		chunk_set_state_locked(chunk, CHUNK_GONE);
+		map_remove(&shard->map, &chunk->node);
+	}
+	pthread_cond_broadcast(&shard->settled);
+	return ended;
+}
+
+/* The unlinker and the mover each come here once; the second one ends the chunk. */
+static void leave_chunk(struct tier_set *set, struct chunk *chunk, bool unlinked)
 {
 	struct shard *shard = set_shard(set, chunk->node.hash);
-	bool last;
+	bool ended;
 
 	pthread_mutex_lock(&shard->lock);
 	pthread_mutex_lock(&chunk->lock);
@@ -111,15 +124,10 @@ static void free_name(struct tier_set *set, struct chunk *chunk, bool unlinked)
 		chunk->unlinked = true;
 	else
 		atomic_store(&chunk->moving, NULL);
-	last = chunk->unlinked && !atomic_load(&chunk->moving);
-	if (last)
-		chunk_set_state_locked(chunk, CHUNK_GONE);
+	ended = end_locked(shard, chunk);
 	pthread_mutex_unlock(&chunk->lock);
-	if (last)
-		map_remove(&shard->map, &chunk->node);
-	pthread_cond_broadcast(&shard->settled);
 	pthread_mutex_unlock(&shard->lock);
-	if (!last)
+	if (!ended)
 		return;
 	chunk_leave_extent(chunk);
 	chunk_unref(chunk); /* the set's; charged until the last one */
@@ -127,7 +135,7 @@ static void free_name(struct tier_set *set, struct chunk *chunk, bool unlinked)
 
 void set_end_move(struct tier_set *set, struct chunk *chunk)
 {
-	free_name(set, chunk, false);
+	leave_chunk(set, chunk, false);
 }
 
 static void unlink_chunk(struct tier_set *set, struct chunk *chunk)
@@ -141,7 +149,7 @@ static void unlink_chunk(struct tier_set *set, struct chunk *chunk)
 	chunk_unlink_file(chunk);
 	CRASH_POINT("chunk.unlinked");
 	chunk_hold(chunk);
-	free_name(set, chunk, true);
+	leave_chunk(set, chunk, true);
 }
 
 bool set_unlink(struct tier_set *set, struct chunk *chunk)
@@ -185,14 +193,41 @@ static void collect_of_volume(struct map_node *node, void *arg)
 		list_push_back(&s->chosen, &chunk_ref(chunk)->link);
 }
 
-static uint64_t drop_one(struct tier_set *set, struct chunk *chunk)
+/* The chunk that a move has put in the place of this one, referenced; NULL: none has. */
+static struct chunk *moved_to(struct tier_set *set, struct chunk *chunk)
 {
-	uint64_t charged;
+	struct shard *shard = set_shard(set, chunk->node.hash);
+	struct chunk *copy = NULL;
 
-	pthread_mutex_lock(&chunk->lock);
-	charged = chunk->charged;
-	pthread_mutex_unlock(&chunk->lock);
-	return set_unlink(set, chunk) ? charged : 0;
+	pthread_mutex_lock(&shard->lock);
+	if (chunk->moved)
+		copy = set_find_locked(shard, &chunk->id, chunk->node.hash);
+	if (copy)
+		chunk_ref(copy);
+	pthread_mutex_unlock(&shard->lock);
+	return copy;
+}
+
+static uint64_t drop_one(struct tier_set *set, struct chunk *chosen)
+{
+	struct chunk *chunk = chunk_ref(chosen);
+	uint64_t dropped = 0;
+
+	while (chunk) {
+		struct chunk *copy = NULL;
+		uint64_t charged;
+
+		pthread_mutex_lock(&chunk->lock);
+		charged = chunk->charged;
+		pthread_mutex_unlock(&chunk->lock);
+		if (set_unlink(set, chunk))
+			dropped = charged;
+		else
+			copy = moved_to(set, chunk);
+		chunk_unref(chunk);
+		chunk = copy;
+	}
+	return dropped;
 }
 
 uint64_t tier_set_drop(struct tier_set *set, const struct volume_id *volume, uint64_t lineage,

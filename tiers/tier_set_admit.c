@@ -226,22 +226,27 @@ static int finish_creating(struct tier_set *set, struct shard *shard, struct chu
 	return r;
 }
 
+/* Neither its disk nor the one it is moved to or from is waited for. */
+static bool is_stalled(const struct chunk *chunk)
+{
+	const struct tier *to = atomic_load(&chunk->moving);
+
+	return !tier_in_service(chunk->tier) || (to && !tier_in_service(to));
+}
+
 /*
- * The chunk, live and referenced; or NULL, and no other thread is making or removing it. One whose
- * disk stalls comes as it is: nobody waits for that disk.
+ * The chunk, live and referenced; or NULL, and no other thread makes, moves or removes it. One that
+ * a stalled disk holds up comes as it is.
  */
 static struct chunk *find_settled_locked(
 	struct shard *shard, const struct chunk_id *id, uint64_t hash)
 {
 	for (;;) {
 		struct chunk *chunk = set_find_locked(shard, id, hash);
-		const struct tier *to;
 
 		if (!chunk)
 			return NULL;
-		to = atomic_load(&chunk->moving);
-		if (chunk_is_live(chunk) || !tier_in_service(chunk->tier) ||
-			(to && !tier_in_service(to)))
+		if (chunk_is_live(chunk) || is_stalled(chunk))
 			return chunk_ref(chunk);
 		pthread_cond_wait(&shard->settled, &shard->lock);
 	}
@@ -347,7 +352,7 @@ int tier_chunk_admit_as(struct tier_set *set, const struct chunk_id *id,
 		r = admit_new(set, id, how, &chunk);
 	if (r < 0)
 		return r;
-	if (!tier_in_service(chunk->tier)) {
+	if (!tier_in_service(chunk->tier) || (!chunk_is_live(chunk) && is_stalled(chunk))) {
 		chunk_unref(chunk);
 		return -EIO;
 	}

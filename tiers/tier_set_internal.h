@@ -16,7 +16,7 @@
 
 struct shard {
 	pthread_mutex_t lock;
-	pthread_cond_t settled; /* a chunk left CREATING or UNLINKING */
+	pthread_cond_t settled; /* a chunk left CREATING or UNLINKING, or a move ended */
 	struct map map;
 };
 
@@ -46,7 +46,7 @@ struct shard *set_shard(struct tier_set *set, uint64_t hash);
 /* The chunk in any state, not referenced. */
 struct chunk *set_find_locked(struct shard *shard, const struct chunk_id *id, uint64_t hash);
 void set_insert_locked(struct shard *shard, struct chunk *chunk, uint64_t hash);
-/* Those who wait for a chunk to leave CREATING or UNLINKING look again. */
+/* Those who wait for `settled` look again. */
 void set_wake_waiters(struct tier_set *set);
 /*
  * Takes a live chunk out for ever: UNLINKING, index, file, GONE. False when somebody else did. One
@@ -55,8 +55,8 @@ void set_wake_waiters(struct tier_set *set);
 bool set_unlink(struct tier_set *set, struct chunk *chunk);
 /* The same, unless it is written or moved. */
 bool set_unlink_idle(struct tier_set *set, struct chunk *chunk);
-/* The move that chunk_begin_move() began has ended, and nothing of it is left at the new place unless
- * the chunk is there now. */
+/* Ends what chunk_begin_move() began. Nothing may be left at the new place, or nothing at the old
+ * one. */
 void set_end_move(struct tier_set *set, struct chunk *chunk);
 
 /* Fills the map from index and files of a tier just opened. */

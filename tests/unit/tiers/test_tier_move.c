@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include "base/clock.h"
+#include "base/crash_point.h"
 #include "base/piece.h"
 #include "tiers/move_internal.h"
 #include "tiers/tier_set_internal.h"
@@ -419,23 +420,85 @@ static void test_dropped_on_the_way(void **state)
 {
 	static const char *const points[] = { "move.made", "move.copied", "move.named",
 		"move.listed", "move.unlisted", "move.unlinked" };
+	const size_t moved_from = 4; /* before, the move is of no use any more */
 	const struct piece_run run = run_of(0, OBJECT, seed_of(0, 0));
 	struct two *t = *state;
 
 	start(t);
-	for (size_t i = 0; i < ARRAY_SIZE(points); i++) {
-		int r;
+	for (size_t i = 0; i < 2 * ARRAY_SIZE(points); i++) {
+		enum tier_kind to = i % 2 ? TIER_NVME : TIER_HDD;
 
 		assert_int_equal(write_object(t, 0, 0), 0);
-		drop_at(&t->f, points[i], 0, &run);
-		r = move_to(t, 0, where(t, 0) == TIER_NVME ? TIER_HDD : TIER_NVME);
-		assert_true(r == 0 || r == -EBUSY);
+		if (where(t, 0) == to)
+			assert_int_equal(move_to(t, 0, to == TIER_HDD ? TIER_NVME : TIER_HDD), 0);
+		drop_at(&t->f, points[i / 2], 0, &run);
+		assert_int_equal(move_to(t, 0, to), i / 2 < moved_from ? -EBUSY : 0);
 		drop_at_end();
 		assert_int_equal(read_object(t, 0, 0), 0);
 		stop(t);
 		start(t);
 		assert_int_equal(read_object(t, 0, 0), 0);
+		assert_int_equal(counter_get(&tier_set_counters(t->f.set)->chunks), 1);
+		assert_int_equal(counter_get(&tier_set_counters(t->f.set)->held), 0);
 	}
+}
+
+static bool moves_while_asked(void *arg, uint64_t chunk)
+{
+	assert_int_equal(move_to(arg, chunk, TIER_HDD), 0);
+	return false;
+}
+
+/* A move that ends under a drop does not save the chunk. */
+static void test_dropped_at_the_new_place(void **state)
+{
+	struct two *t = *state;
+	struct chunk_id id = chunk_number(0);
+
+	start(t);
+	assert_int_equal(write_object(t, 0, 0), 0);
+	assert_int_equal(where(t, 0), TIER_NVME);
+	assert_true(tier_set_drop(t->f.set, &id.volume, id.lineage, moves_while_asked, t) > 0);
+	assert_null(find(t, 0));
+	assert_int_equal(counter_get(&tier_set_counters(t->f.set)->chunks), 0);
+}
+
+static struct two *hanging;
+static int admitted;
+
+/* The disk that a dropped chunk is moved to hangs. */
+static void on_made(const char *point)
+{
+	struct tier_set *set = hanging->f.set;
+	struct gate *gate = &set->tiers[0]->gate;
+	struct chunk_id id = chunk_number(0);
+	struct chunk *chunk;
+
+	if (strcmp(point, "move.made") != 0)
+		return;
+	assert_true(tier_set_drop(set, &id.volume, id.lineage, NULL, NULL) > 0);
+	gate_set_stall(gate, 0);
+	atomic_store(&gate->stalled, true);
+	admitted = tier_chunk_admit(set, &id, &chunk);
+	gate_set_stall(gate, GATE_STALL_NS);
+	atomic_store(&gate->stalled, false);
+}
+
+static void test_nobody_waits_for_a_move_that_hangs(void **state)
+{
+	struct two *t = *state;
+
+	start(t);
+	assert_int_equal(t->f.set->tiers[0]->kind, TIER_HDD);
+	assert_int_equal(write_object(t, 0, 0), 0);
+	hanging = t;
+	admitted = 0;
+	crash_point_hook = on_made;
+	assert_int_equal(move_to(t, 0, TIER_HDD), -EBUSY);
+	crash_point_hook = NULL;
+	assert_int_equal(admitted, -EIO);
+	assert_int_equal(write_object(t, 0, 0), 0);
+	assert_int_equal(read_object(t, 0, 0), 0);
 }
 
 /* What a crash leaves of a move. */
@@ -554,6 +617,8 @@ int main(void)
 		test(test_quota_does_not_spill),
 		test(test_moves_under_readers),
 		test(test_dropped_on_the_way),
+		test(test_dropped_at_the_new_place),
+		test(test_nobody_waits_for_a_move_that_hangs),
 		test(test_leftovers),
 		test(test_ram),
 		test(test_kinds),

@@ -68,10 +68,10 @@ void only_file(struct fixture *f, char out[800]);
 /* Flips a bit of the byte at an offset. */
 void flip_byte(const char *path, off_t offset);
 
-/* When this thread comes to that point, chunk n is dropped there, and another thread writes the run to
- * its next life at once. */
+/* When this thread comes to that point, chunk n is dropped there, and another thread writes the run
+ * to its next life at once. */
 void drop_at(struct fixture *f, const char *point, uint64_t n, const struct piece_run *run);
-/* It came there; the next life waited until the point was past, and was written. */
+/* It came there; the name was still taken after the drop; the next life was written. */
 void drop_at_end(void);
 
 /* As after a power cycle: the tier was last started under another boot id. */
