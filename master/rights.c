@@ -1,6 +1,6 @@
 /* What a token may ask. See rights.h. */
 #include "master/rights.h"
-#include "net/identity.h"
+#include "net/rights.h"
 #include "proto/granary.pb-c.h"
 
 #include <string.h>
@@ -53,7 +53,8 @@ static bool may_hold(const struct peer_identity *peer, const struct rpc_request 
 	return may;
 }
 
-static bool may_ask(const struct peer_identity *peer, const struct rpc_request *request)
+/* Is it about what its token names? */
+static bool is_of_own(const struct peer_identity *peer, const struct rpc_request *request)
 {
 	switch (request->frame.op) {
 	case FRAME_OPEN_SOURCE:
@@ -65,46 +66,38 @@ static bool may_ask(const struct peer_identity *peer, const struct rpc_request *
 		return peer_may_read(peer, &request->frame.volume);
 	case FRAME_HOLD:
 		return may_hold(peer, request);
-	case FRAME_GET_SLOTS:
 	case FRAME_ADMIN: /* which asks for itself */
-		return peer_is_current(peer);
+		return true;
 	default:
 		return false;
 	}
 }
 
-bool rights_local(const struct peer_identity *peer)
+bool rights_contradict(const struct peer_identity *peer)
 {
-	return peer->kind == PEER_NODE && (peer->uid == 0 || peer->uid == geteuid());
+	return peer->kind == PEER_CLUSTER || peer_is_local(peer);
 }
 
-int rights_join(const struct peer_identity *peer, struct err *e)
+int rights_check(const struct peer_identity *peer, const struct rpc_request *request, struct err *e)
 {
-	if (peer->kind != PEER_NODE || rights_local(peer))
+	enum right right = rights_of(principal_of(peer), RIGHTS_MASTER, request->frame.op);
+
+	if (right == RIGHT_ALL || (right != RIGHT_NONE && is_of_own(peer, request)))
 		return 0;
+	if (peer->kind != PEER_NODE)
+		return peer_sees_nothing(e);
 	return err_set(e, -EPERM,
 		"user %u may not run a worker of this cluster: root and the master's own user (%u) "
 		"may",
 		peer->uid, geteuid());
 }
 
-bool rights_contradict(const struct peer_identity *peer)
-{
-	return peer->kind == PEER_CLUSTER || rights_local(peer);
-}
-
 bool rights_admit(struct rpc_request *request)
 {
-	const struct peer_identity *peer = rpc_conn_peer(request->conn);
 	struct err e = ERR_INIT;
-	int r = request->frame.op == FRAME_JOIN ? rights_join(peer, &e) : 0;
+	int r = rights_check(rpc_conn_peer(request->conn), request, &e);
 
-	if (r < 0) {
+	if (r < 0)
 		rpc_reply_err(request, r, &e);
-		return false;
-	}
-	if (peer_is_trusted(peer) || may_ask(peer, request))
-		return true;
-	rpc_reply_err(request, peer_sees_nothing(&e), &e);
-	return false;
+	return r == 0;
 }

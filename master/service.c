@@ -333,7 +333,7 @@ static int take_open(struct job *job, struct err *e)
 		r = take_dataset(job, m, e);
 	} else {
 		r = take_source(m->source, &job->config, e);
-		job->to_check = !rights_local(rpc_conn_peer(job->request->conn));
+		job->to_check = !peer_is_local(rpc_conn_peer(job->request->conn));
 		if (r == 0)
 			r = take_policy(m->policy, &job->wait.policy, e);
 	}

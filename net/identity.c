@@ -3,6 +3,7 @@
 #include "base/clock.h"
 
 #include <string.h>
+#include <unistd.h>
 
 bool peer_is_current(const struct peer_identity *peer)
 {
@@ -68,6 +69,11 @@ bool peer_may_open(const struct peer_identity *peer, const uint8_t dataset[TOKEN
 	       (peer->kind == PEER_TOKEN && !peer->claims.admin &&
 		       memcmp(peer->claims.dataset, dataset, TOKEN_DATASET_BYTES) == 0 &&
 		       peer_is_current(peer));
+}
+
+bool peer_is_local(const struct peer_identity *peer)
+{
+	return peer->kind == PEER_NODE && (peer->uid == 0 || peer->uid == geteuid());
 }
 
 bool peer_is_trusted(const struct peer_identity *peer)

@@ -99,6 +99,8 @@ int peer_sees_nothing(struct err *e);
 bool peer_may_open(const struct peer_identity *peer, const uint8_t dataset[TOKEN_DATASET_BYTES]);
 /* False for a token that expired since it came. */
 bool peer_is_current(const struct peer_identity *peer);
+/* Is it root or this process's own user, on a unix socket? */
+bool peer_is_local(const struct peer_identity *peer);
 /* Is it of the cluster itself: master, worker, or this node? */
 bool peer_is_trusted(const struct peer_identity *peer);
 /* May it change what operators change? */

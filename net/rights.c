@@ -1,0 +1,79 @@
+/* The table of rights. See rights.h. */
+#include "net/rights.h"
+
+#define FOR_WORKERS       [PRINCIPAL_CLUSTER] = RIGHT_ALL, [PRINCIPAL_LOCAL] = RIGHT_ALL
+#define FOR_MOUNTS        FOR_WORKERS, [PRINCIPAL_OTHER] = RIGHT_ALL
+#define AND_TOKENS(right) [PRINCIPAL_TOKEN] = (right)
+#define AND_ADMINS        [PRINCIPAL_ADMIN] = RIGHT_ALL
+
+static const struct rights_row table[] = {
+	{ RIGHTS_MASTER, FRAME_OPEN_SOURCE, "open a dataset",
+		{ FOR_MOUNTS, AND_TOKENS(RIGHT_OWN) } },
+	{ RIGHTS_MASTER, FRAME_REFRESH, "have its source listed",
+		{ FOR_MOUNTS, AND_TOKENS(RIGHT_OWN) } },
+	{ RIGHTS_MASTER, FRAME_GET_TABLE, "a generation and its names",
+		{ FOR_MOUNTS, AND_TOKENS(RIGHT_OWN) } },
+	{ RIGHTS_MASTER, FRAME_TABLE, "pieces of the object table",
+		{ FOR_MOUNTS, AND_TOKENS(RIGHT_OWN) } },
+	{ RIGHTS_MASTER, FRAME_HOLD, "keep a generation in use",
+		{ FOR_MOUNTS, AND_TOKENS(RIGHT_OWN) } },
+	{ RIGHTS_MASTER, FRAME_GET_SLOTS, "names and addresses of workers",
+		{ FOR_MOUNTS, AND_TOKENS(RIGHT_ALL), AND_ADMINS } },
+	{ RIGHTS_MASTER, FRAME_ADMIN, "questions of `cachectl` (below)",
+		{ FOR_MOUNTS, AND_TOKENS(RIGHT_OWN), AND_ADMINS } },
+	{ RIGHTS_MASTER, FRAME_JOIN, "join as a worker", { FOR_WORKERS } },
+	{ RIGHTS_MASTER, FRAME_BEAT, "say that it is up", { FOR_WORKERS } },
+	{ RIGHTS_MASTER, FRAME_GET_TERMS, "retained generations and policies", { FOR_WORKERS } },
+	{ RIGHTS_MASTER, FRAME_PRELOAD, "take part in preloads", { FOR_WORKERS } },
+	{ RIGHTS_WORKER, FRAME_FETCH, "bytes", { FOR_MOUNTS, AND_TOKENS(RIGHT_OWN) } },
+	{ RIGHTS_WORKER, FRAME_FETCH_CACHED, "bytes that are cached",
+		{ FOR_MOUNTS, AND_TOKENS(RIGHT_OWN) } },
+	{ RIGHTS_WORKER, FRAME_PREFETCH, "have bytes cached",
+		{ FOR_MOUNTS, AND_TOKENS(RIGHT_OWN) } },
+	{ RIGHTS_WORKER, FRAME_RECHECK, "have bytes verified",
+		{ FOR_MOUNTS, AND_TOKENS(RIGHT_OWN) } },
+	{ RIGHTS_WORKER, FRAME_FILE, "descriptors of chunk files",
+		{ FOR_MOUNTS, AND_TOKENS(RIGHT_WHOLE) } },
+	{ RIGHTS_WORKER, FRAME_SEAL, "descriptors of sealed extents",
+		{ FOR_MOUNTS, AND_TOKENS(RIGHT_WHOLE) } },
+	{ RIGHTS_WORKER, FRAME_HELD, "give descriptors back",
+		{ FOR_MOUNTS, AND_TOKENS(RIGHT_ALL) } },
+	{ RIGHTS_WORKER, FRAME_MAP, "the map of all cached chunks", { FOR_MOUNTS } },
+	{ RIGHTS_WORKER, FRAME_ROOM, "ask for room", { FOR_WORKERS } },
+	{ RIGHTS_WORKER, FRAME_SEEK, "take bytes over from another worker", { FOR_WORKERS } },
+};
+
+const struct rights_row *rights_table(uint32_t *ret_n)
+{
+	*ret_n = ARRAY_SIZE(table);
+	return table;
+}
+
+enum principal principal_of(const struct peer_identity *peer)
+{
+	switch (peer->kind) {
+	case PEER_UNKNOWN:
+		break;
+	case PEER_NODE:
+		return peer_is_local(peer) ? PRINCIPAL_LOCAL : PRINCIPAL_OTHER;
+	case PEER_CLUSTER:
+		return PRINCIPAL_CLUSTER;
+	case PEER_TOKEN:
+		if (!peer_is_current(peer))
+			break;
+		return peer->claims.admin ? PRINCIPAL_ADMIN : PRINCIPAL_TOKEN;
+	}
+	return PRINCIPAL_NOBODY;
+}
+
+enum right rights_of(enum principal principal, enum rights_daemon daemon, uint32_t op)
+{
+	for (uint32_t i = 0; i < ARRAY_SIZE(table); i++)
+		if (table[i].daemon == daemon && table[i].op == op)
+			return table[i].of[principal];
+	/* What no version knows is answered as such, to those of the cluster. */
+	return principal == PRINCIPAL_CLUSTER || principal == PRINCIPAL_LOCAL ||
+			       principal == PRINCIPAL_OTHER
+		       ? RIGHT_ALL
+		       : RIGHT_NONE;
+}

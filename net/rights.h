@@ -1,0 +1,44 @@
+/*
+ * Who may ask a daemon for what: the one table that master/rights.c and cacheworker/admit.c obey, and that docs/security.md
+ * shows. What is not in it is for those alone who may everything.
+ *
+ * Threads: any.
+ */
+#pragma once
+
+#include "net/identity.h"
+#include "proto/frame.h"
+
+enum rights_daemon {
+	RIGHTS_MASTER,
+	RIGHTS_WORKER,
+};
+
+enum principal {
+	PRINCIPAL_NOBODY,  /* has proved nothing, or its token has expired */
+	PRINCIPAL_CLUSTER, /* has the cluster key */
+	PRINCIPAL_LOCAL,   /* root or the daemon's user, on a unix socket */
+	PRINCIPAL_OTHER,   /* another user that the socket's mode let in */
+	PRINCIPAL_TOKEN,
+	PRINCIPAL_ADMIN, /* has an administrator's token */
+	PRINCIPALS,
+};
+
+enum right {
+	RIGHT_NONE,
+	RIGHT_OWN, /* of the dataset and the volumes that its token names: of a part of one that part */
+	RIGHT_WHOLE, /* the same, but of whole volumes only */
+	RIGHT_ALL,
+};
+
+struct rights_row {
+	enum rights_daemon daemon;
+	enum frame_op op;
+	const char *what;
+	enum right of[PRINCIPALS];
+};
+
+const struct rights_row *rights_table(uint32_t *ret_n);
+
+enum principal principal_of(const struct peer_identity *peer);
+enum right rights_of(enum principal principal, enum rights_daemon daemon, uint32_t op);

@@ -1,0 +1,139 @@
+/* The table of rights: who is which principal, and that docs/security.md shows it as it is. */
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <stdint.h>
+#include <cmocka.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "tests/unit/net/principals.h"
+
+#define DOCUMENT    "docs/security.md"
+#define TABLE_BEGIN "<!-- rights: from net/rights.c -->\n"
+#define TABLE_END   "<!-- end of rights -->\n"
+
+static void test_principals(void **state)
+{
+	struct peer_identity peer;
+
+	(void)state;
+	for (enum principal p = 0; p < PRINCIPALS; p++) {
+		peer = peer_of(p);
+		assert_int_equal(principal_of(&peer), p);
+	}
+	peer = peer_of(PRINCIPAL_OTHER);
+	peer.uid = 0;
+	assert_int_equal(principal_of(&peer), PRINCIPAL_LOCAL);
+	peer.uid = (uint32_t)-1; /* not known */
+	assert_int_equal(principal_of(&peer), PRINCIPAL_OTHER);
+	for (int admin = 0; admin < 2; admin++) {
+		peer = peer_of(admin ? PRINCIPAL_ADMIN : PRINCIPAL_TOKEN);
+		peer.claims.expires_s = clock_wall_ns() / CLOCK_SECOND; /* now */
+		assert_int_equal(principal_of(&peer), PRINCIPAL_NOBODY);
+	}
+	assert_int_equal(principal_of(&(struct peer_identity){ 0 }), PRINCIPAL_NOBODY);
+}
+
+/* What is not in the table, and what is the other daemon's. */
+static void test_not_in_the_table(void **state)
+{
+	static const bool may[PRINCIPALS] = {
+		[PRINCIPAL_CLUSTER] = true, [PRINCIPAL_LOCAL] = true, [PRINCIPAL_OTHER] = true
+	};
+
+	(void)state;
+	for (enum principal p = 0; p < PRINCIPALS; p++) {
+		enum right right = may[p] ? RIGHT_ALL : RIGHT_NONE;
+
+		assert_int_equal(rights_of(p, RIGHTS_MASTER, 0), right);
+		assert_int_equal(rights_of(p, RIGHTS_MASTER, UINT32_MAX), right);
+		assert_int_equal(rights_of(p, RIGHTS_MASTER, FRAME_FETCH), right);
+		assert_int_equal(rights_of(p, RIGHTS_WORKER, FRAME_TABLE), right);
+	}
+}
+
+static const char *const columns[PRINCIPALS] = {
+	[PRINCIPAL_NOBODY] = "nobody, or an expired token",
+	[PRINCIPAL_CLUSTER] = "cluster key",
+	[PRINCIPAL_LOCAL] = "unix socket: root, the daemon's user",
+	[PRINCIPAL_OTHER] = "unix socket: other users",
+	[PRINCIPAL_TOKEN] = "token of a dataset",
+	[PRINCIPAL_ADMIN] = "administrator's token",
+};
+
+static const char *cell(enum right right)
+{
+	static const char *const cells[] = {
+		[RIGHT_NONE] = "no",
+		[RIGHT_OWN] = "its own",
+		[RIGHT_WHOLE] = "its own, whole",
+		[RIGHT_ALL] = "yes",
+	};
+
+	return cells[right];
+}
+
+static char *draw(void)
+{
+	uint32_t n;
+	const struct rights_row *rows = rights_table(&n);
+	char *text = NULL;
+	size_t len = 0;
+	FILE *out = open_memstream(&text, &len);
+
+	assert_non_null(out);
+	(void)fputs("| asked of | for |", out);
+	for (enum principal p = PRINCIPAL_CLUSTER; p < PRINCIPALS; p++)
+		(void)fprintf(out, " %s |", columns[p]);
+	(void)fprintf(out, " %s |\n|---|---|---|---|---|---|---|---|\n", columns[0]);
+	for (uint32_t i = 0; i < n; i++) {
+		(void)fprintf(out, "| %s | %s |",
+			rows[i].daemon == RIGHTS_MASTER ? "master" : "worker", rows[i].what);
+		for (enum principal p = PRINCIPAL_CLUSTER; p < PRINCIPALS; p++)
+			(void)fprintf(out, " %s |", cell(rows[i].of[p]));
+		(void)fprintf(out, " %s |\n", cell(rows[i].of[PRINCIPAL_NOBODY]));
+	}
+	assert_int_equal(fclose(out), 0);
+	return text;
+}
+
+static void test_documented(void **state)
+{
+	char *document = calloc(1, 1u << 20);
+	FILE *in = fopen(DOCUMENT, "re");
+	char *table = draw();
+	char *begin;
+	char *end;
+
+	(void)state;
+	assert_non_null(document);
+	assert_non_null(in);
+	assert_true(fread(document, 1, (1u << 20) - 1, in) > 0);
+	(void)fclose(in);
+	begin = strstr(document, TABLE_BEGIN);
+	assert_non_null(begin);
+	begin += strlen(TABLE_BEGIN);
+	end = strstr(begin, TABLE_END);
+	assert_non_null(end);
+	*end = '\0';
+	if (strcmp(begin, table) != 0) {
+		(void)fputs(table, stderr);
+		fail_msg("the table in %s is not this one, which is obeyed", DOCUMENT);
+	}
+	free(document);
+	free(table);
+}
+
+int main(void)
+{
+	const struct CMUnitTest tests[] = {
+		cmocka_unit_test(test_principals),
+		cmocka_unit_test(test_not_in_the_table),
+		cmocka_unit_test(test_documented),
+	};
+
+	return cmocka_run_group_tests(tests, NULL, NULL);
+}
