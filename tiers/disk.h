@@ -17,7 +17,7 @@
 #include "base/cleanup.h"
 
 struct disk_ops {
-	/* openat(2); the descriptor. O_CLOEXEC is added. */
+	/* openat(2); the descriptor. O_CLOEXEC is added, and O_NOATIME where it may be. */
 	int (*open)(int dir, const char *path, int flags, mode_t mode);
 	int (*close)(int fd);
 	/* As the system call: bytes, which may be fewer; 0 is the end of the file. */

@@ -12,6 +12,8 @@
 #include <string.h>
 #include <cmocka.h>
 #include <fcntl.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 static void refuses_lines(void **state)
 {
@@ -126,6 +128,32 @@ static unsigned int bits_of_difference(const uint8_t *a, const uint8_t *b, size_
 	return n;
 }
 
+/* A file of another user has access times. */
+static void opens_others(void **state)
+{
+	char path[] = "/tmp/granary-disk-XXXXXX";
+	int fd = mkstemp(path);
+	int status = 0;
+	pid_t pid;
+
+	(void)state;
+	assert_true(fd >= 0 && fchmod(fd, 0644) == 0);
+	(void)close(fd);
+	fd = disk_open(AT_FDCWD, path, O_RDONLY, 0);
+	assert_true(fd >= 0 && fcntl(fd, F_GETFL) & O_NOATIME);
+	disk_close(fd);
+	pid = geteuid() == 0 ? fork() : 0;
+	if (pid == 0 && geteuid() == 0) {
+		fd = setresuid(65534, 65534, 65534) == 0 ? disk_open(AT_FDCWD, path, O_RDONLY, 0)
+							 : -1;
+		_exit(fd >= 0 && !(fcntl(fd, F_GETFL) & O_NOATIME) ? 0 : 1);
+	}
+	if (pid > 0)
+		assert_int_equal(waitpid(pid, &status, 0), pid);
+	assert_int_equal(status, 0);
+	(void)unlink(path);
+}
+
 static void disk_fails(void **state)
 {
 	char dir[] = "/var/tmp/granary-test-XXXXXX";
@@ -184,6 +212,7 @@ int main(void)
 		cmocka_unit_test(refuses_lines),
 		cmocka_unit_test(keeps_its_line),
 		cmocka_unit_test(decides_by_seed),
+		cmocka_unit_test(opens_others),
 		cmocka_unit_test(disk_fails),
 	};
 
