@@ -120,14 +120,25 @@ unit: $(if $(T),$(addprefix $(B)/unit/,$(T)),$(UNIT_BINS))
 
 .PHONY: unit unit-build jitter-build
 
-# Fuzzers: tests/fuzz/fuzz_NOUN.c, with all libraries. `make CC=clang SAN=address,fuzzer-no-link fuzz`
+# Fuzzers: tests/fuzz/fuzz_NOUN.c, with the other .c files of tests/fuzz. `make CC=clang SAN=address,fuzzer-no-link fuzz`
+# fuzz_NOUN_libs: other libraries than all; master and worker have names in common.
 FUZZ_SECONDS ?= 20
 FUZZ_BINS := $(patsubst tests/fuzz/%.c,$(B)/fuzz/%,$(wildcard tests/fuzz/fuzz_*.c))
-$(FUZZ_BINS): $(B)/fuzz/%: $(B)/tests/fuzz/%.o $(foreach l,$(LIBS),$(B)/$(l).a)
-	@mkdir -p $(@D)
-	@echo "LINK  $*"
-	@$(CC) $(LDFLAGS) -fsanitize=fuzzer -o $@ $< -Wl,--start-group $(foreach l,$(LIBS),$(B)/$(l).a) \
-		-Wl,--end-group $(sort $(foreach l,$(LIBS),$($(l)_ldlibs))) $(LDLIBS)
+fuzz_records_libs := $(call closure,master)
+fuzz_master_rights_libs := tests/unit/master $(call closure,master)
+fuzz_worker_rights_libs := tests/unit/cacheworker $(call closure,cacheworker)
+$(B)/tests/fuzz.a: $(patsubst %.c,$(B)/%.o,$(filter-out tests/fuzz/fuzz_%.c,$(wildcard tests/fuzz/*.c)))
+	@rm -f $@
+	@$(AR) rcs $@ $^
+# $(call fuzzer,NAME,LIBRARIES)
+define fuzzer
+$(B)/fuzz/$(1): $(B)/tests/fuzz/$(1).o $(B)/tests/fuzz/seeds.o $(foreach l,tests/fuzz $(2),$(B)/$(l).a)
+	@mkdir -p $$(@D)
+	@echo "LINK  $(1)"
+	@$(CC) $(LDFLAGS) -fsanitize=fuzzer -o $$@ $$(filter %.o,$$^) -Wl,--start-group $$(filter %.a,$$^) -Wl,--end-group \
+		$$(sort $$(foreach l,$(2),$$($$(l)_ldlibs))) $(if $(filter tests/%,$(2)),-lcmocka) $(LDLIBS)
+endef
+$(foreach b,$(notdir $(FUZZ_BINS)),$(eval $(call fuzzer,$(b),$(or $($(b)_libs),$(LIBS)))))
 
 fuzz: $(FUZZ_BINS)
 	@tests/run-fuzz $(B) $(FUZZ_SECONDS)
