@@ -39,11 +39,12 @@ char *secret_text(const char *text, size_t len)
 
 void secret_free(void *secret)
 {
-	struct head *head = (struct head *)secret - 1;
+	struct head *head;
 	size_t mapped;
 
 	if (!secret)
 		return;
+	head = (struct head *)secret - 1;
 	mapped = head->mapped;
 	explicit_bzero(head, mapped);
 	(void)munmap(head, mapped); /* just what was mapped */
