@@ -1,10 +1,11 @@
 /*
  * wire-probe: says to a daemon what a test wants, with the keys that the test wants, and what comes back.
  *
- *	wire-probe ask ADDRESS [--data] [KEYS]	requests from standard input, one a line:
+ *	wire-probe ask ADDRESS [--data] [--pipelined] [KEYS]	requests from standard input, one a line:
  *		OP VOLUME LINEAGE GENERATION OFFSET LENGTH FLAGS [PAYLOAD]	numbers, hex
- *	prints for each: status=NAME payload=BYTES fd=0|1 us=MICROSECONDS text=LINE
+ *	prints for each, in their order: status=NAME payload=BYTES fd=0|1 us=MICROSECONDS text=LINE
  *	with --data, before text: data=HEX file=HEX, the payload and what is in the file of the descriptor
+ *	with --pipelined, many requests are in flight at a time
  *
  *	wire-probe crowd ADDRESS COUNT [KEYS]	one request from standard input, over COUNT connections that all stay; prints as
  *		`ask` does
@@ -26,6 +27,7 @@
 #include "net/net.h"
 
 #include <poll.h>
+#include <semaphore.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -34,6 +36,7 @@
 #define CALL_NS    (20 * CLOCK_SECOND)
 #define LINE_BYTES (2 * FRAME_SMALL_BYTES + 512)
 #define FILE_BYTES (16u << 20)
+#define PIPELINE   64u
 
 static _Noreturn void fail(const char *what, const struct err *e)
 {
@@ -85,9 +88,13 @@ static void take_line(const char *line, struct rpc_call *call, uint8_t payload[F
 
 static void print_hex(const char *name, const uint8_t *data, size_t len)
 {
+	char hex[2 * BLOCK_BYTES + 1];
+
 	(void)printf(" %s=", name);
-	for (size_t i = 0; i < len; i++)
-		(void)printf("%02x", data[i]);
+	for (size_t at = 0; at < len; at += BLOCK_BYTES) {
+		hash_hex(data + at, min(len - at, (size_t)BLOCK_BYTES), hex);
+		(void)fputs(hex, stdout);
+	}
 }
 
 static void print_file(int fd)
@@ -100,39 +107,82 @@ static void print_file(int fd)
 	free(data);
 }
 
-static void ask(struct rpc_client *client, const char *line, bool data)
-{
-	static uint8_t payload[FRAME_SMALL_BYTES];
-	struct rpc_call call = { 0 };
-	struct err e = ERR_INIT;
-	uint64_t began = clock_mono_ns();
-	int r;
+/* A request in flight. */
+struct asked {
+	struct rpc_call call;
+	uint8_t payload[FRAME_SMALL_BYTES];
+	uint64_t began_ns;
+	uint64_t ended_ns;
+	int status;
+	sem_t done;
+};
 
-	take_line(line, &call, payload);
-	call.deadline_ns = began + CALL_NS;
-	r = rpc_call_wait(client, &call, &e);
-	(void)printf("status=%s payload=%u fd=%d us=%llu", r < 0 ? err_name(r) : "0",
-		r < 0 ? 0 : call.reply.payload, call.reply_fd >= 0,
-		(unsigned long long)((clock_mono_ns() - began) / 1000));
-	if (data && r == 0 && call.reply_payload)
-		print_hex("data", call.reply_payload, call.reply.payload);
-	if (data && call.reply_fd >= 0)
-		print_file(call.reply_fd);
-	(void)printf(" text=%s\n", r < 0 ? e.text : "");
-	(void)fflush(stdout);
-	rpc_call_release(&call);
+static void on_done(struct rpc_call *call, int status)
+{
+	struct asked *asked = call->arg;
+
+	asked->status = status;
+	asked->ended_ns = clock_mono_ns();
+	ensure(sem_post(&asked->done) == 0);
 }
 
-static int run_ask(const char *address, bool data)
+static void begin(struct rpc_client *client, const char *line, struct asked *asked)
+{
+	asked->call = (struct rpc_call){ .on_done = on_done, .arg = asked };
+	ensure(sem_init(&asked->done, 0, 0) == 0);
+	take_line(line, &asked->call, asked->payload);
+	asked->began_ns = clock_mono_ns();
+	asked->call.deadline_ns = asked->began_ns + CALL_NS;
+	rpc_call(client, &asked->call);
+}
+
+/* Waits for its answer and prints it. */
+static void finish(struct asked *asked, bool data)
+{
+	struct rpc_call *call = &asked->call;
+	const char *text;
+	int r;
+
+	while (sem_wait(&asked->done) != 0)
+		; /* EINTR */
+	r = asked->status;
+	text = r < 0 ? call->reply_payload : NULL;
+	(void)printf("status=%s payload=%u fd=%d us=%llu", r < 0 ? err_name(r) : "0",
+		r < 0 ? 0 : call->reply.payload, call->reply_fd >= 0,
+		(unsigned long long)((asked->ended_ns - asked->began_ns) / 1000));
+	if (data && r == 0 && call->reply_payload)
+		print_hex("data", call->reply_payload, call->reply.payload);
+	if (data && call->reply_fd >= 0)
+		print_file(call->reply_fd);
+	(void)printf(" text=%s\n", r < 0 && !text ? err_str(r) : text ? text : "");
+	(void)fflush(stdout);
+	rpc_call_release(call);
+	(void)sem_destroy(&asked->done); /* nobody waits */
+}
+
+static int run_ask(const char *address, bool data, unsigned int depth)
 {
 	struct loop *loop = loop_new("probe");
 	struct rpc_client *client = client_of(loop, address);
+	struct asked *ring = calloc(depth, sizeof(*ring));
 	char line[LINE_BYTES];
+	uint64_t begun = 0;
+	uint64_t finished = 0;
 
-	while (fgets(line, sizeof(line), stdin))
-		ask(client, line, data);
+	if (!ring)
+		fail("out of memory", NULL);
+	while (fgets(line, sizeof(line), stdin)) {
+		if (begun == finished + depth)
+			finish(&ring[finished++ % depth], data);
+		begin(client, line, &ring[begun++ % depth]);
+		if (depth == 1)
+			finish(&ring[finished++ % depth], data);
+	}
+	while (finished < begun)
+		finish(&ring[finished++ % depth], data);
 	rpc_client_free(client);
 	loop_free(loop);
+	free(ring);
 	return 0;
 }
 
@@ -142,13 +192,15 @@ static int run_crowd(const char *address, unsigned int count)
 {
 	struct loop *loop = loop_new("probe");
 	struct rpc_client **clients = calloc(count, sizeof(struct rpc_client *));
+	static struct asked asked;
 	char line[LINE_BYTES];
 
 	if (!clients || !fgets(line, sizeof(line), stdin))
 		fail("a line is missing", NULL);
 	for (unsigned int i = 0; i < count; i++) {
 		clients[i] = client_of(loop, address);
-		ask(clients[i], line, false);
+		begin(clients[i], line, &asked);
+		finish(&asked, false);
 	}
 	for (unsigned int i = 0; i < count; i++)
 		rpc_client_free(clients[i]);
@@ -196,6 +248,19 @@ static int run_loop(const char *address, const struct probe_volume *volume, uint
 
 /* ---- start ----------------------------------------------------------------------------------- */
 
+/* Takes an option out of the arguments; was it there? */
+static bool take_option(int *n, char **argv, const char *option)
+{
+	for (int i = 0; i < *n; i++) {
+		if (strcmp(argv[i], option) != 0)
+			continue;
+		memmove(argv + i, argv + i + 1, (size_t)(*n - i - 1) * sizeof(*argv));
+		--*n;
+		return true;
+	}
+	return false;
+}
+
 /* Takes --cluster-key and --token out of the arguments; how many are left. */
 static int take_keys(int argc, char **argv, struct net_keys_config *keys)
 {
@@ -226,14 +291,16 @@ int main(int argc, char **argv)
 	struct net_keys_config keys = { 0 };
 	struct err e = ERR_INIT;
 	int n = take_keys(argc, argv, &keys);
+	bool pipelined;
+	bool data;
 
 	log_init("wire-probe", STDERR_FILENO, LOG_WARN, LOG_TEXT);
 	if ((keys.cluster_key || keys.token) && net_keys_load(&keys, &e) < 0)
 		fail("keys", &e);
+	data = take_option(&n, argv, "--data");
+	pipelined = take_option(&n, argv, "--pipelined");
 	if (n == 3 && strcmp(argv[1], "ask") == 0)
-		return run_ask(argv[2], false);
-	if (n == 4 && strcmp(argv[1], "ask") == 0 && strcmp(argv[3], "--data") == 0)
-		return run_ask(argv[2], true);
+		return run_ask(argv[2], data, pipelined ? PIPELINE : 1);
 	if (n == 4 && strcmp(argv[1], "crowd") == 0)
 		return run_crowd(argv[2], (unsigned int)strtoul(argv[3], NULL, 10));
 	if (n == 6 && strcmp(argv[1], "loop") == 0) {
