@@ -126,8 +126,9 @@ struct rpc_call {
  * twice. */
 void rpc_call_release(struct rpc_call *call);
 
-/* Would the file of the address let this process connect: 0; -ENOENT: no socket is there; -EACCES: it may not, or the
- * daemon there would refuse it. 0 for addresses without a file. Any thread; no more than stat(2). */
+/* May this process connect to the address, as far as it can be known here: 0; -ENOENT: no socket is there; -EACCES: it may
+ * not, or the daemon there would refuse it; -ENOKEY: the address needs a key or a token, and this process has none. Any
+ * thread; no more than stat(2). */
 int rpc_address_access(const char *address) __must_check;
 
 /* Connects when first needed and again, with backoff, whenever the connection is lost. */

@@ -78,6 +78,12 @@ static int tcp_check(const char *where, struct err *e)
 	return tcp_parse(where, false, &address, e);
 }
 
+/* Without keys each connection is refused. */
+static int tcp_access(const char *where)
+{
+	return tcp_check(where, NULL);
+}
+
 static int tcp_socket(const struct tcp_address *address)
 {
 	const int one = 1;
@@ -164,6 +170,7 @@ const struct transport_ops transport_tcp = {
 	.scheme = "tcp",
 	.passes_fd = false,
 	.check = tcp_check,
+	.access = tcp_access,
 	.listen = tcp_listen,
 	.unlisten = listener_unlisten,
 	.connect = tcp_connect,

@@ -91,7 +91,7 @@ struct transport_ops {
 	/* Is `where` (the address behind "scheme:") one to connect to? 0, or -EINVAL, -ENOKEY,
 	 * -ENAMETOOLONG with a line. */
 	int (*check)(const char *where, struct err *e);
-	/* Does the file of the address let this process connect? As rpc_address_access(). Optional: it has none. */
+	/* May this process connect? As rpc_address_access(). Optional: it always may. */
 	int (*access)(const char *where);
 	/* Any thread but the loop's. `user` gives on_accept, on_closed and arg; they may be called
 	 * before listen() returns. */

@@ -509,6 +509,8 @@ static void test_a_socket_that_may_not_be_opened(void **state)
 	assert_int_equal(rpc_address_access(m->workers[2].socket), -EACCES);
 	assert_int_equal(rpc_address_access(m->workers[3].socket), -ENOENT);
 	assert_int_equal(rpc_address_access(m->workers[2].address), 0);
+	assert_int_equal(rpc_address_access("tcp:127.0.0.1:1"), -ENOKEY);
+	assert_int_equal(rpc_address_access("tcp:localhost"), -EINVAL);
 	view = open_view(m, (struct view_config){ 0 }, PATIENCE);
 	assert_int_equal(view_list(view, statuses, WORKERS), WORKERS);
 	assert_string_equal(statuses[2].address, "fake:worker2");
