@@ -529,12 +529,34 @@ static void answer_present(struct fetch *fetch, struct chunk *chunk)
 		fetch_run_compose(&fetch->job);
 }
 
+/* A reader on this node; also one that is sent elsewhere. After it is known that the asker sees something of the range. */
+static void note_reader(struct fetch *fetch)
+{
+	if (fetch->request->frame.flags & FRAME_LOCAL_OK)
+		copies_note_reader(fetch->worker, &fetch->source->volume);
+}
+
+/* Of a part only its own bytes count. */
+static void note_asked(struct fetch *fetch, const struct table *table)
+{
+	uint64_t bytes = fetch->part ? 0 : fetch->request->frame.length;
+
+	for (uint32_t i = 0; fetch->part && i < fetch->n_spans; i++)
+		bytes += fetch->spans[i].length;
+	note_reader(fetch);
+	if (fetch->attempts == 0)
+		tier_volume_asked(fetch->worker->tiers, &fetch->source->volume,
+			table_info(table)->live_bytes, bytes);
+}
+
 static void plan_range(struct fetch *fetch, struct table *table, struct table_row *row)
 {
 	const struct frame *frame = &fetch->request->frame;
 	struct chunk *chunk = fetch_find_chunk(fetch, frame->offset);
 	int r = make_spans(fetch, table, row);
 
+	if (r == 0)
+		note_asked(fetch, table);
 	if (r == 0 && chunk && fetch_is_read(fetch))
 		chunk_note_read(chunk);
 	if (r < 0) {
@@ -560,6 +582,7 @@ static void plan_prefetch(struct fetch *fetch, struct table_row *row)
 
 		fetch_fail(fetch, r, &fetch->err);
 	} else {
+		note_reader(fetch);
 		answer_prefetch(fetch);
 	}
 	table_unref(table);
@@ -575,17 +598,12 @@ void fetch_run_plan(struct pool_job *job)
 		fetch_fail(fetch, -ENOMEM, NULL);
 		return;
 	}
-	if (fetch->request->frame.flags & FRAME_LOCAL_OK) /* before it is sent elsewhere */
-		copies_note_reader(fetch->worker, &fetch->source->volume);
 	if (fetch->request->cancelled) {
 		fetch_fail(fetch, -ECANCELED, NULL);
 	} else if (fetch->request->frame.op == FRAME_PREFETCH) {
 		plan_prefetch(fetch, row);
 	} else {
 		table = source_table(fetch->source);
-		if (fetch->attempts == 0)
-			tier_volume_asked(fetch->worker->tiers, &fetch->source->volume,
-				table_info(table)->live_bytes, fetch->request->frame.length);
 		plan_range(fetch, table, row);
 		table_unref(table);
 	}
