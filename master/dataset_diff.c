@@ -189,9 +189,11 @@ int dataset_diff_json(struct source_set *sources, const struct dataset_mount *mo
 	d->removed = json_array();
 	d->from.subtree = d->to.subtree = mount->subtree ? mount->subtree : "";
 	d->from.subtree_len = d->to.subtree_len = (uint32_t)strlen(d->from.subtree);
-	r = source_set_open_table(sources, &mount->volume, from, &d->from.table, e);
+	r = source_set_open_table(sources, &mount->volume,
+		&(struct source_pin){ .generation = from }, &d->from.table, e);
 	if (r == 0)
-		r = source_set_open_table(sources, &mount->volume, to, &d->to.table, e);
+		r = source_set_open_table(sources, &mount->volume,
+			&(struct source_pin){ .generation = to }, &d->to.table, e);
 	if (r == 0)
 		r = begin(d, after, e);
 	while (r == 0 && d->n < limit && !(d->from.end && d->to.end))

@@ -98,6 +98,7 @@ static int walk_mount(struct source_set *sources, const struct dataset *d,
 	const struct dataset_mount *mount, struct walk *w, struct err *e)
 {
 	const struct dataset_generation *shown = dataset_shown(d, &mount->volume);
+	struct source_pin which = { 0 }; /* the newest */
 	struct source_view view;
 	int r;
 
@@ -106,8 +107,9 @@ static int walk_mount(struct source_set *sources, const struct dataset *d,
 	w->mount = mount;
 	w->cursor = (struct table_cursor){ 0 };
 	w->before_len = 0;
-	r = source_set_open_table(
-		sources, &mount->volume, shown ? shown->generation : 0, &w->table, e);
+	if (shown)
+		which = (struct source_pin){ shown->lineage, shown->generation };
+	r = source_set_open_table(sources, &mount->volume, &which, &w->table, e);
 	if (r == 0)
 		r = walk(w);
 	table_cursor_release(&w->cursor);

@@ -232,8 +232,8 @@ int dataset_view_count(struct dataset_set *set, const struct volume_id *volume,
 		count = *known;
 	pthread_mutex_unlock(&set->lock);
 	if (!known) {
-		r = source_set_open_table(
-			set->config.sources, volume, g->id.generation, &table, &e);
+		r = source_set_open_table(set->config.sources, volume,
+			&(struct source_pin){ g->id.lineage, g->id.generation }, &table, &e);
 		if (r == 0)
 			r = count_rows(table, subtree, &count.files, &count.bytes);
 		table_unref(table);

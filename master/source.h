@@ -305,9 +305,9 @@ int source_set_generation(struct source_set *set, const struct volume_id *volume
 /* By its whole name, of whichever lineage. -ENOENT: it has no table any more. */
 int source_set_find(struct source_set *set, const struct volume_id *volume,
 	const struct source_pin *which, struct record_generation *ret_generation) __must_check;
-/* Its table, opened; -ENOENT, and what table_open() says. */
+/* The table of such a generation, opened; lineage 0: the newest. -ENOENT, and what table_open() says. */
 int source_set_open_table(struct source_set *set, const struct volume_id *volume,
-	uint64_t generation, struct table **ret_table, struct err *e) __must_check;
+	const struct source_pin *which, struct table **ret_table, struct err *e) __must_check;
 /* [{"generation", "lineage", "built_at", "files", ...}], newest first; NULL without memory. */
 json_t *source_set_generations_json(struct source_set *set, const struct volume_id *volume);
 /* Shortly after the start, when mounts may not have said yet what they show. */

@@ -97,18 +97,18 @@ int source_set_generation(struct source_set *set, const struct volume_id *volume
 }
 
 int source_set_open_table(struct source_set *set, const struct volume_id *volume,
-	uint64_t generation, struct table **ret_table, struct err *e)
+	const struct source_pin *which, struct table **ret_table, struct err *e)
 {
 	struct record_generation g;
 	struct source *source;
 	int fd = -1;
-	int r = source_set_generation(set, volume, generation, &g);
+	int r = source_set_find(set, volume, which, &g);
 
 	if (r < 0)
 		return err_set(e, r,
 			"generation %" PRIu64 " is not kept: cachectl dataset generations shows "
 			"which are",
-			generation);
+			which->generation);
 	pthread_mutex_lock(&set->lock);
 	source = source_find_locked(set, volume);
 	pthread_mutex_unlock(&set->lock);

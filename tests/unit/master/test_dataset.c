@@ -462,6 +462,39 @@ static void pins_outlive_their_lineage(void **state)
 	dataset_release(&d);
 }
 
+/* What a part shows is counted in the generation that it shows, though a newer lineage has one of the same number. */
+static void a_part_counts_its_own_lineage(void **state)
+{
+	struct source_wait wait = { .on_done = seen_done };
+	struct dataset_generation shown;
+	struct dataset out;
+	json_t *json;
+
+	(void)state;
+	assert_int_equal(file_mkdirs(fixture_in("origin/dir"), 0755), 0);
+	fixture_put("dir/one", "1");
+	assert_int_equal(df_create("{'name':'whole'," SOURCE "}"), 0);
+	assert_int_equal(df_create("{'name':'x','mounts':[{'url':'file://@/origin/dir'}]}"), 0);
+	df_drain();
+	assert_int_equal(pin(1, true, &out), 0);
+	shown = out.pins[0];
+	dataset_release(&out);
+	fixture_put("dir/two", "22");
+	df_list("x");
+	wait.seen = (struct source_seen){ .lineage = shown.lineage, .generation = 99 };
+	source_table(df.sources, &shown.volume, &wait);
+	json = df_shown("x");
+	assert_int_equal(json_integer_value(json_object_get(json, "total_files")), 2);
+	assert_int_equal(json_integer_value(json_object_get(json, "generation")), 1);
+	json_decref(json);
+	assert_int_equal(roll_back(1, &out), 0);
+	assert_int_equal(out.shown[0].lineage, shown.lineage);
+	dataset_release(&out);
+	json = df_shown("x");
+	assert_int_equal(json_integer_value(json_object_get(json, "total_files")), 1);
+	json_decref(json);
+}
+
 /* A preload is a use of its source; what it loads may go from the master. */
 static void preloads_are_looked_after(void **state)
 {
@@ -623,8 +656,9 @@ static void keys_that_are_left_out(void **state)
 	for (size_t i = 0; i < ARRAY_SIZE(keys); i++)
 		assert_int_equal(
 			listing_add(listing, keys[i], (uint32_t)strlen(keys[i]), 1, 0, "t", 1), 0);
-	assert_int_equal(
-		source_set_open_table(df.sources, &d.mounts[0].volume, 0, &table, &df.e), 0);
+	assert_int_equal(source_set_open_table(df.sources, &d.mounts[0].volume,
+				 &(struct source_pin){ 0 }, &table, &df.e),
+		0);
 	id = table_info(table)->id;
 	(void)snprintf(path, sizeof(path), "%s/state/tables/", fixture_dir);
 	for (size_t i = 0; i < VOLUME_ID_LEN; i++)
@@ -730,6 +764,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(preloads_are_looked_after, df_setup, df_teardown),
 		cmocka_unit_test_setup_teardown(pins_and_rollback, df_setup, df_teardown),
 		cmocka_unit_test_setup_teardown(pins_outlive_their_lineage, df_setup, df_teardown),
+		cmocka_unit_test_setup_teardown(
+			a_part_counts_its_own_lineage, df_setup, df_teardown),
 		cmocka_unit_test_setup_teardown(
 			as_many_pins_as_there_may_be, df_setup, df_teardown),
 		cmocka_unit_test_setup_teardown(differences, df_setup, df_teardown),
