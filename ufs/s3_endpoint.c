@@ -121,10 +121,50 @@ static bool ends_with(const char *s, const char *end)
 	return n >= m && strcmp(s + n - m, end) == 0;
 }
 
+/* Is it the name of a region from `s` to `end`: "eu-west-1"? */
+static bool is_region(const char *s, const char *end)
+{
+	size_t n = strspn(s, "abcdefghijklmnopqrstuvwxyz0123456789-");
+
+	return s + n >= end && end - s > 3 && end - s < S3_REGION_MAX && s[2] == '-';
+}
+
+/* "bucket.vpce-ID.s3.REGION.vpce": the service through an interface of a private network; up to `end`. */
+static bool is_private_interface(const char *host, const char *end)
+{
+	static const char first[] = "bucket.vpce-";
+	static const char last[] = ".vpce";
+	const char *service = strstr(host, ".s3.");
+
+	if (strncmp(host, first, strlen(first)) != 0 || !service ||
+		end - host < (ptrdiff_t)strlen(last))
+		return false;
+	end -= strlen(last);
+	return strncmp(end, last, strlen(last)) == 0 && service + 4 < end &&
+	       memchr(host + strlen(first), '.', (size_t)(service - host) - strlen(first)) ==
+		       NULL &&
+	       is_region(service + 4, end);
+}
+
+/* Others have names below amazonaws.com, too: of their virtual machines, load balancers and functions. */
 bool s3_endpoint_is_aws(const struct s3_endpoint *endpoint)
 {
-	return ends_with(endpoint->host, ".amazonaws.com") ||
-	       ends_with(endpoint->host, ".amazonaws.com.cn");
+	static const char *const services[] = { "s3.", "s3-", "s3-fips.", "s3.dualstack.",
+		"s3-fips.dualstack." };
+	const char *host = endpoint->host;
+	const char *end = strstr(host, ".amazonaws.com");
+
+	if (!end || (strcmp(end, ".amazonaws.com") != 0 && strcmp(end, ".amazonaws.com.cn") != 0))
+		return false;
+	if (end == host + 2 && strncmp(host, "s3", 2) == 0) /* of all regions */
+		return true;
+	for (size_t i = 0; i < ARRAY_SIZE(services); i++) {
+		size_t n = strlen(services[i]);
+
+		if (strncmp(host, services[i], n) == 0 && is_region(host + n, end))
+			return true;
+	}
+	return is_private_interface(host, end);
 }
 
 bool s3_endpoint_is_obs(const struct s3_endpoint *endpoint)

@@ -206,6 +206,47 @@ static void endpoints(void **state)
 	assert_string_equal(e.host, "s3.eu-west-1.amazonaws.com");
 }
 
+static bool is_aws(const char *host)
+{
+	struct s3_endpoint e;
+	char text[S3_HOST_MAX + 16];
+
+	(void)snprintf(text, sizeof(text), "https://%s", host);
+	assert_int_equal(s3_endpoint_parse(text, &e, NULL), 0);
+	return s3_endpoint_is_aws(&e);
+}
+
+/* Buckets of one name are one source at all of Amazon's; other hosts below its domain are other people's. */
+static void amazons_hosts(void **state)
+{
+	static const char *const its[] = { "s3.amazonaws.com", "s3.amazonaws.com.cn",
+		"S3.eu-west-1.amazonaws.com", "s3-us-west-2.amazonaws.com",
+		"s3.dualstack.us-east-1.amazonaws.com", "s3-fips.us-gov-west-1.amazonaws.com",
+		"s3-fips.dualstack.us-east-1.amazonaws.com", "s3.cn-north-1.amazonaws.com.cn",
+		"bucket.vpce-0a1b-2c3d.s3.eu-west-1.vpce.amazonaws.com" };
+	static const char *const others[] = { "ec2-192-0-2-1.compute-1.amazonaws.com",
+		"ec2-192-0-2-1.eu-west-1.compute.amazonaws.com", "lb-1.us-east-1.elb.amazonaws.com",
+		"x.execute-api.eu-west-1.amazonaws.com", "x.lambda-url.eu-west-1.amazonaws.com",
+		"s3.lb.us-east-1.elb.amazonaws.com", "s3-lb-1.us-east-1.elb.amazonaws.com",
+		"s3-website-us-east-1.amazonaws.com", "s3-control.us-east-1.amazonaws.com",
+		"vpce-0a1b.vpce-svc-2c3d.eu-west-1.vpce.amazonaws.com",
+		"bucket.vpce-0a1b.vpce-svc-2c3d.s3.eu-west-1.vpce.amazonaws.com",
+		"bucket.vpce-0a1b.s3.eu-west-1.elb.amazonaws.com", "s3.x.amazonaws.com",
+		"s3.amazonaws.amazonaws.com", "s3..amazonaws.com",
+		"s3.eu-west-1.amazonaws.com.evil", "evil-s3.eu-west-1.amazonaws.com",
+		"s3.eu-west-1.amazonaws.comx", "amazonaws.com" };
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(its); i++)
+		if (!is_aws(its[i]))
+			fail_msg("not taken for Amazon's: %s", its[i]);
+	for (size_t i = 0; i < ARRAY_SIZE(others); i++)
+		if (is_aws(others[i]))
+			fail_msg("taken for Amazon's: %s", others[i]);
+	expect_source("s3://b", "https://ec2-192-0-2-1.compute-1.amazonaws.com", NULL,
+		"s3|https://ec2-192-0-2-1.compute-1.amazonaws.com|b|");
+}
+
 static bool path_style(const char *endpoint, const char *bucket, bool asked)
 {
 	struct s3_endpoint e;
@@ -276,6 +317,7 @@ int main(void)
 		cmocka_unit_test(versions),
 		cmocka_unit_test(file_sources),
 		cmocka_unit_test(endpoints),
+		cmocka_unit_test(amazons_hosts),
 		cmocka_unit_test(styles),
 		cmocka_unit_test(scopes),
 	};
