@@ -291,6 +291,16 @@ static int obs_source(const struct ufs_config *config, const char *endpoint, con
 	return r < 0 ? err_set(e, r, "source: %s", err_str(r)) : 0;
 }
 
+/* Names of buckets are unique within each of these. */
+static const char *amazons_of(const char *region)
+{
+	if (strncmp(region, "cn-", 3) == 0)
+		return "https://s3.amazonaws.com.cn";
+	if (strncmp(region, "us-gov-", 7) == 0)
+		return "https://s3.us-gov.amazonaws.com";
+	return "https://s3.amazonaws.com";
+}
+
 /*
  * Amazon's buckets are one name space for all regions of a partition: its regional endpoints are
  * one source, and the id of a volume does not depend on which region a process was told.
@@ -316,17 +326,15 @@ static int s3_source(const struct ufs_config *config, struct buf *out, struct er
 		return obs_source(
 			config, text, config->region ? config->region : found.region, out, e);
 	if (!text || !*text)
-		text = config->region && strncmp(config->region, "cn-", 3) == 0
-			       ? "https://s3.amazonaws.com.cn"
-			       : "https://s3.amazonaws.com";
+		text = amazons_of(config->region ? config->region : "");
 	r = s3_endpoint_parse(text, &endpoint, e);
 	if (r < 0)
 		return r;
 	if (s3_endpoint_is_aws(&endpoint)) {
 		bool cn = endpoint.host[strlen(endpoint.host) - 1] == 'n';
-
-		(void)snprintf(endpoint.host, sizeof(endpoint.host), "s3.amazonaws.com%s",
-			cn ? ".cn" : ""); /* fits */
+		bool gov = strstr(endpoint.host, "us-gov") != NULL;
+		(void)snprintf(endpoint.host, sizeof(endpoint.host), "s3.%samazonaws.com%s",
+			gov ? "us-gov." : "", cn ? ".cn" : ""); /* fits */
 	}
 	s3_endpoint_authority(&endpoint, authority, sizeof(authority));
 	r = buf_printf(out, "s3|%s://%s|%s|%s", endpoint.tls ? "https" : "http", authority,

@@ -146,18 +146,22 @@ static bool is_private_interface(const char *host, const char *end)
 	       is_region(service + 4, end);
 }
 
-/* Others have names below amazonaws.com, too: of their virtual machines, load balancers and functions. */
+/* Virtual machines, load balancers and functions of customers have names below amazonaws.com, too. */
 bool s3_endpoint_is_aws(const struct s3_endpoint *endpoint)
 {
 	static const char *const services[] = { "s3.", "s3-", "s3-fips.", "s3.dualstack.",
 		"s3-fips.dualstack." };
+	static const char *const alone[] = { "s3", "s3-external-1", "s3-accelerate",
+		"s3-accelerate.dualstack", "s3-fips-us-gov-west-1" };
 	const char *host = endpoint->host;
 	const char *end = strstr(host, ".amazonaws.com");
 
 	if (!end || (strcmp(end, ".amazonaws.com") != 0 && strcmp(end, ".amazonaws.com.cn") != 0))
 		return false;
-	if (end == host + 2 && strncmp(host, "s3", 2) == 0) /* of all regions */
-		return true;
+	for (size_t i = 0; i < ARRAY_SIZE(alone); i++)
+		if ((size_t)(end - host) == strlen(alone[i]) &&
+			strncmp(host, alone[i], strlen(alone[i])) == 0)
+			return true;
 	for (size_t i = 0; i < ARRAY_SIZE(services); i++) {
 		size_t n = strlen(services[i]);
 

@@ -30,7 +30,7 @@ int s3_endpoint_of_obs(
 	const char *region, struct s3_endpoint *ret_endpoint, struct err *e) __must_check;
 
 /* S3 of Amazon itself, of a region or of all: https://s3[-fips][.dualstack].REGION.amazonaws.com[.cn], the older s3-REGION,
- * and bucket.vpce-ID.s3.REGION.vpce. Buckets of the same name are the same there. No other name below amazonaws.com is. */
+ * and bucket.vpce-ID.s3.REGION.vpce. Buckets of the same name are the same there, but for those of China and of us-gov. No other name below amazonaws.com is. */
 bool s3_endpoint_is_aws(const struct s3_endpoint *endpoint);
 bool s3_endpoint_is_obs(const struct s3_endpoint *endpoint);
 bool s3_endpoint_is_loopback(const struct s3_endpoint *endpoint); /* no proxy on the way */

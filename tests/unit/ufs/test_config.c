@@ -221,6 +221,8 @@ static void amazons_hosts(void **state)
 {
 	static const char *const its[] = { "s3.amazonaws.com", "s3.amazonaws.com.cn",
 		"S3.eu-west-1.amazonaws.com", "s3-us-west-2.amazonaws.com",
+		"s3-external-1.amazonaws.com", "s3-accelerate.amazonaws.com",
+		"s3-accelerate.dualstack.amazonaws.com", "s3-fips-us-gov-west-1.amazonaws.com",
 		"s3.dualstack.us-east-1.amazonaws.com", "s3-fips.us-gov-west-1.amazonaws.com",
 		"s3-fips.dualstack.us-east-1.amazonaws.com", "s3.cn-north-1.amazonaws.com.cn",
 		"bucket.vpce-0a1b-2c3d.s3.eu-west-1.vpce.amazonaws.com" };
@@ -232,7 +234,7 @@ static void amazons_hosts(void **state)
 		"vpce-0a1b.vpce-svc-2c3d.eu-west-1.vpce.amazonaws.com",
 		"bucket.vpce-0a1b.vpce-svc-2c3d.s3.eu-west-1.vpce.amazonaws.com",
 		"bucket.vpce-0a1b.s3.eu-west-1.elb.amazonaws.com", "s3.x.amazonaws.com",
-		"s3.amazonaws.amazonaws.com", "s3..amazonaws.com",
+		"s3-accelerate.x.amazonaws.com", "s3.amazonaws.amazonaws.com", "s3..amazonaws.com",
 		"s3.eu-west-1.amazonaws.com.evil", "evil-s3.eu-west-1.amazonaws.com",
 		"s3.eu-west-1.amazonaws.comx", "amazonaws.com" };
 
@@ -243,6 +245,11 @@ static void amazons_hosts(void **state)
 	for (size_t i = 0; i < ARRAY_SIZE(others); i++)
 		if (is_aws(others[i]))
 			fail_msg("taken for Amazon's: %s", others[i]);
+	expect_source("s3://b", "https://s3.eu-west-1.amazonaws.com", NULL,
+		"s3|https://s3.amazonaws.com|b|");
+	expect_source("s3://b", NULL, "us-gov-west-1", "s3|https://s3.us-gov.amazonaws.com|b|");
+	expect_source("s3://b", "https://s3.us-gov-west-1.amazonaws.com", NULL,
+		"s3|https://s3.us-gov.amazonaws.com|b|");
 	expect_source("s3://b", "https://ec2-192-0-2-1.compute-1.amazonaws.com", NULL,
 		"s3|https://ec2-192-0-2-1.compute-1.amazonaws.com|b|");
 }
