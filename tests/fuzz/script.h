@@ -1,7 +1,7 @@
 /*
  * Scripts of requests by several principals to a whole daemon: the cluster, a token for a part of a volume, an
  * administrator's token. A fuzzer's input is a script; the state that requests leave behind stays for the next one, as in
- * a daemon that lives long.
+ * a daemon that lives long: an input alone may not show again what it found.
  *
  * A step is 8 bytes: request, principal, frame flags, kind, offset in blocks (u16), length, oddities; and a
  * payload, of KIND_RAW. Requests go through the fake transport, whose listeners say who the peer is (doors): how a

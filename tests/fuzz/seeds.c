@@ -53,6 +53,8 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
 	struct stat st;
 
 	log_nowhere();
+	if (fuzz_start)
+		fuzz_start();
 	for (int i = 1; i < *argc && !seed_dir; i++)
 		if ((*argv)[i][0] != '-' && stat((*argv)[i], &st) == 0 && S_ISDIR(st.st_mode))
 			seed_dir = (*argv)[i];

@@ -13,6 +13,8 @@
 
 /* Calls the two below. */
 void fuzz_seeds(void) __attribute__((weak));
+/* Before all inputs, however long it takes. */
+void fuzz_start(void) __attribute__((weak));
 void fuzz_seed(const char *name, const void *data, size_t len);
 /* Of an input whose first byte says which parser it is for. */
 void fuzz_seed_for(uint8_t parser, const char *name, const void *data, size_t len);
