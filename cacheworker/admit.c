@@ -42,7 +42,8 @@ bool admit_request(struct rpc_request *request)
 		r = allowance_refuse(wait_ns, &e);
 	if (r < 0)
 		rpc_reply_err(request, r, &e);
-	else if (!peer_is_trusted(peer))
-		request->frame.flags &= (uint8_t)~FRAME_PEER; /* no worker: nobody is sent to it */
+	else if (rights_of(principal_of(peer), RIGHTS_WORKER, FRAME_SEEK) == RIGHT_NONE)
+		request->frame.flags &=
+			(uint8_t)~FRAME_PEER; /* no worker: others are not sent to it */
 	return r == 0;
 }

@@ -22,7 +22,7 @@ static const struct rights_row table[] = {
 	{ RIGHTS_MASTER, FRAME_ADMIN, "questions of `cachectl` (below)",
 		{ FOR_MOUNTS, AND_TOKENS(RIGHT_OWN), AND_ADMINS } },
 	{ RIGHTS_MASTER, FRAME_JOIN, "join as a worker", { FOR_WORKERS } },
-	{ RIGHTS_MASTER, FRAME_BEAT, "say that it is up", { FOR_WORKERS } },
+	{ RIGHTS_MASTER, FRAME_BEAT, "heartbeats", { FOR_WORKERS } },
 	{ RIGHTS_MASTER, FRAME_GET_TERMS, "retained generations and policies", { FOR_WORKERS } },
 	{ RIGHTS_MASTER, FRAME_PRELOAD, "take part in preloads", { FOR_WORKERS } },
 	{ RIGHTS_WORKER, FRAME_FETCH, "bytes", { FOR_MOUNTS, AND_TOKENS(RIGHT_OWN) } },
@@ -71,7 +71,7 @@ enum right rights_of(enum principal principal, enum rights_daemon daemon, uint32
 	for (uint32_t i = 0; i < ARRAY_SIZE(table); i++)
 		if (table[i].daemon == daemon && table[i].op == op)
 			return table[i].of[principal];
-	/* What no version knows is answered as such, to those of the cluster. */
+	/* An unknown operation: the daemon says that it is. */
 	return principal == PRINCIPAL_CLUSTER || principal == PRINCIPAL_LOCAL ||
 			       principal == PRINCIPAL_OTHER
 		       ? RIGHT_ALL

@@ -1,6 +1,7 @@
 /*
  * Who may ask a daemon for what: the one table that master/rights.c and cacheworker/admit.c obey, and that docs/security.md
- * shows. What is not in it is for those alone who may everything.
+ * shows. An operation that is not in it is unknown: the daemon says so to processes of the cluster and of this host, and
+ * refuses it to all others.
  *
  * Threads: any.
  */

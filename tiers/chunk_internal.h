@@ -60,7 +60,7 @@ struct chunk {
 	_Atomic uint32_t writes;  /* counts pieces that became present, before they are */
 	_Atomic uint32_t damages; /* counts pieces found damaged; under extents.lock */
 	struct tier
-		*_Atomic moving; /* to there, or just from there: writes wait; set under `lock` */
+		*_Atomic moving; /* tier of its next or last place: writes wait; set under `lock` */
 	bool moved;              /* gone because another tier has it now */
 	bool unlinked;           /* its file is gone; its name is taken while `moving` */
 	struct volume_space *space;

@@ -215,7 +215,7 @@ static int copy_contents(struct copy *copy)
 	struct batch batch = next_batch(copy, 0);
 
 	while (r == 0 && batch.blocks) {
-		/* Its next life waits for the end of this. */
+		/* A new admission waits for the end of this move. */
 		r = chunk_is_dropped(copy->from) ? -EBUSY : copy_batch(copy, &batch);
 		batch = next_batch(copy, batch.first + batch.blocks);
 	}

@@ -196,7 +196,7 @@ static int copy_all(struct mover *m)
 	while (r == 0 && next_run(m, block, block < alone_until, &run)) {
 		bool alone = block < alone_until;
 
-		/* Its next life waits for the end of this. */
+		/* A new admission waits for the end of this move. */
 		r = chunk_is_dropped(m->from) ? -EBUSY : copy_charged(m, &run);
 		if (r == -ESTALE && !alone) {
 			alone_until = run.first + run.n;

@@ -55,6 +55,25 @@ static void test_not_in_the_table(void **state)
 	}
 }
 
+/* All operations up to the last, once, but those that net/ itself answers. */
+static void test_every_operation(void **state)
+{
+	uint32_t n;
+	const struct rights_row *rows = rights_table(&n);
+
+	(void)state;
+	for (uint32_t op = 0; op <= UINT8_MAX; op++) {
+		bool of_net = op == FRAME_HELLO || op == FRAME_PING || op == FRAME_CANCEL;
+		bool unused = op == 0 || (op > FRAME_ADMIN && op < FRAME_FETCH) || op == 25 ||
+			      op > FRAME_SEEK;
+		uint32_t found = 0;
+
+		for (uint32_t i = 0; i < n; i++)
+			found += rows[i].op == op;
+		assert_int_equal(found, !of_net && !unused);
+	}
+}
+
 static const char *const columns[PRINCIPALS] = {
 	[PRINCIPAL_NOBODY] = "nobody, or an expired token",
 	[PRINCIPAL_CLUSTER] = "cluster key",
@@ -132,6 +151,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_principals),
 		cmocka_unit_test(test_not_in_the_table),
+		cmocka_unit_test(test_every_operation),
 		cmocka_unit_test(test_documented),
 	};
 
