@@ -1,4 +1,4 @@
-/* What a token says, for those above client/ (net/identity.h: token_read()). */
+/* What files of keys and tokens say, for those above client/ (net/identity.h: keys_read(), token_read()). */
 #pragma once
 
 #include "net/identity.h" /* IWYU pragma: export */

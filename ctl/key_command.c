@@ -7,6 +7,7 @@
 #include "base/file.h"
 #include "base/hash.h"
 #include "base/option.h"
+#include "client/client_token.h"
 #include "ctl/command.h"
 #include "ctl/secret.h"
 #include "ctl/subcommand.h"
@@ -16,10 +17,9 @@
 #include <string.h>
 #include <sys/stat.h>
 
-#define KEY_FORMAT "granary-key %s %s\n"
+#define KEY_FORMAT CLUSTER_KEY_WORD " %s %s\n"
 #define KEY_HEX    64
 #define ID_HEX     8
-#define FILE_MAX   16384
 
 struct key_command_options {
 	const char *out;
@@ -45,7 +45,9 @@ static const struct option_set create_set = {
 static const struct option_set show_set = {
 	.program = "cachectl key show",
 	.arguments = "FILE",
-	.about = "Says which keys a file has, by their ids: never the keys.",
+	.about = "Says which keys a file has, by their ids and the pins of the certificates of "
+		 "servers "
+		 "that have them: never the keys.",
 	.min_args = 1,
 	.max_args = 1,
 };
@@ -106,48 +108,23 @@ static int key_create(int argc, char **argv)
 	return EXIT_OK;
 }
 
-/* Prints the ids; how many there are, or -EINVAL. */
-static int show_lines(char *text)
-{
-	char *save = NULL;
-	int n = 0;
-
-	for (char *line = strtok_r(text, "\r\n", &save); line;
-		line = strtok_r(NULL, "\r\n", &save)) {
-		char id[ID_HEX + 1];
-		int at = 0;
-
-		line += strspn(line, " \t");
-		if (*line == '\0' || *line == '#')
-			continue;
-		if (sscanf(line, "granary-key %8[0-9a-fA-F] %n", id, &at) != 1 || at == 0 ||
-			strspn(line + at, "0123456789abcdefABCDEF") != KEY_HEX)
-			return -EINVAL;
-		(void)printf("%s  %s\n", id, n == 0 ? "used and accepted" : "accepted");
-		n++;
-	}
-	return n > 0 ? n : -EINVAL;
-}
-
 static int key_show(int argc, char **argv)
 {
-	struct buf b = BUF_INIT(FILE_MAX);
+	struct key_shown keys[KEYS_MAX];
+	char pin[2 * PIN_BYTES + 1];
 	struct err e = ERR_INIT;
-	int r;
+	int n;
 
 	(void)option_parse_or_exit(&show_set, argc, argv, NULL);
-	r = file_read_all(argv[1], &b);
-	if (r < 0)
-		(void)err_set(&e, r, "cannot read %s: %s: name a file that this user may read",
-			argv[1], err_str(r));
-	if (r == 0 && (!b.data || show_lines(b.data) < 0))
-		r = err_set(&e, -EINVAL,
-			"%s has a line that is no key: make one with `cachectl key create`",
-			argv[1]);
-	if (b.data)
-		explicit_bzero(b.data, b.len);
-	buf_release(&b);
-	return r < 0 ? command_fail(EXIT_RUNTIME, &e) : EXIT_OK;
+	n = keys_read(argv[1], keys, &e);
+	if (n < 0)
+		return command_fail(EXIT_RUNTIME, &e);
+	for (int i = 0; i < n; i++) {
+		hash_hex(keys[i].pin, PIN_BYTES, pin);
+		(void)printf("%08x  pin %s  %s\n", keys[i].id, pin,
+			i == 0 ? "used and accepted" : "accepted");
+	}
+	return EXIT_OK;
 }
 
 int command_key(int argc, char **argv)

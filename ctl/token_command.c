@@ -111,9 +111,9 @@ static int token_create(int argc, char **argv)
 	return status == EXIT_OK ? EXIT_OK : command_fail(status, &e);
 }
 
-static void show(const struct token_claims *claims)
+static void show(const struct token_claims *claims, const uint8_t pin[PIN_BYTES])
 {
-	char hex[2 * TOKEN_DATASET_BYTES + 1];
+	char hex[2 * PIN_BYTES + 1];
 	char serial[2 * sizeof(claims->serial) + 1];
 	char expires[32];
 	time_t at = (time_t)claims->expires_s;
@@ -134,7 +134,9 @@ static void show(const struct token_claims *claims)
 			(int)claims->prefix_bytes[i], prefix);
 		prefix += claims->prefix_bytes[i];
 	}
+	hash_hex(pin, PIN_BYTES, hex);
 	(void)printf("key      %08x\n", claims->key_id);
+	(void)printf("pin      %s\n", hex);
 	(void)printf("expires  %s%s\n", expires,
 		claims->expires_s <= clock_wall_ns() / CLOCK_SECOND ? " (it has)" : "");
 }
@@ -142,12 +144,13 @@ static void show(const struct token_claims *claims)
 static int token_show(int argc, char **argv)
 {
 	struct token_claims claims;
+	uint8_t pin[PIN_BYTES];
 	struct err e = ERR_INIT;
 
 	(void)option_parse_or_exit(&show_set, argc, argv, NULL);
-	if (token_read(argv[1], &claims, &e) < 0)
+	if (token_read(argv[1], &claims, pin, &e) < 0)
 		return command_fail(EXIT_RUNTIME, &e);
-	show(&claims);
+	show(&claims, pin);
 	return EXIT_OK;
 }
 

@@ -24,11 +24,13 @@ static void client_hasten(struct rpc_client *client);
 
 /* ---- calls ----------------------------------------------------------------------------------- */
 
-/* A peer that refuses our key did not hear the call, and may take the next one: keys change, tokens are renewed. That
+/* A peer that refuses our key, or is none that we trust, did not hear the call, and may take the next one: keys change, tokens are renewed. That
  * another refused a key, an origin's, is what it answers with the code of that. */
 static int refused_as(int status)
 {
-	return status == -EKEYREJECTED || status == -ENOKEY ? -ECONNREFUSED : status;
+	return status == -EKEYREJECTED || status == -EKEYREVOKED || status == -ENOKEY
+		       ? -ECONNREFUSED
+		       : status;
 }
 
 static int why_unconnected(const struct rpc_client *client)
@@ -240,8 +242,8 @@ static void say_lost(struct rpc_client *client, int status)
 			"%s speaks another version of the protocol (we speak %u): upgrade the "
 			"older of the two",
 			client->address, FRAME_VERSION);
-	else if (status == -EKEYREJECTED)
-		keys_say_refused(client->address, &client->last);
+	else if (status == -EKEYREJECTED || status == -EKEYREVOKED)
+		keys_say_refused(client->address, status, &client->last);
 	else
 		(void)err_set(
 			&client->last, status, "the connection was lost: %s", err_str(status));
@@ -253,7 +255,8 @@ static void on_closed(struct conn *conn, int status)
 	struct list again = LIST_INIT(again);
 	bool fenced = client->fenced;
 	/* Waiting helps nobody. */
-	bool refused = fenced || status == -EPROTONOSUPPORT || status == -EKEYREJECTED;
+	bool refused = fenced || status == -EPROTONOSUPPORT || status == -EKEYREJECTED ||
+		       status == -EKEYREVOKED;
 
 	client->fenced = false;
 	client->has_conn = false;

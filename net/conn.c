@@ -14,7 +14,7 @@
 
 struct greeting {
 	struct conn_message message;
-	bool last; /* nothing else is to follow */
+	bool last; /* nothing else follows */
 	uint8_t bytes[HELLO_BYTES_MAX];
 };
 
@@ -46,18 +46,35 @@ static void send_greeting(struct conn *conn, const struct hello *hello)
 	conn_send(conn, &greeting->message, &frame);
 }
 
-/* Of whoever has no more than a token, and comes by a unix socket: over TLS it was proved already. */
-static void show_token(struct conn *conn, struct hello *hello)
+/* On a unix socket, where no more than a token needs a proof: by the keys of now and the nonces of both. */
+static struct proof_channel unix_channel(
+	struct keyring *ring, const uint8_t *client_nonce, const uint8_t *server_nonce)
 {
+	struct proof_channel channel = { .ring = ring };
+
+	_Static_assert(PROOF_BINDING_BYTES == 2 * HELLO_NONCE_BYTES, "both");
+	memcpy(channel.binding, client_nonce, HELLO_NONCE_BYTES);
+	memcpy(channel.binding + HELLO_NONCE_BYTES, server_nonce, HELLO_NONCE_BYTES);
+	return channel;
+}
+
+/* A client's: over TLS who this process is, and the proof of it. On a unix socket a token, if it has nothing else: the proof
+ * follows the server's greeting. */
+static void add_identity(struct conn *conn, struct hello *hello)
+{
+	const struct proof_channel *channel = conn->transport->channel;
 	struct keyring *ring;
 
-	if (!conn->connects || !conn->transport->ops->passes_fd)
+	if (channel) {
+		hello->identity_len = (uint16_t)identity_own(channel->ring, hello->identity);
+		hello->has_proof = true;
+		proof_own(channel, hello->proof);
 		return;
+	}
 	ring = keyring_get();
 	if (ring && ring->n_cluster == 0) {
-		hello->token_len = (uint16_t)ring->token.packed_len;
-		memcpy(hello->token, ring->token.packed, ring->token.packed_len);
-		conn->shown = true;
+		hello->identity_len = (uint16_t)identity_own(ring, hello->identity);
+		conn->proof_follows = true;
 	}
 	keyring_unref(ring);
 }
@@ -73,7 +90,8 @@ static void send_hello(struct conn *conn)
 		program_invocation_short_name); /* cut */
 	hash_random(conn->nonce, sizeof(conn->nonce));
 	memcpy(hello.nonce, conn->nonce, sizeof(hello.nonce));
-	show_token(conn, &hello);
+	if (conn->connects)
+		add_identity(conn, &hello);
 	send_greeting(conn, &hello);
 }
 
@@ -83,6 +101,7 @@ static void on_open(void *arg)
 
 	CHECK_MAGIC(conn, CONN_MAGIC);
 	conn->state = CONN_GREETING;
+	send_hello(conn);
 }
 
 static int on_header(void *arg, const struct frame *frame, void **ret_payload)
@@ -92,11 +111,11 @@ static int on_header(void *arg, const struct frame *frame, void **ret_payload)
 	int r = 0;
 
 	CHECK_MAGIC(conn, CONN_MAGIC);
-	/* The greeting comes first, and once; but who showed a token may hear that it is refused. */
+	/* The greeting comes first, and once; but a proof that followed it may be refused. */
 	if (frame->op == FRAME_HELLO && frame->flags != 0)
 		return -EPROTO;
 	if ((frame->op == FRAME_HELLO) != (conn->state == CONN_GREETING) &&
-		!(frame->op == FRAME_HELLO && conn->connects && conn->shown))
+		!(frame->op == FRAME_HELLO && conn->connects && conn->proof_follows))
 		return -EPROTO;
 	if (frame->op != FRAME_HELLO)
 		r = conn->ops->on_header(conn, frame);
@@ -111,59 +130,80 @@ static int on_header(void *arg, const struct frame *frame, void **ret_payload)
 	return 0;
 }
 
-/* ---- a token over a unix socket -------------------------------------------------------------- */
+/* ---- proofs ---------------------------------------------------------------------------------- */
 
-/* Says so, and then goes. */
+/* Says so, then closes. */
 static void refuse(struct conn *conn)
 {
 	const struct hello hello = { .version = FRAME_VERSION, .refused = true };
 
-	LOG_LIMITED(LOG_DEBUG, "token refused", "process=%s pid=%u", conn->peer.process,
-		conn->peer.pid);
-	conn->transport->ops->pause(conn->transport, true); /* nothing more of it is looked at */
+	LOG_LIMITED(
+		LOG_DEBUG, "peer refused", "process=%s pid=%u", conn->peer.process, conn->peer.pid);
+	conn->transport->ops->pause(conn->transport, true); /* nothing more of it is read */
 	send_greeting(conn, &hello);
 }
 
-/* The peer shows a token: it is the peer's when the proof follows. */
+/* The peer is who it says if the proof that is expected from now on is in this greeting (TLS), or in the next one. */
 static int expect_proof(struct conn *conn, const struct hello *hello)
 {
-	struct keyring *ring = keyring_get();
-	uint8_t key[KEY_BYTES];
-	int r = ring && hello->has_nonce ? token_check(ring, hello->token, hello->token_len,
-						   &conn->identity.claims, key)
-					 : -EKEYREJECTED;
+	const struct proof_channel *channel = conn->transport->channel;
+	struct keyring *ring = channel ? NULL : keyring_get();
+	struct proof_channel of_unix;
+	struct peer_identity claimed = { 0 };
+	int r = -EKEYREJECTED;
 
+	if (ring && hello->has_nonce) {
+		of_unix = unix_channel(ring, hello->nonce, conn->nonce);
+		channel = &of_unix;
+	}
+	if (channel)
+		r = proof_expected(
+			channel, hello->identity, hello->identity_len, &claimed, conn->proof);
 	keyring_unref(ring);
 	if (r < 0)
 		return r;
-	token_proof(key, hello->nonce, conn->nonce, hello->token, hello->token_len, conn->proof);
-	explicit_bzero(key, sizeof(key));
-	conn->shown = true;
+	conn->claimed = claimed.kind;
+	claimed.kind = PEER_UNKNOWN;
+	claimed.uid = conn->identity.uid;
+	conn->identity = claimed;
 	return 0;
 }
 
-/* The second greeting of who has shown a token. */
-static void take_proof(struct conn *conn, const struct hello *hello)
+static bool is_proved(struct conn *conn, const struct hello *hello)
 {
-	if (!hello->has_proof || !hash_equal(hello->proof, conn->proof, HELLO_PROOF_BYTES)) {
-		refuse(conn);
-		return;
-	}
-	conn->identity.kind = PEER_TOKEN;
+	if (!hello->has_proof || !hash_equal(hello->proof, conn->proof, HELLO_PROOF_BYTES))
+		return false;
+	conn->identity.kind = conn->claimed;
+	return true;
+}
+
+static void ready(struct conn *conn)
+{
 	conn->state = CONN_READY;
 	conn->ops->on_ready(conn);
 }
 
-/* We have shown one: here is the proof. */
+/* The second greeting of a client on a unix socket. */
+static void take_proof(struct conn *conn, const struct hello *hello)
+{
+	if (is_proved(conn, hello))
+		ready(conn);
+	else
+		refuse(conn);
+}
+
+/* The server's greeting came: here is the proof. */
 static int send_proof(struct conn *conn, const struct hello *peer)
 {
 	struct hello hello = { .version = FRAME_VERSION, .has_proof = true };
 	struct keyring *ring = keyring_get();
 	bool has = ring && ring->has_token && peer->has_nonce;
 
-	if (has)
-		token_proof(ring->token.key, conn->nonce, peer->nonce, ring->token.packed,
-			ring->token.packed_len, hello.proof);
+	if (has) {
+		const struct proof_channel channel = unix_channel(ring, conn->nonce, peer->nonce);
+
+		proof_own(&channel, hello.proof);
+	}
 	keyring_unref(ring);
 	if (!has)
 		return -EKEYREJECTED; /* one that does not know of tokens */
@@ -172,6 +212,17 @@ static int send_proof(struct conn *conn, const struct hello *peer)
 }
 
 /* ---- greetings ------------------------------------------------------------------------------- */
+
+/* Over TLS a client is nobody before its proof: it is not greeted before. */
+static void take_client(struct conn *conn, const struct hello *hello)
+{
+	if (expect_proof(conn, hello) < 0 || !is_proved(conn, hello)) {
+		refuse(conn);
+		return;
+	}
+	send_hello(conn);
+	ready(conn);
+}
 
 static void take_first(struct conn *conn, const struct hello *hello)
 {
@@ -185,19 +236,22 @@ static void take_first(struct conn *conn, const struct hello *hello)
 		return;
 	}
 	log_debug("peer greeted", "process=%s pid=%u", conn->peer.process, conn->peer.pid);
-	if (!conn->connects && hello->token_len > 0) {
+	if (!conn->connects && conn->transport->channel) {
+		take_client(conn, hello);
+		return;
+	}
+	if (!conn->connects && hello->identity_len > 0) {
+		conn->proof_follows = true;
 		if (expect_proof(conn, hello) < 0)
 			refuse(conn);
 		return;
 	}
-	if (conn->shown)
+	if (conn->proof_follows)
 		r = send_proof(conn, hello);
-	if (r < 0) {
+	if (r < 0)
 		conn_close(conn, r);
-		return;
-	}
-	conn->state = CONN_READY;
-	conn->ops->on_ready(conn);
+	else
+		ready(conn);
 }
 
 static void on_hello(struct conn *conn, const struct frame *frame, const void *payload)
@@ -207,9 +261,11 @@ static void on_hello(struct conn *conn, const struct frame *frame, const void *p
 
 	if (r < 0)
 		conn_close(conn, r);
+	else if (conn->connects && hello.refused)
+		conn_close(conn, -EKEYREJECTED);
 	else if (conn->state == CONN_READY)
-		conn_close(conn, hello.refused ? -EKEYREJECTED : -EPROTO);
-	else if (conn->shown && !conn->connects)
+		conn_close(conn, -EPROTO);
+	else if (conn->proof_follows && !conn->connects)
 		take_proof(conn, &hello);
 	else
 		take_first(conn, &hello);
@@ -271,7 +327,6 @@ int conn_connect(struct conn *conn, struct loop *loop, const struct transport_op
 		conn->state = CONN_CLOSED;
 		return r;
 	}
-	send_hello(conn);
 	return 0;
 }
 
@@ -283,7 +338,8 @@ void conn_accept(struct conn *conn, struct transport *transport, const struct co
 	conn->state = CONN_GREETING;
 	conn->transport = transport;
 	transport->ops->start(transport, &conn_events, conn);
-	send_hello(conn);
+	if (!transport->channel)
+		send_hello(conn);
 }
 
 static void on_sent(struct transport_message *transport, int status)

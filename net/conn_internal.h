@@ -1,10 +1,11 @@
 /*
- * One connection between two processes of ours, whichever side: the exchange of greetings, the
+ * One connection between two processes of ours, whichever side: the exchange of greetings, in which a client proves who it is, the
  * bound on what waits to be sent, the watch for peers that stall. server.c and client.c build on
  * it.
  *
- *	CONN_OPENING   connecting; our greeting is queued
- *	CONN_GREETING  open; waits for the peer's greeting, and for its second one when it has to prove a token
+ *	CONN_OPENING   connecting
+ *	CONN_GREETING  open; a client's greeting is queued, as is a server's on a unix socket. Waits for the peer's greeting, and for
+ *		       its second one when it has to prove a token there; over TLS the server's follows the client's proof
  *	CONN_READY     greeted: messages flow
  *	CONN_CLOSED    on_closed() was called
  *
@@ -73,11 +74,12 @@ struct conn {
 	uint64_t watched_ns; /* conn_watch() looked */
 	uint64_t seen_in;
 	uint64_t seen_out;
-	/* A token that is shown over a unix socket: by us, or to us. */
+	/* How a client proves who it is (proof.c). */
 	uint8_t nonce[HELLO_NONCE_BYTES];
-	uint8_t proof[HELLO_PROOF_BYTES]; /* ours, or what it must be */
+	uint8_t proof[HELLO_PROOF_BYTES]; /* a server's: what the client's must be */
+	enum peer_kind claimed;           /* and what it shows that the peer is */
 	bool connects;
-	bool shown;
+	bool proof_follows; /* on a unix socket: in the client's second greeting */
 };
 
 /* Connects; on failure conn is as before. */

@@ -1,19 +1,19 @@
 /*
  * Who is at the other end of a connection, and what keys this process has to say who it is.
  *
- * The *cluster key* is known to master and workers only. A *mount token* is claims and K_t =
- * HMAC-SHA256(signing key, claims), the signing key being made of the cluster key; who holds it proves
- * that, and never sends it: K_t is the external PSK of TLS 1.3 and the claims are its identity, so that
- * workers check a token without the master. Two cluster keys are valid at a time: the first of the file
- * is used, both are accepted, so that keys change without a pause.
+ * The *cluster key* is known to master and workers only. Servers prove that they have it by a certificate whose key pair is
+ * derived from it; clients know the *pin*, the hash of its public key, which gives nothing away. A *mount token* is claims, K_t =
+ * HMAC-SHA256(signing key, claims), the signing key being derived from the cluster key, and the pin; its holder proves to have
+ * K_t, and never sends it, so that workers check a token without the master. Two cluster keys are valid at a time: the first of
+ * the file is used, both are accepted, so that keys change without a pause.
  *
  * Key file (0600 or stricter), one key a line, # begins a comment:
  *
- *	granary-key KEYID 64 digits of hex
+ *	granary-cluster-key KEYID 64 digits of hex
  *
  * Token file: one line, as `cachectl token create` prints it:
  *
- *	granary-token CLAIMS(base64url) K_t(base64url)
+ *	granary-token CLAIMS(base64url) K_t(base64url) PIN(base64url)
  *
  * Without keys daemons listen and connect on unix sockets only.
  */
@@ -29,6 +29,9 @@
 #define TOKEN_VOLUMES_MAX   LAYOUT_SOURCES_MAX
 #define TOKEN_PREFIX_BYTES  LIMIT_KEY_BYTES /* of all prefixes of a token together */
 #define TOKEN_DATASET_BYTES 16u
+#define CLUSTER_KEY_WORD    "granary-cluster-key"
+#define KEYS_MAX            2u
+#define PIN_BYTES           32u
 
 /* What a token allows. */
 struct token_claims {
@@ -112,4 +115,14 @@ bool peer_may_admin(const struct peer_identity *peer);
 int token_make(
 	const struct token_claims *claims, char out[TOKEN_TEXT_MAX], struct err *e) __must_check;
 /* What the token in a file says; nothing of it is checked but its form. Errors as net_keys_load(). */
-int token_read(const char *path, struct token_claims *ret_claims, struct err *e) __must_check;
+int token_read(const char *path, struct token_claims *ret_claims, uint8_t ret_pin[PIN_BYTES],
+	struct err *e) __must_check;
+
+/* What of a cluster key is no secret. */
+struct key_shown {
+	uint32_t id;
+	uint8_t pin[PIN_BYTES]; /* of the certificate of servers that have it */
+};
+
+/* The keys of a key file: how many, the one in use first. Errors as net_keys_load(). */
+int keys_read(const char *path, struct key_shown ret_keys[KEYS_MAX], struct err *e) __must_check;

@@ -18,7 +18,7 @@
 
 #define FILE_BYTES_MAX 16384u
 #define WATCH_NS       (2 * CLOCK_SECOND)
-#define KEY_WORD       "granary-key"
+#define OLD_KEY_WORD   "granary-key "
 
 /* What a file was when it was read: when it changes it is read again. */
 struct mark {
@@ -30,6 +30,8 @@ struct mark {
 static struct {
 	pthread_mutex_t lock; /* of `ring` */
 	struct keyring *ring;
+	struct certificate shown
+		[KEYS_MAX]; /* its own, where leak checkers look: they do not in pages of secrets */
 	pthread_mutex_t loading; /* of the rest; held while files are read */
 	char *cluster_path;      /* or NULL */
 	char *token_path;
@@ -71,30 +73,59 @@ void keyring_unref(struct keyring *ring)
 {
 	if (!ring || --ring->refs > 0)
 		return;
+	for (unsigned int i = 0; i < KEYS_MAX; i++)
+		certificate_release(&ring->cluster[i].certificate);
 	secret_free(ring);
 }
 DEFINE_CLEANUP(struct keyring *, keyring_unref);
 
-void keys_say_refused(const char *address, struct err *e)
+void keyring_in_use(const struct keyring *ring, uint32_t *ret_id, const uint8_t **ret_pin)
+{
+	bool cluster = ring->n_cluster > 0;
+
+	*ret_id = cluster ? ring->cluster[0].id : ring->token.claims.key_id;
+	*ret_pin = cluster ? ring->cluster[0].certificate.pin : ring->token.pin;
+}
+
+static void say_token_refused(
+	const char *address, int status, const struct token_claims *claims, struct err *e)
+{
+	char serial[2 * sizeof(claims->serial) + 1];
+
+	hash_hex(claims->serial, sizeof(claims->serial), serial);
+	if (status == -EKEYREVOKED)
+		(void)err_set(e, status,
+			"cannot trust %s: it does not have the certificate that the token %s "
+			"names; "
+			"check the address, or make another token with `cachectl token create` if "
+			"the cluster's key was changed",
+			address, serial);
+	else
+		(void)err_set(e, status,
+			"%s refused the token %s: it %s: make another with `cachectl token create`",
+			address, serial,
+			claims->expires_s <= clock_wall_ns() / CLOCK_SECOND
+				? "has expired"
+				: "is of no key in use there");
+}
+
+void keys_say_refused(const char *address, int status, struct err *e)
 {
 	_cleanup_(keyring_unref_p) struct keyring *ring = keyring_get();
-	char serial[2 * sizeof(ring->token.claims.serial) + 1];
+	uint32_t id = ring && ring->n_cluster > 0 ? ring->cluster[0].id : 0;
 
-	if (!ring || ring->n_cluster > 0) {
-		(void)err_set(e, -EKEYREJECTED,
-			"%s and this process have no cluster key in common (ours is %08x): give "
-			"both "
-			"the same file",
-			address, ring ? ring->cluster[0].id : 0);
-		return;
-	}
-	hash_hex(ring->token.claims.serial, sizeof(ring->token.claims.serial), serial);
-	(void)err_set(e, -EKEYREJECTED,
-		"%s refused the token %s: it %s: make another with `cachectl token create`",
-		address, serial,
-		ring->token.claims.expires_s <= clock_wall_ns() / CLOCK_SECOND
-			? "has expired"
-			: "is of no key in use there");
+	if (ring && ring->n_cluster == 0)
+		say_token_refused(address, status, &ring->token.claims, e);
+	else if (status == -EKEYREVOKED)
+		(void)err_set(e, status,
+			"cannot trust %s: it does not have the certificate of cluster key %08x; "
+			"check the address, or give both hosts the same key file",
+			address, id);
+	else
+		(void)err_set(e, status,
+			"%s refused cluster key %08x: the connection leads back to this process; "
+			"check the address",
+			address, id);
 }
 
 bool net_keys_any(void)
@@ -158,27 +189,31 @@ static void derive(const uint8_t key[KEY_BYTES], const char *what, uint8_t out[K
 	hash_hmac_sha256(key, KEY_BYTES, what, strlen(what), out);
 }
 
-/* One line without its end. */
+/* One line without its end. -EINVAL, -ENOMEM. */
 static int parse_key(const char *line, struct cluster_key *ret_key)
 {
 	uint8_t key[KEY_BYTES];
+	uint8_t seed[KEY_BYTES];
 	uint8_t id[4];
 	char id_text[9];
 	char key_text[2 * KEY_BYTES + 1];
 	char rest;
 	int r = 0;
 
-	if (sscanf(line, KEY_WORD " %8[0-9a-fA-F] %64[0-9a-fA-F] %c", id_text, key_text, &rest) !=
-			2 ||
+	if (sscanf(line, CLUSTER_KEY_WORD " %8[0-9a-fA-F] %64[0-9a-fA-F] %c", id_text, key_text,
+		    &rest) != 2 ||
 		hash_unhex(id_text, id, sizeof(id)) < 0 ||
 		hash_unhex(key_text, key, sizeof(key)) < 0)
 		r = -EINVAL;
 	if (r == 0) {
 		ret_key->id = (uint32_t)id[0] << 24 | (uint32_t)id[1] << 16 | (uint32_t)id[2] << 8 |
 			      id[3];
-		derive(key, "granary 1 connections of the cluster", ret_key->psk);
-		derive(key, "granary 1 signing of tokens", ret_key->signing);
+		derive(key, "granary 2 proofs of clients", ret_key->proving);
+		derive(key, "granary 2 signing of tokens", ret_key->signing);
+		derive(key, "granary 2 certificate of servers", seed);
+		r = certificate_init(&ret_key->certificate, seed);
 	}
+	explicit_bzero(seed, sizeof(seed));
 	explicit_bzero(key, sizeof(key));
 	explicit_bzero(key_text, sizeof(key_text));
 	return r;
@@ -191,19 +226,29 @@ static int parse_keys(const char *path, char *text, struct keyring *ring, struct
 
 	for (char *line = strtok_r(text, "\r\n", &save); line;
 		line = strtok_r(NULL, "\r\n", &save)) {
+		int r;
+
 		line += strspn(line, " \t");
 		if (*line == '\0' || *line == '#')
 			continue;
+		if (strncmp(line, OLD_KEY_WORD, strlen(OLD_KEY_WORD)) == 0)
+			return err_set(e, -EINVAL,
+				"%s holds a key of an earlier version: make a new one with "
+				"`cachectl key create --out FILE`, copy it to every master and "
+				"worker, then make new tokens",
+				path);
 		if (n == KEYS_MAX)
 			return err_set(e, -EINVAL,
 				"%s has more than %u keys: keep the one in use and the one before "
 				"or after it",
 				path, KEYS_MAX);
-		if (parse_key(line, &ring->cluster[n]) < 0)
-			return err_set(e, -EINVAL,
-				"%s has a line that is no key: write `granary-key KEYID "
-				"64-HEX-DIGITS`, as "
-				"`cachectl key create` does",
+		r = parse_key(line, &ring->cluster[n]);
+		if (r == -ENOMEM)
+			return err_set(e, r, "no memory for keys");
+		if (r < 0)
+			return err_set(e, r,
+				"%s has a line that is no key: write `" CLUSTER_KEY_WORD
+				" KEYID 64-HEX-DIGITS`, as `cachectl key create` does",
 				path);
 		if (n == 1 && ring->cluster[0].id == ring->cluster[1].id)
 			return err_set(e, -EINVAL,
@@ -224,6 +269,8 @@ static void ring_set(struct keyring *ring)
 	pthread_mutex_lock(&keys.lock);
 	old = keys.ring;
 	keys.ring = ring;
+	for (unsigned int i = 0; i < KEYS_MAX; i++)
+		keys.shown[i] = ring ? ring->cluster[i].certificate : (struct certificate){ 0 };
 	pthread_mutex_unlock(&keys.lock);
 	keyring_unref(old);
 }
@@ -290,7 +337,27 @@ int net_keys_check(const struct net_keys_config *config, bool *ret_token, struct
 	return read_token(config->token, &ring->token, &mark, e);
 }
 
-int token_read(const char *path, struct token_claims *ret_claims, struct err *e)
+int keys_read(const char *path, struct key_shown ret_keys[KEYS_MAX], struct err *e)
+{
+	_cleanup_(keyring_unref_p) struct keyring *ring = secret_new(sizeof(*ring));
+	struct mark mark;
+	int r;
+
+	if (!ring)
+		return err_set(e, -ENOMEM, "no memory for keys");
+	ring->refs = 1;
+	r = read_cluster(path, ring, &mark, e);
+	if (r < 0)
+		return r;
+	for (unsigned int i = 0; i < ring->n_cluster; i++) {
+		ret_keys[i].id = ring->cluster[i].id;
+		memcpy(ret_keys[i].pin, ring->cluster[i].certificate.pin, PIN_BYTES);
+	}
+	return (int)ring->n_cluster;
+}
+
+int token_read(const char *path, struct token_claims *ret_claims, uint8_t ret_pin[PIN_BYTES],
+	struct err *e)
 {
 	struct token token = { 0 };
 	struct mark mark;
@@ -298,6 +365,8 @@ int token_read(const char *path, struct token_claims *ret_claims, struct err *e)
 
 	if (r == 0)
 		*ret_claims = token.claims;
+	if (r == 0)
+		memcpy(ret_pin, token.pin, PIN_BYTES);
 	explicit_bzero(token.key, sizeof(token.key));
 	return r;
 }

@@ -1,18 +1,18 @@
 /*
  * The keys of this process (net/identity.h) as connections use them: an immutable ring, replaced as a
- * whole when the files are read again. Who holds one keeps it alive.
+ * whole when the files are read again. A reference keeps it alive.
  *
- * Made of a cluster key K, each with HMAC-SHA256(K, text): the PSK of connections between daemons, and the
- * key that signs tokens. K itself is in the file alone.
+ * Derived from a cluster key K, each with HMAC-SHA256(K, text): the key of clients' proofs, the key that signs tokens,
+ * and the seed of the servers' certificate. K itself is in the file alone.
  *
- * Claims on the wire, little-endian; the identity of a token's PSK is "t:" and these:
+ * Claims on the wire, little-endian:
  *
- *	 0  version u8 = 2   1  flags u8 (1: admin)   2  number of volumes u8   3  0
+ *	 0  version u8 = 3   1  flags u8 (1: admin)   2  number of volumes u8   3  0
  *	 4  key id u32       8  expires u64 (seconds since 1970)
  *	16  dataset 16      32  serial 8
  *	40  of each volume: its id 16, length of its prefix u16 (0: all objects); then the prefixes
  *
- * Version 1 had volumes without prefixes: such tokens are refused.
+ * Version 1 had volumes without prefixes, version 2 came without a pin: such tokens are refused.
  *
  * Threads: any.
  */
@@ -24,17 +24,30 @@
 #include "proto/hello.h"
 
 #define KEY_BYTES         32u
-#define KEYS_MAX          2u
 #define TOKEN_CLAIMS_HEAD 40u
 #define TOKEN_CLAIM_BYTES 18u /* of a volume, without its prefix */
 #define TOKEN_CLAIMS_MAX \
 	(TOKEN_CLAIMS_HEAD + TOKEN_CLAIM_BYTES * TOKEN_VOLUMES_MAX + TOKEN_PREFIX_BYTES)
-#define KEYS_NONCE_BYTES 8u
+#define KEYS_NONCE_BYTES    8u
+#define IDENTITY_MAX        (2u + TOKEN_CLAIMS_MAX)
+#define PROOF_BINDING_BYTES 32u
+
+struct x509_st;
+struct evp_pkey_st;
+
+/* What servers of a cluster show to clients, made of a seed that they have in common. */
+struct certificate {
+	struct x509_st *x509;
+	struct evp_pkey_st *key_pair;
+	uint8_t pin
+		[PIN_BYTES]; /* SHA-256 of its public key as X.509 encodes it (SubjectPublicKeyInfo) */
+};
 
 struct cluster_key {
 	uint32_t id;
-	uint8_t psk[KEY_BYTES];
+	uint8_t proving[KEY_BYTES];
 	uint8_t signing[KEY_BYTES];
+	struct certificate certificate;
 };
 
 struct token {
@@ -42,6 +55,7 @@ struct token {
 	uint8_t packed[TOKEN_CLAIMS_MAX];
 	size_t packed_len;
 	uint8_t key[KEY_BYTES]; /* K_t */
+	uint8_t pin[PIN_BYTES]; /* of the key that signed it */
 };
 
 struct keyring {
@@ -60,8 +74,42 @@ void keyring_unref(struct keyring *ring);
 bool net_keys_any(void);
 /* Random, of this process: what comes back with it was sent by itself. */
 const uint8_t *keys_nonce(void);
-/* The line for a peer that refused what this process says it is. */
-void keys_say_refused(const char *address, struct err *e);
+/* The key that connections to others use, and the pin of the servers that have it. */
+void keyring_in_use(const struct keyring *ring, uint32_t *ret_id, const uint8_t **ret_pin);
+/* The line for a peer that refused who this process says it is: -EKEYREJECTED; or that did not prove that it is a server of
+ * the cluster: -EKEYREVOKED. */
+void keys_say_refused(const char *address, int status, struct err *e);
+
+/* ---- certificate.c --------------------------------------------------------------------------- */
+
+/* The same certificate for the same seed. -ENOMEM. */
+int certificate_init(struct certificate *certificate, const uint8_t seed[KEY_BYTES]) __must_check;
+void certificate_release(struct certificate *certificate);
+/* The pin of one that somebody shows. -ENOMEM. */
+int certificate_pin(struct x509_st *x509, uint8_t ret_pin[PIN_BYTES]) __must_check;
+
+/* ---- proof.c --------------------------------------------------------------------------------- */
+
+/* A test's: a process may speak to itself. */
+extern bool net_debug_self;
+
+/* What makes a connection differ from all others. */
+struct proof_channel {
+	struct keyring *ring; /* the keys that it began with */
+	bool tls;
+	/* Of TLS: keying material that both ends export, once the handshake is done. On a unix socket: the client's nonce, then
+	 * the server's. */
+	uint8_t binding[PROOF_BINDING_BYTES];
+};
+
+/* Who this process says it is to a server; its length. */
+size_t identity_own(const struct keyring *ring, uint8_t out[IDENTITY_MAX]);
+/* What shows a server on the other end that this process is who it says. */
+void proof_own(const struct proof_channel *channel, uint8_t out[HELLO_PROOF_BYTES]);
+/* Who the peer is if it shows *ret_proof: not before. -EKEYREJECTED: nobody this ring knows, an expired token, or this
+ * process itself. */
+int proof_expected(const struct proof_channel *channel, const void *identity, size_t len,
+	struct peer_identity *ret_peer, uint8_t ret_proof[HELLO_PROOF_BYTES]) __must_check;
 
 /* ---- token.c --------------------------------------------------------------------------------- */
 
@@ -72,10 +120,6 @@ int token_unpack(const void *data, size_t len, struct token_claims *ret_claims) 
 /* K_t of packed claims. */
 void token_key(
 	const struct cluster_key *key, const void *packed, size_t len, uint8_t out[KEY_BYTES]);
-/* What shows that somebody has K_t, on a connection that both sides gave a nonce. */
-void token_proof(const uint8_t key[KEY_BYTES], const uint8_t from[HELLO_NONCE_BYTES],
-	const uint8_t to[HELLO_NONCE_BYTES], const void *packed, size_t len,
-	uint8_t out[HELLO_PROOF_BYTES]);
 /* A token file's line -> token; -EINVAL with a line that names `path`. */
 int token_parse(
 	const char *path, const char *text, struct token *ret_token, struct err *e) __must_check;

@@ -13,7 +13,7 @@
  *	state        leaves by
  *	CONNECTING   writable -> HANDSHAKING with TLS, OPEN without; error -> FAILED
  *	ACCEPTED     start() -> HANDSHAKING or OPEN; close() -> FAILED
- *	HANDSHAKING  keys are right -> OPEN; error, end of file, close() -> FAILED
+ *	HANDSHAKING  TLS has begun -> OPEN; error, end of file, close() -> FAILED
  *	OPEN         error, end of file, close() -> FAILED
  *	FAILED       next turn of the loop: on_sent() of the rest, on_closed() -> CLOSED
  *	CLOSED       its handle closed, its turn over -> freed
@@ -456,8 +456,8 @@ static void on_readable(struct stream *s)
 static void opened(struct stream *s)
 {
 	s->state = STREAM_OPEN;
-	if (s->tls)
-		s->transport.peer = s->tls->peer;
+	if (s->tls && s->connects)
+		s->transport.peer.kind = PEER_CLUSTER; /* it has shown the certificate */
 	if (s->connects)
 		s->transport.events->on_open(s->transport.arg);
 	if (!list_empty(&s->out))
@@ -619,6 +619,7 @@ int stream_new(const struct transport_ops *ops, struct loop *loop, int fd, bool 
 	s->connects = connecting;
 	s->wake = 1;
 	s->transport.peer = who(fd, ops->passes_fd);
+	s->transport.channel = s->tls ? &s->tls->channel : NULL;
 	s->transport.ops = ops;
 	s->magic = STREAM_MAGIC;
 	s->state = connecting ? STREAM_CONNECTING : STREAM_ACCEPTED;

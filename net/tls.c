@@ -1,8 +1,9 @@
-/* TLS over external PSKs. See tls_internal.h. */
+/* TLS with the certificate of a cluster. See tls_internal.h. */
 #include "net/tls_internal.h"
 #include "base/hash.h"
 #include "base/little.h"
 #include "base/log.h"
+#include "proto/frame.h"
 
 #include <openssl/err.h>
 #include <openssl/ssl.h>
@@ -11,17 +12,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define CIPHERS       "TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256"
-#define RAW           "\015granary-plain"
-#define RECORDS       "\013granary-tls"
-#define IDENTITY_HEAD 2u
-#define CLUSTER_BYTES (IDENTITY_HEAD + 4u + KEYS_NONCE_BYTES)
-#define OUT_KEPT      65536u
+#define CIPHERS    "TLS_AES_128_GCM_SHA256:TLS_CHACHA20_POLY1305_SHA256"
+#define SIGNATURES "ed25519"
+#define GROUPS     "X25519"
+#define EXPORTER   "EXPORTER-granary-client-proof"
+#define RAW        "\016granary2-plain" /* 2: FRAME_VERSION */
+#define RECORDS    "\014granary2-tls"
+#define NAME_BYTES 24u
+#define OUT_KEPT   65536u
 
-static const uint8_t cluster_head[IDENTITY_HEAD] = { 'c', ':' };
-static const uint8_t token_head[IDENTITY_HEAD] = { 't', ':' };
-
-bool net_debug_self;
+_Static_assert(FRAME_VERSION == 2, "the names of what is spoken say so");
 
 static struct {
 	pthread_once_t once;
@@ -82,90 +82,44 @@ static long wire_ctrl(BIO *bio, int command, long number, void *pointer)
 	return command == BIO_CTRL_FLUSH;
 }
 
-/* ---- keys ------------------------------------------------------------------------------------ */
+/* ---- certificates ---------------------------------------------------------------------------- */
 
-static SSL_SESSION *psk_session(SSL *ssl, const uint8_t key[KEY_BYTES])
+/* The key of that id, or the first one, which the client refuses then. */
+static const struct cluster_key *wanted_key(SSL *ssl, const struct keyring *ring)
 {
-	const unsigned char aes_128_gcm_sha256[] = { 0x13, 0x01 };
-	const SSL_CIPHER *cipher = SSL_CIPHER_find(ssl, aes_128_gcm_sha256);
-	SSL_SESSION *session = SSL_SESSION_new();
+	const char *name = SSL_get_servername(ssl, TLSEXT_NAMETYPE_host_name);
+	uint32_t id = name ? (uint32_t)strtoul(name, NULL, 16) : 0;
 
-	if (session && cipher && SSL_SESSION_set1_master_key(session, key, KEY_BYTES) &&
-		SSL_SESSION_set_cipher(session, cipher) &&
-		SSL_SESSION_set_protocol_version(session, TLS1_3_VERSION))
-		return session;
-	SSL_SESSION_free(session);
-	return NULL;
+	for (unsigned int i = 1; i < ring->n_cluster; i++)
+		if (ring->cluster[i].id == id)
+			return &ring->cluster[i];
+	return &ring->cluster[0];
 }
 
-/* The client's side: what it says it is. */
-static int use_key(SSL *ssl, const EVP_MD *md, const unsigned char **ret_identity, size_t *ret_len,
-	SSL_SESSION **ret_session)
-{
-	static _Thread_local uint8_t identity[IDENTITY_HEAD + TOKEN_CLAIMS_MAX];
-	const struct tls *tls = SSL_get_app_data(ssl);
-	const struct keyring *ring = tls->ring;
-	const uint8_t *key;
-
-	*ret_session = NULL;
-	if (md && EVP_MD_get_type(md) != NID_sha256)
-		return 1; /* after a retry, of another cipher: none is at hand */
-	if (ring->n_cluster > 0) {
-		memcpy(identity, cluster_head, IDENTITY_HEAD);
-		little_put32(identity + IDENTITY_HEAD, ring->cluster[0].id);
-		memcpy(identity + IDENTITY_HEAD + 4, keys_nonce(), KEYS_NONCE_BYTES);
-		*ret_len = CLUSTER_BYTES;
-		key = ring->cluster[0].psk;
-	} else {
-		memcpy(identity, token_head, IDENTITY_HEAD);
-		memcpy(identity + IDENTITY_HEAD, ring->token.packed, ring->token.packed_len);
-		*ret_len = IDENTITY_HEAD + ring->token.packed_len;
-		key = ring->token.key;
-	}
-	*ret_identity = identity;
-	*ret_session = psk_session(ssl, key);
-	return *ret_session != NULL;
-}
-
-static const uint8_t *find_cluster(struct tls *tls, const uint8_t *identity, size_t len)
-{
-	uint32_t id;
-
-	if (len != CLUSTER_BYTES || memcmp(identity, cluster_head, IDENTITY_HEAD) != 0)
-		return NULL;
-	if (!net_debug_self &&
-		memcmp(identity + IDENTITY_HEAD + 4, keys_nonce(), KEYS_NONCE_BYTES) == 0)
-		return NULL; /* our own words, sent back to us */
-	id = little_get32(identity + IDENTITY_HEAD);
-	for (unsigned int i = 0; i < tls->ring->n_cluster; i++)
-		if (tls->ring->cluster[i].id == id) {
-			tls->peer.kind = PEER_CLUSTER;
-			return tls->ring->cluster[i].psk;
-		}
-	return NULL;
-}
-
-/* The server's side: whom it knows. Without a session the handshake fails, as there is no certificate;
- * with one it fails unless the client's proof (the binder) is right. */
-static int find_key(SSL *ssl, const unsigned char *identity, size_t len, SSL_SESSION **ret_session)
+/* The server's side. */
+static int show_certificate(SSL *ssl, void *arg)
 {
 	struct tls *tls = SSL_get_app_data(ssl);
-	const uint8_t *key = find_cluster(tls, identity, len);
-	uint8_t token[KEY_BYTES];
+	const struct certificate *c = &wanted_key(ssl, tls->channel.ring)->certificate;
 
-	*ret_session = NULL;
-	if (!key && len > IDENTITY_HEAD && memcmp(identity, token_head, IDENTITY_HEAD) == 0 &&
-		token_check(tls->ring, identity + IDENTITY_HEAD, len - IDENTITY_HEAD,
-			&tls->peer.claims, token) == 0) {
-		tls->peer.kind = PEER_TOKEN;
-		key = token;
-	}
-	if (!key)
+	(void)arg;
+	tls->pin = c->pin;
+	return SSL_use_certificate(ssl, c->x509) == 1 && SSL_use_PrivateKey(ssl, c->key_pair) == 1;
+}
+
+/* The client's side, in place of a chain of authorities. That the server has the private key is TLS' to check. */
+static int is_pinned(X509_STORE_CTX *store, void *arg)
+{
+	SSL *ssl = X509_STORE_CTX_get_ex_data(store, SSL_get_ex_data_X509_STORE_CTX_idx());
+	const struct tls *tls = SSL_get_app_data(ssl);
+	X509 *shown = X509_STORE_CTX_get0_cert(store);
+	uint8_t pin[PIN_BYTES];
+
+	(void)arg;
+	if (shown && certificate_pin(shown, pin) == 0 && hash_equal(pin, tls->pin, PIN_BYTES))
 		return 1;
-	*ret_session = psk_session(ssl, key);
-	tls->found = *ret_session != NULL;
-	explicit_bzero(token, sizeof(token));
-	return tls->found;
+	X509_STORE_CTX_set_error(store, X509_V_ERR_CERT_REJECTED);
+	return 0;
 }
 
 static int select_mode(SSL *ssl, const unsigned char **out, unsigned char *out_len,
@@ -173,7 +127,7 @@ static int select_mode(SSL *ssl, const unsigned char **out, unsigned char *out_l
 {
 	const struct tls *tls = SSL_get_app_data(ssl);
 	static const unsigned char both[] = RAW RECORDS;
-	const unsigned char *ours = tls->ring->encrypt_data ? both + sizeof(RAW) - 1 : both;
+	const unsigned char *ours = tls->channel.ring->encrypt_data ? both + sizeof(RAW) - 1 : both;
 	size_t len = sizeof(both) - 1 - (size_t)(ours - both);
 	unsigned char *chosen;
 
@@ -195,13 +149,16 @@ static SSL_CTX *context_new(const SSL_METHOD *method)
 		return NULL;
 	if (!SSL_CTX_set_min_proto_version(ctx, TLS1_3_VERSION) ||
 		!SSL_CTX_set_max_proto_version(ctx, TLS1_3_VERSION) ||
-		!SSL_CTX_set_ciphersuites(ctx, CIPHERS) || !SSL_CTX_set_num_tickets(ctx, 0)) {
+		!SSL_CTX_set_ciphersuites(ctx, CIPHERS) ||
+		!SSL_CTX_set1_sigalgs_list(ctx, SIGNATURES) ||
+		!SSL_CTX_set1_groups_list(ctx, GROUPS) || !SSL_CTX_set_num_tickets(ctx, 0)) {
 		SSL_CTX_free(ctx);
 		return NULL;
 	}
 	(void)SSL_CTX_set_session_cache_mode(ctx, SSL_SESS_CACHE_OFF); /* cannot fail */
 	(void)SSL_CTX_set_options(ctx, SSL_OP_NO_TICKET);              /* likewise */
-	(void)SSL_CTX_set_mode(ctx, SSL_MODE_RELEASE_BUFFERS);         /* likewise */
+	/* Likewise. No chain is looked for behind a certificate that nobody issued. */
+	(void)SSL_CTX_set_mode(ctx, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_NO_AUTO_CHAIN);
 	return ctx;
 }
 
@@ -216,22 +173,27 @@ static void make_contexts(void)
 	(void)BIO_meth_set_read_ex(wire, wire_read); /* setters of a struct */
 	(void)BIO_meth_set_write_ex(wire, wire_write);
 	(void)BIO_meth_set_ctrl(wire, wire_ctrl);
-	/* Who comes with a certificate instead of the key is none of ours: there is no authority. */
 	SSL_CTX_set_verify(client, SSL_VERIFY_PEER, NULL);
-	SSL_CTX_set_psk_use_session_callback(client, use_key);
-	SSL_CTX_set_psk_find_session_callback(server, find_key);
+	SSL_CTX_set_cert_verify_callback(client, is_pinned, NULL);
+	SSL_CTX_set_cert_cb(server, show_certificate, NULL);
 	SSL_CTX_set_alpn_select_cb(server, select_mode, NULL);
 	contexts.client = client;
 	contexts.server = server;
 	contexts.wire = wire;
 }
 
-static bool offer_modes(struct tls *tls)
+/* What the client's first message says: the key that the server is to show, and the modes. */
+static bool offer(struct tls *tls)
 {
 	const unsigned char both[] = RAW RECORDS;
-	size_t skip = tls->ring->encrypt_data ? sizeof(RAW) - 1 : 0;
+	size_t skip = tls->channel.ring->encrypt_data ? sizeof(RAW) - 1 : 0;
+	char name[NAME_BYTES];
+	uint32_t id;
 
-	return SSL_set_alpn_protos(
+	keyring_in_use(tls->channel.ring, &id, &tls->pin);
+	(void)snprintf(name, sizeof(name), "%08x.granary", id); /* fits */
+	return SSL_set_tlsext_host_name(tls->ssl, name) == 1 &&
+	       SSL_set_alpn_protos(
 		       tls->ssl, both + skip, (unsigned int)(sizeof(both) - 1 - skip)) == 0;
 }
 
@@ -244,8 +206,9 @@ int tls_new(bool server, struct tls **ret_tls)
 	if (!tls || !contexts.wire)
 		goto no_memory;
 	tls->server = server;
-	tls->ring = keyring_get();
-	if (!tls->ring || (server && tls->ring->n_cluster == 0)) {
+	tls->channel.tls = true;
+	tls->channel.ring = keyring_get();
+	if (!tls->channel.ring || (server && tls->channel.ring->n_cluster == 0)) {
 		tls_free(tls);
 		return -ENOKEY;
 	}
@@ -257,7 +220,7 @@ int tls_new(bool server, struct tls **ret_tls)
 	BIO_set_init(bio, 1);
 	SSL_set_bio(tls->ssl, bio, bio); /* the bio is the connection's now */
 	bio = NULL;
-	if (!SSL_set_app_data(tls->ssl, tls) || (!server && !offer_modes(tls)))
+	if (!SSL_set_app_data(tls->ssl, tls) || (!server && !offer(tls)))
 		goto no_memory;
 	if (server)
 		SSL_set_accept_state(tls->ssl);
@@ -276,7 +239,7 @@ void tls_free(struct tls *tls)
 	if (!tls)
 		return;
 	SSL_free(tls->ssl);
-	keyring_unref(tls->ring);
+	keyring_unref(tls->channel.ring);
 	free(tls->in);
 	free(tls->out);
 	free(tls);
@@ -298,7 +261,10 @@ static int tls_error(struct tls *tls, int result)
 		ERR_reason_error_string(error) ? ERR_reason_error_string(error) : "");
 	if (ERR_GET_REASON(error) == ERR_R_MALLOC_FAILURE)
 		return -ENOMEM;
-	return SSL_is_init_finished(tls->ssl) ? -EPROTO : -EKEYREJECTED;
+	if (tls->server || SSL_is_init_finished(tls->ssl))
+		return -EPROTO;
+	return ERR_GET_REASON(error) == SSL_R_TLSV1_ALERT_NO_APPLICATION_PROTOCOL ? -EPROTONOSUPPORT
+										  : -EKEYREVOKED;
 }
 
 static int handshake_done(struct tls *tls)
@@ -307,14 +273,15 @@ static int handshake_done(struct tls *tls)
 	unsigned int len;
 
 	SSL_get0_alpn_selected(tls->ssl, &mode, &len);
-	if (!SSL_session_reused(tls->ssl) || (tls->server && !tls->found) || len == 0)
-		return -EKEYREJECTED; /* not by a key of ours */
+	if (SSL_session_reused(tls->ssl) || len == 0)
+		return -EPROTO; /* neither is offered */
 	tls->raw = len == sizeof(RAW) - 2;
-	if (tls->raw && tls->ring->encrypt_data)
+	if (tls->raw && tls->channel.ring->encrypt_data)
 		return -EPROTO;
-	if (!tls->server)
-		tls->peer.kind = PEER_CLUSTER; /* nobody else can have answered */
-	return 1;
+	return SSL_export_keying_material(tls->ssl, tls->channel.binding, PROOF_BINDING_BYTES,
+		       EXPORTER, sizeof(EXPORTER) - 1, tls->pin, PIN_BYTES, 1) == 1
+		       ? 1
+		       : -ENOMEM;
 }
 
 int tls_handshake(struct tls *tls)

@@ -1,11 +1,13 @@
 /*
- * TLS 1.3 with an external PSK (RFC 8446, 9257), no certificates, between two buffers: what came off the
- * wire goes in, what is to go onto it comes out. stream_tls.c moves both to and from the socket.
+ * TLS 1.3 (RFC 8446) between two buffers: what came off the wire goes in, what is to go onto it comes out. stream_tls.c moves
+ * both to and from the socket.
  *
- * The PSK's identity is "c:KEYID(4 bytes)NONCE" for the cluster key, "t:CLAIMS" for a token. The nonce is
- * the sender's process: who gets it back is being shown his own words ("Selfie", RFC 9257, 4.1).
- * ALPN says whether payloads of data messages go in records or raw behind the record of their header:
- * raw, unless one of the two wants records.
+ * The server shows the certificate of a cluster key, the client compares its pin (keys_internal.h), and says in the server name
+ * of which key it wants one: "KEYID.granary". The client proves who it is in its greeting, by what both ends export here
+ * (proof.c): until then it is nobody. No resumption, no early data, no pre-shared keys, no certificates of clients.
+ *
+ * ALPN says which version of frames is spoken, and whether payloads of data messages go in records or raw behind the record of
+ * their header: raw, unless one of the two wants records.
  *
  * OpenSSL reads no byte behind a record's end, so that raw bytes may follow one. Embedded nowhere, one
  * connection's, its loop's.
@@ -25,12 +27,11 @@ struct ssl_st;
 
 struct tls {
 	struct ssl_st *ssl;
-	struct keyring *ring;
+	struct proof_channel channel; /* its binding: after the handshake */
 	bool server;
-	bool raw;                  /* after the handshake: payloads of data messages go raw */
-	bool found;                /* a server's: the client named a key that is known */
-	struct peer_identity peer; /* after the handshake */
-	uint8_t *in;               /* TLS_IN_BYTES, or NULL while empty */
+	bool raw;           /* after the handshake: payloads of data messages go raw */
+	const uint8_t *pin; /* of the certificate that is shown, or must be */
+	uint8_t *in;        /* TLS_IN_BYTES, or NULL while empty */
 	size_t in_begin;
 	size_t in_end;
 	uint8_t *out;
@@ -56,8 +57,8 @@ static inline uint64_t tls_out_tail(const struct tls *tls)
 int tls_new(bool server, struct tls **ret_tls) __must_check;
 void tls_free(struct tls *tls);
 
-/* 1: done; 0: more must come in first; -EKEYREJECTED: one of the two refused the other's key;
- * -EPROTO, -ENOMEM. Leaves bytes in `out`, also when it fails. */
+/* 1: done; 0: more must come in first; -EKEYREVOKED: the server did not show the right certificate, or none;
+ * -EPROTONOSUPPORT: the server speaks another version of frames; -EPROTO, -ENOMEM. Leaves bytes in `out`, also when it fails. */
 int tls_handshake(struct tls *tls) __must_check;
 /* Up to n bytes of what came in; 0: more must come in first; -ECONNRESET: the peer ended it; -EPROTO. */
 ssize_t tls_read(struct tls *tls, void *data, size_t n) __must_check;
@@ -75,6 +76,3 @@ void tls_came(struct tls *tls, size_t n);
 void tls_rest(struct tls *tls);
 /* n bytes of `out` are on the wire. */
 void tls_went(struct tls *tls, size_t n);
-
-/* A test's: a process may speak to itself. */
-extern bool net_debug_self;

@@ -7,7 +7,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#define TOKEN_VERSION 2
+#define TOKEN_VERSION 3
 #define TOKEN_ADMIN   1u
 #define TOKEN_WORD    "granary-token"
 
@@ -94,23 +94,6 @@ int token_check(const struct keyring *ring, const void *packed, size_t len,
 	return -EKEYREJECTED;
 }
 
-void token_proof(const uint8_t key[KEY_BYTES], const uint8_t from[HELLO_NONCE_BYTES],
-	const uint8_t to[HELLO_NONCE_BYTES], const void *packed, size_t len,
-	uint8_t out[HELLO_PROOF_BYTES])
-{
-	static const char label[24] = "granary 1 token's proof";
-	uint8_t text[sizeof(label) + 2 * HELLO_NONCE_BYTES + TOKEN_CLAIMS_MAX];
-	uint8_t *at = text;
-
-	_Static_assert(TOKEN_CLAIMS_MAX <= HELLO_TOKEN_MAX, "a greeting holds them");
-	ensure(len <= TOKEN_CLAIMS_MAX);
-	at = mempcpy(at, label, sizeof(label));
-	at = mempcpy(at, from, HELLO_NONCE_BYTES);
-	at = mempcpy(at, to, HELLO_NONCE_BYTES);
-	at = mempcpy(at, packed, len);
-	hash_hmac_sha256(key, KEY_BYTES, text, (size_t)(at - text), out);
-}
-
 /* ---- text ------------------------------------------------------------------------------------ */
 
 static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
@@ -165,6 +148,8 @@ int token_parse(const char *path, const char *text, struct token *ret_token, str
 	size_t n = strcspn(claims, " \t\r\n");
 	const char *key = claims + n + strspn(claims + n, " \t");
 	size_t key_len = strcspn(key, " \t\r\n");
+	const char *pin = key + key_len + strspn(key + key_len, " \t");
+	size_t pin_len = strcspn(pin, " \t\r\n");
 	ssize_t got = text_get(claims, n, token.packed, sizeof(token.packed));
 	int r = got < 0 ? -EBADMSG : token_unpack(token.packed, (size_t)got, &token.claims);
 
@@ -175,7 +160,8 @@ int token_parse(const char *path, const char *text, struct token *ret_token, str
 			path);
 	if (word != strlen(TOKEN_WORD) || strncmp(text, TOKEN_WORD, word) != 0 || r < 0 ||
 		text_get(key, key_len, token.key, KEY_BYTES) != (ssize_t)KEY_BYTES ||
-		key[key_len + strspn(key + key_len, " \t\r\n")] != '\0')
+		text_get(pin, pin_len, token.pin, PIN_BYTES) != (ssize_t)PIN_BYTES ||
+		pin[pin_len + strspn(pin + pin_len, " \t\r\n")] != '\0')
 		return err_set(e, -EINVAL,
 			"%s holds no token: make one with `cachectl token create DATASET --out "
 			"FILE`",
@@ -193,11 +179,13 @@ int token_make(const struct token_claims *claims, char out[TOKEN_TEXT_MAX], stru
 	struct token_claims signed_claims = *claims;
 	uint8_t packed[TOKEN_CLAIMS_MAX];
 	uint8_t key[KEY_BYTES];
+	uint8_t pin[PIN_BYTES];
 	size_t len;
 	size_t at;
 
 	_Static_assert(
-		TOKEN_TEXT_MAX > sizeof(TOKEN_WORD) + (TOKEN_CLAIMS_MAX + KEY_BYTES) * 4 / 3 + 8,
+		TOKEN_TEXT_MAX >
+			sizeof(TOKEN_WORD) + (TOKEN_CLAIMS_MAX + KEY_BYTES + PIN_BYTES) * 4 / 3 + 8,
 		"fits");
 	if (!ring || ring->n_cluster == 0) {
 		keyring_unref(ring);
@@ -218,11 +206,14 @@ int token_make(const struct token_claims *claims, char out[TOKEN_TEXT_MAX], stru
 	signed_claims.key_id = signing->id;
 	len = token_pack(&signed_claims, packed);
 	token_key(signing, packed, len, key);
+	memcpy(pin, signing->certificate.pin, PIN_BYTES);
 	keyring_unref(ring);
 	at = (size_t)snprintf(out, TOKEN_TEXT_MAX, "%s ", TOKEN_WORD);
 	at += text_put(packed, len, out + at);
 	out[at++] = ' ';
-	(void)text_put(key, KEY_BYTES, out + at);
+	at += text_put(key, KEY_BYTES, out + at);
+	out[at++] = ' ';
+	(void)text_put(pin, PIN_BYTES, out + at);
 	explicit_bzero(key, sizeof(key));
 	return 0;
 }

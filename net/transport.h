@@ -28,6 +28,7 @@
 
 struct transport;
 struct transport_listener;
+struct proof_channel;
 
 /* One message on its way out; embedded in what is being sent. The sender's memory until
  * on_sent(). */
@@ -72,6 +73,8 @@ struct transport {
 	bool mid_frame; /* part of a message has come in */
 	struct peer_identity
 		peer; /* from on_open() or the first message on; before it is nobody's */
+	/* Of TLS: what a client's proof is bound to, valid as `peer` is. NULL: it is no TLS. */
+	const struct proof_channel *channel;
 };
 
 struct transport_listener {

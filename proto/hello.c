@@ -28,15 +28,15 @@ size_t hello_pack(const struct hello *hello, uint8_t out[HELLO_BYTES_MAX])
 	message.nonce = (ProtobufCBinaryData){ HELLO_NONCE_BYTES, copy.nonce };
 	message.has_proof = hello->has_proof;
 	message.proof = (ProtobufCBinaryData){ HELLO_PROOF_BYTES, copy.proof };
-	message.has_token = hello->token_len > 0;
-	message.token = (ProtobufCBinaryData){ hello->token_len, copy.token };
+	message.has_identity = hello->identity_len > 0;
+	message.identity = (ProtobufCBinaryData){ hello->identity_len, copy.identity };
 	message.has_refused = message.refused = hello->refused;
 	ensure(granary__hello__get_packed_size(&message) <= HELLO_BYTES_MAX);
 	return granary__hello__pack(&message, out);
 }
 
 /* Of another length than they have is as if there were none. */
-static void take_token(const Granary__Hello *message, struct hello *hello)
+static void take_proof(const Granary__Hello *message, struct hello *hello)
 {
 	hello->has_nonce = message->nonce.len == HELLO_NONCE_BYTES;
 	if (hello->has_nonce)
@@ -45,11 +45,11 @@ static void take_token(const Granary__Hello *message, struct hello *hello)
 	if (hello->has_proof)
 		memcpy(hello->proof, message->proof.data, HELLO_PROOF_BYTES);
 	hello->refused = message->refused;
-	if (message->token.len > 0 && message->token.len <= HELLO_TOKEN_MAX) {
-		hello->token_len = (uint16_t)message->token.len;
-		memcpy(hello->token, message->token.data, message->token.len);
-	} else if (message->token.len > 0) {
-		hello->token_len = 1; /* none that is right */
+	if (message->identity.len > 0 && message->identity.len <= HELLO_IDENTITY_MAX) {
+		hello->identity_len = (uint16_t)message->identity.len;
+		memcpy(hello->identity, message->identity.data, message->identity.len);
+	} else if (message->identity.len > 0) {
+		hello->identity_len = 1; /* none that is right */
 	}
 }
 
@@ -71,7 +71,7 @@ int hello_unpack(const void *data, size_t len, struct hello *ret_hello)
 		memcpy(hello.master.cluster, message->cluster.data, HELLO_CLUSTER_BYTES);
 		hello.master.epoch = message->epoch;
 	}
-	take_token(message, &hello);
+	take_proof(message, &hello);
 	granary__hello__free_unpacked(message, NULL);
 	*ret_hello = hello;
 	return 0;

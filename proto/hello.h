@@ -12,7 +12,7 @@
 #define HELLO_CLUSTER_BYTES 16
 #define HELLO_NONCE_BYTES   16
 #define HELLO_PROOF_BYTES   32
-#define HELLO_TOKEN_MAX     1408
+#define HELLO_IDENTITY_MAX  1408
 
 /* Packed size is bounded by this. */
 #define HELLO_BYTES_MAX 1600u
@@ -30,11 +30,11 @@ struct hello {
 	struct hello_master master;
 	bool has_nonce;
 	bool has_proof;
-	bool refused; /* the peer's token; nothing else follows */
+	bool refused; /* the peer's identity; nothing else follows */
 	uint8_t nonce[HELLO_NONCE_BYTES];
 	uint8_t proof[HELLO_PROOF_BYTES];
-	uint16_t token_len; /* 0: none */
-	uint8_t token[HELLO_TOKEN_MAX];
+	uint16_t identity_len; /* 0: none */
+	uint8_t identity[HELLO_IDENTITY_MAX];
 };
 
 /* Packs into `out`; returns the length. */

@@ -57,6 +57,7 @@ static void sync_progress(struct faulty *f)
 	f->transport.bytes_out = f->lower->bytes_out;
 	f->transport.mid_frame = f->lower->mid_frame;
 	f->transport.peer = f->lower->peer;
+	f->transport.channel = f->lower->channel;
 }
 
 static void discard(void *payload, int fd)
@@ -227,6 +228,7 @@ static void on_accept(void *arg, struct transport *lower)
 
 	ensure(f); /* of a debug program: not worth a way out */
 	f->lower = lower;
+	sync_progress(f);
 	l->listener.on_accept(l->listener.arg, &f->transport);
 }
 

@@ -1,6 +1,6 @@
 /*
  * wire-probe fuzz: one hostile connection after the other, by chance but repeatable: bytes of no meaning, TLS that is broken
- * somewhere, tokens that are not proved, frames of no meaning inside a connection that is let in (when there are keys, or on a
+ * somewhere, proofs that are none, frames of no meaning inside a connection that is let in (when there are keys, or on a
  * unix socket), HTTP that is none, orders that are cut off. What comes back is read and dropped. Some stay open and say nothing.
  *
  * "tcp:HOST:PORT" and "unix:PATH" are RPC ports; "http:PATH" and "http:HOST:PORT" answer admin requests; "order:PATH:DIR" takes
@@ -292,8 +292,9 @@ static bool take_hello(int fd, struct hello *ret_hello)
 }
 
 /* Shows it and proves it, with claims or proof that are not right in some of them. */
-static void token_talk(struct fuzz *f, int fd, const struct token *token)
+static void token_talk(struct fuzz *f, int fd, struct keyring *ring)
 {
+	struct proof_channel channel = { .ring = ring };
 	struct hello hello = {
 		.process = "wire-probe", .version = FRAME_VERSION, .has_nonce = true
 	};
@@ -304,17 +305,18 @@ static void token_talk(struct fuzz *f, int fd, const struct token *token)
 	size_t n;
 
 	noise(f, hello.nonce, sizeof(hello.nonce));
-	hello.token_len = (uint16_t)token->packed_len;
-	memcpy(hello.token, token->packed, token->packed_len);
+	hello.identity_len = (uint16_t)identity_own(ring, hello.identity);
 	if (spoil_at == 0)
-		spoil(f, hello.token, hello.token_len);
+		spoil(f, hello.identity, hello.identity_len);
 	n = put_hello(&hello, bytes);
 	if (spoil_at == 1)
 		spoil(f, bytes, n);
 	put(fd, bytes, n);
 	if (!take_hello(fd, &peer))
 		return;
-	token_proof(token->key, hello.nonce, peer.nonce, hello.token, hello.token_len, proof.proof);
+	memcpy(channel.binding, hello.nonce, HELLO_NONCE_BYTES);
+	memcpy(channel.binding + HELLO_NONCE_BYTES, peer.nonce, HELLO_NONCE_BYTES);
+	proof_own(&channel, proof.proof);
 	if (spoil_at == 2)
 		spoil(f, proof.proof, sizeof(proof.proof));
 	put(fd, bytes, put_hello(&proof, bytes));
@@ -329,7 +331,7 @@ static bool show_token(struct fuzz *f, int fd)
 	bool has = ring && ring->n_cluster == 0;
 
 	if (has)
-		token_talk(f, fd, &ring->token);
+		token_talk(f, fd, ring);
 	keyring_unref(ring);
 	return has;
 }
@@ -374,12 +376,30 @@ static bool take_tls(int fd, struct tls *tls)
 	return n > 0;
 }
 
+/* With the proof of who this process is, which is not right in some of them. */
+static size_t tls_greeting(struct fuzz *f, const struct tls *tls, uint8_t *out)
+{
+	struct hello hello = { .process = "wire-probe", .version = FRAME_VERSION };
+	uint32_t spoil_at =
+		below(f, 10); /* 0: no identity, 1: another, 2: no proof, 3: another; else right */
+
+	if (spoil_at != 0)
+		hello.identity_len = (uint16_t)identity_own(tls->channel.ring, hello.identity);
+	if (spoil_at == 1)
+		spoil(f, hello.identity, hello.identity_len);
+	hello.has_proof = spoil_at != 2;
+	proof_own(&tls->channel, hello.proof);
+	if (spoil_at == 3)
+		spoil(f, hello.proof, sizeof(hello.proof));
+	f->inside += spoil_at > 3;
+	return put_hello(&hello, out);
+}
+
 static void tls_frames(struct fuzz *f, int fd, struct tls *tls)
 {
 	static uint8_t bytes[BYTES_MAX];
 
-	f->inside++;
-	if (below(f, 10) && tls_write(tls, bytes, greeting(bytes)) < 0)
+	if (below(f, 10) && tls_write(tls, bytes, tls_greeting(f, tls, bytes)) < 0)
 		return;
 	for (uint32_t n = below(f, FRAMES_MAX); n > 0; n--) {
 		if (tls_write(tls, bytes, odd_frame(f, bytes)) < 0)

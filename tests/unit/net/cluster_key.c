@@ -1,6 +1,6 @@
 #include "tests/unit/net/cluster_key.h"
 #include "net/identity.h"
-#include "net/tls_internal.h"
+#include "net/keys_internal.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -15,7 +15,7 @@ int cluster_key_load(bool encrypt_data)
 	int r;
 
 	net_debug_self = true; /* both ends are this process */
-	if (fd < 0 || dprintf(fd, "granary-key 00c0ffee %064d\n", 7) < 0)
+	if (fd < 0 || dprintf(fd, CLUSTER_KEY_WORD " 00c0ffee %064d\n", 7) < 0)
 		return -1;
 	(void)close(fd);
 	r = net_keys_load(&config, &e);

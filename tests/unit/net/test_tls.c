@@ -15,218 +15,40 @@
 #include <unistd.h>
 #include "base/cleanup.h"
 #include "base/clock.h"
-#include "base/file.h"
-#include "net/identity.h"
-#include "net/net.h"
-#include "net/tls_internal.h"
 #include "proto/frame.h"
 #include "proto/hello.h"
 #include "tests/clock/test_clock.h"
-
-#define KEY_A \
-	"granary-key 0000000a 0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a\n"
-#define KEY_B \
-	"granary-key 0000000b 0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b\n"
-/* The id of A, and another key. */
-#define KEY_FALSE \
-	"granary-key 0000000a 0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c0c\n"
-
-struct fixture {
-	char dir[64];
-	char key[96];
-	char token[96];
-	struct loop *server_loop;
-	struct loop *client_loop;
-	struct rpc_server *server;
-	struct peer_identity seen; /* of the last request */
-	uint8_t answer[40000];
-};
-
-static void on_request(struct rpc_request *request, void *arg)
-{
-	struct fixture *f = arg;
-	struct frame reply = { .length = sizeof(f->answer) - 16, .checksums = 2 };
-	struct net_payload payload = NET_PAYLOAD_NONE;
-
-	f->seen = *rpc_conn_peer(request->conn);
-	payload.parts[0].data = f->answer;
-	payload.parts[0].len = 12345;
-	payload.parts[1].data = f->answer + 12345;
-	payload.parts[1].len = sizeof(f->answer) - 12345;
-	payload.n = 2;
-	rpc_reply(request, 0, &reply, payload);
-}
-
-static const struct rpc_server_ops server_ops = { .on_request = on_request };
-
-static void write_file(const char *path, const char *text)
-{
-	assert_int_equal(file_write_atomic(path, text, strlen(text), 0600), 0);
-}
-
-static int load(const char *key, const char *token, bool encrypt_data)
-{
-	const struct net_keys_config config = {
-		.cluster_key = key, .token = token, .encrypt_data = encrypt_data
-	};
-	struct err e = ERR_INIT;
-	int r = net_keys_load(&config, &e);
-
-	if (r < 0)
-		assert_int_not_equal(e.text[0], '\0');
-	return r;
-}
-
-static int set_up(void **state)
-{
-	struct fixture *f = calloc(1, sizeof(*f));
-	struct err e = ERR_INIT;
-
-	assert_non_null(f);
-	*state = f;
-	net_debug_self = true;
-	(void)snprintf(f->dir, sizeof(f->dir), "/tmp/granary-test-XXXXXX");
-	assert_non_null(mkdtemp(f->dir));
-	(void)snprintf(f->key, sizeof(f->key), "%s/key", f->dir);
-	(void)snprintf(f->token, sizeof(f->token), "%s/token", f->dir);
-	for (size_t i = 0; i < sizeof(f->answer); i++)
-		f->answer[i] = (uint8_t)(i * 31 >> 3);
-	f->server_loop = loop_new("server");
-	f->client_loop = loop_new("client");
-	write_file(f->key, KEY_A);
-	assert_int_equal(load(f->key, NULL, false), 0);
-	assert_int_equal(
-		rpc_server_new(f->server_loop, "tcp:127.0.0.1:0", &server_ops, f, &f->server, &e),
-		0);
-	return 0;
-}
-
-static int tear_down(void **state)
-{
-	struct fixture *f = *state;
-
-	rpc_server_free(f->server);
-	loop_free(f->client_loop);
-	loop_free(f->server_loop);
-	assert_int_equal(load(NULL, NULL, false), 0);
-	(void)unlink(f->key);
-	(void)unlink(f->token);
-	assert_int_equal(rmdir(f->dir), 0);
-	free(f);
-	return 0;
-}
-
-/* One call over a connection of its own, made with what is loaded now; its status. The keys of the
- * server's side, which both have, are those of `server_keys`, loaded when it has accepted. */
-static int call(struct fixture *f, struct err *e)
-{
-	struct rpc_client *client = NULL;
-	struct rpc_call c = { .frame = { .op = FRAME_FETCH, .length = 1 },
-		.deadline_ns = clock_mono_ns() + 60 * CLOCK_SECOND };
-	int r;
-
-	memset(&f->seen, 0, sizeof(f->seen));
-	assert_int_equal(
-		rpc_client_new(f->client_loop, rpc_server_address(f->server), &client, e), 0);
-	r = rpc_call_wait(client, &c, e);
-	if (r == 0) {
-		assert_int_equal(c.reply.payload, sizeof(f->answer));
-		assert_memory_equal(c.reply_payload, f->answer, sizeof(f->answer));
-	}
-	rpc_call_release(&c);
-	rpc_client_free(client);
-	return r;
-}
-
-static void make_token(struct fixture *f, uint64_t expires_s, bool admin)
-{
-	struct token_claims claims = { .n_volumes = 2, .expires_s = expires_s, .admin = admin };
-	char text[TOKEN_TEXT_MAX];
-	struct err e = ERR_INIT;
-
-	write_file(f->key, KEY_A);
-	assert_int_equal(load(f->key, NULL, false), 0);
-	memset(claims.dataset, 0xda, sizeof(claims.dataset));
-	memset(claims.volumes[0].bytes, 1, sizeof(claims.volumes[0].bytes));
-	memset(claims.volumes[1].bytes, 2, sizeof(claims.volumes[1].bytes));
-	memcpy(claims.serial, "serialno", 8);
-	assert_int_equal(token_make(&claims, text, &e), 0);
-	write_file(f->token, text);
-}
-
-static uint64_t now_s(void)
-{
-	return clock_wall_ns() / CLOCK_SECOND;
-}
+#include "tests/unit/net/tls_world.h"
 
 static void test_cluster_key(void **state)
 {
-	struct fixture *f = *state;
+	struct tls_world *f = *state;
 	struct err e = ERR_INIT;
 
-	assert_int_equal(call(f, &e), 0);
+	assert_int_equal(world_call(f, &e), 0);
 	assert_int_equal(f->seen.kind, PEER_CLUSTER);
 	assert_true(peer_is_trusted(&f->seen) && peer_may_admin(&f->seen));
 	/* One that wants records decides for both, whoever it is. */
-	assert_int_equal(load(f->key, NULL, true), 0);
-	assert_int_equal(call(f, &e), 0);
-}
-
-static struct keyring *tls_both(bool server_encrypts, bool client_encrypts, const char *key,
-	struct tls **ret_server, struct tls **ret_client)
-{
-	assert_int_equal(load(key, NULL, server_encrypts), 0);
-	assert_int_equal(tls_new(true, ret_server), 0);
-	assert_int_equal(load(key, NULL, client_encrypts), 0);
-	assert_int_equal(tls_new(false, ret_client), 0);
-	return keyring_get();
-}
-
-/* What one has to say to the other. */
-static void carry(struct tls *from, struct tls *to)
-{
-	size_t size;
-	size_t n = from->out_end - from->out_begin;
-	uint8_t *space = tls_space(to, &size);
-
-	assert_true(space && n <= size);
-	memcpy(space, from->out + from->out_begin, n);
-	tls_went(from, n);
-	tls_came(to, n);
-}
-
-static int shake(struct tls *server, struct tls *client, int *ret_client)
-{
-	int r = 0;
-
-	*ret_client = 0;
-	for (int i = 0; i < 4 && r == 0; i++) {
-		if (*ret_client == 0)
-			*ret_client = tls_handshake(client);
-		carry(client, server);
-		r = tls_handshake(server);
-		carry(server, client);
-	}
-	if (*ret_client == 0)
-		*ret_client = tls_handshake(client);
-	return r;
+	assert_int_equal(world_load(f->key, NULL, true), 0);
+	assert_int_equal(world_call(f, &e), 0);
 }
 
 static void test_modes_are_agreed(void **state)
 {
-	struct fixture *f = *state;
+	struct tls_world *f = *state;
 
 	for (int i = 0; i < 4; i++) {
 		struct tls *server;
 		struct tls *client;
 		int r;
 
-		keyring_unref(tls_both(i & 1, i & 2, f->key, &server, &client));
-		assert_int_equal(shake(server, client, &r), 1);
+		keyring_unref(tls_pair(i & 1, i & 2, f->key, &server, &client));
+		assert_int_equal(tls_shake(server, client, &r), 1);
 		assert_int_equal(r, 1);
 		assert_int_equal(server->raw, i == 0);
 		assert_int_equal(client->raw, i == 0);
-		assert_int_equal(server->peer.kind, PEER_CLUSTER);
+		assert_memory_equal(
+			server->channel.binding, client->channel.binding, PROOF_BINDING_BYTES);
 		tls_free(server);
 		tls_free(client);
 	}
@@ -234,24 +56,24 @@ static void test_modes_are_agreed(void **state)
 
 static void test_keys_are_used_up(void **state)
 {
-	struct fixture *f = *state;
+	struct tls_world *f = *state;
 	struct tls *server;
 	struct tls *client;
 	int r;
 
-	keyring_unref(tls_both(false, false, f->key, &server, &client));
-	assert_int_equal(shake(server, client, &r), 1);
+	keyring_unref(tls_pair(false, false, f->key, &server, &client));
+	assert_int_equal(tls_shake(server, client, &r), 1);
 	client->records = TLS_RECORDS_MAX - 2;
 	for (int i = 0; i < 5; i++) {
 		char sent = (char)('a' + i);
 		char got = 0;
 
 		assert_int_equal(tls_write(client, &sent, 1), 0);
-		carry(client, server);
+		tls_carry(client, server);
 		assert_int_equal(tls_read(server, &got, 1), 1);
 		assert_int_equal(got, sent);
 		assert_int_equal(tls_write(server, &sent, 1), 0);
-		carry(server, client);
+		tls_carry(server, client);
 		assert_int_equal(tls_read(client, &got, 1), 1);
 		assert_int_equal(got, sent);
 	}
@@ -260,54 +82,27 @@ static void test_keys_are_used_up(void **state)
 	tls_free(client);
 }
 
-/* Both sides are told apart by what they had loaded when they began. */
-static int meet(struct fixture *f, const char *server_keys, const char *client_keys,
-	const char *client_token)
-{
-	struct tls *server;
-	struct tls *client;
-	int r_client;
-	int r;
-
-	write_file(f->key, server_keys);
-	assert_int_equal(load(f->key, NULL, false), 0);
-	assert_int_equal(tls_new(true, &server), 0);
-	if (client_keys)
-		write_file(f->key, client_keys);
-	assert_int_equal(load(client_keys ? f->key : NULL, client_token, false), 0);
-	assert_int_equal(tls_new(false, &client), 0);
-	r = shake(server, client, &r_client);
-	assert_int_equal(r, r_client);
-	if (r == 1) {
-		f->seen = server->peer;
-		assert_int_equal(client->peer.kind, PEER_CLUSTER);
-	}
-	tls_free(server);
-	tls_free(client);
-	return r;
-}
-
 static void test_keys_change(void **state)
 {
-	struct fixture *f = *state;
+	struct tls_world *f = *state;
 
-	assert_int_equal(meet(f, KEY_A, KEY_A, NULL), 1);
-	assert_int_equal(meet(f, KEY_A KEY_B, KEY_A, NULL), 1);
-	assert_int_equal(meet(f, KEY_A KEY_B, KEY_B KEY_A, NULL), 1);
-	assert_int_equal(meet(f, KEY_B KEY_A, KEY_A KEY_B, NULL), 1);
-	assert_int_equal(meet(f, KEY_B, KEY_B KEY_A, NULL), 1);
-	assert_int_equal(meet(f, KEY_B, KEY_A KEY_B, NULL), -EKEYREJECTED);
-	assert_int_equal(meet(f, KEY_B, KEY_A, NULL), -EKEYREJECTED);
-	assert_int_equal(meet(f, KEY_FALSE, KEY_A, NULL), -EKEYREJECTED);
+	assert_int_equal(world_meet(f, KEY_A, KEY_A, NULL), 1);
+	assert_int_equal(world_meet(f, KEY_A KEY_B, KEY_A, NULL), 1);
+	assert_int_equal(world_meet(f, KEY_A KEY_B, KEY_B KEY_A, NULL), 1);
+	assert_int_equal(world_meet(f, KEY_B KEY_A, KEY_A KEY_B, NULL), 1);
+	assert_int_equal(world_meet(f, KEY_B, KEY_B KEY_A, NULL), 1);
+	assert_int_equal(world_meet(f, KEY_B, KEY_A KEY_B, NULL), -EKEYREVOKED);
+	assert_int_equal(world_meet(f, KEY_B, KEY_A, NULL), -EKEYREVOKED);
+	assert_int_equal(world_meet(f, KEY_FALSE, KEY_A, NULL), -EKEYREVOKED);
 }
 
 static void test_token(void **state)
 {
-	struct fixture *f = *state;
+	struct tls_world *f = *state;
 	struct volume_id volume;
 
-	make_token(f, now_s() + 3600, false);
-	assert_int_equal(meet(f, KEY_A, NULL, f->token), 1);
+	world_make_token(f, now_s() + 3600, false);
+	assert_int_equal(world_meet(f, KEY_A, NULL, f->token), 1);
 	assert_int_equal(f->seen.kind, PEER_TOKEN);
 	assert_int_equal(f->seen.claims.n_volumes, 2);
 	assert_false(peer_is_trusted(&f->seen) || peer_may_admin(&f->seen));
@@ -321,20 +116,20 @@ static void test_token(void **state)
 	assert_false(peer_may_read(&f->seen, &volume));
 	assert_false(peer_may_open(&f->seen, f->seen.claims.dataset));
 	/* Of the key before the one in use. */
-	assert_int_equal(meet(f, KEY_B KEY_A, NULL, f->token), 1);
+	assert_int_equal(world_meet(f, KEY_B KEY_A, NULL, f->token), 1);
 	/* Of another cluster, or of a key that is out of use. */
-	assert_int_equal(meet(f, KEY_B, NULL, f->token), -EKEYREJECTED);
-	assert_int_equal(meet(f, KEY_FALSE, NULL, f->token), -EKEYREJECTED);
+	assert_int_equal(world_meet(f, KEY_B, NULL, f->token), -EKEYREVOKED);
+	assert_int_equal(world_meet(f, KEY_FALSE, NULL, f->token), -EKEYREVOKED);
 }
 
 static void test_token_expired(void **state)
 {
-	struct fixture *f = *state;
+	struct tls_world *f = *state;
 
-	make_token(f, now_s(), false);
-	assert_int_equal(meet(f, KEY_A, NULL, f->token), -EKEYREJECTED);
-	make_token(f, now_s() + 3600, true);
-	assert_int_equal(meet(f, KEY_A, NULL, f->token), 1);
+	world_make_token(f, now_s(), false);
+	assert_int_equal(world_meet(f, KEY_A, NULL, f->token), -EKEYREJECTED);
+	world_make_token(f, now_s() + 3600, true);
+	assert_int_equal(world_meet(f, KEY_A, NULL, f->token), 1);
 	assert_true(peer_may_admin(&f->seen));
 	assert_false(peer_may_open(&f->seen, f->seen.claims.dataset));
 	f->seen.claims.expires_s = now_s();
@@ -344,103 +139,103 @@ static void test_token_expired(void **state)
 /* Claims that were changed are not signed. */
 static void test_token_changed(void **state)
 {
-	struct fixture *f = *state;
+	struct tls_world *f = *state;
 	char text[TOKEN_TEXT_MAX + 1] = "";
 	FILE *file;
 	size_t end;
 
-	make_token(f, now_s() + 3600, false);
+	world_make_token(f, now_s() + 3600, false);
 	file = fopen(f->token, "r");
 	assert_non_null(file);
 	assert_non_null(fgets(text, sizeof(text), file));
 	assert_int_equal(fclose(file), 0);
-	end = (size_t)(strrchr(text, ' ') - text);
+	end = (size_t)(strchr(text + strlen("granary-token "), ' ') - text);
 	for (size_t i = strlen("granary-token ") + 56; i < end; i += 9) {
 		char was = text[i];
 
 		text[i] = was == 'Q' ? 'g' : 'Q';
-		write_file(f->token, text);
-		if (load(f->key, f->token, false) == 0)
-			assert_int_equal(meet(f, KEY_A, NULL, f->token), -EKEYREJECTED);
+		world_write(f->token, text);
+		if (world_load(f->key, f->token, false) == 0)
+			assert_int_equal(world_meet(f, KEY_A, NULL, f->token), -EKEYREJECTED);
 		text[i] = was;
 	}
-	write_file(f->token, text);
-	assert_int_equal(meet(f, KEY_A, NULL, f->token), 1);
+	world_write(f->token, text);
+	assert_int_equal(world_meet(f, KEY_A, NULL, f->token), 1);
 }
 
-/* A process that is shown its own words does not take itself for another of the cluster. */
+/* A process that somebody connects to itself does not take itself for another of the cluster. */
 static void test_reflected(void **state)
 {
-	struct fixture *f = *state;
+	struct tls_world *f = *state;
 	struct err e = ERR_INIT;
 
 	net_debug_self = false;
-	assert_int_equal(call(f, &e), -ECONNREFUSED);
-	assert_non_null(strstr(e.text, "key"));
+	assert_int_equal(world_call(f, &e), -ECONNREFUSED);
+	assert_non_null(strstr(e.text, "leads back to this process"));
 	net_debug_self = true;
-	assert_int_equal(call(f, &e), 0);
+	assert_int_equal(world_call(f, &e), 0);
 }
 
 static void test_key_before_token(void **state)
 {
-	struct fixture *f = *state;
+	struct tls_world *f = *state;
 	struct err e = ERR_INIT;
 
-	make_token(f, now_s() + 3600, false);
-	assert_int_equal(load(f->key, f->token, false), 0);
-	assert_int_equal(call(f, &e), 0);
+	world_make_token(f, now_s() + 3600, false);
+	assert_int_equal(world_load(f->key, f->token, false), 0);
+	assert_int_equal(world_call(f, &e), 0);
 	assert_int_equal(f->seen.kind, PEER_CLUSTER); /* the cluster key goes first */
 }
 
 static void test_files(void **state)
 {
-	struct fixture *f = *state;
+	struct tls_world *f = *state;
 
 	assert_int_equal(chmod(f->key, 0640), 0);
-	assert_int_equal(load(f->key, NULL, false), -EACCES);
+	assert_int_equal(world_load(f->key, NULL, false), -EACCES);
 	assert_int_equal(chmod(f->key, 0600), 0);
-	write_file(f->key, "granary-key 1 2\n");
-	assert_int_equal(load(f->key, NULL, false), -EINVAL);
-	write_file(f->key, "# nothing\n");
-	assert_int_equal(load(f->key, NULL, false), -EINVAL);
-	write_file(f->key, KEY_A KEY_A);
-	assert_int_equal(load(f->key, NULL, false), -EINVAL);
-	write_file(f->key, KEY_A KEY_B KEY_FALSE);
-	assert_int_equal(load(f->key, NULL, false), -EINVAL);
-	write_file(f->key, "# the key in use\n\n  " KEY_A "# the one before\n" KEY_B);
-	assert_int_equal(load(f->key, NULL, false), 0);
+	world_write(f->key, "granary-cluster-key 1 2\n");
+	assert_int_equal(world_load(f->key, NULL, false), -EINVAL);
+	world_write(f->key, "# nothing\n");
+	assert_int_equal(world_load(f->key, NULL, false), -EINVAL);
+	world_write(f->key, KEY_A KEY_A);
+	assert_int_equal(world_load(f->key, NULL, false), -EINVAL);
+	world_write(f->key, KEY_A KEY_B KEY_FALSE);
+	assert_int_equal(world_load(f->key, NULL, false), -EINVAL);
+	world_write(f->key, "# the key in use\n\n  " KEY_A "# the one before\n" KEY_B);
+	assert_int_equal(world_load(f->key, NULL, false), 0);
 	assert_true(net_keys_cluster());
-	write_file(f->token, "granary-token AAAA BBBB\n");
-	assert_int_equal(load(NULL, f->token, false), -EINVAL);
-	assert_int_equal(load(NULL, "/nonexistent/token", false), -ENOENT);
+	world_write(f->token, "granary-token AAAA BBBB\n");
+	assert_int_equal(world_load(NULL, f->token, false), -EINVAL);
+	assert_int_equal(world_load(NULL, "/nonexistent/token", false), -ENOENT);
 	/* What failed changed nothing. */
 	assert_true(net_keys_cluster());
 }
 
 static void test_open_addresses(void **state)
 {
-	struct fixture *f = *state;
+	struct tls_world *f = *state;
 	struct rpc_server *server;
 	struct err e = ERR_INIT;
 
 	assert_int_equal(
-		rpc_server_new(f->server_loop, "tcp:0.0.0.0:0", &server_ops, f, &server, &e), 0);
+		rpc_server_new(f->server_loop, "tcp:0.0.0.0:0", &world_ops, f, &server, &e), 0);
 	rpc_server_free(server);
-	make_token(f, now_s() + 3600, false);
-	assert_int_equal(load(NULL, f->token, false), 0);
+	world_make_token(f, now_s() + 3600, false);
+	assert_int_equal(world_load(NULL, f->token, false), 0);
 	assert_int_equal(
-		rpc_server_new(f->server_loop, "tcp:0.0.0.0:0", &server_ops, f, &server, &e),
+		rpc_server_new(f->server_loop, "tcp:0.0.0.0:0", &world_ops, f, &server, &e),
 		-ENOKEY);
-	assert_int_equal(load(NULL, NULL, false), 0);
+	assert_int_equal(world_load(NULL, NULL, false), 0);
 	assert_int_equal(
-		rpc_server_new(f->server_loop, "tcp:0.0.0.0:0", &server_ops, f, &server, &e),
+		rpc_server_new(f->server_loop, "tcp:0.0.0.0:0", &world_ops, f, &server, &e),
 		-ENOKEY);
 	assert_non_null(strstr(e.text, "cachectl key create"));
 }
 
 /* ---- tokens over unix sockets, by hand ------------------------------------------------------- */
 
-static int unix_of(const struct fixture *f, struct sockaddr_un *ret)
+static int unix_of(const struct tls_world *f, struct sockaddr_un *ret)
 {
 	*ret = (struct sockaddr_un){ .sun_family = AF_UNIX };
 	(void)snprintf(ret->sun_path, sizeof(ret->sun_path), "%s/rpc", f->dir);
@@ -501,26 +296,33 @@ struct by_hand {
 	struct token token;
 };
 
-static void knock(struct fixture *f, struct by_hand *h)
+static void knock(struct tls_world *f, struct by_hand *h)
 {
 	struct sockaddr_un sa;
-	char text[TOKEN_TEXT_MAX + 1] = "";
-	struct err e = ERR_INIT;
-	FILE *file = fopen(f->token, "r");
 
-	assert_non_null(file);
-	assert_non_null(fgets(text, sizeof(text), file));
-	assert_int_equal(fclose(file), 0);
-	assert_int_equal(token_parse(f->token, text, &h->token, &e), 0);
+	world_read_token(f, &h->token);
 	h->fd = unix_of(f, &sa);
 	assert_int_equal(connect(h->fd, (struct sockaddr *)&sa, sizeof(sa)), 0);
 	h->hello = (struct hello){ .version = FRAME_VERSION, .has_nonce = true };
 	memset(h->hello.nonce, 0x5a, sizeof(h->hello.nonce));
-	h->hello.token_len = (uint16_t)h->token.packed_len;
-	memcpy(h->hello.token, h->token.packed, h->token.packed_len);
+	h->hello.identity_len = (uint16_t)(2 + h->token.packed_len);
+	memcpy(h->hello.identity, "t:", 2);
+	memcpy(h->hello.identity + 2, h->token.packed, h->token.packed_len);
 	put_hello(h->fd, &h->hello);
 	assert_true(get_hello(h->fd, &h->server));
 	assert_true(h->server.has_nonce);
+}
+
+/* The proof of the token's holder on a unix socket with these nonces. */
+static void prove_token(const struct token *token, const uint8_t client[HELLO_NONCE_BYTES],
+	const uint8_t server[HELLO_NONCE_BYTES], uint8_t out[HELLO_PROOF_BYTES])
+{
+	struct keyring ring = { .has_token = true, .token = *token };
+	struct proof_channel channel = { .ring = &ring };
+
+	memcpy(channel.binding, client, HELLO_NONCE_BYTES);
+	memcpy(channel.binding + HELLO_NONCE_BYTES, server, HELLO_NONCE_BYTES);
+	proof_own(&channel, out);
 }
 
 /* Shows the proof and asks. Is there an answer? Else it is refused, and nothing else is heard. */
@@ -548,7 +350,7 @@ static bool prove(struct by_hand *h, const uint8_t proof[HELLO_PROOF_BYTES])
 
 static void test_proof(void **state)
 {
-	struct fixture *f = *state;
+	struct tls_world *f = *state;
 	uint8_t proof[HELLO_PROOF_BYTES];
 	uint8_t old[HELLO_PROOF_BYTES];
 	struct rpc_server *server;
@@ -557,11 +359,10 @@ static void test_proof(void **state)
 	struct by_hand h;
 
 	(void)snprintf(address, sizeof(address), "unix:%s/rpc", f->dir);
-	assert_int_equal(rpc_server_new(f->server_loop, address, &server_ops, f, &server, &e), 0);
-	make_token(f, now_s() + 3600, false);
+	assert_int_equal(rpc_server_new(f->server_loop, address, &world_ops, f, &server, &e), 0);
+	world_make_token(f, now_s() + 3600, false);
 	knock(f, &h);
-	token_proof(h.token.key, h.hello.nonce, h.server.nonce, h.token.packed, h.token.packed_len,
-		old);
+	prove_token(&h.token, h.hello.nonce, h.server.nonce, old);
 	assert_true(prove(&h, old));
 	assert_int_equal(f->seen.kind, PEER_TOKEN);
 	assert_int_equal(f->seen.claims.n_volumes, 2);
@@ -570,14 +371,12 @@ static void test_proof(void **state)
 	assert_false(prove(&h, old));
 	/* Reflected: what the server could be made to say, as if it came from the client. */
 	knock(f, &h);
-	token_proof(h.token.key, h.server.nonce, h.hello.nonce, h.token.packed, h.token.packed_len,
-		proof);
+	prove_token(&h.token, h.server.nonce, h.hello.nonce, proof);
 	assert_false(prove(&h, proof));
 	/* A token of another volume with the key of this one. */
 	knock(f, &h);
 	h.token.packed[TOKEN_CLAIMS_HEAD] ^= 1;
-	token_proof(h.token.key, h.hello.nonce, h.server.nonce, h.token.packed, h.token.packed_len,
-		proof);
+	prove_token(&h.token, h.hello.nonce, h.server.nonce, proof);
 	assert_false(prove(&h, proof));
 	rpc_server_free(server);
 }
@@ -585,7 +384,7 @@ static void test_proof(void **state)
 /* One that is good no more, or of nobody's key, is refused at the first greeting. */
 static void test_refused_at_once(void **state)
 {
-	struct fixture *f = *state;
+	struct tls_world *f = *state;
 	struct rpc_server *server;
 	struct err e = ERR_INIT;
 	char address[128];
@@ -593,13 +392,13 @@ static void test_refused_at_once(void **state)
 	struct hello last;
 
 	(void)snprintf(address, sizeof(address), "unix:%s/rpc", f->dir);
-	assert_int_equal(rpc_server_new(f->server_loop, address, &server_ops, f, &server, &e), 0);
-	make_token(f, now_s(), false);
+	assert_int_equal(rpc_server_new(f->server_loop, address, &world_ops, f, &server, &e), 0);
+	world_make_token(f, now_s(), false);
 	knock(f, &h);
 	assert_true(get_hello(h.fd, &last) && last.refused);
 	(void)close(h.fd);
-	make_token(f, now_s() + 3600, false);
-	assert_int_equal(load(NULL, NULL, false), 0);
+	world_make_token(f, now_s() + 3600, false);
+	assert_int_equal(world_load(NULL, NULL, false), 0);
 	knock(f, &h);
 	assert_true(get_hello(h.fd, &last) && last.refused);
 	(void)close(h.fd);
@@ -607,7 +406,7 @@ static void test_refused_at_once(void **state)
 }
 
 /* Is it let in before the token's end, and not served behind it? False: it came too late. */
-static bool outlives(struct fixture *f, uint64_t until)
+static bool outlives(struct tls_world *f, uint64_t until)
 {
 	struct hello hello = { .version = FRAME_VERSION, .has_proof = true };
 	uint8_t bytes[HELLO_BYTES_MAX];
@@ -616,8 +415,7 @@ static bool outlives(struct fixture *f, uint64_t until)
 	bool in;
 
 	knock(f, &h);
-	token_proof(h.token.key, h.hello.nonce, h.server.nonce, h.token.packed, h.token.packed_len,
-		hello.proof);
+	prove_token(&h.token, h.hello.nonce, h.server.nonce, hello.proof);
 	put_hello(h.fd, &hello);
 	put_frame(h.fd, FRAME_FETCH, "", 0);
 	in = get_frame(h.fd, &frame, bytes, sizeof(bytes)) && frame.op == FRAME_FETCH;
@@ -633,19 +431,19 @@ static bool outlives(struct fixture *f, uint64_t until)
 /* A live connection ends with its token. */
 static void test_expires_while_connected(void **state)
 {
-	struct fixture *f = *state;
+	struct tls_world *f = *state;
 	struct rpc_server *server;
 	struct err e = ERR_INIT;
 	char address[128];
 	bool done = false;
 
 	(void)snprintf(address, sizeof(address), "unix:%s/rpc", f->dir);
-	assert_int_equal(rpc_server_new(f->server_loop, address, &server_ops, f, &server, &e), 0);
+	assert_int_equal(rpc_server_new(f->server_loop, address, &world_ops, f, &server, &e), 0);
 	for (uint64_t ttl = 2; !done && ttl < 60;
 		ttl *= 2) { /* longer, where the machine is slow */
 		uint64_t until = now_s() + ttl;
 
-		make_token(f, until, false);
+		world_make_token(f, until, false);
 		done = outlives(f, until);
 	}
 	assert_true(done);
@@ -671,9 +469,8 @@ static void *be_worker(void *arg)
 	memset(mine.nonce, 0xa5, sizeof(mine.nonce));
 	put_hello(fd, &mine);
 	if (get_hello(fd, &hello) && get_hello(fd, &second) &&
-		hello.token_len == stranger->token.packed_len) {
-		token_proof(stranger->token.key, hello.nonce, mine.nonce, hello.token,
-			hello.token_len, proof);
+		hello.identity_len == 2 + stranger->token.packed_len) {
+		prove_token(&stranger->token, hello.nonce, mine.nonce, proof);
 		stranger->proved =
 			second.has_proof && memcmp(proof, second.proof, sizeof(proof)) == 0;
 	}
@@ -687,25 +484,19 @@ static void *be_worker(void *arg)
 
 static void test_shows_token(void **state)
 {
-	struct fixture *f = *state;
+	struct tls_world *f = *state;
 	struct stranger stranger = { 0 };
 	struct rpc_call c = { .frame = { .op = FRAME_FETCH, .length = 1 },
 		.deadline_ns = clock_mono_ns() + 60 * CLOCK_SECOND };
 	struct rpc_client *client = NULL;
-	char text[TOKEN_TEXT_MAX + 1] = "";
 	struct err e = ERR_INIT;
 	struct sockaddr_un sa;
 	pthread_t thread;
 	char address[128];
-	FILE *file;
 
-	make_token(f, now_s() + 3600, false);
-	file = fopen(f->token, "r");
-	assert_non_null(file);
-	assert_non_null(fgets(text, sizeof(text), file));
-	assert_int_equal(fclose(file), 0);
-	assert_int_equal(token_parse(f->token, text, &stranger.token, &e), 0);
-	assert_int_equal(load(NULL, f->token, false), 0);
+	world_make_token(f, now_s() + 3600, false);
+	world_read_token(f, &stranger.token);
+	assert_int_equal(world_load(NULL, f->token, false), 0);
 	stranger.listener = unix_of(f, &sa);
 	assert_int_equal(bind(stranger.listener, (struct sockaddr *)&sa, sizeof(sa)), 0);
 	assert_int_equal(listen(stranger.listener, 1), 0);
@@ -725,7 +516,7 @@ static void test_shows_token(void **state)
 /* Those that never say who they are leave room for those that do. */
 static void test_silent_ones(void **state)
 {
-	struct fixture *f = *state;
+	struct tls_world *f = *state;
 	static int fds[LIMIT_CONNS_GREETING + 20];
 	struct sockaddr_un sa;
 	struct rpc_server *server;
@@ -734,7 +525,7 @@ static void test_silent_ones(void **state)
 	struct hello hello;
 
 	(void)snprintf(address, sizeof(address), "unix:%s/rpc", f->dir);
-	assert_int_equal(rpc_server_new(f->server_loop, address, &server_ops, f, &server, &e), 0);
+	assert_int_equal(rpc_server_new(f->server_loop, address, &world_ops, f, &server, &e), 0);
 	for (unsigned int i = 0; i < ARRAY_SIZE(fds); i++) {
 		if (i == LIMIT_CONNS_GREETING) /* so long each has at least */
 			test_advance(CLOCK_SECOND + 100 * CLOCK_MS);
@@ -744,7 +535,7 @@ static void test_silent_ones(void **state)
 	/* The oldest was let go: its end comes behind the server's greeting. */
 	(void)get_hello(fds[0], &hello);
 	assert_false(get_hello(fds[0], &hello));
-	assert_int_equal(call(f, &e), 0);
+	assert_int_equal(world_call(f, &e), 0);
 	for (unsigned int i = 0; i < ARRAY_SIZE(fds); i++)
 		(void)close(fds[i]);
 	rpc_server_free(server);
@@ -753,22 +544,27 @@ static void test_silent_ones(void **state)
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
-		cmocka_unit_test_setup_teardown(test_cluster_key, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(test_modes_are_agreed, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(test_keys_are_used_up, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(test_keys_change, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(test_token, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(test_token_expired, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(test_token_changed, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(test_reflected, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(test_key_before_token, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(test_files, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(test_open_addresses, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(test_proof, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(test_refused_at_once, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(test_expires_while_connected, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(test_shows_token, set_up, tear_down),
-		cmocka_unit_test_setup_teardown(test_silent_ones, set_up, tear_down),
+		cmocka_unit_test_setup_teardown(test_cluster_key, world_set_up, world_tear_down),
+		cmocka_unit_test_setup_teardown(
+			test_modes_are_agreed, world_set_up, world_tear_down),
+		cmocka_unit_test_setup_teardown(
+			test_keys_are_used_up, world_set_up, world_tear_down),
+		cmocka_unit_test_setup_teardown(test_keys_change, world_set_up, world_tear_down),
+		cmocka_unit_test_setup_teardown(test_token, world_set_up, world_tear_down),
+		cmocka_unit_test_setup_teardown(test_token_expired, world_set_up, world_tear_down),
+		cmocka_unit_test_setup_teardown(test_token_changed, world_set_up, world_tear_down),
+		cmocka_unit_test_setup_teardown(test_reflected, world_set_up, world_tear_down),
+		cmocka_unit_test_setup_teardown(
+			test_key_before_token, world_set_up, world_tear_down),
+		cmocka_unit_test_setup_teardown(test_files, world_set_up, world_tear_down),
+		cmocka_unit_test_setup_teardown(test_open_addresses, world_set_up, world_tear_down),
+		cmocka_unit_test_setup_teardown(test_proof, world_set_up, world_tear_down),
+		cmocka_unit_test_setup_teardown(
+			test_refused_at_once, world_set_up, world_tear_down),
+		cmocka_unit_test_setup_teardown(
+			test_expires_while_connected, world_set_up, world_tear_down),
+		cmocka_unit_test_setup_teardown(test_shows_token, world_set_up, world_tear_down),
+		cmocka_unit_test_setup_teardown(test_silent_ones, world_set_up, world_tear_down),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);

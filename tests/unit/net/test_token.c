@@ -1,4 +1,4 @@
-/* Tokens by themselves: claims to bytes and back, their text, who may have what they say, the proof over a unix socket; and
+/* Tokens by themselves: claims to bytes and back, their text, who may have what they say, the proof of who a client is; and
  * what is said of files of keys before they are used. */
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,10 +12,15 @@
 #include <unistd.h>
 #include "base/clock.h"
 #include "base/file.h"
+#include "base/hash.h"
 #include "net/key_options.h"
 #include "net/keys_internal.h"
 
-#define KEY_TEXT \
+#define KEY_TEXT                        \
+	"granary-cluster-key 0000000a " \
+	"0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a\n"
+/* As an earlier version made it. */
+#define OLD_KEY_TEXT \
 	"granary-key 0000000a 0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a\n"
 #define PATH_FOR_LINES "token.file"
 
@@ -92,7 +97,7 @@ static struct cluster_key some_key(uint32_t id, uint8_t byte)
 {
 	struct cluster_key key = { .id = id };
 
-	memset(key.psk, byte, sizeof(key.psk));
+	memset(key.proving, byte, sizeof(key.proving));
 	memset(key.signing, byte + 1, sizeof(key.signing));
 	return key;
 }
@@ -128,7 +133,7 @@ static void test_golden(void **state)
 {
 	struct token_claims claims = some_claims(1);
 	uint8_t packed[TOKEN_CLAIMS_MAX];
-	static const uint8_t golden[] = { 2, 1, 1, 0, 0x0d, 0x0c, 0x0b, 0x0a, 0x88, 0x77, 0x66,
+	static const uint8_t golden[] = { 3, 1, 1, 0, 0x0d, 0x0c, 0x0b, 0x0a, 0x88, 0x77, 0x66,
 		0x55, 0x44, 0x33, 0x22, 0x11, 0xf0, 0xf1, 0xf2, 0xf3, 0xf4, 0xf5, 0xf6, 0xf7, 0xf8,
 		0xf9, 0xfa, 0xfb, 0xfc, 0xfd, 0xfe, 0xff, 0x20, 0x21, 0x22, 0x23, 0x24, 0x25, 0x26,
 		0x27, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 2, 0, 'a', '/' };
@@ -164,9 +169,11 @@ static void test_bad_claims(void **state)
 		assert_int_equal(token_unpack(packed, len, &back), -EBADMSG);
 		packed[wrong[i].at] = was;
 	}
-	packed[0] = 1;
-	assert_int_equal(token_unpack(packed, len, &back), -EPROTONOSUPPORT);
-	packed[0] = 2;
+	for (uint8_t version = 0; version < 3; version++) {
+		packed[0] = version;
+		assert_int_equal(token_unpack(packed, len, &back), -EPROTONOSUPPORT);
+	}
+	packed[0] = 3;
 	assert_int_equal(back.key_id, 77); /* written on success alone */
 	assert_int_equal(token_unpack(packed, len, &back), 0);
 }
@@ -304,34 +311,146 @@ static void test_key_of_each_bit(void **state)
 	assert_memory_equal(key, wanted, KEY_BYTES);
 }
 
-/* One of another connection, of the other direction, of other claims or of another key does not fit. */
+/* Who has what of a connection's keys, for proofs. */
+static struct proof_channel some_channel(struct keyring *ring, uint8_t byte)
+{
+	struct proof_channel channel = { .ring = ring, .tls = true };
+
+	memset(channel.binding, byte, sizeof(channel.binding));
+	return channel;
+}
+
+/* Is the client's proof on its connection what the server expects on its own? */
+static bool shows(
+	const struct proof_channel *client, const struct proof_channel *server, enum peer_kind kind)
+{
+	uint8_t identity[IDENTITY_MAX];
+	size_t len = identity_own(client->ring, identity);
+	uint8_t expected[HELLO_PROOF_BYTES];
+	uint8_t proof[HELLO_PROOF_BYTES];
+	struct peer_identity peer = { 0 };
+
+	proof_own(client, proof);
+	if (proof_expected(server, identity, len, &peer, expected) < 0)
+		return false;
+	assert_int_equal(peer.kind, kind);
+	return memcmp(expected, proof, sizeof(proof)) == 0;
+}
+
+static struct keyring ring_of_token(const struct cluster_key *key, uint32_t n_volumes)
+{
+	struct token_claims claims = some_claims(n_volumes);
+	struct keyring ring = { .has_token = true };
+
+	claims.key_id = key->id;
+	ring.token.claims = claims;
+	ring.token.packed_len = token_pack(&claims, ring.token.packed);
+	token_key(key, ring.token.packed, ring.token.packed_len, ring.token.key);
+	return ring;
+}
+
+/* One of another connection, of another kind of socket, of another key or of other claims does not fit. */
 static void test_proof(void **state)
 {
-	uint8_t a[HELLO_NONCE_BYTES];
-	uint8_t b[HELLO_NONCE_BYTES];
-	uint8_t key[KEY_BYTES];
-	uint8_t packed[TOKEN_CLAIMS_MAX];
-	const struct token_claims claims = some_claims(1);
-	size_t len = token_pack(&claims, packed);
-	uint8_t wanted[HELLO_PROOF_BYTES];
-	uint8_t proof[HELLO_PROOF_BYTES];
+	struct keyring ring = { .n_cluster = 1, .cluster = { some_key(0x0a, 1) } };
+	struct keyring other = { .n_cluster = 1, .cluster = { some_key(0x0a, 7) } };
+	struct keyring unknown = { .n_cluster = 1, .cluster = { some_key(0x0b, 1) } };
+	struct keyring token = ring_of_token(&ring.cluster[0], 1);
+	struct proof_channel server = some_channel(&ring, 1);
+	struct proof_channel client = server;
 
 	(void)state;
-	memset(a, 1, sizeof(a));
-	memset(b, 2, sizeof(b));
-	memset(key, 3, sizeof(key));
-	token_proof(key, a, b, packed, len, wanted);
-	token_proof(key, a, b, packed, len, proof);
+	net_debug_self = true;
+	assert_true(shows(&client, &server, PEER_CLUSTER));
+	client.ring = &token;
+	assert_true(shows(&client, &server, PEER_TOKEN));
+	token.token.key[0] ^= 1;
+	assert_false(shows(&client, &server, PEER_TOKEN));
+	token.token.key[0] ^= 1;
+	token.token.packed[TOKEN_CLAIMS_HEAD] ^= 1; /* another volume, with the key of this one */
+	assert_false(shows(&client, &server, PEER_TOKEN));
+	client.ring = &other;
+	assert_false(shows(&client, &server, PEER_CLUSTER));
+	client.ring = &unknown;
+	assert_false(shows(&client, &server, PEER_CLUSTER));
+	client = some_channel(&ring, 1);
+	client.tls = false;
+	assert_false(shows(&client, &server, PEER_CLUSTER));
+	for (size_t bit = 0; bit < 8 * PROOF_BINDING_BYTES; bit++) {
+		client = server;
+		client.binding[bit / 8] ^= (uint8_t)(1u << bit % 8);
+		assert_false(shows(&client, &server, PEER_CLUSTER));
+	}
+	net_debug_self = false;
+	assert_false(shows(&server, &server, PEER_CLUSTER)); /* this process, sent back to it */
+}
+
+/* Cut anywhere, or with more behind it, it is nobody's. */
+static void test_bad_identity(void **state)
+{
+	struct keyring ring = { .n_cluster = 1, .cluster = { some_key(0x0a, 1) } };
+	struct keyring token = ring_of_token(&ring.cluster[0], 2);
+	const struct proof_channel channel = some_channel(&ring, 1);
+	struct keyring *rings[] = { &ring, &token };
+
+	(void)state;
+	net_debug_self = true;
+	for (size_t i = 0; i < ARRAY_SIZE(rings); i++) {
+		uint8_t identity[IDENTITY_MAX + 1] = { 0 };
+		size_t len = identity_own(rings[i], identity);
+		struct peer_identity peer = { 0 };
+		uint8_t proof[HELLO_PROOF_BYTES];
+
+		for (size_t n = 0; n <= sizeof(identity); n++)
+			assert_int_equal(proof_expected(&channel, identity, n, &peer, proof),
+				n == len ? 0 : -EKEYREJECTED);
+		identity[0] = 'x';
+		assert_int_equal(
+			proof_expected(&channel, identity, len, &peer, proof), -EKEYREJECTED);
+	}
+	net_debug_self = false;
+}
+
+/* The bytes that are proved, with a key of threes: what both ends must agree on, for as long as this handshake is spoken. */
+static void test_golden_proof(void **state)
+{
+	struct keyring ring = { .n_cluster = 1, .cluster = { some_key(0x0a, 3) } };
+	struct keyring token = ring_of_token(&ring.cluster[0], 0);
+	const struct proof_channel channel = some_channel(&token, 0x11);
+	uint8_t text[25 + 1 + PROOF_BINDING_BYTES + 2 + TOKEN_CLAIMS_HEAD];
+	uint8_t wanted[HELLO_PROOF_BYTES];
+	uint8_t proof[HELLO_PROOF_BYTES];
+	uint8_t *at = text;
+
+	(void)state;
+	at = mempcpy(at, "granary 2 client's proof", 25);
+	*at++ = 1;
+	memset(at, 0x11, PROOF_BINDING_BYTES);
+	at = mempcpy(at + PROOF_BINDING_BYTES, "t:", 2);
+	at = mempcpy(at, token.token.packed, TOKEN_CLAIMS_HEAD);
+	assert_ptr_equal(at, text + sizeof(text));
+	hash_hmac_sha256(token.token.key, KEY_BYTES, text, sizeof(text), wanted);
+	proof_own(&channel, proof);
 	assert_memory_equal(proof, wanted, sizeof(proof));
-	token_proof(key, b, a, packed, len, proof);
-	assert_memory_not_equal(proof, wanted, sizeof(proof));
-	token_proof(key, a, a, packed, len, proof);
-	assert_memory_not_equal(proof, wanted, sizeof(proof));
-	token_proof(key, a, b, packed, len - 1, proof);
-	assert_memory_not_equal(proof, wanted, sizeof(proof));
-	key[0] ^= 1;
-	token_proof(key, a, b, packed, len, proof);
-	assert_memory_not_equal(proof, wanted, sizeof(proof));
+}
+
+/* What a key is turned into: all hosts must do it alike, and the pin is in files. */
+static void test_golden_pin(void **state)
+{
+	static const uint8_t seed[KEY_BYTES] = { 1, 2, 3 };
+	struct certificate a;
+	struct certificate b;
+	char pin[2 * PIN_BYTES + 1];
+
+	(void)state;
+	assert_int_equal(certificate_init(&a, seed), 0);
+	assert_int_equal(certificate_init(&b, seed), 0);
+	assert_memory_equal(a.pin, b.pin, PIN_BYTES);
+	hash_hex(a.pin, PIN_BYTES, pin);
+	assert_string_equal(
+		pin, "aac8e062e7a3975288ef48068dde6df0f29c5f90801bbbe5bf99e6d22cc32fc1");
+	certificate_release(&a);
+	certificate_release(&b);
 }
 
 /* ---- text ------------------------------------------------------------------------------------ */
@@ -349,6 +468,16 @@ static void make(
 	assert_int_equal(token_make(&of_first, text, &e), 0);
 }
 
+/* Of the key that is in use. */
+static const uint8_t *pin_of(const struct fixture *f)
+{
+	static struct key_shown keys[KEYS_MAX];
+	struct err e = ERR_INIT;
+
+	assert_int_equal(keys_read(f->key, keys, &e), 1);
+	return keys[0].pin;
+}
+
 /* One that is made with another token ends with the same cluster key. */
 static void test_key_of_choice(void **state)
 {
@@ -360,7 +489,7 @@ static void test_key_of_choice(void **state)
 	struct err e = ERR_INIT;
 
 	write_file(f->key,
-		KEY_TEXT "granary-key 0000000b "
+		KEY_TEXT "granary-cluster-key 0000000b "
 			 "0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b0b\n");
 	assert_int_equal(net_keys_load(&config, &e), 0);
 	for (uint32_t id = 0x0a; id <= 0x0b; id++) {
@@ -396,6 +525,7 @@ static void test_text(void **state)
 		keyring_unref(ring);
 		assert_memory_equal(
 			key, token.key, KEY_BYTES); /* the file's is what a server computes */
+		assert_memory_equal(token.pin, pin_of(f), PIN_BYTES);
 	}
 }
 
@@ -424,6 +554,15 @@ static void test_old_text(void **state)
 		-EINVAL);
 	assert_non_null(strstr(e.text, "another version"));
 	assert_non_null(strstr(e.text, "cachectl token create"));
+	/* Without a pin. */
+	e = ERR_INIT;
+	assert_int_equal(
+		token_parse(PATH_FOR_LINES,
+			"granary-token AgAAAAoAAADIAQAAAAAAAPDx8vP09fb3-Pn6-_z9_v8gISIjJCUmJw "
+			"ERERERERERERERERERERERERERERERERERERERERERE",
+			&token, &e),
+		-EINVAL);
+	assert_non_null(strstr(e.text, "another version"));
 }
 
 /* Of a good text each prefix, each digit that is none, each that is too much. */
@@ -516,8 +655,10 @@ static void test_look(void **state)
 	look(f, false, 0, "", ""); /* "none" is no file */
 	assert_int_equal(chmod(f->key, 0604), 0);
 	look(f, true, -EACCES, "cluster-key", "chmod 600");
-	write_file(f->key, "granary-key 0000000a 0a0a\n");
+	write_file(f->key, "granary-cluster-key 0000000a 0a0a\n");
 	look(f, true, -EINVAL, "cluster-key", "a line that is no key");
+	write_file(f->key, OLD_KEY_TEXT);
+	look(f, true, -EINVAL, "cluster-key", "make a new one with `cachectl key create");
 	write_file(f->key, "# none\n");
 	look(f, true, -EINVAL, "cluster-key", "holds no key");
 	assert_int_equal(unlink(f->key), 0);
@@ -549,6 +690,9 @@ int main(void)
 		cmocka_unit_test(test_expired),
 		cmocka_unit_test(test_key_of_each_bit),
 		cmocka_unit_test(test_proof),
+		cmocka_unit_test(test_bad_identity),
+		cmocka_unit_test(test_golden_proof),
+		cmocka_unit_test(test_golden_pin),
 		cmocka_unit_test_setup_teardown(test_text, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_bad_text, set_up, tear_down),
 		cmocka_unit_test_setup_teardown(test_key_of_choice, set_up, tear_down),

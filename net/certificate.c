@@ -1,0 +1,61 @@
+/*
+ * The certificate of a cluster's servers: an Ed25519 key pair (RFC 8032) made of a seed, and X.509 around its public key,
+ * because TLS carries public keys in that. Names, dates and signature of it mean nothing: clients compare its pin, and TLS
+ * shows that the server has the private key. See keys_internal.h.
+ *
+ * OpenSSL keeps the private key in memory of its own, as it does a connection's keys, and wipes it when it is freed.
+ */
+#include "net/keys_internal.h"
+#include "base/hash.h"
+
+#include <openssl/evp.h>
+#include <openssl/x509.h>
+
+/* The validity of RFC 5280, 4.1.2.5: none that ends. */
+static bool fill(X509 *x509, EVP_PKEY *key_pair)
+{
+	static const unsigned char name[] = "granary";
+	X509_NAME *subject = X509_get_subject_name(x509);
+
+	return X509_set_version(x509, X509_VERSION_3) &&
+	       ASN1_INTEGER_set(X509_get_serialNumber(x509), 1) &&
+	       ASN1_TIME_set_string_X509(X509_getm_notBefore(x509), "20000101000000Z") &&
+	       ASN1_TIME_set_string_X509(X509_getm_notAfter(x509), "99991231235959Z") &&
+	       X509_NAME_add_entry_by_txt(subject, "CN", MBSTRING_ASC, name, -1, -1, 0) &&
+	       X509_set_issuer_name(x509, subject) && X509_set_pubkey(x509, key_pair) &&
+	       X509_sign(x509, key_pair, NULL) > 0;
+}
+
+int certificate_pin(X509 *x509, uint8_t ret_pin[PIN_BYTES])
+{
+	unsigned char *text = NULL;
+	int len = i2d_X509_PUBKEY(X509_get_X509_PUBKEY(x509), &text);
+
+	if (len <= 0)
+		return -ENOMEM;
+	hash_sha256(text, (size_t)len, ret_pin);
+	OPENSSL_free(text);
+	return 0;
+}
+
+int certificate_init(struct certificate *certificate, const uint8_t seed[KEY_BYTES])
+{
+	struct certificate made = { 0 };
+
+	made.key_pair = EVP_PKEY_new_raw_private_key(EVP_PKEY_ED25519, NULL, seed, KEY_BYTES);
+	made.x509 = X509_new();
+	if (!made.key_pair || !made.x509 || !fill(made.x509, made.key_pair) ||
+		certificate_pin(made.x509, made.pin) < 0) {
+		certificate_release(&made);
+		return -ENOMEM;
+	}
+	*certificate = made;
+	return 0;
+}
+
+void certificate_release(struct certificate *certificate)
+{
+	X509_free(certificate->x509);
+	EVP_PKEY_free(certificate->key_pair); /* wipes the private key */
+	*certificate = (struct certificate){ 0 };
+}

@@ -1,0 +1,105 @@
+"""A server that somebody with a token makes up: TLS by the token's key, if the client takes that, else by a certificate of its own."""
+
+import base64
+import ctypes
+import os
+import socket
+import struct
+import threading
+
+import e2e
+import tls
+
+HEADER = 80
+HELLO = 1
+TLS13 = 0x0304
+AES_128_GCM_SHA256 = b"\x13\x01"
+
+ssl = ctypes.CDLL("libssl.so.3")
+for name in ("SSL_CTX_new", "TLS_server_method", "SSL_new", "SSL_SESSION_new", "SSL_CIPHER_find"):
+    getattr(ssl, name).restype = ctypes.c_void_p
+
+FIND_KEY = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t, ctypes.POINTER(ctypes.c_void_p))
+SELECT = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.c_void_p), ctypes.POINTER(ctypes.c_ubyte),
+                          ctypes.c_void_p, ctypes.c_uint, ctypes.c_void_p)  # fmt: skip
+
+
+def certificate(name):
+    """An Ed25519 key pair and its certificate, as any process can make them: their files."""
+    base = os.path.join(e2e.DIR, name)
+    tls.openssl("req", "-x509", "-newkey", "ed25519", "-nodes", "-days", "30", "-subj", "/CN=granary",
+                "-keyout", base + ".key", "-out", base + ".crt")  # fmt: skip
+    return base + ".crt", base + ".key"
+
+
+class Impostor:
+    """tcp:HOST:PORT for a block; counts the connections, and the requests that clients made of it."""
+
+    def __init__(self, token):
+        with open(token, encoding="ascii") as f:
+            claims, key = (base64.urlsafe_b64decode(word + "=" * (-len(word) % 4)) for word in f.read().split()[1:3])
+        self.identity, self.key = b"t:" + claims, key
+        self.connections, self.requests = 0, 0
+        self.callbacks = FIND_KEY(self._find_key), SELECT(self._select)
+        self.context = ctypes.c_void_p(ssl.SSL_CTX_new(ctypes.c_void_p(ssl.TLS_server_method())))
+        for path, use in zip(certificate("impostor"), (ssl.SSL_CTX_use_certificate_file, ssl.SSL_CTX_use_PrivateKey_file)):
+            e2e.equal(use(self.context, path.encode(), 1), 1, "use of " + path)
+        ssl.SSL_CTX_set_psk_find_session_callback(self.context, self.callbacks[0])
+        ssl.SSL_CTX_set_alpn_select_cb(self.context, self.callbacks[1], None)
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = "tcp:127.0.0.1:%d" % self.listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.listener.close()
+
+    def _find_key(self, connection, identity, size, session):
+        session[0] = None
+        if ctypes.string_at(identity, size) == self.identity:
+            made = ctypes.c_void_p(ssl.SSL_SESSION_new())
+            cipher = ctypes.c_void_p(ssl.SSL_CIPHER_find(ctypes.c_void_p(connection), AES_128_GCM_SHA256))
+            ssl.SSL_SESSION_set1_master_key(made, self.key, ctypes.c_size_t(len(self.key)))
+            ssl.SSL_SESSION_set_cipher(made, cipher)
+            ssl.SSL_SESSION_set_protocol_version(made, TLS13)
+            session[0] = made.value
+        return 1
+
+    def _select(self, _connection, out, out_size, offered, _size, _arg):
+        """The first one that is offered."""
+        out_size[0] = ctypes.string_at(offered, 1)[0]
+        out[0] = offered + 1
+        return 0
+
+    def _accept(self):
+        while True:
+            try:
+                client, _ = self.listener.accept()
+            except OSError:
+                return  # closed
+            self.connections += 1
+            threading.Thread(target=self._serve, args=(client,), daemon=True).start()
+
+    def _read(self, connection, size):
+        data = b""
+        while len(data) < size:
+            part = ctypes.create_string_buffer(size - len(data))
+            n = ssl.SSL_read(connection, part, len(part))
+            if n <= 0:
+                return None
+            data += part.raw[:n]
+        return data
+
+    def _serve(self, client):
+        connection = ctypes.c_void_p(ssl.SSL_new(self.context))
+        ssl.SSL_set_fd(connection, client.fileno())
+        greeting = b"\x0a\x07granary\x10\x02"
+        header = b"GRN1" + bytes([2, HELLO, 0, 0]) + bytes(44) + struct.pack("<I", len(greeting)) + bytes(24)
+        if ssl.SSL_accept(connection) == 1 and ssl.SSL_write(connection, header + greeting, len(header + greeting)) > 0:
+            while (header := self._read(connection, HEADER)) is not None:
+                self._read(connection, struct.unpack_from("<I", header, 52)[0])
+                self.requests += header[5] != HELLO
+        client.close()
+        ssl.SSL_free(connection)
