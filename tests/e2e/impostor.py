@@ -103,3 +103,62 @@ class Impostor:
                 self.requests += header[5] != HELLO
         client.close()
         ssl.SSL_free(connection)
+
+
+class Middle:
+    """tcp:HOST:PORT between clients and a server, for a block: what both say goes on unless `change` says otherwise.
+
+    change(direction, number, data), of the data as it came: "up" from the client, "down" from the server; what is to go on
+    instead. `said` is what the last client said.
+    """
+
+    def __init__(self, target, change=lambda direction, number, data: data):
+        self.host, self.port = target.removeprefix("tcp:").rsplit(":", 1)
+        self.change = change
+        self.said = b""
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = "tcp:127.0.0.1:%d" % self.listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.listener.close()
+
+    def _accept(self):
+        while True:
+            try:
+                client, _ = self.listener.accept()
+            except OSError:
+                return  # closed
+            self.said = b""
+            server = socket.create_connection((self.host, int(self.port)))
+            for direction, source, target in (("up", client, server), ("down", server, client)):
+                threading.Thread(target=self._carry, args=(direction, source, target), daemon=True).start()
+
+    def _carry(self, direction, source, target):
+        number = 0
+        try:
+            while data := source.recv(65536):
+                if direction == "up":
+                    self.said += data
+                target.sendall(self.change(direction, number, data))
+                number += 1
+            target.shutdown(socket.SHUT_WR)
+        except OSError:
+            pass  # one of the two is gone
+
+
+def heard(address, data):
+    """What a server says to these bytes up to its end."""
+    host, port = address.removeprefix("tcp:").rsplit(":", 1)
+    answer = b""
+    with socket.create_connection((host, int(port)), timeout=e2e.PATIENCE) as s:
+        try:
+            s.sendall(data)
+            while part := s.recv(65536):
+                answer += part
+        except ConnectionResetError:
+            pass  # it had more to read
+    return answer
