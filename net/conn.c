@@ -160,6 +160,8 @@ static int expect_proof(struct conn *conn, const struct hello *hello)
 		r = proof_expected(
 			channel, hello->identity, hello->identity_len, &claimed, conn->proof);
 	keyring_unref(ring);
+	if (r == 0 && channel == &of_unix && claimed.kind != PEER_TOKEN)
+		r = -EKEYREJECTED; /* whose it is else, the kernel says */
 	if (r < 0)
 		return r;
 	conn->claimed = claimed.kind;

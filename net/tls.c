@@ -261,7 +261,7 @@ static int tls_error(struct tls *tls, int result)
 		ERR_reason_error_string(error) ? ERR_reason_error_string(error) : "");
 	if (ERR_GET_REASON(error) == ERR_R_MALLOC_FAILURE)
 		return -ENOMEM;
-	if (tls->server || SSL_is_init_finished(tls->ssl))
+	if (tls->server || tls->done) /* of which OpenSSL knows nothing after an error */
 		return -EPROTO;
 	return ERR_GET_REASON(error) == SSL_R_TLSV1_ALERT_NO_APPLICATION_PROTOCOL ? -EPROTONOSUPPORT
 										  : -EKEYREVOKED;
@@ -278,10 +278,11 @@ static int handshake_done(struct tls *tls)
 	tls->raw = len == sizeof(RAW) - 2;
 	if (tls->raw && tls->channel.ring->encrypt_data)
 		return -EPROTO;
-	return SSL_export_keying_material(tls->ssl, tls->channel.binding, PROOF_BINDING_BYTES,
-		       EXPORTER, sizeof(EXPORTER) - 1, tls->pin, PIN_BYTES, 1) == 1
-		       ? 1
-		       : -ENOMEM;
+	if (SSL_export_keying_material(tls->ssl, tls->channel.binding, PROOF_BINDING_BYTES,
+		    EXPORTER, sizeof(EXPORTER) - 1, tls->pin, PIN_BYTES, 1) != 1)
+		return -ENOMEM;
+	tls->done = true;
+	return 1;
 }
 
 int tls_handshake(struct tls *tls)

@@ -29,6 +29,7 @@ struct tls {
 	struct ssl_st *ssl;
 	struct proof_channel channel; /* its binding: after the handshake */
 	bool server;
+	bool done;          /* the handshake */
 	bool raw;           /* after the handshake: payloads of data messages go raw */
 	const uint8_t *pin; /* of the certificate that is shown, or must be */
 	uint8_t *in;        /* TLS_IN_BYTES, or NULL while empty */

@@ -161,11 +161,13 @@ int token_parse(const char *path, const char *text, struct token *ret_token, str
 	if (word != strlen(TOKEN_WORD) || strncmp(text, TOKEN_WORD, word) != 0 || r < 0 ||
 		text_get(key, key_len, token.key, KEY_BYTES) != (ssize_t)KEY_BYTES ||
 		text_get(pin, pin_len, token.pin, PIN_BYTES) != (ssize_t)PIN_BYTES ||
-		pin[pin_len + strspn(pin + pin_len, " \t\r\n")] != '\0')
+		pin[pin_len + strspn(pin + pin_len, " \t\r\n")] != '\0') {
+		explicit_bzero(token.key, sizeof(token.key));
 		return err_set(e, -EINVAL,
 			"%s holds no token: make one with `cachectl token create DATASET --out "
 			"FILE`",
 			path);
+	}
 	token.packed_len = (size_t)got;
 	*ret_token = token;
 	explicit_bzero(token.key, sizeof(token.key));

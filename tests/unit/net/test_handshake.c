@@ -177,6 +177,26 @@ static void test_proof_of_another(void **state)
 }
 
 /* One of another version hears so; one of before there were certificates is no server, and none falls back to what it was. */
+/* What breaks a connection that stands says nothing of the server. */
+static void test_damaged_later(void **state)
+{
+	struct tls_world *f = *state;
+	struct tls *server;
+	struct tls *client;
+	uint8_t byte = 1;
+	int r;
+
+	keyring_unref(tls_pair(false, false, f->key, &server, &client));
+	assert_int_equal(tls_shake(server, client, &r), 1);
+	assert_int_equal(r, 1);
+	assert_int_equal(tls_write(server, &byte, 1), 0);
+	server->out[server->out_end - 1] ^= 1;
+	tls_carry(server, client);
+	assert_int_equal(tls_read(client, &byte, 1), -EPROTO);
+	tls_free(server);
+	tls_free(client);
+}
+
 static void test_other_versions(void **state)
 {
 	static const unsigned char later[] = "\016granary3-plain";
@@ -269,7 +289,6 @@ static size_t heard_by_tls(struct by_tls *h, uint8_t *out, size_t size)
 
 	for (;;) {
 		ssize_t n = tls_read(h->tls, out + got, size - got);
-		fprintf(stderr, "read %zd\n", n);
 
 		if (n > 0)
 			got += (size_t)n;
@@ -367,6 +386,7 @@ int main(void)
 			test_token_while_keys_change, world_set_up, world_tear_down),
 		cmocka_unit_test_setup_teardown(
 			test_proof_of_another, world_set_up, world_tear_down),
+		cmocka_unit_test_setup_teardown(test_damaged_later, world_set_up, world_tear_down),
 		cmocka_unit_test_setup_teardown(test_other_versions, world_set_up, world_tear_down),
 		cmocka_unit_test_setup_teardown(test_proof_over_tls, world_set_up, world_tear_down),
 	};
