@@ -11,6 +11,7 @@
 #include <string.h>
 
 #define SEEN_MAX 256u
+#define END_MAX  32u
 
 static int seen_path(const char *dir, const struct volume_id *volume, char out[PATH_MAX])
 {
@@ -35,11 +36,27 @@ static int take_number(const char **at, int base, uint64_t *ret_number)
 	return 0;
 }
 
+/* The checksum of a line's fields, as it stands behind them. */
+static void end_of(const char *line, size_t len, char out[END_MAX])
+{
+	(void)snprintf(out, END_MAX, " %016" PRIx64 "\n", hash_xxh3(line, len, 0)); /* fits */
+}
+
+/* Is the line as it was written? `end`: where its fields end. Earlier versions wrote no checksum. */
+static bool is_intact(const char *line, const char *end)
+{
+	char wanted[END_MAX];
+
+	end_of(line, (size_t)(end - line), wanted);
+	return strcmp(end, "\n") == 0 || strcmp(end, wanted) == 0;
+}
+
 int generation_seen_load(
 	const char *dir, const struct volume_id *volume, struct generation_id *ret_id)
 {
 	_cleanup_(buf_release) struct buf text = BUF_INIT(SEEN_MAX);
 	struct generation_id id = { .volume = *volume };
+	const size_t hex_len = (size_t)2 * SHA256_BYTES;
 	char hex[2 * SHA256_BYTES + 1];
 	char path[PATH_MAX];
 	const char *at;
@@ -51,10 +68,10 @@ int generation_seen_load(
 		return r == -ENOBUFS ? -EBADMSG : r;
 	at = buf_str(&text);
 	if (take_number(&at, 16, &id.lineage) < 0 || take_number(&at, 10, &id.generation) < 0 ||
-		strlen(at) != sizeof(hex) || at[sizeof(hex) - 1] != '\n')
+		strlen(at) <= hex_len || !is_intact(buf_str(&text), at + hex_len))
 		return -EBADMSG;
-	memcpy(hex, at, sizeof(hex) - 1);
-	hex[sizeof(hex) - 1] = '\0';
+	memcpy(hex, at, hex_len);
+	hex[hex_len] = '\0';
 	if (hash_unhex(hex, id.hash, SHA256_BYTES) < 0)
 		return -EBADMSG;
 	*ret_id = id;
@@ -72,9 +89,10 @@ int generation_seen_save(const char *dir, const struct generation_id *id)
 	if (r < 0)
 		return r;
 	hash_hex(id->hash, SHA256_BYTES, hex);
-	n = snprintf(line, sizeof(line), "%016" PRIx64 " %" PRIu64 " %s\n", id->lineage,
+	n = snprintf(line, sizeof(line), "%016" PRIx64 " %" PRIu64 " %s", id->lineage,
 		id->generation, hex); /* fits */
-	r = file_write_atomic(path, line, (size_t)n, 0600);
+	end_of(line, (size_t)n, line + n);
+	r = file_write_atomic(path, line, strlen(line), 0600);
 	CRASH_POINT("seen.stored");
 	return r;
 }

@@ -74,11 +74,32 @@ static void refuses(void **state)
 	assert_int_equal(generation_seen_load(dir, &id.volume, &got), -EBADMSG);
 }
 
+/* A damaged line would contradict the master, for which a new lineage follows. */
+static void damage_is_found(void **state)
+{
+	struct generation_id got;
+	struct buf text = BUF_INIT(512);
+
+	(void)state;
+	assert_int_equal(generation_seen_save(dir, &id), 0);
+	assert_int_equal(file_read_all(file, &text), 0);
+	for (size_t bit = 0; bit < 8 * text.len; bit++) {
+		text.data[bit / 8] ^= (uint8_t)(1u << bit % 8);
+		assert_int_equal(file_write_atomic(file, text.data, text.len, 0600), 0);
+		assert_int_equal(generation_seen_load(dir, &id.volume, &got), -EBADMSG);
+		text.data[bit / 8] ^= (uint8_t)(1u << bit % 8);
+	}
+	assert_int_equal(file_write_atomic(file, text.data, text.len, 0600), 0);
+	assert_int_equal(generation_seen_load(dir, &id.volume, &got), 0);
+	buf_release(&text);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(remembers, setup, teardown),
 		cmocka_unit_test_setup_teardown(refuses, setup, teardown),
+		cmocka_unit_test_setup_teardown(damage_is_found, setup, teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
