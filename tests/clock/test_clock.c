@@ -64,6 +64,7 @@ static _Atomic enum { NOT_STARTED, STARTED, STOPPING, STOPPED, UNAVAILABLE } mon
 static pthread_t monitor_thread;
 static _Atomic uint64_t advanced;   /* added to the clock so far, ns */
 static _Atomic uint64_t real_began; /* start of the slow pace; 0: real pace */
+static _Atomic bool is_started_by_test;
 static __thread bool is_monitor;
 static long tasks; /* /proc/self/task, a descriptor of the monitor */
 
@@ -101,6 +102,11 @@ static uint64_t real_ns(clockid_t id)
 
 	(void)next(id, &t); /* a clock that is there */
 	return ns_of(&t);
+}
+
+void test_real_time(void)
+{
+	is_started_by_test = true;
 }
 
 uint64_t test_real_now(void)
@@ -286,11 +292,12 @@ static bool all_sleep(uint64_t *ret_sum)
 	return n == 0;
 }
 
-static bool has_children(void)
+/* Does another process take real time for what this one waits for? */
+static bool has_others(void)
 {
 	siginfo_t info = { .si_pid = 0 };
 
-	return waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
+	return is_started_by_test || waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0;
 }
 
 static bool has_looked(const struct wait *w)
@@ -350,14 +357,14 @@ static uint64_t one_round(uint64_t real)
 			(void)pthread_cond_wait(&begun, &lock);
 		real = now = test_real_now();
 	}
-	if (has_children())
+	if (has_others())
 		advanced += (now - real) - (now - real) / SLOWNESS;
 	first = end_due_locked();
 	began = changes;
 	(void)pthread_mutex_unlock(&lock);
 	/* Again: a thread may have started a child since. */
 	if (first == NEVER || first < test_now() + TICK_NS / SLOWNESS || !all_sleep(&before) ||
-		has_children())
+		has_others())
 		return now;
 	if (!have_polls_looked() || !all_sleep(&after) || before != after)
 		return now;
@@ -484,7 +491,7 @@ static bool is_alone(void)
 /* The only thread of a program without children would wait: the time passes now. */
 static bool pass_alone(uint64_t ns)
 {
-	if (!is_alone() || has_children())
+	if (!is_alone() || has_others())
 		return false;
 	advanced += ns;
 	return true;

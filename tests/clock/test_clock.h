@@ -46,6 +46,9 @@ void test_advance(uint64_t ns);
 
 #define TEST_WAIT_NS 120000000000ull
 
+/* From now on the clock is as fast as real time: for a program that a test starts, and that others wait for. */
+void test_real_time(void);
+
 /* Real time, in which a bound on work can be stated: monotonic nanoseconds. */
 uint64_t test_real_now(void);
 uint64_t test_now(void);

@@ -18,6 +18,7 @@
 #include "base/file.h"
 #include "ctl/command.h"
 #include "ctl/kernel.h"
+#include "tests/clock/test_clock.h"
 
 static char dir[64];
 static char output[8192]; /* of the last command: both streams */
@@ -217,7 +218,9 @@ int main(int argc, char **argv)
 	};
 
 	/* what `cachectl mount` starts is this program again */
-	if (argc > 1 && strcmp(argv[1], "supervise") == 0)
+	if (argc > 1 && strcmp(argv[1], "supervise") == 0) {
+		test_real_time(); /* it ends by itself when nobody asks for some time */
 		return command_supervise(argc - 1, argv + 1);
+	}
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
