@@ -46,31 +46,40 @@ static ssize_t kernel_pread(int fd, void *data, size_t len, uint64_t offset)
 	return n < 0 ? err_errno() : n;
 }
 
-static ssize_t kernel_pread_now(int fd, void *data, size_t len, uint64_t offset)
-{
-	const struct iovec part = { .iov_base = data, .iov_len = len };
-	ssize_t n = preadv2(fd, &part, 1, (off_t)offset, RWF_NOWAIT);
-
-	return n < 0 ? err_errno() : n;
-}
-
 /*
  * Do all pages lie in memory, read and not being read? cachestat(2) counts those, too, that a read-ahead
- * waits for, and splice(2) would wait with it, for as long as the disk hangs. The mapping is never touched.
+ * waits for. Those that are missing neither splice(2) nor RWF_NOWAIT may find out: both begin to read them,
+ * and wait for the blocks of metadata that say where they are, for as long as the disk hangs. The mapping is never touched.
  */
 static bool is_resident(int fd, size_t len, uint64_t offset)
 {
-	unsigned char pages[UNIT_BYTES / BLOCK_BYTES];
-	void *map = mmap(NULL, len, PROT_NONE, MAP_PRIVATE, fd, (off_t)offset);
+	unsigned char pages[UNIT_BYTES / BLOCK_BYTES + 1];
+	uint64_t from = align_down(offset, BLOCK_BYTES);
+	size_t span = (size_t)(align_up(offset + len, BLOCK_BYTES) - from);
+	void *map;
 	bool all;
 
+	if (sysconf(_SC_PAGESIZE) != BLOCK_BYTES || span > sizeof(pages) * BLOCK_BYTES)
+		return false;
+	map = mmap(NULL, span, PROT_NONE, MAP_PRIVATE, fd, (off_t)from);
 	if (map == MAP_FAILED)
 		return false;
-	all = mincore(map, len, pages) == 0;
-	(void)munmap(map, len); /* it is one: cannot fail */
-	for (size_t i = 0; i < len / BLOCK_BYTES; i++)
+	all = mincore(map, span, pages) == 0;
+	(void)munmap(map, span); /* it is one: cannot fail */
+	for (size_t i = 0; i < span / BLOCK_BYTES; i++)
 		all = all && pages[i] & 1;
 	return all;
+}
+
+static ssize_t kernel_pread_now(int fd, void *data, size_t len, uint64_t offset)
+{
+	const struct iovec part = { .iov_base = data, .iov_len = len };
+	ssize_t n;
+
+	if (!is_resident(fd, len, offset))
+		return -EAGAIN;
+	n = preadv2(fd, &part, 1, (off_t)offset, RWF_NOWAIT);
+	return n < 0 ? err_errno() : n;
 }
 
 static ssize_t kernel_splice_now(int fd, int pipe, size_t len, uint64_t offset)
@@ -78,7 +87,7 @@ static ssize_t kernel_splice_now(int fd, int pipe, size_t len, uint64_t offset)
 	loff_t at = (loff_t)offset;
 	ssize_t n;
 
-	if (sysconf(_SC_PAGESIZE) != BLOCK_BYTES || !is_resident(fd, len, offset))
+	if (!is_resident(fd, len, offset))
 		return -EAGAIN;
 	n = splice(fd, &at, pipe, NULL, len, SPLICE_F_NONBLOCK);
 	return n < 0 ? err_errno() : n;

@@ -12,6 +12,7 @@
 #include <string.h>
 #include <cmocka.h>
 #include <fcntl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -206,6 +207,47 @@ static void disk_fails(void **state)
 	assert_int_equal(disk_unlink(AT_FDCWD, dir, AT_REMOVEDIR), 0);
 }
 
+/* Blocks that this thread had the kernel read from disks. */
+static long blocks_read(void)
+{
+	struct rusage usage;
+
+	assert_int_equal(getrusage(RUSAGE_THREAD, &usage), 0);
+	return usage.ru_inblock;
+}
+
+/* With RWF_NOWAIT alone the kernel would begin to read. */
+static void now_begins_no_read(void **state)
+{
+	static uint8_t data[256 << 10];
+	char path[] = "/var/tmp/granary-disk-XXXXXX";
+	const struct disk_ops *before = disk_use(&disk_kernel);
+	int fd = mkstemp(path);
+	long began;
+	int r = -EAGAIN;
+
+	(void)state;
+	assert_true(fd >= 0);
+	memset(data, 7, sizeof(data));
+	assert_int_equal(disk_pwrite(fd, data, sizeof(data), 0), 0);
+	assert_int_equal(disk_sync(fd), 0);
+	assert_int_equal(disk_pread_now(fd, data, 1, 0), 0);
+	assert_int_equal(posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED), 0);
+	began = blocks_read();
+	assert_int_equal(disk_pread_now(fd, data, 65536, 12345), -EAGAIN);
+	assert_int_equal(blocks_read(), began);
+	for (int i = 0; i < 10 && r == -EAGAIN; i++) { /* the kernel may have dropped it again */
+		assert_int_equal(disk_pread(fd, data, sizeof(data), 0), 0);
+		memset(data, 0, sizeof(data));
+		r = disk_pread_now(fd, data, 65536, 12345);
+	}
+	assert_int_equal(r, 0);
+	assert_true(data[0] == 7 && data[65535] == 7 && data[65536] == 0);
+	disk_close(fd);
+	assert_int_equal(unlink(path), 0);
+	(void)disk_use(before); /* its own */
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -214,6 +256,7 @@ int main(void)
 		cmocka_unit_test(decides_by_seed),
 		cmocka_unit_test(opens_others),
 		cmocka_unit_test(disk_fails),
+		cmocka_unit_test(now_begins_no_read),
 	};
 
 	tier_fault_install();
