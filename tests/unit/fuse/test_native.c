@@ -34,7 +34,7 @@ static void *answer_init(void *arg)
 		}
 		head.unique = req.unique;
 		assert_int_equal(request_answer_init(&req.init, 0, 64, &out), 0);
-		(void)writev(h->dev_fd,
+		(void)!writev(h->dev_fd,
 			(struct iovec[]){ { &head, sizeof(head) }, { &out, sizeof(out) } }, 2);
 	}
 	return NULL;
