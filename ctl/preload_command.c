@@ -94,8 +94,9 @@ static int check_plain(const struct preload_options *o, const char *what, struct
 static json_t *shown_json(const json_t *source, const char *label, bool several)
 {
 	const char *path = preload_text(source, "path");
-	json_t *part = json_pack("{s:O, s:O}", "volume", json_object_get(source, "volume"),
-		"generation", json_object_get(source, "generation"));
+	json_t *part = json_pack("{s:O, s:O, s:O}", "volume", json_object_get(source, "volume"),
+		"lineage", json_object_get(source, "lineage"), "generation",
+		json_object_get(source, "generation"));
 
 	if (!part)
 		return NULL; /* preload() looks at failures */

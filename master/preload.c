@@ -137,11 +137,28 @@ void preload_store_progress(struct preloads *p, uint64_t id)
 			"id=%" PRIu64 " error=%s next=\"stored again later\"", id, err_name(r));
 }
 
-/* What it loads, unless that is said. */
+int preload_find_generation(struct preloads *p, const struct preload_record *record,
+	struct record_generation *ret_generation)
+{
+	struct source_pin which = { 0 }; /* the newest */
+
+	if (record->exact)
+		which = (struct source_pin){ record->lineage, record->generation };
+	return source_set_find(p->config.sources, &record->volume, &which, ret_generation);
+}
+
+static bool is_generation(const struct preload_record *record, const struct generation_id *id)
+{
+	return record->generation == id->generation &&
+	       (record->lineage == 0 || record->lineage == id->lineage);
+}
+
+/* What it loads, unless that is given. */
 static void take_generation(struct preload_record *record, const struct record_generation *g)
 {
-	record->lineage = g->id.lineage;
-	if (record->exact && record->generation != g->id.generation)
+	if (!record->exact || record->lineage == 0)
+		record->lineage = g->id.lineage;
+	if (record->exact && !is_generation(record, &g->id))
 		return; /* the worker counts */
 	record->generation = g->id.generation;
 	record->files = record->n_paths || record->subtree ? 0 : g->files;
@@ -268,7 +285,7 @@ static bool is_same(const struct preload_record *a, const struct preload_record 
 {
 	if (strcmp(a->target, b->target) != 0 || a->n_paths != b->n_paths || a->exact != b->exact ||
 		!same_text(a->subtree, b->subtree) || !same_text(a->at, b->at) ||
-		(b->exact && a->generation != b->generation) ||
+		(b->exact && (a->lineage != b->lineage || a->generation != b->generation)) ||
 		(b->state == PRELOAD_WAITING && !volume_id_equal(&a->volume, &b->volume)))
 		return false;
 	for (uint32_t i = 0; i < a->n_paths; i++)
@@ -437,9 +454,8 @@ static int check_volume(struct preloads *p, struct preload_record *record, struc
 	if (source_set_generation(p->config.sources, &record->volume, 0, &g) < 0)
 		return err_set(
 			e, -ENOENT, "this master has no objects of the volume %s", record->target);
-	record->exact = record->generation != 0 && record->generation != g.id.generation;
-	if (record->exact && source_set_generation(p->config.sources, &record->volume,
-				     record->generation, &g) < 0)
+	record->exact = record->generation != 0 && !is_generation(record, &g.id);
+	if (preload_find_generation(p, record, &g) < 0)
 		return err_set(e, -ENOENT,
 			"generation %" PRIu64 " of %s is not kept any more: cachectl refresh shows "
 			"the newest",

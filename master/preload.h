@@ -3,8 +3,8 @@
  * (docs/decisions/preload.md). The master keeps them durably, opens their source, hands them to the
  * worker that asks, and takes down how far it is. States and bounds are in proto/preload.h.
  *
- *	POST   /v1/preloads		{"url" and how to reach it, or "dataset", or "volume" with a "label"
- *					and "generation"; "paths", "bandwidth"}: a job, or the one that does it already
+ *	POST   /v1/preloads		{"url" and how to reach it, or "dataset", or "volume" with a "label",
+ *					"lineage" and "generation"; "paths", "bandwidth"}: a job, or the one that does it already
  *	GET    /v1/preloads[/ID]	how far they are
  *	DELETE /v1/preloads/ID		cancels it; what is cached stays
  *
@@ -58,8 +58,8 @@ struct preload_record {
 	struct ufs_config config; /* while LISTING: what is to be opened; owned */
 	bool refresh;             /* likewise: it is listed again */
 	struct volume_id volume;  /* from WAITING on */
-	uint64_t lineage;
-	uint64_t generation;            /* that is loaded */
+	uint64_t lineage;         /* of the generation that is loaded; 0: the newest */
+	uint64_t generation;
 	bool exact;                     /* that one, and not the newest when its turn comes */
 	char *paths[PRELOAD_PATHS_MAX]; /* globs; owned */
 	uint32_t n_paths;

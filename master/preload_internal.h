@@ -30,6 +30,9 @@ struct preloads {
 };
 
 struct preload *preload_find_locked(struct preloads *p, uint64_t id);
+/* That which it loads. -ENOENT: it is not kept. */
+int preload_find_generation(struct preloads *p, const struct preload_record *record,
+	struct record_generation *ret_generation) __must_check;
 /* A worker has something to do. */
 static inline bool preload_is_active(const struct preload *job)
 {
@@ -59,5 +62,7 @@ enum preload_state preload_outcome_locked(
 /* What each worker that has not ended its part may fetch, bytes a second; 0: no bound. */
 uint64_t preload_share_locked(const struct preloads *p, const struct preload *job);
 
+/* The jobs there are for a worker, packed, to be freed; NULL without memory. */
+uint8_t *preload_pack_jobs_locked(struct preloads *p, size_t *ret_len);
 /* Tells the workers that are parked of the jobs there are. Without the lock. */
 void preload_wake(struct preloads *p);

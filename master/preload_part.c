@@ -173,7 +173,8 @@ void preload_take_part_locked(
 	(void)snprintf(
 		part->reason, sizeof(part->reason), "%s", m->reason ? m->reason : ""); /* cut */
 	take_failures(part, m);
-	if (m->generation && !record->exact && m->generation >= record->generation) {
+	if (m->generation && !record->exact &&
+		(m->lineage != record->lineage || m->generation >= record->generation)) {
 		record->lineage = m->lineage; /* its source is open */
 		record->generation = m->generation;
 	}

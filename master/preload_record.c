@@ -259,15 +259,10 @@ static int get_parts(const json_t *json, struct preload_record *r)
 static int get_ids(const json_t *json, struct preload_record *r)
 {
 	const char *volume = json_string_value(json_object_get(json, "volume"));
-	const char *lineage = json_string_value(json_object_get(json, "lineage"));
-	uint8_t bytes[8];
 
-	if (!volume || hash_unhex(volume, r->volume.bytes, VOLUME_ID_LEN) < 0 || !lineage ||
-		hash_unhex(lineage, bytes, sizeof(bytes)) < 0)
+	if (!volume || hash_unhex(volume, r->volume.bytes, VOLUME_ID_LEN) < 0)
 		return -EBADMSG;
-	for (size_t i = 0; i < sizeof(bytes); i++)
-		r->lineage = r->lineage << 8 | bytes[i];
-	return 0;
+	return json_object_get(json, "lineage") ? get_hex(json, "lineage", &r->lineage) : 0;
 }
 
 static int get_texts(const json_t *json, struct preload_record *r)

@@ -11,7 +11,7 @@
 /* ---- answers --------------------------------------------------------------------------------- */
 
 static void job_message(const struct preloads *p, const struct preload *job,
-	const struct record_generation *newest, Granary__PreloadJob *m)
+	const struct record_generation *g, Granary__PreloadJob *m)
 {
 	struct tier_policy policy;
 
@@ -20,15 +20,15 @@ static void job_message(const struct preloads *p, const struct preload *job,
 	m->id = job->record.id;
 	m->volume = (ProtobufCBinaryData){ VOLUME_ID_LEN,
 		(uint8_t *)(uintptr_t)job->record.volume.bytes };
-	m->lineage = newest->id.lineage;
-	m->generation = newest->id.generation;
+	m->lineage = g->id.lineage;
+	m->generation = g->id.generation;
 	m->n_paths = job->record.n_paths;
 	m->paths = (char **)(uintptr_t)job->record.paths;
 	m->bandwidth = preload_share_locked(p, job);
 	m->has_exact = true;
 	m->exact = job->record.exact;
-	m->has_end = newest->end != 0;
-	m->end = newest->end;
+	m->has_end = g->end != 0;
+	m->end = g->end;
 	m->subtree = job->record.subtree;
 	m->at = job->record.at;
 	m->has_part = true;
@@ -37,8 +37,7 @@ static void job_message(const struct preloads *p, const struct preload *job,
 	m->copies = m->has_copies ? policy.copies : 0;
 }
 
-/* The jobs there are for a worker, packed, to be freed; NULL without memory. */
-static uint8_t *pack_jobs_locked(struct preloads *p, size_t *ret_len)
+uint8_t *preload_pack_jobs_locked(struct preloads *p, size_t *ret_len)
 {
 	Granary__PreloadJob jobs[PRELOAD_ACTIVE_MAX];
 	Granary__PreloadJob *all[PRELOAD_ACTIVE_MAX];
@@ -48,13 +47,12 @@ static uint8_t *pack_jobs_locked(struct preloads *p, size_t *ret_len)
 	m.jobs = all;
 	list_for_each (node, &p->all) {
 		const struct preload *job = list_entry(node, struct preload, link);
-		struct record_generation newest;
+		struct record_generation g;
 
 		if (!preload_is_active(job) || m.n_jobs == PRELOAD_ACTIVE_MAX ||
-			source_set_generation(p->config.sources, &job->record.volume,
-				job->record.exact ? job->record.generation : 0, &newest) < 0)
+			preload_find_generation(p, &job->record, &g) < 0)
 			continue; /* preload_look_after() ends it */
-		job_message(p, job, &newest, &jobs[m.n_jobs]);
+		job_message(p, job, &g, &jobs[m.n_jobs]);
 		all[m.n_jobs] = &jobs[m.n_jobs];
 		m.n_jobs++;
 	}
@@ -72,7 +70,7 @@ static void reply_jobs(struct preloads *p, struct rpc_request *request)
 	size_t len;
 
 	pthread_mutex_lock(&p->lock);
-	packed = pack_jobs_locked(p, &len);
+	packed = preload_pack_jobs_locked(p, &len);
 	pthread_mutex_unlock(&p->lock);
 	if (packed) {
 		payload.parts[0].data = packed;
@@ -181,8 +179,7 @@ void preload_look_after(struct preloads *p)
 		if (!preload_is_active(job) || n_used == PRELOAD_ACTIVE_MAX)
 			continue;
 		used[n_used++] = record->volume;
-		if (record->exact && source_set_generation(p->config.sources, &record->volume,
-					     record->generation, &g) < 0)
+		if (record->exact && preload_find_generation(p, record, &g) < 0)
 			lost[n_lost++] = record->id;
 	}
 	pthread_mutex_unlock(&p->lock);

@@ -5,10 +5,11 @@
 #include "master/dataset.h"
 #include "master/preload.h"
 
+#include <stdlib.h>
 #include <string.h>
 
-static const char *const known[] = { "url", "dataset", "volume", "label", "generation", "refresh",
-	"paths", "bandwidth", "endpoint", "region", "profile", "credentials", "ca_file",
+static const char *const known[] = { "url", "dataset", "volume", "label", "lineage", "generation",
+	"refresh", "paths", "bandwidth", "endpoint", "region", "profile", "credentials", "ca_file",
 	"path_style", "anonymous", "requester_pays", "versions", "subtree", "at", "part" };
 
 static int check_members(const json_t *body, struct err *e)
@@ -73,7 +74,10 @@ static int take_mount(
 	const struct dataset_generation *shown = dataset_shown(d, &m->volume);
 	int r = ufs_config_copy(&m->config, &record->config);
 
-	record->generation = shown ? shown->generation : 0; /* it was rolled back to */
+	if (shown) { /* it was rolled back to */
+		record->lineage = shown->lineage;
+		record->generation = shown->generation;
+	}
 	record->exact = shown != NULL;
 	record->part = d->n_mounts > 1;
 	if (record->bandwidth && record->part) /* of all together */
@@ -120,6 +124,20 @@ static int take_directory(const json_t *body, const char *name, char **ret, stru
 	return r;
 }
 
+static int take_lineage(const json_t *body, uint64_t *ret, struct err *e)
+{
+	const json_t *value = json_object_get(body, "lineage");
+	const char *text = json_string_value(value);
+	uint8_t bytes[8];
+
+	if (!value)
+		return 0;
+	if (!text || hash_unhex(text, bytes, sizeof(bytes)) < 0)
+		return err_set(e, -EINVAL, "'lineage' wants 16 hexadecimal digits");
+	*ret = strtoull(text, NULL, 16);
+	return 0;
+}
+
 /* A volume, or what a mount shows of it. */
 static int take_volume(
 	struct preload_record *record, const char *volume, const json_t *body, struct err *e)
@@ -133,7 +151,9 @@ static int take_volume(
 		record->generation =
 			(uint64_t)json_integer_value(json_object_get(body, "generation"));
 	record->part = json_is_true(json_object_get(body, "part"));
-	r = take_directory(body, "subtree", &record->subtree, e);
+	r = take_lineage(body, &record->lineage, e);
+	if (r == 0)
+		r = take_directory(body, "subtree", &record->subtree, e);
 	return r < 0 ? r : take_directory(body, "at", &record->at, e);
 }
 

@@ -7,8 +7,10 @@
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <inttypes.h>
 #include "tests/unit/master/dataset_fixture.h"
 #include "master/preload_internal.h"
+#include "proto/granary.pb-c.h"
 #include "tests/clock/test_clock.h"
 
 /* ---- records --------------------------------------------------------------------------------- */
@@ -426,10 +428,18 @@ static void pins_and_rollback(void **state)
 	dataset_release(&d);
 }
 
+/* The source has a new lineage, with a generation 1 of the files that are there. */
+static void new_lineage(const struct dataset_generation *seen)
+{
+	struct source_wait wait = { .on_done = seen_done };
+
+	wait.seen = (struct source_seen){ .lineage = seen->lineage, .generation = 99 };
+	source_table(df.sources, &seen->volume, &wait);
+}
+
 /* A new lineage counts from 1 again; what was pinned before stays what its number means. */
 static void pins_outlive_their_lineage(void **state)
 {
-	struct source_wait wait = { .on_done = seen_done };
 	struct dataset_generation shown;
 	struct source_view view;
 	struct dataset out;
@@ -445,8 +455,7 @@ static void pins_outlive_their_lineage(void **state)
 	dataset_release(&out);
 	more_generations("x", 2);
 	assert_int_equal(source_set_view(df.sources, &shown.volume, &view), 0);
-	wait.seen = (struct source_seen){ .lineage = shown.lineage, .generation = 99 };
-	source_table(df.sources, &shown.volume, &wait);
+	new_lineage(&shown);
 	assert_int_equal(source_set_view(df.sources, &shown.volume, &view), 0);
 	assert_int_not_equal(view.newest.id.lineage, shown.lineage);
 	assert_int_equal(view.newest.id.generation, 1);
@@ -465,7 +474,6 @@ static void pins_outlive_their_lineage(void **state)
 /* What a part shows is counted in the generation that it shows, though a newer lineage has one of the same number. */
 static void a_part_counts_its_own_lineage(void **state)
 {
-	struct source_wait wait = { .on_done = seen_done };
 	struct dataset_generation shown;
 	struct dataset out;
 	json_t *json;
@@ -481,8 +489,7 @@ static void a_part_counts_its_own_lineage(void **state)
 	dataset_release(&out);
 	fixture_put("dir/two", "22");
 	df_list("x");
-	wait.seen = (struct source_seen){ .lineage = shown.lineage, .generation = 99 };
-	source_table(df.sources, &shown.volume, &wait);
+	new_lineage(&shown);
 	json = df_shown("x");
 	assert_int_equal(json_integer_value(json_object_get(json, "total_files")), 2);
 	assert_int_equal(json_integer_value(json_object_get(json, "generation")), 1);
@@ -535,6 +542,143 @@ static void preloads_are_looked_after(void **state)
 	json_decref(answer);
 	preloads_free(preloads);
 	dataset_release(&d);
+}
+
+/* After a restart of the master. */
+static struct preloads *reopen_preloads(void)
+{
+	struct preloads_config config = { 0 };
+	struct preloads *preloads = NULL;
+
+	df_reopen();
+	config.store = df.store;
+	config.sources = df.sources;
+	config.datasets = df.set;
+	config.pool = df.pool;
+	assert_int_equal(preloads_new(&config, &preloads, &df.e), 0);
+	return preloads;
+}
+
+/* What the one preload asks of workers. */
+static void check_told(struct preloads *p, const struct dataset_generation *g, uint64_t end)
+{
+	Granary__PreloadJobs *m;
+	uint8_t *packed;
+	size_t len;
+
+	pthread_mutex_lock(&p->lock);
+	packed = preload_pack_jobs_locked(p, &len);
+	pthread_mutex_unlock(&p->lock);
+	assert_non_null(packed);
+	m = granary__preload_jobs__unpack(NULL, len, packed);
+	assert_non_null(m);
+	assert_int_equal(m->n_jobs, 1);
+	assert_true(m->jobs[0]->exact);
+	assert_int_equal(m->jobs[0]->lineage, g->lineage);
+	assert_int_equal(m->jobs[0]->generation, g->generation);
+	assert_int_equal(m->jobs[0]->end, end);
+	granary__preload_jobs__free_unpacked(m, NULL);
+	free(packed);
+}
+
+static void check_shown(
+	struct preloads *p, uint64_t id, const struct dataset_generation *g, const char *state)
+{
+	char lineage[17];
+	json_t *json;
+
+	(void)snprintf(lineage, sizeof(lineage), "%016" PRIx64, g->lineage);
+	assert_int_equal(preloads_json(p, id, &json, &df.e), 0);
+	assert_string_equal(json_string_value(json_object_get(json, "lineage")), lineage);
+	assert_int_equal(json_integer_value(json_object_get(json, "generation")), g->generation);
+	assert_string_equal(json_string_value(json_object_get(json, "state")), state);
+	json_decref(json);
+}
+
+static uint64_t preload(struct preloads *p, json_t *wish)
+{
+	json_t *answer = NULL;
+	uint64_t id;
+	bool joined;
+
+	assert_non_null(wish);
+	if (preloads_create(p, wish, &answer, &joined, &df.e) < 0)
+		fail_msg("%s", df.e.text);
+	id = (uint64_t)json_integer_value(json_object_get(answer, "id"));
+	json_decref(answer);
+	json_decref(wish);
+	return id;
+}
+
+static json_t *wish_of(const struct dataset_generation *g)
+{
+	char volume[2 * VOLUME_ID_LEN + 1];
+
+	hash_hex(g->volume.bytes, VOLUME_ID_LEN, volume);
+	return json_pack("{s:s, s:o, s:I}", "volume", volume, "lineage",
+		json_sprintf("%016" PRIx64, g->lineage), "generation", (json_int_t)g->generation);
+}
+
+/* It loads what its dataset, or mount, shows, though a newer lineage has a generation of that number; also after a
+ * restart of the master. */
+static void preloads_of_an_older_lineage(void **state)
+{
+	struct dataset_generation newest;
+	struct dataset_generation shown;
+	struct preloads *preloads;
+	json_t *json = NULL;
+	struct record_generation g;
+	struct source_view view;
+	struct dataset out;
+	uint64_t end;
+
+	(void)state;
+	assert_int_equal(df_create("{'name':'x'," SOURCE "}"), 0);
+	df_drain();
+	assert_int_equal(pin(1, true, &out), 0);
+	shown = out.pins[0];
+	dataset_release(&out);
+	more_generations("x", 1);
+	new_lineage(&shown);
+	assert_int_equal(source_set_find(df.sources, &shown.volume,
+				 &(struct source_pin){ shown.lineage, 1 }, &g),
+		0);
+	end = g.end;
+	assert_int_equal(source_set_view(df.sources, &shown.volume, &view), 0);
+	newest = (struct dataset_generation){ shown.volume, view.newest.id.lineage, 1 };
+	assert_true(newest.lineage != shown.lineage && view.newest.end != end);
+	assert_int_equal(roll_back(1, &out), 0);
+	dataset_release(&out);
+
+	preloads = reopen_preloads();
+	assert_int_equal(preload(preloads, json_pack("{s:s}", "dataset", "x")), 1);
+	df_drain();
+	check_shown(preloads, 1, &shown, "waiting");
+	check_told(preloads, &shown, end);
+	preloads_free(preloads);
+
+	preloads = reopen_preloads();
+	preload_look_after(preloads);
+	check_shown(preloads, 1, &shown, "waiting");
+	check_told(preloads, &shown, end);
+	assert_int_equal(preloads_cancel(preloads, 1, &json, &df.e), 0);
+	json_decref(json);
+
+	more_generations("x", 1); /* the newest lineage's first one is not the newest either */
+	assert_int_equal(preload(preloads, wish_of(&shown)), 2);
+	check_told(preloads, &shown, end);
+	assert_int_equal(preload(preloads, wish_of(&newest)), 3);
+	check_shown(preloads, 3, &newest, "waiting");
+	check_shown(preloads, 2, &shown, "waiting");
+	assert_int_equal(pin(1, false, &out), 0);
+	dataset_release(&out);
+	assert_int_equal(roll_back(0, &out), 0);
+	dataset_release(&out);
+	more_generations("x", 1); /* both go */
+	preload_look_after(preloads);
+	check_shown(preloads, 2, &shown, "failed");
+	check_shown(preloads, 3, &newest, "failed");
+	preloads_free(preloads);
 }
 
 static void as_many_pins_as_there_may_be(void **state)
@@ -762,6 +906,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(orders_to_evict_go_on, df_setup, df_teardown),
 		cmocka_unit_test_setup_teardown(the_last_word_counts, df_setup, df_teardown),
 		cmocka_unit_test_setup_teardown(preloads_are_looked_after, df_setup, df_teardown),
+		cmocka_unit_test_setup_teardown(
+			preloads_of_an_older_lineage, df_setup, df_teardown),
 		cmocka_unit_test_setup_teardown(pins_and_rollback, df_setup, df_teardown),
 		cmocka_unit_test_setup_teardown(pins_outlive_their_lineage, df_setup, df_teardown),
 		cmocka_unit_test_setup_teardown(

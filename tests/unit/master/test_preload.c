@@ -120,6 +120,31 @@ static void of_any_worker(void **state)
 	buf_release(&text);
 }
 
+/* Without a lineage it is of the newest. */
+static void of_no_lineage(void **state)
+{
+	struct preload_record record = sample(PRELOAD_RUNNING);
+	struct preload_record back;
+	struct buf text = BUF_INIT(65536);
+	json_t *json;
+	char *old;
+
+	(void)state;
+	assert_int_equal(preload_record_encode(&record, &text), 0);
+	json = json_loadb(text.data, text.len, 0, NULL);
+	assert_non_null(json);
+	assert_int_equal(json_object_del(json, "lineage"), 0);
+	old = json_dumps(json, 0);
+	assert_int_equal(preload_record_decode(old, strlen(old), &back), 0);
+	assert_int_equal(back.lineage, 0);
+	assert_int_equal(back.generation, 4);
+	preload_record_release(&back);
+	free(old);
+	json_decref(json);
+	preload_record_release(&record);
+	buf_release(&text);
+}
+
 /* As versions had it that knew one worker. */
 static void of_one_worker(void **state)
 {
@@ -233,12 +258,14 @@ static void taken(void **state)
 	assert_int_equal(record.bandwidth, 5);
 	preload_record_release(&record);
 	assert_int_equal(apply("{\"volume\":\"00112233445566778899aabbccddeeff\","
-			       "\"label\":\"s3://x\",\"generation\":7}",
+			       "\"label\":\"s3://x\",\"generation\":7,"
+			       "\"lineage\":\"fedcba9876543210\"}",
 				 &record, &e),
 		0);
 	assert_int_equal(record.state, PRELOAD_WAITING);
 	assert_int_equal(record.volume.bytes[1], 0x11);
 	assert_int_equal(record.generation, 7);
+	assert_int_equal(record.lineage, 0xfedcba9876543210ull);
 	assert_string_equal(record.target, "s3://x");
 	preload_record_release(&record);
 }
@@ -261,6 +288,7 @@ static void refused(void **state)
 		{ "{\"url\":\"s3://b\",\"paths\":[\"a[\"]}", "a[" },
 		{ "{\"url\":\"s3://b\",\"credentials\":\"what:ever\"}", "what:" },
 		{ "{\"volume\":\"0011\"}", "32 hexadecimal" },
+		{ "{\"volume\":\"00112233445566778899aabbccddeeff\",\"lineage\":7}", "'lineage'" },
 		{ "{\"dataset\":\"none\"}", "no dataset" },
 	};
 	struct preload_record record;
@@ -318,6 +346,7 @@ int main(void)
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(comes_back),
 		cmocka_unit_test(of_any_worker),
+		cmocka_unit_test(of_no_lineage),
 		cmocka_unit_test(of_one_worker),
 		cmocka_unit_test(other_versions),
 		cmocka_unit_test(damaged),
