@@ -172,8 +172,7 @@ struct dataset_which {
 	uint64_t generation; /* 0: the newest */
 };
 
-/* Shows these generations of their sources' current lineages from now on; n 0: the newest of all.
- * -ENOENT: one is not kept. */
+/* Shows these generations from now on; n 0: the newest of all. -ENOENT: one is not kept. */
 int dataset_rollback(struct dataset_set *set, const char *name, const struct dataset_which *which,
 	uint32_t n, struct dataset *ret, struct err *e) __must_check;
 /* Keeps these generations, or no more. -ENOENT: one is not kept; -ENOSPC: too many. */
@@ -232,12 +231,12 @@ int dataset_left_out_json(struct source_set *sources, const struct dataset *d, j
 
 /*
  * {"mount", "from", "to", "added": [{"key", "size", "mtime"}...], "changed", "removed", "next"}: what
- * differs between two generations of a lineage, in the order of keys, of what the mount shows; `next`
+ * differs between two generations, in the order of keys, of what the mount shows; `to` 0: the newest. `next`
  * of one page is the `after` of the following one. A key that is no UTF-8 has its bytes in "key_hex".
  */
-int dataset_diff_json(struct source_set *sources, const struct dataset_mount *mount, uint64_t from,
-	uint64_t to, const char *after, uint32_t limit, json_t **ret_json,
-	struct err *e) __must_check;
+int dataset_diff_json(struct dataset_set *set, const struct dataset *dataset,
+	const struct dataset_mount *mount, uint64_t from, uint64_t to, const char *after,
+	uint32_t limit, json_t **ret_json, struct err *e) __must_check;
 
 /* ---- dataset_api.c --------------------------------------------------------------------------- */
 

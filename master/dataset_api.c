@@ -265,8 +265,8 @@ int dataset_api_diff(
 	if (r < 0)
 		return r;
 	limit = limit ? min(limit, (uint64_t)DIFF_PAGE_MAX) : DIFF_PAGE;
-	return dataset_diff_json(dataset_sources(set), mount, from, to,
-		request->query(request, "after"), (uint32_t)limit, ret_json, e);
+	return dataset_diff_json(set, &d, mount, from, to, request->query(request, "after"),
+		(uint32_t)limit, ret_json, e);
 }
 
 static int get_one(const json_t *value, bool null_too, uint64_t *ret, struct err *e)

@@ -2,7 +2,7 @@
  * dataset.h. */
 #include "base/cleanup.h"
 #include "base/hash.h"
-#include "master/dataset.h"
+#include "master/dataset_internal.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -174,8 +174,22 @@ static json_t *answer(struct diff *d, const struct dataset_mount *mount)
 	return json;
 }
 
-int dataset_diff_json(struct source_set *sources, const struct dataset_mount *mount, uint64_t from,
-	uint64_t to, const char *after, uint32_t limit, json_t **ret_json, struct err *e)
+static int open_side(struct dataset_set *set, const struct dataset *d,
+	const struct dataset_mount *mount, uint64_t generation, struct side *side, struct err *e)
+{
+	struct dataset_generation g;
+	int r = dataset_find_generation(set, d, &mount->volume, generation, &g, e);
+
+	side->subtree = mount->subtree ? mount->subtree : "";
+	side->subtree_len = (uint32_t)strlen(side->subtree);
+	return r < 0 ? r
+		     : source_set_open_table(set->config.sources, &mount->volume,
+			       &(struct source_pin){ g.lineage, g.generation }, &side->table, e);
+}
+
+int dataset_diff_json(struct dataset_set *set, const struct dataset *dataset,
+	const struct dataset_mount *mount, uint64_t from, uint64_t to, const char *after,
+	uint32_t limit, json_t **ret_json, struct err *e)
 {
 	uint64_t failures = admin_json_failures();
 	struct diff *d = calloc(1, sizeof(*d));
@@ -187,13 +201,9 @@ int dataset_diff_json(struct source_set *sources, const struct dataset_mount *mo
 	d->added = json_array();
 	d->changed = json_array();
 	d->removed = json_array();
-	d->from.subtree = d->to.subtree = mount->subtree ? mount->subtree : "";
-	d->from.subtree_len = d->to.subtree_len = (uint32_t)strlen(d->from.subtree);
-	r = source_set_open_table(sources, &mount->volume,
-		&(struct source_pin){ .generation = from }, &d->from.table, e);
+	r = open_side(set, dataset, mount, from, &d->from, e);
 	if (r == 0)
-		r = source_set_open_table(sources, &mount->volume,
-			&(struct source_pin){ .generation = to }, &d->to.table, e);
+		r = open_side(set, dataset, mount, to, &d->to, e);
 	if (r == 0)
 		r = begin(d, after, e);
 	while (r == 0 && d->n < limit && !(d->from.end && d->to.end))

@@ -26,11 +26,11 @@ static const struct dataset_mount *find_mount(
 	return NULL;
 }
 
-/* A number that the dataset pins is that of the pin, whose lineage may not be the newest any more. */
-static int find_generation(struct dataset_set *set, const struct dataset *d,
+int dataset_find_generation(struct dataset_set *set, const struct dataset *d,
 	const struct volume_id *volume, uint64_t generation, struct dataset_generation *ret,
 	struct err *e)
 {
+	const struct dataset_generation *shown = dataset_shown(d, volume);
 	struct record_generation g;
 
 	for (uint32_t i = 0; i < d->n_pins; i++)
@@ -39,6 +39,10 @@ static int find_generation(struct dataset_set *set, const struct dataset *d,
 			*ret = d->pins[i];
 			return 0;
 		}
+	if (shown && shown->generation == generation) {
+		*ret = *shown;
+		return 0;
+	}
 	if (source_set_generation(set->config.sources, volume, generation, &g) < 0)
 		return err_set(e, -ENOENT,
 			"generation %" PRIu64 " of %s is not kept: cachectl dataset generations %s "
@@ -124,17 +128,20 @@ static int roll_back(struct dataset_set *set, struct dataset *d, const struct da
 	struct err *e)
 {
 	const struct dataset_mount *mount = find_mount(d, which->path, e);
+	struct dataset_generation found;
 	int r;
 
 	if (!mount)
 		return -EINVAL;
+	r = which->generation == 0
+		    ? 0
+		    : dataset_find_generation(set, d, &mount->volume, which->generation, &found, e);
+	if (r < 0)
+		return r;
 	d->n_shown = remove_shown(d, &mount->volume);
 	if (which->generation == 0)
 		return 0;
-	r = find_generation(set, d, &mount->volume, which->generation, &d->shown[d->n_shown], e);
-	if (r < 0)
-		return r;
-	d->n_shown++; /* one of each source: there is room */
+	d->shown[d->n_shown++] = found; /* one of each source: there is room */
 	return check_pins(set, d, &mount->volume, e);
 }
 
@@ -209,7 +216,7 @@ static int pin_one(struct dataset_set *set, struct dataset *d, const struct data
 		return -EINVAL;
 	if (!pin)
 		return remove_pin(d, &mount->volume, which->generation, e);
-	r = find_generation(set, d, &mount->volume, which->generation, ret, e);
+	r = dataset_find_generation(set, d, &mount->volume, which->generation, ret, e);
 	return r == 0 ? add_pin(set, d, ret, e) : r;
 }
 

@@ -703,6 +703,25 @@ static const char *key_of(const json_t *diff, const char *part, size_t i)
 		json_object_get(json_array_get(json_object_get(diff, part), i), "key"));
 }
 
+static void check_added(const char *name, uint64_t from, uint64_t to, const char *keys)
+{
+	struct dataset d = df_find(name);
+	struct buf all = BUF_INIT(256);
+	json_t *json = NULL;
+
+	if (dataset_diff_json(df.set, &d, &d.mounts[0], from, to, NULL, 100, &json, &df.e) < 0)
+		fail_msg("%s", df.e.text);
+	for (size_t i = 0; key_of(json, "added", i); i++)
+		assert_int_equal(
+			buf_printf(&all, "%s%s", i ? " " : "", key_of(json, "added", i)), 0);
+	assert_string_equal(buf_str(&all), keys);
+	assert_int_equal(json_array_size(json_object_get(json, "changed")), 0);
+	assert_int_equal(json_array_size(json_object_get(json, "removed")), 0);
+	json_decref(json);
+	buf_release(&all);
+	dataset_release(&d);
+}
+
 static void differences(void **state)
 {
 	struct dataset d;
@@ -720,7 +739,7 @@ static void differences(void **state)
 	assert_int_equal(unlink(fixture_in("origin/odd-\xff")), 0);
 	df_list("x");
 	assert_int_equal(
-		dataset_diff_json(df.sources, &d.mounts[0], 1, 2, NULL, 100, &json, &df.e), 0);
+		dataset_diff_json(df.set, &d, &d.mounts[0], 1, 2, NULL, 100, &json, &df.e), 0);
 	assert_null(json_object_get(json, "next"));
 	assert_int_equal(json_array_size(json_object_get(json, "added")), 2);
 	assert_string_equal(key_of(json, "added", 0), "c");
@@ -735,10 +754,46 @@ static void differences(void **state)
 			json_array_get(json_object_get(json, "removed"), 1), "key_hex")),
 		"6f64642dff");
 	json_decref(json);
-	df_expect(dataset_diff_json(df.sources, &d.mounts[0], 1, 9, NULL, 100, &json, &df.e),
+	df_expect(dataset_diff_json(df.set, &d, &d.mounts[0], 1, 9, NULL, 100, &json, &df.e),
 		-ENOENT, "generation 9");
-	df_expect(dataset_diff_json(df.sources, &d.mounts[0], 1, 2, "99999.1", 100, &json, &df.e),
+	df_expect(dataset_diff_json(df.set, &d, &d.mounts[0], 1, 2, "99999.1", 100, &json, &df.e),
 		-EINVAL, "after");
+	dataset_release(&d);
+}
+
+/* By which of several lineages a number is compared: as a rollback to it. */
+static void differences_of_lineages(void **state)
+{
+	struct dataset_generation pinned;
+	struct dataset out;
+	struct dataset d;
+
+	(void)state;
+	assert_int_equal(df_create("{'name':'x'," SOURCE "}"), 0);
+	df_drain();
+	assert_int_equal(pin(1, true, &out), 0);
+	pinned = out.pins[0];
+	dataset_release(&out);
+	fixture_put("later", "1");
+	df_list("x");
+	new_lineage(&pinned); /* its first has that, too */
+	fixture_put("last", "1");
+	df_list("x");
+	check_added("x", 1, 2, "last later");
+	check_added("x", 1, 0, "last later");
+	assert_int_equal(roll_back(1, &out), 0);
+	dataset_release(&out);
+	assert_int_equal(pin(1, false, &out), 0);
+	dataset_release(&out);
+	check_added("x", 1, 2, "last later"); /* it is shown */
+	assert_int_equal(roll_back(1, &out), 0);
+	assert_int_equal(out.shown[0].lineage, pinned.lineage);
+	dataset_release(&out);
+	assert_int_equal(roll_back(0, &out), 0);
+	dataset_release(&out);
+	check_added("x", 1, 2, "last"); /* of the newest lineage */
+	d = df_find("x");
+	assert_int_equal(d.n_shown, 0);
 	dataset_release(&d);
 }
 
@@ -763,7 +818,7 @@ static void differences_in_pages(void **state)
 		json_t *json = NULL;
 		const char *more;
 
-		assert_int_equal(dataset_diff_json(df.sources, &d.mounts[0], 1, 2,
+		assert_int_equal(dataset_diff_json(df.set, &d, &d.mounts[0], 1, 2,
 					 next[0] ? next : NULL, 2, &json, &df.e),
 			0);
 		for (size_t i = 0; i < json_array_size(json_object_get(json, "added")); i++)
@@ -915,6 +970,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(
 			as_many_pins_as_there_may_be, df_setup, df_teardown),
 		cmocka_unit_test_setup_teardown(differences, df_setup, df_teardown),
+		cmocka_unit_test_setup_teardown(differences_of_lineages, df_setup, df_teardown),
 		cmocka_unit_test_setup_teardown(differences_in_pages, df_setup, df_teardown),
 		cmocka_unit_test_setup_teardown(keys_that_are_left_out, df_setup, df_teardown),
 		cmocka_unit_test_setup_teardown(unused_ones_go, df_setup, df_teardown),

@@ -396,7 +396,7 @@ static void differences_of_a_part(void **state)
 	df_list("x");
 	d = df_find("x");
 	assert_int_equal(
-		dataset_diff_json(df.sources, &d.mounts[0], 1, 2, NULL, 100, &json, &df.e), 0);
+		dataset_diff_json(df.set, &d, &d.mounts[0], 1, 2, NULL, 100, &json, &df.e), 0);
 	assert_int_equal(json_array_size(json_object_get(json, "added")), 1);
 	assert_string_equal(text(json_array_get(json_object_get(json, "added"), 0), "key"), "four");
 	assert_string_equal(
