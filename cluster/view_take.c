@@ -92,23 +92,29 @@ static bool is_loopback(const char *address)
 /* The address to talk to it at: of a worker on this node the one that this process was told, else the
  * first that can be reached from here. Sockets have the same path on every host, so a path alone says
  * nothing. A socket that a container does not see, or that this process may not open, is left for another
- * way. */
+ * way. When there is none, it is preferred to an address that needs a key: it may be there again at any time. */
 static const char *choose_address(const struct view *view, const struct member *m)
 {
 	bool here = !m->has_host || memcmp(m->host, view->config.host, CLUSTER_HOST_BYTES) == 0;
 	const char *unseen = NULL;
+	bool without_key = false; /* `unseen` */
 
 	for (uint32_t i = 0; here && view->local_worker && i < m->n_addresses; i++)
 		if (strcmp(m->addresses[i], view->local_worker) == 0)
 			return m->addresses[i];
 	for (uint32_t i = 0; i < m->n_addresses; i++) {
 		const char *address = m->addresses[i];
+		int r;
 
 		if (!here && (is_unix(address) || is_loopback(address)))
 			continue;
-		if (rpc_address_access(address) == 0)
+		r = rpc_address_access(address);
+		if (r == 0)
 			return address;
-		unseen = unseen ? unseen : address;
+		if (!unseen || (without_key && r != -ENOKEY)) {
+			unseen = address;
+			without_key = r == -ENOKEY;
+		}
 	}
 	return unseen;
 }

@@ -8,7 +8,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <unistd.h>
 #include "base/buf.h"
 #include "base/cleanup.h"
@@ -28,6 +30,7 @@ struct worker {
 	enum cluster_state state;
 	bool listed;
 	bool far;        /* on another node, with a unix socket and a loopback address there, too */
+	char first[32];  /* an address that it names before the following ones; "": none */
 	char socket[96]; /* that it names before its address; "": none */
 };
 
@@ -63,7 +66,7 @@ static const uint8_t there[CLUSTER_HOST_BYTES] = "another node";
 struct workers_message {
 	Granary__Worker workers[WORKERS];
 	Granary__Worker *pointers[WORKERS];
-	char *addresses[WORKERS][3];
+	char *addresses[WORKERS][4];
 	char names[WORKERS][16];
 };
 
@@ -86,9 +89,12 @@ static void add_worker(struct workers_message *out, Granary__SlotTable *message,
 		addresses[w->n_addresses++] = (char *)(uintptr_t)OWN_SOCKET;
 		addresses[w->n_addresses++] = (char *)(uintptr_t) "tcp:127.0.0.1:9";
 	}
+	if (worker->first[0])
+		addresses[w->n_addresses++] = (char *)(uintptr_t)worker->first;
 	if (worker->socket[0])
 		addresses[w->n_addresses++] = (char *)(uintptr_t)worker->socket;
-	addresses[w->n_addresses++] = (char *)(uintptr_t)worker->address;
+	if (worker->address[0])
+		addresses[w->n_addresses++] = (char *)(uintptr_t)worker->address;
 	w->addresses = addresses;
 	out->pointers[message->n_workers++] = w;
 }
@@ -517,6 +523,37 @@ static void test_a_socket_that_may_not_be_opened(void **state)
 	assert_string_equal(statuses[3].address, "fake:worker3");
 	assert_null(view_local(view));
 	view_close(view);
+}
+
+/* Whatever comes first: an address that needs a key is not preferred to a socket, also while that is not there. */
+static void test_a_socket_after_an_address_that_needs_a_key(void **state)
+{
+	struct master *m = *state;
+	struct view_status statuses[WORKERS];
+	struct view *view;
+	struct sockaddr_un sa = { .sun_family = AF_UNIX };
+	int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+	(void)snprintf(sa.sun_path, sizeof(sa.sun_path), "%s/worker", m->dir);
+	assert_int_equal(bind(fd, (const struct sockaddr *)&sa, sizeof(sa)), 0);
+	for (uint32_t i = 2; i < 4; i++) {
+		snprintf(m->workers[i].first, sizeof(m->workers[i].first), "tcp:127.0.0.1:1");
+		snprintf(m->workers[i].socket, sizeof(m->workers[i].socket), "unix:%s/%s", m->dir,
+			i == 2 ? "worker" : "none");
+		m->workers[i].address[0] = '\0';
+	}
+	assert_int_equal(rpc_address_access(m->workers[2].first), -ENOKEY);
+	assert_int_equal(rpc_address_access(m->workers[2].socket), 0);
+	assert_int_equal(rpc_address_access(m->workers[3].socket), -ENOENT);
+	view = open_view(m, (struct view_config){ 0 }, PATIENCE);
+	assert_int_equal(view_list(view, statuses, WORKERS), WORKERS);
+	for (uint32_t i = 2; i < 4; i++) {
+		assert_string_equal(statuses[i].address, m->workers[i].socket);
+		assert_true(statuses[i].local);
+	}
+	assert_non_null(view_local(view));
+	view_close(view);
+	assert_int_equal(close(fd), 0);
 }
 
 static void test_without_a_table(void **state)
@@ -983,6 +1020,7 @@ int main(void)
 		CASE(test_who_serves),
 		CASE(test_addresses),
 		CASE(test_a_socket_that_may_not_be_opened),
+		CASE(test_a_socket_after_an_address_that_needs_a_key),
 		CASE(test_without_a_table),
 		CASE(test_disk),
 		CASE(test_a_master_that_never_parks_is_not_flooded),
