@@ -49,16 +49,19 @@ static void policy_now(struct source_wait *wait)
 		wait->policy = d.policy;
 }
 
+/* It may be deleted before it is listed. */
+static bool is_wanted(struct source_wait *wait)
+{
+	const struct first_listing *l = container_of(wait, struct first_listing, wait);
+	_cleanup_(dataset_release) struct dataset d = { 0 };
+
+	return dataset_set_find_uuid(l->set, l->uuid, &d, NULL) != -ENOENT;
+}
+
 static void run_listing(struct pool_job *job)
 {
 	struct first_listing *l = container_of(job, struct first_listing, job);
-	_cleanup_(dataset_release) struct dataset d = { 0 };
-	struct err e = ERR_INIT;
 
-	if (dataset_set_find_uuid(l->set, l->uuid, &d, &e) < 0) { /* deleted meanwhile */
-		listed(&l->wait, e.code, NULL, &e);
-		return;
-	}
 	source_open(l->set->config.sources, &l->wait);
 }
 
@@ -78,6 +81,7 @@ static void list_later(
 	l->wait = (struct source_wait){ .config = &l->config,
 		.refresh = refresh,
 		.on_done = listed,
+		.is_wanted = is_wanted,
 		.policy_now = policy_now };
 	if (pool_submit(set->config.pool, &l->job) < 0) {
 		ufs_config_release(&l->config);

@@ -131,6 +131,12 @@ static enum ufs_before listed_before(void *arg)
 	return r == -ENOENT ? before : UFS_BEFORE_VERSIONS;
 }
 
+static int give_up(const struct source *source, struct err *e)
+{
+	return err_set(e, -ECANCELED, "the listing of %s was given up: nothing uses it any more",
+		source->record.text);
+}
+
 static int list_objects(struct flight *flight, const struct ufs_config *config,
 	struct listing *listing, uint64_t *ret_left_out, struct err *e)
 {
@@ -157,8 +163,7 @@ static int list_objects(struct flight *flight, const struct ufs_config *config,
 	if (r < 0 && listing_spill_failed(listing, e))
 		return r;
 	if (r == -ECANCELED)
-		return err_set(e, r, "the listing of %s was given up: nothing uses it any more",
-			source->record.text);
+		return give_up(source, e);
 	if (r == -E2BIG)
 		return err_set(e, r,
 			"%s has more objects than a source may have (%u): mount a prefix of it",
@@ -554,6 +559,10 @@ static void answer(struct flight *flight, struct source_wait *wait)
 	char notice[256];
 	int r;
 
+	if (wait->unwanted) {
+		wait->on_done(wait, give_up(source, &e), NULL, &e);
+		return;
+	}
 	if (flight->status < 0 && (wait->refresh || wait->contradicts || !g)) {
 		wait->on_done(wait, flight->status, NULL, &flight->failure);
 		return;
@@ -645,6 +654,9 @@ void flight_run(struct source *source, struct list *waiters)
 	list_for_each (at, waiters) {
 		struct source_wait *wait = list_entry(at, struct source_wait, link);
 
+		wait->unwanted = wait->is_wanted && !wait->is_wanted(wait);
+		if (wait->unwanted)
+			continue;
 		flight.ends = max(flight.ends, wait->ends);
 		if (wants_listing(&flight, wait)) {
 			flight.config = wait->config;

@@ -61,6 +61,22 @@ static void listed(
 	job_free(job);
 }
 
+/* Its dataset may have been deleted since it was due. */
+static bool is_wanted(struct source_wait *wait)
+{
+	const struct listing_job *job = container_of(wait, struct listing_job, wait);
+	struct source_follow *wishes = NULL;
+	struct source_view view;
+	uint32_t n = 0;
+	bool wanted = dataset_set_follow(job->follow->config.datasets, &wishes, &n) < 0;
+
+	for (uint32_t i = 0; i < n; i++)
+		wanted |= volume_id_equal(&wishes[i].volume, &job->volume);
+	free(wishes);
+	return wanted || (source_set_view(job->follow->config.sources, &job->volume, &view) == 0 &&
+				 view.mounts > 0);
+}
+
 static void run_listing(struct pool_job *pool)
 {
 	struct listing_job *job = container_of(pool, struct listing_job, pool);
@@ -83,9 +99,11 @@ static void list_due(struct follow *follow)
 		}
 		job->follow = follow;
 		job->pool.run = run_listing;
-		job->wait = (struct source_wait){
-			.config = &job->config, .as_known = true, .refresh = true, .on_done = listed
-		};
+		job->wait = (struct source_wait){ .config = &job->config,
+			.as_known = true,
+			.refresh = true,
+			.is_wanted = is_wanted,
+			.on_done = listed };
 		job->newest = newest_serial(follow, &job->volume);
 		r = pool_submit(follow->pool, &job->pool);
 		if (r == 0)

@@ -105,6 +105,10 @@ struct source_wait {
 		held_back_ns; /* likewise: its token may list again after that; 0: it was not refused */
 	uint64_t policy_sets; /* the source's: how often its policy was set before */
 	uint64_t ends;        /* likewise, its listings were ended */
+	/* Asked when its flight begins: from source_open() on source_set_end_listing() ends its listing, but what was
+	 * given up before did not. False: it gets -ECANCELED. NULL: it is wanted. Without locks. */
+	bool (*is_wanted)(struct source_wait *wait);
+	bool unwanted; /* the source's: it was not */
 	/* Brings up `policy` once the origin has answered, which may take long; NULL: it is as it is.
 	 * Without locks. */
 	void (*policy_now)(struct source_wait *wait);

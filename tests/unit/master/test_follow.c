@@ -346,6 +346,115 @@ static void answered_after_its_end(void **state)
 	ufs_config_release(&copy);
 }
 
+/* Datasets of sources of their own, each with a generation. */
+static void create_followed(struct volume_id *volumes, uint32_t n)
+{
+	char text[160];
+	char name[32];
+
+	for (uint32_t i = 0; i < n; i++) {
+		assert_int_equal(file_mkdirs(fixture_in("of-%u", i), 0755), 0);
+		(void)snprintf(name, sizeof(name), "../of-%u/a", i);
+		fixture_put(name, "a");
+		(void)snprintf(text, sizeof(text),
+			"{'name':'x%u','mounts':[{'url':'file://@/of-%u'}],'consistency':'follow'}",
+			i, i);
+		volumes[i] = create(text);
+		test_wait(newest(&volumes[i]) == 1);
+	}
+	pool_free(pool); /* nobody else lists */
+	pool = NULL;
+}
+
+static void wait_in(struct source *source, struct asker *asker)
+{
+	*asker = (struct asker){ .wait = { .policy_now = stay, .on_done = served } };
+	pthread_mutex_lock(&sources->lock);
+	list_push_back(&source->waiters, &asker->wait.link);
+	pthread_mutex_unlock(&sources->lock);
+}
+
+static bool is_following(struct source *source)
+{
+	bool following;
+
+	pthread_mutex_lock(&sources->lock);
+	following = source->following;
+	pthread_mutex_unlock(&sources->lock);
+	return following;
+}
+
+/* Of more sources than are listed at once the last waits its turn, while its dataset is deleted. */
+static void deleted_while_it_is_due(void **state)
+{
+	enum { AT_ONCE = 4, ALL };
+	const struct follow_config config = { .sources = sources, .datasets = set };
+	struct volume_id volumes[ALL];
+	struct asker askers[AT_ONCE];
+	struct follow *follow;
+
+	(void)state;
+	create_followed(volumes, ALL);
+	for (uint32_t i = 0; i < AT_ONCE; i++)
+		wait_in(source_of(&volumes[i]), &askers[i]);
+	source_set_follow(sources,
+		(struct source_follow[ALL]){ { volumes[0], 60 }, { volumes[1], 60 },
+			{ volumes[2], 60 }, { volumes[3], 60 }, { volumes[4], 60 } },
+		ALL);
+	for (uint32_t i = 0; i < ALL; i++)
+		set_time(&volumes[i], 1 + i);
+	fixture_put("../of-4/b", "b");
+	follow = follow_new(&config);
+	assert_non_null(follow);
+	for (uint32_t i = 0; i < AT_ONCE; i++)
+		test_wait(atomic_load(&askers[i].flies));
+	test_wait(is_following(source_of(&volumes[AT_ONCE])));
+	assert_int_equal(dataset_delete(set, "x4", true, &e), 0);
+	for (uint32_t i = 0; i < AT_ONCE; i++)
+		atomic_store(&askers[i].go_on, true);
+	test_wait(!is_following(source_of(&volumes[AT_ONCE])));
+	for (uint32_t i = 0; i < AT_ONCE; i++)
+		test_wait(atomic_load(&askers[i].done));
+	assert_int_equal(newest(&volumes[AT_ONCE]), 1);
+	follow_stop(follow);
+	follow_free(follow);
+}
+
+/* Nor is it for its access settings, though mounts keep the source. */
+static void deleted_before_its_turn(void **state)
+{
+	struct volume_id volume = create(PINNED);
+	struct asker asker = { .wait = { .policy_now = stay, .on_done = served } };
+	struct source_hold hold = { .volume = volume, .generation = 1, .mount = "m" };
+	_cleanup_(dataset_release) struct dataset d = { 0 };
+	json_t *json = body("{'mounts':[{'path':'/','requester_pays':true}]}");
+	struct source_view view;
+	struct source *source;
+	struct ufs_config copy;
+
+	(void)state;
+	test_wait(newest(&volume) == 1);
+	assert_int_equal(source_set_view(sources, &volume, &view), 0);
+	hold.lineage = view.newest.id.lineage;
+	assert_int_equal(source_set_hold(sources, &hold, &e), 0);
+	source = source_of(&volume);
+	assert_int_equal(ufs_config_copy(&source->record.config, &copy), 0);
+	asker.wait.config = &copy;
+	assert_int_equal(pthread_create(&asker.thread, NULL, open_source, &asker.wait), 0);
+	test_wait(atomic_load(&asker.flies));
+	fixture_put("b", "b");
+	if (dataset_update(set, "x", json, false, NULL, &d, &e) < 0)
+		fail_msg("%s", e.text);
+	test_wait(has_waiter(source));
+	assert_int_equal(dataset_delete(set, "x", true, &e), 0);
+	atomic_store(&asker.go_on, true);
+	assert_int_equal(pthread_join(asker.thread, NULL), 0); /* it flies for both */
+	assert_int_equal(newest(&volume), 1);
+	assert_false(source->record.config.requester_pays);
+	json_decref(json);
+	ufs_config_release(&copy);
+}
+
 static void what_a_dataset_says(void **state)
 {
 	struct dataset d = { 0 };
@@ -453,6 +562,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(the_longest_overdue_is_first, setup, teardown),
 		cmocka_unit_test_setup_teardown(an_older_way_does_not_come_back, setup, teardown),
 		cmocka_unit_test_setup_teardown(answered_after_its_end, setup, teardown),
+		cmocka_unit_test_setup_teardown(deleted_while_it_is_due, setup, teardown),
+		cmocka_unit_test_setup_teardown(deleted_before_its_turn, setup, teardown),
 		cmocka_unit_test(what_a_dataset_says),
 		cmocka_unit_test_setup_teardown(which_datasets, setup, teardown),
 		cmocka_unit_test_setup_teardown(all_of_it, setup, teardown),
