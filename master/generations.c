@@ -89,7 +89,9 @@ static int encode_source(struct source *source, struct buf *out)
 	return r;
 }
 
-static int store_generation(struct source *source, const struct record_generation *generation)
+/* Under write_lock. */
+static int store_generation_locked(
+	struct source *source, const struct record_generation *generation)
 {
 	_cleanup_(buf_release) struct buf value = BUF_INIT(STORE_VALUE_BYTES);
 	_cleanup_(buf_release) struct buf config = BUF_INIT(STORE_VALUE_BYTES);
@@ -102,15 +104,34 @@ static int store_generation(struct source *source, const struct record_generatio
 		return r;
 	record_generation_key(&source->record.volume, generation->serial, key);
 	record_source_key(&source->record.volume, source_key);
-	pthread_mutex_lock(&source->set->write_lock);
 	r = encode_source(source, &config);
 	if (r == 0)
 		r = store->ops->write(store,
 			(struct store_change[]){ { key, value.data, value.len },
 				{ source_key, config.data, config.len } },
 			2);
+	return r;
+}
+
+static int store_generation(struct source *source, const struct record_generation *generation)
+{
+	int r;
+
+	pthread_mutex_lock(&source->set->write_lock);
+	r = store_generation_locked(source, generation);
 	pthread_mutex_unlock(&source->set->write_lock);
 	return r;
+}
+
+/* Of a source without a generation there is no record yet: the next flight writes it. */
+static bool is_stored(struct source *source)
+{
+	bool stored;
+
+	pthread_mutex_lock(&source->set->lock);
+	stored = source->n > 0;
+	pthread_mutex_unlock(&source->set->lock);
+	return stored;
 }
 
 int generations_store_source(struct source *source)
@@ -118,12 +139,14 @@ int generations_store_source(struct source *source)
 	_cleanup_(buf_release) struct buf value = BUF_INIT(STORE_VALUE_BYTES);
 	struct store *store = source->set->config.store;
 	char key[RECORD_KEY_BYTES];
+	bool stored;
 	int r;
 
 	record_source_key(&source->record.volume, key);
 	pthread_mutex_lock(&source->set->write_lock);
-	r = encode_source(source, &value);
-	if (r == 0)
+	stored = is_stored(source);
+	r = stored ? encode_source(source, &value) : 0;
+	if (r == 0 && stored)
 		r = store->ops->write(
 			store, &(struct store_change){ key, value.data, value.len }, 1);
 	pthread_mutex_unlock(&source->set->write_lock);
@@ -236,27 +259,40 @@ static void retain(struct source *source)
 		prune(source);
 }
 
-int generations_add(
-	struct source *source, const struct record_generation *generation, struct err *e)
+/* -ENOMEM: stored, and the next start finds it. */
+static int store_and_count(struct source *source, const struct record_generation *generation)
 {
-	struct record_generation *grown;
-	int r = store_generation(source, generation);
+	struct record_generation *grown = NULL;
+	int r;
 
-	if (r < 0)
-		return err_set(e, r,
-			"the master's store does not take the new generation of %s: %s: check the "
-			"cache disk",
-			source->record.text, err_str(r));
+	/* What is set of a source without a generation is not stored: nobody may find it so once its record is. */
+	pthread_mutex_lock(&source->set->write_lock);
+	r = store_generation_locked(source, generation);
 	pthread_mutex_lock(&source->set->lock);
-	grown = reallocarray(source->generations, source->n + 1, sizeof(*grown));
+	if (r == 0)
+		grown = reallocarray(source->generations, source->n + 1, sizeof(*grown));
 	if (grown) {
 		grown[source->n++] = *generation;
 		source->generations = grown;
 		source->next_serial = generation->serial + 1;
 	}
 	pthread_mutex_unlock(&source->set->lock);
-	if (!grown)
-		return err_set(e, -ENOMEM, "out of memory"); /* stored: the next start finds it */
+	pthread_mutex_unlock(&source->set->write_lock);
+	return r < 0 || grown ? r : -ENOMEM;
+}
+
+int generations_add(
+	struct source *source, const struct record_generation *generation, struct err *e)
+{
+	int r = store_and_count(source, generation);
+
+	if (r == -ENOMEM)
+		return err_set(e, r, "out of memory");
+	if (r < 0)
+		return err_set(e, r,
+			"the master's store does not take the new generation of %s: %s: check the "
+			"cache disk",
+			source->record.text, err_str(r));
 	retain(source);
 	return 0;
 }

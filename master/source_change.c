@@ -11,16 +11,10 @@ static int64_t wall_s(void)
 	return (int64_t)(clock_wall_ns() / CLOCK_SECOND);
 }
 
-/* Of a source without a generation there is no record yet: the next flight writes it. */
 static int store_source(struct source *source, struct err *e)
 {
-	bool stored;
-	int r;
+	int r = generations_store_source(source);
 
-	pthread_mutex_lock(&source->set->lock);
-	stored = source->n > 0;
-	pthread_mutex_unlock(&source->set->lock);
-	r = stored ? generations_store_source(source) : 0;
 	if (r < 0)
 		return err_set(e, r, "the master's store does not take it: %s: check its disk",
 			err_str(r));

@@ -138,6 +138,7 @@ int generations_open_table(
  * Flight only. */
 int generations_add(struct source *source, const struct record_generation *generation,
 	struct err *e) __must_check;
+/* Its record, if it has one: that of a source without a generation is written with the first. */
 int generations_store_source(struct source *source) __must_check;
 int generations_load(struct source *source, struct err *e) __must_check;
 void generations_sweep(struct source_set *set); /* removes table files without a record */

@@ -12,10 +12,15 @@ static int spy_get(struct store *s, const char *key, struct buf *value)
 
 static int spy_write(struct store *s, const struct store_change *changes, unsigned int n)
 {
+	int r;
+
 	(void)s;
 	spy.writes++;
 	spy.changes = n;
-	return spy.refuses ? -ENOSPC : spy.real->ops->write(spy.real, changes, n);
+	r = spy.refuses ? -ENOSPC : spy.real->ops->write(spy.real, changes, n);
+	if (spy.on_write)
+		spy.on_write(changes);
+	return r;
 }
 
 static int spy_scan(struct store *s, const char *prefix, store_visit visit, void *arg)
@@ -93,6 +98,7 @@ int df_setup(void **state)
 	df.e = ERR_INIT;
 	df.told = 0;
 	spy.refuses = false;
+	spy.on_write = NULL;
 	if (fixture_make() < 0)
 		return -1;
 	fixture_put("a", "aaa");

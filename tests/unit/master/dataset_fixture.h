@@ -31,7 +31,8 @@ struct spy {
 	struct store *real;
 	_Atomic bool refuses;
 	_Atomic unsigned int writes;
-	_Atomic unsigned int changes; /* of the last one */
+	_Atomic unsigned int changes;                         /* of the last one */
+	void (*on_write)(const struct store_change *changes); /* after each; NULL: nothing */
 };
 
 extern struct dataset_fixture df;

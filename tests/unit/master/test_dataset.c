@@ -10,6 +10,7 @@
 #include <inttypes.h>
 #include "tests/unit/master/dataset_fixture.h"
 #include "master/preload_internal.h"
+#include "master/source_internal.h"
 #include "proto/granary.pb-c.h"
 #include "tests/clock/test_clock.h"
 
@@ -345,6 +346,60 @@ static void the_last_word_counts(void **state)
 	assert_int_equal(source_set_view(df.sources, &d.mounts[0].volume, &view), 0);
 	assert_int_equal(view.policy.quota, 2);
 	dataset_release(&d);
+}
+
+/* While the first generation of a source is stored, with its record. */
+static struct {
+	_Atomic bool stored;
+	_Atomic bool go_on;
+} first;
+
+static void stay_in_write(const struct store_change *changes)
+{
+	if (strncmp(changes[0].key, "generation/", 11) != 0)
+		return;
+	atomic_store(&first.stored, true);
+	test_wait(atomic_load(&first.go_on));
+}
+
+static void *evict_source(void *arg)
+{
+	uint64_t serial = 0;
+
+	assert_int_equal(source_set_evict(df.sources, arg, &serial, &df.e), 0);
+	assert_int_equal(serial, 1);
+	return NULL;
+}
+
+/* What is set then is stored, too. */
+static void set_while_the_first_is_stored(void **state)
+{
+	struct source_view view;
+	struct volume_id volume;
+	struct dataset d;
+	pthread_t thread;
+
+	(void)state;
+	first.stored = first.go_on = false;
+	spy.on_write = stay_in_write;
+	assert_int_equal(df_create("{'name':'x'," SOURCE "}"), 0);
+	test_wait(atomic_load(&first.stored));
+	d = df_find("x");
+	volume = d.mounts[0].volume;
+	dataset_release(&d);
+	assert_int_equal(pthread_create(&thread, NULL, evict_source, &volume), 0);
+	test_advance(CLOCK_SECOND); /* it waits, or has ended */
+	pthread_mutex_lock(&df.sources->lock);
+	atomic_store(&first.go_on, true);
+	test_advance(CLOCK_SECOND);
+	/* Nobody finds the source with a record, and without a generation. */
+	assert_int_equal(pthread_mutex_trylock(&df.sources->write_lock), EBUSY);
+	pthread_mutex_unlock(&df.sources->lock);
+	assert_int_equal(pthread_join(thread, NULL), 0);
+	df_drain();
+	df_reopen();
+	assert_int_equal(source_set_view(df.sources, &volume, &view), 0);
+	assert_int_equal(view.evict, 1);
 }
 
 /* ---- generations ----------------------------------------------------------------------------- */
@@ -960,6 +1015,8 @@ int main(void)
 			bytes_of_another_dataset_stay, df_setup, df_teardown),
 		cmocka_unit_test_setup_teardown(orders_to_evict_go_on, df_setup, df_teardown),
 		cmocka_unit_test_setup_teardown(the_last_word_counts, df_setup, df_teardown),
+		cmocka_unit_test_setup_teardown(
+			set_while_the_first_is_stored, df_setup, df_teardown),
 		cmocka_unit_test_setup_teardown(preloads_are_looked_after, df_setup, df_teardown),
 		cmocka_unit_test_setup_teardown(
 			preloads_of_an_older_lineage, df_setup, df_teardown),
