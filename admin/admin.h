@@ -16,33 +16,21 @@
 #include "base/counter.h"
 #include "base/err.h"
 #include "base/histogram.h"
+#include "net/rights.h"
 
 struct admin_server;
 struct metrics;
 
-#define ADMIN_VIA_BYTES 48u
-
-/* Who asks. `known` is false for a connection that is neither a unix socket's nor one with a key: it
- * may only read. */
+/* Who asks: over HTTP PEER_NODE on the unix socket, else PEER_UNKNOWN; over the cluster's wire the connection's. */
 struct admin_caller {
-	bool known;
-	/* What it proved to have, over the cluster's wire: "cluster key", "token 0123456789abcdef". "": it
-	 * came by a unix socket, and has the rest. */
-	char via[ADMIN_VIA_BYTES];
-	bool may_change; /* with `via` */
-	/* Of a token: it ends at that second since 1970, and with the cluster key of that id. 0: no token. */
-	uint64_t until_s;
-	uint32_t key_id;
-	bool sees_part; /* of its sources: nothing that is counted over all of them is told */
-	uid_t uid;
-	gid_t gid;
+	struct peer_identity peer;
+	gid_t gid; /* of PEER_NODE */
 	pid_t pid;
 };
 
-/* Of what may change something: root, or the daemon's own user, on one of its unix sockets. */
-static inline bool admin_caller_is_local(const struct admin_caller *caller)
+static inline enum right admin_right(const struct admin_caller *caller, enum rights_admin_op op)
 {
-	return caller->known && !caller->via[0];
+	return rights_of(principal_of(&caller->peer), RIGHTS_ADMIN, op);
 }
 
 struct admin_request {
@@ -75,9 +63,9 @@ typedef int (*admin_handler)(
  * "/v1/datasets/{name}/pin": {name} stands for any one part of a path. Of several routes that fit,
  * the first in the table is meant: exact ones go before.
  *
- * A route with an `act` ("dataset.delete") changes something: it is for root and the daemon's own
- * user only, on the unix socket only, and each call is a line of the audit log under that name
- * (admin/audit.h). Without, it only reads, whatever its method.
+ * A route with an `act` ("dataset.delete") changes something: it is for those with RIGHTS_CHANGE
+ * (net/rights.h), and each call is a line of the audit log under that name (admin/audit.h). Without,
+ * it only reads, whatever its method.
  */
 struct admin_route {
 	const char *method; /* "GET", "POST", "PUT", "PATCH", "DELETE" */

@@ -1,5 +1,6 @@
 /* Who changed what. See audit.h. */
 #include "admin/audit.h"
+#include "admin/admin_internal.h"
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/log.h"
@@ -154,14 +155,15 @@ static bool read_proc(pid_t pid, const char *name, char *out, size_t size)
 
 static json_t *caller_json(const struct admin_caller *caller)
 {
+	const struct peer_identity *peer = &caller->peer;
 	json_t *json;
 	char text[64];
 
-	if (caller->via[0])
-		return json_pack("{s:s}", "via", caller->via);
-	if (!caller->known)
+	if (peer->kind == PEER_UNKNOWN)
 		return json_null();
-	json = json_pack("{s:i, s:i, s:i}", "uid", (int)caller->uid, "gid", (int)caller->gid, "pid",
+	if (peer->kind != PEER_NODE)
+		return json_pack("{s:s}", "via", admin_caller_via(caller, text));
+	json = json_pack("{s:i, s:i, s:i}", "uid", (int)peer->uid, "gid", (int)caller->gid, "pid",
 		(int)caller->pid);
 	if (json && read_proc(caller->pid, "comm", text, sizeof(text)))
 		(void)json_object_set_new(json, "name", json_string(text)); /* told only */
@@ -219,5 +221,5 @@ void audit_write(const struct audit_act *act)
 	}
 	atomic_fetch_add(&lost, 1);
 	LOG_LIMITED(LOG_ERROR, "audit line lost", "act=%s uid=%u pid=%d result=%s", act->act,
-		act->caller->uid, (int)act->caller->pid, err_name(act->code));
+		act->caller->peer.uid, (int)act->caller->pid, err_name(act->code));
 }

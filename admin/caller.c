@@ -1,42 +1,57 @@
-/* Who asks, and whether they may change anything. See admin_internal.h. */
+/* Who asks, and what it may. See admin_internal.h. */
 #include "admin/admin_internal.h"
+#include "base/hash.h"
 
+#include <stdio.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
 void admin_caller_of(int fd, struct admin_caller *ret_caller)
 {
-	struct ucred peer;
-	socklen_t len = sizeof(peer);
+	struct ucred cred;
+	socklen_t len = sizeof(cred);
 	int domain = 0;
 	socklen_t domain_len = sizeof(domain);
 
-	*ret_caller = (struct admin_caller){ .uid = (uid_t)-1, .gid = (gid_t)-1 };
+	*ret_caller = (struct admin_caller){ .peer.uid = (uid_t)-1, .gid = (gid_t)-1 };
 	/* Other sockets answer SO_PEERCRED too, with nobody. */
 	if (getsockopt(fd, SOL_SOCKET, SO_DOMAIN, &domain, &domain_len) != 0 || domain != AF_UNIX ||
-		getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &len) != 0 || peer.uid == (uid_t)-1)
+		getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) != 0 || cred.uid == (uid_t)-1)
 		return;
 	*ret_caller = (struct admin_caller){
-		.known = true, .uid = peer.uid, .gid = peer.gid, .pid = peer.pid
+		.peer = { .kind = PEER_NODE, .uid = cred.uid }, .gid = cred.gid, .pid = cred.pid
 	};
 }
 
-int admin_caller_may_change(const struct admin_caller *caller, struct err *e)
+const char *admin_caller_via(const struct admin_caller *caller, char out[ADMIN_VIA_BYTES])
 {
-	if (caller->via[0])
-		return caller->may_change ? 0
-					  : err_set(e, -EPERM,
-						    "who has %s may only look: changes are for the "
-						    "cluster key and administrators' tokens",
-						    caller->via);
-	if (!caller->known)
+	const struct token_claims *claims = &caller->peer.claims;
+	char serial[2 * sizeof(claims->serial) + 1];
+
+	if (caller->peer.kind == PEER_CLUSTER)
+		return "cluster key";
+	hash_hex(claims->serial, sizeof(claims->serial), serial);
+	(void)snprintf(out, ADMIN_VIA_BYTES, "token %s", serial); /* fits */
+	return out;
+}
+
+int admin_caller_may(const struct admin_caller *caller, enum rights_admin_op op, struct err *e)
+{
+	char via[ADMIN_VIA_BYTES];
+
+	if (admin_right(caller, op) != RIGHT_NONE)
+		return 0;
+	if (caller->peer.kind == PEER_UNKNOWN)
 		return err_set(e, -EPERM,
 			"this address only answers questions: changes are asked for on the "
 			"daemon's unix socket");
-	if (caller->uid != 0 && caller->uid != geteuid())
+	if (caller->peer.kind == PEER_NODE)
 		return err_set(e, -EPERM,
 			"user %u may only look: changes are for root and the daemon's own user "
 			"(%u)",
-			caller->uid, geteuid());
-	return 0;
+			caller->peer.uid, geteuid());
+	return err_set(e, -EPERM,
+		"who has %s may only look: changes are for the cluster key and administrators' "
+		"tokens",
+		admin_caller_via(caller, via));
 }

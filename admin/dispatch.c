@@ -112,7 +112,7 @@ static int run_route(struct admin_server *server, const struct admin_route *rout
 	struct err *e)
 {
 	uint64_t began = clock_mono_ns();
-	int r = route->act ? admin_caller_may_change(&request->caller, e) : 0;
+	int r = admin_caller_may(&request->caller, route->act ? RIGHTS_CHANGE : RIGHTS_SHOW, e);
 	bool refused = r < 0;
 
 	request->changes = route->act ? json_object() : NULL;
@@ -250,9 +250,10 @@ static bool is_stray(struct MHD_Connection *connection)
 	struct admin_caller caller;
 
 	find_caller(connection, &caller);
-	return !caller.known && (!admin_loopback_host(header(connection, MHD_HTTP_HEADER_HOST)) ||
-					admin_page_is_foreign(header(connection, "Sec-Fetch-Site"),
-						header(connection, "Sec-Fetch-Mode")));
+	return caller.peer.kind == PEER_UNKNOWN &&
+	       (!admin_loopback_host(header(connection, MHD_HTTP_HEADER_HOST)) ||
+		       admin_page_is_foreign(header(connection, "Sec-Fetch-Site"),
+			       header(connection, "Sec-Fetch-Mode")));
 }
 
 int admin_find_route(const struct admin_server *server, const char *method, const char *path,

@@ -1,1 +1,1 @@
-$(eval $(call library,admin,base,-lmicrohttpd -ljansson))
+$(eval $(call library,admin,net base,-lmicrohttpd -ljansson))

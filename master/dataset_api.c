@@ -36,7 +36,7 @@ static const struct source_rules *rules_of(void *arg, const struct admin_request
 {
 	const struct service *service = arg;
 
-	return admin_caller_is_local(&request->caller) ? NULL : &service->rules;
+	return admin_right(&request->caller, RIGHTS_NAME) == RIGHT_ALL ? NULL : &service->rules;
 }
 
 static bool is_set(const struct admin_request *request, const char *name)
@@ -136,7 +136,7 @@ int dataset_api_get(
 
 	if (r == 0)
 		r = answer(set, &d, ret_json, e);
-	if (r == 0 && request->caller.sees_part)
+	if (r == 0 && peer_has_part(&request->caller.peer))
 		keep_of_part(*ret_json);
 	if (r < 0 || !is_set(request, "left_out"))
 		return r;

@@ -6,7 +6,6 @@
 #include "base/hash.h"
 #include "base/pool.h"
 #include "master/dataset.h"
-#include "net/identity.h"
 #include "proto/granary.pb-c.h"
 
 #include <pthread.h>
@@ -256,33 +255,6 @@ static void reply_next(struct remote_admin *remote, struct rpc_request *request)
 
 /* ---- who asks -------------------------------------------------------------------------------- */
 
-static void caller_of(const struct peer_identity *peer, struct admin_caller *ret_caller)
-{
-	struct admin_caller caller = { .uid = (uid_t)-1, .gid = (gid_t)-1 };
-	char serial[2 * sizeof(peer->claims.serial) + 1];
-
-	switch (peer->kind) {
-	case PEER_UNKNOWN:
-		break;
-	case PEER_NODE:
-		caller.known = true;
-		caller.uid = peer->uid;
-		break;
-	case PEER_CLUSTER:
-		(void)snprintf(caller.via, sizeof(caller.via), "cluster key");
-		break;
-	case PEER_TOKEN:
-		hash_hex(peer->claims.serial, sizeof(peer->claims.serial), serial);
-		(void)snprintf(caller.via, sizeof(caller.via), "token %s", serial); /* fits */
-		caller.until_s = peer->claims.expires_s;
-		caller.key_id = peer->claims.key_id;
-		break;
-	}
-	caller.may_change = peer_may_admin(peer);
-	caller.sees_part = peer_has_part(peer);
-	*ret_caller = caller;
-}
-
 /* Is it the question for what the token is about? Others are not looked for: their names are nobody's
  * business, nor how long it takes not to find them. */
 static bool is_own_dataset(
@@ -296,18 +268,19 @@ static bool is_own_dataset(
 	       strlen(d.name) == len && memcmp(d.name, name, len) == 0;
 }
 
-/* What a mount's token may ask. 0: that. */
+/* May it ask that? */
 static int check_token(struct remote_admin *remote, const struct peer_identity *peer,
 	const struct Granary__AdminAsk *m, struct err *e)
 {
 	bool dataset = strncmp(m->path, DATASETS, strlen(DATASETS)) == 0;
 	const char *name = m->path + (dataset ? strlen(DATASETS) : 0);
 	size_t len = strcspn(name, "/?");
+	enum principal principal = principal_of(peer);
 
-	if (peer_may_admin(peer))
-		return 0;
-	if (peer->kind != PEER_TOKEN)
+	if (rights_of(principal, RIGHTS_MASTER, FRAME_ADMIN) == RIGHT_NONE)
 		return peer_sees_nothing(e);
+	if (rights_of(principal, RIGHTS_ADMIN, RIGHTS_SHOW) == RIGHT_ALL)
+		return 0;
 	/* Generations and what differs between them are counted over the whole source. */
 	if (strcmp(m->method, "GET") != 0 || !dataset || (peer_has_part(peer) && name[len] == '/'))
 		return err_set(e, -EPERM,
@@ -330,7 +303,8 @@ static void answer(
 	struct admin_ask ask = { .method = m->method,
 		.path = m->path,
 		.body = m->body.len ? m->body.data : NULL,
-		.len = m->body.len };
+		.len = m->body.len,
+		.caller = { .peer = *peer, .gid = (gid_t)-1 } };
 	unsigned int status = 0;
 	struct err e = ERR_INIT;
 	int r = check_token(remote, peer, m, &e);
@@ -339,7 +313,6 @@ static void answer(
 		rpc_reply_err(request, r, &e);
 		return;
 	}
-	caller_of(peer, &ask.caller);
 	r = admin_server_ask(remote->server, &ask, &status, &out);
 	if (r < 0) {
 		buf_release(&out);

@@ -1,8 +1,7 @@
 /*
  * FRAME_ADMIN: the admin interface (docs/openapi.yaml) for who is on another node. A request is answered
- * by the same routes as on the admin socket; who asks is what the connection proved to have: the cluster
- * key, or an administrator's token, may change things; whoever came over loopback without keys may look;
- * a mount's token may see its own dataset and nothing else.
+ * by the same routes as on the admin socket; who asks is what the connection proved to have, and may
+ * what net/rights.h says.
  *
  * An answer of more than one frame comes in parts: the first reply has the length of the whole in
  * `extent` and the number of the rest in `generation`; a request with that number, and the `offset` to

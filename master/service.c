@@ -9,7 +9,7 @@
 #include "master/dashboard.h"
 #include "master/rights.h"
 #include "net/allowance.h"
-#include "net/identity.h"
+#include "net/rights.h"
 #include "proto/granary.pb-c.h"
 
 #include <string.h>
@@ -333,7 +333,8 @@ static int take_open(struct job *job, struct err *e)
 		r = take_dataset(job, m, e);
 	} else {
 		r = take_source(m->source, &job->config, e);
-		job->to_check = !peer_is_local(rpc_conn_peer(job->request->conn));
+		job->to_check = rights_of(principal_of(rpc_conn_peer(job->request->conn)),
+					RIGHTS_ADMIN, RIGHTS_NAME) != RIGHT_ALL;
 		if (r == 0)
 			r = take_policy(m->policy, &job->wait.policy, e);
 	}

@@ -4,7 +4,6 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "master/service.h"
-#include "net/identity.h"
 
 #include <string.h>
 #include <time.h>
@@ -23,21 +22,22 @@ static void time_text(uint64_t at_s, char out[32])
 
 /* A token that is made with another one ends no later than that: at its time, and with its cluster key. */
 static int bound(
-	const struct admin_caller *caller, bool asked, struct token_claims *claims, struct err *e)
+	const struct peer_identity *peer, bool asked, struct token_claims *claims, struct err *e)
 {
+	uint64_t until_s = peer->claims.expires_s;
 	char until[32];
 
-	if (caller->until_s == 0)
+	if (peer->kind != PEER_TOKEN)
 		return 0;
-	claims->key_id = caller->key_id;
-	if (claims->expires_s > caller->until_s && asked) {
-		time_text(caller->until_s, until);
+	claims->key_id = peer->claims.key_id;
+	if (claims->expires_s > until_s && asked) {
+		time_text(until_s, until);
 		return err_set(e, -EPERM,
 			"the new token would be good for longer than the one used to make it, "
 			"which expires %s: give a shorter time (--ttl), or none",
 			until);
 	}
-	claims->expires_s = min(claims->expires_s, caller->until_s);
+	claims->expires_s = min(claims->expires_s, until_s);
 	return 0;
 }
 
@@ -51,7 +51,7 @@ static int take_ttl(const struct admin_request *request, struct token_claims *cl
 		return err_set(e, -EINVAL, "'ttl_s' wants seconds, from %llu to %llu (ten years)",
 			TTL_LEAST_S, TTL_MOST_S);
 	claims->expires_s = clock_wall_ns() / CLOCK_SECOND + (uint64_t)s;
-	return bound(&request->caller, ttl != NULL, claims, e);
+	return bound(&request->caller.peer, ttl != NULL, claims, e);
 }
 
 static int make(struct token_claims *claims, json_t **ret_json, struct err *e)
@@ -99,11 +99,12 @@ int token_api_create(
 	const struct service *service = arg;
 	_cleanup_(dataset_release) struct dataset d = { 0 };
 	struct token_claims claims = { 0 };
+	enum right right = admin_right(&request->caller, RIGHTS_MINT);
 	int r;
 
 	_Static_assert(TOKEN_DATASET_BYTES == DATASET_UUID_BYTES, "the same");
 	_Static_assert(TOKEN_VOLUMES_MAX >= DATASET_MOUNTS_MAX, "all of them");
-	if (request->caller.until_s != 0 && !service->admin_may_mint)
+	if (right != RIGHT_ALL && !(right == RIGHT_CONFIGURED && service->admin_may_mint))
 		return err_set(e, -EPERM,
 			"an administrator's token makes no tokens for data: set admin-may-mint of "
 			"the master, or make the token on the master's host");

@@ -80,9 +80,3 @@ bool peer_is_trusted(const struct peer_identity *peer)
 {
 	return peer->kind == PEER_NODE || peer->kind == PEER_CLUSTER;
 }
-
-bool peer_may_admin(const struct peer_identity *peer)
-{
-	return peer_is_trusted(peer) ||
-	       (peer->kind == PEER_TOKEN && peer->claims.admin && peer_is_current(peer));
-}

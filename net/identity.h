@@ -106,8 +106,6 @@ bool peer_is_current(const struct peer_identity *peer);
 bool peer_is_local(const struct peer_identity *peer);
 /* Is it of the cluster itself: master, worker, or this node? */
 bool peer_is_trusted(const struct peer_identity *peer);
-/* May it change what operators change? */
-bool peer_may_admin(const struct peer_identity *peer);
 
 /* Makes a token of the cluster key that the claims name, of the first one if they name none (0); `out` gets the file's line
  * without its end. -ENOKEY. */

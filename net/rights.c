@@ -5,6 +5,7 @@
 #define FOR_MOUNTS        FOR_WORKERS, [PRINCIPAL_OTHER] = RIGHT_ALL
 #define AND_TOKENS(right) [PRINCIPAL_TOKEN] = (right)
 #define AND_ADMINS        [PRINCIPAL_ADMIN] = RIGHT_ALL
+#define AND_NOBODY        [PRINCIPAL_NOBODY] = RIGHT_ALL
 
 static const struct rights_row table[] = {
 	{ RIGHTS_MASTER, FRAME_OPEN_SOURCE, "open a dataset",
@@ -41,6 +42,23 @@ static const struct rights_row table[] = {
 	{ RIGHTS_WORKER, FRAME_MAP, "the map of all cached chunks", { FOR_MOUNTS } },
 	{ RIGHTS_WORKER, FRAME_ROOM, "ask for room", { FOR_WORKERS } },
 	{ RIGHTS_WORKER, FRAME_SEEK, "take bytes over from another worker", { FOR_WORKERS } },
+	{ RIGHTS_ADMIN, RIGHTS_SHOW,
+		"show datasets, workers, slots, history; names of files (`dataset diff`, `show "
+		"--left-out`)",
+		{ FOR_MOUNTS, AND_TOKENS(RIGHT_OWN), AND_ADMINS, AND_NOBODY } },
+	{ RIGHTS_ADMIN, RIGHTS_CHANGE,
+		"create, change, evict, delete datasets; preloads; drain and remove workers; "
+		"backups; make an administrator's token",
+		{ FOR_WORKERS, AND_ADMINS } },
+	{ RIGHTS_ADMIN, RIGHTS_MINT, "make a token for data (`admin-may-mint`)",
+		{ FOR_WORKERS, [PRINCIPAL_ADMIN] = RIGHT_CONFIGURED } },
+	{ RIGHTS_ADMIN, RIGHTS_NAME,
+		"name in a source: `file://DIR` (`file-roots`); a file of credentials, a CA file "
+		"(`credential-dirs`); an endpoint at a loopback or link-local address "
+		"(`local-endpoints`)",
+		{ [PRINCIPAL_LOCAL] = RIGHT_ALL,
+			[PRINCIPAL_CLUSTER] = RIGHT_CONFIGURED,
+			[PRINCIPAL_ADMIN] = RIGHT_CONFIGURED } },
 };
 
 const struct rights_row *rights_table(uint32_t *ret_n)

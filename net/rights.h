@@ -1,7 +1,7 @@
 /*
- * Who may ask a daemon for what: the one table that master/rights.c and cacheworker/admit.c obey, and that docs/security.md
- * shows. An operation that is not in it is unknown: the daemon says so to processes of the cluster and of this host, and
- * refuses it to all others.
+ * Who may ask a daemon for what: the one table that master/rights.c, cacheworker/admit.c and the admin interface obey, and that
+ * docs/security.md shows. An operation of the wire that is not in it is unknown: the daemon says so to processes of the cluster
+ * and of this host, and refuses it to all others.
  *
  * Threads: any.
  */
@@ -13,10 +13,19 @@
 enum rights_daemon {
 	RIGHTS_MASTER,
 	RIGHTS_WORKER,
+	RIGHTS_ADMIN, /* any, by its admin interface */
+};
+
+/* Of RIGHTS_ADMIN; of the others it is enum frame_op. */
+enum rights_admin_op {
+	RIGHTS_SHOW,
+	RIGHTS_CHANGE,
+	RIGHTS_MINT,
+	RIGHTS_NAME,
 };
 
 enum principal {
-	PRINCIPAL_NOBODY,  /* has proved nothing, or its token has expired */
+	PRINCIPAL_NOBODY, /* has proved nothing, or its token has expired; of admin-listen everybody */
 	PRINCIPAL_CLUSTER, /* has the cluster key */
 	PRINCIPAL_LOCAL,   /* root or the daemon's user, on a unix socket */
 	PRINCIPAL_OTHER,   /* another user that the socket's mode let in */
@@ -28,13 +37,14 @@ enum principal {
 enum right {
 	RIGHT_NONE,
 	RIGHT_OWN, /* of the dataset and the volumes that its token names: of a part of one that part */
-	RIGHT_WHOLE, /* the same, but of whole volumes only */
+	RIGHT_WHOLE,      /* the same, but of whole volumes only */
+	RIGHT_CONFIGURED, /* what the master's configuration allows */
 	RIGHT_ALL,
 };
 
 struct rights_row {
 	enum rights_daemon daemon;
-	enum frame_op op;
+	uint32_t op;
 	const char *what;
 	enum right of[PRINCIPALS];
 };

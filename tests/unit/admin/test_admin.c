@@ -21,6 +21,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/file.h"
+#include "tests/unit/net/principals.h"
 
 #define TIMEOUT (60 * CLOCK_SECOND)
 
@@ -98,8 +99,9 @@ static int get_named(
 	(void)e;
 	*ret_json = json_pack("{s:s, s:s, s:s?, s:s?, s:b, s:i, s:i}", "path", request->path,
 		"name", request->param(request, "name"), "id", request->param(request, "id"),
-		"other", request->param(request, "nam"), "known", request->caller.known, "uid",
-		(int)request->caller.uid, "pid", (int)request->caller.pid);
+		"other", request->param(request, "nam"), "known",
+		request->caller.peer.kind == PEER_NODE, "uid", (int)request->caller.peer.uid, "pid",
+		(int)request->caller.pid);
 	return 0;
 }
 
@@ -254,7 +256,7 @@ static const char *text_of(const json_t *json, const char *name)
 
 /* As the wire of the cluster asks. */
 static int asked(struct fixture *f, const char *method, const char *path, const char *body,
-	const char *via, bool may_change, json_t **ret_json, struct err *e)
+	enum principal who, json_t **ret_json, struct err *e)
 {
 	_cleanup_(buf_release) struct buf out = BUF_INIT(ADMIN_ANSWER_BYTES);
 	struct admin_ask ask = {
@@ -262,8 +264,7 @@ static int asked(struct fixture *f, const char *method, const char *path, const 
 	};
 	unsigned int status = 0;
 
-	(void)snprintf(ask.caller.via, sizeof(ask.caller.via), "%s", via);
-	ask.caller.may_change = may_change;
+	ask.caller.peer = peer_of(who);
 	assert_int_equal(admin_server_ask(f->server, &ask, &status, &out), 0);
 	return admin_take_answer(status, path, buf_str(&out), out.len, ret_json, e);
 }
@@ -276,32 +277,34 @@ static void test_asked_over_the_wire(void **state)
 	struct err e = ERR_INIT;
 	json_t *json = NULL;
 
-	assert_int_equal(
-		asked(f, "GET", "/v1/status?a=b&verbose=a%20b+c&z", NULL, "", false, &json, &e), 0);
+	assert_int_equal(asked(f, "GET", "/v1/status?a=b&verbose=a%20b+c&z", NULL, PRINCIPAL_NOBODY,
+				 &json, &e),
+		0);
 	assert_string_equal(text_of(json, "verbose"), "a b c");
 	assert_non_null(json_object_get(json, "bounds"));
 	json_decref(json);
-	assert_int_equal(asked(f, "GET", "/v1/number?n=12", NULL, "", false, &json, &e), 0);
+	assert_int_equal(asked(f, "GET", "/v1/number?n=12", NULL, PRINCIPAL_NOBODY, &json, &e), 0);
 	assert_int_equal(json_integer_value(json_object_get(json, "n")), 12);
 	json_decref(json);
-	assert_int_equal(
-		asked(f, "GET", "/v1/sets/a%20b", NULL, "cluster key", true, &json, &e), 0);
+	assert_int_equal(asked(f, "GET", "/v1/sets/a%20b", NULL, PRINCIPAL_CLUSTER, &json, &e), 0);
 	assert_string_equal(text_of(json, "name"), "a b");
 	json_decref(json);
 	json = NULL;
-	assert_int_equal(asked(f, "POST", "/v1/echo", "{}", "", false, &json, &e), -EPERM);
-	assert_int_equal(asked(f, "POST", "/v1/echo", "{}", "token 01", false, &json, &e), -EPERM);
-	assert_non_null(strstr(e.text, "token 01"));
-	assert_int_equal(asked(f, "POST", "/v1/echo", "{", "key", true, &json, &e), -EINVAL);
-	assert_int_equal(asked(f, "GET", "/v1/echo", NULL, "key", true, &json, &e), -EOPNOTSUPP);
-	assert_int_equal(asked(f, "GET", "/metrics", NULL, "key", true, &json, &e), -ENOENT);
+	assert_int_equal(asked(f, "POST", "/v1/echo", "{}", PRINCIPAL_NOBODY, &json, &e), -EPERM);
+	assert_int_equal(asked(f, "POST", "/v1/echo", "{}", PRINCIPAL_TOKEN, &json, &e), -EPERM);
+	assert_non_null(strstr(e.text, "token 00"));
+	assert_int_equal(asked(f, "POST", "/v1/echo", "{", PRINCIPAL_ADMIN, &json, &e), -EINVAL);
 	assert_int_equal(
-		asked(f, "GET", "/v1/fail?code=busy", NULL, "key", true, &json, &e), -EBUSY);
+		asked(f, "GET", "/v1/echo", NULL, PRINCIPAL_ADMIN, &json, &e), -EOPNOTSUPP);
+	assert_int_equal(asked(f, "GET", "/metrics", NULL, PRINCIPAL_ADMIN, &json, &e), -ENOENT);
+	assert_int_equal(
+		asked(f, "GET", "/v1/fail?code=busy", NULL, PRINCIPAL_ADMIN, &json, &e), -EBUSY);
 	assert_string_equal(e.text, "the mount is \"in use\" by 3 processes: stop them");
 	for (size_t i = 0; i < ARRAY_SIZE(wrong); i++)
-		assert_int_equal(asked(f, "GET", wrong[i], NULL, "key", true, &json, &e), -EINVAL);
+		assert_int_equal(
+			asked(f, "GET", wrong[i], NULL, PRINCIPAL_ADMIN, &json, &e), -EINVAL);
 	assert_null(json);
-	assert_int_equal(asked(f, "POST", "/v1/echo", "{\"a\":1}", "key", true, &json, &e), 0);
+	assert_int_equal(asked(f, "POST", "/v1/echo", "{\"a\":1}", PRINCIPAL_ADMIN, &json, &e), 0);
 	assert_int_equal(json_integer_value(json_object_get(json, "a")), 1);
 	json_decref(json);
 }
@@ -406,20 +409,22 @@ static void test_params(void **state)
 
 static void test_rights(void **state)
 {
-	const struct admin_caller nobody = { .known = false, .uid = 0 };
-	const struct admin_caller root = { .known = true, .uid = 0 };
-	const struct admin_caller self = { .known = true, .uid = geteuid() };
-	const struct admin_caller other = { .known = true, .uid = geteuid() + 1000 };
-	struct err e = ERR_INIT;
+	static const char *const refusals[] = { [PEER_UNKNOWN] = "only answers questions",
+		[PEER_NODE] = "may only look",
+		[PEER_CLUSTER] = "",
+		[PEER_TOKEN] = "token 0000000000000000 may only look" };
 
 	(void)state;
-	assert_int_equal(admin_caller_may_change(&root, &e), 0);
-	assert_int_equal(admin_caller_may_change(&self, &e), 0);
-	assert_int_equal(admin_caller_may_change(&nobody, &e), -EPERM);
-	assert_non_null(strstr(e.text, "unix socket"));
-	e = ERR_INIT;
-	assert_int_equal(admin_caller_may_change(&other, &e), -EPERM);
-	assert_non_null(strstr(e.text, "may only look"));
+	for (enum principal p = 0; p < PRINCIPALS; p++) {
+		for (enum rights_admin_op op = RIGHTS_SHOW; op <= RIGHTS_NAME; op++) {
+			const struct admin_caller caller = { .peer = peer_of(p) };
+			bool may = rights_of(p, RIGHTS_ADMIN, op) != RIGHT_NONE;
+			struct err e = ERR_INIT;
+
+			assert_int_equal(admin_caller_may(&caller, op, &e), may ? 0 : -EPERM);
+			assert_true(may || strstr(e.text, refusals[caller.peer.kind]));
+		}
+	}
 }
 
 static void test_route_list(void **state)

@@ -37,6 +37,7 @@ static int wanted(enum principal principal, uint32_t op, enum whose whose)
 		return whose == OTHERS ? -ENXIO : 0;
 	case RIGHT_WHOLE:
 		return whose == OWN ? 0 : whose == OTHERS ? -ENXIO : -EOPNOTSUPP;
+	case RIGHT_CONFIGURED: /* of the admin interface */
 	case RIGHT_NONE:
 		break;
 	}

@@ -13,6 +13,7 @@
 
 #define DOCUMENT    "docs/security.md"
 #define TABLE_BEGIN "<!-- rights: from net/rights.c -->\n"
+#define ADMIN_BEGIN "<!-- rights of administrators: from net/rights.c -->\n"
 #define TABLE_END   "<!-- end of rights -->\n"
 
 static void test_principals(void **state)
@@ -55,7 +56,7 @@ static void test_not_in_the_table(void **state)
 	}
 }
 
-/* All operations up to the last, once, but those that net/ itself answers. */
+/* All operations of the wire up to the last, once, but those that net/ itself answers. */
 static void test_every_operation(void **state)
 {
 	uint32_t n;
@@ -69,18 +70,25 @@ static void test_every_operation(void **state)
 		uint32_t found = 0;
 
 		for (uint32_t i = 0; i < n; i++)
-			found += rows[i].op == op;
+			found += rows[i].daemon != RIGHTS_ADMIN && rows[i].op == op;
 		assert_int_equal(found, !of_net && !unused);
 	}
 }
 
-static const char *const columns[PRINCIPALS] = {
-	[PRINCIPAL_NOBODY] = "nobody, or an expired token",
-	[PRINCIPAL_CLUSTER] = "cluster key",
-	[PRINCIPAL_LOCAL] = "unix socket: root, the daemon's user",
-	[PRINCIPAL_OTHER] = "unix socket: other users",
-	[PRINCIPAL_TOKEN] = "token of a dataset",
-	[PRINCIPAL_ADMIN] = "administrator's token",
+/* Of the wire, and of the admin interface. */
+static const char *const columns[2][PRINCIPALS] = {
+	{ [PRINCIPAL_NOBODY] = "nobody, or an expired token",
+		[PRINCIPAL_CLUSTER] = "cluster key",
+		[PRINCIPAL_LOCAL] = "unix socket: root, the daemon's user",
+		[PRINCIPAL_OTHER] = "unix socket: other users",
+		[PRINCIPAL_TOKEN] = "token of a dataset",
+		[PRINCIPAL_ADMIN] = "administrator's token" },
+	{ [PRINCIPAL_NOBODY] = "whoever reaches `admin-listen`",
+		[PRINCIPAL_CLUSTER] = "cluster key",
+		[PRINCIPAL_LOCAL] = "local",
+		[PRINCIPAL_OTHER] = "group of the admin socket",
+		[PRINCIPAL_TOKEN] = "token of a dataset",
+		[PRINCIPAL_ADMIN] = "administrator's token" },
 };
 
 static const char *cell(enum right right)
@@ -89,13 +97,14 @@ static const char *cell(enum right right)
 		[RIGHT_NONE] = "no",
 		[RIGHT_OWN] = "its own",
 		[RIGHT_WHOLE] = "its own, whole",
+		[RIGHT_CONFIGURED] = "as configured",
 		[RIGHT_ALL] = "yes",
 	};
 
 	return cells[right];
 }
 
-static char *draw(void)
+static char *draw(bool admin)
 {
 	uint32_t n;
 	const struct rights_row *rows = rights_table(&n);
@@ -104,13 +113,18 @@ static char *draw(void)
 	FILE *out = open_memstream(&text, &len);
 
 	assert_non_null(out);
-	(void)fputs("| asked of | for |", out);
+	(void)fputs(admin ? "| operation |" : "| asked of | for |", out);
 	for (enum principal p = PRINCIPAL_CLUSTER; p < PRINCIPALS; p++)
-		(void)fprintf(out, " %s |", columns[p]);
-	(void)fprintf(out, " %s |\n|---|---|---|---|---|---|---|---|\n", columns[0]);
+		(void)fprintf(out, " %s |", columns[admin][p]);
+	(void)fprintf(out, " %s |\n|---|---|---|---|---|---|---|%s\n", columns[admin][0],
+		admin ? "" : "---|");
 	for (uint32_t i = 0; i < n; i++) {
-		(void)fprintf(out, "| %s | %s |",
-			rows[i].daemon == RIGHTS_MASTER ? "master" : "worker", rows[i].what);
+		if ((rows[i].daemon == RIGHTS_ADMIN) != admin)
+			continue;
+		if (!admin)
+			(void)fputs(
+				rows[i].daemon == RIGHTS_MASTER ? "| master " : "| worker ", out);
+		(void)fprintf(out, "| %s |", rows[i].what);
 		for (enum principal p = PRINCIPAL_CLUSTER; p < PRINCIPALS; p++)
 			(void)fprintf(out, " %s |", cell(rows[i].of[p]));
 		(void)fprintf(out, " %s |\n", cell(rows[i].of[PRINCIPAL_NOBODY]));
@@ -119,22 +133,21 @@ static char *draw(void)
 	return text;
 }
 
-static void test_documented(void **state)
+static void is_documented(const char *marker, bool admin)
 {
 	char *document = calloc(1, 1u << 20);
 	FILE *in = fopen(DOCUMENT, "re");
-	char *table = draw();
+	char *table = draw(admin);
 	char *begin;
 	char *end;
 
-	(void)state;
 	assert_non_null(document);
 	assert_non_null(in);
 	assert_true(fread(document, 1, (1u << 20) - 1, in) > 0);
 	(void)fclose(in);
-	begin = strstr(document, TABLE_BEGIN);
+	begin = strstr(document, marker);
 	assert_non_null(begin);
-	begin += strlen(TABLE_BEGIN);
+	begin += strlen(marker);
 	end = strstr(begin, TABLE_END);
 	assert_non_null(end);
 	*end = '\0';
@@ -144,6 +157,13 @@ static void test_documented(void **state)
 	}
 	free(document);
 	free(table);
+}
+
+static void test_documented(void **state)
+{
+	(void)state;
+	is_documented(TABLE_BEGIN, false);
+	is_documented(ADMIN_BEGIN, true);
 }
 
 int main(void)

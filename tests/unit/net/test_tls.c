@@ -15,6 +15,7 @@
 #include <unistd.h>
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "net/rights.h"
 #include "proto/frame.h"
 #include "proto/hello.h"
 #include "tests/clock/test_clock.h"
@@ -27,7 +28,7 @@ static void test_cluster_key(void **state)
 
 	assert_int_equal(world_call(f, &e), 0);
 	assert_int_equal(f->seen.kind, PEER_CLUSTER);
-	assert_true(peer_is_trusted(&f->seen) && peer_may_admin(&f->seen));
+	assert_int_equal(principal_of(&f->seen), PRINCIPAL_CLUSTER);
 	/* One that wants records decides for both, whoever it is. */
 	assert_int_equal(world_load(f->key, NULL, true), 0);
 	assert_int_equal(world_call(f, &e), 0);
@@ -105,7 +106,7 @@ static void test_token(void **state)
 	assert_int_equal(world_meet(f, KEY_A, NULL, f->token), 1);
 	assert_int_equal(f->seen.kind, PEER_TOKEN);
 	assert_int_equal(f->seen.claims.n_volumes, 2);
-	assert_false(peer_is_trusted(&f->seen) || peer_may_admin(&f->seen));
+	assert_int_equal(principal_of(&f->seen), PRINCIPAL_TOKEN);
 	memset(volume.bytes, 2, sizeof(volume.bytes));
 	assert_true(peer_may_read(&f->seen, &volume));
 	assert_true(peer_may_open(&f->seen, f->seen.claims.dataset));
@@ -130,10 +131,10 @@ static void test_token_expired(void **state)
 	assert_int_equal(world_meet(f, KEY_A, NULL, f->token), -EKEYREJECTED);
 	world_make_token(f, now_s() + 3600, true);
 	assert_int_equal(world_meet(f, KEY_A, NULL, f->token), 1);
-	assert_true(peer_may_admin(&f->seen));
+	assert_int_equal(principal_of(&f->seen), PRINCIPAL_ADMIN);
 	assert_false(peer_may_open(&f->seen, f->seen.claims.dataset));
 	f->seen.claims.expires_s = now_s();
-	assert_false(peer_may_admin(&f->seen));
+	assert_int_equal(principal_of(&f->seen), PRINCIPAL_NOBODY);
 }
 
 /* Claims that were changed are not signed. */

@@ -673,7 +673,6 @@ static void test_nobody(void **state)
 
 	(void)state;
 	assert_false(peer_is_trusted(&nobody));
-	assert_false(peer_may_admin(&nobody));
 	assert_false(peer_may_read(&nobody, &volume));
 	assert_false(peer_may_open(&nobody, nobody.claims.dataset));
 }
