@@ -1,57 +1,56 @@
 /* The table of rights. See rights.h. */
 #include "net/rights.h"
 
-#define FOR_WORKERS       [PRINCIPAL_CLUSTER] = RIGHT_ALL, [PRINCIPAL_LOCAL] = RIGHT_ALL
-#define FOR_MOUNTS        FOR_WORKERS, [PRINCIPAL_OTHER] = RIGHT_ALL
+#define FOR_CLUSTER       [PRINCIPAL_CLUSTER] = RIGHT_ALL, [PRINCIPAL_LOCAL] = RIGHT_ALL
 #define AND_TOKENS(right) [PRINCIPAL_TOKEN] = (right)
 #define AND_ADMINS        [PRINCIPAL_ADMIN] = RIGHT_ALL
-#define AND_NOBODY        [PRINCIPAL_NOBODY] = RIGHT_ALL
+#define AND_ALL_OTHERS    [PRINCIPAL_OTHER] = RIGHT_ALL, [PRINCIPAL_NOBODY] = RIGHT_ALL
 
 static const struct rights_row table[] = {
 	{ RIGHTS_MASTER, FRAME_OPEN_SOURCE, "open a dataset",
-		{ FOR_MOUNTS, AND_TOKENS(RIGHT_OWN) } },
+		{ FOR_CLUSTER, AND_TOKENS(RIGHT_OWN) } },
 	{ RIGHTS_MASTER, FRAME_REFRESH, "have its source listed",
-		{ FOR_MOUNTS, AND_TOKENS(RIGHT_OWN) } },
+		{ FOR_CLUSTER, AND_TOKENS(RIGHT_OWN) } },
 	{ RIGHTS_MASTER, FRAME_GET_TABLE, "a generation and its names",
-		{ FOR_MOUNTS, AND_TOKENS(RIGHT_OWN) } },
+		{ FOR_CLUSTER, AND_TOKENS(RIGHT_OWN) } },
 	{ RIGHTS_MASTER, FRAME_TABLE, "pieces of the object table",
-		{ FOR_MOUNTS, AND_TOKENS(RIGHT_OWN) } },
+		{ FOR_CLUSTER, AND_TOKENS(RIGHT_OWN) } },
 	{ RIGHTS_MASTER, FRAME_HOLD, "keep a generation in use",
-		{ FOR_MOUNTS, AND_TOKENS(RIGHT_OWN) } },
+		{ FOR_CLUSTER, AND_TOKENS(RIGHT_OWN) } },
 	{ RIGHTS_MASTER, FRAME_GET_SLOTS, "names and addresses of workers",
-		{ FOR_MOUNTS, AND_TOKENS(RIGHT_ALL), AND_ADMINS } },
+		{ FOR_CLUSTER, AND_TOKENS(RIGHT_ALL), AND_ADMINS } },
 	{ RIGHTS_MASTER, FRAME_ADMIN, "questions of `cachectl` (below)",
-		{ FOR_MOUNTS, AND_TOKENS(RIGHT_OWN), AND_ADMINS } },
-	{ RIGHTS_MASTER, FRAME_JOIN, "join as a worker", { FOR_WORKERS } },
-	{ RIGHTS_MASTER, FRAME_BEAT, "heartbeats", { FOR_WORKERS } },
-	{ RIGHTS_MASTER, FRAME_GET_TERMS, "retained generations and policies", { FOR_WORKERS } },
-	{ RIGHTS_MASTER, FRAME_PRELOAD, "take part in preloads", { FOR_WORKERS } },
-	{ RIGHTS_WORKER, FRAME_FETCH, "bytes", { FOR_MOUNTS, AND_TOKENS(RIGHT_OWN) } },
+		{ FOR_CLUSTER, AND_TOKENS(RIGHT_OWN), AND_ADMINS } },
+	{ RIGHTS_MASTER, FRAME_JOIN, "join as a worker", { FOR_CLUSTER } },
+	{ RIGHTS_MASTER, FRAME_BEAT, "heartbeats", { FOR_CLUSTER } },
+	{ RIGHTS_MASTER, FRAME_GET_TERMS, "retained generations and policies", { FOR_CLUSTER } },
+	{ RIGHTS_MASTER, FRAME_PRELOAD, "take part in preloads", { FOR_CLUSTER } },
+	{ RIGHTS_WORKER, FRAME_FETCH, "bytes", { FOR_CLUSTER, AND_TOKENS(RIGHT_OWN) } },
 	{ RIGHTS_WORKER, FRAME_FETCH_CACHED, "bytes that are cached",
-		{ FOR_MOUNTS, AND_TOKENS(RIGHT_OWN) } },
+		{ FOR_CLUSTER, AND_TOKENS(RIGHT_OWN) } },
 	{ RIGHTS_WORKER, FRAME_PREFETCH, "have bytes cached",
-		{ FOR_MOUNTS, AND_TOKENS(RIGHT_OWN) } },
+		{ FOR_CLUSTER, AND_TOKENS(RIGHT_OWN) } },
 	{ RIGHTS_WORKER, FRAME_RECHECK, "have bytes verified",
-		{ FOR_MOUNTS, AND_TOKENS(RIGHT_OWN) } },
+		{ FOR_CLUSTER, AND_TOKENS(RIGHT_OWN) } },
 	{ RIGHTS_WORKER, FRAME_FILE, "descriptors of chunk files",
-		{ FOR_MOUNTS, AND_TOKENS(RIGHT_WHOLE) } },
+		{ FOR_CLUSTER, AND_TOKENS(RIGHT_WHOLE) } },
 	{ RIGHTS_WORKER, FRAME_SEAL, "descriptors of sealed extents",
-		{ FOR_MOUNTS, AND_TOKENS(RIGHT_WHOLE) } },
+		{ FOR_CLUSTER, AND_TOKENS(RIGHT_WHOLE) } },
 	{ RIGHTS_WORKER, FRAME_HELD, "give descriptors back",
-		{ FOR_MOUNTS, AND_TOKENS(RIGHT_ALL) } },
-	{ RIGHTS_WORKER, FRAME_MAP, "the map of all cached chunks", { FOR_MOUNTS } },
-	{ RIGHTS_WORKER, FRAME_ROOM, "ask for room", { FOR_WORKERS } },
-	{ RIGHTS_WORKER, FRAME_SEEK, "take bytes over from another worker", { FOR_WORKERS } },
+		{ FOR_CLUSTER, AND_TOKENS(RIGHT_ALL) } },
+	{ RIGHTS_WORKER, FRAME_MAP, "the map of all cached chunks", { FOR_CLUSTER } },
+	{ RIGHTS_WORKER, FRAME_ROOM, "ask for room", { FOR_CLUSTER } },
+	{ RIGHTS_WORKER, FRAME_SEEK, "take bytes over from another worker", { FOR_CLUSTER } },
 	{ RIGHTS_ADMIN, RIGHTS_SHOW,
 		"show datasets, workers, slots, history; names of files (`dataset diff`, `show "
 		"--left-out`)",
-		{ FOR_MOUNTS, AND_TOKENS(RIGHT_OWN), AND_ADMINS, AND_NOBODY } },
+		{ FOR_CLUSTER, AND_TOKENS(RIGHT_OWN), AND_ADMINS, AND_ALL_OTHERS } },
 	{ RIGHTS_ADMIN, RIGHTS_CHANGE,
 		"create, change, evict, delete datasets; preloads; drain and remove workers; "
 		"backups; make an administrator's token",
-		{ FOR_WORKERS, AND_ADMINS } },
+		{ FOR_CLUSTER, AND_ADMINS } },
 	{ RIGHTS_ADMIN, RIGHTS_MINT, "make a token for data (`admin-may-mint`)",
-		{ FOR_WORKERS, [PRINCIPAL_ADMIN] = RIGHT_CONFIGURED } },
+		{ FOR_CLUSTER, [PRINCIPAL_ADMIN] = RIGHT_CONFIGURED } },
 	{ RIGHTS_ADMIN, RIGHTS_NAME,
 		"name in a source: `file://DIR` (`file-roots`); a file of credentials, a CA file "
 		"(`credential-dirs`); an endpoint at a loopback or link-local address "
@@ -90,8 +89,6 @@ enum right rights_of(enum principal principal, enum rights_daemon daemon, uint32
 		if (table[i].daemon == daemon && table[i].op == op)
 			return table[i].of[principal];
 	/* An unknown operation: the daemon says that it is. */
-	return principal == PRINCIPAL_CLUSTER || principal == PRINCIPAL_LOCAL ||
-			       principal == PRINCIPAL_OTHER
-		       ? RIGHT_ALL
-		       : RIGHT_NONE;
+	return principal == PRINCIPAL_CLUSTER || principal == PRINCIPAL_LOCAL ? RIGHT_ALL
+									      : RIGHT_NONE;
 }

@@ -1,7 +1,7 @@
 /*
  * Who may ask a daemon for what: the one table that master/rights.c, cacheworker/admit.c and the admin interface obey, and that
- * docs/security.md shows. An operation of the wire that is not in it is unknown: the daemon says so to processes of the cluster
- * and of this host, and refuses it to all others.
+ * docs/security.md shows. An operation of the wire that is not in it is unknown: the daemon says so to who has the cluster
+ * key and to local processes, and refuses it to all others.
  *
  * Threads: any.
  */
@@ -28,7 +28,7 @@ enum principal {
 	PRINCIPAL_NOBODY, /* has proved nothing, or its token has expired; of admin-listen everybody */
 	PRINCIPAL_CLUSTER, /* has the cluster key */
 	PRINCIPAL_LOCAL,   /* root or the daemon's user, on a unix socket */
-	PRINCIPAL_OTHER,   /* another user that the socket's mode let in */
+	PRINCIPAL_OTHER,   /* another user that the socket's mode let in: of admin sockets only */
 	PRINCIPAL_TOKEN,
 	PRINCIPAL_ADMIN, /* has an administrator's token */
 	PRINCIPALS,

@@ -167,6 +167,22 @@ static int ask_wire(
 	return r;
 }
 
+/* As by its socket, to which another user of the host would come. */
+static int ask_socket(
+	enum principal who, const char *method, const char *path, const char *body, struct err *e)
+{
+	_cleanup_(buf_release) struct buf out = BUF_INIT(ADMIN_ANSWER_BYTES);
+	const struct admin_ask question = { .method = method,
+		.path = path,
+		.body = body,
+		.len = body ? strlen(body) : 0,
+		.caller.peer = peer_of(who) };
+	unsigned int status = 0;
+
+	assert_int_equal(admin_server_ask(master.admin, &question, &status, &out), 0);
+	return admin_take_answer(status, path, buf_str(&out), out.len, NULL, e);
+}
+
 /* ---- one question ---------------------------------------------------------------------------- */
 
 /* With `target` for each '$'; the caller's to free. */
@@ -201,6 +217,8 @@ static int ask(enum principal who, const struct asked *a, const char *target, st
 	if (who == PRINCIPAL_NOBODY || who == PRINCIPAL_LOCAL)
 		r = admin_call(who == PRINCIPAL_LOCAL ? master.socket : master.http, a->method,
 			path, body, TIMEOUT, NULL, e);
+	else if (who == PRINCIPAL_OTHER)
+		r = ask_socket(who, a->method, path, packed, e);
 	else
 		r = ask_wire(who, a->method, path, packed, e);
 	if (target)

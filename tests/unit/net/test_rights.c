@@ -42,7 +42,7 @@ static void test_principals(void **state)
 static void test_not_in_the_table(void **state)
 {
 	static const bool may[PRINCIPALS] = {
-		[PRINCIPAL_CLUSTER] = true, [PRINCIPAL_LOCAL] = true, [PRINCIPAL_OTHER] = true
+		[PRINCIPAL_CLUSTER] = true, [PRINCIPAL_LOCAL] = true
 	};
 
 	(void)state;
