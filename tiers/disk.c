@@ -13,8 +13,11 @@
 #include <string.h>
 #include <sys/file.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
+
+#define CACHESTAT 451 /* of all architectures; the headers of Debian 12 do not have it */
 
 /* ---- the kernel's ------------------------------------------------------------------------------ */
 
@@ -47,28 +50,52 @@ static ssize_t kernel_pread(int fd, void *data, size_t len, uint64_t offset)
 }
 
 /*
- * Do all pages lie in memory, read and not being read? cachestat(2) counts those, too, that a read-ahead
- * waits for. Those that are missing neither splice(2) nor RWF_NOWAIT may find out: both begin to read them,
- * and wait for the blocks of metadata that say where they are, for as long as the disk hangs. The mapping is never touched.
+ * splice(2) and RWF_NOWAIT begin to read pages that are missing, and wait for the metadata that says where these are stored,
+ * for as long as the disk hangs. So both are used only after a check.
+ *
+ * This one: all pages are in memory and have been read, since splice(2) also waits for a read-ahead. The mapping is never touched.
  */
 static bool is_resident(int fd, size_t len, uint64_t offset)
 {
 	unsigned char pages[UNIT_BYTES / BLOCK_BYTES + 1];
-	uint64_t from = align_down(offset, BLOCK_BYTES);
-	size_t span = (size_t)(align_up(offset + len, BLOCK_BYTES) - from);
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+	uint64_t from = align_down(offset, page);
+	size_t span = (size_t)(align_up(offset + len, page) - from);
 	void *map;
 	bool all;
 
-	if (sysconf(_SC_PAGESIZE) != BLOCK_BYTES || span > sizeof(pages) * BLOCK_BYTES)
+	if (span / page > sizeof(pages))
 		return false;
 	map = mmap(NULL, span, PROT_NONE, MAP_PRIVATE, fd, (off_t)from);
 	if (map == MAP_FAILED)
 		return false;
 	all = mincore(map, span, pages) == 0;
 	(void)munmap(map, span); /* it is one: cannot fail */
-	for (size_t i = 0; i < span / BLOCK_BYTES; i++)
+	for (size_t i = 0; i < span / page; i++)
 		all = all && pages[i] & 1;
 	return all;
+}
+
+/* This one: all pages are in memory, though some may not have been read yet: RWF_NOWAIT does not wait for that. One system call, without the lock of
+ * the process' mappings. */
+static bool is_in_cache(int fd, size_t len, uint64_t offset)
+{
+	static _Atomic bool missing; /* before Linux 6.5, or not allowed */
+	uint64_t page = (uint64_t)sysconf(_SC_PAGESIZE);
+	struct {
+		uint64_t offset, len;
+	} range = { offset, len };
+	struct {
+		uint64_t cached, dirty, writeback, evicted, recently_evicted;
+	} found;
+
+	if (!missing) {
+		if (syscall(CACHESTAT, fd, &range, &found, 0) == 0)
+			return found.cached ==
+			       (align_up(offset + len, page) - align_down(offset, page)) / page;
+		missing = true;
+	}
+	return is_resident(fd, len, offset);
 }
 
 static ssize_t kernel_pread_now(int fd, void *data, size_t len, uint64_t offset)
@@ -76,7 +103,7 @@ static ssize_t kernel_pread_now(int fd, void *data, size_t len, uint64_t offset)
 	const struct iovec part = { .iov_base = data, .iov_len = len };
 	ssize_t n;
 
-	if (!is_resident(fd, len, offset))
+	if (!is_in_cache(fd, len, offset))
 		return -EAGAIN;
 	n = preadv2(fd, &part, 1, (off_t)offset, RWF_NOWAIT);
 	return n < 0 ? err_errno() : n;
@@ -87,7 +114,7 @@ static ssize_t kernel_splice_now(int fd, int pipe, size_t len, uint64_t offset)
 	loff_t at = (loff_t)offset;
 	ssize_t n;
 
-	if (!is_resident(fd, len, offset))
+	if (sysconf(_SC_PAGESIZE) != BLOCK_BYTES || !is_resident(fd, len, offset))
 		return -EAGAIN;
 	n = splice(fd, &at, pipe, NULL, len, SPLICE_F_NONBLOCK);
 	return n < 0 ? err_errno() : n;

@@ -12,7 +12,9 @@
 #include <string.h>
 #include <cmocka.h>
 #include <fcntl.h>
+#include <linux/magic.h>
 #include <sys/resource.h>
+#include <sys/statfs.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -223,6 +225,7 @@ static void now_begins_no_read(void **state)
 	char path[] = "/var/tmp/granary-disk-XXXXXX";
 	const struct disk_ops *before = disk_use(&disk_kernel);
 	int fd = mkstemp(path);
+	struct statfs fs;
 	long began;
 	int r = -EAGAIN;
 
@@ -231,6 +234,9 @@ static void now_begins_no_read(void **state)
 	memset(data, 7, sizeof(data));
 	assert_int_equal(disk_pwrite(fd, data, sizeof(data), 0), 0);
 	assert_int_equal(disk_sync(fd), 0);
+	assert_int_equal(fstatfs(fd, &fs), 0);
+	if (fs.f_type == TMPFS_MAGIC) /* nothing leaves memory there */
+		skip();
 	assert_int_equal(disk_pread_now(fd, data, 1, 0), 0);
 	assert_int_equal(posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED), 0);
 	began = blocks_read();
