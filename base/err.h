@@ -10,6 +10,7 @@
  *	-ENOKEY		a credential is missing
  *	-EKEYREJECTED	a credential was refused (403 with a signature or key error)
  *	-EKEYREVOKED	the other end did not prove that it is a server of the cluster
+ *	-EPFNOSUPPORT	the same, and it claims to speak another version of the protocol
  *	-EACCES		the credential is known and may not do this
  *	-EPERM		the object is in an archive, from which it is to be restored first
  *	-ENOENT		no such object

@@ -24,13 +24,19 @@ static void client_hasten(struct rpc_client *client);
 
 /* ---- calls ----------------------------------------------------------------------------------- */
 
-/* A peer that refuses our key, or is none that we trust, did not hear the call, and may take the next one: keys change, tokens are renewed. That
- * another refused a key, an origin's, is what it answers with the code of that. */
-static int refused_as(int status)
+/* One of the two ends does not trust the other. */
+static bool is_distrust(int status)
 {
-	return status == -EKEYREJECTED || status == -EKEYREVOKED || status == -ENOKEY
-		       ? -ECONNREFUSED
-		       : status;
+	return status == -EKEYREJECTED || status == -EKEYREVOKED || status == -EPFNOSUPPORT;
+}
+
+/* The status of a call that was not sent, as `status` ended the connection or the attempt: one that lets the caller try again.
+ * Keys change, tokens are renewed, and anybody on the path can damage a handshake or a record. */
+static int unsent_status(int status)
+{
+	if (is_distrust(status) || status == -ENOKEY)
+		return -ECONNREFUSED;
+	return status == -EPROTO ? -ECONNRESET : status;
 }
 
 static int why_unconnected(const struct rpc_client *client)
@@ -76,7 +82,7 @@ static void call_start(struct rpc_client *client, struct rpc_call *call)
 		r = frame_check(&frame);
 	if (r == 0 && call->hurry && is_away(client)) {
 		client->missed_ns = clock_mono_ns();
-		r = refused_as(why_unconnected(client));
+		r = unsent_status(why_unconnected(client));
 	}
 	if (r == 0)
 		x = exchange_new(client, call, &frame);
@@ -242,7 +248,7 @@ static void say_lost(struct rpc_client *client, int status)
 			"%s speaks another version of the protocol (we speak %u): upgrade the "
 			"older of the two",
 			client->address, FRAME_VERSION);
-	else if (status == -EKEYREJECTED || status == -EKEYREVOKED)
+	else if (is_distrust(status))
 		keys_say_refused(client->address, status, &client->last);
 	else
 		(void)err_set(
@@ -255,8 +261,7 @@ static void on_closed(struct conn *conn, int status)
 	struct list again = LIST_INIT(again);
 	bool fenced = client->fenced;
 	/* Waiting helps nobody. */
-	bool refused = fenced || status == -EPROTONOSUPPORT || status == -EKEYREJECTED ||
-		       status == -EKEYREVOKED;
+	bool refused = fenced || status == -EPROTONOSUPPORT || is_distrust(status);
 
 	client->fenced = false;
 	client->has_conn = false;
@@ -278,10 +283,10 @@ static void on_closed(struct conn *conn, int status)
 				list_entry(client->waiting.next, struct exchange, link);
 
 			exchange_set_text(x->call, client->last.text);
-			exchange_end(x, refused_as(status));
+			exchange_end(x, unsent_status(status));
 			exchange_settle(x);
 		}
-	end_hurried(client, refused_as(why_unconnected(client)));
+	end_hurried(client, unsent_status(why_unconnected(client)));
 	client_retry(client);
 	client_check_gone(client);
 }
@@ -303,7 +308,7 @@ static void client_connect(struct rpc_client *client)
 	r = conn_connect(&client->conn, client->loop, client->transport, client->where,
 		&client_conn_ops, &client->last);
 	if (r < 0) {
-		end_hurried(client, refused_as(why_unconnected(client)));
+		end_hurried(client, unsent_status(why_unconnected(client)));
 		client_retry(client);
 		return;
 	}

@@ -7,6 +7,7 @@
 #include "base/hash.h"
 #include "base/log.h"
 #include "base/secret.h"
+#include "proto/frame.h"
 
 #include <fcntl.h>
 #include <pthread.h>
@@ -114,7 +115,13 @@ void keys_say_refused(const char *address, int status, struct err *e)
 	_cleanup_(keyring_unref_p) struct keyring *ring = keyring_get();
 	uint32_t id = ring && ring->n_cluster > 0 ? ring->cluster[0].id : 0;
 
-	if (ring && ring->n_cluster == 0)
+	if (status == -EPFNOSUPPORT)
+		(void)err_set(e, status,
+			"cannot trust %s: it refused version %u of the protocol before it showed "
+			"the cluster's certificate; check the address, or upgrade the older of the "
+			"two hosts",
+			address, FRAME_VERSION);
+	else if (ring && ring->n_cluster == 0)
 		say_token_refused(address, status, &ring->token.claims, e);
 	else if (status == -EKEYREVOKED)
 		(void)err_set(e, status,

@@ -263,7 +263,7 @@ static int tls_error(struct tls *tls, int result)
 		return -ENOMEM;
 	if (tls->server || tls->done) /* of which OpenSSL knows nothing after an error */
 		return -EPROTO;
-	return ERR_GET_REASON(error) == SSL_R_TLSV1_ALERT_NO_APPLICATION_PROTOCOL ? -EPROTONOSUPPORT
+	return ERR_GET_REASON(error) == SSL_R_TLSV1_ALERT_NO_APPLICATION_PROTOCOL ? -EPFNOSUPPORT
 										  : -EKEYREVOKED;
 }
 

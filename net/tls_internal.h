@@ -58,8 +58,8 @@ static inline uint64_t tls_out_tail(const struct tls *tls)
 int tls_new(bool server, struct tls **ret_tls) __must_check;
 void tls_free(struct tls *tls);
 
-/* 1: done; 0: more must come in first; -EKEYREVOKED: the server did not show the right certificate, or none;
- * -EPROTONOSUPPORT: the server speaks another version of frames; -EPROTO, -ENOMEM. Leaves bytes in `out`, also when it fails. */
+/* 1: done; 0: more must come in first; -EKEYREVOKED: the server did not show the right certificate; -EPFNOSUPPORT: nor did that one,
+ * and an alert says that it speaks another version of frames; -EPROTO, -ENOMEM. Leaves bytes in `out`, also when it fails. */
 int tls_handshake(struct tls *tls) __must_check;
 /* Up to n bytes of what came in; 0: more must come in first; -ECONNRESET: the peer ended it; -EPROTO. */
 ssize_t tls_read(struct tls *tls, void *data, size_t n) __must_check;

@@ -17,6 +17,7 @@
 #include <unistd.h>
 #include "proto/frame.h"
 #include "proto/hello.h"
+#include "tests/clock/test_clock.h"
 #include "tests/unit/net/tls_world.h"
 
 /* A handshake between a client with what is loaded now, and a server of that certificate. */
@@ -176,7 +177,6 @@ static void test_proof_of_another(void **state)
 	}
 }
 
-/* One of another version hears so; one of before there were certificates is no server, and none falls back to what it was. */
 /* What breaks a connection that stands says nothing of the server. */
 static void test_damaged_later(void **state)
 {
@@ -197,6 +197,7 @@ static void test_damaged_later(void **state)
 	tls_free(client);
 }
 
+/* One of another version hears so; one of before there were certificates is no server, and none falls back to what it was. */
 static void test_other_versions(void **state)
 {
 	static const unsigned char later[] = "\016granary3-plain";
@@ -208,7 +209,7 @@ static void test_other_versions(void **state)
 	keyring_unref(tls_pair(false, false, f->key, &server, &client));
 	assert_int_equal(SSL_set_alpn_protos(client->ssl, later, sizeof(later) - 1), 0);
 	assert_int_equal(tls_shake(server, client, &r), -EPROTO);
-	assert_int_equal(r, -EPROTONOSUPPORT);
+	assert_int_equal(r, -EPFNOSUPPORT);
 	tls_free(server);
 	tls_free(client);
 	keyring_unref(tls_pair(false, false, f->key, &server, &client));
@@ -377,6 +378,81 @@ static void test_proof_over_tls(void **state)
 	refused_by_tls(f, &h, NULL);
 }
 
+/* ---- servers that prove nothing ---------------------------------------------------------------- */
+
+struct ended {
+	_Atomic int n;
+	_Atomic int status;
+	char text[256];
+};
+
+static void on_done(struct rpc_call *call, int status)
+{
+	struct ended *ended = call->arg;
+
+	ended->status = status;
+	(void)snprintf(ended->text, sizeof(ended->text), "%s",
+		call->reply_payload ? (const char *)call->reply_payload : "");
+	rpc_call_release(call);
+	ended->n++;
+}
+
+/* What becomes of a call when these bytes answer the client's first ones. */
+static void call_answered_by(
+	struct tls_world *f, const void *answer, size_t len, bool hurry, struct ended *ret_ended)
+{
+	struct sockaddr_in sa = { .sin_family = AF_INET,
+		.sin_addr.s_addr = htonl(INADDR_LOOPBACK) };
+	socklen_t sa_len = sizeof(sa);
+	int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+	struct rpc_call call = { .frame = { .op = FRAME_FETCH, .length = 1 },
+		.hurry = hurry,
+		.on_done = on_done,
+		.arg = ret_ended };
+	struct rpc_client *client = NULL;
+	struct err e = ERR_INIT;
+	char address[64];
+	uint8_t bytes[4096];
+	int fd;
+
+	assert_int_equal(bind(listener, (struct sockaddr *)&sa, sizeof(sa)), 0);
+	assert_int_equal(getsockname(listener, (struct sockaddr *)&sa, &sa_len), 0);
+	assert_int_equal(listen(listener, 1), 0);
+	(void)snprintf(address, sizeof(address), "tcp:127.0.0.1:%u", ntohs(sa.sin_port));
+	assert_int_equal(rpc_client_new(f->client_loop, address, &client, &e), 0);
+	rpc_call(client, &call);
+	fd = accept(listener, NULL, NULL);
+	assert_true(recv(fd, bytes, sizeof(bytes), 0) > 0);
+	assert_int_equal(send(fd, answer, len, MSG_NOSIGNAL), (ssize_t)len);
+	test_wait(ret_ended->n > 0);
+	rpc_client_free(client);
+	assert_int_equal(close(fd), 0);
+	assert_int_equal(close(listener), 0);
+}
+
+/* An alert costs nothing to whoever is on the path: a call fails as if the server was away, so that it is made again. */
+static void test_alert_without_proof(void **state)
+{
+	static const struct {
+		uint8_t alert[7];
+		const char *text;
+	} cases[] = {
+		{ { 21, 3, 3, 0, 2, 2, 120 }, "refused version 2 of the protocol" },
+		{ { 21, 3, 3, 0, 2, 2, 40 }, "certificate of cluster key" },
+		{ { 21, 3, 3, 0, 2, 2, 80 }, "certificate of cluster key" },
+	};
+	struct tls_world *f = *state;
+
+	for (unsigned int i = 0; i < 2 * ARRAY_SIZE(cases); i++) {
+		struct ended ended = { .n = 0 };
+
+		call_answered_by(f, cases[i / 2].alert, sizeof(cases[0].alert), i % 2, &ended);
+		assert_int_equal(ended.status, -ECONNREFUSED);
+		assert_non_null(strstr(ended.text, "cannot trust tcp:127.0.0.1:"));
+		assert_non_null(strstr(ended.text, cases[i / 2].text));
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -389,6 +465,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_damaged_later, world_set_up, world_tear_down),
 		cmocka_unit_test_setup_teardown(test_other_versions, world_set_up, world_tear_down),
 		cmocka_unit_test_setup_teardown(test_proof_over_tls, world_set_up, world_tear_down),
+		cmocka_unit_test_setup_teardown(
+			test_alert_without_proof, world_set_up, world_tear_down),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
