@@ -250,6 +250,9 @@ static void say_lost(struct rpc_client *client, int status)
 			client->address, FRAME_VERSION);
 	else if (is_distrust(status))
 		keys_say_refused(client->address, status, &client->last);
+	else if (status == -ENOMEM)
+		(void)err_set(&client->last, status, "the connection to %s failed: out of memory",
+			client->address);
 	else
 		(void)err_set(
 			&client->last, status, "the connection was lost: %s", err_str(status));

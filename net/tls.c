@@ -114,11 +114,13 @@ static int is_pinned(X509_STORE_CTX *store, void *arg)
 	const struct tls *tls = SSL_get_app_data(ssl);
 	X509 *shown = X509_STORE_CTX_get0_cert(store);
 	uint8_t pin[PIN_BYTES];
+	int r = shown ? certificate_pin(shown, pin) : -EKEYREVOKED;
 
 	(void)arg;
-	if (shown && certificate_pin(shown, pin) == 0 && hash_equal(pin, tls->pin, PIN_BYTES))
+	if (r == 0 && hash_equal(pin, tls->pin, PIN_BYTES))
 		return 1;
-	X509_STORE_CTX_set_error(store, X509_V_ERR_CERT_REJECTED);
+	X509_STORE_CTX_set_error(
+		store, r == -ENOMEM ? X509_V_ERR_OUT_OF_MEM : X509_V_ERR_CERT_REJECTED);
 	return 0;
 }
 
@@ -247,24 +249,49 @@ void tls_free(struct tls *tls)
 
 /* ---- the handshake --------------------------------------------------------------------------- */
 
+/* OpenSSL decodes the key after is_pinned(): one with the right pin is whole. */
+static bool is_of_pinned_key(unsigned long error)
+{
+	return ERR_GET_REASON(error) == SSL_R_UNABLE_TO_FIND_PUBLIC_KEY_PARAMETERS;
+}
+
+/* Empties OpenSSL's queue of errors. -ENOMEM or -EPROTO when OpenSSL failed here, -EPFNOSUPPORT or -EKEYREVOKED when it refused
+ * what came from the peer. */
+static int queued_error(void)
+{
+	int r = -EKEYREVOKED;
+	unsigned long error;
+
+	while ((error = ERR_get_error()) != 0) {
+		const char *reason = ERR_reason_error_string(error);
+
+		log_debug("tls", "error=\"%s\"", reason ? reason : "");
+		if (ERR_GET_REASON(error) == ERR_R_MALLOC_FAILURE)
+			r = -ENOMEM;
+		else if (r != -ENOMEM && (ERR_FATAL_ERROR(error) || is_of_pinned_key(error)))
+			r = -EPROTO;
+		else if (ERR_GET_REASON(error) == SSL_R_TLSV1_ALERT_NO_APPLICATION_PROTOCOL)
+			r = -EPFNOSUPPORT;
+	}
+	return r;
+}
+
 /* What a failing call of OpenSSL means. */
 static int tls_error(struct tls *tls, int result)
 {
 	int why = SSL_get_error(tls->ssl, result);
-	unsigned long error = ERR_peek_last_error();
+	int r;
 
 	if (why == SSL_ERROR_WANT_READ)
 		return 0;
 	if (why == SSL_ERROR_ZERO_RETURN)
 		return -ECONNRESET;
-	log_debug("tls", "error=\"%s\"",
-		ERR_reason_error_string(error) ? ERR_reason_error_string(error) : "");
-	if (ERR_GET_REASON(error) == ERR_R_MALLOC_FAILURE)
-		return -ENOMEM;
-	if (tls->server || tls->done) /* of which OpenSSL knows nothing after an error */
-		return -EPROTO;
-	return ERR_GET_REASON(error) == SSL_R_TLSV1_ALERT_NO_APPLICATION_PROTOCOL ? -EPFNOSUPPORT
-										  : -EKEYREVOKED;
+	r = queued_error();
+	if (why == SSL_ERROR_SYSCALL || /* wire_write() failed */
+		SSL_get_verify_result(tls->ssl) == X509_V_ERR_OUT_OF_MEM)
+		r = -ENOMEM;
+	/* After an error OpenSSL does not know that the handshake was done. */
+	return r != -ENOMEM && (tls->server || tls->done) ? -EPROTO : r;
 }
 
 static int handshake_done(struct tls *tls)

@@ -453,6 +453,100 @@ static void test_alert_without_proof(void **state)
 	}
 }
 
+/* ---- OpenSSL without memory -------------------------------------------------------------------- */
+
+/* Which of the allocations that OpenSSL makes for TLS and X.509 on this thread fails, counted down to 0; < 0: none. Its digests, which
+ * base/hash.h cannot do without, are left alone. */
+static _Thread_local long allocations_left = -1;
+
+static bool may_allocate(const char *file)
+{
+	if (allocations_left < 0 || !(strstr(file, "ssl/") || strstr(file, "x509/") ||
+					    strstr(file, "asn1/") || strstr(file, "buffer/")))
+		return true;
+	return allocations_left-- > 0;
+}
+
+static void *limited_malloc(size_t n, const char *file, int line)
+{
+	(void)line;
+	return may_allocate(file) ? malloc(n) : NULL;
+}
+
+static void *limited_realloc(void *p, size_t n, const char *file, int line)
+{
+	(void)line;
+	return may_allocate(file) ? realloc(p, n) : NULL;
+}
+
+static void limited_free(void *p, const char *file, int line)
+{
+	(void)file;
+	(void)line;
+	free(p);
+}
+
+struct shortage {
+	struct rpc_client *client;
+	long left;         /* of the client's loop */
+	char trouble[256]; /* the client's line */
+};
+
+static void begin_shortage(void *arg)
+{
+	struct shortage *shortage = arg;
+
+	allocations_left = shortage->left;
+}
+
+static void end_shortage(void *arg)
+{
+	struct shortage *shortage = arg;
+
+	shortage->left = allocations_left;
+	allocations_left = -1;
+	(void)snprintf(shortage->trouble, sizeof(shortage->trouble), "%s",
+		rpc_client_trouble(shortage->client));
+}
+
+/* One call on a connection of its own, in which the client's allocation shortage->left fails. */
+static int call_without_memory(struct tls_world *f, struct shortage *shortage)
+{
+	struct rpc_call call = { .frame = { .op = FRAME_FETCH, .length = 1 }, .hurry = true };
+	struct err e = ERR_INIT;
+	int r;
+
+	loop_call(f->client_loop, begin_shortage, shortage);
+	assert_int_equal(rpc_client_new(f->client_loop, rpc_server_address(f->server),
+				 &shortage->client, &e),
+		0);
+	r = rpc_call_wait(shortage->client, &call, &e);
+	loop_call(f->client_loop, end_shortage, shortage);
+	rpc_call_release(&call);
+	rpc_client_free(shortage->client);
+	return r;
+}
+
+/* A client that runs out of memory does not blame the server, which is the right one. */
+static void test_no_memory_is_no_distrust(void **state)
+{
+	struct tls_world *f = *state;
+	struct shortage shortage = { .left = -1 };
+	bool named = false;
+	long nth = 0;
+	int r;
+
+	do {
+		shortage.left = nth++;
+		r = call_without_memory(f, &shortage);
+		assert_true(r == 0 || r == -ENOMEM || r == -ECONNRESET);
+		assert_null(strstr(shortage.trouble, "cannot trust"));
+		named |= strstr(shortage.trouble, "failed: out of memory") != NULL;
+	} while (shortage.left < 0);
+	assert_int_equal(r, 0);
+	assert_true(named);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
@@ -467,7 +561,11 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_proof_over_tls, world_set_up, world_tear_down),
 		cmocka_unit_test_setup_teardown(
 			test_alert_without_proof, world_set_up, world_tear_down),
+		cmocka_unit_test_setup_teardown(
+			test_no_memory_is_no_distrust, world_set_up, world_tear_down),
 	};
 
+	if (!CRYPTO_set_mem_functions(limited_malloc, limited_realloc, limited_free))
+		return 1;
 	return cmocka_run_group_tests(tests, NULL, NULL);
 }
