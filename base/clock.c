@@ -7,6 +7,8 @@
 #include <string.h>
 #include <time.h>
 
+#define YEAR_9999_ENDS 253402300799ull /* its last second, since 1970 */
+
 static uint64_t read_ns(clockid_t id)
 {
 	struct timespec ts;
@@ -45,6 +47,17 @@ void clock_wall_text(char *out, size_t size)
 	gmtime_r(&seconds, &tm);
 	n = strftime(out, size, "%Y-%m-%dT%H:%M:%S", &tm);
 	(void)snprintf(out + n, size - n, ".%03uZ", ms); /* fits by contract */
+}
+
+const char *clock_text(uint64_t seconds, char out[CLOCK_TEXT_MAX])
+{
+	time_t at = (time_t)seconds;
+	struct tm tm;
+
+	if (seconds > YEAR_9999_ENDS || !gmtime_r(&at, &tm) ||
+		strftime(out, CLOCK_TEXT_MAX, "%Y-%m-%dT%H:%M:%SZ", &tm) == 0)
+		(void)snprintf(out, CLOCK_TEXT_MAX, "after the year 9999"); /* fits */
+	return out;
 }
 
 /* What may follow the seconds of ISO 8601: a fraction, then nothing, Z or +00:00: always UTC. */

@@ -15,7 +15,6 @@
 
 #include <stdio.h>
 #include <string.h>
-#include <time.h>
 
 struct token_options {
 	struct master_where where;
@@ -115,15 +114,11 @@ static void show(const struct token_claims *claims, const uint8_t pin[PIN_BYTES]
 {
 	char hex[2 * PIN_BYTES + 1];
 	char serial[2 * sizeof(claims->serial) + 1];
-	char expires[32];
-	time_t at = (time_t)claims->expires_s;
+	char expires[CLOCK_TEXT_MAX];
 	const char *prefix = claims->prefixes;
-	struct tm tm;
 
 	hash_hex(claims->serial, sizeof(claims->serial), serial);
 	hash_hex(claims->dataset, sizeof(claims->dataset), hex);
-	(void)strftime(
-		expires, sizeof(expires), "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&at, &tm)); /* fits */
 	(void)printf("token    %s\n", serial);
 	(void)printf("for      %s\n", claims->admin ? "an administrator" : "a dataset");
 	if (!claims->admin)
@@ -137,7 +132,7 @@ static void show(const struct token_claims *claims, const uint8_t pin[PIN_BYTES]
 	hash_hex(pin, PIN_BYTES, hex);
 	(void)printf("key      %08x\n", claims->key_id);
 	(void)printf("pin      %s\n", hex);
-	(void)printf("expires  %s%s\n", expires,
+	(void)printf("expires  %s%s\n", clock_text(claims->expires_s, expires),
 		claims->expires_s <= clock_wall_ns() / CLOCK_SECOND ? " (it has)" : "");
 }
 

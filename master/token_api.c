@@ -6,37 +6,26 @@
 #include "master/service.h"
 
 #include <string.h>
-#include <time.h>
 
 #define TTL_DEFAULT_S (30 * 86400ull)
 #define TTL_LEAST_S   1ull
 #define TTL_MOST_S    (10 * 365 * 86400ull)
-
-static void time_text(uint64_t at_s, char out[32])
-{
-	time_t at = (time_t)at_s;
-	struct tm tm;
-
-	(void)strftime(out, 32, "%Y-%m-%dT%H:%M:%SZ", gmtime_r(&at, &tm)); /* fits */
-}
 
 /* A token that is made with another one ends no later than that: at its time, and with its cluster key. */
 static int bound(
 	const struct peer_identity *peer, bool asked, struct token_claims *claims, struct err *e)
 {
 	uint64_t until_s = peer->claims.expires_s;
-	char until[32];
+	char until[CLOCK_TEXT_MAX];
 
 	if (peer->kind != PEER_TOKEN)
 		return 0;
 	claims->key_id = peer->claims.key_id;
-	if (claims->expires_s > until_s && asked) {
-		time_text(until_s, until);
+	if (claims->expires_s > until_s && asked)
 		return err_set(e, -EPERM,
 			"the new token would be good for longer than the one used to make it, "
 			"which expires %s: give a shorter time (--ttl), or none",
-			until);
-	}
+			clock_text(until_s, until));
 	claims->expires_s = min(claims->expires_s, until_s);
 	return 0;
 }
@@ -58,7 +47,7 @@ static int make(struct token_claims *claims, json_t **ret_json, struct err *e)
 {
 	char serial[2 * sizeof(claims->serial) + 1];
 	char text[TOKEN_TEXT_MAX];
-	char expires[32];
+	char expires[CLOCK_TEXT_MAX];
 	int r;
 
 	hash_random(claims->serial, sizeof(claims->serial));
@@ -66,9 +55,8 @@ static int make(struct token_claims *claims, json_t **ret_json, struct err *e)
 	if (r < 0)
 		return r;
 	hash_hex(claims->serial, sizeof(claims->serial), serial);
-	time_text(claims->expires_s, expires);
-	*ret_json =
-		json_pack("{s:s, s:s, s:s}", "token", text, "serial", serial, "expires", expires);
+	*ret_json = json_pack("{s:s, s:s, s:s}", "token", text, "serial", serial, "expires",
+		clock_text(claims->expires_s, expires));
 	explicit_bzero(text, sizeof(text));
 	return *ret_json ? 0 : err_set(e, -ENOMEM, "out of memory");
 }

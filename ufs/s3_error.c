@@ -8,7 +8,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 /* Everything known about the failure, for the functions below. */
 struct failure {
@@ -75,22 +74,12 @@ static int expired(const struct failure *f, struct err *e)
 		f->what, key_id(f), f->xml.code, f->target->url, f->target->key_place);
 }
 
-static const char *time_text(int64_t seconds, char out[32])
-{
-	time_t t = (time_t)seconds;
-	struct tm tm;
-
-	if (!gmtime_r(&t, &tm) || strftime(out, 32, "%Y-%m-%dT%H:%M:%SZ", &tm) == 0)
-		(void)snprintf(out, 32, "%lld", (long long)seconds); /* fits */
-	return out;
-}
-
 static int skewed(const struct failure *f, struct err *e)
 {
 	int64_t theirs = f->answer->date;
 	int64_t now = (int64_t)(clock_wall_ns() / CLOCK_SECOND);
-	char here[32];
-	char there[32];
+	char here[CLOCK_TEXT_MAX];
+	char there[CLOCK_TEXT_MAX];
 
 	if (*f->xml.server_time)
 		(void)clock_parse(
@@ -98,13 +87,13 @@ static int skewed(const struct failure *f, struct err *e)
 	if (theirs < 0)
 		return err_set(e, -EKEYREJECTED,
 			"%s: this machine's clock (%s) is wrong, says %s (%s); set it by NTP",
-			f->what, time_text(now, here), f->target->url, f->xml.code);
+			f->what, clock_text((uint64_t)now, here), f->target->url, f->xml.code);
 	return err_set(e, -EKEYREJECTED,
 		"%s: this machine's clock (%s) is %lld s %s that of %s (%s), which refuses that "
 		"(%s); set it by NTP",
-		f->what, time_text(now, here), llabs((long long)(now - theirs)),
-		now > theirs ? "ahead of" : "behind", f->target->url, time_text(theirs, there),
-		f->xml.code);
+		f->what, clock_text((uint64_t)now, here), llabs((long long)(now - theirs)),
+		now > theirs ? "ahead of" : "behind", f->target->url,
+		clock_text((uint64_t)theirs, there), f->xml.code);
 }
 
 static int denied(const struct failure *f, struct err *e)

@@ -71,6 +71,26 @@ static void the_wall_is_written_as_it_is_read(void **state)
 	assert_true(seconds <= (int64_t)(clock_wall_ns() / CLOCK_SECOND));
 }
 
+static void times_are_written(void **state)
+{
+	static const struct {
+		uint64_t seconds;
+		const char *text;
+	} cases[] = {
+		{ 0, "1970-01-01T00:00:00Z" },
+		{ 1445412480, "2015-10-21T07:28:00Z" },
+		{ 253402300799, "9999-12-31T23:59:59Z" },
+		{ 253402300800, "after the year 9999" },
+		{ (uint64_t)1 << 62, "after the year 9999" },
+		{ UINT64_MAX, "after the year 9999" },
+	};
+	char text[CLOCK_TEXT_MAX];
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++)
+		assert_string_equal(clock_text(cases[i].seconds, text), cases[i].text);
+}
+
 static void sleeping_takes_its_time(void **state)
 {
 	uint64_t before = clock_mono_ns();
@@ -86,6 +106,7 @@ int main(void)
 		cmocka_unit_test(both_spellings_are_read),
 		cmocka_unit_test(what_is_neither_is_refused),
 		cmocka_unit_test(the_wall_is_written_as_it_is_read),
+		cmocka_unit_test(times_are_written),
 		cmocka_unit_test(sleeping_takes_its_time),
 	};
 
