@@ -91,9 +91,14 @@ void keyring_in_use(const struct keyring *ring, uint32_t *ret_id, const uint8_t 
 static void say_token_refused(
 	const char *address, int status, const struct token_claims *claims, struct err *e)
 {
+	uint64_t now_s = clock_wall_ns() / CLOCK_SECOND;
 	char serial[2 * sizeof(claims->serial) + 1];
+	char end[CLOCK_TEXT_MAX];
+	char now[CLOCK_TEXT_MAX];
 
 	hash_hex(claims->serial, sizeof(claims->serial), serial);
+	clock_text(claims->expires_s, end);
+	clock_text(now_s, now);
 	if (status == -EKEYREVOKED)
 		(void)err_set(e, status,
 			"cannot trust %s: it does not have the certificate that the token %s "
@@ -101,13 +106,20 @@ static void say_token_refused(
 			"check the address, or make another token with `cachectl token create` if "
 			"the cluster's key was changed",
 			address, serial);
+	else if (claims->expires_s <= now_s)
+		(void)err_set(e, status,
+			"%s refused the token %s: it expired at %s, and this host's clock shows "
+			"%s; "
+			"make another with `cachectl token create`, or set the clock by NTP if it "
+			"is wrong",
+			address, serial, end, now);
 	else
 		(void)err_set(e, status,
-			"%s refused the token %s: it %s: make another with `cachectl token create`",
-			address, serial,
-			claims->expires_s <= clock_wall_ns() / CLOCK_SECOND
-				? "has expired"
-				: "is of no key in use there");
+			"%s refused the token %s: it has expired by the clock there, or its "
+			"cluster key is not in use there; it is valid until %s, and this host's "
+			"clock shows %s: set both clocks by NTP, or make another with `cachectl "
+			"token create`",
+			address, serial, end, now);
 }
 
 void keys_say_refused(const char *address, int status, struct err *e)

@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+#include "base/clock.h"
 #include "proto/frame.h"
 #include "proto/hello.h"
 #include "tests/clock/test_clock.h"
@@ -453,6 +454,27 @@ static void test_alert_without_proof(void **state)
 	}
 }
 
+/* A token may have expired by the clock of either host: the line has both times that this one knows. */
+static void test_clocks_are_named(void **state)
+{
+	struct tls_world *f = *state;
+	char end[CLOCK_TEXT_MAX];
+
+	for (int expired = 0; expired < 2; expired++) {
+		uint64_t until = expired ? now_s() - 7 : now_s() + 3600;
+		struct err e = ERR_INIT;
+
+		world_make_token(f, until, false);
+		assert_int_equal(world_load(NULL, f->token, false), 0);
+		keys_say_refused("tcp:h:1", -EKEYREJECTED, &e);
+		assert_non_null(strstr(e.text, clock_text(until, end)));
+		assert_non_null(strstr(e.text, "this host's clock shows 20"));
+		assert_non_null(strstr(e.text, "by NTP"));
+		assert_non_null(
+			strstr(e.text, expired ? ": it expired at" : "expired by the clock there"));
+	}
+}
+
 /* ---- OpenSSL without memory -------------------------------------------------------------------- */
 
 /* Which of the allocations that OpenSSL makes for TLS and X.509 on this thread fails, counted down to 0; < 0: none. Its digests, which
@@ -561,6 +583,8 @@ int main(void)
 		cmocka_unit_test_setup_teardown(test_proof_over_tls, world_set_up, world_tear_down),
 		cmocka_unit_test_setup_teardown(
 			test_alert_without_proof, world_set_up, world_tear_down),
+		cmocka_unit_test_setup_teardown(
+			test_clocks_are_named, world_set_up, world_tear_down),
 		cmocka_unit_test_setup_teardown(
 			test_no_memory_is_no_distrust, world_set_up, world_tear_down),
 	};
