@@ -80,16 +80,17 @@ class Answer:
         return self.status, self.payload, self.fd, self.text
 
 
-def probe(command, lines, n):
-    done = subprocess.run([PROBE, *command], input="\n".join(lines) + "\n", capture_output=True, text=True, timeout=e2e.PATIENCE)
+def probe(command, lines, n, within=()):
+    done = subprocess.run([*within, PROBE, *command], input="\n".join(lines) + "\n", capture_output=True, text=True, timeout=e2e.PATIENCE)
     e2e.equal(done.returncode, 0, "exit status of the probe: " + done.stderr)
     answers = [Answer(text) for text in done.stdout.splitlines()]
     e2e.equal(len(answers), n, "answers")
     return answers
 
 
-def ask(address, keys, *lines):
-    return probe(["ask", address, *keys], lines, len(lines))
+def ask(address, keys, *lines, within=()):
+    """within: the words before a command that run it elsewhere, as in a network namespace."""
+    return probe(["ask", address, *keys], lines, len(lines), within)
 
 
 def rows(table):
