@@ -1,6 +1,7 @@
 /* A connection's greeting, bounds and watch. See conn_internal.h. */
 #include "net/conn_internal.h"
 #include "net/keys_internal.h"
+#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
@@ -72,11 +73,13 @@ static void add_identity(struct conn *conn, struct hello *hello)
 		return;
 	}
 	ring = keyring_get();
-	if (ring && ring->n_cluster == 0) {
-		hello->identity_len = (uint16_t)identity_own(ring, hello->identity);
-		conn->proof_follows = true;
+	if (!ring || ring->n_cluster > 0) {
+		keyring_unref(ring);
+		return;
 	}
-	keyring_unref(ring);
+	hello->identity_len = (uint16_t)identity_own(ring, hello->identity);
+	conn->proof_follows = true;
+	conn->ring = ring;
 }
 
 static void send_hello(struct conn *conn)
@@ -197,18 +200,13 @@ static void take_proof(struct conn *conn, const struct hello *hello)
 /* The server's greeting came: here is the proof. */
 static int send_proof(struct conn *conn, const struct hello *peer)
 {
+	const struct proof_channel channel = unix_channel(conn->ring, conn->nonce, peer->nonce);
 	struct hello hello = { .version = FRAME_VERSION, .has_proof = true };
-	struct keyring *ring = keyring_get();
-	bool has = ring && ring->has_token && peer->has_nonce;
 
-	if (has) {
-		const struct proof_channel channel = unix_channel(ring, conn->nonce, peer->nonce);
-
-		proof_own(&channel, hello.proof);
-	}
-	keyring_unref(ring);
-	if (!has)
+	if (!peer->has_nonce)
 		return -EKEYREJECTED; /* one that does not know of tokens */
+	proof_own(&channel, hello.proof);
+	keyring_unref(TAKE(conn->ring));
 	send_greeting(conn, &hello);
 	return 0;
 }
@@ -295,6 +293,7 @@ static void on_closed(void *arg, int status)
 	CHECK_MAGIC(conn, CONN_MAGIC);
 	conn->state = CONN_CLOSED;
 	conn->transport = NULL;
+	keyring_unref(TAKE(conn->ring));
 	conn->ops->on_closed(conn, status);
 }
 

@@ -32,6 +32,7 @@ enum conn_state {
 };
 
 struct conn;
+struct keyring;
 
 struct conn_ops {
 	void (*on_ready)(struct conn *conn);
@@ -79,7 +80,8 @@ struct conn {
 	uint8_t proof[HELLO_PROOF_BYTES]; /* a server's: what the client's must be */
 	enum peer_kind claimed;           /* and what it shows that the peer is */
 	bool connects;
-	bool proof_follows; /* on a unix socket: in the client's second greeting */
+	bool proof_follows;   /* on a unix socket: in the client's second greeting */
+	struct keyring *ring; /* its token is in the client's first one; NULL but between the two */
 };
 
 /* Connects; on failure conn is as before. */

@@ -15,6 +15,7 @@
 #include <unistd.h>
 #include "base/cleanup.h"
 #include "base/clock.h"
+#include "base/file.h"
 #include "net/rights.h"
 #include "proto/frame.h"
 #include "proto/hello.h"
@@ -471,6 +472,8 @@ static void test_expires_while_connected(void **state)
 
 struct stranger {
 	struct token token;
+	const char *path;          /* of the client's token, */
+	char next[TOKEN_TEXT_MAX]; /* which is replaced by this one between its two greetings */
 	int listener;
 	bool proved;
 };
@@ -482,13 +485,16 @@ static void *be_worker(void *arg)
 	struct hello mine = { .version = FRAME_VERSION, .has_nonce = true };
 	uint8_t proof[HELLO_PROOF_BYTES];
 	struct hello hello;
-	struct hello second;
+	struct hello second = { 0 };
 	int fd = accept(stranger->listener, NULL, NULL);
 
 	memset(mine.nonce, 0xa5, sizeof(mine.nonce));
-	put_hello(fd, &mine);
-	if (get_hello(fd, &hello) && get_hello(fd, &second) &&
-		hello.identity_len == 2 + stranger->token.packed_len) {
+	if (get_hello(fd, &hello) && hello.identity_len == 2 + stranger->token.packed_len &&
+		file_write_atomic(stranger->path, stranger->next, strlen(stranger->next), 0600) ==
+			0 &&
+		net_keys_reload(NULL) == 0) {
+		put_hello(fd, &mine);
+		(void)get_hello(fd, &second); /* else its proof is wrong */
 		prove_token(&stranger->token, hello.nonce, mine.nonce, proof);
 		stranger->proved =
 			second.has_proof && memcmp(proof, second.proof, sizeof(proof)) == 0;
@@ -499,6 +505,15 @@ static void *be_worker(void *arg)
 		; /* what it asked meanwhile */
 	(void)close(fd);
 	return NULL;
+}
+
+static void read_text(const char *path, char out[TOKEN_TEXT_MAX])
+{
+	FILE *file = fopen(path, "r");
+
+	assert_non_null(file);
+	assert_non_null(fgets(out, TOKEN_TEXT_MAX, file));
+	assert_int_equal(fclose(file), 0);
 }
 
 static void test_shows_token(void **state)
@@ -513,6 +528,9 @@ static void test_shows_token(void **state)
 	pthread_t thread;
 	char address[128];
 
+	world_make_token(f, now_s() + 7200, false);
+	read_text(f->token, stranger.next);
+	stranger.path = f->token;
 	world_make_token(f, now_s() + 3600, false);
 	world_read_token(f, &stranger.token);
 	assert_int_equal(world_load(NULL, f->token, false), 0);
