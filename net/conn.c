@@ -1,7 +1,6 @@
 /* A connection's greeting, bounds and watch. See conn_internal.h. */
 #include "net/conn_internal.h"
 #include "net/keys_internal.h"
-#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/log.h"
@@ -64,7 +63,7 @@ static struct proof_channel unix_channel(
 static void add_identity(struct conn *conn, struct hello *hello)
 {
 	const struct proof_channel *channel = conn->transport->channel;
-	struct keyring *ring;
+	_cleanup_(keyring_unref_p) struct keyring *ring = NULL;
 
 	if (channel) {
 		hello->identity_len = (uint16_t)identity_own(channel->ring, hello->identity);
@@ -73,13 +72,11 @@ static void add_identity(struct conn *conn, struct hello *hello)
 		return;
 	}
 	ring = keyring_get();
-	if (!ring || ring->n_cluster > 0) {
-		keyring_unref(ring);
+	if (!ring || ring->n_cluster > 0)
 		return;
-	}
 	hello->identity_len = (uint16_t)identity_own(ring, hello->identity);
 	conn->proof_follows = true;
-	conn->ring = ring;
+	conn->ring = TAKE(ring);
 }
 
 static void send_hello(struct conn *conn)
@@ -146,32 +143,35 @@ static void refuse(struct conn *conn)
 	send_greeting(conn, &hello);
 }
 
-/* The peer is who it says if the proof that is expected from now on is in this greeting (TLS), or in the next one. */
-static int expect_proof(struct conn *conn, const struct hello *hello)
+/* Computes the proof that makes the client the one that its greeting names. */
+static int expect_proof(
+	struct conn *conn, const struct proof_channel *channel, const struct hello *hello)
 {
-	const struct proof_channel *channel = conn->transport->channel;
-	struct keyring *ring = channel ? NULL : keyring_get();
-	struct proof_channel of_unix;
-	struct peer_identity claimed = { 0 };
-	int r = -EKEYREJECTED;
+	struct peer_identity claimed;
+	int r = proof_expected(
+		channel, hello->identity, hello->identity_len, &claimed, conn->proof);
 
-	if (ring && hello->has_nonce) {
-		of_unix = unix_channel(ring, hello->nonce, conn->nonce);
-		channel = &of_unix;
-	}
-	if (channel)
-		r = proof_expected(
-			channel, hello->identity, hello->identity_len, &claimed, conn->proof);
-	keyring_unref(ring);
-	if (r == 0 && channel == &of_unix && claimed.kind != PEER_TOKEN)
-		r = -EKEYREJECTED; /* whose it is else, the kernel says */
 	if (r < 0)
 		return r;
+	if (!channel->tls && claimed.kind != PEER_TOKEN)
+		return -EKEYREJECTED; /* without a token the kernel says whose process it is */
 	conn->claimed = claimed.kind;
 	claimed.kind = PEER_UNKNOWN;
 	claimed.uid = conn->identity.uid;
 	conn->identity = claimed;
 	return 0;
+}
+
+/* On a unix socket, for the client's second greeting. */
+static int expect_token(struct conn *conn, const struct hello *hello)
+{
+	_cleanup_(keyring_unref_p) struct keyring *ring = keyring_get();
+	struct proof_channel channel;
+
+	if (!ring || !hello->has_nonce)
+		return -EKEYREJECTED;
+	channel = unix_channel(ring, hello->nonce, conn->nonce);
+	return expect_proof(conn, &channel, hello);
 }
 
 static bool is_proved(struct conn *conn, const struct hello *hello)
@@ -216,7 +216,7 @@ static int send_proof(struct conn *conn, const struct hello *peer)
 /* Over TLS a client is nobody before its proof: it is not greeted before. */
 static void take_client(struct conn *conn, const struct hello *hello)
 {
-	if (expect_proof(conn, hello) < 0 || !is_proved(conn, hello)) {
+	if (expect_proof(conn, conn->transport->channel, hello) < 0 || !is_proved(conn, hello)) {
 		refuse(conn);
 		return;
 	}
@@ -242,7 +242,7 @@ static void take_first(struct conn *conn, const struct hello *hello)
 	}
 	if (!conn->connects && hello->identity_len > 0) {
 		conn->proof_follows = true;
-		if (expect_proof(conn, hello) < 0)
+		if (expect_token(conn, hello) < 0)
 			refuse(conn);
 		return;
 	}

@@ -1,7 +1,6 @@
 /* The files of keys and tokens. See identity.h and keys_internal.h. */
 #include "net/keys_internal.h"
 #include "base/buf.h"
-#include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/daemon.h"
 #include "base/hash.h"
@@ -78,7 +77,6 @@ void keyring_unref(struct keyring *ring)
 		certificate_release(&ring->cluster[i].certificate);
 	secret_free(ring);
 }
-DEFINE_CLEANUP(struct keyring *, keyring_unref);
 
 void keyring_in_use(const struct keyring *ring, uint32_t *ret_id, const uint8_t **ret_pin)
 {

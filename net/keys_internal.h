@@ -20,6 +20,7 @@
 
 #include <stddef.h>
 #include <stdatomic.h>
+#include "base/cleanup.h"
 #include "net/identity.h"
 #include "proto/hello.h"
 
@@ -70,6 +71,7 @@ struct keyring {
 /* What is loaded now; NULL: nothing. */
 struct keyring *keyring_get(void);
 void keyring_unref(struct keyring *ring);
+DEFINE_CLEANUP(struct keyring *, keyring_unref);
 /* Is anything loaded? */
 bool net_keys_any(void);
 /* Random, of this process: what comes back with it was sent by itself. */

@@ -176,12 +176,11 @@ int token_parse(const char *path, const char *text, struct token *ret_token, str
 
 int token_make(const struct token_claims *claims, char out[TOKEN_TEXT_MAX], struct err *e)
 {
-	struct keyring *ring = keyring_get();
+	_cleanup_(keyring_unref_p) struct keyring *ring = keyring_get();
 	const struct cluster_key *signing = NULL;
 	struct token_claims signed_claims = *claims;
 	uint8_t packed[TOKEN_CLAIMS_MAX];
 	uint8_t key[KEY_BYTES];
-	uint8_t pin[PIN_BYTES];
 	size_t len;
 	size_t at;
 
@@ -189,33 +188,27 @@ int token_make(const struct token_claims *claims, char out[TOKEN_TEXT_MAX], stru
 		TOKEN_TEXT_MAX >
 			sizeof(TOKEN_WORD) + (TOKEN_CLAIMS_MAX + KEY_BYTES + PIN_BYTES) * 4 / 3 + 8,
 		"fits");
-	if (!ring || ring->n_cluster == 0) {
-		keyring_unref(ring);
+	if (!ring || ring->n_cluster == 0)
 		return err_set(e, -ENOKEY,
 			"no cluster key is at hand to sign a token with: name its file with "
 			"--cluster-key");
-	}
 	for (unsigned int i = 0; i < ring->n_cluster && !signing; i++)
 		if (claims->key_id == 0 || ring->cluster[i].id == claims->key_id)
 			signing = &ring->cluster[i];
-	if (!signing) {
-		keyring_unref(ring);
+	if (!signing)
 		return err_set(e, -ENOKEY,
 			"cluster key %08x is not used any more: make the token with one of a key "
 			"that is",
 			claims->key_id);
-	}
 	signed_claims.key_id = signing->id;
 	len = token_pack(&signed_claims, packed);
 	token_key(signing, packed, len, key);
-	memcpy(pin, signing->certificate.pin, PIN_BYTES);
-	keyring_unref(ring);
 	at = (size_t)snprintf(out, TOKEN_TEXT_MAX, "%s ", TOKEN_WORD);
 	at += text_put(packed, len, out + at);
 	out[at++] = ' ';
 	at += text_put(key, KEY_BYTES, out + at);
 	out[at++] = ' ';
-	(void)text_put(pin, PIN_BYTES, out + at);
+	(void)text_put(signing->certificate.pin, PIN_BYTES, out + at);
 	explicit_bzero(key, sizeof(key));
 	return 0;
 }
