@@ -124,17 +124,26 @@ static int is_pinned(X509_STORE_CTX *store, void *arg)
 	return 0;
 }
 
+/* The modes of this process as ALPN encodes them, the preferred one first. */
+static const unsigned char *modes(const struct tls *tls, unsigned int *ret_len)
+{
+	static const unsigned char both[] = RAW RECORDS;
+	size_t skip = tls->channel.ring->encrypt_data ? sizeof(RAW) - 1 : 0;
+
+	*ret_len = (unsigned int)(sizeof(both) - 1 - skip);
+	return both + skip;
+}
+
+/* The server's side. */
 static int select_mode(SSL *ssl, const unsigned char **out, unsigned char *out_len,
 	const unsigned char *in, unsigned int in_len, void *arg)
 {
-	const struct tls *tls = SSL_get_app_data(ssl);
-	static const unsigned char both[] = RAW RECORDS;
-	const unsigned char *ours = tls->channel.ring->encrypt_data ? both + sizeof(RAW) - 1 : both;
-	size_t len = sizeof(both) - 1 - (size_t)(ours - both);
+	unsigned int len;
+	const unsigned char *ours = modes(SSL_get_app_data(ssl), &len);
 	unsigned char *chosen;
 
 	(void)arg;
-	if (SSL_select_next_proto(&chosen, out_len, ours, (unsigned int)len, in, in_len) !=
+	if (SSL_select_next_proto(&chosen, out_len, ours, len, in, in_len) !=
 		OPENSSL_NPN_NEGOTIATED)
 		return SSL_TLSEXT_ERR_ALERT_FATAL;
 	*out = chosen;
@@ -187,16 +196,15 @@ static void make_contexts(void)
 /* What the client's first message says: the key that the server is to show, and the modes. */
 static bool offer(struct tls *tls)
 {
-	const unsigned char both[] = RAW RECORDS;
-	size_t skip = tls->channel.ring->encrypt_data ? sizeof(RAW) - 1 : 0;
+	unsigned int len;
+	const unsigned char *ours = modes(tls, &len);
 	char name[NAME_BYTES];
 	uint32_t id;
 
 	keyring_in_use(tls->channel.ring, &id, &tls->pin);
 	(void)snprintf(name, sizeof(name), "%08x.granary", id); /* fits */
 	return SSL_set_tlsext_host_name(tls->ssl, name) == 1 &&
-	       SSL_set_alpn_protos(
-		       tls->ssl, both + skip, (unsigned int)(sizeof(both) - 1 - skip)) == 0;
+	       SSL_set_alpn_protos(tls->ssl, ours, len) == 0;
 }
 
 int tls_new(bool server, struct tls **ret_tls)
