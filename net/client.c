@@ -241,7 +241,7 @@ static void forget_abandoned(struct map_node *node, void *arg)
 }
 
 /* Why there is no connection now. */
-static void say_lost(struct rpc_client *client, int status)
+static void explain_lost(struct rpc_client *client, int status)
 {
 	if (status == -EPROTONOSUPPORT)
 		(void)err_set(&client->last, status,
@@ -249,7 +249,7 @@ static void say_lost(struct rpc_client *client, int status)
 			"older of the two",
 			client->address, FRAME_VERSION);
 	else if (is_distrust(status))
-		keys_say_refused(client->address, status, &client->last);
+		keys_explain_refusal(client->address, status, &client->last);
 	else if (status == -ENOMEM)
 		(void)err_set(&client->last, status, "the connection to %s failed: out of memory",
 			client->address);
@@ -271,7 +271,7 @@ static void on_closed(struct conn *conn, int status)
 	client->connected = false;
 	client->refused = refused;
 	if (!fenced)
-		say_lost(client, status);
+		explain_lost(client, status);
 	LOG_LIMITED(LOG_DEBUG, "connection lost", "address=%s error=%s", client->address,
 		err_name(status));
 	map_each(&client->by_id, forget_abandoned, NULL);

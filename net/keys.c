@@ -86,7 +86,7 @@ void keyring_in_use(const struct keyring *ring, uint32_t *ret_id, const uint8_t 
 	*ret_pin = cluster ? ring->cluster[0].certificate.pin : ring->token.pin;
 }
 
-static void say_token_refused(
+static void explain_token_refusal(
 	const char *address, int status, const struct token_claims *claims, struct err *e)
 {
 	uint64_t now_s = clock_wall_ns() / CLOCK_SECOND;
@@ -120,7 +120,7 @@ static void say_token_refused(
 			address, serial, end, now);
 }
 
-void keys_say_refused(const char *address, int status, struct err *e)
+void keys_explain_refusal(const char *address, int status, struct err *e)
 {
 	_cleanup_(keyring_unref_p) struct keyring *ring = keyring_get();
 	uint32_t id = ring && ring->n_cluster > 0 ? ring->cluster[0].id : 0;
@@ -132,7 +132,7 @@ void keys_say_refused(const char *address, int status, struct err *e)
 			"two hosts",
 			address, FRAME_VERSION);
 	else if (ring && ring->n_cluster == 0)
-		say_token_refused(address, status, &ring->token.claims, e);
+		explain_token_refusal(address, status, &ring->token.claims, e);
 	else if (status == -EKEYREVOKED)
 		(void)err_set(e, status,
 			"cannot trust %s: it does not have the certificate of cluster key %08x; "

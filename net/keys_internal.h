@@ -80,7 +80,7 @@ const uint8_t *keys_nonce(void);
 void keyring_in_use(const struct keyring *ring, uint32_t *ret_id, const uint8_t **ret_pin);
 /* The line for a peer that refused who this process says it is: -EKEYREJECTED; or that did not prove that it is a server of
  * the cluster: -EKEYREVOKED, -EPFNOSUPPORT. */
-void keys_say_refused(const char *address, int status, struct err *e);
+void keys_explain_refusal(const char *address, int status, struct err *e);
 
 /* ---- certificate.c --------------------------------------------------------------------------- */
 

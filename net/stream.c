@@ -444,7 +444,7 @@ static void on_readable(struct stream *s)
 	for (int i = 0; i < READS_PER_TURN && r > 0 && s->state == STREAM_OPEN && !s->paused; i++)
 		r = s->tls ? stream_tls_read(s) : read_once(s);
 	if (s->tls)
-		tls_rest(s->tls);
+		tls_trim(s->tls);
 	if (r < 0)
 		stream_fail(s, r);
 	else if (s->state == STREAM_OPEN)
@@ -586,7 +586,7 @@ static void on_turn(struct loop_task *task)
 	stream_let_go(s);
 }
 
-static struct peer_identity who(int fd, bool local)
+static struct peer_identity socket_peer(int fd, bool local)
 {
 	struct peer_identity peer = { .kind = local ? PEER_NODE : PEER_UNKNOWN,
 		.uid = (uint32_t)-1 };
@@ -618,7 +618,7 @@ int stream_new(const struct transport_ops *ops, struct loop *loop, int fd, bool 
 	}
 	s->connects = connecting;
 	s->wake = 1;
-	s->transport.peer = who(fd, ops->passes_fd);
+	s->transport.peer = socket_peer(fd, ops->passes_fd);
 	s->transport.channel = s->tls ? &s->tls->channel : NULL;
 	s->transport.ops = ops;
 	s->magic = STREAM_MAGIC;

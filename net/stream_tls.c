@@ -190,7 +190,7 @@ void stream_tls_sent(struct stream *s, size_t n, struct list *gone)
 		size_t raw = min(m->raw - m->raw_sent, n - records);
 
 		if (records)
-			tls_went(s->tls, records);
+			tls_sent(s->tls, records);
 		m->raw_sent += raw;
 		n -= records + raw;
 		if (m->raw_sent < m->raw || tls_out_pos(s->tls) < m->wire_end)
@@ -200,7 +200,7 @@ void stream_tls_sent(struct stream *s, size_t n, struct list *gone)
 		list_push_back(gone, &m->link);
 	}
 	if (n > 0)
-		tls_went(s->tls, n);
+		tls_sent(s->tls, n);
 }
 
 void stream_tls_recall(struct stream *s, struct transport_message *message)
@@ -308,7 +308,7 @@ int stream_tls_read(struct stream *s)
 		return errno == EAGAIN ? 0 : err_errno();
 	direct = min(left, (size_t)n);
 	s->raw_got += direct;
-	tls_came(s->tls, (size_t)n - direct);
+	tls_received(s->tls, (size_t)n - direct);
 	s->transport.bytes_in += (uint64_t)n;
 	r = s->state == STREAM_OPEN ? stream_tls_parse(s) : 0;
 	return r < 0 ? r : (size_t)n == left + size;

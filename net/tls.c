@@ -385,12 +385,12 @@ uint8_t *tls_space(struct tls *tls, size_t *ret_size)
 	return tls->in + tls->in_end;
 }
 
-void tls_came(struct tls *tls, size_t n)
+void tls_received(struct tls *tls, size_t n)
 {
 	tls->in_end += n;
 }
 
-void tls_rest(struct tls *tls)
+void tls_trim(struct tls *tls)
 {
 	if (tls->in_begin < tls->in_end)
 		return;
@@ -399,7 +399,7 @@ void tls_rest(struct tls *tls)
 	tls->in_begin = tls->in_end = 0;
 }
 
-void tls_went(struct tls *tls, size_t n)
+void tls_sent(struct tls *tls, size_t n)
 {
 	tls->out_begin += n;
 	if (tls->out_begin < tls->out_end)

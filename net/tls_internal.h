@@ -72,8 +72,8 @@ int tls_write(struct tls *tls, const void *data, size_t n) __must_check;
 
 /* Where to receive; NULL without memory. Then say how many came. */
 uint8_t *tls_space(struct tls *tls, size_t *ret_size);
-void tls_came(struct tls *tls, size_t n);
+void tls_received(struct tls *tls, size_t n);
 /* Gives memory back that is not in use. */
-void tls_rest(struct tls *tls);
+void tls_trim(struct tls *tls);
 /* n bytes of `out` are on the wire. */
-void tls_went(struct tls *tls, size_t n);
+void tls_sent(struct tls *tls, size_t n);

@@ -81,7 +81,7 @@ static size_t give(struct tls *to, const uint8_t *data, size_t size)
 	if (!space)
 		return size;
 	memcpy(space, data, n);
-	tls_came(to, n);
+	tls_received(to, n);
 	return n;
 }
 
@@ -90,7 +90,7 @@ static void carry(struct tls *from, struct tls *to)
 	size_t n = from->out_end - from->out_begin;
 
 	if (n > 0)
-		tls_went(from, give(to, from->out + from->out_begin, n));
+		tls_sent(from, give(to, from->out + from->out_begin, n));
 }
 
 #define FLIGHT_LEAST 64 /* of the server's first records: less does not end them */

@@ -359,7 +359,7 @@ static void put_tls(struct fuzz *f, int fd, struct tls *tls, bool wrong)
 	if (wrong)
 		spoil(f, data, n);
 	put(fd, data, wrong && below(f, 3) == 0 ? below(f, (uint32_t)n + 1) : n);
-	tls_went(tls, n);
+	tls_sent(tls, n);
 }
 
 static bool take_tls(int fd, struct tls *tls)
@@ -372,7 +372,7 @@ static bool take_tls(int fd, struct tls *tls)
 	if (space && size > 0 && poll(&p, 1, 3 * ANSWER_MS) > 0)
 		n = recv(fd, space, size, MSG_DONTWAIT);
 	if (n > 0)
-		tls_came(tls, (size_t)n);
+		tls_received(tls, (size_t)n);
 	return n > 0;
 }
 

@@ -233,7 +233,7 @@ static void put_tls(struct by_tls *h)
 	size_t n = h->tls->out_end - h->tls->out_begin;
 
 	(void)send(h->fd, h->tls->out + h->tls->out_begin, n, MSG_NOSIGNAL); /* or it is closed */
-	tls_went(h->tls, n);
+	tls_sent(h->tls, n);
 }
 
 /* Never idle: what is on its way through the kernel is nobody's work, and the tests' clock would not wait for it. */
@@ -246,7 +246,7 @@ static bool take_tls(struct by_tls *h)
 	while ((n = recv(h->fd, space, size, MSG_DONTWAIT)) < 0 && errno == EAGAIN)
 		(void)sched_yield(); /* never fails */
 	if (n > 0)
-		tls_came(h->tls, (size_t)n);
+		tls_received(h->tls, (size_t)n);
 	return n > 0;
 }
 
@@ -466,7 +466,7 @@ static void test_clocks_are_named(void **state)
 
 		world_make_token(f, until, false);
 		assert_int_equal(world_load(NULL, f->token, false), 0);
-		keys_say_refused("tcp:h:1", -EKEYREJECTED, &e);
+		keys_explain_refusal("tcp:h:1", -EKEYREJECTED, &e);
 		assert_non_null(strstr(e.text, clock_text(until, end)));
 		assert_non_null(strstr(e.text, "this host's clock shows 20"));
 		assert_non_null(strstr(e.text, "by NTP"));

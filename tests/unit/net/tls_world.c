@@ -158,8 +158,8 @@ void tls_carry(struct tls *from, struct tls *to)
 
 	assert_true(space && n <= size);
 	memcpy(space, from->out + from->out_begin, n);
-	tls_went(from, n);
-	tls_came(to, n);
+	tls_sent(from, n);
+	tls_received(to, n);
 }
 
 int tls_shake(struct tls *server, struct tls *client, int *ret_client)
