@@ -1,9 +1,9 @@
 /*
- * The certificate of a cluster's servers: an Ed25519 key pair (RFC 8032) made of a seed, and X.509 around its public key,
- * because TLS carries public keys in that. Names, dates and signature of it mean nothing: clients compare its pin, and TLS
- * shows that the server has the private key. See keys_internal.h.
+ * The certificate of a cluster's servers: an Ed25519 key pair (RFC 8032) derived from a seed, and an X.509 certificate of its
+ * public key, because TLS transports public keys that way. Its names, dates and signature are not checked: clients compare its
+ * pin, and TLS verifies that the server has the private key. See keys_internal.h.
  *
- * OpenSSL keeps the private key in memory of its own, as it does a connection's keys, and wipes it when it is freed.
+ * OpenSSL stores the private key in its own memory, as it does a connection's keys, and clears it when it is freed.
  */
 #include "net/keys_internal.h"
 #include "base/hash.h"
@@ -11,7 +11,7 @@
 #include <openssl/evp.h>
 #include <openssl/x509.h>
 
-/* The validity of RFC 5280, 4.1.2.5: none that ends. */
+/* It does not expire (RFC 5280, 4.1.2.5). */
 static bool fill(X509 *x509, EVP_PKEY *key_pair)
 {
 	static const unsigned char name[] = "granary";
@@ -56,6 +56,6 @@ int certificate_init(struct certificate *certificate, const uint8_t seed[KEY_BYT
 void certificate_release(struct certificate *certificate)
 {
 	X509_free(certificate->x509);
-	EVP_PKEY_free(certificate->key_pair); /* wipes the private key */
+	EVP_PKEY_free(certificate->key_pair); /* clears the private key */
 	*certificate = (struct certificate){ 0 };
 }

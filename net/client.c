@@ -24,7 +24,7 @@ static void client_hasten(struct rpc_client *client);
 
 /* ---- calls ----------------------------------------------------------------------------------- */
 
-/* One of the two ends does not trust the other. */
+/* Did one end of the connection refuse the other's proof, or get none? */
 static bool is_distrust(int status)
 {
 	return status == -EKEYREJECTED || status == -EKEYREVOKED || status == -EPFNOSUPPORT;
@@ -263,7 +263,7 @@ static void on_closed(struct conn *conn, int status)
 	struct rpc_client *client = client_of(conn);
 	struct list again = LIST_INIT(again);
 	bool fenced = client->fenced;
-	/* Waiting helps nobody. */
+	/* Calls end now: the next attempt most likely fails, too. */
 	bool refused = fenced || status == -EPROTONOSUPPORT || is_distrust(status);
 
 	client->fenced = false;

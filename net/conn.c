@@ -14,7 +14,7 @@
 
 struct greeting {
 	struct conn_message message;
-	bool last; /* nothing else follows */
+	bool last; /* the connection is closed after it */
 	uint8_t bytes[HELLO_BYTES_MAX];
 };
 
@@ -46,7 +46,7 @@ static void send_greeting(struct conn *conn, const struct hello *hello)
 	conn_send(conn, &greeting->message, &frame);
 }
 
-/* On a unix socket, where no more than a token needs a proof: by the keys of now and the nonces of both. */
+/* Of a unix socket, where only tokens need a proof. */
 static struct proof_channel unix_channel(
 	struct keyring *ring, const uint8_t *client_nonce, const uint8_t *server_nonce)
 {
@@ -58,8 +58,8 @@ static struct proof_channel unix_channel(
 	return channel;
 }
 
-/* A client's: over TLS who this process is, and the proof of it. On a unix socket a token, if it has nothing else: the proof
- * follows the server's greeting. */
+/* Adds the client's identity to its greeting: over TLS with its proof; on a unix socket only that of a token, whose proof needs
+ * the server's nonce and follows. */
 static void add_identity(struct conn *conn, struct hello *hello)
 {
 	const struct proof_channel *channel = conn->transport->channel;
@@ -132,7 +132,7 @@ static int on_header(void *arg, const struct frame *frame, void **ret_payload)
 
 /* ---- proofs ---------------------------------------------------------------------------------- */
 
-/* Says so, then closes. */
+/* Sends the refusal, then closes the connection. */
 static void refuse(struct conn *conn)
 {
 	const struct hello hello = { .version = FRAME_VERSION, .refused = true };
@@ -143,7 +143,7 @@ static void refuse(struct conn *conn)
 	send_greeting(conn, &hello);
 }
 
-/* Computes the proof that makes the client the one that its greeting names. */
+/* Computes the proof that the client must send to have the identity in its greeting. */
 static int expect_proof(
 	struct conn *conn, const struct proof_channel *channel, const struct hello *hello)
 {
@@ -154,7 +154,7 @@ static int expect_proof(
 	if (r < 0)
 		return r;
 	if (!channel->tls && claimed.kind != PEER_TOKEN)
-		return -EKEYREJECTED; /* without a token the kernel says whose process it is */
+		return -EKEYREJECTED; /* the kernel identifies all others */
 	conn->claimed = claimed.kind;
 	claimed.kind = PEER_UNKNOWN;
 	claimed.uid = conn->identity.uid;
@@ -162,7 +162,7 @@ static int expect_proof(
 	return 0;
 }
 
-/* On a unix socket, for the client's second greeting. */
+/* As expect_proof(), on a unix socket. */
 static int expect_token(struct conn *conn, const struct hello *hello)
 {
 	_cleanup_(keyring_unref_p) struct keyring *ring = keyring_get();
@@ -197,14 +197,14 @@ static void take_proof(struct conn *conn, const struct hello *hello)
 		refuse(conn);
 }
 
-/* The server's greeting came: here is the proof. */
+/* The client's second greeting on a unix socket. */
 static int send_proof(struct conn *conn, const struct hello *peer)
 {
 	const struct proof_channel channel = unix_channel(conn->ring, conn->nonce, peer->nonce);
 	struct hello hello = { .version = FRAME_VERSION, .has_proof = true };
 
 	if (!peer->has_nonce)
-		return -EKEYREJECTED; /* one that does not know of tokens */
+		return -EKEYREJECTED; /* a server that knows no tokens */
 	proof_own(&channel, hello.proof);
 	keyring_unref(TAKE(conn->ring));
 	send_greeting(conn, &hello);
@@ -213,7 +213,7 @@ static int send_proof(struct conn *conn, const struct hello *peer)
 
 /* ---- greetings ------------------------------------------------------------------------------- */
 
-/* Over TLS a client is nobody before its proof: it is not greeted before. */
+/* Over TLS a client gets no greeting before its proof. */
 static void take_client(struct conn *conn, const struct hello *hello)
 {
 	if (expect_proof(conn, conn->transport->channel, hello) < 0 || !is_proved(conn, hello)) {

@@ -1,12 +1,12 @@
 /*
- * One connection between two processes of ours, whichever side: the exchange of greetings, in which a client proves who it is, the
- * bound on what waits to be sent, the watch for peers that stall. server.c and client.c build on
- * it.
+ * Either end of a connection between two daemons or clients: the greetings, in which a client proves its identity, the bound on
+ * queued bytes, and the watch for peers that stall. server.c and client.c build on it.
  *
  *	CONN_OPENING   connecting
  *	CONN_GREETING  open; a client's greeting is queued, as is a server's on a unix socket. Waits for the peer's greeting, and for
- *		       its second one when it has to prove a token there; over TLS the server's follows the client's proof
- *	CONN_READY     greeted: messages flow
+ *		       a client's second one when the first has a token on a unix socket. Over TLS the server's greeting follows
+ *		       the client's proof
+ *	CONN_READY     greeted: messages are exchanged
  *	CONN_CLOSED    on_closed() was called
  *
  * Embedded in its owner, who frees it in or after on_closed(). Threads: the loop's only.
@@ -63,8 +63,8 @@ struct conn {
 	enum conn_state state;
 	struct transport *transport;
 	const struct conn_ops *ops;
-	struct conn_peer peer;         /* what it says it is */
-	struct peer_identity identity; /* of the peer, once it greeted */
+	struct conn_peer peer;         /* from its greeting, not proved */
+	struct peer_identity identity; /* of the peer, after its greeting */
 	struct hello_master self;      /* for our greeting */
 	size_t out_bytes;              /* queued, not yet wholly on the wire */
 	bool congested;                /* beyond LIMIT_CONN_OUT_BYTES, until half of it */
@@ -75,13 +75,14 @@ struct conn {
 	uint64_t watched_ns; /* conn_watch() looked */
 	uint64_t seen_in;
 	uint64_t seen_out;
-	/* How a client proves who it is (proof.c). */
+	/* The client's proof of its identity (proof.c). */
 	uint8_t nonce[HELLO_NONCE_BYTES];
-	uint8_t proof[HELLO_PROOF_BYTES]; /* a server's: what the client's must be */
-	enum peer_kind claimed;           /* and what it shows that the peer is */
-	bool connects;
-	bool proof_follows;   /* on a unix socket: in the client's second greeting */
-	struct keyring *ring; /* its token is in the client's first one; NULL but between the two */
+	uint8_t proof[HELLO_PROOF_BYTES]; /* at the server: what the client must send */
+	enum peer_kind claimed;           /* the client's kind if it does */
+	bool connects;                    /* this end is the client */
+	bool proof_follows;               /* on a unix socket: in the client's second greeting */
+	struct keyring
+		*ring; /* at the client, between its greetings: its token is in the first one */
 };
 
 /* Connects; on failure conn is as before. */

@@ -1,10 +1,10 @@
 /*
- * Who is at the other end of a connection, and what keys this process has to say who it is.
+ * The identity of the peer of a connection, and the keys by which this process proves its own.
  *
- * The *cluster key* is known to master and workers only. Servers prove that they have it by a certificate whose key pair is
- * derived from it; clients know the *pin*, the hash of its public key, which gives nothing away. A *mount token* is claims, K_t =
- * HMAC-SHA256(signing key, claims), the signing key being derived from the cluster key, and the pin; its holder proves to have
- * K_t, and never sends it, so that workers check a token without the master. Two cluster keys are valid at a time: the first of
+ * Only masters and workers have the *cluster key*. Servers prove that they have it by a certificate whose key pair is derived from
+ * it; clients know the *pin*, the hash of the public key, which is no secret. A *mount token* consists of claims, of K_t =
+ * HMAC-SHA256(signing key, claims), where the signing key is derived from the cluster key, and of the pin. Its holder proves that
+ * it has K_t without sending it, and workers check a token without the master. Two cluster keys are valid at a time: the first of
  * the file is used, both are accepted, so that keys change without a pause.
  *
  * Key file (0600 or stricter), one key a line, # begins a comment:

@@ -20,7 +20,7 @@
 #define WATCH_NS       (2 * CLOCK_SECOND)
 #define OLD_KEY_WORD   "granary-key "
 
-/* What a file was when it was read: when it changes it is read again. */
+/* The version of a file that was read. */
 struct mark {
 	uint64_t ino;
 	uint64_t size;
@@ -30,8 +30,8 @@ struct mark {
 static struct {
 	pthread_mutex_t lock; /* of `ring` */
 	struct keyring *ring;
-	struct certificate shown
-		[KEYS_MAX]; /* its own, where leak checkers look: they do not in pages of secrets */
+	/* The certificates of `ring`, for leak checkers, which do not search pages of secrets. */
+	struct certificate shown[KEYS_MAX];
 	pthread_mutex_t loading; /* of the rest; held while files are read */
 	char *cluster_path;      /* or NULL */
 	char *token_path;

@@ -1,9 +1,9 @@
 /*
- * The keys of this process (net/identity.h) as connections use them: an immutable ring, replaced as a
- * whole when the files are read again. A reference keeps it alive.
+ * The keys of this process (net/identity.h) for its connections: an immutable ring, which is replaced as a whole when the files
+ * are read again. A reference keeps it alive.
  *
- * Derived from a cluster key K, each with HMAC-SHA256(K, text): the key of clients' proofs, the key that signs tokens,
- * and the seed of the servers' certificate. K itself is in the file alone.
+ * Derived from a cluster key K, each by HMAC-SHA256(K, text): the key of clients' proofs, the key that signs tokens, and the seed
+ * of the servers' certificate. K itself is not stored.
  *
  * Claims on the wire, little-endian:
  *
@@ -36,7 +36,7 @@
 struct x509_st;
 struct evp_pkey_st;
 
-/* What servers of a cluster show to clients, made of a seed that they have in common. */
+/* Of all servers of a cluster, derived from a seed that they share. */
 struct certificate {
 	struct x509_st *x509;
 	struct evp_pkey_st *key_pair;
@@ -68,18 +68,18 @@ struct keyring {
 	bool encrypt_data;
 };
 
-/* What is loaded now; NULL: nothing. */
+/* The ring in use; NULL: no keys are loaded. */
 struct keyring *keyring_get(void);
 void keyring_unref(struct keyring *ring);
 DEFINE_CLEANUP(struct keyring *, keyring_unref);
 /* Is anything loaded? */
 bool net_keys_any(void);
-/* Random, of this process: what comes back with it was sent by itself. */
+/* Random, and unique to this process. */
 const uint8_t *keys_nonce(void);
-/* The key that connections to others use, and the pin of the servers that have it. */
+/* The key that this process uses as a client, and the pin of the servers that have it. */
 void keyring_in_use(const struct keyring *ring, uint32_t *ret_id, const uint8_t **ret_pin);
-/* The line for a peer that refused who this process says it is: -EKEYREJECTED; or that did not prove that it is a server of
- * the cluster: -EKEYREVOKED, -EPFNOSUPPORT. */
+/* The line for a server that refused the identity of this process (-EKEYREJECTED), or did not prove its own (-EKEYREVOKED,
+ * -EPFNOSUPPORT). */
 void keys_explain_refusal(const char *address, int status, struct err *e);
 
 /* ---- certificate.c --------------------------------------------------------------------------- */
@@ -87,28 +87,28 @@ void keys_explain_refusal(const char *address, int status, struct err *e);
 /* The same certificate for the same seed. -ENOMEM. */
 int certificate_init(struct certificate *certificate, const uint8_t seed[KEY_BYTES]) __must_check;
 void certificate_release(struct certificate *certificate);
-/* The pin of one that somebody shows. -ENOMEM. */
+/* The pin of a certificate. -ENOMEM. */
 int certificate_pin(struct x509_st *x509, uint8_t ret_pin[PIN_BYTES]) __must_check;
 
 /* ---- proof.c --------------------------------------------------------------------------------- */
 
-/* A test's: a process may speak to itself. */
+/* For tests: a process may connect to itself. */
 extern bool net_debug_self;
 
-/* What makes a connection differ from all others. */
+/* What proofs of one connection depend on. */
 struct proof_channel {
-	struct keyring *ring; /* the keys that it began with */
+	struct keyring *ring;
 	bool tls;
-	/* Of TLS: keying material that both ends export, once the handshake is done. On a unix socket: the client's nonce, then
-	 * the server's. */
+	/* Unique to the connection. TLS: keying material that both ends export when the handshake is done. Unix socket: the
+	 * client's nonce, then the server's. */
 	uint8_t binding[PROOF_BINDING_BYTES];
 };
 
-/* Who this process says it is to a server; its length. */
+/* The identity of this process as a client; returns its length. */
 size_t identity_own(const struct keyring *ring, uint8_t out[IDENTITY_MAX]);
-/* What shows a server on the other end that this process is who it says. */
+/* The proof of that identity. */
 void proof_own(const struct proof_channel *channel, uint8_t out[HELLO_PROOF_BYTES]);
-/* Who the peer is if it shows *ret_proof: not before. -EKEYREJECTED: nobody this ring knows, an expired token, or this
+/* Who the client is if it sends *ret_proof. -EKEYREJECTED: a key that this ring does not have, an expired token, or this
  * process itself. */
 int proof_expected(const struct proof_channel *channel, const void *identity, size_t len,
 	struct peer_identity *ret_peer, uint8_t ret_proof[HELLO_PROOF_BYTES]) __must_check;
@@ -125,7 +125,7 @@ void token_key(
 /* A token file's line -> token; -EINVAL with a line that names `path`. */
 int token_parse(
 	const char *path, const char *text, struct token *ret_token, struct err *e) __must_check;
-/* May whoever proves that he has K_t of these claims have what they say, by this ring? Expired ones and
- * such of unknown keys: -EKEYREJECTED. */
+/* Unpacks claims and computes their K_t, which the client has to prove. -EKEYREJECTED: malformed, expired, or signed with a key
+ * that this ring does not have. */
 int token_check(const struct keyring *ring, const void *packed, size_t len,
 	struct token_claims *ret_claims, uint8_t ret_key[KEY_BYTES]) __must_check;

@@ -1,14 +1,14 @@
 /*
- * How a client proves who it is: by an HMAC with its key, over what makes this connection differ from all others. Servers
- * prove themselves by the cluster's certificate, inside TLS (tls.c); on unix sockets the kernel says whose they are.
+ * A client proves its identity by an HMAC with its key over a value that is unique to the connection. Servers prove theirs by the
+ * cluster's certificate, inside TLS (tls.c); on unix sockets the kernel knows the user of the peer.
  *
- * An identity is "c:KEYID(4 bytes)NONCE" of a process with the cluster key, "t:CLAIMS" of one with a token. The nonce is the
- * sender's process: a process that somebody in between has connected to itself refuses it.
+ * An identity is "c:KEYID(4 bytes)NONCE" of a process with the cluster key, "t:CLAIMS" of one with a token. The nonce identifies
+ * the process: a process that is connected to itself by a man in the middle refuses its own.
  *
- *	proof = HMAC-SHA256(key of the identity, label | 1 of TLS, 2 of a unix socket | binding | identity)
+ *	proof = HMAC-SHA256(key of the identity, label | 1: TLS, 2: unix socket | binding | identity)
  *
- * The label names the role: servers send no such proof, and clients take none. The binding over TLS is of this handshake and
- * of the certificate that was shown in it, so that a proof is of no use on any other connection.
+ * The label names the role: servers send no proof, and clients accept none. Over TLS the binding depends on this handshake and
+ * on the certificate shown in it, so that a proof is worthless on any other connection.
  */
 #include "net/keys_internal.h"
 #include "base/hash.h"

@@ -464,17 +464,17 @@ static void opened(struct stream *s)
 		stream_want_turn(s);
 }
 
-/* Whatever comes of it, what it has to say is sent: also why it failed. */
+/* Sends what OpenSSL has to send, also when it failed: the alert. */
 static void handshake(struct stream *s)
 {
-	/* Who does not speak TLS gets the alert that says so (RFC 8446, 6), which OpenSSL keeps to itself. */
+	/* For a peer that does not speak TLS (RFC 8446, 6): OpenSSL sends it none. */
 	static const uint8_t alert[] = { 21, 3, 3, 0, 2, 2, 70 };
 	int r = stream_tls_greet(s);
 
 	flush(s);
 	if (r < 0 && !s->connects && s->transport.bytes_out == 0)
 		(void)send(
-			s->fd, alert, sizeof(alert), MSG_DONTWAIT | MSG_NOSIGNAL); /* told only */
+			s->fd, alert, sizeof(alert), MSG_DONTWAIT | MSG_NOSIGNAL); /* best effort */
 	if (r < 0)
 		stream_fail(s, r);
 	else if (r > 0 && s->state == STREAM_HANDSHAKING)

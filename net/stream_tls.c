@@ -1,12 +1,11 @@
 /*
- * A stream's messages through TLS. See stream.c and tls_internal.h.
+ * A stream's messages over TLS. See stream.c and tls_internal.h.
  *
- * On the wire a message is its header and payload in records; but the payload of an answer with bytes
- * of a volume, when both sides have `net-data: plain`: then its header and, behind it, the checksums of the bytes are
- * in a record of their own, and the bytes follow as they are, from where they lie to where they are wanted.
+ * A message is sent as records of its header and payload. Of a reply with bytes of a volume, when both ends have
+ * `net-data: plain`, only the header and the checksums are in records; the bytes follow raw, without a copy.
  *
- * Out: as many messages as fit some KiB are encrypted ahead (`stage` is the first that is not); what is in TLS'
- * buffer and the raw bytes between go out by one sendmsg(2). What is encrypted cannot be recalled.
+ * Messages are encrypted ahead of sending, up to STAGE_BYTES; `stage` is the first that is not. One sendmsg(2) sends records and
+ * the raw bytes between them. An encrypted message cannot be recalled.
  */
 #include "net/stream_state_internal.h"
 #include "base/little.h"
@@ -23,7 +22,7 @@
 #define AT_STATUS    56
 #define AT_CHECKSUMS 60
 
-/* Bytes that go raw of an answer; 0: it is no answer with bytes. */
+/* Bytes of a message that are sent raw; 0 unless it is a reply with bytes of a volume. */
 static size_t raw_bytes(
 	uint8_t op, uint8_t flags, int32_t status, uint32_t payload, uint32_t checksums)
 {
@@ -46,7 +45,7 @@ bool stream_tls_has_out(const struct stream *s)
 	       (s->state == STREAM_OPEN && !list_empty(&s->out));
 }
 
-/* How much lies together at `offset` of what goes in records: header, then payload behind its raw bytes. */
+/* The contiguous bytes at `offset` of those sent in records: the header, then the payload behind its raw bytes. */
 static const uint8_t *records_at(const struct transport_message *m, size_t offset, size_t *ret_len)
 {
 	size_t skip;
@@ -67,7 +66,7 @@ static const uint8_t *records_at(const struct transport_message *m, size_t offse
 	return NULL;
 }
 
-/* The next record of message m. */
+/* Encrypts the next record of message m. */
 static int encrypt_some(struct stream *s, const struct transport_message *m, size_t left)
 {
 	uint8_t record[RECORD_BYTES];
@@ -216,7 +215,7 @@ bool stream_tls_has_in(const struct stream *s)
 	return s->tls->in_end > s->tls->in_begin || tls_pending(s->tls);
 }
 
-/* A header: 1: there is one, 0: not yet whole, or a negative errno. */
+/* Reads a header. 1: progress; 0: needs more bytes; or a negative errno. */
 static int read_header(struct stream *s)
 {
 	ssize_t n = tls_read(s->tls, s->rx + s->rx_end, FRAME_BYTES - s->rx_end);
@@ -238,7 +237,7 @@ static int read_header(struct stream *s)
 	return 1;
 }
 
-/* More of a payload, as read_header(); delivers the message when it is whole. */
+/* Reads of a payload, as read_header(), and delivers the message when it is whole. */
 static int read_payload(struct stream *s)
 {
 	size_t records = s->frame.payload - s->raw;
@@ -253,7 +252,7 @@ static int read_payload(struct stream *s)
 	}
 	if (s->raw_got < s->raw) {
 		if (tls_pending(s->tls))
-			return -EPROTO; /* its record ends with the header's message */
+			return -EPROTO; /* a record continues where raw bytes must follow */
 		s->raw_got += tls_take_raw(s->tls, s->payload + s->raw_got, s->raw - s->raw_got);
 		if (s->raw_got < s->raw)
 			return 0;
@@ -298,7 +297,7 @@ int stream_tls_read(struct stream *s)
 	if (size)
 		iov[h.msg_iovlen++] = (struct iovec){ space, size };
 	if (left + size == 0)
-		return 0; /* it is looked at first */
+		return 0; /* what was received is parsed first */
 	do
 		n = recvmsg(s->fd, &h, MSG_DONTWAIT);
 	while (n < 0 && errno == EINTR);

@@ -30,7 +30,7 @@ static struct {
 	BIO_METHOD *wire;
 } contexts = { .once = PTHREAD_ONCE_INIT };
 
-/* ---- the buffers as OpenSSL sees them -------------------------------------------------------- */
+/* ---- the buffers as a BIO of OpenSSL --------------------------------------------------------- */
 
 static int wire_read(BIO *bio, char *data, size_t n, size_t *ret_n)
 {
@@ -84,7 +84,7 @@ static long wire_ctrl(BIO *bio, int command, long number, void *pointer)
 
 /* ---- certificates ---------------------------------------------------------------------------- */
 
-/* The key of that id, or the first one, which the client refuses then. */
+/* The key that the client named, or the first one, which the client then refuses. */
 static const struct cluster_key *wanted_key(SSL *ssl, const struct keyring *ring)
 {
 	const char *name = SSL_get_servername(ssl, TLSEXT_NAMETYPE_host_name);
@@ -96,7 +96,7 @@ static const struct cluster_key *wanted_key(SSL *ssl, const struct keyring *ring
 	return &ring->cluster[0];
 }
 
-/* The server's side. */
+/* Called by OpenSSL on the server, before it sends its first message. */
 static int show_certificate(SSL *ssl, void *arg)
 {
 	struct tls *tls = SSL_get_app_data(ssl);
@@ -107,7 +107,7 @@ static int show_certificate(SSL *ssl, void *arg)
 	return SSL_use_certificate(ssl, c->x509) == 1 && SSL_use_PrivateKey(ssl, c->key_pair) == 1;
 }
 
-/* The client's side, in place of a chain of authorities. That the server has the private key is TLS' to check. */
+/* Called by OpenSSL on the client instead of verifying a chain. TLS itself verifies that the server has the private key. */
 static int is_pinned(X509_STORE_CTX *store, void *arg)
 {
 	SSL *ssl = X509_STORE_CTX_get_ex_data(store, SSL_get_ex_data_X509_STORE_CTX_idx());
@@ -134,7 +134,7 @@ static const unsigned char *modes(const struct tls *tls, unsigned int *ret_len)
 	return both + skip;
 }
 
-/* The server's side. */
+/* Called by OpenSSL on the server. */
 static int select_mode(SSL *ssl, const unsigned char **out, unsigned char *out_len,
 	const unsigned char *in, unsigned int in_len, void *arg)
 {
@@ -166,9 +166,9 @@ static SSL_CTX *context_new(const SSL_METHOD *method)
 		SSL_CTX_free(ctx);
 		return NULL;
 	}
-	(void)SSL_CTX_set_session_cache_mode(ctx, SSL_SESS_CACHE_OFF); /* cannot fail */
-	(void)SSL_CTX_set_options(ctx, SSL_OP_NO_TICKET);              /* likewise */
-	/* Likewise. No chain is looked for behind a certificate that nobody issued. */
+	/* These return the previous value. There is no chain behind the certificate, so that OpenSSL need not search for one. */
+	(void)SSL_CTX_set_session_cache_mode(ctx, SSL_SESS_CACHE_OFF);
+	(void)SSL_CTX_set_options(ctx, SSL_OP_NO_TICKET);
 	(void)SSL_CTX_set_mode(ctx, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_NO_AUTO_CHAIN);
 	return ctx;
 }
@@ -193,7 +193,7 @@ static void make_contexts(void)
 	contexts.wire = wire;
 }
 
-/* What the client's first message says: the key that the server is to show, and the modes. */
+/* Puts the key that the client trusts and its modes into its first message. */
 static bool offer(struct tls *tls)
 {
 	unsigned int len;
@@ -257,14 +257,14 @@ void tls_free(struct tls *tls)
 
 /* ---- the handshake --------------------------------------------------------------------------- */
 
-/* OpenSSL decodes the key after is_pinned(): one with the right pin is whole. */
+/* OpenSSL decodes the public key after is_pinned(). A key with the right pin decodes, unless memory is short. */
 static bool is_of_pinned_key(unsigned long error)
 {
 	return ERR_GET_REASON(error) == SSL_R_UNABLE_TO_FIND_PUBLIC_KEY_PARAMETERS;
 }
 
-/* Empties OpenSSL's queue of errors. -ENOMEM or -EPROTO when OpenSSL failed here, -EPFNOSUPPORT or -EKEYREVOKED when it refused
- * what came from the peer. */
+/* Empties OpenSSL's queue of errors. -ENOMEM and -EPROTO: OpenSSL failed in this process; -EPFNOSUPPORT and -EKEYREVOKED: it
+ * refused the peer's bytes. */
 static int queued_error(void)
 {
 	int r = -EKEYREVOKED;
@@ -284,7 +284,7 @@ static int queued_error(void)
 	return r;
 }
 
-/* What a failing call of OpenSSL means. */
+/* The errno of a call of OpenSSL that failed; 0: it needs more bytes. */
 static int tls_error(struct tls *tls, int result)
 {
 	int why = SSL_get_error(tls->ssl, result);
@@ -367,7 +367,7 @@ int tls_write(struct tls *tls, const void *data, size_t n)
 		tls->records = 0;
 	if (SSL_write_ex(tls->ssl, data, n, &put) && put == n)
 		return 0;
-	return -ENOMEM; /* the buffer takes all, or there is no memory for it */
+	return -ENOMEM; /* wire_write() fails for nothing else */
 }
 
 uint8_t *tls_space(struct tls *tls, size_t *ret_size)

@@ -1,16 +1,17 @@
 /*
- * TLS 1.3 (RFC 8446) between two buffers: what came off the wire goes in, what is to go onto it comes out. stream_tls.c moves
- * both to and from the socket.
+ * TLS 1.3 (RFC 8446) between two buffers: `in` has the bytes received, `out` those to send. stream_tls.c moves both from and to
+ * the socket.
  *
- * The server shows the certificate of a cluster key, the client compares its pin (keys_internal.h), and says in the server name
- * of which key it wants one: "KEYID.granary". The client proves who it is in its greeting, by what both ends export here
- * (proof.c): until then it is nobody. No resumption, no early data, no pre-shared keys, no certificates of clients.
+ * The client names a cluster key in the server name, "KEYID.granary"; the server shows the certificate of that key, and the
+ * client compares its pin (keys_internal.h). Clients have no certificate: a client proves its identity in its greeting, over
+ * keying material that both ends export here (proof.c), and has no rights before that. There is no resumption, no early data
+ * and no pre-shared key.
  *
- * ALPN says which version of frames is spoken, and whether payloads of data messages go in records or raw behind the record of
- * their header: raw, unless one of the two wants records.
+ * ALPN agrees on the version of frames, and on whether payloads of data messages are sent in records or raw behind the record of
+ * their header: raw, unless one of the two ends requires records. Raw bytes may follow a record because OpenSSL reads no byte
+ * behind a record's end.
  *
- * OpenSSL reads no byte behind a record's end, so that raw bytes may follow one. Embedded nowhere, one
- * connection's, its loop's.
+ * Lifetime: one connection. Threads: its loop's only.
  */
 #pragma once
 
@@ -27,11 +28,11 @@ struct ssl_st;
 
 struct tls {
 	struct ssl_st *ssl;
-	struct proof_channel channel; /* its binding: after the handshake */
+	struct proof_channel channel; /* `binding` is set when the handshake is done */
 	bool server;
-	bool done;          /* the handshake */
-	bool raw;           /* after the handshake: payloads of data messages go raw */
-	const uint8_t *pin; /* of the certificate that is shown, or must be */
+	bool done; /* the handshake is */
+	bool raw;  /* payloads of data messages are sent raw; set when the handshake is done */
+	const uint8_t *pin; /* of the certificate that the server shows, or must show */
 	uint8_t *in;        /* TLS_IN_BYTES, or NULL while empty */
 	size_t in_begin;
 	size_t in_end;
@@ -39,11 +40,11 @@ struct tls {
 	size_t out_begin;
 	size_t out_end;
 	size_t out_cap;
-	uint64_t out_at;  /* how many bytes of the connection were before out[0] */
+	uint64_t out_at;  /* bytes of the connection before out[0] */
 	uint32_t records; /* written with the key in use */
 };
 
-/* Where of all bytes of the connection the next one to go is, and the end of those that wait. */
+/* Offsets in all bytes that the connection sends: of the next one to send, and of the end of `out`. */
 static inline uint64_t tls_out_pos(const struct tls *tls)
 {
 	return tls->out_at + tls->out_begin;
@@ -54,26 +55,26 @@ static inline uint64_t tls_out_tail(const struct tls *tls)
 	return tls->out_at + tls->out_end;
 }
 
-/* -ENOKEY: nothing is loaded that this side may use. */
+/* -ENOKEY: no key is loaded that this end may use. */
 int tls_new(bool server, struct tls **ret_tls) __must_check;
 void tls_free(struct tls *tls);
 
-/* 1: done; 0: more must come in first; -EKEYREVOKED: the server did not show the right certificate; -EPFNOSUPPORT: nor did that one,
- * and an alert says that it speaks another version of frames; -EPROTO, -ENOMEM. Leaves bytes in `out`, also when it fails. */
+/* 1: done; 0: needs more bytes; -EKEYREVOKED: the server did not show the right certificate; -EPFNOSUPPORT: likewise, but it
+ * sent the alert that it speaks another version of frames; -EPROTO, -ENOMEM. Leaves bytes in `out`, also when it fails. */
 int tls_handshake(struct tls *tls) __must_check;
-/* Up to n bytes of what came in; 0: more must come in first; -ECONNRESET: the peer ended it; -EPROTO. */
+/* Decrypts up to n bytes; 0: needs more bytes; -ECONNRESET: the peer closed the connection; -EPROTO. */
 ssize_t tls_read(struct tls *tls, void *data, size_t n) __must_check;
-/* Bytes that tls_read() gives without more coming in? */
+/* Does tls_read() have bytes without more being received? */
 bool tls_pending(const struct tls *tls);
-/* Bytes that came in behind the last record read. */
+/* Takes raw bytes, behind the last record read; how many. */
 size_t tls_take_raw(struct tls *tls, void *data, size_t n);
-/* All n bytes, as records of up to 16 KiB, into `out`. -ENOMEM, -EPROTO. */
+/* Encrypts all n bytes into `out`, in records of up to 16 KiB. -ENOMEM. */
 int tls_write(struct tls *tls, const void *data, size_t n) __must_check;
 
-/* Where to receive; NULL without memory. Then say how many came. */
+/* Where to receive bytes; NULL without memory. tls_received() follows with their number. */
 uint8_t *tls_space(struct tls *tls, size_t *ret_size);
 void tls_received(struct tls *tls, size_t n);
-/* Gives memory back that is not in use. */
+/* Frees `in` when it is empty. */
 void tls_trim(struct tls *tls);
-/* n bytes of `out` are on the wire. */
+/* Removes n bytes from the begin of `out`. */
 void tls_sent(struct tls *tls, size_t n);
