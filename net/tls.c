@@ -262,7 +262,8 @@ void tls_free(struct tls *tls)
 /* OpenSSL decodes the public key after is_pinned(). A key with the right pin decodes, unless memory is short. */
 static bool is_of_pinned_key(unsigned long error)
 {
-	return ERR_GET_REASON(error) == SSL_R_UNABLE_TO_FIND_PUBLIC_KEY_PARAMETERS;
+	return ERR_GET_LIB(error) == ERR_LIB_SSL &&
+	       ERR_GET_REASON(error) == SSL_R_UNABLE_TO_FIND_PUBLIC_KEY_PARAMETERS;
 }
 
 /* Empties OpenSSL's queue of errors. -ENOMEM and -EPROTO: OpenSSL failed in this process; -EPFNOSUPPORT and -EKEYREVOKED: it
