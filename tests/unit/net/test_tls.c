@@ -142,15 +142,11 @@ static void test_token_expired(void **state)
 static void test_token_changed(void **state)
 {
 	struct tls_world *f = *state;
-	char text[TOKEN_TEXT_MAX + 1] = "";
-	FILE *file;
+	char text[TOKEN_TEXT_MAX];
 	size_t end;
 
 	world_make_token(f, now_s() + 3600, false);
-	file = fopen(f->token, "r");
-	assert_non_null(file);
-	assert_non_null(fgets(text, sizeof(text), file));
-	assert_int_equal(fclose(file), 0);
+	world_token_text(f, text);
 	end = (size_t)(strchr(text + strlen("granary-token "), ' ') - text);
 	for (size_t i = strlen("granary-token ") + 56; i < end; i += 9) {
 		char was = text[i];
@@ -507,15 +503,6 @@ static void *be_worker(void *arg)
 	return NULL;
 }
 
-static void read_text(const char *path, char out[TOKEN_TEXT_MAX])
-{
-	FILE *file = fopen(path, "r");
-
-	assert_non_null(file);
-	assert_non_null(fgets(out, TOKEN_TEXT_MAX, file));
-	assert_int_equal(fclose(file), 0);
-}
-
 static void test_shows_token(void **state)
 {
 	struct tls_world *f = *state;
@@ -529,7 +516,7 @@ static void test_shows_token(void **state)
 	char address[128];
 
 	world_make_token(f, now_s() + 7200, false);
-	read_text(f->token, stranger.next);
+	world_token_text(f, stranger.next);
 	stranger.path = f->token;
 	world_make_token(f, now_s() + 3600, false);
 	world_read_token(f, &stranger.token);

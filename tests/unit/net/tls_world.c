@@ -123,15 +123,21 @@ void world_make_token(struct tls_world *f, uint64_t expires_s, bool admin)
 	world_write(f->token, text);
 }
 
-void world_read_token(struct tls_world *f, struct token *ret_token)
+void world_token_text(const struct tls_world *f, char out[TOKEN_TEXT_MAX])
 {
-	char text[TOKEN_TEXT_MAX + 1] = "";
-	struct err e = ERR_INIT;
 	FILE *file = fopen(f->token, "r");
 
 	assert_non_null(file);
-	assert_non_null(fgets(text, sizeof(text), file));
+	assert_non_null(fgets(out, TOKEN_TEXT_MAX, file));
 	assert_int_equal(fclose(file), 0);
+}
+
+void world_read_token(const struct tls_world *f, struct token *ret_token)
+{
+	char text[TOKEN_TEXT_MAX];
+	struct err e = ERR_INIT;
+
+	world_token_text(f, text);
 	assert_int_equal(token_parse(f->token, text, ret_token, &e), 0);
 }
 

@@ -45,7 +45,9 @@ int world_load(const char *key, const char *token, bool encrypt_data);
 int world_call(struct tls_world *f, struct err *e);
 /* A token of KEY_A in f->token. */
 void world_make_token(struct tls_world *f, uint64_t expires_s, bool admin);
-void world_read_token(struct tls_world *f, struct token *ret_token);
+/* The text of that file. */
+void world_token_text(const struct tls_world *f, char out[TOKEN_TEXT_MAX]);
+void world_read_token(const struct tls_world *f, struct token *ret_token);
 
 /* Both ends, with the same key file. A reference to the client's keys. */
 struct keyring *tls_pair(bool server_encrypts, bool client_encrypts, const char *key,
