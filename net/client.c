@@ -36,7 +36,7 @@ static int unsent_status(int status)
 {
 	if (is_distrust(status) || status == -ENOKEY)
 		return -ECONNREFUSED;
-	return status == -EPROTO ? -ECONNRESET : status;
+	return status == -EPROTO || status == -ENOMEM ? -ECONNRESET : status;
 }
 
 static int why_unconnected(const struct rpc_client *client)

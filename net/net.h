@@ -155,8 +155,8 @@ void rpc_client_free(struct rpc_client *client);
  * its release() is called when the call has ended and no byte of it is needed any more, which may
  * be after on_done. on_done's status: the peer's, or -ETIMEDOUT, -ECANCELED, -ECONNRESET (lost
  * after it was sent, without `resend`), -EMSGSIZE (beyond the frame's limits), -EPROTONOSUPPORT
- * (the peer speaks another version), -ECONNREFUSED (it is not the master that was met, or refused
- * our key or token, with its line), -EMFILE (no room for the answer's descriptor), -ENOMEM. */
+ * (the peer, which has proved itself, speaks another version), -ECONNREFUSED (it is not the master that was met, has
+ * not proved itself, or refused our key or token, with its line), -EMFILE (no room for the answer's descriptor), -ENOMEM. */
 void rpc_call(struct rpc_client *client, struct rpc_call *call);
 /* Asks for the call's early end: on_done follows soon with -ECANCELED unless another end came
  * first; the peer is told, its late answer dropped. Any thread. The caller keeps the struct alive

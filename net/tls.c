@@ -281,7 +281,8 @@ static int queued_error(void)
 			r = -ENOMEM;
 		else if (r != -ENOMEM && (ERR_FATAL_ERROR(error) || is_of_pinned_key(error)))
 			r = -EPROTO;
-		else if (ERR_GET_REASON(error) == SSL_R_TLSV1_ALERT_NO_APPLICATION_PROTOCOL)
+		else if (r == -EKEYREVOKED && ERR_GET_LIB(error) == ERR_LIB_SSL &&
+			 ERR_GET_REASON(error) == SSL_R_TLSV1_ALERT_NO_APPLICATION_PROTOCOL)
 			r = -EPFNOSUPPORT;
 	}
 	return r;

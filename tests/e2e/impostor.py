@@ -2,6 +2,7 @@
 
 import base64
 import concurrent.futures
+import contextlib
 import ctypes
 import os
 import socket
@@ -163,7 +164,9 @@ class Middle(Listener):
                 number += 1
             target.shutdown(socket.SHUT_WR)
         except OSError:
-            pass  # one of the two is gone
+            for each in (source, target):  # one of the two is gone
+                with contextlib.suppress(OSError):
+                    each.shutdown(socket.SHUT_RDWR)
 
 
 class Player(Listener):
