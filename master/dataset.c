@@ -237,7 +237,7 @@ static bool is_last(struct dataset_set *set, const struct volume_id *volume)
 	return last;
 }
 
-/* Its bytes and its listing are of no use to anybody, unless mounts by its URL go on. */
+/* Its bytes and its listing go, unless mounts by its URL go on; a listing that others wait for goes on, too. */
 static void drop_source(
 	struct dataset_set *set, const struct dataset *d, const struct volume_id *volume)
 {
@@ -249,8 +249,7 @@ static void drop_source(
 	if (!is_last(set, volume) || source_set_view(sources, volume, &view) < 0)
 		return;
 	source_set_idle(sources, volume, false);
-	if (view.mounts == 0)
-		source_set_end_listing(sources, volume);
+	source_set_end_listing(sources, volume);
 	if (view.mounts == 0 && source_set_evict(sources, volume, &serial, &e) < 0)
 		log_warn("bytes of a deleted dataset stay", "dataset=%s text=\"%s\"", d->name,
 			e.text);

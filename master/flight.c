@@ -31,7 +31,6 @@ struct flight {
 	struct table *prev;              /* newest table; NULL: there is none that can be used */
 	bool lost;                       /* there was one, and it is gone or damaged */
 	uint64_t requests_per_s;         /* of the origin at most; 0: no bound */
-	uint64_t ends;                   /* of the source, when the last asker came */
 	bool contradicted; /* an asker has seen what this master's history does not have */
 	uint64_t seen;     /* generation that he saw */
 	bool listed;
@@ -106,7 +105,7 @@ static int set_lister(struct flight *flight, struct ufs *ufs)
 
 	pthread_mutex_lock(&source->set->lock);
 	source->lister = ufs;
-	ended = atomic_load(&source->set->stopping) || source->ends != flight->ends;
+	ended = atomic_load(&source->set->stopping) || source->ended;
 	pthread_mutex_unlock(&source->set->lock);
 	return ended ? -ECANCELED : 0;
 }
@@ -524,11 +523,13 @@ static void make_generation(struct flight *flight)
 static void report(struct flight *flight)
 {
 	struct source *source = flight->source;
+	bool asked =
+		flight->config && flight->failure.code != -ECANCELED; /* the origin, to the end */
 	int before;
 
 	pthread_mutex_lock(&source->set->lock);
 	before = source->failure.code;
-	if (flight->config) {
+	if (asked) {
 		source->failure = flight->failure;
 		if (flight->listed)
 			source->listed_at = (int64_t)(clock_wall_ns() / CLOCK_SECOND);
@@ -538,7 +539,7 @@ static void report(struct flight *flight)
 	if (flight->notice[0] || flight->listed) /* an answer ends "is not reachable" */
 		memcpy(source->notice, flight->notice, sizeof(source->notice));
 	pthread_mutex_unlock(&source->set->lock);
-	if (flight->config && flight->failure.code != before && flight->failure.code != -ECANCELED)
+	if (asked && flight->failure.code != before)
 		note(source, flight->failure.code ? EVENT_ERROR : EVENT_INFO, "origin",
 			flight->failure.code ? flight->failure.text : "it answers again");
 }
@@ -657,7 +658,6 @@ void flight_run(struct source *source, struct list *waiters)
 		wait->unwanted = wait->is_wanted && !wait->is_wanted(wait);
 		if (wait->unwanted)
 			continue;
-		flight.ends = max(flight.ends, wait->ends);
 		if (wants_listing(&flight, wait)) {
 			flight.config = wait->config;
 			flight.is_news |= !wait->as_known;

@@ -205,10 +205,11 @@ static void opened(
 {
 	struct opening *o = container_of(wait, struct opening, wait);
 	struct preloads *p = o->preloads;
+	bool next = status == -ECANCELED && source_set_is_stopping(p->config.sources);
 
 	if (status == 0) {
 		take_source(o, answer);
-	} else if (status != -ECANCELED) { /* the master ends: it is asked again by the next one */
+	} else if (!next) { /* the next master asks again */
 		pthread_mutex_lock(&p->writing);
 		(void)preload_set_state(p, o->id, PRELOAD_FAILED, /* else it was cancelled */
 			e && e->text[0] ? e->text : err_str(status));

@@ -35,6 +35,7 @@ static void choose_locked(struct source *source, struct list *next)
 {
 	const struct ufs_config *way = NULL;
 
+	source->needed = source->ended = false;
 	list_for_each_safe (node, &source->waiters) {
 		const struct source_wait *wait = list_entry(node, struct source_wait, link);
 
@@ -42,6 +43,7 @@ static void choose_locked(struct source *source, struct list *next)
 			continue;
 		if (wait->config)
 			way = wait->config;
+		source->needed |= !wait->is_wanted;
 		list_remove(node);
 		list_push_back(next, node);
 	}
@@ -159,7 +161,6 @@ void source_open(struct source_set *set, struct source_wait *wait)
 		source = add_locked(set, &volume, buf_str(&text), wait->config, &e);
 	if (source) {
 		wait->policy_sets = source->policy_sets;
-		wait->ends = source->ends;
 		list_push_back(&source->waiters, &wait->link);
 	}
 	pthread_mutex_unlock(&set->lock);
@@ -349,6 +350,11 @@ void source_set_stop(struct source_set *set)
 			ufs_list_cancel(source->lister);
 	}
 	pthread_mutex_unlock(&set->lock);
+}
+
+bool source_set_is_stopping(const struct source_set *set)
+{
+	return atomic_load(&set->stopping);
 }
 
 void source_set_free(struct source_set *set)

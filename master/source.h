@@ -65,6 +65,7 @@ int source_set_new(const struct source_set_config *config, struct source_set **r
 void source_set_free(struct source_set *set);
 /* Ends listings under way with -ECANCELED. */
 void source_set_stop(struct source_set *set);
+bool source_set_is_stopping(const struct source_set *set);
 
 /* The highest generation the asker knows of; lineage 0: none. */
 struct source_seen {
@@ -104,9 +105,8 @@ struct source_wait {
 	uint64_t
 		held_back_ns; /* likewise: its token may list again after that; 0: it was not refused */
 	uint64_t policy_sets; /* the source's: how often its policy was set before */
-	uint64_t ends;        /* likewise, its listings were ended */
-	/* Asked when its flight begins: from source_open() on source_set_end_listing() ends its listing, but what was
-	 * given up before did not. False: it gets -ECANCELED. NULL: it is wanted. Without locks. */
+	/* Asked when the flight begins, without locks: is the listing still wanted? False: -ECANCELED. NULL: yes.
+	 * A listing that has begun is ended by source_set_end_listing(), unless a wait without this needs it. */
 	bool (*is_wanted)(struct source_wait *wait);
 	bool unwanted; /* the source's: it was not */
 	/* Brings up `policy` once the origin has answered, which may take long; NULL: it is as it is.
@@ -200,7 +200,8 @@ int source_set_may_evict(struct source_set *set, const struct volume_id *volume,
 	struct err *e) __must_check;
 /* Not used for long: it makes room before all others, whatever its policy says. */
 void source_set_idle(struct source_set *set, const struct volume_id *volume, bool idle);
-/* Nobody has a use for it: the listing under way ends, and so does what was asked for by now; waiters get -ECANCELED. */
+/* Its last dataset is gone: the listing in flight ends, and its waiters get -ECANCELED, unless a mount shows the source
+ * or a waiter has no is_wanted. */
 void source_set_end_listing(struct source_set *set, const struct volume_id *volume);
 /* It is used now, though no mount shows it. */
 void source_set_touch(struct source_set *set, const struct volume_id *volume);

@@ -217,16 +217,26 @@ void source_set_idle(struct source_set *set, const struct volume_id *volume, boo
 	pthread_mutex_unlock(&set->lock);
 }
 
+static bool is_needed_locked(const struct source *source)
+{
+	bool needed = source->needed || holds_mounts_locked(source) > 0;
+
+	list_for_each (node, &source->waiters)
+		needed |= !list_entry(node, struct source_wait, link)->is_wanted;
+	return needed;
+}
+
 void source_set_end_listing(struct source_set *set, const struct volume_id *volume)
 {
 	struct source *source;
 
 	pthread_mutex_lock(&set->lock);
 	source = source_find_locked(set, volume);
-	if (source)
-		source->ends++;
-	if (source && source->lister)
-		ufs_list_cancel(source->lister);
+	if (source && !is_needed_locked(source)) {
+		source->ended = true;
+		if (source->lister)
+			ufs_list_cancel(source->lister);
+	}
 	pthread_mutex_unlock(&set->lock);
 }
 
