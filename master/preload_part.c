@@ -148,11 +148,23 @@ static void add_up(const struct preloads *p, struct preload *job)
 	record->failures = failures;
 }
 
+/* A worker may still load a generation of an older lineage, whose number and size mean nothing in the current one. */
+static bool is_current(
+	struct preloads *p, const struct preload_record *record, const Granary__PreloadReport *m)
+{
+	struct record_generation g;
+
+	if (record->exact || !m->generation)
+		return true;
+	return preload_find_generation(p, record, &g) == 0 && g.id.lineage == m->lineage;
+}
+
 void preload_take_part_locked(
 	struct preloads *p, struct preload *job, uint64_t worker, const Granary__PreloadReport *m)
 {
 	struct preload_record *record = &job->record;
 	struct preload_part *part = part_of(record, worker);
+	bool current = is_current(p, record, m);
 
 	if (!part)
 		return;          /* with the next report */
@@ -173,12 +185,12 @@ void preload_take_part_locked(
 	(void)snprintf(
 		part->reason, sizeof(part->reason), "%s", m->reason ? m->reason : ""); /* cut */
 	take_failures(part, m);
-	if (m->generation && !record->exact &&
+	if (current && m->generation && !record->exact &&
 		(m->lineage != record->lineage || m->generation >= record->generation)) {
 		record->lineage = m->lineage; /* its source is open */
 		record->generation = m->generation;
 	}
-	if (m->files) {
+	if (current && m->files) {
 		record->files = m->files;
 		record->bytes = m->bytes;
 	}

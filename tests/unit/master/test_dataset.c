@@ -736,6 +736,69 @@ static void preloads_of_an_older_lineage(void **state)
 	preloads_free(preloads);
 }
 
+static void report(
+	struct preloads *p, uint64_t worker, uint64_t lineage, uint64_t generation, uint64_t files)
+{
+	Granary__PreloadReport m;
+
+	granary__preload_report__init(&m);
+	m.state = PRELOAD_RUNNING;
+	m.lineage = lineage;
+	m.generation = generation;
+	m.files = files;
+	pthread_mutex_lock(&p->lock);
+	preload_take_part_locked(p, preload_find_locked(p, 1), worker, &m);
+	pthread_mutex_unlock(&p->lock);
+}
+
+static void check_files(struct preloads *p, int files)
+{
+	json_t *json;
+
+	assert_int_equal(preloads_json(p, 1, &json, &df.e), 0);
+	assert_int_equal(json_integer_value(json_object_get(json, "files")), files);
+	json_decref(json);
+}
+
+/* A new lineage counts from 1 again, and some workers still load a generation of the one before. */
+static void workers_of_two_lineages(void **state)
+{
+	struct dataset_generation older;
+	struct dataset_generation newer;
+	struct preloads *preloads;
+	struct source_view view;
+	struct dataset d;
+
+	(void)state;
+	assert_int_equal(df_create("{'name':'x'," SOURCE "}"), 0);
+	df_drain();
+	d = df_find("x");
+	more_generations("x", 2);
+	assert_int_equal(source_set_view(df.sources, &d.mounts[0].volume, &view), 0);
+	older = (struct dataset_generation){ d.mounts[0].volume, view.newest.id.lineage, 3 };
+	preloads = reopen_preloads();
+	assert_int_equal(preload(preloads, json_pack("{s:s}", "dataset", "x")), 1);
+	df_drain();
+	report(preloads, 7, older.lineage, 2, 0); /* it has not heard of the newest */
+	check_shown(preloads, 1, &older, "waiting");
+	new_lineage(&older);
+	assert_int_equal(source_set_view(df.sources, &d.mounts[0].volume, &view), 0);
+	newer = (struct dataset_generation){ d.mounts[0].volume, view.newest.id.lineage, 1 };
+	assert_true(newer.lineage != older.lineage);
+	report(preloads, 8, newer.lineage, newer.generation, 5);
+	check_shown(preloads, 1, &newer, "waiting");
+	report(preloads, 7, older.lineage, older.generation, 4);
+	check_shown(preloads, 1, &newer, "waiting");
+	check_files(preloads, 5);
+	more_generations("x", 1);
+	report(preloads, 8, newer.lineage, 2, 6);
+	newer.generation = 2;
+	check_shown(preloads, 1, &newer, "waiting");
+	check_files(preloads, 6);
+	preloads_free(preloads);
+	dataset_release(&d);
+}
+
 static void as_many_pins_as_there_may_be(void **state)
 {
 	struct dataset out;
@@ -1020,6 +1083,7 @@ int main(void)
 		cmocka_unit_test_setup_teardown(preloads_are_looked_after, df_setup, df_teardown),
 		cmocka_unit_test_setup_teardown(
 			preloads_of_an_older_lineage, df_setup, df_teardown),
+		cmocka_unit_test_setup_teardown(workers_of_two_lineages, df_setup, df_teardown),
 		cmocka_unit_test_setup_teardown(pins_and_rollback, df_setup, df_teardown),
 		cmocka_unit_test_setup_teardown(pins_outlive_their_lineage, df_setup, df_teardown),
 		cmocka_unit_test_setup_teardown(

@@ -168,29 +168,6 @@ static void starts_add_up(void **state)
 	assert_int_equal(f->job.record.bytes_done, 450);
 }
 
-/* A new lineage counts from 1 again. */
-static void of_a_new_lineage(void **state)
-{
-	struct fixture *f = *state;
-	Granary__PreloadReport m = report(PRELOAD_RUNNING, 3);
-
-	f->job.record.lineage = 7;
-	f->job.record.generation = 5;
-	m.lineage = 7;
-	m.generation = 4;
-	(void)say(f, 1, m);
-	assert_int_equal(f->job.record.generation, 5);
-	m.lineage = 8;
-	m.generation = 1;
-	(void)say(f, 1, m);
-	assert_int_equal(f->job.record.lineage, 8);
-	assert_int_equal(f->job.record.generation, 1);
-	f->job.record.exact = true;
-	m.lineage = 9;
-	(void)say(f, 1, m);
-	assert_int_equal(f->job.record.lineage, 8);
-}
-
 /* The rate is the job's: those that have not ended share it. */
 static void rates_are_shared(void **state)
 {
@@ -255,7 +232,6 @@ int main(void)
 		CASE(by_the_table_in_force),
 		CASE(the_worst_is_told),
 		CASE(starts_add_up),
-		CASE(of_a_new_lineage),
 		CASE(rates_are_shared),
 		CASE(without_owners),
 		CASE(failures_of_all),
