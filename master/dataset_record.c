@@ -240,16 +240,12 @@ static int get_volume(const json_t *json, struct volume_id *ret)
 
 static int get_generation(const json_t *json, struct dataset_generation *ret)
 {
-	const char *lineage = json_string_value(json_object_get(json, "lineage"));
-	uint8_t bytes[8];
-
 	if (!json)
 		return 0;
-	if (!lineage || hash_unhex(lineage, bytes, sizeof(bytes)) < 0 ||
+	if (record_u64_hex(json, "lineage", &ret->lineage) < 0 ||
 		get_volume(json, &ret->volume) < 0 ||
 		get_u64(json, "generation", &ret->generation) < 0 || ret->generation == 0)
 		return -EBADMSG;
-	ret->lineage = strtoull(lineage, NULL, 16);
 	return 0;
 }
 

@@ -206,8 +206,6 @@ static void adopt_config(struct source *source, const struct ufs_config *config)
 	ufs_config_release(&source->record.config);
 	source->record.config = copy;
 	pthread_mutex_unlock(&source->set->lock);
-	if (source->n == 0)
-		return; /* stored with the first generation */
 	r = generations_store_source(source);
 	if (r < 0)
 		log_warn("way to the origin not stored", "source=\"%s\" cause=%s",

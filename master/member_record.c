@@ -6,7 +6,6 @@
 #include "master/record.h"
 
 #include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #define MEMBER_FORMAT 1
@@ -71,17 +70,6 @@ static bool get_number(const json_t *json, const char *name, json_int_t most, js
 	return json_is_integer(value) && *ret >= 0 && *ret <= most;
 }
 
-static bool get_u64_hex(const json_t *json, const char *name, uint64_t *ret)
-{
-	const char *text = json_string_value(json_object_get(json, name));
-	char *end;
-
-	if (!text || strlen(text) != 16)
-		return false;
-	*ret = strtoull(text, &end, 16);
-	return *end == '\0';
-}
-
 static bool get_text(const json_t *json, const char *name, char *out, size_t size)
 {
 	const char *text = json_string_value(json_object_get(json, name));
@@ -132,8 +120,8 @@ static int decode(const json_t *json, struct member *m)
 		!get_number(json, "capacity", INT64_MAX, &capacity) ||
 		!get_number(json, "joined", INT64_MAX, &joined) ||
 		!get_number(json, "removed", INT64_MAX, &removed) ||
-		!get_u64_hex(json, "id", &m->id) || m->id == 0 ||
-		!get_u64_hex(json, "run", &m->run) ||
+		record_u64_hex(json, "id", &m->id) < 0 || m->id == 0 ||
+		record_u64_hex(json, "run", &m->run) < 0 ||
 		!get_text(json, "name", m->name, sizeof(m->name)) ||
 		!get_text(json, "domain", m->domain_name, sizeof(m->domain_name)) ||
 		!get_text(json, "version", m->version, sizeof(m->version)) || !host ||

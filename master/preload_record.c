@@ -187,26 +187,13 @@ static int get_numbers(const json_t *json, struct preload_record *r)
 	return bad ? -EBADMSG : 0;
 }
 
-static int get_hex(const json_t *json, const char *name, uint64_t *ret)
-{
-	const char *text = json_string_value(json_object_get(json, name));
-	uint8_t bytes[8];
-
-	if (!text || hash_unhex(text, bytes, sizeof(bytes)) < 0)
-		return -EBADMSG;
-	*ret = 0;
-	for (size_t i = 0; i < sizeof(bytes); i++)
-		*ret = *ret << 8 | bytes[i];
-	return 0;
-}
-
 static int get_part(const json_t *json, struct preload_part *part)
 {
 	const char *reason = json_string_value(json_object_get(json, "reason"));
 	uint64_t fetched;
 
-	if (get_hex(json, "id", &part->worker) < 0 || get_hex(json, "run", &part->run) < 0 ||
-		get_state(json, &part->state) < 0 ||
+	if (record_u64_hex(json, "id", &part->worker) < 0 ||
+		record_u64_hex(json, "run", &part->run) < 0 || get_state(json, &part->state) < 0 ||
 		get_u64(json, "files_done", &part->files_done) < 0 ||
 		get_u64(json, "files_failed", &part->files_failed) < 0 ||
 		get_u64(json, "bytes_done", &part->bytes_done) < 0 ||
@@ -228,7 +215,7 @@ static int get_run(const json_t *json, struct preload_record *r)
 		return 0;
 	r->n_parts = 1;
 	part->state = PRELOAD_RUNNING;
-	if (get_hex(json, "run", &part->run) < 0 ||
+	if (record_u64_hex(json, "run", &part->run) < 0 ||
 		get_u64(json, "run_fetched", &part->run_fetched) < 0)
 		return -EBADMSG;
 	part->run_fetched = min(part->run_fetched, r->bytes_fetched);
@@ -262,7 +249,7 @@ static int get_ids(const json_t *json, struct preload_record *r)
 
 	if (!volume || hash_unhex(volume, r->volume.bytes, VOLUME_ID_LEN) < 0)
 		return -EBADMSG;
-	return json_object_get(json, "lineage") ? get_hex(json, "lineage", &r->lineage) : 0;
+	return record_u64_hex(json, "lineage", &r->lineage);
 }
 
 static int get_texts(const json_t *json, struct preload_record *r)

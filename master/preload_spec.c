@@ -5,7 +5,6 @@
 #include "master/dataset.h"
 #include "master/preload.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 static const char *const known[] = { "url", "dataset", "volume", "label", "lineage", "generation",
@@ -126,16 +125,9 @@ static int take_directory(const json_t *body, const char *name, char **ret, stru
 
 static int take_lineage(const json_t *body, uint64_t *ret, struct err *e)
 {
-	const json_t *value = json_object_get(body, "lineage");
-	const char *text = json_string_value(value);
-	uint8_t bytes[8];
-
-	if (!value)
+	if (!json_object_get(body, "lineage") || record_u64_hex(body, "lineage", ret) == 0)
 		return 0;
-	if (!text || hash_unhex(text, bytes, sizeof(bytes)) < 0)
-		return err_set(e, -EINVAL, "'lineage' wants 16 hexadecimal digits");
-	*ret = strtoull(text, NULL, 16);
-	return 0;
+	return err_set(e, -EINVAL, "'lineage' wants 16 hexadecimal digits");
 }
 
 /* A volume, or what a mount shows of it. */

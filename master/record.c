@@ -267,7 +267,7 @@ static int get_hex(const json_t *json, const char *name, void *out, size_t len)
 	return text && hash_unhex(text, out, len) == 0 ? 0 : -EBADMSG;
 }
 
-static int get_u64_hex(const json_t *json, const char *name, uint64_t *ret)
+int record_u64_hex(const json_t *json, const char *name, uint64_t *ret)
 {
 	uint8_t bytes[8];
 	int r = get_hex(json, name, bytes, sizeof(bytes));
@@ -424,7 +424,7 @@ int record_generation_decode(const void *data, size_t len, struct record_generat
 	if (r < 0)
 		return r;
 	if (get_hex(json, "volume", g.id.volume.bytes, VOLUME_ID_LEN) < 0 ||
-		get_u64_hex(json, "lineage", &g.id.lineage) < 0 ||
+		record_u64_hex(json, "lineage", &g.id.lineage) < 0 ||
 		get_u64(json, "generation", &g.id.generation) < 0 ||
 		get_u64(json, "serial", &g.serial) < 0 ||
 		get_hex(json, "hash", g.id.hash, SHA256_BYTES) < 0 ||

@@ -79,6 +79,9 @@ int record_cluster_encode(const struct record_cluster *record, struct buf *out) 
 /* The line about `what` ("a source") in the store that could not be read: code, for `return`. */
 int record_refuse(struct err *e, int code, const char *what);
 
+/* A number of 16 hexadecimal digits. -EBADMSG. */
+int record_u64_hex(const json_t *json, const char *name, uint64_t *ret) __must_check;
+
 /* How an origin is reached, as other records hold it too: a new reference, NULL without memory. */
 json_t *record_config_json(const struct ufs_config *config);
 /* -EBADMSG, -ENOMEM. */

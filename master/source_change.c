@@ -247,7 +247,7 @@ bool source_use_locked(struct source *source)
 	if (source->record.used - source->used_stored < USE_STORED_EVERY)
 		return false;
 	source->used_stored = source->record.used;
-	return source->n > 0;
+	return true;
 }
 
 void source_store_use(struct source *source)
