@@ -92,7 +92,8 @@ static bool is_loopback(const char *address)
 /* The address to talk to it at: of a worker on this node the one that this process was told, else the
  * first that can be reached from here. Sockets have the same path on every host, so a path alone says
  * nothing. A socket that a container does not see, or that this process may not open, is left for another
- * way. When there is none, it is preferred to an address that needs a key: it may be there again at any time. */
+ * way. If no address can be used, an absent socket is preferred to an address whose key is missing: it may be there again
+ * at any time. */
 static const char *choose_address(const struct view *view, const struct member *m)
 {
 	bool here = !m->has_host || memcmp(m->host, view->config.host, CLUSTER_HOST_BYTES) == 0;

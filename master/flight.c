@@ -130,7 +130,7 @@ static enum ufs_before listed_before(void *arg)
 	return r == -ENOENT ? before : UFS_BEFORE_VERSIONS;
 }
 
-static int give_up(const struct source *source, struct err *e)
+static int given_up_error(const struct source *source, struct err *e)
 {
 	return err_set(e, -ECANCELED, "the listing of %s was given up: nothing uses it any more",
 		source->record.text);
@@ -162,7 +162,7 @@ static int list_objects(struct flight *flight, const struct ufs_config *config,
 	if (r < 0 && listing_spill_failed(listing, e))
 		return r;
 	if (r == -ECANCELED)
-		return give_up(source, e);
+		return given_up_error(source, e);
 	if (r == -E2BIG)
 		return err_set(e, r,
 			"%s has more objects than a source may have (%u): mount a prefix of it",
@@ -559,7 +559,7 @@ static void answer(struct flight *flight, struct source_wait *wait)
 	int r;
 
 	if (wait->unwanted) {
-		wait->on_done(wait, give_up(source, &e), NULL, &e);
+		wait->on_done(wait, given_up_error(source, &e), NULL, &e);
 		return;
 	}
 	if (flight->status < 0 && (wait->refresh || wait->contradicts || !g)) {

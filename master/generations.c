@@ -265,7 +265,8 @@ static int store_and_count(struct source *source, const struct record_generation
 	struct record_generation *grown = NULL;
 	int r;
 
-	/* What is set of a source without a generation is not stored: nobody may find it so once its record is. */
+	/* What is set of a source without a generation is not stored. The record and the generation appear together under
+	 * write_lock. */
 	pthread_mutex_lock(&source->set->write_lock);
 	r = store_generation_locked(source, generation);
 	pthread_mutex_lock(&source->set->lock);
