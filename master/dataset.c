@@ -82,6 +82,7 @@ static void list_later(
 		.refresh = refresh,
 		.on_done = listed,
 		.is_wanted = is_wanted,
+		.of_dataset = true,
 		.policy_now = policy_now };
 	if (pool_submit(set->config.pool, &l->job) < 0) {
 		ufs_config_release(&l->config);

@@ -103,6 +103,7 @@ static void list_due(struct follow *follow)
 			.as_known = true,
 			.refresh = true,
 			.is_wanted = is_wanted,
+			.of_dataset = true,
 			.on_done = listed };
 		job->newest = newest_serial(follow, &job->volume);
 		r = pool_submit(follow->pool, &job->pool);

@@ -226,8 +226,14 @@ static void run_open(struct pool_job *job)
 	source_open(o->preloads->config.sources, &o->wait);
 }
 
+/* Not by URL: no name of a dataset has a colon. */
+static bool is_of_dataset(const struct preload_record *record)
+{
+	return !strchr(record->target, ':');
+}
+
 /* Asks for the source of a job that is LISTING. */
-static int open_source(struct preloads *p, const struct preload_record *record)
+static int open_source(struct preloads *p, const struct preload_record *record, bool of_dataset)
 {
 	struct opening *o = calloc(1, sizeof(*o));
 	int r;
@@ -238,9 +244,10 @@ static int open_source(struct preloads *p, const struct preload_record *record)
 	o->id = record->id;
 	o->pool.run = run_open;
 	r = ufs_config_copy(&record->config, &o->config);
-	o->wait = (struct source_wait){
-		.config = &o->config, .refresh = record->refresh, .on_done = opened
-	};
+	o->wait = (struct source_wait){ .config = &o->config,
+		.refresh = record->refresh,
+		.of_dataset = of_dataset,
+		.on_done = opened };
 	list_init(&o->wait.link);
 	if (r == 0)
 		r = pool_submit(p->config.pool, &o->pool);
@@ -421,11 +428,13 @@ static int start(struct preloads *p, uint64_t id, struct err *e)
 {
 	struct preload_record record = { 0 };
 	struct preload *job;
+	bool of_dataset = false;
 	int r = 0;
 
 	pthread_mutex_lock(&p->lock);
 	job = preload_find_locked(p, id);
 	if (job && job->record.state == PRELOAD_LISTING) {
+		of_dataset = is_of_dataset(&job->record);
 		record.id = id;
 		record.refresh = job->record.refresh;
 		record.state = PRELOAD_LISTING;
@@ -433,7 +442,7 @@ static int start(struct preloads *p, uint64_t id, struct err *e)
 	}
 	pthread_mutex_unlock(&p->lock);
 	if (r == 0 && record.state == PRELOAD_LISTING && record.id)
-		r = open_source(p, &record);
+		r = open_source(p, &record, of_dataset);
 	else if (r == 0)
 		preload_wake(p);
 	ufs_config_release(&record.config);
@@ -629,7 +638,7 @@ static int load(struct preloads *p, struct err *e)
 		const struct preload *job = list_entry(node, struct preload, link);
 
 		if (job->record.state == PRELOAD_LISTING && r == 0)
-			r = open_source(p, &job->record);
+			r = open_source(p, &job->record, is_of_dataset(&job->record));
 	}
 	return r < 0 ? err_set(e, r, "no memory for what is to be preloaded") : 0;
 }

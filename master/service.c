@@ -306,6 +306,7 @@ static int take_dataset(struct job *job, const Granary__OpenSource *m, struct er
 	if (r < 0)
 		return err_set(e, r, "out of memory");
 	memcpy(job->dataset, uuid, sizeof(uuid));
+	job->wait.of_dataset = true;
 	if (job->wait.refresh) /* else it goes on with what is set already */
 		job->wait.policy_now = policy_now;
 	shown = dataset_shown(&d, &mount->volume);

@@ -43,7 +43,7 @@ static void choose_locked(struct source *source, struct list *next)
 			continue;
 		if (wait->config)
 			way = wait->config;
-		source->needed |= !wait->is_wanted;
+		source->needed |= !wait->of_dataset;
 		list_remove(node);
 		list_push_back(next, node);
 	}

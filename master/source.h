@@ -106,9 +106,10 @@ struct source_wait {
 		held_back_ns; /* likewise: its token may list again after that; 0: it was not refused */
 	uint64_t policy_sets; /* the source's: how often its policy was set before */
 	/* Asked when the flight begins, without locks: is the listing still wanted? False: -ECANCELED. NULL: yes.
-	 * A listing that has begun is ended by source_set_end_listing(), unless a wait without this needs it. */
+	 * A listing that has begun is ended by source_set_end_listing(). */
 	bool (*is_wanted)(struct source_wait *wait);
-	bool unwanted; /* the source's: it was not */
+	bool of_dataset; /* ends with the last dataset of the source */
+	bool unwanted;   /* the source's: it was not */
 	/* Brings up `policy` once the origin has answered, which may take long; NULL: it is as it is.
 	 * Without locks. */
 	void (*policy_now)(struct source_wait *wait);
@@ -201,7 +202,7 @@ int source_set_may_evict(struct source_set *set, const struct volume_id *volume,
 /* Not used for long: it makes room before all others, whatever its policy says. */
 void source_set_idle(struct source_set *set, const struct volume_id *volume, bool idle);
 /* Its last dataset is gone: the listing in flight ends, and its waiters get -ECANCELED, unless a mount shows the source
- * or a waiter has no is_wanted. */
+ * or a waiter is not of a dataset. */
 void source_set_end_listing(struct source_set *set, const struct volume_id *volume);
 /* It is used now, though no mount shows it. */
 void source_set_touch(struct source_set *set, const struct volume_id *volume);

@@ -222,7 +222,7 @@ static bool is_needed_locked(const struct source *source)
 	bool needed = source->needed || holds_mounts_locked(source) > 0;
 
 	list_for_each (node, &source->waiters)
-		needed |= !list_entry(node, struct source_wait, link)->is_wanted;
+		needed |= !list_entry(node, struct source_wait, link)->of_dataset;
 	return needed;
 }
 

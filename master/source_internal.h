@@ -82,8 +82,8 @@ struct source {
 	_Atomic uint64_t listing_keys; /* progress of the listing under way */
 	_Atomic bool listing;
 	struct ufs *lister; /* of the listing under way, under the lock; NULL: none */
-	bool needed; /* by a wait of the flight that has no is_wanted; under the lock, as the next */
-	bool ended;  /* source_set_end_listing() ended the flight's listing */
+	bool needed; /* by a wait of the flight that is not of a dataset; under the lock, as the next */
+	bool ended;         /* source_set_end_listing() ended the flight's listing */
 	char notice[512];   /* last one, for status */
 	struct err failure; /* of the last listing; code 0: none */
 	int64_t listed_at;  /* seconds since 1970; 0: not in this run */

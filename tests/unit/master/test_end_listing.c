@@ -13,6 +13,9 @@
 #include "master/source_internal.h"
 #include "tests/clock/test_clock.h"
 
+#define BY_NAME "{'dataset':'x'}"
+#define BY_URL  "{'url':'file://@/origin'}"
+
 /* A wait as a dataset's own; its flight stays at its beginning. */
 struct gate {
 	struct source_wait wait;
@@ -53,6 +56,7 @@ static void gate_init(struct gate *gate, bool wanted)
 	*gate = (struct gate){ .wait = { .config = &x.mounts[0].config,
 				       .refresh = true,
 				       .is_wanted = stay,
+				       .of_dataset = true,
 				       .on_done = passed },
 		.wanted = wanted };
 	list_init(&gate->wait.link);
@@ -110,9 +114,9 @@ static void open_preloads(void)
 	assert_int_equal(preloads_new(&config, &preloads, &df.e), 0);
 }
 
-static void preload_x(void)
+static void preload_x(const char *wish)
 {
-	json_t *body = df_body("{'dataset':'x'}");
+	json_t *body = df_body(wish);
 	json_t *answer = NULL;
 	bool joined;
 
@@ -174,9 +178,10 @@ static void others_wait_for_the_next(void **state)
 	begin(&gates[0], true);
 	gate_init(&mount, true);
 	mount.wait.is_wanted = NULL;
+	mount.wait.of_dataset = false;
 	mount.wait.refresh = false;
 	source_open(df.sources, &mount.wait);
-	preload_x();
+	preload_x(BY_URL);
 	test_wait(waiting() == 2);
 	assert_int_equal(dataset_delete(df.set, "x", true, &df.e), 0);
 	pass(&gates[0]);
@@ -189,12 +194,12 @@ static void others_wait_for_the_next(void **state)
 }
 
 /* `gates[1]` and a preload are in one flight, which stays. */
-static void fly_with_a_preload(void)
+static void fly_with_a_preload(const char *wish)
 {
 	begin(&gates[0], false);
 	gate_init(&gates[1], true);
 	source_open(df.sources, &gates[1].wait);
-	preload_x();
+	preload_x(wish);
 	test_wait(waiting() == 2);
 	pass(&gates[0]);
 	assert_int_equal(gates[0].status, -ECANCELED);
@@ -211,7 +216,7 @@ static void land(void)
 static void others_are_in_the_flight(void **state)
 {
 	(void)state;
-	fly_with_a_preload();
+	fly_with_a_preload(BY_URL);
 	assert_int_equal(dataset_delete(df.set, "x", true, &df.e), 0);
 	land();
 	assert_int_equal(gates[1].status, 0);
@@ -253,17 +258,12 @@ static void nobody_else_waits(void **state)
 	assert_int_equal(view_of_x().newest.id.generation, 2);
 }
 
-/* A preload whose listing was ended by whatever cause has ended. */
-static void a_preload_without_its_listing(void **state)
+/* Of the dataset: it would load what nobody can mount, and a bucket that lists without end could not be left. */
+static void a_preload_of_the_dataset(void **state)
 {
-	struct source *source;
-
 	(void)state;
-	fly_with_a_preload();
-	source = source_of_x();
-	pthread_mutex_lock(&df.sources->lock);
-	source->ended = true;
-	pthread_mutex_unlock(&df.sources->lock);
+	fly_with_a_preload(BY_NAME);
+	assert_int_equal(dataset_delete(df.set, "x", true, &df.e), 0);
 	land();
 	assert_int_equal(gates[1].status, -ECANCELED);
 	check_preload("failed", "was given up");
@@ -273,7 +273,7 @@ static void a_preload_without_its_listing(void **state)
 static void a_preload_of_the_next_master(void **state)
 {
 	(void)state;
-	fly_with_a_preload();
+	fly_with_a_preload(BY_NAME);
 	source_set_stop(df.sources);
 	land();
 	assert_int_equal(gates[1].status, -ECANCELED);
@@ -294,7 +294,7 @@ int main(void)
 		CASE(others_are_in_the_flight),
 		CASE(a_mount_shows_the_source),
 		CASE(nobody_else_waits),
-		CASE(a_preload_without_its_listing),
+		CASE(a_preload_of_the_dataset),
 		CASE(a_preload_of_the_next_master),
 	};
 
