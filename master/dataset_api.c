@@ -31,12 +31,11 @@ static void note(const struct admin_request *request, json_t *before, const stru
 	json_decref(after);
 }
 
-/* What the caller may name; NULL: all. */
 static const struct source_rules *rules_of(void *arg, const struct admin_request *request)
 {
 	const struct service *service = arg;
 
-	return admin_right(&request->caller, RIGHTS_NAME) == RIGHT_ALL ? NULL : &service->rules;
+	return source_rules_of(&service->rules, &request->caller.peer);
 }
 
 static bool is_set(const struct admin_request *request, const char *name)

@@ -474,8 +474,8 @@ static int check_volume(struct preloads *p, struct preload_record *record, struc
 	return 0;
 }
 
-static int create_one(struct preloads *p, const json_t *body, uint32_t mount, uint64_t *ret_id,
-	bool *ret_joined, struct err *e)
+static int create_one(struct preloads *p, const json_t *body, uint32_t mount,
+	const struct source_rules *rules, uint64_t *ret_id, bool *ret_joined, struct err *e)
 {
 	struct preload *fresh = calloc(1, sizeof(*fresh));
 	int r;
@@ -484,7 +484,7 @@ static int create_one(struct preloads *p, const json_t *body, uint32_t mount, ui
 		return err_set(e, -ENOMEM, "out of memory");
 	list_init(&fresh->link);
 	fresh->rate = PRELOAD_RATE_INIT;
-	r = preload_apply(&fresh->record, body, mount, p->config.datasets, e);
+	r = preload_apply(&fresh->record, body, mount, p->config.datasets, rules, e);
 	if (r == 0)
 		r = check_volume(p, &fresh->record, e);
 	if (r < 0) {
@@ -527,8 +527,8 @@ static int jobs_json(
 	return err_set(e, -ENOMEM, "out of memory");
 }
 
-int preloads_create(
-	struct preloads *p, const json_t *body, json_t **ret_json, bool *ret_joined, struct err *e)
+int preloads_create(struct preloads *p, const json_t *body, const struct source_rules *rules,
+	json_t **ret_json, bool *ret_joined, struct err *e)
 {
 	uint32_t n = preload_count(body, p->config.datasets);
 	uint64_t ids[DATASET_MOUNTS_MAX] = { 0 };
@@ -537,7 +537,7 @@ int preloads_create(
 
 	*ret_joined = true;
 	for (uint32_t i = 0; i < n && r == 0; i++) {
-		r = create_one(p, body, i, &ids[i], &joined[i], e);
+		r = create_one(p, body, i, rules, &ids[i], &joined[i], e);
 		if (r < 0)
 			take_back(p, ids, joined, i);
 		else

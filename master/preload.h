@@ -23,6 +23,7 @@
 #include "base/pool.h"
 #include "master/preload_rate.h"
 #include "master/source.h"
+#include "master/source_rules.h"
 #include "net/net.h"
 #include "proto/preload.h"
 
@@ -96,9 +97,10 @@ int preload_record_decode(
 /* ---- preload_spec.c -------------------------------------------------------------------------- */
 
 /* What a request's body says, for a new record, which is the caller's to release also on failure;
- * -EINVAL with a line that names the member. `mount`: which of a dataset's. `datasets` may be NULL. */
+ * -EINVAL with a line that names the member; of a URL's source as source_rules_check(). `mount`: which of a
+ * dataset's. `datasets` may be NULL. */
 int preload_apply(struct preload_record *record, const json_t *body, uint32_t mount,
-	struct dataset_set *datasets, struct err *e) __must_check;
+	struct dataset_set *datasets, const struct source_rules *rules, struct err *e) __must_check;
 /* How many jobs such a request makes: one for each mount of a dataset. */
 uint32_t preload_count(const json_t *body, struct dataset_set *datasets);
 
@@ -129,9 +131,9 @@ int preloads_new(const struct preloads_config *config, struct preloads **ret_pre
 void preloads_free(struct preloads *p);
 
 /* A job, or that which does the same already (*ret_joined). Of a dataset with several mounts one for
- * each: *ret_json is that of the first, with "jobs", their numbers. -EBUSY: too many are under way. */
-int preloads_create(struct preloads *p, const json_t *body, json_t **ret_json, bool *ret_joined,
-	struct err *e) __must_check;
+ * each: *ret_json is that of the first, with "jobs", their numbers. -EBUSY: too many are under way; else as preload_apply(). */
+int preloads_create(struct preloads *p, const json_t *body, const struct source_rules *rules,
+	json_t **ret_json, bool *ret_joined, struct err *e) __must_check;
 /* -ENOENT; -EEXIST: it has ended. */
 int preloads_cancel(struct preloads *p, uint64_t id, json_t **ret_json, struct err *e) __must_check;
 /* One, or with 0 all: {"preloads": [...]}, newest first, without their failures. -ENOENT. */

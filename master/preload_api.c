@@ -51,7 +51,8 @@ int preload_api_create(
 	const struct service *service = arg;
 	json_t *json = NULL;
 	bool joined = false;
-	int r = preloads_create(service->preloads, request->body, &json, &joined, e);
+	int r = preloads_create(service->preloads, request->body,
+		source_rules_of(&service->rules, &request->caller.peer), &json, &joined, e);
 
 	if (r < 0)
 		return r;

@@ -44,8 +44,8 @@ static int take_text(const json_t *body, const char *name, char **ret, struct er
 	return *ret ? 0 : err_set(e, -ENOMEM, "out of memory");
 }
 
-static int take_config(
-	struct preload_record *record, const char *url, const json_t *body, struct err *e)
+static int take_config(struct preload_record *record, const char *url, const json_t *body,
+	const struct source_rules *rules, struct err *e)
 {
 	struct ufs_config *c = &record->config;
 	int r = ufs_config_parse(url, c, e);
@@ -63,8 +63,9 @@ static int take_config(
 		return r;
 	if (c->credentials && (r = ufs_credentials_check(c->credentials, e)) < 0)
 		return r;
-	return ufs_versions_parse(
+	r = ufs_versions_parse(
 		json_string_value(json_object_get(body, "versions")), &c->versions, e);
+	return r == 0 ? source_rules_check(rules, c, NULL, e) : r;
 }
 
 static int take_mount(
@@ -150,7 +151,7 @@ static int take_volume(
 }
 
 static int take_target(struct preload_record *record, const json_t *body, uint32_t mount,
-	struct dataset_set *datasets, struct err *e)
+	struct dataset_set *datasets, const struct source_rules *rules, struct err *e)
 {
 	const char *url = json_string_value(json_object_get(body, "url"));
 	const char *dataset = json_string_value(json_object_get(body, "dataset"));
@@ -168,7 +169,7 @@ static int take_target(struct preload_record *record, const json_t *body, uint32
 		return err_set(e, -ENOMEM, "out of memory");
 	if (volume)
 		return take_volume(record, volume, body, e);
-	return url ? take_config(record, url, body, e)
+	return url ? take_config(record, url, body, rules, e)
 		   : take_dataset(record, dataset, mount, datasets, e);
 }
 
@@ -213,7 +214,7 @@ uint32_t preload_count(const json_t *body, struct dataset_set *datasets)
 }
 
 int preload_apply(struct preload_record *record, const json_t *body, uint32_t mount,
-	struct dataset_set *datasets, struct err *e)
+	struct dataset_set *datasets, const struct source_rules *rules, struct err *e)
 {
 	const json_t *bandwidth = json_object_get(body, "bandwidth");
 	json_int_t rate = json_integer_value(bandwidth);
@@ -228,6 +229,6 @@ int preload_apply(struct preload_record *record, const json_t *body, uint32_t mo
 	record->bandwidth = (uint64_t)rate;
 	r = check_members(body, e);
 	if (r == 0)
-		r = take_target(record, body, mount, datasets, e);
+		r = take_target(record, body, mount, datasets, rules, e);
 	return r == 0 ? take_paths(record, json_object_get(body, "paths"), e) : r;
 }

@@ -39,7 +39,7 @@ struct job {
 	struct volume_id volume;         /* GET_TABLE */
 	char dataset[DATASET_UUID_TEXT]; /* that policy_now() asks for */
 	bool named;
-	bool to_check; /* the caller is not local, and named the source by itself */
+	const struct source_rules *rules; /* of a source that the caller names; else NULL */
 	uint64_t began_ns;
 };
 
@@ -334,8 +334,8 @@ static int take_open(struct job *job, struct err *e)
 		r = take_dataset(job, m, e);
 	} else {
 		r = take_source(m->source, &job->config, e);
-		job->to_check = rights_of(principal_of(rpc_conn_peer(job->request->conn)),
-					RIGHTS_ADMIN, RIGHTS_NAME) != RIGHT_ALL;
+		job->rules =
+			source_rules_of(&job->service->rules, rpc_conn_peer(job->request->conn));
 		if (r == 0)
 			r = take_policy(m->policy, &job->wait.policy, e);
 	}
@@ -381,7 +381,7 @@ static void run_at_once(struct pool_job *pool)
 	struct job *job = container_of(pool, struct job, pool);
 	struct service *service = job->service;
 	struct err e = ERR_INIT;
-	int r = job->to_check ? source_rules_check(&service->rules, &job->config, NULL, &e) : 0;
+	int r = source_rules_check(job->rules, &job->config, NULL, &e);
 
 	if (r < 0) {
 		refuse(service, job->request, &e);
@@ -404,8 +404,8 @@ static void run_at_once(struct pool_job *pool)
  * the way of what waits for nothing. */
 static int submit(struct service *service, struct job *job)
 {
-	bool asks = job->to_check ||
-		    (!job->named && !job->wait.refresh && job->config.scheme == UFS_FILE);
+	bool asks =
+		job->rules || (!job->named && !job->wait.refresh && job->config.scheme == UFS_FILE);
 
 	return pool_submit(asks ? service->dirs : service->small, &job->pool);
 }

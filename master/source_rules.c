@@ -1,6 +1,7 @@
 /* What others than local callers may name in a source. See source_rules.h. */
 #include "master/source_rules.h"
 #include "base/cleanup.h"
+#include "net/rights.h"
 #include "ufs/protected.h"
 
 #include <stdlib.h>
@@ -27,8 +28,7 @@ static int check_directory(
 		return 0;
 	return err_set(e, -EPERM,
 		"file://%s: permission denied: not an existing directory at or below one of the "
-		"master's file-roots; add one there, or create the dataset as root on the "
-		"master's host",
+		"master's file-roots; add one there, or name it as root on the master's host",
 		config->prefix);
 }
 
@@ -76,6 +76,12 @@ static int check_endpoint(
 		"endpoint %s: permission denied: it is a loopback or link-local address; set "
 		"local-endpoints of the master, or name it as root on the master's host",
 		config->endpoint);
+}
+
+const struct source_rules *source_rules_of(
+	const struct source_rules *rules, const struct peer_identity *peer)
+{
+	return rights_of(principal_of(peer), RIGHTS_ADMIN, RIGHTS_NAME) == RIGHT_ALL ? NULL : rules;
 }
 
 int source_rules_check(const struct source_rules *rules, const struct ufs_config *config,

@@ -15,6 +15,7 @@
 #pragma once
 
 #include "base/option.h"
+#include "net/identity.h"
 #include "ufs/ufs.h"
 
 struct source_rules {
@@ -23,7 +24,11 @@ struct source_rules {
 	bool local_endpoints;
 };
 
+/* Those that requests of `peer` obey; NULL: it is local, and may name everything. */
+const struct source_rules *source_rules_of(
+	const struct source_rules *rules, const struct peer_identity *peer);
+
 /* May `config` be named? `before`: as the source was until now; what is the same in both is allowed. NULL: it is new. -EPERM with a
- * line; -ENXIO: the endpoint's name cannot be looked up. `rules` NULL: the caller is local. */
+ * line; -ENXIO: the endpoint's name cannot be looked up. `rules`: of source_rules_of(). */
 int source_rules_check(const struct source_rules *rules, const struct ufs_config *config,
 	const struct ufs_config *before, struct err *e) __must_check;

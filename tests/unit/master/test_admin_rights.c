@@ -16,8 +16,9 @@
 #include "tests/unit/net/cluster_key.h"
 #include "tests/unit/net/principals.h"
 
-#define TIMEOUT (60 * CLOCK_SECOND)
-#define FAKE    "fake:admin-rights"
+#define TIMEOUT  (60 * CLOCK_SECOND)
+#define FAKE     "fake:admin-rights"
+#define PRELOADS "/v1/preloads"
 
 /* In path and body '$' is the target, in a body @ the directory and ' is ". */
 struct asked {
@@ -39,6 +40,7 @@ static const struct asked table[] = {
 	{ RIGHTS_CHANGE, "PATCH", "/v1/datasets/$", "{'priority':3}", "others", "absent" },
 	{ RIGHTS_CHANGE, "DELETE", "/v1/datasets/$", NULL, "gone", "lost" },
 	{ RIGHTS_CHANGE, "POST", "/v1/tokens", "{'ttl_s':60}", NULL, NULL },
+	{ RIGHTS_CHANGE, "POST", PRELOADS, "{'dataset':'$'}", "mine", "none" },
 	{ RIGHTS_MINT, "POST", "/v1/datasets/$/tokens", "{'ttl_s':60}", "mine", "none" },
 	{ RIGHTS_MINT, "POST", "/v1/datasets/$/tokens", "{}", "others", "absent" },
 	{ RIGHTS_NAME, "POST", "/v1/datasets?no_check=1",
@@ -52,6 +54,13 @@ static const struct asked table[] = {
 		"{'name':'x','mounts':[{'url':'s3://b/','endpoint':'http://$:1','path_style':true}]"
 		"}",
 		"127.0.0.1", "127.0.0.2" },
+	{ RIGHTS_NAME, "POST", PRELOADS, "{'url':'file://@/$'}", "origin", "absent" },
+	{ RIGHTS_NAME, "POST", PRELOADS, "{'url':'s3://b/','credentials':'file:@/$'}", "secret",
+		"absent" },
+	{ RIGHTS_NAME, "POST", PRELOADS, "{'url':'s3://b/','ca_file':'@/$'}", "secret", "absent" },
+	{ RIGHTS_NAME, "POST", PRELOADS,
+		"{'url':'s3://b/','endpoint':'http://$:1','path_style':true}", "127.0.0.1",
+		"127.0.0.2" },
 };
 
 static const struct admin_route routes[] = {
@@ -63,11 +72,13 @@ static const struct admin_route routes[] = {
 	{ "GET", "/v1/datasets/{name}/generations", dataset_api_generations, NULL },
 	{ "POST", "/v1/datasets/{name}/tokens", token_api_create, "token.create" },
 	{ "POST", "/v1/tokens", token_api_create_admin, "token.create" },
+	{ "POST", PRELOADS, preload_api_create, "preload.create" },
 	{ 0 },
 };
 
 static struct {
 	struct service service;
+	struct pool *none; /* takes no job */
 	struct admin_server *admin;
 	char socket[128];
 	char http[64]; /* admin-listen */
@@ -239,6 +250,17 @@ static void put_back(void)
 	assert_int_equal(df_update("others", "{'priority':1}"), 0);
 }
 
+static size_t preloads(void)
+{
+	json_t *json = NULL;
+	size_t n;
+
+	assert_int_equal(preloads_json(master.service.preloads, 0, &json, &df.e), 0);
+	n = json_array_size(json_object_get(json, "preloads"));
+	json_decref(json);
+	return n;
+}
+
 static void is_as_put_back(void)
 {
 	struct dataset *all = NULL;
@@ -278,12 +300,18 @@ static bool is_allowed(enum principal who, const struct asked *a, bool configure
 	return right == RIGHT_ALL;
 }
 
+/* To who may. The pool of preloads is full: none opens a source. */
+static int answer_of(const struct asked *a)
+{
+	return strcmp(a->path, PRELOADS) == 0 ? -EAGAIN : 0;
+}
+
 static void allowed(enum principal who, const struct asked *a)
 {
 	struct err e;
 	int r = ask(who, a, a->there, &e);
 
-	if (r != 0)
+	if (r != answer_of(a))
 		fail_msg("principal %d, %s %s: %d %s", (int)who, a->method, a->path, r, e.text);
 	put_back();
 	if (a->not_there && a->op != RIGHTS_NAME && who != PRINCIPAL_TOKEN)
@@ -292,6 +320,7 @@ static void allowed(enum principal who, const struct asked *a)
 
 static void refused(enum principal who, const struct asked *a)
 {
+	size_t before = preloads();
 	struct err of_other;
 	struct err e;
 	int r = ask(who, a, a->there, &e);
@@ -300,6 +329,7 @@ static void refused(enum principal who, const struct asked *a)
 		fail_msg("principal %d, %s %s: %d %s", (int)who, a->method, a->path, r, e.text);
 	assert_int_equal(ask(who, a, a->not_there, &of_other), r);
 	assert_string_equal(of_other.text, e.text);
+	assert_int_equal(preloads(), before);
 	is_as_put_back();
 }
 
@@ -350,6 +380,7 @@ static void test_expires(void **state)
 
 static int set_up(void **state)
 {
+	struct preloads_config preloads = { 0 };
 	struct err e = ERR_INIT;
 	uint16_t port = 0;
 
@@ -360,6 +391,9 @@ static int set_up(void **state)
 	assert_int_equal(df_create("{'name':'others','mounts':[{'url':'file://@/origin'}]}"), 0);
 	put_back();
 	master.service.datasets = df.set;
+	master.none = pool_new("none", 1, 0);
+	preloads = (struct preloads_config){ df.store, df.sources, df.set, .pool = master.none };
+	assert_int_equal(preloads_new(&preloads, &master.service.preloads, &e), 0);
 	(void)snprintf(master.socket, sizeof(master.socket), "%s", fixture_in("admin.sock"));
 	assert_int_equal(
 		admin_server_new(master.socket, routes, &master.service, &master.admin, &e), 0);
@@ -380,6 +414,8 @@ static int tear_down(void **state)
 	remote_admin_free(master.service.remote);
 	admin_server_free(master.admin);
 	loop_free(master.loop);
+	pool_free(master.none);
+	preloads_free(master.service.preloads);
 	net_debug_wrap = NULL;
 	return without_cluster_key(state) | df_teardown(state);
 }

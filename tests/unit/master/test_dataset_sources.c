@@ -253,11 +253,11 @@ static void one_preload_for_each(void **state)
 	(void)state;
 	assert_int_equal(df_create("{'name':'x'," TWO "}"), 0);
 	assert_int_equal(preloads_new(&config, &preloads, &df.e), 0);
-	assert_int_equal(preloads_create(preloads, wish, &answer, &joined, &df.e), 0);
+	assert_int_equal(preloads_create(preloads, wish, NULL, &answer, &joined, &df.e), 0);
 	assert_false(joined);
 	assert_int_equal(json_array_size(json_object_get(answer, "jobs")), 2);
 	json_decref(answer);
-	assert_int_equal(preloads_create(preloads, wish, &answer, &joined, &df.e), 0);
+	assert_int_equal(preloads_create(preloads, wish, NULL, &answer, &joined, &df.e), 0);
 	assert_true(joined);
 	assert_int_equal(number(answer, "id"), 1);
 	json_decref(answer);

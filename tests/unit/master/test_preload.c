@@ -215,7 +215,7 @@ static int apply(const char *body, struct preload_record *record, struct err *e)
 	assert_non_null(json);
 	*record = (struct preload_record){ 0 };
 	*e = ERR_INIT;
-	r = preload_apply(record, json, 0, NULL, e);
+	r = preload_apply(record, json, 0, NULL, NULL, e);
 	json_decref(json);
 	return r;
 }
