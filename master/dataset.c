@@ -168,21 +168,20 @@ static uint32_t other_ways(const struct dataset *a, const struct dataset *b)
 }
 
 /* What the caller may name, and, with `ask`, whether origins answer: either may take its time, in which the record may
- * change, so it is checked before anybody has to wait. */
+ * change, so it is checked before anybody has to wait. `before`: the record that it is checked for. */
 static int check_ways(struct dataset_set *set, const char *name, const json_t *body, bool ask,
-	const struct source_rules *rules, struct err *e)
+	const struct source_rules *rules, struct dataset *before, struct err *e)
 {
-	_cleanup_(dataset_release) struct dataset before = { 0 };
 	_cleanup_(dataset_release) struct dataset d = { 0 };
 	uint32_t ways = 0;
-	int r = dataset_set_find(set, name, &before, e);
+	int r = dataset_set_find(set, name, before, e);
 
-	if (r == 0 && dataset_copy(&before, &d) < 0)
+	if (r == 0 && dataset_copy(before, &d) < 0)
 		r = err_set(e, -ENOMEM, "out of memory");
 	if (r == 0)
 		r = dataset_apply(&d, body, false, rules, e);
 	if (r == 0 && ask)
-		ways = other_ways(&before, &d);
+		ways = other_ways(before, &d);
 	for (uint32_t i = 0; i < d.n_mounts && r == 0; i++)
 		if (ways & 1u << i)
 			r = check_origin(set, &d.mounts[i], e);
@@ -192,15 +191,22 @@ static int check_ways(struct dataset_set *set, const char *name, const json_t *b
 int dataset_update(struct dataset_set *set, const char *name, const json_t *body, bool check,
 	const struct source_rules *rules, struct dataset *ret, struct err *e)
 {
+	_cleanup_(dataset_release) struct dataset checked = { 0 };
 	_cleanup_(dataset_release) struct dataset before = { 0 };
 	_cleanup_(dataset_release) struct dataset d = { 0 };
 	uint32_t ways = 0;
-	int r = check || rules ? check_ways(set, name, body, check, rules, e) : 0;
+	int r = check || rules ? check_ways(set, name, body, check, rules, &checked, e) : 0;
 
 	if (r < 0)
 		return r;
 	pthread_mutex_lock(&set->change);
 	r = dataset_set_find(set, name, &before, e);
+	/* What the one had before is not what the other may have. */
+	if (r == 0 && rules &&
+		(strcmp(before.uuid, checked.uuid) != 0 || other_ways(&before, &checked)))
+		r = err_set(e, -EBUSY,
+			"dataset %s was changed by another request at the same time: try again",
+			name);
 	if (r == 0 && dataset_copy(&before, &d) < 0)
 		r = err_set(e, -ENOMEM, "out of memory");
 	if (r == 0)

@@ -4,11 +4,26 @@
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <dlfcn.h>
+#include <netdb.h>
 #include <sys/stat.h>
 #include "tests/unit/master/dataset_fixture.h"
 #include "tests/unit/master/fixture.h"
 
 static struct source_rules rules;
+static void (*on_lookup)(void); /* NULL: nothing */
+
+/* As libc's. */
+int getaddrinfo(
+	const char *node, const char *service, const struct addrinfo *hints, struct addrinfo **ret)
+{
+	int (*call)(const char *, const char *, const struct addrinfo *, struct addrinfo **) = 0;
+
+	*(void **)&call = dlsym(RTLD_NEXT, "getaddrinfo");
+	if (on_lookup)
+		on_lookup();
+	return call(node, service, hints, ret);
+}
 
 static void put_dir(const char *name)
 {
@@ -169,12 +184,46 @@ static void endpoints(void **state)
 	df_expect(update("x", "{'mounts':[{'path_style':true}]}"), -EPERM, "local-endpoints");
 }
 
+static void rename_both(void)
+{
+	on_lookup = NULL;
+	assert_int_equal(df_update("x", "{'name':'y'}"), 0);
+	assert_int_equal(df_update("mine", "{'name':'x'}"), 0);
+}
+
+/* What one dataset has is not what another one may have that gets its name while an endpoint is looked up. */
+static void another_of_its_name(void **state)
+{
+	static const char change[] =
+		"{'mounts':[{'path_style':false,'credentials':'file:@/keys/team'}]}";
+	struct dataset d;
+
+	(void)state;
+	assert_int_equal(create("{'name':'x','mounts':[{'url':'s3://b/','endpoint':'http://"
+				"192.0.2.1','path_style':true,'credentials':'file:@/keys/team'}]}"),
+		0);
+	rules.credential_dirs.n = 0;
+	assert_int_equal(create("{'name':'mine','cache_scope':'file:@/keys/team','mounts':[{'url':"
+				"'s3://b/','endpoint':'http://192.0.2.9','path_style':true}]}"),
+		0);
+	on_lookup = rename_both;
+	df_expect(update("x", change), -EBUSY, "changed by another request");
+	assert_null(on_lookup);
+	d = df_find("x");
+	assert_null(d.mounts[0].config.credentials);
+	assert_true(d.mounts[0].config.path_style);
+	dataset_release(&d);
+	df_expect(update("x", change), -EPERM, "credential-dirs");
+	assert_int_equal(update("y", change), 0);
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test_setup_teardown(file_roots, set_up, df_teardown),
 		cmocka_unit_test_setup_teardown(credentials, set_up, df_teardown),
 		cmocka_unit_test_setup_teardown(endpoints, set_up, df_teardown),
+		cmocka_unit_test_setup_teardown(another_of_its_name, set_up, df_teardown),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
