@@ -63,7 +63,7 @@ typedef int (*admin_handler)(
  * "/v1/datasets/{name}/pin": {name} stands for any one part of a path. Of several routes that fit,
  * the first in the table is meant: exact ones go before.
  *
- * A route with an `act` ("dataset.delete") changes something: it is for those with RIGHTS_CHANGE
+ * A route with an `act` ("dataset.delete") changes something: it is for those with RIGHTS_OP_CHANGE
  * (net/rights.h), and each call is a line of the audit log under that name (admin/audit.h). Without,
  * it only reads, whatever its method.
  */

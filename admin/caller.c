@@ -35,11 +35,11 @@ const char *admin_caller_via(const struct admin_caller *caller, char out[ADMIN_V
 	return out;
 }
 
-int admin_caller_may(const struct admin_caller *caller, enum rights_admin_op op, struct err *e)
+int admin_caller_may_change(const struct admin_caller *caller, struct err *e)
 {
 	char via[ADMIN_VIA_BYTES];
 
-	if (admin_right(caller, op) != RIGHT_NONE)
+	if (admin_right(caller, RIGHTS_OP_CHANGE) != RIGHT_NONE)
 		return 0;
 	if (caller->peer.kind == PEER_UNKNOWN)
 		return err_set(e, -EPERM,

@@ -112,7 +112,7 @@ static int run_route(struct admin_server *server, const struct admin_route *rout
 	struct err *e)
 {
 	uint64_t began = clock_mono_ns();
-	int r = admin_caller_may(&request->caller, route->act ? RIGHTS_CHANGE : RIGHTS_SHOW, e);
+	int r = route->act ? admin_caller_may_change(&request->caller, e) : 0;
 	bool refused = r < 0;
 
 	request->changes = route->act ? json_object() : NULL;

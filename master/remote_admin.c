@@ -279,7 +279,7 @@ static int check_token(struct remote_admin *remote, const struct peer_identity *
 
 	if (rights_of(principal, RIGHTS_MASTER, FRAME_ADMIN) == RIGHT_NONE)
 		return peer_sees_nothing(e);
-	if (rights_of(principal, RIGHTS_ADMIN, RIGHTS_SHOW) == RIGHT_ALL)
+	if (rights_of(principal, RIGHTS_ADMIN, RIGHTS_OP_SHOW) == RIGHT_ALL)
 		return 0;
 	/* Generations and what differs between them are counted over the whole source. */
 	if (strcmp(m->method, "GET") != 0 || !dataset || (peer_has_part(peer) && name[len] == '/'))

@@ -81,7 +81,8 @@ static int check_endpoint(
 const struct source_rules *source_rules_of(
 	const struct source_rules *rules, const struct peer_identity *peer)
 {
-	return rights_of(principal_of(peer), RIGHTS_ADMIN, RIGHTS_NAME) == RIGHT_ALL ? NULL : rules;
+	return rights_of(principal_of(peer), RIGHTS_ADMIN, RIGHTS_OP_NAME) == RIGHT_ALL ? NULL
+											: rules;
 }
 
 int source_rules_check(const struct source_rules *rules, const struct ufs_config *config,

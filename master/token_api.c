@@ -87,7 +87,7 @@ int token_api_create(
 	const struct service *service = arg;
 	_cleanup_(dataset_release) struct dataset d = { 0 };
 	struct token_claims claims = { 0 };
-	enum right right = admin_right(&request->caller, RIGHTS_MINT);
+	enum right right = admin_right(&request->caller, RIGHTS_OP_MINT);
 	int r;
 
 	_Static_assert(TOKEN_DATASET_BYTES == DATASET_UUID_BYTES, "the same");

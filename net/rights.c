@@ -41,17 +41,17 @@ static const struct rights_row table[] = {
 	{ RIGHTS_WORKER, FRAME_MAP, "the map of all cached chunks", { FOR_CLUSTER } },
 	{ RIGHTS_WORKER, FRAME_ROOM, "ask for room", { FOR_CLUSTER } },
 	{ RIGHTS_WORKER, FRAME_SEEK, "take bytes over from another worker", { FOR_CLUSTER } },
-	{ RIGHTS_ADMIN, RIGHTS_SHOW,
+	{ RIGHTS_ADMIN, RIGHTS_OP_SHOW,
 		"show datasets, workers, slots, history; names of files (`dataset diff`, `show "
 		"--left-out`)",
 		{ FOR_CLUSTER, AND_TOKENS(RIGHT_OWN), AND_ADMINS, AND_ALL_OTHERS } },
-	{ RIGHTS_ADMIN, RIGHTS_CHANGE,
+	{ RIGHTS_ADMIN, RIGHTS_OP_CHANGE,
 		"create, change, evict, delete datasets; preloads; drain and remove workers; "
 		"backups; make an administrator's token",
 		{ FOR_CLUSTER, AND_ADMINS } },
-	{ RIGHTS_ADMIN, RIGHTS_MINT, "make a token for data (`admin-may-mint`)",
+	{ RIGHTS_ADMIN, RIGHTS_OP_MINT, "make a token for data (`admin-may-mint`)",
 		{ FOR_CLUSTER, [PRINCIPAL_ADMIN] = RIGHT_CONFIGURED } },
-	{ RIGHTS_ADMIN, RIGHTS_NAME,
+	{ RIGHTS_ADMIN, RIGHTS_OP_NAME,
 		"name in a source: `file://DIR` (`file-roots`); a file of credentials, a CA file "
 		"(`credential-dirs`); an endpoint at a loopback or link-local address "
 		"(`local-endpoints`)",

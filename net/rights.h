@@ -1,7 +1,7 @@
 /*
  * Who may ask a daemon for what: the one table that master/rights.c, cacheworker/admit.c and the admin interface obey, and that
- * docs/security.md shows. An operation of the wire that is not in it is unknown: the daemon says so to who has the cluster
- * key and to local processes, and refuses it to all others.
+ * docs/security.md shows. An operation of the wire that is not in it is unknown: holders of the cluster key and local
+ * processes get that answer, all others a refusal.
  *
  * Threads: any.
  */
@@ -16,16 +16,16 @@ enum rights_daemon {
 	RIGHTS_ADMIN, /* any, by its admin interface */
 };
 
-/* Of RIGHTS_ADMIN; of the others it is enum frame_op. */
+/* The operations of RIGHTS_ADMIN; those of RIGHTS_MASTER and RIGHTS_WORKER are enum frame_op. */
 enum rights_admin_op {
-	RIGHTS_SHOW,
-	RIGHTS_CHANGE,
-	RIGHTS_MINT,
-	RIGHTS_NAME,
+	RIGHTS_OP_SHOW,
+	RIGHTS_OP_CHANGE,
+	RIGHTS_OP_MINT,
+	RIGHTS_OP_NAME,
 };
 
 enum principal {
-	PRINCIPAL_NOBODY, /* has proved nothing, or its token has expired; of admin-listen everybody */
+	PRINCIPAL_NOBODY, /* has proved nothing, its token has expired, or it comes by admin-listen */
 	PRINCIPAL_CLUSTER, /* has the cluster key */
 	PRINCIPAL_LOCAL,   /* root or the daemon's user, on a unix socket */
 	PRINCIPAL_OTHER,   /* another user that the socket's mode let in: of admin sockets only */

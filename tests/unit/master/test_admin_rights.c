@@ -31,34 +31,35 @@ struct asked {
 };
 
 static const struct asked table[] = {
-	{ RIGHTS_SHOW, "GET", "/v1/datasets", NULL, NULL, NULL },
-	{ RIGHTS_SHOW, "GET", "/v1/datasets/$", NULL, "mine", "none" },
-	{ RIGHTS_SHOW, "GET", "/v1/datasets/$", NULL, "others", "absent" },
-	{ RIGHTS_SHOW, "GET", "/v1/datasets/$/generations", NULL, "mine", "none" },
-	{ RIGHTS_SHOW, "GET", "/v1/datasets/$/generations", NULL, "others", "absent" },
-	{ RIGHTS_CHANGE, "PATCH", "/v1/datasets/$", "{'priority':3}", "mine", "none" },
-	{ RIGHTS_CHANGE, "PATCH", "/v1/datasets/$", "{'priority':3}", "others", "absent" },
-	{ RIGHTS_CHANGE, "DELETE", "/v1/datasets/$", NULL, "gone", "lost" },
-	{ RIGHTS_CHANGE, "POST", "/v1/tokens", "{'ttl_s':60}", NULL, NULL },
-	{ RIGHTS_CHANGE, "POST", PRELOADS, "{'dataset':'$'}", "mine", "none" },
-	{ RIGHTS_MINT, "POST", "/v1/datasets/$/tokens", "{'ttl_s':60}", "mine", "none" },
-	{ RIGHTS_MINT, "POST", "/v1/datasets/$/tokens", "{}", "others", "absent" },
-	{ RIGHTS_NAME, "POST", "/v1/datasets?no_check=1",
+	{ RIGHTS_OP_SHOW, "GET", "/v1/datasets", NULL, NULL, NULL },
+	{ RIGHTS_OP_SHOW, "GET", "/v1/datasets/$", NULL, "mine", "none" },
+	{ RIGHTS_OP_SHOW, "GET", "/v1/datasets/$", NULL, "others", "absent" },
+	{ RIGHTS_OP_SHOW, "GET", "/v1/datasets/$/generations", NULL, "mine", "none" },
+	{ RIGHTS_OP_SHOW, "GET", "/v1/datasets/$/generations", NULL, "others", "absent" },
+	{ RIGHTS_OP_CHANGE, "PATCH", "/v1/datasets/$", "{'priority':3}", "mine", "none" },
+	{ RIGHTS_OP_CHANGE, "PATCH", "/v1/datasets/$", "{'priority':3}", "others", "absent" },
+	{ RIGHTS_OP_CHANGE, "DELETE", "/v1/datasets/$", NULL, "gone", "lost" },
+	{ RIGHTS_OP_CHANGE, "POST", "/v1/tokens", "{'ttl_s':60}", NULL, NULL },
+	{ RIGHTS_OP_CHANGE, "POST", PRELOADS, "{'dataset':'$'}", "mine", "none" },
+	{ RIGHTS_OP_MINT, "POST", "/v1/datasets/$/tokens", "{'ttl_s':60}", "mine", "none" },
+	{ RIGHTS_OP_MINT, "POST", "/v1/datasets/$/tokens", "{}", "others", "absent" },
+	{ RIGHTS_OP_NAME, "POST", "/v1/datasets?no_check=1",
 		"{'name':'x','mounts':[{'url':'file://@/$'}]}", "origin", "absent" },
-	{ RIGHTS_NAME, "POST", "/v1/datasets?no_check=1",
+	{ RIGHTS_OP_NAME, "POST", "/v1/datasets?no_check=1",
 		"{'name':'x','mounts':[{'url':'s3://b/','credentials':'file:@/$'}]}", "secret",
 		"absent" },
-	{ RIGHTS_NAME, "POST", "/v1/datasets?no_check=1",
+	{ RIGHTS_OP_NAME, "POST", "/v1/datasets?no_check=1",
 		"{'name':'x','mounts':[{'url':'s3://b/','ca_file':'@/$'}]}", "secret", "absent" },
-	{ RIGHTS_NAME, "POST", "/v1/datasets?no_check=1",
+	{ RIGHTS_OP_NAME, "POST", "/v1/datasets?no_check=1",
 		"{'name':'x','mounts':[{'url':'s3://b/','endpoint':'http://$:1','path_style':true}]"
 		"}",
 		"127.0.0.1", "127.0.0.2" },
-	{ RIGHTS_NAME, "POST", PRELOADS, "{'url':'file://@/$'}", "origin", "absent" },
-	{ RIGHTS_NAME, "POST", PRELOADS, "{'url':'s3://b/','credentials':'file:@/$'}", "secret",
+	{ RIGHTS_OP_NAME, "POST", PRELOADS, "{'url':'file://@/$'}", "origin", "absent" },
+	{ RIGHTS_OP_NAME, "POST", PRELOADS, "{'url':'s3://b/','credentials':'file:@/$'}", "secret",
 		"absent" },
-	{ RIGHTS_NAME, "POST", PRELOADS, "{'url':'s3://b/','ca_file':'@/$'}", "secret", "absent" },
-	{ RIGHTS_NAME, "POST", PRELOADS,
+	{ RIGHTS_OP_NAME, "POST", PRELOADS, "{'url':'s3://b/','ca_file':'@/$'}", "secret",
+		"absent" },
+	{ RIGHTS_OP_NAME, "POST", PRELOADS,
 		"{'url':'s3://b/','endpoint':'http://$:1','path_style':true}", "127.0.0.1",
 		"127.0.0.2" },
 };
@@ -314,7 +315,7 @@ static void allowed(enum principal who, const struct asked *a)
 	if (r != answer_of(a))
 		fail_msg("principal %d, %s %s: %d %s", (int)who, a->method, a->path, r, e.text);
 	put_back();
-	if (a->not_there && a->op != RIGHTS_NAME && who != PRINCIPAL_TOKEN)
+	if (a->not_there && a->op != RIGHTS_OP_NAME && who != PRINCIPAL_TOKEN)
 		assert_int_equal(ask(who, a, a->not_there, &e), -ENOENT);
 }
 
@@ -325,7 +326,7 @@ static void refused(enum principal who, const struct asked *a)
 	struct err e;
 	int r = ask(who, a, a->there, &e);
 
-	if (r != -EPERM && !(r == -ENOENT && who == PRINCIPAL_TOKEN && a->op == RIGHTS_SHOW))
+	if (r != -EPERM && !(r == -ENOENT && who == PRINCIPAL_TOKEN && a->op == RIGHTS_OP_SHOW))
 		fail_msg("principal %d, %s %s: %d %s", (int)who, a->method, a->path, r, e.text);
 	assert_int_equal(ask(who, a, a->not_there, &of_other), r);
 	assert_string_equal(of_other.text, e.text);
@@ -350,16 +351,16 @@ static void test_every_cell(void **state)
 			}
 		}
 	}
-	assert_int_equal(seen, (2u << RIGHTS_NAME) - 1);
+	assert_int_equal(seen, (2u << RIGHTS_OP_NAME) - 1);
 }
 
 /* Its token expires after the request was let in: nothing is answered, whatever it is about. */
 static void test_expires(void **state)
 {
 	static const struct asked all[] = {
-		{ RIGHTS_SHOW, "GET", "/v1/datasets", NULL, NULL, NULL },
-		{ RIGHTS_SHOW, "GET", "/v1/datasets/$", NULL, "mine", "none" },
-		{ RIGHTS_CHANGE, "POST", "/v1/tokens", "{}", NULL, NULL },
+		{ RIGHTS_OP_SHOW, "GET", "/v1/datasets", NULL, NULL, NULL },
+		{ RIGHTS_OP_SHOW, "GET", "/v1/datasets/$", NULL, "mine", "none" },
+		{ RIGHTS_OP_CHANGE, "POST", "/v1/tokens", "{}", NULL, NULL },
 	};
 	struct err refusal = ERR_INIT;
 	struct err e;
