@@ -359,6 +359,32 @@ bool chunk_begin_move(struct chunk *chunk, struct tier *to)
 	return mine;
 }
 
+int chunk_begin_spill(struct chunk *chunk, struct tier *to)
+{
+	struct shard *shard = set_shard(chunk->set, chunk->node.hash);
+	int r = -EINPROGRESS;
+
+	pthread_mutex_lock(&shard->lock);
+	while (r == -EINPROGRESS) {
+		pthread_mutex_lock(&chunk->lock);
+		if (!chunk_is_live(chunk) || atomic_load(&chunk->moving)) {
+			r = -EAGAIN;
+		} else if (!tier_in_service(chunk->tier)) {
+			r = -EIO;
+		} else if (atomic_load(&chunk->writers) == 0) {
+			atomic_store(&chunk->moving, to);
+			r = 0;
+		} else {
+			chunk->spill_waits = true;
+		}
+		pthread_mutex_unlock(&chunk->lock);
+		if (r == -EINPROGRESS)
+			pthread_cond_wait(&shard->settled, &shard->lock);
+	}
+	pthread_mutex_unlock(&shard->lock);
+	return r;
+}
+
 int chunk_write_begin(struct chunk *chunk)
 {
 	struct shard *shard = set_shard(chunk->set, chunk->node.hash);
@@ -387,9 +413,22 @@ int chunk_write_begin(struct chunk *chunk)
 
 void chunk_write_end(struct chunk *chunk)
 {
+	struct shard *shard = set_shard(chunk->set, chunk->node.hash);
+	uint32_t writers;
+	bool wake;
+
 	pthread_mutex_lock(&chunk->lock);
-	ensure(atomic_fetch_sub(&chunk->writers, 1) > 0);
+	writers = atomic_fetch_sub(&chunk->writers, 1);
+	ensure(writers > 0);
+	wake = writers == 1 && chunk->spill_waits;
+	if (wake)
+		chunk->spill_waits = false;
 	pthread_mutex_unlock(&chunk->lock);
+	if (!wake)
+		return;
+	pthread_mutex_lock(&shard->lock); /* the waiter waits, or has not looked yet */
+	pthread_cond_broadcast(&shard->settled);
+	pthread_mutex_unlock(&shard->lock);
 }
 
 void chunk_settle(struct chunk *chunk, uint64_t reserved, uint64_t allocated)

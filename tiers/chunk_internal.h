@@ -57,6 +57,7 @@ struct chunk {
 	uint64_t charged;
 	bool held; /* unlinked: its charge is part of the tier's and the volume's held bytes */
 	_Atomic uint32_t writers; /* writes under way; changed under `lock` */
+	bool spill_waits;         /* for the last of them to end; under `lock` */
 	_Atomic uint32_t writes;  /* counts pieces that became present, before they are */
 	_Atomic uint32_t damages; /* counts pieces found damaged; under extents.lock */
 	struct tier
@@ -117,6 +118,9 @@ bool chunk_is_live(const struct chunk *chunk);
 bool chunk_is_idle(const struct chunk *chunk);
 /* Writers wait from now on. False: somebody uses or moves it, nothing was done. */
 bool chunk_begin_move(struct chunk *chunk, struct tier *to) __must_check;
+/* The same after the writers that there are. -EAGAIN: another thread moves it, or it is gone; -EIO: its disk does not
+ * answer. */
+int chunk_begin_spill(struct chunk *chunk, struct tier *to) __must_check;
 
 /* A write begins: it waits for a move. -ENOSPC: the chunk was dropped; -EAGAIN: it was moved, and
  * is to be found again. */

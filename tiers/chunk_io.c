@@ -219,9 +219,7 @@ int chunk_write_summed(
 	note_progress(chunk);
 	leave(chunk, &call);
 	chunk_write_end(chunk);
-	if (r == -ENOSPC && move_spill(chunk, run->length) == 0)
-		r = -EAGAIN;
-	return r;
+	return r == -ENOSPC ? move_spill(chunk, run->length) : r;
 }
 
 /* ---- reading --------------------------------------------------------------------------------- */

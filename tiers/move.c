@@ -381,12 +381,16 @@ static void remove_leftover(struct copy *copy)
 
 int move_chunk(struct tier_set *set, struct chunk *chunk, struct tier *to)
 {
-	struct copy *copy;
-	int r = -ENOMEM;
-
 	if (chunk->extent || chunk->tier == to || !chunk_begin_move(chunk, to))
 		return -EBUSY;
-	copy = calloc(1, sizeof(*copy));
+	return move_begun(set, chunk, to);
+}
+
+int move_begun(struct tier_set *set, struct chunk *chunk, struct tier *to)
+{
+	struct copy *copy = calloc(1, sizeof(*copy));
+	int r = -ENOMEM;
+
 	if (copy) {
 		*copy = (struct copy){ .set = set, .from = chunk, .fds = CHUNK_FDS_NONE };
 		copy->to = chunk_new(set, to, &chunk->id);

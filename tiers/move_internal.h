@@ -41,8 +41,14 @@ uint64_t move_reserve(const struct tier_set *set, const struct tier *tier);
 
 /* -EBUSY: it is written, moved, or gone; -ENOSPC; -EIO. */
 int move_chunk(struct tier_set *set, struct chunk *chunk, struct tier *to) __must_check;
+/* The same after chunk_begin_move() or chunk_begin_spill(). */
+int move_begun(struct tier_set *set, struct chunk *chunk, struct tier *to) __must_check;
 
-/* The chunk's tier has no room for `need` more bytes of it: to another one, a slower one first. */
+/*
+ * Moves a chunk whose tier had no room for `need` more bytes of it to another tier, a slower one first. Waits until the
+ * other writers of the chunk have ended. -EAGAIN: it was moved, by this or another thread, or its tier has room now:
+ * the chunk is to be found again; -ENOSPC.
+ */
 int move_spill(struct chunk *chunk, uint64_t need) __must_check;
 
 /* One round: fast tiers get their reserve back, hot chunks go up. Bytes moved. */

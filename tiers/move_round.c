@@ -52,17 +52,23 @@ static struct tier *find_room(
 int move_spill(struct chunk *chunk, uint64_t need)
 {
 	struct tier_set *set = chunk->set;
-	struct tier *to = NULL;
+	struct tier *to;
 	int r;
 
-	/* Otherwise it is the quota that has no room, here as there. */
-	if (tier_room(chunk->tier) < need + MOVE_SLACK_BYTES)
-		to = find_room(set, chunk->tier, charged(chunk) + need, true);
-	r = to ? move_chunk(set, chunk, to) : -ENOSPC;
-
+	if (chunk->extent)
+		return -ENOSPC;
+	/* Another thread made room meanwhile; or it is the quota that has none, here as there. */
+	if (tier_room(chunk->tier) >= need + MOVE_SLACK_BYTES)
+		return volumes_room(chunk->space) >= need ? -EAGAIN : -ENOSPC;
+	to = find_room(set, chunk->tier, charged(chunk) + need, true);
+	if (!to)
+		return -ENOSPC;
+	r = chunk_begin_spill(chunk, to);
+	if (r == 0)
+		r = move_begun(set, chunk, to);
 	if (r == 0)
 		counter_add(&set->counters.demoted, 1);
-	return r;
+	return r == 0 || r == -EAGAIN || r == -EBUSY ? -EAGAIN : -ENOSPC;
 }
 
 struct choice {

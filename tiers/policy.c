@@ -245,6 +245,16 @@ int volumes_reserve(struct volume_space *space, uint64_t bytes)
 	return 0;
 }
 
+uint64_t volumes_room(const struct volume_space *space)
+{
+	uint64_t quota = atomic_load(&space->quota);
+	uint64_t charged = atomic_load(&space->charged);
+
+	if (!quota)
+		return UINT64_MAX;
+	return quota - min(charged, quota);
+}
+
 void volumes_settle(struct volume_space *space, uint64_t reserved, uint64_t charged)
 {
 	atomic_fetch_add(&space->charged, charged - reserved); /* modulo 2^64 */

@@ -95,6 +95,8 @@ void volumes_move_heat(struct volumes *volumes, const struct chunk *from, struct
 
 /* Takes `bytes` of the quota; -ENOSPC. */
 int volumes_reserve(struct volume_space *space, uint64_t bytes) __must_check;
+/* What is left of the quota; UINT64_MAX: there is none. */
+uint64_t volumes_room(const struct volume_space *space);
 void volumes_settle(struct volume_space *space, uint64_t reserved, uint64_t charged);
 
 /* As tier_soon(). */

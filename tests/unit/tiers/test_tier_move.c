@@ -342,6 +342,51 @@ static void test_spill(void **state)
 		check_chunk(t, i);
 }
 
+struct writer {
+	pthread_t thread;
+	struct two *t;
+	uint64_t n;
+	uint32_t i;
+	int r;
+};
+
+static void *write_one(void *arg)
+{
+	struct writer *w = arg;
+
+	w->r = write_object(w->t, w->n, w->i);
+	return NULL;
+}
+
+/* Objects that arrive at one time for a chunk without room: one writer moves it, and all are stored. */
+static void test_spill_among_writers(void **state)
+{
+	struct writer writers[8];
+	struct two *t = *state;
+	uint64_t n = 0;
+
+	start(t);
+	while (write_object(t, n, 0) == 0 && where(t, n) == TIER_NVME)
+		n++;
+	for (uint64_t c = 0; c < n && used(t) < 150 * MiB; c++)
+		for (uint32_t i = 1; i < CHUNK_BYTES / OBJECT; i += ARRAY_SIZE(writers)) {
+			uint32_t some =
+				(uint32_t)min(ARRAY_SIZE(writers), CHUNK_BYTES / OBJECT - i);
+
+			for (uint32_t k = 0; k < some; k++) {
+				writers[k] = (struct writer){ .t = t, .n = c, .i = i + k };
+				assert_int_equal(pthread_create(&writers[k].thread, NULL, write_one,
+							 &writers[k]),
+					0);
+			}
+			for (uint32_t k = 0; k < some; k++)
+				assert_int_equal(pthread_join(writers[k].thread, NULL), 0);
+			for (uint32_t k = 0; k < some; k++)
+				assert_int_equal(writers[k].r, 0);
+		}
+	assert_true(counter_get(&tier_set_counters(t->f.set)->demoted) > 0);
+}
+
 /* A quota has no more room elsewhere: nothing moves for it. */
 static void test_quota_does_not_spill(void **state)
 {
@@ -614,6 +659,7 @@ int main(void)
 		test(test_dropped_while_moved),
 		test(test_hot_up_cold_down),
 		test(test_spill),
+		test(test_spill_among_writers),
 		test(test_quota_does_not_spill),
 		test(test_moves_under_readers),
 		test(test_dropped_on_the_way),
