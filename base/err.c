@@ -1,17 +1,11 @@
 /* Errors with a line of text for the person who must act. See err.h. */
 #include "base/err.h"
+#include "base/utf8.h"
 
 #include <stdio.h>
 #include <string.h>
 
 #define ERRNO_MAX 133 /* EHWPOISON, Linux' last */
-
-static void one_line(char *s)
-{
-	for (; *s; s++)
-		if ((unsigned char)*s < 0x20 || *s == 0x7f)
-			*s = '?';
-}
 
 int err_vset(struct err *e, int code, const char *fmt, va_list ap)
 {
@@ -20,7 +14,7 @@ int err_vset(struct err *e, int code, const char *fmt, va_list ap)
 		return code;
 	e->code = code;
 	(void)vsnprintf(e->text, sizeof(e->text), fmt, ap); /* cut at the maximum: one line */
-	one_line(e->text);
+	utf8_make_line(e->text);
 	return code;
 }
 
@@ -48,7 +42,7 @@ int err_prefix(struct err *e, const char *fmt, ...)
 	memcpy(old, e->text, sizeof(old));
 	(void)snprintf(e->text, sizeof(e->text), "%s: %.*s", what,
 		(int)(sizeof(e->text) - sizeof(what) - 3), old);
-	one_line(e->text);
+	utf8_make_line(e->text);
 	return e->code;
 }
 

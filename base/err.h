@@ -12,7 +12,8 @@
  *	-EKEYREVOKED	the other end did not prove that it is a server of the cluster
  *	-EPFNOSUPPORT	the same, and it claims to speak another version of the protocol
  *	-EACCES		the credential is known and may not do this
- *	-EPERM		the object is in an archive, from which it is to be restored first
+ *	-EPERM		the object is in an archive, from which it is to be restored first; or a file that
+ *			this process may not read
  *	-ENOENT		no such object
  *	-ENXIO		no such bucket, or source
  *	-EREMCHG	the bucket lives in another region
@@ -41,7 +42,7 @@ struct err {
 
 /*
  * Sets `e` (unless NULL) and returns `code`, so that a failing function can end with
- * `return err_set(e, -EINVAL, "...")`. Control characters in the result are replaced by '?'.
+ * `return err_set(e, -EINVAL, "...")`. The result is one line of UTF-8 (utf8_make_line()).
  */
 int err_set(struct err *e, int code, const char *fmt, ...) __printf(3, 4);
 int err_vset(struct err *e, int code, const char *fmt, va_list ap) __printf(3, 0);

@@ -29,3 +29,14 @@ bool utf8_is(const char *s)
 	}
 	return true;
 }
+
+void utf8_make_line(char *s)
+{
+	while (*s) {
+		size_t n = utf8_bytes(s);
+
+		if (n == 0 || (unsigned char)*s < 0x20 || *s == 0x7f)
+			*s = '?';
+		s += n ? n : 1;
+	}
+}

@@ -1,4 +1,4 @@
-/* Is a text UTF-8? Pure. */
+/* Texts in UTF-8. Pure. */
 #pragma once
 
 #include <stdbool.h>
@@ -8,3 +8,6 @@
  * U+10FFFF, cut). Does not read behind a NUL. */
 size_t utf8_bytes(const char *s);
 bool utf8_is(const char *s);
+/* Makes `s` one line of UTF-8, as JSON and terminals need it: control characters and bytes that are of no character
+ * become '?'. */
+void utf8_make_line(char *s);

@@ -19,6 +19,8 @@ static void a_line_is_one_line(void **state)
 	assert_string_equal(e.text, "key 'a?b?'");
 	assert_int_equal(err_prefix(&e, "mount %d", 7), -EINVAL);
 	assert_string_equal(e.text, "mount 7: key 'a?b?'");
+	(void)err_set(&e, -EINVAL, "key '%s'", "\xe4\xb8\xad\xe4"); /* JSON has no other bytes */
+	assert_string_equal(e.text, "key '\xe4\xb8\xad?'");
 	assert_int_equal(err_set(NULL, -EIO, "nobody reads it"), -EIO);
 }
 

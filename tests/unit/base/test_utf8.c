@@ -4,6 +4,7 @@
 #include <setjmp.h>
 #include <stdint.h>
 #include <cmocka.h>
+#include <stdio.h>
 
 #include "base/check.h"
 #include "base/utf8.h"
@@ -27,10 +28,26 @@ static void test_texts(void **state)
 	assert_int_equal(utf8_bytes("\xe4"), 0);
 }
 
+static void test_lines(void **state)
+{
+	static const char *const lines[][2] = { { "", "" }, { "a\nb\x7f\x1b[0m", "a?b??[0m" },
+		{ "\xe4\xb8\xad\xff/\xe6\x96\x87", "\xe4\xb8\xad?/\xe6\x96\x87" },
+		{ "cut \xe4\xb8", "cut ??" }, { "\xed\xa0\x80", "???" } };
+	char text[64];
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(lines); i++) {
+		(void)snprintf(text, sizeof(text), "%s", lines[i][0]);
+		utf8_make_line(text);
+		assert_string_equal(text, lines[i][1]);
+	}
+}
+
 int main(void)
 {
 	const struct CMUnitTest tests[] = {
 		cmocka_unit_test(test_texts),
+		cmocka_unit_test(test_lines),
 	};
 
 	return cmocka_run_group_tests(tests, NULL, NULL);
