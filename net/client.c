@@ -1,8 +1,7 @@
 /*
- * The calling side: calls pipelined by id over one connection, deadlines, cancels, and a connection
- * that comes back. See net.h.
+ * The client: calls pipelined by id over one connection, their deadlines and cancels, and reconnecting. See net.h.
  *
- * Other threads leave calls and cancels in the inbox; everything else is the loop's. What becomes of one call: exchange.c.
+ * Other threads put calls and cancels into the inbox; everything else happens on the loop. exchange.c has the states of a call.
  */
 #include "net/client_internal.h"
 #include "net/keys_internal.h"
@@ -17,21 +16,21 @@
 
 #define CLIENT_BUCKETS 512 /* of calls by id; a mount has a client for each worker */
 #define WATCH_MS       1000
-#define MISSED_NS      (5 * CLOCK_SECOND) /* who was refused may have come back by then */
+#define MISSED_NS      (5 * CLOCK_SECOND) /* eager after a call without a connection */
 
 static void client_pump(struct rpc_client *client);
 static void client_hasten(struct rpc_client *client);
 
 /* ---- calls ----------------------------------------------------------------------------------- */
 
-/* Did one end of the connection refuse the other's proof, or get none? */
+/* Whether one end of the connection refused the other's proof, or got none. */
 static bool is_distrust(int status)
 {
 	return status == -EKEYREJECTED || status == -EKEYREVOKED || status == -EPFNOSUPPORT;
 }
 
-/* The status of a call that was not sent, as `status` ended the connection or the attempt: one that lets the caller try again.
- * Keys change, tokens are renewed, and anybody on the path can damage a handshake or a record. */
+/* The status of a call that was not sent because `status` ended the connection or the attempt. It lets the caller try again:
+ * keys change, tokens are renewed, memory becomes available, and anybody on the path can damage a handshake or a record. */
 static int unsent_status(int status)
 {
 	if (is_distrust(status) || status == -ENOKEY)
@@ -44,7 +43,7 @@ static int why_unconnected(const struct rpc_client *client)
 	return client->last.code < 0 ? client->last.code : -ECONNREFUSED;
 }
 
-/* There is no connection: those that have others to ask do not wait for the next one. */
+/* There is no connection: ends calls that can be sent to another peer and so do not wait for the next connection. */
 static void end_hurried(struct rpc_client *client, int status)
 {
 	list_for_each_safe (node, &client->waiting) {
@@ -58,15 +57,15 @@ static void end_hurried(struct rpc_client *client, int status)
 	}
 }
 
-/* The connection was lost, or the last attempt failed, and there is none by now. The attempt that may be under way
- * takes as long as the peer's machine may say nothing. */
+/* The connection was lost, or the last attempt failed, and there is no connection yet. An attempt may be in progress, which takes
+ * long when the peer's host does not answer. */
 static bool is_away(struct rpc_client *client)
 {
 	return !client->connected &&
 	       (client->last.code < 0 || uv_is_active((uv_handle_t *)&client->reconnect));
 }
 
-/* On the loop: takes a call over from the inbox. */
+/* On the loop: starts a call from the inbox. */
 static void call_start(struct rpc_client *client, struct rpc_call *call)
 {
 	struct frame frame = call->frame;
@@ -112,9 +111,9 @@ static int on_header(struct conn *conn, const struct frame *frame)
 	struct exchange *x;
 
 	if (!(frame->flags & FRAME_REPLY))
-		return -EPROTO; /* a client serves nothing */
+		return -EPROTO; /* a client takes no requests */
 	x = exchange_find(client_of(conn), frame->id);
-	/* A request that was not sent has no reply; nor can it be recalled once it was. */
+	/* A request that was not sent has no reply. One that was sent cannot be recalled. */
 	return x && x->frame.op == frame->op && x->message.transport.sent > 0 ? 0 : -EPROTO;
 }
 
@@ -125,14 +124,14 @@ static void on_message(struct conn *conn, const struct frame *frame, void *paylo
 	struct rpc_call *call;
 	int status = frame->status;
 
-	ensure(x); /* on_header() saw it; ids stay until reply or connection's end */
+	ensure(x); /* checked by on_header(); an id is valid until its reply, or until the connection ends */
 	backoff_reset(&client->backoff);
 	exchange_forget_id(x);
 	call = x->call;
 	if (!call) {
 		free(payload);
 		if (fd >= 0)
-			(void)close(fd); /* a late reply's */
+			(void)close(fd); /* of a late reply */
 		exchange_settle(x);
 		client_pump(client);
 		return;
@@ -176,7 +175,7 @@ static bool is_missed(const struct rpc_client *client)
 	       (client->missed_ns && clock_mono_ns() - client->missed_ns < MISSED_NS);
 }
 
-/* Somebody waits: the pause is no longer than it may be then. */
+/* Calls wait, or one ended a moment ago without a connection: shortens the pause before the next attempt to `eager_ns`. */
 static void client_hasten(struct rpc_client *client)
 {
 	uint64_t ms;
@@ -211,11 +210,10 @@ static void on_drained(struct conn *conn)
 	client_pump(client_of(conn));
 }
 
-/* What was sent and not answered: waits for the next connection, or ends. Keeps the order of the
- * calls. */
+/* A call that was sent and not answered: it waits for the next connection, in the same order, or ends. */
 static void exchange_lost(struct exchange *x, bool refused, struct list *again)
 {
-	/* Who refuses us looked at nothing that we sent. */
+	/* A peer that refuses the connection has processed no request. */
 	bool started = x->message.transport.sent > 0 && !refused;
 
 	exchange_forget_id(x);
@@ -240,7 +238,7 @@ static void forget_abandoned(struct map_node *node, void *arg)
 	exchange_settle(x);
 }
 
-/* Why there is no connection now. */
+/* Stores in `last` why there is no connection. */
 static void explain_lost(struct rpc_client *client, int status)
 {
 	if (status == -EPROTONOSUPPORT)
@@ -263,7 +261,7 @@ static void on_closed(struct conn *conn, int status)
 	struct rpc_client *client = client_of(conn);
 	struct list again = LIST_INIT(again);
 	bool fenced = client->fenced;
-	/* Calls end now: the next attempt most likely fails, too. */
+	/* All calls end now, because the next attempt is likely to fail, too. */
 	bool refused = fenced || status == -EPROTONOSUPPORT || is_distrust(status);
 
 	client->fenced = false;
@@ -321,7 +319,7 @@ static void client_connect(struct rpc_client *client)
 			client->conn.transport, (uint32_t)(client->patience_ns / CLOCK_MS));
 }
 
-/* Sends what waits, as far as the connection and its bounds allow. */
+/* Sends waiting calls, as far as the connection and its limits allow. */
 static void client_pump(struct rpc_client *client)
 {
 	while (client->connected && client->conn.transport && !client->conn.congested &&
@@ -372,7 +370,7 @@ static void on_watch(uv_timer_t *timer)
 
 /* ---- inbox ----------------------------------------------------------------------------------- */
 
-/* The list is the loop's, but its links are looked at by rpc_cancel(). */
+/* The list is used on the loop only, but rpc_cancel() reads its links. */
 static struct rpc_call *pop_cancel(struct rpc_client *client, struct list *cancels)
 {
 	struct list *node;
@@ -411,7 +409,7 @@ static void on_wake(struct loop_task *task)
 	client_check_gone(client);
 }
 
-/* Posts the wake-up unless one is on its way. Called with the lock held, which it releases. */
+/* Posts the wake-up unless one is in flight. Called with the lock held, which it releases. */
 static void wake_and_unlock(struct rpc_client *client)
 {
 	bool post = !client->woken;
@@ -457,8 +455,8 @@ void rpc_call_release(struct rpc_call *call)
 
 /* ---- the client ------------------------------------------------------------------------------ */
 
-/* Nothing of the loop's is left: rpc_client_free() may go on. The last thing the loop does with a
- * client. */
+/* Lets rpc_client_free() continue when no handle is open and no task is posted. The loop does not use the client
+ * afterwards. */
 static void client_check_gone(struct rpc_client *client)
 {
 	if (!client->closing || client->has_conn || client->handles > 0)
@@ -498,7 +496,7 @@ static void end_all(struct list *exchanges)
 		struct exchange *x = list_entry(exchanges->next, struct exchange, link);
 
 		if (x->state == EXCHANGE_SENT)
-			x->state = EXCHANGE_ABANDONED; /* its id is forgotten with the connection */
+			x->state = EXCHANGE_ABANDONED; /* its id ends with the connection */
 		exchange_end(x, -ECANCELED);
 		exchange_settle(x);
 	}
@@ -657,7 +655,7 @@ int rpc_call_wait(struct rpc_client *client, struct rpc_call *call, struct err *
 	char address[160];
 
 	ensure(!loop_on_thread(client->loop));
-	/* A client that is being freed ends the call, and is gone when this goes on. */
+	/* A client that is being freed ends the call, and may be freed before this thread continues. */
 	(void)snprintf(address, sizeof(address), "%s", client->address); /* cut */
 	pthread_mutex_init(&wait.lock, NULL);
 	pthread_cond_init(&wait.ended, NULL);

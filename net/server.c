@@ -1,18 +1,15 @@
 /*
- * The serving side: accepts connections, hands requests to the handler, sends its replies. See
- * net.h.
+ * The server: accepts connections, passes requests to the handler, sends its replies. See net.h.
  *
- * Lifetimes: a connection lives while its transport does and while requests refer to it; a request
- * lives until its reply was sent or given up. The server counts both, and rpc_server_free() waits
- * for them. All of that happens on the loop; rpc_reply() from another thread posts the request
- * there.
+ * Lifetimes: a connection exists while its transport does and while requests refer to it; a request exists until its reply is sent
+ * or dropped. The server counts both, and rpc_server_free() waits for them. All of that happens on the loop; rpc_reply() from
+ * another thread posts the request to it.
  *
- * Bounds: a connection is not read from while LIMIT_CONN_REQUESTS requests, or LIMIT_CONN_OUT_BYTES
- * of their payloads, are under way, or LIMIT_CONN_OUT_BYTES of replies wait for a peer that does
- * not take them. While the process has LIMIT_REQUESTS, or no memory for more, no connection is read
- * from that has two under way: each goes on with one besides one that is parked. The same holds for the
- * connections of a token that has LIMIT_TOKEN_REQUESTS. A connection past the share of descriptors or memory, or of its token, is closed: its peer
- * comes again.
+ * Limits: a connection is not read from while LIMIT_CONN_REQUESTS of its requests, or LIMIT_CONN_OUT_BYTES of their payloads,
+ * are in progress, or while LIMIT_CONN_OUT_BYTES of replies wait for a peer that does not receive them. While the process has
+ * LIMIT_REQUESTS, or no memory for more, connections with two requests in progress are not read from: one of the two may be
+ * parked, and the connection still makes progress with the other. The same applies to the connections of a token that has
+ * LIMIT_TOKEN_REQUESTS. A connection beyond the limits on descriptors, memory or its token is closed; its peer connects again.
  */
 #include "net/allowance.h"
 #include "net/conn_internal.h"
@@ -36,8 +33,8 @@
 #define CONN_BUCKETS      1024 /* of requests by id; chains of 8 at the maximum */
 #define WATCH_MS          1000
 #define CONNS_LEAST       8u
-#define GREETING_LEAST_NS CLOCK_SECOND /* that one has for its greeting */
-/* Of the arena: with the stream's buffer, and with what the handler has for a request. */
+#define GREETING_LEAST_NS CLOCK_SECOND /* each connection has as long to greet */
+/* Charged to the arena: including the stream's buffer, and the handler's memory for a request. */
 #define CONN_BYTES    (sizeof(struct rpc_conn) + CONN_BUCKETS * sizeof(void *) + 20480)
 #define REQUEST_BYTES (sizeof(struct request) + 1024)
 
@@ -49,9 +46,9 @@ struct rpc_server {
 	struct transport_listener *listener;
 	uint64_t seed; /* of the hash over request ids, which peers choose */
 
-	/* The loop's. */
+	/* Used on the loop only. */
 	struct list conns;
-	struct list greeting; /* those that did not greet yet, the oldest first */
+	struct list greeting; /* connections that have not greeted, the oldest first */
 	uint32_t n_conns;
 	uint32_t n_greeting;
 	uint32_t max_conns;
@@ -69,19 +66,19 @@ struct rpc_conn {
 	struct conn conn;
 	struct rpc_server *server;
 	struct list link;
-	struct list greeting;        /* unlinked once it greeted */
-	struct list requests;        /* under way, not cancelled */
-	struct map by_id;            /* those and the cancelled ones */
-	uint64_t in_bytes;           /* their payloads */
+	struct list greeting;        /* unlinked after its greeting */
+	struct list requests;        /* in progress, not cancelled */
+	struct map by_id;            /* requests in progress, and cancelled ones */
+	uint64_t in_bytes;           /* of their payloads */
 	struct allowance *allowance; /* of its token, from its greeting on; NULL: it has none */
-	bool counted;                /* as a connection of that */
+	bool counted;                /* as a connection of the allowance */
 	uint64_t refs;               /* its requests, and 1 while the transport lives */
 };
 
 struct request {
 	struct rpc_request rpc;
 	uint32_t magic;
-	struct list link; /* of rpc_conn.requests, unlinked once cancelled */
+	struct list link; /* in rpc_conn.requests; unlinked when it is cancelled */
 	struct map_node node;
 	struct loop_task task;
 	struct frame reply;
@@ -159,7 +156,7 @@ static struct request *request_find(struct rpc_conn *peer, uint64_t id)
 	return NULL;
 }
 
-/* All connections together have as much as they may; looked at again when one of its own ends. */
+/* All connections, or those of its token, are at a limit. Checked again when a request of the connection ends. */
 static bool too_much(const struct rpc_conn *peer)
 {
 	return peer->by_id.count > 1 && /* one may be parked */
@@ -196,7 +193,7 @@ static int on_header(struct conn *conn, const struct frame *frame)
 	struct rpc_conn *peer = peer_of(conn);
 
 	if (frame->flags & FRAME_REPLY)
-		return -EPROTO; /* a server asks for nothing */
+		return -EPROTO; /* a server sends no requests */
 	if (frame->op == FRAME_CANCEL)
 		return frame->payload ? -EPROTO : 0;
 	return request_find(peer, frame->id) ? -EPROTO : 0;
@@ -211,13 +208,13 @@ static void on_message(struct conn *conn, const struct frame *frame, void *paylo
 	if (frame->op == FRAME_CANCEL) {
 		request = request_find(peer, frame->id);
 		if (fd >= 0)
-			(void)close(fd); /* not asked for */
+			(void)close(fd); /* a cancel has none */
 		if (request && !request->rpc.cancelled)
-			request_cancel(request); /* else its reply crossed the cancel */
+			request_cancel(request); /* otherwise its reply was sent already */
 		return;
 	}
 	request = peer_is_current(&conn->identity) ? calloc(1, sizeof(*request)) : NULL;
-	if (!request) { /* no memory, or its token has expired: it may come again with another */
+	if (!request) { /* out of memory, or its token has expired: the peer may connect again with another token */
 		free(payload);
 		if (fd >= 0)
 			(void)close(fd); /* not used */
@@ -225,13 +222,14 @@ static void on_message(struct conn *conn, const struct frame *frame, void *paylo
 		return;
 	}
 	request->charged = REQUEST_BYTES + frame->payload;
-	arena_must(ARENA_CONNECTIONS, request->charged); /* it is here: no more is read instead */
+	/* Its bytes were received already: peer_throttle() stops the next ones. */
+	arena_must(ARENA_CONNECTIONS, request->charged);
 	bound_add(BOUND_REQUESTS, 1);
 	allowance_add(peer->allowance, ALLOWANCE_REQUESTS);
 	request->magic = REQUEST_MAGIC;
 	request->rpc.frame = *frame;
 	request->rpc.frame.flags &= (uint8_t)~FRAME_FD;
-	if (!conn->transport->ops->passes_fd) /* it could not get one: none is held for it */
+	if (!conn->transport->ops->passes_fd) /* it cannot get one: none is opened */
 		request->rpc.frame.flags &= (uint8_t)~FRAME_LOCAL_OK;
 	request->rpc.conn = peer;
 	request->rpc.payload = payload;
@@ -283,7 +281,7 @@ static void reply_send(struct request *request)
 	reply->payload =
 		(uint32_t)min(net_payload_bytes(&request->message.payload), (size_t)UINT32_MAX);
 	if (frame_check(reply) < 0 || (uint64_t)reply->checksums * 8 > reply->payload) {
-		/* The handler's answer does not fit a frame: the caller hears that instead. */
+		/* The handler's answer does not fit in a frame: the caller gets that error instead. */
 		net_payload_release(&request->message.payload);
 		reply->status = -EMSGSIZE;
 		reply->length = 0;
@@ -325,7 +323,7 @@ void rpc_reply_err(struct rpc_request *rpc, int status, const struct err *e)
 	struct net_payload payload = NET_PAYLOAD_NONE;
 	char *text = e && e->text[0] ? strdup(e->text) : NULL;
 
-	if (text) { /* without memory the status alone must do */
+	if (text) { /* without memory only the status is sent */
 		payload.parts[0].data = text;
 		payload.parts[0].len = strlen(text);
 		payload.n = 1;
@@ -345,7 +343,7 @@ static void greeted(struct rpc_conn *peer)
 	peer->server->n_greeting--;
 }
 
-/* Of one token there may be as many as leave room for others. */
+/* Counts a connection of a token, which may have so many that there is room for others. */
 static int count_connection(struct rpc_conn *peer)
 {
 	uint32_t most = min(peer->server->max_conns / 2, LIMIT_TOKEN_CONNS);
@@ -362,7 +360,7 @@ static void on_ready(struct conn *conn)
 	struct rpc_conn *peer = peer_of(conn);
 	int r;
 
-	greeted(peer); /* it speaks first */
+	greeted(peer); /* the client sends its greeting first */
 	r = count_connection(peer);
 	if (r == 0)
 		return;
@@ -408,7 +406,7 @@ static const struct conn_ops peer_ops = {
 static void on_refused(void *arg, int status)
 {
 	(void)arg;
-	(void)status; /* there is nobody to tell */
+	(void)status; /* no connection was made of it */
 }
 
 static void refuse(struct transport *transport, int status)
@@ -419,8 +417,8 @@ static void refuse(struct transport *transport, int status)
 	transport->ops->close(transport, status);
 }
 
-/* Who has not said who he is does not keep others out: of too many the oldest goes, which had its time unless
- * there is no room at all. Many that come at once are not too many. */
+/* Peers that do not greet must not keep others out. The oldest connection without a greeting is closed when there are too many of
+ * them and it has had its time, so that many peers may connect at once; or at any age when the server is full. */
 static void make_room(struct rpc_server *server, bool room)
 {
 	struct rpc_conn *oldest;
@@ -485,7 +483,7 @@ static void on_watch(uv_timer_t *timer)
 	list_for_each (node, &server->conns) {
 		struct rpc_conn *peer = list_entry(node, struct rpc_conn, link);
 
-		peer_throttle(peer); /* others may have left room */
+		peer_throttle(peer); /* other connections may be below the limits again */
 		conn_watch(&peer->conn, now);
 	}
 }

@@ -1,14 +1,12 @@
 /*
  * Messages over a stream socket. See stream_internal.h.
  *
- * Out: messages queue up and are written together, once per turn of the loop, by one sendmsg(2). A
- * descriptor rides on the first byte of its message: a sendmsg never has a descriptor behind its
- * first message.
+ * Out: messages are queued and written together, once per turn of the loop, by one sendmsg(2). A descriptor is sent with the
+ * first byte of its message, so only the first message of a sendmsg may have one.
  *
- * In: headers and small payloads come through a buffer of 16 KiB; of a larger payload all but the
- * first part is read directly into its own memory. The kernel ends a recvmsg(2) behind the segment
- * that carried a descriptor, and gives it with the segment's first byte, so a descriptor is there
- * no later than its frame's header; FRAME_FD says which frame takes it.
+ * In: headers and small payloads are received in a buffer of 16 KiB. Of a larger payload, all but the first part is read directly
+ * into its own memory. The kernel ends a recvmsg(2) after a segment that has a descriptor, and returns the descriptor with the
+ * first byte of that segment. So a descriptor arrives no later than the header of its frame, which has FRAME_FD.
  *
  *	state        leaves by
  *	CONNECTING   writable -> HANDSHAKING with TLS, OPEN without; error -> FAILED
@@ -87,7 +85,7 @@ static void stream_watch(struct stream *s)
 
 ssize_t stream_send_pipe(struct stream *s, const struct transport_message *m, size_t skip)
 {
-	/* The checksums follow, unless they went before (stream_tls.c). */
+	/* The checksums are sent next, unless they were sent before (stream_tls.c). */
 	bool more = !s->tls && m->payload->n > 1;
 
 	return splice(m->payload->pipe, NULL, s->fd, NULL, m->payload->parts[0].len - skip,
@@ -99,7 +97,7 @@ static bool message_has_pipe(const struct transport_message *m)
 	return m->payload && m->payload->pipe > 0;
 }
 
-/* Adds what is left of a message to iov, up to what is in a pipe; false when that was not all. */
+/* Adds the unsent bytes of a message to iov, except those in a pipe and those after them. False: bytes are left. */
 static bool gather(const struct transport_message *m, struct iovec *iov, int *n)
 {
 	size_t skip = m->sent;
@@ -158,15 +156,15 @@ static ssize_t send_some(struct stream *s)
 			continue;
 		if (message_has_pipe(m) && n == 0)
 			return stream_send_pipe(s, m, m->sent - FRAME_BYTES);
-		more = message_has_pipe(m) ? MSG_MORE : 0; /* what it has in a pipe is next */
+		more = message_has_pipe(m) ? MSG_MORE : 0; /* the bytes in the pipe are sent next */
 		break;
 	}
 	h.msg_iovlen = (size_t)n;
 	return sendmsg(s->fd, &h, MSG_DONTWAIT | MSG_NOSIGNAL | more);
 }
 
-/* Counts n bytes off the queue's head, then ends the messages that are gone: on_sent() may recall
- * those behind them. */
+/* Counts n bytes as sent, from the head of the queue on. Calls on_sent() of the complete messages afterwards, because it may
+ * recall other messages of the queue. */
 static void sent_some(struct stream *s, size_t n)
 {
 	struct list gone = LIST_INIT(gone);
@@ -218,7 +216,7 @@ static void flush(struct stream *s)
 			int r = n < 0 ? err_errno() : -EIO;
 
 			if (r == -EPIPE || r == -ECONNRESET)
-				on_readable(s); /* why it went may be its last word */
+				on_readable(s); /* the last message may have the reason */
 			stream_fail(s, r);
 		}
 	}
@@ -227,7 +225,7 @@ static void flush(struct stream *s)
 
 /* ---- in -------------------------------------------------------------------------------------- */
 
-/* The descriptor of a frame whose header is whole. */
+/* Takes the descriptor of a frame whose header is complete. */
 static int claim_fd(struct stream *s, const struct frame *frame, int *ret_fd)
 {
 	int fd;
@@ -255,7 +253,7 @@ int stream_take_header(struct stream *s)
 	if (r == 0)
 		r = s->transport.events->on_header(s->transport.arg, &frame, &payload);
 	if (r == 0) {
-		s->payload = payload; /* stream_finish() frees it when there is no descriptor */
+		s->payload = payload; /* stream_finish() frees it if claim_fd() fails */
 		r = claim_fd(s, &frame, &s->frame_fd);
 	}
 	if (r < 0)
@@ -277,7 +275,7 @@ void stream_deliver(struct stream *s)
 	s->transport.events->on_message(s->transport.arg, &s->frame, payload, TAKE_FD(s->frame_fd));
 }
 
-/* What rx holds, as long as it is wanted. */
+/* Parses the bytes in rx until the stream is paused or closed. */
 static int parse_rx(struct stream *s)
 {
 	while (s->state == STREAM_OPEN && !s->paused) {
@@ -311,15 +309,15 @@ static int parse(struct stream *s)
 	bool split = !s->have_header && s->rx_end > s->rx_begin;
 
 	s->transport.mid_frame = s->have_header || split;
-	/* A descriptor comes with a first byte of a frame: all frames begun have claimed theirs but
-	 * one whose header is split. */
+	/* A descriptor arrives with the first byte of a frame. Each frame in rx has claimed its own, except one with an incomplete
+	 * header. */
 	if (r == 0 && !s->paused && s->n_fds > (split ? 1u : 0u))
 		r = -EPROTO;
 	return r;
 }
 
-/* Keeps the descriptors of one recvmsg. More than one at a time, or more than frames can claim, is
- * no peer of ours. */
+/* Takes the descriptors of one recvmsg. A peer that sends more than one at a time, or more than its frames can claim, breaks
+ * the protocol. */
 static int take_fds(struct stream *s, struct msghdr *h)
 {
 	int r = 0;
@@ -337,7 +335,7 @@ static int take_fds(struct stream *s, struct msghdr *h)
 			if (got++ == 0 && s->n_fds < FDS_MAX) {
 				s->fds[s->n_fds++] = fd;
 			} else {
-				(void)close(fd); /* not ours to keep */
+				(void)close(fd); /* no frame can claim it */
 				r = -EPROTO;
 			}
 		}
@@ -345,7 +343,7 @@ static int take_fds(struct stream *s, struct msghdr *h)
 	if (h->msg_flags & MSG_CTRUNC) {
 		if (got > 0 || s->n_fds == FDS_MAX)
 			return -EPROTO;
-		s->fds[s->n_fds++] = FD_LOST; /* this process had no descriptor left for it */
+		s->fds[s->n_fds++] = FD_LOST; /* this process is out of descriptors */
 	}
 	return r;
 }
@@ -380,7 +378,7 @@ static ssize_t receive(struct stream *s, struct msghdr *h, size_t *ret_wanted)
 	return n;
 }
 
-/* One read: 1 when there may be more, 0 when the socket is drained, or a negative errno. */
+/* Reads once. 1: there may be more; 0: the socket is drained; or a negative errno. */
 static int read_once(struct stream *s)
 {
 	union {
@@ -405,7 +403,7 @@ static int read_once(struct stream *s)
 	return r < 0 ? r : (size_t)n == wanted || s->n_fds > 0;
 }
 
-/* Goes on where a pause stopped it. */
+/* Parses the bytes that were received before a pause. */
 static void parse_again(struct stream *s)
 {
 	int r = s->tls ? stream_tls_parse(s) : parse(s);
@@ -419,8 +417,8 @@ static bool has_in(const struct stream *s)
 	return s->tls ? stream_tls_has_in(s) : s->rx_end > s->rx_begin;
 }
 
-/* Of a payload of which much is missing, the loop is woken for WAKE_BYTES, not for each segment. The kernel
- * wakes it sooner when the peer has gone, or when there is no room for as much. */
+/* While a large part of a payload is missing, the loop is woken for WAKE_BYTES and not for each segment. The kernel wakes it
+ * earlier when the peer closes the connection, or when the receive buffer is smaller. */
 static void wake_for_much(struct stream *s)
 {
 	size_t left = s->have_header && !s->tls ? s->frame.payload - s->payload_got : 0;
@@ -434,7 +432,7 @@ static void wake_for_much(struct stream *s)
 	if (wake == s->wake)
 		return;
 	s->wake = wake;
-	(void)setsockopt(s->fd, SOL_SOCKET, SO_RCVLOWAT, &wake, sizeof(wake)); /* slower without */
+	(void)setsockopt(s->fd, SOL_SOCKET, SO_RCVLOWAT, &wake, sizeof(wake)); /* optional */
 }
 
 static void on_readable(struct stream *s)
@@ -457,17 +455,17 @@ static void opened(struct stream *s)
 {
 	s->state = STREAM_OPEN;
 	if (s->tls && s->connects)
-		s->transport.peer.kind = PEER_CLUSTER; /* it has shown the certificate */
+		s->transport.peer.kind = PEER_CLUSTER; /* it has proved its key */
 	if (s->connects)
 		s->transport.events->on_open(s->transport.arg);
 	if (!list_empty(&s->out))
 		stream_want_turn(s);
 }
 
-/* Sends what OpenSSL has to send, also when it failed: the alert. */
+/* Sends OpenSSL's output, which is an alert if the handshake failed. */
 static void handshake(struct stream *s)
 {
-	/* For a peer that does not speak TLS (RFC 8446, 6): OpenSSL sends it none. */
+	/* protocol_version (RFC 8446, 6), for a peer that does not speak TLS: OpenSSL sends it no alert. */
 	static const uint8_t alert[] = { 21, 3, 3, 0, 2, 2, 70 };
 	int r = stream_tls_greet(s);
 
@@ -535,7 +533,7 @@ static void stream_let_go(struct stream *s)
 {
 	if (--s->handles > 0)
 		return;
-	(void)close(s->fd); /* nothing of ours can be lost by it */
+	(void)close(s->fd); /* no data of this process can be lost */
 	tls_free(s->tls);
 	s->magic = 0;
 	free(s);
@@ -550,7 +548,7 @@ static void stream_finish(struct stream *s)
 {
 	struct list *node;
 
-	/* What is sent from inside on_sent() ends here as well. */
+	/* Messages that on_sent() adds end in this loop, too. */
 	while ((node = list_pop_front(&s->out)) != NULL) {
 		struct transport_message *m = list_entry(node, struct transport_message, link);
 
@@ -559,9 +557,9 @@ static void stream_finish(struct stream *s)
 	s->state = STREAM_CLOSED;
 	for (unsigned int i = 0; i < s->n_fds; i++)
 		if (s->fds[i] >= 0)
-			(void)close(s->fds[i]); /* nobody claimed it */
+			(void)close(s->fds[i]); /* no frame claimed it */
 	if (s->frame_fd >= 0)
-		(void)close(s->frame_fd); /* its message did not come to an end */
+		(void)close(s->frame_fd); /* its message is incomplete */
 	free(s->payload);
 	uv_close((uv_handle_t *)&s->poll, on_poll_closed);
 	if (s->transport.events)
@@ -686,7 +684,7 @@ void stream_pause(struct transport *transport, bool paused)
 
 	s->paused = paused;
 	if (!paused && has_in(s))
-		stream_want_turn(s); /* for what was read before the pause */
+		stream_want_turn(s); /* parses the bytes that were received before the pause */
 	stream_watch(s);
 }
 
@@ -703,8 +701,8 @@ void stream_close(struct transport *transport, int status)
 	stream_fail(stream_of(transport), status);
 }
 
-/* A kernel that lives acknowledges, whatever its processes do. What was sent must be acknowledged
- * within `ms`; a quiet connection is probed each second. Without these, the bounds of conn_watch(). */
+/* The peer's kernel acknowledges bytes even when its process hangs. Sent bytes must be acknowledged within `ms`, and an idle
+ * connection is probed each second. If these options cannot be set, the limits of conn_watch() still apply. */
 void stream_patience(struct transport *transport, uint32_t ms)
 {
 	const struct stream *stream = stream_of(transport);

@@ -5,6 +5,7 @@ environment of the S3 server and the programs of the build on PATH, and clears u
 """
 
 import contextlib
+import ctypes
 import errno
 import fcntl
 import json
@@ -36,6 +37,7 @@ STALE = errno.ESTALE if ENGINE == "fuse" else errno.EIO
 # What an open file says whose mount was forced off.
 CUT = {errno.EIO, errno.ENOTCONN} if ENGINE == "fuse" else {errno.EIO}
 PATIENCE = 120  # seconds for what must come, on however slow a machine
+CLONE_NEWNET = 0x40000000
 
 
 _began = time.monotonic()
@@ -586,6 +588,19 @@ def reap(pids, seconds=PATIENCE):
 
     poll(wait, "children have ended", seconds)
     return codes
+
+
+def unshare(flags):
+    """unshare(2), as in os.unshare() of Python 3.12."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.unshare(flags):
+        raise OSError(ctypes.get_errno(), "unshare")
+
+
+def private_network():
+    """From here on this process and its children have a network of their own, in which each port of 127.0.0.0/8 is free."""
+    unshare(CLONE_NEWNET)
+    run("ip", "link", "set", "lo", "up")
 
 
 def forget_mounts():

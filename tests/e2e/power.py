@@ -6,7 +6,6 @@ filesystem is the kernel's, over a loop device, so that its journal has to cope 
 """
 
 import contextlib
-import ctypes
 import json
 import os
 import random
@@ -46,9 +45,7 @@ def need(*kinds):
 
 def private_mounts():
     """From here on this process and its children see and make mounts of their own."""
-    libc = ctypes.CDLL(None, use_errno=True)
-    if libc.unshare(CLONE_NEWNS):
-        raise OSError(ctypes.get_errno(), "unshare")
+    e2e.unshare(CLONE_NEWNS)
     e2e.run("mount", "--make-rprivate", "/")
     e2e.forget_mounts()
 

@@ -22,6 +22,7 @@
 #include "net/net.h"
 #include "proto/hello.h"
 #include "tests/clock/test_clock.h"
+#include "tests/unit/net/call_result.h"
 
 struct fixture {
 	struct loop *loop;
@@ -485,23 +486,6 @@ static int raw_listen(const struct fixture *f)
 	return fd;
 }
 
-struct ended {
-	_Atomic int n;
-	_Atomic int status;
-	char text[256];
-};
-
-static void on_done(struct rpc_call *call, int status)
-{
-	struct ended *ended = call->arg;
-
-	ended->status = status;
-	(void)snprintf(ended->text, sizeof(ended->text), "%s",
-		call->reply_payload ? (const char *)call->reply_payload : "");
-	rpc_call_release(call);
-	ended->n++;
-}
-
 /* Accepts, greets, and takes the client's first request. */
 static int take_request(int listener, struct frame *ret_request)
 {
@@ -519,11 +503,11 @@ static int take_request(int listener, struct frame *ret_request)
 static void test_hostile_server(void **state)
 {
 	struct fixture *f = *state;
-	struct ended ended = { .n = 0 };
+	struct call_result result = { .n = 0 };
 	struct rpc_call call = { .frame = { .op = FRAME_FETCH },
 		.resend = true,
-		.on_done = on_done,
-		.arg = &ended,
+		.on_done = call_result_note,
+		.arg = &result,
 		.deadline_ns = clock_mono_ns() + 60 * CLOCK_SECOND };
 	int listener = raw_listen(f);
 	struct frame reply;
@@ -549,13 +533,13 @@ static void test_hostile_server(void **state)
 	reply.payload = 1000;
 	send_frame(fd, &reply);
 	assert_int_equal(close(fd), 0);
-	assert_int_equal(ended.n, 0);
+	assert_int_equal(result.n, 0);
 	fd = take_request(listener, &reply);
 	reply.flags = FRAME_REPLY;
 	reply.status = -ESTALE;
 	send_frame(fd, &reply);
-	test_wait(ended.n > 0);
-	assert_int_equal(ended.status, -ESTALE);
+	test_wait(result.n > 0);
+	assert_int_equal(result.status, -ESTALE);
 	send_frame(fd, &reply); /* a second time */
 	expect_closed(fd);
 	assert_int_equal(close(listener), 0);
@@ -567,9 +551,9 @@ static void test_server_of_other_version(void **state)
 	uint8_t bytes[FRAME_BYTES + HELLO_BYTES_MAX];
 	size_t n = hello_message(bytes, FRAME_VERSION + 1);
 	struct fixture *f = *state;
-	struct ended ended = { .n = 0 };
+	struct call_result result = { .n = 0 };
 	struct rpc_call call = {
-		.frame = { .op = FRAME_FETCH }, .on_done = on_done, .arg = &ended
+		.frame = { .op = FRAME_FETCH }, .on_done = call_result_note, .arg = &result
 	};
 	int listener = raw_listen(f);
 	int fd;
@@ -579,9 +563,9 @@ static void test_server_of_other_version(void **state)
 	assert_true(fd >= 0);
 	set_timeout(fd);
 	raw_send(fd, bytes, n, NULL, 0);
-	test_wait(ended.n > 0);
-	assert_int_equal(ended.status, -EPROTONOSUPPORT);
-	assert_non_null(strstr(ended.text, "another version"));
+	test_wait(result.n > 0);
+	assert_int_equal(result.status, -EPROTONOSUPPORT);
+	assert_non_null(strstr(result.text, "another version"));
 	expect_closed(fd);
 	assert_int_equal(close(listener), 0);
 	assert_int_equal(unlink(f->address + strlen("unix:")), 0);
@@ -590,9 +574,9 @@ static void test_server_of_other_version(void **state)
 static void test_no_room_for_descriptor(void **state)
 {
 	struct fixture *f = *state;
-	struct ended ended = { .n = 0 };
+	struct call_result result = { .n = 0 };
 	struct rpc_call call = {
-		.frame = { .op = FRAME_FETCH }, .on_done = on_done, .arg = &ended
+		.frame = { .op = FRAME_FETCH }, .on_done = call_result_note, .arg = &result
 	};
 	int listener = raw_listen(f);
 	uint8_t bytes[FRAME_BYTES];
@@ -614,11 +598,11 @@ static void test_no_room_for_descriptor(void **state)
 	reply.flags = FRAME_REPLY | FRAME_FD;
 	frame_encode(&reply, bytes);
 	raw_send(fd, bytes, sizeof(bytes), &fd, 1);
-	test_wait(ended.n > 0);
+	test_wait(result.n > 0);
 	while (n > 0)
 		assert_int_equal(close(held[--n]), 0);
 	assert_int_equal(setrlimit(RLIMIT_NOFILE, &old), 0);
-	assert_int_equal(ended.status, -EMFILE);
+	assert_int_equal(result.status, -EMFILE);
 	assert_true(rpc_client_connected(f->client)); /* the connection is as good as before */
 	assert_int_equal(close(fd), 0);
 	assert_int_equal(close(listener), 0);
