@@ -1,7 +1,7 @@
 """order: eight ranks in a first epoch in random order, 20 ms per GET, everything cold: reads that wait, with and without a word.
 
-Each rank is a process that reads a file, computes for a while and reads the next, as DistributedSampler says; they announce, or
-do not. A read waits when its bytes are not on the node: the worker has to fetch them, or they are still on their way
+Each rank is a process that reads a file, computes for a while and reads the next, every eighth of a random order; they announce,
+or do not. A read waits when its bytes are not on the node: the worker has to fetch them, or they are still on their way
 (granary_worker_waits_total). Beside it the reads for which the mount's daemon waited for more than 5 ms, whatever for
 (granary_client_slow_reads_total): on a busy machine also those that only wait for a processor.
 """
@@ -9,6 +9,7 @@ do not. A read waits when its bytes are not on the node: the worker has to fetch
 import json
 import multiprocessing
 import os
+import random
 import sys
 import time
 
@@ -28,14 +29,12 @@ GATE = 0.10  # reads that wait, announced / not
 
 
 def rank_of_job(directory, keys, rank, epoch, announces, barrier, seconds):
-    sampler = granary.Sampler(len(keys), RANKS, rank)
-    sampler.set_epoch(epoch)
+    numbers = random.Random(epoch).sample(range(len(keys)), len(keys))[rank::RANKS]
     order = None
     if announces:
-        order = granary.Order(directory)
+        order = granary.Order(directory, strict=True, deadline=60)
         order.samples(keys)
-        order.epoch(epoch, rank=rank, world=RANKS)
-    numbers = list(sampler)
+        order.announce(numbers)
     barrier.wait()
     time.sleep(START_S)  # a job announces when it makes its loader, and reads when its model is there
     began = time.monotonic()

@@ -9,15 +9,15 @@
  *		...nobody to announce to: read on, it only takes longer
  *	granary_order_samples(order, samples, n);	the data set, in its own order, once
  *	for (epoch = 0; epoch < epochs; epoch++) {
- *		granary_announce_epoch(order, &(struct granary_epoch){
- *			.epoch = epoch, .rank = rank, .world = 8, .shuffle = 1 });
+ *		granary_announce(order, numbers, n_numbers);	what this process will read
  *		...
  *	}
  *	granary_order_close(order);
  *
  * Link with -lgranary -lcrypto -lxxhash. Functions return 0 or a negative errno. An order is one
  * thread's at a time; it is the mount's for as long as it is open, and forgotten with the process.
- * After -ECONNRESET or -EPIPE (the mount's daemon was started anew) open another one.
+ * After -ECONNRESET or -EPIPE (the mount's daemon was restarted, or shows another
+ * generation) open another one.
  */
 #pragma once
 
@@ -34,16 +34,6 @@ struct granary_sample {
 	const char *path; /* below the mount, without a leading slash */
 	uint64_t offset;
 	uint64_t length; /* 0: to its end */
-};
-
-/* torch.utils.data.DistributedSampler over the registered samples. */
-struct granary_epoch {
-	uint64_t seed;
-	uint64_t epoch;
-	uint32_t rank;
-	uint32_t world; /* ranks there are, >= 1 */
-	int shuffle;
-	int drop_last;
 };
 
 /*
@@ -64,8 +54,6 @@ uint64_t granary_order_unknown(const struct granary_order *order);
 /* Announces one of these, in place of what was announced before: the samples `numbers[0..n)` of the
  * list; or, with NULL, all of them as they are listed; */
 int granary_announce(struct granary_order *order, const uint32_t *numbers, uint32_t n);
-/* an epoch of a sampler; */
-int granary_announce_epoch(struct granary_order *order, const struct granary_epoch *epoch);
 /* nothing. */
 int granary_announce_nothing(struct granary_order *order);
 

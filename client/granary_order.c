@@ -205,7 +205,8 @@ static int greet(struct granary_order *order, int root)
 	little_put32(order->frame, ORDER_HELLO);
 	little_put32(order->frame + 4, 4);
 	little_put32(order->frame + 8, ORDER_VERSION);
-	if (sendmsg(order->fd, &msg, MSG_NOSIGNAL) != (ssize_t)iov.iov_len)
+	/* A mount that takes no more jobs answers before it hangs up. */
+	if (sendmsg(order->fd, &msg, MSG_NOSIGNAL) < 0 && errno != EPIPE)
 		return err_errno();
 	return answer(order);
 }
@@ -374,30 +375,10 @@ static int announce_numbers(struct granary_order *order, const uint32_t *numbers
 
 int granary_announce(struct granary_order *order, const uint32_t *numbers, uint32_t n)
 {
-	const struct granary_epoch listed = { .world = 1 };
-
-	if (!numbers)
-		return granary_announce_epoch(order, &listed);
 	order->error[0] = '\0';
 	if (!order->listed)
 		return fail(order, -EINVAL, "an order needs samples first");
-	return announce_numbers(order, numbers, n);
-}
-
-int granary_announce_epoch(struct granary_order *order, const struct granary_epoch *epoch)
-{
-	uint8_t *body = order->frame + ORDER_HEAD_BYTES;
-
-	order->error[0] = '\0';
-	if (!order->listed)
-		return fail(order, -EINVAL, "an order needs samples first");
-	little_put64(body, epoch->seed);
-	little_put64(body + 8, epoch->epoch);
-	little_put32(body + 16, epoch->rank);
-	little_put32(body + 20, epoch->world);
-	little_put32(body + 24,
-		(epoch->shuffle ? ORDER_SHUFFLE : 0) | (epoch->drop_last ? ORDER_DROP_LAST : 0));
-	return ask(order, ORDER_SAMPLER, 28);
+	return numbers ? announce_numbers(order, numbers, n) : ask(order, ORDER_LISTED, 0);
 }
 
 int granary_announce_nothing(struct granary_order *order)

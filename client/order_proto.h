@@ -8,21 +8,21 @@
  *	LIST	 samples u32, SHA-256 over the bodies of the SAMPLES that follow, 32 bytes
  *	SAMPLES	 per sample: offset u64, length u64 (0: to the file's end), path's bytes u32,
  *		 path
- *	SAMPLER	 seed u64, epoch u64, rank u32, world u32, flags u32
+ *	LISTED	 nothing: the samples as they are listed
  *	NUMBERS	 places in all u32, then numbers of samples u32, as many as fit
  *	FORGET	 nothing
  *	REPLY	 (to all but the SAMPLES and NUMBERS that are not the last) status i32: 0 or a negative
  *		 errno of Linux, zero u32, samples u64, files that are not there u64, text for a person
  *
  * LIST is answered -ENOENT when the list is not known: then SAMPLES follow. One is in use at a
- * time; SAMPLER, NUMBERS and FORGET end what was announced before. Spoken by fuse/order_job.c,
+ * time; LISTED, NUMBERS and FORGET end what was announced before. Spoken by fuse/order_job.c,
  * client/granary_order.c and sdk/python/granary.
  */
 #pragma once
 
 #include <stdint.h>
 
-#define ORDER_VERSION    1u
+#define ORDER_VERSION    2u
 #define ORDER_HEAD_BYTES 8u
 #define ORDER_BODY_MAX   65536u
 #define ORDER_FRAME_MAX  (ORDER_HEAD_BYTES + ORDER_BODY_MAX)
@@ -35,13 +35,8 @@ enum order_kind {
 	ORDER_HELLO = 1,
 	ORDER_LIST,
 	ORDER_SAMPLES,
-	ORDER_SAMPLER,
+	ORDER_LISTED,
 	ORDER_NUMBERS,
 	ORDER_FORGET,
 	ORDER_REPLY = 128,
-};
-
-enum order_flags {
-	ORDER_SHUFFLE = 1,
-	ORDER_DROP_LAST = 2,
 };

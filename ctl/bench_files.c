@@ -2,7 +2,7 @@
 #include "base/cleanup.h"
 #include "base/clock.h"
 #include "base/file.h"
-#include "base/mt19937.h"
+#include "base/hash.h"
 #include "ctl/bench.h"
 
 #include <fcntl.h>
@@ -46,11 +46,8 @@ int bench_set_add(struct bench_set *set, const char *path, uint64_t size)
 /* The same order each time: two runs read alike. */
 static void shuffle(struct bench_set *set)
 {
-	struct mt19937 mt;
-
-	mt19937_init(&mt, SEED);
 	for (unsigned int i = set->n; i > 1; i--) {
-		unsigned int j = mt19937_next(&mt) % i;
+		unsigned int j = (unsigned int)(hash_xxh3(&i, sizeof(i), SEED) % i);
 		struct bench_file file = set->files[i - 1];
 
 		set->files[i - 1] = set->files[j];

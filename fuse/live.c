@@ -280,6 +280,7 @@ static void switch_to(struct cachefuse *c, struct sources *next, const struct sl
 	c->sources = *next;
 	pthread_rwlock_unlock(&c->showing);
 	mounted_live_switch(c->mounted, tree);
+	order_changed(c->order);
 }
 
 static void log_skipped(void *arg, const char *key, uint32_t key_len, const char *reason)

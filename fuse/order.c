@@ -26,7 +26,7 @@ const struct order_counters *order_counters(const struct order *order)
 	return &order->counters;
 }
 
-static void wake(struct order *order)
+void order_wake(struct order *order)
 {
 	if (!atomic_exchange(&order->woken, true))
 		(void)eventfd_write(order->wake_fd, 1); /* cannot overflow */
@@ -47,17 +47,15 @@ static void share_window_locked(struct order *order)
 	}
 }
 
-int order_feed_add(struct order *order, struct order_sequence *sequence,
-	const struct order_share *share, struct order_feed **ret_feed)
+int order_feed_add(
+	struct order *order, struct order_sequence *sequence, struct order_feed **ret_feed)
 {
 	struct order_feed *feed = arena_calloc(ARENA_ORDERS, 1, sizeof(*feed));
 
 	if (!feed)
 		return -ENOMEM;
 	feed->sequence = sequence;
-	feed->share = *share;
-	feed->count = order_share_count(share);
-	order_window_init(&feed->window, feed->count, feed->ring);
+	order_window_init(&feed->window, sequence->n, feed->ring);
 	pthread_mutex_lock(&order->lock);
 	list_push_back(&order->feeds, &feed->link);
 	atomic_fetch_add(&order->n_feeds, 1);
@@ -92,7 +90,6 @@ static bool note_sample_locked(
 	list_for_each (node, &order->feeds) {
 		struct order_feed *feed = list_entry(node, struct order_feed, link);
 		uint32_t place;
-		uint64_t k;
 
 		if (feed->sequence->samples != list)
 			continue;
@@ -100,10 +97,9 @@ static bool note_sample_locked(
 		if (place == ORDER_NOWHERE)
 			continue;
 		announced = true;
-		if (upto > 0 && order_share_find(&feed->share, place, &k) &&
-			order_window_read(&feed->window, k, upto) &&
+		if (upto > 0 && order_window_read(&feed->window, place, upto) &&
 			order_window_room(&feed->window))
-			wake(order);
+			order_wake(order);
 	}
 	return announced;
 }
@@ -180,8 +176,7 @@ static bool next_range_locked(struct order_feed *feed, struct order_range *ret)
 	struct order_window *w = &feed->window;
 
 	while (order_window_room(w)) {
-		uint64_t place = order_share_place(&feed->share, w->next);
-		uint32_t number = order_sequence_sample(feed->sequence, place);
+		uint32_t number = order_sequence_sample(feed->sequence, w->next);
 		const struct order_sample *sample = &feed->sequence->samples->samples[number];
 		uint32_t total = (uint32_t)(sample->length / BLOCK_BYTES);
 		uint32_t done = order_window_done(w);
@@ -282,15 +277,16 @@ void order_free(struct order *order)
 		return;
 	atomic_store(&order->stopping, true);
 	if (order->started) {
-		wake(order);
+		order_wake(order);
 		(void)pthread_join(order->thread, NULL); /* it is there */
 	}
 	for (size_t i = 0; i < ARRAY_SIZE(order->jobs); i++)
 		order_job_end(&order->jobs[i]);
-	if (order->path)
+	if (order_has_path(order)) {
 		(void)unlink(order->path); /* or it is gone already */
-	if (order->shown)
-		(void)unlink(order->shown);
+		if (order->shown)
+			(void)unlink(order->shown);
+	}
 	cleanup_close(&order->listen_fd);
 	cleanup_close(&order->wake_fd);
 	pthread_mutex_destroy(&order->lock);
@@ -305,13 +301,10 @@ static json_t *job_json(const struct order_job *job)
 	const struct order_feed *feed = job->feed;
 	const struct order_window *w = feed ? &feed->window : NULL;
 
-	return json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "pid", (int)job->pid,
-		"uid", (json_int_t)job->uid, "samples",
-		(json_int_t)(job->samples ? job->samples->n : 0), "rank",
-		(json_int_t)(feed ? feed->share.rank : 0), "world",
-		(json_int_t)(feed ? feed->share.world : 0), "places",
-		(json_int_t)(feed ? feed->count : 0), "asked", (json_int_t)(w ? w->next : 0),
-		"read", (json_int_t)(w ? w->seen : 0), "files_ahead",
+	return json_pack("{s:i, s:I, s:I, s:I, s:I, s:I, s:I, s:I}", "pid", (int)job->pid, "uid",
+		(json_int_t)job->uid, "samples", (json_int_t)(job->samples ? job->samples->n : 0),
+		"places", (json_int_t)(feed ? feed->sequence->n : 0), "asked",
+		(json_int_t)(w ? w->next : 0), "read", (json_int_t)(w ? w->seen : 0), "files_ahead",
 		(json_int_t)(w ? w->files : 0), "bytes_ahead", (json_int_t)(w ? w->bytes : 0));
 }
 

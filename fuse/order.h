@@ -65,9 +65,14 @@ void order_free(struct order *order);
  */
 int order_listen(
 	struct order *order, const char *directory, const char *name, struct err *e) __must_check;
-/* The mount has this device number now; jobs that know an earlier one are welcome too. Cheap when
- * nothing changed. */
+/* The mount has this device number now; jobs that know an earlier one are welcome too. To be called
+ * every now and then: once another order listens at the same name, for the mount's next daemon, this one
+ * hangs up on its jobs. Cheap when nothing changed. */
 void order_show(struct order *order, uint64_t dev);
+
+/* The mount shows another generation: hangs up on the jobs, whose lists name places of the previous one. They
+ * announce again. Any thread. */
+void order_changed(struct order *order);
 
 /* The kernel reads this. True: it was announced. Any thread, cheap. */
 bool order_note_read(struct order *order, uint64_t offset, uint32_t length);

@@ -15,7 +15,6 @@
 #include "base/layout.h"
 #include "client/order_proto.h"
 #include "fuse/order.h"
-#include "fuse/order_sampler.h"
 #include "fuse/order_samples.h"
 #include "fuse/order_window.h"
 
@@ -39,8 +38,6 @@ struct order_range {
 struct order_feed {
 	struct list link; /* order.feeds */
 	struct order_sequence *sequence;
-	struct order_share share;
-	uint64_t count;
 	struct order_window window;
 	struct order_entry ring[ORDER_SPAN];
 	struct order_range held; /* could not be asked for yet; the thread's */
@@ -102,15 +99,21 @@ struct order {
 	int listen_fd;
 	char *directory;
 	char *path;                                    /* of the socket */
+	dev_t path_dev;                                /* the file that was made there, */
+	ino_t path_ino;                                /* until listen_fd is closed */
+	_Atomic bool changed;                          /* the jobs' lists are out of date */
+	_Atomic bool replaced;                         /* by the mount's next daemon */
 	char *shown;                                   /* the link to it; under the lock */
 	struct order_greeter greeters[ORDER_GREETERS]; /* the thread's, as the next */
 	uint32_t n_greeters;
 	struct order_job jobs[ORDER_JOBS];
 };
 
+/* order.c; any thread. The thread looks around. */
+void order_wake(struct order *order);
 /* order.c; on the thread. A new feed is the order's; -ENOMEM. The sequence is taken over. */
 int order_feed_add(struct order *order, struct order_sequence *sequence,
-	const struct order_share *share, struct order_feed **ret_feed) __must_check;
+	struct order_feed **ret_feed) __must_check;
 void order_feed_remove(struct order *order, struct order_feed *feed); /* NULL is allowed */
 enum order_pumped {
 	ORDER_PUMPED_ALL,  /* there is no room, or nothing left */
@@ -133,9 +136,14 @@ int order_greeting(struct order *order, const struct order_job *job,
 /* How many such processes there are, once the others are buried. */
 uint32_t order_greeters(struct order *order);
 
+/* order_socket.c. The socket at order->path is this order's, not its successor's. */
+bool order_has_path(const struct order *order);
+
 /* order_job.c; on the thread. */
 void order_job_begin(struct order *order, struct order_job *job, int fd);
 void order_job_end(struct order_job *job);
+/* Answers a connection that is not served; the caller closes it. */
+void order_job_refuse(int fd, int status, const char *text);
 /* It has sent something, or can be sent something: false when it is to be ended. */
 bool order_job_receive(struct order_job *job);
 bool order_job_send(struct order_job *job);

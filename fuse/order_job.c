@@ -23,22 +23,38 @@ struct message {
 
 /* ---- answers --------------------------------------------------------------------------------- */
 
-static void reply(struct order_job *job, int status, const char *text)
+/* Writes a REPLY to `out` and returns its length. */
+static uint32_t pack_reply(uint8_t out[ORDER_REPLY_MAX], int status,
+	const struct order_samples *samples, const char *text)
 {
 	uint32_t text_len =
 		(uint32_t)strnlen(text, ORDER_REPLY_MAX - ORDER_HEAD_BYTES - ORDER_REPLY_MIN);
-	uint8_t *body = job->out + ORDER_HEAD_BYTES;
+	uint8_t *body = out + ORDER_HEAD_BYTES;
 
-	ensure(job->out_len == 0);
-	memset(job->out, 0, ORDER_HEAD_BYTES + ORDER_REPLY_MIN);
-	little_put32(job->out, ORDER_REPLY);
-	little_put32(job->out + 4, ORDER_REPLY_MIN + text_len);
+	memset(out, 0, ORDER_HEAD_BYTES + ORDER_REPLY_MIN);
+	little_put32(out, ORDER_REPLY);
+	little_put32(out + 4, ORDER_REPLY_MIN + text_len);
 	little_put32(body, (uint32_t)status);
-	little_put64(body + 8, job->samples ? job->samples->n : 0);
-	little_put64(body + 16, job->samples ? job->samples->unknown : 0);
+	little_put64(body + 8, samples ? samples->n : 0);
+	little_put64(body + 16, samples ? samples->unknown : 0);
 	memcpy(body + ORDER_REPLY_MIN, text, text_len);
-	job->out_len = ORDER_HEAD_BYTES + ORDER_REPLY_MIN + text_len;
+	return ORDER_HEAD_BYTES + ORDER_REPLY_MIN + text_len;
+}
+
+static void reply(struct order_job *job, int status, const char *text)
+{
+	ensure(job->out_len == 0);
+	job->out_len = pack_reply(job->out, status, job->samples, text);
 	job->out_sent = 0;
+}
+
+void order_job_refuse(int fd, int status, const char *text)
+{
+	uint8_t out[ORDER_REPLY_MAX];
+	uint32_t len = pack_reply(out, status, NULL, text);
+
+	/* A new socket has room for it; a peer that has closed it needs no answer. */
+	(void)send(fd, out, len, MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
 /* A line for whoever wrote the job; the connection goes once it is sent. */
@@ -331,12 +347,11 @@ static bool on_samples(struct order_job *job, const struct message *m)
 
 /* ---- orders ---------------------------------------------------------------------------------- */
 
-static bool feed(
-	struct order_job *job, struct order_sequence *sequence, const struct order_share *share)
+static bool feed(struct order_job *job, struct order_sequence *sequence)
 {
 	struct order_feed *fresh;
 
-	if (!sequence || order_feed_add(job->order, sequence, share, &fresh) < 0) {
+	if (!sequence || order_feed_add(job->order, sequence, &fresh) < 0) {
 		pthread_mutex_lock(&job->order->lock);
 		order_sequence_unref(sequence);
 		pthread_mutex_unlock(&job->order->lock);
@@ -349,38 +364,22 @@ static bool feed(
 	return accept_it(job);
 }
 
-static bool on_sampler(struct order_job *job, const struct message *m)
+static bool on_listed(struct order_job *job)
 {
-	struct order_share share = { 0 };
-	uint32_t flags;
-
-	if (m->length != 28)
-		return refuse(job, -EPROTO, "an order is cut off");
 	drop_feed(job);
 	if (!job->samples)
 		return decline(job, -EINVAL, "an order needs a list of samples first");
-	share.n = job->samples->n;
-	share.rank = little_get32(m->body + 16);
-	share.world = little_get32(m->body + 20);
-	flags = little_get32(m->body + 24);
-	share.drop_last = flags & ORDER_DROP_LAST;
-	if (share.rank >= share.world)
-		return decline(job, -EINVAL, "the rank must be below the number of ranks");
-	return feed(job,
-		order_sequence_get(job->samples, flags & ORDER_SHUFFLE,
-			little_get64(m->body) + little_get64(m->body + 8)),
-		&share);
+	return feed(job, order_sequence_listed(job->samples));
 }
 
 static bool end_numbers(struct order_job *job)
 {
-	struct order_share share = { .n = job->n_numbers, .world = 1 };
 	struct order_sequence *sequence =
 		order_sequence_of(job->samples, job->numbers, job->n_numbers);
 
 	drop_numbers(job);
 	job->state = ORDER_JOB_READY;
-	return feed(job, sequence, &share);
+	return feed(job, sequence);
 }
 
 /* The first of them makes room for all; what follows is more of the same. */
@@ -430,8 +429,8 @@ static bool on_message(struct order_job *job, const struct message *m)
 	switch (m->kind) {
 	case ORDER_LIST:
 		return on_list(job, m);
-	case ORDER_SAMPLER:
-		return on_sampler(job, m);
+	case ORDER_LISTED:
+		return on_listed(job);
 	case ORDER_NUMBERS:
 		return on_numbers(job, m);
 	case ORDER_FORGET:

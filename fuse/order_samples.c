@@ -2,7 +2,6 @@
 #include "fuse/order_samples.h"
 #include "base/arena.h"
 #include "base/layout.h"
-#include "fuse/order_sampler.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -109,8 +108,8 @@ uint32_t order_samples_find(const struct order_samples *list, uint64_t offset, u
 
 static struct order_sequence *sequence_new(struct order_samples *list, uint32_t n, bool mapped)
 {
-	uint64_t bytes = sizeof(struct order_sequence) +
-			 (mapped ? ((uint64_t)n + list->n) * sizeof(uint32_t) : 0);
+	uint64_t bytes =
+		sizeof(struct order_sequence) + (mapped ? 2 * (uint64_t)n * sizeof(uint32_t) : 0);
 	struct order_sequence *sequence;
 
 	if (!arena_take(ARENA_ORDERS, BUDGET_DEMAND, bytes))
@@ -129,8 +128,8 @@ static struct order_sequence *sequence_new(struct order_samples *list, uint32_t 
 	if (!mapped)
 		return sequence;
 	sequence->order = calloc(max(n, 1u), sizeof(*sequence->order));
-	sequence->place = calloc(max(list->n, 1u), sizeof(*sequence->place));
-	if (!sequence->order || !sequence->place) {
+	sequence->by_sample = calloc(max(n, 1u), sizeof(*sequence->by_sample));
+	if (!sequence->order || !sequence->by_sample) {
 		order_sequence_unref(sequence);
 		return NULL;
 	}
@@ -145,39 +144,34 @@ void order_sequence_unref(struct order_sequence *sequence)
 	arena_give(ARENA_ORDERS, sequence->bytes);
 	order_samples_unref(sequence->samples);
 	free(sequence->order);
-	free(sequence->place);
+	free(sequence->by_sample);
 	free(sequence);
 }
 
-static void map_places(struct order_sequence *sequence)
+static int compare_places(const void *a, const void *b, void *arg)
 {
-	memset(sequence->place, 0xff, sequence->samples->n * sizeof(*sequence->place));
-	for (uint32_t i = sequence->n; i-- > 0;)
-		sequence->place[sequence->order[i]] = i;
+	const struct order_sequence *sequence = arg;
+	uint32_t x = *(const uint32_t *)a;
+	uint32_t y = *(const uint32_t *)b;
+	uint32_t x_sample = sequence->order[x];
+	uint32_t y_sample = sequence->order[y];
+
+	if (x_sample != y_sample)
+		return x_sample < y_sample ? -1 : 1;
+	return x < y ? -1 : x > y;
 }
 
-struct order_sequence *order_sequence_get(struct order_samples *list, bool shuffle, uint64_t seed)
+struct order_sequence *order_sequence_listed(struct order_samples *list)
 {
-	struct order_sequence *sequence;
-
 	list_for_each (node, &list->sequences) {
-		bool plain;
+		struct order_sequence *sequence = list_entry(node, struct order_sequence, link);
 
-		sequence = list_entry(node, struct order_sequence, link);
-		plain = !sequence->order;
-		if (shuffle ? sequence->drawn && sequence->seed == seed : plain) {
+		if (!sequence->order) {
 			sequence->refs++;
 			return sequence;
 		}
 	}
-	sequence = sequence_new(list, list->n, shuffle);
-	if (!sequence || !shuffle)
-		return sequence;
-	sequence->drawn = true;
-	sequence->seed = seed;
-	order_permute(sequence->order, list->n, seed);
-	map_places(sequence);
-	return sequence;
+	return sequence_new(list, list->n, false);
 }
 
 struct order_sequence *order_sequence_of(
@@ -188,7 +182,9 @@ struct order_sequence *order_sequence_of(
 	if (!sequence)
 		return NULL;
 	memcpy(sequence->order, numbers, n * sizeof(*numbers));
-	map_places(sequence);
+	for (uint32_t i = 0; i < n; i++)
+		sequence->by_sample[i] = i;
+	qsort_r(sequence->by_sample, n, sizeof(*sequence->by_sample), compare_places, sequence);
 	return sequence;
 }
 
@@ -200,5 +196,20 @@ uint32_t order_sequence_sample(const struct order_sequence *sequence, uint64_t p
 
 uint32_t order_sequence_place(const struct order_sequence *sequence, uint32_t sample)
 {
-	return sequence->place ? sequence->place[sample] : sample;
+	uint32_t low = 0;
+	uint32_t high = sequence->n;
+
+	if (!sequence->order)
+		return sample;
+	while (low < high) {
+		uint32_t middle = low + (high - low) / 2;
+
+		if (sequence->order[sequence->by_sample[middle]] < sample)
+			low = middle + 1;
+		else
+			high = middle;
+	}
+	if (low < sequence->n && sequence->order[sequence->by_sample[low]] == sample)
+		return sequence->by_sample[low];
+	return ORDER_NOWHERE;
 }

@@ -1,7 +1,6 @@
 /*
  * What an order is made of: the samples that jobs have registered, as places in the volume, and the
- * sequences in which they are read. The ranks of a job register the same list and draw the same
- * sequence: both are there once.
+ * sequences in which they are read. The ranks of a job register the same list: it is there once.
  *
  * References are counted. Threads: a list is filled by one thread; once it is whole it does not
  * change, as sequences do not; the counts are the caller's to protect.
@@ -54,20 +53,19 @@ struct order_sequence {
 	struct list link; /* samples->sequences */
 	struct order_samples *samples;
 	uint32_t refs;
-	bool drawn; /* randperm() of `seed`; else as the job said */
-	uint64_t seed;
 	uint64_t bytes;
-	uint32_t n;      /* places */
-	uint32_t *order; /* place -> sample; NULL: as they are listed */
-	uint32_t *place; /* sample -> its first place, or ORDER_NOWHERE */
+	uint32_t n;          /* places */
+	uint32_t *order;     /* place -> sample; NULL: as they are listed */
+	uint32_t *by_sample; /* the places, by their samples, first places first */
 };
 
-/* As listed, or drawn; an equal one is used again. NULL without memory. */
-struct order_sequence *order_sequence_get(struct order_samples *list, bool shuffle, uint64_t seed);
+/* As listed; there is one. NULL without memory. */
+struct order_sequence *order_sequence_listed(struct order_samples *list);
 /* Of a job's own numbers, each below samples->n. NULL without memory. */
 struct order_sequence *order_sequence_of(
 	struct order_samples *list, const uint32_t *numbers, uint32_t n);
 void order_sequence_unref(struct order_sequence *sequence); /* NULL is allowed */
 
 uint32_t order_sequence_sample(const struct order_sequence *sequence, uint64_t place);
+/* The first place of a sample, or ORDER_NOWHERE. */
 uint32_t order_sequence_place(const struct order_sequence *sequence, uint32_t sample);

@@ -23,6 +23,12 @@
 #define HELLO_NS      (10 * CLOCK_SECOND)
 #define HELLO_LOOK_MS 1000 /* looks so often for who says nothing */
 
+#define NEXT "+" /* the name of a socket until it takes the place of another one */
+
+#define TOO_MANY \
+	"64 jobs announce an order to this mount already: end one, or read without an order"
+_Static_assert(ORDER_JOBS == 64, "TOO_MANY says so");
+
 /* ---- jobs ------------------------------------------------------------------------------------ */
 
 static struct order_job *free_job(struct order *order)
@@ -54,6 +60,8 @@ static void take_jobs(struct order *order)
 			order_job_begin(order, job, fd);
 			continue;
 		}
+		counter_add(&order->counters.refused, 1);
+		order_job_refuse(fd, -EUSERS, TOO_MANY);
 		(void)close(fd); /* a socket */
 		LOG_LIMITED(LOG_WARN, "a job was refused",
 			"why=\"%u jobs announce orders already\"", ORDER_JOBS);
@@ -108,6 +116,21 @@ static int timeout_ms(enum order_pumped pumped, bool silent)
 	return silent ? HELLO_LOOK_MS : -1;
 }
 
+static void end_jobs(struct order *order)
+{
+	for (size_t i = 0; i < ARRAY_SIZE(order->jobs); i++)
+		order_job_end(&order->jobs[i]);
+}
+
+/* The mount has another daemon: jobs are hung up on, and announce to that one. */
+static void retire(struct order *order)
+{
+	log_info("orders are announced to the mount's next daemon", "socket=\"%s\"", order->path);
+	(void)close(order->listen_fd); /* a socket */
+	order->listen_fd = -1;
+	end_jobs(order);
+}
+
 static void *run(void *arg)
 {
 	struct order *order = arg;
@@ -118,6 +141,10 @@ static void *run(void *arg)
 		eventfd_t events;
 
 		atomic_store(&order->woken, false);
+		if (atomic_load(&order->replaced) && order->listen_fd >= 0)
+			retire(order);
+		if (atomic_exchange(&order->changed, false))
+			end_jobs(order);
 		pumped = order_pump(order);
 		wait[0] = (struct pollfd){ .fd = order->wake_fd, .events = POLLIN };
 		wait[1] = (struct pollfd){ .fd = order->listen_fd, .events = POLLIN };
@@ -177,21 +204,43 @@ static int open_directory(const char *directory, struct err *e)
 	return 0;
 }
 
-/* Who may announce is asked of whoever connects: the socket is for everybody. */
-static int listen_at(const char *path, int *ret_fd, struct err *e)
+/*
+ * Who may announce is asked of whoever connects: the socket is for everybody. It is made under another
+ * name and renamed: after a refresh the mount's previous daemon lives for as long as files are open
+ * there, and its socket is replaced.
+ */
+static int listen_at(struct order *order, const char *path, struct err *e)
 {
 	_cleanup_close_ int fd = -1;
-	int r = unix_socket_listen(path, BACKLOG, &fd, e);
+	_cleanup_free_ char *next = NULL;
+	struct stat st;
+	int r;
 
+	if (asprintf(&next, "%s" NEXT, path) < 0) {
+		next = NULL;
+		return err_set(e, -ENOMEM, "out of memory");
+	}
+	r = unix_socket_listen(next, BACKLOG, &fd, e);
 	if (r < 0)
 		return r;
-	if (fchmodat(AT_FDCWD, path, 0666, AT_SYMLINK_NOFOLLOW) != 0) {
+	if (fchmodat(AT_FDCWD, next, 0666, AT_SYMLINK_NOFOLLOW) != 0 || lstat(next, &st) != 0 ||
+		rename(next, path) != 0) {
 		r = err_set(e, err_errno(), "%s cannot be opened to others: %m", path);
-		(void)unlink(path); /* ours */
+		(void)unlink(next); /* ours */
 		return r;
 	}
-	*ret_fd = TAKE_FD(fd);
+	order->path_dev = st.st_dev;
+	order->path_ino = st.st_ino;
+	order->listen_fd = TAKE_FD(fd);
 	return 0;
+}
+
+bool order_has_path(const struct order *order)
+{
+	struct stat st;
+
+	return order->path && !atomic_load(&order->replaced) && lstat(order->path, &st) == 0 &&
+	       st.st_dev == order->path_dev && st.st_ino == order->path_ino;
 }
 
 int order_listen(struct order *order, const char *directory, const char *name, struct err *e)
@@ -206,11 +255,9 @@ int order_listen(struct order *order, const char *directory, const char *name, s
 	order->directory = strdup(directory);
 	if (!order->directory)
 		return err_set(e, -ENOMEM, "out of memory");
-	r = unix_socket_check(path, e);
+	r = open_directory(directory, e);
 	if (r == 0)
-		r = open_directory(directory, e);
-	if (r == 0)
-		r = listen_at(path, &order->listen_fd, e);
+		r = listen_at(order, path, e);
 	if (r < 0)
 		return r;
 	pthread_mutex_lock(&order->lock);
@@ -248,12 +295,31 @@ static char *link_to(const struct order *order, uint64_t dev)
 	return shown;
 }
 
+void order_changed(struct order *order)
+{
+	atomic_store(&order->changed, true);
+	order_wake(order);
+}
+
+/* Another socket is there. None at all is no successor's doing. */
+static bool is_replaced(const struct order *order)
+{
+	struct stat st;
+
+	return lstat(order->path, &st) == 0 && !order_has_path(order);
+}
+
 void order_show(struct order *order, uint64_t dev)
 {
 	uint32_t n = order->n_devs;
 	char *shown;
 
-	if (!order->started || dev == 0 || (n > 0 && order->devs[(n - 1) % ORDER_DEVS] == dev))
+	if (order->started && !atomic_load(&order->replaced) && is_replaced(order)) {
+		atomic_store(&order->replaced, true);
+		order_wake(order);
+	}
+	if (!order->started || atomic_load(&order->replaced) || dev == 0 ||
+		(n > 0 && order->devs[(n - 1) % ORDER_DEVS] == dev))
 		return;
 	shown = link_to(order, dev);
 	pthread_mutex_lock(&order->lock);

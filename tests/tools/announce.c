@@ -1,10 +1,10 @@
 /*
  * Announces files of a mount through libgranary, as a program of somebody else does:
  *
- *	announce MOUNT SEED EPOCH RANK WORLD FILE...
+ *	announce MOUNT NUMBERS FILE...
  *
- * DistributedSampler's epoch over the files, or with WORLD 0 the files as they are listed. Says
- * "announced", and keeps the order until its standard input ends.
+ * The files of these numbers, as "3,1,2", or with "-" all as they are listed. Prints "announced", and
+ * keeps the order until its standard input ends.
  */
 #include "client/granary.h"
 
@@ -12,29 +12,31 @@
 #include <stdlib.h>
 #include <string.h>
 
+static uint32_t parse_numbers(char *text, uint32_t *numbers)
+{
+	uint32_t n = 0;
+	char *rest = NULL;
+
+	for (char *word = strtok_r(text, ",", &rest); word; word = strtok_r(NULL, ",", &rest))
+		numbers[n++] = (uint32_t)strtoul(word, NULL, 10);
+	return n;
+}
+
 static int announce(struct granary_order *order, char **argv, uint32_t n)
 {
-	struct granary_epoch epoch = {
-		.seed = strtoull(argv[2], NULL, 10),
-		.epoch = strtoull(argv[3], NULL, 10),
-		.rank = (uint32_t)strtoul(argv[4], NULL, 10),
-		.world = (uint32_t)strtoul(argv[5], NULL, 10),
-		.shuffle = 1,
-	};
 	struct granary_sample *samples = calloc(n + 1, sizeof(*samples));
-	uint32_t *numbers = calloc(n + 1, sizeof(*numbers));
+	uint32_t *numbers = calloc(strlen(argv[2]) + 1, sizeof(*numbers));
 	int r = -1;
 
 	if (samples && numbers) {
-		for (uint32_t i = 0; i < n; i++) {
-			samples[i].path = argv[6 + i];
-			numbers[i] = i;
-		}
+		for (uint32_t i = 0; i < n; i++)
+			samples[i].path = argv[3 + i];
 		r = granary_order_samples(order, samples, n);
 	}
-	if (r == 0)
-		r = epoch.world ? granary_announce_epoch(order, &epoch)
-				: granary_announce(order, numbers, n);
+	if (r == 0 && strcmp(argv[2], "-") == 0)
+		r = granary_announce(order, NULL, 0);
+	else if (r == 0)
+		r = granary_announce(order, numbers, parse_numbers(argv[2], numbers));
 	free(samples);
 	free(numbers);
 	return r;
@@ -45,8 +47,8 @@ int main(int argc, char **argv)
 	struct granary_order *order;
 	int r;
 
-	if (argc < 6) {
-		(void)fprintf(stderr, "usage: announce MOUNT SEED EPOCH RANK WORLD FILE...\n");
+	if (argc < 3) {
+		(void)fprintf(stderr, "usage: announce MOUNT NUMBERS FILE...\n");
 		return 2;
 	}
 	r = granary_order_open(argv[1], &order);
@@ -54,7 +56,7 @@ int main(int argc, char **argv)
 		(void)fprintf(stderr, "announce: %s: %s\n", argv[1], strerror(-r));
 		return 1;
 	}
-	r = announce(order, argv, (uint32_t)argc - 6);
+	r = announce(order, argv, (uint32_t)argc - 3);
 	if (r < 0) {
 		(void)fprintf(
 			stderr, "announce: %s: %s\n", strerror(-r), granary_order_error(order));

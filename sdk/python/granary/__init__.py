@@ -1,18 +1,19 @@
-"""Tell a Granary mount in which order this job will read (docs/order.md). No dependencies; copy the folder, or pip install it.
+"""Announce to a Granary mount in which order this job will read (docs/order.md). No dependencies.
 
-    import granary
+    import granary.torch
 
-    order = granary.Order("/mnt/imagenet")
-    order.samples(files)                          # once: the data set's files, in its own order
-    for epoch in range(90):
-        order.epoch(epoch, rank=rank, world=8)    # as torch.utils.data.DistributedSampler(..., shuffle=True, seed=0)
-        ...
+    sampler = granary.torch.Announcing(sampler, files)    # any sampler of PyTorch, and its data set's files
+    loader = DataLoader(data, batch_size=256, sampler=sampler)
 
-An order is forgotten when it is closed, and with its process. Reading needs none of this: an order only makes the mount fetch
-what comes next before it is asked for.
+    order = granary.announce("/mnt/imagenet", files)      # any other program: these, in this order
+    ...
+    order.close()
+
+Reading needs none of this: the mount only fetches what comes next before it is read. No call raises or waits
+for the mount.
 """
 
-from .order import NoFeed, Order, OrderError, announce
-from .sampler import Sampler, randperm
+from ._wire import NoFeed, OrderError
+from .order import Order, OrderWarning, announce
 
-__all__ = ["NoFeed", "Order", "OrderError", "Sampler", "announce", "randperm"]
+__all__ = ["NoFeed", "Order", "OrderError", "OrderWarning", "announce"]

@@ -1,264 +1,411 @@
-"""The connection of a job to its mount's order feed. What goes over it: docs/order.md, client/order_proto.h."""
+"""The announced order of a job. A thread of its own talks to the mount: no call of the job waits for it or fails by it.
+
+The job's calls leave what is to be announced in the order; the thread brings the mount to the latest of it, and again
+after the mount's daemon was restarted. Nothing queues up: what was announced before is replaced. The parts:
+granary/_wire.py has the messages, granary/_paths.py finds the files.
+"""
+
+from __future__ import annotations
 
 import array
 import errno
-import hashlib
 import os
+import select
 import socket
-import stat
-import struct
-import sys
+import threading
 import time
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
-VERSION = 1
-HELLO, LIST, SAMPLES, SAMPLER, NUMBERS, FORGET, REPLY = 1, 2, 3, 4, 5, 6, 128
-SHUFFLE, DROP_LAST = 1, 2
-BODY_MAX = 65536
-HEAD = struct.Struct("<II")
-SAMPLE = struct.Struct("<QQI")
-ANSWER = struct.Struct("<iIQQ")
-RESTART = 10  # seconds that a mount's daemon may be away
-PATIENCE = 120  # seconds; a long list is looked up file by file
+from ._paths import Paths, files_of
+from ._wire import LIST_DEADLINE, Connection, NoFeed, OrderError
 
+DEADLINE = 1.0  # seconds
+RESTART = 10.0  # seconds that a mount's daemon may take to restart
+PAUSE_MIN = 0.05  # seconds between attempts
+PAUSE_MAX = 60.0
+UNKNOWN_SHARE = 0.01  # of the files
 
-class OrderError(Exception):
-    """The mount refused an order; reading is not affected. `errno` says why."""
-
-    def __init__(self, number, text):
-        super().__init__(text or os.strerror(number))
-        self.errno = number
+SILENT = "the mount's daemon does not answer"
+RETRIED = (errno.EUSERS, errno.EAGAIN)
 
 
-class NoFeed(OrderError):
-    """There is nobody to announce to: no Granary mount, or one of another user."""
+class OrderWarning(UserWarning):
+    """The mount does not know the order. Reading goes on, and takes longer."""
 
 
-def root_of(path):
-    """The mount point that a path is below."""
-    path = os.path.realpath(path)
-    device = os.stat(path).st_dev
-    while path != "/" and os.stat(os.path.dirname(path)).st_dev == device:
-        path = os.path.dirname(path)
-    return path
+class Wanted(NamedTuple):
+    """What the mount is to know."""
 
-
-def run_directories():
-    """Where mounts keep their sockets, as cachectl chooses them."""
-    if os.environ.get("GRANARY_RUN_DIR"):
-        yield os.environ["GRANARY_RUN_DIR"]
-    yield "/run/granary"
-    if os.environ.get("XDG_RUNTIME_DIR"):
-        yield os.path.join(os.environ["XDG_RUNTIME_DIR"], "granary")
-    yield "/run/user/%d/granary" % os.getuid()
-    yield "/tmp/granary-%d" % os.getuid()
-
-
-def trusted(path):
-    """A socket in a directory of root or of this user: in /tmp somebody else may have been faster."""
-    try:
-        directory = os.stat(os.path.dirname(path))
-        return stat.S_ISSOCK(os.stat(path).st_mode) and directory.st_uid in (0, os.geteuid())
-    except OSError:
-        return False
-
-
-def find_socket(mount):
-    """The socket of the mount's feed; GRANARY_SOCKET names it where it cannot be found, as in a container."""
-    if os.environ.get("GRANARY_SOCKET"):
-        return os.environ["GRANARY_SOCKET"]
-    device = os.stat(mount).st_dev
-    name = "%d:%d" % (os.major(device), os.minor(device))
-    for directory in run_directories():
-        path = os.path.join(directory, "order", name)
-        if trusted(path):
-            return path
-    raise NoFeed(errno.ENOENT, "%s is not below a Granary mount that takes orders from this user" % mount)
+    version: int
+    samples: tuple[Any, ...] | None
+    order: array.array[int] | bool  # numbers, True: as listed, False: nothing
 
 
 class Order:
-    """What one rank will read of one mount. Not for several threads at once."""
+    """What one process will read of the mount that `path` is below.
 
-    def __init__(self, path, socket_path=None):
-        self.root = root_of(path)
-        self.socket_path = socket_path
-        self.unknown = 0  # files of the list that are not there
-        self._socket = None
-        self._samples = None  # as they were given: packed when they are sent
-        self._connect()
+    No call waits for the mount and none raises: the first failure is a Python warning (OrderWarning), and reading
+    goes on without an announced order. With `strict` each call waits for the mount's answer and raises OrderError.
 
-    def __enter__(self):
-        return self
+    path      a path below the mount
+    base      the directory that relative samples begin at, if not `path`
+    strict    raise errors
+    deadline  seconds in which the mount has to answer, and which close() may take
 
-    def __exit__(self, *_):
-        self.close()
+    Not for several threads at once. A forked child has no part in its parent's order: it announces for itself, or
+    not at all.
+    """
 
-    def close(self):
-        """The order is forgotten; what was fetched stays."""
-        if self._socket:
-            self._socket.close()
-        self._socket = None
-
-    # ---- what is announced
-
-    def samples(self, samples):
-        """Registers the samples that orders are made of: paths below the mount, or (path, offset, length) for parts of files.
-        Absolute paths below the mount are understood. What was announced before is forgotten. A list is kept, not copied: it
-        is sent again should the mount's daemon be started anew."""
-        self._samples = samples if isinstance(samples, (list, tuple)) else list(samples)
-        self._again(self._send_list)
-
-    def epoch(self, epoch, seed=0, rank=0, world=1, shuffle=True, drop_last=False):
-        """Announces an epoch of torch.utils.data.DistributedSampler over the registered samples."""
-        flags = (SHUFFLE if shuffle else 0) | (DROP_LAST if drop_last else 0)
-        mask = (1 << 64) - 1
-        self._need_list()
-        self._again(self._ask, SAMPLER, struct.pack("<QQIII", seed & mask, epoch & mask, rank, world, flags))
-
-    def announce(self, numbers=None):
-        """Announces the registered samples as they are listed, or in the order of these numbers."""
-        if numbers is None:
-            self.epoch(0, shuffle=False)
-            return
-        words = array.array("I", numbers)
-        if sys.byteorder == "big":
-            words.byteswap()
-        self._need_list()
-        self._again(self._send_numbers, words)
-
-    def forget(self):
-        self._again(self._ask, FORGET, b"")
-
-    # ---- the list
-
-    def _relative(self, path):
-        path = os.fspath(path)
-        path = os.fsencode(path)
-        if path.startswith(b"/"):
-            root = os.fsencode(self.root).rstrip(b"/") + b"/"
-            if not path.startswith(root):
-                raise ValueError("%r is not below %s" % (path, self.root))
-            path = path[len(root) :]
-        return path
-
-    def _blocks(self):
-        """The bodies of the messages that hold the list."""
-        rows = []
-        size = 0
-        for sample in self._samples:
-            path, offset, length = sample if isinstance(sample, (tuple, list)) else (sample, 0, 0)
-            path = self._relative(path)
-            row = SAMPLE.pack(offset, length, len(path)) + path
-            if size + len(row) > BODY_MAX:
-                yield b"".join(rows)
-                rows, size = [], 0
-            rows.append(row)
-            size += len(row)
-        yield b"".join(rows)
-
-    def _need_list(self):
-        if self._samples is None:
-            raise ValueError("an order needs samples() first")
-
-    def _send_list(self):
-        digest = hashlib.sha256()
-        for block in self._blocks():
-            digest.update(block)
-        body = struct.pack("<I", len(self._samples)) + digest.digest()
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        base: str | os.PathLike[str] | None = None,
+        strict: bool = False,
+        deadline: float = DEADLINE,
+    ) -> None:
+        path = os.path.abspath(os.fspath(path))
+        base = path if base is None else os.path.abspath(os.fspath(base))
+        self.__setstate__({"path": path, "base": base, "strict": strict, "deadline": deadline})
         try:
-            self._ask(LIST, body)
-        except OrderError as error:
-            if error.errno != errno.ENOENT:
-                raise
-            for block in self._blocks():
-                self._send(SAMPLES, block)
-            self._answer()
-
-    def _send_numbers(self, words):
-        step = BODY_MAX // 4 - 1
-        for at in range(0, max(len(words), 1), step):
-            self._send(NUMBERS, struct.pack("<I", len(words)) + words[at : at + step].tobytes())
-        self._answer()
-
-    # ---- messages
-
-    def _connect(self):
-        path = self.socket_path or find_socket(self.root)
-        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        connection.settimeout(PATIENCE)
-        try:
-            connection.connect(path[5:] if path.startswith("unix:") else path)
-        except OSError as error:
-            connection.close()
-            raise NoFeed(error.errno or errno.EIO, "%s: %s" % (path, error.strerror or error)) from error
-        self._socket = connection
-        # Whoever can open it may announce. Closed at once: it would keep the mount busy.
-        descriptor = os.open(self.root, os.O_RDONLY | os.O_CLOEXEC)
-        try:
-            socket.send_fds(connection, [HEAD.pack(HELLO, 4) + struct.pack("<I", VERSION)], [descriptor])
-        finally:
-            os.close(descriptor)
-        try:
-            self._answer()
-        except Exception:
+            self._want(None, False)
+        except BaseException:
             self.close()
             raise
 
-    def _reconnect(self):
-        deadline = time.monotonic() + RESTART
-        while True:
-            try:
-                return self._connect()
-            except (NoFeed, ConnectionError):
-                if time.monotonic() > deadline:
-                    raise
-                time.sleep(0.05)
+    def _reset(self) -> None:
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._connection: Connection | None = None
+        self._wake: tuple[socket.socket, socket.socket] | None = None
+        self._done = 0  # the version of which the outcome is known
 
-    def _again(self, what, *arguments):
-        """The mount's daemon may have been started anew since: then once more, from the beginning."""
+    def __enter__(self) -> Order:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = {name: getattr(self, name) for name in ("path", "base", "strict", "deadline")}
+        return {**state, "samples": self._wanted.samples}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """A copy in another process has announced nothing yet."""
+        self.path: str = state["path"]
+        self.base: str = state["base"]
+        self.strict: bool = state["strict"]
+        self.deadline: float = state["deadline"]
+        self.unknown = 0  # files of the list that the mount does not have; see wait()
+        self.error: OrderError | None = None  # why the mount does not know the order, or None
+        self._warned: set[str] = set()
+        self._wanted = Wanted(0, state.get("samples"), False)
+        self._closed = False
+        self._reset()
+
+    # ---- what is announced
+
+    def samples(self, samples: Any) -> None:
+        """Registers the samples that orders are made of: paths, (path, class) or, for parts of files, (path, offset,
+        length); also an ImageFolder, or a Subset or ConcatDataset of some. What was announced before is forgotten."""
         try:
-            if self._socket:
-                return what(*arguments)
-        except (ConnectionError, socket.timeout):
-            self.close()
-        self._reconnect()
-        if what != self._send_list and self._samples is not None:
-            self._send_list()
-        return what(*arguments)
+            self._want(tuple(files_of(samples)), False)
+        except OrderError:
+            raise
+        except Exception as error:  # noqa: BLE001  bad samples must not end a job
+            self.refuse(error)
 
-    def _send(self, kind, body):
-        self._socket.sendall(HEAD.pack(kind, len(body)) + body)
+    def announce(self, numbers: Iterable[int] | None = None) -> None:
+        """Announces the registered samples as they are listed, or in the order of these numbers. It stays announced
+        until something else is, forget() or close()."""
+        if numbers is None:
+            self._announce(True)
+            return
+        try:
+            words = array.array("I", numbers.tolist() if hasattr(numbers, "tolist") else numbers)
+        except Exception as error:  # noqa: BLE001  bad numbers must not end a job
+            self.refuse(error)
+            return
+        self._announce(words)
 
-    def _ask(self, kind, body):
-        self._send(kind, body)
-        self._answer()
+    def forget(self) -> None:
+        """Announces nothing. What was fetched stays."""
+        self._want(self._wanted.samples, False)
 
-    def _receive(self, size):
-        parts = []
-        while size:
-            part = self._socket.recv(size)
-            if not part:
-                raise ConnectionResetError(errno.ECONNRESET, "the mount's daemon has gone")
-            parts.append(part)
-            size -= len(part)
-        return b"".join(parts)
+    def wait(self, seconds: float | None = None) -> bool:
+        """Waits until the mount has taken, or refused, what was announced last. True: it knows the order."""
+        with self._changed:
+            self._changed.wait_for(self._settled, seconds)
+            return self._settled() and not self._closed and self.error is None
 
-    def _answer(self):
-        kind, size = HEAD.unpack(self._receive(HEAD.size))
-        if kind != REPLY or not ANSWER.size <= size <= BODY_MAX:
-            raise ConnectionResetError(errno.EPROTO, "no answer of an order feed")
-        body = self._receive(size)
-        status, _, _, self.unknown = ANSWER.unpack_from(body)
-        if status < 0:
-            raise OrderError(-status, body[ANSWER.size :].decode("utf-8", "replace"))
+    def close(self) -> None:
+        """The mount forgets the order; what was fetched stays. Also while forked workers exist."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+            thread = self._thread
+            self._poke()
+            connection = self._connection
+        if connection:
+            connection.hang_up()
+        if thread and thread is not threading.current_thread():
+            thread.join(self.deadline)
+
+    # ---- on the job's thread
+
+    def _settled(self) -> bool:
+        return self._done >= self._wanted.version or self._closed
+
+    def _announce(self, order: array.array[int] | bool) -> None:
+        if self._wanted.samples is None:
+            self.refuse(ValueError("an order needs samples() first"))
+        else:
+            self._want(self._wanted.samples, order)
+
+    def refuse(self, error: Exception) -> None:
+        """What a call was given cannot be announced."""
+        if self.strict:
+            raise error
+        self._warn("call", "nothing is announced: %s" % error)
+
+    def _poke(self) -> None:
+        if self._wake:
+            try:
+                self._wake[1].send(b".")
+            except OSError:
+                pass  # full: it will wake up
+
+    def _want(self, samples: tuple[Any, ...] | None, order: array.array[int] | bool) -> None:
+        try:
+            with self._changed:
+                if self._closed:
+                    raise OrderError(errno.EBADF, "the order is closed")
+                self._wanted = Wanted(self._wanted.version + 1, samples, order)
+                if not self._thread:
+                    self._start()
+                self._poke()
+        except (OSError, RuntimeError, OrderError) as error:  # no descriptors, no threads
+            self.refuse(error if isinstance(error, OrderError) else OrderError(errno.EAGAIN, str(error)))
+            return
+        if self.strict:
+            self.wait(LIST_DEADLINE + RESTART)
+            if self.error or not self._settled():
+                raise self.error or OrderError(errno.ETIMEDOUT, SILENT)
+
+    def _start(self) -> None:
+        self._wake = socket.socketpair()
+        for end in self._wake:
+            end.setblocking(False)
+        self._thread = threading.Thread(target=self._run, name="granary-order", daemon=True)
+        LIVE.add(self)
+        self._thread.start()
+
+    def _after_fork(self) -> None:
+        """In a child: the thread is the parent's, and so is the connection, which is only closed here."""
+        if self._connection:
+            self._connection.socket.close()
+        for end in self._wake or ():
+            end.close()
+        self._wanted = self._wanted._replace(order=False)
+        self._reset()
+        self._done = self._wanted.version
+
+    # ---- on the order's thread
+
+    def _warn(self, kind: str, text: str) -> None:
+        if kind in self._warned:
+            return
+        self._warned.add(kind)
+        try:
+            warnings.warn("granary: %s" % text, OrderWarning, stacklevel=4)
+        except OrderWarning:
+            pass  # -W error; `strict` is for that
+
+    def _note(self, version: int, error: OrderError | None, again: bool = False) -> None:
+        """The outcome of one version is known."""
+        with self._changed:
+            self.error = error
+            self._done = max(self._done, version)
+            self._changed.notify_all()
+        if error and not self.strict:
+            self._warn("mount", "%s; reading goes on without an announced order%s" % (
+                error, ", and announcing is tried again" if again else ""))  # fmt: skip
+
+    def _run(self) -> None:
+        try:
+            Talk(self).run()
+        except Exception as error:  # noqa: BLE001  nothing of this may reach the job
+            if not self._closed:
+                self._note(self._wanted.version, OrderError(errno.EIO, "%s: %s" % (type(error).__name__, error)))
+        finally:
+            with self._changed:
+                ends, self._wake, self._thread = self._wake, None, None
+                LIVE.discard(self)
+                if self._connection:
+                    self._connection.close()
+                self._connection = None
+                self._changed.notify_all()
+            for end in ends or ():
+                end.close()
 
 
-def announce(path, samples, numbers=None):
-    """Announces samples of the mount that `path` is below, in this order. Returns the Order: close it to be forgotten."""
-    order = Order(path)
+class Bounded:
+    """Calls of the file system, which wait for a stopped daemon for as long as it is stopped: in a thread that is left
+    behind then. The next call waits for it first, so that there is one at most."""
+
+    def __init__(self) -> None:
+        self.thread: threading.Thread | None = None
+
+    def call(self, what: Callable[[], None], deadline: float) -> None:
+        failed: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                what()
+            except BaseException as error:  # noqa: BLE001  raised by the caller
+                failed.append(error)
+
+        if self.thread:
+            self.thread.join(deadline)
+            if self.thread.is_alive():
+                raise TimeoutError
+        self.thread = threading.Thread(target=run, name="granary-open", daemon=True)
+        self.thread.start()
+        self.thread.join(deadline)
+        if self.thread.is_alive():
+            raise TimeoutError
+        if failed:
+            raise failed[0]
+
+
+class Talk:
+    """What the thread of an order does: keeps the mount at what is wanted."""
+
+    def __init__(self, order: Order) -> None:
+        self.order = order
+        self.sent = Wanted(-1, None, False)  # over the connection
+        self.opening = Bounded()
+        self.pause = PAUSE_MIN
+        self.lost = -RESTART  # when the last connection was lost
+
+    def run(self) -> None:
+        while not self.order._closed:
+            wanted = self.order._wanted
+            try:
+                if wanted.version != self.sent.version:
+                    self.bring(wanted)
+                    self.order._note(wanted.version, None)
+                    self.pause = PAUSE_MIN
+                seconds = None
+            except (OrderError, OSError, ValueError, TypeError, OverflowError) as error:
+                seconds = self.fail(wanted, error)
+            if self.idle(seconds):
+                self.drop()
+
+    def bring(self, wanted: Wanted) -> None:
+        connection = self.order._connection
+        if connection is None:
+            connection = self.order._connection = Connection(self.order.deadline)
+            self.opening.call(lambda: connection.open(self.order.path), self.order.deadline)
+        if wanted.samples is not self.sent.samples and wanted.samples is not None:
+            self.send_list(connection, wanted.samples)
+        elif wanted.order is False:
+            connection.send_forget()
+        if isinstance(wanted.order, array.array):
+            connection.send_numbers(wanted.order)
+        elif wanted.order:
+            connection.send_listed()
+        self.sent = wanted
+
+    def send_list(self, connection: Connection, samples: Sequence[Any]) -> None:
+        paths = Paths(connection.root, self.order.base)
+        connection.send_list(lambda: paths.blocks(samples), len(samples))
+        self.order.unknown = connection.unknown
+        if connection.unknown > UNKNOWN_SHARE * len(samples):
+            self.order._warn("unknown", "%d of %d files are not on the mount %s: %s" % (
+                connection.unknown, len(samples), connection.root, connection.text))  # fmt: skip
+
+    def drop(self) -> None:
+        """The daemon has hung up: it restarts, or was stopped."""
+        if self.order._connection:
+            self.lost = time.monotonic()
+        self.close()
+
+    def close(self) -> None:
+        if self.order._connection:
+            self.order._connection.close()
+        self.order._connection = None
+        self.sent = Wanted(-1, None, False)
+
+    def fail(self, wanted: Wanted, error: Exception) -> float | None:
+        """Seconds until the next attempt; None: what is wanted now was refused."""
+        if isinstance(error, ConnectionError) and self.sent.version >= 0:
+            self.lost = time.monotonic()
+        self.close()
+        if self.order._closed:
+            return None
+        refused = isinstance(error, (ValueError, TypeError, OverflowError)) or (
+            isinstance(error, OrderError) and not isinstance(error, NoFeed) and error.errno not in RETRIED
+        )
+        if refused:
+            self.sent = Wanted(wanted.version, None, False)
+        if refused or time.monotonic() - self.lost >= RESTART:
+            self.order._note(wanted.version, told(error), again=not refused)
+        if refused:
+            return None
+        self.pause = min(self.pause * 2, PAUSE_MAX)
+        return self.pause
+
+    def idle(self, seconds: float | None) -> bool:
+        """Waits for a change of what is wanted, and so long at most. True: the mount has hung up."""
+        order = self.order
+        wake = order._wake
+        if not wake or (seconds is None and order._wanted.version != self.sent.version):
+            return False
+        poll = select.poll()
+        poll.register(wake[0], select.POLLIN)
+        if order._connection:
+            poll.register(order._connection.socket, select.POLLIN)
+        ready = {fd for fd, _ in poll.poll(None if seconds is None else seconds * 1000)}
+        if wake[0].fileno() in ready:
+            wake[0].recv(4096)
+        return bool(order._connection and order._connection.socket.fileno() in ready)
+
+
+def told(error: Exception) -> OrderError:
+    """As jobs see it."""
+    if isinstance(error, OrderError):
+        return error
+    if isinstance(error, (TimeoutError, socket.timeout)):
+        return OrderError(errno.ETIMEDOUT, SILENT)
+    number = error.errno if isinstance(error, OSError) and error.errno else errno.EINVAL
+    return OrderError(number, str(error))
+
+
+LIVE: set[Order] = set()  # those with a thread
+
+
+def _after_fork_in_child() -> None:
+    for order in LIVE:
+        order._after_fork()
+    LIVE.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+def announce(
+    path: str | os.PathLike[str], samples: Any, numbers: Iterable[int] | None = None, *, strict: bool = False
+) -> Order:
+    """Announces samples of the mount that `path` is below, in this order. It stays announced, also when the returned
+    Order is not kept, until that is closed or the process ends."""
+    order = Order(path, strict=strict)
     try:
         order.samples(samples)
         order.announce(numbers)
-    except Exception:
+    except BaseException:
         order.close()
         raise
     return order

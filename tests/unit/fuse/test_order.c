@@ -238,15 +238,9 @@ static bool register_files(int fd, uint32_t first, uint32_t n)
 	return status == -ENOENT;
 }
 
-static int sampler(int fd, uint64_t epoch, uint32_t rank, uint32_t world, uint32_t flags)
+static int listed(int fd)
 {
-	uint8_t body[28] = { 0 };
-
-	little_put64(body + 8, epoch);
-	little_put32(body + 16, rank);
-	little_put32(body + 20, world);
-	little_put32(body + 24, flags);
-	send_message(fd, ORDER_SAMPLER, body, sizeof(body));
+	send_message(fd, ORDER_LISTED, NULL, 0);
 	return answer(fd);
 }
 
@@ -291,7 +285,7 @@ static void test_listed(void **state)
 
 	assert_false(order_covers(w->order, 100 * FILE_ROOM, BLOCK_BYTES));
 	assert_true(register_files(fd, 100, 200));
-	assert_int_equal(sampler(fd, 0, 0, 1, 0), 0);
+	assert_int_equal(listed(fd), 0);
 	wait_asked(w, 20); /* a window */
 	for (uint32_t i = 0; i < 200; i++) {
 		assert_int_equal(w->asked[i], 100 + i);
@@ -304,33 +298,40 @@ static void test_listed(void **state)
 	(void)close(fd);
 }
 
+/* What a rank of two reads of n files: every second one, in an order of no pattern. */
+static int announce_rank(int fd, uint32_t rank, uint32_t n, uint32_t *order)
+{
+	for (uint32_t k = 0; k < n / 2; k++)
+		order[k] = (2 * k + rank) * 7 % n; /* 7 and n have no common factor */
+	return numbers(fd, n / 2, order, n / 2);
+}
+
 /* Ranks name the same list: it is sent once; each is run ahead of, by half a window. */
 static void test_ranks(void **state)
 {
 	struct world *w = *state;
-	uint32_t order[1000];
+	uint32_t order[2][500];
 	int fds[2];
 
-	order_permute(order, 1000, 7);
 	for (uint32_t rank = 0; rank < 2; rank++) {
 		fds[rank] = new_job(w);
 		assert_int_equal(register_files(fds[rank], 0, 1000), rank == 0);
 	}
 	for (uint32_t rank = 0; rank < 2; rank++) {
-		assert_int_equal(sampler(fds[rank], 7, rank, 2, ORDER_SHUFFLE), 0);
+		assert_int_equal(announce_rank(fds[rank], rank, 1000, order[rank]), 0);
 		wait_asked(w,
 			rank ? 30 : 20); /* the first had the whole window until the second came */
 	}
 	for (uint32_t k = 0; k < 10; k++) {
-		read_file(w, order[2 * k]);
-		read_file(w, order[2 * k + 1]);
+		read_file(w, order[0][k]);
+		read_file(w, order[1][k]);
 	}
 	wait_asked(w, 40);
 	for (uint32_t i = 0; i < 40; i++) {
 		bool found = false;
 
-		for (uint32_t k = 0; k < 40; k++)
-			found |= order[k] == w->asked[i];
+		for (uint32_t k = 0; k < 20; k++)
+			found |= order[0][k] == w->asked[i] || order[1][k] == w->asked[i];
 		assert_true(found);
 	}
 	(void)close(fds[0]);
@@ -341,6 +342,7 @@ static void test_ranks(void **state)
 static void test_turns(void **state)
 {
 	struct world *w = *state;
+	uint32_t order[500];
 	uint32_t even = 0;
 	int fds[2];
 
@@ -350,7 +352,7 @@ static void test_turns(void **state)
 	for (uint32_t rank = 0; rank < 2; rank++) {
 		fds[rank] = new_job(w);
 		(void)register_files(fds[rank], 0, 1000);
-		assert_int_equal(sampler(fds[rank], 0, rank, 2, 0), 0);
+		assert_int_equal(announce_rank(fds[rank], rank, 1000, order), 0);
 	}
 	pthread_mutex_lock(&w->lock);
 	w->busy = 0;
@@ -386,7 +388,7 @@ static void test_busy(void **state)
 
 	w->busy = 5;
 	(void)register_files(fd, 0, 10);
-	assert_int_equal(sampler(fd, 0, 0, 1, 0), 0);
+	assert_int_equal(listed(fd), 0);
 	wait_asked(w, 10);
 	for (uint32_t i = 0; i < 10; i++)
 		assert_int_equal(w->asked[i], i);
@@ -401,7 +403,7 @@ static void test_present(void **state)
 
 	w->all_here = true;
 	(void)register_files(fd, 0, 1000);
-	assert_int_equal(sampler(fd, 0, 0, 1, 0), 0);
+	assert_int_equal(listed(fd), 0);
 	test_wait(counter_get(&order_counters(w->order)->present) >= 1000);
 	assert_int_equal(n_asked(w), 0);
 	(void)close(fd);
@@ -414,13 +416,13 @@ static void test_forgotten(void **state)
 	int fd = new_job(w);
 
 	(void)register_files(fd, 0, 100);
-	assert_int_equal(sampler(fd, 0, 0, 1, 0), 0);
+	assert_int_equal(listed(fd), 0);
 	wait_asked(w, 20);
 	(void)close(fd);
 	test_wait(!order_covers(w->order, 0, BLOCK_BYTES));
 	fd = new_job(w);
 	assert_true(register_files(fd, 0, 100)); /* the list went with it */
-	assert_int_equal(sampler(fd, 0, 0, 1, 0), 0);
+	assert_int_equal(listed(fd), 0);
 	send_message(fd, ORDER_FORGET, NULL, 0);
 	assert_int_equal(answer(fd), 0);
 	assert_false(order_covers(w->order, 0, BLOCK_BYTES));
@@ -481,10 +483,8 @@ static void test_refused(void **state)
 	uint8_t *body = pack(0, 10, &len, list);
 	int fd = new_job(w);
 
-	assert_int_equal(sampler(fd, 0, 0, 1, 0), -EINVAL); /* of what? */
+	assert_int_equal(listed(fd), -EINVAL); /* of what? */
 	(void)register_files(fd, 0, 10);
-	assert_int_equal(sampler(fd, 0, 1, 1, 0), -EINVAL);
-	assert_int_equal(sampler(fd, 0, 0, 0, 0), -EINVAL);
 	assert_int_equal(numbers(fd, 2, beyond, 2), -ERANGE);
 	(void)close(fd);
 
@@ -592,6 +592,56 @@ static void test_directory_is_a_link(void **state)
 	assert_int_equal(rmdir(other), 0);
 }
 
+/* The mount shows another generation: jobs are hung up on, and come back. */
+static void test_changed(void **state)
+{
+	struct world *w = *state;
+	int fd = new_job(w);
+
+	(void)register_files(fd, 0, 10);
+	assert_int_equal(listed(fd), 0);
+	order_changed(w->order);
+	assert_int_equal(answer(fd), 1);
+	(void)close(fd);
+	fd = new_job(w);
+	assert_true(register_files(fd, 0, 10)); /* the places of its list are looked up again */
+	(void)close(fd);
+}
+
+/* A refresh while files are open: the mount's next daemon listens at the same name, while the previous one
+ * lives. */
+static void test_replaced(void **state)
+{
+	static const struct order_ops ops = { .find = find, .prefetch = prefetch };
+	struct world *w = *state;
+	const struct order_config config = { .ops = &ops, .arg = w, .memory = 1 << 20 };
+	struct order *previous = w->order;
+	struct err e = ERR_INIT;
+	int fd = new_job(w);
+	struct stat st;
+	char path[96];
+
+	order_show(previous, w->dev); /* nothing has changed */
+	(void)register_files(fd, 0, 10);
+	w->order = order_new(&config);
+	(void)snprintf(path, sizeof(path), "%s/order", w->dir);
+	assert_int_equal(order_listen(w->order, path, "m", &e), 0);
+	order_show(w->order, w->dev);
+	order_show(previous, w->dev);
+	assert_int_equal(answer(fd), 1); /* hung up on */
+	(void)close(fd);
+	fd = new_job(w);
+	assert_int_equal(counter_get(&order_counters(w->order)->jobs), 1);
+	assert_int_equal(counter_get(&order_counters(previous)->jobs), 0);
+	order_show(previous, w->dev + 1); /* its device is nobody's business any more */
+	order_free(previous);
+	(void)snprintf(path, sizeof(path), "%s/order/m", w->dir);
+	assert_int_equal(lstat(path, &st), 0);
+	(void)close(fd);
+	fd = new_job(w);
+	(void)close(fd);
+}
+
 /* However often a list names the same bytes, a READ of them looks at so many of it. */
 static void test_same_bytes(void **state)
 {
@@ -607,6 +657,29 @@ static void test_same_bytes(void **state)
 	assert_int_equal(order_samples_find(list, CHUNK_BYTES + BLOCK_BYTES, BLOCK_BYTES),
 		n - ORDER_TOUCHED);
 	assert_int_equal(order_samples_find(list, CHUNK_BYTES, BLOCK_BYTES), 0);
+	order_samples_unref(list);
+}
+
+/* Each sample is at its first place; what an order leaves out is nowhere. */
+static void test_places(void **state)
+{
+	static const uint8_t digest[SHA256_BYTES];
+	static const uint32_t order[] = { 7, 2, 7, 0, 2, 9 };
+	static const uint32_t places[10] = { 3, ORDER_NOWHERE, 1, ORDER_NOWHERE, ORDER_NOWHERE,
+		ORDER_NOWHERE, ORDER_NOWHERE, 0, ORDER_NOWHERE, 5 };
+	struct order_samples *list = order_samples_new(10, digest);
+	struct order_sequence *sequence = order_sequence_of(list, order, ARRAY_SIZE(order));
+	struct order_sequence *all = order_sequence_listed(list);
+
+	(void)state;
+	for (uint32_t i = 0; i < 10; i++) {
+		assert_int_equal(order_sequence_place(sequence, i), places[i]);
+		assert_int_equal(order_sequence_place(all, i), i);
+	}
+	assert_ptr_equal(order_sequence_listed(list), all);
+	order_sequence_unref(all);
+	order_sequence_unref(all);
+	order_sequence_unref(sequence);
 	order_samples_unref(list);
 }
 
@@ -631,7 +704,7 @@ static void test_waits_for_the_list(void **state)
 	send_message(second, ORDER_SAMPLES, body, len);
 	assert_int_equal(answer(second), 0);
 	assert_int_equal(answer(third), 0);
-	assert_int_equal(sampler(third, 0, 0, 1, 0), 0);
+	assert_int_equal(listed(third), 0);
 	wait_asked(w, 10);
 	(void)close(second);
 	(void)close(third);
@@ -647,8 +720,10 @@ static void test_many(void **state)
 	for (uint32_t i = 0; i < ORDER_JOBS; i++)
 		fds[i] = new_job(w);
 	fd = connect_to(w);
+	assert_int_equal(answer(fd), -EUSERS);
 	assert_int_equal(answer(fd), 1);
 	(void)close(fd);
+	assert_int_equal(counter_get(&order_counters(w->order)->refused), 1);
 	for (uint32_t i = 0; i < ORDER_JOBS; i++)
 		(void)close(fds[i]);
 	test_wait(counter_get(&order_counters(w->order)->jobs) == 0);
@@ -700,7 +775,7 @@ static void test_noise(void **state)
 	pthread_mutex_lock(&w->lock);
 	w->n_asked = 0;
 	pthread_mutex_unlock(&w->lock);
-	assert_int_equal(sampler(fd, 0, 0, 1, 0), 0);
+	assert_int_equal(listed(fd), 0);
 	test_wait(is_asked(w, 502));
 	(void)close(fd);
 }
@@ -720,7 +795,10 @@ int main(void)
 		TEST(test_hello),
 		TEST(test_refused),
 		TEST(test_shut_down),
+		TEST(test_changed),
+		TEST(test_replaced),
 		TEST(test_same_bytes),
+		TEST(test_places),
 		TEST(test_directory_is_a_link),
 		TEST(test_waits_for_the_list),
 		TEST(test_many),

@@ -1,0 +1,84 @@
+"""Which files of the mount the samples of a job are: what data sets look like, and paths as jobs write them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from ._wire import BODY_MAX, SAMPLE, Row
+
+DIRECTORIES_MAX = 65536  # resolved directories that are remembered
+
+
+def files_of(data: Any) -> Sequence[Any]:
+    """The samples of a list, of torchvision's ImageFolder, and of PyTorch's Subset and ConcatDataset of those."""
+    if isinstance(data, (str, bytes, os.PathLike)):
+        return [data]
+    if hasattr(data, "indices") and hasattr(data, "dataset"):
+        files = files_of(data.dataset)
+        return [files[i] for i in data.indices]
+    if hasattr(data, "datasets"):
+        return [file for part in data.datasets for file in files_of(part)]
+    if hasattr(data, "samples"):
+        return files_of(data.samples)
+    return data if isinstance(data, (list, tuple)) else list(data)
+
+
+def split(sample: Any) -> tuple[Any, int, int]:
+    """Path, offset and length of a path, a (path, class) or a (path, offset, length)."""
+    if not isinstance(sample, (tuple, list)):
+        return sample, 0, 0
+    if len(sample) == 3:
+        return sample[0], int(sample[1]), int(sample[2])
+    return sample[0], 0, 0
+
+
+class Paths:
+    """Finds the path below the mount at `root` of each path of a job; relative ones begin at `base`."""
+
+    def __init__(self, root: str, base: str) -> None:
+        self.root = os.fsencode(root).rstrip(b"/") + b"/"
+        self.base = os.fsencode(base)
+        self.directories: dict[bytes, bytes] = {}
+
+    def _real_directory(self, directory: bytes) -> bytes:
+        real = self.directories.get(directory)
+        if real is None:
+            if len(self.directories) >= DIRECTORIES_MAX:
+                self.directories.clear()
+            real = os.path.join(os.path.normpath(directory), b"")
+            if not real.startswith(self.root):
+                real = os.path.join(os.path.realpath(directory), b"")  # a link; the mount itself has none
+            self.directories[directory] = real
+        return real
+
+    def find(self, path: Any) -> bytes:
+        """b"": the file is not below the mount. A path that is written as below it is not looked up: that would wait
+        for the mount."""
+        path = os.path.join(self.base, os.fsencode(path))
+        directory, name = os.path.split(path)
+        if name in (b"", b".", b".."):
+            return b""
+        real = self._real_directory(directory) + name
+        if not real.startswith(self.root):
+            real = os.path.realpath(real)  # a link to one file
+        return real[len(self.root) :] if real.startswith(self.root) else b""
+
+    def row(self, sample: Any) -> Row:
+        path, offset, length = split(sample)
+        return self.find(path), offset, length
+
+    def blocks(self, samples: Sequence[Any]) -> Iterator[bytes]:
+        """The bodies of the messages that hold the list."""
+        rows: list[bytes] = []
+        size = 0
+        for sample in samples:
+            path, offset, length = self.row(sample)
+            row = SAMPLE.pack(offset, length, len(path)) + path
+            if size + len(row) > BODY_MAX:
+                yield b"".join(rows)
+                rows, size = [], 0
+            rows.append(row)
+            size += len(row)
+        yield b"".join(rows)
