@@ -88,8 +88,9 @@ def odd_files():
         with open(to, "w") as f:
             f.write("#!/bin/sh\necho hello\n")
 
-    def database(to):
+    def database(to, journal="delete"):
         with sqlite3.connect(to) as db:
+            db.execute("PRAGMA journal_mode = " + journal)
             db.execute("CREATE TABLE t (n INTEGER)")
             db.executemany("INSERT INTO t VALUES (?)", ((n,) for n in range(1000)))
         db.close()
@@ -99,6 +100,7 @@ def odd_files():
     add("bin/hello", script)
     add("bin/lib.so", lambda to: shutil.copy(library, to))
     add("rows.sqlite", database)
+    add("wal.sqlite", lambda to: database(to, "wal"))
 
 
 tree = e2e.Tree(sizes)

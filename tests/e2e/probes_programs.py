@@ -80,6 +80,18 @@ def _():
         e2e.equal(db.execute("SELECT count(*), sum(n) FROM t").fetchone(), (1000, 499500), "what the database says")
 
 
+@probe("SQLite, a database in WAL mode, with immutable=1")
+def _():
+    try:
+        with sqlite3.connect("file:%s?mode=ro" % path("wal.sqlite"), uri=True) as db:
+            db.execute("SELECT count(*) FROM t")
+        raise AssertionError("a database in WAL mode was opened without its -shm file")
+    except sqlite3.OperationalError as error:
+        e2e.check("unable to open database file" in str(error), "why: %s" % error)
+    with sqlite3.connect("file:%s?immutable=1" % path("wal.sqlite"), uri=True) as db:
+        e2e.equal(db.execute("SELECT count(*), sum(n) FROM t").fetchone(), (1000, 499500), "what the database says")
+
+
 @probe("as the backing file of a loop device")
 def _():
     # Only reading: losetup needs root, and a free device.
