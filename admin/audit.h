@@ -13,8 +13,8 @@
  * Where a handler records what it changed (datasets), the line has it: "changes": {"quota": {"old": null, "new": 4096}}.
  * References to credentials are in it, never credentials.
  *
- * Of what is refused because somebody may only look there is a line a second at most, with the names
- * of the path: nobody can push the lines of others out of the file.
+ * Refusals of changes are written once a second at most, with the names of the path: a caller that may only read
+ * cannot rotate the lines of others out of the file.
  *
  * One file per process. Threads: any, after audit_open().
  */

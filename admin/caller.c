@@ -43,15 +43,15 @@ int admin_caller_may_change(const struct admin_caller *caller, struct err *e)
 		return 0;
 	if (caller->peer.kind == PEER_UNKNOWN)
 		return err_set(e, -EPERM,
-			"this address only answers questions: changes are asked for on the "
+			"permission denied: this address is read-only; send changes to the "
 			"daemon's unix socket");
 	if (caller->peer.kind == PEER_NODE)
 		return err_set(e, -EPERM,
-			"user %u may only look: changes are for root and the daemon's own user "
-			"(%u)",
+			"permission denied: user %u may only read; run this as root or as the "
+			"daemon's own user (%u)",
 			caller->peer.uid, geteuid());
 	return err_set(e, -EPERM,
-		"who has %s may only look: changes are for the cluster key and administrators' "
-		"tokens",
+		"permission denied: %s may only read; use the cluster key or an administrator's "
+		"token",
 		admin_caller_via(caller, via));
 }

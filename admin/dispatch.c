@@ -64,8 +64,8 @@ static json_t *params_json(const struct admin_params *params)
 	return json;
 }
 
-/* Who may only look must not be able to push what others did out of the file: of what is refused
- * there is a short line a second at most. All are counted. */
+/* A caller that may only read must not be able to rotate the lines of others out of the file: refusals are written once a
+ * second at most. All are counted. */
 static bool is_noted(bool refused)
 {
 	static struct log_limit limit;

@@ -38,7 +38,7 @@ struct admin_writer {
 	X(changes, "granary_admin_changes_total", COUNTER, "requests",                       \
 		"Requests of HTTP that changed something, or tried to")                      \
 	X(refused, "granary_admin_refused_changes_total", COUNTER, "requests",               \
-		"Changes refused: asked for by somebody who may only look")                  \
+		"Changes refused to callers that may only read")                             \
 	X(audit_lost, "granary_admin_audit_lines_lost_total", COUNTER, "lines",              \
 		"Lines of the audit log that could not be written")
 COUNTER_STRUCT(admin_counters, ADMIN_COUNTERS);

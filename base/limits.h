@@ -30,7 +30,7 @@
 
 /* Of one token at one daemon (net/allowance.h), which may be that of a job of thousands of mounts. */
 #define LIMIT_TOKEN_CONNS     8192u  /* and half of all connections of a server */
-#define LIMIT_TOKEN_REQUESTS  16384u /* under way; past it each connection has one */
+#define LIMIT_TOKEN_REQUESTS  16384u /* under way; past it each connection has two */
 #define LIMIT_TOKEN_LEASES    16384u /* half of those of a source */
 #define LIMIT_TOKEN_LISTINGS  32u    /* of origins, at once */
 #define LIMIT_TOKEN_LISTING_S 10u    /* and one more each time */

@@ -182,7 +182,7 @@ static int unreachable(
 		when);
 }
 
-/* Its listener only answers questions. */
+/* Over the listener of --admin-listen, which is read-only. */
 static int call_over_tcp(const char *address, const char *method, const char *path,
 	const json_t *body, uint64_t timeout_ns, json_t **ret_json, struct err *e)
 {
@@ -203,8 +203,8 @@ static int call_over_tcp(const char *address, const char *method, const char *pa
 		return err_set(e, r, "%s is no host that is known here: check --master", shown);
 	if (r == -EPERM)
 		return err_set(e, r,
-			"--master %s only answers questions: name the master's socket, on its own "
-			"host, to change something",
+			"permission denied: --master %s is read-only; to change something, name "
+			"the master's socket on the master's host",
 			shown);
 	return r;
 }

@@ -23,12 +23,12 @@ struct master_where {
 };
 
 /* For the table of a command whose struct `type` has a struct master_where `member`. */
-#define MASTER_OPTION_ROWS(type, member)                                                        \
-	OPTION_STRING_ROW(type, member.master, "master", "ADDR",                                \
-		"admin socket of the master; tcp:HOST:PORT on another node; HOST:PORT of "      \
-		"its --admin-listen, which only answers questions; GRANARY_MASTER, or that of " \
-		"this host"),                                                                   \
-		OPTION_STRING_ROW(type, member.cache, "cache", "DIR",                           \
+#define MASTER_OPTION_ROWS(type, member)                                                   \
+	OPTION_STRING_ROW(type, member.master, "master", "ADDR",                           \
+		"admin socket of the master; tcp:HOST:PORT on another node; HOST:PORT of " \
+		"its --admin-listen, which is read-only; GRANARY_MASTER, or that of "      \
+		"this host"),                                                              \
+		OPTION_STRING_ROW(type, member.cache, "cache", "DIR",                      \
 			"cache directory whose private master is asked")
 
 #define MASTER_CALL_NS (10 * CLOCK_SECOND) /* for an answer that needs nothing from an origin */

@@ -409,10 +409,10 @@ static void test_params(void **state)
 
 static void test_rights(void **state)
 {
-	static const char *const refusals[] = { [PEER_UNKNOWN] = "only answers questions",
-		[PEER_NODE] = "may only look",
+	static const char *const refusals[] = { [PEER_UNKNOWN] = "this address is read-only",
+		[PEER_NODE] = "may only read; run this as root",
 		[PEER_CLUSTER] = "",
-		[PEER_TOKEN] = "token 0000000000000000 may only look" };
+		[PEER_TOKEN] = "token 0000000000000000 may only read" };
 
 	(void)state;
 	for (enum principal p = 0; p < PRINCIPALS; p++) {
@@ -739,7 +739,7 @@ static void test_audit(void **state)
 	json_decref(body);
 }
 
-/* Who may only look cannot push what others did out of the file. */
+/* A caller that may only read cannot rotate the lines of others out of the file. */
 static void test_audit_changes(void **state)
 {
 	struct fixture *f = *state;
