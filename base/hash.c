@@ -31,9 +31,40 @@ void hash_hmac_sha1(
 	ensure(HMAC(EVP_sha1(), key, (int)key_len, data, len, out, NULL));
 }
 
+static int hash_weak(const EVP_MD *md, const void *data, size_t len, uint8_t *out)
+{
+	return EVP_Digest(data, len, out, NULL, md, NULL) == 1 ? 0 : -ENOTSUP;
+}
+
+int hash_md5(const void *data, size_t len, uint8_t out[MD5_BYTES])
+{
+	return hash_weak(EVP_md5(), data, len, out);
+}
+
+int hash_sha1(const void *data, size_t len, uint8_t out[SHA1_BYTES])
+{
+	return hash_weak(EVP_sha1(), data, len, out);
+}
+
 void hash_base64(const void *data, size_t len, char *out)
 {
 	(void)EVP_EncodeBlock((unsigned char *)out, data, (int)len); /* returns what it wrote */
+}
+
+int hash_unbase64(const char *s, void *out, size_t len)
+{
+	char again[HASH_BASE64_SIZE(SHA256_BYTES)];
+	uint8_t bytes[sizeof(again)] = { 0 }; /* three for each four characters */
+	size_t n = HASH_BASE64_SIZE(len) - 1;
+
+	ensure(len <= SHA256_BYTES);
+	if (strlen(s) != n || EVP_DecodeBlock(bytes, (const unsigned char *)s, (int)n) < 0)
+		return -EINVAL;
+	hash_base64(bytes, len, again);
+	if (memcmp(s, again, n) != 0) /* blanks, bits behind the end */
+		return -EINVAL;
+	memcpy(out, bytes, len);
+	return 0;
 }
 
 struct hash_sha256 *hash_sha256_new(void)

@@ -11,6 +11,7 @@
 
 #define SHA256_BYTES 32
 #define SHA1_BYTES   20
+#define MD5_BYTES    16
 
 /* XXH3 64 bits, seeded (https://github.com/Cyan4973/xxHash). len 0 is allowed. */
 uint64_t hash_xxh3(const void *data, size_t len, uint64_t seed);
@@ -23,9 +24,15 @@ void hash_hmac_sha256(
 void hash_hmac_sha1(
 	const void *key, size_t key_len, const void *data, size_t len, uint8_t out[SHA1_BYTES]);
 
+/* For protocols that compare with them: they find damage, no forgery. -ENOTSUP: OpenSSL's configuration forbids it. */
+int hash_md5(const void *data, size_t len, uint8_t out[MD5_BYTES]) __must_check;
+int hash_sha1(const void *data, size_t len, uint8_t out[SHA1_BYTES]) __must_check;
+
 /* Base64 with its padding and a NUL: out has HASH_BASE64_SIZE(len) bytes. */
 #define HASH_BASE64_SIZE(len) (((len) + 2) / 3 * 4 + 1)
 void hash_base64(const void *data, size_t len, char *out);
+/* The reverse; -EINVAL unless `s` is what hash_base64() makes of `len` bytes. len <= SHA256_BYTES. */
+int hash_unbase64(const char *s, void *out, size_t len) __must_check;
 
 /* SHA-256 over several parts. */
 struct hash_sha256;

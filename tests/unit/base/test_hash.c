@@ -1,4 +1,4 @@
-/* Hashes against published vectors: FIPS 180-4, RFC 4231, xxHash's own sanity check. */
+/* Hashes against published vectors: FIPS 180-4, RFC 1321, 4231 and 4648, xxHash's own sanity check. */
 #include "base/hash.h"
 
 #include <stdarg.h>
@@ -160,6 +160,60 @@ static void what_is_no_hex_changes_nothing(void **state)
 	}
 }
 
+static void md5_of_rfc_1321_and_sha1_of_fips_180(void **state)
+{
+	uint8_t out[SHA1_BYTES];
+	char hex[2 * SHA1_BYTES + 1];
+
+	(void)state;
+	assert_int_equal(hash_md5("message digest", 14, out), 0);
+	hash_hex(out, MD5_BYTES, hex);
+	assert_string_equal(hex, "f96b697d7cb7938d525a2f31aaf161d0");
+	assert_int_equal(hash_sha1("abc", 3, out), 0);
+	hash_hex(out, SHA1_BYTES, hex);
+	assert_string_equal(hex, "a9993e364706816aba3e25717850c26c9cd0d89d");
+}
+
+/* Of RFC 4648, 10. */
+static void base64_goes_both_ways(void **state)
+{
+	static const char *const want[] = { "", "Zg==", "Zm8=", "Zm9v",
+		"Zm9vYg==", "Zm9vYmE=", "Zm9vYmFy" };
+	uint8_t bytes[SHA256_BYTES];
+	uint8_t back[SHA256_BYTES];
+	char text[HASH_BASE64_SIZE(SHA256_BYTES)];
+
+	(void)state;
+	for (size_t n = 0; n < ARRAY_SIZE(want); n++) {
+		hash_base64("foobar", n, text);
+		assert_string_equal(text, want[n]);
+		assert_int_equal(hash_unbase64(text, back, n), 0);
+		assert_memory_equal(back, "foobar", n);
+	}
+	for (size_t n = 1; n <= sizeof(bytes); n++) {
+		hash_random(bytes, n);
+		hash_base64(bytes, n, text);
+		assert_int_equal(hash_unbase64(text, back, n), 0);
+		assert_memory_equal(back, bytes, n);
+	}
+}
+
+static void what_is_no_base64_changes_nothing(void **state)
+{
+	/* Of four bytes: "Zm9vYg==". */
+	static const char *const bad[] = { "", "Zm9v", "Zm9vYg=", "Zm9vYg",
+		"Zm9vYg===", "Zm9vYmE=", "Zm9vYmFy",
+		"Zm9vYh==", "Zm9vY===", "Zm9v====", "Z===Yg==", " m9vYg==", "Zm9vYg= ", "Zm9vY-==",
+		"Zm9vY_==", "Zm9\xffYg==", "Zm9\nYg==", "Zm9vYg==Zm9vYg==", "========" };
+	uint8_t out[4] = { 7, 7, 7, 7 };
+
+	(void)state;
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+		assert_int_equal(hash_unbase64(bad[i], out, sizeof(out)), -EINVAL);
+		assert_memory_equal(out, "\7\7\7\7", 4);
+	}
+}
+
 static void random_bytes_differ(void **state)
 {
 	uint8_t a[32] = { 0 };
@@ -180,6 +234,9 @@ int main(void)
 		cmocka_unit_test(xxh3_of_xxhash),
 		cmocka_unit_test(hex_goes_both_ways),
 		cmocka_unit_test(what_is_no_hex_changes_nothing),
+		cmocka_unit_test(md5_of_rfc_1321_and_sha1_of_fips_180),
+		cmocka_unit_test(base64_goes_both_ways),
+		cmocka_unit_test(what_is_no_base64_changes_nothing),
 		cmocka_unit_test(random_bytes_differ),
 	};
 
